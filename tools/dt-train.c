@@ -95,6 +95,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("beta2"),
 	DT_RUN_OPT("eps"),
 	DT_RUN_OPT("weight-decay"),
+	DT_RUN_OPT("no-decay"),
 	DT_RUN_OPT("trust"),
 	DT_RUN_OPT("clip"),
 	DT_RUN_OPT("noise-scale"),

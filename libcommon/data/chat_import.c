@@ -310,4 +310,20 @@ void dt_chat_import_release(struct dt_chat_import *im)
 	free(im->shown.mask);
 	im->shown = (struct dt_chat_whole){0};
 }
+
+int dt_chat_open(struct dt_chat *c, int kind, const char *text, const struct dt_tokenizer *tok,
+		 const char *whose, struct dt_err *err)
+{
+	if (kind < 0 && text)
+		kind = dt_chat_recognise(text, tok);
+	if (kind < 0)
+		kind = dt_chat_recognise(NULL, tok);
+	if (kind < 0) {
+		dt_err_set(err, -EINVAL, "no chat template that is known came with '%s'", whose);
+		dt_err_hint(err, "--chat-template says which one: " DT_CHAT_NAMES);
+		return -EINVAL;
+	}
+	dt_chat_init(c, (enum dt_chat_kind)kind, text, tok);
+	return 0;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

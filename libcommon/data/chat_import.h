@@ -34,6 +34,13 @@ struct dt_chat_import {
 	struct dt_chat_whole shown; /* the first example; dt_chat_import_release frees it */
 };
 
+/*
+ * c of the template asked for (kind), or with kind negative of the one that came along as text, or that the
+ * special tokens say. whose: what it came with, for -EINVAL.
+ */
+int dt_chat_open(struct dt_chat *c, int kind, const char *text, const struct dt_tokenizer *tok,
+		 const char *whose, struct dt_err *err);
+
 /* Reads paths ("-": standard input), in order, into the sets out[0] and, with eval_percent, out[1]. */
 int dt_chat_import(struct dt_chat_import *im, int n, const char *const *paths, const char *const out[2],
 		   struct dt_err *err);

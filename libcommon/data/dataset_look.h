@@ -1,14 +1,18 @@
-/* What a set of tokens holds, for people and as JSON. */
+/* What a person or a script is shown of a set of tokens, for data/look.h. */
 #ifndef DT_DATA_DATASET_LOOK_H
 #define DT_DATA_DATASET_LOOK_H
 
-#include "base/json.h"
-#include "base/table.h"
 #include "data/dataset.h"
+#include "data/look.h"
 
-json_t *dt_dataset_json(const struct dt_dataset *d, const char *path);
-/* property|value */
-struct dt_table *dt_dataset_table(const struct dt_dataset *d);
+int dt_dataset_print_info(struct dt_dataset *d, const char *path, const struct dt_data_look *how, FILE *f,
+			  struct dt_err *err);
+/* Each as text under a heading, as a line of ids, or as JSON (text only where it is UTF-8). */
+int dt_dataset_print_samples(struct dt_dataset *d, const char *path, const struct dt_data_look *how, FILE *f,
+			     struct dt_err *err);
+/* As text, or ids a line each. */
+int dt_dataset_print_tokens(struct dt_dataset *d, const char *path, const struct dt_data_look *how, FILE *f,
+			    struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

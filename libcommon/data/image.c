@@ -100,4 +100,20 @@ int img_exif_orientation(const uint8_t *p, size_t n)
 		}
 	return 1;
 }
+
+int dt_image_size_parse(const char *s, int ret[2])
+{
+	char *end;
+	long h = strtol(s, &end, 10), w = h;
+
+	if (end != s && *end == 'x') {
+		s = end + 1;
+		w = strtol(s, &end, 10);
+	}
+	if (end == s || *end || h < 1 || w < 1 || h > DT_IMAGE_SIDE_MAX || w > DT_IMAGE_SIDE_MAX)
+		return -EINVAL;
+	ret[0] = (int)h;
+	ret[1] = (int)w;
+	return 0;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -21,6 +21,9 @@ struct dt_image {
 int dt_image_resize(struct dt_image *x, int channels, int height, int width, struct dt_err *err);
 void dt_image_release(struct dt_image *x);
 
+/* "N" or "HxW" as height and width: 0, or -EINVAL. */
+int dt_image_size_parse(const char *s, int ret[2]);
+
 enum dt_image_kind { DT_IMAGE_UNKNOWN, DT_IMAGE_JPEG, DT_IMAGE_PNG, DT_IMAGE_PNM };
 
 /* By the first bytes, whatever the name says. */

@@ -24,7 +24,7 @@ struct item {
 
 struct import {
 	struct dt_image_import *im;
-	struct dt_images_writer *w;
+	struct dt_images_writer *w[2]; /* to train on, to evaluate */
 	struct class_list classes;
 	struct item item[BATCH];
 	int n;
@@ -99,7 +99,7 @@ static int process(const struct dt_image_import *im, struct item *it)
 	h = it->image.height;
 	w = it->image.width;
 	rc = fit(im, it);
-	if (rc < 0 || !im->jpeg)
+	if (rc < 0 || im->store == DT_STORE_RAW)
 		return rc;
 	if (it->facts.kind == DT_IMAGE_JPEG && it->image.height == h && it->image.width == w)
 		return 0;
@@ -134,10 +134,17 @@ static void item_clear(struct item *it)
 	*it->err.msg = '\0';
 }
 
+/* How many of n images of a class are to evaluate. */
+static int64_t eval_of(const struct dt_image_import *im, int64_t n)
+{
+	return (int64_t)floor((double)n * im->eval_percent / 100);
+}
+
 /* Only a failure that is not the image's own ends the import. */
 static int store(struct import *p, struct item *it, struct dt_err *err)
 {
-	int rc = it->rc;
+	int to, rc = it->rc;
+	int64_t k;
 
 	if (rc == -ENOMEM || rc == -ENOTSUP) {
 		*err = it->err;
@@ -148,11 +155,12 @@ static int store(struct import *p, struct item *it, struct dt_err *err)
 		return 0;
 	}
 	count(p->im, it);
-	rc = dt_images_append(p->w, &it->image, it->bytes, it->n, it->label, err);
+	k = p->classes.images[it->label]++;
+	to = eval_of(p->im, k + 1) > eval_of(p->im, k);
+	rc = dt_images_append(p->w[to], &it->image, it->bytes, it->n, it->label, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s'", it->name);
-	p->classes.images[it->label]++;
-	p->im->images++;
+	p->im->images[to]++;
 	return 0;
 }
 
@@ -171,7 +179,7 @@ static int flush(struct import *p, struct dt_err *err)
 	}
 	p->n = 0;
 	if (p->im->progress)
-		p->im->progress(p->im->ctx, p->im->images);
+		p->im->progress(p->im->ctx, (uint64_t)(p->im->images[0] + p->im->images[1]));
 	return rc;
 }
 
@@ -234,6 +242,21 @@ static int read_one(struct import *p, const char *const *path, struct dt_err *er
 	}
 }
 
+/* Classes of which a set has no image: how many, and the first. */
+static void find_empty(struct import *p)
+{
+	const struct class_list *c = &p->classes;
+	struct dt_image_import *im = p->im;
+
+	for (int i = 0; i < c->n; i++) {
+		int64_t eval = eval_of(im, c->images[i]), of[2] = {c->images[i] - eval, eval};
+
+		for (int k = 0; k < 2; k++)
+			if (!of[k] && !im->empty_classes[k]++)
+				snprintf(im->empty[k], sizeof(im->empty[k]), "%s", c->name[i]);
+	}
+}
+
 /* The names of the classes, the labels in their order, and which of them nobody has. */
 static int put_classes(struct import *p, struct dt_err *err)
 {
@@ -244,10 +267,9 @@ static int put_classes(struct import *p, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	p->im->classes = c->n;
-	for (int i = 0; i < c->n; i++)
-		if (!c->images[i] && !p->im->empty_classes++)
-			snprintf(p->im->empty, sizeof(p->im->empty), "%s", c->name[i]);
-	rc = c->n ? dt_images_set_classes(p->w, c->n, (const char *const *)c->name, map, err) : 0;
+	find_empty(p);
+	for (int k = 0; k < 2 && c->n && p->w[k] && rc == 0; k++)
+		rc = dt_images_set_classes(p->w[k], c->n, (const char *const *)c->name, map, err);
 	free(map);
 	return rc;
 }
@@ -268,46 +290,76 @@ static int run(struct import *p, int n, const char *const *paths, struct dt_err 
 		rc = flush(p, err);
 	if (rc == 0 && im->bad && !im->skip_bad) {
 		rc = dt_err_set(err, -EBADMSG, "%lld of %lld images cannot be used: nothing is written",
-				(long long)im->bad, (long long)(im->bad + im->images));
+				(long long)im->bad, (long long)(im->bad + im->images[0] + im->images[1]));
 		dt_err_hint(err, "--skip-bad leaves them out.");
 	}
 	return rc == 0 ? put_classes(p, err) : rc;
 }
 
-int dt_image_import(struct dt_image_import *im, int n, const char *const *paths, const char *out,
-		    struct dt_err *err)
+static int create(struct import *p, const char *const out[2], struct dt_err *err)
 {
-	struct dt_images_create how = {.jpeg = im->jpeg,
-				       .orientation = im->jpeg && im->orientation,
+	const struct dt_image_import *im = p->im;
+	struct dt_images_create how = {.channels = im->channels,
+				       .jpeg = im->store == DT_STORE_JPEG,
+				       .orientation = im->store == DT_STORE_JPEG && im->orientation,
 				       .source = im->source,
 				       .shards = im->shards};
-	struct import *p = calloc(1, sizeof(*p));
-	int rc = p ? 0 : dt_err_sys(err, -ENOMEM, "cannot write '%s'", out);
+	int rc = dt_images_create(out[0], &how, &p->w[0], err);
 
-	if (rc == 0 && im->format == DT_FROM_AUTO)
-		rc = dt_image_format_of(paths[0], &im->format, err);
-	if (rc == 0) {
-		im->channels = im->channels ? im->channels : im->format == DT_FROM_IDX ? 1 : 3;
-		how.channels = im->channels;
-		p->im = im;
-		rc = dt_images_create(out, &how, &p->w, err);
+	how.shards = 1;
+	return rc == 0 && im->eval_percent > 0 ? dt_images_create(out[1], &how, &p->w[1], err) : rc;
+}
+
+/* The evaluation set first: a train.h5 that is there has its eval.h5. */
+static int finish(struct import *p, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int k = 1; k >= 0 && rc == 0; k--) {
+		struct dt_images_writer *w = p->w[k];
+
+		p->w[k] = NULL;
+		rc = w ? dt_images_finish(w, err) : 0;
 	}
-	if (rc == 0)
-		rc = run(p, n, paths, err);
-	if (rc == 0) {
-		rc = dt_images_finish(p->w, err);
-		p->w = NULL;
-	}
-	for (int i = 0; p && i < BATCH; i++) {
+	return rc;
+}
+
+static void release(struct import *p)
+{
+	for (int i = 0; i < BATCH; i++) {
 		item_clear(&p->item[i]);
 		dt_image_release(&p->item[i].image);
 		dt_image_release(&p->item[i].tmp);
 	}
-	if (p) {
-		dt_images_abandon(p->w);
-		class_list_free(&p->classes);
-	}
+	dt_images_abandon(p->w[0]);
+	dt_images_abandon(p->w[1]);
+	class_list_free(&p->classes);
 	free(p);
+}
+
+int dt_image_import(struct dt_image_import *im, int n, const char *const *paths, const char *const out[2],
+		    struct dt_err *err)
+{
+	struct import *p = calloc(1, sizeof(*p));
+	int rc = p ? 0 : dt_err_sys(err, -ENOMEM, "cannot write '%s'", out[0]);
+
+	if (rc < 0)
+		return rc;
+	p->im = im;
+	if (im->format == DT_FROM_AUTO)
+		rc = dt_image_format_of(paths[0], &im->format, err);
+	if (rc == 0) {
+		im->channels = im->channels ? im->channels : im->format == DT_FROM_IDX ? 1 : 3;
+		if (!im->store)
+			im->store =
+				im->crop[0] || im->format <= DT_FROM_CIFAR100 ? DT_STORE_RAW : DT_STORE_JPEG;
+		rc = create(p, out, err);
+	}
+	if (rc == 0)
+		rc = run(p, n, paths, err);
+	if (rc == 0)
+		rc = finish(p, err);
+	release(p);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

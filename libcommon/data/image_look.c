@@ -1,9 +1,11 @@
 #include "data/image_look.h"
 
+#include "base/json.h"
+#include "base/table.h"
 #include "base/units.h"
+#include "data/dataset.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 /* Images of each class, malloc'd. */
@@ -68,94 +70,140 @@ static struct dt_table *facts_table(const struct dt_images_info *i)
 	return t;
 }
 
-int dt_images_json(const struct dt_images *d, const char *path, json_t **ret, struct dt_err *err)
+static struct dt_table *classes_table(const struct dt_images_info *i, const int64_t *of_class)
 {
+	struct dt_table *t = dt_table_new("label|class|images");
+
+	for (int c = 0; c < i->classes; c++) {
+		dt_table_cell(t, "%d", c);
+		dt_table_cell(t, "%s", i->class_name[c]);
+		dt_table_cell(t, "%lld", (long long)of_class[c]);
+	}
+	return t;
+}
+
+static void print_tables(const struct dt_images_info *i, const int64_t *of_class, bool verified, FILE *f)
+{
+	struct dt_table *facts = facts_table(i), *classes = classes_table(i, of_class);
+
+	if (verified) {
+		dt_table_cell(facts, "checksums");
+		dt_table_cell(facts, "match");
+	}
+	dt_table_print(facts, f);
+	fputc('\n', f);
+	dt_table_print(classes, f);
+	dt_table_free(facts);
+	dt_table_free(classes);
+}
+
+int dt_images_print_info(const struct dt_images *d, const char *path, const struct dt_data_look *how, FILE *f,
+			 struct dt_err *err)
+{
+	int rc = how->verify ? dt_images_verify(d, err) : 0;
 	struct dt_images_info i;
 	int64_t *of_class;
+	json_t *o;
 
+	if (rc < 0)
+		return rc;
 	dt_images_info(d, &i);
 	of_class = count_classes(d, &i);
 	if (!of_class)
 		return dt_err_sys(err, -ENOMEM, "cannot describe '%s'", path);
-	*ret = facts_json(&i, of_class, path);
+	if (how->json) {
+		o = facts_json(&i, of_class, path);
+		rc = dt_json_write_line(f, o, err);
+		json_decref(o);
+	} else {
+		print_tables(&i, of_class, how->verify, f);
+	}
 	free(of_class);
-	return 0;
+	return rc;
 }
 
-int dt_images_tables(const struct dt_images *d, struct dt_table **ret_facts, struct dt_table **ret_classes,
-		     struct dt_err *err)
+/* Image n of an epoch, as a line of JSON or a row of the table. */
+static int print_sample(const struct dt_images *d, const struct dt_images_info *i, int64_t n, int64_t image,
+			struct dt_table *t, FILE *f, struct dt_err *err)
 {
+	int label = dt_images_label(d, image), rc;
+	json_t *o;
+
+	if (t) {
+		dt_table_cell(t, "%lld", (long long)n);
+		dt_table_cell(t, "%lld", (long long)image);
+		dt_table_cell(t, "%d", label);
+		dt_table_cell(t, "%s", i->class_name[label]);
+		return 0;
+	}
+	o = json_pack("{s:i, s:I, s:I, s:i, s:s}", "schema", 1, "sample", (json_int_t)n, "image",
+		      (json_int_t)image, "label", label, "class", i->class_name[label]);
+	rc = dt_json_write_line(f, o, err);
+	json_decref(o);
+	return rc;
+}
+
+int dt_images_print_samples(const struct dt_images *d, const char *path, const struct dt_data_look *how,
+			    FILE *f, struct dt_err *err)
+{
+	struct dt_table *t = how->json ? NULL : dt_table_new("sample|image|label|class");
 	struct dt_images_info i;
-	int64_t *of_class;
-	struct dt_table *t;
+	int rc = 0;
 
 	dt_images_info(d, &i);
-	of_class = count_classes(d, &i);
-	if (!of_class)
-		return dt_err_sys(err, -ENOMEM, "cannot describe a set of images");
-	*ret_facts = facts_table(&i);
-	t = dt_table_new("label|class|images");
-	for (int c = 0; c < i.classes; c++) {
-		dt_table_cell(t, "%d", c);
-		dt_table_cell(t, "%s", i.class_name[c]);
-		dt_table_cell(t, "%lld", (long long)of_class[c]);
-	}
-	*ret_classes = t;
-	free(of_class);
-	return 0;
+	if (how->first >= i.images)
+		rc = dt_err_set(err, -ERANGE, "an epoch has %lld samples", (long long)i.images);
+	for (int64_t n = how->first;
+	     rc == 0 && n < i.images && (how->count < 0 || n - how->first < how->count); n++)
+		rc = print_sample(d, &i, n,
+				  dt_sample_at((uint64_t)how->seed, !how->in_order, how->epoch * i.images + n,
+					       i.images),
+				  t, f, err);
+	if (t && rc == 0)
+		dt_table_print(t, f);
+	dt_table_free(t);
+	return rc;
 }
 
-static const struct {
-	const char *key, *words;
-	size_t at;
-} found[] = {
-	{"bad", "left out", offsetof(struct dt_image_import, bad)},
-	{"passed_over", "other files passed over", offsetof(struct dt_image_import, passed)},
-	{"grey", "grey made colour", offsetof(struct dt_image_import, grey)},
-	{"cmyk", "CMYK", offsetof(struct dt_image_import, cmyk)},
-	{"deep", "of 16 bits made 8", offsetof(struct dt_image_import, deep)},
-	{"alpha", "without their alpha", offsetof(struct dt_image_import, alpha)},
-	{"turned", "turned by EXIF", offsetof(struct dt_image_import, turned)},
-};
-#define FOUND (sizeof(found) / sizeof(found[0]))
-
-static int64_t found_of(const struct dt_image_import *im, size_t i)
-{
-	return *(const int64_t *)((const char *)im + found[i].at);
-}
-
-void dt_image_import_summary(const struct dt_image_import *im, char *buf, size_t n)
-{
-	size_t at = (size_t)snprintf(buf, n, "%lld image%s of %d class%s", (long long)im->images,
-				     im->images == 1 ? "" : "s", im->classes, im->classes == 1 ? "" : "es");
-
-	for (size_t i = 0; i < FOUND && at < n; i++)
-		if (found_of(im, i))
-			at += (size_t)snprintf(buf + at, n - at, "; %lld %s", (long long)found_of(im, i),
-					       found[i].words);
-}
-
-json_t *dt_image_import_json(const struct dt_image_import *im, const char *path)
-{
-	json_t *o = json_pack("{s:i, s:s, s:I, s:i, s:i, s:s, s:i}", "schema", 1, "path", path, "images",
-			      (json_int_t)im->images, "classes", im->classes, "empty_classes",
-			      im->empty_classes, "encoding", im->jpeg ? "jpeg" : "raw", "shards", im->shards);
-
-	for (size_t i = 0; i < FOUND; i++)
-		json_object_set_new(o, found[i].key, json_integer((json_int_t)found_of(im, i)));
-	return o;
-}
-
-int dt_image_write_pnm(const struct dt_image *x, FILE *f, struct dt_err *err)
+/* As PGM or PPM. */
+static void write_pnm(const struct dt_image *x, FILE *f)
 {
 	size_t plane = (size_t)x->height * (size_t)x->width;
 
-	errno = 0;
 	fprintf(f, "P%d\n%d %d\n255\n", x->channels == 3 ? 6 : 5, x->width, x->height);
 	for (size_t i = 0; i < plane; i++)
 		for (int c = 0; c < x->channels; c++)
 			putc(x->pixel[(size_t)c * plane + i], f);
-	fflush(f);
-	return ferror(f) ? dt_err_sys(err, errno ? -errno : -EIO, "cannot write an image") : 0;
+}
+
+int dt_images_print_files(const struct dt_images *d, const char *path, const struct dt_data_look *how,
+			  FILE *f, struct dt_err *err)
+{
+	struct dt_images_info i;
+	struct dt_image x = {0};
+	uint8_t *bytes;
+	size_t n;
+	int rc = 0;
+
+	dt_images_info(d, &i);
+	if (how->first >= i.images)
+		return dt_err_set(err, -ERANGE, "the dataset has %lld images", (long long)i.images);
+	for (int64_t k = how->first;
+	     rc == 0 && k < i.images && (how->count < 0 || k - how->first < how->count); k++) {
+		rc = i.jpeg ? dt_images_bytes(d, k, &bytes, &n, err) : dt_images_read(d, k, &x, err);
+		if (rc < 0)
+			break;
+		errno = 0;
+		if (i.jpeg) {
+			fwrite(bytes, 1, n, f);
+			free(bytes);
+		} else {
+			write_pnm(&x, f);
+		}
+		if (ferror(f))
+			rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write an image");
+	}
+	dt_image_release(&x);
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

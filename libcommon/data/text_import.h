@@ -2,9 +2,12 @@
 #ifndef DT_DATA_TEXT_IMPORT_H
 #define DT_DATA_TEXT_IMPORT_H
 
+#include "base/json.h"
 #include "data/clean.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
+
+#include <stdio.h>
 
 struct dt_text_import {
 	/* set by the caller */
@@ -29,6 +32,10 @@ int dt_text_import_open(struct dt_text_import *im, int n, const char *const *pat
 /* Reads all of it into out[0] and, where in.eval_percent is set, out[1]. */
 int dt_text_import(struct dt_text_import *im, const char *const out[2], struct dt_err *err);
 void dt_text_import_release(struct dt_text_import *im);
+
+/* What was written and left out: in words, and as an object, the caller's. */
+void dt_text_import_print(const struct dt_text_import *im, const char *const out[2], double seconds, FILE *f);
+json_t *dt_text_import_json(const struct dt_text_import *im, const char *const out[2], double seconds);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -114,11 +114,27 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* --no-decay names some parameter. */
+static int check_decay(const struct dt_run *r, struct dt_err *err)
+{
+	struct dt_params t;
+	int rc;
+
+	if (!r->no_decay || !strcmp(r->no_decay, "norm,bias"))
+		return 0;
+	if ((rc = dt_model_params(r->config, &t, err)) < 0)
+		return rc;
+	rc = dt_run_decay(r, &t, err);
+	dt_params_release(&t);
+	return rc;
+}
+
 /* What an optimizer that looks at whole tensors, or keeps other states than a value an element, goes with. */
 static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_optim_rule *o = dt_optim_rule(r->optim.kind);
 	const bool blocks = o->state[0].shape == DT_STATE_BLOCKS;
+	int rc;
 
 	if (r->on_card && (o->flags & DT_OPTIM_HOST))
 		return dt_err_set(err, -ENOTSUP, "%s is computed on the processor only by this version",
@@ -130,6 +146,8 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP,
 				  "--layer-lr-decay: %s of this version has one rate for all tensors",
 				  o->name);
+	if ((rc = check_decay(r, err)) < 0)
+		return rc;
 	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))
 		return dt_err_set(err, -ENOTSUP,
 				  "--offload: %s looks at whole tensors, which are not there at once",

@@ -182,6 +182,7 @@ struct dt_run {
 	/* The update. */
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
+	const char *no_decay; /* parameters without weight decay (dt_run_decay); NULL: norms and biases */
 	double layer_decay;   /* a layer's learning rate over that of the layer above; 0, 1: the same */
 	const char *scale_lr; /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
@@ -227,6 +228,9 @@ struct dt_run {
 
 /* Gives a description that was just loaded the adapters of the run. -EINVAL where they mean nothing. */
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err);
+
+/* Sets decay of each parameter as --no-decay says. -EINVAL where that is no expression or names nothing. */
+int dt_run_decay(const struct dt_run *r, struct dt_params *p, struct dt_err *err);
 
 /*
  * Works out what follows from the rest: seq where it is 0 and there is a model, global_batch and accumulation

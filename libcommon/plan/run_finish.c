@@ -167,6 +167,8 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 	r->data.seed = (uint64_t)o->seed;
 	r->bucket_bytes = (double)o->bucket;
 	r->save.proceed = o->save_errors == 1;
+	if ((rc = dt_lr_parse(&r->lr, err)) < 0)
+		return rc;
 	r->lr.steps = r->steps;
 	r->lr.min_lr = o->min_lr;
 	if (!dt_run_options_given(o, "min-lr"))

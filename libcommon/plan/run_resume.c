@@ -29,7 +29,7 @@ static bool reads(const struct dt_run *r, const char *name)
 			return dt_optim_rule(r->optim.kind)->reads & constants[i].bit;
 	if (!strcmp(name, "decay-steps"))
 		return r->lr.schedule == DT_LR_WSD;
-	return strcmp(name, "min-lr") || r->lr.schedule != DT_LR_CONSTANT;
+	return strcmp(name, "min-lr") || (r->lr.schedule != DT_LR_CONSTANT && r->lr.schedule != DT_LR_STEP);
 }
 
 /* What the command line left open, as it was. */

@@ -130,11 +130,14 @@ void sup_books_text(const struct sup_books *b, char *buf, size_t n);
 struct sup_rank {
 	bool known, local;
 	int pidfd;
+	int ended;    /* the order in which the processes of this start ended, from 1; 0: it runs */
 	double heard; /* when */
 	struct dt_beat beat;
 };
 struct sup_ranks {
 	int fd;
+	int ends; /* epoll over the processes of this machine: readable once one has ended */
+	int n_ended;
 	uint16_t port;
 	uint8_t cookie[16];
 	uint32_t start;
@@ -147,12 +150,15 @@ void sup_ranks_reset(struct sup_ranks *r, uint32_t start);
 void sup_ranks_close(struct sup_ranks *r);
 /* The value of DT_BEAT_ENV. */
 void sup_ranks_address(const struct sup_ranks *r, char *buf, size_t n);
-/* Takes what has arrived; each is called for every new one of rank 0. */
+/*
+ * Takes the ends of processes, then the datagrams that have arrived: whoever says DT_BEAT_END says it before
+ * its process ends. first is called for every new datagram of rank 0.
+ */
 void sup_ranks_receive(struct sup_ranks *r, double now, void (*first)(void *arg, const struct dt_beat *b),
 		       void *arg);
 /*
- * A rank that is lost: a process of this machine that has ended, or one not heard for limit seconds. -1:
- * none.
+ * A rank that is lost: of the processes of this machine that have ended the one that ended first, or one not
+ * heard for limit seconds. -1: none.
  */
 int sup_ranks_lost(struct sup_ranks *r, double now, double limit, char *why, size_t n);
 /* After this process stood still: nobody is late. */

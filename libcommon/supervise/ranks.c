@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -18,7 +18,10 @@ int sup_ranks_open(struct sup_ranks *r, struct dt_err *err)
 	socklen_t len = sizeof(at);
 	int room = 4 << 20;
 
-	*r = (struct sup_ranks){.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+	*r = (struct sup_ranks){.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+				.ends = epoll_create1(EPOLL_CLOEXEC)};
+	if (r->ends < 0)
+		return dt_err_sys(err, -errno, "cannot watch processes");
 	if (r->fd < 0 || bind(r->fd, (struct sockaddr *)&at, sizeof(at)) < 0 ||
 	    getsockname(r->fd, (struct sockaddr *)&at, &len) < 0)
 		return dt_err_sys(err, -errno, "cannot listen for heartbeats");
@@ -31,12 +34,15 @@ int sup_ranks_open(struct sup_ranks *r, struct dt_err *err)
 
 void sup_ranks_reset(struct sup_ranks *r, uint32_t start)
 {
-	for (int i = 0; i < r->n; i++)
-		if (r->v[i].known && r->v[i].pidfd >= 0)
-			close(r->v[i].pidfd);
+	for (int i = 0; i < r->n; i++) {
+		if (!r->v[i].known || r->v[i].pidfd < 0)
+			continue;
+		epoll_ctl(r->ends, EPOLL_CTL_DEL, r->v[i].pidfd, NULL);
+		close(r->v[i].pidfd);
+	}
 	free(r->v);
 	r->v = NULL;
-	r->n = 0;
+	r->n = r->n_ended = 0;
 	r->start = start;
 }
 
@@ -45,7 +51,9 @@ void sup_ranks_close(struct sup_ranks *r)
 	sup_ranks_reset(r, 0);
 	if (r->fd >= 0)
 		close(r->fd);
-	r->fd = -1;
+	if (r->ends >= 0)
+		close(r->ends);
+	r->fd = r->ends = -1;
 }
 
 void sup_ranks_address(const struct sup_ranks *r, char *buf, size_t n)
@@ -90,8 +98,9 @@ static struct sup_rank *place(struct sup_ranks *r, int rank)
 }
 
 /* Whether the rank is a process of this machine, which is then watched. */
-static void meet(struct sup_rank *k)
+static void meet(struct sup_ranks *r, struct sup_rank *k)
 {
+	struct epoll_event e = {.events = EPOLLIN, .data.fd = (int)(k - r->v)};
 	char host[64] = "", path[64], name[32] = "";
 	FILE *f;
 
@@ -104,7 +113,27 @@ static void meet(struct sup_rank *k)
 		k->pidfd = (int)syscall(SYS_pidfd_open, k->beat.pid, 0);
 	if (f)
 		fclose(f);
-	k->local = k->pidfd >= 0;
+	k->local = k->pidfd >= 0 && epoll_ctl(r->ends, EPOLL_CTL_ADD, k->pidfd, &e) == 0;
+}
+
+/*
+ * Notes which processes have ended, in the order of their ends. The launcher kills the others soon after the
+ * first: a list of descriptors that poll() finds readable would not tell which was first, but epoll's list of
+ * ready descriptors is in the order in which they became so, however late it is read.
+ */
+static void note_ends(struct sup_ranks *r)
+{
+	struct epoll_event e[64];
+	int n;
+
+	while ((n = epoll_wait(r->ends, e, 64, 0)) > 0) {
+		for (int i = 0; i < n; i++) {
+			struct sup_rank *k = &r->v[e[i].data.fd];
+
+			k->ended = ++r->n_ended;
+			epoll_ctl(r->ends, EPOLL_CTL_DEL, k->pidfd, NULL);
+		}
+	}
 }
 
 void sup_ranks_receive(struct sup_ranks *r, double now, void (*first)(void *arg, const struct dt_beat *b),
@@ -112,6 +141,7 @@ void sup_ranks_receive(struct sup_ranks *r, double now, void (*first)(void *arg,
 {
 	struct dt_beat b;
 
+	note_ends(r);
 	for (;;) {
 		ssize_t n = recv(r->fd, &b, sizeof(b), MSG_TRUNC);
 		struct sup_rank *k;
@@ -127,36 +157,35 @@ void sup_ranks_receive(struct sup_ranks *r, double now, void (*first)(void *arg,
 		k->beat = b;
 		k->heard = now;
 		if (!k->known)
-			meet(k);
+			meet(r, k);
 		if (b.rank == 0)
 			first(arg, &b);
 	}
 }
 
-/* Readable means ended, a zombie included. */
-static bool has_ended(int pidfd)
-{
-	struct pollfd p = {.fd = pidfd, .events = POLLIN};
-
-	return poll(&p, 1, 0) > 0 && p.revents;
-}
-
 int sup_ranks_lost(struct sup_ranks *r, double now, double limit, char *why, size_t n)
 {
-	for (int i = 0; i < r->n; i++) {
-		struct sup_rank *k = &r->v[i];
+	int lost = -1;
 
-		if (!k->known || k->beat.phase == DT_BEAT_END)
+	for (int i = 0; i < r->n; i++) {
+		const struct sup_rank *k = &r->v[i];
+
+		if (k->known && k->ended && k->beat.phase != DT_BEAT_END &&
+		    (lost < 0 || k->ended < r->v[lost].ended))
+			lost = i;
+	}
+	if (lost >= 0) {
+		snprintf(why, n, "rank %d (process %d) has died", lost, r->v[lost].beat.pid);
+		return lost;
+	}
+	for (int i = 0; limit > 0 && i < r->n; i++) {
+		const struct sup_rank *k = &r->v[i];
+
+		if (!k->known || k->beat.phase == DT_BEAT_END || now - k->heard <= limit)
 			continue;
-		if (k->local && has_ended(k->pidfd)) {
-			snprintf(why, n, "rank %d (process %d) has died", i, k->beat.pid);
-			return i;
-		}
-		if (limit > 0 && now - k->heard > limit) {
-			snprintf(why, n, "rank %d (process %d on '%s') has not been heard for %.1f s", i,
-				 k->beat.pid, k->beat.host, now - k->heard);
-			return i;
-		}
+		snprintf(why, n, "rank %d (process %d on '%s') has not been heard for %.1f s", i, k->beat.pid,
+			 k->beat.host, now - k->heard);
+		return i;
 	}
 	return -1;
 }

@@ -251,20 +251,12 @@ static void check_pace(struct sup *s, double now)
 
 void sup_watch(struct sup *s, double wait_s)
 {
-	struct pollfd *p = calloc((size_t)s->ranks.n + 2, sizeof(*p));
+	struct pollfd p[] = {{.fd = s->ranks.fd, .events = POLLIN},
+			     {.fd = s->signals, .events = POLLIN},
+			     {.fd = s->ranks.ends, .events = POLLIN}};
 	double before = dt_now(), now;
-	nfds_t n = 2;
 
-	if (!p)
-		return;
-	p[0] = (struct pollfd){.fd = s->ranks.fd, .events = POLLIN};
-	p[1] = (struct pollfd){.fd = s->signals, .events = POLLIN};
-	/* A death wakes at once: whose it was cannot be told once the launcher has killed the others. */
-	for (int i = 0; i < s->ranks.n && s->job.running && s->ending != SUP_FAILED; i++)
-		if (s->ranks.v[i].known && s->ranks.v[i].local && s->ranks.v[i].beat.phase != DT_BEAT_END)
-			p[n++] = (struct pollfd){.fd = s->ranks.v[i].pidfd, .events = POLLIN};
-	poll(p, n, (int)(wait_s * 1e3));
-	free(p);
+	poll(p, 3, (int)(wait_s * 1e3));
 	now = dt_now();
 	s->heard_now = now;
 	sup_ranks_receive(&s->ranks, now, first_rank, s);

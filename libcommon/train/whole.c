@@ -160,7 +160,7 @@ static void bind(struct trainer *t, int i, struct whole_part *ret)
 				   .cut = p->cut != DT_CUT_NONE && t->run.layout.tp > 1 ? p->cut_dim : -1,
 				   .numel = dt_param_numel(p),
 				   .longer = p->shape[0] > p->shape[1] ? p->shape[0] : p->shape[1],
-				   .adapted = muon ? dt_param_is_hidden(p) && !p->frozen : p->decay,
+				   .adapted = muon ? dt_param_is_hidden(p) && !p->frozen : p->ndim > 1,
 				   .decay = p->decay ? t->run.optim.weight_decay : 0};
 	if (p->frozen)
 		return;

@@ -249,6 +249,39 @@ PY
 	[[ "$output" == *"d-00003-of-00005.h5"* ]]
 }
 
+@test "a share of each class is kept out, evenly spread; both sets have all classes" {
+	py <<'PY'
+import struct
+n = [40, 9, 1, 50]
+labels = bytes(c for c, k in enumerate(n) for _ in range(k))
+open("a.idx", "wb").write(struct.pack(">IIII", 2051, 100, 1, 1) + bytes(range(100)))
+open("l.idx", "wb").write(struct.pack(">II", 2049, 100) + labels)
+PY
+	run dt-dataset images --json --split 10% -o t.h5 --out-eval e.h5 a.idx l.idx
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"2 of 4 classes have no images in e.h5; the first is '1'"* ]]
+	[[ "$output" == *'"images":91,'*'"eval":{"path":"e.h5","images":9,"empty_classes":2}'* ]]
+	dt-dataset info --verify t.h5
+	py <<'PY'
+import h5py
+t, e = h5py.File("t.h5"), h5py.File("e.h5")
+kept = [9, 19, 29, 39] + [50 + k for k in (9, 19, 29, 39, 49)]
+assert e["data"][:, 0, 0, 0].tolist() == kept
+assert t["data"][:, 0, 0, 0].tolist() == [i for i in range(100) if i not in kept]
+assert e["labels"][()].tolist() == [0] * 4 + [3] * 5
+assert t["classes"][()].tolist() == e["classes"][()].tolist() == [b"0", b"1", b"2", b"3"]
+PY
+	run dt-dataset images --split 0.5% -o t2.h5 --out-eval e2.h5 a.idx l.idx
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"cannot write 'e2.h5': there are no images"* ]]
+	[ ! -e t2.h5 ] && [ ! -e e2.h5 ]
+	for bad in "--split 10%" "--out-eval e.h5" "--split 10% --out-eval t.h5" "--split 10% --out-eval a.idx" "--split 100%  --out-eval e.h5"; do
+		# shellcheck disable=SC2086 # words
+		run dt-dataset images -o t.h5 $bad a.idx l.idx
+		[ "$status" -eq 2 ]
+	done
+}
+
 @test "wrong usage is 2; a set of one kind where the other belongs is named" {
 	make_idx
 	for bad in "a.idx l.idx" "-o d.h5 --crop x a.idx l.idx" "-o d.h5 --crop 3x a.idx l.idx" "-o d.h5 --channels 2 a.idx l.idx" \

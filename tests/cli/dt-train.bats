@@ -203,6 +203,35 @@ agrees() { # reference-file other-file bound
         dt-train --model gpt2-tiny "${common[@]}" --steps 20 --microbatch 1 --schedule $s --decay-steps 10 >m.jsonl
         jq -es --arg s $s 'map(.lr) | .[4] > 0.000999 and (if $s == "constant" then .[-1] == .[5] else .[-1] < 0.0003 end)' m.jsonl
     done
+    dt-train --model gpt2-tiny "${common[@]}" --steps 8 --microbatch 1 --lr 0.5 --warmup 2 --schedule step:3,6:0.5 >m.jsonl
+    [ "$(jq -c .lr m.jsonl | tr '\n' ' ')" = "0.25 0.5 0.5 0.25 0.25 0.25 0.125 0.125 " ]
+    for s in step: step:6,3 step:3:0 step:3:2 "step:3," steps:3; do
+        run -2 dt-train --model gpt2-tiny "${common[@]}" --steps 1 --schedule $s
+        [[ "$output" == *"--schedule '$s' is none of"* ]]
+    done
+}
+
+decayed() { # names ... of what weight decay moves by itself, with these options
+    dt-train --model decay-start --data d.h5 --seq 32 --precision fp32 --no-mfu --threads 1 --optimizer sgd --lr 0.1 \
+        --schedule constant --clip 0 --steps 1 --save decay-this --overwrite --metrics m.jsonl "$@"
+    dt-shard-ckpt diff decay-zero decay-this --json | jq -r '.tensors[] | select(.max_abs > 0).name' | sort
+}
+
+@test "--no-decay: weight decay is on what it does not name" {
+    local all plain=(--data d.h5 --seq 32 --precision fp32 --no-mfu --threads 1 --schedule constant --metrics m.jsonl)
+    # biases are 0 at first
+    dt-train --model gpt2-tiny "${plain[@]}" --steps 2 --save decay-start
+    dt-train --model decay-start "${plain[@]}" --optimizer sgd --lr 0.1 --clip 0 --steps 1 --weight-decay 0 --save decay-zero
+    all=$(decayed --no-decay none)
+    [ "$all" = "$(dt-shard-ckpt ls decay-zero --json | jq -r '.tensors[].name | select(startswith("model/"))' | sort)" ]
+    [ "$(decayed)" = "$(grep -v -e norm -e bias <<<"$all")" ]
+    [ "$(decayed --no-decay bias)" = "$(grep -v bias <<<"$all")" ]
+    [ "$(decayed --no-decay norm)" = "$(grep -v norm <<<"$all")" ]
+    [ "$(decayed --no-decay '(embed|pos)\.weight')" = "$(grep -v -e embed -e pos <<<"$all")" ]
+    run -2 dt-train --model gpt2-tiny "${plain[@]}" --steps 1 --no-decay 'norms'
+    [[ "$output" == *"matches no parameter of 'gpt2-tiny'"* ]]
+    run -2 dt-train --model gpt2-tiny "${plain[@]}" --steps 1 --no-decay '(norm'
+    [[ "$output" == *"is no expression"* ]]
 }
 
 one_line() { # status text-in-message; the run before wrote err

@@ -1,11 +1,17 @@
-/* The supervisor's parts without a job: books, lists of hosts, commands, who is slow. */
+/* The supervisor's parts without a job: books, lists of hosts, commands, who is slow, who has died. */
 #include "supervise/priv.h"
 
+#include <arpa/inet.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -126,6 +132,88 @@ static void slow_ranks(void **state)
 	assert_int_equal(looks(3, 4, 20), -1); /* stages are not compared with one another */
 }
 
+static void nothing(void *arg, const struct dt_beat *b)
+{
+}
+
+/* A datagram of a rank, sent as the rank would. */
+static void beat(const struct sup_ranks *r, uint64_t no, int rank, int pid, int phase)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(r->port)};
+	struct dt_beat b = {.magic = DT_BEAT_MAGIC, .start = r->start, .no = no, .rank = rank, .pid = pid};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	b.phase = phase;
+	memcpy(b.cookie, r->cookie, sizeof(b.cookie));
+	gethostname(b.host, sizeof(b.host) - 1);
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(sendto(fd, &b, sizeof(b), 0, (struct sockaddr *)&to, sizeof(to)), sizeof(b));
+	close(fd);
+}
+
+static pid_t process(void)
+{
+	int ready[2];
+	char c;
+	pid_t pid;
+
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_NAME, "dt-train");
+		(void)!write(ready[1], "", 1);
+		pause();
+		_exit(0);
+	}
+	assert_int_equal(read(ready[0], &c, 1), 1);
+	close(ready[0]);
+	close(ready[1]);
+	return pid;
+}
+
+static void end_process(pid_t pid)
+{
+	siginfo_t info;
+
+	kill(pid, SIGKILL);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED), 0);
+}
+
+/* Whose death was first is known however late one looks: the launcher kills the others at once. */
+static void the_first_to_die_is_named(void **state)
+{
+	static const int order[][4] = {{2, 0, 1, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}, {0, 1, 2, 3}};
+	struct sup_ranks r;
+	struct dt_err err;
+	char why[256], expected[64];
+
+	if (sup_ranks_open(&r, &err) < 0)
+		fail_msg("%s", err.msg);
+	for (int t = 0; t < 8; t++) {
+		bool leaves = t >= 4; /* the first to end has said so: the second is lost */
+		const int *o = order[t % 4];
+		pid_t pid[4];
+
+		sup_ranks_reset(&r, (uint32_t)t);
+		for (int i = 0; i < 4; i++)
+			beat(&r, 1, i, pid[i] = process(), DT_BEAT_TRAIN);
+		sup_ranks_receive(&r, 0, nothing, NULL);
+		assert_int_equal(sup_ranks_lost(&r, 0, 0, why, sizeof(why)), -1);
+		if (leaves)
+			beat(&r, 2, o[0], pid[o[0]], DT_BEAT_END);
+		for (int i = 0; i < 4; i++)
+			end_process(pid[o[i]]);
+		for (int look = 0; look < 2; look++) { /* it is not forgotten */
+			sup_ranks_receive(&r, 0, nothing, NULL);
+			assert_int_equal(sup_ranks_lost(&r, 0, 0, why, sizeof(why)), o[leaves]);
+			snprintf(expected, sizeof(expected), "rank %d (process %d) has died", o[leaves],
+				 (int)pid[o[leaves]]);
+			assert_string_equal(why, expected);
+		}
+	}
+	sup_ranks_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -133,6 +221,7 @@ int main(void)
 		cmocka_unit_test(lists_of_hosts),
 		cmocka_unit_test(commands),
 		cmocka_unit_test(slow_ranks),
+		cmocka_unit_test(the_first_to_die_is_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

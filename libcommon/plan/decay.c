@@ -1,0 +1,86 @@
+/* Which parameters weight decay leaves alone. */
+#include "plan/run.h"
+
+#include <errno.h>
+#include <regex.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_norm(const struct dt_param *p)
+{
+	return dt_param_is_scale(p) || p->role == DT_W_ATTN_NORM_B || p->role == DT_W_MLP_NORM_B ||
+	       p->role == DT_W_FINAL_NORM_B || p->role == DT_W_BATCH_NORM_B;
+}
+
+/* A bias, those of norms included: every vector but what a norm multiplies by. */
+static bool is_bias(const struct dt_param *p)
+{
+	return p->ndim == 1 && !dt_param_is_scale(p);
+}
+
+enum { NORM = 1, BIAS = 2 };
+
+/* "norm", "bias", both with a comma between them, or "none". Returns false for what is an expression. */
+static bool parse_words(const char *s, unsigned *ret)
+{
+	static const struct {
+		const char *name;
+		unsigned bit;
+	} words[] = {{"norm", NORM}, {"bias", BIAS}, {"none", 0}};
+	unsigned set = 0;
+
+	for (const char *end;; s = end + 1) {
+		size_t i = 0;
+
+		end = strchrnul(s, ',');
+		while (i < 3 && (strlen(words[i].name) != (size_t)(end - s) ||
+				 strncmp(words[i].name, s, (size_t)(end - s))))
+			i++;
+		if (i == 3)
+			return false;
+		set |= words[i].bit;
+		if (!*end)
+			break;
+	}
+	*ret = set;
+	return true;
+}
+
+int dt_run_decay(const struct dt_run *r, struct dt_params *t, struct dt_err *err)
+{
+	const char *s = r->no_decay ? r->no_decay : "norm,bias";
+	char text[512], why[80];
+	unsigned set = 0;
+	int matched = 0, rc;
+	regex_t re;
+
+	if (parse_words(s, &set)) {
+		/* Biases of a router's choice are moved by a rule of their own. */
+		for (int i = 0; i < t->n; i++)
+			t->p[i].decay =
+				t->p[i].role != DT_W_ROUTER_B &&
+				!(((set & NORM) && is_norm(&t->p[i])) || ((set & BIAS) && is_bias(&t->p[i])));
+		return 0;
+	}
+	if ((size_t)snprintf(text, sizeof(text), "^(%s)$", s) >= sizeof(text))
+		return dt_err_set(err, -EINVAL, "--no-decay is longer than %zu characters", sizeof(text) - 5);
+	rc = regcomp(&re, text, REG_EXTENDED | REG_NOSUB);
+	if (rc) {
+		regerror(rc, &re, why, sizeof(why));
+		return dt_err_set(err, -EINVAL, "--no-decay '%.60s' is no expression: %s", s, why);
+	}
+	for (int i = 0; i < t->n; i++) {
+		bool spared = regexec(&re, t->p[i].name, 0, NULL, 0) == 0;
+
+		t->p[i].decay = !spared && t->p[i].role != DT_W_ROUTER_B;
+		matched += spared;
+	}
+	regfree(&re);
+	if (matched)
+		return 0;
+	dt_err_set(err, -EINVAL, "--no-decay '%.60s' matches no parameter of '%s'", s, r->config->name);
+	dt_err_hint(err, "it is neither norm, bias nor none, and an expression is of whole names, "
+			 "'layers.*weight' for one");
+	return -EINVAL;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
