@@ -458,12 +458,15 @@ static int train(struct dt_log *log)
 	int status;
 
 	dt_train_catch_signals();
-	dt_beat_open();
+	if (!wo.join)
+		dt_beat_open(-1);
 	if (dt_world_open(&world, &wo, log, &err) < 0) {
 		dt_log_err(log, &err);
-		dt_beat_close();
+		dt_beat_close(DT_EXIT_FAILED);
 		return DT_EXIT_FAILED;
 	}
+	if (wo.join)
+		dt_beat_open(dt_world_epoch(world).place);
 	dt_world_info(world, &info);
 	if (info.size > 1)
 		log->rank = info.rank;
@@ -475,7 +478,7 @@ static int train(struct dt_log *log)
 	}
 	status = dt_train_run(&a.o.run, given, world, log);
 	dt_rl_feed_close(given);
-	dt_beat_close();
+	dt_beat_close(status);
 	dt_world_finalize(world);
 	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
 		dt_log_err(log, &err);

@@ -21,6 +21,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum dt_redop { DT_SUM, DT_MAX, DT_MIN, DT_AVG };
 
@@ -57,7 +58,7 @@ struct dt_world_opts {
 	/*
 	 * The job outlives its ranks: one that is lost, or stands still for a second, breaks the world of the
 	 * others, which then call dt_world_reform. join: "PID:FD", the board of such a job that this process
-	 * is to become a rank of (dt_world_board); NULL: it is one of the first.
+	 * is to become a rank of (dt_world_epoch); NULL: it is one of the first.
 	 */
 	bool elastic;
 	const char *join; /* the value of DT_JOIN_ENV */
@@ -81,12 +82,19 @@ const char *dt_world_broken(const struct dt_world *w);
  * order; those that join come last. Every rank of w calls it. -ESTALE: they went on without this one.
  */
 int dt_world_reform(struct dt_world *w, struct dt_err *err);
+/*
+ * Its epoch, from 1; this process's place among all that the job has had, which is its first rank; its
+ * descriptor of the board that others join by (-1: the world is not elastic, and its epoch 0).
+ */
+struct dt_world_epoch {
+	uint64_t epoch;
+	int place, board;
+};
+struct dt_world_epoch dt_world_epoch(const struct dt_world *w);
 /* Whether this process is a rank that has joined. */
 bool dt_world_joined(const struct dt_world *w);
 /* Processes that wait to become ranks. */
 int dt_world_waiting(const struct dt_world *w);
-/* This process's descriptor of the board that others join by; -1: the world is not elastic. */
-int dt_world_board(const struct dt_world *w);
 /*
  * Threads that a rank's computing gets: the processors it is bound to (*ret_mine), else its share of the
  * machine's.

@@ -56,6 +56,7 @@ struct dt_elastic {
 	struct board *b;
 	int fd, me, n, member[SLOTS];
 	uint64_t epoch, said;
+	atomic_bool breaking;
 	double still[2][SLOTS]; /* since when a process stands still, as each of two threads has seen it */
 };
 
@@ -116,16 +117,19 @@ static bool vote(struct dt_elastic *e, int thread, int i)
 	return true;
 }
 
-/* "rank 1 (process 123) has died" */
-static void say_lost(const struct dt_elastic *e, int rank, char *buf, size_t n)
+/* The world is broken: "rank 1 (process 123) has died". By the first thread that finds it. */
+static void break_world(struct dt_world *w, int rank)
 {
-	const struct slot *s = &e->b->slot[e->member[rank]];
+	const struct slot *s = &w->elastic->b->slot[w->elastic->member[rank]];
 	int how = atomic_load(&s->how);
 
-	snprintf(buf, n, "rank %d (process %d) %s", rank, atomic_load(&s->pid),
+	if (atomic_exchange(&w->elastic->breaking, true))
+		return;
+	snprintf(w->why, sizeof(w->why), "rank %d (process %d) %s", rank, atomic_load(&s->pid),
 		 how == DIED	 ? "has died"
 		 : how == STANDS ? "stands still"
 				 : "has left");
+	atomic_store(&w->broken, true);
 }
 
 static int map(struct dt_world *w, int fd, bool fresh, struct dt_err *err)
@@ -209,14 +213,12 @@ static int out_of_date(struct dt_err *err)
 static int look(struct dt_world *w, struct dt_err *err)
 {
 	struct dt_elastic *e = w->elastic;
-	char why[80];
-
 	if (atomic_load(&e->b->slot[e->me].state) == OUT)
 		return out_of_date(err);
 	for (int r = 0; r < e->n; r++)
 		if (r != w->info.rank && vote(e, 1, e->member[r])) {
-			say_lost(e, r, why, sizeof(why));
-			return dt_err_set(err, -ETIMEDOUT, "%s", why);
+			break_world(w, r);
+			return dt_err_set(err, -ETIMEDOUT, "rank %d is lost", r);
 		}
 	return 0;
 }
@@ -266,8 +268,7 @@ void dt_comm_elastic_watch(struct dt_world *w)
 	for (int r = 0; r < e->n && !atomic_load(&w->broken); r++) {
 		if (r == w->info.rank || !vote(e, 0, e->member[r]))
 			continue;
-		say_lost(e, r, w->why, sizeof(w->why));
-		atomic_store(&w->broken, true);
+		break_world(w, r);
 	}
 }
 
@@ -414,6 +415,7 @@ static int enter(struct dt_world *w, struct dt_err *err)
 	w->groups = e->epoch << 32; /* a process that joins has made none */
 	w->why[0] = '\0';
 	atomic_store(&w->broken, false);
+	atomic_store(&e->breaking, false);
 	rc = dt_comm_watch_start(w, err);
 	if (!rc)
 		rc = dt_comm_board_open(w, err);
@@ -484,9 +486,12 @@ bool dt_world_joined(const struct dt_world *w)
 	return w->opts.join != NULL;
 }
 
-int dt_world_board(const struct dt_world *w)
+struct dt_world_epoch dt_world_epoch(const struct dt_world *w)
 {
-	return w->elastic ? w->elastic->fd : -1;
+	const struct dt_elastic *e = w->elastic;
+
+	return e ? (struct dt_world_epoch){e->epoch, e->me, e->fd}
+		 : (struct dt_world_epoch){0, w->info.rank, -1};
 }
 
 void dt_comm_elastic_leave(struct dt_world *w, bool finished)
@@ -514,3 +519,4 @@ void dt_comm_elastic_close(struct dt_world *w)
 	free(w->elastic);
 	w->elastic = NULL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

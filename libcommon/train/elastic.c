@@ -7,6 +7,7 @@
 #include "train/init.h"
 #include "train/trainer.h"
 
+#include "base/beat.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
 
@@ -262,8 +263,13 @@ int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *
 	*pt = t;
 	if (rc < 0)
 		return rc;
-	if (old)
+	if (was.size) {
+		struct dt_beat b = dt_beat_get();
+
 		metrics_ranks(t, was.size, why, dt_now() - began);
+		b.recovery_s += dt_now() - began;
+		dt_beat_set(&b, false);
+	}
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,7 +1,7 @@
 /*
  * A run that outlives its ranks (--elastic dp): when one is lost, those that are left make themselves a
- * trainer for the smaller layout, with the state that is in their memory, and go on. A process that joins gets
- * its state from them.
+ * trainer for the smaller layout, with the state that is in their memory, and go on. A process that joins
+ * gets its state from them.
  */
 #ifndef DT_TRAIN_ELASTIC_H
 #define DT_TRAIN_ELASTIC_H

@@ -42,6 +42,7 @@ static struct asked asked(void)
 /* What a supervisor hears of: the phase, the step, and where the time went. */
 static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 {
+	struct dt_world_epoch w = dt_world_epoch(t->world);
 	struct dt_beat b = dt_beat_get();
 
 	if (phase == DT_BEAT_TRAIN && b.phase < DT_BEAT_TRAIN)
@@ -53,6 +54,10 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 	}
 	b.phase = phase;
 	b.stage = t->mesh.at.pp;
+	b.epoch = (uint32_t)w.epoch;
+	b.ranks = t->info.size;
+	b.place = t->info.rank;
+	b.board = w.board;
 	b.step = t->loop.step;
 	dt_beat_set(&b, true);
 }
