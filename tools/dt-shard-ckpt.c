@@ -42,8 +42,9 @@ static const struct dt_opt opts[] = {
 	 "the layout to cut for, as dp2.tp4.pp2.z1 (dt-layout(7))", "reshard"},
 	{"compress", 0, DT_OPT_FLAG, &compress, .help = "shuffle and deflate the pieces",
 	 .commands = "reshard,merge,convert,avg,upcycle"},
-	{"from", 0, DT_OPT_CHOICE, &from, DT_SOURCE_KINDS, "what SRC is",
-	 "convert,quantize,avg,upcycle,lora-merge", .given = &from_given, .def_text = "what is there"},
+	{"from", 0, DT_OPT_CHOICE, &from, DT_SOURCE_FROM,
+	 "what SRC is; ema: the averaged weights of a checkpoint", "convert,quantize,avg,upcycle,lora-merge",
+	 .given = &from_given, .def_text = "what is there"},
 	{"to", 0, DT_OPT_CHOICE, &to, DT_SOURCE_KINDS, "what DST becomes", "convert,avg,upcycle,lora-merge",
 	 .given = &to_given, .def_text = "gguf by its ending; else dt, when SRC is something else"},
 	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights",
@@ -335,7 +336,7 @@ static const char *tokenizer_hash(const struct dt_source *s, char hash[32])
 	text = dt_source_tokenizer(s, &n);
 	if (dt_source_note(s))
 		dt_program_say(&prog, "%s", dt_source_note(s));
-	else if (!text && (!tokenizer || strcmp(tokenizer, "none")))
+	else if (!text && !dt_source_images(s) && (!tokenizer || strcmp(tokenizer, "none")))
 		dt_program_say(&prog, "the source has no tokenizer to take along");
 	if (!text)
 		return NULL;

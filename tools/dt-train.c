@@ -98,6 +98,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("no-decay"),
 	DT_RUN_OPT("trust"),
 	DT_RUN_OPT("clip"),
+	DT_RUN_OPT("ema"),
 	DT_RUN_OPT("noise-scale"),
 	DT_OPT_HEADING("Images"),
 	DT_RUN_OPT("image-size"),

@@ -11,16 +11,31 @@ static int fill_piece(void *arg, const struct dt_piece *p, const void **ret, str
 {
 	struct exporter *e = arg;
 	int64_t n = dt_dtype_size(p->dtype);
+	const char *name = p->name + strlen("model/");
+	const int i = dt_params_find(dt_source_params(e->s), name);
 	int rc;
 
 	for (int d = 0; d < p->ndim; d++)
 		n *= p->shape[d];
 	if (exp_grow(&e->buf, &e->buf_bytes, (size_t)n) < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot convert '%s'", p->name);
-	rc = dt_source_read(e->s, dt_params_find(dt_source_params(e->s), p->name + strlen("model/")), p->off,
-			    p->shape, p->dtype, e->buf, err);
+	rc = i < 0 ? dt_source_buffer(e->s, name, p->shape[0], (float *)e->buf, err)
+		   : dt_source_read(e->s, i, p->off, p->shape, p->dtype, e->buf, err);
 	*ret = e->buf;
 	return rc < 0 ? rc : exp_cancelled(e, (uint64_t)n, err);
+}
+
+/* As a run's own checkpoints have them. */
+static void put_images(const json_t *images, json_t *meta)
+{
+	json_t *mean = json_object_get(images, "mean"), *classes = json_object_get(images, "classes");
+
+	if (classes)
+		json_object_set(meta, "classes", classes);
+	if (mean)
+		json_object_set_new(meta, "pixels",
+				    json_pack("{s:O, s:O}", "mean", mean, "deviation",
+					      json_object_get(images, "deviation")));
 }
 
 static json_t *make_meta(struct exporter *e)
@@ -31,6 +46,7 @@ static json_t *make_meta(struct exporter *e)
 	const char *chat = dt_source_chat_template(e->s), *text;
 	size_t n;
 
+	put_images(dt_source_images(e->s), meta);
 	text = dt_source_tokenizer(e->s, &n);
 	if (text)
 		json_object_set_new(tok, "text", json_stringn(text, n));
@@ -47,15 +63,20 @@ static json_t *make_meta(struct exporter *e)
 int exp_dt(struct exporter *e, const char *dst, struct dt_err *err)
 {
 	const struct dt_params *params = dt_source_params(e->s);
-	struct dt_piece *p = calloc((size_t)params->n, sizeof(*p));
+	int rc = exp_buffers(e, err);
+	const int n = params->n + e->buffers.n;
+	struct dt_piece *p = calloc((size_t)n + 1, sizeof(*p));
 	json_t *meta = make_meta(e), *list = NULL;
 	char *tmp = NULL;
-	int rc = p && meta ? 0 : dt_err_sys(err, -ENOMEM, "cannot write '%s'", dst);
 
-	for (int i = 0; i < params->n && rc == 0; i++) {
-		const struct dt_param *q = &params->p[i];
-		int dtype = e->x->format < 0 ? dt_format_info(dt_source_format(e->s, i))->dtype
-					     : dt_format_info((enum dt_format)e->x->format)->dtype;
+	if (rc == 0 && (!p || !meta))
+		rc = dt_err_sys(err, -ENOMEM, "cannot write '%s'", dst);
+	for (int i = 0; i < n && rc == 0; i++) {
+		const bool buffer = i >= params->n;
+		const struct dt_param *q = buffer ? &e->buffers.p[i - params->n] : &params->p[i];
+		int dtype = buffer	       ? DT_F32
+			    : e->x->format < 0 ? dt_format_info(dt_source_format(e->s, i))->dtype
+					       : dt_format_info((enum dt_format)e->x->format)->dtype;
 
 		p[i].dtype = dtype < 0 ? DT_F32 : (enum dt_dtype)dtype;
 		p[i].ndim = q->ndim;
@@ -67,8 +88,7 @@ int exp_dt(struct exporter *e, const char *dst, struct dt_err *err)
 	if (rc == 0)
 		rc = dt_ckpt_begin(dst, e->x->step, &tmp, err);
 	if (rc == 0)
-		rc = dt_ckpt_write_shard_from(tmp, 0, p, params->n, e->x->compress, fill_piece, e, &list,
-					      err);
+		rc = dt_ckpt_write_shard_from(tmp, 0, p, n, e->x->compress, fill_piece, e, &list, err);
 	if (rc == 0)
 		rc = dt_ckpt_commit(dst, e->x->step, meta, &list, 1, 0, err);
 	if (rc < 0 && tmp)

@@ -17,6 +17,7 @@ struct exp_tensor { /* of the file to be written */
 	int part[3], nparts; /* parameters, one behind the other along our rows */
 	int64_t row0;	     /* of the one part, where the tensor begins: an expert's */
 	int64_t stack;	     /* > 0: three dimensions, experts outermost */
+	int buffer;	     /* > 0: no parameter, but number buffer - 1 of the model's buffers */
 	uint64_t bytes, at;
 };
 
@@ -24,8 +25,9 @@ struct exporter {
 	struct dt_source *s;
 	const struct dt_export *x;
 	enum dt_names scheme;
-	int pairing;   /* enum dt_rope_pairing of the target */
-	bool plus_one; /* the target's norms multiply by 1 + weight */
+	int pairing;		  /* enum dt_rope_pairing of the target */
+	bool plus_one;		  /* the target's norms multiply by 1 + weight */
+	struct dt_params buffers; /* of the model: running statistics */
 	struct exp_tensor *t;
 	int n, unpacked;
 	uint64_t done, total;
@@ -35,6 +37,8 @@ struct exporter {
 
 /* Lists the tensors of the target and their sizes. blocks: it can hold quantised ones. */
 int exp_list(struct exporter *e, bool blocks, struct dt_err *err);
+/* The model's buffers into e->buffers. */
+int exp_buffers(struct exporter *e, struct dt_err *err);
 void exp_release(struct exporter *e);
 /* NULL: no such tensor. */
 const struct exp_tensor *exp_find(const struct exporter *e, const char *name);

@@ -59,12 +59,16 @@ static int write_file(struct exporter *e, const char *path, int first, int last,
 
 	for (int i = first; i < last; i++) {
 		const struct exp_tensor *t = &e->t[i];
-		json_t *shape = json_pack("[I]", (json_int_t)t->shape[0]);
+		json_t *shape = json_array();
+		int64_t dims[4] = {t->shape[0], t->shape[1]};
+		int ndim = t->ndim;
 		char name[FULL_NAME];
 
 		full_name(e, t, name);
-		if (t->ndim == 2)
-			json_array_append_new(shape, json_integer(t->shape[1]));
+		if (!t->buffer && dt_source_params(e->s)->p[t->part[0]].kernel)
+			ndim = dt_param_dims(&dt_source_params(e->s)->p[t->part[0]], dims);
+		for (int d = 0; d < ndim; d++)
+			json_array_append_new(shape, json_integer(dims[d]));
 		json_object_set_new(head, name,
 				    json_pack("{s:s, s:o, s:[I, I]}", "dtype",
 					      dt_safetensors_dtype((int)t->format), "shape", shape,
@@ -173,6 +177,24 @@ static int write_tokenizer(struct exporter *e, const char *folder, struct dt_err
 	return rc;
 }
 
+/* Where timm looks for them, or as a manifest has them. */
+static void put_images(const json_t *images, json_t *config)
+{
+	json_t *mean = json_object_get(images, "mean"), *deviation = json_object_get(images, "deviation"),
+	       *classes = json_object_get(images, "classes"),
+	       *timm = json_object_get(config, "pretrained_cfg");
+
+	if (classes)
+		json_object_set(config, timm ? "label_names" : "classes", classes);
+	if (mean && timm) {
+		json_object_set(timm, "mean", mean);
+		json_object_set(timm, "std", deviation);
+	} else if (mean) {
+		json_object_set_new(config, "pixels",
+				    json_pack("{s:O, s:O}", "mean", mean, "deviation", deviation));
+	}
+}
+
 /* The configuration as a reader will understand it must be ours. */
 static int make_config(struct exporter *e, json_t **ret, struct dt_err *err)
 {
@@ -187,13 +209,14 @@ static int make_config(struct exporter *e, json_t **ret, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
-	rc = dt_config_from_hf(o, &back, err);
+	rc = dt_config_from_any(o, e->s->path, &back, err);
 	if (rc < 0 || !dt_config_same(c, &back, &what)) {
 		json_decref(o);
 		return dt_err_set(err, -ENOTSUP,
 				  "a config.json of family '%s' cannot say what this model is%s%s", c->family,
 				  *what ? ": " : "", what);
 	}
+	put_images(dt_source_images(e->s), o);
 	*ret = o;
 	return 0;
 }

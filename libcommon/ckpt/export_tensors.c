@@ -2,6 +2,7 @@
 #include "ckpt/export_internal.h"
 
 #include "kernels/rope.h"
+#include "model/graph.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -67,11 +68,47 @@ static void list_one(struct exporter *e, int i, int64_t k, const struct dt_place
 	e->total += t->bytes;
 }
 
+int exp_buffers(struct exporter *e, struct dt_err *err)
+{
+	struct dt_graph g;
+	int rc;
+
+	if (!dt_config_is_image(dt_source_config(e->s)))
+		return 0;
+	rc = dt_graph_build(dt_source_config(e->s), &g, err);
+	if (rc < 0)
+		return rc;
+	e->buffers = g.buffers;
+	g.buffers = (struct dt_params){0};
+	dt_graph_release(&g);
+	return 0;
+}
+
+/* They are f32 whatever the weights are. */
+static void list_buffers(struct exporter *e)
+{
+	for (int i = 0; i < e->buffers.n; i++) {
+		const struct dt_param *p = &e->buffers.p[i];
+		struct exp_tensor *t = &e->t[e->n++];
+
+		*t = (struct exp_tensor){.ndim = 1,
+					 .shape = {p->shape[0], 1},
+					 .format = DT_FMT_F32,
+					 .buffer = i + 1,
+					 .bytes = dt_format_bytes(DT_FMT_F32, p->shape[0])};
+		snprintf(t->name, sizeof(t->name), "%s", p->name);
+		e->total += t->bytes;
+	}
+}
+
 int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
 {
 	const struct dt_params *params = dt_source_params(e->s);
-	size_t most = 0;
+	int rc = exp_buffers(e, err);
+	size_t most = (size_t)e->buffers.n;
 
+	if (rc < 0)
+		return rc;
 	for (int i = 0; i < params->n; i++)
 		most += params->p[i].experts ? (size_t)params->p[i].experts : 1;
 	e->t = calloc(most, sizeof(*e->t));
@@ -93,11 +130,13 @@ int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
 			}
 		}
 	}
+	list_buffers(e);
 	return 0;
 }
 
 void exp_release(struct exporter *e)
 {
+	dt_params_release(&e->buffers);
 	free(e->t);
 	free(e->buf);
 	free(e->tmp);
@@ -202,6 +241,18 @@ static int read_turned(struct exporter *e, const struct exp_tensor *t, int64_t r
 	return rc;
 }
 
+static int write_buffer(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err)
+{
+	int rc;
+
+	if (exp_grow(&e->buf, &e->buf_bytes, (size_t)t->bytes) < 0)
+		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", t->name);
+	rc = dt_source_buffer(e->s, t->name, t->shape[0], (float *)e->buf, err);
+	if (rc == 0 && fwrite(e->buf, 1, (size_t)t->bytes, f) != (size_t)t->bytes)
+		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->name);
+	return rc == 0 ? exp_cancelled(e, t->bytes, err) : rc;
+}
+
 int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err)
 {
 	const struct dt_params *params = dt_source_params(e->s);
@@ -209,6 +260,8 @@ int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt
 	int64_t band = BAND / (int64_t)row_bytes + 1;
 	int rc = 0;
 
+	if (t->buffer)
+		return write_buffer(e, t, f, err);
 	band = band > 64 ? band / 64 * 64 : band;
 	if (exp_grow(&e->buf, &e->buf_bytes, (size_t)(band < t->shape[0] ? band : t->shape[0]) * row_bytes) <
 	    0)

@@ -65,7 +65,8 @@ int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *e
 	return rc;
 }
 
-static int open_dt(struct dt_source *s, struct dt_err *err)
+/* set: "model", or "ema" */
+static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 {
 	int rc = dt_ckpt_open(s->path, &s->ck, err);
 
@@ -85,7 +86,7 @@ static int open_dt(struct dt_source *s, struct dt_err *err)
 		struct dt_ckpt_tensor t;
 		char name[80];
 
-		snprintf(name, sizeof(name), "model/%s", p->name);
+		snprintf(name, sizeof(name), "%s/%s", set, p->name);
 		s->ck_tensor[i] = dt_ckpt_find(s->ck, name);
 		if (s->ck_tensor[i] < 0)
 			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s'",
@@ -99,7 +100,8 @@ static int open_dt(struct dt_source *s, struct dt_err *err)
 			return dt_err_set(err, -ENOTSUP, "checkpoint '%s': tensor '%s' is %s",
 					  dt_ckpt_path(s->ck), name, dt_dtype_name(t.dtype));
 	}
-	return src_ckpt_tokenizer(s, s->ck, err);
+	rc = src_images(s, dt_ckpt_meta(s->ck), err);
+	return rc < 0 ? rc : src_ckpt_tokenizer(s, s->ck, err);
 }
 
 /* A tokenizer named by the user replaces what the source has. */
@@ -126,12 +128,12 @@ int dt_source_open(const char *path, enum dt_source_kind kind, const char *token
 	if (rc == 0 && kind == DT_SOURCE_AUTO)
 		rc = dt_source_guess(path, &kind, err);
 	if (rc == 0) {
-		s->kind = kind;
+		s->kind = kind == DT_SOURCE_EMA ? DT_SOURCE_DT : kind;
 		rc = kind == DT_SOURCE_SAFETENSORS ? src_open_safetensors(s, err)
 		     : kind == DT_SOURCE_GGUF	   ? src_open_gguf(s, true, err)
 		     : kind == DT_SOURCE_LLMC	   ? src_open_llmc(s, err)
 		     : kind == DT_SOURCE_LLAMA2C   ? src_open_llama2c(s, err)
-						   : open_dt(s, err);
+						   : open_dt(s, kind == DT_SOURCE_EMA ? "ema" : "model", err);
 	}
 	if (rc == 0 && tokenizer)
 		rc = other_tokenizer(s, tokenizer, err);
@@ -163,6 +165,7 @@ void dt_source_close(struct dt_source *s)
 	free(s->stored);
 	free(s->view);
 	free(s->ck_tensor);
+	json_decref(s->images);
 	free(s->tokenizer);
 	free(s->chat);
 	free(s->path);

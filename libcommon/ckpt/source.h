@@ -4,6 +4,7 @@
  * of the files.
  *
  *   dt           a checkpoint folder or root (dt-checkpoint(5)): its model/ tensors
+ *   ema          the same: its ema/ tensors, which were averaged in training
  *   safetensors  a Hugging Face folder (model.safetensors or an index of several, config.json) or file
  *   gguf         a GGUF file: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q4_k, q6_k
  *   llmc         a model .bin of llm.c (GPT-2)
@@ -16,6 +17,7 @@
 #ifndef DT_CKPT_SOURCE_H
 #define DT_CKPT_SOURCE_H
 
+#include "base/json.h"
 #include "kernels/quant_formats.h"
 #include "model/params.h"
 
@@ -26,8 +28,10 @@ enum dt_source_kind {
 	DT_SOURCE_LLMC,
 	DT_SOURCE_LLAMA2C,
 	DT_SOURCE_DT,
+	DT_SOURCE_EMA, /* its averaged weights; once open, a source of DT_SOURCE_DT */
 };
 #define DT_SOURCE_KINDS "auto|safetensors|gguf|llmc|llama2c|dt" /* in the order of the enum */
+#define DT_SOURCE_FROM	DT_SOURCE_KINDS "|ema"
 
 struct dt_source;
 
@@ -83,6 +87,12 @@ int dt_source_buffer(struct dt_source *s, const char *name, int64_t n, float *ds
  * alignment; valid until close. NULL where they do not lie so (dt, transposed): then dt_source_read has them.
  */
 const void *dt_source_raw(const struct dt_source *s, int i);
+
+/*
+ * What a classifier of images came with: "classes" (names), "mean" and "deviation" of pixels between 0 and
+ * 1, a channel each; what is not known is left out. Owned by s; NULL of models of text.
+ */
+const json_t *dt_source_images(const struct dt_source *s);
 
 /*
  * Text that dt_tokenizer_from_text (data/tokenizer.h) takes, and the Jinja chat template, NUL-terminated;

@@ -53,6 +53,7 @@ struct dt_source {
 		size_t n;
 	} * map;
 	int nmap;
+	json_t *images; /* dt_source_images */
 	char *tokenizer, *chat;
 	size_t tokenizer_n;
 	char note[512];
@@ -60,6 +61,9 @@ struct dt_source {
 
 /* Adds what the adapter has for the box of parameter i. */
 void src_add_update(const struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x);
+
+/* s->images from a manifest, or from timm's config.json in o. */
+int src_images(struct dt_source *s, const json_t *o, struct dt_err *err);
 
 /* Maps a regular file until close. */
 int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err);

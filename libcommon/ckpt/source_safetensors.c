@@ -200,11 +200,24 @@ int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err
 	return rc == 0 ? chat_of_config(s, folder, err) : rc;
 }
 
+/* What config says of classes and pixels, where there is one. */
+static int read_images(struct dt_source *s, const char *config, struct dt_err *err)
+{
+	json_t *o = NULL;
+	int rc = access(config, F_OK) == 0 ? dt_json_load(config, SRC_TEXT_MAX, &o, err) : 0;
+
+	if (rc == 0)
+		rc = src_images(s, o, err);
+	json_decref(o);
+	return rc;
+}
+
 int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 {
-	char folder[PATH_MAX], path[PATH_MAX];
+	char folder[PATH_MAX], path[PATH_MAX], config[PATH_MAX];
 	struct stat st;
 	char *slash;
+	bool index;
 	size_t n;
 	int rc;
 
@@ -229,14 +242,17 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 			return rc;
 	}
 	n = strlen(path);
-	rc = n > 11 && !strcmp(path + n - 11, ".index.json") ? add_index(s, folder, path, err)
-							     : add_file(s, path, path, NULL, err);
+	index = n > 11 && !strcmp(path + n - 11, ".index.json");
+	rc = index ? add_index(s, folder, path, err) : add_file(s, path, path, NULL, err);
 	if (rc == 0)
-		rc = join(path, folder, "config.json", err);
+		rc = join(config, folder, "config.json", err);
 	if (rc == 0)
-		rc = dt_config_load(path, &s->config, err);
+		rc = index || access(config, F_OK) == 0 ? dt_config_load(config, &s->config, err)
+							: dt_config_from_weights(path, &s->config, err);
 	if (rc == 0)
 		rc = src_resolve(s, DT_NAMES_HF, err);
+	if (rc == 0 && dt_config_is_image(&s->config))
+		return read_images(s, config, err);
 	return rc == 0 ? src_hf_tokenizer(s, folder, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

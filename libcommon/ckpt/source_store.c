@@ -169,6 +169,12 @@ int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 	s->view = calloc((size_t)s->params.n, sizeof(*s->view));
 	if (!s->view)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
+	for (int i = 0; i < s->nstored && dt_config_is_image(&s->config); i++) {
+		char text[DT_NAMES_MAX];
+		const char *name = dt_names_of_images(s->stored[i].name, text);
+
+		memmove(s->stored[i].name, name, strlen(name) + 1);
+	}
 	qsort(s->stored, (size_t)s->nstored, sizeof(*s->stored), by_name);
 	for (int i = 0; i < s->params.n && rc == 0; i++)
 		rc = bind_param(s, scheme, i, err);

@@ -120,18 +120,24 @@ int dt_config_perceptron(const char *name, struct dt_config *ret, struct dt_err 
 
 /*
  * NAME is a preset, a config.json (or "-"), a Hugging Face folder holding one, or one of our checkpoints
- * (manifest.json with a "model" object). An architecture we do not know is refused by name.
+ * (manifest.json with a "model" object). An architecture we do not know is refused by name. A safetensors
+ * file is described by the config.json beside it, else by its tensors, if they are a ResNet's.
  */
 int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err);
+/* What the tensors of a safetensors file say; -EINVAL where they are not a ResNet's. */
+int dt_config_from_weights(const char *path, struct dt_config *ret, struct dt_err *err);
+/* Parsed JSON: a manifest, our own form, Hugging Face's or timm's. path: for names. */
+int dt_config_from_any(const json_t *o, const char *path, struct dt_config *ret, struct dt_err *err);
 
 /* The preset number i, NULL past the end; and by name (-ENOENT). */
 const struct dt_config *dt_config_preset(int i);
 int dt_config_find_preset(const char *name, struct dt_config *ret);
 
-/* Hugging Face config.json, as parsed. */
+/* Hugging Face config.json, or timm's, as parsed. */
 int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err);
 /*
  * The other way; dtype: of the weights, "float32". -ENOTSUP for a family without a class of its own.
+ * Classifiers of images get timm's form, or {"model": our own} where timm does not have them.
  * Attributes that a family's class does not have are left out: read it back to see whether it says the same.
  */
 int dt_config_to_hf(const struct dt_config *c, const char *dtype, json_t **ret, struct dt_err *err);

@@ -1,5 +1,5 @@
 /* Hugging Face's config.json: what all families have. The rest is read by the family's file. */
-#include "model/family.h"
+#include "model/family/family.h"
 
 #include "kernels/activation.h"
 #include "kernels/rope.h"
@@ -33,6 +33,8 @@ int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err
 
 	if (!json_is_object(o))
 		return dt_err_set(err, -EINVAL, "not a JSON object");
+	if (json_is_string(json_object_get(o, "architecture")) && !json_object_get(o, "model_type"))
+		return dt_family_resnet.from_timm(o, ret, err);
 	if ((rc = dt_json_str(o, "model_type", true, &type, err)) < 0)
 		return rc;
 	f = dt_family_of_outer(type);
@@ -40,7 +42,7 @@ int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err
 		o = json_object_get(o, "text_config");
 	else
 		f = dt_family_find(type);
-	if (!f)
+	if (!f || !f->from_hf)
 		return dt_err_set(err, -EINVAL, "architecture '%.60s' is not supported; known: %s", type,
 				  dt_family_list(false, known, sizeof(known)));
 	memset(&c, 0, sizeof(c));

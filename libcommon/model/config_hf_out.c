@@ -13,6 +13,12 @@ int dt_config_to_hf(const struct dt_config *c, const char *dtype, json_t **ret, 
 	const struct dt_family *f = dt_family_find(c->family);
 	json_t *o, *own;
 
+	if (f && f->images) {
+		*ret = f->to_timm ? f->to_timm(c) : NULL;
+		if (!*ret)
+			*ret = json_pack("{s:o}", "model", dt_config_to_json(c));
+		return *ret ? 0 : dt_err_sys(err, -ENOMEM, "cannot describe '%s'", c->name);
+	}
 	if (!f || !f->to_hf)
 		return dt_err_set(err, -ENOTSUP, "config.json has no word for models of family '%s'",
 				  c->family);

@@ -33,8 +33,7 @@ static void name_after(const char *path, struct dt_config *c)
 	snprintf(c->name, sizeof(c->name), "%.63s", strcmp(base, "-") ? base : "standard input");
 }
 
-/* A parsed file: our manifest, our own form, or Hugging Face's. */
-static int from_any(const json_t *o, const char *path, struct dt_config *ret, struct dt_err *err)
+int dt_config_from_any(const json_t *o, const char *path, struct dt_config *ret, struct dt_err *err)
 {
 	const json_t *model = json_object_get(o, "model");
 	struct dt_config c;
@@ -63,7 +62,7 @@ static int load_file(const char *path, size_t max, struct dt_config *ret, struct
 
 	if (rc < 0)
 		return rc;
-	rc = from_any(o, path, ret, err);
+	rc = dt_config_from_any(o, path, ret, err);
 	json_decref(o);
 	return rc < 0 ? (dt_err_prefix(err, "'%s'", path), rc) : 0;
 }
@@ -94,6 +93,20 @@ static bool newest_step(const char *root, char *ret, size_t n)
 	return best >= 0;
 }
 
+/* A safetensors file: the config.json beside it, else what its tensors say. */
+static int load_tensors(const char *path, struct dt_config *ret, struct dt_err *err)
+{
+	const char *slash = strrchr(path, '/');
+	char beside[PATH_MAX];
+	struct stat st;
+
+	if (snprintf(beside, sizeof(beside), "%.*sconfig.json", slash ? (int)(slash - path + 1) : 0, path) <
+		    (int)sizeof(beside) &&
+	    stat(beside, &st) == 0)
+		return load_file(beside, MAX_CONFIG_BYTES, ret, err);
+	return dt_config_from_weights(path, ret, err);
+}
+
 static int load_folder(const char *name, struct dt_config *ret, struct dt_err *err)
 {
 	static const char *const files[] = {"config.json", "manifest.json", "latest/manifest.json"};
@@ -108,6 +121,9 @@ static int load_folder(const char *name, struct dt_config *ret, struct dt_err *e
 	}
 	if (newest_step(name, path, sizeof(path)))
 		return load_file(path, MAX_MANIFEST_BYTES, ret, err);
+	if (snprintf(path, sizeof(path), "%s/model.safetensors", name) < (int)sizeof(path) &&
+	    stat(path, &st) == 0)
+		return load_tensors(path, ret, err);
 	return dt_err_set(err, -ENOENT, "folder '%s' holds neither a config.json nor a checkpoint", name);
 }
 
@@ -149,6 +165,8 @@ int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err)
 		}
 		fclose(f);
 	}
+	if (strlen(name) > 12 && !strcmp(name + strlen(name) - 12, ".safetensors"))
+		return load_tensors(name, ret, err);
 	return load_file(name, MAX_MANIFEST_BYTES, ret, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -42,6 +42,9 @@ struct dt_family {
 	/* Sets what the file says; ret has vocab and the defaults of config_hf.c. */
 	int (*from_hf)(const json_t *o, struct dt_config *ret, struct dt_err *err);
 	json_t *(*to_hf)(const struct dt_config *c);
+	/* config.json of timm, of classifiers of images; to_timm gives NULL for what timm does not have */
+	int (*from_timm)(const json_t *o, struct dt_config *ret, struct dt_err *err);
+	json_t *(*to_timm)(const struct dt_config *c);
 	/* Likewise; ret has the sizes that all have. NULL: another family reads these files. */
 	int (*from_gguf)(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
 	/* Whether a tensor of a safetensors file is no parameter; NULL: those that all families have. */

@@ -2,6 +2,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/rope.h"
+#include "model/family/family.h"
 #include "model/gguf.h"
 #include "model/names.h"
 #include "model/safetensors.h"
@@ -211,6 +212,24 @@ static int from_guess(const struct guess *g, struct dt_config *c, const char *pa
 	return dt_config_check(c, err);
 }
 
+int dt_config_from_weights(const char *path, struct dt_config *ret, struct dt_err *err)
+{
+	struct dt_safetensors s = {0};
+	struct map m;
+	int rc = map_file(path, &m, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_safetensors_parse(m.at, m.bytes, path, &s, err);
+	if (rc == 0 && !dt_resnet_from_tensors(&s, ret))
+		rc = dt_err_set(err, -EINVAL,
+				"'%s' has no config.json beside it, and its tensors are not a ResNet's",
+				path);
+	dt_safetensors_release(&s);
+	unmap(&m);
+	return rc;
+}
+
 static int add_safetensors(const char *path, struct dt_model_file *f, struct guess *g, struct dt_err *err)
 {
 	struct dt_safetensors s;
@@ -249,7 +268,9 @@ static int from_safetensors(const char *path, struct dt_config *c, struct dt_mod
 	if (rc < 0)
 		return rc;
 	snprintf(config, sizeof(config), "%.*sconfig.json", slash ? (int)(slash - path + 1) : 0, path);
-	return access(config, R_OK) == 0 ? dt_config_load(config, c, err) : from_guess(&g, c, path, err);
+	if (access(config, R_OK) == 0)
+		return dt_config_load(config, c, err);
+	return dt_config_from_weights(path, c, NULL) == 0 ? 0 : from_guess(&g, c, path, err);
 }
 
 /* The safetensors files of a folder, all of them: those of a sharded model are its parts. */

@@ -26,6 +26,12 @@ bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struc
 bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const char *name);
 
 /*
+ * A tensor of a classifier of images by torchvision's name, in buf where that is another: DataParallel's
+ * "module." goes, kuangliu's "shortcut" is "downsample", and "linear" is "fc".
+ */
+const char *dt_names_of_images(const char *name, char buf[DT_NAMES_MAX]);
+
+/*
  * The row of a tensor in rotary order `from` that is row r in order `to` (enum dt_rope_pairing); dim: of a
  * head.
  */

@@ -37,6 +37,7 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_OPTIM2,
 		 DT_B_OUTER,   /* diloco: weights as last merged, flat, f32 */
 		 DT_B_OUTER_M, /* its momentum */
+		 DT_B_EMA,     /* average of the weights, flat, f32 */
 		 DT_B_WHOLE,   /* muon: a whole matrix, its next and two products, f32 */
 		 DT_B_VALUE,   /* of a program: dt_memory_value says where */
 		 DT_B_TIED,    /* the other stage's gradient of a tied embedding, f32 */

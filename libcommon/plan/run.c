@@ -204,6 +204,19 @@ static int check_noise(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* The average is of fp32 weights that are at hand and alike on all ranks. */
+static int check_ema(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = r->no_master	     ? "--no-master: it is of fp32 weights"
+			   : r->offload.what ? "--offload"
+			   : r->sync.kind    ? "--sync: ranks have weights of their own"
+					     : NULL;
+
+	if (!(r->ema > 0))
+		return 0;
+	return what ? dt_err_set(err, -ENOTSUP, "--ema does not go with %s", what) : 0;
+}
+
 static int check_numbers(const struct dt_run *r, struct dt_err *err)
 {
 	int linears, rc;
@@ -496,6 +509,7 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 			   : r->on_card					    ? "a card"
 			   : r->trace					    ? "--trace"
 			   : r->noise_scale				    ? "--noise-scale"
+			   : r->ema > 0					    ? "--ema"
 			   : dt_config_is_image(r->config)		    ? "images"
 			   : r->config->experts				    ? "experts"
 			   : dt_objective_rule(r->objective.kind)->rewards  ? "rewards"
@@ -511,7 +525,7 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
 	    (rc = check_base(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
-	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 ||
+	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 || (rc = check_ema(r, err)) < 0 ||
 	    (rc = check_objective(r, err)) < 0 || (rc = check_rewards(r, err)) < 0 ||
 	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0 ||
 	    (rc = check_elastic(r, err)) < 0)

@@ -186,6 +186,7 @@ struct dt_run {
 	double layer_decay;   /* a layer's learning rate over that of the layer above; 0, 1: the same */
 	const char *scale_lr; /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
+	double ema;		/* of the averaged weights: what is kept of them a step; 0: none */
 	double neftune;		/* alpha of the noise on embeddings; 0: none */
 	double label_smoothing; /* of a classifier's targets */
 	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
@@ -264,9 +265,9 @@ static inline bool dt_run_splits(const struct dt_run *r)
 /* Kinds of values (weights, moments, gradients) an asynchronous checkpoint copies in host memory; 0: none. */
 static inline int dt_run_snapshot_kinds(const struct dt_run *r)
 {
-	return r->save.async && !r->on_card
-		       ? 1 + dt_optim_states(r->optim.kind) + r->save.grads + (r->sync.kind == DT_SYNC_DILOCO)
-		       : 0;
+	return r->save.async && !r->on_card ? 1 + dt_optim_states(r->optim.kind) + r->save.grads +
+						      (r->sync.kind == DT_SYNC_DILOCO) + (r->ema > 0)
+					    : 0;
 }
 
 /* Groups of images in a microbatch that batch norms are over, and ranks that one is over. */

@@ -1,11 +1,14 @@
 #include "train/images.h"
 
+#include "ckpt/source.h"
 #include "train/trainer.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NEW_HEAD "--new-head gives the model a last layer of its own for this data"
 
 static struct image_source *source_of(struct trainer *t)
 {
@@ -26,10 +29,22 @@ static int64_t side(const struct trainer *t, const struct dt_images_info *i)
 	return i->height && i->height == i->width ? i->height : t->config.image_size;
 }
 
+/* The classes of weights that a checkpoint of dt holds are those of the data, name by name. */
+static int same_classes(struct trainer *t, struct dt_err *err)
+{
+	const struct dt_ckpt *ck = is_new(t) || t->run.image.new_head ? NULL : dt_source_ckpt(t->init);
+	int rc = ck ? images_check_meta(t, dt_ckpt_meta(ck), t->run.model, err) : 0;
+
+	if (rc < 0)
+		dt_err_hint(err, NEW_HEAD);
+	return rc;
+}
+
 static int follow_data(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_images_info *i = &source_of(t)->info;
 	struct dt_config *c = &t->config;
+	int rc;
 
 	if (!is_new(t) && i->channels != c->channels)
 		return dt_err_set(err, -EINVAL, "'%s' takes images of %lld channels, those of '%s' have %d",
@@ -37,9 +52,12 @@ static int follow_data(struct trainer *t, struct dt_err *err)
 	if (!is_new(t) && i->classes != c->vocab && !t->run.image.new_head) {
 		dt_err_set(err, -EINVAL, "'%s' has %lld classes, '%s' has %d", t->run.model,
 			   (long long)c->vocab, t->run.data.train, i->classes);
-		dt_err_hint(err, "--new-head gives the model a last layer of its own for this data");
+		dt_err_hint(err, NEW_HEAD);
 		return -EINVAL;
 	}
+	rc = same_classes(t, err);
+	if (rc < 0)
+		return rc;
 	c->vocab = i->classes;
 	c->channels = i->channels;
 	c->image_size = side(t, i);
@@ -156,17 +174,17 @@ static int start(struct trainer *t, const struct dt_images *data, const struct d
 int images_start(struct trainer *t, struct dt_err *err)
 {
 	struct image_source *s = source_of(t);
-	struct dt_augment a, plain;
+	struct dt_augment a, *plain = &s->plain;
 	int rc = augmentation(t, &a, err);
 
 	if (rc < 0)
 		return rc;
-	plain = dt_augment_default(a.height, a.width);
-	memcpy(plain.mean, a.mean, sizeof(a.mean));
-	memcpy(plain.deviation, a.deviation, sizeof(a.deviation));
+	*plain = dt_augment_default(a.height, a.width);
+	memcpy(plain->mean, a.mean, sizeof(a.mean));
+	memcpy(plain->deviation, a.deviation, sizeof(a.deviation));
 	rc = start(t, s->data, &s->info, &a, true, &s->loader, err);
 	if (rc == 0 && s->eval)
-		rc = start(t, s->eval, &s->eval_info, &plain, false, &s->eval_loader, err);
+		rc = start(t, s->eval, &s->eval_info, plain, false, &s->eval_loader, err);
 	return rc;
 }
 
@@ -218,6 +236,18 @@ json_t *images_classes(const struct trainer *t)
 	for (int k = 0; k < i->classes; k++)
 		json_array_append_new(list, json_string(i->class_name[k]));
 	return list;
+}
+
+json_t *images_pixels(const struct trainer *t)
+{
+	const struct dt_augment *a = &t->source.images.plain;
+	json_t *mean = json_array(), *deviation = json_array();
+
+	for (int c = 0; c < t->source.images.info.channels; c++) {
+		json_array_append_new(mean, json_real((double)a->mean[c]));
+		json_array_append_new(deviation, json_real((double)a->deviation[c]));
+	}
+	return json_pack("{s:o, s:o}", "mean", mean, "deviation", deviation);
 }
 
 int images_check_meta(struct trainer *t, const json_t *meta, const char *path, struct dt_err *err)

@@ -15,6 +15,7 @@ struct image_source {
 	struct dt_images *data, *eval; /* eval NULL: no evaluation */
 	struct dt_images_info info, eval_info;
 	struct dt_image_loader *loader, *eval_loader;
+	struct dt_augment plain;	     /* of evaluations: size and normalisation alone */
 	struct dt_image_loader_stats before; /* as of the last metrics line */
 };
 
@@ -33,6 +34,8 @@ int64_t images_eval_samples(const struct trainer *t);
 
 /* Of a manifest's "data", and its class names; checking: -EINVAL names what differs from the run's. */
 json_t *images_classes(const struct trainer *t);
+/* {"mean": [...], "deviation": [...]} that pixels are normalised by. */
+json_t *images_pixels(const struct trainer *t);
 int images_check_meta(struct trainer *t, const json_t *meta, const char *path, struct dt_err *err);
 /* What the loader did since the last line. */
 void images_metrics(struct trainer *t, json_t *line);

@@ -151,8 +151,14 @@ static int evaluate(struct trainer *t, struct dt_err *err)
 {
 	struct eval_result r = {0};
 	double t0 = dt_now();
-	int rc = trainer_eval(t, &r, err);
+	int rc;
 
+	trainer_before_update(t); /* averaged weights may take the place of what is being written */
+	rc = ema_swap(t, err);
+	if (rc == 0)
+		rc = trainer_eval(t, &r, err);
+	if (rc == 0)
+		rc = ema_swap(t, err);
 	t->report.progress.eval_loss = r.loss;
 	dt_trace_span(t->report.trace, "evaluation", "evaluation", t0, NULL);
 	return rc < 0 ? rc : metrics_eval(t, &r, dt_now() - t0, err);
@@ -231,6 +237,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 	struct step_result r = {0};
 	int rc = outer_begin(t, err);
 
+	if (rc == 0)
+		rc = ema_begin(t, err);
 	if (rc == 0 && t->loop.owed) /* a rank was lost before it was made */
 		rc = save_step(t, true, t->loop.step == t->run.steps, err);
 	while (t->loop.step < t->run.steps && rc == 0 && !r.stop) {

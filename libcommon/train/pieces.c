@@ -13,14 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kinds of values: the parameters, the optimizer's states, the outer momentum, the gradients. */
-enum { KIND_MODEL, KIND_OUTER = KIND_MODEL + DT_OPTIM_STATES + 1, KIND_GRAD, KINDS };
+/* Kinds of values: the parameters, the optimizer's states, the outer momentum, the average, the gradients. */
+enum { KIND_MODEL, KIND_OUTER = KIND_MODEL + DT_OPTIM_STATES + 1, KIND_EMA, KIND_GRAD, KINDS };
 
 static const char *kind_name(const struct trainer *t, int kind)
 {
 	return kind == KIND_MODEL   ? "model"
 	       : kind == KIND_GRAD  ? "grad"
 	       : kind == KIND_OUTER ? "outer"
+	       : kind == KIND_EMA   ? "ema"
 				    : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
 }
 
@@ -42,6 +43,8 @@ static bool kind_has(const struct trainer *t, int kind, int i)
 		return t->run.save.grads;
 	if (kind == KIND_OUTER)
 		return t->outer.momentum.p != NULL;
+	if (kind == KIND_EMA)
+		return t->ema.flat.p != NULL;
 	return kind_state(t, kind)->shape == DT_STATE_EACH ||
 	       (t->optim.place[kind - 1] && t->optim.place[kind - 1][i] >= 0);
 }
@@ -77,6 +80,8 @@ static const void *kind_at(const struct trainer *t, int kind, int i, int64_t at,
 		return flat_place(t, &t->store.master, lp->unit, start + at);
 	if (kind == KIND_OUTER)
 		return flat_place(t, &t->outer.momentum, lp->unit, start + at);
+	if (kind == KIND_EMA)
+		return flat_place(t, &t->ema.flat, lp->unit, start + at);
 	if (kind == KIND_GRAD) /* reduced gradients lie at the start of the share */
 		return grad_part(t, lp->unit, start + at, 1).data;
 	if (kind_state(t, kind)->shape == DT_STATE_EACH)
@@ -338,13 +343,27 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, int i, int kind, st
 	return rc;
 }
 
+/* Whether the checkpoint has averaged weights: a run may begin with them later (--accept-change ema). */
+static bool has_average(const struct trainer *t, struct dt_ckpt *ck)
+{
+	struct dt_ckpt_tensor have;
+	bool any = false;
+
+	for (int i = 0; i < dt_ckpt_ntensors(ck) && !any; i++) {
+		dt_ckpt_tensor(ck, i, &have);
+		any = !strncmp(have.name, "ema/", 4);
+	}
+	return any;
+}
+
 int pieces_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	int rc = 0;
 
+	t->ema.loaded = has_average(t, ck);
 	for (int kind = 0; kind < KIND_GRAD; kind++)
 		for (int i = 0; i < t->local.n && rc == 0; i++)
-			if (kind_has(t, kind, i))
+			if (kind_has(t, kind, i) && (kind != KIND_EMA || t->ema.loaded))
 				rc = load_param(t, ck, i, kind, err);
 	return rc;
 }

@@ -34,6 +34,7 @@ static void put_data_meta(struct trainer *t, json_t *o)
 	if (dt_config_is_image(&t->config)) {
 		json_object_set_new(data, "set_images", json_integer(t->source.images.info.images));
 		json_object_set_new(o, "classes", images_classes(t));
+		json_object_set_new(o, "pixels", images_pixels(t));
 		return;
 	}
 	json_object_set_new(data, "set_tokens", json_integer((json_int_t)t->source.info.tokens));

@@ -193,6 +193,8 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	rc = experts_end(t, !ret->skipped, err);
 	if (rc == 0 && !ret->skipped)
 		rc = optim_step(t, ret->lr, ret->grad_norm, err);
+	if (rc == 0 && !ret->skipped)
+		rc = ema_step(t, err);
 	if (rc == 0)
 		rc = buffers_update(t, err);
 	t->t.optimizer = dt_now() - t0;

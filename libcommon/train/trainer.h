@@ -6,6 +6,7 @@
  *   source  samples              source.c
  *   optim   states, the update   optim.c, whole.c
  *   outer   merges of weights    outer.c
+ *   ema     averaged weights     ema.c
  *   noise   gradient noise scale noise.c
  *   offload states elsewhere     offload.c
  *   stash   activations elsewhere stash.c
@@ -30,6 +31,7 @@
 #include "train/buffers.h"
 #include "train/card.h"
 #include "train/details.h"
+#include "train/ema.h"
 #include "train/experts.h"
 #include "train/export.h"
 #include "train/flow.h"
@@ -94,6 +96,7 @@ struct trainer {
 	struct source source;
 	struct optim optim;
 	struct outer outer;
+	struct ema ema;
 	struct noise noise;
 	struct offload offload;
 	struct stash stash;

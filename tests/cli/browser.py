@@ -19,7 +19,7 @@ def find():
 
 
 class Browser:
-    def __init__(self, width=1280, height=800, dark=False, phone=False, seconds=30):
+    def __init__(self, width=1280, height=800, dark=False, phone=False, seconds=120):
         self.seconds, self.n, self.held, self.replies, self.events = seconds, 0, b"", {}, []
         self.home = tempfile.mkdtemp(prefix="browser-")
         to_read, self.to = os.pipe()

@@ -5,7 +5,7 @@ load ranks
 
 setup_file() {
     on_ranks
-    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    fixed_text
     dt-dataset build --tokenizer byte --out d.h5 text.txt
     mkdir mine other
     mpirun -np 2 dt-train --model gpt2-tiny --data d.h5 --seq 32 --global-batch 4 --microbatch 1 --layout pp2 --threads 1 \
@@ -24,6 +24,20 @@ setup() {
 teardown() {
     tmux -L board-$$ kill-server 2>/dev/null || true
     [ -z "$board" ] || { kill "$board" && wait "$board"; } || true
+}
+
+# until_true COMMAND...: within a minute
+until_true() {
+    for _ in $(seq 600); do
+        "$@" && return
+        sleep 0.1
+    done
+    echo "never: $*"
+    return 1
+}
+
+runs_say() { # filter of jq
+    curl -s "${url}api/runs" | jq -e "$1" >/dev/null
 }
 
 start() {
@@ -63,26 +77,22 @@ start() {
         [0, 0, 0, 0, 1, 1, 1, 1] and all(.spans[]; .[2] >= 0 and .[2] + .[3] <= $us + 2)' --argjson us \
         "$(curl -s "${url}api/timeline?run=0" | jq .us)"
     before=$(jq .version r)
-    timeout 20 curl -sN "${url}events" >ev &
+    timeout 300 curl -sN "${url}events" >ev 3>&- &
     listens=$!
+    until_true test -s ev
     echo '{"run_id":"x","step":10,"loss":2.5}' >>other/n.jsonl
-    for _ in $(seq 100); do
-        grep '^data: ' ev | grep -qvx "data: $before" && break
-        sleep 0.1
-    done
+    newer() { grep '^data: ' ev | grep -qvx "data: $before"; }
+    until_true newer
     kill "$listens"
     wait "$listens" || true
-    grep '^data: ' ev | grep -vx "data: $before"
-    curl -s "${url}api/runs" | jq -e '.runs[1].newest | .step == 10 and .loss == 2.5'
+    until_true runs_say '.runs[1].newest | .step == 10 and .loss == 2.5'
     # a run that went back: its file is cut and goes on
     head -5 other/n.jsonl >"cut"
     cat cut >other/n.jsonl
-    sleep 0.6
-    curl -s "${url}api/runs" | jq -e '.runs[1].newest.step == 5'
+    until_true runs_say '.runs[1].newest.step == 5'
     # a run that begins meanwhile, and lines that are none
     { cat cut; echo '{"step": 6, "loss"'; echo 'x'; echo '[1]'; } >other/z.jsonl
-    sleep 0.6
-    curl -s "${url}api/runs" | jq -e '(.runs | length) == 3 and .runs[2].bad == 3 and .runs[2].newest.step == 5'
+    until_true runs_say '(.runs | length) == 3 and .runs[2].bad == 3 and .runs[2].newest.step == 5'
     rm other/z.jsonl
 }
 
@@ -129,23 +139,16 @@ start() {
     run -1 dt-top /nowhere
     command -v tmux >/dev/null || skip "tmux is not installed"
     tmux -u -L board-$$ -f /dev/null new-session -d -x 80 -y 24 "LC_ALL=C.UTF-8 dt-top --every 0.2 mine other"
-    for _ in $(seq 100); do
-        tmux -L board-$$ capture-pane -p >pane
-        grep -q '^run 1 of 2' pane && break
-        sleep 0.1
-    done
+    pane_has() { tmux -L board-$$ capture-pane -p >pane && grep -q "$1" pane; }
+    until_true pane_has '^run 1 of 2'
     cat pane
     grep -E '^run +mine/m.jsonl' pane
     grep '^loss ' pane | grep -F █
     tmux -L board-$$ send-keys Tab
-    for _ in $(seq 100); do
-        tmux -L board-$$ capture-pane -p >pane
-        grep -q '^run 2 of 2' pane && break
-        sleep 0.1
-    done
+    until_true pane_has '^run 2 of 2'
     grep -E '^run +other/n.jsonl' pane
     tmux -L board-$$ send-keys q
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         tmux -L board-$$ has-session 2>/dev/null || break
         sleep 0.1
     done
@@ -155,6 +158,6 @@ start() {
 @test "the page in a browser: curves, ranks, the pipeline, live, zoomed, as SVG, on a phone" {
     command -v chromium >/dev/null || skip "chromium is not installed"
     start mine other
-    timeout 120 python3 "$BATS_TEST_DIRNAME/board-page.py" "$url" mine/m.jsonl
+    timeout 400 python3 "$BATS_TEST_DIRNAME/board-page.py" "$url" mine/m.jsonl
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -5,7 +5,7 @@ load ranks
 
 setup_file() {
     on_ranks
-    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    fixed_text
     dt-dataset build --tokenizer byte --out d.h5 text.txt
 }
 
@@ -34,7 +34,7 @@ names() {
 
 @test "runs of dt-train: a rank that sleeps, a NaN, a rate far too high, another batch on resume" {
     mpirun -np 3 dt-train "${run[@]}" --global-batch 6 --layout dp3 --steps 12 --details 4 --metrics slow.jsonl \
-        --inject slow:rank=1,step=1,steps=12,seconds=0.2
+        --inject slow:rank=1,step=1,steps=12,seconds=0.4
     names slow.jsonl | grep -w straggler
     dt-doctor slow.jsonl | grep -F 'rank 1 computes longest'
     dt-train "${run[@]}" --steps 20 --nan-skips 2 --inject nan:step=9 --metrics nan.jsonl

@@ -112,7 +112,7 @@ refused() { # status, what stderr says, arguments
 @test "a server's answers are the checkpoint's" {
     dt-serve --precision fp32 --threads 1 --port 0 --api-key k run >url 2>serve.log 3>&- &
     server=$!
-    for _ in $(seq 300); do [ -s url ] && break; sleep 0.1; done
+    until [ -s url ] || ! kill -0 $server; do sleep 0.1; done
     url=$(cat url)
     {
         echo '{"task": "next", "template": "{begin}"}'

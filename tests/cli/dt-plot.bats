@@ -263,9 +263,16 @@ assert len(list(E.parse(sys.stdin).getroot().iter("{http://www.w3.org/2000/svg}r
 @test "on a terminal the picture follows the pipe" {
     command -v script >/dev/null || skip "needs script(1)"
     cat >live.sh <<'END'
-for i in 1 2 3 4; do echo "{\"step\":$i,\"loss\":$((10 / i))}"; sleep 0.4; done | dt-plot --width 40 --height 8 loss
+for i in 1 2 3 4; do
+    echo "{\"step\":$i,\"loss\":$((10 / i))}"
+    for _ in $(seq 600); do # until it is drawn
+        [ "$(grep -ac $'\e\[8A' typescript)" -lt $((i - 1)) ] || break
+        sleep 0.1
+    done
+    sleep 0.2
+done | dt-plot --width 40 --height 8 loss
 END
-    script -qec "bash live.sh" typescript </dev/null >/dev/null
+    script -qfec "bash live.sh" typescript </dev/null >/dev/null
     # drawn more than once, each time over the last: eight lines up
     [ "$(grep -c $'\e\[8A' typescript)" -ge 2 ]
 }

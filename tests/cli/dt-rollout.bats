@@ -42,7 +42,7 @@ refused() { # status, what stderr says, arguments
     dt-rollout sample "${common[@]}" --task copy:2 --count 12 --group 4 run | jq -c 'del(.step, .weights)' >here.jsonl
     dt-serve --precision fp32 --threads 1 --port 0 --api-key k run >url 2>serve.log 3>&- &
     server=$!
-    for _ in $(seq 300); do [ -s url ] && break; sleep 0.1; done
+    until [ -s url ] || ! kill -0 $server; do sleep 0.1; done
     status=0
     dt-rollout sample "${common[@]}" --task copy:2 --count 12 --group 4 --parallel 3 --api-key k "$(cat url)" \
         >there.jsonl || status=$?

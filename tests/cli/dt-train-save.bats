@@ -5,7 +5,7 @@ load ranks
 
 setup_file() {
     on_ranks
-    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    fixed_text
     dt-dataset build --tokenizer byte --out d.h5 text.txt
 }
 
@@ -119,9 +119,11 @@ SH
     dt-train "${common[@]}" --steps 2 --save run >/dev/null
     before=2
     for _ in $(seq 10); do
+        rm -f m.jsonl
         dt-train "${common[@]}" --steps 100000 --save run --save-every 2 --keep 3 --save-async --resume auto >m.jsonl 2>err &
         pid=$!
-        sleep "0.$((RANDOM % 6 + 2))"
+        until [ -s m.jsonl ] || ! kill -0 $pid; do sleep 0.05; done
+        sleep "0.$((RANDOM % 6))"
         kill -KILL $pid
         wait $pid || true
         dt-shard-ckpt verify run >/dev/null

@@ -5,7 +5,7 @@ load ranks
 
 setup_file() {
     on_ranks
-    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    fixed_text
     dt-dataset build --tokenizer byte --out d.h5 text.txt
 }
 
@@ -129,7 +129,7 @@ agrees() { # reference-file other-file bound
     opts=(--model gpt2-tiny "${common[@]}" --steps 100000 --microbatch 1 --save run)
     dt-train "${opts[@]}" >m.jsonl 2>err &
     pid=$!
-    while [ ! -s m.jsonl ]; do sleep 0.1; done
+    until [ -s m.jsonl ] || ! kill -0 $pid; do sleep 0.1; done
     kill -TERM $pid
     status=0; wait $pid || status=$?
     [ $status -eq 75 ]
@@ -143,7 +143,7 @@ agrees() { # reference-file other-file bound
     rm -rf run m.jsonl
     mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --steps 100000 --microbatch 1 --layout dp2 --save run >m.jsonl 2>err &
     pid=$!
-    while [ ! -s m.jsonl ]; do sleep 0.1; done
+    until [ -s m.jsonl ] || ! kill -0 $pid; do sleep 0.1; done
     kill -USR1 $pid
     status=0; wait $pid || status=$?
     [ $status -eq 75 ]
@@ -399,7 +399,7 @@ traced() {
         --steps 5 --details 2 --comm-timeout 60)
     dt-train "${args[@]}" --metrics one --save sd
     mpirun -np 4 dt-train "${args[@]}" --layout dp2.pp2.z1 --metrics four
-    mpirun -np 4 dt-train "${args[@]}" --layout dp2.tp2.s1.z3 --metrics cut --inject slow:rank=2,step=1,steps=5,seconds=0.3
+    mpirun -np 4 dt-train "${args[@]}" --layout dp2.tp2.s1.z3 --metrics cut --inject slow:rank=2,step=3,steps=2,seconds=1
     for m in one four cut; do
         jq -es 'map(select(.details)) | (map(.step) == [2, 4, 5]) and (map(.details.steps) == [2, 2, 1]) and
             all(.[]; (.grad_norm - ([.details.units[].grad_norm | . * .] | add | sqrt) | fabs) < 1e-9 and

@@ -6,8 +6,7 @@ load ranks
 
 setup_file() {
     on_ranks
-    text=${DT_TEST_DATA:-$DT_SRC/../shared/data}/tinyshakespeare/input.txt
-    if [ -f "$text" ]; then head -c 300000 "$text" >text.txt; else cat "$DT_SRC"/man/*.[157] "$DT_SRC/CONTRIBUTING.md" >text.txt; fi
+    fixed_text
     dt-dataset build --tokenizer byte --out d.h5 text.txt
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 96, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16, max_position_embeddings: 64, rms_norm_eps: 1e-5,

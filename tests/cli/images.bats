@@ -56,6 +56,26 @@ setup() {
     [ "$(tail -1 b.jsonl | jq .loss)" = "$(tail -1 c.jsonl | jq .loss)" ]
 }
 
+@test "weights go to other libraries' files and back with their statistics, classes and pixels" {
+    dt-train "${common[@]}" --model resnet-18 --image-size 32 --microbatch 2 --steps 1 --save r18 --metrics /dev/null 2>/dev/null
+    dt-shard-ckpt convert r18 hf --to safetensors
+    jq -e '.architecture == "resnet18" and .num_classes == 3 and .label_names == ["left", "middle", "right"] and
+        .pretrained_cfg.input_size == [3, 32, 32] and (.pretrained_cfg.mean | length) == 3' hf/config.json
+    dt-shard-ckpt convert hf back
+    dt-shard-ckpt diff -w r18 back
+    jq -e '.classes == ["left", "middle", "right"] and (.pixels.deviation | length) == 3' back/latest/manifest.json
+    # the tensors alone say what net it is
+    mkdir bare
+    cp hf/model.safetensors bare/
+    dt-memest bare/model.safetensors --train --microbatch 1 --json | jq -e '.model == "resnet18"'
+    dt-train "${common[@]}" --model bare/model.safetensors --image-size 32 --microbatch 2 --steps 1 --metrics /dev/null 2>/dev/null
+    # a net that timm does not have
+    dt-train "${common[@]}" --microbatch 8 --steps 1 --save c2 --metrics /dev/null 2>/dev/null
+    dt-shard-ckpt convert c2 c2hf --to safetensors
+    dt-shard-ckpt convert c2hf c2back
+    dt-shard-ckpt diff -w c2 c2back
+}
+
 @test "what cannot be is refused by name" {
     run dt-train "${common[@]}" --microbatch 8 --steps 1 --layout tp2
     [ "$status" -ne 0 ]

@@ -410,23 +410,20 @@ RUNS
     local layout n pid victim
     while read -r n layout word; do
         rm -f m.jsonl
-        mpirun -np "$n" dt-train --model gpt2.json "${common[@]}" --comm-timeout 3 --steps 1000000 --layout "$layout" \
+        timeout -s KILL 200 mpirun -np "$n" dt-train --model gpt2.json "${common[@]}" --comm-timeout 3 --steps 1000000 --layout "$layout" \
             >m.jsonl 2>err &
         pid=$!
-        while [ ! -s m.jsonl ]; do sleep 0.05; done
-        victim=$(pgrep -P $pid | tail -n 1)
+        until [ -s m.jsonl ] || ! kill -0 $pid; do sleep 0.05; done
+        victim=$(pgrep -P "$(pgrep -P $pid)" | tail -n 1)
         kill -STOP "$victim"
-        ( sleep 40; kill -KILL $pid ) 2>/dev/null &
-        guard=$!
         # the job ends although one rank cannot be told: mpirun kills what is left
         status=0
-        for _ in $(seq 300); do
+        for _ in $(seq 1200); do
             grep -q "have not arrived\|has not arrived\|waits for\|after 3 s" err && break
             sleep 0.1
         done
         kill -CONT "$victim" 2>/dev/null || true
         wait $pid || status=$?
-        kill $guard 2>/dev/null || true
         echo "$layout: status $status: $(cat err)" >&2
         [ $status -ne 0 ]
         grep -q "$word" err

@@ -4,8 +4,9 @@ load ranks
 
 setup_file() {
     on_ranks
+    fixed_text
     dt-dataset build --tokenizer byte --out a.h5 "$DT_SRC/LICENSE"
-    dt-dataset build --tokenizer byte --shards 3 --out b.h5 "$DT_SRC/CONTRIBUTING.md"
+    dt-dataset build --tokenizer byte --shards 3 --out b.h5 text.txt
 }
 
 setup() {

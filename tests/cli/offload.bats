@@ -182,7 +182,7 @@ same() {
 # A running trainer's file without a name, as /proc has it.
 scratch_of() {
     local pid=$1 fd
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         for fd in /proc/"$pid"/fd/*; do
             [[ $(readlink "$fd") == *dt-scratch-* ]] && echo "$fd" && return 0
         done
@@ -198,7 +198,7 @@ scratch_of() {
             --metrics b.jsonl 2>err &
         pid=$!
         file=$(scratch_of $pid) || { kill $pid; return 1; }
-        for _ in $(seq 300); do
+        for _ in $(seq 1200); do
             [ -s b.jsonl ] && break
             sleep 0.1
         done

@@ -1,6 +1,8 @@
 # What every program keeps: --help, --version, usage errors, a full disk, its manual page.
 bats_require_minimum_version 1.5.0
 
+load ranks
+
 setup() {
     export LC_ALL=C.UTF-8 TERM=dumb OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -57,17 +59,21 @@ problem() {
 @test "of several ranks the first speaks: a usage error once, --help once" {
     command -v mpirun >/dev/null || skip "needs mpirun"
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent=/bin/false
+    # shellcheck disable=SC2016 # the rank's shell
+    together=': >"said.$OMPI_COMM_WORLD_RANK"; n=0; until [ -e said.0 ] && [ -e said.1 ] && [ -e said.2 ] || [ $n = 600 ]; do sleep 0.1; n=$((n + 1)); done'
     for name in dt-train dt-allreduce-bench dt-plot; do
-        # a second, for mpirun ends the job with the first rank that fails
+        # each waits until all have spoken, for mpirun ends the job with the first rank that fails
         status=0
-        mpirun --quiet -np 3 sh -c '"$@"; s=$?; sleep 1; exit $s' sh "$name" --no-such-option 2>err || status=$?
+        mpirun --quiet -np 3 sh -c "\"\$@\"; s=\$?; $together; exit \$s" sh "$name" --no-such-option 2>err || status=$?
+        rm said.*
         [ "$status" -eq 2 ] || problem "mpirun $name exits $status"
         [ "$(grep -c "^$name: unknown option '--no-such-option'" err)" -eq 1 ] || problem "$name says: $(cat err)"
         mpirun -np 3 "$name" --help >out
         [ "$(grep -c '^Examples:' out)" -eq 1 ] || problem "$name --help prints $(grep -c '^Examples:' out) times"
     done
     # two command lines: each is spoken for
-    mpirun --quiet -np 1 sh -c '"$@"; sleep 1; exit 2' sh dt-plot --wrong-a : -np 2 sh -c '"$@"; sleep 1; exit 2' sh dt-plot --wrong-b 2>err || true
+    mpirun --quiet -np 1 sh -c "\"\$@\"; $together; exit 2" sh dt-plot --wrong-a : \
+        -np 2 sh -c "\"\$@\"; $together; exit 2" sh dt-plot --wrong-b 2>err || true
     [ "$(grep -c wrong-a err)" -eq 1 ] && [ "$(grep -c wrong-b err)" -eq 1 ] || problem "two command lines: $(cat err)"
     [ "$problems" -eq 0 ]
 }
@@ -186,7 +192,8 @@ stock() {
     mkdir larder
     (
         cd larder
-        cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >corpus.txt
+        fixed_text
+        mv text.txt corpus.txt
         dt-dataset build --split 5% --out train.h5 --out-eval eval.h5 corpus.txt
         dt-train --model llama-tiny --data train.h5 --seq 64 --microbatch 8 --steps 20 --save run --save-every 10 \
             --no-mfu --metrics m.jsonl

@@ -1,8 +1,8 @@
 """A server of the OpenAI API for tests of dt-route: asyncio, one file, its behaviour set by POST /mock.
   route-mock.py [--name N] [--models a,b] [--port P]
 Prints its URL. Every answer names the server. GET /mock tells what it got: requests, cancelled, the last headers and body.
-POST /mock sets: status (of answers), retry_after, health, delay (s before the head), tokens, gap (s between events),
-raw (bytes in place of an answer), raw_endless (and x for ever), die_after (events, then the connection is cut), close (after each answer)."""
+POST /mock sets: status (of answers), retry_after, health, delay (s before the head), hold (no head as long as it is set),
+tokens, gap (s between events), raw (bytes in place of an answer), raw_endless (and x for ever), die_after (events, then the connection is cut), close (after each answer)."""
 import argparse
 import asyncio
 import json
@@ -13,7 +13,7 @@ p.add_argument("--models", default="m")
 p.add_argument("--port", type=int, default=0)
 p.add_argument("--key")
 args = p.parse_args()
-state = dict(status=200, retry_after=None, health=200, delay=0, tokens=3, gap=0, raw=None, raw_endless=False, die_after=None, close=False)
+state = dict(status=200, retry_after=None, health=200, delay=0, hold=False, tokens=3, gap=0, raw=None, raw_endless=False, die_after=None, close=False)
 seen = dict(requests=0, cancelled=0, running=0, most=0, prompts=[], headers={}, body=None, path=None)
 
 
@@ -80,6 +80,8 @@ async def complete(r, w, path, headers, body):
 
 async def answer(w, q):
     await asyncio.sleep(state["delay"])
+    while state["hold"]:
+        await asyncio.sleep(0.01)
     if state["raw"] is not None:
         w.write(state["raw"].encode("latin1"))
         await w.drain()
@@ -133,7 +135,14 @@ async def serve(r, w):
 
 
 async def main():
-    s = await asyncio.start_server(serve, "127.0.0.1", args.port, limit=1 << 26)
+    for tries in range(600):
+        try:
+            s = await asyncio.start_server(serve, "127.0.0.1", args.port, limit=1 << 26)
+            break
+        except OSError:  # a port that was ours may be somebody's for a moment
+            if not args.port or tries == 599:
+                raise
+            await asyncio.sleep(0.1)
     print("http://127.0.0.1:%d" % s.sockets[0].getsockname()[1], flush=True)
     await s.serve_forever()
 

@@ -5,7 +5,7 @@ load ranks
 
 setup_file() {
     on_ranks
-    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    fixed_text
     dt-dataset build --tokenizer byte --out d.h5 text.txt
 }
 
@@ -150,7 +150,7 @@ attempt() { # exit status, text in the message, command
     rm -rf run m.jsonl
     dt-train --model gpt2-tiny "${common[@]}" --microbatch 1 --steps 100000 --save run --metrics m.jsonl 2>first &
     pid=$!
-    while [ ! -s m.jsonl ]; do sleep 0.1; done
+    until [ -s m.jsonl ] || ! kill -0 $pid; do sleep 0.1; done
     status=0
     dt-train --model gpt2-tiny "${common[@]}" --microbatch 1 --steps 2 --save run --metrics m.jsonl 2>err || status=$?
     kill -TERM $pid

@@ -5,7 +5,7 @@ load ranks
 
 setup_file() {
     on_ranks
-    cat "$DT_SRC/LICENSE" "$DT_SRC/CONTRIBUTING.md" >text.txt
+    fixed_text
     dt-dataset build --tokenizer byte --out d.h5 text.txt
     dt-train --model gpt2-tiny --data d.h5 --seq 32 --global-batch 4 --microbatch 1 --threads 1 --precision fp32 --steps 6 \
         --save one --save-every 4 --metrics one.jsonl --tensorboard one.tb --prometheus one.prom --details 3 \

@@ -13,9 +13,10 @@
 #include <cmocka.h>
 
 static struct dt_tokenizer *tok;
-static int guesses;	     /* tokens the engines that start() makes guess */
-static bool draws;	     /* the models draw tokens themselves */
-static struct fake *drafter; /* the model that guesses; NULL: from the text */
+static int guesses;		 /* tokens the engines that start() makes guess */
+static double stuck_after = 600; /* seconds of a pass, of the same */
+static bool draws;		 /* the models draw tokens themselves */
+static struct fake *drafter;	 /* the model that guesses; NULL: from the text */
 
 static inline int setup(void **state)
 {
@@ -45,7 +46,7 @@ static inline struct dt_engine *start(struct fake *f, int blocks, int max_seqs, 
 				     .queue = queue,
 				     .share_prefixes = true,
 				     .draft = guesses,
-				     .stuck_after = 0.1};
+				     .stuck_after = stuck_after};
 	struct dt_engine *e;
 	struct dt_err err;
 

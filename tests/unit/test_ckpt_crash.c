@@ -72,6 +72,17 @@ static int save(const char *dir, int64_t step, int keep, struct dt_err *err)
 	return rc;
 }
 
+/* Where latest leads to, or nothing. */
+static void latest(char text[64])
+{
+	char path[128];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/latest", root);
+	n = readlink(path, text, 63);
+	text[n > 0 ? n : 0] = '\0';
+}
+
 /* Opens without falling back, verifies, and compares every element. Returns the step. */
 static int64_t check(const char *dir)
 {
@@ -101,15 +112,18 @@ static void killed_at_any_moment(void **state)
 	struct dt_err err = {0};
 	int64_t last = 0;
 	double t0 = dt_now(), span;
+	char before[64], now_at[64];
 	int moved = 0;
 
 	assert_int_equal(save(root, 0, 2, &err), 0);
 	span = dt_now() - t0;
 	span = span > 0.25 ? 0.25 : span; /* a slow disk must not make a slow test */
 	for (int trial = 0; trial < KILLS; trial++) {
-		pid_t pid = fork();
+		pid_t pid;
 		int64_t now;
 
+		latest(before);
+		pid = fork();
 		assert_true(pid >= 0);
 		if (pid == 0) {
 			/* sometimes the same step again, so that replacing is interrupted too */
@@ -117,7 +131,17 @@ static void killed_at_any_moment(void **state)
 				if (save(root, step, 2, &err) < 0)
 					_exit(1);
 		}
-		usleep((useconds_t)(dt_rng_uniform53(&rng, (uint64_t)trial) * 2.5e6 * span));
+		/* at any moment; every third time early, and every third time after a save, however slow */
+		if (trial % 3 == 2) {
+			double t = dt_now();
+
+			do {
+				usleep(500);
+				latest(now_at);
+			} while (!strcmp(now_at, before) && dt_now() - t < 60);
+		}
+		usleep((useconds_t)(dt_rng_uniform53(&rng, (uint64_t)trial) * (trial % 3 ? 5e5 : 2.5e6) *
+				    span));
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
 		now = check(root);

@@ -2,7 +2,9 @@
 #include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/family.h"
+#include "model/names.h"
 #include "model/params.h"
+#include "model/same.h"
 
 #include <errno.h>
 #include <math.h>
@@ -542,6 +544,61 @@ static void families(void **state)
 		assert_non_null(dt_family_find(dt_config_preset(i)->family));
 }
 
+/* Classifiers of images as timm describes them. */
+static void timm_files(void **state)
+{
+	static const struct {
+		const char *text, *why;
+	} refused[] = {
+		{"{\"architecture\":\"resnet50d\"}", "resnet50d"},
+		{"{\"architecture\":\"resnet18\",\"num_classes\":0}", "num_classes"},
+		{"{\"architecture\":\"resnet18\",\"pretrained_cfg\":{\"input_size\":[3,224,192]}}", "192"},
+		{"{\"architecture\":\"resnet18\",\"pretrained_cfg\":{\"input_size\":[5,64,64]}}",
+		 "5 channels"},
+		{"{\"model_type\":\"resnet\"}", "not supported"}};
+	static const char *const presets[] = {"resnet-18", "resnet-34", "resnet-50", "resnet-101"};
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	json_t *o;
+
+	for (size_t i = 0; i < 4; i++) {
+		dt_config_find_preset(presets[i], &c);
+		c.channels = 1;
+		c.vocab = 7;
+		assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+		assert_int_equal(json_integer_value(json_object_get(o, "num_classes")), 7);
+		assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+		assert_true(dt_config_same(&c, &back, NULL));
+		json_decref(o);
+	}
+	dt_config_find_preset("resnet-9", &c); /* timm has none */
+	assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+	assert_int_equal(dt_config_from_any(o, "x", &back, &err), 0);
+	assert_true(dt_config_same(&c, &back, NULL));
+	json_decref(o);
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		o = json_loads(refused[i].text, 0, NULL);
+		assert_true(dt_config_from_hf(o, &back, &err) < 0);
+		assert_non_null(strstr(err.msg, refused[i].why));
+		json_decref(o);
+	}
+}
+
+static void names_of_images(void **state)
+{
+	static const struct {
+		const char *file, *ours;
+	} names[] = {{"layer2.0.downsample.0.weight", "layer2.0.downsample.0.weight"},
+		     {"layer2.0.shortcut.1.bias", "layer2.0.downsample.1.bias"},
+		     {"module.layer1.1.bn1.running_var", "layer1.1.bn1.running_var"},
+		     {"module.linear.weight", "fc.weight"},
+		     {"fc.bias", "fc.bias"}};
+	char buf[DT_NAMES_MAX];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		assert_string_equal(dt_names_of_images(names[i].file, buf), names[i].ours);
+}
+
 /* A checkpoint of a family that this program does not have. */
 static void unknown_family(void **state)
 {
@@ -568,6 +625,8 @@ int main(void)
 		cmocka_unit_test(later_families),
 		cmocka_unit_test(families),
 		cmocka_unit_test(unknown_family),
+		cmocka_unit_test(timm_files),
+		cmocka_unit_test(names_of_images),
 		cmocka_unit_test(published_files),
 		cmocka_unit_test(loads_from_files_folders_and_checkpoints),
 	};

@@ -273,6 +273,7 @@ static void test_cancel_frees_within_a_step(void **state)
 	while (c[0]->req[0].nout < 3)
 		pthread_cond_wait(&c[0]->cond, &c[0]->mu);
 	pthread_mutex_unlock(&c[0]->mu);
+	f.sleep_us = 500000; /* longer than it takes to cancel four */
 	steps = f.steps;
 	for (int i = 0; i < 4; i++)
 		dt_engine_cancel(e, c[i]);

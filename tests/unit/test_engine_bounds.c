@@ -108,7 +108,7 @@ static void test_refusals(void **state)
 	assert_int_equal(dt_engine_submit(e, x, NULL), -EINVAL);
 	dt_call_drop(x);
 
-	f.sleep_us = 20000;
+	f.sleep_us = 200000; /* none ends before all are there */
 	for (int i = 0; i < 4; i++) {
 		c[i] = one(i, 10);
 		assert_int_equal(dt_engine_submit(e, c[i], NULL), i < 3 ? 0 : -EAGAIN);
@@ -116,6 +116,7 @@ static void test_refusals(void **state)
 	dt_engine_drain(e);
 	assert_int_equal(dt_engine_state(e), DT_ENGINE_DRAINING);
 	assert_int_equal(dt_engine_submit(e, c[3], NULL), -ESHUTDOWN);
+	f.sleep_us = 0;
 	for (int i = 0; i < 4; i++) { /* what was accepted runs to its end */
 		if (i < 3) {
 			dt_call_wait_done(c[i]);
@@ -129,15 +130,17 @@ static void test_refusals(void **state)
 static void test_deadline_and_stuck(void **state)
 {
 	struct fake f;
-	struct dt_engine *e = start(&f, 40, 2, 16, 4);
+	struct dt_engine *e;
 	struct dt_call *c = one(1, 100);
 	double t0 = dt_now();
 
+	stuck_after = 0.1;
+	e = start(&f, 40, 2, 16, 4);
 	assert_int_equal(dt_engine_state(e), DT_ENGINE_READY);
-	f.sleep_us = 400000;
+	f.sleep_us = 1500000;
 	c->deadline = dt_now() + 0.2;
 	submit(e, c);
-	while (dt_engine_state(e) != DT_ENGINE_STUCK && dt_now() - t0 < 20)
+	while (dt_engine_state(e) != DT_ENGINE_STUCK && dt_now() - t0 < 60)
 		usleep(1000);
 	assert_int_equal(dt_engine_state(e), DT_ENGINE_STUCK);
 	dt_call_wait_done(c);

@@ -214,9 +214,9 @@ static double layer_cost(const struct dt_config *c)
 	       2 * s * (double)(c->heads * c->head_dim);
 }
 
-static double slowest(const struct dt_config *c, const int *n, int stages)
+static double slowest(const struct dt_config *c, double layer, const int *n, int stages)
 {
-	double worst = 0, layer = layer_cost(c);
+	double worst = 0;
 
 	for (int i = 0; i < stages; i++) {
 		double cost = n[i] * layer + (i == stages - 1 ? 2.0 * (double)(c->hidden * c->vocab) : 0) +
@@ -227,20 +227,20 @@ static double slowest(const struct dt_config *c, const int *n, int stages)
 	return worst;
 }
 
-static double best_of_all(const struct dt_config *c, int *n, int i, int stages, int left)
+static double best_of_all(const struct dt_config *c, double layer, int *n, int i, int stages, int left)
 {
 	double best = 1e300;
 
 	if (i == stages - 1) {
 		n[i] = left;
-		return slowest(c, n, stages);
+		return slowest(c, layer, n, stages);
 	}
 	for (n[i] = 1; n[i] <= left - (stages - 1 - i); n[i]++) {
 		int rest[8];
 		double cost;
 
 		memcpy(rest, n, sizeof(rest));
-		cost = best_of_all(c, rest, i + 1, stages, left - n[i]);
+		cost = best_of_all(c, layer, rest, i + 1, stages, left - n[i]);
 		best = cost < best ? cost : best;
 	}
 	return best;
@@ -265,11 +265,12 @@ static void stages_are_contiguous_and_balanced(void **state)
 			assert_int_equal(at, c->layers);
 			if (pp <= 4) {
 				int work[8] = {0};
-				double best = best_of_all(c, work, 0, pp, (int)c->layers);
+				double layer = layer_cost(c),
+				       best = best_of_all(c, layer, work, 0, pp, (int)c->layers);
 
-				if (slowest(c, n, pp) > best * (1 + 1e-12))
+				if (slowest(c, layer, n, pp) > best * (1 + 1e-12))
 					fail_msg("%s pp%d: slowest stage %g, best %g", c->name, pp,
-						 slowest(c, n, pp), best);
+						 slowest(c, layer, n, pp), best);
 			}
 		}
 	}

@@ -310,7 +310,7 @@ static void test_stream_ping_and_error(void **state)
 	char *ev;
 	size_t n;
 
-	fake.sleep_us = 100000;
+	fake.sleep_us = 1000000;
 	fake.fail = 1;
 	run("{\"prompt\": \"x\", \"stream\": true}", &c);
 	dt_sse_init(&sse, &c);
@@ -318,10 +318,10 @@ static void test_stream_ping_and_error(void **state)
 	assert_int_equal(ev[0], ':');
 	assert_string_equal(ev + n - 2, "\n\n");
 	free(ev);
-	assert_int_equal(dt_sse_next(&sse, 10, &ev, &n), 1);
+	assert_int_equal(dt_sse_next(&sse, 60, &ev, &n), 1);
 	assert_memory_equal(ev, "data: {\"error\":", 15);
 	free(ev);
-	assert_int_equal(dt_sse_next(&sse, 10, &ev, &n), 0);
+	assert_int_equal(dt_sse_next(&sse, 60, &ev, &n), 0);
 	fake.sleep_us = fake.fail = 0;
 	dt_sse_release(&sse);
 	dt_completion_release(&c);

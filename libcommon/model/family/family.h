@@ -77,5 +77,12 @@ extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral
 	dt_family_deepseek_v3, dt_family_phi3, dt_family_olmo2, dt_family_gemma2, dt_family_resnet,
 	dt_family_resnet9, dt_family_mlp, dt_family_cnn, dt_family_olmoe;
 
+struct dt_safetensors;
+
+/* ResNets in files of others (resnet_timm.c). Of tensors: 1, or 0 where they are not a ResNet's. */
+int dt_resnet_from_timm(const json_t *o, struct dt_config *ret, struct dt_err *err);
+json_t *dt_resnet_to_timm(const struct dt_config *c);
+int dt_resnet_from_tensors(const struct dt_safetensors *s, struct dt_config *ret);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -2,7 +2,11 @@
  * What most families' files call parameters: Hugging Face's modelling code of Llama, gguf-py's tensor
  * map. What only one family has stands in its own file.
  */
+#include "model/names.h"
 #include "model/family/family.h"
+
+#include <stdio.h>
+#include <string.h>
 
 const struct dt_tensor_name dt_names_llama[] = {
 	{DT_W_EMBED, "embed_tokens.weight"},
@@ -73,4 +77,22 @@ const struct dt_tensor_name dt_names_experts[] = {
 	{DT_W_EXPERT_DOWN, "layers.%d.mlp.experts.%e.down_proj.weight"},
 	{0},
 };
+
+const char *dt_names_of_images(const char *name, char buf[DT_NAMES_MAX])
+{
+	static const char module[] = "module.", linear[] = "linear.", shortcut[] = ".shortcut.";
+	const char *at;
+
+	if (!strncmp(name, module, sizeof(module) - 1))
+		name += sizeof(module) - 1;
+	at = strstr(name, shortcut);
+	if (!strncmp(name, linear, sizeof(linear) - 1))
+		snprintf(buf, DT_NAMES_MAX, "fc.%s", name + sizeof(linear) - 1);
+	else if (at)
+		snprintf(buf, DT_NAMES_MAX, "%.*s.downsample.%s", (int)(at - name), name,
+			 at + sizeof(shortcut) - 1);
+	else
+		return name;
+	return buf;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -118,6 +118,8 @@ const struct dt_family dt_family_resnet = {
 	.type = "resnet",
 	.prefix = "",
 	.images = true,
+	.from_timm = dt_resnet_from_timm,
+	.to_timm = dt_resnet_to_timm,
 	.build = build_resnet,
 };
 
