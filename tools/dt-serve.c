@@ -28,12 +28,12 @@ struct options {
 	struct dt_served_params serve;
 	bool batch, unordered, print_program, given_tokens, given_timeout;
 	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text, *tls_cert,
-		*tls_key, *files_dir, *layout;
+		*tls_key, *files_dir, *layout, *kv_disk;
 	struct dt_strs api_keys;
 	json_t *defaults;
 	int64_t port, max_tokens;
 	uint64_t http_mem, files_size;
-	int precision, weights, kv_type, chat; /* choices, as the option table stores them */
+	int precision, weights, kv_type, kv_read, chat; /* choices, as the option table stores them */
 	double timeout, comm_timeout;
 	struct dt_world_info info; /* of the ranks */
 };
@@ -276,6 +276,7 @@ static int serve(struct options *o, struct dt_log *log)
 		return DT_EXIT_FAILED;
 	}
 	dt_world_info(world, &o->info);
+	o->serve.log = log;
 	if (o->info.size > 1 || (o->layout && dt_layout_world(&o->serve.layout) > 1)) {
 		log->rank = o->info.size > 1 ? o->info.rank : -1;
 		o->serve.world = world;
@@ -362,6 +363,31 @@ static int print_program(const struct options *o, const struct dt_log *log)
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
 }
 
+/* --kv-host and --kv-disk. */
+static int settle_kv(struct options *o, struct dt_err *err)
+{
+	struct dt_served_params *p = &o->serve;
+	char *colon = o->kv_disk ? strrchr(o->kv_disk, ':') : NULL;
+
+	p->kv_always = o->kv_read == 1;
+	if (!o->kv_disk && !p->kv_host)
+		return p->kv_always ? dt_err_set(err, -EINVAL, "--kv-read goes with --kv-host or --kv-disk")
+				    : 0;
+	if (!p->share || p->trace)
+		return dt_err_set(err, -EINVAL, "--kv-%s does not go with --%s", o->kv_disk ? "disk" : "host",
+				  p->share ? "trace" : "no-prefix-caching");
+	if (!o->kv_disk)
+		return 0;
+	if (!colon || colon == o->kv_disk)
+		return dt_err_set(err, -EINVAL,
+				  "--kv-disk is a folder, a colon and a size, as /var/kv:20GiB");
+	if (dt_parse_size(colon + 1, &p->kv_dir_size, err) < 0)
+		return dt_err_prefix(err, "--kv-disk");
+	*colon = '\0';
+	p->kv_dir = o->kv_disk;
+	return 0;
+}
+
 /* From the options as given to what they mean together. -EINVAL: they do not. */
 static int settle(struct options *o, struct dt_err *err)
 {
@@ -393,6 +419,8 @@ static int settle(struct options *o, struct dt_err *err)
 	if (o->batch && (o->key_file || o->api_keys.n > 0))
 		return dt_err_set(err, -EINVAL, "--%s does not go with --batch",
 				  o->key_file ? "api-key-file" : "api-key");
+	if (settle_kv(o, err) < 0)
+		return -EINVAL;
 	if (o->layout && dt_layout_parse(o->layout, &p->layout, err) < 0)
 		return -EINVAL;
 	if (o->defaults_text &&
@@ -457,6 +485,13 @@ static const struct dt_opt opts[] = {
 	{"kv-cache-mem", 0, DT_OPT_SIZE, &options.serve.cache_mem, "SIZE", "memory of the KV cache",
 	 .def_text = "what all sequences need, at most a quarter of the machine's, half of what is "
 		     "free on a card"},
+	{"kv-host", 0, DT_OPT_SIZE, &options.serve.kv_host, "SIZE",
+	 "host memory for blocks of prompts that the cache has no place for any more"},
+	{"kv-disk", 0, DT_OPT_STR, &options.kv_disk, "DIR:SIZE",
+	 "folder for blocks of prompts, which other servers and later ones find there",
+	 .complete = DT_COMPLETE_DIR},
+	{"kv-read", 0, DT_OPT_CHOICE, &options.kv_read, "auto|always",
+	 "when such blocks are read; auto: where that is faster than to compute them", .def = "auto"},
 	{"prefix-caching", 0, DT_OPT_FLAG, &options.serve.share,
 	 .help = "keep the cache of prompts for others that begin alike", .negatable = true, .def = "on"},
 	{"speculate", 0, DT_OPT_INT, &options.serve.draft, "N",

@@ -24,7 +24,7 @@ static enum dt_format choose(struct exporter *e, const struct exp_tensor *t, con
 
 	if (want < 0) {
 		bool fits = dt_format_info((enum dt_format)have)->dtype >= 0 ||
-			    (blocks && !t->transposed && dt_source_raw(e->s, t->part[0]));
+			    (blocks && !t->transposed && dt_source_raw(e->s, t->part[0], 0, p->shape[0]));
 
 		want = fits ? have : DT_FMT_F32;
 	}
@@ -192,7 +192,8 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 	bool turn = dt_param_is_rotary(c, p) && c->rope_pairing != e->pairing;
 	size_t row_bytes = dt_format_info(f)->dtype < 0 ? dt_format_bytes(f, cols)
 							: (size_t)cols * (size_t)dt_format_info(f)->bytes;
-	const char *raw = f == dt_source_format(e->s, param) ? dt_source_raw(e->s, param) : NULL;
+	const char *raw =
+		f == dt_source_format(e->s, param) ? dt_source_raw(e->s, param, 0, p->shape[0]) : NULL;
 	float shift = dt_param_is_scale(p) ? (float)c->norm_plus_one - (float)e->plus_one : 0;
 	int rc = 0;
 

@@ -153,6 +153,7 @@ void dt_source_close(struct dt_source *s)
 		munmap(s->map[i].p, s->map[i].n);
 	for (int i = 0; i < s->nmean; i++)
 		dt_source_close(s->mean[i]);
+	src_coded_release(s);
 	free(s->mean);
 	free(s->from);
 	dt_adapter_close(s->adapter);
@@ -229,12 +230,20 @@ enum dt_format dt_source_format(const struct dt_source *s, int i)
 	return (enum dt_format)dt_format_of_dtype(t.dtype);
 }
 
-const void *dt_source_raw(const struct dt_source *s, int i)
+const void *dt_source_raw(const struct dt_source *s, int i, int64_t row, int64_t rows)
 {
 	const struct src_view *v = s->view ? &s->view[i] : NULL;
+	const struct dt_param *p = &s->params.p[i];
+	const uint8_t *data;
+	int64_t first;
 
-	if (!v || v->transposed || v->part || v->first % dt_format_info(v->format)->block)
+	if (!v || v->transposed || (v->part && row / v->part_rows != (row + rows - 1) / v->part_rows))
 		return NULL;
-	return v->data + dt_format_bytes(v->format, v->first);
+	first = v->first + (v->part ? row % v->part_rows : row) * (p->ndim == 2 ? v->stride : 1);
+	if (first % dt_format_info(v->format)->block)
+		return NULL;
+	data = v->part ? v->part[row / v->part_rows] : v->data;
+	src_coded_need(s, data);
+	return data + dt_format_bytes(v->format, first);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -5,7 +5,8 @@
  *
  *   dt           a checkpoint folder or root (dt-checkpoint(5)): its model/ tensors
  *   ema          the same: its ema/ tensors, which were averaged in training
- *   safetensors  a Hugging Face folder (model.safetensors or an index of several, config.json) or file
+ *   safetensors  a Hugging Face folder (model.safetensors or an index of several, config.json) or file;
+ *                quantised by GPTQ, AWQ or to fp8 too (source_coded.c)
  *   gguf         a GGUF file: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q4_k, q6_k
  *   llmc         a model .bin of llm.c (GPT-2)
  *   llama2c      a model .bin of llama2.c
@@ -83,10 +84,11 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 int dt_source_buffer(struct dt_source *s, const char *name, int64_t n, float *dst, struct dt_err *err);
 
 /*
- * The elements of parameter i as they lie in the file: rows one after the other, in dt_source_format, without
- * alignment; valid until close. NULL where they do not lie so (dt, transposed): then dt_source_read has them.
+ * Rows [row, row + rows) of parameter i (of a vector: elements) as they lie in the file: one after the other,
+ * in dt_source_format, without alignment; valid until close. NULL where they do not lie so (dt, transposed,
+ * in several tensors): then dt_source_read has them.
  */
-const void *dt_source_raw(const struct dt_source *s, int i);
+const void *dt_source_raw(const struct dt_source *s, int i, int64_t row, int64_t rows);
 
 /*
  * What a classifier of images came with: "classes" (names), "mean" and "deviation" of pixels between 0 and

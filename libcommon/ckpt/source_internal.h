@@ -11,8 +11,8 @@
 
 /* ---- source.c ---- */
 
-struct src_stored { /* a tensor of a file */
-	char name[DT_NAMES_MAX];
+struct src_stored {			   /* a tensor of a file */
+	char name[DT_NAMES_MAX], type[12]; /* of safetensors: "I32" */
 	enum dt_format format;
 	int format_known; /* 0: data is not to be read */
 	int ndim;
@@ -53,6 +53,8 @@ struct dt_source {
 		size_t n;
 	} * map;
 	int nmap;
+	struct src_coded **coded; /* quantised matrices, by address; NULL: none */
+	int ncoded;
 	json_t *images; /* dt_source_images */
 	char *tokenizer, *chat;
 	size_t tokenizer_n;
@@ -70,6 +72,14 @@ int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *
 int src_add(struct dt_source *s, const struct src_stored *t);
 /* The configuration is known and all tensors are added: finds every parameter among them. */
 int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err);
+
+/* ---- source_coded.c: what Hugging Face folders hold quantised ---- */
+
+/* Makes one stored tensor of each quantised matrix, if config.json says that there are any. */
+int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err);
+/* Before data is read: fills it if it is that of a quantised matrix. Several threads may call. */
+void src_coded_need(const struct dt_source *s, const void *data);
+void src_coded_release(struct dt_source *s);
 
 /* ---- source_safetensors.c, source_gguf.c, source_bin.c: fill a source whose path is set ---- */
 

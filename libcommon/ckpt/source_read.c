@@ -124,6 +124,8 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 	if (s->ck)
 		return dt_ckpt_read(s->ck, s->ck_tensor[i], off, shape, as, dst, err);
 	v = &s->view[i];
+	if (!v->part)
+		src_coded_need(s, v->data);
 	if (v->transposed) {
 		read_transposed(v, off, shape, as, dst);
 		return 0;
@@ -138,6 +140,7 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 		struct src_view one = *v;
 
 		one.data = v->part[row0 / v->part_rows];
+		src_coded_need(s, one.data);
 		n = v->part_rows - row0 % v->part_rows;
 		n = n < rows ? n : rows;
 		read_box(&one, row0 % v->part_rows, n, col0, cols, as, dst);

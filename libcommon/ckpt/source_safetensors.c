@@ -64,6 +64,7 @@ static int add_file(struct dt_source *s, const char *path, const char *file, con
 			d.shape[k] = t->shape[k];
 		if ((size_t)snprintf(d.name, sizeof(d.name), "%s", bare_name(t->name)) >= sizeof(d.name))
 			rc = dt_err_set(err, -EBADMSG, "'%s': a tensor's name is too long", path);
+		snprintf(d.type, sizeof(d.type), "%s", t->dtype);
 		if (rc == 0 && src_add(s, &d) < 0)
 			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
 	}
@@ -200,21 +201,10 @@ int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err
 	return rc == 0 ? chat_of_config(s, folder, err) : rc;
 }
 
-/* What config says of classes and pixels, where there is one. */
-static int read_images(struct dt_source *s, const char *config, struct dt_err *err)
-{
-	json_t *o = NULL;
-	int rc = access(config, F_OK) == 0 ? dt_json_load(config, SRC_TEXT_MAX, &o, err) : 0;
-
-	if (rc == 0)
-		rc = src_images(s, o, err);
-	json_decref(o);
-	return rc;
-}
-
 int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 {
 	char folder[PATH_MAX], path[PATH_MAX], config[PATH_MAX];
+	json_t *o = NULL;
 	struct stat st;
 	char *slash;
 	bool index;
@@ -249,10 +239,16 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 	if (rc == 0)
 		rc = index || access(config, F_OK) == 0 ? dt_config_load(config, &s->config, err)
 							: dt_config_from_weights(path, &s->config, err);
+	if (rc == 0 && access(config, F_OK) == 0)
+		rc = dt_json_load(config, SRC_TEXT_MAX, &o, err);
+	if (rc == 0)
+		rc = src_coded_find(s, o, err);
 	if (rc == 0)
 		rc = src_resolve(s, DT_NAMES_HF, err);
-	if (rc == 0 && dt_config_is_image(&s->config))
-		return read_images(s, config, err);
-	return rc == 0 ? src_hf_tokenizer(s, folder, err) : rc;
+	if (rc == 0)
+		rc = dt_config_is_image(&s->config) ? src_images(s, o, err)
+						    : src_hf_tokenizer(s, folder, err);
+	json_decref(o);
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -86,16 +86,18 @@ static void make_rows(struct dt_ahead *a, int worker, struct block *b)
 {
 	int at = b->todo, count = a->o.count - at < a->o.grain ? a->o.count - at : a->o.grain, rc = 0;
 	struct dt_err err = {0};
-	double t0 = dt_now();
+	double t0;
 
 	b->todo += count;
 	b->active++;
 	if (!b->err.code) {
 		pthread_mutex_unlock(&a->lock);
+		t0 = dt_now();
 		rc = a->o.make(a->o.ctx, worker, b->n + at, at, count, b->mem, &err);
+		t0 = dt_now() - t0;
 		pthread_mutex_lock(&a->lock);
 		a->stats.samples += rc < 0 ? 0 : count;
-		a->stats.busy_s += dt_now() - t0;
+		a->stats.busy_s += t0;
 	}
 	if (rc < 0 && !b->err.code) {
 		b->err = err;

@@ -232,6 +232,12 @@ void dt_image_loader_close(struct dt_image_loader *l)
 	free(l);
 }
 
+void dt_image_loader_normalise(struct dt_image_loader *l, const float mean[3], const float deviation[3])
+{
+	memcpy(l->o.augment.mean, mean, sizeof(l->o.augment.mean));
+	memcpy(l->o.augment.deviation, deviation, sizeof(l->o.augment.deviation));
+}
+
 int64_t dt_image_loader_memory(const struct dt_image_loader_options *o)
 {
 	struct dt_images_info info;

@@ -42,6 +42,7 @@ struct dt_infer_params {
 	 * activation, is rounded here too: log-probabilities are those of training.
 	 */
 	bool as_trained;
+	bool name; /* weights are read for dt_infer_cache_name */
 };
 
 /*
@@ -83,6 +84,15 @@ struct dt_infer_batch {
 };
 /* Copies the keys and values of one cache block to another. */
 int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to);
+/*
+ * What one cache block has, bytes, and copies of it to and from the host's memory. Nothing else may use the
+ * block meanwhile. Equal names and equal tokens mean equal bytes: a name stands for the weights (with
+ * params.name only), the configuration, types, the block's size, this rank's part, and what computes.
+ */
+size_t dt_infer_block_bytes(const struct dt_infer *m);
+int dt_infer_read_block(struct dt_infer *m, int32_t block, void *to);
+int dt_infer_write_block(struct dt_infer *m, int32_t block, const void *from);
+uint64_t dt_infer_cache_name(const struct dt_infer *m);
 /* Steps that ran as they had been recorded (a card's graphs); 0 on the CPU. */
 uint64_t dt_infer_replayed(const struct dt_infer *m);
 /* logits [nwant, vocab] f32, the host's memory, also where tokens are drawn. With dev->batch_invariant a

@@ -1,4 +1,5 @@
 /* From a source's parameters to what inference multiplies with. */
+#include "base/crc.h"
 #include "ckpt/source.h"
 #include "nn/infer_priv.h"
 
@@ -55,7 +56,7 @@ static const char *raw_rows(struct loader *l, int i, int64_t first, int64_t rows
 {
 	const struct dt_local_param *at = &l->local->p[i];
 	const struct dt_param *whole = &l->table->p[at->index];
-	const char *raw = dt_source_raw(l->src, at->index);
+	const char *raw = dt_source_raw(l->src, at->index, at->off[0] + first, rows);
 	enum dt_format have = stored_as(l, i);
 	int64_t block = dt_format_info(have)->block, cols = whole->shape[1];
 	size_t stride, bytes;
@@ -63,7 +64,6 @@ static const char *raw_rows(struct loader *l, int i, int64_t first, int64_t rows
 
 	if (!raw)
 		return NULL;
-	raw += dt_format_bytes(have, (at->off[0] + first) * cols);
 	if (at->shape[1] == cols)
 		return raw;
 	if (at->off[1] % block || at->shape[1] % block) {
@@ -93,6 +93,21 @@ static const char *read_copy(struct loader *l, int i, int64_t first, int64_t row
 	return *copy;
 }
 
+/* Two sums of 32 bits over what is computed with. */
+static void add(struct loader *l, const void *data, size_t n)
+{
+	const size_t most = (size_t)1 << 30;
+	const char *p = data;
+
+	while (l->m->p.name && n > 0) {
+		const size_t k = n < most ? n : most;
+
+		l->m->sum = dt_infer_mix(l->m->sum, (uint64_t)dt_crc32(0, p, k) << 32 | dt_crc32c(p, k));
+		p += k;
+		n -= k;
+	}
+}
+
 static int append(struct loader *l, int i, int64_t first, int64_t rows, struct dt_packed **to)
 {
 	const struct dt_param *p = &l->part[i];
@@ -109,6 +124,7 @@ static int append(struct loader *l, int i, int64_t first, int64_t rows, struct d
 		free(copy);
 		return rc;
 	}
+	add(l, raw, dt_format_bytes(have, rows * p->shape[1]));
 	if (!*to)
 		rc = dt_packed_open(to, l->m->dev, p->shape[1]);
 	if (rc == 0)
@@ -144,6 +160,7 @@ static int load_plain(struct loader *l, int i)
 	if (!dt_dev_is_host(l->m->dev) && !(read = malloc(bytes)))
 		return dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
 	rc = read_rows(l, i, 0, p->shape[0], type, read);
+	add(l, read, bytes);
 	if (rc == 0 && type == DT_F32 && p->ndim == 1 && l->m->p.as_trained && l->m->p.dtype == DT_BF16)
 		for (int64_t k = 0; k < p->shape[0]; k++) /* training computes with them in bf16 */
 			((float *)(void *)read)[k] =

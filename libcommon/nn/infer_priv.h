@@ -51,6 +51,7 @@ struct dt_infer {
 	struct dt_arena cache, work;
 	uint64_t packed_bytes; /* of matrices, as laid out */
 	uint64_t set_bytes;    /* of what finds those of experts */
+	uint64_t sum;	       /* of the weights as they were read, with p.name */
 	int64_t positions;
 	struct dt_flight flight;
 	struct dt_infer_side side;
@@ -58,6 +59,14 @@ struct dt_infer {
 	const struct dt_infer_batch *batch;
 	float *logits;
 };
+
+/* A step of a hash. */
+static inline uint64_t dt_infer_mix(uint64_t h, uint64_t v)
+{
+	h = (h ^ v) * 0x9e3779b97f4a7c15u;
+	h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+	return h ^ h >> 32;
+}
 
 /* infer.c: the pass itself, and the draws where there are some; logits and drawn are the device's memory, and
  * what the batch points to otherwise dt_dev_tables'. */

@@ -72,7 +72,7 @@ struct dt_run_data {
 struct dt_run_image {
 	int64_t size;	       /* side of a sample; 0: the data's, or the model's */
 	const char *crop;      /* "none", "pad:N" or "resized" */
-	const char *normalize; /* "data", or a data set whose published mean and deviation these are */
+	const char *normalize; /* "auto", "data", or a data set whose published mean and deviation these are */
 	bool flip;
 	int64_t cutout;	      /* side of the square that is cut out; 0: none */
 	double mixup, cutmix; /* alpha of the share's distribution; 0: none */

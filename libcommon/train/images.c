@@ -29,11 +29,32 @@ static int64_t side(const struct trainer *t, const struct dt_images_info *i)
 	return i->height && i->height == i->width ? i->height : t->config.image_size;
 }
 
-/* The classes of weights that a checkpoint of dt holds are those of the data, name by name. */
+/* The data's classes are those of the list, name by name; NULL: they are not known. */
+static int check_classes(struct trainer *t, const json_t *list, const char *path, struct dt_err *err)
+{
+	const int n = (int)json_array_size(list);
+	const char **name = calloc((size_t)n + 1, sizeof(*name));
+	int rc;
+
+	if (!name)
+		return dt_err_sys(err, -ENOMEM, "cannot compare classes");
+	for (int i = 0; i < n; i++) {
+		name[i] = json_string_value(json_array_get(list, (size_t)i));
+		if (!name[i])
+			name[i] = "";
+	}
+	rc = n ? dt_images_check_classes(source_of(t)->data, n, name, path, err) : 0;
+	free(name);
+	return rc;
+}
+
+/* Weights came with the names of their classes. */
 static int same_classes(struct trainer *t, struct dt_err *err)
 {
-	const struct dt_ckpt *ck = is_new(t) || t->run.image.new_head ? NULL : dt_source_ckpt(t->init);
-	int rc = ck ? images_check_meta(t, dt_ckpt_meta(ck), t->run.model, err) : 0;
+	int rc = is_new(t) || t->run.image.new_head
+			 ? 0
+			 : check_classes(t, json_object_get(dt_source_images(t->init), "classes"),
+					 t->run.model, err);
 
 	if (rc < 0)
 		dt_err_hint(err, NEW_HEAD);
@@ -106,22 +127,40 @@ static int parse_crop(const char *s, struct dt_augment *a, struct dt_err *err)
 	return 0;
 }
 
+/* "mean" and "deviation" of o, a number a channel each; false: it does not have them. */
+static bool read_pixels(const struct trainer *t, const json_t *o, struct dt_augment *a)
+{
+	const json_t *mean = json_object_get(o, "mean"), *deviation = json_object_get(o, "deviation");
+	const size_t n = (size_t)t->source.images.info.channels;
+
+	if (json_array_size(mean) != n || json_array_size(deviation) != n)
+		return false;
+	for (size_t c = 0; c < n; c++) {
+		a->mean[c] = (float)json_number_value(json_array_get(mean, c));
+		a->deviation[c] = (float)json_number_value(json_array_get(deviation, c));
+	}
+	return true;
+}
+
 static int normalisation(struct trainer *t, struct dt_augment *a, struct dt_err *err)
 {
-	const char *by = t->run.image.normalize;
+	const struct dt_images_info *i = &source_of(t)->info;
+	const char *by = t->run.image.normalize ? t->run.image.normalize : "auto";
 
-	if (by && strcmp(by, "data")) {
-		if (dt_augment_constants(by, a->mean, a->deviation) < 0)
-			return dt_err_set(err, -EINVAL,
-					  "--normalize '%.40s' is not data, cifar10, cifar100, mnist, "
-					  "fashion-mnist or imagenet",
-					  by);
+	if (!strcmp(by, "auto") && !is_new(t) && read_pixels(t, dt_source_images(t->init), a)) {
+		dt_log_msg(&t->root_log, "pixels are normalised as those of '%s' were", t->run.model);
 		return 0;
 	}
-	for (int c = 0; c < source_of(t)->info.channels; c++) {
-		a->mean[c] = source_of(t)->info.mean[c];
-		a->deviation[c] = source_of(t)->info.deviation[c];
+	if (!strcmp(by, "auto") || !strcmp(by, "data")) {
+		memcpy(a->mean, i->mean, (size_t)i->channels * sizeof(*a->mean));
+		memcpy(a->deviation, i->deviation, (size_t)i->channels * sizeof(*a->deviation));
+		return 0;
 	}
+	if (dt_augment_constants(by, a->mean, a->deviation) < 0)
+		return dt_err_set(err, -EINVAL,
+				  "--normalize '%.40s' is not auto, data, cifar10, cifar100, mnist, "
+				  "fashion-mnist or imagenet",
+				  by);
 	return 0;
 }
 
@@ -250,23 +289,24 @@ json_t *images_pixels(const struct trainer *t)
 	return json_pack("{s:o, s:o}", "mean", mean, "deviation", deviation);
 }
 
-int images_check_meta(struct trainer *t, const json_t *meta, const char *path, struct dt_err *err)
+int images_load_meta(struct trainer *t, const json_t *meta, const char *path, struct dt_err *err)
 {
-	const json_t *list = json_object_get(meta, "classes");
-	const int n = (int)json_array_size(list);
-	const char **name = calloc((size_t)n + 1, sizeof(*name));
-	int rc;
+	struct image_source *s = source_of(t);
+	struct dt_augment a = s->plain;
+	int rc = check_classes(t, json_object_get(meta, "classes"), path, err);
 
-	if (!name)
-		return dt_err_sys(err, -ENOMEM, "cannot compare classes");
-	for (int i = 0; i < n; i++) {
-		name[i] = json_string_value(json_array_get(list, (size_t)i));
-		if (!name[i])
-			name[i] = "";
-	}
-	rc = n ? dt_images_check_classes(t->source.images.data, n, name, path, err) : 0;
-	free(name);
-	return rc;
+	if (rc < 0 || !read_pixels(t, json_object_get(meta, "pixels"), &a))
+		return rc;
+	if ((rc = dt_augment_check(&a, err)) < 0)
+		return dt_err_prefix(err, "'%s'", path);
+	if (!memcmp(a.mean, s->plain.mean, sizeof(a.mean)) &&
+	    !memcmp(a.deviation, s->plain.deviation, sizeof(a.deviation)))
+		return 0; /* as when a run goes back to a step of its own: loaders are at work */
+	s->plain = a;
+	dt_image_loader_normalise(s->loader, a.mean, a.deviation);
+	if (s->eval_loader)
+		dt_image_loader_normalise(s->eval_loader, a.mean, a.deviation);
+	return 0;
 }
 
 void images_metrics(struct trainer *t, json_t *line)

@@ -32,11 +32,11 @@ int images_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t
 		struct dt_err *err);
 int64_t images_eval_samples(const struct trainer *t);
 
-/* Of a manifest's "data", and its class names; checking: -EINVAL names what differs from the run's. */
+/* Of a manifest: the names of the classes, and {"mean": [...], "deviation": [...]} of pixels. */
 json_t *images_classes(const struct trainer *t);
-/* {"mean": [...], "deviation": [...]} that pixels are normalised by. */
 json_t *images_pixels(const struct trainer *t);
-int images_check_meta(struct trainer *t, const json_t *meta, const char *path, struct dt_err *err);
+/* -EINVAL names what differs from the run's classes; pixels go on being normalised as they were. */
+int images_load_meta(struct trainer *t, const json_t *meta, const char *path, struct dt_err *err);
 /* What the loader did since the last line. */
 void images_metrics(struct trainer *t, json_t *line);
 

@@ -95,4 +95,27 @@ refused() {
         [ "$status" -eq 1 ]
     done
 }
+# The mean of the first channel in the newest checkpoint of a folder, to six digits.
+pixel_mean() {
+    jq -r '.pixels.mean[0] * 1e6 | round' "$1"/latest/manifest.json
+}
+
+@test "pixels are normalised as the weights' were, and a run that goes on keeps that" {
+    dt-train "${common[@]}" --model mlp:144-16-3 --data abc.h5 --normalize mnist --steps 1 --save mnist.net
+    [ "$(pixel_mean mnist.net)" = 130700 ]
+    dt-train "${common[@]}" --model mnist.net --data abc.h5 --steps 1 --save tuned.net 2>said
+    grep -q "normalised as those of 'mnist.net' were" said
+    [ "$(pixel_mean tuned.net)" = 130700 ]
+    mean=$(dt-dataset info --json abc.h5 | jq '.mean[0] * 1e6 | round')
+    [ "$mean" -ne 130700 ]
+    dt-train "${common[@]}" --model mnist.net --data abc.h5 --normalize data --steps 1 --save own.net
+    [ "$(pixel_mean own.net)" = "$mean" ]
+    # darker images of the same classes
+    cp -r abc dark
+    for class in a b c; do rm dark/$class/[5678].pgm; done
+    dt-dataset images --store raw --channels 1 -o dark.h5 dark
+    [ "$(dt-dataset info --json dark.h5 | jq '.mean[0] * 1e6 | round')" -ne "$mean" ]
+    dt-train --resume auto --save own.net --data dark.h5 --accept-change data --steps 2 --metrics m.jsonl
+    [ "$(pixel_mean own.net)" = "$mean" ]
+}
 # SPDX-License-Identifier: Apache-2.0

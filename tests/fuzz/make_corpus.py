@@ -178,9 +178,19 @@ def main(tool):
               open(os.path.join(tok, "small.json"), "w"))
 
 
+def blocks(out):
+    """Blocks of a cache on disk (serve/engine/kvdisk.c): the one that fuzz_kvdisk.c asks for, and others."""
+    os.makedirs(os.path.join(out, "kvdisk"), exist_ok=True)
+    for name, cache, ids in [("right", 7, (1, 2, 3, 4)), ("tokens", 7, (1, 2, 3, 5)), ("cache", 8, (1, 2, 3, 4))]:
+        head = b"dt-kv\n1\n" + struct.pack("<QQQQII", cache, 5, 6, 16, 4, 0)
+        with open(os.path.join(out, "kvdisk", name), "wb") as f:
+            f.write(head + struct.pack("<4i", *ids) + b"keys and values.")
+
+
 if len(sys.argv) > 1:
     main(sys.argv[1])
 else:
     texts(os.path.join(HERE, "corpus"))
+    blocks(os.path.join(HERE, "corpus"))
     images(os.path.join(HERE, "corpus"))
 # SPDX-License-Identifier: Apache-2.0

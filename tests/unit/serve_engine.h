@@ -17,6 +17,8 @@ static int guesses;		 /* tokens the engines that start() makes guess */
 static double stuck_after = 600; /* seconds of a pass, of the same */
 static bool draws;		 /* the models draw tokens themselves */
 static struct fake *drafter;	 /* the model that guesses; NULL: from the text */
+static uint64_t kv_host;	 /* where the prefix cache of these engines goes on */
+static struct dt_kvdisk *kv_disk;
 
 static inline int setup(void **state)
 {
@@ -34,6 +36,9 @@ static inline struct dt_engine *start(struct fake *f, int blocks, int max_seqs, 
 	struct dt_engine_params p = {.model = {.m = f,
 					       .forward = fake_forward,
 					       .copy_block = fake_copy_block,
+					       .read_block = fake_read_block,
+					       .write_block = fake_write_block,
+					       .block_bytes = 4 * sizeof(int32_t),
 					       .draws = draws,
 					       .vocab = FAKE_VOCAB,
 					       .hidden = FAKE_HIDDEN},
@@ -46,6 +51,9 @@ static inline struct dt_engine *start(struct fake *f, int blocks, int max_seqs, 
 				     .queue = queue,
 				     .share_prefixes = true,
 				     .draft = guesses,
+				     .kv_host = kv_host,
+				     .kv_disk = kv_disk,
+				     .kv_always = true,
 				     .stuck_after = stuck_after};
 	struct dt_engine *e;
 	struct dt_err err;

@@ -21,9 +21,9 @@
 
 struct fake {
 	int blocks, block_size, max_tokens, max_seqs;
-	int32_t *cache; /* [blocks * block_size]: id, -1: never written */
-	atomic_int steps, tokens, copies;
-	atomic_int fail;     /* -EIO from the next pass on */
+	int32_t *cache;				   /* [blocks * block_size]: id, -1: never written */
+	atomic_int steps, tokens, copies, written; /* written: blocks that came from elsewhere */
+	atomic_int fail;			   /* -EIO from the next pass on */
 	atomic_int cycle;    /* the next id depends on the last alone: greedy texts repeat themselves */
 	atomic_int poison;   /* NaN from the next pass on */
 	atomic_int sleep_us; /* of every pass */
@@ -105,6 +105,23 @@ static inline int fake_copy_block(void *m, int32_t from, int32_t to)
 	f->copies++;
 	memcpy(f->cache + to * f->block_size, f->cache + from * f->block_size,
 	       (size_t)f->block_size * sizeof(*f->cache));
+	return 0;
+}
+
+static inline int fake_read_block(void *m, int32_t block, void *to)
+{
+	const struct fake *f = m;
+
+	memcpy(to, f->cache + block * f->block_size, (size_t)f->block_size * sizeof(*f->cache));
+	return 0;
+}
+
+static inline int fake_write_block(void *m, int32_t block, const void *from)
+{
+	struct fake *f = m;
+
+	f->written++;
+	memcpy(f->cache + block * f->block_size, from, (size_t)f->block_size * sizeof(*f->cache));
 	return 0;
 }
 

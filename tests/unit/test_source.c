@@ -79,7 +79,7 @@ static void boxes_of_a_source(void **state)
 	assert_int_equal(dt_source_read(s, i, all, dt_source_params(s)->p[i].shape, DT_F32, whole, &err), 0);
 	for (int k = 0; k < FFN * DIM; k++)
 		assert_true(whole[k] == (float)(base + FFN * DIM + k));
-	assert_memory_equal(dt_source_raw(s, i), whole, sizeof(whole));
+	assert_memory_equal(dt_source_raw(s, i, 0, FFN), whole, sizeof(whole));
 	assert_int_equal(dt_source_read(s, i, off, shape, DT_F32, box, &err), 0);
 	assert_int_equal(dt_source_read(s, i, off, shape, DT_BF16, half, &err), 0);
 	for (int r = 0; r < 4; r++)
@@ -229,7 +229,7 @@ static void hugging_face_folders(void **state)
 	assert_string_equal(dt_source_chat_template(s), "d");
 	/* k is columns 4 to 7 of a [4, 12] tensor: ours [r, c] is its [c, 4 + r] */
 	i = dt_params_find(dt_source_params(s), "layers.0.attn.k.weight");
-	assert_null(dt_source_raw(s, i));
+	assert_null(dt_source_raw(s, i, 0, 4));
 	assert_int_equal(dt_source_read(s, i, off, shape, DT_F32, x, &err), 0);
 	for (int r = 0; r < 3; r++)
 		for (int c = 0; c < 2; c++)

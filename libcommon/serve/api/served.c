@@ -28,6 +28,16 @@ static int forward(void *m, const struct dt_infer_batch *b, float *logits, struc
 	return dt_infer_forward(m, b, logits, err);
 }
 
+static int read_block(void *m, int32_t block, void *to)
+{
+	return dt_infer_read_block(m, block, to);
+}
+
+static int write_block(void *m, int32_t block, const void *from)
+{
+	return dt_infer_write_block(m, block, from);
+}
+
 int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt_tokenizer **ret,
 			struct dt_err *err)
 {
@@ -134,6 +144,9 @@ struct dt_engine_model dt_served_model(struct dt_infer *m, const struct dt_token
 	struct dt_engine_model r = {.m = m,
 				    .forward = forward,
 				    .copy_block = copy_block,
+				    .read_block = read_block,
+				    .write_block = write_block,
+				    .block_bytes = dt_infer_block_bytes(m),
 				    .draws = true,
 				    .vocab = (int)c->vocab,
 				    .hidden = (int)c->hidden};
@@ -222,7 +235,8 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .max_seqs = (int)p->seqs,
 				     .block_size = (int)p->block,
 				     .ranks = p->world ? &s->cut : NULL,
-				     .as_trained = p->as_trained};
+				     .as_trained = p->as_trained,
+				     .name = p->kv_dir != NULL};
 	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
 	int64_t blocks = cache_blocks(s, p, len, dt_source_config(s->src), err);
 	int rc = agree_blocks(s, &blocks, err);
@@ -238,6 +252,30 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 		rc = open_drafter(s, p, &ip, err);
 	dt_dev_rest(s->dev); /* from here on it is the engine thread's */
 	return rc < 0 ? rc : blocks;
+}
+
+/* The folder of blocks, under the name of this cache. */
+static int open_disk(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
+		     struct dt_err *err)
+{
+	static const struct dt_log silent = {0};
+	struct dt_kvdisk_params kp = {.dir = p->kv_dir,
+				      .size = p->kv_dir_size,
+				      .name = dt_infer_cache_name(s->model),
+				      .block_bytes = dt_infer_block_bytes(s->model),
+				      .block_size = (int)p->block,
+				      .log = p->log ? p->log : &silent};
+	json_t *about = json_pack("{s:s,s:s,s:s,s:I,s:I}", "model", dt_source_path(s->src), "activations",
+				  p->fp32 ? "fp32" : "bf16", "cache", dt_dtype_name(p->cache), "block_size",
+				  (json_int_t)p->block, "layers", (json_int_t)c->layers);
+	char *text = about ? json_dumps(about, JSON_COMPACT) : NULL;
+	int rc;
+
+	kp.about = text ? text : "{}";
+	rc = dt_kvdisk_open(&s->disk, &kp, err);
+	free(text);
+	json_decref(about);
+	return rc < 0 ? dt_err_prefix(err, "--kv-disk") : 0;
 }
 
 static int open_engine(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
@@ -256,8 +294,13 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 				      .draft = (int)p->draft,
 				      .tenant = p->tenant,
 				      .ntenants = p->ntenants,
+				      .kv_host = p->kv_host,
+				      .kv_always = p->kv_always,
 				      .stuck_after = p->stuck_after};
 
+	if (p->kv_dir && open_disk(s, p, c, err) < 0)
+		return err->code;
+	ep.kv_disk = s->disk;
 	if (s->drafter) {
 		int64_t span = dt_config_span(dt_infer_config(s->drafter));
 
@@ -291,6 +334,9 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 	if (rc < 0)
 		return rc;
 	c = dt_source_config(s->src);
+	if (p->world && (p->kv_host || p->kv_dir))
+		return dt_err_set(err, -ENOTSUP,
+				  "this version keeps blocks in host memory or on disk for one process only");
 	rc = dt_config_servable(c, err);
 	if (rc == 0)
 		rc = dt_serving_check(c, &s->cut.layout, err);
@@ -350,6 +396,7 @@ int dt_served_close(struct dt_served *s)
 	dt_engine_close(s->engine);
 	if (s->engine && s->ranks && !dt_world_broken(s->cut.world))
 		(void)dt_serve_ranks_end(s->ranks, NULL); /* without it the others find out by themselves */
+	dt_kvdisk_close(s->disk);
 	dt_serve_ranks_close(s->ranks);
 	if (s->trace.f && ((fclose(s->trace.f) == EOF) | s->trace.failed))
 		rc = -EIO;

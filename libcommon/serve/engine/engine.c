@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HELD_LOOK 0.02 /* seconds after which requests that wait for blocks are looked at in any case */
+
 /* Requests that waited to share r's prompt compute it themselves. */
 static void leave_followers(struct dt_serve_req *r)
 {
@@ -28,6 +30,7 @@ void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finis
 	bool last;
 
 	leave_followers(r);
+	dt_engine_beyond_retire(e, r);
 	dt_schedtrace_remove(e->p.trace, &r->seq);
 	dt_sched_remove(&e->sched, &r->seq);
 	TAILQ_REMOVE(&e->live, r, in_list);
@@ -72,20 +75,26 @@ static void drop_cancelled(struct dt_engine *e)
 	}
 }
 
+void dt_engine_enter(struct dt_engine *e, struct dt_serve_req *r)
+{
+	struct dt_err err;
+
+	dt_schedtrace_submit(e->p.trace, &r->seq);
+	if (dt_sched_submit(&e->sched, &r->seq, &err) < 0)
+		dt_engine_retire_error(e, r, &err);
+}
+
 /* Moves the inbox to the scheduler. Sizes were checked on submission. */
 static void take_inbox(struct dt_engine *e, struct dt_req_list *in)
 {
 	struct dt_serve_req *r;
 
 	while ((r = TAILQ_FIRST(in))) {
-		struct dt_err err;
-
 		TAILQ_REMOVE(in, r, in_list);
 		TAILQ_INSERT_TAIL(&e->live, r, in_list);
 		r->number = ++e->taken;
-		dt_schedtrace_submit(e->p.trace, &r->seq);
-		if (dt_sched_submit(&e->sched, &r->seq, &err) < 0)
-			dt_engine_retire_error(e, r, &err);
+		if (!dt_engine_beyond_hold(e, r))
+			dt_engine_enter(e, r);
 	}
 }
 
@@ -107,20 +116,21 @@ void dt_engine_fail(struct dt_engine *e, const struct dt_err *err)
 static void wait_for_work(struct dt_engine *e)
 {
 	struct dt_engine_gate *g = &e->gate;
+	const double most = e->beyond.held > 0 ? HELD_LOOK : e->p.model.beat ? e->p.model.beat_s : 0;
 	struct dt_err err;
 	struct timespec t;
 	int rc;
 
-	if (!e->p.model.beat || g->failed) {
+	if (most == 0 || g->failed) {
 		pthread_cond_wait(&g->work, &g->mu);
 		return;
 	}
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += (time_t)e->p.model.beat_s;
-	t.tv_nsec += (long)((e->p.model.beat_s - (double)(time_t)e->p.model.beat_s) * 1e9);
+	t.tv_sec += (time_t)most;
+	t.tv_nsec += (long)((most - (double)(time_t)most) * 1e9);
 	t.tv_sec += t.tv_nsec / 1000000000;
 	t.tv_nsec %= 1000000000;
-	if (pthread_cond_timedwait(&g->work, &g->mu, &t) == 0)
+	if (pthread_cond_timedwait(&g->work, &g->mu, &t) == 0 || e->beyond.held > 0)
 		return;
 	pthread_mutex_unlock(&g->mu);
 	rc = e->p.model.beat(e->p.model.m, &err);
@@ -129,11 +139,18 @@ static void wait_for_work(struct dt_engine *e)
 	pthread_mutex_lock(&g->mu);
 }
 
+/* Whether there is a step to compute. */
+static bool can_step(const struct dt_engine *e)
+{
+	return e->sched.nrunning + e->sched.waiting > 0;
+}
+
 static void *engine_main(void *arg)
 {
 	struct dt_engine *e = arg;
 	struct dt_engine_gate *g = &e->gate;
 
+	dt_engine_beyond_measure(e);
 	for (;;) {
 		struct dt_req_list in = TAILQ_HEAD_INITIALIZER(in);
 		bool stop;
@@ -141,9 +158,11 @@ static void *engine_main(void *arg)
 		pthread_mutex_lock(&g->mu);
 		g->busy_since = 0;
 		dt_engine_show(e);
-		while (!g->stop && TAILQ_EMPTY(&g->inbox) && TAILQ_EMPTY(&e->live)) {
+		while (!g->stop && TAILQ_EMPTY(&g->inbox) && !can_step(e) && !dt_engine_beyond_due(e)) {
 			wait_for_work(e);
 			dt_engine_show(e);
+			if (e->beyond.held > 0) /* one may have its blocks, or is cancelled, or late */
+				break;
 		}
 		g->busy_since = dt_now();
 		TAILQ_CONCAT(&in, &g->inbox, in_list);
@@ -154,11 +173,15 @@ static void *engine_main(void *arg)
 		if (stop)
 			break;
 		drop_cancelled(e);
-		if (!TAILQ_EMPTY(&e->live))
+		dt_engine_beyond_bring(e);
+		if (dt_engine_beyond_due(e))
+			dt_engine_beyond_write(e, false);
+		if (can_step(e))
 			dt_engine_step(e);
 	}
 	while (!TAILQ_EMPTY(&e->live))
 		dt_engine_retire(e, TAILQ_FIRST(&e->live), DT_FINISH_ABORT);
+	dt_engine_beyond_write(e, true);
 	return NULL;
 }
 
@@ -168,6 +191,7 @@ static void engine_free(struct dt_engine *e)
 	free(e->mask.allow);
 	dt_vocab_order_release(&e->mask.order);
 	dt_teller_close(&e->teller);
+	dt_engine_beyond_close(e);
 	dt_sched_release(&e->sched);
 	dt_kvpool_release(&e->pool);
 	dt_metrics_release(&e->metrics);
@@ -223,6 +247,9 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 		dt_err_sys(err, rc, "cannot start the engine");
 		goto fail;
 	}
+	rc = dt_engine_beyond_open(e, err);
+	if (rc < 0)
+		goto fail;
 	rc = -pthread_create(&e->thread, NULL, engine_main, e);
 	if (rc < 0) {
 		dt_err_sys(err, rc, "cannot start the engine's thread");

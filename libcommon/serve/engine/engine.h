@@ -11,6 +11,7 @@
 #define DT_SERVE_ENGINE_H
 
 #include "nn/infer.h"
+#include "serve/engine/kvdisk.h"
 #include "serve/engine/metrics.h"
 #include "serve/engine/request.h"
 #include "serve/sched/trace.h"
@@ -21,6 +22,13 @@ struct dt_engine_model {
 	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 	/* Copies the rows of a cache block; 0 or a negative errno. NULL: each choice computes its prompt. */
 	int (*copy_block)(void *m, int32_t from, int32_t to);
+	/*
+	 * Copies what a cache block has, block_bytes, out of it or into it; 0 or a negative errno. Needed by
+	 * kv_host and kv_disk.
+	 */
+	int (*read_block)(void *m, int32_t block, void *to);
+	int (*write_block)(void *m, int32_t block, const void *from);
+	size_t block_bytes;
 	/*
 	 * Of a model over several ranks: called after every beat_s seconds without a step. Where it, forward
 	 * or copy_block fails, the engine has failed. NULL: one process.
@@ -54,7 +62,13 @@ struct dt_engine_params {
 	const struct dt_tenant *tenant; /* [ntenants], outlive the engine; none: one without limits */
 	int ntenants;
 	struct dt_schedtrace *trace; /* records the scheduler's decisions, outlives the engine; NULL: none */
-	double stuck_after;	     /* seconds of one step after which the engine counts as stuck */
+	/* Where the prefix cache goes on: bytes of the host's memory, 0: none; a folder, which outlives the
+	 * engine, NULL: none. Neither goes with a trace. kv_always: blocks are read also where it would be
+	 * faster to compute them. */
+	uint64_t kv_host;
+	struct dt_kvdisk *kv_disk;
+	bool kv_always;
+	double stuck_after; /* seconds of one step after which the engine counts as stuck */
 };
 
 struct dt_engine;

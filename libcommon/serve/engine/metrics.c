@@ -66,6 +66,18 @@ void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens)
 	pthread_mutex_unlock(&m->mu);
 }
 
+void dt_metrics_beyond(struct dt_metrics *m, int64_t queries, int64_t hits, int host_blocks,
+		       struct dt_kvio_counts disk)
+{
+	pthread_mutex_lock(&m->mu);
+	m->has_beyond = true;
+	m->beyond_queries = queries;
+	m->beyond_hits = hits;
+	m->host_blocks = host_blocks;
+	m->beyond = disk;
+	pthread_mutex_unlock(&m->mu);
+}
+
 void dt_metrics_token(struct dt_metrics *m, const struct dt_serve_req *r, double gap)
 {
 	pthread_mutex_lock(&m->mu);
@@ -167,6 +179,24 @@ static void write_memory(const struct page *p, const struct dt_metrics *m)
 			kinds[i], m->memory[i]);
 }
 
+/* The prefix cache beyond the pool, where there is one. */
+static void write_beyond(const struct page *p, const struct dt_metrics *m)
+{
+	if (!m->has_beyond)
+		return;
+	value(p, "external_prefix_cache_queries_total", "counter",
+	      "Prompt tokens looked for in host memory and on disk.", (double)m->beyond_queries);
+	value(p, "external_prefix_cache_hits_total", "counter", "Tokens found there, not in the pool.",
+	      (double)m->beyond_hits);
+	value(p, "kv_host_blocks", "gauge", "Cache blocks in host memory.", m->host_blocks);
+	value(p, "kv_disk_blocks_read_total", "counter", "Cache blocks read from disk.",
+	      (double)m->beyond.read);
+	value(p, "kv_disk_blocks_written_total", "counter", "Cache blocks written to disk.",
+	      (double)m->beyond.written);
+	value(p, "kv_disk_failures_total", "counter",
+	      "Cache blocks that were not whole on disk, or could not be written.", (double)m->beyond.failed);
+}
+
 static void write_histograms(const struct page *p, const struct dt_metrics *m)
 {
 	write_hist(p, "time_to_first_token_seconds", "From arrival to the first token.", &m->ttft);
@@ -200,6 +230,7 @@ void dt_metrics_write(struct dt_metrics *shared, const char *model, FILE *f)
 	      (double)m->prefix_queries);
 	value(&p, "prefix_cache_hits_total", "counter", "Tokens found in the prefix cache.",
 	      (double)m->prefix_hits);
+	write_beyond(&p, m);
 	value(&p, "spec_decode_num_drafts_total", "counter", "Times that tokens were guessed.",
 	      (double)m->drafts);
 	value(&p, "spec_decode_num_draft_tokens_total", "counter", "Tokens guessed.",

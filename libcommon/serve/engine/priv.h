@@ -4,6 +4,8 @@
 
 #include "base/quota.h"
 #include "serve/engine/engine.h"
+#include "serve/engine/kvhost.h"
+#include "serve/engine/kvio.h"
 #include "serve/engine/speculate.h"
 
 TAILQ_HEAD(dt_req_list, dt_serve_req);
@@ -62,6 +64,17 @@ struct dt_teller {
 	bool stop;
 };
 
+/* beyond.c: the prefix cache beyond the pool; all absent without one. Used by the engine's thread alone. */
+struct dt_engine_beyond {
+	struct dt_kvhost *host;
+	struct dt_kvio *io;
+	bool *written;	       /* [blocks] block b has gone to the folder since it was published */
+	bool behind;	       /* some have not, for lack of room on the way */
+	int held;	       /* requests that wait for their blocks */
+	double token_s;	       /* seconds a token of a prompt takes to compute, 0: not known */
+	int64_t queries, hits; /* tokens */
+};
+
 struct dt_engine {
 	struct dt_engine_params p; /* constant */
 	struct dt_metrics metrics; /* has a lock of its own */
@@ -78,13 +91,32 @@ struct dt_engine {
 	struct dt_serve_sampler sampler;
 	struct dt_spec spec;
 	struct dt_teller teller;
+	struct dt_engine_beyond beyond;
 };
 
 /* engine.c: ends a request. The call may be freed by this. */
 void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finish why);
 void dt_engine_retire_error(struct dt_engine *e, struct dt_serve_req *r, const struct dt_err *err);
+/* engine.c: the scheduler has it from here on. */
+void dt_engine_enter(struct dt_engine *e, struct dt_serve_req *r);
 /* engine.c: every request in flight ends with this error, and none is taken any more. */
 void dt_engine_fail(struct dt_engine *e, const struct dt_err *err);
+
+/*
+ * beyond.c. hold: whether r waits for blocks to be read, and bring has it enter then; retire: it ends before.
+ * write: what is published and not in the folder yet goes there, as much as there is room for on the way, or
+ * all; due: that can go on.
+ * measured: a step of so many tokens was mostly prompts.
+ */
+int dt_engine_beyond_open(struct dt_engine *e, struct dt_err *err); /* after the pool and the buffers */
+void dt_engine_beyond_close(struct dt_engine *e);
+void dt_engine_beyond_measure(struct dt_engine *e);
+void dt_engine_beyond_measured(struct dt_engine *e, int tokens, double seconds);
+bool dt_engine_beyond_hold(struct dt_engine *e, struct dt_serve_req *r);
+void dt_engine_beyond_bring(struct dt_engine *e);
+void dt_engine_beyond_retire(struct dt_engine *e, struct dt_serve_req *r);
+void dt_engine_beyond_write(struct dt_engine *e, bool all);
+bool dt_engine_beyond_due(struct dt_engine *e);
 
 /* slots.c: fills the slots where somebody asks for them. Gate locked, not within a step. */
 void dt_engine_show(struct dt_engine *e);

@@ -68,6 +68,7 @@ struct dt_ask {
 void dt_ask_release(struct dt_ask *a);
 
 struct dt_call;
+struct dt_kvread; /* serve/engine/kvio.h */
 
 struct dt_serve_req {
 	struct dt_call *call;
@@ -97,7 +98,11 @@ struct dt_serve_req {
 	double t_arrive, t_start, t_first, t_last;
 
 	/* used by the engine alone */
-	double mu;			   /* state of mirostat */
+	double mu;		/* state of mirostat */
+	bool held, looked_up;	/* it waits for blocks from beyond the pool; they were looked for */
+	struct dt_kvread *read; /* of them, from block read_from on; NULL: none */
+	int read_from, read_next;
+	double t_held;
 	int charged_prompt, charged_out;   /* tokens taken from the tenant's account */
 	TAILQ_ENTRY(dt_serve_req) in_list; /* of requests in flight */
 };

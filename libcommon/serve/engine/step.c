@@ -148,5 +148,7 @@ void dt_engine_step(struct dt_engine *e)
 	dt_teller_go(&e->teller);
 	if (decode && rc == 0)
 		dt_spec_measured(&e->spec, n, guessed > 0, given, dt_now() - now);
+	if (rc == 0 && e->step.batch.ntokens >= e->pool.block_size + n) /* mostly prompts */
+		dt_engine_beyond_measured(e, e->step.batch.ntokens, dt_now() - now);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -58,6 +58,16 @@ static int check_ask(const struct dt_engine *e, const struct dt_ask *a, struct d
 	return rc;
 }
 
+/* The tenant in keys of blocks: its name, as its number may be another after a restart. */
+static uint64_t owner_of(const struct dt_engine *e, int tenant)
+{
+	uint64_t h = 0;
+
+	for (const char *s = e->p.ntenants > 0 ? e->p.tenant[tenant].name : ""; *s; s++)
+		h = dt_kvkey_mix(h, (unsigned char)*s);
+	return h;
+}
+
 /* Checks the request, that its largest size fits, and sets what the scheduler needs to know. */
 static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *err)
 {
@@ -75,7 +85,7 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 			return -EINVAL;
 	r->seq = (struct dt_seq){.known = r->nprompt,
 				 .tokens = ask->embed ? NULL : r->tokens,
-				 .salt = {.owner = (uint64_t)r->call->tenant, .word = r->call->salt},
+				 .salt = {.owner = owner_of(e, r->call->tenant), .word = r->call->salt},
 				 .tenant = r->call->tenant,
 				 .urgency = -ask->priority};
 	r->seq.max_rows = (int)(r->max_tokens > 0 ? len - 1 : len); /* the last token is never computed */

@@ -12,6 +12,7 @@ struct dt_kvblock {
 	uint64_t serial; /* never given twice; 0: not published */
 	uint64_t parent; /* serial of the block before it, 0: none */
 	struct dt_kv_salt salt;
+	struct dt_kvkey key;
 	uint64_t hash;
 	int32_t chain; /* the next of its bucket */
 };
@@ -159,6 +160,8 @@ static int32_t take(struct dt_kvpool *p)
 {
 	int32_t b = p->head;
 
+	if (p->block[b].serial && p->watch.evicted)
+		p->watch.evicted(p->watch.arg, b);
 	forget(p, b);
 	hold(p, b);
 	return b;
@@ -222,9 +225,26 @@ int dt_kvpool_attach(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv
 		hold(p, b);
 		t->b[t->n++] = b;
 		t->chain = p->block[b].serial;
+		t->key = p->block[b].key;
 	}
 	t->published = found;
 	return 0;
+}
+
+/* Block b is found from now on as `ids` behind the block `parent` with the key `before`. */
+static void enter(struct dt_kvpool *p, int32_t b, uint64_t parent, struct dt_kvkey before,
+		  struct dt_kv_salt salt, const int32_t *ids)
+{
+	struct dt_kvblock *k = &p->block[b];
+
+	k->serial = ++p->serial;
+	k->parent = parent;
+	k->salt = salt;
+	k->key = dt_kvkey_next(parent ? before : dt_kvkey_first(salt), ids, p->block_size);
+	k->hash = hash_of(p, parent, salt, ids);
+	k->chain = p->bucket[k->hash & p->mask];
+	p->bucket[k->hash & p->mask] = b;
+	memcpy(p->tokens + (size_t)b * (size_t)p->block_size, ids, (size_t)p->block_size * sizeof(*ids));
 }
 
 void dt_kvpool_publish(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv_salt salt,
@@ -246,16 +266,67 @@ void dt_kvpool_publish(struct dt_kvpool *p, struct dt_block_table *t, struct dt_
 			t->b[t->published] = other;
 			k = &p->block[other];
 		} else if (other < 0) {
-			k->serial = ++p->serial;
-			k->parent = t->chain;
-			k->salt = salt;
-			k->hash = hash_of(p, t->chain, salt, ids);
-			k->chain = p->bucket[k->hash & p->mask];
-			p->bucket[k->hash & p->mask] = b;
-			memcpy(p->tokens + (size_t)b * size, ids, size * sizeof(*ids));
+			enter(p, b, t->chain, t->key, salt, ids);
+			if (p->watch.published)
+				p->watch.published(p->watch.arg, b);
 		}
 		t->chain = k->serial;
+		t->key = k->key;
 	}
+}
+
+struct dt_kvplace dt_kvpool_seek(struct dt_kvpool *p, struct dt_kv_salt salt, const int32_t *tokens,
+				 int64_t n)
+{
+	struct dt_kvplace at = {.last = -1, .key = dt_kvkey_first(salt)};
+
+	for (; p->share && (int64_t)(at.n + 1) * p->block_size <= n; at.n++) {
+		int32_t b = lookup(p, at.chain, salt, tokens + (size_t)at.n * (size_t)p->block_size);
+
+		if (b < 0)
+			break;
+		if (p->block[b].refs == 0) { /* it goes last */
+			unlink_free(p, b);
+			link_free(p, b);
+		}
+		at.last = b;
+		at.chain = p->block[b].serial;
+		at.key = p->block[b].key;
+	}
+	return at;
+}
+
+int dt_kvpool_adopt(struct dt_kvpool *p, struct dt_kvplace *at, struct dt_kv_salt salt, const int32_t *tokens,
+		    int32_t *ret)
+{
+	const int32_t *ids = tokens + (size_t)at->n * (size_t)p->block_size;
+	bool is_new;
+	int32_t b;
+
+	if (at->chain && p->block[at->last].serial != at->chain)
+		return -ESTALE;
+	b = lookup(p, at->chain, salt, ids);
+	is_new = b < 0;
+	if (is_new) {
+		if (p->nfree <= at->n)
+			return -ENOSPC;
+		*ret = b = take(p);
+		enter(p, b, at->chain, at->key, salt, ids);
+		drop(p, b);
+	}
+	*at = (struct dt_kvplace){at->n + 1, b, p->block[b].serial, p->block[b].key};
+	return is_new;
+}
+
+void dt_kvpool_disown(struct dt_kvpool *p, int32_t b)
+{
+	forget(p, b);
+}
+
+bool dt_kvpool_published(const struct dt_kvpool *p, int32_t b, struct dt_kvkey *ret)
+{
+	*ret = p->block[b].key;
+	return p->block[b].serial != 0;
 }
 
 int dt_kvpool_fork(struct dt_kvpool *p, struct dt_block_table *to, const struct dt_block_table *from, int n)
@@ -271,6 +342,7 @@ int dt_kvpool_fork(struct dt_kvpool *p, struct dt_block_table *to, const struct 
 	if (from->published <= n) { /* else the copy finds its chain when it publishes */
 		to->published = from->published;
 		to->chain = from->chain;
+		to->key = from->key;
 	}
 	return 0;
 }

@@ -12,15 +12,16 @@
 #ifndef DT_SERVE_KVPOOL_H
 #define DT_SERVE_KVPOOL_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-/* Who may share with whom: blocks are found only under the very same salt. */
-struct dt_kv_salt {
-	uint64_t owner, word;
-};
+#include "serve/sched/kvkey.h"
 
 struct dt_kvblock; /* kvpool.c */
+
+/* Who else keeps what is computed. Either may be NULL; neither may change the pool. */
+struct dt_kvwatch {
+	void *arg;
+	void (*published)(void *arg, int32_t b); /* block b can be found from now on */
+	void (*evicted)(void *arg, int32_t b);	 /* it no longer can, and its rows are about to be written */
+};
 
 struct dt_kvpool {
 	int nblocks, block_size;
@@ -30,17 +31,19 @@ struct dt_kvpool {
 	int32_t *tokens;	  /* [nblocks, block_size] of published blocks */
 	int32_t *bucket;	  /* [mask + 1]: first block of a chain, -1 */
 	uint32_t mask;
-	int32_t head, tail; /* blocks no table holds: the next to be taken first, -1: none */
-	uint64_t serial;    /* of the block published last */
+	int32_t head, tail;	 /* blocks no table holds: the next to be taken first, -1: none */
+	uint64_t serial;	 /* of the block published last */
+	struct dt_kvwatch watch; /* set after init */
 };
 
 /* The blocks of one sequence in order; zero-initialised is empty. */
 struct dt_block_table {
 	int32_t *b;
 	int n, cap;
-	int gone;	/* leading blocks that were given back: -1 stands for them */
-	int published;	/* leading blocks that are published */
-	uint64_t chain; /* serial of the last of them, 0: none */
+	int gone;	     /* leading blocks that were given back: -1 stands for them */
+	int published;	     /* leading blocks that are published */
+	uint64_t chain;	     /* serial of the last of them, 0: none */
+	struct dt_kvkey key; /* of the last of them */
 };
 
 int dt_kvpool_init(struct dt_kvpool *p, int nblocks, int block_size, bool share); /* -EINVAL, -ENOMEM */
@@ -76,6 +79,29 @@ int dt_kvpool_attach(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv
  */
 void dt_kvpool_publish(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv_salt salt,
 		       const int32_t *tokens, int64_t n);
+
+/*
+ * Where blocks come from elsewhere: a place behind the published blocks that hold the beginning of tokens.
+ * dt_kvpool_seek finds it. dt_kvpool_adopt publishes a block there that no table holds, as one that holds the
+ * next tokens: 1, *ret's rows are the caller's to write; 0: there is one already; -ENOSPC: no block is free
+ * but those before it; -ESTALE: one before it is gone. After 0 and 1 the place is behind it.
+ */
+struct dt_kvplace {
+	int n;		/* blocks before it */
+	int32_t last;	/* of them */
+	uint64_t chain; /* its serial, 0: none */
+	struct dt_kvkey key;
+};
+struct dt_kvplace dt_kvpool_seek(struct dt_kvpool *p, struct dt_kv_salt salt, const int32_t *tokens,
+				 int64_t n);
+int dt_kvpool_adopt(struct dt_kvpool *p, struct dt_kvplace *at, struct dt_kv_salt salt, const int32_t *tokens,
+		    int32_t *ret);
+
+/* What was adopted is not computed after all: it is found no more. No table holds it. */
+void dt_kvpool_disown(struct dt_kvpool *p, int32_t b);
+
+/* Of a published block; false: b is not. Its tokens are p->tokens + b * block_size. */
+bool dt_kvpool_published(const struct dt_kvpool *p, int32_t b, struct dt_kvkey *ret);
 
 /* Makes the empty table to hold the first n blocks of from. -ENOMEM. */
 int dt_kvpool_fork(struct dt_kvpool *p, struct dt_block_table *to, const struct dt_block_table *from, int n);

@@ -1,0 +1,321 @@
+/*
+ * The prefix cache beyond the pool: what is evicted goes to the host's memory, what is computed is written to
+ * a folder behind the engine's back. A request whose prompt goes on there is held back from the scheduler
+ * until its blocks have been read, which publishes them in the pool as if they had been computed here; then
+ * it is admitted like any other. Nothing is held for it meanwhile, and whatever does not come is computed.
+ */
+#include "base/progress.h"
+#include "serve/engine/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENOUGH 0.5 /* seconds for measuring how long tokens take to compute */
+#define WEIGHT 0.1 /* of a new measurement in the mean */
+
+static const int32_t *tokens_of(const struct dt_engine *e, int32_t b)
+{
+	return e->pool.tokens + (size_t)b * (size_t)e->pool.block_size;
+}
+
+/* ---- out of the pool ---- */
+
+/* Block b on its way to the folder. false: too much is on its way already. */
+static bool write_out(struct dt_engine *e, int32_t b, bool wait)
+{
+	struct dt_engine_beyond *y = &e->beyond;
+	struct dt_kvkey key;
+	void *to;
+
+	if (!y->io || y->written[b] || !dt_kvpool_published(&e->pool, b, &key))
+		return true;
+	to = dt_kvio_buffer(y->io, wait);
+	if (!to)
+		return false;
+	y->written[b] = true;
+	if (e->p.model.read_block(e->p.model.m, b, to) < 0)
+		dt_kvio_drop(y->io, to);
+	else
+		dt_kvio_write(y->io, to, key, tokens_of(e, b));
+	return true;
+}
+
+static void published(void *arg, int32_t b)
+{
+	struct dt_engine *e = arg;
+
+	if (e->beyond.written)
+		e->beyond.written[b] = false;
+	if (!write_out(e, b, false))
+		e->beyond.behind = true;
+}
+
+static void evicted(void *arg, int32_t b)
+{
+	struct dt_engine *e = arg;
+	struct dt_kvkey key;
+	void *to;
+
+	(void)write_out(e, b, false); /* the last chance */
+	if (!e->beyond.host || !dt_kvpool_published(&e->pool, b, &key) ||
+	    dt_kvhost_find(e->beyond.host, key, tokens_of(e, b)))
+		return;
+	to = dt_kvhost_room(e->beyond.host, key, tokens_of(e, b));
+	if (e->p.model.read_block(e->p.model.m, b, to) < 0)
+		dt_kvhost_forget(e->beyond.host, key, tokens_of(e, b));
+}
+
+void dt_engine_beyond_write(struct dt_engine *e, bool all)
+{
+	if (!e->beyond.io)
+		return;
+	e->beyond.behind = false;
+	for (int32_t b = 0; b < e->pool.nblocks; b++)
+		if (!write_out(e, b, all)) {
+			e->beyond.behind = true;
+			return;
+		}
+}
+
+bool dt_engine_beyond_due(struct dt_engine *e)
+{
+	return e->beyond.behind && dt_kvio_has_room(e->beyond.io);
+}
+
+/* ---- into the pool ---- */
+
+/* Whether a block that is read in so many seconds would take longer to compute. */
+static bool pays(const struct dt_engine *e, double read_s)
+{
+	return e->p.kv_always || e->beyond.token_s == 0 || read_s < e->beyond.token_s * e->pool.block_size;
+}
+
+void dt_engine_beyond_measured(struct dt_engine *e, int tokens, double seconds)
+{
+	double each = seconds / tokens, *mean = &e->beyond.token_s;
+
+	*mean = *mean > 0 ? (1 - WEIGHT) * *mean + WEIGHT * each : each;
+}
+
+/* Tokens of r that may be found: all but the last, whose logits are wanted. */
+static int findable(const struct dt_serve_req *r)
+{
+	return r->seq.known - 1;
+}
+
+/* Publishes the next block of r as the one that lies at `from`. 0, or why no more is put there. */
+static int put(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, const void *from)
+{
+	int32_t b;
+	int rc = dt_kvpool_adopt(&e->pool, at, r->seq.salt, r->tokens, &b);
+
+	if (rc <= 0)
+		return rc;
+	if (e->beyond.written)
+		e->beyond.written[b] = r->read != NULL;
+	rc = e->p.model.write_block(e->p.model.m, b, from);
+	if (rc < 0) /* its rows are not what they are said to be */
+		dt_kvpool_disown(&e->pool, b);
+	else
+		e->beyond.hits += e->pool.block_size;
+	return rc;
+}
+
+/* Blocks of r from the host's memory, as far as they go; -1: and the budget has been used up. */
+static int from_host(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, int *budget)
+{
+	const int size = e->pool.block_size, n = findable(r) / size;
+
+	while (e->beyond.host && at->n < n) {
+		const int32_t *ids = r->tokens + (size_t)at->n * (size_t)size;
+		const void *from = dt_kvhost_find(e->beyond.host, dt_kvkey_next(at->key, ids, size), ids);
+
+		if (!from)
+			return 0;
+		if (*budget == 0)
+			return -1;
+		if (put(e, r, at, from) < 0)
+			return 0;
+		--*budget;
+	}
+	return 0;
+}
+
+/* Those that a reading has brought; whether it goes on. */
+static bool from_disk(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, int *budget)
+{
+	double most = e->beyond.token_s * (findable(r) - r->read_from * e->pool.block_size);
+	bool ended = false;
+	const void *from;
+
+	while ((from = dt_kvread_next(r->read, &ended))) {
+		if (r->read_next < at->n) { /* another has computed it meanwhile */
+			r->read_next++;
+			dt_kvread_take(r->read);
+			continue;
+		}
+		if (*budget == 0)
+			return true;
+		if (r->read_next > at->n || put(e, r, at, from) < 0)
+			return false;
+		r->read_next++;
+		dt_kvread_take(r->read);
+		--*budget;
+	}
+	return !ended && (e->p.kv_always || most == 0 || dt_now() - r->t_held < most);
+}
+
+static void let_go(struct dt_engine *e, struct dt_serve_req *r)
+{
+	dt_kvread_close(r->read);
+	r->read = NULL;
+	e->beyond.held -= r->held;
+	r->held = false;
+}
+
+void dt_engine_beyond_retire(struct dt_engine *e, struct dt_serve_req *r)
+{
+	let_go(e, r);
+}
+
+/* Goes on with a request that is held; whether it has what it gets. */
+static bool bring(struct dt_engine *e, struct dt_serve_req *r, int *budget)
+{
+	const int size = e->pool.block_size, n = findable(r) / size;
+	struct dt_kvplace at;
+
+	if (r->seq.leader)
+		return !dt_serve_req_of(r->seq.leader)->held;
+	at = dt_kvpool_seek(&e->pool, r->seq.salt, r->tokens, findable(r));
+	if (r->read)
+		return !from_disk(e, r, &at, budget);
+	if (from_host(e, r, &at, budget) < 0)
+		return false;
+	if (r->looked_up || !e->beyond.io || at.n >= n || !pays(e, dt_kvio_counts(e->beyond.io).read_s))
+		return true;
+	r->looked_up = true;
+	r->read = dt_kvio_read(e->beyond.io, at.key, r->tokens + (size_t)at.n * (size_t)size, n - at.n);
+	r->read_from = r->read_next = at.n;
+	r->t_held = dt_now();
+	return !r->read;
+}
+
+/* Whether r may find something beyond the pool, or waits for one that may. */
+static bool may_find(struct dt_engine *e, const struct dt_serve_req *r)
+{
+	const struct dt_engine_beyond *y = &e->beyond;
+
+	if (!y->io && !y->host)
+		return false;
+	if (r->seq.leader)
+		return dt_serve_req_of(r->seq.leader)->held;
+	return r->seq.tokens && r->seq.score_end == 0 && findable(r) >= e->pool.block_size;
+}
+
+bool dt_engine_beyond_hold(struct dt_engine *e, struct dt_serve_req *r)
+{
+	int idle;
+
+	if (!may_find(e, r))
+		return false;
+	if (!r->seq.leader) {
+		e->beyond.queries += findable(r);
+		if (dt_kvpool_match(&e->pool, r->seq.salt, r->tokens, findable(r), &idle) ==
+		    findable(r) / e->pool.block_size)
+			return false;
+	}
+	r->held = true;
+	e->beyond.held++;
+	return true;
+}
+
+void dt_engine_beyond_bring(struct dt_engine *e)
+{
+	/* While others decode, as many blocks as one step could have computed. */
+	int budget = e->sched.nrunning > 0 ? e->p.max_tokens / e->pool.block_size + 1 : INT32_MAX;
+	struct dt_serve_req *r, *next;
+
+	for (r = e->beyond.held > 0 ? TAILQ_FIRST(&e->live) : NULL; r; r = next) {
+		next = TAILQ_NEXT(r, in_list);
+		if (!r->held || !bring(e, r, &budget))
+			continue;
+		let_go(e, r);
+		dt_engine_enter(e, r);
+	}
+	if (e->beyond.io || e->beyond.host)
+		dt_metrics_beyond(&e->metrics, e->beyond.queries, e->beyond.hits,
+				  e->beyond.host ? dt_kvhost_used(e->beyond.host) : 0,
+				  e->beyond.io ? dt_kvio_counts(e->beyond.io) : (struct dt_kvio_counts){0});
+}
+
+/* ---- beginning and end ---- */
+
+static void wake(void *arg)
+{
+	struct dt_engine *e = arg;
+
+	pthread_mutex_lock(&e->gate.mu);
+	pthread_cond_signal(&e->gate.work);
+	pthread_mutex_unlock(&e->gate.mu);
+}
+
+int dt_engine_beyond_open(struct dt_engine *e, struct dt_err *err)
+{
+	struct dt_engine_beyond *y = &e->beyond;
+	int rc = 0;
+
+	if (!e->p.kv_host && !e->p.kv_disk)
+		return 0;
+	if (e->p.kv_host)
+		rc = dt_kvhost_open(&y->host, e->p.kv_host, e->p.model.block_bytes, e->p.block_size, err);
+	if (rc == 0 && e->p.kv_disk) {
+		y->written = calloc((size_t)e->p.blocks, sizeof(*y->written));
+		rc = y->written ? dt_kvio_open(&y->io, e->p.kv_disk, wake, e, err)
+				: dt_err_sys(err, -ENOMEM, "cannot start the engine");
+	}
+	e->pool.watch = (struct dt_kvwatch){.arg = e, .published = published, .evicted = evicted};
+	return rc;
+}
+
+void dt_engine_beyond_close(struct dt_engine *e)
+{
+	dt_kvio_close(e->beyond.io);
+	dt_kvhost_close(e->beyond.host);
+	free(e->beyond.written);
+}
+
+/* How long a block of tokens takes, in blocks that nobody has yet; the first pass touches memory. */
+void dt_engine_beyond_measure(struct dt_engine *e)
+{
+	struct dt_engine_buffers *s = &e->step;
+	int n = e->p.block_size;
+	struct dt_err err;
+	double t0, took = 0;
+
+	n = n < e->p.max_tokens ? n : e->p.max_tokens;
+	n = n < e->p.max_len ? n : e->p.max_len;
+	if ((!e->beyond.io && !e->beyond.host) || e->p.kv_always)
+		return;
+	for (int i = 0; i < n; i++) {
+		s->ids[i] = 0;
+		s->pos[i] = i;
+		s->slot[i] = i;
+	}
+	s->q_start[0] = 0;
+	s->q_start[1] = s->kv_len[0] = n;
+	s->table[0] = 0;
+	s->pool_to[0] = NULL;
+	s->batch.nseq = s->batch.max_blocks = 1;
+	s->batch.ntokens = n;
+	s->batch.nwant = 0;
+	s->batch.draw = NULL;
+	for (int i = 0; i < 2 && took < ENOUGH; i++) {
+		t0 = dt_now();
+		if (e->p.model.forward(e->p.model.m, &s->batch, s->logits, &err) < 0)
+			return; /* a request will say why */
+		took = dt_now() - t0;
+	}
+	e->beyond.token_s = took / n;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
