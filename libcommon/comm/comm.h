@@ -93,6 +93,11 @@ struct dt_world_epoch {
 struct dt_world_epoch dt_world_epoch(const struct dt_world *w);
 /* Whether this process is a rank that has joined. */
 bool dt_world_joined(const struct dt_world *w);
+/*
+ * After an operation has failed: whether that may be because a rank is lost, by a look at all of them, for as
+ * long as it takes to be sure of one that stands still. The world is broken then.
+ */
+bool dt_world_lost(struct dt_world *w);
 /* Processes that wait to become ranks. */
 int dt_world_waiting(const struct dt_world *w);
 /*

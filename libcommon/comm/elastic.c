@@ -472,6 +472,15 @@ int dt_comm_elastic_join(struct dt_world *w, const char *at, struct dt_err *err)
 	return dt_err_set(err, -ENOSPC, "the job has had %d processes already", SLOTS);
 }
 
+bool dt_world_lost(struct dt_world *w)
+{
+	double end = dt_now() + STOPPED_S + 0.5;
+
+	while (w->elastic && !atomic_load(&w->broken) && look(w, NULL) == 0 && dt_now() < end)
+		nanosleep(&(struct timespec){0, 10000000}, NULL);
+	return w->elastic && atomic_load(&w->broken);
+}
+
 int dt_world_waiting(const struct dt_world *w)
 {
 	int n = 0;

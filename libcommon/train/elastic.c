@@ -38,10 +38,10 @@ struct meeting {
 	bool alike;	    /* every rank has it */
 };
 
-bool elastic_can(const struct trainer *t, int rc)
+bool elastic_can(struct trainer *t, int rc)
 {
 	return t->run.watch.elastic &&
-	       (rc == ELASTIC_JOIN || (rc < 0 && !t->agreed && dt_world_broken(t->world)));
+	       (rc == ELASTIC_JOIN || (rc < 0 && !t->agreed && dt_world_lost(t->world)));
 }
 
 /* Pages of the old trainer that hold nothing of its state go back to the system. */
@@ -250,7 +250,7 @@ int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *
 			return dt_err_sys(err, -ENOMEM, "trainer");
 		*err = (struct dt_err){0};
 		rc = make(t, old, r, w, log, err);
-		if (rc == 0 || t->agreed || !dt_world_broken(w))
+		if (rc == 0 || t->agreed || !dt_world_lost(w))
 			break;
 		quiesce(t);
 		trainer_release(t);

@@ -15,7 +15,7 @@ struct trainer;
  * (ELASTIC_JOIN).
  */
 enum { ELASTIC_JOIN = 2 };
-bool elastic_can(const struct trainer *t, int rc);
+bool elastic_can(struct trainer *t, int rc);
 /*
  * Another trainer in place of *t (NULL: this process joins), for the ranks that there are now. *t is released
  * and freed. On failure *t is one that failed, to be released.

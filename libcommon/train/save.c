@@ -86,6 +86,7 @@ static int begin(struct trainer *t, char dir[PATH_MAX], struct dt_err *err)
 
 	memset(dir, 0, PATH_MAX);
 	if (t->info.rank == 0) {
+		folder_lock_again(t);
 		rc = dt_mkdir_p(t->run.save.dir, err);
 		if (rc == 0)
 			rc = dt_ckpt_begin(t->run.save.dir, t->loop.step, &tmp, err);

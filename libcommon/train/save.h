@@ -46,6 +46,8 @@ int trainer_restore(struct trainer *t, const char *path, struct dt_err *err);
 int folder_check(struct trainer *t, struct dt_err *err);
 /* From now on no other job saves there. The run's name, new or that of the checkpoint it goes on from. */
 int folder_lock(struct trainer *t, struct dt_err *err);
+/* Takes the lock, which a rank that was lost may have had until now. */
+void folder_lock_again(const struct trainer *t);
 void folder_release(struct trainer *t);
 
 #endif

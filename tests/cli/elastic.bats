@@ -73,10 +73,10 @@ until_true() { # a command, for 60 s at most
 }
 
 @test "a stopped rank that is continued finds itself voted out, and leaves" {
-    timeout 120 mpirun --enable-recovery -np 3 "${train[@]}" --steps 100000 --layout dp3 --inject stop:rank=1,step=10 2>err &
+    timeout 120 mpirun --enable-recovery -np 3 "${train[@]}" --steps 100000 --layout dp3 --inject stop:rank=0,step=10 2>err &
     pid=$!
     until_true grep -q "stands still: 2 ranks" err
-    stopped=$(sed -n 's/.*rank 1 (process \([0-9]*\)) stands still.*/\1/p' err)
+    stopped=$(sed -n 's/.*rank 0 (process \([0-9]*\)) stands still.*/\1/p' err)
     [ "$(ps -o state= -p "$stopped")" == T ]
     kill -CONT "$stopped"
     until_true grep -q "the other ranks went on without this one" err
