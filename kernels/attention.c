@@ -114,6 +114,16 @@ static bool sequence_fits(struct dt_tensor k, const struct dt_attn *p, const str
 	return true;
 }
 
+/* The caches of keys and of values, which are a part of keys where there is no second. */
+static bool cache_fits(struct dt_tensor k, struct dt_tensor v, const struct dt_attn *p)
+{
+	if (dt_cols(k) != dt_kv_row(p, k.dtype))
+		return false;
+	if (p->value_dim)
+		return !v.data && p->value_dim > 0 && p->value_dim <= p->head_dim;
+	return v.dtype == k.dtype && v.ndim == k.ndim && dt_cols(v) == dt_cols(k) && dt_rows(v) == dt_rows(k);
+}
+
 int dt_check_attention_paged(const struct dt_dev *dev, struct dt_tensor o, struct dt_tensor qkv,
 			     struct dt_tensor k, struct dt_tensor v, const struct dt_attn *p,
 			     const struct dt_paged *g)
@@ -122,14 +132,14 @@ int dt_check_attention_paged(const struct dt_dev *dev, struct dt_tensor o, struc
 
 	if (g->nseq < 1)
 		return DT_EMPTY;
-	if (!dt_is_compute(qkv.dtype) || o.dtype != qkv.dtype || k.dtype != v.dtype || p->value_dim ||
+	if (!dt_is_compute(qkv.dtype) || o.dtype != qkv.dtype || !cache_fits(k, v, p) ||
 	    (k.dtype != qkv.dtype && k.dtype != DT_F32 && k.dtype != DT_I8) || group < 1 ||
-	    group > DT_PAGED_GROUP || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
-	    !(p->softcap >= 0) || dt_cols(k) != dt_kv_row(p, k.dtype) || dt_cols(v) != dt_cols(k) ||
-	    g->q_start[0] < 0 || dt_rows(qkv) < g->q_start[g->nseq] || dt_rows(o) < g->q_start[g->nseq] ||
-	    dt_cols(qkv) != (p->heads + 2 * p->kv_heads) * d || dt_cols(o) != p->heads * d ||
-	    g->block_size < 1 || k.ndim != v.ndim ||
-	    (k.ndim == 3 && (k.dim[1] != g->block_size || v.dim[1] != g->block_size)))
+	    (group > DT_PAGED_GROUP && !p->value_dim) || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
+	    !(p->softcap >= 0) || g->q_start[0] < 0 || dt_rows(qkv) < g->q_start[g->nseq] ||
+	    dt_rows(o) < g->q_start[g->nseq] ||
+	    dt_cols(qkv) != (p->heads + dt_kv_parts(p) * p->kv_heads) * d ||
+	    dt_cols(o) != p->heads * dt_attn_value_dim(p) || g->block_size < 1 ||
+	    (k.ndim == 3 && (k.dim[1] != g->block_size || (v.data && v.dim[1] != g->block_size))))
 		return -EINVAL;
 	for (int i = 0; i < g->nseq; i++)
 		if (!sequence_fits(k, p, g, i))
@@ -142,11 +152,9 @@ int dt_check_kv_write(const struct dt_dev *dev, struct dt_tensor kcache, struct 
 {
 	const int64_t rows = dt_rows(qkv), n = p->kv_heads * p->head_dim;
 
-	if (!dt_is_compute(qkv.dtype) || p->value_dim ||
+	if (!dt_is_compute(qkv.dtype) || !cache_fits(kcache, vcache, p) ||
 	    (kcache.dtype != qkv.dtype && kcache.dtype != DT_F32 && kcache.dtype != DT_I8) ||
-	    vcache.dtype != kcache.dtype || dt_cols(kcache) != dt_kv_row(p, kcache.dtype) ||
-	    dt_cols(vcache) != dt_cols(kcache) || dt_rows(vcache) != dt_rows(kcache) ||
-	    dt_cols(qkv) != p->heads * p->head_dim + 2 * n)
+	    dt_cols(qkv) != p->heads * p->head_dim + dt_kv_parts(p) * n)
 		return -EINVAL;
 	for (int64_t i = 0; i < rows; i++)
 		if (slot[i] < -1 || slot[i] >= dt_rows(kcache))

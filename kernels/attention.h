@@ -5,7 +5,7 @@
  * Training
  *   qkv [batch * seq, (heads + 2 kv_heads) * head_dim]: the q heads first, then k, then v. Head h reads
  *       key/value head h / (heads / kv_heads). With value_dim a head of v and of o has so many elements
- *       instead of head_dim (latent.h): in training, on a processor.
+ *       instead of head_dim (latent attention), on a processor.
  *   s_ij = scale q_i . k_j for j <= i (and i - j < window where window > 0), scale > 0;  p = softmax(s)
  *   With softcap > 0 each s_ij is softcap tanh(scale q_i . k_j / softcap), also in attention_paged (Gemma 2).
  *   o_i = sum_j p_ij v_j     o [batch * seq, heads * head_dim]                 = overwritten
@@ -49,6 +49,9 @@
  *   stand for them in the table. A block table or slot outside of the cache is -EINVAL, and nothing is
  *   written.
  *   slot and what a dt_paged points to are host memory on every device.
+ *   value_dim > 0 (latent attention whose keys stay compressed: DeepSeek-V2, 2024, section 2.1.2): a key's
+ *   last value_dim elements are its value, so that there is one cache and qkv has no v. vcache is absent, o
+ *   [tokens, heads * value_dim]; as many heads as there are may share a key. Cards answer -ENOTSUP.
  */
 #ifndef DT_KERNELS_ATTENTION_H
 #define DT_KERNELS_ATTENTION_H
@@ -65,7 +68,7 @@ struct dt_attn {
 	int64_t window; /* 0: unlimited */
 	float scale;
 	float softcap;	   /* 0: none */
-	int64_t value_dim; /* of a head of v and o; 0: head_dim. Training only */
+	int64_t value_dim; /* of a head of v and o; 0: head_dim */
 };
 
 /* Keys at positions pos, pos + 1 ... of sequence 0 are rows row, row + 1 ... */
@@ -92,6 +95,12 @@ struct dt_attn_span {
 static inline int64_t dt_attn_value_dim(const struct dt_attn *p)
 {
 	return p->value_dim ? p->value_dim : p->head_dim;
+}
+
+/* Matrices of keys and values that inference has in a cache: one where values are a part of keys. */
+static inline int dt_kv_parts(const struct dt_attn *p)
+{
+	return p->value_dim ? 1 : 2;
 }
 
 /* Elements of a row of a cache of this type. */

@@ -26,6 +26,7 @@
 #include "kernels/grouped.h"
 #include "kernels/latent.h"
 #include "kernels/layernorm.h"
+#include "kernels/lora.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_act.h"
 #include "kernels/moe.h"

@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "base/table.h"
 #include "base/tmpfile.h"
+#include "eval/images.h"
 #include "eval/ppl.h"
 #include "eval/score.h"
 #include "kernels/quant_formats.h"
@@ -15,7 +16,7 @@
 
 #define MOST_TEXT   (1ull << 32)
 #define MOST_MODELS 16
-#define WEIGHTS	    "auto|f32|bf16|f16|q8_0|q4_0"
+#define WEIGHTS	    "auto|f32|bf16|f16|q8_0|q4_0|q4_1|q4_k|q6_k"
 
 static struct {
 	struct dt_eval_opts model;
@@ -23,6 +24,8 @@ static struct {
 	int64_t stride, limit, parallel;
 	int windows, precision, weights;
 	bool bos, json;
+	struct dt_images_query images;
+	int split;
 	/* of the job */
 	struct dt_log log;
 	struct dt_world *world;
@@ -35,6 +38,7 @@ static const char *const examples[] = {
 	"dt-eval ppl run/latest --text heldout.txt",
 	"dt-eval compare SmolLM2-135M smol-Q4_0.gguf --text heldout.txt",
 	"mpirun -np 2 dt-eval task questions.jsonl run/latest",
+	"mpirun -np 2 dt-eval images test.h5 run/latest",
 	NULL,
 };
 
@@ -54,6 +58,21 @@ static const struct dt_opt opts[] = {
 	 .negatable = true, .def = "on"},
 	{"limit", 'n', DT_OPT_INT, &a.limit, "N", "only the first N windows or items", .min = 1, .max = 1e15,
 	 .def_text = "all"},
+	DT_OPT_HEADING("Images"),
+	{"batch", 0, DT_OPT_INT, &a.images.batch, "N", "images of a batch", "images", .min = 1,
+	 .max = 1 << 20, .def = "128"},
+	{"split", 0, DT_OPT_CHOICE, &a.split, DT_IMAGE_SPLITS,
+	 "how ranks share them: whole batches in turn, or a part of every batch", "images",
+	 .def = "requests"},
+	{"image-size", 0, DT_OPT_INT, &a.images.image_size, "PIXELS", "side of a sample", "images", .min = 1,
+	 .max = 4096, .def_text = "the model's"},
+	{"normalize", 0, DT_OPT_STR, &a.images.normalize, "model|data|NAME",
+	 "mean and deviation of pixels: those that the model came with, the data's, or published ones "
+	 "(cifar10, "
+	 "imagenet ...)",
+	 "images", .def = "model"},
+	{"loader-threads", 0, DT_OPT_INT, &a.images.workers, "N",
+	 "threads of a rank that decode images ahead", "images", .min = 0, .max = 1024, .def = "1"},
 	DT_OPT_HEADING("Models"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32",
 	 "type of activations and cache, and of weights that have no other", .def = "bf16"},
@@ -71,7 +90,7 @@ static const struct dt_opt opts[] = {
 	 .min = 1, .max = 1024, .def = "16"},
 	DT_OPT_HEADING("Output"),
 	{"predictions", 0, DT_OPT_STR, &a.predictions, "FILE",
-	 "a JSON line for each item; of several ranks each has FILE.RANK", "task",
+	 "a JSON line for each item; of a task on several ranks each has FILE.RANK", "task,images",
 	 .complete = DT_COMPLETE_FILE},
 	{"json", 'j', DT_OPT_FLAG, &a.json, NULL, "print JSON"},
 	DT_OPT_END,
@@ -80,12 +99,14 @@ static const struct dt_opt opts[] = {
 static int run_ppl(int n, char **v);
 static int run_task(int n, char **v);
 static int run_compare(int n, char **v);
+static int run_images(int n, char **v);
 
 static const struct dt_command commands[] = {
 	{"ppl", "MODEL", "Perplexity of a text", run_ppl, 1, 1},
 	{"task", "TASK MODEL|URL", "Answer the questions of a task, and count", run_task, 2, 2},
 	{"compare", "A B...", "A text or a task on several models, each beside the first", run_compare, 2,
 	 MOST_MODELS},
+	{"images", "DATA MODEL", "Classify the images of a data set, and count", run_images, 2, 2},
 	{NULL, NULL, NULL, NULL, 0, 0},
 };
 
@@ -412,6 +433,39 @@ static int run_compare(int n, char **v)
 	rc = join_ranks(&err);
 	if (rc == 0)
 		rc = a.text ? compare_texts(n, v, &err) : compare_tasks(n, v, &err);
+	return finish(rc, DT_EXIT_OK, &err);
+}
+
+/* ---- images ---- */
+
+static int run_images(int n, char **v)
+{
+	struct dt_images_query *q = &a.images;
+	struct dt_images_result r = {0};
+	struct dt_err err = {0};
+	int rc = join_ranks(&err);
+
+	if (rc == 0 && a.predictions && speaks())
+		rc = strcmp(a.predictions, "-") ? dt_out_stream(a.predictions, false, &q->predictions, &err)
+						: (q->predictions = stdout, 0);
+	q->data = v[0];
+	q->split = (enum dt_image_split)a.split;
+	q->limit = a.limit;
+	q->ranks = a.all;
+	q->rank = a.info.rank;
+	q->size = a.info.size;
+	q->progress = show_window;
+	if (rc == 0 && (rc = agree(rc, &err)) == 0) {
+		show_start("classifying", 1);
+		rc = dt_images_run(v[1], &a.model, q, &r, &err);
+		dt_progress_end(&a.bar);
+	}
+	if (q->predictions && q->predictions != stdout && fclose(q->predictions) == EOF && rc == 0)
+		rc = dt_err_sys(&err, -errno, "cannot write '%s'", a.predictions);
+	if (rc == 0 && speaks())
+		rc = a.json ? print(dt_images_result_json(v[1], q, &r), &err)
+			    : dt_images_result_print(q, &r, stdout, &err);
+	dt_images_result_release(&r);
 	return finish(rc, DT_EXIT_OK, &err);
 }
 

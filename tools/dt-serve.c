@@ -29,9 +29,9 @@ struct options {
 	bool batch, unordered, print_program, given_tokens, given_timeout;
 	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text, *tls_cert,
 		*tls_key, *files_dir, *layout, *kv_disk;
-	struct dt_strs api_keys;
+	struct dt_strs api_keys, lora;
 	json_t *defaults;
-	int64_t port, max_tokens;
+	int64_t port, max_tokens, lora_rank;
 	uint64_t http_mem, files_size;
 	int precision, weights, kv_type, kv_read, chat; /* choices, as the option table stores them */
 	double timeout, comm_timeout;
@@ -419,6 +419,11 @@ static int settle(struct options *o, struct dt_err *err)
 	if (o->batch && (o->key_file || o->api_keys.n > 0))
 		return dt_err_set(err, -EINVAL, "--%s does not go with --batch",
 				  o->key_file ? "api-key-file" : "api-key");
+	if (o->lora.n > 0 || p->lora_dir) {
+		p->lora = &o->lora;
+		p->lora_rank = o->lora_rank;
+	}
+	p->name = o->name;
 	if (settle_kv(o, err) < 0)
 		return -EINVAL;
 	if (o->layout && dt_layout_parse(o->layout, &p->layout, err) < 0)
@@ -513,6 +518,21 @@ static const struct dt_opt opts[] = {
 	 .complete = DT_COMPLETE_FILE},
 	{"print-program", 0, DT_OPT_FLAG, &options.print_program,
 	 .help = "print what a step computes and costs, do nothing else"},
+	DT_OPT_HEADING("Adapters"),
+	{"lora", 0, DT_OPT_STRS, &options.lora, "NAME=PATH",
+	 "serve this adapter too, as model NAME; may be given several times"},
+	{"lora-dir", 0, DT_OPT_STR, &options.serve.lora_dir, "DIR",
+	 "clients may load and unload adapters that lie in DIR", .complete = DT_COMPLETE_DIR},
+	{"max-loras", 0, DT_OPT_INT, &options.serve.lora_resident, "N",
+	 "adapters in memory at a time; others are read again when they are asked for", .min = 1,
+	 .max = 65536, .def = "64"},
+	{"max-lora-rank", 0, DT_OPT_INT, &options.lora_rank, "N", "largest rank of an adapter", .min = 1,
+	 .max = 4096, .def = "64"},
+	{"lora-quota", 0, DT_OPT_REAL, &options.serve.lora_quota, "TOKENS",
+	 "tokens a minute of each adapter, prompts and outputs", .min = 1, .max = 1e12,
+	 .def_text = "no limit"},
+	{"any-base", 0, DT_OPT_FLAG, &options.serve.any_base,
+	 .help = "also serve adapters that were trained on other weights"},
 	DT_OPT_HEADING("Server"),
 	{"host", 0, DT_OPT_STR, &options.host, "ADDRESS", "address to listen on", .def = "127.0.0.1"},
 	{"port", 0, DT_OPT_INT, &options.port, "N", "port to listen on, 0 for any free one", .min = 0,

@@ -1,6 +1,8 @@
 /*
  * Inference. A task is up to 64 query rows (tokens x the q heads of one key/value head) of one sequence,
  * against tiles of 64 keys at fixed positions: what a row computes does not depend on the rows beside it.
+ * Where more heads than a task has rows share a key, or few tasks would leave threads idle (a latent's one
+ * key), the heads are cut into shares.
  */
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/kv.h"
@@ -14,6 +16,7 @@ struct paged {
 	struct dt_tensor o, qkv, k, v;
 	bool grouped;		/* kv.h */
 	int64_t tokens, chunks; /* a task, and tasks for the longest sequence */
+	int64_t shares, heads;	/* of the heads of a key, and heads of each: the last may have fewer */
 };
 
 /* What keys and values of a cache of int8 are multiplied by. */
@@ -23,27 +26,35 @@ struct scales {
 
 static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
 {
-	const int64_t pad = dt_attn_pad(p), words = dt_tile_words(t, p->head_dim);
+	const int64_t pad = dt_attn_value_pad(p), words = dt_tile_words(t, p->head_dim);
 
 	return DT_TILE * (2 * words + pad + 2 * DT_TILE) + dt_tile_depth(t) * pad;
 }
 
-/* The query rows of a task: token by token, in each the q heads of kv. */
+/* Task i of all: the longest first. */
+struct place {
+	int seq;
+	int64_t kv, share, first, tokens; /* tokens: none where the sequence is shorter than others */
+};
+
+/* The query rows of a task: token by token, in each its share of the q heads of kv. */
 static int64_t task_rows(const struct paged *a, struct dt_attn_row *row, const void **from, void **to,
-			 int seq, int64_t kv, int64_t first, int64_t tokens)
+			 const struct place *t)
 {
 	const struct dt_attn *p = a->p;
-	const int64_t group = p->heads / p->kv_heads, d = p->head_dim;
-	const int64_t count = a->g->q_start[seq + 1] - a->g->q_start[seq];
+	const int64_t group = p->heads / p->kv_heads, d = p->head_dim, v = dt_attn_value_dim(p);
+	const int64_t count = a->g->q_start[t->seq + 1] - a->g->q_start[t->seq];
+	const int64_t head = t->kv * group + t->share * a->heads,
+		      end = dt_min64(head + a->heads, (t->kv + 1) * group);
 	int64_t n = 0;
 
-	for (int64_t i = first; i < first + tokens; i++)
-		for (int64_t h = kv * group; h < (kv + 1) * group; h++, n++) {
-			const int64_t at = a->g->q_start[seq] + i, last = a->g->kv_len[seq] - count + i;
+	for (int64_t i = t->first; i < t->first + t->tokens; i++)
+		for (int64_t h = head; h < end; h++, n++) {
+			const int64_t at = a->g->q_start[t->seq] + i, last = a->g->kv_len[t->seq] - count + i;
 			const int64_t seen = p->window > 0 && last >= p->window ? last - p->window + 1 : 0;
 
 			from[n] = dt_at(a->qkv, at * dt_cols(a->qkv) + h * d);
-			to[n] = dt_at(a->o, at * p->heads * d + h * d);
+			to[n] = dt_at(a->o, at * p->heads * v + h * v);
 			row[n] = (struct dt_attn_row){seen, last, -INFINITY, {0}};
 		}
 	return n;
@@ -57,6 +68,8 @@ static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int6
 		     const void **krow, const void **vrow, struct scales *s)
 {
 	const int64_t d = a->p->head_dim, width = dt_kv_row(a->p, a->k.dtype);
+	const struct dt_tensor values = a->v.data ? a->v : a->k;
+	const int64_t v = d - dt_attn_value_dim(a->p); /* where a value begins in its row */
 
 	memset(s, 0, sizeof *s);
 	for (int64_t i = 0; i < n; i++) {
@@ -67,7 +80,7 @@ static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int6
 			continue;
 		at = dt_paged_row(a->g, seq, j + i) * width + kv * (width / a->p->kv_heads);
 		krow[i] = dt_at(a->k, at);
-		vrow[i] = dt_at(a->v, at);
+		vrow[i] = dt_at(values, at + v);
 		/* Pieces of a row here and there: the processor does not see them coming. */
 		for (int64_t c = 0; c < d * dt_dtype_size(a->k.dtype); c += 64) {
 			__builtin_prefetch((const char *)krow[i] + c);
@@ -75,7 +88,7 @@ static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int6
 		}
 		if (a->k.dtype == DT_I8) {
 			memcpy(&s->k[i], (const char *)krow[i] + d, 4);
-			memcpy(&s->v[i], (const char *)vrow[i] + d, 4);
+			memcpy(&s->v[i], (const char *)vrow[i] + d - v, 4);
 		}
 	}
 }
@@ -102,7 +115,7 @@ struct work {
 static void tile_of_rows(const struct paged *a, struct work *w, int64_t j, int64_t keys)
 {
 	const int64_t d = a->p->head_dim;
-	const bool scaled = a->k.dtype == DT_I8;
+	const bool scaled = a->k.dtype == DT_I8; /* and so are values */
 	const void *krow[DT_TILE], *vrow[DT_TILE];
 	struct scales scale;
 
@@ -113,7 +126,7 @@ static void tile_of_rows(const struct paged *a, struct work *w, int64_t j, int64
 	if (scaled)
 		dt_attn_weigh(w->s, w->n, scale.k);
 	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, scaled ? scale.v : NULL);
-	dt_tile_pack_depth(a->t, w->v, vrow, a->v.dtype, keys, d);
+	dt_tile_pack_depth(a->t, w->v, vrow, a->k.dtype, keys, dt_attn_value_dim(a->p));
 	a->t->mul(w->o, w->pad, w->pw, w->depth, 1, w->v, w->pad, w->n, w->pad, dt_tile_words(a->t, keys),
 		  true);
 }
@@ -161,16 +174,10 @@ static void tile_of_groups(const struct paged *a, struct work *w, int64_t j, int
 			  last_pair(w->v, g->v[pairs / 8] + pairs % 8 * d, d), d, w->n, d, 1, true);
 }
 
-/* Task i of all: the longest first. */
-struct place {
-	int seq;
-	int64_t kv, first, tokens; /* tokens: none where the sequence is shorter than others */
-};
-
 static struct place place_of(const struct paged *a, int64_t i)
 {
-	const int64_t kvs = a->p->kv_heads;
-	struct place p = {(int)(i / kvs % a->g->nseq), i % kvs, 0, 0};
+	const int64_t kvs = a->p->kv_heads * a->shares;
+	struct place p = {(int)(i / kvs % a->g->nseq), i % kvs / a->shares, i % a->shares, 0, 0};
 
 	p.first = (a->chunks - 1 - i / kvs / a->g->nseq) * a->tokens;
 	p.tokens = dt_min64(a->tokens, a->g->q_start[p.seq + 1] - a->g->q_start[p.seq] - p.first);
@@ -213,7 +220,7 @@ static void task(const struct paged *a, uint32_t *buf, const struct place *at, c
 	w.kv = at->kv;
 	w.words = w.q_row = dt_tile_words(a->t, p->head_dim);
 	w.depth = dt_tile_depth(a->t);
-	w.pad = dt_attn_pad(p);
+	w.pad = dt_attn_value_pad(p);
 	w.row = row;
 	w.packed = buf;
 	w.k = w.packed + DT_TILE * w.words;
@@ -221,7 +228,7 @@ static void task(const struct paged *a, uint32_t *buf, const struct place *at, c
 	w.o = (float *)(w.v + w.depth * w.pad);
 	w.s = w.o + DT_TILE * w.pad;
 	w.pw = (uint32_t *)w.s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
-	w.n = task_rows(a, row, from, to, at->seq, at->kv, at->first, at->tokens);
+	w.n = task_rows(a, row, from, to, at);
 	w.first = row[0].first;
 	w.last = row[w.n - 1].last;
 	w.q = w.packed;
@@ -244,7 +251,20 @@ static void task(const struct paged *a, uint32_t *buf, const struct place *at, c
 		tile_of_groups(a, &w, j, keys);
 		w.here = w.next;
 	}
-	dt_attn_finish(to, a->o.dtype, w.o, row, w.n, p->head_dim, w.pad);
+	dt_attn_finish(to, a->o.dtype, w.o, row, w.n, dt_attn_value_dim(p), w.pad);
+}
+
+/* Heads of one key cut into tasks: no more of them than a tile has rows, and a task for each thread. */
+static void share_heads(struct paged *a, int threads)
+{
+	const int64_t group = a->p->heads / a->p->kv_heads,
+		      rows = a->g->q_start[a->g->nseq] - a->g->q_start[0];
+
+	a->shares = dt_ceil_div(group, DT_TILE);
+	if (rows * a->p->kv_heads * a->shares < threads)
+		a->shares = dt_min64(group, dt_ceil_div(threads, rows * a->p->kv_heads));
+	a->heads = dt_ceil_div(group, a->shares);
+	a->shares = dt_ceil_div(group, a->heads);
 }
 
 int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor qkv,
@@ -260,11 +280,15 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 			  vcache,
 			  dt_kv_grouped(p, kcache),
 			  0,
-			  0};
+			  0,
+			  1,
+			  p->heads / p->kv_heads};
 	int64_t words, most = 0, tasks, run;
 	uint32_t *buf;
 
-	a.tokens = DT_TILE / (p->heads / p->kv_heads);
+	if (p->value_dim)
+		share_heads(&a, dev->nthreads);
+	a.tokens = DT_TILE / a.heads;
 	for (int i = 0; i < g->nseq; i++)
 		most = g->q_start[i + 1] - g->q_start[i] > most ? g->q_start[i + 1] - g->q_start[i] : most;
 	words = task_words(a.t, p);
@@ -272,7 +296,7 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	if (!buf)
 		return -ENOMEM;
 	a.chunks = dt_ceil_div(most, a.tokens);
-	tasks = a.chunks * p->kv_heads * g->nseq;
+	tasks = a.chunks * p->kv_heads * a.shares * g->nseq;
 	/* Short ones in a row, so that the keys of one are on their way during another. */
 	run = a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1;
 #pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)

@@ -19,7 +19,7 @@
 static inline bool dt_kv_grouped(const struct dt_attn *p, struct dt_tensor cache)
 {
 	return cache.ndim == 3 && cache.dim[1] % DT_KV_GROUP == 0 && cache.dtype == DT_BF16 &&
-	       p->head_dim % 32 == 0 && dt_tile(DT_BF16)->pairs;
+	       p->head_dim % 32 == 0 && !p->value_dim && dt_tile(DT_BF16)->pairs;
 }
 
 /* Where the group of a slot keeps head kv, in elements. */

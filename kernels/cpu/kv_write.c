@@ -80,10 +80,11 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 	const int64_t rows = dt_rows(qkv), n = p->kv_heads * p->head_dim, q = p->heads * p->head_dim;
 	const int64_t width = dt_kv_row(p, kcache.dtype);
 	const bool grouped = dt_kv_grouped(p, kcache);
+	const int parts = dt_kv_parts(p);
 
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++) {
-		const int64_t key = i * (q + 2 * n) + q;
+		const int64_t key = i * (q + parts * n) + q;
 
 		if (slot[i] < 0)
 			continue;
@@ -93,7 +94,8 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 			continue;
 		}
 		copy_row(p, kcache, slot[i] * width, qkv, key);
-		copy_row(p, vcache, slot[i] * width, qkv, key + n);
+		if (parts == 2)
+			copy_row(p, vcache, slot[i] * width, qkv, key + n);
 	}
 	return 0;
 }

@@ -252,6 +252,8 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 
 	if (!c)
 		return -ENODEV;
+	if (p->value_dim)
+		return -ENOTSUP;
 	longest = longest_of(g);
 	t[0] = {g->q_start, (size_t)(g->nseq + 1) * sizeof *g->q_start, NULL};
 	t[1] = {g->kv_len, (size_t)g->nseq * sizeof *g->kv_len, NULL};

@@ -69,6 +69,8 @@ int dt_cuda_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tens
 
 	if (!c)
 		return -ENODEV;
+	if (p->value_dim)
+		return -ENOTSUP;
 	rc = dt_cuda_tables(dev, &t, 1);
 	if (rc < 0)
 		return rc;

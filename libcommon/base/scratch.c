@@ -287,8 +287,13 @@ static int open_file(struct dt_scratch *s, bool *ret_direct, struct dt_err *err)
 static int reserve(struct dt_scratch *s, uint64_t bytes, struct dt_err *err)
 {
 	char size[32];
-	int rc = bytes && fallocate(s->fd, 0, 0, (off_t)bytes) < 0 ? -errno : 0;
+	uint64_t room = 0;
+	int rc = dt_scratch_free(s->folder, &room, err);
 
+	if (rc < 0)
+		return rc;
+	/* ext4 takes all there is before it says no, and others find the disk full meanwhile */
+	rc = bytes > room ? -ENOSPC : bytes && fallocate(s->fd, 0, 0, (off_t)bytes) < 0 ? -errno : 0;
 	if (rc == -EOPNOTSUPP)
 		rc = ftruncate(s->fd, (off_t)bytes) < 0 ? -errno : 0;
 	return rc < 0 ? dt_err_sys(err, rc, "cannot reserve %s in '%s'",

@@ -4,30 +4,31 @@
  * sum of inputs - the error kept at the end. Every rank gets the same bits.
  *
  * bf16      half the bytes; no feedback, rounding is small and to either side
+ * int8      blocks of 256 codes and a scale: each rank adds up its part of the blocks and sends codes of the
+ *           sum, whose error it keeps too (Tang et al., DoubleSqueeze, ICML 2019)
  * powersgd  two thin factors (Vogels et al., PowerSGD, NeurIPS 2019, algorithm 1, warm start)
  * top-k     the largest entries (Lin et al., Deep Gradient Compression, 2018, without momentum correction)
  * one-bit   signs and a mean magnitude a block (Seide et al., 1-Bit SGD, Interspeech 2014)
  *
- * Inputs must be finite.
+ * Tensors that lie in one buffer go together: as many messages as for one. Inputs must be finite.
  */
 #ifndef DT_COMM_COMPRESS_H
 #define DT_COMM_COMPRESS_H
 
 #include "comm/comm.h"
+#include "plan/compress.h"
 
-enum dt_compress_kind { DT_COMPRESS_BF16, DT_COMPRESS_POWERSGD, DT_COMPRESS_TOP_K, DT_COMPRESS_ONE_BIT };
-#define DT_COMPRESS_CHOICES "bf16|powersgd|top-k|one-bit"
+struct dt_compress; /* the state of some tensors */
 
-struct dt_compress_opts {
-	enum dt_compress_kind kind;
-	size_t rows; /* powersgd: of the matrix; 0: about square */
-	int rank;    /* powersgd: columns of the factors; 0: 4 */
-	double keep; /* top-k: share of the entries sent, (0, 1]; 0: 0.01 */
-};
-
-struct dt_compress; /* the state of one tensor */
-
-/* n elements, fewer than 2^31 (-EINVAL). The same call on every rank. */
+/*
+ * n parts of a buffer that do not overlap, in its order, fewer than 2^31 elements together (-EINVAL). kept:
+ * as many elements as the buffer has, which the caller has cleared or filled; work: dt_compress_work's bytes.
+ * Both NULL: they are allocated. The same call on every rank.
+ */
+int dt_compress_open_parts(struct dt_compress **ret, struct dt_comm *c, const struct dt_compress_opts *o,
+			   const struct dt_compress_part *part, int n, float *kept, void *work,
+			   struct dt_err *err);
+/* One tensor of n elements. */
 int dt_compress_open(struct dt_compress **ret, struct dt_comm *c, const struct dt_compress_opts *o, size_t n,
 		     struct dt_err *err);
 void dt_compress_close(struct dt_compress *z);
@@ -36,8 +37,10 @@ int dt_compress_all_reduce(struct dt_compress *z, float *x, enum dt_redop op, co
 			   double *codec_s, struct dt_err *err);
 /* Bytes a rank sends for one call, by ring algorithms. */
 double dt_compress_wire_bytes(const struct dt_compress *z);
-/* The error that this rank adds to its next input, n elements; NULL for bf16. */
+/* The error that this rank adds to its next input, by element of the buffer; NULL for bf16. */
 const float *dt_compress_kept(const struct dt_compress *z);
+/* powersgd: the right factor of part i, [cols, rank], alike on all ranks; the next call begins there. */
+float *dt_compress_factor(struct dt_compress *z, int i, struct dt_compress_shape *ret);
 
 /*
  * Bytes a second of a link below which compressing pays: plain sends 2 (p - 1) / p n bytes, compressed

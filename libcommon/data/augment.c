@@ -43,6 +43,14 @@ int dt_augment_constants(const char *name, float mean[3], float deviation[3])
 	return -EINVAL;
 }
 
+void dt_augment_whole(struct dt_augment *a, int height, int width)
+{
+	if (a->crop != DT_CROP_NONE || (height == a->height && width == a->width))
+		return;
+	a->crop = DT_CROP_CENTRE;
+	a->resize = height == width && height ? a->height : (int)((double)a->height / 0.875 + 0.5);
+}
+
 int dt_augment_check(const struct dt_augment *a, struct dt_err *err)
 {
 	if (a->height < 1 || a->width < 1 || a->height > DT_IMAGE_SIDE_MAX || a->width > DT_IMAGE_SIDE_MAX)

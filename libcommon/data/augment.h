@@ -31,6 +31,12 @@ struct dt_augment {
 /* scale 0.08 to 1, ratio 3/4 to 4/3, mean 0, deviation 1, the rest 0. */
 struct dt_augment dt_augment_default(int height, int width);
 /*
+ * For images of height x width (0: they differ) that are to be seen whole: of another size than the sample
+ * they are scaled and cut in the middle, square ones to its size, others so that it is 0.875 of the shorter
+ * side.
+ */
+void dt_augment_whole(struct dt_augment *a, int height, int width);
+/*
  * Published mean and deviation of "cifar10", "cifar100", "mnist", "fashion-mnist", "imagenet": 0 or
  * -EINVAL.
  */

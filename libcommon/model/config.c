@@ -143,13 +143,8 @@ int dt_config_set_vocab(struct dt_config *c, int64_t vocab, struct dt_err *err)
 
 int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 {
-	const char *what = c->kv_rank			   ? "latent attention"
-			   : c->shared_ffn		   ? "experts that every token goes through"
-			   : c->router_bias		   ? "a bias of its router"
-			   : c->router_sigmoid		   ? "sigmoids in its router"
-			   : c->router_groups > 1	   ? "groups of experts"
-			   : c->experts && c->dense_layers ? "experts in only some of the layers"
-			   : c->experts && !c->gated	   ? "experts without gates"
+	const char *what = c->kv_rank && c->rope_dim == c->head_dim    ? "latent keys that are rotated whole"
+			   : c->experts && !c->gated		       ? "experts without gates"
 			   : c->post_norms && c->norm == DT_NORM_LAYER ? "norms with biases behind attention"
 								       : NULL;
 

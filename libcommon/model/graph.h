@@ -57,10 +57,9 @@ struct dt_attr {
 	bool gated;  /* experts: rows come by token, not by choice */
 	bool whole;  /* heads_norm: over all of q and all of k */
 	bool local;  /* rope: the angles of layers with a window */
-	bool latent; /* attention: keys and values of every head were made from a latent */
 	int64_t heads, kv_heads, head_dim, value_dim;
 	int64_t latent_dim,
-		rope_dim; /* latent attention: columns of the latent, and of the key that is rotated */
+		rope_dim; /* latent attention: columns of the latent, of the rotated key; else 0 */
 	int64_t window;	  /* attention: keys a row sees, 0: all */
 	/* mixtures: kernels/moe.h says what these do to scores */
 	int64_t experts, used;

@@ -132,6 +132,8 @@ static int context_node(struct dt_lower *lo, enum dt_op op, const struct dt_node
 
 	n.attr = like->attr;
 	n.attr.kv_heads = kv_heads;
+	if (!kv_heads) /* what attention yields */
+		n.attr.head_dim = n.attr.value_dim;
 	n.in[0] = in;
 	dt_op_rules[op].shape(lo, &n);
 	record(lo, &n);
@@ -161,10 +163,40 @@ static void open_context(struct dt_lower *lo, struct dt_node *n)
 	}
 }
 
+/* Served latents stay in the cache as they are: all heads see one key, and its latent is their value. */
+static bool compressed(const struct dt_lower *lo, const struct dt_node *n)
+{
+	return dt_lo_serves(lo) && n->attr.latent_dim && (n->op == DT_OP_ROPE || n->op == DT_OP_ATTENTION);
+}
+
+/* The linear that makes keys and values of latents, and the node that joins them to queries. */
+static bool absorbs(const struct dt_lower *lo, const struct dt_node *n, const struct dt_node *next,
+		    const struct dt_node *end)
+{
+	return dt_lo_serves(lo) && n->op == DT_OP_LINEAR && next < end && next->op == DT_OP_LATENT_JOIN &&
+	       next->in[2] == n->out[0];
+}
+
+/* Values of every head from the latents that attention `n` has summed, by the tensor its queries absorbed. */
+static int latent_values(struct dt_lower *lo, const struct dt_node *n, const struct dt_attr *a)
+{
+	const struct dt_node *rope = dt_lo_from(lo, n->in[0]), *absorb = dt_lo_from(lo, rope->in[0]);
+	struct dt_node v = dt_node_blank(DT_OP_LATENT_VALUES, n->unit, "values");
+
+	v.in[0] = n->out[0];
+	v.param[0] = absorb->param[0];
+	v.attr = *a;
+	dt_op_rules[v.op].shape(lo, &v);
+	record(lo, &v);
+	dt_lo_forward(lo, &v);
+	return v.out[0];
+}
+
 /* The graph's node as the program has it. */
 static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 {
 	struct dt_node n = *from;
+	struct dt_attr heads;
 	bool cut;
 
 	for (int i = 0; i < DT_NODE_IN; i++)
@@ -180,6 +212,12 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 	if (n.op == DT_OP_LOSS && dt_lo_serves(lo))
 		n.op = DT_OP_HEAD;
 	localise(lo, &n.attr);
+	heads = n.attr;
+	if (compressed(lo, &n)) {
+		n.attr.kv_heads = 1;
+		n.attr.head_dim = n.attr.rope_dim + n.attr.latent_dim;
+		n.attr.value_dim = n.attr.latent_dim;
+	}
 	choose_rows(lo, &n);
 	cut = n.op == DT_OP_ATTENTION && lo->s->cp > 1;
 	if (cut)
@@ -190,6 +228,8 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 			lo->map[from->out[i]] = n.out[i];
 	record(lo, &n);
 	dt_lo_forward(lo, &n);
+	if (compressed(lo, &n) && n.op == DT_OP_ATTENTION)
+		lo->map[from->out[0]] = latent_values(lo, &n, &heads);
 	if (cut && lo->s->cp_comm == DT_CP_ULYSSES) {
 		n.attr.heads *= lo->s->cp;
 		lo->map[from->out[0]] = context_node(lo, DT_OP_TO_TOKENS, &n, n.out[0], 0);
@@ -259,6 +299,16 @@ static void forward(struct dt_lower *lo)
 			find_input(lo, n);
 		if (dt_lo_is_loss(n))
 			lo->to = DT_LIST_LOSS;
+		if (absorbs(lo, n, n + 1, end)) {
+			struct dt_node both = n[1];
+
+			both.op = DT_OP_LATENT_ABSORB;
+			both.in[2] = n->in[0];
+			both.param[0] = n->param[0];
+			take(lo, entered, &both);
+			n++;
+			continue;
+		}
 		if (fuses(lo, n, n + 1, end)) {
 			struct dt_node both = *n;
 

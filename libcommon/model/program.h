@@ -87,6 +87,7 @@ struct dt_prog_spec {
 	bool seq_parallel; /* the stream is cut over tp */
 	bool backward;	   /* derive it */
 	int64_t outputs;   /* > 0: serving, whose rows are what a pass has; so many may want logits */
+	int64_t adapters;  /* of serving: the largest rank that rows' adapters may have; 0: none have any */
 	bool split;	   /* weight gradients apart */
 	int ep;
 	int cp;			 /* a sequence is cut so many ways; 0 is 1 */

@@ -66,6 +66,17 @@ static inline struct dt_choices dt_call_choices(const struct dt_exec *x, const s
 
 	return (struct dt_choices){p, p + firsts, q, q + count, q + 2 * count, count};
 }
+/* How a node's rows choose experts. */
+static inline struct dt_moe dt_call_moe(const struct dt_attr *a)
+{
+	return (struct dt_moe){.experts = a->experts,
+			       .used = a->used,
+			       .unscaled = a->unscaled,
+			       .sigmoid = a->sigmoid,
+			       .groups = a->groups,
+			       .groups_used = a->groups_used,
+			       .scale = a->route_scale};
+}
 /* A value of rows by choice, as many as there are; all of it where choices is -1 or lies on a card. */
 struct dt_tensor dt_call_live(const struct dt_exec *x, const struct dt_node *n, int v, int choices);
 

@@ -23,28 +23,50 @@ int dt_call_latent_split_b(struct dt_exec *x, const struct dt_node *n, struct dt
 	return 0;
 }
 
-static struct dt_latent heads_of(const struct dt_node *n)
+/*
+ * qkv has all heads of q, then of k, then of v, as attention reads them. A head of q and of k begins with the
+ * part that is rotated; operands (q, the key all heads share, [plain k, v] a head) have it last. Backward
+ * takes the same columns apart, and the key's gradient is the sum over heads.
+ */
+static int join(struct dt_exec *x, const struct dt_node *n, struct dt_tensor qkv, const int operand[3],
+		bool back, struct dt_err *err)
 {
 	const struct dt_attr *a = &n->attr;
+	const int64_t H = a->heads, r = a->rope_dim, d = a->head_dim, p = d - r, v = a->value_dim,
+		      wide = qkv.dim[1];
+	const struct {
+		int operand;
+		int64_t n;
+		struct dt_latent_place in, at; /* of the operand, and of qkv */
+	} part[] = {
+		{0, r, {p, H * d, d}, {0, wide, d}},
+		{0, p, {0, H * d, d}, {r, wide, d}},
+		{1, r, {0, r, 0}, {H * d, wide, d}},
+		{2, p, {0, H * (p + v), p + v}, {H * d + r, wide, d}},
+		{2, v, {p, H * (p + v), p + v}, {2 * H * d, wide, v}},
+	};
 
-	return (struct dt_latent){a->heads, a->head_dim - a->rope_dim, a->rope_dim, a->value_dim};
+	for (int i = 0; i < 5; i++) {
+		const struct dt_tensor t = dt_call_mat(x, operand[part[i].operand]);
+		const struct dt_latent_heads c = {.rows = qkv.dim[0],
+						  .heads = H,
+						  .n = part[i].n,
+						  .to = back ? part[i].in : part[i].at,
+						  .from = back ? part[i].at : part[i].in,
+						  .sum = back && part[i].operand == 1};
+
+		TRY(x->dev->ops->latent_heads(x->dev, back ? t : qkv, back ? qkv : t, &c));
+	}
+	return 0;
 }
 
 int dt_call_latent_join(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_latent p = heads_of(n);
-
-	TRY(x->dev->ops->latent_join(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-				     dt_call_mat(x, n->in[1]), dt_call_mat(x, n->in[2]), &p));
-	return 0;
+	return join(x, n, dt_call_mat(x, n->out[0]), n->in, false, err);
 }
 
 int dt_call_latent_join_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_latent p = heads_of(n);
-
-	TRY(x->dev->ops->latent_join_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->out[1]),
-					      dt_call_mat(x, n->out[2]), dt_call_mat(x, n->in[0]), &p));
-	return 0;
+	return join(x, n, dt_call_mat(x, n->in[0]), n->out, true, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

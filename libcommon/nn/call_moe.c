@@ -26,17 +26,6 @@ struct dt_tensor dt_call_live(const struct dt_exec *x, const struct dt_node *n, 
 	return t;
 }
 
-static struct dt_moe moe_of(const struct dt_attr *a)
-{
-	return (struct dt_moe){.experts = a->experts,
-			       .used = a->used,
-			       .unscaled = a->unscaled,
-			       .sigmoid = a->sigmoid,
-			       .groups = a->groups,
-			       .groups_used = a->groups_used,
-			       .scale = a->route_scale};
-}
-
 /* The router's weights and rows in f32: as they are, or widened into rooms. */
 static int widen(struct dt_exec *x, struct dt_tensor *t, int room, struct dt_err *err)
 {
@@ -130,7 +119,7 @@ static int tell_counts(struct dt_exec *x, const struct dt_node *n, struct dt_cho
 int dt_call_route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_attr *a = &n->attr;
-	const struct dt_moe moe = moe_of(a);
+	const struct dt_moe moe = dt_call_moe(a);
 	const struct dt_moe_place place = {a->experts, a->expert_begin, a->expert_n, a->capacity};
 	const struct dt_ops *o = x->dev->ops;
 	struct dt_choices c = dt_call_choices(x, n, n->out[0]);
@@ -162,7 +151,7 @@ int dt_call_route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
  */
 int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_moe moe = moe_of(&n->attr);
+	const struct dt_moe moe = dt_call_moe(&n->attr);
 	const struct dt_ops *o = x->dev->ops;
 	bool alone = !x->tp || dt_comm_rank(x->tp) == 0;
 	int64_t all = x->p->rows[DT_ROWS_ALL], groups = load_groups(x);

@@ -32,11 +32,16 @@ static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	return 0;
 }
 
+static bool adapted(const struct dt_exec *x)
+{
+	return dt_infer_adapts(((const struct dt_infer *)x->owner)->batch);
+}
+
 static int linear(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	TRY(x->dev->ops->packed_matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
 				       packed(x->owner, n->param[0]), dt_call_joined(x->w, n->param + 3)));
-	return 0;
+	return adapted(x) ? dt_infer_adapt(x, n, dt_call_mat(x, n->out[0]), err) : 0;
 }
 
 /* Gate, up and activation at once where the device can. */
@@ -47,15 +52,21 @@ static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_er
 			 in = dt_call_mat(x, n->in[0]), bias = dt_call_joined(x->w, n->param + 3);
 	enum dt_act_fn f = (enum dt_act_fn)n->attr.act;
 	const struct dt_infer *m = x->owner;
-	int rc = m->p.as_trained ? -ENOTSUP : x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
+	bool adapts = adapted(x);
+	int rc = m->p.as_trained || adapts ? -ENOTSUP : x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
 
 	if (rc != -ENOTSUP)
 		return dt_kernel_check(rc, "->packed_gated(", err);
+	if (!adapts || m->p.as_trained) /* the room is wider where there are adapters */
+		up.dtype = x->dtype;
 	TRY(x->dev->ops->packed_matmul(x->dev, up, in, w, bias));
+	if (adapts && (rc = dt_infer_adapt(x, n, up, err)) < 0)
+		return rc;
 	TRY(x->dev->ops->gated_forward(x->dev, y, up, f));
 	return 0;
 }
 
+/* Latents are keys and values in one (kernels/attention.h). */
 static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_infer *m = x->owner;
@@ -65,6 +76,7 @@ static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 	const struct dt_attn a = {.heads = n->attr.heads,
 				  .kv_heads = n->attr.kv_heads,
 				  .head_dim = n->attr.head_dim,
+				  .value_dim = n->attr.latent_dim,
 				  .window = n->attr.window,
 				  .scale = n->attr.scale,
 				  .softcap = n->attr.cap};
@@ -76,11 +88,13 @@ static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 				       .block_size = m->p.block_size,
 				       .longest = m->side.keys};
 	int64_t cols = dt_kv_row(&a, m->p.cache);
-	char *at = m->cache.base + (size_t)(2 * (n->unit - m->first_layer)) * (size_t)slots * row;
-	struct dt_tensor k = dt_t3(at, m->p.cache, m->p.blocks, m->p.block_size, cols),
-			 v = dt_t3(at + (size_t)slots * row, m->p.cache, m->p.blocks, m->p.block_size, cols);
+	char *at =
+		m->cache.base + (size_t)(dt_kv_parts(&a) * (n->unit - m->first_layer)) * (size_t)slots * row;
+	struct dt_tensor k = dt_t3(at, m->p.cache, m->p.blocks, m->p.block_size, cols), v = DT_NONE;
 	struct dt_tensor qkv = dt_call_mat(x, n->in[0]);
 
+	if (dt_kv_parts(&a) == 2)
+		v = dt_t3(at + (size_t)slots * row, m->p.cache, m->p.blocks, m->p.block_size, cols);
 	TRY(x->dev->ops->kv_write(x->dev, k, v, qkv, &a, b->slot));
 	TRY(x->dev->ops->attention_paged(x->dev, dt_call_mat(x, n->out[0]), qkv, k, v, &a, &paged));
 	return 0;
@@ -88,8 +102,7 @@ static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 
 static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_moe moe = {
-		.experts = n->attr.experts, .used = n->attr.used, .unscaled = n->attr.unscaled};
+	const struct dt_moe moe = dt_call_moe(&n->attr);
 	const struct dt_ops *o = x->dev->ops;
 	struct dt_choices c = dt_call_choices(x, n, n->out[0]);
 	struct dt_tensor in = dt_call_mat(x, n->in[0]), scores = dt_call_mat(x, n->out[2]);
@@ -101,7 +114,8 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		in = wide;
 	}
 	TRY(o->matmul(x->dev, scores, in, false, x->w[n->param[0]], true, DT_NONE, false));
-	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, DT_NONE, &moe));
+	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, dt_call_param(x->w, n->param[3]),
+			 &moe));
 	if (x->tp) { /* the experts of this rank, whose sums the others complete */
 		const struct dt_moe_place here = {n->attr.experts, n->attr.expert_begin, n->attr.expert_n, 0};
 
@@ -130,8 +144,8 @@ static int experts(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 static int combine(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	TRY(x->dev->ops->moe_sum(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-				 dt_call_choices(x, n, n->in[1]).at, dt_call_at(x, n->in[2]), DT_NONE,
-				 n->attr.used));
+				 dt_call_choices(x, n, n->in[1]).at, dt_call_at(x, n->in[2]),
+				 dt_call_mat(x, n->in[3]), n->attr.used));
 	return 0;
 }
 
@@ -178,6 +192,9 @@ dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_HEADS_NORM] = dt_call_heads_norm,
 	[DT_OP_ROPE] = dt_call_rope,
 	[DT_OP_ATTENTION] = attention,
+	[DT_OP_LATENT_SPLIT] = dt_call_latent_split,
+	[DT_OP_LATENT_ABSORB] = dt_serve_latent_absorb,
+	[DT_OP_LATENT_VALUES] = dt_serve_latent_values,
 	[DT_OP_ADD] = dt_call_add,
 	[DT_OP_ACT] = dt_call_act,
 	[DT_OP_GATED] = dt_call_gated,

@@ -41,6 +41,7 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 					   .compute = m->p.dtype,
 					   .rows = m->p.max_tokens,
 					   .outputs = m->p.max_seqs,
+					   .adapters = m->p.adapters,
 					   .layout = m->ranks.layout,
 					   .at = m->ranks.at};
 	int rc, last;
@@ -60,6 +61,8 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 			      .tp = m->ranks.tp,
 			      .dtype = m->p.dtype,
 			      .positions = m->positions};
+	if (m->p.adapters && !(m->parts = calloc((size_t)m->p.max_seqs, sizeof(*m->parts))))
+		return dt_err_sys(err, -ENOMEM, "cannot load the model");
 	rc = dt_infer_load(m, src, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s'", dt_source_path(src));
@@ -99,12 +102,19 @@ static int check(const struct dt_infer_params *p, const struct dt_config *c, con
 		rc = check_ranks(p->ranks, c, dev, err);
 	if (rc < 0)
 		return rc;
+	if (!dt_dev_is_host(dev) &&
+	    (c->kv_rank || c->router_bias || c->router_sigmoid || c->router_groups > 1))
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has %s, which this version serves on the processor only", c->name,
+				  c->kv_rank ? "latent attention" : "a router that cards do not compute");
 	if (c->experts > DT_MOE_MOST)
 		return dt_err_set(err, -ENOTSUP, "%lld experts are more than %d", (long long)c->experts,
 				  DT_MOE_MOST);
 	if (p->max_tokens < 1 || p->max_seqs < 1 || p->blocks < 1 || p->block_size < 1)
 		return dt_err_set(err, -EINVAL,
 				  "the KV pool and the batch need at least one block and one token");
+	if (p->adapters && (!dt_dev_is_host(dev) || p->ranks))
+		return dt_err_set(err, -ENOTSUP, "adapters are served by one process on the processor only");
 	if (p->max_len > c->max_seq)
 		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
 				  p->max_len, (long long)c->max_seq);
@@ -154,6 +164,7 @@ void dt_infer_close(struct dt_infer *m)
 		dt_buffer_unshare(m->ranks.world, m->work.base, m->work.bytes);
 	dt_infer_area_release(m, &m->work);
 	dt_memory_plan_release(&m->plan);
+	free(m->parts);
 	free(m);
 }
 

@@ -12,6 +12,7 @@
 #include "plan/layout.h"
 
 struct dt_infer;
+struct dt_infer_adapter;
 struct dt_source;
 struct dt_comm;
 struct dt_world;
@@ -36,6 +37,7 @@ struct dt_infer_params {
 	int max_seqs;	/* sequences of one forward pass */
 	int max_len;	/* tokens of a sequence, 0: the model's positions */
 	int blocks, block_size;		    /* the KV pool */
+	int64_t adapters;		    /* the largest rank that sequences' adapters may have; 0: none */
 	const struct dt_infer_ranks *ranks; /* copied; NULL: one rank */
 	/*
 	 * What training rounds to dtype, the scales of norms and what stands between a product and its
@@ -80,6 +82,11 @@ struct dt_infer_batch {
 	const struct dt_edit *edit;
 	int nedits;
 	struct dt_drawn *drawn;
+	/*
+	 * NULL: the base alone. Else [nseq] of each sequence, NULL: none (nn/infer_adapter.h); those of one
+	 * adapter stand next to each other. Rows without one have the bits of a batch without any.
+	 */
+	const struct dt_infer_adapter *const *adapter;
 	float *const *pool; /* [nseq], each NULL or [hidden]: the final hidden states of its rows are added */
 };
 /* Copies the keys and values of one cache block to another. */

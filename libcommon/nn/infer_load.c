@@ -161,7 +161,8 @@ static int load_plain(struct loader *l, int i)
 		return dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
 	rc = read_rows(l, i, 0, p->shape[0], type, read);
 	add(l, read, bytes);
-	if (rc == 0 && type == DT_F32 && p->ndim == 1 && l->m->p.as_trained && l->m->p.dtype == DT_BF16)
+	if (rc == 0 && type == DT_F32 && p->ndim == 1 && p->role != DT_W_ROUTER_B && l->m->p.as_trained &&
+	    l->m->p.dtype == DT_BF16)
 		for (int64_t k = 0; k < p->shape[0]; k++) /* training computes with them in bf16 */
 			((float *)(void *)read)[k] =
 				dt_bf16_to_f32(dt_f32_to_bf16(((float *)(void *)read)[k]));
@@ -176,9 +177,61 @@ static int load_plain(struct loader *l, int i)
 	return rc;
 }
 
+/* A head's keys are [plain, rank], to be multiplied with from the other side, its values [v, rank]. */
+static int load_heads(struct loader *l, int i)
+{
+	const struct dt_param *p = &l->part[i];
+	const struct dt_config *c = &l->m->config;
+	const int64_t plain = c->head_dim - c->rope_dim, v = c->v_dim, rank = p->shape[1];
+	const enum dt_format as = format_of(l, i);
+	struct dt_infer_heads *to = &l->m->heads[i];
+	float *whole = malloc((size_t)(p->shape[0] * rank) * 4), *turned = malloc((size_t)(plain * rank) * 4);
+	int rc;
+
+	to->n = (int)(p->shape[0] / (plain + v));
+	to->w = calloc(2 * (size_t)to->n, sizeof(*to->w));
+	rc = to->w && whole && turned ? read_rows(l, i, 0, p->shape[0], DT_F32, whole)
+				      : dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
+	if (rc == 0)
+		add(l, whole, (size_t)(p->shape[0] * rank) * 4);
+	for (int h = 0; h < to->n && rc == 0; h++) {
+		const float *head = whole + h * (plain + v) * rank;
+
+		for (int64_t r = 0; r < rank; r++)
+			for (int64_t k = 0; k < plain; k++)
+				turned[r * plain + k] = head[k * rank + r];
+		if ((rc = dt_packed_open(&to->w[h], l->m->dev, plain)) < 0 ||
+		    (rc = dt_packed_open(&to->w[to->n + h], l->m->dev, rank)) < 0 ||
+		    (rc = dt_packed_append(to->w[h], l->m->dev, as, DT_FMT_F32, turned, rank)) < 0 ||
+		    (rc = dt_packed_append(to->w[to->n + h], l->m->dev, as, DT_FMT_F32, head + plain * rank,
+					   v)) < 0)
+			dt_err_sys(l->err, rc, "cannot load '%s'", p->name);
+	}
+	free(whole);
+	free(turned);
+	return rc;
+}
+
+static int join_heads(struct dt_infer *m, struct dt_infer_heads *h, struct dt_err *err)
+{
+	int rc = dt_packed_set_open(&h->keys, m->dev, h->w, h->n);
+
+	if (rc == 0)
+		rc = dt_packed_set_open(&h->values, m->dev, h->w + h->n, h->n);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot load the model");
+	m->set_bytes += dt_packed_set_bytes(h->keys) + dt_packed_set_bytes(h->values);
+	for (int i = 0; i < 2 * h->n; i++)
+		m->packed_bytes += dt_packed_bytes(h->w[i]);
+	return 0;
+}
+
 static int load_one(struct loader *l, int i)
 {
 	const struct dt_param *p = &l->part[i];
+
+	if (p->role == DT_W_KV_B)
+		return load_heads(l, i);
 
 	if (l->m->owner[i] < 0)
 		return load_plain(l, i);
@@ -211,8 +264,9 @@ static int find_owners(struct dt_infer *m)
 	m->packed = calloc(n, sizeof(*m->packed));
 	m->expert = calloc(n, sizeof(*m->expert));
 	m->set = calloc(n, sizeof(*m->set));
+	m->heads = calloc(n, sizeof(*m->heads));
 	m->x.w = calloc(n, sizeof(*m->x.w));
-	if (!m->owner || !m->packed || !m->expert || !m->set || !m->x.w)
+	if (!m->owner || !m->packed || !m->expert || !m->set || !m->heads || !m->x.w)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
 		m->owner[i] = -1;
@@ -264,13 +318,25 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 			m->packed_bytes += dt_packed_bytes(m->packed[i]);
 		else if (m->expert[i])
 			rc = join_experts(m, i, err);
+		else if (m->heads[i].n)
+			rc = join_heads(m, &m->heads[i], err);
 	free(l.part);
 	return rc;
 }
 
+static void heads_release(struct dt_infer_heads *h)
+{
+	dt_packed_set_close(h->keys);
+	dt_packed_set_close(h->values);
+	for (int i = 0; h->w && i < 2 * h->n; i++)
+		dt_packed_close(h->w[i]);
+	free(h->w);
+}
+
 void dt_infer_unload(struct dt_infer *m)
 {
-	for (int i = 0; m->set && i < m->plan.stage.local.n; i++) {
+	for (int i = 0; m->heads && i < m->plan.stage.local.n; i++) {
+		heads_release(&m->heads[i]);
 		dt_packed_close(m->packed[i]);
 		dt_packed_set_close(m->set[i]);
 		for (int64_t e = 0; m->expert[i] && e < m->config.experts; e++)
@@ -281,6 +347,7 @@ void dt_infer_unload(struct dt_infer *m)
 	free(m->packed);
 	free(m->expert);
 	free(m->set);
+	free(m->heads);
 	dt_exec_close(&m->x);
 	dt_infer_area_release(m, &m->weights);
 }

@@ -35,6 +35,13 @@ struct dt_infer_side {
 	uint64_t steps, replayed;
 };
 
+/* What heads' keys and values are made of latents with, apart: a weight a head in each. */
+struct dt_infer_heads {
+	struct dt_packed **w; /* [2 n]: of keys, turned around, then of values */
+	int n;
+	struct dt_packed_set *keys, *values;
+};
+
 struct dt_infer {
 	struct dt_config config;
 	struct dt_infer_params p;    /* ranks: this->ranks, or NULL */
@@ -47,7 +54,8 @@ struct dt_infer {
 	struct dt_packed **packed;  /* by owner */
 	struct dt_packed ***expert; /* by owner: every expert's */
 	struct dt_packed_set **set; /* by owner: the experts, as they are multiplied with */
-	struct dt_arena weights;    /* vectors, and plain matrices */
+	struct dt_infer_heads *heads; /* by parameter */
+	struct dt_arena weights;      /* vectors, and plain matrices */
 	struct dt_arena cache, work;
 	uint64_t packed_bytes; /* of matrices, as laid out */
 	uint64_t set_bytes;    /* of what finds those of experts */
@@ -55,6 +63,7 @@ struct dt_infer {
 	int64_t positions;
 	struct dt_flight flight;
 	struct dt_infer_side side;
+	struct dt_lora_part *parts; /* [max_seqs] of a pass, with adapters */
 	/* the pass under way */
 	const struct dt_infer_batch *batch;
 	float *logits;
@@ -101,8 +110,13 @@ static inline bool dt_infer_last_stage(const struct dt_infer *m)
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
 void dt_infer_unload(struct dt_infer *m);
 
+/* infer_adapter.c: whether some sequence has an adapter; adds theirs to y, the product of node n. */
+bool dt_infer_adapts(const struct dt_infer_batch *b);
+int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_err *err);
+
 /* call_serve.c: what nodes do in serving, by op. */
 extern dt_call *const dt_serve_calls[DT_OP_N];
+dt_call dt_serve_latent_absorb, dt_serve_latent_values; /* call_serve_latent.c */
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -109,7 +109,7 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 		f = dt_infer_format(&p, asked, s->stored ? (enum dt_format)s->stored[whole] : DT_FMT_BF16,
 				    s->compute);
 		dt_infer_place(s->config, &p, s->compute, &plain);
-		packed += dt_infer_packed(&p, f);
+		packed += dt_infer_packed(s->config, &p, f);
 	}
 	put(t, DT_MEM_WEIGHTS, (double)packed, "matrices",
 	    "panels of 16 rows in their format, whole large pages", DT_EXACT);
@@ -117,7 +117,9 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	    "elements x bytes", DT_EXACT);
 	put(t, DT_EST_CACHE,
 	    (double)dt_infer_cache(s->config, &s->layout, serving.at, cache, blocks, s->block), "kv cache",
-	    "sequences x whole blocks of the longest x 2 layers kv_heads head_dim", DT_EXACT);
+	    s->config->kv_rank ? "sequences x whole blocks of the longest x layers (kv_rank + rope_dim)"
+			       : "sequences x whole blocks of the longest x 2 layers kv_heads head_dim",
+	    DT_EXACT);
 	rc = dt_memory_plan_serving(&serving, s->max_len, &work, err);
 	if (rc < 0)
 		return rc;

@@ -45,11 +45,13 @@ static const struct {
 		 "What ranks hold for one another: units that ZeRO gathers for as long as they compute, and\n"
 		 "outputs on their way to the next stage."},
 	[DT_EST_CACHE] =
-		{"sequences x whole blocks x 2 layers kv_heads head_dim",
+		{"sequences x whole blocks x layers x a token's keys and values",
 		 "Keys and values of every token served, for --max-seqs sequences of --max-len tokens,\n"
 		 "rounded up to whole blocks. tp cuts its heads until each rank has one. Layers with a "
 		 "window\n"
-		 "need keep no more than that (dt-serve keeps all); latent attention keeps its ranks only."},
+		 "need keep no more than that (dt-serve keeps all); latent attention keeps latents alone, "
+		 "one\n"
+		 "for all heads on every rank of tp."},
 	[DT_EST_ADAPTERS] =
 		{"rank x (in + out) x bytes of weight, gradient, master and moments",
 		 "What LoRA trains: two thin matrices beside each chosen one, with their gradients and\n"

@@ -140,8 +140,9 @@ double dt_mla_token_bytes(int64_t layers, int64_t kv_rank, int64_t rope_dim, dou
 double dt_kv_bits(const struct dt_config *c, int choice)
 {
 	static const double bits[] = {0, 32, 16, 16, 8, 8, 8.5, 4.5};
+	double head = (double)(c->kv_rank ? c->kv_rank + c->rope_dim : c->head_dim);
 
-	return bits[choice] + (choice == DT_KV_INT8 ? 32.0 / (double)c->head_dim : 0);
+	return bits[choice] + (choice == DT_KV_INT8 ? 32.0 / head : 0);
 }
 
 int64_t dt_kv_tokens(const struct dt_config *c, int64_t len, int64_t block)

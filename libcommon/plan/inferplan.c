@@ -6,8 +6,10 @@
 uint64_t dt_infer_cache_row(const struct dt_config *c, int tp, enum dt_dtype cache)
 {
 	/* a head that several ranks' queries look at is copied */
-	const struct dt_attn a = {.kv_heads = c->kv_heads >= tp ? c->kv_heads / tp : 1,
-				  .head_dim = c->head_dim};
+	const struct dt_attn latent = {.kv_heads = 1, .head_dim = c->rope_dim + c->kv_rank},
+			     heads = {.kv_heads = c->kv_heads >= tp ? c->kv_heads / tp : 1,
+				      .head_dim = c->head_dim},
+			     a = c->kv_rank ? latent : heads;
 
 	return (uint64_t)(dt_kv_row(&a, cache) * dt_dtype_size(cache));
 }
@@ -18,7 +20,8 @@ uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, st
 	int first, last;
 
 	dt_layout_stage(l, c, at.pp, &first, &last);
-	return 2 * (uint64_t)((last - first) * blocks * block_size) * dt_infer_cache_row(c, l->tp, cache);
+	return (c->kv_rank ? 1 : 2) * (uint64_t)((last - first) * blocks * block_size) *
+	       dt_infer_cache_row(c, l->tp, cache);
 }
 
 struct dt_param dt_infer_part(const struct dt_param *p, const struct dt_local_param *part)
@@ -44,6 +47,13 @@ bool dt_infer_is_matrix(const struct dt_param *p)
 	case DT_W_GATE:
 	case DT_W_UP:
 	case DT_W_DOWN:
+	case DT_W_Q_A:
+	case DT_W_Q_UP:
+	case DT_W_KV_A:
+	case DT_W_KV_B:
+	case DT_W_SHARED_GATE:
+	case DT_W_SHARED_UP:
+	case DT_W_SHARED_DOWN:
 	case DT_W_ROUTER:
 	case DT_W_EXPERT_GATE:
 	case DT_W_EXPERT_UP:
@@ -59,6 +69,8 @@ enum dt_format dt_infer_format(const struct dt_param *p, int weights, enum dt_fo
 {
 	if (p->role == DT_W_ROUTER)
 		return DT_FMT_F32;
+	if (p->role == DT_W_KV_B)
+		return compute == DT_F32 ? DT_FMT_F32 : DT_FMT_BF16;
 	if (weights >= 0)
 		return (enum dt_format)weights;
 	if (stored == DT_FMT_Q5_0) /* which holds the same numbers */
@@ -77,7 +89,7 @@ enum dt_dtype dt_infer_plain_type(const struct dt_config *c, const struct dt_par
 {
 	bool scale = dt_param_is_scale(p) && c->norm == DT_NORM_RMS;
 
-	return scale || dt_infer_is_matrix(p) ? DT_F32 : compute;
+	return scale || dt_infer_is_matrix(p) || p->role == DT_W_ROUTER_B ? DT_F32 : compute;
 }
 
 uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enum dt_dtype compute,
@@ -93,10 +105,21 @@ uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enu
 	return start;
 }
 
-uint64_t dt_infer_packed(const struct dt_param *p, enum dt_format format)
+/* Every head's part of it apart: for keys turned around. */
+static uint64_t packed_heads(const struct dt_config *c, const struct dt_param *p, enum dt_format format)
+{
+	const int64_t plain = c->head_dim - c->rope_dim, rank = p->shape[1];
+
+	return (uint64_t)(p->shape[0] / (plain + c->v_dim)) *
+	       (dt_panels_bytes(format, rank, plain) + dt_panels_bytes(format, c->v_dim, rank));
+}
+
+uint64_t dt_infer_packed(const struct dt_config *c, const struct dt_param *p, enum dt_format format)
 {
 	int64_t parts = p->experts ? p->experts : 1;
 
+	if (p->role == DT_W_KV_B)
+		return packed_heads(c, p, format);
 	return dt_infer_packs(p) ? (uint64_t)parts * dt_panels_bytes(format, p->shape[0] / parts, p->shape[1])
 				 : 0;
 }

@@ -9,8 +9,8 @@
 #include "plan/layout.h"
 
 /*
- * Bytes of keys (or of values) of one token in a layer on one of tp ranks, and of the cache of the rank at
- * `at`, which has the layers of its stage; cache: its type.
+ * Bytes of keys (or of values; of a latent, which is both, on every rank whole) of one token in a layer on
+ * one of tp ranks, and of the cache of the rank at `at`, which has the layers of its stage; cache: its type.
  */
 uint64_t dt_infer_cache_row(const struct dt_config *c, int tp, enum dt_dtype cache);
 uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, struct dt_coords at,
@@ -21,13 +21,14 @@ struct dt_param dt_infer_part(const struct dt_param *p, const struct dt_local_pa
 /* Rows of logits an engine of so many sequences has room for, f32: two more than sequences. */
 #define DT_INFER_LOGITS_ROWS(seqs) ((seqs) + 2)
 
-/* Whether parameter p is a matrix to multiply with, which may be kept in blocks. */
+/* Whether parameter p is a matrix to multiply with. */
 bool dt_infer_is_matrix(const struct dt_param *p);
 /* Whether it is packed for products with few rows: every matrix but routers. */
 bool dt_infer_packs(const struct dt_param *p);
 /*
  * The format a matrix is kept in. weights: as asked for, -1: blocks as they are stored,
- * else as compute. A router is small and decides much: f32.
+ * else as compute. A router is small and decides much: f32. What makes keys of latents is multiplied with
+ * from its other side too, along which no blocks lie: as compute.
  */
 enum dt_format dt_infer_format(const struct dt_param *p, int weights, enum dt_format stored,
 			       enum dt_dtype compute);
@@ -40,7 +41,7 @@ enum dt_dtype dt_infer_plain_type(const struct dt_config *c, const struct dt_par
 uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enum dt_dtype compute,
 			uint64_t *at);
 /* Bytes of p as packed; 0 where it is plain. */
-uint64_t dt_infer_packed(const struct dt_param *p, enum dt_format format);
+uint64_t dt_infer_packed(const struct dt_config *c, const struct dt_param *p, enum dt_format format);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -234,6 +234,28 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 			 "gradients to send", whole);
 }
 
+/* Compressed gradients: what each rank has not sent yet, factors and messages. */
+static void put_compress(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	struct dt_compress_part *part =
+		dt_run_compresses(s) ? malloc(((size_t)l->n + 1) * sizeof(*part)) : NULL;
+	struct dt_compress_work w;
+
+	if (!dt_run_compresses(s))
+		return;
+	b->failed |= !part;
+	if (!part)
+		return;
+	dt_compress_work(&s->compress.o, part,
+			 dt_compress_parts(&s->compress.o, &b->plan->stage.graph.params, l, part),
+			 s->layout.dp, &w);
+	free(part);
+	put_flat(b, DT_B_KEPT, DT_MEM_GRADS, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+		 "gradients not sent yet", "trained parameters");
+	put_flat(b, DT_B_COMPRESS, DT_MEM_COMM, DT_U8, (int64_t)w.bytes, DT_PH_FORWARD, DT_PH_STEP, -1,
+		 "compressed gradients", "by method");
+}
+
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
 {
 	int layer = l->unit[u].layer, kind = l->unit[u].packed	 ? DT_UNIT_SLOT_PACKED
@@ -291,8 +313,11 @@ static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, cons
 	for (int u = 0; u < l->nunit; u++)
 		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
 	n += dt_params_total(&b->plan->stage.graph.buffers);
-	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n * dt_run_snapshot_kinds(s), DT_PH_FORWARD,
-		 DT_PH_STEP, -1, "checkpoint snapshot", "local parameters / dp, of each kind");
+	n *= dt_run_snapshot_kinds(s);
+	if (n && dt_run_compresses(s)) /* each rank has its own, and factors are fewer than elements */
+		n += 2 * l->trained;
+	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n, DT_PH_FORWARD, DT_PH_STEP, -1,
+		 "checkpoint snapshot", "local parameters / dp, of each kind");
 }
 
 /* The same of images, and the state of batch norms. */
@@ -527,6 +552,7 @@ static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *
 	for (int k = 0; k < p->stage.nchunk; k++)
 		b->end += p->stage.chunk[k].nstep;
 	put_states(b, b->r, &p->stage.local, at);
+	put_compress(b, b->r, &p->stage.local);
 	put_units(b, b->r, &p->stage.local);
 	put_snapshot(b, b->r, &p->stage.local);
 	if (dt_config_is_image(b->r->config))

@@ -204,6 +204,27 @@ static int check_noise(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* Compressed gradients are whole tensors of all data-parallel ranks. */
+static int check_compress(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = r->layout.zero      ? "ZeRO"
+			   : r->layout.tp > 1  ? "tensor parallelism (tp)"
+			   : r->layout.pp > 1  ? "a pipeline (pp)"
+			   : r->layout.cp > 1  ? "context parallelism (cp)"
+			   : r->layout.ep > 1  ? "expert parallelism (ep)"
+			   : r->sync.kind      ? "--sync"
+			   : r->noise_scale    ? "--noise-scale"
+			   : r->reproducible   ? "--reproducible"
+			   : r->on_card	       ? "a card: it is computed on the processor"
+			   : r->watch.replicas ? "--check-replicas"
+					       : NULL;
+
+	if (!r->compress.on)
+		return 0;
+	return what ? dt_err_set(err, -ENOTSUP, "--grad-comm %s does not go with %s", r->compress.text, what)
+		    : 0;
+}
+
 /* The average is of fp32 weights that are at hand and alike on all ranks. */
 static int check_ema(const struct dt_run *r, struct dt_err *err)
 {
@@ -509,6 +530,7 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 			   : r->on_card					    ? "a card"
 			   : r->trace					    ? "--trace"
 			   : r->noise_scale				    ? "--noise-scale"
+			   : r->compress.on				    ? "a compressed --grad-comm"
 			   : r->ema > 0					    ? "--ema"
 			   : dt_config_is_image(r->config)		    ? "images"
 			   : r->config->experts				    ? "experts"
@@ -526,9 +548,9 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
 	    (rc = check_base(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
 	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 || (rc = check_ema(r, err)) < 0 ||
-	    (rc = check_objective(r, err)) < 0 || (rc = check_rewards(r, err)) < 0 ||
-	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0 ||
-	    (rc = check_elastic(r, err)) < 0)
+	    (rc = check_compress(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
+	    (rc = check_rewards(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
+	    (rc = check_offload(r, err)) < 0 || (rc = check_elastic(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

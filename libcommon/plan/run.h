@@ -11,6 +11,7 @@
 #include "kernels/optim.h"
 #include "model/program.h"
 #include "model/recompute.h"
+#include "plan/compress.h"
 #include "plan/layout.h"
 #include "plan/lr.h"
 #include "plan/schedule.h"
@@ -72,7 +73,7 @@ struct dt_run_data {
 struct dt_run_image {
 	int64_t size;	       /* side of a sample; 0: the data's, or the model's */
 	const char *crop;      /* "none", "pad:N" or "resized" */
-	const char *normalize; /* "auto", "data", or a data set whose published mean and deviation these are */
+	const char *normalize; /* "auto", "data", or a data set with published mean and deviation */
 	bool flip;
 	int64_t cutout;	      /* side of the square that is cut out; 0: none */
 	double mixup, cutmix; /* alpha of the share's distribution; 0: none */
@@ -150,6 +151,14 @@ struct dt_run_sync {
 	double lr, momentum; /* diloco: of the outer step */
 };
 
+#define DT_GRAD_COMM "fp32|bf16|int8|powersgd:R|topk:P|onebit|auto"
+/* Gradients that travel compressed, with what is lost kept for the next step. */
+struct dt_run_compress {
+	const char *text; /* all of --grad-comm, as asked for; NULL: fp32 */
+	bool on, automatic;
+	struct dt_compress_opts o;
+};
+
 struct dt_run {
 	/* The model, and the ranks it is cut over. */
 	const char *model; /* as asked for: preset, config.json or checkpoint */
@@ -200,7 +209,8 @@ struct dt_run {
 	struct dt_keep recompute;
 	const char *ops;    /* times of operations from dt-calibrate, by which auto weighs; NULL: rooflines */
 	int64_t loss_chunk; /* rows of logits at a time; 0: chosen */
-	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel */
+	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel where they are not compressed */
+	struct dt_run_compress compress;
 	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
 	struct dt_run_offload offload;
 	double bucket_bytes; /* gradients are reduced in buckets of about this size */
@@ -284,6 +294,12 @@ static inline int dt_run_bn_ranks(const struct dt_run *r)
 static inline bool dt_run_apart(const struct dt_run *r)
 {
 	return r->documents == DT_RUN_DOCUMENTS_APART;
+}
+
+/* Whether gradients are compressed: where there is somebody to send them to. */
+static inline bool dt_run_compresses(const struct dt_run *r)
+{
+	return r->compress.on && r->layout.dp > 1;
 }
 
 /* Tokens of a sequence that are on one rank. */

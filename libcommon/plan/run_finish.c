@@ -67,6 +67,50 @@ static int parse_sync(struct dt_run_sync *s, struct dt_err *err)
 	return dt_err_set(err, -EINVAL, "--sync '%.40s' is none of all, local:STEPS, diloco:STEPS", text);
 }
 
+/* DT_GRAD_COMM */
+static int parse_grad_comm(struct dt_run *r, struct dt_err *err)
+{
+	const char *s = r->compress.text ? r->compress.text : "fp32";
+	struct dt_compress_opts *o = &r->compress.o;
+	int64_t rank;
+	char *end;
+
+	r->compress.on = r->compress.automatic = false;
+	r->grad_comm = DT_F32;
+	*o = (struct dt_compress_opts){.kind = DT_COMPRESS_INT8}; /* the most that auto takes */
+	if (!strcmp(s, "fp32"))
+		return 0;
+	if (!strcmp(s, "bf16")) {
+		r->grad_comm = DT_BF16;
+		return 0;
+	}
+	r->compress.on = true;
+	r->compress.automatic = !strcmp(s, "auto");
+	if (r->compress.automatic || !strcmp(s, "int8"))
+		return 0;
+	o->kind = DT_COMPRESS_ONE_BIT;
+	if (!strcmp(s, "onebit"))
+		return 0;
+	o->kind = DT_COMPRESS_POWERSGD;
+	if (!strncmp(s, "powersgd:", 9) && dt_parse_int(s + 9, 1, 4096, &rank, NULL) == 0) {
+		o->rank = (int)rank;
+		return 0;
+	}
+	o->kind = DT_COMPRESS_TOP_K;
+	o->keep = strncmp(s, "topk:", 5) ? 0 : strtod(s + 5, &end);
+	if (o->keep > 0 && !strcmp(end, "%")) {
+		o->keep /= 100;
+		end++;
+	}
+	if (o->keep > 0 && o->keep <= 1 && !*end)
+		return 0;
+	r->compress.on = false;
+	dt_err_set(err, -EINVAL,
+		   "--grad-comm '%.40s' is none of fp32, bf16, int8, powersgd:R, topk:P, onebit, auto", s);
+	dt_err_hint(err, "R is a number of columns, P a share of the entries: powersgd:4, topk:1%%");
+	return -EINVAL;
+}
+
 static int parse_bn_span(const char *s, struct dt_run *r, struct dt_err *err)
 {
 	r->bn_span = !s || !strcmp(s, "dp") ? DT_BN_DP : DT_BN_RANK;
@@ -156,7 +200,7 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 	if (r->lora.rank && !dt_run_options_given(o, "lora-alpha"))
 		r->lora.alpha = 2 * (double)r->lora.rank;
 	if ((rc = parse_bn_span(o->bn_span, r, err)) < 0 || (rc = parse_offload(&r->offload, err)) < 0 ||
-	    (rc = parse_sync(&r->sync, err)) < 0)
+	    (rc = parse_sync(&r->sync, err)) < 0 || (rc = parse_grad_comm(r, err)) < 0)
 		return rc;
 	r->no_master = !o->master && r->compute != DT_F32;
 	r->optim.beta1 = (float)o->beta1;

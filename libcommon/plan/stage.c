@@ -17,6 +17,7 @@ struct maker {
 	int first_layer; /* of the chunk under way */
 	int before;	 /* layers of the stage in earlier chunks */
 	int64_t outputs; /* > 0: serving */
+	int64_t adapters;
 };
 
 static int local(const void *arg, int param, int64_t shape[2], int64_t off[2])
@@ -104,6 +105,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .seq_parallel = l->seq_parallel && l->tp > 1,
 				     .backward = m->outputs == 0,
 				     .outputs = m->outputs,
+				     .adapters = m->adapters,
 				     .split = p->split,
 				     .ep = l->ep,
 				     .cp = l->cp,
@@ -184,7 +186,7 @@ int dt_stage_build_serving(const struct dt_serving *s, struct dt_stage *ret, str
 				 .seq = s->rows,
 				 .compute = s->compute};
 	struct dt_stage p = {.nchunk = 1};
-	struct maker m = {.r = &r, .at = s->at, .stage = &p, .outputs = s->outputs};
+	struct maker m = {.r = &r, .at = s->at, .stage = &p, .outputs = s->outputs, .adapters = s->adapters};
 	int rc = dt_graph_build(s->config, &p.graph, err);
 
 	if (rc == 0)

@@ -28,6 +28,7 @@ struct dt_serving {
 	const struct dt_config *config;
 	enum dt_dtype compute;
 	int64_t rows, outputs;
+	int64_t adapters; /* the largest rank that rows' adapters may have; 0: none have any */
 	struct dt_layout layout;
 	struct dt_coords at;
 };

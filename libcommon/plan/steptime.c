@@ -83,6 +83,31 @@ static double trained_share(const struct dt_config *c)
 	return r;
 }
 
+/* What a sum of gradients sends over what it would in fp32 by a ring. */
+static double wire_share(const struct dt_run *s, int ranks)
+{
+	const struct dt_compress_opts *o = &s->compress.o;
+	struct dt_compress_part *part = NULL;
+	struct dt_params table = {0};
+	struct dt_local local = {0};
+	double r = s->grad_comm == DT_BF16 ? 0.5 : 1;
+
+	if (!dt_run_compresses(s))
+		return r;
+	if (dt_model_params(s->config, &table, NULL) == 0 &&
+	    dt_local_build(&table, s->config, &s->layout, (struct dt_coords){0}, &local, NULL) == 0 &&
+	    (part = malloc(((size_t)local.n + 1) * sizeof(*part)))) {
+		int n = dt_compress_parts(o, &table, &local, part);
+
+		r = dt_compress_wire(o, part, n, ranks) /
+		    (2.0 * (ranks - 1) / ranks * 4 * (double)local.trained);
+	}
+	free(part);
+	dt_local_release(&local);
+	dt_params_release(&table);
+	return r;
+}
+
 /* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
 static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
 		      struct dt_err *err)
@@ -97,12 +122,12 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 		most = fmax(most, dt_stage_params(m->work, l, p));
 	part = s->config->lora.rank ? trained_share(s->config) : 1;
 	if (n > 1) {
-		double g = part * most * m->stack->grad_bytes;
+		double g = part * most * m->stack->grad_bytes * wire_share(s, n);
 		int stride = l->tp;
 
 		once = dt_collective_time(m->c, DT_COLL_REDUCE_SCATTER, g, n, stride);
-		if (l->zero == 0)
-			r->dp = 2 * once;
+		if (l->zero == 0) /* weights that are merged now and then are as many bytes as gradients */
+			r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1);
 		else if (l->zero == 1)
 			r->dp = once +
 				dt_collective_time(m->c, DT_COLL_ALL_GATHER, part * most * w, n, stride);
@@ -113,7 +138,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 			r->dp = acc * (once +
 				       2 * dt_collective_time(m->c, DT_COLL_ALL_GATHER, most * w, n, stride));
 		/* Each microbatch's own traffic hides behind its own computation. */
-		moved = m->stack->dp_hidden && !m->c->cores
+		moved = m->stack->dp_hidden && !m->c->cores && !s->sync.kind && !dt_run_compresses(s)
 				? backward * (l->zero >= 2 ? acc * (l->zero == 3 ? 1.5 : 1) : 1)
 				: 0;
 		r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);

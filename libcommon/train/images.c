@@ -179,15 +179,6 @@ static int augmentation(struct trainer *t, struct dt_augment *a, struct dt_err *
 	return 0;
 }
 
-/* Images of another size than the samples: the middle, the shorter side scaled to the sample's over 0.875. */
-static void fit(struct dt_augment *a, const struct dt_images_info *i)
-{
-	if (a->crop != DT_CROP_NONE || (i->height == a->height && i->width == a->width))
-		return;
-	a->crop = DT_CROP_CENTRE;
-	a->resize = i->height == i->width && i->height ? a->height : (int)((double)a->height / 0.875 + 0.5);
-}
-
 static int start(struct trainer *t, const struct dt_images *data, const struct dt_images_info *info,
 		 struct dt_augment *a, bool train, struct dt_image_loader **ret, struct dt_err *err)
 {
@@ -202,7 +193,7 @@ static int start(struct trainer *t, const struct dt_images *data, const struct d
 					    .ahead = 2};
 	int rc;
 
-	fit(a, info);
+	dt_augment_whole(a, info->height, info->width);
 	o.augment = *a;
 	if ((rc = dt_augment_check(a, err)) < 0 ||
 	    (rc = dt_augment_fits(a, info->min_height, info->min_width, err)) < 0)

@@ -113,6 +113,7 @@ static void announce(struct trainer *t)
 			   t->run.lr.lr * t->run.lr.scale, t->run.lr.lr, t->run.lr.scale,
 			   (long long)t->run.global_batch, t->run.scale_lr);
 	outer_announce(t);
+	compressed_announce(t);
 	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {
 		struct dt_mixture_part p;
 

@@ -219,8 +219,8 @@ static int decode_all(const struct trainer *t, float **ret, struct dt_err *err)
 
 int pieces_mine(struct trainer *t, struct dt_piece **ret, int *ret_n, float **ret_wide, struct dt_err *err)
 {
-	struct dt_piece *out = malloc(
-		sizeof(*out) * (size_t)(t->local.n * KINDS * (2 * DT_CKPT_MAX_DIM + 1) + buffers_count(t)));
+	struct dt_piece *out = malloc(sizeof(*out) * (size_t)(t->local.n * KINDS * (2 * DT_CKPT_MAX_DIM + 1) +
+							      buffers_count(t) + compressed_count(t)));
 	float *wide = NULL;
 	int n = 0;
 
@@ -244,7 +244,8 @@ int pieces_mine(struct trainer *t, struct dt_piece **ret, int *ret_n, float **re
 			if (in_blocks(t, kind))
 				wide += decode_part(t, i, kind, NULL);
 		}
-	*ret_n = n + buffers_pieces(t, out + n);
+	n += buffers_pieces(t, out + n);
+	*ret_n = n + compressed_pieces(t, out + n);
 	return 0;
 }
 
@@ -365,6 +366,6 @@ int pieces_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 		for (int i = 0; i < t->local.n && rc == 0; i++)
 			if (kind_has(t, kind, i) && (kind != KIND_EMA || t->ema.loaded))
 				rc = load_param(t, ck, i, kind, err);
-	return rc;
+	return rc < 0 ? rc : compressed_load(t, ck, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

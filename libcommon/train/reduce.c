@@ -198,7 +198,7 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 	struct bucket *b = &t->grads.bucket[t->grads.unit[u].bucket];
 	double t0;
 	int rc = 0;
-	void *g = outer_alone(t)					    ? NULL
+	void *g = outer_alone(t) || t->compressed.z			    ? NULL
 		  : t->run.layout.zero || dt_comm_size(unit_comm(t, u)) > 1 ? outgoing(t, u, &rc)
 									    : NULL;
 
@@ -296,6 +296,8 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 			if (!t->local.unit[u].frozen && tied_apart(t, u))
 				rc = start(t, u, err);
 	}
+	if (rc == 0 && t->compressed.z)
+		rc = compressed_reduce(t, err);
 	for (int i = 0; i < t->grads.nbucket && rc == 0; i++) {
 		struct bucket *b = &t->grads.bucket[i];
 

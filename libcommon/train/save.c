@@ -316,7 +316,7 @@ static int take_snapshot(struct trainer *t, struct save_job *j, struct dt_err *e
 			      &j->snapshot, err);
 
 	for (int i = 0; i < j->n && rc == 0; i++)
-		if (!strncmp(j->piece[i].name, "grad/", 5))
+		if (!strncmp(j->piece[i].name, "grad/", 5) || compressed_changes(&j->piece[i]))
 			snapshot_now(j->snapshot, i);
 	j->fill = snapshot_fill;
 	j->fill_arg = j->snapshot;

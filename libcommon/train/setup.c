@@ -76,6 +76,9 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 		return rc;
 	outer_bind(t);
 	ema_bind(t);
+	rc = compressed_bind(t, err);
+	if (rc < 0)
+		return rc;
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
 			  dt_mesh_comm(&t->mesh, DT_ON_TP), t->dev, t->store.unit_w, t->grads.unit_g, err);
 	t->exec.cp = dt_mesh_comm(&t->mesh, DT_ON_CP);
@@ -210,7 +213,8 @@ int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_give
 	if ((rc = dt_mesh_init(&t->everyone, w, &flat, err)) < 0 ||
 	    (rc = trainer_agree(t, describe(t, err), err)) < 0 || (rc = make_groups(t, err)) < 0 ||
 	    (rc = replicas_init(t, err)) < 0 || (rc = buffers_group(t, err)) < 0 ||
-	    (rc = trainer_agree(t, allocate(t, err), err)) < 0 || (rc = offload_start(t, err)) < 0)
+	    (rc = compressed_choose(t, err)) < 0 || (rc = trainer_agree(t, allocate(t, err), err)) < 0 ||
+	    (rc = offload_start(t, err)) < 0)
 		return rc;
 	return metrics_measure(t, err);
 }
@@ -220,6 +224,7 @@ void trainer_release(struct trainer *t)
 	trainer_drop_save(t);
 	folder_release(t);
 	pipeline_release(t);
+	compressed_release(t);
 	grads_release(t);
 	buffers_release(t);
 	store_release(t);

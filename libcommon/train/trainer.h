@@ -3,6 +3,7 @@
  * what changes has an owner each, whose file alone writes its fields:
  *   store   parameters           units.c, round.c
  *   grads   gradients            reduce.c, fixed.c, replicas.c
+ *   compressed  how they travel  compressed.c
  *   source  samples              source.c
  *   optim   states, the update   optim.c, whole.c
  *   outer   merges of weights    outer.c
@@ -30,6 +31,7 @@
 #include "nn/exec.h"
 #include "train/buffers.h"
 #include "train/card.h"
+#include "train/compressed.h"
 #include "train/details.h"
 #include "train/ema.h"
 #include "train/experts.h"
@@ -93,6 +95,7 @@ struct trainer {
 
 	struct store store;
 	struct grads grads;
+	struct compressed compressed;
 	struct source source;
 	struct optim optim;
 	struct outer outer;

@@ -56,8 +56,59 @@ setup() {
     [ "$(tail -1 b.jsonl | jq .loss)" = "$(tail -1 c.jsonl | jq .loss)" ]
 }
 
+@test "dt-eval counts what dt-train counts, on any number of ranks and either way of sharing" {
+    dt-train "${common[@]}" --eval-data bars.h5 --microbatch 24 --steps 8 --metrics m.jsonl --save seen 2>/dev/null
+    dt-eval images bars.h5 seen --precision fp32 --batch 50 --threads 1 --predictions one.jsonl --json >one.json
+    jq -en --slurpfile a one.json --slurpfile b <(tail -1 m.jsonl) '$a[0].top1 == $b[0].top1 and $a[0].top5 == 1 and
+        $a[0].images == 120 and ($a[0].loss - $b[0].eval_loss | fabs) < 1e-5 and
+        ($a[0].confusion | flatten | add) == 120 and [$a[0].classes[].images] == [40, 40, 40]'
+    [ "$(wc -l <one.jsonl)" -eq 120 ]
+    for split in data requests; do
+        for np in 2 3; do
+            mpirun -np $np dt-eval images bars.h5 seen --precision fp32 --batch 50 --threads 1 --split $split \
+                --predictions many.jsonl --json >many.json
+            cmp <(jq -c '[.image, .class, .given]' one.jsonl) <(jq -c '[.image, .class, .given]' many.jsonl)
+            jq -en --slurpfile a one.json --slurpfile b many.json '$a[0].confusion == $b[0].confusion and
+                $a[0].top1 == $b[0].top1 and ($a[0].loss - $b[0].loss | fabs) < 1e-5'
+        done
+    done
+    dt-eval images bars.h5 seen --batch 7 --limit 20 | grep "on 20 images"
+}
+
+@test "an evaluation is refused for other classes, sizes and normalisations" {
+    dt-train "${common[@]}" --microbatch 8 --steps 1 --save any --metrics /dev/null 2>/dev/null
+    mkdir two && cp -r bars/left bars/right two/
+    dt-dataset images --out two.h5 two 2>/dev/null
+    run -1 dt-eval images two.h5 any
+    [[ $output == *"'any' has 3 classes, 'two.h5' has 2"* ]]
+    mkdir other && cp -r bars/left bars/right other/ && cp -r bars/middle other/centre
+    dt-dataset images --out other.h5 other 2>/dev/null
+    run -1 dt-eval images other.h5 any
+    [[ $output == *centre* ]]
+    run -1 dt-eval images bars.h5 any --image-size 32
+    [[ $output == *"of 28 pixels a side, not of 32"* ]]
+    run -1 dt-eval images bars.h5 any --normalize imagnet
+    [[ $output == *"--normalize 'imagnet'"* ]]
+    run -1 dt-eval images bars.h5 nothere
+    [[ $output == *nothere* ]]
+    run -1 mpirun -np 2 dt-eval images bars.h5 nothere
+    [[ $output == *nothere* ]]
+}
+
+@test "convolutions are compiled for this processor, none is the library's reference" {
+    for precision in fp32 bf16; do
+        DNNL_VERBOSE=1 ONEDNN_VERBOSE=1 dt-train "${common[@]}" --model resnet-18 --image-size 32 --precision $precision \
+            --microbatch 2 --steps 1 --optimizer sgd --metrics /dev/null >verbose 2>/dev/null
+        grep -c ",exec,cpu,convolution," verbose
+        run -1 grep -E ",exec,cpu,convolution,[^,]*ref" verbose
+        for what in forward_training backward_data backward_weights; do
+            grep -q ",convolution,.*,$what," verbose
+        done
+    done
+}
+
 @test "weights go to other libraries' files and back with their statistics, classes and pixels" {
-    dt-train "${common[@]}" --model resnet-18 --image-size 32 --microbatch 2 --steps 1 --save r18 --metrics /dev/null 2>/dev/null
+    dt-train "${common[@]}" --model resnet-18 --image-size 32 --microbatch 2 --steps 1 --optimizer sgd --save r18 --metrics /dev/null 2>/dev/null
     dt-shard-ckpt convert r18 hf --to safetensors
     jq -e '.architecture == "resnet18" and .num_classes == 3 and .label_names == ["left", "middle", "right"] and
         .pretrained_cfg.input_size == [3, 32, 32] and (.pretrained_cfg.mean | length) == 3' hf/config.json
@@ -68,7 +119,7 @@ setup() {
     mkdir bare
     cp hf/model.safetensors bare/
     dt-memest bare/model.safetensors --train --microbatch 1 --json | jq -e '.model == "resnet18"'
-    dt-train "${common[@]}" --model bare/model.safetensors --image-size 32 --microbatch 2 --steps 1 --metrics /dev/null 2>/dev/null
+    dt-eval images bars.h5 bare/model.safetensors --image-size 32 --limit 4 --normalize data | grep "on 4 images"
     # a net that timm does not have
     dt-train "${common[@]}" --microbatch 8 --steps 1 --save c2 --metrics /dev/null 2>/dev/null
     dt-shard-ckpt convert c2 c2hf --to safetensors

@@ -44,7 +44,7 @@ def start(at):
     log = open("err", "a")
     return subprocess.Popen(
         [f"{bin_dir}/dt-run", "--events", "events.jsonl", "--ranks", "2:3", "--discover", "cat hosts", "--discover-every",
-         "0.2", "--heartbeat-timeout", "2", "--tries", "6", "--", f"{bin_dir}/dt-train", "--model", "gpt2-tiny", "--data",
+         "0.2", "--heartbeat-timeout", "4", "--tries", "50", "--", f"{bin_dir}/dt-train", "--model", "gpt2-tiny", "--data",
          data, "--seq", "32", "--no-mfu", "--threads", "1", "--precision", "fp32", "--reproducible", "--global-batch", "12",
          "--microbatch", "1", "--steps", str(steps), "--save", "run", "--save-every", "4", "--keep", "3", "--metrics",
          "m.jsonl", "--comm-timeout", "60", "--inject", full], stderr=log)
@@ -64,6 +64,14 @@ def parent(pid):
             return int(f.read().rsplit(")", 1)[1].split()[1])
     except (FileNotFoundError, ProcessLookupError):
         return 0
+
+
+def is_mpirun(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as f:
+            return f.read().strip() in ("mpirun", "orterun", "mpiexec", "prterun")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def hosts(n):
@@ -89,7 +97,7 @@ def one_fault(run):
     if not above:
         return None
     if kind == "mpirun":
-        return kind if above > 1 and hit(above, signal.SIGKILL) else None
+        return kind if is_mpirun(above) and hit(above, signal.SIGKILL) else None
     return kind if hit(who, signal.SIGSTOP if kind == "stop" else signal.SIGKILL) else None
 
 

@@ -117,4 +117,13 @@ END
     [[ $output == *"It all worked"* ]]
     [ "$(jq -s length sorted/rl.jsonl)" -eq 2 ]
 }
+
+@test "quickstart images: every step works" {
+    command -v jq >/dev/null || skip "needs jq"
+    DT_QUICKSTART_IMAGES=40 DT_QUICKSTART_STEPS=4 run "$DT_SRC/scripts/quickstart" images "$PWD/shapes"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"It all worked"* ]]
+    jq -se 'map(select(.top1)) | last | .eval_images == 400' shapes/m.jsonl
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -33,12 +33,12 @@ teardown() {
     fi
 }
 
-# start RANKS OPTION...: a server over ranks on a free port; sets $job (mpirun) and $url
+# start RANKS OPTION...: a server of $served over ranks on a free port; sets $job (mpirun) and $url
 start() {
     local ranks=$1
     shift
     : >url
-    mpirun -np "$ranks" dt-serve m "${common[@]}" --port 0 --served-model-name tiny "$@" >url 2>log 3>&- &
+    mpirun -np "$ranks" dt-serve "${served:-m}" "${common[@]}" --port 0 --served-model-name tiny "$@" >url 2>log 3>&- &
     job=$!
     until [ -s url ]; do
         kill -0 "$job" || { cat log; return 1; }
@@ -68,6 +68,22 @@ rank() {
     [ "$(wc -l <one.txt)" -ge 40 ]
 }
 
+@test "blocks in host memory and on disk have the parts of all ranks: answers are those of one process, also after a restart" {
+    small=(--max-num-seqs 4 --max-model-len 200 --kv-read always)
+    jq -c '{custom_id: "r", method: "POST", url: "/v1/completions", body: .}' prompts.jsonl >lines
+    for layout in tp2 pp2; do
+        for run in first again; do
+            mpirun -np 2 dt-serve --batch m "${common[@]}" "${small[@]}" --layout $layout --kv-cache-mem 400KiB \
+                --kv-host 1MiB --kv-disk kv:20MiB <lines 2>log | jq -c '.response.body | [.choices[0].text, .usage]' >$run.txt
+            jq -r '.[0]' $run.txt | cmp one.txt -
+        done
+        # what the second one found, the first has computed
+        [ "$(jq -s 'map(.[1].prompt_tokens_details.cached_tokens) | add' again.txt)" -gt \
+            "$(jq -s 'map(.[1].prompt_tokens_details.cached_tokens) | add' first.txt)" ]
+    done
+    [ "$(find kv -mindepth 1 -maxdepth 1 | wc -l)" -eq 2 ]
+}
+
 @test "a mixture of experts: each rank of tp has whole ones, answers are those of one process" {
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
@@ -78,6 +94,31 @@ rank() {
     cmp mix.txt mix2.txt
     mpirun -np 4 dt-serve --batch mix "${common[@]}" --layout tp2.pp2 <prompts.jsonl 2>log | jq -r .text >mix4.txt
     cmp mix.txt mix4.txt
+}
+
+@test "latents: heads are cut, each rank has every latent; answers are those of one process, bytes what dt-memest says" {
+    jq -n '{model_type: "deepseek_v3", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
+        num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 24, q_lora_rank: 20, qk_nope_head_dim: 10,
+        qk_rope_head_dim: 6, v_head_dim: 12, n_routed_experts: 8, n_shared_experts: 1, num_experts_per_tok: 3,
+        moe_intermediate_size: 24, first_k_dense_replace: 1, n_group: 4, topk_group: 2, norm_topk_prob: true,
+        routed_scaling_factor: 2.5, rms_norm_eps: 1e-5, rope_theta: 10000}' >deepseek.json
+    "$DT_HELP/make-model" latent deepseek.json
+    dt-serve --batch latent "${common[@]}" <prompts.jsonl 2>log | jq -r .text >latent1.txt
+    [ "$(wc -l <latent1.txt)" -ge 40 ]
+    dt-serve --batch latent "${common[@]}" --no-prefix-caching --max-num-seqs 8 --max-num-batched-tokens 16 <prompts.jsonl 2>log | jq -r .text >latent.txt
+    cmp latent1.txt latent.txt # to the bit, however prompts are cut
+    mpirun -np 4 dt-serve --batch latent "${common[@]}" --layout tp2.pp2 <prompts.jsonl 2>log | jq -r .text >latent4.txt
+    cmp latent1.txt latent4.txt
+    served=latent
+    shape=(--precision fp32 --max-seqs 4 --max-len 64 --max-tokens 512)
+    start 2 --layout tp2 --max-num-seqs 4 --max-model-len 64
+    curl -s "$url/metrics" >gauges
+    dt-memest latent --serve --layout tp2 "${shape[@]}" --check gauges
+    run -3 dt-memest latent --serve "${shape[@]}" --check gauges
+    for cache in "fp32 $((4 * 64 * 3 * 30 * 4))" "int8 $((4 * 64 * 3 * 34))"; do
+        dt-memest latent --serve --json "${shape[@]}" --kv-precision "${cache% *}" |
+            jq -e ".categories[] | select(.name == \"kv-cache\") | .bytes == ${cache#* }"
+    done
 }
 
 @test "requests together over HTTP: choices, scores and embeddings are those of one process; SIGUSR1 to mpirun drains" {
@@ -164,8 +205,7 @@ rank() {
         url=$(tail -n 1 url)
         ask '{prompt: "x", max_tokens: 5, temperature: 0, ignore_eos: true}' /v1/completions >"again$start"
         jq -e '.usage.completion_tokens == 5' "again$start"
-        job=$(ps -o pid= --ppid $run)
-        job=${job// /}
+        job=$(pgrep -n -P $run -x 'mpirun|orterun')
         [ $start -lt 3 ] && kill -KILL "$(rank $((start - 1)))" # the first, then the second rank
     done
     [ "$(jq .choices[0].text again1)" = "$(jq .choices[0].text again3)" ]

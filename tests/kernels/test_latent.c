@@ -1,84 +1,59 @@
 /*
- * Latent attention: heads put together and their gradients taken apart against loops over elements, and
- * attention over values of another width than keys against the same over heads filled up with zeros.
+ * Latent attention: heads copied and added up against loops over elements, attention over values of another
+ * width than keys against the same over heads filled up with zeros, over cached latents against f64 loops.
  */
 #include "check.h"
 
 static struct dt_dev *dev;
 
-struct parts {
-	struct dt_tensor qkv, q, key, kv;
-};
-
-static struct parts parts_make(enum dt_dtype t, int64_t rows, const struct dt_latent *p, uint32_t stream)
+/* A copy of heads between matrices of other strides, and its backward. */
+static void heads(enum dt_dtype t, int64_t rows, int64_t n, int64_t count)
 {
-	const int64_t head = p->nope + p->rope;
+	const struct dt_latent_place in = {3, count * (n + 2) + 5, n + 2}, out = {1, n + 4, rows * (n + 4)};
+	const int64_t room = 7 + rows * (count * (n + 2) + 5), all = 5 + count * rows * (n + 4);
+	struct dt_tensor x = random_tensor(t, 1, room, 1, 1), y = random_tensor(t, 1, all, 2, 1),
+			 was = copy_of(y), sum = random_tensor(t, 1, rows * (n + 1), 3, 1);
+	struct dt_latent_heads p = {.rows = rows, .heads = count, .n = n, .to = out, .from = in};
+	double *want = reals(rows * (n + 1));
+	int64_t named = 0, changed = 0;
 
-	return (struct parts){random_tensor(t, rows, p->heads * (2 * head + p->value), stream, 1),
-			      random_tensor(t, rows, p->heads * head, stream + 1, 1),
-			      random_tensor(t, rows, p->rope, stream + 2, 1),
-			      random_tensor(t, rows, p->heads * (p->nope + p->value), stream + 3, 1)};
-}
-
-static void parts_free(struct parts *x)
-{
-	free_all(x->qkv.data, x->q.data, x->key.data, x->kv.data);
-}
-
-/* Where element e of row i of qkv comes from: 0 q, 1 key, 2 kv, and its number there. */
-static int source(const struct dt_latent *p, int64_t i, int64_t e, int64_t *ret)
-{
-	const int64_t head = p->rope + p->nope, keys = p->heads * head, h = e % keys / head, at = e % head;
-
-	if (e >= 2 * keys) { /* a value */
-		const int64_t v = e - 2 * keys;
-
-		*ret = (i * p->heads + v / p->value) * (p->nope + p->value) + p->nope + v % p->value;
-		return 2;
-	}
-	if (e < keys) {
-		*ret = (i * p->heads + h) * head + (at < p->rope ? p->nope + at : at - p->rope);
-		return 0;
-	}
-	*ret = at < p->rope ? i * p->rope + at : (i * p->heads + h) * (p->nope + p->value) + at - p->rope;
-	return at < p->rope ? 1 : 2;
-}
-
-static void join(enum dt_dtype t, int64_t rows, struct dt_latent p)
-{
-	struct parts x = parts_make(t, rows, &p, 1), d = parts_make(t, rows, &p, 11);
-	const int64_t cols = x.qkv.dim[1];
-	double *sum = reals(rows * p.rope), *got = values(d.qkv);
-
-	assert_int_equal(dev->ops->latent_join(dev, x.qkv, x.q, x.key, x.kv, &p), 0);
-	assert_int_equal(dev->ops->latent_join_backward(dev, d.q, d.key, d.kv, d.qkv, &p), 0);
+	assert_int_equal(dev->ops->latent_heads(dev, y, x, &p), 0);
 	for (int64_t i = 0; i < rows; i++)
-		for (int64_t e = 0; e < cols; e++) {
-			int64_t at;
-			const int from = source(&p, i, e, &at);
-			const struct dt_tensor *in = from == 0 ? &x.q : from == 1 ? &x.key : &x.kv;
-
-			assert_true(get(x.qkv, i * cols + e) == get(*in, at));
-			if (from == 1)
-				sum[at] += got[i * cols + e];
-			else
-				assert_true(get(from ? d.kv : d.q, at) == got[i * cols + e]);
+		for (int64_t h = 0; h < count; h++)
+			for (int64_t j = 0; j < n; j++, named++)
+				assert_true(get(y, out.at + i * out.row + h * out.head + j) ==
+					    get(x, in.at + i * in.row + h * in.head + j));
+	for (int64_t i = 0; i < all; i++)
+		changed += get(y, i) != get(was, i);
+	assert_in_range(changed, 0, named);
+	p.to = (struct dt_latent_place){0, n + 1, 0};
+	p.sum = true;
+	for (int64_t i = 0; i < rows * (n + 1); i++)
+		want[i] = get(sum, i);
+	for (int64_t i = 0; i < rows; i++)
+		for (int64_t j = 0; j < n; j++) {
+			want[i * (n + 1) + j] = 0;
+			for (int64_t h = 0; h < count; h++)
+				want[i * (n + 1) + j] += get(x, in.at + i * in.row + h * in.head + j);
 		}
-	check_close("dkey", d.key, sum, 2e-7 * (double)p.heads, 0);
-	assert_int_equal(dev->ops->latent_join(dev, x.qkv, x.q, x.kv, x.key, &p), -EINVAL);
-	free_all(sum, got);
-	parts_free(&x);
-	parts_free(&d);
+	assert_int_equal(dev->ops->latent_heads(dev, sum, x, &p), 0);
+	check_close("sum over heads", sum, want, 2e-7 * (double)count, 0);
+	p.from.at = room;
+	assert_int_equal(dev->ops->latent_heads(dev, sum, x, &p), -EINVAL);
+	p.from.at = 3;
+	p.to.head = 1;
+	assert_int_equal(dev->ops->latent_heads(dev, sum, x, &p), -EINVAL);
+	free_all(x.data, y.data, was.data, sum.data, want);
 }
 
-static void test_join(void **state)
+static void test_heads(void **state)
 {
 	static const enum dt_dtype type[] = {DT_F32, DT_BF16, DT_F16};
 
 	for (int i = 0; i < 3; i++) {
-		join(type[i], 3, (struct dt_latent){4, 8, 4, 6});
-		join(type[i], 1, (struct dt_latent){1, 0, 2, 1});
-		join(type[i], 37, (struct dt_latent){5, 33, 18, 21});
+		heads(type[i], 3, 8, 4);
+		heads(type[i], 1, 1, 1);
+		heads(type[i], 37, 300, 5);
 	}
 }
 
@@ -155,11 +130,95 @@ static void test_values(void **state)
 	}
 }
 
+enum { BLOCK = 5, PAGED = 70 }; /* slots, keys of the sequence */
+
+/* What row i of head h gets: all keys up to it, whose last v elements are values. */
+static void cached_row(double *o, const struct dt_attn *p, const double *q, const double *key, int64_t i,
+		       int64_t h)
+{
+	const int64_t d = p->head_dim, v = p->value_dim, wide = (p->heads + 1) * d;
+	double s[PAGED], max = -INFINITY, sum = 0;
+
+	for (int64_t j = 0; j <= i; j++) {
+		s[j] = 0;
+		for (int64_t e = 0; e < d; e++)
+			s[j] += (double)p->scale * q[i * wide + h * d + e] * key[j * wide + p->heads * d + e];
+		max = fmax(max, s[j]);
+	}
+	for (int64_t j = 0; j <= i; j++)
+		sum += s[j] = exp(s[j] - max);
+	for (int64_t e = 0; e < v; e++) {
+		o[e] = 0;
+		for (int64_t j = 0; j <= i; j++)
+			o[e] += s[j] / sum * key[j * wide + p->heads * d + d - v + e];
+	}
+}
+
+static struct dt_tensor rows_of(struct dt_tensor t, int64_t from, int64_t to)
+{
+	return dt_t2((char *)t.data + from * t.dim[1] * dt_dtype_size(t.dtype), t.dtype, to - from, t.dim[1]);
+}
+
+/* Rows [from, to) of the sequence in one call, its blocks in the order of the table. */
+static void run_cached(struct dt_tensor o, struct dt_tensor x, struct dt_tensor cache,
+		       const struct dt_attn *p, const int32_t *table, int from, int to)
+{
+	const int32_t start[] = {0, to - from}, len[] = {to};
+	const struct dt_paged g = {1, start, len, table, PAGED / BLOCK, BLOCK};
+	const struct dt_tensor q = rows_of(x, from, to), r = rows_of(o, from, to);
+
+	assert_int_equal(dev->ops->attention_paged(dev, r, q, cache, DT_NONE, p, &g), 0);
+}
+
+static void cached(enum dt_dtype t, enum dt_dtype kept, int64_t count, int64_t d, int64_t v, double tol)
+{
+	const struct dt_attn p = {
+		.heads = count, .kv_heads = 1, .head_dim = d, .value_dim = v, .scale = 0.2f};
+	struct dt_tensor x = random_tensor(t, PAGED, (count + 1) * d, 1, 1), o = tensor(t, PAGED, count * v),
+			 cut = tensor(t, PAGED, count * v), cache = tensor(kept, PAGED, dt_kv_row(&p, kept));
+	int32_t table[PAGED / BLOCK];
+	int64_t slot[PAGED];
+	double *q = values(x), *want = reals(PAGED * count * v);
+
+	for (int i = 0; i < PAGED / BLOCK; i++)
+		table[i] = (i * 5 + 2) % (PAGED / BLOCK);
+	for (int i = 0; i < PAGED; i++)
+		slot[i] = table[i / BLOCK] * BLOCK + i % BLOCK;
+	assert_int_equal(dev->ops->kv_write(dev, cache, DT_NONE, x, &p, slot), 0);
+	for (int64_t i = 0; i < PAGED; i++)
+		for (int64_t h = 0; h < count; h++)
+			cached_row(want + (i * count + h) * v, &p, q, q, i, h);
+	run_cached(o, x, cache, &p, table, 0, PAGED);
+	check_close("o", o, want, tol, 0);
+	for (int i = 0, n = 1; i < PAGED; i += n, n = n * 5 % 23 + 1)
+		run_cached(cut, x, cache, &p, table, i, i + n < PAGED ? i + n : PAGED);
+	check_same_bits("a prompt in chunks", o, cut);
+	for (int i = 0; i < PAGED; i++)
+		run_cached(cut, x, cache, &p, table, i, i + 1);
+	check_same_bits("a prompt by tokens", o, cut);
+	assert_int_equal(dev->ops->kv_write(dev, cache, cache, x, &p, slot), -EINVAL);
+	free_all(x.data, o.data, cut.data, cache.data, q, want);
+}
+
+/* As many heads to a key as a tile has rows, and more. */
+static void test_cached(void **state)
+{
+	static const int64_t dims[][3] = {{3, 22, 16}, {16, 96, 64}, {64, 40, 32}, {100, 24, 24}};
+
+	for (int i = 0; i < 4; i++) {
+		cached(DT_F32, DT_F32, dims[i][0], dims[i][1], dims[i][2], 3e-6);
+		cached(DT_BF16, DT_BF16, dims[i][0], dims[i][1], dims[i][2], 2e-2);
+		cached(DT_F16, DT_F32, dims[i][0], dims[i][1], dims[i][2], 2e-3);
+		cached(DT_F32, DT_I8, dims[i][0], dims[i][1], dims[i][2], 2e-2);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_join),
+		cmocka_unit_test(test_heads),
 		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_cached),
 	};
 	int rc;
 

@@ -106,6 +106,48 @@ static void exact(const struct dt_compress_opts *o, const char *name, size_t row
 	free(x);
 }
 
+/* Tensors of one buffer, one of them as it is: nothing is lost of any, and what lies between them stays. */
+static void parts_go_together(enum dt_compress_kind kind, const char *name)
+{
+	static const struct dt_compress_part part[] = {
+		{0, 5000, 50, false}, {5000, 100, 1, true}, {5120, 4097, 17, false}};
+	const struct dt_compress_opts o = {.kind = kind, .keep = 0.1, .rank = 3};
+	enum { N = 9217, GAP = 5110 };
+	static float x[N], kept[N], lost[N];
+	static double in[N], out[N];
+	struct dt_compress_work work;
+	struct dt_compress *z;
+	char *room;
+
+	dt_compress_work(&o, part, 3, np, &work);
+	room = calloc(1, work.bytes + 1);
+	memset(kept, 0, sizeof(kept));
+	memset(in, 0, sizeof(in));
+	memset(out, 0, sizeof(out));
+	OK(dt_compress_open_parts(&z, c, &o, part, 3, kept, room, &err));
+	for (int step = 0; step < 5; step++) {
+		for (size_t i = 0; i < N; i++) {
+			x[i] = i % 7 ? 0.01f * input(me, step, i) : input(me, step, i);
+			for (int r = 0; r < np; r++)
+				in[i] += (i % 7 ? 0.01 : 1) * (double)input(r, step, i);
+		}
+		for (size_t i = 5100; i < 5120; i++)
+			x[i] = 5;
+		OK(dt_compress_all_reduce(z, x, DT_SUM, name, NULL, &err));
+		if (!(x[GAP] >= 5 && x[GAP] <= 5))
+			fail(name, GAP, (double)x[GAP], 5);
+		same_bits(name, x, N);
+		for (size_t i = 0; i < N; i++)
+			out[i] += (double)x[i];
+	}
+	OK(dt_all_reduce(c, lost, kept, N, DT_F32, DT_SUM, name, &err));
+	for (size_t i = 0; i < N; i++)
+		if ((i < 5100 || i >= 5120) && !(fabs(out[i] + (double)lost[i] - in[i]) < 1e-3))
+			fail(name, i, out[i] + (double)lost[i], in[i]);
+	dt_compress_close(z);
+	free(room);
+}
+
 static float small_integers(int rank, size_t i, size_t cols)
 {
 	return (float)((i * 7 + (size_t)rank * 3) % 11) - 5;
@@ -144,7 +186,13 @@ int main(int argc, char **argv)
 		nothing_is_lost(&o, "top-k", sizes[s]);
 		o = (struct dt_compress_opts){.kind = DT_COMPRESS_ONE_BIT};
 		nothing_is_lost(&o, "one-bit", sizes[s]);
+		o = (struct dt_compress_opts){.kind = DT_COMPRESS_INT8};
+		nothing_is_lost(&o, "int8", sizes[s]);
 	}
+	parts_go_together(DT_COMPRESS_POWERSGD, "powersgd of parts");
+	parts_go_together(DT_COMPRESS_TOP_K, "top-k of parts");
+	parts_go_together(DT_COMPRESS_ONE_BIT, "one-bit of parts");
+	parts_go_together(DT_COMPRESS_INT8, "int8 of parts");
 	o = (struct dt_compress_opts){.kind = DT_COMPRESS_BF16};
 	exact(&o, "bf16", 50, 31, 1, small_integers, np & (np - 1) ? 0.02 : 0);
 	o = (struct dt_compress_opts){.kind = DT_COMPRESS_TOP_K, .keep = 1};

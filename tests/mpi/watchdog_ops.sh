@@ -15,7 +15,7 @@ amid()
 {
 	local how=$1 np=$2 name="$*" status
 	shift 2
-	timeout 90 "$mpirun" -np "$np" "$victim" "$how-amid" 2 "$@" >"$out" 2>&1
+	timeout 150 "$mpirun" -np "$np" "$victim" "$how-amid" 2 "$@" >"$out" 2>&1
 	status=$?
 	cases=$((cases + 1))
 	if [ $status -eq 0 ] || [ $status -eq 124 ]; then

@@ -77,7 +77,7 @@ static inline struct dt_source *golden_checkpoint(struct golden *g, const char *
 	return src;
 }
 
-/* What pass() has drawn, if anything: draw, edit, nedits and drawn of a batch. */
+/* What pass() has drawn, if anything: draw, edit, nedits and drawn of a batch; adapters of its sequences. */
 static struct dt_infer_batch draws;
 
 /* Computes positions [from, to) of both sequences in one pass; logits of all these rows. */
@@ -102,7 +102,8 @@ static inline void pass(struct dt_infer *m, const int32_t *ids, int seq, int fro
 				   .draw = draws.draw,
 				   .edit = draws.edit,
 				   .nedits = draws.nedits,
-				   .drawn = draws.drawn};
+				   .drawn = draws.drawn,
+				   .adapter = draws.adapter};
 	float *logits = malloc((size_t)(n * vocab) * sizeof(*logits));
 	struct dt_err err;
 

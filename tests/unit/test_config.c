@@ -414,8 +414,10 @@ static void not_trained(void **state)
 	assert_int_equal(dt_config_servable(&c, &err), 0);
 	dt_config_find_preset("deepseek-v3", &c);
 	assert_int_equal(dt_config_computable(&c, &err), 0);
+	assert_int_equal(dt_config_servable(&c, &err), 0);
+	c.rope_dim = c.head_dim;
 	assert_int_equal(dt_config_servable(&c, &err), -ENOTSUP);
-	assert_non_null(strstr(err.msg, "latent attention"));
+	assert_non_null(strstr(err.msg, "rotated whole"));
 	assert_false(dt_layer_has_experts(&c, 2));
 	assert_true(dt_layer_has_experts(&c, 3));
 	assert_int_equal(dt_layer_width(&c, 2), 18432);

@@ -65,13 +65,13 @@ static int found(const struct dt_kvpool *p, uint64_t owner, uint64_t word, const
 {
 	int idle;
 
-	return dt_kvpool_match(p, (struct dt_kv_salt){owner, word}, ids, n, &idle);
+	return dt_kvpool_match(p, (struct dt_kv_salt){owner, word, 0}, ids, n, &idle);
 }
 
 static void test_pool_shares(void **state)
 {
 	struct dt_block_table a = {0}, b = {0}, c = {0};
-	const struct dt_kv_salt salt = {1, 2};
+	const struct dt_kv_salt salt = {1, 2, 0};
 	int32_t ids[24], other[24], from = -1;
 	struct dt_kvpool p;
 

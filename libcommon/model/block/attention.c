@@ -17,7 +17,9 @@ static struct dt_attr heads_of(const struct dt_builder *b)
 				.eps = (float)c->norm_eps,
 				.plus_one = c->norm_plus_one,
 				.window = dt_layer_window(c, b->layer),
-				.scale = (float)dt_score_scale(c)};
+				.scale = (float)dt_score_scale(c),
+				.latent_dim = c->kv_rank,
+				.rope_dim = c->kv_rank ? c->rope_dim : 0};
 }
 
 static int heads_norm(struct dt_builder *b, int qkv)
@@ -60,7 +62,7 @@ static int rope(struct dt_builder *b, int qkv)
 	return n->out[0];
 }
 
-static int scores(struct dt_builder *b, int qkv, bool latent)
+static int scores(struct dt_builder *b, int qkv)
 {
 	static const char *const out[] = {"attn", "lse"};
 	struct dt_node *n = dt_node_add(b, DT_OP_ATTENTION, "attention", 2, out);
@@ -69,7 +71,6 @@ static int scores(struct dt_builder *b, int qkv, bool latent)
 		return -1;
 	n->in[0] = qkv;
 	n->attr = heads_of(b);
-	n->attr.latent = latent;
 	n->attr.cap = (float)b->c->score_cap;
 	return n->out[0];
 }
@@ -116,7 +117,7 @@ int dt_block_attention(struct dt_builder *b, int h)
 		qkv = heads_norm(b, qkv);
 	if (c->pos == DT_POS_ROPE)
 		qkv = rope(b, qkv);
-	return output(b, scores(b, qkv, false), d);
+	return output(b, scores(b, qkv), d);
 }
 
 int dt_block_latent_attention(struct dt_builder *b, int h)
@@ -157,7 +158,6 @@ int dt_block_latent_attention(struct dt_builder *b, int h)
 	n->in[1] = key;
 	n->in[2] = from;
 	n->attr = heads_of(b);
-	n->attr.rope_dim = c->rope_dim;
-	return output(b, scores(b, rope(b, n->out[0]), true), c->v_dim);
+	return output(b, scores(b, rope(b, n->out[0])), c->v_dim);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

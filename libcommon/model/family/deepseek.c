@@ -1,6 +1,6 @@
 /*
  * DeepSeek-V2 and V3 (2024): latent attention, experts that every token goes through beside those it is
- * sent to. Trained, not served. The extra module that predicts a second token is left out.
+ * sent to. The extra module that predicts a second token is left out.
  */
 #include "model/family/family.h"
 

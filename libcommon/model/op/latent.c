@@ -1,4 +1,18 @@
-/* Latent attention: what stands between its products and the scores (kernels/latent.h). */
+/*
+ * Latent attention: what stands between its products and the scores (kernels/latent.h).
+ *
+ * Training makes keys and values of every head from the latents. Serving keeps in its cache the latent and
+ * the rotated part of the key, which all heads share (DeepSeek-V2, 2024, section 2.1.2): a head's queries
+ * are multiplied by what its keys are made with (absorb), see latents instead of keys, and what they get is
+ * multiplied by what its values are made with (values). With R the latent's columns, n and r those of a
+ * head's plain and rotated part and v of its values, a query and S keys of one head cost
+ *   absorbed        2 (n R + R v + S (2 R + r))
+ *   keys made anew  2 S ((n + v) R + n + r + v)
+ * where a pass has one query a sequence: 1088 against 131392 a key for DeepSeek-V3. A prompt of T tokens
+ * whose keys are made once takes T^2 (2 R - n - v) less than absorbed. It is absorbed too: a row is then the
+ * same to the bit however its prompt was cut, and whatever of it the cache had.
+ */
+#include "model/op/cost.h"
 #include "model/op/rule.h"
 
 /* The latent that keys and values are made from, and the part of the key that all heads share. */
@@ -45,5 +59,60 @@ void dt_back_latent_join(struct dt_lower *lo, const struct dt_node *n)
 		m->out[i] = d[i];
 	for (int i = 0; i < 3; i++)
 		dt_lo_add_grad(lo, n->in[i], d[i]);
+}
+
+/* Rows by head, one head after another, in front of or behind the products of every head. */
+static int by_head(struct dt_lower *lo, const char *name, const struct dt_node *n, int64_t cols)
+{
+	return dt_lo_room(lo, name, n->unit, lo->s->compute, DT_ROWS_ALL, n->attr.heads, cols);
+}
+
+static int first_rows(struct dt_lower *lo, const struct dt_node *n)
+{
+	return dt_lo_room(lo, "first rows", n->unit, DT_I32, DT_ROWS_NONE, n->attr.heads + 1, 1);
+}
+
+/* Serving: queries as they look at latents, and the key they all look at: [rotated, latent] a head. */
+void dt_shape_latent_absorb(struct dt_lower *lo, struct dt_node *n)
+{
+	const struct dt_attr *a = &n->attr;
+
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, DT_ROWS_ALL, 1,
+				(a->heads + 1) * (a->rope_dim + a->latent_dim));
+	n->out[1] = first_rows(lo, n);
+	n->out[2] = by_head(lo, "plain q", n, a->head_dim - a->rope_dim);
+	n->out[3] = by_head(lo, "absorbed q", n, a->latent_dim);
+}
+
+/* Serving: values of the latents that attention has summed. */
+void dt_shape_latent_values(struct dt_lower *lo, struct dt_node *n)
+{
+	const struct dt_attr *a = &n->attr;
+
+	n->out[0] =
+		dt_lo_value(lo, "values", n->unit, lo->s->compute, DT_ROWS_ALL, 1, a->heads * a->value_dim);
+	n->out[1] = first_rows(lo, n);
+	n->out[2] = by_head(lo, "latents by head", n, a->latent_dim);
+	n->out[3] = by_head(lo, "values by head", n, a->value_dim);
+}
+
+/* A product a head, with the part of the tensor that makes `cols` columns. */
+static struct dt_node_cost part(const struct dt_cost_site *s, const struct dt_node *n, int64_t cols)
+{
+	double numel = (double)(n->attr.heads * n->attr.latent_dim * cols);
+	struct dt_node_cost r = dt_cost_move(s, n);
+
+	r.read += (numel - dt_cost_numel(s, n, 0, 1)) * dt_cost_weight(s);
+	return dt_cost_product(r, (double)dt_value_rows(s->p, n->out[0]), numel);
+}
+
+struct dt_node_cost dt_cost_latent_absorb(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return part(s, n, n->attr.head_dim - n->attr.rope_dim);
+}
+
+struct dt_node_cost dt_cost_latent_values(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return part(s, n, n->attr.value_dim);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

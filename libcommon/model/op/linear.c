@@ -7,6 +7,17 @@
 
 #include <string.h>
 
+/* Where rows have adapters (kernels/lora.h): the products with their a, of all joined linears. */
+static int adapters_room(struct dt_lower *lo, const struct dt_node *n, int like)
+{
+	const struct dt_value y = lo->p->value[like];
+	int64_t linears = 0;
+
+	for (int i = 0; i < 3; i++)
+		linears += n->param[i] >= 0;
+	return dt_lo_room(lo, "adapter rows", n->unit, DT_F32, y.rows, y.mul, linears * lo->s->adapters);
+}
+
 void dt_shape_linear(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_value *x = &lo->p->value[n->in[0]];
@@ -18,6 +29,8 @@ void dt_shape_linear(struct dt_lower *lo, struct dt_node *n)
 				cut < 0 ? x->rows : DT_ROWS_ALL, x->mul, out);
 	lo->info[n->out[0]].partial = cut == 1;
 	lo->info[n->out[0]].whole = cut < 0 && lo->info[n->in[0]].whole;
+	if (lo->s->adapters)
+		n->out[2] = adapters_room(lo, n, n->out[0]);
 }
 
 static void biases(struct dt_lower *lo, const struct dt_node *n, int dy)
@@ -204,6 +217,8 @@ void dt_shape_linear_gated(struct dt_lower *lo, struct dt_node *n)
 	dt_shape_linear(lo, n);
 	lo->p->value[n->out[0]].room = true;
 	u = lo->p->value[n->out[0]];
+	if (lo->s->adapters) /* which are added before anything is rounded */
+		lo->p->value[n->out[0]].dtype = DT_F32;
 	n->out[1] = dt_lo_value(lo, "act", n->unit, u.dtype, u.rows, u.mul, u.cols / 2);
 }
 

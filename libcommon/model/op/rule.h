@@ -124,6 +124,8 @@ DT_RULE(act);
 DT_RULE(gated);
 DT_RULE(latent_split);
 DT_RULE(latent_join);
+DT_RULE(latent_absorb);
+DT_RULE(latent_values);
 DT_RULE(route);
 DT_RULE(experts);
 DT_RULE(combine);

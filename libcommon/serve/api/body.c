@@ -19,6 +19,8 @@ int dt_body_model(struct dt_body *b)
 		return dt_body_bad(b->e, "model", "%s", err.msg);
 	if (!model || !strcmp(model, b->m->name))
 		return 0;
+	if (b->m->engine->adapters && (b->adapter = dt_adapters_find(b->m->engine->adapters, model)))
+		return 0;
 	dt_api_fail(b->e, 404, "invalid_request_error", "model_not_found",
 		    "the model '%.100s' does not exist; this server has '%.100s'", model, b->m->name);
 	snprintf(b->e->param, sizeof(b->e->param), "model");

@@ -77,8 +77,10 @@ int dt_body_call(struct dt_body *b, struct dt_completion *c)
 	b->ask = (struct dt_ask){0};
 	c->call->salt = b->salt;
 	c->call->tenant = b->m->tenant;
+	c->call->adapter = b->adapter;
+	b->adapter = NULL;
 	make_id(c->chat ? "chatcmpl-" : "cmpl-", c->id);
-	c->model = b->m->name;
+	c->model = c->call->adapter ? c->call->adapter->name : b->m->name;
 	c->tok = b->m->engine->tok;
 	c->created = time(NULL);
 	for (int i = 0; i < c->nprompts; i++) {

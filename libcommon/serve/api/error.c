@@ -61,6 +61,8 @@ int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err,
 		e->retry_after = retry_after > 0 ? (int)retry_after + 1 : 0;
 		return -EINVAL;
 	}
+	if (rc == -ETIMEDOUT)
+		return dt_api_fail(e, 503, "server_error", "adapter_timeout", "%s", err->msg);
 	if (rc == -E2BIG)
 		return dt_api_fail(e, 400, "invalid_request_error", "context_length_exceeded", "%s",
 				   err->msg);

@@ -42,7 +42,7 @@ static const struct key keys[] = {
 	{"messages", CHAT, OWN},
 	{"input", DT_BODY_EMBEDDING, OWN},
 	{"id", LINES, OWN},
-	{"model", HTTP, OWN},
+	{"model", ALL, OWN},
 	{"stream", DT_BODY_TEXT | DT_BODY_CHAT, BOOL, B(stream)},
 	{"stream_options", DT_BODY_TEXT | DT_BODY_CHAT, OWN},
 	{"n", DT_BODY_TEXT | DT_BODY_CHAT, INT, B(n), 1, 128},

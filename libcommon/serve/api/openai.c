@@ -200,6 +200,7 @@ static void body_release(struct dt_body *b)
 	}
 	free(b->prompt);
 	dt_ask_release(&b->ask);
+	dt_adapters_drop(b->adapter);
 }
 
 /* The body with the server's defaults for the keys it lacks. A new reference. */

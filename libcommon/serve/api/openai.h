@@ -45,7 +45,7 @@ struct dt_completion {
 	struct dt_text *prompt;	 /* [nprompts], with echo */
 	char id[40];
 	int64_t created;
-	const char *model; /* borrowed */
+	const char *model; /* borrowed; of an adapter: with the call */
 	const struct dt_tokenizer *tok;
 };
 

@@ -35,6 +35,7 @@ struct dt_body {
 	struct dt_prompt *prompt;
 	size_t nprompts;
 	uint64_t salt;
+	struct dt_served_adapter *adapter; /* dt_body_call gives it to the call */
 };
 
 /* All functions on a body fill b->e and return -EINVAL when something is wrong. */

@@ -235,6 +235,7 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .max_seqs = (int)p->seqs,
 				     .block_size = (int)p->block,
 				     .ranks = p->world ? &s->cut : NULL,
+				     .adapters = p->lora_rank,
 				     .as_trained = p->as_trained,
 				     .name = p->kv_dir != NULL};
 	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
@@ -247,6 +248,7 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 	rc = dt_infer_open(&s->model, s->dev, s->src, &ip, err);
 	if (rc == 0 && all)
 		rc = dt_serve_ranks_open(&s->ranks, s->model, all, &ip, err);
+	ip.adapters = 0;
 	ip.ranks = NULL; /* rank 0 guesses alone */
 	if (rc == 0 && p->draft_model && is_first(p))
 		rc = open_drafter(s, p, &ip, err);
@@ -261,8 +263,10 @@ static int open_disk(struct dt_served *s, const struct dt_served_params *p, cons
 	static const struct dt_log silent = {0};
 	struct dt_kvdisk_params kp = {.dir = p->kv_dir,
 				      .size = p->kv_dir_size,
-				      .name = dt_infer_cache_name(s->model),
-				      .block_bytes = dt_infer_block_bytes(s->model),
+				      .name = s->ranks ? dt_serve_ranks_cache_name(s->ranks)
+						       : dt_infer_cache_name(s->model),
+				      .block_bytes = s->ranks ? dt_serve_ranks_block_bytes(s->ranks)
+							      : dt_infer_block_bytes(s->model),
 				      .block_size = (int)p->block,
 				      .log = p->log ? p->log : &silent};
 	json_t *about = json_pack("{s:s,s:s,s:s,s:I,s:I}", "model", dt_source_path(s->src), "activations",
@@ -292,6 +296,7 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 				      .queue = (int)p->queue,
 				      .share_prefixes = p->share,
 				      .draft = (int)p->draft,
+				      .adapters = s->adapters,
 				      .tenant = p->tenant,
 				      .ntenants = p->ntenants,
 				      .kv_host = p->kv_host,
@@ -312,6 +317,9 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 		ep.model.m = s->ranks;
 		ep.model.forward = dt_serve_ranks_forward;
 		ep.model.copy_block = dt_serve_ranks_copy_block;
+		ep.model.read_block = dt_serve_ranks_read_block;
+		ep.model.write_block = dt_serve_ranks_write_block;
+		ep.model.block_bytes = dt_serve_ranks_block_bytes(s->ranks);
 		ep.model.beat = dt_serve_ranks_beat;
 		ep.model.beat_s = p->beat_s;
 	}
@@ -324,6 +332,54 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 	return dt_engine_open(&s->engine, &ep, err);
 }
 
+/* Whether some matrix is stored in blocks: their fingerprint is not that of the numbers they came from. */
+static bool in_blocks(const struct dt_source *src)
+{
+	const struct dt_params *t = dt_source_params(src);
+
+	for (int i = 0; i < t->n; i++)
+		if (dt_format_info(dt_source_format(src, i))->dtype < 0)
+			return true;
+	return false;
+}
+
+/* NAME=PATH */
+static int add_adapter(struct dt_adapters *a, const char *text, struct dt_err *err)
+{
+	const char *eq = strchr(text, '=');
+	char name[256];
+	int rc;
+
+	if (!eq || eq == text || !eq[1] || (size_t)(eq - text) >= sizeof(name))
+		return dt_err_set(err, -EINVAL, "--lora '%s' is not NAME=PATH", text);
+	snprintf(name, sizeof(name), "%.*s", (int)(eq - text), text);
+	rc = dt_adapters_add(a, name, eq + 1, false, false, err);
+	return rc < 0 ? dt_err_prefix(err, "--lora %s", name) : 0;
+}
+
+static int open_adapters(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
+{
+	struct dt_adapters_params ap = {.model = s->model,
+					.tok = s->tok,
+					.name = p->name ? p->name : p->ckpt,
+					.dir = p->lora_dir,
+					.resident = (int)p->lora_resident,
+					.quota = p->lora_quota};
+	char print[DT_FINGERPRINT];
+	int rc = 0;
+
+	if (!p->any_base && !in_blocks(s->src)) {
+		rc = dt_source_fingerprint(s->src, print, err);
+		if (rc == 0)
+			snprintf(ap.base, sizeof(ap.base), "%s", print);
+	}
+	if (rc == 0)
+		rc = dt_adapters_open(&s->adapters, &ap, err);
+	for (int i = 0; p->lora && i < p->lora->n && rc == 0; i++)
+		rc = add_adapter(s->adapters, p->lora->v[i], err);
+	return rc;
+}
+
 /* What each rank finds out alone: the source, the length of sequences, the tokenizer, the device. */
 static int describe(struct dt_served *s, const struct dt_served_params *p, int64_t *len, struct dt_err *err)
 {
@@ -334,9 +390,6 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 	if (rc < 0)
 		return rc;
 	c = dt_source_config(s->src);
-	if (p->world && (p->kv_host || p->kv_dir))
-		return dt_err_set(err, -ENOTSUP,
-				  "this version keeps blocks in host memory or on disk for one process only");
 	rc = dt_config_servable(c, err);
 	if (rc == 0)
 		rc = dt_serving_check(c, &s->cut.layout, err);
@@ -366,7 +419,10 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 	rc = blocks < 0 ? (int)blocks : 0;
 	if (rc == 0 && is_first(p)) {
 		set_chat(s, p, dt_source_chat_template(s->src));
-		rc = open_engine(s, p, &c, len, blocks, err);
+		if (p->lora_rank)
+			rc = open_adapters(s, p, err);
+		if (rc == 0)
+			rc = open_engine(s, p, &c, len, blocks, err);
 	}
 	dt_source_close(s->src);
 	s->src = NULL;
@@ -394,6 +450,7 @@ int dt_served_close(struct dt_served *s)
 	int rc = 0;
 
 	dt_engine_close(s->engine);
+	dt_adapters_close(s->adapters);
 	if (s->engine && s->ranks && !dt_world_broken(s->cut.world))
 		(void)dt_serve_ranks_end(s->ranks, NULL); /* without it the others find out by themselves */
 	dt_kvdisk_close(s->disk);

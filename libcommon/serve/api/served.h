@@ -2,6 +2,7 @@
 #ifndef DT_SERVE_SERVED_H
 #define DT_SERVE_SERVED_H
 
+#include "base/opt.h"
 #include "ckpt/source.h"
 #include "comm/comm.h"
 #include "data/chat.h"
@@ -33,9 +34,16 @@ struct dt_served_params {
 	uint64_t kv_host;    /* bytes of host memory for blocks that the cache has no place for */
 	const char *kv_dir;  /* a folder for them, NULL: none */
 	uint64_t kv_dir_size;
-	bool kv_always;			/* they are read also where it would be faster to compute them */
-	const struct dt_log *log;	/* of that folder; NULL: silent */
-	bool as_trained;		/* nn/infer.h */
+	bool kv_always;		  /* they are read also where it would be faster to compute them */
+	const struct dt_log *log; /* of that folder; NULL: silent */
+	bool as_trained;	  /* nn/infer.h */
+	/* Adapters: NAME=PATH each; what clients may load lies under lora_dir, NULL: they may not. */
+	const struct dt_strs *lora;
+	const char *lora_dir, *name;	/* name: the base's, in the API */
+	int64_t lora_rank;		/* the largest; 0: no adapters */
+	int64_t lora_resident;		/* in memory at a time */
+	double lora_quota;		/* tokens a minute of each, 0: no limit */
+	bool any_base;			/* they may have been made for other weights */
 	double stuck_after;		/* seconds of one step after which the engine counts as stuck */
 	const struct dt_tenant *tenant; /* [ntenants], outlive it; none: one without limits */
 	int ntenants;
@@ -49,6 +57,7 @@ struct dt_served {
 	struct dt_source *src; /* closed when loaded */
 	struct dt_tokenizer *tok;
 	struct dt_infer *model, *drafter;
+	struct dt_adapters *adapters; /* NULL: none */
 	struct dt_engine *engine;
 	struct dt_schedtrace trace;
 	struct dt_kvdisk *disk;

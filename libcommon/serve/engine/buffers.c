@@ -22,12 +22,14 @@ int dt_engine_buffers_init(struct dt_engine *e)
 	s->want = calloc(seqs, sizeof(*s->want));
 	s->table = calloc(table, sizeof(*s->table));
 	s->pool_to = calloc(seqs, sizeof(*s->pool_to));
+	s->adapter = calloc(seqs, sizeof(*s->adapter));
 	s->logits = malloc(DT_INFER_LOGITS_ROWS(seqs) * (size_t)p->model.vocab * sizeof(*s->logits));
 	s->draw = calloc(seqs, sizeof(*s->draw));
 	s->drawn = calloc(seqs, sizeof(*s->drawn));
 	s->top = calloc(DT_LOGPROBS_MAX, sizeof(*s->top));
 	if (!s->items || !s->drafts || !s->ids || !s->pos || !s->slot || !s->q_start || !s->kv_len ||
-	    !s->want || !s->table || !s->pool_to || !s->logits || !s->draw || !s->drawn || !s->top)
+	    !s->want || !s->table || !s->pool_to || !s->adapter || !s->logits || !s->draw || !s->drawn ||
+	    !s->top)
 		return -ENOMEM;
 	s->batch = (struct dt_infer_batch){.ids = s->ids,
 					   .pos = s->pos,
@@ -54,6 +56,7 @@ void dt_engine_buffers_release(struct dt_engine *e)
 	free(s->want);
 	free(s->table);
 	free(s->pool_to);
+	free(s->adapter);
 	free(s->logits);
 	free(s->draw);
 	free(s->drawn);

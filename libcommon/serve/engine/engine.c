@@ -22,6 +22,8 @@ static void refund(struct dt_engine *e, const struct dt_serve_req *r)
 
 	if (e->p.ntenants > 0)
 		dt_quota_give(&e->gate.quota[r->call->tenant], unused, dt_now());
+	if (r->call->adapter)
+		dt_quota_give(&r->call->adapter->quota, unused, dt_now());
 }
 
 void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finish why)
@@ -37,6 +39,8 @@ void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finis
 	/* Counters and queue first, the waiters last: a woken client sees both up to date. */
 	dt_metrics_finish(&e->metrics, r, why, dt_now());
 	dt_metrics_step(&e->metrics, &e->sched, 0);
+	if (c->adapter)
+		dt_adapters_count(c->adapter, r->nprompt, r->nout);
 	pthread_mutex_lock(&e->gate.mu);
 	refund(e, r);
 	if (--e->gate.inflight == 0)
@@ -46,6 +50,10 @@ void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finis
 	dt_detok_finish(&r->detok);
 	r->finish = why;
 	last = --c->open == 0;
+	if (last && c->held) {
+		c->held = false;
+		dt_adapters_release(c->adapter);
+	}
 	pthread_cond_broadcast(&c->cond);
 	pthread_mutex_unlock(&c->mu);
 	if (last && c->on_done)

@@ -59,6 +59,7 @@ struct dt_engine_params {
 	int draft; /* tokens guessed a step, 0: none; by drafter, or from the text so far */
 	/* A cheaper model with the same vocabulary and a cache of equal blocks; m NULL: none. */
 	struct dt_engine_model drafter;
+	struct dt_adapters *adapters;	/* that requests may ask for, outlive the engine; NULL: none */
 	const struct dt_tenant *tenant; /* [ntenants], outlive the engine; none: one without limits */
 	int ntenants;
 	struct dt_schedtrace *trace; /* records the scheduler's decisions, outlives the engine; NULL: none */
@@ -84,8 +85,9 @@ struct dt_metrics *dt_engine_metrics(struct dt_engine *e);
 
 /*
  * Submits every request of the call or none: -EAGAIN the queue is full, -E2BIG one can never fit, -ESHUTDOWN
- * the engine drains, -EDQUOT the tenant's quota is used up (c->retry_after says for how long). The requests
- * must be complete (dt_serve_req_set_prompt, stop ids, ...).
+ * the engine drains, -EDQUOT the quota of the tenant or of the adapter is used up (c->retry_after says for
+ * how long). The requests must be complete (dt_serve_req_set_prompt, stop ids, ...). A call with an adapter
+ * waits until that is in memory (dt_adapters_hold, which may fail).
  */
 int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err);
 

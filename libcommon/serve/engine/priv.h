@@ -31,17 +31,18 @@ struct dt_engine_gate {
 
 /* Buffers of one step. Used by the engine's thread alone. */
 struct dt_engine_buffers {
-	struct dt_sched_item *items, *drafts; /* [max_seqs] */
-	struct dt_infer_batch batch;	      /* points into the buffers below */
-	int32_t *ids, *pos;		      /* [max_tokens] */
-	int64_t *slot;			      /* [max_tokens] */
-	int32_t *q_start, *kv_len, *want;     /* [max_seqs + 1], [max_seqs], [max_seqs] */
-	int32_t *table;			      /* [max_seqs, blocks of max_len] */
-	float **pool_to;		      /* [max_seqs] */
-	float *logits;			      /* [max_seqs + 2, vocab], the last two scratch */
-	struct dt_draw *draw;		      /* [max_seqs]; their edits are in the sampler */
-	struct dt_drawn *drawn;		      /* [max_seqs] */
-	struct dt_logprob *top;		      /* [DT_LOGPROBS_MAX] */
+	struct dt_sched_item *items, *drafts;	 /* [max_seqs] */
+	struct dt_infer_batch batch;		 /* points into the buffers below */
+	int32_t *ids, *pos;			 /* [max_tokens] */
+	int64_t *slot;				 /* [max_tokens] */
+	int32_t *q_start, *kv_len, *want;	 /* [max_seqs + 1], [max_seqs], [max_seqs] */
+	int32_t *table;				 /* [max_seqs, blocks of max_len] */
+	float **pool_to;			 /* [max_seqs] */
+	const struct dt_infer_adapter **adapter; /* [max_seqs] */
+	float *logits;				 /* [max_seqs + 2, vocab], the last two scratch */
+	struct dt_draw *draw;			 /* [max_seqs]; their edits are in the sampler */
+	struct dt_drawn *drawn;			 /* [max_seqs] */
+	struct dt_logprob *top;			 /* [DT_LOGPROBS_MAX] */
 };
 
 /* Tokens a grammar allows, as a bit mask for the sampler. Used by the engine's thread alone. */
@@ -69,6 +70,7 @@ struct dt_engine_beyond {
 	struct dt_kvhost *host;
 	struct dt_kvio *io;
 	bool *written;	       /* [blocks] block b has gone to the folder since it was published */
+	bool broken;	       /* blocks cannot be read out of the cache any more */
 	bool behind;	       /* some have not, for lack of room on the way */
 	int held;	       /* requests that wait for their blocks */
 	double token_s;	       /* seconds a token of a prompt takes to compute, 0: not known */

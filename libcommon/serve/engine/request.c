@@ -79,6 +79,7 @@ void dt_call_drop(struct dt_call *c)
 	for (int i = 0; i < c->n; i++)
 		req_release(&c->req[i]);
 	dt_ask_release(&c->ask);
+	dt_adapters_drop(c->adapter);
 	pthread_cond_destroy(&c->cond);
 	pthread_mutex_destroy(&c->mu);
 	free(c->req);

@@ -11,6 +11,7 @@
 #define DT_SERVE_REQUEST_H
 
 #include "grammar/grammar.h"
+#include "serve/engine/adapters.h"
 #include "serve/engine/detok.h"
 #include "serve/engine/sampling.h"
 #include "serve/sched/scheduler.h"
@@ -112,12 +113,14 @@ struct dt_call {
 	pthread_cond_t cond; /* new tokens or an end; on CLOCK_MONOTONIC */
 	atomic_int refs;
 	atomic_bool cancelled;
-	double deadline;    /* dt_now(), 0: none */
-	int tenant;	    /* number in the engine's table */
-	uint64_t salt;	    /* prefixes are shared only within a tenant, and there only under the same salt */
-	double retry_after; /* seconds, after -EDQUOT; 0: it can never pass */
-	struct dt_ask ask;  /* owned */
-	int n, open;	    /* requests, and those without a finish */
+	double deadline; /* dt_now(), 0: none */
+	int tenant;	 /* number in the engine's table */
+	uint64_t salt;	 /* prefixes are shared only within a tenant, and there only under the same salt */
+	struct dt_served_adapter *adapter; /* NULL: the base alone; given back with the call */
+	bool held;			   /* the adapter, from submission to the end of the last request */
+	double retry_after;		   /* seconds, after -EDQUOT; 0: it can never pass */
+	struct dt_ask ask;		   /* owned */
+	int n, open;			   /* requests, and those without a finish */
 	struct dt_serve_req *req;
 	void (*on_done)(void *arg); /* the engine's thread: every request has a finish; may be NULL */
 	void *arg;

@@ -20,6 +20,7 @@ int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int 
 
 	b->nseq = n;
 	b->nwant = 0;
+	b->adapter = NULL;
 	b->max_blocks = 1;
 	for (int i = 0; i < n; i++)
 		if (items[i].seq->blocks.n > b->max_blocks)
@@ -32,6 +33,9 @@ int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int 
 		e->step.q_start[i] = t;
 		e->step.kv_len[i] = it->first + it->n;
 		e->step.pool_to[i] = draft ? NULL : r->pooled;
+		e->step.adapter[i] = r->call->adapter ? r->call->adapter->in : NULL;
+		if (e->step.adapter[i] && !draft) /* whoever guesses has the base alone */
+			b->adapter = e->step.adapter;
 		memcpy(row, it->seq->blocks.b, (size_t)it->seq->blocks.n * sizeof(*row));
 		for (int k = it->seq->blocks.n; k < b->max_blocks; k++)
 			row[k] = 0;
@@ -46,6 +50,30 @@ int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int 
 	e->step.q_start[n] = t;
 	b->ntokens = t;
 	return dt_engine_plan_draws(e, items, n, draft);
+}
+
+static uint64_t adapter_of(const struct dt_serve_req *r)
+{
+	return r->call->adapter ? r->call->adapter->number : 0;
+}
+
+static int by_adapter(const void *x, const void *y)
+{
+	const struct dt_serve_req *a = dt_serve_req_of(((const struct dt_sched_item *)x)->seq),
+				  *b = dt_serve_req_of(((const struct dt_sched_item *)y)->seq);
+	const uint64_t i = adapter_of(a), k = adapter_of(b);
+
+	return i < k ? -1 : i > k ? 1 : a->number < b->number ? -1 : a->number > b->number;
+}
+
+/* Sequences of one adapter next to each other; where there is none the order stays. */
+static void sort_adapters(struct dt_sched_item *items, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (adapter_of(dt_serve_req_of(items[i].seq))) {
+			qsort(items, (size_t)n, sizeof(*items), by_adapter);
+			return;
+		}
 }
 
 /* Guesses for every sequence that decodes; whether there are any to be made. */
@@ -121,6 +149,7 @@ void dt_engine_step(struct dt_engine *e)
 			dt_engine_retire_error(e, TAILQ_FIRST(&e->live), &err);
 		return;
 	}
+	sort_adapters(e->step.items, n);
 	for (int i = 0; i < n; i++) {
 		struct dt_serve_req *r = dt_serve_req_of(e->step.items[i].seq);
 

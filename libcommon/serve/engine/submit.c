@@ -85,7 +85,9 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 			return -EINVAL;
 	r->seq = (struct dt_seq){.known = r->nprompt,
 				 .tokens = ask->embed ? NULL : r->tokens,
-				 .salt = {.owner = owner_of(e, r->call->tenant), .word = r->call->salt},
+				 .salt = {.owner = owner_of(e, r->call->tenant),
+					  .word = r->call->salt,
+					  .adapter = r->call->adapter ? r->call->adapter->sum : 0},
 				 .tenant = r->call->tenant,
 				 .urgency = -ask->priority};
 	r->seq.max_rows = (int)(r->max_tokens > 0 ? len - 1 : len); /* the last token is never computed */
@@ -119,14 +121,12 @@ static void set_leaders(struct dt_engine *e, struct dt_call *c)
 	}
 }
 
-/* Takes the call's tokens from its tenant's account, or says how long to wait. Locked. */
+/* Takes the call's tokens from its tenant's account and its adapter's, or says how long to wait. Locked. */
 static int charge(struct dt_engine *e, struct dt_call *c, double now, struct dt_err *err)
 {
 	struct dt_quota *q = &e->gate.quota[c->tenant];
 	double want = 0, wait;
 
-	if (e->p.ntenants == 0)
-		return 0;
 	for (int i = 0; i < c->n; i++) {
 		struct dt_serve_req *r = &c->req[i];
 
@@ -134,7 +134,13 @@ static int charge(struct dt_engine *e, struct dt_call *c, double now, struct dt_
 		r->charged_out = r->max_tokens;
 		want += r->charged_prompt + r->charged_out;
 	}
-	wait = dt_quota_take(q, want, now);
+	wait = e->p.ntenants ? dt_quota_take(q, want, now) : 0;
+	if (wait == 0 && c->adapter) {
+		wait = dt_quota_take(&c->adapter->quota, want, now);
+		if (wait > 0 && e->p.ntenants)
+			dt_quota_give(q, want, now);
+		q = &c->adapter->quota;
+	}
 	if (wait == 0)
 		return 0;
 	c->retry_after = isfinite(wait) ? wait : 0;
@@ -162,6 +168,12 @@ int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err)
 		c->req[i].t_arrive = now;
 	}
 	set_leaders(e, c);
+	if (c->adapter) {
+		rc = dt_adapters_hold(c->adapter, c->deadline, &c->cancelled, err);
+		if (rc < 0)
+			return rc;
+		c->held = true;
+	}
 	pthread_mutex_lock(&e->gate.mu);
 	if (e->gate.failed) {
 		rc = dt_err_set(err, -ESHUTDOWN, "the server has failed: %s", e->gate.why.msg);
@@ -179,6 +191,10 @@ int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err)
 		pthread_cond_signal(&e->gate.work);
 	}
 	pthread_mutex_unlock(&e->gate.mu);
+	if (rc < 0 && c->held) {
+		c->held = false;
+		dt_adapters_release(c->adapter);
+	}
 	return rc;
 }
 

@@ -93,9 +93,7 @@ void dt_http_upload_release(struct dt_http_req *q);
 enum { DT_HTTP_FILE_ROUTES = 8 };
 extern const struct dt_route dt_http_file_routes[DT_HTTP_FILE_ROUTES];
 
-/* routes.c. The body as JSON; NULL with e filled, where it went wrong included. */
-json_t *dt_http_body(struct dt_http_req *q, struct dt_api_error *e);
-/* NULL: no such path, or (*ret_allow: its methods) not with this method. HEAD is GET. */
+/* routes.c. NULL: no such path, or (*ret_allow: its methods) not with this method. HEAD is GET. */
 const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow);
 
 extern const char dt_http_page_text[]; /* page.html */
@@ -103,13 +101,21 @@ extern const char dt_http_page_text[]; /* page.html */
 enum MHD_Result dt_http_page(struct dt_http_req *q);
 enum MHD_Result dt_http_slots(struct dt_http_req *q);
 
+/* models.c: what is served, and adapters that come and go. */
+enum MHD_Result dt_http_models(struct dt_http_req *q);
+enum MHD_Result dt_http_model(struct dt_http_req *q);
+enum MHD_Result dt_http_load_adapter(struct dt_http_req *q);
+enum MHD_Result dt_http_unload_adapter(struct dt_http_req *q);
+
 /* screen.c: checks the request line and the headers: 0, or -EINVAL with e filled. */
 int dt_http_screen(struct dt_http_req *q, const char *method, const char *version, struct dt_api_error *e);
 /* An OPTIONS request by which a browser asks for permission (CORS). */
 bool dt_http_is_preflight(struct dt_http_req *q, const char *method);
 enum MHD_Result dt_http_preflight(struct dt_http_req *q);
 
-/* reply.c: queue a reply. Steals r, v and text. */
+/* reply.c. The body as JSON; NULL with e filled, where it went wrong included. */
+json_t *dt_http_body(struct dt_http_req *q, struct dt_api_error *e);
+/* Queue a reply. Steals r, v and text. */
 enum MHD_Result dt_http_reply(struct dt_http_req *q, unsigned status, struct MHD_Response *r,
 			      const char *type);
 enum MHD_Result dt_http_reply_json(struct dt_http_req *q, unsigned status, json_t *v);

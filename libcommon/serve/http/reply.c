@@ -8,6 +8,17 @@
 
 #define PING_SECONDS 15
 
+json_t *dt_http_body(struct dt_http_req *q, struct dt_api_error *e)
+{
+	json_error_t je;
+	json_t *v = json_loadb(q->body ? q->body : "", q->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+
+	if (!v)
+		dt_api_fail(e, 400, "invalid_request_error", NULL,
+			    "the body is not JSON: line %d, column %d: %s", je.line, je.column, je.text);
+	return v;
+}
+
 enum MHD_Result dt_http_reply(struct dt_http_req *q, unsigned status, struct MHD_Response *r,
 			      const char *type)
 {

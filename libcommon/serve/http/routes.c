@@ -6,13 +6,11 @@
 #include "serve/api/responses.h"
 #include "serve/http/priv.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #define ID_BYTES 64 /* a token id as a JSON value, and in text */
 
@@ -55,70 +53,13 @@ static enum MHD_Result metrics(struct dt_http_req *q)
 	if (!f)
 		return fail(q, 500, "out of memory");
 	dt_metrics_write(dt_engine_metrics(q->engine), q->params->model_name, f);
+	if (dt_engine_params(q->engine)->adapters)
+		dt_adapters_write(dt_engine_params(q->engine)->adapters, f);
 	if (fclose(f) == EOF) {
 		free(text);
 		return fail(q, 500, "out of memory");
 	}
 	return dt_http_reply_text(q, 200, "text/plain; version=0.0.4; charset=utf-8", text, n);
-}
-
-static json_t *model_json(const struct dt_http_req *q)
-{
-	return json_pack("{s:s, s:s, s:I, s:s, s:i}", "id", q->params->model_name, "object", "model",
-			 "created", (json_int_t)time(NULL), "owned_by", "dt", "max_model_len",
-			 dt_engine_params(q->engine)->max_len);
-}
-
-static enum MHD_Result models(struct dt_http_req *q)
-{
-	return dt_http_reply_json(q, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(q)));
-}
-
-/* %XX in place. */
-static void unescape(char *s)
-{
-	char *to = s;
-
-	for (; *s; s++) {
-		unsigned c;
-
-		if (*s == '%' && isxdigit((unsigned char)s[1]) && sscanf(s + 1, "%2x", &c) == 1 && c != 0 &&
-		    isxdigit((unsigned char)s[2])) {
-			*to++ = (char)c;
-			s += 2;
-		} else {
-			*to++ = *s;
-		}
-	}
-	*to = '\0';
-}
-
-static enum MHD_Result model(struct dt_http_req *q)
-{
-	char *name = strdup(q->path + strlen(q->route->path));
-	struct dt_api_error e;
-	bool known;
-
-	if (!name)
-		return fail(q, 500, "out of memory");
-	unescape(name);
-	known = !strcmp(name, q->params->model_name);
-	dt_api_fail(&e, 404, "invalid_request_error", "model_not_found",
-		    "the model '%.100s' does not exist; this server has '%.100s'", name,
-		    q->params->model_name);
-	free(name);
-	return known ? dt_http_reply_json(q, 200, model_json(q)) : dt_http_reply_error(q, &e);
-}
-
-json_t *dt_http_body(struct dt_http_req *q, struct dt_api_error *e)
-{
-	json_error_t je;
-	json_t *v = json_loadb(q->body ? q->body : "", q->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
-
-	if (!v)
-		dt_api_fail(e, 400, "invalid_request_error", NULL,
-			    "the body is not JSON: line %d, column %d: %s", je.line, je.column, je.text);
-	return v;
 }
 
 static enum MHD_Result tokenize(struct dt_http_req *q)
@@ -233,11 +174,12 @@ static int submit(struct dt_http_req *q, struct dt_api_error *e)
 	int rc;
 
 	c->call->deadline = dt_now() + q->params->request_timeout;
+	dt_http_watch(q, c->call); /* it may wait for its adapter */
 	rc = dt_engine_submit(q->engine, c->call, &err);
-	if (rc < 0)
-		return dt_api_fail_submit(e, rc, &err, c->call->retry_after);
-	dt_http_watch(q, c->call);
-	return 0;
+	if (rc == 0)
+		return 0;
+	dt_http_watch(q, NULL);
+	return dt_api_fail_submit(e, rc, &err, c->call->retry_after);
 }
 
 /* Reads the body and submits its call, which is watched from then on. -EINVAL with e filled. */
@@ -364,8 +306,10 @@ static const struct dt_route routes[] = {
 	{"GET", "/health", health, DT_ROUTE_OPEN | DT_ROUTE_SPARE | DT_ROUTE_EARLY},
 	{"GET", "/version", version, DT_ROUTE_EARLY},
 	{"GET", "/metrics", metrics},
-	{"GET", "/v1/models", models},
-	{"GET", "/v1/models/", model},
+	{"GET", "/v1/models", dt_http_models},
+	{"GET", "/v1/models/", dt_http_model},
+	{"POST", "/v1/load_lora_adapter", dt_http_load_adapter},
+	{"POST", "/v1/unload_lora_adapter", dt_http_unload_adapter},
 	{"POST", "/v1/completions", completions},
 	{"POST", "/v1/chat/completions", chat},
 	{"POST", "/v1/responses", responses},

@@ -11,6 +11,7 @@
 /* Who may share with whom: blocks are found only under the very same salt. */
 struct dt_kv_salt {
 	uint64_t owner, word;
+	uint64_t adapter; /* a sum of what the base's weights were changed by; 0: nothing */
 };
 
 struct dt_kvkey {
@@ -29,8 +30,12 @@ static inline uint64_t dt_kvkey_mix(uint64_t h, uint64_t v)
 /* The key in front of a first block. */
 static inline struct dt_kvkey dt_kvkey_first(struct dt_kv_salt s)
 {
-	return (struct dt_kvkey){{dt_kvkey_mix(dt_kvkey_mix(1, s.owner), s.word),
-				  dt_kvkey_mix(dt_kvkey_mix(2, s.word), s.owner)}};
+	struct dt_kvkey k = {{dt_kvkey_mix(dt_kvkey_mix(1, s.owner), s.word),
+			      dt_kvkey_mix(dt_kvkey_mix(2, s.word), s.owner)}};
+
+	if (s.adapter)
+		k = (struct dt_kvkey){{dt_kvkey_mix(k.w[0], s.adapter), dt_kvkey_mix(k.w[1], ~s.adapter)}};
+	return k;
 }
 
 /* The key of the block of n tokens behind the one with key k. */

@@ -102,7 +102,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
 static uint64_t hash_of(const struct dt_kvpool *p, uint64_t parent, struct dt_kv_salt salt,
 			const int32_t *tokens)
 {
-	uint64_t h = mix(mix(mix(1, parent), salt.owner), salt.word);
+	uint64_t h = mix(mix(mix(mix(1, parent), salt.owner), salt.word), salt.adapter);
 
 	for (int i = 0; i < p->block_size; i++)
 		h = mix(h, (uint32_t)tokens[i]);
@@ -120,7 +120,7 @@ static int32_t lookup(const struct dt_kvpool *p, uint64_t parent, struct dt_kv_s
 		const struct dt_kvblock *k = &p->block[b];
 
 		if (k->hash == h && k->parent == parent && k->salt.owner == salt.owner &&
-		    k->salt.word == salt.word &&
+		    k->salt.word == salt.word && k->salt.adapter == salt.adapter &&
 		    !memcmp(p->tokens + (size_t)b * n, tokens, n * sizeof(*tokens)))
 			return b;
 	}

@@ -59,6 +59,8 @@ void dt_schedtrace_submit(struct dt_schedtrace *t, struct dt_seq *q)
 		      "word", (json_int_t)q->salt.word, "tenant", q->tenant);
 	if (q->tokens)
 		json_object_set_new(v, "tokens", ids(q->tokens, 0, q->known));
+	if (q->salt.adapter)
+		json_object_set_new(v, "adapter", json_integer((json_int_t)q->salt.adapter));
 	if (q->urgency)
 		json_object_set_new(v, "urgency", json_integer(q->urgency));
 	if (q->leader)
@@ -215,7 +217,7 @@ static int take_ids(struct dt_seq *q, int at, const json_t *a)
 static int submit(struct replay *r, const json_t *v, struct dt_err *err)
 {
 	const json_t *tokens = json_object_get(v, "tokens"), *leader = json_object_get(v, "leader");
-	int64_t number, known, rows, score, owner, word, tenant, urgency = 0;
+	int64_t number, known, rows, score, owner, word, tenant, adapter = 0, urgency = 0;
 	struct dt_seq *q;
 	int rc = 0;
 
@@ -225,6 +227,7 @@ static int submit(struct replay *r, const json_t *v, struct dt_err *err)
 	    dt_json_int(v, "score_end", true, 0, known, &score, err) < 0 ||
 	    dt_json_int(v, "owner", true, INT64_MIN, INT64_MAX, &owner, err) < 0 ||
 	    dt_json_int(v, "word", true, INT64_MIN, INT64_MAX, &word, err) < 0 ||
+	    dt_json_int(v, "adapter", false, 0, INT64_MAX, &adapter, err) < 0 ||
 	    dt_json_int(v, "tenant", true, 0, r->sched.ntenants - 1, &tenant, err) < 0 ||
 	    dt_json_int(v, "urgency", false, INT32_MIN, INT32_MAX, &urgency, err) < 0)
 		return -EINVAL;
@@ -245,7 +248,7 @@ static int submit(struct replay *r, const json_t *v, struct dt_err *err)
 			     .known = (int)known,
 			     .max_rows = (int)rows,
 			     .score_end = (int)score,
-			     .salt = {(uint64_t)owner, (uint64_t)word},
+			     .salt = {(uint64_t)owner, (uint64_t)word, (uint64_t)adapter},
 			     .tenant = (int)tenant,
 			     .urgency = (int)urgency,
 			     .leader = find(r, leader)};

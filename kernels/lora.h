@@ -1,0 +1,39 @@
+/*
+ * Low-rank products of rows that have an adapter each, for serving: y += s (x a^T) b^T (Hu et al. 2021).
+ *   x [m, k], y [m, n]: f32, bf16 or f16, each its own. y does not overlap x.
+ *   Rows first .. first + n of a part meet that part's lanes; rows of no part are left as they are, to the
+ *   bit. Parts ascend and do not overlap. Lane i of a part adds to columns at .. at + cols of y, where
+ *   a [rank, k] and b [rank, cols] (transposed) are of p's type, f32 or bf16; a NULL: it adds nothing.
+ *   h = s x a^T in f32, kept in room f32 [m, p->rank], where lanes stand side by side; then y + h b is
+ *   summed in f32 and rounded once.
+ * A row's bits depend on its own row of x and its own lanes only, not on m, the parts or the threads. Lanes
+ * of one part do not overlap in columns. The tables p points to are the host's memory, a and b the device's.
+ * -EINVAL: shapes or types disagree, parts or lanes go past y, or a rank past the room.
+ */
+#ifndef DT_KERNELS_LORA_H
+#define DT_KERNELS_LORA_H
+
+#include "kernels/device.h"
+
+#define DT_LORA_LANES 3 /* joined linears of a product */
+
+struct dt_lora_lane {
+	const void *a, *b;
+	int64_t rank, at, cols;
+	float scale;
+};
+
+struct dt_lora_part {
+	int64_t first, n; /* rows */
+	struct dt_lora_lane lane[DT_LORA_LANES];
+};
+
+struct dt_lora_batch {
+	enum dt_dtype type;
+	int64_t rank; /* room of a row: of all lanes of a part */
+	const struct dt_lora_part *part;
+	int64_t n; /* parts */
+};
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

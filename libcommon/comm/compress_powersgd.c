@@ -1,0 +1,133 @@
+#include "comm/compress_priv.h"
+
+#include "base/progress.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Columns of p [rows, r] made orthonormal; a column that depends on those before it becomes zero. */
+static void orthonormalise(float *p, size_t rows, size_t r)
+{
+	for (size_t k = 0; k < r; k++) {
+		double before = 0, norm = 0;
+
+		for (size_t i = 0; i < rows; i++)
+			before += (double)p[i * r + k] * (double)p[i * r + k];
+		for (size_t j = 0; j < k; j++) {
+			double dot = 0;
+
+			for (size_t i = 0; i < rows; i++)
+				dot += (double)p[i * r + k] * (double)p[i * r + j];
+			for (size_t i = 0; i < rows; i++)
+				p[i * r + k] -= (float)dot * p[i * r + j];
+		}
+		for (size_t i = 0; i < rows; i++)
+			norm += (double)p[i * r + k] * (double)p[i * r + k];
+		norm = norm > 1e-12 * before ? 1 / sqrt(norm) : 0;
+		for (size_t i = 0; i < rows; i++)
+			p[i * r + k] *= (float)norm;
+	}
+}
+
+/* A part as a matrix of n elements, whose last row may be incomplete, and its factors. */
+struct matrix {
+	struct dt_compress_shape s;
+	size_t n;
+	float *m, *p, *q;
+};
+
+/* The elements of row i. */
+static size_t row(const struct matrix *a, size_t i)
+{
+	size_t left = a->n - i * a->s.cols;
+
+	return left < a->s.cols ? left : a->s.cols;
+}
+
+/* P = M Q */
+static void left_factor(const struct matrix *a)
+{
+	const size_t r = a->s.rank;
+
+	memset(a->p, 0, a->s.rows * r * sizeof(float));
+	for (size_t i = 0; i * a->s.cols < a->n; i++)
+		for (size_t j = 0; j < row(a, i); j++)
+			for (size_t k = 0; k < r; k++)
+				a->p[i * r + k] += a->m[i * a->s.cols + j] * a->q[j * r + k];
+}
+
+/* Q = M^T P */
+static void right_factor(const struct matrix *a)
+{
+	const size_t r = a->s.rank;
+
+	memset(a->q, 0, a->s.cols * r * sizeof(float));
+	for (size_t i = 0; i * a->s.cols < a->n; i++)
+		for (size_t j = 0; j < row(a, i); j++)
+			for (size_t k = 0; k < r; k++)
+				a->q[j * r + k] += a->m[i * a->s.cols + j] * a->p[i * r + k];
+}
+
+/* x = ranks P Q^T, which is taken from M */
+static void product(const struct matrix *a, float *x, float ranks)
+{
+	const size_t r = a->s.rank;
+
+	for (size_t i = 0; i * a->s.cols < a->n; i++)
+		for (size_t j = 0; j < row(a, i); j++) {
+			float v = 0;
+
+			for (size_t k = 0; k < r; k++)
+				v += a->p[i * r + k] * a->q[j * r + k];
+			a->m[i * a->s.cols + j] -= v;
+			x[i * a->s.cols + j] = ranks * v;
+		}
+}
+
+/* The matrix behind `a`; its factors lie behind those of `a`. False: there is none. */
+static bool next(const struct dt_compress *z, int *part, struct matrix *a)
+{
+	float *p = *part < 0 ? dt_compress_floats(z, z->w.p) : a->p + a->s.rows * a->s.rank,
+	      *q = *part < 0 ? dt_compress_floats(z, z->w.q) : a->q + a->s.cols * a->s.rank;
+	int i = *part + 1;
+
+	while (i < z->nparts && (z->part[i].plain || !z->part[i].n))
+		i++;
+	if (i == z->nparts)
+		return false;
+	*part = i;
+	*a = (struct matrix){dt_compress_shape(&z->o, &z->part[i]), z->part[i].n, z->kept + z->part[i].at, p,
+			     q};
+	return true;
+}
+
+static int mean(struct dt_compress *z, size_t at, size_t n, const char *what, double *net_s,
+		struct dt_err *err)
+{
+	double t0 = dt_now();
+	int rc = dt_all_reduce(z->c, z->work + at, NULL, n, DT_F32, DT_AVG, what, err);
+
+	*net_s += dt_now() - t0;
+	return rc;
+}
+
+int dt_compress_powersgd(struct dt_compress *z, float *x, const char *what, double *net_s, struct dt_err *err)
+{
+	struct matrix a;
+	int rc;
+
+	for (int i = -1; next(z, &i, &a);)
+		left_factor(&a);
+	rc = mean(z, z->w.p, z->w.rows, what, net_s, err);
+	if (rc < 0)
+		return rc;
+	for (int i = -1; next(z, &i, &a);) {
+		orthonormalise(a.p, a.s.rows, a.s.rank);
+		right_factor(&a);
+	}
+	rc = mean(z, z->w.q, z->w.cols, what, net_s, err);
+	for (int i = -1; rc == 0 && next(z, &i, &a);)
+		product(&a, x + z->part[i].at, (float)z->ranks);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

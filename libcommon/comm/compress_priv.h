@@ -1,0 +1,42 @@
+/* What the methods of compress.c share; not for others. */
+#ifndef DT_COMM_COMPRESS_PRIV_H
+#define DT_COMM_COMPRESS_PRIV_H
+
+#include "base/progress.h"
+#include "comm/compress.h"
+
+struct dt_compress {
+	struct dt_comm *c;
+	struct dt_compress_opts o;
+	struct dt_compress_part *part;
+	int nparts, rank, ranks;
+	struct dt_compress_work w;
+	float *kept; /* what is not sent yet, element by element of the buffer */
+	char *work;
+	char *own; /* malloc'd: kept and work, where the caller has no memory for them */
+};
+
+static inline float *dt_compress_floats(const struct dt_compress *z, size_t at)
+{
+	return (float *)(z->work + at);
+}
+
+/* x += kept is what a rank has to give; each leaves what it did not give in kept, and the sum in x. */
+typedef int dt_compress_method(struct dt_compress *z, float *x, const char *what, double *net_s,
+			       struct dt_err *err);
+dt_compress_method dt_compress_powersgd, dt_compress_top_k, dt_compress_one_bit, dt_compress_int8;
+
+/* What every rank sends, to all. */
+static inline int dt_compress_gather(struct dt_compress *z, const char *what, double *net_s,
+				     struct dt_err *err)
+{
+	double t0 = dt_now();
+	int rc = dt_all_gather(z->c, z->work + z->w.all, z->work + z->w.mine, z->w.mine_bytes, DT_U8, what,
+			       err);
+
+	*net_s += dt_now() - t0;
+	return rc;
+}
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,330 @@
+#include "eval/images.h"
+
+#include "base/progress.h"
+#include "data/image_loader.h"
+#include "nn/classify.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOSS, GIVEN, ABOVE, SHARE, ANSWERS }; /* of each image; SHARE: probability of what was given */
+
+struct job {
+	const struct dt_images_query *q;
+	const char *model;
+	struct dt_source *src;
+	struct dt_images *data;
+	struct dt_images_info info;
+	struct dt_dev *dev;
+	struct dt_classifier *net;
+	struct dt_image_loader *loader;
+	int64_t n, batches;
+	int part;	/* images of a batch that are this rank's at most */
+	double *answer; /* [ANSWERS, n]; 0 of other ranks' */
+	double *took;	/* [batches] seconds; 0 of other ranks' */
+	float *logits;	/* [part, classes] */
+	float *all;	/* [ranks, part, classes] of a batch that was cut; NULL */
+};
+
+static int same_classes(const struct job *j, struct dt_err *err)
+{
+	const struct dt_config *c = dt_source_config(j->src);
+	const json_t *list = json_object_get(dt_source_images(j->src), "classes");
+	const int n = (int)json_array_size(list);
+	const char **name;
+	int rc;
+
+	if (!dt_config_is_image(c))
+		return dt_err_set(err, -EINVAL, "'%s' is no classifier of images", j->model);
+	if (c->channels != j->info.channels)
+		return dt_err_set(err, -EINVAL, "'%s' takes images of %lld channels, those of '%s' have %d",
+				  j->model, (long long)c->channels, j->q->data, j->info.channels);
+	if (c->vocab != j->info.classes)
+		return dt_err_set(err, -EINVAL, "'%s' has %lld classes, '%s' has %d", j->model,
+				  (long long)c->vocab, j->q->data, j->info.classes);
+	if (!n)
+		return 0;
+	name = calloc((size_t)n, sizeof(*name));
+	if (!name)
+		return dt_err_sys(err, -ENOMEM, "cannot compare classes");
+	for (int i = 0; i < n; i++)
+		name[i] = json_string_value(json_array_get(list, (size_t)i));
+	rc = dt_images_check_classes(j->data, n, name, j->model, err);
+	free(name);
+	return rc;
+}
+
+static int normalisation(const struct job *j, struct dt_augment *a, struct dt_err *err)
+{
+	const json_t *images = dt_source_images(j->src), *mean = json_object_get(images, "mean"),
+		     *deviation = json_object_get(images, "deviation");
+	const char *by = j->q->normalize;
+
+	if (strcmp(by, "model") && strcmp(by, "data"))
+		return dt_augment_constants(by, a->mean, a->deviation) == 0
+			       ? 0
+			       : dt_err_set(err, -EINVAL,
+					    "--normalize '%.40s' is not model, data, cifar10, cifar100, "
+					    "mnist, fashion-mnist or imagenet",
+					    by);
+	if (!strcmp(by, "model") && !mean) {
+		dt_err_set(err, -EINVAL, "'%s' does not say what its pixels are normalised by", j->model);
+		dt_err_hint(err, "--normalize imagenet is what most published weights were trained with");
+		return -EINVAL;
+	}
+	for (int c = 0; c < j->info.channels; c++) {
+		const bool own = *by == 'd';
+
+		a->mean[c] =
+			own ? j->info.mean[c] : (float)json_number_value(json_array_get(mean, (size_t)c));
+		a->deviation[c] = own ? j->info.deviation[c]
+				      : (float)json_number_value(json_array_get(deviation, (size_t)c));
+	}
+	return 0;
+}
+
+static int open_loader(struct job *j, struct dt_err *err)
+{
+	const struct dt_config *c = dt_classifier_config(j->net);
+	struct dt_image_loader_options o = {
+		.data = j->data,
+		.augment = dt_augment_default((int)c->image_size, (int)c->image_size),
+		.count = j->part,
+		.every = j->q->split == DT_SPLIT_DATA ? j->q->batch : j->q->batch * j->q->size,
+		.end = j->n,
+		.workers = (int)j->q->workers};
+	int rc = normalisation(j, &o.augment, err);
+
+	dt_augment_whole(&o.augment, j->info.height, j->info.width);
+	if (rc == 0)
+		rc = dt_augment_check(&o.augment, err);
+	if (rc == 0)
+		rc = dt_augment_fits(&o.augment, j->info.min_height, j->info.min_width, err);
+	return rc == 0 ? dt_image_loader_open(&o, &j->loader, err) : rc;
+}
+
+static int open_job(struct job *j, const struct dt_eval_opts *o, struct dt_err *err)
+{
+	const struct dt_images_query *q = j->q;
+	const int ranks = q->split == DT_SPLIT_DATA ? q->size : 1;
+	struct dt_classifier_params p = {.dtype = o->fp32 ? DT_F32 : DT_BF16, .image_size = q->image_size};
+	int rc = dt_source_open(j->model, DT_SOURCE_AUTO, "none", &j->src, err);
+
+	if (rc == 0)
+		rc = dt_images_open(q->data, &j->data, err);
+	if (rc < 0)
+		return rc;
+	dt_images_info(j->data, &j->info);
+	j->n = q->limit && q->limit < j->info.images ? q->limit : j->info.images;
+	j->batches = (j->n + q->batch - 1) / q->batch;
+	j->part = (int)((q->batch + ranks - 1) / ranks);
+	p.batch = j->part;
+	rc = same_classes(j, err);
+	if (rc == 0 && (rc = dt_dev_open(&j->dev, DT_DEV_CPU, 0, (int)o->threads)) < 0)
+		return dt_err_sys(err, rc, "cannot open the device");
+	if (rc == 0)
+		rc = dt_classifier_open(&j->net, j->dev, j->src, &p, err);
+	if (rc == 0)
+		rc = open_loader(j, err);
+	if (rc < 0)
+		return rc;
+	j->answer = calloc((size_t)(ANSWERS * j->n) + 1, sizeof(*j->answer));
+	j->took = calloc((size_t)j->batches + 1, sizeof(*j->took));
+	j->logits = calloc((size_t)(j->part * j->info.classes), sizeof(*j->logits));
+	if (ranks > 1)
+		j->all = calloc((size_t)(ranks * j->part * j->info.classes), sizeof(*j->all));
+	if (!j->answer || !j->took || !j->logits || (ranks > 1 && !j->all))
+		return dt_err_sys(err, -ENOMEM, "cannot evaluate '%s'", j->model);
+	return 0;
+}
+
+static void close_job(struct job *j)
+{
+	if (j->loader)
+		dt_image_loader_close(j->loader);
+	dt_classifier_close(j->net);
+	if (j->dev)
+		dt_dev_close(j->dev);
+	if (j->data)
+		dt_images_close(j->data);
+	dt_source_close(j->src);
+	free(j->answer);
+	free(j->took);
+	free(j->logits);
+	free(j->all);
+}
+
+/* What the logits of image i say, whose class is `label`. */
+static void note(struct job *j, int64_t i, const float *l, int label)
+{
+	const int k = j->info.classes;
+	int best = 0, above = 0;
+	double sum = 0;
+
+	for (int c = 1; c < k; c++)
+		best = l[c] > l[best] ? c : best;
+	for (int c = 0; c < k; c++) {
+		sum += exp((double)l[c] - (double)l[best]);
+		above += l[c] > l[label] || (l[c] == l[label] && c < label);
+	}
+	j->answer[LOSS * j->n + i] = log(sum) + (double)l[best] - (double)l[label];
+	j->answer[GIVEN * j->n + i] = best;
+	j->answer[ABOVE * j->n + i] = above;
+	j->answer[SHARE * j->n + i] = 1 / sum;
+}
+
+/* Batch b: this rank's images of it, none where it is another's. */
+static int run_batch(struct job *j, int64_t b, struct dt_err *err)
+{
+	const struct dt_images_query *q = j->q;
+	const bool cut = q->split == DT_SPLIT_DATA;
+	const int64_t end = (b + 1) * q->batch < j->n ? (b + 1) * q->batch : j->n,
+		      first = b * q->batch + (cut ? (int64_t)q->rank * j->part : 0);
+	const int count = (int)(first >= end ? 0 : end - first < j->part ? end - first : j->part);
+	struct dt_image_batch in;
+	int rc = 0;
+	double t0;
+
+	if (!cut && b % q->size != q->rank)
+		return 0;
+	if (count)
+		rc = dt_image_loader_get(j->loader, first, count, &in, err);
+	t0 = dt_now();
+	if (rc == 0 && count)
+		rc = dt_classifier_run(j->net, in.pixels, count, j->logits, err);
+	if (j->all) { /* all of them have the answer; who failed is agreed on behind the last batch */
+		int sent = dt_all_gather(q->ranks, j->all, j->logits, (size_t)(j->part * j->info.classes),
+					 DT_F32, "logits of a batch", rc < 0 ? NULL : err);
+
+		rc = rc < 0 ? rc : sent;
+	}
+	j->took[b] = cut && q->rank > 0 ? 0 : dt_now() - t0;
+	for (int i = 0; i < count && rc == 0; i++)
+		note(j, first + i, j->logits + (int64_t)i * j->info.classes, in.label[i]);
+	if (q->progress)
+		q->progress(q->arg, end, j->n);
+	return rc;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double lowest_recall(const struct dt_images_result *r)
+{
+	double low = 1;
+
+	for (int c = 0; c < r->classes; c++) {
+		const int64_t *row = r->confusion + (int64_t)c * r->classes;
+		int64_t all = 0;
+
+		for (int k = 0; k < r->classes; k++)
+			all += row[k];
+		if (all && (double)row[c] / (double)all < low)
+			low = (double)row[c] / (double)all;
+	}
+	return low;
+}
+
+/* The answers of all ranks, in the order of images. */
+static int sum_up(struct job *j, struct dt_images_result *r, struct dt_err *err)
+{
+	const int k = j->info.classes;
+	int64_t right = 0, among5 = 0;
+	double loss = 0;
+
+	r->n = j->n;
+	r->classes = k;
+	r->confusion = calloc((size_t)k * (size_t)k, sizeof(*r->confusion));
+	r->name = calloc((size_t)k, sizeof(*r->name));
+	for (int c = 0; c < k && r->name; c++)
+		r->name[c] = strdup(j->info.class_name[c]);
+	if (!r->confusion || !r->name || (k && !r->name[k - 1]))
+		return dt_err_sys(err, -ENOMEM, "cannot sum up an evaluation");
+	for (int64_t i = 0; i < j->n; i++) {
+		const double above = j->answer[ABOVE * j->n + i];
+
+		loss += j->answer[LOSS * j->n + i];
+		right += above < 1;
+		among5 += above < 5;
+		r->confusion[(int64_t)dt_images_label(j->data, i) * k +
+			     (int64_t)j->answer[GIVEN * j->n + i]]++;
+	}
+	r->loss = loss / (double)j->n;
+	r->top1 = (double)right / (double)j->n;
+	r->top5 = (double)among5 / (double)j->n;
+	r->top1_error = sqrt(r->top1 * (1 - r->top1) / (double)j->n);
+	r->recall_of_worst_class = lowest_recall(r);
+	qsort(j->took, (size_t)j->batches, sizeof(*j->took), by_size);
+	r->batch_p50 = j->took[j->batches / 2];
+	r->batch_p99 = j->took[(j->batches * 99 + 99) / 100 - 1];
+	return 0;
+}
+
+static int write_predictions(const struct job *j, FILE *f, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int64_t i = 0; i < j->n && f && rc == 0; i++) {
+		const int given = (int)j->answer[GIVEN * j->n + i];
+		json_t *o = json_pack("{s:I, s:s, s:s, s:f}", "image", (json_int_t)i, "class",
+				      j->info.class_name[dt_images_label(j->data, i)], "given",
+				      j->info.class_name[given], "probability", j->answer[SHARE * j->n + i]);
+
+		rc = o ? dt_json_write_line(f, o, err) : dt_err_sys(err, -ENOMEM, "cannot write predictions");
+		json_decref(o);
+	}
+	return rc;
+}
+
+int dt_images_run(const char *model, const struct dt_eval_opts *o, const struct dt_images_query *q,
+		  struct dt_images_result *ret, struct dt_err *err)
+{
+	struct job j = {.q = q, .model = model};
+	struct dt_images_result r = {0};
+	double t0;
+	int rc = dt_comm_agree(q->ranks, open_job(&j, o, err), NULL, err);
+
+	t0 = dt_now();
+	if (rc == 0) {
+		int own = 0;
+
+		for (int64_t b = 0; b < j.batches && (own == 0 || j.all); b++) {
+			int one = run_batch(&j, b, own < 0 ? NULL : err);
+
+			own = own < 0 ? own : one;
+		}
+		rc = dt_comm_agree(q->ranks, own, NULL, err);
+	}
+	r.seconds = dt_now() - t0;
+	if (rc == 0)
+		rc = dt_all_reduce(q->ranks, j.answer, NULL, (size_t)(ANSWERS * j.n), DT_F64, DT_SUM,
+				   "answers", err);
+	if (rc == 0)
+		rc = dt_all_reduce(q->ranks, j.took, NULL, (size_t)j.batches, DT_F64, DT_SUM, "times", err);
+	if (rc == 0)
+		rc = sum_up(&j, &r, err);
+	if (rc == 0 && q->rank == 0)
+		rc = write_predictions(&j, q->predictions, err);
+	close_job(&j);
+	if (rc < 0)
+		dt_images_result_release(&r);
+	else
+		*ret = r;
+	return rc;
+}
+
+void dt_images_result_release(struct dt_images_result *r)
+{
+	for (int c = 0; c < r->classes && r->name; c++)
+		free(r->name[c]);
+	free(r->name);
+	free(r->confusion);
+	memset(r, 0, sizeof(*r));
+}
+/* SPDX-License-Identifier: Apache-2.0 */

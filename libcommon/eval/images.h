@@ -1,0 +1,54 @@
+/*
+ * A classifier put to a data set of images, over ranks: each has the model, and all learn the result, which
+ * does not depend on how many there are. Every image counts once.
+ */
+#ifndef DT_EVAL_IMAGES_H
+#define DT_EVAL_IMAGES_H
+
+#include "base/json.h"
+#include "comm/comm.h"
+#include "eval/model.h"
+
+#include <stdio.h>
+
+/* How ranks share the images: each takes whole batches in turn, or all a part of every batch. */
+enum dt_image_split { DT_SPLIT_REQUESTS, DT_SPLIT_DATA };
+#define DT_IMAGE_SPLITS "requests|data"
+
+struct dt_images_query {
+	const char *data;
+	const char *normalize; /* "model", "data" or the name of a published one */
+	int64_t image_size;    /* side; 0: the model's */
+	int64_t batch, limit;  /* images of a batch; images at most, 0: all */
+	int64_t workers;       /* threads of a rank that decode ahead */
+	enum dt_image_split split;
+	FILE *predictions; /* of the first rank, a JSON line an image; NULL: none */
+	struct dt_comm *ranks;
+	int rank, size;
+	void (*progress)(void *arg, int64_t done, int64_t of);
+	void *arg;
+};
+
+struct dt_images_result {
+	int64_t n;
+	int classes;
+	char **name;		      /* [classes] */
+	double top1, top1_error;      /* shares; the standard error of the first */
+	double top5, loss;	      /* mean cross-entropy, nats */
+	int64_t *confusion;	      /* [classes, classes] rows are what is right, columns what was given */
+	double seconds;		      /* from the first batch to the last */
+	double batch_p50, batch_p99;  /* seconds from a batch's pixels to its answer */
+	double recall_of_worst_class; /* of those that have images */
+};
+
+/* -EINVAL where classes, channels or sizes of model and data differ. */
+int dt_images_run(const char *model, const struct dt_eval_opts *o, const struct dt_images_query *q,
+		  struct dt_images_result *ret, struct dt_err *err);
+void dt_images_result_release(struct dt_images_result *r);
+json_t *dt_images_result_json(const char *model, const struct dt_images_query *q,
+			      const struct dt_images_result *r);
+int dt_images_result_print(const struct dt_images_query *q, const struct dt_images_result *r, FILE *f,
+			   struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,157 @@
+#include "nn/classify.h"
+
+#include "base/arena.h"
+#include "nn/call.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct dt_classifier {
+	struct dt_config config;
+	struct dt_memory_plan plan;
+	struct dt_arena work;
+	struct dt_dev *dev;
+	struct dt_exec x;
+	char *weights;	/* all parameters, in the compute type */
+	float *running; /* all buffers */
+	int32_t *targets;
+	int batch;
+};
+
+/* Weights and buffers, whole. */
+static int read_all(struct dt_classifier *c, struct dt_source *src, enum dt_dtype type, struct dt_err *err)
+{
+	const struct dt_local *l = &c->plan.stage.local;
+	const struct dt_params *b = &c->plan.stage.graph.buffers;
+	const int64_t size = dt_dtype_size(type);
+	float *to;
+	int rc = 0;
+
+	c->weights = calloc((size_t)dt_params_total(&c->plan.stage.graph.params) + 1, (size_t)size);
+	c->running = to = calloc((size_t)dt_params_total(b) + 1, sizeof(float));
+	if (!c->weights || !c->running)
+		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", dt_source_path(src));
+	for (int i = 0; i < l->n && rc == 0; i++)
+		rc = dt_source_read(src, l->p[i].index, l->p[i].off, l->p[i].shape, type,
+				    c->weights + l->p[i].flat * size, err);
+	for (int i = 0; i < b->n && rc == 0; to += b->p[i++].shape[0])
+		rc = dt_source_buffer(src, b->p[i].name, b->p[i].shape[0], to, err);
+	return rc;
+}
+
+/* The tensors of a net for images of another size may be others: those of a perceptron are. */
+static int same_tensors(const struct dt_classifier *c, const struct dt_source *src, struct dt_err *err)
+{
+	const struct dt_params *a = &c->plan.stage.graph.params, *b = dt_source_params(src);
+
+	for (int i = 0; i < a->n; i++)
+		if (a->n != b->n || dt_param_numel(&a->p[i]) != dt_param_numel(&b->p[i]))
+			return dt_err_set(err, -EINVAL,
+					  "'%s' takes images of %lld pixels a side, not of %lld",
+					  dt_source_path(src), (long long)dt_source_config(src)->image_size,
+					  (long long)c->config.image_size);
+	return 0;
+}
+
+static int bind(struct dt_classifier *c, enum dt_dtype type, struct dt_err *err)
+{
+	const struct dt_run r = {.config = &c->config,
+				 .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
+				 .microbatch = c->batch,
+				 .seq = 1,
+				 .compute = type};
+	const struct dt_local *l = &c->plan.stage.local;
+	void **unit = calloc((size_t)l->nunit + 1, sizeof(*unit));
+	int rc;
+
+	if (!unit)
+		return dt_err_sys(err, -ENOMEM, "cannot load a model");
+	for (int u = 0; u < l->nunit; u++)
+		unit[u] = c->weights + l->unit[u].flat * dt_dtype_size(type);
+	rc = dt_exec_open(&c->x, &r, (struct dt_coords){0}, &c->plan, c->work.base, NULL, c->dev, unit, NULL,
+			  err);
+	free(unit);
+	c->x.bn.running = c->running;
+	return rc;
+}
+
+int dt_classifier_open(struct dt_classifier **ret, struct dt_dev *dev, struct dt_source *src,
+		       const struct dt_classifier_params *p, struct dt_err *err)
+{
+	struct dt_classifier *c;
+	struct dt_serving serving = {.compute = p->dtype,
+				     .rows = p->batch,
+				     .outputs = p->batch,
+				     .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1}};
+	int rc;
+
+	if (!dt_config_is_image(dt_source_config(src)))
+		return dt_err_set(err, -EINVAL, "'%s' is no classifier of images", dt_source_path(src));
+	if (!dt_dev_is_host(dev))
+		return dt_err_set(err, -ENOTSUP, "a card has no convolutions yet");
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", dt_source_path(src));
+	c->dev = dev;
+	c->batch = p->batch;
+	c->config = *dt_source_config(src);
+	c->config.image_size = p->image_size ? p->image_size : c->config.image_size;
+	serving.config = &c->config;
+	rc = dt_memory_plan_serving(&serving, 1, &c->plan, err);
+	if (rc == 0)
+		rc = same_tensors(c, src, err);
+	if (rc == 0)
+		rc = dt_arena_init(&c->work, c->plan.arena_bytes, err);
+	if (rc == 0)
+		rc = read_all(c, src, p->dtype, err);
+	if (rc == 0)
+		rc = bind(c, p->dtype, err);
+	c->targets = calloc((size_t)p->batch, sizeof(*c->targets));
+	if (rc == 0 && !c->targets)
+		rc = dt_err_sys(err, -ENOMEM, "cannot load '%s'", dt_source_path(src));
+	if (rc < 0) {
+		dt_classifier_close(c);
+		return rc;
+	}
+	*ret = c;
+	return 0;
+}
+
+void dt_classifier_close(struct dt_classifier *c)
+{
+	if (!c)
+		return;
+	dt_exec_close(&c->x);
+	dt_arena_release(&c->work);
+	dt_memory_plan_release(&c->plan);
+	free(c->weights);
+	free(c->running);
+	free(c->targets);
+	free(c);
+}
+
+const struct dt_config *dt_classifier_config(const struct dt_classifier *c)
+{
+	return &c->config;
+}
+
+int dt_classifier_run(struct dt_classifier *c, const float *pixels, int n, float *logits, struct dt_err *err)
+{
+	const struct dt_flight f = {.pixels = (float *)pixels, .targets = c->targets};
+	struct dt_prog *p = &c->plan.stage.chunk[0];
+	const struct dt_node *end = &p->step[p->start[DT_LIST_LOSS]].n;
+	int rc;
+
+	if (n < 1 || n > c->batch)
+		return dt_err_set(err, -EINVAL, "%d images are not one to %d", n, c->batch);
+	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = n;
+	rc = dt_exec_run(&c->x, &f, DT_LIST_FORWARD, NULL, err);
+	if (rc == 0)
+		rc = dt_exec_run(&c->x, &f, DT_LIST_LOSS, NULL, err);
+	if (rc == 0)
+		memcpy(logits, dt_exec_value(&c->x, &f, end->out[1]),
+		       (size_t)(n * c->config.vocab) * sizeof(*logits));
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

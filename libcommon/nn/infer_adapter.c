@@ -1,0 +1,221 @@
+#include "nn/infer_adapter.h"
+
+#include "ckpt/adapter.h"
+#include "nn/infer_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct dt_infer_adapter {
+	struct dt_lora_lane *of; /* by local parameter, without a place among columns; a NULL: none */
+	char *data;		 /* of all lanes */
+	uint64_t bytes, sum;
+};
+
+/* The linears of m's program, by local parameter. */
+static bool *linears(const struct dt_infer *m)
+{
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	bool *is = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*is));
+
+	for (int s = 0; is && s < p->nstep; s++)
+		for (int i = 0; i < 3; i++)
+			if ((p->step[s].n.op == DT_OP_LINEAR || p->step[s].n.op == DT_OP_LINEAR_GATED) &&
+			    p->step[s].n.param[i] >= 0)
+				is[p->step[s].n.param[i]] = true;
+	return is;
+}
+
+/* Whether m can apply every part, and its bytes. */
+static int check(const struct dt_infer *m, const struct dt_adapter *a, uint64_t *bytes, struct dt_err *err)
+{
+	const struct dt_stage *st = &m->plan.stage;
+	bool *is = linears(m);
+	int rc = is ? 0 : dt_err_sys(err, -ENOMEM, "cannot read '%s'", a->path);
+
+	*bytes = 0;
+	for (int i = 0; i < a->n && rc == 0; i++) {
+		const struct dt_adapter_part *p = &a->part[i];
+		const int local = st->local_of[p->param];
+
+		if (local < 0 || !is[local])
+			rc = dt_err_set(err, -ENOTSUP, "adapter '%s': that of '%s' is not served", a->path,
+					st->graph.params.p[p->param].name);
+		else if (p->rank > m->p.adapters)
+			rc = dt_err_set(err, -EINVAL, "adapter '%s': rank %lld is above --max-lora-rank %lld",
+					a->path, (long long)p->rank, (long long)m->p.adapters);
+		*bytes += (uint64_t)(p->rank * (p->in + p->out) * dt_dtype_size(m->p.dtype));
+	}
+	free(is);
+	return rc;
+}
+
+static void put(void *to, enum dt_dtype type, int64_t i, float v)
+{
+	if (type == DT_F32)
+		((float *)to)[i] = v;
+	else
+		((uint16_t *)to)[i] = dt_f32_to_bf16(v);
+}
+
+/* a as it is, b transposed, behind *at. */
+static void lay_out(struct dt_lora_lane *l, const struct dt_adapter_part *p, enum dt_dtype type, char **at)
+{
+	char *a = *at, *b = a + p->rank * p->in * dt_dtype_size(type);
+
+	for (int64_t i = 0; i < p->rank * p->in; i++)
+		put(a, type, i, p->a[i]);
+	for (int64_t r = 0; r < p->rank; r++)
+		for (int64_t i = 0; i < p->out; i++)
+			put(b, type, r * p->out + i, p->b[i * p->rank + r]);
+	*at = b + p->rank * p->out * dt_dtype_size(type);
+	*l = (struct dt_lora_lane){.a = a, .b = b, .rank = p->rank, .cols = p->out, .scale = (float)p->scale};
+}
+
+/* FNV-1a over words of 8 bytes. */
+static uint64_t add_to_sum(uint64_t h, const void *p, size_t n)
+{
+	for (size_t i = 0; i < n; i += 8) {
+		uint64_t w = 0;
+
+		memcpy(&w, (const char *)p + i, n - i < 8 ? n - i : 8);
+		h = (h ^ w) * 1099511628211u;
+		h ^= h >> 29;
+	}
+	return h;
+}
+
+static uint64_t sum_of(const struct dt_adapter *a)
+{
+	uint64_t h = 14695981039346656037u;
+
+	for (int i = 0; i < a->n; i++) {
+		const struct dt_adapter_part *p = &a->part[i];
+		const int64_t head[] = {p->param, p->rank, p->in, p->out};
+
+		h = add_to_sum(h, head, sizeof(head));
+		h = add_to_sum(h, &p->scale, sizeof(p->scale));
+		h = add_to_sum(h, p->a, (size_t)(p->rank * p->in) * sizeof(float));
+		h = add_to_sum(h, p->b, (size_t)(p->rank * p->out) * sizeof(float));
+	}
+	return (h >> 1) | 1;
+}
+
+static int check_base(const struct dt_adapter *a, const char *base, struct dt_err *err)
+{
+	if (!base || !a->base[0] || !strcmp(a->base, base))
+		return 0;
+	dt_err_set(err, -EINVAL, "adapter '%s' was trained on other weights than those served", a->path);
+	dt_err_hint(err, "--any-base takes them");
+	return -EINVAL;
+}
+
+int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *m, const char *path,
+			  const char *base, struct dt_err *err)
+{
+	const struct dt_stage *st = &m->plan.stage;
+	struct dt_infer_adapter *r = NULL;
+	struct dt_adapter *a;
+	uint64_t bytes = 0;
+	char *at;
+	int rc = dt_adapter_open(path, &m->config, &st->graph.params, &a, err);
+
+	if (rc < 0)
+		return rc;
+	rc = check_base(a, base, err);
+	if (rc == 0)
+		rc = check(m, a, &bytes, err);
+	if (rc == 0) {
+		r = calloc(1, sizeof(*r));
+		if (r) {
+			r->of = calloc((size_t)st->local.n + 1, sizeof(*r->of));
+			r->data = malloc(bytes + 1);
+			r->bytes = bytes;
+			r->sum = sum_of(a);
+		}
+		if (!r || !r->of || !r->data)
+			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+	}
+	at = r ? r->data : NULL;
+	for (int i = 0; i < a->n && rc == 0; i++)
+		lay_out(&r->of[st->local_of[a->part[i].param]], &a->part[i], m->p.dtype, &at);
+	dt_adapter_close(a);
+	if (rc < 0)
+		dt_infer_adapter_close(r);
+	else
+		*ret = r;
+	return rc;
+}
+
+void dt_infer_adapter_close(struct dt_infer_adapter *a)
+{
+	if (!a)
+		return;
+	free(a->of);
+	free(a->data);
+	free(a);
+}
+
+uint64_t dt_infer_adapter_bytes(const struct dt_infer_adapter *a)
+{
+	return a->bytes;
+}
+
+uint64_t dt_infer_adapter_sum(const struct dt_infer_adapter *a)
+{
+	return a->sum;
+}
+
+/* ---- the pass ---- */
+
+/* The lanes of an adapter at the linears of a node; false: it has none there. */
+static bool lanes_of(const struct dt_infer *m, const struct dt_node *n, const struct dt_infer_adapter *a,
+		     struct dt_lora_lane *lane)
+{
+	int64_t at = 0;
+	bool any = false;
+
+	for (int i = 0; i < 3; i++) {
+		lane[i] = (struct dt_lora_lane){0};
+		if (n->param[i] < 0)
+			continue;
+		lane[i] = a->of[n->param[i]];
+		lane[i].at = at;
+		any |= lane[i].a != NULL;
+		at += m->plan.stage.shape[n->param[i]][0];
+	}
+	return any;
+}
+
+bool dt_infer_adapts(const struct dt_infer_batch *b)
+{
+	for (int i = 0; b->adapter && i < b->nseq; i++)
+		if (b->adapter[i])
+			return true;
+	return false;
+}
+
+int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_err *err)
+{
+	const struct dt_infer *m = x->owner;
+	const struct dt_infer_batch *b = m->batch;
+	struct dt_lora_batch p = {.type = m->p.dtype, .part = m->parts};
+
+	for (int i = 0, next; i < b->nseq; i = next) {
+		const struct dt_infer_adapter *a = b->adapter[i];
+		struct dt_lora_part *part = &m->parts[p.n];
+
+		for (next = i + 1; next < b->nseq && b->adapter[next] == a;)
+			next++;
+		if (!a || !lanes_of(m, n, a, part->lane))
+			continue;
+		part->first = b->q_start[i];
+		part->n = b->q_start[next] - b->q_start[i];
+		p.n++;
+	}
+	p.rank = x->p->value[n->out[2]].cols;
+	TRY(x->dev->ops->lora_add(x->dev, y, dt_call_mat(x, n->in[0]), dt_call_mat(x, n->out[2]), &p));
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,26 @@
+/*
+ * Low-rank adapters of a served model (ckpt/adapter.h): laid out for kernels/lora.h, in memory of their own
+ * beside the base, which they leave as it is. A sequence of a batch has one of them or none.
+ */
+#ifndef DT_NN_INFER_ADAPTER_H
+#define DT_NN_INFER_ADAPTER_H
+
+#include "nn/infer.h"
+
+struct dt_infer_adapter;
+
+/*
+ * Reads an adapter for m, which was opened for adapters. base: the fingerprint of m's weights, which are to
+ * be those it was trained on; NULL: that is not asked. Any thread may, also while m computes. -EINVAL and
+ * -ENOTSUP, naming what is wrong: dt_adapter_open's; a rank above what m was opened for; a tensor that is no
+ * linear of a layer.
+ */
+int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *m, const char *path,
+			  const char *base, struct dt_err *err);
+void dt_infer_adapter_close(struct dt_infer_adapter *a);
+uint64_t dt_infer_adapter_bytes(const struct dt_infer_adapter *a);
+/* A sum of all that it changes, below 2^63, not 0: the same in every process. */
+uint64_t dt_infer_adapter_sum(const struct dt_infer_adapter *a);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

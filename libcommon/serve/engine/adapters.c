@@ -1,0 +1,355 @@
+/* The table of adapters: names, versions, what clients may add. */
+#include "serve/engine/adapters.h"
+
+#include "base/progress.h"
+#include "data/tokenizer.h"
+#include "serve/engine/adapters_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define NAME_MAX_BYTES 128
+
+int dt_adapters_open(struct dt_adapters **ret, const struct dt_adapters_params *p, struct dt_err *err)
+{
+	struct dt_adapters *a = calloc(1, sizeof(*a));
+	pthread_condattr_t attr;
+
+	if (!a)
+		return dt_err_sys(err, -ENOMEM, "cannot keep adapters");
+	a->p = *p;
+	TAILQ_INIT(&a->all);
+	TAILQ_INIT(&a->queue);
+	pthread_mutex_init(&a->mu, NULL);
+	pthread_mutex_init(&a->reading, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&a->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	if (p->dir && !(a->dir = realpath(p->dir, NULL))) {
+		const int rc = -errno;
+
+		dt_adapters_close(a);
+		return dt_err_sys(err, rc, "cannot open '%s'", p->dir);
+	}
+	*ret = a;
+	return 0;
+}
+
+static void adapter_free(struct dt_served_adapter *s)
+{
+	TAILQ_REMOVE(&s->of->all, s, in_list);
+	dt_adapters_evict(s);
+	free(s->name);
+	free(s->path);
+	free(s);
+}
+
+void dt_adapters_close(struct dt_adapters *a)
+{
+	if (!a)
+		return;
+	while (!TAILQ_EMPTY(&a->all))
+		adapter_free(TAILQ_FIRST(&a->all));
+	pthread_cond_destroy(&a->changed);
+	pthread_mutex_destroy(&a->reading);
+	pthread_mutex_destroy(&a->mu);
+	free(a->dir);
+	free(a);
+}
+
+void dt_adapters_unref(struct dt_served_adapter *s)
+{
+	if (--s->refs == 0)
+		adapter_free(s);
+}
+
+/* Locked. */
+static struct dt_served_adapter *find(struct dt_adapters *a, const char *name)
+{
+	struct dt_served_adapter *s;
+
+	TAILQ_FOREACH (s, &a->all, in_list)
+		if (s->listed && !strcmp(s->name, name))
+			return s;
+	return NULL;
+}
+
+/* Off the list; who holds it has it until the end. Locked. */
+static void unlist(struct dt_served_adapter *s)
+{
+	s->listed = false;
+	if (s->holds == 0)
+		dt_adapters_evict(s);
+	dt_adapters_unref(s);
+}
+
+/* The path that a client means, without symbolic links and inside the folder of adapters. */
+static int inside(const struct dt_adapters *a, const char *path, char **ret, struct dt_err *err)
+{
+	char *full = NULL, *real;
+	size_t n;
+
+	if (!a->dir)
+		return dt_err_set(err, -EPERM, "adapters are loaded from --lora-dir, which was not given");
+	if (path[0] != '/' && asprintf(&full, "%s/%s", a->dir, path) < 0)
+		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", path);
+	real = realpath(full ? full : path, NULL);
+	n = strlen(a->dir);
+	free(full);
+	/* what is not there and what may not be seen have one answer */
+	if (!real || strncmp(real, a->dir, n) || (n > 1 && real[n] != '/')) {
+		free(real);
+		return dt_err_set(err, -EPERM, "'%s' is not in the folder of adapters", path);
+	}
+	*ret = real;
+	return 0;
+}
+
+/* -EINVAL: the adapter came with a tokenizer of more tokens than the base's. */
+static int check_tokenizer(const struct dt_adapters *a, const char *path, struct dt_err *err)
+{
+	struct dt_tokenizer *t = NULL;
+	char file[PATH_MAX];
+	struct stat st;
+	int rc, more;
+
+	if (snprintf(file, sizeof(file), "%s/tokenizer.json", path) >= (int)sizeof(file) ||
+	    stat(file, &st) < 0)
+		return 0;
+	rc = dt_tokenizer_open(file, &t, err);
+	if (rc < 0)
+		return rc;
+	more = dt_tokenizer_vocab(t) - dt_tokenizer_vocab(a->p.tok);
+	dt_tokenizer_close(t);
+	if (more > 0)
+		return dt_err_set(err, -EINVAL,
+				  "adapter '%s': its tokenizer has %d tokens more than the base's, which the "
+				  "base cannot embed",
+				  path, more);
+	return 0;
+}
+
+static int check_name(const char *name, struct dt_err *err)
+{
+	size_t n = strlen(name);
+
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)name[i] < ' ' || strchr(",\"\\", name[i]))
+			n = 0;
+	return n > 0 && n <= NAME_MAX_BYTES
+		       ? 0
+		       : dt_err_set(err, -EINVAL,
+				    "the name of an adapter has 1 to %d bytes, no comma, quote, backslash or "
+				    "control character",
+				    NAME_MAX_BYTES);
+}
+
+/* Takes over path, which has been read. */
+static int make(struct dt_adapters *a, const char *name, char *path, struct dt_served_adapter **ret,
+		struct dt_err *err)
+{
+	struct dt_served_adapter *s = calloc(1, sizeof(*s));
+
+	if (s)
+		*s = (struct dt_served_adapter){.of = a,
+						.name = strdup(name),
+						.path = path,
+						.refs = 1,
+						.listed = true,
+						.quota = dt_quota_full(a->p.quota, dt_now())};
+	if (!s || !s->name) {
+		free(s);
+		free(path);
+		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", name);
+	}
+	*ret = s;
+	return 0;
+}
+
+/* Puts s on the list in order of names, in place of what has its name. Locked. */
+static int list(struct dt_adapters *a, struct dt_served_adapter *s, bool replace, struct dt_err *err)
+{
+	struct dt_served_adapter *old = find(a, s->name), *at;
+
+	if (!strcmp(s->name, a->p.name))
+		return dt_err_set(err, -EEXIST, "'%s' is the name of the base", s->name);
+	if (old && !replace)
+		return dt_err_set(err, -EEXIST, "there is an adapter '%s' already", s->name);
+	if (old)
+		unlist(old);
+	s->number = ++a->numbers;
+	TAILQ_FOREACH (at, &a->all, in_list)
+		if (strcmp(at->name, s->name) > 0)
+			break;
+	if (at)
+		TAILQ_INSERT_BEFORE(at, s, in_list);
+	else
+		TAILQ_INSERT_TAIL(&a->all, s, in_list);
+	return 0;
+}
+
+int dt_adapters_add(struct dt_adapters *a, const char *name, const char *path, bool asked, bool replace,
+		    struct dt_err *err)
+{
+	struct dt_served_adapter *s;
+	struct dt_infer_adapter *in = NULL;
+	char *own = NULL;
+	int rc = check_name(name, err);
+
+	if (rc == 0)
+		rc = asked		    ? inside(a, path, &own, err)
+		     : (own = strdup(path)) ? 0
+					    : dt_err_sys(err, -ENOMEM, "cannot load '%s'", path);
+	if (rc == 0)
+		rc = check_tokenizer(a, own, err);
+	if (rc < 0) {
+		free(own);
+		return rc;
+	}
+	rc = make(a, name, own, &s, err);
+	if (rc < 0)
+		return rc;
+	rc = dt_adapters_read(s, &in, err);
+	if (rc == 0)
+		s->sum = dt_infer_adapter_sum(in);
+	pthread_mutex_lock(&a->mu);
+	if (rc == 0)
+		rc = list(a, s, replace, err);
+	if (rc == 0 && a->in_memory < a->p.resident) {
+		s->in = in;
+		s->used = dt_now();
+		a->in_memory++;
+		a->bytes += dt_infer_adapter_bytes(in);
+		a->loads++;
+		in = NULL;
+	}
+	pthread_mutex_unlock(&a->mu);
+	dt_infer_adapter_close(in);
+	if (rc < 0) {
+		free(s->name);
+		free(s->path);
+		free(s);
+	}
+	return rc;
+}
+
+int dt_adapters_remove(struct dt_adapters *a, const char *name, struct dt_err *err)
+{
+	struct dt_served_adapter *s;
+	int rc = 0;
+
+	if (!a->dir)
+		return dt_err_set(err, -EPERM,
+				  "adapters are unloaded where --lora-dir was given, which was not");
+	pthread_mutex_lock(&a->mu);
+	s = find(a, name);
+	if (s)
+		unlist(s);
+	else
+		rc = dt_err_set(err, -ENOENT, "there is no adapter '%.128s'", name);
+	pthread_mutex_unlock(&a->mu);
+	return rc;
+}
+
+struct dt_served_adapter *dt_adapters_find(struct dt_adapters *a, const char *name)
+{
+	struct dt_served_adapter *s;
+
+	pthread_mutex_lock(&a->mu);
+	s = find(a, name);
+	if (s)
+		s->refs++;
+	pthread_mutex_unlock(&a->mu);
+	return s;
+}
+
+void dt_adapters_drop(struct dt_served_adapter *s)
+{
+	struct dt_adapters *a = s ? s->of : NULL;
+
+	if (!s)
+		return;
+	pthread_mutex_lock(&a->mu);
+	dt_adapters_unref(s);
+	pthread_mutex_unlock(&a->mu);
+}
+
+void dt_adapters_count(struct dt_served_adapter *s, int prompt, int generated)
+{
+	pthread_mutex_lock(&s->of->mu);
+	s->requests++;
+	s->prompt_tokens += (uint64_t)prompt;
+	s->generation_tokens += (uint64_t)generated;
+	pthread_mutex_unlock(&s->of->mu);
+}
+
+void dt_adapters_each(struct dt_adapters *a, void (*each)(void *arg, const struct dt_served_adapter *s),
+		      void *arg)
+{
+	struct dt_served_adapter *s;
+
+	pthread_mutex_lock(&a->mu);
+	TAILQ_FOREACH (s, &a->all, in_list)
+		if (s->listed)
+			each(arg, s);
+	pthread_mutex_unlock(&a->mu);
+}
+
+/* Names of those that are held, or waited for. */
+static void write_names(struct dt_adapters *a, bool waiting, FILE *f)
+{
+	const struct dt_served_adapter *s;
+	const char *comma = "";
+
+	TAILQ_FOREACH (s, &a->all, in_list)
+		if (waiting ? s->waiters > 0 || s->loading : s->holds > 0) {
+			fprintf(f, "%s%s", comma, s->name);
+			comma = ",";
+		}
+}
+
+static void write_counter(struct dt_adapters *a, const char *what, const char *help, int which, FILE *f)
+{
+	const struct dt_served_adapter *s;
+
+	fprintf(f, "# HELP dt:lora_%s %s\n# TYPE dt:lora_%s counter\n", what, help, what);
+	TAILQ_FOREACH (s, &a->all, in_list) {
+		const uint64_t v[] = {s->requests, s->prompt_tokens, s->generation_tokens};
+
+		if (s->listed && s->requests > 0) /* of a thousand names those that say something */
+			fprintf(f, "dt:lora_%s{lora_name=\"%s\"} %" PRIu64 "\n", what, s->name, v[which]);
+	}
+}
+
+static void write_number(const char *what, const char *type, const char *help, uint64_t v, FILE *f)
+{
+	fprintf(f, "# HELP dt:lora_%s %s\n# TYPE dt:lora_%s %s\ndt:lora_%s %" PRIu64 "\n", what, help, what,
+		type, what, v);
+}
+
+void dt_adapters_write(struct dt_adapters *a, FILE *f)
+{
+	pthread_mutex_lock(&a->mu);
+	fprintf(f, "# HELP dt:lora_requests_info Adapters that requests run with and wait for.\n"
+		   "# TYPE dt:lora_requests_info gauge\n");
+	fprintf(f, "dt:lora_requests_info{max_lora=\"%d\",running_lora_adapters=\"", a->p.resident);
+	write_names(a, false, f);
+	fprintf(f, "\",waiting_lora_adapters=\"");
+	write_names(a, true, f);
+	fprintf(f, "\"} %lld\n", (long long)time(NULL));
+	write_number("resident", "gauge", "Adapters in memory.", (uint64_t)a->in_memory, f);
+	write_number("memory_bytes", "gauge", "Bytes of adapters in memory.", a->bytes, f);
+	write_number("loads_total", "counter", "Adapters that were read.", a->loads, f);
+	write_number("evictions_total", "counter", "Adapters that made place for others.", a->evictions, f);
+	write_counter(a, "requests_total", "Requests of an adapter that ended.", 0, f);
+	write_counter(a, "prompt_tokens_total", "Prompt tokens of them.", 1, f);
+	write_counter(a, "generation_tokens_total", "Tokens generated for them.", 2, f);
+	pthread_mutex_unlock(&a->mu);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,177 @@
+/* Which adapters are in memory. */
+#include "base/progress.h"
+#include "serve/engine/adapters_priv.h"
+
+#include <errno.h>
+#include <time.h>
+
+#define LOOK_S 0.2 /* seconds between looks at whether a waiting request was cancelled */
+
+int dt_adapters_read(struct dt_served_adapter *s, struct dt_infer_adapter **ret, struct dt_err *err)
+{
+	struct dt_adapters *a = s->of;
+	int rc;
+
+	pthread_mutex_lock(&a->reading);
+	rc = dt_infer_adapter_open(ret, a->p.model, s->path, a->p.base[0] ? a->p.base : NULL, err);
+	pthread_mutex_unlock(&a->reading);
+	return rc;
+}
+
+void dt_adapters_evict(struct dt_served_adapter *s)
+{
+	if (!s->in)
+		return;
+	s->of->bytes -= dt_infer_adapter_bytes(s->in);
+	s->of->in_memory--;
+	dt_infer_adapter_close(s->in);
+	s->in = NULL;
+	s->leaving = false;
+	pthread_cond_broadcast(&s->of->changed);
+}
+
+/* The one in memory that was taken longest ago, held by nobody or (held) by some and not about to go. */
+static struct dt_served_adapter *oldest(struct dt_adapters *a, bool held)
+{
+	struct dt_served_adapter *r = NULL, *s;
+
+	TAILQ_FOREACH (s, &a->all, in_list)
+		if (s->in && (s->holds > 0) == held && !(held && s->leaving) && (!r || s->used < r->used))
+			r = s;
+	return r;
+}
+
+/* Makes room for one more, if that can be done now. Locked. */
+static bool make_place(struct dt_adapters *a)
+{
+	struct dt_served_adapter *s;
+
+	if (a->in_memory < a->p.resident)
+		return true;
+	s = oldest(a, false);
+	if (!s)
+		return false;
+	dt_adapters_evict(s);
+	a->evictions++;
+	return true;
+}
+
+/* As many of those that are held are to go as wait for a place. */
+static void ask_to_leave(struct dt_adapters *a)
+{
+	int waiting = 0, leaving = 0;
+	struct dt_served_adapter *s;
+	struct dt_place_waiter *w;
+
+	TAILQ_FOREACH (w, &a->queue, in_list)
+		waiting++;
+	TAILQ_FOREACH (s, &a->all, in_list)
+		leaving += s->leaving;
+	while (leaving++ < waiting && (s = oldest(a, true)))
+		s->leaving = true;
+}
+
+/* Waits a little; -ETIMEDOUT or -ECANCELED where there is no more waiting. Locked. */
+static int wait_more(struct dt_served_adapter *s, double deadline, const atomic_bool *cancelled,
+		     struct dt_err *err)
+{
+	struct timespec t;
+
+	if (cancelled && atomic_load(cancelled))
+		return dt_err_set(err, -ECANCELED, "the request was cancelled");
+	if (deadline > 0 && dt_now() > deadline)
+		return dt_err_set(err, -ETIMEDOUT, "adapter '%s' did not get a place in memory in time",
+				  s->name);
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_nsec += (long)(LOOK_S * 1e9);
+	t.tv_sec += t.tv_nsec / 1000000000;
+	t.tv_nsec %= 1000000000;
+	s->waiters++;
+	pthread_cond_timedwait(&s->of->changed, &s->of->mu, &t);
+	s->waiters--;
+	return 0;
+}
+
+/* A place for s, in turn; s may come into memory meanwhile by another's hand. Locked. */
+static int get_place(struct dt_served_adapter *s, double deadline, const atomic_bool *cancelled,
+		     struct dt_err *err)
+{
+	struct dt_adapters *a = s->of;
+	struct dt_place_waiter me;
+	int rc = 0;
+
+	TAILQ_INSERT_TAIL(&a->queue, &me, in_list);
+	while (rc == 0 && !s->in && !s->loading && (TAILQ_FIRST(&a->queue) != &me || !make_place(a))) {
+		ask_to_leave(a);
+		rc = wait_more(s, deadline, cancelled, err);
+	}
+	TAILQ_REMOVE(&a->queue, &me, in_list);
+	pthread_cond_broadcast(&a->changed); /* the next in turn looks */
+	return rc;
+}
+
+/* Reads s into the place that was made. Locked, but not while it reads. */
+static int load(struct dt_served_adapter *s, struct dt_err *err)
+{
+	struct dt_adapters *a = s->of;
+	struct dt_infer_adapter *in = NULL;
+	int rc;
+
+	s->loading = true;
+	a->in_memory++;
+	pthread_mutex_unlock(&a->mu);
+	rc = dt_adapters_read(s, &in, err);
+	if (rc == 0 && dt_infer_adapter_sum(in) != s->sum) { /* keys and values of the old one are about */
+		dt_infer_adapter_close(in);
+		rc = dt_err_set(err, -EINVAL, "adapter '%s' has changed where it lies: load it again",
+				s->name);
+	}
+	pthread_mutex_lock(&a->mu);
+	s->loading = false;
+	if (rc < 0) {
+		a->in_memory--;
+	} else {
+		s->in = in;
+		a->bytes += dt_infer_adapter_bytes(in);
+		a->loads++;
+	}
+	pthread_cond_broadcast(&a->changed);
+	return rc;
+}
+
+int dt_adapters_hold(struct dt_served_adapter *s, double deadline, const atomic_bool *cancelled,
+		     struct dt_err *err)
+{
+	struct dt_adapters *a = s->of;
+	int rc = 0;
+
+	pthread_mutex_lock(&a->mu);
+	while (rc == 0 && (!s->in || s->leaving)) {
+		if (s->loading || s->in)
+			rc = wait_more(s, deadline, cancelled, err);
+		else if ((rc = get_place(s, deadline, cancelled, err)) == 0 && !s->in && !s->loading)
+			rc = load(s, err);
+	}
+	if (rc == 0) {
+		s->holds++;
+		s->used = dt_now();
+	}
+	pthread_mutex_unlock(&a->mu);
+	return rc;
+}
+
+void dt_adapters_release(struct dt_served_adapter *s)
+{
+	struct dt_adapters *a = s->of;
+
+	pthread_mutex_lock(&a->mu);
+	if (--s->holds == 0) {
+		if (s->leaving || !s->listed) {
+			a->evictions += s->leaving;
+			dt_adapters_evict(s);
+		}
+		pthread_cond_broadcast(&a->changed);
+	}
+	pthread_mutex_unlock(&a->mu);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,330 @@
+#include "train/compressed.h"
+
+#include "base/progress.h"
+#include "base/units.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which way is the fastest ---- */
+
+static const struct way {
+	const char *name;
+	enum dt_compress_kind kind;
+	int rank;
+	bool plain;
+} ways[] = {{"fp32", DT_COMPRESS_BF16, 0, true},
+	    {"bf16", DT_COMPRESS_BF16, 0, false},
+	    {"int8", DT_COMPRESS_INT8, 0, false},
+	    {"powersgd:4", DT_COMPRESS_POWERSGD, 4, false}};
+enum { WAYS = sizeof(ways) / sizeof(ways[0]), TRIES = 3, MOST = 4 << 20 };
+
+/* Seconds that one of the ways takes for x, and of them computing; the least of some tries. */
+static int time_way(struct trainer *t, const struct way *w, float *x, size_t n, double *ret,
+		    double *ret_codec, double *ret_wire, struct dt_err *err)
+{
+	const struct dt_compress_opts o = {.kind = w->kind, .rank = w->rank};
+	struct dt_comm *c = dt_mesh_comm(&t->mesh, DT_ON_DATA);
+	struct dt_compress *z = NULL;
+	int rc = w->plain ? 0 : dt_compress_open(&z, c, &o, n, err);
+
+	*ret = 1e30;
+	for (int i = 0; i <= TRIES && rc == 0; i++) { /* the first is a warm-up */
+		double codec = 0, t0;
+
+		for (size_t k = 0; k < n; k++)
+			x[k] = (float)((k * 2654435761u) % 2001) * 1e-6f - 1e-3f;
+		rc = dt_barrier(c, "measurement of compression", err);
+		t0 = dt_now();
+		if (rc == 0)
+			rc = z ? dt_compress_all_reduce(z, x, DT_SUM, "measurement", &codec, err)
+			       : dt_all_reduce(c, x, NULL, n, DT_F32, DT_SUM, "measurement", err);
+		if (i > 0 && dt_now() - t0 < *ret) {
+			*ret = dt_now() - t0;
+			*ret_codec = codec;
+		}
+	}
+	*ret_wire = z ? dt_compress_wire_bytes(z) : 0;
+	dt_compress_close(z);
+	return rc;
+}
+
+static void take_way(struct trainer *t, const struct way *w)
+{
+	struct dt_run_compress *r = &t->run.compress;
+
+	r->on = !w->plain && w->kind != DT_COMPRESS_BF16;
+	t->run.grad_comm = !w->plain && w->kind == DT_COMPRESS_BF16 ? DT_BF16 : DT_F32;
+	r->o = (struct dt_compress_opts){.kind = w->kind, .rank = w->rank};
+}
+
+/* What was measured: the time of each way, and the bandwidth of a link below which it pays. */
+static void tell_ways(struct trainer *t, size_t n, const double *s, const double *codec, const double *wire,
+		      int best)
+{
+	const double p = dt_comm_size(dt_mesh_comm(&t->mesh, DT_ON_DATA)),
+		     plain = 2 * (p - 1) / p * 4 * (double)n;
+	char text[400], size[32];
+	int k = snprintf(text, sizeof(text), "fp32 %.3g ms", s[0] * 1e3);
+
+	for (int i = 1; i < WAYS; i++)
+		k += snprintf(text + k, sizeof(text) - (size_t)k, ", %s %.3g ms (pays below %.3g GB/s)",
+			      ways[i].name, s[i] * 1e3,
+			      dt_compress_break_even(plain, wire[i], codec[i]) * 1e-9);
+	dt_log_msg(&t->root_log, "--grad-comm auto: of %s of gradients: %s; %s is taken",
+		   dt_format_size(4 * (uint64_t)n, size, sizeof(size)), text, ways[best].name);
+}
+
+int compressed_choose(struct trainer *t, struct dt_err *err)
+{
+	double s[WAYS] = {0}, codec[WAYS] = {0}, wire[WAYS] = {0};
+	struct dt_params table = {0};
+	size_t n = MOST;
+	float *x;
+	int rc = 0, best = 0;
+
+	if (!dt_run_compresses(&t->run) || !t->run.compress.automatic)
+		return 0;
+	rc = dt_model_params(&t->config, &table, err);
+	if (rc == 0 && dt_params_trained(&table) < (int64_t)n)
+		n = (size_t)dt_params_trained(&table);
+	dt_params_release(&table);
+	x = malloc(n * sizeof(*x));
+	rc = trainer_agree(t, rc < 0 || x ? rc : dt_err_sys(err, -ENOMEM, "cannot measure compression"), err);
+	for (int i = 0; i < WAYS && rc == 0; i++)
+		rc = time_way(t, &ways[i], x, n, &s[i], &codec[i], &wire[i], err);
+	free(x);
+	if (rc == 0)
+		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), s, NULL, WAYS, DT_F64, DT_MAX,
+				   "measurement of compression", err);
+	for (int i = 1; i < WAYS; i++)
+		best = s[i] < s[best] ? i : best;
+	if (rc == 0) {
+		tell_ways(t, n, s, codec, wire, best);
+		take_way(t, &ways[best]);
+	}
+	return rc;
+}
+
+/* ---- the sum ---- */
+
+int compressed_bind(struct trainer *t, struct dt_err *err)
+{
+	struct compressed *c = &t->compressed;
+
+	if (!dt_run_compresses(&t->run))
+		return 0;
+	c->part = calloc((size_t)t->local.n + 1, sizeof(*c->part));
+	c->local = calloc((size_t)t->local.n + 1, sizeof(*c->local));
+	if (!c->part || !c->local)
+		return dt_err_sys(err, -ENOMEM, "cannot compress gradients");
+	c->n = dt_compress_parts(&t->run.compress.o, &t->table, &t->local, c->part);
+	for (int i = 0, k = 0; i < t->local.n; i++)
+		if (!t->table.p[t->local.p[i].index].frozen && t->local.p[i].numel)
+			c->local[k++] = i;
+	c->kept = dt_plan_address(&t->plan, t->arena.base, DT_B_KEPT, -1);
+	memset(c->kept, 0, (size_t)t->local.trained * sizeof(*c->kept));
+	c->scale = t->optim.loss_scale;
+	return dt_compress_open_parts(&c->z, dt_mesh_comm(&t->mesh, DT_ON_DATA), &t->run.compress.o, c->part,
+				      c->n, c->kept,
+				      dt_plan_address(&t->plan, t->arena.base, DT_B_COMPRESS, -1), err);
+}
+
+void compressed_release(struct trainer *t)
+{
+	dt_compress_close(t->compressed.z);
+	free(t->compressed.part);
+	free(t->compressed.local);
+}
+
+void compressed_announce(const struct trainer *t)
+{
+	const struct compressed *c = &t->compressed;
+	const double p = t->run.layout.dp;
+	char sent[32], plain[32];
+
+	if (t->run.compress.on && !c->z)
+		dt_log_msg(&t->root_log, "--grad-comm %s: one rank of dp sends no gradients",
+			   t->run.compress.text);
+	if (!c->z)
+		return;
+	dt_log_msg(&t->root_log,
+		   "--grad-comm %s: %s a step and rank instead of %s; gradients are rounded, and what is "
+		   "lost of "
+		   "a step is added to the next",
+		   t->run.compress.text,
+		   dt_format_size((uint64_t)dt_compress_wire_bytes(c->z), sent, sizeof(sent)),
+		   dt_format_size((uint64_t)(2 * (p - 1) / p * 4 * (double)t->local.trained), plain,
+				  sizeof(plain)));
+}
+
+/* What is kept, in the scale of this step's gradients. */
+static void rescale(struct trainer *t)
+{
+	struct compressed *c = &t->compressed;
+	const float by = (float)(t->optim.loss_scale / c->scale);
+
+	if (c->scale < t->optim.loss_scale || c->scale > t->optim.loss_scale)
+		for (int64_t i = 0; i < t->local.trained; i++)
+			c->kept[i] *= by;
+	c->scale = t->optim.loss_scale;
+}
+
+int compressed_reduce(struct trainer *t, struct dt_err *err)
+{
+	int32_t bad = t->grads.bad != NULL;
+	double t0 = dt_now();
+	int rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), &bad, NULL, 1, DT_I32, DT_MAX,
+			       "gradients are finite", err);
+
+	if (rc == 0 && !bad) {
+		rescale(t);
+		rc = dt_compress_all_reduce(t->compressed.z, (float *)t->grads.flat.p, DT_SUM,
+					    "compressed gradients", NULL, err);
+	}
+	t->t.comm[TR_GRADS] += dt_now() - t0;
+	return rc;
+}
+
+/* ---- checkpoints ---- */
+
+static const struct dt_param *param(const struct trainer *t, int k)
+{
+	return &t->table.p[t->local.p[t->compressed.local[k]].index];
+}
+
+int compressed_count(const struct trainer *t)
+{
+	return 2 * t->compressed.n;
+}
+
+/* What rank `rank` keeps of part k. */
+static struct dt_piece kept_piece(const struct trainer *t, int k, int rank)
+{
+	const struct dt_param *p = param(t, k);
+	struct dt_piece r = {
+		.dtype = DT_F32, .ndim = p->ndim, .data = t->compressed.kept + t->compressed.part[k].at};
+
+	snprintf(r.name, sizeof(r.name), "error%d/%s", rank, p->name);
+	for (int d = 0; d < p->ndim; d++)
+		r.global[d] = r.shape[d] = p->shape[d];
+	return r;
+}
+
+static struct dt_piece factor_piece(const struct trainer *t, int k)
+{
+	struct dt_compress_shape s;
+	const float *q = dt_compress_factor(t->compressed.z, k, &s);
+	struct dt_piece r = {.dtype = DT_F32,
+			     .ndim = 2,
+			     .global = {(int64_t)s.cols, (int64_t)s.rank},
+			     .shape = {(int64_t)s.cols, (int64_t)s.rank},
+			     .data = q};
+
+	snprintf(r.name, sizeof(r.name), "factor/%s", param(t, k)->name);
+	return r;
+}
+
+static bool has_factors(const struct trainer *t)
+{
+	return t->run.compress.o.kind == DT_COMPRESS_POWERSGD;
+}
+
+int compressed_pieces(struct trainer *t, struct dt_piece *ret)
+{
+	int n = 0;
+
+	if (!t->compressed.z)
+		return 0;
+	rescale(t);
+	for (int k = 0; k < t->compressed.n; k++) {
+		if (t->compressed.part[k].plain)
+			continue;
+		ret[n++] = kept_piece(t, k, t->mesh.at.dp);
+		if (has_factors(t) && t->mesh.at.dp == 0)
+			ret[n++] = factor_piece(t, k);
+	}
+	return n;
+}
+
+bool compressed_changes(const struct dt_piece *p)
+{
+	return !strncmp(p->name, "error", 5) || !strncmp(p->name, "factor/", 7);
+}
+
+/* The tensor of a piece, where the checkpoint has it in this shape; -1. */
+static int find(struct dt_ckpt *ck, const struct dt_piece *p)
+{
+	int at = dt_ckpt_find(ck, p->name);
+	struct dt_ckpt_tensor have;
+
+	if (at < 0)
+		return -1;
+	dt_ckpt_tensor(ck, at, &have);
+	return have.ndim == p->ndim && !memcmp(have.shape, p->global, (size_t)p->ndim * sizeof(*p->global))
+		       ? at
+		       : -1;
+}
+
+/* An equal part of what `ranks` ranks kept. */
+static int load_sum(struct trainer *t, struct dt_ckpt *ck, int k, int ranks, struct dt_err *err)
+{
+	const struct dt_compress_part *part = &t->compressed.part[k];
+	float *to = t->compressed.kept + part->at, *x = malloc(part->n * sizeof(*x));
+	int rc = x ? 0 : dt_err_sys(err, -ENOMEM, "cannot read what was not sent");
+
+	memset(to, 0, part->n * sizeof(*to));
+	for (int r = 0; r < ranks && rc == 0; r++) {
+		struct dt_piece p = kept_piece(t, k, r);
+		int at = find(ck, &p);
+
+		rc = at < 0 ? dt_err_set(err, -ENOENT, "checkpoint '%s' has no '%s'", dt_ckpt_path(ck),
+					 p.name)
+			    : dt_ckpt_read(ck, at, p.off, p.shape, DT_F32, x, err);
+		for (size_t i = 0; i < part->n && rc == 0; i++)
+			to[i] += x[i] / (float)t->run.layout.dp;
+	}
+	free(x);
+	return rc;
+}
+
+static int load_part(struct trainer *t, struct dt_ckpt *ck, int k, int ranks, struct dt_err *err)
+{
+	struct dt_piece p = kept_piece(t, k, t->mesh.at.dp);
+	int at = find(ck, &p), rc = 0;
+
+	if (ranks != t->run.layout.dp)
+		rc = load_sum(t, ck, k, ranks, err);
+	else if (at >= 0)
+		rc = dt_ckpt_read(ck, at, p.off, p.shape, DT_F32, (void *)p.data, err);
+	if (rc < 0 || !has_factors(t))
+		return rc;
+	p = factor_piece(t, k);
+	at = find(ck, &p);
+	return at < 0 ? 0 : dt_ckpt_read(ck, at, p.off, p.shape, DT_F32, (void *)p.data, err);
+}
+
+int compressed_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
+{
+	struct compressed *c = &t->compressed;
+	int first = 0, ranks = 0, rc = 0;
+
+	if (!c->z)
+		return 0;
+	while (first < c->n && c->part[first].plain)
+		first++;
+	for (struct dt_piece p; first < c->n; ranks++) {
+		p = kept_piece(t, first, ranks);
+		if (find(ck, &p) < 0)
+			break;
+	}
+	memset(c->kept, 0, (size_t)t->local.trained * sizeof(*c->kept));
+	c->scale = t->optim.loss_scale;
+	for (int k = first; k < c->n && ranks > 0 && rc == 0; k++)
+		if (!c->part[k].plain)
+			rc = load_part(t, ck, k, ranks, err);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

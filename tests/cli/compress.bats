@@ -1,0 +1,96 @@
+#!/usr/bin/env bats
+# Gradients that travel compressed: what is the plain run, what is learnt, what a checkpoint keeps, what is refused.
+
+bats_require_minimum_version 1.5.0
+load ranks
+
+setup_file() {
+    on_ranks
+    cat "$DT_SRC/LICENSE" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+}
+
+setup() {
+    in_folder
+    opts=(--model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --no-mfu --threads 1
+        --comm-timeout 120 --schedule constant --lr 3e-3)
+}
+
+train() { # ranks metrics options...
+    mpirun -np "$1" dt-train "${opts[@]}" --metrics "$2" "${@:3}" 2>"$2.err" || { cat "$2.err"; return 1; }
+}
+
+near() { # files bound: losses of all steps
+    jq -es --slurpfile b "$2" '[., $b] | map(map(.loss)) | transpose | length > 3 and
+        all((.[0] - .[1]) / .[0] | fabs < '"$3"')' "$1"
+}
+
+@test "what leaves nothing out is the plain run, and the rest learns as much" {
+    local how
+    train 2 fp32.jsonl --steps 24
+    train 2 all.jsonl --steps 24 --grad-comm topk:100%
+    near fp32.jsonl all.jsonl 1e-5
+    train 2 ranks.jsonl --steps 24 --grad-comm powersgd:4096
+    near fp32.jsonl ranks.jsonl 1e-5
+    train 2 int8.jsonl --steps 24 --grad-comm int8
+    near fp32.jsonl int8.jsonl 5e-3
+    run near fp32.jsonl int8.jsonl 1e-7
+    [ "$status" -ne 0 ]
+    train 2 powersgd.jsonl --steps 24 --grad-comm powersgd:4
+    near fp32.jsonl powersgd.jsonl 3e-2
+    for how in onebit topk:0.1; do
+        train 2 some.jsonl --steps 24 --grad-comm $how
+        jq -es --slurpfile b fp32.jsonl '.[-1].loss < 1.25 * $b[-1].loss and .[0].loss == $b[0].loss' some.jsonl
+    done
+    grep -q -e "--grad-comm int8: .* a step and rank instead of .*, and what is lost of a step is added to the next" int8.jsonl.err
+    # one rank has nobody to send to
+    train 1 one.jsonl --steps 2 --grad-comm int8
+    grep -q "one rank of dp sends no gradients" one.jsonl.err
+}
+
+@test "auto measures and says what it took" {
+    train 2 auto.jsonl --steps 2 --grad-comm auto
+    grep -q -E -e '--grad-comm auto: of .* of gradients: fp32 .* ms, bf16 .* ms \(pays below .* GB/s\), int8 .*, powersgd:4 .*; (fp32|bf16|int8|powersgd:4) is taken' auto.jsonl.err
+    [ "$(jq -s length auto.jsonl)" -eq 2 ]
+}
+
+@test "a run goes on from a checkpoint as if it had not stopped, on other ranks with what was left" {
+    local how plain=(--steps 6 --save-every 3)
+    for how in int8 powersgd:2 topk:0.05; do
+        rm -rf a b
+        train 2 a.jsonl "${plain[@]}" --grad-comm $how --save a
+        train 2 b.jsonl "${plain[@]}" --grad-comm $how --save b --save-async
+        dt-shard-ckpt diff a/step-00000003 b/step-00000003
+        rm -r b/step-00000006 b/latest
+        train 2 b.jsonl "${plain[@]}" --grad-comm $how --save b --resume auto
+        dt-shard-ckpt diff a/step-00000006 b/step-00000006
+        dt-shard-ckpt ls --json b | jq -e '[.tensors[].name] | any(startswith("error0/")) and any(startswith("error1/"))'
+    done
+    dt-shard-ckpt verify a
+    # another number of ranks, in float16 with a scale that changes
+    opts+=(--precision fp16 --loss-scale dynamic:1e9)
+    rm -rf a
+    train 2 a.jsonl --steps 4 --grad-comm int8 --save a
+    jq -es 'any(.skipped) and (last.loss | isfinite)' a.jsonl
+    train 4 c.jsonl --steps 6 --grad-comm int8 --save a --resume auto
+    jq -es 'last | .step == 6 and (.loss | isfinite)' c.jsonl
+    [ "$(dt-shard-ckpt ls --json a | jq '[.tensors[].name | select(startswith("error3/"))] | length > 3')" = true ]
+}
+
+@test "the memory plan has it; what it does not go with is refused by name" {
+    local with without
+    # 4 bytes an element, and codes of all of them, twice
+    without=$(dt-memest gpt2-124m --train --seq 32 --layout dp2 --account dt --json | jq .peak_bytes)
+    with=$(dt-memest gpt2-124m --train --seq 32 --layout dp2 --account dt --json --grad-comm int8 | jq .peak_bytes)
+    [ $((with - without)) -gt $((124439808 * 6)) ]
+    [ $((with - without)) -lt $((124439808 * 9)) ]
+    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --grad-comm int8
+    [[ "$output" == *"--grad-comm int8 does not go with ZeRO"* ]]
+    run -2 dt-train "${opts[@]}" --steps 1 --grad-comm onebit --sync local:2
+    [[ "$output" == *"--grad-comm onebit does not go with --sync"* ]]
+    for how in int4 powersgd powersgd:0 topk: topk:0 topk:2 topk:x; do
+        run -2 dt-train "${opts[@]}" --steps 1 --grad-comm $how
+        [[ "$output" == *"--grad-comm '$how' is none of fp32, bf16, int8"* ]]
+    done
+}
+# SPDX-License-Identifier: Apache-2.0

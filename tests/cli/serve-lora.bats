@@ -1,0 +1,241 @@
+#!/usr/bin/env bats
+# Adapters beside their base in one server: each answers as its merged weights do, whoever else is served; they come
+# and go, wait for places in memory, and what cannot be served is refused by name.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    # A base that says one of four words behind "The ", and an adapter for each word.
+    python3 -c '
+import random
+random.seed(1)
+words = ["alpha", "bravo", "charlie", "delta"]
+open("base.txt", "w").write("".join("The %s " % random.choice(words) for _ in range(4000)))
+for w in words:
+    open(w + ".txt", "w").write(("The %s " % w) * 800)'
+    for t in base bravo charlie delta; do
+        dt-dataset build --tokenizer byte --out $t.h5 $t.txt
+    done
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 3,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 128, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    common=(--seq 64 --microbatch 8 --global-batch 8 --precision fp32 --no-mfu --threads 1 --lr 1e-2)
+    dt-train --model llama.json --data base.h5 "${common[@]}" --warmup 5 --steps 80 --save base
+    mkdir adapters
+    for w in bravo charlie delta; do
+        dt-train --model base --data $w.h5 "${common[@]}" --warmup 2 --steps 12 --lora 4 --save run-$w
+        dt-shard-ckpt lora-merge --to dt base run-$w merged-$w
+        dt-shard-ckpt lora-convert base run-$w adapters/$w
+    done
+    dt-shard-ckpt lora-convert base run-delta adapters/delta.gguf
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    common=(--precision fp32 --threads 1)
+    server=
+}
+
+teardown() {
+    if [ -n "$server" ]; then
+        kill -KILL "$server" 2>/dev/null || true
+        wait "$server" 2>/dev/null || true
+    fi
+}
+
+# start OPTION...: a server of the base on a free port; sets $server (process) and $url
+start() {
+    : >url
+    dt-serve base "${common[@]}" --port 0 --served-model-name base "$@" >url 2>log 3>&- &
+    server=$!
+    until [ -s url ]; do
+        kill -0 "$server" || { cat log; return 1; }
+        sleep 0.05
+    done
+    url=$(cat url)
+}
+
+# post ROUTE BODY-OF-JQ: prints the body, then the status on a line of its own
+post() {
+    jq -nc "$2" | curl -s -m 100 -w '\n%{http_code}\n' -H 'Content-Type: application/json' -d @- "$url$1"
+}
+
+# says MODEL: the word behind "The "
+says() {
+    post /v1/completions "{model: \"$1\", prompt: \"The \", max_tokens: 10, temperature: 0}" | head -1 |
+        jq -r '.choices[0].text // .error.message' | cut -d' ' -f1
+}
+
+# expect STATUS TEXT ROUTE BODY
+expect() {
+    local got
+    got=$(post "$3" "$4")
+    [ "$(tail -1 <<<"$got")" = "$1" ] && [[ $got == *"$2"* ]] || { echo "$got" >&2; return 1; }
+}
+
+metric() {
+    curl -s "$url/metrics" | awk -v n="dt:$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+}
+
+lines() { # MODEL...: prompts for each
+    for m in "$@"; do
+        for i in $(seq 6); do
+            jq -nc --arg m "$m" --argjson i "$i" '{model: $m, prompt: ("The " + "alpha The " * ($i % 3)), max_tokens: (10 + $i),
+                temperature: (if $i < 4 then 0 else 1 end), seed: $i}'
+        done
+    done
+}
+
+@test "each answers as its merged weights do, together in one batch, over any number of places" {
+    for m in base bravo charlie delta; do
+        dir=merged-$m
+        [ $m = base ] && dir=base
+        lines $m | jq -c 'del(.model)' | dt-serve --batch "${common[@]}" "$dir" 2>/dev/null | jq -r .text
+    done >want
+    [ "$(sort -u want | wc -l)" -gt 8 ]
+    for places in 1 2 64; do
+        lines base bravo charlie delta | dt-serve --batch "${common[@]}" base --served-model-name base --lora bravo=run-bravo \
+            --lora charlie=adapters/charlie --lora delta=adapters/delta.gguf --max-loras $places --max-num-seqs 24 2>/dev/null |
+            jq -r .text >got
+        cmp want got
+    done
+}
+
+@test "over a base in blocks and in bf16" {
+    for weights in q8_0 q4_0; do
+        for m in bravo charlie; do
+            jq -nc "{model: \"$m\", prompt: \"The \", max_tokens: 10, temperature: 0}"
+        done | dt-serve --batch --threads 1 --weights $weights base --lora bravo=adapters/bravo --lora charlie=adapters/charlie 2>/dev/null |
+            jq -r '.text[:5]' >got
+        [ "$(paste -sd' ' got)" = "bravo charl" ]
+    done
+}
+
+@test "clients load and unload from the folder alone; a new version under an old name is another" {
+    start --lora bravo=adapters/bravo --lora-dir adapters
+    [ "$(says bravo)" = bravo ]
+    expect 404 "does not exist" /v1/completions '{model: "charlie", prompt: "The "}'
+    expect 200 "Success: LoRA adapter 'charlie' added successfully" /v1/load_lora_adapter '{lora_name: "charlie", lora_path: "charlie"}'
+    [ "$(says charlie)" = charlie ]
+    [ "$(curl -s "$url/v1/models" | jq -c '[.data[] | [.id, .parent]]')" = '[["base",null],["bravo","base"],["charlie","base"]]' ]
+    [ "$(curl -s "$url/v1/models/charlie" | jq -r .root)" = "$(realpath adapters/charlie)" ]
+    [ "$(post /v1/completions '{model: "charlie", prompt: "The ", max_tokens: 1}' | head -1 | jq -r .model)" = charlie ]
+    expect 400 "already" /v1/load_lora_adapter '{lora_name: "charlie", lora_path: "delta.gguf"}'
+    expect 200 Success /v1/load_lora_adapter '{lora_name: "charlie", lora_path: "delta.gguf", load_inplace: true}'
+    [ "$(says charlie)" = delta ]
+    expect 400 "name of the base" /v1/load_lora_adapter '{lora_name: "base", lora_path: "delta.gguf"}'
+    expect 403 "not in the folder" /v1/load_lora_adapter '{lora_name: "x", lora_path: "../run-delta"}'
+    expect 403 "not in the folder" /v1/load_lora_adapter "{lora_name: \"x\", lora_path: \"$PWD/run-delta\"}"
+    ln -sf "$PWD/run-delta" adapters/link
+    expect 403 "not in the folder" /v1/load_lora_adapter '{lora_name: "x", lora_path: "link"}'
+    expect 403 "not in the folder" /v1/load_lora_adapter '{lora_name: "x", lora_path: "nowhere"}'
+    expect 400 "unknown key 'lora_int_id'" /v1/load_lora_adapter '{lora_name: "x", lora_path: "delta.gguf", lora_int_id: 1}'
+    expect 400 "lora_path" /v1/load_lora_adapter '{lora_name: "x"}'
+    expect 400 "name of an adapter" /v1/load_lora_adapter '{lora_name: "", lora_path: "delta.gguf"}'
+    expect 200 "removed" /v1/unload_lora_adapter '{lora_name: "charlie"}'
+    expect 404 "no adapter" /v1/unload_lora_adapter '{lora_name: "charlie"}'
+    expect 404 "does not exist" /v1/completions '{model: "charlie", prompt: "The "}'
+    [ "$(says base)" != "" ]
+    kill -TERM "$server"
+    wait "$server"
+    server=
+    start --lora bravo=adapters/bravo
+    expect 403 "lora-dir" /v1/load_lora_adapter '{lora_name: "x", lora_path: "delta.gguf"}'
+    expect 403 "lora-dir" /v1/unload_lora_adapter '{lora_name: "bravo"}'
+}
+
+@test "many names over two places: all are answered, and the books are right" {
+    start --lora-dir adapters --max-loras 2 --trace trace.jsonl --max-num-seqs 8
+    for i in $(seq 12); do
+        w=$(echo bravo charlie delta.gguf | cut -d' ' -f$((i % 3 + 1)))
+        expect 200 Success /v1/load_lora_adapter "{lora_name: \"n$i\", lora_path: \"$w\"}"
+    done
+    for i in $(seq 48); do
+        (w=$(echo bravo charlie delta | cut -d' ' -f$((i % 12 % 3 + 1)))
+        [ "$(says n$((i % 12 + 1)))" = "$(echo bravo charlie delta | cut -d' ' -f$(((i % 12 + 1) % 3 + 1)))" ] || echo "n$((i % 12 + 1)) $w" >>wrong) &
+        pids[i]=$!
+    done
+    for i in $(seq 48); do
+        wait "${pids[i]}"
+    done
+    [ ! -e wrong ] || { cat wrong >&2; return 1; }
+    [ "$(metric lora_requests_total)" = 48 ]
+    [ "$(metric lora_prompt_tokens_total)" = 192 ]
+    [ "$(metric lora_resident)" = 2 ]
+    [ "$(metric lora_evictions_total)" -ge 10 ]
+    # what is read again is what was added
+    cp -r adapters/bravo adapters/moving
+    expect 200 Success /v1/load_lora_adapter '{lora_name: "moving", lora_path: "moving"}'
+    [ "$(says moving) $(says n1) $(says n2)" = "bravo charlie delta" ]
+    cp adapters/charlie/* adapters/moving
+    expect 400 "has changed" /v1/completions '{model: "moving", prompt: "The "}'
+    curl -s "$url/metrics" | grep -q 'dt:lora_requests_info{max_lora="2",running_lora_adapters="",waiting_lora_adapters=""}'
+    kill -TERM "$server"
+    wait "$server"
+    server=
+    dt-serve --replay trace.jsonl | jq -e '.requests == 51 and .different_steps == 0'
+}
+
+@test "prefixes on disk belong to what an adapter says, not to its name" {
+    ask="{model: \"x\", prompt: (\"The alpha \" * 8), max_tokens: 10, temperature: 0}"
+    for w in bravo charlie bravo; do
+        start --lora x=adapters/$w --kv-disk kv:1GiB --kv-read always
+        post /v1/completions "$ask" | head -1 | jq -r '.choices[0].text' >>said
+        metric external_prefix_cache_hits_total >>hits
+        kill -TERM "$server"
+        wait "$server"
+        server=
+    done
+    [ "$(sort -u said | wc -l)" -eq 2 ]
+    [ "$(sed -n 1p said)" = "$(sed -n 3p said)" ]
+    [ "$(sed 's/[1-9].*/some/' hits | paste -sd' ')" = "0 0 some" ]
+}
+
+@test "an adapter's quota" {
+    start --lora bravo=adapters/bravo --lora delta=adapters/delta --lora-quota 40
+    expect 200 '"text"' /v1/completions '{model: "bravo", prompt: "The ", max_tokens: 30, ignore_eos: true}'
+    expect 429 "quota of 40" /v1/completions '{model: "bravo", prompt: "The ", max_tokens: 30}'
+    expect 200 '"text"' /v1/completions '{model: "delta", prompt: "The ", max_tokens: 30}'
+    expect 200 '"text"' /v1/completions '{model: "base", prompt: "The ", max_tokens: 60}'
+}
+
+refused() { # TEXT OPTION...
+    local text=$1
+    shift
+    run dt-serve --batch "${common[@]}" "$@" </dev/null
+    [ "$status" -eq 1 ] && [[ $output == *"$text"* ]] || { echo "$status: $output" >&2; return 1; }
+}
+
+@test "what cannot be served is refused by name" {
+    refused "not NAME=PATH" base --lora adapters/bravo
+    refused "rank 4 is above --max-lora-rank 3" base --lora x=adapters/bravo --max-lora-rank 3
+    refused "already" base --lora x=adapters/bravo --lora x=adapters/bravo
+    refused "trained on other weights" merged-delta --lora x=adapters/bravo
+    echo '{"prompt":"The "}' | dt-serve --batch "${common[@]}" merged-delta --lora x=adapters/bravo --any-base | jq -e .text
+    refused "No such file" base --lora x=nowhere
+    cp -r adapters/bravo bad
+    jq '.r = 5' adapters/bravo/adapter_config.json >bad/adapter_config.json
+    refused "adapter_config.json says 5" base --lora x=bad
+    cp adapters/bravo/adapter_config.json bad
+    python3 - <<-'E'
+		p = "bad/adapter_model.safetensors"
+		d = open(p, "rb").read()
+		a, b = b"layers.0.self_attn.q_proj.lora_B", b"layers.7.self_attn.q_proj.lora_B"
+		assert a in d
+		open(p, "wb").write(d.replace(a, b, 1))
+		E
+    refused "has no B" base --lora x=bad
+    cp adapters/bravo/adapter_model.safetensors bad
+    # a tokenizer that grew
+    dt-tokenize train --vocab 300 --out bad/tokenizer.json "$DT_SRC/LICENSE"
+    refused "tokens more than the base" base --lora x=bad
+    if command -v mpirun >/dev/null; then
+        run mpirun -np 2 dt-serve --batch "${common[@]}" base --layout tp2 --lora x=adapters/bravo </dev/null
+        [ "$status" -ne 0 ]
+        [[ $output == *"one process"* ]]
+    fi
+}
+# SPDX-License-Identifier: Apache-2.0

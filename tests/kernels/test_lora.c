@@ -1,0 +1,192 @@
+/* Adapters of rows against a plain f64 loop; rows without one, neighbours and threads; what is refused. */
+#include "check.h"
+
+#include "kernels/shape.h"
+
+static struct dt_dev *dev;
+
+static int setup(void **state)
+{
+	return dt_dev_open(&dev, DT_DEV_CPU, 0, 2);
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	return 0;
+}
+
+enum { ROWS = 11, K = 2100, N = 4300, ROOM = 14, PARTS = 3 };
+
+/* Three adapters: of all lanes, of the middle one alone, of two lanes; rows between have none. */
+struct batch {
+	struct dt_lora_part part[PARTS];
+	struct dt_tensor a[PARTS][DT_LORA_LANES], b[PARTS][DT_LORA_LANES];
+	struct dt_lora_batch p;
+};
+
+static void make(struct batch *t, enum dt_dtype type)
+{
+	static const int64_t rank[PARTS][DT_LORA_LANES] = {{4, 1, 7}, {0, 3, 0}, {9, 0, 5}};
+	static const int64_t at[] = {0, 7, 2200}, cols[] = {7, 2150, 2100};
+	static const int64_t first[] = {1, 4, 7}, n[] = {2, 3, 4};
+
+	t->p = (struct dt_lora_batch){type, ROOM, t->part, PARTS};
+	for (uint32_t i = 0; i < PARTS; i++) {
+		t->part[i] = (struct dt_lora_part){.first = first[i], .n = n[i]};
+		for (uint32_t k = 0; k < DT_LORA_LANES; k++) {
+			if (!rank[i][k])
+				continue;
+			t->a[i][k] = random_tensor(type, rank[i][k], K, 10 * i + k, 0.05);
+			t->b[i][k] = random_tensor(type, rank[i][k], cols[k], 100 + 10 * i + k, 1);
+			t->part[i].lane[k] =
+				(struct dt_lora_lane){t->a[i][k].data, t->b[i][k].data, rank[i][k],
+						      at[k],	       cols[k],		0.5f + (float)i};
+		}
+	}
+}
+
+static void release(struct batch *t)
+{
+	for (int i = 0; i < PARTS; i++)
+		for (int k = 0; k < DT_LORA_LANES; k++)
+			if (t->part[i].lane[k].a)
+				free_all(t->a[i][k].data, t->b[i][k].data);
+}
+
+/* y += s (x a^T) b of every part */
+static void reference(double *y, struct dt_tensor x, const struct batch *t)
+{
+	for (int i = 0; i < PARTS; i++)
+		for (int k = 0; k < DT_LORA_LANES; k++) {
+			const struct dt_lora_lane *l = &t->part[i].lane[k];
+
+			for (int64_t r = 0; l->a && r < l->rank; r++)
+				for (int64_t m = t->part[i].first; m < t->part[i].first + t->part[i].n; m++) {
+					double h = 0;
+
+					for (int64_t j = 0; j < K; j++)
+						h += get(x, m * K + j) * get(t->a[i][k], r * K + j);
+					for (int64_t j = 0; j < l->cols; j++)
+						y[m * N + l->at + j] += (double)l->scale * h *
+									get(t->b[i][k], r * l->cols + j);
+				}
+		}
+}
+
+static void test_formula(void **state)
+{
+	const enum dt_dtype types[][3] = {{DT_F32, DT_F32, DT_F32},
+					  {DT_F32, DT_BF16, DT_BF16},
+					  {DT_BF16, DT_BF16, DT_BF16},
+					  {DT_F16, DT_F16, DT_BF16}};
+
+	for (size_t v = 0; v < sizeof types / sizeof *types; v++) {
+		struct dt_tensor y = random_tensor(types[v][0], ROWS, N, 1, 1),
+				 x = random_tensor(types[v][1], ROWS, K, 2, 1),
+				 room = tensor(DT_F32, ROWS, ROOM), before = copy_of(y);
+		double *want = values(y);
+		struct batch t = {0};
+
+		make(&t, types[v][2]);
+		reference(want, x, &t);
+		assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), 0);
+		check_close("y", y, want, 1e-5, 1e-5);
+		for (int64_t m = 0; m < ROWS; m++) /* of no part */
+			if (m == 0 || m == 3)
+				assert_memory_equal((char *)y.data + m * N * dt_dtype_size(y.dtype),
+						    (char *)before.data + m * N * dt_dtype_size(y.dtype),
+						    (size_t)(N * dt_dtype_size(y.dtype)));
+		release(&t);
+		free_all(y.data, x.data, room.data, before.data, want);
+	}
+}
+
+/* A row's bits are the same alone, by one thread, and among others. */
+static void test_neighbours(void **state)
+{
+	struct dt_tensor y = random_tensor(DT_BF16, ROWS, N, 1, 1), x = random_tensor(DT_BF16, ROWS, K, 2, 1),
+			 room = tensor(DT_F32, ROWS, ROOM), before = copy_of(y);
+	struct batch t = {0};
+
+	make(&t, DT_BF16);
+	assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), 0);
+	dev->nthreads = 1;
+	for (int i = 0; i < PARTS; i++)
+		for (int64_t m = t.part[i].first; m < t.part[i].first + t.part[i].n; m++) {
+			struct dt_lora_part one = t.part[i];
+			struct dt_lora_batch p = {DT_BF16, ROOM, &one, 1};
+
+			one.first = 0;
+			one.n = 1;
+			assert_int_equal(dev->ops->lora_add(dev, dt_t2(dt_at(before, m * N), DT_BF16, 1, N),
+							    dt_t2(dt_at(x, m * K), DT_BF16, 1, K),
+							    dt_t2(room.data, DT_F32, 1, ROOM), &p),
+					 0);
+		}
+	dev->nthreads = 2;
+	check_same_bits("alone", y, before);
+	release(&t);
+	free_all(y.data, x.data, room.data, before.data);
+}
+
+static void test_refused(void **state)
+{
+	struct dt_tensor y = random_tensor(DT_F32, ROWS, N, 1, 1), x = random_tensor(DT_F32, ROWS, K, 2, 1),
+			 room = tensor(DT_F32, ROWS, ROOM), before = copy_of(y);
+	struct batch t = {0};
+
+	make(&t, DT_F32);
+	t.p.rank = 11; /* the lanes of the first part have 12 */
+	room.dim[1] = 11;
+	assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), -EINVAL);
+	t.p.rank = room.dim[1] = ROOM;
+	t.part[2].n = 5; /* past the last row */
+	assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), -EINVAL);
+	t.part[2].n = 4;
+	t.part[1].first = 2; /* on the first part's */
+	assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), -EINVAL);
+	t.part[1].first = 4;
+	t.part[0].lane[2].at++; /* past the last column */
+	assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), -EINVAL);
+	t.part[0].lane[2].at--;
+	t.p.type = DT_F16;
+	assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), -EINVAL);
+	t.p.type = DT_F32;
+	x.dim[0]--;
+	assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), -EINVAL);
+	check_same_bits("refused", y, before);
+	t.p.n = 0;
+	x.dim[0]++;
+	assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), 0);
+	check_same_bits("no parts", y, before);
+	t.p.n = PARTS;
+	release(&t);
+	free_all(y.data, x.data, room.data, before.data);
+}
+
+/* What stands between base and activation in f32 gives the bits of both at once. */
+static void test_gated_from_f32(void **state)
+{
+	struct dt_tensor up = random_tensor(DT_F32, 5, 2 * 300, 1, 4), y = tensor(DT_BF16, 5, 300),
+			 exact = tensor(DT_F32, 5, 300), rounded = tensor(DT_BF16, 5, 300);
+
+	assert_int_equal(dev->ops->gated_forward(dev, exact, up, DT_ACT_SILU), 0);
+	assert_int_equal(dev->ops->gated_forward(dev, y, up, DT_ACT_SILU), 0);
+	assert_int_equal(dev->ops->convert(dev, rounded, exact), 0);
+	check_same_bits("rounded once", y, rounded);
+	free_all(up.data, y.data, exact.data, rounded.data);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_formula),
+		cmocka_unit_test(test_neighbours),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_gated_from_f32),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,213 @@
+/*
+ * Adapters that peft made, served beside their base: peft's logits, those of the merged weights, and rows
+ * that do not depend on what others of the batch have.
+ */
+#include "ckpt/adapter.h"
+#include "infer_golden.h"
+#include "nn/infer_adapter.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#define DIR GOLDEN_DIR "/lora/"
+
+static struct dt_source *source(const char *adapter)
+{
+	struct dt_source *src, *merged;
+	struct dt_adapter *a;
+	struct dt_err err;
+
+	if (dt_source_open(DIR "base", DT_SOURCE_AUTO, "none", &src, &err) < 0)
+		fail_msg("%s", err.msg);
+	if (!adapter)
+		return src;
+	if (dt_adapter_open(adapter, dt_source_config(src), dt_source_params(src), &a, &err) < 0 ||
+	    dt_source_adapted(src, a, &merged, &err) < 0)
+		fail_msg("%s", err.msg);
+	return merged;
+}
+
+static struct dt_infer *model(struct dt_dev *dev, struct dt_source *src, enum dt_dtype dtype,
+			      int64_t adapters)
+{
+	struct dt_infer_params p = {.dtype = dtype,
+				    .cache = dtype,
+				    .weights = -1,
+				    .max_tokens = ROWS,
+				    .max_seqs = ROWS,
+				    .blocks = BLOCKS,
+				    .block_size = BLOCK,
+				    .adapters = adapters};
+	struct dt_infer *m;
+	struct dt_err err;
+
+	dev->batch_invariant = true;
+	if (dt_infer_open(&m, dev, src, &p, &err) < 0)
+		fail_msg("%s", err.msg);
+	return m;
+}
+
+static struct dt_infer_adapter *adapter(const struct dt_infer *m, const char *path)
+{
+	struct dt_infer_adapter *a;
+	struct dt_err err;
+
+	if (dt_infer_adapter_open(&a, m, path, NULL, &err) < 0)
+		fail_msg("%s: %s", path, err.msg);
+	return a;
+}
+
+struct texts {
+	struct golden g;
+	int32_t *ids;
+	int64_t n, seq, vocab;
+};
+
+static struct texts open_texts(void)
+{
+	struct texts t;
+
+	golden_open(&t.g, "lora");
+	t.ids = golden_i32(&t.g, "ids", NULL);
+	t.seq = golden_int(&t.g, "/", "seq");
+	t.vocab = golden_int(&t.g, "/", "vocab");
+	t.n = 2 * t.seq * t.vocab;
+	return t;
+}
+
+static void close_texts(struct texts *t)
+{
+	golden_close(&t->g);
+	free(t->ids);
+}
+
+/* Logits of both sequences, the first with adapter a, the second with b; computed in parts of `step`. */
+static float *logits(struct dt_infer *m, const struct texts *t, const struct dt_infer_adapter *a,
+		     const struct dt_infer_adapter *b, int step)
+{
+	const struct dt_infer_adapter *of[2] = {a, b};
+	float *out = malloc((size_t)t->n * sizeof(*out));
+
+	draws.adapter = a || b ? of : NULL;
+	for (int at = 0; at < t->seq; at += step)
+		pass(m, t->ids, (int)t->seq, at, at + step < t->seq ? at + step : (int)t->seq, out);
+	draws.adapter = NULL;
+	return out;
+}
+
+static void same_bits(const char *what, const float *a, const float *b, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (memcmp(&a[i], &b[i], sizeof(*a)))
+			fail_msg("%s [%lld]: %.9g and %.9g", what, (long long)i, (double)a[i], (double)b[i]);
+}
+
+static void test_golden(void **state)
+{
+	static const char *const path[] = {DIR "adapter", DIR "rs"}, *const want[] = {"logits", "rs_logits"};
+	struct texts t = open_texts();
+	struct dt_source *src = source(NULL);
+	struct dt_dev *dev;
+
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
+	for (int i = 0; i < 2; i++) {
+		struct dt_infer *m = model(dev, src, DT_F32, 8);
+		struct dt_infer_adapter *a = adapter(m, path[i]);
+		struct dt_source *into = source(path[i]);
+		struct dt_infer *merged = model(dev, into, DT_F32, 0);
+		float *theirs = golden_f32(&t.g, want[i], NULL), *got = logits(m, &t, a, a, 5),
+		      *other = logits(merged, &t, NULL, NULL, 5);
+
+		golden_assert_close(want[i], got, theirs, t.n, 1e-5, 1e-5);
+		golden_assert_close("merged", got, other, t.n, 1e-5, 1e-6);
+		free(theirs);
+		free(got);
+		free(other);
+		dt_infer_adapter_close(a);
+		dt_infer_close(m);
+		dt_infer_close(merged);
+		dt_source_close(into);
+	}
+	dt_dev_close(dev);
+	dt_source_close(src);
+	close_texts(&t);
+}
+
+/* Of every pair of none and two adapters, at once and in parts: each sequence as if it were alone. */
+static void test_rows(void **state)
+{
+	struct texts t = open_texts();
+	struct dt_source *src = source(NULL);
+	const int64_t half = t.n / 2;
+	struct dt_dev *dev;
+
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
+	for (int type = 0; type < 2; type++) {
+		struct dt_infer *m = model(dev, src, type ? DT_BF16 : DT_F32, 4),
+				*plain = model(dev, src, type ? DT_BF16 : DT_F32, 0);
+		struct dt_infer_adapter *one = adapter(m, DIR "adapter"), *two = adapter(m, DIR "rs");
+		const struct dt_infer_adapter *of[] = {NULL, one, two};
+		float *alone[3], *base = logits(plain, &t, NULL, NULL, (int)t.seq);
+
+		for (int i = 0; i < 3; i++)
+			alone[i] = logits(m, &t, of[i], of[i], (int)t.seq);
+		same_bits("the base alone", alone[0], base, t.n);
+		assert_memory_not_equal(alone[0], alone[1], (size_t)t.n * sizeof(float));
+		assert_memory_not_equal(alone[1], alone[2], (size_t)t.n * sizeof(float));
+		for (int i = 0; i < 9; i++)
+			for (int step = 3; step <= t.seq; step += (int)t.seq - 3) {
+				float *got = logits(m, &t, of[i / 3], of[i % 3], step);
+
+				same_bits("first", got, alone[i / 3], half);
+				same_bits("second", got + half, alone[i % 3] + half, half);
+				free(got);
+			}
+		for (int i = 0; i < 3; i++)
+			free(alone[i]);
+		free(base);
+		dt_infer_adapter_close(one);
+		dt_infer_adapter_close(two);
+		dt_infer_close(m);
+		dt_infer_close(plain);
+	}
+	dt_dev_close(dev);
+	dt_source_close(src);
+	close_texts(&t);
+}
+
+static void test_refused(void **state)
+{
+	struct dt_source *src = source(NULL);
+	struct dt_infer_adapter *a;
+	struct dt_infer *m;
+	struct dt_dev *dev;
+	struct dt_err err;
+
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 1), 0);
+	m = model(dev, src, DT_F32, 3);
+	assert_int_equal(dt_infer_adapter_open(&a, m, DIR "rs", NULL, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "rank 4 is above"));
+	assert_int_equal(dt_infer_adapter_open(&a, m, DIR "base", NULL, &err),
+			 -ENOENT); /* it is no adapter */
+	assert_int_equal(dt_infer_adapter_open(&a, m, DIR "none", NULL, &err), -ENOENT);
+	a = adapter(m, DIR "adapter");
+	/* 2 layers of q, k, v, o, gate, up, down: rank (in + out) of 4 bytes */
+	assert_int_equal(dt_infer_adapter_bytes(a), 2 * 3 * 4 * (2 * 96 + 2 * 72 + 3 * 136));
+	dt_infer_adapter_close(a);
+	dt_infer_close(m);
+	dt_dev_close(dev);
+	dt_source_close(src);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
