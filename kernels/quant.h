@@ -40,7 +40,7 @@ void dt_packed_close(struct dt_packed *w);
  * that will read them.
  *
  * -EINVAL: rows or k do not suit the formats, or NaN or Inf met on the way to a block format;
- * -ENOTSUP: as is not one of these, or is only read (have differs); -ENOMEM. Nothing is appended then.
+ * -ENOTSUP: as is not one of these; -ENOMEM. Nothing is appended then.
  */
 int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as, enum dt_format have,
 		     const void *src, int64_t rows);

@@ -3,15 +3,11 @@
 #include <math.h>
 
 static const struct dt_format_info info[DT_FMT_N] = {
-	[DT_FMT_F32] = {"f32", 0, 0, 1, 4, true, DT_F32},
-	[DT_FMT_F16] = {"f16", 1, 1, 1, 2, true, DT_F16},
-	[DT_FMT_BF16] = {"bf16", 30, 32, 1, 2, true, DT_BF16},
-	[DT_FMT_Q4_0] = {"q4_0", 2, 2, 32, 18, true, -1},
-	[DT_FMT_Q4_1] = {"q4_1", 3, 3, 32, 20, false, -1},
-	[DT_FMT_Q8_0] = {"q8_0", 8, 7, 32, 34, true, -1},
-	[DT_FMT_Q4_K] = {"q4_k", 12, 15, 256, 144, false, -1},
-	[DT_FMT_Q6_K] = {"q6_k", 14, 18, 256, 210, false, -1},
-	[DT_FMT_Q5_0] = {"q5_0", 6, 8, 32, 22, false, -1},
+	[DT_FMT_F32] = {"f32", 0, 0, 1, 4, DT_F32},	 [DT_FMT_F16] = {"f16", 1, 1, 1, 2, DT_F16},
+	[DT_FMT_BF16] = {"bf16", 30, 32, 1, 2, DT_BF16}, [DT_FMT_Q4_0] = {"q4_0", 2, 2, 32, 18, -1},
+	[DT_FMT_Q4_1] = {"q4_1", 3, 3, 32, 20, -1},	 [DT_FMT_Q8_0] = {"q8_0", 8, 7, 32, 34, -1},
+	[DT_FMT_Q4_K] = {"q4_k", 12, 15, 256, 144, -1},	 [DT_FMT_Q6_K] = {"q6_k", 14, 18, 256, 210, -1},
+	[DT_FMT_Q5_0] = {"q5_0", 6, 8, 32, 22, -1},
 };
 
 const struct dt_format_info *dt_format_info(enum dt_format f)
@@ -77,13 +73,6 @@ static float half_at(const uint8_t *p)
 
 	memcpy(&h, p, 2);
 	return dt_f16_to_f32(h);
-}
-
-static void put_half(uint8_t *p, float x)
-{
-	uint16_t h = dt_f32_to_f16(x);
-
-	memcpy(p, &h, 2);
 }
 
 static void from_f16(const uint8_t *s, int64_t n, float *y)
@@ -232,86 +221,5 @@ void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst)
 		memcpy(dst, src, (size_t)n * 4);
 	else
 		from[f](src, n, dst);
-}
-
-/* Half away from zero; NaN, which no integer is, becomes 0. */
-static int8_t round_i8(float x)
-{
-	float a = fabsf(x), whole = floorf(a);
-	float r = whole +
-		  floorf(2 * (a - whole)); /* both exact: a + 0.5 would round the last below a half up */
-
-	if (!(r <= 127))
-		r = r > 127 ? 127 : 0;
-	return (int8_t)(x < 0 ? -r : r);
-}
-
-static void to_q8_0(const float *x, int64_t n, uint8_t *out)
-{
-	for (; n > 0; n -= 32, x += 32, out += 34) {
-		float max = 0, d, inverse;
-
-		for (int j = 0; j < 32; j++)
-			max = fabsf(x[j]) > max ? fabsf(x[j]) : max;
-		d = max / 127.0f;
-		inverse = d != 0 ? 1.0f / d : 0;
-		put_half(out, d);
-		for (int j = 0; j < 32; j++)
-			out[2 + j] = (uint8_t)round_i8(x[j] * inverse);
-	}
-}
-
-static uint8_t nibble(float x, float inverse)
-{
-	float q = x * inverse + 8.5f;
-
-	return q >= 15 ? 15 : q > 0 ? (uint8_t)q : 0;
-}
-
-static void to_q4_0(const float *x, int64_t n, uint8_t *out)
-{
-	for (; n > 0; n -= 32, x += 32, out += 18) {
-		float max = 0, at_max = 0, d, inverse;
-
-		for (int j = 0; j < 32; j++)
-			if (fabsf(x[j]) > max) {
-				max = fabsf(x[j]);
-				at_max = x[j];
-			}
-		d = at_max / -8.0f;
-		inverse = d != 0 ? 1.0f / d : 0;
-		put_half(out, d);
-		for (int j = 0; j < 16; j++)
-			out[2 + j] = (uint8_t)(nibble(x[j], inverse) | nibble(x[j + 16], inverse) << 4);
-	}
-}
-
-void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst)
-{
-	uint16_t h;
-
-	switch (f) {
-	case DT_FMT_F32:
-		memcpy(dst, src, (size_t)n * 4);
-		break;
-	case DT_FMT_Q8_0:
-		to_q8_0(src, n, dst);
-		break;
-	case DT_FMT_Q4_0:
-		to_q4_0(src, n, dst);
-		break;
-	case DT_FMT_F16:
-		for (int64_t i = 0; i < n; i++)
-			put_half((uint8_t *)dst + 2 * i, src[i]);
-		break;
-	case DT_FMT_BF16:
-		for (int64_t i = 0; i < n; i++) {
-			h = dt_f32_to_bf16(src[i]);
-			memcpy((char *)dst + 2 * i, &h, 2);
-		}
-		break;
-	default:
-		break; /* not writable: callers look first */
-	}
 }
 /* SPDX-License-Identifier: Apache-2.0 */

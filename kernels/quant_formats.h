@@ -41,7 +41,6 @@ struct dt_format_info {
 	int gguf;	  /* the number of the type in GGUF */
 	int file_type;	  /* general.file_type of a GGUF file made mostly of it */
 	int block, bytes; /* elements of a block, and what they take */
-	bool writable;	  /* dt_quantize knows it */
 	int dtype;	  /* enum dt_dtype; -1: blocks */
 };
 
@@ -80,9 +79,10 @@ void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst);
 void dt_q5_0_as_q8_0(const void *src, int64_t n, void *dst);
 
 /*
- * The other way, for the formats that are writable. Rounding as GGUF's reference: to nearest even for f16 and
- * bf16; q8_0 by half away from zero with d = max |x| / 127; q4_0 with d = x_max / -8, x_max that of the
- * largest magnitude.
+ * The other way. Rounding as GGUF's reference: to nearest even for f16 and
+ * bf16; q8_0 by half away from zero with d = max |x| / 127; q4_0 with d = x_max / -8, q5_0 with x_max / -16,
+ * x_max that of the largest magnitude; q4_1 from the smallest to the largest. q4_k and q6_k are searched for
+ * (quant_search.h).
  */
 void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst);
 

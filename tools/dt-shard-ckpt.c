@@ -25,7 +25,7 @@ static uint64_t max_file;
 static const char *layout_text, *tokenizer;
 static int from, to, type;
 
-#define TYPES "f32|f16|bf16|q8_0|q4_0"
+#define TYPES "f32|f16|bf16|q8_0|q4_0|q4_1|q5_0|q4_k|q6_k"
 
 static const struct dt_opt opts[] = {
 	{"json", 0, DT_OPT_FLAG, &json, .help = "print one JSON object", .commands = "ls,verify,diff,stats"},
@@ -353,13 +353,14 @@ static const char *tokenizer_hash(const struct dt_source *s, char hash[32])
 static int export(struct dt_source *s, const char *dst, struct dt_err *err)
 {
 	char made[PATH_MAX], hash[32], word[16];
-	int unpacked = 0, rc;
+	int unpacked = 0, smaller = 0, rc;
 	struct dt_progress bar;
 	struct dt_export x = {
 		.to = to_given ? (enum dt_source_kind)to : DT_SOURCE_AUTO,
 		.format = type_given ? dt_format_parse(dt_opt_choice_name(TYPES, type, word, sizeof(word)))
 				     : -1,
 		.ret_unpacked = &unpacked,
+		.ret_smaller = &smaller,
 		.step = step_given	    ? step
 			: dt_source_ckpt(s) ? dt_ckpt_step(dt_source_ckpt(s))
 					    : 0,
@@ -380,6 +381,9 @@ static int export(struct dt_source *s, const char *dst, struct dt_err *err)
 	}
 	if (rc == 0 && unpacked)
 		dt_program_say(&prog, "%d matrices have rows no block fits and are f16", unpacked);
+	if (rc == 0 && smaller)
+		dt_program_say(&prog, "%d matrices have rows no block of 256 fits and are %s", smaller,
+			       x.format == DT_FMT_Q4_K ? "q5_0" : "q8_0");
 	if (rc == 0)
 		printf("%s\n", made);
 	dt_source_close(s);
@@ -434,7 +438,8 @@ static int cmd_upcycle(int n, char **argv)
 static int cmd_quantize(int n, char **argv)
 {
 	if (!type_given || type < 3)
-		return dt_opt_usage_error(&prog, stderr, "quantize needs --type q8_0 or q4_0");
+		return dt_opt_usage_error(&prog, stderr,
+					  "quantize needs --type q8_0, q6_k, q5_0, q4_k, q4_1 or q4_0");
 	to = DT_SOURCE_GGUF;
 	to_given = true;
 	return cmd_convert(n, argv);
@@ -581,7 +586,7 @@ static const struct dt_command commands[] = {
 	{"merge", "SRC DST", "Write SRC again with a single shard", cmd_merge, 2, 2},
 	{"convert", "SRC DST", "Between checkpoints, safetensors, GGUF, llm.c and llama2.c", cmd_convert, 2,
 	 2},
-	{"quantize", "SRC DST", "Write a GGUF file of small blocks (--type q8_0 or q4_0)", cmd_quantize, 2,
+	{"quantize", "SRC DST", "Write a GGUF file of small blocks (--type q8_0, q4_k, ...)", cmd_quantize, 2,
 	 2},
 	{"upcycle", "DENSE DST", "Write a mixture of experts whose experts are copies of DENSE's MLPs",
 	 cmd_upcycle, 2, 2},

@@ -294,7 +294,7 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 	const size_t huge = (size_t)2 << 20;
 	int r;
 
-	if (!s->quants || (as != have && !dt_format_info(as)->writable))
+	if (!s->quants)
 		return -ENOTSUP;
 	if (rows <= 0 || w->k % dt_format_info(as)->block || w->k % dt_format_info(have)->block)
 		return -EINVAL;

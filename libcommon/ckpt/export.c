@@ -71,6 +71,8 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 	}
 	if (x->ret_unpacked)
 		*x->ret_unpacked = e.unpacked;
+	if (x->ret_smaller)
+		*x->ret_smaller = e.smaller;
 	exp_release(&e);
 	return rc;
 }

@@ -8,15 +8,16 @@ struct dt_export {
 	enum dt_source_kind to;
 	/*
 	 * Of the matrices; -1: as stored where the target has that type, else f32. Vectors of a GGUF are f32,
-	 * as are its position embeddings unless format is a plain type; a matrix whose rows are no multiple
-	 * of the block becomes f16 (*ret_unpacked counts those).
+	 * as are its position embeddings unless format is a plain type. The head of a q4_k file is q6_k. A
+	 * matrix whose rows are no multiple of 256 becomes q5_0 instead of q4_k and q8_0 instead of q6_k
+	 * (*ret_smaller counts those), one whose rows are no multiple of 32 f16 (*ret_unpacked).
 	 */
 	int format;
-	int *ret_unpacked;	    /* may be NULL */
-	int64_t step;		    /* dt */
-	bool compress;		    /* dt */
-	const char *tokenizer_hash; /* dt: for the manifest; may be NULL */
-	uint64_t max_file_bytes;    /* safetensors: past this a new file is begun; 0: never */
+	int *ret_unpacked, *ret_smaller; /* may be NULL */
+	int64_t step;			 /* dt */
+	bool compress;			 /* dt */
+	const char *tokenizer_hash;	 /* dt: for the manifest; may be NULL */
+	uint64_t max_file_bytes;	 /* safetensors: past this a new file is begun; 0: never */
 	bool (*progress)(void *arg, uint64_t done, uint64_t total); /* false: stop, -ECANCELED; may be NULL */
 	void *arg;
 };

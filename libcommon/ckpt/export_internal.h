@@ -29,7 +29,7 @@ struct exporter {
 	bool plus_one;		  /* the target's norms multiply by 1 + weight */
 	struct dt_params buffers; /* of the model: running statistics */
 	struct exp_tensor *t;
-	int n, unpacked;
+	int n, unpacked, smaller;
 	uint64_t done, total;
 	char *buf, *tmp;
 	size_t buf_bytes, tmp_bytes;

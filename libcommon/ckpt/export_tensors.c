@@ -20,6 +20,7 @@ static enum dt_format choose(struct exporter *e, const struct exp_tensor *t, con
 			     bool blocks)
 {
 	int want = e->x->format, have = (int)dt_source_format(e->s, t->part[0]);
+	const struct dt_config *c = dt_source_config(e->s);
 	bool gguf = e->x->to == DT_SOURCE_GGUF;
 
 	if (want < 0) {
@@ -34,8 +35,14 @@ static enum dt_format choose(struct exporter *e, const struct exp_tensor *t, con
 		return (enum dt_format)want;
 	if (p->ndim == 1 || p->role == DT_W_POS)
 		return DT_FMT_F32;
+	if (e->x->format == DT_FMT_Q4_K && (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied)))
+		want = DT_FMT_Q6_K; /* as GGUF's own writer: logits feel its error most */
 	if (t->shape[1] % dt_format_info((enum dt_format)want)->block == 0)
 		return (enum dt_format)want;
+	if (t->shape[1] % 32 == 0) {
+		e->smaller++;
+		return want == DT_FMT_Q4_K ? DT_FMT_Q5_0 : DT_FMT_Q8_0;
+	}
 	e->unpacked++;
 	return DT_FMT_F16;
 }

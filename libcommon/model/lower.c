@@ -132,6 +132,8 @@ static int context_node(struct dt_lower *lo, enum dt_op op, const struct dt_node
 
 	n.attr = like->attr;
 	n.attr.kv_heads = kv_heads;
+	if (!kv_heads) /* what attention yields */
+		n.attr.head_dim = n.attr.value_dim;
 	n.in[0] = in;
 	dt_op_rules[op].shape(lo, &n);
 	record(lo, &n);

@@ -119,8 +119,7 @@ static struct dt_tensor rows_of(struct dt_tensor t, int64_t row, int64_t n)
 static int pack_kv(struct dt_exec *x, const struct dt_node *n, struct dt_tensor to, struct dt_tensor qkv,
 		   struct dt_err *err)
 {
-	TRY(x->dev->ops->columns(x->dev, to, 0, qkv, n->attr.heads * n->attr.head_dim,
-				 2 * n->attr.kv_heads * n->attr.head_dim, false));
+	TRY(x->dev->ops->columns(x->dev, to, 0, qkv, n->attr.heads * n->attr.head_dim, to.dim[1], false));
 	return 0;
 }
 
@@ -189,14 +188,14 @@ struct heads_part {
 
 static int parts_of(const struct dt_node *n, int cp, int r, struct heads_part p[3])
 {
-	int64_t d = n->attr.head_dim, a = n->attr.heads, g = n->attr.kv_heads, q = a / cp,
-		kv = g >= cp ? g / cp : 1, first = g >= cp ? r * kv : r * g / cp;
+	int64_t d = n->attr.head_dim, v = n->attr.value_dim, a = n->attr.heads, g = n->attr.kv_heads,
+		q = a / cp, kv = g >= cp ? g / cp : 1, first = g >= cp ? r * kv : r * g / cp;
 
 	p[0] = (struct heads_part){r * q * d, 0, q * d, false};
 	if (g == 0)
 		return 1;
 	p[1] = (struct heads_part){(a + first) * d, q * d, kv * d, g < cp && r * g % cp != 0};
-	p[2] = (struct heads_part){(a + g + first) * d, (q + kv) * d, kv * d, p[1].again};
+	p[2] = (struct heads_part){(a + g) * d + first * v, (q + kv) * d, kv * v, p[1].again};
 	return 3;
 }
 

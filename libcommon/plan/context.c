@@ -15,7 +15,7 @@ static int64_t kv_heads(const struct dt_run *r)
 double dt_context_bytes(const struct dt_run *r, enum dt_cp_comm how)
 {
 	double e = dt_dtype_size(r->compute), s = (double)(r->microbatch * r->seq), g = (double)kv_heads(r);
-	double d = (double)r->config->head_dim, cp = r->layout.cp;
+	double d = (double)(r->config->head_dim + dt_value_dim(r->config)) / 2, cp = r->layout.cp;
 
 	if (how == DT_CP_ULYSSES)
 		return 2 * 2 * s / cp * d * ((double)heads(r) + (g > cp ? g : cp)) * e;
@@ -52,10 +52,6 @@ int dt_context_check(const struct dt_run *r, struct dt_err *err)
 
 	if (cp == 1)
 		return 0;
-	if (r->config->kv_rank)
-		return dt_err_set(err, -ENOTSUP,
-				  "cp%lld: latent attention ('%s') is not cut along the sequence",
-				  (long long)cp, r->config->name);
 	if (r->seq % chunks) {
 		dt_err_set(
 			err, -EINVAL,

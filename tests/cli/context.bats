@@ -71,6 +71,24 @@ verify() { # model layouts options...
     verify mixture.json cp2,cp2.ep2 --data d.h5 --seq 24
 }
 
+@test "latent attention, whose values are narrower and wider than keys; bytes as planned" {
+    jq -n '{model_type: "deepseek_v3", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 2,
+        num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 16, q_lora_rank: 24, qk_nope_head_dim: 10,
+        qk_rope_head_dim: 6, v_head_dim: 12, n_routed_experts: 4, n_shared_experts: 1, num_experts_per_tok: 2,
+        moe_intermediate_size: 24, first_k_dense_replace: 1, n_group: 1, topk_group: 1, norm_topk_prob: true,
+        routed_scaling_factor: 2.5, rms_norm_eps: 1e-5, rope_theta: 10000}' >latent.json
+    jq '.v_head_dim = 20' latent.json >wide.json
+    local how
+    for how in gather ring ulysses; do
+        verify wide.json cp2 --data docs.h5 --seq 24 --cp-comm $how --recompute full
+        mpirun -np 2 dt-train --model latent.json "${common[@]}" --layout cp2 --cp-comm $how --steps 2 --metrics latent.jsonl >&2
+        dt-memest latent.json --train --layout cp2 --cp-comm $how --precision fp32 --optimizer adamw --seq 24 --microbatch 2 \
+            --accumulate 2 --check latent.jsonl
+    done
+    verify latent.json cp2 --data d.h5 --seq 24 --cp-comm ring
+    verify latent.json cp4,tp2.cp2.s1,pp2.cp2,dp2.cp2.z2,cp2.ep2 --data d.h5 --seq 24
+}
+
 @test "documents that are kept apart, at every cut" {
     local how
     for how in gather ring ulysses; do

@@ -68,6 +68,22 @@ rank() {
     [ "$(wc -l <one.txt)" -ge 40 ]
 }
 
+@test "blocks in host memory and on disk have the parts of all ranks: answers are those of one process, also after a restart" {
+    small=(--max-num-seqs 4 --max-model-len 200 --kv-read always)
+    jq -c '{custom_id: "r", method: "POST", url: "/v1/completions", body: .}' prompts.jsonl >lines
+    for layout in tp2 pp2; do
+        for run in first again; do
+            mpirun -np 2 dt-serve --batch m "${common[@]}" "${small[@]}" --layout $layout --kv-cache-mem 400KiB \
+                --kv-host 1MiB --kv-disk kv:20MiB <lines 2>log | jq -c '.response.body | [.choices[0].text, .usage]' >$run.txt
+            jq -r '.[0]' $run.txt | cmp one.txt -
+        done
+        # what the second one found, the first has computed
+        [ "$(jq -s 'map(.[1].prompt_tokens_details.cached_tokens) | add' again.txt)" -gt \
+            "$(jq -s 'map(.[1].prompt_tokens_details.cached_tokens) | add' first.txt)" ]
+    done
+    [ "$(find kv -mindepth 1 -maxdepth 1 | wc -l)" -eq 2 ]
+}
+
 @test "a mixture of experts: each rank of tp has whole ones, answers are those of one process" {
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,

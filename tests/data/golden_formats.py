@@ -30,7 +30,7 @@ FORMATS = {  # name: (type, blocks, byte offsets of f16 scales in a block)
     "q6_k": (gguf.GGMLQuantizationType.Q6_K, 8, [208]),
     "q5_0": (gguf.GGMLQuantizationType.Q5_0, 24, [0]),
 }
-WRITABLE = ["f16", "bf16", "q4_0", "q8_0"]
+WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0"]  # q4_k and q6_k are searched for: the package cannot
 
 
 def blocks_of(rng, kind, n, halves):

@@ -459,6 +459,30 @@ static void test_not_finite(void **state)
 	free_all(rows, x.data, y.data, alone.data);
 }
 
+/* Numbers packed as blocks are what dt_quantize makes of them. */
+static void test_numbers_become_blocks(void **state)
+{
+	static const enum dt_format as[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K, DT_FMT_Q6_K};
+	struct dt_tensor f = random_tensor(DT_F32, 5, 256, 1, 1);
+	uint8_t block[256 / 32 * 34];
+	float want[256], got[256];
+
+	for (size_t i = 0; i < sizeof(as) / sizeof(as[0]); i++) {
+		struct dt_packed *w = NULL;
+
+		assert_int_equal(dt_packed_open(&w, dev, 256), 0);
+		assert_int_equal(dt_packed_append(w, dev, as[i], DT_FMT_F32, f.data, 5), 0);
+		for (int64_t r = 0; r < 5; r++) {
+			dt_quantize(as[i], (float *)f.data + 256 * r, 256, block);
+			dt_dequantize(as[i], block, 256, want);
+			assert_int_equal(dt_packed_row(w, r, got), 0);
+			assert_memory_equal(got, want, sizeof(want));
+		}
+		dt_packed_close(w);
+	}
+	free(f.data);
+}
+
 static void test_refused(void **state)
 {
 	struct dt_tensor f = random_tensor(DT_F32, 4, 256, 1, 1), y = tensor(DT_F32, 4, 4),
@@ -472,7 +496,7 @@ static void test_refused(void **state)
 	assert_int_equal(dt_packed_append(w, dev, DT_FMT_F16, DT_FMT_F32, f.data, 4), -ENOTSUP);
 	dt_packed_close(w);
 	assert_int_equal(dt_packed_open(&w, dev, 256), 0);
-	assert_int_equal(dt_packed_append(w, dev, DT_FMT_Q6_K, DT_FMT_F32, f.data, 4), -ENOTSUP);
+	assert_int_equal(dt_packed_append(w, dev, DT_FMT_Q5_0, DT_FMT_F32, f.data, 4), -ENOTSUP);
 	assert_int_equal(dt_packed_append(w, dev, DT_FMT_Q8_0, DT_FMT_F32, f.data, 0), -EINVAL);
 	((float *)f.data)[700] = INFINITY;
 	assert_int_equal(dt_packed_append(w, dev, DT_FMT_Q8_0, DT_FMT_F32, f.data, 4), -EINVAL);
@@ -538,6 +562,7 @@ int main(void)
 		cmocka_unit_test(test_rounded_rows_agree),
 		cmocka_unit_test(test_instruction_sets),
 		cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_numbers_become_blocks),
 		cmocka_unit_test(test_refused),
 	};
 

@@ -67,7 +67,7 @@ static void quantised_as_the_package_does(void **state)
 		uint8_t *want, *got;
 		float *x;
 
-		if (!dt_format_info(f)->writable)
+		if (dt_format_info(f)->block == 256)
 			continue;
 		formats++;
 		want = bytes_of(&g, dt_format_info(f)->name, "quantised", &nbytes);
@@ -84,23 +84,101 @@ static void quantised_as_the_package_does(void **state)
 		free(got);
 		free(x);
 	}
-	assert_int_equal(formats, 4);
+	assert_int_equal(formats, 6);
 	golden_close(&g);
 }
 
-/* Blocks with NaN and infinite elements are written without undefined conversions. */
+/* Numbers as weights have them: normal, a few of them far out. */
+static void draw(float *x, int n, uint32_t seed)
+{
+	for (int i = 0; i < n; i++) {
+		float sum = -6;
+
+		for (int k = 0; k < 12; k++) {
+			seed = seed * 1664525u + 1013904223u;
+			sum += (float)(seed >> 8) / (float)(1 << 24);
+		}
+		x[i] = 0.02f * sum * (i % 97 == 0 ? 4.0f : 1.0f);
+	}
+}
+
+static double error_of(enum dt_format f, const float *x, int n)
+{
+	uint8_t *out = malloc(dt_format_bytes(f, n));
+	float *y = malloc((size_t)n * 4);
+	double sum = 0, all = 0;
+
+	assert_true(out && y);
+	dt_quantize(f, x, n, out);
+	dt_dequantize(f, out, n, y);
+	for (int i = 0; i < n; i++) {
+		sum += ((double)y[i] - x[i]) * ((double)y[i] - x[i]);
+		all += (double)x[i] * x[i];
+	}
+	free(out);
+	free(y);
+	return sqrt(sum / all);
+}
+
+/*
+ * Blocks that are searched for: less error than the plain formats beside them, and than ggml's own search on
+ * the same numbers (relative RMS 0.07637 and 0.01968, by ggml_quantize_chunk of ggml 0.13.1).
+ */
+static void searched_blocks_are_near(void **state)
+{
+	enum { N = 256 * 64 };
+	float *x = malloc(N * sizeof(*x));
+	double q4, q6;
+
+	assert_non_null(x);
+	draw(x, N, 1);
+	q4 = error_of(DT_FMT_Q4_K, x, N);
+	q6 = error_of(DT_FMT_Q6_K, x, N);
+	assert_true(q4 < 0.07637 && q4 < error_of(DT_FMT_Q4_1, x, N));
+	assert_true(q6 < 0.01968 && q6 < error_of(DT_FMT_Q5_0, x, N));
+	free(x);
+}
+
+/* What a block says exactly is found again: every sub-block has the ends of its range. */
+static void exact_blocks_are_found(void **state)
+{
+	float x[256], y[256];
+	uint8_t out[210];
+
+	for (int i = 0; i < 256; i++)
+		x[i] = (float)(i % 16) * 0.5f - 2;
+	dt_quantize(DT_FMT_Q4_K, x, 256, out);
+	dt_dequantize(DT_FMT_Q4_K, out, 256, y);
+	for (int i = 0; i < 256; i++)
+		assert_true(fabsf(x[i] - y[i]) < 1e-2f);
+	for (int i = 0; i < 256; i++)
+		x[i] = (float)(i % 16 * 4 - 32) * 0.125f;
+	dt_quantize(DT_FMT_Q6_K, x, 256, out);
+	dt_dequantize(DT_FMT_Q6_K, out, 256, y);
+	for (int i = 0; i < 256; i++)
+		assert_true(fabsf(x[i] - y[i]) < 1e-2f);
+}
+
+/* Blocks with NaN, infinite, tiny and huge elements are written without undefined conversions. */
 static void odd_numbers_are_survived(void **state)
 {
-	float x[32] = {0}, y[32];
-	uint8_t out[34];
+	static const float odd[] = {0, 1e-40f, 3e38f, -3e38f, 1e-8f, -1};
+	float x[256], y[256];
+	uint8_t out[256 / 32 * 34];
 
-	x[3] = (float)NAN;
-	x[4] = (float)INFINITY;
-	x[5] = -1;
-	for (int f = 0; f < DT_FMT_N; f++)
-		if (dt_format_info(f)->block == 32 && dt_format_info(f)->writable) {
-			dt_quantize(f, x, 32, out);
-			dt_dequantize(f, out, 32, y);
+	for (size_t k = 0; k < sizeof(odd) / sizeof(odd[0]); k++)
+		for (int f = 0; f < DT_FMT_N; f++) {
+			if (dt_format_info(f)->block == 1)
+				continue;
+			for (int i = 0; i < 256; i++)
+				x[i] = i % 3 ? odd[k] : 0;
+			for (int bad = 0; bad < 2; bad++) {
+				dt_quantize(f, x, 256, out);
+				dt_dequantize(f, out, 256, y);
+				x[3] = (float)NAN;
+				x[4] = (float)INFINITY;
+				x[5] = -1;
+			}
 		}
 }
 
@@ -352,6 +430,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dequantised_as_the_package_does),
 		cmocka_unit_test(quantised_as_the_package_does),
+		cmocka_unit_test(searched_blocks_are_near),
+		cmocka_unit_test(exact_blocks_are_found),
 		cmocka_unit_test(odd_numbers_are_survived),
 		cmocka_unit_test(names_and_numbers),
 		cmocka_unit_test(gguf_head_is_read),

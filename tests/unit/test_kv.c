@@ -114,7 +114,8 @@ static struct used serve(int times, int together)
 			dt_call_drop(c[k]);
 		}
 	}
-	u = (struct used){.computed = f.tokens, .written = f.written, .io = dt_engine_metrics(e)->beyond};
+	u = (struct used){
+		.computed = f.tokens, .written = f.written, .io = dt_engine_metrics(e)->beyond.disk};
 	finish(e, &f);
 	return u;
 }

@@ -11,7 +11,7 @@
 /* Columns of keys and values in a row. */
 static int64_t kv_cols(const struct dt_attr *a)
 {
-	return 2 * a->kv_heads * a->head_dim;
+	return a->kv_heads * (a->head_dim + a->value_dim);
 }
 
 void dt_shape_kv_gather(struct dt_lower *lo, struct dt_node *n)
@@ -40,7 +40,7 @@ int64_t dt_heads_cols(const struct dt_attr *a, int cp)
 {
 	int64_t kv = a->kv_heads == 0 ? 0 : a->kv_heads >= cp ? a->kv_heads / cp : 1;
 
-	return (a->heads / cp + 2 * kv) * a->head_dim;
+	return a->heads / cp * a->head_dim + kv * (a->head_dim + a->value_dim);
 }
 
 static int exchange_room(struct dt_lower *lo, const struct dt_node *n, const char *name)
@@ -64,7 +64,7 @@ void dt_shape_to_tokens(struct dt_lower *lo, struct dt_node *n)
 	const char *name = lo->p->value[n->in[0]].name;
 
 	n->out[0] = dt_lo_value(lo, name, n->unit, lo->s->compute, DT_ROWS_ALL, 1,
-				(n->attr.heads + 2 * n->attr.kv_heads) * n->attr.head_dim);
+				n->attr.heads * n->attr.head_dim + kv_cols(&n->attr));
 	n->out[1] = exchange_room(lo, n, "sent");
 	n->out[2] = exchange_room(lo, n, "received");
 }
@@ -101,7 +101,7 @@ void dt_shape_ring(struct dt_lower *lo, struct dt_node *n)
 
 	dt_shape_attention(lo, n);
 	n->out[2] = dt_lo_room(lo, "kv", n->unit, lo->s->compute, DT_ROWS_ALL, 2, kv_cols(&n->attr));
-	n->out[3] = dt_lo_room(lo, "o and part", n->unit, DT_F32, DT_ROWS_ALL, 2, heads * n->attr.head_dim);
+	n->out[3] = dt_lo_room(lo, "o and part", n->unit, DT_F32, DT_ROWS_ALL, 2, heads * n->attr.value_dim);
 	n->out[4] = dt_lo_room(lo, "lse of part", n->unit, DT_F32, DT_ROWS_ALL, heads, 1);
 }
 

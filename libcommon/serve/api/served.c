@@ -263,8 +263,10 @@ static int open_disk(struct dt_served *s, const struct dt_served_params *p, cons
 	static const struct dt_log silent = {0};
 	struct dt_kvdisk_params kp = {.dir = p->kv_dir,
 				      .size = p->kv_dir_size,
-				      .name = dt_infer_cache_name(s->model),
-				      .block_bytes = dt_infer_block_bytes(s->model),
+				      .name = s->ranks ? dt_serve_ranks_cache_name(s->ranks)
+						       : dt_infer_cache_name(s->model),
+				      .block_bytes = s->ranks ? dt_serve_ranks_block_bytes(s->ranks)
+							      : dt_infer_block_bytes(s->model),
 				      .block_size = (int)p->block,
 				      .log = p->log ? p->log : &silent};
 	json_t *about = json_pack("{s:s,s:s,s:s,s:I,s:I}", "model", dt_source_path(s->src), "activations",
@@ -315,6 +317,9 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 		ep.model.m = s->ranks;
 		ep.model.forward = dt_serve_ranks_forward;
 		ep.model.copy_block = dt_serve_ranks_copy_block;
+		ep.model.read_block = dt_serve_ranks_read_block;
+		ep.model.write_block = dt_serve_ranks_write_block;
+		ep.model.block_bytes = dt_serve_ranks_block_bytes(s->ranks);
 		ep.model.beat = dt_serve_ranks_beat;
 		ep.model.beat_s = p->beat_s;
 	}
@@ -385,9 +390,6 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 	if (rc < 0)
 		return rc;
 	c = dt_source_config(s->src);
-	if (p->world && (p->kv_host || p->kv_dir))
-		return dt_err_set(err, -ENOTSUP,
-				  "this version keeps blocks in host memory or on disk for one process only");
 	rc = dt_config_servable(c, err);
 	if (rc == 0)
 		rc = dt_serving_check(c, &s->cut.layout, err);

@@ -28,13 +28,14 @@ static bool write_out(struct dt_engine *e, int32_t b, bool wait)
 	struct dt_kvkey key;
 	void *to;
 
-	if (!y->io || y->written[b] || !dt_kvpool_published(&e->pool, b, &key))
+	if (!y->io || y->broken || y->written[b] || !dt_kvpool_published(&e->pool, b, &key))
 		return true;
 	to = dt_kvio_buffer(y->io, wait);
 	if (!to)
 		return false;
 	y->written[b] = true;
-	if (e->p.model.read_block(e->p.model.m, b, to) < 0)
+	y->broken = e->p.model.read_block(e->p.model.m, b, to) < 0;
+	if (y->broken) /* of several ranks one is lost: the next step says so */
 		dt_kvio_drop(y->io, to);
 	else
 		dt_kvio_write(y->io, to, key, tokens_of(e, b));
@@ -68,7 +69,7 @@ static void evicted(void *arg, int32_t b)
 
 void dt_engine_beyond_write(struct dt_engine *e, bool all)
 {
-	if (!e->beyond.io)
+	if (!e->beyond.io || e->gate.failed) /* which this thread sets */
 		return;
 	e->beyond.behind = false;
 	for (int32_t b = 0; b < e->pool.nblocks; b++)
@@ -230,6 +231,21 @@ bool dt_engine_beyond_hold(struct dt_engine *e, struct dt_serve_req *r)
 	return true;
 }
 
+static void count(struct dt_engine *e)
+{
+	const struct dt_engine_beyond *y = &e->beyond;
+	struct dt_beyond_counts c = {
+		.queries = y->queries, .hits = y->hits, .compute_s = y->token_s * e->pool.block_size};
+
+	if (!y->io && !y->host)
+		return;
+	if (y->host)
+		c.host_blocks = dt_kvhost_used(y->host);
+	if (y->io)
+		c.disk = dt_kvio_counts(y->io);
+	dt_metrics_beyond(&e->metrics, &c);
+}
+
 void dt_engine_beyond_bring(struct dt_engine *e)
 {
 	/* While others decode, as many blocks as one step could have computed. */
@@ -243,10 +259,7 @@ void dt_engine_beyond_bring(struct dt_engine *e)
 		let_go(e, r);
 		dt_engine_enter(e, r);
 	}
-	if (e->beyond.io || e->beyond.host)
-		dt_metrics_beyond(&e->metrics, e->beyond.queries, e->beyond.hits,
-				  e->beyond.host ? dt_kvhost_used(e->beyond.host) : 0,
-				  e->beyond.io ? dt_kvio_counts(e->beyond.io) : (struct dt_kvio_counts){0});
+	count(e);
 }
 
 /* ---- beginning and end ---- */

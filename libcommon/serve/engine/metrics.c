@@ -66,15 +66,11 @@ void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens)
 	pthread_mutex_unlock(&m->mu);
 }
 
-void dt_metrics_beyond(struct dt_metrics *m, int64_t queries, int64_t hits, int host_blocks,
-		       struct dt_kvio_counts disk)
+void dt_metrics_beyond(struct dt_metrics *m, const struct dt_beyond_counts *c)
 {
 	pthread_mutex_lock(&m->mu);
 	m->has_beyond = true;
-	m->beyond_queries = queries;
-	m->beyond_hits = hits;
-	m->host_blocks = host_blocks;
-	m->beyond = disk;
+	m->beyond = *c;
 	pthread_mutex_unlock(&m->mu);
 }
 
@@ -182,19 +178,25 @@ static void write_memory(const struct page *p, const struct dt_metrics *m)
 /* The prefix cache beyond the pool, where there is one. */
 static void write_beyond(const struct page *p, const struct dt_metrics *m)
 {
+	const struct dt_beyond_counts *c = &m->beyond;
+
 	if (!m->has_beyond)
 		return;
 	value(p, "external_prefix_cache_queries_total", "counter",
-	      "Prompt tokens looked for in host memory and on disk.", (double)m->beyond_queries);
+	      "Prompt tokens looked for in host memory and on disk.", (double)c->queries);
 	value(p, "external_prefix_cache_hits_total", "counter", "Tokens found there, not in the pool.",
-	      (double)m->beyond_hits);
-	value(p, "kv_host_blocks", "gauge", "Cache blocks in host memory.", m->host_blocks);
+	      (double)c->hits);
+	value(p, "kv_host_blocks", "gauge", "Cache blocks in host memory.", c->host_blocks);
 	value(p, "kv_disk_blocks_read_total", "counter", "Cache blocks read from disk.",
-	      (double)m->beyond.read);
+	      (double)c->disk.read);
 	value(p, "kv_disk_blocks_written_total", "counter", "Cache blocks written to disk.",
-	      (double)m->beyond.written);
+	      (double)c->disk.written);
 	value(p, "kv_disk_failures_total", "counter",
-	      "Cache blocks that were not whole on disk, or could not be written.", (double)m->beyond.failed);
+	      "Cache blocks that were not whole on disk, or could not be written.", (double)c->disk.failed);
+	value(p, "kv_disk_block_read_seconds", "gauge", "A block takes so long to be read, of late.",
+	      c->disk.read_s);
+	value(p, "kv_block_compute_seconds", "gauge", "A block takes so long to be computed, of late.",
+	      c->compute_s);
 }
 
 static void write_histograms(const struct page *p, const struct dt_metrics *m)

@@ -26,10 +26,13 @@ struct dt_metrics {
 	double kv_usage; /* 0 to 1 */
 	uint64_t prompt_tokens, generation_tokens, preemptions, finished[DT_FINISH_N];
 	uint64_t prefix_queries, prefix_hits; /* tokens */
-	int64_t beyond_queries, beyond_hits;  /* tokens */
-	int host_blocks;
-	struct dt_kvio_counts beyond; /* blocks */
 	bool has_beyond;
+	struct dt_beyond_counts {
+		int64_t queries, hits; /* tokens */
+		int host_blocks;
+		double compute_s; /* a block's tokens, as a part of a prompt */
+		struct dt_kvio_counts disk;
+	} beyond;
 	uint64_t drafts, draft_tokens, accepted_tokens, drawn_steps;
 	struct dt_hist ttft, itl, e2e, queue, prefill, decode, inference, prompt, generation, iteration;
 };
@@ -42,9 +45,8 @@ void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, u
 		       uint64_t logits);
 /* After each step: what the scheduler holds, and the tokens this step computed. */
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens);
-/* What was looked for beyond the pool and found there, tokens; blocks kept there, read and written. */
-void dt_metrics_beyond(struct dt_metrics *m, int64_t queries, int64_t hits, int host_blocks,
-		       struct dt_kvio_counts disk);
+/* What was looked for beyond the pool and what came of it. */
+void dt_metrics_beyond(struct dt_metrics *m, const struct dt_beyond_counts *c);
 /* One generated token; gap: seconds since the one before it, < 0 for the first. */
 void dt_metrics_token(struct dt_metrics *m, const struct dt_serve_req *r, double gap);
 /* Counts one verification: `accepted` of `guessed` draft tokens were right. */

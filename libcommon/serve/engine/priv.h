@@ -70,6 +70,7 @@ struct dt_engine_beyond {
 	struct dt_kvhost *host;
 	struct dt_kvio *io;
 	bool *written;	       /* [blocks] block b has gone to the folder since it was published */
+	bool broken;	       /* blocks cannot be read out of the cache any more */
 	bool behind;	       /* some have not, for lack of room on the way */
 	int held;	       /* requests that wait for their blocks */
 	double token_s;	       /* seconds a token of a prompt takes to compute, 0: not known */

@@ -6,6 +6,7 @@
 #include "serve/engine/ranks.h"
 
 #include "comm/comm.h"
+#include "serve/sched/kvkey.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,12 +14,14 @@
 
 #define FIRST 4096
 
-enum kind { KIND_STEP = 1, KIND_COPY, KIND_BEAT, KIND_END };
+enum kind { KIND_STEP = 1, KIND_COPY, KIND_READ, KIND_WRITE, KIND_BEAT, KIND_END };
+
+enum { TAG_BLOCK = 1 };
 
 struct head {
 	int32_t kind;
 	int32_t nseq, ntokens, max_blocks, nwant, pools; /* pools: whether some sequence is pooled */
-	int32_t from, to;				 /* of a copy */
+	int32_t from, to; /* of a copy; from: the block that is read or written */
 };
 
 struct dt_serve_ranks {
@@ -30,6 +33,9 @@ struct dt_serve_ranks {
 	size_t room;
 	float *pooled; /* a follower's sums, [max_seqs, hidden], and where each sequence's is */
 	float **pool;
+	int64_t *part; /* [ranks] bytes that each has of a block */
+	char *mine;    /* a follower's part of one */
+	uint64_t name;
 };
 
 /* Where the tables of a message are. */
@@ -63,6 +69,30 @@ static struct tables tables_of(char *buf, const struct head *h)
 	return t;
 }
 
+/* What each rank has of a block, and what all of them together stand for. */
+static int open_blocks(struct dt_serve_ranks *r, struct dt_err *err)
+{
+	const int64_t mine[2] = {(int64_t)dt_infer_block_bytes(r->m),
+				 r->p.name ? (int64_t)dt_infer_cache_name(r->m) : 0};
+	const int n = dt_comm_size(r->all);
+	int64_t *both = calloc((size_t)n, sizeof(mine));
+	int rc;
+
+	r->part = calloc((size_t)n, sizeof(*r->part));
+	r->mine = malloc((size_t)mine[0]);
+	if (!both || !r->part || !r->mine) {
+		free(both);
+		return dt_err_sys(err, -ENOMEM, "cannot start the engine");
+	}
+	rc = dt_all_gather(r->all, both, mine, 2, DT_I64, "bytes of a block", err);
+	for (int i = 0; i < n; i++) {
+		r->part[i] = both[2 * i];
+		r->name = dt_kvkey_mix(r->name, (uint64_t)both[2 * i + 1]);
+	}
+	free(both);
+	return rc;
+}
+
 int dt_serve_ranks_open(struct dt_serve_ranks **ret, struct dt_infer *m, struct dt_comm *all,
 			const struct dt_infer_params *p, struct dt_err *err)
 {
@@ -74,6 +104,7 @@ int dt_serve_ranks_open(struct dt_serve_ranks **ret, struct dt_infer *m, struct 
 			    .max_blocks = (int32_t)each,
 			    .nwant = p->max_seqs,
 			    .pools = 1};
+	int rc;
 
 	if (!r)
 		return dt_err_sys(err, -ENOMEM, "cannot start the engine");
@@ -92,6 +123,11 @@ int dt_serve_ranks_open(struct dt_serve_ranks **ret, struct dt_infer *m, struct 
 		dt_serve_ranks_close(r);
 		return dt_err_sys(err, -ENOMEM, "cannot start the engine");
 	}
+	rc = open_blocks(r, err);
+	if (rc < 0) {
+		dt_serve_ranks_close(r);
+		return rc;
+	}
 	*ret = r;
 	return 0;
 }
@@ -103,6 +139,8 @@ void dt_serve_ranks_close(struct dt_serve_ranks *r)
 	free(r->buf);
 	free(r->pooled);
 	free(r->pool);
+	free(r->part);
+	free(r->mine);
 	free(r);
 }
 
@@ -158,6 +196,49 @@ int dt_serve_ranks_copy_block(void *ranks, int32_t from, int32_t to)
 	int rc = tell_kind(r, (struct head){.kind = KIND_COPY, .from = from, .to = to}, NULL);
 
 	return rc < 0 ? rc : dt_infer_copy_block(r->m, from, to);
+}
+
+size_t dt_serve_ranks_block_bytes(const struct dt_serve_ranks *r)
+{
+	int64_t n = 0;
+
+	for (int i = 0; i < dt_comm_size(r->all); i++)
+		n += r->part[i];
+	return (size_t)n;
+}
+
+uint64_t dt_serve_ranks_cache_name(const struct dt_serve_ranks *r)
+{
+	return r->name;
+}
+
+/* A block is the parts of the ranks, one behind the other. */
+int dt_serve_ranks_read_block(void *ranks, int32_t block, void *to)
+{
+	struct dt_serve_ranks *r = ranks;
+	char *at = (char *)to + r->part[0];
+	int rc = tell_kind(r, (struct head){.kind = KIND_READ, .from = block}, NULL);
+
+	if (rc == 0)
+		rc = dt_infer_read_block(r->m, block, to);
+	for (int i = 1; i < dt_comm_size(r->all) && rc == 0; at += r->part[i++])
+		rc = dt_recv(r->all, at, (size_t)r->part[i], DT_U8, i, TAG_BLOCK, "a block of the cache",
+			     NULL);
+	return rc;
+}
+
+int dt_serve_ranks_write_block(void *ranks, int32_t block, const void *from)
+{
+	struct dt_serve_ranks *r = ranks;
+	const char *at = (const char *)from + r->part[0];
+	int rc = tell_kind(r, (struct head){.kind = KIND_WRITE, .from = block}, NULL);
+
+	if (rc == 0)
+		rc = dt_infer_write_block(r->m, block, from);
+	for (int i = 1; i < dt_comm_size(r->all) && rc == 0; at += r->part[i++])
+		rc = dt_send(r->all, at, (size_t)r->part[i], DT_U8, i, TAG_BLOCK, "a block of the cache",
+			     NULL);
+	return rc;
 }
 
 /* A broadcast alone would not notice a rank that has stopped. */
@@ -229,6 +310,26 @@ static int step(struct dt_serve_ranks *r, const struct head *h, struct dt_err *e
 	return dt_infer_forward(r->m, &b, NULL, err);
 }
 
+/* This rank's part of a block, to rank 0 or from it. */
+static int move_block(struct dt_serve_ranks *r, const struct head *h, struct dt_err *err)
+{
+	const size_t n = (size_t)r->part[dt_comm_rank(r->all)];
+	int rc;
+
+	if (h->from < 0 || h->from >= r->p.blocks)
+		return dt_err_set(err, -EPROTO, "block %d of the cache came from rank 0", h->from);
+	if (h->kind == KIND_READ) {
+		rc = dt_infer_read_block(r->m, h->from, r->mine);
+		if (rc < 0)
+			return dt_err_sys(err, rc, "cannot read a block of the cache");
+		return dt_send(r->all, r->mine, n, DT_U8, 0, TAG_BLOCK, "a block of the cache", err);
+	}
+	rc = dt_recv(r->all, r->mine, n, DT_U8, 0, TAG_BLOCK, "a block of the cache", err);
+	if (rc == 0 && (rc = dt_infer_write_block(r->m, h->from, r->mine)) < 0)
+		dt_err_sys(err, rc, "cannot write a block of the cache");
+	return rc;
+}
+
 int dt_serve_ranks_follow(struct dt_serve_ranks *r, struct dt_err *err)
 {
 	for (;;) {
@@ -242,6 +343,8 @@ int dt_serve_ranks_follow(struct dt_serve_ranks *r, struct dt_err *err)
 			rc = step(r, &h, err);
 		else if (h.kind == KIND_COPY && (rc = dt_infer_copy_block(r->m, h.from, h.to)) < 0)
 			dt_err_sys(err, rc, "cannot copy a block of the cache");
+		else if (h.kind == KIND_READ || h.kind == KIND_WRITE)
+			rc = move_block(r, &h, err);
 		else if (h.kind == KIND_BEAT)
 			rc = dt_barrier(r->all, "sign of life", err);
 		if (rc < 0)

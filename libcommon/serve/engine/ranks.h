@@ -1,8 +1,8 @@
 /*
  * A model served by several ranks: rank 0 has the engine, the others follow. Each forward pass, copy of a
- * block, sign of life and the end is a step message that rank 0 broadcasts; then all ranks do the same on
- * their parts (nn/infer.h). The calls of rank 0 come from one thread at a time, those with dt_serve_ranks_end
- * included.
+ * block (in the cache, out of it, into it), sign of life and the end is a step message that rank 0 broadcasts;
+ * then all ranks do the same on their parts (nn/infer.h). The calls of rank 0 come from one thread at a time,
+ * those with dt_serve_ranks_end included.
  */
 #ifndef DT_SERVE_RANKS_H
 #define DT_SERVE_RANKS_H
@@ -17,10 +17,15 @@ int dt_serve_ranks_open(struct dt_serve_ranks **ret, struct dt_infer *m, struct 
 			const struct dt_infer_params *p, struct dt_err *err);
 void dt_serve_ranks_close(struct dt_serve_ranks *r);
 
-/* Rank 0: struct dt_engine_model's forward, copy_block and beat, with a struct dt_serve_ranks. */
+/* Rank 0: struct dt_engine_model's forward, copies of blocks and beat, with a struct dt_serve_ranks. */
 int dt_serve_ranks_forward(void *ranks, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 int dt_serve_ranks_copy_block(void *ranks, int32_t from, int32_t to);
+int dt_serve_ranks_read_block(void *ranks, int32_t block, void *to);
+int dt_serve_ranks_write_block(void *ranks, int32_t block, const void *from);
 int dt_serve_ranks_beat(void *ranks, struct dt_err *err);
+/* Bytes of a block, the parts of all ranks together, and dt_infer_cache_name of all (with p.name). */
+size_t dt_serve_ranks_block_bytes(const struct dt_serve_ranks *r);
+uint64_t dt_serve_ranks_cache_name(const struct dt_serve_ranks *r);
 /* Rank 0: the others return from dt_serve_ranks_follow. */
 int dt_serve_ranks_end(struct dt_serve_ranks *r, struct dt_err *err);
 
