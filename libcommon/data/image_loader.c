@@ -238,20 +238,6 @@ void dt_image_loader_normalise(struct dt_image_loader *l, const float mean[3], c
 	memcpy(l->o.augment.deviation, deviation, sizeof(l->o.augment.deviation));
 }
 
-int64_t dt_image_loader_memory(const struct dt_image_loader_options *o)
-{
-	struct dt_images_info info;
-	size_t bytes, row;
-	int64_t decoded;
-
-	dt_images_info(o->data, &info);
-	row = row_of(o, &info);
-	decoded = (int64_t)info.channels * info.max_height * info.max_width;
-	parts(o, row, NULL, &bytes);
-	return (int64_t)bytes * (blocks_of(o) + 2) +
-	       (o->workers + 1) * (decoded * 2 + (int64_t)(row * sizeof(float)));
-}
-
 int dt_image_loader_get(struct dt_image_loader *l, int64_t n, int count, struct dt_image_batch *ret,
 			struct dt_err *err)
 {

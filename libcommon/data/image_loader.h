@@ -29,8 +29,6 @@ int dt_image_loader_open(const struct dt_image_loader_options *o, struct dt_imag
 void dt_image_loader_close(struct dt_image_loader *l);
 /* Another normalisation than that of the options, before the first request. */
 void dt_image_loader_normalise(struct dt_image_loader *l, const float mean[3], const float deviation[3]);
-/* Memory of a loader with these options, for the plan. */
-int64_t dt_image_loader_memory(const struct dt_image_loader_options *o);
 
 struct dt_image_batch {
 	const float *pixels;   /* count x C x H x W, normalised; 0 in rows past the end */

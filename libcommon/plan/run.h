@@ -72,7 +72,7 @@ struct dt_run_data {
 /* Of classifiers of images. */
 struct dt_run_image {
 	int64_t size;	       /* side of a sample; 0: the data's, or the model's */
-	const char *crop;      /* "none", "pad:N" or "resized" */
+	const char *crop;      /* "none", "pad:N", "pad:N:reflect", "resized" or "resized:LEAST" */
 	const char *normalize; /* "auto", "data", or a data set with published mean and deviation */
 	bool flip;
 	int64_t cutout;	      /* side of the square that is cut out; 0: none */

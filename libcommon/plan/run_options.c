@@ -448,7 +448,7 @@ static const struct row rows[] = {
 	{{"image-size", 0, DT_OPT_INT, O(run.image.size), "PIXELS", "side of a sample of images", .min = 1,
 	  .max = 4096, .def_text = "the data's, else the model's"},
 	 INTEGER, R(image.size), MEANING, CHANGED},
-	{{"crop", 0, DT_OPT_STR, O(run.image.crop), "none|pad:PIXELS|resized",
+	{{"crop", 0, DT_OPT_STR, O(run.image.crop), "none|pad:N[:reflect]|resized[:LEAST]",
 	  "a random part of each training image: padded by so much, or of random area and ratio",
 	  .def = "none"},
 	 TEXT, R(image.crop), MEANING, NEVER},

@@ -107,24 +107,29 @@ int images_open(struct trainer *t, struct dt_err *err)
 	return dt_images_check_classes(s->eval, s->info.classes, s->info.class_name, t->run.data.train, err);
 }
 
-/* --crop: none, pad:N, resized. */
+/* --crop: none, pad:N, pad:N:reflect, resized, resized:LOW. */
 static int parse_crop(const char *s, struct dt_augment *a, struct dt_err *err)
 {
-	char *end;
-	long pad;
+	double least = 0.08;
+	int pad = 0, n = 0;
 
-	if (!strcmp(s, "resized")) {
-		a->crop = DT_CROP_RESIZED;
-		return 0;
-	}
 	if (!strcmp(s, "none"))
 		return 0;
-	pad = strncmp(s, "pad:", 4) ? 0 : strtol(s + 4, &end, 10);
-	if (pad < 1 || pad > 64 || *end)
-		return dt_err_set(err, -EINVAL, "--crop '%.40s' is not none, pad:PIXELS or resized", s);
-	a->crop = DT_CROP_PAD;
-	a->pad = (int)pad;
-	return 0;
+	if (!strcmp(s, "resized") || (sscanf(s, "resized:%lf%n", &least, &n) == 1 && !s[n])) {
+		a->crop = DT_CROP_RESIZED;
+		a->scale[0] = least;
+		if (least > 0 && least <= 1)
+			return 0;
+	} else if (sscanf(s, "pad:%d%n", &pad, &n) == 1 && (!s[n] || !strcmp(s + n, ":reflect"))) {
+		a->crop = DT_CROP_PAD;
+		a->reflect = s[n];
+		a->pad = pad;
+		if (pad >= 1 && pad <= 64)
+			return 0;
+	}
+	return dt_err_set(
+		err, -EINVAL,
+		"--crop '%.40s' is not none, pad:PIXELS, pad:PIXELS:reflect, resized or resized:LEAST", s);
 }
 
 /* "mean" and "deviation" of o, a number a channel each; false: it does not have them. */

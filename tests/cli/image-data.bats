@@ -71,8 +71,12 @@ refused() {
 @test "images that are smaller than the crop, or of another size than evaluation needs, are named" {
     refused --model mlp:400-16-3 --data abc.h5 --image-size 20 --crop pad:3 --steps 1
     [[ $output == *"an image of 18 x 18 is smaller than the crop of 20 x 20"* ]]
-    refused --model mlp:400-16-3 --data abc.h5 --image-size 20 --crop pad:x --steps 1
-    [[ $output == *"pad:x"* ]]
+    for crop in pad pad:0 pad:x pad:2x pad:2:mirror resized:0 resized:1.5 resized:x resized:0.5x; do
+        refused --model mlp:144-16-3 --data abc.h5 --crop $crop --steps 1
+        [[ $output == *"--crop '$crop' is not none,"* ]]
+    done
+    refused --model mlp:144-16-3 --data abc.h5 --crop pad:12:reflect --steps 1
+    [[ $output == *"an image of 12 x 12 has no border of 12 to mirror"* ]]
     refused --model mlp:144-16-3 --data nothing.h5 --steps 1
     [[ $output == *"nothing.h5"* ]]
 }
@@ -88,7 +92,8 @@ refused() {
     dt-train "${common[@]}" --steps 4 --save part
     dt-train --resume auto --save part --steps 7 --metrics m.jsonl
     [ "$(tail -1 m.jsonl | jq -c .loss)" = "$(tail -1 loss.0)" ]
-    for other in "--cutout 0" "--mixup 0 --cutmix 0" "--crop pad:3"; do # each of them acts
+    for other in "--cutout 0" "--mixup 0 --cutmix 0" "--crop pad:3" "--crop pad:2:reflect" "--crop resized" \
+        "--crop resized:0.5"; do # each of them acts
         # shellcheck disable=SC2086 # words
         dt-train "${common[@]}" --steps 7 $other
         run cmp <(jq -c .loss m.jsonl) loss.0

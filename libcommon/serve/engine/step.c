@@ -170,10 +170,11 @@ void dt_engine_step(struct dt_engine *e)
 		dt_metrics_drawn(&e->metrics);
 	if (rc == 0)
 		given = dt_engine_take(e, e->step.items, n);
-	for (int i = 0; i < n && rc < 0; i++)
-		dt_engine_retire_error(e, dt_serve_req_of(e->step.items[i].seq), &err);
-	if (rc < 0 && e->p.model.beat)
+	if (rc < 0 && e->p.model.beat) /* failed first: who has the error may ask for the state at once */
 		dt_engine_fail(e, &err);
+	else
+		for (int i = 0; i < n && rc < 0; i++)
+			dt_engine_retire_error(e, dt_serve_req_of(e->step.items[i].seq), &err);
 	dt_teller_go(&e->teller);
 	if (decode && rc == 0)
 		dt_spec_measured(&e->spec, n, guessed > 0, given, dt_now() - now);
