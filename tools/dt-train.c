@@ -154,6 +154,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("spike-factor"),
 	DT_RUN_OPT("nan-skips"),
 	DT_RUN_OPT("check-replicas"),
+	DT_RUN_OPT("elastic"),
 	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
 	 "make a fault: kill, stop, nan, spike, slow, flip, wrong or enospc, with :rank=R,step=S ...; may be "
 	 "repeated"},
@@ -436,11 +437,21 @@ static void for_people(void)
 				      : DT_RUN_PROGRESS_OFF;
 }
 
+/* Whether the launcher lets ranks outlive one another; of others than Open MPI nothing is known. */
+static bool launcher_ends_all(void)
+{
+	const char *ranks = getenv("OMPI_COMM_WORLD_SIZE"), *on = getenv("OMPI_MCA_orte_enable_recovery");
+
+	return ranks && atoi(ranks) > 1 && !(on && !strcmp(on, "1"));
+}
+
 static int train(struct dt_log *log)
 {
 	struct dt_world_opts wo = {.timeout_s = a.timeout,
 				   .recorder = a.recorder,
-				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO};
+				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO,
+				   .elastic = a.o.run.watch.elastic,
+				   .join = a.o.run.watch.elastic ? getenv(DT_JOIN_ENV) : NULL};
 	struct dt_world_info info;
 	struct dt_err err = {0};
 	const struct dt_given *given = NULL;
@@ -448,12 +459,15 @@ static int train(struct dt_log *log)
 	int status;
 
 	dt_train_catch_signals();
-	dt_beat_open();
+	if (!wo.join)
+		dt_beat_open(-1);
 	if (dt_world_open(&world, &wo, log, &err) < 0) {
 		dt_log_err(log, &err);
-		dt_beat_close();
+		dt_beat_close(DT_EXIT_FAILED);
 		return DT_EXIT_FAILED;
 	}
+	if (wo.join)
+		dt_beat_open(dt_world_epoch(world).place);
 	dt_world_info(world, &info);
 	if (info.size > 1)
 		log->rank = info.rank;
@@ -465,7 +479,7 @@ static int train(struct dt_log *log)
 	}
 	status = dt_train_run(&a.o.run, given, world, log);
 	dt_rl_feed_close(given);
-	dt_beat_close();
+	dt_beat_close(status);
 	dt_world_finalize(world);
 	if (dt_close_stdout(&err) < 0 && status == DT_EXIT_OK) {
 		dt_log_err(log, &err);
@@ -498,6 +512,12 @@ static int run(int argc, char **argv, char **words)
 	}
 	if (a.verify.layouts)
 		return dt_opt_usage_error(&program, stderr, "--layouts is for dt-train verify");
+	if (a.o.run.watch.elastic && a.transport)
+		return dt_opt_usage_error(&program, stderr, "--elastic does not go with --transport mpi");
+	if (a.o.run.watch.elastic && !a.print_program && launcher_ends_all())
+		return dt_opt_usage_error(&program, stderr,
+					  "--elastic needs mpirun --enable-recovery, or dt-run: mpirun ends "
+					  "all ranks with one");
 	signal(SIGPIPE, SIG_IGN);
 	if (a.print_program) {
 		status = print_program(&err);

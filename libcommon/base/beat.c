@@ -76,7 +76,7 @@ static bool parse(const char *text)
 	return s.nto > 0;
 }
 
-void dt_beat_open(void)
+void dt_beat_open(int rank)
 {
 	const char *text = getenv(DT_BEAT_ENV), *job = getenv("OMPI_MCA_ess_base_jobid");
 	sigset_t all, old;
@@ -87,7 +87,8 @@ void dt_beat_open(void)
 	if (s.fd < 0)
 		return;
 	s.beat.magic = DT_BEAT_MAGIC;
-	s.beat.rank = dt_launch_rank();
+	s.beat.rank = s.beat.place = rank < 0 ? dt_launch_rank() : rank;
+	s.beat.board = -1;
 	s.beat.pid = (int32_t)getpid();
 	s.beat.job = job ? (uint32_t)strtoul(job, NULL, 10) : 0;
 	s.beat.saved = -1;
@@ -110,6 +111,10 @@ void dt_beat_set(const struct dt_beat *b, bool now)
 	pthread_mutex_lock(&s.lock);
 	s.beat.phase = b->phase;
 	s.beat.stage = b->stage;
+	s.beat.epoch = b->epoch;
+	s.beat.ranks = b->ranks;
+	s.beat.place = b->place;
+	s.beat.board = b->board;
 	s.beat.step = b->step;
 	s.beat.from = b->from;
 	s.beat.saved = b->saved;
@@ -117,6 +122,7 @@ void dt_beat_set(const struct dt_beat *b, bool now)
 	s.beat.step_s = b->step_s;
 	s.beat.data_s = b->data_s;
 	s.beat.save_s = b->save_s;
+	s.beat.recovery_s = b->recovery_s;
 	s.beat.compute_s = b->compute_s;
 	if (now)
 		send_one();
@@ -133,13 +139,14 @@ struct dt_beat dt_beat_get(void)
 	return ret;
 }
 
-void dt_beat_close(void)
+void dt_beat_close(int status)
 {
 	if (!s.running)
 		return;
 	pthread_mutex_lock(&s.lock);
 	s.stop = true;
 	s.beat.phase = DT_BEAT_END;
+	s.beat.status = status;
 	send_one();
 	pthread_cond_signal(&s.wake);
 	pthread_mutex_unlock(&s.lock);

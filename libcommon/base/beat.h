@@ -16,7 +16,7 @@
 
 #define DT_BEAT_ENV	"DT_RUN"
 #define DT_BEAT_EVERY_S 0.1
-#define DT_BEAT_MAGIC	0x64744232u /* "dtB2" */
+#define DT_BEAT_MAGIC	0x64744233u /* "dtB3" */
 
 enum dt_beat_phase {
 	DT_BEAT_START,	 /* until the loop */
@@ -32,25 +32,32 @@ struct dt_beat {
 	uint64_t no; /* of the datagram; later ones are larger */
 	int32_t rank, pid, phase;
 	int32_t stage; /* of the pipeline: ranks of one stage compute alike */
-	uint32_t job;  /* Open MPI's number of the job, in names of its shared memory; 0: unknown */
+	/*
+	 * An elastic run's ranks come and go: epochs, each with so many; this one's place among them, which
+	 * is its rank where nothing changes; the descriptor that others join by, -1: none.
+	 */
+	uint32_t epoch;
+	int32_t ranks, place, board;
+	int32_t status; /* the exit status, with DT_BEAT_END */
+	uint32_t job;	/* Open MPI's number of the job, in names of its shared memory; 0: unknown */
 	char host[64];
 	int64_t step, from; /* steps done; at the loop's beginning */
 	int64_t saved;	    /* of the newest checkpoint of this start; -1: none */
 	/* Seconds since the rank began, without one another. */
-	double restore_s, step_s, data_s, save_s;
+	double restore_s, step_s, data_s, save_s, recovery_s;
 	double compute_s; /* of step_s: this rank's own, without waiting for others */
 };
 
-/* Starts sending. Once a process, before MPI. */
-void dt_beat_open(void);
+/* Starts sending. Once a process, before MPI. rank -1: as the launcher says. */
+void dt_beat_open(int rank);
 /* The number of this start of the job; 1 where nobody supervises. */
 int dt_beat_start(void);
 /* What the next datagrams say; fields that identify the rank are left alone. now: one is sent at once. */
 void dt_beat_set(const struct dt_beat *b, bool now);
 /* What they say now. */
 struct dt_beat dt_beat_get(void);
-/* The rank leaves by itself, whatever its exit status: one more datagram, DT_BEAT_END, and no others. */
-void dt_beat_close(void);
+/* The rank leaves by itself with this exit status: one more datagram, DT_BEAT_END, and no others. */
+void dt_beat_close(int status);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -66,7 +66,7 @@ int dt_comm_chans_open(struct dt_world *w, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "channels of %zu ranks", n);
 	}
 	k->bytes = n * n * sizeof(struct channel);
-	rc = dt_comm_shared_map(w->node, k->bytes, &base, err);
+	rc = dt_comm_shared_map(w, w->node, w->node_ranks, (int)n, k->bytes, &base, err);
 	if (rc) {
 		free(k->next);
 		free(k);

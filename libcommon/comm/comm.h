@@ -21,6 +21,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum dt_redop { DT_SUM, DT_MAX, DT_MIN, DT_AVG };
 
@@ -40,6 +41,8 @@ enum dt_comm_transport_kind {
 	DT_TRANSPORT_MPI,
 };
 
+#define DT_JOIN_ENV "DT_JOIN"
+
 struct dt_world_opts {
 	double timeout_s; /* 0: no watchdog */
 	double start_s;	  /* for all ranks to come; 0: 60, or timeout_s if that is longer */
@@ -52,6 +55,13 @@ struct dt_world_opts {
 	 * job, and time operations out that much later.
 	 */
 	double linger_s;
+	/*
+	 * The job outlives its ranks: one that is lost, or stands still for a second, breaks the world of the
+	 * others, which then call dt_world_reform. join: "PID:FD", the board of such a job that this process
+	 * is to become a rank of (dt_world_epoch); NULL: it is one of the first.
+	 */
+	bool elastic;
+	const char *join; /* the value of DT_JOIN_ENV */
 };
 
 /*
@@ -66,6 +76,30 @@ int dt_world_init(struct dt_world **ret, double timeout_s, const struct dt_log *
 void dt_world_info(const struct dt_world *w, struct dt_world_info *ret);
 /* Why calls return -ETIMEDOUT: "broadcast 'step' of group world: rank 1 died"; NULL: they do not. */
 const char *dt_world_broken(const struct dt_world *w);
+/*
+ * Of an elastic world: its ranks that are left, and processes that wait to become one, are a new world, which
+ * w then is. Every group has been freed before, by calls that end at once where w is broken. Ranks keep their
+ * order; those that join come last. Every rank of w calls it. -ESTALE: they went on without this one.
+ */
+int dt_world_reform(struct dt_world *w, struct dt_err *err);
+/*
+ * Its epoch, from 1; this process's place among all that the job has had, which is its first rank; its
+ * descriptor of the board that others join by (-1: the world is not elastic, and its epoch 0).
+ */
+struct dt_world_epoch {
+	uint64_t epoch;
+	int place, board;
+};
+struct dt_world_epoch dt_world_epoch(const struct dt_world *w);
+/* Whether this process is a rank that has joined. */
+bool dt_world_joined(const struct dt_world *w);
+/*
+ * After an operation has failed: whether that may be because a rank is lost, by a look at all of them, for as
+ * long as it takes to be sure of one that stands still. The world is broken then.
+ */
+bool dt_world_lost(struct dt_world *w);
+/* Processes that wait to become ranks. */
+int dt_world_waiting(const struct dt_world *w);
 /*
  * Threads that a rank's computing gets: the processors it is bound to (*ret_mine), else its share of the
  * machine's.

@@ -1,4 +1,5 @@
 /* Groups: their members, places of members on this machine, transports. */
+#include "comm/elastic.h"
 #include "comm/nccl.h"
 
 #include <errno.h>
@@ -10,7 +11,8 @@ static int fill_ranks(struct dt_comm *c, struct dt_err *err)
 	MPI_Group mine, all;
 	int *local = calloc((size_t)c->size, sizeof(int));
 
-	c->ranks = calloc((size_t)c->size, sizeof(int));
+	if (!c->ranks)
+		c->ranks = calloc((size_t)c->size, sizeof(int));
 	if (!c->ranks || !local) {
 		free(local);
 		return dt_err_sys(err, -ENOMEM, "group %s", c->name);
@@ -67,20 +69,61 @@ static int choose_transport(struct dt_comm *c, struct dt_err *err)
 	int rc;
 
 	c->collectives = c->p2p = &dt_comm_transport_self;
+	if (c->size == 1 && c->w->elastic) { /* the others' part in dt_comm_shared_map */
+		rc = dt_comm_exchange(c->w, NULL, 0, NULL, err);
+		return rc ? rc : dt_comm_exchange(c->w, NULL, 0, NULL, err);
+	}
 	if (c->size == 1)
 		return 0;
 	c->collectives = c->p2p = &dt_comm_transport_mpi;
 	c->node_ranks = equal_runs(c);
-	rc = MPI_Comm_dup(c->mpi, &c->lanes);
-	if (rc)
-		return dt_comm_mpi_error(err, rc, c->name);
-	MPI_Comm_set_errhandler(c->lanes, MPI_ERRORS_RETURN);
+	if (!c->w->elastic) {
+		rc = MPI_Comm_dup(c->mpi, &c->lanes);
+		if (rc)
+			return dt_comm_mpi_error(err, rc, c->name);
+		MPI_Comm_set_errhandler(c->lanes, MPI_ERRORS_RETURN);
+	}
 	if (c->w->opts.transport != DT_TRANSPORT_AUTO || !one_machine(c))
 		return 0;
 	rc = dt_comm_shm_open(c, err);
 	if (rc == 0)
 		c->collectives = &dt_comm_transport_shm;
-	return rc == -ENOTSUP ? 0 : rc;
+	return rc == -ENOTSUP && !c->w->elastic ? 0 : rc;
+}
+
+struct lot {
+	int color, key, rank;
+};
+
+static int by_key(const void *a, const void *b)
+{
+	const struct lot *x = a, *y = b;
+
+	return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->rank - y->rank;
+}
+
+/* Of an elastic world: the members from what every rank says. */
+static int split_here(struct dt_comm *c, int color, int key, struct dt_err *err)
+{
+	struct dt_world *w = c->w;
+	struct lot mine = {color, key, w->info.rank}, *all = calloc((size_t)w->info.size, sizeof(*all));
+	int rc = all ? dt_comm_exchange(w, &mine, sizeof(mine), all, err)
+		     : dt_err_sys(err, -ENOMEM, "group %s", c->name);
+
+	c->ranks = rc == 0 ? calloc((size_t)w->info.size, sizeof(int)) : NULL;
+	if (rc == 0 && !c->ranks)
+		rc = dt_err_sys(err, -ENOMEM, "group %s", c->name);
+	if (rc == 0)
+		qsort(all, (size_t)w->info.size, sizeof(*all), by_key);
+	c->size = 0;
+	for (int i = 0; i < w->info.size && rc == 0; i++)
+		if (all[i].color == color) {
+			if (all[i].rank == w->info.rank)
+				c->rank = c->size;
+			c->ranks[c->size++] = all[i].rank;
+		}
+	free(all);
+	return rc;
 }
 
 int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, int color, int key,
@@ -102,7 +145,12 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 		.w = w, .index = index, .size = 1, .mpi = MPI_COMM_NULL, .lanes = MPI_COMM_NULL};
 	snprintf(c->name, sizeof(c->name), "%s", name);
 	c->id = ++w->groups;
-	if (w->mpi) {
+	if (w->elastic) {
+		dt_comm_start_up(w, DT_COMM_START_UP, name);
+		rc = split_here(c, color, key, err);
+		if (rc)
+			goto fail;
+	} else if (w->mpi) {
 		dt_comm_start_up(w, DT_COMM_START_UP, name);
 		rc = MPI_Comm_split(w->world, color, key, &c->mpi);
 		if (rc) {
@@ -121,7 +169,7 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 	if (rc)
 		goto fail;
 	atomic_store(&atomic_load(&w->me)->arrived[index], 0);
-	if (w->mpi)
+	if (w->mpi || w->elastic)
 		dt_comm_slot_leave(w);
 	pthread_mutex_lock(&w->lock);
 	w->comm[index] = c;
@@ -131,7 +179,7 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 	*ret = c;
 	return 0;
 fail:
-	if (w->mpi)
+	if (w->mpi || w->elastic)
 		dt_comm_slot_leave(w);
 	if (c->lanes != MPI_COMM_NULL)
 		MPI_Comm_free(&c->lanes);

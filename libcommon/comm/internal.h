@@ -137,6 +137,7 @@ struct dt_comm_launch {
 };
 
 struct dt_comm_watch;
+struct dt_elastic;
 struct dt_comm_region_map;
 
 struct dt_world {
@@ -169,6 +170,7 @@ struct dt_world {
 	struct dt_comm_nccl *nccl;	 /* nccl.c; NULL: what is on a device is staged */
 	struct dt_comm_chans *chans;	 /* chan.c; NULL: messages go by MPI */
 	struct dt_comm_region_map *maps; /* [board_n][DT_COMM_REGIONS_MAX] */
+	struct dt_elastic *elastic;	 /* elastic.c; NULL: the ranks stay the same */
 };
 
 /* stage.c: *ret NULL if no buffer is on the device; otherwise dt_comm_stage_end after the operation. */
@@ -194,9 +196,11 @@ int dt_comm_mpi_error(struct dt_err *err, int rc, const char *what);
 /*
  * Anonymous shared memory of the members of comm, zero-filled: a memfd of the first member that the others
  * open through /proc. Nothing is left behind however the processes end, and the size of /dev/shm does not
- * matter. -ENOTSUP on every member when one of them cannot map it.
+ * matter. -ENOTSUP on every member when one of them cannot map it. Of an elastic world every rank calls it,
+ * and comm is not used: members are the n ranks listed.
  */
-int dt_comm_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err);
+int dt_comm_shared_map(struct dt_world *w, MPI_Comm comm, const int *ranks, int n, size_t bytes, void **ret,
+		       struct dt_err *err);
 
 /* collective.c */
 /* Check arguments, publish the operation to the watchdog, run or start it. */

@@ -67,7 +67,7 @@ int dt_comm_shm_open(struct dt_comm *c, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "shared memory of group %s", c->name);
 	}
 	s->bytes = lines + (p + 1) * 2 * DT_COMM_SHM_PIECE;
-	rc = dt_comm_shared_map(c->mpi, s->bytes, &base, err);
+	rc = dt_comm_shared_map(c->w, c->mpi, c->ranks, c->size, s->bytes, &base, err);
 	if (rc) {
 		free(s->src);
 		free(s->peer_src);

@@ -11,6 +11,7 @@
  * have been told why (a server's clients).
  */
 #include "comm/watchdog.h"
+#include "comm/elastic.h"
 #include "comm/nccl.h"
 
 #include "base/progress.h"
@@ -47,6 +48,10 @@ void dt_comm_end_job(struct dt_world *w, int status)
 	pthread_t t;
 	int done = 0;
 
+	if (w && w->elastic) { /* the others go on */
+		dt_comm_elastic_leave(w, false);
+		_exit(status);
+	}
 	if (!w || !w->mpi)
 		_exit(status);
 	if (pthread_create(&t, NULL, last_resort, (void *)(intptr_t)status))
@@ -127,7 +132,7 @@ static void check(struct dt_world *w)
 	if (!connected) /* loading programs takes its time on a busy machine */
 		most = start_s > 0 ? start_s : most > START_S ? most : START_S;
 	late = dt_now() - (at.since > w->watch->resumed ? at.since : w->watch->resumed) > most;
-	if (!late && !(connected && waits_for_dead(w, &at)))
+	if (!late && !(connected && !w->elastic && waits_for_dead(w, &at)))
 		return;
 	if (connected && !answers)
 		let_first_end(w);
@@ -178,6 +183,7 @@ static void *watch_main(void *arg)
 	struct pollfd *p = calloc(2, sizeof(*p));
 
 	tick = tick < 10 ? 10 : tick > 200 ? 200 : tick;
+	tick = w->opts.elastic && tick > 100 ? 100 : tick;
 	while (p && !atomic_load(&k->stop)) {
 		double before = dt_now();
 		bool connected = atomic_load(&k->connected);
@@ -208,6 +214,8 @@ static void *watch_main(void *arg)
 			if (k->udp >= 0)
 				dt_comm_watch_receive(w);
 			find_dead(w, p + 2);
+			if (w->elastic)
+				dt_comm_elastic_watch(w);
 		}
 		check_cards(w);
 		check(w);
@@ -286,7 +294,9 @@ int dt_comm_watch_connect(struct dt_world *w, struct dt_err *err)
 			return dt_err_sys(err, -ENOMEM, "watchdog");
 	}
 	/* after this every process of the machine is on the board */
-	rc = MPI_Barrier(w->node);
+	rc = w->elastic ? dt_comm_exchange(w, NULL, 0, NULL, err) : MPI_Barrier(w->node);
+	if (w->elastic && rc)
+		return rc;
 	if (!rc && k && w->board_n < w->info.size) {
 		k->contact = calloc((size_t)w->info.size, sizeof(*k->contact));
 		if (!k->contact)
@@ -299,7 +309,7 @@ int dt_comm_watch_connect(struct dt_world *w, struct dt_err *err)
 			rc = MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, k->contact, sizeof(mine), MPI_BYTE,
 					   w->world);
 	}
-	if (!rc)
+	if (!rc && !w->elastic)
 		rc = MPI_Barrier(w->world);
 	if (rc)
 		return dt_comm_mpi_error(err, rc, "cannot meet the other ranks");

@@ -1,4 +1,5 @@
 /* The job: its launcher, the ranks of each machine, the board that watchdogs read. */
+#include "comm/elastic.h"
 #include "comm/nccl.h"
 
 #include "base/progress.h"
@@ -29,16 +30,53 @@ void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char 
 	dt_comm_slot_enter(w, &at);
 }
 
-int dt_comm_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *err)
+struct place {
+	int pid, fd;
+};
+
+/* The first member's place to all members. */
+static int tell_place(struct dt_world *w, MPI_Comm comm, int first, struct place *at, struct dt_err *err)
 {
-	struct {
-		int pid, fd;
-	} at = {(int)getpid(), -1};
+	struct place *all;
+	int rc;
+
+	if (!w->elastic)
+		return MPI_Bcast(at, sizeof(*at), MPI_BYTE, 0, comm);
+	all = calloc((size_t)w->info.size, sizeof(*all));
+	rc = all ? dt_comm_exchange(w, at, sizeof(*at), all, err) : -ENOMEM;
+	if (rc == 0)
+		*at = all[first];
+	free(all);
+	return rc;
+}
+
+/* Whether every member says ok. */
+static int all_ok(struct dt_world *w, MPI_Comm comm, const int *ranks, int n, int *ok, struct dt_err *err)
+{
+	int *all, rc;
+
+	if (!w->elastic)
+		return MPI_Allreduce(MPI_IN_PLACE, ok, 1, MPI_INT, MPI_MIN, comm);
+	all = calloc((size_t)w->info.size, sizeof(*all));
+	rc = all ? dt_comm_exchange(w, ok, sizeof(*ok), all, err) : -ENOMEM;
+	for (int i = 0; i < n && rc == 0; i++)
+		*ok &= all[ranks[i]];
+	free(all);
+	return rc;
+}
+
+int dt_comm_shared_map(struct dt_world *w, MPI_Comm comm, const int *ranks, int n, size_t bytes, void **ret,
+		       struct dt_err *err)
+{
+	struct place at = {(int)getpid(), -1};
 	char path[64];
 	void *base = MAP_FAILED;
 	int rank, ok, fd = -1, rc;
 
-	MPI_Comm_rank(comm, &rank);
+	if (w->elastic)
+		rank = w->info.rank != ranks[0];
+	else
+		MPI_Comm_rank(comm, &rank);
 	if (rank == 0) {
 		fd = memfd_create("dt", MFD_CLOEXEC);
 		if (fd >= 0 && ftruncate(fd, (off_t)bytes)) {
@@ -47,7 +85,7 @@ int dt_comm_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *e
 		}
 		at.fd = fd;
 	}
-	rc = MPI_Bcast(&at, sizeof(at), MPI_BYTE, 0, comm);
+	rc = tell_place(w, comm, ranks[0], &at, err);
 	if (!rc && rank && at.fd >= 0) {
 		snprintf(path, sizeof(path), "/proc/%d/fd/%d", at.pid, at.fd);
 		fd = open(path, O_RDWR | O_CLOEXEC);
@@ -56,7 +94,7 @@ int dt_comm_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *e
 		base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	ok = base != MAP_FAILED;
 	if (!rc)
-		rc = MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, comm);
+		rc = all_ok(w, comm, ranks, n, &ok, err);
 	if (fd >= 0)
 		close(fd);
 	if (!rc && ok) {
@@ -66,7 +104,7 @@ int dt_comm_shared_map(MPI_Comm comm, size_t bytes, void **ret, struct dt_err *e
 	if (base != MAP_FAILED)
 		munmap(base, bytes);
 	if (rc)
-		return dt_comm_mpi_error(err, rc, "cannot share memory");
+		return w->elastic ? rc : dt_comm_mpi_error(err, rc, "cannot share memory");
 	return dt_err_set(err, -ENOTSUP, "the ranks of this machine cannot share memory");
 }
 
@@ -151,8 +189,13 @@ static int find_nodes(struct dt_world *w, struct dt_err *err)
 	for (int r = 0; r < w->info.size; r++) /* a leader has the lowest rank of its machine */
 		w->node_of[r] = leaders[r] == r ? w->info.nodes++ : w->node_of[leaders[r]];
 	w->info.node = w->node_of[w->info.rank];
-	w->crowded = w->info.local_size > processors();
+	dt_comm_count_processors(w);
 	return 0;
+}
+
+void dt_comm_count_processors(struct dt_world *w)
+{
+	w->crowded = w->info.local_size > processors();
 }
 
 /* Ranks of different builds would disagree about messages, which looks like a hang. */
@@ -178,7 +221,7 @@ static int check_builds(struct dt_world *w, struct dt_err *err)
 }
 
 /* Maps the board: from here on ranks of a machine see each other's operations. */
-static int set_board(struct dt_world *w, struct dt_err *err)
+int dt_comm_board_open(struct dt_world *w, struct dt_err *err)
 {
 	struct dt_comm_slot *own = atomic_load(&w->me), *board;
 	size_t bytes = (size_t)w->info.local_size * sizeof(struct dt_comm_slot);
@@ -186,7 +229,7 @@ static int set_board(struct dt_world *w, struct dt_err *err)
 	void *base;
 
 	dt_comm_start_up(w, DT_COMM_START_UP, "sharing memory");
-	rc = dt_comm_shared_map(w->node, bytes, &base, err);
+	rc = dt_comm_shared_map(w, w->node, w->node_ranks, w->info.local_size, bytes, &base, err);
 	if (!rc) {
 		board = base;
 		w->board = board;
@@ -202,11 +245,34 @@ static int set_board(struct dt_world *w, struct dt_err *err)
 		return rc;
 	}
 	any = shares && w->opts.transport == DT_TRANSPORT_AUTO;
-	if (any && (rc = dt_comm_chans_open(w, err)) && rc != -ENOTSUP)
+	if (any && (rc = dt_comm_chans_open(w, err)) && (rc != -ENOTSUP || w->elastic))
 		return rc;
+	w->stepwise = true;
+	if (w->elastic)
+		return 0;
 	rc = MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, w->world);
 	w->stepwise = any || w->opts.linger_s > 0; /* a call of the MPI library cannot be left */
 	return rc ? dt_comm_mpi_error(err, rc, "cannot share memory") : 0;
+}
+
+/* This process is alone on a board of its own again, until the next is mapped. */
+void dt_comm_board_close(struct dt_world *w)
+{
+	struct dt_comm_slot *own;
+
+	if (!w->board_bytes)
+		return;
+	own = aligned_alloc(128, sizeof(struct dt_comm_slot));
+	if (!own)
+		abort();
+	memset(own, 0, sizeof(*own));
+	atomic_store(&own->pid, (int)getpid());
+	atomic_store(&own->phase, DT_COMM_PHASE_RUNNING);
+	atomic_store(&w->me, own);
+	munmap(w->board, w->board_bytes);
+	w->board = own;
+	w->board_n = 1;
+	w->board_bytes = 0;
 }
 
 static void world_free(struct dt_world *w)
@@ -223,6 +289,7 @@ static void world_free(struct dt_world *w)
 		free(atomic_load(&w->me));
 	free(w->node_of);
 	free(w->node_ranks);
+	dt_comm_elastic_close(w);
 	pthread_mutex_destroy(&w->lock);
 	free(w);
 }
@@ -250,19 +317,36 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 	w->board_n = 1;
 	w->launch = dt_comm_launch_detect(getenv);
 	w->info = (struct dt_world_info){.size = 1, .local_size = 1, .nodes = 1};
-	if (!w->launch.by) {
+	if (!w->launch.by && !o->elastic) {
 		*ret = w;
 		return 0;
 	}
+	if (o->join) {
+		rc = dt_comm_elastic_join(w, o->join, err);
+		if (rc)
+			world_free(w);
+		else
+			*ret = w;
+		return rc;
+	}
 	rc = dt_comm_watch_start(w, err);
+	if (!w->launch.by) {
+		w->node_of = calloc(1, sizeof(int));
+		w->node_ranks = calloc(1, sizeof(int));
+		if (!rc && (!w->node_of || !w->node_ranks))
+			rc = dt_err_sys(err, -ENOMEM, "table of ranks");
+	} else {
+		if (!rc)
+			rc = init_mpi(w, err);
+		if (!rc)
+			rc = find_nodes(w, err);
+		if (!rc)
+			rc = check_builds(w, err);
+	}
+	if (!rc && o->elastic)
+		rc = dt_comm_elastic_open(w, err);
 	if (!rc)
-		rc = init_mpi(w, err);
-	if (!rc)
-		rc = find_nodes(w, err);
-	if (!rc)
-		rc = check_builds(w, err);
-	if (!rc)
-		rc = set_board(w, err);
+		rc = dt_comm_board_open(w, err);
 	if (!rc)
 		rc = dt_comm_watch_connect(w, err);
 	if (rc) {
@@ -307,7 +391,11 @@ void dt_world_finalize(struct dt_world *w)
 		return;
 	for (int i = 0; i < DT_COMM_GROUPS_MAX; i++)
 		dt_comm_free(w->comm[i]);
-	if (w->mpi) {
+	if (w->elastic) { /* MPI_Finalize would wait for ranks that are gone */
+		dt_comm_exchange(w, NULL, 0, NULL, NULL);
+		atomic_store(&atomic_load(&w->me)->phase, DT_COMM_PHASE_FINISHED);
+		dt_comm_elastic_leave(w, true);
+	} else if (w->mpi) {
 		dt_comm_start_up(w, DT_COMM_FINISH, "MPI_Finalize");
 		MPI_Barrier(w->world);
 		atomic_store(&atomic_load(&w->me)->phase, DT_COMM_PHASE_FINISHED);

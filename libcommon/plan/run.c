@@ -72,7 +72,7 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 	if (!r->global_batch && __builtin_mul_overflow(each, dt_run_accumulation(r), &r->global_batch))
 		return dt_err_set(err, -ERANGE, "%lld microbatches of %lld samples are too many",
 				  (long long)r->accumulation, (long long)each);
-	if (r->global_batch % each) {
+	if (r->global_batch % each && !r->watch.elastic) {
 		dt_err_set(err, -EINVAL, "global batch %lld is not a multiple of microbatch x dp = %lld x %d",
 			   (long long)r->global_batch, (long long)r->microbatch, r->layout.dp);
 		dt_err_hint(err, "global_batch = microbatch x accumulation x dp, in samples");
@@ -80,7 +80,8 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 	}
 	if (r->reproducible) /* gradients are summed a sample at a time */
 		r->microbatch = 1;
-	r->accumulation = r->global_batch / (r->microbatch * r->layout.dp);
+	each = r->microbatch * r->layout.dp;
+	r->accumulation = (r->global_batch + each - 1) / each;
 	return scale_rate(r, err);
 }
 
@@ -518,6 +519,28 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* What ranks that come and go do not know how to hand over. */
+static int check_elastic(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const char *what = l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1 ? "a layout of more than dp"
+			   : l->zero					    ? "ZeRO"
+			   : r->sync.kind				    ? "--sync"
+			   : r->offload.what				    ? "--offload"
+			   : r->on_card					    ? "a card"
+			   : r->trace					    ? "--trace"
+			   : r->noise_scale				    ? "--noise-scale"
+			   : r->compress.on				    ? "a compressed --grad-comm"
+			   : r->ema > 0					    ? "--ema"
+			   : dt_config_is_image(r->config)		    ? "images"
+			   : r->config->experts				    ? "experts"
+			   : dt_objective_rule(r->objective.kind)->rewards  ? "rewards"
+									    : NULL;
+
+	return r->watch.elastic && what ? dt_err_set(err, -ENOTSUP, "--elastic dp does not go with %s", what)
+					: 0;
+}
+
 int dt_run_check(const struct dt_run *r, struct dt_err *err)
 {
 	int rc = dt_config_is_image(r->config) ? check_images(r, err) : 0;
@@ -527,7 +550,7 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 || (rc = check_ema(r, err)) < 0 ||
 	    (rc = check_compress(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
 	    (rc = check_rewards(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
-	    (rc = check_offload(r, err)) < 0)
+	    (rc = check_offload(r, err)) < 0 || (rc = check_elastic(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

@@ -110,6 +110,9 @@ struct dt_run_mixture {
 /* Steps unlike those before them (train/spike.h). */
 enum dt_run_on_spike { DT_RUN_SPIKE_IGNORE, DT_RUN_SPIKE_SKIP, DT_RUN_SPIKE_ROLLBACK, DT_RUN_SPIKE_STOP };
 
+#define DT_RUN_ELASTIC_CHOICES "none|dp"
+enum dt_run_elastic { DT_RUN_ELASTIC_NONE, DT_RUN_ELASTIC_DP }; /* which axis may lose and gain ranks */
+
 struct dt_run_watch {
 	const char *on_spike_text; /* "ignore", "skip", "rollback:STEPS" or "stop" */
 	enum dt_run_on_spike on_spike;
@@ -118,6 +121,7 @@ struct dt_run_watch {
 	double factor;	   /* of their spread that it may be above the median */
 	int64_t nan_skips; /* steps in a row that may be not finite */
 	int64_t replicas;  /* every so many steps replicas are compared; 0: never */
+	int elastic;	   /* enum dt_run_elastic */
 };
 
 /* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
@@ -242,7 +246,8 @@ int dt_run_decay(const struct dt_run *r, struct dt_params *p, struct dt_err *err
 /*
  * Works out what follows from the rest: seq where it is 0 and there is a model, global_batch and accumulation
  * from one another, one sample at a time where the run is reproducible. Settling twice changes nothing.
- * -EINVAL where the global batch is not a multiple of microbatch x dp.
+ * -EINVAL where the global batch is not a multiple of microbatch x dp, unless ranks may come and go: then the
+ * last microbatch of some ranks is in part, or as a whole, of nothing.
  */
 int dt_run_settle(struct dt_run *r, struct dt_err *err);
 

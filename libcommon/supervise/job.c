@@ -32,6 +32,8 @@ static void settle(const struct sup_job *j, const char *beat_env)
 	setenv("OMPI_MCA_orte_tmpdir_base", j->tmp, 1);
 	/* after one rank's death the others need no second, but to tell a server's clients of it */
 	setenv("OMPI_MCA_odls_base_sigkill_timeout", j->serves ? "2" : "0", 0);
+	if (j->elastic)
+		setenv("OMPI_MCA_orte_enable_recovery", "1", 1);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

@@ -67,7 +67,9 @@ int sup_choose(const struct sup_command *c, const char *cluster, int ranks, int 
 	if (rc < 0)
 		return rc;
 	*ret = (struct sup_choice){ranks, o.run.layout, o.run.microbatch, o.run.global_batch};
-	if (!o.run.layout.dp && !o.run.global_batch) /* dt-train's own: data parallel, a microbatch a rank */
+	if (o.run.watch.elastic ||
+	    (!o.run.layout.dp &&
+	     !o.run.global_batch)) /* dt-train's own: data parallel, a microbatch a rank */
 		ret->layout = (struct dt_layout){.dp = ranks, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 	if (!ret->global_batch)
 		ret->global_batch = ret->microbatch * ret->layout.dp;

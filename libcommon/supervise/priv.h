@@ -68,6 +68,7 @@ struct sup_job {
 	pid_t pid;
 	uint32_t key; /* of the run, in the folder's name */
 	char tmp[80]; /* Open MPI's own files */
+	bool elastic; /* ranks outlive one another */
 	bool serves;  /* after one rank's death another tells those who wait: it gets a moment to */
 	bool running;
 	int status; /* of waitpid, once it has ended */
@@ -133,6 +134,7 @@ struct sup_rank {
 	int ended;    /* the order in which the processes of this start ended, from 1; 0: it runs */
 	double heard; /* when */
 	struct dt_beat beat;
+	int gone; /* a process that was this rank, and is no more of the job; 0: none */
 };
 struct sup_ranks {
 	int fd;
@@ -161,6 +163,12 @@ void sup_ranks_receive(struct sup_ranks *r, double now, void (*first)(void *arg,
  * heard for limit seconds. -1: none.
  */
 int sup_ranks_lost(struct sup_ranks *r, double now, double limit, char *why, size_t n);
+/* The job goes on without the rank; what its process still sends is not heard. */
+void sup_ranks_forget(struct sup_ranks *r, int rank);
+/* Ranks that are known. */
+int sup_ranks_count(const struct sup_ranks *r);
+/* The exit status that a rank has told at its end; -1: none has. */
+int sup_ranks_status(const struct sup_ranks *r);
 /* After this process stood still: nobody is late. */
 void sup_ranks_forgive(struct sup_ranks *r, double now);
 /* The ranks that have been heard: number, process and host. */

@@ -151,6 +151,8 @@ void sup_ranks_receive(struct sup_ranks *r, double now, void (*first)(void *arg,
 		if (n != sizeof(b) || b.magic != DT_BEAT_MAGIC || b.start != r->start ||
 		    memcmp(b.cookie, r->cookie, sizeof(b.cookie)) || !(k = place(r, b.rank)))
 			continue;
+		if (k->gone == b.pid)
+			continue;
 		if (k->known && b.no <= k->beat.no) /* it came by another address, or late */
 			continue;
 		b.host[sizeof(b.host) - 1] = '\0';
@@ -158,7 +160,7 @@ void sup_ranks_receive(struct sup_ranks *r, double now, void (*first)(void *arg,
 		k->heard = now;
 		if (!k->known)
 			meet(r, k);
-		if (b.rank == 0)
+		if (b.place == 0)
 			first(arg, &b);
 	}
 }
@@ -187,6 +189,34 @@ int sup_ranks_lost(struct sup_ranks *r, double now, double limit, char *why, siz
 			 k->beat.host, now - k->heard);
 		return i;
 	}
+	return -1;
+}
+
+void sup_ranks_forget(struct sup_ranks *r, int rank)
+{
+	struct sup_rank *k = &r->v[rank];
+
+	if (k->pidfd >= 0) {
+		epoll_ctl(r->ends, EPOLL_CTL_DEL, k->pidfd, NULL);
+		close(k->pidfd);
+	}
+	*k = (struct sup_rank){.gone = k->beat.pid, .pidfd = -1};
+}
+
+int sup_ranks_count(const struct sup_ranks *r)
+{
+	int n = 0;
+
+	for (int i = 0; i < r->n; i++)
+		n += r->v[i].known;
+	return n;
+}
+
+int sup_ranks_status(const struct sup_ranks *r)
+{
+	for (int i = 0; i < r->n; i++)
+		if (r->v[i].known && r->v[i].beat.phase == DT_BEAT_END)
+			return r->v[i].beat.status;
 	return -1;
 }
 

@@ -120,6 +120,10 @@ static int finish_start(struct sup *s)
 	sup_job_kill(&s->job);
 	sup_watch(s, 0);
 	sup_job_clean(&s->job);
+	if (s->job.elastic && (status == DT_EXIT_OK || sup_ranks_status(&s->ranks) >= 0)) {
+		/* mpirun, which was told not to mind how ranks end, says 0 whatever they say */
+		status = sup_ranks_status(&s->ranks) < 0 ? DT_EXIT_FAILED : sup_ranks_status(&s->ranks);
+	}
 	if (s->down <= 0)
 		s->down = s->progress > 0 ? s->progress : s->trained > 0 ? s->trained : s->spawned;
 	verdict = judge(s, status);
@@ -237,6 +241,7 @@ static int begin(struct sup *s, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	s->job.serves = s->cmd.serves;
+	s->job.elastic = !s->cmd.serves && s->cmd.o.run.watch.elastic;
 	s->job.key = s->cmd.serves ? key_of_words(s->o->argv) : key_of(s->cmd.o.run.save.dir);
 	if (s->o->max_ranks && !s->o->discover) {
 		char text[64];

@@ -41,13 +41,42 @@ static void fail_job(struct sup *s, const char *why, const char *event, int rank
 	sup_job_kill(&s->job);
 }
 
+/* An elastic run goes on without the rank. */
+static void lose_rank(struct sup *s, const char *why, int rank)
+{
+	dt_log_msg(s->log, "%s: the others go on", why);
+	sup_event(s, "rank-lost", "{s:s, s:i}", "what", why, "rank", rank);
+	sup_ranks_forget(&s->ranks, rank);
+}
+
+/* Another process may be the first rank now, with sums of its own; and the ranks may have become others. */
+static void account_epoch(struct sup *s, const struct dt_beat *b)
+{
+	struct dt_beat *l = &s->last;
+
+	if (b->pid != l->pid) {
+		l->step_s = b->step_s;
+		l->data_s = b->data_s;
+		l->save_s = b->save_s;
+		l->recovery_s = b->recovery_s;
+		l->saved = b->saved > l->saved ? l->saved : b->saved;
+	}
+	if (b->epoch > l->epoch)
+		sup_event(s, "ranks", "{s:i, s:i, s:i, s:I, s:o}", "from", l->ranks, "to", b->ranks, "epoch",
+			  (int)b->epoch, "step", (json_int_t)b->step, "ranks", sup_ranks_json(&s->ranks));
+	l->pid = b->pid;
+	l->epoch = b->epoch;
+	l->ranks = b->ranks;
+}
+
 void sup_account(struct sup *s, const struct dt_beat *b, double now)
 {
 	struct sup_books *k = &s->books;
 	struct dt_beat *l = &s->last;
 	int64_t n = b->step - l->step;
 
-	if (b->phase < DT_BEAT_TRAIN || (b->phase == DT_BEAT_END && s->trained <= 0))
+	if (b->phase < DT_BEAT_TRAIN || (b->phase == DT_BEAT_END && s->trained <= 0) ||
+	    (s->trained > 0 && b->epoch < l->epoch))
 		return;
 	if (s->trained <= 0) { /* the loop has begun */
 		double waited = now - s->spawned;
@@ -56,7 +85,7 @@ void sup_account(struct sup *s, const struct dt_beat *b, double now)
 		s->trained = now;
 		*l = *b;
 		l->step = b->from;
-		l->step_s = l->data_s = l->save_s = 0;
+		l->step_s = l->data_s = l->save_s = l->recovery_s = 0;
 		n = b->step - l->step;
 		k->s[SUP_RESTORE] += b->restore_s < waited ? b->restore_s : waited;
 		k->s[SUP_START] += b->restore_s < waited ? waited - b->restore_s : 0;
@@ -68,6 +97,7 @@ void sup_account(struct sup *s, const struct dt_beat *b, double now)
 		sup_event(s, "training", "{s:I, s:s, s:o}", "from", (json_int_t)b->from, "job", job, "ranks",
 			  sup_ranks_json(&s->ranks));
 	}
+	account_epoch(s, b);
 	if (n < 0) { /* rolled back */
 		sup_books_back(k, b->step);
 		sup_event(s, "rolled-back", "{s:I, s:I}", "from", (json_int_t)l->step, "to",
@@ -82,8 +112,10 @@ void sup_account(struct sup *s, const struct dt_beat *b, double now)
 	}
 	k->s[SUP_DATA] += b->data_s - l->data_s;
 	k->s[SUP_SAVE] += b->save_s - l->save_s;
+	k->s[SUP_RECOVERY] += b->recovery_s - l->recovery_s;
 	l->data_s = b->data_s;
 	l->save_s = b->save_s;
+	l->recovery_s = b->recovery_s;
 	if (n > 0 || b->phase != l->phase || b->saved != l->saved)
 		s->progress = now;
 	if (b->saved != l->saved && b->saved >= 0) {
@@ -190,7 +222,9 @@ static void check_job(struct sup *s, double now)
 	if (!s->job.running)
 		return;
 	rank = sup_ranks_lost(&s->ranks, now, s->o->heartbeat_s, why, sizeof(why));
-	if (rank >= 0) {
+	if (rank >= 0 && s->cmd.o.run.watch.elastic && s->trained > 0 && sup_ranks_count(&s->ranks) > 1) {
+		lose_rank(s, why, rank);
+	} else if (rank >= 0) {
 		fail_job(s, why, "rank-lost", rank);
 	} else if (s->asked > 0 && now - s->asked > s->o->grace_s) {
 		snprintf(why, sizeof(why), "the job has not ended %.0f s after it was asked to",

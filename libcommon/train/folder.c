@@ -89,7 +89,8 @@ int folder_lock(struct trainer *t, struct dt_err *err)
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return dt_err_sys(err, -errno, "cannot open '%s'", path);
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+	/* A first rank that was lost may still have it, if it stands still or is not quite gone. */
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK && dt_world_epoch(t->world).epoch < 2) {
 		close(fd);
 		dt_err_set(err, -EBUSY, "another job is saving into '%s'", t->run.save.dir);
 		dt_err_hint(err, "end it first, or give this one a --save of its own");
@@ -98,6 +99,12 @@ int folder_lock(struct trainer *t, struct dt_err *err)
 	/* A file system without locks does not keep anybody from training. */
 	t->save.lock = fd;
 	return t->run.save.overwrite ? empty_folder(t->run.save.dir, err) : 0;
+}
+
+void folder_lock_again(const struct trainer *t)
+{
+	if (t->save.lock > 0)
+		(void)flock(t->save.lock, LOCK_EX | LOCK_NB);
 }
 
 void folder_release(struct trainer *t)

@@ -94,7 +94,8 @@ int inject_open(struct trainer *t, struct dt_err *err)
 		rc = inject_parse(list->v[i], &t->inject[i], err);
 		if (rc < 0)
 			return dt_err_prefix(err, "option '--inject'");
-		if (t->inject[i].rank >= t->info.size && t->inject[i].start == dt_beat_start())
+		if (t->inject[i].rank >= t->info.size && !t->run.watch.elastic &&
+		    t->inject[i].start == dt_beat_start())
 			return dt_err_set(err, -EINVAL, "option '--inject': there is no rank %lld",
 					  (long long)t->inject[i].rank);
 		t->ninject++;
@@ -107,7 +108,7 @@ static bool due(const struct trainer *t, const struct inject *f)
 {
 	int64_t step = t->loop.step + 1;
 
-	return (f->rank < 0 || f->rank == t->info.rank) && step >= f->step && f->made < f->steps &&
+	return (f->rank < 0 || f->rank == t->born) && step >= f->step && f->made < f->steps &&
 	       (!f->start || f->start == dt_beat_start());
 }
 

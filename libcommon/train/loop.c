@@ -1,5 +1,6 @@
 #include "train/buffers.h"
 #include "train/check.h"
+#include "train/elastic.h"
 #include "train/init.h"
 #include "train/trainer.h"
 
@@ -41,6 +42,7 @@ static struct asked asked(void)
 /* What a supervisor hears of: the phase, the step, and where the time went. */
 static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 {
+	struct dt_world_epoch w = dt_world_epoch(t->world);
 	struct dt_beat b = dt_beat_get();
 
 	if (phase == DT_BEAT_TRAIN && b.phase < DT_BEAT_TRAIN)
@@ -52,6 +54,10 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 	}
 	b.phase = phase;
 	b.stage = t->mesh.at.pp;
+	b.epoch = (uint32_t)w.epoch;
+	b.ranks = t->info.size;
+	b.place = t->info.rank;
+	b.board = w.board;
 	b.step = t->loop.step;
 	dt_beat_set(&b, true);
 }
@@ -192,6 +198,7 @@ static int save_step(struct trainer *t, bool due, bool final, struct dt_err *err
 	b.saved = t->save.newest;
 	b.phase = DT_BEAT_TRAIN;
 	dt_beat_set(&b, due);
+	t->loop.owed &= rc < 0;
 	return rc;
 }
 
@@ -216,7 +223,15 @@ static int go_back(struct trainer *t, struct step_result *r, struct dt_err *err)
 	return trainer_leave_out(t, r, "spike", err);
 }
 
-/* 1: asked to stop, state saved. */
+/* After a step of an elastic run that a rank was lost in, once its update is made: its line is not lost. */
+static int line_at_least(struct trainer *t, const struct step_result *r, int64_t step, int rc)
+{
+	if (rc < 0 && elastic_can(t, rc) && t->loop.step > step && t->loop.held == t->loop.step)
+		metrics_step(t, r, NULL);
+	return rc;
+}
+
+/* 1: asked to stop, state saved. ELASTIC_JOIN: between two steps, for a process to join. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run_save *o = &t->run.save;
@@ -225,8 +240,11 @@ static int loop(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0)
 		rc = ema_begin(t, err);
+	if (rc == 0 && t->loop.owed) /* a rank was lost before it was made */
+		rc = save_step(t, true, t->loop.step == t->run.steps, err);
 	while (t->loop.step < t->run.steps && rc == 0 && !r.stop) {
 		bool last = t->loop.step + 1 == t->run.steps, save;
+		int64_t before = t->loop.step;
 
 		rc = trainer_step(t, asked(), &r, err);
 		dt_trace_span(t->report.trace, "step", "step", t->t.start,
@@ -241,6 +259,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 			save_signal = 0;
 		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
 		save = o->dir && (last || r.stop || r.save || (o->every && t->loop.step % o->every == 0));
+		t->loop.owed = save;
 		rc = outer_step(t, save, last || r.stop, err);
 		if (rc == 0 && t->run.watch.replicas && (save || t->loop.step % t->run.watch.replicas == 0))
 			rc = check_replicas(t, err);
@@ -250,10 +269,14 @@ static int loop(struct trainer *t, struct dt_err *err)
 			rc = details_step(t, &r, err);
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
+		else
+			return line_at_least(t, &r, before, rc);
 		progress_step(t, &r);
 		if (rc == 0 && source_evaluates(t) && !r.stop &&
 		    (last || (t->run.data.eval_every && t->loop.step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
+		if (rc == 0 && r.join && !last && !r.stop)
+			return ELASTIC_JOIN;
 	}
 	if (rc == 0 && noise_known(&t->noise))
 		dt_log_msg(&t->root_log,
@@ -300,8 +323,14 @@ static int start(struct trainer *t, struct dt_err *err)
 		bad = objective_start(t, fresh, err);
 	if (bad < 0)
 		rc = bad;
-	if (rc >= 0)
-		rc = trainer_agree(t, folder_lock(t, err), err);
+	t->loop.held = t->loop.step;
+	return rc < 0 ? rc : trainer_begin(t, err);
+}
+
+int trainer_begin(struct trainer *t, struct dt_err *err)
+{
+	int rc = trainer_agree(t, folder_lock(t, err), err);
+
 	/* Last: another job that saves there may write the same file. */
 	if (rc >= 0)
 		rc = trainer_agree(t, metrics_open(t, err), err);
@@ -321,41 +350,69 @@ void dt_train_write_error(const char *file, const struct dt_err *err)
 	json_decref(o);
 }
 
+/* The loop, with other ranks as often as they change. */
+static int run_loop(struct trainer **t, const struct dt_run *r, struct dt_err *err)
+{
+	struct dt_world *w = (*t)->world;
+	const struct dt_log *log = (*t)->log;
+	int rc;
+
+	for (;;) {
+		tell(*t, DT_BEAT_TRAIN, 0);
+		progress_open(*t);
+		rc = loop(*t, err);
+		progress_close(*t, rc == 0);
+		if (!elastic_can(*t, rc))
+			return rc;
+		rc = elastic_again(t, r, w, log, err);
+		if (rc < 0)
+			return rc;
+	}
+}
+
 int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
 		 const struct dt_log *log)
 {
 	struct dt_err err = {0};
-	struct trainer t;
-	int rc = trainer_init(&t, r, given, w, log, &err), status = DT_EXIT_OK;
+	struct trainer *t = NULL;
+	int rc, status = DT_EXIT_OK;
 
-	if (rc == 0)
-		rc = start(&t, &err);
-	if (rc == 0) {
-		tell(&t, DT_BEAT_TRAIN, 0);
-		progress_open(&t);
-		rc = loop(&t, &err);
-		progress_close(&t, rc == 0);
-		if (rc >= 0)
-			offload_sum_up(&t);
+	if (dt_world_joined(w)) {
+		rc = elastic_again(&t, r, w, log, &err);
+	} else if (!(t = calloc(1, sizeof(*t)))) {
+		rc = dt_err_sys(&err, -ENOMEM, "trainer");
+	} else {
+		rc = trainer_init(t, r, given, w, log, &err);
+		if (rc == 0)
+			rc = start(t, &err);
 	}
-	if (rc >= 0 && trace_close(&t, true, &err) < 0)
+	if (rc == 0)
+		rc = run_loop(&t, r, &err);
+	if (!t) {
+		dt_log_err(log, &err);
+		return DT_EXIT_FAILED;
+	}
+	if (rc >= 0)
+		offload_sum_up(t);
+	if (rc >= 0 && trace_close(t, true, &err) < 0)
 		rc = err.code;
-	if (rc >= 0 && (metrics_close(&t, &err) < 0 || export_close(&t, &err) < 0))
+	if (rc >= 0 && (metrics_close(t, &err) < 0 || export_close(t, &err) < 0))
 		rc = err.code;
 	if (rc == 1) {
 		status = r->save.dir ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
 	} else if (rc < 0) {
 		/* A message every rank would repeat, the lowest failing rank says once. */
 		if (err.msg[0])
-			dt_log_err(t.info.size > 1 ? log : &t.root_log, &err);
+			dt_log_err(t->info.size > 1 ? log : &t->root_log, &err);
 		dt_train_write_error(r->error_file, &err);
-		status = t.status;
-		if (!t.agreed && t.info.size > 1)
+		status = t->status;
+		if (!t->agreed && t->info.size > 1)
 			dt_world_abort(w, status);
 	}
-	export_close(&t, &(struct dt_err){0});	     /* of a run that failed */
-	trace_close(&t, false, &(struct dt_err){0}); /* likewise */
-	trainer_release(&t);
+	export_close(t, &(struct dt_err){0});	    /* of a run that failed */
+	trace_close(t, false, &(struct dt_err){0}); /* likewise */
+	trainer_release(t);
+	free(t);
 	return status;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -4,6 +4,8 @@
 
 #include "base/json.h"
 
+#include <stdbool.h>
+
 struct trainer;
 struct skip;
 
@@ -13,6 +15,8 @@ struct loop {
 	int64_t tokens;	   /* trained on so far */
 	struct skip *skip; /* [nskip]: samples that are passed over (train/spike.h) */
 	int nskip;
+	int64_t held; /* the step whose state is in memory, the one under way included; -1: it is changing */
+	bool owed;    /* a checkpoint of this step is due, and not begun */
 };
 
 struct step_result {
@@ -22,6 +26,7 @@ struct step_result {
 	bool back;	 /* a spike that the run is to go back for: nothing is done yet */
 	bool stop;	 /* some rank was asked to stop */
 	bool save;	 /* some rank was asked for a checkpoint */
+	bool join;	 /* a process waits to become a rank */
 };
 
 /* What signals ask of this rank (dt_train_catch_signals). */

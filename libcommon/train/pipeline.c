@@ -136,7 +136,8 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 	f->mb = a->mb;
 	t->exec.mixture.counts = true;
 	if (rc == 0)
-		rc = take_input(t, f, a->chunk, v, a->mb, false, first, INT64_MAX, err);
+		rc = take_input(t, f, a->chunk, v, a->mb, false, first, t->loop.cursor + t->run.global_batch,
+				err);
 	t->exec.training = true;
 	if (rc == 0)
 		rc = objective_ask(t, &f->f, &h, err);

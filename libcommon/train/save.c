@@ -86,6 +86,7 @@ static int begin(struct trainer *t, char dir[PATH_MAX], struct dt_err *err)
 
 	memset(dir, 0, PATH_MAX);
 	if (t->info.rank == 0) {
+		folder_lock_again(t);
 		rc = dt_mkdir_p(t->run.save.dir, err);
 		if (rc == 0)
 			rc = dt_ckpt_begin(t->run.save.dir, t->loop.step, &tmp, err);
@@ -281,6 +282,7 @@ void trainer_drop_save(struct trainer *t)
 	if (!t->save.job)
 		return;
 	job_join(t->save.job);
+	memcpy(t->save.dropped, t->save.job->dir, sizeof(t->save.dropped));
 	job_free(t->save.job);
 	t->save.job = NULL;
 }
@@ -466,6 +468,30 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	return 0;
 }
 
+char *trainer_words(struct trainer *t)
+{
+	json_t *meta = make_meta(t);
+	char *text = meta ? json_dumps(meta, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+
+	json_decref(meta);
+	return text;
+}
+
+int trainer_take_words(struct trainer *t, const json_t *meta, struct dt_err *err)
+{
+	const char *id = "";
+	int rc = loop_from_json(t, meta, err);
+
+	if (rc == 0)
+		rc = optim_from_json(t, meta, err);
+	if (rc >= 0)
+		rc = dt_json_str(meta, "run_id", false, &id, err);
+	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
+	if (rc >= 0)
+		rc = spike_from_json(&t->spike, meta, err);
+	return rc < 0 ? rc : skips_from_json(t, meta, err);
+}
+
 static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	int rc = load_meta(t, ck, err);
@@ -482,11 +508,14 @@ static int restore(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	int rc;
 
+	t->loop.held = -1;
 	if (t->info.size == 1)
 		dt_ckpt_read_once(ck);
 	rc = trainer_agree(t, load_all(t, ck, err), err);
 	if (rc == 0)
 		rc = store_publish(t, false, err);
+	if (rc == 0)
+		t->loop.held = t->loop.step;
 	dt_ckpt_close(ck);
 	return rc;
 }

@@ -3,7 +3,9 @@
 #define DT_TRAIN_SAVE_H
 
 #include "base/err.h"
+#include "base/json.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,6 +17,7 @@ struct save {
 	struct save_job *job;	     /* the checkpoint being written behind our back, NULL: none */
 	char run_id[RUN_ID_LEN + 1]; /* in every checkpoint and line of metrics */
 	int lock;		     /* descriptor of the folder's lock, 0: none */
+	char dropped[PATH_MAX];	     /* folder of the checkpoint that was dropped; empty: none */
 	int64_t newest; /* step of the newest checkpoint that is safe; -1: none of this process */
 };
 
@@ -32,6 +35,10 @@ void trainer_drop_save(struct trainer *t);
 /* 1: resumed, 0: nothing to resume from. */
 int trainer_resume(struct trainer *t, struct dt_err *err);
 
+/* What a manifest says of the run beside its parameters, malloc'd; NULL: no memory. And the reverse. */
+char *trainer_words(struct trainer *t);
+int trainer_take_words(struct trainer *t, const json_t *meta, struct dt_err *err);
+
 /* State, step and cursor of this checkpoint. */
 int trainer_restore(struct trainer *t, const char *path, struct dt_err *err);
 
@@ -39,6 +46,8 @@ int trainer_restore(struct trainer *t, const char *path, struct dt_err *err);
 int folder_check(struct trainer *t, struct dt_err *err);
 /* From now on no other job saves there. The run's name, new or that of the checkpoint it goes on from. */
 int folder_lock(struct trainer *t, struct dt_err *err);
+/* Takes the lock, which a rank that was lost may have had until now. */
+void folder_lock_again(const struct trainer *t);
 void folder_release(struct trainer *t);
 
 #endif

@@ -204,6 +204,7 @@ int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_give
 	t->status = DT_EXIT_FAILED;
 	t->save.newest = -1;
 	dt_world_info(w, &t->info);
+	t->born = t->info.rank;
 	t->root_log = *log;
 	t->root_log.rank = -1;
 	if (t->info.rank != 0)

@@ -113,7 +113,7 @@ bool skips_pass(struct trainer *t)
 			continue;
 		l->cursor = k->to;
 		if (k->steps) {
-			l->step += k->steps;
+			l->held = l->step += k->steps;
 			return true;
 		}
 		i = -1; /* another may begin there */

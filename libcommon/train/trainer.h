@@ -22,6 +22,7 @@
  *   export  metrics elsewhere    export.c, histogram.c
  *   spike   steps unlike others  spike.c, rollback.c
  *   inject  faults on request    inject.c
+ *   born    its first rank       elastic.c
  */
 #ifndef DT_TRAIN_TRAINER_H
 #define DT_TRAIN_TRAINER_H
@@ -114,6 +115,7 @@ struct trainer {
 	struct spike spike;
 	struct inject inject[INJECT_MAX];
 	int ninject;
+	int born; /* this process's rank in the first epoch of an elastic run; -1: it joined later */
 
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */
@@ -140,6 +142,9 @@ static inline bool outer_alone(const struct trainer *t)
 int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
 		 const struct dt_log *log, struct dt_err *err);
 void trainer_release(struct trainer *t);
+
+/* loop.c: what is opened once the state is there: answers, the folder, metrics */
+int trainer_begin(struct trainer *t, struct dt_err *err);
 
 /*
  * agree.c: rc of every rank becomes one verdict, so that all stop together. The lowest failing rank keeps its

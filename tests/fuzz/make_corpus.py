@@ -135,6 +135,31 @@ def images(out):
     write("image_source", "cifar10", b"\2\0\0" + b"\7" + bytes(3072))
 
 
+def adapters(out):
+    """PEFT's two files and llama.cpp's GGUF, for the base of fuzz_adapter.c; the first byte as that says."""
+    folder = os.path.join(out, "adapter")
+    os.makedirs(folder, exist_ok=True)
+    write = lambda name, data: open(os.path.join(folder, name), "wb").write(data)
+    text = lambda s: struct.pack("<Q", len(s)) + s.encode()
+    write("config", b'0{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "use_rslora": true, "rank_pattern": {"q_proj": 2}, '
+          b'"alpha_pattern": {}, "target_modules": ["q_proj"], "bias": "none"}')
+    head, at = {}, 0
+    for module in ("self_attn.q_proj", "mlp.down_proj"):
+        for half, shape in (("A", [2, 8]), ("B", [8, 2])):
+            head["base_model.model.model.layers.0.%s.lora_%s.weight" % (module, half)] = {
+                "dtype": "F32", "shape": shape, "data_offsets": [at, at + 64]}
+            at += 64
+    head = json.dumps(head).encode()
+    write("tensors", b"1" + struct.pack("<Q", len(head)) + head + bytes(range(64)) * (at // 64))
+    gguf = b"GGUF" + struct.pack("<IQQ", 3, 2, 4)
+    for key, value in (("general.type", "adapter"), ("adapter.type", "lora"), ("general.architecture", "llama")):
+        gguf += text(key) + struct.pack("<I", 8) + text(value)
+    gguf += text("adapter.lora.alpha") + struct.pack("<If", 6, 4.0)
+    for i, (half, dims) in enumerate((("a", (8, 2)), ("b", (2, 8)))):
+        gguf += text("blk.0.attn_q.weight.lora_" + half) + struct.pack("<IQQIQ", 2, *dims, 0, 64 * i)
+    write("gguf", b"2" + gguf + bytes(-len(gguf) % 32) + bytes(128))
+
+
 def main(tool):
     source = open(os.path.join(HERE, "../cli/convert.py")).read()
     source = re.sub(r"^H, HEADS.*$", "H, HEADS, KV, D, F, L, V, T = 32, 2, 1, 16, 32, 1, 40, 8", source, flags=re.M)
@@ -144,6 +169,7 @@ def main(tool):
     out = os.path.join(HERE, "corpus")
     texts(out)
     images(out)
+    adapters(out)
     with tempfile.TemporaryDirectory() as tmp:
         for family in ["gpt2", "llama", "qwen2", "qwen3"]:
             folder = os.path.join(tmp, family)
@@ -193,4 +219,5 @@ else:
     texts(os.path.join(HERE, "corpus"))
     blocks(os.path.join(HERE, "corpus"))
     images(os.path.join(HERE, "corpus"))
+    adapters(os.path.join(HERE, "corpus"))
 # SPDX-License-Identifier: Apache-2.0

@@ -1,8 +1,8 @@
 /*
  * A model served by several ranks: rank 0 has the engine, the others follow. Each forward pass, copy of a
- * block (in the cache, out of it, into it), sign of life and the end is a step message that rank 0 broadcasts;
- * then all ranks do the same on their parts (nn/infer.h). The calls of rank 0 come from one thread at a time,
- * those with dt_serve_ranks_end included.
+ * block (in the cache, out of it, into it), sign of life and the end is a step message that rank 0
+ * broadcasts; then all ranks do the same on their parts (nn/infer.h).
+ * The calls of rank 0 come from one thread at a time, those with dt_serve_ranks_end included.
  */
 #ifndef DT_SERVE_RANKS_H
 #define DT_SERVE_RANKS_H

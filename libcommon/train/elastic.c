@@ -1,0 +1,275 @@
+/*
+ * The trainer of the ranks that are left, or that are more now. The old one stays until the new one has its
+ * state: parameters, optimizer states, and what a manifest says beside them. A rank whose update was
+ * interrupted, or that is a step behind, and a process that joins get it from the first that has the newest.
+ */
+#include "train/elastic.h"
+#include "train/init.h"
+#include "train/trainer.h"
+
+#include "base/beat.h"
+#include "base/progress.h"
+#include "base/tmpfile.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* What is carried over, whole on every rank. */
+static const enum dt_buf_id carried[] = {DT_B_WEIGHTS, DT_B_MASTER, DT_B_OPTIM1, DT_B_OPTIM2};
+enum { CARRIED = sizeof(carried) / sizeof(carried[0]) };
+
+#define PART ((size_t)16 << 20)
+
+/* What every rank says before the new trainer is made. */
+struct arrival {
+	int64_t step;	      /* whose state it has; -1: none that is whole */
+	int64_t global_batch; /* of the run; 0: it joins */
+	int64_t saved;	      /* step of the newest checkpoint */
+	int64_t owed;	      /* a checkpoint of that step was due */
+};
+
+struct meeting {
+	struct arrival *v;  /* [ranks] */
+	struct arrival all; /* the newest step, and what is known with it */
+	int root;	    /* the first rank that has its state */
+	bool alike;	    /* every rank has it */
+};
+
+bool elastic_can(struct trainer *t, int rc)
+{
+	return t->run.watch.elastic &&
+	       (rc == ELASTIC_JOIN || (rc < 0 && !t->agreed && dt_world_lost(t->world)));
+}
+
+/* Pages of the old trainer that hold nothing of its state go back to the system. */
+static void drop_memory(struct trainer *t)
+{
+	const uint64_t page = 4096, most = (uint64_t)2 << 20;
+
+	for (uint64_t at = 0; at < t->arena.bytes;) {
+		uint64_t end = at + most < t->arena.bytes ? at + most : t->arena.bytes / page * page;
+		bool keep = false;
+
+		for (int i = 0; i < CARRIED; i++) {
+			const struct dt_buf *b = dt_memory_find(&t->plan, carried[i], -1);
+
+			keep |= b && b->offset < end && b->offset + b->bytes > at;
+		}
+		if (end <= at)
+			return;
+		if (!keep && madvise(t->arena.base + at, end - at, MADV_REMOVE) < 0)
+			madvise(t->arena.base + at, end - at, MADV_DONTNEED);
+		at = end;
+	}
+}
+
+/* Nothing of this trainer runs any more, nor waits for other ranks; its state stays. */
+static void quiesce(struct trainer *t)
+{
+	struct dt_err ignored = {0};
+
+	for (int i = 0; t->grads.bucket && i < t->grads.nbucket; i++)
+		dt_wait(&t->grads.bucket[i].req, NULL, &ignored);
+	for (int u = 0; t->grads.unit && u < t->local.nunit; u++)
+		dt_wait(&t->grads.unit[u].req, NULL, &ignored);
+	for (int k = 0; k < DT_UNIT_SLOTS; k++)
+		dt_wait(&t->store.gather[k], NULL, &ignored);
+	trainer_drop_save(t);
+	metrics_close(t, &ignored);
+	export_close(t, &ignored);
+	folder_release(t);
+	dt_comm_free(t->grads.kv_group);
+	t->grads.kv_group = NULL;
+	dt_mesh_release(&t->mesh);
+	dt_mesh_release(&t->everyone);
+}
+
+/* Who has what. Every rank of the new world calls it. */
+static int meet(struct dt_world *w, const struct trainer *old, struct meeting *m, struct dt_err *err)
+{
+	struct dt_world_info info;
+	struct dt_comm *c = NULL;
+	int rc = dt_comm_create(&c, w, "meeting", 0, 0, err);
+
+	if (rc < 0)
+		return rc;
+	dt_world_info(w, &info);
+	m->v = calloc((size_t)info.size, sizeof(*m->v));
+	if (!m->v)
+		rc = dt_err_sys(err, -ENOMEM, "table of ranks");
+	if (rc == 0) {
+		m->v[info.rank] = (struct arrival){.step = -1};
+		if (old)
+			m->v[info.rank] = (struct arrival){old->loop.held, old->run.global_batch,
+							   old->save.newest, old->loop.owed};
+		rc = dt_all_gather(c, m->v, &m->v[info.rank], sizeof(*m->v), DT_U8, "states at hand", err);
+	}
+	dt_comm_free(c);
+	m->all = (struct arrival){.step = -1, .saved = -1};
+	for (int r = info.size - 1; r >= 0 && rc == 0; r--) {
+		const struct arrival *a = &m->v[r];
+
+		m->root = a->step >= m->all.step && a->step >= 0 ? r : m->root;
+		m->all.step = a->step > m->all.step ? a->step : m->all.step;
+		m->all.global_batch = a->global_batch > 0 ? a->global_batch : m->all.global_batch;
+		m->all.saved = a->saved > m->all.saved && a->global_batch ? a->saved : m->all.saved;
+	}
+	m->alike = true;
+	for (int r = 0; r < info.size && rc == 0; r++) {
+		m->alike &= m->v[r].step == m->all.step;
+		if (m->v[r].step == m->all.step)
+			m->all.owed |= m->v[r].owed;
+	}
+	free(m->v);
+	m->v = NULL;
+	if (rc == 0 && m->all.step < 0)
+		rc = dt_err_set(err, -EIO, "no rank that is left has the run's state");
+	return rc;
+}
+
+/* A manifest's words of the run, from the root to all. */
+static int carry_meta(struct trainer *t, struct trainer *old, const struct meeting *m, struct dt_err *err)
+{
+	struct dt_comm *c = dt_mesh_comm(&t->mesh, DT_ON_ALL);
+	char *text = t->info.rank == m->root ? trainer_words(old) : NULL;
+	uint64_t n = text ? strlen(text) + 1 : 0;
+	json_t *meta = NULL;
+	int rc = trainer_agree(t, t->info.rank == m->root && !text ? -ENOMEM : 0, err);
+
+	if (rc == 0)
+		rc = dt_broadcast(c, &n, 1, DT_I64, m->root, "state of the run", err);
+	if (rc == 0 && !text && !(text = malloc(n)))
+		rc = dt_err_sys(err, -ENOMEM, "state of the run");
+	if (rc == 0)
+		rc = dt_broadcast(c, text, n, DT_U8, m->root, "state of the run", err);
+	if (rc == 0)
+		rc = dt_json_parse(text, n - 1, "state of the run", &meta, err);
+	if (rc == 0)
+		rc = trainer_take_words(t, meta, err);
+	json_decref(meta);
+	free(text);
+	return rc;
+}
+
+/* One buffer: from the old trainer's memory, or from the root's. */
+static int carry(struct trainer *t, const struct trainer *old, enum dt_buf_id id, const struct meeting *m,
+		 struct dt_err *err)
+{
+	const struct dt_buf *to = dt_memory_find(&t->plan, id, -1);
+	const struct dt_buf *from = old ? dt_memory_find(&old->plan, id, -1) : NULL;
+	const bool have = old && old->loop.held == m->all.step;
+	int rc = 0;
+
+	if (!to || !to->bytes)
+		return 0;
+	if (old && (!from || from->bytes != to->bytes))
+		return dt_err_set(err, -EIO, "the state of %llu bytes does not fit another layout",
+				  (unsigned long long)to->bytes);
+	if (have)
+		memcpy(t->arena.base + to->offset, old->arena.base + from->offset, to->bytes);
+	for (size_t at = 0; at < to->bytes && rc == 0 && !m->alike; at += PART)
+		rc = dt_broadcast(dt_mesh_comm(&t->mesh, DT_ON_ALL), t->arena.base + to->offset + at,
+				  to->bytes - at < PART ? to->bytes - at : PART, DT_U8, m->root,
+				  "state of the run", err);
+	return rc;
+}
+
+/* The new trainer's state. */
+static int take(struct trainer *t, struct trainer *old, const struct meeting *m, struct dt_err *err)
+{
+	int rc = carry_meta(t, old, m, err);
+
+	if (rc == 0 && dt_params_any_frozen(&t->table))
+		rc = trainer_agree(t, store_init_frozen(t, err), err);
+	for (int i = 0; i < CARRIED && rc == 0; i++)
+		rc = carry(t, old, carried[i], m, err);
+	init_close(t);
+	t->loop.held = t->loop.step;
+	t->loop.owed = m->all.owed;
+	t->save.newest = m->all.saved;
+	if (old) {
+		t->report.matmul_rate = old->report.matmul_rate * t->info.size / old->info.size;
+		t->report.memory_said = old->report.memory_said;
+		t->born = old->born;
+		memcpy(t->inject, old->inject, sizeof(t->inject));
+		if (t->info.rank == 0 && old->save.dropped[0])
+			dt_remove_tree(old->save.dropped, NULL);
+	} else {
+		t->born = -1;
+	}
+	return rc;
+}
+
+static int make(struct trainer *t, struct trainer *old, const struct dt_run *r, struct dt_world *w,
+		const struct dt_log *log, struct dt_err *err)
+{
+	struct dt_world_info info;
+	struct meeting m = {0};
+	struct dt_run run = *r;
+	int rc = meet(w, old, &m, err);
+
+	if (rc < 0)
+		return rc;
+	dt_world_info(w, &info);
+	run.layout.dp = info.size;
+	run.global_batch = m.all.global_batch;
+	run.accumulation = 0;
+	run.save.overwrite = false;
+	run.save.resume = "auto"; /* metrics are appended */
+	run.measure_mfu = false;
+	rc = trainer_init(t, &run, NULL, w, log, err);
+	if (rc == 0)
+		rc = take(t, old, &m, err);
+	return rc == 0 ? trainer_begin(t, err) : rc;
+}
+
+int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
+		  struct dt_err *err)
+{
+	struct trainer *old = *pt, *t;
+	char why[400] = "a process joins";
+	double began = dt_now();
+	struct dt_world_info was = {0};
+	int rc = 0;
+
+	if (old) {
+		was = old->info;
+		quiesce(old);
+		drop_memory(old);
+	}
+	for (bool reform = old != NULL;; reform = true) { /* another rank may be lost meanwhile */
+		if (dt_world_broken(w))
+			snprintf(why, sizeof(why), "%s", dt_world_broken(w));
+		if (reform && (rc = dt_world_reform(w, err)) < 0)
+			return rc;
+		t = calloc(1, sizeof(*t));
+		if (!t)
+			return dt_err_sys(err, -ENOMEM, "trainer");
+		*err = (struct dt_err){0};
+		rc = make(t, old, r, w, log, err);
+		if (rc == 0 || t->agreed || !dt_world_lost(w))
+			break;
+		quiesce(t);
+		trainer_release(t);
+		free(t);
+	}
+	if (old) {
+		trainer_release(old);
+		free(old);
+	}
+	*pt = t;
+	if (rc < 0)
+		return rc;
+	if (was.size) {
+		struct dt_beat b = dt_beat_get();
+
+		metrics_ranks(t, was.size, why, dt_now() - began);
+		b.recovery_s += dt_now() - began;
+		dt_beat_set(&b, false);
+	}
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

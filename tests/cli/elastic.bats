@@ -1,0 +1,117 @@
+#!/usr/bin/env bats
+# A run that loses ranks and goes on in its processes trains what an undisturbed one does: with --reproducible the
+# parameters of any membership are the same to the bit. The global batch of 10 divides by 1, 2 and 5 ranks alone.
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    cat "$DT_SRC/LICENSE" "$DT_SRC/LICENSE" >text.txt
+    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision fp32 --reproducible --global-batch 10 \
+        --microbatch 1 --steps 40 --save plain --metrics plain.jsonl
+}
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    rm -rf run events.jsonl m.jsonl err
+    train=(dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision fp32 --reproducible
+        --global-batch 10 --microbatch 1 --save run --save-every 15 --comm-timeout 60 --metrics m.jsonl --elastic dp)
+    export TMPDIR=$BATS_TEST_TMPDIR
+}
+
+teardown() {
+    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
+}
+
+events() { # of a kind, in the metrics
+    jq -c "select(.event == \"ranks\") | [.step, .from, .to]" m.jsonl
+}
+
+each_step_once() {
+    [ "$(jq 'select(.loss) | .step' m.jsonl)" == "$(seq 40)" ] || return 1
+    diff <(jq -c 'select(.loss) | [.step, .loss]' plain.jsonl) <(jq -c 'select(.loss) | [.step, .loss]' m.jsonl)
+}
+
+more_lines_than() { [ "$(wc -l <m.jsonl)" -gt "$1" ]; }
+
+until_true() { # a command, for 60 s at most
+    for _ in $(seq 600); do
+        ! "$@" || return 0
+        sleep 0.1
+    done
+    echo "never: $*"
+    return 1
+}
+
+@test "ranks die and stand still, the first too: the others go on, to the same bits" {
+    timeout 120 mpirun --enable-recovery -np 4 "${train[@]}" --steps 40 --layout dp4 --inject kill:rank=0,step=10 \
+        --inject stop:rank=2,step=16 --inject kill:rank=1,step=26 2>err
+    grep -q "rank 0 (process [0-9]*) has died: 3 ranks instead of 4 go on after step 9 " err
+    grep -q "rank 1 (process [0-9]*) stands still: 2 ranks instead of 3 go on after step 15 " err
+    [ "$(events)" == $'[9,4,3]\n[15,3,2]\n[25,2,1]' ]
+    each_step_once
+    dt-shard-ckpt diff plain/step-00000040 run/step-00000040
+    # the checkpoint of the step before the stop is whole, none is left half written
+    dt-shard-ckpt verify run
+    [ -z "$(find run -name '*.tmp')" ]
+}
+
+@test "without --reproducible: what a run of the smaller layout from that step is, to the bit" {
+    local fast=("${train[@]/--reproducible/--no-mfu}")
+
+    timeout 120 mpirun --enable-recovery -np 3 "${fast[@]}" --steps 30 --layout dp3 --inject kill:rank=1,step=16 2>err
+    cp -r run/step-00000015 from
+    mv m.jsonl lost.jsonl
+    rm -rf run
+    timeout 120 mpirun --enable-recovery -np 2 "${fast[@]}" --steps 30 --layout dp2 --resume from 2>err
+    diff <(jq -c 'select(.loss and .step > 15) | [.step, .loss, .grad_norm]' lost.jsonl) \
+        <(jq -c 'select(.loss) | [.step, .loss, .grad_norm]' m.jsonl)
+}
+
+@test "a stopped rank that is continued finds itself voted out, and leaves" {
+    timeout 120 mpirun --enable-recovery -np 3 "${train[@]}" --steps 100000 --layout dp3 --inject stop:rank=0,step=10 2>err &
+    pid=$!
+    until_true grep -q "stands still: 2 ranks" err
+    stopped=$(sed -n 's/.*rank 0 (process \([0-9]*\)) stands still.*/\1/p' err)
+    [ "$(ps -o state= -p "$stopped")" == T ]
+    kill -CONT "$stopped"
+    until_true grep -q "the other ranks went on without this one" err
+    so_far=$(wc -l <m.jsonl)
+    until_true more_lines_than "$so_far"
+    kill -USR1 "$(pgrep -P $pid mpirun)"
+    wait $pid
+    pid=
+    grep -q "stopped by a signal after step [0-9]*, checkpoint saved" err
+}
+
+@test "under dt-run a lost rank is no new start, the loss of all is one" {
+    timeout 120 dt-run --events events.jsonl --ranks 4 -- "${train[@]}" --steps 40 --inject kill:rank=0,step=18,start=1 2>err
+    [ "$(jq -c 'select(.event == "start") | .start' events.jsonl)" == 1 ]
+    jq -se 'map(select(.event == "rank-lost")) | length == 1 and .[0].rank == 0' events.jsonl
+    jq -se 'map(select(.event == "ranks"))[0] | .from == 4 and .to == 3 and .epoch == 2' events.jsonl
+    jq -se 'map(select(.event == "books"))[0] | .steps == 40 and .other_s > -0.1' events.jsonl
+    dt-shard-ckpt diff plain/step-00000040 run/step-00000040
+    rm -rf run events.jsonl m.jsonl
+    timeout 120 dt-run --events events.jsonl --ranks 2 -- "${train[@]}" --steps 40 --inject kill:rank=0,step=18,start=1 \
+        --inject kill:rank=1,step=22,start=1 2>err
+    [ "$(jq -c 'select(.event == "start") | .start' events.jsonl)" == $'1\n2' ]
+    dt-shard-ckpt diff plain/step-00000040 run/step-00000040
+    # the ranks' exit status, where mpirun says 0
+    run -93 timeout 120 dt-run --ranks 2 --tries 1 -- "${train[@]}" --steps 50 --metrics /nonexistent/m.jsonl
+}
+
+@test "what it does not go with is refused" {
+    run -2 --separate-stderr timeout 60 mpirun -np 2 "${train[@]}" --steps 2
+    [[ $stderr == *"--elastic needs mpirun --enable-recovery, or dt-run"* ]]
+    run -2 --separate-stderr "${train[@]}" --steps 2 --transport mpi
+    [[ $stderr == *"--elastic does not go with --transport mpi"* ]]
+    run -2 --separate-stderr "${train[@]}" --steps 2 --trace t.json
+    [[ $stderr == *"--elastic dp does not go with --trace"* ]]
+    run -2 --separate-stderr dt-train --elastic tp --model gpt2-tiny --data d.h5
+    [[ $stderr == *"elastic"* ]]
+}
+# SPDX-License-Identifier: Apache-2.0
