@@ -41,8 +41,6 @@ enum dt_comm_transport_kind {
 	DT_TRANSPORT_MPI,
 };
 
-#define DT_JOIN_ENV "DT_JOIN"
-
 struct dt_world_opts {
 	double timeout_s; /* 0: no watchdog */
 	double start_s;	  /* for all ranks to come; 0: 60, or timeout_s if that is longer */
@@ -57,11 +55,9 @@ struct dt_world_opts {
 	double linger_s;
 	/*
 	 * The job outlives its ranks: one that is lost, or stands still for a second, breaks the world of the
-	 * others, which then call dt_world_reform. join: "PID:FD", the board of such a job that this process
-	 * is to become a rank of (dt_world_epoch); NULL: it is one of the first.
+	 * others, which then call dt_world_reform.
 	 */
 	bool elastic;
-	const char *join; /* the value of DT_JOIN_ENV */
 };
 
 /*
@@ -77,29 +73,23 @@ void dt_world_info(const struct dt_world *w, struct dt_world_info *ret);
 /* Why calls return -ETIMEDOUT: "broadcast 'step' of group world: rank 1 died"; NULL: they do not. */
 const char *dt_world_broken(const struct dt_world *w);
 /*
- * Of an elastic world: its ranks that are left, and processes that wait to become one, are a new world, which
- * w then is. Every group has been freed before, by calls that end at once where w is broken. Ranks keep their
- * order; those that join come last. Every rank of w calls it. -ESTALE: they went on without this one.
+ * Of an elastic world: its ranks that are left are a new world, which w then is. Every group has been freed
+ * before, by calls that end at once where w is broken. Ranks keep their order. Every rank of w calls it. -ESTALE: they went on without this one.
  */
 int dt_world_reform(struct dt_world *w, struct dt_err *err);
 /*
- * Its epoch, from 1; this process's place among all that the job has had, which is its first rank; its
- * descriptor of the board that others join by (-1: the world is not elastic, and its epoch 0).
+ * Its epoch, from 1; 0: the world is not elastic; this process's first rank.
  */
 struct dt_world_epoch {
 	uint64_t epoch;
-	int place, board;
+	int place;
 };
 struct dt_world_epoch dt_world_epoch(const struct dt_world *w);
-/* Whether this process is a rank that has joined. */
-bool dt_world_joined(const struct dt_world *w);
 /*
  * After an operation has failed: whether that may be because a rank is lost, by a look at all of them, for as
  * long as it takes to be sure of one that stands still. The world is broken then.
  */
 bool dt_world_lost(struct dt_world *w);
-/* Processes that wait to become ranks. */
-int dt_world_waiting(const struct dt_world *w);
 /*
  * Threads that a rank's computing gets: the processors it is bound to (*ret_mine), else its share of the
  * machine's.

@@ -27,12 +27,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLOTS	  256 /* processes that a job ever has, but for those whose slots are used again */
+#define SLOTS	  256 /* ranks of a job */
 #define STOPPED_S 1.0 /* after so long a process that stands still is lost */
 #define LOOK_S	  0.02
-#define MAGIC	  0x64742d656c617332ull
 
-enum { FREE, JOINS, MEMBER, OUT, FINISHED };
+enum { FREE, MEMBER, OUT, FINISHED };
 enum { LEFT, DIED, STANDS }; /* why a process is out */
 
 struct slot {
@@ -45,8 +44,7 @@ struct slot {
 };
 
 struct board {
-	uint64_t magic;
-	_Alignas(128) _Atomic uint64_t epoch;
+	_Atomic uint64_t epoch;
 	_Atomic int decider; /* slot + 1 of who writes the list; 0: nobody */
 	int n, member[SLOTS];
 	struct slot slot[SLOTS];
@@ -107,7 +105,7 @@ static bool vote(struct dt_elastic *e, int thread, int i)
 	struct slot *s = &e->b->slot[i];
 	int was = atomic_load(&s->state), how;
 
-	if (was != MEMBER && was != JOINS)
+	if (was != MEMBER)
 		return was == OUT || was == FREE;
 	how = is_lost(e, thread, i);
 	if (!how)
@@ -152,7 +150,7 @@ static int map(struct dt_world *w, int fd, bool fresh, struct dt_err *err)
 	return 0;
 }
 
-static void take_slot(struct dt_elastic *e, int i, int state)
+static void take_slot(struct dt_elastic *e, int i)
 {
 	struct slot *s = &e->b->slot[i];
 	uint64_t born = 0;
@@ -163,7 +161,7 @@ static void take_slot(struct dt_elastic *e, int i, int state)
 	atomic_store(&s->pid, (int)getpid());
 	atomic_store(&s->arrived, 0);
 	atomic_store(&s->said, 0);
-	atomic_store(&s->state, state);
+	atomic_store(&s->state, MEMBER);
 }
 
 int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
@@ -187,7 +185,7 @@ int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
 	if (ok) {
 		struct dt_elastic *e = w->elastic;
 
-		take_slot(e, w->info.rank, MEMBER);
+		take_slot(e, w->info.rank);
 		e->epoch = 1;
 		e->n = w->info.size;
 		for (int i = 0; i < e->n; i++)
@@ -196,7 +194,6 @@ int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
 			e->b->n = e->n;
 			memcpy(e->b->member, e->member, sizeof(e->member));
 			atomic_store(&e->b->epoch, 1);
-			e->b->magic = MAGIC;
 		}
 	}
 	if (w->mpi) /* after this all slots are taken */
@@ -288,7 +285,7 @@ static bool all_here(struct dt_elastic *e, uint64_t next)
 	return all;
 }
 
-/* The members in their order, then those that join. */
+/* Those that are left, in their order. */
 static void write_list(struct dt_elastic *e, uint64_t next)
 {
 	struct board *b = e->b;
@@ -297,13 +294,6 @@ static void write_list(struct dt_elastic *e, uint64_t next)
 	for (int r = 0; r < b->n; r++)
 		if (atomic_load(&b->slot[b->member[r]].state) == MEMBER)
 			list[n++] = b->member[r];
-	for (int i = 0; i < SLOTS; i++) {
-		struct slot *s = &b->slot[i];
-		if (atomic_load(&s->state) != JOINS || atomic_load(&s->arrived) != next || vote(e, 1, i))
-			continue;
-		atomic_store(&s->state, MEMBER);
-		list[n++] = i;
-	}
 	memcpy(b->member, list, sizeof(list));
 	b->n = n;
 	atomic_store(&b->epoch, next);
@@ -319,41 +309,6 @@ static void decide(struct dt_elastic *e, uint64_t next)
 	if (atomic_load(&e->b->epoch) < next && all_here(e, next))
 		write_list(e, next);
 	atomic_store(&e->b->decider, 0);
-}
-
-/* Whether the job that this process is to join has a member left. */
-static bool anybody(struct dt_elastic *e)
-{
-	bool any = false;
-	for (int i = 0; i < SLOTS && !any; i++)
-		any = atomic_load(&e->b->slot[i].state) == MEMBER && !is_lost(e, 1, i);
-	return any;
-}
-
-/* Waits for an epoch that this process, which joins, is a member of: the next one, or one after that. */
-static int wait_to_join(struct dt_elastic *e, uint64_t *ret_next, struct dt_err *err)
-{
-	struct slot *me = &e->b->slot[e->me];
-	uint64_t next = 0;
-
-	for (double look = dt_now() + 1; atomic_load(&me->state) == JOINS;) {
-		uint64_t now = atomic_load(&e->b->epoch);
-
-		if (now >= next) { /* it began without this one */
-			next = now + 1;
-			atomic_store(&me->arrived, next);
-		}
-		nanosleep(&(struct timespec){0, 500000}, NULL);
-		if (dt_now() < look)
-			continue;
-		if (!anybody(e))
-			return dt_err_set(err, -ESRCH, "the job to join has ended");
-		look = dt_now() + 1;
-	}
-	while (atomic_load(&e->b->epoch) < next) /* the list is being written */
-		sched_yield();
-	*ret_next = next;
-	return 0;
 }
 
 /* Waits for the epoch after this one. */
@@ -383,7 +338,7 @@ static int arrive(struct dt_world *w, struct dt_err *err)
 	int rc;
 
 	memset(e->still[1], 0, sizeof(e->still[1]));
-	rc = e->epoch ? wait_for_all(w, next, err) : wait_to_join(e, &next, err);
+	rc = wait_for_all(w, next, err);
 	if (rc < 0)
 		return rc;
 	e->epoch = next;
@@ -412,7 +367,7 @@ static int enter(struct dt_world *w, struct dt_err *err)
 	for (int r = 0; r < e->n; r++)
 		w->node_ranks[r] = r;
 	dt_comm_count_processors(w);
-	w->groups = e->epoch << 32; /* a process that joins has made none */
+	w->groups = e->epoch << 32;
 	w->why[0] = '\0';
 	atomic_store(&w->broken, false);
 	atomic_store(&e->breaking, false);
@@ -445,33 +400,6 @@ int dt_world_reform(struct dt_world *w, struct dt_err *err)
 	}
 }
 
-int dt_comm_elastic_join(struct dt_world *w, const char *at, struct dt_err *err)
-{
-	char path[64];
-	int pid, board, fd, rc;
-
-	if (sscanf(at, "%d:%d", &pid, &board) != 2)
-		return dt_err_set(err, -EINVAL, "'%s' does not say where the board of a job is", at);
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, board);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return dt_err_sys(err, -errno, "cannot reach the job of process %d", pid);
-	if ((rc = map(w, fd, false, err)) < 0)
-		return rc;
-	if (w->elastic->b->magic != MAGIC)
-		return dt_err_set(err, -EINVAL, "process %d runs another build of dt", pid);
-	for (int i = 0; i < SLOTS; i++) {
-		int none = FREE;
-
-		if (!atomic_compare_exchange_strong(&w->elastic->b->slot[i].state, &none, OUT))
-			continue;
-		take_slot(w->elastic, i, JOINS);
-		rc = arrive(w, err);
-		return rc ? rc : enter(w, err);
-	}
-	return dt_err_set(err, -ENOSPC, "the job has had %d processes already", SLOTS);
-}
-
 bool dt_world_lost(struct dt_world *w)
 {
 	double end = dt_now() + STOPPED_S + 0.5;
@@ -481,26 +409,11 @@ bool dt_world_lost(struct dt_world *w)
 	return w->elastic && atomic_load(&w->broken);
 }
 
-int dt_world_waiting(const struct dt_world *w)
-{
-	int n = 0;
-
-	for (int i = 0; w->elastic && i < SLOTS; i++)
-		n += atomic_load(&w->elastic->b->slot[i].state) == JOINS;
-	return n;
-}
-
-bool dt_world_joined(const struct dt_world *w)
-{
-	return w->opts.join != NULL;
-}
-
 struct dt_world_epoch dt_world_epoch(const struct dt_world *w)
 {
 	const struct dt_elastic *e = w->elastic;
 
-	return e ? (struct dt_world_epoch){e->epoch, e->me, e->fd}
-		 : (struct dt_world_epoch){0, w->info.rank, -1};
+	return e ? (struct dt_world_epoch){e->epoch, e->me} : (struct dt_world_epoch){0, w->info.rank};
 }
 
 void dt_comm_elastic_leave(struct dt_world *w, bool finished)

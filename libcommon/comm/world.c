@@ -321,14 +321,6 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 		*ret = w;
 		return 0;
 	}
-	if (o->join) {
-		rc = dt_comm_elastic_join(w, o->join, err);
-		if (rc)
-			world_free(w);
-		else
-			*ret = w;
-		return rc;
-	}
 	rc = dt_comm_watch_start(w, err);
 	if (!w->launch.by) {
 		w->node_of = calloc(1, sizeof(int));

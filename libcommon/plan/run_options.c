@@ -556,7 +556,7 @@ static const struct row rows[] = {
 	 FREE,
 	 NEVER},
 	{{"elastic", 0, DT_OPT_CHOICE, O(run.watch.elastic), DT_RUN_ELASTIC_CHOICES,
-	  "dp: go on without a data-parallel rank that is lost, and with one that joins", .def = "none"},
+	  "dp: go on without a data-parallel rank that is lost", .def = "none"},
 	 CHOICE, R(watch.elastic), LOCAL, NEVER},
 	{{"mem-limit", 0, DT_OPT_SIZE, O(run.mem_limit), "SIZE",
 	  "refuse to start (exit 3) when the plan needs more a rank"},

@@ -1,7 +1,7 @@
 /*
- * The trainer of the ranks that are left, or that are more now. The old one stays until the new one has its
- * state: parameters, optimizer states, and what a manifest says beside them. A rank whose update was
- * interrupted, or that is a step behind, and a process that joins get it from the first that has the newest.
+ * The trainer of the ranks that are left. The old one stays until the new one has its state:
+ * parameters, optimizer states, and what a manifest says beside them. A rank whose update was
+ * interrupted, or that is a step behind, gets it from the first that has the newest.
  */
 #include "train/elastic.h"
 #include "train/init.h"
@@ -25,10 +25,9 @@ enum { CARRIED = sizeof(carried) / sizeof(carried[0]) };
 
 /* What every rank says before the new trainer is made. */
 struct arrival {
-	int64_t step;	      /* whose state it has; -1: none that is whole */
-	int64_t global_batch; /* of the run; 0: it joins */
-	int64_t saved;	      /* step of the newest checkpoint */
-	int64_t owed;	      /* a checkpoint of that step was due */
+	int64_t step;  /* whose state it has; -1: none that is whole */
+	int64_t saved; /* step of the newest checkpoint */
+	int64_t owed;  /* a checkpoint of that step was due */
 };
 
 struct meeting {
@@ -40,8 +39,7 @@ struct meeting {
 
 bool elastic_can(struct trainer *t, int rc)
 {
-	return t->run.watch.elastic &&
-	       (rc == ELASTIC_JOIN || (rc < 0 && !t->agreed && dt_world_lost(t->world)));
+	return t->run.watch.elastic && rc < 0 && !t->agreed && dt_world_lost(t->world);
 }
 
 /* Pages of the old trainer that hold nothing of its state go back to the system. */
@@ -101,10 +99,7 @@ static int meet(struct dt_world *w, const struct trainer *old, struct meeting *m
 	if (!m->v)
 		rc = dt_err_sys(err, -ENOMEM, "table of ranks");
 	if (rc == 0) {
-		m->v[info.rank] = (struct arrival){.step = -1};
-		if (old)
-			m->v[info.rank] = (struct arrival){old->loop.held, old->run.global_batch,
-							   old->save.newest, old->loop.owed};
+		m->v[info.rank] = (struct arrival){old->loop.held, old->save.newest, old->loop.owed};
 		rc = dt_all_gather(c, m->v, &m->v[info.rank], sizeof(*m->v), DT_U8, "states at hand", err);
 	}
 	dt_comm_free(c);
@@ -114,8 +109,7 @@ static int meet(struct dt_world *w, const struct trainer *old, struct meeting *m
 
 		m->root = a->step >= m->all.step && a->step >= 0 ? r : m->root;
 		m->all.step = a->step > m->all.step ? a->step : m->all.step;
-		m->all.global_batch = a->global_batch > 0 ? a->global_batch : m->all.global_batch;
-		m->all.saved = a->saved > m->all.saved && a->global_batch ? a->saved : m->all.saved;
+		m->all.saved = a->saved > m->all.saved ? a->saved : m->all.saved;
 	}
 	m->alike = true;
 	for (int r = 0; r < info.size && rc == 0; r++) {
@@ -159,13 +153,13 @@ static int carry(struct trainer *t, const struct trainer *old, enum dt_buf_id id
 		 struct dt_err *err)
 {
 	const struct dt_buf *to = dt_memory_find(&t->plan, id, -1);
-	const struct dt_buf *from = old ? dt_memory_find(&old->plan, id, -1) : NULL;
-	const bool have = old && old->loop.held == m->all.step;
+	const struct dt_buf *from = dt_memory_find(&old->plan, id, -1);
+	const bool have = old->loop.held == m->all.step;
 	int rc = 0;
 
 	if (!to || !to->bytes)
 		return 0;
-	if (old && (!from || from->bytes != to->bytes))
+	if (!from || from->bytes != to->bytes)
 		return dt_err_set(err, -EIO, "the state of %llu bytes does not fit another layout",
 				  (unsigned long long)to->bytes);
 	if (have)
@@ -190,16 +184,12 @@ static int take(struct trainer *t, struct trainer *old, const struct meeting *m,
 	t->loop.held = t->loop.step;
 	t->loop.owed = m->all.owed;
 	t->save.newest = m->all.saved;
-	if (old) {
-		t->report.matmul_rate = old->report.matmul_rate * t->info.size / old->info.size;
-		t->report.memory_said = old->report.memory_said;
-		t->born = old->born;
-		memcpy(t->inject, old->inject, sizeof(t->inject));
-		if (t->info.rank == 0 && old->save.dropped[0])
-			dt_remove_tree(old->save.dropped, NULL);
-	} else {
-		t->born = -1;
-	}
+	t->report.matmul_rate = old->report.matmul_rate * t->info.size / old->info.size;
+	t->report.memory_said = old->report.memory_said;
+	t->born = old->born;
+	memcpy(t->inject, old->inject, sizeof(t->inject));
+	if (t->info.rank == 0 && old->save.dropped[0])
+		dt_remove_tree(old->save.dropped, NULL);
 	return rc;
 }
 
@@ -215,7 +205,7 @@ static int make(struct trainer *t, struct trainer *old, const struct dt_run *r, 
 		return rc;
 	dt_world_info(w, &info);
 	run.layout.dp = info.size;
-	run.global_batch = m.all.global_batch;
+	run.global_batch = old->run.global_batch;
 	run.accumulation = 0;
 	run.save.overwrite = false;
 	run.save.resume = "auto"; /* metrics are appended */
@@ -230,20 +220,17 @@ int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *
 		  struct dt_err *err)
 {
 	struct trainer *old = *pt, *t;
-	char why[400] = "a process joins";
+	const int was = old->info.size;
 	double began = dt_now();
-	struct dt_world_info was = {0};
+	struct dt_beat b;
+	char why[400];
 	int rc = 0;
 
-	if (old) {
-		was = old->info;
-		quiesce(old);
-		drop_memory(old);
-	}
-	for (bool reform = old != NULL;; reform = true) { /* another rank may be lost meanwhile */
-		if (dt_world_broken(w))
-			snprintf(why, sizeof(why), "%s", dt_world_broken(w));
-		if (reform && (rc = dt_world_reform(w, err)) < 0)
+	quiesce(old);
+	drop_memory(old);
+	for (;;) { /* another rank may be lost meanwhile */
+		snprintf(why, sizeof(why), "%s", dt_world_broken(w) ? dt_world_broken(w) : "a rank is lost");
+		if ((rc = dt_world_reform(w, err)) < 0)
 			return rc;
 		t = calloc(1, sizeof(*t));
 		if (!t)
@@ -256,20 +243,15 @@ int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *
 		trainer_release(t);
 		free(t);
 	}
-	if (old) {
-		trainer_release(old);
-		free(old);
-	}
+	trainer_release(old);
+	free(old);
 	*pt = t;
 	if (rc < 0)
 		return rc;
-	if (was.size) {
-		struct dt_beat b = dt_beat_get();
-
-		metrics_ranks(t, was.size, why, dt_now() - began);
-		b.recovery_s += dt_now() - began;
-		dt_beat_set(&b, false);
-	}
+	metrics_ranks(t, was, why, dt_now() - began);
+	b = dt_beat_get();
+	b.recovery_s += dt_now() - began;
+	dt_beat_set(&b, false);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

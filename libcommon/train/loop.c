@@ -57,7 +57,6 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 	b.epoch = (uint32_t)w.epoch;
 	b.ranks = t->info.size;
 	b.place = t->info.rank;
-	b.board = w.board;
 	b.step = t->loop.step;
 	dt_beat_set(&b, true);
 }
@@ -231,7 +230,7 @@ static int line_at_least(struct trainer *t, const struct step_result *r, int64_t
 	return rc;
 }
 
-/* 1: asked to stop, state saved. ELASTIC_JOIN: between two steps, for a process to join. */
+/* 1: asked to stop, state saved. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run_save *o = &t->run.save;
@@ -275,8 +274,6 @@ static int loop(struct trainer *t, struct dt_err *err)
 		if (rc == 0 && source_evaluates(t) && !r.stop &&
 		    (last || (t->run.data.eval_every && t->loop.step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
-		if (rc == 0 && r.join && !last && !r.stop)
-			return ELASTIC_JOIN;
 	}
 	if (rc == 0 && noise_known(&t->noise))
 		dt_log_msg(&t->root_log,
@@ -377,9 +374,7 @@ int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt
 	struct trainer *t = NULL;
 	int rc, status = DT_EXIT_OK;
 
-	if (dt_world_joined(w)) {
-		rc = elastic_again(&t, r, w, log, &err);
-	} else if (!(t = calloc(1, sizeof(*t)))) {
+	if (!(t = calloc(1, sizeof(*t)))) {
 		rc = dt_err_sys(&err, -ENOMEM, "trainer");
 	} else {
 		rc = trainer_init(t, r, given, w, log, &err);

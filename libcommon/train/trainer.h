@@ -115,7 +115,7 @@ struct trainer {
 	struct spike spike;
 	struct inject inject[INJECT_MAX];
 	int ninject;
-	int born; /* this process's rank in the first epoch of an elastic run; -1: it joined later */
+	int born; /* this process's rank in the first epoch of an elastic run */
 
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */

@@ -22,6 +22,7 @@ setup() {
     # slow enough to be hit
     train=(dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision fp32 --reproducible
         --global-batch 12 --microbatch 1 --steps 120 --save run --save-every 20 --comm-timeout 60 --metrics m.jsonl)
+    slow=(--inject slow:rank=0,seconds=0.05,start=0) # what is to be hit is still there when this shell is late
     export TMPDIR=$BATS_TEST_TMPDIR
 }
 
@@ -81,7 +82,7 @@ job() {
 }
 
 @test "a killed rank: the job goes on from its newest checkpoint, to the same bits" {
-    dt-run --events events.jsonl --ranks 3 -- "${train[@]}" 2>err &
+    dt-run --events events.jsonl --ranks 3 -- "${train[@]}" "${slow[@]}" 2>err &
     pid=$!
     wait_for saved
     job
@@ -95,7 +96,7 @@ job() {
 }
 
 @test "a killed mpirun and a stopped rank, with the launcher's line given" {
-    dt-run --events events.jsonl --heartbeat-timeout 2 -- mpirun -np 2 "${train[@]}" --layout dp2 2>err &
+    dt-run --events events.jsonl --heartbeat-timeout 2 -- mpirun -np 2 "${train[@]}" "${slow[@]}" --layout dp2 2>err &
     pid=$!
     wait_for saved
     job
@@ -110,7 +111,7 @@ job() {
 
 @test "more and fewer hosts: another dp, the same bits" {
     echo localhost:1 >hosts
-    dt-run --events events.jsonl --ranks 1:4 --discover 'cat hosts' --discover-every 0.3 -- "${train[@]}" 2>err &
+    dt-run --events events.jsonl --ranks 1:4 --discover 'cat hosts' --discover-every 0.3 -- "${train[@]}" "${slow[@]}" 2>err &
     pid=$!
     wait_for saved
     echo "localhost slots=4 # all of them" >hosts
@@ -124,7 +125,7 @@ job() {
 }
 
 @test "asked to end, by a signal, a file and a command: 75, and the same command goes on" {
-    dt-run --events events.jsonl --save-file save.now -- mpirun -np 2 "${train[@]}" 2>err &
+    dt-run --events events.jsonl --save-file save.now -- mpirun -np 2 "${train[@]}" "${slow[@]}" 2>err &
     pid=$!
     wait_for training
     touch save.now
@@ -145,7 +146,7 @@ job() {
 }
 
 @test "dt-run itself is killed: the job saves and ends, the next one goes on" {
-    dt-run --events events.jsonl -- mpirun -np 2 "${train[@]}" 2>err &
+    dt-run --events events.jsonl -- mpirun -np 2 "${train[@]}" "${slow[@]}" 2>err &
     pid=$!
     wait_for saved
     job
