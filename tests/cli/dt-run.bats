@@ -22,7 +22,7 @@ setup() {
     # slow enough to be hit
     train=(dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision fp32 --reproducible
         --global-batch 12 --microbatch 1 --steps 120 --save run --save-every 20 --comm-timeout 60 --metrics m.jsonl)
-    slow=(--inject slow:rank=0,seconds=0.05,start=0) # what is to be hit is still there when this shell is late
+    slow=(--inject 'slow:rank=0,seconds=0.05,start=0') # what is to be hit is still there when this shell is late
     export TMPDIR=$BATS_TEST_TMPDIR
 }
 
