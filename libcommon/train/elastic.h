@@ -12,7 +12,8 @@ struct trainer;
 /* Whether rc of the loop is one that the run goes on after: a rank is lost. */
 bool elastic_can(struct trainer *t, int rc);
 /*
- * Another trainer in place of *t, for the ranks that there are now. *t is released and freed. On failure *t is one that failed, to be released.
+ * Another trainer in place of *t, for the ranks that are left. *t is released and freed. On failure *t is one
+ * that failed, to be released.
  */
 int elastic_again(struct trainer **t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
 		  struct dt_err *err);

@@ -6,8 +6,7 @@ load ranks
 
 setup_file() {
     on_ranks
-    cat "$DT_SRC/LICENSE" >text.txt
-    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    licence_set
     jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,

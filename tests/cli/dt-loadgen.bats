@@ -3,6 +3,7 @@
 # those of a server whose delays are known, and what goes wrong is told apart.
 
 bats_require_minimum_version 1.5.0
+load server
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return 1
@@ -10,29 +11,8 @@ setup_file() {
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_server_folder
     traces=${DT_TEST_DATA:-$DT_SRC/../shared/data}/traces
-    server=
-}
-
-teardown() {
-    if [ -n "$server" ]; then
-        kill -KILL "$server" 2>/dev/null || true
-        wait "$server" 2>/dev/null || true
-    fi
-}
-
-# await COMMAND...: runs it behind; sets $server (process) and $url, its first line
-await() {
-    : >url
-    "$@" >url 2>log 3>&- &
-    server=$!
-    until [ -s url ]; do # however long a busy machine takes; a server that died is seen
-        kill -0 "$server" || { cat log; return 1; }
-        sleep 0.05
-    done
-    url=$(cat url)
 }
 
 start() {

@@ -3,6 +3,7 @@
 # errors and endings are those the manual promises.
 
 bats_require_minimum_version 1.5.0
+load server
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return 1
@@ -14,29 +15,13 @@ setup_file() {
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_server_folder
     common=(--precision fp32 --threads 1)
-    server=
-}
-
-teardown() {
-    if [ -n "$server" ]; then
-        kill -KILL "$server" 2>/dev/null || true
-        wait "$server" 2>/dev/null || true
-    fi
 }
 
 # start OPTION...: a server on a free port; sets $server (process) and $url
 start() {
-    : >url
-    dt-serve m "${common[@]}" --port 0 --served-model-name tiny "$@" >url 2>log 3>&- &
-    server=$!
-    until [ -s url ]; do
-        kill -0 "$server" || { cat log; return 1; }
-        sleep 0.05
-    done
-    url=$(cat url)
+    await dt-serve m "${common[@]}" --port 0 --served-model-name tiny "$@"
 }
 
 # post ROUTE BODY [CURL-OPTION...]: prints the body, then the status on a line of its own

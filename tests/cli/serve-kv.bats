@@ -4,6 +4,7 @@
 
 # shellcheck disable=SC2154 # stderr is set by run
 bats_require_minimum_version 1.5.0
+load server
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return 1
@@ -16,18 +17,9 @@ setup_file() {
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_server_folder
     # a cache of four sequences, so that most prompts are evicted before they come again
     common=(--precision fp32 --threads 1 --max-num-seqs 4 --max-model-len 400 --kv-cache-mem 1200KiB)
-    server=
-}
-
-teardown() {
-    if [ -n "$server" ]; then
-        kill -KILL "$server" 2>/dev/null || true
-        wait "$server" 2>/dev/null || true
-    fi
 }
 
 # answers OPTION...: the same answers to the bit
@@ -37,14 +29,7 @@ answers() {
 
 # start OPTION...: a server on a free port; sets $server (process) and $url
 start() {
-    : >url
-    dt-serve m "${common[@]}" --port 0 "$@" >url 2>log 3>&- &
-    server=$!
-    until [ -s url ]; do
-        kill -0 "$server" || { cat log; return 1; }
-        sleep 0.05
-    done
-    url=$(cat url)
+    await dt-serve m "${common[@]}" --port 0 "$@"
 }
 
 stop() {

@@ -3,6 +3,7 @@
 # and go, wait for places in memory, and what cannot be served is refused by name.
 
 bats_require_minimum_version 1.5.0
+load server
 
 setup_file() {
     PATH=$DT_BIN:$PATH
@@ -33,29 +34,13 @@ for w in words:
 }
 
 setup() {
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_server_folder
     common=(--precision fp32 --threads 1)
-    server=
-}
-
-teardown() {
-    if [ -n "$server" ]; then
-        kill -KILL "$server" 2>/dev/null || true
-        wait "$server" 2>/dev/null || true
-    fi
 }
 
 # start OPTION...: a server of the base on a free port; sets $server (process) and $url
 start() {
-    : >url
-    dt-serve base "${common[@]}" --port 0 --served-model-name base "$@" >url 2>log 3>&- &
-    server=$!
-    until [ -s url ]; do
-        kill -0 "$server" || { cat log; return 1; }
-        sleep 0.05
-    done
-    url=$(cat url)
+    await dt-serve base "${common[@]}" --port 0 --served-model-name base "$@"
 }
 
 # post ROUTE BODY-OF-JQ: prints the body, then the status on a line of its own

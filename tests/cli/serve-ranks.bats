@@ -3,6 +3,7 @@
 # the loss of a rank is told to those who wait.
 
 bats_require_minimum_version 1.5.0
+load server
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return 1
@@ -17,34 +18,16 @@ setup_file() {
 setup() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false
-    PATH=$DT_BIN:$PATH
-    cd "$BATS_FILE_TMPDIR" || return 1
+    in_server_folder
     common=(--precision fp32 --threads 1)
-    job=
     command -v mpirun >/dev/null || skip "mpirun is not installed"
 }
 
-teardown() {
-    if [ -n "$job" ]; then
-        for pid in $(ps -o pid= --ppid "$job") "$job"; do
-            kill -KILL "$pid" 2>/dev/null || true
-        done
-        wait "$job" 2>/dev/null || true
-    fi
-}
-
-# start RANKS OPTION...: a server of $served over ranks on a free port; sets $job (mpirun) and $url
+# start RANKS OPTION...: a server of $served over ranks on a free port; sets $server (mpirun) and $url
 start() {
     local ranks=$1
     shift
-    : >url
-    mpirun -np "$ranks" dt-serve "${served:-m}" "${common[@]}" --port 0 --served-model-name tiny "$@" >url 2>log 3>&- &
-    job=$!
-    until [ -s url ]; do
-        kill -0 "$job" || { cat log; return 1; }
-        sleep 0.05
-    done
-    url=$(cat url)
+    await mpirun -np "$ranks" dt-serve "${served:-m}" "${common[@]}" --port 0 --served-model-name tiny "$@"
 }
 
 # ask BODY-OF-JQ ROUTE: the answer
@@ -54,7 +37,7 @@ ask() {
 
 # rank N: its process
 rank() {
-    for pid in $(ps -o pid= --ppid "$job"); do
+    for pid in $(ps -o pid= --ppid "$server"); do
         tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "$pid"
     done
 }
@@ -148,11 +131,10 @@ rank() {
     ask '{prompt: "x", max_tokens: 300, ignore_eos: true}' /v1/completions >last &
     last=$!
     until [ "$(curl -s "$url/metrics" | awk '/^dt:num_requests_running/ {print $2}')" != 0 ] || ! kill -0 $last; do :; done
-    kill -USR1 "$job"
+    kill -USR1 "$server"
     wait $last
     jq -e '.usage.completion_tokens == 300' last
-    wait "$job"
-    job=
+    wait "$server"
 }
 
 @test "a rank holds what dt-memest says" {
@@ -172,8 +154,7 @@ rank() {
     wait $stream
     grep -q '"error"' stream || grep -q 'DONE' stream # it may have been through
     status=0
-    wait "$job" || status=$?
-    job=
+    wait "$server" || status=$?
     [ $status -ne 0 ]
     grep "rank 1" log
 }
@@ -188,8 +169,7 @@ rank() {
     jq -e '.status == "failed" and (.error | test("rank 1"))' health
     jq -e '.error.message | test("rank 1")' second
     status=0
-    wait "$job" || status=$?
-    job=
+    wait "$server" || status=$?
     [ $status -eq 1 ]
 }
 
@@ -205,13 +185,12 @@ rank() {
         url=$(tail -n 1 url)
         ask '{prompt: "x", max_tokens: 5, temperature: 0, ignore_eos: true}' /v1/completions >"again$start"
         jq -e '.usage.completion_tokens == 5' "again$start"
-        job=$(pgrep -n -P $run -x 'mpirun|orterun')
+        server=$(pgrep -n -P $run -x 'mpirun|orterun')
         [ $start -lt 3 ] && kill -KILL "$(rank $((start - 1)))" # the first, then the second rank
     done
     [ "$(jq .choices[0].text again1)" = "$(jq .choices[0].text again3)" ]
     kill -TERM $run
     wait $run
-    job=
     [ "$(jq -s 'map(select(.event == "start")) | length' events)" -eq 3 ]
     run -93 dt-run --tries 2 -- mpirun -np 2 dt-serve none
     [[ $output == *"2 starts of which none lasted 60 s: given up"* ]]

@@ -7,18 +7,13 @@ load ranks
 
 setup_file() {
     on_ranks
-    cat "$DT_SRC/LICENSE" >text.txt
-    dt-dataset build --tokenizer byte --out d.h5 text.txt
+    licence_set
 }
 
 setup() {
     in_folder
     opts=(--model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --no-mfu --threads 1
         --comm-timeout 120 --schedule constant)
-}
-
-train() { # ranks metrics options...
-    mpirun -np "$1" dt-train "${opts[@]}" --metrics "$2" "${@:3}" 2>"$2.err" || { cat "$2.err"; return 1; }
 }
 
 same() { # files: losses of all steps agree to 1e-6
