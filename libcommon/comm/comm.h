@@ -74,7 +74,8 @@ void dt_world_info(const struct dt_world *w, struct dt_world_info *ret);
 const char *dt_world_broken(const struct dt_world *w);
 /*
  * Of an elastic world: its ranks that are left are a new world, which w then is. Every group has been freed
- * before, by calls that end at once where w is broken. Ranks keep their order. Every rank of w calls it. -ESTALE: they went on without this one.
+ * before, by calls that end at once where w is broken. Ranks keep their order. Every rank of w calls it.
+ * -ESTALE: they went on without this one.
  */
 int dt_world_reform(struct dt_world *w, struct dt_err *err);
 /*
