@@ -445,7 +445,8 @@ int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err
 		if (s->stored[i].name[0])
 			s->stored[kept++] = s->stored[i];
 	s->nstored = kept;
-	qsort(s->coded, (size_t)s->ncoded, sizeof(struct src_coded *), by_address);
+	if (s->ncoded)
+		qsort(s->coded, (size_t)s->ncoded, sizeof(struct src_coded *), by_address);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
