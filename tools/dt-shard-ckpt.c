@@ -8,6 +8,7 @@
 #include "ckpt/look.h"
 #include "comm/comm.h"
 #include "data/tokenizer.h"
+#include "eval/ppl.h"
 #include "plan/layout.h"
 
 #include <errno.h>
@@ -20,9 +21,9 @@
 static bool json, all_lines, raw, compress, dry_run, weights, any_base;
 static double tolerance;
 static bool tolerance_given, step_given, from_given, to_given, type_given;
-static int64_t workers, keep, keep_every, step, experts, top_k, seed;
+static int64_t workers, window, keep, keep_every, step, experts, top_k, seed;
 static uint64_t max_file;
-static const char *layout_text, *tokenizer;
+static const char *layout_text, *tokenizer, *judged_on;
 static int from, to, type;
 
 #define TYPES "f32|f16|bf16|q8_0|q4_0|q4_1|q5_0|q4_k|q6_k"
@@ -52,6 +53,10 @@ static const struct dt_opt opts[] = {
 	{"tokenizer", 0, DT_OPT_STR, &tokenizer, "FILE",
 	 "what holds the tokenizer to take along instead, as dt-tokenize reads it; none: leave it out",
 	 "convert,quantize,avg,upcycle,lora-merge", .complete = DT_COMPLETE_TOKENIZER},
+	{"text", 0, DT_OPT_STR, &judged_on, "FILE", "perplexity on this text before and after", "quantize",
+	 .complete = DT_COMPLETE_FILE},
+	{"seq", 0, DT_OPT_INT, &window, "TOKENS", "of a window of --text", "quantize", .min = 2,
+	 .max = 1 << 30, .def_text = "the model's positions, 2048 at most"},
 	{"max-file-size", 0, DT_OPT_SIZE, &max_file, "SIZE",
 	 "begin another safetensors file past this; 0: never", "convert,avg,upcycle,lora-merge",
 	 .def = "5GB"},
@@ -435,14 +440,36 @@ static int cmd_upcycle(int n, char **argv)
 	return finish(rc, &err);
 }
 
+/* What the rounding has cost, on a text. */
+static int judge(const char *before, const char *after)
+{
+	struct dt_ppl_files f = {before, after, judged_on, tokenizer, window};
+	struct dt_err err = {0};
+	struct dt_ppl_pair p;
+	double a, b;
+
+	if (dt_ppl_compare_files(&f, &p, &err) < 0)
+		return fail(&err);
+	a = dt_ppl_perplexity(&p.a);
+	b = dt_ppl_perplexity(&p.b);
+	dt_program_say(
+		&prog,
+		"perplexity %.4f before, %.4f after (%+.2f%%), KL %.5f, same top-1 %.2f%%, over %lld tokens",
+		a, b, 100 * (b / a - 1), p.kl, 100 * p.same_top, (long long)p.a.tokens);
+	return 0;
+}
+
 static int cmd_quantize(int n, char **argv)
 {
+	int rc;
+
 	if (!type_given || type < 3)
 		return dt_opt_usage_error(&prog, stderr,
 					  "quantize needs --type q8_0, q6_k, q5_0, q4_k, q4_1 or q4_0");
 	to = DT_SOURCE_GGUF;
 	to_given = true;
-	return cmd_convert(n, argv);
+	rc = cmd_convert(n, argv);
+	return rc == 0 && judged_on ? judge(argv[0], argv[1]) : rc;
 }
 
 /* The base and the adapter of a command; 0, or an exit status. */

@@ -53,6 +53,13 @@ struct dt_ppl_pair {
 /* The two must cut text into the same tokens: -EINVAL. */
 int dt_ppl_compare(struct dt_eval_model *a, struct dt_eval_model *b, const struct dt_ppl_query *q,
 		   struct dt_ppl_pair *ret, struct dt_err *err);
+/* Two models by their paths, on the text of a file, in this process alone. */
+struct dt_ppl_files {
+	const char *a, *b, *text;
+	const char *tokenizer; /* of both; NULL: each its own */
+	int64_t seq;	       /* tokens of a window; 0: the model's positions, 2048 at most */
+};
+int dt_ppl_compare_files(const struct dt_ppl_files *f, struct dt_ppl_pair *ret, struct dt_err *err);
 json_t *dt_ppl_pair_json(const struct dt_eval_model *a, const struct dt_eval_model *b,
 			 const struct dt_ppl_pair *p);
 

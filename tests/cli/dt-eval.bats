@@ -69,7 +69,12 @@ refused() { # status, what stderr says, arguments
 }
 
 @test "a quantised model beside its source" {
-    dt-shard-ckpt quantize --type q4_0 run small.gguf 2>/dev/null
+    dt-shard-ckpt quantize --type q4_0 --text text.txt --seq 64 --tokenizer byte run small.gguf 2>said
+    dt-eval compare --tokenizer byte --text text.txt --seq 64 --json run small.gguf >bf16.json
+    want=$(jq -r '"\(.a.perplexity) \(.b.perplexity) \(.kl_mean)"' bf16.json)
+    # shellcheck disable=SC2086 # three words
+    grep -qF "$(printf 'perplexity %.4f before, %.4f after (' ${want% *})" said
+    grep -qF "$(printf 'KL %.5f, same top-1' "${want##* }")" said
     dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 --json run small.gguf >q4.json
     jq -e '.kl_mean > 1e-5 and .kl_mean < 0.5 and .kl_p99 >= .kl_median and .kl_max >= .kl_p99 and
            .same_top_1 > 0.5 and .same_top_1 < 1' q4.json
