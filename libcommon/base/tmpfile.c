@@ -266,7 +266,7 @@ int dt_symlink_replace(const char *target, const char *linkpath, struct dt_err *
 
 static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
 {
-	return remove(path) < 0 ? -1 : 0;
+	return remove(path) < 0 && errno != ENOENT ? -1 : 0; /* another process may remove it too */
 }
 
 int dt_remove_tree(const char *path, struct dt_err *err)

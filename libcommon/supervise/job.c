@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* In the child: what a job needs of its environment. */
@@ -213,8 +214,15 @@ void sup_job_clean_stale(const struct sup_job *j)
 	snprintf(name, sizeof(name), "dt-run.%08x.", j->key);
 	for (struct dirent *e; d && (e = readdir(d));) {
 		snprintf(path, sizeof(path), "%s/%s", tmp_root(), e->d_name);
-		if (!strncmp(e->d_name, name, strlen(name)))
+		if (strncmp(e->d_name, name, strlen(name)))
+			continue;
+		/* Its launcher may be about to end, and remove files in it too: one of the two meets what the
+		 * other has removed, and leaves the rest. */
+		for (int tries = 0; tries < 100 && access(path, F_OK) == 0; tries++) {
+			if (tries)
+				nanosleep(&(struct timespec){0, 50000000}, NULL);
 			clean_folder(path);
+		}
 	}
 	if (d)
 		closedir(d);
