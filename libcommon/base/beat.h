@@ -16,7 +16,7 @@
 
 #define DT_BEAT_ENV	"DT_RUN"
 #define DT_BEAT_EVERY_S 0.1
-#define DT_BEAT_MAGIC	0x64744233u /* "dtB4" */
+#define DT_BEAT_MAGIC	0x64744233u /* "dtB3" */
 
 enum dt_beat_phase {
 	DT_BEAT_START,	 /* until the loop */

@@ -249,10 +249,7 @@ static struct src_stored *find(struct dt_source *s, const char *base, size_t n, 
 	char name[DT_NAMES_MAX + 32];
 
 	snprintf(name, sizeof(name), "%.*s%s", (int)n, base, end);
-	for (int i = 0; i < s->nstored; i++) /* its neighbours in the file, mostly */
-		if (!strcmp(s->stored[i].name, name))
-			return &s->stored[i];
-	return NULL;
+	return src_find(s, name);
 }
 
 static int bad(const struct dt_source *s, const struct src_stored *t, const char *what, struct dt_err *err)
@@ -405,8 +402,7 @@ static int take(struct dt_source *s, const struct scheme *k, struct src_stored *
 	}
 	for (int i = 0; i < 4; i++)
 		if (used[i])
-			used[i]->name[0] = '\0';
-	strcpy(q->name + base, ".weight");
+			used[i]->used = true;
 	q->format = c->format;
 	q->format_known = 1;
 	q->ndim = 2;
@@ -427,24 +423,32 @@ int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err
 {
 	const json_t *o = json_object_get(config, "quantization_config");
 	struct scheme k;
-	int rc, kept = 0;
+	const char *end;
+	size_t e;
+	int rc;
 
 	if (!json_is_object(o))
 		return 0;
 	rc = read_scheme(s, o, &k, err);
+	end = k.method == FP8 ? ".weight" : ".qweight";
+	e = strlen(end);
+	src_sort(s);
 	for (int i = 0; i < s->nstored && rc == 0; i++) {
 		struct src_stored *t = &s->stored[i];
-		const char *end = k.method == FP8 ? ".weight" : ".qweight";
-		size_t n = strlen(t->name), e = strlen(end);
+		size_t n = strlen(t->name);
 
 		if (n > e && !strcmp(t->name + n - e, end) &&
 		    (k.method != FP8 || !strcmp(t->type, "F8_E4M3")))
 			rc = take(s, &k, t, n - e, err);
 	}
-	for (int i = 0; i < s->nstored; i++)
-		if (s->stored[i].name[0])
-			s->stored[kept++] = s->stored[i];
-	s->nstored = kept;
+	/* Only now: the order of the list is that of its names. */
+	for (int i = 0; i < s->nstored && k.method != FP8; i++) {
+		char *name = s->stored[i].name;
+		size_t n = strlen(name);
+
+		if (n > e && !strcmp(name + n - e, end))
+			strcpy(name + n - e, ".weight");
+	}
 	if (s->ncoded)
 		qsort(s->coded, (size_t)s->ncoded, sizeof(struct src_coded *), by_address);
 	return rc;

@@ -70,6 +70,9 @@ int src_images(struct dt_source *s, const json_t *o, struct dt_err *err);
 /* Maps a regular file until close. */
 int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err);
 int src_add(struct dt_source *s, const struct src_stored *t);
+/* All are added: puts them in the order that src_find wants. NULL: there is none of that name. */
+void src_sort(struct dt_source *s);
+struct src_stored *src_find(const struct dt_source *s, const char *name);
 /* The configuration is known and all tensors are added: finds every parameter among them. */
 int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err);
 

@@ -56,11 +56,26 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct src_stored *)a)->name, ((const struct src_stored *)b)->name);
 }
 
+void src_sort(struct dt_source *s)
+{
+	if (s->nstored)
+		qsort(s->stored, (size_t)s->nstored, sizeof(*s->stored), by_name);
+}
+
+struct src_stored *src_find(const struct dt_source *s, const char *name)
+{
+	struct src_stored key;
+
+	if (!s->nstored || snprintf(key.name, sizeof(key.name), "%s", name) >= (int)sizeof(key.name))
+		return NULL;
+	return bsearch(&key, s->stored, (size_t)s->nstored, sizeof(key), by_name);
+}
+
 /* The tensor at a place, of the shape it must have there. */
 static int find_stored(struct dt_source *s, const struct dt_param *p, const struct dt_place_in_file *at,
 		       const struct src_stored **ret, struct dt_err *err)
 {
-	struct src_stored key, *t;
+	struct src_stored *t = src_find(s, at->name);
 	char want_text[96], have_text[96];
 	int64_t want[4] = {at->stack	    ? at->stack
 			   : at->transposed ? p->shape[1]
@@ -71,8 +86,6 @@ static int find_stored(struct dt_source *s, const struct dt_param *p, const stru
 			   p->shape[1]};
 	int ndim = at->stack ? 3 : p->kernel ? dt_param_dims(p, want) : p->ndim;
 
-	snprintf(key.name, sizeof(key.name), "%s", at->name);
-	t = bsearch(&key, s->stored, (size_t)s->nstored, sizeof(*t), by_name);
 	if (!t)
 		return dt_err_set(err, -ENOENT, "'%s' has no tensor '%s'", s->path, at->name);
 	if (t->ndim != ndim || memcmp(t->shape, want, (size_t)ndim * sizeof(*want)))
@@ -130,10 +143,8 @@ static int bind_param(struct dt_source *s, enum dt_names scheme, int i, struct d
 /* A vector of the file, converted. */
 static int read_vector(const struct dt_source *s, const char *name, int64_t n, float *dst, struct dt_err *err)
 {
-	struct src_stored key, *t;
+	const struct src_stored *t = src_find(s, name);
 
-	snprintf(key.name, sizeof(key.name), "%s", name);
-	t = bsearch(&key, s->stored, (size_t)s->nstored, sizeof(*t), by_name);
 	if (!t)
 		return dt_err_set(err, -ENOENT, "'%s' has no tensor '%s'", s->path, name);
 	if (t->ndim != 1 || t->shape[0] != n || !t->format_known || dt_format_info(t->format)->dtype < 0)
@@ -175,7 +186,7 @@ int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 
 		memmove(s->stored[i].name, name, strlen(name) + 1);
 	}
-	qsort(s->stored, (size_t)s->nstored, sizeof(*s->stored), by_name);
+	src_sort(s);
 	for (int i = 0; i < s->params.n && rc == 0; i++)
 		rc = bind_param(s, scheme, i, err);
 	for (int i = 0; i < s->nstored && rc == 0; i++)
