@@ -15,8 +15,8 @@ void beside_bind(struct trainer *t);
 /* Values that parameters have at the start of a run: also of one that goes on. Before init_close. */
 int beside_fill(struct trainer *t, struct dt_err *err);
 /*
- * Behind given_begin: what the reference says of the rows of the step, where it is asked, and the maker is ready.
- * Every rank calls it.
+ * Behind given_begin: what the reference says of the rows of the step, where it is asked, and the maker is
+ * ready. Every rank calls it.
  */
 int beside_ask(struct trainer *t, struct dt_err *err);
 
