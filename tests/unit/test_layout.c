@@ -359,8 +359,8 @@ static void units_divide_over_dp(void **state)
 }
 
 /*
- * Under ZeRO with ep: shares of a unit are equal parts for the ranks that have it, experts for dp x cp / ep; they
- * lie behind one another, and those of all ranks hold every element of the model once.
+ * Under ZeRO with ep: shares of a unit are equal parts for the ranks that have it, of experts dp x cp / ep;
+ * they lie behind one another, and those of all ranks hold every element of the model once.
  */
 static void shares_of_experts(void **state)
 {
@@ -384,7 +384,7 @@ static void shares_of_experts(void **state)
 			assert_int_equal(dt_local_build(&t, &c, &l, at, &lo, NULL), 0);
 			for (int u = 0; u < lo.nunit; u++) {
 				const struct dt_local_unit *unit = &lo.unit[u];
-				int copies = dt_layout_data(&l) / (unit->experts ? l.ep : 1);
+				int ep = unit->experts ? l.ep : 1, copies = dt_layout_data(&l) / ep;
 
 				assert_int_equal(unit->share * copies, unit->numel);
 				assert_int_equal(unit->share % 32, 0);
