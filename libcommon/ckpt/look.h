@@ -64,8 +64,8 @@ struct dt_report_diff {
 };
 
 /*
- * dt_tensors_diff of a and b: *ret_json when not NULL; else the tensors that differ to f, those of one kind in
- * all layers as one line unless all is set (the elements that differ are added up, the largest differences
+ * dt_tensors_diff of a and b: *ret_json when not NULL; else the tensors that differ to f, those of one kind
+ * in all layers as one line unless all is set (the elements that differ are added up, the largest differences
  * stay), then whether the sets are equal, and what was turned from b's way to store it into a's. Returns the
  * number of tensors that differ. (report_diff.c)
  */
