@@ -124,7 +124,7 @@ struct dt_local_unit {
 	bool experts;	 /* that ep divides: the ranks along edp hold the same, else those of dp x cp */
 	int64_t trained; /* of a unit that is trained: elements of such units before it */
 	int place;	 /* layers of this rank before it */
-	/* With ZeRO: elements of this rank's share, and of such shares before it; else those of whole units. */
+	/* With ZeRO: elements of this rank's share, and of shares before it; else those of whole units. */
 	int64_t share, share_flat, share_trained;
 };
 
