@@ -160,8 +160,8 @@ static const struct dt_local_param *held(const struct reshard *r, const struct d
 
 /*
  * The box that the ranks at (pp, tp) with the experts of e have of a tensor. Ranks of the tp axis that hold
- * the same box are candidates for it; the least loaded is taken, and under ZeRO its flat ranges with it, since
- * the others may lie differently.
+ * the same box are candidates for it; the least loaded is taken. Under ZeRO its flat ranges come with it,
+ * since the others may lie differently.
  */
 static int cut_box(struct reshard *r, const struct dt_piece *whole, int index, bool flat, int pp, int e,
 		   int tp)
