@@ -120,7 +120,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 
 	for (int p = 0; p < l->pp; p = next_stage(l, p, all))
 		most = fmax(most, dt_stage_params(m->work, l, p));
-	part = s->config->lora.rank ? trained_share(s->config) : 1;
+	part = s->config->lora.rank || s->config->freeze[0] ? trained_share(s->config) : 1;
 	if (n > 1) {
 		double g = part * most * m->stack->grad_bytes * wire_share(s, n);
 		int stride = l->tp;
