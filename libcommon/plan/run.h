@@ -238,7 +238,10 @@ struct dt_run {
 	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */
 };
 
-/* Gives a description that was just loaded the adapters of the run, and what it freezes. -EINVAL where they mean nothing. */
+/*
+ * Gives a description that was just loaded the adapters of the run, and what it freezes. -EINVAL where they
+ * mean nothing.
+ */
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err);
 
 /* Sets decay of each parameter as --no-decay says. -EINVAL where that is no expression or names nothing. */

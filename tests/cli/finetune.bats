@@ -72,7 +72,7 @@ END
 
 @test "--freeze: a run goes on, on another layout and in 16 bits" {
     for precision in fp32 bf16; do
-        args=(--model llama.json "${common[@]}" --precision $precision --freeze 'embed.*|layers\.0\..*')
+        args=(--model llama.json "${common[@]}" --precision "$precision" --freeze 'embed.*|layers\.0\..*')
         dt-train "${args[@]}" --steps 4 --metrics whole.jsonl >/dev/null
         dt-train "${args[@]}" --steps 2 --save run --overwrite --metrics half.jsonl >/dev/null
         dt-train "${args[@]}" --steps 4 --save run --resume auto --metrics half.jsonl >/dev/null
