@@ -1,7 +1,8 @@
 /*
  * Prompts computed for other servers (serve/engine/kvpeers.h asks here), and the server's role. The answer
  * is a record for each block as it is computed, with the block behind it unless the asker's memory can be
- * joined. While the connection lasts the prompt is computed; a client that goes away ends it like any other request.
+ * joined. While the connection lasts the prompt is computed; a client that goes away ends it like any other
+ * request.
  */
 #include "base/crc.h"
 #include "serve/http/priv.h"
