@@ -92,6 +92,7 @@ static const struct dt_opt own[] = {
 	 .def = "auto"},
 	{"attention", 0, DT_OPT_CHOICE, &a.attention, "flash|scores",
 	 "whether attention keeps its seq x seq scores, in formulas", .def = "flash"},
+	DT_RUN_OPT("freeze"),
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-targets"),
 	DT_RUN_OPT("objective"),
