@@ -125,6 +125,8 @@ int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
 		const struct dt_param *p = &params->p[i];
 		struct dt_place_in_file at = {.split = 1};
 
+		if (p->role == DT_W_VALUE) /* training alone reads it */
+			continue;
 		for (int64_t k = 0; k < at.split; k++) {
 			if (!dt_names_place(e->scheme, dt_source_config(e->s), p, k, &at))
 				return dt_err_set(err, -ENOTSUP, "the format has no place for '%s'", p->name);

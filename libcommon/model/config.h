@@ -73,6 +73,7 @@ struct dt_config {
 	bool qk_norm_whole;	 /* qk_norm's are over the whole of q and of k (OLMo 2), not over heads */
 	double score_cap;	 /* scores are score_cap tanh(score / score_cap) (Gemma 2); 0: as they are */
 	double logit_cap;	 /* likewise logits */
+	bool value_head;	 /* a vector beside the head gives each token a value (rl/returns.h) */
 	int64_t score_dim;	 /* scores over its square root; 0: over head_dim's */
 	double score_mscale;	 /* yarn of DeepSeek: scores are multiplied by its square; 0: 1 */
 	int64_t experts, experts_used; /* mixture of experts; 0: none */

@@ -67,6 +67,7 @@ static const struct field {
 	F(BOOL, qk_norm_whole, NULL, true),
 	F(REAL, score_cap, NULL, true),
 	F(REAL, logit_cap, NULL, true),
+	F(BOOL, value_head, NULL, true),
 	F(INT, score_dim, NULL, true),
 	F(REAL, score_mscale, NULL, true),
 	F(INT, experts, NULL, true),

@@ -47,6 +47,7 @@ enum dt_role { /* which tensor of its unit */
 	       DT_W_FINAL_NORM,
 	       DT_W_FINAL_NORM_B,
 	       DT_W_HEAD,
+	       DT_W_VALUE,
 	       DT_W_POST_ATTN_NORM,
 	       DT_W_POST_MLP_NORM,
 	       DT_W_Q_A, /* latent attention: down to the rank, norm; Q_UP and KV_B go up again */

@@ -98,8 +98,8 @@ static int stats_to_host(struct dt_exec *x, float *stats, int64_t r, int64_t n, 
 }
 
 struct loss {
-	struct dt_tensor in, din, head, dhead;
-	float cap; /* of logits; 0: none */
+	struct dt_tensor in, din, head, dhead, value, dvalue; /* of the value head; DT_NONE: there is none */
+	float cap;					      /* of logits; 0: none */
 	char *logits, *dlogits;
 	float *stats;
 	int64_t vocab, first;
@@ -211,6 +211,8 @@ static int judged(struct dt_exec *x, const struct loss *l, struct dt_err *err)
 	TRY(dt_dev_sync(x->dev));
 	for (int64_t r = 0; r < rows && x->flight->host_ce; r += n)
 		take_stats(x, l, r, n = chunk_at(x, l, r));
+	if (j->value && l->value.data)
+		dt_call_values(x, l->in, l->value);
 	rc = j->judge(j->arg, x->flight, j->logprob, j->weight, &x->loss_sum, err);
 	for (int64_t r = 0; r < rows && rc == 0 && x->loss_backward; r += n) {
 		n = chunk_at(x, l, r);
@@ -221,6 +223,8 @@ static int judged(struct dt_exec *x, const struct loss *l, struct dt_err *err)
 		if (rc == 0)
 			rc = grad_rows(x, l, r, n, weight, r > 0 || x->accumulate_head, err);
 	}
+	if (rc == 0 && x->loss_backward && j->value && l->value.data)
+		dt_call_values_back(x, l->in, l->value, l->din, l->dvalue, x->accumulate_head);
 	return rc;
 }
 
@@ -240,6 +244,13 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	int64_t rows = l.in.dim[0], m;
 	int rc = 0;
 
+	if (n->param[1] >= 0) {
+		l.value = x->w[n->param[1]];
+		l.dvalue = x->g[n->param[1]];
+	}
+	/* Nobody learns values: its gradient is 0. */
+	if (l.dvalue.data && x->loss_backward && !x->accumulate_head && !x->objective.value)
+		TRY(x->dev->ops->fill(x->dev, l.dvalue, 0.0f));
 	l.vocab = l.head.dim[0];
 	for (int64_t r = 0; r < rows && rc == 0; r += m) {
 		m = chunk_at(x, &l, r);

@@ -76,6 +76,8 @@ static const struct dt_objective_rule rules[DT_OBJECTIVE_N] = {
 	[DT_OBJECTIVE_REINFORCE] = {"reinforce", .rewards = true},
 	[DT_OBJECTIVE_CISPO] = {"cispo", .rewards = true},
 	[DT_OBJECTIVE_GSPO] = {"gspo", .rewards = true},
+	[DT_OBJECTIVE_PPO] = {"ppo", .rewards = true, .values = true},
+	[DT_OBJECTIVE_VTRACE] = {"vtrace", .rewards = true, .values = true},
 };
 
 const struct dt_objective_rule *dt_objective_rule(int kind)

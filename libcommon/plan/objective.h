@@ -34,9 +34,11 @@ enum dt_objective_kind {
 	DT_OBJECTIVE_REINFORCE,
 	DT_OBJECTIVE_CISPO,
 	DT_OBJECTIVE_GSPO,
+	DT_OBJECTIVE_PPO,
+	DT_OBJECTIVE_VTRACE,
 	DT_OBJECTIVE_N,
 };
-#define DT_OBJECTIVES "nll|dpo|ipo|hinge|simpo|orpo|grpo|drgrpo|dapo|rloo|reinforce|cispo|gspo"
+#define DT_OBJECTIVES "nll|dpo|ipo|hinge|simpo|orpo|grpo|drgrpo|dapo|rloo|reinforce|cispo|gspo|ppo|vtrace"
 
 struct dt_pair {
 	double chosen, rejected; /* c, r */
@@ -53,6 +55,7 @@ struct dt_objective_rule {
 	struct dt_pair_loss (*pair)(const struct dt_pair *p, double beta,
 				    double gamma); /* NULL: not of pairs */
 	bool rewards;				   /* of scored answers: rollouts, or those to a task */
+	bool values;				   /* likewise, by a value head */
 };
 const struct dt_objective_rule *dt_objective_rule(int kind);
 

@@ -45,6 +45,8 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 	const char *targets = r->lora.targets ? r->lora.targets : "all";
 	int rc = dt_config_scale_rope(c, r->rope_scaling, err);
 
+	if (dt_objective_rule(r->objective.kind)->values)
+		c->value_head = true;
 	if (rc == 0 && !l.rank && l.base)
 		rc = dt_err_set(err, -EINVAL, "--lora-base goes with --lora");
 	if (rc == 0 && r->freeze)
@@ -499,6 +501,9 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 	if (r->data.eval)
 		return dt_err_set(err, -ENOTSUP,
 				  "--eval-data does not go with an --objective of scored answers");
+	if (dt_objective_rule(r->objective.kind)->values && (r->lora.rank || l->tp > 1))
+		return dt_err_set(err, -ENOTSUP, "--objective %s: a value head is trained without %s",
+				  dt_objective_rule(r->objective.kind)->name, r->lora.rank ? "--lora" : "tp");
 	if (r->rl.refill && !r->rl.task)
 		return dt_err_set(err, -EINVAL, "--refill goes with --task: a file has no further prompts");
 	if (dt_run_reference_weights(r) && (r->fp8 || r->offload.what))

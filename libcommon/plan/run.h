@@ -62,6 +62,8 @@ struct dt_run_rl {
 	int64_t refill;		 /* rounds of further prompts in place of groups without variance */
 	int kl;			 /* estimator of the divergence from the reference: enum dt_kl */
 	int kl_in;		 /* 0: beta times it is a term of the loss, 1: of the reward */
+	double discount, lambda; /* of rewards; of the traces that advantages are made of */
+	double value_coef;	 /* of the loss of values */
 	double low, high, ratio; /* of the clip, and the largest ratio; < 0: as the objective has them */
 };
 

@@ -40,7 +40,7 @@ static int teach(struct feed *f, struct dt_err *err)
 
 	if (!penalty)
 		return dt_err_sys(err, -ENOMEM, "cannot learn from rollouts");
-	for (int64_t i = 0; i < f->pack.n && p->beta > 0 && p->in_reward; i++) {
+	for (int64_t i = 0; i < f->pack.n && f->reference && p->in_reward; i++) {
 		const struct dt_placed *d = &f->pack.placed[i];
 		const struct dt_answer *a = &f->now[d->group].answer[d->answer];
 
@@ -49,6 +49,15 @@ static int teach(struct feed *f, struct dt_err *err)
 	}
 	dt_policy_lessons(p, f->now, f->nnow, f->most, penalty, f->lesson);
 	free(penalty);
+	if (dt_policy_has_values(p))
+		feed_values_teach(f);
+	return 0;
+}
+
+static int look(void *arg, const struct dt_flight *flight, const float *logprob, float *weight, double *loss,
+		struct dt_err *err)
+{
+	feed_values_look(arg, flight, logprob);
 	return 0;
 }
 
@@ -73,6 +82,8 @@ static int ready(void *arg, struct dt_err *err)
 					       (size_t)(f->pack.rows * f->pack.seq), DT_F32, DT_SUM,
 					       "log-probabilities of the reference", err);
 
+	if (rc == 0 && dt_policy_has_values(&f->policy))
+		rc = feed_values_ready(f, err);
 	return rc == 0 ? teach(f, err) : rc;
 }
 
@@ -107,9 +118,22 @@ static int rows(void *arg, int64_t step, struct dt_given_rows *ret, struct dt_er
 		f->reference = calloc((size_t)(f->pack.rows * f->pack.seq) + 1, sizeof(*f->reference));
 		rc = f->reference ? 0 : dt_err_sys(err, -ENOMEM, "cannot learn from rollouts");
 	}
+	if (rc == 0)
+		rc = feed_values_begin(f, err);
 	*ret = (struct dt_given_rows){f->pack.rows, f->pack.ids, f->pack.targets, f->pack.first,
 				      f->pack.tokens};
 	return rc;
+}
+
+/* at: of the answer's first target in the flight. */
+static double learn_values(struct feed *f, const struct dt_placed *d, int64_t at)
+{
+	const struct dt_lesson *l = &f->lesson[d->number];
+	const int64_t from = l->token - f->values.advantage;
+
+	return dt_policy_value_loss(l, f->o.value_coef, f->now[d->group].answer[d->answer].n,
+				    f->site.value + at, f->values.ret + from, f->site.dvalue + at,
+				    &f->ratios.value);
 }
 
 static int judge(void *arg, const struct dt_flight *flight, const float *logprob, float *weight, double *loss,
@@ -120,6 +144,8 @@ static int judge(void *arg, const struct dt_flight *flight, const float *logprob
 		      end = first + rows_here < f->pack.rows ? first + rows_here : f->pack.rows;
 
 	memset(weight, 0, (size_t)(rows_here * seq) * sizeof(*weight));
+	if (f->site.dvalue)
+		memset(f->site.dvalue, 0, (size_t)(rows_here * seq) * sizeof(*f->site.dvalue));
 	for (int64_t i = first < end ? f->pack.row[first] : 0; first < end && i < f->pack.row[end]; i++) {
 		const struct dt_placed *d = &f->pack.placed[i];
 		const struct dt_answer *a = &f->now[d->group].answer[d->answer];
@@ -129,6 +155,8 @@ static int judge(void *arg, const struct dt_flight *flight, const float *logprob
 
 		*loss += dt_policy_loss(&f->policy, &f->lesson[d->number], a->n, logprob + at, a->logprob,
 					ref, weight + at, &f->ratios);
+		if (dt_policy_has_values(&f->policy))
+			*loss += learn_values(f, d, at);
 	}
 	return 0;
 }
@@ -138,16 +166,16 @@ static int end(void *arg, struct dt_err *err)
 {
 	struct feed *f = arg;
 	struct dt_ratio_stats *s = &f->ratios;
-	double sum[6] = {s->tokens, s->ratio, s->clipped, s->nll, s->kl, s->reference},
+	double sum[7] = {s->tokens, s->ratio, s->clipped, s->nll, s->kl, s->reference, s->value},
 	       far[2] = {s->high, -s->low};
 	int rc;
 
 	if (!f->site.counts)
 		memset(sum, 0, sizeof(sum));
-	rc = dt_all_reduce(f->site.all, sum, NULL, 6, DT_F64, DT_SUM, "ratios", err);
+	rc = dt_all_reduce(f->site.all, sum, NULL, 7, DT_F64, DT_SUM, "ratios", err);
 	if (rc == 0)
 		rc = dt_all_reduce(f->site.all, far, NULL, 2, DT_F64, DT_MAX, "largest ratios", err);
-	*s = (struct dt_ratio_stats){sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], -far[1], far[0]};
+	*s = (struct dt_ratio_stats){sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6], -far[1], far[0]};
 	return rc;
 }
 
@@ -174,6 +202,8 @@ static void metrics(void *arg, json_t *line)
 				    : f->policy.kl == DT_KL_K2 ? "kl_k2_reference"
 							       : "kl_k3_reference",
 				    json_real(s->reference / n));
+	if (dt_policy_has_values(&f->policy))
+		json_object_set_new(line, "value_error", json_real(s->value / n));
 	if (f->o.refill) {
 		json_object_set_new(line, "prompts_drawn", json_integer((json_int_t)f->stats.groups));
 		json_object_set_new(line, "refilled", json_integer((json_int_t)f->refilled));
@@ -205,6 +235,7 @@ int dt_rl_feed_open(const struct dt_run *r, const struct dt_given **ret, struct 
 				     .open = open_feed,
 				     .rows = rows,
 				     .keep = keep,
+				     .look = look,
 				     .ready = ready,
 				     .judge = judge,
 				     .end = end,
@@ -222,6 +253,7 @@ void dt_rl_feed_close(const struct dt_given *g)
 	feed_file_close(f);
 	feed_draw_close(f);
 	dt_pack_release(&f->pack);
+	feed_values_release(f);
 	free(f->reference);
 	free(f->lesson);
 	free(f->now);

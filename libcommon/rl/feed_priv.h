@@ -5,9 +5,17 @@
 #include "rl/feed.h"
 #include "rl/pack.h"
 #include "rl/policy.h"
+#include "rl/returns.h"
 #include "rl/reward.h"
 #include "rl/sampler.h"
 #include "rl/stats.h"
+
+/* Of an objective with values; NULL without. */
+struct feed_values {
+	float *value, *logprob;	 /* [rows, seq] of the pack, at the weights that learn */
+	double *advantage, *ret; /* [tokens] of the answers in their order in the pack */
+	double *reward;		 /* [2 tokens] room */
+};
 
 struct feed {
 	struct dt_given given;
@@ -31,12 +39,19 @@ struct feed {
 	int64_t answers, most;	  /* of all groups; tokens that one may have */
 	struct dt_lesson *lesson; /* [answers] */
 	struct dt_pack pack;
+	struct feed_values values;
 	float *reference; /* [rows, seq] of the pack: its log-probabilities; NULL: none is asked */
 	struct dt_rl_stats stats;
 	struct dt_ratio_stats ratios;
 	double draw_s, score_s, sync_s, staleness;
 };
 
+/* feed_values.c: room for the pack; what a pass over a flight gives; of all ranks; advantages and returns */
+int feed_values_begin(struct feed *f, struct dt_err *err);
+void feed_values_look(struct feed *f, const struct dt_flight *flight, const float *logprob);
+int feed_values_ready(struct feed *f, struct dt_err *err);
+void feed_values_teach(struct feed *f);
+void feed_values_release(struct feed *f);
 /* feed_file.c */
 int feed_file_open(struct feed *f, struct dt_err *err);
 int feed_file_step(struct feed *f, int64_t step, struct dt_err *err);

@@ -14,6 +14,8 @@ static const struct dt_policy policies[] = {
 	{"reinforce", DT_BASE_BATCH, false, DT_PER_TOKENS, DT_RATIO_CAP, 0, 0, 2, false},
 	{"cispo", DT_BASE_MEAN, true, DT_PER_TOKENS, DT_RATIO_CAP, 0, 0, 5, false},
 	{"gspo", DT_BASE_MEAN, true, DT_PER_ANSWER, DT_RATIO_WHOLE, 3e-4, 4e-4, 0, false},
+	{"ppo", DT_BASE_GAE, true, DT_PER_TOKENS, DT_RATIO_CLIP, 0.2, 0.2, 0, false},
+	{"vtrace", DT_BASE_VTRACE, false, DT_PER_TOKENS, DT_RATIO_CAP, 0, 0, 1, false},
 };
 
 const struct dt_policy *dt_policy_find(const char *name)
@@ -62,6 +64,8 @@ static double advantage(const struct dt_policy *p, const struct spread *s, doubl
 {
 	const double a = reward - s->mean;
 
+	if (dt_policy_has_values(p))
+		return 0;
 	if (p->base == DT_BASE_OTHERS)
 		return s->n > 1 ? a * s->n / (s->n - 1) : 0;
 	return p->std ? a / (s->std + 1e-6) : a;
@@ -77,6 +81,19 @@ static void whiten(struct dt_lesson *l, int64_t n, double answers)
 	std = sqrt(squares / (answers > 0 ? answers : 1)) + 1e-6;
 	for (int64_t i = 0; i < n; i++)
 		l[i].advantage /= std;
+}
+
+void dt_policy_whiten(double *advantage, int64_t n)
+{
+	double mean = 0, squares = 0, std;
+
+	for (int64_t i = 0; i < n; i++)
+		mean += advantage[i] / (double)n;
+	for (int64_t i = 0; i < n; i++)
+		squares += (advantage[i] - mean) * (advantage[i] - mean);
+	std = n > 1 ? sqrt(squares / (double)(n - 1)) : 0;
+	for (int64_t i = 0; i < n; i++)
+		advantage[i] = (advantage[i] - mean) / (std + 1e-8);
 }
 
 /* Whether an answer counts among N and T. */
@@ -98,7 +115,7 @@ void dt_policy_lessons(const struct dt_policy *p, const struct dt_group *g, int6
 		for (int k = 0; k < g[i].n; k++, at++) {
 			const struct dt_answer *a = &g[i].answer[k];
 
-			ret[at] = (struct dt_lesson){0, counts(p, &s, a)};
+			ret[at] = (struct dt_lesson){0, counts(p, &s, a), NULL};
 			if (!counts(p, &s, a))
 				continue;
 			ret[at].advantage = advantage(p, &s, reward_of(&g[i], less, k));
@@ -182,14 +199,13 @@ static double diverge(const struct dt_policy *p, const struct dt_lesson *l, doub
 double dt_policy_loss(const struct dt_policy *p, const struct dt_lesson *l, int n, const float *logp,
 		      const float *mu, const float *ref, float *weight, struct dt_ratio_stats *s)
 {
-	const double a = l->advantage;
 	double loss = 0, mean = 0;
 	bool open = true;
 
 	for (int t = 0; t < n && p->ratio == DT_RATIO_WHOLE; t++)
 		mean += log_ratio(logp, mu, t) / n;
 	for (int t = 0; t < n; t++) {
-		const double x = log_ratio(logp, mu, t);
+		const double x = log_ratio(logp, mu, t), a = l->token ? l->token[t] : l->advantage;
 		double r = exp(p->ratio == DT_RATIO_WHOLE ? mean : x);
 
 		count_ratio(s, x, (double)logp[t]);
@@ -205,6 +221,21 @@ double dt_policy_loss(const struct dt_policy *p, const struct dt_lesson *l, int 
 		s->clipped += !open;
 		if (ref)
 			loss += diverge(p, l, (double)logp[t], (double)ref[t], &weight[t], s);
+	}
+	return loss;
+}
+
+double dt_policy_value_loss(const struct dt_lesson *l, double coef, int n, const float *value,
+			    const double *ret, float *slope, double *ret_square)
+{
+	double loss = 0;
+
+	for (int t = 0; t < n; t++) {
+		const double off = (double)value[t] - ret[t];
+
+		slope[t] = (float)(l->weight * coef * off);
+		loss += l->weight * coef * off * off / 2;
+		*ret_square += off * off;
 	}
 	return loss;
 }

@@ -6,6 +6,9 @@
  *   advantage   MEAN    R_i - mean of the group;  with std: / (its deviation + 1e-6)
  *               OTHERS  R_i - mean of the others = G / (G - 1) (R_i - mean)                         (RLOO)
  *               BATCH   MEAN, divided by the deviation of the whole step's          (REINFORCE++-baseline)
+ *               GAE     of each token, by values (rl/returns.h); with std: less their mean over the step, / their
+ *                       deviation                                                                     (PPO)
+ *               VTRACE  of each token, by values and ratios at the weights that learn              (IMPALA)
  *   over        ANSWER    w_t = 1 / (N n_i)         mean over tokens, then over answers
  *               CONSTANT  w_t = 1 / (N most)        most: tokens that an answer may have         (Dr. GRPO)
  *               TOKENS    w_t = 1 / T                                                                 (DAPO)
@@ -25,7 +28,7 @@
 #include "rl/rollout.h"
 
 enum dt_kl { DT_KL_K1, DT_KL_K2, DT_KL_K3 }; /* as --kl names them */
-enum dt_policy_base { DT_BASE_MEAN, DT_BASE_OTHERS, DT_BASE_BATCH };
+enum dt_policy_base { DT_BASE_MEAN, DT_BASE_OTHERS, DT_BASE_BATCH, DT_BASE_GAE, DT_BASE_VTRACE };
 enum dt_policy_over { DT_PER_ANSWER, DT_PER_CONSTANT, DT_PER_TOKENS, DT_PER_SUM };
 enum dt_policy_ratio { DT_RATIO_CLIP, DT_RATIO_WHOLE, DT_RATIO_CAP };
 
@@ -61,6 +64,7 @@ const struct dt_policy *dt_policy_find(const char *name);
 /* What an answer learns: its advantage, and w_t of its tokens. 0 and 0: nothing, it has no reward. */
 struct dt_lesson {
 	double advantage, weight;
+	const double *token; /* [n] advantage of each token instead; NULL */
 };
 
 /*
@@ -70,10 +74,19 @@ struct dt_lesson {
 void dt_policy_lessons(const struct dt_policy *p, const struct dt_group *g, int64_t n, int64_t most,
 		       const double *penalty, struct dt_lesson *ret);
 
+/* Whether advantages are of tokens, by values. */
+static inline bool dt_policy_has_values(const struct dt_policy *p)
+{
+	return p->base == DT_BASE_GAE || p->base == DT_BASE_VTRACE;
+}
+/* Advantages of n tokens less their mean, over their deviation. */
+void dt_policy_whiten(double *advantage, int64_t n);
+
 /* Of the targets of a step. */
 struct dt_ratio_stats {
 	double tokens, ratio, clipped, nll, kl; /* sums; kl: of k3 with the ratio sampler over policy, >= 0 */
 	double reference; /* sum of the estimates of the divergence from the reference */
+	double value;	  /* sum of squared errors of values */
 	double low, high; /* smallest and largest ratio */
 };
 #define DT_RATIO_STATS ((struct dt_ratio_stats){.low = INFINITY, .high = -INFINITY})
@@ -84,6 +97,13 @@ struct dt_ratio_stats {
  */
 double dt_policy_loss(const struct dt_policy *p, const struct dt_lesson *l, int n, const float *logp,
 		      const float *mu, const float *ref, float *weight, struct dt_ratio_stats *s);
+
+/*
+ * The loss of an answer's values: coef (value_t - ret_t)^2 / 2 with the weight of a token; slope: its derivatives.
+ * *ret_square adds up the squares.
+ */
+double dt_policy_value_loss(const struct dt_lesson *l, double coef, int n, const float *value,
+			    const double *ret, float *slope, double *ret_square);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,5 +1,6 @@
 #include "train/beside.h"
 
+#include "plan/objective.h"
 #include "train/trainer.h"
 
 void beside_bind(struct trainer *t)
@@ -44,32 +45,44 @@ static int swap_weights(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* All rows of the step through the reference, each rank its own, in the flights of the step. */
-static int ask_reference(struct trainer *t, struct dt_err *err)
+/* All rows of the step once forward, each rank its own, in the flights of the step; look sees what comes of it. */
+static int pass(struct trainer *t,
+		int (*look)(void *, const struct dt_flight *, const float *, float *, double *,
+			    struct dt_err *),
+		struct dt_err *err)
 {
 	const int64_t mb = t->run.microbatch, each = mb * t->run.layout.dp, at = t->loop.cursor;
-	const bool copy = t->beside.flat.p != NULL;
 	struct given *g = &t->source.given;
 	double loss = 0;
-	int rc = copy ? swap_weights(t, err) : 0;
+	int rc = 0;
 
-	t->exec.objective.judge = g->g->keep;
-	t->exec.adapters_off = !copy;
+	t->exec.objective.judge = look;
 	for (int64_t k = 0; k < g->rounds && rc == 0; k++)
 		rc = pipeline_forward(t, false, at + k * each + t->mesh.at.dp * mb, at + g->now.rows, &loss,
 				      err);
-	t->exec.adapters_off = false;
 	t->exec.objective.judge = g->g->judge;
-	if (copy && rc == 0)
-		rc = swap_weights(t, err);
 	return rc;
+}
+
+static int ask_reference(struct trainer *t, struct dt_err *err)
+{
+	const bool copy = t->beside.flat.p != NULL;
+	int rc = copy ? swap_weights(t, err) : 0;
+
+	t->exec.adapters_off = !copy;
+	if (rc == 0)
+		rc = pass(t, t->source.given.g->keep, err);
+	t->exec.adapters_off = false;
+	return rc == 0 && copy ? swap_weights(t, err) : rc;
 }
 
 int beside_ask(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_given *g = t->source.given.g;
-	int rc = dt_run_asks_reference(&t->run) ? ask_reference(t, err) : 0;
+	int rc = dt_objective_rule(t->run.objective.kind)->values ? pass(t, g->look, err) : 0;
 
+	if (rc == 0 && dt_run_asks_reference(&t->run))
+		rc = ask_reference(t, err);
 	return rc == 0 ? g->ready(g->arg, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

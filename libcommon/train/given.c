@@ -2,6 +2,7 @@
 
 #include "ckpt/tokenizer_file.h"
 #include "data/tokenizer.h"
+#include "plan/objective.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -68,6 +69,14 @@ int given_start(struct trainer *t, struct dt_err *err)
 						  .judge = g->g->judge,
 						  .logprob = calloc((size_t)rows, sizeof(float)),
 						  .weight = calloc((size_t)rows, sizeof(float))};
+	if (dt_objective_rule(t->run.objective.kind)->values) {
+		t->exec.objective.value = calloc((size_t)rows, sizeof(float));
+		t->exec.objective.dvalue = calloc((size_t)rows, sizeof(float));
+		site.value = t->exec.objective.value;
+		site.dvalue = t->exec.objective.dvalue;
+		if (!site.value || !site.dvalue)
+			return dt_err_sys(err, -ENOMEM, "cannot set up the objective");
+	}
 	if (!t->exec.objective.logprob || !t->exec.objective.weight)
 		return dt_err_sys(err, -ENOMEM, "cannot set up the objective");
 	if (find_weights(t, err) < 0)

@@ -34,6 +34,8 @@ struct dt_given_site {
 	const struct dt_log *log; /* speaks on rank 0 */
 	/* Where a rank has all parameters: their values now, by number, in the compute type; else NULL. */
 	const void *const *weights;
+	const float *value; /* [rows of a flight] that judge and look see, where the objective has values; */
+	float *dvalue;	    /* and the loss's derivatives by them, which judge writes */
 	const char *tokenizer; /* text that dt_tokenizer_from_text takes, of n bytes */
 	size_t tokenizer_n;
 	int threads;
@@ -50,6 +52,9 @@ struct dt_given {
 	 * is read, only an error written. Behind it, and where there is no reference, every rank calls ready.
 	 */
 	int (*keep)(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
+		    struct dt_err *err);
+	/* Before that, where the objective has values: what the model itself gives the flight, before it learns. */
+	int (*look)(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
 		    struct dt_err *err);
 	int (*ready)(void *arg, struct dt_err *err);
 	/* As that of struct dt_objective; f->sample is the number of the flight's first row in the step. */

@@ -190,6 +190,8 @@ void objective_release(struct trainer *t)
 {
 	free(t->exec.objective.logprob);
 	free(t->exec.objective.weight);
+	free(t->exec.objective.value);
+	free(t->exec.objective.dvalue);
 	free(t->objective.answer);
 	free(t->objective.kept);
 }

@@ -88,6 +88,26 @@ refused() { # status, what stderr says, arguments
     jq -es '.[0] - .[2] - 2 * .[1] | fabs < 256' < <(plan --beta 0.1; plan)
 }
 
+@test "a value head: its loss falls by its gradient, the same on two ranks, kept in checkpoints, left out elsewhere" {
+    # a small step of gradient descent along the gradient lowers the loss by rate x norm^2
+    dt-train "${common[@]}" --objective ppo --rollouts r.jsonl --precision fp32 --steps 2 --lambda 1 --value-coef 1000 \
+        --optimizer sgd --beta1 0 --lr 1e-7 --schedule constant --weight-decay 0 --clip 0 >down.jsonl
+    jq -es '(.[0].loss - .[1].loss) / (1e-7 * .[0].grad_norm * .[0].grad_norm) | . > 0.9 and . < 1.1' down.jsonl
+    for objective in ppo vtrace; do
+        on=(--objective $objective --rollouts r.jsonl --precision fp32 --steps 2 --lr 1e-4 --schedule constant)
+        dt-train "${common[@]}" "${on[@]}" --save $objective >one.jsonl
+        mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2.z3 >z3.jsonl
+        jq -en --slurpfile a one.jsonl --slurpfile b z3.jsonl '[range(2)] | all(.[]; . as $i |
+            ($a[$i].value_error - $b[$i].value_error | fabs < 1e-4) and ($a[$i].loss - $b[$i].loss | fabs < 1e-4) and
+            ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-2 * $a[$i].grad_norm))'
+    done
+    dt-shard-ckpt ls --all ppo/latest | grep -q value_head.weight
+    dt-train "${common[@]}" "${task[@]}" --model ppo --objective ppo --precision fp32 --steps 2 >m.jsonl
+    jq -es 'length == 2 and all(.[]; .value_error >= 0)' m.jsonl
+    dt-shard-ckpt convert --to safetensors ppo plain
+    dt-rollout sample plain --task count:3 --count 1 --group 2 --max-tokens 4 --threads 1 | jq -es 'length == 1'
+}
+
 @test "groups without variance are replaced by others, the same on two ranks" {
     on=("${task[@]}" --objective dapo --precision fp32 --steps 2 --reproducible)
     dt-train "${common[@]}" "${on[@]}" --refill 2 >one.jsonl
@@ -125,6 +145,7 @@ refused() { # status, what stderr says, arguments
     refused 2 "--rollouts or from --task" --objective grpo
     refused 2 "not from both" --objective grpo --rollouts r.jsonl --task count:3
     refused 2 "goes with an --objective" --rollouts r.jsonl --data d.h5
+    refused 2 "without --lora" --objective ppo --rollouts r.jsonl --lora 4
     refused 2 "need --beta" --objective grpo --rollouts r.jsonl --kl k2
     refused 2 "go with an --objective" --data d.h5 --refill 2
     refused 2 "--refill goes with --task" --objective grpo --rollouts r.jsonl --refill 2

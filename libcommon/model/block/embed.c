@@ -25,18 +25,21 @@ int dt_block_embed(struct dt_builder *b)
 void dt_block_head(struct dt_builder *b, int h, int embed)
 {
 	const struct dt_config *c = b->c;
-	int head = embed;
+	int head = embed, value = -1;
 	struct dt_node *n;
 
 	if (!c->tied) {
 		head = dt_tensor_add(b, DT_W_HEAD, "head.weight", c->vocab, c->hidden);
 		dt_tensor_cut(b, head, DT_CUT_UNITS, 0, 1);
 	}
+	if (c->value_head)
+		value = dt_tensor_add(b, DT_W_VALUE, "value_head.weight", c->hidden, 0);
 	n = dt_node_add(b, DT_OP_LOSS, "head", 0, NULL);
 	if (!n)
 		return;
 	n->in[0] = h;
 	n->param[0] = head;
+	n->param[1] = value;
 	n->attr.cap = (float)c->logit_cap;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
