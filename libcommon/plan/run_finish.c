@@ -198,9 +198,27 @@ static const char *without_save(const struct dt_run_options *o)
 	return NULL;
 }
 
+/* Those about scored answers, where there are none. */
+static const char *without_answers(const struct dt_run_options *o)
+{
+	static const char *const option[] = {"kl", "kl-in", "refill"};
+	const struct dt_run *r = &o->run;
+
+	for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
+		if (dt_run_options_given(o, option[i]) && !dt_objective_rule(r->objective.kind)->rewards)
+			return "--kl, --kl-in and --refill go with an --objective of scored answers";
+	if ((dt_run_options_given(o, "kl") || dt_run_options_given(o, "kl-in")) && r->objective.beta <= 0)
+		return "--kl and --kl-in need --beta";
+	return NULL;
+}
+
 const char *dt_run_options_lonely(const struct dt_run_options *o)
 {
 	const struct dt_run_save *save = &o->run.save;
+	const char *complaint = save->resume ? NULL : without_answers(o);
+
+	if (complaint)
+		return complaint;
 
 	if (save->resume && !strcmp(save->resume, "auto") && !save->dir)
 		return "--resume auto needs --save";

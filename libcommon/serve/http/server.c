@@ -4,6 +4,7 @@
 #include "serve/http/tenants.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct server {
@@ -12,8 +13,9 @@ struct server {
 	struct dt_http *http;
 	struct dt_tenants tenants;
 	struct dt_served served;
-	struct dt_store *store;	    /* NULL: none */
-	struct dt_batches *batches; /* likewise */
+	struct dt_kvpeers_params peers; /* with the tenants' keys */
+	struct dt_store *store;		/* NULL: none */
+	struct dt_batches *batches;	/* likewise */
 };
 
 void dt_server_block_signals(sigset_t *ret)
@@ -95,6 +97,24 @@ static int go_on(struct server *s, struct dt_err *err)
 	return rc;
 }
 
+/* Each tenant's first key, which servers that compute prompts are asked with. */
+static int share_keys(struct server *s, struct dt_served_params *sp, struct dt_err *err)
+{
+	const struct dt_tenants *t = &s->tenants;
+	const int n = t->file.ntenants;
+	const char **key = calloc((size_t)n + 1, sizeof(*key));
+
+	if (!key)
+		return dt_err_sys(err, -ENOMEM, "cannot read keys");
+	for (int i = t->file.nkeys - 1; i >= 0; i--)
+		key[t->key[i].tenant] = t->key[i].key;
+	s->peers = *sp->peers;
+	s->peers.key = key;
+	s->peers.nkeys = n;
+	sp->peers = &s->peers;
+	return 0;
+}
+
 /* Listens first, so that /health answers while the model is loaded. */
 static int start(struct server *s, const struct dt_served_params *o, struct dt_err *err)
 {
@@ -105,6 +125,8 @@ static int start(struct server *s, const struct dt_served_params *o, struct dt_e
 
 	if (p->key_file || p->nkeys > 0)
 		rc = dt_tenants_open(&s->tenants, p->key_file, p->key, p->nkeys, err);
+	if (rc >= 0 && sp.peers)
+		rc = share_keys(s, &sp, err);
 	hp.keys = s->tenants.key;
 	hp.nkeys = s->tenants.file.nkeys;
 	sp.tenant = s->tenants.tenant;
@@ -155,6 +177,7 @@ int dt_server_run(const struct dt_server *p, const struct dt_served_params *o)
 	dt_store_close(s.store);
 	if (dt_served_end(&s.served, o) < 0)
 		rc = -EIO;
+	free((void *)s.peers.key);
 	dt_tenants_release(&s.tenants);
 	return rc;
 }
