@@ -155,6 +155,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("nan-skips"),
 	DT_RUN_OPT("check-replicas"),
 	DT_RUN_OPT("elastic"),
+	DT_RUN_OPT("peer-copy"),
 	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
 	 "make a fault: kill, stop, nan, spike, slow, flip, wrong or enospc, with :rank=R,step=S ...; may be "
 	 "repeated"},

@@ -39,6 +39,7 @@ static const struct dt_opt wanted[] = {
 	DT_RUN_OPT("eps"),
 	DT_RUN_OPT("weight-decay"),
 	DT_RUN_OPT("elastic"),
+	DT_RUN_OPT("peer-copy"),
 	DT_OPT_END,
 };
 
