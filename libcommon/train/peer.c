@@ -129,7 +129,7 @@ int peer_holder(const struct peer_place *v, int size, const struct peer_place *o
 	return -1;
 }
 
-/* What of old share r of unit u is in share d of t: from its holder to there. Every rank calls it, in one order. */
+/* What of old share r of unit u is in share d of t: from its holder to there. In one order on every rank. */
 static int move(struct trainer *t, const struct trainer *old, int k, int u, int64_t r, int d, int from,
 		bool copy, struct dt_err *err)
 {

@@ -223,7 +223,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	dt_trace_span(t->report.trace, "optimizer", "optimizer", t0, NULL);
 	t->offload.update_wait_s += t->offload.wait_s - waited;
 	t->offload.steps_s += dt_now() - t->t.start;
-	/* A copy's holder needs nobody for the update: its share is a step further, whoever is lost after it. */
+	/* With a copy nobody else is needed for the update: who is lost after it changes nothing. */
 	if (rc == 0 || (dt_run_copies_peer(&t->run) && t->optim.updated == t->loop.step + 1))
 		count_step(t);
 	return rc;

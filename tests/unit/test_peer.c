@@ -95,7 +95,7 @@ static void test_refused(void **state)
 
 static void test_holder(void **state)
 {
-	/* Of four ranks of epoch 2 the third is lost; the last place is of a rank that knows epoch 1 alone. */
+	/* Of four ranks of epoch 2 the third is lost; the last place is of epoch 1. */
 	const struct peer_place v[] = {{2, 0, 4}, {2, 1, 4}, {2, 3, 4}, {1, 2, 5}};
 	bool copy = false;
 
