@@ -94,6 +94,7 @@ static const struct dt_opt own[] = {
 	 .def = "auto"},
 	{"attention", 0, DT_OPT_CHOICE, &a.attention, "flash|scores",
 	 "whether attention keeps its seq x seq scores, in formulas", .def = "flash"},
+	DT_RUN_OPT("freeze"),
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-targets"),
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,

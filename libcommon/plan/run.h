@@ -166,6 +166,7 @@ struct dt_run {
 	enum dt_run_init init;
 	const struct dt_config *config; /* not owned */
 	struct dt_run_lora lora;
+	const char *freeze;	  /* parameters that are not trained (model/freeze.h); NULL: none */
 	const char *rope_scaling; /* "yarn:4": positions are stretched; NULL: as the model has them */
 	int64_t vocab;		  /* tokens of a model without weights; 0: its own number */
 	struct dt_layout layout;
@@ -238,7 +239,10 @@ struct dt_run {
 	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */
 };
 
-/* Gives a description that was just loaded the adapters of the run. -EINVAL where they mean nothing. */
+/*
+ * Gives a description that was just loaded the adapters of the run, and what it freezes. -EINVAL where they
+ * mean nothing.
+ */
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err);
 
 /* Sets decay of each parameter as --no-decay says. -EINVAL where that is no expression or names nothing. */

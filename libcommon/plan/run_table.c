@@ -54,6 +54,12 @@ const struct dt_run_row dt_run_rows[] = {
 	 R(lora.kind),
 	 MEANING,
 	 CHANGED},
+	{{"freeze", 0, DT_OPT_STR, O(run.freeze), "REGEX",
+	  "parameters that are not trained: those whose whole name matches", .def_text = "none"},
+	 TEXT,
+	 R(freeze),
+	 MEANING,
+	 CHANGED},
 	{{"rope-scaling", 0, DT_OPT_STR, O(run.rope_scaling), "KIND:FACTOR",
 	  "stretch rotary positions for sequences longer than the model's: linear, ntk, dynamic, yarn or "
 	  "llama3",

@@ -40,7 +40,7 @@ struct dt_states peer_states(const struct trainer *t)
 /* Where the share of unit u begins in a copy. */
 static float *copy_of(const struct trainer *t, float *flat, int u)
 {
-	return flat + t->local.unit[u].trained / t->run.layout.dp;
+	return flat + t->local.unit[u].share_trained;
 }
 
 /* This rank's own: masters, or a state; NULL: the run has none. */

@@ -46,7 +46,7 @@ static void test_memory(void **state)
 			const struct dt_buf *b = dt_memory_find(&with, (enum dt_buf_id)id, -1);
 
 			assert_non_null(b);
-			assert_int_equal(b->numel, with.stage.local.trained / 3);
+			assert_int_equal(b->numel, with.stage.local.share_trained);
 			sum += b->bytes;
 		}
 		assert_int_equal(with.phase_bytes[DT_PH_STEP], without.phase_bytes[DT_PH_STEP] + sum);
