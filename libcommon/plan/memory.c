@@ -251,6 +251,9 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	if (s->ema > 0)
 		STATE(DT_B_EMA, DT_MEM_OPTIM, DT_F32, 1, "averaged weights", l->trained, l->share_trained);
 	put_peer(b, s, l);
+	if (dt_run_reference_weights(s))
+		STATE(DT_B_REFERENCE, DT_MEM_WEIGHTS, s->compute, 3, "weights of the reference", l->numel,
+		      l->share);
 	put_whole(b);
 #undef STATE
 	if (s->reproducible)

@@ -464,6 +464,16 @@ static int check_pipeline(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+bool dt_run_asks_reference(const struct dt_run *r)
+{
+	return dt_objective_rule(r->objective.kind)->rewards && r->objective.beta > 0;
+}
+
+bool dt_run_reference_weights(const struct dt_run *r)
+{
+	return dt_run_asks_reference(r) && !r->lora.rank;
+}
+
 /* Answers that are learnt from: where they come from, and what of them this version computes. */
 static int check_rewards(const struct dt_run *r, struct dt_err *err)
 {
@@ -489,6 +499,11 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 	if (r->data.eval)
 		return dt_err_set(err, -ENOTSUP,
 				  "--eval-data does not go with an --objective of scored answers");
+	if (r->rl.refill && !r->rl.task)
+		return dt_err_set(err, -EINVAL, "--refill goes with --task: a file has no further prompts");
+	if (dt_run_reference_weights(r) && (r->fp8 || r->offload.what))
+		return dt_err_set(err, -ENOTSUP, "--beta: a reference beside the weights does not go with %s",
+				  r->fp8 ? "--fp8" : "--offload");
 	if (l->pp > 1 || l->cp > 1 || l->ep > 1)
 		return dt_err_set(err, -ENOTSUP, "an --objective is trained for on dp and tp, not on '%s'",
 				  dt_layout_format(l, layout, sizeof(layout)));

@@ -326,6 +326,8 @@ static int start(struct trainer *t, struct dt_err *err)
 		rc = store_init_weights(t, err);
 	if (rc == 0)
 		rc = trainer_agree(t, buffers_init(t, err), err);
+	if (rc >= 0 && (bad = trainer_agree(t, beside_fill(t, err), err)) < 0)
+		rc = bad;
 	init_close(t);
 	if (rc >= 0)
 		bad = objective_start(t, fresh, err);

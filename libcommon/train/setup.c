@@ -77,6 +77,7 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	outer_bind(t);
 	peer_bind(t);
 	ema_bind(t);
+	beside_bind(t);
 	rc = compressed_bind(t, err);
 	if (rc < 0)
 		return rc;

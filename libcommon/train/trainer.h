@@ -30,6 +30,7 @@
 
 #include "base/arena.h"
 #include "nn/exec.h"
+#include "train/beside.h"
 #include "train/buffers.h"
 #include "train/card.h"
 #include "train/compressed.h"
@@ -103,6 +104,7 @@ struct trainer {
 	struct peer peer;
 	struct outer outer;
 	struct ema ema;
+	struct beside beside;
 	struct noise noise;
 	struct offload offload;
 	struct stash stash;
