@@ -139,13 +139,17 @@ static inline uint64_t dt_memory_value(const struct dt_memory_plan *p, int k, in
 	return p->value[k][v].offset + (uint64_t)slot * p->value[k][v].stride;
 }
 
-/* Slots of DT_B_UNIT_W and DT_B_UNIT_G; those of frozen units follow. */
+/*
+ * Slots of DT_B_UNIT_W and DT_B_UNIT_G: two of layers, two of layers' experts that ep divides, the ends; then
+ * the same of frozen units; of packed ones, which only layers have, the first four.
+ */
 enum {
-	DT_UNIT_SLOT_EMBED = 2,
-	DT_UNIT_SLOT_FINAL = 3,
-	DT_UNIT_SLOT_FROZEN = 4,
-	DT_UNIT_SLOT_PACKED = 8,
-	DT_UNIT_SLOTS = 10
+	DT_UNIT_SLOT_EXPERTS = 2,
+	DT_UNIT_SLOT_EMBED = 4,
+	DT_UNIT_SLOT_FINAL = 5,
+	DT_UNIT_SLOT_FROZEN = 6,
+	DT_UNIT_SLOT_PACKED = 12,
+	DT_UNIT_SLOTS = 16
 };
 /* Which of them local unit u lies in. */
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers);

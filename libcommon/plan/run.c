@@ -93,11 +93,6 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
 		return rc;
-	if (l->ep > 1 && l->zero) {
-		dt_err_set(err, -ENOTSUP, "ep%d cannot be combined with z%d by this version", l->ep, l->zero);
-		dt_err_hint(err, "ep divides the experts and their states already; leave z out");
-		return -ENOTSUP;
-	}
 	if (r->config->experts && r->on_card)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' has experts, which this version trains on the processor only",

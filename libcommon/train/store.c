@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t shares(const struct trainer *t)
-{
-	return t->run.layout.zero ? dt_layout_data(&t->run.layout) : 1;
-}
-
 struct dt_comm *unit_comm(const struct trainer *t, int u)
 {
 	return dt_mesh_comm(&t->mesh, t->local.unit[u].experts ? DT_ON_EDP : DT_ON_DATA);
@@ -20,19 +15,21 @@ struct dt_comm *unit_comm(const struct trainer *t, int u)
 
 int64_t share_n(const struct trainer *t, int u)
 {
-	return t->local.unit[u].numel / shares(t);
+	return t->local.unit[u].share;
 }
 
 int64_t share_first(const struct trainer *t, int u)
 {
-	return t->run.layout.zero ? dt_coords_data(&t->run.layout, t->mesh.at) * share_n(t, u) : 0;
+	return dt_unit_share_first(&t->run.layout, &t->local.unit[u], t->mesh.at);
 }
 
 int64_t flat_index(const struct trainer *t, const struct flat *f, int u, int64_t i)
 {
-	int64_t at = f->trained ? t->local.unit[u].trained : t->local.unit[u].flat;
+	const struct dt_local_unit *of = &t->local.unit[u];
 
-	return f->shared ? at / shares(t) + i - share_first(t, u) : at + i;
+	if (f->shared)
+		return (f->trained ? of->share_trained : of->share_flat) + i - share_first(t, u);
+	return (f->trained ? of->trained : of->flat) + i;
 }
 
 void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i)
@@ -93,21 +90,21 @@ static int start_gather(struct trainer *t, int u, struct dt_err *err)
 
 	t->store.held[slot] = u;
 	t0 = dt_now();
-	rc = dt_iall_gather(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->store.unit_w[u],
+	rc = dt_iall_gather(unit_comm(t, u), t->store.unit_w[u],
 			    flat_at(t, &t->store.weights, u, share_first(t, u)), (size_t)share_n(t, u),
 			    t->store.weights.dtype, "weights of a unit", &t->store.gather[slot], err);
 	t->t.comm[TR_WEIGHTS] += dt_now() - t0;
 	return rc;
 }
 
-/* The unit of the same kind, frozen or trained, that computes next; -1. */
+/* The unit of the same kind, frozen or trained, experts that ep divides or not, that computes next; -1. */
 static int neighbour(const struct trainer *t, int u, bool backward)
 {
 	const struct dt_local_unit *unit = t->local.unit;
 	int step = backward ? -1 : 1;
 
 	for (int k = u + step; k >= 0 && k < t->local.nunit; k += step)
-		if (unit[k].frozen == unit[u].frozen)
+		if (unit[k].frozen == unit[u].frozen && unit[k].experts == unit[u].experts)
 			return k;
 	return -1;
 }
@@ -127,6 +124,9 @@ int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 		rc = dt_wait(&t->store.gather[slot], &t->t.comm[TR_WEIGHTS], err);
 	if (rc < 0 || next < 0)
 		return rc;
+	/* Layers between two with experts may leave them one slot. */
+	if (dt_unit_slot(&t->local, next, t->config.layers) == slot)
+		return 0;
 	slot = dt_unit_slot(&t->local, next, t->config.layers);
 	return t->store.held[slot] == next ? 0 : start_gather(t, next, err);
 }
@@ -176,9 +176,8 @@ int store_publish(struct trainer *t, bool rounded, struct dt_err *err)
 		if (t->store.master.p != t->store.weights.p && !(rounded && t->store.master.away))
 			rc = round_masters(t, u, first, n, err);
 		if (rc == 0 && t->run.layout.zero && !t->store.weights.shared)
-			rc = dt_all_gather(dt_mesh_comm(&t->mesh, DT_ON_DATA),
-					   flat_at(t, &t->store.weights, u, 0), NULL, (size_t)n,
-					   t->store.weights.dtype, "weights of a unit", err);
+			rc = dt_all_gather(unit_comm(t, u), flat_at(t, &t->store.weights, u, 0), NULL,
+					   (size_t)n, t->store.weights.dtype, "weights of a unit", err);
 	}
 	return rc < 0 ? rc : offload_settle(t, err);
 }
