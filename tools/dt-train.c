@@ -86,6 +86,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("microbatch"),
 	DT_RUN_OPT("global-batch"),
 	DT_RUN_OPT("steps"),
+	DT_RUN_OPT("stop-at"),
 	DT_OPT_HEADING("Optimizer"),
 	DT_RUN_OPT("optimizer"),
 	DT_RUN_OPT("lr"),

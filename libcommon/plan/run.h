@@ -183,6 +183,7 @@ struct dt_run {
 	int64_t global_batch; /* of a step, over all ranks; 0: by accumulation */
 	int64_t accumulation; /* microbatches a step; 0: by global_batch; 1 where that is 0 too */
 	int64_t steps;
+	int64_t stop_at; /* this run ends here already, with the course of all steps; 0: it does not */
 	enum dt_run_documents documents; /* the trainer settles auto by the data set; else that is joined */
 
 	/* Numbers. */

@@ -249,9 +249,9 @@ static int loop(struct trainer *t, struct dt_err *err)
 	if (rc == 0)
 		rc = ema_begin(t, err);
 	if (rc == 0 && t->loop.owed) /* a rank was lost before it was made */
-		rc = save_step(t, true, t->loop.step == t->run.steps, err);
-	while (t->loop.step < t->run.steps && rc == 0 && !r.stop) {
-		bool last = t->loop.step + 1 == t->run.steps, save;
+		rc = save_step(t, true, t->loop.step == trainer_end(t), err);
+	while (t->loop.step < trainer_end(t) && rc == 0 && !r.stop) {
+		bool last = t->loop.step + 1 == trainer_end(t), save;
 		int64_t before = t->loop.step;
 
 		rc = trainer_step(t, asked(), &r, err);
@@ -292,7 +292,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 			   "little "
 			   "fewer steps, far below it little less data (McCandlish et al. 2018)",
 			   noise_scale(&t->noise), (long long)t->run.global_batch);
-	if (rc == 0 && r.stop && t->loop.step < t->run.steps) {
+	if (rc == 0 && r.stop && t->loop.step < trainer_end(t)) {
 		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->loop.step,
 			   o->dir ? ", checkpoint saved" : "; nothing saved: no --save");
 		return 1;

@@ -143,6 +143,12 @@ static inline bool outer_alone(const struct trainer *t)
 	return t->run.sync.kind != DT_SYNC_ALL && t->loop.step >= t->run.sync.from;
 }
 
+/* The step after which this run ends. */
+static inline int64_t trainer_end(const struct trainer *t)
+{
+	return t->run.stop_at && t->run.stop_at < t->run.steps ? t->run.stop_at : t->run.steps;
+}
+
 /* setup.c */
 int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
 		 const struct dt_log *log, struct dt_err *err);
