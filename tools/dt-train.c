@@ -86,6 +86,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("microbatch"),
 	DT_RUN_OPT("global-batch"),
 	DT_RUN_OPT("steps"),
+	DT_RUN_OPT("stop-at"),
 	DT_OPT_HEADING("Optimizer"),
 	DT_RUN_OPT("optimizer"),
 	DT_RUN_OPT("lr"),
@@ -159,6 +160,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("nan-skips"),
 	DT_RUN_OPT("check-replicas"),
 	DT_RUN_OPT("elastic"),
+	DT_RUN_OPT("peer-copy"),
 	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
 	 "make a fault: kill, stop, nan, spike, slow, flip, wrong or enospc, with :rank=R,step=S ...; may be "
 	 "repeated"},
