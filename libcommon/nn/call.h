@@ -36,7 +36,7 @@ static inline struct dt_tensor dt_call_vec(const struct dt_exec *x, int v)
 	return v < 0 ? DT_NONE : dt_t1(dt_call_at(x, v), x->p->value[v].dtype, dt_value_numel(x->p, v));
 }
 
-/* call_value.c: values of the rows of in, w the value head; what their derivatives add to din, and give dw. */
+/* call_value.c: values of the rows of in by a value head w; what their derivatives add to din, and make dw */
 void dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w);
 void dt_call_values_back(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_tensor din,
 			 struct dt_tensor dw, bool accumulate);

@@ -1,6 +1,6 @@
 /*
- * The value head: a product of the head's input with one vector, in f32, on the host. Gradients are those of a
- * loss whose derivative by each row's value is given.
+ * The value head: a product of the head's input with one vector, in f32, on the host. Gradients are those of
+ * a loss whose derivative by each row's value is given.
  */
 #include "nn/call.h"
 

@@ -45,8 +45,8 @@ struct dt_objective {
 		     struct dt_err *err); /* NULL: the cross-entropy */
 	void *arg;
 	float *logprob, *weight; /* owned by who sets judge */
-	/* [rows] Likewise, of a model with a value head: its values, and the loss's derivatives by them, which
-	 * judge writes. NULL: it is not asked. On the host's memory alone. */
+	/* [rows] Likewise, of a model with a value head: its values, and the loss's derivatives by them,
+	 * which judge writes. NULL: it is not asked. In the host's memory alone. */
 	float *value, *dvalue;
 };
 

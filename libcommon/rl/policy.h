@@ -6,8 +6,8 @@
  *   advantage   MEAN    R_i - mean of the group;  with std: / (its deviation + 1e-6)
  *               OTHERS  R_i - mean of the others = G / (G - 1) (R_i - mean)                         (RLOO)
  *               BATCH   MEAN, divided by the deviation of the whole step's          (REINFORCE++-baseline)
- *               GAE     of each token, by values (rl/returns.h); with std: less their mean over the step, / their
- *                       deviation                                                                     (PPO)
+ *               GAE     of each token, by values (rl/returns.h); with std: less their mean over the step,
+ *                       / their deviation                                                             (PPO)
  *               VTRACE  of each token, by values and ratios at the weights that learn              (IMPALA)
  *   over        ANSWER    w_t = 1 / (N n_i)         mean over tokens, then over answers
  *               CONSTANT  w_t = 1 / (N most)        most: tokens that an answer may have         (Dr. GRPO)
@@ -99,8 +99,8 @@ double dt_policy_loss(const struct dt_policy *p, const struct dt_lesson *l, int 
 		      const float *mu, const float *ref, float *weight, struct dt_ratio_stats *s);
 
 /*
- * The loss of an answer's values: coef (value_t - ret_t)^2 / 2 with the weight of a token; slope: its derivatives.
- * *ret_square adds up the squares.
+ * The loss of an answer's values: coef (value_t - ret_t)^2 / 2 with the weight of a token; slope: its
+ * derivatives. *ret_square adds up the squares.
  */
 double dt_policy_value_loss(const struct dt_lesson *l, double coef, int n, const float *value,
 			    const double *ret, float *slope, double *ret_square);

@@ -45,7 +45,7 @@ static int swap_weights(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* All rows of the step once forward, each rank its own, in the flights of the step; look sees what comes of it. */
+/* All rows of the step once forward, each rank its own, in the flights of the step; look sees the results. */
 static int pass(struct trainer *t,
 		int (*look)(void *, const struct dt_flight *, const float *, float *, double *,
 			    struct dt_err *),

@@ -53,7 +53,7 @@ struct dt_given {
 	 */
 	int (*keep)(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
 		    struct dt_err *err);
-	/* Before that, where the objective has values: what the model itself gives the flight, before it learns. */
+	/* Before that, where the objective has values: what the model that learns gives the flight. */
 	int (*look)(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
 		    struct dt_err *err);
 	int (*ready)(void *arg, struct dt_err *err);

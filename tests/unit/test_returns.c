@@ -1,4 +1,4 @@
-/* Values: advantages and returns against sums written down apart, and the value head's gradients by differences. */
+/* Values: advantages and returns against sums written down apart, and the value head by differences. */
 #include "kernels/device.h"
 #include "nn/call.h"
 #include "rl/policy.h"
@@ -41,7 +41,8 @@ static void test_gae(void **state)
 }
 
 /*
- * The sum of Espeholt et al.'s definition (1): V_s + sum over t of discount^(t - s) (c_s .. c_{t-1}) rho_t d_t.
+ * The sum of Espeholt et al.'s definition (1): V_s + sum over t of
+ * discount^(t - s) (c_s .. c_{t-1}) rho_t d_t.
  */
 static void check_vtrace(const struct dt_returns *p, const double *ratio)
 {
