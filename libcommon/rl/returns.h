@@ -1,6 +1,7 @@
 /*
  * What a value function makes of rewards: advantages and the returns that it learns, of one episode of n
- * steps behind which there is nothing (V_n = 0). Of a language model a step is a token. adv and ret may be NULL.
+ * steps behind which there is nothing (V_n = 0). Of a language model a step is a token. adv and ret may be
+ * NULL.
  */
 #ifndef DT_RL_RETURNS_H
 #define DT_RL_RETURNS_H
@@ -21,8 +22,8 @@ void dt_gae(const struct dt_returns *p, int n, const double *reward, const float
  * V-trace (Espeholt et al. 2018), backwards, with ratio_t = pi / mu, rho_t = min(rho, ratio_t) and
  * c_t = lambda min(c, ratio_t): ret_t = V_t + rho_t (r_t + discount V_{t+1} - V_t)
  *                                     + discount c_t (ret_{t+1} - V_{t+1});
- * adv_t = r_t + discount ret_{t+1} - V_t, which the loss weighs by rho_t. Where all ratios are 1 and lambda is
- * 1, ret is the sum of discounted rewards.
+ * adv_t = r_t + discount ret_{t+1} - V_t, which the loss weighs by rho_t. Where all ratios and lambda are 1,
+ * ret is the sum of discounted rewards.
  */
 void dt_vtrace(const struct dt_returns *p, int n, const double *reward, const float *value,
 	       const double *ratio, double *adv, double *ret);
