@@ -15,11 +15,12 @@ int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struc
 	for (int i = 1; i < n && rc == 0; i++)
 		if (!dt_config_same(&v[0]->config, &v[i]->config, &what) ||
 		    v[0]->config.rope_pairing != v[i]->config.rope_pairing ||
-		    v[0]->config.norm_plus_one != v[i]->config.norm_plus_one)
-			rc = dt_err_set(err, -EINVAL,
-					"'%s' and '%s' are not the same model: they differ in %s",
-					dt_source_path(v[0]), dt_source_path(v[i]),
-					*what ? what : "how rotary rows or norms are stored");
+		    v[0]->config.norm_plus_one != v[i]->config.norm_plus_one ||
+		    v[0]->config.value_head != v[i]->config.value_head)
+			rc = dt_err_set(
+				err, -EINVAL, "'%s' and '%s' are not the same model: they differ in %s",
+				dt_source_path(v[0]), dt_source_path(v[i]),
+				*what ? what : "how rotary rows or norms are stored, or in a value head");
 	if (rc == 0 && s) {
 		s->path = strdup(dt_source_path(v[0]));
 		s->mean = malloc((size_t)n * sizeof(struct dt_source *));

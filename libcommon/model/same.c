@@ -18,8 +18,9 @@ static struct dt_config based(const struct dt_config *c)
 
 bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const char **ret_what)
 {
-	static const char *const free_keys[] = {"name",	    "family", "rope_pairing", "norm_plus_one",
-						"init_std", "bos",    "eos",	      "zero_init_residual"};
+	static const char *const free_keys[] = {"name",	     "family", "rope_pairing", "norm_plus_one",
+						"init_std",  "bos",    "eos",	       "zero_init_residual",
+						"value_head"};
 	struct dt_config first = based(a), second = based(b);
 	json_t *x = dt_config_to_json(&first), *y = dt_config_to_json(&second), *v;
 	const char *key;
