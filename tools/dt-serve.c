@@ -7,6 +7,7 @@
 #include "plan/listing.h"
 #include "serve/api/batch.h"
 #include "serve/api/batches.h"
+#include "serve/api/classify.h"
 #include "serve/api/served.h"
 #include "serve/http/tenants.h"
 
@@ -36,6 +37,16 @@ struct options {
 	int precision, weights, kv_type, kv_read, chat; /* choices, as the option table stores them */
 	double timeout, comm_timeout;
 	struct dt_world_info info; /* of the ranks */
+	bool images;		   /* CKPT classifies them */
+	int split;
+	int64_t image_batch, image_size;
+	const char *normalize;
+};
+
+/* What is served: the one or the other. */
+struct serving {
+	struct dt_served text;
+	struct dt_classify *images;
 };
 
 static int load(struct dt_served *s, const struct options *o, const struct dt_log *log, struct dt_err *err)
@@ -51,6 +62,53 @@ static int load(struct dt_served *s, const struct options *o, const struct dt_lo
 		   dt_format_size(s->memory.cache, text[1], sizeof(text[1])), (long long)s->cache_tokens,
 		   dt_format_size(s->memory.work + s->logits_bytes, text[2], sizeof(text[2])));
 	return 0;
+}
+
+static int load_images(struct dt_classify **c, const struct options *o, const struct dt_log *log,
+		       struct dt_err *err)
+{
+	const struct dt_classify_params p = {.model = o->serve.ckpt,
+					     .normalize = o->normalize,
+					     .fp32 = o->precision == 1,
+					     .threads = o->serve.threads,
+					     .image_size = o->image_size,
+					     .batch = o->image_batch,
+					     .queue = o->serve.queue,
+					     .decoders = 4,
+					     .split = (enum dt_image_split)o->split,
+					     .world = o->serve.world,
+					     .beat_s = o->serve.beat_s,
+					     .patience_s = o->comm_timeout / 2};
+	struct dt_classify_info i;
+	char text[2][32];
+	int rc = dt_classify_open(c, &p, err);
+
+	if (rc < 0 || o->info.rank > 0)
+		return rc;
+	i = dt_classify_info(*c);
+	dt_log_msg(log, "loaded '%s' in %.1f s: %d classes, %s of weights, %s of workspace", p.model,
+		   i.seconds, i.classes, dt_format_size(i.weight_bytes, text[0], sizeof(text[0])),
+		   dt_format_size(i.work_bytes, text[1], sizeof(text[1])));
+	return 0;
+}
+
+static int run_images_batch(const struct options *o, const struct dt_log *log)
+{
+	const struct dt_classify_batch p = {
+		.in = stdin, .out = stdout, .window = (int)o->serve.queue, .log = log};
+	struct dt_classify *c = NULL;
+	struct dt_err err = {0};
+	int64_t failed = load_images(&c, o, log, &err);
+	const double t0 = dt_now();
+
+	if (failed == 0 && (failed = dt_classify_batch_run(c, &p, &err)) >= 0)
+		dt_classify_tell(c, dt_now() - t0, log);
+	if (failed < 0 && failed != -EPIPE)
+		dt_log_err(log, &err);
+	if (failed > 0)
+		dt_log_msg(log, "%lld line%s failed", (long long)failed, failed == 1 ? "" : "s");
+	dt_classify_close(c);
+	return failed ? DT_EXIT_FAILED : DT_EXIT_OK;
 }
 
 /* Whether the trace of decisions, where one was wanted, is whole. */
@@ -109,15 +167,20 @@ static void block_signals(sigset_t *set)
 	signal(SIGPIPE, SIG_IGN);
 }
 
+static enum dt_engine_state state_of(const struct serving *s)
+{
+	return s->images ? dt_classify_state(s->images) : dt_engine_state(s->text.engine);
+}
+
 /* The next signal; 0: a rank of several was lost meanwhile. */
-static int wait_for_signal(const struct options *o, const sigset_t *set, struct dt_engine *e)
+static int wait_for_signal(const struct options *o, const sigset_t *set, const struct serving *s)
 {
 	const struct timespec tick = {.tv_nsec = 50000000};
 	int sig = -1;
 
 	if (!o->serve.world)
 		return sigwait(set, &sig) == 0 ? sig : 0;
-	while (sig < 0 && dt_engine_state(e) != DT_ENGINE_FAILED)
+	while (sig < 0 && state_of(s) != DT_ENGINE_FAILED)
 		sig = sigtimedwait(set, NULL, &tick);
 	return sig < 0 ? 0 : sig;
 }
@@ -133,26 +196,29 @@ static void linger(const sigset_t *set)
  * engine is well.
  */
 static bool serve_until_signal(const struct options *o, const sigset_t *set, struct dt_http *http,
-			       struct dt_engine *e, struct dt_batches *batches, const struct dt_log *log)
+			       const struct serving *s, struct dt_batches *batches, const struct dt_log *log)
 {
 	const struct timespec tick = {.tv_nsec = 50000000};
-	int sig = wait_for_signal(o, set, e);
+	int sig = wait_for_signal(o, set, s);
 
 	dt_batches_stop(batches);
 	if (sig) {
-		dt_engine_drain(e);
+		if (s->images)
+			dt_classify_drain(s->images);
+		else
+			dt_engine_drain(s->text.engine);
 		dt_log_msg(log, "%s: no new requests; waiting for %d to finish", strsignal(sig),
 			   dt_http_active(http));
 	} else {
 		linger(set);
 	}
-	while (dt_http_active(http) > 0 || dt_engine_wait_idle(e, 0) > 0) {
+	while (dt_http_active(http) > 0 || (!s->images && dt_engine_wait_idle(s->text.engine, 0) > 0)) {
 		if (sigtimedwait(set, NULL, &tick) > 0) {
 			dt_log_msg(log, "a second signal: ending with requests unfinished");
 			_exit(DT_EXIT_FAILED);
 		}
 	}
-	return dt_engine_state(e) != DT_ENGINE_FAILED;
+	return state_of(s) != DT_ENGINE_FAILED;
 }
 
 static bool is_loopback(const char *url)
@@ -195,7 +261,7 @@ static int run_http(struct options *o, const struct dt_log *log)
 				   .request_timeout = o->timeout};
 	struct dt_http *http = NULL;
 	struct dt_tenants t = {0};
-	struct dt_served s = {0};
+	struct serving s = {0};
 	struct dt_err err;
 	struct dt_store *store = NULL;
 	struct dt_batches *batches = NULL;
@@ -214,11 +280,14 @@ static int run_http(struct options *o, const struct dt_log *log)
 	if (rc >= 0)
 		rc = dt_http_open(&http, &p, &err);
 	if (rc >= 0)
-		rc = load(&s, o, log, &err);
+		rc = o->images ? load_images(&s.images, o, log, &err) : load(&s.text, o, log, &err);
 	if (rc >= 0 && store)
-		rc = go_on(&batches, http, store, &s, &p, log, &err);
+		rc = go_on(&batches, http, store, &s.text, &p, log, &err);
 	if (rc >= 0) {
-		dt_http_serve(http, s.engine, s.has_chat ? &s.chat : NULL);
+		if (s.images)
+			dt_http_serve_images(http, s.images);
+		else
+			dt_http_serve(http, s.text.engine, s.text.has_chat ? &s.text.chat : NULL);
 		if (p.nkeys == 0 && !is_loopback(dt_http_url(http)))
 			dt_log_msg(log, "anyone who reaches %s may use it: consider --api-key",
 				   dt_http_url(http));
@@ -229,12 +298,13 @@ static int run_http(struct options *o, const struct dt_log *log)
 	}
 	if (rc < 0)
 		dt_log_err(log, &err);
-	else if (!serve_until_signal(o, &set, http, s.engine, batches, log))
+	else if (!serve_until_signal(o, &set, http, &s, batches, log))
 		rc = -EIO;
 	dt_http_close(http);
 	dt_batches_close(batches);
 	dt_store_close(store);
-	if (!unload(&s, o, log))
+	dt_classify_close(s.images);
+	if (!unload(&s.text, o, log))
 		rc = -EIO;
 	dt_tenants_release(&t);
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
@@ -243,20 +313,22 @@ static int run_http(struct options *o, const struct dt_log *log)
 /* Of several ranks one that is not the first. */
 static int run_follower(struct options *o, const struct dt_log *log)
 {
-	struct dt_served s = {0};
+	struct serving s = {0};
 	struct dt_err err = {0};
 	sigset_t set;
 	int rc;
 
 	block_signals(&set);
-	rc = load(&s, o, log, &err);
-	if (rc == 0 && (rc = dt_served_follow(&s, &err)) < 0) {
+	rc = o->images ? load_images(&s.images, o, log, &err) : load(&s.text, o, log, &err);
+	if (rc == 0 &&
+	    (rc = s.images ? dt_classify_follow(s.images, &err) : dt_served_follow(&s.text, &err)) < 0) {
 		dt_log_err(log, &err);
 		dt_world_abort(o->serve.world, DT_EXIT_FAILED);
 	}
 	if (rc < 0 && err.msg[0])
 		dt_log_err(log, &err);
-	dt_served_close(&s);
+	dt_classify_close(s.images);
+	dt_served_close(&s.text);
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
 }
 
@@ -285,7 +357,9 @@ static int serve(struct options *o, struct dt_log *log)
 	if (o->info.rank > 0)
 		status = run_follower(o, log);
 	else
-		status = o->batch ? run_batch(o, log) : run_http(o, log);
+		status = !o->batch   ? run_http(o, log)
+			 : o->images ? run_images_batch(o, log)
+				     : run_batch(o, log);
 	if (dt_world_broken(world)) /* its report has been written */
 		dt_world_abort(world, status ? status : DT_EXIT_FAILED);
 	dt_world_finalize(world);
@@ -446,7 +520,8 @@ static int settle(struct options *o, struct dt_err *err)
 static struct options options;
 
 static const struct dt_opt opts[] = {
-	{"batch", 0, DT_OPT_FLAG, &options.batch, .help = "read prompts as JSON Lines, write completions"},
+	{"batch", 0, DT_OPT_FLAG, &options.batch,
+	 .help = "read prompts as JSON Lines, or images, and write answers"},
 	{"unordered", 0, DT_OPT_FLAG, &options.unordered,
 	 .help = "with --batch, write each answer as soon as it is there"},
 	{"skip-done", 0, DT_OPT_STR, &options.skip_done, "FILE",
@@ -518,6 +593,18 @@ static const struct dt_opt opts[] = {
 	 .complete = DT_COMPLETE_FILE},
 	{"print-program", 0, DT_OPT_FLAG, &options.print_program,
 	 .help = "print what a step computes and costs, do nothing else"},
+	DT_OPT_HEADING("Images"),
+	{"split", 0, DT_OPT_CHOICE, &options.split, DT_IMAGE_SPLITS,
+	 "how ranks share images: whole requests, to the rank with the fewest, or a part of every batch",
+	 .def = "requests"},
+	{"image-batch", 0, DT_OPT_INT, &options.image_batch, "N", "images of a pass at most", .min = 1,
+	 .max = 65536, .def = "32"},
+	{"image-size", 0, DT_OPT_INT, &options.image_size, "PIXELS", "side of what the net sees", .min = 1,
+	 .max = 4096, .def_text = "the model's"},
+	{"normalize", 0, DT_OPT_STR, &options.normalize, "model|NAME",
+	 "mean and deviation of pixels: those that the model came with, or published ones (cifar10, imagenet "
+	 "...)",
+	 .def = "model"},
 	DT_OPT_HEADING("Adapters"),
 	{"lora", 0, DT_OPT_STRS, &options.lora, "NAME=PATH",
 	 "serve this adapter too, as model NAME; may be given several times"},
@@ -566,6 +653,7 @@ static const struct dt_opt opts[] = {
 static const char *const examples[] = {
 	"dt-serve run/latest --port 8000",
 	"jq -c '{prompt: .question}' q.jsonl | dt-serve --batch run/latest | jq -r .text",
+	"ls *.jpg | dt-serve --batch resnet | jq -r '[.path, .predictions[0].class] | @tsv'",
 	NULL,
 };
 
@@ -576,6 +664,46 @@ static const struct dt_program program = {
 	.examples = examples,
 	.opts = opts,
 };
+
+static bool is_among(const char *name, const char *const *list)
+{
+	while (*list && strcmp(name, *list))
+		list++;
+	return *list != NULL;
+}
+
+/* An option that is set and of the other kind of model; NULL: there is none. */
+static const char *misplaced(bool images)
+{
+	static const char *const of_images[] = {"split", "image-batch", "image-size", "normalize", NULL};
+	static const char *const of_both[] = {
+		"batch",	   "model-dir",	   "precision", "threads",	     "comm-timeout",
+		"queue",	   "host",	   "port",	"tls-cert",	     "tls-key",
+		"http-mem",	   "allow-origin", "api-key",	"served-model-name", "api-key-file",
+		"request-timeout", "device",	   NULL};
+
+	for (const struct dt_opt *o = opts; o->name || o->help; o++)
+		if (o->name && !is_among(o->name, of_both) && is_among(o->name, of_images) != images &&
+		    dt_opt_is_set(o))
+			return o->name;
+	return NULL;
+}
+
+/* What CKPT is, and that the options fit; what is not found is left to who loads it. */
+static int settle_kind(struct options *o, struct dt_err *err)
+{
+	struct dt_config c;
+	const char *name;
+
+	o->images = dt_config_load(o->serve.ckpt, &c, NULL) == 0 && dt_config_is_image(&c);
+	name = misplaced(o->images);
+	if (name)
+		return dt_err_set(err, -EINVAL, "--%s goes with models of %s", name,
+				  o->images ? "text" : "images");
+	if (o->images && strcmp(o->serve.device, "cpu"))
+		return dt_err_set(err, -EINVAL, "a card has no convolutions yet");
+	return 0;
+}
 
 /* Operands are n, the first in argv[1]. */
 static int run(int n, char **argv, struct dt_log *log)
@@ -591,7 +719,7 @@ static int run(int n, char **argv, struct dt_log *log)
 		return dt_opt_usage_error(&program, stderr, "give one checkpoint");
 	if (n == 1)
 		o->serve.ckpt = argv[1];
-	if (settle(o, &err) < 0)
+	if (settle_kind(o, &err) < 0 || settle(o, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
 	return o->print_program ? print_program(o, log) : serve(o, log);
 }
