@@ -30,11 +30,16 @@ struct options {
 	bool batch, unordered, print_program, given_tokens, given_timeout;
 	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text, *tls_cert,
 		*tls_key, *files_dir, *layout, *kv_disk;
-	struct dt_strs api_keys, lora;
+	struct dt_strs api_keys, lora, prefill;
 	json_t *defaults;
 	int64_t port, max_tokens, lora_rank;
 	uint64_t http_mem, files_size;
-	int precision, weights, kv_type, kv_read, chat; /* choices, as the option table stores them */
+	int precision, weights, kv_type, kv_read, chat, role; /* choices, as the option table stores them */
+	bool given_role;
+	struct dt_kvpeers_params peers;
+	int64_t prefill_least;
+	double prefill_timeout;
+	uint64_t prefill_mem;
 	double timeout, comm_timeout;
 	struct dt_world_info info; /* of the ranks */
 	bool images;		   /* CKPT classifies them */
@@ -244,6 +249,21 @@ static int go_on(struct dt_batches **ret, struct dt_http *http, struct dt_store 
 	return rc;
 }
 
+/* Each tenant's first key, which servers that compute prompts are asked with. */
+static int share_keys(struct options *o, const struct dt_tenants *t, struct dt_err *err)
+{
+	const int n = t->file.ntenants;
+	const char **key = calloc((size_t)n + 1, sizeof(*key));
+
+	if (!key)
+		return dt_err_sys(err, -ENOMEM, "cannot read keys");
+	for (int i = t->file.nkeys - 1; i >= 0; i--)
+		key[t->key[i].tenant] = t->key[i].key;
+	o->peers.key = key;
+	o->peers.nkeys = n;
+	return 0;
+}
+
 static int run_http(struct options *o, const struct dt_log *log)
 {
 	struct dt_http_params p = {.host = o->host,
@@ -252,6 +272,7 @@ static int run_http(struct options *o, const struct dt_log *log)
 				   .tls_key = o->tls_key,
 				   .model_name = o->name ? o->name : o->serve.ckpt,
 				   .max_body = MAX_BODY,
+				   .role = o->given_role ? DT_ROLE_BOTH + o->role : DT_ROLE_NONE,
 				   .max_memory = o->http_mem,
 				   .allow_origin = o->allow_origin,
 				   .defaults = o->defaults,
@@ -271,6 +292,8 @@ static int run_http(struct options *o, const struct dt_log *log)
 	block_signals(&set);
 	if (o->key_file || o->api_keys.n > 0)
 		rc = dt_tenants_open(&t, o->key_file, o->api_keys.v, o->api_keys.n, &err);
+	if (rc >= 0 && o->serve.peers)
+		rc = share_keys(o, &t, &err);
 	p.keys = t.key;
 	p.nkeys = t.file.nkeys;
 	o->serve.tenant = t.tenant;
@@ -306,6 +329,7 @@ static int run_http(struct options *o, const struct dt_log *log)
 	dt_classify_close(s.images);
 	if (!unload(&s.text, o, log))
 		rc = -EIO;
+	free((void *)o->peers.key);
 	dt_tenants_release(&t);
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
 }
@@ -348,7 +372,7 @@ static int serve(struct options *o, struct dt_log *log)
 		return DT_EXIT_FAILED;
 	}
 	dt_world_info(world, &o->info);
-	o->serve.log = log;
+	o->serve.log = o->peers.log = log;
 	if (o->info.size > 1 || (o->layout && dt_layout_world(&o->serve.layout) > 1)) {
 		log->rank = o->info.size > 1 ? o->info.rank : -1;
 		o->serve.world = world;
@@ -462,6 +486,31 @@ static int settle_kv(struct options *o, struct dt_err *err)
 	return 0;
 }
 
+/* --role and --prefill. */
+static int settle_role(struct options *o, struct dt_err *err)
+{
+	struct dt_served_params *p = &o->serve;
+
+	p->named = o->given_role;
+	if (o->given_role && o->batch)
+		return dt_err_set(err, -EINVAL, "--role does not go with --batch");
+	if (o->given_role && !p->share)
+		return dt_err_set(err, -EINVAL, "--role does not go with --no-prefix-caching");
+	if (o->prefill.n == 0)
+		return 0;
+	if (!o->given_role || o->role == 1)
+		return dt_err_set(err, -EINVAL, "--prefill goes with --role decode or both");
+	if (p->trace)
+		return dt_err_set(err, -EINVAL, "--prefill does not go with --trace");
+	o->peers = (struct dt_kvpeers_params){.url = (const char *const *)o->prefill.v,
+					      .n = o->prefill.n,
+					      .least = (int)o->prefill_least,
+					      .timeout = o->prefill_timeout,
+					      .memory = o->prefill_mem};
+	p->peers = &o->peers;
+	return 0;
+}
+
 /* From the options as given to what they mean together. -EINVAL: they do not. */
 static int settle(struct options *o, struct dt_err *err)
 {
@@ -498,7 +547,7 @@ static int settle(struct options *o, struct dt_err *err)
 		p->lora_rank = o->lora_rank;
 	}
 	p->name = o->name;
-	if (settle_kv(o, err) < 0)
+	if (settle_kv(o, err) < 0 || settle_role(o, err) < 0)
 		return -EINVAL;
 	if (o->layout && dt_layout_parse(o->layout, &p->layout, err) < 0)
 		return -EINVAL;
@@ -605,6 +654,18 @@ static const struct dt_opt opts[] = {
 	 "mean and deviation of pixels: those that the model came with, or published ones (cifar10, imagenet "
 	 "...)",
 	 .def = "model"},
+	DT_OPT_HEADING("Prefill apart from decode"),
+	{"role", 0, DT_OPT_CHOICE, &options.role, "both|prefill|decode",
+	 "compute prompts for other servers, answer with prompts that they compute, or both",
+	 .given = &options.given_role, .def_text = "neither"},
+	{"prefill", 0, DT_OPT_STRS, &options.prefill, "URL",
+	 "a server that computes prompts for this one; may be given several times"},
+	{"prefill-min", 0, DT_OPT_INT, &options.prefill_least, "TOKENS",
+	 "fewer tokens that are not in the cache are computed here", .min = 1, .max = 1 << 24, .def = "512"},
+	{"prefill-timeout", 0, DT_OPT_REAL, &options.prefill_timeout, "SECONDS",
+	 "without a block for so long the rest is computed here", .min = 0.1, .max = 1e6, .def = "30"},
+	{"prefill-mem", 0, DT_OPT_SIZE, &options.prefill_mem, "SIZE",
+	 "memory of blocks on their way; what does not fit is computed here", .def = "1GiB"},
 	DT_OPT_HEADING("Adapters"),
 	{"lora", 0, DT_OPT_STRS, &options.lora, "NAME=PATH",
 	 "serve this adapter too, as model NAME; may be given several times"},
@@ -665,28 +726,18 @@ static const struct dt_program program = {
 	.opts = opts,
 };
 
-static bool is_among(const char *name, const char *const *list)
-{
-	while (*list && strcmp(name, *list))
-		list++;
-	return *list != NULL;
-}
-
 /* An option that is set and of the other kind of model; NULL: there is none. */
 static const char *misplaced(bool images)
 {
 	static const char *const of_images[] = {"split", "image-batch", "image-size", "normalize", NULL};
-	static const char *const of_both[] = {
-		"batch",	   "model-dir",	   "precision", "threads",	     "comm-timeout",
-		"queue",	   "host",	   "port",	"tls-cert",	     "tls-key",
-		"http-mem",	   "allow-origin", "api-key",	"served-model-name", "api-key-file",
-		"request-timeout", "device",	   NULL};
+	static const char *const fits[] = {
+		"split",	"image-batch", "image-size",	    "normalize",    "batch",
+		"model-dir",	"precision",   "threads",	    "comm-timeout", "queue",
+		"host",		"port",	       "tls-cert",	    "tls-key",	    "http-mem",
+		"allow-origin", "api-key",     "served-model-name", "api-key-file", "request-timeout",
+		"device",	NULL};
 
-	for (const struct dt_opt *o = opts; o->name || o->help; o++)
-		if (o->name && !is_among(o->name, of_both) && is_among(o->name, of_images) != images &&
-		    dt_opt_is_set(o))
-			return o->name;
-	return NULL;
+	return images ? dt_opt_first_set(opts, fits, false) : dt_opt_first_set(opts, of_images, true);
 }
 
 /* What CKPT is, and that the options fit; what is not found is left to who loads it. */

@@ -182,6 +182,19 @@ bool dt_opt_is_set(const struct dt_opt *o)
 	}
 }
 
+const char *dt_opt_first_set(const struct dt_opt *opts, const char *const *names, bool among)
+{
+	for (const struct dt_opt *o = opts; o->name || o->help; o++) {
+		int i = 0;
+
+		while (o->name && names[i] && strcmp(names[i], o->name))
+			i++;
+		if (o->name && (names[i] != NULL) == among && dt_opt_is_set(o))
+			return o->name;
+	}
+	return NULL;
+}
+
 static bool word_in(const char *list, const char *word)
 {
 	size_t n = strlen(word);

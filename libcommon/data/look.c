@@ -1,10 +1,7 @@
 #include "data/look.h"
 
-#include "base/tmpfile.h"
 #include "data/dataset_look.h"
 #include "data/image_look.h"
-
-#define SVG_WIDTH 800
 
 /* What is done with a set of either kind. */
 struct act {
@@ -37,25 +34,6 @@ static int act_on(const struct act *a, const char *path, const struct dt_data_lo
 		dt_dataset_close(tokens);
 	}
 	return rc;
-}
-
-int dt_data_draw(const char *path, const struct dt_bars *bars, struct dt_err *err)
-{
-	struct dt_tmpfile t;
-	const int rc = dt_tmpfile_open(&t, path, err);
-
-	if (rc < 0)
-		return rc;
-	dt_bars_svg(bars, SVG_WIDTH, false, t.f);
-	return dt_tmpfile_commit(&t, err);
-}
-
-void dt_data_print_bars(const struct dt_bars *bars, FILE *f)
-{
-	const struct dt_plot_style style = {.width = 80};
-
-	fputc('\n', f);
-	dt_bars_term(bars, &style, f);
 }
 
 int dt_data_info(const char *path, const struct dt_data_look *how, FILE *f, struct dt_err *err)

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # dt-serve of a classifier of images: on a pipe and over HTTP, on one rank and several; what is no image is named.
 bats_require_minimum_version 1.5.0
-# shellcheck disable=SC2154 # bats and server.bash set them
 load server
 load ranks
 

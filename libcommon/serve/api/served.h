@@ -34,9 +34,11 @@ struct dt_served_params {
 	uint64_t kv_host;    /* bytes of host memory for blocks that the cache has no place for */
 	const char *kv_dir;  /* a folder for them, NULL: none */
 	uint64_t kv_dir_size;
-	bool kv_always;		  /* they are read also where it would be faster to compute them */
-	const struct dt_log *log; /* of that folder; NULL: silent */
-	bool as_trained;	  /* nn/infer.h */
+	bool kv_always; /* they are read also where it would be faster to compute them */
+	bool named;	/* blocks go to other servers or come from them */
+	const struct dt_kvpeers_params *peers; /* these, without what is of the cache; NULL: none */
+	const struct dt_log *log;	       /* of that folder; NULL: silent */
+	bool as_trained;		       /* nn/infer.h */
 	/* Adapters: NAME=PATH each; what clients may load lies under lora_dir, NULL: they may not. */
 	const struct dt_strs *lora;
 	const char *lora_dir, *name;	/* name: the base's, in the API */
