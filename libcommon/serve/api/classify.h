@@ -49,6 +49,9 @@ struct dt_classify_batch {
 	const struct dt_log *log; /* told the first reason */
 };
 int64_t dt_classify_batch_run(struct dt_classify *c, const struct dt_classify_batch *p, struct dt_err *err);
+/* dt_classify_open, and what that has cost. */
+int dt_classify_load(struct dt_classify **ret, const struct dt_classify_params *p, const struct dt_log *log,
+		     struct dt_err *err);
 /* What the seconds have come to: images a second, how long one took, and how many each rank had. */
 void dt_classify_tell(struct dt_classify *c, double seconds, const struct dt_log *log);
 

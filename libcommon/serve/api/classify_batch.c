@@ -3,6 +3,7 @@
  * computes them; a writer's thread writes the oldest when it is done.
  */
 #include "base/tmpfile.h"
+#include "base/units.h"
 #include "serve/api/classify.h"
 
 #include <errno.h>
@@ -280,6 +281,22 @@ int64_t dt_classify_batch_run(struct dt_classify *c, const struct dt_classify_ba
 	pthread_mutex_destroy(&g.mu);
 	free(g.line);
 	return rc;
+}
+
+int dt_classify_load(struct dt_classify **ret, const struct dt_classify_params *p, const struct dt_log *log,
+		     struct dt_err *err)
+{
+	const int rc = dt_classify_open(ret, p, err);
+	struct dt_classify_info i;
+	char text[2][32];
+
+	if (rc < 0)
+		return rc;
+	i = dt_classify_info(*ret);
+	dt_log_msg(log, "loaded '%s' in %.1f s: %d classes, %s of weights, %s of workspace", p->model,
+		   i.seconds, i.classes, dt_format_size(i.weight_bytes, text[0], sizeof(text[0])),
+		   dt_format_size(i.work_bytes, text[1], sizeof(text[1])));
+	return 0;
 }
 
 void dt_classify_tell(struct dt_classify *c, double seconds, const struct dt_log *log)
