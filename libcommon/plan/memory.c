@@ -230,6 +230,9 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	}
 	if (s->ema > 0)
 		STATE(DT_B_EMA, DT_MEM_OPTIM, DT_F32, 1, "averaged weights", l->trained, l->share_trained);
+	if (dt_run_reference_weights(s))
+		STATE(DT_B_REFERENCE, DT_MEM_WEIGHTS, s->compute, 3, "weights of the reference", l->numel,
+		      l->share);
 	put_whole(b);
 #undef STATE
 	if (s->reproducible)
@@ -317,12 +320,15 @@ static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const s
 /* What a rank writes of a checkpoint: of every unit its equal part, rounded up, of each kind of value. */
 static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
-	int64_t n = 0;
+	int64_t n = 0, frozen = 0;
 
 	for (int u = 0; u < l->nunit; u++)
-		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
+		*(l->unit[u].frozen ? &frozen : &n) +=
+			l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
 	n += dt_params_total(&b->plan->stage.graph.buffers);
 	n *= dt_run_snapshot_kinds(s);
+	if (n && !s->config->lora.rank) /* a base beside adapters is in no checkpoint */
+		n += (frozen * dt_dtype_size(s->compute) + 3) / 4;
 	if (n && dt_run_compresses(s)) /* each rank has its own, and factors are fewer than elements */
 		n += 2 * l->trained;
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n, DT_PH_FORWARD, DT_PH_STEP, -1,

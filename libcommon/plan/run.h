@@ -59,6 +59,9 @@ struct dt_run_rl {
 	int64_t group;		 /* answers each */
 	int64_t answer;		 /* tokens of one at most */
 	int64_t refresh;	 /* steps that one set of weights draws for */
+	int64_t refill;		 /* rounds of further prompts in place of groups without variance */
+	int kl;			 /* estimator of the divergence from the reference: enum dt_kl */
+	int kl_in;		 /* 0: beta times it is a term of the loss, 1: of the reward */
 	double low, high, ratio; /* of the clip, and the largest ratio; < 0: as the objective has them */
 };
 
@@ -165,6 +168,7 @@ struct dt_run {
 	enum dt_run_init init;
 	const struct dt_config *config; /* not owned */
 	struct dt_run_lora lora;
+	const char *freeze;	  /* parameters that are not trained (model/freeze.h); NULL: none */
 	const char *rope_scaling; /* "yarn:4": positions are stretched; NULL: as the model has them */
 	int64_t vocab;		  /* tokens of a model without weights; 0: its own number */
 	struct dt_layout layout;
@@ -237,7 +241,10 @@ struct dt_run {
 	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */
 };
 
-/* Gives a description that was just loaded the adapters of the run. -EINVAL where they mean nothing. */
+/*
+ * Gives a description that was just loaded the adapters of the run, and what it freezes. -EINVAL where they
+ * mean nothing.
+ */
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err);
 
 /* Sets decay of each parameter as --no-decay says. -EINVAL where that is no expression or names nothing. */
@@ -257,6 +264,13 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err);
  * combination.
  */
 int dt_run_check(const struct dt_run *r, struct dt_err *err);
+
+/*
+ * Whether scored answers are compared with a reference, the model that the run started from: the model
+ * without its adapters, or, where all is trained, a copy of those weights.
+ */
+bool dt_run_asks_reference(const struct dt_run *r);
+bool dt_run_reference_weights(const struct dt_run *r);
 
 /* The table of the run's pipeline (1 stage: trivial). */
 int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_err *err);

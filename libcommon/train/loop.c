@@ -309,12 +309,14 @@ static int start(struct trainer *t, struct dt_err *err)
 		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
 			   t->run.model);
 	fresh = rc == 0;
-	if (rc == 1 && dt_params_any_frozen(&t->table))
+	if (rc == 1 && t->config.lora.rank) /* the base is in no checkpoint of the run */
 		rc = store_init_frozen(t, err) < 0 ? err->code : 1;
 	if (rc == 0)
 		rc = store_init_weights(t, err);
 	if (rc == 0)
 		rc = trainer_agree(t, buffers_init(t, err), err);
+	if (rc >= 0 && (bad = trainer_agree(t, beside_fill(t, err), err)) < 0)
+		rc = bad;
 	init_close(t);
 	if (rc >= 0)
 		bad = objective_start(t, fresh, err);

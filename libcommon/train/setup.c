@@ -76,6 +76,7 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 		return rc;
 	outer_bind(t);
 	ema_bind(t);
+	beside_bind(t);
 	rc = compressed_bind(t, err);
 	if (rc < 0)
 		return rc;

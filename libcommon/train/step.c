@@ -115,6 +115,8 @@ static int given_begin_step(struct trainer *t, struct dt_err *err)
 	double t0 = dt_now();
 	int rc = trainer_agree(t, given_begin(t, err), err);
 
+	if (rc == 0)
+		rc = trainer_agree(t, beside_ask(t, err), err);
 	t->t.data += dt_now() - t0;
 	return rc;
 }

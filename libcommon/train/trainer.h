@@ -29,6 +29,7 @@
 
 #include "base/arena.h"
 #include "nn/exec.h"
+#include "train/beside.h"
 #include "train/buffers.h"
 #include "train/card.h"
 #include "train/compressed.h"
@@ -100,6 +101,7 @@ struct trainer {
 	struct optim optim;
 	struct outer outer;
 	struct ema ema;
+	struct beside beside;
 	struct noise noise;
 	struct offload offload;
 	struct stash stash;
