@@ -125,6 +125,7 @@ struct dt_run_watch {
 	int64_t nan_skips; /* steps in a row that may be not finite */
 	int64_t replicas;  /* every so many steps replicas are compared; 0: never */
 	int elastic;	   /* enum dt_run_elastic */
+	int64_t peer_copy; /* 1: the next rank keeps a copy of a rank's ZeRO states */
 };
 
 /* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
@@ -182,6 +183,7 @@ struct dt_run {
 	int64_t global_batch; /* of a step, over all ranks; 0: by accumulation */
 	int64_t accumulation; /* microbatches a step; 0: by global_batch; 1 where that is 0 too */
 	int64_t steps;
+	int64_t stop_at; /* this run ends here already, with the course of all steps; 0: it does not */
 	enum dt_run_documents documents; /* the trainer settles auto by the data set; else that is joined */
 
 	/* Numbers. */
@@ -314,6 +316,12 @@ static inline bool dt_run_apart(const struct dt_run *r)
 static inline bool dt_run_compresses(const struct dt_run *r)
 {
 	return r->compress.on && r->layout.dp > 1;
+}
+
+/* Whether a rank keeps the states of the rank before it: where there is another. */
+static inline bool dt_run_copies_peer(const struct dt_run *r)
+{
+	return r->watch.peer_copy && r->layout.zero && r->layout.dp > 1;
 }
 
 /* Tokens of a sequence that are on one rank. */
