@@ -519,8 +519,9 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	if (r->neftune > 0 && (r->on_card || o->rewards || dt_config_is_image(r->config)))
 		return dt_err_set(err, -ENOTSUP,
 				  "--neftune is of data sets of text, and drawn on the processor");
-	if (!o->pair)
-		return kept ? dt_err_set(err, -EINVAL, "--reference goes with --objective dpo, ipo or hinge")
+	if (!dt_objective_compares(o))
+		return kept ? dt_err_set(err, -EINVAL,
+					 "--reference goes with --objective dpo, ipo, hinge or kto")
 			    : 0;
 	if (dt_config_is_image(r->config))
 		return dt_err_set(err, -EINVAL, "--objective %s is for models of text", o->name);
@@ -556,7 +557,7 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	const char *what = l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1 ? "a layout of more than dp"
-			   : l->zero					    ? "ZeRO"
+			   : l->zero && !r->watch.peer_copy		    ? "ZeRO without --peer-copy 1"
 			   : r->sync.kind				    ? "--sync"
 			   : r->offload.what				    ? "--offload"
 			   : r->on_card					    ? "a card"
@@ -574,6 +575,30 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 					: 0;
 }
 
+/* The next rank makes the update of a share again, from the share's gradients alone. */
+static int check_peer_copy(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_optim_rule *rule = dt_optim_rule(r->optim.kind);
+	bool each = !(rule->flags & DT_OPTIM_WHOLE);
+
+	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
+		each &= rule->state[i].shape == DT_STATE_EACH;
+	if (!r->watch.peer_copy)
+		return 0;
+	if (!r->watch.elastic || !r->layout.zero)
+		return dt_err_set(err, -EINVAL, "--peer-copy is for %s",
+				  r->watch.elastic ? "ZeRO (z1, z2, z3): without it every rank has all states"
+						   : "--elastic dp: nothing else reads the copy");
+	if (!each)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--peer-copy wants an optimizer that updates each element by itself: not %s",
+			rule->name);
+	return r->compute != DT_F32 && r->no_master
+		       ? dt_err_set(err, -ENOTSUP, "--peer-copy does not go with --master none")
+		       : 0;
+}
+
 int dt_run_check(const struct dt_run *r, struct dt_err *err)
 {
 	int rc = dt_config_is_image(r->config) ? check_images(r, err) : 0;
@@ -583,7 +608,8 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 || (rc = check_ema(r, err)) < 0 ||
 	    (rc = check_compress(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
 	    (rc = check_rewards(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
-	    (rc = check_offload(r, err)) < 0 || (rc = check_elastic(r, err)) < 0)
+	    (rc = check_offload(r, err)) < 0 || (rc = check_elastic(r, err)) < 0 ||
+	    (rc = check_peer_copy(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

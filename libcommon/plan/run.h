@@ -126,6 +126,7 @@ struct dt_run_watch {
 	bool find_nan;	   /* every value is looked at, and the first that is not finite is named */
 	int64_t replicas;  /* every so many steps replicas are compared; 0: never */
 	int elastic;	   /* enum dt_run_elastic */
+	int64_t peer_copy; /* 1: the next rank keeps a copy of a rank's ZeRO states */
 };
 
 /* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
@@ -316,6 +317,12 @@ static inline bool dt_run_apart(const struct dt_run *r)
 static inline bool dt_run_compresses(const struct dt_run *r)
 {
 	return r->compress.on && r->layout.dp > 1;
+}
+
+/* Whether a rank keeps the states of the rank before it: where there is another. */
+static inline bool dt_run_copies_peer(const struct dt_run *r)
+{
+	return r->watch.peer_copy && r->layout.zero && r->layout.dp > 1;
 }
 
 /* Tokens of a sequence that are on one rank. */

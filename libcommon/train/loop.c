@@ -213,13 +213,22 @@ static int go_back(struct trainer *t, struct step_result *r, struct dt_err *err)
 		dt_log_msg(&t->root_log, "step %lld: back to step %lld, without the samples in between",
 			   (long long)from, (long long)t->loop.step);
 		tell(t, DT_BEAT_TRAIN, 0);
-		return 0;
+		return peer_fill(t, err);
 	}
 	r->back = false;
 	dt_log_msg(&t->root_log,
 		   "step %lld: no checkpoint of %lld steps ago or older, so its update is left out instead",
 		   (long long)from, (long long)t->run.watch.back);
 	return trainer_leave_out(t, r, "spike", err);
+}
+
+/* Whether there is to be a checkpoint of the step that has been made. */
+static bool save_due(const struct trainer *t, const struct step_result *r)
+{
+	const struct dt_run_save *o = &t->run.save;
+
+	return o->dir && (t->loop.step == t->run.steps || r->stop || r->save ||
+			  (o->every && t->loop.step % o->every == 0));
 }
 
 /* After a step of an elastic run that a rank was lost in, once its update is made: its line is not lost. */
@@ -250,14 +259,16 @@ static int loop(struct trainer *t, struct dt_err *err)
 			      t->report.trace ? json_pack("{s:I}", "step", (json_int_t)t->loop.step) : NULL);
 		if (rc == 0 && r.back)
 			rc = go_back(t, &r, err);
-		if (rc < 0)
-			return rc;
+		if (rc < 0) {
+			t->loop.owed = t->loop.step > before && save_due(t, &r);
+			return line_at_least(t, &r, before, rc);
+		}
 		if (r.back)
 			continue;
 		if (r.save)
 			save_signal = 0;
 		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
-		save = o->dir && (last || r.stop || r.save || (o->every && t->loop.step % o->every == 0));
+		save = save_due(t, &r);
 		t->loop.owed = save;
 		rc = outer_step(t, save, last || r.stop, err);
 		if (rc == 0 && t->run.watch.replicas && (save || t->loop.step % t->run.watch.replicas == 0))
@@ -323,6 +334,8 @@ static int start(struct trainer *t, struct dt_err *err)
 	if (bad < 0)
 		rc = bad;
 	t->loop.held = t->loop.step;
+	if (rc >= 0)
+		rc = peer_fill(t, err);
 	return rc < 0 ? rc : trainer_begin(t, err);
 }
 

@@ -6,6 +6,7 @@
  *   compressed  how they travel  compressed.c
  *   source  samples              source.c
  *   optim   states, the update   optim.c, whole.c
+ *   peer    another's states     peer.c
  *   outer   merges of weights    outer.c
  *   ema     averaged weights     ema.c
  *   noise   gradient noise scale noise.c
@@ -47,6 +48,7 @@
 #include "train/offload.h"
 #include "train/optim.h"
 #include "train/outer.h"
+#include "train/peer.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/source.h"
@@ -100,6 +102,7 @@ struct trainer {
 	struct compressed compressed;
 	struct source source;
 	struct optim optim;
+	struct peer peer;
 	struct outer outer;
 	struct ema ema;
 	struct beside beside;
