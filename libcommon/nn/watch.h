@@ -10,8 +10,8 @@
 
 struct dt_watch {
 	bool found;
-	char text
-		[320]; /* of the first: list, unit, node, value, and a weight of the node that is not finite */
+	/* of the first: list, unit, node, value, and a weight of the node that is not finite */
+	char text[320];
 };
 
 /* After node number step of x's program. Nothing is read once something was found. */
