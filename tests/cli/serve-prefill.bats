@@ -101,6 +101,33 @@ await_empty() {
     await_empty "$url"
 }
 
+@test "the layouts of the two may differ: prompts of two ranks for one process, and of one for two" {
+    command -v mpirun >/dev/null || skip "mpirun is not installed"
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false
+    for layout in tp2 pp2; do
+        await mpirun -np 2 dt-serve m "${common[@]}" --port 0 --layout $layout --role both
+        ranks=$server
+        servers+=("$ranks" $(ps -o pid= --ppid "$ranks"))
+        prefill=$url
+        start --role both --prefill "$prefill" --prefill-min 32 --prefill-timeout 300
+        ask "$url"
+        [ "$(metric "$url" remote_prefill_blocks_total)" -ge 16 ]
+        [ "$(metric "$url" remote_prefill_failures_total)" -eq 0 ]
+        one=$url
+        single=$server
+        await mpirun -np 2 dt-serve m "${common[@]}" --port 0 --layout $layout --role decode --prefill "$one" \
+            --prefill-min 32 --prefill-timeout 300
+        servers+=("$server" $(ps -o pid= --ppid "$server"))
+        ask "$url"
+        [ "$(metric "$url" remote_prefill_blocks_total)" -ge 16 ]
+        kill -USR1 "$server" "$ranks"
+        kill "$single"
+        wait "$server" "$ranks" "$single" || true
+        servers=()
+    done
+}
+
 @test "servers with other weights, and what does not go together, are refused" {
     "$DT_HELP/make-model" other llama-tiny 261
     await dt-serve other "${common[@]}" --port 0 --role prefill
