@@ -61,6 +61,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lora-base"),
 	DT_RUN_OPT("lora-kind"),
 	DT_OPT_HEADING("Fine-tuning"),
+	DT_RUN_OPT("freeze"),
 	DT_RUN_OPT("neftune"),
 	DT_RUN_OPT("objective"),
 	DT_RUN_OPT("beta"),
@@ -74,6 +75,9 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("group"),
 	DT_RUN_OPT("answer-tokens"),
 	DT_RUN_OPT("refresh"),
+	DT_RUN_OPT("refill"),
+	DT_RUN_OPT("kl"),
+	DT_RUN_OPT("kl-in"),
 	DT_RUN_OPT("clip-low"),
 	DT_RUN_OPT("clip-high"),
 	DT_RUN_OPT("ratio-cap"),
@@ -82,6 +86,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("microbatch"),
 	DT_RUN_OPT("global-batch"),
 	DT_RUN_OPT("steps"),
+	DT_RUN_OPT("stop-at"),
 	DT_OPT_HEADING("Optimizer"),
 	DT_RUN_OPT("optimizer"),
 	DT_RUN_OPT("lr"),
@@ -155,6 +160,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("nan-skips"),
 	DT_RUN_OPT("check-replicas"),
 	DT_RUN_OPT("elastic"),
+	DT_RUN_OPT("peer-copy"),
 	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
 	 "make a fault: kill, stop, nan, spike, slow, flip, wrong or enospc, with :rank=R,step=S ...; may be "
 	 "repeated"},
@@ -278,6 +284,7 @@ static bool given(const char *name)
 /* Options that mean nothing without another; NULL or the complaint. */
 static const char *lonely_option(void)
 {
+	static const char *const of_answers[] = {"kl", "kl-in", "refill"};
 	const struct dt_run *r = &a.o.run;
 
 	if (r->save.resume && !strcmp(r->save.resume, "auto") && !r->save.dir)
@@ -288,6 +295,13 @@ static const char *lonely_option(void)
 		return "--print-program needs --model";
 	if (a.accept.n && !r->save.resume)
 		return "--accept-change needs --resume";
+	for (size_t i = 0; i < sizeof(of_answers) / sizeof(of_answers[0]) &&
+			   !dt_objective_rule(r->objective.kind)->rewards && !r->save.resume;
+	     i++)
+		if (given(of_answers[i]))
+			return "--kl, --kl-in and --refill go with an --objective of scored answers";
+	if ((given("kl") || given("kl-in")) && r->objective.beta <= 0 && !r->save.resume)
+		return "--kl and --kl-in need --beta";
 	if (!r->save.dir && r->watch.on_spike_text && !strncmp(r->watch.on_spike_text, "rollback", 8))
 		return "--on-spike rollback needs --save";
 	if (!r->save.dir)

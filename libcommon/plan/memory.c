@@ -181,6 +181,26 @@ static void put_whole(struct dt_plan_builder *b)
 		 "matrix to make orthogonal", "2 rows x columns + 2 x shorter^2, largest");
 }
 
+/* The share of the rank before, which this one updates too. */
+static void put_peer(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	const int states = dt_optim_states(s->optim.kind);
+	const struct {
+		enum dt_buf_id id;
+		enum dt_mem_cat cat;
+		bool kept;
+		const char *name;
+	} row[] = {{DT_B_PEER_GRADS, DT_MEM_GRADS, true, "peer's gradients"},
+		   {DT_B_PEER_MASTER, DT_MEM_MASTER, true, "peer's master"},
+		   {DT_B_PEER_OPTIM1, DT_MEM_OPTIM, states > 0, "peer's optimizer state 1"},
+		   {DT_B_PEER_OPTIM2, DT_MEM_OPTIM, states > 1, "peer's optimizer state 2"}};
+
+	for (int i = 0; i < 4 && dt_run_copies_peer(s); i++)
+		if (row[i].kept)
+			put_flat(b, row[i].id, row[i].cat, DT_F32, l->share_trained, DT_PH_FORWARD,
+				 DT_PH_STEP, -1, row[i].name, "trained parameters / dp, of the rank before");
+}
+
 /* What ZeRO leaves of parameters, in words. */
 static const char *share_of(const struct dt_layout *l, bool trained)
 {
@@ -230,6 +250,10 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	}
 	if (s->ema > 0)
 		STATE(DT_B_EMA, DT_MEM_OPTIM, DT_F32, 1, "averaged weights", l->trained, l->share_trained);
+	put_peer(b, s, l);
+	if (dt_run_reference_weights(s))
+		STATE(DT_B_REFERENCE, DT_MEM_WEIGHTS, s->compute, 3, "weights of the reference", l->numel,
+		      l->share);
 	put_whole(b);
 #undef STATE
 	if (s->reproducible)
@@ -317,12 +341,15 @@ static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const s
 /* What a rank writes of a checkpoint: of every unit its equal part, rounded up, of each kind of value. */
 static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
-	int64_t n = 0;
+	int64_t n = 0, frozen = 0;
 
 	for (int u = 0; u < l->nunit; u++)
-		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
+		*(l->unit[u].frozen ? &frozen : &n) +=
+			l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
 	n += dt_params_total(&b->plan->stage.graph.buffers);
 	n *= dt_run_snapshot_kinds(s);
+	if (n && !s->config->lora.rank) /* a base beside adapters is in no checkpoint */
+		n += (frozen * dt_dtype_size(s->compute) + 3) / 4;
 	if (n && dt_run_compresses(s)) /* each rank has its own, and factors are fewer than elements */
 		n += 2 * l->trained;
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n, DT_PH_FORWARD, DT_PH_STEP, -1,

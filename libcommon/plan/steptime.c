@@ -141,7 +141,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 		experts = of > most ? some : experts;
 		most = fmax(most, of);
 	}
-	part = s->config->lora.rank ? trained_share(s->config) : 1;
+	part = s->config->lora.rank || s->config->freeze[0] ? trained_share(s->config) : 1;
 	if (n > 1) {
 		const double gather = among_copies(m, DT_COLL_ALL_GATHER, most, experts, w);
 

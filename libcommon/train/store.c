@@ -44,7 +44,7 @@ struct flat flat_bind(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtype,
 	return (struct flat){.p = dt_plan_address(&t->plan, t->arena.base, id, -1),
 			     .dtype = dtype,
 			     .shared = t->run.layout.zero >= shared_from,
-			     .trained = id != DT_B_WEIGHTS};
+			     .trained = id != DT_B_WEIGHTS && id != DT_B_REFERENCE};
 }
 
 struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n)
@@ -182,27 +182,27 @@ int store_publish(struct trainer *t, bool rounded, struct dt_err *err)
 	return rc < 0 ? rc : offload_settle(t, err);
 }
 
-/* Elements [first, first + n) of a frozen parameter, rounded to the type that weights have. */
-static int frozen_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
-		       struct dt_err *err)
+int store_put_initial(struct trainer *t, const struct flat *to, const struct dt_local_param *lp,
+		      int64_t first, int64_t n, struct dt_err *err)
 {
 	const int64_t most = 1 << 16, start = lp->flat - t->local.unit[lp->unit].flat;
-	enum dt_dtype to = t->store.weights.dtype;
 	float *wide = malloc((size_t)most * (sizeof(*wide) + sizeof(uint16_t)));
 	uint16_t *narrow = (uint16_t *)(wide + most);
 	int rc = wide ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the weights of '%s'", t->run.model);
 
 	for (int64_t i = 0; i < n && rc == 0; i += most) {
 		int64_t m = n - i < most ? n - i : most;
-		void *at = flat_at(t, &t->store.weights, lp->unit, start + first + i);
+		void *at = flat_at(t, to, lp->unit, start + first + i);
+		const void *from = to->dtype == DT_F32 ? (void *)wide : (void *)narrow;
+		const size_t bytes = (size_t)(m * dt_dtype_size(to->dtype));
 
 		rc = init_values(t, lp, first + i, m, wide, err);
-		for (int64_t k = 0; k < m && rc == 0; k++)
-			narrow[k] = to == DT_BF16 ? dt_f32_to_bf16(wide[k]) : dt_f32_to_f16(wide[k]);
+		for (int64_t k = 0; k < m && rc == 0 && to->dtype != DT_F32; k++)
+			narrow[k] = to->dtype == DT_BF16 ? dt_f32_to_bf16(wide[k]) : dt_f32_to_f16(wide[k]);
 		if (rc == 0 && dt_dev_is_host(t->dev))
-			memcpy(at, narrow, (size_t)m * sizeof(*narrow));
+			memcpy(at, from, bytes);
 		else if (rc == 0)
-			rc = device_put(t, at, narrow, (size_t)m * sizeof(*narrow), err);
+			rc = device_put(t, at, from, bytes, err);
 	}
 	free(wide);
 	return rc;
@@ -238,7 +238,7 @@ static int init_param(struct trainer *t, const struct dt_local_param *lp, int64_
 		return away_init(t, lp, start + first, n, err);
 	if (to->dtype == DT_F32)
 		return device_init_param(t, lp, first, n, flat_at(t, to, lp->unit, start + first), err);
-	return frozen ? frozen_init(t, lp, first, n, err) : round_init(t, lp, first, n, err);
+	return frozen ? store_put_initial(t, to, lp, first, n, err) : round_init(t, lp, first, n, err);
 }
 
 static int init_weights(struct trainer *t, bool frozen_only, struct dt_err *err)
