@@ -28,6 +28,15 @@ start() {
     cp log "log.$server"
 }
 
+# with_ranks MPIRUN: it and its ranks are ended behind the test
+with_ranks() {
+    local pid
+    servers+=("$1")
+    while read -r pid; do
+        servers+=("$pid")
+    done < <(ps -o pid= --ppid "$1")
+}
+
 teardown() {
     for pid in "${servers[@]}"; do
         kill -KILL "$pid" 2>/dev/null || true
@@ -108,7 +117,7 @@ await_empty() {
     for layout in tp2 pp2; do
         await mpirun -np 2 dt-serve m "${common[@]}" --port 0 --layout $layout --role both
         ranks=$server
-        servers+=("$ranks" $(ps -o pid= --ppid "$ranks"))
+        with_ranks "$ranks"
         prefill=$url
         start --role both --prefill "$prefill" --prefill-min 32 --prefill-timeout 300
         ask "$url"
@@ -118,7 +127,7 @@ await_empty() {
         single=$server
         await mpirun -np 2 dt-serve m "${common[@]}" --port 0 --layout $layout --role decode --prefill "$one" \
             --prefill-min 32 --prefill-timeout 300
-        servers+=("$server" $(ps -o pid= --ppid "$server"))
+        with_ranks "$server"
         ask "$url"
         [ "$(metric "$url" remote_prefill_blocks_total)" -ge 16 ]
         kill -USR1 "$server" "$ranks"
