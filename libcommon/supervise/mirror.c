@@ -1,8 +1,8 @@
 /*
- * --mirror: checkpoints elsewhere, by a pair of commands. One checkpoint at a time, the newest: a copy made of
- * hard links, which no pruning takes away, is sent, fetched back into another folder, and checked there
- * against its manifest, and that against ours; then the folder "latest", with the checkpoint's name in a file, is sent. So what the
- * mirror calls its latest is whole. All of it lies in SAVE.mirror meanwhile.
+ * --mirror: checkpoints elsewhere, by a pair of commands. One checkpoint at a time, the newest: a copy made
+ * of hard links, which no pruning takes away, is sent, fetched back into another folder, and checked there
+ * against its manifest, and that against ours; then the folder "latest", with the checkpoint's name in a
+ * file, is sent. So what the mirror calls its latest is whole. All of it lies in SAVE.mirror meanwhile.
  */
 #include "supervise/state.h"
 
