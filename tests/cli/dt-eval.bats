@@ -63,10 +63,9 @@ refused() { # status, what stderr says, arguments
     dt-eval task "${common[@]}" few.jsonl run --lora tuned --predictions a.jsonl >/dev/null
     dt-eval task "${common[@]}" few.jsonl merged --predictions b.jsonl >/dev/null
     cmp a.jsonl b.jsonl
-    for weights in tuned merged; do # answers of the same draws
-        dt-rollout sample "${common[@]}" --task copy:2 --count 3 --group 2 "$([ $weights = tuned ] && echo run || echo merged)" \
-            $([ $weights != tuned ] || echo --lora tuned) | jq -c 'del(.step, .weights)' >$weights.rolls
-    done
+    # answers of the same draws
+    dt-rollout sample "${common[@]}" --task copy:2 --count 3 --group 2 --lora tuned run | jq -c 'del(.step, .weights)' >tuned.rolls
+    dt-rollout sample "${common[@]}" --task copy:2 --count 3 --group 2 merged | jq -c 'del(.step, .weights)' >merged.rolls
     cmp tuned.rolls merged.rolls
     dt-train --model run --data d.h5 --seq 64 --steps 1 --threads 1 --no-mfu --save other --overwrite --precision fp32 --metrics m.jsonl >/dev/null
     refused 1 'trained on' ppl --text text.txt --lora tuned other
