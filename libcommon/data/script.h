@@ -1,4 +1,4 @@
-/* Which script the letters of a text are of: Latin, Cyrillic, Han ..., by the Unicode property (PCRE2's tables). */
+/* Which script the letters of a text are of: Latin, Cyrillic, Han ..., by Unicode as PCRE2 knows it. */
 #ifndef DT_DATA_SCRIPT_H
 #define DT_DATA_SCRIPT_H
 
