@@ -156,6 +156,7 @@ void dt_source_close(struct dt_source *s)
 	src_coded_release(s);
 	free(s->mean);
 	free(s->from);
+	free(s->mean_row);
 	dt_adapter_close(s->adapter);
 	if (s->ck)
 		dt_ckpt_close(s->ck);

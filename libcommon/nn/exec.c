@@ -1,5 +1,6 @@
 #include "nn/call.h"
 
+#include "nn/watch.h"
 #include "plan/context.h"
 
 #include <errno.h>
@@ -46,9 +47,12 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 			rc = h->segment(h->arg, f, i, false, err);
 		if (rc == 0 && h && s->before)
 			rc = hook(h->before, h, x, s, backward, err);
-		for (int k = s->first; k < s->first + s->n && rc == 0; k++)
+		for (int k = s->first; k < s->first + s->n && rc == 0; k++) {
 			rc = x->trace ? dt_call_traced(x, k, err)
 				      : x->calls[p->step[k].n.op](x, &p->step[k].n, err);
+			if (rc == 0 && x->watch)
+				rc = dt_watch_look(x, k, err);
+		}
 		if (rc == 0 && h && s->after)
 			rc = hook(h->after, h, x, s, backward, err);
 		if (rc == 0 && h && h->segment)
@@ -57,6 +61,13 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 			dt_call_trace_unit(x, s, began);
 	}
 	return rc;
+}
+
+int dt_exec_gradients(const struct dt_node *n)
+{
+	const unsigned flags = dt_node_op_flags(n->op);
+
+	return flags & DT_OPF_SETS ? 3 : flags & DT_OPF_ADDS ? DT_NODE_PARAM : 0;
 }
 
 /* Whose gradient the first node that gives it one overwrites: the last chunk's backward comes first. */
@@ -68,7 +79,7 @@ static void find_overwritten(struct dt_exec *x, bool *met)
 		for (int i = p->start[DT_LIST_LOSS]; i < p->nstep; i++) {
 			const struct dt_node *n = &p->step[i].n;
 			unsigned flags = dt_node_op_flags(n->op);
-			int most = flags & DT_OPF_SETS ? 3 : flags & DT_OPF_ADDS ? DT_NODE_PARAM : 0;
+			int most = dt_exec_gradients(n);
 
 			for (int j = 0; j < most; j++) {
 				int param = n->param[j];
