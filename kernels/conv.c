@@ -28,6 +28,18 @@ int dt_check_conv_forward(const struct dt_dev *dev, struct dt_tensor y, struct d
 	return check(x, y, w, x.dtype, p);
 }
 
+int dt_check_conv_bias(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor w,
+		       struct dt_tensor bias, struct dt_tensor residual, bool relu, const struct dt_conv *p)
+{
+	const int rc = check(x, y, w, x.dtype, p);
+
+	if (rc < 0)
+		return rc;
+	if (!dt_is(bias, DT_F32, p->out) || !dt_is_or_absent(residual, x.dtype, dt_numel(y)))
+		return -EINVAL;
+	return rc;
+}
+
 int dt_check_conv_backward(const struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy,
 			   struct dt_tensor w, const struct dt_conv *p)
 {

@@ -9,9 +9,12 @@
  * conv_backward: dx = the transpose of that applied to dy;                                 dx overwritten
  * conv_weights:  dw[o, c, ky, kx] = sum over n, oy, ox of dy[n, oy, ox, o] x[...], in f32; added to dw where
  *                accumulate is set, else overwritten.
+ * conv_bias:     y = relu(conv_forward(x, w) + bias + residual), the ReLU where relu is set; a batch norm
+ *                with constants is folded into w and bias (model/fold.h).                  y overwritten
  *
  * x [batch height width, channels], y [batch out_h out_w, out]; w [out, channels kernel kernel], the order of
- * PyTorch (OIHW); x, y, w of one compute type, dw f32. Accumulation is f32. A bias is an addition by column.
+ * PyTorch (OIHW); x, y, w, residual of one compute type, dw and bias f32. Accumulation is f32; y is rounded
+ * once. bias [out]; residual has y's shape, or is absent, or is y; y is not x.
  *
  * CPU: oneDNN's, weights in the form it prefers (copied at each call, in the device's scratch). A type
  * that its processor has no convolution for is widened to f32, whole tensors. Sums do not depend on the

@@ -23,7 +23,7 @@ static double split;
 static bool split_given, skip_bad, ignore_exif, preferences;
 
 static const struct dt_opt opts[] = {
-	{"json", 'j', DT_OPT_FLAG, &look.json, NULL, "print JSON", "build,chat,images,info,sample"},
+	{"json", 'j', DT_OPT_FLAG, &look.json, NULL, "print JSON", "build,chat,images,info,stats,sample"},
 	DT_OPT_HEADING("Building"),
 	{"out", 'o', DT_OPT_STR, &out_path, "D.h5", "the dataset to write", "build,chat,images"},
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
@@ -93,6 +93,9 @@ static const struct dt_opt opts[] = {
 	 "chat"},
 	DT_OPT_HEADING("Looking"),
 	{"verify", 0, DT_OPT_FLAG, &look.verify, NULL, "read every token and compare the checksums", "info"},
+	{"near", 0, DT_OPT_FLAG, &look.near, NULL, "count near duplicates too", "stats"},
+	{"svg", 0, DT_OPT_STR, &look.svg, "FILE", "draw the lengths, or the classes of images, as SVG",
+	 "stats", .complete = DT_COMPLETE_FILE},
 	{"count", 'n', DT_OPT_INT, &look.count, "N", "samples, or tokens or images for cat", "sample,cat",
 	 .def_text = "3; of cat, all"},
 	{"seq", 0, DT_OPT_INT, &look.seq, "N", "tokens of a sample", "sample,chat", .min = 1, .max = 1 << 24,
@@ -349,6 +352,13 @@ static int cmd_info(int n, char **args)
 	return show(dt_data_info, args[0]);
 }
 
+static int cmd_stats(int n, char **args)
+{
+	if (look.svg && dt_out_is(look.svg, args[0]))
+		return dt_opt_usage_error(&program, stderr, "--svg would overwrite '%s'", args[0]);
+	return show(dt_data_stats, args[0]);
+}
+
 static int cmd_sample(int n, char **args)
 {
 	if (look.count < 0)
@@ -368,6 +378,8 @@ static const struct dt_command commands[] = {
 	{"images", "INPUT...",
 	 "Make a dataset of IDX or CIFAR files, of folders or of tar archives of images", cmd_images, 1, -1},
 	{"info", "D.h5", "What a dataset holds", cmd_info, 1, 1},
+	{"stats", "D.h5", "What documents or images are like: lengths, tokens, classes, duplicates",
+	 cmd_stats, 1, 1},
 	{"sample", "D.h5", "Samples as training would see them", cmd_sample, 1, 1},
 	{"cat", "D.h5", "The tokens in order, as text; images as files", cmd_cat, 1, 1},
 	{NULL},

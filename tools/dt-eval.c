@@ -23,7 +23,7 @@ static struct {
 	const char *text, *task, *predictions, *served, *key;
 	int64_t stride, limit, parallel;
 	int windows, precision, weights;
-	bool bos, json;
+	bool bos, json, fold;
 	struct dt_images_query images;
 	int split;
 	/* of the job */
@@ -71,6 +71,8 @@ static const struct dt_opt opts[] = {
 	 "(cifar10, "
 	 "imagenet ...)",
 	 "images", .def = "model"},
+	{"fold-norms", 0, DT_OPT_FLAG, &a.fold, NULL, "fold batch norms into the convolutions before them",
+	 "images", .negatable = true, .def = "on"},
 	{"loader-threads", 0, DT_OPT_INT, &a.images.workers, "N",
 	 "threads of a rank that decode images ahead", "images", .min = 0, .max = 1024, .def = "1"},
 	DT_OPT_HEADING("Models"),
@@ -451,6 +453,7 @@ static int run_images(int n, char **v)
 	q->data = v[0];
 	q->split = (enum dt_image_split)a.split;
 	q->limit = a.limit;
+	q->unfolded = !a.fold;
 	q->ranks = a.all;
 	q->rank = a.info.rank;
 	q->size = a.info.size;

@@ -3,18 +3,13 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/progress.h"
-#include "ckpt/adapter.h"
-#include "ckpt/export.h"
 #include "ckpt/look.h"
-#include "comm/comm.h"
-#include "data/tokenizer.h"
+#include "convert/convert.h"
 #include "eval/ppl.h"
-#include "plan/layout.h"
+#include "eval/rounding.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -24,7 +19,11 @@ static bool tolerance_given, step_given, from_given, to_given, type_given;
 static int64_t workers, window, keep, keep_every, step, experts, top_k, seed;
 static uint64_t max_file;
 static const char *layout_text, *tokenizer, *judged_on;
-static int from, to, type;
+static int from, to, type, method;
+static bool method_given;
+static const char *calibrated_on;
+static bool damping_given;
+static struct dt_rounding rounding; /* quantize --calibrate */
 
 #define TYPES "f32|f16|bf16|q8_0|q4_0|q4_1|q5_0|q4_k|q6_k"
 
@@ -57,6 +56,19 @@ static const struct dt_opt opts[] = {
 	 .complete = DT_COMPLETE_FILE},
 	{"seq", 0, DT_OPT_INT, &window, "TOKENS", "of a window of --text", "quantize", .min = 2,
 	 .max = 1 << 30, .def_text = "the model's positions, 2048 at most"},
+	{"method", 0, DT_OPT_CHOICE, &method, DT_ROUNDING_METHODS, "how weights are rounded with --calibrate",
+	 "quantize", .given = &method_given, .def_text = "rtn"},
+	{"calibrate", 0, DT_OPT_STR, &calibrated_on, "FILE",
+	 "round with a look at what each layer makes of this text", "quantize", .complete = DT_COMPLETE_FILE},
+	{"calibrate-tokens", 0, DT_OPT_COUNT, &rounding.tokens, "N", "of --calibrate, at most", "quantize",
+	 16, 1e12, .def = "32768"},
+	{"calibrate-seq", 0, DT_OPT_INT, &rounding.seq, "TOKENS", "of a window of --calibrate", "quantize", 2,
+	 1 << 30, .def_text = "the model's positions, 512 at most"},
+	{"damping", 0, DT_OPT_REAL, &rounding.damping, "X",
+	 "of gptq: added to the inputs' squares, over their mean", "quantize", 0, 1e6, &damping_given,
+	 .def = "0.01"},
+	{"act-order", 0, DT_OPT_FLAG, &rounding.act_order, .help = "gptq begins with the largest inputs",
+	 .commands = "quantize"},
 	{"max-file-size", 0, DT_OPT_SIZE, &max_file, "SIZE",
 	 "begin another safetensors file past this; 0: never", "convert,avg,upcycle,lora-merge",
 	 .def = "5GB"},
@@ -75,7 +87,8 @@ static const struct dt_opt opts[] = {
 	DT_OPT_END,
 };
 static const struct dt_program prog;
-static struct dt_ckpt_team team = {.size = 1}; /* reshard under mpirun */
+static struct dt_progress bar; /* of the command */
+static int rank;	       /* reshard under mpirun */
 static volatile sig_atomic_t stopped;
 
 static void on_signal(int sig)
@@ -90,10 +103,10 @@ static int fail(const struct dt_err *err)
 	return err->code == -EBADMSG ? DT_EXIT_NO : DT_EXIT_FAILED;
 }
 
-static void say_note(const char *note)
+static void say(void *arg, const char *text)
 {
-	if (note && team.rank == 0)
-		dt_program_say(&prog, "%s", note);
+	dt_progress_end(&bar);
+	dt_program_say(&prog, "%s", text);
 }
 
 static int open_tensors(const char *path, struct dt_tensors **ret)
@@ -102,7 +115,8 @@ static int open_tensors(const char *path, struct dt_tensors **ret)
 
 	if (dt_tensors_open(path, ret, &err) < 0)
 		return fail(&err);
-	say_note(dt_tensors_note(*ret));
+	if (dt_tensors_note(*ret))
+		say(NULL, dt_tensors_note(*ret));
 	return 0;
 }
 
@@ -117,10 +131,8 @@ static int print_json(json_t *o)
 
 static void draw(void *arg, uint64_t done, uint64_t total)
 {
-	struct dt_progress *bar = arg;
-
-	bar->total = total;
-	dt_progress_set(bar, done);
+	bar.total = total;
+	dt_progress_set(&bar, done);
 }
 
 static int cmd_ls(int n, char **argv)
@@ -145,12 +157,11 @@ static int cmd_verify(int n, char **argv)
 	int status = 0, w = 0;
 
 	for (int i = 0; i < n; i++) {
-		struct dt_progress bar;
 		struct dt_err err = {0};
 		int rc;
 
 		dt_progress_start(&bar, stderr, argv[i], 0, true);
-		rc = dt_report_verify(argv[i], (int)workers, draw, &bar, json ? NULL : stdout, out, &err);
+		rc = dt_report_verify(argv[i], (int)workers, draw, NULL, json ? NULL : stdout, out, &err);
 		dt_progress_end(&bar);
 		rc = rc < 0 ? fail(&err) : rc ? DT_EXIT_NO : 0;
 		/* a failure of ours says less than a broken checkpoint, so it does not hide one */
@@ -164,41 +175,27 @@ static int cmd_verify(int n, char **argv)
 	return w ? w : status;
 }
 
-struct diffing {
-	struct dt_progress bar; /* first: draw() takes it */
-	struct dt_diff_report *report;
-};
-
-static void on_delta(void *arg, const struct dt_tensor_delta *d)
-{
-	dt_diff_report_add(((struct diffing *)arg)->report, d);
-}
-
 static int cmd_diff(int n, char **argv)
 {
-	struct diffing v = {.report = dt_diff_report_new()};
-	struct dt_diff o = {.tolerance = tolerance_given ? tolerance : -1,
-			    .weights_only = weights,
-			    .report = on_delta,
-			    .progress = draw,
-			    .arg = &v};
+	const struct dt_report_diff o = {.tolerance = tolerance_given ? tolerance : -1,
+					 .weights_only = weights,
+					 .all = all_lines,
+					 .progress = draw};
 	struct dt_tensors *a = NULL, *b = NULL;
 	struct dt_err err = {0};
-	int rc = v.report ? open_tensors(argv[0], &a) : fail(&err), w = 0, differ;
+	json_t *found = NULL;
+	int rc = open_tensors(argv[0], &a), w = 0, differ;
 
 	if (rc == 0)
 		rc = open_tensors(argv[1], &b);
 	if (rc == 0) {
-		dt_progress_start(&v.bar, stderr, "diff", 0, true);
-		differ = dt_tensors_diff(a, b, &o, &err);
-		dt_progress_end(&v.bar);
+		dt_progress_start(&bar, stderr, "diff", 0, true);
+		differ = dt_report_diff(a, b, &o, stdout, json ? &found : NULL, &err);
+		dt_progress_end(&bar);
 		rc = differ < 0 ? fail(&err) : differ ? DT_EXIT_NO : 0;
-		if (differ >= 0 && json)
-			w = print_json(dt_diff_report_json(v.report));
-		else if (differ >= 0)
-			dt_diff_report_print(v.report, a, b, all_lines, stdout);
+		if (found)
+			w = print_json(found);
 	}
-	dt_diff_report_free(v.report);
 	dt_tensors_close(a);
 	dt_tensors_close(b);
 	return w ? w : rc;
@@ -210,104 +207,42 @@ static bool draw_unless_stopped(void *arg, uint64_t done, uint64_t total)
 	return !stopped;
 }
 
-static int reshard_to(struct dt_ckpt *src, const struct dt_layout *l, const char *root, struct dt_err *err)
+/* Before something is made: on a signal it is stopped and removed. */
+static void begin(struct dt_convert_job *job, const char *label)
 {
-	struct dt_progress bar;
-	int rc;
-
-	dt_progress_start(&bar, team.rank ? NULL : stderr, "reshard", 0, true);
-	if (root)
-		rc = dt_ckpt_reshard(src, l, root, compress, (int)workers, team.size > 1 ? &team : NULL,
-				     draw_unless_stopped, &bar, err);
-	else if (team.size > 1)
-		rc = dt_err_set(err, -EINVAL, "a tar stream is made by one process");
-	else
-		rc = dt_ckpt_reshard_tar(src, l, compress, (int)workers, STDOUT_FILENO, draw_unless_stopped,
-					 &bar, err);
-	dt_progress_end(&bar);
-	return rc;
-}
-
-static void catch_signals(void)
-{
+	*job = (struct dt_convert_job){.note = say, .progress = draw_unless_stopped};
 	signal(SIGINT, on_signal);
 	signal(SIGTERM, on_signal);
+	dt_progress_start(&bar, rank ? NULL : stderr, label, 0, true);
 }
 
-/* A signal that stopped the work ends the program as it would have. */
-static int finish(int rc, const struct dt_err *err)
+/* The exit status; prints what was made. A signal that stopped the work ends the program as it would have. */
+static int end(int rc, const struct dt_convert_job *job, const struct dt_err *err)
 {
+	dt_progress_end(&bar);
 	if (stopped) {
 		signal(stopped, SIG_DFL);
 		raise(stopped);
 	}
-	return rc < 0 ? fail(err) : rc;
+	if (rc < 0)
+		return job->misused ? dt_opt_usage_error(&prog, stderr, "%s", err->msg) : fail(err);
+	if (rank == 0 && job->made[0])
+		printf("%s\n", job->made);
+	return 0;
 }
 
-static int team_agree(void *arg, int rc, struct dt_err *err)
+static int recut(const char *src, const char *dst, const char *layout)
 {
-	return dt_comm_agree(arg, rc, NULL, err);
-}
-
-static int team_gather(void *arg, const char *text, size_t n, char **ret, size_t **ret_lens,
-		       struct dt_err *err)
-{
-	return dt_gather_bytes(arg, text, n, ret, ret_lens, 0, "piece lists", err);
-}
-
-static int cut(struct dt_ckpt *c, const struct dt_layout *l, const char *dst, struct dt_err *err)
-{
-	char root[PATH_MAX], made[PATH_MAX], abs_src[PATH_MAX], abs_made[PATH_MAX];
-	int rc;
-
-	catch_signals();
-	if (!strcmp(dst, "-"))
-		return reshard_to(c, l, NULL, err);
-	rc = dt_ckpt_split_path(dst, dt_ckpt_step(c), root, made, sizeof(made), err);
-	if (rc == -EEXIST && realpath(made, abs_made) && realpath(dt_ckpt_path(c), abs_src) &&
-	    !strcmp(abs_made, abs_src))
-		dt_err_hint(err, "it is the source itself");
-	if (team.size > 1)
-		rc = team_agree(team.arg, rc, err);
-	if (rc == -EINVAL && err->msg[0])
-		return dt_opt_usage_error(&prog, stderr, "%s", err->msg);
-	if (rc == 0 && (rc = reshard_to(c, l, root, err)) == 0 && team.rank == 0)
-		printf("%s\n", made);
-	return rc;
-}
-
-/* The same on every process of the team. */
-static int reshard(const char *src, const char *dst, const struct dt_layout *l)
-{
-	struct dt_err err = {0};
-	struct dt_ckpt *c;
-	int rc = dt_ckpt_open(src, &c, &err), all = rc;
-
-	if (team.size > 1)
-		all = team_agree(team.arg, rc, &err);
-	if (rc == 0 && all == 0) {
-		say_note(dt_ckpt_note(c));
-		all = cut(c, l, dst, &err);
-	}
-	if (rc == 0)
-		dt_ckpt_close(c);
-	return finish(all, &err);
-}
-
-/* Several processes of mpirun recut together; of another command each would do the same. */
-static int cmd_reshard(int n, char **argv)
-{
+	struct dt_recut r = {.compress = compress, .workers = (int)workers, .fd = STDOUT_FILENO};
 	struct dt_log log = {.f = stderr, .name = prog.name, .rank = -1};
+	struct dt_convert_job job;
 	struct dt_world_info info;
 	struct dt_err err = {0};
 	struct dt_comm *all = NULL;
 	struct dt_world *w;
-	struct dt_layout l;
 	int rc;
 
-	if (!layout_text)
-		return dt_opt_usage_error(&prog, stderr, "reshard needs --layout");
-	if (dt_layout_parse(layout_text, &l, &err) < 0)
+	if (dt_layout_parse(layout, &r.layout, &err) < 0)
 		return dt_opt_usage_error(&prog, stderr, "%s", err.msg);
 	if (dt_world_init(&w, 0, &log, &err) < 0)
 		return fail(&err);
@@ -316,128 +251,74 @@ static int cmd_reshard(int n, char **argv)
 		fail(&err);
 		dt_world_abort(w, DT_EXIT_FAILED);
 	}
-	team = (struct dt_ckpt_team){info.rank, info.size, all, team_agree, team_gather};
-	rc = reshard(argv[0], argv[1], &l);
+	rank = info.rank;
+	begin(&job, "reshard");
+	rc = end(dt_recut(all, info.rank, info.size, src, dst, &r, &job, &err), &job, &err);
 	dt_comm_free(all);
 	dt_world_finalize(w);
 	return rc;
 }
 
+/* Several processes of mpirun recut together; of another command each would do the same. */
+static int cmd_reshard(int n, char **argv)
+{
+	if (!layout_text)
+		return dt_opt_usage_error(&prog, stderr, "reshard needs --layout");
+	return recut(argv[0], argv[1], layout_text);
+}
+
 /* The cut for one rank. */
 static int cmd_merge(int n, char **argv)
 {
-	layout_text = "dp1";
-	return cmd_reshard(n, argv);
+	return recut(argv[0], argv[1], "dp1");
 }
 
-/* Says what happens to the tokenizer; its hash is what the trainer compares. */
-static const char *tokenizer_hash(const struct dt_source *s, char hash[32])
+/* What the options say of a model to be written. */
+static struct dt_convert conversion(void)
 {
-	struct dt_tokenizer *tok;
-	struct dt_err err = {0};
-	const char *text;
-	size_t n;
+	char word[16];
 
-	text = dt_source_tokenizer(s, &n);
-	if (dt_source_note(s))
-		dt_program_say(&prog, "%s", dt_source_note(s));
-	else if (!text && !dt_source_images(s) && (!tokenizer || strcmp(tokenizer, "none")))
-		dt_program_say(&prog, "the source has no tokenizer to take along");
-	if (!text)
-		return NULL;
-	if (dt_tokenizer_from_text(text, n, &tok, &err) < 0) {
-		dt_program_say(&prog, "the tokenizer is taken along, but dt cannot use it: %s", err.msg);
-		return NULL;
-	}
-	snprintf(hash, 32, "%s", dt_tokenizer_hash(tok));
-	dt_tokenizer_close(tok);
-	return hash;
-}
-
-/* Writes s to dst; takes s over. */
-static int export(struct dt_source *s, const char *dst, struct dt_err *err)
-{
-	char made[PATH_MAX], hash[32], word[16];
-	int unpacked = 0, smaller = 0, rc;
-	struct dt_progress bar;
-	struct dt_export x = {
+	return (struct dt_convert){
+		.from = from_given ? (enum dt_source_kind)from : DT_SOURCE_AUTO,
 		.to = to_given ? (enum dt_source_kind)to : DT_SOURCE_AUTO,
+		.tokenizer = tokenizer,
 		.format = type_given ? dt_format_parse(dt_opt_choice_name(TYPES, type, word, sizeof(word)))
 				     : -1,
-		.ret_unpacked = &unpacked,
-		.ret_smaller = &smaller,
-		.step = step_given	    ? step
-			: dt_source_ckpt(s) ? dt_ckpt_step(dt_source_ckpt(s))
-					    : 0,
+		.step = step_given ? step : -1,
 		.compress = compress,
 		.max_file_bytes = max_file,
-		.progress = draw_unless_stopped,
-		.arg = &bar};
-
-	rc = dt_export_check(s, dst, &x, made, sizeof(made), err);
-	if (rc == -EINVAL)
-		rc = dt_opt_usage_error(&prog, stderr, "%s", err->msg);
-	if (rc == 0) {
-		x.tokenizer_hash = tokenizer_hash(s, hash);
-		catch_signals();
-		dt_progress_start(&bar, stderr, "convert", 0, true);
-		rc = dt_export(s, dst, &x, err);
-		dt_progress_end(&bar);
-	}
-	if (rc == 0 && unpacked)
-		dt_program_say(&prog, "%d matrices have rows no block fits and are f16", unpacked);
-	if (rc == 0 && smaller)
-		dt_program_say(&prog, "%d matrices have rows no block of 256 fits and are %s", smaller,
-			       x.format == DT_FMT_Q4_K ? "q5_0" : "q8_0");
-	if (rc == 0)
-		printf("%s\n", made);
-	dt_source_close(s);
-	return rc;
+		.any_base = any_base,
+		.change = calibrated_on ? dt_round_source : NULL,
+		.change_arg = &rounding,
+	};
 }
 
 /* convert and quantize of one source, avg of several. */
 static int cmd_convert(int n, char **argv)
 {
-	struct dt_source *v[64] = {NULL}, *s;
+	const struct dt_convert c = conversion();
+	struct dt_convert_job job;
 	struct dt_err err = {0};
-	int rc = 0, k = 0;
 
-	for (; k < n - 1 && rc == 0; k++)
-		rc = dt_source_open(argv[k], from_given ? (enum dt_source_kind)from : DT_SOURCE_AUTO,
-				    tokenizer, &v[k], &err);
-	if (rc < 0) {
-		for (k -= 2; k >= 0; k--)
-			dt_source_close(v[k]);
-		return fail(&err);
-	}
-	s = v[0];
-	if (n > 2)
-		rc = dt_source_average(v, n - 1, &s, &err);
-	if (rc == 0)
-		rc = export(s, argv[n - 1], &err);
-	return finish(rc, &err);
+	begin(&job, "convert");
+	return end(dt_convert((const char *const *)argv, n - 1, argv[n - 1], &c, &job, &err), &job, &err);
 }
 
 static int cmd_upcycle(int n, char **argv)
 {
-	struct dt_source *dense, *s = NULL;
-	const char *end = strrchr(argv[1], '.');
+	struct dt_convert c = conversion();
+	const char *ending = strrchr(argv[1], '.');
+	struct dt_convert_job job;
 	struct dt_err err = {0};
 	int rc;
 
 	if (!experts || !top_k)
 		return dt_opt_usage_error(&prog, stderr, "upcycle needs --experts and --top-k");
-	if (!to_given && (!end || strcmp(end, ".gguf"))) {
-		to_given = true;
-		to = DT_SOURCE_DT;
-	}
-	rc = dt_source_open(argv[0], from_given ? (enum dt_source_kind)from : DT_SOURCE_AUTO, tokenizer,
-			    &dense, &err);
-	if (rc == 0)
-		rc = dt_source_upcycle(dense, experts, top_k, (uint64_t)seed, &s, &err);
-	if (rc == 0)
-		rc = export(s, argv[1], &err);
-	return finish(rc, &err);
+	if (!to_given && (!ending || strcmp(ending, ".gguf")))
+		c.to = DT_SOURCE_DT;
+	begin(&job, "convert");
+	rc = dt_convert_upcycle(argv[0], experts, top_k, (uint64_t)seed, argv[1], &c, &job, &err);
+	return end(rc, &job, &err);
 }
 
 /* What the rounding has cost, on a text. */
@@ -459,86 +340,66 @@ static int judge(const char *before, const char *after)
 	return 0;
 }
 
-static int cmd_quantize(int n, char **argv)
+/* What the options ask of rounding; an exit status where they do not fit together. */
+static int ask_rounding(const char *dst)
 {
-	int rc;
-
 	if (!type_given || type < 3)
 		return dt_opt_usage_error(&prog, stderr,
 					  "quantize needs --type q8_0, q6_k, q5_0, q4_k, q4_1 or q4_0");
+	if (!calibrated_on && method_given)
+		return dt_opt_usage_error(&prog, stderr, "--method needs a text to --calibrate with");
+	if ((rounding.act_order || damping_given) && method != DT_ROUND_GPTQ)
+		return dt_opt_usage_error(&prog, stderr, "--%s is of --method gptq",
+					  damping_given ? "damping" : "act-order");
+	rounding.method = (enum dt_rounding_method)method;
+	rounding.text = calibrated_on;
+	rounding.tokenizer = tokenizer;
+	rounding.near = dst;
+	rounding.progress = draw_unless_stopped;
+	return 0;
+}
+
+static int cmd_quantize(int n, char **argv)
+{
+	int rc = ask_rounding(argv[1]);
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+	struct dt_convert c;
+
+	if (rc)
+		return rc;
 	to = DT_SOURCE_GGUF;
 	to_given = true;
-	rc = cmd_convert(n, argv);
+	begin(&job, calibrated_on ? "round" : "convert");
+	c = conversion();
+	rounding.format = (enum dt_format)c.format;
+	rounding.arg = job.arg;
+	rc = end(dt_convert((const char *const *)argv, 1, argv[1], &c, &job, &err), &job, &err);
+	if (rc == 0 && calibrated_on)
+		dt_program_say(&prog, "%d matrices were rounded with a look at %lld tokens",
+			       rounding.matrices, (long long)rounding.read);
 	return rc == 0 && judged_on ? judge(argv[0], argv[1]) : rc;
-}
-
-/* The base and the adapter of a command; 0, or an exit status. */
-static int open_adapter(char **argv, struct dt_source **base, struct dt_adapter **a, struct dt_err *err)
-{
-	int rc = dt_source_open(argv[0], from_given ? (enum dt_source_kind)from : DT_SOURCE_AUTO, tokenizer,
-				base, err);
-
-	if (rc < 0)
-		return rc;
-	rc = dt_adapter_open(argv[1], dt_source_config(*base), dt_source_params(*base), a, err);
-	if (rc == 0 && !any_base && (rc = dt_adapter_check_base(*a, *base, err)) < 0)
-		dt_adapter_close(*a);
-	if (rc < 0)
-		dt_source_close(*base);
-	return rc;
-}
-
-/* Blocks round most of a small update away: how much of it, is said. */
-static int warn_of_blocks(struct dt_source *s, struct dt_err *err)
-{
-	char word[16];
-	int f = type_given ? (int)dt_format_parse(dt_opt_choice_name(TYPES, type, word, sizeof(word))) : -1;
-	double lost = 0;
-	int rc = 0;
-
-	if (f < 0 || dt_format_info((enum dt_format)f)->dtype >= 0)
-		return 0;
-	rc = dt_adapted_loss(s, (enum dt_format)f, &lost, err);
-	if (rc == 0 && lost > 0)
-		dt_program_say(
-			&prog,
-			"in %s the error of rounding is %.2g times the adapter's update; a 16-bit base "
-			"keeps it",
-			dt_format_info((enum dt_format)f)->name, lost);
-	return rc;
 }
 
 static int cmd_lora_merge(int n, char **argv)
 {
-	struct dt_source *base, *s;
-	struct dt_adapter *a;
+	const struct dt_convert c = conversion();
+	struct dt_convert_job job;
 	struct dt_err err = {0};
-	int rc = open_adapter(argv, &base, &a, &err);
 
-	if (rc == 0)
-		rc = dt_source_adapted(base, a, &s, &err);
-	if (rc == 0 && (rc = warn_of_blocks(s, &err)) < 0)
-		dt_source_close(s);
-	if (rc == 0)
-		rc = export(s, argv[2], &err);
-	return finish(rc, &err);
+	begin(&job, "convert");
+	return end(dt_convert_merge(argv[0], argv[1], argv[2], &c, &job, &err), &job, &err);
 }
 
 static int cmd_lora_convert(int n, char **argv)
 {
-	struct dt_source *base;
-	struct dt_adapter *a;
+	const struct dt_convert c = conversion();
 	struct dt_err err = {0};
-	int rc = open_adapter(argv, &base, &a, &err);
+	int linears = dt_convert_adapter(argv[0], argv[1], argv[2], &c, &err);
 
-	if (rc < 0)
-		return finish(rc, &err);
-	rc = dt_adapter_write(a, base, argv[2], &err);
-	if (rc == 0)
-		printf("%s: %d linears\n", argv[2], a->n);
-	dt_adapter_close(a);
-	dt_source_close(base);
-	return finish(rc, &err);
+	if (linears >= 0)
+		printf("%s: %d linears\n", argv[2], linears);
+	return linears < 0 ? fail(&err) : 0;
 }
 
 static void print_line(void *arg, const char *text)
@@ -589,7 +450,6 @@ static int cmd_cat(int n, char **argv)
 static int cmd_stats(int n, char **argv)
 {
 	struct dt_err err = {0};
-	struct dt_progress bar;
 	struct dt_tensors *t;
 	json_t *o = NULL;
 	int rc = open_tensors(argv[0], &t);
@@ -597,7 +457,7 @@ static int cmd_stats(int n, char **argv)
 	if (rc)
 		return rc;
 	dt_progress_start(&bar, stderr, "stats", 0, false);
-	rc = dt_report_stats(t, draw, &bar, stdout, json ? &o : NULL, &err);
+	rc = dt_report_stats(t, draw, NULL, stdout, json ? &o : NULL, &err);
 	dt_progress_end(&bar);
 	rc = rc < 0 ? fail(&err) : json ? print_json(o) : 0;
 	dt_tensors_close(t);

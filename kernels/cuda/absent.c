@@ -14,6 +14,7 @@
 #define T struct dt_tensor
 
 ABSENT(conv_forward, T y, T x, T w, const struct dt_conv *p)
+ABSENT(conv_bias, T y, T x, T w, T bias, T residual, bool relu, const struct dt_conv *p)
 ABSENT(conv_backward, T dx, T dy, T w, const struct dt_conv *p)
 ABSENT(conv_weights, T dw, T dy, T x, bool accumulate, const struct dt_conv *p)
 ABSENT(bn_stats, T mean, T sqdev, T x)

@@ -55,19 +55,22 @@ int dt_report_verify(const char *path, int workers,
 		     void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, FILE *f,
 		     json_t *list, struct dt_err *err);
 
-/* What a comparison found; add is a dt_diff's report with this as its arg. */
-struct dt_diff_report;
-struct dt_diff_report *dt_diff_report_new(void);
-void dt_diff_report_free(struct dt_diff_report *r);
-void dt_diff_report_add(struct dt_diff_report *r, const struct dt_tensor_delta *d);
+struct dt_report_diff {
+	double tolerance;					    /* as in struct dt_diff */
+	bool weights_only;					    /* likewise */
+	bool all;						    /* a line for every tensor */
+	void (*progress)(void *arg, uint64_t done, uint64_t total); /* may be NULL */
+	void *arg;
+};
+
 /*
- * The tensors that differ, those of one kind in all layers as one line unless all is set: the elements that
- * differ are added up, the largest differences stay. Then whether the sets are equal, and what was turned
- * from b's way to store it into a's.
+ * dt_tensors_diff of a and b: *ret_json when not NULL; else the tensors that differ to f, those of one kind
+ * in all layers as one line unless all is set (the elements that differ are added up, the largest differences
+ * stay), then whether the sets are equal, and what was turned from b's way to store it into a's. Returns the
+ * number of tensors that differ. (report_diff.c)
  */
-void dt_diff_report_print(const struct dt_diff_report *r, const struct dt_tensors *a,
-			  const struct dt_tensors *b, bool all, FILE *f);
-json_t *dt_diff_report_json(const struct dt_diff_report *r);
+int dt_report_diff(struct dt_tensors *a, struct dt_tensors *b, const struct dt_report_diff *o, FILE *f,
+		   json_t **ret_json, struct dt_err *err);
 
 /* mean, deviation, extremes, zeros and non-numbers of every tensor; *ret_json when not NULL, else to f. */
 int dt_report_stats(struct dt_tensors *t, void (*progress)(void *arg, uint64_t done, uint64_t total),

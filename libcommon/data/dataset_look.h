@@ -7,6 +7,8 @@
 
 int dt_dataset_print_info(struct dt_dataset *d, const char *path, const struct dt_data_look *how, FILE *f,
 			  struct dt_err *err);
+int dt_dataset_print_stats(struct dt_dataset *d, const char *path, const struct dt_data_look *how, FILE *f,
+			   struct dt_err *err);
 /* Each as text under a heading, as a line of ids, or as JSON (text only where it is UTF-8). */
 int dt_dataset_print_samples(struct dt_dataset *d, const char *path, const struct dt_data_look *how, FILE *f,
 			     struct dt_err *err);

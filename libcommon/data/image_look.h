@@ -8,6 +8,8 @@
 /* Facts, and the images of each class: two tables, or one object. */
 int dt_images_print_info(const struct dt_images *d, const char *path, const struct dt_data_look *how, FILE *f,
 			 struct dt_err *err);
+int dt_images_print_stats(const struct dt_images *d, const char *path, const struct dt_data_look *how,
+			  FILE *f, struct dt_err *err);
 /* Which images an epoch begins with. */
 int dt_images_print_samples(const struct dt_images *d, const char *path, const struct dt_data_look *how,
 			    FILE *f, struct dt_err *err);

@@ -41,6 +41,11 @@ int dt_data_info(const char *path, const struct dt_data_look *how, FILE *f, stru
 	return act_on(&(struct act){dt_images_print_info, dt_dataset_print_info}, path, how, f, err);
 }
 
+int dt_data_stats(const char *path, const struct dt_data_look *how, FILE *f, struct dt_err *err)
+{
+	return act_on(&(struct act){dt_images_print_stats, dt_dataset_print_stats}, path, how, f, err);
+}
+
 int dt_data_sample(const char *path, const struct dt_data_look *how, FILE *f, struct dt_err *err)
 {
 	return act_on(&(struct act){dt_images_print_samples, dt_dataset_print_samples}, path, how, f, err);

@@ -109,7 +109,8 @@ static int open_job(struct job *j, const struct dt_eval_opts *o, struct dt_err *
 {
 	const struct dt_images_query *q = j->q;
 	const int ranks = q->split == DT_SPLIT_DATA ? q->size : 1;
-	struct dt_classifier_params p = {.dtype = o->fp32 ? DT_F32 : DT_BF16, .image_size = q->image_size};
+	struct dt_classifier_params p = {
+		.dtype = o->fp32 ? DT_F32 : DT_BF16, .image_size = q->image_size, .unfolded = q->unfolded};
 	int rc = dt_source_open(j->model, DT_SOURCE_AUTO, "none", &j->src, err);
 
 	if (rc == 0)

@@ -128,6 +128,8 @@ static int add_site(struct work *w, const struct dt_walk_seen *seen, struct dt_s
 		return dt_err_set(w->err, -ENOTSUP, "a layer of more than %d products", MOST_SITES);
 	*s = (struct dt_site){.node = *seen->node, .k = (int64_t)k};
 	memcpy(s->param, seen->param, sizeof(s->param));
+	s->format = dt_export_format(dt_source_config(w->s), &dt_source_params(w->s)->p[s->param[0]],
+				     w->r->format);
 	s->h = calloc(needs_products(w) ? k * k : k, sizeof(*s->h));
 	s->mean = calloc(k, sizeof(*s->mean));
 	s->most = calloc(k, sizeof(*s->most));
@@ -271,9 +273,10 @@ static int factor_of(struct work *w, const struct dt_site *s, int32_t **order, f
 	return dt_gptq_factor(s->h, s->k, w->r->damping, *order, *u, w->err);
 }
 
-static int round_matrix(struct work *w, int i, const struct dt_gptq *g, enum dt_format f)
+static int round_matrix(struct work *w, int i, const struct dt_gptq *g)
 {
 	const struct dt_param *p = &dt_source_params(w->s)->p[i];
+	const enum dt_format f = g->format;
 	const size_t row = dt_format_bytes(f, g->k);
 	char *blocks = malloc((size_t)p->shape[0] * row);
 	float *x = blocks ? read_matrix(w, i) : NULL;
@@ -283,7 +286,7 @@ static int round_matrix(struct work *w, int i, const struct dt_gptq *g, enum dt_
 		rc = dt_err_sys(w->err, -ENOMEM, "cannot round '%s'", p->name);
 	else if (!x)
 		rc = w->err->code;
-	else if (g->u)
+	else if (g->u && dt_format_info(f)->dtype < 0)
 		rc = dt_gptq_round(g, x, p->shape[0], blocks, w->err);
 	else {
 #pragma omp parallel for schedule(static)
@@ -292,7 +295,7 @@ static int round_matrix(struct work *w, int i, const struct dt_gptq *g, enum dt_
 	}
 	if (rc == 0)
 		rc = dt_source_replace(w->s, i, f, blocks, w->err);
-	w->matrices += rc == 0;
+	w->matrices += rc == 0 && dt_format_info(f)->dtype < 0;
 	free(x);
 	free(blocks);
 	return rc;
@@ -301,10 +304,8 @@ static int round_matrix(struct work *w, int i, const struct dt_gptq *g, enum dt_
 /* The matrices of one product. */
 static int round_site(struct work *w, const struct dt_site *s)
 {
-	const struct dt_config *c = dt_source_config(w->s);
-	const enum dt_format f = dt_export_format(c, &dt_source_params(w->s)->p[s->param[0]], w->r->format);
 	float *importance = malloc((size_t)s->k * sizeof(*importance)), *u = NULL;
-	struct dt_gptq g = {.format = f, .k = s->k, .importance = importance};
+	struct dt_gptq g = {.format = s->format, .k = s->k, .importance = importance};
 	int32_t *order = NULL;
 	int rc = importance ? 0 : dt_err_sys(w->err, -ENOMEM, "cannot round '%s'", s->node.name);
 
@@ -317,10 +318,9 @@ static int round_site(struct work *w, const struct dt_site *s)
 		rc = factor_of(w, s, &order, &u);
 	g.u = u;
 	g.order = order;
-	/* rows that no block fits stay what they are, but for their scales */
 	for (int i = 0; i < 3 && rc == 0; i++)
-		if (s->param[i] >= 0 && (s->scale || dt_format_info(f)->dtype < 0))
-			rc = round_matrix(w, s->param[i], &g, f);
+		if (s->param[i] >= 0)
+			rc = round_matrix(w, s->param[i], &g);
 	free(importance);
 	free(order);
 	free(u);
@@ -369,8 +369,12 @@ static int round_all(struct work *w)
 	return rc;
 }
 
-int dt_source_rounded(struct dt_source *s, const struct dt_rounding *r, struct dt_source **ret,
-		      struct dt_err *err)
+int dt_round_source(void *rounding, struct dt_source **s, struct dt_err *err)
+{
+	return dt_source_rounded(*s, rounding, s, err);
+}
+
+int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_source **ret, struct dt_err *err)
 {
 	struct work w = {.r = r, .err = err};
 	int rc;
@@ -399,10 +403,8 @@ int dt_source_rounded(struct dt_source *s, const struct dt_rounding *r, struct d
 		dt_source_close(w.s);
 		return rc;
 	}
-	if (r->ret_tokens)
-		*r->ret_tokens = w.nseq * w.len;
-	if (r->ret_matrices)
-		*r->ret_matrices = w.matrices;
+	r->read = w.nseq * w.len;
+	r->matrices = w.matrices;
 	*ret = w.s;
 	return 0;
 }

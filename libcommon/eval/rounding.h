@@ -31,10 +31,11 @@ struct dt_rounding {
 	double damping;	       /* of gptq, over the mean of the diagonal */
 	bool act_order;	       /* gptq begins with the columns whose inputs are largest */
 	const char *near;      /* a path in the folder where a file without a name may lie */
-	int64_t *ret_tokens;   /* that were read; may be NULL */
-	int *ret_matrices;     /* that were rounded so; may be NULL */
 	bool (*progress)(void *arg, uint64_t done, uint64_t total); /* false: stop; may be NULL */
 	void *arg;
+	/* written by what rounds: tokens read, matrices rounded */
+	int64_t read;
+	int matrices;
 };
 #define DT_ROUNDING_SEQ	   512
 #define DT_ROUNDING_TOKENS 32768
@@ -43,8 +44,10 @@ struct dt_rounding {
  * s with its matrices rounded, as a source of its own; takes s over, also when it fails. -EINVAL: the text is
  * too short for one window, or the format has no blocks. -ENOTSUP: a model that is not served.
  */
-int dt_source_rounded(struct dt_source *s, const struct dt_rounding *r, struct dt_source **ret,
-		      struct dt_err *err);
+int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_source **ret, struct dt_err *err);
+
+/* The same as a change of dt_convert's; the argument is a struct dt_rounding. */
+int dt_round_source(void *rounding, struct dt_source **s, struct dt_err *err);
 
 /* ---- for its two files ---- */
 

@@ -97,7 +97,7 @@ static int search(struct dt_site *s, enum dt_format f, struct dt_dev *dev, const
 	const size_t k = (size_t)s->k;
 	struct trial t = {dev, malloc(MOST_ROWS * k * sizeof(float)), malloc(MOST_ROWS * k * sizeof(float))};
 	float *scale = malloc(k * sizeof(*scale));
-	double best = INFINITY, loss;
+	double best = INFINITY, loss = 0;
 	int rc = t.d && t.dh && scale ? 0 : -ENOMEM;
 
 	for (int i = 0; i < TRIES && rc == 0; i++) {

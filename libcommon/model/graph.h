@@ -73,8 +73,9 @@ struct dt_attr {
 	int64_t expert_begin, expert_n; /* whose choices this rank and its group over ep have; 0: not cut */
 	int64_t capacity;		/* choices an expert takes of a microbatch; 0: all */
 	struct dt_sliding window2d;	/* of convolutions and pooling, over their input */
-	bool relu;			/* batch norm: of what it adds up */
-	int64_t buffer; /* batch norm: element of the buffers where its running mean is; variances follow */
+	bool relu;			/* batch norm, conv_bias: of what it adds up */
+	/* batch norm: where among the buffers its running mean is, variances follow; conv_bias: its bias */
+	int64_t buffer;
 };
 
 struct dt_node {

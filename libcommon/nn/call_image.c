@@ -49,6 +49,16 @@ int dt_call_conv(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	return 0;
 }
 
+int dt_call_conv_bias(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_conv p = conv_of(x, n);
+
+	TRY(x->dev->ops->conv_bias(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[1]),
+				   x->w[n->param[0]], dt_t2(x->bn.running + n->attr.buffer, DT_F32, 1, p.out),
+				   dt_call_mat(x, n->in[0]), n->attr.relu, &p));
+	return 0;
+}
+
 int dt_call_conv_dx(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_conv p = conv_of(x, n);

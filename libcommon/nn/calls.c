@@ -46,6 +46,7 @@ dt_call *const dt_calls[DT_OP_N] = {
 	[DT_OP_GATED_B] = dt_call_gated_b,
 	[DT_OP_PIXELS] = dt_call_pixels,
 	[DT_OP_CONV] = dt_call_conv,
+	[DT_OP_CONV_BIAS] = dt_call_conv_bias,
 	[DT_OP_CONV_DX] = dt_call_conv_dx,
 	[DT_OP_CONV_DW] = dt_call_conv_dw,
 	[DT_OP_BATCH_NORM] = dt_call_batch_norm,

@@ -1,9 +1,11 @@
 #include "nn/classify.h"
 
 #include "base/arena.h"
+#include "model/fold.h"
 #include "nn/call.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +21,96 @@ struct dt_classifier {
 	int batch;
 };
 
+static bool is_shift(const char *name)
+{
+	const size_t n = strlen(name), end = strlen(DT_FOLD_SHIFT);
+
+	return n > end && !strcmp(name + n - end, DT_FOLD_SHIFT);
+}
+
+/* The number of a tensor in the source, by its name: a folded net has fewer than its file. */
+static int number_of(const struct dt_source *src, const char *prefix, int n, const char *end)
+{
+	const struct dt_params *t = dt_source_params(src);
+	char name[2 * sizeof(t->p->name)];
+
+	snprintf(name, sizeof(name), "%.*s%s", n, prefix, end);
+	for (int i = 0; i < t->n; i++)
+		if (!strcmp(t->p[i].name, name))
+			return i;
+	return -1;
+}
+
+/* The norm whose shift is buffer b, as the source has it: [4, channels], gamma first. */
+static int read_norm(struct dt_source *src, const struct dt_param *b, float *to, struct dt_err *err)
+{
+	static const char *const weight[] = {".weight", ".bias"}, *const buffer[] = {".running_mean",
+										     ".running_var"};
+	const int64_t n = b->shape[0], off[2] = {0}, shape[2] = {n, 1};
+	const int prefix = (int)(strlen(b->name) - strlen(DT_FOLD_SHIFT));
+	char name[2 * sizeof(b->name)];
+	int rc = 0;
+
+	for (int i = 0; i < 2 && rc == 0; i++)
+		rc = dt_source_read(src, number_of(src, b->name, prefix, weight[i]), off, shape, DT_F32,
+				    to + i * n, err);
+	for (int i = 0; i < 2 && rc == 0; i++) {
+		snprintf(name, sizeof(name), "%.*s%s", prefix, b->name, buffer[i]);
+		rc = dt_source_buffer(src, name, n, to + (2 + i) * n, err);
+	}
+	return rc;
+}
+
+/* A convolution's weights with its norm's, and the shift. */
+static int read_folded(struct dt_classifier *c, struct dt_source *src, const struct dt_node *node,
+		       const struct dt_local_param *l, int number, struct dt_tensor to, struct dt_err *err)
+{
+	const struct dt_params *b = &c->plan.stage.graph.buffers;
+	const int64_t rows = l->shape[0], cols = l->shape[1];
+	float *w = malloc((size_t)(rows * (cols + 4)) * sizeof(*w)), *norm = w ? w + rows * cols : NULL;
+	int64_t at = 0;
+	int i = 0, rc;
+
+	if (!w)
+		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", dt_source_path(src));
+	while (at < node->attr.buffer)
+		at += b->p[i++].shape[0];
+	rc = dt_source_read(src, number, l->off, l->shape, DT_F32, w, err);
+	if (rc == 0)
+		rc = read_norm(src, &b->p[i], norm, err);
+	for (int64_t r = 0; r < rows && rc == 0; r++)
+		c->running[at + r] =
+			dt_fold_row(w + r * cols, cols,
+				    &(struct dt_fold){norm[r], norm[rows + r], norm[2 * rows + r],
+						      norm[3 * rows + r], node->attr.eps});
+	if (rc == 0 && (rc = c->dev->ops->convert(c->dev, to, dt_t2(w, DT_F32, rows, cols))) < 0)
+		dt_err_sys(err, rc, "cannot load '%s'", dt_source_path(src));
+	free(w);
+	return rc;
+}
+
+/* The node whose convolution tensor t is, where a norm was folded into it; NULL. */
+static const struct dt_node *folded_into(const struct dt_graph *g, int t)
+{
+	for (int i = 0; i < g->nnode; i++)
+		if (g->node[i].op == DT_OP_CONV_BIAS && g->node[i].param[0] == t)
+			return &g->node[i];
+	return NULL;
+}
+
+static int read_one(struct dt_classifier *c, struct dt_source *src, const struct dt_local_param *l,
+		    enum dt_dtype type, struct dt_err *err)
+{
+	const struct dt_graph *g = &c->plan.stage.graph;
+	const struct dt_param *p = &g->params.p[l->index];
+	const struct dt_node *n = folded_into(g, l->index);
+	const int number = number_of(src, p->name, (int)strlen(p->name), "");
+	void *to = c->weights + l->flat * dt_dtype_size(type);
+
+	return n ? read_folded(c, src, n, l, number, dt_t2(to, type, l->shape[0], l->shape[1]), err)
+		 : dt_source_read(src, number, l->off, l->shape, type, to, err);
+}
+
 /* Weights and buffers, whole. */
 static int read_all(struct dt_classifier *c, struct dt_source *src, enum dt_dtype type, struct dt_err *err)
 {
@@ -33,10 +125,10 @@ static int read_all(struct dt_classifier *c, struct dt_source *src, enum dt_dtyp
 	if (!c->weights || !c->running)
 		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", dt_source_path(src));
 	for (int i = 0; i < l->n && rc == 0; i++)
-		rc = dt_source_read(src, l->p[i].index, l->p[i].off, l->p[i].shape, type,
-				    c->weights + l->p[i].flat * size, err);
+		rc = read_one(c, src, &l->p[i], type, err);
 	for (int i = 0; i < b->n && rc == 0; to += b->p[i++].shape[0])
-		rc = dt_source_buffer(src, b->p[i].name, b->p[i].shape[0], to, err);
+		if (!is_shift(b->p[i].name))
+			rc = dt_source_buffer(src, b->p[i].name, b->p[i].shape[0], to, err);
 	return rc;
 }
 
@@ -45,12 +137,15 @@ static int same_tensors(const struct dt_classifier *c, const struct dt_source *s
 {
 	const struct dt_params *a = &c->plan.stage.graph.params, *b = dt_source_params(src);
 
-	for (int i = 0; i < a->n; i++)
-		if (a->n != b->n || dt_param_numel(&a->p[i]) != dt_param_numel(&b->p[i]))
+	for (int i = 0; i < a->n; i++) {
+		const int k = number_of(src, a->p[i].name, (int)strlen(a->p[i].name), "");
+
+		if (k < 0 || dt_param_numel(&a->p[i]) != dt_param_numel(&b->p[k]))
 			return dt_err_set(err, -EINVAL,
 					  "'%s' takes images of %lld pixels a side, not of %lld",
 					  dt_source_path(src), (long long)dt_source_config(src)->image_size,
 					  (long long)c->config.image_size);
+	}
 	return 0;
 }
 
@@ -83,6 +178,7 @@ int dt_classifier_open(struct dt_classifier **ret, struct dt_dev *dev, struct dt
 	struct dt_serving serving = {.compute = p->dtype,
 				     .rows = p->batch,
 				     .outputs = p->batch,
+				     .fold = !p->unfolded,
 				     .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1}};
 	int rc;
 

@@ -1,6 +1,7 @@
 /*
  * A classifier of images that is asked: forward alone, with running statistics in its batch norms, which are
- * those of the trainer's evaluation. Of each image logits over the classes.
+ * those of the trainer's evaluation, and which are folded into its convolutions (model/fold.h). Of each image
+ * logits over the classes.
  */
 #ifndef DT_NN_CLASSIFY_H
 #define DT_NN_CLASSIFY_H
@@ -14,6 +15,7 @@ struct dt_classifier_params {
 	enum dt_dtype dtype; /* f32 or bf16: of weights and activations */
 	int batch;	     /* images of one pass at most */
 	int64_t image_size;  /* side of an image; 0: the model's */
+	bool unfolded;	     /* batch norms stay nodes of their own */
 };
 
 /*

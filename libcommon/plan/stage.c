@@ -4,6 +4,7 @@
 
 #include "kernels/fp8.h"
 #include "model/flops.h"
+#include "model/fold.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -189,6 +190,8 @@ int dt_stage_build_serving(const struct dt_serving *s, struct dt_stage *ret, str
 	struct maker m = {.r = &r, .at = s->at, .stage = &p, .outputs = s->outputs, .adapters = s->adapters};
 	int rc = dt_graph_build(s->config, &p.graph, err);
 
+	if (rc == 0 && s->fold)
+		rc = dt_graph_fold(&p.graph, err);
 	if (rc == 0)
 		rc = dt_local_build(&p.graph.params, s->config, &r.layout, m.at, &p.local, err);
 	if (rc == 0)

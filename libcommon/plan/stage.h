@@ -29,6 +29,7 @@ struct dt_serving {
 	enum dt_dtype compute;
 	int64_t rows, outputs;
 	int64_t adapters; /* the largest rank that rows' adapters may have; 0: none have any */
+	bool fold;	  /* batch norms are folded into convolutions (model/fold.h) */
 	struct dt_layout layout;
 	struct dt_coords at;
 };

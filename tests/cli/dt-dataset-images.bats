@@ -282,6 +282,21 @@ PY
 	done
 }
 
+@test "stats: classes, and images that are there twice" {
+	python3 - <<'END'
+import struct
+images = [bytes([i] * 9) for i in (1, 2, 3, 2, 2, 4)]
+open("i.idx3-ubyte", "wb").write(struct.pack(">IIII", 0x803, 6, 3, 3) + b"".join(images))
+open("l.idx1-ubyte", "wb").write(struct.pack(">II", 0x801, 6) + bytes([0, 1, 0, 1, 0, 0]))
+END
+	dt-dataset images -o d.h5 i.idx3-ubyte l.idx1-ubyte
+	dt-dataset stats --svg c.svg --json d.h5 |
+		jq -e '.images == 6 and .exact_duplicates == 2 and .duplicates_of_another_class == 1 and .fewest == 2 and .most == 4
+			and .smallest_bytes == 9 and .largest_bytes == 9 and [.classes[].images] == [4, 2]'
+	grep -q "images by class" c.svg
+	[[ $(dt-dataset stats d.h5) == *"2, of which 1 have another class"* ]]
+}
+
 @test "wrong usage is 2; a set of one kind where the other belongs is named" {
 	make_idx
 	for bad in "a.idx l.idx" "-o d.h5 --crop x a.idx l.idx" "-o d.h5 --crop 3x a.idx l.idx" "-o d.h5 --channels 2 a.idx l.idx" \

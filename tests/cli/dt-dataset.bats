@@ -171,6 +171,40 @@ setup() {
 	[ "$(dt-dataset cat d.h5)" = old ]
 }
 
+@test "stats: lengths, ids and duplicates as counted by hand" {
+	python3 - <<'END'
+import collections, json, math, random
+random.seed(3)
+words = ["w%d" % i for i in range(300)]
+docs = [" ".join(random.choices(words, k=random.randint(1, 400))) for _ in range(60)]
+docs += [docs[7], docs[7], docs[9]] # exact
+near = " ".join(random.choices(words, k=400))
+docs += [near, near[:-4] + "tail"]
+open("docs.jsonl", "w").write("".join(json.dumps({"text": d}) + "\n" for d in docs))
+length = sorted(len(d) + 1 for d in docs)
+ids = collections.Counter("".join(docs).encode())
+ids[256] = len(docs)
+n = sum(ids.values())
+rank = lambda share: length[max(math.ceil(share * len(docs)), 1) - 1]
+print(json.dumps({"tokens": n, "documents": len(docs), "text_bytes": sum(map(len, docs)), "ids_used": len(ids),
+    "exact_duplicates": 3, "near_duplicates": 1, "min": rank(0), "p10": rank(.1), "p50": rank(.5), "p90": rank(.9),
+    "p99": rank(.99), "max": rank(1), "bits": round(-sum(c / n * math.log2(c / n) for c in ids.values()), 9),
+    "top": [c for _, c in ids.most_common(10)]}), file=open("want", "w"))
+END
+	for pack in stream documents; do
+		dt-dataset build --pack $pack --shards 2 -o d.h5 docs.jsonl
+		dt-dataset stats --near --json --svg l.svg d.h5 |
+			jq -e --slurpfile want want '{tokens, documents, text_bytes, ids_used, exact_duplicates, near_duplicates,
+				bits: (.entropy_bits * 1e9 | round / 1e9), top: [.top[].count]} + (.length | {min, p10, p50, p90, p99, max})
+				== $want[0] and ([.length.histogram[].documents] | add) == 65'
+	done
+	grep -q "documents by length" l.svg
+	dt-dataset stats d.h5 | awk 'length > 80 { exit 1 }'
+	run dt-dataset stats --svg d.h5 d.h5
+	[ "$status" -eq 2 ]
+	dt-dataset info --verify d.h5
+}
+
 @test "kill -9 leaves no half file" {
 	mkfifo pipe
 	dt-dataset build --format jsonl -o d.h5 - <pipe 3>&- &

@@ -63,6 +63,10 @@ setup() {
         $a[0].images == 120 and ($a[0].loss - $b[0].eval_loss | fabs) < 1e-5 and
         ($a[0].confusion | flatten | add) == 120 and [$a[0].classes[].images] == [40, 40, 40]'
     [ "$(wc -l <one.jsonl)" -eq 120 ]
+    dt-eval images bars.h5 seen --precision fp32 --batch 50 --threads 1 --no-fold-norms --predictions apart.jsonl >apart.txt
+    cmp <(jq -c '[.image, .class, .given]' one.jsonl) <(jq -c '[.image, .class, .given]' apart.jsonl)
+    jq -en --slurpfile a one.jsonl --slurpfile b apart.jsonl \
+        '[range(120) | $a[.].probability - $b[.].probability | fabs] | max < 1e-5'
     for split in data requests; do
         for np in 2 3; do
             mpirun -np $np dt-eval images bars.h5 seen --precision fp32 --batch 50 --threads 1 --split $split \
@@ -109,6 +113,13 @@ setup() {
 
 @test "weights go to other libraries' files and back with their statistics, classes and pixels" {
     dt-train "${common[@]}" --model resnet-18 --image-size 32 --microbatch 2 --steps 1 --optimizer sgd --save r18 --metrics /dev/null 2>/dev/null
+    DNNL_VERBOSE=1 ONEDNN_VERBOSE=1 dt-eval images bars.h5 r18 --limit 4 --predictions folded.jsonl >verbose
+    grep -q "exec,cpu,convolution,.*forward_inference.*eltwise_relu" verbose
+    run -1 grep -E ",exec,cpu,convolution,[^,]*ref" verbose
+    dt-eval images bars.h5 r18 --limit 4 --precision fp32 --predictions folded.jsonl >verbose
+    dt-eval images bars.h5 r18 --limit 4 --precision fp32 --no-fold-norms --predictions apart.jsonl >verbose
+    jq -en --slurpfile a folded.jsonl --slurpfile b apart.jsonl \
+        '[range(4) | $a[.].probability - $b[.].probability | fabs] | max < 1e-5'
     dt-shard-ckpt convert r18 hf --to safetensors
     jq -e '.architecture == "resnet18" and .num_classes == 3 and .label_names == ["left", "middle", "right"] and
         .pretrained_cfg.input_size == [3, 32, 32] and (.pretrained_cfg.mean | length) == 3' hf/config.json

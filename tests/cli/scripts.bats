@@ -71,6 +71,40 @@ END
     [[ $stderr == *"c: not ok 2 the name"*"# why"* ]]
 }
 
+@test "check: what fails runs once more, alone, and is named; three at most" {
+    fake_build <<'END'
+{"name": "dt:cli / a", "result": "FAIL", "stdout": "1..2\nok 1 x\nnot ok 2 the name\n# why\n"}
+{"name": "dt:unit / b", "result": "OK", "stdout": ""}
+{"name": "dt:unit / a", "result": "FAIL", "stdout": ""}
+END
+    cat >again.json <<'END'
+{"name": "dt:cli / a", "result": "OK", "stdout": "1..2\nok 1 x\nok 2 the name\n"}
+{"name": "dt:unit / a", "result": "FAIL", "stdout": ""}
+END
+    cat >bin/meson <<'END'
+#!/bin/sh
+[ "$1" = test ] || exit 0
+echo "$*" >>calls
+cp log.json build/meson-logs/testlog.json
+mv again.json log.json
+END
+    sed -i "2s|^|cd '$PWD'; |" bin/meson
+    check
+    [ "$status" -eq 1 ]
+    [ "${lines[-1]}" = "3 passed, 1 failed, 0 skipped" ]
+    [[ $stderr == *"dt:cli / a: failed beside others, passed alone: not ok 2 the name"*"# why"* ]]
+    [[ $stderr == *"dt:unit / a: failed"* ]]
+    [[ $(tail -1 calls) == *"--num-processes 1 a a" ]]
+    for i in 1 2 3 4; do
+        echo "{\"name\": \"dt:unit / $i\", \"result\": \"FAIL\", \"stdout\": \"\"}"
+    done >log.json
+    cp log.json again.json
+    rm calls
+    check
+    [ "${lines[-1]}" = "0 passed, 4 failed, 0 skipped" ]
+    [ "$(wc -l <calls)" -eq 1 ]
+}
+
 @test "check: nothing run, or nothing built, is a failure" {
     fake_build </dev/null
     check

@@ -88,6 +88,48 @@ static void test_shapes(void **state)
 			one(&shapes[i], compute_types[t]);
 }
 
+/* Whether y = relu(conv + bias + residual); residual: absent, its own memory, or y. */
+static void one_bias(const struct dt_conv *p, enum dt_dtype type, int residual, bool relu)
+{
+	const struct sides o = out_of(p);
+	const int64_t xr = p->batch * p->height * p->width, yr = p->batch * o.h * o.w,
+		      cols = p->channels * p->kernel * p->kernel;
+	struct dt_tensor x = random_tensor(type, xr, p->channels, 1, 1),
+			 w = random_tensor(type, p->out, cols, 2, 1),
+			 bias = random_tensor(DT_F32, 1, p->out, 5, 1),
+			 add = random_tensor(type, yr, p->out, 6, 1),
+			 y = random_tensor(type, yr, p->out, 6, 1);
+	double *fx = values(x), *fw = values(w), *fb = values(bias), *fadd = values(add),
+	       *fy = reals(yr * p->out), *fdx = reals(xr * p->channels), *fdw = reals(p->out * cols);
+
+	products(p, fy, fx, fw, fdx, fdw, fadd);
+	for (int64_t i = 0; i < yr * p->out; i++) {
+		fy[i] += fb[i % p->out] + (residual ? fadd[i] : 0);
+		fy[i] = relu && fy[i] < 0 ? 0 : fy[i];
+	}
+	assert_int_equal(dev->ops->conv_bias(dev, y, x, w, bias,
+					     residual == 2   ? y
+					     : residual == 1 ? add
+							     : DT_NONE,
+					     relu, p),
+			 0);
+	check_close("y", y, fy, 4e-6 * sqrt((double)cols), 1e-5);
+	free_all(fx, fw, fb, fadd, fy, fdx, fdw, x.data, w.data, bias.data, add.data, y.data);
+}
+
+static void test_bias(void **state)
+{
+	static const struct dt_conv shapes[] = {
+		{2, 3, 9, 7, 5, 3, 1, 1},   {2, 16, 8, 8, 32, 3, 2, 1}, {2, 3, 23, 19, 8, 7, 2, 3},
+		{2, 24, 6, 6, 40, 1, 1, 0}, {3, 16, 7, 9, 32, 1, 2, 0}, {1, 64, 4, 4, 64, 3, 1, 1},
+	};
+
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+		for (int t = 0; t < TYPES; t++)
+			for (int k = 0; k < 6; k++)
+				one_bias(&shapes[i], compute_types[t], k / 2, k % 2);
+}
+
 /* Twice the threads, and the same again: the same bits for each. */
 static void test_repeated(void **state)
 {
@@ -105,7 +147,7 @@ static void test_refused(void **state)
 {
 	const struct dt_conv good = {2, 3, 8, 8, 4, 3, 1, 1};
 	struct dt_tensor x = tensor(DT_F32, 128, 3), w = tensor(DT_F32, 4, 27), y = tensor(DT_F32, 128, 4),
-			 h = tensor(DT_BF16, 128, 3);
+			 h = tensor(DT_BF16, 128, 3), bias = tensor(DT_F32, 1, 4);
 	struct dt_conv p = good;
 
 	p.stride = 0;
@@ -119,16 +161,19 @@ static void test_refused(void **state)
 	assert_int_equal(dev->ops->conv_forward(dev, y, h, w, &good), -EINVAL);
 	p = (struct dt_conv){2, 3, 8, 8, 4, 11, 1, 1};
 	assert_int_equal(dev->ops->conv_forward(dev, y, x, w, &p), -EINVAL);
+	assert_int_equal(dev->ops->conv_bias(dev, y, x, w, w, DT_NONE, true, &good), -EINVAL);
+	assert_int_equal(dev->ops->conv_bias(dev, y, x, w, bias, x, true, &good), -EINVAL);
 	p = good;
 	p.batch = 0;
 	assert_int_equal(dev->ops->conv_forward(dev, y, x, w, &p), 0);
-	free_all(x.data, w.data, y.data, h.data);
+	free_all(x.data, w.data, y.data, h.data, bias.data);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_shapes),
+		cmocka_unit_test(test_bias),
 		cmocka_unit_test(test_repeated),
 		cmocka_unit_test(test_refused),
 	};

@@ -314,6 +314,7 @@ static void images(enum dt_dtype t, int64_t m, int64_t n)
 	const struct dt_classes classes = {.targets = ids(m, n)};
 	const int rc[] = {
 		card->ops->conv_forward(card, r(t, m, 2), x, r(t, 2, n), &conv),
+		card->ops->conv_bias(card, r(t, m, 2), x, r(t, 2, n), r(DT_F32, 1, 2), DT_NONE, true, &conv),
 		card->ops->conv_backward(card, x, r(t, m, 2), r(t, 2, n), &conv),
 		card->ops->conv_weights(card, dw, r(t, m, 2), x, false, &conv),
 		card->ops->bn_stats(card, stats, r(DT_F32, 1, n), x),

@@ -12,7 +12,7 @@ BEGIN {
 	level["base"] = 1; level["model"] = 2; level["plan"] = 3
 	level["ckpt"] = level["data"] = level["comm"] = level["grammar"] = 4
 	level["nn"] = 5
-	level["train"] = level["serve"] = level["bench"] = level["supervise"] = level["route"] = level["board"] = 6
+	level["train"] = level["serve"] = level["bench"] = level["supervise"] = level["route"] = level["board"] = level["convert"] = 6
 	level["eval"] = level["rl"] = 7
 	# Within serve: http -> api -> engine -> sched.
 	folder["sched"] = 1; folder["engine"] = 2; folder["api"] = 3; folder["http"] = 4

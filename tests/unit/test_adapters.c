@@ -143,6 +143,35 @@ static void test_turns(void **state)
 	dt_adapters_close(a);
 }
 
+/* Two places: an adapter that was to leave stays where the other place has become free first. */
+static void test_stays(void **state)
+{
+	struct dt_adapters *a = table(2);
+	struct dt_served_adapter *x = dt_adapters_find(a, "x"), *y = dt_adapters_find(a, "y"),
+				 *z = dt_adapters_find(a, "z");
+	struct holder waits;
+
+	assert_int_equal(dt_adapters_hold(x, 0, NULL, NULL), 0);
+	assert_int_equal(dt_adapters_hold(y, 0, NULL, NULL), 0);
+	begin(&waits, z);
+	until_leaving(x);
+	dt_adapters_release(y);
+	assert_int_equal(end(&waits), 0);
+	assert_null(y->in);
+	assert_true(x->leaving);
+	dt_adapters_release(x);
+	assert_non_null(x->in);
+	assert_int_equal(dt_adapters_hold(x, 0, NULL, NULL), 0);
+	assert_int_equal(a->in_memory, 2);
+	assert_int_equal(a->evictions, 1);
+	dt_adapters_release(x);
+	dt_adapters_release(z);
+	dt_adapters_drop(x);
+	dt_adapters_drop(y);
+	dt_adapters_drop(z);
+	dt_adapters_close(a);
+}
+
 /* Who gives up waiting holds nothing, and nobody behind is kept. */
 static void test_gives_up(void **state)
 {
@@ -218,9 +247,8 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_turns),
-		cmocka_unit_test(test_gives_up),
-		cmocka_unit_test(test_versions),
+		cmocka_unit_test(test_turns),	 cmocka_unit_test(test_stays),
+		cmocka_unit_test(test_gives_up), cmocka_unit_test(test_versions),
 		cmocka_unit_test(test_refused),
 	};
 

@@ -8,6 +8,7 @@
  */
 #include "base/arena.h"
 #include "golden.h"
+#include "model/fold.h"
 #include "nn/batchnorm.h"
 #include "nn/exec.h"
 
@@ -287,6 +288,118 @@ static void check_running(struct net *n, const struct golden *g, const char *net
 	free(want);
 }
 
+/* The tensor PREFIX.END of the net that was not folded, drawn. */
+static void draw_of(const struct dt_params *t, const char *prefix, const char *end, float *to)
+{
+	char name[80];
+
+	snprintf(name, sizeof(name), "%s%s", prefix, end);
+	for (int i = 0; i < t->n; i++)
+		if (!strcmp(t->p[i].name, name)) {
+			draw(&t->p[i], to);
+			return;
+		}
+	fail_msg("no tensor '%s'", name);
+}
+
+/* Every convolution of the graph with the norm that is folded into it. */
+static void fold(struct net *n, const struct net *whole)
+{
+	const struct dt_graph *g = &n->plan.stage.graph;
+	float norm[4][2048];
+
+	for (int k = 0, b = 0; k < g->nnode; k++) {
+		const struct dt_node *node = &g->node[k];
+		const struct dt_local_param *lp;
+		char prefix[56];
+
+		assert_int_not_equal(node->op, DT_OP_BATCH_NORM);
+		assert_int_not_equal(node->op, DT_OP_CONV);
+		if (node->op != DT_OP_CONV_BIAS)
+			continue;
+		snprintf(prefix, sizeof(prefix), "%s", n->buffers->p[b++].name);
+		assert_true(ends(prefix, DT_FOLD_SHIFT));
+		*strrchr(prefix, '.') = '\0';
+		draw_of(whole->table, prefix, ".weight", norm[0]);
+		draw_of(whole->table, prefix, ".bias", norm[1]);
+		draw_of(whole->buffers, prefix, ".running_mean", norm[2]);
+		draw_of(whole->buffers, prefix, ".running_var", norm[3]);
+		lp = &n->local->p[n->plan.stage.local_of[node->param[0]]];
+		for (int64_t r = 0; r < lp->shape[0]; r++)
+			n->x.bn.running[node->attr.buffer + r] =
+				dt_fold_row(n->weights + lp->flat + r * lp->shape[1], lp->shape[1],
+					    &(struct dt_fold){norm[0][r], norm[1][r], norm[2][r], norm[3][r],
+							      node->attr.eps});
+	}
+}
+
+/* A net for inference alone, its norms folded; `whole` has the same weights, unfolded. */
+static void open_folded(struct net *n, const struct net *whole)
+{
+	const struct dt_coords at = {0};
+	struct dt_serving s = {.config = &n->c,
+			       .compute = DT_F32,
+			       .rows = whole->run.microbatch,
+			       .outputs = whole->run.microbatch,
+			       .fold = true,
+			       .layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1}};
+	struct dt_err err = {0};
+	void **w;
+
+	memset(n, 0, sizeof(*n));
+	n->c = whole->c;
+	n->run = whole->run;
+	n->run.config = &n->c;
+	n->f = whole->f;
+	if (dt_memory_plan_serving(&s, 1, &n->plan, &err) < 0)
+		fail_msg("%s", err.msg);
+	n->local = &n->plan.stage.local;
+	n->table = &n->plan.stage.graph.params;
+	n->buffers = &n->plan.stage.graph.buffers;
+	assert_int_equal(n->buffers->n * 2, whole->buffers->n);
+	assert_int_equal(n->table->n + whole->buffers->n, whole->table->n);
+	assert_int_equal(dt_arena_init(&n->arena, n->plan.arena_bytes, &err), 0);
+	memset(n->arena.base, 0xff, n->arena.bytes);
+	n->dev = whole->dev;
+	n->weights = calloc((size_t)dt_params_total(n->table), sizeof(*n->weights));
+	w = calloc((size_t)n->local->nunit, sizeof(*w));
+	for (int u = 0; u < n->local->nunit; u++)
+		w[u] = n->weights + n->local->unit[u].flat;
+	assert_int_equal(
+		dt_exec_open(&n->x, &n->run, at, &n->plan, n->arena.base, NULL, n->dev, w, NULL, &err), 0);
+	free(w);
+	n->x.bn.running = calloc((size_t)dt_params_total(n->buffers), sizeof(float));
+	for (int i = 0; i < n->local->n; i++)
+		draw(&n->table->p[n->local->p[i].index], n->weights + n->local->p[i].flat);
+	fold(n, whole);
+}
+
+/* Logits with folded norms: PyTorch's to 1e-4, and those of norms that are not to 1e-5 of the largest. */
+static void check_folded(const struct net *whole, const float *logits, const float *want, const char *net)
+{
+	const int64_t count = whole->run.microbatch * whole->c.vocab;
+	float *got = calloc((size_t)count, sizeof(*got));
+	double largest = 0;
+	struct net n;
+
+	open_folded(&n, whole);
+	evaluate(&n, got);
+	if (want)
+		golden_assert_close("logits with folded norms", got, want, count, 1e-3, 1e-4);
+	for (int64_t i = 0; i < count; i++)
+		largest = fmax(largest, fabs((double)logits[i]));
+	for (int64_t i = 0; i < count; i++)
+		if (!(fabs((double)got[i] - (double)logits[i]) <= 1e-5 * largest))
+			fail_msg("%s: logit %lld with folded norms: %.9g, without %.9g; the largest %.9g",
+				 net, (long long)i, (double)got[i], (double)logits[i], largest);
+	free(n.weights);
+	free(n.x.bn.running);
+	dt_exec_close(&n.x);
+	dt_arena_release(&n.arena);
+	dt_memory_plan_release(&n.plan);
+	free(got);
+}
+
 static void compare(const char *file, const char *preset)
 {
 	struct golden g;
@@ -306,6 +419,7 @@ static void compare(const char *file, const char *preset)
 	want = golden_f32(&g, "eval_logits", &count);
 	assert_int_equal(count, n.run.microbatch * c.vocab);
 	golden_assert_close("logits of an evaluation", logits, want, count, 1e-3, 1e-4);
+	check_folded(&n, logits, want, preset);
 	free(want);
 	loss = train(&n, n.run.microbatch);
 	if (!(fabs(loss - golden_scalar(&g, "loss")) < 1e-4 * fabs(loss)))
@@ -382,6 +496,27 @@ static void test_small(void **state)
 	differences("simple-dnn");
 }
 
+/* Nets whose residual sums and pools stand elsewhere than a ResNet's. */
+static void test_folded(void **state)
+{
+	static const char *const preset[] = {"resnet-9", "cnn2", "resnet-34"};
+
+	for (int i = 0; i < 3; i++) {
+		struct dt_config c;
+		struct net n;
+		float *logits;
+
+		assert_int_equal(dt_config_load(preset[i], &c, NULL), 0);
+		c.image_size = c.image_size > 32 ? 32 : c.image_size;
+		open_net(&n, &c, 3);
+		logits = calloc((size_t)(3 * c.vocab), sizeof(*logits));
+		evaluate(&n, logits);
+		check_folded(&n, logits, NULL, preset[i]);
+		free(logits);
+		close_net(&n);
+	}
+}
+
 /* Batch norms of the mean and variance of each microbatch apart; without them microbatches add up. */
 static void test_microbatches(void **state)
 {
@@ -441,8 +576,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_merge),	 cmocka_unit_test(test_microbatches),
-		cmocka_unit_test(test_small),	 cmocka_unit_test(test_resnet18),
-		cmocka_unit_test(test_resnet50),
+		cmocka_unit_test(test_folded),	 cmocka_unit_test(test_small),
+		cmocka_unit_test(test_resnet18), cmocka_unit_test(test_resnet50),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

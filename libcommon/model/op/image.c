@@ -39,6 +39,12 @@ void dt_shape_conv(struct dt_lower *lo, struct dt_node *n)
 	n->out[0] = plane(lo, n, n->out[0], pixels_out(&n->attr.window2d), dt_lo_dim(lo, n->param[0], 0));
 }
 
+/* Of serving alone (model/fold.h): over the residual, where that is not needed any more. */
+void dt_shape_conv_bias(struct dt_lower *lo, struct dt_node *n)
+{
+	dt_shape_conv(lo, n);
+}
+
 void dt_back_conv(struct dt_lower *lo, const struct dt_node *n)
 {
 	int dy = dt_lo_grad(lo, n->out[0]), x = dt_lo_need(lo, n->in[0]), dx;
@@ -121,7 +127,7 @@ void dt_back_flatten(struct dt_lower *lo, const struct dt_node *n)
 /* Each of the three: 2 operations for a weight and a pixel of the result. */
 struct dt_node_cost dt_cost_conv(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	const int y = n->op == DT_OP_CONV ? n->out[0] : n->in[0];
+	const int y = n->op == DT_OP_CONV || n->op == DT_OP_CONV_BIAS ? n->out[0] : n->in[0];
 	struct dt_node_cost r = n->op == DT_OP_CONV_DW ? dt_cost_move_add(s, n) : dt_cost_move(s, n);
 
 	r.flops = r.model_flops = 2 * (double)dt_value_rows(s->p, y) * dt_cost_numel(s, n, 0, 1);

@@ -142,6 +142,7 @@ DT_RULE(to_tokens);
 DT_RULE(add);
 DT_RULE(pixels);
 DT_RULE(conv);
+DT_RULE(conv_bias);
 DT_RULE(batch_norm);
 DT_RULE(pool_max);
 DT_RULE(pool_avg);

@@ -31,6 +31,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_ADD] = {dt_shape_add, dt_back_add, NULL, dt_timed_add},
 	[DT_OP_PIXELS] = {dt_shape_pixels, NULL},
 	[DT_OP_CONV] = {dt_shape_conv, dt_back_conv, dt_cost_conv},
+	[DT_OP_CONV_BIAS] = {dt_shape_conv_bias, NULL, dt_cost_conv},
 	[DT_OP_BATCH_NORM] = {dt_shape_batch_norm, dt_back_batch_norm, dt_cost_batch_norm},
 	[DT_OP_POOL_MAX] = {dt_shape_pool_max, dt_back_pool_max},
 	[DT_OP_POOL_AVG] = {dt_shape_pool_avg, dt_back_pool_avg},

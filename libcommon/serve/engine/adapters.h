@@ -42,6 +42,7 @@ struct dt_served_adapter {
 
 	/* guarded by the lock of `of` */
 	int refs, holds, waiters;
+	int queued; /* requests in the queue for a place for it */
 	bool listed, loading, leaving;
 	double used; /* dt_now() of the last hold */
 	uint64_t requests, prompt_tokens, generation_tokens;

@@ -56,18 +56,27 @@ static bool make_place(struct dt_adapters *a)
 	return true;
 }
 
-/* As many of those that are held are to go as wait for a place. */
+/* Adapters that wait for a place and have none yet, less the places that are free. Locked. */
+static int places_short(const struct dt_adapters *a)
+{
+	int n = a->in_memory - a->p.resident;
+	const struct dt_served_adapter *s;
+
+	TAILQ_FOREACH (s, &a->all, in_list)
+		n += s->queued > 0 && !s->in && !s->loading;
+	return n;
+}
+
+/* As many of the held adapters are to go as places are short. Locked. */
 static void ask_to_leave(struct dt_adapters *a)
 {
-	int waiting = 0, leaving = 0;
+	const int wanted = places_short(a);
+	int leaving = 0;
 	struct dt_served_adapter *s;
-	struct dt_place_waiter *w;
 
-	TAILQ_FOREACH (w, &a->queue, in_list)
-		waiting++;
 	TAILQ_FOREACH (s, &a->all, in_list)
 		leaving += s->leaving;
-	while (leaving++ < waiting && (s = oldest(a, true)))
+	while (leaving++ < wanted && (s = oldest(a, true)))
 		s->leaving = true;
 }
 
@@ -101,11 +110,13 @@ static int get_place(struct dt_served_adapter *s, double deadline, const atomic_
 	int rc = 0;
 
 	TAILQ_INSERT_TAIL(&a->queue, &me, in_list);
+	s->queued++;
 	while (rc == 0 && !s->in && !s->loading && (TAILQ_FIRST(&a->queue) != &me || !make_place(a))) {
 		ask_to_leave(a);
 		rc = wait_more(s, deadline, cancelled, err);
 	}
 	TAILQ_REMOVE(&a->queue, &me, in_list);
+	s->queued--;
 	pthread_cond_broadcast(&a->changed); /* the next in turn looks */
 	return rc;
 }
@@ -166,6 +177,8 @@ void dt_adapters_release(struct dt_served_adapter *s)
 
 	pthread_mutex_lock(&a->mu);
 	if (--s->holds == 0) {
+		if (s->leaving && places_short(a) <= 0) /* who it was to go for found another place */
+			s->leaving = false;
 		if (s->leaving || !s->listed) {
 			a->evictions += s->leaving;
 			dt_adapters_evict(s);

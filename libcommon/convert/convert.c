@@ -1,0 +1,190 @@
+#include "convert/convert.h"
+
+#include "ckpt/adapter.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/export.h"
+#include "data/tokenizer.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MOST_SOURCES 64
+
+static void __attribute__((format(printf, 2, 3))) note(struct dt_convert_job *job, const char *fmt, ...)
+{
+	char text[sizeof(((struct dt_err *)0)->msg) + 128];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	job->note(job->arg, text);
+}
+
+/* Notes what happens to the tokenizer; its hash is what the trainer compares. */
+static const char *tokenizer_hash(const struct dt_source *s, const struct dt_convert *c,
+				  struct dt_convert_job *job, char hash[32])
+{
+	struct dt_tokenizer *tok;
+	struct dt_err err = {0};
+	const char *text;
+	size_t n;
+
+	text = dt_source_tokenizer(s, &n);
+	if (dt_source_note(s))
+		note(job, "%s", dt_source_note(s));
+	else if (!text && !dt_source_images(s) && (!c->tokenizer || strcmp(c->tokenizer, "none")))
+		note(job, "the source has no tokenizer to take along");
+	if (!text)
+		return NULL;
+	if (dt_tokenizer_from_text(text, n, &tok, &err) < 0) {
+		note(job, "the tokenizer is taken along, but dt cannot use it: %s", err.msg);
+		return NULL;
+	}
+	snprintf(hash, 32, "%s", dt_tokenizer_hash(tok));
+	dt_tokenizer_close(tok);
+	return hash;
+}
+
+static int64_t step_of(const struct dt_source *s, const struct dt_convert *c)
+{
+	if (c->step >= 0)
+		return c->step;
+	return dt_source_ckpt(s) ? dt_ckpt_step(dt_source_ckpt(s)) : 0;
+}
+
+/* Writes s to dst; takes s over. */
+static int write_source(struct dt_source *s, const char *dst, const struct dt_convert *c,
+			struct dt_convert_job *job, struct dt_err *err)
+{
+	int unpacked = 0, smaller = 0, rc;
+	char hash[32];
+	struct stat st;
+	struct dt_export x = {.to = c->to,
+			      .format = c->format,
+			      .ret_unpacked = &unpacked,
+			      .ret_smaller = &smaller,
+			      .step = step_of(s, c),
+			      .compress = c->compress,
+			      .max_file_bytes = c->max_file_bytes,
+			      .progress = job->progress,
+			      .arg = job->arg};
+
+	rc = dt_export_check(s, dst, &x, job->made, sizeof(job->made), err);
+	job->misused = rc == -EINVAL;
+	if (rc == 0)
+		x.tokenizer_hash = tokenizer_hash(s, c, job, hash);
+	if (rc == 0 && c->change && lstat(job->made, &st) == 0) /* before the work, not behind it */
+		rc = dt_err_sys(err, -EEXIST, "cannot write '%s'", job->made);
+	if (rc == 0 && c->change && (rc = c->change(c->change_arg, &s, err)) < 0)
+		s = NULL;
+	if (rc == 0)
+		rc = dt_export(s, dst, &x, err);
+	if (rc == 0 && unpacked)
+		note(job, "%d matrices have rows no block fits and are f16", unpacked);
+	if (rc == 0 && smaller)
+		note(job, "%d matrices have rows no block of 256 fits and are %s", smaller,
+		     x.format == DT_FMT_Q4_K ? "q5_0" : "q8_0");
+	dt_source_close(s);
+	return rc;
+}
+
+int dt_convert(const char *const *src, int n, const char *dst, const struct dt_convert *c,
+	       struct dt_convert_job *job, struct dt_err *err)
+{
+	struct dt_source *v[MOST_SOURCES] = {NULL}, *s;
+	int rc = n > MOST_SOURCES ? dt_err_set(err, -EINVAL, "at most %d models", MOST_SOURCES) : 0, k = 0;
+
+	for (; k < n && rc == 0; k++)
+		rc = dt_source_open(src[k], c->from, c->tokenizer, &v[k], err);
+	if (rc < 0) {
+		for (k -= 2; k >= 0; k--)
+			dt_source_close(v[k]);
+		return rc;
+	}
+	s = v[0];
+	if (n > 1)
+		rc = dt_source_average(v, n, &s, err);
+	return rc == 0 ? write_source(s, dst, c, job, err) : rc;
+}
+
+int dt_convert_upcycle(const char *dense, int64_t experts, int64_t used, uint64_t seed, const char *dst,
+		       const struct dt_convert *c, struct dt_convert_job *job, struct dt_err *err)
+{
+	struct dt_source *d, *s;
+	int rc = dt_source_open(dense, c->from, c->tokenizer, &d, err);
+
+	if (rc == 0)
+		rc = dt_source_upcycle(d, experts, used, seed, &s, err);
+	return rc == 0 ? write_source(s, dst, c, job, err) : rc;
+}
+
+static int open_adapter(const char *base, const char *adapter, const struct dt_convert *c,
+			struct dt_source **ret_base, struct dt_adapter **ret, struct dt_err *err)
+{
+	struct dt_source *s;
+	int rc = dt_source_open(base, c->from, c->tokenizer, &s, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_adapter_open(adapter, dt_source_config(s), dt_source_params(s), ret, err);
+	if (rc == 0 && !c->any_base && (rc = dt_adapter_check_base(*ret, s, err)) < 0)
+		dt_adapter_close(*ret);
+	if (rc < 0)
+		dt_source_close(s);
+	else
+		*ret_base = s;
+	return rc;
+}
+
+/* Blocks round most of a small update away: notes how much of it. */
+static int warn_of_blocks(struct dt_source *s, const struct dt_convert *c, struct dt_convert_job *job,
+			  struct dt_err *err)
+{
+	enum dt_format f = (enum dt_format)c->format;
+	double lost = 0;
+	int rc = 0;
+
+	if (c->format < 0 || dt_format_info(f)->dtype >= 0)
+		return 0;
+	rc = dt_adapted_loss(s, f, &lost, err);
+	if (rc == 0 && lost > 0)
+		note(job,
+		     "in %s the error of rounding is %.2g times the adapter's update; a 16-bit base keeps it",
+		     dt_format_info(f)->name, lost);
+	return rc;
+}
+
+int dt_convert_merge(const char *base, const char *adapter, const char *dst, const struct dt_convert *c,
+		     struct dt_convert_job *job, struct dt_err *err)
+{
+	struct dt_source *b, *s;
+	struct dt_adapter *a;
+	int rc = open_adapter(base, adapter, c, &b, &a, err);
+
+	if (rc == 0)
+		rc = dt_source_adapted(b, a, &s, err);
+	if (rc == 0 && (rc = warn_of_blocks(s, c, job, err)) < 0)
+		dt_source_close(s);
+	return rc == 0 ? write_source(s, dst, c, job, err) : rc;
+}
+
+int dt_convert_adapter(const char *base, const char *adapter, const char *dst, const struct dt_convert *c,
+		       struct dt_err *err)
+{
+	struct dt_source *b;
+	struct dt_adapter *a;
+	int rc = open_adapter(base, adapter, c, &b, &a, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dt_adapter_write(a, b, dst, err);
+	if (rc == 0)
+		rc = a->n;
+	dt_adapter_close(a);
+	dt_source_close(b);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
