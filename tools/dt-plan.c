@@ -80,6 +80,7 @@ static const struct dt_opt own[] = {
 	{"validate", 0, DT_OPT_STR, &a.validate, "FILE", "measured steps: compare with what is predicted"},
 	DT_RUN_OPT("vocab"),
 	DT_RUN_OPT("rope-scaling"),
+	DT_RUN_OPT("freeze"),
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-targets"),
 	DT_RUN_OPT("lora-base"),

@@ -4,6 +4,7 @@
 #include "base/tmpfile.h"
 #include "supervise/explain.h"
 #include "supervise/supervise.h"
+#include "supervise/sweep.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,12 +14,16 @@ static struct {
 	struct dt_supervise o;
 	const char *ranks;
 	int64_t tries;
+	struct dt_sweep sweep;
 } a;
 
 static const char *const examples[] = {
 	"dt-run -- mpirun -np 4 dt-train --model gpt2-124m --data corpus.h5 --save run --save-every 100",
 	"dt-run --ranks 2:4 --discover 'cat hosts' -- dt-train --model gpt2-124m --data corpus.h5 --save run "
 	"--save-every 100",
+	"dt-run sweep --grid lr=1e-3,3e-3 --grid warmup=10,100 --halve 3 --first 100 -- dt-train --model "
+	"gpt2-mini "
+	"--data corpus.h5 --eval-data eval.h5 --steps 900",
 	"dt-run explain flight.*",
 	NULL,
 };
@@ -66,13 +71,35 @@ static const struct dt_opt opts[] = {
 	 "append what happens as JSON Lines; - is standard output", .complete = DT_COMPLETE_FILE},
 	{"prometheus", 0, DT_OPT_STR, &a.o.prometheus, "FILE", "a page for Prometheus, renewed each second",
 	 .complete = DT_COMPLETE_FILE},
+	DT_OPT_HEADING("dt-run sweep: the command with other options, many times"),
+	{"grid", 0, DT_OPT_STRS, &a.sweep.grid, "OPTION=A,B,...",
+	 "each of these values, with each of the others"},
+	{"random", 0, DT_OPT_STRS, &a.sweep.random, "OPTION=LOW:HIGH[:log][:int]",
+	 "values drawn between; log: evenly in the logarithm; int: whole numbers"},
+	{"samples", 0, DT_OPT_INT, &a.sweep.samples, "N", "how many times --random draws", .min = 1,
+	 .max = 9999, .def = "16"},
+	{"sweep-seed", 0, DT_OPT_INT, &a.sweep.seed, "N", "of what --random draws", .def = "1"},
+	{"halve", 0, DT_OPT_INT, &a.sweep.halve, "K",
+	 "successive halving: one trial in K trains on, K times as far", .min = 2, .max = 100,
+	 .def_text = "all train to the end"},
+	{"first", 0, DT_OPT_INT, &a.sweep.first, "STEPS", "with --halve: how far all train", .min = 1,
+	 .max = 1e12},
+	{"dir", 0, DT_OPT_STR, &a.sweep.dir, "DIR", "a folder for each trial, and sweep.jsonl",
+	 .complete = DT_COMPLETE_DIR, .def = "sweep"},
+	{"metric", 0, DT_OPT_STR, &a.sweep.metric, "KEY", "what is compared, of the metrics lines",
+	 .def_text = "eval_loss with --eval-data, else loss"},
+	{"last", 0, DT_OPT_INT, &a.sweep.last, "N", "the mean of its last N values counts", .min = 1,
+	 .max = 1000, .def_text = "10 of loss, else 1"},
+	{"largest", 0, DT_OPT_FLAG, &a.sweep.largest, NULL, "the largest is best, not the smallest"},
+	{"jobs", 0, DT_OPT_INT, &a.sweep.jobs, "N", "trials at a time", .min = 1, .max = 4096,
+	 .def_text = "processors over the ranks of a trial"},
 	DT_OPT_END,
 };
 
 static const struct dt_program program = {
 	.name = "dt-run",
 	.summary = "keep a training job or a server running: restart, shrink, grow, stop in good order",
-	.operands = "-- COMMAND ... | explain FILE ...",
+	.operands = "-- COMMAND ... | sweep -- COMMAND ... | explain FILE ...",
 	.examples = examples,
 	.opts = opts,
 };
@@ -109,6 +136,19 @@ static int explain(int n, char **path)
 	return found < 0 ? DT_EXIT_FAILED : found ? DT_EXIT_NO : DT_EXIT_OK;
 }
 
+static int sweep(int n, char **argv, const struct dt_log *log)
+{
+	struct dt_err err = {0};
+
+	if (n < 1)
+		return dt_opt_usage_error(&program, stderr, "sweep needs a command of dt-train");
+	if ((a.sweep.halve != 0) != (a.sweep.first != 0))
+		return dt_opt_usage_error(&program, stderr, "--halve and --first belong together");
+	a.sweep.argv = argv;
+	a.sweep.log = log;
+	return dt_sweep_run(&a.sweep, stdout, &err);
+}
+
 static int run(int n, char **argv)
 {
 	struct dt_log log = {.f = stderr, .name = program.name, .rank = -1};
@@ -120,6 +160,10 @@ static int run(int n, char **argv)
 					  a.ranks);
 	if (!a.ranks && (a.o.discover || a.o.cluster))
 		return dt_opt_usage_error(&program, stderr, "--discover and --cluster need --ranks");
+	if (!strcmp(argv[1], "sweep"))
+		return sweep(n - 1, argv + 2, &log);
+	if (a.sweep.grid.n || a.sweep.random.n)
+		return dt_opt_usage_error(&program, stderr, "--grid and --random belong to sweep");
 	if (!strcmp(argv[1], "explain"))
 		return explain(n - 1, argv + 2);
 	a.o.argv = argv + 1;

@@ -1,14 +1,11 @@
 /* Serves a checkpoint: an OpenAI-compatible HTTP server, or prompts in and completions out on a pipe. */
 #include "base/log.h"
 #include "base/opt.h"
-#include "base/progress.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
-#include "plan/listing.h"
 #include "serve/api/batch.h"
-#include "serve/api/batches.h"
 #include "serve/api/served.h"
-#include "serve/http/tenants.h"
+#include "serve/http/server.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -20,7 +17,6 @@
 #define READ_TIMEOUT   60	 /* seconds to send a request, or between two */
 #define ANSWER_TIMEOUT 30	 /* seconds without reading after which a client is cut off */
 #define STUCK_AFTER    120	 /* seconds a step may take before /health says 503 */
-#define LINGER	       5	 /* seconds for which a server that has lost a rank says so */
 
 #define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q6_k"
 
@@ -29,38 +25,18 @@ struct options {
 	bool batch, unordered, print_program, given_tokens, given_timeout;
 	const char *skip_done, *name, *key_file, *host, *replay, *allow_origin, *defaults_text, *tls_cert,
 		*tls_key, *files_dir, *layout, *kv_disk;
-	struct dt_strs api_keys, lora;
+	struct dt_strs api_keys, lora, prefill;
 	json_t *defaults;
 	int64_t port, max_tokens, lora_rank;
 	uint64_t http_mem, files_size;
-	int precision, weights, kv_type, kv_read, chat; /* choices, as the option table stores them */
+	int precision, weights, kv_type, kv_read, chat, role; /* choices, as the option table stores them */
+	bool given_role;
+	struct dt_kvpeers_params peers;
+	int64_t prefill_least;
+	double prefill_timeout;
+	uint64_t prefill_mem;
 	double timeout, comm_timeout;
-	struct dt_world_info info; /* of the ranks */
 };
-
-static int load(struct dt_served *s, const struct options *o, const struct dt_log *log, struct dt_err *err)
-{
-	char text[3][32];
-	int rc = dt_served_open(s, &o->serve, err);
-
-	if (rc < 0 || o->info.rank > 0)
-		return rc;
-	dt_log_msg(log,
-		   "loaded '%s' in %.1f s: %s of weights, %s of KV cache for %lld tokens, %s of workspace",
-		   o->serve.ckpt, s->seconds, dt_format_size(s->memory.weights, text[0], sizeof(text[0])),
-		   dt_format_size(s->memory.cache, text[1], sizeof(text[1])), (long long)s->cache_tokens,
-		   dt_format_size(s->memory.work + s->logits_bytes, text[2], sizeof(text[2])));
-	return 0;
-}
-
-/* Whether the trace of decisions, where one was wanted, is whole. */
-static bool unload(struct dt_served *s, const struct options *o, const struct dt_log *log)
-{
-	if (dt_served_close(s) == 0)
-		return true;
-	dt_log_msg(log, "'%s' could not be written in full", o->serve.trace);
-	return false;
-}
 
 static int run_batch(const struct options *o, const struct dt_log *log)
 {
@@ -76,10 +52,11 @@ static int run_batch(const struct options *o, const struct dt_log *log)
 				    .log = log};
 	struct dt_served s = {0};
 	struct dt_err err;
-	int64_t failed = load(&s, o, log, &err);
+	int64_t failed = dt_served_open(&s, sp, &err);
 	int status = DT_EXIT_OK;
 
 	if (failed == 0) {
+		dt_served_log(&s, sp);
 		p.chat = s.has_chat ? &s.chat : NULL;
 		failed = dt_batch_run(s.engine, &p, &err);
 	}
@@ -92,200 +69,64 @@ static int run_batch(const struct options *o, const struct dt_log *log)
 		dt_log_msg(log, "%lld line%s failed", (long long)failed, failed == 1 ? "" : "s");
 		status = DT_EXIT_FAILED;
 	}
-	return unload(&s, o, log) ? status : DT_EXIT_FAILED;
+	return dt_served_end(&s, sp) == 0 ? status : DT_EXIT_FAILED;
 }
 
-/*
- * What ends a server. Every thread started behind this inherits the mask, so signals come to sigwait alone.
- * mpirun passes SIGUSR1 on to the ranks, and ends them where it gets another itself.
- */
-static void block_signals(sigset_t *set)
+static int run_http(const struct options *o)
 {
-	sigemptyset(set);
-	sigaddset(set, SIGTERM);
-	sigaddset(set, SIGINT);
-	sigaddset(set, SIGUSR1);
-	pthread_sigmask(SIG_BLOCK, set, NULL);
-	signal(SIGPIPE, SIG_IGN);
-}
+	const struct dt_server p = {.http = {.host = o->host,
+					     .port = (int)o->port,
+					     .tls_cert = o->tls_cert,
+					     .tls_key = o->tls_key,
+					     .model_name = o->name ? o->name : o->serve.ckpt,
+					     .max_body = MAX_BODY,
+					     .role = o->given_role ? DT_ROLE_BOTH + o->role : DT_ROLE_NONE,
+					     .max_memory = o->http_mem,
+					     .allow_origin = o->allow_origin,
+					     .defaults = o->defaults,
+					     .answer_timeout = ANSWER_TIMEOUT,
+					     .max_connections = (int)(o->serve.seqs + o->serve.queue) + 256,
+					     .read_timeout = READ_TIMEOUT,
+					     .request_timeout = o->timeout},
+				    .key_file = o->key_file,
+				    .key = o->api_keys.v,
+				    .nkeys = o->api_keys.n,
+				    .files_dir = o->files_dir,
+				    .files_size = o->files_size,
+				    .out = stdout};
+	int rc = dt_server_run(&p, &o->serve);
 
-/* The next signal; 0: a rank of several was lost meanwhile. */
-static int wait_for_signal(const struct options *o, const sigset_t *set, struct dt_engine *e)
-{
-	const struct timespec tick = {.tv_nsec = 50000000};
-	int sig = -1;
-
-	if (!o->serve.world)
-		return sigwait(set, &sig) == 0 ? sig : 0;
-	while (sig < 0 && dt_engine_state(e) != DT_ENGINE_FAILED)
-		sig = sigtimedwait(set, NULL, &tick);
-	return sig < 0 ? 0 : sig;
-}
-
-/* For a while /health says which rank was lost; a signal shortens that. */
-static void linger(const sigset_t *set)
-{
-	(void)sigtimedwait(set, NULL, &(struct timespec){.tv_sec = LINGER - 1});
-}
-
-/*
- * Until a signal; then no new work, and out once what runs is done. A second one ends at once. Whether the
- * engine is well.
- */
-static bool serve_until_signal(const struct options *o, const sigset_t *set, struct dt_http *http,
-			       struct dt_engine *e, struct dt_batches *batches, const struct dt_log *log)
-{
-	const struct timespec tick = {.tv_nsec = 50000000};
-	int sig = wait_for_signal(o, set, e);
-
-	dt_batches_stop(batches);
-	if (sig) {
-		dt_engine_drain(e);
-		dt_log_msg(log, "%s: no new requests; waiting for %d to finish", strsignal(sig),
-			   dt_http_active(http));
-	} else {
-		linger(set);
-	}
-	while (dt_http_active(http) > 0 || dt_engine_wait_idle(e, 0) > 0) {
-		if (sigtimedwait(set, NULL, &tick) > 0) {
-			dt_log_msg(log, "a second signal: ending with requests unfinished");
-			_exit(DT_EXIT_FAILED);
-		}
-	}
-	return dt_engine_state(e) != DT_ENGINE_FAILED;
-}
-
-static bool is_loopback(const char *url)
-{
-	url = strstr(url, "://") + 3;
-	return !strncmp(url, "127.", 4) || !strncmp(url, "[::1]", 5);
-}
-
-/* Answers the batches of the store from here on. */
-static int go_on(struct dt_batches **ret, struct dt_http *http, struct dt_store *store, struct dt_served *s,
-		 const struct dt_http_params *p, const struct dt_log *log, struct dt_err *err)
-{
-	const struct dt_batches_params bp = {.engine = s->engine,
-					     .model_name = p->model_name,
-					     .chat = s->has_chat ? &s->chat : NULL,
-					     .defaults = p->defaults,
-					     .request_timeout = p->request_timeout,
-					     .log = log};
-	int rc = dt_batches_open(ret, store, &bp, err);
-
-	if (rc >= 0)
-		dt_http_keep(http, store, *ret);
-	return rc;
-}
-
-static int run_http(struct options *o, const struct dt_log *log)
-{
-	struct dt_http_params p = {.host = o->host,
-				   .port = (int)o->port,
-				   .tls_cert = o->tls_cert,
-				   .tls_key = o->tls_key,
-				   .model_name = o->name ? o->name : o->serve.ckpt,
-				   .max_body = MAX_BODY,
-				   .max_memory = o->http_mem,
-				   .allow_origin = o->allow_origin,
-				   .defaults = o->defaults,
-				   .answer_timeout = ANSWER_TIMEOUT,
-				   .max_connections = (int)(o->serve.seqs + o->serve.queue) + 256,
-				   .read_timeout = READ_TIMEOUT,
-				   .request_timeout = o->timeout};
-	struct dt_http *http = NULL;
-	struct dt_tenants t = {0};
-	struct dt_served s = {0};
-	struct dt_err err;
-	struct dt_store *store = NULL;
-	struct dt_batches *batches = NULL;
-	sigset_t set;
-	int rc = 0;
-
-	block_signals(&set);
-	if (o->key_file || o->api_keys.n > 0)
-		rc = dt_tenants_open(&t, o->key_file, o->api_keys.v, o->api_keys.n, &err);
-	p.keys = t.key;
-	p.nkeys = t.file.nkeys;
-	o->serve.tenant = t.tenant;
-	o->serve.ntenants = t.file.ntenants;
-	if (rc >= 0 && o->files_dir)
-		rc = dt_store_open(&store, o->files_dir, o->files_size, &err);
-	if (rc >= 0)
-		rc = dt_http_open(&http, &p, &err);
-	if (rc >= 0)
-		rc = load(&s, o, log, &err);
-	if (rc >= 0 && store)
-		rc = go_on(&batches, http, store, &s, &p, log, &err);
-	if (rc >= 0) {
-		dt_http_serve(http, s.engine, s.has_chat ? &s.chat : NULL);
-		if (p.nkeys == 0 && !is_loopback(dt_http_url(http)))
-			dt_log_msg(log, "anyone who reaches %s may use it: consider --api-key",
-				   dt_http_url(http));
-		dt_log_msg(log, "serving '%s' on %s", p.model_name, dt_http_url(http));
-		printf("%s\n", dt_http_url(http));
-		if (fflush(stdout) == EOF)
-			rc = dt_err_sys(&err, -errno, "cannot write to standard output");
-	}
-	if (rc < 0)
-		dt_log_err(log, &err);
-	else if (!serve_until_signal(o, &set, http, s.engine, batches, log))
-		rc = -EIO;
-	dt_http_close(http);
-	dt_batches_close(batches);
-	dt_store_close(store);
-	if (!unload(&s, o, log))
-		rc = -EIO;
-	dt_tenants_release(&t);
-	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
-}
-
-/* Of several ranks one that is not the first. */
-static int run_follower(struct options *o, const struct dt_log *log)
-{
-	struct dt_served s = {0};
-	struct dt_err err = {0};
-	sigset_t set;
-	int rc;
-
-	block_signals(&set);
-	rc = load(&s, o, log, &err);
-	if (rc == 0 && (rc = dt_served_follow(&s, &err)) < 0) {
-		dt_log_err(log, &err);
-		dt_world_abort(o->serve.world, DT_EXIT_FAILED);
-	}
-	if (rc < 0 && err.msg[0])
-		dt_log_err(log, &err);
-	dt_served_close(&s);
+	if (rc == -EINTR)
+		_exit(DT_EXIT_FAILED);
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
 }
 
 /* As one process, or as one of the ranks that a launcher has started. */
 static int serve(struct options *o, struct dt_log *log)
 {
-	const struct dt_world_opts wo = {.timeout_s = o->comm_timeout, .linger_s = LINGER};
+	const struct dt_world_opts wo = {.timeout_s = o->comm_timeout, .linger_s = DT_SERVER_LINGER};
+	struct dt_world_info info;
 	struct dt_world *world;
 	struct dt_err err;
-	sigset_t set;
 	int status;
 
 	if (!o->batch)
-		block_signals(&set); /* for the threads of MPI too */
+		dt_server_block_signals(NULL); /* for the threads of MPI too */
 	if (dt_world_open(&world, &wo, log, &err) < 0) {
 		dt_log_err(log, &err);
 		return DT_EXIT_FAILED;
 	}
-	dt_world_info(world, &o->info);
-	o->serve.log = log;
-	if (o->info.size > 1 || (o->layout && dt_layout_world(&o->serve.layout) > 1)) {
-		log->rank = o->info.size > 1 ? o->info.rank : -1;
+	dt_world_info(world, &info);
+	o->serve.log = o->peers.log = log;
+	if (info.size > 1 || (o->layout && dt_layout_world(&o->serve.layout) > 1)) {
+		log->rank = info.size > 1 ? info.rank : -1;
 		o->serve.world = world;
 		o->serve.beat_s = o->comm_timeout < 4 ? o->comm_timeout / 4 : 1;
 	}
-	if (o->info.rank > 0)
-		status = run_follower(o, log);
+	if (info.rank > 0)
+		status = dt_server_follow(&o->serve) < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
 	else
-		status = o->batch ? run_batch(o, log) : run_http(o, log);
+		status = o->batch ? run_batch(o, log) : run_http(o);
 	if (dt_world_broken(world)) /* its report has been written */
 		dt_world_abort(world, status ? status : DT_EXIT_FAILED);
 	dt_world_finalize(world);
@@ -318,51 +159,6 @@ static int run_replay(const char *path, const struct dt_log *log)
 	return r.different > 0 ? DT_EXIT_NO : DT_EXIT_OK;
 }
 
-/* --print-program: needs the configuration alone. */
-static int print_program(const struct options *o, const struct dt_log *log)
-{
-	const struct dt_served_params *p = &o->serve;
-	const struct dt_format_info *f = dt_format_info(p->weights >= 0 ? (enum dt_format)p->weights
-							: p->fp32	? DT_FMT_F32
-									: DT_FMT_BF16);
-	const struct dt_layout layout =
-		p->layout.dp ? p->layout : (struct dt_layout){.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
-	struct dt_memory_plan plan = {0};
-	struct dt_config c;
-	struct dt_work_serving prompt = {.config = &c,
-					 .compute = p->fp32 ? DT_F32 : DT_BF16,
-					 .tp = layout.tp,
-					 .rows = p->tokens,
-					 .outputs = p->seqs,
-					 .weight_bits = 8.0 * f->bytes / f->block,
-					 .cache_bits = 8.0 * dt_dtype_size(p->cache)};
-	const struct dt_serving serving = {.config = &c,
-					   .compute = prompt.compute,
-					   .rows = p->tokens,
-					   .outputs = p->seqs,
-					   .layout = layout};
-	struct dt_work_serving decoding;
-	struct dt_err err = {0};
-	int rc = dt_config_load(p->ckpt, &c, &err);
-
-	if (rc == 0)
-		rc = dt_config_servable(&c, &err);
-	if (rc == 0)
-		rc = dt_serving_check(&c, &layout, &err);
-	decoding = prompt;
-	decoding.rows = p->seqs;
-	decoding.context = p->len ? p->len : c.max_seq;
-	if (rc == 0)
-		rc = dt_memory_plan_serving(&serving, decoding.context, &plan, &err);
-	if (rc == 0) {
-		rc = dt_listing_print_serving(&plan, &prompt, &decoding, stdout, &err);
-		dt_memory_plan_release(&plan);
-	}
-	if (rc < 0)
-		dt_log_err(log, &err);
-	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
-}
-
 /* --kv-host and --kv-disk. */
 static int settle_kv(struct options *o, struct dt_err *err)
 {
@@ -385,6 +181,31 @@ static int settle_kv(struct options *o, struct dt_err *err)
 		return dt_err_prefix(err, "--kv-disk");
 	*colon = '\0';
 	p->kv_dir = o->kv_disk;
+	return 0;
+}
+
+/* --role and --prefill. */
+static int settle_role(struct options *o, struct dt_err *err)
+{
+	struct dt_served_params *p = &o->serve;
+
+	p->named = o->given_role;
+	if (o->given_role && o->batch)
+		return dt_err_set(err, -EINVAL, "--role does not go with --batch");
+	if (o->given_role && !p->share)
+		return dt_err_set(err, -EINVAL, "--role does not go with --no-prefix-caching");
+	if (o->prefill.n == 0)
+		return 0;
+	if (!o->given_role || o->role == 1)
+		return dt_err_set(err, -EINVAL, "--prefill goes with --role decode or both");
+	if (p->trace)
+		return dt_err_set(err, -EINVAL, "--prefill does not go with --trace");
+	o->peers = (struct dt_kvpeers_params){.url = (const char *const *)o->prefill.v,
+					      .n = o->prefill.n,
+					      .least = (int)o->prefill_least,
+					      .timeout = o->prefill_timeout,
+					      .memory = o->prefill_mem};
+	p->peers = &o->peers;
 	return 0;
 }
 
@@ -424,7 +245,7 @@ static int settle(struct options *o, struct dt_err *err)
 		p->lora_rank = o->lora_rank;
 	}
 	p->name = o->name;
-	if (settle_kv(o, err) < 0)
+	if (settle_kv(o, err) < 0 || settle_role(o, err) < 0)
 		return -EINVAL;
 	if (o->layout && dt_layout_parse(o->layout, &p->layout, err) < 0)
 		return -EINVAL;
@@ -518,6 +339,18 @@ static const struct dt_opt opts[] = {
 	 .complete = DT_COMPLETE_FILE},
 	{"print-program", 0, DT_OPT_FLAG, &options.print_program,
 	 .help = "print what a step computes and costs, do nothing else"},
+	DT_OPT_HEADING("Prefill apart from decode"),
+	{"role", 0, DT_OPT_CHOICE, &options.role, "both|prefill|decode",
+	 "compute prompts for other servers, answer with prompts that they compute, or both",
+	 .given = &options.given_role, .def_text = "neither"},
+	{"prefill", 0, DT_OPT_STRS, &options.prefill, "URL",
+	 "a server that computes prompts for this one; may be given several times"},
+	{"prefill-min", 0, DT_OPT_INT, &options.prefill_least, "TOKENS",
+	 "fewer tokens that are not in the cache are computed here", .min = 1, .max = 1 << 24, .def = "512"},
+	{"prefill-timeout", 0, DT_OPT_REAL, &options.prefill_timeout, "SECONDS",
+	 "without a block for so long the rest is computed here", .min = 0.1, .max = 1e6, .def = "30"},
+	{"prefill-mem", 0, DT_OPT_SIZE, &options.prefill_mem, "SIZE",
+	 "memory of blocks on their way; what does not fit is computed here", .def = "1GiB"},
 	DT_OPT_HEADING("Adapters"),
 	{"lora", 0, DT_OPT_STRS, &options.lora, "NAME=PATH",
 	 "serve this adapter too, as model NAME; may be given several times"},
@@ -593,7 +426,12 @@ static int run(int n, char **argv, struct dt_log *log)
 		o->serve.ckpt = argv[1];
 	if (settle(o, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
-	return o->print_program ? print_program(o, log) : serve(o, log);
+	if (!o->print_program)
+		return serve(o, log);
+	if (dt_served_print_program(&o->serve, stdout, &err) == 0)
+		return DT_EXIT_OK;
+	dt_log_err(log, &err);
+	return DT_EXIT_FAILED;
 }
 
 int main(int argc, char **argv)

@@ -61,6 +61,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lora-base"),
 	DT_RUN_OPT("lora-kind"),
 	DT_OPT_HEADING("Fine-tuning"),
+	DT_RUN_OPT("freeze"),
 	DT_RUN_OPT("neftune"),
 	DT_RUN_OPT("objective"),
 	DT_RUN_OPT("beta"),
@@ -74,6 +75,9 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("group"),
 	DT_RUN_OPT("answer-tokens"),
 	DT_RUN_OPT("refresh"),
+	DT_RUN_OPT("refill"),
+	DT_RUN_OPT("kl"),
+	DT_RUN_OPT("kl-in"),
 	DT_RUN_OPT("clip-low"),
 	DT_RUN_OPT("clip-high"),
 	DT_RUN_OPT("ratio-cap"),
@@ -82,6 +86,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("microbatch"),
 	DT_RUN_OPT("global-batch"),
 	DT_RUN_OPT("steps"),
+	DT_RUN_OPT("stop-at"),
 	DT_OPT_HEADING("Optimizer"),
 	DT_RUN_OPT("optimizer"),
 	DT_RUN_OPT("lr"),
@@ -155,6 +160,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("nan-skips"),
 	DT_RUN_OPT("check-replicas"),
 	DT_RUN_OPT("elastic"),
+	DT_RUN_OPT("peer-copy"),
 	{"inject", 0, DT_OPT_STRS, &a.inject, "FAULT",
 	 "make a fault: kill, stop, nan, spike, slow, flip, wrong or enospc, with :rank=R,step=S ...; may be "
 	 "repeated"},
@@ -208,65 +214,31 @@ static const struct dt_program program = {
 /* --schedule-table: nothing but layout and batch are needed. */
 static int print_schedule(struct dt_err *err)
 {
-	struct dt_run r = a.o.run;
-	struct dt_schedule s;
-	struct dt_pipe_cost *cost;
-	int chunks = dt_layout_chunks(&r.layout), pp = r.layout.pp, rc;
 	double bubble;
+	int rc = dt_listing_schedule(&a.o.run, a.o.layout ? a.o.layout : "dp1", stdout, &bubble, err);
 
-	if (pp <= 1)
-		return dt_err_set(err, -EINVAL, "layout '%s' has no pipeline",
-				  a.o.layout ? a.o.layout : "dp1");
-	if ((rc = dt_run_settle(&r, err)) < 0 || (rc = dt_run_schedule(&r, &s, err)) < 0)
-		return rc;
-	cost = calloc((size_t)(pp * chunks), sizeof(*cost));
-	for (int v = 0; cost && v < pp * chunks; v++)
-		cost[v] = (struct dt_pipe_cost){1, s.split ? 1 : 2, s.split ? 1 : 0};
-	dt_schedule_print(&s, stdout);
-	if (cost && dt_schedule_simulate(&s, cost, 0, &bubble) >= 0)
+	if (rc == 0 && bubble >= 0)
 		fprintf(stderr,
 			"dt-train: %d stages idle %.1f%% of the time where backward takes twice as long as "
 			"forward\n",
-			pp, 100 * bubble);
-	free(cost);
-	dt_schedule_release(&s);
-	return 0;
+			a.o.run.layout.pp, 100 * bubble);
+	return rc;
 }
 
 /* --print-program: needs a model, layout and batch, no data, no other ranks. Returns an exit status. */
 static int print_program(struct dt_err *err)
 {
 	struct dt_run *r = &a.o.run;
-	struct dt_schedule file = {0};
-	struct dt_memory_plan plan = {0};
 	struct dt_config config;
-	struct dt_coords at;
-	int rc = dt_config_load(r->model, &config, err);
+	json_t *o = NULL;
+	int rc;
 
-	if (rc < 0 || dt_config_set_vocab(&config, r->vocab, err) < 0)
+	if (dt_config_load(r->model, &config, err) < 0 || dt_config_set_vocab(&config, r->vocab, err) < 0)
 		return DT_EXIT_FAILED;
-	if (dt_run_adapt(r, &config, err) < 0)
-		return DT_EXIT_USAGE;
-	r->config = &config;
-	if (!r->layout.dp)
-		r->layout = (struct dt_layout){.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
-	if (a.rank >= dt_layout_world(&r->layout))
-		return dt_err_set(err, -EINVAL, "--rank %lld is not one of the layout's %d ranks",
-				  (long long)a.rank, dt_layout_world(&r->layout)),
-		       DT_EXIT_USAGE;
-	at = dt_layout_coords(&r->layout, (int)a.rank);
-	if ((rc = dt_run_settle(r, err)) == 0 && (rc = dt_run_read_schedule(r, &file, err)) == 0)
-		rc = dt_memory_plan(r, at, &plan, err);
-	if (rc == 0 && !a.json) {
-		dt_listing_print(&plan, r, at, stdout);
-	} else if (rc == 0) {
-		json_t *o = dt_listing_json(&plan, r, at);
-
-		rc = o ? dt_json_write_line(stdout, o, err) : dt_err_sys(err, -ENOMEM, "cannot print");
-		json_decref(o);
-	}
-	dt_memory_plan_release(&plan);
-	dt_schedule_release(&file);
+	rc = dt_listing_run(r, &config, (int)a.rank, stdout, a.json ? &o : NULL, err);
+	if (rc == 0 && a.json)
+		rc = dt_json_write_line(stdout, o, err);
+	json_decref(o);
 	return rc == 0 ? DT_EXIT_OK : rc == -EINVAL || rc == -ENOTSUP ? DT_EXIT_USAGE : DT_EXIT_FAILED;
 }
 
@@ -275,86 +247,23 @@ static bool given(const char *name)
 	return dt_run_options_given(&a.o, name);
 }
 
-/* Options that mean nothing without another; NULL or the complaint. */
+/* An option of this program that means nothing without another; NULL or the complaint. */
 static const char *lonely_option(void)
 {
 	const struct dt_run *r = &a.o.run;
 
-	if (r->save.resume && !strcmp(r->save.resume, "auto") && !r->save.dir)
-		return "--resume auto needs --save";
 	if (a.rank && !a.print_program)
 		return "--rank needs --print-program";
 	if (a.print_program && !r->model)
 		return "--print-program needs --model";
 	if (a.accept.n && !r->save.resume)
 		return "--accept-change needs --resume";
-	if (!r->save.dir && r->watch.on_spike_text && !strncmp(r->watch.on_spike_text, "rollback", 8))
-		return "--on-spike rollback needs --save";
-	if (!r->save.dir)
-		return given("save-grads")		      ? "--save-grads needs --save"
-		       : given("save-every") || given("keep") ? "--save-every and --keep need --save"
-		       : given("save-async") || given("save-errors")
-			       ? "--save-async and --save-errors need --save"
-		       : given("overwrite") ? "--overwrite needs --save"
-					    : NULL;
-	if (given("overwrite") && r->save.resume)
-		return "--overwrite and --resume exclude each other";
-	if (r->save.keep_every && !r->save.keep)
-		return "--keep-every needs --keep";
-	return NULL;
+	return dt_run_options_lonely(&a.o);
 }
 
-/*
- * The child's arguments in dt-train verify: as given, less the operand and what only verify knows. operand:
- * the word itself among argv, which parsing has reordered.
- */
-static char **run_arguments(int argc, char **argv, const char *operand)
+static void print_report(void *arg, const char *layout, const struct dt_verify_report *r, bool agrees)
 {
-	static const char *const known[] = {"--layouts", "--loss-bound", "--tensor-bound", "--layout"};
-	char **ret = calloc((size_t)argc + 1, sizeof(*ret));
-	int n = 0;
-
-	for (int i = 1; ret && i < argc; i++) {
-		bool drop = argv[i] == operand || !strcmp(argv[i], "--json");
-
-		for (int k = 0; k < 4; k++) {
-			size_t len = strlen(known[k]);
-
-			if (strncmp(argv[i], known[k], len) || (argv[i][len] && argv[i][len] != '='))
-				continue;
-			drop = true;
-			i += argv[i][len] == '\0';
-			break;
-		}
-		if (!drop)
-			ret[n++] = argv[i];
-	}
-	return ret;
-}
-
-static void print_report(void *arg, const char *layout, const struct dt_verify_report *r, bool same)
-{
-	json_t *line;
-
-	if (!a.json) {
-		printf("%-20s %-8s loss %.1e  grad_norm %.1e  grads %.1e (%s)  params %.1e (%s)\n", layout,
-		       same ? "agrees" : "DIFFERS", r->loss, r->norm, r->grad, r->grad_name, r->model,
-		       r->model_name);
-		if (r->first[0])
-			printf("%-20s first beyond %.1e: %s\n", "", a.verify.tensor_bound, r->first);
-		fflush(stdout);
-		return;
-	}
-	line = json_pack("{s:i, s:s, s:b, s:f, s:f, s:f, s:s, s:f, s:s}", "schema", 1, "layout", layout,
-			 "agrees", same, "loss", r->loss, "grad_norm", r->norm, "grads", r->grad,
-			 "worst_grad", r->grad_name, "params", r->model, "worst_param", r->model_name);
-	if (line && r->first[0])
-		json_object_set_new(line, "first", json_string(r->first));
-	if (line)
-		json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
-	putchar('\n');
-	fflush(stdout);
-	json_decref(line);
+	dt_verify_print(stdout, layout, r, agrees, a.verify.tensor_bound, a.json);
 }
 
 static int verify(char **args)
@@ -437,14 +346,6 @@ static void for_people(void)
 				      : DT_RUN_PROGRESS_OFF;
 }
 
-/* Whether the launcher lets ranks outlive one another; of others than Open MPI nothing is known. */
-static bool launcher_ends_all(void)
-{
-	const char *ranks = getenv("OMPI_COMM_WORLD_SIZE"), *on = getenv("OMPI_MCA_orte_enable_recovery");
-
-	return ranks && atoi(ranks) > 1 && !(on && !strcmp(on, "1"));
-}
-
 static int train(struct dt_log *log)
 {
 	struct dt_world_opts wo = {.timeout_s = a.timeout,
@@ -500,7 +401,7 @@ static int run(int argc, char **argv, char **words)
 	if (status >= 0)
 		return status;
 	if (n == 1) {
-		char **args = run_arguments(argc, words, argv[1]);
+		char **args = dt_verify_arguments(argc, words, argv[1]);
 
 		status = args ? verify(args) : DT_EXIT_FAILED;
 		free(args);
@@ -510,7 +411,7 @@ static int run(int argc, char **argv, char **words)
 		return dt_opt_usage_error(&program, stderr, "--layouts is for dt-train verify");
 	if (a.o.run.watch.elastic && a.transport)
 		return dt_opt_usage_error(&program, stderr, "--elastic does not go with --transport mpi");
-	if (a.o.run.watch.elastic && !a.print_program && launcher_ends_all())
+	if (a.o.run.watch.elastic && !a.print_program && dt_launch_ends_all())
 		return dt_opt_usage_error(&program, stderr,
 					  "--elastic needs mpirun --enable-recovery, or dt-run: mpirun ends "
 					  "all ranks with one");

@@ -72,4 +72,11 @@ bool dt_launch_speaks(void)
 	}
 	return rank == 0 || first == rank;
 }
+
+bool dt_launch_ends_all(void)
+{
+	const char *ranks = getenv("OMPI_COMM_WORLD_SIZE"), *on = getenv("OMPI_MCA_orte_enable_recovery");
+
+	return ranks && atoi(ranks) > 1 && !(on && !strcmp(on, "1"));
+}
 /* SPDX-License-Identifier: Apache-2.0 */

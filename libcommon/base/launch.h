@@ -30,5 +30,8 @@ bool dt_launch_speaks(void);
  */
 bool dt_launch_terminal(int fd);
 
+/* Whether the launcher ends all ranks with one of them; of others than Open MPI nothing is known. */
+bool dt_launch_ends_all(void);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -17,7 +17,7 @@ struct reshard {
 	const struct dt_layout *l;
 	struct dt_config config;
 	struct dt_params params;
-	struct dt_local *local; /* [pp * tp]: what is held does not depend on dp and cp */
+	struct dt_local *local; /* [pp * ep * tp]: of dp and cp only which experts are held depends */
 	struct {
 		struct dt_piece *v;
 		int n, cap;
@@ -64,19 +64,37 @@ static int give(struct reshard *r, int rank, const struct dt_piece *p)
 	return 0;
 }
 
-/* The rank with the least to write among those at (pp, tp), and at dp unless that is -1. */
-static int least(const struct reshard *r, int pp, int tp, int dp)
+/* Ranks by their number among dp x cp: n of them from first on, each step-th. */
+struct among {
+	int first, step, n;
+};
+
+/* Those that have a tensor, or the range that part i of it is: experts that ep divides are on each ep-th. */
+static struct among holders(const struct reshard *r, bool experts, int e)
+{
+	const int n = dt_layout_data(r->l);
+
+	return experts ? (struct among){e, r->l->ep, n / r->l->ep} : (struct among){0, 1, n};
+}
+
+static struct among holders_of_range(const struct reshard *r, bool experts, int e, int i)
+{
+	return experts ? (struct among){e + i * r->l->ep, 1, 1} : (struct among){i * r->l->cp, 1, r->l->cp};
+}
+
+/* The rank with the least to write among those at (pp, tp). */
+static int least(const struct reshard *r, int pp, int tp, struct among a)
 {
 	int best = -1;
 
-	for (int d = dp < 0 ? 0 : dp; d < (dp < 0 ? r->l->dp : dp + 1); d++)
-		for (int cp = 0; cp < r->l->cp; cp++) {
-			int i = dt_layout_rank(r->l,
-					       (struct dt_coords){.dp = d, .tp = tp, .pp = pp, .cp = cp});
+	for (int k = 0; k < a.n; k++) {
+		int d = a.first + k * a.step;
+		int i = dt_layout_rank(
+			r->l, (struct dt_coords){.dp = d / r->l->cp, .tp = tp, .pp = pp, .cp = d % r->l->cp});
 
-			if (best < 0 || r->rank[i].bytes < r->rank[best].bytes)
-				best = i;
-		}
+		if (best < 0 || r->rank[i].bytes < r->rank[best].bytes)
+			best = i;
+	}
 	return best;
 }
 
@@ -91,7 +109,7 @@ static int least_of_all(const struct reshard *r)
 	return best;
 }
 
-/* The flat range of a unit that dp rank i of n keeps: equal parts of whole 64-byte lines, the last may be
+/* The flat range of a unit that rank i of n keeps: equal parts of whole 64-byte lines, the last may be
  * short. */
 static void zero_range(const struct dt_local_unit *u, int n, int i, int64_t *lo, int64_t *hi)
 {
@@ -102,20 +120,22 @@ static void zero_range(const struct dt_local_unit *u, int n, int i, int64_t *lo,
 }
 
 static int give_ranges(struct reshard *r, const struct dt_piece *box, const struct dt_local *lo,
-		       const struct dt_local_param *lp, int pp, int tp)
+		       const struct dt_local_param *lp, int pp, int e, int tp)
 {
+	const bool experts = lo->unit[lp->unit].experts;
+	const int ranges = experts ? holders(r, true, e).n : r->l->dp;
 	struct dt_piece part[2 * DT_CKPT_MAX_DIM + 1];
 	int rc = 0;
 
-	for (int i = 0; i < r->l->dp && rc == 0; i++) {
+	for (int i = 0; i < ranges && rc == 0; i++) {
 		int64_t a, b;
 		int n, to;
 
-		zero_range(&lo->unit[lp->unit], r->l->dp, i, &a, &b);
+		zero_range(&lo->unit[lp->unit], ranges, i, &a, &b);
 		a = a > lp->flat ? a : lp->flat;
 		b = b < lp->flat + lp->numel ? b : lp->flat + lp->numel;
 		n = dt_pieces_of_range(box, a - lp->flat, b - a, part);
-		to = least(r, pp, tp, i);
+		to = least(r, pp, tp, holders_of_range(r, experts, e, i));
 		for (int k = 0; k < n && rc == 0; k++)
 			rc = give(r, to, &part[k]);
 	}
@@ -139,45 +159,54 @@ static const struct dt_local_param *held(const struct reshard *r, const struct d
 }
 
 /*
- * The boxes of one tensor, each once. Ranks of the tp axis that hold the same box are candidates for it; the
- * least loaded is taken, and under ZeRO its flat ranges with it, since the others may lie differently.
+ * The box that the ranks at (pp, tp) with the experts of e have of a tensor. Ranks of the tp axis that hold
+ * the same box are candidates for it; the least loaded is taken. Under ZeRO its flat ranges come with it,
+ * since the others may lie differently.
  */
+static int cut_box(struct reshard *r, const struct dt_piece *whole, int index, bool flat, int pp, int e,
+		   int tp)
+{
+	const struct dt_local *row = &r->local[(pp * r->l->ep + e) * r->l->tp];
+	const struct dt_local_param *lp = held(r, &row[tp], index), *q;
+	struct dt_piece box = *whole;
+	struct among a;
+	int best, best_tp = tp;
+	bool first = lp && lp->numel;
+
+	for (int k = 0; k < tp && first; k++) /* taken by an earlier rank's turn */
+		first = !(q = held(r, &row[k], index)) || !same_box(q, lp);
+	if (!first)
+		return 0;
+	a = holders(r, row[tp].unit[lp->unit].experts, e);
+	best = least(r, pp, tp, a);
+	for (int k = tp + 1; k < r->l->tp; k++) {
+		int other = least(r, pp, k, a);
+
+		q = held(r, &row[k], index);
+		if (q && same_box(q, lp) && r->rank[other].bytes < r->rank[best].bytes) {
+			best = other;
+			best_tp = k;
+		}
+	}
+	for (int d = 0; d < r->params.p[index].ndim; d++) {
+		box.off[d] = lp->off[d];
+		box.shape[d] = lp->shape[d];
+	}
+	if (!flat)
+		return give(r, best, &box);
+	return give_ranges(r, &box, &row[best_tp], held(r, &row[best_tp], index), pp, e, best_tp);
+}
+
+/* The boxes of one tensor, each once. */
 static int cut_tensor(struct reshard *r, const struct dt_piece *whole, int index, bool flat)
 {
-	const struct dt_param *param = &r->params.p[index];
+	const int turns = r->params.p[index].experts ? r->l->ep : 1;
 	int rc = 0;
 
 	for (int pp = 0; pp < r->l->pp; pp++)
-		for (int tp = 0; tp < r->l->tp && rc == 0; tp++) {
-			const struct dt_local *row = &r->local[pp * r->l->tp];
-			const struct dt_local_param *lp = held(r, &row[tp], index), *q;
-			struct dt_piece box = *whole;
-			int best = least(r, pp, tp, -1), best_tp = tp;
-			bool first = lp && lp->numel;
-
-			for (int k = 0; k < tp && first; k++) /* taken by an earlier rank's turn */
-				first = !(q = held(r, &row[k], index)) || !same_box(q, lp);
-			if (!first)
-				continue;
-			for (int k = tp + 1; k < r->l->tp; k++) {
-				int other = least(r, pp, k, -1);
-
-				q = held(r, &row[k], index);
-				if (q && same_box(q, lp) && r->rank[other].bytes < r->rank[best].bytes) {
-					best = other;
-					best_tp = k;
-				}
-			}
-			for (int d = 0; d < param->ndim; d++) {
-				box.off[d] = lp->off[d];
-				box.shape[d] = lp->shape[d];
-			}
-			if (flat)
-				rc = give_ranges(r, &box, &row[best_tp], held(r, &row[best_tp], index), pp,
-						 best_tp);
-			else
-				rc = give(r, best, &box);
-		}
+		for (int e = 0; e < turns; e++)
+			for (int tp = 0; tp < r->l->tp && rc == 0; tp++)
+				rc = cut_box(r, whole, index, flat, pp, e, tp);
 	return rc;
 }
 
@@ -298,7 +327,8 @@ static int write_shards(struct reshard *r, int workers, struct dt_err *err)
 static int prepare(struct reshard *r, struct dt_err *err)
 {
 	const json_t *model = json_object_get(r->src->m.meta, "model");
-	int n = r->l->pp * r->l->tp, rc;
+	const int tp = r->l->tp, ep = r->l->ep, n = r->l->pp * ep * tp;
+	int rc;
 
 	if (!json_is_object(model))
 		return dt_err_set(err, -EINVAL, "'%s' does not say which model it is of", r->src->path);
@@ -311,10 +341,13 @@ static int prepare(struct reshard *r, struct dt_err *err)
 	r->rank = calloc((size_t)dt_layout_world(r->l), sizeof(*r->rank));
 	if (!r->local || !r->rank)
 		return dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path);
-	for (int i = 0; i < n && rc == 0; i++)
-		rc = dt_local_build(&r->params, &r->config, r->l,
-				    (struct dt_coords){.pp = i / r->l->tp, .tp = i % r->l->tp}, &r->local[i],
-				    err);
+	for (int i = 0; i < n && rc == 0; i++) {
+		const int d = i / tp % ep; /* a rank among dp x cp that has these experts */
+		const struct dt_coords at = {
+			.pp = i / tp / ep, .dp = d / r->l->cp, .tp = i % tp, .cp = d % r->l->cp};
+
+		rc = dt_local_build(&r->params, &r->config, r->l, at, &r->local[i], err);
+	}
 	return rc;
 }
 
@@ -435,7 +468,7 @@ int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const c
 	rc = agree(&r, rc, err);
 	if (rc == 0)
 		rc = write_out(&r, root, workers, err);
-	for (int i = 0; r.local && i < layout->pp * layout->tp; i++)
+	for (int i = 0; r.local && i < layout->pp * layout->ep * layout->tp; i++)
 		dt_local_release(&r.local[i]);
 	for (int i = 0; r.rank && i < dt_layout_world(layout); i++)
 		free(r.rank[i].v);

@@ -101,6 +101,7 @@ struct dt_config {
 	enum dt_stem stem;	 /* 7 x 7 and pooling, or 3 x 3 */
 	bool zero_init_residual; /* the last norm of each block begins with weight 0 */
 	struct dt_lora lora;
+	char freeze[256]; /* of a run (model/freeze.h), in no file: tensors that are not trained; "": none */
 };
 
 static inline bool dt_config_is_image(const struct dt_config *c)

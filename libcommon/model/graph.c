@@ -1,6 +1,7 @@
 #include "model/graph.h"
 
 #include "model/family.h"
+#include "model/freeze.h"
 #include "model/lora.h"
 
 #include <errno.h>
@@ -43,7 +44,11 @@ int dt_graph_build(const struct dt_config *c, struct dt_graph *ret, struct dt_er
 		dt_graph_release(&g);
 		return dt_err_sys(err, -ENOMEM, "cannot build the graph of '%s'", c->name);
 	}
-	if (c->lora.rank && (rc = dt_graph_lora(&g, c, err)) < 0) {
+	if (c->lora.rank)
+		rc = dt_graph_lora(&g, c, err);
+	if (rc == 0 && c->freeze[0])
+		rc = dt_graph_freeze(&g, c, err);
+	if (rc < 0) {
 		dt_graph_release(&g);
 		return rc;
 	}

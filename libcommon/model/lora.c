@@ -1,10 +1,10 @@
 #include "model/lora.h"
 
 #include "kernels/unpack.h"
+#include "model/match.h"
 
 #include <errno.h>
 #include <math.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,22 +17,12 @@ double dt_lora_scale(const struct dt_lora *l)
 /* The expression of targets, that a whole name is to match. */
 static int compile(const struct dt_lora *l, regex_t *ret, struct dt_err *err)
 {
-	char text[sizeof(l->targets) + 16];
-	int rc;
+	const char *text = !strcmp(l->targets, "all")	      ? ".*"
+			   : !strcmp(l->targets, "attention") ? ".*\\.attn\\..*"
+			   : !strcmp(l->targets, "qv")	      ? ".*\\.attn\\.[qv]"
+							      : l->targets;
 
-	snprintf(text, sizeof(text), "^(%s)$",
-		 !strcmp(l->targets, "all")	    ? ".*"
-		 : !strcmp(l->targets, "attention") ? ".*\\.attn\\..*"
-		 : !strcmp(l->targets, "qv")	    ? ".*\\.attn\\.[qv]"
-						    : l->targets);
-	rc = regcomp(ret, text, REG_EXTENDED | REG_NOSUB);
-	if (rc) {
-		char why[80];
-
-		regerror(rc, ret, why, sizeof(why));
-		return dt_err_set(err, -EINVAL, "adapters: '%s' is no expression: %s", l->targets, why);
-	}
-	return 0;
+	return dt_match_open(ret, "adapters:", text, err);
 }
 
 int dt_lora_check(const struct dt_lora *l, struct dt_err *err)
@@ -72,7 +62,7 @@ static bool is_target(const struct rewrite *r, const struct dt_param *p)
 	if (p->ndim != 2 || n <= suffix)
 		return false;
 	snprintf(name, sizeof(name), "%.*s", (int)(n - suffix), p->name);
-	return regexec(&r->meant, name, 0, NULL, 0) == 0;
+	return dt_match(&r->meant, name);
 }
 
 /* The adapter's tensor of w: w's name with another end. */

@@ -149,8 +149,10 @@ int dt_call_batch_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_e
 	int rc = 0;
 
 	TRY(x->dev->ops->bn_sums(x->dev, sum, dot, dy, &p));
-	TRY(x->dev->ops->colsum(x->dev, x->g[n->param[0]], dot));
-	TRY(x->dev->ops->colsum(x->dev, x->g[n->param[1]], sum));
+	if (x->g[n->param[0]].data)
+		TRY(x->dev->ops->colsum(x->dev, x->g[n->param[0]], dot));
+	if (x->g[n->param[1]].data)
+		TRY(x->dev->ops->colsum(x->dev, x->g[n->param[1]], sum));
 	if (x->bn.comm && dt_comm_size(x->bn.comm) > 1) {
 		sums[2 * c] = (float)count; /* one group: the count behind its sums */
 		rc = dt_all_reduce(x->bn.comm, sums, NULL, (size_t)(2 * c + 1), DT_F32, DT_SUM,

@@ -140,10 +140,12 @@ static int head_backward(struct dt_exec *x, const struct dt_node *n, struct dt_t
 	const struct dt_ops *o = x->dev->ops;
 	struct dt_tensor db = x->g[n->param[3]];
 
-	TRY(o->matmul(x->dev, x->g[n->param[0]], dl, true, in, false, DT_NONE, x->accumulate_head));
-	if (!x->accumulate_head)
+	if (x->g[n->param[0]].data)
+		TRY(o->matmul(x->dev, x->g[n->param[0]], dl, true, in, false, DT_NONE, x->accumulate_head));
+	if (db.data && !x->accumulate_head)
 		TRY(o->fill(x->dev, db, 0));
-	TRY(o->colsum(x->dev, db, dl));
+	if (db.data)
+		TRY(o->colsum(x->dev, db, dl));
 	TRY(o->matmul(x->dev, dt_call_mat(x, n->out[0]), dl, false, x->w[n->param[0]], false, DT_NONE,
 		      false));
 	return 0;

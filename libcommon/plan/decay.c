@@ -1,9 +1,8 @@
 /* Which parameters weight decay leaves alone. */
+#include "model/match.h"
 #include "plan/run.h"
 
 #include <errno.h>
-#include <regex.h>
-#include <stdio.h>
 #include <string.h>
 
 static bool is_norm(const struct dt_param *p)
@@ -49,7 +48,6 @@ static bool parse_words(const char *s, unsigned *ret)
 int dt_run_decay(const struct dt_run *r, struct dt_params *t, struct dt_err *err)
 {
 	const char *s = r->no_decay ? r->no_decay : "norm,bias";
-	char text[512], why[80];
 	unsigned set = 0;
 	int matched = 0, rc;
 	regex_t re;
@@ -62,15 +60,10 @@ int dt_run_decay(const struct dt_run *r, struct dt_params *t, struct dt_err *err
 				!(((set & NORM) && is_norm(&t->p[i])) || ((set & BIAS) && is_bias(&t->p[i])));
 		return 0;
 	}
-	if ((size_t)snprintf(text, sizeof(text), "^(%s)$", s) >= sizeof(text))
-		return dt_err_set(err, -EINVAL, "--no-decay is longer than %zu characters", sizeof(text) - 5);
-	rc = regcomp(&re, text, REG_EXTENDED | REG_NOSUB);
-	if (rc) {
-		regerror(rc, &re, why, sizeof(why));
-		return dt_err_set(err, -EINVAL, "--no-decay '%.60s' is no expression: %s", s, why);
-	}
+	if ((rc = dt_match_open(&re, "--no-decay", s, err)) < 0)
+		return rc;
 	for (int i = 0; i < t->n; i++) {
-		bool spared = regexec(&re, t->p[i].name, 0, NULL, 0) == 0;
+		bool spared = dt_match(&re, t->p[i].name);
 
 		t->p[i].decay = !spared && t->p[i].role != DT_W_ROUTER_B;
 		matched += spared;

@@ -124,6 +124,8 @@ struct dt_local_unit {
 	bool experts;	 /* that ep divides: the ranks along edp hold the same, else those of dp x cp */
 	int64_t trained; /* of a unit that is trained: elements of such units before it */
 	int place;	 /* layers of this rank before it */
+	/* With ZeRO: elements of this rank's share, and of shares before it; else those of whole units. */
+	int64_t share, share_flat, share_trained;
 };
 
 struct dt_local {
@@ -131,8 +133,9 @@ struct dt_local {
 	int n;
 	struct dt_local_unit *unit;
 	int nunit;
-	int64_t numel;	 /* the whole flat buffer, padding included */
-	int64_t trained; /* of units that are trained: what gradients, masters and states have */
+	int64_t numel;		      /* the whole flat buffer, padding included */
+	int64_t trained;	      /* of units that are trained: what gradients, masters and states have */
+	int64_t share, share_trained; /* the same of this rank's shares */
 	int64_t packed_bytes;
 };
 
@@ -144,6 +147,12 @@ static inline int dt_unit_copies(const struct dt_layout *l, const struct dt_loca
 static inline int dt_unit_copy(const struct dt_layout *l, const struct dt_local_unit *u, struct dt_coords at)
 {
 	return dt_coords_data(l, at) / (u->experts ? l->ep : 1);
+}
+/* Where in the unit the share of the rank at `at` begins. */
+static inline int64_t dt_unit_share_first(const struct dt_layout *l, const struct dt_local_unit *u,
+					  struct dt_coords at)
+{
+	return l->zero ? dt_unit_copy(l, u, at) * u->share : 0;
 }
 
 /*

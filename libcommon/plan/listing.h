@@ -25,7 +25,20 @@ int dt_listing_print_serving(const struct dt_memory_plan *plan, const struct dt_
 /* All nodes, bytes and flops raw. NULL: out of memory. */
 json_t *dt_listing_json(const struct dt_memory_plan *plan, const struct dt_run *r, struct dt_coords at);
 
-/* What both are made of. */
+/*
+ * The program of a rank of a run that is not yet settled, for a model of this configuration: as a table to f,
+ * or as *ret_json when not NULL. -EINVAL, -ENOTSUP: the run is refused. (listing_run.c)
+ */
+int dt_listing_run(struct dt_run *r, struct dt_config *config, int rank, FILE *f, json_t **ret_json,
+		   struct dt_err *err);
+/*
+ * The table of the run's pipeline; layout: its name in a message. ret_bubble: the idle share of its stages
+ * where backward takes twice as long as forward, negative where it cannot be said.
+ */
+int dt_listing_schedule(const struct dt_run *run, const char *layout, FILE *f, double *ret_bubble,
+			struct dt_err *err);
+
+/* What tables and objects are made of. */
 struct dt_listed {
 	const struct dt_step *step;
 	struct dt_node_cost cost;

@@ -64,20 +64,31 @@ static void open_unit(struct dt_local *l, int layer, const struct dt_param *p, b
 				       .packed = p->blocks != 0,
 				       .experts = experts,
 				       .trained = l->trained,
+				       .share_flat = l->share,
+				       .share_trained = l->share_trained,
 				       .place = before ? before->place + (before->layer != layer) : 0};
 }
 
-/* With ZeRO a unit divides evenly over dp x cp, each share aligned. */
-static void close_unit(struct dt_local *l, int shares)
+/* With ZeRO a unit divides evenly over the ranks that have it, each share aligned. */
+static void close_unit(struct dt_local *l, const struct dt_layout *lay)
 {
 	struct dt_local_unit *u = &l->unit[l->nunit - 1];
+	int shares = lay->zero ? dt_unit_copies(lay, u) : 1;
 
 	u->numel = align_up(l->numel - u->flat);
 	if (u->numel % (ALIGN * shares))
 		u->numel += ALIGN * shares - u->numel % (ALIGN * shares);
-	l->numel = u->packed ? u->flat : u->flat + u->numel;
-	if (!u->frozen)
+	u->share = u->numel / shares;
+	if (!u->packed) {
+		l->numel = u->flat + u->numel;
+		l->share += u->share;
+	} else {
+		l->numel = u->flat;
+	}
+	if (!u->frozen) {
 		l->trained += u->numel;
+		l->share_trained += u->share;
+	}
 }
 
 /* Parameter i as the next one: in the unit that is open, or in a new one. */
@@ -90,7 +101,7 @@ static void add(struct dt_local *l, const struct dt_params *t, int i, int layer,
 	if (!u || u->layer != layer || u->frozen != t->p[i].frozen || u->packed != (t->p[i].blocks != 0) ||
 	    u->experts != experts) {
 		if (u)
-			close_unit(l, lay->zero ? dt_layout_data(lay) : 1);
+			close_unit(l, lay);
 		open_unit(l, layer, &t->p[i], experts);
 	}
 	append(l, t, i, lay, at, fused);
@@ -128,7 +139,7 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 	}
 	if (c->tied && l->pp > 1 && at.pp == l->pp - 1)
 		add(&lo, t, dt_params_find(t, "embed.weight"), (int)c->layers, l, at, false);
-	close_unit(&lo, l->zero ? dt_layout_data(l) : 1);
+	close_unit(&lo, l);
 	*ret = lo;
 	return 0;
 }

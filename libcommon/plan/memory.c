@@ -181,6 +181,38 @@ static void put_whole(struct dt_plan_builder *b)
 		 "matrix to make orthogonal", "2 rows x columns + 2 x shorter^2, largest");
 }
 
+/* The share of the rank before, which this one updates too. */
+static void put_peer(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	const int states = dt_optim_states(s->optim.kind);
+	const struct {
+		enum dt_buf_id id;
+		enum dt_mem_cat cat;
+		bool kept;
+		const char *name;
+	} row[] = {{DT_B_PEER_GRADS, DT_MEM_GRADS, true, "peer's gradients"},
+		   {DT_B_PEER_MASTER, DT_MEM_MASTER, true, "peer's master"},
+		   {DT_B_PEER_OPTIM1, DT_MEM_OPTIM, states > 0, "peer's optimizer state 1"},
+		   {DT_B_PEER_OPTIM2, DT_MEM_OPTIM, states > 1, "peer's optimizer state 2"}};
+
+	for (int i = 0; i < 4 && dt_run_copies_peer(s); i++)
+		if (row[i].kept)
+			put_flat(b, row[i].id, row[i].cat, DT_F32, l->share_trained, DT_PH_FORWARD,
+				 DT_PH_STEP, -1, row[i].name, "trained parameters / dp, of the rank before");
+}
+
+/* What ZeRO leaves of parameters, in words. */
+static const char *share_of(const struct dt_layout *l, bool trained)
+{
+	static const char *const text[3][2] = {
+		{"local parameters / dp", "trained parameters / dp"},
+		{"local parameters / (dp x cp)", "trained parameters / (dp x cp)"},
+		{"local parameters / (dp x cp), experts x ep",
+		 "trained parameters / (dp x cp), experts x ep"}};
+
+	return text[l->ep > 1 ? 2 : l->cp > 1][trained];
+}
+
 /* Of what is frozen there are weights alone. */
 static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
 		       struct dt_coords at)
@@ -188,34 +220,28 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	const struct dt_optim_rule *rule = dt_optim_rule(s->optim.kind);
 	const struct dt_tiles tiles = dt_tiles_of(s, l);
 	int zero = s->layout.zero;
-	int64_t parts = dt_layout_data(&s->layout);
-	const char *whole = "local parameters", *part = !zero		   ? whole
-							: s->layout.cp > 1 ? "local parameters / (dp x cp)"
-									   : "local parameters / dp";
+	const char *whole = "local parameters", *part = share_of(&s->layout, false);
 
-#define STATE(id, cat, dtype, when, name, numel)                                                             \
-	put_flat(b, id, cat, dtype, zero >= (when) ? (numel) / parts : (numel), DT_PH_FORWARD, DT_PH_STEP,   \
-		 -1, name, zero >= (when) ? part : whole)
-	STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights", l->numel);
+#define STATE(id, cat, dtype, when, name, all, share)                                                        \
+	put_flat(b, id, cat, dtype, zero >= (when) ? (share) : (all), DT_PH_FORWARD, DT_PH_STEP, -1, name,   \
+		 zero >= (when) ? part : whole)
+	STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights", l->numel, l->share);
 	put_flat(b, DT_B_PACKED, DT_MEM_WEIGHTS, DT_U8, l->packed_bytes, DT_PH_FORWARD, DT_PH_STEP, -1,
 		 "weights in blocks", "frozen linears");
 	if (l->trained < l->numel) {
 		whole = "trained parameters";
-		part = !zero		  ? whole
-		       : s->layout.cp > 1 ? "trained parameters / (dp x cp)"
-					  : "trained parameters / dp";
+		part = share_of(&s->layout, true);
 	}
 	if (s->compute != DT_F32 && s->no_master)
 		put_flat(b, DT_B_ROUND, DT_MEM_WORKSPACE, DT_F32, DT_ROUND_NUMEL, DT_PH_STEP, DT_PH_STEP, -1,
 			 "values being updated", "fixed");
 	else if (s->compute != DT_F32 && !tiles.n)
-		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master", l->trained);
-	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients", l->trained);
+		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master", l->trained, l->share_trained);
+	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients", l->trained, l->share_trained);
 	if (tiles.n)
 		put_tiles(b, &tiles);
 	for (int i = 0; i < dt_optim_states(s->optim.kind) && !tiles.n; i++)
-		put_state(b, at, i, &rule->state[i], zero >= 1 ? l->trained / parts : l->trained,
-			  zero >= 1 ? part : whole);
+		put_state(b, at, i, &rule->state[i], l->share_trained, zero >= 1 ? part : whole);
 	if (s->sync.kind == DT_SYNC_DILOCO) {
 		put_flat(b, DT_B_OUTER, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "weights as last merged", whole);
@@ -223,7 +249,11 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 			 "outer momentum", whole);
 	}
 	if (s->ema > 0)
-		STATE(DT_B_EMA, DT_MEM_OPTIM, DT_F32, 1, "averaged weights", l->trained);
+		STATE(DT_B_EMA, DT_MEM_OPTIM, DT_F32, 1, "averaged weights", l->trained, l->share_trained);
+	put_peer(b, s, l);
+	if (dt_run_reference_weights(s))
+		STATE(DT_B_REFERENCE, DT_MEM_WEIGHTS, s->compute, 3, "weights of the reference", l->numel,
+		      l->share);
 	put_whole(b);
 #undef STATE
 	if (s->reproducible)
@@ -266,15 +296,18 @@ int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
 		return kind + DT_UNIT_SLOT_EMBED;
 	if (layer == layers)
 		return kind + DT_UNIT_SLOT_FINAL;
-	return kind + (l->unit[u].place - (l->unit[0].layer < 0)) % 2;
+	return kind + (l->unit[u].experts ? DT_UNIT_SLOT_EXPERTS : 0) +
+	       (l->unit[u].place - (l->unit[0].layer < 0)) % 2;
 }
 
 /* What ZeRO brings together for as long as a unit computes: weights (z3) and gradients (z2, z3). */
 static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
-	static const char *const names[] = {"unit a",	"unit b",   "embedding",	"final unit",
-					    "frozen a", "frozen b", "frozen embedding", "frozen final",
-					    "packed a", "packed b"};
+	static const char *const names[DT_UNIT_SLOTS] = {
+		"unit a",	    "unit b",		"experts a",	    "experts b",
+		"embedding",	    "final unit",	"frozen a",	    "frozen b",
+		"frozen experts a", "frozen experts b", "frozen embedding", "frozen final",
+		"packed a",	    "packed b",		"packed experts a", "packed experts b"};
 	int64_t most[DT_UNIT_SLOTS] = {0};
 
 	for (int u = 0; u < l->nunit; u++) {
@@ -308,12 +341,15 @@ static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const s
 /* What a rank writes of a checkpoint: of every unit its equal part, rounded up, of each kind of value. */
 static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
-	int64_t n = 0;
+	int64_t n = 0, frozen = 0;
 
 	for (int u = 0; u < l->nunit; u++)
-		n += l->unit[u].frozen ? 0 : l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
+		*(l->unit[u].frozen ? &frozen : &n) +=
+			l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
 	n += dt_params_total(&b->plan->stage.graph.buffers);
 	n *= dt_run_snapshot_kinds(s);
+	if (n && !s->config->lora.rank) /* a base beside adapters is in no checkpoint */
+		n += (frozen * dt_dtype_size(s->compute) + 3) / 4;
 	if (n && dt_run_compresses(s)) /* each rank has its own, and factors are fewer than elements */
 		n += 2 * l->trained;
 	put_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n, DT_PH_FORWARD, DT_PH_STEP, -1,

@@ -17,7 +17,7 @@ static double kept(const struct dt_step_model *m)
 	return sum;
 }
 
-void dt_offload_time(const struct dt_step_model *m, double params, int parts, struct dt_step_time *r)
+void dt_offload_time(const struct dt_step_model *m, double params, struct dt_step_time *r)
 {
 	const struct dt_run *s = m->s;
 	const struct dt_run_offload *o = &s->offload;
@@ -27,7 +27,7 @@ void dt_offload_time(const struct dt_step_model *m, double params, int parts, st
 		return;
 	bw = (m->c->disk_bw > 0 ? m->c->disk_bw : DT_DISK_BW) / m->here;
 	if (o->what & DT_OFFLOAD_OPTIMIZER)
-		states = o->fraction * params / parts * (dt_optim_element_bytes(s->optim.kind) + master);
+		states = o->fraction * params * (dt_optim_element_bytes(s->optim.kind) + master);
 	if (o->what & DT_OFFLOAD_ACTIVATIONS)
 		acts = o->fraction * kept(m) * (double)dt_run_accumulation(s);
 	r->offload_s = 2 * (states + acts) / bw;

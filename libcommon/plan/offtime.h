@@ -7,11 +7,11 @@
 #define DT_DISK_BW 1e9 /* bytes a second of a machine's disk where nobody says */
 
 /*
- * Fills r->offload_s, offload_exposed and offload_written of a rank with so many parameters, states divided
- * over parts. The update moves its states while it computes on others, so that what is exposed is what takes
+ * Fills r->offload_s, offload_exposed and offload_written of a rank that has the states of so many
+ * parameters. The update moves its states while it computes on others, so that what is exposed is what takes
  * longer than that; activations move behind forward and backward. r->optimizer and r->makespan are known.
  */
-void dt_offload_time(const struct dt_step_model *m, double params, int parts, struct dt_step_time *r);
+void dt_offload_time(const struct dt_step_model *m, double params, struct dt_step_time *r);
 
 /* One line on it for people: bytes, seconds, tokens that hide them, and what is written a day. */
 const char *dt_offload_text(const struct dt_run *s, const struct dt_step_time *t, int ranks, char *buf,

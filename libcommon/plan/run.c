@@ -16,16 +16,39 @@
 
 #define USUAL_SEQ 256 /* tokens of a sample where nobody says */
 
+/* The graph is built to find what expressions match. */
+static int check_names(const struct dt_config *c, struct dt_err *err)
+{
+	struct dt_graph g;
+	int rc = dt_graph_build(c, &g, err);
+
+	if (rc == 0)
+		dt_graph_release(&g);
+	return rc;
+}
+
+static int freeze(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
+{
+	if (r->lora.rank || c->lora.rank)
+		return dt_err_set(err, -EINVAL, "--freeze does not go with adapters: all else is frozen");
+	if (strlen(r->freeze) >= sizeof(c->freeze))
+		return dt_err_set(err, -EINVAL, "--freeze is longer than %zu characters",
+				  sizeof(c->freeze) - 1);
+	strcpy(c->freeze, r->freeze);
+	return check_names(c, err);
+}
+
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
 {
 	struct dt_lora l = {
 		.rank = r->lora.rank, .alpha = r->lora.alpha, .kind = r->lora.kind, .base = r->lora.base};
 	const char *targets = r->lora.targets ? r->lora.targets : "all";
-	struct dt_graph g;
 	int rc = dt_config_scale_rope(c, r->rope_scaling, err);
 
 	if (rc == 0 && !l.rank && l.base)
 		rc = dt_err_set(err, -EINVAL, "--lora-base goes with --lora");
+	if (rc == 0 && r->freeze)
+		return freeze(r, c, err);
 	if (rc < 0 || !l.rank)
 		return rc;
 	if (c->lora.rank)
@@ -35,9 +58,7 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 				  sizeof(l.targets) - 1);
 	strcpy(l.targets, targets);
 	c->lora = l;
-	if ((rc = dt_graph_build(c, &g, err)) == 0) /* which finds what targets match */
-		dt_graph_release(&g);
-	return rc;
+	return check_names(c, err);
 }
 
 /* What a batch of another size than the rate is for makes of it (Goyal et al. 2017; sqrt for Adam's kind). */
@@ -93,11 +114,6 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
 		return rc;
-	if (l->ep > 1 && l->zero) {
-		dt_err_set(err, -ENOTSUP, "ep%d cannot be combined with z%d by this version", l->ep, l->zero);
-		dt_err_hint(err, "ep divides the experts and their states already; leave z out");
-		return -ENOTSUP;
-	}
 	if (r->config->experts && r->on_card)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' has experts, which this version trains on the processor only",
@@ -230,6 +246,7 @@ static int check_ema(const struct dt_run *r, struct dt_err *err)
 {
 	const char *what = r->no_master	     ? "--no-master: it is of fp32 weights"
 			   : r->offload.what ? "--offload"
+			   : r->freeze	     ? "--freeze: frozen parameters have none"
 			   : r->sync.kind    ? "--sync: ranks have weights of their own"
 					     : NULL;
 
@@ -447,6 +464,16 @@ static int check_pipeline(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+bool dt_run_asks_reference(const struct dt_run *r)
+{
+	return dt_objective_rule(r->objective.kind)->rewards && r->objective.beta > 0;
+}
+
+bool dt_run_reference_weights(const struct dt_run *r)
+{
+	return dt_run_asks_reference(r) && !r->lora.rank;
+}
+
 /* Answers that are learnt from: where they come from, and what of them this version computes. */
 static int check_rewards(const struct dt_run *r, struct dt_err *err)
 {
@@ -472,6 +499,11 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 	if (r->data.eval)
 		return dt_err_set(err, -ENOTSUP,
 				  "--eval-data does not go with an --objective of scored answers");
+	if (r->rl.refill && !r->rl.task)
+		return dt_err_set(err, -EINVAL, "--refill goes with --task: a file has no further prompts");
+	if (dt_run_reference_weights(r) && (r->fp8 || r->offload.what))
+		return dt_err_set(err, -ENOTSUP, "--beta: a reference beside the weights does not go with %s",
+				  r->fp8 ? "--fp8" : "--offload");
 	if (l->pp > 1 || l->cp > 1 || l->ep > 1)
 		return dt_err_set(err, -ENOTSUP, "an --objective is trained for on dp and tp, not on '%s'",
 				  dt_layout_format(l, layout, sizeof(layout)));
@@ -524,7 +556,7 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	const char *what = l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1 ? "a layout of more than dp"
-			   : l->zero					    ? "ZeRO"
+			   : l->zero && !r->watch.peer_copy		    ? "ZeRO without --peer-copy 1"
 			   : r->sync.kind				    ? "--sync"
 			   : r->offload.what				    ? "--offload"
 			   : r->on_card					    ? "a card"
@@ -532,6 +564,7 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 			   : r->noise_scale				    ? "--noise-scale"
 			   : r->compress.on				    ? "a compressed --grad-comm"
 			   : r->ema > 0					    ? "--ema"
+			   : r->freeze					    ? "--freeze"
 			   : dt_config_is_image(r->config)		    ? "images"
 			   : r->config->experts				    ? "experts"
 			   : dt_objective_rule(r->objective.kind)->rewards  ? "rewards"
@@ -539,6 +572,30 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 
 	return r->watch.elastic && what ? dt_err_set(err, -ENOTSUP, "--elastic dp does not go with %s", what)
 					: 0;
+}
+
+/* The next rank makes the update of a share again, from the share's gradients alone. */
+static int check_peer_copy(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_optim_rule *rule = dt_optim_rule(r->optim.kind);
+	bool each = !(rule->flags & DT_OPTIM_WHOLE);
+
+	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
+		each &= rule->state[i].shape == DT_STATE_EACH;
+	if (!r->watch.peer_copy)
+		return 0;
+	if (!r->watch.elastic || !r->layout.zero)
+		return dt_err_set(err, -EINVAL, "--peer-copy is for %s",
+				  r->watch.elastic ? "ZeRO (z1, z2, z3): without it every rank has all states"
+						   : "--elastic dp: nothing else reads the copy");
+	if (!each)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--peer-copy wants an optimizer that updates each element by itself: not %s",
+			rule->name);
+	return r->compute != DT_F32 && r->no_master
+		       ? dt_err_set(err, -ENOTSUP, "--peer-copy does not go with --master none")
+		       : 0;
 }
 
 int dt_run_check(const struct dt_run *r, struct dt_err *err)
@@ -550,7 +607,8 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 || (rc = check_ema(r, err)) < 0 ||
 	    (rc = check_compress(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
 	    (rc = check_rewards(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
-	    (rc = check_offload(r, err)) < 0 || (rc = check_elastic(r, err)) < 0)
+	    (rc = check_offload(r, err)) < 0 || (rc = check_elastic(r, err)) < 0 ||
+	    (rc = check_peer_copy(r, err)) < 0)
 		return rc;
 	return check_pipeline(r, err);
 }

@@ -59,6 +59,9 @@ struct dt_run_rl {
 	int64_t group;		 /* answers each */
 	int64_t answer;		 /* tokens of one at most */
 	int64_t refresh;	 /* steps that one set of weights draws for */
+	int64_t refill;		 /* rounds of further prompts in place of groups without variance */
+	int kl;			 /* estimator of the divergence from the reference: enum dt_kl */
+	int kl_in;		 /* 0: beta times it is a term of the loss, 1: of the reward */
 	double low, high, ratio; /* of the clip, and the largest ratio; < 0: as the objective has them */
 };
 
@@ -122,6 +125,7 @@ struct dt_run_watch {
 	int64_t nan_skips; /* steps in a row that may be not finite */
 	int64_t replicas;  /* every so many steps replicas are compared; 0: never */
 	int elastic;	   /* enum dt_run_elastic */
+	int64_t peer_copy; /* 1: the next rank keeps a copy of a rank's ZeRO states */
 };
 
 /* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
@@ -165,6 +169,7 @@ struct dt_run {
 	enum dt_run_init init;
 	const struct dt_config *config; /* not owned */
 	struct dt_run_lora lora;
+	const char *freeze;	  /* parameters that are not trained (model/freeze.h); NULL: none */
 	const char *rope_scaling; /* "yarn:4": positions are stretched; NULL: as the model has them */
 	int64_t vocab;		  /* tokens of a model without weights; 0: its own number */
 	struct dt_layout layout;
@@ -178,6 +183,7 @@ struct dt_run {
 	int64_t global_batch; /* of a step, over all ranks; 0: by accumulation */
 	int64_t accumulation; /* microbatches a step; 0: by global_batch; 1 where that is 0 too */
 	int64_t steps;
+	int64_t stop_at; /* this run ends here already, with the course of all steps; 0: it does not */
 	enum dt_run_documents documents; /* the trainer settles auto by the data set; else that is joined */
 
 	/* Numbers. */
@@ -237,7 +243,10 @@ struct dt_run {
 	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */
 };
 
-/* Gives a description that was just loaded the adapters of the run. -EINVAL where they mean nothing. */
+/*
+ * Gives a description that was just loaded the adapters of the run, and what it freezes. -EINVAL where they
+ * mean nothing.
+ */
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err);
 
 /* Sets decay of each parameter as --no-decay says. -EINVAL where that is no expression or names nothing. */
@@ -257,6 +266,13 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err);
  * combination.
  */
 int dt_run_check(const struct dt_run *r, struct dt_err *err);
+
+/*
+ * Whether scored answers are compared with a reference, the model that the run started from: the model
+ * without its adapters, or, where all is trained, a copy of those weights.
+ */
+bool dt_run_asks_reference(const struct dt_run *r);
+bool dt_run_reference_weights(const struct dt_run *r);
 
 /* The table of the run's pipeline (1 stage: trivial). */
 int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_err *err);
@@ -300,6 +316,12 @@ static inline bool dt_run_apart(const struct dt_run *r)
 static inline bool dt_run_compresses(const struct dt_run *r)
 {
 	return r->compress.on && r->layout.dp > 1;
+}
+
+/* Whether a rank keeps the states of the rank before it: where there is another. */
+static inline bool dt_run_copies_peer(const struct dt_run *r)
+{
+	return r->watch.peer_copy && r->layout.zero && r->layout.dp > 1;
 }
 
 /* Tokens of a sequence that are on one rank. */

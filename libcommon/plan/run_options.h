@@ -49,6 +49,9 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err);
 /* Whether the option was on the command line. */
 bool dt_run_options_given(const struct dt_run_options *o, const char *name);
 
+/* The complaint about an option on the command line that means nothing without another; NULL: none. */
+const char *dt_run_options_lonely(const struct dt_run_options *o);
+
 /*
  * Arguments of dt-train that make r, from "--layout" on; what is dt-train's default is left out. Returns buf.
  */

@@ -285,7 +285,8 @@ static double at_least(const struct dt_plan_query *q, const struct dt_candidate 
 		kept += dt_work_unit(w, i)->kept;
 	if (q->fit.account != DT_ACCOUNT_DT) /* others keep less of some models, more of others */
 		kept *= 0.5;
-	return dt_stage_params(w, l, 0) * states + kept * (double)dt_in_flight(l->pp, 0, c->accumulation);
+	return dt_stage_params(w, l, 0, NULL) * states +
+	       kept * (double)dt_in_flight(l->pp, 0, c->accumulation);
 }
 
 static int take_error(struct dt_err *err, const struct dt_err *from)

@@ -4,8 +4,7 @@ int64_t dt_states_share(const struct dt_states *s, int i, int64_t *first)
 {
 	const struct dt_local_param *p = &s->local->p[i];
 	const struct dt_local_unit *u = &s->local->unit[p->unit];
-	int64_t n = u->numel / (s->layout->zero ? dt_layout_data(s->layout) : 1),
-		from = s->layout->zero ? dt_coords_data(s->layout, s->at) * n : 0, start = p->flat - u->flat,
+	int64_t n = u->share, from = dt_unit_share_first(s->layout, u, s->at), start = p->flat - u->flat,
 		lo = start > from ? start : from,
 		hi = start + p->numel < from + n ? start + p->numel : from + n;
 

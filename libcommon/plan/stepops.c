@@ -11,7 +11,7 @@ int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_e
 	const struct dt_run *s = m->s;
 	struct dt_params table = {0};
 	struct dt_local local = {0};
-	double share = s->layout.zero ? 1.0 / dt_layout_data(&s->layout) : 1, sum = 0;
+	double sum = 0;
 	enum dt_timed optim = (enum dt_timed)(DT_T_OPTIM0 + dt_optim_states(s->optim.kind));
 	int rc = dt_model_params(s->config, &table, err);
 
@@ -20,7 +20,8 @@ int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_e
 	for (int i = 0; i < local.nunit; i++) /* looked through for NaN before they travel */
 		sum += local.unit[i].frozen ? 0 : op(m, DT_T_SUMSQ, (double)local.unit[i].numel);
 	for (int i = 0; i < local.n; i++) {
-		double n = (double)local.p[i].numel * share;
+		const struct dt_local_unit *u = &local.unit[local.p[i].unit];
+		double n = (double)local.p[i].numel * (double)u->share / (double)u->numel;
 
 		if (table.p[local.p[i].index].frozen)
 			continue;
@@ -30,9 +31,7 @@ int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_e
 	}
 	if (s->layout.zero && s->compute != DT_F32) /* masters to the weights that are gathered */
 		for (int i = 0; i < local.nunit; i++)
-			sum += local.unit[i].frozen
-				       ? 0
-				       : op(m, DT_T_CONVERT, (double)local.unit[i].numel * share);
+			sum += local.unit[i].frozen ? 0 : op(m, DT_T_CONVERT, (double)local.unit[i].share);
 	dt_local_release(&local);
 	dt_params_release(&table);
 	if (rc == 0)

@@ -45,22 +45,26 @@ static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, doub
 	return r;
 }
 
-double dt_stage_params(const struct dt_work *w, const struct dt_layout *l, int p)
+double dt_stage_params(const struct dt_work *w, const struct dt_layout *l, int p, double *ret_experts)
 {
 	const struct dt_config *c = w->config;
 	int stages = l->pp * dt_layout_chunks(l), first, last;
-	double n = 0;
+	double n = 0, experts = 0;
 
 	for (int v = p; v < stages; v += l->pp) {
 		dt_layout_stage(l, c, v, &first, &last);
-		for (int i = first; i < last; i++)
+		for (int i = first; i < last; i++) {
 			n += dt_work_unit(w, i)->params;
+			experts += dt_work_unit(w, i)->experts;
+		}
 		if (v == 0)
 			n += dt_work_unit(w, -1)->params;
 		if (v == stages - 1)
 			n += dt_work_unit(w, c->layers)->params +
 			     (p > 0 ? dt_work_unit(w, c->layers)->tied : 0);
 	}
+	if (ret_experts)
+		*ret_experts = experts;
 	return n;
 }
 
@@ -108,6 +112,18 @@ static double wire_share(const struct dt_run *s, int ranks)
 	return r;
 }
 
+/* Among the ranks that have the same: so many bytes an element, of experts those that ep leaves. */
+static double among_copies(const struct dt_step_model *m, enum dt_collective what, double params,
+			   double experts, double bytes)
+{
+	const struct dt_layout *l = &m->s->layout;
+	const int n = dt_layout_data(l), few = n / l->ep;
+
+	return dt_collective_time(m->c, what, (params - experts) * bytes, n, l->tp) +
+	       (few > 1 && experts > 0 ? dt_collective_time(m->c, what, experts * bytes, few, l->tp * l->ep)
+				       : 0);
+}
+
 /* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
 static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
 		      struct dt_err *err)
@@ -115,36 +131,38 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 	const struct dt_run *s = m->s;
 	const struct dt_layout *l = &s->layout;
 	int n = dt_layout_data(l);
-	double most = 0, part, acc = (double)(s->accumulation > 0 ? s->accumulation : 1), moved;
+	double most = 0, experts = 0, share, part, acc = (double)(s->accumulation > 0 ? s->accumulation : 1),
+	       moved;
 	double states = dt_optim_element_bytes(s->optim.kind), once, w = dt_dtype_size(s->compute);
 
-	for (int p = 0; p < l->pp; p = next_stage(l, p, all))
-		most = fmax(most, dt_stage_params(m->work, l, p));
-	part = s->config->lora.rank ? trained_share(s->config) : 1;
-	if (n > 1) {
-		double g = part * most * m->stack->grad_bytes * wire_share(s, n);
-		int stride = l->tp;
+	for (int p = 0; p < l->pp; p = next_stage(l, p, all)) {
+		double some, of = dt_stage_params(m->work, l, p, &some);
 
-		once = dt_collective_time(m->c, DT_COLL_REDUCE_SCATTER, g, n, stride);
+		experts = of > most ? some : experts;
+		most = fmax(most, of);
+	}
+	part = s->config->lora.rank || s->config->freeze[0] ? trained_share(s->config) : 1;
+	if (n > 1) {
+		const double gather = among_copies(m, DT_COLL_ALL_GATHER, most, experts, w);
+
+		once = among_copies(m, DT_COLL_REDUCE_SCATTER, part * most, part * experts,
+				    m->stack->grad_bytes * wire_share(s, n));
 		if (l->zero == 0) /* weights that are merged now and then are as many bytes as gradients */
 			r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1);
-		else if (l->zero == 1)
-			r->dp = once +
-				dt_collective_time(m->c, DT_COLL_ALL_GATHER, part * most * w, n, stride);
-		else if (l->zero == 2)
-			r->dp = acc * once +
-				dt_collective_time(m->c, DT_COLL_ALL_GATHER, part * most * w, n, stride);
+		else if (l->zero < 3)
+			r->dp = (l->zero == 1 ? 1 : acc) * once +
+				among_copies(m, DT_COLL_ALL_GATHER, part * most, part * experts, w);
 		else
-			r->dp = acc * (once +
-				       2 * dt_collective_time(m->c, DT_COLL_ALL_GATHER, most * w, n, stride));
+			r->dp = acc * (once + 2 * gather);
 		/* Each microbatch's own traffic hides behind its own computation. */
 		moved = m->stack->dp_hidden && !m->c->cores && !s->sync.kind && !dt_run_compresses(s)
 				? backward * (l->zero >= 2 ? acc * (l->zero == 3 ? 1.5 : 1) : 1)
 				: 0;
 		r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);
 	}
-	r->optimizer = part * most / (l->zero >= 1 ? n : 1) * (8 + 2 * states + (w < 4 ? 4 + w : 0)) /
-		       (m->dev.mem_bw * m->dev.mem_eff);
+	share = l->zero ? (most - experts) / n + experts / (n / l->ep) : most;
+	r->optimizer =
+		part * share * (8 + 2 * states + (w < 4 ? 4 + w : 0)) / (m->dev.mem_bw * m->dev.mem_eff);
 	r->fixed = m->dev.step_s;
 	if (m->measured)
 		r->optimizer = 0;
@@ -156,7 +174,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 			return rc;
 		r->optimizer = fmax(r->optimizer, t);
 	}
-	dt_offload_time(m, part * most, l->zero >= 1 ? n : 1, r);
+	dt_offload_time(m, part * share, r);
 	return 0;
 }
 

@@ -58,7 +58,7 @@ int dt_step_time_of(const struct dt_cluster *c, const struct dt_run *s, const st
 		    const struct dt_work *work, bool table, struct dt_step_time *ret, struct dt_err *err);
 
 /* Parameters of a rank of stage p, a tied head once. */
-double dt_stage_params(const struct dt_work *w, const struct dt_layout *l, int p);
+double dt_stage_params(const struct dt_work *w, const struct dt_layout *l, int p, double *ret_experts);
 
 /* Serving on tp ranks: seconds to prefill tokens new tokens of one sequence, and of one decode step of batch
  * sequences that have context tokens each. weight_bits an element of a matrix. -ENOMEM. */

@@ -29,7 +29,7 @@ struct dt_tiles dt_tiles_of(const struct dt_run *r, const struct dt_local *l)
 
 	if (!(r->offload.what & DT_OFFLOAD_OPTIMIZER) || r->offload.to != DT_PLACE_DISK)
 		return t;
-	t.numel = l->trained / (r->layout.zero ? dt_layout_data(&r->layout) : 1);
+	t.numel = l->share_trained;
 	if (r->compute != DT_F32 && !r->no_master) {
 		t.master = 0;
 		t.dtype[t.segments++] = DT_F32;

@@ -19,9 +19,10 @@ struct dt_work_node {
 };
 
 struct dt_work_unit {
-	int first, n;  /* nodes */
-	double params; /* this rank's, a tied head not among them */
-	double kept;   /* bytes from forward to backward */
+	int first, n;	/* nodes */
+	double params;	/* this rank's, a tied head not among them */
+	double experts; /* of these, of experts that ep divides */
+	double kept;	/* bytes from forward to backward */
 	double tied; /* elements of a table that the head shares: a stage without the embedding has it too */
 };
 

@@ -32,28 +32,81 @@ static void warn_stale(struct feed *f, int64_t step)
 		   (long long)step + 1);
 }
 
+/* Lessons of the step's answers, less what they diverge from the reference where that is in the reward. */
+static int teach(struct feed *f, struct dt_err *err)
+{
+	double *penalty = calloc((size_t)f->answers + 1, sizeof(*penalty));
+	const struct dt_policy *p = &f->policy;
+
+	if (!penalty)
+		return dt_err_sys(err, -ENOMEM, "cannot learn from rollouts");
+	for (int64_t i = 0; i < f->pack.n && p->beta > 0 && p->in_reward; i++) {
+		const struct dt_placed *d = &f->pack.placed[i];
+		const struct dt_answer *a = &f->now[d->group].answer[d->answer];
+
+		penalty[d->number] =
+			dt_policy_penalty(p, a->n, a->logprob, f->reference + d->row * f->pack.seq + d->at);
+	}
+	dt_policy_lessons(p, f->now, f->nnow, f->most, penalty, f->lesson);
+	free(penalty);
+	return 0;
+}
+
+static int keep(void *arg, const struct dt_flight *flight, const float *logprob, float *weight, double *loss,
+		struct dt_err *err)
+{
+	struct feed *f = arg;
+	const int64_t seq = f->pack.seq, first = flight->sample, left = f->pack.rows - first,
+		      n = left < f->site.run->microbatch ? left : f->site.run->microbatch;
+
+	if (n > 0 && f->site.counts)
+		memcpy(f->reference + first * seq, logprob, (size_t)(n * seq) * sizeof(*logprob));
+	return 0;
+}
+
+/* What the reference says of all ranks' rows, to every rank. */
+static int ready(void *arg, struct dt_err *err)
+{
+	struct feed *f = arg;
+	int rc = !f->reference ? 0
+			       : dt_all_reduce(f->site.all, f->reference, NULL,
+					       (size_t)(f->pack.rows * f->pack.seq), DT_F32, DT_SUM,
+					       "log-probabilities of the reference", err);
+
+	return rc == 0 ? teach(f, err) : rc;
+}
+
 static int rows(void *arg, int64_t step, struct dt_given_rows *ret, struct dt_err *err)
 {
 	struct feed *f = arg;
-	int64_t answers = 0, most = 1;
+	int64_t most = 1;
 	int rc = f->o.rollouts ? feed_file_step(f, step, err) : feed_draw_step(f, step, err);
 
 	if (rc < 0)
 		return rc;
 	warn_stale(f, step);
+	f->answers = 0;
 	for (int64_t i = 0; i < f->nnow; i++)
-		for (int k = 0; k < f->now[i].n; k++, answers++)
+		for (int k = 0; k < f->now[i].n; k++, f->answers++)
 			most = f->now[i].answer[k].n > most ? f->now[i].answer[k].n : most;
 	free(f->lesson);
-	f->lesson = calloc((size_t)answers + 1, sizeof(*f->lesson));
+	f->lesson = calloc((size_t)f->answers + 1, sizeof(*f->lesson));
 	if (!f->lesson)
 		return dt_err_sys(err, -ENOMEM, "cannot learn from rollouts");
-	dt_policy_lessons(&f->policy, f->now, f->nnow, f->o.rollouts ? most : f->o.answer, f->lesson);
-	f->stats = (struct dt_rl_stats){0};
-	dt_rl_count(&f->stats, f->now, f->nnow);
+	f->most = f->o.rollouts ? most : f->o.answer;
+	if (f->o.rollouts) {
+		f->stats = (struct dt_rl_stats){0};
+		dt_rl_count(&f->stats, f->now, f->nnow);
+	}
 	f->ratios = DT_RATIO_STATS;
 	dt_pack_release(&f->pack);
 	rc = dt_pack_make(&f->pack, f->now, f->nnow, f->site.run->seq, err);
+	free(f->reference);
+	f->reference = NULL;
+	if (rc == 0 && f->policy.beta > 0) {
+		f->reference = calloc((size_t)(f->pack.rows * f->pack.seq) + 1, sizeof(*f->reference));
+		rc = f->reference ? 0 : dt_err_sys(err, -ENOMEM, "cannot learn from rollouts");
+	}
 	*ret = (struct dt_given_rows){f->pack.rows, f->pack.ids, f->pack.targets, f->pack.first,
 				      f->pack.tokens};
 	return rc;
@@ -72,8 +125,10 @@ static int judge(void *arg, const struct dt_flight *flight, const float *logprob
 		const struct dt_answer *a = &f->now[d->group].answer[d->answer];
 		const int64_t at = (d->row - first) * seq + d->at;
 
+		const float *ref = f->reference ? f->reference + d->row * seq + d->at : NULL;
+
 		*loss += dt_policy_loss(&f->policy, &f->lesson[d->number], a->n, logprob + at, a->logprob,
-					weight + at, &f->ratios);
+					ref, weight + at, &f->ratios);
 	}
 	return 0;
 }
@@ -83,15 +138,16 @@ static int end(void *arg, struct dt_err *err)
 {
 	struct feed *f = arg;
 	struct dt_ratio_stats *s = &f->ratios;
-	double sum[5] = {s->tokens, s->ratio, s->clipped, s->nll, s->kl}, far[2] = {s->high, -s->low};
+	double sum[6] = {s->tokens, s->ratio, s->clipped, s->nll, s->kl, s->reference},
+	       far[2] = {s->high, -s->low};
 	int rc;
 
 	if (!f->site.counts)
 		memset(sum, 0, sizeof(sum));
-	rc = dt_all_reduce(f->site.all, sum, NULL, 5, DT_F64, DT_SUM, "ratios", err);
+	rc = dt_all_reduce(f->site.all, sum, NULL, 6, DT_F64, DT_SUM, "ratios", err);
 	if (rc == 0)
 		rc = dt_all_reduce(f->site.all, far, NULL, 2, DT_F64, DT_MAX, "largest ratios", err);
-	*s = (struct dt_ratio_stats){sum[0], sum[1], sum[2], sum[3], sum[4], -far[1], far[0]};
+	*s = (struct dt_ratio_stats){sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], -far[1], far[0]};
 	return rc;
 }
 
@@ -112,6 +168,16 @@ static void metrics(void *arg, json_t *line)
 			    isfinite(f->staleness) ? json_real(f->staleness) : json_null());
 	json_object_update(line, o);
 	json_decref(o);
+	if (f->policy.beta > 0)
+		json_object_set_new(line,
+				    f->policy.kl == DT_KL_K1   ? "kl_k1_reference"
+				    : f->policy.kl == DT_KL_K2 ? "kl_k2_reference"
+							       : "kl_k3_reference",
+				    json_real(s->reference / n));
+	if (f->o.refill) {
+		json_object_set_new(line, "prompts_drawn", json_integer((json_int_t)f->stats.groups));
+		json_object_set_new(line, "refilled", json_integer((json_int_t)f->refilled));
+	}
 }
 
 int dt_rl_feed_open(const struct dt_run *r, const struct dt_given **ret, struct dt_err *err)
@@ -132,8 +198,17 @@ int dt_rl_feed_open(const struct dt_run *r, const struct dt_given **ret, struct 
 	f->policy.low = r->rl.low >= 0 ? r->rl.low : p->low;
 	f->policy.high = r->rl.high >= 0 ? r->rl.high : p->high;
 	f->policy.cap = r->rl.ratio >= 0 ? r->rl.ratio : p->cap;
-	f->given = (struct dt_given){
-		.arg = f, .open = open_feed, .rows = rows, .judge = judge, .end = end, .metrics = metrics};
+	f->policy.kl = (enum dt_kl)r->rl.kl;
+	f->policy.in_reward = r->rl.kl_in == 1;
+	f->policy.beta = r->objective.beta;
+	f->given = (struct dt_given){.arg = f,
+				     .open = open_feed,
+				     .rows = rows,
+				     .keep = keep,
+				     .ready = ready,
+				     .judge = judge,
+				     .end = end,
+				     .metrics = metrics};
 	*ret = &f->given;
 	return 0;
 }
@@ -147,6 +222,7 @@ void dt_rl_feed_close(const struct dt_given *g)
 	feed_file_close(f);
 	feed_draw_close(f);
 	dt_pack_release(&f->pack);
+	free(f->reference);
 	free(f->lesson);
 	free(f->now);
 	free(f);

@@ -130,8 +130,8 @@ static void release_groups(struct feed *f)
 	f->nnow = 0;
 }
 
-/* This rank's prompts of the step, each answered and scored: mine [n]. */
-static int draw_mine(struct feed *f, int64_t step, struct dt_group *mine, int64_t n, struct dt_err *err)
+/* This rank's of --prompts prompts from number first on, each answered and scored: mine [n]. */
+static int draw_mine(struct feed *f, int64_t first, struct dt_group *mine, int64_t n, struct dt_err *err)
 {
 	const struct dt_rl_sampler s = {.engine = f->server->engine,
 					.tok = f->server->tok,
@@ -144,7 +144,7 @@ static int draw_mine(struct feed *f, int64_t step, struct dt_group *mine, int64_
 
 	for (int64_t i = 0; i < n && rc == 0; i++) {
 		char prompt[DT_RL_TASK_TEXT], solution[DT_RL_TASK_TEXT];
-		const int64_t index = step * f->o.batch + f->site.rank + i * f->site.ranks;
+		const int64_t index = first + f->site.rank + i * f->site.ranks;
 
 		dt_rl_task_make(&f->task, f->site.run->data.seed, (uint64_t)index, prompt, solution);
 		mine[i] =
@@ -153,11 +153,11 @@ static int draw_mine(struct feed *f, int64_t step, struct dt_group *mine, int64_
 	}
 	if (rc == 0)
 		rc = dt_rl_sample(&s, mine, n, err);
-	f->draw_s = dt_now() - t0;
+	f->draw_s += dt_now() - t0;
 	t0 = dt_now();
 	if (rc == 0)
 		rc = dt_reward_score(f->reward, mine, n, err);
-	f->score_s = dt_now() - t0;
+	f->score_s += dt_now() - t0;
 	return rc;
 }
 
@@ -179,7 +179,8 @@ static int groups_text(const struct dt_group *g, int64_t n, char **ret, size_t *
 }
 
 /* The groups of all ranks, in the order of their prompts; text: room * ranks bytes. */
-static int take_text(struct feed *f, const char *text, size_t room, struct dt_err *err)
+static int take_text(const struct feed *f, const char *text, size_t room, struct dt_group *to,
+		     struct dt_err *err)
 {
 	for (int r = 0; r < f->site.ranks; r++) {
 		const char *at = text + (size_t)r * room;
@@ -191,7 +192,7 @@ static int take_text(struct feed *f, const char *text, size_t room, struct dt_er
 					       err);
 
 			if (rc == 0)
-				rc = dt_group_parse(o, f->site.config->vocab, &f->now[i], err);
+				rc = dt_group_parse(o, f->site.config->vocab, &to[i], err);
 			json_decref(o);
 			if (rc < 0)
 				return rc;
@@ -201,8 +202,9 @@ static int take_text(struct feed *f, const char *text, size_t room, struct dt_er
 	return 0;
 }
 
-/* Every rank gets what all have drawn. */
-static int exchange(struct feed *f, const struct dt_group *mine, int64_t n, int failed, struct dt_err *err)
+/* Every rank gets what all have drawn: to [--prompts]. */
+static int exchange(struct feed *f, const struct dt_group *mine, int64_t n, int failed, struct dt_group *to,
+		    struct dt_err *err)
 {
 	char *own = NULL, *all = NULL;
 	size_t len = 0, room;
@@ -232,36 +234,111 @@ static int exchange(struct feed *f, const struct dt_group *mine, int64_t n, int 
 		rc = dt_all_gather(f->site.all, all, own, room, DT_U8, "rollouts", err);
 	}
 	if (rc == 0)
-		rc = take_text(f, all, room, err);
+		rc = take_text(f, all, room, to, err);
 	free(own);
 	free(all);
 	return rc;
 }
 
-int feed_draw_step(struct feed *f, int64_t step, struct dt_err *err)
+/* A round: --prompts prompts from number first on, answered by all ranks: to [--prompts]. */
+static int draw_round(struct feed *f, int64_t first, int failed, struct dt_group *to, struct dt_err *err)
 {
 	const int64_t ranks = f->site.ranks, n = (f->o.batch - f->site.rank + ranks - 1) / ranks;
 	struct dt_group *mine = calloc((size_t)n + 1, sizeof(*mine));
-	int rc = mine ? 0 : dt_err_sys(err, -ENOMEM, "cannot draw answers");
+	int rc = failed;
 
-	release_groups(f);
-	f->sync_s = 0;
-	if (rc == 0 && (!f->server->engine || step - f->server->step >= f->o.refresh)) {
-		close_model(f->server);
-		rc = open_model(f, step, err);
-	}
+	if (rc == 0 && !mine)
+		rc = dt_err_sys(err, -ENOMEM, "cannot draw answers");
 	if (rc == 0)
-		rc = draw_mine(f, step, mine, n, err);
-	f->drawn_at = f->server->step;
-	f->nnow = f->o.batch;
+		rc = draw_mine(f, first, mine, n, err);
 	if (ranks > 1) {
-		rc = exchange(f, mine, n, rc, err);
+		rc = exchange(f, mine, n, rc, to, err);
 		for (int64_t i = 0; mine && i < n; i++)
 			dt_group_release(&mine[i]);
 	} else if (mine) {
-		memcpy(f->now, mine, (size_t)n * sizeof(*mine));
+		memcpy(to, mine, (size_t)n * sizeof(*mine));
 	}
 	free(mine);
+	if (rc == 0)
+		dt_rl_count(&f->stats, to, f->o.batch);
+	return rc;
+}
+
+static bool flat(const struct dt_group *g)
+{
+	struct dt_rl_stats s = {0};
+
+	dt_rl_count(&s, g, 1);
+	return s.flat > 0;
+}
+
+/* Groups with variance come to the front in their order; their number. */
+static int64_t sort_flat(struct dt_group *g, int64_t n)
+{
+	int64_t good = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		if (!flat(&g[i])) {
+			const struct dt_group moved = g[i];
+
+			memmove(&g[good + 1], &g[good], (size_t)(i - good) * sizeof(*g));
+			g[good++] = moved;
+		}
+	return good;
+}
+
+/* Groups of a round that have variance replace those of f->now from number *good on, in their order. */
+static void refill(struct feed *f, struct dt_group *round, int64_t *good)
+{
+	for (int64_t i = 0; i < f->o.batch; i++) {
+		if (*good < f->o.batch && !flat(&round[i])) {
+			dt_group_release(&f->now[*good]);
+			f->now[(*good)++] = round[i];
+			f->refilled++;
+		} else {
+			dt_group_release(&round[i]);
+		}
+	}
+}
+
+/* Every step has numbers of prompts of its own, also for the rounds that it may not need. */
+static int draw_groups(struct feed *f, int64_t step, int failed, struct dt_err *err)
+{
+	const int64_t rounds = 1 + f->o.refill, first = step * rounds * f->o.batch;
+	struct dt_group *more = calloc((size_t)f->o.batch, sizeof(*more));
+	int rc = failed;
+	int64_t good;
+
+	if (rc == 0 && !more)
+		rc = dt_err_sys(err, -ENOMEM, "cannot draw answers");
+	rc = draw_round(f, first, rc, f->now, err);
+	good = rc == 0 && rounds > 1 ? sort_flat(f->now, f->o.batch) : f->o.batch;
+
+	f->nnow = f->o.batch;
+	for (int64_t r = 1; r < rounds && rc == 0 && good < f->o.batch; r++) {
+		memset(more, 0, (size_t)f->o.batch * sizeof(*more));
+		rc = draw_round(f, first + r * f->o.batch, 0, more, err);
+		refill(f, more, &good);
+	}
+	free(more);
+	return rc;
+}
+
+int feed_draw_step(struct feed *f, int64_t step, struct dt_err *err)
+{
+	int rc = 0;
+
+	release_groups(f);
+	memset(f->now, 0, (size_t)f->o.batch * sizeof(*f->now));
+	f->stats = (struct dt_rl_stats){0};
+	f->refilled = 0;
+	f->sync_s = f->draw_s = f->score_s = 0;
+	if (!f->server->engine || step - f->server->step >= f->o.refresh) {
+		close_model(f->server);
+		rc = open_model(f, step, err);
+	}
+	rc = draw_groups(f, step, rc, err);
+	f->drawn_at = f->server->step;
 	if (f->o.refresh == 1)
 		close_model(f->server);
 	return rc;

@@ -24,12 +24,14 @@ struct feed {
 	struct feed_server *server;
 
 	/* the step under way */
-	struct dt_group *now; /* [o.batch] drawn, or borrowed from the pool */
-	int64_t nnow;
-	int64_t drawn_at; /* step whose weights drew them; -1: not known */
+	struct dt_group *now;	/* [o.batch] drawn, or borrowed from the pool */
+	int64_t nnow, refilled; /* of them, groups that took the place of others */
+	int64_t drawn_at;	/* step whose weights drew them; -1: not known */
 	bool warned;
-	struct dt_lesson *lesson; /* of all answers */
+	int64_t answers, most;	  /* of all groups; tokens that one may have */
+	struct dt_lesson *lesson; /* [answers] */
 	struct dt_pack pack;
+	float *reference; /* [rows, seq] of the pack: its log-probabilities; NULL: none is asked */
 	struct dt_rl_stats stats;
 	struct dt_ratio_stats ratios;
 	double draw_s, score_s, sync_s, staleness;

@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#define FAR 20.0 /* log-ratios are kept within */
+#define FAR	20.0 /* log-ratios are kept within */
+#define K3_MOST 10.0
 
 static const struct dt_policy policies[] = {
 	{"grpo", DT_BASE_MEAN, true, DT_PER_ANSWER, DT_RATIO_CLIP, 0.2, 0.2, 0, false},
@@ -23,13 +24,18 @@ const struct dt_policy *dt_policy_find(const char *name)
 	return NULL;
 }
 
-/* Of the rewards that are there. */
+/* Of the rewards that are there, less their penalties; low and high are without those. */
 struct spread {
 	int n;
 	double mean, std, low, high;
 };
 
-static struct spread spread_of(const struct dt_group *g)
+static double reward_of(const struct dt_group *g, const double *penalty, int k)
+{
+	return g->answer[k].reward - (penalty ? penalty[k] : 0);
+}
+
+static struct spread spread_of(const struct dt_group *g, const double *penalty)
 {
 	struct spread s = {.low = INFINITY, .high = -INFINITY};
 	double sum = 0, squares = 0;
@@ -40,14 +46,14 @@ static struct spread spread_of(const struct dt_group *g)
 		if (!isfinite(x))
 			continue;
 		s.n++;
-		sum += x;
+		sum += reward_of(g, penalty, k);
 		s.low = fmin(s.low, x);
 		s.high = fmax(s.high, x);
 	}
 	s.mean = s.n ? sum / s.n : 0;
 	for (int k = 0; k < g->n; k++)
 		if (isfinite(g->answer[k].reward))
-			squares += (g->answer[k].reward - s.mean) * (g->answer[k].reward - s.mean);
+			squares += pow(reward_of(g, penalty, k) - s.mean, 2);
 	s.std = s.n > 1 ? sqrt(squares / (s.n - 1)) : 0; /* of a sample, as PyTorch's std */
 	return s;
 }
@@ -80,13 +86,14 @@ static bool counts(const struct dt_policy *p, const struct spread *s, const stru
 }
 
 void dt_policy_lessons(const struct dt_policy *p, const struct dt_group *g, int64_t n, int64_t most,
-		       struct dt_lesson *ret)
+		       const double *penalty, struct dt_lesson *ret)
 {
 	double answers = 0, tokens = 0;
 	int64_t at = 0;
 
 	for (int64_t i = 0; i < n; i++) {
-		const struct spread s = spread_of(&g[i]);
+		const double *less = penalty ? penalty + at : NULL;
+		const struct spread s = spread_of(&g[i], less);
 
 		for (int k = 0; k < g[i].n; k++, at++) {
 			const struct dt_answer *a = &g[i].answer[k];
@@ -94,7 +101,7 @@ void dt_policy_lessons(const struct dt_policy *p, const struct dt_group *g, int6
 			ret[at] = (struct dt_lesson){0, counts(p, &s, a)};
 			if (!counts(p, &s, a))
 				continue;
-			ret[at].advantage = advantage(p, &s, a->reward);
+			ret[at].advantage = advantage(p, &s, reward_of(&g[i], less, k));
 			answers++;
 			tokens += a->n;
 		}
@@ -111,6 +118,28 @@ void dt_policy_lessons(const struct dt_policy *p, const struct dt_group *g, int6
 
 			ret[at].weight = ret[at].weight > 0 ? 1 / per[p->over] : 0;
 		}
+}
+
+double dt_kl(enum dt_kl kind, double logp, double ref, double *slope)
+{
+	const double log_q = fmax(-FAR, fmin(FAR, ref - logp)), k3 = expm1(log_q) - log_q;
+	const bool open = fabs(ref - logp) < FAR && (kind != DT_KL_K3 || k3 < K3_MOST);
+
+	if (kind == DT_KL_K3) {
+		*slope = open ? -expm1(log_q) : 0;
+		return fmin(k3, K3_MOST);
+	}
+	*slope = !open ? 0 : kind == DT_KL_K1 ? 1 : -log_q;
+	return kind == DT_KL_K1 ? -log_q : log_q * log_q / 2;
+}
+
+double dt_policy_penalty(const struct dt_policy *p, int n, const float *mu, const float *ref)
+{
+	double sum = 0, slope;
+
+	for (int t = 0; t < n; t++)
+		sum += dt_kl(p->kl, (double)mu[t], (double)ref[t], &slope);
+	return p->beta * sum;
 }
 
 static double log_ratio(const float *logp, const float *mu, int t)
@@ -137,8 +166,21 @@ static double clipped(const struct dt_policy *p, double r, double a, bool *ret_f
 	return -fmin(r * a, c);
 }
 
+/* The divergence from the reference: what a token's loss has more, and its weight less. */
+static double diverge(const struct dt_policy *p, const struct dt_lesson *l, double logp, double ref,
+		      float *weight, struct dt_ratio_stats *s)
+{
+	double slope, k = dt_kl(p->kl, logp, ref, &slope);
+
+	s->reference += k;
+	if (p->in_reward)
+		return 0;
+	*weight -= (float)(l->weight * p->beta * slope);
+	return l->weight * p->beta * k;
+}
+
 double dt_policy_loss(const struct dt_policy *p, const struct dt_lesson *l, int n, const float *logp,
-		      const float *mu, float *weight, struct dt_ratio_stats *s)
+		      const float *mu, const float *ref, float *weight, struct dt_ratio_stats *s)
 {
 	const double a = l->advantage;
 	double loss = 0, mean = 0;
@@ -161,6 +203,8 @@ double dt_policy_loss(const struct dt_policy *p, const struct dt_lesson *l, int 
 			weight[t] = open ? (float)(l->weight * r * a) : 0;
 		}
 		s->clipped += !open;
+		if (ref)
+			loss += diverge(p, l, (double)logp[t], (double)ref[t], &weight[t], s);
 	}
 	return loss;
 }

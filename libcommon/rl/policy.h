@@ -24,6 +24,7 @@
 
 #include "rl/rollout.h"
 
+enum dt_kl { DT_KL_K1, DT_KL_K2, DT_KL_K3 }; /* as --kl names them */
 enum dt_policy_base { DT_BASE_MEAN, DT_BASE_OTHERS, DT_BASE_BATCH };
 enum dt_policy_over { DT_PER_ANSWER, DT_PER_CONSTANT, DT_PER_TOKENS, DT_PER_SUM };
 enum dt_policy_ratio { DT_RATIO_CLIP, DT_RATIO_WHOLE, DT_RATIO_CAP };
@@ -37,7 +38,22 @@ struct dt_policy {
 	double low, high; /* of CLIP and WHOLE */
 	double cap;	  /* of CAP */
 	bool drops_flat;  /* groups whose rewards are all equal are left out of N and T (DAPO) */
+	/* of the run, not of the row: the divergence from the reference */
+	enum dt_kl kl;
+	double beta;	/* 0: none */
+	bool in_reward; /* else in the loss */
 };
+
+/*
+ * The estimate of an estimator from one token, q = ref / pi, log q within +-20, and k3 at most 10; its
+ * derivative by log pi, 0 where that bound is reached. Schulman 2020.
+ *   k1  -log q              as a term of the reward
+ *   k2  log^2 q / 2         as a term of the loss: its gradient alone is that of KL(pi || ref)
+ *   k3  q - 1 - log q       never below 0; its gradient is that of KL(ref || pi)
+ */
+double dt_kl(enum dt_kl kind, double logp, double ref, double *slope);
+/* What an answer's reward loses: beta times the sum over its n tokens, as the sampler drew them. */
+double dt_policy_penalty(const struct dt_policy *p, int n, const float *mu, const float *ref);
 
 /* The row of a word; NULL: there is none. */
 const struct dt_policy *dt_policy_find(const char *name);
@@ -47,22 +63,27 @@ struct dt_lesson {
 	double advantage, weight;
 };
 
-/* Lessons of all answers of n groups, in their order. most: tokens that an answer may have. */
+/*
+ * Lessons of all answers of n groups, in their order. most: tokens that an answer may have; penalty
+ * [answers]: taken from each reward; NULL: nothing.
+ */
 void dt_policy_lessons(const struct dt_policy *p, const struct dt_group *g, int64_t n, int64_t most,
-		       struct dt_lesson *ret);
+		       const double *penalty, struct dt_lesson *ret);
 
 /* Of the targets of a step. */
 struct dt_ratio_stats {
 	double tokens, ratio, clipped, nll, kl; /* sums; kl: of k3 with the ratio sampler over policy, >= 0 */
-	double low, high;			/* smallest and largest ratio */
+	double reference; /* sum of the estimates of the divergence from the reference */
+	double low, high; /* smallest and largest ratio */
 };
 #define DT_RATIO_STATS ((struct dt_ratio_stats){.low = INFINITY, .high = -INFINITY})
 
 /*
- * The loss of an answer of n tokens and -dloss/dlogp of each. mu: of the sampler. s: adds to it.
+ * The loss of an answer of n tokens and -dloss/dlogp of each. mu: of the sampler; ref: of the reference,
+ * NULL: none. s: adds to it. With a reference in the loss, l_t has beta times its estimate.
  */
 double dt_policy_loss(const struct dt_policy *p, const struct dt_lesson *l, int n, const float *logp,
-		      const float *mu, float *weight, struct dt_ratio_stats *s);
+		      const float *mu, const float *ref, float *weight, struct dt_ratio_stats *s);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,6 +1,9 @@
 #include "rl/rollout.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +69,16 @@ json_t *dt_group_json(const struct dt_group *g)
 	return o;
 }
 
+/* As much of text as to, of size bytes, has room for, without a part of a character at the end. */
+static void put_text(char *to, size_t size, const char *text)
+{
+	size_t n = strlen(text);
+
+	n = n < size ? n : size - 1;
+	memcpy(to, text, n);
+	to[n - dt_utf8_tail(text, n)] = '\0';
+}
+
 /* An array of ids below vocab; its length, or -EINVAL. */
 static int read_ids(const json_t *o, const char *key, int64_t vocab, int least, int32_t **ret,
 		    struct dt_err *err)
@@ -107,9 +120,9 @@ static int read_logprobs(const json_t *o, struct dt_answer *a, struct dt_err *er
 		const json_t *v = json_array_get(list, (size_t)i);
 		const double x = json_number_value(v);
 
-		if (!json_is_number(v) || !isfinite(x) || x > 1e-3)
+		if (!json_is_number(v) || !(x >= -(double)FLT_MAX) || x > 1e-3)
 			return dt_err_set(err, -EINVAL, "'logprobs'[%d] is no logarithm of a probability", i);
-		a->logprob[i] = (float)x;
+		a->logprob[i] = (float)fmin(x, 0); /* above 0 by rounding */
 	}
 	return 0;
 }
@@ -135,7 +148,7 @@ static int read_answer(const json_t *o, int64_t vocab, struct dt_answer *a, stru
 	a->text = strdup(text);
 	if (!a->text)
 		return dt_err_sys(err, -ENOMEM, "cannot read rollouts");
-	snprintf(a->finish, sizeof(a->finish), "%.11s", finish);
+	put_text(a->finish, sizeof(a->finish), finish);
 	a->reward = json_is_number(reward) ? json_number_value(reward) : (double)NAN;
 	if (reward && !json_is_null(reward) && !isfinite(a->reward))
 		return dt_err_set(err, -EINVAL, "'reward' is no number");
@@ -156,7 +169,7 @@ static int read_head(const json_t *o, int64_t vocab, struct dt_group *g, struct 
 	    (rc = dt_json_str(o, "prompt", false, &prompt, err)) < 0 ||
 	    (rc = dt_json_str(o, "weights", false, &weights, err)) < 0)
 		return rc;
-	snprintf(g->weights, sizeof(g->weights), "%.19s", weights);
+	put_text(g->weights, sizeof(g->weights), weights);
 	g->item = json_incref(json_object_get(o, "item"));
 	g->prompt = strdup(prompt);
 	if (!g->prompt)

@@ -70,7 +70,8 @@ int sup_choose(const struct sup_command *c, const char *cluster, int ranks, int 
 	if (o.run.watch.elastic ||
 	    (!o.run.layout.dp &&
 	     !o.run.global_batch)) /* dt-train's own: data parallel, a microbatch a rank */
-		ret->layout = (struct dt_layout){.dp = ranks, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
+		ret->layout = (struct dt_layout){
+			.dp = ranks, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .zero = o.run.layout.zero};
 	if (!ret->global_batch)
 		ret->global_batch = ret->microbatch * ret->layout.dp;
 	if (ret->layout.dp && dt_layout_world(&ret->layout) == ranks)

@@ -139,7 +139,7 @@ int details_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	d->section[DETAILS_CHECKPOINT] += t->t.checkpoint;
 	for (int k = 0; k < TR_N; k++)
 		d->section[DETAILS_COMM] += t->t.comm[k];
-	if (t->loop.step % every && t->loop.step < t->run.steps && !r->stop)
+	if (t->loop.step % every && t->loop.step < trainer_end(t) && !r->stop)
 		return 0;
 	rc = gather(t, r, err);
 	d->steps = 0;

@@ -17,8 +17,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* What is carried over, whole on every rank. */
-static const enum dt_buf_id carried[] = {DT_B_WEIGHTS, DT_B_MASTER, DT_B_OPTIM1, DT_B_OPTIM2};
+/* What is carried over: whole on every rank, or its shares with copies of another's. */
+static const enum dt_buf_id carried[] = {DT_B_WEIGHTS,	   DT_B_MASTER,	     DT_B_OPTIM1,     DT_B_OPTIM2,
+					 DT_B_PEER_MASTER, DT_B_PEER_OPTIM1, DT_B_PEER_OPTIM2};
 enum { CARRIED = sizeof(carried) / sizeof(carried[0]) };
 
 #define PART ((size_t)16 << 20)
@@ -28,10 +29,16 @@ struct arrival {
 	int64_t step;  /* whose state it has; -1: none that is whole */
 	int64_t saved; /* step of the newest checkpoint */
 	int64_t owed;  /* a checkpoint of that step was due */
+	/* With --peer-copy: */
+	struct peer_place
+		place[2];	/* of the trainer it has, and of one that was made since (epoch 0: none) */
+	int64_t ready, updated; /* steps: whose gradients are whole; whose update is made */
+	double norm;		/* of that update */
 };
 
 struct meeting {
-	struct arrival *v;  /* [ranks] */
+	struct arrival *v; /* [ranks], while the new trainer is made */
+	int n;
 	struct arrival all; /* the newest step, and what is known with it */
 	int root;	    /* the first rank that has its state */
 	bool alike;	    /* every rank has it */
@@ -67,6 +74,7 @@ static void drop_memory(struct trainer *t)
 /* Nothing of this trainer runs any more, nor waits for other ranks; its state stays. */
 static void quiesce(struct trainer *t)
 {
+	const struct dt_coords at = t->mesh.at; /* says which shares it has */
 	struct dt_err ignored = {0};
 
 	for (int i = 0; t->grads.bucket && i < t->grads.nbucket; i++)
@@ -83,10 +91,29 @@ static void quiesce(struct trainer *t)
 	t->grads.kv_group = NULL;
 	dt_mesh_release(&t->mesh);
 	dt_mesh_release(&t->everyone);
+	t->mesh.at = at;
+}
+
+static struct arrival arrival_of(const struct trainer *t, const struct trainer *made)
+{
+	return (struct arrival){.step = t->loop.held,
+				.saved = t->save.newest,
+				.owed = t->loop.owed,
+				.place = {t->peer.place, made ? made->peer.place : (struct peer_place){0}},
+				.ready = t->peer.ready,
+				.updated = t->optim.updated,
+				.norm = t->peer.norm};
+}
+
+static void release(struct trainer *t)
+{
+	trainer_release(t);
+	free(t);
 }
 
 /* Who has what. Every rank of the new world calls it. */
-static int meet(struct dt_world *w, const struct trainer *old, struct meeting *m, struct dt_err *err)
+static int meet(struct dt_world *w, const struct trainer *old, const struct trainer *made, struct meeting *m,
+		struct dt_err *err)
 {
 	struct dt_world_info info;
 	struct dt_comm *c = NULL;
@@ -99,7 +126,8 @@ static int meet(struct dt_world *w, const struct trainer *old, struct meeting *m
 	if (!m->v)
 		rc = dt_err_sys(err, -ENOMEM, "table of ranks");
 	if (rc == 0) {
-		m->v[info.rank] = (struct arrival){old->loop.held, old->save.newest, old->loop.owed};
+		m->n = info.size;
+		m->v[info.rank] = arrival_of(old, made);
 		rc = dt_all_gather(c, m->v, &m->v[info.rank], sizeof(*m->v), DT_U8, "states at hand", err);
 	}
 	dt_comm_free(c);
@@ -117,8 +145,6 @@ static int meet(struct dt_world *w, const struct trainer *old, struct meeting *m
 		if (m->v[r].step == m->all.step)
 			m->all.owed |= m->v[r].owed;
 	}
-	free(m->v);
-	m->v = NULL;
 	if (rc == 0 && m->all.step < 0)
 		rc = dt_err_set(err, -EIO, "no rank that is left has the run's state");
 	return rc;
@@ -171,6 +197,58 @@ static int carry(struct trainer *t, const struct trainer *old, enum dt_buf_id id
 	return rc;
 }
 
+/*
+ * Of two trainers the one whose shares count. A rank that has got as far as to use the new one shows that
+ * every rank has its part of it (peer_fill).
+ */
+static void choose(struct trainer **old, struct trainer **made, const struct meeting *m)
+{
+	int64_t newest = 0;
+
+	for (int r = 0; r < m->n; r++)
+		newest = m->v[r].place[0].epoch > newest ? m->v[r].place[0].epoch : newest;
+	if (*made && (*made)->peer.place.epoch == newest) {
+		struct trainer *t = *old;
+
+		*old = *made;
+		*made = t;
+	}
+	if (*made)
+		release(*made);
+	*made = NULL;
+}
+
+/* Shares of ZeRO: this rank's update, where others have made theirs before it heard of it. */
+static int catch_up(struct trainer *old, struct meeting *m, struct dt_err *err)
+{
+	const struct arrival *root = &m->v[m->root];
+
+	if (!old->run.watch.peer_copy || old->loop.held == m->all.step)
+		return 0;
+	if (old->loop.held != m->all.step - 1 || old->peer.ready != m->all.step)
+		return dt_err_set(err, -EIO, "the states at hand are of step %lld and of step %lld",
+				  (long long)old->loop.held, (long long)m->all.step);
+	old->peer.late = true;
+	old->peer.result.grad_norm = root->norm;
+	old->peer.result.skipped = root->updated != m->all.step;
+	return trainer_catch_up(old, !old->peer.result.skipped, root->norm, err);
+}
+
+/* The states of all ranks in new shares. */
+static int take_shares(struct trainer *t, const struct trainer *old, const struct meeting *m,
+		       struct dt_err *err)
+{
+	struct peer_place *v = calloc((size_t)m->n, sizeof(*v));
+	int rc = v ? 0 : dt_err_sys(err, -ENOMEM, "table of ranks");
+
+	for (int r = 0; r < m->n && rc == 0; r++)
+		v[r] = m->v[r].place[m->v[r].place[1].epoch == old->peer.place.epoch];
+	if (rc == 0)
+		rc = peer_hand_over(t, old, v, m->n, err);
+	free(v);
+	return rc;
+}
+
 /* The new trainer's state. */
 static int take(struct trainer *t, struct trainer *old, const struct meeting *m, struct dt_err *err)
 {
@@ -178,8 +256,10 @@ static int take(struct trainer *t, struct trainer *old, const struct meeting *m,
 
 	if (rc == 0 && dt_params_any_frozen(&t->table))
 		rc = trainer_agree(t, store_init_frozen(t, err), err);
-	for (int i = 0; i < CARRIED && rc == 0; i++)
+	for (int i = 0; i < CARRIED && rc == 0 && !t->run.watch.peer_copy; i++)
 		rc = carry(t, old, carried[i], m, err);
+	if (rc == 0 && t->run.watch.peer_copy)
+		rc = take_shares(t, old, m, err);
 	init_close(t);
 	t->loop.held = t->loop.step;
 	t->loop.owed = m->all.owed;
@@ -193,16 +273,14 @@ static int take(struct trainer *t, struct trainer *old, const struct meeting *m,
 	return rc;
 }
 
-static int make(struct trainer *t, struct trainer *old, const struct dt_run *r, struct dt_world *w,
-		const struct dt_log *log, struct dt_err *err)
+/* A new trainer with the state of *old. */
+static int make(struct trainer *t, struct trainer *old, const struct meeting *m, const struct dt_run *r,
+		struct dt_world *w, const struct dt_log *log, struct dt_err *err)
 {
 	struct dt_world_info info;
-	struct meeting m = {0};
 	struct dt_run run = *r;
-	int rc = meet(w, old, &m, err);
+	int rc;
 
-	if (rc < 0)
-		return rc;
 	dt_world_info(w, &info);
 	run.layout.dp = info.size;
 	run.global_batch = old->run.global_batch;
@@ -212,39 +290,69 @@ static int make(struct trainer *t, struct trainer *old, const struct dt_run *r, 
 	run.measure_mfu = false;
 	rc = trainer_init(t, &run, NULL, w, log, err);
 	if (rc == 0)
-		rc = take(t, old, &m, err);
-	return rc == 0 ? trainer_begin(t, err) : rc;
+		rc = take(t, old, m, err);
+	if (rc == 0)
+		rc = trainer_begin(t, err);
+	return rc == 0 ? peer_fill(t, err) : rc; /* last: then nothing of the old one is needed any more */
+}
+
+/* The ranks meet, and *t is made of *old; made: what an earlier attempt has left. */
+static int attempt(struct trainer *t, struct trainer **old, struct trainer **made, const struct dt_run *r,
+		   struct dt_world *w, const struct dt_log *log, struct dt_err *err)
+{
+	struct meeting m = {0};
+	int rc = meet(w, *old, *made, &m, err);
+
+	if (rc == 0) {
+		choose(old, made, &m);
+		rc = catch_up(*old, &m, err);
+	}
+	if (rc == 0) {
+		drop_memory(*old);
+		rc = make(t, *old, &m, r, w, log, err);
+	}
+	free(m.v);
+	return rc;
 }
 
 int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
 		  struct dt_err *err)
 {
-	struct trainer *old = *pt, *t;
-	const int was = old->info.size;
+	struct trainer *made = NULL, *t;
+	const int was = (*pt)->info.size;
 	double began = dt_now();
 	struct dt_beat b;
 	char why[400];
 	int rc = 0;
 
-	quiesce(old);
-	drop_memory(old);
+	quiesce(*pt);
 	for (;;) { /* another rank may be lost meanwhile */
 		snprintf(why, sizeof(why), "%s", dt_world_broken(w) ? dt_world_broken(w) : "a rank is lost");
+		t = NULL;
 		if ((rc = dt_world_reform(w, err)) < 0)
-			return rc;
+			break;
 		t = calloc(1, sizeof(*t));
-		if (!t)
-			return dt_err_sys(err, -ENOMEM, "trainer");
+		if (!t) {
+			rc = dt_err_sys(err, -ENOMEM, "trainer");
+			break;
+		}
 		*err = (struct dt_err){0};
-		rc = make(t, old, r, w, log, err);
+		rc = attempt(t, pt, &made, r, w, log, err);
 		if (rc == 0 || t->agreed || !dt_world_lost(w))
 			break;
 		quiesce(t);
-		trainer_release(t);
-		free(t);
+		if (t->peer.whole)
+			made = t;
+		else
+			release(t);
 	}
-	trainer_release(old);
-	free(old);
+	if (made)
+		release(made);
+	if (!t)
+		return rc;
+	if (rc == 0 && (*pt)->peer.late)
+		metrics_step(t, &(*pt)->peer.result, NULL);
+	release(*pt);
 	*pt = t;
 	if (rc < 0)
 		return rc;

@@ -45,6 +45,13 @@ struct dt_given {
 	int (*open)(void *arg, const struct dt_given_site *s, struct dt_err *err);
 	/* Rows of the step, counted from 0, the same on every rank. */
 	int (*rows)(void *arg, int64_t step, struct dt_given_rows *ret, struct dt_err *err);
+	/*
+	 * What the reference (dt_run_asks_reference) gives the targets of a flight of the step: only logprob
+	 * is read, only an error written. Behind it, and where there is no reference, every rank calls ready.
+	 */
+	int (*keep)(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
+		    struct dt_err *err);
+	int (*ready)(void *arg, struct dt_err *err);
 	/* As that of struct dt_objective; f->sample is the number of the flight's first row in the step. */
 	int (*judge)(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
 		     struct dt_err *err);

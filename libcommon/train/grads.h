@@ -34,8 +34,8 @@ struct grads {
 	double *squares; /* [params] of the reduced gradients, still scaled, as grad_norm left them */
 	struct bucket *bucket;
 	int nbucket;
-	struct unit_state *unit;  /* by local unit */
-	int held[2];		  /* z2: which layer unit's gradients a slot has */
+	struct unit_state *unit;      /* by local unit */
+	int held[DT_UNIT_SLOT_EMBED]; /* z2: which layer unit's gradients a slot has, -1: none */
 	const char *bad;	  /* first parameter whose gradient is not finite on this rank, this step */
 	struct dt_comm *kv_group; /* ranks that hold the same key/value heads; NULL: each its own */
 };

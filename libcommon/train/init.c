@@ -48,8 +48,9 @@ bool init_holds_weights(const char *path, bool foreign)
 int init_open(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run *r = &t->run;
-	/* A checkpoint has them, but those that are frozen. */
-	bool elsewhere = r->save.resume && strcmp(r->save.resume, "auto") && !r->lora.rank;
+	/* A checkpoint has them, but those that are frozen and those of a reference. */
+	bool elsewhere = r->save.resume && strcmp(r->save.resume, "auto") && !r->lora.rank &&
+			 !dt_run_reference_weights(r);
 	struct dt_config preset;
 	int rc;
 

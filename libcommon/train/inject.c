@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include "base/beat.h"
+#include "base/progress.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,7 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const kinds[] = {"kill", "stop", "nan", "spike", "slow", "flip", "enospc", "wrong"};
+static const char *const kinds[] = {"kill", "stop",   "nan",   "spike",	      "slow",
+				    "flip", "enospc", "wrong", "kill-update", "late"};
 
 static const struct {
 	const char *name;
@@ -69,7 +71,8 @@ int inject_parse(const char *text, struct inject *ret, struct dt_err *err)
 		kind++;
 	if (kind == count)
 		return dt_err_set(err, -EINVAL,
-				  "'%.*s' is none of kill, stop, nan, spike, slow, flip, enospc, wrong",
+				  "'%.*s' is none of kill, stop, nan, spike, slow, flip, enospc, wrong, "
+				  "kill-update, late",
 				  (int)n, text);
 	ret->kind = (enum inject_kind)kind;
 	ret->steps = kind == INJECT_SLOW ? INT64_MAX / 2 : 1;
@@ -192,12 +195,40 @@ void inject_after(struct trainer *t)
 	for (int i = 0; i < t->ninject; i++) {
 		struct inject *f = &t->inject[i];
 
-		if (f->kind == INJECT_ENOSPC || f->kind == INJECT_WRONG || !due(t, f))
+		if (f->kind == INJECT_ENOSPC || f->kind == INJECT_WRONG || f->kind == INJECT_LATE ||
+		    !due(t, f))
 			continue;
 		if (f->kind == INJECT_SLOW)
 			usleep((useconds_t)(f->seconds * 1e6));
 		f->made++;
 	}
+}
+
+void inject_update(const struct trainer *t)
+{
+	for (int i = 0; i < t->ninject; i++) {
+		struct inject f = t->inject[i];
+
+		f.made = 0; /* counted before the update */
+		if (f.kind == INJECT_KILL_UPDATE && t->inject[i].step == t->loop.step + 1 && due(t, &f))
+			raise(SIGKILL);
+	}
+}
+
+int inject_late(struct trainer *t, struct dt_err *err)
+{
+	for (int i = 0; i < t->ninject; i++) {
+		struct inject *f = &t->inject[i];
+
+		if (f->kind != INJECT_LATE || !due(t, f))
+			continue;
+		f->made++;
+		for (double end = dt_now() + 60; !dt_world_lost(t->world) && dt_now() < end;)
+			;
+		return dt_err_set(err, -ETIMEDOUT, "step %lld: the norm is not heard (injected)",
+				  (long long)t->loop.step + 1);
+	}
+	return 0;
 }
 
 double inject_wrong(struct trainer *t)

@@ -19,7 +19,9 @@ enum inject_kind {
 	INJECT_SLOW,
 	INJECT_FLIP,
 	INJECT_ENOSPC,
-	INJECT_WRONG
+	INJECT_WRONG,
+	INJECT_KILL_UPDATE,
+	INJECT_LATE
 };
 
 /* KIND[:KEY=VALUE[,KEY=VALUE...]] */
@@ -47,6 +49,10 @@ void inject_before(struct trainer *t);
 double inject_factor(const struct trainer *t);
 /* After its backward, before its update: slow. */
 void inject_after(struct trainer *t);
+/* Between the norm of all ranks' gradients and the update: may end this process. */
+void inject_update(const struct trainer *t);
+/* There too: -ETIMEDOUT once another rank is lost, as if this one had not heard the norm. */
+int inject_late(struct trainer *t, struct dt_err *err);
 /* What a loss that replicas compare is multiplied by: 1, or a little more where it is to be wrong. */
 double inject_wrong(struct trainer *t);
 /* While a checkpoint is written: -ENOSPC where that was asked for. */

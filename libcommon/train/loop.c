@@ -213,13 +213,22 @@ static int go_back(struct trainer *t, struct step_result *r, struct dt_err *err)
 		dt_log_msg(&t->root_log, "step %lld: back to step %lld, without the samples in between",
 			   (long long)from, (long long)t->loop.step);
 		tell(t, DT_BEAT_TRAIN, 0);
-		return 0;
+		return peer_fill(t, err);
 	}
 	r->back = false;
 	dt_log_msg(&t->root_log,
 		   "step %lld: no checkpoint of %lld steps ago or older, so its update is left out instead",
 		   (long long)from, (long long)t->run.watch.back);
 	return trainer_leave_out(t, r, "spike", err);
+}
+
+/* Whether there is to be a checkpoint of the step that has been made. */
+static bool save_due(const struct trainer *t, const struct step_result *r)
+{
+	const struct dt_run_save *o = &t->run.save;
+
+	return o->dir && (t->loop.step == t->run.steps || r->stop || r->save ||
+			  (o->every && t->loop.step % o->every == 0));
 }
 
 /* After a step of an elastic run that a rank was lost in, once its update is made: its line is not lost. */
@@ -240,9 +249,9 @@ static int loop(struct trainer *t, struct dt_err *err)
 	if (rc == 0)
 		rc = ema_begin(t, err);
 	if (rc == 0 && t->loop.owed) /* a rank was lost before it was made */
-		rc = save_step(t, true, t->loop.step == t->run.steps, err);
-	while (t->loop.step < t->run.steps && rc == 0 && !r.stop) {
-		bool last = t->loop.step + 1 == t->run.steps, save;
+		rc = save_step(t, true, t->loop.step == trainer_end(t), err);
+	while (t->loop.step < trainer_end(t) && rc == 0 && !r.stop) {
+		bool last = t->loop.step + 1 == trainer_end(t), save;
 		int64_t before = t->loop.step;
 
 		rc = trainer_step(t, asked(), &r, err);
@@ -250,14 +259,16 @@ static int loop(struct trainer *t, struct dt_err *err)
 			      t->report.trace ? json_pack("{s:I}", "step", (json_int_t)t->loop.step) : NULL);
 		if (rc == 0 && r.back)
 			rc = go_back(t, &r, err);
-		if (rc < 0)
-			return rc;
+		if (rc < 0) {
+			t->loop.owed = t->loop.step > before && save_due(t, &r);
+			return line_at_least(t, &r, before, rc);
+		}
 		if (r.back)
 			continue;
 		if (r.save)
 			save_signal = 0;
 		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
-		save = o->dir && (last || r.stop || r.save || (o->every && t->loop.step % o->every == 0));
+		save = save_due(t, &r);
 		t->loop.owed = save;
 		rc = outer_step(t, save, last || r.stop, err);
 		if (rc == 0 && t->run.watch.replicas && (save || t->loop.step % t->run.watch.replicas == 0))
@@ -281,7 +292,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 			   "little "
 			   "fewer steps, far below it little less data (McCandlish et al. 2018)",
 			   noise_scale(&t->noise), (long long)t->run.global_batch);
-	if (rc == 0 && r.stop && t->loop.step < t->run.steps) {
+	if (rc == 0 && r.stop && t->loop.step < trainer_end(t)) {
 		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->loop.step,
 			   o->dir ? ", checkpoint saved" : "; nothing saved: no --save");
 		return 1;
@@ -309,18 +320,22 @@ static int start(struct trainer *t, struct dt_err *err)
 		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
 			   t->run.model);
 	fresh = rc == 0;
-	if (rc == 1 && dt_params_any_frozen(&t->table))
+	if (rc == 1 && t->config.lora.rank) /* the base is in no checkpoint of the run */
 		rc = store_init_frozen(t, err) < 0 ? err->code : 1;
 	if (rc == 0)
 		rc = store_init_weights(t, err);
 	if (rc == 0)
 		rc = trainer_agree(t, buffers_init(t, err), err);
+	if (rc >= 0 && (bad = trainer_agree(t, beside_fill(t, err), err)) < 0)
+		rc = bad;
 	init_close(t);
 	if (rc >= 0)
 		bad = objective_start(t, fresh, err);
 	if (bad < 0)
 		rc = bad;
 	t->loop.held = t->loop.step;
+	if (rc >= 0)
+		rc = peer_fill(t, err);
 	return rc < 0 ? rc : trainer_begin(t, err);
 }
 

@@ -35,6 +35,11 @@ struct asked {
 
 /* step.c: forward, backward, reduction, update; then the loop is a step further */
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err);
+/*
+ * With --peer-copy: the update that other ranks have made of the step under way, whose gradients are here; or
+ * the step without one. For when a rank was lost before this one heard of the outcome.
+ */
+int trainer_catch_up(struct trainer *t, bool updated, double norm, struct dt_err *err);
 /* Counts the step without its update, and notes that no resume trains on its samples. */
 int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *why, struct dt_err *err);
 struct eval_result {

@@ -168,22 +168,28 @@ static float of_layer(const struct trainer *t, const struct dt_param *p, double 
 	return (float)(lr * pow(x, (double)(t->config.layers - p->layer)));
 }
 
-/* Every element by itself. */
-static int update_each(struct trainer *t, struct dt_optim *o, double lr, struct dt_err *err)
+/* Elements [first, first + n) of local parameter i's unit. */
+typedef int update_fn(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n,
+		      struct dt_err *err);
+
+/* Every element by itself, of those that the rank of `of` updates. */
+static int update_each(struct trainer *t, struct dt_optim *o, double lr, const struct dt_states *of,
+		       update_fn *part, struct dt_err *err)
 {
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
-		int64_t first, n = mine(t, i, &first), m;
+		int64_t first, n = dt_states_share(of, i, &first), m;
 
 		if (n <= 0 || t->table.p[lp->index].frozen)
 			continue;
+		first += lp->flat - t->local.unit[lp->unit].flat;
 		o->weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
 		o->lr = of_layer(t, &t->table.p[lp->index], lr);
 		for (; n > 0; first += m, n -= m) {
 			int rc;
 
 			m = offload_hold(t, OFFLOAD_EVERY, lp->unit, first, n, OFFLOAD_CHANGE, err);
-			rc = m < 0 ? (int)m : update_part(t, i, o, first, m, err);
+			rc = m < 0 ? (int)m : part(t, i, o, first, m, err);
 			if (rc < 0)
 				return rc;
 		}
@@ -201,11 +207,15 @@ static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 	o.t = t->loop.step + 1;
 	o.grad_scale = (float)((t->run.clip > 0 && norm > t->run.clip ? t->run.clip / norm : 1) /
 			       t->optim.loss_scale);
-	rc = dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE ? whole_update(t, &o, err)
-							   : update_each(t, &o, lr, err);
-	if (rc < 0)
-		return rc;
-	return t->run.layout.zero ? store_publish(t, true, err) : offload_settle(t, err);
+	rc = dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE
+		     ? whole_update(t, &o, err)
+		     : update_each(t, &o, lr, &t->optim.of, update_part, err);
+	if (rc == 0 && dt_run_copies_peer(&t->run)) {
+		const struct dt_states before = peer_states(t);
+
+		rc = update_each(t, &o, lr, &before, peer_update, err);
+	}
+	return rc;
 }
 
 int optim_norm(struct trainer *t, double *ret, struct dt_err *err)
@@ -225,7 +235,14 @@ int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err)
 		o->loss_scale = o->loss_scale < SCALE_MAX ? 2 * o->loss_scale : o->loss_scale;
 		o->good_steps = 0;
 	}
+	if (rc == 0)
+		o->updated = t->loop.step + 1;
 	return rc;
+}
+
+int optim_publish(struct trainer *t, struct dt_err *err)
+{
+	return t->run.layout.zero ? store_publish(t, true, err) : offload_settle(t, err);
 }
 
 json_t *optim_to_json(const struct trainer *t)

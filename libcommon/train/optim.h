@@ -13,6 +13,7 @@ struct optim {
 	struct dt_states of;		    /* whose these are: this rank's */
 	double loss_scale;		    /* gradients are this much too large until the update */
 	int64_t good_steps;		    /* since a dynamic scale last changed */
+	int64_t updated; /* the step of the last update that is whole in this rank's share */
 };
 
 int optim_bind(struct trainer *t, struct dt_err *err);
@@ -23,8 +24,10 @@ struct dt_tensor optim_state(const struct trainer *t, int k, int i);
 bool optim_overflowed(struct trainer *t);
 /* The norm of the gradient, unscaled. */
 int optim_norm(struct trainer *t, double *ret, struct dt_err *err);
-/* Clips by that norm, takes the step, brings new weights to the other ranks. */
+/* Clips by that norm, and takes the step: of this rank's share, and of its copy of the rank before. */
 int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err);
+/* Brings the new weights to the other ranks. */
+int optim_publish(struct trainer *t, struct dt_err *err);
 
 /* The dynamic loss scale in a manifest; NULL: the run has none. Reading leaves it where meta has none. */
 json_t *optim_to_json(const struct trainer *t);

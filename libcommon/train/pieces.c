@@ -35,8 +35,9 @@ static const struct dt_optim_state *kind_state(const struct trainer *t, int kind
 /* Whether local parameter i has values of a kind. */
 static bool kind_has(const struct trainer *t, int kind, int i)
 {
-	if (t->table.p[t->local.p[i].index].frozen)
-		return false;
+	if (t->table.p[t->local.p[i].index]
+		    .frozen) /* beside adapters that is a base, with files of its own */
+		return kind == KIND_MODEL && !t->config.lora.rank;
 	if (kind == KIND_MODEL)
 		return true;
 	if (kind == KIND_GRAD)
@@ -64,6 +65,12 @@ static bool by_line(const struct trainer *t, int kind)
 	return s && (s->shape == DT_STATE_ROWS || s->shape == DT_STATE_COLS);
 }
 
+/* The values of a parameter: what is frozen has no master. */
+static const struct flat *values_of(const struct trainer *t, const struct dt_local_param *lp)
+{
+	return t->local.unit[lp->unit].frozen ? &t->store.weights : &t->store.master;
+}
+
 /* Which is not at hand where it is offloaded. */
 static const void *flat_place(const struct trainer *t, const struct flat *f, int u, int64_t i)
 {
@@ -77,7 +84,7 @@ static const void *kind_at(const struct trainer *t, int kind, int i, int64_t at,
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first;
 
 	if (kind == KIND_MODEL)
-		return flat_place(t, &t->store.master, lp->unit, start + at);
+		return flat_place(t, values_of(t, lp), lp->unit, start + at);
 	if (kind == KIND_OUTER)
 		return flat_place(t, &t->outer.momentum, lp->unit, start + at);
 	if (kind == KIND_EMA)
@@ -109,7 +116,8 @@ static int pieces_of(const struct trainer *t, int i, int kind, int64_t lo, int64
 {
 	const struct dt_local_param *lp = &t->local.p[i];
 	const struct dt_param *p = &t->table.p[lp->index];
-	struct dt_piece box = {.dtype = kind == KIND_MODEL ? t->store.master.dtype : DT_F32, .ndim = p->ndim};
+	struct dt_piece box = {.dtype = kind == KIND_MODEL ? values_of(t, lp)->dtype : DT_F32,
+			       .ndim = p->ndim};
 	int64_t first, last, from;
 	int n;
 
@@ -325,7 +333,11 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, int i, int kind, st
 {
 	const struct dt_local_param *lp = &t->local.p[i];
 	struct dt_piece piece[2 * DT_CKPT_MAX_DIM + 1];
-	int64_t first = share_first(t, lp->unit), from, mine = dt_states_share(&t->optim.of, i, &from);
+	/* Nobody gathers what is frozen, but where it is gathered for every use. */
+	const bool whole = t->local.unit[lp->unit].frozen && !t->store.weights.shared;
+	int64_t first = whole ? 0 : share_first(t, lp->unit), from,
+		mine = dt_states_share(&t->optim.of, i, &from),
+		held = whole ? t->local.unit[lp->unit].numel : share_n(t, lp->unit);
 	float *wide = NULL;
 	int n, rc;
 
@@ -335,7 +347,7 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, int i, int kind, st
 	}
 	if (in_blocks(t, kind) && !(wide = malloc((size_t)(mine + 1) * sizeof(*wide))))
 		return dt_err_sys(err, -ENOMEM, "cannot read the optimizer's states");
-	n = pieces_of(t, i, kind, first, first + share_n(t, lp->unit), wide, piece);
+	n = pieces_of(t, i, kind, first, first + held, wide, piece);
 	rc = load_pieces(t, ck, piece, n, err);
 	if (rc == 0 && wide && mine)
 		dt_blocks8_encode(optim_state(t, kind - 1, i).data, mine, 0, wide, mine,

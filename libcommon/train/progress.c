@@ -37,7 +37,7 @@ static int compose(const struct trainer *t, double step_s, char *buf, size_t n)
 	double tokens = (double)t->run.global_batch * (double)t->run.seq, mfu = 0;
 	char rate[32], left[32];
 	int k = snprintf(buf, n, "step %lld/%lld  loss %.4g", (long long)t->loop.step,
-			 (long long)t->run.steps, p->loss);
+			 (long long)trainer_end(t), p->loss);
 
 	if (isfinite(p->eval_loss))
 		k += snprintf(buf + k, n - (size_t)k, "  eval %.4g", p->eval_loss);
@@ -51,7 +51,7 @@ static int compose(const struct trainer *t, double step_s, char *buf, size_t n)
 	if (p->saved)
 		k += snprintf(buf + k, n - (size_t)k, "  saved %lld", (long long)p->saved);
 	return k + snprintf(buf + k, n - (size_t)k, "  %s left",
-			    dt_format_duration((double)(t->run.steps - t->loop.step) * step_s, left,
+			    dt_format_duration((double)(trainer_end(t) - t->loop.step) * step_s, left,
 					       sizeof(left)));
 }
 
@@ -69,7 +69,7 @@ void progress_step(struct trainer *t, const struct step_result *r)
 	/* The first step is slower than those after it, so the second one starts the mean anew. */
 	p->step_s = p->done < 2 ? took : p->step_s + 0.1 * (took - p->step_s);
 	p->done++;
-	if (now - p->said < 1 && t->loop.step < t->run.steps)
+	if (now - p->said < 1 && t->loop.step < trainer_end(t))
 		return;
 	p->said = now;
 	n = compose(t, p->step_s, line, sizeof(line));

@@ -61,7 +61,8 @@ int grads_bind(struct trainer *t, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot bind the gradients");
 	for (int u = 0; u < n; u++)
 		bind_unit(t, u);
-	g->held[0] = g->held[1] = -1;
+	for (int k = 0; k < DT_UNIT_SLOT_EMBED; k++)
+		g->held[k] = -1;
 	return 0;
 }
 
@@ -170,12 +171,18 @@ static int check_unit(struct trainer *t, int unit, struct dt_err *err)
 	return 0;
 }
 
+/* Whether the gradients of a unit are rounded to travel: those of experts that one rank has stay. */
+static bool is_rounded(const struct trainer *t, int u)
+{
+	return t->grads.wire.p && dt_comm_size(unit_comm(t, u)) > 1;
+}
+
 /* The gradients of a unit, in the type they travel in. */
 static void *outgoing(struct trainer *t, int u, int *rc)
 {
 	int64_t n = t->local.unit[u].numel;
 
-	if (!t->grads.wire.p)
+	if (!is_rounded(t, u))
 		return t->grads.unit_g[u];
 	*rc = t->dev->ops->convert(t->dev, dt_t1(t->grads.unit_wire[u], t->grads.wire.dtype, n),
 				   dt_t1(t->grads.unit_g[u], DT_F32, n));
@@ -185,7 +192,7 @@ static void *outgoing(struct trainer *t, int u, int *rc)
 /* Back into the first n elements of the unit's gradients. */
 static int incoming(struct trainer *t, int u, int64_t n, struct dt_err *err)
 {
-	if (!t->grads.wire.p)
+	if (!is_rounded(t, u))
 		return 0;
 	return dt_kernel_check(t->dev->ops->convert(t->dev, dt_t1(t->grads.unit_g[u], DT_F32, n),
 						    dt_t1(t->grads.unit_wire[u], t->grads.wire.dtype, n)),
@@ -206,8 +213,9 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 		return dt_kernel_check(rc, "->convert(", err);
 	t0 = dt_now();
 	if (t->run.layout.zero)
-		rc = dt_ireduce_scatter(unit_comm(t, u), g, NULL, (size_t)share_n(t, u), t->grads.wire.dtype,
-					DT_SUM, "gradients of a unit", &t->grads.unit[u].req, err);
+		rc = dt_ireduce_scatter(unit_comm(t, u), g, NULL, (size_t)share_n(t, u),
+					is_rounded(t, u) ? t->grads.wire.dtype : DT_F32, DT_SUM,
+					"gradients of a unit", &t->grads.unit[u].req, err);
 	else if (--b->pending <= 0 && g)
 		rc = dt_iall_reduce(
 			unit_comm(t, u),
@@ -311,7 +319,7 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 	for (int u = n - 1; u >= 0 && rc == 0 && t->run.layout.zero; u--)
 		if (!t->local.unit[u].frozen && (!is_layer(t, u) || !t->grads.flat.shared))
 			rc = collect(t, u, err);
-	for (int slot = 0; slot < 2 && rc == 0; slot++) {
+	for (int slot = 0; slot < DT_UNIT_SLOT_EMBED && rc == 0; slot++) {
 		if (t->grads.held[slot] >= 0)
 			rc = collect(t, t->grads.held[slot], err);
 		t->grads.held[slot] = -1;

@@ -75,7 +75,9 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 || (rc = optim_bind(t, err)) < 0)
 		return rc;
 	outer_bind(t);
+	peer_bind(t);
 	ema_bind(t);
+	beside_bind(t);
 	rc = compressed_bind(t, err);
 	if (rc < 0)
 		return rc;

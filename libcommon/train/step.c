@@ -55,7 +55,9 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 	for (int k = 0; k < TR_N; k++)
 		waited += t->t.comm[k];
 	t->t.compute = dt_now() - t->t.start - t->t.data - waited;
-	return rc == 0 ? reduce_finish(t, err) : rc;
+	if (rc == 0)
+		rc = reduce_finish(t, err);
+	return rc == 0 ? peer_grads(t, err) : rc;
 }
 
 static void count_step(struct trainer *t)
@@ -115,6 +117,8 @@ static int given_begin_step(struct trainer *t, struct dt_err *err)
 	double t0 = dt_now();
 	int rc = trainer_agree(t, given_begin(t, err), err);
 
+	if (rc == 0)
+		rc = trainer_agree(t, beside_ask(t, err), err);
 	t->t.data += dt_now() - t0;
 	return rc;
 }
@@ -150,6 +154,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	ret->stop = v.stop != 0;
 	ret->save = v.save != 0;
 	ret->loss = v.loss / targets;
+	t->peer.result = *ret;
 	if (!isfinite(v.loss))
 		return bad_step(t, isfinite(loss * fault), ret, err);
 	ret->skipped = v.bad != 0 && optim_overflowed(t);
@@ -164,6 +169,29 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 			  v.own / (t->optim.loss_scale * t->optim.loss_scale),
 			  ret->grad_norm * ret->grad_norm);
 	return rc < 0 ? rc : spiked(t, ret, err);
+}
+
+static int step_update(struct trainer *t, const struct step_result *r, struct dt_err *err)
+{
+	int rc;
+
+	t->peer.norm = r->grad_norm;
+	inject_update(t);
+	rc = inject_late(t, err);
+	if (rc == 0)
+		t->loop.held = -1;
+	if (rc == 0)
+		rc = optim_step(t, r->lr, r->grad_norm, err);
+	return rc == 0 ? optim_publish(t, err) : rc;
+}
+
+int trainer_catch_up(struct trainer *t, bool updated, double norm, struct dt_err *err)
+{
+	int rc = updated ? optim_step(t, dt_lr_at(&t->run.lr, t->loop.step), norm, err) : 0;
+
+	if (rc == 0)
+		count_step(t);
+	return rc;
 }
 
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
@@ -186,10 +214,9 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	if (rc < 0 || ret->back || ret->why)
 		return rc;
 	t0 = dt_now();
-	t->loop.held = -1;
 	rc = experts_end(t, !ret->skipped, err);
 	if (rc == 0 && !ret->skipped)
-		rc = optim_step(t, ret->lr, ret->grad_norm, err);
+		rc = step_update(t, ret, err);
 	if (rc == 0 && !ret->skipped)
 		rc = ema_step(t, err);
 	if (rc == 0)
@@ -198,7 +225,9 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	dt_trace_span(t->report.trace, "optimizer", "optimizer", t0, NULL);
 	t->offload.update_wait_s += t->offload.wait_s - waited;
 	t->offload.steps_s += dt_now() - t->t.start;
-	count_step(t);
+	/* With a copy nobody else is needed for the update: who is lost after it changes nothing. */
+	if (rc == 0 || (dt_run_copies_peer(&t->run) && t->optim.updated == t->loop.step + 1))
+		count_step(t);
 	return rc;
 }
 

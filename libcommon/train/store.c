@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t shares(const struct trainer *t)
-{
-	return t->run.layout.zero ? dt_layout_data(&t->run.layout) : 1;
-}
-
 struct dt_comm *unit_comm(const struct trainer *t, int u)
 {
 	return dt_mesh_comm(&t->mesh, t->local.unit[u].experts ? DT_ON_EDP : DT_ON_DATA);
@@ -20,19 +15,21 @@ struct dt_comm *unit_comm(const struct trainer *t, int u)
 
 int64_t share_n(const struct trainer *t, int u)
 {
-	return t->local.unit[u].numel / shares(t);
+	return t->local.unit[u].share;
 }
 
 int64_t share_first(const struct trainer *t, int u)
 {
-	return t->run.layout.zero ? dt_coords_data(&t->run.layout, t->mesh.at) * share_n(t, u) : 0;
+	return dt_unit_share_first(&t->run.layout, &t->local.unit[u], t->mesh.at);
 }
 
 int64_t flat_index(const struct trainer *t, const struct flat *f, int u, int64_t i)
 {
-	int64_t at = f->trained ? t->local.unit[u].trained : t->local.unit[u].flat;
+	const struct dt_local_unit *of = &t->local.unit[u];
 
-	return f->shared ? at / shares(t) + i - share_first(t, u) : at + i;
+	if (f->shared)
+		return (f->trained ? of->share_trained : of->share_flat) + i - share_first(t, u);
+	return (f->trained ? of->trained : of->flat) + i;
 }
 
 void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i)
@@ -47,7 +44,7 @@ struct flat flat_bind(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtype,
 	return (struct flat){.p = dt_plan_address(&t->plan, t->arena.base, id, -1),
 			     .dtype = dtype,
 			     .shared = t->run.layout.zero >= shared_from,
-			     .trained = id != DT_B_WEIGHTS};
+			     .trained = id != DT_B_WEIGHTS && id != DT_B_REFERENCE};
 }
 
 struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u, int64_t first, int64_t n)
@@ -93,21 +90,21 @@ static int start_gather(struct trainer *t, int u, struct dt_err *err)
 
 	t->store.held[slot] = u;
 	t0 = dt_now();
-	rc = dt_iall_gather(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->store.unit_w[u],
+	rc = dt_iall_gather(unit_comm(t, u), t->store.unit_w[u],
 			    flat_at(t, &t->store.weights, u, share_first(t, u)), (size_t)share_n(t, u),
 			    t->store.weights.dtype, "weights of a unit", &t->store.gather[slot], err);
 	t->t.comm[TR_WEIGHTS] += dt_now() - t0;
 	return rc;
 }
 
-/* The unit of the same kind, frozen or trained, that computes next; -1. */
+/* The unit of the same kind, frozen or trained, experts that ep divides or not, that computes next; -1. */
 static int neighbour(const struct trainer *t, int u, bool backward)
 {
 	const struct dt_local_unit *unit = t->local.unit;
 	int step = backward ? -1 : 1;
 
 	for (int k = u + step; k >= 0 && k < t->local.nunit; k += step)
-		if (unit[k].frozen == unit[u].frozen)
+		if (unit[k].frozen == unit[u].frozen && unit[k].experts == unit[u].experts)
 			return k;
 	return -1;
 }
@@ -127,6 +124,9 @@ int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 		rc = dt_wait(&t->store.gather[slot], &t->t.comm[TR_WEIGHTS], err);
 	if (rc < 0 || next < 0)
 		return rc;
+	/* Layers between two with experts may leave them one slot. */
+	if (dt_unit_slot(&t->local, next, t->config.layers) == slot)
+		return 0;
 	slot = dt_unit_slot(&t->local, next, t->config.layers);
 	return t->store.held[slot] == next ? 0 : start_gather(t, next, err);
 }
@@ -176,34 +176,33 @@ int store_publish(struct trainer *t, bool rounded, struct dt_err *err)
 		if (t->store.master.p != t->store.weights.p && !(rounded && t->store.master.away))
 			rc = round_masters(t, u, first, n, err);
 		if (rc == 0 && t->run.layout.zero && !t->store.weights.shared)
-			rc = dt_all_gather(dt_mesh_comm(&t->mesh, DT_ON_DATA),
-					   flat_at(t, &t->store.weights, u, 0), NULL, (size_t)n,
-					   t->store.weights.dtype, "weights of a unit", err);
+			rc = dt_all_gather(unit_comm(t, u), flat_at(t, &t->store.weights, u, 0), NULL,
+					   (size_t)n, t->store.weights.dtype, "weights of a unit", err);
 	}
 	return rc < 0 ? rc : offload_settle(t, err);
 }
 
-/* Elements [first, first + n) of a frozen parameter, rounded to the type that weights have. */
-static int frozen_init(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
-		       struct dt_err *err)
+int store_put_initial(struct trainer *t, const struct flat *to, const struct dt_local_param *lp,
+		      int64_t first, int64_t n, struct dt_err *err)
 {
 	const int64_t most = 1 << 16, start = lp->flat - t->local.unit[lp->unit].flat;
-	enum dt_dtype to = t->store.weights.dtype;
 	float *wide = malloc((size_t)most * (sizeof(*wide) + sizeof(uint16_t)));
 	uint16_t *narrow = (uint16_t *)(wide + most);
 	int rc = wide ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the weights of '%s'", t->run.model);
 
 	for (int64_t i = 0; i < n && rc == 0; i += most) {
 		int64_t m = n - i < most ? n - i : most;
-		void *at = flat_at(t, &t->store.weights, lp->unit, start + first + i);
+		void *at = flat_at(t, to, lp->unit, start + first + i);
+		const void *from = to->dtype == DT_F32 ? (void *)wide : (void *)narrow;
+		const size_t bytes = (size_t)(m * dt_dtype_size(to->dtype));
 
 		rc = init_values(t, lp, first + i, m, wide, err);
-		for (int64_t k = 0; k < m && rc == 0; k++)
-			narrow[k] = to == DT_BF16 ? dt_f32_to_bf16(wide[k]) : dt_f32_to_f16(wide[k]);
+		for (int64_t k = 0; k < m && rc == 0 && to->dtype != DT_F32; k++)
+			narrow[k] = to->dtype == DT_BF16 ? dt_f32_to_bf16(wide[k]) : dt_f32_to_f16(wide[k]);
 		if (rc == 0 && dt_dev_is_host(t->dev))
-			memcpy(at, narrow, (size_t)m * sizeof(*narrow));
+			memcpy(at, from, bytes);
 		else if (rc == 0)
-			rc = device_put(t, at, narrow, (size_t)m * sizeof(*narrow), err);
+			rc = device_put(t, at, from, bytes, err);
 	}
 	free(wide);
 	return rc;
@@ -239,7 +238,7 @@ static int init_param(struct trainer *t, const struct dt_local_param *lp, int64_
 		return away_init(t, lp, start + first, n, err);
 	if (to->dtype == DT_F32)
 		return device_init_param(t, lp, first, n, flat_at(t, to, lp->unit, start + first), err);
-	return frozen ? frozen_init(t, lp, first, n, err) : round_init(t, lp, first, n, err);
+	return frozen ? store_put_initial(t, to, lp, first, n, err) : round_init(t, lp, first, n, err);
 }
 
 static int init_weights(struct trainer *t, bool frozen_only, struct dt_err *err)

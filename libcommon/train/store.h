@@ -69,6 +69,9 @@ int64_t store_masters(struct trainer *t, int u, int64_t first, int64_t n, struct
 int store_publish(struct trainer *t, bool rounded, struct dt_err *err);
 /* Initial values, the same on every layout. */
 int store_init_weights(struct trainer *t, struct dt_err *err);
+/* Those of elements [first, first + n) of a parameter to a flat buffer in memory, rounded to its type. */
+int store_put_initial(struct trainer *t, const struct flat *to, const struct dt_local_param *lp,
+		      int64_t first, int64_t n, struct dt_err *err);
 /* Those of frozen parameters alone, which no checkpoint of the run has. */
 int store_init_frozen(struct trainer *t, struct dt_err *err);
 

@@ -6,6 +6,7 @@
  *   compressed  how they travel  compressed.c
  *   source  samples              source.c
  *   optim   states, the update   optim.c, whole.c
+ *   peer    another's states     peer.c
  *   outer   merges of weights    outer.c
  *   ema     averaged weights     ema.c
  *   noise   gradient noise scale noise.c
@@ -29,6 +30,7 @@
 
 #include "base/arena.h"
 #include "nn/exec.h"
+#include "train/beside.h"
 #include "train/buffers.h"
 #include "train/card.h"
 #include "train/compressed.h"
@@ -45,6 +47,7 @@
 #include "train/offload.h"
 #include "train/optim.h"
 #include "train/outer.h"
+#include "train/peer.h"
 #include "train/report.h"
 #include "train/save.h"
 #include "train/source.h"
@@ -98,8 +101,10 @@ struct trainer {
 	struct compressed compressed;
 	struct source source;
 	struct optim optim;
+	struct peer peer;
 	struct outer outer;
 	struct ema ema;
+	struct beside beside;
 	struct noise noise;
 	struct offload offload;
 	struct stash stash;
@@ -136,6 +141,12 @@ static inline bool holds_head(const struct trainer *t)
 static inline bool outer_alone(const struct trainer *t)
 {
 	return t->run.sync.kind != DT_SYNC_ALL && t->loop.step >= t->run.sync.from;
+}
+
+/* The step after which this run ends. */
+static inline int64_t trainer_end(const struct trainer *t)
+{
+	return t->run.stop_at && t->run.stop_at < t->run.steps ? t->run.stop_at : t->run.steps;
 }
 
 /* setup.c */

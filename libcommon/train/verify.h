@@ -14,6 +14,7 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 struct dt_verify_report {   /* of one layout against the first */
 	double loss, norm;  /* largest relative difference over the steps: losses, gradient norms */
@@ -34,6 +35,17 @@ struct dt_verify_opts {
 
 /* 0: all agree; 1: some differ; negative: a run failed. */
 int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err);
+
+/* ---- verify_print.c ---- */
+
+/*
+ * The arguments of each run: argv[1..] without what only verify knows and without the operand, which is the
+ * word itself among argv. Malloc'd, the words stay argv's; NULL: out of memory.
+ */
+char **dt_verify_arguments(int argc, char **argv, const char *operand);
+/* A report as a line or two of text, or as a JSON line; f is flushed. bound: the tensors'. */
+void dt_verify_print(FILE *f, const char *layout, const struct dt_verify_report *r, bool agrees, double bound,
+		     bool json);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -17,7 +17,7 @@ setup_file() {
 setup() {
     PATH=$DT_BIN:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1
-    rm -rf run events.jsonl m.jsonl err
+    rm -rf run lost whole events.jsonl m.jsonl lost.jsonl err
     train=(dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision fp32 --reproducible
         --global-batch 10 --microbatch 1 --save run --save-every 15 --comm-timeout 60 --metrics m.jsonl --elastic dp)
     export TMPDIR=$BATS_TEST_TMPDIR
@@ -70,6 +70,35 @@ until_true() { # a command, for 60 s at most
     timeout 120 mpirun --enable-recovery -np 2 "${fast[@]}" --steps 30 --layout dp2 --resume from 2>err
     diff <(jq -c 'select(.loss and .step > 15) | [.step, .loss, .grad_norm]' lost.jsonl) \
         <(jq -c 'select(.loss) | [.step, .loss, .grad_norm]' m.jsonl)
+}
+
+# ZERO PRECISION RANKS FAULT...: the parameters of a run that loses ranks are those of a run of so many ranks up to the
+# step after which the others went on, and of the rest from there
+zero_loses() {
+    local layout=z$1 ranks=$3 after left
+    local zero=(dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision "$2" --global-batch 12
+        --microbatch 1 --steps 9 --save-every 1 --keep 20 --comm-timeout 60)
+
+    shift 3
+    timeout 120 mpirun -np "$ranks" "${zero[@]}" --layout "dp$ranks.$layout" --save whole --metrics m.jsonl
+    timeout 120 mpirun --enable-recovery -np "$ranks" "${zero[@]}" --layout "dp$ranks.$layout" --elastic dp --peer-copy 1 \
+        --save lost --metrics lost.jsonl "$@" 2>err
+    read -r left after < <(sed -n 's/.*: \([0-9]*\) ranks* instead of [0-9]* go on after step \([0-9]*\) .*/\1 \2/p' err)
+    rm m.jsonl
+    timeout 120 mpirun -np "$left" "${zero[@]}" --layout "dp$left.$layout" --resume "whole/step-0000000$after" --save run \
+        --metrics m.jsonl
+    diff <(jq -c "select(.loss and .step > $after) | [.step, .loss, .grad_norm]" lost.jsonl) \
+        <(jq -c 'select(.loss) | [.step, .loss, .grad_norm]' m.jsonl)
+    [ "$(jq 'select(.loss) | .step' lost.jsonl)" == "$(seq 9)" ]
+    dt-shard-ckpt diff lost/step-00000009 run/step-00000009
+}
+
+@test "ZeRO: the next rank has a copy of a lost rank's states, to the bit" {
+    zero_loses 1 fp32 3 --inject kill:rank=2,step=6
+}
+
+@test "ZeRO: a rank dies in the update, when some ranks have made theirs and others have not" {
+    zero_loses 3 bf16 4 --inject kill-update:rank=1,step=5 --inject late:rank=0,step=5 --inject late:rank=2,step=5
 }
 
 @test "a stopped rank that is continued finds itself voted out, and leaves" {

@@ -131,10 +131,29 @@ metric() { # file key: of the last step
         dt-shard-ckpt diff ep/step-00000003 other/step-00000004 >diff.txt || true
         run ! grep -q 'model/' diff.txt
     done
-    run ! mpirun -np 2 dt-train --model mixtral.json "${common[@]}" --layout dp2.ep2.z1 --steps 1
-    [[ "$output" == *"ep2 cannot be combined with z1"* ]]
     run ! mpirun -np 3 dt-train --model mixtral.json "${common[@]}" --layout dp3.ep3 --global-batch 6 --steps 1
     [[ "$output" == *"ep3 does not divide the 8 experts"* ]]
+}
+
+@test "experts over ep under ZeRO: one rank's numbers, memory as planned, and a checkpoint is every layout's" {
+    verify mixtral.json dp2.ep2.z1,dp4.ep2.z2,dp4.ep2.z3,dp4.ep4.z3,cp2.ep2.z1,dp2.tp2.ep2.s1.z3 --router-z-loss 0.01 --balance-loss 0.1
+    verify deepseek.json dp2.pp2.ep2.z2,dp4.ep2.z3
+    mpirun -np 4 dt-train --model mixtral.json "${common[@]}" --layout dp4.ep2.z3 --steps 3 --metrics m.jsonl --save shared >/dev/null
+    dt-memest mixtral.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 2 --layout dp4.ep2.z3 --check m.jsonl
+    local still=(--lr 0 --min-lr 0 --weight-decay 0 --accept-change lr --accept-change min-lr --accept-change weight-decay)
+    for layout in dp2.ep2.z1 dp1; do
+        rm -rf other
+        mpirun -np "${layout:2:1}" dt-train --model mixtral.json "${common[@]}" "${still[@]}" --layout $layout --steps 4 \
+            --resume shared/step-00000003 --save other >/dev/null
+        dt-shard-ckpt diff shared/step-00000003 other/step-00000004 >diff.txt || true
+        run ! grep -q 'model/' diff.txt
+    done
+    # without training: every expert is written, by the ranks that would have it
+    rm -rf cut back
+    dt-shard-ckpt reshard --layout dp2.cp2.tp2.ep4.z1 shared cut
+    dt-shard-ckpt verify cut
+    dt-shard-ckpt reshard --layout dp2.pp2.ep2 cut back
+    dt-shard-ckpt diff --tolerance 0 shared back
 }
 
 @test "a dense model becomes a mixture of experts whose first forward is its own" {

@@ -65,6 +65,42 @@ refused() { # status, what stderr says, arguments
         ($a[$i].nll - $b[$i].nll | fabs < 1e-4) and ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-2 * $a[$i].grad_norm))'
 }
 
+@test "a reference: the weights that a run started from, on any layout, without adapters, and where a run goes on" {
+    on=(--objective grpo --rollouts r.jsonl --precision fp32 --lr 2e-5 --schedule constant --beta 0.5)
+    dt-train "${common[@]}" "${on[@]}" --steps 3 >one.jsonl
+    # who drew the answers is the reference: the two divergences are one
+    jq -es '.[0].kl_k3_reference < 1e-9 and .[2].kl_k3_reference > 1e-5 and
+        all(.[]; .kl_k3_sampler - .kl_k3_reference | fabs < 1e-5)' one.jsonl
+    dt-train "${common[@]}" "${on[@]}" --steps 3 --lora 4 | jq -es '.[0].kl_k3_reference < 1e-9 and .[2].kl_k3_reference > 1e-8'
+    mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --steps 3 --layout dp2.z3 >z3.jsonl
+    dt-train "${common[@]}" "${on[@]}" --steps 2 --save ref >part.jsonl
+    dt-train "${common[@]}" "${on[@]}" --steps 3 --resume ref/latest >>part.jsonl
+    for other in z3 part; do
+        jq -en --slurpfile a one.jsonl --slurpfile b $other.jsonl '[range(3)] | all(.[]; . as $i |
+            ($a[$i].kl_k3_reference - $b[$i].kl_k3_reference | fabs < 1e-6) and
+            ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-3 * $a[$i].grad_norm))'
+    done
+    # the plan has them: parameters of 2 bytes, up to the rounding of addresses
+    plan() {
+        dt-memest llama-tiny --vocab 257 --precision bf16 --seq 32 --objective grpo --task count:3 --json "$@" |
+            jq -e '.peak_bytes, .params'
+    }
+    jq -es '.[0] - .[2] - 2 * .[1] | fabs < 256' < <(plan --beta 0.1; plan)
+}
+
+@test "groups without variance are replaced by others, the same on two ranks" {
+    on=("${task[@]}" --objective dapo --precision fp32 --steps 2 --reproducible)
+    dt-train "${common[@]}" "${on[@]}" --refill 2 >one.jsonl
+    mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --refill 2 --layout dp2 >dp2.jsonl
+    cmp <(jq -c '[.prompts_drawn, .refilled, .reward_mean, .tokens]' one.jsonl) \
+        <(jq -c '[.prompts_drawn, .refilled, .reward_mean, .tokens]' dp2.jsonl)
+    # the first round is what is drawn without it; of 8 groups those are replaced that others were found for
+    dt-train "${common[@]}" "${on[@]}" >none.jsonl
+    jq -en --slurpfile a one.jsonl --slurpfile b none.jsonl '$a[0] as $a | ($a.prompts_drawn * (1 - $a.flat_groups)) as $good |
+        (8 * (1 - $b[0].flat_groups)) as $first | $a.refilled == ([8, $good] | min) - $first and
+        ($a.prompts_drawn == 8) == ($first == 8) and $a.prompts_drawn <= 24'
+}
+
 @test "answers of older weights: told where nothing corrects for them" {
     dt-train "${common[@]}" "${task[@]}" --objective rloo --precision fp32 --steps 5 --refresh 3 >m.jsonl 2>log
     jq -es '[.[].staleness] == [0, 1, 2, 0, 1] and .[1].kl_k3_sampler > 1e-6 and .[3].kl_k3_sampler < 1e-6' m.jsonl
@@ -89,6 +125,10 @@ refused() { # status, what stderr says, arguments
     refused 2 "--rollouts or from --task" --objective grpo
     refused 2 "not from both" --objective grpo --rollouts r.jsonl --task count:3
     refused 2 "goes with an --objective" --rollouts r.jsonl --data d.h5
+    refused 2 "need --beta" --objective grpo --rollouts r.jsonl --kl k2
+    refused 2 "go with an --objective" --data d.h5 --refill 2
+    refused 2 "--refill goes with --task" --objective grpo --rollouts r.jsonl --refill 2
+    refused 2 "does not go with --offload" --objective grpo --rollouts r.jsonl --beta 0.1 --offload optimizer
     refused 2 "scored already" --objective grpo --rollouts r.jsonl --reward cat
     refused 1 "missing.jsonl" --objective grpo --rollouts missing.jsonl
     refused 1 "takes" --objective grpo --rollouts r.jsonl --seq 4

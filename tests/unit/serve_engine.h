@@ -19,6 +19,8 @@ static bool draws;		 /* the models draw tokens themselves */
 static struct fake *drafter;	 /* the model that guesses; NULL: from the text */
 static uint64_t kv_host;	 /* where the prefix cache of these engines goes on */
 static struct dt_kvdisk *kv_disk;
+static const struct dt_kvpeers_params *peers; /* servers that compute prompts for these engines */
+static uint64_t cache_name;
 
 static inline int setup(void **state)
 {
@@ -54,6 +56,8 @@ static inline struct dt_engine *start(struct fake *f, int blocks, int max_seqs, 
 				     .kv_host = kv_host,
 				     .kv_disk = kv_disk,
 				     .kv_always = true,
+				     .peers = peers,
+				     .cache_name = cache_name,
 				     .stuck_after = stuck_after};
 	struct dt_engine *e;
 	struct dt_err err;

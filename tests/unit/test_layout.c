@@ -358,6 +358,55 @@ static void units_divide_over_dp(void **state)
 	}
 }
 
+/*
+ * Under ZeRO with ep: shares of a unit are equal parts for the ranks that have it, of experts dp x cp / ep;
+ * they lie behind one another, and those of all ranks hold every element of the model once.
+ */
+static void shares_of_experts(void **state)
+{
+	static const char *const layouts[] = {"dp4.ep2.z1", "dp2.cp2.ep4.z3", "dp2.tp2.cp2.ep2.z2",
+					      "dp2.pp2.ep2.z1"};
+	struct dt_config c;
+	struct dt_params t;
+
+	assert_int_equal(dt_config_find_preset("mixtral-8x7b", &c), 0);
+	c.layers = 2;
+	assert_int_equal(dt_model_params(&c, &t, NULL), 0);
+	for (size_t k = 0; k < sizeof(layouts) / sizeof(layouts[0]); k++) {
+		struct dt_layout l = parsed(layouts[k]);
+		int64_t experts = 0, all = 0;
+
+		for (int r = 0; r < dt_layout_world(&l); r++) {
+			struct dt_coords at = dt_layout_coords(&l, r);
+			struct dt_local lo;
+			int64_t sum = 0;
+
+			assert_int_equal(dt_local_build(&t, &c, &l, at, &lo, NULL), 0);
+			for (int u = 0; u < lo.nunit; u++) {
+				const struct dt_local_unit *unit = &lo.unit[u];
+				int ep = unit->experts ? l.ep : 1, copies = dt_layout_data(&l) / ep;
+
+				assert_int_equal(unit->share * copies, unit->numel);
+				assert_int_equal(unit->share % 32, 0);
+				assert_int_equal(unit->share_flat, sum);
+				assert_int_equal(unit->share_trained, sum);
+				assert_int_equal(
+					dt_unit_share_first(&l, unit, at),
+					unit->share * (dt_coords_data(&l, at) / (unit->experts ? l.ep : 1)));
+				sum += unit->share;
+				experts += unit->experts ? unit->share : 0;
+			}
+			assert_int_equal(lo.share, sum);
+			assert_int_equal(lo.share_trained, sum);
+			all += sum;
+			dt_local_release(&lo);
+		}
+		assert_int_equal(experts, 2LL * 8 * 3 * c.ffn * c.hidden); /* rows of 64 bytes: no padding */
+		assert_true(all >= dt_params_total(&t));
+	}
+	dt_params_release(&t);
+}
+
 /* Flat order: no overlap, fused parameters adjacent, units aligned and covering the buffer. */
 static void flat_order(void **state)
 {
@@ -438,6 +487,7 @@ int main(void)
 		cmocka_unit_test(every_element_has_its_ranks),
 		cmocka_unit_test(flat_order),
 		cmocka_unit_test(units_divide_over_dp),
+		cmocka_unit_test(shares_of_experts),
 		cmocka_unit_test(tied_head_is_copied_to_the_last_stage),
 	};
 

@@ -61,30 +61,56 @@ static double logpi(const struct dt_answer *a, int i, int k, int t)
 	return (double)a->logprob[t] + 0.4 * sin(13.0 * i + 5.0 * k + 3.0 * t);
 }
 
-/* The loss as the papers write it, over all tokens of all groups; bump is added to one token's log pi. */
-static double plain_loss(const char *name, struct dt_group *g, int bi, int bk, int bt, double bump)
+/* Of the reference: at most 0.5 from the sampler's. */
+static double logref(const struct dt_answer *a, int i, int k, int t)
 {
+	return (double)a->logprob[t] + 0.5 * cos(7.0 * i + 3.0 * k + 2.0 * t);
+}
+
+enum { BETA_PERCENT = 7 };
+static const char *const estimators[] = {"none", "k1", "k2", "k3"};
+
+/* Schulman's three estimators, written down apart from policy.c. */
+static double estimate(const char *kl, double log_q)
+{
+	return !strcmp(kl, "k1")   ? -log_q
+	       : !strcmp(kl, "k2") ? 0.5 * log_q * log_q
+	       : !strcmp(kl, "k3") ? exp(log_q) - 1 - log_q
+				   : 0;
+}
+
+/* The loss as the papers write it, over all tokens of all groups; bump is added to one token's log pi. */
+static double plain_loss(const char *name, const char *kl, bool in_reward, struct dt_group *g, int bi, int bk,
+			 int bt, double bump)
+{
+	const double beta = BETA_PERCENT / 100.0;
 	double loss = 0, answers = 0, tokens = 0, all[GROUPS * SIZE], squares = 0;
 	const bool dapo = !strcmp(name, "dapo");
 
 	for (int i = 0; i < GROUPS; i++) {
-		double mean = 0, std = 0, n = 0;
+		double mean = 0, std = 0, n = 0, reward[SIZE];
 
+		for (int k = 0; k < SIZE; k++) {
+			reward[k] = g[i].answer[k].reward;
+			for (int t = 0; t < g[i].answer[k].n && in_reward; t++)
+				reward[k] -= beta * estimate(kl, logref(&g[i].answer[k], i, k, t) -
+									 (double)g[i].answer[k].logprob[t]);
+		}
 		for (int k = 0; k < SIZE; k++)
-			if (!isnan(g[i].answer[k].reward))
-				n++, mean += g[i].answer[k].reward;
+			if (!isnan(reward[k]))
+				n++, mean += reward[k];
 		mean /= n;
 		for (int k = 0; k < SIZE; k++)
-			if (!isnan(g[i].answer[k].reward))
-				std += pow(g[i].answer[k].reward - mean, 2);
+			if (!isnan(reward[k]))
+				std += pow(reward[k] - mean, 2);
 		std = sqrt(std / (n - 1));
 		for (int k = 0; k < SIZE; k++) {
-			const double r = g[i].answer[k].reward;
+			const double r = reward[k];
 			double others = 0;
 
 			for (int o = 0; o < SIZE; o++)
-				if (o != k && !isnan(g[i].answer[o].reward))
-					others += g[i].answer[o].reward / (n - 1);
+				if (o != k && !isnan(reward[o]))
+					others += reward[o] / (n - 1);
 			all[i * SIZE + k] = !strcmp(name, "rloo") ? r - others
 					    : !strcmp(name, "drgrpo") || !strcmp(name, "reinforce")
 						    ? r - mean
@@ -123,6 +149,8 @@ static double plain_loss(const char *name, struct dt_group *g, int bi, int bk, i
 				else
 					of_answer -=
 						fmin(r * adv, fmax(0.8, fmin(dapo ? 1.28 : 1.2, r)) * adv);
+				if (!in_reward)
+					of_answer += beta * estimate(kl, logref(a, i, k, t) - lp);
 			}
 			loss += of_answer / (!strcmp(name, "drgrpo")			      ? answers * MOST
 					     : !strcmp(name, "rloo")			      ? answers
@@ -132,45 +160,140 @@ static double plain_loss(const char *name, struct dt_group *g, int bi, int bk, i
 	return loss;
 }
 
-/* Loss and gradient of every objective, token by token, where the ratio is not at an edge of the clip. */
+/* Loss and gradient of an objective, token by token, where the ratio is not at an edge of the clip. */
+static void check_loss(const char *name, int kl, bool in_reward, struct dt_group *g)
+{
+	struct dt_policy p = *dt_policy_find(name);
+	struct dt_lesson lesson[GROUPS * SIZE];
+	struct dt_ratio_stats s = DT_RATIO_STATS;
+	double loss = 0, penalty[GROUPS * SIZE] = {0}, want;
+	float ref[MOST], lp[MOST], w[MOST];
+
+	p.kl = (enum dt_kl)(kl - 1);
+	p.beta = kl ? BETA_PERCENT / 100.0 : 0;
+	p.in_reward = in_reward;
+	for (int at = 0; at < GROUPS * SIZE && kl && in_reward; at++) {
+		const struct dt_answer *a = &g[at / SIZE].answer[at % SIZE];
+
+		for (int t = 0; t < a->n; t++)
+			ref[t] = (float)logref(a, at / SIZE, at % SIZE, t);
+		penalty[at] = dt_policy_penalty(&p, a->n, a->logprob, ref);
+	}
+	dt_policy_lessons(&p, g, GROUPS, MOST, penalty, lesson);
+	for (int at = 0; at < GROUPS * SIZE; at++) {
+		const int i = at / SIZE, k = at % SIZE;
+		const struct dt_answer *a = &g[i].answer[k];
+
+		for (int t = 0; t < a->n; t++) {
+			lp[t] = (float)logpi(a, i, k, t);
+			ref[t] = (float)logref(a, i, k, t);
+		}
+		loss += dt_policy_loss(&p, &lesson[at], a->n, lp, a->logprob, kl ? ref : NULL, w, &s);
+		for (int t = 0; t < a->n; t++) {
+			const double h = 1e-6,
+				     d = (plain_loss(name, estimators[kl], in_reward, g, i, k, t, h) -
+					  plain_loss(name, estimators[kl], in_reward, g, i, k, t, -h)) /
+					 (2 * h);
+
+			if (fabs(d + (double)w[t]) > 1e-6 * (1 + fabs(d)))
+				fail_msg("%s, %s: group %d answer %d token %d: weight %.9g, difference %.9g",
+					 name, estimators[kl], i, k, t, (double)w[t], -d);
+		}
+	}
+	want = plain_loss(name, estimators[kl], in_reward, g, -1, 0, 0, 0);
+	if (fabs(loss - want) > 1e-6)
+		fail_msg("%s, %s: loss %.9g, want %.9g", name, estimators[kl], loss, want);
+	assert_true(s.low < 0.8 && s.high > 1.2 && s.kl > 0);
+}
+
 static void test_losses(void **state)
 {
 	struct dt_group g[GROUPS];
-	struct dt_lesson lesson[GROUPS * SIZE];
 
 	make(g);
-	for (int o = 0; o < NAMES; o++) {
-		const struct dt_policy *p = dt_policy_find(names[o]);
-		struct dt_ratio_stats s = DT_RATIO_STATS;
-		double loss = 0;
-
-		assert_non_null(p);
-		dt_policy_lessons(p, g, GROUPS, MOST, lesson);
-		for (int i = 0; i < GROUPS; i++)
-			for (int k = 0; k < SIZE; k++) {
-				const struct dt_answer *a = &g[i].answer[k];
-				float lp[MOST], w[MOST];
-
-				for (int t = 0; t < a->n; t++)
-					lp[t] = (float)logpi(a, i, k, t);
-				loss += dt_policy_loss(p, &lesson[i * SIZE + k], a->n, lp, a->logprob, w, &s);
-				for (int t = 0; t < a->n; t++) {
-					const double h = 1e-6, d = (plain_loss(names[o], g, i, k, t, h) -
-								    plain_loss(names[o], g, i, k, t, -h)) /
-								   (2 * h);
-
-					if (fabs(d + (double)w[t]) > 1e-6 * (1 + fabs(d)))
-						fail_msg("%s: group %d answer %d token %d: weight %.9g, "
-							 "difference %.9g",
-							 names[o], i, k, t, (double)w[t], -d);
-				}
+	for (int o = 0; o < NAMES; o++)
+		for (int kl = 0; kl < 4; kl++)
+			for (int in_reward = 0; in_reward < (kl ? 2 : 1); in_reward++) {
+				assert_non_null(dt_policy_find(names[o]));
+				check_loss(names[o], kl, in_reward, g);
 			}
-		if (fabs(loss - plain_loss(names[o], g, -1, 0, 0, 0)) > 1e-6)
-			fail_msg("%s: loss %.9g, want %.9g", names[o], loss,
-				 plain_loss(names[o], g, -1, 0, 0, 0));
-		assert_true(s.low < 0.8 && s.high > 1.2 && s.kl > 0);
-	}
 	release(g);
+}
+
+/* log softmax of z at x. */
+static double log_softmax(const double *z, int x)
+{
+	double sum = 0;
+
+	for (int v = 0; v < 5; v++)
+		sum += exp(z[v]);
+	return z[x] - log(sum);
+}
+
+/* KL(softmax a || softmax b). */
+static double exact_kl(const double *a, const double *b)
+{
+	double kl = 0;
+
+	for (int x = 0; x < 5; x++)
+		kl += exp(log_softmax(a, x)) * (log_softmax(a, x) - log_softmax(b, x));
+	return kl;
+}
+
+/*
+ * Over all tokens of a vocabulary of 5, each as often as the policy draws it: k1 and k3 have the mean
+ * KL(pi || ref); the gradient of k2 alone is that of KL(pi || ref), that of k1 is 0 and that of k3 is that of
+ * KL(ref || pi).
+ */
+static void test_estimators(void **state)
+{
+	const double z[5] = {0.3, -1.1, 0.8, 0.1, -0.4}, ref[5] = {-0.2, 0.4, 0.5, -0.9, 0.7};
+
+	for (int kind = DT_KL_K1; kind <= DT_KL_K3; kind++) {
+		double mean = 0, slope;
+
+		for (int x = 0; x < 5; x++)
+			mean += exp(log_softmax(z, x)) *
+				dt_kl((enum dt_kl)kind, log_softmax(z, x), log_softmax(ref, x), &slope);
+		if (kind != DT_KL_K2 && fabs(mean - exact_kl(z, ref)) > 1e-12)
+			fail_msg("k%d: mean %.12g, not %.12g", kind + 1, mean, exact_kl(z, ref));
+		for (int j = 0; j < 5; j++) {
+			double up[5], down[5], got = 0, want = 0;
+			const double h = 1e-5;
+
+			memcpy(up, z, sizeof(up));
+			memcpy(down, z, sizeof(down));
+			up[j] += h;
+			down[j] -= h;
+			if (kind == DT_KL_K2)
+				want = (exact_kl(up, ref) - exact_kl(down, ref)) / (2 * h);
+			if (kind == DT_KL_K3)
+				want = (exact_kl(ref, up) - exact_kl(ref, down)) / (2 * h);
+			for (int x = 0; x < 5; x++) {
+				dt_kl((enum dt_kl)kind, log_softmax(z, x), log_softmax(ref, x), &slope);
+				got += exp(log_softmax(z, x)) * slope * ((x == j) - exp(log_softmax(z, j)));
+			}
+			if (fabs(got - want) > 1e-9)
+				fail_msg("k%d: gradient %.12g, not %.12g", kind + 1, got, want);
+		}
+	}
+}
+
+/* Far apart nothing is infinite, and what is cut off has no gradient. */
+static void test_far(void **state)
+{
+	double slope;
+
+	for (int kind = DT_KL_K1; kind <= DT_KL_K3; kind++)
+		for (int sign = -1; sign <= 1; sign += 2) {
+			const double k =
+				dt_kl((enum dt_kl)kind, -500.0 * (1 + sign), -500.0 * (1 - sign), &slope);
+
+			assert_true(isfinite(k) && fabs(k) <= 200);
+			assert_float_equal(slope, 0, 0);
+		}
+	assert_float_equal(dt_kl(DT_KL_K3, -8, -1, &slope), 10, 0);
+	assert_float_equal(slope, 0, 0);
 }
 
 /* Where policy and sampler agree ratios are 1, nothing is clipped, and centred advantages cancel. */
@@ -185,12 +308,12 @@ static void test_on_policy(void **state)
 		struct dt_ratio_stats s = DT_RATIO_STATS;
 		double loss = 0;
 
-		dt_policy_lessons(p, g, GROUPS, MOST, lesson);
+		dt_policy_lessons(p, g, GROUPS, MOST, NULL, lesson);
 		for (int i = 0; i < GROUPS * SIZE; i++) {
 			const struct dt_answer *a = &g[i / SIZE].answer[i % SIZE];
 			float w[MOST];
 
-			loss += dt_policy_loss(p, &lesson[i], a->n, a->logprob, a->logprob, w, &s);
+			loss += dt_policy_loss(p, &lesson[i], a->n, a->logprob, a->logprob, NULL, w, &s);
 		}
 		assert_float_equal(s.low, 1, 0);
 		assert_float_equal(s.high, 1, 0);
@@ -245,8 +368,8 @@ static void test_pack(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_losses),
-		cmocka_unit_test(test_on_policy),
+		cmocka_unit_test(test_losses), cmocka_unit_test(test_estimators),
+		cmocka_unit_test(test_far),    cmocka_unit_test(test_on_policy),
 		cmocka_unit_test(test_pack),
 	};
 

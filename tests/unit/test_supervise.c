@@ -93,6 +93,11 @@ static void commands(void **state)
 		fail_msg("%s", err.msg);
 	assert_int_equal(dt_layout_world(&k.layout), 3);
 	assert_true(k.global_batch == 12 && 12 % (k.layout.dp * k.microbatch) == 0);
+	c.o.run.watch.elastic = DT_RUN_ELASTIC_DP; /* data parallel, with the ZeRO stage that was asked for */
+	c.o.layout = "dp4.z2";
+	if (sup_choose(&c, NULL, 3, 3, &k, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_true(k.layout.dp == 3 && k.layout.zero == 2);
 	sup_command_release(&c);
 }
 

@@ -237,7 +237,7 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .ranks = p->world ? &s->cut : NULL,
 				     .adapters = p->lora_rank,
 				     .as_trained = p->as_trained,
-				     .name = p->kv_dir != NULL};
+				     .name = p->kv_dir || p->named};
 	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
 	int64_t blocks = cache_blocks(s, p, len, dt_source_config(s->src), err);
 	int rc = agree_blocks(s, &blocks, err);
@@ -256,6 +256,11 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 	return rc < 0 ? rc : blocks;
 }
 
+static uint64_t cache_name(const struct dt_served *s)
+{
+	return s->ranks ? dt_serve_ranks_cache_name(s->ranks) : dt_infer_cache_name(s->model);
+}
+
 /* The folder of blocks, under the name of this cache. */
 static int open_disk(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
 		     struct dt_err *err)
@@ -263,8 +268,7 @@ static int open_disk(struct dt_served *s, const struct dt_served_params *p, cons
 	static const struct dt_log silent = {0};
 	struct dt_kvdisk_params kp = {.dir = p->kv_dir,
 				      .size = p->kv_dir_size,
-				      .name = s->ranks ? dt_serve_ranks_cache_name(s->ranks)
-						       : dt_infer_cache_name(s->model),
+				      .name = cache_name(s),
 				      .block_bytes = s->ranks ? dt_serve_ranks_block_bytes(s->ranks)
 							      : dt_infer_block_bytes(s->model),
 				      .block_size = (int)p->block,
@@ -302,10 +306,13 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 				      .kv_host = p->kv_host,
 				      .kv_always = p->kv_always,
 				      .stuck_after = p->stuck_after};
+	struct dt_kvpeers_params peers;
 
 	if (p->kv_dir && open_disk(s, p, c, err) < 0)
 		return err->code;
 	ep.kv_disk = s->disk;
+	if (p->named)
+		ep.cache_name = cache_name(s);
 	if (s->drafter) {
 		int64_t span = dt_config_span(dt_infer_config(s->drafter));
 
@@ -322,6 +329,13 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 		ep.model.block_bytes = dt_serve_ranks_block_bytes(s->ranks);
 		ep.model.beat = dt_serve_ranks_beat;
 		ep.model.beat_s = p->beat_s;
+	}
+	if (p->peers) {
+		peers = *p->peers;
+		peers.name = ep.cache_name;
+		peers.block_bytes = ep.model.block_bytes;
+		peers.block_size = ep.block_size;
+		ep.peers = &peers;
 	}
 	if (p->trace) {
 		s->trace.f = fopen(p->trace, "we");

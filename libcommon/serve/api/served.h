@@ -34,9 +34,11 @@ struct dt_served_params {
 	uint64_t kv_host;    /* bytes of host memory for blocks that the cache has no place for */
 	const char *kv_dir;  /* a folder for them, NULL: none */
 	uint64_t kv_dir_size;
-	bool kv_always;		  /* they are read also where it would be faster to compute them */
-	const struct dt_log *log; /* of that folder; NULL: silent */
-	bool as_trained;	  /* nn/infer.h */
+	bool kv_always; /* they are read also where it would be faster to compute them */
+	bool named;	/* blocks go to other servers or come from them */
+	const struct dt_kvpeers_params *peers; /* these, without what is of the cache; NULL: none */
+	const struct dt_log *log;	       /* of that folder, of loading and ending; NULL: silent */
+	bool as_trained;		       /* nn/infer.h */
 	/* Adapters: NAME=PATH each; what clients may load lies under lora_dir, NULL: they may not. */
 	const struct dt_strs *lora;
 	const char *lora_dir, *name;	/* name: the base's, in the API */
@@ -114,6 +116,15 @@ static inline struct dt_served_params dt_served_in_process(const char *ckpt, con
 int dt_served_follow(struct dt_served *s, struct dt_err *err);
 /* -EIO: the trace could not be written in full. */
 int dt_served_close(struct dt_served *s);
+
+/* ---- served_print.c ---- */
+
+/* What dt_served_open has loaded, a line on p->log. */
+void dt_served_log(const struct dt_served *s, const struct dt_served_params *p);
+/* dt_served_close; its failure is told on p->log. */
+int dt_served_end(struct dt_served *s, const struct dt_served_params *p);
+/* What a step computes and costs, as a table; of the checkpoint it needs the configuration alone. */
+int dt_served_print_program(const struct dt_served_params *p, FILE *f, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

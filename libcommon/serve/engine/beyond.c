@@ -1,8 +1,9 @@
 /*
  * The prefix cache beyond the pool: what is evicted goes to the host's memory, what is computed is written to
- * a folder behind the engine's back. A request whose prompt goes on there is held back from the scheduler
- * until its blocks have been read, which publishes them in the pool as if they had been computed here; then
- * it is admitted like any other. Nothing is held for it meanwhile, and whatever does not come is computed.
+ * a folder behind the engine's back, and what is nowhere yet may be asked of another server that computes
+ * prompts. A request whose prompt goes on there is held back from the scheduler until its blocks have come,
+ * which publishes them in the pool as if they had been computed here; then it is admitted like any other.
+ * Nothing is held for it meanwhile, and whatever does not come is computed.
  */
 #include "base/progress.h"
 #include "serve/engine/priv.h"
@@ -143,34 +144,50 @@ static int from_host(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvpl
 	return 0;
 }
 
-/* Those that a reading has brought; whether it goes on. */
-static bool from_disk(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, int *budget)
+static const void *next_block(const struct dt_serve_req *r, bool *ended)
+{
+	return r->read ? dt_kvread_next(r->read, ended) : dt_kvget_next(r->get, ended);
+}
+
+static void take_block(struct dt_serve_req *r)
+{
+	r->read_next++;
+	if (r->read)
+		dt_kvread_take(r->read);
+	else
+		dt_kvget_take(r->get);
+}
+
+/* Those that the disk or another server has brought; whether more are waited for. */
+static bool from_elsewhere(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, int *budget)
 {
 	double most = e->beyond.token_s * (findable(r) - r->read_from * e->pool.block_size);
 	bool ended = false;
 	const void *from;
 
-	while ((from = dt_kvread_next(r->read, &ended))) {
+	while ((from = next_block(r, &ended))) {
 		if (r->read_next < at->n) { /* another has computed it meanwhile */
-			r->read_next++;
-			dt_kvread_take(r->read);
+			take_block(r);
 			continue;
 		}
 		if (*budget == 0)
 			return true;
 		if (r->read_next > at->n || put(e, r, at, from) < 0)
 			return false;
-		r->read_next++;
-		dt_kvread_take(r->read);
+		take_block(r);
 		--*budget;
 	}
-	return !ended && (e->p.kv_always || most == 0 || dt_now() - r->t_held < most);
+	if (ended || r->get) /* how long another server may take is known there */
+		return !ended;
+	return e->p.kv_always || most == 0 || dt_now() - r->t_held < most;
 }
 
 static void let_go(struct dt_engine *e, struct dt_serve_req *r)
 {
 	dt_kvread_close(r->read);
+	dt_kvget_close(r->get);
 	r->read = NULL;
+	r->get = NULL;
 	e->beyond.held -= r->held;
 	r->held = false;
 }
@@ -180,26 +197,57 @@ void dt_engine_beyond_retire(struct dt_engine *e, struct dt_serve_req *r)
 	let_go(e, r);
 }
 
+/* Has the blocks behind `at` read from the folder; whether there is something to wait for. */
+static bool read_disk(struct dt_engine *e, struct dt_serve_req *r, const struct dt_kvplace *at, int n)
+{
+	const size_t first = (size_t)at->n * (size_t)e->pool.block_size;
+
+	if (r->looked_up || !e->beyond.io || at->n >= n || !pays(e, dt_kvio_counts(e->beyond.io).read_s))
+		return false;
+	r->looked_up = true;
+	r->read = dt_kvio_read(e->beyond.io, at->key, r->tokens + first, n - at->n);
+	return r->read != NULL;
+}
+
+/* Has them computed by another server, once, where enough of them are missing. */
+static bool ask_peer(struct dt_engine *e, struct dt_serve_req *r, const struct dt_kvplace *at, int n)
+{
+	const struct dt_served_adapter *a = r->call->adapter;
+	const struct dt_kvask ask = {.tenant = r->call->tenant,
+				     .salt = r->call->salt,
+				     .adapter = a ? a->name : NULL,
+				     .sum = a ? a->sum : 0,
+				     .tokens = r->tokens,
+				     .from = at->n,
+				     .to = n};
+
+	if (r->asked || !e->beyond.peers || at->n >= n)
+		return false;
+	r->asked = true;
+	r->get = dt_kvpeers_get(e->beyond.peers, &ask);
+	return r->get != NULL;
+}
+
 /* Goes on with a request that is held; whether it has what it gets. */
 static bool bring(struct dt_engine *e, struct dt_serve_req *r, int *budget)
 {
-	const int size = e->pool.block_size, n = findable(r) / size;
+	const int n = findable(r) / e->pool.block_size;
 	struct dt_kvplace at;
 
 	if (r->seq.leader)
 		return !dt_serve_req_of(r->seq.leader)->held;
 	at = dt_kvpool_seek(&e->pool, r->seq.salt, r->tokens, findable(r));
-	if (r->read)
-		return !from_disk(e, r, &at, budget);
+	if ((r->read || r->get) && from_elsewhere(e, r, &at, budget))
+		return false;
+	if (r->get)
+		return true;
+	dt_kvread_close(r->read);
+	r->read = NULL;
 	if (from_host(e, r, &at, budget) < 0)
 		return false;
-	if (r->looked_up || !e->beyond.io || at.n >= n || !pays(e, dt_kvio_counts(e->beyond.io).read_s))
-		return true;
-	r->looked_up = true;
-	r->read = dt_kvio_read(e->beyond.io, at.key, r->tokens + (size_t)at.n * (size_t)size, n - at.n);
 	r->read_from = r->read_next = at.n;
 	r->t_held = dt_now();
-	return !r->read;
+	return !read_disk(e, r, &at, n) && !ask_peer(e, r, &at, n);
 }
 
 /* Whether r may find something beyond the pool, or waits for one that may. */
@@ -207,7 +255,7 @@ static bool may_find(struct dt_engine *e, const struct dt_serve_req *r)
 {
 	const struct dt_engine_beyond *y = &e->beyond;
 
-	if (!y->io && !y->host)
+	if (!y->io && !y->host && !y->peers)
 		return false;
 	if (r->seq.leader)
 		return dt_serve_req_of(r->seq.leader)->held;
@@ -237,12 +285,16 @@ static void count(struct dt_engine *e)
 	struct dt_beyond_counts c = {
 		.queries = y->queries, .hits = y->hits, .compute_s = y->token_s * e->pool.block_size};
 
-	if (!y->io && !y->host)
+	if (!y->io && !y->host && !y->peers)
 		return;
 	if (y->host)
 		c.host_blocks = dt_kvhost_used(y->host);
 	if (y->io)
 		c.disk = dt_kvio_counts(y->io);
+	if (y->peers) {
+		c.asks = true;
+		c.peers = dt_kvpeers_counts(y->peers);
+	}
 	dt_metrics_beyond(&e->metrics, &c);
 }
 
@@ -278,7 +330,7 @@ int dt_engine_beyond_open(struct dt_engine *e, struct dt_err *err)
 	struct dt_engine_beyond *y = &e->beyond;
 	int rc = 0;
 
-	if (!e->p.kv_host && !e->p.kv_disk)
+	if (!e->p.kv_host && !e->p.kv_disk && !e->p.peers)
 		return 0;
 	if (e->p.kv_host)
 		rc = dt_kvhost_open(&y->host, e->p.kv_host, e->p.model.block_bytes, e->p.block_size, err);
@@ -287,6 +339,8 @@ int dt_engine_beyond_open(struct dt_engine *e, struct dt_err *err)
 		rc = y->written ? dt_kvio_open(&y->io, e->p.kv_disk, wake, e, err)
 				: dt_err_sys(err, -ENOMEM, "cannot start the engine");
 	}
+	if (rc == 0 && e->p.peers)
+		rc = dt_kvpeers_open(&y->peers, e->p.peers, wake, e, err);
 	e->pool.watch = (struct dt_kvwatch){.arg = e, .published = published, .evicted = evicted};
 	return rc;
 }
@@ -294,6 +348,7 @@ int dt_engine_beyond_open(struct dt_engine *e, struct dt_err *err)
 void dt_engine_beyond_close(struct dt_engine *e)
 {
 	dt_kvio_close(e->beyond.io);
+	dt_kvpeers_close(e->beyond.peers);
 	dt_kvhost_close(e->beyond.host);
 	free(e->beyond.written);
 }

@@ -124,7 +124,8 @@ void dt_engine_fail(struct dt_engine *e, const struct dt_err *err)
 static void wait_for_work(struct dt_engine *e)
 {
 	struct dt_engine_gate *g = &e->gate;
-	const double most = e->beyond.held > 0 ? HELD_LOOK : e->p.model.beat ? e->p.model.beat_s : 0;
+	const double beat = e->p.model.beat ? e->p.model.beat_s : 0;
+	const double most = e->beyond.held > 0 ? HELD_LOOK : beat;
 	struct dt_err err;
 	struct timespec t;
 	int rc;
@@ -138,9 +139,11 @@ static void wait_for_work(struct dt_engine *e)
 	t.tv_nsec += (long)((most - (double)(time_t)most) * 1e9);
 	t.tv_sec += t.tv_nsec / 1000000000;
 	t.tv_nsec %= 1000000000;
-	if (pthread_cond_timedwait(&g->work, &g->mu, &t) == 0 || e->beyond.held > 0)
+	rc = pthread_cond_timedwait(&g->work, &g->mu, &t);
+	if (e->beyond.held > 0 ? beat == 0 || dt_now() - e->told < beat : rc == 0)
 		return;
 	pthread_mutex_unlock(&g->mu);
+	e->told = dt_now();
 	rc = e->p.model.beat(e->p.model.m, &err);
 	if (rc < 0)
 		dt_engine_fail(e, &err);

@@ -12,6 +12,7 @@
 
 #include "nn/infer.h"
 #include "serve/engine/kvdisk.h"
+#include "serve/engine/kvpeers.h"
 #include "serve/engine/metrics.h"
 #include "serve/engine/request.h"
 #include "serve/sched/trace.h"
@@ -69,7 +70,11 @@ struct dt_engine_params {
 	uint64_t kv_host;
 	struct dt_kvdisk *kv_disk;
 	bool kv_always;
-	double stuck_after; /* seconds of one step after which the engine counts as stuck */
+	/* Servers that compute prompts for this one; NULL: none. Not with a trace either. Strings in it
+	 * outlive the engine. */
+	const struct dt_kvpeers_params *peers;
+	uint64_t cache_name; /* what equal blocks need (dt_infer_cache_name); 0: not known */
+	double stuck_after;  /* seconds of one step after which the engine counts as stuck */
 };
 
 struct dt_engine;

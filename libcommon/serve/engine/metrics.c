@@ -74,6 +74,13 @@ void dt_metrics_beyond(struct dt_metrics *m, const struct dt_beyond_counts *c)
 	pthread_mutex_unlock(&m->mu);
 }
 
+void dt_metrics_sent(struct dt_metrics *m, int blocks)
+{
+	pthread_mutex_lock(&m->mu);
+	m->sent += (uint64_t)blocks;
+	pthread_mutex_unlock(&m->mu);
+}
+
 void dt_metrics_token(struct dt_metrics *m, const struct dt_serve_req *r, double gap)
 {
 	pthread_mutex_lock(&m->mu);
@@ -199,6 +206,27 @@ static void write_beyond(const struct page *p, const struct dt_metrics *m)
 	      c->compute_s);
 }
 
+/* Prompts that other servers compute for this one, and this one for others. */
+static void write_remote(const struct page *p, const struct dt_metrics *m)
+{
+	const struct dt_kvpeers_counts *c = &m->beyond.peers;
+
+	value(p, "prefill_blocks_sent_total", "counter", "Cache blocks computed for other servers.",
+	      (double)m->sent);
+	if (!m->beyond.asks)
+		return;
+	value(p, "remote_prefill_requests_total", "counter", "Prompts that another server was asked for.",
+	      (double)c->asked);
+	value(p, "remote_prefill_failures_total", "counter", "Of these, those that did not come whole.",
+	      (double)c->failed);
+	value(p, "remote_prefill_running", "gauge", "Of these, those under way.", c->running);
+	value(p, "remote_prefill_blocks_total", "counter", "Cache blocks that came.", (double)c->blocks);
+	value(p, "remote_prefill_shared_blocks_total", "counter", "Of these, through shared memory.",
+	      (double)c->shared);
+	value(p, "remote_prefill_seconds_total", "counter",
+	      "From asking for a prompt to its last block, of those that came whole.", c->seconds);
+}
+
 static void write_histograms(const struct page *p, const struct dt_metrics *m)
 {
 	write_hist(p, "time_to_first_token_seconds", "From arrival to the first token.", &m->ttft);
@@ -233,6 +261,7 @@ void dt_metrics_write(struct dt_metrics *shared, const char *model, FILE *f)
 	value(&p, "prefix_cache_hits_total", "counter", "Tokens found in the prefix cache.",
 	      (double)m->prefix_hits);
 	write_beyond(&p, m);
+	write_remote(&p, m);
 	value(&p, "spec_decode_num_drafts_total", "counter", "Times that tokens were guessed.",
 	      (double)m->drafts);
 	value(&p, "spec_decode_num_draft_tokens_total", "counter", "Tokens guessed.",

@@ -4,6 +4,7 @@
 #define DT_SERVE_METRICS_H
 
 #include "serve/engine/kvio.h"
+#include "serve/engine/kvpeers.h"
 #include "serve/engine/request.h"
 
 #include <stdio.h>
@@ -32,7 +33,10 @@ struct dt_metrics {
 		int host_blocks;
 		double compute_s; /* a block's tokens, as a part of a prompt */
 		struct dt_kvio_counts disk;
+		bool asks; /* other servers */
+		struct dt_kvpeers_counts peers;
 	} beyond;
+	uint64_t sent; /* blocks that other servers have asked for */
 	uint64_t drafts, draft_tokens, accepted_tokens, drawn_steps;
 	struct dt_hist ttft, itl, e2e, queue, prefill, decode, inference, prompt, generation, iteration;
 };
@@ -47,6 +51,8 @@ void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, u
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens);
 /* What was looked for beyond the pool and what came of it. */
 void dt_metrics_beyond(struct dt_metrics *m, const struct dt_beyond_counts *c);
+/* Counts blocks that were copied out for another server. */
+void dt_metrics_sent(struct dt_metrics *m, int blocks);
 /* One generated token; gap: seconds since the one before it, < 0 for the first. */
 void dt_metrics_token(struct dt_metrics *m, const struct dt_serve_req *r, double gap);
 /* Counts one verification: `accepted` of `guessed` draft tokens were right. */

@@ -69,6 +69,7 @@ struct dt_teller {
 struct dt_engine_beyond {
 	struct dt_kvhost *host;
 	struct dt_kvio *io;
+	struct dt_kvpeers *peers;
 	bool *written;	       /* [blocks] block b has gone to the folder since it was published */
 	bool broken;	       /* blocks cannot be read out of the cache any more */
 	bool behind;	       /* some have not, for lack of room on the way */
@@ -81,6 +82,7 @@ struct dt_engine {
 	struct dt_engine_params p; /* constant */
 	struct dt_metrics metrics; /* has a lock of its own */
 	pthread_t thread;
+	double told; /* dt_now() when other ranks last heard of this one; the engine's thread alone */
 	struct dt_engine_gate gate;
 
 	/* used by the engine's thread alone */

@@ -80,6 +80,9 @@ void dt_call_drop(struct dt_call *c)
 		req_release(&c->req[i]);
 	dt_ask_release(&c->ask);
 	dt_adapters_drop(c->adapter);
+	if (c->out)
+		dt_kvshare_release(&c->out->to);
+	free(c->out);
 	pthread_cond_destroy(&c->cond);
 	pthread_mutex_destroy(&c->mu);
 	free(c->req);

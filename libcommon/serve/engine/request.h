@@ -13,6 +13,7 @@
 #include "grammar/grammar.h"
 #include "serve/engine/adapters.h"
 #include "serve/engine/detok.h"
+#include "serve/engine/kvout.h"
 #include "serve/engine/sampling.h"
 #include "serve/sched/scheduler.h"
 
@@ -70,6 +71,7 @@ void dt_ask_release(struct dt_ask *a);
 
 struct dt_call;
 struct dt_kvread; /* serve/engine/kvio.h */
+struct dt_kvget;  /* serve/engine/kvpeers.h */
 
 struct dt_serve_req {
 	struct dt_call *call;
@@ -101,7 +103,9 @@ struct dt_serve_req {
 	/* used by the engine alone */
 	double mu;		/* state of mirostat */
 	bool held, looked_up;	/* it waits for blocks from beyond the pool; they were looked for */
-	struct dt_kvread *read; /* of them, from block read_from on; NULL: none */
+	struct dt_kvread *read; /* of them from the disk, from block read_from on; NULL: none */
+	bool asked;		/* another server was */
+	struct dt_kvget *get;	/* the same from there */
 	int read_from, read_next;
 	double t_held;
 	int charged_prompt, charged_out;   /* tokens taken from the tenant's account */
@@ -119,8 +123,9 @@ struct dt_call {
 	struct dt_served_adapter *adapter; /* NULL: the base alone; given back with the call */
 	bool held;			   /* the adapter, from submission to the end of the last request */
 	double retry_after;		   /* seconds, after -EDQUOT; 0: it can never pass */
-	struct dt_ask ask;		   /* owned */
-	int n, open;			   /* requests, and those without a finish */
+	struct dt_kvout *out; /* owned: blocks of its one prompt for another server; NULL: none */
+	struct dt_ask ask;    /* owned */
+	int n, open;	      /* requests, and those without a finish */
 	struct dt_serve_req *req;
 	void (*on_done)(void *arg); /* the engine's thread: every request has a finish; may be NULL */
 	void *arg;

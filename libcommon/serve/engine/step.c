@@ -166,6 +166,7 @@ void dt_engine_step(struct dt_engine *e)
 	dt_metrics_step(&e->metrics, &e->sched, e->step.batch.ntokens);
 	if (rc == 0)
 		rc = e->p.model.forward(e->p.model.m, &e->step.batch, e->step.logits, &err);
+	e->told = dt_now();
 	if (rc == 0 && e->step.batch.draw)
 		dt_metrics_drawn(&e->metrics);
 	if (rc == 0)

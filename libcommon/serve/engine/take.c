@@ -307,6 +307,32 @@ static int take_tokens(struct dt_engine *e, struct dt_serve_req *r, int row)
 	return n + 1;
 }
 
+/* What is computed of r's prompt goes to who asked for its blocks, before it is published or trimmed. */
+static void export_blocks(struct dt_engine *e, struct dt_serve_req *r)
+{
+	struct dt_kvout *o = r->call->out;
+	int end = r->seq.computed / e->pool.block_size, next;
+	bool failed = false;
+
+	if (o->failed) /* which this thread sets */
+		return;
+	end = end < o->from + o->n ? end : o->from + o->n;
+	for (next = o->next; o->from + next < end && !failed; next += !failed) {
+		const int32_t b = r->seq.blocks.b[o->from + next];
+
+		failed = b < 0 || e->p.model.read_block(e->p.model.m, b, dt_kvout_block(o, next)) < 0;
+	}
+	if (next == o->next && !failed)
+		return;
+	dt_metrics_sent(&e->metrics, next - o->next);
+	o->next = next;
+	pthread_mutex_lock(&r->call->mu);
+	o->ready = next;
+	o->failed = failed;
+	pthread_cond_broadcast(&r->call->cond);
+	pthread_mutex_unlock(&r->call->mu);
+}
+
 /* Rows *want on of the results belong to the item. Returns the tokens it gave. */
 static int take_item(struct dt_engine *e, const struct dt_sched_item *it, int *want)
 {
@@ -325,6 +351,8 @@ static int take_item(struct dt_engine *e, const struct dt_sched_item *it, int *w
 	}
 	*want += it->first + it->n - end;
 	it->seq->computed = end;
+	if (r->call->out)
+		export_blocks(e, r);
 	dt_schedtrace_computed(e->p.trace, it->seq, it->n);
 	dt_sched_computed(&e->sched, it->seq, it->n);
 	if (rc < 0) {

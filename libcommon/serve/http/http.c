@@ -256,6 +256,7 @@ int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt
 	if (!h)
 		return dt_err_sys(err, -ENOMEM, "cannot start the HTTP server");
 	h->p = *p;
+	atomic_init(&h->role, p->role);
 	pthread_mutex_init(&h->mu, NULL);
 	pthread_condattr_init(&a);
 	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);

@@ -17,6 +17,9 @@ struct dt_api_key {
 	int tenant; /* in the engine's table */
 };
 
+/* What a server does of the work of an answer (dt-serve --role); NONE: all of it, for itself. */
+enum dt_http_role { DT_ROLE_NONE, DT_ROLE_BOTH, DT_ROLE_PREFILL, DT_ROLE_DECODE };
+
 struct dt_http_params {
 	const char *host; /* name or address to listen on */
 	int port;	  /* 0: any free one */
@@ -24,6 +27,7 @@ struct dt_http_params {
 		*tls_key; /* files in PEM: the chain and its key, without a password; NULL: no TLS */
 	json_t *defaults; /* values of keys that a body lacks (dt_api_check_defaults); NULL: none */
 	const char *model_name;
+	enum dt_http_role role;	       /* at first; clients may change it unless it is NONE */
 	const struct dt_api_key *keys; /* bearer keys, one of which all but /health and the page ask for; */
 	int nkeys;		       /* 0: none is asked */
 	size_t max_body;	       /* bytes */

@@ -35,6 +35,7 @@ struct dt_http {
 	struct dt_store *store;	    /* the same; NULL: there is none */
 	struct dt_batches *batches;
 	_Atomic(struct dt_engine *) engine;
+	_Atomic int role;     /* enum dt_http_role */
 	atomic_size_t memory; /* bytes of bodies, of what is parsed from them, and of answers */
 
 	pthread_t watcher;
@@ -72,7 +73,12 @@ struct dt_http_req { /* one request being answered */
 	struct dt_completion completion;
 	struct dt_sse sse;
 	struct dt_http_upload *upload;
-	char *pending; /* events not yet taken by libmicrohttpd */
+	/* prefill.c: the record that is being sent, and bytes of it and its block that were; blocks sent */
+	struct dt_kvrecord kv_rec;
+	size_t kv_off;
+	int kv_sent;
+	bool kv_here, kv_ended; /* blocks go over the connection; the last record has been made */
+	char *pending;		/* events not yet taken by libmicrohttpd */
 	size_t pending_n, pending_off;
 };
 
@@ -106,6 +112,14 @@ enum MHD_Result dt_http_models(struct dt_http_req *q);
 enum MHD_Result dt_http_model(struct dt_http_req *q);
 enum MHD_Result dt_http_load_adapter(struct dt_http_req *q);
 enum MHD_Result dt_http_unload_adapter(struct dt_http_req *q);
+
+/* prefill.c: prompts for other servers; what this one does. */
+const char *dt_http_role_name(enum dt_http_role r);
+enum MHD_Result dt_http_prefill(struct dt_http_req *q);
+enum MHD_Result dt_http_role(struct dt_http_req *q);
+enum MHD_Result dt_http_set_role(struct dt_http_req *q);
+/* routes.c: submits q's call, which is watched from then on. -EINVAL with e filled. */
+int dt_http_submit(struct dt_http_req *q, struct dt_api_error *e);
 
 /* screen.c: checks the request line and the headers: 0, or -EINVAL with e filled. */
 int dt_http_screen(struct dt_http_req *q, const char *method, const char *version, struct dt_api_error *e);

@@ -166,13 +166,18 @@ static void body_done(struct dt_http_req *q)
 typedef int parse_fn(const json_t *, const struct dt_api_model *, struct dt_completion *,
 		     struct dt_api_error *);
 
-/* Submits q's call, which is watched from then on. -EINVAL with e filled. */
-static int submit(struct dt_http_req *q, struct dt_api_error *e)
+int dt_http_submit(struct dt_http_req *q, struct dt_api_error *e)
 {
 	struct dt_completion *c = &q->completion;
 	struct dt_err err;
 	int rc;
 
+	if (!c->call->out && atomic_load(&q->http->role) == DT_ROLE_PREFILL) {
+		rc = dt_api_fail(e, 503, "server_error", "role",
+				 "this server only computes prompts for others: its role is prefill");
+		e->retry_after = 1;
+		return rc;
+	}
 	c->call->deadline = dt_now() + q->params->request_timeout;
 	dt_http_watch(q, c->call); /* it may wait for its adapter */
 	rc = dt_engine_submit(q->engine, c->call, &err);
@@ -197,7 +202,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 	body_done(q);
 	if (rc < 0)
 		return rc;
-	return submit(q, e);
+	return dt_http_submit(q, e);
 }
 
 /* Charges the reply before it is built; false with e filled. */
@@ -291,7 +296,7 @@ static enum MHD_Result rank(struct dt_http_req *q)
 	json_decref(body);
 	body_done(q);
 	if (rc == 0)
-		rc = submit(q, &e);
+		rc = dt_http_submit(q, &e);
 	if (rc == 0) {
 		dt_call_wait_done(q->completion.call);
 		v = has_room(q, &e) ? dt_rank_json(&r, &q->completion, hidden, &e) : NULL;
@@ -308,6 +313,9 @@ static const struct dt_route routes[] = {
 	{"GET", "/metrics", metrics},
 	{"GET", "/v1/models", dt_http_models},
 	{"GET", "/v1/models/", dt_http_model},
+	{"POST", "/v1/prefill", dt_http_prefill},
+	{"GET", "/v1/role", dt_http_role},
+	{"POST", "/v1/role", dt_http_set_role},
 	{"POST", "/v1/load_lora_adapter", dt_http_load_adapter},
 	{"POST", "/v1/unload_lora_adapter", dt_http_unload_adapter},
 	{"POST", "/v1/completions", completions},

@@ -1,0 +1,72 @@
+#include "model/freeze.h"
+
+#include "model/match.h"
+
+#include <errno.h>
+
+/* Whether each tensor's gradient is asked for alone. */
+static bool takes_each(enum dt_op op)
+{
+	return op == DT_OP_EMBED || op == DT_OP_NORM || op == DT_OP_HEADS_NORM || op == DT_OP_BATCH_NORM ||
+	       op == DT_OP_ROUTE;
+}
+
+/* Weights of one product are frozen together, and so are its biases. */
+static int check_joined(const struct dt_graph *g, const struct dt_node *n, struct dt_err *err)
+{
+	for (int first = 0; first < 6 && !takes_each(n->op); first += 3) {
+		const struct dt_param *one = NULL;
+
+		for (int i = first; i < first + 3; i++) {
+			const struct dt_param *p = n->param[i] < 0 ? NULL : &g->params.p[n->param[i]];
+
+			if (p && one && p->frozen != one->frozen) {
+				dt_err_set(err, -EINVAL, "--freeze: '%s' and '%s' are parts of one product",
+					   one->name, p->name);
+				dt_err_hint(err, "freeze both or neither");
+				return -EINVAL;
+			}
+			one = p ? p : one;
+		}
+	}
+	return 0;
+}
+
+static int mark(struct dt_graph *g, const struct dt_config *c, const regex_t *re, struct dt_err *err)
+{
+	int matched = 0;
+
+	for (int i = 0; i < g->params.n; i++) {
+		struct dt_param *p = &g->params.p[i];
+
+		if (!dt_match(re, p->name))
+			continue;
+		if (p->role == DT_W_ROUTER_B)
+			return dt_err_set(err, -ENOTSUP,
+					  "--freeze: '%s' is moved by --router-bias-rate, not by gradients",
+					  p->name);
+		p->frozen = true;
+		matched++;
+	}
+	if (matched && matched < g->params.n)
+		return 0;
+	dt_err_set(err, -EINVAL, "--freeze '%.60s' matches %s of '%s'", c->freeze,
+		   matched ? "every parameter" : "no parameter", c->name);
+	dt_err_hint(err, "it is an expression of whole names, 'embed.*|layers\\.[0-3]\\..*' for one");
+	return -EINVAL;
+}
+
+int dt_graph_freeze(struct dt_graph *g, const struct dt_config *c, struct dt_err *err)
+{
+	regex_t re;
+	int rc = dt_match_open(&re, "--freeze", c->freeze, err);
+
+	if (rc < 0)
+		return rc;
+	rc = mark(g, c, &re, err);
+	for (int i = 0; i < g->nnode && rc == 0; i++)
+		rc = check_joined(g, &g->node[i], err);
+	regfree(&re);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,17 @@
+/*
+ * Tensors that a run leaves as they are, by their names: they have no gradient, no master and no optimizer
+ * state, and backward ends where nothing below is trained (model/op/prune.c).
+ */
+#ifndef DT_MODEL_FREEZE_H
+#define DT_MODEL_FREEZE_H
+
+#include "model/graph.h"
+
+/*
+ * Freezes what c->freeze matches in g. -EINVAL where it is no expression, matches nothing or everything, or
+ * part of what is one product (q, k and v; gate and up). -ENOTSUP for what is moved by other rules.
+ */
+int dt_graph_freeze(struct dt_graph *g, const struct dt_config *c, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

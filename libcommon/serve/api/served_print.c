@@ -1,0 +1,67 @@
+/* What is said of a model to be served: what loading has cost, what a step computes. */
+#include "serve/api/served.h"
+
+#include "base/log.h"
+#include "base/units.h"
+#include "plan/listing.h"
+
+void dt_served_log(const struct dt_served *s, const struct dt_served_params *p)
+{
+	char text[3][32];
+
+	dt_log_msg(p->log,
+		   "loaded '%s' in %.1f s: %s of weights, %s of KV cache for %lld tokens, %s of workspace",
+		   p->ckpt, s->seconds, dt_format_size(s->memory.weights, text[0], sizeof(text[0])),
+		   dt_format_size(s->memory.cache, text[1], sizeof(text[1])), (long long)s->cache_tokens,
+		   dt_format_size(s->memory.work + s->logits_bytes, text[2], sizeof(text[2])));
+}
+
+int dt_served_end(struct dt_served *s, const struct dt_served_params *p)
+{
+	int rc = dt_served_close(s);
+
+	if (rc < 0)
+		dt_log_msg(p->log, "'%s' could not be written in full", p->trace);
+	return rc;
+}
+
+int dt_served_print_program(const struct dt_served_params *p, FILE *f, struct dt_err *err)
+{
+	const struct dt_format_info *w = dt_format_info(p->weights >= 0 ? (enum dt_format)p->weights
+							: p->fp32	? DT_FMT_F32
+									: DT_FMT_BF16);
+	const struct dt_layout layout =
+		p->layout.dp ? p->layout : (struct dt_layout){.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
+	struct dt_memory_plan plan = {0};
+	struct dt_config c;
+	struct dt_work_serving prompt = {.config = &c,
+					 .compute = p->fp32 ? DT_F32 : DT_BF16,
+					 .tp = layout.tp,
+					 .rows = p->tokens,
+					 .outputs = p->seqs,
+					 .weight_bits = 8.0 * w->bytes / w->block,
+					 .cache_bits = 8.0 * dt_dtype_size(p->cache)};
+	const struct dt_serving serving = {.config = &c,
+					   .compute = prompt.compute,
+					   .rows = p->tokens,
+					   .outputs = p->seqs,
+					   .layout = layout};
+	struct dt_work_serving decoding;
+	int rc = dt_config_load(p->ckpt, &c, err);
+
+	if (rc == 0)
+		rc = dt_config_servable(&c, err);
+	if (rc == 0)
+		rc = dt_serving_check(&c, &layout, err);
+	decoding = prompt;
+	decoding.rows = p->seqs;
+	decoding.context = p->len ? p->len : c.max_seq;
+	if (rc == 0)
+		rc = dt_memory_plan_serving(&serving, decoding.context, &plan, err);
+	if (rc == 0) {
+		rc = dt_listing_print_serving(&plan, &prompt, &decoding, f, err);
+		dt_memory_plan_release(&plan);
+	}
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,97 @@
+#!/usr/bin/env bats
+# Fine-tuning of a part of a model.
+
+bats_require_minimum_version 1.5.0
+load ranks
+
+setup_file() {
+    on_ranks
+    licence_set
+    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 2,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        num_local_experts: 4, num_experts_per_tok: 2, rope_theta: 10000, tie_word_embeddings: false}' >mixtral.json
+}
+
+setup() {
+    in_folder
+    common=(--data d.h5 --seq 32 --microbatch 1 --global-batch 8 --lr 1e-3 --warmup 5 --precision fp32 --no-mfu
+        --threads 1 --comm-timeout 120)
+}
+
+tensors() { # checkpoint prefix: names, without the prefix
+    dt-shard-ckpt ls "$1" --json | jq -r --arg p "$2/" '.tensors[].name | select(startswith($p)) | ltrimstr($p)'
+}
+
+alike() { # prefix: names that two checkpoints, a and b, have with the same bits
+    dt-shard-ckpt diff a b --json | jq -r --arg p "$1/" '.tensors[] | select(.equal and (.name | startswith($p))) | .name | ltrimstr($p)'
+}
+
+refused() { # status text options...
+    local want=$1 text=$2
+    shift 2
+    run --separate-stderr dt-train "${common[@]}" "$@"
+    [ "$status" -eq "$want" ] || { echo "$status: $stderr" >&2; return 1; }
+    [[ $stderr == *"$text"* ]] || { echo "$stderr" >&2; return 1; }
+}
+
+@test "--freeze: what is left has the gradients it has without; what is frozen stays and has no state" {
+    local model re rest
+    while read -r model re; do
+        dt-train --model $model.json "${common[@]}" --steps 1 --save a --overwrite --save-grads >/dev/null
+        dt-train --model $model.json "${common[@]}" --steps 1 --save b --overwrite --save-grads --freeze "$re" >/dev/null
+        rest=$(tensors b model | grep -vxE "$re")
+        [ "$(tensors b model)" = "$(tensors a model)" ]
+        [ "$(tensors b grad)" = "$rest" ]
+        [ "$(tensors b m)" = "$rest" ]
+        [ "$(alike grad)" = "$rest" ]
+        dt-train --model $model.json "${common[@]}" --steps 1 --lr 0 --weight-decay 0 --save a --overwrite >/dev/null
+        [ "$(alike model | sort)" = "$(tensors b model | grep -xE "$re" | sort)" ]
+    done <<'END'
+llama embed.*|layers\.[01]\..*
+gpt2 .*weight
+gpt2 embed\.weight|.*norm\.bias
+mixtral .*experts.*|layers\.0\.mlp\.router\.weight
+END
+}
+
+@test "--freeze: layouts train the same, and the plan is exact" {
+    dt-train verify --layouts dp1,tp2,dp2.z1,dp2.z3,pp2 --model llama.json "${common[@]}" --steps 5 --freeze 'embed.*|layers\.[01]\..*' >&2
+    for layout in dp1 dp2.z2; do
+        mpirun -np "$([ $layout = dp1 ] && echo 1 || echo 2)" dt-train --model llama.json --save c --save-async --overwrite \
+            "${common[@]}" --steps 2 --freeze 'layers\.[01]\..*' --layout $layout --metrics m.jsonl >/dev/null
+        dt-memest llama.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --freeze 'layers\.[01]\..*' --layout $layout \
+            --save-async --check m.jsonl
+    done
+    states='[.categories[] | select(.name == "gradients" or .name == "optimizer") | .bytes] | add'
+    jq -en "$(dt-memest llama-3-8b --freeze 'layers.*' --json | jq "$states") < 0.2 * $(dt-memest llama-3-8b --json | jq "$states")"
+}
+
+@test "--freeze: a run goes on, on another layout and in 16 bits" {
+    for precision in fp32 bf16; do
+        args=(--model llama.json "${common[@]}" --precision "$precision" --freeze 'embed.*|layers\.0\..*')
+        dt-train "${args[@]}" --steps 4 --metrics whole.jsonl >/dev/null
+        dt-train "${args[@]}" --steps 2 --save run --overwrite --metrics half.jsonl >/dev/null
+        dt-train "${args[@]}" --steps 4 --save run --resume auto --metrics half.jsonl >/dev/null
+        [ "$(jq '.loss // empty' whole.jsonl)" = "$(jq '.loss // empty' half.jsonl)" ]
+    done
+    dt-train "${args[@]}" --steps 2 --save run --overwrite >/dev/null
+    mpirun -np 2 dt-train "${args[@]}" --steps 4 --layout dp2.z2 --save run --resume auto --metrics two.jsonl >/dev/null
+    jq -en "($(jq -s '[.[].loss // empty][-1]' two.jsonl) - $(jq -s '[.[].loss // empty][-1]' whole.jsonl)) | fabs < 1e-3"
+    run -1 dt-train "${args[@]}" --freeze 'layers\.0\..*' --steps 6 --save run --resume auto
+    [[ $output == *freeze* ]]
+}
+
+@test "--freeze: what means nothing is refused" {
+    refused 2 "matches no parameter of 'llama'" --model llama.json --freeze 'layers'
+    refused 2 "matches every parameter" --model llama.json --freeze '.*'
+    refused 2 "is no expression" --model llama.json --freeze '('
+    refused 2 "parts of one product" --model llama.json --freeze '.*attn\.q\.weight'
+    refused 2 "does not go with adapters" --model llama.json --freeze 'embed.*' --lora 4
+    run -1 dt-memest llama-3-8b --account generic --freeze 'embed.*'
+    [[ $output == *"account of dt"* ]]
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,127 @@
+#!/usr/bin/env bats
+# Prompts computed by one server and answered by another: answers are those of a common server to the bit, whichever
+# of the two is lost.
+
+bats_require_minimum_version 1.5.0
+load server
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return 1
+    "$DT_HELP/make-model" m
+    for i in $(seq 0 23); do
+        jq -nc --argjson i "$i" '{prompt: ("Story \($i % 8) of many: " + ("it goes on and on, \($i) times. " * ($i % 7 + 3))),
+            max_tokens: 16, seed: $i, temperature: (if $i % 2 == 0 then 0 else 1 end), ignore_eos: true}'
+    done >prompts.jsonl
+    "$DT_BIN/dt-serve" --batch m --precision fp32 --threads 1 <prompts.jsonl 2>/dev/null | jq -c .text >wanted
+}
+
+setup() {
+    in_server_folder
+    servers=()
+    common=(--precision fp32 --threads 1 --max-num-seqs 4 --max-model-len 400)
+}
+
+# start OPTION...: a server on a free port; sets $server (process) and $url
+start() {
+    await dt-serve m "${common[@]}" --port 0 "$@"
+    servers+=("$server")
+    cp log "log.$server"
+}
+
+teardown() {
+    for pid in "${servers[@]}"; do
+        kill -KILL "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+}
+
+# metric URL NAME
+metric() {
+    curl -s -m 60 "$1/metrics" | awk -v n="dt:$2{" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+}
+
+# ask URL: every prompt, one at a time; the same texts
+ask() {
+    while read -r body; do
+        curl -s -m 100 -H 'Content-Type: application/json' -d "$body" "$1/v1/completions"
+    done <prompts.jsonl | jq -c '.choices[0].text' >texts
+    cmp wanted texts
+}
+
+# ask_at_once URL: all of them, eight at a time; the same texts in any order
+ask_at_once() {
+    xargs -P 8 -d '\n' -I BODY curl -s -m 100 -H 'Content-Type: application/json' -d BODY "$1/v1/completions" <prompts.jsonl |
+        jq -c '.choices[0].text' | sort >texts.sorted
+    sort wanted | cmp - texts.sorted
+}
+
+# await_empty URL: until the server holds no request and no block
+await_empty() {
+    for _ in $(seq 600); do
+        curl -s -m 60 "$1/slots" | jq -e '.running + .waiting == 0 and .free_blocks == .blocks' >/dev/null && return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+@test "answers are those of a common server, through shared memory, and with roles changed" {
+    start --role prefill
+    prefill=$url
+    start --role decode --prefill "$prefill/" --prefill-min 32 --prefill-timeout 300
+    ask "$url"
+    [ "$(metric "$url" remote_prefill_requests_total)" -ge 8 ]
+    [ "$(metric "$url" remote_prefill_failures_total)" -eq 0 ]
+    [ "$(metric "$url" remote_prefill_blocks_total)" -eq "$(metric "$url" remote_prefill_shared_blocks_total)" ]
+    [ "$(metric "$url" remote_prefill_blocks_total)" -le "$(metric "$prefill" prefill_blocks_sent_total)" ]
+    await_empty "$prefill"
+    await_empty "$url"
+    # the prefill server now answers itself, and computes nothing for the other
+    [ "$(curl -s -m 60 -o out -w '%{http_code}' -d '{"prompt": "x"}' "$prefill/v1/completions")" = 503 ]
+    jq -e '.error.code == "role"' out
+    curl -s -m 60 -d '{"role": "decode"}' "$prefill/v1/role" | jq -e '.role == "decode"'
+    ask_at_once "$prefill"
+    ask_at_once "$url"
+}
+
+@test "a server that is killed: the prompts are computed where they are asked for, and nothing is held for who has gone" {
+    start --role prefill
+    prefill=$url
+    start --role both --prefill "$prefill" --prefill-min 32 --prefill-timeout 300
+    decode=$url
+    gone=$server
+    start --role decode --prefill "$decode" --prefill "$prefill" --prefill-min 32 --prefill-timeout 300
+    ask_at_once "$decode"
+    ask_at_once "$url" &
+    asking=$!
+    kill -KILL "$gone"
+    wait "$asking"
+    await_empty "$prefill"
+    kill -KILL "${servers[0]}"
+    ask_at_once "$url"
+    await_empty "$url"
+}
+
+@test "servers with other weights, and what does not go together, are refused" {
+    "$DT_HELP/make-model" other llama-tiny 261
+    await dt-serve other "${common[@]}" --port 0 --role prefill
+    servers+=("$server")
+    prefill=$url
+    start --role decode --prefill "$prefill" --prefill-min 32 --prefill-timeout 300
+    ask "$url"
+    [ "$(metric "$url" remote_prefill_blocks_total)" -eq 0 ]
+    grep -q "computes no prompts for this server: 409, the caches are not alike" log
+    local wanted
+    refused() {
+        run -2 --separate-stderr dt-serve m "$@"
+        # shellcheck disable=SC2154 # set by run
+        [[ $stderr == *"$wanted"* ]]
+    }
+    wanted="goes with --role" refused --prefill http://127.0.0.1:1
+    wanted="goes with --role" refused --role prefill --prefill http://127.0.0.1:1
+    wanted="does not go with --batch" refused --role both --batch
+    wanted="does not go with --no-prefix-caching" refused --role decode --no-prefix-caching
+    wanted="does not go with --trace" refused --role decode --prefill http://127.0.0.1:1 --trace t
+    run -1 --separate-stderr dt-serve m "${common[@]}" --port 0 --role decode --prefill 127.0.0.1:1
+    [[ $stderr == *"is no URL of a server"* ]]
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,83 @@
+#!/usr/bin/env bats
+# dt-run sweep: trials of a grid and of draws, the best of them to the end, interrupted and gone on with.
+bats_require_minimum_version 1.5.0
+load ranks
+
+setup_file() {
+    on_ranks
+    licence_set
+    dt-dataset build --tokenizer byte --out e.h5 "$DT_SRC/LICENSE"
+    jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1,
+        num_attention_heads: 2, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000}' >m.json
+}
+
+setup() {
+    in_folder
+    rm -rf sweep
+    command=(dt-train --model m.json --data d.h5 --seq 32 --no-mfu --precision fp32 --reproducible --threads 1)
+}
+
+@test "halving: the best goes on to what it would have come to alone" {
+    dt-run sweep --grid lr=1e-4,1e-2,1e-3 --grid warmup=0,3 --halve 3 --first 5 -- \
+        "${command[@]}" --eval-data e.h5 --eval-tokens 2000 --steps 30 >table
+    jq -se '.[0].axes == ["lr=1e-4,1e-2,1e-3", "warmup=0,3"] and ([.[1:][] | .steps] | sort) == [5, 5, 5, 5, 5, 5, 15, 15, 30]
+        and all(.[1:][]; .status == 0)' sweep/sweep.jsonl
+    # who goes on has the smallest value of its rung
+    jq -se '[.[1:][]] | map(select(.rung == 0)) as $r | ($r | sort_by(.value)[:2] | map(.trial) | sort) ==
+        (map(select(.rung == 1) | .trial) | sort)' sweep/sweep.jsonl
+    best=$(awk 'NR == 2 { print $1 }' table)
+    read -r lr warmup < <(jq -r --argjson t "${best#00}" 'select(.trial == $t and .rung == 2) | "\(.options.lr) \(.options.warmup)"' \
+        sweep/sweep.jsonl)
+    "${command[@]}" --eval-data e.h5 --eval-tokens 2000 --steps 30 --lr "$lr" --warmup "$warmup" --save alone --metrics m.jsonl
+    dt-shard-ckpt diff alone "sweep/$best"
+    jq -se --slurpfile s sweep/sweep.jsonl '(map(.eval_loss // empty) | last) == ($s | map(select(.rung == 2)) | .[0].value)' m.jsonl
+    # nothing is run again
+    dt-run sweep --grid lr=1e-4,1e-2,1e-3 --grid warmup=0,3 --halve 3 --first 5 -- \
+        "${command[@]}" --eval-data e.h5 --eval-tokens 2000 --steps 30 | cmp - table
+}
+
+@test "asked to end: 75, and the same command goes on to the same table" {
+    sweep=(dt-run sweep --random lr=1e-3:1e-2:log --random warmup=0:9:int --samples 3 --jobs 2 --last 4 -- mpirun -np 1
+        "${command[@]}" --steps 20 --inject "slow:rank=0,seconds=0.05,start=0")
+    "${sweep[@]}" >want
+    rm -rf sweep
+    "${sweep[@]}" >half 3>&- &
+    until [ -s sweep/001/metrics.jsonl ]; do
+        sleep 0.05
+    done
+    kill -TERM $!
+    status=0
+    wait $! || status=$?
+    [ "$status" -eq 75 ]
+    "${sweep[@]}" >got
+    diff <(awk '{ NF--; print }' want) <(awk '{ NF--; print }' got) # but for the time
+    [ "$(jq -s 'map(.trial // empty) | sort == unique' sweep/sweep.jsonl)" = true ]
+}
+
+@test "what cannot be swept is refused before anything runs, and a wrong command at its first trial" {
+    refused() { # MESSAGE WORD...
+        run -2 dt-run sweep "${@:2}"
+        [[ $output == *"$1"* ]] || { echo "$output"; return 1; }
+    }
+    refused "needs a command" --grid lr=1
+    refused "nothing to vary" -- "${command[@]}"
+    refused "no option '--nosuch'" --grid nosuch=1 -- "${command[@]}"
+    refused "'x' is not a number" --grid lr=1e-3,x -- "${command[@]}"
+    refused "sets itself" --grid save=x -- "${command[@]}"
+    refused "sets itself" --grid lr=1 -- "${command[@]}" --save x
+    refused "given twice" --grid lr=1 --random lr=1:2 -- "${command[@]}"
+    refused "begins above 0" --random lr=0:2:log -- "${command[@]}"
+    refused "LOW:HIGH" --random lr=1,2 -- "${command[@]}"
+    refused "to a larger one" --random lr=2:1 -- "${command[@]}"
+    refused "belong together" --grid lr=1 --halve 3 -- "${command[@]}"
+    refused "less than the command's --steps" --grid lr=1 --halve 3 --first 100 -- "${command[@]}"
+    refused "no dt-train" --grid lr=1 -- sleep 1
+    [ ! -e sweep ]
+    refused "unknown option '--nosuch'" --grid lr=1e-3 -- "${command[@]}" --nosuch
+    run -1 dt-run sweep --grid lr=1e-3 --dir failed -- "${command[@]}" --data nowhere.h5
+    [[ $output == *"exit status 1, see failed/001/log"* ]]
+    run -1 dt-run sweep --grid lr=1e-2 --dir failed -- "${command[@]}"
+    [[ $output == *"another sweep"* ]] || { echo "$output"; return 1; }
+}
+# SPDX-License-Identifier: Apache-2.0
