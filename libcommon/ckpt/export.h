@@ -45,7 +45,8 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struct dt_err *err);
 
 /*
- * base as a source of its own, some of whose parameters are to be others; takes base over, also when it fails.
+ * base as a source of its own, some of whose parameters are to be others; takes base over, also when it
+ * fails.
  * near: a path in the folder where a file without a name may lie, with what is put in place. -ENOTSUP of a
  * model of images.
  */

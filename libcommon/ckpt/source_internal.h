@@ -47,7 +47,7 @@ struct dt_source {
 	uint64_t seed;
 	int (*box)(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,
 		   struct dt_err *err); /* of parameter i */
-	struct src_view *over; /* a parameter; data NULL: that of mean[0], the base. NULL: nothing is replaced */
+	struct src_view *over; /* a parameter; data NULL: that of mean[0], the base. NULL: none is replaced */
 	int over_fd;
 	uint64_t over_bytes;
 	struct dt_adapter *adapter;	/* added to the mean (of one); NULL: none */

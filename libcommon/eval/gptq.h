@@ -21,7 +21,7 @@ struct dt_gptq {
 	enum dt_format format; /* of blocks */
 	int64_t k;	       /* a multiple of the block */
 	const float *u;
-	/* Columns in the order that they are rounded in; NULL: as they stand. With it the scales of all blocks
+	/* Columns in the order of rounding; NULL: as they stand. With it the scales of all blocks
 	 * are those of w as it is, else those of a block as it has become when its first column comes. */
 	const int32_t *order;
 	const float

@@ -96,7 +96,7 @@ static bool needs_products(const struct work *w)
 	return w->r->method == DT_ROUND_GPTQ || w->r->method == DT_ROUND_AWQ;
 }
 
-/* Whose results can be divided: the norm, or the rows of up, that makes the input of step `at` for it alone. */
+/* Whose results can be divided: the norm, or the rows of up, that makes the input of s for it alone. */
 static void find_divided(const struct work *w, struct dt_site *s, const struct dt_prog *p, int first, int end)
 {
 	const int v = s->node.in[0];

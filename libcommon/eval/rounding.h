@@ -1,6 +1,6 @@
 /*
  * Weights rounded to blocks with a look at what they are multiplied with. A text goes through the model layer
- * by layer (nn/walk.h); of each product of a layer what its inputs are is summed up, its matrices are rounded,
+ * by layer (nn/walk.h); the inputs of each product of a layer are summed up, its matrices are rounded,
  * and the sums are forgotten: memory is that of the model, of one layer's sums and of the text's residual
  * stream. Embedding, head, experts of mixtures and matrices whose rows no block fits are not touched.
  *

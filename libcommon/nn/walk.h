@@ -24,8 +24,8 @@ struct dt_walk_seen {
 typedef int dt_walk_fn(void *arg, const struct dt_walk_seen *s, struct dt_err *err);
 
 /*
- * ids [nseq, len] stay the caller's. m is on the processor, of one rank, and takes passes of len tokens. It is
- * m's alone until it is closed. Memory: nseq times what crosses from one layer to the next.
+ * ids [nseq, len] stay the caller's. m is on the processor, of one rank, and takes passes of len tokens. It
+ * is m's alone until it is closed. Memory: nseq times what crosses from one layer to the next.
  */
 int dt_walk_open(struct dt_walk **ret, struct dt_infer *m, const int32_t *ids, int64_t nseq, int64_t len,
 		 struct dt_err *err);
