@@ -1,9 +1,11 @@
 /* Serves a checkpoint: an OpenAI-compatible HTTP server, or prompts in and completions out on a pipe. */
 #include "base/log.h"
 #include "base/opt.h"
+#include "base/progress.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "serve/api/batch.h"
+#include "serve/api/classify.h"
 #include "serve/api/served.h"
 #include "serve/http/server.h"
 
@@ -17,6 +19,7 @@
 #define READ_TIMEOUT   60	 /* seconds to send a request, or between two */
 #define ANSWER_TIMEOUT 30	 /* seconds without reading after which a client is cut off */
 #define STUCK_AFTER    120	 /* seconds a step may take before /health says 503 */
+#define DECODERS       4	 /* images that are decoded at a time */
 
 #define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q6_k"
 
@@ -36,6 +39,9 @@ struct options {
 	double prefill_timeout;
 	uint64_t prefill_mem;
 	double timeout, comm_timeout;
+	bool classifies; /* CKPT is of images: */
+	struct dt_classify_params images;
+	int split;
 };
 
 static int run_batch(const struct options *o, const struct dt_log *log)
@@ -72,6 +78,25 @@ static int run_batch(const struct options *o, const struct dt_log *log)
 	return dt_served_end(&s, sp) == 0 ? status : DT_EXIT_FAILED;
 }
 
+static int run_images(const struct options *o, const struct dt_log *log)
+{
+	const struct dt_classify_batch p = {
+		.in = stdin, .out = stdout, .window = o->serve.queue ? (int)o->serve.queue : 1, .log = log};
+	struct dt_classify *c = NULL;
+	struct dt_err err = {0};
+	int64_t failed = dt_classify_load(&c, &o->images, log, &err);
+	const double t0 = dt_now();
+
+	if (failed == 0 && (failed = dt_classify_batch_run(c, &p, &err)) >= 0)
+		dt_classify_tell(c, dt_now() - t0, log);
+	if (failed < 0 && failed != -EPIPE)
+		dt_log_err(log, &err);
+	if (failed > 0)
+		dt_log_msg(log, "%lld line%s failed", (long long)failed, failed == 1 ? "" : "s");
+	dt_classify_close(c);
+	return failed ? DT_EXIT_FAILED : DT_EXIT_OK;
+}
+
 static int run_http(const struct options *o)
 {
 	const struct dt_server p = {.http = {.host = o->host,
@@ -93,7 +118,8 @@ static int run_http(const struct options *o)
 				    .nkeys = o->api_keys.n,
 				    .files_dir = o->files_dir,
 				    .files_size = o->files_size,
-				    .out = stdout};
+				    .out = stdout,
+				    .images = o->classifies ? &o->images : NULL};
 	int rc = dt_server_run(&p, &o->serve);
 
 	if (rc == -EINTR)
@@ -123,10 +149,15 @@ static int serve(struct options *o, struct dt_log *log)
 		o->serve.world = world;
 		o->serve.beat_s = o->comm_timeout < 4 ? o->comm_timeout / 4 : 1;
 	}
+	o->images.world = o->serve.world;
+	o->images.beat_s = o->serve.beat_s;
 	if (info.rank > 0)
-		status = dt_server_follow(&o->serve) < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
+		status = dt_server_follow(&o->serve, o->classifies ? &o->images : NULL) < 0 ? DT_EXIT_FAILED
+											    : DT_EXIT_OK;
+	else if (o->batch)
+		status = o->classifies ? run_images(o, log) : run_batch(o, log);
 	else
-		status = o->batch ? run_batch(o, log) : run_http(o);
+		status = run_http(o);
 	if (dt_world_broken(world)) /* its report has been written */
 		dt_world_abort(world, status ? status : DT_EXIT_FAILED);
 	dt_world_finalize(world);
@@ -267,7 +298,8 @@ static int settle(struct options *o, struct dt_err *err)
 static struct options options;
 
 static const struct dt_opt opts[] = {
-	{"batch", 0, DT_OPT_FLAG, &options.batch, .help = "read prompts as JSON Lines, write completions"},
+	{"batch", 0, DT_OPT_FLAG, &options.batch,
+	 .help = "read prompts as JSON Lines, or images, and write answers"},
 	{"unordered", 0, DT_OPT_FLAG, &options.unordered,
 	 .help = "with --batch, write each answer as soon as it is there"},
 	{"skip-done", 0, DT_OPT_STR, &options.skip_done, "FILE",
@@ -351,6 +383,18 @@ static const struct dt_opt opts[] = {
 	 "without a block for so long the rest is computed here", .min = 0.1, .max = 1e6, .def = "30"},
 	{"prefill-mem", 0, DT_OPT_SIZE, &options.prefill_mem, "SIZE",
 	 "memory of blocks on their way; what does not fit is computed here", .def = "1GiB"},
+	DT_OPT_HEADING("Images"),
+	{"split", 0, DT_OPT_CHOICE, &options.split, DT_IMAGE_SPLITS,
+	 "how ranks share images: whole requests, to the rank with the fewest, or a part of every batch",
+	 .def = "requests"},
+	{"image-batch", 0, DT_OPT_INT, &options.images.batch, "N", "images of a pass at most", .min = 1,
+	 .max = 65536, .def = "32"},
+	{"image-size", 0, DT_OPT_INT, &options.images.image_size, "PIXELS", "side of what the net sees",
+	 .min = 1, .max = 4096, .def_text = "the model's"},
+	{"normalize", 0, DT_OPT_STR, &options.images.normalize, "model|NAME",
+	 "mean and deviation of pixels: those that the model came with, or published ones (cifar10, imagenet "
+	 "...)",
+	 .def = "model"},
 	DT_OPT_HEADING("Adapters"),
 	{"lora", 0, DT_OPT_STRS, &options.lora, "NAME=PATH",
 	 "serve this adapter too, as model NAME; may be given several times"},
@@ -399,6 +443,7 @@ static const struct dt_opt opts[] = {
 static const char *const examples[] = {
 	"dt-serve run/latest --port 8000",
 	"jq -c '{prompt: .question}' q.jsonl | dt-serve --batch run/latest | jq -r .text",
+	"ls *.jpg | dt-serve --batch resnet | jq -r '[.path, .predictions[0].class] | @tsv'",
 	NULL,
 };
 
@@ -409,6 +454,43 @@ static const struct dt_program program = {
 	.examples = examples,
 	.opts = opts,
 };
+
+/* An option that is set and of the other kind of model; NULL: there is none. */
+static const char *misplaced(bool images)
+{
+	static const char *const of_images[] = {"split", "image-batch", "image-size", "normalize", NULL};
+	static const char *const fits[] = {
+		"split",	"image-batch", "image-size",	    "normalize",    "batch",
+		"model-dir",	"precision",   "threads",	    "comm-timeout", "queue",
+		"host",		"port",	       "tls-cert",	    "tls-key",	    "http-mem",
+		"allow-origin", "api-key",     "served-model-name", "api-key-file", "request-timeout",
+		"device",	NULL};
+
+	return images ? dt_opt_first_set(opts, fits, false) : dt_opt_first_set(opts, of_images, true);
+}
+
+/* What CKPT is, and that the options fit; what is not found is left to who loads it. */
+static int settle_kind(struct options *o, struct dt_err *err)
+{
+	struct dt_config c;
+	const char *name;
+
+	o->classifies = dt_config_load(o->serve.ckpt, &c, NULL) == 0 && dt_config_is_image(&c);
+	name = misplaced(o->classifies);
+	if (name)
+		return dt_err_set(err, -EINVAL, "--%s goes with models of %s", name,
+				  o->classifies ? "text" : "images");
+	if (o->classifies && strcmp(o->serve.device, "cpu"))
+		return dt_err_set(err, -EINVAL, "a card has no convolutions yet");
+	o->images.model = o->serve.ckpt;
+	o->images.fp32 = o->precision == 1;
+	o->images.threads = o->serve.threads;
+	o->images.queue = o->serve.queue;
+	o->images.decoders = DECODERS;
+	o->images.split = (enum dt_image_split)o->split;
+	o->images.patience_s = o->comm_timeout / 2;
+	return 0;
+}
 
 /* Operands are n, the first in argv[1]. */
 static int run(int n, char **argv, struct dt_log *log)
@@ -424,7 +506,7 @@ static int run(int n, char **argv, struct dt_log *log)
 		return dt_opt_usage_error(&program, stderr, "give one checkpoint");
 	if (n == 1)
 		o->serve.ckpt = argv[1];
-	if (settle(o, &err) < 0)
+	if (settle_kind(o, &err) < 0 || settle(o, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
 	if (!o->print_program)
 		return serve(o, log);

@@ -16,7 +16,7 @@
 static bool json, all_lines, raw, compress, dry_run, weights, any_base;
 static double tolerance;
 static bool tolerance_given, step_given, from_given, to_given, type_given;
-static int64_t workers, window, keep, keep_every, step, experts, top_k, seed;
+static int64_t workers, window, keep, keep_every, step, experts, top_k, seed, vocab;
 static uint64_t max_file;
 static const char *layout_text, *tokenizer, *judged_on;
 static int from, to, type, method;
@@ -41,17 +41,20 @@ static const struct dt_opt opts[] = {
 	{"layout", 'l', DT_OPT_STR, &layout_text, "LAYOUT",
 	 "the layout to cut for, as dp2.tp4.pp2.z1 (dt-layout(7))", "reshard"},
 	{"compress", 0, DT_OPT_FLAG, &compress, .help = "shuffle and deflate the pieces",
-	 .commands = "reshard,merge,convert,avg,upcycle"},
+	 .commands = "reshard,merge,convert,avg,upcycle,resize-vocab"},
 	{"from", 0, DT_OPT_CHOICE, &from, DT_SOURCE_FROM,
-	 "what SRC is; ema: the averaged weights of a checkpoint", "convert,quantize,avg,upcycle,lora-merge",
-	 .given = &from_given, .def_text = "what is there"},
-	{"to", 0, DT_OPT_CHOICE, &to, DT_SOURCE_KINDS, "what DST becomes", "convert,avg,upcycle,lora-merge",
-	 .given = &to_given, .def_text = "gguf by its ending; else dt, when SRC is something else"},
+	 "what SRC is; ema: the averaged weights of a checkpoint",
+	 "convert,quantize,avg,upcycle,resize-vocab,lora-merge", .given = &from_given,
+	 .def_text = "what is there"},
+	{"to", 0, DT_OPT_CHOICE, &to, DT_SOURCE_KINDS, "what DST becomes",
+	 "convert,avg,upcycle,resize-vocab,lora-merge", .given = &to_given,
+	 .def_text = "gguf by its ending; else dt, when SRC is something else"},
 	{"type", 0, DT_OPT_CHOICE, &type, TYPES, "type of the weights",
-	 "convert,quantize,avg,upcycle,lora-merge", .given = &type_given, .def_text = "as they are"},
+	 "convert,quantize,avg,upcycle,resize-vocab,lora-merge", .given = &type_given,
+	 .def_text = "as they are"},
 	{"tokenizer", 0, DT_OPT_STR, &tokenizer, "FILE",
 	 "what holds the tokenizer to take along instead, as dt-tokenize reads it; none: leave it out",
-	 "convert,quantize,avg,upcycle,lora-merge", .complete = DT_COMPLETE_TOKENIZER},
+	 "convert,quantize,avg,upcycle,resize-vocab,lora-merge", .complete = DT_COMPLETE_TOKENIZER},
 	{"text", 0, DT_OPT_STR, &judged_on, "FILE", "perplexity on this text before and after", "quantize",
 	 .complete = DT_COMPLETE_FILE},
 	{"seq", 0, DT_OPT_INT, &window, "TOKENS", "of a window of --text", "quantize", .min = 2,
@@ -70,13 +73,15 @@ static const struct dt_opt opts[] = {
 	{"act-order", 0, DT_OPT_FLAG, &rounding.act_order, .help = "gptq begins with the largest inputs",
 	 .commands = "quantize"},
 	{"max-file-size", 0, DT_OPT_SIZE, &max_file, "SIZE",
-	 "begin another safetensors file past this; 0: never", "convert,avg,upcycle,lora-merge",
+	 "begin another safetensors file past this; 0: never", "convert,avg,upcycle,resize-vocab,lora-merge",
 	 .def = "5GB"},
 	{"step", 0, DT_OPT_INT, &step, "N", "step of the checkpoint that is made",
-	 "convert,avg,upcycle,lora-merge", .given = &step_given, .def_text = "the source's, or 0"},
+	 "convert,avg,upcycle,resize-vocab,lora-merge", .given = &step_given,
+	 .def_text = "the source's, or 0"},
 	{"experts", 0, DT_OPT_INT, &experts, "N", "experts of a layer", "upcycle", 1, 4096},
 	{"top-k", 0, DT_OPT_INT, &top_k, "K", "experts that a token goes to", "upcycle", 1, 4096},
 	{"seed", 0, DT_OPT_INT, &seed, "N", "of the routers", "upcycle", .def = "1337"},
+	{"vocab", 0, DT_OPT_INT, &vocab, "N", "tokens of what is made", "resize-vocab", 1, 1 << 24},
 	{"keep", 0, DT_OPT_INT, &keep, "N", "keep the newest N", "prune", 1, 1 << 30},
 	{"keep-every", 0, DT_OPT_INT, &keep_every, "STEPS", "also keep steps that are multiples of this",
 	 "prune", 1, 1e15},
@@ -304,21 +309,41 @@ static int cmd_convert(int n, char **argv)
 	return end(dt_convert((const char *const *)argv, n - 1, argv[n - 1], &c, &job, &err), &job, &err);
 }
 
-static int cmd_upcycle(int n, char **argv)
+/* Of a model that is another one than its source: dt, where dst does not say otherwise. */
+static struct dt_convert conversion_to(const char *dst)
 {
 	struct dt_convert c = conversion();
-	const char *ending = strrchr(argv[1], '.');
+	const char *ending = strrchr(dst, '.');
+
+	if (!to_given && (!ending || strcmp(ending, ".gguf")))
+		c.to = DT_SOURCE_DT;
+	return c;
+}
+
+static int cmd_upcycle(int n, char **argv)
+{
+	const struct dt_convert c = conversion_to(argv[1]);
 	struct dt_convert_job job;
 	struct dt_err err = {0};
 	int rc;
 
 	if (!experts || !top_k)
 		return dt_opt_usage_error(&prog, stderr, "upcycle needs --experts and --top-k");
-	if (!to_given && (!ending || strcmp(ending, ".gguf")))
-		c.to = DT_SOURCE_DT;
 	begin(&job, "convert");
 	rc = dt_convert_upcycle(argv[0], experts, top_k, (uint64_t)seed, argv[1], &c, &job, &err);
 	return end(rc, &job, &err);
+}
+
+static int cmd_resize_vocab(int n, char **argv)
+{
+	const struct dt_convert c = conversion_to(argv[1]);
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+
+	if (!vocab)
+		return dt_opt_usage_error(&prog, stderr, "resize-vocab needs --vocab");
+	begin(&job, "convert");
+	return end(dt_convert_vocab(argv[0], vocab, argv[1], &c, &job, &err), &job, &err);
 }
 
 /* What the rounding has cost, on a text. */
@@ -477,6 +502,8 @@ static const struct dt_command commands[] = {
 	 2},
 	{"upcycle", "DENSE DST", "Write a mixture of experts whose experts are copies of DENSE's MLPs",
 	 cmd_upcycle, 2, 2},
+	{"resize-vocab", "SRC DST", "Write SRC with more tokens, their rows the mean of the others",
+	 cmd_resize_vocab, 2, 2},
 	{"avg", "SRC... DST", "Write the mean of several models", cmd_convert, 3, 64},
 	{"lora-merge", "BASE ADAPTER DST", "Write BASE with the adapter added to its weights", cmd_lora_merge,
 	 3, 3},

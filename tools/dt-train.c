@@ -158,6 +158,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("spike-window"),
 	DT_RUN_OPT("spike-factor"),
 	DT_RUN_OPT("nan-skips"),
+	DT_RUN_OPT("find-nan"),
 	DT_RUN_OPT("check-replicas"),
 	DT_RUN_OPT("elastic"),
 	DT_RUN_OPT("peer-copy"),

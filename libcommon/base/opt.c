@@ -144,6 +144,57 @@ int dt_opt_set(const struct dt_opt *o, const char *arg, struct dt_err *err)
 	return dt_err_set(err, -EINVAL, "bad option table");
 }
 
+bool dt_opt_is_set(const struct dt_opt *o)
+{
+	union {
+		bool flag;
+		int choice;
+		int64_t n;
+		uint64_t size;
+		double real;
+		const char *text;
+	} first = {0};
+	struct dt_opt from = *o;
+
+	if (o->type == DT_OPT_STRS)
+		return ((const struct dt_strs *)o->dest)->n > 0;
+	from.dest = &first;
+	if (o->def && (o->type != DT_OPT_FLAG || !strcmp(o->def, "on")) &&
+	    dt_opt_set(&from, o->def, NULL) < 0)
+		return true;
+	switch (o->type) {
+	case DT_OPT_FLAG:
+		return *(const bool *)o->dest != first.flag;
+	case DT_OPT_CHOICE:
+		return *(const int *)o->dest != first.choice;
+	case DT_OPT_STR: {
+		const char *now = *(const char **)o->dest;
+
+		return now && first.text ? strcmp(now, first.text) != 0 : now != first.text;
+	}
+	case DT_OPT_INT:
+	case DT_OPT_COUNT:
+		return *(const int64_t *)o->dest != first.n;
+	case DT_OPT_SIZE:
+		return *(const uint64_t *)o->dest != first.size;
+	default:
+		return *(const double *)o->dest != first.real;
+	}
+}
+
+const char *dt_opt_first_set(const struct dt_opt *opts, const char *const *names, bool among)
+{
+	for (const struct dt_opt *o = opts; o->name || o->help; o++) {
+		int i = 0;
+
+		while (o->name && names[i] && strcmp(names[i], o->name))
+			i++;
+		if (o->name && (names[i] != NULL) == among && dt_opt_is_set(o))
+			return o->name;
+	}
+	return NULL;
+}
+
 static bool word_in(const char *list, const char *word)
 {
 	size_t n = strlen(word);

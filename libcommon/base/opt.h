@@ -92,6 +92,10 @@ struct dt_program {
 /* What a shell offers for the option's argument: complete, or else what a metavariable such as FILE says. */
 enum dt_opt_complete dt_opt_completion(const struct dt_opt *o);
 
+/* Whether dest holds another value than the option begins with (def, or nothing). */
+bool dt_opt_is_set(const struct dt_opt *o);
+/* The first option that is set and among these names, or (among false) is not; NULL: there is none. */
+const char *dt_opt_first_set(const struct dt_opt *opts, const char *const *names, bool among);
 /*
  * Stores the defaults, then parses. Long options are not abbreviated. Handles -h/--help, --version and
  * --describe-options (JSON for completions and checks) by writing to out. Errors go to errout as "NAME: what"

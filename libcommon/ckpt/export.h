@@ -64,5 +64,11 @@ enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param
 int dt_source_upcycle(struct dt_source *dense, int64_t experts, int64_t used, uint64_t seed,
 		      struct dt_source **ret, struct dt_err *err);
 
+/*
+ * A model with `vocab` tokens in place of fewer, the new ones' rows of embedding and head the mean of the
+ * others. Takes old over. -EINVAL where that adds none, or it has no tokens.
+ */
+int dt_source_add_tokens(struct dt_source *old, int64_t vocab, struct dt_source **ret, struct dt_err *err);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -38,13 +38,20 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 		{"attention.head_count", c->heads, true},
 		{"attention.head_count_kv", c->kv_heads, rope},
 		{"attention.key_length", c->head_dim, rope},
-		{"attention.value_length", c->head_dim, rope},
-		{"rope.dimension_count", c->head_dim, rope},
+		{"attention.value_length", c->kv_rank ? c->v_dim : c->head_dim, rope},
+		{"attention.kv_lora_rank", c->kv_rank, c->kv_rank > 0},
+		{"attention.q_lora_rank", c->q_rank, c->q_rank > 0},
+		{"rope.dimension_count", dt_rope_dim(c), rope},
 		{"attention.sliding_window", c->window, c->window > 0},
 		{"attention.sliding_window_pattern", c->global_every, c->global_every > 0},
 		{"expert_count", c->experts, c->experts > 0},
 		{"expert_used_count", c->experts_used, c->experts > 0},
 		{"expert_feed_forward_length", c->expert_ffn, dt_family_find(c->family)->gguf_expert_width},
+		{"leading_dense_block_count", c->dense_layers, c->kv_rank > 0},
+		{"expert_shared_count", c->shared_ffn ? c->shared_ffn / c->expert_ffn : 0, c->shared_ffn > 0},
+		{"expert_gating_func", c->router_sigmoid ? 2 : 1, c->kv_rank > 0},
+		{"expert_group_count", c->router_groups, c->router_groups > 0},
+		{"expert_group_used_count", c->router_groups_used, c->router_groups > 0},
 	};
 	char key[96];
 
@@ -64,6 +71,18 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 	gguf_out_f32(g, key, c->norm_eps);
 	if (!rope)
 		return;
+	if (c->kv_rank) {
+		snprintf(key, sizeof(key), "%s.expert_weights_norm", arch);
+		gguf_out_bool(g, key, !c->router_unscaled);
+	}
+	if (c->kv_rank && c->router_scale > 0) {
+		snprintf(key, sizeof(key), "%s.expert_weights_scale", arch);
+		gguf_out_f32(g, key, c->router_scale);
+	}
+	if (c->score_mscale > 1) { /* a tenth of mscale_all_dim */
+		snprintf(key, sizeof(key), "%s.rope.scaling.yarn_log_multiplier", arch);
+		gguf_out_f32(g, key, (c->score_mscale - 1) / log(c->rope_factor));
+	}
 	snprintf(key, sizeof(key), "%s.rope.freq_base", arch);
 	gguf_out_f32(g, key, dt_rope_base(c));
 	if (c->score_cap > 0) {
@@ -151,7 +170,10 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 	rc = dt_gguf_parse(p, size, "the file to be written", &g, err);
 	if (rc == 0) {
 		rc = dt_config_from_gguf(&g, &back, err);
-		if (rc == 0 && (!dt_config_same(c, &back, &what) || back.rope_pairing != e->pairing))
+		if (rc == 0 && dt_config_same(c, &back, &what) &&
+		    (back.rope_pairing != e->pairing || (c->kv_rank && c->rope_pairing != e->pairing)))
+			what = "its rotary pairs"; /* rows of latents are not turned */
+		if (rc == 0 && *what)
 			rc = dt_err_set(err, -ENOTSUP,
 					"a GGUF file of architecture '%s' cannot say what this model is: %s",
 					arch_of(c), what);

@@ -42,9 +42,10 @@ struct dt_source {
 	int *ck_tensor;
 	struct dt_source **mean; /* of these; NULL: not an average */
 	int nmean;
-	/* A mixture of experts made of mean[0]: where parameters are from, -1: drawn by seed. NULL: none */
+	/* Made of mean[0], by box: the parameter there that each is from, -1: drawn by seed. NULL: not so */
 	int *from;
 	uint64_t seed;
+	float *mean_row; /* of a vocabulary that grew (source_vocab.c): [2, hidden]; else NULL */
 	int (*box)(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,
 		   struct dt_err *err); /* of parameter i */
 	struct src_view *over; /* a parameter; data NULL: that of mean[0], the base. NULL: none is replaced */

@@ -387,6 +387,11 @@ int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **r
 	return 0;
 }
 
+bool dt_comm_done(const struct dt_comm_req *req)
+{
+	return !req || req->done;
+}
+
 int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err)
 {
 	struct dt_comm_req *r = *req;

@@ -335,6 +335,8 @@ int dt_isend(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int 
 	     const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
 	     struct dt_comm_req **ret, struct dt_err *err);
+/* Whether it is over, and dt_wait returns at once. Looks alone: dt_comm_poll moves things. */
+bool dt_comm_done(const struct dt_comm_req *req);
 /* Waits, adds the seconds spent inside to *exposed_s (may be NULL), sets *req NULL. A NULL *req is done. */
 int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err);
 /* Steps pending operations; cheap, called between kernels. Adds to *exposed_s (may be NULL) as dt_wait. */

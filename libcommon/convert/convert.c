@@ -121,6 +121,38 @@ int dt_convert_upcycle(const char *dense, int64_t experts, int64_t used, uint64_
 	return rc == 0 ? write_source(s, dst, c, job, err) : rc;
 }
 
+/* A tokenizer that came along has ids for no more tokens than the model. */
+static int check_tokens(const struct dt_source *s, int64_t vocab, struct dt_err *err)
+{
+	struct dt_tokenizer *tok;
+	size_t n;
+	const char *text = dt_source_tokenizer(s, &n);
+	int most;
+
+	if (!text || dt_tokenizer_from_text(text, n, &tok, NULL) < 0)
+		return 0; /* which is noted where it is taken along */
+	most = dt_tokenizer_vocab(tok);
+	dt_tokenizer_close(tok);
+	return most <= vocab ? 0
+			     : dt_err_set(err, -EINVAL, "--vocab %lld: the tokenizer has %d tokens",
+					  (long long)vocab, most);
+}
+
+int dt_convert_vocab(const char *src, int64_t vocab, const char *dst, const struct dt_convert *c,
+		     struct dt_convert_job *job, struct dt_err *err)
+{
+	struct dt_source *old, *s;
+	int rc = dt_source_open(src, c->from, c->tokenizer, &old, err);
+
+	if (rc < 0)
+		return rc;
+	if ((rc = check_tokens(old, vocab, err)) < 0)
+		dt_source_close(old);
+	else
+		rc = dt_source_add_tokens(old, vocab, &s, err);
+	return rc == 0 ? write_source(s, dst, c, job, err) : rc;
+}
+
 static int open_adapter(const char *base, const char *adapter, const struct dt_convert *c,
 			struct dt_source **ret_base, struct dt_adapter **ret, struct dt_err *err)
 {

@@ -39,6 +39,9 @@ int dt_convert(const char *const *src, int n, const char *dst, const struct dt_c
 /* dt_source_upcycle. */
 int dt_convert_upcycle(const char *dense, int64_t experts, int64_t used, uint64_t seed, const char *dst,
 		       const struct dt_convert *c, struct dt_convert_job *job, struct dt_err *err);
+/* dt_source_add_tokens. */
+int dt_convert_vocab(const char *src, int64_t vocab, const char *dst, const struct dt_convert *c,
+		     struct dt_convert_job *job, struct dt_err *err);
 /* base with the adapter added. Types of blocks, which round much of it away, are noted. */
 int dt_convert_merge(const char *base, const char *adapter, const char *dst, const struct dt_convert *c,
 		     struct dt_convert_job *job, struct dt_err *err);

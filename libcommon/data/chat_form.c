@@ -166,16 +166,44 @@ static int pair(struct dt_chat_example ret[2], const json_t *line, struct dt_err
 	return rc;
 }
 
-static int preference(struct dt_chat_example ret[2], const json_t *line, struct dt_err *err)
+static int labelled(struct dt_chat_example ret[2], const json_t *line, const json_t *other,
+		    struct dt_err *err)
 {
-	if (json_object_get(line, "chosen") && json_object_get(line, "rejected"))
-		return pair(ret, line, err);
-	return dt_err_set(err, -EINVAL, "there is no 'chosen' and 'rejected'");
+	const json_t *prompt = json_object_get(line, "prompt"), *label = json_object_get(line, "label");
+	int rc = 0;
+
+	if (!prompt || !json_object_get(line, "completion") || !json_is_boolean(label))
+		return dt_err_set(
+			err, -EINVAL,
+			"there is no 'prompt' and 'completion' with a 'label' that is true or false");
+	for (int i = 0; i < 2 && rc == 0; i++) {
+		ret[i].kind = i			    ? DT_DOCUMENT_MISMATCHED
+			      : json_is_true(label) ? DT_DOCUMENT_CHOSEN
+						    : DT_DOCUMENT_REJECTED;
+		rc = part(&ret[i], prompt, "user", "prompt", err);
+		ret[i].from = json_array_size(ret[i].messages);
+		if (rc == 0)
+			rc = part(&ret[i], json_object_get(i ? other : line, "completion"), "assistant",
+				  "completion", err);
+	}
+	return rc;
 }
 
-int dt_chat_examples(const json_t *line, bool preferences, struct dt_chat_example ret[2], struct dt_err *err)
+static int preference(struct dt_chat_example ret[2], const json_t *line, const json_t *other,
+		      struct dt_err *err)
 {
-	int rc = 0, n = preferences && json_object_get(line, "rejected") ? 2 : 1;
+	if (dt_chat_labelled(line))
+		return labelled(ret, line, other, err);
+	if (json_object_get(line, "chosen") && json_object_get(line, "rejected"))
+		return pair(ret, line, err);
+	return dt_err_set(err, -EINVAL, "there is neither 'chosen' and 'rejected' nor a 'label'");
+}
+
+int dt_chat_examples(const json_t *line, bool preferences, const json_t *other, struct dt_chat_example ret[2],
+		     struct dt_err *err)
+{
+	const bool two = json_object_get(line, "rejected") || dt_chat_labelled(line);
+	int rc = 0, n = preferences && two ? 2 : 1;
 
 	memset(ret, 0, 2 * sizeof(*ret));
 	for (int i = 0; i < n && rc == 0; i++) {
@@ -184,7 +212,7 @@ int dt_chat_examples(const json_t *line, bool preferences, struct dt_chat_exampl
 		rc = ret[i].messages ? 0 : no_memory(err);
 	}
 	if (rc == 0)
-		rc = preferences ? preference(ret, line, err) : conversation(&ret[0], line, err);
+		rc = preferences ? preference(ret, line, other, err) : conversation(&ret[0], line, err);
 	for (int i = 0; i < 2 && rc < 0; i++)
 		dt_chat_example_release(&ret[i]);
 	return rc < 0 ? rc : n;

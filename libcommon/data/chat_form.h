@@ -9,6 +9,7 @@
  * and of preferences
  *
  *   chosen, rejected              beside a prompt, or as whole conversations that begin alike
+ *   prompt, completion, label     one answer, true: good, false: bad
  */
 #ifndef DT_DATA_CHAT_FORM_H
 #define DT_DATA_CHAT_FORM_H
@@ -24,11 +25,19 @@ struct dt_chat_example {
 	enum dt_document_kind kind;
 };
 
+/* Whether a line of preferences is one answer with a label. */
+static inline bool dt_chat_labelled(const json_t *line)
+{
+	return json_object_get(line, "label") != NULL;
+}
+
 /*
- * What a line holds: 1, or of a pair 2, chosen and rejected. -EINVAL with what is wrong. The caller releases
- * what it got; the line outlives them.
+ * What a line holds: 1, or of a pair 2, chosen and rejected; of an answer with a label that and its prompt
+ * with the answer of `other`, a line likewise. -EINVAL with what is wrong. The caller releases what it got;
+ * the line outlives them.
  */
-int dt_chat_examples(const json_t *line, bool preferences, struct dt_chat_example ret[2], struct dt_err *err);
+int dt_chat_examples(const json_t *line, bool preferences, const json_t *other, struct dt_chat_example ret[2],
+		     struct dt_err *err);
 void dt_chat_example_release(struct dt_chat_example *e);
 
 /*

@@ -9,8 +9,8 @@
 #include <string.h>
 
 struct example {
-	int64_t at, n[2]; /* first token in the pool; tokens of it, and of the second of a pair */
-	enum dt_document_kind kind;
+	int64_t at, n[2]; /* first token in the pool; tokens of it, and of what stays beside it */
+	enum dt_document_kind kind[2];
 };
 
 struct pool {
@@ -20,6 +20,8 @@ struct pool {
 	int64_t n, cap;
 	struct example *example;
 	int64_t examples, examples_cap;
+	json_t *first, *before; /* of lines with a label: the first, which waits, and the one before */
+	bool pairs;
 };
 
 static int no_memory(struct dt_err *err)
@@ -76,11 +78,11 @@ static int show(struct dt_chat_import *im, const struct dt_chat_whole *w, struct
 }
 
 /* Encoded examples of a line, cut to their room: 1 where they are kept. */
-static int keep(struct pool *p, const struct dt_chat_whole w[2], int count, enum dt_document_kind kind,
-		struct dt_err *err)
+static int keep(struct pool *p, const struct dt_chat_whole w[2], int count,
+		const enum dt_document_kind kind[2], struct dt_err *err)
 {
 	struct dt_chat_import *im = p->im;
-	struct example e = {.at = p->n, .kind = kind};
+	struct example e = {.at = p->n, .kind = {kind[0], kind[1]}};
 	int64_t room = im->seq, lost = 0, total = 0;
 	bool empty = false;
 	int rc = 0;
@@ -117,12 +119,13 @@ static int keep(struct pool *p, const struct dt_chat_whole w[2], int count, enum
 	return rc < 0 ? rc : 1;
 }
 
-static int take_line(struct pool *p, const json_t *line, struct dt_err *err)
+/* other: of a line with a label, whose answer does not belong to its prompt. */
+static int take(struct pool *p, const json_t *line, const json_t *other, struct dt_err *err)
 {
 	struct dt_chat_example e[2];
 	struct dt_chat_whole w[2] = {0};
-	enum dt_document_kind kind = DT_DOCUMENT_PLAIN;
-	int n = dt_chat_examples(line, p->im->preferences, e, err), rc = n < 0 ? n : 0;
+	enum dt_document_kind kind[2] = {DT_DOCUMENT_PLAIN, DT_DOCUMENT_PLAIN};
+	int n = dt_chat_examples(line, p->im->preferences, other, e, err), rc = n < 0 ? n : 0;
 
 	for (int i = 0; i < n; i++) {
 		if (rc == 0)
@@ -130,7 +133,7 @@ static int take_line(struct pool *p, const json_t *line, struct dt_err *err)
 		if (rc == 0 && !targets_of(w[i].mask, (int64_t)w[i].n))
 			rc = dt_err_set(err, -EINVAL,
 					"the example has no target: nothing in it is the assistant's");
-		kind = i ? kind : e[i].kind;
+		kind[i] = e[i].kind;
 		dt_chat_example_release(&e[i]);
 	}
 	if (rc == 0 && !p->im->shown.ids)
@@ -142,6 +145,42 @@ static int take_line(struct pool *p, const json_t *line, struct dt_err *err)
 		free(w[i].mask);
 	}
 	return rc < 0 ? rc : 0;
+}
+
+/* The first line with a label has the answer of the last beside it, each other that of the line before. */
+static int take_line(struct pool *p, json_t *line, struct dt_err *err)
+{
+	const bool label = p->im->preferences && dt_chat_labelled(line);
+	struct dt_chat_example e[2];
+	int rc;
+
+	if (p->im->preferences && (label ? p->pairs : p->first != NULL))
+		return dt_err_set(err, -EINVAL, "pairs and answers with a label do not go into one set");
+	if (!label) {
+		p->pairs = p->im->preferences;
+		return take(p, line, NULL, err);
+	}
+	if (p->before) {
+		rc = take(p, line, p->before, err);
+	} else if ((rc = dt_chat_examples(line, true, line, e, err)) > 0) {
+		dt_chat_example_release(&e[0]);
+		dt_chat_example_release(&e[1]);
+		p->first = json_incref(line);
+	}
+	if (rc < 0)
+		return rc;
+	json_decref(p->before);
+	p->before = json_incref(line);
+	return 0;
+}
+
+static int take_first(struct pool *p, struct dt_err *err)
+{
+	if (p->first == p->before)
+		return dt_err_set(
+			err, -EINVAL,
+			"one answer with a label: what it is compared with is the answer of another line");
+	return take(p, p->first, p->before, err);
 }
 
 static int read_file(struct pool *p, const char *path, struct dt_err *err)
@@ -202,8 +241,7 @@ static int write_example(const struct writing *o, const struct example *e, struc
 
 		if (!e->n[i])
 			continue;
-		rc = dt_dataset_append_marked(o->w, o->p->ids + at, mask, (size_t)e->n[i],
-					      i ? DT_DOCUMENT_REJECTED : e->kind, err);
+		rc = dt_dataset_append_marked(o->w, o->p->ids + at, mask, (size_t)e->n[i], e->kind[i], err);
 		o->count->tokens += e->n[i];
 		o->count->targets += targets_of(mask, e->n[i]);
 	}
@@ -287,6 +325,8 @@ int dt_chat_import(struct dt_chat_import *im, int n, const char *const *paths, c
 
 	for (int i = 0; i < n && rc == 0; i++)
 		rc = read_file(&p, paths[i], err);
+	if (rc == 0 && p.first)
+		rc = take_first(&p, err);
 	if (rc == 0 && out[1])
 		eval = (int64_t)((double)p.examples * im->eval_percent / 100);
 	if (rc == 0 && (p.examples - eval < 1 || (out[1] && eval < 1)))
@@ -298,6 +338,8 @@ int dt_chat_import(struct dt_chat_import *im, int n, const char *const *paths, c
 		rc = write_set(&p, out[1], p.examples - eval, eval, &im->set[1], err);
 	if (rc == 0)
 		rc = write_set(&p, out[0], 0, p.examples - eval, &im->set[0], err);
+	json_decref(p.first);
+	json_decref(p.before);
 	free(p.ids);
 	free(p.mask);
 	free(p.example);

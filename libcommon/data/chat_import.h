@@ -15,7 +15,7 @@ struct dt_chat_import {
 	const struct dt_tokenizer *tok;
 	const struct dt_chat *chat;
 	int64_t seq;	     /* tokens of a sample */
-	bool preferences;    /* pairs of answers; else conversations */
+	bool preferences;    /* pairs of answers, or answers with a label; else conversations */
 	bool skip_bad;	     /* examples that cannot be used are told and left out, else nothing is written */
 	bool drop_long;	     /* longer ones are left out, not cut */
 	double eval_percent; /* the last ones go to the second set; 0: none */

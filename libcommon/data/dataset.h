@@ -43,14 +43,19 @@ struct dt_dataset_info {
 	bool marked;	 /* some tokens alone are targets */
 	int64_t row;	 /* tokens of the samples that it was packed into; 0: any */
 	bool preferences;
+	bool labelled;		   /* of answers that are good or bad, not in pairs */
 	const char *chat_template; /* by which its conversations were rendered; NULL: not known */
 };
 
-/* What documents of a set of preferences are. A chosen one is followed by the one it was preferred to. */
+/*
+ * What documents of a set of preferences are. A chosen one is followed by the one it was preferred to; in a
+ * labelled set either is alone, and followed by its prompt with the answer to another.
+ */
 enum dt_document_kind {
 	DT_DOCUMENT_PLAIN, /* in a packed set also what fills a sample up */
 	DT_DOCUMENT_CHOSEN,
 	DT_DOCUMENT_REJECTED,
+	DT_DOCUMENT_MISMATCHED,
 	DT_DOCUMENT_KINDS,
 };
 void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret);

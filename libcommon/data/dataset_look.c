@@ -24,6 +24,8 @@ static json_t *facts_json(const struct dt_dataset *d, const char *path)
 		json_object_set_new(o, "row", json_integer(i.row));
 	if (i.preferences)
 		json_object_set_new(o, "preferences", json_true());
+	if (i.labelled)
+		json_object_set_new(o, "labelled", json_true());
 	return o;
 }
 
@@ -44,7 +46,9 @@ static struct dt_table *facts_table(const struct dt_dataset *d)
 	if (i.row) {
 		dt_table_cell(t, "packed into");
 		dt_table_cell(t, "samples of %lld tokens%s", (long long)i.row,
-			      i.preferences ? ", preferences" : "");
+			      i.labelled      ? ", labelled answers"
+			      : i.preferences ? ", preferences"
+					      : "");
 	}
 	dt_table_cell(t, "vocabulary");
 	dt_table_cell(t, "%d", i.vocab);

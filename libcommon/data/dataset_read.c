@@ -36,6 +36,7 @@ struct dt_dataset {
 	int64_t *start; /* [documents] first token of each, ascending; NULL: they are not kept apart */
 	int64_t starts;
 	uint8_t *kind; /* [starts] of enum dt_document_kind; NULL: all are plain */
+	bool labelled; /* one is mismatched */
 	struct dt_marks marks;
 	int64_t row; /* tokens of a sample; 0: any */
 };
@@ -223,10 +224,12 @@ static int read_kinds(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	if (rc == 0 && set_read_list(list, 0, n, H5T_NATIVE_UINT8, d->kind) < 0)
 		rc = dt_h5_error(err, "cannot read '%s'", d->path);
 	H5Dclose(list);
-	for (int64_t i = 0; i < n && rc == 0; i++)
+	for (int64_t i = 0; i < n && rc == 0; i++) {
+		d->labelled |= d->kind[i] == DT_DOCUMENT_MISMATCHED;
 		if (d->kind[i] >= DT_DOCUMENT_KINDS)
 			rc = dt_err_set(err, -EBADMSG, "'%s': document %lld is of no known kind", d->path,
 					(long long)i);
+	}
 	return rc;
 }
 
@@ -347,6 +350,7 @@ void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret)
 		.marked = d->marks.n > 0,
 		.row = d->row,
 		.preferences = d->kind != NULL,
+		.labelled = d->labelled,
 		.chat_template = d->chat,
 	};
 }

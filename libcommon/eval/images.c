@@ -56,35 +56,6 @@ static int same_classes(const struct job *j, struct dt_err *err)
 	return rc;
 }
 
-static int normalisation(const struct job *j, struct dt_augment *a, struct dt_err *err)
-{
-	const json_t *images = dt_source_images(j->src), *mean = json_object_get(images, "mean"),
-		     *deviation = json_object_get(images, "deviation");
-	const char *by = j->q->normalize;
-
-	if (strcmp(by, "model") && strcmp(by, "data"))
-		return dt_augment_constants(by, a->mean, a->deviation) == 0
-			       ? 0
-			       : dt_err_set(err, -EINVAL,
-					    "--normalize '%.40s' is not model, data, cifar10, cifar100, "
-					    "mnist, fashion-mnist or imagenet",
-					    by);
-	if (!strcmp(by, "model") && !mean) {
-		dt_err_set(err, -EINVAL, "'%s' does not say what its pixels are normalised by", j->model);
-		dt_err_hint(err, "--normalize imagenet is what most published weights were trained with");
-		return -EINVAL;
-	}
-	for (int c = 0; c < j->info.channels; c++) {
-		const bool own = *by == 'd';
-
-		a->mean[c] =
-			own ? j->info.mean[c] : (float)json_number_value(json_array_get(mean, (size_t)c));
-		a->deviation[c] = own ? j->info.deviation[c]
-				      : (float)json_number_value(json_array_get(deviation, (size_t)c));
-	}
-	return 0;
-}
-
 static int open_loader(struct job *j, struct dt_err *err)
 {
 	const struct dt_config *c = dt_classifier_config(j->net);
@@ -95,7 +66,8 @@ static int open_loader(struct job *j, struct dt_err *err)
 		.every = j->q->split == DT_SPLIT_DATA ? j->q->batch : j->q->batch * j->q->size,
 		.end = j->n,
 		.workers = (int)j->q->workers};
-	int rc = normalisation(j, &o.augment, err);
+	int rc = dt_classifier_normalisation(j->src, j->q->normalize, j->info.mean, j->info.deviation,
+					     o.augment.mean, o.augment.deviation, err);
 
 	dt_augment_whole(&o.augment, j->info.height, j->info.width);
 	if (rc == 0)

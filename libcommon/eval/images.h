@@ -8,12 +8,9 @@
 #include "base/json.h"
 #include "comm/comm.h"
 #include "eval/model.h"
+#include "nn/classify.h"
 
 #include <stdio.h>
-
-/* How ranks share the images: each takes whole batches in turn, or all a part of every batch. */
-enum dt_image_split { DT_SPLIT_REQUESTS, DT_SPLIT_DATA };
-#define DT_IMAGE_SPLITS "requests|data"
 
 struct dt_images_query {
 	const char *data;

@@ -149,8 +149,7 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 								       : NULL;
 
 	if (dt_config_is_image(c))
-		return dt_err_set(err, -ENOTSUP, "'%s' classifies images: it is trained, not served",
-				  c->name);
+		return dt_err_set(err, -ENOTSUP, "'%s' classifies images: it completes no text", c->name);
 	return what ? refuse(c, what, "estimated but not run", err) : 0;
 }
 

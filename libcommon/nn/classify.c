@@ -1,6 +1,7 @@
 #include "nn/classify.h"
 
 #include "base/arena.h"
+#include "data/augment.h"
 #include "model/fold.h"
 #include "nn/call.h"
 
@@ -225,6 +226,44 @@ void dt_classifier_close(struct dt_classifier *c)
 	free(c->running);
 	free(c->targets);
 	free(c);
+}
+
+int dt_classifier_normalisation(const struct dt_source *src, const char *by, const float *of_mean,
+				const float *of_deviation, float mean[3], float deviation[3],
+				struct dt_err *err)
+{
+	const json_t *images = dt_source_images(src), *m = json_object_get(images, "mean"),
+		     *d = json_object_get(images, "deviation");
+	const int channels = (int)dt_source_config(src)->channels;
+	const bool own = of_mean && !strcmp(by, "data");
+
+	if (!own && strcmp(by, "model"))
+		return dt_augment_constants(by, mean, deviation) == 0
+			       ? 0
+			       : dt_err_set(err, -EINVAL,
+					    "--normalize '%.40s' is not model, %scifar10, cifar100, "
+					    "mnist, fashion-mnist or imagenet",
+					    by, of_mean ? "data, " : "");
+	if (!own && !m) {
+		dt_err_set(err, -EINVAL, "'%s' does not say what its pixels are normalised by",
+			   dt_source_path(src));
+		dt_err_hint(err, "--normalize imagenet is what most published weights were trained with");
+		return -EINVAL;
+	}
+	for (int c = 0; c < channels; c++) {
+		mean[c] = own ? of_mean[c] : (float)json_number_value(json_array_get(m, (size_t)c));
+		deviation[c] = own ? of_deviation[c] : (float)json_number_value(json_array_get(d, (size_t)c));
+	}
+	return 0;
+}
+
+void dt_classifier_bytes(const struct dt_classifier *c, uint64_t *weights, uint64_t *work)
+{
+	const struct dt_graph *g = &c->plan.stage.graph;
+
+	*weights = (uint64_t)dt_params_total(&g->params) * (uint64_t)dt_dtype_size(c->x.dtype) +
+		   (uint64_t)dt_params_total(&g->buffers) * sizeof(float);
+	*work = c->plan.arena_bytes;
 }
 
 const struct dt_config *dt_classifier_config(const struct dt_classifier *c)

@@ -1,5 +1,6 @@
 #include "nn/call.h"
 
+#include "nn/watch.h"
 #include "plan/context.h"
 
 #include <errno.h>
@@ -31,11 +32,11 @@ static int hook(int (*call)(void *, int, bool, struct dt_err *), const struct dt
 static int run_node(struct dt_exec *x, int k, struct dt_err *err)
 {
 	const struct dt_node *n = &x->p->step[k].n;
-	int rc = x->watch ? x->watch(x->watch_arg, x, n, err) : 0;
+	int rc = x->ahead ? x->ahead(x->ahead_arg, x, n, err) : 0;
 
-	if (rc < 0)
-		return rc;
-	return x->trace ? dt_call_traced(x, k, err) : x->calls[n->op](x, n, err);
+	if (rc == 0)
+		rc = x->trace ? dt_call_traced(x, k, err) : x->calls[n->op](x, n, err);
+	return rc == 0 && x->watch ? dt_watch_look(x, k, err) : rc;
 }
 
 int dt_exec_run_segment(struct dt_exec *x, const struct dt_flight *f, int i, const struct dt_hooks *h,
@@ -75,6 +76,13 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 	return rc;
 }
 
+int dt_exec_gradients(const struct dt_node *n)
+{
+	const unsigned flags = dt_node_op_flags(n->op);
+
+	return flags & DT_OPF_SETS ? 3 : flags & DT_OPF_ADDS ? DT_NODE_PARAM : 0;
+}
+
 /* Whose gradient the first node that gives it one overwrites: the last chunk's backward comes first. */
 static void find_overwritten(struct dt_exec *x, bool *met)
 {
@@ -84,7 +92,7 @@ static void find_overwritten(struct dt_exec *x, bool *met)
 		for (int i = p->start[DT_LIST_LOSS]; i < p->nstep; i++) {
 			const struct dt_node *n = &p->step[i].n;
 			unsigned flags = dt_node_op_flags(n->op);
-			int most = flags & DT_OPF_SETS ? 3 : flags & DT_OPF_ADDS ? DT_NODE_PARAM : 0;
+			int most = dt_exec_gradients(n);
 
 			for (int j = 0; j < most; j++) {
 				int param = n->param[j];

@@ -104,10 +104,11 @@ struct dt_exec {
 	bool adapters_off;     /* low-rank adapters add nothing, as if they were not there */
 	double hits[2];	 /* LOSS adds the rows whose class was the most likely, and among the first five */
 	double loss_sum; /* LOSS adds the sum of -log softmax at the targets */
+	struct dt_watch *watch; /* every value is looked at (nn/watch.h); NULL: none. Not owned */
 	struct dt_trace *trace; /* every node that runs is a span of it; NULL: none. Not owned */
 	/* NULL: nobody looks. Each node is about to run; its operands are there. */
-	int (*watch)(void *arg, struct dt_exec *x, const struct dt_node *n, struct dt_err *err);
-	void *watch_arg;
+	int (*ahead)(void *arg, struct dt_exec *x, const struct dt_node *n, struct dt_err *err);
+	void *ahead_arg;
 
 	/* while it runs */
 	const struct dt_prog *p;
@@ -158,6 +159,9 @@ int dt_exec_run_segment(struct dt_exec *x, const struct dt_flight *f, int i, con
 
 /* Zeroes what backward only ever adds to in one local unit: not what its first node overwrites. */
 int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err);
+
+/* To the gradients of how many of its parameters, the first ones, a node adds, or which it sets. */
+int dt_exec_gradients(const struct dt_node *n);
 
 /* Local number of the unit of a layer, as dt_param.layer; -1. */
 int dt_exec_unit(const struct dt_exec *x, int layer);

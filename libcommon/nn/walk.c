@@ -130,8 +130,8 @@ int dt_walk_open(struct dt_walk **ret, struct dt_infer *m, const int32_t *ids, i
 		w->slot[i] = w->pos[i] = (int32_t)i;
 	for (int64_t i = 0; i < blocks; i++)
 		w->table[i] = (int32_t)i;
-	m->x.watch = look;
-	m->x.watch_arg = w;
+	m->x.ahead = look;
+	m->x.ahead_arg = w;
 	*ret = w;
 	return 0;
 }
@@ -140,7 +140,7 @@ void dt_walk_close(struct dt_walk *w)
 {
 	if (!w)
 		return;
-	w->m->x.watch = NULL;
+	w->m->x.ahead = NULL;
 	free(w->pos);
 	free(w->slot);
 	free(w->table);

@@ -62,6 +62,13 @@ static struct dt_pair_loss orpo(const struct dt_pair *p, double beta, double gam
 	return (struct dt_pair_loss){loss, (beta * slope * sc - 1) / nc, -beta * slope * sr / nr};
 }
 
+static struct dt_answer_loss kto(double a, bool good, double beta, double z)
+{
+	const double x = good ? beta * (a - z) : beta * (z - a), bad = 1 / (1 + exp(x)); /* 1 - sigma(x) */
+
+	return (struct dt_answer_loss){bad, (good ? -beta : beta) * bad * (1 - bad)};
+}
+
 static const struct dt_objective_rule rules[DT_OBJECTIVE_N] = {
 	[DT_OBJECTIVE_NLL] = {"nll", false, 0, 0, NULL},
 	[DT_OBJECTIVE_DPO] = {"dpo", true, 0.1, 0, dpo},
@@ -69,6 +76,7 @@ static const struct dt_objective_rule rules[DT_OBJECTIVE_N] = {
 	[DT_OBJECTIVE_HINGE] = {"hinge", true, 0.1, 0, hinge},
 	[DT_OBJECTIVE_SIMPO] = {"simpo", false, 2, 1, simpo},
 	[DT_OBJECTIVE_ORPO] = {"orpo", false, 0.1, 0, orpo},
+	[DT_OBJECTIVE_KTO] = {"kto", true, 0.1, .alone = kto},
 	[DT_OBJECTIVE_GRPO] = {"grpo", .rewards = true},
 	[DT_OBJECTIVE_DRGRPO] = {"drgrpo", .rewards = true},
 	[DT_OBJECTIVE_DAPO] = {"dapo", .rewards = true},

@@ -12,6 +12,12 @@
  *          odds(x) = x - log(1 - exp x)                                     Hong et al. 2024, eq. 6 and 7
  * The mean over the pairs of a step is minimised.
  *
+ * Of one answer, that is good or bad: a is the log-probability of its targets, z what the answers to other
+ * prompts of its sample have on average, 0 at least and without a gradient, both less the reference's.
+ *   kto    1 - sigma(beta (a - z)) of a good one, 1 - sigma(beta (z - a)) of a bad one
+ *                                                                        Ethayarajh et al. 2024, eq. 8
+ * The mean over the answers of a step is minimised.
+ *
  * grpo and what follows learn from scored answers of the model itself (rl/policy.h).
  */
 #ifndef DT_PLAN_OBJECTIVE_H
@@ -27,6 +33,7 @@ enum dt_objective_kind {
 	DT_OBJECTIVE_HINGE,
 	DT_OBJECTIVE_SIMPO,
 	DT_OBJECTIVE_ORPO,
+	DT_OBJECTIVE_KTO,
 	DT_OBJECTIVE_GRPO,
 	DT_OBJECTIVE_DRGRPO,
 	DT_OBJECTIVE_DAPO,
@@ -36,7 +43,7 @@ enum dt_objective_kind {
 	DT_OBJECTIVE_GSPO,
 	DT_OBJECTIVE_N,
 };
-#define DT_OBJECTIVES "nll|dpo|ipo|hinge|simpo|orpo|grpo|drgrpo|dapo|rloo|reinforce|cispo|gspo"
+#define DT_OBJECTIVES "nll|dpo|ipo|hinge|simpo|orpo|kto|grpo|drgrpo|dapo|rloo|reinforce|cispo|gspo"
 
 struct dt_pair {
 	double chosen, rejected; /* c, r */
@@ -46,6 +53,10 @@ struct dt_pair_loss {
 	double loss, dchosen, drejected; /* derivatives by c and r: of each of their targets */
 };
 
+struct dt_answer_loss {
+	double loss, slope; /* by the log-probability of each of its targets */
+};
+
 struct dt_objective_rule {
 	const char *name;
 	bool reference;	    /* c and r are less what the reference gives */
@@ -53,7 +64,13 @@ struct dt_objective_rule {
 	struct dt_pair_loss (*pair)(const struct dt_pair *p, double beta,
 				    double gamma); /* NULL: not of pairs */
 	bool rewards;				   /* of scored answers: rollouts, or those to a task */
+	struct dt_answer_loss (*alone)(double a, bool good, double beta, double z); /* NULL: not of one */
 };
+/* Whether it is of answers in the data, in pairs or alone. */
+static inline bool dt_objective_compares(const struct dt_objective_rule *r)
+{
+	return r->pair || r->alone;
+}
 const struct dt_objective_rule *dt_objective_rule(int kind);
 
 #endif

@@ -519,8 +519,9 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	if (r->neftune > 0 && (r->on_card || o->rewards || dt_config_is_image(r->config)))
 		return dt_err_set(err, -ENOTSUP,
 				  "--neftune is of data sets of text, and drawn on the processor");
-	if (!o->pair)
-		return kept ? dt_err_set(err, -EINVAL, "--reference goes with --objective dpo, ipo or hinge")
+	if (!dt_objective_compares(o))
+		return kept ? dt_err_set(err, -EINVAL,
+					 "--reference goes with --objective dpo, ipo, hinge or kto")
 			    : 0;
 	if (dt_config_is_image(r->config))
 		return dt_err_set(err, -EINVAL, "--objective %s is for models of text", o->name);

@@ -123,6 +123,7 @@ struct dt_run_watch {
 	int64_t window;	   /* accepted steps that a step is compared with */
 	double factor;	   /* of their spread that it may be above the median */
 	int64_t nan_skips; /* steps in a row that may be not finite */
+	bool find_nan;	   /* every value is looked at, and the first that is not finite is named */
 	int64_t replicas;  /* every so many steps replicas are compared; 0: never */
 	int elastic;	   /* enum dt_run_elastic */
 	int64_t peer_copy; /* 1: the next rank keeps a copy of a rank's ZeRO states */

@@ -84,47 +84,92 @@ static void weigh(const struct answer *a, const struct dt_flight *f, double by, 
 		weight[r] = f->host_targets[r] >= 0 ? (float)-by : 0;
 }
 
-static void note(struct objective *o, const struct answer *c, const struct answer *r, double beta)
+/* The log-probability of an answer, less the reference's. */
+static double gain(const struct answer *a)
 {
-	double good = beta * (c->logprob - c->reference), bad = beta * (r->logprob - r->reference);
+	return a->logprob - a->reference;
+}
 
-	o->sum[0]++;
-	o->sum[1] += good;
-	o->sum[2] += bad;
-	o->sum[3] += good > bad;
-	o->sum[4] += c->logprob;
-	o->sum[5] += r->logprob;
+static void note(struct objective *o, const struct answer *a, double beta)
+{
+	const int bad = a->kind == DT_DOCUMENT_REJECTED;
+
+	o->sum[SUM_N + bad]++;
+	o->sum[SUM_REWARD + bad] += beta * gain(a);
+	o->sum[SUM_LOGP + bad] += a->logprob;
+}
+
+/* Answers of one sample, each by itself, against what its mismatched ones have on average. */
+static void judge_alone(struct trainer *t, const struct dt_flight *f, const struct answer *a, int64_t n,
+			float *weight, double *loss)
+{
+	struct objective *o = &t->objective;
+	double beta = t->run.objective.beta, z = 0;
+	int64_t mismatched = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		if (a[i].kind == DT_DOCUMENT_MISMATCHED) {
+			z += gain(&a[i]);
+			mismatched++;
+		}
+	z = mismatched && z > 0 ? z / (double)mismatched : 0;
+	o->sum[SUM_KL] += z;
+	o->sum[SUM_SAMPLES]++;
+	for (int64_t i = 0; i < n; i++) {
+		struct dt_answer_loss l;
+
+		if (a[i].kind == DT_DOCUMENT_MISMATCHED)
+			continue;
+		l = rule(t)->alone(gain(&a[i]), a[i].kind == DT_DOCUMENT_CHOSEN, beta, z);
+		*loss += l.loss;
+		weigh(&a[i], f, l.slope, weight);
+		note(o, &a[i], beta);
+	}
 }
 
 /* Chosen and rejected answers come in turn (data/dataset.h). */
-static int judge(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
-		 struct dt_err *err)
+static int judge_pairs(struct trainer *t, const struct dt_flight *f, float *weight, double *loss,
+		       struct dt_err *err)
 {
-	struct trainer *t = arg;
 	struct objective *o = &t->objective;
 	double beta = t->run.objective.beta, gamma = t->run.objective.gamma;
 
-	sum_up(o, f, logprob);
-	if (o->asking)
-		return 0;
-	memset(weight, 0, (size_t)(t->run.microbatch * t->run.seq) * sizeof(*weight));
 	for (int64_t i = 0; i + 1 < o->n; i += 2) {
 		struct answer *c = &o->answer[i], *r = c + 1;
 		struct dt_pair_loss l;
 
 		if (c->kind != DT_DOCUMENT_CHOSEN || r->kind != DT_DOCUMENT_REJECTED)
 			return dt_err_set(err, -EBADMSG, "'%s': answers are not in pairs", t->run.data.train);
-		if (o->kept) {
-			c->reference = o->kept[c->document];
-			r->reference = o->kept[r->document];
-		}
-		l = rule(t)->pair(&(struct dt_pair){c->logprob - c->reference, r->logprob - r->reference,
-						    c->targets, r->targets},
-				  beta, gamma);
+		l = rule(t)->pair(&(struct dt_pair){gain(c), gain(r), c->targets, r->targets}, beta, gamma);
 		*loss += l.loss;
 		weigh(c, f, l.dchosen, weight);
 		weigh(r, f, l.drejected, weight);
-		note(o, c, r, beta);
+		note(o, c, beta);
+		note(o, r, beta);
+		o->sum[SUM_RIGHT] += beta * gain(c) > beta * gain(r);
+	}
+	return 0;
+}
+
+static int judge(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
+		 struct dt_err *err)
+{
+	struct trainer *t = arg;
+	struct objective *o = &t->objective;
+
+	sum_up(o, f, logprob);
+	if (o->asking)
+		return 0;
+	memset(weight, 0, (size_t)(t->run.microbatch * t->run.seq) * sizeof(*weight));
+	for (int64_t i = 0; i < o->n && o->kept; i++)
+		o->answer[i].reference = o->kept[o->answer[i].document];
+	if (rule(t)->pair)
+		return judge_pairs(t, f, weight, loss, err);
+	for (int64_t i = 0, end; i < o->n; i = end) {
+		for (end = i + 1;
+		     end < o->n && o->answer[end].first / t->run.seq == o->answer[i].first / t->run.seq;)
+			end++;
+		judge_alone(t, f, &o->answer[i], end - i, weight, loss);
 	}
 	return 0;
 }
@@ -165,7 +210,7 @@ int objective_open(struct trainer *t, struct dt_err *err)
 
 	if (t->source.eval)
 		dt_dataset_info(t->source.eval, &eval);
-	if (!rule(t)->pair) {
+	if (!dt_objective_compares(rule(t))) {
 		if (!dt_config_is_image(&t->config) && t->source.info.preferences) {
 			dt_err_set(err, -EINVAL, "'%s' holds preferences", t->run.data.train);
 			dt_err_hint(err, "--objective says what to make of them, dpo for example");
@@ -179,6 +224,11 @@ int objective_open(struct trainer *t, struct dt_err *err)
 		dt_err_hint(err, "make one with 'dt-dataset chat --preferences'");
 		return -EINVAL;
 	}
+	if (t->source.info.labelled != !rule(t)->pair || (t->source.eval && eval.labelled != !rule(t)->pair))
+		return dt_err_set(err, -EINVAL, "--objective %s is of %s, which '%s' does not hold",
+				  rule(t)->name, rule(t)->pair ? "pairs" : "answers with a label",
+				  t->source.info.labelled != !rule(t)->pair ? t->run.data.train
+									    : t->run.data.eval);
 	*j = (struct dt_objective){.judge = judge,
 				   .arg = t,
 				   .logprob = calloc(rows, sizeof(float)),
@@ -203,6 +253,9 @@ int64_t objective_pairs(struct trainer *t, bool eval, int64_t first, int64_t end
 		const struct dt_sampler *s = source_sampler(t, eval, i, &own);
 
 		n += dt_dataset_count(s->data, dt_sampler_at(s, own), t->run.seq, DT_DOCUMENT_CHOSEN);
+		if (rule(t)->alone)
+			n += dt_dataset_count(s->data, dt_sampler_at(s, own), t->run.seq,
+					      DT_DOCUMENT_REJECTED);
 	}
 	return n;
 }
@@ -211,25 +264,41 @@ int objective_agree(struct trainer *t, struct dt_err *err)
 {
 	double *sum = t->objective.sum;
 
-	if (!rule(t)->pair)
+	if (!dt_objective_compares(rule(t)))
 		return 0;
 	if (t->mesh.at.tp != 0)
 		memset(sum, 0, sizeof(t->objective.sum));
-	return dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 6, DT_F64, DT_SUM,
+	return dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, OBJECTIVE_SUMS, DT_F64, DT_SUM,
 			     "rewards of answers", err);
+}
+
+static void put_mean(json_t *line, const char *name, double sum, double n)
+{
+	if (n > 0)
+		json_object_set_new(line, name, json_real(sum / n));
 }
 
 void objective_metrics(const struct trainer *t, json_t *line)
 {
-	static const char *const names[] = {"rewards_chosen", "rewards_rejected", "rewards_accuracy",
-					    "logps_chosen", "logps_rejected"};
+	static const char *const names[][2] = {{"rewards_chosen", "logps_chosen"},
+					       {"rewards_rejected", "logps_rejected"}};
 	const double *sum = t->objective.sum;
 
-	if (!rule(t)->pair || sum[0] == 0)
+	if (!dt_objective_compares(rule(t)) || sum[SUM_N] + sum[SUM_N + 1] == 0)
 		return;
-	json_object_set_new(line, "pairs", json_integer((json_int_t)sum[0]));
-	for (int i = 0; i < 5; i++)
-		json_object_set_new(line, names[i], json_real(sum[i + 1] / sum[0]));
-	json_object_set_new(line, "rewards_margin", json_real((sum[1] - sum[2]) / sum[0]));
+	if (rule(t)->pair)
+		json_object_set_new(line, "pairs", json_integer((json_int_t)sum[SUM_N]));
+	else
+		json_object_set_new(line, "answers", json_integer((json_int_t)(sum[SUM_N] + sum[SUM_N + 1])));
+	for (int i = 0; i < 2; i++) {
+		put_mean(line, names[i][0], sum[SUM_REWARD + i], sum[SUM_N + i]);
+		put_mean(line, names[i][1], sum[SUM_LOGP + i], sum[SUM_N + i]);
+	}
+	if (rule(t)->alone) {
+		put_mean(line, "kl", sum[SUM_KL], sum[SUM_SAMPLES]);
+		return;
+	}
+	put_mean(line, "rewards_accuracy", sum[SUM_RIGHT], sum[SUM_N]);
+	put_mean(line, "rewards_margin", sum[SUM_REWARD] - sum[SUM_REWARD + 1], sum[SUM_N]);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -22,13 +22,26 @@ struct answer {
 	int64_t targets;
 };
 
+enum {
+	SUM_N,
+	SUM_REWARD = SUM_N + 2,
+	SUM_LOGP = SUM_REWARD + 2,
+	SUM_RIGHT = SUM_LOGP + 2,
+	SUM_KL,
+	SUM_SAMPLES,
+	OBJECTIVE_SUMS
+};
+
 struct objective {
 	struct answer *answer; /* of the microbatch under way */
 	int64_t n, cap;
 	double *kept; /* by document, of --reference; NULL: the reference is run */
 	int64_t documents;
-	/* of this step: pairs, rewards of both, pairs that are right, log-probabilities of both */
-	double sum[6];
+	/*
+	 * Of this step: chosen and rejected answers, the rewards of both, their log-probabilities; pairs that
+	 * are right; what mismatched answers have on average, and samples that is over.
+	 */
+	double sum[OBJECTIVE_SUMS];
 	bool asking;  /* the pass under way is the reference's */
 	bool keeping; /* it goes into kept */
 };

@@ -150,7 +150,7 @@ int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 		return 1;
 	if (dt_config_is_image(&t->config))
 		return (end - first) * seq;
-	if (dt_objective_rule(t->run.objective.kind)->pair)
+	if (dt_objective_compares(dt_objective_rule(t->run.objective.kind)))
 		return objective_pairs(t, eval, first, end);
 	for (int64_t i = first; i < end; i++) {
 		int64_t own = i, at;

@@ -48,8 +48,13 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 	double tensor = t->exec.comm_s, waited = 0;
 	int rc = reduce_begin(t, err);
 
+	t->watch.found = false;
+	t->exec.watch = t->run.watch.find_nan ? &t->watch : NULL;
 	if (rc == 0)
 		rc = pipeline_step(t, (float)scale, ret_loss, err);
+	t->exec.watch = NULL;
+	if (t->watch.found)
+		dt_log_msg(t->log, "step %lld: %s", (long long)t->loop.step + 1, t->watch.text);
 	inject_after(t);
 	t->t.comm[TR_TENSOR] = t->exec.comm_s - tensor;
 	for (int k = 0; k < TR_N; k++)

@@ -30,6 +30,7 @@
 
 #include "base/arena.h"
 #include "nn/exec.h"
+#include "nn/watch.h"
 #include "train/beside.h"
 #include "train/buffers.h"
 #include "train/card.h"
@@ -118,6 +119,7 @@ struct trainer {
 	struct details details;
 	struct export export;
 	struct spike spike;
+	struct dt_watch watch; /* of --find-nan */
 	struct inject inject[INJECT_MAX];
 	int ninject;
 	int born; /* this process's rank in the first epoch of an elastic run */

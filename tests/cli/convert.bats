@@ -37,7 +37,7 @@ quiet() {
 
 @test "GGUF of every family is what its readers expect, and comes back bit-equal" {
 	need_numpy
-	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe; do
+	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe deepseek_v2 deepseek_v3; do
 		quiet py make $f BF16 "$T/$f"
 		# Mistral's window has a key; the other families are told apart by it
 		for t in f32 bf16 f16 q8_0 q4_0; do

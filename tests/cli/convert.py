@@ -257,12 +257,17 @@ def blocks(x, kind):
     return np.concatenate([d.astype("<f2").view("u1"), q], 1).tobytes()
 
 
+def rest_of(stem):
+    return stem.split(".", 2)[2] if stem.startswith("layers.") else stem
+
+
 def gguf(folder, path, kind):
     hf = read_st(folder)
     c = json.load(open(os.path.join(folder, "config.json")))
     family = c["model_type"]
     kv, have = read_gguf(path)
-    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}.get(family, family)
+    arch = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe",
+            "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2"}.get(family, family)
     check(kv["general.architecture"] == arch, "architecture")
     check(kv[arch + ".embedding_length"] == H and kv[arch + ".block_count"] == L, "sizes")
     check(kv["tokenizer.chat_template"] == "{{ messages }}", "chat template")
@@ -275,7 +280,11 @@ def gguf(folder, path, kind):
              "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down", "block_sparse_moe.gate": "ffn_gate_inp",
              "block_sparse_moe.w1": "ffn_gate_exps", "block_sparse_moe.w2": "ffn_down_exps",
              "block_sparse_moe.w3": "ffn_up_exps", "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps",
-             "mlp.experts.up_proj": "ffn_up_exps", "mlp.experts.down_proj": "ffn_down_exps"}
+             "mlp.experts.up_proj": "ffn_up_exps", "mlp.experts.down_proj": "ffn_down_exps",
+             "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+             "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+             "self_attn.kv_b_proj": "attn_kv_b", "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+             "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp"}
     if family == "gemma3_text":
         names |= {"pre_feedforward_layernorm": "ffn_norm", "post_attention_layernorm": "post_attention_norm",
                   "post_feedforward_layernorm": "post_ffw_norm"}
@@ -289,10 +298,18 @@ def gguf(folder, path, kind):
             for w in "w1", "w2", "w3":
                 each = [hf.pop(f"{m}experts.{e}.{w}.weight") for e in range(E)]
                 hf[f"{m}{w}.weight"] = each[0][0], np.stack([x for _, x in each])
-    if family == "qwen3_moe":
-        check(kv["qwen3moe.expert_count"] == E and kv["qwen3moe.expert_used_count"] == 2, "experts")
-        check(kv["qwen3moe.expert_feed_forward_length"] == W, "width of an expert")
-        for i in range(L):
+    if family.startswith("deepseek"):
+        v3 = family == "deepseek_v3"
+        want = {"leading_dense_block_count": 1, "expert_shared_count": 2, "expert_gating_func": 2 if v3 else 1,
+                "expert_weights_norm": v3, "expert_weights_scale": 2.5, "attention.kv_lora_rank": 24,
+                "attention.q_lora_rank": 40 if v3 else None, "attention.key_length": 18, "attention.value_length": 10,
+                "attention.head_count_kv": HEADS, "rope.dimension_count": 6, "feed_forward_length": F}
+        for key, v in want.items():
+            check(kv.get("deepseek2." + key) == v, key, kv.get("deepseek2." + key))
+    if family == "qwen3_moe" or family.startswith("deepseek"):
+        check(kv[arch + ".expert_count"] == E and kv[arch + ".expert_used_count"] == 2, "experts")
+        check(kv[arch + ".expert_feed_forward_length"] == W, "width of an expert")
+        for i in range(1 if family.startswith("deepseek") else 0, L):
             m = f"model.layers.{i}.mlp.experts."
             for w in "gate_proj", "up_proj", "down_proj":
                 each = [hf.pop(f"{m}{e}.{w}.weight") for e in range(E)]
@@ -306,6 +323,8 @@ def gguf(folder, path, kind):
             name = f"blk.{layer}.{names[rest]}.{tail}"
         else:
             name = f"{names[stem]}.{tail}"
+        if rest_of(stem) == "mlp.gate" and tail == "e_score_correction_bias":
+            name = f"blk.{layer}.exp_probs_b.bias"
         x = as_f32(dtype, x)
         if stem.endswith(("c_attn", "c_proj", "c_fc")) and x.ndim == 2:
             x = np.ascontiguousarray(x.T)
@@ -317,6 +336,7 @@ def gguf(folder, path, kind):
         shape, t, raw = have.pop(name)
         check(shape == list(x.shape), name, shape, x.shape)
         want = number if x.ndim > 1 and (kind in ("f32", "f16", "bf16") or name != "position_embd.weight") else 0
+        want = 1 if want in (2, 8) and x.shape[-1] % 32 else want  # no whole blocks
         want = 0 if ".ffn_gate_inp." in name else want
         check(t == want, name, "type", t, want)
         data = {0: lambda: x.tobytes(), 1: lambda: x.astype("<f2").tobytes(), 30: lambda: to_bf16(x).tobytes(),

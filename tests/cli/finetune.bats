@@ -94,4 +94,39 @@ END
     run -1 dt-memest llama-3-8b --account generic --freeze 'embed.*'
     [[ $output == *"account of dt"* ]]
 }
+rows() { # checkpoint tensor columns first: rows of a matrix from number `first` on, a line each
+    dt-shard-ckpt cat "$2" "$1" | tr -s ' \n' '\n' | awk -v c="$3" -v f="$4" 'NF { i++; if (i > c * f) printf "%s%s", $1, i % c ? " " : "\n" }'
+}
+
+@test "resize-vocab: new rows are the mean of the others, and nothing else changes" {
+    jq -n '{model_type: "qwen3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2, head_dim: 20,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: true}' >qwen3.json
+    local model name
+    for model in llama qwen3; do
+        rm -rf v grown
+        dt-train --model $model.json "${common[@]}" --steps 2 --save v >/dev/null
+        dt-shard-ckpt resize-vocab --vocab 270 v grown
+        dt-shard-ckpt verify grown
+        dt-shard-ckpt diff v grown --weights --json >diff.json || true
+        for name in embed.weight $([ $model = qwen3 ] || echo head.weight); do
+            jq -e --arg n "model/$name" '.tensors | map(select(.equal | not).name) | index($n)' diff.json
+            [ "$(rows grown model/$name 48 0 | head -261)" = "$(rows v model/$name 48 0)" ]
+            [ "$(rows grown model/$name 48 261 | wc -l)" = 9 ]
+            paste -d' ' <(rows v model/$name 48 0 | awk '{ for (i = 1; i <= 48; i++) s[i] += $i } END { for (i = 1; i <= 48; i++) printf "%.9g ", s[i] / NR; print "" }') \
+                <(rows grown model/$name 48 261 | sort -u) | awk '{ for (i = 1; i <= 48; i++) { d = $i - $(i + 48); if (d > 1e-8 || d < -1e-8) exit 1 } exit NF != 96 }'
+        done
+        jq -e --arg model $model '[.tensors[] | select(.equal | not)] | length == (if $model == "qwen3" then 1 else 2 end)' diff.json
+        dt-train --model grown "${common[@]}" --steps 1 --save more --overwrite >/dev/null
+        dt-shard-ckpt resize-vocab --vocab 300 --to safetensors more more-hf
+        jq -e '.vocab_size == 300' more-hf/config.json
+        rm -rf more more-hf
+    done
+    run -1 dt-shard-ckpt resize-vocab --vocab 261 v no
+    [[ $output == *"adds none"* ]]
+    run -1 dt-shard-ckpt resize-vocab --vocab 300 --tokenizer "$DT_SRC/tests/data/tokenizer/chat.json" v no
+    [[ $output == *"the tokenizer has 617 tokens"* ]]
+    run -2 dt-shard-ckpt resize-vocab v no
+    [ ! -e no ]
+}
 # SPDX-License-Identifier: Apache-2.0

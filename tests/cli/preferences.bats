@@ -122,6 +122,71 @@ close() { # a b tolerance
     jq -s -e 'map(select(.eval_loss)) | .[0].eval_loss < 0.4 and .[0].eval_tokens == 4' m.jsonl
 }
 
+labelled() { # a good and a bad answer
+    printf '%s\n' '{"prompt": "What is 2+2?", "completion": "4", "label": false}' \
+        '{"prompt": "A colour?", "completion": "Monday", "label": true}'
+}
+
+@test "kto: answers with a label, each with one that does not belong to it" {
+    labelled | pack 160 one.h5
+    [ "$(jq -c '[.train.examples, .train.samples]' one.h5.json)" = '[2,1]' ]
+    dt-dataset info --json one.h5 | jq -e '.labelled and .documents == 4'
+    [[ "$(h5dump -d document_kinds one.h5)" == *"(0): 1, 3, 2, 3, "* ]]
+    # the first loss is 1 - sigma(0); then what its own metrics say
+    train 1 "${plain[@]}" --objective kto --reference k.h5 --data one.h5 --steps 3 --global-batch 1 --lr 1e-2 --save run --save-every 1 --overwrite
+    close "$(line 0 loss)" 0.5 1e-9
+    local z r
+    z=$(line 2 kl) r="1 / (1 + ((($(line 2 rewards_chosen)) - 0.1 * $z) | exp))"
+    close "$(line 2 loss)" "($r + 1 / (1 + ((0.1 * $z - ($(line 2 rewards_rejected))) | exp))) / 2" 1e-9
+    jq -en "$z > 0.01"
+    for i in 0 1; do
+        close "($(line $((i + 1)) loss) - $(line $i loss)) / (1e-2 * $(line $i grad_norm) * $(line $i grad_norm))" -1 0.05
+    done
+    # z by the log-probabilities of the same answers, in a set of pairs
+    printf '%s\n' '{"prompt": "What is 2+2?", "chosen": "Monday", "rejected": "x"}' '{"prompt": "A colour?", "chosen": "4", "rejected": "x"}' | pack 160 other.h5
+    local p=()
+    for model in "--model llama.json" "--model run/step-00000002"; do
+        # shellcheck disable=SC2086 # words
+        train 1 --objective orpo --data other.h5 --steps 1 --global-batch 1 --lr 0 --metrics o.jsonl $model
+        p+=("$(jq -s 'map(select(.loss))[0].logps_chosen' o.jsonl)")
+    done
+    close "$z" "${p[1]} - (${p[0]})" 1e-4
+}
+
+@test "kto: the loss does not depend on layout and microbatch; a run goes on" {
+    { labelled; printf '%s\n' '{"prompt": "Sing", "completion": "la", "label": true}' '{"prompt": "Hello", "completion": "Go away", "label": false}' \
+        '{"prompt": "Name a bird", "completion": "A crow", "label": true}'; } | pack 80 l.h5
+    local how loss
+    for how in '1' '1 --microbatch 2' '2 --layout dp2' '2 --layout tp2'; do
+        # shellcheck disable=SC2086 # words
+        train $how --objective kto --lora 4 --data l.h5 --seq 80 --steps 3 --global-batch 4 --lr 1e-2
+        [ "$how" != 1 ] || loss=$(line 2 loss)
+        close "$(line 2 loss)" "$loss" 1e-5
+    done
+    train 1 --objective kto --reference q.h5 --data l.h5 --seq 80 --steps 4 --global-batch 4 --lr 1e-2
+    loss=$(line 3 loss)
+    train 1 --objective kto --reference q.h5 --data l.h5 --seq 80 --steps 2 --global-batch 4 --lr 1e-2 --save run --overwrite
+    train 1 --objective kto --reference q.h5 --data l.h5 --seq 80 --steps 4 --global-batch 4 --lr 1e-2 --save run --resume auto
+    close "$(jq -s 'map(select(.loss)) | .[-1].loss' m.jsonl)" "$loss" 1e-6
+}
+
+@test "kto: what does not go together is refused" {
+    local l
+    for l in '{"prompt": "x", "completion": "a", "label": true}' '{"prompt": "x", "completion": "a", "label": 1}' '{"completion": "a", "label": true}'; do
+        run -1 pack 64 bad.h5 <<<"$l"
+        [[ "$output" == *"label"* ]]
+    done
+    run -1 pack 64 bad.h5 < <(labelled; echo '{"prompt": "x", "chosen": "a", "rejected": "b"}')
+    [[ "$output" == *"standard input:3"*"one set"* ]]
+    labelled | pack 160 one.h5
+    run -1 dt-train "${common[@]}" --steps 1 --objective kto --lora 4
+    [[ "$output" == *"kto is of answers with a label, which 'p.h5' does not hold"* ]]
+    run -1 dt-train "${common[@]}" --steps 1 --objective dpo --lora 4 --data one.h5
+    [[ "$output" == *"dpo is of pairs, which 'one.h5' does not hold"* ]]
+    run -2 dt-train "${common[@]}" --steps 1 --objective kto --data one.h5
+    [[ "$output" == *"needs a reference"* ]]
+}
+
 @test "what does not go together is refused" {
     dt-dataset build -t "$DT_SRC/tests/data/tokenizer/chat.json" -o text.h5 "$DT_SRC/tests/data/tokenizer/corpus.txt" >/dev/null
     run -1 dt-train "${common[@]}" --steps 1

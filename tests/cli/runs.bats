@@ -160,6 +160,28 @@ attempt() { # exit status, text in the message, command
     [ "$(head -n 1 m.jsonl | jq .step)" -eq 1 ] # nor into one file of metrics
 }
 
+@test "--find-nan: the node and the weight that a NaN comes from, on any cut; it changes nothing" {
+    jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 3,
+        num_attention_heads: 2, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000}' >nan.json
+    opts=("${common[@]}" --microbatch 2 --precision fp32)
+    dt-train --model nan.json "${opts[@]}" --steps 2 --save good --metrics good.jsonl
+    dt-train --model nan.json "${opts[@]}" --steps 2 --find-nan --metrics watched.jsonl 2>err
+    cmp <(jq -c '[.loss, .grad_norm]' good.jsonl) <(jq -c '[.loss, .grad_norm]' watched.jsonl)
+    ! grep finite err || return 1
+    dt-shard-ckpt convert --to safetensors good bad
+    python3 "$BATS_TEST_DIRNAME/plant-nan.py" bad/model.safetensors model.layers.1.mlp.up_proj.weight 40
+    for layout in dp1 tp2 pp2 dp2.z3; do
+        n=2
+        [ $layout != dp1 ] || n=1
+        mpirun -np $n dt-train --model bad "${opts[@]}" --layout $layout --steps 1 --find-nan --metrics out 2>err && return 1
+        grep -q "step 1: forward, layer 1, linear 'up': 'up' is the first that is not finite; the weight 'layers.1.mlp.up" err ||
+            { cat err; return 1; }
+    done
+    run dt-train --model nan.json "${opts[@]}" --steps 3 --find-nan --metrics out --inject nan:step=2
+    [[ $output == *"step 2: loss, final, loss 'head': "*"is the first that is not finite"* ]] || { echo "$output"; return 1; }
+}
+
 @test "verify tells a child's own reason, also with --fp8, and takes a file called verify" {
     attempt 1 "layout 'tp3': the run failed: layout 'tp3': tp3 does not divide the 4 heads" dt-train verify --layouts dp1,tp3 \
         --model gpt2-tiny "${common[@]}" --seq 32 --microbatch 2 --steps 1 --fp8

@@ -223,4 +223,19 @@ refused() { # TEXT OPTION...
         [[ $output == *"one process"* ]]
     fi
 }
+
+@test "of a latent model an adapter of what makes keys and values of latents is refused by name, others are served" {
+    jq -n '{model_type: "deepseek_v2", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 2,
+        num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 24, qk_nope_head_dim: 10, qk_rope_head_dim: 6,
+        v_head_dim: 12, n_routed_experts: 4, n_shared_experts: 1, num_experts_per_tok: 2, moe_intermediate_size: 24,
+        first_k_dense_replace: 1, rms_norm_eps: 1e-5, rope_theta: 10000}' >latent.json
+    train=(dt-train --data base.h5 --seq 32 --microbatch 2 --steps 2 --lr 1e-2 --precision fp32 --no-mfu --threads 1)
+    "${train[@]}" --model latent.json --save latent >/dev/null
+    "${train[@]}" --model latent --lora 4 --lora-targets '.*attn\.(kv_b|o)' --save with >/dev/null
+    "${train[@]}" --model latent --lora 4 --lora-targets '.*attn\.(q|kv_a|o)' --save without >/dev/null
+    echo '{"prompt": "The ", "max_tokens": 4, "temperature": 0}' >ask.jsonl
+    run -1 --separate-stderr timeout 60 dt-serve --batch latent "${common[@]}" --lora x=with <ask.jsonl
+    [[ $stderr == *"adapter 'with': that of 'layers.0.attn.kv_b.weight' is not served"* ]]
+    dt-serve --batch latent "${common[@]}" --lora x=without <ask.jsonl | jq -e '.text | length > 0'
+}
 # SPDX-License-Identifier: Apache-2.0

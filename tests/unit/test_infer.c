@@ -193,6 +193,8 @@ static void test_from_other_formats(void **state)
 		{"qwen3moe", DT_SOURCE_SAFETENSORS, DT_FMT_BF16, 0.05, 0.3},
 		{"deepseek2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"deepseek3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"deepseek2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"deepseek3", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 	};
 
 	for (size_t i = 0; i < sizeof(v) / sizeof(*v); i++) {

@@ -79,6 +79,31 @@ static void test_pairs(void **state)
 	}
 }
 
+/* One answer: the formula as it is published, and its slope against differences. */
+static void test_alone(void **state)
+{
+	static const double at[][2] = {{-3, 0}, {4, 1.5}, {0, 0}, {-20, 7}, {0.5, 12}};
+	const double h = 1e-6;
+
+	for (int kind = 0; kind < DT_OBJECTIVE_N; kind++)
+		for (int i = 0; i < 10 && dt_objective_rule(kind)->alone; i++) {
+			const struct dt_objective_rule *r = dt_objective_rule(kind);
+			double a = at[i / 2][0], z = at[i / 2][1], beta = 0.3, want, slope;
+			bool good = i % 2;
+			struct dt_answer_loss l = r->alone(a, good, beta, z);
+
+			assert_int_equal(kind, DT_OBJECTIVE_KTO);
+			want = 1 - sigmoid(good ? beta * (a - z) : beta * (z - a));
+			slope = (r->alone(a + h, good, beta, z).loss - r->alone(a - h, good, beta, z).loss) /
+				(2 * h);
+			if (fabs(l.loss - want) > 1e-12 || fabs(l.slope - slope) > 1e-8)
+				fail_msg("%s(%g, %d, %g): %.12g, slope %g, not %.12g, %g", r->name, a, good,
+					 z, l.loss, l.slope, want, slope);
+			l = r->alone(good ? -1e6 : 1e6, good, beta, z);
+			assert_true(l.loss == 1 && l.slope == 0);
+		}
+}
+
 /* Log-probabilities far apart, and a certain answer: the loss and its slopes stay finite. */
 static void test_extremes(void **state)
 {
@@ -98,6 +123,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pairs),
+		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_extremes),
 	};
 

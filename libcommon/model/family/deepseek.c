@@ -5,6 +5,7 @@
 #include "model/family/family.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* YaRN here also stretches the scores (mscale_all_dim; DeepSeek's modelling code). */
@@ -135,23 +136,109 @@ static const struct dt_tensor_name hf[] = {
 	{0},
 };
 
+static const struct dt_tensor_name gguf[] = {
+	{DT_W_Q_A, "blk.%d.attn_q_a.weight"},
+	{DT_W_Q_A_NORM, "blk.%d.attn_q_a_norm.weight"},
+	{DT_W_Q_UP, "blk.%d.attn_q_b.weight"},
+	{DT_W_KV_A, "blk.%d.attn_kv_a_mqa.weight"},
+	{DT_W_KV_A_NORM, "blk.%d.attn_kv_a_norm.weight"},
+	{DT_W_KV_B, "blk.%d.attn_kv_b.weight"},
+	{DT_W_ROUTER_B, "blk.%d.exp_probs_b.bias"},
+	{DT_W_SHARED_GATE, "blk.%d.ffn_gate_shexp.weight"},
+	{DT_W_SHARED_UP, "blk.%d.ffn_up_shexp.weight"},
+	{DT_W_SHARED_DOWN, "blk.%d.ffn_down_shexp.weight"},
+	{0},
+};
+
+/* Both families' files say deepseek2; V3's have the biases of its router, and sigmoids. */
+static int router_from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int64_t gating = 1, shared = 0;
+	bool scaled = false;
+	char bias[40];
+	int rc;
+
+	if ((rc = dt_gguf_experts(k, c, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "expert_feed_forward_length", true, &c->expert_ffn, err)) < 0 ||
+	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "leading_dense_block_count"), false, 0, DT_HF_MOST,
+			      &c->dense_layers, err)) < 0 ||
+	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "expert_shared_count"), false, 0, 64, &shared, err)) < 0 ||
+	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "expert_gating_func"), false, 0, 8, &gating, err)) < 0 ||
+	    (rc = dt_gguf_bool(k->g, dt_gguf_key(k, "expert_weights_norm"), &scaled, err)) < 0 ||
+	    (rc = dt_gguf_key_real(k, "expert_weights_scale", false, &c->router_scale, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "expert_group_count", false, &c->router_groups, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "expert_group_used_count", false, &c->router_groups_used, err)) < 0)
+		return rc;
+	snprintf(bias, sizeof(bias), "blk.%lld.exp_probs_b.bias", (long long)c->dense_layers);
+	c->router_bias = dt_gguf_find_tensor(k->g, bias);
+	c->router_sigmoid = gating == 2;
+	c->router_unscaled = !scaled;
+	c->shared_ffn = shared * c->expert_ffn;
+	if (c->router_groups < 2)
+		c->router_groups = c->router_groups_used = 0;
+	if (gating > 2 || c->router_bias != c->router_sigmoid)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"architecture 'deepseek2' with expert_gating_func %lld and %s biases of the "
+			"router is neither DeepSeek-V2 nor V3",
+			(long long)gating, c->router_bias ? "with" : "without");
+	if (c->router_sigmoid)
+		snprintf(c->family, sizeof(c->family), "%s", dt_family_deepseek_v3.type);
+	return 0;
+}
+
+static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	double stretch = 0;
+	int rc;
+
+	if (dt_gguf_find_tensor(k->g, "blk.0.attn_k_b.weight"))
+		return dt_err_set(
+			err, -ENOTSUP,
+			"'blk.0.attn_k_b.weight': files that cut attn_kv_b in two are not supported");
+	c->rope_pairing = DT_ROPE_ADJACENT;
+	if ((rc = router_from_gguf(k, c, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "attention.kv_lora_rank", true, &c->kv_rank, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "attention.q_lora_rank", false, &c->q_rank, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "attention.value_length", true, &c->v_dim, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "rope.dimension_count", true, &c->rope_dim, err)) < 0 ||
+	    (rc = dt_gguf_decoder(k, c, err)) < 0)
+		return rc;
+	if (c->rope_scaling != DT_ROPE_SCALING_YARN)
+		return 0;
+	/* Its mscale is taken to be mscale_all_dim, so that cos and sin stay as they are. */
+	rc = dt_gguf_key_real(k, "rope.scaling.yarn_log_multiplier", false, &stretch, err);
+	if (rc < 0 || !(stretch > 0))
+		return rc < 0 ? rc : 0;
+	c->rope_mscale = 1;
+	c->score_mscale = dt_rope_yarn_mscale(c->rope_factor, 10 * stretch); /* a tenth is there */
+	return 0;
+}
+
 const struct dt_family dt_family_deepseek_v2 = {
 	.type = "deepseek_v2",
 	.class = "DeepseekV2ForCausalLM",
+	.arch = "deepseek2",
+	.gguf_adjacent = true,
+	.gguf_expert_width = true,
 	.prefix = "model.",
 	.hf = {hf, dt_names_experts, dt_names_llama},
-	.gguf = {dt_names_gguf},
+	.gguf = {gguf, dt_names_gguf},
 	.from_hf = v2_from_hf,
 	.to_hf = to_hf,
+	.from_gguf = from_gguf,
 	.build = dt_build_decoder,
 };
 
 const struct dt_family dt_family_deepseek_v3 = {
 	.type = "deepseek_v3",
 	.class = "DeepseekV3ForCausalLM",
+	.arch = "deepseek2",
+	.gguf_adjacent = true,
+	.gguf_expert_width = true,
 	.prefix = "model.",
 	.hf = {hf, dt_names_experts, dt_names_llama},
-	.gguf = {dt_names_gguf},
+	.gguf = {gguf, dt_names_gguf},
 	.from_hf = v3_from_hf,
 	.to_hf = to_hf,
 	.build = dt_build_decoder,

@@ -81,7 +81,8 @@ static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct 
 
 static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
-	int64_t dims = c->head_dim;
+	const int64_t all = c->kv_rank ? c->rope_dim : c->head_dim;
+	int64_t dims = all;
 	const char *type = "none";
 	size_t n = 4;
 	int rc;
@@ -93,9 +94,9 @@ static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	    (rc = dt_gguf_key_size(k, "rope.dimension_count", false, &dims, err)) < 0 ||
 	    (rc = dt_gguf_str(k->g, dt_gguf_key(k, "rope.scaling.type"), false, &type, &n, err)) < 0)
 		return rc;
-	if (dims != c->head_dim)
+	if (dims != all)
 		return dt_err_set(err, -ENOTSUP, "rotating %lld of %lld elements of a head is not supported",
-				  (long long)dims, (long long)c->head_dim);
+				  (long long)dims, (long long)all);
 	if (n == 6 && !memcmp(type, "linear", 6)) {
 		c->rope_scaling = DT_ROPE_SCALING_LINEAR;
 		return dt_gguf_key_real(k, "rope.scaling.factor", true, &c->rope_factor, err);

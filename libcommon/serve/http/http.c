@@ -49,6 +49,7 @@ static enum MHD_Result begin_request(struct dt_http_req *q, const char *method, 
 	q->engine = atomic_load(&h->engine);
 	q->params = &h->p;
 	q->path = path;
+	q->classify = atomic_load(&h->classify);
 	q->chat = q->engine ? h->chat : NULL;
 	if (dt_http_screen(q, method, version, &e) < 0)
 		return dt_http_reply_error(q, &e);
@@ -307,6 +308,11 @@ void dt_http_serve(struct dt_http *h, struct dt_engine *e, const struct dt_chat 
 {
 	h->chat = chat;
 	atomic_store(&h->engine, e);
+}
+
+void dt_http_serve_images(struct dt_http *h, struct dt_classify *c)
+{
+	atomic_store(&h->classify, c);
 }
 
 void dt_http_keep(struct dt_http *h, struct dt_store *store, struct dt_batches *batches)

@@ -10,6 +10,7 @@
 #define DT_SERVE_HTTP_H
 
 #include "serve/api/batches.h"
+#include "serve/api/classify.h"
 #include "serve/api/openai.h"
 
 struct dt_api_key {
@@ -42,7 +43,7 @@ struct dt_http_params {
 
 struct dt_http;
 
-/* Listens at once; until dt_http_serve every route but the page, /health and /version answers 503. */
+/* Listens at once; until there is a model every route but the page, /health and /version answers 503. */
 int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt_err *err);
 /* "http://127.0.0.1:8000" */
 const char *dt_http_url(const struct dt_http *h);
@@ -50,6 +51,8 @@ const char *dt_http_url(const struct dt_http *h);
 void dt_http_keep(struct dt_http *h, struct dt_store *store, struct dt_batches *batches);
 /* The model is loaded: completions go to e, which outlives h. chat NULL: the model has no template. */
 void dt_http_serve(struct dt_http *h, struct dt_engine *e, const struct dt_chat *chat);
+/* The same of a classifier of images, which outlives h: /v1/classify. */
+void dt_http_serve_images(struct dt_http *h, struct dt_classify *c);
 /* Requests being answered now. */
 int dt_http_active(struct dt_http *h);
 void dt_http_close(struct dt_http *h);

@@ -35,7 +35,8 @@ struct dt_http {
 	struct dt_store *store;	    /* the same; NULL: there is none */
 	struct dt_batches *batches;
 	_Atomic(struct dt_engine *) engine;
-	_Atomic int role;     /* enum dt_http_role */
+	_Atomic(struct dt_classify *) classify; /* the one or the other */
+	_Atomic int role;			/* enum dt_http_role */
 	atomic_size_t memory; /* bytes of bodies, of what is parsed from them, and of answers */
 
 	pthread_t watcher;
@@ -57,6 +58,7 @@ struct dt_http_req { /* one request being answered */
 	struct dt_http_conn *conn;
 	const struct dt_route *route;
 	struct dt_engine *engine; /* NULL while the model loads */
+	struct dt_classify *classify;
 	const struct dt_http_params *params;
 	size_t uri_bytes; /* of the request line's second word, as sent */
 	const char *path;
@@ -86,10 +88,12 @@ struct dt_route {
 	const char *method, *path; /* a path that ends in '/' stands for all that begin so */
 	enum MHD_Result (*answer)(struct dt_http_req *q);
 	enum dt_route_flags {
-		DT_ROUTE_OPEN = 1,   /* needs no key */
-		DT_ROUTE_SPARE = 2,  /* is exempt from the connection limit */
-		DT_ROUTE_EARLY = 4,  /* answers before there is a model */
-		DT_ROUTE_UPLOAD = 8, /* its body goes to the disk */
+		DT_ROUTE_OPEN = 1,    /* needs no key */
+		DT_ROUTE_SPARE = 2,   /* is exempt from the connection limit */
+		DT_ROUTE_EARLY = 4,   /* answers before there is a model */
+		DT_ROUTE_UPLOAD = 8,  /* its body goes to the disk */
+		DT_ROUTE_IMAGES = 16, /* of servers that classify images alone */
+		DT_ROUTE_ANY = 32,    /* of these too; all others are of text */
 	} flags;
 };
 
@@ -106,6 +110,11 @@ extern const char dt_http_page_text[]; /* page.html */
 /* page.c: the page for browsers, and what the scheduler holds. */
 enum MHD_Result dt_http_page(struct dt_http_req *q);
 enum MHD_Result dt_http_slots(struct dt_http_req *q);
+
+/* classify.c: the routes of a classifier of images. */
+enum MHD_Result dt_http_classify(struct dt_http_req *q);
+enum MHD_Result dt_http_classify_models(struct dt_http_req *q);
+enum MHD_Result dt_http_classify_metrics(struct dt_http_req *q);
 
 /* models.c: what is served, and adapters that come and go. */
 enum MHD_Result dt_http_models(struct dt_http_req *q);

@@ -25,17 +25,23 @@ static enum MHD_Result fail(struct dt_http_req *q, int status, const char *msg)
 static enum MHD_Result health(struct dt_http_req *q)
 {
 	static const char *const name[] = {"ok", "draining", "stuck", "failed"};
-	enum dt_engine_state s = q->engine ? dt_engine_state(q->engine) : DT_ENGINE_READY;
-	const char *status = q->engine ? name[s] : "loading";
+	const enum dt_engine_state s = q->classify ? dt_classify_state(q->classify)
+				       : q->engine ? dt_engine_state(q->engine)
+						   : DT_ENGINE_READY;
+	const bool loaded = q->engine || q->classify;
+	const char *status = loaded ? name[s] : "loading";
 
 	if (s == DT_ENGINE_FAILED) {
 		struct dt_err err;
 
-		dt_engine_failure(q->engine, &err);
+		if (q->classify)
+			dt_classify_failure(q->classify, &err);
+		else
+			dt_engine_failure(q->engine, &err);
 		return dt_http_reply_json(q, 503,
 					  json_pack("{s:s, s:s}", "status", status, "error", err.msg));
 	}
-	return dt_http_reply_json(q, q->engine && s == DT_ENGINE_READY ? 200 : 503,
+	return dt_http_reply_json(q, loaded && s == DT_ENGINE_READY ? 200 : 503,
 				  json_pack("{s:s}", "status", status));
 }
 
@@ -48,8 +54,10 @@ static enum MHD_Result metrics(struct dt_http_req *q)
 {
 	char *text = NULL;
 	size_t n = 0;
-	FILE *f = open_memstream(&text, &n);
+	FILE *f = q->classify ? NULL : open_memstream(&text, &n);
 
+	if (q->classify)
+		return dt_http_classify_metrics(q);
 	if (!f)
 		return fail(q, 500, "out of memory");
 	dt_metrics_write(dt_engine_metrics(q->engine), q->params->model_name, f);
@@ -305,13 +313,19 @@ static enum MHD_Result rank(struct dt_http_req *q)
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
 
+static enum MHD_Result models(struct dt_http_req *q)
+{
+	return q->classify ? dt_http_classify_models(q) : dt_http_models(q);
+}
+
 static const struct dt_route routes[] = {
 	{"GET", "/", dt_http_page, DT_ROUTE_OPEN | DT_ROUTE_EARLY},
 	{"GET", "/slots", dt_http_slots},
-	{"GET", "/health", health, DT_ROUTE_OPEN | DT_ROUTE_SPARE | DT_ROUTE_EARLY},
-	{"GET", "/version", version, DT_ROUTE_EARLY},
-	{"GET", "/metrics", metrics},
-	{"GET", "/v1/models", dt_http_models},
+	{"GET", "/health", health, DT_ROUTE_OPEN | DT_ROUTE_SPARE | DT_ROUTE_EARLY | DT_ROUTE_ANY},
+	{"GET", "/version", version, DT_ROUTE_EARLY | DT_ROUTE_ANY},
+	{"GET", "/metrics", metrics, DT_ROUTE_ANY},
+	{"GET", "/v1/models", models, DT_ROUTE_ANY},
+	{"POST", "/v1/classify", dt_http_classify, DT_ROUTE_IMAGES},
 	{"GET", "/v1/models/", dt_http_model},
 	{"POST", "/v1/prefill", dt_http_prefill},
 	{"GET", "/v1/role", dt_http_role},

@@ -200,7 +200,11 @@ static int check_route(struct dt_http_req *q, const char *method, const char *le
 		e->retry_after = 1;
 		return -EINVAL;
 	}
-	if (!q->engine && !(q->route->flags & DT_ROUTE_EARLY)) {
+	if ((q->classify && !(q->route->flags & (DT_ROUTE_IMAGES | DT_ROUTE_ANY))) ||
+	    (q->engine && q->route->flags & DT_ROUTE_IMAGES))
+		return dt_api_fail(e, 404, "invalid_request_error", "not_found",
+				   "'%.200s' is for models of %s", q->path, q->classify ? "text" : "images");
+	if (!q->engine && !q->classify && !(q->route->flags & DT_ROUTE_EARLY)) {
 		dt_api_fail(e, 503, "server_error", "loading", "the model is still loading");
 		e->retry_after = 5;
 		return -EINVAL;

@@ -13,6 +13,7 @@ struct server {
 	struct dt_http *http;
 	struct dt_tenants tenants;
 	struct dt_served served;
+	struct dt_classify *images;	/* served in its place; NULL */
 	struct dt_kvpeers_params peers; /* with the tenants' keys */
 	struct dt_store *store;		/* NULL: none */
 	struct dt_batches *batches;	/* likewise */
@@ -32,6 +33,11 @@ void dt_server_block_signals(sigset_t *ret)
 		*ret = set;
 }
 
+static enum dt_engine_state state_of(const struct server *s)
+{
+	return s->images ? dt_classify_state(s->images) : dt_engine_state(s->served.engine);
+}
+
 /* The next signal; 0: a rank of several was lost meanwhile. */
 static int wait_for_signal(const struct server *s, const struct dt_served_params *o, const sigset_t *set)
 {
@@ -40,7 +46,7 @@ static int wait_for_signal(const struct server *s, const struct dt_served_params
 
 	if (!o->world)
 		return sigwait(set, &sig) == 0 ? sig : 0;
-	while (sig < 0 && dt_engine_state(s->served.engine) != DT_ENGINE_FAILED)
+	while (sig < 0 && state_of(s) != DT_ENGINE_FAILED)
 		sig = sigtimedwait(set, NULL, &tick);
 	return sig < 0 ? 0 : sig;
 }
@@ -60,19 +66,22 @@ static int serve_until_signal(struct server *s, const struct dt_served_params *o
 
 	dt_batches_stop(s->batches);
 	if (sig) {
-		dt_engine_drain(e);
+		if (s->images)
+			dt_classify_drain(s->images);
+		else
+			dt_engine_drain(e);
 		dt_log_msg(s->log, "%s: no new requests; waiting for %d to finish", strsignal(sig),
 			   dt_http_active(s->http));
 	} else {
 		linger(set);
 	}
-	while (dt_http_active(s->http) > 0 || dt_engine_wait_idle(e, 0) > 0) {
+	while (dt_http_active(s->http) > 0 || (e && dt_engine_wait_idle(e, 0) > 0)) {
 		if (sigtimedwait(set, NULL, &tick) > 0) {
 			dt_log_msg(s->log, "a second signal: ending with requests unfinished");
 			return -EINTR;
 		}
 	}
-	return dt_engine_state(e) == DT_ENGINE_FAILED ? -EIO : 0;
+	return state_of(s) == DT_ENGINE_FAILED ? -EIO : 0;
 }
 
 static bool is_loopback(const char *url)
@@ -135,6 +144,8 @@ static int start(struct server *s, const struct dt_served_params *o, struct dt_e
 		rc = dt_store_open(&s->store, p->files_dir, p->files_size, err);
 	if (rc >= 0)
 		rc = dt_http_open(&s->http, &hp, err);
+	if (rc >= 0 && p->images)
+		return dt_classify_load(&s->images, p->images, s->log, err);
 	if (rc >= 0)
 		rc = dt_served_open(&s->served, &sp, err);
 	if (rc >= 0)
@@ -149,7 +160,10 @@ static int open_doors(struct server *s, struct dt_err *err)
 {
 	const char *url = dt_http_url(s->http);
 
-	dt_http_serve(s->http, s->served.engine, s->served.has_chat ? &s->served.chat : NULL);
+	if (s->images)
+		dt_http_serve_images(s->http, s->images);
+	else
+		dt_http_serve(s->http, s->served.engine, s->served.has_chat ? &s->served.chat : NULL);
 	if (s->tenants.file.nkeys == 0 && !is_loopback(url))
 		dt_log_msg(s->log, "anyone who reaches %s may use it: consider --api-key", url);
 	dt_log_msg(s->log, "serving '%s' on %s", s->p->http.model_name, url);
@@ -175,6 +189,7 @@ int dt_server_run(const struct dt_server *p, const struct dt_served_params *o)
 	dt_http_close(s.http);
 	dt_batches_close(s.batches);
 	dt_store_close(s.store);
+	dt_classify_close(s.images);
 	if (dt_served_end(&s.served, o) < 0)
 		rc = -EIO;
 	free((void *)s.peers.key);
@@ -182,20 +197,22 @@ int dt_server_run(const struct dt_server *p, const struct dt_served_params *o)
 	return rc;
 }
 
-int dt_server_follow(const struct dt_served_params *o)
+int dt_server_follow(const struct dt_served_params *o, const struct dt_classify_params *images)
 {
 	struct dt_served s = {0};
+	struct dt_classify *c = NULL;
 	struct dt_err err = {0};
 	int rc;
 
 	dt_server_block_signals(NULL);
-	rc = dt_served_open(&s, o, &err);
-	if (rc == 0 && (rc = dt_served_follow(&s, &err)) < 0) {
+	rc = images ? dt_classify_open(&c, images, &err) : dt_served_open(&s, o, &err);
+	if (rc == 0 && (rc = c ? dt_classify_follow(c, &err) : dt_served_follow(&s, &err)) < 0) {
 		dt_log_err(o->log, &err);
 		dt_world_abort(o->world, DT_EXIT_FAILED);
 	}
 	if (rc < 0 && err.msg[0])
 		dt_log_err(o->log, &err);
+	dt_classify_close(c);
 	dt_served_close(&s);
 	return rc;
 }

@@ -14,9 +14,10 @@ struct dt_server {
 	const char *key_file;	    /* as dt_tenants_open's; NULL: none */
 	const char *const *key;	    /* [nkeys], of tenants without limits */
 	int nkeys;
-	const char *files_dir; /* of files and batches; NULL: there are none */
-	uint64_t files_size;   /* bytes of all of them */
-	FILE *out;	       /* the address, a line, once requests are answered */
+	const char *files_dir;			 /* of files and batches; NULL: there are none */
+	uint64_t files_size;			 /* bytes of all of them */
+	FILE *out;				 /* the address, a line, once requests are answered */
+	const struct dt_classify_params *images; /* a classifier of images is served; NULL: of text */
 };
 
 /*
@@ -33,7 +34,7 @@ void dt_server_block_signals(sigset_t *ret);
  */
 int dt_server_run(const struct dt_server *p, const struct dt_served_params *o);
 /* On each of several ranks but the first, until that one ends. Likewise. */
-int dt_server_follow(const struct dt_served_params *o);
+int dt_server_follow(const struct dt_served_params *o, const struct dt_classify_params *images);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,126 @@
+/*
+ * A model with more tokens: the rows that its embedding and its head gain are the mean of those they have, so
+ * that a new token begins near all others (Hewitt 2021, "Initializing New Word Embeddings for Pretrained
+ * Language Models"). Tied heads gain them with the embedding. All else is as it was.
+ */
+#include "ckpt/export.h"
+#include "ckpt/source_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS 64 /* read at a time */
+
+static bool has_tokens(const struct dt_param *p)
+{
+	return p->role == DT_W_EMBED || p->role == DT_W_HEAD;
+}
+
+/* The means of the embedding's rows and, behind them, of the head's. */
+static float *mean_of(struct dt_source *s, const struct dt_param *p)
+{
+	return s->mean_row + (p->role == DT_W_HEAD) * s->config.hidden;
+}
+
+static int read_box(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,
+		    struct dt_err *err)
+{
+	const struct dt_param *p = &s->params.p[i];
+	struct dt_source *old = s->mean[0];
+	int64_t have = has_tokens(p) ? old->config.vocab - off[0] : shape[0], part[2] = {0, shape[1]};
+	int rc = 0;
+
+	part[0] = have < shape[0] ? have : shape[0];
+	if (part[0] > 0)
+		rc = dt_source_read(old, s->from[i], off, part, DT_F32, x, err);
+	for (int64_t r = part[0] > 0 ? part[0] : 0; r < shape[0] && rc == 0; r++)
+		memcpy(x + r * shape[1], mean_of(s, p) + off[1], (size_t)shape[1] * sizeof(*x));
+	return rc;
+}
+
+/* The mean of the rows of parameter i of the old model, in double precision. */
+static int find_mean(struct dt_source *s, int i, struct dt_err *err)
+{
+	struct dt_source *old = s->mean[0];
+	const int64_t cols = s->config.hidden, rows = old->config.vocab;
+	float *some = malloc((size_t)(ROWS * cols) * sizeof(*some)), *to = mean_of(s, &s->params.p[i]);
+	double *sum = calloc((size_t)cols, sizeof(*sum));
+	int rc = some && sum ? 0 : -ENOMEM;
+
+	for (int64_t r = 0, n; r < rows && rc == 0; r += n) {
+		const int64_t off[2] = {r, 0}, shape[2] = {n = rows - r < ROWS ? rows - r : ROWS, cols};
+
+		rc = dt_source_read(old, s->from[i], off, shape, DT_F32, some, err);
+		for (int64_t k = 0; k < n * cols && rc == 0; k++)
+			sum[k % cols] += (double)some[k];
+	}
+	for (int64_t c = 0; c < cols && rc == 0; c++)
+		to[c] = (float)(sum[c] / (double)rows);
+	free(some);
+	free(sum);
+	return rc;
+}
+
+static int check(const struct dt_source *old, int64_t vocab, struct dt_err *err)
+{
+	if (dt_config_is_image(&old->config))
+		return dt_err_set(err, -EINVAL, "'%s' classifies images: it has no tokens", old->path);
+	if (vocab <= old->config.vocab)
+		return dt_err_set(err, -EINVAL, "'%s' has %lld tokens: --vocab %lld adds none", old->path,
+				  (long long)old->config.vocab, (long long)vocab);
+	return 0;
+}
+
+static int describe(struct dt_source *s, struct dt_source *old, int64_t vocab, struct dt_err *err)
+{
+	int rc;
+
+	s->kind = DT_SOURCE_DT;
+	s->config = old->config;
+	s->config.vocab = vocab;
+	s->path = strdup(old->path);
+	s->mean = malloc(sizeof(struct dt_source *));
+	s->mean_row = calloc(2 * (size_t)s->config.hidden, sizeof(*s->mean_row));
+	if (!s->path || !s->mean || !s->mean_row)
+		return -ENOMEM;
+	if ((rc = dt_model_params(&s->config, &s->params, err)) < 0)
+		return rc;
+	s->from = malloc((size_t)s->params.n * sizeof(*s->from));
+	if (!s->from)
+		return -ENOMEM;
+	for (int i = 0; i < s->params.n; i++)
+		s->from[i] = i; /* sizes alone differ */
+	return 0;
+}
+
+int dt_source_add_tokens(struct dt_source *old, int64_t vocab, struct dt_source **ret, struct dt_err *err)
+{
+	struct dt_source *s = calloc(1, sizeof(*s));
+	int rc = s ? check(old, vocab, err) : -ENOMEM;
+
+	if (rc == 0)
+		rc = describe(s, old, vocab, err);
+	if (rc < 0) {
+		dt_source_close(old);
+		dt_source_close(s);
+		return rc == -ENOMEM ? dt_err_sys(err, rc, "cannot add tokens") : rc;
+	}
+	s->box = read_box;
+	s->mean[0] = old;
+	s->nmean = 1;
+	s->tokenizer = old->tokenizer;
+	s->tokenizer_n = old->tokenizer_n;
+	s->chat = old->chat;
+	old->tokenizer = old->chat = NULL;
+	for (int i = 0; i < s->params.n && rc == 0; i++)
+		if (has_tokens(&s->params.p[i]))
+			rc = find_mean(s, i, err);
+	if (rc < 0) {
+		dt_source_close(s);
+		return rc == -ENOMEM ? dt_err_sys(err, rc, "cannot add tokens") : rc;
+	}
+	*ret = s;
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

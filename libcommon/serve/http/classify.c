@@ -1,0 +1,106 @@
+/* The routes of a classifier of images. */
+#include "data/image.h"
+#include "serve/http/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* top_k of the address, for a body that is the image; 0: not given. -EINVAL with e filled. */
+static int top_of(struct dt_http_req *q, struct dt_api_error *e)
+{
+	const char *s = MHD_lookup_connection_value(q->mhd, MHD_GET_ARGUMENT_KIND, "top_k");
+	char *end = NULL;
+	const long k = s ? strtol(s, &end, 10) : 0;
+
+	if (s && (!*s || *end || k < 1 || k > 100000))
+		return dt_api_fail(e, 400, "invalid_request_error", NULL,
+				   "'top_k' is not a number from 1 to 100000");
+	return (int)k;
+}
+
+/* Charges what n images take, decoded, before they are. */
+static int charge(struct dt_http_req *q, size_t n, struct dt_api_error *e)
+{
+	const struct dt_classify_info i = dt_classify_info(q->classify);
+
+	n = n < DT_CLASSIFY_IMAGES ? n : DT_CLASSIFY_IMAGES; /* more are refused */
+	return dt_http_take(q, n * (i.row + (size_t)i.classes) * sizeof(float)) ? 0 : dt_http_no_memory(e);
+}
+
+static int read_raw(struct dt_http_req *q, struct dt_classification *r, struct dt_api_error *e)
+{
+	const int top = top_of(q, e);
+
+	return top < 0 || charge(q, 1, e) < 0 ? -EINVAL
+					      : dt_classification_raw(r, q->classify, q->body, q->n, top, e);
+}
+
+static int read_json(struct dt_http_req *q, struct dt_classification *r, struct dt_api_error *e)
+{
+	json_t *body = dt_http_body(q, e);
+	const size_t n = json_array_size(json_object_get(body, "images"));
+	int rc = body ? charge(q, n ? n : 1, e) : -EINVAL;
+
+	if (rc == 0)
+		rc = dt_classification_parse(r, q->classify, body, e);
+	json_decref(body);
+	return rc;
+}
+
+/* The images of the body, whose bytes are then freed. */
+static int read_images(struct dt_http_req *q, struct dt_classification *r, struct dt_api_error *e)
+{
+	const bool raw = q->body && dt_image_kind((const uint8_t *)q->body, q->n) != DT_IMAGE_UNKNOWN;
+	const int rc = raw ? read_raw(q, r, e) : read_json(q, r, e);
+
+	free(q->body);
+	q->body = NULL;
+	q->n = q->cap = 0;
+	return rc;
+}
+
+enum MHD_Result dt_http_classify(struct dt_http_req *q)
+{
+	struct dt_classification r = {0};
+	struct dt_api_error e;
+	json_t *v = NULL;
+
+	if (read_images(q, &r, &e) == 0 && dt_classification_run(&r, q->classify, &e) == 0) {
+		v = dt_classification_json(&r, q->classify, q->params->model_name);
+		if (!v)
+			dt_api_fail(&e, 500, "server_error", NULL, "out of memory");
+	}
+	dt_classification_release(&r);
+	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
+}
+
+enum MHD_Result dt_http_classify_models(struct dt_http_req *q)
+{
+	const struct dt_classify_info i = dt_classify_info(q->classify);
+	json_t *classes = json_array();
+
+	for (int k = 0; k < i.classes; k++)
+		json_array_append_new(classes, json_string(i.name[k]));
+	return dt_http_reply_json(q, 200,
+				  json_pack("{s:s, s:[{s:s, s:s, s:I, s:s, s:i, s:i, s:o}]}", "object",
+					    "list", "data", "id", q->params->model_name, "object", "model",
+					    "created", (json_int_t)time(NULL), "owned_by", "dt", "image_size",
+					    i.side, "channels", i.channels, "classes", classes));
+}
+
+enum MHD_Result dt_http_classify_metrics(struct dt_http_req *q)
+{
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+	struct dt_api_error e;
+
+	if (!f || dt_classify_metrics(q->classify, q->params->model_name, f) < 0 || fclose(f) == EOF) {
+		free(text);
+		dt_api_fail(&e, 500, "server_error", NULL, "out of memory");
+		return dt_http_reply_error(q, &e);
+	}
+	return dt_http_reply_text(q, 200, "text/plain; version=0.0.4; charset=utf-8", text, n);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

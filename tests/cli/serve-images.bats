@@ -1,0 +1,89 @@
+#!/usr/bin/env bats
+# dt-serve of a classifier of images: on a pipe and over HTTP, on one rank and several; what is no image is named.
+bats_require_minimum_version 1.5.0
+load server
+load ranks
+
+setup_file() {
+    on_ranks
+    for class in left right; do # bright on one side, brighter by i
+        mkdir -p bars/$class
+        for i in $(seq 1 12); do
+            LC_ALL=C awk -v left=$class -v i="$i" 'BEGIN {
+                printf "P5\n28 28\n255\n"
+                for (y = 0; y < 28; y++) for (x = 0; x < 28; x++)
+                    printf "%c", ((x < 14) == (left == "left") ? 100 + 9 * i : 1 + (x * 7 + y * i) % 40)
+            }' >bars/$class/$i.pgm
+        done
+    done
+    dt-dataset images --store raw --out bars.h5 bars 2>log || { cat log; return 1; }
+    dt-train --model cnn2 --data bars.h5 --precision fp32 --no-mfu --threads 1 --lr 3e-3 --microbatch 24 --steps 12 \
+        --metrics m.jsonl --save net 2>log || { cat log; return 1; }
+    { find bars -name '*.pgm' | sort; echo bars.h5; echo '{"id": 7, "path": "nothere"}'
+      jq -nc --arg i "$(base64 -w0 bars/left/1.pgm)" '{id: 8, image: $i, top_k: 1}'; echo '{"id": 9'; } >lines
+    dt-serve --batch net --precision fp32 --threads 1 <lines >one.jsonl 2>/dev/null || true # three lines fail
+}
+
+setup() {
+    on_ranks
+    in_server_folder
+    common=(--precision fp32 --threads 1)
+}
+
+@test "a line for each image, in order: classes by name, what is no image is named and nothing is lost" {
+    run -1 --separate-stderr dt-serve --batch net "${common[@]}" <lines
+    [ "${#lines[@]}" -eq 28 ]
+    [[ $stderr == *"25 images in "*" images/s, latency "*"2 could not be read"*"3 lines failed"* ]]
+    cmp <(printf '%s\n' "${lines[@]}") one.jsonl
+    jq -es '[.[].index] == [range(28)] and all(.[:24][]; . as $l | .path | contains($l.predictions[0].class)) and
+        (.[24].error.message | contains("bars.h5")) and .[25].id == 7 and (.[25].error.message | contains("nothere")) and
+        .[26].predictions == [.[0].predictions[0]] and (.[27].error.message | contains("JSON"))' one.jsonl
+    # what dt-eval says of the same images, to the last digits
+    dt-eval images bars.h5 net "${common[@]}" --predictions seen.jsonl >table
+    jq -en --slurpfile a one.jsonl --slurpfile b seen.jsonl '[$a[:24][].predictions[0] | [.class, (.probability * 1e5 | round)]] ==
+        [$b[] | [.given, (.probability * 1e5 | round)]]'
+}
+
+@test "ranks share requests or cut batches: the answers are those of one" {
+    for split in requests data; do
+        run -1 --separate-stderr mpirun -np 2 dt-serve --batch net "${common[@]}" --split $split --image-batch 8 <lines
+        [[ $stderr == *"25 images in "*"2 could not be read"* ]]
+        cmp <(printf '%s\n' "${lines[@]}" | jq -c '[.index, .path, .id, .predictions[0].class, .error.message]') \
+            <(jq -c '[.index, .path, .id, .predictions[0].class, .error.message]' one.jsonl)
+    done
+}
+
+@test "over HTTP: one image as it is, several in base64, and errors by name" {
+    await mpirun -np 2 dt-serve net "${common[@]}" --port 0 --served-model-name bars
+    [ "$(curl -s --data-binary @bars/right/5.pgm "$url/v1/classify?top_k=1" | jq -c '[.model, .data[0].predictions[].class]')" = '["bars","right"]' ]
+    for class in left right left; do base64 -w0 bars/$class/3.pgm; echo; done | jq -Rnc '{images: [inputs], top_k: 2}' >body
+    curl -s -d @body "$url/v1/classify" | jq -e '[.data[].predictions[0].class] == ["left", "right", "left"] and
+        [.data[].index] == [0, 1, 2] and (.data[0].predictions | map(.probability) | add - 1 | fabs) < 1e-6'
+    [ "$(curl -s "$url/v1/models" | jq -c '.data[0] | [.id, .classes, .image_size]')" = '["bars",["left","right"],28]' ]
+    refused() { # BODY MESSAGE STATUS
+        [ "$(curl -s -o answer -w '%{http_code}' -d "$1" "$url$4")" = "$3" ]
+        jq -e --arg m "$2" '.error.message | contains($m)' answer
+    }
+    refused '{"image": "aGVsbG8="}' "neither JPEG nor PNG" 400 /v1/classify
+    refused '{"images": ["aGVsbG8=", "?"]}' "image 0" 400 /v1/classify
+    refused '{"image": "?"}' "not base64" 400 /v1/classify
+    refused '{"picture": "aGVsbG8="}' "unknown key 'picture'" 400 /v1/classify
+    refused '{"prompt": "x"}' "is for models of text" 404 /v1/completions
+    [ "$(curl -s "$url/health" | jq -r .status)" = ok ]
+    curl -s "$url/metrics" >metrics
+    grep -q '^dt:classify_images_total{model_name="bars"} 4$' metrics
+    grep -q '^dt:classify_images_refused_total{model_name="bars"} 3$' metrics
+}
+
+@test "options of text are refused for images, and those of images for text" {
+    run -2 dt-serve net --max-model-len 10
+    [[ $output == *"--max-model-len goes with models of text"* ]]
+    run -2 dt-serve net --device cuda
+    [[ $output == *"a card has no convolutions yet"* ]]
+    "$DT_HELP/make-model" m
+    run -2 dt-serve m --split data
+    [[ $output == *"--split goes with models of images"* ]]
+    run -1 dt-serve --batch net --normalize imagnet
+    [[ $output == *"--normalize 'imagnet'"* ]]
+}
+# SPDX-License-Identifier: Apache-2.0
