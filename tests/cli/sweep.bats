@@ -80,4 +80,11 @@ setup() {
     run -1 dt-run sweep --grid lr=1e-2 --dir failed -- "${command[@]}"
     [[ $output == *"another sweep"* ]] || { echo "$output"; return 1; }
 }
+@test "contrib: the experiment for Katib names options that there are, and finds the metrics" {
+    python3 -c 'import yaml' || skip "no PyYAML"
+    dt-train --describe-options >options.json
+    "${command[@]}" --eval-data e.h5 --eval-tokens 1000 --eval-every 2 --steps 4 --metrics k.jsonl
+    python3 "$BATS_TEST_DIRNAME/katib-check.py" "$DT_SRC/contrib/kubernetes/katib-experiment.yaml" options.json k.jsonl |
+        jq -e '.eval_loss == 2 and .loss == 4'
+}
 # SPDX-License-Identifier: Apache-2.0
