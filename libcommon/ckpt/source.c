@@ -156,13 +156,10 @@ void dt_source_close(struct dt_source *s)
 	src_coded_release(s);
 	free(s->mean);
 	free(s->from);
-<<<<<<< HEAD
 	if (s->over && s->over_fd > 0)
 		close(s->over_fd);
 	free(s->over);
-=======
 	free(s->mean_row);
->>>>>>> main
 	dt_adapter_close(s->adapter);
 	if (s->ck)
 		dt_ckpt_close(s->ck);
