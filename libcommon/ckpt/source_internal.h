@@ -51,7 +51,7 @@ struct dt_source {
 	struct src_view *over; /* a parameter; data NULL: that of mean[0], the base. NULL: none is replaced */
 	int over_fd;
 	uint64_t over_bytes;
-	struct dt_adapter *adapter;	/* added to the mean (of one); NULL: none */
+	struct dt_adapter *adapter; /* added to the mean (of one); NULL: none */
 	struct {
 		void *p;
 		size_t n;
