@@ -161,9 +161,7 @@ static int open_adapter(const char *base, const char *adapter, const struct dt_c
 
 	if (rc < 0)
 		return rc;
-	rc = dt_adapter_open(adapter, dt_source_config(s), dt_source_params(s), ret, err);
-	if (rc == 0 && !c->any_base && (rc = dt_adapter_check_base(*ret, s, err)) < 0)
-		dt_adapter_close(*ret);
+	rc = dt_adapter_open_for(adapter, s, c->any_base, ret, err);
 	if (rc < 0)
 		dt_source_close(s);
 	else

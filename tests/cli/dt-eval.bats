@@ -48,6 +48,31 @@ refused() { # status, what stderr says, arguments
            (.bits_per_byte - .nll / (2 | log) | fabs < 1e-9)' got.json
 }
 
+@test "--lora: an adapter beside its base is the merged model, and what the trainer evaluates" {
+    dt-train --model run --data d.h5 --seq 64 --steps 10 --lora 4 --lr 1e-2 --threads 1 --no-mfu --save tuned --overwrite \
+        --precision fp32 --eval-data d.h5 --eval-tokens 2496 --metrics tuned.jsonl >/dev/null
+    trained=$(jq -s 'map(.eval_loss // empty) | last' tuned.jsonl)
+    dt-shard-ckpt lora-merge --to dt run tuned merged
+    dt-eval ppl "${common[@]}" --text text.txt --seq 64 --limit 39 --json --lora tuned run >lora.json
+    dt-eval ppl "${common[@]}" --text text.txt --seq 64 --limit 39 --json merged >merged.json
+    [ "$(jq .nll lora.json)" = "$(jq .nll merged.json)" ]
+    jq -e --argjson t "$trained" '.nll - $t | fabs < 1e-5' lora.json
+    dt-eval compare "${common[@]}" --text text.txt --seq 64 --limit 39 --json --lora tuned run run >pair.json
+    jq -e --slurpfile m merged.json '(.b.nll - $m[0].nll | fabs < 1e-9) and .kl_mean > 1e-4' pair.json
+    echo '{"begin": "The", "choices": [" License", " xyzzy"], "answer": 0}' | cat <(echo '{"task": "next", "template": "{begin}", "delimiter": ""}') - >few.jsonl
+    dt-eval task "${common[@]}" few.jsonl run --lora tuned --predictions a.jsonl >/dev/null
+    dt-eval task "${common[@]}" few.jsonl merged --predictions b.jsonl >/dev/null
+    cmp a.jsonl b.jsonl
+    # answers of the same draws
+    dt-rollout sample "${common[@]}" --task copy:2 --count 3 --group 2 --lora tuned run | jq -c 'del(.step, .weights)' >tuned.rolls
+    dt-rollout sample "${common[@]}" --task copy:2 --count 3 --group 2 merged | jq -c 'del(.step, .weights)' >merged.rolls
+    cmp tuned.rolls merged.rolls
+    dt-train --model run --data d.h5 --seq 64 --steps 1 --threads 1 --no-mfu --save other --overwrite --precision fp32 --metrics m.jsonl >/dev/null
+    refused 1 'trained on' ppl --text text.txt --lora tuned other
+    dt-eval ppl "${common[@]}" --text text.txt --seq 64 --limit 2 --lora tuned --any-base other
+    refused 2 'a server adds adapters' task few.jsonl http://127.0.0.1:9 --lora tuned
+}
+
 @test "any number of ranks: the same to the last bit" {
     {
         echo '{"task": "next", "template": "{begin}", "delimiter": ""}'

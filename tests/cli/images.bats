@@ -56,6 +56,25 @@ setup() {
     [ "$(tail -1 b.jsonl | jq .loss)" = "$(tail -1 c.jsonl | jq .loss)" ]
 }
 
+@test "an average of the weights has the running statistics of the weights, and is what was evaluated" {
+    for np in 1 2; do
+        mpirun -np $np dt-train "${common[@]}" --eval-data bars.h5 --microbatch $((24 / np)) --layout dp$np --steps 6 --ema 0.5 \
+            --metrics ema.$np.jsonl --save ema.$np 2>/dev/null
+        dt-shard-ckpt convert --from ema --to dt ema.$np average.$np
+        dt-eval images bars.h5 average.$np --precision fp32 --batch 24 --threads 1 --json >average.json
+        jq -en --slurpfile a average.json --slurpfile b <(tail -1 ema.$np.jsonl) \
+            '$b[0].ema and ($a[0].loss - $b[0].eval_loss | fabs) < 1e-5 and $a[0].top1 == $b[0].top1'
+        dt-eval images bars.h5 ema.$np --precision fp32 --batch 24 --threads 1 --json >plain.json
+        jq -en --slurpfile a average.json --slurpfile b plain.json '$a[0].loss != $b[0].loss'
+        for name in bn1.running_mean bn2.running_var; do
+            dt-shard-ckpt cat --raw model/$name ema.$np >of-weights
+            dt-shard-ckpt cat --raw model/$name average.$np >of-average
+            [ -s of-weights ]
+            cmp of-weights of-average
+        done
+    done
+}
+
 @test "dt-eval counts what dt-train counts, on any number of ranks and either way of sharing" {
     dt-train "${common[@]}" --eval-data bars.h5 --microbatch 24 --steps 8 --metrics m.jsonl --save seen 2>/dev/null
     dt-eval images bars.h5 seen --precision fp32 --batch 50 --threads 1 --predictions one.jsonl --json >one.json
@@ -153,5 +172,22 @@ setup() {
     dt-train "${common[@]}" --microbatch 8 --steps 1 --save one --metrics /dev/null 2>/dev/null
     run -1 dt-eval ppl one --text t.txt
     [[ $output == *"'cnn2' classifies images: it completes no text"* ]]
+}
+
+@test "bench/scaling: one table of ranks measured and simulated, strong and weak, and a picture" {
+    # as on any machine: what the times are is not asked here
+    for weak in '' --weak; do
+        # shellcheck disable=SC2086 # a word or none
+        "$DT_SRC/bench/scaling" "$DT_BIN/.." bars.h5 --model cnn2 --batch 24 --steps 3 --ranks 2 --upto 4 --split requests $weak \
+            --svg scaling.svg --json scaling.json -- --precision fp32 --lr 3e-3 >table
+        jq -e --arg weak "$weak" '[.training[] | [.ranks, .how]] == [[1, "measured"], [2, "measured"], [4, "simulated"]] and
+            (.training[0].speedup - 1 | fabs) < 1e-9 and .training[2].published == [2.38, 2.63] and
+            [.training[].images] == (if $weak == "" then [24, 24, 24] else [24, 48, 96] end) and
+            all(.training[:2][]; .top1 >= 0 and .top1 <= 1) and [.inference[] | [.ranks, .split]] == [[1, "requests"], [2, "requests"]] and
+            all(.training[]; (.efficiency * .ranks - .speedup | fabs) < 1e-9)' scaling.json
+        [ "$(grep -c measured table)" -eq 2 ]
+        [ "$(grep -c simulated table)" -eq 1 ]
+        grep -q "^<svg" scaling.svg
+    done
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -2,6 +2,7 @@
 
 #include "base/progress.h"
 #include "base/units.h"
+#include "ckpt/adapter.h"
 #include "plan/inferplan.h"
 #include "plan/stage.h"
 
@@ -401,6 +402,8 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 	const struct dt_config *c;
 	int rc = dt_source_open(p->ckpt, DT_SOURCE_AUTO, file, &s->src, err);
 
+	if (rc == 0 && p->merged)
+		rc = dt_source_adapt(&s->src, p->merged, p->any_base, err);
 	if (rc < 0)
 		return rc;
 	c = dt_source_config(s->src);
