@@ -105,6 +105,15 @@ size_t dt_infer_block_bytes(const struct dt_infer *m);
 int dt_infer_read_block(struct dt_infer *m, int32_t block, void *to);
 int dt_infer_write_block(struct dt_infer *m, int32_t block, const void *from);
 uint64_t dt_infer_cache_name(const struct dt_infer *m);
+/* The same whatever the layout: of weights told by a text, with which a block of all ranks goes. */
+uint64_t dt_infer_model_name(const struct dt_infer *m, const char *weights);
+/* How a block lies: layers, of each the pieces (keys, values), of these `outer` runs of all heads, of each
+ * head inner bytes. A rank of tp has some of the heads, one of pp some of the layers. */
+struct dt_block_form {
+	int pieces, outer, heads; /* heads of the whole model */
+	size_t inner;
+};
+struct dt_block_form dt_infer_block_form(const struct dt_infer *m);
 /* Steps that ran as they had been recorded (a card's graphs); 0 on the CPU. */
 uint64_t dt_infer_replayed(const struct dt_infer *m);
 /* logits [nwant, vocab] f32, the host's memory, also where tokens are drawn. With dev->batch_invariant a
