@@ -54,6 +54,11 @@ struct dt_infer_params {
 int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *src,
 		  const struct dt_infer_params *p, struct dt_err *err);
 void dt_infer_close(struct dt_infer *m);
+/*
+ * Takes the weights of one layer anew, from a source of the same configuration; those of experts and of
+ * latents' keys and values stay. On the processor only.
+ */
+int dt_infer_reload(struct dt_infer *m, struct dt_source *src, int layer, struct dt_err *err);
 const struct dt_config *dt_infer_config(const struct dt_infer *m);
 struct dt_infer_memory {  /* bytes */
 	uint64_t weights; /* as laid out */
