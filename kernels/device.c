@@ -110,6 +110,12 @@ const char *dt_dev_isa(const struct dt_dev *dev)
 	return of(dev)->isa(dev);
 }
 
+int dt_dev_kv_group(const struct dt_dev *dev, enum dt_dtype cache, int64_t head_dim, bool latent,
+		    int block_size)
+{
+	return of(dev)->kv_group ? of(dev)->kv_group(dev, cache, head_dim, latent, block_size) : 1;
+}
+
 bool dt_dev_multiplies(const struct dt_dev *dev, enum dt_dtype dtype)
 {
 	return !of(dev)->multiplies || of(dev)->multiplies(dev, dtype);

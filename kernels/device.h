@@ -171,6 +171,13 @@ size_t dt_dev_scratch_bytes(const struct dt_dev *dev);
 /* Name of the instruction set in use, "avx512_bf16" for example. */
 const char *dt_dev_isa(const struct dt_dev *dev);
 
+/*
+ * How blocks of a cache of keys and values lie (kernels/attention.h): so many slots are a group, and a group
+ * holds one head behind the other. 1: a slot is a row of heads.
+ */
+int dt_dev_kv_group(const struct dt_dev *dev, enum dt_dtype cache, int64_t head_dim, bool latent,
+		    int block_size);
+
 /* Whether it has products of this type: -ENOTSUP of an op says that it has not. A card has those of 8-bit
  * floats from sm_89 on. */
 bool dt_dev_multiplies(const struct dt_dev *dev, enum dt_dtype dtype);

@@ -172,6 +172,17 @@ static void q4_k_scale(const uint8_t *s, int j, float *scale, float *min)
 	}
 }
 
+void dt_q4_k_scales(const void *block, float step[16], float min[16])
+{
+	const uint8_t *s = block;
+
+	for (int j = 0; j < 16; j++) {
+		q4_k_scale(s + 4, j / 2, &step[j], &min[j]);
+		step[j] *= half_at(s);
+		min[j] *= half_at(s + 2);
+	}
+}
+
 static void from_q4_k(const uint8_t *s, int64_t n, float *y)
 {
 	for (; n > 0; n -= 256, s += 144) {

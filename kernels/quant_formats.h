@@ -75,6 +75,9 @@ size_t dt_panels_bytes(enum dt_format f, int64_t rows, int64_t k);
 /* n elements, a multiple of the block; src needs no alignment. */
 void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst);
 
+/* Steps and minima of a block of q4_k, for each 16 elements. */
+void dt_q4_k_scales(const void *block, float step[16], float min[16]);
+
 /* The very same numbers in q8_0: its integers hold those of q5_0. */
 void dt_q5_0_as_q8_0(const void *src, int64_t n, void *dst);
 

@@ -139,15 +139,18 @@ static void weigh(const float *x, int n, float *w)
 		w[i] = sum + fabsf(x[i]);
 }
 
-void dt_quantize_q4_k(const float *src, int64_t n, uint8_t *out)
+void dt_quantize_q4_k(const float *src, int64_t n, const float *importance, uint8_t *out)
 {
-	for (; n > 0; n -= 256, src += 256, out += 144) {
+	for (; n > 0; n -= 256, src += 256, importance += importance ? 256 : 0, out += 144) {
 		float x[256], w[256], scale[8], min[8], d = 0, dmin = 0;
 		int s[8], m[8];
 
 		take_finite(src, 256, x);
 		for (int j = 0; j < 8; j++) {
-			weigh(x + 32 * j, 32, w + 32 * j);
+			if (importance)
+				memcpy(w + 32 * j, importance + 32 * j, 32 * sizeof(*w));
+			else
+				weigh(x + 32 * j, 32, w + 32 * j);
 			fit32(x + 32 * j, w + 32 * j, &scale[j], &min[j]);
 			d = scale[j] > d ? scale[j] : d;
 			dmin = min[j] > dmin ? min[j] : dmin;
@@ -174,19 +177,19 @@ void dt_quantize_q4_k(const float *src, int64_t n, uint8_t *out)
 
 /* ---- q6_k: x = scale q, q in [-32, 31]; 16 numbers ---- */
 
-static float error16(const float *x, float scale)
+static float error16(const float *x, const float *w, float scale)
 {
 	float inverse = inverse_of(scale), sum = 0;
 
 	for (int i = 0; i < 16; i++) {
 		float e = scale * (float)near(x[i] * inverse, -32, 31) - x[i];
 
-		sum += x[i] * x[i] * e * e;
+		sum += w[i] * e * e;
 	}
 	return sum;
 }
 
-static float fit16(const float *x)
+static float fit16(const float *x, const float *w)
 {
 	float most = 0, best_error, best;
 
@@ -195,19 +198,19 @@ static float fit16(const float *x)
 	if (fabsf(most) < LEAST)
 		return 0;
 	best = most / -32;
-	best_error = error16(x, best);
+	best_error = error16(x, w, best);
 	for (int t = 0; t <= TRIES; t++) {
 		float inverse = -(31 + 0.1f * (float)t) / most, sqq = 0, sxq = 0, e;
 
 		for (int i = 0; i < 16; i++) {
-			float q = (float)near(x[i] * inverse, -32, 31), w = x[i] * x[i];
+			float q = (float)near(x[i] * inverse, -32, 31);
 
-			sqq += w * q * q;
-			sxq += w * x[i] * q;
+			sqq += w[i] * q * q;
+			sxq += w[i] * x[i] * q;
 		}
 		if (!(sqq > 0) || sxq == 0)
 			continue;
-		e = error16(x, sxq / sqq);
+		e = error16(x, w, sxq / sqq);
 		if (e < best_error) {
 			best_error = e;
 			best = sxq / sqq;
@@ -216,13 +219,13 @@ static float fit16(const float *x)
 	return best;
 }
 
-static int settle16(const float *x, float d, int s0)
+static int settle16(const float *x, const float *w, float d, int s0)
 {
 	float best = INFINITY;
 	int ret = s0;
 
 	for (int s = s0 - 1; s <= s0 + 1; s++) {
-		float e = s < -128 || s > 127 ? INFINITY : error16(x, d * (float)s);
+		float e = s < -128 || s > 127 ? INFINITY : error16(x, w, d * (float)s);
 
 		if (e < best) {
 			best = e;
@@ -232,20 +235,23 @@ static int settle16(const float *x, float d, int s0)
 	return ret;
 }
 
-void dt_quantize_q6_k(const float *src, int64_t n, uint8_t *out)
+void dt_quantize_q6_k(const float *src, int64_t n, const float *importance, uint8_t *out)
 {
-	for (; n > 0; n -= 256, src += 256, out += 210) {
-		float x[256], scale[16], most = 0, d;
+	for (; n > 0; n -= 256, src += 256, importance += importance ? 256 : 0, out += 210) {
+		float x[256], w[256], scale[16], most = 0, d;
 
 		take_finite(src, 256, x);
+		for (int i = 0; i < 256; i++)
+			w[i] = importance ? importance[i] : x[i] * x[i];
 		for (int j = 0; j < 16; j++) {
-			scale[j] = fit16(x + 16 * j);
+			scale[j] = fit16(x + 16 * j, w + 16 * j);
 			most = fabsf(scale[j]) > fabsf(most) ? scale[j] : most;
 		}
 		memset(out, 0, 192);
 		d = half_put(out + 208, most / -128);
 		for (int j = 0; j < 16; j++) {
-			int s = d != 0 ? settle16(x + 16 * j, d, near(scale[j] / d, -128, 127)) : 0;
+			int s = d != 0 ? settle16(x + 16 * j, w + 16 * j, d, near(scale[j] / d, -128, 127))
+				       : 0;
 			float step = d * (float)s, inverse = inverse_of(step);
 
 			out[192 + j] = (uint8_t)(int8_t)s;

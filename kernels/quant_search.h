@@ -1,16 +1,16 @@
 /*
  * Blocks of 256 whose scales are searched for: each sub-block's scale (and minimum) is the weighted
  * least-squares fit to the best of about twenty roundings, then an integer that its neighbours do not beat. A
- * weight's error counts more the larger it is. Deterministic, the same on every processor. NaN and Inf count
- * as 0. n is a multiple of 256; quant_formats.h has the layouts.
+ * weight's error counts by importance [n], or with NULL more the larger it is. Deterministic, the same on
+ * every processor. NaN and Inf count as 0. n is a multiple of 256; quant_formats.h has the layouts.
  */
 #ifndef DT_KERNELS_QUANT_SEARCH_H
 #define DT_KERNELS_QUANT_SEARCH_H
 
 #include <stdint.h>
 
-void dt_quantize_q4_k(const float *src, int64_t n, uint8_t *dst);
-void dt_quantize_q6_k(const float *src, int64_t n, uint8_t *dst);
+void dt_quantize_q4_k(const float *src, int64_t n, const float *importance, uint8_t *dst);
+void dt_quantize_q6_k(const float *src, int64_t n, const float *importance, uint8_t *dst);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -127,10 +127,10 @@ void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst)
 		to_q5_0(src, n, dst);
 		break;
 	case DT_FMT_Q4_K:
-		dt_quantize_q4_k(src, n, dst);
+		dt_quantize_q4_k(src, n, NULL, dst);
 		break;
 	case DT_FMT_Q6_K:
-		dt_quantize_q6_k(src, n, dst);
+		dt_quantize_q6_k(src, n, NULL, dst);
 		break;
 	case DT_FMT_F16:
 		for (int64_t i = 0; i < n; i++)

@@ -23,6 +23,7 @@ static struct {
 	bool compress_given, explain;
 	double keep;
 	int64_t rank;
+	uint64_t cache;
 	const char *simulate;
 	bool stats, cold, fit, json, compare, skew, latency;
 } opt;
@@ -53,6 +54,9 @@ static const struct dt_opt opts[] = {
 	{"root", 'r', DT_OPT_INT, &opt.root, "RANK", "root of a broadcast", .max = 1 << 24, .min = 0,
 	 .def = "0"},
 	{"cold", 0, DT_OPT_FLAG, &opt.cold, NULL, "walk through buffers larger than the last-level cache"},
+	{"cache-size", 0, DT_OPT_SIZE, &opt.cache, "SIZE",
+	 "the last-level cache, which --cold and the copy bandwidth go past", .min = 1,
+	 .def_text = "as the system says"},
 	{"buffers", 0, DT_OPT_CHOICE, &opt.buffers, "registered|plain",
 	 "registered: ranks of a machine map each other's buffers", .def = "registered"},
 	{"compare", 0, DT_OPT_FLAG, &opt.compare, NULL,
@@ -192,6 +196,7 @@ static int measure(struct dt_world *w, enum dt_dtype t, const struct dt_log *log
 					   .algorithm = (enum dt_alg)opt.algorithm,
 					   .sizes = sizes,
 					   .warmup = (int)opt.warmup,
+					   .cache = opt.cache,
 					   .check = opt.check,
 					   .explain = opt.explain,
 					   .skew = opt.skew,

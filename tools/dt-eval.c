@@ -82,6 +82,11 @@ static const struct dt_opt opts[] = {
 	 "what matrices are kept as; auto: blocks as they are stored, others as --precision", .def = "auto"},
 	{"tokenizer", 0, DT_OPT_STR, &a.model.tokenizer, "FILE", "a tokenizer in place of the model's own",
 	 .complete = DT_COMPLETE_TOKENIZER},
+	{"lora", 0, DT_OPT_STR, &a.model.lora, "ADAPTER",
+	 "add an adapter to the model's weights; of compare to all but the first's", "ppl,task,compare",
+	 .complete = DT_COMPLETE_FILE},
+	{"any-base", 0, DT_OPT_FLAG, &a.model.any_base, NULL,
+	 "take an adapter that was trained on other weights", "ppl,task,compare"},
 	{"threads", 0, DT_OPT_INT, &a.model.threads, "N", "threads a rank", .min = 0, .max = 4096,
 	 .def_text = "cores over the ranks of the machine"},
 	DT_OPT_HEADING("Servers"),
@@ -257,9 +262,28 @@ static bool is_url(const char *s)
 	return !strncmp(s, "http://", 7) || !strncmp(s, "https://", 8);
 }
 
+/* 0, or an exit status: models from number `first` on get an adapter, which servers do not take. */
+static int check_servers(int n, char **v, int first)
+{
+	for (int i = first; i < n && a.model.lora; i++)
+		if (is_url(v[i]))
+			return dt_opt_usage_error(&program, stderr,
+						  "--lora: a server adds adapters itself, --model names one");
+	return 0;
+}
+
+/* What the first of several models is opened with: an adapter is the others'. */
+static struct dt_eval_opts of_first(void)
+{
+	struct dt_eval_opts o = a.model;
+
+	o.lora = NULL;
+	return o;
+}
+
 /* One model's answers to the whole task. */
-static int answer(const struct dt_task *t, const char *model, FILE *predictions, struct dt_score *ret,
-		  struct dt_err *err)
+static int answer(const struct dt_task *t, const char *model, const struct dt_eval_opts *o, FILE *predictions,
+		  struct dt_score *ret, struct dt_err *err)
 {
 	struct dt_score_query q = {.ranks = a.all,
 				   .rank = a.info.rank,
@@ -268,7 +292,7 @@ static int answer(const struct dt_task *t, const char *model, FILE *predictions,
 				   .progress = show};
 	struct dt_asker *asker = NULL;
 	int rc = is_url(model) ? dt_asker_remote(model, a.served, a.key, (int)a.parallel, &asker, err)
-			       : dt_asker_local(model, &a.model, &asker, err);
+			       : dt_asker_local(model, o, &asker, err);
 
 	rc = agree(rc, err);
 	if (rc == 0) {
@@ -305,15 +329,18 @@ static int run_task(int n, char **v)
 	struct dt_score s = {0};
 	struct dt_err err = {0};
 	FILE *predictions = NULL;
-	int rc = join_ranks(&err);
+	int rc = check_servers(n, v, 1);
 
+	if (rc)
+		return rc;
+	rc = join_ranks(&err);
 	if (rc == 0)
 		rc = agree((rc = dt_task_read(v[0], a.limit, &t, &err)) < 0
 				   ? rc
 				   : open_predictions(&predictions, &err),
 			   &err);
 	if (rc == 0)
-		rc = answer(&t, v[1], predictions, &s, &err);
+		rc = answer(&t, v[1], &a.model, predictions, &s, &err);
 	if (predictions && predictions != stdout && fclose(predictions) == EOF && rc == 0)
 		rc = dt_err_sys(&err, -errno, "cannot write '%s'", a.predictions);
 	if (rc == 0 && speaks() && a.json)
@@ -340,12 +367,13 @@ static int compare_texts(int n, char **v, struct dt_err *err)
 {
 	struct dt_table *t = dt_table_new("model|>perplexity|>nll less the first's|>KL|>KL 99%|>same top-1");
 	struct dt_ppl_query q = {.progress = show_window};
+	const struct dt_eval_opts base = of_first();
 	struct dt_eval_model first = {0};
 	char *text = NULL;
 	int rc = read_text(&text, &q, err);
 
 	if (rc == 0)
-		rc = dt_eval_model_open(&first, v[0], &a.model, err);
+		rc = dt_eval_model_open(&first, v[0], &base, err);
 	rc = agree(rc, err);
 	for (int i = 1; i < n && rc == 0; i++) {
 		struct dt_eval_model m = {0};
@@ -385,6 +413,7 @@ static int compare_tasks(int n, char **v, struct dt_err *err)
 {
 	struct dt_table *table =
 		dt_table_new("model|>right|>less the first's share|>only it|>only the first|>p");
+	const struct dt_eval_opts base = of_first();
 	struct dt_score first = {0};
 	struct dt_task t = {0};
 	int rc = agree(dt_task_read(a.task, a.limit, &t, err), err);
@@ -393,7 +422,7 @@ static int compare_tasks(int n, char **v, struct dt_err *err)
 		struct dt_score s = {0};
 		struct dt_score_pair p;
 
-		rc = answer(&t, v[i], NULL, i ? &s : &first, err);
+		rc = answer(&t, v[i], i ? &a.model : &base, NULL, i ? &s : &first, err);
 		if (rc < 0)
 			break;
 		dt_table_cell(table, "%s", v[i]);
@@ -432,6 +461,8 @@ static int run_compare(int n, char **v)
 	if (!a.text == !a.task)
 		return dt_opt_usage_error(&program, stderr, "compare needs --text or --task%s",
 					  a.text ? ", not both" : "");
+	if ((rc = check_servers(n, v, 1)))
+		return rc;
 	rc = join_ranks(&err);
 	if (rc == 0)
 		rc = a.text ? compare_texts(n, v, &err) : compare_tasks(n, v, &err);

@@ -69,6 +69,10 @@ static const struct dt_opt opts[] = {
 	 .min = 2, .max = 1 << 24, .def_text = "the model's positions"},
 	{"tokenizer", 0, DT_OPT_STR, &a.draw.tokenizer, "FILE", "a tokenizer in place of the model's own",
 	 SAMPLE, .complete = DT_COMPLETE_TOKENIZER},
+	{"lora", 0, DT_OPT_STR, &a.draw.lora, "ADAPTER", "add an adapter to the model's weights", SAMPLE,
+	 .complete = DT_COMPLETE_FILE},
+	{"any-base", 0, DT_OPT_FLAG, &a.draw.any_base, NULL,
+	 "take an adapter that was trained on other weights", SAMPLE},
 	{"threads", 0, DT_OPT_INT, &a.draw.threads, "N", "threads", SAMPLE, .min = 0, .max = 4096,
 	 .def_text = "all processors"},
 	DT_OPT_HEADING("Server"),
@@ -245,6 +249,9 @@ static int run_sample(int n, char **v)
 		return DT_EXIT_USAGE;
 	if (prompts && a.first)
 		return dt_opt_usage_error(&program, stderr, "--first is of the prompts of a task");
+	if (url && a.draw.lora)
+		return dt_opt_usage_error(&program, stderr,
+					  "--lora: a server adds adapters itself, --model names one");
 	a.draw.fp32 = a.precision == 1;
 	a.draw.parallel = (int)a.parallel;
 	a.draw.sample.group = (int)a.group;

@@ -66,6 +66,13 @@ static const struct dt_opt opts[] = {
 	{"save-file", 0, DT_OPT_STR, &a.o.save_file, "FILE", "when it is there: remove it and save"},
 	{"grace", 0, DT_OPT_REAL, &a.o.grace_s, "SECONDS",
 	 "for the checkpoint and the end of a job that was asked to end", .min = 0, .max = 1e6, .def = "120"},
+	DT_OPT_HEADING("Checkpoints elsewhere"),
+	{"mirror", 0, DT_OPT_STR, &a.o.mirror, "COMMAND",
+	 "sends each checkpoint: %s is its folder, %n its name there"},
+	{"mirror-get", 0, DT_OPT_STR, &a.o.mirror_get, "COMMAND",
+	 "fetches the folder %n of the mirror as %s, to check it and to start from it"},
+	{"mirror-timeout", 0, DT_OPT_REAL, &a.o.mirror_s, "SECONDS", "longest time of one of these commands",
+	 .min = 0.1, .max = 1e6, .def = "3600"},
 	DT_OPT_HEADING("Reports"),
 	{"events", 0, DT_OPT_STR, &a.o.events, "FILE",
 	 "append what happens as JSON Lines; - is standard output", .complete = DT_COMPLETE_FILE},
@@ -160,6 +167,8 @@ static int run(int n, char **argv)
 					  a.ranks);
 	if (!a.ranks && (a.o.discover || a.o.cluster))
 		return dt_opt_usage_error(&program, stderr, "--discover and --cluster need --ranks");
+	if (!a.o.mirror != !a.o.mirror_get)
+		return dt_opt_usage_error(&program, stderr, "--mirror and --mirror-get belong together");
 	if (!strcmp(argv[1], "sweep"))
 		return sweep(n - 1, argv + 2, &log);
 	if (a.sweep.grid.n || a.sweep.random.n)

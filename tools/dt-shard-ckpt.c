@@ -6,6 +6,7 @@
 #include "ckpt/look.h"
 #include "convert/convert.h"
 #include "eval/ppl.h"
+#include "eval/rounding.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -18,7 +19,11 @@ static bool tolerance_given, step_given, from_given, to_given, type_given;
 static int64_t workers, window, keep, keep_every, step, experts, top_k, seed, vocab;
 static uint64_t max_file;
 static const char *layout_text, *tokenizer, *judged_on;
-static int from, to, type;
+static int from, to, type, method;
+static bool method_given;
+static const char *calibrated_on;
+static bool damping_given;
+static struct dt_rounding rounding; /* quantize --calibrate */
 
 #define TYPES "f32|f16|bf16|q8_0|q4_0|q4_1|q5_0|q4_k|q6_k"
 
@@ -54,6 +59,19 @@ static const struct dt_opt opts[] = {
 	 .complete = DT_COMPLETE_FILE},
 	{"seq", 0, DT_OPT_INT, &window, "TOKENS", "of a window of --text", "quantize", .min = 2,
 	 .max = 1 << 30, .def_text = "the model's positions, 2048 at most"},
+	{"method", 0, DT_OPT_CHOICE, &method, DT_ROUNDING_METHODS, "how weights are rounded with --calibrate",
+	 "quantize", .given = &method_given, .def_text = "rtn"},
+	{"calibrate", 0, DT_OPT_STR, &calibrated_on, "FILE",
+	 "round with a look at what each layer makes of this text", "quantize", .complete = DT_COMPLETE_FILE},
+	{"calibrate-tokens", 0, DT_OPT_COUNT, &rounding.tokens, "N", "of --calibrate, at most", "quantize",
+	 16, 1e12, .def = "32768"},
+	{"calibrate-seq", 0, DT_OPT_INT, &rounding.seq, "TOKENS", "of a window of --calibrate", "quantize", 2,
+	 1 << 30, .def_text = "the model's positions, 512 at most"},
+	{"damping", 0, DT_OPT_REAL, &rounding.damping, "X",
+	 "of gptq: added to the inputs' squares, over their mean", "quantize", 0, 1e6, &damping_given,
+	 .def = "0.01"},
+	{"act-order", 0, DT_OPT_FLAG, &rounding.act_order, .help = "gptq begins with the largest inputs",
+	 .commands = "quantize"},
 	{"max-file-size", 0, DT_OPT_SIZE, &max_file, "SIZE",
 	 "begin another safetensors file past this; 0: never", "convert,avg,upcycle,resize-vocab,lora-merge",
 	 .def = "5GB"},
@@ -275,6 +293,8 @@ static struct dt_convert conversion(void)
 		.compress = compress,
 		.max_file_bytes = max_file,
 		.any_base = any_base,
+		.change = calibrated_on ? dt_round_source : NULL,
+		.change_arg = &rounding,
 	};
 }
 
@@ -345,16 +365,44 @@ static int judge(const char *before, const char *after)
 	return 0;
 }
 
-static int cmd_quantize(int n, char **argv)
+/* What the options ask of rounding; an exit status where they do not fit together. */
+static int ask_rounding(const char *dst)
 {
-	int rc;
-
 	if (!type_given || type < 3)
 		return dt_opt_usage_error(&prog, stderr,
 					  "quantize needs --type q8_0, q6_k, q5_0, q4_k, q4_1 or q4_0");
+	if (!calibrated_on && method_given)
+		return dt_opt_usage_error(&prog, stderr, "--method needs a text to --calibrate with");
+	if ((rounding.act_order || damping_given) && method != DT_ROUND_GPTQ)
+		return dt_opt_usage_error(&prog, stderr, "--%s is of --method gptq",
+					  damping_given ? "damping" : "act-order");
+	rounding.method = (enum dt_rounding_method)method;
+	rounding.text = calibrated_on;
+	rounding.tokenizer = tokenizer;
+	rounding.near = dst;
+	rounding.progress = draw_unless_stopped;
+	return 0;
+}
+
+static int cmd_quantize(int n, char **argv)
+{
+	int rc = ask_rounding(argv[1]);
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+	struct dt_convert c;
+
+	if (rc)
+		return rc;
 	to = DT_SOURCE_GGUF;
 	to_given = true;
-	rc = cmd_convert(n, argv);
+	begin(&job, calibrated_on ? "round" : "convert");
+	c = conversion();
+	rounding.format = (enum dt_format)c.format;
+	rounding.arg = job.arg;
+	rc = end(dt_convert((const char *const *)argv, 1, argv[1], &c, &job, &err), &job, &err);
+	if (rc == 0 && calibrated_on)
+		dt_program_say(&prog, "%d matrices were rounded with a look at %lld tokens",
+			       rounding.matrices, (long long)rounding.read);
 	return rc == 0 && judged_on ? judge(argv[0], argv[1]) : rc;
 }
 

@@ -1,6 +1,7 @@
 /* Opening the CPU, its memory and events. */
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kv.h"
 #include "kernels/rates.h"
 
 #include <sched.h>
@@ -163,6 +164,14 @@ static int cpu_event_sync(void *event)
 	return 0;
 }
 
+static int cpu_kv_group(const struct dt_dev *dev, enum dt_dtype cache, int64_t head_dim, bool latent,
+			int block_size)
+{
+	const struct dt_attn a = {.kv_heads = 1, .head_dim = head_dim, .value_dim = latent};
+
+	return dt_kv_grouped(&a, dt_t3(NULL, cache, 1, block_size, head_dim)) ? DT_KV_GROUP : 1;
+}
+
 const struct dt_backend dt_backend_cpu = {
 	.count = cpu_count,
 	.open = cpu_open,
@@ -189,5 +198,6 @@ const struct dt_backend dt_backend_cpu = {
 	.event_wait = cpu_event,
 	.event_sync = cpu_event_sync,
 	.event_done = cpu_event_done,
+	.kv_group = cpu_kv_group,
 };
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -72,9 +72,9 @@ bool dt_bench_per_rank(enum dt_bench_kind k)
 	       k == DT_BENCH_GATHER || k == DT_BENCH_SCATTER;
 }
 
-size_t dt_bench_cache_bytes(void)
+size_t dt_bench_cache_bytes(size_t given)
 {
-	long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+	long l3 = given ? (long)given : sysconf(_SC_LEVEL3_CACHE_SIZE);
 
 	return l3 > 0 ? (size_t)l3 : (size_t)32 << 20;
 }
@@ -95,8 +95,8 @@ int dt_bench_open(struct dt_bench **ret, struct dt_comm *c, const struct dt_benc
 	b->o = *o;
 	b->e = (size_t)dt_dtype_size(o->t);
 	b->region = max_bytes > least ? max_bytes : least;
-	if (o->cold && b->region < 2 * dt_bench_cache_bytes())
-		b->region = 2 * dt_bench_cache_bytes();
+	if (o->cold && b->region < 2 * dt_bench_cache_bytes(o->cache))
+		b->region = 2 * dt_bench_cache_bytes(o->cache);
 	b->region = (b->region + 4095) / 4096 * 4096;
 	for (int i = 0; i < (o->compare ? 4 : 2); i++) {
 		void *p = NULL;

@@ -37,6 +37,7 @@ struct dt_bench_opts {
 	bool registered;  /* registered buffers (dt_buffer_alloc) */
 	bool compare;	  /* a call of plain MPI after each call, a barrier before either */
 	bool apart;	  /* a barrier before each call, so that calls do not overlap */
+	size_t cache;	  /* bytes of the last-level cache; 0: as the system says */
 };
 
 struct dt_bench_result {

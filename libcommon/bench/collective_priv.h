@@ -19,7 +19,8 @@ struct dt_bench {
 };
 
 bool dt_bench_per_rank(enum dt_bench_kind k);
-size_t dt_bench_cache_bytes(void);
+/* Of the last-level cache: given, or where that is 0 what the system says. */
+size_t dt_bench_cache_bytes(size_t given);
 void dt_bench_prepare(struct dt_bench *b, size_t n, bool in_place);
 int64_t dt_bench_wrong(struct dt_bench *b, size_t n, bool in_place);
 int dt_bench_call(struct dt_bench *b, size_t n, bool in_place, size_t offset, struct dt_err *err);

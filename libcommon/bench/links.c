@@ -14,7 +14,7 @@
 #define SLOW_S 0.1 /* seconds of a call after which a link's larger sizes are not tried */
 #define HUGE   ((size_t)2 << 20)
 
-int dt_bench_copy(struct dt_comm *world, double *ret_gbs, struct dt_err *err)
+int dt_bench_copy(struct dt_comm *world, size_t cache, double *ret_gbs, struct dt_err *err)
 {
 	struct dt_world_info info;
 	size_t n;
@@ -23,7 +23,7 @@ int dt_bench_copy(struct dt_comm *world, double *ret_gbs, struct dt_err *err)
 	int rc = 0;
 
 	dt_world_info(dt_comm_world(world), &info);
-	n = dt_bench_cache_bytes() * 2 / (size_t)info.local_size;
+	n = dt_bench_cache_bytes(cache) * 2 / (size_t)info.local_size;
 	n = (n + HUGE - 1) / HUGE * HUGE; /* large pages: filling them is most of the time */
 	a = aligned_alloc(HUGE, n);
 	b = aligned_alloc(HUGE, n);

@@ -4,8 +4,11 @@
 
 #include "comm/comm.h"
 
-/* Copy bandwidth of one machine, bytes read plus written, all its ranks copying at once. Collective. */
-int dt_bench_copy(struct dt_comm *world, double *ret_gbs, struct dt_err *err);
+/*
+ * Copy bandwidth of one machine, bytes read plus written, all its ranks copying at once between buffers that
+ * together are past the last-level cache (bytes; 0: as the system says). Collective.
+ */
+int dt_bench_copy(struct dt_comm *world, size_t cache, double *ret_gbs, struct dt_err *err);
 
 /*
  * Cost of a link class, so that a ring all-reduce of n bytes over p ranks takes

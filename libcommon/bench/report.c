@@ -79,9 +79,9 @@ static void print_side(FILE *f, const struct dt_bench_run_info *i, const struct 
 	if (!r) {
 		fprintf(f, "  %9s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
 		if (i->stats)
-			fprintf(f, "%10s%10s%10s%10s%7s", "N/A", "N/A", "N/A", "N/A", "N/A");
+			fprintf(f, " %9s %9s %9s %9s %6s", "N/A", "N/A", "N/A", "N/A", "N/A");
 		if (i->compare)
-			fprintf(f, "  %9s%8s%8s", "N/A", "N/A", "N/A");
+			fprintf(f, "  %9s %7s %7s", "N/A", "N/A", "N/A");
 		return;
 	}
 	if (r->wrong >= 0)
@@ -92,10 +92,10 @@ static void print_side(FILE *f, const struct dt_bench_run_info *i, const struct 
 		snprintf(most, sizeof(most), "%.2f", r->mpi_s / r->copy_s);
 	fprintf(f, "  %9.2f  %6.2f  %6.2f  %6s", r->time_s * 1e6, r->algbw_gbs, r->busbw_gbs, wrong);
 	if (i->stats)
-		fprintf(f, "%10.2f%10.2f%10.2f%10.2f%7s", r->min_s * 1e6, r->mean_s * 1e6, r->p50_s * 1e6,
+		fprintf(f, " %9.2f %9.2f %9.2f %9.2f %6s", r->min_s * 1e6, r->mean_s * 1e6, r->p50_s * 1e6,
 			r->p99_s * 1e6, bound);
 	if (i->compare)
-		fprintf(f, "  %9.2f%8.2f%8s", r->mpi_s * 1e6, r->mpi_s / r->time_s, most);
+		fprintf(f, "  %9.2f %7.2f %7s", r->mpi_s * 1e6, r->mpi_s / r->time_s, most);
 }
 
 void dt_bench_print_row(FILE *f, const struct dt_bench_run_info *i, enum dt_bench_kind k,

@@ -88,7 +88,8 @@ static int open_bench(struct dt_bench_session *b, enum dt_bench_kind k, struct d
 				  .cold = b->info.cold,
 				  .registered = b->info.registered,
 				  .compare = b->info.compare,
-				  .apart = b->o.explain};
+				  .apart = b->o.explain,
+				  .cache = b->o.cache};
 
 	return dt_bench_open(ret, b->c, &o, b->o.sizes.max, err);
 }
@@ -195,7 +196,7 @@ static int run_algorithms(struct dt_bench_session *b, enum dt_bench_kind k, stru
 static int measure_machine(struct dt_bench_session *b, struct dt_err *err)
 {
 	char topo[512];
-	int rc = dt_bench_copy(b->c, &b->totals.copy_gbs, err);
+	int rc = dt_bench_copy(b->c, b->o.cache, &b->totals.copy_gbs, err);
 
 	if (!rc && b->o.skew)
 		rc = dt_bench_skew_init(&b->skew, b->c, err);

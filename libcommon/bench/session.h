@@ -19,6 +19,7 @@ struct dt_bench_session_opts {
 	enum dt_alg algorithm;	 /* DT_ALG_N: all of them; the group's otherwise */
 	struct dt_bench_sizes sizes;
 	int warmup;
+	size_t cache; /* as in struct dt_bench_opts */
 	bool check;
 	bool explain; /* costs of messages are measured first, and every time predicted */
 	bool skew, fit, latency;

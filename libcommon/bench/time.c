@@ -283,7 +283,7 @@ int dt_bench_run(struct dt_bench *b, size_t bytes, bool in_place, double copy_gb
 		if (rc)
 			return rc;
 	}
-	if (copy_gbs > 0 && traffic > 2 * (double)dt_bench_cache_bytes())
+	if (copy_gbs > 0 && traffic > 2 * (double)dt_bench_cache_bytes(b->o.cache))
 		r.bound_fraction = traffic / (copy_gbs * 1e9) / r.time_s;
 	*ret = r;
 	return 0;

@@ -42,9 +42,14 @@ int dt_adapter_check_base(const struct dt_adapter *a, struct dt_source *base, st
 int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, const char *dst,
 		     struct dt_err *err);
 
+/* dt_adapter_open of one for this base; any_base: also one that says it was trained on other weights. */
+int dt_adapter_open_for(const char *path, struct dt_source *base, bool any_base, struct dt_adapter **ret,
+			struct dt_err *err);
 /* base with the adapter added in f32, as a source of its own; takes both over, also when it fails. */
 int dt_source_adapted(struct dt_source *base, struct dt_adapter *a, struct dt_source **ret,
 		      struct dt_err *err);
+/* The same of the adapter at path, in the place of *src; where it fails that is closed, and NULL. */
+int dt_source_adapt(struct dt_source **src, const char *path, bool any_base, struct dt_err *err);
 /*
  * How much of the updates of a source that dt_source_adapted made is lost where weights are written in f: the
  * norm of what is missing over that of the update, of the first rows of some tensors. Above 1 none is left.

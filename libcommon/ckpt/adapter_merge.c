@@ -8,6 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+int dt_adapter_open_for(const char *path, struct dt_source *base, bool any_base, struct dt_adapter **ret,
+			struct dt_err *err)
+{
+	struct dt_adapter *a;
+	int rc = dt_adapter_open(path, dt_source_config(base), dt_source_params(base), &a, err);
+
+	if (rc < 0)
+		return rc;
+	if (!any_base && (rc = dt_adapter_check_base(a, base, err)) < 0) {
+		dt_adapter_close(a);
+		return rc;
+	}
+	*ret = a;
+	return 0;
+}
+
 int dt_source_adapted(struct dt_source *base, struct dt_adapter *a, struct dt_source **ret,
 		      struct dt_err *err)
 {
@@ -21,6 +37,19 @@ int dt_source_adapted(struct dt_source *base, struct dt_adapter *a, struct dt_so
 	s->adapter = a;
 	*ret = s;
 	return 0;
+}
+
+int dt_source_adapt(struct dt_source **src, const char *path, bool any_base, struct dt_err *err)
+{
+	struct dt_source *base = *src;
+	struct dt_adapter *a;
+	int rc = dt_adapter_open_for(path, base, any_base, &a, err);
+
+	*src = NULL;
+	if (rc == 0)
+		return dt_source_adapted(base, a, src, err);
+	dt_source_close(base);
+	return rc;
 }
 
 /* The rows of one tensor: squares of the update, and of what is missing when both are rounded to f. */

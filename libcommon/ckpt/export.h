@@ -45,6 +45,19 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struct dt_err *err);
 
 /*
+ * base as a source of its own, some of whose parameters are to be others; takes base over, also when it
+ * fails.
+ * near: a path in the folder where a file without a name may lie, with what is put in place. -ENOTSUP of a
+ * model of images.
+ */
+int dt_source_replaced(struct dt_source *base, const char *near, struct dt_source **ret, struct dt_err *err);
+/* Parameter i of such a source, whole, in format f from now on. Raw rows of it are there. */
+int dt_source_replace(struct dt_source *s, int i, enum dt_format f, const void *data, struct dt_err *err);
+
+/* What the matrix p of c becomes in a GGUF whose matrices are to be `want`: see struct dt_export's format. */
+enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param *p, enum dt_format want);
+
+/*
  * A dense model as a mixture of so many experts, `used` of them a row, each a copy of its MLP; the router is
  * drawn from seed. Takes dense over. -ENOTSUP: no family has such mixtures.
  */

@@ -20,10 +20,8 @@ static const char *arch_of(const struct dt_config *c)
 	return f ? f->arch : NULL;
 }
 
-static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
+static void put_sizes(const struct dt_config *c, struct gguf_out *g, const char *arch)
 {
-	const struct dt_config *c = dt_source_config(e->s);
-	const char *arch = arch_of(c);
 	bool rope = c->pos == DT_POS_ROPE;
 	const struct {
 		const char *key;
@@ -55,22 +53,19 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 	};
 	char key[96];
 
-	gguf_out_str(g, "general.architecture", arch, strlen(arch));
-	gguf_out_str(g, "general.name", c->name, strlen(c->name));
-	gguf_out_u32(g, "general.alignment", GGUF_ALIGN);
-	gguf_out_u32(g, "general.quantization_version", 2);
-	gguf_out_u32(g, "general.file_type", file_type);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		if (!sizes[i].put)
 			continue;
 		snprintf(key, sizeof(key), "%s.%s", arch, sizes[i].key);
 		gguf_out_u32(g, key, sizes[i].v);
 	}
-	snprintf(key, sizeof(key), "%s.attention.layer_norm_%sepsilon", arch,
-		 c->norm == DT_NORM_LAYER ? "" : "rms_");
-	gguf_out_f32(g, key, c->norm_eps);
-	if (!rope)
-		return;
+}
+
+/* What models with rotary positions have besides sizes. */
+static void put_rotary(const struct dt_config *c, struct gguf_out *g, const char *arch)
+{
+	char key[96];
+
 	if (c->kv_rank) {
 		snprintf(key, sizeof(key), "%s.expert_weights_norm", arch);
 		gguf_out_bool(g, key, !c->router_unscaled);
@@ -110,6 +105,25 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 		snprintf(key, sizeof(key), "%s.rope.scaling.factor", arch);
 		gguf_out_f32(g, key, c->rope_factor);
 	}
+}
+
+static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
+{
+	const struct dt_config *c = dt_source_config(e->s);
+	const char *arch = arch_of(c);
+	char key[96];
+
+	gguf_out_str(g, "general.architecture", arch, strlen(arch));
+	gguf_out_str(g, "general.name", c->name, strlen(c->name));
+	gguf_out_u32(g, "general.alignment", GGUF_ALIGN);
+	gguf_out_u32(g, "general.quantization_version", 2);
+	gguf_out_u32(g, "general.file_type", file_type);
+	put_sizes(c, g, arch);
+	snprintf(key, sizeof(key), "%s.attention.layer_norm_%sepsilon", arch,
+		 c->norm == DT_NORM_LAYER ? "" : "rms_");
+	gguf_out_f32(g, key, c->norm_eps);
+	if (c->pos == DT_POS_ROPE)
+		put_rotary(c, g, arch);
 }
 
 /* The list of tensors; returns the bytes of all data. Llama 3's divisors come first. */

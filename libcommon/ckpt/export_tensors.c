@@ -15,13 +15,30 @@ static int64_t cols_of(const struct exp_tensor *t)
 	return t->ndim == 2 ? t->shape[1] : 1;
 }
 
+enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param *p, enum dt_format want)
+{
+	if (p->ndim == 1 || p->role == DT_W_ROUTER) /* as GGUF's own writer */
+		return DT_FMT_F32;
+	if (dt_format_info(want)->dtype >= 0)
+		return want;
+	if (p->role == DT_W_POS)
+		return DT_FMT_F32;
+	if (want == DT_FMT_Q4_K && (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied)))
+		want = DT_FMT_Q6_K; /* as GGUF's own writer: logits feel its error most */
+	if (p->shape[1] % dt_format_info(want)->block == 0)
+		return want;
+	if (p->shape[1] % 32 == 0)
+		return want == DT_FMT_Q4_K ? DT_FMT_Q5_0 : DT_FMT_Q8_0;
+	return DT_FMT_F16;
+}
+
 /* The type a tensor gets. */
 static enum dt_format choose(struct exporter *e, const struct exp_tensor *t, const struct dt_param *p,
 			     bool blocks)
 {
 	int want = e->x->format, have = (int)dt_source_format(e->s, t->part[0]);
-	const struct dt_config *c = dt_source_config(e->s);
 	bool gguf = e->x->to == DT_SOURCE_GGUF;
+	enum dt_format f;
 
 	if (want < 0) {
 		bool fits = dt_format_info((enum dt_format)have)->dtype >= 0 ||
@@ -29,22 +46,18 @@ static enum dt_format choose(struct exporter *e, const struct exp_tensor *t, con
 
 		want = fits ? have : DT_FMT_F32;
 	}
-	if (gguf && (p->ndim == 1 || p->role == DT_W_ROUTER)) /* as GGUF's own writer */
-		return DT_FMT_F32;
-	if (dt_format_info((enum dt_format)want)->dtype >= 0)
+	if (!gguf)
 		return (enum dt_format)want;
-	if (p->ndim == 1 || p->role == DT_W_POS)
-		return DT_FMT_F32;
-	if (e->x->format == DT_FMT_Q4_K && (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied)))
-		want = DT_FMT_Q6_K; /* as GGUF's own writer: logits feel its error most */
-	if (t->shape[1] % dt_format_info((enum dt_format)want)->block == 0)
-		return (enum dt_format)want;
-	if (t->shape[1] % 32 == 0) {
+	f = dt_export_format(dt_source_config(e->s), p, (enum dt_format)want);
+	if (e->x->format < 0 && f == DT_FMT_Q6_K)
+		return (enum dt_format)want; /* as it is stored */
+	if ((int)f == want || f == DT_FMT_F32 || f == DT_FMT_Q6_K)
+		return f;
+	if (f == DT_FMT_F16)
+		e->unpacked++;
+	else
 		e->smaller++;
-		return want == DT_FMT_Q4_K ? DT_FMT_Q5_0 : DT_FMT_Q8_0;
-	}
-	e->unpacked++;
-	return DT_FMT_F16;
+	return f;
 }
 
 const struct exp_tensor *exp_find(const struct exporter *e, const char *name)

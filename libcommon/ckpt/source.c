@@ -156,6 +156,9 @@ void dt_source_close(struct dt_source *s)
 	src_coded_release(s);
 	free(s->mean);
 	free(s->from);
+	if (s->over && s->over_fd > 0)
+		close(s->over_fd);
+	free(s->over);
 	free(s->mean_row);
 	dt_adapter_close(s->adapter);
 	if (s->ck)
@@ -219,6 +222,8 @@ enum dt_format dt_source_format(const struct dt_source *s, int i)
 {
 	struct dt_ckpt_tensor t;
 
+	if (s->over)
+		return s->over[i].data ? s->over[i].format : dt_source_format(s->mean[0], i);
 	if (s->mean) { /* a mean of blocks is numbers */
 		int from = s->from ? s->from[i] : i;
 		enum dt_format f = from < 0 ? DT_FMT_F32 : dt_source_format(s->mean[0], from);
@@ -233,11 +238,13 @@ enum dt_format dt_source_format(const struct dt_source *s, int i)
 
 const void *dt_source_raw(const struct dt_source *s, int i, int64_t row, int64_t rows)
 {
-	const struct src_view *v = s->view ? &s->view[i] : NULL;
+	const struct src_view *v = s->over ? &s->over[i] : s->view ? &s->view[i] : NULL;
 	const struct dt_param *p = &s->params.p[i];
 	const uint8_t *data;
 	int64_t first;
 
+	if (s->over && !v->data)
+		return dt_source_raw(s->mean[0], i, row, rows);
 	if (!v || v->transposed || (v->part && row / v->part_rows != (row + rows - 1) / v->part_rows))
 		return NULL;
 	first = v->first + (v->part ? row % v->part_rows : row) * (p->ndim == 2 ? v->stride : 1);

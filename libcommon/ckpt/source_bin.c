@@ -70,6 +70,34 @@ bool src_is_llmc(const uint8_t *p, size_t n)
 	return magic == LLMC_MAGIC;
 }
 
+/* What the head h says, GPT-2 in all else. */
+static struct dt_config llmc_config(const int32_t h[8])
+{
+	const int64_t c = h[6];
+
+	return (struct dt_config){.name = "gpt2",
+				  .family = "gpt2",
+				  .vocab = h[3],
+				  .hidden = c,
+				  .ffn = 4 * c,
+				  .layers = h[4],
+				  .heads = h[5],
+				  .kv_heads = h[5],
+				  .head_dim = c / h[5],
+				  .max_seq = h[2],
+				  .norm = DT_NORM_LAYER,
+				  .norm_eps = 1e-5,
+				  .pos = DT_POS_LEARNED,
+				  .act = DT_ACT_GELU_TANH,
+				  .tied = true,
+				  .qkv_bias = true,
+				  .out_bias = true,
+				  .mlp_bias = true,
+				  .bos = h[3] > 50256 ? 50256 : -1,
+				  .eos = h[3] > 50256 ? 50256 : -1,
+				  .init_std = 0.02};
+}
+
 int src_open_llmc(struct dt_source *s, struct dt_err *err)
 {
 	const uint8_t *p;
@@ -91,27 +119,7 @@ int src_open_llmc(struct dt_source *s, struct dt_err *err)
 		return dt_err_set(err, -EBADMSG, "'%s' has an impossible head", s->path);
 	c = h[6];
 	vp = h[7];
-	s->config = (struct dt_config){.name = "gpt2",
-				       .family = "gpt2",
-				       .vocab = h[3],
-				       .hidden = c,
-				       .ffn = 4 * c,
-				       .layers = h[4],
-				       .heads = h[5],
-				       .kv_heads = h[5],
-				       .head_dim = c / h[5],
-				       .max_seq = h[2],
-				       .norm = DT_NORM_LAYER,
-				       .norm_eps = 1e-5,
-				       .pos = DT_POS_LEARNED,
-				       .act = DT_ACT_GELU_TANH,
-				       .tied = true,
-				       .qkv_bias = true,
-				       .out_bias = true,
-				       .mlp_bias = true,
-				       .bos = h[3] > 50256 ? 50256 : -1,
-				       .eos = h[3] > 50256 ? 50256 : -1,
-				       .init_std = 0.02};
+	s->config = llmc_config(h);
 	rc = dt_config_check(&s->config, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s'", s->path);

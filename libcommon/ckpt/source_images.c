@@ -3,25 +3,15 @@
 
 #include <errno.h>
 
-static bool strings(const json_t *list, int64_t n)
+/* Whether list has n elements, all of them texts, or all of them numbers. */
+static bool has(const json_t *list, int64_t n, bool texts)
 {
 	const json_t *v;
 	size_t i;
 
 	if ((int64_t)json_array_size(list) != n)
 		return false;
-	json_array_foreach(list, i, v) if (!json_is_string(v)) return false;
-	return true;
-}
-
-static bool numbers(const json_t *list, int64_t n)
-{
-	const json_t *v;
-	size_t i;
-
-	if ((int64_t)json_array_size(list) != n)
-		return false;
-	json_array_foreach(list, i, v) if (!json_is_number(v)) return false;
+	json_array_foreach(list, i, v) if (texts ? !json_is_string(v) : !json_is_number(v)) return false;
 	return true;
 }
 
@@ -38,11 +28,11 @@ int src_images(struct dt_source *s, const json_t *o, struct dt_err *err)
 	s->images = json_object();
 	if (!s->images)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
-	if (strings(names, s->config.vocab))
+	if (has(names, s->config.vocab, true))
 		json_object_set(s->images, "classes", names);
 	mean = json_object_get(from, "mean");
 	deviation = json_object_get(from, own ? "deviation" : "std");
-	if (numbers(mean, s->config.channels) && numbers(deviation, s->config.channels)) {
+	if (has(mean, s->config.channels, false) && has(deviation, s->config.channels, false)) {
 		json_object_set(s->images, "mean", mean);
 		json_object_set(s->images, "deviation", deviation);
 	}

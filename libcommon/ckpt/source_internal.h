@@ -48,7 +48,10 @@ struct dt_source {
 	float *mean_row; /* of a vocabulary that grew (source_vocab.c): [2, hidden]; else NULL */
 	int (*box)(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,
 		   struct dt_err *err); /* of parameter i */
-	struct dt_adapter *adapter;	/* added to the mean (of one); NULL: none */
+	struct src_view *over; /* a parameter; data NULL: that of mean[0], the base. NULL: none is replaced */
+	int over_fd;
+	uint64_t over_bytes;
+	struct dt_adapter *adapter; /* added to the mean (of one); NULL: none */
 	struct {
 		void *p;
 		size_t n;

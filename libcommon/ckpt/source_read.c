@@ -119,11 +119,13 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 	for (int d = 0; d < p->ndim; d++)
 		if (off[d] < 0 || shape[d] < 0 || off[d] > p->shape[d] || shape[d] > p->shape[d] - off[d])
 			return dt_err_set(err, -EINVAL, "the box asked for reaches out of '%s'", p->name);
-	if (s->mean)
+	if (s->over && !s->over[i].data)
+		return dt_source_read(s->mean[0], i, off, shape, as, dst, err);
+	if (s->mean && !s->over)
 		return read_mean(s, i, off, shape, as, dst, err);
 	if (s->ck)
 		return dt_ckpt_read(s->ck, s->ck_tensor[i], off, shape, as, dst, err);
-	v = &s->view[i];
+	v = s->over ? &s->over[i] : &s->view[i];
 	if (!v->part)
 		src_coded_need(s, v->data);
 	if (v->transposed) {

@@ -126,11 +126,32 @@ static int split_here(struct dt_comm *c, int color, int key, struct dt_err *err)
 	return rc;
 }
 
+/* Splits the world: this rank's group, its size and rank there. One process without MPI is a group of one. */
+static int split_world(struct dt_comm *c, int color, int key, struct dt_err *err)
+{
+	struct dt_world *w = c->w;
+	int rc;
+
+	if (w->elastic || w->mpi)
+		dt_comm_start_up(w, DT_COMM_START_UP, c->name);
+	if (w->elastic)
+		return split_here(c, color, key, err);
+	if (!w->mpi)
+		return 0;
+	rc = MPI_Comm_split(w->world, color, key, &c->mpi);
+	if (rc)
+		return dt_comm_mpi_error(err, rc, c->name);
+	MPI_Comm_set_errhandler(c->mpi, MPI_ERRORS_RETURN);
+	MPI_Comm_size(c->mpi, &c->size);
+	MPI_Comm_rank(c->mpi, &c->rank);
+	return 0;
+}
+
 int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, int color, int key,
 		   struct dt_err *err)
 {
 	struct dt_comm *c = calloc(1, sizeof(*c));
-	int rc = 0, index = 0;
+	int rc, index = 0;
 
 	if (!c)
 		return dt_err_sys(err, -ENOMEM, "group %s", name);
@@ -145,23 +166,9 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 		.w = w, .index = index, .size = 1, .mpi = MPI_COMM_NULL, .lanes = MPI_COMM_NULL};
 	snprintf(c->name, sizeof(c->name), "%s", name);
 	c->id = ++w->groups;
-	if (w->elastic) {
-		dt_comm_start_up(w, DT_COMM_START_UP, name);
-		rc = split_here(c, color, key, err);
-		if (rc)
-			goto fail;
-	} else if (w->mpi) {
-		dt_comm_start_up(w, DT_COMM_START_UP, name);
-		rc = MPI_Comm_split(w->world, color, key, &c->mpi);
-		if (rc) {
-			rc = dt_comm_mpi_error(err, rc, name);
-			goto fail;
-		}
-		MPI_Comm_set_errhandler(c->mpi, MPI_ERRORS_RETURN);
-		MPI_Comm_size(c->mpi, &c->size);
-		MPI_Comm_rank(c->mpi, &c->rank);
-	}
-	rc = fill_ranks(c, err);
+	rc = split_world(c, color, key, err);
+	if (!rc)
+		rc = fill_ranks(c, err);
 	if (!rc)
 		rc = choose_transport(c, err);
 	if (!rc)

@@ -294,17 +294,16 @@ static void world_free(struct dt_world *w)
 	free(w);
 }
 
-int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const struct dt_log *log,
-		  struct dt_err *err)
+/* Of one rank, which a launcher or an elastic job may make more of; NULL: out of memory. */
+static struct dt_world *world_of_one(const struct dt_world_opts *o, const struct dt_log *log)
 {
 	struct dt_world *w = calloc(1, sizeof(*w));
 	struct dt_comm_slot *own = aligned_alloc(128, sizeof(struct dt_comm_slot));
-	int rc;
 
 	if (!w || !own) {
 		free(w);
 		free(own);
-		return dt_err_sys(err, -ENOMEM, "world");
+		return NULL;
 	}
 	memset(own, 0, sizeof(*own));
 	atomic_store(&own->pid, (int)getpid());
@@ -317,6 +316,17 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 	w->board_n = 1;
 	w->launch = dt_comm_launch_detect(getenv);
 	w->info = (struct dt_world_info){.size = 1, .local_size = 1, .nodes = 1};
+	return w;
+}
+
+int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const struct dt_log *log,
+		  struct dt_err *err)
+{
+	struct dt_world *w = world_of_one(o, log);
+	int rc;
+
+	if (!w)
+		return dt_err_sys(err, -ENOMEM, "world");
 	if (!w->launch.by && !o->elastic) {
 		*ret = w;
 		return 0;

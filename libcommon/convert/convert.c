@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define MOST_SOURCES 64
 
@@ -60,6 +61,7 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 {
 	int unpacked = 0, smaller = 0, rc;
 	char hash[32];
+	struct stat st;
 	struct dt_export x = {.to = c->to,
 			      .format = c->format,
 			      .ret_unpacked = &unpacked,
@@ -72,10 +74,14 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 
 	rc = dt_export_check(s, dst, &x, job->made, sizeof(job->made), err);
 	job->misused = rc == -EINVAL;
-	if (rc == 0) {
+	if (rc == 0)
 		x.tokenizer_hash = tokenizer_hash(s, c, job, hash);
+	if (rc == 0 && c->change && lstat(job->made, &st) == 0) /* before the work, not behind it */
+		rc = dt_err_sys(err, -EEXIST, "cannot write '%s'", job->made);
+	if (rc == 0 && c->change && (rc = c->change(c->change_arg, &s, err)) < 0)
+		s = NULL;
+	if (rc == 0)
 		rc = dt_export(s, dst, &x, err);
-	}
 	if (rc == 0 && unpacked)
 		note(job, "%d matrices have rows no block fits and are f16", unpacked);
 	if (rc == 0 && smaller)
@@ -155,9 +161,7 @@ static int open_adapter(const char *base, const char *adapter, const struct dt_c
 
 	if (rc < 0)
 		return rc;
-	rc = dt_adapter_open(adapter, dt_source_config(s), dt_source_params(s), ret, err);
-	if (rc == 0 && !c->any_base && (rc = dt_adapter_check_base(*ret, s, err)) < 0)
-		dt_adapter_close(*ret);
+	rc = dt_adapter_open_for(adapter, s, c->any_base, ret, err);
 	if (rc < 0)
 		dt_source_close(s);
 	else

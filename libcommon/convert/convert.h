@@ -28,6 +28,9 @@ struct dt_convert {
 	bool compress;
 	uint64_t max_file_bytes;
 	bool any_base; /* take an adapter that was trained on other weights */
+	/* What is done to the model before it is written: takes *s over, also when it fails. NULL: nothing */
+	int (*change)(void *arg, struct dt_source **s, struct dt_err *err);
+	void *change_arg;
 };
 
 /* The model at src[0]; of several, their mean. dst: as dt_export's. */

@@ -2,6 +2,7 @@
 
 #include "base/rng.h"
 #include "data/hash_map.h"
+#include "data/script.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,7 +19,8 @@ struct dt_clean {
 	struct dt_clean_options o;
 	struct dt_clean_counts counts;
 	int64_t seen;
-	struct hash_map exact, bands, excluded, lines;
+	struct hash_map exact, bands, excluded, before; /* before: of the document under way */
+	struct dt_script *script;
 	uint32_t multiply[HASHES], add[HASHES];
 	uint32_t *signature; /* HASHES of each document that is kept */
 	int64_t *document;   /* its number */
@@ -117,6 +119,10 @@ int dt_clean_open(const struct dt_clean_options *o, struct dt_clean **ret, struc
 		c->multiply[i] = dt_rng_u32(&r, 2 * i) | 1;
 		c->add[i] = dt_rng_u32(&r, 2 * i + 1);
 	}
+	if (o->script && dt_script_open(&c->script, o->script, err) < 0) {
+		dt_clean_close(c);
+		return err->code;
+	}
 	*ret = c;
 	return 0;
 }
@@ -128,7 +134,8 @@ void dt_clean_close(struct dt_clean *c)
 	hash_map_free(&c->exact);
 	hash_map_free(&c->bands);
 	hash_map_free(&c->excluded);
-	hash_map_free(&c->lines);
+	hash_map_free(&c->before);
+	dt_script_close(c->script);
 	free(c->signature);
 	free(c->document);
 	free(c);
@@ -184,14 +191,40 @@ static int has_repeats(struct dt_clean *c, const char *s, size_t n)
 		size_t length = nl ? (size_t)(nl - line) + 1 : (size_t)(end - line);
 		uint64_t h = hash_bytes(line, nl ? length - 1 : length, SEED);
 
-		if (hash_map_has(&c->lines, h))
+		if (hash_map_has(&c->before, h))
 			repeated += length;
 		else
-			rc = hash_map_add(&c->lines, h, 0);
+			rc = hash_map_add(&c->before, h, 0);
 		line += length;
 	}
-	hash_map_free(&c->lines);
+	hash_map_free(&c->before);
 	return rc < 0 ? rc : (double)repeated > c->o.max_repeats * (double)n;
+}
+
+struct runs {
+	struct dt_clean *c;
+	int64_t all, repeated;
+};
+
+static int add_run(void *ctx, uint64_t hash)
+{
+	struct runs *r = ctx;
+
+	r->all++;
+	if (!hash_map_has(&r->c->before, hash))
+		return hash_map_add(&r->c->before, hash, 0);
+	r->repeated++;
+	return 0;
+}
+
+/* 1, 0, or -1 without memory. */
+static int has_ngrams(struct dt_clean *c, const char *s, size_t n)
+{
+	struct runs r = {.c = c};
+	const int rc = each_run(s, n, SHINGLE, add_run, &r);
+
+	hash_map_free(&c->before);
+	return rc < 0 ? rc : (double)r.repeated > c->o.max_ngrams * (double)r.all;
 }
 
 struct signing {
@@ -293,6 +326,10 @@ static int filter(struct dt_clean *c, const char *text, size_t n, enum dt_clean_
 		*ret = DT_CLEAN_SYMBOLS;
 	else if (c->o.max_repeats < 1 && (rc = has_repeats(c, text, n)) != 0)
 		*ret = DT_CLEAN_REPEATS;
+	else if (c->o.max_ngrams < 1 && (rc = has_ngrams(c, text, n)) != 0)
+		*ret = DT_CLEAN_NGRAMS;
+	else if (c->script && !dt_script_fits(c->script, text, n))
+		*ret = DT_CLEAN_SCRIPT;
 	else if (c->excluded.n && each_run(text, n, EXCLUDED, is_excluded, c))
 		*ret = DT_CLEAN_EXCLUDED;
 	return rc < 0 ? -1 : 0;

@@ -22,6 +22,8 @@ enum dt_clean_reason {
 	DT_CLEAN_LONG,
 	DT_CLEAN_SYMBOLS,
 	DT_CLEAN_REPEATS,
+	DT_CLEAN_NGRAMS,
+	DT_CLEAN_SCRIPT,
 	DT_CLEAN_EXCLUDED,
 	DT_CLEAN_EXACT,
 	DT_CLEAN_NEAR,
@@ -37,6 +39,8 @@ struct dt_clean_options {
 	int64_t max_chars;  /* 0: any */
 	double max_symbols; /* share of characters but spaces that are ASCII, no letter or digit; 1: any */
 	double max_repeats; /* share of bytes in lines that came before; 1: any */
+	double max_ngrams;  /* share of the runs of 5 words that came before in the document; 1: any */
+	const char *script; /* that letters are to be of, as dt_script_open; NULL: any */
 };
 
 struct dt_clean;

@@ -4,8 +4,9 @@
 
 const char *dt_clean_reason_name(enum dt_clean_reason r)
 {
-	static const char *const names[DT_CLEAN_N] = {"kept",	  "too short", "too long",  "symbols",
-						      "repeated", "excluded",  "duplicate", "near duplicate"};
+	static const char *const names[DT_CLEAN_N] = {
+		"kept",		  "too short",	       "too long", "symbols",	"repeated",
+		"repeated words", "in another script", "excluded", "duplicate", "near duplicate"};
 
 	return names[r];
 }

@@ -155,8 +155,11 @@ static void finish(struct dt_dataset_stats *s, bool bounded)
 int dt_dataset_stats(const struct dt_dataset *d, const struct dt_tokenizer *t, bool near,
 		     struct dt_dataset_stats *ret, struct dt_err *err)
 {
-	const struct dt_clean_options same = {
-		.exact = true, .near = near ? SIMILAR : 0, .max_symbols = 1, .max_repeats = 1};
+	const struct dt_clean_options same = {.exact = true,
+					      .near = near ? SIMILAR : 0,
+					      .max_symbols = 1,
+					      .max_repeats = 1,
+					      .max_ngrams = 1};
 	struct gather g = {.d = d, .t = t, .s = ret};
 	struct dt_dataset_info info;
 	int rc;

@@ -41,7 +41,8 @@ static int look_at_image(const struct dt_images *d, int64_t i, struct dt_clean *
 static int look_at_all(const struct dt_images *d, const struct dt_images_info *info, struct image_stats *s,
 		       struct dt_err *err)
 {
-	const struct dt_clean_options same = {.exact = true, .max_symbols = 1, .max_repeats = 1};
+	const struct dt_clean_options same = {
+		.exact = true, .max_symbols = 1, .max_repeats = 1, .max_ngrams = 1};
 	struct dt_clean *seen;
 	int rc = dt_clean_open(&same, &seen, err);
 

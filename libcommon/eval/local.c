@@ -184,6 +184,8 @@ int dt_asker_local(const char *path, const struct dt_eval_opts *o, struct dt_ask
 	p.seqs = SEQS;
 	p.queue = QUEUE;
 	p.weights = o->weights;
+	p.merged = o->lora;
+	p.any_base = o->any_base;
 	l->asker = (struct dt_asker){ask, local_close};
 	rc = dt_served_open(&l->served, &p, err);
 	if (rc < 0) {

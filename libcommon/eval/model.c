@@ -1,5 +1,6 @@
 #include "eval/model.h"
 
+#include "ckpt/adapter.h"
 #include "serve/api/served.h"
 
 #include <errno.h>
@@ -73,6 +74,8 @@ int dt_eval_model_open(struct dt_eval_model *m, const char *path, const struct d
 	if (!m->path)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
 	rc = dt_source_open(path, DT_SOURCE_AUTO, o->tokenizer, &src, err);
+	if (rc == 0 && o->lora)
+		rc = dt_source_adapt(&src, o->lora, o->any_base, err);
 	if (rc < 0)
 		return rc;
 	rc = load(m, src, o, err);

@@ -11,6 +11,8 @@
 
 struct dt_eval_opts {
 	const char *tokenizer; /* in place of the model's own; NULL: that */
+	const char *lora;      /* an adapter that is added to the weights (ckpt/adapter.h); NULL: none */
+	bool any_base;	       /* also one that was trained on other weights */
 	bool fp32;	       /* activations, cache and weights that are not in blocks; else bf16 */
 	int weights;	       /* enum dt_format of the matrices; -1: as they are stored, or as fp32 says */
 	int64_t threads;       /* 0: all processors over the ranks of the machine */

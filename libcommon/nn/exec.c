@@ -29,37 +29,50 @@ static int hook(int (*call)(void *, int, bool, struct dt_err *), const struct dt
 	return rc;
 }
 
+static int run_node(struct dt_exec *x, int k, struct dt_err *err)
+{
+	const struct dt_node *n = &x->p->step[k].n;
+	int rc = x->ahead ? x->ahead(x->ahead_arg, x, n, err) : 0;
+
+	if (rc == 0)
+		rc = x->trace ? dt_call_traced(x, k, err) : x->calls[n->op](x, n, err);
+	return rc == 0 && x->watch ? dt_watch_look(x, k, err) : rc;
+}
+
+int dt_exec_run_segment(struct dt_exec *x, const struct dt_flight *f, int i, const struct dt_hooks *h,
+			struct dt_err *err)
+{
+	const struct dt_segment *s = &x->stage->chunk[f->chunk].segment[i];
+	bool backward = s->backward && !s->again;
+	double began = dt_trace_now(x->trace);
+	int rc = 0;
+
+	x->p = &x->stage->chunk[f->chunk];
+	x->flight = f;
+	x->at = x->plan->value[f->chunk];
+	if (h && h->segment)
+		rc = h->segment(h->arg, f, i, false, err);
+	if (rc == 0 && h && s->before)
+		rc = hook(h->before, h, x, s, backward, err);
+	for (int k = s->first; k < s->first + s->n && rc == 0; k++)
+		rc = run_node(x, k, err);
+	if (rc == 0 && h && s->after)
+		rc = hook(h->after, h, x, s, backward, err);
+	if (rc == 0 && h && h->segment)
+		rc = h->segment(h->arg, f, i, true, err);
+	if (x->trace)
+		dt_call_trace_unit(x, s, began);
+	return rc;
+}
+
 int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list, const struct dt_hooks *h,
 		struct dt_err *err)
 {
 	const struct dt_prog *p = &x->stage->chunk[f->chunk];
 	int rc = 0;
 
-	x->p = p;
-	x->flight = f;
-	x->at = x->plan->value[f->chunk];
-	for (int i = p->segment_start[list]; i < p->segment_start[list + 1] && rc == 0; i++) {
-		const struct dt_segment *s = &p->segment[i];
-		bool backward = s->backward && !s->again;
-		double began = dt_trace_now(x->trace);
-
-		if (h && h->segment)
-			rc = h->segment(h->arg, f, i, false, err);
-		if (rc == 0 && h && s->before)
-			rc = hook(h->before, h, x, s, backward, err);
-		for (int k = s->first; k < s->first + s->n && rc == 0; k++) {
-			rc = x->trace ? dt_call_traced(x, k, err)
-				      : x->calls[p->step[k].n.op](x, &p->step[k].n, err);
-			if (rc == 0 && x->watch)
-				rc = dt_watch_look(x, k, err);
-		}
-		if (rc == 0 && h && s->after)
-			rc = hook(h->after, h, x, s, backward, err);
-		if (rc == 0 && h && h->segment)
-			rc = h->segment(h->arg, f, i, true, err);
-		if (x->trace)
-			dt_call_trace_unit(x, s, began);
-	}
+	for (int i = p->segment_start[list]; i < p->segment_start[list + 1] && rc == 0; i++)
+		rc = dt_exec_run_segment(x, f, i, h, err);
 	return rc;
 }
 

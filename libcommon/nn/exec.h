@@ -109,6 +109,9 @@ struct dt_exec {
 	double loss_sum; /* LOSS adds the sum of -log softmax at the targets */
 	struct dt_watch *watch; /* every value is looked at (nn/watch.h); NULL: none. Not owned */
 	struct dt_trace *trace; /* every node that runs is a span of it; NULL: none. Not owned */
+	/* NULL: nobody looks. Each node is about to run; its operands are there. */
+	int (*ahead)(void *arg, struct dt_exec *x, const struct dt_node *n, struct dt_err *err);
+	void *ahead_arg;
 
 	/* while it runs */
 	const struct dt_prog *p;
@@ -152,6 +155,10 @@ struct dt_hooks {
 /* Runs one list of the flight's program. hooks may be NULL. */
 int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list, const struct dt_hooks *hooks,
 		struct dt_err *err);
+
+/* Runs segment i of the flight's program. */
+int dt_exec_run_segment(struct dt_exec *x, const struct dt_flight *f, int i, const struct dt_hooks *hooks,
+			struct dt_err *err);
 
 /* Zeroes what backward only ever adds to in one local unit: not what its first node overwrites. */
 int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err);

@@ -54,6 +54,11 @@ struct dt_infer_params {
 int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *src,
 		  const struct dt_infer_params *p, struct dt_err *err);
 void dt_infer_close(struct dt_infer *m);
+/*
+ * Takes the weights of one layer anew, from a source of the same configuration; those of experts and of
+ * latents' keys and values stay. On the processor only.
+ */
+int dt_infer_reload(struct dt_infer *m, struct dt_source *src, int layer, struct dt_err *err);
 const struct dt_config *dt_infer_config(const struct dt_infer *m);
 struct dt_infer_memory {  /* bytes */
 	uint64_t weights; /* as laid out */
@@ -100,6 +105,15 @@ size_t dt_infer_block_bytes(const struct dt_infer *m);
 int dt_infer_read_block(struct dt_infer *m, int32_t block, void *to);
 int dt_infer_write_block(struct dt_infer *m, int32_t block, const void *from);
 uint64_t dt_infer_cache_name(const struct dt_infer *m);
+/* The same whatever the layout: of weights told by a text, with which a block of all ranks goes. */
+uint64_t dt_infer_model_name(const struct dt_infer *m, const char *weights);
+/* How a block lies: layers, of each the pieces (keys, values), of these `outer` runs of all heads, of each
+ * head inner bytes. A rank of tp has some of the heads, one of pp some of the layers. */
+struct dt_block_form {
+	int pieces, outer, heads; /* heads of the whole model */
+	size_t inner;
+};
+struct dt_block_form dt_infer_block_form(const struct dt_infer *m);
 /* Steps that ran as they had been recorded (a card's graphs); 0 on the CPU. */
 uint64_t dt_infer_replayed(const struct dt_infer *m);
 /* logits [nwant, vocab] f32, the host's memory, also where tokens are drawn. With dev->batch_invariant a

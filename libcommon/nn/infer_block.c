@@ -54,28 +54,55 @@ static uint64_t add_text(uint64_t h, const char *s)
 	return dt_infer_mix(h, 256);
 }
 
-uint64_t dt_infer_cache_name(const struct dt_infer *m)
+/* h with what is the same on every rank. */
+static uint64_t add_model(uint64_t h, const struct dt_infer *m)
 {
-	const struct pieces r = pieces_of(m);
-	const uint64_t numbers[] = {m->p.dtype,
-				    m->p.cache,
-				    (uint64_t)m->p.block_size,
-				    r.bytes,
-				    (uint64_t)r.n,
-				    (uint64_t)m->ranks.layout.tp,
-				    (uint64_t)m->ranks.layout.pp,
-				    (uint64_t)m->ranks.at.tp,
-				    (uint64_t)m->ranks.at.pp,
-				    m->p.as_trained,
+	const uint64_t numbers[] = {m->p.dtype, m->p.cache, (uint64_t)m->p.block_size, m->p.as_trained,
 				    m->dev->batch_invariant};
 	json_t *config = dt_config_to_json(&m->config);
 	char *text = json_dumps(config, JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(17));
-	uint64_t h = add_text(add_text(add_text(m->sum, text), dt_dev_isa(m->dev)), DT_VERSION);
 
+	h = add_text(add_text(add_text(h, text), dt_dev_isa(m->dev)), DT_VERSION);
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
 		h = dt_infer_mix(h, numbers[i]);
 	free(text);
 	json_decref(config);
 	return h;
+}
+
+uint64_t dt_infer_cache_name(const struct dt_infer *m)
+{
+	const struct pieces r = pieces_of(m);
+	const uint64_t numbers[] = {r.bytes,
+				    (uint64_t)r.n,
+				    (uint64_t)m->ranks.layout.tp,
+				    (uint64_t)m->ranks.layout.pp,
+				    (uint64_t)m->ranks.at.tp,
+				    (uint64_t)m->ranks.at.pp};
+	uint64_t h = add_model(m->sum, m);
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+		h = dt_infer_mix(h, numbers[i]);
+	return h;
+}
+
+uint64_t dt_infer_model_name(const struct dt_infer *m, const char *weights)
+{
+	const struct dt_block_form f = dt_infer_block_form(m);
+
+	return dt_infer_mix(dt_infer_mix(add_model(add_text(1, weights), m), (uint64_t)(m->p.weights + 1)),
+			    (uint64_t)f.outer);
+}
+
+struct dt_block_form dt_infer_block_form(const struct dt_infer *m)
+{
+	const struct dt_config *c = &m->config;
+	const bool latent = c->kv_rank > 0;
+	struct dt_block_form f = {.pieces = latent ? 1 : 2, .heads = latent ? 1 : (int)c->kv_heads};
+	const int group = dt_dev_kv_group(m->dev, m->p.cache, c->head_dim, latent, m->p.block_size);
+
+	f.outer = m->p.block_size / group;
+	f.inner = (size_t)dt_infer_cache_row(c, 1, m->p.cache) / (size_t)f.heads * (size_t)group;
+	return f;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

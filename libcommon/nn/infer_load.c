@@ -290,26 +290,57 @@ static int find_owners(struct dt_infer *m)
 	return 0;
 }
 
+static int loader_open(struct loader *l, struct dt_infer *m, struct dt_source *src, struct dt_err *err)
+{
+	const struct dt_local *local = &m->plan.stage.local;
+
+	*l = (struct loader){.m = m,
+			     .src = src,
+			     .local = local,
+			     .table = dt_source_params(src),
+			     .part = calloc((size_t)local->n + 1, sizeof(*l->part)),
+			     .err = err};
+	if (!l->part)
+		return dt_err_sys(err, -ENOMEM, "cannot load the model");
+	for (int i = 0; i < local->n; i++)
+		l->part[i] = dt_infer_part(&l->table->p[local->p[i].index], &local->p[i]);
+	return 0;
+}
+
+int dt_infer_reload(struct dt_infer *m, struct dt_source *src, int layer, struct dt_err *err)
+{
+	struct loader l;
+	int rc = loader_open(&l, m, src, err);
+
+	for (int i = 0; rc == 0 && i < l.local->n; i++)
+		if (l.part[i].layer == layer && m->packed[i]) {
+			dt_packed_close(m->packed[i]);
+			m->packed[i] = NULL;
+		}
+	for (int i = 0; rc == 0 && i < l.local->n; i++)
+		if (l.part[i].layer == layer && !l.part[i].experts && l.part[i].role != DT_W_KV_B)
+			rc = load_one(&l, i);
+		else
+			place(&l, i, &l.at);
+	free(l.part);
+	return rc;
+}
+
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
 	const struct dt_local *local = &m->plan.stage.local;
-	struct loader l = {.m = m,
-			   .src = src,
-			   .local = local,
-			   .table = dt_source_params(src),
-			   .part = calloc((size_t)local->n + 1, sizeof(*l.part)),
-			   .err = err};
+	struct loader l;
 	uint64_t bytes = 0;
-	int rc = l.part ? find_owners(m) : -ENOMEM;
+	int rc = loader_open(&l, m, src, err);
 
+	if (rc == 0 && (rc = find_owners(m)) < 0)
+		dt_err_sys(err, rc, "cannot load the model");
 	if (rc < 0) {
 		free(l.part);
-		return dt_err_sys(err, rc, "cannot load the model");
+		return rc;
 	}
-	for (int i = 0; i < local->n; i++) {
-		l.part[i] = dt_infer_part(&l.table->p[local->p[i].index], &local->p[i]);
+	for (int i = 0; i < local->n; i++)
 		place(&l, i, &bytes);
-	}
 	rc = dt_infer_area(m, &m->weights, bytes, err);
 	for (int i = 0; i < local->n && rc == 0; i++)
 		rc = load_one(&l, i);

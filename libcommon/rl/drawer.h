@@ -15,6 +15,8 @@ struct dt_drawer {
 
 struct dt_drawer_opts {
 	struct dt_sampler_opts sample;
+	const char *lora;	  /* an adapter that is added to the weights; NULL: none */
+	bool any_base;		  /* it may have been trained on others */
 	const char *tokenizer;	  /* in place of the model's own; NULL: that */
 	bool fp32;		  /* activations, cache and weights; else bf16 */
 	int64_t threads, seq;	  /* 0: all processors; the model's positions */

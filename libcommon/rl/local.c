@@ -1,6 +1,7 @@
 /* A checkpoint in this process, behind the engine of dt-serve. */
 #include "rl/drawer.h"
 
+#include "ckpt/adapter.h"
 #include "ckpt/ckpt.h"
 
 #include <errno.h>
@@ -39,16 +40,19 @@ static void local_close(struct dt_drawer *d)
 }
 
 /* Which weights these are. */
-static int name_weights(struct local *l, const char *model, struct dt_err *err)
+static int name_weights(struct local *l, const char *model, const struct dt_drawer_opts *o,
+			struct dt_err *err)
 {
 	struct dt_source *src = NULL;
 	int rc = dt_source_open(model, DT_SOURCE_AUTO, "none", &src, err);
 
 	l->step = -1;
+	if (rc == 0 && dt_source_ckpt(src) && !o->lora)
+		l->step = dt_ckpt_step(dt_source_ckpt(src));
+	if (rc == 0 && o->lora)
+		rc = dt_source_adapt(&src, o->lora, o->any_base, err);
 	if (rc == 0)
 		rc = dt_source_fingerprint(src, l->weights, err);
-	if (rc == 0 && dt_source_ckpt(src))
-		l->step = dt_ckpt_step(dt_source_ckpt(src));
 	dt_source_close(src);
 	return rc;
 }
@@ -65,8 +69,10 @@ int dt_drawer_local(const char *model, const struct dt_drawer_opts *o, struct dt
 	p.seqs = SEQS;
 	p.queue = QUEUE;
 	p.as_trained = true;
+	p.merged = o->lora;
+	p.any_base = o->any_base;
 	l->drawer = (struct dt_drawer){draw, local_close};
-	rc = name_weights(l, model, err);
+	rc = name_weights(l, model, o, err);
 	if (rc == 0)
 		rc = dt_served_open(&l->served, &p, err);
 	if (rc < 0) {

@@ -99,9 +99,10 @@ static pid_t parent_of(pid_t pid)
 	return parent;
 }
 
-static bool below(pid_t pid, pid_t top)
+/* aside: it and what is below it do not count. */
+static bool below(pid_t pid, pid_t top, pid_t aside)
 {
-	for (int depth = 0; pid > 1 && depth < 64; depth++) {
+	for (int depth = 0; pid > 1 && pid != aside && depth < 64; depth++) {
 		pid = parent_of(pid);
 		if (pid == top)
 			return true;
@@ -109,8 +110,8 @@ static bool below(pid_t pid, pid_t top)
 	return false;
 }
 
-/* Kills what descends from this process; returns how many there were. */
-static int kill_below(int sig)
+/* Kills what descends from this process, but for what is aside; returns how many there were. */
+static int kill_below(int sig, pid_t aside)
 {
 	DIR *d = opendir("/proc");
 	int n = 0;
@@ -118,7 +119,7 @@ static int kill_below(int sig)
 	for (struct dirent *e; d && (e = readdir(d));) {
 		pid_t pid = isdigit((unsigned char)e->d_name[0]) ? (pid_t)atoi(e->d_name) : 0;
 
-		if (pid > 1 && pid != getpid() && below(pid, getpid()))
+		if (pid > 1 && pid != getpid() && below(pid, getpid(), aside))
 			n += kill(pid, sig) == 0;
 	}
 	if (d)
@@ -129,7 +130,7 @@ static int kill_below(int sig)
 void sup_job_kill(struct sup_job *j)
 {
 	/* What is killed may have started something meanwhile. */
-	for (int i = 0; i < 100 && kill_below(SIGKILL) > 0; i++) {
+	for (int i = 0; i < 100 && kill_below(SIGKILL, j->aside) > 0; i++) {
 		usleep(20000);
 		sup_job_reap(j);
 	}
@@ -149,7 +150,7 @@ bool sup_job_reap(struct sup_job *j)
 		info.si_pid = 0;
 		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
 			return ended;
-		if (info.si_pid == j->pid || getpgid(info.si_pid) == getpgrp())
+		if (info.si_pid == j->pid || info.si_pid == j->aside || getpgid(info.si_pid) == getpgrp())
 			return ended;
 		waitpid(info.si_pid, NULL, WNOHANG);
 	}

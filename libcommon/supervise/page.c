@@ -11,8 +11,9 @@
 #define EVERY_S 1.0
 
 static const char *const kinds[SUP_EVENT_KINDS] = {
-	"start",   "training", "saved",	 "rank-lost", "slow-rank",  "stalled", "overdue",    "rolled-back",
-	"ask-end", "ask-save", "notice", "host-out",  "wait-hosts", "end",     "crash-loop", "books"};
+	"start",       "training", "saved",    "rank-lost",	"slow-rank", "stalled",	   "overdue",
+	"rolled-back", "ask-end",  "ask-save", "notice",	"host-out",  "wait-hosts", "end",
+	"crash-loop",  "books",	   "mirrored", "mirror-failed", "fetched"};
 
 void sup_page_event(struct sup *s, const char *name)
 {

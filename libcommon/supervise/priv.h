@@ -71,7 +71,8 @@ struct sup_job {
 	bool elastic; /* ranks outlive one another */
 	bool serves;  /* after one rank's death another tells those who wait: it gets a moment to */
 	bool running;
-	int status; /* of waitpid, once it has ended */
+	pid_t aside; /* a child that does not end with the job; 0: none */
+	int status;  /* of waitpid, once it has ended */
 };
 int sup_job_start(struct sup_job *j, char *const *argv, const char *beat_env, struct dt_err *err);
 /* Ends every process below this one at once. */

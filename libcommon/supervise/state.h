@@ -4,10 +4,27 @@
 
 #include "supervise/priv.h"
 
-enum { SUP_EVENT_KINDS = 16 };
+enum { SUP_EVENT_KINDS = 19 };
 
 /* Why the job under way has been asked to end, or killed. */
 enum sup_ending { SUP_RUNS, SUP_LEAVE /* for good */, SUP_RESIZE, SUP_FAILED };
+
+enum sup_mirror_part {
+	SUP_MIRROR_NOTHING,
+	SUP_MIRROR_SEND,
+	SUP_MIRROR_BACK,
+	SUP_MIRROR_CHECK,
+	SUP_MIRROR_NAME
+};
+
+struct sup_mirror {
+	int64_t wanted, tried; /* steps: the newest checkpoint, the newest that was begun with; -1 */
+	int64_t step;	       /* of the checkpoint under way */
+	int doing;	       /* enum sup_mirror_part */
+	pid_t pid;	       /* 0: none */
+	double began;	       /* the child */
+	bool asked, fetching;  /* at the start: what the mirror has */
+};
 
 struct sup {
 	const struct dt_supervise *o;
@@ -20,6 +37,7 @@ struct sup {
 	struct sup_job job;
 	struct sup_books books;
 	struct sup_probe discover, notice;
+	struct sup_mirror mirror;
 	struct sup_slow slow;
 	int signals; /* descriptor */
 	double next_files, heard_now;
@@ -31,6 +49,7 @@ struct sup {
 	enum sup_ending ending;
 	double asked; /* when it was asked to end, 0: not */
 	bool stop;    /* for good: nothing is started again */
+	bool leave;   /* signalled again after the job's end: without the mirror */
 	/* all starts */
 	int64_t best, saved; /* largest step ever done; of the newest checkpoint told */
 	int idle;	     /* starts since best rose */
@@ -57,6 +76,16 @@ int sup_start(struct sup *s, double now, struct dt_err *err);
 int sup_would(struct sup *s, double now);
 /* Leaves out hosts that cannot be reached. */
 void sup_check_hosts(struct sup *s, double now);
+
+/* mirror.c */
+/* A command of the mirror: %s becomes the path, %n the name, each quoted for a shell. -ENAMETOOLONG. */
+int sup_mirror_words(char *buf, size_t size, const char *command, const char *path, const char *name);
+/* A look at what is under way, and the next part of it; failures are told, and end nothing. */
+void sup_mirror_step(struct sup *s);
+/* Waits for what there is to be sent. */
+void sup_mirror_end(struct sup *s);
+/* Once, before the first start: where the run has no checkpoint here, the mirror's newest is fetched. */
+int sup_mirror_fetch(struct sup *s, struct dt_err *err);
 
 /* watch.c */
 /* One round: heartbeats, signals, files and commands; waits at most wait_s for something. */

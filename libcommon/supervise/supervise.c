@@ -156,6 +156,8 @@ static int one_start(struct sup *s, struct dt_err *err)
 	rc = wait_for_folder(s, err);
 	if (rc == 0)
 		rc = wait_for_hosts(s, err);
+	if (rc == 0 && !s->stop)
+		rc = sup_mirror_fetch(s, err);
 	if (s->stop)
 		return DT_EXIT_PREEMPTED;
 	if (rc == 0)
@@ -238,6 +240,8 @@ static int begin(struct sup *s, struct dt_err *err)
 		rc = dt_err_set(err, -EINVAL, "--ranks is for dt-train: give dt-serve with its launcher");
 	else if (rc == 0 && s->o->max_ranks && s->cmd.program)
 		rc = dt_err_set(err, -EINVAL, "with --ranks the command begins with dt-train");
+	else if (rc == 0 && s->o->mirror && s->cmd.serves)
+		rc = dt_err_set(err, -EINVAL, "--mirror is for checkpoints of dt-train");
 	if (rc < 0)
 		return rc;
 	s->job.serves = s->cmd.serves;
@@ -286,6 +290,7 @@ int dt_supervise_run(const struct dt_supervise *o)
 			.signals = -1,
 			.best = -1,
 			.saved = -1,
+			.mirror = {.wanted = -1, .tried = -1},
 			.books.began = dt_now(),
 			.discover = {.command = o->discover, .every = o->discover_s},
 			.notice = {.command = o->notice, .every = o->notice_s}};
@@ -303,6 +308,7 @@ int dt_supervise_run(const struct dt_supervise *o)
 			wait_seconds(&s, fmin(60, ldexp(1, s.idle - 2)));
 		status = one_start(&s, &err);
 	}
+	sup_mirror_end(&s);
 	sup_notify("STOPPING=1");
 	close_books(&s, status);
 	sup_page(&s, true);

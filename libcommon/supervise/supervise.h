@@ -36,6 +36,8 @@ struct dt_supervise {
 	double cool_s;			   /* for a host that cannot be reached; doubles */
 	double slow;			   /* a rank is slow whose score is below; 0: nobody looks */
 	double evict;			   /* and its host is left out whose score is below; 0: none */
+	const char *mirror, *mirror_get;   /* commands that send and fetch a folder; NULL: no mirror */
+	double mirror_s;		   /* longest time of one of them */
 	const char *events;		   /* JSON Lines; NULL: none */
 	const char *prometheus;		   /* page for its collector; NULL: none */
 	const struct dt_log *log;

@@ -120,6 +120,7 @@ void sup_account(struct sup *s, const struct dt_beat *b, double now)
 		s->progress = now;
 	if (b->saved != l->saved && b->saved >= 0) {
 		s->saved = b->saved;
+		s->mirror.wanted = b->saved > s->mirror.wanted ? b->saved : s->mirror.wanted;
 		sup_event(s, "saved", "{s:I}", "step", (json_int_t)b->saved);
 	}
 	l->saved = b->saved;
@@ -154,6 +155,7 @@ static void read_signals(struct sup *s)
 			dt_log_msg(s->log, "signalled again: the job is killed");
 			sup_job_kill(&s->job);
 		} else {
+			s->leave |= s->stop;
 			sup_ask(s, SUP_LEAVE, strsignal((int)i.ssi_signo));
 		}
 	}
@@ -303,6 +305,7 @@ void sup_watch(struct sup *s, double wait_s)
 	read_signals(s);
 	look_for_files(s, now);
 	run_probes(s, now);
+	sup_mirror_step(s);
 	check_job(s, now);
 	check_pace(s, now);
 	sup_page(s, false);

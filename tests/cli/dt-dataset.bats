@@ -1,4 +1,5 @@
 # dt-dataset
+bats_require_minimum_version 1.5.0
 
 setup() {
 	: "${DT_BIN:=build/tools}" "${DT_SRC:=.}"
@@ -315,6 +316,31 @@ END
 	[[ "$output" == *"left out: 'd.jsonl': line 3"* ]]
 	[[ "$output" == *'"documents":2'*'"bad_lines":4'* ]]
 }
+@test "documents in another script, and those that say the same again, are left out" {
+	{
+		echo '{"text":"A text in English, and one Greek letter: λ."}'
+		echo '{"text":"Текст на русском языке, with three words."}'
+		echo '{"text":"これは日本語の文章です。漢字とかな。"}'
+		echo '{"text":"12345 + 67890 = ?"}'
+		jq -nc '{text: ("one two three four five six " * 20)}'
+	} >d.jsonl
+	reasons() { # OPTION...: of documents 0 to 4, kept ones left out
+		dt-dataset build --removed why.jsonl -o d.h5 "$@" d.jsonl >/dev/null
+		jq -r '"\(.document) \(.reason)"' why.jsonl | paste -sd,
+	}
+	[ "$(reasons --script Latin)" = "1 in another script,2 in another script" ]
+	[ "$(reasons --script Latin:30%)" = "2 in another script" ]
+	[ "$(reasons --script Latin:99%)" = "0 in another script,1 in another script,2 in another script" ]
+	[ "$(reasons --script Cyrillic:0.5)" = "0 in another script,2 in another script,4 in another script" ]
+	[ "$(reasons --max-ngrams 15%)" = "4 repeated words" ]
+	printf '\xff\xfeabc \xd0' >bad
+	dt-dataset build --script Latin --json -o d.h5 bad | jq -e '.documents.kept.documents == 1'
+	for bad in Klingon 'L)' '' Latin:2; do
+		run -1 dt-dataset build --script "$bad" -o no.h5 d.jsonl
+		[ ! -e no.h5 ]
+	done
+}
+
 @test "documents are left out for what they are, and a report says which and why" {
 	w="one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
 	{

@@ -48,6 +48,31 @@ refused() { # status, what stderr says, arguments
            (.bits_per_byte - .nll / (2 | log) | fabs < 1e-9)' got.json
 }
 
+@test "--lora: an adapter beside its base is the merged model, and what the trainer evaluates" {
+    dt-train --model run --data d.h5 --seq 64 --steps 10 --lora 4 --lr 1e-2 --threads 1 --no-mfu --save tuned --overwrite \
+        --precision fp32 --eval-data d.h5 --eval-tokens 2496 --metrics tuned.jsonl >/dev/null
+    trained=$(jq -s 'map(.eval_loss // empty) | last' tuned.jsonl)
+    dt-shard-ckpt lora-merge --to dt run tuned merged
+    dt-eval ppl "${common[@]}" --text text.txt --seq 64 --limit 39 --json --lora tuned run >lora.json
+    dt-eval ppl "${common[@]}" --text text.txt --seq 64 --limit 39 --json merged >merged.json
+    [ "$(jq .nll lora.json)" = "$(jq .nll merged.json)" ]
+    jq -e --argjson t "$trained" '.nll - $t | fabs < 1e-5' lora.json
+    dt-eval compare "${common[@]}" --text text.txt --seq 64 --limit 39 --json --lora tuned run run >pair.json
+    jq -e --slurpfile m merged.json '(.b.nll - $m[0].nll | fabs < 1e-9) and .kl_mean > 1e-4' pair.json
+    echo '{"begin": "The", "choices": [" License", " xyzzy"], "answer": 0}' | cat <(echo '{"task": "next", "template": "{begin}", "delimiter": ""}') - >few.jsonl
+    dt-eval task "${common[@]}" few.jsonl run --lora tuned --predictions a.jsonl >/dev/null
+    dt-eval task "${common[@]}" few.jsonl merged --predictions b.jsonl >/dev/null
+    cmp a.jsonl b.jsonl
+    # answers of the same draws
+    dt-rollout sample "${common[@]}" --task copy:2 --count 3 --group 2 --lora tuned run | jq -c 'del(.step, .weights)' >tuned.rolls
+    dt-rollout sample "${common[@]}" --task copy:2 --count 3 --group 2 merged | jq -c 'del(.step, .weights)' >merged.rolls
+    cmp tuned.rolls merged.rolls
+    dt-train --model run --data d.h5 --seq 64 --steps 1 --threads 1 --no-mfu --save other --overwrite --precision fp32 --metrics m.jsonl >/dev/null
+    refused 1 'trained on' ppl --text text.txt --lora tuned other
+    dt-eval ppl "${common[@]}" --text text.txt --seq 64 --limit 2 --lora tuned --any-base other
+    refused 2 'a server adds adapters' task few.jsonl http://127.0.0.1:9 --lora tuned
+}
+
 @test "any number of ranks: the same to the last bit" {
     {
         echo '{"task": "next", "template": "{begin}", "delimiter": ""}'
@@ -82,6 +107,59 @@ refused() { # status, what stderr says, arguments
     run dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 run small.gguf run
     [ "${#lines[@]}" -eq 4 ]
     [[ ${lines[3]} == run*100.00%* ]]
+}
+
+@test "rounded with a look at a text: less is lost; what divides inputs leaves the model as it is" {
+    export OMP_NUM_THREADS=1
+    how=(--calibrate text.txt --calibrate-seq 64 --tokenizer byte)
+    lost() { # type, name
+        dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 --json run "$2-$1.gguf" |
+            jq "{\"$2_$1\": .kl_mean}" >>lost.jsonl
+    }
+    # rows of 64: layers in q5_0, embedding and head, which are not rounded so, in q8_0
+    for t in q4_k q8_0; do
+        dt-shard-ckpt quantize --type $t --tokenizer byte run plain-$t.gguf
+        lost $t plain
+    done
+    for m in rtn gptq awq; do
+        dt-shard-ckpt quantize --type q4_k "${how[@]}" --method $m run $m-q4_k.gguf 2>said
+        grep -F '18 matrices were rounded with a look at 2560 tokens' said
+        lost q4_k $m
+    done
+    dt-shard-ckpt quantize --type q4_k "${how[@]}" --method gptq --act-order run order-q4_k.gguf
+    lost q4_k order
+    for m in awq smooth; do
+        dt-shard-ckpt quantize --type q8_0 "${how[@]}" --method $m run $m-q8_0.gguf
+        lost q8_0 $m
+    done
+    cat lost.jsonl
+    jq -se 'add | .gptq_q4_k < 0.85 * .plain_q4_k and .order_q4_k < 0.85 * .plain_q4_k and
+        .rtn_q4_k < 0.85 * .plain_q4_k and .awq_q4_k < 1.2 * .plain_q4_k' lost.jsonl
+    jq -se 'add | .awq_q8_0 < 4 * .plain_q8_0 and .smooth_q8_0 < 4 * .plain_q8_0' lost.jsonl
+    # norms carry what was divided
+    dt-shard-ckpt diff -a run smooth-q8_0.gguf >differ || true
+    grep -q norm differ
+    run find . -name '*.dt-*'
+    [ -z "$output" ]
+}
+
+@test "calibration: bad input" {
+    refuse() { # status, what stderr says, arguments
+        run --separate-stderr -"$1" timeout 60 dt-shard-ckpt quantize --tokenizer byte "${@:3}"
+        [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
+        [ ! -e no.gguf ]
+    }
+    echo short >short.txt
+    refuse 2 'needs a text to --calibrate' --type q4_0 --method gptq run no.gguf
+    refuse 2 '--damping is of --method gptq' --type q4_0 --calibrate text.txt --damping 0.1 run no.gguf
+    refuse 2 '--act-order is of --method gptq' --type q4_0 --calibrate text.txt --act-order --method awq run no.gguf
+    refuse 1 'fewer than one window of 64' --type q4_0 --calibrate-seq 64 --calibrate short.txt run no.gguf
+    refuse 1 'the model was made for' --type q4_0 --calibrate-seq 100000 --calibrate text.txt run no.gguf
+    refuse 1 nowhere.txt --type q4_0 --calibrate nowhere.txt run no.gguf
+    touch there.gguf
+    run --separate-stderr -1 dt-shard-ckpt quantize --tokenizer byte --type q4_0 --calibrate text.txt run there.gguf
+    [[ $stderr == *there.gguf* ]]
+    [ ! -s there.gguf ]
 }
 
 @test "blocks of every size: what fits, and how far each is from its source" {

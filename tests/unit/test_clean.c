@@ -21,6 +21,7 @@ static struct dt_clean *cleaner(struct dt_clean_options o)
 
 	o.max_symbols = o.max_symbols > 0 ? o.max_symbols : 1;
 	o.max_repeats = o.max_repeats > 0 ? o.max_repeats : 1;
+	o.max_ngrams = o.max_ngrams > 0 ? o.max_ngrams : 1;
 	if (dt_clean_open(&o, &c, &err) < 0)
 		fail_msg("%s", err.msg);
 	return c;

@@ -4,6 +4,8 @@
  * held on either side when clients have left.
  */
 #include "base/crc.h"
+#include "model/config.h"
+#include "serve/engine/kvparts.h"
 #include "serve/engine/kvpeers_priv.h"
 #include "serve/http/http.h"
 #include "serve_engine.h"
@@ -337,6 +339,69 @@ static void test_share(void **state)
 	dt_kvshare_release(&a);
 }
 
+/* ---- parts of several ranks ---- */
+
+/* Element e of the run of head h, in run o of piece k of layer l, as a number of its own. */
+static uint32_t element(int l, int k, int o, int h, int e)
+{
+	return (uint32_t)((((l * 2 + k) * 4 + o) * 8 + h) * 3 + e);
+}
+
+/* A rank has the layers and heads that its place says, and the whole is put together from all parts. */
+static void test_parts(void **state)
+{
+	static const struct {
+		const char *layout;
+		int heads, pieces;
+	} c[] = {{"tp2", 4, 2}, {"pp2", 4, 2},	   {"tp2.pp2", 2, 2},
+		 {"tp4", 2, 2}, {"tp2.pp2", 1, 1}, {"tp1", 3, 2}};
+	enum { LAYERS = 5, OUTER = 4, INNER = 3 };
+
+	for (size_t t = 0; t < sizeof(c) / sizeof(*c); t++) {
+		uint32_t whole[LAYERS * 2 * OUTER * 4 * INNER], again[LAYERS * 2 * OUTER * 4 * INNER] = {0};
+		uint32_t part[LAYERS * 2 * OUTER * 4 * INNER];
+		const int heads = c[t].heads, pieces = c[t].pieces;
+		struct dt_kvparts p = {.form = {pieces, OUTER, heads, INNER * sizeof(*whole)}};
+		struct dt_config config;
+		struct dt_err err;
+		int n = 0;
+
+		assert_int_equal(dt_config_load("llama-tiny", &config, &err), 0);
+		config.layers = LAYERS;
+		p.config = &config;
+		assert_int_equal(dt_layout_parse(c[t].layout, &p.layout, &err), 0);
+		for (int l = 0; l < LAYERS; l++)
+			for (int k = 0; k < pieces; k++)
+				for (int o = 0; o < OUTER; o++)
+					for (int h = 0; h < heads; h++)
+						for (int e = 0; e < INNER; e++)
+							whole[n++] = element(l, k, o, h, e);
+		assert_int_equal(dt_kvparts_whole(&p), n * 4);
+		for (int r = 0; r < dt_layout_world(&p.layout); r++) {
+			const struct dt_coords at = dt_layout_coords(&p.layout, r);
+			const int mine = heads >= p.layout.tp ? heads / p.layout.tp : 1;
+			int first, last, i = 0;
+
+			dt_kvparts_cut(&p, r, part, whole);
+			dt_layout_stage(&p.layout, &config, at.pp, &first, &last);
+			for (int l = first; l < last; l++)
+				for (int k = 0; k < pieces; k++)
+					for (int o = 0; o < OUTER; o++)
+						for (int h = 0; h < mine; h++)
+							for (int e = 0; e < INNER; e++, i++)
+								assert_int_equal(
+									part[i],
+									element(l, k, o,
+										at.tp * heads / p.layout.tp +
+											h,
+										e));
+			assert_int_equal(dt_kvparts_bytes(&p, r), i * 4);
+			dt_kvparts_join(&p, r, part, again);
+		}
+		assert_memory_equal(again, whole, (size_t)n * 4);
+	}
+}
+
 /* ---- what is asked ---- */
 
 static int post(const char *path, const char *body)
@@ -434,6 +499,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_bodies, begin, end),
 		cmocka_unit_test_setup_teardown(test_roles, begin, end),
 		cmocka_unit_test(test_share),
+		cmocka_unit_test(test_parts),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -374,6 +374,35 @@ static void open_folded(struct net *n, const struct net *whole)
 	fold(n, whole);
 }
 
+/* Bytes that the nodes of a forward pass move, and its flops, as plans count them. */
+static double moved(const struct net *n, double *ret_flops)
+{
+	const struct dt_cost_site site = dt_stage_site(&n->plan.stage, &n->run, 0);
+	const struct dt_prog *p = &n->plan.stage.chunk[0];
+	double bytes = 0;
+
+	*ret_flops = 0;
+	for (int i = p->start[DT_LIST_FORWARD]; i < p->start[DT_LIST_FORWARD + 1]; i++) {
+		const struct dt_node_cost c = dt_step_cost(&site, &p->step[i]);
+
+		bytes += c.read + c.written;
+		*ret_flops += c.flops;
+	}
+	return bytes;
+}
+
+/* Elements that folded convolutions yield. */
+static int64_t results(const struct net *n)
+{
+	const struct dt_prog *p = &n->plan.stage.chunk[0];
+	int64_t sum = 0;
+
+	for (int i = p->start[DT_LIST_FORWARD]; i < p->start[DT_LIST_FORWARD + 1]; i++)
+		if (p->step[i].n.op == DT_OP_CONV_BIAS)
+			sum += dt_value_numel(p, p->step[i].n.out[0]);
+	return sum;
+}
+
 /* Logits with folded norms: PyTorch's to 1e-4, and those of norms that are not to 1e-5 of the largest. */
 static void check_folded(const struct net *whole, const float *logits, const float *want, const char *net)
 {
@@ -382,7 +411,17 @@ static void check_folded(const struct net *whole, const float *logits, const flo
 	double largest = 0;
 	struct net n;
 
+	double before, after, saved, flops, flops_after;
+
 	open_folded(&n, whole);
+	before = moved(whole, &flops);
+	after = moved(&n, &flops_after);
+	/* a result of each is not written and not read twice; of each channel two weights, two statistics */
+	saved = 3 * (double)results(&n) * sizeof(float) +
+		4 * (double)dt_params_total(n.buffers) * sizeof(float);
+	if (flops != flops_after || fabs(before - after - saved) > 0.5)
+		fail_msg("%s: %.9g bytes and %.9g flops with folded norms, %.9g and %.9g without: %.9g less",
+			 net, after, flops_after, before, flops, saved);
 	evaluate(&n, got);
 	if (want)
 		golden_assert_close("logits with folded norms", got, want, count, 1e-3, 1e-4);

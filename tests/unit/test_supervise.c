@@ -1,7 +1,8 @@
 /* The supervisor's parts without a job: books, lists of hosts, commands, who is slow, who has died. */
-#include "supervise/priv.h"
+#include "supervise/state.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -99,6 +100,20 @@ static void commands(void **state)
 		fail_msg("%s", err.msg);
 	assert_true(k.layout.dp == 3 && k.layout.zero == 2);
 	sup_command_release(&c);
+}
+
+static void mirror_commands(void **state)
+{
+	char text[64];
+
+	assert_int_equal(sup_mirror_words(text, sizeof(text), "put %s to:%n/", "/a b/c", "step-1"), 0);
+	assert_string_equal(text, "put '/a b/c' to:'step-1'/");
+	assert_int_equal(sup_mirror_words(text, sizeof(text), "100% of %d %s", "it's", "n"), 0);
+	assert_string_equal(text, "100% of %d 'it'\\''s'");
+	assert_int_equal(sup_mirror_words(text, 8, "put %s", "/a/b", "n"), -ENAMETOOLONG);
+	assert_int_equal(sup_mirror_words(text, 9, "put %s", "/a/", "n"), -ENAMETOOLONG);
+	assert_int_equal(sup_mirror_words(text, 10, "put %s", "/a/", "n"), 0);
+	assert_string_equal(text, "put '/a/'");
 }
 
 /* Beats of four ranks, 20 steps later each time; the last takes `slow` times as long. */
@@ -225,6 +240,7 @@ int main(void)
 		cmocka_unit_test(books_count_a_step_once),
 		cmocka_unit_test(lists_of_hosts),
 		cmocka_unit_test(commands),
+		cmocka_unit_test(mirror_commands),
 		cmocka_unit_test(slow_ranks),
 		cmocka_unit_test(the_first_to_die_is_named),
 	};

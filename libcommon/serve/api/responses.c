@@ -174,16 +174,18 @@ static int read_format(const json_t *body, json_t *chat, struct dt_api_error *e)
 }
 
 /* NULL with e filled. */
-static json_t *to_chat(const json_t *body, struct dt_api_error *e)
+/* Keys that a body of the chats has too. */
+static const struct {
+	const char *from, *to;
+} same[] = {{"model", "model"},
+	    {"stream", "stream"},
+	    {"temperature", "temperature"},
+	    {"top_p", "top_p"},
+	    {"max_output_tokens", "max_tokens"},
+	    {"parallel_tool_calls", "parallel_tool_calls"}};
+
+static bool is_known(const char *key)
 {
-	static const struct {
-		const char *from, *to;
-	} same[] = {{"model", "model"},
-		    {"stream", "stream"},
-		    {"temperature", "temperature"},
-		    {"top_p", "top_p"},
-		    {"max_output_tokens", "max_tokens"},
-		    {"parallel_tool_calls", "parallel_tool_calls"}};
 	static const char *const known[] = {"input",
 					    "instructions",
 					    "tools",
@@ -202,18 +204,24 @@ static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 					    "previous_response_id",
 					    "stream_options",
 					    NULL};
+
+	for (int i = 0; known[i]; i++)
+		if (!strcmp(known[i], key))
+			return true;
+	for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
+		if (!strcmp(same[i].from, key))
+			return true;
+	return false;
+}
+
+static json_t *to_chat(const json_t *body, struct dt_api_error *e)
+{
 	json_t *chat = json_object(), *v;
 	const char *key;
 
 	json_object_foreach((json_t *)body, key, v)
 	{
-		bool ok = false;
-
-		for (int i = 0; known[i] && !ok; i++)
-			ok = !strcmp(known[i], key);
-		for (size_t i = 0; i < sizeof(same) / sizeof(*same) && !ok; i++)
-			ok = !strcmp(same[i].from, key);
-		if (!ok) {
+		if (!is_known(key)) {
 			dt_body_bad(e, key, "unknown key '%.60s'", key);
 			goto fail;
 		}

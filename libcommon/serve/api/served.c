@@ -2,6 +2,7 @@
 
 #include "base/progress.h"
 #include "base/units.h"
+#include "ckpt/adapter.h"
 #include "plan/inferplan.h"
 #include "plan/stage.h"
 
@@ -237,7 +238,7 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .ranks = p->world ? &s->cut : NULL,
 				     .adapters = p->lora_rank,
 				     .as_trained = p->as_trained,
-				     .name = p->kv_dir || p->named};
+				     .name = p->kv_dir != NULL};
 	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
 	int64_t blocks = cache_blocks(s, p, len, dt_source_config(s->src), err);
 	int rc = agree_blocks(s, &blocks, err);
@@ -259,6 +260,17 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 static uint64_t cache_name(const struct dt_served *s)
 {
 	return s->ranks ? dt_serve_ranks_cache_name(s->ranks) : dt_infer_cache_name(s->model);
+}
+
+/* What blocks that go to other servers are of, whatever the layout. */
+static int model_name(struct dt_served *s, uint64_t *ret, struct dt_err *err)
+{
+	char print[DT_FINGERPRINT];
+	int rc = dt_source_fingerprint(s->src, print, err);
+
+	if (rc == 0)
+		*ret = dt_infer_model_name(s->model, print);
+	return rc;
 }
 
 /* The folder of blocks, under the name of this cache. */
@@ -311,8 +323,8 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 	if (p->kv_dir && open_disk(s, p, c, err) < 0)
 		return err->code;
 	ep.kv_disk = s->disk;
-	if (p->named)
-		ep.cache_name = cache_name(s);
+	if (p->named && model_name(s, &ep.cache_name, err) < 0)
+		return err->code;
 	if (s->drafter) {
 		int64_t span = dt_config_span(dt_infer_config(s->drafter));
 
@@ -401,6 +413,8 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 	const struct dt_config *c;
 	int rc = dt_source_open(p->ckpt, DT_SOURCE_AUTO, file, &s->src, err);
 
+	if (rc == 0 && p->merged)
+		rc = dt_source_adapt(&s->src, p->merged, p->any_base, err);
 	if (rc < 0)
 		return rc;
 	c = dt_source_config(s->src);

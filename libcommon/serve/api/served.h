@@ -39,6 +39,7 @@ struct dt_served_params {
 	const struct dt_kvpeers_params *peers; /* these, without what is of the cache; NULL: none */
 	const struct dt_log *log;	       /* of that folder, of loading and ending; NULL: silent */
 	bool as_trained;		       /* nn/infer.h */
+	const char *merged; /* an adapter added to the weights, any_base as below; NULL: none */
 	/* Adapters: NAME=PATH each; what clients may load lies under lora_dir, NULL: they may not. */
 	const struct dt_strs *lora;
 	const char *lora_dir, *name;	/* name: the base's, in the API */

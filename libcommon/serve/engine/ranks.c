@@ -6,6 +6,7 @@
 #include "serve/engine/ranks.h"
 
 #include "comm/comm.h"
+#include "serve/engine/kvparts.h"
 #include "serve/sched/kvkey.h"
 
 #include <errno.h>
@@ -33,8 +34,8 @@ struct dt_serve_ranks {
 	size_t room;
 	float *pooled; /* a follower's sums, [max_seqs, hidden], and where each sequence's is */
 	float **pool;
-	int64_t *part; /* [ranks] bytes that each has of a block */
-	char *mine;    /* a follower's part of one */
+	struct dt_kvparts parts; /* of a block */
+	char *part;		 /* one rank's */
 	uint64_t name;
 };
 
@@ -69,27 +70,28 @@ static struct tables tables_of(char *buf, const struct head *h)
 	return t;
 }
 
-/* What each rank has of a block, and what all of them together stand for. */
+/* The parts of a block that the ranks have, and what all of them together stand for. */
 static int open_blocks(struct dt_serve_ranks *r, struct dt_err *err)
 {
-	const int64_t mine[2] = {(int64_t)dt_infer_block_bytes(r->m),
-				 r->p.name ? (int64_t)dt_infer_cache_name(r->m) : 0};
+	const int64_t mine = r->p.name ? (int64_t)dt_infer_cache_name(r->m) : 0;
 	const int n = dt_comm_size(r->all);
-	int64_t *both = calloc((size_t)n, sizeof(mine));
+	int64_t *name = calloc((size_t)n, sizeof(*name));
+	size_t most = 0;
 	int rc;
 
-	r->part = calloc((size_t)n, sizeof(*r->part));
-	r->mine = malloc((size_t)mine[0]);
-	if (!both || !r->part || !r->mine) {
-		free(both);
+	r->parts = (struct dt_kvparts){dt_infer_block_form(r->m), r->p.ranks->layout, dt_infer_config(r->m)};
+	for (int i = 0; i < n; i++)
+		most = dt_kvparts_bytes(&r->parts, i) > most ? dt_kvparts_bytes(&r->parts, i) : most;
+	r->part = malloc(most);
+	if (!name || !r->part) {
+		free(name);
 		return dt_err_sys(err, -ENOMEM, "cannot start the engine");
 	}
-	rc = dt_all_gather(r->all, both, mine, 2, DT_I64, "bytes of a block", err);
-	for (int i = 0; i < n; i++) {
-		r->part[i] = both[2 * i];
-		r->name = dt_kvkey_mix(r->name, (uint64_t)both[2 * i + 1]);
-	}
-	free(both);
+	rc = dt_all_gather(r->all, name, &mine, 1, DT_I64, "name of the cache", err);
+	r->name = 2; /* of how the whole lies */
+	for (int i = 0; i < n; i++)
+		r->name = dt_kvkey_mix(r->name, (uint64_t)name[i]);
+	free(name);
 	return rc;
 }
 
@@ -140,7 +142,6 @@ void dt_serve_ranks_close(struct dt_serve_ranks *r)
 	free(r->pooled);
 	free(r->pool);
 	free(r->part);
-	free(r->mine);
 	free(r);
 }
 
@@ -200,11 +201,7 @@ int dt_serve_ranks_copy_block(void *ranks, int32_t from, int32_t to)
 
 size_t dt_serve_ranks_block_bytes(const struct dt_serve_ranks *r)
 {
-	int64_t n = 0;
-
-	for (int i = 0; i < dt_comm_size(r->all); i++)
-		n += r->part[i];
-	return (size_t)n;
+	return dt_kvparts_whole(&r->parts);
 }
 
 uint64_t dt_serve_ranks_cache_name(const struct dt_serve_ranks *r)
@@ -212,32 +209,34 @@ uint64_t dt_serve_ranks_cache_name(const struct dt_serve_ranks *r)
 	return r->name;
 }
 
-/* A block is the parts of the ranks, one behind the other. */
 int dt_serve_ranks_read_block(void *ranks, int32_t block, void *to)
 {
 	struct dt_serve_ranks *r = ranks;
-	char *at = (char *)to + r->part[0];
 	int rc = tell_kind(r, (struct head){.kind = KIND_READ, .from = block}, NULL);
 
 	if (rc == 0)
-		rc = dt_infer_read_block(r->m, block, to);
-	for (int i = 1; i < dt_comm_size(r->all) && rc == 0; at += r->part[i++])
-		rc = dt_recv(r->all, at, (size_t)r->part[i], DT_U8, i, TAG_BLOCK, "a block of the cache",
-			     NULL);
+		rc = dt_infer_read_block(r->m, block, r->part);
+	for (int i = 0; i < dt_comm_size(r->all) && rc == 0; i++) {
+		if (i > 0)
+			rc = dt_recv(r->all, r->part, dt_kvparts_bytes(&r->parts, i), DT_U8, i, TAG_BLOCK,
+				     "a block of the cache", NULL);
+		if (rc == 0)
+			dt_kvparts_join(&r->parts, i, r->part, to);
+	}
 	return rc;
 }
 
 int dt_serve_ranks_write_block(void *ranks, int32_t block, const void *from)
 {
 	struct dt_serve_ranks *r = ranks;
-	const char *at = (const char *)from + r->part[0];
 	int rc = tell_kind(r, (struct head){.kind = KIND_WRITE, .from = block}, NULL);
 
-	if (rc == 0)
-		rc = dt_infer_write_block(r->m, block, from);
-	for (int i = 1; i < dt_comm_size(r->all) && rc == 0; at += r->part[i++])
-		rc = dt_send(r->all, at, (size_t)r->part[i], DT_U8, i, TAG_BLOCK, "a block of the cache",
-			     NULL);
+	for (int i = 0; i < dt_comm_size(r->all) && rc == 0; i++) {
+		dt_kvparts_cut(&r->parts, i, r->part, from);
+		rc = i == 0 ? dt_infer_write_block(r->m, block, r->part)
+			    : dt_send(r->all, r->part, dt_kvparts_bytes(&r->parts, i), DT_U8, i, TAG_BLOCK,
+				      "a block of the cache", NULL);
+	}
 	return rc;
 }
 
@@ -313,19 +312,19 @@ static int step(struct dt_serve_ranks *r, const struct head *h, struct dt_err *e
 /* This rank's part of a block, to rank 0 or from it. */
 static int move_block(struct dt_serve_ranks *r, const struct head *h, struct dt_err *err)
 {
-	const size_t n = (size_t)r->part[dt_comm_rank(r->all)];
+	const size_t n = dt_kvparts_bytes(&r->parts, dt_comm_rank(r->all));
 	int rc;
 
 	if (h->from < 0 || h->from >= r->p.blocks)
 		return dt_err_set(err, -EPROTO, "block %d of the cache came from rank 0", h->from);
 	if (h->kind == KIND_READ) {
-		rc = dt_infer_read_block(r->m, h->from, r->mine);
+		rc = dt_infer_read_block(r->m, h->from, r->part);
 		if (rc < 0)
 			return dt_err_sys(err, rc, "cannot read a block of the cache");
-		return dt_send(r->all, r->mine, n, DT_U8, 0, TAG_BLOCK, "a block of the cache", err);
+		return dt_send(r->all, r->part, n, DT_U8, 0, TAG_BLOCK, "a block of the cache", err);
 	}
-	rc = dt_recv(r->all, r->mine, n, DT_U8, 0, TAG_BLOCK, "a block of the cache", err);
-	if (rc == 0 && (rc = dt_infer_write_block(r->m, h->from, r->mine)) < 0)
+	rc = dt_recv(r->all, r->part, n, DT_U8, 0, TAG_BLOCK, "a block of the cache", err);
+	if (rc == 0 && (rc = dt_infer_write_block(r->m, h->from, r->part)) < 0)
 		dt_err_sys(err, rc, "cannot write a block of the cache");
 	return rc;
 }

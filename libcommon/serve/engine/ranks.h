@@ -23,7 +23,8 @@ int dt_serve_ranks_copy_block(void *ranks, int32_t from, int32_t to);
 int dt_serve_ranks_read_block(void *ranks, int32_t block, void *to);
 int dt_serve_ranks_write_block(void *ranks, int32_t block, const void *from);
 int dt_serve_ranks_beat(void *ranks, struct dt_err *err);
-/* Bytes of a block, the parts of all ranks together, and dt_infer_cache_name of all (with p.name). */
+/* Bytes of a block, which is that of one process (serve/engine/kvparts.h), and dt_infer_cache_name of all
+ * ranks (with p.name). */
 size_t dt_serve_ranks_block_bytes(const struct dt_serve_ranks *r);
 uint64_t dt_serve_ranks_cache_name(const struct dt_serve_ranks *r);
 /* Rank 0: the others return from dt_serve_ranks_follow. */

@@ -85,8 +85,8 @@ static int check(const struct dt_engine_params *p, const struct asked *a, struct
 	    a->block_size != p->block_size)
 		return dt_api_fail(
 			e, 409, "invalid_request_error", "other_cache",
-			"the caches are not alike: weights, configuration, types, block size, layout, "
-			"kind of processor and version must be the same");
+			"the caches are not alike: weights, configuration, types, block size, kind of "
+			"processor and version must be the same");
 	if (n == 0 || n % (size_t)a->block_size || n / (size_t)a->block_size <= (size_t)a->from)
 		return bad(e, "'tokens' are no whole blocks, or none behind 'from'");
 	return n > (size_t)p->max_len ? bad(e, "the prompt is longer than the context") : 0;

@@ -1,0 +1,76 @@
+/*
+ * Weights rounded to blocks with a look at what they are multiplied with. A text goes through the model layer
+ * by layer (nn/walk.h); the inputs of each product of a layer are summed up, its matrices are rounded,
+ * and the sums are forgotten: memory is that of the model, of one layer's sums and of the text's residual
+ * stream. Embedding, head, experts of mixtures and matrices whose rows no block fits are not touched.
+ *
+ *   rtn     scales by least squares, each weight's error counting by the mean square of its input
+ *   gptq    eval/gptq.h; each layer sees what those before it make of the text once they are rounded
+ *   awq     inputs are divided, and columns multiplied, by a power of the input's mean magnitude: that of 20
+ *           between 0 and 1 after which rounding changes the products least (Lin et al. 2024); then as rtn
+ *   smooth  the same by sqrt(largest input / largest weight) of a column (SmoothQuant, Xiao et al. 2023)
+ *
+ * The division is done by what makes the inputs: the scales of the norm in front, the rows of up in front of
+ * down. Where it cannot be, at the end of attention or where others read the norm too, there is none.
+ */
+#ifndef DT_EVAL_ROUNDING_H
+#define DT_EVAL_ROUNDING_H
+
+#include "ckpt/export.h"
+#include "model/graph.h"
+
+enum dt_rounding_method { DT_ROUND_RTN, DT_ROUND_GPTQ, DT_ROUND_AWQ, DT_ROUND_SMOOTH };
+#define DT_ROUNDING_METHODS "rtn|gptq|awq|smooth"
+
+struct dt_rounding {
+	enum dt_rounding_method method;
+	enum dt_format format;
+	const char *text;      /* a file */
+	const char *tokenizer; /* in place of the model's own; NULL: that */
+	int64_t seq, tokens;   /* of a window, of the text at most; 0: as below */
+	double damping;	       /* of gptq, over the mean of the diagonal */
+	bool act_order;	       /* gptq begins with the columns whose inputs are largest */
+	const char *near;      /* a path in the folder where a file without a name may lie */
+	bool (*progress)(void *arg, uint64_t done, uint64_t total); /* false: stop; may be NULL */
+	void *arg;
+	/* written by what rounds: tokens read, matrices rounded */
+	int64_t read;
+	int matrices;
+};
+#define DT_ROUNDING_SEQ	   512
+#define DT_ROUNDING_TOKENS 32768
+
+/*
+ * s with its matrices rounded, as a source of its own; takes s over, also when it fails. -EINVAL: the text is
+ * too short for one window, or the format has no blocks. -ENOTSUP: a model that is not served.
+ */
+int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_source **ret, struct dt_err *err);
+
+/* The same as a change of dt_convert's; the argument is a struct dt_rounding. */
+int dt_round_source(void *rounding, struct dt_source **s, struct dt_err *err);
+
+/* ---- for its two files ---- */
+
+/* The inputs of one product, summed up over the text. */
+struct dt_site {
+	struct dt_node node;   /* params are local */
+	int param[3];	       /* of the config's table; -1: absent */
+	enum dt_format format; /* that its matrices are rounded to; a plain one: they are not */
+	int64_t k, rows;
+	float *h;	    /* [k, k] sum of x^T x; the other methods: [k] its diagonal */
+	float *mean, *most; /* [k] sum of magnitudes, and the largest */
+	float *scale;	    /* [k] what columns are multiplied with; NULL: nothing */
+	int norm[2], up;    /* whose results are divided by scale: of the config's table, -1: not it */
+	bool plus_one;	    /* of that norm */
+};
+struct dt_dev;
+
+/*
+ * scales.c: fills s->scale for matrices w [s->param], each rows of k. Does nothing where s has neither norm
+ * nor up, or its format no blocks.
+ */
+int dt_site_scale(struct dt_site *s, const struct dt_rounding *r, struct dt_dev *dev, const float *const *w,
+		  const int64_t *rows, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,314 @@
+/* GPTQ against elimination in fp64 as the paper has it; grids of blocks; scales that weigh errors. */
+#include "eval/gptq.h"
+#include "kernels/quant_grid.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const enum dt_format blocks[] = {DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q5_0,
+					DT_FMT_Q8_0, DT_FMT_Q4_K, DT_FMT_Q6_K};
+
+static float uniform(uint32_t *s)
+{
+	*s = *s * 1664525u + 1013904223u;
+	return (float)(*s >> 8) / (float)(1 << 24) * 2 - 1;
+}
+
+/* Inputs that depend on each other: x = noise + a shared direction, some columns larger. h [k, k]. */
+static void make_inputs(int64_t k, int rows, uint32_t seed, float *h)
+{
+	float *x = malloc((size_t)k * sizeof(*x));
+
+	memset(h, 0, (size_t)(k * k) * sizeof(*h));
+	for (int r = 0; r < rows; r++) {
+		float shared = uniform(&seed);
+
+		for (int64_t j = 0; j < k; j++)
+			x[j] = (uniform(&seed) + 2 * shared) * (j % 7 == 3 ? 4.0f : 1.0f);
+		for (int64_t i = 0; i < k; i++)
+			for (int64_t j = 0; j < k; j++)
+				h[i * k + j] += x[i] * x[j] / (float)rows;
+	}
+	free(x);
+}
+
+/* (h + damping mean I)^-1 by Gauss-Jordan in fp64. */
+static void inverse(const float *h, int64_t k, double damping, double *ret)
+{
+	double *a = calloc((size_t)(k * 2 * k), sizeof(*a)), mean = 0;
+
+	for (int64_t i = 0; i < k; i++)
+		mean += (double)h[i * k + i] / (double)k;
+	for (int64_t i = 0; i < k; i++) {
+		for (int64_t j = 0; j < k; j++)
+			a[i * 2 * k + j] = (double)h[i * k + j] + (i == j ? damping * mean : 0);
+		a[i * 2 * k + k + i] = 1;
+	}
+	for (int64_t p = 0; p < k; p++) {
+		double d = a[p * 2 * k + p];
+
+		for (int64_t j = 0; j < 2 * k; j++)
+			a[p * 2 * k + j] /= d;
+		for (int64_t i = 0; i < k; i++) {
+			double f = a[i * 2 * k + p];
+
+			for (int64_t j = 0; i != p && j < 2 * k; j++)
+				a[i * 2 * k + j] -= f * a[p * 2 * k + j];
+		}
+	}
+	for (int64_t i = 0; i < k; i++)
+		memcpy(ret + i * k, a + i * 2 * k + k, (size_t)k * sizeof(*a));
+	free(a);
+}
+
+static void the_factor_is_of_the_inverse(void **state)
+{
+	static const int64_t sizes[] = {1, 5, 64, 70, 133};
+
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++)
+		for (int ordered = 0; ordered < 2; ordered++) {
+			const int64_t k = sizes[s];
+			float *h = malloc((size_t)(k * k) * 4), *u = malloc((size_t)(k * k) * 4);
+			double *want = malloc((size_t)(k * k) * 8), most = 0, scale = 0;
+			int32_t *order = malloc((size_t)k * 4);
+			struct dt_err err = {0};
+
+			make_inputs(k, 300, 7, h);
+			dt_gptq_order(h, k, order);
+			for (int64_t i = 1; i < k; i++)
+				assert_true(h[order[i - 1] * k + order[i - 1]] >= h[order[i] * k + order[i]]);
+			assert_int_equal(dt_gptq_factor(h, k, 0.01, ordered ? order : NULL, u, &err), 0);
+			inverse(h, k, 0.01, want);
+			for (int64_t i = 0; i < k; i++)
+				for (int64_t j = 0; j < k; j++) {
+					double sum = 0,
+					       w = ordered ? want[order[i] * k + order[j]] : want[i * k + j];
+
+					for (int64_t m = 0; m < k; m++)
+						sum += (double)u[m * k + i] * (double)u[m * k + j];
+					if (j < i)
+						assert_true(u[i * k + j] == 0);
+					most = fmax(most, fabs(sum - w));
+					scale = fmax(scale, fabs(w));
+				}
+			if (most > 1e-5 * scale)
+				fail_msg("%lld inputs: off by %g of %g", (long long)k, most, scale);
+			free(h);
+			free(u);
+			free(want);
+			free(order);
+		}
+}
+
+/* Optimal brain quantisation of one row in the columns' order: the inverse is shrunk column by column. */
+static void naive_row(enum dt_format f, const float *w, int64_t k, const double *inv, const float *importance,
+		      uint8_t *dst)
+{
+	const struct dt_format_info *info = dt_format_info(f);
+	double *a = malloc((size_t)(k * k) * sizeof(*a)), *x = malloc((size_t)k * sizeof(*x));
+	uint8_t code[256];
+	struct dt_grid g;
+	float block[256];
+
+	memcpy(a, inv, (size_t)(k * k) * sizeof(*a));
+	for (int64_t j = 0; j < k; j++)
+		x[j] = (double)w[j];
+	for (int64_t i = 0; i < k; i++) {
+		int at = (int)(i % info->block);
+		double e, d = a[i * k + i];
+
+		if (at == 0) {
+			for (int j = 0; j < info->block; j++)
+				block[j] = (float)x[i + j];
+			dt_quantize_weighted(f, block, info->block, importance + i,
+					     dst + i / info->block * info->bytes);
+			dt_grid_of(f, dst + i / info->block * info->bytes, &g);
+		}
+		code[at] = (uint8_t)dt_grid_nearest(&g, at, (float)x[i]);
+		e = (x[i] - (double)dt_grid_value(&g, at, code[at])) / d;
+		for (int64_t j = i; j < k; j++)
+			x[j] -= e * a[i * k + j];
+		for (int64_t p = i + 1; p < k; p++) {
+			double c = a[p * k + i] / d;
+
+			for (int64_t j = i; j < k; j++)
+				a[p * k + j] -= c * a[i * k + j];
+		}
+		if (at == info->block - 1)
+			dt_grid_put(f, code, dst + i / info->block * info->bytes);
+	}
+	free(a);
+	free(x);
+}
+
+/* What rounding changed in the products: d h d^T over rows. */
+static double change(enum dt_format f, const float *w, const void *got, int64_t rows, int64_t k,
+		     const float *h)
+{
+	float *d = malloc((size_t)(rows * k) * sizeof(*d));
+	double sum = 0;
+
+	dt_dequantize(f, got, rows * k, d);
+	for (int64_t r = 0; r < rows; r++)
+		for (int64_t i = 0; i < k; i++)
+			for (int64_t j = 0; j < k; j++)
+				sum += (double)(d[r * k + i] - w[r * k + i]) * (double)h[i * k + j] *
+				       (double)(d[r * k + j] - w[r * k + j]);
+	free(d);
+	return sum;
+}
+
+static void rounded_as_elimination_does(void **state)
+{
+	const int64_t rows = 11; /* no whole number of tiles */
+
+	for (size_t n = 0; n < sizeof(blocks) / sizeof(*blocks); n++) {
+		const enum dt_format f = blocks[n];
+		const int64_t k = dt_format_info(f)->block == 256 ? 256 : 160; /* not whole chunks */
+		const size_t bytes = dt_format_bytes(f, rows * k);
+		float *h = malloc((size_t)(k * k) * 4), *u = malloc((size_t)(k * k) * 4),
+		      *w = malloc((size_t)(rows * k) * 4), *diagonal = malloc((size_t)k * 4);
+		uint8_t *got = malloc(bytes), *want = malloc(bytes), *plain = malloc(bytes);
+		double *inv = malloc((size_t)(k * k) * 8), a, b, c, ordered;
+		int32_t *order = malloc((size_t)k * 4);
+		struct dt_gptq g = {.format = f, .k = k, .u = u, .importance = diagonal};
+		uint32_t seed = 3;
+
+		make_inputs(k, 400, 5, h);
+		for (int64_t i = 0; i < rows * k; i++)
+			w[i] = uniform(&seed) * uniform(&seed);
+		for (int64_t i = 0; i < k; i++)
+			diagonal[i] = h[i * k + i];
+		inverse(h, k, 0.01, inv);
+		assert_int_equal(dt_gptq_factor(h, k, 0.01, NULL, u, NULL), 0);
+		assert_int_equal(dt_gptq_round(&g, w, rows, got, NULL), 0);
+		dt_gptq_order(h, k, order);
+		for (int64_t r = 0; r < rows; r++)
+			naive_row(f, w + r * k, k, inv, diagonal, want + r * (int64_t)(bytes / (size_t)rows));
+		for (int64_t r = 0; r < rows; r++)
+			dt_quantize_weighted(f, w + r * k, k, diagonal,
+					     plain + r * (int64_t)(bytes / (size_t)rows));
+		a = change(f, w, got, rows, k, h);
+		b = change(f, w, want, rows, k, h);
+		c = change(f, w, plain, rows, k, h);
+		g.order = order;
+		assert_int_equal(dt_gptq_factor(h, k, 0.01, order, u, NULL), 0);
+		assert_int_equal(dt_gptq_round(&g, w, rows, got, NULL), 0);
+		ordered = change(f, w, got, rows, k, h);
+		/* sums in f32 take a number that lies between two codes to the other: the sum stays */
+		if (fabs(a - b) > 0.03 * b || a > 0.6 * c || ordered > 0.6 * c)
+			fail_msg("%s: %g, elimination %g, to nearest %g, largest first %g",
+				 dt_format_info(f)->name, a, b, c, ordered);
+		free(h);
+		free(u);
+		free(w);
+		free(diagonal);
+		free(got);
+		free(want);
+		free(plain);
+		free(inv);
+		free(order);
+	}
+}
+
+/* Codes taken from a block's numbers and put back are the block. */
+static void grids_are_what_blocks_say(void **state)
+{
+	for (size_t n = 0; n < sizeof(blocks) / sizeof(*blocks); n++) {
+		const enum dt_format f = blocks[n];
+		const int size = dt_format_info(f)->block;
+		float x[256], y[256];
+		uint8_t block[256], copy[256], code[256];
+		uint32_t seed = 11;
+		struct dt_grid g;
+
+		for (int i = 0; i < size; i++)
+			x[i] = uniform(&seed) + 0.2f;
+		dt_quantize(f, x, size, block);
+		dt_dequantize(f, block, size, y);
+		assert_true(dt_grid_of(f, block, &g));
+		assert_int_equal(g.block, size);
+		memcpy(copy, block, sizeof(copy));
+		for (int i = 0; i < size; i++) {
+			code[i] = (uint8_t)dt_grid_nearest(&g, i, y[i]);
+			if (fabsf(dt_grid_value(&g, i, code[i]) - y[i]) > 1e-6f)
+				fail_msg("%s: element %d is %g, not %g", dt_format_info(f)->name, i,
+					 (double)dt_grid_value(&g, i, code[i]), (double)y[i]);
+		}
+		dt_grid_put(f, code, copy);
+		assert_memory_equal(copy, block, (size_t)dt_format_info(f)->bytes);
+		assert_int_equal(dt_grid_nearest(&g, 0, NAN), 0);
+	}
+	assert_false(dt_grid_of(DT_FMT_F16, NULL, &(struct dt_grid){0}));
+}
+
+/* Where some errors count more, they become smaller; NaN, nothing and equal numbers are rounded too. */
+static void important_errors_are_smaller(void **state)
+{
+	enum { N = 64 * 256 };
+	float *x = malloc(N * 4), *w = malloc(N * 4), *y = malloc(N * 4);
+	uint8_t *b = malloc(N * 4);
+	uint32_t seed = 23;
+
+	for (int i = 0; i < N; i++) {
+		x[i] = uniform(&seed) * uniform(&seed);
+		w[i] = i % 5 ? 0.1f : 10;
+	}
+	for (size_t n = 0; n < sizeof(blocks) / sizeof(*blocks); n++) {
+		double sum[2] = {0, 0};
+
+		for (int weighted = 0; weighted < 2; weighted++) {
+			if (weighted)
+				dt_quantize_weighted(blocks[n], x, N, w, b);
+			else
+				dt_quantize(blocks[n], x, N, b);
+			dt_dequantize(blocks[n], b, N, y);
+			for (int i = 0; i < N; i++)
+				sum[weighted] += (double)w[i] * (double)(y[i] - x[i]) * (double)(y[i] - x[i]);
+		}
+		if (!(sum[1] < 0.97 * sum[0]))
+			fail_msg("%s: %g weighted, %g plain", dt_format_info(blocks[n])->name, sum[1],
+				 sum[0]);
+		memset(y, 0, 256 * 4);
+		y[3] = NAN;
+		dt_quantize_weighted(blocks[n], y, 256, w, b);
+		dt_dequantize(blocks[n], b, 256, y);
+		for (int i = 0; i < 256; i++)
+			assert_true(y[i] == 0);
+	}
+	free(x);
+	free(w);
+	free(y);
+	free(b);
+}
+
+static void what_has_no_factor_is_told(void **state)
+{
+	float h[4] = {1, 2, 2, 1}, u[4];
+	struct dt_err err = {0};
+
+	assert_true(dt_gptq_factor(h, 2, 0, NULL, u, &err) < 0);
+	assert_non_null(strstr(err.msg, "--damping"));
+	h[1] = h[2] = h[3] = 0; /* an input that is always 0 */
+	assert_int_equal(dt_gptq_factor(h, 2, 0.01, NULL, u, &err), 0);
+	assert_true(isfinite(u[3]) && u[3] > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_factor_is_of_the_inverse),
+		cmocka_unit_test(rounded_as_elimination_does),
+		cmocka_unit_test(grids_are_what_blocks_say),
+		cmocka_unit_test(important_errors_are_smaller),
+		cmocka_unit_test(what_has_no_factor_is_told),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
