@@ -107,5 +107,38 @@ static inline struct dt_call *one(int first, int max_tokens)
 	return c;
 }
 
+/* Prompt i of about n tokens, greedily `out` more; of `alike` neighbours the first half is the same. */
+static inline struct dt_call *ask_alike(int i, int alike, int n, int out)
+{
+	struct dt_call *c = dt_call_new(1);
+	int32_t ids[512];
+
+	for (int k = 0; k < n; k++)
+		ids[k] = (k < n / 2 ? i / alike * 31 + k * 7 : i * 13 + k * 11) % 256;
+	dt_serve_req_set_prompt(&c->req[0], ids, n - i % 5, out);
+	c->ask.sampling.temperature = 0;
+	c->ask.ignore_eos = true;
+	return c;
+}
+
+/* What was answered is what the stand-in model gives without any cache. */
+static inline void assert_right(const struct dt_serve_req *r)
+{
+	struct dt_sampling p = dt_serve_req_sampling(r);
+	struct dt_serve_sampler s;
+
+	assert_int_equal(r->finish, DT_FINISH_LENGTH);
+	dt_serve_sampler_init(&s, FAKE_VOCAB);
+	for (int i = 0; i < r->nout; i++) {
+		float logits[FAKE_VOCAB];
+
+		expected_logits(r->tokens, r->nprompt + i, logits);
+		assert_int_equal(r->tokens[r->nprompt + i],
+				 dt_sample(&s, &p, logits, r->tokens, (size_t)r->nprompt, dt_serve_req_out(r),
+					   (size_t)i));
+	}
+	dt_serve_sampler_release(&s);
+}
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -60,38 +60,6 @@ static bool was_said(const char *what)
 	return found;
 }
 
-/* Prompt i: every third begins as its neighbours do. */
-static struct dt_call *ask(int i)
-{
-	struct dt_call *c = dt_call_new(1);
-	int32_t ids[PROMPT];
-
-	for (int k = 0; k < PROMPT; k++)
-		ids[k] = (k < PROMPT / 2 ? i / 3 * 31 + k * 7 : i * 13 + k * 11) % 256;
-	dt_serve_req_set_prompt(&c->req[0], ids, PROMPT - i % 5, OUT);
-	c->ask.sampling.temperature = 0;
-	c->ask.ignore_eos = true;
-	return c;
-}
-
-static void assert_right(const struct dt_serve_req *r)
-{
-	struct dt_sampling p = dt_serve_req_sampling(r);
-	struct dt_serve_sampler s;
-
-	assert_int_equal(r->finish, DT_FINISH_LENGTH);
-	dt_serve_sampler_init(&s, FAKE_VOCAB);
-	for (int i = 0; i < r->nout; i++) {
-		float logits[FAKE_VOCAB];
-
-		expected_logits(r->tokens, r->nprompt + i, logits);
-		assert_int_equal(r->tokens[r->nprompt + i],
-				 dt_sample(&s, &p, logits, r->tokens, (size_t)r->nprompt, dt_serve_req_out(r),
-					   (size_t)i));
-	}
-	dt_serve_sampler_release(&s);
-}
-
 struct used {
 	int computed, written;	  /* tokens; blocks put into the pool from elsewhere */
 	struct dt_kvio_counts io; /* of blocks */
@@ -107,7 +75,7 @@ static struct used serve(int times, int together)
 
 	for (int i = 0; i < times * PROMPTS; i += together) {
 		for (int k = 0; k < together; k++)
-			submit(e, c[k] = ask((i + k) % PROMPTS));
+			submit(e, c[k] = ask_alike((i + k) % PROMPTS, 3, PROMPT, OUT));
 		for (int k = 0; k < together; k++) {
 			dt_call_wait_done(c[k]);
 			assert_right(&c[k]->req[0]);
@@ -319,12 +287,12 @@ static void test_leaving(void **state)
 	(void)serve(1, 1);
 	e = start(&f, 60, 4, 16, 3 * N);
 	for (int i = 0; i < N; i++) {
-		c[i] = ask(i % PROMPTS);
+		c[i] = ask_alike(i % PROMPTS, 3, PROMPT, OUT);
 		if (i % 3 == 1) {
 			dt_call_drop(c[i]);
 			c[i] = dt_call_new(3);
 			for (int k = 0; k < 3; k++) {
-				struct dt_call *o = ask(i % PROMPTS);
+				struct dt_call *o = ask_alike(i % PROMPTS, 3, PROMPT, OUT);
 
 				dt_serve_req_set_prompt(&c[i]->req[k], o->req[0].tokens,
 							(size_t)o->req[0].nprompt, OUT);

@@ -71,41 +71,9 @@ static int end(void **state)
 	return 0;
 }
 
-/* Prompt i; those of one hundred begin alike. */
-static struct dt_call *ask(int i)
-{
-	struct dt_call *c = dt_call_new(1);
-	int32_t ids[PROMPT];
-
-	for (int k = 0; k < PROMPT; k++)
-		ids[k] = (k < PROMPT / 2 ? i / 100 * 31 + k * 7 : i * 13 + k * 11) % 256;
-	dt_serve_req_set_prompt(&c->req[0], ids, PROMPT - i % 5, OUT);
-	c->ask.sampling.temperature = 0;
-	c->ask.ignore_eos = true;
-	return c;
-}
-
-static void assert_right(const struct dt_serve_req *r)
-{
-	struct dt_sampling p = dt_serve_req_sampling(r);
-	struct dt_serve_sampler s;
-
-	assert_int_equal(r->finish, DT_FINISH_LENGTH);
-	dt_serve_sampler_init(&s, FAKE_VOCAB);
-	for (int i = 0; i < r->nout; i++) {
-		float logits[FAKE_VOCAB];
-
-		expected_logits(r->tokens, r->nprompt + i, logits);
-		assert_int_equal(r->tokens[r->nprompt + i],
-				 dt_sample(&s, &p, logits, r->tokens, (size_t)r->nprompt, dt_serve_req_out(r),
-					   (size_t)i));
-	}
-	dt_serve_sampler_release(&s);
-}
-
 static void answer(struct dt_engine *e, int i)
 {
-	struct dt_call *c = ask(i);
+	struct dt_call *c = ask_alike(i, 100, PROMPT, OUT);
 
 	submit(e, c);
 	dt_call_wait_done(c);
@@ -228,7 +196,7 @@ static void test_cancels(void **state)
 		bool left[20];
 
 		for (int i = 0; i < 20; i++)
-			submit(e, c[i] = ask(t * 20 + i));
+			submit(e, c[i] = ask_alike(t * 20 + i, 100, PROMPT, OUT));
 		for (int i = 0; i < 20; i++) {
 			rng = rng * 1103515245 + 12345;
 			left[i] = (rng >> 16) % 10 < 3;
