@@ -130,18 +130,18 @@ static void break_world(struct dt_world *w, int rank)
 	atomic_store(&w->broken, true);
 }
 
-static int map(struct dt_world *w, int fd, bool fresh, struct dt_err *err)
+static int map(struct dt_world *w, int fd, struct dt_err *err)
 {
 	struct dt_elastic *e = calloc(1, sizeof(*e));
 	struct stat st;
 	void *p = MAP_FAILED;
 
-	if (e && !(fresh && ftruncate(fd, sizeof(struct board)) < 0) && fstat(fd, &st) == 0 &&
-	    (size_t)st.st_size >= sizeof(struct board))
+	if (e && fstat(fd, &st) == 0 && (size_t)st.st_size >= sizeof(struct board))
 		p = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED) {
 		free(e);
-		close(fd);
+		if (fd >= 0)
+			close(fd);
 		return dt_err_set(err, -EIO, "cannot map the board of the job's ranks");
 	}
 	e->b = p;
@@ -175,12 +175,17 @@ int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
 	if (w->info.nodes > 1)
 		return dt_err_set(err, -ENOTSUP, "--elastic wants all ranks on one machine, these are on %d",
 				  w->info.nodes);
-	if (w->info.rank == 0)
+	if (w->info.rank == 0) { /* of its size before anybody else can open it */
 		at.fd = memfd_create("dt-board", MFD_CLOEXEC);
+		if (at.fd >= 0 && ftruncate(at.fd, sizeof(struct board)) < 0) {
+			close(at.fd);
+			at.fd = -1;
+		}
+	}
 	if (w->mpi)
 		MPI_Bcast(&at, sizeof(at), MPI_BYTE, 0, w->world);
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", at.pid, at.fd);
-	rc = map(w, w->info.rank == 0 ? at.fd : open(path, O_RDWR | O_CLOEXEC), w->info.rank == 0, err);
+	rc = map(w, w->info.rank == 0 ? at.fd : open(path, O_RDWR | O_CLOEXEC), err);
 	ok = rc == 0 && w->info.size <= SLOTS;
 	if (ok) {
 		struct dt_elastic *e = w->elastic;

@@ -94,7 +94,7 @@ refused() { # status, what stderr says, arguments
         --optimizer sgd --beta1 0 --lr 1e-7 --schedule constant --weight-decay 0 --clip 0 >down.jsonl
     jq -es '(.[0].loss - .[1].loss) / (1e-7 * .[0].grad_norm * .[0].grad_norm) | . > 0.9 and . < 1.1' down.jsonl
     for objective in ppo vtrace; do
-        on=(--objective $objective --rollouts r.jsonl --precision fp32 --steps 2 --lr 1e-4 --schedule constant)
+        on=(--objective "$objective" --rollouts r.jsonl --precision fp32 --steps 2 --lr 1e-4 --schedule constant)
         dt-train "${common[@]}" "${on[@]}" --save $objective >one.jsonl
         mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2.z3 >z3.jsonl
         jq -en --slurpfile a one.jsonl --slurpfile b z3.jsonl '[range(2)] | all(.[]; . as $i |
