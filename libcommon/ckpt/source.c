@@ -145,6 +145,16 @@ int dt_source_open(const char *path, enum dt_source_kind kind, const char *token
 	return 0;
 }
 
+void src_made_of(struct dt_source *s, struct dt_source *const *of, int n)
+{
+	memcpy(s->mean, of, (size_t)n * sizeof(struct dt_source *));
+	s->nmean = n;
+	s->tokenizer = of[0]->tokenizer;
+	s->tokenizer_n = of[0]->tokenizer_n;
+	s->chat = of[0]->chat;
+	of[0]->tokenizer = of[0]->chat = NULL;
+}
+
 void dt_source_close(struct dt_source *s)
 {
 	if (!s)

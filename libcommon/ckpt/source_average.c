@@ -35,17 +35,9 @@ int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struc
 		dt_source_close(s);
 		return rc;
 	}
-	memcpy(s->mean, v, (size_t)n * sizeof(struct dt_source *));
-	s->nmean = n;
+	src_made_of(s, v, n);
 	s->kind = DT_SOURCE_DT;
 	s->config = v[0]->config;
-	if (v[0]->tokenizer) {
-		s->tokenizer = v[0]->tokenizer;
-		s->tokenizer_n = v[0]->tokenizer_n;
-		v[0]->tokenizer = NULL;
-	}
-	s->chat = v[0]->chat;
-	v[0]->chat = NULL;
 	*ret = s;
 	return 0;
 }

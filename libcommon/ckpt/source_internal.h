@@ -175,5 +175,11 @@ const struct src_pre *src_pre_of(const json_t *tokenizer);
 /* Sets normalizer and pre_tokenizer. */
 void src_pre_put(const struct src_pre *p, json_t *tokenizer);
 
+/*
+ * source.c: s is made of these sources, which it closes, with the tokenizer and the template of the first.
+ * s->mean has room for them.
+ */
+void src_made_of(struct dt_source *s, struct dt_source *const *of, int n);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

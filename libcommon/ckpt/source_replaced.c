@@ -40,12 +40,7 @@ int dt_source_replaced(struct dt_source *base, const char *near, struct dt_sourc
 		return rc;
 	}
 	unlink(name);
-	s->mean[0] = base;
-	s->nmean = 1;
-	s->tokenizer = base->tokenizer;
-	s->tokenizer_n = base->tokenizer_n;
-	s->chat = base->chat;
-	base->tokenizer = base->chat = NULL;
+	src_made_of(s, &base, 1);
 	memcpy(s->note, base->note, sizeof(s->note));
 	*ret = s;
 	return 0;

@@ -127,12 +127,7 @@ int dt_source_upcycle(struct dt_source *dense, int64_t experts, int64_t used, ui
 	for (int i = 0; i < s->params.n; i++)
 		s->from[i] = origin(dense, &s->params.p[i]);
 	s->box = read_box;
-	s->mean[0] = dense;
-	s->nmean = 1;
-	s->tokenizer = dense->tokenizer;
-	s->tokenizer_n = dense->tokenizer_n;
-	s->chat = dense->chat;
-	dense->tokenizer = dense->chat = NULL;
+	src_made_of(s, &dense, 1);
 	*ret = s;
 	return 0;
 }

@@ -107,12 +107,7 @@ int dt_source_add_tokens(struct dt_source *old, int64_t vocab, struct dt_source 
 		return rc == -ENOMEM ? dt_err_sys(err, rc, "cannot add tokens") : rc;
 	}
 	s->box = read_box;
-	s->mean[0] = old;
-	s->nmean = 1;
-	s->tokenizer = old->tokenizer;
-	s->tokenizer_n = old->tokenizer_n;
-	s->chat = old->chat;
-	old->tokenizer = old->chat = NULL;
+	src_made_of(s, &old, 1);
 	for (int i = 0; i < s->params.n && rc == 0; i++)
 		if (has_tokens(&s->params.p[i]))
 			rc = find_mean(s, i, err);

@@ -69,6 +69,29 @@ static void account_epoch(struct sup *s, const struct dt_beat *b)
 	l->ranks = b->ranks;
 }
 
+/* The loop has begun. */
+static void account_start(struct sup *s, const struct dt_beat *b, double now)
+{
+	struct sup_books *k = &s->books;
+	struct dt_beat *l = &s->last;
+	double waited = now - s->spawned;
+	char job[16];
+
+	s->trained = now;
+	*l = *b;
+	l->step = b->from;
+	l->step_s = l->data_s = l->save_s = l->recovery_s = 0;
+	k->s[SUP_RESTORE] += b->restore_s < waited ? b->restore_s : waited;
+	k->s[SUP_START] += b->restore_s < waited ? waited - b->restore_s : 0;
+	sup_books_back(k, b->from);
+	if (s->down > 0)
+		k->s[SUP_RECOVERY] += s->spawned - s->down;
+	s->down = 0;
+	snprintf(job, sizeof(job), "%x", sup_ranks_job(&s->ranks));
+	sup_event(s, "training", "{s:I, s:s, s:o}", "from", (json_int_t)b->from, "job", job, "ranks",
+		  sup_ranks_json(&s->ranks));
+}
+
 void sup_account(struct sup *s, const struct dt_beat *b, double now)
 {
 	struct sup_books *k = &s->books;
@@ -78,24 +101,9 @@ void sup_account(struct sup *s, const struct dt_beat *b, double now)
 	if (b->phase < DT_BEAT_TRAIN || (b->phase == DT_BEAT_END && s->trained <= 0) ||
 	    (s->trained > 0 && b->epoch < l->epoch))
 		return;
-	if (s->trained <= 0) { /* the loop has begun */
-		double waited = now - s->spawned;
-		char job[16];
-
-		s->trained = now;
-		*l = *b;
-		l->step = b->from;
-		l->step_s = l->data_s = l->save_s = l->recovery_s = 0;
+	if (s->trained <= 0) {
+		account_start(s, b, now);
 		n = b->step - l->step;
-		k->s[SUP_RESTORE] += b->restore_s < waited ? b->restore_s : waited;
-		k->s[SUP_START] += b->restore_s < waited ? waited - b->restore_s : 0;
-		sup_books_back(k, b->from);
-		if (s->down > 0)
-			k->s[SUP_RECOVERY] += s->spawned - s->down;
-		s->down = 0;
-		snprintf(job, sizeof(job), "%x", sup_ranks_job(&s->ranks));
-		sup_event(s, "training", "{s:I, s:s, s:o}", "from", (json_int_t)b->from, "job", job, "ranks",
-			  sup_ranks_json(&s->ranks));
 	}
 	account_epoch(s, b);
 	if (n < 0) { /* rolled back */
