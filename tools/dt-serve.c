@@ -197,12 +197,6 @@ static int settle_kv(struct options *o, struct dt_err *err)
 	char *colon = o->kv_disk ? strrchr(o->kv_disk, ':') : NULL;
 
 	p->kv_always = o->kv_read == 1;
-	if (!o->kv_disk && !p->kv_host)
-		return p->kv_always ? dt_err_set(err, -EINVAL, "--kv-read goes with --kv-host or --kv-disk")
-				    : 0;
-	if (!p->share || p->trace)
-		return dt_err_set(err, -EINVAL, "--kv-%s does not go with --%s", o->kv_disk ? "disk" : "host",
-				  p->share ? "trace" : "no-prefix-caching");
 	if (!o->kv_disk)
 		return 0;
 	if (!colon || colon == o->kv_disk)
@@ -221,16 +215,10 @@ static int settle_role(struct options *o, struct dt_err *err)
 	struct dt_served_params *p = &o->serve;
 
 	p->named = o->given_role;
-	if (o->given_role && o->batch)
-		return dt_err_set(err, -EINVAL, "--role does not go with --batch");
-	if (o->given_role && !p->share)
-		return dt_err_set(err, -EINVAL, "--role does not go with --no-prefix-caching");
 	if (o->prefill.n == 0)
 		return 0;
-	if (!o->given_role || o->role == 1)
+	if (o->role == 1)
 		return dt_err_set(err, -EINVAL, "--prefill goes with --role decode or both");
-	if (p->trace)
-		return dt_err_set(err, -EINVAL, "--prefill does not go with --trace");
 	o->peers = (struct dt_kvpeers_params){.url = (const char *const *)o->prefill.v,
 					      .n = o->prefill.n,
 					      .least = (int)o->prefill_least,
@@ -259,18 +247,6 @@ static int settle(struct options *o, struct dt_err *err)
 		p->tokens = p->seqs;
 	if (p->tokens < p->seqs)
 		return dt_err_set(err, -EINVAL, "--max-num-batched-tokens must be at least --max-num-seqs");
-	if (!o->batch && (o->unordered || o->skip_done))
-		return dt_err_set(err, -EINVAL, "--%s goes with --batch",
-				  o->unordered ? "unordered" : "skip-done");
-	if (!o->tls_cert != !o->tls_key)
-		return dt_err_set(err, -EINVAL, "--tls-cert and --tls-key go together");
-	if (o->batch && o->tls_cert)
-		return dt_err_set(err, -EINVAL, "--tls-cert does not go with --batch");
-	if (o->batch && o->files_dir)
-		return dt_err_set(err, -EINVAL, "--files-dir does not go with --batch");
-	if (o->batch && (o->key_file || o->api_keys.n > 0))
-		return dt_err_set(err, -EINVAL, "--%s does not go with --batch",
-				  o->key_file ? "api-key-file" : "api-key");
 	if (o->lora.n > 0 || p->lora_dir) {
 		p->lora = &o->lora;
 		p->lora_rank = o->lora_rank;
@@ -301,9 +277,10 @@ static const struct dt_opt opts[] = {
 	{"batch", 0, DT_OPT_FLAG, &options.batch,
 	 .help = "read prompts as JSON Lines, or images, and write answers"},
 	{"unordered", 0, DT_OPT_FLAG, &options.unordered,
-	 .help = "with --batch, write each answer as soon as it is there"},
+	 .help = "with --batch, write each answer as soon as it is there", .with = "batch"},
 	{"skip-done", 0, DT_OPT_STR, &options.skip_done, "FILE",
-	 "with --batch, leave out lines that FILE has an answer to", .complete = DT_COMPLETE_FILE},
+	 "with --batch, leave out lines that FILE has an answer to", .complete = DT_COMPLETE_FILE,
+	 .with = "batch"},
 	{"model-dir", 0, DT_OPT_STR, &options.serve.ckpt, "CKPT", "the checkpoint, as an option",
 	 .complete = DT_COMPLETE_DIR},
 	{"precision", 0, DT_OPT_CHOICE, &options.precision, "bf16|fp32",
@@ -344,12 +321,14 @@ static const struct dt_opt opts[] = {
 	 .def_text = "what all sequences need, at most a quarter of the machine's, half of what is "
 		     "free on a card"},
 	{"kv-host", 0, DT_OPT_SIZE, &options.serve.kv_host, "SIZE",
-	 "host memory for blocks of prompts that the cache has no place for any more"},
+	 "host memory for blocks of prompts that the cache has no place for any more",
+	 .without = "no-prefix-caching,trace"},
 	{"kv-disk", 0, DT_OPT_STR, &options.kv_disk, "DIR:SIZE",
 	 "folder for blocks of prompts, which other servers and later ones find there",
-	 .complete = DT_COMPLETE_DIR},
+	 .complete = DT_COMPLETE_DIR, .without = "no-prefix-caching,trace"},
 	{"kv-read", 0, DT_OPT_CHOICE, &options.kv_read, "auto|always",
-	 "when such blocks are read; auto: where that is faster than to compute them", .def = "auto"},
+	 "when such blocks are read; auto: where that is faster than to compute them", .def = "auto",
+	 .with = "kv-host,kv-disk"},
 	{"prefix-caching", 0, DT_OPT_FLAG, &options.serve.share,
 	 .help = "keep the cache of prompts for others that begin alike", .negatable = true, .def = "on"},
 	{"speculate", 0, DT_OPT_INT, &options.serve.draft, "N",
@@ -374,9 +353,10 @@ static const struct dt_opt opts[] = {
 	DT_OPT_HEADING("Prefill apart from decode"),
 	{"role", 0, DT_OPT_CHOICE, &options.role, "both|prefill|decode",
 	 "compute prompts for other servers, answer with prompts that they compute, or both",
-	 .given = &options.given_role, .def_text = "neither"},
+	 .given = &options.given_role, .def_text = "neither", .without = "batch,no-prefix-caching"},
 	{"prefill", 0, DT_OPT_STRS, &options.prefill, "URL",
-	 "a server that computes prompts for this one; may be given several times"},
+	 "a server that computes prompts for this one; may be given several times", .with = "role",
+	 .without = "trace"},
 	{"prefill-min", 0, DT_OPT_INT, &options.prefill_least, "TOKENS",
 	 "fewer tokens that are not in the cache are computed here", .min = 1, .max = 1 << 24, .def = "512"},
 	{"prefill-timeout", 0, DT_OPT_REAL, &options.prefill_timeout, "SECONDS",
@@ -416,16 +396,16 @@ static const struct dt_opt opts[] = {
 	 .max = 65535, .def = "8000"},
 	{"tls-cert", 0, DT_OPT_STR, &options.tls_cert, "FILE",
 	 "serve HTTPS with this certificate and those that vouch for it, in PEM",
-	 .complete = DT_COMPLETE_FILE},
+	 .complete = DT_COMPLETE_FILE, .with = "tls-key", .without = "batch"},
 	{"tls-key", 0, DT_OPT_STR, &options.tls_key, "FILE", "the certificate's key, in PEM",
-	 .complete = DT_COMPLETE_FILE},
+	 .complete = DT_COMPLETE_FILE, .with = "tls-cert"},
 	{"http-mem", 0, DT_OPT_SIZE, &options.http_mem, "SIZE",
 	 "memory of bodies, values parsed from them and answers, together; past it 503", .def = "512MiB"},
 	{"allow-origin", 0, DT_OPT_STR, &options.allow_origin, "ORIGIN[,...]",
 	 "pages that may use the server from a browser, as https://chat.example.org; *: all"},
 	{"files-dir", 0, DT_OPT_STR, &options.files_dir, "DIR",
 	 "keep files and batches there, and answer batches (/v1/files, /v1/batches)",
-	 .complete = DT_COMPLETE_DIR},
+	 .complete = DT_COMPLETE_DIR, .without = "batch"},
 	{"files-size", 0, DT_OPT_SIZE, &options.files_size, "SIZE",
 	 "bytes of all files there; more are refused", .def = "4GiB"},
 	{"served-model-name", 0, DT_OPT_STR, &options.name, "NAME", "the model's name in the API",
@@ -433,10 +413,10 @@ static const struct dt_opt opts[] = {
 	{"chat-template", 0, DT_OPT_CHOICE, &options.chat, "auto|" DT_CHAT_NAMES,
 	 "how messages become a prompt", .def_text = "as the model says"},
 	{"api-key", 0, DT_OPT_STRS, &options.api_keys, "KEY",
-	 "a key that every route but /health then asks for; may be given several times"},
+	 "a key that every route but /health then asks for; may be given several times", .without = "batch"},
 	{"api-key-file", 0, DT_OPT_STR, &options.key_file, "FILE",
 	 "keys, one a line, with their tenants; every route but /health then asks for one",
-	 .complete = DT_COMPLETE_FILE},
+	 .complete = DT_COMPLETE_FILE, .without = "batch"},
 	DT_OPT_END,
 };
 
