@@ -4,7 +4,7 @@
 #include "base/tmpfile.h"
 #include "serve/api/batch.h"
 #include "serve/http/server.h"
-#include "serve_options.h"
+#include "tools/serve_options.h"
 
 #include <errno.h>
 #include <signal.h>

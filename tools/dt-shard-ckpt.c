@@ -1,6 +1,6 @@
 /* dt-shard-ckpt: looks into checkpoints, checks, compares, recuts and converts them. */
 #include "ckpt/look.h"
-#include "shard_ckpt.h"
+#include "tools/shard_ckpt.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "serve_options.h"
+#include "tools/serve_options.h"
 #include "base/units.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "base/log.h"
 #include "convert/convert.h"
 #include "eval/ppl.h"
-#include "shard_ckpt.h"
+#include "tools/shard_ckpt.h"
 
 #include <signal.h>
 #include <string.h>
