@@ -15,7 +15,7 @@
 
 /* ---- numbers: one row a key ---- */
 
-enum kind { COUNT, SECONDS, BYTES, SHARE };
+enum kind { COUNT, SECONDS, BYTES, SHARE, NUMBER };
 
 static const struct row {
 	const char *key;
@@ -44,6 +44,15 @@ static const struct row {
 	{"queue", COUNT, AT(queue), 0, 1e6, 1024},
 	{"queue_timeout_s", SECONDS, AT(queue_timeout), 0, MAX, 60},
 	{"hedge_s", SECONDS, AT(hedge), 0, MAX, 0},
+	{"scale_min", COUNT, AT(scale_least), 0, DT_PREFIX_SERVERS, 1},
+	{"scale_max", COUNT, AT(scale_most), 0, DT_PREFIX_SERVERS, 0},
+	{"scale_spares", COUNT, AT(scale_spares), 0, DT_PREFIX_SERVERS, 0},
+	{"scale_requests", NUMBER, AT(scale_requests), 1e-3, 1e6, 8},
+	{"scale_band", SHARE, AT(scale_band), 0, 0.9, 0.1},
+	{"scale_up_after_s", SECONDS, AT(scale_up_after), 0, MAX, 5},
+	{"scale_down_after_s", SECONDS, AT(scale_down_after), 0, MAX, 300},
+	{"scale_zero_after_s", SECONDS, AT(scale_zero_after), 0, MAX, 600},
+	{"scale_hold_s", SECONDS, AT(scale_hold), 0.1, MAX, 300},
 	{"max_connections", COUNT, AT(connections), 1, 1e6, 10000},
 	{"max_body_bytes", BYTES, AT(max_body), 1, 1e12, 8 << 20},
 	{"max_memory_bytes", BYTES, AT(memory), 1 << 20, 1e15, 1 << 30},
@@ -278,15 +287,19 @@ static int read_lists(struct dt_route_conf *c, const json_t *o, struct dt_err *e
 	return 0;
 }
 
-static int read_object(struct dt_route_conf *c, const json_t *o, const char **key_file, const char **books,
-		       struct dt_err *err)
+/* What the command line may say too. */
+struct texts {
+	const char *key_file, *books, *on_scale;
+};
+
+static int read_object(struct dt_route_conf *c, const json_t *o, struct texts *t, struct dt_err *err)
 {
-	const char *known[NROWS + 8] = {"policy", "servers", "models", "api_key_file", "books"};
+	const char *known[NROWS + 8] = {"policy", "servers", "models", "api_key_file", "books", "on_scale"};
 	const char *policy = NULL;
 	int rc;
 
 	for (size_t i = 0; i < NROWS; i++)
-		known[5 + i] = rows[i].key;
+		known[6 + i] = rows[i].key;
 	rc = check_keys(o, known, err);
 	for (size_t i = 0; i < NROWS && rc >= 0; i++) {
 		double v = 0;
@@ -296,8 +309,9 @@ static int read_object(struct dt_route_conf *c, const json_t *o, const char **ke
 			rc = store(c, &rows[i], v, err);
 	}
 	if (rc < 0 || dt_json_str(o, "policy", false, &policy, err) < 0 ||
-	    dt_json_str(o, "api_key_file", false, key_file, err) < 0 ||
-	    dt_json_str(o, "books", false, books, err) < 0)
+	    dt_json_str(o, "api_key_file", false, &t->key_file, err) < 0 ||
+	    dt_json_str(o, "books", false, &t->books, err) < 0 ||
+	    dt_json_str(o, "on_scale", false, &t->on_scale, err) < 0)
 		return -EINVAL;
 	rc = policy ? dt_opt_choice_index(DT_BALANCE_POLICIES, policy) : (int)c->policy;
 	if (rc < 0)
@@ -307,7 +321,22 @@ static int read_object(struct dt_route_conf *c, const json_t *o, const char **ke
 	return read_lists(c, o, err);
 }
 
-static int check_whole(const struct dt_route_conf *c, struct dt_err *err)
+/* Without a command the number is a signal for others, who may start more servers than are named here. */
+static int check_scale(struct dt_route_conf *c, struct dt_err *err)
+{
+	if (c->scale_most == 0)
+		c->scale_most = c->on_scale ? c->nservers : DT_PREFIX_SERVERS;
+	if (c->on_scale && c->scale_most > c->nservers)
+		return dt_err_set(err, -EINVAL, "'scale_max' is %d, but on_scale can start %d servers",
+				  c->scale_most, c->nservers);
+	if (c->scale_least > c->scale_most || c->scale_spares > c->scale_most)
+		return dt_err_set(err, -EINVAL, "'%s' is over 'scale_max', which is %d",
+				  c->scale_least > c->scale_most ? "scale_min" : "scale_spares",
+				  c->scale_most);
+	return 0;
+}
+
+static int check_whole(struct dt_route_conf *c, struct dt_err *err)
 {
 	if (c->nservers == 0)
 		return dt_err_set(err, -EINVAL, "no server is named");
@@ -315,17 +344,17 @@ static int check_whole(const struct dt_route_conf *c, struct dt_err *err)
 		for (int k = 0; k < i; k++)
 			if (!strcmp(c->server[i].url, c->server[k].url))
 				return dt_err_set(err, -EINVAL, "'%s' is named twice", c->server[i].url);
-	return 0;
+	return check_scale(c, err);
 }
 
 static int read_all(struct dt_route_conf *c, const struct dt_route_args *args, struct dt_err *err)
 {
-	const char *key_file = NULL, *books = NULL;
+	struct texts t = {0};
 
 	if (args->file) {
 		if (dt_json_load(args->file, MAX_FILE, &c->text, err) < 0)
 			return -EINVAL;
-		if (read_object(c, c->text, &key_file, &books, err) < 0)
+		if (read_object(c, c->text, &t, err) < 0)
 			return dt_err_prefix(err, "'%s'", args->file);
 	}
 	for (int i = 0; i < args->nurls; i++) {
@@ -336,11 +365,12 @@ static int read_all(struct dt_route_conf *c, const struct dt_route_args *args, s
 	}
 	if (args->policy >= 0)
 		c->policy = (enum dt_balance_policy)args->policy;
-	key_file = args->key_file ? args->key_file : key_file;
-	books = args->books ? args->books : books;
-	if (books && !(c->books = strdup(books)))
+	t.key_file = args->key_file ? args->key_file : t.key_file;
+	t.books = args->books ? args->books : t.books;
+	t.on_scale = args->on_scale ? args->on_scale : t.on_scale;
+	if ((t.books && !(c->books = strdup(t.books))) || (t.on_scale && !(c->on_scale = strdup(t.on_scale))))
 		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
-	if (key_file && dt_keyfile_read(key_file, &c->keys, err) < 0)
+	if (t.key_file && dt_keyfile_read(t.key_file, &c->keys, err) < 0)
 		return -EINVAL;
 	for (int i = 0; i < args->nkeys; i++)
 		if (dt_keyfile_add(&c->keys, args->key[i], err) < 0)
@@ -374,6 +404,7 @@ void dt_route_conf_release(struct dt_route_conf *c)
 	free(c->server);
 	free(c->name);
 	free(c->books);
+	free(c->on_scale);
 	dt_keyfile_release(&c->keys);
 	json_decref(c->text);
 	*c = (struct dt_route_conf){0};

@@ -50,10 +50,14 @@ struct dt_route_conf {
 	int queue; /* requests that may wait for a server with room */
 	double queue_timeout;
 	double hedge; /* seconds until a request without a stream goes to a second server; 0: never */
-	double head_timeout, body_timeout; /* of a client */
-	int connections;		   /* of clients */
-	int64_t max_body, memory;	   /* bytes of one body, and of all bodies and answers held */
-	int index_blocks;		   /* of the prefix index */
+	double head_timeout, body_timeout;	   /* of a client */
+	int scale_least, scale_most, scale_spares; /* scale.h */
+	double scale_requests, scale_band, scale_up_after, scale_down_after, scale_zero_after;
+	double scale_hold;	  /* seconds that a request waits for a first server, and a start may take */
+	char *on_scale;		  /* command that starts and stops servers; NULL: none */
+	int connections;	  /* of clients */
+	int64_t max_body, memory; /* bytes of one body, and of all bodies and answers held */
+	int index_blocks;	  /* of the prefix index */
 	double index_age;
 	char *books;  /* file of accounts; NULL: none */
 	json_t *text; /* strings above point into it */
@@ -64,7 +68,7 @@ struct dt_route_args {	  /* from the command line; they go before what the file 
 	int policy;	  /* -1: not given */
 	const char *const *url;
 	int nurls;
-	const char *key_file, *books;
+	const char *key_file, *books, *on_scale;
 	const char *const *key;
 	int nkeys;
 };

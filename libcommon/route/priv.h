@@ -11,6 +11,7 @@
 #include "route/http1.h"
 #include "route/members.h"
 #include "route/router.h"
+#include "route/scale.h"
 
 #include <sys/queue.h>
 
@@ -34,6 +35,7 @@ struct dt_route_tenant {
 /* ---- a server and its lines ---- */
 
 enum dt_route_circuit { DT_CIRCUIT_CLOSED, DT_CIRCUIT_OPEN, DT_CIRCUIT_HALF };
+enum dt_route_asked { DT_ASKED_NOTHING, DT_ASKED_START, DT_ASKED_STOP };
 
 struct dt_route_server {
 	struct dt_router *r;
@@ -41,6 +43,9 @@ struct dt_route_server {
 	struct dt_route_server_conf conf; /* strings are our own */
 	bool gone;			  /* from the configuration: freed with its last line */
 	bool drained;			  /* by hand or by the configuration */
+	bool off;			  /* by the scaler: not to run */
+	enum dt_route_asked asked;	  /* of on_scale, until it has happened */
+	double ask_again;
 	bool up, seen;
 	int bad, good; /* probes in a row */
 	struct dt_route_fetch *probe;
@@ -81,6 +86,13 @@ void dt_route_server_failed(struct dt_route_server *s, bool unreachable);
 void dt_route_server_served(struct dt_route_server *s);
 void dt_route_server_tick(struct dt_route_server *s, double now); /* probes, idle lines */
 void dt_route_server_leave(struct dt_route_server *s);		  /* no longer configured */
+
+/* scaler.c */
+int dt_route_servers_up(const struct dt_router *r);  /* and not drained */
+int dt_route_load(const struct dt_router *r);	     /* requests that wait and that are under way */
+bool dt_route_may_start(const struct dt_router *r);  /* there is a command that starts servers */
+void dt_route_scale_seen(struct dt_route_server *s); /* it came up or went down */
+void dt_route_scale_tick(struct dt_router *r, double now);
 
 /* fetch.c: a GET of our own. status 0: it failed. */
 typedef void dt_route_fetched(void *arg, int status, const char *body, size_t n);
@@ -224,6 +236,11 @@ struct dt_router {
 	double drain_since;
 	int nsignals;
 	pid_t heir;
+	bool scaling;
+	struct dt_scale scale;
+	pid_t command; /* on_scale, while it runs */
+	bool none_up;  /* no server is there */
+	double empty;  /* when that was last so */
 	struct dt_prefix *prefix;
 	struct dt_balance balance;
 	struct dt_prefix_chain chain; /* while a prompt is hashed */
@@ -242,7 +259,8 @@ struct dt_router {
 	bool books_failed;
 	struct dt_route_stats {
 		uint64_t status[600], errors, retries, retries_denied, limited, cancelled, broken, shadows,
-			hedges, queued, books_errors, reloads, held;
+			hedges, queued, books_errors, reloads, held, scaled_up, scaled_down, scale_commands,
+			scale_errors;
 		double prompt, cached, answer;
 		struct dt_route_bars ttft, total, wait;
 	} stats;

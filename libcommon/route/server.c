@@ -99,6 +99,7 @@ static void go_down(struct dt_route_server *s, const char *why)
 		return;
 	s->up = false;
 	s->good = 0;
+	dt_route_scale_seen(s);
 	dt_log_msg(s->r->p.log, "%s is out: %s", s->conf.url, why);
 	while ((l = TAILQ_FIRST(&s->idle)))
 		dt_route_line_close(l);
@@ -114,6 +115,7 @@ static void go_up(struct dt_route_server *s)
 	dt_log_msg(s->r->p.log, "%s is in", s->conf.url);
 	s->up = true;
 	s->bad = 0;
+	dt_route_scale_seen(s);
 	s->avoid_until = 0;
 	s->circuit = DT_CIRCUIT_CLOSED;
 	s->failures = s->trials = 0;
@@ -167,7 +169,7 @@ void dt_route_server_served(struct dt_route_server *s)
 
 bool dt_route_server_takes(struct dt_route_server *s, double now)
 {
-	if (!s->up || s->drained || s->gone || now < s->avoid_until)
+	if (!s->up || s->drained || s->gone || s->off || s->asked == DT_ASKED_STOP || now < s->avoid_until)
 		return false;
 	if (s->circuit == DT_CIRCUIT_OPEN && now - s->opened >= s->r->conf.circuit_open) {
 		s->circuit = DT_CIRCUIT_HALF;
@@ -201,7 +203,7 @@ static void take_models(struct dt_route_server *s, const char *body, size_t n)
 static void well(struct dt_route_server *s)
 {
 	s->bad = 0;
-	s->next_probe = dt_now() + s->r->conf.health_interval;
+	s->next_probe = dt_now() + (s->asked == DT_ASKED_STOP ? RETRY_PROBE : s->r->conf.health_interval);
 	if (!s->seen || ++s->good >= s->r->conf.rise) {
 		s->seen = true;
 		go_up(s);
@@ -216,7 +218,7 @@ static void unwell(struct dt_route_server *s)
 	s->seen = true;
 	s->bad++;
 	s->next_probe = dt_now() + fmin(soon, s->r->conf.health_interval);
-	if (s->bad >= s->r->conf.fall)
+	if (s->bad >= s->r->conf.fall || s->asked == DT_ASKED_STOP)
 		go_down(s, "its health is bad");
 }
 

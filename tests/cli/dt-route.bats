@@ -404,6 +404,63 @@ denies() {
     [ "$(cat codes-* | sort | uniq -c | xargs)" = "1 200 3 503" ]
 }
 
+@test "scaling: a request waits while a command starts a server, more come with load, they go when it is quiet" {
+    mock a # here a server is started and stopped by what its health says
+    mock b
+    set_mock "$a" '{"health": 503}'
+    set_mock "$b" '{"health": 503}'
+    cat >scale.sh <<'END'
+echo "$DT_SCALE_WANTED up=$DT_SCALE_UP start=$DT_SCALE_START stop=$DT_SCALE_STOP" >>scaled
+for u in $DT_SCALE_START; do curl -s -o /dev/null -d '{"health": 200}' "$u/mock"; done
+for u in $DT_SCALE_STOP; do curl -s -o /dev/null -d '{"health": 503}' "$u/mock"; done
+END
+    echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}], \"on_scale\": \"sh scale.sh\", \"scale_min\": 0, \"scale_requests\": 2,
+        \"scale_up_after_s\": 0, \"scale_down_after_s\": 0.2, \"scale_zero_after_s\": 0.5, \"health_interval_s\": 0.05, \"health_timeout_s\": 60, \"health_fall\": 1}" >conf
+    route 0 --config conf
+    curl -s "$url/health" | jq -e '.status == "asleep"'
+    [ ! -e scaled ]
+    [ "$(ask -m 100 | jq .usage.completion_tokens)" = 3 ] # held until a server was there
+    one=$(sed -n '1s/^1 up=0 start=\([^ ]*\) stop=$/\1/p' scaled)
+    [ -n "$one" ]
+    until_true shows router_servers_wanted 0
+    until_true ups 0 # and stopped when nothing came
+    grep -q "^0 up=1 start= stop=$one$" scaled
+    for i in 1 2 3 4 5; do ask -m 100 -o /dev/null -w '%{http_code}\n' >"codes-$i" & sent+=($!); done
+    wait "${sent[@]}"
+    [ "$(cat codes-* | sort | uniq -c | xargs)" = "5 200" ]
+    until_true ups 0
+    [ "$(metric router_scale_errors_total)" = 0 ]
+}
+
+@test "scaling: what a command that fails leaves behind; the deadline of those that wait; without a command a signal alone" {
+    mock a
+    set_mock "$a" '{"health": 503}'
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"on_scale\": \"echo no; exit 4\", \"scale_min\": 0, \"scale_hold_s\": 0.3}" >conf
+    route 0 --config conf
+    ask -m 100 -o out -w '%{http_code}' | grep -qx 503
+    [ "$(jq -r .error.code out)" = no_server ]
+    until_true grep -q 'on_scale failed with exit status 4' log
+    [ "$(cat url)" = "$url" ] # standard output is not the command's
+    kill "$router"
+    wait "$router"
+    set_mock "$a" '{"health": 200}'
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_requests\": 1, \"scale_up_after_s\": 0}" >conf
+    route 1 --config conf
+    until_true shows router_servers_wanted 1
+    set_mock "$a" '{"hold": true}'
+    for i in 1 2 3; do ask -m 300 -o /dev/null & sent+=($!); done
+    until_true shows router_servers_wanted 3
+    [ "$(metric router_load_per_server)" = 3 ]
+    set_mock "$a" '{"hold": false}'
+    wait "${sent[@]}"
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_min\": 3, \"scale_max\": 2}" >wrong
+    run -3 --separate-stderr dt-route check wrong
+    [[ $stderr == *"'scale_min' is over 'scale_max', which is 2"* ]]
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_max\": 2, \"on_scale\": \"true\"}" >wrong
+    run -3 --separate-stderr dt-route check wrong
+    [[ $stderr == *"'scale_max' is 2, but on_scale can start 1 servers"* ]]
+}
+
 @test "a second server is asked after a while, where that is wanted, and the first answer counts" {
     mock a
     mock b
