@@ -104,8 +104,8 @@ static int check_without(const struct dt_program *p, const struct dt_opt *o, con
 		size_t n = strcspn(w, ",");
 
 		if (presence(p->opts, given, w, n) == GIVEN)
-			return dt_opt_usage_error(p, errout, "--%s does not go with --%.*s", o->name,
-						  (int)n, w);
+			return dt_opt_usage_error(p, errout, "--%s does not go with --%.*s", o->name, (int)n,
+						  w);
 	}
 	return -1;
 }
