@@ -142,8 +142,8 @@ static void beside(char shape[96], int64_t m, int64_t n, int64_t k, int64_t expe
 
 /*
  * Products of rows that meet one of several experts each, unevenly (expert e has e + 1 shares), and dense
- * products of the same flops in front of them: as many rows, one weight. What a grouped product reaches of the
- * dense one's rate stands behind its shape.
+ * products of the same flops in front of them: as many rows, one weight. The share that a grouped product
+ * reaches of the dense one's rate stands behind its shape.
  */
 static void experts(enum dt_dtype t)
 {

@@ -1,7 +1,7 @@
 /*
  * bf16 products into f32 whose numbers of rows and columns are said when they are run: one oneDNN primitive
- * for all shapes, as dnnl_sgemm is for f32. Groups of rows have other sizes in every microbatch, and to make a
- * primitive takes as long as a small product.
+ * for all shapes, as dnnl_sgemm is for f32. Groups of rows have other sizes in every microbatch, and a
+ * primitive takes as long to make as a small product.
  */
 #include "kernels/cpu/cpu.h"
 
