@@ -31,8 +31,8 @@ struct dt_board {
 };
 
 /*
- * Operands are files or folders; a folder's own files are looked at. most: bytes of metrics that this and each
- * refresh read, rounded up to pieces of a file; 0: all. -ENOENT: there is no run in any.
+ * Operands are files or folders; a folder's own files are looked at. most: bytes of metrics that this and
+ * each refresh read, rounded up to pieces of a file; 0: all. -ENOENT: there is no run in any.
  */
 int dt_board_open(struct dt_board *b, char *const *dirs, int n, size_t most, struct dt_err *err);
 /* Reads what has come, new files too; b->behind says whether there is more. */
