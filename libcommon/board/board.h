@@ -46,7 +46,7 @@ struct dt_board_ask {
 void dt_board_put_runs(const struct dt_board *b, FILE *f);
 /* Curves: the steps of q->points buckets of equal width, and the mean of each key in each. */
 void dt_board_put_series(const struct dt_board *b, const struct dt_board_ask *q, FILE *f);
-/* A section's seconds by rank over steps, and norms by unit. */
+/* A section's seconds by rank over steps, or a key of what ranks use, and norms by unit. */
 void dt_board_put_details(const struct dt_board *b, const struct dt_board_ask *q, FILE *f);
 /* The newest whole step of a trace: spans of microbatches and waits, by rank. */
 void dt_board_put_timeline(const struct dt_board *b, const struct dt_board_ask *q, FILE *f);

@@ -207,6 +207,14 @@ void dt_board_put_series(const struct dt_board *b, const struct dt_board_ask *q,
 	free(k.count);
 }
 
+/* A list by rank: seconds of a section, or what ranks and their machines use. */
+static const json_t *of_ranks(const json_t *details, const char *name)
+{
+	const json_t *list = json_object_get(json_object_get(details, "ranks"), name);
+
+	return list ? list : json_object_get(json_object_get(details, "usage"), name);
+}
+
 void dt_board_put_details(const struct dt_board *b, const struct dt_board_ask *q, FILE *f)
 {
 	const json_t *list = q->run >= 0 && q->run < b->n ? b->run[q->run].details : NULL;
@@ -224,7 +232,7 @@ void dt_board_put_details(const struct dt_board *b, const struct dt_board_ask *q
 		fprintf(f, "%s{\"step\":", sep);
 		value(f, json_object_get(o, "step"));
 		fputs(",\"ranks\":", f);
-		value(f, json_object_get(json_object_get(d, "ranks"), q->section ? q->section : "compute_s"));
+		value(f, of_ranks(d, q->section ? q->section : "compute_s"));
 		fputs(",\"step_s\":", f);
 		value(f, json_object_get(d, "step_s"));
 		fputs(",\"units\":", f);
