@@ -55,8 +55,8 @@ struct dt_world_opts {
 	double linger_s;
 	/*
 	 * The job outlives its ranks: one that is lost, or stands still for a second, breaks the world of the
-	 * others, which then call dt_world_reform. join: "PID:FD", the board of such a job, as a process of it
-	 * has it (dt_world_epoch); this one waits there to become a rank. NULL: it is one of the first.
+	 * others, which then call dt_world_reform. join: "PID:FD", the board of such a job, as a process of
+	 * it has it (dt_world_epoch); this one waits there to become a rank. NULL: it is one of the first.
 	 */
 	bool elastic;
 	const char *join; /* the value of DT_JOIN_ENV (base/beat.h) */
