@@ -168,6 +168,7 @@ static void take_slot(struct dt_elastic *e, int i, int state)
 
 	look_up((int)getpid(), &born);
 	e->me = i;
+	atomic_store(&s->how, LEFT);
 	atomic_store(&s->born, born);
 	atomic_store(&s->pid, (int)getpid());
 	atomic_store(&s->arrived, 0);

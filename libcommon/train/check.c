@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Buffers that may be held alike: weights, masters, optimizer states. */
 enum { FLATS = 2 + DT_OPTIM_STATES };
@@ -120,6 +121,7 @@ static int mend(struct trainer *t, struct dt_comm *c, const uint64_t *v, int n, 
 			dt_log_msg(t->log, "step %lld: %s of '%s' are corrupt on rank %d: taken from rank %d",
 				   (long long)t->loop.step, flat_name(k), unit, rank_of(v, n, r),
 				   rank_of(v, n, good));
+	t->corrupt.now |= col[dt_comm_rank(c)] != col[good];
 	return dt_broadcast(c, flat_at(t, f, u, 0), (size_t)t->local.unit[u].numel, f->dtype, good, "repair",
 			    err);
 }
@@ -177,6 +179,7 @@ static int compare_compute(struct trainer *t, struct dt_comm *c, struct dt_err *
 	if (!differs(col, p))
 		goto out;
 	good = check_majority(col, p);
+	t->corrupt.now |= good >= 0 && col[dt_comm_rank(c)] != col[good];
 	rc = one_loss(t, &mine[1], err); /* a transient fault is not there again */
 	if (rc == 0)
 		rc = dt_all_gather(c, all, mine, (size_t)n, DT_I64, "losses of replicas, again", err);
@@ -196,16 +199,30 @@ out:
 	return rc;
 }
 
+/* An elastic run goes on without a rank that was mended before: its part will not be sound the next time. */
+static void leave_if_again(struct trainer *t)
+{
+	t->corrupt.times += t->corrupt.now;
+	if (!t->run.watch.elastic || !t->corrupt.now || t->corrupt.times < CHECK_EVICT)
+		return;
+	dt_log_msg(t->log, "step %lld: corrupt for the second time: this rank (process %d) leaves the run",
+		   (long long)t->loop.step, (int)getpid());
+	dt_world_abort(t->world, DT_EXIT_FAILED);
+}
+
 int check_replicas(struct trainer *t, struct dt_err *err)
 {
 	struct dt_comm *c = dt_mesh_comm(&t->mesh, DT_ON_DATA);
 	int rc = 0;
 
+	t->corrupt.now = false;
 	if (dt_comm_size(c) > 1)
 		rc = compare_state(t, c, err);
 	rc = trainer_agree(t, rc, err);
-	if (rc < 0 || t->run.layout.dp == 1 || t->run.layout.cp > 1)
-		return rc;
-	return trainer_agree(t, compare_compute(t, c, err), err);
+	if (rc == 0 && t->run.layout.dp > 1 && t->run.layout.cp == 1)
+		rc = trainer_agree(t, compare_compute(t, c, err), err);
+	if (rc == 0)
+		leave_if_again(t);
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -287,6 +287,7 @@ static int take(struct trainer *t, struct trainer *old, const struct meeting *m,
 		return rc;
 	}
 	t->report.memory_said = old->report.memory_said;
+	t->corrupt = old->corrupt;
 	memcpy(t->inject, old->inject, sizeof(t->inject));
 	if (t->info.rank == 0 && old->save.dropped[0])
 		dt_remove_tree(old->save.dropped, NULL);

@@ -23,6 +23,7 @@
  *   export  metrics elsewhere    export.c, histogram.c
  *   spike   steps unlike others  spike.c, rollback.c
  *   inject  faults on request    inject.c
+ *   corrupt its own faults       check.c
  *   born    its first rank       elastic.c
  */
 #ifndef DT_TRAIN_TRAINER_H
@@ -34,6 +35,7 @@
 #include "train/beside.h"
 #include "train/buffers.h"
 #include "train/card.h"
+#include "train/check.h"
 #include "train/compressed.h"
 #include "train/details.h"
 #include "train/ema.h"
@@ -120,6 +122,7 @@ struct trainer {
 	struct export export;
 	struct spike spike;
 	struct dt_watch watch; /* of --find-nan */
+	struct corrupt corrupt;
 	struct inject inject[INJECT_MAX];
 	int ninject;
 	int born; /* this process's rank in the first epoch of an elastic run */

@@ -318,4 +318,14 @@ while True:
     [ -z "$(find "$TMPDIR" -name 'dt-run.*')" ]
 }
 
+@test "the same of an elastic run, whose lost ranks are replaced" {
+    [ "${DT_SLOW:-0}" = 1 ] || skip "a hundred faults take minutes: DT_SLOW=1"
+    mkdir -p lost
+    dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --reproducible --global-batch 12 \
+        --steps 800 --save lost/plain --metrics lost/plain.jsonl
+    OMPI_MCA_plm_rsh_agent=/bin/false python3 "$DT_SRC/tests/cli/random-kills.py" "$DT_BIN" "$PWD/d.h5" lost 800 \
+        "${DT_SEED:-$RANDOM}" elastic
+    [ -z "$(find "$TMPDIR" -name 'dt-run.*')" ]
+}
+
 # SPDX-License-Identifier: Apache-2.0

@@ -140,6 +140,18 @@ replaced() {
         m.jsonl >/dev/null 2>&1
 }
 
+@test "a rank that is corrupt again leaves; after the first time it is mended" {
+    timeout 120 mpirun --enable-recovery -np 4 "${train[@]}" --steps 40 --layout dp4 --check-replicas 5 \
+        --inject flip:rank=1,step=10,bit=20,element=777 --inject flip:rank=2,step=15,bit=20,element=777 \
+        --inject flip:rank=1,step=25,bit=20,element=777 2>err
+    grep -q "step 10: weights of 'embed' are corrupt on rank 1: taken from rank 0" err
+    grep -q "step 15: weights of 'embed' are corrupt on rank 2: taken from rank 0" err
+    grep -q "step 25: corrupt for the second time: this rank (process [0-9]*) leaves the run" err
+    grep -Eq "rank 1 \(process [0-9]+\) has (left|died): 3 ranks instead of 4 go on after step 25 " err
+    [ "$(events)" == '[25,4,3]' ]
+    [ "$(jq 'select(.loss) | .step' m.jsonl)" == "$(seq 40)" ]
+}
+
 @test "dt-run --replace: new processes take the state from the others, and the run is what it would have been" {
     local status=0
 
@@ -162,6 +174,30 @@ replaced() {
     "${train[@]}" --steps 100000 --stop-at "$last" --save-every "$last"
     diff <(jq -c 'select(.loss) | [.step, .loss]' m.jsonl) <(jq -c 'select(.loss) | [.step, .loss]' lost.jsonl)
     dt-shard-ckpt diff lost/step-*"$last" run/step-*"$last"
+}
+
+@test "ZeRO: a new process gets a share of the states, and the run is that of so many ranks from there" {
+    [ "${DT_SLOW:-}" = 1 ] || skip "trains slowly, for a process to join in time: DT_SLOW=1"
+    local zero=(dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision fp32 --global-batch 12
+        --microbatch 1 --steps 30 --save-every 1 --keep 40 --comm-timeout 60)
+
+    timeout 120 dt-run --replace --ranks 2 -- "${zero[@]}" --layout dp2.z1 --elastic dp --peer-copy 1 --save lost \
+        --metrics lost.jsonl --inject kill:rank=1,step=5 --inject slow:rank=0,seconds=0.3 2>err
+    from=$(jq -s 'map(select(.event == "ranks")) | last | select(.to == 2) | .step' lost.jsonl)
+    timeout 120 mpirun -np 2 "${zero[@]}" --layout dp2.z1 --resume "lost/step-$(printf %08d "$from")" --save run --metrics m.jsonl
+    diff <(jq -c "select(.loss and .step > $from) | [.step, .loss, .grad_norm]" lost.jsonl) \
+        <(jq -c 'select(.loss) | [.step, .loss, .grad_norm]' m.jsonl)
+    dt-shard-ckpt diff lost/step-00000030 run/step-00000030
+}
+
+@test "a slow rank is ended, and the others go on" {
+    [ "${DT_SLOW:-}" = 1 ] || skip "trains slowly for half a minute: DT_SLOW=1"
+    timeout 300 dt-run --events events.jsonl --ranks 3 --evict-slow 0.5 --heartbeat-timeout 20 -- "${train[@]}" --steps 200 \
+        --inject slow:rank=1,seconds=0.2 2>err
+    jq -se 'map(select(.event == "evicted"))[0].rank == 1' events.jsonl
+    [ "$(jq -c 'select(.event == "start") | .start' events.jsonl)" == 1 ]
+    jq -se 'map(select(.event == "ranks"))[0] | .from == 3 and .to == 2' events.jsonl
+    [ "$(jq 'select(.loss) | .step' m.jsonl)" == "$(seq 200)" ]
 }
 
 @test "what it does not go with is refused" {

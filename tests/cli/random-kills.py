@@ -3,7 +3,9 @@
 and go, a full disk. It must end with the parameters of an undisturbed run, to the bit (--reproducible), having counted
 no step twice and leaving nothing behind.
 
-random-kills.py BIN DATA WORKDIR STEPS SEED    needs WORKDIR/plain, the undisturbed run of so many steps
+random-kills.py BIN DATA WORKDIR STEPS SEED [elastic]    needs WORKDIR/plain, the undisturbed run of so many steps
+
+elastic: ranks that are lost are replaced by new processes while the others go on.
 """
 import json
 import os
@@ -14,6 +16,7 @@ import sys
 import time
 
 bin_dir, data, work, steps, seed = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+elastic = sys.argv[6:] == ["elastic"]
 rng = random.Random(seed)
 os.chdir(work)
 deadline = time.time() + float(os.environ.get("DT_KILLS_S", "540"))
@@ -44,10 +47,10 @@ def start(at):
     log = open("err", "a")
     return subprocess.Popen(
         [f"{bin_dir}/dt-run", "--events", "events.jsonl", "--ranks", "2:3", "--discover", "cat hosts", "--discover-every",
-         "0.2", "--heartbeat-timeout", "4", "--tries", "50", "--", f"{bin_dir}/dt-train", "--model", "gpt2-tiny", "--data",
-         data, "--seq", "32", "--no-mfu", "--threads", "1", "--precision", "fp32", "--reproducible", "--global-batch", "12",
+         "0.2", "--heartbeat-timeout", "4", "--tries", "50", *(["--replace"] if elastic else []), "--",
+         f"{bin_dir}/dt-train", "--model", "gpt2-tiny", "--data", data, "--seq", "32", "--no-mfu", "--threads", "1", "--precision", "fp32", "--reproducible", "--global-batch", "12",
          "--microbatch", "1", "--steps", str(steps), "--save", "run", "--save-every", "4", "--keep", "3", "--metrics",
-         "m.jsonl", "--comm-timeout", "60", "--inject", full], stderr=log)
+         "m.jsonl", "--comm-timeout", "60", "--inject", full, *(["--elastic", "dp"] if elastic else [])], stderr=log)
 
 
 def hit(pid, sig):
@@ -82,8 +85,8 @@ def hosts(n):
 
 def one_fault(run):
     """Makes one, of the job that trains now; its name, or None when there was nothing to hit."""
-    last = [e for e in events() if e["event"] in ("training", "end")][-1:]
-    if not last or last[0]["event"] != "training":
+    last = [e for e in events() if e["event"] in ("training", "ranks", "end")][-1:]
+    if not last or last[0]["event"] == "end":
         return None
     kind = rng.choice(["rank", "rank", "rank", "first rank", "mpirun", "stop", "dt-run", "hosts"])
     ranks = last[0]["ranks"]

@@ -175,6 +175,41 @@ static int looks(double slow, int stages, int times)
 	return named;
 }
 
+/* A rank that is lost is not waited for; a process in its place begins anew. */
+static void slow_after_a_loss(void **state)
+{
+	struct sup_rank v[4] = {{0}};
+	struct sup_ranks r = {.n = 4, .v = v};
+	struct sup_slow s = {0};
+	int named = -1;
+
+	for (int t = 1; t <= 4 * SUP_SLOW_TIMES && named < 0; t++) {
+		for (int i = 0; i < 4; i++) {
+			v[i].known = i != 1 || t > 2;
+			v[i].beat.pid = i == 1 ? 9 : i + 1;
+			v[i].beat.phase = DT_BEAT_TRAIN;
+			v[i].beat.from = i == 1 ? 2 * SUP_SLOW_STEPS : 0;
+			v[i].beat.step = SUP_SLOW_STEPS * t;
+			v[i].beat.compute_s += i == 3 ? 4 : 1;
+		}
+		named = sup_slow_look(&s, &r, 0.6);
+	}
+	assert_int_equal(named, 3);
+	sup_slow_reset(&s);
+	v[1].known = false;
+	for (int t = 1; t <= 2 * SUP_SLOW_TIMES; t++) {
+		for (int i = 0; i < 4; i++) {
+			v[i].beat.step += SUP_SLOW_STEPS;
+			v[i].beat.compute_s += i == 3 ? 4 : 1;
+		}
+		named = sup_slow_look(&s, &r, 0.6);
+		if (named >= 0)
+			break;
+	}
+	assert_int_equal(named, 3);
+	sup_slow_reset(&s);
+}
+
 static void slow_ranks(void **state)
 {
 	assert_int_equal(looks(1, 1, 20), -1);
@@ -278,6 +313,7 @@ int main(void)
 		cmocka_unit_test(replacements),
 		cmocka_unit_test(exit_statuses),
 		cmocka_unit_test(slow_ranks),
+		cmocka_unit_test(slow_after_a_loss),
 		cmocka_unit_test(the_first_to_die_is_named),
 	};
 
