@@ -50,7 +50,6 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 
 	t->watch.found = false;
 	t->watch.find = t->run.watch.find_nan;
-	t->watch.most = details_extremes(t);
 	t->exec.watch = t->watch.find || t->watch.most ? &t->watch : NULL;
 	if (rc == 0)
 		rc = pipeline_step(t, (float)scale, ret_loss, err);
