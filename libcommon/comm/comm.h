@@ -105,6 +105,12 @@ void dt_world_abort(struct dt_world *w, int status) __attribute__((noreturn));
 void dt_world_trace(struct dt_world *w, struct dt_trace *t);
 
 /*
+ * Bytes that this rank has sent by operations so far, counted as busbw is (nccl-tests, PERFORMANCE.md): an
+ * all-reduce of n bytes over p ranks is 2 (p - 1) / p n, whatever its algorithm.
+ */
+double dt_world_sent(const struct dt_world *w);
+
+/*
  * What this rank's dt_now() lacks to that of the group's rank 0, and how far off that may be; 0 and 0 on rank
  * 0's machine. Every rank of the group calls it.
  */
