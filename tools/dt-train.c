@@ -181,6 +181,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("error-file"),
 	DT_RUN_OPT("trace"),
 	DT_RUN_OPT("details"),
+	DT_RUN_OPT("extremes"),
 	DT_RUN_OPT("tensorboard"),
 	DT_RUN_OPT("prometheus"),
 	DT_OPT_HEADING("Communication"),
