@@ -58,6 +58,7 @@ static const struct row {
 	{"max_memory_bytes", BYTES, AT(memory), 1 << 20, 1e15, 1 << 30},
 	{"index_blocks", COUNT, AT(index_blocks), 1, 1 << 28, 1 << 18},
 	{"index_age_s", SECONDS, AT(index_age), 1, MAX, 3600},
+	{"events_interval_s", SECONDS, AT(events_interval), 0, 3600, 0.25},
 #undef AT
 };
 #define NROWS (sizeof(rows) / sizeof(*rows))

@@ -59,8 +59,9 @@ struct dt_route_conf {
 	int64_t max_body, memory; /* bytes of one body, and of all bodies and answers held */
 	int index_blocks;	  /* of the prefix index */
 	double index_age;
-	char *books;  /* file of accounts; NULL: none */
-	json_t *text; /* strings above point into it */
+	double events_interval; /* seconds between questions for events; 0: none */
+	char *books;		/* file of accounts; NULL: none */
+	json_t *text;		/* strings above point into it */
 };
 
 struct dt_route_args {	  /* from the command line; they go before what the file says */

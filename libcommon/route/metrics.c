@@ -69,6 +69,8 @@ static double server_value(const struct dt_router *r, int i, int which)
 		return (double)s->n_errors;
 	case 5:
 		return s->circuit != DT_CIRCUIT_CLOSED;
+	case 6:
+		return s->tells;
 	default:
 		return s->drained;
 	}
@@ -84,6 +86,7 @@ static void servers(const struct dt_router *r, struct dt_route_buf *out)
 		   {"router_server_requests_total", "counter", "requests sent, retries among them"},
 		   {"router_server_errors_total", "counter", "failures"},
 		   {"router_server_circuit_open", "gauge", "1: left alone after failures"},
+		   {"router_server_events", "gauge", "1: it tells what is in its cache"},
 		   {"router_server_drained", "gauge", "1: takes nothing new"}};
 
 	for (int k = 0; k < (int)(sizeof(row) / sizeof(*row)); k++) {

@@ -50,7 +50,11 @@ struct dt_route_server {
 	int bad, good; /* probes in a row */
 	struct dt_route_fetch *probe;
 	double next_probe, avoid_until;
-	uint64_t asks; /* of its models, one probe in eight */
+	uint64_t asks;		       /* of its models, one probe in eight */
+	struct dt_route_fetch *asking; /* for events of its cache */
+	double next_events;
+	char events_at[64]; /* what has been told */
+	bool tells;	    /* it has events */
 	char **model;
 	int nmodels; /* -1: not known yet */
 	enum dt_route_circuit circuit;
@@ -76,6 +80,8 @@ struct dt_route_line {
 	double since; /* idle, connecting, or waiting for the first byte */
 };
 
+struct dt_route_x;
+
 /* server.c */
 struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
 					    struct dt_route_server_conf *conf);
@@ -86,6 +92,12 @@ void dt_route_server_failed(struct dt_route_server *s, bool unreachable);
 void dt_route_server_served(struct dt_route_server *s);
 void dt_route_server_tick(struct dt_route_server *s, double now); /* probes, idle lines */
 void dt_route_server_leave(struct dt_route_server *s);		  /* no longer configured */
+
+/* events.c */
+#define DT_ROUTE_MARKS_ROOM (DT_PREFIX_DEEPEST * 16 + 100)
+void dt_route_events_tick(struct dt_route_server *s, double now);
+void dt_route_events_stop(struct dt_route_server *s);		      /* nothing is known of it any more */
+size_t dt_route_events_marks(const struct dt_route_x *x, char *text); /* [DT_ROUTE_MARKS_ROOM] */
 
 /* scaler.c */
 int dt_route_servers_up(const struct dt_router *r);  /* and not drained */
@@ -124,6 +136,7 @@ struct dt_route_x {
 	uint64_t session;
 	uint64_t *hash;
 	int nhash;
+	double mark_share; /* of the prompt, from one hash to the next */
 	struct dt_route_line *line[2];
 	uint64_t tried[DT_PREFIX_SERVERS / 64];
 	int tries;

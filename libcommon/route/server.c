@@ -71,6 +71,7 @@ void dt_route_server_free(struct dt_route_server *s)
 
 	if (s->probe)
 		dt_route_fetch_cancel(s->probe);
+	dt_route_events_stop(s);
 	while ((l = TAILQ_FIRST(&s->idle)))
 		dt_route_line_close(l);
 	free_models(s);
@@ -100,6 +101,7 @@ static void go_down(struct dt_route_server *s, const char *why)
 	s->up = false;
 	s->good = 0;
 	dt_route_scale_seen(s);
+	dt_route_events_stop(s);
 	dt_log_msg(s->r->p.log, "%s is out: %s", s->conf.url, why);
 	while ((l = TAILQ_FIRST(&s->idle)))
 		dt_route_line_close(l);
@@ -256,6 +258,7 @@ void dt_route_server_tick(struct dt_route_server *s, double now)
 
 	while ((l = TAILQ_LAST(&s->idle, dt_route_lines)) && now - l->since > IDLE)
 		dt_route_line_close(l);
+	dt_route_events_tick(s, now);
 	if (s->gone || s->probe || now < s->next_probe)
 		return;
 	s->probe = dt_route_fetch(s->r, &s->conf, "/health", s->r->conf.health_timeout, on_health, s);
@@ -268,6 +271,7 @@ void dt_route_server_leave(struct dt_route_server *s)
 	struct dt_route_line *l;
 
 	s->gone = true;
+	dt_route_events_stop(s);
 	if (s->probe)
 		dt_route_fetch_cancel(s->probe);
 	s->probe = NULL;

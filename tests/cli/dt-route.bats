@@ -599,6 +599,62 @@ END
     denies grep -q sk- log
 }
 
+@test "the index is what the servers say they have: stored, pushed out, gone with a restart of the router or the server" {
+    : >u-one
+    dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port 0 --served-model-name tiny --max-model-len 400 --kv-cache-mem 320KiB >u-one 2>log-one 3>&- &
+    pids+=($!)
+    until_true test -s u-one
+    one=$(cat u-one)
+    route 1 "$one"
+    until_true shows router_server_events 1
+    long() { # a prompt of 360 bytes: one block of 256
+        body=$(jq -n --arg p "$1$(printf 'hello world %.0s' $(seq 30))" '{model: "tiny", prompt: $p[:360], max_tokens: 1, temperature: 0}')
+        ask
+    }
+    names() { curl -s "$one/kv/events" | jq -r '[.events[] | select(.type == "BlockStored").names[]] | sort | join(" ")'; }
+    [ "$(long a | jq .usage.prompt_tokens_details.cached_tokens)" = 0 ]
+    a=$(names)
+    [ "${#a}" = 16 ]
+    [ "$(long a | jq .usage.prompt_tokens_details.cached_tokens)" -gt 300 ]
+    next=$(curl -s "$one/kv/events" | jq -r .next)
+    long b >/dev/null # there is room for one of them
+    b=$(names)
+    [ "${#b}" = 16 ]
+    [ "$a" != "$b" ]
+    [ "$(curl -s "$one/kv/events?after=$next" | jq -c '[.cleared, ([.events[] | {(.type): .names[0]}] | add | .BlockRemoved, .BlockStored)]')" = "[false,\"$a\",\"$b\"]" ]
+    until_true shows router_index_blocks 1
+    [ "$(long a | jq .usage.prompt_tokens_details.cached_tokens)" -lt 300 ]
+    kill "$router"
+    wait "$router"
+    route 1 "$one" # it knows at once what is there
+    until_true shows router_index_blocks 1
+    [ "$(curl -s -o out -w '%{http_code}' "$one/kv/events?after=x")" = 400 ]
+    for wrong in '{}' '{"share": 0.5, "names": "12"}' '{"share": 0.9, "names": "0123456789abcdef0123456789abcdef"}' '{"share": 1, "names": "0123456789ABCDEF"}'; do
+        [ "$(curl -s -o out -w '%{http_code}' -d "{\"model\": \"tiny\", \"prompt\": \"x\", \"kv_marks\": $wrong}" "$one/v1/completions")" = 400 ]
+        grep -q kv_marks out
+    done
+}
+
+@test "routing on what servers say finds nine tenths of what an oracle finds, and keeps their work even" {
+    # 40 users by chance, each with a prompt that grows, 8 shared beginnings, caches that hold a part of it
+    awk 'BEGIN { s = 1; for (t = 0; t < 2000; t++) { s = s * 16807 % 2147483647; u = s % 40; n[u]++; printf "%.2f 64 %d 50", t * 0.05, (10 + n[u]) * 64
+        for (i = 0; i < 10; i++) printf " %d", (u % 8) * 1000 + i
+        for (i = 0; i < n[u]; i++) printf " %d", 100000 + u * 1000 + i
+        print "" } }' >trace
+    "$DT_BIN/../bench/route-simulate" 4 20000 0.02 24000 <trace >made
+    mooncake=${DT_TEST_DATA:-$DT_SRC/../shared/data}/traces/mooncake_synthetic_trace.jsonl.gz
+    if [ -e "$mooncake" ]; then
+        /usr/bin/python3 "$DT_SRC/bench/route/trace.py" "$mooncake" >trace
+        "$DT_BIN/../bench/route-simulate" 4 20000 0.02 1000000 <trace >real
+        jq -se 'map({(.policy // "all"): .}) | add | .round.ttft_p50_s > 2 * .events.ttft_p50_s' real
+    fi
+    for f in made real; do
+        [ -e "$f" ] || continue
+        cat "$f"
+        jq -se 'map({(.policy // "all"): .}) | add | .events.hit_rate >= 0.9 * .oracle.hit_rate and .events.max_over_mean_work < 1.3' "$f"
+    done
+}
+
 @test "dt-serve behind it: streams, tokens in the books, a rolling restart without an error" {
     for name in one two; do
         : >"u-$name"
