@@ -230,3 +230,4 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	return dt_program_main(&program, argc, argv);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -45,3 +45,4 @@ void dt_child_stop(struct dt_child *c)
 	close(c->fd);
 	c->pid = 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -16,3 +16,4 @@ int dt_child_start(struct dt_child *c, const char *command, struct dt_err *err);
 void dt_child_stop(struct dt_child *c);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -343,3 +343,4 @@ int dt_control_play(const struct dt_control *o, struct dt_net *net, int64_t epis
 	*ret = done ? sum / (double)done : (double)NAN;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -51,3 +51,4 @@ int dt_control_play(const struct dt_control *c, struct dt_net *net, int64_t epis
 		    struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -251,3 +251,4 @@ int dt_crew_body(struct dt_crew *c, int number, void *to, size_t bytes, struct d
 		c->m[number].gone = true;
 	return rc == 0 ? 1 : rc == -EPIPE ? 0 : dt_err_set(err, rc, "actor %d: %s", number, own.msg);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -57,3 +57,4 @@ int dt_crew_wait(struct dt_crew *c, int other, enum dt_crew_event *ret, int *ret
 int dt_crew_body(struct dt_crew *c, int number, void *to, size_t bytes, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

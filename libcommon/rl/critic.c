@@ -168,3 +168,4 @@ int dt_critic_learn(struct dt_critic *c, const struct dt_unroll *const *u, doubl
 	*ret = c->stats;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

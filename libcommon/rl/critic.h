@@ -4,9 +4,9 @@
  *
  *   -w A log pi(a) + value_coef / 2 (V - R)^2 - entropy_coef H(pi)
  *
- * a2c: A and R by generalised advantages with lambda 1 (the n-step return less V; Mnih et al. 2016), w = 1.
+ * a2c: A and R by generalised advantages; lambda 1: the n-step return less V (Mnih et al. 2016); w = 1.
  * impala: A and R by V-trace with the ratios of pi to the actor's probabilities, w = min(rho, ratio).
- * Behind the last step, and behind a step where an episode is cut, stands the value of the state that follows.
+ * Behind the last step, and behind a step where an episode is cut, stands the value of what follows.
  */
 #ifndef DT_RL_CRITIC_H
 #define DT_RL_CRITIC_H
@@ -35,3 +35,4 @@ int dt_critic_learn(struct dt_critic *c, const struct dt_unroll *const *u, doubl
 		    struct dt_critic_stats *ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

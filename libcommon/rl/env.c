@@ -160,3 +160,4 @@ int dt_env_step(struct dt_env *out, const int32_t *action, struct dt_err *err)
 	}
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -52,3 +52,4 @@ void dt_env_close(struct dt_env *e); /* NULL is allowed */
 int dt_env_step(struct dt_env *e, const int32_t *action, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -111,3 +111,4 @@ const struct env_kind *env_kind_at(int i)
 {
 	return i >= 0 && i < (int)(sizeof(kinds) / sizeof(kinds[0])) ? &kinds[i] : NULL;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

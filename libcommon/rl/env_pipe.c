@@ -264,3 +264,4 @@ int env_pipe_step(struct env_pipe *p, struct dt_env *e, const int32_t *action, s
 	json_decref(o);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

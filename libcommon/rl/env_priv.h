@@ -32,3 +32,4 @@ int env_pipe_reset(struct env_pipe *p, struct dt_env *e, const bool *which, stru
 int env_pipe_step(struct env_pipe *p, struct dt_env *e, const int32_t *action, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -84,3 +84,4 @@ int dt_net_load(struct dt_net **ret, const char *path, struct dt_err *err)
 		*ret = net;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -10,3 +10,4 @@ int dt_net_save(const struct dt_net *net, const char *dir, int64_t step, struct 
 int dt_net_load(struct dt_net **ret, const char *path, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -284,3 +284,4 @@ int dt_pass_learn(struct dt_pass *p, const float *in, dt_pass_judge *judge, void
 		*ret_loss = p->x.loss_sum;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

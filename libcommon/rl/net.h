@@ -46,3 +46,4 @@ int dt_pass_learn(struct dt_pass *p, const float *in, dt_pass_judge *judge, void
 		  struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -180,3 +180,4 @@ int dt_actor_run(struct dt_actor *a, struct dt_unroll *u, struct dt_err *err)
 		rc = one_step(a, u, t, err);
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -9,7 +9,7 @@
 #include "rl/env.h"
 #include "rl/net.h"
 
-enum dt_over { DT_GOES_ON, DT_ENDED, DT_CUT };
+enum dt_ending { DT_GOES_ON, DT_ENDED, DT_CUT };
 
 struct dt_unroll_size {
 	int envs, steps, agents, observation;
@@ -25,7 +25,7 @@ struct dt_unroll {
 	float *said;	   /* [envs, steps, agents] of the action: its log-probability, or its value */
 	float *value;	   /* [envs, steps, agents] of the state, as the actor's weights have it */
 	int32_t *action;   /* [envs, steps, agents] */
-	uint8_t *over;	   /* [envs, steps] enum dt_over */
+	uint8_t *over;	   /* [envs, steps] enum dt_ending */
 };
 
 int dt_unroll_open(struct dt_unroll *u, const struct dt_unroll_size *s, struct dt_err *err);
@@ -54,3 +54,4 @@ int dt_actor_run(struct dt_actor *a, struct dt_unroll *u, struct dt_err *err);
 double dt_log_sum(const float *y, int n);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

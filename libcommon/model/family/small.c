@@ -54,8 +54,8 @@ const struct dt_family dt_family_mlp = {
 };
 
 /*
- * A perceptron over what an agent observes, as one pixel with a channel each. Its outputs are what the learner
- * makes of them: logits of actions and a value, or values of actions.
+ * A perceptron over what an agent observes, as one pixel with a channel each. Its outputs are what the
+ * learner makes of them: logits of actions and a value, or values of actions.
  */
 const struct dt_family dt_family_policy = {
 	.type = "policy",
