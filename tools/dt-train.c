@@ -181,6 +181,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("error-file"),
 	DT_RUN_OPT("trace"),
 	DT_RUN_OPT("details"),
+	DT_RUN_OPT("extremes"),
 	DT_RUN_OPT("tensorboard"),
 	DT_RUN_OPT("prometheus"),
 	DT_OPT_HEADING("Communication"),
@@ -342,7 +343,8 @@ static int train(struct dt_log *log)
 	struct dt_world_opts wo = {.timeout_s = a.timeout,
 				   .recorder = a.recorder,
 				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO,
-				   .elastic = a.o.run.watch.elastic};
+				   .elastic = a.o.run.watch.elastic,
+				   .join = a.o.run.watch.elastic ? getenv(DT_JOIN_ENV) : NULL};
 	struct dt_world_info info;
 	struct dt_err err = {0};
 	const struct dt_given *given = NULL;
@@ -350,12 +352,15 @@ static int train(struct dt_log *log)
 	int status;
 
 	dt_train_catch_signals();
-	dt_beat_open();
+	if (!wo.join) /* else its number is known once it has joined */
+		dt_beat_open(-1);
 	if (dt_world_open(&world, &wo, log, &err) < 0) {
 		dt_log_err(log, &err);
 		dt_beat_close(DT_EXIT_FAILED);
 		return DT_EXIT_FAILED;
 	}
+	if (wo.join)
+		dt_beat_open(dt_world_epoch(world).place);
 	dt_world_info(world, &info);
 	if (info.size > 1)
 		log->rank = info.rank;

@@ -621,6 +621,8 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	    (rc = check_offload(r, err)) < 0 || (rc = check_elastic(r, err)) < 0 ||
 	    (rc = check_peer_copy(r, err)) < 0)
 		return rc;
+	if (r->extremes && !r->details)
+		return dt_err_set(err, -EINVAL, "--extremes is for the lines of --details");
 	return check_pipeline(r, err);
 }
 

@@ -4,6 +4,7 @@
 #include "base/opt.h"
 #include "base/suggest.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
 #include <netdb.h>
@@ -58,6 +59,7 @@ static const struct row {
 	{"max_memory_bytes", BYTES, AT(memory), 1 << 20, 1e15, 1 << 30},
 	{"index_blocks", COUNT, AT(index_blocks), 1, 1 << 28, 1 << 18},
 	{"index_age_s", SECONDS, AT(index_age), 1, MAX, 3600},
+	{"resolve_s", SECONDS, AT(resolve), 0, MAX, 5},
 	{"events_interval_s", SECONDS, AT(events_interval), 0, 3600, 0.25},
 #undef AT
 };
@@ -126,56 +128,72 @@ static int real(const json_t *o, const char *key, double min, double max, double
 	return 0;
 }
 
-static int resolve(struct dt_route_server_conf *s, struct dt_err *err)
+/* HOST and PORT of http://HOST:PORT, and what stands behind them; NULL: it is none. */
+static const char *split_url(const char *url, char host[256], char port[8], struct dt_err *err)
 {
-	struct addrinfo hint = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-	const char *at = strncmp(s->url, "http://", 7) ? NULL : s->url + 7, *colon, *end;
-	char host[256], port[8] = "80";
-	int rc;
+	const char *at = strncmp(url, "http://", 7) ? NULL : url + 7, *colon, *end;
 
-	if (!at)
-		return dt_err_set(err, -EINVAL, "'%.200s' is not http://HOST:PORT", s->url);
-	end = *at == '[' ? strchr(at, ']') : at + strcspn(at, ":/");
-	if (!end || end - at >= (int)sizeof(host) - 8 || end == at)
-		return dt_err_set(err, -EINVAL, "'%.200s' is not http://HOST:PORT", s->url);
-	snprintf(host, sizeof(host), "%.*s", (int)(end - at - (*at == '[')), at + (*at == '['));
+	snprintf(port, 8, "80");
+	end = !at ? NULL : *at == '[' ? strchr(at, ']') : at + strcspn(at, ":/");
+	if (!end || end - at >= 256 - 8 || end == at) {
+		dt_err_set(err, -EINVAL, "'%.200s' is not http://HOST:PORT", url);
+		return NULL;
+	}
+	snprintf(host, 256, "%.*s", (int)(end - at - (*at == '[')), at + (*at == '['));
 	colon = *end == ']' ? end + 1 : end;
 	if (*colon == ':') {
 		size_t n = strspn(colon + 1, "0123456789");
 
-		if (n == 0 || n > 5)
-			return dt_err_set(err, -EINVAL, "'%.200s' has no port", s->url);
-		snprintf(port, sizeof(port), "%.*s", (int)n, colon + 1);
+		if (n == 0 || n > 5) {
+			dt_err_set(err, -EINVAL, "'%.200s' has no port", url);
+			return NULL;
+		}
+		snprintf(port, 8, "%.*s", (int)n, colon + 1);
 		colon += 1 + n;
 	}
-	if (strcmp(colon, "") && strcmp(colon, "/") && strcmp(colon, "/v1") && strcmp(colon, "/v1/"))
-		return dt_err_set(err, -EINVAL, "'%.200s' has a path: a server is http://HOST:PORT", s->url);
-	snprintf(s->host, sizeof(s->host), strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
-	rc = getaddrinfo(host, port, &hint, &list);
-	if (rc != 0)
-		return dt_err_set(err, -EINVAL, "'%.200s': %s", s->url, gai_strerror(rc));
-	memcpy(&s->addr, list->ai_addr, list->ai_addrlen);
-	s->addrlen = list->ai_addrlen;
-	freeaddrinfo(list);
+	return colon;
+}
+
+uint64_t dt_route_conf_sum(const struct addrinfo *list)
+{
+	uint64_t sum = 1;
+
+	for (; list; list = list->ai_next)
+		sum += dt_prefix_hash(11, list->ai_addr, list->ai_addrlen) | 1;
+	return sum;
+}
+
+/* A name that is no address is looked up again from time to time. */
+static int watch(struct dt_route_conf *c, const char *host, const char *port, bool each,
+		 const struct addrinfo *list, struct dt_err *err)
+{
+	struct dt_route_watched *w = realloc(c->watched, ((size_t)c->nwatched + 1) * sizeof(*w));
+	unsigned char any[16];
+
+	if (!w)
+		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+	c->watched = w;
+	if (inet_pton(AF_INET, host, any) == 1 || inet_pton(AF_INET6, host, any) == 1)
+		return 0;
+	w = &c->watched[c->nwatched++];
+	*w = (struct dt_route_watched){.each = each, .sum = dt_route_conf_sum(list)};
+	snprintf(w->host, sizeof(w->host), "%s", host);
+	snprintf(w->port, sizeof(w->port), "%s", port);
 	return 0;
 }
 
-/* "host:port" is http://host:port; the path /v1 is cut off, so that equal servers have equal URLs. */
-static int set_url(struct dt_route_server_conf *s, const char *given, struct dt_err *err)
+static int take_address(struct dt_route_server_conf *s, const char *host, const char *port,
+			const struct addrinfo *a, struct dt_err *err)
 {
-	int rc;
-
-	if (asprintf(&s->url, "%s%s", strstr(given, "://") ? "" : "http://", given) < 0) {
+	memcpy(&s->addr, a->ai_addr, a->ai_addrlen);
+	s->addrlen = a->ai_addrlen;
+	snprintf(s->host, sizeof(s->host), strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+	free(s->url);
+	if (asprintf(&s->url, "http://%s", s->host) < 0) {
 		s->url = NULL;
 		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
 	}
-	rc = resolve(s, err);
-	if (rc == 0) {
-		free(s->url);
-		if (asprintf(&s->url, "http://%s", s->host) < 0)
-			return -ENOMEM;
-	}
-	return rc;
+	return 0;
 }
 
 static struct dt_route_server_conf *new_server(struct dt_route_conf *c, struct dt_err *err)
@@ -193,24 +211,78 @@ static struct dt_route_server_conf *new_server(struct dt_route_conf *c, struct d
 	return &p[c->nservers++];
 }
 
-static int read_server(struct dt_route_conf *c, const json_t *o, struct dt_err *err)
+/* Another server like the one with this number, without an address. */
+static int copy_server(struct dt_route_conf *c, int number, struct dt_err *err)
 {
-	static const char *const known[] = {"url", "key", "weight", "max_running", "drained", "models", NULL};
-	struct dt_route_server_conf *s = new_server(c, err);
-	const json_t *models;
-	const char *url = NULL;
-	int64_t most = 0;
+	struct dt_route_server_conf *s = new_server(c, err), from;
 
-	if (!s || check_keys(o, known, err) < 0 || dt_json_str(o, "url", true, &url, err) < 0 ||
-	    dt_json_str(o, "key", false, &s->key, err) < 0 ||
-	    real(o, "weight", 1e-3, 1e6, &s->weight, err) < 0 ||
-	    dt_json_int(o, "max_running", false, 0, 1000000, &most, err) < 0 ||
-	    dt_json_bool(o, "drained", false, &s->drained, err) < 0 || set_url(s, url, err) < 0)
+	if (!s)
 		return -EINVAL;
-	s->most = (int)most;
-	if (s->key && s->key[strcspn(s->key, "\r\n")])
-		return dt_err_set(err, -EINVAL, "'key' has a line end");
-	models = json_object_get(o, "models");
+	from = c->server[number];
+	*s = from;
+	s->url = NULL;
+	s->model = from.nmodels ? calloc((size_t)from.nmodels, sizeof(*s->model)) : NULL;
+	if (from.nmodels && !s->model)
+		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+	for (int i = 0; i < from.nmodels; i++)
+		s->model[i] = from.model[i];
+	return 0;
+}
+
+/* The last server stands for each of these addresses, which may be none. */
+static int spread(struct dt_route_conf *c, const char *port, const struct addrinfo *list, struct dt_err *err)
+{
+	int first = c->nservers - 1;
+	char host[NI_MAXHOST];
+
+	c->neach++;
+	if (!list) {
+		free(c->server[first].model);
+		c->nservers--;
+	}
+	for (const struct addrinfo *a = list; a; a = a->ai_next) {
+		if (a != list && copy_server(c, first, err) < 0)
+			return -EINVAL;
+		if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof(host), NULL, 0, NI_NUMERICHOST))
+			return dt_err_set(err, -EINVAL, "an address of a server cannot be written");
+		if (take_address(&c->server[c->nservers - 1], host, port, a, err) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/*
+ * The last server's address. "host:port" is http://host:port; the path /v1 is cut off, so that equal servers
+ * have equal URLs.
+ */
+static int set_url(struct dt_route_conf *c, const char *given, bool each, struct dt_err *err)
+{
+	struct addrinfo hint = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+	char host[256], port[8], url[600];
+	const char *path;
+	int rc;
+
+	snprintf(url, sizeof(url), "%s%.500s", strstr(given, "://") ? "" : "http://", given);
+	path = split_url(url, host, port, err);
+	if (!path)
+		return -EINVAL;
+	if (strcmp(path, "") && strcmp(path, "/") && strcmp(path, "/v1") && strcmp(path, "/v1/"))
+		return dt_err_set(err, -EINVAL, "'%.200s' has a path: a server is http://HOST:PORT", url);
+	rc = getaddrinfo(host, port, &hint, &list);
+	if (rc != 0 && !(each && (rc == EAI_NONAME || rc == EAI_NODATA || rc == EAI_AGAIN)))
+		return dt_err_set(err, -EINVAL, "'%.200s': %s", url, gai_strerror(rc));
+	list = rc == 0 ? list : NULL;
+	rc = watch(c, host, port, each, list, err);
+	if (rc == 0)
+		rc = each ? spread(c, port, list, err)
+			  : take_address(&c->server[c->nservers - 1], host, port, list, err);
+	if (list)
+		freeaddrinfo(list);
+	return rc;
+}
+
+static int read_models(struct dt_route_server_conf *s, const json_t *models, struct dt_err *err)
+{
 	if (!models)
 		return 0;
 	if (!json_is_array(models) || json_array_size(models) == 0)
@@ -223,6 +295,29 @@ static int read_server(struct dt_route_conf *c, const json_t *o, struct dt_err *
 		s->nmodels++;
 	}
 	return s->model ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+}
+
+static int read_server(struct dt_route_conf *c, const json_t *o, struct dt_err *err)
+{
+	static const char *const known[] = {"url",	   "each",    "key",	"weight",
+					    "max_running", "drained", "models", NULL};
+	struct dt_route_server_conf *s = new_server(c, err);
+	const char *url = NULL;
+	int64_t most = 0;
+	bool each = false;
+
+	if (!s || check_keys(o, known, err) < 0 || dt_json_str(o, "url", true, &url, err) < 0 ||
+	    dt_json_bool(o, "each", false, &each, err) < 0 ||
+	    dt_json_str(o, "key", false, &s->key, err) < 0 ||
+	    real(o, "weight", 1e-3, 1e6, &s->weight, err) < 0 ||
+	    dt_json_int(o, "max_running", false, 0, 1000000, &most, err) < 0 ||
+	    dt_json_bool(o, "drained", false, &s->drained, err) < 0 ||
+	    read_models(s, json_object_get(o, "models"), err) < 0)
+		return -EINVAL;
+	s->most = (int)most;
+	if (s->key && s->key[strcspn(s->key, "\r\n")])
+		return dt_err_set(err, -EINVAL, "'key' has a line end");
+	return set_url(c, url, each, err);
 }
 
 static int read_target(struct dt_route_target *t, const json_t *o, struct dt_err *err)
@@ -326,8 +421,8 @@ static int read_object(struct dt_route_conf *c, const json_t *o, struct texts *t
 static int check_scale(struct dt_route_conf *c, struct dt_err *err)
 {
 	if (c->scale_most == 0)
-		c->scale_most = c->on_scale ? c->nservers : DT_PREFIX_SERVERS;
-	if (c->on_scale && c->scale_most > c->nservers)
+		c->scale_most = c->on_scale && c->neach == 0 ? c->nservers : DT_PREFIX_SERVERS;
+	if (c->on_scale && c->neach == 0 && c->scale_most > c->nservers)
 		return dt_err_set(err, -EINVAL, "'scale_max' is %d, but on_scale can start %d servers",
 				  c->scale_most, c->nservers);
 	if (c->scale_least > c->scale_most || c->scale_spares > c->scale_most)
@@ -339,7 +434,7 @@ static int check_scale(struct dt_route_conf *c, struct dt_err *err)
 
 static int check_whole(struct dt_route_conf *c, struct dt_err *err)
 {
-	if (c->nservers == 0)
+	if (c->nservers + c->neach == 0)
 		return dt_err_set(err, -EINVAL, "no server is named");
 	for (int i = 0; i < c->nservers; i++)
 		for (int k = 0; k < i; k++)
@@ -361,7 +456,7 @@ static int read_all(struct dt_route_conf *c, const struct dt_route_args *args, s
 	for (int i = 0; i < args->nurls; i++) {
 		struct dt_route_server_conf *s = new_server(c, err);
 
-		if (!s || set_url(s, args->url[i], err) < 0)
+		if (!s || set_url(c, args->url[i], false, err) < 0)
 			return -EINVAL;
 	}
 	if (args->policy >= 0)
@@ -403,6 +498,7 @@ void dt_route_conf_release(struct dt_route_conf *c)
 	for (int i = 0; i < c->nnames; i++)
 		free(c->name[i].to);
 	free(c->server);
+	free(c->watched);
 	free(c->name);
 	free(c->books);
 	free(c->on_scale);

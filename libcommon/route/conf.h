@@ -27,6 +27,13 @@ struct dt_route_conf {
 		int nmodels; /* 0: the server is asked */
 	} * server;
 	int nservers;
+	struct dt_route_watched { /* a name of servers, which may get other addresses */
+		char host[256], port[8];
+		bool each;    /* each address is a server */
+		uint64_t sum; /* dt_route_conf_sum */
+	} * watched;
+	int nwatched, neach;
+	double resolve;	       /* seconds until they are looked up again; 0: never */
 	struct dt_route_name { /* what clients call a model */
 		const char *name;
 		struct dt_route_target {
@@ -76,6 +83,9 @@ struct dt_route_args {	  /* from the command line; they go before what the file 
 
 /* -EINVAL with what is wrong and where. Names of hosts are resolved. */
 int dt_route_conf_read(struct dt_route_conf *c, const struct dt_route_args *args, struct dt_err *err);
+/* Of the addresses, whatever their order; 1: there are none. */
+struct addrinfo;
+uint64_t dt_route_conf_sum(const struct addrinfo *list);
 void dt_route_conf_release(struct dt_route_conf *c);
 
 #endif

@@ -96,7 +96,9 @@ static void servers(struct dt_route_client *c)
 					  "errors", (json_int_t)s->n_errors, "models", json_incref(names)));
 		json_decref(names);
 	}
-	reply_json(c, 200, json_pack("{s:o,s:i}", "servers", list, "waiting", r->nqueue));
+	reply_json(
+		c, 200,
+		json_pack("{s:o,s:i,s:i}", "servers", list, "waiting", r->nqueue, "wanted", r->scale.wanted));
 }
 
 /* POST /route/drain?server=URL and /route/undrain?server=URL */

@@ -99,10 +99,14 @@ void dt_route_events_tick(struct dt_route_server *s, double now);
 void dt_route_events_stop(struct dt_route_server *s);		      /* nothing is known of it any more */
 size_t dt_route_events_marks(const struct dt_route_x *x, char *text); /* [DT_ROUTE_MARKS_ROOM] */
 
+/* names.c: true: the addresses of a name have changed. */
+bool dt_route_names_tick(struct dt_router *r, double now);
+void dt_route_names_stop(struct dt_router *r);
+
 /* scaler.c */
 int dt_route_servers_up(const struct dt_router *r);  /* and not drained */
 int dt_route_load(const struct dt_router *r);	     /* requests that wait and that are under way */
-bool dt_route_may_start(const struct dt_router *r);  /* there is a command that starts servers */
+bool dt_route_may_start(const struct dt_router *r);  /* servers may come that are not there */
 void dt_route_scale_seen(struct dt_route_server *s); /* it came up or went down */
 void dt_route_scale_tick(struct dt_router *r, double now);
 
@@ -249,6 +253,10 @@ struct dt_router {
 	double drain_since;
 	int nsignals;
 	pid_t heir;
+	struct dt_route_lookup *lookup; /* under way; NULL: none */
+	int next_name;			/* in conf.watched */
+	uint64_t names_of;		/* reloads when it began */
+	double next_lookup;
 	bool scaling;
 	struct dt_scale scale;
 	pid_t command; /* on_scale, while it runs */

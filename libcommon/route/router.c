@@ -85,6 +85,8 @@ static void tick_exchange(struct dt_route_x *x, double now)
 	}
 }
 
+static void reload(struct dt_router *r);
+
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
 	struct dt_router *r = arg;
@@ -131,6 +133,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	}
 	if (r->taken_over)
 		dt_route_scale_tick(r, now);
+	if (!r->draining && dt_route_names_tick(r, now))
+		reload(r);
 	if (r->heir > 0 && waitpid(r->heir, NULL, WNOHANG) == r->heir) {
 		dt_log_msg(r->p.log, "the successor ended; going on");
 		r->heir = 0;
@@ -339,6 +343,7 @@ void dt_route_close(struct dt_router *r)
 		dt_route_client_close(c);
 	while ((x = TAILQ_FIRST(&r->all)))
 		dt_route_x_free(x);
+	dt_route_names_stop(r);
 	for (int i = 0; i < DT_PREFIX_SERVERS; i++)
 		if (r->server[i])
 			dt_route_server_free(r->server[i]);

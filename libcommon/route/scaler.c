@@ -45,7 +45,7 @@ int dt_route_load(const struct dt_router *r)
 
 bool dt_route_may_start(const struct dt_router *r)
 {
-	return r->conf.on_scale && r->conf.scale_most > 0;
+	return r->conf.scale_most > 0 && (r->conf.on_scale || r->conf.neach > 0);
 }
 
 /* ---- which servers ---- */
@@ -229,7 +229,7 @@ static void reap_command(struct dt_router *r, double now)
 /* A server that was to stop, is wanted again and stayed up, is in again; without a command all are. */
 static void refresh(struct dt_route_server *s, double now)
 {
-	if (!dt_route_may_start(s->r))
+	if (!s->r->conf.on_scale)
 		s->off = false;
 	if (s->asked == DT_ASKED_STOP && !s->off && now >= s->ask_again)
 		s->asked = DT_ASKED_NOTHING;
@@ -274,7 +274,7 @@ void dt_route_scale_tick(struct dt_router *r, double now)
 	for (int i = 0; i < r->balance.n; i++)
 		if (r->server[i])
 			refresh(r->server[i], now);
-	if (!dt_route_may_start(r) || r->draining)
+	if (!r->conf.on_scale || r->draining)
 		return;
 	assign(r, r->scale.wanted);
 	if (r->command <= 0 && due(r, now, false).any)

@@ -432,6 +432,43 @@ END
     [ "$(metric router_scale_errors_total)" = 0 ]
 }
 
+@test "names: every address is a server while it is there; requests wait for a first one" {
+    mock a
+    export FAKE_NAMES=$PWD/names
+    : >names
+    echo "{\"servers\": [{\"url\": \"http://pods.test:${a##*:}\", \"each\": true, \"max_running\": 3}], \"resolve_s\": 0.05}" >conf
+    LD_PRELOAD="$DT_HELP/fake-names.so" dt-route check conf | grep -q '0 servers'
+    run -3 --separate-stderr dt-route check <(sed 's/"each": true/"each": false/' conf)
+    export LD_PRELOAD=$DT_HELP/fake-names.so
+    route 0 --config conf
+    unset LD_PRELOAD
+    curl -s "$url/health" | jq -e '.status == "asleep"'
+    ask -m 300 >answer &
+    held=$!
+    until_true shows scheduler_queue_depth 1
+    curl -s "$url/route/servers" | jq -e '.servers == []'
+    until_true shows router_servers_wanted 1
+    echo 127.0.0.1 >names.new && mv names.new names
+    wait $held
+    [ "$(jq -r .server answer)" = a ]
+    [ "$(curl -s "$url/route/servers" | jq -r '.servers[0].url')" = "$a" ]
+    : >names.new && mv names.new names
+    until_true ups 0
+}
+
+@test "contrib: the objects for Kubernetes name options, routes and metrics that there are" {
+    /usr/bin/python3 -c 'import yaml' || skip "no PyYAML"
+    mock a
+    route 1 "$a"
+    dt-serve --describe-options >serve.json
+    dt-route --describe-options >route-options.json
+    curl -s "$url/metrics" >metrics
+    curl -s "$url/route/servers" >servers.json
+    /usr/bin/python3 "$DT_SRC/tests/cli/kubernetes-check.py" "$DT_SRC/contrib/kubernetes" serve.json route-options.json metrics servers.json |
+        jq -e 'index("ScaledObject") and index("HorizontalPodAutoscaler") and index("ServingRuntime")'
+    dt-route check route.json | grep -q '1 server'
+}
+
 @test "scaling: what a command that fails leaves behind; the deadline of those that wait; without a command a signal alone" {
     mock a
     set_mock "$a" '{"health": 503}'
