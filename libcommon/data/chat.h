@@ -21,9 +21,11 @@ enum dt_chat_kind {
 	DT_CHAT_GEMMA,
 	DT_CHAT_ZEPHYR,
 	DT_CHAT_PHI3,
+	DT_CHAT_DEEPSEEK2,
+	DT_CHAT_DEEPSEEK3, /* R1 too */
 	DT_CHAT_N,
 };
-#define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr|phi3"
+#define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr|phi3|deepseek2|deepseek3"
 
 #define DT_CHAT_SPECIALS 9 /* tokens of a template */
 
