@@ -121,7 +121,7 @@ struct trainer {
 	struct details details;
 	struct export export;
 	struct spike spike;
-	struct dt_watch watch; /* of --find-nan */
+	struct dt_watch watch; /* of --find-nan and --extremes */
 	struct corrupt corrupt;
 	struct inject inject[INJECT_MAX];
 	int ninject;
