@@ -134,9 +134,16 @@ static void matmuls(enum dt_dtype t)
 	}
 }
 
+static void beside(char shape[96], int64_t m, int64_t n, int64_t k, int64_t experts, double ratio)
+{
+	snprintf(shape, 96, "%lldx%lldx%lld, %lld experts: %.2f of dense", (long long)m, (long long)n,
+		 (long long)k, (long long)experts, ratio);
+}
+
 /*
- * Products of rows that meet one of several experts each, unevenly (expert e has e + 1 shares), and one dense
- * product of the same flops in front of them: as many rows, one weight.
+ * Products of rows that meet one of several experts each, unevenly (expert e has e + 1 shares), and dense
+ * products of the same flops in front of them: as many rows, one weight. The share that a grouped product
+ * reaches of the dense one's rate stands behind its shape.
  */
 static void experts(enum dt_dtype t)
 {
@@ -152,24 +159,25 @@ static void experts(enum dt_dtype t)
 		const double flop = 2. * (double)(m * n * k);
 		struct dt_grouped g = {.n = e, .experts = e};
 		int32_t first[65] = {0};
+		double best, dense, dense_dw;
 		char shape[96];
-		double best;
 
 		for (int64_t j = 1; j <= e; j++)
 			first[j] = (int32_t)(m * j * (j + 1) / (e * (e + 1)));
 		g.first = first;
 		snprintf(shape, sizeof shape, "%lldx%lldx%lld", (long long)m, (long long)n, (long long)k);
-		TIME(best, ops->matmul(dev, y, x, false, one, true, DT_NONE, false));
-		row("beside grouped: matmul", shape, t, best, flop, 0);
-		TIME(best, ops->matmul(dev, done, y, true, x, false, DT_NONE, true));
-		row("beside grouped: matmul dw +=", shape, t, best, flop, 0);
-		snprintf(shape, sizeof shape, "%lldx%lldx%lld, %lld experts", (long long)m, (long long)n,
-			 (long long)k, (long long)e);
+		TIME(dense, ops->matmul(dev, y, x, false, one, true, DT_NONE, false));
+		row("beside grouped: matmul", shape, t, dense, flop, 0);
+		TIME(dense_dw, ops->matmul(dev, done, y, true, x, false, DT_NONE, true));
+		row("beside grouped: matmul dw +=", shape, t, dense_dw, flop, 0);
 		TIME(best, ops->grouped_matmul(dev, y, x, w, DT_NONE, &g));
+		beside(shape, m, n, k, e, dense / best);
 		row("grouped_matmul", shape, t, best, flop, 0);
 		TIME(best, ops->grouped_matmul_dx(dev, x, y, w, DT_NONE, &g));
+		beside(shape, m, n, k, e, dense / best);
 		row("grouped_matmul_dx", shape, t, best, flop, 0);
 		TIME(best, ops->grouped_matmul_dw(dev, dw, DT_NONE, y, x, &g, true));
+		beside(shape, m, n, k, e, dense_dw / best);
 		row("grouped_matmul_dw", shape, t, best, flop, 0);
 		free(x.data);
 		free(y.data);

@@ -7,7 +7,18 @@
 #ifndef DT_KERNELS_QUANT_SEARCH_H
 #define DT_KERNELS_QUANT_SEARCH_H
 
+#include "kernels/dtype.h"
+
 #include <stdint.h>
+#include <string.h>
+
+/* x as f16 at p, which needs no alignment. */
+static inline void dt_put_half(uint8_t *p, float x)
+{
+	const uint16_t h = dt_f32_to_f16(x);
+
+	memcpy(p, &h, sizeof(h));
+}
 
 void dt_quantize_q4_k(const float *src, int64_t n, const float *importance, uint8_t *dst);
 void dt_quantize_q6_k(const float *src, int64_t n, const float *importance, uint8_t *dst);

@@ -4,13 +4,6 @@
 
 #include <math.h>
 
-static void put_half(uint8_t *p, float x)
-{
-	uint16_t h = dt_f32_to_f16(x);
-
-	memcpy(p, &h, 2);
-}
-
 /* Half away from zero; NaN, which no integer is, becomes 0. */
 static int8_t round_i8(float x)
 {
@@ -32,7 +25,7 @@ static void to_q8_0(const float *x, int64_t n, uint8_t *out)
 			max = fabsf(x[j]) > max ? fabsf(x[j]) : max;
 		d = max / 127.0f;
 		inverse = d != 0 ? 1.0f / d : 0;
-		put_half(out, d);
+		dt_put_half(out, d);
 		for (int j = 0; j < 32; j++)
 			out[2 + j] = (uint8_t)round_i8(x[j] * inverse);
 	}
@@ -62,7 +55,7 @@ static void to_q4_0(const float *x, int64_t n, uint8_t *out)
 	for (; n > 0; n -= 32, x += 32, out += 18) {
 		float d = largest(x) / -8.0f, inverse = d != 0 ? 1.0f / d : 0;
 
-		put_half(out, d);
+		dt_put_half(out, d);
 		for (int j = 0; j < 16; j++)
 			out[2 + j] = (uint8_t)(code_of(x[j] * inverse + 8.5f, 15) |
 					       code_of(x[j + 16] * inverse + 8.5f, 15) << 4);
@@ -80,8 +73,8 @@ static void to_q4_1(const float *x, int64_t n, uint8_t *out)
 		}
 		d = (high - low) / 15.0f;
 		inverse = d != 0 ? 1.0f / d : 0;
-		put_half(out, d);
-		put_half(out + 2, low);
+		dt_put_half(out, d);
+		dt_put_half(out + 2, low);
 		for (int j = 0; j < 16; j++)
 			out[4 + j] = (uint8_t)(code_of((x[j] - low) * inverse + 0.5f, 15) |
 					       code_of((x[j + 16] - low) * inverse + 0.5f, 15) << 4);
@@ -94,7 +87,7 @@ static void to_q5_0(const float *x, int64_t n, uint8_t *out)
 		float d = largest(x) / -16.0f, inverse = d != 0 ? 1.0f / d : 0;
 		uint32_t high = 0;
 
-		put_half(out, d);
+		dt_put_half(out, d);
 		for (int j = 0; j < 16; j++) {
 			unsigned a = code_of(x[j] * inverse + 16.5f, 31),
 				 b = code_of(x[j + 16] * inverse + 16.5f, 31);
@@ -134,7 +127,7 @@ void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst)
 		break;
 	case DT_FMT_F16:
 		for (int64_t i = 0; i < n; i++)
-			put_half((uint8_t *)dst + 2 * i, src[i]);
+			dt_put_half((uint8_t *)dst + 2 * i, src[i]);
 		break;
 	case DT_FMT_BF16:
 		for (int64_t i = 0; i < n; i++) {

@@ -14,7 +14,7 @@
 
 static struct {
 	uint64_t min_bytes, max_bytes, step_bytes;
-	bool max_given, step_given, factor_given;
+	bool max_given;
 	double factor, min_busbw, timeout_s;
 	int64_t iters, warmup, check, root;
 	int kind, op, transport;
@@ -38,9 +38,9 @@ static const struct dt_opt opts[] = {
 	{"max-bytes", 'e', DT_OPT_SIZE, &opt.max_bytes, "SIZE", "largest size", .given = &opt.max_given,
 	 .def_text = "64MiB, or the smallest if that is larger"},
 	{"step-bytes", 'i', DT_OPT_SIZE, &opt.step_bytes, "SIZE", "add SIZE from one size to the next",
-	 .min = 1, .given = &opt.step_given},
+	 .min = 1, .without = "step-factor"},
 	{"step-factor", 'f', DT_OPT_REAL, &opt.factor, "X", "multiply by X from one size to the next",
-	 .min = 1.01, .max = 1e6, .given = &opt.factor_given, .def = "4"},
+	 .min = 1.01, .max = 1e6, .def = "4"},
 	DT_OPT_HEADING("Measuring"),
 	{"iters", 'n', DT_OPT_INT, &opt.iters, "N", "timed calls a size", .min = 1, .max = 1000000,
 	 .def = "20"},
@@ -297,9 +297,6 @@ static int check_options(enum dt_dtype *ret_type)
 		opt.max_bytes = opt.min_bytes > DEFAULT_MAX ? opt.min_bytes : DEFAULT_MAX;
 	if (opt.max_bytes < opt.min_bytes)
 		return dt_opt_usage_error(&program, stderr, "option '--max-bytes': smaller than --min-bytes");
-	if (opt.step_given && opt.factor_given)
-		return dt_opt_usage_error(&program, stderr,
-					  "options '--step-bytes' and '--step-factor' exclude each other");
 	if (opt.max_bytes > (uint64_t)1 << 46)
 		return dt_opt_usage_error(&program, stderr, "option '--max-bytes': at most 64TiB");
 	sizes = (struct dt_bench_sizes){opt.min_bytes, opt.max_bytes, opt.step_bytes, opt.factor};

@@ -81,7 +81,7 @@ int main(int argc, char **argv)
 	if (!is_loopback(a.host) && !a.key)
 		return dt_opt_usage_error(&prog, stderr,
 					  "--host %s: others could read these runs; give --key", a.host);
-	rc = dt_board_open(&b, argv + 1, n, &err);
+	rc = dt_board_open(&b, argv + 1, n, (size_t)4 << 20, &err);
 	if (rc == 0) {
 		rc = serve(&b, &err);
 		dt_board_close(&b);

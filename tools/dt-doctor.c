@@ -82,7 +82,7 @@ int main(int argc, char **argv)
 		return status;
 	if (!n)
 		return dt_opt_usage_error(&prog, stderr, "which run? give folders or metrics files");
-	rc = dt_board_open(&b, argv + 1, n, &err);
+	rc = dt_board_open(&b, argv + 1, n, 0, &err);
 	if (rc == 0) {
 		found = rc = examine(&b, &err);
 		dt_board_close(&b);

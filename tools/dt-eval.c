@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "base/table.h"
 #include "base/tmpfile.h"
+#include "eval/compare.h"
 #include "eval/images.h"
 #include "eval/ppl.h"
 #include "eval/score.h"
@@ -354,18 +355,9 @@ static int run_task(int n, char **v)
 
 /* ---- compare ---- */
 
-/* "+0.0123 (+0.0100 to +0.0146)": 95% of a normal distribution. */
-static void cell_interval(struct dt_table *t, double x, double error)
-{
-	if (isfinite(error))
-		dt_table_cell(t, "%+.4f (%+.4f to %+.4f)", x, x - 1.96 * error, x + 1.96 * error);
-	else
-		dt_table_cell(t, "%+.4f", x);
-}
-
 static int compare_texts(int n, char **v, struct dt_err *err)
 {
-	struct dt_table *t = dt_table_new("model|>perplexity|>nll less the first's|>KL|>KL 99%|>same top-1");
+	struct dt_table *t = dt_compare_texts_new();
 	struct dt_ppl_query q = {.progress = show_window};
 	const struct dt_eval_opts base = of_first();
 	struct dt_eval_model first = {0};
@@ -386,19 +378,10 @@ static int compare_texts(int n, char **v, struct dt_err *err)
 		dt_progress_end(&a.bar);
 		if (rc == 0 && speaks() && a.json)
 			rc = print(dt_ppl_pair_json(&first, &m, &p), err);
-		if (rc == 0 && i == 1) {
-			dt_table_cell(t, "%s", v[0]);
-			dt_table_cell(t, "%.4f", dt_ppl_perplexity(&p.a));
-			dt_table_end_row(t);
-		}
-		if (rc == 0) {
-			dt_table_cell(t, "%s", v[i]);
-			dt_table_cell(t, "%.4f", dt_ppl_perplexity(&p.b));
-			cell_interval(t, p.difference, p.error);
-			dt_table_cell(t, "%.5f", p.kl);
-			dt_table_cell(t, "%.4f", p.kl_99);
-			dt_table_cell(t, "%.2f%%", 100 * p.same_top);
-		}
+		if (rc == 0 && i == 1)
+			dt_compare_texts_first(t, v[0], &p);
+		if (rc == 0)
+			dt_compare_texts_row(t, v[i], &p);
 		dt_eval_model_close(&m);
 	}
 	if (rc == 0 && speaks() && !a.json)
@@ -411,8 +394,7 @@ static int compare_texts(int n, char **v, struct dt_err *err)
 
 static int compare_tasks(int n, char **v, struct dt_err *err)
 {
-	struct dt_table *table =
-		dt_table_new("model|>right|>less the first's share|>only it|>only the first|>p");
+	struct dt_table *table = dt_compare_tasks_new();
 	const struct dt_eval_opts base = of_first();
 	struct dt_score first = {0};
 	struct dt_task t = {0};
@@ -425,23 +407,15 @@ static int compare_tasks(int n, char **v, struct dt_err *err)
 		rc = answer(&t, v[i], i ? &a.model : &base, NULL, i ? &s : &first, err);
 		if (rc < 0)
 			break;
-		dt_table_cell(table, "%s", v[i]);
-		dt_table_cell(table, "%.4f", i ? s.acc : first.acc);
 		if (i == 0) {
-			dt_table_end_row(table);
+			dt_compare_tasks_first(table, v[0], &first);
 			continue;
 		}
 		dt_score_compare(&first, &s, &p);
-		cell_interval(table, p.difference, p.error);
-		dt_table_cell(table, "%lld", (long long)p.only_b);
-		dt_table_cell(table, "%lld", (long long)p.only_a);
-		dt_table_cell(table, "%.3g", p.p);
+		dt_compare_tasks_row(table, v[i], &s, &p);
 		if (speaks() && a.json)
-			rc = print(json_pack("{s:i, s:o, s:o, s:f, s:f, s:I, s:I, s:f}", "schema", 1, "a",
-					     dt_score_json(&t, v[0], &first), "b",
-					     dt_score_json(&t, v[i], &s), "difference", p.difference,
-					     "difference_stderr", isfinite(p.error) ? p.error : 0.0, "only_a",
-					     (json_int_t)p.only_a, "only_b", (json_int_t)p.only_b, "p", p.p),
+			rc = print(dt_compare_tasks_json(&t, (const char *const[]){v[0], v[i]},
+							 (const struct dt_score *const[]){&first, &s}, &p),
 				   err);
 		dt_score_release(&s);
 	}

@@ -58,7 +58,7 @@ static const struct dt_opt opts[] = {
 	{"prefixes", 0, DT_OPT_INT, &opt.prefixes, "N", "different beginnings", .min = 1, .max = 1 << 24,
 	 .def = "1"},
 	{"turns", 0, DT_OPT_INT, &opt.turns, "N", "requests of a conversation, each with all before it",
-	 .min = 1, .max = 1 << 20, .def = "1"},
+	 .min = 1, .max = 1 << 20, .def = "1", .without = "trace"},
 	{"prompt", 0, DT_OPT_CHOICE, &opt.prompt, "tokens|text|chat",
 	 "ids of exact number, words, or messages of words", .def = "tokens"},
 	{"temperature", 0, DT_OPT_REAL, &opt.temperature, "T", "of the sampling", .min = 0, .max = 100,
@@ -77,7 +77,8 @@ static const struct dt_opt opts[] = {
 	{"cancel-within", 0, DT_OPT_REAL, &opt.cancel_within, "SECONDS",
 	 "at a random moment so soon after sending", .min = 0, .max = 1e6, .def = "1"},
 	{"storm", 0, DT_OPT_REAL, &opt.storm, "SECONDS",
-	 "or all at one moment, every so often: the share of what is under way", .min = 1e-3, .max = 1e6},
+	 "or all at one moment, every so often: the share of what is under way", .min = 1e-3, .max = 1e6,
+	 .with = "cancel"},
 	DT_OPT_HEADING("Server"),
 	{"model", 0, DT_OPT_STR, &opt.model, "NAME", "the model", .def_text = "the server's first"},
 	{"api-key-file", 0, DT_OPT_STR, &opt.key_file, "FILE", "keys, one a line, used in turn",
@@ -304,16 +305,12 @@ static int check_options(void)
 		return dt_opt_usage_error(&prog, stderr, "a trace has its own times and lengths");
 	if (opt.trace && opt.out && dt_out_is(opt.out, opt.trace))
 		return dt_opt_usage_error(&prog, stderr, "--requests-out would overwrite the trace");
-	if (opt.trace && opt.turns > 1)
-		return dt_opt_usage_error(&prog, stderr, "--turns does not go with --trace");
 	if (opt.users && (opt.given_shape[0] || opt.given_shape[1] || opt.given_shape[2]))
 		return dt_opt_usage_error(&prog, stderr, "--concurrency takes the place of a rate");
 	if (opt.ramp > 0 && opt.rate <= 0)
 		return dt_opt_usage_error(&prog, stderr, "--ramp needs a --rate above zero to start from");
 	if (opt.turns > 1 && opt.prompt == DT_LOAD_TOKENS)
 		return dt_opt_usage_error(&prog, stderr, "--turns needs --prompt text or chat");
-	if (opt.storm > 0 && opt.cancel <= 0)
-		return dt_opt_usage_error(&prog, stderr, "--storm needs --cancel");
 	return 0;
 }
 

@@ -2,15 +2,12 @@
 #include "base/opt.h"
 #include "base/scratch.h"
 #include "base/tmpfile.h"
-#include "base/units.h"
 #include "kernels/unpack.h"
 #include "model/file.h"
-#include "plan/again.h"
 #include "plan/card.h"
 #include "plan/fit_print.h"
-#include "plan/offtime.h"
+#include "plan/room.h"
 #include "plan/run_options.h"
-#include "plan/solve.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -26,18 +23,16 @@ static struct {
 	struct dt_schedule schedule;
 	struct dt_config config;
 	struct dt_model_file file;
-	bool train, list, json, buffers, bars, bars_given, seqs_given;
+	bool train, list, json, buffers, bars, bars_given;
 	bool why, timeline, precision_given;
 	const char *explain, *svg, *check;
 	int precision, account, solve, kv, activations;
 	int base, attention;
 	bool base_given;
 	const char *device;
-	uint64_t gpu_mem, params, constant; /* constant: framework's, taken off what --check reads */
-	uint64_t disk_free;
-	double disk_gbs;
-	int64_t node;
-	double margin, tolerance;
+	uint64_t params, constant; /* constant: framework's, taken off what --check reads */
+	struct dt_room room;
+	double tolerance;
 } a = {
 	.precision = DT_WF_BF16,
 };
@@ -51,7 +46,8 @@ static const char *const examples[] = {
 };
 
 static const struct dt_opt own[] = {
-	{"train", 0, DT_OPT_FLAG, &a.train, NULL, "memory of training, which is meant without --serve"},
+	{"train", 0, DT_OPT_FLAG, &a.train, NULL, "memory of training, which is meant without --serve",
+	 .without = "serve"},
 	{"serve", 0, DT_OPT_FLAG, &a.q.serve, NULL, "memory of serving"},
 	DT_RUN_OPT("layout", .def = "dp1"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, DT_WEIGHT_CHOICES,
@@ -62,12 +58,12 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("vocab"),
 	DT_RUN_OPT("rope-scaling"),
 	DT_OPT_HEADING("Training"),
-	DT_RUN_OPT("optimizer"),
-	DT_RUN_OPT("microbatch", .def = "1"),
+	DT_RUN_OPT("optimizer", .without = "serve"),
+	DT_RUN_OPT("microbatch", .def = "1", .without = "serve"),
 	DT_RUN_OPT("global-batch", .def_text = "by --accumulate"),
 	{"accumulate", 0, DT_OPT_INT, &a.o.run.accumulation, "N",
 	 "microbatches of a step, which bounds those in flight in a pipeline", .min = 1, .max = 1 << 24,
-	 .def_text = "twice the stages"},
+	 .def_text = "twice the stages", .without = "global-batch"},
 	DT_RUN_OPT("pipeline"),
 	DT_RUN_OPT("schedule-file"),
 	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most"),
@@ -95,23 +91,24 @@ static const struct dt_opt own[] = {
 	{"attention", 0, DT_OPT_CHOICE, &a.attention, "flash|scores",
 	 "whether attention keeps its seq x seq scores, in formulas", .def = "flash"},
 	DT_RUN_OPT("freeze"),
-	DT_RUN_OPT("lora"),
+	DT_RUN_OPT("lora", .without = "serve"),
 	DT_RUN_OPT("lora-targets"),
+	DT_RUN_OPT("lora-dropout"),
 	DT_RUN_OPT("objective"),
 	DT_RUN_OPT("beta"),
 	DT_RUN_OPT("task"),
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,
 	 "type of the frozen weights; nf4 is QLoRA", .given = &a.base_given,
 	 .def_text = "that of --precision"},
-	DT_RUN_OPT("offload"),
+	DT_RUN_OPT("offload", .without = "serve"),
 	DT_RUN_OPT("offload-to"),
 	DT_RUN_OPT("offload-fraction"),
-	{"disk-bandwidth", 0, DT_OPT_RATE, &a.disk_gbs, "GB/S",
+	{"disk-bandwidth", 0, DT_OPT_RATE, &a.room.disk_gbs, "GB/S",
 	 "of a machine's disk, read and written together, for what offloading costs", .min = 1e-3, .max = 1e6,
 	 .def = "1"},
 	DT_OPT_HEADING("Serving"),
 	{"max-seqs", 0, DT_OPT_INT, &a.q.max_seqs, "N", "sequences served at a time", .min = 1,
-	 .max = 1 << 24, .given = &a.seqs_given, .def = "32"},
+	 .max = 1 << 24, .def = "32", .with = "serve"},
 	{"max-len", 0, DT_OPT_INT, &a.q.max_len, "TOKENS", "longest prompt and completion together", .min = 1,
 	 .max = 1 << 30, .def_text = "the model's, 4096 at most"},
 	{"max-tokens", 0, DT_OPT_INT, &a.q.max_tokens, "TOKENS", "new tokens of one forward pass", .min = 1,
@@ -119,27 +116,31 @@ static const struct dt_opt own[] = {
 	{"block-size", 0, DT_OPT_INT, &a.q.block, "TOKENS", "tokens a block of the cache holds", .min = 1,
 	 .max = 1 << 16, .def = "16"},
 	{"activations", 0, DT_OPT_CHOICE, &a.activations, "auto|bf16|fp32",
-	 "type that is computed in; auto: that of the weights, bf16 for block formats", .def = "auto"},
+	 "type that is computed in; auto: that of the weights, bf16 for block formats", .def = "auto",
+	 .with = "serve"},
 	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES,
-	 "type of the cache; auto: that of the activations", .def = "auto"},
+	 "type of the cache; auto: that of the activations", .def = "auto", .with = "serve"},
 	DT_OPT_HEADING("The question"),
-	{"gpu-mem", 'm', DT_OPT_SIZE, &a.gpu_mem, "SIZE",
+	{"gpu-mem", 'm', DT_OPT_SIZE, &a.room.device, "SIZE",
 	 "memory of one device, or of one rank on a processor", .min = 1 << 20},
-	{"device", 0, DT_OPT_STR, &a.device, "cuda[:N]", "what is free on a card here is --gpu-mem"},
-	{"margin", 0, DT_OPT_PERCENT, &a.margin, "PCT",
+	{"device", 0, DT_OPT_STR, &a.device, "cuda[:N]", "what is free on a card here is --gpu-mem",
+	 .without = "gpu-mem"},
+	{"margin", 0, DT_OPT_PERCENT, &a.room.margin, "PCT",
 	 "percent of it kept free, for libraries and the driver", .min = 0, .max = 99, .def = "5"},
 	{"framework-mem", 0, DT_OPT_SIZE, &a.q.extras.framework_bytes, "SIZE",
 	 "what context, libraries and allocator take, a category of its own", .def = "0"},
-	{"gpus-per-node", 0, DT_OPT_INT, &a.node, "N", "devices of a machine, for --why", .min = 1,
+	{"gpus-per-node", 0, DT_OPT_INT, &a.room.node, "N", "devices of a machine, for --why", .min = 1,
 	 .max = 4096, .def = "8"},
 	{"solve", 0, DT_OPT_CHOICE, &a.solve, DT_SOLVE_CHOICES,
 	 "find what just fits --gpu-mem: largest batch, longest sequence (seq, context), fewest ranks "
 	 "(gpus), lowest "
-	 "ZeRO stage of --layout, or the simplest layout of as many ranks as --layout"},
-	{"why", 0, DT_OPT_FLAG, &a.why, NULL, "walk the decision tree: what to split, and why"},
+	 "ZeRO stage of --layout, or the simplest layout of as many ranks as --layout",
+	 .with = "gpu-mem,device"},
+	{"why", 0, DT_OPT_FLAG, &a.why, NULL, "walk the decision tree: what to split, and why",
+	 .with = "gpu-mem,device"},
 	{"check", 0, DT_OPT_STR, &a.check, "FILE",
 	 "compare with the peak_bytes (or rss_bytes) that dt-train --metrics wrote",
-	 .complete = DT_COMPLETE_FILE},
+	 .complete = DT_COMPLETE_FILE, .without = "solve,why,explain"},
 	{"tolerance", 0, DT_OPT_PERCENT, &a.tolerance, "PCT", "by how much --check may be off", .min = 0,
 	 .max = 1000, .def = "0"},
 	DT_OPT_HEADING("Output"),
@@ -148,7 +149,8 @@ static const struct dt_opt own[] = {
 	{"timeline", 0, DT_OPT_FLAG, &a.timeline, NULL, "bytes of every category in each phase of a step"},
 	{"svg", 0, DT_OPT_STR, &a.svg, "FILE", "draw them as stacked bars", .complete = DT_COMPLETE_FILE},
 	{"buffers", 0, DT_OPT_FLAG, &a.buffers, NULL, "list every buffer of the fullest rank"},
-	{"explain", 0, DT_OPT_STR, &a.explain, "CATEGORY", "say what a category holds, and list its buffers"},
+	{"explain", 0, DT_OPT_STR, &a.explain, "CATEGORY", "say what a category holds, and list its buffers",
+	 .without = "json"},
 	{"bars", 0, DT_OPT_FLAG, &a.bars, NULL, "draw shares as bars", .given = &a.bars_given,
 	 .negatable = true, .def_text = "on a terminal"},
 	DT_OPT_END,
@@ -164,105 +166,14 @@ static const struct dt_program program = {
 	.opts = opts,
 };
 
-static uint64_t budget(void)
-{
-	return (uint64_t)((double)a.gpu_mem * (1 - a.margin / 100));
-}
-
 /* ---- printing ---- */
-
-static void print_verdict(const struct dt_fit *r, const struct dt_solve *s)
-{
-	uint64_t peak = dt_fit_worst(r)->peak_bytes, room = budget();
-	char mem[24], diff[24];
-
-	if (a.gpu_mem == 0)
-		return;
-	putchar('\n');
-	if (a.solve)
-		dt_solve_print(s, a.why, stdout);
-	dt_format_size(a.gpu_mem, mem, sizeof(mem));
-	dt_format_size(peak <= room ? room - peak : peak - room, diff, sizeof(diff));
-	printf("%s %s with %g%% kept free: %s %s\n", peak <= room ? "fits" : "does not fit", mem, a.margin,
-	       diff, peak <= room ? "of headroom" : "too much");
-}
-
-static int machine_ranks(void)
-{
-	int world = dt_layout_world(&a.q.run.layout);
-
-	return world < (int)a.node ? world : (int)a.node;
-}
-
-/* A step of ranks on processors like this one. */
-static int offload_time(struct dt_step_time *ret)
-{
-	struct dt_run r = a.q.run;
-	struct dt_cluster c;
-	int rc = dt_again_machine(&r, &c, NULL);
-
-	if (rc == 0) {
-		dt_cluster_this_machine(&c);
-		c.disk_bw = a.disk_gbs * 1e9;
-		rc = dt_cluster_arrange(&c, dt_layout_world(&r.layout), machine_ranks(), DT_TOPO_FAT_TREE, 0,
-					1, 16, NULL);
-	}
-	if (!r.global_batch && !r.accumulation)
-		r.accumulation = 2 * r.layout.pp;
-	if (rc == 0 && (rc = dt_run_settle(&r, NULL)) == 0)
-		rc = dt_step_time(&c, &r, &dt_stack_dt, ret, NULL);
-	dt_cluster_release(&c);
-	return rc;
-}
-
-/* What the folder of --offload-to has, and whether that holds the files of a machine's ranks. */
-static bool disk_fits(const struct dt_fit *f)
-{
-	uint64_t each = dt_fit_worst(f)->place_bytes[DT_PLACE_DISK];
-
-	return !a.q.run.offload.dir || a.disk_free >= each * (uint64_t)machine_ranks();
-}
-
-static void print_disk(const struct dt_fit *f)
-{
-	char size[24], text[300];
-	struct dt_step_time t;
-
-	if (f->account == DT_ACCOUNT_DT && dt_fit_worst(f)->place_bytes[DT_PLACE_DISK] &&
-	    offload_time(&t) == 0)
-		printf("%s\n", dt_offload_text(&a.q.run, &t, machine_ranks(), text, sizeof(text)));
-	if (a.q.run.offload.dir && dt_fit_worst(f)->place_bytes[DT_PLACE_DISK])
-		printf("%s: %s are free, which %s for the ranks of a machine\n", a.q.run.offload.dir,
-		       dt_format_size(a.disk_free, size, sizeof(size)),
-		       disk_fits(f) ? "suffices" : "does not suffice");
-}
 
 static int print_json(const struct dt_fit *f, const struct dt_solve *s, struct dt_err *err)
 {
-	struct dt_step_time t;
 	json_t *o = dt_fit_json(&a.q, f, a.buffers);
-	uint64_t peak = dt_fit_worst(f)->peak_bytes;
 	int rc;
 
-	if (a.gpu_mem) {
-		json_object_set_new(o, "gpu_mem_bytes", json_integer((json_int_t)a.gpu_mem));
-		json_object_set_new(o, "margin_percent", json_real(a.margin));
-		json_object_set_new(o, "fits", json_boolean(peak <= budget()));
-		json_object_set_new(o, "headroom_bytes",
-				    json_integer((json_int_t)budget() - (json_int_t)peak));
-	}
-	if (a.q.run.offload.what && a.q.run.offload.dir) {
-		json_object_set_new(o, "disk_free_bytes", json_integer((json_int_t)a.disk_free));
-		json_object_set_new(o, "disk_fits", json_boolean(disk_fits(f)));
-	}
-	if (f->account == DT_ACCOUNT_DT && dt_fit_worst(f)->place_bytes[DT_PLACE_DISK] &&
-	    offload_time(&t) == 0) {
-		json_object_set_new(o, "offload_exposed_s", json_real(t.offload_exposed));
-		json_object_set_new(o, "offload_written_bytes", json_integer((json_int_t)t.offload_written));
-		json_object_set_new(o, "step_s", json_real(t.step));
-	}
-	if (a.solve)
-		json_object_set_new(o, "solve", dt_solve_json(s));
+	dt_room_json(&a.room, &a.q, f, s, o);
 	if (a.file.tensors)
 		json_object_set_new(o, "file",
 				    json_pack("{s:s, s:i, s:I, s:I}", "kind", a.file.kind, "tensors",
@@ -271,7 +182,7 @@ static int print_json(const struct dt_fit *f, const struct dt_solve *s, struct d
 	if (a.why) {
 		struct dt_why w;
 
-		rc = dt_why(&a.q, budget(), (int)a.node, &w, err);
+		rc = dt_why(&a.q, dt_room_budget(&a.room), (int)a.room.node, &w, err);
 		if (rc < 0) {
 			json_decref(o);
 			return rc;
@@ -290,7 +201,7 @@ static int write_svg(const struct dt_fit *f, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
-	dt_fit_svg(&a.q, dt_fit_worst(f), a.gpu_mem ? budget() : 0, t.f);
+	dt_fit_svg(&a.q, dt_fit_worst(f), a.room.device ? dt_room_budget(&a.room) : 0, t.f);
 	return dt_tmpfile_commit(&t, err);
 }
 
@@ -318,42 +229,20 @@ static int check_usage(int nargs)
 					  : a.params ? "--params takes no model"
 					  : nargs    ? "one model at a time"
 						     : "a model is missing");
-	if (a.train && a.q.serve)
-		return dt_opt_usage_error(&program, stderr, "--train and --serve exclude each other");
 	a.o.run.compute = a.precision < DT_WF_Q8_0 ? plain[a.precision] : DT_BF16;
 	if (dt_run_options_finish(&a.o, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
 					  err.hint);
 	a.q.run = a.o.run;
-	if (a.o.run.accumulation && a.o.run.global_batch)
-		return dt_opt_usage_error(&program, stderr,
-					  "--accumulate and --global-batch exclude each other");
 	if (!a.q.serve && a.precision >= DT_WF_Q8_0)
 		return dt_opt_usage_error(&program, stderr,
 					  "--precision of block formats goes with --serve only");
-	if (a.q.serve &&
-	    (dt_run_options_given(&a.o, "microbatch") || dt_run_options_given(&a.o, "optimizer")))
-		return dt_opt_usage_error(&program, stderr, "--microbatch and --optimizer go with --train");
-	if (!a.q.serve && a.seqs_given)
-		return dt_opt_usage_error(&program, stderr, "--max-seqs goes with --serve");
-	if (a.device && a.gpu_mem)
-		return dt_opt_usage_error(&program, stderr, "--device and --gpu-mem exclude each other");
-	if (a.device && (rc = dt_card_free(a.device, &a.gpu_mem, &err)) < 0)
+	if (a.device && (rc = dt_card_free(a.device, &a.room.device, &err)) < 0)
 		return rc == -EINVAL ? dt_opt_usage_error(&program, stderr, "option '--device': %s", err.msg)
 				     : fail(&err);
 	a.q.run.on_card = a.device != NULL;
-	if ((a.solve || a.why) && a.gpu_mem == 0)
-		return dt_opt_usage_error(&program, stderr, "--%s needs --gpu-mem",
-					  a.solve ? "solve" : "why");
-	if (a.q.serve && (a.o.run.lora.rank || a.o.run.offload.what || a.solve == DT_SOLVE_ZERO))
-		return dt_opt_usage_error(&program, stderr, "adapters, offloading and ZeRO go with --train");
-	if ((a.kv || a.activations) && !a.q.serve)
-		return dt_opt_usage_error(&program, stderr, "--%s goes with --serve",
-					  a.kv ? "kv-precision" : "activations");
-	if (a.check && (a.solve || a.why || a.explain))
-		return dt_opt_usage_error(&program, stderr, "--check goes alone");
-	if (a.explain && a.json)
-		return dt_opt_usage_error(&program, stderr, "--explain and --json exclude each other");
+	if (a.q.serve && a.solve == DT_SOLVE_ZERO)
+		return dt_opt_usage_error(&program, stderr, "--solve zero goes with --train");
 	if (!a.bars_given)
 		a.bars = isatty(STDOUT_FILENO) && dumb && strcmp(dumb, "dumb");
 	return -1;
@@ -432,66 +321,98 @@ static int set_vocab(const char *model, struct dt_err *err)
 	return dt_config_set_vocab(&a.config, a.o.run.vocab, err);
 }
 
-static int run(const char *model, int cat)
+/* What blocks of --base-precision the frozen weights of --lora are in. */
+static enum dt_block_kind base_blocks(void)
+{
+	if (!a.base_given || !a.q.run.lora.rank)
+		return DT_BLOCKS_NONE;
+	switch (a.base) {
+	case DT_WF_Q8_0:
+		return DT_BLOCKS_Q8_0;
+	case DT_WF_Q4_0:
+		return DT_BLOCKS_Q4_0;
+	case DT_WF_NF4:
+	case DT_WF_NF4_DQ:
+		return DT_BLOCKS_NF4;
+	default:
+		return DT_BLOCKS_NONE;
+	}
+}
+
+/* Reads the model and completes the query with it. */
+static int read_model(const char *model, struct dt_err *err)
+{
+	int rc;
+
+	if ((rc = a.params ? dt_config_of_size((double)a.params, &a.config, err)
+			   : dt_model_describe(model, &a.config, &a.file, err)) < 0 ||
+	    (rc = set_vocab(model, err)) < 0)
+		return rc;
+	if (dt_config_is_image(&a.config) && (a.why || dt_solve_is_length((enum dt_solve_what)a.solve)))
+		return dt_err_set(err, -EINVAL, "'%s' has no sequences and no layers to split", model);
+	a.q.run.config = &a.config;
+	if (a.base_given || !a.q.run.lora.rank)
+		a.q.run.lora.base = base_blocks();
+	if ((rc = dt_run_adapt(&a.q.run, &a.config, err)) < 0)
+		return rc;
+	complete_query();
+	if ((rc = set_targets(err)) < 0 || (rc = read_schedule(err)) < 0)
+		return rc;
+	return a.q.run.offload.what && a.q.run.offload.dir
+		       ? dt_scratch_free(a.q.run.offload.dir, &a.room.disk_free, err)
+		       : 0;
+}
+
+static int print_report(const struct dt_fit *f, const struct dt_solve *s, int cat, struct dt_err *err)
 {
 	struct dt_fit_view v = {&a.q, &a.file, a.o.recompute, a.bars, a.timeline, stdout};
+	const struct dt_estimate *worst = dt_fit_worst(f);
+
+	if (a.explain) {
+		dt_fit_print_category(&v, worst, cat);
+		return 0;
+	}
+	dt_fit_print_heading(&v, f);
+	dt_fit_print_categories(&v, worst);
+	if (f->n > 1)
+		dt_fit_print_stages(&v, f);
+	if (a.buffers)
+		dt_fit_print_buffers(&v, worst, -1);
+	dt_room_print(&a.room, &a.q, f, s, a.why, stdout);
+	return a.why ? dt_fit_print_why(&v, dt_room_budget(&a.room), (int)a.room.node, err) : 0;
+}
+
+/* Says what was asked of an answer: an exit status. */
+static int answer(const struct dt_fit *f, const struct dt_solve *s, int cat)
+{
+	int status = dt_room_fits(&a.room, &a.q, f) ? DT_EXIT_OK : DT_EXIT_NO;
+	struct dt_err err = {0};
+
+	if (a.svg && write_svg(f, &err) < 0)
+		return fail(&err);
+	if (a.check)
+		return check_measured(f, &err);
+	if ((a.json ? print_json(f, s, &err) : print_report(f, s, cat, &err)) < 0)
+		return fail(&err);
+	return status;
+}
+
+static int run(const char *model, int cat)
+{
 	struct dt_fit r;
 	struct dt_err err = {0};
-	struct dt_solve s = {(enum dt_solve_what)a.solve, &a.q, budget(), false};
+	struct dt_solve s = {(enum dt_solve_what)a.solve, &a.q, dt_room_budget(&a.room), false};
 	int status;
 
-	if ((a.params ? dt_config_of_size((double)a.params, &a.config, &err)
-		      : dt_model_describe(model, &a.config, &a.file, &err)) < 0 ||
-	    set_vocab(model, &err) < 0)
-		return fail(&err);
-	if (dt_config_is_image(&a.config) && (a.why || dt_solve_is_length((enum dt_solve_what)a.solve))) {
-		dt_err_set(&err, -EINVAL, "'%s' has no sequences and no layers to split", model);
-		return fail(&err);
-	}
-	a.q.run.config = &a.config;
-	if (a.base_given)
-		a.q.run.lora.base = a.base == DT_WF_Q8_0			    ? DT_BLOCKS_Q8_0
-				    : a.base == DT_WF_Q4_0			    ? DT_BLOCKS_Q4_0
-				    : a.base == DT_WF_NF4_DQ || a.base == DT_WF_NF4 ? DT_BLOCKS_NF4
-										    : DT_BLOCKS_NONE;
-	if (!a.q.run.lora.rank)
-		a.q.run.lora.base = 0;
-	if (dt_run_adapt(&a.q.run, &a.config, &err) < 0)
-		return fail(&err);
-	complete_query();
-	if (set_targets(&err) < 0 || read_schedule(&err) < 0)
-		return fail(&err);
-	if ((a.solve && dt_solve(&s, &err) < 0) || dt_fit_estimate(&a.q, &r, &err) < 0)
-		return fail(&err);
-	if (a.params)
-		dt_fit_guessed(&r);
-	if (a.q.run.offload.what && a.q.run.offload.dir &&
-	    dt_scratch_free(a.q.run.offload.dir, &a.disk_free, &err) < 0)
-		return fail(&err);
-	status = (a.gpu_mem && dt_fit_worst(&r)->peak_bytes > budget()) || !disk_fits(&r) ? DT_EXIT_NO
-											  : DT_EXIT_OK;
-	if (a.svg && write_svg(&r, &err) < 0) {
+	if (read_model(model, &err) < 0 || (a.solve && dt_solve(&s, &err) < 0) ||
+	    dt_fit_estimate(&a.q, &r, &err) < 0) {
 		status = fail(&err);
-	} else if (a.check) {
-		status = check_measured(&r, &err);
-	} else if (a.json) {
-		if (print_json(&r, &s, &err) < 0)
-			status = fail(&err);
-	} else if (a.explain) {
-		dt_fit_print_category(&v, dt_fit_worst(&r), cat);
 	} else {
-		dt_fit_print_heading(&v, &r);
-		dt_fit_print_categories(&v, dt_fit_worst(&r));
-		if (r.n > 1)
-			dt_fit_print_stages(&v, &r);
-		if (a.buffers)
-			dt_fit_print_buffers(&v, dt_fit_worst(&r), -1);
-		print_disk(&r);
-		print_verdict(&r, &s);
-		if (a.why && dt_fit_print_why(&v, budget(), (int)a.node, &err) < 0)
-			status = fail(&err);
+		if (a.params)
+			dt_fit_guessed(&r);
+		status = answer(&r, &s, cat);
+		dt_fit_release(&r);
 	}
-	dt_fit_release(&r);
 	dt_model_file_release(&a.file);
 	dt_schedule_release(&a.schedule);
 	return status;

@@ -69,7 +69,7 @@ static const struct dt_opt own[] = {
 	{"leaf", 0, DT_OPT_INT, &a.m.leaf, "NODES", "machines below one switch, or of a dragonfly's group",
 	 .min = 1, .max = 1 << 20, .def = "16"},
 	{"cluster", 0, DT_OPT_STR, &a.m.cluster_file, "FILE",
-	 "a description in JSON, as --emit cluster writes it"},
+	 "a description in JSON, as --emit cluster writes it", .without = "gpu"},
 	{"links", 0, DT_OPT_STR, &a.m.links, "FILE",
 	 "measured links: output of dt-allreduce-bench --json; - is standard input"},
 	{"ops", 0, DT_OPT_STR, &a.m.ops, "FILE",
@@ -83,6 +83,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("freeze"),
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-targets"),
+	DT_RUN_OPT("lora-dropout"),
 	DT_RUN_OPT("lora-base"),
 	DT_OPT_HEADING("Training"),
 	DT_RUN_OPT("global-batch", .def_text = "16 a device"),
@@ -145,7 +146,7 @@ static const struct dt_opt own[] = {
 	 "only the best plan: arguments of dt-train, the whole line with mpirun or srun; or the description "
 	 "of the machines"},
 	DT_RUN_OPT("data", .help = "data set in the line of --emit command", .def_text = "corpus.h5"),
-	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object"},
+	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "one JSON object", .without = "emit"},
 	DT_OPT_END,
 };
 
@@ -315,10 +316,6 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
 					  err.hint);
 	a.q.fit.run = a.o.run;
-	if (a.m.cluster_file && a.m.gpu_given)
-		return dt_opt_usage_error(&program, stderr, "--cluster and --gpu exclude each other");
-	if (a.json && a.emit)
-		return dt_opt_usage_error(&program, stderr, "--json and --emit exclude each other");
 	if (a.serve && (a.compare || emits_plan() || roof))
 		return dt_opt_usage_error(&program, stderr,
 					  "--serve has no layout to compare, emit or draw a roofline of");

@@ -44,7 +44,8 @@ static const struct dt_opt opts[] = {
 	 .dest = &opt.x,
 	 .arg = "KEY",
 	 .help = "key of the horizontal axis",
-	 .def_text = "step where the lines have it, else the number of the point"},
+	 .def_text = "step where the lines have it, else the number of the point",
+	 .without = "bars"},
 	{.name = "by",
 	 .type = DT_OPT_STR,
 	 .dest = &opt.by,
@@ -55,12 +56,21 @@ static const struct dt_opt opts[] = {
 	 .dest = &opt.bars,
 	 .arg = "KEY",
 	 .help = "a bar chart of this key; the last value counts where a bar comes again"},
-	{.name = "log-x", .type = DT_OPT_FLAG, .dest = &opt.log_x, .help = "logarithmic horizontal axis"},
-	{.name = "log-y", .type = DT_OPT_FLAG, .dest = &opt.log_y, .help = "logarithmic vertical axis"},
+	{.name = "log-x",
+	 .type = DT_OPT_FLAG,
+	 .dest = &opt.log_x,
+	 .help = "logarithmic horizontal axis",
+	 .without = "bars"},
+	{.name = "log-y",
+	 .type = DT_OPT_FLAG,
+	 .dest = &opt.log_y,
+	 .help = "logarithmic vertical axis",
+	 .without = "bars,stack"},
 	{.name = "stack",
 	 .type = DT_OPT_FLAG,
 	 .dest = &opt.stack,
-	 .help = "areas on top of one another: parts of a whole, such as the times of a step"},
+	 .help = "areas on top of one another: parts of a whole, such as the times of a step",
+	 .without = "bars"},
 	{.name = "smooth",
 	 .type = DT_OPT_INT,
 	 .dest = &opt.smooth,
@@ -68,7 +78,8 @@ static const struct dt_opt opts[] = {
 	 .min = 1,
 	 .max = MAX_SMOOTH,
 	 .help = "running mean over N points of the densest curve, and as wide a window for the others",
-	 .def = "1"},
+	 .def = "1",
+	 .without = "bars"},
 	DT_OPT_HEADING("Picture"),
 	{.name = "width",
 	 .type = DT_OPT_INT,
@@ -298,12 +309,6 @@ static int sort_operands(int nargs, char **argv)
 	if (opt.bars && P.nkey)
 		return dt_opt_usage_error(&prog, stderr, "'%s' is no file, and --bars draws one key",
 					  P.key[0]);
-	if (opt.bars && (opt.log_x || opt.log_y || opt.x || opt.smooth > 1 || opt.stack))
-		return dt_opt_usage_error(
-			&prog, stderr, "--x, --log-x, --log-y, --smooth and --stack do not go with --bars");
-	if (opt.stack && opt.log_y)
-		return dt_opt_usage_error(&prog, stderr,
-					  "--stack begins at zero: --log-y does not go with it");
 	if (!opt.bars && !P.nkey)
 		P.key[P.nkey++] = "loss";
 	if (!P.nfile) {

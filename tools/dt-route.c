@@ -9,7 +9,7 @@
 #include <string.h>
 
 static struct {
-	const char *host, *config, *key_file, *books;
+	const char *host, *config, *key_file, *books, *on_scale;
 	struct dt_strs keys;
 	int64_t port;
 	int policy;
@@ -23,6 +23,8 @@ static const struct dt_opt opts[] = {
 	 "servers, names of models and numbers, as JSON; read again on SIGHUP", .complete = DT_COMPLETE_FILE},
 	{"books", 0, DT_OPT_STR, &opt.books, "FILE",
 	 "append a JSON line for every request: tenant, model, tokens, times", .complete = DT_COMPLETE_FILE},
+	{"on-scale", 0, DT_OPT_STR, &opt.on_scale, "COMMAND",
+	 "run this to start and stop servers: DT_SCALE_START and DT_SCALE_STOP name them"},
 	{"host", 0, DT_OPT_STR, &opt.host, "ADDRESS", "address to listen on", .def = "127.0.0.1"},
 	{"port", 0, DT_OPT_INT, &opt.port, "N", "port to listen on, 0 for any free one", .min = 0,
 	 .max = 65535, .def = "8080"},
@@ -99,6 +101,7 @@ int main(int argc, char **argv)
 	args.nurls = n;
 	args.key_file = opt.key_file;
 	args.books = opt.books;
+	args.on_scale = opt.on_scale;
 	args.key = opt.keys.v;
 	args.nkeys = opt.keys.n;
 	if (n >= 1 && !strcmp(argv[1], "check")) {

@@ -21,7 +21,6 @@ static uint64_t vocab;
 static int64_t min_count;
 static int binary /* enum dt_ids_form */, pattern;
 static struct dt_strs special_tokens;
-static bool vocab_given;
 
 static const struct dt_opt opts[] = {
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
@@ -36,13 +35,13 @@ static const struct dt_opt opts[] = {
 	{"bos", 0, DT_OPT_FLAG, &with_bos, NULL, "start each record with the token that starts a text",
 	 "encode"},
 	{"binary", 0, DT_OPT_CHOICE, &binary, "none|u16|i32", "ids as little-endian numbers, not text",
-	 "encode,decode", .def = "none"},
+	 "encode,decode", .def = "none", .without = "json,lines,null-data"},
 	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "encode,info,train"},
 	DT_OPT_HEADING("Training"),
 	{"out", 'o', DT_OPT_STR, &out_path, "FILE", "where the tokenizer.json is written", "train",
 	 .complete = DT_COMPLETE_FILE},
 	{"vocab", 'n', DT_OPT_COUNT, &vocab, "N", "tokens: bytes, merges and special tokens together",
-	 "train", .given = &vocab_given, .def = "4096"},
+	 "train", .def = "4096"},
 	{"min-count", 0, DT_OPT_INT, &min_count, "N", "merge pairs seen at least so often", "train", .min = 1,
 	 .max = 1e15, .def = "2"},
 	{"pattern", 0, DT_OPT_CHOICE, &pattern, "gpt2|llama3|qwen2", "how text is cut into words", "train",
@@ -50,7 +49,7 @@ static const struct dt_opt opts[] = {
 	{"special-token", 0, DT_OPT_STRS, &special_tokens, "TEXT", "add this special token, may be repeated",
 	 "train", .def_text = "<|endoftext|>"},
 	{"chars", 0, DT_OPT_FLAG, &chars, NULL,
-	 "one token for each character seen, no merges across characters", "train"},
+	 "one token for each character seen, no merges across characters", "train", .without = "vocab"},
 	DT_OPT_END,
 };
 static const struct dt_program program;
@@ -331,8 +330,6 @@ static int usage_of_train(int n, char **args)
 {
 	if (!out_path)
 		return dt_opt_usage_error(&program, stderr, "train needs --out");
-	if (chars && vocab_given)
-		return dt_opt_usage_error(&program, stderr, "--chars and --vocab exclude each other");
 	if (vocab > 1 << 22)
 		return dt_opt_usage_error(&program, stderr, "a vocabulary has at most %d tokens", 1 << 22);
 	for (int i = 0; i < n; i++)
@@ -363,9 +360,6 @@ static int with_tokenizer(int (*fn)(const struct dt_tokenizer *t, struct dt_err 
 
 	if (!tokenizer)
 		return dt_opt_usage_error(&program, stderr, "the command needs --tokenizer");
-	if (binary && (json || lines || null_data))
-		return dt_opt_usage_error(&program, stderr,
-					  "--binary does not go with --json, --lines or --null-data");
 	rc = dt_tokenizer_file_text(tokenizer, &text, &n, &err);
 	if (rc == 0) {
 		rc = dt_tokenizer_from_text(text, n, &t, &err);

@@ -166,7 +166,7 @@ int main(int argc, char **argv)
 		return status;
 	if (!n)
 		return dt_opt_usage_error(&prog, stderr, "which run? give folders or metrics files");
-	rc = dt_board_open(&b, argv + 1, n, &err);
+	rc = dt_board_open(&b, argv + 1, n, 0, &err);
 	if (rc < 0)
 		return dt_program_fail(&prog, &err);
 	if (!a.once && terminal())

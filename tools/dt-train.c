@@ -51,15 +51,17 @@ static const struct dt_opt own[] = {
 	 "print the pipeline's table and its bubble, and do nothing else"},
 	{"print-program", 0, DT_OPT_FLAG, &a.print_program, NULL,
 	 "print what a rank computes for a microbatch, node by node with flops, bytes and messages, and do "
-	 "nothing else"},
+	 "nothing else",
+	 .with = "model"},
 	{"rank", 0, DT_OPT_INT, &a.rank, "N", "with --print-program: which rank of the layout", .min = 0,
-	 .max = 1 << 20, .def = "0"},
+	 .max = 1 << 20, .def = "0", .with = "print-program"},
 	DT_OPT_HEADING("Adapters"),
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-alpha"),
 	DT_RUN_OPT("lora-targets"),
 	DT_RUN_OPT("lora-base"),
 	DT_RUN_OPT("lora-kind"),
+	DT_RUN_OPT("lora-dropout"),
 	DT_OPT_HEADING("Fine-tuning"),
 	DT_RUN_OPT("freeze"),
 	DT_RUN_OPT("neftune"),
@@ -155,7 +157,8 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("save-grads"),
 	DT_RUN_OPT("resume"),
 	{"accept-change", 0, DT_OPT_STRS, &a.accept, "NAME",
-	 "with --resume: let this option differ from the checkpoint's run; may be repeated"},
+	 "with --resume: let this option differ from the checkpoint's run; may be repeated",
+	 .with = "resume"},
 	DT_OPT_HEADING("Steps unlike others"),
 	DT_RUN_OPT("on-spike"),
 	DT_RUN_OPT("spike-window"),
@@ -172,7 +175,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("metrics"),
 	DT_RUN_OPT("progress"),
 	DT_RUN_OPT("eval-data"),
-	DT_RUN_OPT("eval-every"),
+	DT_RUN_OPT("eval-every", .with = "eval-data"),
 	DT_RUN_OPT("eval-tokens"),
 	DT_RUN_OPT("mfu"),
 	DT_RUN_OPT("error-file"),
@@ -251,20 +254,6 @@ static bool given(const char *name)
 	return dt_run_options_given(&a.o, name);
 }
 
-/* An option of this program that means nothing without another; NULL or the complaint. */
-static const char *lonely_option(void)
-{
-	const struct dt_run *r = &a.o.run;
-
-	if (a.rank && !a.print_program)
-		return "--rank needs --print-program";
-	if (a.print_program && !r->model)
-		return "--print-program needs --model";
-	if (a.accept.n && !r->save.resume)
-		return "--accept-change needs --resume";
-	return dt_run_options_lonely(&a.o);
-}
-
 static void print_report(void *arg, const char *layout, const struct dt_verify_report *r, bool agrees)
 {
 	dt_verify_print(stdout, layout, r, agrees, a.verify.tensor_bound, a.json);
@@ -304,7 +293,7 @@ static void tell(void *arg, const char *text)
 static int make_run(const struct dt_log *log, struct dt_err *err)
 {
 	struct dt_run *r = &a.o.run;
-	const char *complaint = lonely_option();
+	const char *complaint = dt_run_options_lonely(&a.o);
 	int rc;
 
 	if (complaint)
@@ -330,8 +319,6 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 	if (dt_run_options_finish(&a.o, err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err->msg, err->hint[0] ? "; " : "",
 					  err->hint);
-	if (r->data.eval_every && !r->data.eval)
-		return dt_opt_usage_error(&program, stderr, "--eval-every needs --eval-data");
 	return -1;
 }
 
@@ -355,7 +342,8 @@ static int train(struct dt_log *log)
 	struct dt_world_opts wo = {.timeout_s = a.timeout,
 				   .recorder = a.recorder,
 				   .transport = a.transport ? DT_TRANSPORT_MPI : DT_TRANSPORT_AUTO,
-				   .elastic = a.o.run.watch.elastic};
+				   .elastic = a.o.run.watch.elastic,
+				   .join = a.o.run.watch.elastic ? getenv(DT_JOIN_ENV) : NULL};
 	struct dt_world_info info;
 	struct dt_err err = {0};
 	const struct dt_given *given = NULL;
@@ -363,12 +351,15 @@ static int train(struct dt_log *log)
 	int status;
 
 	dt_train_catch_signals();
-	dt_beat_open();
+	if (!wo.join) /* else its number is known once it has joined */
+		dt_beat_open(-1);
 	if (dt_world_open(&world, &wo, log, &err) < 0) {
 		dt_log_err(log, &err);
 		dt_beat_close(DT_EXIT_FAILED);
 		return DT_EXIT_FAILED;
 	}
+	if (wo.join)
+		dt_beat_open(dt_world_epoch(world).place);
 	dt_world_info(world, &info);
 	if (info.size > 1)
 		log->rank = info.rank;

@@ -6,7 +6,8 @@
  *
  *   trace.py FILE | simulate SERVERS PREFILL TPOT CACHE [SPEED]
  *
- * "oracle" is the rule of the policy cache with the servers' true caches in place of what was sent to them;
+ * "events" is the policy cache where the servers tell what goes out of their caches, DELAY seconds later;
+ * "oracle" is its rule with the servers' true caches in place of what was sent to them;
  * "seen" is the share that one cache without end would find: nobody can have more. One JSON line a policy.
  */
 #include "base/opt.h"
@@ -17,7 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORACLE	5 /* behind the policies */
+#define EVENTS	5 /* behind the policies */
+#define ORACLE	6
+#define DELAY	0.25
 #define SERVERS 64
 
 struct ask {
@@ -33,8 +36,47 @@ static int nasks;
 
 struct cache {
 	struct dt_prefix *seen; /* one server's: number 0 */
-	double tokens;
+	int number;
 };
+
+/* ---- what the servers tell, in order of time ---- */
+
+static struct event {
+	double at;
+	int server;
+	bool stored;
+	uint64_t hash;
+} * told;
+static size_t ntold, next_told, room_told;
+static double clock_;
+
+static void tell(int server, bool stored, uint64_t hash)
+{
+	if (ntold == room_told) {
+		room_told = room_told ? 2 * room_told : 1 << 16;
+		told = realloc(told, room_told * sizeof(*told));
+		if (!told)
+			exit(1);
+	}
+	told[ntold++] = (struct event){clock_ + DELAY, server, stored, hash};
+}
+
+static void on_dropped(void *arg, uint64_t hash)
+{
+	tell(((struct cache *)arg)->number, false, hash);
+}
+
+static void hear(struct dt_prefix *index, double now)
+{
+	for (; next_told < ntold && told[next_told].at <= now; next_told++) {
+		const struct event *e = &told[next_told];
+
+		if (e->stored)
+			dt_prefix_store(index, e->hash, e->server, e->at);
+		else
+			dt_prefix_remove(index, e->hash, e->server);
+	}
+}
 
 static double until[SERVERS]; /* when its last prompt will be done */
 static struct {
@@ -101,14 +143,23 @@ static void simulate(int policy, int n, double prefill, double tpot, double size
 	       sum = 0;
 	char name[16] = "oracle";
 
-	dt_balance_init(&b, policy == ORACLE ? DT_BALANCE_LEAST : (enum dt_balance_policy)policy,
-			policy == DT_BALANCE_CACHE ? index : NULL, 7);
+	dt_balance_init(&b,
+			policy == ORACLE   ? DT_BALANCE_LEAST
+			: policy == EVENTS ? DT_BALANCE_CACHE
+					   : (enum dt_balance_policy)policy,
+			policy == DT_BALANCE_CACHE || policy == EVENTS ? index : NULL, 7);
+	ntold = next_told = 0;
 	b.n = n;
 	nends = 0;
 	for (int i = 0; i < n; i++) {
 		b.server[i] =
 			(struct dt_balance_server){.name = (uint64_t)i + 1, .weight = 1, .candidate = true};
 		cache[i].seen = dt_prefix_new((uint32_t)fmax(size / ask_[0].block, 1), 1e9);
+		cache[i].number = i;
+		if (policy == EVENTS) {
+			dt_prefix_watch(cache[i].seen, on_dropped, &cache[i]);
+			dt_prefix_exact(index, i, true);
+		}
 		until[i] = 0;
 	}
 	for (int i = 0; i < nasks; i++) {
@@ -118,11 +169,16 @@ static void simulate(int policy, int n, double prefill, double tpot, double size
 		struct dt_balance_choice c;
 		int s, had;
 
+		clock_ = now;
 		finish(&b, now);
+		if (policy == EVENTS)
+			hear(index, now);
 		c = policy == ORACLE ? oracle(&b, cache, a, now) : dt_balance_take(&b, &q);
 		s = c.server;
 		had = cached(&cache[s], a, now);
 		dt_prefix_insert(cache[s].seen, a->hash, a->n, 0, now);
+		for (int k = 0; policy == EVENTS && k < a->n; k++)
+			tell(s, true, a->hash[k]);
 		miss = fmax(a->input - (double)had * a->block, 1);
 		until[s] = fmax(until[s], now) + miss / prefill;
 		ttft[i] = until[s] - now;
@@ -138,7 +194,9 @@ static void simulate(int policy, int n, double prefill, double tpot, double size
 		sum += work[i] / n;
 		dt_prefix_free(cache[i].seen);
 	}
-	if (policy < ORACLE)
+	if (policy == EVENTS)
+		strcpy(name, "events");
+	if (policy < EVENTS)
 		dt_opt_choice_name(DT_BALANCE_POLICIES, policy, name, sizeof(name));
 	printf("{\"policy\":\"%s\",\"servers\":%d,\"hit_rate\":%.4f,\"ttft_p50_s\":%.4f,\"ttft_p99_s\":%.3f,"
 	       "\"max_over_mean_work\":%.3f}\n",

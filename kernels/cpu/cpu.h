@@ -29,12 +29,14 @@
 
 struct dt_conv_cache;
 struct dt_matmul_cache;
+struct dt_ragged_prims;
 
 struct dt_cpu {
 	dnnl_engine_t engine;
 	dnnl_stream_t stream;
 	struct dt_matmul_cache *matmul;
 	struct dt_conv_cache *conv;
+	struct dt_ragged_prims *ragged;
 	void *scratch;
 	size_t scratch_n;
 };
@@ -46,6 +48,17 @@ void dt_cpu_matmul_release(struct dt_cpu *cpu);
 size_t dt_cpu_matmul_bytes(const struct dt_cpu *cpu);
 void dt_cpu_conv_release(struct dt_cpu *cpu);
 size_t dt_cpu_conv_bytes(const struct dt_cpu *cpu);
+
+/* c [m, n] f32 = (accumulate ? c : 0) + op(a) op(b), a and b bf16, ld elements from row to row as they are
+ * stored. -ENOTSUP: this processor multiplies bf16 no faster than f32. */
+struct dt_ragged {
+	float *c;
+	const void *a, *b;
+	int64_t m, n, k, lda, ldb, ldc;
+	bool ta, tb, accumulate;
+};
+int dt_cpu_ragged(struct dt_dev *dev, const struct dt_ragged *r);
+void dt_cpu_ragged_release(struct dt_cpu *cpu);
 
 #define DT_OP(name, params, args, memory) int dt_cpu_##name(struct dt_dev *dev, DT_LIST params);
 #include "kernels/ops.list"

@@ -22,6 +22,7 @@ static void cpu_close(struct dt_dev *dev)
 
 	dt_cpu_matmul_release(cpu);
 	dt_cpu_conv_release(cpu);
+	dt_cpu_ragged_release(cpu);
 	if (cpu->stream)
 		dnnl_stream_destroy(cpu->stream);
 	if (cpu->engine)

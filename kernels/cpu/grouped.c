@@ -1,6 +1,7 @@
 /*
- * A product a group by oneDNN's gemm, which takes any number of rows and strides without making a primitive
- * for each shape: groups have other sizes in every microbatch. 16-bit operands are widened group by group.
+ * A product a group by a oneDNN product that takes any number of rows and strides without making a primitive
+ * for each shape: groups have other sizes in every microbatch. f16, and bf16 where the processor has no
+ * product of it, are widened group by group.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -62,32 +63,76 @@ struct term {
 	struct mat a, b;
 };
 
-/* c (+)= the sum of op(a) op(b) over n terms, one or two; a is transposed where ta, b where tb. */
-static int gemm(struct dt_dev *dev, struct mat c, const struct term *t, int n, bool ta, bool tb,
-		bool accumulate)
+/* wc (+)= op(a) op(b), all f32. */
+static int product(struct mat wc, struct mat a, struct mat b, bool ta, bool tb, bool accumulate)
+{
+	const dnnl_status_t s =
+		dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', wc.rows, wc.cols, ta ? a.rows : a.cols, 1,
+			   (float *)a.p, a.ld, (float *)b.p, b.ld, accumulate, (float *)wc.p, wc.ld);
+
+	return s == dnnl_success ? 0 : s == dnnl_out_of_memory ? -ENOMEM : -EIO;
+}
+
+/* As above with a and b bf16. -ENOTSUP: not on this processor, and nothing is written. */
+static int product_bf16(struct dt_dev *dev, struct mat wc, struct mat a, struct mat b, bool ta, bool tb,
+			bool accumulate)
+{
+	const struct dt_ragged r = {.c = (float *)wc.p,
+				    .a = a.p,
+				    .b = b.p,
+				    .m = wc.rows,
+				    .n = wc.cols,
+				    .k = ta ? a.rows : a.cols,
+				    .lda = a.ld,
+				    .ldb = b.ld,
+				    .ldc = wc.ld,
+				    .ta = ta,
+				    .tb = tb,
+				    .accumulate = accumulate};
+
+	return dt_cpu_ragged(dev, &r);
+}
+
+/* c (+)= the sum of op(a) op(b) over n terms, one or two; a is transposed where ta, b where tb. Operands are
+ * taken as they are where plain is set. */
+static int sum_of(struct dt_dev *dev, struct mat c, const struct term *t, int n, bool ta, bool tb,
+		  bool accumulate, bool plain)
 {
 	float *room = NULL, *at;
 	int64_t need = room_of(c);
 	struct mat wc;
+	int rc = 0;
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n && !plain; i++)
 		need += room_of(t[i].a) + room_of(t[i].b);
 	if (need && !(room = dt_cpu_scratch(dev, (size_t)need * sizeof *room)))
 		return -ENOMEM;
 	at = room;
 	wc = wide(dev, c, &at, accumulate);
-	for (int i = 0; i < n; i++) {
-		const struct mat a = wide(dev, t[i].a, &at, true), b = wide(dev, t[i].b, &at, true);
-		const dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', c.rows, c.cols,
-						   ta ? a.rows : a.cols, 1, (float *)a.p, a.ld, (float *)b.p,
-						   b.ld, accumulate || i > 0, (float *)wc.p, wc.ld);
+	for (int i = 0; i < n && rc == 0; i++) {
+		const bool add = accumulate || i > 0;
 
-		if (s != dnnl_success)
-			return s == dnnl_out_of_memory ? -ENOMEM : -EIO;
+		if (plain) {
+			rc = product_bf16(dev, wc, t[i].a, t[i].b, ta, tb, add);
+		} else {
+			const struct mat a = wide(dev, t[i].a, &at, true), b = wide(dev, t[i].b, &at, true);
+
+			rc = product(wc, a, b, ta, tb, add);
+		}
 	}
-	if (c.type != DT_F32)
+	if (rc == 0 && c.type != DT_F32)
 		narrow(dev, c, wc);
-	return 0;
+	return rc;
+}
+
+static int gemm(struct dt_dev *dev, struct mat c, const struct term *t, int n, bool ta, bool tb,
+		bool accumulate)
+{
+	int rc = -ENOTSUP;
+
+	if (t[0].a.type == DT_BF16)
+		rc = sum_of(dev, c, t, n, ta, tb, accumulate, true);
+	return rc == -ENOTSUP ? sum_of(dev, c, t, n, ta, tb, accumulate, false) : rc;
 }
 
 static bool ascends(const struct dt_grouped *g, int64_t rows)

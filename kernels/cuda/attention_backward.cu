@@ -4,6 +4,7 @@
  * are computed in both: 7 products in place of 5.
  */
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_rows.h"
 
 /* dot = do . o of every row and head: a warp each. */
 __global__ void __launch_bounds__(128) dot_kernel(struct dt_attn_args a, int64_t n)
@@ -156,33 +157,6 @@ DT_DEVICE struct row_space row_space(int64_t d)
 	return {p, p + d, p + 2 * d, p + 3 * d};
 }
 
-DT_DEVICE float dot_row(const float *x, const void *m, int t, int64_t at, int64_t d)
-{
-	float s = 0;
-
-	for (int64_t c = 0; c < d; c++)
-		s += x[c] * dt_ld1(m, t, at + c);
-	return s;
-}
-
-/* sum[c] += weights of the warp's lanes times rows at + k * width, k < n, of m. */
-DT_DEVICE void add_rows(float *sum, float weight, const void *m, int t, int64_t at, int64_t width, int64_t n,
-			int64_t d)
-{
-	for (int64_t c = threadIdx.x % 32; c < dt_ceil_div(d, 32) * 32; c += 32) {
-		float add = 0;
-
-		for (int k = 0; k < 32; k++) {
-			const float w = __shfl_sync(DT_ALL, weight, k);
-
-			if (k < n && c < d)
-				add += w * dt_ld1(m, t, at + k * width + c);
-		}
-		if (c < d)
-			sum[c] += add;
-	}
-}
-
 __global__ void __launch_bounds__(128) dq_rows_kernel(struct dt_attn_args a)
 {
 	const int lane = (int)threadIdx.x % 32;
@@ -205,11 +179,11 @@ __global__ void __launch_bounds__(128) dq_rows_kernel(struct dt_attn_args a)
 		float s = 0, dp = 0;
 
 		if (j + lane <= i) {
-			s = dot_row(w.x, a.qkv, a.t, at + lane * a.width + kcol, a.d);
-			dp = dot_row(w.y, a.qkv, a.t, at + lane * a.width + vcol, a.d);
+			s = dt_dot_row(w.x, a.qkv, a.t, at + lane * a.width + kcol, a.d);
+			dp = dt_dot_row(w.y, a.qkv, a.t, at + lane * a.width + vcol, a.d);
 		}
 		slope(a, s, dp, a.lse[stat] * DT_LOG2E, a.dot[stat], j + lane <= i);
-		add_rows(w.sx, dp, a.qkv, a.t, at + kcol, a.width, i - j + 1, a.d);
+		dt_add_rows(w.sx, dp, a.qkv, a.t, at + kcol, a.width, i - j + 1, a.d);
 	}
 	for (int64_t c = lane; c < a.d; c += 32)
 		dt_st1(a.out, a.t, row * a.width + h * a.d + c, w.sx[c] * a.scale);
@@ -239,12 +213,13 @@ __global__ void __launch_bounds__(128) dkv_rows_kernel(struct dt_attn_args a)
 			float s = 0, dp = 0;
 
 			if (in) {
-				s = dot_row(w.x, a.qkv, a.t, (at + lane) * a.width + h * a.d, a.d);
-				dp = dot_row(w.y, a.dout, a.t, ((at + lane) * a.heads + h) * a.d, a.d);
+				s = dt_dot_row(w.x, a.qkv, a.t, (at + lane) * a.width + h * a.d, a.d);
+				dp = dt_dot_row(w.y, a.dout, a.t, ((at + lane) * a.heads + h) * a.d, a.d);
 			}
 			slope(a, s, dp, in ? a.lse[stat] * DT_LOG2E : 0, in ? a.dot[stat] : 0, in);
-			add_rows(w.sx, dp, a.qkv, a.t, at * a.width + h * a.d, a.width, end - i, a.d);
-			add_rows(w.sy, s, a.dout, a.t, (at * a.heads + h) * a.d, a.heads * a.d, end - i, a.d);
+			dt_add_rows(w.sx, dp, a.qkv, a.t, at * a.width + h * a.d, a.width, end - i, a.d);
+			dt_add_rows(w.sy, s, a.dout, a.t, (at * a.heads + h) * a.d, a.heads * a.d, end - i,
+				    a.d);
 		}
 	for (int64_t c = lane; c < a.d; c += 32) {
 		dt_st1(a.out, a.t, row * a.width + kcol + c, w.sx[c] * a.scale);

@@ -3,7 +3,7 @@
  * context parallelism on a card are right by this, not yet fast: the tiles of attention.cu are for whole
  * sequences.
  */
-#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/attention_rows.h"
 
 #define DT_NEGINF (-INFINITY)
 
@@ -61,33 +61,6 @@ DT_DEVICE void seen(const struct span_args &a, int64_t b, int64_t i, int64_t *fr
 		*from = *to - a.window + 1;
 }
 
-DT_DEVICE float span_dot(const float *x, const void *m, int t, int64_t at, int64_t d)
-{
-	float s = 0;
-
-	for (int64_t c = 0; c < d; c++)
-		s += x[c] * dt_ld1(m, t, at + c);
-	return s;
-}
-
-/* sum[c] += the weights of the warp's lanes times their rows, at + lane * width, of m; lanes below n. */
-DT_DEVICE void span_sum(float *sum, float weight, const void *m, int t, int64_t at, int64_t width, int64_t n,
-			int64_t d)
-{
-	for (int64_t c = threadIdx.x % 32; c < dt_ceil_div(d, 32) * 32; c += 32) {
-		float more = 0;
-
-		for (int k = 0; k < 32; k++) {
-			const float w = __shfl_sync(DT_ALL, weight, k);
-
-			if (k < n && c < d)
-				more += w * dt_ld1(m, t, at + k * width + c);
-		}
-		if (c < d)
-			sum[c] += more;
-	}
-}
-
 DT_DEVICE void span_put(void *to, int t, int64_t at, float v, bool add)
 {
 	dt_st1(to, t, at, add ? dt_ld1(to, t, at) + v : v);
@@ -119,7 +92,7 @@ __global__ void __launch_bounds__(128) span_forward_kernel(struct span_args a)
 			float s = DT_NEGINF, top, shrink;
 
 			if (p + lane <= p1) {
-				s = span_dot(q, a.kv, a.t, at + lane * a.kv_width + a.k_col, a.d) * a.scale;
+				s = dt_dot_row(q, a.kv, a.t, at + lane * a.kv_width + a.k_col, a.d) * a.scale;
 				s = a.cap > 0 ? dt_softcap(s, a.cap) : s;
 			}
 			top = dt_warp_max(s > max ? s : max);
@@ -129,7 +102,7 @@ __global__ void __launch_bounds__(128) span_forward_kernel(struct span_args a)
 			sum = sum * shrink + dt_warp_sum(s);
 			for (int64_t c = lane; c < a.d; c += 32)
 				o[c] *= shrink;
-			span_sum(o, s, a.kv, a.t, at + a.v_col, a.kv_width, p1 - p + 1, a.d);
+			dt_add_rows(o, s, a.kv, a.t, at + a.v_col, a.kv_width, p1 - p + 1, a.d);
 		}
 	}
 	for (int64_t c = lane; c < a.d; c += 32)
@@ -192,9 +165,9 @@ __global__ void __launch_bounds__(128) span_dq_kernel(struct span_args a)
 			float ds = 0, prob;
 
 			if (p + lane <= p1)
-				ds = span_slope(a, &prob, span_dot(q, a.kv, a.t, mine + a.k_col, a.d),
-						span_dot(g, a.kv, a.t, mine + a.v_col, a.d), lse, dot);
-			span_sum(dq, ds, a.kv, a.t, at + a.k_col, a.kv_width, p1 - p + 1, a.d);
+				ds = span_slope(a, &prob, dt_dot_row(q, a.kv, a.t, mine + a.k_col, a.d),
+						dt_dot_row(g, a.kv, a.t, mine + a.v_col, a.d), lse, dot);
+			dt_add_rows(dq, ds, a.kv, a.t, at + a.k_col, a.kv_width, p1 - p + 1, a.d);
 		}
 	}
 	for (int64_t c = lane; c < a.d; c += 32)
@@ -230,11 +203,12 @@ __global__ void __launch_bounds__(128) span_dkv_kernel(struct span_args a, float
 			if (i + lane < a.rows)
 				seen(a, b, i + lane, &from, &to);
 			if (from <= pos && pos <= to)
-				ds = span_slope(a, &prob, span_dot(k, a.q, a.t, qat + lane * a.q_width, a.d),
-						span_dot(v, a.dout, a.t, gat + lane * a.heads * a.d, a.d),
+				ds = span_slope(a, &prob,
+						dt_dot_row(k, a.q, a.t, qat + lane * a.q_width, a.d),
+						dt_dot_row(v, a.dout, a.t, gat + lane * a.heads * a.d, a.d),
 						a.lse[stat], dots[stat]);
-			span_sum(dk, ds, a.q, a.t, qat, a.q_width, a.rows - i, a.d);
-			span_sum(dv, prob, a.dout, a.t, gat, a.heads * a.d, a.rows - i, a.d);
+			dt_add_rows(dk, ds, a.q, a.t, qat, a.q_width, a.rows - i, a.d);
+			dt_add_rows(dv, prob, a.dout, a.t, gat, a.heads * a.d, a.rows - i, a.d);
 		}
 	for (int64_t c = lane; c < a.d; c += 32) {
 		span_put(a.dkv, a.dkv_t, at + a.k_col + c, dk[c] * a.scale, a.add);

@@ -76,7 +76,7 @@ static bool parse(const char *text)
 	return s.nto > 0;
 }
 
-void dt_beat_open(void)
+void dt_beat_open(int rank)
 {
 	const char *text = getenv(DT_BEAT_ENV), *job = getenv("OMPI_MCA_ess_base_jobid");
 	sigset_t all, old;
@@ -87,7 +87,8 @@ void dt_beat_open(void)
 	if (s.fd < 0)
 		return;
 	s.beat.magic = DT_BEAT_MAGIC;
-	s.beat.rank = s.beat.place = dt_launch_rank();
+	s.beat.rank = s.beat.place = rank < 0 ? dt_launch_rank() : rank;
+	s.beat.board = -1;
 	s.beat.pid = (int32_t)getpid();
 	s.beat.job = job ? (uint32_t)strtoul(job, NULL, 10) : 0;
 	s.beat.saved = -1;
@@ -113,6 +114,7 @@ void dt_beat_set(const struct dt_beat *b, bool now)
 	s.beat.epoch = b->epoch;
 	s.beat.ranks = b->ranks;
 	s.beat.place = b->place;
+	s.beat.board = b->board;
 	s.beat.step = b->step;
 	s.beat.from = b->from;
 	s.beat.saved = b->saved;

@@ -15,8 +15,9 @@
 #include <stdint.h>
 
 #define DT_BEAT_ENV	"DT_RUN"
+#define DT_JOIN_ENV	"DT_JOIN" /* PID:FD of a board, for a process that joins an elastic run */
 #define DT_BEAT_EVERY_S 0.1
-#define DT_BEAT_MAGIC	0x64744233u /* "dtB3" */
+#define DT_BEAT_MAGIC	0x64744234u /* "dtB4" */
 
 enum dt_beat_phase {
 	DT_BEAT_START,	 /* until the loop */
@@ -33,11 +34,11 @@ struct dt_beat {
 	int32_t rank, pid, phase;
 	int32_t stage; /* of the pipeline: ranks of one stage compute alike */
 	/*
-	 * An elastic run loses ranks: epochs, each with so many; this one's place among the first epoch's,
-	 * which is its rank where nothing changes.
+	 * The ranks of an elastic run leave and come: epochs, each with so many; this one's rank among them;
+	 * its descriptor of the board that others join by, -1: none.
 	 */
 	uint32_t epoch;
-	int32_t ranks, place;
+	int32_t ranks, place, board;
 	int32_t status; /* the exit status, with DT_BEAT_END */
 	uint32_t job;	/* Open MPI's number of the job, in names of its shared memory; 0: unknown */
 	char host[64];
@@ -48,8 +49,8 @@ struct dt_beat {
 	double compute_s; /* of step_s: this rank's own, without waiting for others */
 };
 
-/* Starts sending. Once a process, before MPI. */
-void dt_beat_open(void);
+/* Starts sending. Once a process, before MPI. rank -1: as the launcher says. */
+void dt_beat_open(int rank);
 /* The number of this start of the job; 1 where nobody supervises. */
 int dt_beat_start(void);
 /* What the next datagrams say; fields that identify the rank are left alone. now: one is sent at once. */

@@ -1,6 +1,7 @@
 #include "base/opt.h"
 
 #include "base/launch.h"
+#include "base/opt_check.h"
 #include "base/suggest.h"
 #include "base/units.h"
 
@@ -195,16 +196,6 @@ const char *dt_opt_first_set(const struct dt_opt *opts, const char *const *names
 	return NULL;
 }
 
-static bool word_in(const char *list, const char *word)
-{
-	size_t n = strlen(word);
-
-	for (const char *s = list; s; s = strchr(s, ',') ? strchr(s, ',') + 1 : NULL)
-		if (!strncmp(s, word, n) && (s[n] == ',' || !s[n]))
-			return true;
-	return false;
-}
-
 static int count_opts(const struct dt_opt *o)
 {
 	int n = 0;
@@ -278,36 +269,6 @@ static int take(const struct dt_program *p, int val, bool *given, FILE *errout)
 	given[i] = true;
 	if (p->opts[i].given)
 		*p->opts[i].given = true;
-	return -1;
-}
-
-static int unknown_command(const struct dt_program *p, const char *word, FILE *errout)
-{
-	struct dt_suggest s = dt_suggest(word);
-	char text[128];
-
-	for (const struct dt_command *c = p->commands; c->name; c++)
-		dt_suggest_offer(&s, c->name);
-	return dt_opt_usage_error(p, errout, "unknown command '%s'%s", word,
-				  dt_suggest_text(&s, "", text, sizeof(text)));
-}
-
-static int check_command(const struct dt_program *p, int nargs, char **argv, const bool *given, FILE *errout)
-{
-	const struct dt_command *c = p->commands;
-
-	if (!c)
-		return -1;
-	if (nargs == 0)
-		return dt_opt_usage_error(p, errout, "a command is missing");
-	while (c->name && strcmp(c->name, argv[1]))
-		c++;
-	if (!c->name)
-		return unknown_command(p, argv[1], errout);
-	for (int i = 0; p->opts[i].name || p->opts[i].help; i++)
-		if (given[i] && p->opts[i].commands && !word_in(p->opts[i].commands, argv[1]))
-			return dt_opt_usage_error(p, errout, "option '--%s' does not go with '%s'",
-						  p->opts[i].name, argv[1]);
 	return -1;
 }
 
@@ -409,7 +370,9 @@ int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FI
 		nargs = argc - optind;
 		memmove(argv + 1, argv + optind, (size_t)nargs * sizeof(*argv));
 		argv[1 + nargs] = NULL;
-		status = check_command(p, nargs, argv, given, errout);
+		status = dt_opt_check_command(p, nargs, argv, given, errout);
+		if (status < 0)
+			status = dt_opt_check_pairs(p, given, errout);
 	}
 	if (status >= 0) {
 		*ret_status = status;

@@ -151,26 +151,44 @@ static int find_all(struct dt_board *b, struct dt_err *err)
 	return rc;
 }
 
+/* Runs in turn, so that none waits for all of another. */
+static int read_runs(struct dt_board *b, struct dt_err *err)
+{
+	size_t left = b->most ? b->most : SIZE_MAX;
+	int rc = 0;
+
+	b->behind = false;
+	for (int k = 0, first = b->next; k < b->n && rc >= 0; k++) {
+		const int i = (first + k) % b->n;
+
+		rc = dt_board_run_read(&b->run[i], &left, err);
+		b->version += rc > 0;
+		if (left || b->behind)
+			continue;
+		b->behind = true;
+		b->next = (i + 1) % b->n;
+	}
+	return rc;
+}
+
 int dt_board_refresh(struct dt_board *b, struct dt_err *err)
 {
 	int rc = find_all(b, err);
 
-	for (int i = 0; i < b->n && rc >= 0; i++) {
-		rc = dt_board_run_read(&b->run[i], err);
-		b->version += rc > 0;
-	}
+	if (rc == 0)
+		rc = read_runs(b, err);
 	for (int i = 0; i < b->nfile && rc >= 0; i++) {
-		rc = b->file[i].trace ? 0 : dt_board_run_read(&b->file[i].lines, err);
+		rc = b->file[i].trace ? 0 : dt_board_run_read(&b->file[i].lines, NULL, err);
 		b->version += rc > 0;
 	}
 	return rc < 0 ? rc : 0;
 }
 
-int dt_board_open(struct dt_board *b, char *const *dirs, int n, struct dt_err *err)
+int dt_board_open(struct dt_board *b, char *const *dirs, int n, size_t most, struct dt_err *err)
 {
 	int rc;
 
-	*b = (struct dt_board){.dir = dirs, .ndir = n};
+	*b = (struct dt_board){.dir = dirs, .ndir = n, .most = most};
 	b->run = calloc(DT_BOARD_RUNS, sizeof(*b->run));
 	b->folder = calloc(DT_BOARD_RUNS, sizeof(*b->folder));
 	if (!b->run || !b->folder)

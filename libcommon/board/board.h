@@ -25,11 +25,17 @@ struct dt_board {
 	char *const *dir;
 	int ndir;
 	uint64_t version; /* grows with whatever changes */
+	size_t most;	  /* bytes that a refresh reads; 0: all there are */
+	int next;	  /* the run that it begins with */
+	bool behind;	  /* there was more */
 };
 
-/* Operands are files or folders; a folder's own files are looked at. -ENOENT: there is no run in any. */
-int dt_board_open(struct dt_board *b, char *const *dirs, int n, struct dt_err *err);
-/* Reads what has come, new files too. */
+/*
+ * Operands are files or folders; a folder's own files are looked at. most: bytes of metrics that this and
+ * each refresh read, rounded up to pieces of a file; 0: all. -ENOENT: there is no run in any.
+ */
+int dt_board_open(struct dt_board *b, char *const *dirs, int n, size_t most, struct dt_err *err);
+/* Reads what has come, new files too; b->behind says whether there is more. */
 int dt_board_refresh(struct dt_board *b, struct dt_err *err);
 void dt_board_close(struct dt_board *b);
 
@@ -37,6 +43,7 @@ void dt_board_close(struct dt_board *b);
 
 struct dt_board_ask {
 	const char *keys;    /* names with commas */
+	const char *spread;  /* likewise: whose smallest and largest values are asked for too */
 	double from, to;     /* steps; NAN: the first, the last */
 	int points;	     /* at most so many a curve */
 	int run;	     /* number; -1: all */
@@ -44,9 +51,9 @@ struct dt_board_ask {
 };
 /* All runs: name, last values, keys, events, categories. */
 void dt_board_put_runs(const struct dt_board *b, FILE *f);
-/* Curves: the steps of q->points buckets of equal width, and the mean of each key in each. */
+/* Curves: the steps of q->points buckets of equal width; mean, and of some keys least and most, in each. */
 void dt_board_put_series(const struct dt_board *b, const struct dt_board_ask *q, FILE *f);
-/* A section's seconds by rank over steps, and norms by unit. */
+/* A section's seconds by rank over steps, or a key of what ranks use, and norms by unit. */
 void dt_board_put_details(const struct dt_board *b, const struct dt_board_ask *q, FILE *f);
 /* The newest whole step of a trace: spans of microbatches and waits, by rank. */
 void dt_board_put_timeline(const struct dt_board *b, const struct dt_board_ask *q, FILE *f);

@@ -22,6 +22,7 @@ struct dt_board_http {
 	pthread_mutex_t mu; /* of b */
 	double looked;
 	bool stop;
+	pthread_t reader; /* while the board is behind; joined when it closes */
 	struct MHD_Daemon *mhd;
 	char url[128];
 };
@@ -39,10 +40,28 @@ static void look(struct dt_board_http *h)
 {
 	struct dt_err err;
 
-	if (now_s() < h->looked + LOOK_MS * 1e-3)
-		return;
+	if (h->b->behind || now_s() < h->looked + LOOK_MS * 1e-3)
+		return;		      /* behind: the reader is at it */
 	dt_board_refresh(h->b, &err); /* a folder that is gone: what was read stays */
 	h->looked = now_s();
+}
+
+/* Reads what there was at the start, a piece at a time: who asks meanwhile gets what is read by then. */
+static void *read_on(void *arg)
+{
+	struct dt_board_http *h = arg;
+	bool more = true;
+
+	while (more) {
+		struct dt_err err;
+
+		pthread_mutex_lock(&h->mu);
+		more = h->b->behind && !h->stop && dt_board_refresh(h->b, &err) == 0;
+		h->b->behind &= more;
+		pthread_mutex_unlock(&h->mu);
+		nanosleep(&(struct timespec){0, 1000000}, NULL); /* a request's turn */
+	}
+	return NULL;
 }
 
 /* ---- answers ---- */
@@ -88,6 +107,7 @@ static struct dt_board_ask ask_of(struct MHD_Connection *c)
 
 	return (struct dt_board_ask){
 		.keys = keys ? keys : "",
+		.spread = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "spread"),
 		.from = real_of(c, "from", NAN),
 		.to = real_of(c, "to", NAN),
 		.points = (int)fmax(2, fmin(4000, real_of(c, "points", 600))),
@@ -300,6 +320,11 @@ int dt_board_http_open(struct dt_board_http **ret, struct dt_board *b, const str
 		free(h);
 		return dt_err_set(err, -EIO, "cannot start the server of HTTP");
 	}
+	if (pthread_create(&h->reader, NULL, read_on, h)) {
+		MHD_stop_daemon(h->mhd);
+		free(h);
+		return dt_err_set(err, -EAGAIN, "cannot start a thread that reads");
+	}
 	*ret = h;
 	*ret_url = h->url;
 	return 0;
@@ -313,6 +338,7 @@ void dt_board_http_close(struct dt_board_http *h)
 	h->stop = true;
 	pthread_mutex_unlock(&h->mu);
 	MHD_stop_daemon(h->mhd);
+	pthread_join(h->reader, NULL);
 	pthread_mutex_destroy(&h->mu);
 	free(h);
 }

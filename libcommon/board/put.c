@@ -91,9 +91,20 @@ void dt_board_put_runs(const struct dt_board *b, FILE *f)
 struct buckets { /* of steps from .. to */
 	double from, scale;
 	int n;
-	double *x, *sum; /* newest step; of one key */
+	double *x, *sum, *least, *most; /* newest step; of one key */
 	int *count;
+	int *at; /* [rows] the bucket of each line; -1: none */
 };
+
+static void release(struct buckets *k)
+{
+	free(k->x);
+	free(k->sum);
+	free(k->least);
+	free(k->most);
+	free(k->count);
+	free(k->at);
+}
 
 static int bucket_of(const struct buckets *k, double step)
 {
@@ -102,47 +113,55 @@ static int bucket_of(const struct buckets *k, double step)
 	return i < k->n ? i : k->n - 1;
 }
 
-/* The buckets that have a line, by their newest step; where there is none x is NAN. */
-static void put_steps(const struct dt_board_run *r, const double *x, double to, struct buckets *k, FILE *f)
+/* Of each line its bucket, of each bucket its newest step: NAN where it has no line. */
+static void find_buckets(const struct dt_board_run *r, const double *x, double to, struct buckets *k)
 {
-	const char *sep = "";
-
 	for (int i = 0; i < k->n; i++)
 		k->x[i] = NAN;
-	for (size_t i = 0; i < r->rows; i++)
-		if (x[i] >= k->from && x[i] <= to)
-			k->x[bucket_of(k, x[i])] = x[i];
-	for (int i = 0; i < k->n; i++) {
-		if (isnan(k->x[i]))
-			continue;
-		fputs(sep, f);
-		fprintf(f, "%.15g", k->x[i]);
-		sep = ",";
+	for (size_t i = 0; i < r->rows; i++) {
+		k->at[i] = x[i] >= k->from && x[i] <= to ? bucket_of(k, x[i]) : -1;
+		if (k->at[i] >= 0)
+			k->x[k->at[i]] = x[i];
 	}
 }
 
-/* Means of a key, for the same buckets; null where no line has it. */
-static void put_means(const struct dt_board_run *r, const double *x, const double *v, double to,
-		      struct buckets *k, FILE *f)
+/* A list of the buckets that have a line; null for what is not finite. */
+static void put_list(const struct buckets *k, const double *v, int digits, FILE *f)
 {
 	const char *sep = "";
 
-	memset(k->sum, 0, (size_t)k->n * sizeof(*k->sum));
-	memset(k->count, 0, (size_t)k->n * sizeof(*k->count));
-	for (size_t i = 0; i < r->rows; i++)
-		if (!isnan(v[i]) && x[i] >= k->from && x[i] <= to) {
-			int b = bucket_of(k, x[i]);
-
-			k->sum[b] += v[i];
-			k->count[b]++;
-		}
+	fputs("[", f);
 	for (int i = 0; i < k->n; i++) {
 		if (isnan(k->x[i]))
 			continue;
 		fputs(sep, f);
-		number(f, k->count[i] ? k->sum[i] / k->count[i] : NAN, 6); /* of a picture */
+		number(f, v[i], digits);
 		sep = ",";
 	}
+	fputs("]", f);
+}
+
+/* Mean, least and most of a key in each bucket; NAN where no line has it. */
+static void sum_up(const struct dt_board_run *r, const double *v, struct buckets *k)
+{
+	for (int i = 0; i < k->n; i++) {
+		k->sum[i] = 0;
+		k->count[i] = 0;
+		k->least[i] = INFINITY;
+		k->most[i] = -INFINITY;
+	}
+	for (size_t i = 0; i < r->rows; i++) {
+		const int b = k->at[i];
+
+		if (b < 0 || isnan(v[i]))
+			continue;
+		k->sum[b] += v[i];
+		k->count[b]++;
+		k->least[b] = v[i] < k->least[b] ? v[i] : k->least[b];
+		k->most[b] = v[i] > k->most[b] ? v[i] : k->most[b];
+	}
+	for (int i = 0; i < k->n; i++)
+		k->sum[i] = k->count[i] ? k->sum[i] / k->count[i] : NAN;
 }
 
 static bool asked(const char *keys, const char *key)
@@ -155,43 +174,74 @@ static bool asked(const char *keys, const char *key)
 	return false;
 }
 
-static void run_series(const struct dt_board_run *r, const double *x, const struct dt_board_ask *q,
-		       struct buckets *k, FILE *f)
+enum { DIGITS = 6 }; /* of a picture */
+
+/* One list a key of those asked for: which of mean, least and most. */
+static void put_keys(const struct dt_board_run *r, const char *keys, double *const *which, struct buckets *k,
+		     FILE *f)
 {
-	double to = q->to;
 	const char *sep = "";
 
-	k->from = isnan(q->from) ? x[0] : q->from;
-	for (size_t i = 0; isnan(q->to) && i < r->rows; i++)
-		to = isnan(to) || x[i] > to ? x[i] : to;
-	k->scale = to > k->from ? k->n / (to - k->from) : 0;
-	fputs("\"x\":[", f);
-	put_steps(r, x, to, k, f);
-	fputs("],\"series\":{", f);
-	for (int c = 0; c < r->ncol; c++) {
-		if (!asked(q->keys, r->col[c].key))
+	fputs("{", f);
+	for (int c = 0; keys && c < r->ncol; c++) {
+		if (!asked(keys, r->col[c].key))
 			continue;
+		sum_up(r, r->col[c].v, k);
 		fputs(sep, f);
 		text(f, r->col[c].key);
-		fputs(":[", f);
-		put_means(r, x, r->col[c].v, to, k, f);
-		fputs("]", f);
+		fputs(":", f);
+		put_list(k, *which, DIGITS, f);
 		sep = ",";
 	}
 	fputs("}", f);
 }
 
+static void run_series(const struct dt_board_run *r, const double *x, const struct dt_board_ask *q,
+		       struct buckets *k, FILE *f)
+{
+	double to = q->to;
+
+	k->from = isnan(q->from) ? x[0] : q->from;
+	for (size_t i = 0; isnan(q->to) && i < r->rows; i++)
+		to = isnan(to) || x[i] > to ? x[i] : to;
+	k->scale = to > k->from ? k->n / (to - k->from) : 0;
+	find_buckets(r, x, to, k);
+	fputs("\"x\":", f);
+	put_list(k, k->x, 15, f);
+	fputs(",\"series\":", f);
+	put_keys(r, q->keys, &k->sum, k, f);
+	fputs(",\"least\":", f);
+	put_keys(r, q->spread, &k->least, k, f);
+	fputs(",\"most\":", f);
+	put_keys(r, q->spread, &k->most, k, f);
+}
+
+/* Room for n buckets of any run. */
+static bool make_room(const struct dt_board *b, int n, struct buckets *k)
+{
+	size_t rows = 1;
+
+	for (int i = 0; i < b->n; i++)
+		rows = b->run[i].rows > rows ? b->run[i].rows : rows;
+	*k = (struct buckets){.n = n,
+			      .x = malloc((size_t)n * sizeof(*k->x)),
+			      .sum = malloc((size_t)n * sizeof(*k->sum)),
+			      .least = malloc((size_t)n * sizeof(*k->least)),
+			      .most = malloc((size_t)n * sizeof(*k->most)),
+			      .count = malloc((size_t)n * sizeof(*k->count)),
+			      .at = malloc(rows * sizeof(*k->at))};
+	return k->x && k->sum && k->least && k->most && k->count && k->at;
+}
+
 void dt_board_put_series(const struct dt_board *b, const struct dt_board_ask *q, FILE *f)
 {
 	int n = q->points < 2 ? 2 : q->points > POINTS_MAX ? POINTS_MAX : q->points;
-	struct buckets k = {.n = n,
-			    .x = malloc((size_t)n * sizeof(*k.x)),
-			    .sum = malloc((size_t)n * sizeof(*k.sum)),
-			    .count = malloc((size_t)n * sizeof(*k.count))};
 	const char *comma = "";
+	struct buckets k;
+	bool room = make_room(b, n, &k);
 
 	fprintf(f, "{\"version\":%llu,\"runs\":[", (unsigned long long)b->version);
-	for (int i = 0; i < b->n && k.x && k.sum && k.count; i++) {
+	for (int i = 0; i < b->n && room; i++) {
 		const double *x = dt_board_run_column(&b->run[i], "step");
 
 		if (!x || !b->run[i].rows || (q->run >= 0 && q->run != i))
@@ -202,9 +252,15 @@ void dt_board_put_series(const struct dt_board *b, const struct dt_board_ask *q,
 		comma = ",";
 	}
 	fputs("]}", f);
-	free(k.x);
-	free(k.sum);
-	free(k.count);
+	release(&k);
+}
+
+/* A list by rank: seconds of a section, or what ranks and their machines use. */
+static const json_t *of_ranks(const json_t *details, const char *name)
+{
+	const json_t *list = json_object_get(json_object_get(details, "ranks"), name);
+
+	return list ? list : json_object_get(json_object_get(details, "usage"), name);
 }
 
 void dt_board_put_details(const struct dt_board *b, const struct dt_board_ask *q, FILE *f)
@@ -224,7 +280,7 @@ void dt_board_put_details(const struct dt_board *b, const struct dt_board_ask *q
 		fprintf(f, "%s{\"step\":", sep);
 		value(f, json_object_get(o, "step"));
 		fputs(",\"ranks\":", f);
-		value(f, json_object_get(json_object_get(d, "ranks"), q->section ? q->section : "compute_s"));
+		value(f, of_ranks(d, q->section ? q->section : "compute_s"));
 		fputs(",\"step_s\":", f);
 		value(f, json_object_get(d, "step_s"));
 		fputs(",\"units\":", f);

@@ -315,7 +315,7 @@ static void remember(struct dt_board_run *r)
 		memset(r->last, 0, sizeof(r->last));
 }
 
-int dt_board_run_read(struct dt_board_run *r, struct dt_err *err)
+int dt_board_run_read(struct dt_board_run *r, size_t *left, struct dt_err *err)
 {
 	struct stat st;
 	bool more = false;
@@ -330,7 +330,7 @@ int dt_board_run_read(struct dt_board_run *r, struct dt_err *err)
 	r->changed = (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec * 1e-9;
 	if (r->at == st.st_size)
 		return more;
-	for (;;) {
+	for (got = 0; !left || *left;) {
 		if (r->cap < r->n + READ_BYTES + 1) {
 			char *grown = realloc(r->buf, r->n + READ_BYTES + 1);
 
@@ -347,6 +347,8 @@ int dt_board_run_read(struct dt_board_run *r, struct dt_err *err)
 		r->buf[r->n] = '\0';
 		take_lines(r);
 		more = true;
+		if (left)
+			*left -= (size_t)got < *left ? (size_t)got : *left;
 	}
 	remember(r);
 	return got < 0 ? dt_err_sys(err, -errno, "cannot read '%s'", r->path) : more;

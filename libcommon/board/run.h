@@ -37,8 +37,11 @@ struct dt_board_run {
 };
 
 int dt_board_run_open(struct dt_board_run *r, const char *path, const char *name, struct dt_err *err);
-/* Takes what the file has by now: 1 if that is more, 0, or a negative errno. */
-int dt_board_run_read(struct dt_board_run *r, struct dt_err *err);
+/*
+ * Takes what the file has by now: 1 if that is more, 0, or a negative errno. left: bytes that may be read,
+ * less those that were, 0 where there may be more; NULL: all.
+ */
+int dt_board_run_read(struct dt_board_run *r, size_t *left, struct dt_err *err);
 /* A line, which ends with a newline; for tests and harnesses. */
 void dt_board_run_take(struct dt_board_run *r, const char *line, size_t n);
 /* [rows]; NULL: no line has the key. */

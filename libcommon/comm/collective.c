@@ -248,12 +248,44 @@ static int check(const struct dt_comm *c, struct dt_comm_op *o, struct dt_err *e
 	return 0;
 }
 
+double dt_comm_op_sent(const struct dt_comm *c, const struct dt_comm_op *o)
+{
+	const double n = (double)o->n * dt_dtype_size(o->t), p = c->size;
+	const bool root = c->rank == o->root;
+
+	switch (o->kind) {
+	case DT_COMM_ALL_REDUCE:
+		return 2 * (p - 1) / p * n;
+	case DT_COMM_REDUCE_SCATTER:
+	case DT_COMM_ALL_GATHER:
+	case DT_COMM_ALL_TO_ALL:
+		return (p - 1) * n; /* n is a rank's share */
+	case DT_COMM_BROADCAST:
+	case DT_COMM_REDUCE:
+		return (p - 1) / p * n; /* from rank to rank, the last hands nothing on: the mean */
+	case DT_COMM_GATHER:
+		return root ? 0 : n;
+	case DT_COMM_SCATTER:
+		return root ? (p - 1) * n : 0;
+	case DT_COMM_SEND:
+		return n;
+	default:
+		return 0;
+	}
+}
+
+double dt_world_sent(const struct dt_world *w)
+{
+	return w->sent;
+}
+
 /* The next sequence number of the group, published to its peers. */
-static uint64_t arrive(struct dt_comm *c, enum dt_comm_op_kind k)
+static uint64_t arrive(struct dt_comm *c, const struct dt_comm_op *o)
 {
 	struct dt_comm_slot *s = atomic_load_explicit(&c->w->me, memory_order_relaxed);
 
-	if (point_to_point(k))
+	c->w->sent += dt_comm_op_sent(c, o);
+	if (point_to_point(o->kind))
 		return 0;
 	c->seq++;
 	atomic_store_explicit(&s->arrived[c->index], c->seq, memory_order_release);
@@ -314,7 +346,7 @@ static int run_here(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 		return t->start(&(struct dt_comm_req){.c = c, .op = o}, err);
 	if (atomic_load_explicit(&c->w->broken, memory_order_relaxed))
 		return fail_broken(c->w, err);
-	r = (struct dt_comm_req){.c = c, .t = t, .op = o, .seq = arrive(c, o.kind)};
+	r = (struct dt_comm_req){.c = c, .t = t, .op = o, .seq = arrive(c, &o)};
 	at = dt_comm_where_op(c, &o, r.seq);
 	dt_comm_slot_enter(c->w, &at);
 	r.record = record(c, &o, r.seq);
@@ -371,7 +403,7 @@ int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **r
 		return dt_comm_stage_end(c, s, o.what,
 					 dt_err_sys(err, -ENOMEM, "%s '%s'", dt_comm_op_name(o.kind), o.what),
 					 err);
-	r->seq = arrive(c, o.kind);
+	r->seq = arrive(c, &o);
 	r->record = record(c, &o, r->seq);
 	r->began = c->size > 1 ? dt_trace_now(c->w->trace) : 0;
 	rc = r->t->start(r, err);

@@ -55,9 +55,11 @@ struct dt_world_opts {
 	double linger_s;
 	/*
 	 * The job outlives its ranks: one that is lost, or stands still for a second, breaks the world of the
-	 * others, which then call dt_world_reform.
+	 * others, which then call dt_world_reform. join: "PID:FD", the board of such a job, as a process of
+	 * it has it (dt_world_epoch); this one waits there to become a rank. NULL: it is one of the first.
 	 */
 	bool elastic;
+	const char *join; /* the value of DT_JOIN_ENV (base/beat.h) */
 };
 
 /*
@@ -73,19 +75,24 @@ void dt_world_info(const struct dt_world *w, struct dt_world_info *ret);
 /* Why calls return -ETIMEDOUT: "broadcast 'step' of group world: rank 1 died"; NULL: they do not. */
 const char *dt_world_broken(const struct dt_world *w);
 /*
- * Of an elastic world: its ranks that are left are a new world, which w then is. Every group has been freed
- * before, by calls that end at once where w is broken. Ranks keep their order. Every rank of w calls it.
- * -ESTALE: they went on without this one.
+ * Of an elastic world: its ranks that are left, and processes that wait to become one, are a new world, which
+ * w then is. Every group has been freed before, by calls that end at once where w is broken. Ranks keep their
+ * order; those that join come last. Every rank of w calls it. -ESTALE: they went on without this one.
  */
 int dt_world_reform(struct dt_world *w, struct dt_err *err);
 /*
- * Its epoch, from 1; 0: the world is not elastic; this process's first rank.
+ * Its epoch, from 1; 0: the world is not elastic. This process's place among all of the job, which is its
+ * first rank, or a number of its own where it has joined. Its descriptor of the board; -1: none.
  */
 struct dt_world_epoch {
 	uint64_t epoch;
-	int place;
+	int place, board;
 };
 struct dt_world_epoch dt_world_epoch(const struct dt_world *w);
+/* Processes that wait to become ranks; the ranks may differ about it. */
+int dt_world_waiting(const struct dt_world *w);
+/* Whether this process has joined. */
+bool dt_world_joined(const struct dt_world *w);
 /*
  * After an operation has failed: whether that may be because a rank is lost, by a look at all of them, for as
  * long as it takes to be sure of one that stands still. The world is broken then.
@@ -103,6 +110,12 @@ void dt_world_abort(struct dt_world *w, int status) __attribute__((noreturn));
 
 /* From now on operations are events of t, which outlives its use; NULL: no longer. */
 void dt_world_trace(struct dt_world *w, struct dt_trace *t);
+
+/*
+ * Bytes that this rank has sent by operations so far, counted as busbw is (nccl-tests, PERFORMANCE.md): an
+ * all-reduce of n bytes over p ranks is 2 (p - 1) / p n, whatever its algorithm.
+ */
+double dt_world_sent(const struct dt_world *w);
 
 /*
  * What this rank's dt_now() lacks to that of the group's rank 0, and how far off that may be; 0 and 0 on rank

@@ -5,7 +5,8 @@
  *
  * The next epoch begins when every member of this one has arrived or is out: the first to see that writes the
  * new list, under a lock that dies with its holder. A member that is lost between its arrival and the list is
- * found by the next exchange, and the epoch after it begins in the same way.
+ * found by the next exchange, and the epoch after it begins in the same way. A process that joins takes a
+ * free slot, arrives for the next epoch, and is on its list; the members need not wait for it.
  *
  * The epoch is in every number that a rank publishes here, and all other memory that ranks share is made anew
  * for each epoch: what a process of an earlier epoch still writes nobody reads.
@@ -27,11 +28,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLOTS	  256 /* ranks of a job */
+#define SLOTS	  256 /* processes at a time; the slot of one that has ended is used again */
 #define STOPPED_S 1.0 /* after so long a process that stands still is lost */
 #define LOOK_S	  0.02
 
-enum { FREE, MEMBER, OUT, FINISHED };
+#define MAGIC 0x64742d656c617333ull
+
+enum { FREE, TAKEN /* being filled in */, JOINS, MEMBER, OUT, FINISHED };
 enum { LEFT, DIED, STANDS }; /* why a process is out */
 
 struct slot {
@@ -43,10 +46,18 @@ struct slot {
 	char blob[2][DT_COMM_EXCHANGE_MAX];
 };
 
-struct board {
-	_Atomic uint64_t epoch;
-	_Atomic int decider; /* slot + 1 of who writes the list; 0: nobody */
+/* The members of an epoch. The lists of two epochs take turns: the new one is whole when its epoch begins. */
+struct list {
 	int n, member[SLOTS];
+};
+
+struct board {
+	uint64_t magic;
+	char build[32]; /* of the first rank's program */
+	_Atomic uint64_t epoch;
+	_Atomic int decider;	/* slot + 1 of who writes the list; 0: nobody */
+	_Atomic unsigned taken; /* slots so far: a process takes the one not used for longest */
+	struct list list[2];
 	struct slot slot[SLOTS];
 };
 
@@ -105,7 +116,7 @@ static bool vote(struct dt_elastic *e, int thread, int i)
 	struct slot *s = &e->b->slot[i];
 	int was = atomic_load(&s->state), how;
 
-	if (was != MEMBER)
+	if (was != MEMBER && was != JOINS)
 		return was == OUT || was == FREE;
 	how = is_lost(e, thread, i);
 	if (!how)
@@ -150,7 +161,7 @@ static int map(struct dt_world *w, int fd, struct dt_err *err)
 	return 0;
 }
 
-static void take_slot(struct dt_elastic *e, int i)
+static void take_slot(struct dt_elastic *e, int i, int state)
 {
 	struct slot *s = &e->b->slot[i];
 	uint64_t born = 0;
@@ -161,7 +172,25 @@ static void take_slot(struct dt_elastic *e, int i)
 	atomic_store(&s->pid, (int)getpid());
 	atomic_store(&s->arrived, 0);
 	atomic_store(&s->said, 0);
-	atomic_store(&s->state, MEMBER);
+	atomic_store(&s->state, state);
+}
+
+static void build_name(char buf[32])
+{
+	snprintf(buf, 32, "%s/%zu/%zu", DT_VERSION, sizeof(struct dt_comm_slot), sizeof(struct board));
+}
+
+/* What the first rank writes before others read it. */
+static void write_board(struct board *b, const struct dt_elastic *e)
+{
+	struct list *l = &b->list[1];
+
+	l->n = e->n;
+	memcpy(l->member, e->member, sizeof(l->member));
+	build_name(b->build);
+	b->magic = MAGIC;
+	atomic_store(&b->taken, (unsigned)e->n);
+	atomic_store(&b->epoch, 1);
 }
 
 int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
@@ -190,20 +219,25 @@ int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
 	if (ok) {
 		struct dt_elastic *e = w->elastic;
 
-		take_slot(e, w->info.rank);
+		take_slot(e, w->info.rank, MEMBER);
 		e->epoch = 1;
 		e->n = w->info.size;
 		for (int i = 0; i < e->n; i++)
 			e->member[i] = i;
-		if (w->info.rank == 0) {
-			e->b->n = e->n;
-			memcpy(e->b->member, e->member, sizeof(e->member));
-			atomic_store(&e->b->epoch, 1);
-		}
+		if (w->info.rank == 0)
+			write_board(e->b, e);
 	}
 	if (w->mpi) /* after this all slots are taken */
 		MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, w->world);
 	return ok ? 0 : rc ? rc : dt_err_set(err, -ENOTSUP, "the ranks cannot share a board");
+}
+
+/* Whether this process is no member any more; its slot may be another's by now. */
+static bool is_out(const struct dt_elastic *e)
+{
+	const struct slot *me = &e->b->slot[e->me];
+
+	return atomic_load(&me->state) == OUT || atomic_load(&me->pid) != (int)getpid();
 }
 
 static int out_of_date(struct dt_err *err)
@@ -215,7 +249,8 @@ static int out_of_date(struct dt_err *err)
 static int look(struct dt_world *w, struct dt_err *err)
 {
 	struct dt_elastic *e = w->elastic;
-	if (atomic_load(&e->b->slot[e->me].state) == OUT)
+
+	if (is_out(e))
 		return out_of_date(err);
 	for (int r = 0; r < e->n; r++)
 		if (r != w->info.rank && vote(e, 1, e->member[r])) {
@@ -259,7 +294,8 @@ int dt_comm_exchange(struct dt_world *w, const void *mine, size_t bytes, void *a
 void dt_comm_elastic_watch(struct dt_world *w)
 {
 	struct dt_elastic *e = w->elastic;
-	if (atomic_load(&e->b->slot[e->me].state) == OUT) {
+
+	if (is_out(e)) {
 		dt_log_msg(w->log, "the other ranks went on without this one, which leaves");
 		_exit(DT_EXIT_FAILED);
 	}
@@ -290,18 +326,41 @@ static bool all_here(struct dt_elastic *e, uint64_t next)
 	return all;
 }
 
-/* Those that are left, in their order. */
+static bool is_on(const struct list *l, int slot)
+{
+	for (int r = 0; r < l->n; r++)
+		if (l->member[r] == slot)
+			return true;
+	return false;
+}
+
+/*
+ * Those that are left, in their order, then those that join. A slot whose process has ended is free then:
+ * every member has arrived, so nobody reads the old list any more.
+ */
 static void write_list(struct dt_elastic *e, uint64_t next)
 {
-	struct board *b = e->b;
-	int n = 0, list[SLOTS];
+	const struct list *old = &e->b->list[(next - 1) & 1];
+	struct list *l = &e->b->list[next & 1];
+	struct slot *slot = e->b->slot;
 
-	for (int r = 0; r < b->n; r++)
-		if (atomic_load(&b->slot[b->member[r]].state) == MEMBER)
-			list[n++] = b->member[r];
-	memcpy(b->member, list, sizeof(list));
-	b->n = n;
-	atomic_store(&b->epoch, next);
+	l->n = 0;
+	for (int r = 0; r < old->n; r++)
+		if (atomic_load(&slot[old->member[r]].state) == MEMBER)
+			l->member[l->n++] = old->member[r];
+	for (int i = 0; i < SLOTS; i++) {
+		int was = atomic_load(&slot[i].state);
+
+		if (was == OUT && is_lost(e, 1, i) == DIED)
+			atomic_compare_exchange_strong(&slot[i].state, &was, FREE);
+		/* A member that was on no list: who wrote it was lost before its epoch began. */
+		if ((was != JOINS && was != MEMBER) || atomic_load(&slot[i].arrived) != next ||
+		    is_on(old, i) || vote(e, 1, i))
+			continue;
+		if (was == MEMBER || atomic_compare_exchange_strong(&slot[i].state, &was, MEMBER))
+			l->member[l->n++] = i;
+	}
+	atomic_store(&e->b->epoch, next);
 }
 
 /* Takes the lock, also from a holder that is lost, and writes the list unless somebody has. */
@@ -324,7 +383,7 @@ static int wait_for_all(struct dt_world *w, uint64_t next, struct dt_err *err)
 
 	atomic_store(&e->b->slot[e->me].arrived, next);
 	while (atomic_load(&e->b->epoch) < next) {
-		if (atomic_load(&e->b->slot[e->me].state) == OUT)
+		if (is_out(e))
 			return out_of_date(err);
 		if (all_here(e, next))
 			decide(e, next);
@@ -332,6 +391,41 @@ static int wait_for_all(struct dt_world *w, uint64_t next, struct dt_err *err)
 		if (dt_now() > end)
 			return dt_err_set(err, -ETIME, "the ranks that are left have not come together");
 	}
+	return 0;
+}
+
+/* Whether the job has a member. */
+static bool anybody(struct dt_elastic *e)
+{
+	for (int i = 0; i < SLOTS; i++)
+		if (atomic_load(&e->b->slot[i].state) == MEMBER && !is_lost(e, 1, i))
+			return true;
+	return false;
+}
+
+/* Waits for an epoch whose list has this process: the next one, or one after that. */
+static int wait_to_join(struct dt_elastic *e, uint64_t *ret_next, struct dt_err *err)
+{
+	struct slot *me = &e->b->slot[e->me];
+	uint64_t next = 0;
+
+	for (double look = dt_now() + LOOK_S; atomic_load(&me->state) == JOINS;) {
+		uint64_t now = atomic_load(&e->b->epoch);
+
+		if (now >= next) { /* it began without this one */
+			next = now + 1;
+			atomic_store(&me->arrived, next);
+		}
+		nanosleep(&(struct timespec){0, 500000}, NULL);
+		if (dt_now() < look)
+			continue;
+		if (!anybody(e)) {
+			atomic_store(&me->state, OUT);
+			return dt_err_set(err, -ESRCH, "the job to join has ended");
+		}
+		look = dt_now() + LOOK_S;
+	}
+	*ret_next = next;
 	return 0;
 }
 
@@ -343,13 +437,15 @@ static int arrive(struct dt_world *w, struct dt_err *err)
 	int rc;
 
 	memset(e->still[1], 0, sizeof(e->still[1]));
-	rc = wait_for_all(w, next, err);
+	rc = e->epoch ? 0 : wait_to_join(e, &next, err);
+	if (rc == 0)
+		rc = wait_for_all(w, next, err);
 	if (rc < 0)
 		return rc;
 	e->epoch = next;
 	e->said = 0;
-	e->n = e->b->n;
-	memcpy(e->member, e->b->member, sizeof(e->member));
+	e->n = e->b->list[next & 1].n;
+	memcpy(e->member, e->b->list[next & 1].member, sizeof(e->member));
 	return 0;
 }
 
@@ -386,6 +482,56 @@ static int enter(struct dt_world *w, struct dt_err *err)
 	return rc;
 }
 
+/* Maps the board that descriptor FD of process PID is; "PID:FD". */
+static int find_board(struct dt_world *w, const char *at, struct dt_err *err)
+{
+	char path[64], build[32], rest;
+	int pid, board, fd, rc;
+
+	if (sscanf(at, "%d:%d%c", &pid, &board, &rest) != 2)
+		return dt_err_set(err, -EINVAL, "'%s' does not say where the board of a job is", at);
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, board);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return dt_err_sys(err, -errno, "cannot reach the job of process %d", pid);
+	rc = map(w, fd, err);
+	build_name(build);
+	if (rc == 0 && (w->elastic->b->magic != MAGIC || strncmp(w->elastic->b->build, build, sizeof(build))))
+		return dt_err_set(err, -EINVAL, "process %d runs another build of dt", pid);
+	return rc;
+}
+
+int dt_comm_elastic_join(struct dt_world *w, const char *at, struct dt_err *err)
+{
+	int rc = find_board(w, at, err);
+
+	for (int n = 0; n < SLOTS && rc == 0; n++) {
+		int none = FREE, i = (int)(atomic_fetch_add(&w->elastic->b->taken, 1) % SLOTS);
+
+		if (!atomic_compare_exchange_strong(&w->elastic->b->slot[i].state, &none, TAKEN))
+			continue;
+		take_slot(w->elastic, i, JOINS);
+		return dt_world_reform(w, err);
+	}
+	return rc ? rc : dt_err_set(err, -ENOSPC, "the job has %d processes already", SLOTS);
+}
+
+int dt_world_waiting(const struct dt_world *w)
+{
+	const struct dt_elastic *e = w->elastic;
+	int n = 0;
+
+	for (int i = 0; e && i < SLOTS; i++)
+		n += atomic_load(&e->b->slot[i].state) == JOINS &&
+		     atomic_load(&e->b->slot[i].arrived) == e->epoch + 1;
+	return n;
+}
+
+bool dt_world_joined(const struct dt_world *w)
+{
+	return w->opts.join != NULL;
+}
+
 int dt_world_reform(struct dt_world *w, struct dt_err *err)
 {
 	for (;;) {
@@ -418,7 +564,8 @@ struct dt_world_epoch dt_world_epoch(const struct dt_world *w)
 {
 	const struct dt_elastic *e = w->elastic;
 
-	return e ? (struct dt_world_epoch){e->epoch, e->me} : (struct dt_world_epoch){0, w->info.rank};
+	return e ? (struct dt_world_epoch){e->epoch, e->me, e->fd}
+		 : (struct dt_world_epoch){0, w->info.rank, -1};
 }
 
 void dt_comm_elastic_leave(struct dt_world *w, bool finished)
@@ -429,9 +576,9 @@ void dt_comm_elastic_leave(struct dt_world *w, bool finished)
 	atomic_store(&e->b->slot[e->me].state, finished ? FINISHED : OUT);
 	/* One that was left standing would keep its launcher from ending. */
 	for (int i = 0; finished && i < SLOTS; i++) {
-		int pid = atomic_load(&e->b->slot[i].pid);
+		int pid = atomic_load(&e->b->slot[i].pid), is = atomic_load(&e->b->slot[i].state);
 
-		if (atomic_load(&e->b->slot[i].state) == OUT && look_up(pid, &born) == 'T' &&
+		if ((is == OUT || is == JOINS) && look_up(pid, &born) == 'T' &&
 		    born == atomic_load(&e->b->slot[i].born))
 			kill(pid, SIGKILL);
 	}

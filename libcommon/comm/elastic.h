@@ -1,5 +1,5 @@
 /*
- * Worlds whose ranks may be lost while the job runs (elastic.c), all on one machine. What is set up
+ * Worlds whose ranks leave and come while the job runs (elastic.c), all on one machine. What is set up
  * together then goes over a board of the job's own and not over MPI, whose communicators do not survive a
  * member's death (Open MPI 4.1 has no ULFM).
  */
@@ -12,6 +12,11 @@
 
 /* The first ranks, once they are known: maps the board. Collective. -ENOTSUP: several machines. */
 int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err);
+/*
+ * Another process, which no launcher started with them: "PID:FD", where a member has the board. Waits until
+ * the members make a new world, and is in it. -ESRCH: there is no member any more.
+ */
+int dt_comm_elastic_join(struct dt_world *w, const char *at, struct dt_err *err);
 /*
  * Every rank's bytes to every rank, in rank order; NULL: nothing to say or to hear. -ETIMEDOUT when one of
  * them is lost, -ESTALE when this one was voted out.

@@ -163,6 +163,7 @@ struct dt_world {
 	struct dt_comm *comm[DT_COMM_GROUPS_MAX];
 	int ncomm; /* no group at or past this index */
 	int pending;
+	double sent;			 /* dt_comm_op_sent of all operations so far */
 	uint64_t region_gen, groups;	 /* groups: made so far */
 	_Atomic bool broken;		 /* calls return -ETIMEDOUT: why */
 	char why[400];			 /* set before broken */
@@ -180,6 +181,9 @@ int dt_comm_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_comm_
 /* rc: the status of the operation. Returns it, or the error of copying back. */
 int dt_comm_stage_end(struct dt_comm *c, struct dt_comm_stage *s, const char *what, int rc,
 		      struct dt_err *err);
+
+/* collective.c: bytes that this rank sends where they go the shortest way, in a ring. */
+double dt_comm_op_sent(const struct dt_comm *c, const struct dt_comm_op *o);
 
 /* Bytes of dst and src that the operation uses on this rank. */
 void dt_comm_op_extents(const struct dt_comm *c, const struct dt_comm_op *o, size_t *dst, size_t *src);

@@ -319,19 +319,11 @@ static struct dt_world *world_of_one(const struct dt_world_opts *o, const struct
 	return w;
 }
 
-int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const struct dt_log *log,
-		  struct dt_err *err)
+/* The ranks that a launcher started together. */
+static int meet_first(struct dt_world *w, struct dt_err *err)
 {
-	struct dt_world *w = world_of_one(o, log);
-	int rc;
+	int rc = dt_comm_watch_start(w, err);
 
-	if (!w)
-		return dt_err_sys(err, -ENOMEM, "world");
-	if (!w->launch.by && !o->elastic) {
-		*ret = w;
-		return 0;
-	}
-	rc = dt_comm_watch_start(w, err);
 	if (!w->launch.by) {
 		w->node_of = calloc(1, sizeof(int));
 		w->node_ranks = calloc(1, sizeof(int));
@@ -345,22 +337,37 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 		if (!rc)
 			rc = check_builds(w, err);
 	}
-	if (!rc && o->elastic)
+	if (!rc && w->opts.elastic)
 		rc = dt_comm_elastic_open(w, err);
 	if (!rc)
 		rc = dt_comm_board_open(w, err);
 	if (!rc)
 		rc = dt_comm_watch_connect(w, err);
+	dt_comm_slot_leave(w);
+	return rc;
+}
+
+int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const struct dt_log *log,
+		  struct dt_err *err)
+{
+	struct dt_world *w = world_of_one(o, log);
+	int rc;
+
+	if (!w)
+		return dt_err_sys(err, -ENOMEM, "world");
+	if (!w->launch.by && !o->elastic) {
+		*ret = w;
+		return 0;
+	}
+	rc = o->join ? dt_comm_elastic_join(w, o->join, err) : meet_first(w, err);
 	if (rc) {
-		dt_comm_slot_leave(w);
 		if (rc == -EINVAL && w->mpi) /* every rank knows: end in order */
 			MPI_Finalize();
 		world_free(w);
 		return rc;
 	}
-	dt_comm_slot_leave(w);
 	if (o->recorder) {
-		rc = dt_recorder_open(o->recorder, w->info.rank, w->info.size, &w->recording, err);
+		rc = dt_recorder_open(o->recorder, dt_world_epoch(w).place, w->info.size, &w->recording, err);
 		if (rc) { /* the others are told by how this one ends */
 			dt_log_err(log, err);
 			dt_world_abort(w, DT_EXIT_FAILED);

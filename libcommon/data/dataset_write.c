@@ -231,9 +231,10 @@ static int make_shard(const struct dt_dataset_writer *w, struct set_file *s, int
 }
 
 /* Tokens [first, first + n) of the spool. */
-static int write_shard(struct dt_dataset_writer *w, struct set_file *s, int64_t first, int64_t n, bool whole,
+static int write_shard(void *arg, struct set_file *s, int64_t first, int64_t n, bool whole,
 		       struct dt_err *err)
 {
+	struct dt_dataset_writer *w = arg;
 	int64_t at = first * w->token_bytes, bytes = n * w->token_bytes;
 	int fd, rc = set_pass(w->fd, at, bytes, -1, 0, &s->crc);
 
@@ -252,9 +253,10 @@ static int write_shard(struct dt_dataset_writer *w, struct set_file *s, int64_t 
 	return rc < 0 ? dt_err_sys(err, rc, "cannot write '%s'", s->path) : 0;
 }
 
-static int write_index(const struct dt_dataset_writer *w, const char *tmp, const struct set_file *s,
-		       const int64_t *count, int n, struct dt_err *err)
+static int write_index(void *arg, const char *tmp, const struct set_file *s, const int64_t *count, int n,
+		       struct dt_err *err)
 {
+	struct dt_dataset_writer *w = arg;
 	hsize_t total = (hsize_t)w->tokens;
 	hid_t f = set_create(tmp);
 	int rc;
@@ -282,45 +284,9 @@ static int count_shards(const struct dt_dataset_writer *w)
 	return n < 1 ? 1 : n > 99999 ? 99999 : (int)n;
 }
 
-/* Where shard i of n starts: lengths differ by at most one. */
-static int64_t cut_at(const struct dt_dataset_writer *w, int i, int n)
-{
-	int64_t each = w->tokens / n, more = w->tokens % n;
-
-	return each * i + (i < more ? i : more);
-}
-
-static int write_set(struct dt_dataset_writer *w, struct set_file *s, int64_t *count, int n,
-		     struct dt_err *err)
-{
-	char *index = NULL;
-	int rc = 0;
-
-	for (int i = 0; i < n && rc == 0; i++) {
-		int64_t first = cut_at(w, i, n);
-
-		count[i] = cut_at(w, i + 1, n) - first;
-		rc = set_name(w->path, i, n, &s[i], err);
-		if (rc == 0)
-			rc = write_shard(w, &s[i], first, count[i], n == 1, err);
-	}
-	if (rc == 0 && n > 1) {
-		if (asprintf(&index, "%s.tmp.%d", w->path, (int)getpid()) < 0)
-			return no_memory(err, w->path);
-		rc = write_index(w, index, s, count, n, err);
-	}
-	if (rc == 0)
-		rc = set_commit(s, n, index, w->path, err);
-	if (rc < 0 && index)
-		unlink(index);
-	free(index);
-	return rc;
-}
-
 int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err)
 {
-	struct set_file *s = NULL;
-	int64_t *count = NULL;
+	static const struct set_writer how = {write_shard, write_index};
 	int n = count_shards(w), rc = flush(w, err);
 
 	if (rc == 0)
@@ -329,13 +295,8 @@ int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err)
 	dt_h5_quiet();
 	if (rc == 0 && w->tokens == 0)
 		rc = dt_err_set(err, -EINVAL, "cannot write '%s': there are no tokens", w->path);
-	if (rc == 0) {
-		s = calloc((size_t)n, sizeof(*s));
-		count = calloc((size_t)n, sizeof(*count));
-		rc = s && count ? write_set(w, s, count, n, err) : no_memory(err, w->path);
-	}
-	set_free(s, n, rc < 0);
-	free(count);
+	if (rc == 0)
+		rc = set_make(&how, w, w->path, w->tokens, n, err);
 	dt_dataset_abandon(w);
 	return rc;
 }

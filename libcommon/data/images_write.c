@@ -289,9 +289,10 @@ static int make_shard(const struct dt_images_writer *w, struct set_file *s, cons
 	return rc;
 }
 
-static int write_shard(struct dt_images_writer *w, struct set_file *s, int64_t first, int64_t n, bool whole,
+static int write_shard(void *arg, struct set_file *s, int64_t first, int64_t n, bool whole,
 		       struct dt_err *err)
 {
+	struct dt_images_writer *w = arg;
 	struct part p;
 	int fd, rc = cut_part(w, first, n, &p);
 
@@ -318,9 +319,10 @@ static int write_shard(struct dt_images_writer *w, struct set_file *s, int64_t f
 	return rc < 0 ? dt_err_sys(err, rc, "cannot write '%s'", s->path) : 0;
 }
 
-static int write_index(const struct dt_images_writer *w, const char *tmp, const struct set_file *s,
-		       const int64_t *count, int n, struct dt_err *err)
+static int write_index(void *arg, const char *tmp, const struct set_file *s, const int64_t *count, int n,
+		       struct dt_err *err)
 {
+	struct dt_images_writer *w = arg;
 	hsize_t dim[4] = {(hsize_t)w->images, (hsize_t)w->how.channels, (hsize_t)w->height,
 			  (hsize_t)w->width};
 	hid_t f = set_create(tmp);
@@ -342,36 +344,9 @@ static int write_index(const struct dt_images_writer *w, const char *tmp, const 
 	return rc < 0 ? rc : dt_fsync_path(tmp, err);
 }
 
-static int write_set(struct dt_images_writer *w, struct set_file *s, int64_t *count, int n,
-		     struct dt_err *err)
-{
-	int64_t first = 0;
-	char *index = NULL;
-	int rc = 0;
-
-	for (int i = 0; i < n && rc == 0; first += count[i++]) {
-		count[i] = w->images / n + (i < w->images % n);
-		rc = set_name(w->path, i, n, &s[i], err);
-		if (rc == 0)
-			rc = write_shard(w, &s[i], first, count[i], n == 1, err);
-	}
-	if (rc == 0 && n > 1) {
-		if (asprintf(&index, "%s.tmp.%d", w->path, (int)getpid()) < 0)
-			return no_memory(err, w->path);
-		rc = write_index(w, index, s, count, n, err);
-	}
-	if (rc == 0)
-		rc = set_commit(s, n, index, w->path, err);
-	if (rc < 0 && index)
-		unlink(index);
-	free(index);
-	return rc;
-}
-
 int dt_images_finish(struct dt_images_writer *w, struct dt_err *err)
 {
-	struct set_file *s = NULL;
-	int64_t *count = NULL;
+	static const struct set_writer how = {write_shard, write_index};
 	int n = w->how.shards > 1 ? w->how.shards : 1, rc = 0;
 
 	n = n > w->images ? (int)w->images : n > SET_SHARDS_MAX ? SET_SHARDS_MAX : n;
@@ -380,13 +355,8 @@ int dt_images_finish(struct dt_images_writer *w, struct dt_err *err)
 		rc = dt_err_set(err, -EINVAL, "cannot write '%s': there are no images", w->path);
 	else if (!w->how.classes)
 		rc = dt_err_set(err, -EINVAL, "cannot write '%s': there are no classes", w->path);
-	if (rc == 0) {
-		s = calloc((size_t)n, sizeof(*s));
-		count = calloc((size_t)n, sizeof(*count));
-		rc = s && count ? write_set(w, s, count, n, err) : no_memory(err, w->path);
-	}
-	set_free(s, n, rc < 0);
-	free(count);
+	if (rc == 0)
+		rc = set_make(&how, w, w->path, w->images, n, err);
 	dt_images_abandon(w);
 	return rc;
 }

@@ -244,4 +244,42 @@ int set_put_view(hid_t f, const char *name, hid_t type, int rank, const hsize_t 
 	H5Sclose(space);
 	return rc;
 }
+static int write_files(const struct set_writer *how, void *w, const char *path, int64_t values, int n,
+		       struct set_file *f, int64_t *count, struct dt_err *err)
+{
+	int64_t first = 0;
+	char *index = NULL;
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; first += count[i++]) {
+		count[i] = values / n + (i < values % n);
+		rc = set_name(path, i, n, &f[i], err);
+		if (rc == 0)
+			rc = how->shard(w, &f[i], first, count[i], n == 1, err);
+	}
+	if (rc == 0 && n > 1) {
+		if (asprintf(&index, "%s.tmp.%d", path, (int)getpid()) < 0)
+			return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
+		rc = how->index(w, index, f, count, n, err);
+	}
+	if (rc == 0)
+		rc = set_commit(f, n, index, path, err);
+	if (rc < 0 && index)
+		unlink(index);
+	free(index);
+	return rc;
+}
+
+int set_make(const struct set_writer *how, void *w, const char *path, int64_t values, int n,
+	     struct dt_err *err)
+{
+	struct set_file *f = calloc((size_t)n, sizeof(*f));
+	int64_t *count = calloc((size_t)n, sizeof(*count));
+	int rc = f && count ? write_files(how, w, path, values, n, f, count, err)
+			    : dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
+
+	set_free(f, n, rc < 0);
+	free(count);
+	return rc;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -40,6 +40,17 @@ int set_commit(struct set_file *f, int n, const char *index, const char *path, s
 /* Removes temporaries that are not committed, frees the names. f NULL: nothing. */
 void set_free(struct set_file *f, int n, bool failed);
 
+/* How a kind of data set writes its files; w is its writer. */
+struct set_writer {
+	int (*shard)(void *w, struct set_file *f, int64_t first, int64_t count, bool only,
+		     struct dt_err *err);
+	int (*index)(void *w, const char *tmp, const struct set_file *f, const int64_t *count, int n,
+		     struct dt_err *err);
+};
+/* Cuts values into n files, whose lengths differ by at most one, and where n > 1 an index at path. */
+int set_make(const struct set_writer *how, void *w, const char *path, int64_t values, int n,
+	     struct dt_err *err);
+
 /* A new file without times: the same input makes the same bytes. */
 hid_t set_create(const char *tmp);
 /* A contiguous dataset whose values the caller writes at *ret_offset once the file is closed. */

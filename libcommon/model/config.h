@@ -30,9 +30,9 @@ enum dt_lora_kind { DT_LORA_PLAIN, DT_LORA_RS };
 #define DT_LORA_KINDS	 "lora|rslora"
 #define DT_LORA_RANK_MAX 4096
 struct dt_lora {
-	int64_t rank; /* 0: none */
-	double alpha;
-	int kind;	   /* enum dt_lora_kind */
+	int64_t rank;	       /* 0: none */
+	double alpha, dropout; /* dropout: odds that an element of what a reads is 0 in training */
+	int kind;	       /* enum dt_lora_kind */
 	int base;	   /* enum dt_block_kind (kernels/unpack.h): how frozen linears of layers are kept */
 	char targets[160]; /* "all", "qv" or an expression that names of linears match */
 };

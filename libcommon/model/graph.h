@@ -67,6 +67,7 @@ struct dt_attr {
 	int64_t groups, groups_used;
 	float route_scale;
 	bool unscaled, sigmoid;
+	float drop; /* dropout: odds that an element becomes 0 */
 	bool down;  /* experts: what their width comes back from */
 	bool back;  /* exchange: from the experts' ranks */
 	bool owned; /* rows by choice are those of this rank's experts, of all ranks of ep */

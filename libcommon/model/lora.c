@@ -35,6 +35,9 @@ int dt_lora_check(const struct dt_lora *l, struct dt_err *err)
 	if (l->rank < 0 || l->rank > DT_LORA_RANK_MAX)
 		return dt_err_set(err, -EINVAL, "adapters: a rank of %lld is not from 1 to %d",
 				  (long long)l->rank, DT_LORA_RANK_MAX);
+	if (!(l->dropout >= 0) || l->dropout >= 1)
+		return dt_err_set(err, -EINVAL, "adapters: a dropout of %g is not from 0 to below 1",
+				  l->dropout);
 	if (!(l->alpha > 0) || !isfinite(l->alpha))
 		return dt_err_set(err, -EINVAL, "adapters: alpha is to be above 0");
 	rc = compile(l, &re, err);
@@ -150,6 +153,21 @@ static int new_value(struct rewrite *r, const char *name)
 	return r->to.nvalue++;
 }
 
+/* What the adapter reads of x, which enters a cut where the linear does. */
+static int add_dropout(struct rewrite *r, const struct dt_node *linear)
+{
+	struct dt_node n = dt_node_blank(DT_OP_DROPOUT, linear->unit, linear->name);
+
+	if (r->c->lora.dropout <= 0)
+		return linear->in[0];
+	n.in[0] = linear->in[0];
+	n.param[3] = linear->param[0];
+	n.out[0] = new_value(r, "dropped");
+	n.attr.drop = (float)r->c->lora.dropout;
+	r->to.node[r->to.nnode++] = n;
+	return n.out[0];
+}
+
 /* h = s x a^T in front of the linear, y += h b^T behind it. */
 static void add_nodes(struct rewrite *r, const struct dt_node *old)
 {
@@ -175,7 +193,7 @@ static void add_nodes(struct rewrite *r, const struct dt_node *old)
 		r->to.node[r->to.nnode++] = n;
 		return;
 	}
-	down.in[0] = n.in[0];
+	down.in[0] = add_dropout(r, &n);
 	down.param[3] = n.param[0]; /* it enters a cut where the linear does */
 	down.out[0] = up.in[1] = new_value(r, "lora");
 	down.attr.scale = up.attr.scale = (float)dt_lora_scale(&r->c->lora);
@@ -193,8 +211,8 @@ static int allocate(struct rewrite *r)
 
 	r->to = (struct dt_graph){.layers = g->layers, .nvalue = g->nvalue};
 	r->to.params.p = calloc(3 * tensors + 1, sizeof(*r->to.params.p));
-	r->to.node = calloc(3 * nodes + 1, sizeof(*r->to.node));
-	r->to.value_name = calloc((size_t)g->nvalue + 2 * nodes + 1, sizeof(*r->to.value_name));
+	r->to.node = calloc(4 * nodes + 1, sizeof(*r->to.node));
+	r->to.value_name = calloc((size_t)g->nvalue + 3 * nodes + 1, sizeof(*r->to.value_name));
 	r->moved = calloc(3 * tensors + 1, sizeof(*r->moved));
 	if (!r->to.params.p || !r->to.node || !r->to.value_name || !r->moved)
 		return -ENOMEM;

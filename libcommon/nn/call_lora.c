@@ -28,6 +28,47 @@ static struct dt_tensor room(const struct dt_exec *x, int v, struct dt_tensor li
 	return dt_t2(dt_call_at(x, v), like.dtype, like.dim[0], cols);
 }
 
+/* y = x in evaluation; else what the odds leave of x, on top of y (add). */
+static int drop(struct dt_exec *x, const struct dt_node *n, int to, int from, bool add, struct dt_err *err)
+{
+	const struct dt_local_param *lp = &x->stage->local.p[n->param[3]];
+	const struct dt_param *w = &x->stage->graph.params.p[lp->index];
+	struct dt_tensor y = dt_call_mat(x, to);
+	const bool part = x->seq_parallel && x->p->value[to].rows == DT_ROWS_STREAM;
+	const double odds = (double)n->attr.drop;
+	const struct dt_dropout d = {
+		.stream = dt_rng_make(x->seed, DT_RNG_DROPOUT, dt_hash_str(w->name)).stream,
+		.below = (uint32_t)(odds * 0x1p32),
+		.scale = (float)(1 / (1 - odds)),
+		.sample = x->flight->number,
+		.row = part ? dt_comm_rank(x->tp) * y.dim[0] : 0,
+		.seq = x->seq,
+		.positions = x->positions,
+		.pos = x->pos,
+		.cols = w->shape[1],
+		.col = lp->off[1],
+	};
+
+	TRY(x->dev->ops->dropout(x->dev, y, dt_call_mat(x, from), &d, add));
+	return 0;
+}
+
+int dt_call_dropout(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	if (x->adapters_off) /* nobody reads it */
+		return 0;
+	if (!x->training)
+		return dt_call_moved(x, n->out[0], n->in[0]);
+	return drop(x, n, n->out[0], n->in[0], false, err);
+}
+
+int dt_call_dropout_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	if (n->in[0] >= 0)
+		TRY(dt_call_moved(x, n->out[0], n->in[0]));
+	return drop(x, n, n->out[0], n->in[1], n->in[0] >= 0, err);
+}
+
 int dt_call_lora_down(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_tensor h = dt_call_mat(x, n->out[0]);

@@ -15,7 +15,8 @@
 /* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
 struct dt_flight {
 	int chunk, slot;
-	int64_t sample; /* global number of its first sample */
+	int64_t sample; /* number of its first sample in the step, or in the evaluation set */
+	int64_t number; /* of the same among all that the run trains on */
 	/* [rows] on the device. Where documents are kept apart, pos: a token's position in its document,
 	 * first: where that begins in the sequence; else NULL. */
 	int32_t *ids, *targets, *pos, *first;
@@ -104,6 +105,7 @@ struct dt_exec {
 	float smoothing;      /* of a classifier's targets, in training */
 	struct dt_objective objective;
 	struct dt_noise noise; /* on embeddings, in training */
+	uint64_t seed;	       /* of dropout */
 	bool adapters_off;     /* low-rank adapters add nothing, as if they were not there */
 	double hits[2];	 /* LOSS adds the rows whose class was the most likely, and among the first five */
 	double loss_sum; /* LOSS adds the sum of -log softmax at the targets */

@@ -2,49 +2,13 @@
 
 #include "base/units.h"
 #include "plan/card.h"
+#include "plan/sysfile.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-
-/* The first line of a file under root, without its newline; "" when there is none. */
-static const char *line_of(const char *root, char *buf, size_t n, const char *fmt, const char *name)
-{
-	char path[512];
-	size_t k = (size_t)snprintf(path, sizeof(path), "%s", root);
-	FILE *f;
-
-	buf[0] = '\0';
-	snprintf(path + k, sizeof(path) - k, fmt, name);
-	f = fopen(path, "re");
-	if (!f)
-		return buf;
-	if (!fgets(buf, (int)n, f))
-		buf[0] = '\0';
-	buf[strcspn(buf, "\n")] = '\0';
-	fclose(f);
-	return buf;
-}
-
-/* Calls each with the entries of a folder, in order of their names. */
-static void each(const char *root, const char *folder, void (*take)(void *, const char *), void *arg)
-{
-	struct dirent **list = NULL;
-	char path[512];
-	int n;
-
-	snprintf(path, sizeof(path), "%s%s", root, folder);
-	n = scandir(path, &list, NULL, alphasort);
-	for (int i = 0; i < n; i++) {
-		if (list[i]->d_name[0] != '.')
-			take(arg, list[i]->d_name);
-		free(list[i]);
-	}
-	free(list);
-}
 
 struct look {
 	const char *root;
@@ -69,12 +33,12 @@ static void take_cpu(void *arg, const char *name)
 
 	if (strncmp(name, "cpu", 3) || !isdigit((unsigned char)name[3]))
 		return;
-	line_of(l->root, online, sizeof(online), "/sys/devices/system/cpu/%s/online", name);
+	dt_sys_line(l->root, online, sizeof(online), "/sys/devices/system/cpu/%s/online", name);
 	if (!strcmp(online, "0"))
 		return;
-	line_of(l->root, package, sizeof(package), "/sys/devices/system/cpu/%s/topology/physical_package_id",
-		name);
-	line_of(l->root, core, sizeof(core), "/sys/devices/system/cpu/%s/topology/core_id", name);
+	dt_sys_line(l->root, package, sizeof(package),
+		    "/sys/devices/system/cpu/%s/topology/physical_package_id", name);
+	dt_sys_line(l->root, core, sizeof(core), "/sys/devices/system/cpu/%s/topology/core_id", name);
 	snprintf(id, sizeof(id), "%s.%s", package, core);
 	l->h->threads++;
 	if (l->h->sockets < 256 && is_new(l->packages[0], sizeof(l->packages[0]), l->h->sockets, package))
@@ -97,12 +61,12 @@ static void take_link(void *arg, const char *name)
 	char text[32];
 
 	if (!strcmp(name, "lo") || l->h->nlink == DT_HERE_MAX ||
-	    strcmp(line_of(l->root, text, sizeof(text), "/sys/class/net/%s/operstate", name), "up"))
+	    strcmp(dt_sys_line(l->root, text, sizeof(text), "/sys/class/net/%s/operstate", name), "up"))
 		return;
 	snprintf(link->name, sizeof(link->name), "%s", name);
-	line_of(l->root, text, sizeof(text), "/sys/class/net/%s/speed", name); /* Mbit/s, -1: not known */
+	dt_sys_line(l->root, text, sizeof(text), "/sys/class/net/%s/speed", name); /* Mbit/s, -1: not known */
 	link->gbs = atof(text) > 0 ? atof(text) / 8e3 : 0;
-	line_of(l->root, text, sizeof(text), "/sys/class/net/%s/type", name);
+	dt_sys_line(l->root, text, sizeof(text), "/sys/class/net/%s/type", name);
 	link->infiniband = !strcmp(text, "32");
 	l->h->nlink++;
 }
@@ -117,13 +81,13 @@ static void take_disk(void *arg, const char *name)
 	for (size_t i = 0; i < sizeof(virtual) / sizeof(*virtual); i++)
 		if (!strncmp(name, virtual[i], strlen(virtual[i])))
 			return;
-	disk->bytes =
-		512 * strtoull(line_of(l->root, text, sizeof(text), "/sys/block/%s/size", name), NULL, 10);
+	disk->bytes = 512 * strtoull(dt_sys_line(l->root, text, sizeof(text), "/sys/block/%s/size", name),
+				     NULL, 10);
 	if (!disk->bytes || l->h->ndisk == DT_HERE_MAX)
 		return;
 	snprintf(disk->name, sizeof(disk->name), "%s", name);
-	disk->spins =
-		!strcmp(line_of(l->root, text, sizeof(text), "/sys/block/%s/queue/rotational", name), "1");
+	disk->spins = !strcmp(
+		dt_sys_line(l->root, text, sizeof(text), "/sys/block/%s/queue/rotational", name), "1");
 	l->h->ndisk++;
 }
 
@@ -178,11 +142,11 @@ void dt_here_look(const char *root, struct dt_here *ret)
 		return;
 	l->root = root;
 	l->h = ret;
-	each(root, "/sys/devices/system/cpu", take_cpu, l);
-	each(root, "/sys/devices/system/node", take_node, l);
-	each(root, "/proc/driver/nvidia/gpus", take_card, l);
-	each(root, "/sys/class/net", take_link, l);
-	each(root, "/sys/block", take_disk, l);
+	dt_sys_each(root, "/sys/devices/system/cpu", take_cpu, l);
+	dt_sys_each(root, "/sys/devices/system/node", take_node, l);
+	dt_sys_each(root, "/proc/driver/nvidia/gpus", take_card, l);
+	dt_sys_each(root, "/sys/class/net", take_link, l);
+	dt_sys_each(root, "/sys/block", take_disk, l);
 	value_of(root, "/proc/cpuinfo", "model name", ret->cpu, sizeof(ret->cpu));
 	ret->memory =
 		1024 * strtoull(value_of(root, "/proc/meminfo", "MemTotal", text, sizeof(text)), NULL, 10);

@@ -40,15 +40,18 @@ static int freeze(const struct dt_run *r, struct dt_config *c, struct dt_err *er
 
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
 {
-	struct dt_lora l = {
-		.rank = r->lora.rank, .alpha = r->lora.alpha, .kind = r->lora.kind, .base = r->lora.base};
+	struct dt_lora l = {.rank = r->lora.rank,
+			    .alpha = r->lora.alpha,
+			    .dropout = r->lora.dropout,
+			    .kind = r->lora.kind,
+			    .base = r->lora.base};
 	const char *targets = r->lora.targets ? r->lora.targets : "all";
 	int rc = dt_config_scale_rope(c, r->rope_scaling, err);
 
 	if (dt_objective_rule(r->objective.kind)->values)
 		c->value_head = true;
-	if (rc == 0 && !l.rank && l.base)
-		rc = dt_err_set(err, -EINVAL, "--lora-base goes with --lora");
+	if (rc == 0 && !l.rank && (l.base || l.dropout > 0))
+		rc = dt_err_set(err, -EINVAL, "--lora-%s goes with --lora", l.base ? "base" : "dropout");
 	if (rc == 0 && r->freeze)
 		return freeze(r, c, err);
 	if (rc < 0 || !l.rank)
@@ -496,6 +499,8 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "--reward goes with --task: rollouts are scored already");
 	if (dt_config_is_image(r->config))
 		return dt_err_set(err, -EINVAL, "'%s' answers no prompts", r->config->name);
+	if (r->lora.dropout > 0)
+		return dt_err_set(err, -ENOTSUP, "--lora-dropout: scored answers are learnt from without");
 	if (r->sync.kind)
 		return dt_err_set(err, -ENOTSUP, "--sync: scored answers are learnt from in step");
 	if (r->data.eval)

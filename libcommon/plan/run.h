@@ -134,7 +134,7 @@ struct dt_run_watch {
 /* Adapters, as they were asked for; they become part of the model's description (dt_run_adapt). */
 struct dt_run_lora {
 	int64_t rank; /* 0: none */
-	double alpha;
+	double alpha, dropout;
 	int kind; /* enum dt_lora_kind */
 	int base; /* enum dt_block_kind */
 	const char *targets;

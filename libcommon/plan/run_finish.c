@@ -178,28 +178,6 @@ static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
 	return 0;
 }
 
-/* Those about --save, where there is none. */
-static const char *without_save(const struct dt_run_options *o)
-{
-	static const struct {
-		const char *option, *complaint;
-	} v[] = {
-		{"save-grads", "--save-grads needs --save"},
-		{"save-every", "--save-every and --keep need --save"},
-		{"keep", "--save-every and --keep need --save"},
-		{"save-async", "--save-async and --save-errors need --save"},
-		{"save-errors", "--save-async and --save-errors need --save"},
-		{"overwrite", "--overwrite needs --save"},
-	};
-
-	if (o->run.watch.on_spike_text && !strncmp(o->run.watch.on_spike_text, "rollback", 8))
-		return "--on-spike rollback needs --save";
-	for (size_t i = 0; i < sizeof(v) / sizeof(v[0]); i++)
-		if (dt_run_options_given(o, v[i].option))
-			return v[i].complaint;
-	return NULL;
-}
-
 /* Those about scored answers, where there are none. */
 static const char *without_answers(const struct dt_run_options *o)
 {
@@ -224,12 +202,8 @@ const char *dt_run_options_lonely(const struct dt_run_options *o)
 
 	if (save->resume && !strcmp(save->resume, "auto") && !save->dir)
 		return "--resume auto needs --save";
-	if (!save->dir)
-		return without_save(o);
-	if (dt_run_options_given(o, "overwrite") && save->resume)
-		return "--overwrite and --resume exclude each other";
-	if (save->keep_every && !save->keep)
-		return "--keep-every needs --keep";
+	if (!save->dir && o->run.watch.on_spike_text && !strncmp(o->run.watch.on_spike_text, "rollback", 8))
+		return "--on-spike rollback needs --save";
 	return NULL;
 }
 

@@ -46,6 +46,10 @@ void dt_run_options_table(struct dt_run_options *o, const struct dt_opt *own,
 			ret[n].arg = e->arg;
 		if (e->dest)
 			ret[n].dest = e->dest;
+		if (e->with)
+			ret[n].with = e->with;
+		if (e->without)
+			ret[n].without = e->without;
 		if (e->def || e->def_text) {
 			ret[n].def = e->def;
 			ret[n].def_text = e->def_text;

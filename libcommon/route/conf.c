@@ -4,6 +4,7 @@
 #include "base/opt.h"
 #include "base/suggest.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
 #include <netdb.h>
@@ -15,7 +16,7 @@
 
 /* ---- numbers: one row a key ---- */
 
-enum kind { COUNT, SECONDS, BYTES, SHARE };
+enum kind { COUNT, SECONDS, BYTES, SHARE, NUMBER };
 
 static const struct row {
 	const char *key;
@@ -44,11 +45,22 @@ static const struct row {
 	{"queue", COUNT, AT(queue), 0, 1e6, 1024},
 	{"queue_timeout_s", SECONDS, AT(queue_timeout), 0, MAX, 60},
 	{"hedge_s", SECONDS, AT(hedge), 0, MAX, 0},
+	{"scale_min", COUNT, AT(scale_least), 0, DT_PREFIX_SERVERS, 1},
+	{"scale_max", COUNT, AT(scale_most), 0, DT_PREFIX_SERVERS, 0},
+	{"scale_spares", COUNT, AT(scale_spares), 0, DT_PREFIX_SERVERS, 0},
+	{"scale_requests", NUMBER, AT(scale_requests), 1e-3, 1e6, 8},
+	{"scale_band", SHARE, AT(scale_band), 0, 0.9, 0.1},
+	{"scale_up_after_s", SECONDS, AT(scale_up_after), 0, MAX, 5},
+	{"scale_down_after_s", SECONDS, AT(scale_down_after), 0, MAX, 300},
+	{"scale_zero_after_s", SECONDS, AT(scale_zero_after), 0, MAX, 600},
+	{"scale_hold_s", SECONDS, AT(scale_hold), 0.1, MAX, 300},
 	{"max_connections", COUNT, AT(connections), 1, 1e6, 10000},
 	{"max_body_bytes", BYTES, AT(max_body), 1, 1e12, 8 << 20},
 	{"max_memory_bytes", BYTES, AT(memory), 1 << 20, 1e15, 1 << 30},
 	{"index_blocks", COUNT, AT(index_blocks), 1, 1 << 28, 1 << 18},
 	{"index_age_s", SECONDS, AT(index_age), 1, MAX, 3600},
+	{"resolve_s", SECONDS, AT(resolve), 0, MAX, 5},
+	{"events_interval_s", SECONDS, AT(events_interval), 0, 3600, 0.25},
 #undef AT
 };
 #define NROWS (sizeof(rows) / sizeof(*rows))
@@ -116,56 +128,72 @@ static int real(const json_t *o, const char *key, double min, double max, double
 	return 0;
 }
 
-static int resolve(struct dt_route_server_conf *s, struct dt_err *err)
+/* HOST and PORT of http://HOST:PORT, and what stands behind them; NULL: it is none. */
+static const char *split_url(const char *url, char host[256], char port[8], struct dt_err *err)
 {
-	struct addrinfo hint = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-	const char *at = strncmp(s->url, "http://", 7) ? NULL : s->url + 7, *colon, *end;
-	char host[256], port[8] = "80";
-	int rc;
+	const char *at = strncmp(url, "http://", 7) ? NULL : url + 7, *colon, *end;
 
-	if (!at)
-		return dt_err_set(err, -EINVAL, "'%.200s' is not http://HOST:PORT", s->url);
-	end = *at == '[' ? strchr(at, ']') : at + strcspn(at, ":/");
-	if (!end || end - at >= (int)sizeof(host) - 8 || end == at)
-		return dt_err_set(err, -EINVAL, "'%.200s' is not http://HOST:PORT", s->url);
-	snprintf(host, sizeof(host), "%.*s", (int)(end - at - (*at == '[')), at + (*at == '['));
+	snprintf(port, 8, "80");
+	end = !at ? NULL : *at == '[' ? strchr(at, ']') : at + strcspn(at, ":/");
+	if (!end || end - at >= 256 - 8 || end == at) {
+		dt_err_set(err, -EINVAL, "'%.200s' is not http://HOST:PORT", url);
+		return NULL;
+	}
+	snprintf(host, 256, "%.*s", (int)(end - at - (*at == '[')), at + (*at == '['));
 	colon = *end == ']' ? end + 1 : end;
 	if (*colon == ':') {
 		size_t n = strspn(colon + 1, "0123456789");
 
-		if (n == 0 || n > 5)
-			return dt_err_set(err, -EINVAL, "'%.200s' has no port", s->url);
-		snprintf(port, sizeof(port), "%.*s", (int)n, colon + 1);
+		if (n == 0 || n > 5) {
+			dt_err_set(err, -EINVAL, "'%.200s' has no port", url);
+			return NULL;
+		}
+		snprintf(port, 8, "%.*s", (int)n, colon + 1);
 		colon += 1 + n;
 	}
-	if (strcmp(colon, "") && strcmp(colon, "/") && strcmp(colon, "/v1") && strcmp(colon, "/v1/"))
-		return dt_err_set(err, -EINVAL, "'%.200s' has a path: a server is http://HOST:PORT", s->url);
-	snprintf(s->host, sizeof(s->host), strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
-	rc = getaddrinfo(host, port, &hint, &list);
-	if (rc != 0)
-		return dt_err_set(err, -EINVAL, "'%.200s': %s", s->url, gai_strerror(rc));
-	memcpy(&s->addr, list->ai_addr, list->ai_addrlen);
-	s->addrlen = list->ai_addrlen;
-	freeaddrinfo(list);
+	return colon;
+}
+
+uint64_t dt_route_conf_sum(const struct addrinfo *list)
+{
+	uint64_t sum = 1;
+
+	for (; list; list = list->ai_next)
+		sum += dt_prefix_hash(11, list->ai_addr, list->ai_addrlen) | 1;
+	return sum;
+}
+
+/* A name that is no address is looked up again from time to time. */
+static int watch(struct dt_route_conf *c, const char *host, const char *port, bool each,
+		 const struct addrinfo *list, struct dt_err *err)
+{
+	struct dt_route_watched *w = realloc(c->watched, ((size_t)c->nwatched + 1) * sizeof(*w));
+	unsigned char any[16];
+
+	if (!w)
+		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+	c->watched = w;
+	if (inet_pton(AF_INET, host, any) == 1 || inet_pton(AF_INET6, host, any) == 1)
+		return 0;
+	w = &c->watched[c->nwatched++];
+	*w = (struct dt_route_watched){.each = each, .sum = dt_route_conf_sum(list)};
+	snprintf(w->host, sizeof(w->host), "%s", host);
+	snprintf(w->port, sizeof(w->port), "%s", port);
 	return 0;
 }
 
-/* "host:port" is http://host:port; the path /v1 is cut off, so that equal servers have equal URLs. */
-static int set_url(struct dt_route_server_conf *s, const char *given, struct dt_err *err)
+static int take_address(struct dt_route_server_conf *s, const char *host, const char *port,
+			const struct addrinfo *a, struct dt_err *err)
 {
-	int rc;
-
-	if (asprintf(&s->url, "%s%s", strstr(given, "://") ? "" : "http://", given) < 0) {
+	memcpy(&s->addr, a->ai_addr, a->ai_addrlen);
+	s->addrlen = a->ai_addrlen;
+	snprintf(s->host, sizeof(s->host), strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+	free(s->url);
+	if (asprintf(&s->url, "http://%s", s->host) < 0) {
 		s->url = NULL;
 		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
 	}
-	rc = resolve(s, err);
-	if (rc == 0) {
-		free(s->url);
-		if (asprintf(&s->url, "http://%s", s->host) < 0)
-			return -ENOMEM;
-	}
-	return rc;
+	return 0;
 }
 
 static struct dt_route_server_conf *new_server(struct dt_route_conf *c, struct dt_err *err)
@@ -183,24 +211,78 @@ static struct dt_route_server_conf *new_server(struct dt_route_conf *c, struct d
 	return &p[c->nservers++];
 }
 
-static int read_server(struct dt_route_conf *c, const json_t *o, struct dt_err *err)
+/* Another server like the one with this number, without an address. */
+static int copy_server(struct dt_route_conf *c, int number, struct dt_err *err)
 {
-	static const char *const known[] = {"url", "key", "weight", "max_running", "drained", "models", NULL};
-	struct dt_route_server_conf *s = new_server(c, err);
-	const json_t *models;
-	const char *url = NULL;
-	int64_t most = 0;
+	struct dt_route_server_conf *s = new_server(c, err), from;
 
-	if (!s || check_keys(o, known, err) < 0 || dt_json_str(o, "url", true, &url, err) < 0 ||
-	    dt_json_str(o, "key", false, &s->key, err) < 0 ||
-	    real(o, "weight", 1e-3, 1e6, &s->weight, err) < 0 ||
-	    dt_json_int(o, "max_running", false, 0, 1000000, &most, err) < 0 ||
-	    dt_json_bool(o, "drained", false, &s->drained, err) < 0 || set_url(s, url, err) < 0)
+	if (!s)
 		return -EINVAL;
-	s->most = (int)most;
-	if (s->key && s->key[strcspn(s->key, "\r\n")])
-		return dt_err_set(err, -EINVAL, "'key' has a line end");
-	models = json_object_get(o, "models");
+	from = c->server[number];
+	*s = from;
+	s->url = NULL;
+	s->model = from.nmodels ? calloc((size_t)from.nmodels, sizeof(*s->model)) : NULL;
+	if (from.nmodels && !s->model)
+		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+	for (int i = 0; i < from.nmodels; i++)
+		s->model[i] = from.model[i];
+	return 0;
+}
+
+/* The last server stands for each of these addresses, which may be none. */
+static int spread(struct dt_route_conf *c, const char *port, const struct addrinfo *list, struct dt_err *err)
+{
+	int first = c->nservers - 1;
+	char host[NI_MAXHOST];
+
+	c->neach++;
+	if (!list) {
+		free(c->server[first].model);
+		c->nservers--;
+	}
+	for (const struct addrinfo *a = list; a; a = a->ai_next) {
+		if (a != list && copy_server(c, first, err) < 0)
+			return -EINVAL;
+		if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof(host), NULL, 0, NI_NUMERICHOST))
+			return dt_err_set(err, -EINVAL, "an address of a server cannot be written");
+		if (take_address(&c->server[c->nservers - 1], host, port, a, err) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/*
+ * The last server's address. "host:port" is http://host:port; the path /v1 is cut off, so that equal servers
+ * have equal URLs.
+ */
+static int set_url(struct dt_route_conf *c, const char *given, bool each, struct dt_err *err)
+{
+	struct addrinfo hint = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+	char host[256], port[8], url[600];
+	const char *path;
+	int rc;
+
+	snprintf(url, sizeof(url), "%s%.500s", strstr(given, "://") ? "" : "http://", given);
+	path = split_url(url, host, port, err);
+	if (!path)
+		return -EINVAL;
+	if (strcmp(path, "") && strcmp(path, "/") && strcmp(path, "/v1") && strcmp(path, "/v1/"))
+		return dt_err_set(err, -EINVAL, "'%.200s' has a path: a server is http://HOST:PORT", url);
+	rc = getaddrinfo(host, port, &hint, &list);
+	if (rc != 0 && !(each && (rc == EAI_NONAME || rc == EAI_NODATA || rc == EAI_AGAIN)))
+		return dt_err_set(err, -EINVAL, "'%.200s': %s", url, gai_strerror(rc));
+	list = rc == 0 ? list : NULL;
+	rc = watch(c, host, port, each, list, err);
+	if (rc == 0)
+		rc = each ? spread(c, port, list, err)
+			  : take_address(&c->server[c->nservers - 1], host, port, list, err);
+	if (list)
+		freeaddrinfo(list);
+	return rc;
+}
+
+static int read_models(struct dt_route_server_conf *s, const json_t *models, struct dt_err *err)
+{
 	if (!models)
 		return 0;
 	if (!json_is_array(models) || json_array_size(models) == 0)
@@ -213,6 +295,29 @@ static int read_server(struct dt_route_conf *c, const json_t *o, struct dt_err *
 		s->nmodels++;
 	}
 	return s->model ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the configuration");
+}
+
+static int read_server(struct dt_route_conf *c, const json_t *o, struct dt_err *err)
+{
+	static const char *const known[] = {"url",	   "each",    "key",	"weight",
+					    "max_running", "drained", "models", NULL};
+	struct dt_route_server_conf *s = new_server(c, err);
+	const char *url = NULL;
+	int64_t most = 0;
+	bool each = false;
+
+	if (!s || check_keys(o, known, err) < 0 || dt_json_str(o, "url", true, &url, err) < 0 ||
+	    dt_json_bool(o, "each", false, &each, err) < 0 ||
+	    dt_json_str(o, "key", false, &s->key, err) < 0 ||
+	    real(o, "weight", 1e-3, 1e6, &s->weight, err) < 0 ||
+	    dt_json_int(o, "max_running", false, 0, 1000000, &most, err) < 0 ||
+	    dt_json_bool(o, "drained", false, &s->drained, err) < 0 ||
+	    read_models(s, json_object_get(o, "models"), err) < 0)
+		return -EINVAL;
+	s->most = (int)most;
+	if (s->key && s->key[strcspn(s->key, "\r\n")])
+		return dt_err_set(err, -EINVAL, "'key' has a line end");
+	return set_url(c, url, each, err);
 }
 
 static int read_target(struct dt_route_target *t, const json_t *o, struct dt_err *err)
@@ -278,15 +383,19 @@ static int read_lists(struct dt_route_conf *c, const json_t *o, struct dt_err *e
 	return 0;
 }
 
-static int read_object(struct dt_route_conf *c, const json_t *o, const char **key_file, const char **books,
-		       struct dt_err *err)
+/* What the command line may say too. */
+struct texts {
+	const char *key_file, *books, *on_scale;
+};
+
+static int read_object(struct dt_route_conf *c, const json_t *o, struct texts *t, struct dt_err *err)
 {
-	const char *known[NROWS + 8] = {"policy", "servers", "models", "api_key_file", "books"};
+	const char *known[NROWS + 8] = {"policy", "servers", "models", "api_key_file", "books", "on_scale"};
 	const char *policy = NULL;
 	int rc;
 
 	for (size_t i = 0; i < NROWS; i++)
-		known[5 + i] = rows[i].key;
+		known[6 + i] = rows[i].key;
 	rc = check_keys(o, known, err);
 	for (size_t i = 0; i < NROWS && rc >= 0; i++) {
 		double v = 0;
@@ -296,8 +405,9 @@ static int read_object(struct dt_route_conf *c, const json_t *o, const char **ke
 			rc = store(c, &rows[i], v, err);
 	}
 	if (rc < 0 || dt_json_str(o, "policy", false, &policy, err) < 0 ||
-	    dt_json_str(o, "api_key_file", false, key_file, err) < 0 ||
-	    dt_json_str(o, "books", false, books, err) < 0)
+	    dt_json_str(o, "api_key_file", false, &t->key_file, err) < 0 ||
+	    dt_json_str(o, "books", false, &t->books, err) < 0 ||
+	    dt_json_str(o, "on_scale", false, &t->on_scale, err) < 0)
 		return -EINVAL;
 	rc = policy ? dt_opt_choice_index(DT_BALANCE_POLICIES, policy) : (int)c->policy;
 	if (rc < 0)
@@ -307,40 +417,56 @@ static int read_object(struct dt_route_conf *c, const json_t *o, const char **ke
 	return read_lists(c, o, err);
 }
 
-static int check_whole(const struct dt_route_conf *c, struct dt_err *err)
+/* Without a command the number is a signal for others, who may start more servers than are named here. */
+static int check_scale(struct dt_route_conf *c, struct dt_err *err)
 {
-	if (c->nservers == 0)
+	if (c->scale_most == 0)
+		c->scale_most = c->on_scale && c->neach == 0 ? c->nservers : DT_PREFIX_SERVERS;
+	if (c->on_scale && c->neach == 0 && c->scale_most > c->nservers)
+		return dt_err_set(err, -EINVAL, "'scale_max' is %d, but on_scale can start %d servers",
+				  c->scale_most, c->nservers);
+	if (c->scale_least > c->scale_most || c->scale_spares > c->scale_most)
+		return dt_err_set(err, -EINVAL, "'%s' is over 'scale_max', which is %d",
+				  c->scale_least > c->scale_most ? "scale_min" : "scale_spares",
+				  c->scale_most);
+	return 0;
+}
+
+static int check_whole(struct dt_route_conf *c, struct dt_err *err)
+{
+	if (c->nservers + c->neach == 0)
 		return dt_err_set(err, -EINVAL, "no server is named");
 	for (int i = 0; i < c->nservers; i++)
 		for (int k = 0; k < i; k++)
 			if (!strcmp(c->server[i].url, c->server[k].url))
 				return dt_err_set(err, -EINVAL, "'%s' is named twice", c->server[i].url);
-	return 0;
+	return check_scale(c, err);
 }
 
 static int read_all(struct dt_route_conf *c, const struct dt_route_args *args, struct dt_err *err)
 {
-	const char *key_file = NULL, *books = NULL;
+	struct texts t = {0};
 
 	if (args->file) {
 		if (dt_json_load(args->file, MAX_FILE, &c->text, err) < 0)
 			return -EINVAL;
-		if (read_object(c, c->text, &key_file, &books, err) < 0)
+		if (read_object(c, c->text, &t, err) < 0)
 			return dt_err_prefix(err, "'%s'", args->file);
 	}
 	for (int i = 0; i < args->nurls; i++) {
 		struct dt_route_server_conf *s = new_server(c, err);
 
-		if (!s || set_url(s, args->url[i], err) < 0)
+		if (!s || set_url(c, args->url[i], false, err) < 0)
 			return -EINVAL;
 	}
 	if (args->policy >= 0)
 		c->policy = (enum dt_balance_policy)args->policy;
-	key_file = args->key_file ? args->key_file : key_file;
-	books = args->books ? args->books : books;
-	if (books && !(c->books = strdup(books)))
+	t.key_file = args->key_file ? args->key_file : t.key_file;
+	t.books = args->books ? args->books : t.books;
+	t.on_scale = args->on_scale ? args->on_scale : t.on_scale;
+	if ((t.books && !(c->books = strdup(t.books))) || (t.on_scale && !(c->on_scale = strdup(t.on_scale))))
 		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
-	if (key_file && dt_keyfile_read(key_file, &c->keys, err) < 0)
+	if (t.key_file && dt_keyfile_read(t.key_file, &c->keys, err) < 0)
 		return -EINVAL;
 	for (int i = 0; i < args->nkeys; i++)
 		if (dt_keyfile_add(&c->keys, args->key[i], err) < 0)
@@ -372,8 +498,10 @@ void dt_route_conf_release(struct dt_route_conf *c)
 	for (int i = 0; i < c->nnames; i++)
 		free(c->name[i].to);
 	free(c->server);
+	free(c->watched);
 	free(c->name);
 	free(c->books);
+	free(c->on_scale);
 	dt_keyfile_release(&c->keys);
 	json_decref(c->text);
 	*c = (struct dt_route_conf){0};

@@ -27,6 +27,13 @@ struct dt_route_conf {
 		int nmodels; /* 0: the server is asked */
 	} * server;
 	int nservers;
+	struct dt_route_watched { /* a name of servers, which may get other addresses */
+		char host[256], port[8];
+		bool each;    /* each address is a server */
+		uint64_t sum; /* dt_route_conf_sum */
+	} * watched;
+	int nwatched, neach;
+	double resolve;	       /* seconds until they are looked up again; 0: never */
 	struct dt_route_name { /* what clients call a model */
 		const char *name;
 		struct dt_route_target {
@@ -50,13 +57,18 @@ struct dt_route_conf {
 	int queue; /* requests that may wait for a server with room */
 	double queue_timeout;
 	double hedge; /* seconds until a request without a stream goes to a second server; 0: never */
-	double head_timeout, body_timeout; /* of a client */
-	int connections;		   /* of clients */
-	int64_t max_body, memory;	   /* bytes of one body, and of all bodies and answers held */
-	int index_blocks;		   /* of the prefix index */
+	double head_timeout, body_timeout;	   /* of a client */
+	int scale_least, scale_most, scale_spares; /* scale.h */
+	double scale_requests, scale_band, scale_up_after, scale_down_after, scale_zero_after;
+	double scale_hold;	  /* seconds that a request waits for a first server, and a start may take */
+	char *on_scale;		  /* command that starts and stops servers; NULL: none */
+	int connections;	  /* of clients */
+	int64_t max_body, memory; /* bytes of one body, and of all bodies and answers held */
+	int index_blocks;	  /* of the prefix index */
 	double index_age;
-	char *books;  /* file of accounts; NULL: none */
-	json_t *text; /* strings above point into it */
+	double events_interval; /* seconds between questions for events; 0: none */
+	char *books;		/* file of accounts; NULL: none */
+	json_t *text;		/* strings above point into it */
 };
 
 struct dt_route_args {	  /* from the command line; they go before what the file says */
@@ -64,13 +76,16 @@ struct dt_route_args {	  /* from the command line; they go before what the file 
 	int policy;	  /* -1: not given */
 	const char *const *url;
 	int nurls;
-	const char *key_file, *books;
+	const char *key_file, *books, *on_scale;
 	const char *const *key;
 	int nkeys;
 };
 
 /* -EINVAL with what is wrong and where. Names of hosts are resolved. */
 int dt_route_conf_read(struct dt_route_conf *c, const struct dt_route_args *args, struct dt_err *err);
+/* Of the addresses, whatever their order; 1: there are none. */
+struct addrinfo;
+uint64_t dt_route_conf_sum(const struct addrinfo *list);
 void dt_route_conf_release(struct dt_route_conf *c);
 
 #endif

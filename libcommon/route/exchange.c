@@ -183,7 +183,7 @@ static bool was_tried(const struct dt_route_x *x, int i)
 static enum found mark(struct dt_route_x *x, double now)
 {
 	struct dt_router *r = x->r;
-	bool known = false, well = false, room = false;
+	bool known = r->conf.neach > 0 && r->none_up, well = false, room = false;
 
 	for (int i = 0; i < r->balance.n; i++) {
 		struct dt_route_server *s = r->server[i];

@@ -167,6 +167,25 @@ static struct dt_route_line *connect_to(struct dt_route_server *s)
 	return l;
 }
 
+/* The body, with the marks in front of its members where the server tells what becomes of them. */
+static void send_body(struct dt_route_line *l, const struct dt_route_buf *body)
+{
+	static char marks[DT_ROUTE_MARKS_ROOM]; /* one loop, one thread */
+	const char *s = dt_route_buf_data(body), *open = NULL;
+	size_t size = dt_route_buf_size(body), lead = 0, n = 0;
+
+	if (l->server->tells && l->x->nhash > 0)
+		open = memchr(s, '{', size);
+	if (open) {
+		lead = (size_t)(open - s) + 1;
+		n = dt_route_events_marks(l->x, marks);
+	}
+	dt_route_conn_printf(&l->conn, "Content-Length: %zu\r\n\r\n", size + n);
+	dt_route_conn_put(&l->conn, s, lead);
+	dt_route_conn_put(&l->conn, marks, n);
+	dt_route_conn_put(&l->conn, s + lead, size - lead);
+}
+
 static void send_request(struct dt_route_line *l)
 {
 	struct dt_route_x *x = l->x;
@@ -175,15 +194,13 @@ static void send_request(struct dt_route_line *l)
 
 	dt_route_conn_put(&l->conn, "POST ", 5);
 	dt_route_conn_put(&l->conn, x->target, strlen(x->target));
-	dt_route_conn_printf(&l->conn, " HTTP/1.1\r\nHost: %s\r\nContent-Length: %zu\r\n",
-			     l->server->conf.host, dt_route_buf_size(body));
+	dt_route_conn_printf(&l->conn, " HTTP/1.1\r\nHost: %s\r\n", l->server->conf.host);
 	if (key)
 		dt_route_conn_printf(&l->conn, "Authorization: Bearer %s\r\n", key);
 	else if (x->authorization)
 		dt_route_conn_printf(&l->conn, "Authorization: %s\r\n", x->authorization);
 	dt_route_conn_put(&l->conn, x->head.s, x->head.n);
-	dt_route_conn_put(&l->conn, "\r\n", 2);
-	dt_route_conn_put(&l->conn, dt_route_buf_data(body), dt_route_buf_size(body));
+	send_body(l, body);
 	dt_route_conn_flush(&l->conn);
 }
 

@@ -23,11 +23,12 @@ static void health(struct dt_route_client *c)
 
 	for (int i = 0; i < r->balance.n; i++)
 		up += r->server[i] && r->server[i]->up && !r->server[i]->gone && !r->server[i]->drained;
-	reply_json(c, up > 0 && !r->draining ? 200 : 503,
+	reply_json(c, (up > 0 || dt_route_may_start(r)) && !r->draining ? 200 : 503,
 		   json_pack("{s:s,s:i}", "status",
-			     r->draining ? "draining"
-			     : up	 ? "ok"
-					 : "no server",
+			     r->draining	     ? "draining"
+			     : up		     ? "ok"
+			     : dt_route_may_start(r) ? "asleep"
+						     : "no server",
 			     "servers", up));
 }
 
@@ -87,15 +88,17 @@ static void servers(struct dt_route_client *c)
 		if (s)
 			json_array_append_new(
 				list,
-				json_pack("{s:s,s:b,s:b,s:b,s:s,s:i,s:f,s:I,s:I,s:o}", "url", s->conf.url,
-					  "up", s->up, "drained", s->drained, "leaving", s->gone, "circuit",
-					  circuit_name(s), "running", r->balance.server[i].running,
-					  "work_tokens", r->balance.server[i].work, "requests",
-					  (json_int_t)s->n_requests, "errors", (json_int_t)s->n_errors,
-					  "models", json_incref(names)));
+				json_pack("{s:s,s:b,s:b,s:b,s:b,s:s,s:i,s:f,s:I,s:I,s:o}", "url", s->conf.url,
+					  "up", s->up, "drained", s->drained, "wanted", !s->off, "leaving",
+					  s->gone, "circuit", circuit_name(s), "running",
+					  r->balance.server[i].running, "work_tokens",
+					  r->balance.server[i].work, "requests", (json_int_t)s->n_requests,
+					  "errors", (json_int_t)s->n_errors, "models", json_incref(names)));
 		json_decref(names);
 	}
-	reply_json(c, 200, json_pack("{s:o,s:i}", "servers", list, "waiting", r->nqueue));
+	reply_json(
+		c, 200,
+		json_pack("{s:o,s:i,s:i}", "servers", list, "waiting", r->nqueue, "wanted", r->scale.wanted));
 }
 
 /* POST /route/drain?server=URL and /route/undrain?server=URL */

@@ -69,6 +69,8 @@ static double server_value(const struct dt_router *r, int i, int which)
 		return (double)s->n_errors;
 	case 5:
 		return s->circuit != DT_CIRCUIT_CLOSED;
+	case 6:
+		return s->tells;
 	default:
 		return s->drained;
 	}
@@ -84,6 +86,7 @@ static void servers(const struct dt_router *r, struct dt_route_buf *out)
 		   {"router_server_requests_total", "counter", "requests sent, retries among them"},
 		   {"router_server_errors_total", "counter", "failures"},
 		   {"router_server_circuit_open", "gauge", "1: left alone after failures"},
+		   {"router_server_events", "gauge", "1: it tells what is in its cache"},
 		   {"router_server_drained", "gauge", "1: takes nothing new"}};
 
 	for (int k = 0; k < (int)(sizeof(row) / sizeof(*row)); k++) {
@@ -132,6 +135,30 @@ static void tenants(const struct dt_router *r, struct dt_route_buf *out)
 	}
 }
 
+/* What an autoscaler reads: KEDA, an HPA over custom metrics, or on_scale itself. */
+static void scaling(struct dt_router *r, struct dt_route_buf *out)
+{
+	const struct dt_route_stats *s = &r->stats;
+	int up = dt_route_servers_up(r), load = dt_route_load(r);
+	struct dt_route_x *x = TAILQ_FIRST(&r->queue);
+	double oldest = 0, now = dt_now();
+
+	for (; x; x = TAILQ_NEXT(x, in_list))
+		oldest = now - x->queued > oldest ? now - x->queued : oldest;
+	one(out, "router_servers_up", "gauge", "servers that take requests", up);
+	one(out, "router_servers_wanted", "gauge", "servers that the load asks for", r->scale.wanted);
+	one(out, "router_load", "gauge", "requests that wait and that are under way", load);
+	one(out, "router_load_per_server", "gauge", "of one server that is up; of all where none is",
+	    load / (up > 0 ? (double)up : 1.));
+	one(out, "router_queue_oldest_seconds", "gauge", "how long the oldest request has waited", oldest);
+	one(out, "router_scaled_up_total", "counter", "times that more servers were wanted",
+	    (double)s->scaled_up);
+	one(out, "router_scaled_down_total", "counter", "times that fewer were wanted",
+	    (double)s->scaled_down);
+	one(out, "router_scale_commands_total", "counter", "runs of on_scale", (double)s->scale_commands);
+	one(out, "router_scale_errors_total", "counter", "of these, failed", (double)s->scale_errors);
+}
+
 void dt_route_metrics(struct dt_router *r, struct dt_route_buf *out)
 {
 	const struct dt_route_stats *s = &r->stats;
@@ -158,6 +185,7 @@ void dt_route_metrics(struct dt_router *r, struct dt_route_buf *out)
 	one(out, "router_cached_tokens_total", "counter", "of these, found in a server's cache", s->cached);
 	one(out, "router_generation_tokens_total", "counter", "as the servers count them", s->answer);
 	one(out, "scheduler_queue_depth", "gauge", "requests that wait for a server", r->nqueue);
+	scaling(r, out);
 	one(out, "router_running", "gauge", "requests here", r->nall);
 	one(out, "router_connections", "gauge", "clients", r->nclients);
 	one(out, "router_held_bytes", "gauge", "bodies and answers", (double)r->memory);

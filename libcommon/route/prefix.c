@@ -3,12 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE  UINT32_MAX
-#define WORDS (DT_PREFIX_SERVERS / 64)
+#define NONE	 UINT32_MAX
+#define WORDS	 (DT_PREFIX_SERVERS / 64)
+#define BELIEVED 60.f /* seconds that an exact server is believed to have what was sent there */
 
 struct entry {
 	uint64_t hash;
-	uint64_t seen[WORDS];  /* a bit a server */
+	uint64_t seen[WORDS];  /* a bit a server: it was sent there */
+	uint64_t sure[WORDS];  /* and the server has said that it is there */
 	uint32_t newer, older; /* list of use; also of free entries, by older */
 	float used;
 };
@@ -18,6 +20,9 @@ struct dt_prefix {
 	uint32_t *slot;	     /* [nslot] entry + 1; 0: free. Linear probing, at most half full */
 	uint32_t cap, nslot, n, newest, oldest, free;
 	double age, start;
+	void (*dropped)(void *arg, uint64_t hash);
+	void *arg;
+	uint64_t exact[WORDS]; /* servers that say what they have */
 };
 
 struct dt_prefix *dt_prefix_new(uint32_t cap, double age)
@@ -48,6 +53,12 @@ void dt_prefix_free(struct dt_prefix *p)
 		free(p->slot);
 	}
 	free(p);
+}
+
+void dt_prefix_watch(struct dt_prefix *p, void (*dropped)(void *arg, uint64_t hash), void *arg)
+{
+	p->dropped = dropped;
+	p->arg = arg;
 }
 
 uint32_t dt_prefix_blocks(const struct dt_prefix *p)
@@ -201,6 +212,8 @@ static uint32_t touch(struct dt_prefix *p, uint64_t hash)
 		return p->slot[i] - 1;
 	}
 	if (p->n == p->cap) {
+		if (p->dropped)
+			p->dropped(p->arg, p->entry[p->oldest].hash);
 		drop_entry(p, p->oldest);
 		i = slot_of(p, hash);
 	}
@@ -225,6 +238,15 @@ static float clock_of(struct dt_prefix *p, double now)
 	return (float)(now - p->start);
 }
 
+/* The servers of word w that have this block; used: seconds ago. */
+static uint64_t there(const struct dt_prefix *p, const struct entry *v, float used, int w)
+{
+	uint64_t exact = p->exact[w];
+
+	return (used <= p->age ? v->seen[w] & ~exact : 0) |
+	       (exact & (v->sure[w] | (used <= BELIEVED ? v->seen[w] : 0)));
+}
+
 int dt_prefix_match(struct dt_prefix *p, const uint64_t *hash, int n, double now, int *depth)
 {
 	float t = clock_of(p, now);
@@ -235,11 +257,11 @@ int dt_prefix_match(struct dt_prefix *p, const uint64_t *hash, int n, double now
 	memset(depth, 0, DT_PREFIX_SERVERS * sizeof(*depth));
 	for (; i <= n; i++) {
 		uint32_t s = i < n ? p->slot[slot_of(p, hash[i])] : 0;
-		const struct entry *v = s && t - p->entry[s - 1].used <= p->age ? &p->entry[s - 1] : NULL;
+		const struct entry *v = s ? &p->entry[s - 1] : NULL;
 		uint64_t any = 0;
 
 		for (int w = 0; w < WORDS; w++) {
-			uint64_t kept = v ? alive[w] & v->seen[w] : 0;
+			uint64_t kept = v ? alive[w] & there(p, v, t - v->used, w) : 0;
 
 			for (uint64_t lost = i > 0 ? alive[w] & ~kept : 0; lost; lost &= lost - 1) {
 				depth[w * 64 + __builtin_ctzll(lost)] = i;
@@ -266,17 +288,49 @@ void dt_prefix_insert(struct dt_prefix *p, const uint64_t *hash, int n, int serv
 	}
 }
 
+/* The server does not have the entry; without any it is dropped. */
+static void take_from(struct dt_prefix *p, uint32_t e, int server)
+{
+	struct entry *v = &p->entry[e];
+	uint64_t any = 0, bit = (uint64_t)1 << server % 64;
+
+	v->seen[server / 64] &= ~bit;
+	v->sure[server / 64] &= ~bit;
+	for (int w = 0; w < WORDS; w++)
+		any |= v->seen[w] | v->sure[w];
+	if (!any)
+		drop_entry(p, e);
+}
+
+void dt_prefix_exact(struct dt_prefix *p, int server, bool on)
+{
+	uint64_t bit = (uint64_t)1 << server % 64;
+
+	p->exact[server / 64] = on ? p->exact[server / 64] | bit : p->exact[server / 64] & ~bit;
+}
+
+void dt_prefix_store(struct dt_prefix *p, uint64_t hash, int server, double now)
+{
+	struct entry *v = &p->entry[touch(p, hash)];
+
+	v->seen[server / 64] |= (uint64_t)1 << server % 64;
+	v->sure[server / 64] |= (uint64_t)1 << server % 64;
+	v->used = clock_of(p, now);
+}
+
+void dt_prefix_remove(struct dt_prefix *p, uint64_t hash, int server)
+{
+	uint32_t i = slot_of(p, hash);
+
+	if (p->slot[i])
+		take_from(p, p->slot[i] - 1, server);
+}
+
 void dt_prefix_forget(struct dt_prefix *p, int server)
 {
 	for (uint32_t e = p->oldest, next; e != NONE; e = next) {
-		uint64_t any = 0;
-
 		next = p->entry[e].newer;
-		p->entry[e].seen[server / 64] &= ~((uint64_t)1 << server % 64);
-		for (int w = 0; w < WORDS; w++)
-			any |= p->entry[e].seen[w];
-		if (!any)
-			drop_entry(p, e);
+		take_from(p, e, server);
 	}
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -7,6 +7,7 @@
 #ifndef DT_ROUTE_PREFIX_H
 #define DT_ROUTE_PREFIX_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,8 +38,17 @@ uint64_t dt_prefix_hash(uint64_t h, const void *s, size_t n);
 int dt_prefix_match(struct dt_prefix *p, const uint64_t *hash, int n, double now, int *depth);
 /* The server sees this text now. */
 void dt_prefix_insert(struct dt_prefix *p, const uint64_t *hash, int n, int server, double now);
+/*
+ * A server that tells what is in its cache is exact: what was sent there counts for a minute, what it says it
+ * has stored until it says that it was removed, whatever the age.
+ */
+void dt_prefix_exact(struct dt_prefix *p, int server, bool on);
+void dt_prefix_store(struct dt_prefix *p, uint64_t hash, int server, double now);
+void dt_prefix_remove(struct dt_prefix *p, uint64_t hash, int server);
 /* It has nothing: it was restarted, or its number is given to another. */
 void dt_prefix_forget(struct dt_prefix *p, int server);
+/* dropped is called with each block that leaves for want of room. */
+void dt_prefix_watch(struct dt_prefix *p, void (*dropped)(void *arg, uint64_t hash), void *arg);
 uint32_t dt_prefix_blocks(const struct dt_prefix *p); /* held now */
 
 #endif

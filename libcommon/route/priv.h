@@ -11,6 +11,7 @@
 #include "route/http1.h"
 #include "route/members.h"
 #include "route/router.h"
+#include "route/scale.h"
 
 #include <sys/queue.h>
 
@@ -34,6 +35,7 @@ struct dt_route_tenant {
 /* ---- a server and its lines ---- */
 
 enum dt_route_circuit { DT_CIRCUIT_CLOSED, DT_CIRCUIT_OPEN, DT_CIRCUIT_HALF };
+enum dt_route_asked { DT_ASKED_NOTHING, DT_ASKED_START, DT_ASKED_STOP };
 
 struct dt_route_server {
 	struct dt_router *r;
@@ -41,11 +43,18 @@ struct dt_route_server {
 	struct dt_route_server_conf conf; /* strings are our own */
 	bool gone;			  /* from the configuration: freed with its last line */
 	bool drained;			  /* by hand or by the configuration */
+	bool off;			  /* by the scaler: not to run */
+	enum dt_route_asked asked;	  /* of on_scale, until it has happened */
+	double ask_again;
 	bool up, seen;
 	int bad, good; /* probes in a row */
 	struct dt_route_fetch *probe;
 	double next_probe, avoid_until;
-	uint64_t asks; /* of its models, one probe in eight */
+	uint64_t asks;		       /* of its models, one probe in eight */
+	struct dt_route_fetch *asking; /* for events of its cache */
+	double next_events;
+	char events_at[64]; /* what has been told */
+	bool tells;	    /* it has events */
 	char **model;
 	int nmodels; /* -1: not known yet */
 	enum dt_route_circuit circuit;
@@ -71,6 +80,8 @@ struct dt_route_line {
 	double since; /* idle, connecting, or waiting for the first byte */
 };
 
+struct dt_route_x;
+
 /* server.c */
 struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
 					    struct dt_route_server_conf *conf);
@@ -81,6 +92,23 @@ void dt_route_server_failed(struct dt_route_server *s, bool unreachable);
 void dt_route_server_served(struct dt_route_server *s);
 void dt_route_server_tick(struct dt_route_server *s, double now); /* probes, idle lines */
 void dt_route_server_leave(struct dt_route_server *s);		  /* no longer configured */
+
+/* events.c */
+#define DT_ROUTE_MARKS_ROOM (DT_PREFIX_DEEPEST * 16 + 100)
+void dt_route_events_tick(struct dt_route_server *s, double now);
+void dt_route_events_stop(struct dt_route_server *s);		      /* nothing is known of it any more */
+size_t dt_route_events_marks(const struct dt_route_x *x, char *text); /* [DT_ROUTE_MARKS_ROOM] */
+
+/* names.c: true: the addresses of a name have changed. */
+bool dt_route_names_tick(struct dt_router *r, double now);
+void dt_route_names_stop(struct dt_router *r);
+
+/* scaler.c */
+int dt_route_servers_up(const struct dt_router *r);  /* and not drained */
+int dt_route_load(const struct dt_router *r);	     /* requests that wait and that are under way */
+bool dt_route_may_start(const struct dt_router *r);  /* servers may come that are not there */
+void dt_route_scale_seen(struct dt_route_server *s); /* it came up or went down */
+void dt_route_scale_tick(struct dt_router *r, double now);
 
 /* fetch.c: a GET of our own. status 0: it failed. */
 typedef void dt_route_fetched(void *arg, int status, const char *body, size_t n);
@@ -112,6 +140,7 @@ struct dt_route_x {
 	uint64_t session;
 	uint64_t *hash;
 	int nhash;
+	double mark_share; /* of the prompt, from one hash to the next */
 	struct dt_route_line *line[2];
 	uint64_t tried[DT_PREFIX_SERVERS / 64];
 	int tries;
@@ -224,6 +253,15 @@ struct dt_router {
 	double drain_since;
 	int nsignals;
 	pid_t heir;
+	struct dt_route_lookup *lookup; /* under way; NULL: none */
+	int next_name;			/* in conf.watched */
+	uint64_t names_of;		/* reloads when it began */
+	double next_lookup;
+	bool scaling;
+	struct dt_scale scale;
+	pid_t command; /* on_scale, while it runs */
+	bool none_up;  /* no server is there */
+	double empty;  /* when that was last so */
 	struct dt_prefix *prefix;
 	struct dt_balance balance;
 	struct dt_prefix_chain chain; /* while a prompt is hashed */
@@ -242,7 +280,8 @@ struct dt_router {
 	bool books_failed;
 	struct dt_route_stats {
 		uint64_t status[600], errors, retries, retries_denied, limited, cancelled, broken, shadows,
-			hedges, queued, books_errors, reloads, held;
+			hedges, queued, books_errors, reloads, held, scaled_up, scaled_down, scale_commands,
+			scale_errors;
 		double prompt, cached, answer;
 		struct dt_route_bars ttft, total, wait;
 	} stats;

@@ -19,19 +19,23 @@ static void hash_prompt(struct dt_route_x *x, const struct dt_route_member *m)
 {
 	static const int parts[] = {TOOLS, SYSTEM, MESSAGES, PROMPT, INPUT};
 	struct dt_prefix_chain *c = &x->r->chain;
+	size_t bytes = 0;
 	uint64_t salt = x->model ? dt_prefix_hash(1, x->model, strlen(x->model)) : 1;
 
 	/* servers that share caches between tenants know no tenants here: all come with one key */
 	dt_prefix_begin(c, dt_prefix_hash(salt, x->target, strlen(x->target)));
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
-		if (m[parts[i]].value.s)
+		if (m[parts[i]].value.s) {
 			dt_prefix_add(c, m[parts[i]].value.s, m[parts[i]].value.n);
+			bytes += m[parts[i]].value.n;
+		}
 	if (c->n == 0)
 		return;
 	x->hash = malloc((size_t)c->n * sizeof(*x->hash));
 	if (x->hash)
 		memcpy(x->hash, c->hash, (size_t)c->n * sizeof(*x->hash));
 	x->nhash = x->hash ? c->n : 0;
+	x->mark_share = (double)DT_PREFIX_BLOCK / (double)bytes;
 }
 
 /*

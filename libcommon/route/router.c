@@ -4,6 +4,7 @@
 #include "route/priv.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,16 +41,30 @@ static void reap(evutil_socket_t fd, short what, void *arg)
 
 /* ---- the clock ---- */
 
+/* A request is held longer while a first server starts; from then on it has queue_timeout. */
+static bool tick_queued(struct dt_route_x *x, double now)
+{
+	const struct dt_route_conf *c = &x->r->conf;
+	bool starts = dt_route_may_start(x->r), held = starts && x->r->none_up;
+	double since = starts && !held ? fmax(x->queued, x->r->empty) : x->queued;
+
+	if (now - since <= (held ? c->scale_hold : c->queue_timeout))
+		return false;
+	if (held)
+		dt_route_x_fail(x, 503, "no_server", 5, "no server was started within %g s", c->scale_hold);
+	else
+		dt_route_x_fail(x, 503, "overloaded", 1, "no server had room within %g s", c->queue_timeout);
+	return true;
+}
+
 static void tick_exchange(struct dt_route_x *x, double now)
 {
 	const struct dt_route_conf *c = &x->r->conf;
 
 	if (x->state == DT_X_READING)
 		return;
-	if (x->state == DT_X_QUEUED && now - x->queued > c->queue_timeout) {
-		dt_route_x_fail(x, 503, "overloaded", 1, "no server had room within %g s", c->queue_timeout);
+	if (x->state == DT_X_QUEUED && tick_queued(x, now))
 		return;
-	}
 	for (int i = 0; i < 2; i++) {
 		struct dt_route_line *l = x->line[i];
 
@@ -69,6 +84,8 @@ static void tick_exchange(struct dt_route_x *x, double now)
 		}
 	}
 }
+
+static void reload(struct dt_router *r);
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
@@ -114,6 +131,10 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 		r->taken_over = true;
 		dt_route_take_over();
 	}
+	if (r->taken_over)
+		dt_route_scale_tick(r, now);
+	if (!r->draining && dt_route_names_tick(r, now))
+		reload(r);
 	if (r->heir > 0 && waitpid(r->heir, NULL, WNOHANG) == r->heir) {
 		dt_log_msg(r->p.log, "the successor ended; going on");
 		r->heir = 0;
@@ -322,6 +343,7 @@ void dt_route_close(struct dt_router *r)
 		dt_route_client_close(c);
 	while ((x = TAILQ_FIRST(&r->all)))
 		dt_route_x_free(x);
+	dt_route_names_stop(r);
 	for (int i = 0; i < DT_PREFIX_SERVERS; i++)
 		if (r->server[i])
 			dt_route_server_free(r->server[i]);

@@ -71,6 +71,7 @@ void dt_route_server_free(struct dt_route_server *s)
 
 	if (s->probe)
 		dt_route_fetch_cancel(s->probe);
+	dt_route_events_stop(s);
 	while ((l = TAILQ_FIRST(&s->idle)))
 		dt_route_line_close(l);
 	free_models(s);
@@ -99,6 +100,8 @@ static void go_down(struct dt_route_server *s, const char *why)
 		return;
 	s->up = false;
 	s->good = 0;
+	dt_route_scale_seen(s);
+	dt_route_events_stop(s);
 	dt_log_msg(s->r->p.log, "%s is out: %s", s->conf.url, why);
 	while ((l = TAILQ_FIRST(&s->idle)))
 		dt_route_line_close(l);
@@ -114,6 +117,7 @@ static void go_up(struct dt_route_server *s)
 	dt_log_msg(s->r->p.log, "%s is in", s->conf.url);
 	s->up = true;
 	s->bad = 0;
+	dt_route_scale_seen(s);
 	s->avoid_until = 0;
 	s->circuit = DT_CIRCUIT_CLOSED;
 	s->failures = s->trials = 0;
@@ -167,7 +171,7 @@ void dt_route_server_served(struct dt_route_server *s)
 
 bool dt_route_server_takes(struct dt_route_server *s, double now)
 {
-	if (!s->up || s->drained || s->gone || now < s->avoid_until)
+	if (!s->up || s->drained || s->gone || s->off || s->asked == DT_ASKED_STOP || now < s->avoid_until)
 		return false;
 	if (s->circuit == DT_CIRCUIT_OPEN && now - s->opened >= s->r->conf.circuit_open) {
 		s->circuit = DT_CIRCUIT_HALF;
@@ -201,7 +205,7 @@ static void take_models(struct dt_route_server *s, const char *body, size_t n)
 static void well(struct dt_route_server *s)
 {
 	s->bad = 0;
-	s->next_probe = dt_now() + s->r->conf.health_interval;
+	s->next_probe = dt_now() + (s->asked == DT_ASKED_STOP ? RETRY_PROBE : s->r->conf.health_interval);
 	if (!s->seen || ++s->good >= s->r->conf.rise) {
 		s->seen = true;
 		go_up(s);
@@ -216,7 +220,7 @@ static void unwell(struct dt_route_server *s)
 	s->seen = true;
 	s->bad++;
 	s->next_probe = dt_now() + fmin(soon, s->r->conf.health_interval);
-	if (s->bad >= s->r->conf.fall)
+	if (s->bad >= s->r->conf.fall || s->asked == DT_ASKED_STOP)
 		go_down(s, "its health is bad");
 }
 
@@ -254,6 +258,7 @@ void dt_route_server_tick(struct dt_route_server *s, double now)
 
 	while ((l = TAILQ_LAST(&s->idle, dt_route_lines)) && now - l->since > IDLE)
 		dt_route_line_close(l);
+	dt_route_events_tick(s, now);
 	if (s->gone || s->probe || now < s->next_probe)
 		return;
 	s->probe = dt_route_fetch(s->r, &s->conf, "/health", s->r->conf.health_timeout, on_health, s);
@@ -266,6 +271,7 @@ void dt_route_server_leave(struct dt_route_server *s)
 	struct dt_route_line *l;
 
 	s->gone = true;
+	dt_route_events_stop(s);
 	if (s->probe)
 		dt_route_fetch_cancel(s->probe);
 	s->probe = NULL;

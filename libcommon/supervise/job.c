@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* In the child: what a job needs of its environment. */
-static void settle(const struct sup_job *j, const char *beat_env)
+/* In the child: what a job needs of its environment. board: where it joins; NULL: it begins. */
+static void settle(const struct sup_job *j, const char *beat_env, const char *board)
 {
 	sigset_t none;
 	int in = open("/dev/null", O_RDONLY);
@@ -30,6 +30,10 @@ static void settle(const struct sup_job *j, const char *beat_env)
 		dup2(in, 0);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1); /* without a supervisor the job saves and ends */
 	setenv(DT_BEAT_ENV, beat_env, 1);
+	if (board)
+		setenv(DT_JOIN_ENV, board, 1);
+	else
+		unsetenv(DT_JOIN_ENV);
 	setenv("OMPI_MCA_orte_tmpdir_base", j->tmp, 1);
 	/* after one rank's death the others need no second, but to tell a server's clients of it */
 	setenv("OMPI_MCA_odls_base_sigkill_timeout", j->serves ? "2" : "0", 0);
@@ -46,20 +50,18 @@ static const char *tmp_root(void)
 	return tmp && *tmp && strlen(tmp) < 40 ? tmp : "/tmp";
 }
 
-int sup_job_start(struct sup_job *j, char *const *argv, const char *beat_env, struct dt_err *err)
+/* One process of the job. Its pid. */
+static int spawn(const struct sup_job *j, char *const *argv, const char *beat_env, const char *board,
+		 struct dt_err *err)
 {
 	int ends[2], code = 0;
-	pid_t parent = getpid();
+	pid_t parent = getpid(), pid;
 
-	snprintf(j->tmp, sizeof(j->tmp), "%s/dt-run.%08x.XXXXXX", tmp_root(), j->key);
-	if (!mkdtemp(j->tmp))
-		return dt_err_sys(err, -errno, "cannot make '%s'", j->tmp);
-	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return dt_err_sys(err, -errno, "cannot start '%s'", argv[0]);
-	j->pid = fork();
-	if (j->pid == 0) {
-		settle(j, beat_env);
+	pid = fork();
+	if (pid == 0) {
+		settle(j, beat_env, board);
 		if (getppid() != parent)
 			_exit(1);
 		execvp(argv[0], argv);
@@ -68,17 +70,50 @@ int sup_job_start(struct sup_job *j, char *const *argv, const char *beat_env, st
 		_exit(127);
 	}
 	close(ends[1]);
-	if (j->pid > 0 && read(ends[0], &code, sizeof(code)) == sizeof(code))
-		waitpid(j->pid, NULL, 0);
-	else if (j->pid < 0)
+	if (pid > 0 && read(ends[0], &code, sizeof(code)) == sizeof(code))
+		waitpid(pid, NULL, 0);
+	else if (pid < 0)
 		code = errno;
 	close(ends[0]);
-	if (code) {
+	return code ? dt_err_sys(err, -code, "cannot start '%s'", argv[0]) : pid;
+}
+
+int sup_job_start(struct sup_job *j, char *const *argv, const char *beat_env, struct dt_err *err)
+{
+	int rc;
+
+	snprintf(j->tmp, sizeof(j->tmp), "%s/dt-run.%08x.XXXXXX", tmp_root(), j->key);
+	if (!mkdtemp(j->tmp))
+		return dt_err_sys(err, -errno, "cannot make '%s'", j->tmp);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	rc = spawn(j, argv, beat_env, NULL, err);
+	if (rc < 0) {
 		rmdir(j->tmp);
-		return dt_err_sys(err, -code, "cannot start '%s'", argv[0]);
+		return rc;
 	}
+	j->pid = rc;
+	j->njoined = 0;
 	j->running = true;
 	return 0;
+}
+
+int sup_job_join(struct sup_job *j, char *const *argv, const char *beat_env, const char *board,
+		 struct dt_err *err)
+{
+	int rc = j->njoined < SUP_JOINED ? spawn(j, argv, beat_env, board, err)
+					 : dt_err_set(err, -ENOSPC, "%d processes have joined", SUP_JOINED);
+
+	if (rc > 0)
+		j->joined[j->njoined++] = rc;
+	return rc;
+}
+
+void sup_job_signal(const struct sup_job *j, int sig)
+{
+	if (j->pid > 0)
+		kill(j->pid, sig);
+	for (int i = 0; i < j->njoined; i++)
+		kill(j->joined[i], sig);
 }
 
 /* The parent of a process; 0: it is gone. */
@@ -136,13 +171,29 @@ void sup_job_kill(struct sup_job *j)
 	}
 }
 
+/* Whether it is waited for by its own number. */
+static bool is_own(const struct sup_job *j, pid_t pid)
+{
+	for (int i = 0; i < j->njoined; i++)
+		if (j->joined[i] == pid)
+			return true;
+	return pid == j->pid || pid == j->aside;
+}
+
 bool sup_job_reap(struct sup_job *j)
 {
 	bool ended = false;
 	siginfo_t info = {0};
+	int n = 0;
 
 	/* Probes are waited for by themselves. */
-	if (j->running && waitpid(j->pid, &j->status, WNOHANG) == j->pid) {
+	if (j->running && j->pid && waitpid(j->pid, &j->status, WNOHANG) == j->pid)
+		j->pid = 0;
+	for (int i = 0; i < j->njoined; i++)
+		if (waitpid(j->joined[i], NULL, WNOHANG) != j->joined[i])
+			j->joined[n++] = j->joined[i];
+	j->njoined = n;
+	if (j->running && !j->pid && !n) {
 		j->running = false;
 		ended = true;
 	}
@@ -150,7 +201,7 @@ bool sup_job_reap(struct sup_job *j)
 		info.si_pid = 0;
 		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
 			return ended;
-		if (info.si_pid == j->pid || info.si_pid == j->aside || getpgid(info.si_pid) == getpgrp())
+		if (is_own(j, info.si_pid) || getpgid(info.si_pid) == getpgrp())
 			return ended;
 		waitpid(info.si_pid, NULL, WNOHANG);
 	}

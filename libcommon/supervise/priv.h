@@ -64,20 +64,29 @@ int sup_choose(const struct sup_command *c, const char *cluster, int ranks, int 
 
 /* ---- job.c: processes ---- */
 
+enum { SUP_JOINED = 256 };
+
 struct sup_job {
-	pid_t pid;
+	pid_t pid;		  /* of the command; 0: it has ended */
+	pid_t joined[SUP_JOINED]; /* processes that became ranks later, or are about to */
+	int njoined;
 	uint32_t key; /* of the run, in the folder's name */
 	char tmp[80]; /* Open MPI's own files */
 	bool elastic; /* ranks outlive one another */
 	bool serves;  /* after one rank's death another tells those who wait: it gets a moment to */
-	bool running;
-	pid_t aside; /* a child that does not end with the job; 0: none */
-	int status;  /* of waitpid, once it has ended */
+	bool running; /* any of these */
+	pid_t aside;  /* a child that does not end with the job; 0: none */
+	int status;   /* of waitpid for the command, once it has ended */
 };
 int sup_job_start(struct sup_job *j, char *const *argv, const char *beat_env, struct dt_err *err);
+/* One more process of a running job, which finds its ranks at board (DT_JOIN_ENV). Returns its pid. */
+int sup_job_join(struct sup_job *j, char *const *argv, const char *beat_env, const char *board,
+		 struct dt_err *err);
+/* To the command and those that joined. */
+void sup_job_signal(const struct sup_job *j, int sig);
 /* Ends every process below this one at once. */
 void sup_job_kill(struct sup_job *j);
-/* Collects children; true when the job itself has ended by this call. */
+/* Collects children; true when the job has ended by this call. */
 bool sup_job_reap(struct sup_job *j);
 /* Notes Open MPI's number of the job in its folder: it is in the names of the shared memory to be removed. */
 void sup_job_note(const struct sup_job *j, uint32_t number);
@@ -168,7 +177,7 @@ int sup_ranks_lost(struct sup_ranks *r, double now, double limit, char *why, siz
 void sup_ranks_forget(struct sup_ranks *r, int rank);
 /* Ranks that are known. */
 int sup_ranks_count(const struct sup_ranks *r);
-/* The exit status that a rank has told at its end; -1: none has. */
+/* The exit status that a rank of the last epoch has told at its end; -1: none has. */
 int sup_ranks_status(const struct sup_ranks *r);
 /* After this process stood still: nobody is late. */
 void sup_ranks_forgive(struct sup_ranks *r, double now);
@@ -181,7 +190,8 @@ uint32_t sup_ranks_job(const struct sup_ranks *r);
 
 enum { SUP_SLOW_STEPS = 20, SUP_SLOW_TIMES = 3 };
 
-struct sup_pace {     /* of a rank */
+struct sup_pace { /* of a rank */
+	int pid;
 	int64_t step; /* of the last look */
 	double compute_s, best, score, own;
 	int slow; /* looks in a row that found it slow */
@@ -197,6 +207,14 @@ struct sup_slow {
  */
 int sup_slow_look(struct sup_slow *s, const struct sup_ranks *r, double limit);
 void sup_slow_reset(struct sup_slow *s);
+
+/* ---- replace.c ---- */
+
+/*
+ * Processes that a job of `want` ranks lacks, where some are coming: the ranks of its newest epoch count. 0
+ * too once they leave by themselves.
+ */
+int sup_replace_missing(const struct sup_ranks *r, int want, int coming);
 
 /* ---- report.c: systemd ---- */
 

@@ -214,10 +214,13 @@ int sup_ranks_count(const struct sup_ranks *r)
 
 int sup_ranks_status(const struct sup_ranks *r)
 {
+	const struct dt_beat *last = NULL;
+
 	for (int i = 0; i < r->n; i++)
-		if (r->v[i].known && r->v[i].beat.phase == DT_BEAT_END)
-			return r->v[i].beat.status;
-	return -1;
+		if (r->v[i].known && r->v[i].beat.phase == DT_BEAT_END &&
+		    (!last || r->v[i].beat.epoch > last->epoch))
+			last = &r->v[i].beat;
+	return last ? last->status : -1;
 }
 
 void sup_ranks_forgive(struct sup_ranks *r, double now)

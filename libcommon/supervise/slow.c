@@ -22,7 +22,7 @@ static double median(const double *v, const struct sup_ranks *r, int of)
 	int n = 0;
 
 	for (int i = 0; same && i < r->n; i++)
-		if (r->v[i].beat.stage == r->v[of].beat.stage)
+		if (r->v[i].known && r->v[i].beat.stage == r->v[of].beat.stage)
 			same[n++] = v[i];
 	if (n > 1) {
 		qsort(same, (size_t)n, sizeof(*same), ascending);
@@ -32,14 +32,24 @@ static double median(const double *v, const struct sup_ranks *r, int of)
 	return m;
 }
 
-/* Whether every rank is SUP_SLOW_STEPS further than at the last look. */
+/* Whether every rank that is not lost is SUP_SLOW_STEPS further than at the last look. */
 static bool due(const struct sup_slow *s, const struct sup_ranks *r)
 {
-	for (int i = 0; i < r->n; i++)
-		if (!r->v[i].known || r->v[i].beat.phase < DT_BEAT_TRAIN ||
-		    r->v[i].beat.phase == DT_BEAT_END || r->v[i].beat.step - s->v[i].step < SUP_SLOW_STEPS)
+	int n = 0;
+
+	for (int i = 0; i < r->n; i++) {
+		const struct dt_beat *b = &r->v[i].beat;
+
+		if (!r->v[i].known)
+			continue;
+		if (s->v[i].pid != b->pid)
+			s->v[i] = (struct sup_pace){.pid = b->pid, .step = b->from};
+		if (b->phase < DT_BEAT_TRAIN || b->phase == DT_BEAT_END ||
+		    b->step - s->v[i].step < SUP_SLOW_STEPS)
 			return false;
-	return r->n > 1;
+		n++;
+	}
+	return n > 1;
 }
 
 /* Seconds of computing a step since the last look. */
@@ -56,24 +66,26 @@ int sup_slow_look(struct sup_slow *s, const struct sup_ranks *r, double limit)
 {
 	double *each = NULL;
 	int named = -1;
-	bool first;
+	bool first = false;
 
 	if (s->n != r->n) {
 		sup_slow_reset(s);
 		s->v = calloc((size_t)(r->n ? r->n : 1), sizeof(*s->v));
 		s->n = s->v ? r->n : 0;
-		for (int i = 0; i < s->n; i++)
-			s->v[i].step = r->v[i].beat.from;
 	}
 	if (!s->n || !due(s, r) || !(each = calloc((size_t)r->n, sizeof(*each))))
 		return -1;
-	first = s->v[0].compute_s <= 0;
-	for (int i = 0; i < r->n; i++)
-		each[i] = take(&s->v[i], &r->v[i].beat);
+	for (int i = 0; i < r->n; i++) {
+		first |= r->v[i].known && s->v[i].compute_s <= 0;
+		if (r->v[i].known)
+			each[i] = take(&s->v[i], &r->v[i].beat);
+	}
 	for (int i = 0; i < r->n && !first; i++) {
 		struct sup_pace *p = &s->v[i];
 		double m;
 
+		if (!r->v[i].known)
+			continue;
 		p->best = p->best > 0 && p->best < each[i] ? p->best : each[i];
 		p->own = each[i] > 0 ? p->best / each[i] : 1;
 		m = median(each, r, i);

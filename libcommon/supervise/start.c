@@ -40,10 +40,26 @@ static void as_given(const struct sup *s, struct sup_words *w)
 	}
 }
 
+void sup_command_words(const struct sup *s, struct sup_words *w)
+{
+	char layout[80];
+
+	for (int i = s->cmd.program; s->cmd.argv[i]; i++)
+		sup_words_add(w, "%s", s->cmd.argv[i]);
+	if (!s->o->max_ranks)
+		return;
+	sup_words_add(w, "--layout");
+	sup_words_add(w, "%s", dt_layout_format(&s->choice.layout, layout, sizeof(layout)));
+	sup_words_add(w, "--microbatch");
+	sup_words_add(w, "%lld", (long long)s->choice.microbatch);
+	sup_words_add(w, "--global-batch");
+	sup_words_add(w, "%lld", (long long)s->choice.global_batch);
+}
+
 /* mpirun for the ranks and layout chosen. */
 static void for_ranks(const struct sup *s, double now, struct sup_words *w)
 {
-	char hosts[8192], layout[80];
+	char hosts[8192];
 	int per;
 
 	add_split(w, s->o->launcher);
@@ -56,14 +72,7 @@ static void for_ranks(const struct sup *s, double now, struct sup_words *w)
 		sup_words_add(w, "-x");
 		sup_words_add(w, DT_BEAT_ENV);
 	}
-	for (int i = s->cmd.program; s->cmd.argv[i]; i++)
-		sup_words_add(w, "%s", s->cmd.argv[i]);
-	sup_words_add(w, "--layout");
-	sup_words_add(w, "%s", dt_layout_format(&s->choice.layout, layout, sizeof(layout)));
-	sup_words_add(w, "--microbatch");
-	sup_words_add(w, "%lld", (long long)s->choice.microbatch);
-	sup_words_add(w, "--global-batch");
-	sup_words_add(w, "%lld", (long long)s->choice.global_batch);
+	sup_command_words(s, w);
 }
 
 /* The most ranks that the hosts of now allow. */
@@ -130,6 +139,7 @@ int sup_start(struct sup *s, double now, struct dt_err *err)
 	s->trained = s->progress = s->asked = 0;
 	s->noted = 0;
 	sup_slow_reset(&s->slow);
+	s->replace = (struct sup_replace){0};
 	s->ending = SUP_RUNS;
 	memset(&s->last, 0, sizeof(s->last));
 	sup_event(s, "start", "{s:i, s:i, s:s, s:I}", "start", s->start, "ranks",

@@ -4,7 +4,7 @@
 
 #include "supervise/priv.h"
 
-enum { SUP_EVENT_KINDS = 19 };
+enum { SUP_EVENT_KINDS = 22 };
 
 /* Why the job under way has been asked to end, or killed. */
 enum sup_ending { SUP_RUNS, SUP_LEAVE /* for good */, SUP_RESIZE, SUP_FAILED };
@@ -26,6 +26,13 @@ struct sup_mirror {
 	bool asked, fetching;  /* at the start: what the mirror has */
 };
 
+struct sup_replace { /* of this start */
+	int want;    /* ranks */
+	int tried;   /* replacements since one trained a step */
+	double next; /* not before */
+	bool given_up;
+};
+
 struct sup {
 	const struct dt_supervise *o;
 	const struct dt_log *log;
@@ -39,6 +46,7 @@ struct sup {
 	struct sup_probe discover, notice;
 	struct sup_mirror mirror;
 	struct sup_slow slow;
+	struct sup_replace replace;
 	int signals; /* descriptor */
 	double next_files, heard_now;
 	/* this start */
@@ -72,6 +80,8 @@ void sup_page_event(struct sup *s, const char *name);
 /* start.c */
 /* Chooses ranks and layout, and starts the job. -EAGAIN: not enough hosts now. */
 int sup_start(struct sup *s, double now, struct dt_err *err);
+/* dt-train and its options, as each rank has them. */
+void sup_command_words(const struct sup *s, struct sup_words *w);
 /* How many ranks the hosts of now would have; 0: too few. */
 int sup_would(struct sup *s, double now);
 /* Leaves out hosts that cannot be reached. */
@@ -86,6 +96,9 @@ void sup_mirror_step(struct sup *s);
 void sup_mirror_end(struct sup *s);
 /* Once, before the first start: where the run has no checkpoint here, the mirror's newest is fetched. */
 int sup_mirror_fetch(struct sup *s, struct dt_err *err);
+
+/* replace.c: starts processes in place of ranks that an elastic run has lost. */
+void sup_replace_step(struct sup *s, double now);
 
 /* watch.c */
 /* One round: heartbeats, signals, files and commands; waits at most wait_s for something. */

@@ -34,12 +34,13 @@ struct dt_supervise {
 	double grace_s;			   /* for a checkpoint and the end after that was asked for */
 	int tries;			   /* starts without a new step before it is given up */
 	double cool_s;			   /* for a host that cannot be reached; doubles */
+	bool replace;			   /* a rank that an elastic run has lost, by a new process */
 	double slow;			   /* a rank is slow whose score is below; 0: nobody looks */
-	double evict;			   /* and its host is left out whose score is below; 0: none */
-	const char *mirror, *mirror_get;   /* commands that send and fetch a folder; NULL: no mirror */
-	double mirror_s;		   /* longest time of one of them */
-	const char *events;		   /* JSON Lines; NULL: none */
-	const char *prometheus;		   /* page for its collector; NULL: none */
+	double evict; /* and its host is left out, or its process ended, whose score is below; 0: none */
+	const char *mirror, *mirror_get; /* commands that send and fetch a folder; NULL: no mirror */
+	double mirror_s;		 /* longest time of one of them */
+	const char *events;		 /* JSON Lines; NULL: none */
+	const char *prometheus;		 /* page for its collector; NULL: none */
 	const struct dt_log *log;
 };
 

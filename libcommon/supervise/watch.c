@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 void sup_ask(struct sup *s, enum sup_ending why, const char *reason)
@@ -27,7 +28,7 @@ void sup_ask(struct sup *s, enum sup_ending why, const char *reason)
 		s->ending = why;
 	if (s->asked <= 0)
 		s->asked = dt_now();
-	kill(s->job.pid, SIGUSR1);
+	sup_job_signal(&s->job, SIGUSR1);
 }
 
 static void fail_job(struct sup *s, const char *why, const char *event, int rank)
@@ -78,6 +79,7 @@ static void account_start(struct sup *s, const struct dt_beat *b, double now)
 	char job[16];
 
 	s->trained = now;
+	s->replace.want = b->ranks;
 	*l = *b;
 	l->step = b->from;
 	l->step_s = l->data_s = l->save_s = l->recovery_s = 0;
@@ -156,7 +158,7 @@ static void read_signals(struct sup *s)
 			continue;
 		if (i.ssi_signo == SIGUSR2) {
 			if (s->job.running)
-				kill(s->job.pid, SIGUSR2);
+				sup_job_signal(&s->job, SIGUSR2);
 			continue;
 		}
 		if (s->stop && s->job.running) {
@@ -180,7 +182,7 @@ static void look_for_files(struct sup *s, double now)
 		sup_ask(s, SUP_LEAVE, "the kill file is there");
 	if (sf && s->trained > 0 && s->job.running && access(sf, F_OK) == 0 && unlink(sf) == 0) {
 		sup_event(s, "ask-save", "{}");
-		kill(s->job.pid, SIGUSR2);
+		sup_job_signal(&s->job, SIGUSR2);
 	}
 }
 
@@ -263,6 +265,19 @@ static struct sup_host *host_of(struct sup *s, int rank, double now)
 	return NULL;
 }
 
+/* An elastic run goes on without a slow rank, as without one that has died. */
+static void evict(struct sup *s, int rank, const char *why)
+{
+	const struct sup_rank *k = &s->ranks.v[rank];
+
+	dt_log_msg(s->log, "%s", why);
+	if (!k->local || k->ended || sup_ranks_count(&s->ranks) < 2)
+		return;
+	dt_log_msg(s->log, "rank %d (process %d) is ended: the others go on without it", rank, k->beat.pid);
+	sup_event(s, "evicted", "{s:i, s:i}", "rank", rank, "pid", k->beat.pid);
+	syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
+}
+
 static void check_pace(struct sup *s, double now)
 {
 	double least = s->o->slow > s->o->evict ? s->o->slow : s->o->evict;
@@ -282,6 +297,10 @@ static void check_pace(struct sup *s, double now)
 		 s->ranks.v[rank].beat.pid, s->ranks.v[rank].beat.host, p->score, p->own);
 	sup_event(s, "slow-rank", "{s:i, s:f, s:f, s:s}", "rank", rank, "score", p->score, "own", p->own,
 		  "host", s->ranks.v[rank].beat.host);
+	if (s->job.elastic && p->score < s->o->evict) {
+		evict(s, rank, why);
+		return;
+	}
 	h = host_of(s, rank, now);
 	if (p->score >= s->o->evict || !h || sup_hosts_slots(&s->hosts, now) - h->slots < s->o->min_ranks) {
 		dt_log_msg(s->log, "%s", why);
@@ -315,6 +334,7 @@ void sup_watch(struct sup *s, double wait_s)
 	run_probes(s, now);
 	sup_mirror_step(s);
 	check_job(s, now);
+	sup_replace_step(s, now);
 	check_pace(s, now);
 	sup_page(s, false);
 }

@@ -85,8 +85,14 @@ static json_t *units(const struct trainer *t, const double *weights, bool gradie
 	return list;
 }
 
-/* all: [ranks, DETAILS_SECTIONS], sums over the steps. */
-static json_t *ranks(const struct trainer *t, const double *all)
+/* What each rank says. */
+struct told {
+	double section[DETAILS_SECTIONS]; /* sums over the steps */
+	double usage[USAGE_VALUES];
+};
+
+/* all: [ranks] */
+static json_t *ranks(const struct trainer *t, const struct told *all)
 {
 	json_t *o = json_object();
 
@@ -94,34 +100,62 @@ static json_t *ranks(const struct trainer *t, const double *all)
 		json_t *list = json_array();
 
 		for (int r = 0; r < t->info.size; r++)
-			json_array_append_new(
-				list, json_real(all[r * DETAILS_SECTIONS + s] / (double)t->details.steps));
+			json_array_append_new(list, json_real(all[r].section[s] / (double)t->details.steps));
 		json_object_set_new(o, section_name[s], list);
+	}
+	return o;
+}
+
+/* Lists by rank of what is known on any. */
+static json_t *usage(const struct trainer *t, const struct told *all)
+{
+	const struct usage_row *row;
+	json_t *o = json_object();
+
+	for (int i = 0; (row = usage_row(i)); i++) {
+		json_t *list = json_array();
+		bool known = false;
+
+		for (int r = 0; r < t->info.size; r++) {
+			json_array_append_new(list, number(all[r].usage[i]));
+			known |= isfinite(all[r].usage[i]);
+		}
+		if (known)
+			json_object_set(o, row->key, list);
+		json_decref(list);
 	}
 	return o;
 }
 
 static int gather(struct trainer *t, const struct step_result *r, struct dt_err *err)
 {
-	double *all = calloc((size_t)t->info.size, sizeof(double[DETAILS_SECTIONS]));
+	struct told *all = calloc((size_t)t->info.size, sizeof(*all)), mine;
 	double *weights = calloc((size_t)t->table.n + 1, sizeof(*weights));
 	int rc = all && weights ? grads_each(t, add_square, weights, err)
 				: dt_err_sys(err, -ENOMEM, "cannot gather details");
 
+	memcpy(mine.section, t->details.section, sizeof(mine.section));
+	usage_read(t, mine.usage);
 	rc = trainer_agree(t, rc, err);
 	if (rc == 0)
 		rc = dt_all_reduce(grads_holders(t), weights, NULL, (size_t)t->table.n, DT_F64, DT_SUM,
 				   "weight norms", err);
 	if (rc == 0)
-		rc = dt_gather(dt_mesh_comm(&t->mesh, DT_ON_ALL), all, t->details.section, DETAILS_SECTIONS,
+		rc = dt_gather(dt_mesh_comm(&t->mesh, DT_ON_ALL), all, &mine, sizeof(mine) / sizeof(double),
 			       DT_F64, 0, "times of ranks", err);
 	if (rc == 0 && t->info.rank == 0)
-		t->details.line = json_pack("{s:I, s:o, s:o, s:o}", "steps", (json_int_t)t->details.steps,
-					    "step_s", percentiles(&t->details), "ranks", ranks(t, all),
-					    "units", units(t, weights, !r->skipped));
+		t->details.line =
+			json_pack("{s:I, s:o, s:o, s:o, s:o}", "steps", (json_int_t)t->details.steps,
+				  "step_s", percentiles(&t->details), "ranks", ranks(t, all), "usage",
+				  usage(t, all), "units", units(t, weights, !r->skipped));
 	free(all);
 	free(weights);
 	return rc == 0 ? histograms(t, !r->skipped, err) : rc;
+}
+
+int details_open(struct trainer *t, struct dt_err *err)
+{
+	return t->run.details ? usage_open(t, err) : 0;
 }
 
 int details_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
@@ -158,5 +192,6 @@ json_t *details_take(struct trainer *t)
 void details_release(struct trainer *t)
 {
 	json_decref(details_take(t));
+	usage_release(t);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

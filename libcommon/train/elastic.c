@@ -1,7 +1,7 @@
 /*
- * The trainer of the ranks that are left. The old one stays until the new one has its state:
- * parameters, optimizer states, and what a manifest says beside them. A rank whose update was
- * interrupted, or that is a step behind, gets it from the first that has the newest.
+ * The trainer of the ranks that are left, or that are more now. The old one stays until the new one has its
+ * state: parameters, optimizer states, and what a manifest says beside them. A rank whose update was
+ * interrupted, or that is a step behind, and one that joins get it from the first that has the newest.
  */
 #include "train/elastic.h"
 #include "train/init.h"
@@ -34,6 +34,10 @@ struct arrival {
 		place[2];	/* of the trainer it has, and of one that was made since (epoch 0: none) */
 	int64_t ready, updated; /* steps: whose gradients are whole; whose update is made */
 	double norm;		/* of that update */
+	/* What one that joins cannot know, 0 where it does not either: */
+	int64_t global_batch;
+	double matmul_rate; /* of a rank */
+	int32_t was;	    /* ranks before */
 };
 
 struct meeting {
@@ -42,11 +46,13 @@ struct meeting {
 	struct arrival all; /* the newest step, and what is known with it */
 	int root;	    /* the first rank that has its state */
 	bool alike;	    /* every rank has it */
+	int64_t newest;	    /* of the epochs whose trainers are in use */
 };
 
 bool elastic_can(struct trainer *t, int rc)
 {
-	return t->run.watch.elastic && rc < 0 && !t->agreed && dt_world_lost(t->world);
+	return t->run.watch.elastic &&
+	       (rc == ELASTIC_JOIN || (rc < 0 && !t->agreed && dt_world_lost(t->world)));
 }
 
 /* Pages of the old trainer that hold nothing of its state go back to the system. */
@@ -96,17 +102,26 @@ static void quiesce(struct trainer *t)
 
 static struct arrival arrival_of(const struct trainer *t, const struct trainer *made)
 {
+	const struct peer_place later = made ? made->peer.place : (struct peer_place){0};
+
+	if (!t) /* it joins */
+		return (struct arrival){.step = -1, .saved = -1, .place = {{0}, later}, .ready = -1};
 	return (struct arrival){.step = t->loop.held,
 				.saved = t->save.newest,
 				.owed = t->loop.owed,
-				.place = {t->peer.place, made ? made->peer.place : (struct peer_place){0}},
+				.place = {t->peer.place, later},
 				.ready = t->peer.ready,
 				.updated = t->optim.updated,
-				.norm = t->peer.norm};
+				.norm = t->peer.norm,
+				.global_batch = t->run.global_batch,
+				.matmul_rate = t->report.matmul_rate / t->info.size,
+				.was = t->info.size};
 }
 
 static void release(struct trainer *t)
 {
+	if (!t)
+		return;
 	trainer_release(t);
 	free(t);
 }
@@ -145,6 +160,9 @@ static int meet(struct dt_world *w, const struct trainer *old, const struct trai
 		if (m->v[r].step == m->all.step)
 			m->all.owed |= m->v[r].owed;
 	}
+	m->all.global_batch = m->v ? m->v[m->root].global_batch : 0;
+	m->all.matmul_rate = m->v ? m->v[m->root].matmul_rate : 0;
+	m->all.was = m->v ? m->v[m->root].was : 0;
 	if (rc == 0 && m->all.step < 0)
 		rc = dt_err_set(err, -EIO, "no rank that is left has the run's state");
 	return rc;
@@ -179,13 +197,13 @@ static int carry(struct trainer *t, const struct trainer *old, enum dt_buf_id id
 		 struct dt_err *err)
 {
 	const struct dt_buf *to = dt_memory_find(&t->plan, id, -1);
-	const struct dt_buf *from = dt_memory_find(&old->plan, id, -1);
-	const bool have = old->loop.held == m->all.step;
+	const struct dt_buf *from = old ? dt_memory_find(&old->plan, id, -1) : NULL;
+	const bool have = old && old->loop.held == m->all.step;
 	int rc = 0;
 
 	if (!to || !to->bytes)
 		return 0;
-	if (!from || from->bytes != to->bytes)
+	if (old && (!from || from->bytes != to->bytes))
 		return dt_err_set(err, -EIO, "the state of %llu bytes does not fit another layout",
 				  (unsigned long long)to->bytes);
 	if (have)
@@ -201,20 +219,17 @@ static int carry(struct trainer *t, const struct trainer *old, enum dt_buf_id id
  * Of two trainers the one whose shares count. A rank that has got as far as to use the new one shows that
  * every rank has its part of it (peer_fill).
  */
-static void choose(struct trainer **old, struct trainer **made, const struct meeting *m)
+static void choose(struct trainer **old, struct trainer **made, struct meeting *m)
 {
-	int64_t newest = 0;
-
 	for (int r = 0; r < m->n; r++)
-		newest = m->v[r].place[0].epoch > newest ? m->v[r].place[0].epoch : newest;
-	if (*made && (*made)->peer.place.epoch == newest) {
+		m->newest = m->v[r].place[0].epoch > m->newest ? m->v[r].place[0].epoch : m->newest;
+	if (*made && (*made)->peer.place.epoch == m->newest) {
 		struct trainer *t = *old;
 
 		*old = *made;
 		*made = t;
 	}
-	if (*made)
-		release(*made);
+	release(*made);
 	*made = NULL;
 }
 
@@ -223,7 +238,7 @@ static int catch_up(struct trainer *old, struct meeting *m, struct dt_err *err)
 {
 	const struct arrival *root = &m->v[m->root];
 
-	if (!old->run.watch.peer_copy || old->loop.held == m->all.step)
+	if (!old || !old->run.watch.peer_copy || old->loop.held == m->all.step)
 		return 0;
 	if (old->loop.held != m->all.step - 1 || old->peer.ready != m->all.step)
 		return dt_err_set(err, -EIO, "the states at hand are of step %lld and of step %lld",
@@ -242,7 +257,7 @@ static int take_shares(struct trainer *t, const struct trainer *old, const struc
 	int rc = v ? 0 : dt_err_sys(err, -ENOMEM, "table of ranks");
 
 	for (int r = 0; r < m->n && rc == 0; r++)
-		v[r] = m->v[r].place[m->v[r].place[1].epoch == old->peer.place.epoch];
+		v[r] = m->v[r].place[m->v[r].place[1].epoch == m->newest];
 	if (rc == 0)
 		rc = peer_hand_over(t, old, v, m->n, err);
 	free(v);
@@ -264,9 +279,14 @@ static int take(struct trainer *t, struct trainer *old, const struct meeting *m,
 	t->loop.held = t->loop.step;
 	t->loop.owed = m->all.owed;
 	t->save.newest = m->all.saved;
-	t->report.matmul_rate = old->report.matmul_rate * t->info.size / old->info.size;
+	t->report.matmul_rate = m->all.matmul_rate * t->info.size;
+	t->report.memory_said = true;
+	t->born = dt_world_epoch(t->world).place;
+	if (!old) {
+		inject_pass(t);
+		return rc;
+	}
 	t->report.memory_said = old->report.memory_said;
-	t->born = old->born;
 	memcpy(t->inject, old->inject, sizeof(t->inject));
 	if (t->info.rank == 0 && old->save.dropped[0])
 		dt_remove_tree(old->save.dropped, NULL);
@@ -283,7 +303,7 @@ static int make(struct trainer *t, struct trainer *old, const struct meeting *m,
 
 	dt_world_info(w, &info);
 	run.layout.dp = info.size;
-	run.global_batch = old->run.global_batch;
+	run.global_batch = m->all.global_batch;
 	run.accumulation = 0;
 	run.save.overwrite = false;
 	run.save.resume = "auto"; /* metrics are appended */
@@ -297,39 +317,50 @@ static int make(struct trainer *t, struct trainer *old, const struct meeting *m,
 }
 
 /* The ranks meet, and *t is made of *old; made: what an earlier attempt has left. */
-static int attempt(struct trainer *t, struct trainer **old, struct trainer **made, const struct dt_run *r,
-		   struct dt_world *w, const struct dt_log *log, struct dt_err *err)
+static int attempt(struct trainer *t, struct trainer **old, struct trainer **made, struct meeting *m,
+		   const struct dt_run *r, struct dt_world *w, const struct dt_log *log, struct dt_err *err)
 {
-	struct meeting m = {0};
-	int rc = meet(w, *old, *made, &m, err);
+	int rc;
 
+	*m = (struct meeting){0};
+	rc = meet(w, *old, *made, m, err);
 	if (rc == 0) {
-		choose(old, made, &m);
-		rc = catch_up(*old, &m, err);
+		choose(old, made, m);
+		rc = catch_up(*old, m, err);
 	}
 	if (rc == 0) {
-		drop_memory(*old);
-		rc = make(t, *old, &m, r, w, log, err);
+		if (*old)
+			drop_memory(*old);
+		rc = make(t, *old, m, r, w, log, err);
 	}
-	free(m.v);
+	free(m->v);
+	m->v = NULL;
 	return rc;
 }
 
-int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
-		  struct dt_err *err)
+/* The books and the metrics hear of it. */
+static void tell(struct trainer *t, const struct meeting *m, const char *why, double seconds)
 {
-	struct trainer *made = NULL, *t;
-	const int was = (*pt)->info.size;
-	double began = dt_now();
-	struct dt_beat b;
-	char why[400];
+	struct dt_beat b = dt_beat_get();
+
+	metrics_ranks(t, m->all.was, why, seconds);
+	b.recovery_s += seconds;
+	dt_beat_set(&b, false);
+}
+
+/* Until all ranks have a trainer, for another one may be lost meanwhile: *pt is made, of *old. */
+static int until_whole(struct trainer **pt, struct trainer **old, struct meeting *m, const struct dt_run *r,
+		       struct dt_world *w, const struct dt_log *log, char why[400], struct dt_err *err)
+{
+	struct trainer *made = NULL, *t = NULL;
+	bool reform = *old != NULL; /* a process that joins comes with a world of its own */
 	int rc = 0;
 
-	quiesce(*pt);
-	for (;;) { /* another rank may be lost meanwhile */
-		snprintf(why, sizeof(why), "%s", dt_world_broken(w) ? dt_world_broken(w) : "a rank is lost");
+	for (;; reform = true) {
+		if (dt_world_broken(w))
+			snprintf(why, 400, "%s", dt_world_broken(w));
 		t = NULL;
-		if ((rc = dt_world_reform(w, err)) < 0)
+		if (reform && (rc = dt_world_reform(w, err)) < 0)
 			break;
 		t = calloc(1, sizeof(*t));
 		if (!t) {
@@ -337,7 +368,7 @@ int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *
 			break;
 		}
 		*err = (struct dt_err){0};
-		rc = attempt(t, pt, &made, r, w, log, err);
+		rc = attempt(t, old, &made, m, r, w, log, err);
 		if (rc == 0 || t->agreed || !dt_world_lost(w))
 			break;
 		quiesce(t);
@@ -346,20 +377,33 @@ int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *
 		else
 			release(t);
 	}
-	if (made)
-		release(made);
-	if (!t)
-		return rc;
-	if (rc == 0 && (*pt)->peer.late)
-		metrics_step(t, &(*pt)->peer.result, NULL);
-	release(*pt);
+	release(made);
 	*pt = t;
-	if (rc < 0)
+	return rc;
+}
+
+int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
+		  struct dt_err *err)
+{
+	struct trainer *t, *old = *pt;
+	struct meeting m = {0};
+	double began = dt_now();
+	char why[400] = "a process joins";
+	int rc;
+
+	if (old)
+		quiesce(old);
+	rc = until_whole(&t, &old, &m, r, w, log, why, err);
+	if (!t) {
+		*pt = old;
 		return rc;
-	metrics_ranks(t, was, why, dt_now() - began);
-	b = dt_beat_get();
-	b.recovery_s += dt_now() - began;
-	dt_beat_set(&b, false);
-	return 0;
+	}
+	if (rc == 0 && old && old->peer.late)
+		metrics_step(t, &old->peer.result, NULL);
+	release(old);
+	*pt = t;
+	if (rc == 0)
+		tell(t, &m, why, dt_now() - began);
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -100,17 +100,19 @@ static void scalar(struct trainer *t, const char *group, const char *key, const 
 
 static void events_details(struct trainer *t, const json_t *d)
 {
+	static const char *const group[] = {"ranks", "usage"};
 	const char *key;
 	json_t *v, *list;
 	char of[32];
 	size_t i;
 
 	json_object_foreach(json_object_get(d, "step_s"), key, v) scalar(t, "step_s", key, "", v);
-	json_object_foreach(json_object_get(d, "ranks"), key, list) json_array_foreach(list, i, v)
-	{
-		snprintf(of, sizeof(of), "%zu", i);
-		scalar(t, "ranks", key, of, v);
-	}
+	for (int k = 0; k < 2; k++)
+		json_object_foreach(json_object_get(d, group[k]), key, list) json_array_foreach(list, i, v)
+		{
+			snprintf(of, sizeof(of), "%zu", i);
+			scalar(t, group[k], key, of, v);
+		}
 	json_array_foreach(json_object_get(d, "units"), i, v)
 	{
 		const char *unit = json_string_value(json_object_get(v, "unit"));
@@ -191,6 +193,28 @@ static void page_units(struct dt_prom *p, const json_t *units)
 	}
 }
 
+/* A metric a row of usage, where any rank knows it. */
+static void page_usage(struct dt_prom *p, const json_t *usage)
+{
+	const struct usage_row *row;
+	json_t *v;
+	char rank[24];
+	size_t r;
+
+	for (int i = 0; (row = usage_row(i)); i++) {
+		json_t *list = json_object_get(usage, row->key);
+
+		if (list)
+			dt_prom_metric(p, row->name, "gauge", row->help);
+		json_array_foreach(list, r, v)
+		{
+			snprintf(rank, sizeof(rank), "%zu", r);
+			if (json_is_number(v))
+				dt_prom_value(p, row->name, json_number_value(v), "rank", rank, NULL);
+		}
+	}
+}
+
 static void page_details(struct dt_prom *p, const json_t *d)
 {
 	static const char *const quantile[][2] = {
@@ -217,6 +241,7 @@ static void page_details(struct dt_prom *p, const json_t *d)
 		snprintf(rank, sizeof(rank), "%zu", r);
 		dt_prom_value(p, name, json_number_value(v), "rank", rank, "section", section, NULL);
 	}
+	page_usage(p, json_object_get(d, "usage"));
 	page_units(p, json_object_get(d, "units"));
 }
 

@@ -115,6 +115,16 @@ static bool due(const struct trainer *t, const struct inject *f)
 	       (!f->start || f->start == dt_beat_start());
 }
 
+void inject_pass(struct trainer *t)
+{
+	for (int i = 0; i < t->ninject; i++) {
+		struct inject *f = &t->inject[i];
+		int64_t past = t->loop.step + 1 - f->step;
+
+		f->made = past < 0 ? 0 : past < f->steps ? past : f->steps;
+	}
+}
+
 static void say_flipped(const struct trainer *t, int64_t bit, int64_t element)
 {
 	dt_log_msg(t->log, "injected: bit %lld of element %lld flipped before step %lld", (long long)bit,

@@ -43,6 +43,8 @@ enum { INJECT_MAX = 16 };
 int inject_parse(const char *text, struct inject *ret, struct dt_err *err);
 /* The run's faults; every rank. */
 int inject_open(struct trainer *t, struct dt_err *err);
+/* Of a process that joins the run: what was to happen before has happened. */
+void inject_pass(struct trainer *t);
 /* Before the step under way: may end or stop this process, flip a bit. */
 void inject_before(struct trainer *t);
 /* What the loss of this step is multiplied by on this rank: 1, NaN, a spike's factor. */

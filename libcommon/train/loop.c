@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { JOIN_WAITS = 8 }; /* steps */
+
 static volatile sig_atomic_t stop_signal, save_signal;
 
 static void on_signal(int sig)
@@ -57,6 +59,7 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 	b.epoch = (uint32_t)w.epoch;
 	b.ranks = t->info.size;
 	b.place = t->info.rank;
+	b.board = w.board;
 	b.step = t->loop.step;
 	dt_beat_set(&b, true);
 }
@@ -239,12 +242,24 @@ static int line_at_least(struct trainer *t, const struct step_result *r, int64_t
 	return rc;
 }
 
-/* 1: asked to stop, state saved. */
+/*
+ * Between two steps: whether the loop stops for a process to join. A checkpoint on its way would be dropped,
+ * so it has some steps to end by itself.
+ */
+static int let_join(struct trainer *t, const struct step_result *r, int *waited, struct dt_err *err)
+{
+	if (!r->join || r->stop || t->loop.step == trainer_end(t) || (t->save.job && ++*waited < JOIN_WAITS))
+		return 0;
+	*waited = 0;
+	return trainer_drain(t, true, err) < 0 ? err->code : ELASTIC_JOIN;
+}
+
+/* 1: asked to stop, state saved. ELASTIC_JOIN: between two steps. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run_save *o = &t->run.save;
 	struct step_result r = {0};
-	int rc = outer_begin(t, err);
+	int rc = outer_begin(t, err), waited = 0;
 
 	if (rc == 0)
 		rc = ema_begin(t, err);
@@ -285,6 +300,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 		if (rc == 0 && source_evaluates(t) && !r.stop &&
 		    (last || (t->run.data.eval_every && t->loop.step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
+		if (rc == 0)
+			rc = let_join(t, &r, &waited, err);
 	}
 	if (rc == 0 && noise_known(&t->noise))
 		dt_log_msg(&t->root_log,
@@ -389,7 +406,9 @@ int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt
 	struct trainer *t = NULL;
 	int rc, status = DT_EXIT_OK;
 
-	if (!(t = calloc(1, sizeof(*t)))) {
+	if (dt_world_joined(w)) {
+		rc = elastic_again(&t, r, w, log, &err);
+	} else if (!(t = calloc(1, sizeof(*t)))) {
 		rc = dt_err_sys(&err, -ENOMEM, "trainer");
 	} else {
 		rc = trainer_init(t, r, given, w, log, &err);

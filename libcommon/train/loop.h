@@ -26,6 +26,7 @@ struct step_result {
 	bool back;	 /* a spike that the run is to go back for: nothing is done yet */
 	bool stop;	 /* some rank was asked to stop */
 	bool save;	 /* some rank was asked for a checkpoint */
+	bool join;	 /* a process waits to become a rank */
 };
 
 /* What signals ask of this rank (dt_train_catch_signals). */

@@ -129,11 +129,11 @@ int peer_holder(const struct peer_place *v, int size, const struct peer_place *o
 	return -1;
 }
 
-/* What of old share r of unit u is in share d of t: from its holder to there. In one order on every rank. */
-static int move(struct trainer *t, const struct trainer *old, int k, int u, int64_t r, int d, int from,
-		bool copy, struct dt_err *err)
+/* What of old share r of unit u, of so many elements, is in share d of t: from its holder to there. */
+static int move(struct trainer *t, const struct trainer *old, int64_t was, int k, int u, int64_t r, int d,
+		int from, bool copy, struct dt_err *err)
 {
-	const int64_t was = share_n(old, u), is = share_n(t, u);
+	const int64_t is = share_n(t, u);
 	const int64_t lo = r * was > d * is ? r * was : d * is,
 		      hi = (r + 1) * was < (d + 1) * is ? (r + 1) * was : (d + 1) * is;
 	struct dt_comm *c = dt_mesh_comm(&t->mesh, DT_ON_ALL);
@@ -156,24 +156,29 @@ static int move(struct trainer *t, const struct trainer *old, int k, int u, int6
 int peer_hand_over(struct trainer *t, const struct trainer *old, const struct peer_place *v, int size,
 		   struct dt_err *err)
 {
+	struct dt_layout layout = t->run.layout; /* of the old trainer, which one that joins does not have */
+	struct dt_local was = {0};
 	struct peer_place of = {0};
 	bool copy = false;
-	int rc = 0;
+	int rc;
 
 	for (int i = 0; i < size; i++)
 		of = v[i].epoch > of.epoch ? v[i] : of;
+	layout.dp = (int)of.size;
+	rc = dt_local_build(&t->table, &t->config, &layout, (struct dt_coords){0}, &was, err);
 	for (int64_t r = 0; r < of.size && rc == 0; r++) {
 		int from = peer_holder(v, size, &of, r, &copy);
 
 		if (from < 0)
-			return dt_err_set(err, -EIO,
-					  "rank %lld is lost, and with rank %lld the copy of its states",
-					  (long long)r, (long long)((r + 1) % of.size));
+			rc = dt_err_set(err, -EIO,
+					"rank %lld is lost, and with rank %lld the copy of its states",
+					(long long)r, (long long)((r + 1) % of.size));
 		for (int u = 0; u < t->local.nunit && rc == 0; u++)
 			for (int k = 0; k < PEER_STATES && rc == 0 && !t->local.unit[u].frozen; k++)
 				for (int d = 0; d < size && rc == 0 && own(t, k, u); d++)
-					rc = move(t, old, k, u, r, d, from, copy, err);
+					rc = move(t, old, was.unit[u].share, k, u, r, d, from, copy, err);
 	}
+	dt_local_release(&was);
 	return rc == 0 ? store_publish(t, false, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

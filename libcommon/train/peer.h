@@ -52,7 +52,8 @@ int peer_holder(const struct peer_place *v, int size, const struct peer_place *o
 /*
  * The shares of t from those of the old trainer, whose ranks had other shares: from their owners, or from
  * copies. v [size]: what each rank of the new world was among those that shared the states; those of another
- * epoch than the newest have nothing of them. -EIO: a rank and the next one are lost.
+ * epoch than the newest have nothing of them, nor has one that joins (old NULL). -EIO: a rank and the next
+ * one are lost.
  */
 int peer_hand_over(struct trainer *t, const struct trainer *old, const struct peer_place *v, int size,
 		   struct dt_err *err);

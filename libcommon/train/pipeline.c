@@ -109,6 +109,7 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 	int rc = 0;
 
 	f->f.sample = first - (eval ? 0 : t->loop.cursor);
+	f->f.number = first;
 	if (p->input < 0 || p->output < 0 || f->f.first)
 		rc = source_next(t, eval, &f->f, first, end, err);
 	t->t.data += dt_now() - t0;

@@ -10,21 +10,22 @@
 /* What every rank must agree on after a step, in one sum. */
 struct verdict {
 	double loss, stop, save, bad;
-	double own; /* squares of the ranks' own gradients */
+	double own;  /* squares of the ranks' own gradients */
+	double join; /* processes that wait to become ranks */
 };
 
 static int agree(struct trainer *t, struct verdict *v, struct dt_err *err)
 {
-	double t0 = dt_now(), sum[5] = {v->loss, v->stop, v->save, v->bad, v->own};
+	double t0 = dt_now(), sum[6] = {v->loss, v->stop, v->save, v->bad, v->own, v->join};
 	int rc;
 
 	/* Every rank of a tensor-parallel group has the same loss: count it once. */
 	if (t->mesh.at.tp != 0)
 		sum[0] = 0;
-	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 5, DT_F64, DT_SUM,
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 6, DT_F64, DT_SUM,
 			   "loss and signals", err);
 	t->t.comm[TR_OTHER] += dt_now() - t0;
-	*v = (struct verdict){sum[0], sum[1], sum[2], sum[3], sum[4]};
+	*v = (struct verdict){sum[0], sum[1], sum[2], sum[3], sum[4], sum[5]};
 	return rc;
 }
 
@@ -150,7 +151,8 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 		rc = t->source.given.g->end(t->source.given.g->arg, err);
 	if (rc < 0)
 		return rc;
-	v = (struct verdict){loss * fault, asked.stop, asked.save, t->grads.bad != NULL, t->grads.own};
+	v = (struct verdict){loss * fault,	   asked.stop,	 asked.save,
+			     t->grads.bad != NULL, t->grads.own, dt_world_waiting(t->world)};
 	rc = agree(t, &v, err);
 	if (rc == 0)
 		rc = objective_agree(t, err);
@@ -158,6 +160,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 		return rc;
 	ret->stop = v.stop != 0;
 	ret->save = v.save != 0;
+	ret->join = v.join != 0;
 	ret->loss = v.loss / targets;
 	t->peer.result = *ret;
 	if (!isfinite(v.loss))

@@ -52,6 +52,27 @@ refused() { # status text options...
         --lora-targets '.*\.mlp\..*' >&2
 }
 
+@test "dropout is the same on every layout, and where a layer is computed again" {
+    drop=(--steps 5 --lora 4 --lr 1e-2 --lora-dropout 0.2)
+    dt-train verify --layouts dp1,tp2.s1,dp2.z3,pp2,cp2,dp2.tp2 --model llama.json "${common[@]}" "${drop[@]}" >&2
+    dt-train verify --layouts dp1,pp2 --pipeline zb-h1 --model qwen3.json "${common[@]}" "${drop[@]}" >&2
+    losses --model qwen3.json "${drop[@]}" >kept
+    for how in '--recompute full' '--recompute selective'; do
+        # shellcheck disable=SC2086 # words
+        losses --model qwen3.json "${drop[@]}" $how | cmp kept -
+    done
+    losses --model qwen3.json --steps 5 --lora 4 --lr 1e-2 >without
+    [ "$(head -1 without)" = "$(head -1 kept)" ] # an adapter whose B is 0 adds nothing
+    jq -en "$(tail -1 without) - $(tail -1 kept) | fabs > 1e-4"
+    losses --model qwen3.json "${drop[@]}" --steps 3 --save dropped >halves
+    losses --model qwen3.json "${drop[@]}" --save dropped --resume auto >>halves
+    cmp kept halves
+    mpirun -np 2 dt-train --model qwen3.json "${common[@]}" --steps 1 --lora 4 --lora-dropout 0.1 --layout tp2 --metrics m.jsonl
+    dt-memest qwen3.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 --lora-dropout 0.1 --layout tp2 --check m.jsonl
+    refused 2 "lora-dropout" --model qwen3.json --steps 1 --lora 4 --lora-dropout 1
+    refused 2 "goes with --lora" --model qwen3.json --steps 1 --lora-dropout 0.1
+}
+
 @test "the plan is exact, and less than half of full training's" {
     for layout in dp1 tp2 dp2.z3 pp2; do
         mpirun -np "$([ $layout = dp1 ] && echo 1 || echo 2)" dt-train --model qwen3.json \

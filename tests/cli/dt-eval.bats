@@ -49,7 +49,7 @@ refused() { # status, what stderr says, arguments
 }
 
 @test "--lora: an adapter beside its base is the merged model, and what the trainer evaluates" {
-    dt-train --model run --data d.h5 --seq 64 --steps 10 --lora 4 --lr 1e-2 --threads 1 --no-mfu --save tuned --overwrite \
+    dt-train --model run --data d.h5 --seq 64 --steps 10 --lora 4 --lora-dropout 0.1 --lr 1e-2 --threads 1 --no-mfu --save tuned --overwrite \
         --precision fp32 --eval-data d.h5 --eval-tokens 2496 --metrics tuned.jsonl >/dev/null
     trained=$(jq -s 'map(.eval_loss // empty) | last' tuned.jsonl)
     dt-shard-ckpt lora-merge --to dt run tuned merged

@@ -254,16 +254,16 @@ json() {
 	refused 2 "is not a size" gpt2-124m --gpu-mem lots
 	refused 2 "unknown unit" gpt2-124m --gpu-mem 80QB
 	refused 2 "out of range" gpt2-124m --margin 100
-	refused 2 "exclude each other" gpt2-124m --train --serve
-	refused 2 "go with --train" gpt2-124m --serve --microbatch 4
-	refused 2 "goes with --serve" gpt2-124m --max-seqs 4
+	refused 2 "--train does not go with --serve" gpt2-124m --train --serve
+	refused 2 "--microbatch does not go with --serve" gpt2-124m --serve --microbatch 4
+	refused 2 "--max-seqs goes with --serve" gpt2-124m --max-seqs 4
 	refused 2 "--activations goes with --serve" gpt2-124m --activations fp32
-	refused 2 "--solve needs --gpu-mem" gpt2-124m --solve batch
+	refused 2 "--solve goes with --gpu-mem or --device" gpt2-124m --solve batch
 	refused 2 "'24' is less than 1.00 MiB; a size without a unit is in bytes; write 24GiB or 24GB" gpt2-124m --gpu-mem 24
 	refused 1 "; did you mean 'llama-2-7b'?" lama-2-7b
 	refused 2 "is not one of" gpt2-124m --solve all --gpu-mem 1GiB
 	refused 2 "no category is called 'foo'" gpt2-124m --explain foo
-	refused 2 "exclude each other" gpt2-124m --explain weights --json
+	refused 2 "--explain does not go with --json" gpt2-124m --explain weights --json
 	refused 2 "unknown option" gpt2-124m --frobnicate
 	refused 1 "over tp, ep and dp only" gpt2-124m --serve --layout cp2
 	refused 2 "--list takes no model" gpt2-124m --list
@@ -667,7 +667,7 @@ safetensors() {
 	jq -e "$filter" w.json
 	layout=$(jq -r '.why.steps[] | select(.taken) | .layout' w.json)
 	"$memest" llama-2-70b --layout "$layout" --gpu-mem 80GiB --margin 20
-	refused 2 "--why needs --gpu-mem" llama-2-7b --why
+	refused 2 "--why goes with --gpu-mem or --device" llama-2-7b --why
 	refused 2 "option '--margin'" llama-2-7b --margin 20%% --gpu-mem 1GiB
 }
 

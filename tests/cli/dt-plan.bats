@@ -176,7 +176,7 @@ refused() {
 	refused 2 "--pipeline" --pipeline fast gpt2-124m
 	refused 1 "has 4 ranks, not 8" --compare dp4 gpt2-124m
 	refused 1 "unknown axis" --compare xx4 gpt2-124m
-	refused 2 "exclude each other" --json --emit args gpt2-124m
+	refused 2 "--json does not go with --emit" --json --emit args gpt2-124m
 	refused 2 "--serve has no layout" --serve --compare dp8 gpt2-124m
 	refused 1 "1024 positions" --serve --prompt-len 2000 gpt2-124m
 	: >empty

@@ -404,6 +404,100 @@ denies() {
     [ "$(cat codes-* | sort | uniq -c | xargs)" = "1 200 3 503" ]
 }
 
+@test "scaling: a request waits while a command starts a server, more come with load, they go when it is quiet" {
+    mock a # here a server is started and stopped by what its health says
+    mock b
+    set_mock "$a" '{"health": 503}'
+    set_mock "$b" '{"health": 503}'
+    cat >scale.sh <<'END'
+echo "$DT_SCALE_WANTED up=$DT_SCALE_UP start=$DT_SCALE_START stop=$DT_SCALE_STOP" >>scaled
+for u in $DT_SCALE_START; do curl -s -o /dev/null -d '{"health": 200}' "$u/mock"; done
+for u in $DT_SCALE_STOP; do curl -s -o /dev/null -d '{"health": 503}' "$u/mock"; done
+END
+    echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}], \"on_scale\": \"sh scale.sh\", \"scale_min\": 0, \"scale_requests\": 2,
+        \"scale_up_after_s\": 0, \"scale_down_after_s\": 0.2, \"scale_zero_after_s\": 0.5, \"health_interval_s\": 0.05, \"health_timeout_s\": 60, \"health_fall\": 1}" >conf
+    route 0 --config conf
+    curl -s "$url/health" | jq -e '.status == "asleep"'
+    [ ! -e scaled ]
+    [ "$(ask -m 100 | jq .usage.completion_tokens)" = 3 ] # held until a server was there
+    one=$(sed -n '1s/^1 up=0 start=\([^ ]*\) stop=$/\1/p' scaled)
+    [ -n "$one" ]
+    until_true shows router_servers_wanted 0
+    until_true ups 0 # and stopped when nothing came
+    grep -q "^0 up=1 start= stop=$one$" scaled
+    for i in 1 2 3 4 5; do ask -m 100 -o /dev/null -w '%{http_code}\n' >"codes-$i" & sent+=($!); done
+    wait "${sent[@]}"
+    [ "$(cat codes-* | sort | uniq -c | xargs)" = "5 200" ]
+    until_true ups 0
+    [ "$(metric router_scale_errors_total)" = 0 ]
+}
+
+@test "names: every address is a server while it is there; requests wait for a first one" {
+    mock a
+    export FAKE_NAMES=$PWD/names
+    : >names
+    echo "{\"servers\": [{\"url\": \"http://pods.test:${a##*:}\", \"each\": true, \"max_running\": 3}], \"resolve_s\": 0.05}" >conf
+    LD_PRELOAD="$DT_HELP/fake-names.so" dt-route check conf | grep -q '0 servers'
+    run -3 --separate-stderr dt-route check <(sed 's/"each": true/"each": false/' conf)
+    export LD_PRELOAD=$DT_HELP/fake-names.so
+    route 0 --config conf
+    unset LD_PRELOAD
+    curl -s "$url/health" | jq -e '.status == "asleep"'
+    ask -m 300 >answer &
+    held=$!
+    until_true shows scheduler_queue_depth 1
+    curl -s "$url/route/servers" | jq -e '.servers == []'
+    until_true shows router_servers_wanted 1
+    echo 127.0.0.1 >names.new && mv names.new names
+    wait $held
+    [ "$(jq -r .server answer)" = a ]
+    [ "$(curl -s "$url/route/servers" | jq -r '.servers[0].url')" = "$a" ]
+    : >names.new && mv names.new names
+    until_true ups 0
+}
+
+@test "contrib: the objects for Kubernetes name options, routes and metrics that there are" {
+    /usr/bin/python3 -c 'import yaml' || skip "no PyYAML"
+    mock a
+    route 1 "$a"
+    dt-serve --describe-options >serve.json
+    dt-route --describe-options >route-options.json
+    curl -s "$url/metrics" >metrics
+    curl -s "$url/route/servers" >servers.json
+    /usr/bin/python3 "$DT_SRC/tests/cli/kubernetes-check.py" "$DT_SRC/contrib/kubernetes" serve.json route-options.json metrics servers.json |
+        jq -e 'index("ScaledObject") and index("HorizontalPodAutoscaler") and index("ServingRuntime")'
+    dt-route check route.json | grep -q '1 server'
+}
+
+@test "scaling: what a command that fails leaves behind; the deadline of those that wait; without a command a signal alone" {
+    mock a
+    set_mock "$a" '{"health": 503}'
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"on_scale\": \"echo no; exit 4\", \"scale_min\": 0, \"scale_hold_s\": 0.3}" >conf
+    route 0 --config conf
+    ask -m 100 -o out -w '%{http_code}' | grep -qx 503
+    [ "$(jq -r .error.code out)" = no_server ]
+    until_true grep -q 'on_scale failed with exit status 4' log
+    [ "$(cat url)" = "$url" ] # standard output is not the command's
+    kill "$router"
+    wait "$router"
+    set_mock "$a" '{"health": 200}'
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_requests\": 1, \"scale_up_after_s\": 0}" >conf
+    route 1 --config conf
+    until_true shows router_servers_wanted 1
+    set_mock "$a" '{"hold": true}'
+    for i in 1 2 3; do ask -m 300 -o /dev/null & sent+=($!); done
+    until_true shows router_servers_wanted 3
+    [ "$(metric router_load_per_server)" = 3 ]
+    set_mock "$a" '{"hold": false}'
+    wait "${sent[@]}"
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_min\": 3, \"scale_max\": 2}" >wrong
+    run -3 --separate-stderr dt-route check wrong
+    [[ $stderr == *"'scale_min' is over 'scale_max', which is 2"* ]]
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_max\": 2, \"on_scale\": \"true\"}" >wrong
+    run -3 --separate-stderr dt-route check wrong
+    [[ $stderr == *"'scale_max' is 2, but on_scale can start 1 servers"* ]]
+}
+
 @test "a second server is asked after a while, where that is wanted, and the first answer counts" {
     mock a
     mock b
@@ -540,6 +634,62 @@ END
     [ "$(ask -H 'Authorization: Bearer sk-new' | jq -r .server)" = a ]
     [ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer sk-admin')" = 401 ]
     denies grep -q sk- log
+}
+
+@test "the index is what the servers say they have: stored, pushed out, gone with a restart of the router or the server" {
+    : >u-one
+    dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port 0 --served-model-name tiny --max-model-len 400 --kv-cache-mem 320KiB >u-one 2>log-one 3>&- &
+    pids+=($!)
+    until_true test -s u-one
+    one=$(cat u-one)
+    route 1 "$one"
+    until_true shows router_server_events 1
+    long() { # a prompt of 360 bytes: one block of 256
+        body=$(jq -n --arg p "$1$(printf 'hello world %.0s' $(seq 30))" '{model: "tiny", prompt: $p[:360], max_tokens: 1, temperature: 0}')
+        ask
+    }
+    names() { curl -s "$one/kv/events" | jq -r '[.events[] | select(.type == "BlockStored").names[]] | sort | join(" ")'; }
+    [ "$(long a | jq .usage.prompt_tokens_details.cached_tokens)" = 0 ]
+    a=$(names)
+    [ "${#a}" = 16 ]
+    [ "$(long a | jq .usage.prompt_tokens_details.cached_tokens)" -gt 300 ]
+    next=$(curl -s "$one/kv/events" | jq -r .next)
+    long b >/dev/null # there is room for one of them
+    b=$(names)
+    [ "${#b}" = 16 ]
+    [ "$a" != "$b" ]
+    [ "$(curl -s "$one/kv/events?after=$next" | jq -c '[.cleared, ([.events[] | {(.type): .names[0]}] | add | .BlockRemoved, .BlockStored)]')" = "[false,\"$a\",\"$b\"]" ]
+    until_true shows router_index_blocks 1
+    [ "$(long a | jq .usage.prompt_tokens_details.cached_tokens)" -lt 300 ]
+    kill "$router"
+    wait "$router"
+    route 1 "$one" # it knows at once what is there
+    until_true shows router_index_blocks 1
+    [ "$(curl -s -o out -w '%{http_code}' "$one/kv/events?after=x")" = 400 ]
+    for wrong in '{}' '{"share": 0.5, "names": "12"}' '{"share": 0.9, "names": "0123456789abcdef0123456789abcdef"}' '{"share": 1, "names": "0123456789ABCDEF"}'; do
+        [ "$(curl -s -o out -w '%{http_code}' -d "{\"model\": \"tiny\", \"prompt\": \"x\", \"kv_marks\": $wrong}" "$one/v1/completions")" = 400 ]
+        grep -q kv_marks out
+    done
+}
+
+@test "routing on what servers say finds nine tenths of what an oracle finds, and keeps their work even" {
+    # 40 users by chance, each with a prompt that grows, 8 shared beginnings, caches that hold a part of it
+    awk 'BEGIN { s = 1; for (t = 0; t < 2000; t++) { s = s * 16807 % 2147483647; u = s % 40; n[u]++; printf "%.2f 64 %d 50", t * 0.05, (10 + n[u]) * 64
+        for (i = 0; i < 10; i++) printf " %d", (u % 8) * 1000 + i
+        for (i = 0; i < n[u]; i++) printf " %d", 100000 + u * 1000 + i
+        print "" } }' >trace
+    "$DT_BIN/../bench/route-simulate" 4 20000 0.02 24000 <trace >made
+    mooncake=${DT_TEST_DATA:-$DT_SRC/../shared/data}/traces/mooncake_synthetic_trace.jsonl.gz
+    if [ -e "$mooncake" ]; then
+        /usr/bin/python3 "$DT_SRC/bench/route/trace.py" "$mooncake" >trace
+        "$DT_BIN/../bench/route-simulate" 4 20000 0.02 1000000 <trace >real
+        jq -se 'map({(.policy // "all"): .}) | add | .round.ttft_p50_s > 2 * .events.ttft_p50_s' real
+    fi
+    for f in made real; do
+        [ -e "$f" ] || continue
+        cat "$f"
+        jq -se 'map({(.policy // "all"): .}) | add | .events.hit_rate >= 0.9 * .oracle.hit_rate and .events.max_over_mean_work < 1.3' "$f"
+    done
 }
 
 @test "dt-serve behind it: streams, tokens in the books, a rolling restart without an error" {

@@ -24,7 +24,8 @@ setup() {
 }
 
 teardown() {
-    [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null || true
+    # shellcheck disable=SC2046 # processes, one a word
+    [ -z "$pid" ] || kill -KILL $(pgrep -P "$pid") "$pid" 2>/dev/null || true
 }
 
 events() { # of a kind, in the metrics
@@ -131,6 +132,36 @@ zero_loses() {
     dt-shard-ckpt diff plain/step-00000040 run/step-00000040
     # the ranks' exit status, where mpirun says 0
     run -93 timeout 120 dt-run --ranks 2 --tries 1 -- "${train[@]}" --steps 50 --metrics /nonexistent/m.jsonl
+}
+
+# Two ranks have died, and there are three again.
+replaced() {
+    jq -se 'map(select(.event == "ranks")) | (map(select(.why | test("has died"))) | length >= 2) and last.to == 3' \
+        m.jsonl >/dev/null 2>&1
+}
+
+@test "dt-run --replace: new processes take the state from the others, and the run is what it would have been" {
+    local status=0
+
+    # the run is ended once all are replaced, whenever that is
+    timeout 300 dt-run --replace --events events.jsonl --ranks 3 -- "${train[@]}" --steps 100000 \
+        --inject kill:rank=1,step=4 --inject kill:rank=0,step=20 --inject slow:rank=2,seconds=0.05 2>err &
+    pid=$!
+    until_true replaced
+    kill -TERM "$(pgrep -P $pid dt-run)"
+    wait $pid || status=$?
+    pid=
+    [ $status == 75 ]
+    [ "$(jq -c 'select(.event == "start") | .start' events.jsonl)" == 1 ]
+    jq -se 'map(select(.event == "replacement")) | length >= 2' events.jsonl
+    jq -se 'map(select(.event == "books"))[0] | .steps_redone == 0 and .other_s > -0.1' events.jsonl
+    last=$(jq -s 'map(select(.loss) | .step) | max' m.jsonl)
+    [ "$(jq 'select(.loss) | .step' m.jsonl)" == "$(seq "$last")" ]
+    mv m.jsonl lost.jsonl
+    mv run lost
+    "${train[@]}" --steps 100000 --stop-at "$last" --save-every "$last"
+    diff <(jq -c 'select(.loss) | [.step, .loss]' m.jsonl) <(jq -c 'select(.loss) | [.step, .loss]' lost.jsonl)
+    dt-shard-ckpt diff lost/step-*"$last" run/step-*"$last"
 }
 
 @test "what it does not go with is refused" {

@@ -60,6 +60,20 @@ events() {
     [ "$(find again.tb -type f | wc -l)" -eq 1 ]
 }
 
+@test "usage: what each rank kept busy and sent, on the page and as events too" {
+    # one rank sends nothing; of 4 each has an even share of the gradients at least
+    jq -es 'map(.details // empty | .usage) | length == 2 and all(.[]; .processors_busy[0] > 0 and .link_bytes_per_s == [0])' one.jsonl
+    mpirun -np 2 dt-train "${run[@]}" --layout dp2 --details 6 --metrics two.jsonl --prometheus two.prom --tensorboard two.tb
+    jq -es 'map(.details // empty | .usage)[0] | (.processors_busy | length) == 2 and all(.processors_busy[]; . > 0) and
+        (.link_bytes_per_s | length) == 2 and all(.link_bytes_per_s[]; . > 0) and
+        ([.network_sent_bytes_per_s[1]?] - [null]) == []' two.jsonl
+    python3 "$BATS_TEST_DIRNAME/prom-check.py" two.prom dt_train_ >page
+    want=$(jq -s 'map(.details // empty | .usage)[0].link_bytes_per_s[1]' two.jsonl)
+    awk -v want="$want" '$1 == "dt_train_rank_link_bytes_per_second{rank=\"1\"}" { d = $2 / want - 1; ok = d < 1e-6 && d > -1e-6 }
+        END { exit !ok }' page
+    events two.tb | jq -es 'any(.[]; .tag == "usage/processors_busy/1" and .step == 6)'
+}
+
 @test "--prometheus: a page that holds to the format, its values those of the metrics" {
     python3 "$BATS_TEST_DIRNAME/prom-check.py" one.prom dt_train_ >page
     loss=$(jq -s 'map(select(.loss))[-1].loss' one.jsonl)

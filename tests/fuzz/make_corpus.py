@@ -36,6 +36,12 @@ TEXTS = {
         "events": '{"run_id":"ab","step":3,"event":"rollback","from_step":9,"skipped_samples":[1,2]}\n'
                   '{"step":1e400,"loss":-0.5e-3,"x":"a\\"b{","y":{"a":[1,{"b":"}"}]}}\n{"step": -12.5 , "lr": 123456789012345678901.5}\n',
     },
+    "stream": {
+        "completion": 'data: {"choices":[{"index":0,"text":"He"}]}\n\ndata: {"choices":[{"text":"llo\\u0000","finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":1}}}\n\ndata: [DONE]\n\n',
+        "chat": ': ping\r\nevent: x\r\ndata:{"choices":[{"delta":{"role":"assistant","content":""}}]}\r\n\r\ndata: {"choices":[{"delta":{"content":"\u20ac"}}]}\r\n\r\ndata: {"choices":[{"delta":{},"finish_reason":"length"}]}\r\n\r\ndata: [DONE]\r\n\r\n',
+        "error": 'data: {"error":{"message":"the model \\u001b[31mis busy","type":"server_error"}}\n\n',
+        "broken": 'data: {"choices":[{"text":\n\ndata: {"usage":{"prompt_tokens":-1,"completion_tokens":1e99}}\n',
+    },
     "rollout": {
         "group": '{"rollout":1,"index":3,"step":120,"weights":"8f01","temperature":1,"prompt":"31>","prompt_ids":[52,50,63],"item":{"a":1},"answers":[{"ids":[50,52,257],"logprobs":[-0.5,-1e-3,0],"text":"13","finish":"stop","reward":1.0},{"ids":[50],"text":"1","finish":"length","reward":null,"reward_error":"timeout"}]}',
         "foreign": '{"rollout":1,"prompt_ids":[7],"answers":[{"ids":[1,2,3,4],"logprobs":[-1,-2,-3,-4e0],"finish":"\u20acstopped by a\u20ac","reward":-0.25},{"ids":[9],"logprobs":null,"reward":2}]}',

@@ -220,13 +220,66 @@ static void test_refused(void **state)
 	assert_int_equal(dev->ops->sumsq(dev, &d, i), -EINVAL);
 }
 
+/* Against the formula, in both types and added; then parts of rows and columns that other ranks have. */
+static void test_dropout(void **state)
+{
+	const int64_t rows = 14, cols = 301, wide = 900;
+	int32_t pos[14];
+	struct dt_dropout p = {.stream = {{3, 0}, {2, 99}},
+			       .below = 0x40000000u,
+			       .scale = 4 / 3.f,
+			       .sample = 5000000000LL,
+			       .seq = 7,
+			       .positions = 11,
+			       .pos = pos,
+			       .cols = wide,
+			       .col = 37};
+	struct dt_tensor x = random_tensor(DT_F32, rows, cols, 1, 1),
+			 y = random_tensor(DT_F32, rows, cols, 2, 1),
+			 part = random_tensor(DT_F32, 3, 100, 3, 1),
+			 b = random_tensor(DT_BF16, rows, cols, 4, 1),
+			 cut = random_tensor(DT_F32, 3, 100, 5, 1);
+	double *want = values(y), kept = 0;
+
+	for (int64_t i = 0; i < rows; i++)
+		pos[i] = (int32_t)(i % 7 + (i % 7 > 3 ? 4 : 0));
+	for (int64_t i = 0; i < rows; i++)
+		for (int64_t j = 0; j < cols; j++) {
+			const uint64_t at =
+				(uint64_t)((5000000000LL + i / 7) * 11 + pos[i]) * (uint64_t)wide + 37 +
+				(uint64_t)j;
+			const bool keep = dt_philox_block(&p.stream, at / 4).v[at % 4] >= p.below;
+
+			want[i * cols + j] += keep ? get(x, i * cols + j) / 0.75 : 0;
+			kept += keep;
+		}
+	assert_true(fabs(kept / (double)(rows * cols) - 0.75) < 0.03);
+	assert_int_equal(dev->ops->dropout(dev, y, x, &p, true), 0);
+	check_close("dropout, added", y, want, 1e-6, 1e-6);
+	assert_int_equal(dev->ops->dropout(dev, y, x, &p, false), 0);
+	assert_int_equal(dev->ops->dropout(dev, b, x, &p, false), 0);
+	for (int64_t i = 0; i < rows * cols; i++)
+		assert_float_equal(get(b, i), get(y, i), 0.005 * fabs(get(y, i)));
+	for (int64_t i = 0; i < 300; i++)
+		put(cut, i, get(x, (i / 100 + 6) * cols + i % 100 + 50));
+	p.row = 6;
+	p.col += 50;
+	assert_int_equal(dev->ops->dropout(dev, part, cut, &p, false), 0);
+	for (int64_t i = 0; i < 300; i++)
+		assert_true(get(part, i) == get(y, (i / 100 + 6) * cols + i % 100 + 50));
+	p.col = wide - 99;
+	assert_int_equal(dev->ops->dropout(dev, part, cut, &p, false), -EINVAL);
+	free(want);
+	free_all(x.data, y.data, part.data, b.data, cut.data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_all_bits),
 		cmocka_unit_test(test_rounding),   cmocka_unit_test(test_sumsq),
 		cmocka_unit_test(test_softcap),	   cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_columns),	   cmocka_unit_test(test_dropout),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -361,6 +361,9 @@ static void test_grouped(void **state)
 		grouped(compute_types[t], one, 4, 4, 24, 24, 40);
 		grouped(compute_types[t], ranks, 6, 3, 8, 8, 17); /* two ranks' rows of three experts */
 		grouped(compute_types[t], ranks, 6, 2, 5, 0, 3);
+		grouped(compute_types[t], some, 4, 4, 1, 1, 1); /* a vector lies the same either way round */
+		grouped(compute_types[t], some, 4, 4, 1, 0, 40);
+		grouped(compute_types[t], one, 4, 4, 40, 0, 1);
 	}
 }
 

@@ -182,6 +182,15 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	const struct dt_rope rope = {2, 2 * n, 2 * n, DT_ROPE_HALF, floats(9 * n), floats(9 * n), 9};
 	const struct dt_optim adam = {DT_OPTIM_ADAMW, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 3, 0};
 	const struct dt_round round = {{{1, 2}, {3, 4}}, 5};
+	const struct dt_dropout drop = {.stream = {{1, 2}, {3, 4}},
+					.below = 1u << 31,
+					.scale = 2,
+					.sample = 3,
+					.seq = m,
+					.positions = m + 2,
+					.pos = ids(m, m + 2),
+					.cols = n + 6,
+					.col = 3};
 	uint8_t *packed = (uint8_t *)floats(54); /* 12 blocks of 18 bytes */
 	const struct dt_blocks_part blocks = {DT_BLOCKS_Q4_0, packed, 216, 0, 64, 384};
 	struct dt_tensor sum = r(DT_F32, m, 2 * n);
@@ -208,6 +217,8 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	both_axpy(1e-6, r(t, m, n), 0.3f, r(DT_BF16, m, n));
 	both_columns(1e-7, r(t, m, n), 1, r(DT_F32, m, n + 3), 2, n - 1, true);
 	both_columns(0, r(t, m, n), 0, r(t, m, n), 1, n, false); /* refused */
+	both_dropout(1e-7, r(t, m, n), r(t, m, n), &drop, true);
+	both_dropout(0, r(t, m, n), r(t, m, n + 1), &drop, true); /* refused */
 	both_unpack(0, r(t, 6, 64), &blocks);
 	both_scale(0, r(t, m, n), 0.7f);
 	both_fill(0, r(t, m, n), 0.7f);

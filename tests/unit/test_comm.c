@@ -267,6 +267,33 @@ static void one_rank_needs_no_mpi(void **state)
 	dt_world_finalize(w);
 }
 
+/* Of rank 0 and of rank 3 of 4, 100 values of 4 bytes: what nccl-tests counts for busbw. */
+static void bytes_sent_are_those_of_busbw(void **state)
+{
+	static const struct {
+		enum dt_comm_op_kind kind;
+		double root, other;
+	} want[] = {
+		{DT_COMM_ALL_REDUCE, 600, 600},	  {DT_COMM_REDUCE_SCATTER, 1200, 1200},
+		{DT_COMM_ALL_GATHER, 1200, 1200}, {DT_COMM_ALL_TO_ALL, 1200, 1200},
+		{DT_COMM_BROADCAST, 300, 300},	  {DT_COMM_REDUCE, 300, 300},
+		{DT_COMM_GATHER, 0, 400},	  {DT_COMM_SCATTER, 1200, 0},
+		{DT_COMM_SEND, 400, 400},	  {DT_COMM_RECV, 0, 0},
+		{DT_COMM_BARRIER, 0, 0},
+	};
+
+	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+		const struct dt_comm_op o = {.kind = want[i].kind, .n = 100, .t = DT_F32};
+		const struct dt_comm root = {.size = 4, .rank = 0}, other = {.size = 4, .rank = 3},
+				     alone = {.size = 1};
+
+		assert_float_equal(dt_comm_op_sent(&root, &o), want[i].root, 1e-9);
+		assert_float_equal(dt_comm_op_sent(&other, &o), want[i].other, 1e-9);
+		if (o.kind != DT_COMM_SEND)
+			assert_float_equal(dt_comm_op_sent(&alone, &o), 0, 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -277,6 +304,7 @@ int main(void)
 		cmocka_unit_test(stream_reduces_to_all),
 		cmocka_unit_test(stream_copies_any_alignment),
 		cmocka_unit_test(launchers_are_told_apart),
+		cmocka_unit_test(bytes_sent_are_those_of_busbw),
 		cmocka_unit_test(one_rank_needs_no_mpi),
 	};
 

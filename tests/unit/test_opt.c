@@ -77,7 +77,9 @@ static const struct dt_opt opts[] = {
 	 .arg = "SIZE",
 	 .help = "memory of a card",
 	 .min = 1 << 20,
-	 .def_text = "what is free"},
+	 .def_text = "what is free",
+	 .with = "mem,not-here",
+	 .without = "no-flag,mode"},
 	DT_OPT_END,
 };
 static const char *const examples[] = {"dt-x a", "dt-x --flag b", NULL};
@@ -150,6 +152,22 @@ static void negation_and_repetition(void **state)
 	assert_false(v.steps_given);
 	assert_int_equal(run(&plain, "--any 9223372036854775807"), 0);
 	assert_true(v.any == INT64_MAX);
+}
+
+/* .with and .without: a flag that is off is not there, names the program lacks count for nothing. */
+static void pairs(void **state)
+{
+	assert_int_equal(run(&plain, "--card 1GiB --mem 1GiB"), 0);
+	assert_int_equal(run(&plain, "--card 1GiB --mem 1GiB --flag"), 0);
+	assert_int_equal(run(&plain, "--no-flag --mode full"), 0);
+	assert_int_equal(run(&plain, "--card 1GiB"), -1);
+	assert_int_equal(status, 2);
+	assert_non_null(strstr(errs, "dt-x: --card goes with --mem\n"));
+	assert_int_equal(run(&plain, "--mem 1GiB --mode full --card 1GiB"), -1);
+	assert_non_null(strstr(errs, "dt-x: --card does not go with --mode\n"));
+	assert_int_equal(run(&plain, "--mem 1GiB --no-flag --card 1GiB"), -1);
+	assert_non_null(strstr(errs, "dt-x: --card does not go with --no-flag\n"));
+	assert_int_equal(run(&plain, "--mem 1GiB --no-flag --flag --card 1GiB"), 0);
 }
 
 static void errors(void **state)
@@ -236,7 +254,9 @@ static void defaults(void **state)
 	assert_float_equal(v.rate, 50, 1e-12);
 	assert_float_equal(v.percent, 0, 0);
 	assert_true(v.card == 0); /* a default in words stores nothing */
-	assert_int_equal(run(&plain, "--share 0.5 --rate 10GB/s --percent 10% --card 24gib --steps 1e2"), 0);
+	assert_int_equal(
+		run(&plain, "--share 0.5 --rate 10GB/s --percent 10% --card 24gib --mem 1GiB --steps 1e2"),
+		0);
 	assert_float_equal(v.share, 0.5, 0);
 	assert_float_equal(v.rate, 10, 0);
 	assert_float_equal(v.percent, 10, 0);
@@ -381,6 +401,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_type),
 		cmocka_unit_test(negation_and_repetition),
+		cmocka_unit_test(pairs),
 		cmocka_unit_test(errors),
 		cmocka_unit_test(too_many_repetitions),
 		cmocka_unit_test(command_words),

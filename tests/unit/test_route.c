@@ -272,6 +272,36 @@ static void test_prefix_cap_and_age(void **state)
 	dt_prefix_free(p);
 }
 
+/* Of a server that tells: what it says counts, whatever the age; what was sent there, for a while. */
+static void test_prefix_exact(void **state)
+{
+	struct dt_prefix *p = dt_prefix_new(100, 1000);
+	uint64_t a[4] = {11, 12, 13, 14};
+	int depth[DT_PREFIX_SERVERS];
+
+	dt_prefix_exact(p, 70, true);
+	dt_prefix_insert(p, a, 4, 70, 0);
+	dt_prefix_insert(p, a, 4, 3, 0);
+	dt_prefix_match(p, a, 4, 50, depth);
+	assert_int_equal(depth[70], 4); /* it is on its way */
+	dt_prefix_match(p, a, 4, 100, depth);
+	assert_int_equal(depth[70], 0); /* and never came */
+	assert_int_equal(depth[3], 4);	/* this one does not tell */
+	for (int i = 0; i < 3; i++)
+		dt_prefix_store(p, a[i], 70, 100);
+	dt_prefix_match(p, a, 4, 5000, depth);
+	assert_int_equal(depth[70], 3);
+	assert_int_equal(depth[3], 0); /* too old */
+	dt_prefix_remove(p, a[1], 70);
+	dt_prefix_remove(p, 999, 70);
+	dt_prefix_match(p, a, 4, 5000, depth);
+	assert_int_equal(depth[70], 1);
+	dt_prefix_forget(p, 70);
+	dt_prefix_forget(p, 3);
+	assert_int_equal(dt_prefix_blocks(p), 0);
+	dt_prefix_free(p);
+}
+
 /* ---- the choice ---- */
 
 static struct dt_balance make(enum dt_balance_policy policy, struct dt_prefix *p, int n)
@@ -386,6 +416,7 @@ int main(void)
 		cmocka_unit_test(test_members),
 		cmocka_unit_test(test_prefix_against_list),
 		cmocka_unit_test(test_prefix_cap_and_age),
+		cmocka_unit_test(test_prefix_exact),
 		cmocka_unit_test(test_even),
 		cmocka_unit_test(test_cache_minds_load),
 		cmocka_unit_test(test_sessions_move_little),

@@ -116,6 +116,40 @@ static void mirror_commands(void **state)
 	assert_string_equal(text, "put '/a/'");
 }
 
+/* Three ranks of which one is lost, as their heartbeats have it. */
+static void replacements(void **state)
+{
+	struct sup_rank v[3] = {{0}};
+	struct sup_ranks r = {.n = 3, .v = v};
+
+	assert_int_equal(sup_replace_missing(&r, 3, 0), 0);
+	v[1] = (struct sup_rank){.known = true, .beat = {.phase = DT_BEAT_TRAIN, .epoch = 1, .ranks = 3}};
+	assert_int_equal(sup_replace_missing(&r, 3, 0), 0); /* those that are not heard yet are not lost */
+	v[2] = (struct sup_rank){.known = true, .beat = {.phase = DT_BEAT_TRAIN, .epoch = 2, .ranks = 2}};
+	assert_int_equal(sup_replace_missing(&r, 3, 0), 1);
+	assert_int_equal(sup_replace_missing(&r, 3, 1), 0);
+	v[0] = (struct sup_rank){.known = true, .beat = {.phase = DT_BEAT_START}}; /* it joins */
+	assert_int_equal(sup_replace_missing(&r, 3, 0), 1);
+	v[2].beat.phase = DT_BEAT_END;
+	v[2].beat.status = 1; /* by an error of its own */
+	assert_int_equal(sup_replace_missing(&r, 3, 0), 1);
+	v[2].beat.status = 0;
+	assert_int_equal(sup_replace_missing(&r, 3, 0), 0);
+}
+
+/* The last epoch's ranks say how the run has ended. */
+static void exit_statuses(void **state)
+{
+	struct sup_rank v[3] = {{0}};
+	struct sup_ranks r = {.n = 3, .v = v};
+
+	assert_int_equal(sup_ranks_status(&r), -1);
+	v[0] = (struct sup_rank){.known = true, .beat = {.phase = DT_BEAT_END, .status = 1, .epoch = 1}};
+	assert_int_equal(sup_ranks_status(&r), 1);
+	v[2] = (struct sup_rank){.known = true, .beat = {.phase = DT_BEAT_END, .status = 0, .epoch = 2}};
+	assert_int_equal(sup_ranks_status(&r), 0);
+}
+
 /* Beats of four ranks, 20 steps later each time; the last takes `slow` times as long. */
 static int looks(double slow, int stages, int times)
 {
@@ -241,6 +275,8 @@ int main(void)
 		cmocka_unit_test(lists_of_hosts),
 		cmocka_unit_test(commands),
 		cmocka_unit_test(mirror_commands),
+		cmocka_unit_test(replacements),
+		cmocka_unit_test(exit_statuses),
 		cmocka_unit_test(slow_ranks),
 		cmocka_unit_test(the_first_to_die_is_named),
 	};

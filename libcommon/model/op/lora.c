@@ -8,6 +8,38 @@
 
 #include <string.h>
 
+/* The rows that an adapter reads, some elements 0 (kernels/dropout.h). Backward does so to gradients. */
+void dt_shape_dropout(struct dt_lower *lo, struct dt_node *n)
+{
+	const bool whole = lo->info[n->in[0]].whole;
+
+	n->out[0] = dt_lo_like(lo, dt_lo_name(lo, n->out[0]), n->unit, n->in[0]);
+	lo->info[n->out[0]].whole = whole;
+}
+
+void dt_back_dropout(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), prev = dt_lo_grad(lo, n->in[0]),
+	    dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
+	struct dt_node *m = dt_lo_emit(lo, DT_OP_DROPOUT_B, n);
+
+	m->in[0] = prev;
+	m->in[1] = dy;
+	m->out[0] = dx;
+	m->param[3] = n->param[3];
+	dt_lo_set_grad(lo, n->in[0], dx);
+}
+
+/* The tensor only says which columns these are. */
+struct dt_node_cost dt_cost_dropout(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = {.written = dt_cost_bytes(s, n->out[0])};
+
+	for (int i = 0; i < DT_NODE_IN; i++)
+		r.read += dt_cost_bytes(s, n->in[i]);
+	return r;
+}
+
 void dt_shape_lora_down(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_value x = lo->p->value[n->in[0]];

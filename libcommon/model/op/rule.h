@@ -129,6 +129,7 @@ DT_RULE(latent_values);
 DT_RULE(route);
 DT_RULE(experts);
 DT_RULE(combine);
+DT_RULE(dropout);
 DT_RULE(lora_down);
 DT_RULE(lora_up);
 DT_RULE(loss);

@@ -39,6 +39,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_CLASSIFY] = {dt_shape_classify, dt_back_classify, dt_cost_classify},
 	[DT_OP_DISPATCH] = {dt_shape_dispatch, dt_back_dispatch, dt_cost_dispatch},
 	[DT_OP_EXCHANGE] = {dt_shape_exchange, dt_back_exchange, dt_cost_send_rows},
+	[DT_OP_DROPOUT] = {dt_shape_dropout, dt_back_dropout, dt_cost_dropout},
 	[DT_OP_LORA_DOWN] = {dt_shape_lora_down, dt_back_lora_down, dt_cost_lora_down},
 	[DT_OP_LORA_UP] = {dt_shape_lora_up, dt_back_lora_up, dt_cost_lora_up},
 	/* lowering adds these alone */
@@ -64,6 +65,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_GATED_B] = {.timed = dt_timed_gated_b},
 	[DT_OP_LORA_UP_B] = {.cost = dt_cost_lora_up_b},
 	[DT_OP_LORA_DX] = {.cost = dt_cost_lora_dx},
+	[DT_OP_DROPOUT_B] = {.cost = dt_cost_dropout},
 	[DT_OP_ROUTE_B] = {.cost = dt_cost_route_b, .timed = dt_timed_route_b},
 	[DT_OP_EXPERTS_DX] = {.cost = dt_cost_experts_dx, .timed = dt_timed_experts_dx},
 	[DT_OP_EXPERTS_DW] = {.cost = dt_cost_experts_dw, .timed = dt_timed_experts_dw},

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HELD_LOOK 0.02 /* seconds after which requests that wait for blocks are looked at in any case */
+#define MARK_EVENTS (1 << 16) /* that a reader may be behind */
+#define HELD_LOOK   0.02 /* seconds after which requests that wait for blocks are looked at in any case */
 
 /* Requests that waited to share r's prompt compute it themselves. */
 static void leave_followers(struct dt_serve_req *r)
@@ -204,6 +205,7 @@ static void engine_free(struct dt_engine *e)
 	dt_teller_close(&e->teller);
 	dt_engine_beyond_close(e);
 	dt_sched_release(&e->sched);
+	dt_kvmarks_free(e->pool.marks);
 	dt_kvpool_release(&e->pool);
 	dt_metrics_release(&e->metrics);
 	dt_engine_gate_release(e);
@@ -246,6 +248,7 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 			   p->block_size);
 		goto fail;
 	}
+	e->pool.marks = dt_kvmarks_new(p->blocks, MARK_EVENTS);
 	rc = init_sched(e, err);
 	if (rc < 0)
 		goto fail;
@@ -283,6 +286,11 @@ void dt_engine_close(struct dt_engine *e)
 	pthread_mutex_unlock(&e->gate.mu);
 	pthread_join(e->thread, NULL);
 	engine_free(e);
+}
+
+struct dt_kvmarks *dt_engine_marks(struct dt_engine *e)
+{
+	return e->pool.marks;
 }
 
 const struct dt_engine_params *dt_engine_params(const struct dt_engine *e)

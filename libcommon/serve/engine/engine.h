@@ -136,6 +136,9 @@ struct dt_slots {
 	double stepping; /* seconds since the step in progress began */
 };
 
+/* Which beginnings of prompts are in its cache; any thread may read it. NULL: it does not know. */
+struct dt_kvmarks *dt_engine_marks(struct dt_engine *e);
+
 /*
  * Asks the engine's thread, which answers between two steps. false: it has not within so many seconds; *ret
  * is what it last answered, with stepping of now.

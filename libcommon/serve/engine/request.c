@@ -57,6 +57,7 @@ void dt_ask_release(struct dt_ask *a)
 	free(a->stop);
 	dt_grammar_drop(a->grammar);
 	free(a->trigger);
+	free(a->mark);
 	*a = (struct dt_ask){0};
 }
 

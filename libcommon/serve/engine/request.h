@@ -57,7 +57,10 @@ struct dt_ask {
 	int priority;		    /* within the tenant: lower goes first, as in vLLM */
 	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
 	struct dt_grammar *grammar; /* what the output must fit, NULL: anything */
-	char *trigger;		    /* what comes behind this text must fit, each time, and the rest need not;
+	uint64_t *mark;		    /* [nmarks] of the prompt (serve/sched/kvmarks.h); one prompt alone */
+	int nmarks;
+	double mark_share; /* of the prompt, from one to the next */
+	char *trigger;	   /* what comes behind this text must fit, each time, and the rest need not;
 				     * "": all of it must, where it begins with {; NULL: all of it must */
 	bool ignore_eos;
 	bool include_stop; /* the text of the stop id or string is part of the result */

@@ -92,6 +92,9 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 				 .urgency = -ask->priority};
 	r->seq.max_rows = (int)(r->max_tokens > 0 ? len - 1 : len); /* the last token is never computed */
 	r->seq.score_end = ask->score_prompt ? r->nprompt : 0;
+	r->seq.mark = ask->mark;
+	r->seq.nmarks = ask->nmarks;
+	r->seq.mark_tokens = ask->mark_share * r->nprompt;
 	if (dt_kvpool_blocks(&e->pool, r->seq.max_rows) > e->pool.nblocks)
 		return dt_err_set(err, -E2BIG, "%lld tokens do not fit the cache of %d blocks of %d",
 				  (long long)len, e->pool.nblocks, e->pool.block_size);

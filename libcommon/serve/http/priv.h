@@ -111,6 +111,16 @@ extern const char dt_http_page_text[]; /* page.html */
 enum MHD_Result dt_http_page(struct dt_http_req *q);
 enum MHD_Result dt_http_slots(struct dt_http_req *q);
 
+/* events.c: kv_marks is taken out of the body, and given to the call. -EINVAL with e filled. */
+struct dt_http_marks {
+	uint64_t *mark; /* [n] */
+	int n;
+	double share;
+};
+int dt_http_marks(json_t *body, struct dt_http_marks *ret, struct dt_api_error *e);
+void dt_http_marks_give(struct dt_http_marks *m, struct dt_completion *c); /* takes it over */
+enum MHD_Result dt_http_events(struct dt_http_req *q);
+
 /* classify.c: the routes of a classifier of images. */
 enum MHD_Result dt_http_classify(struct dt_http_req *q);
 enum MHD_Result dt_http_classify_models(struct dt_http_req *q);

@@ -201,15 +201,21 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 	struct dt_api_model m = api_model(q);
 	struct dt_completion *c = &q->completion;
 	json_t *body = dt_http_body(q, e);
+	struct dt_http_marks marks;
 	int rc;
 
 	if (!body)
 		return -EINVAL;
-	rc = parse(body, &m, c, e);
+	rc = dt_http_marks(body, &marks, e);
+	if (rc == 0)
+		rc = parse(body, &m, c, e);
 	json_decref(body);
 	body_done(q);
-	if (rc < 0)
+	if (rc < 0) {
+		free(marks.mark);
 		return rc;
+	}
+	dt_http_marks_give(&marks, c);
 	return dt_http_submit(q, e);
 }
 
@@ -321,6 +327,7 @@ static enum MHD_Result models(struct dt_http_req *q)
 static const struct dt_route routes[] = {
 	{"GET", "/", dt_http_page, DT_ROUTE_OPEN | DT_ROUTE_EARLY},
 	{"GET", "/slots", dt_http_slots},
+	{"GET", "/kv/events", dt_http_events},
 	{"GET", "/health", health, DT_ROUTE_OPEN | DT_ROUTE_SPARE | DT_ROUTE_EARLY | DT_ROUTE_ANY},
 	{"GET", "/version", version, DT_ROUTE_EARLY | DT_ROUTE_ANY},
 	{"GET", "/metrics", metrics, DT_ROUTE_ANY},

@@ -134,6 +134,8 @@ static void forget(struct dt_kvpool *p, int32_t b)
 
 	if (k->serial == 0)
 		return;
+	if (p->marks)
+		dt_kvmarks_drop(p->marks, b);
 	while (*at != b)
 		at = &p->block[*at].chain;
 	*at = k->chain;

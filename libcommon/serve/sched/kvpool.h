@@ -13,6 +13,7 @@
 #define DT_SERVE_KVPOOL_H
 
 #include "serve/sched/kvkey.h"
+#include "serve/sched/kvmarks.h"
 
 struct dt_kvblock; /* kvpool.c */
 
@@ -31,9 +32,10 @@ struct dt_kvpool {
 	int32_t *tokens;	  /* [nblocks, block_size] of published blocks */
 	int32_t *bucket;	  /* [mask + 1]: first block of a chain, -1 */
 	uint32_t mask;
-	int32_t head, tail;	 /* blocks no table holds: the next to be taken first, -1: none */
-	uint64_t serial;	 /* of the block published last */
-	struct dt_kvwatch watch; /* set after init */
+	int32_t head, tail;	  /* blocks no table holds: the next to be taken first, -1: none */
+	uint64_t serial;	  /* of the block published last */
+	struct dt_kvwatch watch;  /* set after init */
+	struct dt_kvmarks *marks; /* the same; NULL: none */
 };
 
 /* The blocks of one sequence in order; zero-initialised is empty. */

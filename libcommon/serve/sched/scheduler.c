@@ -1,6 +1,7 @@
 #include "serve/sched/scheduler.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -192,6 +193,20 @@ static struct dt_seq *next_waiting(struct dt_sched *s)
 	return ret;
 }
 
+/* Its marks go on the blocks that can be found by now. Mark i is on the block with the last of its tokens. */
+static void put_marks(struct dt_sched *s, struct dt_seq *q)
+{
+	for (; s->pool->marks && q->marked < q->nmarks; q->marked++) {
+		int b = (int)(ceil((q->marked + 1) * q->mark_tokens / s->pool->block_size)) - 1;
+
+		b = b < 0 ? 0 : b;
+		if (b >= q->blocks.published)
+			return;
+		if (q->blocks.b[b] >= 0)
+			dt_kvmarks_put(s->pool->marks, q->blocks.b[b], q->mark[q->marked]);
+	}
+}
+
 /* 0: q has its blocks; -ENOSPC: it must wait. */
 static int make_room(struct dt_sched *s, struct dt_seq *q)
 {
@@ -207,6 +222,8 @@ static int make_room(struct dt_sched *s, struct dt_seq *q)
 		rc = dt_kvpool_attach(s->pool, &q->blocks, q->salt, q->tokens, q->known - 1);
 		if (rc < 0)
 			return rc;
+		q->marked = 0;
+		put_marks(s, q);
 	}
 	q->computed = found * s->pool->block_size;
 	rc = dt_kvpool_grow(s->pool, &q->blocks, need);
@@ -331,8 +348,10 @@ void dt_sched_computed(struct dt_sched *s, struct dt_seq *seq, int n)
 	struct dt_sched_tenant *t = tenant_of(s, seq);
 
 	t->served += n / t->share.weight;
-	if (seq->tokens)
+	if (seq->tokens) {
 		dt_kvpool_publish(s->pool, &seq->blocks, seq->salt, seq->tokens, seq->computed);
+		put_marks(s, seq);
+	}
 	/* The next token, at position computed, sees the key at computed - window + 1. */
 	if (s->window > 0 && seq->computed >= s->window)
 		dt_kvpool_trim(s->pool, &seq->blocks, (seq->computed - s->window + 1) / s->pool->block_size);

@@ -42,6 +42,9 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 			*/
 	int cached;    /* tokens that were found when it was first admitted */
 	bool admitted;
+	const uint64_t *mark; /* [nmarks] of its beginnings (serve/sched/kvmarks.h) */
+	int nmarks, marked;
+	double mark_tokens;    /* from one to the next */
 	struct dt_seq *leader; /* waits for this one's prompt, to share its blocks; see dt_sched_fork */
 	struct dt_block_table blocks;
 	int64_t number; /* for a trace of decisions (serve/sched/trace.h): which request, and the */

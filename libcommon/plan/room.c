@@ -1,0 +1,114 @@
+#include "plan/room.h"
+#include "base/units.h"
+#include "plan/again.h"
+#include "plan/offtime.h"
+
+uint64_t dt_room_budget(const struct dt_room *room)
+{
+	return (uint64_t)((double)room->device * (1 - room->margin / 100));
+}
+
+static int machine_ranks(const struct dt_room *room, const struct dt_fit_query *q)
+{
+	int world = dt_layout_world(&q->run.layout);
+
+	return world < (int)room->node ? world : (int)room->node;
+}
+
+/* Whether the disk holds the files of all ranks of a machine. */
+static bool disk_fits(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f)
+{
+	uint64_t each = dt_fit_worst(f)->place_bytes[DT_PLACE_DISK];
+
+	return !q->run.offload.dir || room->disk_free >= each * (uint64_t)machine_ranks(room, q);
+}
+
+bool dt_room_fits(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f)
+{
+	return (room->device == 0 || dt_fit_worst(f)->peak_bytes <= dt_room_budget(room)) &&
+	       disk_fits(room, q, f);
+}
+
+/* The step of ranks on processors like this one. False: nothing is offloaded to disk, or it is not known. */
+static bool offload_time(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
+			 struct dt_step_time *ret)
+{
+	struct dt_run r = q->run;
+	struct dt_cluster c;
+	int rc;
+
+	if (f->account != DT_ACCOUNT_DT || !dt_fit_worst(f)->place_bytes[DT_PLACE_DISK])
+		return false;
+	rc = dt_again_machine(&r, &c, NULL);
+	if (rc == 0) {
+		dt_cluster_this_machine(&c);
+		c.disk_bw = room->disk_gbs * 1e9;
+		rc = dt_cluster_arrange(&c, dt_layout_world(&r.layout), machine_ranks(room, q),
+					DT_TOPO_FAT_TREE, 0, 1, 16, NULL);
+	}
+	if (!r.global_batch && !r.accumulation)
+		r.accumulation = 2 * r.layout.pp;
+	if (rc == 0 && (rc = dt_run_settle(&r, NULL)) == 0)
+		rc = dt_step_time(&c, &r, &dt_stack_dt, ret, NULL);
+	dt_cluster_release(&c);
+	return rc == 0;
+}
+
+static void print_disk(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
+		       FILE *out)
+{
+	char size[24], text[300];
+	struct dt_step_time t;
+
+	if (offload_time(room, q, f, &t))
+		fprintf(out, "%s\n",
+			dt_offload_text(&q->run, &t, machine_ranks(room, q), text, sizeof(text)));
+	if (q->run.offload.dir && dt_fit_worst(f)->place_bytes[DT_PLACE_DISK])
+		fprintf(out, "%s: %s are free, which %s for the ranks of a machine\n", q->run.offload.dir,
+			dt_format_size(room->disk_free, size, sizeof(size)),
+			disk_fits(room, q, f) ? "suffices" : "does not suffice");
+}
+
+void dt_room_print(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
+		   const struct dt_solve *s, bool why, FILE *out)
+{
+	uint64_t peak = dt_fit_worst(f)->peak_bytes, may = dt_room_budget(room);
+	char mem[24], diff[24];
+
+	print_disk(room, q, f, out);
+	if (room->device == 0)
+		return;
+	putc('\n', out);
+	if (s->what)
+		dt_solve_print(s, why, out);
+	dt_format_size(room->device, mem, sizeof(mem));
+	dt_format_size(peak <= may ? may - peak : peak - may, diff, sizeof(diff));
+	fprintf(out, "%s %s with %g%% kept free: %s %s\n", peak <= may ? "fits" : "does not fit", mem,
+		room->margin, diff, peak <= may ? "of headroom" : "too much");
+}
+
+void dt_room_json(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
+		  const struct dt_solve *s, json_t *o)
+{
+	uint64_t peak = dt_fit_worst(f)->peak_bytes, may = dt_room_budget(room);
+	struct dt_step_time t;
+
+	if (room->device) {
+		json_object_set_new(o, "gpu_mem_bytes", json_integer((json_int_t)room->device));
+		json_object_set_new(o, "margin_percent", json_real(room->margin));
+		json_object_set_new(o, "fits", json_boolean(peak <= may));
+		json_object_set_new(o, "headroom_bytes", json_integer((json_int_t)may - (json_int_t)peak));
+	}
+	if (q->run.offload.what && q->run.offload.dir) {
+		json_object_set_new(o, "disk_free_bytes", json_integer((json_int_t)room->disk_free));
+		json_object_set_new(o, "disk_fits", json_boolean(disk_fits(room, q, f)));
+	}
+	if (offload_time(room, q, f, &t)) {
+		json_object_set_new(o, "offload_exposed_s", json_real(t.offload_exposed));
+		json_object_set_new(o, "offload_written_bytes", json_integer((json_int_t)t.offload_written));
+		json_object_set_new(o, "step_s", json_real(t.step));
+	}
+	if (s->what)
+		json_object_set_new(o, "solve", dt_solve_json(s));
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,44 @@
+/* dt-shard-ckpt's options, and its commands in two files: those that look, and those that write. */
+#ifndef DT_TOOLS_SHARD_CKPT_H
+#define DT_TOOLS_SHARD_CKPT_H
+
+#include "base/program.h"
+#include "base/progress.h"
+#include "eval/rounding.h"
+
+#define SHARD_CKPT_TYPES "f32|f16|bf16|q8_0|q4_0|q4_1|q5_0|q4_k|q6_k"
+
+struct shard_options {
+	bool json, all_lines, raw, compress, dry_run, weights, any_base;
+	bool tolerance_given, step_given, from_given, to_given, type_given, method_given, damping_given;
+	double tolerance;
+	int64_t workers, window, keep, keep_every, step, experts, top_k, seed, vocab;
+	uint64_t max_file;
+	const char *layout, *tokenizer, *judged_on, *calibrated_on;
+	int from, to, type, method;
+	struct dt_rounding rounding; /* quantize --calibrate */
+};
+
+extern struct shard_options shard_options;
+extern const struct dt_program shard_program;
+extern struct dt_progress shard_bar; /* of the command */
+
+/* Prints the error: an exit status. A damaged checkpoint is an answer (3), not a failure of ours. */
+int shard_fail(const struct dt_err *err);
+/* A note, above the bar. */
+void shard_say(void *arg, const char *text);
+/* Moves the bar. */
+void shard_draw(void *arg, uint64_t done, uint64_t total);
+
+/* shard_ckpt_write.c: the commands that write a checkpoint or a model; exit statuses. */
+int shard_reshard(int n, char **argv);
+int shard_merge(int n, char **argv);
+int shard_convert(int n, char **argv); /* convert of one source, avg of several */
+int shard_upcycle(int n, char **argv);
+int shard_resize_vocab(int n, char **argv);
+int shard_quantize(int n, char **argv);
+int shard_lora_merge(int n, char **argv);
+int shard_lora_convert(int n, char **argv);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

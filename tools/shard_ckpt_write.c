@@ -1,0 +1,248 @@
+#include "base/log.h"
+#include "convert/convert.h"
+#include "eval/ppl.h"
+#include "tools/shard_ckpt.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static int rank; /* reshard under mpirun */
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int sig)
+{
+	stopped = sig;
+}
+
+static bool draw_unless_stopped(void *arg, uint64_t done, uint64_t total)
+{
+	shard_draw(arg, done, total);
+	return !stopped;
+}
+
+/* Before something is made: on a signal it is stopped and removed. */
+static void begin(struct dt_convert_job *job, const char *label)
+{
+	*job = (struct dt_convert_job){.note = shard_say, .progress = draw_unless_stopped};
+	signal(SIGINT, on_signal);
+	signal(SIGTERM, on_signal);
+	dt_progress_start(&shard_bar, rank ? NULL : stderr, label, 0, true);
+}
+
+/* The exit status; prints what was made. A signal that stopped the work ends the program as it would have. */
+static int end(int rc, const struct dt_convert_job *job, const struct dt_err *err)
+{
+	dt_progress_end(&shard_bar);
+	if (stopped) {
+		signal(stopped, SIG_DFL);
+		raise(stopped);
+	}
+	if (rc < 0)
+		return job->misused ? dt_opt_usage_error(&shard_program, stderr, "%s", err->msg)
+				    : shard_fail(err);
+	if (rank == 0 && job->made[0])
+		printf("%s\n", job->made);
+	return 0;
+}
+
+static int recut(const char *src, const char *dst, const char *layout)
+{
+	struct dt_recut r = {.compress = shard_options.compress,
+			     .workers = (int)shard_options.workers,
+			     .fd = STDOUT_FILENO};
+	struct dt_log log = {.f = stderr, .name = shard_program.name, .rank = -1};
+	struct dt_convert_job job;
+	struct dt_world_info info;
+	struct dt_err err = {0};
+	struct dt_comm *all = NULL;
+	struct dt_world *w;
+	int rc;
+
+	if (dt_layout_parse(layout, &r.layout, &err) < 0)
+		return dt_opt_usage_error(&shard_program, stderr, "%s", err.msg);
+	if (dt_world_init(&w, 0, &log, &err) < 0)
+		return shard_fail(&err);
+	dt_world_info(w, &info);
+	if (dt_comm_create(&all, w, "world", 0, info.rank, &err) < 0) {
+		shard_fail(&err);
+		dt_world_abort(w, DT_EXIT_FAILED);
+	}
+	rank = info.rank;
+	begin(&job, "reshard");
+	rc = end(dt_recut(all, info.rank, info.size, src, dst, &r, &job, &err), &job, &err);
+	dt_comm_free(all);
+	dt_world_finalize(w);
+	return rc;
+}
+
+/* Several processes of mpirun recut together; of another command each would do the same. */
+int shard_reshard(int n, char **argv)
+{
+	if (!shard_options.layout)
+		return dt_opt_usage_error(&shard_program, stderr, "reshard needs --layout");
+	return recut(argv[0], argv[1], shard_options.layout);
+}
+
+/* The cut for one rank. */
+int shard_merge(int n, char **argv)
+{
+	return recut(argv[0], argv[1], "dp1");
+}
+
+/* What the options say of a model to be written. */
+static struct dt_convert conversion(void)
+{
+	char word[16];
+
+	return (struct dt_convert){
+		.from = shard_options.from_given ? (enum dt_source_kind)shard_options.from : DT_SOURCE_AUTO,
+		.to = shard_options.to_given ? (enum dt_source_kind)shard_options.to : DT_SOURCE_AUTO,
+		.tokenizer = shard_options.tokenizer,
+		.format = shard_options.type_given
+				  ? dt_format_parse(dt_opt_choice_name(SHARD_CKPT_TYPES, shard_options.type,
+								       word, sizeof(word)))
+				  : -1,
+		.step = shard_options.step_given ? shard_options.step : -1,
+		.compress = shard_options.compress,
+		.max_file_bytes = shard_options.max_file,
+		.any_base = shard_options.any_base,
+		.change = shard_options.calibrated_on ? dt_round_source : NULL,
+		.change_arg = &shard_options.rounding,
+	};
+}
+
+/* convert and quantize of one source, avg of several. */
+int shard_convert(int n, char **argv)
+{
+	const struct dt_convert c = conversion();
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+
+	begin(&job, "convert");
+	return end(dt_convert((const char *const *)argv, n - 1, argv[n - 1], &c, &job, &err), &job, &err);
+}
+
+/* Of a model that is another one than its source: dt, where dst does not say otherwise. */
+static struct dt_convert conversion_to(const char *dst)
+{
+	struct dt_convert c = conversion();
+	const char *ending = strrchr(dst, '.');
+
+	if (!shard_options.to_given && (!ending || strcmp(ending, ".gguf")))
+		c.to = DT_SOURCE_DT;
+	return c;
+}
+
+int shard_upcycle(int n, char **argv)
+{
+	const struct dt_convert c = conversion_to(argv[1]);
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+	int rc;
+
+	if (!shard_options.experts || !shard_options.top_k)
+		return dt_opt_usage_error(&shard_program, stderr, "upcycle needs --experts and --top-k");
+	begin(&job, "convert");
+	rc = dt_convert_upcycle(argv[0], shard_options.experts, shard_options.top_k,
+				(uint64_t)shard_options.seed, argv[1], &c, &job, &err);
+	return end(rc, &job, &err);
+}
+
+int shard_resize_vocab(int n, char **argv)
+{
+	const struct dt_convert c = conversion_to(argv[1]);
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+
+	if (!shard_options.vocab)
+		return dt_opt_usage_error(&shard_program, stderr, "resize-vocab needs --vocab");
+	begin(&job, "convert");
+	return end(dt_convert_vocab(argv[0], shard_options.vocab, argv[1], &c, &job, &err), &job, &err);
+}
+
+/* What the rounding has cost, on a text. */
+static int judge(const char *before, const char *after)
+{
+	struct dt_ppl_files f = {before, after, shard_options.judged_on, shard_options.tokenizer,
+				 shard_options.window};
+	struct dt_err err = {0};
+	struct dt_ppl_pair p;
+	double a, b;
+
+	if (dt_ppl_compare_files(&f, &p, &err) < 0)
+		return shard_fail(&err);
+	a = dt_ppl_perplexity(&p.a);
+	b = dt_ppl_perplexity(&p.b);
+	dt_program_say(
+		&shard_program,
+		"perplexity %.4f before, %.4f after (%+.2f%%), KL %.5f, same top-1 %.2f%%, over %lld tokens",
+		a, b, 100 * (b / a - 1), p.kl, 100 * p.same_top, (long long)p.a.tokens);
+	return 0;
+}
+
+/* What the options ask of rounding; an exit status where they do not fit together. */
+static int ask_rounding(const char *dst)
+{
+	if (!shard_options.type_given || shard_options.type < 3)
+		return dt_opt_usage_error(&shard_program, stderr,
+					  "quantize needs --type q8_0, q6_k, q5_0, q4_k, q4_1 or q4_0");
+	if (!shard_options.calibrated_on && shard_options.method_given)
+		return dt_opt_usage_error(&shard_program, stderr,
+					  "--method needs a text to --calibrate with");
+	if ((shard_options.rounding.act_order || shard_options.damping_given) &&
+	    shard_options.method != DT_ROUND_GPTQ)
+		return dt_opt_usage_error(&shard_program, stderr, "--%s is of --method gptq",
+					  shard_options.damping_given ? "damping" : "act-order");
+	shard_options.rounding.method = (enum dt_rounding_method)shard_options.method;
+	shard_options.rounding.text = shard_options.calibrated_on;
+	shard_options.rounding.tokenizer = shard_options.tokenizer;
+	shard_options.rounding.near = dst;
+	shard_options.rounding.progress = draw_unless_stopped;
+	return 0;
+}
+
+int shard_quantize(int n, char **argv)
+{
+	int rc = ask_rounding(argv[1]);
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+	struct dt_convert c;
+
+	if (rc)
+		return rc;
+	shard_options.to = DT_SOURCE_GGUF;
+	shard_options.to_given = true;
+	begin(&job, shard_options.calibrated_on ? "round" : "convert");
+	c = conversion();
+	shard_options.rounding.format = (enum dt_format)c.format;
+	shard_options.rounding.arg = job.arg;
+	rc = end(dt_convert((const char *const *)argv, 1, argv[1], &c, &job, &err), &job, &err);
+	if (rc == 0 && shard_options.calibrated_on)
+		dt_program_say(&shard_program, "%d matrices were rounded with a look at %lld tokens",
+			       shard_options.rounding.matrices, (long long)shard_options.rounding.read);
+	return rc == 0 && shard_options.judged_on ? judge(argv[0], argv[1]) : rc;
+}
+
+int shard_lora_merge(int n, char **argv)
+{
+	const struct dt_convert c = conversion();
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+
+	begin(&job, "convert");
+	return end(dt_convert_merge(argv[0], argv[1], argv[2], &c, &job, &err), &job, &err);
+}
+
+int shard_lora_convert(int n, char **argv)
+{
+	const struct dt_convert c = conversion();
+	struct dt_err err = {0};
+	int linears = dt_convert_adapter(argv[0], argv[1], argv[2], &c, &err);
+
+	if (linears >= 0)
+		printf("%s: %d linears\n", argv[2], linears);
+	return linears < 0 ? shard_fail(&err) : 0;
+}
+
+/* SPDX-License-Identifier: Apache-2.0 */
