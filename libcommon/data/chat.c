@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define EOS "<｜end▁of▁sentence｜>"
+
 struct family {
 	const char *mark;  /* occurs in its template */
 	const char *token; /* the tokenizer has it */
@@ -43,6 +45,12 @@ static const struct family families[DT_CHAT_N] = {
 			  "<|assistant|>",
 			  "<|end|>",
 			  {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"}},
+	[DT_CHAT_DEEPSEEK2] = {"'User: '", NULL, "'Assistant: '", EOS, {EOS}},
+	[DT_CHAT_DEEPSEEK3] = {"<｜Assistant｜>",
+			       "<｜Assistant｜>",
+			       "<｜User｜>",
+			       EOS,
+			       {"<｜User｜>", "<｜Assistant｜>", EOS}},
 };
 
 static bool has(const struct dt_tokenizer *tok, const char *s)
@@ -52,9 +60,9 @@ static bool has(const struct dt_tokenizer *tok, const char *s)
 
 int dt_chat_recognise(const char *text, const struct dt_tokenizer *tok)
 {
-	static const enum dt_chat_kind order[] = {DT_CHAT_CHATML, DT_CHAT_LLAMA3,  DT_CHAT_GEMMA,
-						  DT_CHAT_LLAMA2, DT_CHAT_MISTRAL, DT_CHAT_PHI3,
-						  DT_CHAT_ZEPHYR};
+	static const enum dt_chat_kind order[] = {DT_CHAT_CHATML, DT_CHAT_LLAMA3,    DT_CHAT_GEMMA,
+						  DT_CHAT_LLAMA2, DT_CHAT_MISTRAL,   DT_CHAT_PHI3,
+						  DT_CHAT_ZEPHYR, DT_CHAT_DEEPSEEK3, DT_CHAT_DEEPSEEK2};
 
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
 		const struct family *f = &families[order[i]];
@@ -107,6 +115,7 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 	if (text && kind == DT_CHAT_CHATML)
 		find_system(c, text);
 	c->thinks = dt_tokenizer_find(tok, "<think>", 7) >= 0;
+	c->v3 = text && kind == DT_CHAT_MISTRAL && strstr(text, "[AVAILABLE_TOOLS]");
 	c->dated = text && kind == DT_CHAT_LLAMA3 && strstr(text, "Cutting Knowledge Date");
 }
 
@@ -196,6 +205,8 @@ static void llama3(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 		dt_chat_turn(o, &m[i]);
 		if (m[i].calls)
 			dt_chat_llama3_calls(o, &m[i]);
+		else if (m[i].tool)
+			dt_chat_llama3_result(o, &m[i]);
 		else
 			put_trimmed(o, &m[i]);
 		dt_chat_special(o, "<|eot_id|>");
@@ -233,6 +244,13 @@ static void llama2(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 	}
 }
 
+static void mistral_said(struct dt_chat_out *o, const struct dt_chat_message *m)
+{
+	if (o->c->v3)
+		dt_chat_put(o, " ");
+	dt_chat_put_n(o, m->s, m->n);
+}
+
 static void mistral(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
 	bool said = !strcmp(m[0].role, "system");
@@ -251,7 +269,7 @@ static void mistral(struct dt_chat_out *o, const struct dt_chat_message *m, size
 			if (m[i].calls)
 				dt_chat_mistral_calls(o, &m[i]);
 			else
-				dt_chat_put_n(o, m[i].s, m[i].n);
+				mistral_said(o, &m[i]);
 			dt_chat_special(o, "</s>");
 			dt_chat_turn(o, NULL);
 			continue;
@@ -260,12 +278,13 @@ static void mistral(struct dt_chat_out *o, const struct dt_chat_message *m, size
 			dt_chat_mistral_tools(o);
 		dt_chat_special(o, "[INST]");
 		dt_chat_put(o, " ");
-		if (said && i == 1) {
+		if (said && i == (o->c->v3 ? n - 1 : 1)) { /* v0.3: only in front of what is asked now */
 			dt_chat_put_n(o, m[0].s, m[0].n);
 			dt_chat_put(o, "\n\n");
 		}
 		dt_chat_put_n(o, m[i].s, m[i].n);
-		dt_chat_put(o, " ");
+		if (!o->c->v3)
+			dt_chat_put(o, " ");
 		dt_chat_special(o, "[/INST]");
 	}
 	if (o->tools && o->tools->open)
@@ -327,6 +346,71 @@ static void phi3(struct dt_chat_out *o, const struct dt_chat_message *m, size_t 
 	by_role(o, m, n, "<|end|>");
 	if (o->whole)
 		dt_chat_special(o, "<|endoftext|>");
+}
+
+static void deepseek2(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
+{
+	dt_chat_begin(o);
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(m[i].role, "assistant")) {
+			dt_chat_put(o, !strcmp(m[i].role, "user") ? "User: " : "");
+			dt_chat_put_n(o, m[i].s, m[i].n);
+			dt_chat_put(o, "\n\n");
+			continue;
+		}
+		dt_chat_put(o, "Assistant:");
+		dt_chat_turn(o, &m[i]);
+		dt_chat_put(o, " ");
+		dt_chat_put_n(o, m[i].s, m[i].n);
+		dt_chat_special(o, EOS);
+		dt_chat_turn(o, NULL);
+	}
+	if (!o->whole)
+		dt_chat_put(o, "Assistant:");
+}
+
+/* A message of the assistant in a prompt is without what it thought. */
+static void put_answer(struct dt_chat_out *o, const struct dt_chat_message *m)
+{
+	static const char close[] = "</think>";
+	const size_t len = strlen(close);
+	size_t at = o->whole ? 0 : m->n;
+
+	while (at > 0 && !(at >= len && !memcmp(m->s + at - len, close, len)))
+		at--;
+	dt_chat_put_n(o, m->s ? m->s + at : NULL, m->n - at);
+}
+
+/*
+ * All that the system says comes first. R1's template ends prompts in <think>; here the model writes it, so
+ * that the answer says where thoughts begin.
+ */
+static void deepseek3(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
+{
+	bool said = false;
+
+	dt_chat_begin(o);
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(m[i].role, "system"))
+			continue;
+		dt_chat_put(o, said ? "\n\n" : "");
+		dt_chat_put_n(o, m[i].s, m[i].n);
+		said = true;
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (!strcmp(m[i].role, "user")) {
+			dt_chat_special(o, "<｜User｜>");
+			dt_chat_put_n(o, m[i].s, m[i].n);
+		} else if (!strcmp(m[i].role, "assistant")) {
+			dt_chat_special(o, "<｜Assistant｜>");
+			dt_chat_turn(o, &m[i]);
+			put_answer(o, &m[i]);
+			dt_chat_special(o, EOS);
+			dt_chat_turn(o, NULL);
+		}
+	}
+	if (!o->whole)
+		dt_chat_special(o, "<｜Assistant｜>");
 }
 
 static void plain(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
@@ -429,9 +513,10 @@ static int encode(struct dt_chat_out *o, const json_t *messages)
 {
 	static void (*const apply[DT_CHAT_N])(struct dt_chat_out *, const struct dt_chat_message *,
 					      size_t) = {
-		[DT_CHAT_NONE] = plain,	     [DT_CHAT_CHATML] = chatml, [DT_CHAT_LLAMA2] = llama2,
-		[DT_CHAT_LLAMA3] = llama3,   [DT_CHAT_GEMMA] = gemma,	[DT_CHAT_ZEPHYR] = zephyr,
-		[DT_CHAT_MISTRAL] = mistral, [DT_CHAT_PHI3] = phi3};
+		[DT_CHAT_NONE] = plain,		[DT_CHAT_CHATML] = chatml, [DT_CHAT_LLAMA2] = llama2,
+		[DT_CHAT_LLAMA3] = llama3,	[DT_CHAT_GEMMA] = gemma,   [DT_CHAT_ZEPHYR] = zephyr,
+		[DT_CHAT_MISTRAL] = mistral,	[DT_CHAT_PHI3] = phi3,	   [DT_CHAT_DEEPSEEK2] = deepseek2,
+		[DT_CHAT_DEEPSEEK3] = deepseek3};
 	const struct dt_chat *c = o->c;
 	struct dt_err *err = o->err;
 	size_t n = json_array_size(messages);

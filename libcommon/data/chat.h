@@ -21,9 +21,11 @@ enum dt_chat_kind {
 	DT_CHAT_GEMMA,
 	DT_CHAT_ZEPHYR,
 	DT_CHAT_PHI3,
+	DT_CHAT_DEEPSEEK2,
+	DT_CHAT_DEEPSEEK3, /* R1 too */
 	DT_CHAT_N,
 };
-#define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr|phi3"
+#define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr|phi3|deepseek2|deepseek3"
 
 #define DT_CHAT_SPECIALS 9 /* tokens of a template */
 
@@ -34,6 +36,7 @@ struct dt_chat {
 	char system[512]; /* what the template says when no message is the system's; "": nothing */
 	bool thinks;	  /* the vocabulary has <think>: answers may begin with it */
 	bool dated;	  /* Llama 3.1's lines about dates */
+	bool v3;	  /* Mistral's form from v0.3 on, which knows tools */
 	struct dt_chat_special {
 		const char *text;
 		int32_t id;

@@ -15,7 +15,7 @@ int dt_image_format_of(const char *path, enum dt_image_format *ret, struct dt_er
 	int rc, n = 0;
 	bool packed;
 
-	if (!strcmp(path, "-")) {
+	if (!unpack_is_file(path)) {
 		*ret = DT_FROM_TAR;
 		return 0;
 	}

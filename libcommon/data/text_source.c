@@ -86,9 +86,9 @@ static int look_at(struct dt_text_source *s, const char *path, struct text_file 
 	bool regular, packed;
 	int rc;
 
-	if (strcmp(path, "-") && stat(path, &st) < 0)
+	if (unpack_is_file(path) && stat(path, &st) < 0)
 		return dt_err_sys(err, -errno, "cannot open '%s'", path);
-	regular = strcmp(path, "-") && S_ISREG(st.st_mode);
+	regular = unpack_is_file(path) && S_ISREG(st.st_mode);
 	if (!regular && s->eval_percent <= 0)
 		return 0;
 	rc = unpack_open(path, &u, err);
@@ -300,7 +300,7 @@ static int hold(const char *path, struct text_file *f, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
-	if (!unpack_is_packed(u) && strcmp(path, "-") && stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+	if (!unpack_is_packed(u) && unpack_is_file(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
 	    st.st_size > 0) {
 		unpack_close(u);
 		fd = open(path, O_RDONLY | O_CLOEXEC);

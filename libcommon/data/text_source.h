@@ -38,7 +38,7 @@ struct dt_text_source {
 	int64_t bad; /* lines that were left out */
 };
 
-/* "-" is standard input. paths must outlive the source. */
+/* "-" is standard input, "|COMMAND" what a command says. paths must outlive the source. */
 int dt_text_source_open(struct dt_text_source *s, int n, const char *const *paths, struct dt_err *err);
 void dt_text_source_close(struct dt_text_source *s);
 

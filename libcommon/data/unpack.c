@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <zlib.h>
 #ifdef DT_HAVE_ZSTD
@@ -12,7 +13,8 @@
 #define BUFFER_BYTES 131072
 
 struct unpack {
-	FILE *f;
+	FILE *f;      /* NULL: a command that has ended */
+	bool command; /* f is a pipe from one */
 	char *path;
 	unsigned char buffer[BUFFER_BYTES];
 	size_t at, n; /* what of the buffer is not taken yet */
@@ -30,17 +32,35 @@ static int damaged(const struct unpack *u, const char *how, struct dt_err *err)
 	return dt_err_set(err, -EBADMSG, "'%s': the compressed file is %s", u->path, how);
 }
 
+/* A command has no more to say: how it ended. */
+static int ended(struct unpack *u, struct dt_err *err)
+{
+	int status = pclose(u->f);
+
+	u->f = NULL;
+	if (status < 0)
+		return dt_err_sys(err, -errno, "cannot wait for '%s'", u->path);
+	if (WIFSIGNALED(status))
+		return dt_err_set(err, -EIO, "'%s': signal %d ended the command", u->path, WTERMSIG(status));
+	if (WEXITSTATUS(status))
+		return dt_err_set(err, -EIO, "'%s': the command failed with status %d", u->path,
+				  WEXITSTATUS(status));
+	return 0;
+}
+
 /* Fills the buffer when it is empty: bytes in it, 0 at the end. */
 static int fill(struct unpack *u, struct dt_err *err)
 {
 	if (u->at < u->n)
 		return (int)(u->n - u->at);
 	errno = 0;
-	u->at = 0;
+	u->at = u->n = 0;
+	if (!u->f)
+		return 0;
 	u->n = fread(u->buffer, 1, sizeof(u->buffer), u->f);
 	if (!u->n && ferror(u->f))
 		return dt_err_sys(err, errno ? -errno : -EIO, "cannot read '%s'", u->path);
-	return (int)u->n;
+	return !u->n && u->command ? ended(u, err) : (int)u->n;
 }
 
 static int start(struct unpack *u, struct dt_err *err)
@@ -68,6 +88,11 @@ static int start(struct unpack *u, struct dt_err *err)
 	return 0;
 }
 
+bool unpack_is_file(const char *path)
+{
+	return strcmp(path, "-") != 0 && path[0] != '|';
+}
+
 int unpack_open(const char *path, struct unpack **ret, struct dt_err *err)
 {
 	bool in = !strcmp(path, "-");
@@ -80,7 +105,8 @@ int unpack_open(const char *path, struct unpack **ret, struct dt_err *err)
 		free(u);
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
 	}
-	u->f = in ? stdin : fopen(path, "rbe");
+	u->command = path[0] == '|';
+	u->f = in ? stdin : u->command ? popen(path + 1, "re") : fopen(path, "rbe");
 	rc = u->f ? start(u, err) : dt_err_sys(err, -errno, "cannot open '%s'", path);
 	if (rc < 0) {
 		unpack_close(u);
@@ -99,7 +125,9 @@ void unpack_close(struct unpack *u)
 #ifdef DT_HAVE_ZSTD
 	ZSTD_freeDStream(u->zstd);
 #endif
-	if (u->f && u->f != stdin)
+	if (u->f && u->command)
+		pclose(u->f); /* before its end: it is sent SIGPIPE */
+	else if (u->f && u->f != stdin)
 		fclose(u->f);
 	free(u->path);
 	free(u);

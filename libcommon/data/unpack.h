@@ -13,7 +13,12 @@
 
 struct unpack;
 
-/* "-" is standard input. -ENOTSUP: zstd, in a build without it. */
+/* What is opened names a file: neither standard input nor a command. */
+bool unpack_is_file(const char *path);
+/*
+ * "-" is standard input, "|COMMAND" the output of what /bin/sh makes of COMMAND. One that does not end with
+ * status 0 is an error where its output ends. -ENOTSUP: zstd, in a build without it.
+ */
 int unpack_open(const char *path, struct unpack **ret, struct dt_err *err);
 void unpack_close(struct unpack *u);
 /*

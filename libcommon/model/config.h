@@ -34,6 +34,7 @@ struct dt_lora {
 	double alpha, dropout; /* dropout: odds that an element of what a reads is 0 in training */
 	int kind;	       /* enum dt_lora_kind */
 	int base;	   /* enum dt_block_kind (kernels/unpack.h): how frozen linears of layers are kept */
+	bool dora;	   /* rows of what is adapted have magnitudes that are trained (kernels/dora.h) */
 	char targets[160]; /* "all", "qv" or an expression that names of linears match */
 };
 
@@ -95,7 +96,7 @@ struct dt_config {
 	 * Classifiers of images (dt_config_is_image): vocab has the classes; of the rest above, layers and
 	 * norm_eps.
 	 */
-	int64_t image_size, channels; /* sides of an image, and 1 or 3 */
+	int64_t image_size, channels; /* sides of an image, and 1 or 3; of a policy 1, and what is observed */
 	char blocks
 		[24]; /* "3-4-6-3": blocks of a ResNet's stages, widths of a perceptron's or CNN's layers */
 	bool bottleneck;	 /* blocks of three convolutions */

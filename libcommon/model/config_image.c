@@ -51,6 +51,7 @@ void dt_config_complete_image(struct dt_config *c)
 static int halvings(const struct dt_config *c, int n)
 {
 	return is(c, "mlp")	  ? 0
+	       : is(c, "policy")  ? 0
 	       : is(c, "cnn")	  ? n
 	       : is(c, "resnet9") ? 3
 				  : n - 1 + (c->stem == DT_STEM_IMAGENET);
@@ -61,7 +62,11 @@ int dt_config_check_image(const struct dt_config *c, struct dt_err *err)
 	int64_t blocks[DT_STAGES_MAX] = {0};
 	int n = dt_config_blocks(c, blocks);
 
-	if (c->image_size < 1 || c->image_size > 4096 || (c->channels != 1 && c->channels != 3))
+	if (is(c, "policy") && (c->image_size != 1 || c->channels < 1 || c->channels > WIDTH_MAX))
+		return dt_err_set(err, -EINVAL, "impossible policy: it observes %lld numbers",
+				  (long long)c->channels);
+	if (!is(c, "policy") &&
+	    (c->image_size < 1 || c->image_size > 4096 || (c->channels != 1 && c->channels != 3)))
 		return dt_err_set(err, -EINVAL,
 				  "impossible model: images of %lld pixels a side, %lld channels",
 				  (long long)c->image_size, (long long)c->channels);

@@ -1,6 +1,7 @@
 /* Images: convolutions, pooling, and the end of a classifier. */
 #include "nn/call.h"
 
+#include <errno.h>
 #include <math.h>
 
 static struct dt_conv conv_of(const struct dt_exec *x, const struct dt_node *n)
@@ -168,6 +169,16 @@ int dt_call_classify(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 	}
 	TRY(x->dev->ops->matmul(x->dev, logits, in, false, x->w[n->param[0]], true, x->w[n->param[3]],
 				false));
+	if (x->objective.outputs) {
+		float *dy = x->loss_backward ? logits.data : NULL;
+		int rc = dt_dev_is_host(x->dev) && n->out[2] < 0
+				 ? x->objective.outputs(x->objective.arg, rows, logits.data, dy, &x->loss_sum,
+							err)
+				 : dt_err_set(err, -ENOTSUP,
+					      "the outputs of a policy are judged in fp32 on the processor");
+
+		return rc == 0 && x->loss_backward ? head_backward(x, n, in, dl, err) : rc;
+	}
 	TRY(x->dev->ops->class_loss(x->dev, loss, above, x->loss_backward ? dl : DT_NONE, logits, &c));
 	count(x, loss, above, rows);
 	return x->loss_backward ? head_backward(x, n, in, dl, err) : 0;

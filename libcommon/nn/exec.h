@@ -49,6 +49,11 @@ struct dt_objective {
 	/* [rows] Likewise, of a model with a value head: its values, and the loss's derivatives by them,
 	 * which judge writes. NULL: it is not asked. In the host's memory alone. */
 	float *value, *dvalue;
+	/*
+	 * Instead of the loss of classes: y [rows, outputs] of the last layer, and dy, which it writes where
+	 * it is not NULL and which may lie on y. In the host's memory alone.
+	 */
+	int (*outputs)(void *arg, int64_t rows, const float *y, float *dy, double *loss, struct dt_err *err);
 };
 
 /* Of a model with experts: what training adds to the router, and what it counts. */

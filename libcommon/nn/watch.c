@@ -3,7 +3,10 @@
 #include "nn/call.h"
 #include "plan/listing.h"
 
+#include <errno.h>
+#include <float.h>
 #include <math.h>
+#include <stdlib.h>
 
 static bool is_float(enum dt_dtype t)
 {
@@ -61,6 +64,73 @@ static int blame_weight(struct dt_exec *x, const struct dt_step *s, struct dt_er
 	return 0;
 }
 
+/* Whether a value is one that all of is written. */
+static bool is_whole(const struct dt_value *v)
+{
+	return !v->room && v->mul == 1 && !v->extra && is_float(v->dtype);
+}
+
+static double largest(const void *p, enum dt_dtype type, int64_t n)
+{
+	float most = 0;
+	bool finite = true;
+
+	for (int64_t i = 0; i < n; i++) {
+		const float a = type == DT_F32	  ? fabsf(((const float *)p)[i])
+				: type == DT_BF16 ? fabsf(dt_bf16_to_f32(((const uint16_t *)p)[i]))
+						  : fabsf(dt_f16_to_f32(((const uint16_t *)p)[i]));
+
+		finite &= a <= FLT_MAX;
+		most = a > most ? a : most;
+	}
+	return finite ? most : INFINITY;
+}
+
+/* A tensor of the device, a piece at a time where that is not the host. */
+static int raise_by(struct dt_exec *x, struct dt_tensor t, double *most, struct dt_err *err)
+{
+	enum { PIECE = 1 << 20 };
+	const int size = dt_dtype_size(t.dtype);
+	const int64_t n = dt_numel(t), each = PIECE / size;
+	char *buf;
+	int rc = 0;
+
+	if (dt_dev_is_host(x->dev)) {
+		*most = fmax(*most, largest(t.data, t.dtype, n));
+		return 0;
+	}
+	buf = malloc(PIECE);
+	if (!buf)
+		return dt_err_sys(err, -ENOMEM, "cannot look at activations");
+	for (int64_t i = 0; i < n && rc == 0; i += each) {
+		const int64_t m = n - i < each ? n - i : each;
+
+		rc = dt_dev_copy(x->dev, buf, (const char *)t.data + i * size, (size_t)(m * size));
+		if (rc == 0)
+			rc = dt_dev_sync(x->dev);
+		if (rc == 0)
+			*most = fmax(*most, largest(buf, t.dtype, m));
+	}
+	free(buf);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot read activations") : 0;
+}
+
+/* Further results of a forward node are statistics for its backward. */
+static int raise_extremes(struct dt_exec *x, const struct dt_step *s, struct dt_err *err)
+{
+	const int64_t units = x->c->layers + 2, u = s->n.unit + 1;
+
+	for (int i = 0; i < DT_NODE_OUT && u >= 0 && u < units; i++) {
+		const struct dt_value *v = s->n.out[i] < 0 ? NULL : &x->p->value[s->n.out[i]];
+		struct dt_tensor t = v ? dt_call_vec(x, s->n.out[i]) : DT_NONE;
+
+		if (!t.data || !is_whole(v) || (i && !v->gradient))
+			continue;
+		TRY(raise_by(x, t, &x->watch->most[(v->gradient ? units : 0) + u], err));
+	}
+	return 0;
+}
+
 static int look_at_values(struct dt_exec *x, const struct dt_step *s, struct dt_err *err)
 {
 	bool good = true;
@@ -70,7 +140,7 @@ static int look_at_values(struct dt_exec *x, const struct dt_step *s, struct dt_
 		const struct dt_value *value = v < 0 ? NULL : &x->p->value[v];
 		char what[96];
 
-		if (!value || value->room || value->mul != 1 || value->extra || !is_float(value->dtype))
+		if (!value || !is_whole(value))
 			continue;
 		TRY(is_finite(x, dt_call_vec(x, v), &good, err));
 		snprintf(what, sizeof(what), "%s'%.64s'", value->gradient ? "the gradient of " : "",
@@ -105,10 +175,10 @@ static int look_at_gradients(struct dt_exec *x, const struct dt_step *s, struct 
 int dt_watch_look(struct dt_exec *x, int step, struct dt_err *err)
 {
 	const struct dt_step *s = &x->p->step[step];
-	int rc;
+	int rc = x->watch->most ? raise_extremes(x, s, err) : 0;
 
-	if (x->watch->found)
-		return 0;
+	if (rc < 0 || !x->watch->find || x->watch->found)
+		return rc;
 	rc = look_at_values(x, s, err);
 	return rc < 0 ? rc : look_at_gradients(x, s, err);
 }

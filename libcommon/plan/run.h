@@ -137,6 +137,7 @@ struct dt_run_lora {
 	double alpha, dropout;
 	int kind; /* enum dt_lora_kind */
 	int base; /* enum dt_block_kind */
+	bool dora;
 	const char *targets;
 };
 
@@ -243,6 +244,7 @@ struct dt_run {
 	const char *tensorboard; /* folder of event files; NULL: none */
 	const char *prometheus;	 /* page for a collector; NULL: none */
 	int64_t details; /* every so many steps a line has norms of units and times of ranks; 0: none */
+	bool extremes;	 /* lines with details have the largest activations of units too */
 	bool measure_mfu;
 	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */
 };

@@ -1,6 +1,7 @@
 #include "rl/reward.h"
 
 #include "base/progress.h"
+#include "rl/child.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +17,7 @@
 #define MOST_REPLY 65536 /* bytes of a line */
 
 struct worker {
-	pid_t pid; /* its process group too; 0: not running */
-	int fd;	   /* a socket that is its standard input and output */
+	struct dt_child child;
 	struct dt_group *group;
 	struct dt_answer *answer; /* it has; NULL: none */
 	bool again;		  /* for the second time */
@@ -37,42 +37,13 @@ struct dt_reward {
 
 static int start(struct dt_reward *r, struct worker *w, struct dt_err *err)
 {
-	int pair[2];
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-		return dt_err_sys(err, -errno, "cannot start '%s'", r->command);
-	w->pid = fork();
-	if (w->pid < 0) {
-		w->pid = 0;
-		close(pair[0]);
-		close(pair[1]);
-		return dt_err_sys(err, -errno, "cannot start '%s'", r->command);
-	}
-	if (w->pid == 0) {
-		setpgid(0, 0);
-		signal(SIGPIPE, SIG_DFL);
-		if (dup2(pair[1], 0) < 0 || dup2(pair[1], 1) < 0)
-			_exit(127);
-		execl("/bin/sh", "sh", "-c", r->command, (char *)NULL);
-		_exit(127);
-	}
-	setpgid(w->pid, w->pid);
-	close(pair[1]);
-	w->fd = pair[0];
 	w->nin = 0;
-	if (fcntl(w->fd, F_SETFL, O_NONBLOCK) < 0)
-		return dt_err_sys(err, -errno, "cannot start '%s'", r->command);
-	return 0;
+	return dt_child_start(&w->child, r->command, err);
 }
 
 static void stop(struct worker *w)
 {
-	if (!w->pid)
-		return;
-	close(w->fd);
-	kill(-w->pid, SIGKILL);
-	waitpid(w->pid, NULL, 0);
-	w->pid = 0;
+	dt_child_stop(&w->child);
 }
 
 /* Gives a worker an answer to judge. */
@@ -98,9 +69,9 @@ static int give(struct dt_reward *r, struct worker *w, struct dt_group *g, struc
 	w->answer = a;
 	w->deadline = dt_now() + r->o.timeout;
 	/* What it says before it is asked would be taken for the answer's. */
-	if (w->pid && recv(w->fd, &stray, 1, MSG_PEEK | MSG_DONTWAIT) >= 0)
+	if (w->child.pid && recv(w->child.fd, &stray, 1, MSG_PEEK | MSG_DONTWAIT) >= 0)
 		stop(w);
-	return w->pid ? 0 : start(r, w, err);
+	return w->child.pid ? 0 : start(r, w, err);
 }
 
 /* The worker's answer goes to it once more, or is left without a reward. */
@@ -135,7 +106,7 @@ static bool read_reward(const char *line, size_t n, double *ret)
 
 static int receive(struct dt_reward *r, struct worker *w, struct dt_err *err)
 {
-	ssize_t n = read(w->fd, w->in + w->nin, sizeof(w->in) - w->nin);
+	ssize_t n = read(w->child.fd, w->in + w->nin, sizeof(w->in) - w->nin);
 	const char *end;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -158,7 +129,7 @@ static int receive(struct dt_reward *r, struct worker *w, struct dt_err *err)
 
 static int transmit(struct dt_reward *r, struct worker *w, struct dt_err *err)
 {
-	ssize_t n = send(w->fd, w->out + w->sent, w->nout - w->sent, MSG_NOSIGNAL);
+	ssize_t n = send(w->child.fd, w->out + w->sent, w->nout - w->sent, MSG_NOSIGNAL);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
@@ -178,7 +149,7 @@ static int serve_workers(struct dt_reward *r, struct dt_err *err)
 	for (int i = 0; i < r->o.workers && rc == 0; i++) {
 		struct worker *w = &r->worker[i];
 
-		p[i].fd = w->answer ? w->fd : -1;
+		p[i].fd = w->answer ? w->child.fd : -1;
 		p[i].events = (short)(POLLIN | (w->sent < w->nout ? POLLOUT : 0));
 		next = w->answer ? fmin(next, w->deadline) : next;
 	}

@@ -52,6 +52,13 @@ static int add_square(struct trainer *t, const struct dt_local_param *lp, int64_
 	return 0;
 }
 
+#define NONE (-1.0) /* of the largest magnitude: the unit has no such value */
+
+static json_t *magnitude(double x)
+{
+	return isfinite(x) && x >= 0 ? json_real(x) : json_null();
+}
+
 static json_t *number(double x)
 {
 	return isfinite(x) ? json_real(x) : json_null();
@@ -60,6 +67,7 @@ static json_t *number(double x)
 /* One entry a unit that has trained parameters: its gradient's norm, where there is one, and its weights'. */
 static json_t *units(const struct trainer *t, const double *weights, bool gradients)
 {
+	const double *most = t->details.looked ? t->details.extremes : NULL;
 	int64_t layers = t->config.layers;
 	json_t *list = json_array();
 
@@ -77,10 +85,13 @@ static json_t *units(const struct trainer *t, const double *weights, bool gradie
 		if (n)
 			json_array_append_new(
 				list,
-				json_pack("{s:s, s:o, s:o}", "unit",
+				json_pack("{s:s, s:o, s:o, s:o*, s:o*}", "unit",
 					  dt_unit_name((int)u, layers, name, sizeof(name)), "grad_norm",
 					  gradients ? number(sqrt(g) / t->optim.loss_scale) : json_null(),
-					  "weight_norm", number(sqrt(w))));
+					  "weight_norm", number(sqrt(w)), "activation_max",
+					  most ? magnitude(most[u + 1]) : NULL, "activation_grad_max",
+					  most ? magnitude(most[layers + 3 + u] / t->optim.loss_scale)
+					       : NULL));
 	}
 	return list;
 }
@@ -137,6 +148,10 @@ static int gather(struct trainer *t, const struct step_result *r, struct dt_err 
 	memcpy(mine.section, t->details.section, sizeof(mine.section));
 	usage_read(t, mine.usage);
 	rc = trainer_agree(t, rc, err);
+	if (rc == 0 && t->details.looked)
+		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), t->details.extremes, NULL,
+				   DT_WATCH_N * (size_t)(t->config.layers + 2), DT_F64, DT_MAX,
+				   "largest activations", err);
 	if (rc == 0)
 		rc = dt_all_reduce(grads_holders(t), weights, NULL, (size_t)t->table.n, DT_F64, DT_SUM,
 				   "weight norms", err);
@@ -155,16 +170,38 @@ static int gather(struct trainer *t, const struct step_result *r, struct dt_err 
 
 int details_open(struct trainer *t, struct dt_err *err)
 {
-	return t->run.details ? usage_open(t, err) : 0;
+	if (!t->run.details)
+		return 0;
+	if (t->run.extremes) {
+		t->details.extremes = calloc(DT_WATCH_N * (size_t)(t->config.layers + 2), sizeof(double));
+		if (!t->details.extremes)
+			return dt_err_sys(err, -ENOMEM, "cannot look at activations");
+	}
+	return usage_open(t, err);
+}
+
+/* Whether the line of this step has details; a signal may bring that of another forward. */
+static bool is_due(const struct trainer *t, int64_t step)
+{
+	return step % t->run.details == 0 || step >= trainer_end(t);
+}
+
+double *details_extremes(struct trainer *t)
+{
+	struct details *d = &t->details;
+
+	d->looked = d->extremes && is_due(t, t->loop.step + 1);
+	for (int64_t i = 0; d->looked && i < DT_WATCH_N * (t->config.layers + 2); i++)
+		d->extremes[i] = NONE;
+	return d->looked ? d->extremes : NULL;
 }
 
 int details_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
 {
-	const int64_t every = t->run.details;
 	struct details *d = &t->details;
 	int rc = 0;
 
-	if (!every)
+	if (!t->run.details)
 		return 0;
 	d->step_s[d->steps++ % DETAILS_STEPS] = dt_now() - t->t.start;
 	d->section[DETAILS_COMPUTE] += t->t.compute;
@@ -173,7 +210,7 @@ int details_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	d->section[DETAILS_CHECKPOINT] += t->t.checkpoint;
 	for (int k = 0; k < TR_N; k++)
 		d->section[DETAILS_COMM] += t->t.comm[k];
-	if (t->loop.step % every && t->loop.step < trainer_end(t) && !r->stop)
+	if (!is_due(t, t->loop.step) && !r->stop)
 		return 0;
 	rc = gather(t, r, err);
 	d->steps = 0;
@@ -193,5 +230,7 @@ void details_release(struct trainer *t)
 {
 	json_decref(details_take(t));
 	usage_release(t);
+	free(t->details.extremes);
+	t->details.extremes = NULL;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

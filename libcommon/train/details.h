@@ -45,11 +45,15 @@ struct details {
 	int64_t steps;			  /* since then */
 	double section[DETAILS_SECTIONS]; /* seconds of this rank in them */
 	struct usage usage;
-	json_t *line; /* rank 0: for the step about to be written; NULL */
+	double *extremes; /* [DT_WATCH_N, layers + 2] of this rank; NULL: not asked for */
+	bool looked;	  /* in the step that ends */
+	json_t *line;	  /* rank 0: for the step about to be written; NULL */
 };
 
 /* Before the first step; only with --details it does anything. */
 int details_open(struct trainer *t, struct dt_err *err);
+/* Where the step that begins raises its largest values (nn/watch.h); NULL: it need not look. */
+double *details_extremes(struct trainer *t);
 /* After a step, before its line. Every rank calls it. */
 int details_step(struct trainer *t, const struct step_result *r, struct dt_err *err);
 /* What the line of this step says, which is then the caller's; NULL: nothing. */

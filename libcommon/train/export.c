@@ -102,7 +102,7 @@ static void events_details(struct trainer *t, const json_t *d)
 {
 	static const char *const group[] = {"ranks", "usage"};
 	const char *key;
-	json_t *v, *list;
+	json_t *v, *list, *x;
 	char of[32];
 	size_t i;
 
@@ -117,8 +117,7 @@ static void events_details(struct trainer *t, const json_t *d)
 	{
 		const char *unit = json_string_value(json_object_get(v, "unit"));
 
-		scalar(t, "units", "grad_norm", unit, json_object_get(v, "grad_norm"));
-		scalar(t, "units", "weight_norm", unit, json_object_get(v, "weight_norm"));
+		json_object_foreach(v, key, x) scalar(t, "units", key, unit, x);
 	}
 }
 
@@ -174,14 +173,20 @@ static void take(struct trainer *t, const json_t *line)
 
 static void page_units(struct dt_prom *p, const json_t *units)
 {
-	static const char *const metric[2][3] = {
+	static const char *const metric[][3] = {
 		{"grad_norm", "dt_train_unit_gradient_norm", "2-norm of a unit's gradient before clipping."},
 		{"weight_norm", "dt_train_unit_weight_norm", "2-norm of a unit's trained weights."},
+		{"activation_max", "dt_train_unit_activation_max",
+		 "Largest magnitude of what a unit's operations make."},
+		{"activation_grad_max", "dt_train_unit_activation_gradient_max",
+		 "Largest magnitude of the gradients of what a unit's operations make."},
 	};
 	json_t *u;
 	size_t i;
 
-	for (int k = 0; k < 2; k++) {
+	for (size_t k = 0; k < sizeof(metric) / sizeof(*metric); k++) {
+		if (!json_object_get(json_array_get(units, 0), metric[k][0]))
+			continue;
 		dt_prom_metric(p, metric[k][1], "gauge", metric[k][2]);
 		json_array_foreach((json_t *)units, i, u)
 		{

@@ -269,6 +269,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 		bool last = t->loop.step + 1 == trainer_end(t), save;
 		int64_t before = t->loop.step;
 
+		t->watch.most = details_extremes(t);
 		rc = trainer_step(t, asked(), &r, err);
 		dt_trace_span(t->report.trace, "step", "step", t->t.start,
 			      t->report.trace ? json_pack("{s:I}", "step", (json_int_t)t->loop.step) : NULL);

@@ -50,7 +50,8 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 	int rc = reduce_begin(t, err);
 
 	t->watch.found = false;
-	t->exec.watch = t->run.watch.find_nan ? &t->watch : NULL;
+	t->watch.find = t->run.watch.find_nan;
+	t->exec.watch = t->watch.find || t->watch.most ? &t->watch : NULL;
 	if (rc == 0)
 		rc = pipeline_step(t, (float)scale, ret_loss, err);
 	t->exec.watch = NULL;

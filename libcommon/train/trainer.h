@@ -119,7 +119,7 @@ struct trainer {
 	struct details details;
 	struct export export;
 	struct spike spike;
-	struct dt_watch watch; /* of --find-nan */
+	struct dt_watch watch; /* of --find-nan and --extremes */
 	struct inject inject[INJECT_MAX];
 	int ninject;
 	int born; /* this process's rank in the first epoch of an elastic run */

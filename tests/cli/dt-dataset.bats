@@ -305,6 +305,48 @@ END
 	done
 }
 
+@test "commands as inputs: a URL, several, a split, failures" {
+	jq -Rc '{text: .}' "$data/corpus.txt" | head -n 300 >d.jsonl
+	gzip -k d.jsonl
+	dt-dataset build -o want.h5 d.jsonl
+	for how in "|curl -fsS file://$PWD/d.jsonl" '|cat d.jsonl.gz # d.jsonl'; do
+		dt-dataset build -o got.h5 "$how"
+		dt-dataset cat want.h5 | cmp - <(dt-dataset cat got.h5)
+	done
+	head -n 100 d.jsonl >one.jsonl
+	dt-dataset build -o got.h5 '|cat one.jsonl' '|tail -n +101 d.jsonl'
+	dt-dataset cat want.h5 | cmp - <(dt-dataset cat got.h5)
+	dt-dataset build --split 20 -o want.h5 --out-eval wante.h5 d.jsonl
+	dt-dataset build --split 20 -o got.h5 --out-eval gote.h5 '|cat d.jsonl'
+	dt-dataset cat want.h5 | cmp - <(dt-dataset cat got.h5)
+	dt-dataset cat wante.h5 | cmp - <(dt-dataset cat gote.h5)
+	# all of its output came, and still it failed
+	run -1 dt-dataset build -o c.h5 '|cat d.jsonl; exit 3'
+	[[ $output == *"the command failed with status 3"* ]]
+	run -1 dt-dataset build -o c.h5 --format jsonl '|cat d.jsonl; kill -9 $$'
+	[[ $output == *"signal 9 ended the command"* ]]
+	run -1 dt-dataset build -o c.h5 '|/nowhere/at-all'
+	[[ $output == *"the command failed with status 127"* ]]
+	# an error in the middle: the command is not waited for
+	run -1 dt-dataset build -o c.h5 --format jsonl '|yes nothing'
+	[[ $output == *"line 1"* ]]
+	[ ! -e c.h5 ]
+}
+
+@test "contrib: a column of Parquet" {
+	python3 -c 'import pyarrow' 2>/dev/null || skip "needs pyarrow"
+	jq -Rc '{text: .}' "$data/corpus.txt" | head -n 300 >d.jsonl
+	python3 -c 'import json, pyarrow, pyarrow.parquet as q
+rows = [json.loads(line)["text"] for line in open("d.jsonl", encoding="utf-8")]
+for i, part in enumerate((rows[:100], rows[100:])):
+    q.write_table(pyarrow.table({"body": part, "n": list(range(len(part)))}), f"p{i}.parquet", row_group_size=32)'
+	dt-dataset build -o want.h5 d.jsonl
+	dt-dataset build --format jsonl -o got.h5 "|$DT_SRC/contrib/parquet-jsonl --column body p0.parquet p1.parquet"
+	dt-dataset cat want.h5 | cmp - <(dt-dataset cat got.h5)
+	run -1 dt-dataset build --format jsonl -o c.h5 "|$DT_SRC/contrib/parquet-jsonl --column other p0.parquet"
+	[[ $output == *"no column 'other'"*"status 1"* ]]
+}
+
 @test "lines that are not what they should be: refused, or left out and counted" {
 	printf '{"text":"one"}\n{"text":"\377"}\nnot json\n{"other":"x"}\n{"text":7}\n{"text":"two"}\n' >d.jsonl
 	run dt-dataset build -o d.h5 d.jsonl

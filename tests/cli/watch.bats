@@ -74,6 +74,26 @@ events() {
     events two.tb | jq -es 'any(.[]; .tag == "usage/processors_busy/1" and .step == 6)'
 }
 
+@test "--extremes: the largest activation is that of the weights, on any cut; it changes nothing" {
+    head -c 3000 /dev/zero | tr '\0' a >a.txt
+    dt-dataset build --tokenizer byte --out a.h5 a.txt
+    one=("${run[@]}" --data a.h5 --steps 2 --details 2)
+    dt-train "${one[@]}" --lr 0 --metrics plain.jsonl --save plain
+    dt-train "${one[@]}" --lr 0 --extremes --metrics seen.jsonl
+    cmp <(jq -c '[.loss, .grad_norm]' plain.jsonl) <(jq -c '[.loss, .grad_norm]' seen.jsonl)
+    jq -es 'all(.[].details.units[]?; has("activation_max") | not)' plain.jsonl
+    # with one token in the text the embedding makes wte[a] + wpe[position], and nothing else
+    dt-shard-ckpt convert --to safetensors plain st
+    want=$(python3 "$BATS_TEST_DIRNAME/largest-embedding.py" st/model.safetensors 97 32)
+    jq -es --argjson want "$want" '.[-1].details.units | map(.activation_max) as $m | ($m[0] / $want - 1 | fabs) < 1e-6 and
+        all($m[]; . > 0) and (map(.activation_grad_max)[1:] | all(.[]; . > 0))' seen.jsonl
+    mpirun -np 2 dt-train "${one[@]}" --lr 0 --extremes --layout pp2 --metrics pp.jsonl
+    jq -n --slurpfile a seen.jsonl --slurpfile b pp.jsonl '[$a[-1], $b[-1] | .details.units | map(.activation_max, .activation_grad_max // 0)] |
+        transpose | all(.[]; (.[0] - .[1] | fabs) <= 1e-4 * .[0])' | grep -x true
+    run -2 dt-train "${run[@]}" --extremes
+    [[ ${lines[0]} == *"--extremes is for the lines of --details"* ]]
+}
+
 @test "--prometheus: a page that holds to the format, its values those of the metrics" {
     python3 "$BATS_TEST_DIRNAME/prom-check.py" one.prom dt_train_ >page
     loss=$(jq -s 'map(select(.loss))[-1].loss' one.jsonl)

@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 """Golden tokens and masks of chats, from transformers.
 
-    golden_chat.py TEMPLATES      writes golden-chat.json and tokenizer/chat.json beside this script
+    golden_chat.py TEMPLATES      writes golden-chat.json and tokenizer/chat*.json beside this script
         TEMPLATES  the folder chat_templates of the package trl: the published templates of families, and their
                    variants with marks around what the assistant says
 
-The tokenizer is byte-level BPE, trained here on tokenizer/corpus.txt, with the special tokens of every family.
+The tokenizer is byte-level BPE, trained here on tokenizer/corpus.txt, with the special tokens of every family; those
+of DeepSeek are in a second one.
 A template is run by transformers' Jinja. What is a target follows from two texts: the conversation up to the
 assistant's turn with the prompt for it, and the conversation with that turn; what the second has more, up to the
 token that ends the turn, is the target. A token is one where its offsets, by the tokenizers library, meet that part.
@@ -30,6 +31,12 @@ CHATML = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.conten
 MISTRAL = """{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}\
 {% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}"""
 
+# DeepSeek-V2's published template, of which the part for a conversation is all there is.
+DEEPSEEK2 = """{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ 'User: ' + m.content + '\\n\\n' }}\
+{% elif m.role == 'assistant' %}{{ 'Assistant: ' + m.content + eos_token }}{% else %}{{ m.content + '\\n\\n' }}\
+{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"""
+EOS = "<｜end▁of▁sentence｜>"
+
 # name: file of the template or its text, end of a turn, words by which it is known, has a system's turn, eos, bos
 FAMILIES = {
     "chatml": (CHATML, "<|im_end|>", "<|im_start|>", True, "<|im_end|>"),
@@ -39,7 +46,10 @@ FAMILIES = {
     "gemma": ("gemma", "<end_of_turn>", "<start_of_turn>", False, "<eos>"),
     "mistral": (MISTRAL, "</s>", "[INST]", False, "</s>"),
     "phi3": ("phi3", "<|end|>", "<|end|> <|assistant|>", True, "<|endoftext|>"),
+    "deepseek2": (DEEPSEEK2, EOS, "'User: ' 'Assistant: '", True, EOS),
+    "deepseek3": ("deepseekv3", EOS, "<｜User｜> <｜Assistant｜>", True, EOS),
 }
+MORE = ["<｜User｜>", "<｜Assistant｜>", EOS]
 SPECIALS = ["<s>", "</s>", "<|endoftext|>", "<eos>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>",
             "<|end_header_id|>", "<|eot_id|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]"]
 STRIPPING = ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]  # as Phi-3's tokenizer has them
@@ -51,9 +61,11 @@ TURNS = [
     [("user", "blanks  "), ("assistant", "  \n at both ends \n"), ("user", "and"), ("assistant", "")],
     [("user", "é ü 漢字 \U0001f600"), ("assistant", "café ☕ 漢字"), ("user", "the end")],
 ]
+PROMPT = [("system", "Be brief."), ("user", "One?"), ("assistant", "<think>\nHm.\n</think>\n\nTwo. <"),
+          ("system", "Briefer."), ("user", " Three? ")]
 
 
-def make_tokenizer():
+def make_tokenizer(name, more):
     t = tokenizers.Tokenizer(tokenizers.models.BPE())
     t.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     t.decoder = tokenizers.decoders.ByteLevel()
@@ -63,11 +75,11 @@ def make_tokenizer():
     t.add_special_tokens([tokenizers.AddedToken(s, special=True, normalized=False) for s in SPECIALS])
     t.add_special_tokens([tokenizers.AddedToken(s, special=True, normalized=False, rstrip=True)
                           for s in STRIPPING])
+    t.add_special_tokens([tokenizers.AddedToken(s, special=True, normalized=False) for s in more])
     t.post_processor = tokenizers.processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", t.token_to_id("<s>"))])
-    path = os.path.join(HERE, "tokenizer", "chat.json")
+    path = os.path.join(HERE, "tokenizer", name)
     t.save(path)
-    return path
 
 
 def render(tok, messages, template, prompt):
@@ -104,21 +116,26 @@ def marked(tok, messages, template, ids, mask):
     for i, (a, b) in enumerate(zip(out["assistant_masks"], mask)):
         if a != b:
             text = tok.decode([ids[i]])
-            assert a == 1 and (text.strip() == "" or text in ["<|endoftext|>", *STRIPPING]), (i, text, a, b)
+            assert a == 1 and (text.strip() == "" or text in ["<|endoftext|>", *STRIPPING, *MORE]), (i, text, a, b)
 
 
 def main():
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    path = make_tokenizer()
+    make_tokenizer("chat.json", [])
+    make_tokenizer("chat-deepseek.json", MORE)
     cases = []
     for name, (source, end, words, system, eos) in FAMILIES.items():
+        file = "chat-deepseek.json" if name.startswith("deepseek") else "chat.json"
+        path = os.path.join(HERE, "tokenizer", file)
         tok = transformers.PreTrainedTokenizerFast(tokenizer_file=path, bos_token="<s>", eos_token=eos)
         template, marks = source, None
         if "{" not in source:
             with open(os.path.join(sys.argv[1], source + ".jinja"), encoding="utf-8") as f:
                 template = f.read()
+            if name == "deepseek3":  # V3's ends prompts here; the file's is R1's, which goes on
+                template = template.replace("<｜Assistant｜><think>\\n", "<｜Assistant｜>")
             other = os.path.join(sys.argv[1], source + "_training.jinja")
             if os.path.exists(other):
                 with open(other, encoding="utf-8") as f:
@@ -130,6 +147,11 @@ def main():
             if marks:
                 marked(tok, messages, marks, ids, mask)
             cases.append({"family": name, "words": words, "messages": messages, "ids": ids, "mask": mask})
+        if name.startswith("deepseek"):
+            messages = [{"role": r, "content": c} for r, c in PROMPT]
+            text = render(tok, messages, template, True)
+            cases.append({"family": name, "words": words, "messages": messages,
+                          "prompt": tok(text, add_special_tokens=False)["input_ids"]})
     with open(os.path.join(HERE, "golden-chat.json"), "w", encoding="utf-8") as f:
         f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
     print(f"{len(cases)} conversations, transformers {transformers.__version__}, tokenizers {tokenizers.__version__}")

@@ -82,6 +82,7 @@ static void test_families(void **state)
 	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
 	assert_int_equal(dt_chat_recognise(NULL, tok), -1);
 	assert_int_equal(dt_chat_recognise("{{ messages }}", tok), -1);
+	assert_int_equal(dt_chat_recognise("{{ 'User: ' + m['content'] }}", tok), -1); /* anybody's */
 	for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++) {
 		struct dt_chat chat;
 		struct dt_err err;
@@ -183,44 +184,58 @@ static void test_empty_content(void **state)
 	dt_tokenizer_close(tok);
 }
 
-/* Tokens and targets of whole conversations, as transformers and the published templates have them. */
+static void same_ids(const char *family, size_t at, const json_t *want, const int32_t *ids, size_t n)
+{
+	for (size_t k = 0; k < n && k < json_array_size(want); k++)
+		if (ids[k] != (int)json_integer_value(json_array_get(want, k)))
+			fail_msg("%s, conversation %zu: token %zu is %d, not %d", family, at, k, ids[k],
+				 (int)json_integer_value(json_array_get(want, k)));
+	if (n != json_array_size(want))
+		fail_msg("%s, conversation %zu: %zu tokens, not %zu", family, at, n, json_array_size(want));
+}
+
+/* Tokens and targets of whole conversations, and tokens of prompts, as transformers and the published
+ * templates have them. */
 static void test_targets(void **state)
 {
-	struct dt_tokenizer *tok;
+	struct dt_tokenizer *plain, *more;
 	json_t *cases = json_load_file(GOLDEN_DIR "/golden-chat.json", 0, NULL), *v;
 	struct dt_err err;
 	size_t i;
 
 	assert_non_null(cases);
-	assert_int_equal(dt_tokenizer_open(GOLDEN_DIR "/tokenizer/chat.json", &tok, &err), 0);
+	assert_int_equal(dt_tokenizer_open(GOLDEN_DIR "/tokenizer/chat.json", &plain, &err), 0);
+	assert_int_equal(dt_tokenizer_open(GOLDEN_DIR "/tokenizer/chat-deepseek.json", &more, &err), 0);
 	json_array_foreach(cases, i, v)
 	{
 		const char *words = json_string_value(json_object_get(v, "words")),
 			   *family = json_string_value(json_object_get(v, "family"));
-		const json_t *ids = json_object_get(v, "ids"), *mask = json_object_get(v, "mask");
-		struct dt_chat_whole w;
+		const json_t *prompt = json_object_get(v, "prompt"), *mask = json_object_get(v, "mask"),
+			     *messages = json_object_get(v, "messages");
+		const struct dt_tokenizer *tok = strncmp(family, "deepseek", 8) ? plain : more;
+		struct dt_chat_whole w = {0};
 		struct dt_chat c;
-		int kind = dt_chat_recognise(words, tok);
+		int kind = dt_chat_recognise(words, tok), rc;
 
 		assert_true(kind >= 0);
 		dt_chat_init(&c, (enum dt_chat_kind)kind, words, tok);
-		if (dt_chat_encode_whole(&c, json_object_get(v, "messages"), NULL, 0, &w, &err) < 0)
+		if (prompt)
+			rc = dt_chat_encode(&c, messages, NULL, &w.ids, &w.n, &err);
+		else
+			rc = dt_chat_encode_whole(&c, messages, NULL, 0, &w, &err);
+		if (rc < 0)
 			fail_msg("%s: %s", family, err.msg);
-		for (size_t k = 0; k < w.n && k < json_array_size(ids); k++) {
-			int id = (int)json_integer_value(json_array_get(ids, k)),
-			    target = (int)json_integer_value(json_array_get(mask, k));
-
-			if (w.ids[k] != id || w.mask[k] != target)
-				fail_msg("%s, conversation %zu: token %zu is %d, a target: %d; not %d, %d",
-					 family, i, k, w.ids[k], w.mask[k], id, target);
-		}
-		if (w.n != json_array_size(ids))
-			fail_msg("%s: %zu tokens, not %zu", family, w.n, json_array_size(ids));
+		same_ids(family, i, prompt ? prompt : json_object_get(v, "ids"), w.ids, w.n);
+		for (size_t k = 0; !prompt && k < w.n; k++)
+			if (w.mask[k] != json_integer_value(json_array_get(mask, k)))
+				fail_msg("%s, conversation %zu: token %zu, a target: %d", family, i, k,
+					 w.mask[k]);
 		free(w.ids);
 		free(w.mask);
 	}
 	json_decref(cases);
-	dt_tokenizer_close(tok);
+	dt_tokenizer_close(plain);
+	dt_tokenizer_close(more);
 }
 
 /* Marks stay with the text where the normal form is shorter, where the tokenizer begins with a blank, and

@@ -53,6 +53,17 @@ const struct dt_family dt_family_mlp = {
 	.build = build_mlp,
 };
 
+/*
+ * A perceptron over what an agent observes, as one pixel with a channel each. Its outputs are what the
+ * learner makes of them: logits of actions and a value, or values of actions.
+ */
+const struct dt_family dt_family_policy = {
+	.type = "policy",
+	.prefix = "",
+	.images = true,
+	.build = build_mlp,
+};
+
 const struct dt_family dt_family_cnn = {
 	.type = "cnn",
 	.prefix = "",

@@ -34,6 +34,13 @@ void dt_shape_pixels(struct dt_lower *lo, struct dt_node *n)
 	n->out[0] = plane(lo, n, n->out[0], w->height * w->width, w->channels);
 }
 
+/* A product that reads them may have made one: nothing is behind it. */
+void dt_back_pixels(struct dt_lower *lo, const struct dt_node *n)
+{
+	(void)lo;
+	(void)n;
+}
+
 void dt_shape_conv(struct dt_lower *lo, struct dt_node *n)
 {
 	n->out[0] = plane(lo, n, n->out[0], pixels_out(&n->attr.window2d), dt_lo_dim(lo, n->param[0], 0));

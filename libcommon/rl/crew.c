@@ -1,0 +1,254 @@
+#include "rl/crew.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct member {
+	pid_t pid;
+	int fd;
+	bool gone;    /* found ended, not started anew yet */
+	int failures; /* since it last delivered */
+};
+
+struct dt_crew {
+	struct dt_crew_opts o;
+	struct member *m; /* [o.n] */
+	struct pollfd *p; /* [o.n + 1] */
+	int at;		  /* who is looked at first */
+	int64_t restarts;
+	char why[200]; /* the last failure that was told */
+};
+
+/* ---- messages ---- */
+
+static int send_all(int fd, const void *data, size_t n, struct dt_err *err)
+{
+	for (size_t done = 0; done < n;) {
+		ssize_t k = send(fd, (const char *)data + done, n - done, MSG_NOSIGNAL);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return dt_err_sys(err, errno == ECONNRESET ? -EPIPE : -errno,
+					  "cannot send a message");
+		done += (size_t)k;
+	}
+	return 0;
+}
+
+int dt_wire_send(int fd, struct dt_wire *w, const struct dt_part *p, int n, struct dt_err *err)
+{
+	int rc;
+
+	w->bytes = 0;
+	for (int i = 0; i < n; i++)
+		w->bytes += p[i].bytes;
+	rc = send_all(fd, w, sizeof(*w), err);
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = send_all(fd, p[i].data, p[i].bytes, err);
+	return rc;
+}
+
+int dt_wire_body(int fd, void *to, size_t bytes, struct dt_err *err)
+{
+	for (size_t done = 0; done < bytes;) {
+		ssize_t k = recv(fd, (char *)to + done, bytes - done, 0);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k == 0 || (k < 0 && errno == ECONNRESET))
+			return dt_err_set(err, -EPIPE, "the other process has ended");
+		if (k < 0)
+			return dt_err_sys(err, -errno, "cannot read a message");
+		done += (size_t)k;
+	}
+	return 0;
+}
+
+int dt_wire_head(int fd, struct dt_wire *w, struct dt_err *err)
+{
+	return dt_wire_body(fd, w, sizeof(*w), err);
+}
+
+/* ---- processes ---- */
+
+/* Only in a new process. */
+static void be_member(struct dt_crew *c, int number, int fd, pid_t parent)
+{
+	struct dt_err err = {0};
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	for (int i = 0; i < c->o.n; i++)
+		if (c->m[i].pid && i != number)
+			close(c->m[i].fd);
+	if (c->o.work(c->o.arg, number, fd, &err) < 0 && err.code != -EPIPE) {
+		struct dt_wire w = {0};
+		struct dt_part p = {err.msg, strlen(err.msg)};
+
+		dt_wire_send(fd, &w, &p, 1, &err);
+		_exit(1);
+	}
+	_exit(0);
+}
+
+static int start(struct dt_crew *c, int number, struct dt_err *err)
+{
+	struct member *m = &c->m[number];
+	const pid_t parent = getpid();
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return dt_err_sys(err, -errno, "cannot start an actor");
+	fflush(NULL);
+	m->pid = fork();
+	if (m->pid < 0) {
+		m->pid = 0;
+		close(pair[0]);
+		close(pair[1]);
+		return dt_err_sys(err, -errno, "cannot start an actor");
+	}
+	if (m->pid == 0) {
+		close(pair[0]);
+		be_member(c, number, pair[1], parent);
+	}
+	close(pair[1]);
+	m->fd = pair[0];
+	m->gone = false;
+	return 0;
+}
+
+static void stop(struct member *m)
+{
+	if (!m->pid)
+		return;
+	close(m->fd);
+	kill(m->pid, SIGKILL);
+	while (waitpid(m->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	m->pid = 0;
+}
+
+int dt_crew_open(struct dt_crew **ret, const struct dt_crew_opts *o, struct dt_err *err)
+{
+	struct dt_crew *c = calloc(1, sizeof(*c));
+	int rc = 0;
+
+	if (!c)
+		return dt_err_sys(err, -ENOMEM, "cannot start actors");
+	c->o = *o;
+	c->m = calloc((size_t)o->n, sizeof(*c->m));
+	c->p = calloc((size_t)o->n + 1, sizeof(*c->p));
+	if (!c->m || !c->p)
+		rc = dt_err_sys(err, -ENOMEM, "cannot start actors");
+	for (int i = 0; i < o->n && rc == 0; i++)
+		rc = start(c, i, err);
+	if (rc < 0)
+		dt_crew_close(c);
+	else
+		*ret = c;
+	return rc;
+}
+
+void dt_crew_close(struct dt_crew *c)
+{
+	if (!c)
+		return;
+	for (int i = 0; i < c->o.n && c->m; i++)
+		stop(&c->m[i]);
+	free(c->m);
+	free(c->p);
+	free(c);
+}
+
+int dt_crew_fd(const struct dt_crew *c, int number)
+{
+	return c->m[number].fd;
+}
+
+int64_t dt_crew_restarts(const struct dt_crew *c)
+{
+	return c->restarts;
+}
+
+static int restart(struct dt_crew *c, int number, struct dt_err *err)
+{
+	struct member *m = &c->m[number];
+
+	stop(m);
+	if (++m->failures >= DT_CREW_MOST_FAILURES)
+		return dt_err_set(err, -EIO, "actor %d ended %d times without delivering anything%s%s",
+				  number, m->failures, c->why[0] ? ", at last: " : "", c->why);
+	c->restarts++;
+	return start(c, number, err);
+}
+
+/* The head of what a member says. 0: it is gone. */
+static int head(struct dt_crew *c, int number, struct dt_wire *w, struct dt_err *err)
+{
+	struct dt_err own = {0};
+	int rc = dt_wire_head(c->m[number].fd, w, &own);
+
+	if (rc == 0 && w->kind)
+		return 1;
+	if (rc == 0) {
+		size_t n = w->bytes < sizeof(c->why) ? (size_t)w->bytes : sizeof(c->why) - 1;
+
+		c->why[0] = '\0';
+		if (dt_wire_body(c->m[number].fd, c->why, n, &own) == 0)
+			c->why[n] = '\0';
+	}
+	return rc == 0 || rc == -EPIPE ? 0 : dt_err_set(err, rc, "actor %d: %s", number, own.msg);
+}
+
+int dt_crew_wait(struct dt_crew *c, int other, enum dt_crew_event *ret, int *ret_number, struct dt_wire *w,
+		 struct dt_err *err)
+{
+	const int n = c->o.n;
+	int rc, i;
+
+	for (i = 0; i < n && !c->m[i].gone; i++)
+		c->p[i] = (struct pollfd){.fd = c->m[i].fd, .events = POLLIN};
+	if (i < n) { /* found before */
+		*ret = DT_CREW_ANEW;
+		*ret_number = i;
+		return restart(c, i, err);
+	}
+	c->p[n] = (struct pollfd){.fd = other, .events = POLLIN};
+	if (poll(c->p, (nfds_t)n + 1, -1) < 0)
+		return errno == EINTR ? -EINTR : dt_err_sys(err, -errno, "cannot wait for actors");
+	if (c->p[n].revents) {
+		*ret = DT_CREW_OTHER;
+		return 0;
+	}
+	for (i = 0; !c->p[(c->at + i) % n].revents; i++) /* in turns: poll has found one */
+		;
+	*ret_number = (c->at + i) % n;
+	c->at = (*ret_number + 1) % n;
+	rc = head(c, *ret_number, w, err);
+	*ret = rc > 0 ? DT_CREW_SAYS : DT_CREW_ANEW;
+	return rc == 0 ? restart(c, *ret_number, err) : rc < 0 ? rc : 0;
+}
+
+int dt_crew_body(struct dt_crew *c, int number, void *to, size_t bytes, struct dt_err *err)
+{
+	struct dt_err own = {0};
+	int rc = dt_wire_body(c->m[number].fd, to, bytes, &own);
+
+	if (rc == 0)
+		c->m[number].failures = 0;
+	if (rc == -EPIPE)
+		c->m[number].gone = true;
+	return rc == 0 ? 1 : rc == -EPIPE ? 0 : dt_err_set(err, rc, "actor %d: %s", number, own.msg);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,60 @@
+/*
+ * Processes that work for this one, each behind a socket: actors. One that ends or says that it failed is
+ * started anew, until it has failed MOST_FAILURES times without delivering anything.
+ */
+#ifndef DT_RL_CREW_H
+#define DT_RL_CREW_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DT_CREW_MOST_FAILURES 8
+
+/* What goes before a message's bytes. */
+struct dt_wire {
+	uint32_t kind; /* the caller's; 0: the sender has failed, the bytes say why */
+	uint64_t bytes;
+	int64_t version; /* of weights */
+	double number[2];
+};
+
+/* The parts one behind the other; w->bytes is set here. -EPIPE where the other end is gone. */
+struct dt_part {
+	const void *data;
+	size_t bytes;
+};
+int dt_wire_send(int fd, struct dt_wire *w, const struct dt_part *p, int n, struct dt_err *err);
+/* The head; its bytes into a place of exactly so many. -EPIPE: the other end is gone. */
+int dt_wire_head(int fd, struct dt_wire *w, struct dt_err *err);
+int dt_wire_body(int fd, void *to, size_t bytes, struct dt_err *err);
+
+struct dt_crew;
+
+struct dt_crew_opts {
+	int n;
+	/* In the new process: returns when fd's other end is gone, or fails. */
+	int (*work)(void *arg, int number, int fd, struct dt_err *err);
+	void *arg;
+};
+
+int dt_crew_open(struct dt_crew **ret, const struct dt_crew_opts *o, struct dt_err *err);
+/* Ends them all. NULL is allowed. */
+void dt_crew_close(struct dt_crew *c);
+int dt_crew_fd(const struct dt_crew *c, int number);
+int64_t dt_crew_restarts(const struct dt_crew *c);
+
+enum dt_crew_event { DT_CREW_SAYS, DT_CREW_ANEW, DT_CREW_OTHER };
+/*
+ * Waits for the next message: of SAYS, w is its head, and its bytes are still to be read, by dt_crew_body; of
+ * ANEW, *ret_number has been started anew; OTHER: other (-1: none) can be read. An interrupted wait is
+ * -EINTR.
+ */
+int dt_crew_wait(struct dt_crew *c, int other, enum dt_crew_event *ret, int *ret_number, struct dt_wire *w,
+		 struct dt_err *err);
+/* 1: they are there; 0: it has ended in the middle, and the next wait says ANEW. */
+int dt_crew_body(struct dt_crew *c, int number, void *to, size_t bytes, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

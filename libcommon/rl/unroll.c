@@ -1,0 +1,183 @@
+#include "rl/unroll.h"
+
+#include "base/arena.h"
+#include "base/rng.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int dt_unroll_open(struct dt_unroll *u, const struct dt_unroll_size *s, struct dt_err *err)
+{
+	const size_t n = (size_t)s->envs * (size_t)s->steps, na = n * (size_t)s->agents,
+		     no = na * (size_t)s->observation;
+	char *p;
+
+	*u = (struct dt_unroll){.size = *s};
+	u->bytes = n * 2 * sizeof(double) + (2 * no + 3 * na) * sizeof(float) + n;
+	u->memory = p = calloc(1, u->bytes);
+	if (!p)
+		return dt_err_sys(err, -ENOMEM, "cannot keep an unroll");
+	u->reward = (double *)(void *)p;
+	u->score = u->reward + n;
+	u->now = (float *)(u->score + n);
+	u->next = u->now + no;
+	u->said = u->next + no;
+	u->value = u->said + na;
+	u->action = (int32_t *)(u->value + na);
+	u->over = (uint8_t *)(u->action + na);
+	return 0;
+}
+
+void dt_unroll_release(struct dt_unroll *u)
+{
+	free(u->memory);
+	memset(u, 0, sizeof(*u));
+}
+
+double dt_log_sum(const float *y, int n)
+{
+	double top = -INFINITY, sum = 0;
+
+	for (int i = 0; i < n; i++)
+		top = fmax(top, (double)y[i]);
+	for (int i = 0; i < n; i++)
+		sum += exp((double)y[i] - top);
+	return top + log(sum);
+}
+
+struct dt_actor {
+	struct dt_actor_opts o;
+	struct dt_env *env;
+	struct dt_pass *pass;
+	int outputs;
+	uint64_t step;
+	int32_t *action; /* [envs, agents] */
+	double *sum;	 /* [envs] rewards of the episode so far */
+};
+
+int dt_actor_open(struct dt_actor **ret, struct dt_env *env, struct dt_net *net,
+		  const struct dt_actor_opts *o, struct dt_err *err)
+{
+	struct dt_actor *a = calloc(1, sizeof(*a));
+	const size_t n = (size_t)(env->n * env->agents);
+	int rc;
+
+	if (!a)
+		return dt_err_sys(err, -ENOMEM, "cannot open an actor");
+	a->o = *o;
+	a->env = env;
+	a->outputs = (int)net->config->vocab;
+	a->action = calloc(n, sizeof(*a->action));
+	a->sum = calloc((size_t)env->n, sizeof(*a->sum));
+	rc = a->action && a->sum ? dt_pass_open(&a->pass, net, (int64_t)n, net->weights, false, err)
+				 : dt_err_sys(err, -ENOMEM, "cannot open an actor");
+	if (rc < 0)
+		dt_actor_close(a);
+	else
+		*ret = a;
+	return rc;
+}
+
+void dt_actor_close(struct dt_actor *a)
+{
+	if (!a)
+		return;
+	dt_pass_close(a->pass);
+	free(a->action);
+	free(a->sum);
+	free(a);
+}
+
+static int best_of(const float *y, int n)
+{
+	int best = 0;
+
+	for (int i = 1; i < n; i++)
+		best = y[i] > y[best] ? i : best;
+	return best;
+}
+
+/* By logits: the action, and how likely it was. */
+static int draw(const struct dt_actor *a, const float *y, double u, float *said)
+{
+	const int n = a->env->actions;
+	const double all = dt_log_sum(y, n);
+	int k = a->o.best ? best_of(y, n) : 0;
+
+	for (; !a->o.best && k < n - 1; k++) {
+		u -= exp((double)y[k] - all);
+		if (u < 0)
+			break;
+	}
+	*said = (float)((double)y[k] - all);
+	return k;
+}
+
+/* Of agent j of environment i, whose outputs are y. */
+static int choose(const struct dt_actor *a, int i, int j, const float *y, float *said, float *value)
+{
+	const struct dt_rng r = dt_rng_make(a->o.seed, DT_RNG_SAMPLE, (uint32_t)(a->o.first + i));
+	const uint64_t at = (a->step * (uint64_t)a->env->agents + (uint64_t)j) * 2;
+	const int n = a->env->actions;
+	int k;
+
+	if (!a->o.greedy_values) {
+		*value = y[n];
+		return draw(a, y, dt_rng_uniform53(&r, at), said);
+	}
+	k = best_of(y, n);
+	*value = y[k];
+	if (dt_rng_uniform53(&r, at) < a->o.epsilon)
+		k = (int)dt_rng_below(&r, 2 * at + 2, (uint64_t)n);
+	*said = y[k];
+	return k;
+}
+
+/* Step t of the unroll, in all environments. */
+static int one_step(struct dt_actor *a, struct dt_unroll *u, int t, struct dt_err *err)
+{
+	const struct dt_env *e = a->env;
+	const int agents = e->agents, steps = u->size.steps;
+	const size_t row = (size_t)(agents * e->observation);
+	const float *y;
+	int rc = dt_pass_forward(a->pass, e->now, &y, err);
+
+	for (int i = 0; i < e->n && rc == 0; i++) {
+		const size_t at = (size_t)i * (size_t)steps + (size_t)t;
+
+		memcpy(u->now + at * row, e->now + (size_t)i * row, row * sizeof(float));
+		for (int j = 0; j < agents; j++) {
+			const size_t k = at * (size_t)agents + (size_t)j;
+
+			u->action[k] = a->action[i * agents + j] =
+				choose(a, i, j, y + (i * agents + j) * a->outputs, &u->said[k], &u->value[k]);
+		}
+	}
+	a->step++;
+	if (rc == 0)
+		rc = dt_env_step(a->env, a->action, err);
+	for (int i = 0; i < e->n && rc == 0; i++) {
+		const size_t at = (size_t)i * (size_t)steps + (size_t)t;
+
+		memcpy(u->next + at * row, e->next + (size_t)i * row, row * sizeof(float));
+		u->reward[at] = e->reward[i];
+		u->over[at] = e->ended[i] ? DT_ENDED : e->cut[i] ? DT_CUT : DT_GOES_ON;
+		a->sum[i] += e->reward[i];
+		u->score[at] = u->over[at] ? a->sum[i] : (double)NAN;
+		if (u->over[at])
+			a->sum[i] = 0;
+	}
+	return rc;
+}
+
+int dt_actor_run(struct dt_actor *a, struct dt_unroll *u, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int t = 0; t < u->size.steps && rc == 0; t++)
+		rc = one_step(a, u, t, err);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

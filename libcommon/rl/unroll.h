@@ -1,0 +1,57 @@
+/*
+ * What an actor has done: `steps` steps of `envs` environments, environment after environment, so that those
+ * of several actors, one behind the other, are the same however environments are divided among them. One
+ * piece of memory, which goes through a socket as it is.
+ */
+#ifndef DT_RL_UNROLL_H
+#define DT_RL_UNROLL_H
+
+#include "rl/env.h"
+#include "rl/net.h"
+
+enum dt_ending { DT_GOES_ON, DT_ENDED, DT_CUT };
+
+struct dt_unroll_size {
+	int envs, steps, agents, observation;
+};
+
+struct dt_unroll {
+	struct dt_unroll_size size;
+	char *memory; /* of what follows */
+	size_t bytes;
+	double *reward; /* [envs, steps] for all agents together */
+	double *score;	/* [envs, steps] the sum of rewards of the episode that ends there; NAN: none does */
+	float *now, *next; /* [envs, steps, agents, observation] before and behind the step */
+	float *said;	   /* [envs, steps, agents] of the action: its log-probability, or its value */
+	float *value;	   /* [envs, steps, agents] of the state, as the actor's weights have it */
+	int32_t *action;   /* [envs, steps, agents] */
+	uint8_t *over;	   /* [envs, steps] enum dt_ending */
+};
+
+int dt_unroll_open(struct dt_unroll *u, const struct dt_unroll_size *s, struct dt_err *err);
+void dt_unroll_release(struct dt_unroll *u);
+
+/* A policy at work in environments. */
+struct dt_actor_opts {
+	bool greedy_values; /* outputs are values of actions: the best one is taken, or with epsilon any;
+			     * else they are logits of actions, which are drawn, and a value */
+	double epsilon;
+	bool best; /* logits: the most likely action, nothing is drawn */
+	uint64_t seed;
+	int first; /* number of the first environment */
+};
+
+struct dt_actor;
+
+/* env and net stay the caller's and outlive it. */
+int dt_actor_open(struct dt_actor **ret, struct dt_env *env, struct dt_net *net,
+		  const struct dt_actor_opts *o, struct dt_err *err);
+void dt_actor_close(struct dt_actor *a); /* NULL is allowed */
+/* Goes on from where it is. */
+int dt_actor_run(struct dt_actor *a, struct dt_unroll *u, struct dt_err *err);
+
+/* log of the sum of exponentials of n numbers. */
+double dt_log_sum(const float *y, int n);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,82 @@
+#!/usr/bin/env bats
+# dt-rl: the same numbers on any number of actors, a program's environments, actors that end, bad input.
+bats_require_minimum_version 1.5.0
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+teardown() {
+    [ -z "${pid:-}" ] || kill -9 "$pid" 2>/dev/null || true
+}
+
+await() { # a command that is to succeed within a minute, while the program runs
+    for _ in $(seq 1200); do
+        "$@" >/dev/null 2>&1 && return 0
+        kill -0 "$pid" || return 1
+        sleep 0.05
+    done
+    return 1
+}
+
+refused() { # status, what stderr says, arguments
+    run --separate-stderr -"$1" timeout 60 dt-rl "${@:3}"
+    [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
+}
+
+@test "the same numbers on one actor and on four; what was learnt is kept and plays" {
+    for n in 1 4; do
+        timeout 60 dt-rl train --env cartpole --actors $n --envs 8 --frames 8k --every 10 --json --save kept$n >$n.jsonl
+        jq -c 'del(.elapsed_s)' $n.jsonl >$n.txt
+    done
+    [ "$(wc -l <1.txt)" -gt 3 ]
+    cmp 1.txt 4.txt
+    dt-shard-ckpt diff kept1 kept4
+    [ "$(dt-rl play --env cartpole --episodes 4 --json kept1)" = "$(dt-rl play --env cartpole --episodes 4 --json kept4)" ]
+    refused 1 "observes 4 numbers and knows 2 actions" play --env grid:3 kept1
+}
+
+@test "a program's environments are learnt in, and a score that is not reached is no" {
+    timeout 60 dt-rl train --env-command "$DT_SRC/tests/cli/corridor.py" --envs 4 --frames 100k --until 0.8 >lines
+    run -3 timeout 60 dt-rl train --env cartpole --frames 1k --until 475
+    refused 1 "ended 8 times without delivering anything, at last: the environment" \
+        train --env-command 'read -r x; echo "{\"agents\":1,\"observation\":1,\"actions\":2}";
+                             read -r x; echo "{\"observations\":[[0]]}"; exit 1'
+}
+
+@test "a2c, a3c and impala go on without an actor that is killed, until a signal ends them in good order" {
+    for how in a2c a3c impala; do
+        dt-rl train --algorithm $how --env cartpole --frames 1000G --every 20 --json --save $how >$how.jsonl 3>&- &
+        pid=$!
+        await grep '"update": *40,' $how.jsonl
+        kill -9 "$(pgrep -P "$pid" | head -1)"
+        await grep '"restarts": *[1-9]' $how.jsonl
+        kill "$pid"
+        status=0
+        wait $pid || status=$?
+        pid=
+        [ $status -eq 75 ]
+        dt-shard-ckpt verify $how
+    done
+}
+
+@test "bad input is refused by name" {
+    refused 2 "give --env NAME or --env-command" train
+    refused 2 "env" train --env cartpole --env-command true
+    refused 2 "not divided among" train --env cartpole --envs 5 --actors 2
+    refused 1 "there are cartpole" train --env pole
+    refused 1 "needs a size" train --env grid
+    refused 1 "its blocks are" train --env cartpole --hidden 8-x
+    refused 1 "nowhere" play --env cartpole nowhere
+}
+
+@test "CartPole is solved by each algorithm with two actors, three seeds" {
+    [ -n "${DT_SLOW:-}" ] || skip "minutes: DT_SLOW=1"
+    for how in a2c a3c impala; do
+        for seed in 1 2 3; do
+            timeout 300 dt-rl train --algorithm $how --env cartpole --until 475 --frames 5M --seed $seed
+        done
+    done
+}
+# SPDX-License-Identifier: Apache-2.0

@@ -1,0 +1,233 @@
+/* dt-rl: learns to act in environments, its own or a program's on a pipe. */
+#include "base/program.h"
+#include "base/progress.h"
+#include "rl/control.h"
+#include "rl/keep.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+
+static volatile sig_atomic_t stop;
+
+static struct {
+	struct dt_control c;
+	const char *env, *command, *save;
+	int kind, optimizer;
+	int64_t actors, envs, steps, frames, every, seed, episodes;
+	double lr, timeout;
+	bool json;
+} a;
+
+static const char *const examples[] = {
+	"dt-rl train --algorithm a3c --env cartpole --actors 2 --until 475 --save pole",
+	"dt-rl train --algorithm impala --env grid:5 --frames 300k",
+	"dt-rl train --env-command './simulator --level 3' --envs 8 --frames 1M --json >curve.jsonl",
+	"dt-rl play pole --env cartpole",
+	NULL,
+};
+
+#define TRAIN "train"
+
+static const struct dt_opt opts[] = {
+	{"algorithm", 'a', DT_OPT_CHOICE, &a.kind, DT_CONTROL_CHOICES,
+	 "how actors and the learner work together", TRAIN, .def = "a2c"},
+	{"env", 'e', DT_OPT_STR, &a.env, "NAME", "an environment of this program: " DT_ENVS,
+	 .without = "env-command"},
+	{"env-command", 0, DT_OPT_STR, &a.command, "COMMAND",
+	 "a program that has environments: JSON lines in and out"},
+	{"env-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS", "for an answer of that program", .min = 0.001,
+	 .max = 86400, .def = "30"},
+	{"seed", 0, DT_OPT_INT, &a.seed, "N", "of environments, actions and first weights", .min = 0,
+	 .max = 1e15, .def = "1337"},
+	DT_OPT_HEADING("Actors"),
+	{"actors", 'n', DT_OPT_INT, &a.actors, "N", "processes that act", TRAIN, .min = 1, .max = 1024,
+	 .def = "2"},
+	{"envs", 0, DT_OPT_INT, &a.envs, "N", "environments of all actors together", TRAIN, .min = 1,
+	 .max = 1 << 20, .def = "16"},
+	{"unroll", 0, DT_OPT_INT, &a.steps, "N", "steps of each environment between two deliveries", TRAIN,
+	 .min = 1, .max = 1 << 16, .def = "16"},
+	DT_OPT_HEADING("Learner"),
+	{"hidden", 0, DT_OPT_STR, &a.c.net.hidden, "WIDTHS", "layers of the policy", TRAIN, .def = "64-64"},
+	{"lr", 0, DT_OPT_REAL, &a.lr, "X", "learning rate", TRAIN, .min = 0, .max = 10, .def = "0.002"},
+	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, "rmsprop|adam", "rule of the update", TRAIN,
+	 .def = "adam"},
+	{"clip", 0, DT_OPT_REAL, &a.c.net.clip, "X", "norm of the gradient at most; 0: none", TRAIN, .min = 0,
+	 .max = 1e9, .def = "0.5"},
+	{"discount", 0, DT_OPT_SHARE, &a.c.critic.returns.discount, "X", "of a reward, a step", TRAIN,
+	 .def = "0.99"},
+	{"gae-lambda", 0, DT_OPT_SHARE, &a.c.critic.returns.lambda, "X",
+	 "of advantages and of V-trace; 1: the rewards themselves", TRAIN, .def = "1"},
+	{"value-coef", 0, DT_OPT_REAL, &a.c.critic.value_coef, "X", "weight of the value's loss", TRAIN,
+	 .min = 0, .max = 1e3, .def = "0.5"},
+	{"entropy-coef", 0, DT_OPT_REAL, &a.c.critic.entropy_coef, "X", "weight of the policy's entropy",
+	 TRAIN, .min = 0, .max = 1e3, .def = "0.01"},
+	DT_OPT_HEADING("End and output"),
+	{"frames", 0, DT_OPT_INT, &a.frames, "N", "steps of all environments at most", TRAIN, .min = 1,
+	 .max = 1e15, .def = "1M"},
+	{"until", 0, DT_OPT_REAL, &a.c.until, "SCORE",
+	 "end where the last 100 episodes score so much; else fail", TRAIN, .min = -1e9, .max = 1e9,
+	 .def_text = "--frames alone end it"},
+	{"every", 0, DT_OPT_INT, &a.every, "N", "updates between two lines", TRAIN, .min = 1, .max = 1e15,
+	 .def = "100"},
+	{"save", 0, DT_OPT_STR, &a.save, "DIR", "write a checkpoint at the end", TRAIN,
+	 .complete = DT_COMPLETE_DIR},
+	{"episodes", 0, DT_OPT_INT, &a.episodes, "N", "episodes to play", "play", .min = 1, .max = 1e9,
+	 .def = "100"},
+	{"json", 'j', DT_OPT_FLAG, &a.json, NULL, "lines are JSON"},
+	DT_OPT_END,
+};
+
+static int run_train(int n, char **v);
+static int run_play(int n, char **v);
+
+static const struct dt_command commands[] = {
+	{"train", "", "Learn in environments", run_train, 0, 0},
+	{"play", "CKPT", "Play episodes with what was learnt, the best action each time", run_play, 1, 1},
+	{NULL, NULL, NULL, NULL, 0, 0},
+};
+
+static const struct dt_program program = {
+	.name = "dt-rl",
+	.summary = "learn to act in environments, with actors in processes of their own",
+	.examples = examples,
+	.opts = opts,
+	.commands = commands,
+};
+
+static void on_signal(int sig)
+{
+	stop = 1;
+}
+
+static int print_line(json_t *o, struct dt_err *err)
+{
+	int rc = o ? dt_json_write_line(stdout, o, err) : dt_err_sys(err, -ENOMEM, "cannot print");
+
+	json_decref(o);
+	return rc == 0 && fflush(stdout) ? dt_program_check_stdout(err) : rc;
+}
+
+/* A number, or null where there is none. */
+static json_t *number(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+static int report(void *arg, const struct dt_control_line *l, struct dt_err *err)
+{
+	(void)arg;
+	if (a.json)
+		return print_line(json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:f}",
+					    "update", (json_int_t)l->update, "frames", (json_int_t)l->frames,
+					    "episodes", (json_int_t)l->episodes, "score_mean",
+					    number(l->score), "loss", number(l->loss), "grad_norm",
+					    number(l->grad_norm), "entropy", number(l->entropy), "value_loss",
+					    number(l->value_loss), "ratio_mean", number(l->ratio), "lag_mean",
+					    number(l->lag), "restarts", (json_int_t)l->restarts, "elapsed_s",
+					    l->seconds),
+				  err);
+	errno = 0;
+	printf("update %lld  frames %lld  episodes %lld  score %.2f  loss %.4f  entropy %.3f  lag %.1f  %.1f "
+	       "s\n",
+	       (long long)l->update, (long long)l->frames, (long long)l->episodes, l->score, l->loss,
+	       l->entropy, l->lag, l->seconds);
+	return fflush(stdout) ? dt_program_check_stdout(err) : 0;
+}
+
+/* What both commands take; 0, or an exit status. */
+static int common(void)
+{
+	const struct sigaction sa = {.sa_handler = on_signal};
+
+	if (!a.env == !a.command)
+		return dt_opt_usage_error(&program, stderr, "give --env NAME or --env-command COMMAND");
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	a.c.env = (struct dt_env_spec){.name = a.env,
+				       .command = a.command,
+				       .n = (int)a.envs,
+				       .seed = (uint64_t)a.seed,
+				       .timeout = a.timeout};
+	a.c.stop = &stop;
+	return 0;
+}
+
+static int run_train(int n, char **v)
+{
+	static const enum dt_optim_kind rule[] = {DT_OPTIM_RMSPROP, DT_OPTIM_ADAM};
+	struct dt_control_line last = {0};
+	struct dt_net *net = NULL;
+	struct dt_err err = {0};
+	int rc = common();
+
+	if (rc)
+		return rc;
+	if (a.envs % a.actors)
+		return dt_opt_usage_error(&program, stderr, "--envs %lld are not divided among --actors %lld",
+					  (long long)a.envs, (long long)a.actors);
+	a.c.kind = (enum dt_control_kind)a.kind;
+	a.c.actors = (int)a.actors;
+	a.c.steps = (int)a.steps;
+	a.c.frames = a.frames;
+	a.c.every = a.every;
+	a.c.report = report;
+	a.c.critic.vtrace = a.c.kind == DT_CONTROL_IMPALA;
+	a.c.critic.returns.rho = a.c.critic.returns.c = 1;
+	a.c.net.seed = (uint64_t)a.seed;
+	a.c.net.optim = (struct dt_optim){.kind = rule[a.optimizer],
+					  .lr = (float)a.lr,
+					  .beta1 = 0.9f,
+					  .beta2 = a.optimizer ? 0.999f : 0.99f,
+					  .eps = 1e-5f};
+	rc = dt_control_run(&a.c, &net, &last, &err);
+	if (rc >= 0 && last.update % a.every && last.update > 1 && report(NULL, &last, &err) < 0)
+		rc = err.code;
+	if (net && a.save && (rc >= 0 || rc == -EINTR)) {
+		int kept = dt_net_save(net, a.save, last.update, &err);
+
+		rc = kept < 0 ? kept : rc;
+	}
+	dt_net_close(net);
+	if (rc == -EINTR)
+		return DT_EXIT_PREEMPTED;
+	if (rc == 0 && !isnan(a.c.until)) {
+		dt_program_say(&program, "the last %d episodes score %.2f, not %.2f, after %lld steps",
+			       DT_CONTROL_SCORES, last.score, a.c.until, (long long)last.frames);
+		return DT_EXIT_NO;
+	}
+	return rc < 0 ? dt_program_fail(&program, &err) : DT_EXIT_OK;
+}
+
+static int run_play(int n, char **v)
+{
+	struct dt_net *net = NULL;
+	struct dt_err err = {0};
+	double score = (double)NAN;
+	int rc = common();
+
+	if (rc)
+		return rc;
+	rc = dt_net_load(&net, v[0], &err);
+	if (rc == 0)
+		rc = dt_control_play(&a.c, net, a.episodes, &score, &err);
+	dt_net_close(net);
+	if (rc == 0 && stop)
+		return DT_EXIT_PREEMPTED;
+	if (rc == 0 && a.json)
+		rc = print_line(json_pack("{s:I, s:o}", "episodes", (json_int_t)a.episodes, "score_mean",
+					  number(score)),
+				&err);
+	else if (rc == 0)
+		printf("%lld episodes: score %.2f\n", (long long)a.episodes, score);
+	return rc < 0 ? dt_program_fail(&program, &err) : DT_EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+	a.c.until = (double)NAN;
+	signal(SIGPIPE, SIG_IGN);
+	return dt_program_main(&program, argc, argv);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
