@@ -5,9 +5,9 @@
  *   build/bench/kernels [--check FLOORS] [THREADS [SECONDS [OP]]]
  *
  * With one thread the clock is that thread's processor time, so that a busy machine disturbs it little.
- * --check exits 3 where a ratio is below its floor. A line of FLOORS is an instruction set as the first line of
- * the output names it, op, shape, type and ratio, with tabs between them. bench/kernels.floors holds those of
- * one thread; run by hand, never by tests.
+ * --check exits 3 where a ratio is below its floor. A line of FLOORS is an instruction set as the first line
+ * of the output names it, op, shape, type and ratio, with tabs between them. bench/kernels.floors holds those
+ * of one thread; run by hand, never by tests.
  */
 #include "base/table.h"
 #include "kernels/ops.h"
