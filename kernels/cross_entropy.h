@@ -15,7 +15,8 @@
  *
  * dlogits may be logits itself when the types are equal; of different types they may not overlap (-EINVAL).
  * Sums are f32 over 2048 columns at a time, then over those in order; rows do not depend on each other nor on
- * the number of threads. NaN in a row gives NaN in its sumexp.
+ * the number of threads. NaN in a row gives NaN in its sumexp, and
+ * any number in its rowmax.
  */
 #ifndef DT_KERNELS_CROSS_ENTROPY_H
 #define DT_KERNELS_CROSS_ENTROPY_H

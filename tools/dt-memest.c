@@ -94,6 +94,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lora", .without = "serve"),
 	DT_RUN_OPT("lora-targets"),
 	DT_RUN_OPT("lora-dropout"),
+	DT_RUN_OPT("dora"),
 	DT_RUN_OPT("objective"),
 	DT_RUN_OPT("beta"),
 	DT_RUN_OPT("task"),

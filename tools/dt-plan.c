@@ -84,6 +84,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-targets"),
 	DT_RUN_OPT("lora-dropout"),
+	DT_RUN_OPT("dora"),
 	DT_RUN_OPT("lora-base"),
 	DT_OPT_HEADING("Training"),
 	DT_RUN_OPT("global-batch", .def_text = "16 a device"),

@@ -62,6 +62,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lora-base"),
 	DT_RUN_OPT("lora-kind"),
 	DT_RUN_OPT("lora-dropout"),
+	DT_RUN_OPT("dora"),
 	DT_OPT_HEADING("Fine-tuning"),
 	DT_RUN_OPT("freeze"),
 	DT_RUN_OPT("neftune"),

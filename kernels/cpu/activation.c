@@ -1,8 +1,12 @@
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pair.h"
 #include "kernels/cpu/vec.h"
 
 #define GELU_K 0.79788456080286536f /* sqrt(2 / pi) */
 #define GELU_C 0.044715f
+#define LOG2_E 1.44269504f
+#define AHEAD                                                                                                \
+	256 /* columns of the next row that are asked for at a time: gate and up are streams with gaps */
 
 /* f(x), and with it f'(x) where the caller uses d. f is a constant where this is inlined. */
 DT_INLINE float act(float x, enum dt_act_fn f, float *d)
@@ -92,6 +96,129 @@ static DT_SIMD void gated_grad_chunk(float *dx, float *dgate, const float *dy, c
 		act_grad_loop(dx, dgate, dy, x, gate, n, DT_ACT_RELU);
 }
 
+/* Likewise for bf16, where a sigmoid need not have all bits of f32. */
+DT_INLINE float act_quick(float x, enum dt_act_fn f, float *d)
+{
+	float s, slope;
+
+	if (f == DT_ACT_GELU_TANH) {
+		s = dt_sigmoid2_quick(x * (2.f * GELU_K * LOG2_E + 2.f * GELU_K * LOG2_E * GELU_C * x * x));
+		slope = 2.f * GELU_K + 2.f * GELU_K * 3.f * GELU_C * x * x;
+	} else if (f == DT_ACT_SILU) {
+		s = dt_sigmoid2_quick(x * LOG2_E);
+		slope = 1.f;
+	} else {
+		return act(x, f, d);
+	}
+	*d = s + x * s * (1.f - s) * slope;
+	*d = x < -88.f ? 0.f : x > 88.f ? 1.f : *d;
+	return x * s;
+}
+
+DT_INLINE uint32_t act_two(uint32_t x, uint32_t gate, bool gated, enum dt_act_fn f)
+{
+	const struct dt_two a = dt_pair_get(x), g = dt_pair_get(gate);
+	float unused;
+
+	return dt_pair_of(act_quick(a.lo, f, &unused) * (gated ? g.lo : 1.f),
+			  act_quick(a.hi, f, &unused) * (gated ? g.hi : 1.f));
+}
+
+DT_INLINE void act_pairs(void *y, const void *x, const void *gate, int64_t n, enum dt_act_fn f)
+{
+	const int64_t pairs = n / 2;
+	const dt_pair *px = x, *pg = gate;
+	dt_pair *py = y;
+
+#pragma omp simd
+	for (int64_t j = 0; j < pairs; j++)
+		py[j] = act_two(px[j], pg ? pg[j] : 0, pg, f);
+	if (n & 1)
+		((uint16_t *)y)[n - 1] = (uint16_t)act_two(((const uint16_t *)x)[n - 1],
+							   pg ? ((const uint16_t *)gate)[n - 1] : 0, pg, f);
+}
+
+struct act_slopes {
+	uint32_t dx, dgate;
+};
+
+DT_INLINE struct act_slopes act_grad_two(uint32_t dy, uint32_t x, uint32_t gate, bool gated, enum dt_act_fn f)
+{
+	const struct dt_two v = dt_pair_get(x), g = dt_pair_get(gate), top = dt_pair_get(dy);
+	struct dt_two d, a;
+
+	a.lo = act_quick(v.lo, f, &d.lo);
+	a.hi = act_quick(v.hi, f, &d.hi);
+	return (struct act_slopes){
+		dt_pair_of(top.lo * d.lo * (gated ? g.lo : 1.f), top.hi * d.hi * (gated ? g.hi : 1.f)),
+		gated ? dt_pair_of(top.lo * a.lo, top.hi * a.hi) : 0};
+}
+
+/* dgate and gate: both or neither. */
+DT_INLINE void act_grad_pairs(void *dx, void *dgate, const void *dy, const void *x, const void *gate,
+			      int64_t n, enum dt_act_fn f)
+{
+	const int64_t pairs = n / 2;
+	const dt_pair *px = x, *pg = gate, *py = dy;
+	dt_pair *px_out = dx, *pg_out = dgate;
+
+#pragma omp simd
+	for (int64_t j = 0; j < pairs; j++) {
+		const struct act_slopes s = act_grad_two(py[j], px[j], pg ? pg[j] : 0, pg, f);
+
+		px_out[j] = s.dx;
+		if (pg_out)
+			pg_out[j] = s.dgate;
+	}
+	if (n & 1) {
+		const struct act_slopes s =
+			act_grad_two(((const uint16_t *)dy)[n - 1], ((const uint16_t *)x)[n - 1],
+				     pg ? ((const uint16_t *)gate)[n - 1] : 0, pg, f);
+
+		((uint16_t *)dx)[n - 1] = (uint16_t)s.dx;
+		if (pg_out)
+			((uint16_t *)dgate)[n - 1] = (uint16_t)s.dgate;
+	}
+}
+
+static DT_SIMD void act_words(void *y, const void *x, const void *gate, int64_t n, enum dt_act_fn f)
+{
+	if (f == DT_ACT_GELU_TANH)
+		gate ? act_pairs(y, x, gate, n, DT_ACT_GELU_TANH)
+		     : act_pairs(y, x, NULL, n, DT_ACT_GELU_TANH);
+	else if (f == DT_ACT_GELU_ERF)
+		gate ? act_pairs(y, x, gate, n, DT_ACT_GELU_ERF) : act_pairs(y, x, NULL, n, DT_ACT_GELU_ERF);
+	else if (f == DT_ACT_SILU)
+		gate ? act_pairs(y, x, gate, n, DT_ACT_SILU) : act_pairs(y, x, NULL, n, DT_ACT_SILU);
+	else
+		gate ? act_pairs(y, x, gate, n, DT_ACT_RELU) : act_pairs(y, x, NULL, n, DT_ACT_RELU);
+}
+
+static DT_SIMD void act_grad_words(void *dx, const void *dy, const void *x, int64_t n, enum dt_act_fn f)
+{
+	if (f == DT_ACT_GELU_TANH)
+		act_grad_pairs(dx, NULL, dy, x, NULL, n, DT_ACT_GELU_TANH);
+	else if (f == DT_ACT_GELU_ERF)
+		act_grad_pairs(dx, NULL, dy, x, NULL, n, DT_ACT_GELU_ERF);
+	else if (f == DT_ACT_SILU)
+		act_grad_pairs(dx, NULL, dy, x, NULL, n, DT_ACT_SILU);
+	else
+		act_grad_pairs(dx, NULL, dy, x, NULL, n, DT_ACT_RELU);
+}
+
+static DT_SIMD void gated_grad_words(void *dx, void *dgate, const void *dy, const void *x, const void *gate,
+				     int64_t n, enum dt_act_fn f)
+{
+	if (f == DT_ACT_GELU_TANH)
+		act_grad_pairs(dx, dgate, dy, x, gate, n, DT_ACT_GELU_TANH);
+	else if (f == DT_ACT_GELU_ERF)
+		act_grad_pairs(dx, dgate, dy, x, gate, n, DT_ACT_GELU_ERF);
+	else if (f == DT_ACT_SILU)
+		act_grad_pairs(dx, dgate, dy, x, gate, n, DT_ACT_SILU);
+	else
+		act_grad_pairs(dx, dgate, dy, x, gate, n, DT_ACT_RELU);
+}
+
 static DT_SIMD const float *act_load(float *buf, const void *p, enum dt_dtype t, int64_t n)
 {
 	return dt_load(buf, p, t, n);
@@ -106,6 +233,10 @@ static void act_at(struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f, int
 {
 	float b[DT_CHUNK], *out = dt_stage(b, dt_at(y, i), y.dtype);
 
+	if (x.dtype == DT_BF16) {
+		act_words(dt_at(y, i), dt_at(x, i), NULL, n, f);
+		return;
+	}
 	act_chunk(out, act_load(b, dt_at(x, i), x.dtype, n), NULL, n, f);
 	act_store(dt_at(y, i), y.dtype, out, n);
 }
@@ -126,6 +257,10 @@ static void act_grad_at(struct dt_tensor dx, struct dt_tensor dy, struct dt_tens
 	float bx[DT_CHUNK], by[DT_CHUNK];
 	float *out = dt_stage(bx, dt_at(dx, i), dx.dtype);
 
+	if (x.dtype == DT_BF16) {
+		act_grad_words(dt_at(dx, i), dt_at(dy, i), dt_at(x, i), n, f);
+		return;
+	}
 	act_grad_chunk(out, act_load(by, dt_at(dy, i), dy.dtype, n), act_load(bx, dt_at(x, i), x.dtype, n), n,
 		       f);
 	act_store(dt_at(dx, i), dx.dtype, out, n);
@@ -154,6 +289,15 @@ static void gated_at(struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f, i
 	const int64_t width = dt_cols(y), at = r * 2 * width + c;
 	float bx[DT_CHUNK], bu[DT_CHUNK], *out = dt_stage(bx, dt_at(y, r * width + c), y.dtype);
 
+	for (int64_t k = 0; x.dtype == DT_BF16 && y.dtype == DT_BF16 && k < n; k += AHEAD) {
+		const int64_t m = dt_min64(AHEAD, n - k), next = at + k + 2 * width;
+
+		dt_prefetch(dt_at(x, next), 2 * m);
+		dt_prefetch(dt_at(x, next + width), 2 * m);
+		act_words(dt_at(y, r * width + c + k), dt_at(x, at + k), dt_at(x, at + width + k), m, f);
+	}
+	if (x.dtype == DT_BF16 && y.dtype == DT_BF16)
+		return;
 	act_chunk(out, act_load(bx, dt_at(x, at), x.dtype, n), act_load(bu, dt_at(x, at + width), x.dtype, n),
 		  n, f);
 	act_store(dt_at(y, r * width + c), y.dtype, out, n);
@@ -178,6 +322,16 @@ static void gated_grad_at(struct dt_tensor dx, struct dt_tensor dy, struct dt_te
 	float *og = dt_stage(bx, dt_at(dx, at), dx.dtype),
 	      *ou = dt_stage(bu, dt_at(dx, at + width), dx.dtype);
 
+	for (int64_t k = 0; x.dtype == DT_BF16 && k < n; k += AHEAD) {
+		const int64_t m = dt_min64(AHEAD, n - k), g = at + k, top = r * width + c + k;
+
+		dt_prefetch(dt_at(x, g + 2 * width), 2 * m);
+		dt_prefetch(dt_at(x, g + 3 * width), 2 * m);
+		gated_grad_words(dt_at(dx, g), dt_at(dx, g + width), dt_at(dy, top), dt_at(x, g),
+				 dt_at(x, g + width), m, f);
+	}
+	if (x.dtype == DT_BF16)
+		return;
 	gated_grad_chunk(og, ou, act_load(by, dt_at(dy, r * width + c), dy.dtype, n),
 			 act_load(bx, dt_at(x, at), x.dtype, n),
 			 act_load(bu, dt_at(x, at + width), x.dtype, n), n, f);

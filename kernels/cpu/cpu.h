@@ -120,5 +120,12 @@ DT_INLINE void dt_store(void *p, enum dt_dtype t, const float *buf, int64_t n)
 		dt_narrow(p, buf, n);
 }
 
+/* Asks for the n bytes at p, which may end past their array. */
+DT_INLINE void dt_prefetch(const void *p, int64_t n)
+{
+	for (int64_t i = 0; i < n; i += 64)
+		__builtin_prefetch((const char *)p + i);
+}
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,9 +1,10 @@
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pair.h"
 #include "kernels/cpu/vec.h"
 
 #include <math.h>
 
-#define LANES 64
+#define LANES  64
+#define LOG2_E 1.44269504f
 
 /* OpenMP's own max reduction starts from the least finite number on some compilers, not from -Inf. */
 DT_INLINE float chunk_max(const float *p, int64_t n, float m)
@@ -24,17 +25,86 @@ DT_INLINE float chunk_max(const float *p, int64_t n, float m)
 	return m;
 }
 
+/* Floats of one sign are in the order of their bits, or in the reverse: its own inverse. */
+DT_INLINE int16_t in_order(int16_t bits)
+{
+	return (int16_t)(bits ^ ((bits >> 15) & 0x7fff));
+}
+
+/* The largest of n bf16, NaN if that has the sign of + and there is one. */
+DT_INLINE float half_max(const uint16_t *p, int64_t n)
+{
+	const int64_t even = n / LANES * LANES;
+	int16_t lane[LANES], m = in_order((int16_t)0xff80); /* -Inf */
+
+	for (int k = 0; k < LANES; k++)
+		lane[k] = m;
+	for (int64_t j = 0; j < even; j += LANES)
+#pragma omp simd
+		for (int k = 0; k < LANES; k++) {
+			const int16_t v = in_order((int16_t)p[j + k]);
+
+			lane[k] = v > lane[k] ? v : lane[k];
+		}
+	for (int64_t j = even; j < n; j++) {
+		const int16_t v = in_order((int16_t)p[j]);
+
+		m = v > m ? v : m;
+	}
+	for (int k = 0; k < LANES; k++)
+		m = lane[k] > m ? lane[k] : m;
+	return dt_bf16_to_f32((uint16_t)in_order(m));
+}
+
+DT_INLINE float two_exps(uint32_t pair, float base)
+{
+	const struct dt_two v = dt_pair_get(pair);
+
+	return dt_exp2f_negative((v.lo - base) * LOG2_E) + dt_exp2f_negative((v.hi - base) * LOG2_E);
+}
+
+/* Over the elements of pairs; asks for the chunk behind them. */
+DT_INLINE float pairs_sum(const dt_pair *p, int64_t pairs, float base)
+{
+	const int64_t even = pairs / (LANES / 2) * (LANES / 2);
+	float lane[LANES / 2] = {0};
+
+	for (int64_t j = 0; j < even; j += LANES / 2) {
+		dt_prefetch(p + j + DT_CHUNK / 2, 2 * LANES);
+#pragma omp simd
+		for (int k = 0; k < LANES / 2; k++)
+			lane[k] += two_exps(p[j + k], base);
+	}
+	for (int64_t j = even; j < pairs; j++)
+		lane[j - even] += two_exps(p[j], base);
+	for (int half = LANES / 4; half; half /= 2)
+		for (int k = 0; k < half; k++)
+			lane[k] += lane[k + half];
+	return lane[0];
+}
+
+DT_INLINE float floats_sum(const float *p, int64_t n, float base)
+{
+	float part = 0;
+
+#pragma omp simd reduction(+ : part)
+	for (int64_t j = 0; j < n; j++)
+		part += dt_expf_bounded(p[j] - base);
+	return part;
+}
+
 static DT_SIMD void stats_row(float *rowmax, float *sumexp, struct dt_tensor l, int64_t row)
 {
 	const int64_t n = dt_cols(l);
 	float buf[DT_CHUNK], max = -INFINITY, sum = 0;
 
 	for (int64_t c = 0; c < n; c += DT_CHUNK) {
-		const int64_t w = dt_min64(DT_CHUNK, n - c);
-		const float *p = dt_load(buf, dt_at(l, row * n + c), l.dtype, w);
-		float m = max, part = 0;
+		const int64_t w = dt_min64(DT_CHUNK, n - c), pairs = l.dtype == DT_BF16 ? w / 2 : 0;
+		const dt_pair *two = dt_at(l, row * n + c);
+		/* What is not in pairs: all of it, or the last element of a row of odd length. */
+		const float *p = dt_load(buf, dt_at(l, row * n + c + 2 * pairs), l.dtype, w - 2 * pairs);
+		float m = l.dtype == DT_BF16 ? half_max(dt_at(l, row * n + c), w) : chunk_max(p, w, max);
 
-		m = chunk_max(p, w, m);
 		if (m > max) {
 			sum = sum ? sum * dt_expf(max - m) : 0;
 			max = m;
@@ -42,10 +112,7 @@ static DT_SIMD void stats_row(float *rowmax, float *sumexp, struct dt_tensor l, 
 		/* All of -Inf so far: each adds nothing, where -Inf - -Inf would be NaN. */
 		const float base = max == -INFINITY ? 0 : max;
 
-#pragma omp simd reduction(+ : part)
-		for (int64_t j = 0; j < w; j++)
-			part += dt_expf_bounded(p[j] - base);
-		sum += part;
+		sum += pairs_sum(two, pairs, base) + floats_sum(p, w - 2 * pairs, base);
 	}
 	rowmax[row] = max;
 	sumexp[row] = sum;
@@ -69,6 +136,29 @@ int dt_cpu_ce_stats(struct dt_dev *dev, float *rowmax, float *sumexp, float *tar
 	return 0;
 }
 
+/* Of n bf16; out may be p. target: the column among them, or none. */
+DT_INLINE void grad_pairs(uint16_t *out, const uint16_t *p, int64_t n, float k, float rowmax, int64_t target,
+			  float scale)
+{
+	const bool hit = target >= 0 && target < n;
+	const float there = hit ? dt_bf16_to_f32(p[target]) : 0;
+	const dt_pair *in = (const dt_pair *)p;
+	dt_pair *two = (dt_pair *)out;
+
+#pragma omp simd
+	for (int64_t j = 0; j < n / 2; j++) {
+		const struct dt_two v = dt_pair_get(in[j]);
+
+		two[j] = dt_pair_of(k * dt_exp2f_negative((v.lo - rowmax) * LOG2_E),
+				    k * dt_exp2f_negative((v.hi - rowmax) * LOG2_E));
+	}
+	if (n % 2)
+		out[n - 1] =
+			dt_f32_to_bf16(k * dt_exp2f_negative((dt_bf16_to_f32(p[n - 1]) - rowmax) * LOG2_E));
+	if (hit)
+		out[target] = dt_f32_to_bf16(k * dt_exp2f_negative((there - rowmax) * LOG2_E) - scale);
+}
+
 static DT_SIMD void grad_row(struct dt_tensor d, struct dt_tensor l, float rowmax, float sumexp,
 			     int64_t target, float scale, int64_t row)
 {
@@ -78,6 +168,13 @@ static DT_SIMD void grad_row(struct dt_tensor d, struct dt_tensor l, float rowma
 
 	for (int64_t c = 0; c < n; c += DT_CHUNK) {
 		const int64_t w = dt_min64(DT_CHUNK, n - c);
+
+		if (l.dtype == DT_BF16 && d.dtype == DT_BF16) {
+			grad_pairs(dt_at(d, row * n + c), dt_at(l, row * n + c), w, k, rowmax, target - c,
+				   scale);
+			continue;
+		}
+
 		const float *p = dt_load(buf, dt_at(l, row * n + c), l.dtype, w);
 		float *out = dt_stage(buf, dt_at(d, row * n + c), d.dtype);
 

@@ -42,6 +42,52 @@ static DT_SIMD void layernorm_forward_rows(const struct forward *a, float *buf, 
 	}
 }
 
+/* Likewise for rows of bf16 of even length. */
+static DT_SIMD void layernorm_forward_pairs(const struct forward *a, float *buf, int64_t first, int64_t last)
+{
+	const int64_t n = dt_cols(a->x), half = n / 2;
+	const float *w = buf + n, *b = buf + 2 * n;
+
+	dt_split(buf + n, dt_load(buf, a->w.data, a->w.dtype, n), n);
+	memset(buf + 2 * n, 0, (size_t)n * sizeof *buf);
+	if (a->b.data)
+		dt_split(buf + 2 * n, dt_load(buf, a->b.data, a->b.dtype, n), n);
+	for (int64_t r = first; r < last; r++) {
+		const dt_pair *x = dt_norm_pairs(a->sum, a->x, a->delta, r * n, n);
+		dt_pair *y = dt_at(a->y, r * n);
+		float even = 0, odd = 0, mean, rstd;
+
+#pragma omp simd reduction(+ : even, odd)
+		for (int64_t j = 0; j < half; j++) {
+			const struct dt_two v = dt_pair_get(x[j]);
+
+			even += v.lo;
+			odd += v.hi;
+		}
+		mean = (even + odd) / (float)n;
+		even = odd = 0;
+#pragma omp simd reduction(+ : even, odd)
+		for (int64_t j = 0; j < half; j++) {
+			const struct dt_two v = dt_pair_get(x[j]);
+
+			even += (v.lo - mean) * (v.lo - mean);
+			odd += (v.hi - mean) * (v.hi - mean);
+		}
+		rstd = 1.f / sqrtf((even + odd) / (float)n + a->eps);
+#pragma omp simd
+		for (int64_t j = 0; j < half; j++) {
+			const struct dt_two v = dt_pair_get(x[j]);
+
+			y[j] = dt_pair_of((v.lo - mean) * rstd * w[j] + b[j],
+					  (v.hi - mean) * rstd * w[half + j] + b[half + j]);
+		}
+		if (a->mean.data)
+			((float *)a->mean.data)[r] = mean;
+		if (a->rstd.data)
+			((float *)a->rstd.data)[r] = rstd;
+	}
+}
+
 int dt_cpu_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor mean,
 			     struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 			     struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps)
@@ -49,6 +95,7 @@ int dt_cpu_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_t
 	const int64_t rows = dt_rows(x), n = dt_cols(x);
 	const struct forward a = {y, mean, rstd, sum, x, delta, w, b, eps};
 	const struct dt_groups g = dt_groups(rows);
+	const bool pairs = dt_in_pairs(x, n);
 	float *buf;
 
 	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * 4 * n) * sizeof *buf);
@@ -56,8 +103,8 @@ int dt_cpu_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_t
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < g.n; i++)
-		layernorm_forward_rows(&a, buf + omp_get_thread_num() * 4 * n, i * g.rows,
-				       dt_min64(rows, (i + 1) * g.rows));
+		(pairs ? layernorm_forward_pairs : layernorm_forward_rows)(
+			&a, buf + omp_get_thread_num() * 4 * n, i * g.rows, dt_min64(rows, (i + 1) * g.rows));
 	return 0;
 }
 
@@ -101,6 +148,51 @@ static DT_SIMD void layernorm_backward_rows(const struct backward *a, float *buf
 	}
 }
 
+/* Likewise for rows of bf16 of even length. */
+static DT_SIMD void layernorm_backward_pairs(const struct backward *a, float *buf, float *part, int64_t first,
+					     int64_t last)
+{
+	const int64_t n = dt_cols(a->x), half = n / 2;
+	const float *w = buf + n;
+
+	dt_split(buf + n, dt_load(buf, a->w.data, a->w.dtype, n), n);
+	memset(part, 0, (size_t)(2 * n) * sizeof *part);
+	for (int64_t r = first; r < last; r++) {
+		const dt_pair *x = dt_at(a->x, r * n), *dy = dt_at(a->dy, r * n);
+		const dt_pair *res = a->dresid.data ? dt_at(a->dresid, r * n) : NULL;
+		const float m = ((float *)a->mean.data)[r], s = ((float *)a->rstd.data)[r];
+		dt_pair *dx = dt_at(a->dx, r * n);
+		float g0 = 0, g1 = 0, gx0 = 0, gx1 = 0, c, k;
+
+#pragma omp simd reduction(+ : g0, g1, gx0, gx1)
+		for (int64_t j = 0; j < half; j++) {
+			const struct dt_two v = dt_pair_get(x[j]), d = dt_pair_get(dy[j]);
+			const float lo = d.lo * ((v.lo - m) * s), hi = d.hi * ((v.hi - m) * s);
+
+			g0 += d.lo * w[j];
+			g1 += d.hi * w[half + j];
+			gx0 += lo * w[j];
+			gx1 += hi * w[half + j];
+			part[j] += lo;
+			part[half + j] += hi;
+			part[n + j] += d.lo;
+			part[n + half + j] += d.hi;
+		}
+		k = s * ((gx0 + gx1) / (float)n);
+		c = (g0 + g1) / (float)n;
+#pragma omp simd
+		for (int64_t j = 0; j < half; j++) {
+			const struct dt_two v = dt_pair_get(x[j]), d = dt_pair_get(dy[j]),
+					    t = dt_pair_get(res ? res[j] : 0);
+
+			dx[j] = dt_pair_of(t.lo + s * (d.lo * w[j] - c - (v.lo - m) * k),
+					   t.hi + s * (d.hi * w[half + j] - c - (v.hi - m) * k));
+		}
+	}
+	dt_join(part, buf, n);
+	dt_join(part + n, buf, n);
+}
+
 int dt_cpu_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dw,
 			      struct dt_tensor db, struct dt_tensor dy, struct dt_tensor dresid,
 			      struct dt_tensor x, struct dt_tensor mean, struct dt_tensor rstd,
@@ -109,6 +201,7 @@ int dt_cpu_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt
 	const int64_t rows = dt_rows(x), n = dt_cols(x);
 	const struct backward a = {dx, dw, db, dy, dresid, x, mean, rstd, w};
 	const struct dt_groups g = dt_groups(rows);
+	const bool pairs = dt_in_pairs(x, n);
 	float *buf, *part;
 
 	buf = dt_cpu_scratch(dev, (size_t)((dev->nthreads * 4 + g.n * 2) * n) * sizeof *buf);
@@ -117,8 +210,9 @@ int dt_cpu_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt
 	part = buf + dev->nthreads * 4 * n;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < g.n; i++)
-		layernorm_backward_rows(&a, buf + omp_get_thread_num() * 4 * n, part + i * 2 * n, i * g.rows,
-					dt_min64(rows, (i + 1) * g.rows));
+		(pairs ? layernorm_backward_pairs
+		       : layernorm_backward_rows)(&a, buf + omp_get_thread_num() * 4 * n, part + i * 2 * n,
+						  i * g.rows, dt_min64(rows, (i + 1) * g.rows));
 	if (dw.data)
 		dt_groups_add(dev, dw.data, part, 2 * n, g.n, n);
 	if (db.data)

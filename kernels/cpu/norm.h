@@ -1,8 +1,12 @@
-/* What layernorm.c and rmsnorm.c share: a row in f32, with the residual added. */
+/*
+ * What layernorm.c and rmsnorm.c share: a row with the residual added, in f32 or, for rows of bf16 of
+ * even length, as pairs (pair.h). Beside pairs, vectors in f32 are split: all elements of even number, then
+ * those of odd number.
+ */
 #ifndef DT_KERNELS_CPU_NORM_H
 #define DT_KERNELS_CPU_NORM_H
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pair.h"
 
 /* n elements of x, from element at on, as f32, in buf or in place. With delta: their sum, as sum keeps it. */
 DT_INLINE const float *dt_norm_input(float *buf, float *buf2, struct dt_tensor sum, struct dt_tensor x,
@@ -22,6 +26,52 @@ DT_INLINE const float *dt_norm_input(float *buf, float *buf2, struct dt_tensor s
 		return out;
 	dt_store(dt_at(sum, at), sum.dtype, out, n);
 	return dt_load(buf, dt_at(sum, at), sum.dtype, n);
+}
+
+DT_INLINE bool dt_in_pairs(struct dt_tensor x, int64_t n)
+{
+	return x.dtype == DT_BF16 && n % 2 == 0;
+}
+
+/* Likewise as n / 2 pairs, where they are or in sum. */
+DT_INLINE const dt_pair *dt_norm_pairs(struct dt_tensor sum, struct dt_tensor x, struct dt_tensor delta,
+				       int64_t at, int64_t n)
+{
+	const dt_pair *px = dt_at(x, at), *pd;
+	dt_pair *out;
+
+	if (!delta.data)
+		return px;
+	pd = dt_at(delta, at);
+	out = dt_at(sum, at);
+#pragma omp simd
+	for (int64_t j = 0; j < n / 2; j++) {
+		const struct dt_two a = dt_pair_get(px[j]), b = dt_pair_get(pd[j]);
+
+		out[j] = dt_pair_of(a.lo + b.lo, a.hi + b.hi);
+	}
+	return out;
+}
+
+DT_INLINE void dt_split(float *out, const float *x, int64_t n)
+{
+#pragma omp simd
+	for (int64_t j = 0; j < n / 2; j++) {
+		/* No NaN with bits that dt_pair_of would lose. */
+		out[j] = x[2 * j] == x[2 * j] ? x[2 * j] : __builtin_nanf("");
+		out[n / 2 + j] = x[2 * j + 1] == x[2 * j + 1] ? x[2 * j + 1] : __builtin_nanf("");
+	}
+}
+
+/* The other way, in place by way of buf [n]. */
+DT_INLINE void dt_join(float *x, float *buf, int64_t n)
+{
+	memcpy(buf, x, (size_t)n * sizeof *x);
+#pragma omp simd
+	for (int64_t j = 0; j < n / 2; j++) {
+		x[2 * j] = buf[j];
+		x[2 * j + 1] = buf[n / 2 + j];
+	}
 }
 
 DT_INLINE float dt_sum(const float *x, int64_t n)

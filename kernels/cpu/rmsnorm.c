@@ -59,17 +59,53 @@ static DT_SIMD void rmsnorm_forward_rows(const struct forward *a, float *buf, in
 	}
 }
 
+/* Likewise for vectors of bf16 of even length. */
+static DT_SIMD void rmsnorm_forward_pairs(const struct forward *a, float *buf, int64_t first, int64_t last)
+{
+	const int64_t n = a->n, half = n / 2;
+	const float *w = buf + n;
+
+	dt_split(buf + n, weight(buf, a->w, a->plus_one, n), n);
+	for (int64_t r = first; r < last; r++) {
+		const int64_t at = element(&a->at, r, n);
+		const dt_pair *x = dt_norm_pairs(a->sum, a->x, a->delta, at, n);
+		dt_pair *y = dt_at(a->y, at);
+		float even = 0, odd = 0, rstd;
+
+#pragma omp simd reduction(+ : even, odd)
+		for (int64_t j = 0; j < half; j++) {
+			const struct dt_two v = dt_pair_get(x[j]);
+
+			even += v.lo * v.lo;
+			odd += v.hi * v.hi;
+		}
+		rstd = 1.f / sqrtf((even + odd) / (float)n + a->eps);
+		if (a->raw.data)
+			memcpy(dt_at(a->raw, r * n), dt_at(a->x, at), (size_t)n * sizeof(uint16_t));
+#pragma omp simd
+		for (int64_t j = 0; j < half; j++) {
+			const struct dt_two v = dt_pair_get(x[j]);
+
+			y[j] = dt_pair_of(v.lo * rstd * w[j], v.hi * rstd * w[half + j]);
+		}
+		if (a->rstd.data)
+			((float *)a->rstd.data)[r] = rstd;
+	}
+}
+
 static int forward(struct dt_dev *dev, const struct forward *a, int64_t rows)
 {
 	const struct dt_groups g = dt_groups(rows);
+	const bool pairs = dt_in_pairs(a->x, a->n);
 	float *buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * 3 * a->n) * sizeof *buf);
 
 	if (!buf)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * a->n > DT_SERIAL)
 	for (int64_t i = 0; i < g.n; i++)
-		rmsnorm_forward_rows(a, buf + omp_get_thread_num() * 3 * a->n, i * g.rows,
-				     dt_min64(rows, (i + 1) * g.rows));
+		(pairs ? rmsnorm_forward_pairs
+		       : rmsnorm_forward_rows)(a, buf + omp_get_thread_num() * 3 * a->n, i * g.rows,
+					       dt_min64(rows, (i + 1) * g.rows));
 	return 0;
 }
 
@@ -134,10 +170,51 @@ static DT_SIMD void rmsnorm_backward_rows(const struct backward *a, float *buf, 
 	}
 }
 
+/* Likewise for vectors of bf16 of even length. */
+static DT_SIMD void rmsnorm_backward_pairs(const struct backward *a, float *buf, float *part, int64_t first,
+					   int64_t last)
+{
+	const int64_t n = a->n, half = n / 2;
+	const float *w = buf + n, *rstd = a->rstd.data;
+
+	dt_split(buf + n, weight(buf, a->w, a->plus_one, n), n);
+	memset(part, 0, (size_t)n * sizeof *part);
+	for (int64_t r = first; r < last; r++) {
+		const int64_t at = element(&a->at, r, n);
+		const dt_pair *x = dt_at(a->x, element(&a->x_at, r, n)), *dy = dt_at(a->dy, at);
+		const dt_pair *res = a->dresid.data ? dt_at(a->dresid, at) : NULL;
+		const float s = rstd[r];
+		dt_pair *dx = dt_at(a->dx, at);
+		float even = 0, odd = 0, k;
+
+#pragma omp simd reduction(+ : even, odd)
+		for (int64_t j = 0; j < half; j++) {
+			const struct dt_two v = dt_pair_get(x[j]), d = dt_pair_get(dy[j]);
+			const float lo = d.lo * (v.lo * s), hi = d.hi * (v.hi * s);
+
+			even += lo * w[j];
+			odd += hi * w[half + j];
+			part[j] += lo;
+			part[half + j] += hi;
+		}
+		k = s * ((even + odd) / (float)n);
+#pragma omp simd
+		for (int64_t j = 0; j < half; j++) {
+			const struct dt_two v = dt_pair_get(x[j]), d = dt_pair_get(dy[j]),
+					    t = dt_pair_get(res ? res[j] : 0);
+
+			dx[j] = dt_pair_of(t.lo + s * (d.lo * w[j] - v.lo * k),
+					   t.hi + s * (d.hi * w[half + j] - v.hi * k));
+		}
+	}
+	dt_join(part, buf, n);
+}
+
 static int backward(struct dt_dev *dev, const struct backward *a, int64_t rows)
 {
 	const struct dt_groups g = dt_groups(rows);
 	const int64_t n = a->n;
+	const bool pairs = dt_in_pairs(a->x, n);
 	float *buf = dt_cpu_scratch(dev, (size_t)((dev->nthreads * 4 + g.n) * n) * sizeof *buf), *part;
 
 	if (!buf)
@@ -145,8 +222,9 @@ static int backward(struct dt_dev *dev, const struct backward *a, int64_t rows)
 	part = buf + dev->nthreads * 4 * n;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < g.n; i++)
-		rmsnorm_backward_rows(a, buf + omp_get_thread_num() * 4 * n, part + i * n, i * g.rows,
-				      dt_min64(rows, (i + 1) * g.rows));
+		(pairs ? rmsnorm_backward_pairs
+		       : rmsnorm_backward_rows)(a, buf + omp_get_thread_num() * 4 * n, part + i * n,
+						i * g.rows, dt_min64(rows, (i + 1) * g.rows));
 	if (a->dw.data)
 		dt_groups_add(dev, a->dw.data, part, n, g.n, n);
 	return 0;

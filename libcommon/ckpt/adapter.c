@@ -21,32 +21,51 @@ static bool all_finite(const float *x, int64_t n)
 	return true;
 }
 
-int adapter_add(struct adapter_in *in, int i, int64_t rank, double scale, const float *a, const float *b,
-		struct dt_err *err)
+static float *room(int64_t n)
+{
+	return malloc((size_t)n * sizeof(float));
+}
+
+static void release(const struct dt_adapter_part *p)
+{
+	free(p->a);
+	free(p->b);
+	free(p->m);
+}
+
+int adapter_add(struct adapter_in *in, int i, const struct adapter_part_in *from, struct dt_err *err)
 {
 	const struct dt_param *p = &in->params->p[i];
-	struct dt_adapter_part part = {
-		.param = i, .rank = rank, .in = p->shape[1], .out = p->shape[0], .scale = scale};
+	const int64_t rank = from->rank, cols = p->shape[1], rows = p->shape[0];
+	struct dt_adapter_part part = {.param = i,
+				       .rank = rank,
+				       .in = cols,
+				       .out = rows,
+				       .scale = from->scale,
+				       .above = from->above};
 	struct dt_adapter_part *more = realloc(in->a->part, ((size_t)in->a->n + 1) * sizeof(*in->a->part));
 	bool turned = dt_param_is_rotary(in->c, p);
 
 	if (more)
 		in->a->part = more;
-	part.a = malloc((size_t)(rank * part.in) * sizeof(float));
-	part.b = malloc((size_t)(rank * part.out) * sizeof(float));
-	if (!more || !part.a || !part.b) {
-		free(part.a);
-		free(part.b);
+	part.a = room(rank * cols);
+	part.b = room(rank * rows);
+	part.m = from->m ? room(rows) : NULL;
+	if (!more || !part.a || !part.b || (from->m && !part.m)) {
+		release(&part);
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
 	}
-	memcpy(part.a, a, (size_t)(rank * part.in) * sizeof(float));
-	for (int64_t r = 0; r < part.out; r++) {
-		int64_t from = turned ? dt_rope_row(r, in->c->head_dim, in->pairing, in->c->rope_pairing) : r;
+	memcpy(part.a, from->a, (size_t)(rank * cols) * sizeof(float));
+	for (int64_t r = 0; r < rows; r++) {
+		int64_t at = turned ? dt_rope_row(r, in->c->head_dim, in->pairing, in->c->rope_pairing) : r;
 
-		memcpy(part.b + r * rank, b + from * rank, (size_t)rank * sizeof(float));
+		memcpy(part.b + r * rank, from->b + at * rank, (size_t)rank * sizeof(float));
+		if (part.m)
+			part.m[r] = from->m[at];
 	}
 	in->a->part[in->a->n++] = part;
-	if (!all_finite(part.a, rank * part.in) || !all_finite(part.b, rank * part.out))
+	if (!all_finite(part.a, rank * cols) || !all_finite(part.b, rank * rows) ||
+	    (part.m && !all_finite(part.m, rows)))
 		return dt_err_set(err, -EINVAL, "adapter '%s': that of '%s' holds what is no number",
 				  in->a->path, p->name);
 	return 0;
@@ -68,30 +87,42 @@ bool adapter_place(const struct adapter_in *in, enum dt_names scheme, int i, str
 }
 
 /* A checkpoint of a run that trained adapters: names and sizes are ours. */
-static int read_pair(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_lora *l, int i, int at_a,
-		     int at_b, struct dt_err *err)
+/* at: of its a, b and magnitudes; -1: it has none of those. */
+static int read_part(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_lora *l, int i,
+		     const int at[3], struct dt_err *err)
 {
 	const struct dt_param *p = &in->params->p[i];
-	const int64_t off[2] = {0, 0}, sa[2] = {l->rank, p->shape[1]}, sb[2] = {p->shape[0], l->rank};
-	float *a = malloc((size_t)(l->rank * (p->shape[0] + p->shape[1])) * sizeof(*a)), *b;
-	struct dt_ckpt_tensor ta, tb;
+	const int64_t off[2] = {0, 0},
+		      shape[3][2] = {{l->rank, p->shape[1]}, {p->shape[0], l->rank}, {p->shape[0], 1}};
+	float *to[3] = {NULL, NULL, NULL};
 	int rc = 0;
 
-	if (!a)
-		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
-	b = a + l->rank * p->shape[1];
-	dt_ckpt_tensor(ck, at_a, &ta);
-	dt_ckpt_tensor(ck, at_b, &tb);
-	if (memcmp(ta.shape, sa, sizeof(sa)) || memcmp(tb.shape, sb, sizeof(sb)))
-		rc = dt_err_set(err, -EINVAL, "adapter '%s': that of '%s' has another shape", in->a->path,
-				p->name);
+	for (int k = 0; k < 3 && rc == 0; k++) {
+		struct dt_ckpt_tensor t;
+
+		if (at[k] < 0)
+			continue;
+		dt_ckpt_tensor(ck, at[k], &t);
+		to[k] = room(shape[k][0] * shape[k][1]);
+		if (!to[k])
+			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
+		else if (t.shape[0] != shape[k][0] || (k < 2 && t.shape[1] != shape[k][1]))
+			rc = dt_err_set(err, -EINVAL, "adapter '%s': that of '%s' has another shape",
+					in->a->path, p->name);
+		else
+			rc = dt_ckpt_read(ck, at[k], off, shape[k], DT_F32, to[k], err);
+	}
 	if (rc == 0)
-		rc = dt_ckpt_read(ck, at_a, off, sa, DT_F32, a, err);
-	if (rc == 0)
-		rc = dt_ckpt_read(ck, at_b, off, sb, DT_F32, b, err);
-	if (rc == 0)
-		rc = adapter_add(in, i, l->rank, dt_lora_scale(l), a, b, err);
-	free(a);
+		rc = adapter_add(in, i,
+				 &(struct adapter_part_in){.rank = l->rank,
+							   .scale = dt_lora_scale(l),
+							   .a = to[0],
+							   .b = to[1],
+							   .m = to[2],
+							   .above = to[2] != NULL},
+				 err);
+	for (int k = 0; k < 3; k++)
+		free(to[k]);
 	return rc;
 }
 
@@ -102,20 +133,23 @@ static int read_tensors(struct adapter_in *in, struct dt_ckpt *ck, const struct 
 
 	for (int i = 0; i < in->params->n && rc == 0; i++) {
 		const char *name = in->params->p[i].name;
-		int n = (int)strlen(name) - (int)strlen(".weight"), a, b;
+		int n = (int)strlen(name) - (int)strlen(".weight"), at[3];
 		char key[96];
 
 		if (n < 1)
 			continue;
-		snprintf(key, sizeof(key), "model/%.*s.lora_a", n, name);
-		a = dt_ckpt_find(ck, key);
-		key[strlen(key) - 1] = 'b';
-		b = dt_ckpt_find(ck, key);
-		if ((a < 0) != (b < 0))
+		for (int k = 0; k < 3; k++) {
+			snprintf(key, sizeof(key), "model/%.*s.lora_%c", n, name, "abm"[k]);
+			at[k] = dt_ckpt_find(ck, key);
+		}
+		if ((at[0] < 0) != (at[1] < 0))
 			return dt_err_set(err, -EINVAL, "adapter '%s': that of '%s' lacks its %s",
-					  in->a->path, name, a < 0 ? "A" : "B");
-		if (a >= 0)
-			rc = read_pair(in, ck, l, i, a, b, err);
+					  in->a->path, name, at[0] < 0 ? "A" : "B");
+		if (at[0] >= 0 && (at[2] >= 0) != l->dora)
+			return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has %s magnitudes", in->a->path,
+					  name, l->dora ? "no" : "unexpected");
+		if (at[0] >= 0)
+			rc = read_part(in, ck, l, i, at, err);
 	}
 	return rc;
 }

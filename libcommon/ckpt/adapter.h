@@ -8,12 +8,18 @@
 
 #include "ckpt/source.h"
 
-/* w + scale b a, for one parameter of the base. */
+/*
+ * w + scale b a, for one parameter of the base; with magnitudes (kernels/dora.h) each row of that has the
+ * length m[row] after it.
+ */
 struct dt_adapter_part {
 	int param; /* of the base's table */
 	int64_t rank, in, out;
 	double scale;
 	float *a, *b; /* [rank, in], [out, rank]; rows of b in the base's rotary order */
+	float *m;     /* [out] in that order too; NULL: none */
+	bool above;   /* m is what lengths are above those of the base's rows */
+	float *ratio; /* [out] what rows of w + scale b a are multiplied by; NULL until they are measured */
 };
 
 struct dt_adapter {
@@ -25,18 +31,25 @@ struct dt_adapter {
 
 /*
  * -EINVAL where the adapter is not for this base: a shape, a rank, half of a pair, a tensor of nothing here.
- * -ENOTSUP, naming the key, for what this version does not apply (DoRA, biases, whole modules).
+ * -ENOTSUP, naming the key, for what this version does not apply (biases, whole modules).
  */
 int dt_adapter_open(const char *path, const struct dt_config *base, const struct dt_params *params,
 		    struct dt_adapter **ret, struct dt_err *err);
 void dt_adapter_close(struct dt_adapter *a);
+/*
+ * Magnitudes as lengths, and ratio, from the rows of base. Nothing where the adapter has none, or they are
+ * there already; dt_source_adapted does it.
+ */
+int dt_adapter_measure(struct dt_adapter *a, struct dt_source *base, struct dt_err *err);
+bool dt_adapter_has_magnitudes(const struct dt_adapter *a);
 /* The part for a parameter; NULL. */
 const struct dt_adapter_part *dt_adapter_find(const struct dt_adapter *a, int param);
 /* -EINVAL where the adapter says it was trained on other weights than those of base. */
 int dt_adapter_check_base(const struct dt_adapter *a, struct dt_source *base, struct dt_err *err);
 
 /*
- * PEFT's folder, or where dst ends in ".gguf" llama.cpp's file. It is written under another name and renamed;
+ * PEFT's folder, or where dst ends in ".gguf" llama.cpp's file, which has no magnitudes (-ENOTSUP); those
+ * have been measured. It is written under another name and renamed;
  * what is there is not replaced (-EEXIST).
  */
 int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, const char *dst,

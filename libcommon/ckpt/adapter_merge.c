@@ -28,8 +28,12 @@ int dt_source_adapted(struct dt_source *base, struct dt_adapter *a, struct dt_so
 		      struct dt_err *err)
 {
 	struct dt_source *s;
-	int rc = dt_source_average(&base, 1, &s, err); /* of one */
+	int rc = dt_adapter_measure(a, base, err);
 
+	if (rc < 0)
+		dt_source_close(base);
+	else
+		rc = dt_source_average(&base, 1, &s, err); /* of one */
 	if (rc < 0) {
 		dt_adapter_close(a);
 		return rc;

@@ -15,10 +15,15 @@ struct adapter_in {
 
 /*
  * Adds a part for parameter i: a [rank, in], b with this parameter's rows from row `first` on; of the file's
- * own rotary order. Both are copied. -EINVAL where numbers are not finite.
+ * own rotary order. All are copied. -EINVAL where numbers are not finite.
  */
-int adapter_add(struct adapter_in *in, int i, int64_t rank, double scale, const float *a, const float *b,
-		struct dt_err *err);
+struct adapter_part_in {
+	int64_t rank;
+	double scale;
+	const float *a, *b, *m; /* m: magnitudes, NULL: none */
+	bool above;		/* of dt_adapter_part */
+};
+int adapter_add(struct adapter_in *in, int i, const struct adapter_part_in *p, struct dt_err *err);
 
 int adapter_read_peft(struct adapter_in *in, const char *folder, struct dt_err *err);
 int adapter_read_gguf(struct adapter_in *in, const char *path, struct dt_err *err);

@@ -18,10 +18,13 @@
 #define FILE_MAX ((size_t)64 << 30)
 #define RANK_MAX 65536
 
-/* A matrix of a file: plain numbers, or blocks. */
+enum { HALF_A, HALF_B, HALF_M };
+
+/* A matrix of a file, or the magnitudes of rows: plain numbers, or blocks. */
 struct half {
 	char name[ADAPTER_NAME]; /* of the linear */
-	bool b, used;
+	int kind;
+	bool used;
 	enum dt_format format;
 	int64_t rows, cols;
 	const uint8_t *data;
@@ -34,10 +37,10 @@ struct halves {
 	double alpha;
 };
 
-static struct half *find(const struct halves *f, const char *name, bool b)
+static struct half *find(const struct halves *f, const char *name, int kind)
 {
 	for (int i = 0; i < f->n; i++)
-		if (f->h[i].b == b && !strcmp(f->h[i].name, name))
+		if (f->h[i].kind == kind && !strcmp(f->h[i].name, name))
 			return &f->h[i];
 	return NULL;
 }
@@ -106,21 +109,33 @@ static int add_param(struct adapter_in *in, enum dt_names scheme, const struct h
 {
 	const struct dt_param *p = &in->params->p[i];
 	struct dt_place_in_file at;
-	struct half *a, *b;
-	float *xa = NULL, *xb = NULL;
+	struct half *a, *b, *m;
+	float *xa = NULL, *xb = NULL, *xm = NULL;
 	double scale = 0;
 	int rc;
 
 	if (!adapter_place(in, scheme, i, &at))
 		return 0;
-	a = find(f, at.name, false);
-	b = find(f, at.name, true);
+	a = find(f, at.name, HALF_A);
+	b = find(f, at.name, HALF_B);
+	m = find(f, at.name, HALF_M);
 	if (!a && !b)
 		return 0;
 	if (!a || !b)
 		return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has no %s", in->a->path, at.name,
 				  a ? "B" : "A");
 	a->used = b->used = true;
+	if ((m != NULL) != json_is_true(json_object_get(f->config, "use_dora")))
+		return dt_err_set(err, -EINVAL,
+				  "adapter '%s': '%s' has %s lora_magnitude_vector, use_dora %s", in->a->path,
+				  at.name, m ? "a" : "no", m ? "is not set" : "asks for one");
+	if (m) {
+		m->used = true;
+		if (m->rows * m->cols != at.rows)
+			return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has %lld magnitudes, not %lld",
+					  in->a->path, at.name, (long long)(m->rows * m->cols),
+					  (long long)at.rows);
+	}
 	if (a->cols != p->shape[1] || b->rows != at.rows || a->rows != b->cols || a->rows > RANK_MAX)
 		return dt_err_set(
 			err, -EINVAL,
@@ -133,10 +148,20 @@ static int add_param(struct adapter_in *in, enum dt_names scheme, const struct h
 		return rc;
 	xa = numbers(a);
 	xb = numbers(b);
-	rc = xa && xb ? adapter_add(in, i, a->rows, scale, xa, xb + at.first * a->rows, err)
-		      : dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
+	xm = m ? numbers(m) : NULL;
+	if (xa && xb && (xm || !m))
+		rc = adapter_add(in, i,
+				 &(struct adapter_part_in){.rank = a->rows,
+							   .scale = scale,
+							   .a = xa,
+							   .b = xb + at.first * a->rows,
+							   .m = m ? xm + at.first : NULL},
+				 err);
+	else
+		rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
 	free(xa);
 	free(xb);
+	free(xm);
 	return rc;
 }
 
@@ -173,29 +198,18 @@ static bool is_empty(const json_t *v)
 static bool is_known(const char *key)
 {
 	static const char *const known[] = {
-		"peft_type",
-		"r",
-		"lora_alpha",
-		"use_rslora",
-		"rank_pattern",
-		"alpha_pattern",
-		"task_type",
-		"auto_mapping",
-		"base_model_name_or_path",
-		"revision",
-		"inference_mode",
-		"lora_dropout",
-		"target_modules",
-		"exclude_modules",
-		"fan_in_fan_out",
-		"init_lora_weights",
-		"layers_to_transform",
-		"layers_pattern",
-		"megatron_core",
-		"megatron_config",
-		"peft_version",
-		"qalora_group_size",
-		"runtime_config",
+		"peft_type",	     "r",
+		"lora_alpha",	     "use_rslora",
+		"use_dora",	     "rank_pattern",
+		"alpha_pattern",     "task_type",
+		"auto_mapping",	     "base_model_name_or_path",
+		"revision",	     "inference_mode",
+		"lora_dropout",	     "target_modules",
+		"exclude_modules",   "fan_in_fan_out",
+		"init_lora_weights", "layers_to_transform",
+		"layers_pattern",    "megatron_core",
+		"megatron_config",   "peft_version",
+		"qalora_group_size", "runtime_config",
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
@@ -235,21 +249,32 @@ static int check_config(const struct adapter_in *in, const json_t *o, struct dt_
 	return 0;
 }
 
-/* "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": the linear, and which half. */
+/* "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": the linear, and which part of its adapter. */
 static int split_name(const struct adapter_in *in, const char *full, struct half *h, struct dt_err *err)
 {
 	static const char *const prefixes[] = {"base_model.model.", "language_model.model.",
 					       "model.language_model.", "model.", "transformer."};
-	const char *s = full;
+	static const struct {
+		const char *text;
+		int kind;
+	} part[] = {{".lora_A.weight", HALF_A},
+		    {".lora_B.weight", HALF_B},
+		    {".lora_magnitude_vector", HALF_M},
+		    {".lora_magnitude_vector.weight", HALF_M}};
+	const char *s = full, *end = NULL;
 
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
 		if (!strncmp(s, prefixes[i], strlen(prefixes[i])))
 			s += strlen(prefixes[i]);
-	h->b = ends(s, ".lora_B.weight");
-	if (!h->b && !ends(s, ".lora_A.weight"))
+	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
+		if (ends(s, part[i].text)) {
+			end = part[i].text;
+			h->kind = part[i].kind;
+		}
+	if (!end)
 		return dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is not applied", in->a->path,
 				  full);
-	if (snprintf(h->name, sizeof(h->name), "%.*s", (int)(strlen(s) - strlen(".lora_A.weight")), s) >=
+	if (snprintf(h->name, sizeof(h->name), "%.*s", (int)(strlen(s) - strlen(end)), s) >=
 	    (int)sizeof(h->name))
 		return dt_err_set(err, -EINVAL, "adapter '%s': a tensor's name is too long", in->a->path);
 	return 0;
@@ -268,12 +293,12 @@ static int read_halves(const struct adapter_in *in, const struct dt_safetensors 
 		struct half *h = &f->h[f->n++];
 
 		rc = split_name(in, t->name, h, err);
-		if (rc == 0 && (t->ndim != 2 || t->format < 0))
-			rc = dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is no matrix of floats",
-					in->a->path, t->name);
+		if (rc == 0 && (t->ndim != (h->kind == HALF_M ? 1 : 2) || t->format < 0))
+			rc = dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is no %s of floats",
+					in->a->path, t->name, h->kind == HALF_M ? "vector" : "matrix");
 		h->format = (enum dt_format)t->format;
 		h->rows = t->shape[0];
-		h->cols = t->shape[1];
+		h->cols = h->kind == HALF_M ? 1 : t->shape[1];
 		h->data = (const uint8_t *)file + t->at;
 	}
 	return rc;
@@ -351,8 +376,8 @@ static int gguf_halves(const struct adapter_in *in, const struct dt_gguf *g, con
 		const struct dt_gguf_tensor *t = &g->tensor[i];
 		struct half *h = &f->h[f->n++];
 
-		h->b = ends(t->name, ".weight.lora_b");
-		if ((!h->b && !ends(t->name, ".weight.lora_a")) || t->ndim != 2 || t->format < 0)
+		h->kind = ends(t->name, ".weight.lora_b") ? HALF_B : HALF_A;
+		if ((h->kind == HALF_A && !ends(t->name, ".weight.lora_a")) || t->ndim != 2 || t->format < 0)
 			return dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%s' is not applied",
 					  in->a->path, t->name);
 		snprintf(h->name, sizeof(h->name), "%.*s", (int)(strlen(t->name) - strlen(".weight.lora_a")),

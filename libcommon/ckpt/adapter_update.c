@@ -2,6 +2,8 @@
 #include "ckpt/adapter.h"
 #include "ckpt/source_internal.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 void dt_adapter_close(struct dt_adapter *a)
@@ -9,6 +11,8 @@ void dt_adapter_close(struct dt_adapter *a)
 	for (int i = 0; a && i < a->n; i++) {
 		free(a->part[i].a);
 		free(a->part[i].b);
+		free(a->part[i].m);
+		free(a->part[i].ratio);
 	}
 	if (a) {
 		free(a->part);
@@ -39,6 +43,64 @@ void src_add_update(const struct dt_source *s, int i, const int64_t *off, const 
 			for (int64_t c = 0; c < shape[1]; c++)
 				y[c] += w * a[c];
 		}
+		for (int64_t c = 0; c < shape[1] && p->ratio; c++)
+			y[c] *= p->ratio[off[0] + r];
 	}
+}
+
+bool dt_adapter_has_magnitudes(const struct dt_adapter *a)
+{
+	for (int i = 0; i < a->n; i++)
+		if (a->part[i].m)
+			return true;
+	return false;
+}
+
+/* Row r, whose weights are x: its length, and what makes it the magnitude with the update. */
+static void measure_row(struct dt_adapter_part *p, int64_t r, const float *x)
+{
+	double plain = 0, whole = 0;
+
+	for (int64_t c = 0; c < p->in; c++) {
+		double v = (double)x[c], update = 0;
+
+		for (int64_t k = 0; k < p->rank; k++)
+			update += (double)p->b[r * p->rank + k] * (double)p->a[k * p->in + c];
+		plain += v * v;
+		v += p->scale * update;
+		whole += v * v;
+	}
+	if (p->above)
+		p->m[r] = (float)(sqrt(plain) + (double)p->m[r]);
+	p->ratio[r] = whole > 0 ? (float)((double)p->m[r] / sqrt(whole)) : 1;
+}
+
+int dt_adapter_measure(struct dt_adapter *a, struct dt_source *base, struct dt_err *err)
+{
+	enum { ROWS = 64 };
+	int rc = 0;
+
+	for (int i = 0; i < a->n && rc == 0; i++) {
+		struct dt_adapter_part *p = &a->part[i];
+		float *x;
+
+		if (!p->m || p->ratio)
+			continue;
+		p->ratio = malloc((size_t)p->out * sizeof(*p->ratio));
+		x = malloc((size_t)(ROWS * p->in) * sizeof(*x));
+		if (!p->ratio || !x)
+			rc = dt_err_sys(err, -ENOMEM, "cannot measure the rows that '%s' is for", a->path);
+		for (int64_t r = 0; r < p->out && rc == 0; r += ROWS) {
+			const int64_t n = p->out - r < ROWS ? p->out - r : ROWS;
+
+			rc = dt_source_read(base, p->param, (int64_t[]){r, 0}, (int64_t[]){n, p->in}, DT_F32,
+					    x, err);
+			for (int64_t k = 0; k < n && rc == 0; k++)
+				measure_row(p, r + k, x + k * p->in);
+		}
+		p->above = false;
+		free(x);
+	}
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

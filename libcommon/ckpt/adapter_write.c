@@ -22,7 +22,7 @@ struct linear {
 	char name[ADAPTER_NAME];
 	int64_t rank, in, out;
 	double scale;
-	float *a, *b;
+	float *a, *b, *m; /* m: magnitudes, NULL: none */
 };
 
 struct writer {
@@ -40,6 +40,7 @@ static void release(struct writer *w)
 	for (int i = 0; i < w->n; i++) {
 		free(w->l[i].a);
 		free(w->l[i].b);
+		free(w->l[i].m);
 	}
 	free(w->l);
 }
@@ -58,6 +59,8 @@ static void stack(const struct writer *w, struct linear *l, const struct dt_adap
 			l->b[(first + r) * l->rank + at + k] =
 				p->b[from * p->rank + k] *
 				(p->scale == l->scale ? 1.0f : (float)(p->scale / l->scale));
+		if (l->m)
+			l->m[first + r] = p->m[from];
 	}
 }
 
@@ -65,8 +68,9 @@ static void stack(const struct writer *w, struct linear *l, const struct dt_adap
 static int add_linear(struct writer *w, int i, struct dt_err *err)
 {
 	struct linear l = {.scale = w->a->part[i].scale, .in = w->a->part[i].in};
+	const bool dora = w->a->part[i].m != NULL;
 	struct dt_place_in_file at, first;
-	int64_t rank = 0;
+	int64_t rank = 0, rows = 0;
 
 	if (!adapter_place(&w->in, w->scheme, w->a->part[i].param, &first))
 		return dt_err_set(err, -ENOTSUP, "the adapter of '%s' has no name there",
@@ -78,13 +82,17 @@ static int add_linear(struct writer *w, int i, struct dt_err *err)
 		if (k < i)
 			return 0;
 		l.rank += w->a->part[k].rank;
+		rows += w->a->part[k].out;
 	}
 	l.out = first.rows;
+	if (dora && rows != l.out)
+		return dt_err_set(err, -ENOTSUP, "'%s' has magnitudes of some rows alone", first.name);
 	snprintf(l.name, sizeof(l.name), "%s", first.name);
 	l.a = calloc((size_t)(l.rank * l.in), sizeof(float));
 	l.b = calloc((size_t)(l.rank * l.out), sizeof(float));
+	l.m = dora ? calloc((size_t)l.out, sizeof(float)) : NULL;
 	w->l[w->n++] = l;
-	if (!l.a || !l.b)
+	if (!l.a || !l.b || (dora && !l.m))
 		return dt_err_sys(err, -ENOMEM, "cannot write the adapter");
 	for (int k = i; k < w->a->n; k++) {
 		if (!adapter_place(&w->in, w->scheme, w->a->part[k].param, &at) ||
@@ -135,9 +143,9 @@ static json_t *peft_config(const struct writer *w)
 	o = json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:s, s:b, s:b, s:b, s:b, s:o, s:o, s:o}", "peft_type",
 		      "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", w->c->name, "r",
 		      (json_int_t)first->rank, "lora_alpha", first->scale * (double)first->rank,
-		      "lora_dropout", 0.0, "bias", "none", "use_rslora", 0, "use_dora", 0, "fan_in_fan_out",
-		      !strcmp(w->c->family, "gpt2"), "inference_mode", 1, "target_modules", targets,
-		      "rank_pattern", ranks, "alpha_pattern", alphas);
+		      "lora_dropout", 0.0, "bias", "none", "use_rslora", 0, "use_dora", first->m != NULL,
+		      "fan_in_fan_out", !strcmp(w->c->family, "gpt2"), "inference_mode", 1, "target_modules",
+		      targets, "rank_pattern", ranks, "alpha_pattern", alphas);
 	return o;
 }
 
@@ -151,18 +159,23 @@ static int put_head(const struct writer *w, FILE *f, struct dt_err *err)
 	if (w->a->base[0])
 		json_object_set_new(json_object_get(head, "__metadata__"), "dt_base_fingerprint",
 				    json_string(w->a->base));
-	for (int i = 0; i < 2 * w->n; i++) {
-		const struct linear *l = &w->l[i / 2];
+	for (int i = 0; i < 3 * w->n; i++) {
+		static const char *const part[] = {"lora_A.weight", "lora_B.weight", "lora_magnitude_vector"};
+		const struct linear *l = &w->l[i / 3];
 		char name[2 * ADAPTER_NAME], full[2 * ADAPTER_NAME + 48];
-		int64_t rows = i % 2 ? l->out : l->rank, cols = i % 2 ? l->rank : l->in;
+		int64_t rows = i % 3 ? l->out : l->rank, cols = i % 3 ? l->rank : l->in;
+		json_t *shape;
 
+		if (i % 3 == 2 && !l->m)
+			continue;
 		module_name(w, l, name);
-		snprintf(full, sizeof(full), "base_model.model.%s.lora_%c.weight", name, i % 2 ? 'B' : 'A');
-		n = (uint64_t)(rows * cols) * sizeof(float);
+		snprintf(full, sizeof(full), "base_model.model.%s.%s", name, part[i % 3]);
+		shape = i % 3 == 2 ? json_pack("[I]", (json_int_t)rows)
+				   : json_pack("[I, I]", (json_int_t)rows, (json_int_t)cols);
+		n = (uint64_t)(rows * (i % 3 == 2 ? 1 : cols)) * sizeof(float);
 		json_object_set_new(head, full,
-				    json_pack("{s:s, s:[I, I], s:[I, I]}", "dtype", "F32", "shape",
-					      (json_int_t)rows, (json_int_t)cols, "data_offsets",
-					      (json_int_t)at, (json_int_t)(at + n)));
+				    json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
+					      "data_offsets", (json_int_t)at, (json_int_t)(at + n)));
 		at += n;
 	}
 	text = json_dumps(head, JSON_COMPACT);
@@ -188,6 +201,8 @@ static void put_linear(const struct linear *l, FILE *f, size_t align)
 		fwrite(side ? l->b : l->a, 1, n, f);
 		fwrite(zeros, 1, align ? (align - n % align) % align : 0, f);
 	}
+	if (l->m)
+		fwrite(l->m, sizeof(*l->m), (size_t)l->out, f);
 }
 
 /* The configuration last: with it the folder is an adapter. */
@@ -317,6 +332,10 @@ int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, c
 
 	if (stat(dst, &st) == 0)
 		return dt_err_set(err, -EEXIST, "'%s' is there already", dst);
+	if (gguf && dt_adapter_has_magnitudes(a))
+		return dt_err_set(
+			err, -ENOTSUP,
+			"GGUF adapters have no magnitudes (DoRA): merge this one, or write PEFT's folder");
 	rc = add_linears(&w, err);
 	if (rc == 0 && gguf)
 		rc = write_gguf(&w, dst, err);

@@ -210,7 +210,9 @@ int dt_convert_adapter(const char *base, const char *adapter, const char *dst, c
 
 	if (rc < 0)
 		return rc;
-	rc = dt_adapter_write(a, b, dst, err);
+	rc = dt_adapter_measure(a, b, err);
+	if (rc == 0)
+		rc = dt_adapter_write(a, b, dst, err);
 	if (rc == 0)
 		rc = a->n;
 	dt_adapter_close(a);

@@ -115,6 +115,7 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 	if (text && kind == DT_CHAT_CHATML)
 		find_system(c, text);
 	c->thinks = dt_tokenizer_find(tok, "<think>", 7) >= 0;
+	c->v3 = text && kind == DT_CHAT_MISTRAL && strstr(text, "[AVAILABLE_TOOLS]");
 	c->dated = text && kind == DT_CHAT_LLAMA3 && strstr(text, "Cutting Knowledge Date");
 }
 
@@ -204,6 +205,8 @@ static void llama3(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 		dt_chat_turn(o, &m[i]);
 		if (m[i].calls)
 			dt_chat_llama3_calls(o, &m[i]);
+		else if (m[i].tool)
+			dt_chat_llama3_result(o, &m[i]);
 		else
 			put_trimmed(o, &m[i]);
 		dt_chat_special(o, "<|eot_id|>");
@@ -241,6 +244,13 @@ static void llama2(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 	}
 }
 
+static void mistral_said(struct dt_chat_out *o, const struct dt_chat_message *m)
+{
+	if (o->c->v3)
+		dt_chat_put(o, " ");
+	dt_chat_put_n(o, m->s, m->n);
+}
+
 static void mistral(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
 	bool said = !strcmp(m[0].role, "system");
@@ -259,7 +269,7 @@ static void mistral(struct dt_chat_out *o, const struct dt_chat_message *m, size
 			if (m[i].calls)
 				dt_chat_mistral_calls(o, &m[i]);
 			else
-				dt_chat_put_n(o, m[i].s, m[i].n);
+				mistral_said(o, &m[i]);
 			dt_chat_special(o, "</s>");
 			dt_chat_turn(o, NULL);
 			continue;
@@ -268,12 +278,13 @@ static void mistral(struct dt_chat_out *o, const struct dt_chat_message *m, size
 			dt_chat_mistral_tools(o);
 		dt_chat_special(o, "[INST]");
 		dt_chat_put(o, " ");
-		if (said && i == 1) {
+		if (said && i == (o->c->v3 ? n - 1 : 1)) { /* v0.3: only in front of what is asked now */
 			dt_chat_put_n(o, m[0].s, m[0].n);
 			dt_chat_put(o, "\n\n");
 		}
 		dt_chat_put_n(o, m[i].s, m[i].n);
-		dt_chat_put(o, " ");
+		if (!o->c->v3)
+			dt_chat_put(o, " ");
 		dt_chat_special(o, "[/INST]");
 	}
 	if (o->tools && o->tools->open)

@@ -36,6 +36,7 @@ struct dt_chat {
 	char system[512]; /* what the template says when no message is the system's; "": nothing */
 	bool thinks;	  /* the vocabulary has <think>: answers may begin with it */
 	bool dated;	  /* Llama 3.1's lines about dates */
+	bool v3;	  /* Mistral's form from v0.3 on, which knows tools */
 	struct dt_chat_special {
 		const char *text;
 		int32_t id;

@@ -49,6 +49,7 @@ void dt_chat_hermes_tools(struct dt_chat_out *o, bool more);
 void dt_chat_hermes_calls(struct dt_chat_out *o, const struct dt_chat_message *m);
 void dt_chat_hermes_result(struct dt_chat_out *o, const struct dt_chat_message *m);
 void dt_chat_llama3_tools(struct dt_chat_out *o);
+void dt_chat_llama3_result(struct dt_chat_out *o, const struct dt_chat_message *m);
 void dt_chat_llama3_calls(struct dt_chat_out *o, const struct dt_chat_message *m);
 void dt_chat_mistral_tools(struct dt_chat_out *o);
 void dt_chat_mistral_calls(struct dt_chat_out *o, const struct dt_chat_message *m);

@@ -151,6 +151,15 @@ void dt_chat_llama3_calls(struct dt_chat_out *o, const struct dt_chat_message *m
 	put_call(o, json_array_get(m->calls, 0), "parameters", false);
 }
 
+/* The published template writes a result as JSON, a text in quotes. */
+void dt_chat_llama3_result(struct dt_chat_out *o, const struct dt_chat_message *m)
+{
+	json_t *text = json_stringn(m->s ? m->s : "", m->n);
+
+	put_json(o, text, 0);
+	json_decref(text);
+}
+
 /* ---- Mistral ---- */
 
 void dt_chat_mistral_tools(struct dt_chat_out *o)
@@ -183,7 +192,10 @@ void dt_chat_mistral_result(struct dt_chat_out *o, const struct dt_chat_message 
 
 	dt_chat_special(o, "[TOOL_RESULTS]");
 	dt_chat_put(o, " {\"content\": ");
-	put_json(o, text, 0);
+	if (o->c->v3) /* the published template writes it as it is */
+		dt_chat_put_n(o, m->s, m->n);
+	else
+		put_json(o, text, 0);
 	if (m->call_id) {
 		json_t *id = json_string(m->call_id);
 

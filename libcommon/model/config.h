@@ -34,6 +34,7 @@ struct dt_lora {
 	double alpha, dropout; /* dropout: odds that an element of what a reads is 0 in training */
 	int kind;	       /* enum dt_lora_kind */
 	int base;	   /* enum dt_block_kind (kernels/unpack.h): how frozen linears of layers are kept */
+	bool dora;	   /* rows of what is adapted have magnitudes that are trained (kernels/dora.h) */
 	char targets[160]; /* "all", "qv" or an expression that names of linears match */
 };
 

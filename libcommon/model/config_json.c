@@ -100,6 +100,7 @@ static const struct field {
 	F(WORD, lora.base, DT_BLOCKS_NAMES, true),
 	F(STR, lora.targets, NULL, true),
 	F(REAL, lora.dropout, NULL, true),
+	F(BOOL, lora.dora, NULL, true),
 #undef F
 };
 #define NFIELDS (sizeof(fields) / sizeof(fields[0]))

@@ -16,7 +16,7 @@
 
 #define DT_NODE_IN    5
 #define DT_NODE_OUT   6
-#define DT_NODE_PARAM 6
+#define DT_NODE_PARAM 9
 
 #define DT_OPF_ROWS    1u
 #define DT_OPF_CHEAP   2u

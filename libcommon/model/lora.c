@@ -51,8 +51,8 @@ struct rewrite {
 	const struct dt_config *c;
 	struct dt_graph *g;
 	struct dt_graph to;
-	int *moved; /* number in the new table of each tensor of the old */
-	int *a, *b; /* of each tensor of the old: its adapter in the new; -1: none */
+	int *moved;	/* number in the new table of each tensor of the old */
+	int *a, *b, *m; /* of each tensor of the old: its adapter in the new; -1: none */
 	regex_t meant;
 	int matched;
 };
@@ -68,18 +68,20 @@ static bool is_target(const struct rewrite *r, const struct dt_param *p)
 	return dt_match(&r->meant, name);
 }
 
-/* The adapter's tensor of w: w's name with another end. */
+/* The adapter's tensor of w: w's name with another end. Magnitudes are a vector. */
 static int add_tensor(struct rewrite *r, const struct dt_param *w, enum dt_role role, bool fused)
 {
 	struct dt_param *p = &r->to.params.p[r->to.params.n];
-	const bool a = role == DT_W_LORA_A;
+	const bool a = role == DT_W_LORA_A, m = role == DT_W_LORA_M;
 	const int whole = a ? 0 : 1; /* the dimension that is not w's */
 	int n = (int)(strlen(w->name) - strlen(".weight"));
 
 	*p = *w;
-	snprintf(p->name, sizeof(p->name), "%.*s.%s", n, w->name, a ? "lora_a" : "lora_b");
+	snprintf(p->name, sizeof(p->name), "%.*s.lora_%c", n, w->name, a ? 'a' : m ? 'm' : 'b');
 	p->role = role;
-	p->shape[whole] = r->c->lora.rank;
+	p->ndim = m ? 1 : 2;
+	p->decay = m ? false : p->decay;
+	p->shape[whole] = m ? 1 : r->c->lora.rank;
 	p->init = a ? DT_INIT_UNIFORM : DT_INIT_ZEROS;
 	p->init_std = a ? 1 / sqrt((double)w->shape[1]) : 0;
 	p->fused = fused;
@@ -94,10 +96,13 @@ static int add_tensor(struct rewrite *r, const struct dt_param *w, enum dt_role 
 	return r->to.params.n++;
 }
 
-/* The tensors of the adapters of a linear: all a, then all b. */
+/* The tensors of the adapters of a linear: all a, then all b, then all magnitudes. */
 static void add_pair(struct rewrite *r, const struct dt_node *n)
 {
-	for (int side = 0; side < 2; side++) {
+	static const enum dt_role role[] = {DT_W_LORA_A, DT_W_LORA_B, DT_W_LORA_M};
+	int *const to[] = {r->a, r->b, r->m};
+
+	for (int side = 0; side < (r->c->lora.dora ? 3 : 2); side++) {
 		bool behind = false;
 
 		for (int i = 0; i < 3; i++) {
@@ -105,10 +110,9 @@ static void add_pair(struct rewrite *r, const struct dt_node *n)
 
 			if (!w || !is_target(r, w))
 				continue;
-			(side ? r->b : r->a)[n->param[i]] =
-				add_tensor(r, w, side ? DT_W_LORA_B : DT_W_LORA_A, !side && behind);
+			to[side][n->param[i]] = add_tensor(r, w, role[side], !side && behind);
 			behind = true;
-			r->matched += side;
+			r->matched += side == 1;
 		}
 	}
 }
@@ -168,6 +172,35 @@ static int add_dropout(struct rewrite *r, const struct dt_node *linear)
 	return n.out[0];
 }
 
+/* Behind that: what rows are to be multiplied by, of each tensor of old, and the products. */
+static void add_magnitudes(struct rewrite *r, const struct dt_node *old, struct dt_node *up)
+{
+	struct dt_node scale = dt_node_blank(DT_OP_LORA_SCALE, up->unit, up->name);
+
+	scale.out[0] = up->out[0];
+	scale.in[0] = up->out[0] = new_value(r, "tuned");
+	r->to.node[r->to.nnode++] = *up;
+	for (int i = 0; i < 3; i++) {
+		struct dt_node n = dt_node_blank(DT_OP_LORA_NORM, up->unit, up->name);
+		const int w = old->param[i];
+
+		if (w < 0)
+			continue;
+		scale.param[3 + i] = r->moved[w];
+		scale.param[6 + i] = old->param[3 + i] < 0 ? -1 : r->moved[old->param[3 + i]];
+		if (r->m[w] < 0)
+			continue;
+		n.param[0] = r->moved[w];
+		n.param[1] = r->a[w];
+		n.param[2] = r->b[w];
+		scale.param[i] = n.param[3] = r->m[w];
+		n.attr.scale = up->attr.scale;
+		n.out[0] = scale.in[1 + i] = new_value(r, "magnitude");
+		r->to.node[r->to.nnode++] = n;
+	}
+	r->to.node[r->to.nnode++] = scale;
+}
+
 /* h = s x a^T in front of the linear, y += h b^T behind it. */
 static void add_nodes(struct rewrite *r, const struct dt_node *old)
 {
@@ -201,7 +234,10 @@ static void add_nodes(struct rewrite *r, const struct dt_node *old)
 	up.in[0] = n.out[0] = new_value(r, "base");
 	r->to.node[r->to.nnode++] = down;
 	r->to.node[r->to.nnode++] = n;
-	r->to.node[r->to.nnode++] = up;
+	if (r->c->lora.dora)
+		add_magnitudes(r, old, &up);
+	else
+		r->to.node[r->to.nnode++] = up;
 }
 
 static int allocate(struct rewrite *r)
@@ -210,16 +246,17 @@ static int allocate(struct rewrite *r)
 	size_t tensors = (size_t)g->params.n, nodes = (size_t)g->nnode;
 
 	r->to = (struct dt_graph){.layers = g->layers, .nvalue = g->nvalue};
-	r->to.params.p = calloc(3 * tensors + 1, sizeof(*r->to.params.p));
-	r->to.node = calloc(4 * nodes + 1, sizeof(*r->to.node));
-	r->to.value_name = calloc((size_t)g->nvalue + 3 * nodes + 1, sizeof(*r->to.value_name));
-	r->moved = calloc(3 * tensors + 1, sizeof(*r->moved));
+	r->to.params.p = calloc(4 * tensors + 1, sizeof(*r->to.params.p));
+	r->to.node = calloc(8 * nodes + 1, sizeof(*r->to.node));
+	r->to.value_name = calloc((size_t)g->nvalue + 7 * nodes + 1, sizeof(*r->to.value_name));
+	r->moved = calloc(4 * tensors + 1, sizeof(*r->moved));
 	if (!r->to.params.p || !r->to.node || !r->to.value_name || !r->moved)
 		return -ENOMEM;
 	r->a = r->moved + tensors;
 	r->b = r->a + tensors;
+	r->m = r->b + tensors;
 	for (size_t i = 0; i < tensors; i++)
-		r->a[i] = r->b[i] = -1;
+		r->a[i] = r->b[i] = r->m[i] = -1;
 	memcpy(r->to.value_name, g->value_name, (size_t)g->nvalue * sizeof(*g->value_name));
 	return 0;
 }

@@ -13,7 +13,7 @@
  *   layers.N.attn.{q,k}_norm.weight  layers.N.mlp_norm.{weight,bias}
  * layers.N.mlp.{gate,up,down}.{weight,bias} norm.{weight,bias}  head.weight
  *   layers.N.{attn,mlp}_post_norm.weight  layers.N.attn.{q_a,q_a_norm,kv_a,kv_a_norm,kv_b}.weight
- *   layers.N.{attn,mlp}.PROJECTION.{lora_a,lora_b} of adapters (model/lora.h)
+ *   layers.N.{attn,mlp}.PROJECTION.{lora_a,lora_b,lora_m} of adapters (model/lora.h)
  *   layers.N.mlp.router.{weight,bias}  layers.N.mlp.{experts,shared}.{gate,up,down}.weight
  */
 #ifndef DT_MODEL_PARAMS_H
@@ -72,6 +72,7 @@ enum dt_role { /* which tensor of its unit */
 	       DT_W_BUFFER,
 	       DT_W_LORA_A, /* of an adapter (model/lora.h) */
 	       DT_W_LORA_B,
+	       DT_W_LORA_M,
 	       DT_ROLE_N,
 };
 

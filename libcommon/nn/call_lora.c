@@ -1,6 +1,8 @@
 /* Adapters (model/op/lora.c): products with the tensors of one to three joined linears. */
 #include "nn/call.h"
 
+#include "base/progress.h"
+
 /* What the node does for one of its linears: its columns of h and of y. */
 struct lane {
 	struct dt_tensor b;
@@ -145,6 +147,82 @@ int dt_call_lora_dx(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 		TRY(dt_call_moved(x, n->out[0], n->in[0]));
 	TRY(x->dev->ops->matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[1]), false,
 				dt_call_joined(x->w, n->param), false, DT_NONE, n->in[0] >= 0));
+	return 0;
+}
+/* A tensor whose columns are cut over the ranks: what they make are parts of a sum. */
+static bool is_row_cut(const struct dt_exec *x, int param)
+{
+	const struct dt_param *w = &x->stage->graph.params.p[x->stage->local.p[param].index];
+
+	return x->tp && w->cut != DT_CUT_NONE && w->cut_dim == 1;
+}
+
+int dt_call_lora_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_ops *o = x->dev->ops;
+	struct dt_tensor r = dt_call_mat(x, n->out[0]);
+	double t0;
+
+	if (x->adapters_off)
+		return 0;
+	TRY(o->dora_norms(x->dev, r, x->w[n->param[0]], x->w[n->param[1]], x->w[n->param[2]], n->attr.scale));
+	if (is_row_cut(x, n->param[0])) {
+		int rc;
+
+		t0 = dt_now();
+		rc = dt_all_reduce(x->tp, r.data, NULL, (size_t)dt_numel(r), DT_F32, DT_SUM, "norms of rows",
+				   err);
+		x->comm_s += dt_now() - t0;
+		if (rc < 0)
+			return rc;
+	}
+	TRY(o->dora_ratio(x->dev, r, x->w[n->param[3]]));
+	return 0;
+}
+
+/* The columns of y that are the node's linear number i, and its bias, which the first rank of a sum adds. */
+static int64_t scaled(const struct dt_exec *x, const struct dt_node *n, int i, struct dt_tensor *bias)
+{
+	int64_t at = 0;
+
+	for (int k = 0; k < i; k++)
+		at += n->param[3 + k] < 0 ? 0 : x->w[n->param[3 + k]].dim[0];
+	*bias = dt_call_param(x->w, n->param[6 + i]);
+	if (is_row_cut(x, n->param[3 + i]) && dt_comm_rank(x->tp) > 0)
+		*bias = DT_NONE;
+	return at;
+}
+
+int dt_call_lora_scale(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(dt_call_moved(x, n->out[0], n->in[0]));
+	for (int i = 0; i < 3 && !x->adapters_off; i++) {
+		struct dt_tensor bias, g;
+		int64_t at;
+
+		if (n->param[i] < 0)
+			continue;
+		at = scaled(x, n, i, &bias);
+		g = dt_call_mat(x, n->in[1 + i]);
+		TRY(x->dev->ops->dora_scale(x->dev, dt_call_mat(x, n->out[0]), at,
+					    dt_t1(g.data, DT_F32, g.dim[1]), bias));
+	}
+	return 0;
+}
+
+int dt_call_lora_scale_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(dt_call_moved(x, n->out[0], n->in[0]));
+	for (int i = 0; i < 3; i++) {
+		struct dt_tensor bias;
+		int64_t at;
+
+		if (n->param[i] < 0)
+			continue;
+		at = scaled(x, n, i, &bias);
+		TRY(x->dev->ops->dora_backward(x->dev, dt_call_mat(x, n->out[0]), at, x->g[n->param[i]],
+					       dt_call_mat(x, n->in[1]), dt_call_mat(x, n->in[2 + i]), bias));
+	}
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

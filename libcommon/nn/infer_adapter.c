@@ -35,6 +35,12 @@ static int check(const struct dt_infer *m, const struct dt_adapter *a, uint64_t 
 	int rc = is ? 0 : dt_err_sys(err, -ENOMEM, "cannot read '%s'", a->path);
 
 	*bytes = 0;
+	if (rc == 0 && dt_adapter_has_magnitudes(a)) {
+		rc = dt_err_set(err, -ENOTSUP,
+				"adapter '%s' has magnitudes (DoRA), which are not served beside a base",
+				a->path);
+		dt_err_hint(err, "'dt-shard-ckpt lora-merge' makes a model of both");
+	}
 	for (int i = 0; i < a->n && rc == 0; i++) {
 		const struct dt_adapter_part *p = &a->part[i];
 		const int local = st->local_of[p->param];

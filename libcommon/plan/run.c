@@ -44,14 +44,18 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 			    .alpha = r->lora.alpha,
 			    .dropout = r->lora.dropout,
 			    .kind = r->lora.kind,
-			    .base = r->lora.base};
+			    .base = r->lora.base,
+			    .dora = r->lora.dora};
 	const char *targets = r->lora.targets ? r->lora.targets : "all";
 	int rc = dt_config_scale_rope(c, r->rope_scaling, err);
 
 	if (dt_objective_rule(r->objective.kind)->values)
 		c->value_head = true;
-	if (rc == 0 && !l.rank && (l.base || l.dropout > 0))
-		rc = dt_err_set(err, -EINVAL, "--lora-%s goes with --lora", l.base ? "base" : "dropout");
+	if (rc == 0 && !l.rank && (l.base || l.dropout > 0 || l.dora))
+		rc = dt_err_set(err, -EINVAL, "--%s goes with --lora",
+				l.base	 ? "lora-base"
+				: l.dora ? "dora"
+					 : "lora-dropout");
 	if (rc == 0 && r->freeze)
 		return freeze(r, c, err);
 	if (rc < 0 || !l.rank)
@@ -299,6 +303,8 @@ static int check_base(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' moves biases of its router, which --lora cannot leave frozen",
 				  r->config->name);
+	if (r->config->lora.dora && r->on_card)
+		return dt_err_set(err, -ENOTSUP, "--dora is computed on the processor");
 	if (!r->config->lora.base)
 		return 0;
 	if (r->layout.zero == 3)

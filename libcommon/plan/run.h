@@ -137,6 +137,7 @@ struct dt_run_lora {
 	double alpha, dropout;
 	int kind; /* enum dt_lora_kind */
 	int base; /* enum dt_block_kind */
+	bool dora;
 	const char *targets;
 };
 

@@ -44,10 +44,9 @@ static void on_events(void *arg, int status, const char *body, size_t n)
 
 	s->asking = NULL;
 	s->next_events = now + s->r->conf.events_interval * (more > 1 ? more : 1);
-	if (!next || strlen(next) >= sizeof(s->events_at)) { /* no such route or key, or lost: asked again */
+	if (!next || strlen(next) >= sizeof(s->events_at)) { /* no such route, or lost */
 		dt_route_events_stop(s);
-		s->next_events =
-			now + (status >= 400 && status < 500 ? s->r->conf.health_interval * MANY : 1);
+		s->next_events = now + (status ? s->r->conf.health_interval * MANY : 1);
 		json_decref(o);
 		return;
 	}

@@ -55,6 +55,7 @@ static bool of_rank(const struct trainer *t, const struct dt_param *p)
 		return t->exec.seq_parallel;
 	case DT_W_LORA_A:
 	case DT_W_LORA_B:
+	case DT_W_LORA_M:
 		return p->partial || (p->cut == DT_CUT_NONE && t->exec.seq_parallel);
 	default:
 		return false;

@@ -73,6 +73,30 @@ refused() { # status text options...
     refused 2 "goes with --lora" --model qwen3.json --steps 1 --lora-dropout 0.1
 }
 
+@test "--dora: magnitudes of rows begin as the base's, and every layout trains the same" {
+    local model layout
+    dora=(--steps 4 --lora 3 --lr 1e-2 --dora)
+    for model in gpt2 llama; do
+        [ "$(losses --model $model.json --steps 1 --precision bf16)" = \
+            "$(losses --model $model.json --steps 1 --precision bf16 --lora 3 --dora)" ]
+    done
+    dt-train verify --layouts dp1,tp2.s1,dp2.z3,pp2 --model gpt2.json "${common[@]}" "${dora[@]}" >&2
+    dt-train verify --layouts dp1,tp4,dp2.tp2 --model llama.json "${common[@]}" "${dora[@]}" --recompute full --lora-targets '.*[vo]|.*down' >&2
+    losses --model llama.json "${dora[@]}" --save magnitudes >straight
+    [ "$(head -1 straight)" != "$(tail -1 straight)" ]
+    losses --model llama.json "${dora[@]}" --steps 2 --save run-d >halves
+    losses --model llama.json "${dora[@]}" --save run-d --resume auto >>halves
+    cmp straight halves
+    [ "$(losses --model llama.json --steps 4 --lora 3 --lr 1e-2 | tail -1)" != "$(tail -1 straight)" ]
+    run -0 dt-shard-ckpt ls magnitudes
+    [[ $output == *lora_m* ]]
+    for layout in dp1 tp2; do
+        mpirun -np "${layout: -1}" dt-train --model llama.json "${common[@]}" --steps 1 --lora 4 --dora --layout $layout --metrics m.jsonl
+        dt-memest llama.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 --dora --layout $layout --check m.jsonl
+    done
+    refused 2 "goes with --lora" --model llama.json --steps 1 --dora
+}
+
 @test "the plan is exact, and less than half of full training's" {
     for layout in dp1 tp2 dp2.z3 pp2; do
         mpirun -np "$([ $layout = dp1 ] && echo 1 || echo 2)" dt-train --model qwen3.json \
@@ -180,6 +204,33 @@ merge() { # base adapter dst options...
     dt-shard-ckpt lora-merge --any-base --to dt merged-run tuned other
     run dt-shard-ckpt lora-merge --to dt "$golden/base" tuned-peft wrong
     [ "$status" -eq 1 ]
+}
+
+@test "magnitudes are merged, leave as peft's and come back; what cannot hold them refuses" {
+    losses --model llama.json --steps 2 --save base-d --lr 1e-2
+    dt-train --model base-d "${common[@]}" --steps 4 --lora 4 --dora --save tuned-d --eval-data d.h5 --lr 1e-2 --metrics tuned.jsonl >/dev/null
+    dt-shard-ckpt lora-merge --to dt base-d tuned-d merged-d
+    dt-train --model merged-d "${common[@]}" --steps 1 --eval-data d.h5 --lr 0 --metrics merged.jsonl >/dev/null
+    eval_loss='map(.eval_loss // empty) | last'
+    jq -en "$(jq -s "$eval_loss" tuned.jsonl) - $(jq -s "$eval_loss" merged.jsonl) | fabs < 1e-5"
+    dt-shard-ckpt lora-convert base-d tuned-d peft-d
+    jq -e '.use_dora' peft-d/adapter_config.json
+    dt-shard-ckpt lora-merge --to dt base-d peft-d merged-peft-d
+    dt-shard-ckpt diff --weights --tolerance 1e-6 merged-d merged-peft-d
+    merge "$golden/base" "$golden/dora" dora
+    dt-shard-ckpt lora-convert "$golden/base" "$golden/dora" dora-a
+    merge "$golden/base" dora-a dora-again
+    cmp dora/model.safetensors dora-again/model.safetensors
+    dt-shard-ckpt convert "$golden/base" base-d.gguf
+    merge base-d.gguf "$golden/dora" turned-d
+    dt-shard-ckpt diff --tolerance 1e-6 dora turned-d
+    run -1 dt-shard-ckpt lora-convert "$golden/base" "$golden/dora" dora.gguf
+    [[ $output == *"no magnitudes"* && ! -e dora.gguf ]]
+    mkdir bad-d
+    cp "$golden/dora/adapter_model.safetensors" bad-d
+    jq '.use_dora = false' "$golden/dora/adapter_config.json" >bad-d/adapter_config.json
+    run -1 dt-shard-ckpt lora-merge "$golden/base" bad-d no-d
+    [[ $output == *"use_dora is not set"* && ! -e no-d ]]
 }
 
 @test "merged into blocks, the loss is measured and told" {

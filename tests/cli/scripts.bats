@@ -152,6 +152,17 @@ END
     [ "$(jq -s length sorted/rl.jsonl)" -eq 2 ]
 }
 
+@test "quickstart adapters: every step works" {
+    for name in curl jq; do
+        command -v $name >/dev/null || skip "needs $name"
+    done
+    DT_QUICKSTART_STEPS=4 DT_QUICKSTART_TUNE=2 run "$DT_SRC/scripts/quickstart" adapters "$PWD/manners"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *'["pirate","base"]'*"It all worked"* ]]
+    [ -s manners/merged/model.safetensors ] && [ -s manners/pirate-peft/adapter_config.json ]
+}
+
 @test "quickstart images: every step works" {
     command -v jq >/dev/null || skip "needs jq"
     DT_QUICKSTART_IMAGES=40 DT_QUICKSTART_STEPS=4 run "$DT_SRC/scripts/quickstart" images "$PWD/shapes"

@@ -11,6 +11,9 @@ layers, B not zero: logits, loss and the gradients of A and B in fp64. Written b
     lora/rs/             the same with use_rslora, rank_pattern and alpha_pattern, on q, v and down alone; its
                          logits are /rs_logits
     lora/merged/         model.safetensors of peft's merge_and_unload of lora/adapter
+    lora/dora/           as lora/adapter with use_dora, on q, v, gate and down; its logits are /dora_logits
+    golden-dora.h5       as golden-lora.h5, of a smaller model whose attention has biases, with use_dora; magnitudes are
+                         stored as what they differ by from the norms of the base's rows, in fp64 before rounding
 
     golden_lora.py           writes them
     golden_lora.py --check   computes the numbers again from the files and compares; exit 0, 3 when one differs,
@@ -33,6 +36,7 @@ except ImportError as e:
 HERE = os.path.dirname(os.path.abspath(__file__))
 DIR = os.path.join(HERE, "lora")
 FILE = os.path.join(HERE, "golden-lora.h5")
+DORA_FILE = os.path.join(HERE, "golden-dora.h5")
 RANK, ALPHA = 3, 7.0
 BATCH, SEQ = 2, 17
 CONFIG = dict(
@@ -46,6 +50,8 @@ ATTRS = dict(
     rope_low_freq=1.0, rope_high_freq=4.0, rope_original_seq=0, rope_pairing="half", act="silu", gated=True, tied=False,
     qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False, window=0, lora_rank=RANK, lora_alpha=ALPHA, seed=0,
 )
+DORA_CONFIG = dict(CONFIG, vocab_size=41, hidden_size=32, intermediate_size=40, attention_bias=True)
+DORA_ATTRS = dict(ATTRS, vocab=41, hidden=32, ffn=40, head_dim=8, qkv_bias=True, out_bias=True, lora_dora=True)
 NAMES = {
     "embed_tokens": "embed", "self_attn.q_proj": "attn.q", "self_attn.k_proj": "attn.k", "self_attn.v_proj": "attn.v",
     "self_attn.o_proj": "attn.o", "mlp.gate_proj": "mlp.gate", "mlp.up_proj": "mlp.up", "mlp.down_proj": "mlp.down",
@@ -57,13 +63,16 @@ def our_name(name):
     name = name.replace("base_model.model.", "").replace("model.", "").replace(".base_layer", "")
     for theirs, ours in NAMES.items():
         name = name.replace(theirs, ours)
+    name = name.replace("lora_magnitude_vector.default.weight", "lora_m")
     return name.replace("lora_A.default.weight", "lora_a").replace("lora_B.default.weight", "lora_b")
 
 
 def randomise(model, seed):
     g = torch.Generator().manual_seed(seed)
     for name, p in model.named_parameters():
-        if "lora_" in name:
+        if "lora_magnitude" in name:
+            p.data = p.data * (1 + torch.randn(p.shape, generator=g) * 0.2)
+        elif "lora_" in name or "bias" in name:
             p.data = torch.randn(p.shape, generator=g) * 0.1
 
 
@@ -82,9 +91,9 @@ def base():
                                             dtype=torch.float32)
 
 
-def tokens():
+def tokens(vocab=67):
     rs = np.random.RandomState(5)
-    ids, targets = rs.randint(0, 67, (BATCH, SEQ)), rs.randint(0, 67, (BATCH, SEQ))
+    ids, targets = rs.randint(0, vocab, (BATCH, SEQ)), rs.randint(0, vocab, (BATCH, SEQ))
     targets[0, 3] = targets[1, 11:14] = -1
     return torch.tensor(ids), torch.tensor(targets)
 
@@ -94,8 +103,28 @@ def compute():
     model = PeftModel.from_pretrained(base(), os.path.join(DIR, "adapter"), is_trainable=True)
     params = {our_name(n): p.detach().numpy().copy() for n, p in model.named_parameters()}
     logits, loss, grads = run(model, ids, targets)
-    rs_logits, _, _ = run(PeftModel.from_pretrained(base(), os.path.join(DIR, "rs"), is_trainable=True), ids, targets)
-    return ids.numpy(), targets.numpy(), params, logits, loss, grads, rs_logits
+    others = [run(PeftModel.from_pretrained(base(), os.path.join(DIR, name), is_trainable=True), ids, targets)[0]
+              for name in ("rs", "dora")]
+    return ids.numpy(), targets.numpy(), params, logits, loss, grads, *others
+
+
+def dora_model():
+    torch.manual_seed(4)
+    model = get_peft_model(LlamaForCausalLM(LlamaConfig(**DORA_CONFIG)),
+                           LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear", use_dora=True,
+                                      task_type="CAUSAL_LM"))
+    randomise(model, 6)
+    return model.double()
+
+
+def compute_dora():
+    ids, targets = tokens(41)
+    model = dora_model()
+    params = {our_name(n): p.detach().numpy().copy() for n, p in model.named_parameters()}
+    for n, p in params.items():
+        if n.endswith("lora_m"):
+            params[n] = p - np.linalg.norm(params[n.replace("lora_m", "weight")], axis=1)
+    return ids.numpy(), targets.numpy(), params, *run(model, ids, targets)
 
 
 def make_folders():
@@ -113,7 +142,11 @@ def make_folders():
                                            alpha_pattern={"layers.1.self_attn.v_proj": 3}, task_type="CAUSAL_LM"))
     randomise(rs, 3)
     rs.save_pretrained(os.path.join(DIR, "rs"))
-    for folder in "adapter", "rs":
+    dora = get_peft_model(base(), LoraConfig(r=4, lora_alpha=6, use_dora=True, task_type="CAUSAL_LM",
+                                             target_modules=["q_proj", "v_proj", "gate_proj", "down_proj"]))
+    randomise(dora, 7)
+    dora.save_pretrained(os.path.join(DIR, "dora"))
+    for folder in "adapter", "rs", "dora":
         os.unlink(os.path.join(DIR, folder, "README.md"))
         path = os.path.join(DIR, folder, "adapter_config.json")
         text = open(path, encoding="utf-8").read().replace(os.path.join(DIR, "base"), "base")
@@ -124,29 +157,42 @@ def make_folders():
             os.unlink(path)
 
 
-def write():
-    make_folders()
-    ids, targets, params, logits, loss, grads, rs_logits = compute()
-    with h5py.File(FILE, "w", libver="earliest", track_order=False) as f:
-        for k, v in ATTRS.items():
+def put(path, attrs, ids, targets, params, logits, loss, grads, more=None):
+    with h5py.File(path, "w", libver="earliest", track_order=False) as f:
+        for k, v in attrs.items():
             f.attrs[k] = np.bytes_(v) if isinstance(v, str) else int(v) if isinstance(v, bool) else v
         f["ids"], f["targets"] = ids.astype(np.int32), targets.astype(np.int32)
         for n, p in params.items():
             f[f"param/{n}"] = p.astype(np.float32)
         for n, g in grads.items():
             f[f"grad/{n}"] = g.astype(np.float32)
-        f["logits"], f["rs_logits"], f["loss"] = logits.astype(np.float32), rs_logits.astype(np.float32), loss
+        f["logits"], f["loss"] = logits.astype(np.float32), loss
+        for n, v in (more or {}).items():
+            f[n] = v.astype(np.float32)
 
 
-def check():
-    _, _, _, logits, loss, grads, rs_logits = compute()
+def write():
+    make_folders()
+    *golden, rs_logits, dora_logits = compute()
+    put(FILE, ATTRS, *golden, dict(rs_logits=rs_logits, dora_logits=dora_logits))
+    put(DORA_FILE, DORA_ATTRS, *compute_dora())
+
+
+def differing(path, logits, loss, grads, more=None):
     bad = []
-    with h5py.File(FILE, "r") as f:
-        for name, got in [("logits", logits), ("rs_logits", rs_logits), ("loss", loss)] + [
+    with h5py.File(path, "r") as f:
+        for name, got in [("logits", logits), ("loss", loss)] + list((more or {}).items()) + [
                 (f"grad/{n}", g) for n, g in grads.items()]:
             want = f[name][()]
             if np.abs(got - want).max() > 1e-5 * max(1e-3, np.abs(want).max()):
-                bad.append(name)
+                bad.append(f"{os.path.basename(path)}: {name}")
+    return bad
+
+
+def check():
+    _, _, _, logits, loss, grads, rs_logits, dora_logits = compute()
+    bad = differing(FILE, logits, loss, grads, dict(rs_logits=rs_logits, dora_logits=dora_logits))
+    bad += differing(DORA_FILE, *compute_dora()[3:])
     for name in bad:
         print(f"golden_lora.py: {name} differs", file=sys.stderr)
     sys.exit(3 if bad else 0)

@@ -1,6 +1,8 @@
 /* Activations against libm in f64, slopes against finite differences; odd sizes, extremes, aliases. */
 #include "group.h"
 
+#include "kernels/shape.h"
+
 static double ref_slope(double x, enum dt_act_fn f)
 {
 	const double h = 1e-6;
@@ -68,30 +70,56 @@ static void test_gated(void **state)
 	}
 }
 
+/* Every bf16 number: half a unit in the last place, and what f32 adds. NaN of either sign stays NaN. */
+static void test_every_half(void **state)
+{
+	enum { ALL = 65536 };
+	struct dt_tensor x = tensor(DT_BF16, 1, ALL), y = tensor(DT_BF16, 1, ALL);
+
+	for (int i = 0; i < ALL; i++)
+		((uint16_t *)x.data)[i] = (uint16_t)i;
+	for (int f = 0; f < 4; f++) {
+		assert_int_equal(dev->ops->act_forward(dev, y, x, (enum dt_act_fn)f), 0);
+		for (int i = 0; i < ALL; i++) {
+			const double v = get(x, i), got = get(y, i), want = act_ref(v, (enum dt_act_fn)f);
+
+			if (isnan(v) && !isnan(got))
+				fail_msg("f %d of NaN %x is %g", f, i, got);
+			if (isfinite(v) && !(fabs(got - want) <= 1e-6 + (BF16_EPS + 4e-6) * fabs(want)))
+				fail_msg("f %d (%.9g): got %.9g, want %.9g", f, v, got, want);
+		}
+	}
+	free_all(x.data, y.data);
+}
+
 /* Rows of any number: the same bits (what batch invariance of a whole model needs). */
-static void test_rows_alone(void **state)
+static void rows_alone(enum dt_dtype type)
 {
 	const int64_t rows = 9, n = 333;
-	struct dt_tensor x = random_tensor(DT_F32, rows, 2 * n, 1, 4), y = tensor(DT_F32, rows, n);
-	struct dt_tensor z = tensor(DT_F32, rows, n), a = tensor(DT_F32, rows, 2 * n),
-			 b = tensor(DT_F32, rows, 2 * n);
+	struct dt_tensor x = random_tensor(type, rows, 2 * n, 1, 4), y = tensor(type, rows, n);
+	struct dt_tensor z = tensor(type, rows, n), a = tensor(type, rows, 2 * n),
+			 b = tensor(type, rows, 2 * n);
 
 	assert_int_equal(dev->ops->gated_forward(dev, y, x, DT_ACT_SILU), 0);
 	assert_int_equal(dev->ops->act_forward(dev, a, x, DT_ACT_GELU_TANH), 0);
 	for (int64_t i = 0; i < rows; i++) {
-		float *in = (float *)x.data + i * 2 * n;
+		const struct dt_tensor in = dt_t2(dt_at(x, i * 2 * n), type, 1, 2 * n);
 
-		assert_int_equal(dev->ops->gated_forward(dev, dt_t2((float *)z.data + i * n, DT_F32, 1, n),
-							 dt_t2(in, DT_F32, 1, 2 * n), DT_ACT_SILU),
-				 0);
-		assert_int_equal(dev->ops->act_forward(dev,
-						       dt_t2((float *)b.data + i * 2 * n, DT_F32, 1, 2 * n),
-						       dt_t2(in, DT_F32, 1, 2 * n), DT_ACT_GELU_TANH),
+		assert_int_equal(
+			dev->ops->gated_forward(dev, dt_t2(dt_at(z, i * n), type, 1, n), in, DT_ACT_SILU), 0);
+		assert_int_equal(dev->ops->act_forward(dev, dt_t2(dt_at(b, i * 2 * n), type, 1, 2 * n), in,
+						       DT_ACT_GELU_TANH),
 				 0);
 	}
 	check_same_bits("gated row", y, z);
 	check_same_bits("act row", a, b);
 	free_all(x.data, y.data, z.data, a.data, b.data);
+}
+
+static void test_rows_alone(void **state)
+{
+	for (int t = 0; t < TYPES; t++)
+		rows_alone(compute_types[t]);
 }
 
 static void test_extremes(void **state)
@@ -120,9 +148,8 @@ static void test_extremes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_act),
-		cmocka_unit_test(test_gated),
-		cmocka_unit_test(test_rows_alone),
+		cmocka_unit_test(test_act),	   cmocka_unit_test(test_gated),
+		cmocka_unit_test(test_every_half), cmocka_unit_test(test_rows_alone),
 		cmocka_unit_test(test_extremes),
 	};
 

@@ -152,13 +152,40 @@ static void test_special(void **state)
 	assert_int_equal(dev->ops->ce_grad(dev, h, t, max, sum, target, NULL, 1, 0), -EINVAL);
 }
 
+/* Rows of bf16 of more than one chunk of columns: NaN of either sign, -Inf, the largest last. */
+static void test_special_half(void **state)
+{
+	enum { ROWS = 5, N = 4111 };
+	struct dt_tensor l = random_tensor(DT_BF16, ROWS, N, 1, 9);
+	uint16_t *p = l.data;
+	float max[ROWS], sum[ROWS], hit[ROWS];
+	int32_t target[ROWS] = {-1, -1, -1, N - 1, 0};
+
+	for (int64_t j = 0; j < N; j++)
+		p[j] = 0xff80;
+	p[N + 3] = 0x7fc0;
+	p[2 * N + 4110] = 0xffc0;
+	for (int64_t j = 0; j < N - 1; j++)
+		p[3 * N + j] = 0xff80;
+	p[3 * N + N - 1] = dt_f32_to_bf16(-300);
+	p[4 * N + 4000] = dt_f32_to_bf16(200);
+	assert_int_equal(dev->ops->ce_stats(dev, max, sum, hit, l, target, 0), 0);
+	assert_true(max[0] == -INFINITY && sum[0] == 0);
+	assert_true(isnan(sum[1]) && isnan(sum[2]));
+	assert_true(max[3] == dt_bf16_to_f32(p[3 * N + N - 1]) && sum[3] == 1 && hit[3] == max[3]);
+	assert_true(max[4] == 200 && fabsf(sum[4] - 1) < 1e-6f);
+	assert_int_equal(dev->ops->ce_grad(dev, l, l, max, sum, target, NULL, 1, 0), 0);
+	assert_true(p[3 * N] == 0 && dt_bf16_to_f32(p[4 * N - 1]) == 0);
+	assert_true(dt_bf16_to_f32(p[4 * N]) == -1 && dt_bf16_to_f32(p[4 * N + 4000]) == 1);
+	free(l.data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole),
-		cmocka_unit_test(test_shards),
-		cmocka_unit_test(test_weights),
-		cmocka_unit_test(test_special),
+		cmocka_unit_test(test_whole),	     cmocka_unit_test(test_shards),
+		cmocka_unit_test(test_weights),	     cmocka_unit_test(test_special),
+		cmocka_unit_test(test_special_half),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -178,13 +178,71 @@ static void test_gated_from_f32(void **state)
 	free_all(up.data, y.data, exact.data, rounded.data);
 }
 
+/* Norms of rows, what they make of columns with and without a bias, and backward, against f64. */
+static void test_magnitudes(void **state)
+{
+	enum { OUT = 37, IN = 1100, RANK = 5, WIDE = 50, AT = 9 };
+	for (int v = 0; v < 2 * TYPES; v++) {
+		const enum dt_dtype t = compute_types[v / 2];
+		const double eps = t == DT_F32 ? 2e-6 : t == DT_BF16 ? BF16_EPS : F16_EPS;
+		struct dt_tensor w = random_tensor(t, OUT, IN, 1, 1), a = random_tensor(t, RANK, IN, 2, 1),
+				 b = random_tensor(t, OUT, RANK, 3, 0.3), m = random_tensor(t, 1, OUT, 4, 1),
+				 bias = v % 2 ? random_tensor(t, 1, OUT, 5, 1) : DT_NONE,
+				 u = random_tensor(t, ROWS, WIDE, 6, 1), y = copy_of(u),
+				 r = tensor(DT_F32, 2, OUT), dx = random_tensor(t, ROWS, WIDE, 7, 1),
+				 dm = random_tensor(DT_F32, 1, OUT, 8, 1);
+		double *ratio = reals(2 * OUT), *want = values(u), *du = values(dx), *sum = values(dm);
+
+		for (int i = 0; i < OUT; i++) {
+			double plain = 0, whole = 0;
+
+			for (int c = 0; c < IN; c++) {
+				double x = get(w, i * IN + c);
+
+				plain += x * x;
+				for (int k = 0; k < RANK; k++)
+					x += 0.7f * get(b, i * RANK + k) * get(a, k * IN + c);
+				whole += x * x;
+			}
+			ratio[i] = (sqrt(plain) + get(m, i)) / sqrt(whole);
+			ratio[OUT + i] = 1 / sqrt(whole);
+			for (int64_t q = 0; q < ROWS; q++) {
+				const int64_t at = q * WIDE + AT + i;
+				const double off = get(u, at) - (v % 2 ? get(bias, i) : 0), d = du[at];
+
+				want[at] += (ratio[i] - 1) * off;
+				sum[i] += d * off * ratio[OUT + i];
+				du[at] = d * ratio[i];
+			}
+		}
+		assert_int_equal(dev->ops->dora_norms(dev, r, w, a, b, 0.7f), 0);
+		assert_int_equal(dev->ops->dora_ratio(dev, r, m), 0);
+		check_close("ratio", r, ratio, 1e-5, 1e-5);
+		assert_int_equal(dev->ops->dora_scale(dev, y, AT, dt_t1(r.data, DT_F32, OUT), bias), 0);
+		check_close("scale", y, want, 1e-5, 1e-5 + eps);
+		assert_int_equal(dev->ops->dora_backward(dev, dx, AT, dm, u, r, bias), 0);
+		check_close("dx", dx, du, 1e-5, 1e-5 + eps);
+		check_close("dm", dm, sum, 1e-5, 1e-5);
+		assert_int_equal(
+			dev->ops->dora_scale(dev, y, WIDE - OUT + 1, dt_t1(r.data, DT_F32, OUT), bias),
+			-EINVAL);
+		assert_int_equal(dev->ops->fill(dev, b, 0), 0);
+		assert_int_equal(dev->ops->fill(dev, m, 0), 0);
+		assert_int_equal(dev->ops->dora_norms(dev, r, w, a, b, 0.7f), 0);
+		assert_int_equal(dev->ops->dora_ratio(dev, r, m), 0);
+		for (int i = 0; i < OUT; i++)
+			assert_true(get(r, i) == 1);
+		free_all(w.data, a.data, b.data, m.data, bias.data, u.data, y.data, r.data);
+		free_all(dx.data, dm.data, ratio, want, du, sum);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_formula),
-		cmocka_unit_test(test_neighbours),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_gated_from_f32),
+		cmocka_unit_test(test_formula),	   cmocka_unit_test(test_neighbours),
+		cmocka_unit_test(test_refused),	   cmocka_unit_test(test_gated_from_f32),
+		cmocka_unit_test(test_magnitudes),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

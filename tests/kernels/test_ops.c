@@ -354,8 +354,8 @@ static void images(enum dt_dtype t, int64_t m, int64_t n)
 static bool is_apart(const char *name)
 {
 	static const char *const apart[] = {
-		"packed_",   "grouped_",   "latent_",	       "factor_",	    "lora_",
-		"moe_place", "moe_gather", "moe_sum_backward", "moe_route_backward"};
+		"packed_", "grouped_",	"latent_",    "factor_",	  "lora_",
+		"dora_",   "moe_place", "moe_gather", "moe_sum_backward", "moe_route_backward"};
 
 	for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
 		if (!strncmp(name, apart[i], strlen(apart[i])))

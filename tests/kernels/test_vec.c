@@ -61,6 +61,45 @@ static void test_tanh(void **state)
 	assert_true(dt_tanhf(0) == 0);
 }
 
+static void test_exp2_negative(void **state)
+{
+	double worst = 0;
+
+	for (uint32_t u = 0x80000000u; u < 0xc2fc0000u; u += 151) { /* 0 to -126 */
+		float t;
+
+		memcpy(&t, &u, 4);
+		worst = fmax(worst, fabs(dt_exp2f_negative(t) / exp2(t) - 1));
+	}
+	print_message("2^t: %.3g\n", worst);
+	assert_true(worst <= 2e-7);
+	assert_true(dt_exp2f_negative(0) == 1 && dt_exp2f_negative(-1) == 0.5f);
+	assert_true(dt_exp2f_negative(-127) == 0 && dt_exp2f_negative(-INFINITY) == 0);
+	assert_true(dt_exp2f_negative(-126.5f) < 0x1p-126f && dt_exp2f_negative(-126.5f) >= 0);
+	assert_true(isnan(dt_exp2f_negative(NAN)) && isnan(dt_exp2f_negative(-NAN)));
+}
+
+static void test_sigmoid(void **state)
+{
+	double worst = 0;
+
+	for (int sign = 0; sign < 2; sign++)
+		for (uint32_t u = 0x20000000u; u <= 0x42f80000u; u += 151) { /* to 124 */
+			uint32_t bits = u | (uint32_t)sign << 31;
+			double want;
+			float t;
+
+			memcpy(&t, &bits, 4);
+			want = 1 / (1 + exp2(-(double)t));
+			worst = fmax(worst, fabs(dt_sigmoid2_quick(t) / want - 1));
+		}
+	print_message("sigmoid: %.3g\n", worst);
+	assert_true(worst <= 4e-6);
+	assert_true(dt_sigmoid2_quick(0) == 0.5f && dt_sigmoid2_quick(1e30f) == 1);
+	assert_true(dt_sigmoid2_quick(-128) == 0 && dt_sigmoid2_quick(-INFINITY) == 0);
+	assert_true(dt_sigmoid2_quick(INFINITY) == 1 && isfinite(dt_sigmoid2_quick(NAN)));
+}
+
 static void test_device(void **state)
 {
 	struct dt_dev *dev = NULL;
@@ -101,8 +140,10 @@ static void test_no_cuda(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_exp),    cmocka_unit_test(test_erf),     cmocka_unit_test(test_tanh),
-		cmocka_unit_test(test_device), cmocka_unit_test(test_no_cuda),
+		cmocka_unit_test(test_exp),	cmocka_unit_test(test_erf),
+		cmocka_unit_test(test_tanh),	cmocka_unit_test(test_exp2_negative),
+		cmocka_unit_test(test_sigmoid), cmocka_unit_test(test_device),
+		cmocka_unit_test(test_no_cuda),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

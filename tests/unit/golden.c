@@ -266,6 +266,7 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "v_dim", &c.v_dim, NULL, NULL);
 	optional(g, "lora_rank", &c.lora.rank, NULL, NULL);
 	optional(g, "lora_alpha", NULL, &c.lora.alpha, NULL);
+	optional(g, "lora_dora", NULL, NULL, &c.lora.dora);
 	if (c.lora.rank)
 		strcpy(c.lora.targets, "all");
 	*ret = c;

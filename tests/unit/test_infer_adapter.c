@@ -134,6 +134,34 @@ static void test_golden(void **state)
 	close_texts(&t);
 }
 
+/* One whose rows have magnitudes is merged as peft applies it, and not served. */
+static void test_magnitudes(void **state)
+{
+	struct texts t = open_texts();
+	struct dt_source *base = source(NULL), *into = source(DIR "dora");
+	struct dt_infer *m, *merged;
+	struct dt_infer_adapter *a;
+	float *theirs = golden_f32(&t.g, "dora_logits", NULL), *got;
+	struct dt_dev *dev;
+	struct dt_err err;
+
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
+	m = model(dev, base, DT_F32, 8);
+	merged = model(dev, into, DT_F32, 0);
+	got = logits(merged, &t, NULL, NULL, 5);
+	golden_assert_close("merged", got, theirs, t.n, 1e-5, 1e-5);
+	assert_int_equal(dt_infer_adapter_open(&a, m, DIR "dora", NULL, &err), -ENOTSUP);
+	assert_non_null(strstr(err.msg, "DoRA"));
+	free(theirs);
+	free(got);
+	dt_infer_close(m);
+	dt_infer_close(merged);
+	dt_dev_close(dev);
+	dt_source_close(base);
+	dt_source_close(into);
+	close_texts(&t);
+}
+
 /* Of every pair of none and two adapters, at once and in parts: each sequence as if it were alone. */
 static void test_rows(void **state)
 {
@@ -204,6 +232,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_magnitudes),
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_refused),
 	};

@@ -326,6 +326,7 @@ MODEL(olmoe)
 MODEL(deepseek2)
 MODEL(deepseek3)
 MODEL(lora)
+MODEL(dora)
 
 int main(void)
 {
@@ -338,7 +339,7 @@ int main(void)
 		cmocka_unit_test(test_mixtral),	  cmocka_unit_test(test_qwen3moe),
 		cmocka_unit_test(test_olmoe),	  cmocka_unit_test(test_lora),
 		cmocka_unit_test(test_deepseek2), cmocka_unit_test(test_deepseek3),
-		cmocka_unit_test(test_fp8),
+		cmocka_unit_test(test_dora),	  cmocka_unit_test(test_fp8),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,11 +104,36 @@ static void test_prompts(void **state)
 	assert_non_null(strstr(s, "    \"type\": \"function\",\n"));
 	assert_non_null(strstr(s, "\n\nU<|eot_id|>"));
 	assert_non_null(strstr(s, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}<|eot_id|>"));
-	assert_non_null(strstr(s, "<|start_header_id|>ipython<|end_header_id|>\n\nR<|eot_id|>"));
+	assert_non_null(strstr(s, "<|start_header_id|>ipython<|end_header_id|>\n\n\"R\"<|eot_id|>"));
 	free(s);
 	s = prompt(DT_CHAT_GEMMA, NULL, "[{\"role\":\"user\",\"content\":\"U\"}]", ONE, false);
 	assert_string_equal(s, "this model's template knows no tools");
 	free(s);
+}
+
+/* What transformers makes of the published templates (tests/data/golden_tools.py). */
+static void test_prompts_of_transformers(void **state)
+{
+	json_t *cases = json_load_file(GOLDEN_DIR "/golden-tools.json", 0, NULL), *v;
+	size_t i;
+
+	assert_true(json_array_size(cases) >= 14);
+	json_array_foreach(cases, i, v)
+	{
+		const char *form = json_string_value(json_object_get(v, "form"));
+		char *messages = json_dumps(json_object_get(v, "messages"), 0);
+		char *tools = json_dumps(json_object_get(v, "tools"), 0);
+		char *s = prompt(!strcmp(form, "hermes")    ? DT_CHAT_CHATML
+				 : !strcmp(form, "mistral") ? DT_CHAT_MISTRAL
+							    : DT_CHAT_LLAMA3,
+				 json_string_value(json_object_get(v, "words")), messages, tools, false);
+
+		assert_string_equal(s, json_string_value(json_object_get(v, "text")));
+		free(s);
+		free(tools);
+		free(messages);
+	}
+	json_decref(cases);
 }
 
 /* ---- calls in texts ---- */
@@ -432,9 +457,10 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_prompts), cmocka_unit_test(test_scan),   cmocka_unit_test(test_auto),
-		cmocka_unit_test(test_forced),	cmocka_unit_test(test_stream), cmocka_unit_test(test_thought),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_prompts), cmocka_unit_test(test_prompts_of_transformers),
+		cmocka_unit_test(test_scan),	cmocka_unit_test(test_auto),
+		cmocka_unit_test(test_forced),	cmocka_unit_test(test_stream),
+		cmocka_unit_test(test_thought), cmocka_unit_test(test_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

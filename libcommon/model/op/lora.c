@@ -1,7 +1,8 @@
 /*
  * An adapter of one to three joined linears (model/lora.h): h = s x a^T in front of them, y += h b^T behind.
  * The gradient that h gets is multiplied by s already, so backward is db += dy^T h, dh = s dy b,
- * da += dh^T x, dx += dh a. w itself has no gradient: 4 products of w's size a token become 2.
+ * da += dh^T x, dx += dh a. w itself has no gradient: 4 products of w's size a token become 2. With
+ * magnitudes (kernels/dora.h) y = g (u - bias) + bias is behind that.
  */
 #include "model/op/cost.h"
 #include "model/op/rule.h"
@@ -118,6 +119,62 @@ void dt_back_lora_down(struct dt_lower *lo, const struct dt_node *n)
 	m->out[0] = dx;
 	memcpy(m->param, n->param, 3 * sizeof(*m->param));
 	dt_lo_set_grad(lo, n->in[0], dx);
+}
+
+/* Of one tensor: g and 1 / n of its rows (kernels/dora.h), sums over the ranks where those are cut. */
+void dt_shape_lora_norm(struct dt_lower *lo, struct dt_node *n)
+{
+	n->attr.whole = dt_lo_cut(lo, n->param[0]) == 1;
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, DT_F32, DT_ROWS_NONE, 2,
+				dt_lo_dim(lo, n->param[0], 0));
+}
+
+void dt_shape_lora_scale(struct dt_lower *lo, struct dt_node *n)
+{
+	n->out[0] = dt_lo_like(lo, dt_lo_name(lo, n->out[0]), n->unit, n->in[0]);
+	lo->info[n->out[0]].partial = lo->info[n->in[0]].partial;
+	lo->info[n->out[0]].whole = lo->info[n->in[0]].whole;
+}
+
+void dt_back_lora_scale(struct dt_lower *lo, const struct dt_node *n)
+{
+	int dy = dt_lo_grad(lo, n->out[0]), u = dt_lo_need(lo, n->in[0]), ratio[3], du;
+	struct dt_node *m;
+
+	for (int i = 0; i < 3; i++)
+		ratio[i] = n->in[1 + i] < 0 ? -1 : dt_lo_need(lo, n->in[1 + i]);
+	du = dt_lo_like(lo, "d.tuned", n->unit, n->in[0]);
+	m = dt_lo_emit(lo, DT_OP_LORA_SCALE_B, n);
+	m->in[0] = dy;
+	m->in[1] = u;
+	memcpy(&m->in[2], ratio, sizeof(ratio));
+	m->out[0] = du;
+	memcpy(m->param, n->param, sizeof(m->param));
+	dt_lo_add_grad(lo, n->in[0], du);
+}
+
+/* The rows of w + s b a are made to be measured. */
+struct dt_node_cost dt_cost_lora_norm(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = {.read = dt_cost_numel(s, n, 0, 4) * dt_cost_weight(s),
+				 .written = dt_cost_bytes(s, n->out[0])};
+
+	r = dt_cost_product(r, (double)s->param[n->param[1]][0], dt_cost_numel(s, n, 0, 1));
+	r.model_flops = 0;
+	if (n->attr.whole) {
+		r.message = DT_MSG_ALL_REDUCE;
+		r.message_bytes = r.written;
+	}
+	return r;
+}
+
+struct dt_node_cost dt_cost_lora_scale(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = {.written = dt_cost_bytes(s, n->out[0])};
+
+	for (int i = 0; i < DT_NODE_IN; i++)
+		r.read += dt_cost_bytes(s, n->in[i]);
+	return r;
 }
 
 /* Operands, the result, and a product of the tensors for each row of the value, so many times. */

@@ -132,6 +132,8 @@ DT_RULE(combine);
 DT_RULE(dropout);
 DT_RULE(lora_down);
 DT_RULE(lora_up);
+DT_RULE(lora_norm);
+DT_RULE(lora_scale);
 DT_RULE(loss);
 DT_RULE(head);
 DT_RULE(enter);

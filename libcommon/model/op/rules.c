@@ -42,6 +42,8 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_DROPOUT] = {dt_shape_dropout, dt_back_dropout, dt_cost_dropout},
 	[DT_OP_LORA_DOWN] = {dt_shape_lora_down, dt_back_lora_down, dt_cost_lora_down},
 	[DT_OP_LORA_UP] = {dt_shape_lora_up, dt_back_lora_up, dt_cost_lora_up},
+	[DT_OP_LORA_NORM] = {dt_shape_lora_norm, NULL, dt_cost_lora_norm},
+	[DT_OP_LORA_SCALE] = {dt_shape_lora_scale, dt_back_lora_scale, dt_cost_lora_scale},
 	/* lowering adds these alone */
 	[DT_OP_CONV_DX] = {.cost = dt_cost_conv},
 	[DT_OP_CONV_DW] = {.cost = dt_cost_conv},
@@ -65,6 +67,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_GATED_B] = {.timed = dt_timed_gated_b},
 	[DT_OP_LORA_UP_B] = {.cost = dt_cost_lora_up_b},
 	[DT_OP_LORA_DX] = {.cost = dt_cost_lora_dx},
+	[DT_OP_LORA_SCALE_B] = {.cost = dt_cost_lora_scale},
 	[DT_OP_DROPOUT_B] = {.cost = dt_cost_dropout},
 	[DT_OP_ROUTE_B] = {.cost = dt_cost_route_b, .timed = dt_timed_route_b},
 	[DT_OP_EXPERTS_DX] = {.cost = dt_cost_experts_dx, .timed = dt_timed_experts_dx},
