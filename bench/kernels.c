@@ -2,14 +2,18 @@
  * How fast each op runs, as a ratio to what this machine can do in the same run: the square-matmul rate for
  * products and attention, the copy rate for ops bound by memory.
  *
- *   build/bench/kernels [THREADS [SECONDS [OP]]]
+ *   build/bench/kernels [--check FLOORS] [THREADS [SECONDS [OP]]]
  *
  * With one thread the clock is that thread's processor time, so that a busy machine disturbs it little.
+ * --check exits 3 where a ratio is below its floor. A line of FLOORS is an instruction set as the first line
+ * of the output names it, op, shape, type and ratio, with tabs between them. bench/kernels.floors holds those
+ * of one thread; run by hand, never by tests.
  */
 #include "base/table.h"
 #include "kernels/ops.h"
 #include "kernels/quant.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +27,66 @@ static const struct dt_ops *ops;
 static double seconds = 0.3, peak[2], copy_rate;
 static const char *only;
 static struct dt_table *table;
+
+static struct floor {
+	char row[160]; /* op, shape and type, with tabs between them */
+	double least;
+	bool met;
+} floors[256];
+static int floor_count, below;
+
+/* The lines of path that are of this machine's instruction set. 0, or 1 after a message. */
+static int read_floors(const char *path)
+{
+	const size_t isa = strlen(dt_dev_isa(dev));
+	char line[256], *tab;
+	FILE *f = fopen(path, "r");
+	int number = 0;
+
+	if (!f) {
+		fprintf(stderr, "kernels: %s: %s\n", path, strerror(errno));
+		return 1;
+	}
+	while (fgets(line, sizeof line, f)) {
+		struct floor *to = &floors[floor_count];
+		char *end;
+
+		number++;
+		if (*line == '#' || strncmp(line, dt_dev_isa(dev), isa) || line[isa] != '\t')
+			continue;
+		tab = strrchr(line, '\t');
+		to->least = strtod(tab + 1, &end);
+		if (floor_count == 255 || tab <= line + isa || end == tab + 1 || *end != '\n' ||
+		    tab - line - (long)isa > (long)sizeof to->row) {
+			fprintf(stderr, "kernels: %s:%d: not a floor, or too many\n", path, number);
+			fclose(f);
+			return 1;
+		}
+		*tab = 0;
+		snprintf(to->row, sizeof to->row, "%s", line + isa + 1);
+		floor_count++;
+	}
+	fclose(f);
+	if (!floor_count)
+		fprintf(stderr, "kernels: %s: no floors for %s\n", path, dt_dev_isa(dev));
+	return !floor_count;
+}
+
+static void check_floor(const char *op, const char *shape, const char *type, double ratio)
+{
+	char key[160];
+
+	snprintf(key, sizeof key, "%s\t%s\t%s", op, shape, type);
+	for (int i = 0; i < floor_count; i++)
+		if (!strcmp(floors[i].row, key)) {
+			floors[i].met = true;
+			if (ratio >= floors[i].least)
+				continue;
+			fprintf(stderr, "kernels: %s, %s, %s: %.2f is below its floor of %.2f\n", op, shape,
+				type, ratio, floors[i].least);
+			below++;
+		}
+}
 
 static double now(void)
 {
@@ -84,6 +148,7 @@ static void row(const char *op, const char *shape, enum dt_dtype t, double time,
 {
 	const double rate = flop ? flop / time : bytes / time, ceiling = flop ? peak[t] : copy_rate;
 
+	check_floor(op, shape, dt_dtype_name(t), rate / ceiling);
 	dt_table_cell(table, "%s", op);
 	dt_table_cell(table, "%s", shape);
 	dt_table_cell(table, "%s", dt_dtype_name(t));
@@ -458,13 +523,39 @@ static void weights(void)
 	}
 }
 
+/* By the clock of the ops: with one thread, its processor time. */
+static double measure_copy(void)
+{
+	const size_t n = (size_t)192 << 20;
+	char *m;
+	double best;
+
+	if (dev->nthreads > 1)
+		return dt_dev_copy_rate(dev, seconds);
+	m = memory(2 * n);
+	TIME(best, (memcpy(m + n, m, n), 0));
+	free(m);
+	return 2. * (double)n / best;
+}
+
 int main(int argc, char **argv)
 {
+	const char *path = argc > 2 && !strcmp(argv[1], "--check") ? argv[2] : NULL;
+
+	if (path) {
+		argc -= 2;
+		argv += 2;
+	} else if (argc > 1 && argv[1][0] == '-') {
+		fprintf(stderr, "usage: kernels [--check FLOORS] [THREADS [SECONDS [OP]]]\n");
+		return 2;
+	}
 	if (dt_dev_open(&dev, DT_DEV_CPU, 0, argc > 1 ? atoi(argv[1]) : 0) < 0)
 		return 1;
 	ops = dev->ops;
 	seconds = argc > 2 ? atof(argv[2]) : seconds;
 	only = argc > 3 ? argv[3] : NULL;
+	if (path && read_floors(path))
+		return 1;
 	table = dt_table_new("op|shape|type|>time ms|>rate|>of peak");
 	for (int t = 0; t < 2; t++) {
 		struct dt_tensor a = tensor((enum dt_dtype)t, 1024, 1024),
@@ -476,7 +567,7 @@ int main(int argc, char **argv)
 		free(a.data);
 		free(c.data);
 	}
-	copy_rate = dt_dev_copy_rate(dev, seconds);
+	copy_rate = measure_copy();
 	printf("%s, %d threads: f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s (1024 cubed), copy %.1f GB/s\n",
 	       dt_dev_isa(dev), dev->nthreads, peak[0] * 1e-9, peak[1] * 1e-9, copy_rate * 1e-9);
 	for (int t = 0; t < 2; t++) {
@@ -493,6 +584,11 @@ int main(int argc, char **argv)
 	dt_table_print(table, stdout);
 	dt_table_free(table);
 	dt_dev_close(dev);
-	return 0;
+	for (int i = 0; i < floor_count; i++)
+		if (!only && !floors[i].met) {
+			fprintf(stderr, "kernels: no such row: %s\n", floors[i].row);
+			return 1;
+		}
+	return below ? 3 : 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -299,6 +299,12 @@ int dt_send(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int p
 	    const char *what, struct dt_err *err);
 int dt_recv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
 	    struct dt_err *err);
+/*
+ * buf, of n elements, goes to both neighbours on the ring of ranks; into[0] gets that of the rank before,
+ * into[1] that of the rank after. Of two ranks the other is one neighbour, in into[0]; of one there is none.
+ */
+int dt_ring_exchange(struct dt_comm *c, const void *buf, void *const into[2], size_t n, enum dt_dtype t,
+		     const char *what, struct dt_err *err);
 
 #define DT_TAG_MAX 32000 /* of messages; larger ones are for the library */
 

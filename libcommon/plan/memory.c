@@ -248,6 +248,9 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 		put_flat(b, DT_B_OUTER_M, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "outer momentum", whole);
 	}
+	if (s->sync.kind == DT_SYNC_GOSSIP)
+		put_flat(b, DT_B_OUTER, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "weights of a neighbour", whole);
 	if (s->ema > 0)
 		STATE(DT_B_EMA, DT_MEM_OPTIM, DT_F32, 1, "averaged weights", l->trained, l->share_trained);
 	put_peer(b, s, l);

@@ -35,7 +35,7 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_ROUND,   /* without masters: f32 values of the piece being updated */
 		 DT_B_OPTIM1,  /* flat, f32 */
 		 DT_B_OPTIM2,
-		 DT_B_OUTER,	 /* diloco: weights as last merged, flat, f32 */
+		 DT_B_OUTER,	 /* diloco: weights as last merged, flat, f32; gossip: a neighbour's */
 		 DT_B_OUTER_M,	 /* its momentum */
 		 DT_B_EMA,	 /* average of the weights, flat, f32 */
 		 DT_B_REFERENCE, /* weights that the run started from, flat, compute type */

@@ -148,8 +148,9 @@ struct dt_run_objective {
 	const char *reference; /* file of the reference's log-probabilities; NULL: none */
 };
 
-/* How data-parallel ranks stay together: every step, or after so many that each takes alone. */
-enum dt_sync { DT_SYNC_ALL, DT_SYNC_LOCAL, DT_SYNC_DILOCO };
+/* How data-parallel ranks stay together: every step, after many that each takes alone, or by neighbours. */
+enum dt_sync { DT_SYNC_ALL, DT_SYNC_LOCAL, DT_SYNC_DILOCO, DT_SYNC_GOSSIP };
+#define DT_SYNC "all|local:H|diloco:H|gossip"
 
 struct dt_run_sync {
 	const char *text; /* as asked for; NULL: all */

@@ -51,7 +51,7 @@ static int parse_on_spike(struct dt_run_watch *w, struct dt_err *err)
 				  "--on-spike '%s' is none of ignore, skip, rollback:STEPS, stop", s);
 }
 
-/* "all", "local:H" or "diloco:H" */
+/* DT_SYNC */
 static int parse_sync(struct dt_run_sync *s, struct dt_err *err)
 {
 	const char *text = s->text ? s->text : "all", *colon = strchr(text, ':');
@@ -59,12 +59,14 @@ static int parse_sync(struct dt_run_sync *s, struct dt_err *err)
 	s->kind = !strcmp(text, "all")		 ? DT_SYNC_ALL
 		  : !strncmp(text, "local:", 6)	 ? DT_SYNC_LOCAL
 		  : !strncmp(text, "diloco:", 7) ? DT_SYNC_DILOCO
+		  : !strcmp(text, "gossip")	 ? DT_SYNC_GOSSIP
 						 : (enum dt_sync) - 1;
 	s->every = 1;
-	if (s->kind == DT_SYNC_ALL ||
+	if (s->kind == DT_SYNC_ALL || s->kind == DT_SYNC_GOSSIP ||
 	    ((int)s->kind > 0 && dt_parse_int(colon + 1, 1, 1000000000, &s->every, NULL) == 0))
 		return 0;
-	return dt_err_set(err, -EINVAL, "--sync '%.40s' is none of all, local:STEPS, diloco:STEPS", text);
+	return dt_err_set(err, -EINVAL, "--sync '%.40s' is none of all, local:STEPS, diloco:STEPS, gossip",
+			  text);
 }
 
 /* DT_GRAD_COMM */

@@ -147,7 +147,10 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 
 		once = among_copies(m, DT_COLL_REDUCE_SCATTER, part * most, part * experts,
 				    m->stack->grad_bytes * wire_share(s, n));
-		if (l->zero == 0) /* weights that are merged now and then are as many bytes as gradients */
+		if (s->sync.kind == DT_SYNC_GOSSIP) /* fp32 weights to each neighbour */
+			r->dp = fmin(2, n - 1) * dt_message_time(m->c, part * most * 4, l->tp);
+		else if (l->zero ==
+			 0) /* weights that are merged now and then are as many bytes as gradients */
 			r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1);
 		else if (l->zero < 3)
 			r->dp = (l->zero == 1 ? 1 : acc) * once +

@@ -1,5 +1,7 @@
 #include "rl/crew.h"
 
+#include "base/progress.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,6 +13,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define PATIENCE 5.0 /* seconds for processes to end by themselves */
 
 struct member {
 	pid_t pid;
@@ -160,10 +164,28 @@ int dt_crew_open(struct dt_crew **ret, const struct dt_crew_opts *o, struct dt_e
 	return rc;
 }
 
+static bool any_runs(const struct dt_crew *c)
+{
+	siginfo_t s;
+
+	for (int i = 0; i < c->o.n && c->m; i++) {
+		s.si_pid = 0;
+		if (c->m[i].pid && waitid(P_PID, (id_t)c->m[i].pid, &s, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+		    !s.si_pid)
+			return true;
+	}
+	return false;
+}
+
 void dt_crew_close(struct dt_crew *c)
 {
 	if (!c)
 		return;
+	for (int i = 0; i < c->o.n && c->m; i++) /* an actor that finds it closed ends what it has started */
+		if (c->m[i].pid)
+			shutdown(c->m[i].fd, SHUT_RDWR);
+	for (double until = dt_now() + PATIENCE; any_runs(c) && dt_now() < until;)
+		usleep(2000);
 	for (int i = 0; i < c->o.n && c->m; i++)
 		stop(&c->m[i]);
 	free(c->m);

@@ -81,6 +81,7 @@ static int open_net(struct net *net, struct dt_err *err)
 		rc = dt_err_sys(err, rc, "cannot open the device");
 	if (rc < 0)
 		return rc;
+	net->dev->batch_invariant = true; /* an actor's draws are the same among any environments */
 	net->out.config = &net->config;
 	net->out.n = net->local.numel;
 	n = (size_t)net->local.numel * sizeof(float);

@@ -20,6 +20,17 @@ void outer_announce(const struct trainer *t)
 	if (s->from)
 		dt_log_msg(&t->root_log, "--sync-from %lld: until then ranks add up their gradients",
 			   (long long)s->from);
+	if (s->kind == DT_SYNC_GOSSIP) {
+		dt_log_msg(&t->root_log,
+			   "--sync gossip: each of %d ranks of dp averages its weights with %s after every "
+			   "step; ranks "
+			   "have weights of their own, and the more ranks the further they are apart. "
+			   "Checkpoints merge "
+			   "weights and average optimizer states first, so when they are written matters",
+			   t->run.layout.dp,
+			   t->run.layout.dp > 2 ? "its two neighbours' on a ring" : "the other's");
+		return;
+	}
 	dt_log_msg(&t->root_log,
 		   "--sync %s: %d ranks of dp train alone for %lld steps, then %s; 1/%lld of the gradients' "
 		   "bytes. "
@@ -53,7 +64,7 @@ int outer_begin(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	for (int u = 0; u < t->local.nunit && rc == 0 && t->outer.merged.p; u++)
+	for (int u = 0; u < t->local.nunit && rc == 0 && t->run.sync.kind == DT_SYNC_DILOCO; u++)
 		if (trained(t, u))
 			rc = convert(t, &t->outer.merged, &t->store.master, u, err);
 	return rc;
@@ -101,9 +112,42 @@ static int merge(struct trainer *t, struct dt_err *err)
 	trainer_before_update(t);
 	for (int u = 0; u < t->local.nunit && rc == 0; u++)
 		if (trained(t, u))
-			rc = t->outer.merged.p ? diloco(t, u, err)
-					       : average(t, whole(t, &t->store.master, u), "weights", err);
+			rc = t->run.sync.kind == DT_SYNC_DILOCO
+				     ? diloco(t, u, err)
+				     : average(t, whole(t, &t->store.master, u), "weights", err);
 	t->outer.since = 0;
+	return rc == 0 ? store_publish(t, false, err) : rc;
+}
+
+/* The unit's gradients, which have been used, make room for the rank before. */
+static int mix(struct trainer *t, int u, struct dt_err *err)
+{
+	const struct dt_ops *o = t->dev->ops;
+	const int n = t->run.layout.dp, others = n > 2 ? 2 : n - 1;
+	struct dt_tensor w = whole(t, &t->store.master, u),
+			 got[2] = {dt_t1(t->grads.unit_g[u], DT_F32, t->local.unit[u].numel),
+				   whole(t, &t->outer.merged, u)};
+	void *const into[2] = {got[0].data, got[1].data};
+	int rc = dt_ring_exchange(dt_mesh_comm(&t->mesh, DT_ON_DATA), w.data, into, (size_t)dt_numel(w),
+				  w.dtype, "weights of neighbours", err);
+
+	if (rc < 0)
+		return rc;
+	for (int k = 0; k < others && rc == 0; k++)
+		rc = o->axpy(t->dev, w, 1, got[k]);
+	if (rc == 0)
+		rc = o->scale(t->dev, w, 1.0f / (float)(others + 1));
+	return dt_kernel_check(rc, "->axpy(", err);
+}
+
+static int gossip(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	trainer_before_update(t);
+	for (int u = 0; u < t->local.nunit && rc == 0; u++)
+		if (trained(t, u))
+			rc = mix(t, u, err);
 	return rc == 0 ? store_publish(t, false, err) : rc;
 }
 
@@ -116,8 +160,11 @@ int outer_step(struct trainer *t, bool save, bool end, struct dt_err *err)
 		return 0;
 	if (t->loop.step == t->run.sync.from) /* the last one together */
 		return outer_begin(t, err);
-	if (++t->outer.since >= t->run.sync.every || save || end)
+	t->outer.since++;
+	if (save || end || (t->run.sync.kind != DT_SYNC_GOSSIP && t->outer.since >= t->run.sync.every))
 		rc = merge(t, err);
+	else if (t->run.sync.kind == DT_SYNC_GOSSIP)
+		rc = gossip(t, err);
 	for (int k = 0; k < DT_OPTIM_STATES && save; k++)
 		for (int u = 0; u < t->local.nunit && rc == 0 && t->optim.state[k].p; u++)
 			if (trained(t, u))

@@ -1,8 +1,12 @@
 /*
- * --sync local and diloco: data-parallel ranks train alone for H steps, then their weights become one.
+ * --sync local, diloco and gossip: data-parallel ranks update weights of their own. After H steps these
+ * become one:
  *   local   w = mean of w_i (local SGD; Stich 2019)
  *   diloco  d = w_old - mean of w_i, w = w_old after a step of SGD with Nesterov momentum by d (Douillard
  *           et al. 2023, algorithm 1); rate 0.7, momentum 0.9
+ * or after every step each rank takes the mean of its weights and those of its two neighbours on a ring:
+ *   gossip  w_i = (w_{i-1} + w_i + w_{i+1}) / 3, of two ranks the mean of both (D-PSGD; Lian et al. 2017,
+ *           with the update before the mean: Sayed 2014, adapt then combine)
  * A merge is also made before a checkpoint, where ranks average their optimizer states too, and at the end:
  * what is written is alike on all ranks. The momentum of the outer step is in checkpoints as outer/NAME.
  */
@@ -12,8 +16,8 @@
 #include "train/store.h"
 
 struct outer {
-	struct flat merged, momentum; /* diloco; p NULL: none */
-	int64_t since;		      /* steps since ranks had the same weights */
+	struct flat merged, momentum; /* diloco; p NULL: none. gossip: merged has a neighbour's weights */
+	int64_t since;		      /* steps since the weights of all ranks became one */
 };
 
 void outer_bind(struct trainer *t);

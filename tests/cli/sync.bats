@@ -41,6 +41,25 @@ same() { # files: losses of all steps agree to 1e-6
     grep -q "train alone for 4 steps" four.jsonl.err
 }
 
+@test "gossip on a ring of three ranks is the synchronous run, of four only its first step" {
+    local plain=(--steps 8 --optimizer momentum --lr 0.05 --clip 0)
+    train 3 all3.jsonl --layout dp3 "${plain[@]}" --global-batch 3
+    train 3 gossip3.jsonl --layout dp3 "${plain[@]}" --global-batch 3 --sync gossip
+    same all3.jsonl gossip3.jsonl
+    train 4 all4.jsonl --layout dp4 "${plain[@]}"
+    train 4 gossip4.jsonl --layout dp4 "${plain[@]}" --save gossip4 --sync gossip --save-every 1 --stop-at 1
+    grep -q "each of 4 ranks of dp averages its weights with its two neighbours" gossip4.jsonl.err
+    # a checkpoint holds the mean of all ranks, after one step by the mean of their gradients
+    train 4 one4.jsonl --layout dp4 "${plain[@]}" --save one4 --save-every 1 --stop-at 1
+    dt-shard-ckpt diff --tolerance 1e-6 one4/step-00000001 gossip4/step-00000001
+    train 4 ring4.jsonl --layout dp4 "${plain[@]}" --sync gossip
+    jq -es 'map(.merged) == [false, false, false, false, false, false, false, true]' ring4.jsonl
+    run same all4.jsonl ring4.jsonl
+    [ "$status" -ne 0 ]
+    # and near it: neighbours keep ranks together
+    jq -es --slurpfile b all4.jsonl '(.[-1].loss - $b[-1].loss) / $b[-1].loss | . < 0.05 and . > -0.05' ring4.jsonl
+}
+
 @test "tensor-parallel ranks stay together while data-parallel ones train alone" {
     local plain=(--steps 8 --lr 3e-3 --sync diloco:3)
     train 2 dp2.jsonl --layout dp2 "${plain[@]}"
@@ -64,7 +83,7 @@ same() { # files: losses of all steps agree to 1e-6
     run -2 dt-train "${opts[@]}" --steps 1 --sync local:2 --optimizer muon
     [[ $output == *"states are not a value an element"* ]]
     run -2 dt-train "${opts[@]}" --steps 1 --sync local:0
-    [[ $output == *"none of all, local:STEPS, diloco:STEPS"* ]]
+    [[ $output == *"none of all, local:STEPS, diloco:STEPS, gossip"* ]]
 }
 
 @test "the noise scale is measured between ranks, and refused where there is one" {

@@ -614,6 +614,35 @@ static void half_registered(void)
 		}
 }
 
+/* Each rank's numbers arrive at both neighbours, several times at once, and nowhere else. */
+static void ring(void)
+{
+	enum { N = 3001 };
+	int32_t *own = take(N * sizeof(*own)), *got[2] = {take(N * sizeof(*own)), take(N * sizeof(*own))};
+	void *const into[2] = {got[0], got[1]};
+	const int from[2] = {np > 1 ? (me + np - 1) % np : -1, np > 2 ? (me + 1) % np : -1};
+
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < N; i++) {
+			own[i] = (me * 10 + round) * N + i;
+			got[0][i] = got[1][i] = -i;
+		}
+		OK(dt_ring_exchange(c, own, into, N, DT_I32, "ring", &err));
+		for (int k = 0; k < 2; k++)
+			for (int i = 0; i < N; i++) {
+				int want = from[k] < 0 ? -i : (from[k] * 10 + round) * N + i;
+
+				if (got[k][i] != want)
+					fail(k ? "ring, after" : "ring, before", DT_I32, (size_t)i, got[k][i],
+					     want);
+			}
+		checks++;
+	}
+	give(own);
+	give(got[0]);
+	give(got[1]);
+}
+
 int main(int argc, char **argv)
 {
 	/* tiny, small, one piece, several; the last goes past the caches */
@@ -663,6 +692,7 @@ int main(int argc, char **argv)
 	OK(dt_barrier(c, "test", &err));
 	many_messages();
 	gather();
+	ring();
 	same_bits(DT_F32, 70001);
 	same_bits(DT_BF16, 70001);
 	same_bits(DT_F16, 3);
