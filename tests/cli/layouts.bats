@@ -212,6 +212,32 @@ metric() { # file key: of the last step
     verify llama.json "${all#,}"
 }
 
+# Those with ranks that cut sequences, or that experts are divided among: tokens exchanged in turn by each scheme.
+@test "every composition with cp or ep of up to eight ranks agrees with one rank" {
+    [ "${DT_SLOW:-0}" = 1 ] || skip "takes minutes: set DT_SLOW=1"
+    local lists=('' '' '') how=(gather ring ulysses) dp tp pp cp ep z s k n=0
+    for dp in 1 2 4 8; do for tp in 1 2 4; do for pp in 1 2; do for cp in 1 2 4; do
+        [ $((dp * tp * pp * cp)) -le 8 ] || continue
+        for ep in 1 2 4 8; do
+            [ $((cp * ep)) -gt 1 ] && [ $((dp * cp % ep)) -eq 0 ] || continue
+            for z in 0 1 2 3; do
+                [ $z -lt 3 ] || [ $pp -eq 1 ] || continue
+                s=
+                [ $tp -eq 1 ] || [ $((n % 2)) -eq 0 ] || s=.s1
+                k=$((n % 3))
+                [ $((tp * cp)) -le 4 ] || k=$((n % 2)) # Ulysses divides the 4 heads
+                lists[k]+=,dp$dp.tp$tp.pp$pp.cp$cp.ep$ep.z$z$s
+                n=$((n + 1))
+            done
+        done
+    done; done; done; done
+    echo "$n layouts" >&2
+    [ $n -ge 100 ]
+    for s in 0 1 2; do
+        verify mixtral.json "${lists[s]#,}" --steps 3 --cp-comm ${how[s]} --router-z-loss 0.01 --balance-loss 0.1
+    done
+}
+
 @test "bf16 on other layouts: losses within 1%" {
     dt-train verify --layouts dp1,dp2.z2,tp2.s1,dp2.tp2.pp2 --model llama.json "${common[@]}" --steps 20 \
         --precision bf16 --tensor-bound 1 >&2
