@@ -99,7 +99,7 @@ static int best_of(const float *y, int n)
 	return best;
 }
 
-/* By logits: the action, and how likely it was. */
+/* Of logits y and a number u in [0, 1): the action, and how likely it was. */
 static int draw(const struct dt_actor *a, const float *y, double u, float *said)
 {
 	const int n = a->env->actions;
@@ -120,19 +120,9 @@ static int choose(const struct dt_actor *a, int i, int j, const float *y, float 
 {
 	const struct dt_rng r = dt_rng_make(a->o.seed, DT_RNG_SAMPLE, (uint32_t)(a->o.first + i));
 	const uint64_t at = (a->step * (uint64_t)a->env->agents + (uint64_t)j) * 2;
-	const int n = a->env->actions;
-	int k;
 
-	if (!a->o.greedy_values) {
-		*value = y[n];
-		return draw(a, y, dt_rng_uniform53(&r, at), said);
-	}
-	k = best_of(y, n);
-	*value = y[k];
-	if (dt_rng_uniform53(&r, at) < a->o.epsilon)
-		k = (int)dt_rng_below(&r, 2 * at + 2, (uint64_t)n);
-	*said = y[k];
-	return k;
+	*value = y[a->env->actions];
+	return draw(a, y, dt_rng_uniform53(&r, at), said);
 }
 
 /* Step t of the unroll, in all environments. */

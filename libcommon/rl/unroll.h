@@ -22,7 +22,7 @@ struct dt_unroll {
 	double *reward; /* [envs, steps] for all agents together */
 	double *score;	/* [envs, steps] the sum of rewards of the episode that ends there; NAN: none does */
 	float *now, *next; /* [envs, steps, agents, observation] before and behind the step */
-	float *said;	   /* [envs, steps, agents] of the action: its log-probability, or its value */
+	float *said;	   /* [envs, steps, agents] log-probability of the action */
 	float *value;	   /* [envs, steps, agents] of the state, as the actor's weights have it */
 	int32_t *action;   /* [envs, steps, agents] */
 	uint8_t *over;	   /* [envs, steps] enum dt_ending */
@@ -33,10 +33,7 @@ void dt_unroll_release(struct dt_unroll *u);
 
 /* A policy at work in environments. */
 struct dt_actor_opts {
-	bool greedy_values; /* outputs are values of actions: the best one is taken, or with epsilon any;
-			     * else they are logits of actions, which are drawn, and a value */
-	double epsilon;
-	bool best; /* logits: the most likely action, nothing is drawn */
+	bool best; /* the most likely action; nothing is drawn */
 	uint64_t seed;
 	int first; /* number of the first environment */
 };

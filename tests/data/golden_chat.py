@@ -31,7 +31,7 @@ CHATML = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.conten
 MISTRAL = """{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}\
 {% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}"""
 
-# DeepSeek-V2's published template, of which the part for a conversation is all there is.
+# DeepSeek-V2's template, written out here from its description; the published file was not at hand to compare.
 DEEPSEEK2 = """{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ 'User: ' + m.content + '\\n\\n' }}\
 {% elif m.role == 'assistant' %}{{ 'Assistant: ' + m.content + eos_token }}{% else %}{{ m.content + '\\n\\n' }}\
 {% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"""
