@@ -98,6 +98,7 @@ struct dt_serve_shape {
 	const int8_t *stored;
 	uint64_t framework_bytes;
 	int64_t max_seqs, max_len, block, max_tokens;
+	int64_t loras, lora_rank; /* adapters in memory at a time, and their rank; 0: none are served */
 };
 int dt_estimate_serve(const struct dt_serve_shape *s, struct dt_estimate *ret, struct dt_err *err);
 

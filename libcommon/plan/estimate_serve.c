@@ -89,6 +89,7 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 					   .compute = s->compute,
 					   .rows = s->max_tokens,
 					   .outputs = s->max_seqs,
+					   .adapters = s->loras ? s->lora_rank : 0,
 					   .layout = s->layout,
 					   .at = {.tp = s->tp_rank, .pp = s->stage}};
 	int64_t blocks = s->max_seqs * ((s->max_len + s->block - 1) / s->block);
@@ -158,9 +159,42 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");
+	if (s->loras && (s->layout.tp > 1 || s->layout.pp > 1))
+		return dt_err_set(err, -ENOTSUP, "dt-serve has adapters beside a base in one process only");
 	if (dt_config_servable(c, err) < 0)
 		return err->code;
 	return dt_serving_check(c, &one, err);
+}
+
+/* A rank's parts of the adapters in memory: of every linear, in the type that is computed in. */
+static int put_adapters(struct dt_estimate *t, const struct dt_serve_shape *s, struct dt_coords at,
+			struct dt_err *err)
+{
+	struct dt_config c = *s->config;
+	struct dt_params table = {0};
+	struct dt_local local = {0};
+	double each = 0;
+	int rc;
+
+	if (!s->loras)
+		return 0;
+	c.lora = (struct dt_lora){.rank = s->lora_rank, .alpha = 1, .targets = "all"};
+	rc = dt_model_params(&c, &table, err);
+	if (rc == 0)
+		rc = dt_local_build(&table, &c, &s->layout, at, &local, err);
+	for (int i = 0; i < local.n && rc == 0; i++) {
+		enum dt_role role = table.p[local.p[i].index].role;
+
+		if (role == DT_W_LORA_A || role == DT_W_LORA_B)
+			each += (double)local.p[i].numel;
+	}
+	if (rc == 0)
+		put(t, DT_EST_ADAPTERS, (double)s->loras * each * (double)dt_dtype_size(s->compute),
+		    "adapters", "in memory x rank x (in + out) of every linear x bytes",
+		    s->account == DT_ACCOUNT_DT ? DT_EXACT : DT_MODELLED);
+	dt_local_release(&local);
+	dt_params_release(&table);
+	return rc;
 }
 
 /* Bytes of a rank's weights by their format, alignment included where they are plain. */
@@ -207,6 +241,8 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 		rc = put_own(&t, s, &table, &local, err);
 	else
 		put_serving(&t, s, weights_of(s, &table, &local), &d);
+	if (rc == 0)
+		rc = put_adapters(&t, s, at, err);
 	if (rc == 0 && s->framework_bytes)
 		put(&t, DT_EST_FRAMEWORK, (double)s->framework_bytes, "framework", "as given", DT_CALIBRATED);
 	if (rc == 0)

@@ -53,7 +53,7 @@ static const struct {
 		 "one\n"
 		 "for all heads on every rank of tp."},
 	[DT_EST_ADAPTERS] =
-		{"rank x (in + out) x bytes of weight, gradient, master and moments",
+		{"rank x (in + out) x bytes of weight, and of states where it is trained",
 		 "What LoRA trains: two thin matrices beside each chosen one, with their gradients and\n"
 		 "optimizer states. The base they stand beside is frozen and has none."},
 	[DT_EST_ROUNDING] = {"each tensor up to 512 bytes",
@@ -148,7 +148,9 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .max_seqs = q->max_seqs,
 				   .max_len = q->max_len,
 				   .block = q->block,
-				   .max_tokens = q->max_tokens};
+				   .max_tokens = q->max_tokens,
+				   .loras = q->loras,
+				   .lora_rank = q->lora_rank};
 	int rc;
 
 	if (!t.global_batch && !t.accumulation)

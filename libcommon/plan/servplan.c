@@ -18,6 +18,8 @@ static int memory(const struct dt_serve_query *q, int tp, int64_t seqs, uint64_t
 				   .max_seqs = seqs,
 				   .max_len = q->prompt + q->output,
 				   .block = 16,
+				   .loras = q->loras,
+				   .lora_rank = q->lora_rank,
 				   .max_tokens = q->prompt < 2048 ? 2048 : q->prompt};
 	struct dt_estimate e;
 	int rc = dt_estimate_serve(&s, &e, err);

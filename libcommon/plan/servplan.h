@@ -13,11 +13,12 @@ struct dt_serve_query {
 	int weights;	   /* enum dt_weight_format */
 	double cache_bits; /* an element of the cache; 0: bf16 */
 	uint64_t room;
-	double price;		/* of a device hour; 0: not asked */
-	int devices;		/* that there are; 0: as many as it takes */
-	double rate;		/* requests a second */
-	int64_t prompt, output; /* tokens of each */
-	double ttft_s, tpot_s;	/* targets */
+	double price;		  /* of a device hour; 0: not asked */
+	int devices;		  /* that there are; 0: as many as it takes */
+	double rate;		  /* requests a second */
+	int64_t prompt, output;	  /* tokens of each */
+	double ttft_s, tpot_s;	  /* targets */
+	int64_t loras, lora_rank; /* as in dt_serve_shape */
 };
 
 struct dt_serve_plan {

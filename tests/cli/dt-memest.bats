@@ -644,6 +644,17 @@ safetensors() {
 	refused 1 "no linear" llama-2-7b --lora 8 --lora-targets foo --account dt
 }
 
+@test "adapters beside a served model: as many as are in memory" {
+	# r = 16 on all linears of Llama-3-8B: 41,943,040 parameters, as PEFT counts them
+	filter='.account == "dt" and (.categories[] | select(.name == "adapters") | .bytes) == 8 * 2 * 41943040'
+	json --serve llama-3-8b --max-loras 8 --max-lora-rank 16
+	filter='(.categories[] | select(.name == "adapters") | .bytes) < 8 * 2 * 41943040'
+	json --serve llama-3-8b --max-loras 8 --max-lora-rank 16 --layout tp2 --account generic
+	refused 1 "in one process only" llama-3-8b --serve --max-loras 8 --layout tp2 --account dt
+	refused 2 "--max-loras goes with --serve" llama-3-8b --max-loras 8
+	refused 2 "--max-lora-rank goes with --max-loras" llama-3-8b --serve --max-lora-rank 8
+}
+
 @test "DeepSpeed's documentation: 2851 M parameters on 8 GPUs, ZeRO 2, with and without offloading" {
 	read -r params < <("$memest" --json --params 2851e6 | jq .params)
 	for off in none:15.93 optimizer:5.31; do

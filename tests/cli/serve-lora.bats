@@ -150,6 +150,8 @@ lines() { # MODEL...: prompts for each
     [ "$(metric lora_requests_total)" = 48 ]
     [ "$(metric lora_prompt_tokens_total)" = 192 ]
     [ "$(metric lora_resident)" = 2 ]
+    [ "$(metric lora_memory_bytes)" = "$(dt-memest base --serve --precision fp32 --max-loras 2 --max-lora-rank 4 --json |
+        jq '.categories[] | select(.name == "adapters").bytes')" ]
     [ "$(metric lora_evictions_total)" -ge 10 ]
     # what is read again is what was added
     cp -r adapters/bravo adapters/moving
