@@ -1,5 +1,5 @@
-/* Worlds whose ranks leave and come: the calls of comm.h and elastic.h over the board of elastic_slots.h. */
-#include "comm/elastic_slots.h"
+/* Worlds whose ranks leave and come: the calls of comm.h and elastic.h over the board of elastic_seats.h. */
+#include "comm/elastic_seats.h"
 #include "comm/watchdog.h"
 
 #include "base/progress.h"
@@ -21,14 +21,14 @@
 /* The world is broken: "rank 1 (process 123) has died". By the first thread that finds it. */
 static void break_world(struct dt_world *w, int rank)
 {
-	const struct dt_slot *s = &w->elastic->b->slot[w->elastic->member[rank]];
+	const struct dt_seat *s = &w->elastic->b->seat[w->elastic->member[rank]];
 	int how = atomic_load(&s->how);
 
 	if (atomic_exchange(&w->elastic->breaking, true))
 		return;
 	snprintf(w->why, sizeof(w->why), "rank %d (process %d) %s", rank, atomic_load(&s->pid),
-		 how == DT_SLOT_DIED	 ? "has died"
-		 : how == DT_SLOT_STANDS ? "stands still"
+		 how == DT_SEAT_DIED	 ? "has died"
+		 : how == DT_SEAT_STANDS ? "stands still"
 					 : "has left");
 	atomic_store(&w->broken, true);
 }
@@ -39,8 +39,8 @@ static int map(struct dt_world *w, int fd, struct dt_err *err)
 	struct stat st;
 	void *p = MAP_FAILED;
 
-	if (e && fstat(fd, &st) == 0 && (size_t)st.st_size >= sizeof(struct dt_slots))
-		p = mmap(NULL, sizeof(struct dt_slots), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (e && fstat(fd, &st) == 0 && (size_t)st.st_size >= sizeof(struct dt_seats))
+		p = mmap(NULL, sizeof(struct dt_seats), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED) {
 		free(e);
 		if (fd >= 0)
@@ -66,7 +66,7 @@ int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
 				  w->info.nodes);
 	if (w->info.rank == 0) { /* of its size before anybody else can open it */
 		at.fd = memfd_create("dt-board", MFD_CLOEXEC);
-		if (at.fd >= 0 && ftruncate(at.fd, sizeof(struct dt_slots)) < 0) {
+		if (at.fd >= 0 && ftruncate(at.fd, sizeof(struct dt_seats)) < 0) {
 			close(at.fd);
 			at.fd = -1;
 		}
@@ -75,19 +75,19 @@ int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
 		MPI_Bcast(&at, sizeof(at), MPI_BYTE, 0, w->world);
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", at.pid, at.fd);
 	rc = map(w, w->info.rank == 0 ? at.fd : open(path, O_RDWR | O_CLOEXEC), err);
-	ok = rc == 0 && w->info.size <= DT_SLOTS;
+	ok = rc == 0 && w->info.size <= DT_SEATS;
 	if (ok) {
 		struct dt_elastic *e = w->elastic;
 
-		dt_slot_take(e, w->info.rank, DT_SLOT_MEMBER);
+		dt_seat_take(e, w->info.rank, DT_SEAT_MEMBER);
 		e->epoch = 1;
 		e->n = w->info.size;
 		for (int i = 0; i < e->n; i++)
 			e->member[i] = i;
 		if (w->info.rank == 0)
-			dt_slots_begin(e->b, e);
+			dt_seats_begin(e->b, e);
 	}
-	if (w->mpi) /* after this all slots are taken */
+	if (w->mpi) /* after this all seats are taken */
 		MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, w->world);
 	return ok ? 0 : rc ? rc : dt_err_set(err, -ENOTSUP, "the ranks cannot share a board");
 }
@@ -102,10 +102,10 @@ static int look(struct dt_world *w, struct dt_err *err)
 {
 	struct dt_elastic *e = w->elastic;
 
-	if (dt_slots_out(e))
+	if (dt_seats_out(e))
 		return out_of_date(err);
 	for (int r = 0; r < e->n; r++)
-		if (r != w->info.rank && dt_slot_vote(e, 1, e->member[r])) {
+		if (r != w->info.rank && dt_seat_vote(e, 1, e->member[r])) {
 			break_world(w, r);
 			return dt_err_set(err, -ETIMEDOUT, "rank %d is lost", r);
 		}
@@ -115,7 +115,7 @@ static int look(struct dt_world *w, struct dt_err *err)
 int dt_comm_exchange(struct dt_world *w, const void *mine, size_t bytes, void *all, struct dt_err *err)
 {
 	struct dt_elastic *e = w->elastic;
-	struct dt_slot *me = &e->b->slot[e->me];
+	struct dt_seat *me = &e->b->seat[e->me];
 	uint64_t number = e->epoch << 32 | ++e->said;
 	double next = dt_now() + LOOK_S;
 	int rc;
@@ -124,7 +124,7 @@ int dt_comm_exchange(struct dt_world *w, const void *mine, size_t bytes, void *a
 		memcpy(me->blob[e->said & 1], mine, bytes);
 	atomic_store_explicit(&me->said, number, memory_order_release);
 	for (int r = 0, n = 0; r < e->n; r++) {
-		struct dt_slot *s = &e->b->slot[e->member[r]];
+		struct dt_seat *s = &e->b->seat[e->member[r]];
 
 		while (atomic_load_explicit(&s->said, memory_order_acquire) < number) {
 			if (++n % 64)
@@ -147,16 +147,16 @@ void dt_comm_elastic_watch(struct dt_world *w)
 {
 	struct dt_elastic *e = w->elastic;
 
-	if (dt_slots_out(e)) {
+	if (dt_seats_out(e)) {
 		dt_log_msg(w->log, "the other ranks went on without this one, which leaves");
 		_exit(DT_EXIT_FAILED);
 	}
-	if (dt_now() - w->watch->resumed < DT_SLOT_STOPPED_S) { /* this process stood still itself */
+	if (dt_now() - w->watch->resumed < DT_SEAT_STOPPED_S) { /* this process stood still itself */
 		memset(e->still[0], 0, sizeof(e->still[0]));
 		return;
 	}
 	for (int r = 0; r < e->n && !atomic_load(&w->broken); r++) {
-		if (r == w->info.rank || !dt_slot_vote(e, 0, e->member[r]))
+		if (r == w->info.rank || !dt_seat_vote(e, 0, e->member[r]))
 			continue;
 		break_world(w, r);
 	}
@@ -170,12 +170,12 @@ static int wait_for_all(struct dt_world *w, uint64_t next, struct dt_err *err)
 	struct dt_elastic *e = w->elastic;
 	double end = dt_now() + (w->opts.timeout_s > 0 ? w->opts.timeout_s : 60);
 
-	atomic_store(&e->b->slot[e->me].arrived, next);
+	atomic_store(&e->b->seat[e->me].arrived, next);
 	while (atomic_load(&e->b->epoch) < next) {
-		if (dt_slots_out(e))
+		if (dt_seats_out(e))
 			return out_of_date(err);
-		if (dt_slots_here(e, next))
-			dt_slots_decide(e, next);
+		if (dt_seats_here(e, next))
+			dt_seats_decide(e, next);
 		nanosleep(&(struct timespec){0, 500000}, NULL);
 		if (dt_now() > end)
 			return dt_err_set(err, -ETIME, "the ranks that are left have not come together");
@@ -186,10 +186,10 @@ static int wait_for_all(struct dt_world *w, uint64_t next, struct dt_err *err)
 /* Waits for an epoch whose list has this process: the next one, or one after that. */
 static int wait_to_join(struct dt_elastic *e, uint64_t *ret_next, struct dt_err *err)
 {
-	struct dt_slot *me = &e->b->slot[e->me];
+	struct dt_seat *me = &e->b->seat[e->me];
 	uint64_t next = 0;
 
-	for (double look = dt_now() + LOOK_S; atomic_load(&me->state) == DT_SLOT_JOINS;) {
+	for (double look = dt_now() + LOOK_S; atomic_load(&me->state) == DT_SEAT_JOINS;) {
 		uint64_t now = atomic_load(&e->b->epoch);
 
 		if (now >= next) { /* it began without this one */
@@ -199,8 +199,8 @@ static int wait_to_join(struct dt_elastic *e, uint64_t *ret_next, struct dt_err 
 		nanosleep(&(struct timespec){0, 500000}, NULL);
 		if (dt_now() < look)
 			continue;
-		if (!dt_slots_anybody(e)) {
-			atomic_store(&me->state, DT_SLOT_OUT);
+		if (!dt_seats_anybody(e)) {
+			atomic_store(&me->state, DT_SEAT_OUT);
 			return dt_err_set(err, -ESRCH, "the job to join has ended");
 		}
 		look = dt_now() + LOOK_S;
@@ -275,9 +275,9 @@ static int find_board(struct dt_world *w, const char *at, struct dt_err *err)
 	if (fd < 0)
 		return dt_err_sys(err, -errno, "cannot reach the job of process %d", pid);
 	rc = map(w, fd, err);
-	dt_slots_build(build);
+	dt_seats_build(build);
 	if (rc == 0 &&
-	    (w->elastic->b->magic != DT_SLOTS_MAGIC || strncmp(w->elastic->b->build, build, sizeof(build))))
+	    (w->elastic->b->magic != DT_SEATS_MAGIC || strncmp(w->elastic->b->build, build, sizeof(build))))
 		return dt_err_set(err, -EINVAL, "process %d runs another build of dt", pid);
 	return rc;
 }
@@ -286,15 +286,15 @@ int dt_comm_elastic_join(struct dt_world *w, const char *at, struct dt_err *err)
 {
 	int rc = find_board(w, at, err);
 
-	for (int n = 0; n < DT_SLOTS && rc == 0; n++) {
-		int none = DT_SLOT_FREE, i = (int)(atomic_fetch_add(&w->elastic->b->taken, 1) % DT_SLOTS);
+	for (int n = 0; n < DT_SEATS && rc == 0; n++) {
+		int none = DT_SEAT_FREE, i = (int)(atomic_fetch_add(&w->elastic->b->taken, 1) % DT_SEATS);
 
-		if (!atomic_compare_exchange_strong(&w->elastic->b->slot[i].state, &none, DT_SLOT_TAKEN))
+		if (!atomic_compare_exchange_strong(&w->elastic->b->seat[i].state, &none, DT_SEAT_TAKEN))
 			continue;
-		dt_slot_take(w->elastic, i, DT_SLOT_JOINS);
+		dt_seat_take(w->elastic, i, DT_SEAT_JOINS);
 		return dt_world_reform(w, err);
 	}
-	return rc ? rc : dt_err_set(err, -ENOSPC, "the job has %d processes already", DT_SLOTS);
+	return rc ? rc : dt_err_set(err, -ENOSPC, "the job has %d processes already", DT_SEATS);
 }
 
 int dt_world_waiting(const struct dt_world *w)
@@ -302,9 +302,9 @@ int dt_world_waiting(const struct dt_world *w)
 	const struct dt_elastic *e = w->elastic;
 	int n = 0;
 
-	for (int i = 0; e && i < DT_SLOTS; i++)
-		n += atomic_load(&e->b->slot[i].state) == DT_SLOT_JOINS &&
-		     atomic_load(&e->b->slot[i].arrived) == e->epoch + 1;
+	for (int i = 0; e && i < DT_SEATS; i++)
+		n += atomic_load(&e->b->seat[i].state) == DT_SEAT_JOINS &&
+		     atomic_load(&e->b->seat[i].arrived) == e->epoch + 1;
 	return n;
 }
 
@@ -334,7 +334,7 @@ int dt_world_reform(struct dt_world *w, struct dt_err *err)
 
 bool dt_world_lost(struct dt_world *w)
 {
-	double end = dt_now() + DT_SLOT_STOPPED_S + 0.5;
+	double end = dt_now() + DT_SEAT_STOPPED_S + 0.5;
 
 	while (w->elastic && !atomic_load(&w->broken) && look(w, NULL) == 0 && dt_now() < end)
 		nanosleep(&(struct timespec){0, 10000000}, NULL);
@@ -354,13 +354,13 @@ void dt_comm_elastic_leave(struct dt_world *w, bool finished)
 	struct dt_elastic *e = w->elastic;
 	uint64_t born = 0;
 
-	atomic_store(&e->b->slot[e->me].state, finished ? DT_SLOT_FINISHED : DT_SLOT_OUT);
+	atomic_store(&e->b->seat[e->me].state, finished ? DT_SEAT_FINISHED : DT_SEAT_OUT);
 	/* One that was left standing would keep its launcher from ending. */
-	for (int i = 0; finished && i < DT_SLOTS; i++) {
-		int pid = atomic_load(&e->b->slot[i].pid), is = atomic_load(&e->b->slot[i].state);
+	for (int i = 0; finished && i < DT_SEATS; i++) {
+		int pid = atomic_load(&e->b->seat[i].pid), is = atomic_load(&e->b->seat[i].state);
 
-		if ((is == DT_SLOT_OUT || is == DT_SLOT_JOINS) && dt_slot_look(pid, &born) == 'T' &&
-		    born == atomic_load(&e->b->slot[i].born))
+		if ((is == DT_SEAT_OUT || is == DT_SEAT_JOINS) && dt_seat_look(pid, &born) == 'T' &&
+		    born == atomic_load(&e->b->seat[i].born))
 			kill(pid, SIGKILL);
 	}
 }
@@ -369,7 +369,7 @@ void dt_comm_elastic_close(struct dt_world *w)
 {
 	if (!w->elastic)
 		return;
-	munmap(w->elastic->b, sizeof(struct dt_slots));
+	munmap(w->elastic->b, sizeof(struct dt_seats));
 	close(w->elastic->fd);
 	free(w->elastic);
 	w->elastic = NULL;
