@@ -140,7 +140,13 @@ static int report(void *arg, const struct dt_control_line *l, struct dt_err *err
 static int common(void)
 {
 	const struct sigaction sa = {.sa_handler = on_signal};
+	const struct dt_env_spec one = {.name = a.env, .n = 1};
+	struct dt_env *known = NULL;
+	struct dt_err err = {0};
 
+	if (a.env && !a.command && dt_env_open(&known, &one, &err) == -EINVAL)
+		return dt_opt_usage_error(&program, stderr, "option '--env': %s", err.msg);
+	dt_env_close(known);
 	if (!a.env == !a.command)
 		return dt_opt_usage_error(&program, stderr, "give --env NAME or --env-command COMMAND");
 	sigaction(SIGINT, &sa, NULL);

@@ -65,8 +65,8 @@ refused() { # status, what stderr says, arguments
     refused 2 "give --env NAME or --env-command" train
     refused 2 "env" train --env cartpole --env-command true
     refused 2 "not divided among" train --env cartpole --envs 5 --actors 2
-    refused 1 "there are cartpole" train --env pole
-    refused 1 "needs a size" train --env grid
+    refused 2 "there are cartpole" train --env pole
+    refused 2 "needs a size" train --env grid
     refused 1 "its blocks are" train --env cartpole --hidden 8-x
     refused 1 "nowhere" play --env cartpole nowhere
 }
