@@ -58,42 +58,27 @@ DT_INLINE void act_grad_loop(float *dx, float *dgate, const float *dy, const flo
 	}
 }
 
-/* One loop for each function, so that the switch is outside. */
+/* loop(..., F) with F the constant that f is, so that the choice is outside of the loop. */
+#define WITH_CONSTANT(f, loop, ...)                                                                          \
+	((f) == DT_ACT_GELU_TANH  ? loop(__VA_ARGS__, DT_ACT_GELU_TANH)                                      \
+	 : (f) == DT_ACT_GELU_ERF ? loop(__VA_ARGS__, DT_ACT_GELU_ERF)                                       \
+	 : (f) == DT_ACT_SILU	  ? loop(__VA_ARGS__, DT_ACT_SILU)                                           \
+				  : loop(__VA_ARGS__, DT_ACT_RELU))
+
 static DT_SIMD void act_chunk(float *y, const float *x, const float *gate, int64_t n, enum dt_act_fn f)
 {
-	if (f == DT_ACT_GELU_TANH)
-		gate ? act_loop(y, x, gate, n, DT_ACT_GELU_TANH) : act_loop(y, x, NULL, n, DT_ACT_GELU_TANH);
-	else if (f == DT_ACT_GELU_ERF)
-		gate ? act_loop(y, x, gate, n, DT_ACT_GELU_ERF) : act_loop(y, x, NULL, n, DT_ACT_GELU_ERF);
-	else if (f == DT_ACT_SILU)
-		gate ? act_loop(y, x, gate, n, DT_ACT_SILU) : act_loop(y, x, NULL, n, DT_ACT_SILU);
-	else
-		gate ? act_loop(y, x, gate, n, DT_ACT_RELU) : act_loop(y, x, NULL, n, DT_ACT_RELU);
+	gate ? WITH_CONSTANT(f, act_loop, y, x, gate, n) : WITH_CONSTANT(f, act_loop, y, x, NULL, n);
 }
 
 static DT_SIMD void act_grad_chunk(float *dx, const float *dy, const float *x, int64_t n, enum dt_act_fn f)
 {
-	if (f == DT_ACT_GELU_TANH)
-		act_grad_loop(dx, NULL, dy, x, NULL, n, DT_ACT_GELU_TANH);
-	else if (f == DT_ACT_GELU_ERF)
-		act_grad_loop(dx, NULL, dy, x, NULL, n, DT_ACT_GELU_ERF);
-	else if (f == DT_ACT_SILU)
-		act_grad_loop(dx, NULL, dy, x, NULL, n, DT_ACT_SILU);
-	else
-		act_grad_loop(dx, NULL, dy, x, NULL, n, DT_ACT_RELU);
+	WITH_CONSTANT(f, act_grad_loop, dx, NULL, dy, x, NULL, n);
 }
 
 static DT_SIMD void gated_grad_chunk(float *dx, float *dgate, const float *dy, const float *x,
 				     const float *gate, int64_t n, enum dt_act_fn f)
 {
-	if (f == DT_ACT_GELU_TANH)
-		act_grad_loop(dx, dgate, dy, x, gate, n, DT_ACT_GELU_TANH);
-	else if (f == DT_ACT_GELU_ERF)
-		act_grad_loop(dx, dgate, dy, x, gate, n, DT_ACT_GELU_ERF);
-	else if (f == DT_ACT_SILU)
-		act_grad_loop(dx, dgate, dy, x, gate, n, DT_ACT_SILU);
-	else
-		act_grad_loop(dx, dgate, dy, x, gate, n, DT_ACT_RELU);
+	WITH_CONSTANT(f, act_grad_loop, dx, dgate, dy, x, gate, n);
 }
 
 /* Likewise for bf16, where a sigmoid need not have all bits of f32. */
@@ -183,40 +168,18 @@ DT_INLINE void act_grad_pairs(void *dx, void *dgate, const void *dy, const void 
 
 static DT_SIMD void act_words(void *y, const void *x, const void *gate, int64_t n, enum dt_act_fn f)
 {
-	if (f == DT_ACT_GELU_TANH)
-		gate ? act_pairs(y, x, gate, n, DT_ACT_GELU_TANH)
-		     : act_pairs(y, x, NULL, n, DT_ACT_GELU_TANH);
-	else if (f == DT_ACT_GELU_ERF)
-		gate ? act_pairs(y, x, gate, n, DT_ACT_GELU_ERF) : act_pairs(y, x, NULL, n, DT_ACT_GELU_ERF);
-	else if (f == DT_ACT_SILU)
-		gate ? act_pairs(y, x, gate, n, DT_ACT_SILU) : act_pairs(y, x, NULL, n, DT_ACT_SILU);
-	else
-		gate ? act_pairs(y, x, gate, n, DT_ACT_RELU) : act_pairs(y, x, NULL, n, DT_ACT_RELU);
+	gate ? WITH_CONSTANT(f, act_pairs, y, x, gate, n) : WITH_CONSTANT(f, act_pairs, y, x, NULL, n);
 }
 
 static DT_SIMD void act_grad_words(void *dx, const void *dy, const void *x, int64_t n, enum dt_act_fn f)
 {
-	if (f == DT_ACT_GELU_TANH)
-		act_grad_pairs(dx, NULL, dy, x, NULL, n, DT_ACT_GELU_TANH);
-	else if (f == DT_ACT_GELU_ERF)
-		act_grad_pairs(dx, NULL, dy, x, NULL, n, DT_ACT_GELU_ERF);
-	else if (f == DT_ACT_SILU)
-		act_grad_pairs(dx, NULL, dy, x, NULL, n, DT_ACT_SILU);
-	else
-		act_grad_pairs(dx, NULL, dy, x, NULL, n, DT_ACT_RELU);
+	WITH_CONSTANT(f, act_grad_pairs, dx, NULL, dy, x, NULL, n);
 }
 
 static DT_SIMD void gated_grad_words(void *dx, void *dgate, const void *dy, const void *x, const void *gate,
 				     int64_t n, enum dt_act_fn f)
 {
-	if (f == DT_ACT_GELU_TANH)
-		act_grad_pairs(dx, dgate, dy, x, gate, n, DT_ACT_GELU_TANH);
-	else if (f == DT_ACT_GELU_ERF)
-		act_grad_pairs(dx, dgate, dy, x, gate, n, DT_ACT_GELU_ERF);
-	else if (f == DT_ACT_SILU)
-		act_grad_pairs(dx, dgate, dy, x, gate, n, DT_ACT_SILU);
-	else
-		act_grad_pairs(dx, dgate, dy, x, gate, n, DT_ACT_RELU);
+	WITH_CONSTANT(f, act_grad_pairs, dx, dgate, dy, x, gate, n);
 }
 
 static DT_SIMD const float *act_load(float *buf, const void *p, enum dt_dtype t, int64_t n)

@@ -254,6 +254,15 @@ static int let_join(struct trainer *t, const struct step_result *r, int *waited,
 	return trainer_drain(t, true, err) < 0 ? err->code : ELASTIC_JOIN;
 }
 
+static void tell_noise(const struct trainer *t)
+{
+	if (noise_known(&t->noise))
+		dt_log_msg(&t->root_log,
+			   "gradient noise scale: %.4g samples, the batch is %lld; batches far above it take "
+			   "little fewer steps, far below it little less data (McCandlish et al. 2018)",
+			   noise_scale(&t->noise), (long long)t->run.global_batch);
+}
+
 /* 1: asked to stop, state saved. ELASTIC_JOIN: between two steps. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
@@ -304,12 +313,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 		if (rc == 0)
 			rc = let_join(t, &r, &waited, err);
 	}
-	if (rc == 0 && noise_known(&t->noise))
-		dt_log_msg(&t->root_log,
-			   "gradient noise scale: %.4g samples, the batch is %lld; batches far above it take "
-			   "little "
-			   "fewer steps, far below it little less data (McCandlish et al. 2018)",
-			   noise_scale(&t->noise), (long long)t->run.global_batch);
+	if (rc == 0)
+		tell_noise(t);
 	if (rc == 0 && r.stop && t->loop.step < trainer_end(t)) {
 		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->loop.step,
 			   o->dir ? ", checkpoint saved" : "; nothing saved: no --save");
