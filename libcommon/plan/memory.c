@@ -437,83 +437,6 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 	}
 }
 
-/* ---- the account: what is alive when ---- */
-
-struct change {
-	int time, item; /* item + 1: it begins to live, -(item + 1): it ends */
-};
-
-static int by_time(const void *x, const void *y)
-{
-	const struct change *a = x, *b = y;
-
-	if (a->time != b->time)
-		return a->time < b->time ? -1 : 1;
-	return (a->item > 0) - (b->item > 0); /* what ends makes room first */
-}
-
-/* The phase and, of a plan with one chunk, the step of a time. */
-static enum dt_phase phase_at(const struct dt_plan_builder *b, int time)
-{
-	const struct dt_memory_plan *p = b->plan;
-
-	for (int k = 0; k < p->stage.nchunk; k++) {
-		const struct dt_prog *c = &p->stage.chunk[k];
-
-		if (time < c->start[DT_LIST_LOSS])
-			return DT_PH_FORWARD;
-		if (time < c->start[DT_LIST_BACKWARD])
-			return DT_PH_LOSS;
-		if (time < c->nstep)
-			return DT_PH_BACKWARD;
-		time -= c->nstep;
-	}
-	return DT_PH_STEP;
-}
-
-/* Bytes alive by phase, and by category where they are most. */
-static int account(struct dt_plan_builder *b)
-{
-	struct dt_memory_plan *p = b->plan;
-	struct change *c = malloc((size_t)(2 * DT_PLACE_SPANS * b->nitem + 1) * sizeof(*c));
-	uint64_t now = 0, most = 0, cat[DT_MEM_CAT_N] = {0};
-	int n = 0;
-
-	if (!c)
-		return -ENOMEM;
-	for (int i = 0; i < b->nitem; i++)
-		for (int k = 0; k < b->item[i].nspan && !b->place[i]; k++) {
-			c[n++] = (struct change){b->item[i].span[k].first, i + 1};
-			c[n++] = (struct change){b->item[i].span[k].last + 1, -(i + 1)};
-		}
-	qsort(c, (size_t)n, sizeof(*c), by_time);
-	for (int i = 0; i < n; i++) {
-		int item = abs(c[i].item) - 1;
-		enum dt_phase ph = phase_at(b, c[i].time);
-		uint64_t bytes = c[i].item > 0 ? b->item[item].bytes : -b->item[item].bytes;
-
-		now += bytes;
-		cat[b->cat[item]] += bytes;
-		if (i + 1 < n && c[i + 1].time == c[i].time)
-			continue;
-		if (now > p->phase_bytes[ph] && c[i].time <= b->end)
-			p->phase_bytes[ph] = now;
-		if (now > most) {
-			most = now;
-			p->peak = ph;
-			p->peak_step = ph == DT_PH_STEP ? -1 : c[i].time;
-			b->peak_time = c[i].time;
-			memcpy(p->cat_bytes, cat, sizeof(cat));
-		}
-	}
-	free(c);
-	/* What placement could not close between buffers. */
-	p->gap_bytes = p->arena_bytes - most;
-	p->cat_bytes[DT_MEM_WORKSPACE] += p->gap_bytes;
-	p->phase_bytes[p->peak] = p->arena_bytes;
-	return 0;
-}
-
 static bool alive(const struct dt_item *item, int time)
 {
 	for (int k = 0; k < item->nspan; k++)
@@ -584,7 +507,7 @@ static int place_all(struct dt_plan_builder *b, struct dt_err *err)
 			p->bound_bytes = bound;
 	}
 	p->arena_bytes = p->place_bytes[DT_PLACE_DEVICE];
-	if (rc < 0 || b->failed || (rc = account(b)) < 0)
+	if (rc < 0 || b->failed || (rc = plan_account(b)) < 0)
 		return dt_err_sys(err, rc < 0 ? rc : -ENOMEM, "cannot build the memory plan");
 	for (int i = 0; i < p->n; i++) {
 		p->buf[i].offset = b->item[b->item_of[i]].offset + b->inner[i];

@@ -106,6 +106,12 @@ struct dt_away {
 	uint64_t bytes, at; /* in the file, multiples of 4096 */
 };
 
+enum { DT_MEM_POINTS = 64 };
+struct dt_memory_point { /* of a stretch of the step where the most is alive */
+	enum dt_phase phase;
+	uint64_t cat_bytes[DT_MEM_CAT_N];
+};
+
 enum { DT_AWAY_RING = 8 }; /* values on their way at a time */
 
 struct dt_memory_plan {
@@ -119,6 +125,9 @@ struct dt_memory_plan {
 	uint64_t phase_bytes[DT_PH_N];	  /* most alive in each phase */
 	uint64_t cat_bytes[DT_MEM_CAT_N]; /* alive at the peak; gaps between buffers are workspace */
 	enum dt_phase peak;
+	/* in the order of the step, of equal counts of its nodes; the last is the update */
+	struct dt_memory_point over[DT_MEM_POINTS];
+	int nover;
 	struct dt_keep recompute; /* as chosen, where the run left it to the plan */
 	struct dt_away *away;	  /* by value */
 	int naway;
