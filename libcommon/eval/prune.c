@@ -16,7 +16,7 @@ static uint32_t counts(const float *x, const float *scale, int64_t i)
 	return bits;
 }
 
-/* What the element with `rank` smaller ones counts; *ret_below: elements that count less. 11 bits at a time. */
+/* What the element with `rank` smaller ones counts; *ret_below: elements that count less. */
 static uint32_t select_rank(const float *x, int64_t n, const float *scale, int64_t rank, int64_t *ret_below)
 {
 	static const int shifts[] = {21, 10, 0}, widths[] = {11, 11, 10};

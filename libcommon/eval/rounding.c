@@ -303,7 +303,7 @@ static int round_matrix(struct work *w, int i, const struct dt_gptq *g)
 	return rc;
 }
 
-/* Parameter i without what counts least by the inputs' roots of mean squares, or without the smallest: NULL. */
+/* Parameter i without what counts least; root: of mean squares of the inputs, or NULL for magnitude. */
 static int prune_matrix(struct work *w, int i, const float *root)
 {
 	const struct dt_param *p = &dt_source_params(w->s)->p[i];

@@ -10,7 +10,8 @@
  *           between 0 and 1 after which rounding changes the products least (Lin et al. 2024); then as rtn
  *   smooth  the same by sqrt(largest input / largest weight) of a column (SmoothQuant, Xiao et al. 2023)
  *
- * Two methods take weights away instead (eval/prune.h), and leave the type of what they keep; blocks become f32:
+ * Two methods take weights away instead (eval/prune.h), and leave the type of what they keep; blocks become
+ * f32:
  *
  *   magnitude  the smallest of a matrix, without a text; experts too
  *   wanda      those of each row that count least by the mean squares of their inputs; each layer sees what
@@ -60,9 +61,9 @@ struct dt_rounding {
 #define DT_ROUNDING_TOKENS 32768
 
 /*
- * s with its matrices rounded or pruned, as a source of its own; takes s over, also when it fails. -EINVAL: the text is
- * too short for one window, the format has no blocks, or rows are no
- * multiple of `of`. -ENOTSUP: a model that is not served.
+ * s with its matrices rounded or pruned, as a source of its own; takes s over, also when it fails. -EINVAL: the
+ * text is too short for one window, the format has no blocks, or rows are no multiple of `of`. -ENOTSUP: a
+ * model that is not served.
  */
 int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_source **ret, struct dt_err *err);
 
