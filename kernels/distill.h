@@ -1,6 +1,7 @@
 /*
  * Distillation: a student's logits against what a teacher gives the k likeliest columns of each row, and all
- * others together, as one more outcome (Hinton, Vinyals and Dean 2015, section 2). With q_ic of row i's columns c, r_i of the others, T the temperature and w the weight
+ * others together, as one more outcome (Hinton, Vinyals and Dean 2015, section 2). With q_ic of row
+ * i's columns c, r_i of the others, T the temperature and w the weight
  *   p_ij = softmax(l_i / T)_j;   R_i = sum of p_ij over the columns that the teacher does not name
  *   KL_i = sum_c q_ic log(q_ic / p_ic) + r_i log(r_i / R_i)
  *   loss_i = (1 - w) CE_i + w T^2 KL_i, with CE_i of cross_entropy.h.

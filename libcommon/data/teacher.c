@@ -226,7 +226,7 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* One position: its first k columns with their probabilities, in the order of columns. -EBADMSG: it is none. */
+/* The first k columns of a position with their probabilities, ascending. -EBADMSG: no distribution. */
 static int settle(const struct dt_teacher *t, const int32_t *from, const float *logprob, float rest,
 		  int64_t k, int32_t *column, float *prob)
 {

@@ -25,9 +25,10 @@ struct dt_flight {
 	float *pixels;	 /* of images: [rows, channels height width] instead of ids */
 	int32_t *others; /* of images: second classes, */
 	float *share;	 /* and the first ones' weights; all 1: none is mixed */
-	int32_t *
-		columns; /* [rows, k] of the teacher, and [rows, k + 1] what they and the rest have; NULL: no */
-	float *probs;	 /* teacher, or targets are another stage's. In the host's memory alone. */
+	/* Of a teacher, in the host's memory alone: [rows, k], and what they and the rest have [rows, k + 1].
+	 * NULL: there is none, or targets are another stage's. */
+	int32_t *columns;
+	float *probs;
 	float *host_ce; /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
 };
 

@@ -17,7 +17,7 @@ int taught_open(struct trainer *t, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP, "--teacher is of one data set, --data names several");
 	rc = dt_teacher_open(r->file, &t->taught.file, err);
 	if (rc == 0)
-		rc = dt_teacher_check(t->taught.file, source_sampler(t, false, 0, &own)->data,
+		rc = dt_teacher_check(t->taught.file, dt_mixture_at(t->source.data, 0, &own)->data,
 				      t->run.data.train, t->run.seq, dt_run_apart(&t->run), err);
 	if (rc < 0)
 		return rc;

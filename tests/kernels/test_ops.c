@@ -349,7 +349,8 @@ static void images(enum dt_dtype t, int64_t m, int64_t n)
 
 /*
  * Weights that are packed belong to a device: test_packed.c and test_moe.c compare those. What trains
- * mixtures and latent attention, Adafactor, distillation and adapters of rows have no body on cards (moe.cu, absent.c).
+ * mixtures and latent attention, Adafactor, distillation and adapters of rows have no body on cards (moe.cu,
+ * absent.c).
  */
 static bool is_apart(const char *name)
 {

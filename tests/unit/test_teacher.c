@@ -1,6 +1,6 @@
 /*
- * What a teacher gives a data set, through its file to the loss: against PyTorch (tests/data/golden_distill.py);
- * fewer columns than the file has; files that are refused.
+ * What a teacher gives a data set, through its file to the loss: against PyTorch
+ * (tests/data/golden_distill.py); fewer columns than the file has; files that are refused.
  */
 #include "data/teacher.h"
 #include "golden.h"
