@@ -81,6 +81,10 @@ void dt_board_put_runs(const struct dt_board *b, FILE *f)
 		}
 		fputs("],\"categories\":", f);
 		value(f, r->categories);
+		fputs(",\"memory_over_step\":", f);
+		value(f, r->over);
+		fputs(",\"answers\":", f);
+		value(f, r->answers);
 		fprintf(f, ",\"details\":%zu,\"events\":", json_array_size(r->details));
 		events(b, i, f);
 		fputs("}", f);

@@ -135,6 +135,11 @@ struct seen {
 	bool step, more; /* more: it is worth the whole parser */
 };
 
+static bool is(const char *key, size_t n, const char *name)
+{
+	return n == strlen(name) && !memcmp(key, name, n);
+}
+
 /* The value at p of a key; NULL: no JSON. */
 static const char *take_value(struct dt_board_run *r, const char *key, size_t n, const char *p,
 			      const char *end, int *column, struct seen *seen)
@@ -144,13 +149,11 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 	int c;
 
 	if (*p == '{' || *p == '[') {
-		seen->more |=
-			(n == 7 && !memcmp(key, "details", 7)) || (n == 10 && !memcmp(key, "categories", 10));
+		seen->more |= is(key, n, "details") || is(key, n, "categories") || is(key, n, "answer");
 		return skip_nested(p, end);
 	}
 	if (*p == '"') {
-		seen->more |= (n == 5 && !memcmp(key, "event", 5)) ||
-			      (n == 6 && !memcmp(key, "run_id", 6) && !r->run_id[0]);
+		seen->more |= is(key, n, "event") || (is(key, n, "run_id") && !r->run_id[0]);
 		return skip_string(p, end);
 	}
 	if (!strncmp(p, "null", 4))
@@ -172,7 +175,7 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 		r->col[c].v[r->rows] = v;
 		*column = c;
 	}
-	seen->step |= n == 4 && !memcmp(key, "step", 4);
+	seen->step |= is(key, n, "step");
 	return stop;
 }
 
@@ -227,8 +230,14 @@ static void take_more(struct dt_board_run *r, const char *line, size_t n)
 		snprintf(r->run_id, sizeof(r->run_id), "%s", id);
 	if (!r->categories)
 		r->categories = json_incref(json_object_get(o, "categories"));
+	if (!r->over)
+		r->over = json_incref(json_object_get(o, "memory_over_step"));
 	if (json_object_get(o, "details"))
 		keep(&r->details, o, DT_BOARD_DETAILS);
+	if (json_is_object(json_object_get(o, "answer"))) {
+		json_object_set(json_object_get(o, "answer"), "step", json_object_get(o, "step"));
+		keep(&r->answers, json_object_get(o, "answer"), DT_BOARD_ANSWERS);
+	}
 	if (json_object_get(o, "event"))
 		keep(&r->events, o, DT_BOARD_EVENTS);
 	json_decref(o);
@@ -258,9 +267,11 @@ static void forget(struct dt_board_run *r)
 	for (int i = 0; i < r->ncol; i++)
 		free(r->col[i].v);
 	json_decref(r->categories);
+	json_decref(r->over);
+	json_decref(r->answers);
 	json_decref(r->details);
 	json_decref(r->events);
-	r->categories = r->details = r->events = NULL;
+	r->categories = r->over = r->answers = r->details = r->events = NULL;
 	r->ncol = 0;
 	r->rows = r->room = r->bad = r->n = 0;
 	r->run_id[0] = '\0';

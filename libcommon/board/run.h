@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-enum { DT_BOARD_COLUMNS = 96, DT_BOARD_DETAILS = 4000, DT_BOARD_EVENTS = 1000 };
+enum { DT_BOARD_COLUMNS = 96, DT_BOARD_DETAILS = 4000, DT_BOARD_EVENTS = 1000, DT_BOARD_ANSWERS = 50 };
 
 struct dt_board_column {
 	char key[48];
@@ -31,6 +31,8 @@ struct dt_board_run {
 	size_t bad; /* lines passed over */
 	char run_id[40];
 	json_t *categories; /* of the memory plan, as the first line has them; NULL */
+	json_t *over;	    /* memory_over_step, likewise */
+	json_t *answers;    /* array of {step, prompt, answer, reward}, the newest */
 	json_t *details;    /* array of lines that have details, the newest */
 	json_t *events;	    /* array of lines that have an event */
 	double changed;	    /* when the file last grew, seconds since 1970 */

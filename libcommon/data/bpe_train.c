@@ -43,14 +43,15 @@ struct dt_bpe_trainer {
 	size_t merges;
 };
 
-static const char *const patterns[] = {
-	[DT_BPE_GPT2] = NULL,
-	[DT_BPE_LLAMA3] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-			  "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-	[DT_BPE_QWEN2] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
-			 "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-};
 static const char char_pattern[] = "\\n|[^\\n]";
+
+/* NULL: GPT-2's, which a ByteLevel step has by itself. */
+static const char *pattern_of(const struct dt_bpe_train_options *o)
+{
+	if (o->chars)
+		return char_pattern;
+	return o->pattern == DT_BPE_GPT2 ? NULL : dt_tok_pattern[o->pattern];
+}
 
 static int no_memory(struct dt_err *err)
 {
@@ -85,7 +86,7 @@ int dt_bpe_trainer_new(const struct dt_bpe_train_options *o, struct dt_bpe_train
 	t->o = *o;
 	w.tokens = &t->tokens;
 	w.special = o->special;
-	w.pattern = o->chars ? char_pattern : patterns[o->pattern];
+	w.pattern = pattern_of(o);
 	rc = dt_tok_write_json(&w, &text, &n, err);
 	if (rc == 0)
 		rc = dt_tokenizer_from_text(text, n, &t->cutter, err);
@@ -495,7 +496,7 @@ int dt_bpe_trainer_run(struct dt_bpe_trainer *t, void (*progress)(void *ctx, int
 		return no_memory(err);
 	w.merge = (const int32_t(*)[2])t->merge;
 	w.merges = t->merges;
-	w.pattern = t->o.chars ? char_pattern : patterns[t->o.pattern];
+	w.pattern = pattern_of(&t->o);
 	return dt_tok_write_json(&w, ret, ret_n, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

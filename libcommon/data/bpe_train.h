@@ -16,6 +16,7 @@ enum dt_bpe_pattern { /* how text is cut into words before pairs are counted */
 		      DT_BPE_GPT2,
 		      DT_BPE_LLAMA3,
 		      DT_BPE_QWEN2,
+		      DT_BPE_PATTERNS,
 };
 
 struct dt_bpe_train_options {

@@ -1,110 +1,29 @@
 #include "data/clean.h"
 
 #include "base/rng.h"
-#include "data/hash_map.h"
-#include "data/script.h"
+#include "data/clean_rules.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define HASHES	 128
-#define BANDS	 21
-#define ROWS	 6
-#define SHINGLE	 5
-#define EXCLUDED 13
-#define SLACK	 0.07 /* two deviations of the estimate of 0.8 by 128 hashes */
-#define SEED	 0x64742d636c65616eu
+#define HASHES DT_CLEAN_HASHES
+#define BANDS  21
+#define ROWS   6
+#define SLACK  0.07 /* two deviations of the estimate of 0.8 by 128 hashes */
 
 struct dt_clean {
-	struct dt_clean_options o;
+	struct clean_rules rules;
 	struct dt_clean_counts counts;
 	int64_t seen;
-	struct hash_map exact, bands, excluded, before; /* before: of the document under way */
-	struct dt_script *script;
-	uint32_t multiply[HASHES], add[HASHES];
+	struct hash_map exact, bands;
 	uint32_t *signature; /* HASHES of each document that is kept */
 	int64_t *document;   /* its number */
 	size_t kept, room;
 };
 
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-	h = (h ^ v) * 0xff51afd7ed558ccdu;
-	return h ^ h >> 32;
-}
-
-static uint64_t hash_bytes(const char *s, size_t n, uint64_t h)
-{
-	uint64_t w;
-
-	h = mix(h, n);
-	for (; n >= 8; n -= 8, s += 8) {
-		memcpy(&w, s, 8);
-		h = mix(h, w);
-	}
-	w = 0;
-	memcpy(&w, s, n);
-	h = mix(mix(h, w), 0xc4ceb9fe1a85ec53u);
-	return h ? h : 1;
-}
-
-/* Hashes of the words of a text, one after another. */
-struct words {
-	const unsigned char *p, *end;
-};
-
-static bool is_word(unsigned char c)
-{
-	return c >= 128 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-static bool next_word(struct words *w, uint64_t *ret)
-{
-	uint64_t h = 14695981039346656037u;
-
-	while (w->p < w->end && !is_word(*w->p))
-		w->p++;
-	if (w->p == w->end)
-		return false;
-	for (; w->p < w->end && is_word(*w->p); w->p++)
-		h = (h ^ (*w->p >= 'A' && *w->p <= 'Z' ? *w->p | 32u : *w->p)) * 1099511628211u;
-	*ret = h ^ h >> 29;
-	return true;
-}
-
-/*
- * Calls fn with the hash of every n words in a row; a text of fewer is one. fn returns other than 0 to
- * stop.
- */
-static int each_run(const char *text, size_t bytes, int n, int (*fn)(void *ctx, uint64_t hash), void *ctx)
-{
-	struct words w = {(const unsigned char *)text, (const unsigned char *)text + bytes};
-	uint64_t ring[16], word;
-	int64_t count = 0;
-	int rc = 0;
-
-	while (rc == 0 && next_word(&w, &word)) {
-		uint64_t h = SEED;
-
-		ring[count++ % 16] = word;
-		for (int64_t i = count - n; count >= n && i < count; i++)
-			h = mix(h, ring[i % 16]);
-		if (count >= n)
-			rc = fn(ctx, h);
-	}
-	if (rc == 0 && count > 0 && count < n) {
-		uint64_t h = SEED;
-
-		for (int64_t i = 0; i < count; i++)
-			h = mix(h, ring[i]);
-		rc = fn(ctx, h);
-	}
-	return rc;
-}
-
 int dt_clean_open(const struct dt_clean_options *o, struct dt_clean **ret, struct dt_err *err)
 {
-	struct dt_rng r = dt_rng_make(SEED, DT_RNG_SAMPLE, 0);
+	struct dt_rng r = dt_rng_make(CLEAN_SEED, DT_RNG_SAMPLE, 0);
 	struct dt_clean *c;
 
 	if (o->near < 0 || o->near > 1 || o->max_symbols < 0 || o->max_repeats < 0 ||
@@ -114,12 +33,12 @@ int dt_clean_open(const struct dt_clean_options *o, struct dt_clean **ret, struc
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return dt_err_sys(err, -ENOMEM, "cannot look for duplicates");
-	c->o = *o;
+	c->rules.o = *o;
 	for (uint64_t i = 0; i < HASHES; i++) {
-		c->multiply[i] = dt_rng_u32(&r, 2 * i) | 1;
-		c->add[i] = dt_rng_u32(&r, 2 * i + 1);
+		c->rules.multiply[i] = dt_rng_u32(&r, 2 * i) | 1;
+		c->rules.add[i] = dt_rng_u32(&r, 2 * i + 1);
 	}
-	if (o->script && dt_script_open(&c->script, o->script, err) < 0) {
+	if (o->script && dt_script_open(&c->rules.script, o->script, err) < 0) {
 		dt_clean_close(c);
 		return err->code;
 	}
@@ -133,9 +52,8 @@ void dt_clean_close(struct dt_clean *c)
 		return;
 	hash_map_free(&c->exact);
 	hash_map_free(&c->bands);
-	hash_map_free(&c->excluded);
-	hash_map_free(&c->before);
-	dt_script_close(c->script);
+	hash_map_free(&c->rules.excluded);
+	dt_script_close(c->rules.script);
 	free(c->signature);
 	free(c->document);
 	free(c);
@@ -150,108 +68,20 @@ static int add_excluded(void *ctx, uint64_t hash)
 {
 	struct dt_clean *c = ctx;
 
-	return hash_map_has(&c->excluded, hash) ? 0 : hash_map_add(&c->excluded, hash, 0);
+	return hash_map_has(&c->rules.excluded, hash) ? 0 : hash_map_add(&c->rules.excluded, hash, 0);
 }
 
 int dt_clean_exclude(struct dt_clean *c, const char *text, size_t n, struct dt_err *err)
 {
-	return each_run(text, n, EXCLUDED, add_excluded, c) < 0 ? no_memory(err) : 0;
-}
-
-static int is_excluded(void *ctx, uint64_t hash)
-{
-	const struct dt_clean *c = ctx;
-
-	return hash_map_has(&c->excluded, hash);
-}
-
-static bool has_symbols(const struct dt_clean *c, const char *s, size_t n)
-{
-	int64_t all = 0, symbols = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		unsigned char b = (unsigned char)s[i];
-
-		if (b <= ' ' || (b & 0xc0) == 0x80)
-			continue;
-		all++;
-		symbols += !is_word(b);
-	}
-	return (double)symbols > c->o.max_symbols * (double)all;
-}
-
-/* 1, 0, or -1 without memory. */
-static int has_repeats(struct dt_clean *c, const char *s, size_t n)
-{
-	size_t repeated = 0;
-	int rc = 0;
-
-	for (const char *end = s + n, *line = s; line < end && rc == 0;) {
-		const char *nl = memchr(line, '\n', (size_t)(end - line));
-		size_t length = nl ? (size_t)(nl - line) + 1 : (size_t)(end - line);
-		uint64_t h = hash_bytes(line, nl ? length - 1 : length, SEED);
-
-		if (hash_map_has(&c->before, h))
-			repeated += length;
-		else
-			rc = hash_map_add(&c->before, h, 0);
-		line += length;
-	}
-	hash_map_free(&c->before);
-	return rc < 0 ? rc : (double)repeated > c->o.max_repeats * (double)n;
-}
-
-struct runs {
-	struct dt_clean *c;
-	int64_t all, repeated;
-};
-
-static int add_run(void *ctx, uint64_t hash)
-{
-	struct runs *r = ctx;
-
-	r->all++;
-	if (!hash_map_has(&r->c->before, hash))
-		return hash_map_add(&r->c->before, hash, 0);
-	r->repeated++;
-	return 0;
-}
-
-/* 1, 0, or -1 without memory. */
-static int has_ngrams(struct dt_clean *c, const char *s, size_t n)
-{
-	struct runs r = {.c = c};
-	const int rc = each_run(s, n, SHINGLE, add_run, &r);
-
-	hash_map_free(&c->before);
-	return rc < 0 ? rc : (double)r.repeated > c->o.max_ngrams * (double)r.all;
-}
-
-struct signing {
-	const struct dt_clean *c;
-	uint32_t *signature;
-};
-
-static int sign(void *ctx, uint64_t hash)
-{
-	struct signing *s = ctx;
-	const uint32_t *m = s->c->multiply, *a = s->c->add, x = (uint32_t)(hash >> 32) ^ (uint32_t)hash;
-	uint32_t *sig = s->signature;
-
-	for (int i = 0; i < HASHES; i++) {
-		uint32_t v = m[i] * x + a[i];
-
-		sig[i] = v < sig[i] ? v : sig[i];
-	}
-	return 0;
+	return clean_each_run(text, n, CLEAN_EXCLUDED, add_excluded, c) < 0 ? no_memory(err) : 0;
 }
 
 static uint64_t band(const uint32_t *sig, int b)
 {
-	uint64_t h = mix(SEED, (uint64_t)b + 1);
+	uint64_t h = clean_mix(CLEAN_SEED, (uint64_t)b + 1);
 
 	for (int i = 0; i < ROWS; i++)
-		h = mix(h, sig[b * ROWS + i]);
+		h = clean_mix(h, sig[b * ROWS + i]);
 	return h;
 }
 
@@ -261,7 +91,7 @@ static bool similar(const struct dt_clean *c, const uint32_t *a, const uint32_t 
 
 	for (int i = 0; i < HASHES; i++)
 		equal += a[i] == b[i];
-	return equal >= (c->o.near - SLACK) * HASHES;
+	return equal >= (c->rules.o.near - SLACK) * HASHES;
 }
 
 /* Document of which sig is a near duplicate, or -1. */
@@ -303,75 +133,50 @@ static int remember(struct dt_clean *c, const uint32_t *sig)
 	return 0;
 }
 
-static int64_t characters(const char *s, size_t n)
+int dt_clean_look(const struct dt_clean *c, const char *text, size_t n, struct dt_clean_look *ret)
 {
-	int64_t count = 0;
-
-	for (size_t i = 0; i < n; i++)
-		count += ((unsigned char)s[i] & 0xc0) != 0x80;
-	return count;
+	return clean_look(&c->rules, text, n, ret);
 }
 
-/* What a document alone says; -1: no memory. */
-static int filter(struct dt_clean *c, const char *text, size_t n, enum dt_clean_reason *ret)
+int dt_clean_judge(struct dt_clean *c, const struct dt_clean_look *l, enum dt_clean_reason *ret,
+		   int64_t *ret_like, struct dt_err *err)
 {
-	int64_t chars = c->o.min_chars || c->o.max_chars ? characters(text, n) : 0;
+	enum dt_clean_reason why = l->why;
+	int64_t like = -1;
+	size_t at = SIZE_MAX;
+	uint32_t of;
 	int rc = 0;
 
-	if (c->o.min_chars && chars < c->o.min_chars)
-		*ret = DT_CLEAN_SHORT;
-	else if (c->o.max_chars && chars > c->o.max_chars)
-		*ret = DT_CLEAN_LONG;
-	else if (c->o.max_symbols < 1 && has_symbols(c, text, n))
-		*ret = DT_CLEAN_SYMBOLS;
-	else if (c->o.max_repeats < 1 && (rc = has_repeats(c, text, n)) != 0)
-		*ret = DT_CLEAN_REPEATS;
-	else if (c->o.max_ngrams < 1 && (rc = has_ngrams(c, text, n)) != 0)
-		*ret = DT_CLEAN_NGRAMS;
-	else if (c->script && !dt_script_fits(c->script, text, n))
-		*ret = DT_CLEAN_SCRIPT;
-	else if (c->excluded.n && each_run(text, n, EXCLUDED, is_excluded, c))
-		*ret = DT_CLEAN_EXCLUDED;
-	return rc < 0 ? -1 : 0;
-}
-
-int dt_clean_take(struct dt_clean *c, const char *text, size_t n, enum dt_clean_reason *ret,
-		  int64_t *ret_like, struct dt_err *err)
-{
-	enum dt_clean_reason why = DT_CLEAN_KEPT;
-	uint32_t sig[HASHES];
-	struct signing s = {c, sig};
-	int64_t like = -1;
-	int rc = filter(c, text, n, &why);
-
-	if (rc == 0 && why == DT_CLEAN_KEPT && c->o.exact) {
-		uint64_t h = hash_bytes(text, n, SEED);
-		size_t at = SIZE_MAX;
-		uint32_t of;
-
-		if (hash_map_next(&c->exact, h, &at, &of)) {
+	if (why == DT_CLEAN_KEPT && c->rules.o.exact) {
+		if (hash_map_next(&c->exact, l->hash, &at, &of)) {
 			why = DT_CLEAN_EXACT;
 			like = of;
 		} else {
-			rc = hash_map_add(&c->exact, h, (uint32_t)c->seen);
+			rc = hash_map_add(&c->exact, l->hash, (uint32_t)c->seen);
 		}
 	}
-	if (rc == 0 && why == DT_CLEAN_KEPT && c->o.near > 0) {
-		memset(sig, 0xff, sizeof(sig));
-		each_run(text, n, SHINGLE, sign, &s);
-		like = find_near(c, sig);
+	if (rc == 0 && why == DT_CLEAN_KEPT && c->rules.o.near > 0) {
+		like = find_near(c, l->signature);
 		why = like >= 0 ? DT_CLEAN_NEAR : DT_CLEAN_KEPT;
 		if (why == DT_CLEAN_KEPT)
-			rc = remember(c, sig);
+			rc = remember(c, l->signature);
 	}
 	if (rc < 0)
 		return no_memory(err);
 	c->seen++;
 	c->counts.documents[why]++;
-	c->counts.bytes[why] += (int64_t)n;
+	c->counts.bytes[why] += (int64_t)l->bytes;
 	*ret = why;
 	*ret_like = like;
 	return 0;
+}
+
+int dt_clean_take(struct dt_clean *c, const char *text, size_t n, enum dt_clean_reason *ret,
+		  int64_t *ret_like, struct dt_err *err)
+{
+	struct dt_clean_look l;
+
+	return dt_clean_look(c, text, n, &l) < 0 ? no_memory(err) : dt_clean_judge(c, &l, ret, ret_like, err);
 }
 
 void dt_clean_counts(const struct dt_clean *c, struct dt_clean_counts *ret)
@@ -381,7 +186,7 @@ void dt_clean_counts(const struct dt_clean *c, struct dt_clean_counts *ret)
 
 size_t dt_clean_memory(const struct dt_clean *c)
 {
-	return (c->exact.slots + c->bands.slots + c->excluded.slots) * 12 +
+	return (c->exact.slots + c->bands.slots + c->rules.excluded.slots) * 12 +
 	       c->room * (HASHES * sizeof(uint32_t) + sizeof(int64_t));
 }
 int64_t dt_clean_seen(const struct dt_clean *c)

@@ -49,9 +49,22 @@ void dt_clean_close(struct dt_clean *c);
 /* Documents that share 13 words in a row with this text are left out from now on. */
 int dt_clean_exclude(struct dt_clean *c, const char *text, size_t n, struct dt_err *err);
 /*
- * The next document: whether it is kept. *ret_like: the document, from 0, that it is a duplicate of; else
- * -1.
+ * A document is taken in two steps: dt_clean_look says what it alone shows, by threads side by side, and
+ * dt_clean_judge compares it with those before, one after another in their order.
  */
+#define DT_CLEAN_HASHES 128
+struct dt_clean_look {
+	enum dt_clean_reason why; /* DT_CLEAN_KEPT: nothing against it so far */
+	size_t bytes;
+	uint64_t hash;			     /* with exact */
+	uint32_t signature[DT_CLEAN_HASHES]; /* with near */
+};
+/* 0 or -ENOMEM. */
+int dt_clean_look(const struct dt_clean *c, const char *text, size_t n, struct dt_clean_look *ret);
+/* *ret: whether it is kept. *ret_like: the document, from 0, that it is a duplicate of; else -1. */
+int dt_clean_judge(struct dt_clean *c, const struct dt_clean_look *l, enum dt_clean_reason *ret,
+		   int64_t *ret_like, struct dt_err *err);
+/* Both for the next document. */
 int dt_clean_take(struct dt_clean *c, const char *text, size_t n, enum dt_clean_reason *ret,
 		  int64_t *ret_like, struct dt_err *err);
 

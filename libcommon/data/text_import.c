@@ -3,50 +3,198 @@
 #include "base/tmpfile.h"
 #include "data/dataset.h"
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH	    1024
+#define BATCH_BYTES ((size_t)8 << 20)
+#define LARGE	    ((size_t)1 << 20) /* a document of more bytes is encoded where it is, in pieces */
+#define PIECE	    ((size_t)1 << 18)
+#define PIECES	    64
+
+/* Text that a thread encodes. */
+struct piece {
+	const char *text;
+	size_t n, nids;
+	int32_t *ids; /* malloc'd */
+	int rc;
+	struct dt_err err;
+};
+
+struct document {
+	const char *text;
+	size_t n;
+	uint64_t at; /* byte of the input */
+	bool eval;
+	struct dt_clean_look look;
+	int rc; /* of looking */
+	enum dt_clean_reason why;
+};
+
 struct import {
 	struct dt_text_import *im;
 	struct dt_dataset_writer *out[2]; /* to train on, to evaluate */
 	struct dt_tmpfile removed;	  /* f NULL: not written */
-	int to;
-	uint64_t before; /* bytes of input in documents behind us */
+	/* documents that wait, to be looked at and encoded by threads side by side */
+	int n;
+	size_t bytes;
+	char *text; /* BATCH_BYTES */
+	struct document doc[BATCH];
+	struct piece piece[BATCH]; /* n 0 of a document that is left out */
 };
 
-static int keeps(struct import *b, const char *s, size_t n, struct dt_err *err)
+static void encode_pieces(const struct dt_tokenizer *tok, struct piece *p, int n)
 {
-	enum dt_clean_reason why;
-	int64_t like;
-	int rc = dt_clean_take(b->im->cleaned, s, n, &why, &like, err);
-
-	if (rc == 0 && why != DT_CLEAN_KEPT && b->removed.f)
-		rc = dt_clean_note(b->im->cleaned, b->removed.f, why, like, s, n, err);
-	return rc < 0 ? rc : why == DT_CLEAN_KEPT;
+#pragma omp parallel for schedule(dynamic, 1) if (n > 1)
+	for (int i = 0; i < n; i++) {
+		p[i].ids = NULL;
+		p[i].nids = 0;
+		p[i].rc = p[i].n ? dt_tokenizer_encode(tok, p[i].text, p[i].n, false, &p[i].ids, &p[i].nids,
+						       &p[i].err)
+				 : 0;
+	}
 }
+
+/* Frees the ids. rc < 0: does no more than that. */
+static int append_piece(struct dt_dataset_writer *w, struct piece *p, int rc, struct dt_err *err)
+{
+	if (rc == 0 && p->rc < 0)
+		*err = p->err;
+	if (rc == 0)
+		rc = p->rc < 0 ? p->rc : dt_dataset_append(w, p->ids, p->nids, err);
+	free(p->ids);
+	return rc;
+}
+
+static int begin_document(struct import *b, struct dt_dataset_writer *w, struct dt_err *err)
+{
+	const int32_t bos = dt_tokenizer_bos(b->im->tok);
+
+	return bos >= 0 && bos != dt_tokenizer_eot(b->im->tok) ? dt_dataset_append(w, &bos, 1, err) : 0;
+}
+
+/* Whether the next document is kept: they are asked for in their order. */
+static int judge(struct import *b, struct document *d, struct dt_err *err)
+{
+	int64_t like;
+	int rc = d->rc < 0 ? dt_err_sys(err, d->rc, "cannot look at a document")
+			   : dt_clean_judge(b->im->cleaned, &d->look, &d->why, &like, err);
+
+	if (rc == 0 && d->why != DT_CLEAN_KEPT && b->removed.f)
+		rc = dt_clean_note(b->im->cleaned, b->removed.f, d->why, like, d->text, d->n, err);
+	return rc;
+}
+
+static void tell(const struct import *b, uint64_t at)
+{
+	if (b->im->progress)
+		b->im->progress(b->im->ctx, at);
+}
+
+struct encoding {
+	struct import *b;
+	const struct document *d;
+};
 
 static int take_ids(void *ctx, const int32_t *ids, size_t n, size_t done, struct dt_err *err)
 {
-	struct import *b = ctx;
+	const struct encoding *e = ctx;
 
-	if (b->im->progress)
-		b->im->progress(b->im->ctx, b->before + done);
-	return dt_dataset_append(b->out[b->to], ids, n, err);
+	tell(e->b, e->d->at + done);
+	return dt_dataset_append(e->b->out[e->d->eval], ids, n, err);
+}
+
+/* Where the tokenizer allows it in pieces, by all threads; else by one. */
+static int encode_large(struct import *b, const struct document *d, struct dt_err *err)
+{
+	struct dt_dataset_writer *w = b->out[d->eval];
+	struct encoding e = {b, d};
+	size_t at = 0;
+	int rc = 0;
+
+	if (!dt_tokenizer_may_cut(b->im->tok))
+		return dt_tokenizer_encode_to(b->im->tok, d->text, d->n, false, take_ids, &e, err);
+	while (rc == 0 && at < d->n) {
+		int n = 0;
+
+		for (; n < PIECES && at < d->n; n++) {
+			const size_t end =
+				d->n - at > PIECE ? dt_tokenizer_cut(d->text, d->n, at + PIECE) : d->n;
+
+			b->piece[n] = (struct piece){.text = d->text + at, .n = end - at};
+			at = end;
+		}
+		encode_pieces(b->im->tok, b->piece, n);
+		for (int i = 0; i < n; i++)
+			rc = append_piece(w, &b->piece[i], rc, err);
+		tell(b, d->at + at);
+	}
+	return rc;
+}
+
+static int take_large(struct import *b, struct document *d, struct dt_err *err)
+{
+	struct dt_dataset_writer *w = b->out[d->eval];
+	int rc;
+
+	d->rc = dt_clean_look(b->im->cleaned, d->text, d->n, &d->look);
+	rc = judge(b, d, err);
+	if (rc < 0 || d->why != DT_CLEAN_KEPT)
+		return rc;
+	rc = begin_document(b, w, err);
+	if (rc == 0)
+		rc = encode_large(b, d, err);
+	return rc < 0 ? rc : dt_dataset_end_document(w, err);
+}
+
+static int flush(struct import *b, struct dt_err *err)
+{
+	int rc = 0;
+
+#pragma omp parallel for schedule(dynamic, 1) if (b->n > 1)
+	for (int i = 0; i < b->n; i++)
+		b->doc[i].rc = dt_clean_look(b->im->cleaned, b->doc[i].text, b->doc[i].n, &b->doc[i].look);
+	for (int i = 0; i < b->n && rc == 0; i++) {
+		struct document *d = &b->doc[i];
+
+		rc = judge(b, d, err);
+		b->piece[i] = (struct piece){.text = d->text, .n = d->why == DT_CLEAN_KEPT ? d->n : 0};
+	}
+	if (rc < 0)
+		return rc;
+	encode_pieces(b->im->tok, b->piece, b->n);
+	for (int i = 0; i < b->n; i++) {
+		const struct document *d = &b->doc[i];
+		struct dt_dataset_writer *w = b->out[d->eval];
+		const bool kept = d->why == DT_CLEAN_KEPT;
+
+		if (rc == 0 && kept)
+			rc = begin_document(b, w, err);
+		rc = append_piece(w, &b->piece[i], rc, err);
+		if (rc == 0 && kept)
+			rc = dt_dataset_end_document(w, err);
+	}
+	if (rc == 0 && b->n)
+		tell(b, b->doc[b->n - 1].at + b->doc[b->n - 1].n);
+	b->n = 0;
+	b->bytes = 0;
+	return rc;
 }
 
 static int add_document(void *ctx, const char *s, size_t n, bool eval, uint64_t at, struct dt_err *err)
 {
 	struct import *b = ctx;
-	int32_t bos = dt_tokenizer_bos(b->im->tok);
-	int rc = keeps(b, s, n, err);
+	struct document d = {.text = s, .n = n, .at = at, .eval = eval};
+	const bool large = n > LARGE;
+	int rc = large || b->n == BATCH || b->bytes + n > BATCH_BYTES ? flush(b, err) : 0;
 
-	if (rc <= 0)
-		return rc;
-	rc = 0;
-	b->to = eval;
-	b->before = at;
-	if (bos >= 0 && bos != dt_tokenizer_eot(b->im->tok))
-		rc = dt_dataset_append(b->out[b->to], &bos, 1, err);
-	if (rc == 0)
-		rc = dt_tokenizer_encode_to(b->im->tok, s, n, false, take_ids, b, err);
-	return rc < 0 ? rc : dt_dataset_end_document(b->out[b->to], err);
+	if (rc < 0 || large)
+		return rc < 0 ? rc : take_large(b, &d, err);
+	d.text = memcpy(b->text + b->bytes, s, n);
+	b->doc[b->n++] = d;
+	b->bytes += n;
+	return 0;
 }
 
 static int exclude_document(void *ctx, const char *s, size_t n, bool eval, uint64_t at, struct dt_err *err)
@@ -111,18 +259,30 @@ static int finish(struct import *b, struct dt_err *err)
 
 int dt_text_import(struct dt_text_import *im, const char *const out[2], struct dt_err *err)
 {
-	struct import b = {.im = im};
-	int rc = create(&b, out, err);
+	struct import *b = calloc(1, sizeof(*b));
+	int rc;
 
+	if (b)
+		b->text = malloc(BATCH_BYTES);
+	if (!b || !b->text) {
+		free(b);
+		return dt_err_sys(err, -ENOMEM, "cannot read the input");
+	}
+	b->im = im;
+	rc = create(b, out, err);
 	if (rc == 0)
-		rc = dt_text_source_read(&im->in, add_document, &b, err);
+		rc = dt_text_source_read(&im->in, add_document, b, err);
 	if (rc == 0)
-		rc = finish(&b, err);
-	if (rc == 0 && b.removed.f)
-		rc = dt_tmpfile_commit(&b.removed, err);
-	dt_tmpfile_abort(&b.removed);
-	dt_dataset_abandon(b.out[0]);
-	dt_dataset_abandon(b.out[1]);
+		rc = flush(b, err);
+	if (rc == 0)
+		rc = finish(b, err);
+	if (rc == 0 && b->removed.f)
+		rc = dt_tmpfile_commit(&b->removed, err);
+	dt_tmpfile_abort(&b->removed);
+	dt_dataset_abandon(b->out[0]);
+	dt_dataset_abandon(b->out[1]);
+	free(b->text);
+	free(b);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,6 +1,6 @@
 #include "data/text_source.h"
 
-#include "base/json.h"
+#include "data/text_lines.h"
 #include "data/unpack.h"
 
 #include <errno.h>
@@ -190,104 +190,77 @@ static int read_plain(const struct reader *r, const struct text_file *f, struct 
 	return rc;
 }
 
-/* The document of a line; -EBADMSG says why there is none. */
-static int parse_line(const struct reader *r, const char *line, size_t n, size_t number, json_t **ret,
-		      struct dt_err *err)
-{
-	json_error_t je;
-	json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
-	int rc;
+/* A file's bytes, wherever they are. */
+struct lines_from {
+	const struct reader *r;
+	struct unpack *u; /* NULL: held */
+	const struct text_file *f;
+	size_t taken; /* of held */
+};
 
-	if (!o)
-		return dt_err_set(err, -EBADMSG, "'%s': line %zu: %s", r->path, number, je.text);
-	if (!json_is_string(json_object_get(o, r->s->field))) {
-		rc = dt_err_set(err, -EBADMSG, "'%s': line %zu has no text '%s'", r->path, number,
-				r->s->field);
-		dt_err_hint(err, "--field names the member that is the document.");
-		json_decref(o);
+static int more_bytes(void *ctx, void *buf, int n, struct dt_err *err)
+{
+	struct lines_from *l = ctx;
+	size_t left = l->f->n - l->taken;
+
+	if (l->u)
+		return unpack_read(l->u, buf, n, err);
+	if ((size_t)n > left)
+		n = (int)left;
+	memcpy(buf, l->f->held + l->taken, (size_t)n);
+	l->taken += (size_t)n;
+	return n;
+}
+
+static int bad_line(const struct reader *r, const char *why, struct dt_err *err)
+{
+	struct dt_err own, *e = r->s->skip_bad ? &own : err;
+	int rc = dt_err_set(e, -EBADMSG, "'%s': %s", r->path, why);
+
+	if (!r->s->skip_bad)
 		return rc;
-	}
-	*ret = o;
+	r->s->bad++;
+	if (r->s->told)
+		r->s->told(r->s->told_ctx, own.msg);
 	return 0;
 }
 
-static int read_line(const struct reader *r, const char *line, size_t n, size_t number, struct dt_err *err)
+static int take_line(void *ctx, const struct text_line *l, struct dt_err *err)
 {
-	struct dt_err own;
-	json_t *o = NULL, *v;
-	bool eval = r->s->read_bytes >= r->s->cut;
+	const struct reader *r = ((struct lines_from *)ctx)->r;
+	const json_t *v = json_object_get(l->value, r->s->field);
+	const uint64_t at = r->s->read_bytes;
+	char why[256];
 	int rc;
 
-	if (strspn(line, " \t\r\n") >= n)
+	r->s->read_bytes += l->bytes;
+	if (*l->why)
+		return bad_line(r, l->why, err);
+	if (!l->value)
 		return 0;
-	rc = parse_line(r, line, n, number, &o, r->s->skip_bad ? &own : err);
-	if (rc < 0 && r->s->skip_bad) {
-		r->s->bad++;
-		if (r->s->told)
-			r->s->told(r->s->told_ctx, own.msg);
-		return 0;
+	if (!json_is_string(v)) {
+		snprintf(why, sizeof(why), "line %zu has no text '%s'", l->number, r->s->field);
+		if (bad_line(r, why, err) == 0)
+			return 0;
+		dt_err_hint(err, "--field names the member that is the document.");
+		return err->code;
 	}
-	v = json_object_get(o, r->s->field);
-	if (rc == 0 && json_string_length(v))
-		rc = r->fn(r->ctx, json_string_value(v), json_string_length(v), eval, r->s->read_bytes, err);
-	json_decref(o);
+	if (!json_string_length(v))
+		return 0;
+	rc = r->fn(r->ctx, json_string_value(v), json_string_length(v), at >= r->s->cut, at, err);
 	return rc < 0 ? rc : 0;
-}
-
-static int read_jsonl(const struct reader *r, FILE *f, struct dt_err *err)
-{
-	char *line = NULL;
-	size_t cap = 0, number = 0;
-	ssize_t n;
-	int rc = 0;
-
-	while (rc == 0 && (errno = 0, n = getline(&line, &cap, f)) >= 0) {
-		rc = read_line(r, line, (size_t)n, ++number, err);
-		r->s->read_bytes += (uint64_t)n;
-	}
-	if (rc == 0 && ferror(f))
-		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot read '%s'", r->path);
-	free(line);
-	return rc;
-}
-
-/* A stream of what a file holds. */
-static int open_stream(const char *path, const struct text_file *f, struct unpack **ret_u, FILE **ret,
-		       struct dt_err *err)
-{
-	int rc;
-
-	*ret_u = NULL;
-	if (f->held) {
-		*ret = fmemopen(f->held, f->n ? f->n : 1, "r");
-		return *ret ? 0 : dt_err_sys(err, -errno, "cannot open '%s'", path);
-	}
-	rc = unpack_open(path, ret_u, err);
-	if (rc < 0)
-		return rc;
-	*ret = unpack_stream(*ret_u);
-	if (*ret)
-		return 0;
-	unpack_close(*ret_u);
-	return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
 }
 
 static int read_jsonl_file(const struct reader *r, const struct text_file *file, struct dt_err *err)
 {
-	struct unpack *u;
-	FILE *f;
-	int rc, torn;
+	struct lines_from from = {.r = r, .f = file};
+	const struct text_lines lines = {.more = more_bytes, .take = take_line, .ctx = &from};
+	int rc = file->held ? 0 : unpack_open(r->path, &from.u, err);
 
-	if (file->held && !file->n)
-		return 0;
-	rc = open_stream(r->path, file, &u, &f, err);
-	if (rc < 0)
-		return rc;
-	rc = read_jsonl(r, f, err);
-	torn = u ? unpack_stream_error(u, NULL) : 0;
-	if (torn)
-		rc = unpack_stream_error(u, err);
-	fclose(f);
+	if (rc == 0)
+		rc = text_lines_read(&lines, err);
+	if (from.u)
+		unpack_close(from.u);
 	return rc;
 }
 

@@ -356,14 +356,18 @@ static int split_added(struct enc *e, const struct dt_added_list *l, const char 
 	return kept < n ? fn(e, s + kept, n - kept, kept ? true : first) : 0;
 }
 
-/* Words of SentencePiece: one at every blank, or the text as it is. */
+/*
+ * Words of SentencePiece: one at every blank, or the text as it is. Where no token spells both a blank and
+ * what is before it, no merge joins the two sides: a word begins there too, and is found again in the cache.
+ */
 static int sp_words(struct enc *e, const char *s, size_t n)
 {
+	const struct dt_sp *sp = &e->t->sp;
 	size_t from = 0;
 	int rc = 0;
 
-	for (size_t i = 1; e->t->sp.split && i < n && rc == 0; i++)
-		if (s[i] == ' ') {
+	for (size_t i = 1; (sp->split || sp->apart) && i < n && rc == 0; i++)
+		if (s[i] == ' ' && (sp->split || s[i - 1] != ' ')) {
 			rc = word(e, s + from, i - from);
 			from = i;
 		}

@@ -1,14 +1,11 @@
 /* Reader of tokenizer.json. Whatever would change ids and is not implemented is refused by its name. */
 #include "base/json.h"
+#include "data/bpe_train.h"
 #include "data/tok_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The pattern of ByteLevel with use_regex: GPT-2's. */
-static const char gpt2_pattern[] =
-	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 static int unsupported(struct dt_err *err, const char *what, const char *value)
 {
@@ -325,8 +322,8 @@ static int read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, int depth
 		rc = dt_json_bool(o, "use_regex", false, &regex, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "pre_tokenizer ByteLevel");
-	return add_step(t, regex ? gpt2_pattern : NULL, false, (struct dt_tok_step){.prefix_space = prefix},
-			err);
+	return add_step(t, regex ? dt_tok_pattern[DT_BPE_GPT2] : NULL, false,
+			(struct dt_tok_step){.prefix_space = prefix}, err);
 }
 
 static int read_added(struct dt_tokenizer *t, const json_t *vocab, const json_t *o, struct dt_err *err)

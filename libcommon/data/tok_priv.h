@@ -62,6 +62,7 @@ struct dt_sp {
 	bool on;
 	enum dt_sp_prefix prefix;
 	bool split; /* a word begins at every blank */
+	bool apart; /* and else at one behind anything but a blank: no token spells both */
 	bool strip; /* decoding takes the first blank away */
 	struct dt_bytemap chars;
 	int32_t *char_id; /* of each in chars */
@@ -100,6 +101,15 @@ int dt_tok_compile(const char *pattern, bool literal, pcre2_code **ret, struct d
 /* Next match at or after from: 1 and its bounds, 0 none, negative errno. */
 int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, const char *s, size_t n, size_t from,
 		 size_t *ret_begin, size_t *ret_end, struct dt_err *err);
+
+/*
+ * tok_cut.c: the patterns of well-known tokenizers by enum dt_bpe_pattern, as tokenizer.json has them. In
+ * each of them a word ends between a letter and a space that a letter follows, whatever stands before and
+ * behind: dt_tokenizer_cut relies on that.
+ */
+extern const char *const dt_tok_pattern[];
+/* Sets sp.apart, when the vocabulary is known. */
+void dt_tok_find_apart(struct dt_tokenizer *t);
 
 /* tok_sp.c. One entry of a vocabulary with byte_fallback. */
 int dt_sp_add_token(struct dt_tokenizer *t, const char *key, int32_t id, struct dt_err *err);

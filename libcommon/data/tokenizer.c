@@ -215,6 +215,7 @@ int dt_tokenizer_from_text(const char *text, size_t n, struct dt_tokenizer **ret
 		return rc;
 	}
 	dt_tok_sort_added(t);
+	dt_tok_find_apart(t);
 	set_hash(t);
 	*ret = t;
 	return 0;

@@ -1,6 +1,7 @@
 #include "data/unpack.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -24,7 +25,6 @@ struct unpack {
 #ifdef DT_HAVE_ZSTD
 	ZSTD_DStream *zstd;
 #endif
-	struct dt_err err; /* of a stream; code 0: none */
 };
 
 static int damaged(const struct unpack *u, const char *how, struct dt_err *err)
@@ -227,39 +227,5 @@ int unpack_all(struct unpack *u, void *buf, size_t n, const char *what, struct d
 		n -= (size_t)got;
 	}
 	return 0;
-}
-
-static ssize_t cookie_read(void *cookie, char *buf, size_t n)
-{
-	struct unpack *u = cookie;
-	int got = unpack_read(u, buf, n < 1 << 30 ? (int)n : 1 << 30, &u->err);
-
-	if (got >= 0)
-		return got;
-	u->err.code = got;
-	errno = -got;
-	return -1;
-}
-
-static int cookie_close(void *cookie)
-{
-	unpack_close(cookie);
-	return 0;
-}
-
-FILE *unpack_stream(struct unpack *u)
-{
-	FILE *f = fopencookie(u, "r", (cookie_io_functions_t){.read = cookie_read, .close = cookie_close});
-
-	if (f)
-		setvbuf(f, NULL, _IOFBF, BUFFER_BYTES);
-	return f;
-}
-
-int unpack_stream_error(const struct unpack *u, struct dt_err *err)
-{
-	if (u->err.code && err)
-		*err = u->err;
-	return u->err.code;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -9,7 +9,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 struct unpack;
 
@@ -29,13 +28,6 @@ int unpack_read(struct unpack *u, void *buf, int n, struct dt_err *err);
 int unpack_all(struct unpack *u, void *buf, size_t n, const char *what, struct dt_err *err);
 /* A compressed file rather than a plain one. */
 bool unpack_is_packed(const struct unpack *u);
-
-/*
- * u as a stream, which owns it. A failure is EOF with ferror; unpack_stream_error, called before fclose,
- * gives it: 0 where there was none.
- */
-FILE *unpack_stream(struct unpack *u);
-int unpack_stream_error(const struct unpack *u, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

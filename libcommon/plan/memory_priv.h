@@ -1,4 +1,4 @@
-/* What memory.c and memory_values.c share; not for others. */
+/* What memory.c, memory_time.c and memory_values.c share; not for others. */
 #ifndef DT_PLAN_MEMORY_PRIV_H
 #define DT_PLAN_MEMORY_PRIV_H
 
@@ -30,6 +30,9 @@ struct dt_buf *dt_plan_put(struct dt_plan_builder *b, struct dt_buf d, const cha
 /* away.c: the plan's list of values that leave memory; -ENOMEM. The entry of one, NULL. */
 int dt_plan_find_away(struct dt_plan_builder *b);
 const struct dt_away *dt_plan_away(const struct dt_memory_plan *plan, int v);
+
+/* memory_time.c: fills the plan's bytes by phase and category, and over the step; -ENOMEM. */
+int plan_account(struct dt_plan_builder *b);
 
 /* Items and buffers of the values of all chunks. */
 int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err);

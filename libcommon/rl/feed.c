@@ -179,6 +179,20 @@ static int end(void *arg, struct dt_err *err)
 	return rc;
 }
 
+/* One answer of the step, of another group each time: what people look at. Rows of a file may have no text. */
+static void put_answer(const struct feed *f, json_t *line)
+{
+	const json_t *step = json_object_get(line, "step");
+	const struct dt_group *g = f->nnow ? &f->now[json_integer_value(step) % f->nnow] : NULL;
+	const struct dt_answer *a = g && g->n ? &g->answer[0] : NULL;
+
+	if (a && g->prompt && a->text)
+		json_object_set_new(line, "answer",
+				    json_pack("{s:s, s:s, s:o}", "prompt", g->prompt, "text", a->text,
+					      "reward",
+					      isfinite(a->reward) ? json_real(a->reward) : json_null()));
+}
+
 static void metrics(void *arg, json_t *line)
 {
 	struct feed *f = arg;
@@ -187,6 +201,7 @@ static void metrics(void *arg, json_t *line)
 	json_t *o;
 
 	dt_rl_put(&f->stats, line);
+	put_answer(f, line);
 	o = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "ratio_mean", s->ratio / n,
 		      "ratio_min", isfinite(s->low) ? s->low : 1.0, "ratio_max",
 		      isfinite(s->high) ? s->high : 1.0, "clipped", s->clipped / n, "kl_k3_sampler",

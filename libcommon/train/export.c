@@ -121,6 +121,19 @@ static void events_details(struct trainer *t, const json_t *d)
 	}
 }
 
+/* An answer as a block of text: a line of the prompt's would else be taken for Markdown. */
+static void events_answer(struct trainer *t, const json_t *a)
+{
+	const json_t *reward = json_object_get(a, "reward");
+	char *text = NULL;
+
+	if (asprintf(&text, "```\n%s%s\n```\nreward %g", json_string_value(json_object_get(a, "prompt")),
+		     json_string_value(json_object_get(a, "text")),
+		     json_is_number(reward) ? json_number_value(reward) : (double)NAN) >= 0)
+		dt_tfevents_text(t->export.events, wall(), t->loop.step, "answer", text);
+	free(text);
+}
+
 static void events_line(struct trainer *t, const json_t *line)
 {
 	const char *key, *event = json_string_value(json_object_get(line, "event"));
@@ -130,6 +143,8 @@ static void events_line(struct trainer *t, const json_t *line)
 		dt_tfevents_restart(t->export.events, wall(), t->loop.step + 1);
 	json_object_foreach((json_t *)line, key, v) if (strcmp(key, "step") != 0)
 		scalar(t, group_of(key), key, "", v);
+	if (json_object_get(line, "answer"))
+		events_answer(t, json_object_get(line, "answer"));
 	events_details(t, json_object_get(line, "details"));
 }
 

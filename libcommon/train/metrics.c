@@ -52,12 +52,35 @@ static json_t *categories(struct trainer *t)
 	json_t *list = json_array();
 
 	for (int c = 0; c < DT_MEM_CAT_N; c++)
-		if (t->report.cat_bytes[c] > 0)
+		if (t->report.memory.cat_bytes[c] > 0)
 			json_array_append_new(list, json_pack("{s:s, s:I}", "name",
 							      dt_mem_cat_name((enum dt_mem_cat)c), "bytes",
-							      (json_int_t)t->report.cat_bytes[c]));
+							      (json_int_t)t->report.memory.cat_bytes[c]));
 	t->report.memory_said = true;
 	return list;
+}
+
+/* {"phase": [...], "bytes": {category: [...], ...}}, an element a point. */
+static json_t *over_step(const struct report_memory *m)
+{
+	json_t *phase = json_array(), *bytes = json_object();
+	const int n = (int)m->points;
+
+	for (int k = 0; k < n; k++)
+		json_array_append_new(phase, json_string(dt_phase_name((enum dt_phase)m->phase[k])));
+	for (int c = 0; c < DT_MEM_CAT_N; c++) {
+		json_t *list = json_array();
+		double all = 0;
+
+		for (int k = 0; k < n; k++) {
+			all += m->over[k][c];
+			json_array_append_new(list, json_integer((json_int_t)m->over[k][c]));
+		}
+		if (all > 0)
+			json_object_set(bytes, dt_mem_cat_name((enum dt_mem_cat)c), list);
+		json_decref(list);
+	}
+	return json_pack("{s:o, s:o}", "phase", phase, "bytes", bytes);
 }
 
 /*
@@ -83,6 +106,7 @@ static void put_memory(struct trainer *t, json_t *line)
 	int64_t own = own_bytes();
 
 	json_object_set_new(line, "categories", categories(t));
+	json_object_set_new(line, "memory_over_step", over_step(&t->report.memory));
 	if (own)
 		json_object_set_new(line, "pss_bytes", json_integer((json_int_t)own));
 }
@@ -262,25 +286,37 @@ static int measure_rate(struct trainer *t, struct dt_err *err)
 			     DT_SUM, "matmul rate", err);
 }
 
+static void plan_to_report(const struct dt_memory_plan *p, struct report_memory *m)
+{
+	for (int c = 0; c < DT_MEM_CAT_N; c++)
+		m->cat_bytes[c] = (double)p->cat_bytes[c];
+	m->points = p->nover;
+	for (int k = 0; k < p->nover; k++) {
+		m->phase[k] = p->over[k].phase;
+		for (int c = 0; c < DT_MEM_CAT_N; c++)
+			m->over[k][c] = (double)p->over[k].cat_bytes[c];
+	}
+}
+
 /* The largest plan of all ranks, and of the first rank that has it what its bytes are for. */
 static int largest_plan(struct trainer *t, struct dt_err *err)
 {
+	struct dt_comm *all = dt_mesh_comm(&t->mesh, DT_ON_ALL);
+	struct report_memory *m = &t->report.memory;
 	double mine = (double)t->arena.bytes, first;
 	int rc;
 
 	t->report.peak_bytes = mine;
-	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &t->report.peak_bytes, NULL, 1, DT_F64, DT_MAX,
-			   "memory plans", err);
+	rc = dt_all_reduce(all, &t->report.peak_bytes, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
 	first = mine < t->report.peak_bytes ? 0 : t->info.size - t->info.rank;
 	if (rc == 0)
-		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &first, NULL, 1, DT_F64, DT_MAX,
-				   "memory plans", err);
-	for (int i = 0; i < DT_MEM_CAT_N; i++)
-		t->report.cat_bytes[i] =
-			(int)first == t->info.size - t->info.rank ? (double)t->plan.cat_bytes[i] : 0;
+		rc = dt_all_reduce(all, &first, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
+	memset(m, 0, sizeof(*m));
+	if ((int)first == t->info.size - t->info.rank)
+		plan_to_report(&t->plan, m);
 	if (rc == 0)
-		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), t->report.cat_bytes, NULL, DT_MEM_CAT_N,
-				   DT_F64, DT_SUM, "memory plans", err);
+		rc = dt_all_reduce(all, m, NULL, sizeof(*m) / sizeof(double), DT_F64, DT_SUM, "memory plans",
+				   err);
 	return rc;
 }
 

@@ -16,15 +16,21 @@ struct progress {
 	int64_t done, saved; /* steps of this process; step of the last checkpoint, 0: none */
 };
 
+/* All f64, so that ranks add it up as one array. */
+struct report_memory {
+	double cat_bytes[DT_MEM_CAT_N];						/* at the peak */
+	double points, phase[DT_MEM_POINTS], over[DT_MEM_POINTS][DT_MEM_CAT_N]; /* dt_memory_point */
+};
+
 struct report {
 	struct progress progress;
-	struct dt_trace *trace;		/* NULL: none */
-	FILE *f;			/* rank 0; NULL: none */
-	double matmul_rate;		/* of all ranks together, flop/s; 0: not measured */
-	double step_flops;		/* that MFU counts, of all ranks */
-	double sheet_rate;		/* likewise as the cards' data sheet has it; 0: not known */
-	double peak_bytes;		/* of the rank whose plan is the largest */
-	double cat_bytes[DT_MEM_CAT_N]; /* of that rank, by category at its peak */
+	struct dt_trace *trace;	     /* NULL: none */
+	FILE *f;		     /* rank 0; NULL: none */
+	double matmul_rate;	     /* of all ranks together, flop/s; 0: not measured */
+	double step_flops;	     /* that MFU counts, of all ranks */
+	double sheet_rate;	     /* likewise as the cards' data sheet has it; 0: not known */
+	double peak_bytes;	     /* of the rank whose plan is the largest */
+	struct report_memory memory; /* of that rank */
 	bool memory_said;
 };
 

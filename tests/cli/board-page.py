@@ -42,9 +42,12 @@ with Browser(width=1300, height=1800) as b:
     # live: a line more
     version = b.js("state.version")
     with open(metrics, "a", encoding="utf-8") as f:
-        f.write(json.dumps(dict(last, step=last["step"] + 1, loss=1.25)) + "\n")
+        answer = {"prompt": "12+30=", "text": "<42>", "reward": 0.5}
+        f.write(json.dumps(dict(last, step=last["step"] + 1, loss=1.25, answer=answer)) + "\n")
     b.until(f"state.version > {version} && document.documentElement.dataset.drawn > {version}")
     b.until("state.data.get(state.runs.find(r => r.name.includes('mine')).id).loss.m.at(-1) === 1.25")
+    assert b.js("document.querySelector('#card-answers tr').textContent") == f"step {last['step'] + 1}reward 0.512+30=<42>"
+    assert b.js("document.querySelectorAll('#card-over path').length") >= 4
     # smoothing and the logarithm draw anew
     before = b.js("document.querySelector('#card-loss path[stroke-width]').getAttribute('d')")
     b.js("smooth_ = document.getElementById('smooth'), smooth_.value = 0, smooth_.oninput()")

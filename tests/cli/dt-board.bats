@@ -59,6 +59,11 @@ start() {
     jq -e '(.runs | length) == 2 and (.runs | map(.newest.step)) == [12, 9] and (.runs | map(.bad)) == [0, 0] and
         (.runs[0].categories | map(.bytes) | add) == .runs[0].newest.peak_bytes and .runs[0].details == 6 and
         (.runs[0].events | map(.event)) == ["rollback"] and .runs[1].events == []' r
+    # where the plan over a step is highest, it has the bytes of the peak; gaps between buffers are workspace
+    jq -e '.runs[0] | .categories as $c | (.memory_over_step.bytes | to_entries) as $b |
+        ([$b[].value] | transpose | map(add)) as $sum | ($sum | index($sum | max)) as $at |
+        .memory_over_step.phase[0] == "forward" and .memory_over_step.phase[-1] == "step" and
+        all($c[] | select(.name != "workspace"); .name as $n | .bytes == ($b[] | select(.key == $n) | .value[$at]))' r
     # with as many points as steps the curve is the file
     curl -s "${url}api/series?keys=loss,lr&points=4000&run=0" >s
     jq -n --slurpfile s s --slurpfile m mine/m.jsonl '

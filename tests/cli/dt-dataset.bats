@@ -413,4 +413,34 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[ "$status" -eq 1 ]
 	[ ! -e f.h5 ]
 }
+@test "threads change nothing: many documents, and one of several MiB" {
+	cat "$data/corpus.txt" >large.txt
+	for i in $(seq 10); do
+		cat large.txt large.txt >twice && mv twice large.txt
+		[ "$i" -ne 6 ] || jq -Rc '{text: (. + " \(input_line_number)")}' large.txt >d.jsonl
+	done
+	[ "$(wc -l <d.jsonl)" -gt 2048 ] && [ "$(stat -c %s large.txt)" -gt 2500000 ]
+	for n in 1 3; do
+		export OMP_NUM_THREADS=$n
+		dt-dataset build -t "$data/gpt2.json" --dedup near --min-chars 20 --removed gone$n -o d$n.h5 d.jsonl large.txt
+		dt-dataset build -t "$data/gpt2.json" --split 10 -o t$n.h5 --out-eval e$n.h5 d.jsonl large.txt
+	done
+	for f in d t e; do cmp ${f}1.h5 ${f}3.h5; done
+	cmp gone1 gone3
+	# the pieces of the large one have the ids of the whole
+	dt-dataset build -t "$data/gpt2.json" -o l.h5 large.txt
+	cmp <(dt-dataset cat --ids l.h5 | head -n -1) <(dt-tokenize encode -t "$data/gpt2.json" <large.txt | tr ' ' '\n')
+}
+
+@test "a line that is too long is named, passed over, and not held" {
+	[ -n "$DT_SLOW" ] || skip "reads 600 MB; DT_SLOW=1 runs it"
+	long="echo '{\"text\":\"before\"}'; head -c 600000000 /dev/zero | tr '\\0' a; printf '\\n{\"text\":\"behind\"}'"
+	run -1 bash -c "($long) | dt-dataset build --format jsonl -o d.h5 -"
+	[[ $output == *"'-': line 2 is longer than 256 MiB"* ]]
+	[ ! -e d.h5 ]
+	run -0 --separate-stderr bash -c "ulimit -v 1500000; export OMP_NUM_THREADS=2
+		($long) | dt-dataset build --format jsonl --skip-bad -o d.h5 -"
+	[[ $stderr == *"left out: '-': line 2 is longer than 256 MiB"* ]]
+	[[ $(dt-dataset cat d.h5) == beforebehind ]]
+}
 # SPDX-License-Identifier: Apache-2.0

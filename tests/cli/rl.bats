@@ -40,8 +40,13 @@ refused() { # status, what stderr says, arguments
 }
 
 @test "answers drawn between steps are those of the weights as they are, on any ranks and in any packing" {
-    dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 >one.jsonl
+    dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --tensorboard tb >one.jsonl
     jq -es 'length == 4 and all(.[]; .kl_k3_sampler < 1e-6 and .staleness == 0 and .draw_s > 0)' one.jsonl
+    # an answer of each step to look at, of another prompt each time; also as text in the event file
+    jq -es 'all(.[]; .answer.reward >= 0 and (.answer.text | type) == "string") and (map(.answer.prompt) | unique | length) > 1' one.jsonl
+    python3 "$BATS_TEST_DIRNAME/tfevents.py" tb/events.out.* | jq -s 'map(select(.tag == "answer") | .text)' >said
+    jq -en --slurpfile m one.jsonl --slurpfile s said '$s[0] == [$m[].answer |
+        "```\n" + .prompt + .text + "\n```\nreward " + (.reward | tostring)]'
     dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --seq 13 --microbatch 3 >two.jsonl
     mpirun -np 2 dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout dp2 >dp2.jsonl
     mpirun -np 2 dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout dp2.z1 >z1.jsonl

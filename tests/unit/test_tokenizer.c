@@ -444,6 +444,54 @@ static void test_threads_share_a_tokenizer(void **state)
 	json_decref(g);
 }
 
+/* Parts of random lengths, each encoded by itself, against the whole. */
+static void check_parts(const struct dt_tokenizer *t, const char *text, size_t n, uint64_t seed)
+{
+	const struct dt_rng r = dt_rng_make(seed, DT_RNG_SAMPLE, 0);
+	int32_t *whole, *part;
+	size_t want, got, have = 0, parts = 0;
+
+	assert_int_equal(dt_tokenizer_encode(t, text, n, false, &whole, &want, NULL), 0);
+	for (size_t at = 0, end; at < n; at = end, parts++) {
+		end = dt_tokenizer_cut(text, n, at + 1 + dt_rng_u32(&r, parts) % 100);
+		assert_true(end > at && end <= n);
+		assert_int_equal(dt_tokenizer_encode(t, text + at, end - at, false, &part, &got, NULL), 0);
+		assert_true(have + got <= want);
+		if (got)
+			assert_memory_equal(whole + have, part, got * sizeof(*part));
+		have += got;
+		free(part);
+	}
+	assert_int_equal(have, want);
+	assert_true(parts > 1);
+	free(whole);
+}
+
+static void test_parts_have_the_ids_of_the_whole(void **state)
+{
+	static const struct {
+		const char *name;
+		bool cuts;
+	} cases[] = {{"gpt2", true},	 {"llama3", true},    {"qwen2", true},	  {"digits", false},
+		     {"sp-first", true}, {"sp-always", true}, {"sp-llama", false}};
+	char path[1024], *text;
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/tokenizer/corpus.txt", GOLDEN_DIR);
+	assert_int_equal(dt_read_file(path, 1 << 24, &text, &n, NULL), 0);
+	n = n < 100000 ? n : 100000;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct dt_tokenizer *t = open_named(cases[i].name);
+
+		if (dt_tokenizer_may_cut(t) != cases[i].cuts)
+			fail_msg("%s may%s be cut", cases[i].name, cases[i].cuts ? " not" : "");
+		if (cases[i].cuts)
+			check_parts(t, text, n, i);
+		dt_tokenizer_close(t);
+	}
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -459,6 +507,7 @@ int main(void)
 		cmocka_unit_test(test_unknown_byte_is_named),
 		cmocka_unit_test(test_sink_ends_the_encoding),
 		cmocka_unit_test(test_threads_share_a_tokenizer),
+		cmocka_unit_test(test_parts_have_the_ids_of_the_whole),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,11 +159,35 @@ static void test_llama_vocabulary(void **state)
 	free(vocab);
 }
 
+/* Words may not be told apart at a blank where a token spells both sides of it. */
+static void test_token_over_a_blank(void **state)
+{
+	static const char text[] =
+		"{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,"
+		"\"post_processor\":null,\"decoder\":null,\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,"
+		"\"fuse_unk\":true,\"vocab\":{\"a\":0,\"b\":1,\"\u2581\":2,\"a\u2581\":3,\"a\u2581b\":4},"
+		"\"merges\":[\"a \u2581\",\"a\u2581 b\"]}}";
+	struct dt_tokenizer *t;
+	struct dt_err err;
+	int32_t *ids;
+	size_t n;
+
+	if (dt_tokenizer_from_text(text, sizeof(text) - 1, &t, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_false(dt_tokenizer_may_cut(t));
+	assert_int_equal(dt_tokenizer_encode(t, "a b", 3, false, &ids, &n, NULL), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(ids[0], 4);
+	free(ids);
+	dt_tokenizer_close(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden),
 		cmocka_unit_test(test_llama_vocabulary),
+		cmocka_unit_test(test_token_over_a_blank),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,71 @@
+/* Where a text may be cut so that its parts, encoded by themselves, have the ids of the whole. */
+#include "data/bpe_train.h"
+#include "data/tok_priv.h"
+
+#include <string.h>
+
+const char *const dt_tok_pattern[DT_BPE_PATTERNS] = {
+	[DT_BPE_GPT2] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+	[DT_BPE_LLAMA3] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+			  "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+	[DT_BPE_QWEN2] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
+			 "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+};
+
+/* Of tokens that are found in plain text none has a space, or takes one along. */
+static bool has_no_spaces(const struct dt_added_list *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (!l->v[i].special &&
+		    (l->v[i].lstrip || l->v[i].rstrip || memchr(l->v[i].text, ' ', l->v[i].n)))
+			return false;
+	return true;
+}
+
+bool dt_tokenizer_may_cut(const struct dt_tokenizer *t)
+{
+	const char *first = t->steps ? t->step[0].pattern : NULL;
+
+	if (t->byte)
+		return true;
+	if (t->sp.on)
+		return t->sp.apart && t->sp.prefix != DT_SP_PREFIX_EACH && has_no_spaces(&t->raw) &&
+		       has_no_spaces(&t->normalized);
+	if (!first || !has_no_spaces(&t->raw) || !has_no_spaces(&t->normalized))
+		return false;
+	for (int i = 0; i < DT_BPE_PATTERNS; i++)
+		if (!strcmp(first, dt_tok_pattern[i]))
+			return true;
+	return false;
+}
+
+static bool spells_both(const char *s, size_t n)
+{
+	for (size_t i = 1; i < n; i++)
+		if (s[i] == ' ' && s[i - 1] != ' ')
+			return true;
+	return false;
+}
+
+void dt_tok_find_apart(struct dt_tokenizer *t)
+{
+	t->sp.apart = t->sp.on && !t->bpe.word_id;
+	for (int32_t i = 0; i < t->vocab && t->sp.apart; i++)
+		if (!(t->piece[i].flags & DT_PIECE_SPECIAL) &&
+		    spells_both(t->blob + t->piece[i].at, t->piece[i].n))
+			t->sp.apart = false;
+}
+
+static bool is_letter(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+size_t dt_tokenizer_cut(const char *text, size_t n, size_t from)
+{
+	for (size_t i = from ? from : 1; i + 1 < n; i++)
+		if (text[i] == ' ' && is_letter(text[i - 1]) && is_letter(text[i + 1]))
+			return i;
+	return n;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
