@@ -1,6 +1,6 @@
 /*
  * Learning of values: outputs of a net are an advantage an action and then the value of the state, so that
- * q(a) = V + A(a) - mean A (Wang et al. 2016). Of each transition, with its weight w, averaged over the batch,
+ * q(a) = V + A(a) - mean A (Wang et al. 2016). Of each transition, with its weight w, the mean of
  *
  *   w / 2 (reward + follows Q'(next) - Q(now, action))^2
  *

@@ -1,7 +1,7 @@
 /*
- * A tree of sums over n numbers that are not negative: one is changed, and the one that a point of their
- * sum falls on is found, in log n steps (Schaul et al. 2016, appendix B.2.1). An inner node is the sum of its two,
- * made anew at each change, so that rounding does not add up.
+ * A tree of sums over n numbers that are not negative. One is changed, and the one that a point of their sum
+ * falls on is found, in log n steps (Schaul et al. 2016, appendix B.2.1). An inner node is the sum of its
+ * two, made anew at each change, so that rounding does not add up.
  */
 #ifndef DT_RL_SUMTREE_H
 #define DT_RL_SUMTREE_H
