@@ -30,6 +30,12 @@ struct dt_packed_set {
 	const struct dt_packed *w[]; /* [n] */
 };
 
+/* A scale and a minimum of 6 bits for each block, those of 8 blocks in units of two halves. */
+static inline bool dt_is_k_min(enum dt_format f)
+{
+	return f == DT_FMT_Q4_K || f == DT_FMT_Q5_K;
+}
+
 /* Kept as numbers rather than as blocks of integers. */
 static inline bool dt_is_float(enum dt_format f)
 {

@@ -7,8 +7,9 @@
  *
  *   quantised  x is rounded to 8-bit integers in blocks of 32 along k, scale_x = max |x| / 127 in f32, to
  *              nearest even; a block whose largest is below 2^-100 counts as zero. Products within a block
- *              (16 elements in Q6_K) are exact integers; blocks are added up in f32, in order of k:
- *                  s = fma(scale_w scale_x, integer sum, s), and for Q4_1 and Q4_K then
+ *              (16 elements in Q6_K) are exact integers (of MXFP4 twice its numbers, with half its
+ *              scale); blocks are added up in f32, in order of k:
+ *                  s = fma(scale_w scale_x, integer sum, s), and for Q4_1, Q4_K and Q5_K then
  *                  s = fma(minimum_w, scale_x (sum of x's integers), s)
  *   bf16       x is rounded to bf16; f32 sums in order of k.
  *   f32        f32 sums in order of k.
@@ -35,9 +36,9 @@ void dt_packed_close(struct dt_packed *w);
 
 /*
  * rows more rows from src, which holds them in format have as a file does (no alignment needed); they are
- * kept in format as: F32, BF16, Q8_0, Q4_0, Q4_1, Q4_K or Q6_K. Where the two differ, have is decoded to f32
- * and encoded anew; but Q5_0 goes into Q8_0 as it is, bit for bit. Pages are first touched by the threads
- * that will read them.
+ * kept in format as: F32, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K or MXFP4. Where the two differ, have is
+ * decoded to f32 and encoded anew; but Q5_0 goes into Q8_0 as it is, bit for bit. Pages are first touched by
+ * the threads that will read them.
  *
  * -EINVAL: rows or k do not suit the formats, or NaN or Inf met on the way to a block format;
  * -ENOTSUP: as is not one of these; -ENOMEM. Nothing is appended then.

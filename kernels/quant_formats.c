@@ -7,7 +7,8 @@ static const struct dt_format_info info[DT_FMT_N] = {
 	[DT_FMT_BF16] = {"bf16", 30, 32, 1, 2, DT_BF16}, [DT_FMT_Q4_0] = {"q4_0", 2, 2, 32, 18, -1},
 	[DT_FMT_Q4_1] = {"q4_1", 3, 3, 32, 20, -1},	 [DT_FMT_Q8_0] = {"q8_0", 8, 7, 32, 34, -1},
 	[DT_FMT_Q4_K] = {"q4_k", 12, 15, 256, 144, -1},	 [DT_FMT_Q6_K] = {"q6_k", 14, 18, 256, 210, -1},
-	[DT_FMT_Q5_0] = {"q5_0", 6, 8, 32, 22, -1},
+	[DT_FMT_Q5_0] = {"q5_0", 6, 8, 32, 22, -1},	 [DT_FMT_Q5_K] = {"q5_k", 13, 17, 256, 176, -1},
+	[DT_FMT_MXFP4] = {"mxfp4", 39, 38, 32, 17, -1},
 };
 
 const struct dt_format_info *dt_format_info(enum dt_format f)
@@ -40,9 +41,11 @@ int dt_format_of_dtype(enum dt_dtype t)
 }
 
 static const struct dt_quant_shape shapes[DT_FMT_N] = {
-	[DT_FMT_F32] = {2048, 0, 0, 0},	   [DT_FMT_BF16] = {1024, 0, 0, 0}, [DT_FMT_Q8_0] = {512, 32, 0, 128},
-	[DT_FMT_Q4_0] = {256, 32, 0, 8},   [DT_FMT_Q4_1] = {256, 64, 0, 0}, [DT_FMT_Q4_K] = {256, 32, 64, 0},
-	[DT_FMT_Q6_K] = {384, 32, 32, 32},
+	[DT_FMT_F32] = {2048, 0, 0, 0},	   [DT_FMT_BF16] = {1024, 0, 0, 0},
+	[DT_FMT_Q8_0] = {512, 32, 0, 128}, [DT_FMT_Q4_0] = {256, 32, 0, 8},
+	[DT_FMT_Q4_1] = {256, 64, 0, 0},   [DT_FMT_Q4_K] = {256, 32, 64, 0},
+	[DT_FMT_Q6_K] = {384, 32, 32, 32}, [DT_FMT_Q5_K] = {320, 32, 64, 0},
+	[DT_FMT_MXFP4] = {256, 32, 0, 12},
 };
 
 const struct dt_quant_shape *dt_quant_shape(enum dt_format f)
@@ -201,6 +204,44 @@ static void from_q4_k(const uint8_t *s, int64_t n, float *y)
 	}
 }
 
+static void from_q5_k(const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 256, s += 176) {
+		float d = half_at(s), dmin = half_at(s + 2);
+
+		for (int j = 0; j < 8; j++, y += 32) {
+			const uint8_t *high = s + 16, *q = s + 48 + j / 2 * 32;
+			float scale, min;
+
+			q4_k_scale(s + 4, j, &scale, &min);
+			scale = d * scale;
+			min = dmin * min;
+			for (int l = 0; l < 32; l++)
+				y[l] = scale * (float)((q[l] >> j % 2 * 4 & 15) | (high[l] >> j & 1) << 4) -
+				       min;
+		}
+	}
+}
+
+const int8_t dt_e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+float dt_mxfp4_half_scale(uint8_t e)
+{
+	return e == 255 ? NAN : ldexpf(1, e - 128);
+}
+
+static void from_mxfp4(const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 32, s += 17, y += 32) {
+		float d = dt_mxfp4_half_scale(s[0]);
+
+		for (int j = 0; j < 16; j++) {
+			y[j] = d * (float)dt_e2m1_twice[s[1 + j] & 15];
+			y[j + 16] = d * (float)dt_e2m1_twice[s[1 + j] >> 4];
+		}
+	}
+}
+
 static void from_q6_k(const uint8_t *s, int64_t n, float *y)
 {
 	for (; n > 0; n -= 256, s += 210) {
@@ -223,9 +264,10 @@ static void from_q6_k(const uint8_t *s, int64_t n, float *y)
 void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst)
 {
 	static void (*const from[DT_FMT_N])(const uint8_t *s, int64_t n, float *y) = {
-		[DT_FMT_F16] = from_f16,   [DT_FMT_BF16] = from_bf16, [DT_FMT_Q4_0] = from_q4_0,
-		[DT_FMT_Q4_1] = from_q4_1, [DT_FMT_Q8_0] = from_q8_0, [DT_FMT_Q4_K] = from_q4_k,
-		[DT_FMT_Q6_K] = from_q6_k, [DT_FMT_Q5_0] = from_q5_0,
+		[DT_FMT_F16] = from_f16,     [DT_FMT_BF16] = from_bf16, [DT_FMT_Q4_0] = from_q4_0,
+		[DT_FMT_Q4_1] = from_q4_1,   [DT_FMT_Q8_0] = from_q8_0, [DT_FMT_Q4_K] = from_q4_k,
+		[DT_FMT_Q6_K] = from_q6_k,   [DT_FMT_Q5_0] = from_q5_0, [DT_FMT_Q5_K] = from_q5_k,
+		[DT_FMT_MXFP4] = from_mxfp4,
 	};
 
 	if (f == DT_FMT_F32)

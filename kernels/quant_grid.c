@@ -27,7 +27,11 @@ static float half_put(uint8_t *p, float x)
 static void shape_of(enum dt_format f, struct dt_grid *g)
 {
 	g->block = dt_format_info(f)->block;
-	g->levels = f == DT_FMT_Q8_0 ? 255 : f == DT_FMT_Q6_K ? 64 : f == DT_FMT_Q5_0 ? 32 : 16;
+	g->levels = f == DT_FMT_Q8_0			   ? 255
+		    : f == DT_FMT_Q6_K			   ? 64
+		    : f == DT_FMT_Q5_0 || f == DT_FMT_Q5_K ? 32
+							   : 16;
+	g->e2m1 = f == DT_FMT_MXFP4;
 	g->zero = f == DT_FMT_Q8_0   ? 127
 		  : f == DT_FMT_Q6_K ? 32
 		  : f == DT_FMT_Q5_0 ? 16
@@ -43,7 +47,7 @@ bool dt_grid_of(enum dt_format f, const void *block, struct dt_grid *g)
 	if (dt_format_info(f)->dtype >= 0)
 		return false;
 	shape_of(f, g);
-	if (f == DT_FMT_Q4_K) {
+	if (f == DT_FMT_Q4_K || f == DT_FMT_Q5_K) {
 		dt_q4_k_scales(s, g->step, g->min);
 		return true;
 	}
@@ -57,7 +61,7 @@ bool dt_grid_of(enum dt_format f, const void *block, struct dt_grid *g)
 	if (f == DT_FMT_Q4_1)
 		min = -half_at(s + 2);
 	for (int j = 0; j < 2; j++) {
-		g->step[j] = half_at(s);
+		g->step[j] = g->e2m1 ? dt_mxfp4_half_scale(s[0]) : half_at(s);
 		g->min[j] = min;
 	}
 	return true;
@@ -67,13 +71,21 @@ int dt_grid_nearest(const struct dt_grid *g, int i, float x)
 {
 	float step = g->step[i / 16], q = fabsf(step) > LEAST ? (x + g->min[i / 16]) / step : 0;
 
+	if (g->e2m1) {
+		int ret = 0;
+
+		for (int c = 1; c < 16; c++)
+			if (fabsf((float)dt_e2m1_twice[c] - q) < fabsf((float)dt_e2m1_twice[ret] - q))
+				ret = c;
+		return ret;
+	}
 	q = rintf(q) + (float)g->zero;
 	return q > 0 ? q < (float)(g->levels - 1) ? (int)q : g->levels - 1 : 0; /* NaN: 0 */
 }
 
 float dt_grid_value(const struct dt_grid *g, int i, int code)
 {
-	return g->step[i / 16] * (float)(code - g->zero) - g->min[i / 16];
+	return g->step[i / 16] * (float)(g->e2m1 ? dt_e2m1_twice[code] : code - g->zero) - g->min[i / 16];
 }
 
 static void put_q6_k(const uint8_t *code, uint8_t *s)
@@ -110,15 +122,27 @@ void dt_grid_put(enum dt_format f, const uint8_t *code, void *block)
 	case DT_FMT_Q5_0:
 		put_q5_0(code, s);
 		break;
+	case DT_FMT_MXFP4:
 	case DT_FMT_Q4_0:
 	case DT_FMT_Q4_1:
 		for (int j = 0; j < 16; j++)
-			s[(f == DT_FMT_Q4_0 ? 2 : 4) + j] = (uint8_t)(code[j] | code[j + 16] << 4);
+			s[(f == DT_FMT_MXFP4  ? 1
+			   : f == DT_FMT_Q4_0 ? 2
+					      : 4) +
+			  j] = (uint8_t)(code[j] | code[j + 16] << 4);
 		break;
 	case DT_FMT_Q4_K:
 		for (int j = 0; j < 128; j++)
 			s[16 + j] =
 				(uint8_t)(code[j / 32 * 64 + j % 32] | code[j / 32 * 64 + 32 + j % 32] << 4);
+		break;
+	case DT_FMT_Q5_K:
+		memset(s + 16, 0, 32);
+		for (int j = 0; j < 256; j++)
+			s[16 + j % 32] |= (uint8_t)(code[j] >> 4 << j / 32);
+		for (int j = 0; j < 128; j++)
+			s[48 + j] = (uint8_t)((code[j / 32 * 64 + j % 32] & 15) |
+					      (code[j / 32 * 64 + 32 + j % 32] & 15) << 4);
 		break;
 	case DT_FMT_Q6_K:
 		put_q6_k(code, s);
@@ -224,6 +248,29 @@ static void weighted32(enum dt_format f, const float *x, const float *w, uint8_t
 	dt_grid_put(f, kept, out);
 }
 
+/* The power of two that leaves least: the one that clips its largest numbers, or the next. */
+static void weighted_mxfp4(const float *x, const float *w, uint8_t *out)
+{
+	uint8_t code[32], first;
+	float best = INFINITY;
+	struct dt_grid g;
+
+	dt_quantize(DT_FMT_MXFP4, x, 32, out);
+	first = out[0];
+	for (int e = first > 0 ? first - 1 : 0; e <= first + 1 && e < 255; e++) {
+		uint8_t scale = (uint8_t)e;
+		float error;
+
+		dt_grid_of(DT_FMT_MXFP4, &scale, &g);
+		error = error_of(&g, x, w, code);
+		if (error < best) {
+			best = error;
+			out[0] = scale;
+			dt_grid_put(DT_FMT_MXFP4, code, out);
+		}
+	}
+}
+
 void dt_quantize_weighted(enum dt_format f, const float *src, int64_t n, const float *importance, void *dst)
 {
 	const struct dt_format_info *info = dt_format_info(f);
@@ -240,8 +287,12 @@ void dt_quantize_weighted(enum dt_format f, const float *src, int64_t n, const f
 			x[i] = isfinite(src[i]) ? src[i] : 0;
 		if (f == DT_FMT_Q4_K)
 			dt_quantize_q4_k(x, 256, importance, out);
+		else if (f == DT_FMT_Q5_K)
+			dt_quantize_q5_k(x, 256, importance, out);
 		else if (f == DT_FMT_Q6_K)
 			dt_quantize_q6_k(x, 256, importance, out);
+		else if (f == DT_FMT_MXFP4)
+			weighted_mxfp4(x, importance, out);
 		else
 			weighted32(f, x, importance, out);
 	}

@@ -2,7 +2,8 @@
  * Blocks of quant_formats.h in two halves: scales, and the integers that are multiplied with them. Methods
  * that choose the integers by something else than the nearest one (GPTQ) take the scales from here.
  *
- * Element i of a block is step[i / 16] (code - zero) - min[i / 16], code in [0, levels).
+ * Element i of a block is step[i / 16] (code - zero) - min[i / 16], code in [0, levels); of mxfp4 step
+ * dt_e2m1_twice[code].
  */
 #ifndef DT_KERNELS_QUANT_GRID_H
 #define DT_KERNELS_QUANT_GRID_H
@@ -11,6 +12,7 @@
 
 struct dt_grid {
 	int block, levels, zero;
+	bool e2m1;
 	float step[16], min[16];
 };
 

@@ -36,21 +36,21 @@ static void take_finite(const float *src, int n, float *x)
 		x[i] = isfinite(src[i]) ? src[i] : 0;
 }
 
-/* ---- q4_k: x = scale q - min, q in [0, 15], min >= 0; 32 numbers ---- */
+/* ---- q4_k, q5_k: x = scale q - min, q in [0, top], top 15 or 31, min >= 0; 32 numbers ---- */
 
-static float error32(const float *x, const float *w, float scale, float min)
+static float error32(const float *x, const float *w, int top, float scale, float min)
 {
 	float inverse = inverse_of(scale), sum = 0;
 
 	for (int i = 0; i < 32; i++) {
-		float q = (float)near((x[i] + min) * inverse, 0, 15), e = scale * q - min - x[i];
+		float q = (float)near((x[i] + min) * inverse, 0, top), e = scale * q - min - x[i];
 
 		sum += w[i] * e * e;
 	}
 	return sum;
 }
 
-static void fit32(const float *x, const float *w, float *scale, float *min)
+static void fit32(const float *x, const float *w, int top, float *scale, float *min)
 {
 	float low = 0, high = x[0], best;
 
@@ -59,17 +59,17 @@ static void fit32(const float *x, const float *w, float *scale, float *min)
 		high = x[i] > high ? x[i] : high;
 	}
 	*min = -low;
-	*scale = high - low > LEAST ? (high - low) / 15 : 0;
+	*scale = high - low > LEAST ? (high - low) / (float)top : 0;
 	if (*scale <= 0)
 		return;
-	best = error32(x, w, *scale, *min);
+	best = error32(x, w, top, *scale, *min);
 	for (int t = 0; t <= TRIES; t++) {
-		float inverse = (14 + 0.1f * (float)t) / (high - low), sw = 0, sq = 0, sqq = 0, sx = 0,
-		      sxq = 0;
+		float inverse = ((float)(top - 1) + 0.1f * (float)t) / (high - low), sw = 0, sq = 0, sqq = 0,
+		      sx = 0, sxq = 0;
 		float det, s, m, e;
 
 		for (int i = 0; i < 32; i++) {
-			float q = (float)near(inverse * (x[i] - low), 0, 15);
+			float q = (float)near(inverse * (x[i] - low), 0, top);
 
 			sw += w[i];
 			sq += w[i] * q;
@@ -88,7 +88,7 @@ static void fit32(const float *x, const float *w, float *scale, float *min)
 		}
 		if (!(s > 0))
 			continue;
-		e = error32(x, w, s, m);
+		e = error32(x, w, top, s, m);
 		if (e < best) {
 			best = e;
 			*scale = s;
@@ -98,7 +98,7 @@ static void fit32(const float *x, const float *w, float *scale, float *min)
 }
 
 /* The integers of a sub-block's scale and minimum: those found, or neighbours that fit better. */
-static void settle32(const float *x, const float *w, float d, float dmin, int *scale, int *min)
+static void settle32(const float *x, const float *w, int top, float d, float dmin, int *scale, int *min)
 {
 	int s0 = *scale, m0 = *min;
 	float best = INFINITY;
@@ -109,7 +109,7 @@ static void settle32(const float *x, const float *w, float d, float dmin, int *s
 
 			if (s < 0 || s > 63 || m < 0 || m > 63)
 				continue;
-			e = error32(x, w, d * (float)s, dmin * (float)m);
+			e = error32(x, w, top, d * (float)s, dmin * (float)m);
 			if (e < best) {
 				best = e;
 				*scale = s;
@@ -139,9 +139,12 @@ static void weigh(const float *x, int n, float *w)
 		w[i] = sum + fabsf(x[i]);
 }
 
-void dt_quantize_q4_k(const float *src, int64_t n, const float *importance, uint8_t *out)
+/* high: bytes of fifth bits between the scales and the nibbles, 0 or 32. */
+static void search_min(const float *src, int64_t n, const float *importance, int high, uint8_t *out)
 {
-	for (; n > 0; n -= 256, src += 256, importance += importance ? 256 : 0, out += 144) {
+	const int top = high ? 31 : 15, bytes = 144 + high;
+
+	for (; n > 0; n -= 256, src += 256, importance += importance ? 256 : 0, out += bytes) {
 		float x[256], w[256], scale[8], min[8], d = 0, dmin = 0;
 		int s[8], m[8];
 
@@ -151,28 +154,41 @@ void dt_quantize_q4_k(const float *src, int64_t n, const float *importance, uint
 				memcpy(w + 32 * j, importance + 32 * j, 32 * sizeof(*w));
 			else
 				weigh(x + 32 * j, 32, w + 32 * j);
-			fit32(x + 32 * j, w + 32 * j, &scale[j], &min[j]);
+			fit32(x + 32 * j, w + 32 * j, top, &scale[j], &min[j]);
 			d = scale[j] > d ? scale[j] : d;
 			dmin = min[j] > dmin ? min[j] : dmin;
 		}
 		d = half_put(out, d / 63);
 		dmin = half_put(out + 2, dmin / 63);
-		memset(out + 16, 0, 128);
+		memset(out + 16, 0, (size_t)high + 128);
 		for (int j = 0; j < 8; j++) {
 			float step, inverse;
 
 			s[j] = d > 0 ? near(scale[j] / d, 0, 63) : 0;
 			m[j] = dmin > 0 ? near(min[j] / dmin, 0, 63) : 0;
-			settle32(x + 32 * j, w + 32 * j, d, dmin, &s[j], &m[j]);
+			settle32(x + 32 * j, w + 32 * j, top, d, dmin, &s[j], &m[j]);
 			step = d * (float)s[j];
 			inverse = inverse_of(step);
-			for (int i = 0; i < 32; i++)
-				out[16 + j / 2 * 32 + i] |=
-					(uint8_t)(near((x[32 * j + i] + dmin * (float)m[j]) * inverse, 0, 15)
-						  << j % 2 * 4);
+			for (int i = 0; i < 32; i++) {
+				int code = near((x[32 * j + i] + dmin * (float)m[j]) * inverse, 0, top);
+
+				out[16 + high + j / 2 * 32 + i] |= (uint8_t)((code & 15) << j % 2 * 4);
+				if (high)
+					out[16 + i] |= (uint8_t)(code >> 4 << j);
+			}
 		}
 		put_scales(s, m, out + 4);
 	}
+}
+
+void dt_quantize_q4_k(const float *src, int64_t n, const float *importance, uint8_t *out)
+{
+	search_min(src, n, importance, 0, out);
+}
+
+void dt_quantize_q5_k(const float *src, int64_t n, const float *importance, uint8_t *out)
+{
+	search_min(src, n, importance, 32, out);
 }
 
 /* ---- q6_k: x = scale q, q in [-32, 31]; 16 numbers ---- */

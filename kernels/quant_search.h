@@ -21,6 +21,7 @@ static inline void dt_put_half(uint8_t *p, float x)
 }
 
 void dt_quantize_q4_k(const float *src, int64_t n, const float *importance, uint8_t *dst);
+void dt_quantize_q5_k(const float *src, int64_t n, const float *importance, uint8_t *dst);
 void dt_quantize_q6_k(const float *src, int64_t n, const float *importance, uint8_t *dst);
 
 #endif

@@ -99,6 +99,36 @@ static void to_q5_0(const float *x, int64_t n, uint8_t *out)
 	}
 }
 
+/* Of the numbers nearest to q, which is twice what a code stands for, the first code. */
+static unsigned e2m1_of(float q)
+{
+	unsigned ret = 0;
+
+	for (unsigned c = 1; c < 16; c++)
+		if (fabsf((float)dt_e2m1_twice[c] - q) < fabsf((float)dt_e2m1_twice[ret] - q))
+			ret = c;
+	return ret;
+}
+
+static void to_mxfp4(const float *x, int64_t n, uint8_t *out)
+{
+	for (; n > 0; n -= 32, x += 32, out += 17) {
+		float max = 0, d;
+		int e = 0;
+
+		for (int j = 0; j < 32; j++)
+			max = fabsf(x[j]) > max && isfinite(x[j]) ? fabsf(x[j]) : max;
+		if (max > 0) {
+			frexpf(max, &e); /* max = f 2^e, 0.5 <= f < 1 */
+			e += 127 - 1 - 2;
+		}
+		out[0] = (uint8_t)(e < 0 ? 0 : e);
+		d = dt_mxfp4_half_scale(out[0]);
+		for (int j = 0; j < 16; j++)
+			out[1 + j] = (uint8_t)(e2m1_of(x[j] / d) | e2m1_of(x[j + 16] / d) << 4);
+	}
+}
+
 void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst)
 {
 	uint16_t h;
@@ -121,6 +151,12 @@ void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst)
 		break;
 	case DT_FMT_Q4_K:
 		dt_quantize_q4_k(src, n, NULL, dst);
+		break;
+	case DT_FMT_Q5_K:
+		dt_quantize_q5_k(src, n, NULL, dst);
+		break;
+	case DT_FMT_MXFP4:
+		to_mxfp4(src, n, dst);
 		break;
 	case DT_FMT_Q6_K:
 		dt_quantize_q6_k(src, n, NULL, dst);

@@ -17,7 +17,7 @@
 
 #define MOST_TEXT   (1ull << 32)
 #define MOST_MODELS 16
-#define WEIGHTS	    "auto|f32|bf16|f16|q8_0|q4_0|q4_1|q4_k|q6_k"
+#define WEIGHTS	    "auto|f32|bf16|f16|q8_0|q4_0|q4_1|q4_k|q5_k|q6_k|mxfp4"
 
 static struct {
 	struct dt_eval_opts model;

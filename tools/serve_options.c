@@ -7,7 +7,7 @@
 #define STUCK_AFTER 120 /* seconds a step may take before /health says 503 */
 #define DECODERS    4	/* images that are decoded at a time */
 
-#define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q6_k"
+#define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q5_k|q6_k|mxfp4"
 
 struct serve_options serve_options;
 

@@ -185,8 +185,9 @@ static int judge(const char *before, const char *after)
 static int ask_rounding(const char *dst)
 {
 	if (!shard_options.type_given || shard_options.type < 3)
-		return dt_opt_usage_error(&shard_program, stderr,
-					  "quantize needs --type q8_0, q6_k, q5_0, q4_k, q4_1 or q4_0");
+		return dt_opt_usage_error(
+			&shard_program, stderr,
+			"quantize needs --type q8_0, q6_k, q5_k, q5_0, q4_k, q4_1, q4_0 or mxfp4");
 	if (!shard_options.calibrated_on && shard_options.method_given)
 		return dt_opt_usage_error(&shard_program, stderr,
 					  "--method needs a text to --calibrate with");

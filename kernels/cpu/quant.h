@@ -6,12 +6,15 @@
  *            unsigned integer q (weight = scale (q - offset)):
  *              Q8_0          8 vectors, one a chunk, offset 128
  *              Q4_0 _1 _K    4 vectors: chunk 2 i in the low nibbles, 2 i + 1 in the high
+ *              MXFP4         the same, of e2m1 codes: 12 more than twice their number counts, offset 12
+ *              Q5_K          the same for the low 4 bits, then 1 vector: chunk c in bit c of its bytes
  *              Q6_K          the same for the low 4 bits, then 2 vectors: chunks 4 i .. 4 i + 3 two bits each
  *              bf16          16 vectors; word r of vector w is elements 2 w and 2 w + 1 of row r
  *              f32           32 vectors; word r of vector w is element w of row r
- *   scales   for each block: Q8_0, Q4_0 16 f16; Q4_1 16 f16 scales, 16 f16 minima; Q4_K 16 u8 scales, 16 u8
- *            minima; Q6_K 16 i8 scales of the first half, 16 of the second
- *   supers   for each 8 blocks: Q4_K 16 f16 d, 16 f16 dmin; Q6_K 16 f16 d
+ *   scales   for each block: Q8_0, Q4_0 16 f16; Q4_1 16 f16 scales, 16 f16 minima; MXFP4 16 bf16 scales,
+ *            halved; Q4_K, Q5_K 16 u8 scales, 16 u8 minima; Q6_K 16 i8 scales of the first half, 16 of
+ *            the second
+ *   supers   for each 8 blocks: Q4_K, Q5_K 16 f16 d, 16 f16 dmin; Q6_K 16 f16 d
  *
  * So a vector of integers multiplies four neighbours of one row of x (a broadcast word) for 16 outputs.
  */
@@ -21,6 +24,9 @@
 #include "kernels/packed.h"
 
 #include "kernels/cpu/cpu.h"
+
+/* Element j of row r in a block's quants, without its offset. */
+int dt_quant_at(enum dt_format f, const uint8_t *quants, int r, int j);
 
 /* What a product needs to know of a block of x beside its integers. */
 struct dt_xblock {

@@ -19,8 +19,12 @@ typedef __m512 vf;
 #define bits_or(a, b)  _mm512_or_si512(a, b)
 #define load_bits(p)   _mm512_loadu_si512(p)
 #define half_to_ps(p)  _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
-#define u8_to_ps(p)    _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p))))
-#define i8_to_ps(p)    _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p))))
+#define bf16_to_ps(p)                                                                                        \
+	_mm512_castsi512_ps(                                                                                 \
+		_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+#define in_lanes(t) _mm512_broadcast_i32x4(t)
+#define u8_to_ps(p) _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p))))
+#define i8_to_ps(p) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p))))
 #else
 #define ROWS	       2
 typedef __m256i vi;
@@ -30,8 +34,12 @@ typedef __m256 vf;
 #define bits_or(a, b)  _mm256_or_si256(a, b)
 #define load_bits(p)   _mm256_loadu_si256((const __m256i *)(p))
 #define half_to_ps(p)  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
-#define u8_to_ps(p)    _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
-#define i8_to_ps(p)    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
+#define bf16_to_ps(p)                                                                                        \
+	_mm256_castsi256_ps(                                                                                 \
+		_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+#define in_lanes(t) _mm256_broadcastsi128_si256(t)
+#define u8_to_ps(p) _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
+#define i8_to_ps(p) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
 #endif
 
 /* One vector of outputs: its panel's planes, and which half of the panel's 16 rows. */
@@ -68,7 +76,7 @@ DT_INLINE vi dot(vi acc, vi w, vi x, const bool wide)
 /* Chunks 2 i and 2 i + 1 of a block as bytes. */
 DT_INLINE void unpack(vi w[2], const enum dt_format f, const uint8_t *q, const int i)
 {
-	const vi low = V(set1_epi8)(15), two = V(set1_epi8)(0x30);
+	const vi low = V(set1_epi8)(15), two = V(set1_epi8)(0x30), one = V(set1_epi8)(0x10);
 	vi t, h;
 
 	if (f == DT_FMT_Q8_0) {
@@ -79,6 +87,22 @@ DT_INLINE void unpack(vi w[2], const enum dt_format f, const uint8_t *q, const i
 	t = load_bits(q + 64 * i);
 	w[0] = bits_and(t, low);
 	w[1] = bits_and(V(srli_epi16)(t, 4), low);
+	if (f == DT_FMT_MXFP4) { /* 12 more than dt_e2m1_twice */
+		const vi table =
+			in_lanes(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+
+		w[0] = V(shuffle_epi8)(table, w[0]);
+		w[1] = V(shuffle_epi8)(table, w[1]);
+	}
+	if (f == DT_FMT_Q5_K) { /* bits 2 i and 2 i + 1 */
+		h = load_bits(q + 256);
+		w[0] = bits_or(
+			w[0],
+			bits_and(i < 2 ? V(slli_epi16)(h, 4 - 2 * i) : V(srli_epi16)(h, 2 * i - 4), one));
+		w[1] = bits_or(
+			w[1],
+			bits_and(i < 2 ? V(slli_epi16)(h, 3 - 2 * i) : V(srli_epi16)(h, 2 * i - 3), one));
+	}
 	if (f == DT_FMT_Q6_K) {
 		h = load_bits(q + 256 + i / 2 * 64);
 		w[0] = bits_or(w[0], bits_and(i & 1 ? h : V(slli_epi16)(h, 4), two));
@@ -91,7 +115,7 @@ DT_INLINE void scales(vf scale[2], vf *min, const enum dt_format f, const struct
 {
 	const uint8_t *s = c->scales + b * (f == DT_FMT_Q4_1 ? 64 : 32), *u = c->supers;
 
-	if (f == DT_FMT_Q4_K) {
+	if (dt_is_k_min(f)) {
 		u += b / 8 * 64 + 2 * c->lane;
 		scale[0] = scale[1] = V(mul_ps)(half_to_ps(u), u8_to_ps(s + c->lane));
 		*min = V(mul_ps)(V(sub_ps)(V(setzero_ps)(), half_to_ps(u + 32)), u8_to_ps(s + 16 + c->lane));
@@ -100,6 +124,8 @@ DT_INLINE void scales(vf scale[2], vf *min, const enum dt_format f, const struct
 
 		scale[0] = V(mul_ps)(d, i8_to_ps(s + c->lane));
 		scale[1] = V(mul_ps)(d, i8_to_ps(s + 16 + c->lane));
+	} else if (f == DT_FMT_MXFP4) {
+		scale[0] = scale[1] = bf16_to_ps(s + 2 * c->lane);
 	} else {
 		scale[0] = scale[1] = half_to_ps(s + 2 * c->lane);
 		if (f == DT_FMT_Q4_1)
@@ -113,10 +139,11 @@ DT_INLINE vi start(const enum dt_format f, const struct dt_xblock *x, const int 
 	if (f == DT_FMT_Q8_0) /* dot takes the offset off by itself */
 		return V(set1_epi32)(0);
 #endif
-	return V(set1_epi32)(f == DT_FMT_Q8_0	? x->start8
-			     : f == DT_FMT_Q4_0 ? x->start4
-			     : f == DT_FMT_Q6_K ? x->start6[half]
-						: 0);
+	return V(set1_epi32)(f == DT_FMT_Q8_0	 ? x->start8
+			     : f == DT_FMT_Q4_0	 ? x->start4
+			     : f == DT_FMT_MXFP4 ? x->start4 + x->start4 / 2
+			     : f == DT_FMT_Q6_K	 ? x->start6[half]
+						 : 0);
 }
 
 /* sum += scale x's scale times acc, and minimum times x's sum where the format has minima and min is given.
@@ -139,8 +166,8 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		     struct ahead *next, const int8_t *x, const struct dt_xblock *xb, int64_t blocks,
 		     const int rows, const int vecs)
 {
-	const int quants = f == DT_FMT_Q8_0 ? 512 : f == DT_FMT_Q6_K ? 384 : 256;
-	const bool two = f == DT_FMT_Q6_K, minima = f == DT_FMT_Q4_1 || f == DT_FMT_Q4_K;
+	const int quants = f == DT_FMT_Q8_0 ? 512 : f == DT_FMT_Q6_K ? 384 : f == DT_FMT_Q5_K ? 320 : 256;
+	const bool two = f == DT_FMT_Q6_K, minima = f == DT_FMT_Q4_1 || dt_is_k_min(f);
 	vf sum[ROWS][2];
 
 #pragma GCC unroll 8
@@ -288,6 +315,10 @@ DT_QUANT_MUL(QUANT_NAME)
 		panels_of(tile, ld, DT_FMT_Q4_1, w, panel_bytes, panels, next, xq, xb, m, blocks);
 	else if (f == DT_FMT_Q4_K)
 		panels_of(tile, ld, DT_FMT_Q4_K, w, panel_bytes, panels, next, xq, xb, m, blocks);
+	else if (f == DT_FMT_Q5_K)
+		panels_of(tile, ld, DT_FMT_Q5_K, w, panel_bytes, panels, next, xq, xb, m, blocks);
+	else if (f == DT_FMT_MXFP4)
+		panels_of(tile, ld, DT_FMT_MXFP4, w, panel_bytes, panels, next, xq, xb, m, blocks);
 	else
 		panels_of(tile, ld, DT_FMT_Q6_K, w, panel_bytes, panels, next, xq, xb, m, blocks);
 }

@@ -8,8 +8,8 @@
 /* One row's share of a block of 32: integers and what scales them, in the units of the format. */
 struct piece {
 	uint8_t q[DT_QK];
-	uint16_t d, m;	/* f16: of the block, or of the 8 blocks around it */
-	uint8_t sc, mn; /* Q4_K's scale and minimum; Q6_K's two signed scales */
+	uint16_t d, m;	/* f16 (bf16 of MXFP4): of the block, or of the 8 blocks around it */
+	uint8_t sc, mn; /* Q4_K's and Q5_K's scale and minimum; Q6_K's two signed scales */
 };
 
 static uint16_t u16_at(const uint8_t *p)
@@ -28,16 +28,17 @@ static void nibbles(uint8_t q[DT_QK], const uint8_t *p)
 	}
 }
 
-static void piece_q4_k(struct piece *s, const uint8_t *p, int j)
+/* high: bytes of fifth bits, 0 of Q4_K. */
+static void piece_k_min(struct piece *s, const uint8_t *p, int j, int high)
 {
-	const uint8_t *sc = p + 4, *q = p + 16 + j / 2 * 32;
+	const uint8_t *sc = p + 4, *q = p + 16 + high + j / 2 * 32;
 
 	s->d = u16_at(p);
 	s->m = u16_at(p + 2);
 	s->sc = j < 4 ? sc[j] & 63 : (uint8_t)((sc[j + 4] & 15) | (sc[j - 4] >> 6) << 4);
 	s->mn = j < 4 ? sc[j + 4] & 63 : (uint8_t)(sc[j + 4] >> 4 | (sc[j] >> 6) << 4);
 	for (int i = 0; i < 32; i++)
-		s->q[i] = q[i] >> (j & 1 ? 4 : 0) & 15;
+		s->q[i] = (uint8_t)((q[i] >> (j & 1 ? 4 : 0) & 15) | (high ? p[16 + i] >> j & 1 : 0) << 4);
 }
 
 static void piece_q6_k(struct piece *s, const uint8_t *p, int j)
@@ -58,7 +59,7 @@ static void piece_read(struct piece *s, enum dt_format f, const uint8_t *row, in
 	const uint8_t *p = row + b * DT_QK / info->block * info->bytes;
 	const int j = (int)(b % (info->block / DT_QK));
 
-	s->d = u16_at(p);
+	s->d = f == DT_FMT_MXFP4 ? dt_f32_to_bf16(dt_mxfp4_half_scale(p[0])) : u16_at(p);
 	s->m = 0;
 	s->sc = s->mn = 0;
 	if (f == DT_FMT_Q8_0) {
@@ -69,8 +70,10 @@ static void piece_read(struct piece *s, enum dt_format f, const uint8_t *row, in
 	} else if (f == DT_FMT_Q4_1) {
 		s->m = u16_at(p + 2);
 		nibbles(s->q, p + 4);
-	} else if (f == DT_FMT_Q4_K) {
-		piece_q4_k(s, p, j);
+	} else if (f == DT_FMT_MXFP4) {
+		nibbles(s->q, p + 1);
+	} else if (dt_is_k_min(f)) {
+		piece_k_min(s, p, j, f == DT_FMT_Q5_K ? 32 : 0);
 	} else {
 		piece_q6_k(s, p, j);
 	}
@@ -101,17 +104,23 @@ static void piece_write(const struct piece *s, enum dt_format f, struct place at
 		out = (word[2 * c] & 0x0f0f0f0fu) | (word[2 * c + 1] & 0x0f0f0f0fu) << 4;
 		memcpy(at.quants + c * 64 + 4 * r, &out, 4);
 	}
+	for (int c = 0; f == DT_FMT_Q5_K && c < 8; c++) {
+		uint8_t *to = at.quants + 256 + 4 * r;
+
+		for (int e = 0; e < 4; e++)
+			to[e] |= (uint8_t)(s->q[4 * c + e] >> 4 << c);
+	}
 	for (int c = 0; f == DT_FMT_Q6_K && c < 2; c++) {
 		out = 0;
 		for (int i = 0; i < 4; i++)
 			out |= (word[4 * c + i] >> 4 & 0x03030303u) << 2 * i;
 		memcpy(at.quants + 256 + c * 64 + 4 * r, &out, 4);
 	}
-	if (f == DT_FMT_Q4_K || f == DT_FMT_Q6_K) {
+	if (dt_is_k_min(f) || f == DT_FMT_Q6_K) {
 		at.scales[r] = s->sc;
 		at.scales[16 + r] = s->mn;
 		memcpy(at.supers + 2 * r, &s->d, 2);
-		if (f == DT_FMT_Q4_K)
+		if (dt_is_k_min(f))
 			memcpy(at.supers + 32 + 2 * r, &s->m, 2);
 	} else {
 		memcpy(at.scales + 2 * r, &s->d, 2);
@@ -342,15 +351,21 @@ size_t dt_packed_bytes(const struct dt_packed *w)
 	return n;
 }
 
-/* Element j of row r in a block's quants. */
-static int quant_at(enum dt_format f, const uint8_t *quants, int r, int j)
+int dt_quant_at(enum dt_format f, const uint8_t *quants, int r, int j)
 {
 	const int c = j / 4, byte = 4 * r + j % 4;
+	int v;
 
 	if (f == DT_FMT_Q8_0)
-		return quants[c * 64 + byte];
-	return (quants[c / 2 * 64 + byte] >> (c & 1 ? 4 : 0) & 15) |
-	       (f == DT_FMT_Q6_K ? (quants[256 + c / 4 * 64 + byte] >> c % 4 * 2 & 3) << 4 : 0);
+		return quants[c * 64 + byte] - 128;
+	v = quants[c / 2 * 64 + byte] >> (c & 1 ? 4 : 0) & 15;
+	if (f == DT_FMT_MXFP4)
+		return dt_e2m1_twice[v];
+	if (f == DT_FMT_Q5_K)
+		v |= (quants[256 + byte] >> c & 1) << 4;
+	if (f == DT_FMT_Q6_K)
+		v |= (quants[256 + c / 4 * 64 + byte] >> c % 4 * 2 & 3) << 4;
+	return v - dt_quant_shape(f)->offset;
 }
 
 int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
@@ -373,8 +388,9 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 		memcpy(&out[j], panel + j * 64 + 4 * r, 4);
 	for (int64_t b = 0; !dt_is_float(part->format) && b < w->blocks; b++) {
 		const struct place at = place_of(part->format, panel, w->blocks, b);
-		const bool k4 = part->format == DT_FMT_Q4_K, k6 = part->format == DT_FMT_Q6_K;
-		const float d = dt_f16_to_f32(u16_at((k4 || k6 ? at.supers : at.scales) + 2 * r));
+		const bool k4 = dt_is_k_min(part->format), k6 = part->format == DT_FMT_Q6_K;
+		const uint16_t bits = u16_at((k4 || k6 ? at.supers : at.scales) + 2 * r);
+		const float d = part->format == DT_FMT_MXFP4 ? dt_bf16_to_f32(bits) : dt_f16_to_f32(bits);
 		float scale[2] = {d, d}, min = 0;
 
 		if (k4) {
@@ -387,9 +403,7 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 			min = dt_f16_to_f32(u16_at(at.scales + 32 + 2 * r));
 		}
 		for (int j = 0; j < DT_QK; j++) {
-			const int q = quant_at(part->format, at.quants, r, j) -
-				      dt_quant_shape(part->format)->offset;
-			const float v = scale[j / 16] * (float)q;
+			const float v = scale[j / 16] * (float)dt_quant_at(part->format, at.quants, r, j);
 
 			out[b * DT_QK + j] = part->format == DT_FMT_Q4_1 || k4 ? v + min : v;
 		}

@@ -11,18 +11,12 @@ static float half_at(const uint8_t *p)
 	return dt_f16_to_f32(h);
 }
 
-/* Element j of the block's row r, without its offset. */
-static int quant_at(enum dt_format f, const uint8_t *q, int r, int j)
+static float bf16_at(const uint8_t *p)
 {
-	const int c = j / 4, byte = 4 * r + j % 4;
-	int v;
+	uint16_t h;
 
-	if (f == DT_FMT_Q8_0)
-		return q[c * 64 + byte] - 128;
-	v = q[c / 2 * 64 + byte] >> (c & 1 ? 4 : 0) & 15;
-	if (f == DT_FMT_Q6_K)
-		v |= (q[256 + c / 4 * 64 + byte] >> c % 4 * 2 & 3) << 4;
-	return v - dt_quant_shape(f)->offset;
+	memcpy(&h, p, 2);
+	return dt_bf16_to_f32(h);
 }
 
 static float one(enum dt_format f, const uint8_t *panel, int r, const int8_t *x, const struct dt_xblock *xb,
@@ -30,7 +24,7 @@ static float one(enum dt_format f, const uint8_t *panel, int r, const int8_t *x,
 {
 	const struct dt_quant_shape *shape = dt_quant_shape(f);
 	const uint8_t *q = panel, *s = q + blocks * shape->quants, *u = s + blocks * shape->scales;
-	const bool minimum = f == DT_FMT_Q4_1 || f == DT_FMT_Q4_K;
+	const bool minimum = f == DT_FMT_Q4_1 || dt_is_k_min(f);
 	float sum = 0;
 
 	for (int64_t b = 0; b < blocks; b++, q += shape->quants, s += shape->scales, x += DT_QK) {
@@ -38,18 +32,20 @@ static float one(enum dt_format f, const uint8_t *panel, int r, const int8_t *x,
 		float scale[2], min = 0;
 		int32_t acc[2] = {0, 0};
 
-		if (f == DT_FMT_Q4_K) {
+		if (dt_is_k_min(f)) {
 			scale[0] = half_at(d) * (float)s[r];
 			min = -half_at(d + 32) * (float)s[16 + r];
 		} else if (f == DT_FMT_Q6_K) {
 			scale[0] = half_at(d) * (float)(int8_t)s[r];
 			scale[1] = half_at(d) * (float)(int8_t)s[16 + r];
+		} else if (f == DT_FMT_MXFP4) {
+			scale[0] = bf16_at(s + 2 * r);
 		} else {
 			scale[0] = half_at(s + 2 * r);
 			min = f == DT_FMT_Q4_1 ? half_at(s + 32 + 2 * r) : 0;
 		}
 		for (int j = 0; j < DT_QK; j++)
-			acc[f == DT_FMT_Q6_K ? j / 16 : 0] += quant_at(f, q, r, j) * x[j];
+			acc[f == DT_FMT_Q6_K ? j / 16 : 0] += dt_quant_at(f, q, r, j) * x[j];
 		for (int h = 0; h < (f == DT_FMT_Q6_K ? 2 : 1); h++)
 			sum = fmaf(scale[h] * xb[b].scale, (float)acc[h], sum);
 		if (minimum)

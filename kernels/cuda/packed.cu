@@ -179,6 +179,10 @@ DT_DEVICE int integer_at(const struct quant &a, const uint8_t *q, int r, int j)
 	if (a.format == DT_FMT_Q8_0)
 		return q[c * 64 + byte] - 128;
 	v = q[c / 2 * 64 + byte] >> (c & 1 ? 4 : 0) & 15;
+	if (a.format == DT_FMT_MXFP4)
+		return (int)(e2m1_bytes((uint32_t)v) & 255) - a.offset;
+	if (a.format == DT_FMT_Q5_K)
+		v |= (q[256 + byte] >> c & 1) << 4;
 	if (a.format == DT_FMT_Q6_K)
 		v |= (q[256 + c / 4 * 64 + byte] >> c % 4 * 2 & 3) << 4;
 	return v - a.offset;
@@ -211,7 +215,7 @@ __global__ void __launch_bounds__(256) embed_kernel(struct embed e)
 				supers_of(e.a, panel, j / DT_QK), r, f);
 			v = (e.a.format == DT_FMT_Q6_K ? f[j / 16 % 2] : f[0]) *
 			    (float)integer_at(e.a, panel + j / DT_QK * e.a.quants, r, (int)(j % DT_QK));
-			if (e.a.format == DT_FMT_Q4_1 || e.a.format == DT_FMT_Q4_K)
+			if (e.a.format == DT_FMT_Q4_1 || is_k_min(e.a.format))
 				v = dt_plus(v, f[1]);
 		}
 		dt_st1(e.y, e.a.ty, i, v * e.scale);

@@ -86,6 +86,51 @@ DT_DEVICE float half_at(const uint8_t *p)
 	return dt_f16_wide(*(const uint16_t *)p);
 }
 
+DT_DEVICE float bf16_at(const uint8_t *p)
+{
+	dt_touch(p, 2);
+	return dt_bf16_to_f32(*(const uint16_t *)p);
+}
+
+/* packed.h's dt_is_k_min, for the device. */
+static inline DT_HOST_DEVICE constexpr bool is_k_min(int format)
+{
+	return format == DT_FMT_Q4_K || format == DT_FMT_Q5_K;
+}
+
+/* Blocks whose integers are kept as unsigned ones, with an offset. */
+static inline DT_HOST_DEVICE constexpr bool has_offset(int format)
+{
+	return format == DT_FMT_Q6_K || format == DT_FMT_Q4_0 || format == DT_FMT_MXFP4;
+}
+
+/* Bytes 0 .. 7 of two words, as the four low nibbles of sel name them. */
+DT_DEVICE uint32_t bytes_of(uint32_t low, uint32_t high, uint32_t sel)
+{
+#ifdef __CUDA_ARCH__
+	return __byte_perm(low, high, sel);
+#else
+	const uint64_t all = (uint64_t)high << 32 | low;
+	uint32_t r = 0;
+
+	for (int i = 0; i < 4; i++)
+		r |= (uint32_t)(all >> 8 * (sel >> 4 * i & 7) & 255) << 8 * i;
+	return r;
+#endif
+}
+
+/* Four e2m1 codes, a byte each: 12 more than twice their numbers (dt_e2m1_twice). */
+DT_DEVICE uint32_t e2m1_bytes(uint32_t codes)
+{
+	const uint32_t negative = (codes >> 3 & 0x01010101u) * 255u;
+	uint32_t sel = codes & 0x07070707u;
+
+	sel = (sel | sel >> 4) & 0x00ff00ffu;
+	sel = (sel | sel >> 8) & 0xffffu;
+	return (bytes_of(0x0f0e0d0cu, 0x18141210u, sel) & ~negative) |
+	       (bytes_of(0x090a0b0cu, 0x00040608u, sel) & negative);
+}
+
 /*
  * What the integer sums of a block are multiplied by, in row r of its panel; f[1]: the minimum, or of the
  * second half. s: the block's scales, u: the supers of the eight blocks around it (kernels/cpu/quant.h).
@@ -93,12 +138,14 @@ DT_DEVICE float half_at(const uint8_t *p)
 DT_DEVICE void factors(int format, const uint8_t *s, const uint8_t *u, int r, float f[2])
 {
 	f[1] = 0;
-	if (format == DT_FMT_Q4_K) {
+	if (is_k_min(format)) {
 		f[0] = half_at(u + 2 * r) * (float)s[r];
 		f[1] = -half_at(u + 32 + 2 * r) * (float)s[16 + r];
 	} else if (format == DT_FMT_Q6_K) {
 		f[0] = half_at(u + 2 * r) * (float)(int8_t)s[r];
 		f[1] = half_at(u + 2 * r) * (float)(int8_t)s[16 + r];
+	} else if (format == DT_FMT_MXFP4) {
+		f[0] = bf16_at(s + 2 * r);
 	} else {
 		f[0] = half_at(s + 2 * r);
 		f[1] = format == DT_FMT_Q4_1 ? half_at(s + 32 + 2 * r) : 0;
@@ -119,12 +166,12 @@ DT_DEVICE uint2 two_at(const void *p)
 
 DT_DEVICE struct scales scales_at(int format, const uint8_t *s, const uint8_t *u, int quad)
 {
-	const bool k = format == DT_FMT_Q4_K || format == DT_FMT_Q6_K;
+	const bool k = is_k_min(format) || format == DT_FMT_Q6_K;
 	const uint8_t *halves = (k ? u : s) + 8 * quad;
 	struct scales r = {{0, 0}, {0, 0}, 0, 0};
 
 	r.d = two_at(halves);
-	if (format == DT_FMT_Q4_1 || format == DT_FMT_Q4_K)
+	if (format == DT_FMT_Q4_1 || is_k_min(format))
 		r.m = two_at(halves + 32);
 	if (k) {
 		r.a = word_at(s + 4 * quad);
@@ -139,27 +186,29 @@ DT_DEVICE float half_of(const uint2 &h, int i)
 	return dt_f16_wide((uint16_t)((i < 2 ? h.x : h.y) >> 16 * (i % 2)));
 }
 
+DT_DEVICE float bf16_of(const uint2 &h, int i)
+{
+	return dt_bf16_to_f32((uint16_t)((i < 2 ? h.x : h.y) >> 16 * (i % 2)));
+}
+
 /* As factors() has them, of all four rows. */
 DT_DEVICE void four_factors(int format, const struct scales &s, float (&f)[4][2])
 {
 	DT_UNROLL
 	for (int i = 0; i < 4; i++) {
 		const uint8_t a = (uint8_t)(s.a >> 8 * i), b = (uint8_t)(s.b >> 8 * i);
-		const float d = half_of(s.d, i), m = half_of(s.m, i);
+		const float d = format == DT_FMT_MXFP4 ? bf16_of(s.d, i) : half_of(s.d, i),
+			    m = half_of(s.m, i);
 
-		f[i][0] = format == DT_FMT_Q4_K	  ? d * (float)a
-			  : format == DT_FMT_Q6_K ? d * (float)(int8_t)a
-						  : d;
-		f[i][1] = format == DT_FMT_Q4_K	  ? -m * (float)b
-			  : format == DT_FMT_Q6_K ? d * (float)(int8_t)b
-						  : m;
+		f[i][0] = is_k_min(format) ? d * (float)a : format == DT_FMT_Q6_K ? d * (float)(int8_t)a : d;
+		f[i][1] = is_k_min(format) ? -m * (float)b : format == DT_FMT_Q6_K ? d * (float)(int8_t)b : m;
 	}
 }
 
 /* A block is added in two steps: halves, or integers and minimum. */
 static inline DT_HOST_DEVICE constexpr bool two_terms(int format)
 {
-	return format != DT_FMT_Q8_0 && format != DT_FMT_Q4_0;
+	return format != DT_FMT_Q8_0 && format != DT_FMT_Q4_0 && format != DT_FMT_MXFP4;
 }
 
 /* Where a panel keeps the scales of block b, and its supers. */
@@ -189,8 +238,12 @@ template <class G> static int in_format(int format, G go)
 		return go(in<DT_FMT_Q4_1>());
 	case DT_FMT_Q4_K:
 		return go(in<DT_FMT_Q4_K>());
+	case DT_FMT_Q5_K:
+		return go(in<DT_FMT_Q5_K>());
 	case DT_FMT_Q6_K:
 		return go(in<DT_FMT_Q6_K>());
+	case DT_FMT_MXFP4:
+		return go(in<DT_FMT_MXFP4>());
 	default:
 		return -EINVAL;
 	}

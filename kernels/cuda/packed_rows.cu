@@ -1,11 +1,11 @@
 /*
  * quant.h's products with blocks of integers for few rows of x, which wait for memory: what counts is how
  * many bytes are on their way. A block of threads has a panel of 16 rows and 64 blocks of k at a time, a
- * thread one of these blocks for four of the rows: 8 loads of 16 bytes of Q8_0 (4 of the nibbles, 6 of Q6_K)
- * and its scales, all asked for before the first is used, and those of the next 64 blocks before this one's
- * sums are added up. So 256 threads keep 34 KiB of Q8_0 in flight, 17 of Q4_0, and an SM has room for two to
- * three such blocks: Little's law asks for 4.8 TB/s * 0.8 us / 132 = 29 KiB an SM of an H200. Rows of 2048
- * are one such piece: the whole product waits for memory once.
+ * thread one of these blocks for four of the rows: 8 loads of 16 bytes of Q8_0 (4 of the nibbles, 5 of Q5_K,
+ * 6 of Q6_K) and its scales, all asked for before the first is used, and those of the next 64 blocks before
+ * this one's sums are added up. So 256 threads keep 34 KiB of Q8_0 in flight, 17 of Q4_0, and an SM has room
+ * for two to three such blocks: Little's law asks for 4.8 TB/s * 0.8 us / 132 = 29 KiB an SM of an H200.
+ * Rows of 2048 are one such piece: the whole product waits for memory once.
  *
  * One row of x is rounded here too, 8 elements a thread: a launch less for each product of a step.
  *
@@ -21,7 +21,7 @@
  * Of one or two rows x comes as it is: the four threads that have the block have a quarter of it each.
  */
 template <int F, int M> struct piece {
-	static constexpr int vectors = F == DT_FMT_Q8_0 ? 8 : F == DT_FMT_Q6_K ? 6 : 4;
+	static constexpr int vectors = F == DT_FMT_Q8_0 ? 8 : F == DT_FMT_Q6_K ? 6 : F == DT_FMT_Q5_K ? 5 : 4;
 	static constexpr bool raw = M <= 2;
 	struct four w[vectors], x[M][2];
 	struct scales s;
@@ -127,7 +127,17 @@ DT_DEVICE void chunks(const struct piece<F, M> &p, int offset, int v, int r, uin
 		c[0] |= (two & 0x03030303u) << 4;
 		c[1] |= (two >> 2 & 0x03030303u) << 4;
 	}
-	if (F == DT_FMT_Q6_K || F == DT_FMT_Q4_0) {
+	if (F == DT_FMT_Q5_K) {
+		const uint32_t fifth = p.w[4].w[r] >> 2 * v;
+
+		c[0] |= (fifth & 0x01010101u) << 4;
+		c[1] |= (fifth >> 1 & 0x01010101u) << 4;
+	}
+	if (F == DT_FMT_MXFP4) {
+		c[0] = e2m1_bytes(c[0]);
+		c[1] = e2m1_bytes(c[1]);
+	}
+	if (has_offset(F)) {
 		c[0] = less(c[0], offset);
 		c[1] = less(c[1], offset);
 	}

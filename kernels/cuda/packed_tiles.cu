@@ -29,7 +29,7 @@ template <int FORMAT, int GROUPS, int CUTS, int N, int DEEP, int STAGES, int RES
 			     threads = 32 * GROUPS * CUTS;
 	static constexpr int stride = 32 * DEEP + 32; /* of x: four rows meet no bank twice */
 	static constexpr bool halves = FORMAT == DT_FMT_Q6_K,
-			      minimum = FORMAT == DT_FMT_Q4_1 || FORMAT == DT_FMT_Q4_K;
+			      minimum = FORMAT == DT_FMT_Q4_1 || is_k_min(FORMAT);
 };
 
 /* Bytes of a panel's share of a stage, and of a stage. */
@@ -140,8 +140,25 @@ DT_DEVICE void operands(const struct quant &a, const uint8_t *room, int b, int q
 
 		DT_UNROLL
 		for (int i = 0; i < 4; i++) {
-			lo[i] = less(l.w[i] & 0x0f0f0f0fu, T::minimum ? 0 : a.offset);
-			hi[i] = less(l.w[i] >> 4 & 0x0f0f0f0fu, T::minimum ? 0 : a.offset);
+			lo[i] = l.w[i] & 0x0f0f0f0fu;
+			hi[i] = l.w[i] >> 4 & 0x0f0f0f0fu;
+			if (T::format == DT_FMT_MXFP4) {
+				lo[i] = e2m1_bytes(lo[i]);
+				hi[i] = e2m1_bytes(hi[i]);
+			}
+			if (has_offset(T::format)) {
+				lo[i] = less(lo[i], a.offset);
+				hi[i] = less(hi[i], a.offset);
+			}
+		}
+		if (T::format == DT_FMT_Q5_K) {
+			const struct four fifth = unit_at(room, at + 16);
+
+			DT_UNROLL
+			for (int i = 0; i < 4; i++) {
+				lo[i] |= (fifth.w[i] >> 2 * t & 0x01010101u) << 4;
+				hi[i] |= (fifth.w[i] >> (2 * t + 1) & 0x01010101u) << 4;
+			}
 		}
 	}
 	DT_UNROLL

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DT_SCRATCH_ALIGN = 4096, DT_SCRATCH_SLOTS = 8 };
+enum { DT_SCRATCH_ALIGN = 4096, DT_SCRATCH_SLOTS = 16 };
 
 struct dt_scratch;
 

@@ -8,9 +8,10 @@ struct dt_export {
 	enum dt_source_kind to;
 	/*
 	 * Of the matrices; -1: as stored where the target has that type, else f32. Vectors of a GGUF are f32,
-	 * as are its position embeddings unless format is a plain type. The head of a q4_k file is q6_k. A
-	 * matrix whose rows are no multiple of 256 becomes q5_0 instead of q4_k and q8_0 instead of q6_k
-	 * (*ret_smaller counts those), one whose rows are no multiple of 32 f16 (*ret_unpacked).
+	 * as are its position embeddings unless format is a plain type. The head of a q4_k or q5_k file is
+	 * q6_k. A matrix whose rows are no multiple of 256 becomes q5_0 instead of q4_k or q5_k and q8_0
+	 * instead of q6_k (*ret_smaller counts those), one whose rows are no multiple of 32 f16
+	 * (*ret_unpacked).
 	 */
 	int format;
 	int *ret_unpacked, *ret_smaller; /* may be NULL */

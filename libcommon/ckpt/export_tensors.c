@@ -23,12 +23,13 @@ enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param
 		return want;
 	if (p->role == DT_W_POS)
 		return DT_FMT_F32;
-	if (want == DT_FMT_Q4_K && (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied)))
+	if ((want == DT_FMT_Q4_K || want == DT_FMT_Q5_K) &&
+	    (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied)))
 		want = DT_FMT_Q6_K; /* as GGUF's own writer: logits feel its error most */
 	if (p->shape[1] % dt_format_info(want)->block == 0)
 		return want;
 	if (p->shape[1] % 32 == 0)
-		return want == DT_FMT_Q4_K ? DT_FMT_Q5_0 : DT_FMT_Q8_0;
+		return want == DT_FMT_Q4_K || want == DT_FMT_Q5_K ? DT_FMT_Q5_0 : DT_FMT_Q8_0;
 	return DT_FMT_F16;
 }
 

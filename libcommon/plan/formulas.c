@@ -175,7 +175,8 @@ bool dt_lora_target(enum dt_role r, enum dt_lora_targets which)
 
 double dt_weight_bits(enum dt_weight_format f)
 {
-	static const double bits[DT_WF_N] = {32, 16, 16, 8.5, 6.5625, 5, 4.5, 4.5, 4.5, 4.5, 4.127, 8};
+	static const double bits[DT_WF_N] = {32,  16,  16,  8.5,  6.5625, 5.5,	 5,
+					     4.5, 4.5, 4.5, 4.25, 4.5,	  4.127, 8};
 
 	return bits[f];
 }
@@ -209,9 +210,9 @@ double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, doub
 
 int dt_weight_kept_as(const struct dt_config *c, const struct dt_param *p, enum dt_weight_format f)
 {
-	static const int as[DT_WF_N] = {DT_FMT_F32,  DT_FMT_BF16, -1,	       DT_FMT_Q8_0,
-					DT_FMT_Q6_K, DT_FMT_Q4_1, DT_FMT_Q4_K, DT_FMT_Q4_K,
-					DT_FMT_Q4_0, -1,	  -1,	       -1};
+	static const int as[DT_WF_N] = {DT_FMT_F32,   DT_FMT_BF16, -1,		DT_FMT_Q8_0, DT_FMT_Q6_K,
+					DT_FMT_Q5_K,  DT_FMT_Q4_1, DT_FMT_Q4_K, DT_FMT_Q4_K, DT_FMT_Q4_0,
+					DT_FMT_MXFP4, -1,	   -1,		-1};
 
 	return f == DT_WF_Q4_K_M && is_larger(c, p) ? DT_FMT_Q6_K : as[f];
 }

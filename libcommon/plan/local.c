@@ -152,4 +152,18 @@ void dt_local_release(struct dt_local *l)
 	l->unit = NULL;
 	l->n = l->nunit = 0;
 }
+
+int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
+{
+	int layer = l->unit[u].layer, kind = l->unit[u].packed	 ? DT_UNIT_SLOT_PACKED
+					     : l->unit[u].frozen ? DT_UNIT_SLOT_FROZEN
+								 : 0;
+
+	if (layer < 0)
+		return kind + DT_UNIT_SLOT_EMBED;
+	if (layer == layers)
+		return kind + DT_UNIT_SLOT_FINAL;
+	return kind + (l->unit[u].experts ? DT_UNIT_SLOT_EXPERTS : 0) +
+	       (l->unit[u].place - (l->unit[0].layer < 0)) % 2;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

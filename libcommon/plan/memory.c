@@ -128,12 +128,17 @@ static void put_away(struct dt_plan_builder *b, enum dt_place place, enum dt_buf
 /* Optimizer states and master weights in tiles. Those under way are there during the update alone. */
 static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 {
+	const char *name = !t->states	     ? "tiles of weights"
+			   : t->weights >= 0 ? "tiles of states and weights"
+					     : "tiles of states";
 	int64_t each = (int64_t)dt_tiles_bytes(t), away = t->n - t->kept;
+	char in_file[40];
 
-	put_flat(b, DT_B_TILES, DT_MEM_OPTIM, DT_U8, t->kept * each, DT_PH_FORWARD, DT_PH_STEP, -1,
-		 "tiles of states", "tiles that stay x bytes of a tile");
-	put_away(b, DT_PLACE_DISK, DT_B_TILES_FILE, DT_MEM_OPTIM, away * each, "tiles of states in a file",
-		 "offloaded tiles x bytes of a tile");
+	put_flat(b, DT_B_TILES, t->states ? DT_MEM_OPTIM : DT_MEM_WEIGHTS, DT_U8, t->kept * each,
+		 DT_PH_FORWARD, DT_PH_STEP, -1, name, "tiles that stay x bytes of a tile");
+	snprintf(in_file, sizeof(in_file), "%s in a file", name);
+	put_away(b, DT_PLACE_DISK, DT_B_TILES_FILE, t->states ? DT_MEM_OPTIM : DT_MEM_WEIGHTS, away * each,
+		 in_file, "offloaded tiles x bytes of a tile");
 	put_flat(b, DT_B_TILE_RING, DT_MEM_WORKSPACE, DT_U8,
 		 (away < DT_TILE_RING ? away : DT_TILE_RING) * each + (away ? 4096 : 0), DT_PH_STEP,
 		 DT_PH_STEP, -1, "tiles under way", "4 tiles, and 4096 bytes to begin at a block");
@@ -225,7 +230,8 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 #define STATE(id, cat, dtype, when, name, all, share)                                                        \
 	put_flat(b, id, cat, dtype, zero >= (when) ? (share) : (all), DT_PH_FORWARD, DT_PH_STEP, -1, name,   \
 		 zero >= (when) ? part : whole)
-	STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights", l->numel, l->share);
+	if (!dt_run_streams(s))
+		STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights", l->numel, l->share);
 	put_flat(b, DT_B_PACKED, DT_MEM_WEIGHTS, DT_U8, l->packed_bytes, DT_PH_FORWARD, DT_PH_STEP, -1,
 		 "weights in blocks", "frozen linears");
 	if (l->trained < l->numel) {
@@ -235,12 +241,12 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	if (s->compute != DT_F32 && s->no_master)
 		put_flat(b, DT_B_ROUND, DT_MEM_WORKSPACE, DT_F32, DT_ROUND_NUMEL, DT_PH_STEP, DT_PH_STEP, -1,
 			 "values being updated", "fixed");
-	else if (s->compute != DT_F32 && !tiles.n)
+	else if (s->compute != DT_F32 && tiles.master < 0)
 		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master", l->trained, l->share_trained);
 	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients", l->trained, l->share_trained);
 	if (tiles.n)
 		put_tiles(b, &tiles);
-	for (int i = 0; i < dt_optim_states(s->optim.kind) && !tiles.n; i++)
+	for (int i = 0; i < dt_optim_states(s->optim.kind) && !tiles.states; i++)
 		put_state(b, at, i, &rule->state[i], l->share_trained, zero >= 1 ? part : whole);
 	if (s->sync.kind == DT_SYNC_DILOCO) {
 		put_flat(b, DT_B_OUTER, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
@@ -289,21 +295,23 @@ static void put_compress(struct dt_plan_builder *b, const struct dt_run *s, cons
 		 "compressed gradients", "by method");
 }
 
-int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
+/* Weights that come from a file: a unit's, or this rank's share of them, which is gathered then. */
+static void put_fetched(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l, int slot,
+			const char *unit)
 {
-	int layer = l->unit[u].layer, kind = l->unit[u].packed	 ? DT_UNIT_SLOT_PACKED
-					     : l->unit[u].frozen ? DT_UNIT_SLOT_FROZEN
-								 : 0;
+	const struct dt_tiles tiles = dt_tiles_of(s, l);
+	const bool cut = dt_run_cuts_weights(s);
+	char name[40];
 
-	if (layer < 0)
-		return kind + DT_UNIT_SLOT_EMBED;
-	if (layer == layers)
-		return kind + DT_UNIT_SLOT_FINAL;
-	return kind + (l->unit[u].experts ? DT_UNIT_SLOT_EXPERTS : 0) +
-	       (l->unit[u].place - (l->unit[0].layer < 0)) % 2;
+	snprintf(name, sizeof(name), "fetched %s, %s", cut ? "share" : "weights", unit);
+	put_flat(b, cut ? DT_B_UNIT_SHARE : DT_B_UNIT_W, DT_MEM_WORKSPACE, DT_U8,
+		 (int64_t)dt_tiles_slot_bytes(&tiles, s, l, slot), DT_PH_FORWARD, DT_PH_BACKWARD, slot, name,
+		 "largest unit in whole parts of tiles, and 4096 bytes to begin at a block");
 }
 
-/* What ZeRO brings together for as long as a unit computes: weights (z3) and gradients (z2, z3). */
+/*
+ * What comes together for as long as a unit computes: weights (z3, offloaded) and gradients (z2, z3).
+ */
 static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	static const char *const names[DT_UNIT_SLOTS] = {
@@ -325,7 +333,9 @@ static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const s
 		snprintf(name, sizeof(name), "gathered weights, %s", names[k]);
 		if (k >= DT_UNIT_SLOT_PACKED)
 			snprintf(name, sizeof(name), "unpacked weights, %s", names[k] + strlen("packed "));
-		if (s->layout.zero >= 3 || k >= DT_UNIT_SLOT_PACKED)
+		if (dt_run_streams(s) && k < DT_UNIT_SLOT_FROZEN)
+			put_fetched(b, s, l, k, names[k]);
+		if (dt_run_cuts_weights(s) || k >= DT_UNIT_SLOT_PACKED)
 			put_flat(b, DT_B_UNIT_W, k >= DT_UNIT_SLOT_PACKED ? DT_MEM_WORKSPACE : DT_MEM_COMM,
 				 s->compute, most[k], DT_PH_FORWARD, DT_PH_BACKWARD, k, name, "largest unit");
 		snprintf(name, sizeof(name), "unit gradients, %s", names[k]);

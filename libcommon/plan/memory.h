@@ -35,15 +35,16 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_ROUND,   /* without masters: f32 values of the piece being updated */
 		 DT_B_OPTIM1,  /* flat, f32 */
 		 DT_B_OPTIM2,
-		 DT_B_OUTER,	 /* diloco: weights as last merged, flat, f32; gossip: a neighbour's */
-		 DT_B_OUTER_M,	 /* its momentum */
-		 DT_B_EMA,	 /* average of the weights, flat, f32 */
-		 DT_B_REFERENCE, /* weights that the run started from, flat, compute type */
-		 DT_B_WHOLE,	 /* muon: a whole matrix, its next and two products, f32 */
-		 DT_B_VALUE,	 /* of a program: dt_memory_value says where */
-		 DT_B_TIED,	 /* the other stage's gradient of a tied embedding, f32 */
-		 DT_B_PACKED,	 /* frozen linears in blocks, bytes */
-		 DT_B_UNIT_W,	 /* z3: gathered weights; which is a unit slot */
+		 DT_B_OUTER,	  /* diloco: weights as last merged, flat, f32; gossip: a neighbour's */
+		 DT_B_OUTER_M,	  /* its momentum */
+		 DT_B_EMA,	  /* average of the weights, flat, f32 */
+		 DT_B_REFERENCE,  /* weights that the run started from, flat, compute type */
+		 DT_B_WHOLE,	  /* muon: a whole matrix, its next and two products, f32 */
+		 DT_B_VALUE,	  /* of a program: dt_memory_value says where */
+		 DT_B_TIED,	  /* the other stage's gradient of a tied embedding, f32 */
+		 DT_B_PACKED,	  /* frozen linears in blocks, bytes */
+		 DT_B_UNIT_W,	  /* z3, offloaded: weights of a unit; which is a unit slot */
+		 DT_B_UNIT_SHARE, /* offloaded and cut: bytes of this rank's share; likewise */
 		 DT_B_UNIT_G,	/* z2, z3: f32 gradients of whole units before they are scattered; likewise */
 		 DT_B_WIRE,	/* gradients on their way in another type; which is a unit slot with z2, z3 */
 		 DT_B_KEPT,	/* compressed gradients: what is not sent yet, flat, f32; */
@@ -152,21 +153,6 @@ static inline uint64_t dt_memory_value(const struct dt_memory_plan *p, int k, in
 {
 	return p->value[k][v].offset + (uint64_t)slot * p->value[k][v].stride;
 }
-
-/*
- * Slots of DT_B_UNIT_W and DT_B_UNIT_G: two of layers, two of layers' experts that ep divides, the ends; then
- * the same of frozen units; of packed ones, which only layers have, the first four.
- */
-enum {
-	DT_UNIT_SLOT_EXPERTS = 2,
-	DT_UNIT_SLOT_EMBED = 4,
-	DT_UNIT_SLOT_FINAL = 5,
-	DT_UNIT_SLOT_FROZEN = 6,
-	DT_UNIT_SLOT_PACKED = 12,
-	DT_UNIT_SLOTS = 16
-};
-/* Which of them local unit u lies in. */
-int dt_unit_slot(const struct dt_local *l, int u, int64_t layers);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

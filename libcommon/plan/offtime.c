@@ -17,21 +17,42 @@ static double kept(const struct dt_step_model *m)
 	return sum;
 }
 
+/* Of a rank's parameters those of layers, whose weights every microbatch reads twice. */
+static double in_layers(const struct dt_step_model *m)
+{
+	double layers = 0, all = dt_work_unit(m->work, -1)->params;
+
+	for (int64_t i = 0; i <= m->s->config->layers; i++) {
+		all += dt_work_unit(m->work, i)->params;
+		layers += i < m->s->config->layers ? dt_work_unit(m->work, i)->params : 0;
+	}
+	return layers / all;
+}
+
 void dt_offload_time(const struct dt_step_model *m, double params, struct dt_step_time *r)
 {
 	const struct dt_run *s = m->s;
 	const struct dt_run_offload *o = &s->offload;
-	double master = s->compute != DT_F32 && !s->no_master ? 4 : 0, states = 0, acts = 0, bw;
+	const double acc = (double)dt_run_accumulation(s);
+	double master = s->compute != DT_F32 && !s->no_master ? 4 : 0, states = 0, acts = 0, fetched = 0, bw;
 
 	if (!o->what || o->to != DT_PLACE_DISK)
 		return;
 	bw = (m->c->disk_bw > 0 ? m->c->disk_bw : DT_DISK_BW) / m->here;
 	if (o->what & DT_OFFLOAD_OPTIMIZER)
 		states = o->fraction * params * (dt_optim_element_bytes(s->optim.kind) + master);
+	if (o->what & DT_OFFLOAD_WEIGHTS) {
+		const double weights = o->fraction * params * dt_dtype_size(s->compute), part = in_layers(m);
+
+		states += weights;
+		fetched = weights * (1 - part + 2 * acc * part);
+	}
 	if (o->what & DT_OFFLOAD_ACTIVATIONS)
-		acts = o->fraction * kept(m) * (double)dt_run_accumulation(s);
-	r->offload_s = 2 * (states + acts) / bw;
-	r->offload_exposed = fmax(0, 2 * states / bw - r->optimizer) + fmax(0, 2 * acts / bw - r->makespan);
+		acts = o->fraction * kept(m) * acc;
+	r->offload_s = (2 * (states + acts) + fetched) / bw;
+	r->offload_exposed =
+		fmax(0, 2 * states / bw - r->optimizer) + fmax(0, (2 * acts + fetched) / bw - r->makespan);
+	r->offload_read = states + acts + fetched;
 	r->offload_written = states + acts;
 }
 
@@ -40,15 +61,17 @@ const char *dt_offload_text(const struct dt_run *s, const struct dt_step_time *t
 {
 	double rest = t->step - t->offload_exposed,
 	       tokens = 9 * t->offload_exposed / rest * t->tokens_per_s * t->step;
-	char each[32], time[32], count[32], day[32], hidden[96] = "";
+	char in[32], out[32], time[32], count[32], day[32], hidden[96] = "";
 
-	if (t->offload_exposed > 0 && !(s->offload.what & DT_OFFLOAD_ACTIVATIONS))
+	if (t->offload_exposed > 0 && !(s->offload.what & (DT_OFFLOAD_ACTIVATIONS | DT_OFFLOAD_WEIGHTS)))
 		snprintf(hidden, sizeof(hidden), " (10%% of a step of %s tokens)",
 			 dt_format_count(tokens, count, sizeof(count)));
 	snprintf(buf, n,
-		 "offloaded: a rank reads and writes %s each a step, waits %s for that%s; %s a day are "
-		 "written to a machine's disk",
-		 dt_format_size((uint64_t)t->offload_written, each, sizeof(each)),
+		 "offloaded: a rank reads %s and writes %s a step, waits %s for that%s; %s a day are written "
+		 "to a "
+		 "machine's disk",
+		 dt_format_size((uint64_t)t->offload_read, in, sizeof(in)),
+		 dt_format_size((uint64_t)t->offload_written, out, sizeof(out)),
 		 dt_format_duration(t->offload_exposed, time, sizeof(time)), hidden,
 		 dt_format_size((uint64_t)(t->offload_written * ranks * DAY / t->step), day, sizeof(day)));
 	return buf;

@@ -7,9 +7,10 @@
 #define DT_DISK_BW 1e9 /* bytes a second of a machine's disk where nobody says */
 
 /*
- * Fills r->offload_s, offload_exposed and offload_written of a rank that has the states of so many
- * parameters. The update moves its states while it computes on others, so that what is exposed is what takes
- * longer than that; activations move behind forward and backward. r->optimizer and r->makespan are known.
+ * Fills r->offload_s, offload_exposed, offload_read and offload_written of a rank that has the states of so
+ * many parameters. The update moves its states while it computes on others, so that what is exposed is what
+ * takes longer than that; activations, and the weights of layers twice a microbatch, move behind forward and
+ * backward. r->optimizer and r->makespan are known.
  */
 void dt_offload_time(const struct dt_step_model *m, double params, struct dt_step_time *r);
 

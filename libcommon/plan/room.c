@@ -105,6 +105,7 @@ void dt_room_json(const struct dt_room *room, const struct dt_fit_query *q, cons
 	}
 	if (offload_time(room, q, f, &t)) {
 		json_object_set_new(o, "offload_exposed_s", json_real(t.offload_exposed));
+		json_object_set_new(o, "offload_read_bytes", json_integer((json_int_t)t.offload_read));
 		json_object_set_new(o, "offload_written_bytes", json_integer((json_int_t)t.offload_written));
 		json_object_set_new(o, "step_s", json_real(t.step));
 	}

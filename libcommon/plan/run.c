@@ -360,20 +360,29 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* Weights in a file, from where units come to compute. */
+static int check_streams(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = r->config->lora.rank			? "--lora: frozen weights stay in memory"
+			   : r->freeze				? "--freeze: frozen weights stay in memory"
+			   : dt_config_is_image(r->config)	? "classifiers of images"
+			   : r->layout.zero && r->layout.pp > 1 ? "a pipeline (pp) with ZeRO"
+			   : dt_run_splits(r)			? "a split backward (zb-h1)"
+								: NULL;
+
+	return what ? dt_err_set(err, -ENOTSUP, "--offload weights does not go with %s", what) : 0;
+}
+
 /* What lies elsewhere. */
 static int check_offload(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_run_offload *o = &r->offload;
 	const struct dt_optim_rule *rule = dt_optim_rule(r->optim.kind);
 	bool master = r->compute != DT_F32 && !r->no_master;
+	int rc;
 
 	if (!o->what)
 		return 0;
-	if (o->what & DT_OFFLOAD_WEIGHTS)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"--offload %s: this version offloads optimizer states and activations alone",
-			o->what_text);
 	if (r->on_card || o->to != DT_PLACE_DISK) {
 		dt_err_set(err, -ENOTSUP, "--offload on a card, or to its host, is not done by this version");
 		dt_err_hint(err, "--offload-to disk:DIR on the processor is");
@@ -389,17 +398,18 @@ static int check_offload(const struct dt_run *r, struct dt_err *err)
 					  "keep theirs",
 					  r->config->name, (long long)r->config->layers);
 	}
-	if (!(o->what & DT_OFFLOAD_OPTIMIZER))
+	if (!(o->what & (DT_OFFLOAD_OPTIMIZER | DT_OFFLOAD_WEIGHTS)))
 		return 0;
-	if (!dt_optim_states(r->optim.kind) && !master)
+	if ((o->what & DT_OFFLOAD_WEIGHTS) && (rc = check_streams(r, err)) < 0)
+		return rc;
+	if (!dt_optim_states(r->optim.kind) && !master && (o->what & DT_OFFLOAD_OPTIMIZER))
 		return dt_err_set(err, -EINVAL, "--offload optimizer: %s has no states", rule->name);
 	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
 		if (rule->state[i].shape != DT_STATE_EACH)
-			return dt_err_set(
-				err, -ENOTSUP,
-				"--offload optimizer: %s has states that are not a value an element",
-				rule->name);
-	if (master && r->config->router_bias)
+			return dt_err_set(err, -ENOTSUP,
+					  "--offload %s: %s has states that are not a value an element",
+					  o->what_text, rule->name);
+	if ((master || (o->what & DT_OFFLOAD_WEIGHTS)) && r->config->router_bias)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' has biases of its router, which need master weights in memory",
 				  r->config->name);

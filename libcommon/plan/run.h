@@ -280,6 +280,17 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err);
 bool dt_run_asks_reference(const struct dt_run *r);
 bool dt_run_reference_weights(const struct dt_run *r);
 
+/* Whether weights are in a file, from where a unit's come to compute. */
+static inline bool dt_run_streams(const struct dt_run *r)
+{
+	return (r->offload.what & DT_OFFLOAD_WEIGHTS) && r->offload.to == DT_PLACE_DISK;
+}
+/* Whether a rank keeps its share of the weights alone, and units are gathered to compute. */
+static inline bool dt_run_cuts_weights(const struct dt_run *r)
+{
+	return r->layout.zero >= 3 || (r->layout.zero && dt_run_streams(r));
+}
+
 /* The table of the run's pipeline (1 stage: trivial). */
 int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_err *err);
 

@@ -152,11 +152,11 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 		else if (l->zero ==
 			 0) /* weights that are merged now and then are as many bytes as gradients */
 			r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1);
-		else if (l->zero < 3)
+		else if (!dt_run_cuts_weights(s))
 			r->dp = (l->zero == 1 ? 1 : acc) * once +
 				among_copies(m, DT_COLL_ALL_GATHER, part * most, part * experts, w);
 		else
-			r->dp = acc * (once + 2 * gather);
+			r->dp = (l->zero == 1 ? 1 : acc) * once + acc * 2 * gather;
 		/* Each microbatch's own traffic hides behind its own computation. */
 		moved = m->stack->dp_hidden && !m->c->cores && !s->sync.kind && !dt_run_compresses(s)
 				? backward * (l->zero >= 2 ? acc * (l->zero == 3 ? 1.5 : 1) : 1)

@@ -32,9 +32,9 @@ struct dt_step_time { /* seconds of the slowest stage, of all microbatches unles
 	double tp, ep, cp, pp;				   /* traffic in the pipeline's way */
 	double dp, dp_exposed; /* gradients (and weights of ZeRO) over dp; the part not hidden */
 	double optimizer, fixed;
-	double offload_s, offload_exposed; /* transfers of what is offloaded; what of them is waited for */
-	double offload_written;		   /* bytes a rank */
-	double bubble;			   /* share of the makespan that stages idle */
+	double offload_s, offload_exposed;    /* transfers of what is offloaded; what of them is waited for */
+	double offload_read, offload_written; /* bytes a rank */
+	double bubble;			      /* share of the makespan that stages idle */
 	double makespan;
 	double mfu, hfu; /* of the devices' peak, under fp8 that of 8 bits; hfu counts recomputation */
 	double tokens_per_s;

@@ -1,15 +1,19 @@
 /*
- * Offloaded optimizer states, and the master weights beside 16-bit ones, lie in tiles: so many trained
- * elements of a rank, in the order of its flat buffers, with a segment of each kind of value. The update
- * reads a tile, computes and writes it while the next ones are read and the last ones written, so a few of
- * them are in memory at a time. ZeRO-Infinity (Rajbhandari et al. 2021) and its optimizer's sub-groups.
+ * Offloaded optimizer states, the master weights beside 16-bit ones, and offloaded weights lie in tiles:
+ * so many trained elements of a rank, in the order of its flat buffers, with a segment of each kind of value.
+ * The update reads a tile, computes and writes it while the next ones are read and the last ones written, so
+ * a few of them are in memory at a time. ZeRO-Infinity (Rajbhandari et al. 2021) and its optimizer's
+ * sub-groups.
+ *
+ * In the file the weights of all tiles lie together behind the other segments, so that those of a unit are
+ * one range of it. A part of a segment is what has a checksum of its own.
  */
 #ifndef DT_PLAN_TILES_H
 #define DT_PLAN_TILES_H
 
 #include "plan/run.h"
 
-enum { DT_TILE_SEGMENTS = 1 + DT_OPTIM_STATES, DT_TILE_RING = 4 };
+enum { DT_TILE_SEGMENTS = 2 + DT_OPTIM_STATES, DT_TILE_RING = 4, DT_TILE_PARTS = 8 };
 
 struct dt_tiles {
 	int64_t numel;	 /* elements that have such values on this rank; 0: nothing is offloaded */
@@ -19,6 +23,8 @@ struct dt_tiles {
 	enum dt_dtype dtype[DT_TILE_SEGMENTS];
 	uint64_t at[DT_TILE_SEGMENTS + 1]; /* of a segment in its tile; the last: bytes of a tile */
 	int master;			   /* segment of the master weights, -1: they are not in tiles */
+	int weights;			   /* of those that are computed with; the masters' without masters */
+	bool states;			   /* there are segments of the optimizer's states */
 	uint64_t piece_bytes;		   /* room that passes between tiles and checkpoints */
 };
 
@@ -29,10 +35,27 @@ static inline int dt_tiles_state(const struct dt_tiles *t, int i)
 {
 	return i + (t->master == 0);
 }
+/* Bytes of a tile's weights. */
+static inline uint64_t dt_tiles_weight_bytes(const struct dt_tiles *t)
+{
+	return t->weights < 0 ? 0 : t->at[t->weights + 1] - t->at[t->weights];
+}
 static inline uint64_t dt_tiles_bytes(const struct dt_tiles *t)
 {
 	return t->at[t->segments];
 }
+/* The whole parts that elements [first, first + n) are in: elements [*from, *to). */
+static inline void dt_tiles_parts(const struct dt_tiles *t, int64_t first, int64_t n, int64_t *from,
+				  int64_t *to)
+{
+	int64_t part = t->each / DT_TILE_PARTS;
+
+	*from = first / part * part;
+	*to = (first + n + part - 1) / part * part;
+}
+/* Bytes of the largest of them among units in a slot (plan/layout.h), with room to begin at a block. */
+uint64_t dt_tiles_slot_bytes(const struct dt_tiles *t, const struct dt_run *r, const struct dt_local *l,
+			     int slot);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

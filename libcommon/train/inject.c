@@ -134,13 +134,14 @@ static void say_flipped(const struct trainer *t, int64_t bit, int64_t element)
 /* The same of masters that lie elsewhere. */
 static void flip_away(struct trainer *t, int64_t element, int bit)
 {
-	char *at = t->store.master.p + element * (int64_t)sizeof(float);
-	uint32_t v;
+	const size_t size = dt_dtype_size(t->store.master.dtype);
+	char *at = t->store.master.p + element * (int64_t)size;
+	unsigned char v[sizeof(float)];
 
-	if (offload_get(t, &v, at, sizeof(v), NULL) < 0)
+	if (offload_get(t, v, at, size, NULL) < 0)
 		return;
-	v ^= 1u << bit;
-	if (offload_put(t, at, &v, sizeof(v), NULL) == 0 && offload_settle(t, NULL) == 0)
+	v[(size_t)(bit / 8) % size] ^= (unsigned char)(1u << bit % 8);
+	if (offload_put(t, at, v, size, NULL) == 0 && offload_settle(t, NULL) == 0)
 		say_flipped(t, bit, element);
 }
 

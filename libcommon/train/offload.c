@@ -11,12 +11,7 @@
 #include <string.h>
 
 #define NOWHERE ((uintptr_t)1 << 60) /* no process has addresses from here on */
-#define PARTS	8		     /* of a segment: checksums are worked out by all threads */
-
-struct offload_segment { /* of a tile, as it was written */
-	bool written;
-	uint32_t crc[PARTS];
-};
+#define PARTS	DT_TILE_PARTS	     /* checksums are worked out by all threads */
 
 struct offload_slot {
 	int64_t tile;  /* -1: none */
@@ -67,8 +62,7 @@ int offload_bind(struct trainer *t, struct dt_err *err)
 	for (int i = 0; i < DT_TILE_RING && o->slot; i++)
 		o->slot[i].tile = -1;
 	if (!o->segment || !o->slot)
-		return dt_err_sys(err, -ENOMEM, "cannot set up %lld tiles of optimizer states",
-				  (long long)o->tiles.n);
+		return dt_err_sys(err, -ENOMEM, "cannot set up %lld tiles", (long long)o->tiles.n);
 	return 0;
 }
 
@@ -99,6 +93,14 @@ static int check_room(struct trainer *t, uint64_t mine, struct dt_err *err)
 	return trainer_agree(t, rc, err);
 }
 
+/* What is in the tiles, for people. */
+static const char *kinds(const struct trainer *t)
+{
+	const struct dt_tiles *g = &t->offload.tiles;
+
+	return !g->states ? "weights" : g->weights >= 0 ? "optimizer states and weights" : "optimizer states";
+}
+
 int offload_start(struct trainer *t, struct dt_err *err)
 {
 	struct offload *o = &t->offload;
@@ -116,8 +118,8 @@ int offload_start(struct trainer *t, struct dt_err *err)
 		rc = trainer_agree(
 			t, bytes ? dt_scratch_open(t->run.offload.dir, bytes, false, &o->file, err) : 0, err);
 	if (rc == 0 && o->file)
-		dt_log_msg(&t->root_log, "offloaded: %s of optimizer states a rank to a file in '%s' (%s)",
-			   dt_format_size(bytes, size, sizeof(size)), t->run.offload.dir,
+		dt_log_msg(&t->root_log, "offloaded: %s of %s a rank to a file in '%s' (%s)",
+			   dt_format_size(bytes, size, sizeof(size)), kinds(t), t->run.offload.dir,
 			   dt_scratch_how(o->file));
 	return rc < 0 ? rc : trainer_agree(t, stash_start(t, err), err);
 }
@@ -171,11 +173,10 @@ static int look(struct trainer *t, const struct offload_slot *slot, struct dt_er
 		}
 		checksum(t, slot->tile, s, crc);
 		if (memcmp(crc, was->crc, sizeof(crc)))
-			return dt_err_set(
-				err, -EBADMSG,
-				"tile %lld of the optimizer states is not as it was written: the file "
-				"in '%s' was changed, or its disk fails",
-				(long long)slot->tile, t->run.offload.dir);
+			return dt_err_set(err, -EBADMSG,
+					  "tile %lld of the %s is not as it was written: the file "
+					  "in '%s' was changed, or its disk fails",
+					  (long long)slot->tile, kinds(t), t->run.offload.dir);
 	}
 	return 0;
 }
@@ -190,6 +191,11 @@ static int finish(struct trainer *t, int k, struct dt_err *err)
 	if (!slot->busy)
 		return 0;
 	rc = dt_scratch_wait(t->offload.file, k, err);
+	if (t->offload.tiles.weights >= 0) {
+		int weights = dt_scratch_wait(t->offload.file, DT_TILE_RING + k, rc < 0 ? NULL : err);
+
+		rc = rc < 0 ? rc : weights;
+	}
 	t->offload.wait_s += dt_now() - t0;
 	slot->busy = false;
 	if (rc == 0 && !slot->writes)
@@ -214,9 +220,50 @@ static void range(const struct dt_tiles *g, unsigned segments, uint64_t *from, u
 	*to = g->at[high];
 }
 
-static uint64_t file_offset(const struct dt_tiles *g, int64_t tile)
+/* Bytes of a tile in the file but for its weights, which are first or last in memory. */
+static uint64_t rest_bytes(const struct dt_tiles *g)
 {
-	return (uint64_t)(tile - g->kept) * dt_tiles_bytes(g);
+	return dt_tiles_bytes(g) - dt_tiles_weight_bytes(g);
+}
+
+uint64_t offload_weights_at(const struct trainer *t, int64_t element)
+{
+	const struct dt_tiles *g = &t->offload.tiles;
+
+	return (uint64_t)(g->n - g->kept) * rest_bytes(g) +
+	       (uint64_t)(element - g->kept * g->each) * (uint64_t)dt_dtype_size(g->dtype[g->weights]);
+}
+
+static void transfer(struct trainer *t, int slot, bool write, char *at, uint64_t n, uint64_t offset)
+{
+	struct offload *o = &t->offload;
+
+	if (write)
+		dt_scratch_write(o->file, slot, at, (size_t)n, offset);
+	else
+		dt_scratch_read(o->file, slot, at, (size_t)n, offset);
+	*(write ? &o->written_bytes : &o->read_bytes) += n;
+}
+
+/* Begins to move these segments of a tile, and those between them; its slot is busy then. */
+static void move_tile(struct trainer *t, int64_t tile, unsigned segments, bool write)
+{
+	const struct dt_tiles *g = &t->offload.tiles;
+	const unsigned weights = g->weights < 0 ? 0 : 1u << g->weights, rest = segments & ~weights;
+	int k = (int)(tile % DT_TILE_RING);
+	uint64_t from, to;
+
+	if (rest) {
+		range(g, rest, &from, &to);
+		transfer(t, k, write, tile_at(t, tile) + from, to - from,
+			 (uint64_t)(tile - g->kept) * rest_bytes(g) + from -
+				 (g->weights == 0 ? dt_tiles_weight_bytes(g) : 0));
+	}
+	if (segments & weights)
+		transfer(t, DT_TILE_RING + k, write, tile_at(t, tile) + g->at[g->weights],
+			 dt_tiles_weight_bytes(g), offload_weights_at(t, tile * g->each));
+	t->offload.slot[k].busy = true;
+	t->offload.slot[k].writes = write;
 }
 
 /* Starts to read a tile into its slot, unless it is there. */
@@ -226,7 +273,6 @@ static int want(struct trainer *t, int64_t tile, unsigned segments, struct dt_er
 	int k = (int)(tile % DT_TILE_RING), rc;
 	struct offload_slot *slot = &o->slot[k];
 	unsigned written = 0;
-	uint64_t from, to;
 
 	if (tile < o->tiles.kept || (slot->tile == tile && !(segments & ~slot->have)))
 		return 0;
@@ -239,11 +285,7 @@ static int want(struct trainer *t, int64_t tile, unsigned segments, struct dt_er
 			written |= 1u << s;
 	if (!written)
 		return look(t, slot, err);
-	range(&o->tiles, written, &from, &to);
-	dt_scratch_read(o->file, k, tile_at(t, tile) + from, (size_t)(to - from),
-			file_offset(&o->tiles, tile) + from);
-	o->read_bytes += to - from;
-	slot->busy = true;
+	move_tile(t, tile, written, false);
 	return 0;
 }
 
@@ -251,8 +293,6 @@ static int want(struct trainer *t, int64_t tile, unsigned segments, struct dt_er
 static int let_go(struct trainer *t, struct dt_err *err)
 {
 	struct offload *o = &t->offload;
-	int k = (int)(o->held % DT_TILE_RING);
-	uint64_t from, to;
 
 	if (o->held >= o->tiles.kept && o->held_changed) {
 		for (int s = 0; s < o->tiles.segments; s++)
@@ -262,11 +302,7 @@ static int let_go(struct trainer *t, struct dt_err *err)
 				checksum(t, o->held, s, w->crc);
 				w->written = true;
 			}
-		range(&o->tiles, o->held_changed, &from, &to);
-		dt_scratch_write(o->file, k, tile_at(t, o->held) + from, (size_t)(to - from),
-				 file_offset(&o->tiles, o->held) + from);
-		o->written_bytes += to - from;
-		o->slot[k].busy = o->slot[k].writes = true;
+		move_tile(t, o->held, o->held_changed, true);
 	}
 	o->held = -1;
 	o->held_have = o->held_changed = 0;
@@ -280,6 +316,7 @@ static int64_t hold(struct trainer *t, unsigned segments, int64_t element, int64
 	int64_t tile = element / o->tiles.each, left = (tile + 1) * o->tiles.each - element;
 	int ahead = use == OFFLOAD_FILL ? 0 : DT_TILE_RING - 2, rc = 0;
 
+	stream_forget(t);
 	if (o->held != tile || segments & ~o->held_have) {
 		rc = let_go(t, err);
 		for (int i = 0; i <= ahead && rc == 0 && tile + i < o->tiles.n; i++)
@@ -310,6 +347,19 @@ int64_t offload_hold(struct trainer *t, int segment, int u, int64_t first, int64
 	return t->offload.tiles.n && n > 0
 		       ? hold(t, bits(t, segment), flat_index(t, &f, u, first), n, use, err)
 		       : n;
+}
+
+int64_t offload_hold_two(struct trainer *t, int read, int change, int u, int64_t first, int64_t n,
+			 struct dt_err *err)
+{
+	const struct flat f = {.shared = t->run.layout.zero >= 1, .trained = true};
+	const unsigned changes = change < 0 ? 0 : bits(t, change),
+		       all = changes | (read < 0 ? 0 : bits(t, read));
+	int64_t m = all && n > 0 ? hold(t, all, flat_index(t, &f, u, first), n, OFFLOAD_READ, err) : n;
+
+	if (m > 0)
+		t->offload.held_changed |= changes;
+	return m;
 }
 
 void *offload_at(const struct trainer *t, const struct flat *f, int64_t element)
@@ -362,7 +412,7 @@ void offload_sum_up(const struct trainer *t)
 	tokens = (double)(t->run.global_batch * t->run.seq) * 9 * wait / rest;
 	dt_log_msg(&t->root_log, "%.0f%% of the steps was spent waiting for what is offloaded",
 		   100 * wait / o->steps_s);
-	if (!(t->run.offload.what & DT_OFFLOAD_ACTIVATIONS)) /* of which more tokens have more */
+	if (!(t->run.offload.what & (DT_OFFLOAD_ACTIVATIONS | DT_OFFLOAD_WEIGHTS))) /* tokens have more */
 		dt_log_msg(&t->root_log, "%.3g tokens a step (--global-batch) would make it 10%%", tokens);
 }
 

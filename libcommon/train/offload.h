@@ -1,8 +1,12 @@
 /*
- * Optimizer states and master weights in a file (plan/tiles.h). A flat buffer whose values are there has
- * addresses that can be reckoned with but not read; what is to be read or changed is held first, for as much
- * as one tile has of it. A tile that was changed is written when another one is held. Every segment that is
- * read must have the checksum it was written with, so that no tile is used that is older, or half of another.
+ * Optimizer states, master weights and weights in a file (plan/tiles.h). A flat buffer whose values are
+ * there has addresses that can be reckoned with but not read; what is to be read or changed is held first,
+ * for as much as one tile has of it. A tile that was changed is written when another one is held. Every
+ * segment that is read must have the checksum it was written with, so that no tile is used that is older, or
+ * half of another.
+ *
+ * Units compute with weights that stream.c reads into slots of the plan, which share addresses with tiles
+ * under way: who holds a tile makes it forget them.
  */
 #ifndef DT_TRAIN_OFFLOAD_H
 #define DT_TRAIN_OFFLOAD_H
@@ -22,6 +26,11 @@ enum offload_use {
 };
 
 enum { OFFLOAD_EVERY = -1 }; /* every segment, in place of one */
+
+struct offload_segment { /* of a tile, as it was written */
+	bool written;
+	uint32_t crc[DT_TILE_PARTS];
+};
 
 struct offload {
 	struct dt_tiles tiles; /* n 0: everything is in memory */
@@ -55,6 +64,11 @@ int64_t offload_hold(struct trainer *t, int segment, int u, int64_t first, int64
 		     struct dt_err *err);
 /* The address of an element that is held. It ends the program where it is not. */
 void *offload_at(const struct trainer *t, const struct flat *f, int64_t element);
+/*
+ * The same for a segment that is read and another one that is changed, -1: none of them.
+ */
+int64_t offload_hold_two(struct trainer *t, int read, int change, int u, int64_t first, int64_t n,
+			 struct dt_err *err);
 /* Nothing is held any more and no transfer is under way: what computes takes the memory. */
 int offload_settle(struct trainer *t, struct dt_err *err);
 
@@ -66,8 +80,29 @@ void offload_sum_up(const struct trainer *t);
 bool offload_has(const struct trainer *t, const void *p);
 int offload_get(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
 int offload_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
+/* Where in the file elements of a tile's weights begin, of a tile that does not stay in memory. */
+uint64_t offload_weights_at(const struct trainer *t, int64_t element);
 /* A dt_ckpt_fill; arg is the trainer. */
 int offload_fill(void *arg, const struct dt_piece *p, const void **ret_data, struct dt_err *err);
+
+/*
+ * stream.c: weights of units from the file. A slot of those in plan/layout.h has one unit's: all of it, or
+ * this rank's share.
+ */
+struct stream {
+	char *slot[DT_UNIT_SLOTS]; /* at a block; NULL: there is none */
+	int unit[DT_UNIT_SLOTS];   /* -1: none */
+	bool busy[DT_UNIT_SLOTS];  /* its weights are on their way */
+};
+
+void stream_bind(struct trainer *t);
+/* Where a unit's first element is, once it is in its slot. */
+void *stream_at(const struct trainer *t, int u);
+/* Begins to read a unit, unless it is there; ends it. -EBADMSG where it is not as it was written. */
+int stream_want(struct trainer *t, int u, struct dt_err *err);
+int stream_take(struct trainer *t, int u, struct dt_err *err);
+/* Slots have nothing any more. What is on its way is waited for. */
+void stream_forget(struct trainer *t);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -88,7 +88,7 @@ int optim_bind(struct trainer *t, struct dt_err *err)
 	o->loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
 	for (int i = 0; i < DT_OPTIM_STATES; i++) {
 		if (rule->state[i].shape == DT_STATE_EACH || rule->state[i].shape == DT_STATE_NONE) {
-			o->state[i] = t->offload.tiles.n && i < dt_optim_states(t->run.optim.kind)
+			o->state[i] = t->offload.tiles.states && i < dt_optim_states(t->run.optim.kind)
 					      ? offload_flat(t, dt_tiles_state(&t->offload.tiles, i))
 					      : flat_bind(t, id[i], rule->state[i].dtype, 1);
 			continue;

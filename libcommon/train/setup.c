@@ -30,7 +30,7 @@ static bool travels(const struct trainer *t, const struct dt_buf *b)
 
 	return b->message ||
 	       (data && (b->id == DT_B_GRADS || b->id == DT_B_UNIT_G || b->id == DT_B_UNIT_W ||
-			 b->id == DT_B_WIRE || b->id == DT_B_FIXED)) ||
+			 b->id == DT_B_UNIT_SHARE || b->id == DT_B_WIRE || b->id == DT_B_FIXED)) ||
 	       (data && t->run.layout.zero && b->id == DT_B_WEIGHTS);
 }
 

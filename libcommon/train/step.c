@@ -64,6 +64,7 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 	t->t.compute = dt_now() - t->t.start - t->t.data - waited;
 	if (rc == 0)
 		rc = reduce_finish(t, err);
+	stream_forget(t); /* the update's buffers are where weights of units were */
 	return rc == 0 ? peer_grads(t, err) : rc;
 }
 

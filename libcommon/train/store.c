@@ -57,21 +57,26 @@ int store_bind(struct trainer *t, struct dt_err *err)
 	struct store *s = &t->store;
 	int n = t->local.nunit;
 
-	s->weights = flat_bind(t, DT_B_WEIGHTS, t->run.compute, 3);
+	const struct dt_tiles *tiles = &t->offload.tiles;
+
+	s->weights = tiles->n && tiles->weights >= 0 ? offload_flat(t, tiles->weights)
+						     : flat_bind(t, DT_B_WEIGHTS, t->run.compute, 3);
 	s->master = flat_bind(t, DT_B_MASTER, DT_F32, 1);
-	if (t->offload.tiles.n && t->offload.tiles.master >= 0)
-		s->master = offload_flat(t, t->offload.tiles.master);
+	if (tiles->n && tiles->master >= 0)
+		s->master = offload_flat(t, tiles->master);
 	else if (!s->master.p)
 		s->master = s->weights; /* f32, or bf16 without masters */
 	s->unit_w = calloc((size_t)n, sizeof(*s->unit_w));
 	if (!s->unit_w)
 		return dt_err_sys(err, -ENOMEM, "cannot bind the weights");
+	stream_bind(t);
 	for (int u = 0; u < n; u++) {
 		int slot = dt_unit_slot(&t->local, u, t->config.layers);
 
 		s->unit_w[u] = s->weights.shared || t->local.unit[u].packed
 				       ? dt_plan_address(&t->plan, t->arena.base, DT_B_UNIT_W, slot)
-				       : flat_at(t, &s->weights, u, 0);
+			       : s->weights.away ? stream_at(t, u)
+						 : flat_at(t, &s->weights, u, 0);
 	}
 	for (int k = 0; k < DT_UNIT_SLOTS; k++)
 		s->held[k] = -1;
@@ -86,13 +91,18 @@ void store_release(struct trainer *t)
 static int start_gather(struct trainer *t, int u, struct dt_err *err)
 {
 	int slot = dt_unit_slot(&t->local, u, t->config.layers), rc;
+	const struct flat *w = &t->store.weights;
 	double t0;
 
+	rc = w->away ? stream_take(t, u, err) : 0;
+	if (rc < 0)
+		return rc;
 	t->store.held[slot] = u;
 	t0 = dt_now();
 	rc = dt_iall_gather(unit_comm(t, u), t->store.unit_w[u],
-			    flat_at(t, &t->store.weights, u, share_first(t, u)), (size_t)share_n(t, u),
-			    t->store.weights.dtype, "weights of a unit", &t->store.gather[slot], err);
+			    w->away ? stream_at(t, u) : flat_at(t, w, u, share_first(t, u)),
+			    (size_t)share_n(t, u), w->dtype, "weights of a unit", &t->store.gather[slot],
+			    err);
 	t->t.comm[TR_WEIGHTS] += dt_now() - t0;
 	return rc;
 }
@@ -109,26 +119,60 @@ static int neighbour(const struct trainer *t, int u, bool backward)
 	return -1;
 }
 
+/* A unit's weights begin to come together, unless they have. */
+static int start_fetch(struct trainer *t, int u, struct dt_err *err)
+{
+	if (!t->store.weights.shared)
+		return stream_want(t, u, err);
+	return t->store.held[dt_unit_slot(&t->local, u, t->config.layers)] == u ? 0 : start_gather(t, u, err);
+}
+
+/* They are together when this returns. */
+static int finish_fetch(struct trainer *t, int u, struct dt_err *err)
+{
+	int rc = start_fetch(t, u, err);
+
+	if (rc < 0)
+		return rc;
+	return t->store.weights.shared
+		       ? dt_wait(&t->store.gather[dt_unit_slot(&t->local, u, t->config.layers)],
+				 &t->t.comm[TR_WEIGHTS], err)
+		       : stream_take(t, u, err);
+}
+
+/* The unit behind the next one, whose share is read from a file while the next one is gathered. */
+static int read_ahead(struct trainer *t, int next, bool backward, struct dt_err *err)
+{
+	int after = neighbour(t, next, backward);
+
+	if (!t->store.weights.away || !t->store.weights.shared || after < 0 ||
+	    dt_unit_slot(&t->local, after, t->config.layers) ==
+		    dt_unit_slot(&t->local, next, t->config.layers))
+		return 0;
+	return stream_want(t, after, err);
+}
+
 /* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */
 int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 {
-	int slot = dt_unit_slot(&t->local, u, t->config.layers), next = neighbour(t, u, backward), rc = 0;
+	int slot = dt_unit_slot(&t->local, u, t->config.layers), next = neighbour(t, u, backward), rc,
+	    embed = slot == DT_UNIT_SLOT_FINAL && t->store.weights.away ? dt_exec_unit(&t->exec, -1) : -1;
 
 	if (t->local.unit[u].packed)
 		return packed_fetch(t, u, err);
-	if (!t->store.weights.shared)
+	if (!t->store.weights.shared && !t->store.weights.away)
 		return 0;
-	if (t->store.held[slot] != u)
-		rc = start_gather(t, u, err);
-	if (rc == 0)
-		rc = dt_wait(&t->store.gather[slot], &t->t.comm[TR_WEIGHTS], err);
+	rc = finish_fetch(t, u, err);
+	/* The last stage of a pipeline has a tied embedding that none of its segments is of. */
+	if (rc == 0 && embed >= 0)
+		rc = finish_fetch(t, embed, err);
 	if (rc < 0 || next < 0)
 		return rc;
 	/* Layers between two with experts may leave them one slot. */
 	if (dt_unit_slot(&t->local, next, t->config.layers) == slot)
 		return 0;
-	slot = dt_unit_slot(&t->local, next, t->config.layers);
-	return t->store.held[slot] == next ? 0 : start_gather(t, next, err);
+	rc = start_fetch(t, next, err);
+	return rc < 0 ? rc : read_ahead(t, next, backward, err);
 }
 
 int64_t store_masters(struct trainer *t, int u, int64_t first, int64_t n, struct dt_tensor *ret,
@@ -145,17 +189,16 @@ int64_t store_masters(struct trainer *t, int u, int64_t first, int64_t n, struct
 /* Elements [first, first + n) of unit u in the type that is computed in. */
 static int round_masters(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err)
 {
-	const struct flat *w = &t->store.weights;
-	struct dt_tensor master;
+	const struct flat *w = &t->store.weights, *master = &t->store.master;
 
 	for (int64_t m; n > 0; first += m, n -= m) {
 		int rc;
 
-		m = store_masters(t, u, first, n, &master, err);
+		m = offload_hold_two(t, master->away - 1, w->away - 1, u, first, n, err);
 		rc = m < 0 ? (int)m
-			   : dt_kernel_check(
-				     t->dev->ops->convert(t->dev, flat_part(t, w, u, first, m), master),
-				     "->convert(", err);
+			   : dt_kernel_check(t->dev->ops->convert(t->dev, flat_part(t, w, u, first, m),
+								  flat_part(t, master, u, first, m)),
+					     "->convert(", err);
 		if (rc < 0)
 			return rc;
 	}
@@ -173,7 +216,8 @@ int store_publish(struct trainer *t, bool rounded, struct dt_err *err)
 
 		if (t->local.unit[u].frozen)
 			continue;
-		if (t->store.master.p != t->store.weights.p && !(rounded && t->store.master.away))
+		if (t->store.master.p != t->store.weights.p &&
+		    !(rounded && (t->store.master.away || t->store.weights.away)))
 			rc = round_masters(t, u, first, n, err);
 		if (rc == 0 && t->run.layout.zero && !t->store.weights.shared)
 			rc = dt_all_gather(unit_comm(t, u), flat_at(t, &t->store.weights, u, 0), NULL,
@@ -219,7 +263,10 @@ static int away_init(struct trainer *t, const struct dt_local_param *lp, int64_t
 		int rc;
 
 		m = offload_hold(t, to->away - 1, lp->unit, at, n, OFFLOAD_FILL, err);
-		rc = m < 0 ? (int)m : init_values(t, lp, at - start, m, flat_at(t, to, lp->unit, at), err);
+		rc = m < 0 ? (int)m
+		     : to->dtype != DT_F32
+			     ? round_init(t, lp, at - start, m, err)
+			     : init_values(t, lp, at - start, m, flat_at(t, to, lp->unit, at), err);
 		if (rc < 0)
 			return rc;
 	}

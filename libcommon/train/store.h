@@ -9,6 +9,9 @@
  *        while it does
  * The embedding and the final unit have slots of their own; they are gathered once a step and scattered at
  * its end.
+ * Offloaded weights (train/offload.h) come from a file into these slots, the next layer's while one computes.
+ * With ZeRO of any stage a rank has its share in the file: it is read two layers ahead, and gathered one
+ * ahead.
  */
 #ifndef DT_TRAIN_STORE_H
 #define DT_TRAIN_STORE_H

@@ -110,6 +110,7 @@ struct trainer {
 	struct beside beside;
 	struct noise noise;
 	struct offload offload;
+	struct stream stream;
 	struct stash stash;
 	struct experts experts;
 	struct objective objective;

@@ -4,7 +4,8 @@
  * link), N counts from 1 over all of a process, + means from then on, and WHAT is an errno as a number, kill
  * or stop; a stopped process goes on with the call when it is continued. Files are those with "step-" in
  * their path. scratch-pread, scratch-pwrite and scratch-fallocate are those on files of base/scratch.h, which
- * have no io_uring then; WHAT may also be short: the call moves a part. scratch-statvfs: no block is free.
+ * have no io_uring then; WHAT may also be short: the call moves a part; or, of scratch-pread, change: a byte
+ * of what was read is another one. scratch-statvfs: no block is free.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,7 +20,7 @@
 
 static atomic_int calls;
 
-/* 1: the call fails with errno set; 2: it moves a part; 0: it is done. */
+/* 1: the call fails with errno set; 2: it moves a part; 3: it changes a byte; 0: it is done. */
 static int fails(const char *call, const char *path, int fd)
 {
 	const char *want = getenv("DT_FAULT"), *p;
@@ -55,6 +56,8 @@ static int fails(const char *call, const char *path, int fd)
 	}
 	if (!strcmp(want, "short"))
 		return 2;
+	if (!strcmp(want, "change"))
+		return 3;
 	errno = atoi(want);
 	return 1;
 }
@@ -73,10 +76,14 @@ ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)
 ssize_t pread(int fd, void *buf, size_t n, off_t at)
 {
 	int k = fails("scratch-pread", NULL, fd);
+	ssize_t got;
 
 	if (k == 2)
 		n = n > 8192 ? 8192 : n;
-	return k == 1 ? -1 : NEXT(pread64)(fd, buf, n, at);
+	got = k == 1 ? -1 : NEXT(pread64)(fd, buf, n, at);
+	if (k == 3 && got > 0)
+		((char *)buf)[got / 2] ^= 1;
+	return got;
 }
 
 int io_uring_queue_init(unsigned entries, void *ring, unsigned flags)

@@ -126,7 +126,14 @@ same() {
     refuse "on a card, or to its host" --offload optimizer
     refuse "--save-async" "${away[@]}" --save-async
     refuse "--check-replicas" "${away[@]}" --check-replicas 1
-    refuse "optimizer states and activations alone" --offload optimizer,weights --offload-to disk:sw
+    streams=(--offload weights --offload-to disk:sw)
+    refuse "does not go with --lora" "${streams[@]}" --lora 4
+    refuse "muon looks at whole tensors" "${streams[@]}" --optimizer muon
+    for opts in "--layout pp2 --pipeline zb-h1" "--layout dp2.pp2.z1"; do
+        # shellcheck disable=SC2086
+        run dt-memest gpt2-tiny $opts "${streams[@]}"
+        [[ $output == *"dt-train cannot run this yet"* ]]
+    done
     refuse "the last 2 of which keep" --offload activations --offload-to disk:sw
     refuse "Try 'dt-train --help'" "${away[@]}" --offload-fraction 2
     run dt-train "${common[@]}" --steps 1 --offload optimizer --offload-to disk:missing
@@ -250,7 +257,7 @@ SH
     jq -se '.[1].offload_exposed_s < .[0].offload_exposed_s and .[1].step_s < .[0].step_s' m.json n.json
     run dt-plan gpt2-124m --gpu cpu --gpus 1 --gpu-mem 64GiB --offload optimizer --offload-to disk
     [ "$status" -eq 0 ]
-    [[ $output == *"a rank reads and writes 1.39 GiB each a step"*"a day are written to a machine's disk"* ]]
+    [[ $output == *"a rank reads 1.39 GiB and writes 1.39 GiB a step"*"a day are written to a machine's disk"* ]]
     [ "$(dt-plan gpt2-124m --gpu cpu --gpus 1 --gpu-mem 64GiB --json | jq '.plans[0].time.offload_written_bytes')" -eq 0 ]
     run dt-plan gpt2-124m --offload optimizer --offload-to disk
     [ "$status" -eq 1 ]
@@ -270,6 +277,73 @@ SH
     jq -se '.[1].rss_bytes < 12884901888 and .[1].loss > 0' m.jsonl
     [ "$(jq -s '.[1].offload_written_bytes' m.jsonl)" -eq "$(jq .disk_bytes plan.json)" ]
     [ -z "$(ls sw)" ]
+}
+
+@test "weights in a file: bit by bit as without, on layouts, in every precision, with what else is offloaded" {
+    local mini="--model gpt2-mini --seq 64"
+    for run in "1:weights:--precision fp32" "1:optimizer,weights:--precision bf16 --recompute full" \
+        "1:weights:--precision bf16 --no-master --offload-fraction 40%" "1:weights:--precision fp16 --optimizer sgd" \
+        "2:weights:--layout dp2.z1 --precision bf16" "2:optimizer,weights:--layout dp2.z3 $mini" \
+        "2:optimizer,weights:--layout pp2.v3 $mini" "2:optimizer,weights,activations:--layout tp2.s1 $mini"; do
+        IFS=: read -r n what opts <<<"$run"
+        rm -rf a b
+        # shellcheck disable=SC2086
+        mpirun -np "$n" dt-train "${common[@]}" --steps 3 ${opts/--offload-fraction 40%/} --save a >a.jsonl
+        # shellcheck disable=SC2086
+        mpirun -np "$n" dt-train "${common[@]}" --steps 3 $opts --offload "$what" --offload-to disk:sw --save b >b.jsonl
+        same || { echo "$run"; return 1; }
+        [ -z "$(ls sw)" ]
+    done
+}
+
+@test "weights in a file: evaluated, rolled back, resumed with and without, and a bit that flips" {
+    streams=(--offload weights --offload-to disk:sw)
+    opts=("${common[@]}" --precision bf16 --steps 4 --eval-data d.h5 --eval-every 1 --eval-tokens 512)
+    dt-train "${opts[@]}" --save a >a.jsonl
+    dt-train "${opts[@]}" "${streams[@]}" --save b --save-every 2 >b.jsonl
+    same
+    diff <(jq -c '[.step, .eval_loss]' a.jsonl) <(jq -c '[.step, .eval_loss]' b.jsonl)
+    mv b/step-00000002 half
+    for more in "" "${streams[*]}"; do
+        rm -rf b
+        # shellcheck disable=SC2086
+        dt-train "${opts[@]}" --resume half --save b $more >b.jsonl
+        dt-shard-ckpt diff a b >/dev/null
+    done
+    rm -rf a b half
+    opts=("${common[@]}" --precision bf16 --no-master --steps 3 --inject "flip:step=2,element=5000")
+    dt-train "${opts[@]}" --save a >a.jsonl
+    dt-train "${opts[@]}" "${streams[@]}" --save b >b.jsonl
+    same
+    rm -rf a b
+    opts=("${common[@]}" --steps 24 --save-every 4 --inject spike:step=18 --on-spike rollback:4 --spike-window 8)
+    dt-train "${opts[@]}" --save a >a.jsonl 2>err
+    grep -q "back to step" err
+    dt-train "${opts[@]}" "${streams[@]}" --save b >b.jsonl
+    same
+}
+
+@test "weights in a file: the plan to the byte, what a step moves, and a bad disk before its weights are used" {
+    opts=(--model gpt2-mini --seq 64 --microbatch 1 --precision bf16 --offload "optimizer,weights" --offload-to disk:sw)
+    dt-memest gpt2-mini "${opts[@]:2}" --json >plan.json
+    dt-train "${common[@]}" "${opts[@]}" --global-batch 1 --steps 2 >m.jsonl
+    [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
+    [ "$(jq -s '.[1].offload_written_bytes' m.jsonl)" -eq "$(jq .disk_bytes plan.json)" ]
+    # the update reads all once; layers read theirs twice, in whole parts, which are larger by the parts at their ends
+    jq -s '.[0].disk_bytes as $all | .[0].params as $n | .[2].offload_read_bytes - $all | . > 2 * $n and . < 6 * $n' \
+        plan.json m.jsonl | grep -q true
+    # two of the layers are there at a time
+    [ "$(dt-memest gpt2-1558m --precision bf16 --offload weights --offload-to disk --json | jq .peak_bytes)" -lt \
+        $(($(dt-memest gpt2-1558m --precision bf16 --json | jq .peak_bytes) - 2 * 1300000000)) ]
+    for fault in scratch-pread:9:5 scratch-pread:9:change scratch-pread:60:change; do
+        run faulty $fault dt-train "${common[@]}" "${opts[@]}" --steps 3
+        [ "$status" -eq 1 ]
+        case $fault in
+        *change) [[ $output == *"is not as it was written: the file in 'sw' was changed"* ]] ;;
+        *) [[ $output == *"of the file in 'sw': Input/output error"* ]] ;;
+        esac
+        [[ $output == *"--resume auto goes on"* ]]
+    done
 }
 
 @test "activations between forward and backward: the same numbers in less memory, with and without recomputation" {

@@ -29,8 +29,10 @@ FORMATS = {  # name: (type, blocks, byte offsets of f16 scales in a block)
     "q4_k": (gguf.GGMLQuantizationType.Q4_K, 8, [0, 2]),
     "q6_k": (gguf.GGMLQuantizationType.Q6_K, 8, [208]),
     "q5_0": (gguf.GGMLQuantizationType.Q5_0, 24, [0]),
+    "q5_k": (gguf.GGMLQuantizationType.Q5_K, 8, [0, 2]),
+    "mxfp4": (gguf.GGMLQuantizationType.MXFP4, 48, []),
 }
-WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0"]  # q4_k and q6_k are searched for: the package cannot
+WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0", "mxfp4"]  # q4_k, q5_k and q6_k are searched for: the package cannot
 
 
 def blocks_of(rng, kind, n, halves):
@@ -38,6 +40,9 @@ def blocks_of(rng, kind, n, halves):
     b = rng.integers(0, 256, (n, size), dtype=np.uint8)
     if kind == gguf.GGMLQuantizationType.BF16:
         b = (rng.standard_normal(n).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8).reshape(n, 2)
+    if kind == gguf.GGMLQuantizationType.MXFP4:  # 255 is NaN (OCP), which the package does not know; 253, 254: overflow
+        b[:, 0] = rng.integers(0, 253, n)
+        b[:4, 0] = [0, 1, 2, 252]
     for at in halves:
         scale = (rng.standard_normal(n) * 10.0 ** rng.integers(-7, 2, n)).astype(np.float16)
         b[:, at : at + 2] = scale.view(np.uint8).reshape(n, 2)
@@ -73,8 +78,9 @@ def near_ties():
 def compute():
     rng = np.random.default_rng(20261121)
     out = {}
+    later = np.random.default_rng(20261123)  # formats that came later leave the numbers of the others as they are
     for name, (kind, n, halves) in FORMATS.items():
-        b = blocks_of(rng, kind, n, halves)
+        b = blocks_of(later if name in ("q5_k", "mxfp4") else rng, kind, n, halves)
         out[name + "/blocks"] = b.reshape(-1)
         out[name + "/values"] = quants.dequantize(b, kind).astype(np.float32).reshape(-1)
     x = inputs(rng)

@@ -9,8 +9,8 @@
 
 static struct dt_dev *dev, *cpu;
 
-static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K,
-					 DT_FMT_Q6_K, DT_FMT_BF16, DT_FMT_F32};
+static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0,  DT_FMT_Q4_1, DT_FMT_Q4_K, DT_FMT_Q5_K,
+					 DT_FMT_Q6_K, DT_FMT_MXFP4, DT_FMT_BF16, DT_FMT_F32};
 #define FORMATS (sizeof formats / sizeof *formats)
 
 /* Rows as a file holds them: any integers, small scales. */
@@ -30,9 +30,11 @@ static uint8_t *file_rows(enum dt_format f, int64_t rows, int64_t k, uint32_t st
 			b[j] = (uint8_t)(rnd(stream, i * info->bytes + j) * 128 + 128);
 		if (dt_format_info(f)->dtype >= 0)
 			memcpy(b, f == DT_FMT_F32 ? (const void *)&x : (const void *)&h, (size_t)info->bytes);
+		else if (f == DT_FMT_MXFP4)
+			b[0] = (uint8_t)(120 + b[0] % 8);
 		else
 			memcpy(f == DT_FMT_Q6_K ? b + 208 : b, &d, 2);
-		if (f == DT_FMT_Q4_1 || f == DT_FMT_Q4_K)
+		if (f == DT_FMT_Q4_1 || f == DT_FMT_Q4_K || f == DT_FMT_Q5_K)
 			memcpy(b + 2, &d, 2);
 	}
 	return p;

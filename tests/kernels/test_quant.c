@@ -7,8 +7,8 @@
 #include "kernels/cpu/quant.h"
 #include "kernels/quant.h"
 
-static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K,
-					 DT_FMT_Q6_K, DT_FMT_BF16, DT_FMT_F32};
+static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0,  DT_FMT_Q4_1, DT_FMT_Q4_K, DT_FMT_Q5_K,
+					 DT_FMT_Q6_K, DT_FMT_MXFP4, DT_FMT_BF16, DT_FMT_F32};
 #define FORMATS (sizeof formats / sizeof *formats)
 
 static uint8_t byte_of(uint32_t stream, int64_t i)
@@ -44,10 +44,12 @@ static uint8_t *file_rows(enum dt_format f, int64_t rows, int64_t k, uint32_t st
 			const float x = (float)rnd(stream, i);
 
 			memcpy(b, &x, 4);
+		} else if (f == DT_FMT_MXFP4) {
+			b[0] = (uint8_t)(120 + b[0] % 8); /* NaN at 255 */
 		} else {
 			put_half(f == DT_FMT_Q6_K ? b + 208 : b, 0.01 * rnd(stream + 1, i));
 		}
-		if (f == DT_FMT_Q4_1 || f == DT_FMT_Q4_K)
+		if (f == DT_FMT_Q4_1 || f == DT_FMT_Q4_K || f == DT_FMT_Q5_K)
 			put_half(b + 2, 0.02 * rnd(stream + 2, i));
 	}
 	return p;
@@ -462,7 +464,8 @@ static void test_not_finite(void **state)
 /* Numbers packed as blocks are what dt_quantize makes of them. */
 static void test_numbers_become_blocks(void **state)
 {
-	static const enum dt_format as[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K, DT_FMT_Q6_K};
+	static const enum dt_format as[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K,
+					    DT_FMT_Q5_K, DT_FMT_Q6_K, DT_FMT_MXFP4};
 	struct dt_tensor f = random_tensor(DT_F32, 5, 256, 1, 1);
 	uint8_t block[256 / 32 * 34];
 	float want[256], got[256];

@@ -6,6 +6,7 @@
 #include "model/safetensors.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,7 +85,7 @@ static void quantised_as_the_package_does(void **state)
 		free(got);
 		free(x);
 	}
-	assert_int_equal(formats, 6);
+	assert_int_equal(formats, 7);
 	golden_close(&g);
 }
 
@@ -122,21 +123,53 @@ static double error_of(enum dt_format f, const float *x, int n)
 
 /*
  * Blocks that are searched for: less error than the plain formats beside them, and than ggml's own search on
- * the same numbers (relative RMS 0.07637 and 0.01968, by ggml_quantize_chunk of ggml 0.13.1).
+ * the same numbers (relative RMS 0.07637, 0.03853 and 0.01967, by ggml_quantize_chunk of ggml 0.13.1).
  */
 static void searched_blocks_are_near(void **state)
 {
 	enum { N = 256 * 64 };
 	float *x = malloc(N * sizeof(*x));
-	double q4, q6;
+	double q4, q5, q6;
 
 	assert_non_null(x);
 	draw(x, N, 1);
 	q4 = error_of(DT_FMT_Q4_K, x, N);
+	q5 = error_of(DT_FMT_Q5_K, x, N);
 	q6 = error_of(DT_FMT_Q6_K, x, N);
 	assert_true(q4 < 0.07637 && q4 < error_of(DT_FMT_Q4_1, x, N));
+	assert_true(q5 < 0.03853 && q5 < error_of(DT_FMT_Q5_0, x, N));
 	assert_true(q6 < 0.01968 && q6 < error_of(DT_FMT_Q5_0, x, N));
 	free(x);
+}
+
+/* Every code and scale of OCP Microscaling 1.0's E2M1 and E8M0 (tables 5 and 7), the one that is NaN too. */
+static void mxfp4_is_that_of_the_specification(void **state)
+{
+	static const double e2m1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+
+	for (int e = 0; e < 256; e++) {
+		uint8_t block[17] = {(uint8_t)e}, again[17];
+		float y[32];
+
+		for (int j = 0; j < 16; j++)
+			block[1 + j] = (uint8_t)(j | (15 - j) << 4);
+		dt_dequantize(DT_FMT_MXFP4, block, 32, y);
+		for (int j = 0; j < 32; j++) {
+			const int code = j < 16 ? j : 31 - j;
+			const double want = ldexp(code & 8 ? -e2m1[code & 7] : e2m1[code], e - 127);
+
+			assert_true(e == 255		   ? isnan(y[j])
+				    : fabs(want) > FLT_MAX ? isinf(y[j])
+							   : (double)fabsf(y[j]) == fabs(want));
+			assert_true(e == 255 || code % 8 == 0 || (y[j] < 0) == (code > 7));
+		}
+		if (e > 252) /* where 6 times it is no number */
+			continue;
+		dt_quantize(DT_FMT_MXFP4, y, 32, again);
+		assert_int_equal(again[0], e);
+		for (int j = 0; j < 16; j++) /* -0 is written as 0 */
+			assert_int_equal(again[1 + j], j == 8 ? 7 << 4 : j == 7 ? 7 : block[1 + j]);
+	}
 }
 
 /* What a block says exactly is found again: every sub-block has the ends of its range. */
@@ -151,6 +184,12 @@ static void exact_blocks_are_found(void **state)
 	dt_dequantize(DT_FMT_Q4_K, out, 256, y);
 	for (int i = 0; i < 256; i++)
 		assert_true(fabsf(x[i] - y[i]) < 1e-2f);
+	for (int i = 0; i < 256; i++)
+		x[i] = (float)(i % 32) * 0.5f - 2;
+	dt_quantize(DT_FMT_Q5_K, x, 256, out);
+	dt_dequantize(DT_FMT_Q5_K, out, 256, y);
+	for (int i = 0; i < 256; i++)
+		assert_true(fabsf(x[i] - y[i]) < 2e-2f);
 	for (int i = 0; i < 256; i++)
 		x[i] = (float)(i % 16 * 4 - 32) * 0.125f;
 	dt_quantize(DT_FMT_Q6_K, x, 256, out);
@@ -431,6 +470,7 @@ int main(void)
 		cmocka_unit_test(dequantised_as_the_package_does),
 		cmocka_unit_test(quantised_as_the_package_does),
 		cmocka_unit_test(searched_blocks_are_near),
+		cmocka_unit_test(mxfp4_is_that_of_the_specification),
 		cmocka_unit_test(exact_blocks_are_found),
 		cmocka_unit_test(odd_numbers_are_survived),
 		cmocka_unit_test(names_and_numbers),

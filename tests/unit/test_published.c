@@ -285,8 +285,9 @@ static void quantised(void **state)
 	static const struct {
 		enum dt_weight_format f;
 		double bits;
-	} formats[] = {{DT_WF_Q4_0, 4.5},    {DT_WF_Q4_1, 5},  {DT_WF_Q8_0, 8.5},    {DT_WF_Q4_K, 4.5},
-		       {DT_WF_Q6_K, 6.5625}, {DT_WF_NF4, 4.5}, {DT_WF_NF4_DQ, 4.127}};
+	} formats[] = {{DT_WF_Q4_0, 4.5},     {DT_WF_Q4_1, 5},	    {DT_WF_Q8_0, 8.5},
+		       {DT_WF_Q4_K, 4.5},     {DT_WF_Q6_K, 6.5625}, {DT_WF_NF4, 4.5},
+		       {DT_WF_NF4_DQ, 4.127}, {DT_WF_Q5_K, 5.5},    {DT_WF_MXFP4, 4.25}};
 	struct dt_config c;
 	struct dt_params t = table_of("llama-3.1-8b", &c);
 
