@@ -61,9 +61,9 @@ struct dt_rounding {
 #define DT_ROUNDING_TOKENS 32768
 
 /*
- * s with its matrices rounded or pruned, as a source of its own; takes s over, also when it fails. -EINVAL: the
- * text is too short for one window, the format has no blocks, or rows are no multiple of `of`. -ENOTSUP: a
- * model that is not served.
+ * s with its matrices rounded or pruned, as a source of its own; takes s over, also when it fails. -EINVAL:
+ * the text is too short for one window, the format has no blocks, or rows are no multiple of `of`. -ENOTSUP:
+ * a model that is not served.
  */
 int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_source **ret, struct dt_err *err);
 

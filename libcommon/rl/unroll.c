@@ -122,6 +122,12 @@ static int choose(const struct dt_actor *a, int i, int j, const float *y, float 
 	const uint64_t at = (a->step * (uint64_t)a->env->agents + (uint64_t)j) * 2;
 
 	*value = y[a->env->actions];
+	if (a->o.explore) {
+		*said = 0;
+		return dt_rng_uniform53(&r, at) < a->o.explore[i]
+			       ? (int)dt_rng_below(&r, at + 1, (uint64_t)a->env->actions)
+			       : best_of(y, a->env->actions);
+	}
 	return draw(a, y, dt_rng_uniform53(&r, at), said);
 }
 

@@ -45,8 +45,22 @@ refused() { # status, what stderr says, arguments
                              read -r x; echo "{\"observations\":[[0]]}"; exit 1'
 }
 
-@test "a2c, a3c and impala go on without an actor that is killed, until a signal ends them in good order" {
-    for how in a2c a3c impala; do
+@test "the two-step game: values by themselves and their sum settle for 7, a monotonic mixture finds 8" {
+    for how in dqn:7 vdn:7 qmix:8; do
+        timeout 120 dt-rl train --algorithm "${how%:*}" --env twostep --epsilon 1 --frames 16k --actors 1 --save kept
+        dt-rl play --env twostep --episodes 4 --json kept | jq -e ".score_mean == ${how#*:}"
+    done
+}
+
+@test "a replay of priorities leads to the goal of a grid, its oldest steps thrown away" {
+    timeout 120 dt-rl train --algorithm dqn --env grid:4 --frames 400k --until 0.9
+    timeout 120 dt-rl train --algorithm dqn --env grid:4 --frames 6k --every 50 --replay 2k --json >lines
+    jq -es 'all(.[]; .replay <= 2000 and .value_mean != null and .entropy == null) and (.[-1].replay == 2000)' lines
+    refused 2 "more than --replay keeps" train --algorithm dqn --env cartpole --replay 500
+}
+
+@test "a2c, a3c, impala and dqn go on without an actor that is killed, until a signal ends them in good order" {
+    for how in a2c a3c impala dqn; do
         dt-rl train --algorithm $how --env cartpole --frames 1000G --every 20 --json --save $how >$how.jsonl 3>&- &
         pid=$!
         await grep '"update": *40,' $how.jsonl
@@ -73,7 +87,7 @@ refused() { # status, what stderr says, arguments
 
 @test "CartPole is solved by each algorithm with two actors, three seeds" {
     [ -n "${DT_SLOW:-}" ] || skip "minutes: DT_SLOW=1"
-    for how in a2c a3c impala; do
+    for how in a2c a3c impala dqn; do
         for seed in 1 2 3; do
             timeout 300 dt-rl train --algorithm $how --env cartpole --until 475 --frames 5M --seed $seed
         done
