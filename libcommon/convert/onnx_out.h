@@ -1,7 +1,7 @@
 /*
- * An ONNX model (onnx.proto of ONNX 1.12: operator set 17, IR version 8) put together node by node. Values are
- * numbers; weights are read from the model's source when the file is written, so memory is that of one tensor.
- * Out of memory is found by ox_write.
+ * An ONNX model (onnx.proto of ONNX 1.12: operator set 17, IR version 8) put together node by node. Values
+ * are numbers; weights are read from the model's source when the file is written, so memory is that of one
+ * tensor. Out of memory is found by ox_write.
  */
 #ifndef DT_CONVERT_ONNX_OUT_H
 #define DT_CONVERT_ONNX_OUT_H
