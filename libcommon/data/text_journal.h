@@ -1,8 +1,8 @@
 /*
  * What a build of a data set has done so far, in a file of its own, so that it goes on after it was killed:
- * groups of documents with what dt_clean_look saw of them, their ids, and lines on documents left out. A group
- * counts when its mark is written. Records have a checksum (CRC-32); what is behind the last whole mark is cut
- * off. Nothing waits for the disk: after a loss of power the checksums say how far it is good.
+ * groups of documents with what dt_clean_look saw of them, their ids, and lines on documents left out. A
+ * group counts when its mark is written. Records have a checksum (CRC-32); what is behind the last whole mark
+ * is cut off. Nothing waits for the disk: after a loss of power the checksums say how far it is good.
  */
 #ifndef DT_DATA_TEXT_JOURNAL_H
 #define DT_DATA_TEXT_JOURNAL_H
