@@ -14,7 +14,7 @@
  *
  * Of one answer, that is good or bad: a is the log-probability of its targets, z what the answers to other
  * prompts of its sample have on average, 0 at least and without a gradient, both less the reference's.
- *   kto    w (1 - sigma(beta (a - z))) of a good one, w (1 - sigma(beta (z - a))) of a bad one, w of either kind
+ *   kto    w (1 - sigma(beta (a - z))) of a good one, w (1 - sigma(beta (z - a))) of a bad one, each its w
  *                                                                        Ethayarajh et al. 2024, eq. 8
  * The mean over the answers of a step is minimised.
  *
