@@ -141,6 +141,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("offload"),
 	DT_RUN_OPT("offload-to"),
 	DT_RUN_OPT("offload-fraction"),
+	DT_RUN_OPT("disk-bandwidth"),
 	DT_RUN_OPT("seed"),
 	DT_RUN_OPT("device"),
 	DT_RUN_OPT("threads"),
