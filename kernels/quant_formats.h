@@ -97,8 +97,9 @@ void dt_q5_0_as_q8_0(const void *src, int64_t n, void *dst);
 /*
  * The other way. Rounding as GGUF's reference: to nearest even for f16 and bf16; q8_0 by half away from zero
  * with d = max |x| / 127; q4_0 with d = x_max / -8, q5_0 with x_max / -16, x_max that of the largest
- * magnitude; q4_1 from the smallest to the largest. q4_k, q5_k and q6_k are searched for (quant_search.h). mxfp4:
- * e = 127 + floor(log2 max |x|) - 2; what is then larger than 6 becomes 6, a tie the smaller magnitude.
+ * magnitude; q4_1 from the smallest to the largest. q4_k, q5_k and q6_k are searched for (quant_search.h).
+ * mxfp4: e = 127 + floor(log2 max |x|) - 2; what is then larger than 6 becomes 6, a tie the smaller
+ * magnitude.
  */
 void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst);
 

@@ -4,8 +4,8 @@
  * thread one of these blocks for four of the rows: 8 loads of 16 bytes of Q8_0 (4 of the nibbles, 5 of Q5_K,
  * 6 of Q6_K) and its scales, all asked for before the first is used, and those of the next 64 blocks before
  * this one's sums are added up. So 256 threads keep 34 KiB of Q8_0 in flight, 17 of Q4_0, and an SM has room
- * for two to three such blocks: Little's law asks for 4.8 TB/s * 0.8 us / 132 = 29 KiB an SM of an H200. Rows of 2048
- * are one such piece: the whole product waits for memory once.
+ * for two to three such blocks: Little's law asks for 4.8 TB/s * 0.8 us / 132 = 29 KiB an SM of an H200.
+ * Rows of 2048 are one such piece: the whole product waits for memory once.
  *
  * One row of x is rounded here too, 8 elements a thread: a launch less for each product of a step.
  *
