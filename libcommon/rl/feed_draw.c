@@ -10,7 +10,7 @@
 #include "rl/feed_priv.h"
 
 #include "base/progress.h"
-#include "ckpt/source.h"
+#include "ckpt/adapter.h"
 #include "data/tokenizer.h"
 #include "kernels/attention.h"
 #include "serve/api/served.h"
@@ -89,7 +89,7 @@ static int open_model(struct feed *f, int64_t step, struct dt_err *err)
 					  .as_trained = true};
 	struct dt_source *src = NULL;
 	double t0 = dt_now();
-	int rc = dt_source_memory(f->site.config, f->site.weights, r->compute, &src, err);
+	int rc = dt_source_memory_adapted(f->site.config, f->site.weights, r->compute, &src, err);
 
 	if (rc == 0)
 		rc = dt_infer_open(&s->model, s->dev, src, &p, err);
@@ -114,9 +114,9 @@ int feed_draw_open(struct feed *f, struct dt_err *err)
 	if (!s)
 		return dt_err_sys(err, -ENOMEM, "cannot draw answers");
 	if (!f->site.weights)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"--task needs ranks that hold all parameters: no tp, z3 or adapters in this version");
+		return dt_err_set(err, -ENOTSUP,
+				  "--task needs ranks that hold all parameters: no tp, z3 or packed base in "
+				  "this version");
 	if (r->compute == DT_F16)
 		return dt_err_set(err, -ENOTSUP, "--task draws answers in fp32 or bf16, not in fp16");
 	if ((rc = dt_config_servable(f->site.config, err)) < 0)

@@ -136,6 +136,19 @@ refused() { # status, what stderr says, arguments
     [ "$(grep -c collapses log)" -eq 1 ]
 }
 
+@test "adapters: what is drawn is of the weights with them added, on one rank and on two" {
+    on=("${task[@]}" --objective grpo --precision fp32 --steps 3 --lora 4 --lr 1e-3 --schedule constant)
+    dt-train "${common[@]}" "${on[@]}" --save tuned >one.jsonl
+    jq -es 'all(.[]; .kl_k3_sampler < 1e-9 and .staleness == 0) and .[1].grad_norm > 0' one.jsonl
+    mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2 >dp2.jsonl
+    jq -en --slurpfile a one.jsonl --slurpfile b dp2.jsonl '[range(3)] | all(.[]; . as $i |
+        $a[$i].reward_mean == $b[$i].reward_mean and ($a[$i].nll - $b[$i].nll | fabs < 1e-5))'
+    # the ratio of what the adapters alone drew, before and after: they have moved what is drawn from
+    dt-train "${common[@]}" "${on[@]}" --refresh 3 | jq -es '.[0].kl_k3_sampler < 1e-9 and .[2].kl_k3_sampler > 1e-8'
+    refused 1 "magnitudes are not added" "${task[@]}" --objective grpo --lora 4 --dora
+    refused 1 "packed base" "${task[@]}" --objective grpo --lora 4 --lora-base nf4
+}
+
 @test "answers drawn while another step is learnt from: a step older, the same on two ranks and in every run" {
     on=("${task[@]}" --objective dapo --precision fp32 --steps 4 --reproducible --overlap)
     dt-train "${common[@]}" "${on[@]}" --save one >one.jsonl
