@@ -1,8 +1,8 @@
 /*
  * Answers drawn from the weights that learn, between two steps: a copy of them behind the engine of dt-serve,
  * in this process. With --refresh 1 the copy and its cache are gone before the step computes; else it stays,
- * and draws what the next steps learn from, ever staler. With --overlap a thread draws for the next step while
- * one is learnt from: answers are older by a step, always the same ones.
+ * and draws what the next steps learn from, ever staler. With --overlap a thread draws for the next step
+ * while one is learnt from: answers are older by a step, always the same ones.
  *
  * Prompts are shared out over the ranks, which all have the same weights. What a rank draws is a function of
  * weights, seed, prompt and position, so the answers do not depend on how many ranks there are.
