@@ -81,6 +81,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("group"),
 	DT_RUN_OPT("answer-tokens"),
 	DT_RUN_OPT("refresh"),
+	DT_RUN_OPT("overlap"),
 	DT_RUN_OPT("refill"),
 	DT_RUN_OPT("kl"),
 	DT_RUN_OPT("kl-in"),
