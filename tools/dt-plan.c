@@ -29,7 +29,7 @@ static struct {
 	bool serve, json, explain;
 	int64_t top;
 	int recompute, account, emit, kv;
-	double mtbf_hours, save_s;
+	double mtbf_hours, save_s, restart_s, every_s, spot;
 } a;
 
 static const char *const examples[] = {
@@ -140,6 +140,13 @@ static const struct dt_opt own[] = {
 	 .max = 1e9},
 	{"save-time", 0, DT_OPT_REAL, &a.save_s, "SECONDS", "of a checkpoint, for --mtbf", .min = 1e-6,
 	 .max = 1e6, .def_text = "its bytes at 2 GB/s a machine"},
+	{"restart-time", 0, DT_OPT_REAL, &a.restart_s, "SECONDS",
+	 "from a failure to the next step, for --mtbf", .min = 0, .max = 1e6, .with = "mtbf", .def = "0"},
+	{"checkpoint-every", 0, DT_OPT_REAL, &a.every_s, "SECONDS", "between checkpoints, for --mtbf",
+	 .min = 1e-3, .max = 1e9, .with = "mtbf", .def_text = "what loses the least"},
+	{"spot", 0, DT_OPT_SHARE, &a.spot, "SHARE",
+	 "what devices are cheaper by that are taken away every --mtbf: what that saves", .min = 0, .max = 1,
+	 .with = "mtbf"},
 	DT_OPT_HEADING("Output"),
 	{"top", 0, DT_OPT_INT, &a.top, "N", "plans listed", .min = 1, .max = 100, .def = "5"},
 	{"compare", 0, DT_OPT_STR, &a.compare, "LAYOUT", "judge this layout beside the best"},
@@ -199,6 +206,9 @@ static struct dt_plan_view view(void)
 				     .tokens = a.tokens,
 				     .mtbf_hours = a.mtbf_hours,
 				     .save_s = a.save_s,
+				     .restart_s = a.restart_s,
+				     .every_s = a.every_s,
+				     .spot = a.spot,
 				     .f = stdout};
 }
 
@@ -319,6 +329,8 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
 					  err.hint);
 	a.q.fit.run = a.o.run;
+	if (a.spot > 0 && (!a.tokens || (a.m.price <= 0 && !a.m.cluster_file)))
+		return dt_opt_usage_error(&program, stderr, "--spot needs --tokens and --price");
 	if (a.serve && (a.compare || emits_plan() || roof))
 		return dt_opt_usage_error(&program, stderr,
 					  "--serve has no layout to compare, emit or draw a roofline of");

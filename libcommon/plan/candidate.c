@@ -173,17 +173,4 @@ const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidat
 	dt_run_arguments(&r, buf + strlen(buf), n - strlen(buf));
 	return buf;
 }
-
-double dt_checkpoint_interval(double save, double mtbf, double *ret_lost)
-{
-	double t = sqrt(2 * save * mtbf) - save;
-
-	if (save >= 2 * mtbf) /* Daly's bound: nothing better than saving all the time */
-		t = mtbf;
-	if (t < save)
-		t = save;
-	if (ret_lost)
-		*ret_lost = 1 - t / (mtbf * expm1((t + save) / mtbf));
-	return t;
-}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -28,18 +28,18 @@
 static const struct known {
 	const char *name;
 	double tflops, fp8, mem_gbs, mem_gib, node_gbs, nic_gbs, matmul_eff;
-	int gpus_a_node;
+	int gpus_a_node, power_w; /* by the makers' data sheets; of a processor's core unknown */
 } known[] = {
-	{"A100", 312, 0, 2039, 80, 300, 25, 0.71, 8},
-	{"A100-40GB", 312, 0, 1555, 40, 300, 25, 0.71, 8},
-	{"H100", 989, 1979, 3350, 80, 450, 50, 0.60, 8},
-	{"H200", 989, 1979, 4800, 131, 450, 50, 0.60, 8},
-	{"B200", 2250, 4500, 8000, 167, 900, 50, 0.60, 8},
-	{"MI300X", 1307, 2615, 5300, 179, 448, 50, 0.50, 8},
-	{"T4", 65, 0, 320, 15, 12, 6, 0.60, 4},
-	{"L4", 121, 242, 300, 22.5, 24, 12, 0.60, 4},
+	{"A100", 312, 0, 2039, 80, 300, 25, 0.71, 8, 400},
+	{"A100-40GB", 312, 0, 1555, 40, 300, 25, 0.71, 8, 400},
+	{"H100", 989, 1979, 3350, 80, 450, 50, 0.60, 8, 700},
+	{"H200", 989, 1979, 4800, 131, 450, 50, 0.60, 8, 700},
+	{"B200", 2250, 4500, 8000, 167, 900, 50, 0.60, 8, 1000},
+	{"MI300X", 1307, 2615, 5300, 179, 448, 50, 0.50, 8, 750},
+	{"T4", 65, 0, 320, 15, 12, 6, 0.60, 4, 70},
+	{"L4", 121, 242, 300, 22.5, 24, 12, 0.60, 4, 72},
 	/* One core with AVX-512 and bf16 dot products, as measured on one; --calibrate measures others. */
-	{"cpu", 0.43, 0, 20, 4, 8, 1, 0.90, 64},
+	{"cpu", 0.43, 0, 20, 4, 8, 1, 0.90, 64, 0},
 };
 
 const char *dt_cluster_device_name(int i)
@@ -74,6 +74,7 @@ int dt_cluster_device(const char *name, struct dt_cluster *ret, struct dt_err *e
 					 .peak_fp8 = k->fp8 * TERA,
 					 .mem_bw = k->mem_gbs * GB,
 					 .mem_bytes = k->mem_gib * GIB,
+					 .power_w = k->power_w,
 					 .matmul_eff = k->matmul_eff,
 					 .mem_eff = cpu ? 0.7 : 0.80,
 					 .attention_eff = cpu ? 0.3 : 0.5,
@@ -161,6 +162,7 @@ static const struct field {
 	F("peak_fp8_flops", device.peak_fp8, 0),
 	F("memory_bytes_per_s", device.mem_bw, 1),
 	F("memory_bytes", device.mem_bytes, 1),
+	F("power_w", device.power_w, 0),
 	F("matmul_efficiency", device.matmul_eff, 1e-6),
 	F("memory_efficiency", device.mem_eff, 1e-6),
 	F("attention_efficiency", device.attention_eff, 1e-6),

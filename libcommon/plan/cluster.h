@@ -17,6 +17,7 @@ struct dt_device {
 	double peak_fp8;   /* of 8-bit floats; 0: it has no such products */
 	double mem_bw;	   /* bytes a second */
 	double mem_bytes;
+	double power_w; /* at most (TDP); 0: unknown */
 	/* What programs reach of it. */
 	double matmul_eff, mem_eff;
 	double attention_eff;  /* of peak_flops, fused attention */

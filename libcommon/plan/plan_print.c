@@ -3,6 +3,7 @@
 #include "base/table.h"
 #include "base/units.h"
 #include "plan/offtime.h"
+#include "plan/run_cost.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,40 +18,106 @@ static double two_digits(double x)
 	return unit > 1 ? round(x / unit) * unit : x;
 }
 
+/* What the whole run costs: where nothing fails, or with what failures make it lose. */
+static struct dt_run_cost cost_of(const struct dt_plan_view *v, const struct dt_candidate *c, bool failing,
+				  double *ret_save)
+{
+	const struct dt_cluster *k = v->q->cluster;
+	struct dt_run_cost_query q = {.seconds = (double)v->tokens / c->t.tokens_per_s,
+				      .devices = k->gpus,
+				      .price = k->price_a_gpu_hour,
+				      .power_w = k->device.power_w,
+				      .mtbf_s = failing ? v->mtbf_hours * 3600 / k->gpus : 0,
+				      .save_s = v->save_s,
+				      .restart_s = v->restart_s,
+				      .every_s = v->every_s};
+	struct dt_params p;
+
+	if (q.save_s <= 0 && dt_model_params(v->q->fit.run.config, &p, NULL) == 0) {
+		q.save_s = (double)dt_params_total(&p) * 14 / 2e9 / ceil((double)k->gpus / k->gpus_a_node);
+		dt_params_release(&p);
+	}
+	if (ret_save)
+		*ret_save = q.save_s;
+	return dt_run_cost_of(&q);
+}
+
+/* Devices that are cheaper and taken away, beside those that are not. */
+static void print_spot(const struct dt_plan_view *v, const struct dt_candidate *c)
+{
+	const struct dt_run_cost sure = cost_of(v, c, false, NULL), spot = cost_of(v, c, true, NULL);
+	const double money = spot.money * (1 - v->spot);
+	char t[24], n[24], m[24];
+
+	fprintf(v->f, "at a price %g%% lower with these interruptions: %s, %s device hours", 100 * v->spot,
+		dt_format_duration(spot.seconds, t, sizeof(t)),
+		dt_format_count(two_digits(spot.device_hours), n, sizeof(n)));
+	fprintf(v->f, ", %s: %s %.0f%%\n", dt_format_count(two_digits(money), m, sizeof(m)),
+		money < sure.money ? "saves" : "costs more by", 100 * fabs(1 - money / sure.money));
+}
+
 static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c)
 {
 	const struct dt_cluster *k = v->q->cluster;
-	double price = k->price_a_gpu_hour;
+	double price = k->price_a_gpu_hour, save;
 	char t[24], n[24];
 
 	if (v->tokens) {
-		double s = (double)v->tokens / c->t.tokens_per_s, hours = s / 3600 * k->gpus;
+		const struct dt_run_cost sure = cost_of(v, c, false, NULL);
 
 		fprintf(v->f, "%s tokens take about ", dt_format_count((double)v->tokens, n, sizeof(n)));
-		if (s < 2 * DAY)
-			fprintf(v->f, "%s", dt_format_duration(s, t, sizeof(t)));
+		if (sure.seconds < 2 * DAY)
+			fprintf(v->f, "%s", dt_format_duration(sure.seconds, t, sizeof(t)));
 		else
-			fprintf(v->f, "%.0f days", two_digits(s / DAY));
-		fprintf(v->f, ", %s device hours", dt_format_count(two_digits(hours), n, sizeof(n)));
+			fprintf(v->f, "%.0f days", two_digits(sure.seconds / DAY));
+		fprintf(v->f, ", %s device hours",
+			dt_format_count(two_digits(sure.device_hours), n, sizeof(n)));
 		if (price > 0)
 			fprintf(v->f, ", %s at %g an hour",
-				dt_format_count(two_digits(hours * price), n, sizeof(n)), price);
+				dt_format_count(two_digits(sure.money), n, sizeof(n)), price);
+		if (sure.energy_kwh > 0)
+			fprintf(v->f, ", at most %g %s at %g W a device",
+				two_digits(sure.energy_kwh) / (sure.energy_kwh < 1e3 ? 1 : 1e3),
+				sure.energy_kwh < 1e3 ? "kWh" : "MWh", k->device.power_w);
 		fputc('\n', v->f);
 	}
 	if (v->mtbf_hours > 0) {
-		struct dt_params p;
-		double save = v->save_s, lost, every;
+		const struct dt_run_cost failing = cost_of(v, c, true, &save);
 
-		if (save <= 0 && dt_model_params(v->q->fit.run.config, &p, NULL) == 0) {
-			save = (double)dt_params_total(&p) * 14 / 2e9 /
-			       ceil((double)k->gpus / k->gpus_a_node);
-			dt_params_release(&p);
-		}
-		every = dt_checkpoint_interval(save, v->mtbf_hours * 3600 / k->gpus, &lost);
 		fprintf(v->f, "a checkpoint (%s) every %s", dt_format_duration(save, t, sizeof(t)),
-			dt_format_duration(every, n, sizeof(n)));
-		fprintf(v->f, " loses the least: %.1f%% of the time\n", 100 * lost);
+			dt_format_duration(failing.every_s, n, sizeof(n)));
+		fprintf(v->f, " loses %s%.1f%% of the time\n",
+			v->every_s > 0 ? "" : "the least: ", 100 * failing.lost);
 	}
+	if (v->spot > 0)
+		print_spot(v, c);
+}
+
+/* The same as raw numbers. */
+static void run_json(const struct dt_plan_view *v, const struct dt_candidate *c, json_t *o)
+{
+	const bool priced = v->q->cluster->price_a_gpu_hour > 0;
+	struct dt_run_cost k = cost_of(v, c, false, NULL);
+	double save;
+
+	if (v->tokens) {
+		json_object_set_new(o, "run_s", json_real(k.seconds));
+		json_object_set_new(o, "device_hours", json_real(k.device_hours));
+		if (priced)
+			json_object_set_new(o, "cost", json_real(k.money));
+		if (k.energy_kwh > 0)
+			json_object_set_new(o, "energy_kwh_at_most", json_real(k.energy_kwh));
+	}
+	if (v->mtbf_hours <= 0)
+		return;
+	k = cost_of(v, c, true, &save);
+	json_object_set_new(
+		o, "checkpoint",
+		json_pack("{s:f, s:f, s:f}", "every_s", k.every_s, "save_s", save, "lost", k.lost));
+	if (v->spot > 0)
+		json_object_set_new(o, "spot",
+				    json_pack("{s:f, s:f, s:f}", "run_s", k.seconds, "device_hours",
+					      k.device_hours, "cost", k.money * (1 - v->spot)));
 }
 
 static void table_row(const struct dt_plan_view *v, struct dt_table *t, const struct dt_candidate *c,
@@ -191,8 +258,8 @@ json_t *dt_plan_json(const struct dt_plan_view *v, const struct dt_plan *p, cons
 		      "layouts_too_large", p->too_large, "plans", plans);
 	if (other)
 		json_object_set_new(o, "compared", dt_candidate_json(v->q, other));
-	if (v->tokens && p->n)
-		json_object_set_new(o, "run_s", json_real((double)v->tokens / p->best[0].t.tokens_per_s));
+	if (p->n)
+		run_json(v, &p->best[0], o);
 	return o;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

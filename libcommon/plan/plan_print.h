@@ -8,13 +8,15 @@
 
 struct dt_plan_view {
 	const struct dt_plan_query *q;
-	bool assumed;	   /* nobody named the device */
-	bool links;	   /* they were measured */
-	bool explain;	   /* say what a step's time goes into, and what was passed over */
-	double memory;	   /* of a device, bytes */
-	uint64_t tokens;   /* of the whole run, 0: not asked */
-	double mtbf_hours; /* between failures of one device, 0: not asked */
-	double save_s;	   /* of a checkpoint, 0: its bytes at 2 GB/s a machine */
+	bool assumed;		   /* nobody named the device */
+	bool links;		   /* they were measured */
+	bool explain;		   /* say what a step's time goes into, and what was passed over */
+	double memory;		   /* of a device, bytes */
+	uint64_t tokens;	   /* of the whole run, 0: not asked */
+	double mtbf_hours;	   /* between failures of one device, 0: not asked */
+	double save_s;		   /* of a checkpoint, 0: its bytes at 2 GB/s a machine */
+	double restart_s, every_s; /* after a failure; between checkpoints, 0: the best */
+	double spot; /* the share that the price is lower by for devices that are taken away; 0: not asked */
 	FILE *f;
 };
 

@@ -77,11 +77,5 @@ json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candida
 const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,
 			 char *buf, size_t n);
 
-/*
- * Young 1974, Daly 2006: seconds between checkpoints that lose the least, for one that takes save seconds and
- * failures mtbf seconds apart; ret_lost: the share of time lost then to saving and to work done again.
- */
-double dt_checkpoint_interval(double save, double mtbf, double *ret_lost);
-
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

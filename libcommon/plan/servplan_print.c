@@ -26,6 +26,10 @@ static json_t *plan_json(const struct dt_serve_query *q, const struct dt_serve_p
 		json_object_set_new(o, "cost_per_million_tokens", json_real(cost(q, p)));
 		json_object_set_new(o, "cost_per_million_tokens_at_rate", json_real(cost_at_rate(q, p)));
 	}
+	if (o && q->cluster->device.power_w > 0 && p->tokens_per_s > 0)
+		json_object_set_new(
+			o, "energy_kwh_per_million_tokens_at_most",
+			json_real(q->cluster->device.power_w * p->tp / (p->tokens_per_s * 3600) * 1e3));
 	return o;
 }
 

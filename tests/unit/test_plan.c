@@ -1,4 +1,5 @@
 /* Step times against those published, and collectives against closed forms. */
+#include "plan/run_cost.h"
 #include "plan/search.h"
 
 #include <errno.h>
@@ -144,17 +145,74 @@ static void quick_is_the_table(void **state)
 static void checkpoint_interval(void **state)
 {
 	for (double mtbf = 1e3; mtbf < 1e7; mtbf *= 7) {
-		double save = 20, lost, t = dt_checkpoint_interval(save, mtbf, &lost);
+		double save = 20, t = dt_checkpoint_interval(save, mtbf),
+		       lost = dt_checkpoint_lost(save, mtbf, 0, t);
 
 		assert_true(lost > 0 && lost < 1);
 		if (mtbf > 1e5)
 			assert_true(fabs(t / sqrt(2 * save * mtbf) - 1) < 0.02);
 		for (double f = 0.5; f < 2; f *= 1.1) {
-			double other = 1 - f * t / (mtbf * expm1((f * t + save) / mtbf));
+			double other = dt_checkpoint_lost(save, mtbf, 0, f * t);
 
 			assert_true(other > lost - 0.002);
 		}
 	}
+}
+
+/* Seconds to the next failure. */
+static double draw(uint64_t *seed, double mtbf)
+{
+	*seed = *seed * 6364136223846793005u + 1442695040888963407u;
+	return -mtbf * log(((double)(*seed >> 11) + 0.5) / 9007199254740992.0);
+}
+
+/* Failures drawn one by one: a stretch of work and its checkpoint is begun anew until nothing fails in it. */
+static void lost_time_is_that_of_a_simulation(void **state)
+{
+	static const double cases[][4] = {{20, 1000, 0, 180}, {60, 900, 120, 300}, {5, 5000, 600, 900}};
+	const int stretches = 40000;
+	uint64_t seed = 1;
+
+	for (int k = 0; k < 3; k++) {
+		const double save = cases[k][0], mtbf = cases[k][1], restart = cases[k][2],
+			     every = cases[k][3];
+		double clock = 0, next = draw(&seed, mtbf), lost, want;
+
+		for (int i = 0; i < stretches; i++) {
+			double done = clock + every + save;
+
+			while (next < done) { /* restarts fail too */
+				done = next + restart + every + save;
+				next += draw(&seed, mtbf);
+			}
+			clock = done;
+		}
+		lost = 1 - every * stretches / clock;
+		want = dt_checkpoint_lost(save, mtbf, restart, every);
+		if (fabs(lost - want) > 0.01)
+			fail_msg("case %d: %g in a simulation, %g said", k, lost, want);
+	}
+}
+
+static void money_and_energy(void **state)
+{
+	const struct dt_run_cost_query q = {.seconds = 7200,
+					    .devices = 8,
+					    .price = 2.5,
+					    .power_w = 700,
+					    .mtbf_s = 3600,
+					    .save_s = 30,
+					    .restart_s = 60,
+					    .every_s = 600};
+	struct dt_run_cost_query sure = q;
+	struct dt_run_cost c = dt_run_cost_of(&q), s;
+
+	sure.mtbf_s = 0;
+	s = dt_run_cost_of(&sure);
+	assert_true(fabs(s.device_hours - 16) < 1e-12 && fabs(s.money - 40) < 1e-12);
+	assert_true(fabs(s.energy_kwh - 11.2) < 1e-12 && s.lost == 0 && s.every_s == 0);
+	assert_true(c.every_s == 600 && fabs(c.seconds * (1 - c.lost) - 7200) < 1e-9);
+	assert_true(fabs(c.money / s.money - c.seconds / 7200) < 1e-12);
 }
 
 /* No plan that was chosen is beaten by one that fits and was not: against judging every one. */
@@ -214,7 +272,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(megatron_step_times), cmocka_unit_test(llama_405b),
 		cmocka_unit_test(collectives),	       cmocka_unit_test(quick_is_the_table),
-		cmocka_unit_test(checkpoint_interval), cmocka_unit_test(search_finds_the_best),
+		cmocka_unit_test(checkpoint_interval), cmocka_unit_test(lost_time_is_that_of_a_simulation),
+		cmocka_unit_test(money_and_energy),    cmocka_unit_test(search_finds_the_best),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
