@@ -13,7 +13,7 @@ static volatile sig_atomic_t stop;
 
 static struct {
 	struct dt_control c;
-	const char *env, *command, *save;
+	const char *env, *command;
 	int kind, optimizer;
 	int64_t actors, envs, steps, frames, every, seed, episodes, batch, ahead, width;
 	double lr, timeout;
@@ -97,7 +97,9 @@ static const struct dt_opt opts[] = {
 	 .def_text = "--frames alone end it"},
 	{"every", 0, DT_OPT_INT, &a.every, "N", "updates between two lines", TRAIN, .min = 1, .max = 1e15,
 	 .def = "100"},
-	{"save", 0, DT_OPT_STR, &a.save, "DIR", "write a checkpoint at the end", TRAIN,
+	{"save", 0, DT_OPT_STR, &a.c.save, "DIR", "write a checkpoint at the end", TRAIN,
+	 .complete = DT_COMPLETE_DIR},
+	{"resume", 0, DT_OPT_STR, &a.c.resume, "CKPT", "go on from a checkpoint of --save", TRAIN,
 	 .complete = DT_COMPLETE_DIR},
 	{"episodes", 0, DT_OPT_INT, &a.episodes, "N", "episodes to play", "play", .min = 1, .max = 1e9,
 	 .def = "100"},
@@ -196,7 +198,6 @@ static int run_train(int n, char **v)
 {
 	static const enum dt_optim_kind rule[] = {DT_OPTIM_RMSPROP, DT_OPTIM_ADAM};
 	struct dt_control_line last = {0};
-	struct dt_net *net = NULL;
 	struct dt_err err = {0};
 	int rc = common();
 
@@ -223,15 +224,11 @@ static int run_train(int n, char **v)
 					  .beta1 = 0.9f,
 					  .beta2 = a.optimizer ? 0.999f : 0.99f,
 					  .eps = 1e-5f};
-	rc = dt_control_run(&a.c, &net, &last, &err);
+	if (a.c.resume && dt_control_rules[a.kind].values)
+		dt_program_say(&program, "the replay was not kept: it fills anew before updates go on");
+	rc = dt_control_run(&a.c, &last, &err);
 	if (rc >= 0 && last.update % a.every && last.update > 1 && report(NULL, &last, &err) < 0)
 		rc = err.code;
-	if (net && a.save && (rc >= 0 || rc == -EINTR)) {
-		int kept = dt_net_save(net, a.save, last.update, &err);
-
-		rc = kept < 0 ? kept : rc;
-	}
-	dt_net_close(net);
 	if (rc == -EINTR)
 		return DT_EXIT_PREEMPTED;
 	if (rc == 0 && !isnan(a.c.until)) {

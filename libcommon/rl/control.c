@@ -41,6 +41,14 @@ static void count(struct control *c, const struct dt_unroll *u, int first)
 			c->score[c->episodes++ % DT_CONTROL_SCORES] = u->score[i];
 }
 
+/* Where an actor stands that has delivered all of an unroll: who is started in its place goes on there. */
+static void keep_place(struct control *c, int number, const struct dt_unroll *u)
+{
+	const size_t n = (size_t)c->size.envs * DT_ACTOR_PLACE;
+
+	memcpy(c->place + (size_t)number * n, u->place, n * sizeof(*u->place));
+}
+
 static double mean_score(const struct control *c)
 {
 	const int64_t n = c->episodes < DT_CONTROL_SCORES ? c->episodes : DT_CONTROL_SCORES;
@@ -111,6 +119,7 @@ static int take_gradient(struct control *c, int number, const struct dt_wire *w,
 		rc = dt_crew_body(c->crew, number, c->net->grads, (size_t)c->net->n * sizeof(float), err);
 	if (rc <= 0)
 		return rc;
+	keep_place(c, number, &c->u[0]);
 	count(c, &c->u[0], 0);
 	set_means(c, w->number[0], &stats);
 	rc = update(c, (double)(c->updates - w->version), err);
@@ -126,6 +135,7 @@ static int take_unroll(struct control *c, int number, const struct dt_wire *w, s
 
 	if (rc <= 0)
 		return rc;
+	keep_place(c, number, &c->u[slot]);
 	c->full[slot] = &c->u[slot];
 	c->version[slot] = w->version;
 	c->there[slot] = true;
@@ -177,6 +187,7 @@ static int take_transitions(struct control *c, int number, const struct dt_wire 
 
 		dt_replay_push(c->replay, &t, c->error[i]);
 	}
+	keep_place(c, number, u);
 	count(c, u, number * c->size.envs);
 	rc = give_weights(c, number, err);
 	if (dt_replay_kept(c->replay) >= o->begin)
@@ -270,9 +281,11 @@ static void close_learner(struct control *c)
 	free(c->error);
 	free(c->explore);
 	free(c->u);
+	free(c->place);
 	free(c->full);
 	free(c->there);
 	free(c->version);
+	dt_net_close(c->net);
 }
 
 static int open_learner(struct control *c, struct dt_err *err)
@@ -287,12 +300,15 @@ static int open_learner(struct control *c, struct dt_err *err)
 	c->full = calloc((size_t)o->actors, sizeof(*c->full));
 	c->version = calloc((size_t)o->actors, sizeof(*c->version));
 	c->there = calloc((size_t)o->actors, sizeof(*c->there));
-	if (rc == 0 && (!c->u || !c->full || !c->version || !c->there))
+	c->place = calloc((size_t)o->env.n, DT_ACTOR_PLACE * sizeof(*c->place));
+	if (rc == 0 && (!c->place || !c->u || !c->full || !c->version || !c->there))
 		rc = dt_err_sys(err, -ENOMEM, "cannot open a learner");
 	for (int i = 0; i < o->actors && rc == 0; i++)
 		rc = dt_unroll_open(&c->u[i], &c->size, err);
 	if (rc == 0 && c->rule->values)
 		rc = open_replay(c, err);
+	if (rc == 0 && o->resume)
+		rc = control_resume(c, err);
 	if (rc == 0)
 		rc = dt_crew_open(&c->crew, &crew, err);
 	if (rc == 0 && !c->rule->gradients && !c->rule->values)
@@ -300,15 +316,13 @@ static int open_learner(struct control *c, struct dt_err *err)
 	return rc;
 }
 
-int dt_control_run(struct dt_control *o, struct dt_net **ret_net, struct dt_control_line *last,
-		   struct dt_err *err)
+int dt_control_run(struct dt_control *o, struct dt_control_line *last, struct dt_err *err)
 {
 	struct control c = {.o = o, .rule = &dt_control_rules[o->kind], .began = dt_now()};
 	int rc;
 
 	o->critic.vtrace = c.rule->vtrace;
 	rc = open_learner(&c, err);
-
 	for (int i = 0; i < o->actors && rc == 0; i++)
 		rc = give_weights(&c, i, err);
 	while (rc == 0 && c.frames < o->frames && !enough(&c)) {
@@ -318,12 +332,13 @@ int dt_control_run(struct dt_control *o, struct dt_net **ret_net, struct dt_cont
 	}
 	if (rc == 0)
 		rc = enough(&c);
+	if (o->save && (rc >= 0 || rc == -EINTR)) {
+		const int kept = control_save(&c, err);
+
+		rc = kept < 0 ? kept : rc;
+	}
 	close_learner(&c);
 	*last = c.line;
-	if (rc >= 0 || rc == -EINTR)
-		*ret_net = c.net;
-	else
-		dt_net_close(c.net);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

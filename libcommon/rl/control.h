@@ -75,20 +75,24 @@ struct dt_control {
 	struct dt_net_opts net;	      /* observation and outputs are filled in */
 	struct dt_critic_opts critic; /* its discount is that of the values too */
 	struct dt_control_values values;
-	int64_t frames; /* at most */
-	double until;	/* NAN: none; the mean score over DT_CONTROL_SCORES episodes that is enough */
-	int64_t every;	/* updates between lines */
+	const char *save;   /* a checkpoint at the end, also where it is stopped; NULL: none */
+	const char *resume; /* go on from one; NULL: begin */
+	int64_t frames;	    /* at most */
+	double until;	    /* NAN: none; the mean score over DT_CONTROL_SCORES episodes that is enough */
+	int64_t every;	    /* updates between lines */
 	int (*report)(void *arg, const struct dt_control_line *l, struct dt_err *err);
 	void *arg;
 	volatile sig_atomic_t *stop; /* NULL: nobody stops it */
 };
 
 /*
- * *ret_net has learnt, also where it was stopped (-EINTR); last: the last line. 1: the score is enough, 0: it
- * is not.
+ * last: the last line. 1: the score is enough, 0: it is not; -EINTR: it was stopped.
+ *
+ * What is kept is enough for a2c, and a3c with one actor, to go on as if they had not ended, to the bit:
+ * weights, states of the rule, scores, and where each environment of this library is. A replay is not kept,
+ * nor what actors are at.
  */
-int dt_control_run(struct dt_control *c, struct dt_net **ret_net, struct dt_control_line *last,
-		   struct dt_err *err);
+int dt_control_run(struct dt_control *c, struct dt_control_line *last, struct dt_err *err);
 
 /* Mean score of n episodes, the most likely action each time, in environments of a seed of their own. */
 int dt_control_play(const struct dt_control *c, struct dt_net *net, int64_t episodes, double *ret,

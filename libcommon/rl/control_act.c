@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 struct actor {
@@ -35,6 +36,8 @@ static int open_actor(struct actor *a, const struct control *c, int number, stru
 	spec.n = c->size.envs;
 	spec.first = o->env.first + number * spec.n;
 	act.first = spec.first;
+	act.place =
+		c->place + (ptrdiff_t)number * spec.n * DT_ACTOR_PLACE; /* this process's copy, as it was */
 	rc = dt_env_open(&a->env, &spec, err);
 	if (rc == 0 && (a->env->agents != c->size.agents || a->env->observation != c->size.observation))
 		return dt_err_set(err, -EINVAL, "the environment is not the one that it was before");

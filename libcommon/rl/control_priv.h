@@ -29,6 +29,7 @@ struct control {
 	int nfull;
 	int64_t updates, frames, episodes;
 	double score[DT_CONTROL_SCORES];
+	double *place; /* [environments of all, DT_ACTOR_PLACE] where they were when last heard of */
 	struct dt_control_line line;
 	double began;
 };
@@ -39,6 +40,10 @@ struct dt_qlearn_opts control_values(const struct control *c, bool learns);
 int control_parts(struct dt_net *net, const struct dt_qlearn *q, struct dt_part part[2]);
 /* The work of a process: struct dt_crew_opts. */
 int control_act(void *arg, int number, int fd, struct dt_err *err);
+
+/* control_keep.c: the checkpoints of struct dt_control. */
+int control_save(struct control *c, struct dt_err *err);
+int control_resume(struct control *c, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

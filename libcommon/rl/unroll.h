@@ -11,6 +11,9 @@
 
 enum dt_ending { DT_GOES_ON, DT_ENDED, DT_CUT };
 
+/* Of an environment: how many steps the actor has drawn, 0: nobody knows; rewards so far; its own place. */
+enum { DT_ACTOR_PLACE = 2 + DT_ENV_PLACE };
+
 struct dt_unroll_size {
 	int envs, steps, agents, observation;
 };
@@ -25,6 +28,7 @@ struct dt_unroll {
 	float *said;	 /* [envs, steps, agents] log-probability of the action; 0 where outputs are values */
 	float *value;	 /* [envs, steps, agents] of the state, as the actor's weights have it */
 	int32_t *action; /* [envs, steps, agents] */
+	double *place;	 /* [envs, DT_ACTOR_PLACE] where the actor stands behind the last step */
 	uint8_t *over;	 /* [envs, steps] enum dt_ending */
 };
 
@@ -40,7 +44,8 @@ struct dt_actor_opts {
 	 */
 	const double *explore;
 	uint64_t seed;
-	int first; /* number of the first environment */
+	int first;	     /* number of the first environment */
+	const double *place; /* [envs, DT_ACTOR_PLACE] go on from there; NULL: begin */
 };
 
 struct dt_actor;
