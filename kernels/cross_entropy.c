@@ -9,21 +9,13 @@ int dt_check_ce_stats(const struct dt_dev *dev, float *rowmax, float *sumexp, fl
 	return dt_rows(logits) ? 0 : DT_EMPTY;
 }
 
-static bool overlap(struct dt_tensor a, struct dt_tensor b)
-{
-	const char *pa = a.data, *pb = b.data;
-
-	return pa < pb + dt_numel(b) * dt_dtype_size(b.dtype) &&
-	       pb < pa + dt_numel(a) * dt_dtype_size(a.dtype);
-}
-
 int dt_check_ce_grad(const struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tensor logits,
 		     const float *rowmax, const float *sumexp, const int32_t *targets, const float *weight,
 		     float scale, int64_t vocab_first)
 {
 	if (!dt_is_compute(logits.dtype) || !dt_is_compute(dlogits.dtype) ||
 	    dt_numel(dlogits) != dt_numel(logits) ||
-	    (dlogits.dtype != logits.dtype && overlap(dlogits, logits)))
+	    (dlogits.dtype != logits.dtype && dt_overlap(dlogits, logits)))
 		return -EINVAL;
 	return dt_numel(logits) ? 0 : DT_EMPTY;
 }

@@ -18,6 +18,7 @@
 #include "kernels/conv.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/device.h"
+#include "kernels/distill.h"
 #include "kernels/dora.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"

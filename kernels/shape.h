@@ -42,6 +42,15 @@ static inline void *dt_at(struct dt_tensor t, int64_t i)
 	return t.data ? (char *)t.data + i * dt_dtype_size(t.dtype) : NULL;
 }
 
+/* Whether two tensors share memory. */
+static inline bool dt_overlap(struct dt_tensor a, struct dt_tensor b)
+{
+	const char *pa = (const char *)a.data, *pb = (const char *)b.data;
+
+	return pa < pb + dt_numel(b) * dt_dtype_size(b.dtype) &&
+	       pb < pa + dt_numel(a) * dt_dtype_size(a.dtype);
+}
+
 /* Whether the host's indices all lie in [0, end). */
 static inline bool dt_within(const int32_t *p, int64_t n, int64_t end)
 {

@@ -7,6 +7,7 @@
 #include "eval/images.h"
 #include "eval/ppl.h"
 #include "eval/score.h"
+#include "eval/teacher.h"
 #include "kernels/quant_formats.h"
 
 #include <errno.h>
@@ -26,6 +27,7 @@ static struct {
 	int windows, precision, weights;
 	bool bos, json, fold;
 	struct dt_images_query images;
+	struct dt_teacher_query teacher;
 	int split;
 	/* of the job */
 	struct dt_log log;
@@ -40,6 +42,7 @@ static const char *const examples[] = {
 	"dt-eval compare SmolLM2-135M smol-Q4_0.gguf --text heldout.txt",
 	"mpirun -np 2 dt-eval task questions.jsonl run/latest",
 	"mpirun -np 2 dt-eval images test.h5 run/latest",
+	"dt-eval teacher train.h5 large/latest --seq 512 --out large.teacher",
 	NULL,
 };
 
@@ -57,8 +60,8 @@ static const struct dt_opt opts[] = {
 	{"bos", 0, DT_OPT_FLAG, &a.bos, NULL,
 	 "begin the text with the token that begins texts, where there is one", "ppl,compare",
 	 .negatable = true, .def = "on"},
-	{"limit", 'n', DT_OPT_INT, &a.limit, "N", "only the first N windows or items", .min = 1, .max = 1e15,
-	 .def_text = "all"},
+	{"limit", 'n', DT_OPT_INT, &a.limit, "N", "only the first N windows or items",
+	 "ppl,task,compare,images", .min = 1, .max = 1e15, .def_text = "all"},
 	DT_OPT_HEADING("Images"),
 	{"batch", 0, DT_OPT_INT, &a.images.batch, "N", "images of a batch", "images", .min = 1,
 	 .max = 1 << 20, .def = "128"},
@@ -76,6 +79,15 @@ static const struct dt_opt opts[] = {
 	 "images", .negatable = true, .def = "on"},
 	{"loader-threads", 0, DT_OPT_INT, &a.images.workers, "N",
 	 "threads of a rank that decode images ahead", "images", .min = 0, .max = 1024, .def = "1"},
+	DT_OPT_HEADING("Teachers"),
+	{"out", 'o', DT_OPT_STR, &a.teacher.out, "FILE",
+	 "what the model gives every token, for dt-train --teacher", "teacher", .complete = DT_COMPLETE_FILE},
+	{"top-k", 0, DT_OPT_INT, &a.teacher.k, "K",
+	 "likeliest columns that are kept of each token; the rest is one", "teacher", .min = 1,
+	 .max = DT_TEACHER_MOST, .def = "64"},
+	{"temperature", 0, DT_OPT_REAL, &a.teacher.temperature, "T",
+	 "logits are divided by it, those of the student too", "teacher", .min = 0.01, .max = 1000,
+	 .def = "1"},
 	DT_OPT_HEADING("Models"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32",
 	 "type of activations and cache, and of weights that have no other", .def = "bf16"},
@@ -84,10 +96,10 @@ static const struct dt_opt opts[] = {
 	{"tokenizer", 0, DT_OPT_STR, &a.model.tokenizer, "FILE", "a tokenizer in place of the model's own",
 	 .complete = DT_COMPLETE_TOKENIZER},
 	{"lora", 0, DT_OPT_STR, &a.model.lora, "ADAPTER",
-	 "add an adapter to the model's weights; of compare to all but the first's", "ppl,task,compare",
-	 .complete = DT_COMPLETE_FILE},
+	 "add an adapter to the model's weights; of compare to all but the first's",
+	 "ppl,task,compare,teacher", .complete = DT_COMPLETE_FILE},
 	{"any-base", 0, DT_OPT_FLAG, &a.model.any_base, NULL,
-	 "take an adapter that was trained on other weights", "ppl,task,compare"},
+	 "take an adapter that was trained on other weights", "ppl,task,compare,teacher"},
 	{"threads", 0, DT_OPT_INT, &a.model.threads, "N", "threads a rank", .min = 0, .max = 4096,
 	 .def_text = "cores over the ranks of the machine"},
 	DT_OPT_HEADING("Servers"),
@@ -108,6 +120,7 @@ static int run_ppl(int n, char **v);
 static int run_task(int n, char **v);
 static int run_compare(int n, char **v);
 static int run_images(int n, char **v);
+static int run_teacher(int n, char **v);
 
 static const struct dt_command commands[] = {
 	{"ppl", "MODEL", "Perplexity of a text", run_ppl, 1, 1},
@@ -115,6 +128,8 @@ static const struct dt_command commands[] = {
 	{"compare", "A B...", "A text or a task on several models, each beside the first", run_compare, 2,
 	 MOST_MODELS},
 	{"images", "DATA MODEL", "Classify the images of a data set, and count", run_images, 2, 2},
+	{"teacher", "DATA MODEL", "Keep what a model gives a training set, for another to learn", run_teacher,
+	 2, 2},
 	{NULL, NULL, NULL, NULL, 0, 0},
 };
 
@@ -474,6 +489,43 @@ static int run_images(int n, char **v)
 		rc = a.json ? print(dt_images_result_json(v[1], q, &r), &err)
 			    : dt_images_result_print(q, &r, stdout, &err);
 	dt_images_result_release(&r);
+	return finish(rc, DT_EXIT_OK, &err);
+}
+
+/* ---- teacher ---- */
+
+static int run_teacher(int n, char **v)
+{
+	struct dt_teacher_query *q = &a.teacher;
+	struct dt_teacher_made r = {0};
+	struct dt_eval_model m = {0};
+	struct dt_err err = {0};
+	int rc;
+
+	if (!q->out)
+		return dt_opt_usage_error(&program, stderr, "teacher needs --out");
+	rc = join_ranks(&err);
+	q->data = v[0];
+	q->seq = a.model.seq;
+	q->ranks = a.all;
+	q->rank = a.info.rank;
+	q->size = a.info.size;
+	q->progress = show_window;
+	if (rc == 0)
+		rc = agree((rc = dt_teacher_seq(q, &a.model.seq, &err)) < 0
+				   ? rc
+				   : dt_eval_model_open(&m, v[1], &a.model, &err),
+			   &err);
+	if (rc == 0) {
+		show_start("reading", 1);
+		rc = dt_teacher_run(&m, q, &r, &err);
+		dt_progress_end(&a.bar);
+	}
+	if (rc == 0 && speaks() && a.json)
+		rc = print(dt_teacher_made_json(&m, q, &r), &err);
+	else if (rc == 0 && speaks())
+		dt_teacher_made_print(q, &r, stdout);
+	dt_eval_model_close(&m);
 	return finish(rc, DT_EXIT_OK, &err);
 }
 

@@ -96,6 +96,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lora-dropout"),
 	DT_RUN_OPT("dora"),
 	DT_RUN_OPT("objective"),
+	{.name = "teacher-top-k", .def_text = "there is no teacher"},
 	DT_RUN_OPT("beta"),
 	DT_RUN_OPT("task"),
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,

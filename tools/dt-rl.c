@@ -13,9 +13,9 @@ static volatile sig_atomic_t stop;
 
 static struct {
 	struct dt_control c;
-	const char *env, *command, *save;
+	const char *env, *command;
 	int kind, optimizer;
-	int64_t actors, envs, steps, frames, every, seed, episodes;
+	int64_t actors, envs, steps, frames, every, seed, episodes, batch, ahead, width;
 	double lr, timeout;
 	bool json;
 } a;
@@ -23,6 +23,8 @@ static struct {
 static const char *const examples[] = {
 	"dt-rl train --algorithm a3c --env cartpole --actors 2 --until 475 --save pole",
 	"dt-rl train --algorithm impala --env grid:5 --frames 300k",
+	"dt-rl train --algorithm dqn --env cartpole --until 475 --json >curve.jsonl",
+	"dt-rl train --algorithm qmix --env twostep --epsilon 1 --frames 20k --save two",
 	"dt-rl train --env-command './simulator --level 3' --envs 8 --frames 1M --json >curve.jsonl",
 	"dt-rl play pole --env cartpole",
 	NULL,
@@ -63,6 +65,30 @@ static const struct dt_opt opts[] = {
 	 .min = 0, .max = 1e3, .def = "0.5"},
 	{"entropy-coef", 0, DT_OPT_REAL, &a.c.critic.entropy_coef, "X", "weight of the policy's entropy",
 	 TRAIN, .min = 0, .max = 1e3, .def = "0.01"},
+	DT_OPT_HEADING("Values from a replay: dqn, vdn and qmix"),
+	{"replay", 0, DT_OPT_COUNT, &a.c.values.capacity, "N", "steps that are kept, the newest", TRAIN,
+	 .min = 1, .max = 1e10, .def = "100k"},
+	{"warm-up", 0, DT_OPT_COUNT, &a.c.values.begin, "N", "steps that are kept before the first update",
+	 TRAIN, .min = 1, .max = 1e10, .def = "1k"},
+	{"replay-ratio", 0, DT_OPT_REAL, &a.c.values.ratio, "X",
+	 "how often a step is learnt from, on average", TRAIN, .min = 0.001, .max = 1e6, .def = "8"},
+	{"batch", 0, DT_OPT_INT, &a.batch, "N", "steps of an update", TRAIN, .min = 1, .max = 1 << 20,
+	 .def = "64"},
+	{"n-step", 0, DT_OPT_INT, &a.ahead, "N", "rewards before a value follows", TRAIN, .min = 1,
+	 .max = 1 << 16, .def_text = "3; of vdn and qmix 1"},
+	{"target-every", 0, DT_OPT_COUNT, &a.c.values.target_every, "N",
+	 "updates between two copies of the weights that targets are made by", TRAIN, .min = 1, .max = 1e15,
+	 .def = "200"},
+	{"priority", 0, DT_OPT_SHARE, &a.c.values.priority, "X", "exponent of errors; 0: all steps alike",
+	 TRAIN, .def = "0.6"},
+	{"importance", 0, DT_OPT_SHARE, &a.c.values.importance, "X",
+	 "exponent of the weights that take its bias back; 1: all of it", TRAIN, .def = "0.4"},
+	{"epsilon", 0, DT_OPT_SHARE, &a.c.values.explore, "X",
+	 "probability of any action, in the first environment", TRAIN, .def = "0.4"},
+	{"epsilon-spread", 0, DT_OPT_REAL, &a.c.values.spread, "X",
+	 "in the last one: --epsilon to the power of 1 + X", TRAIN, .min = 0, .max = 1e3, .def = "7"},
+	{"mixer-width", 0, DT_OPT_INT, &a.width, "N", "of the net of qmix that mixes values", TRAIN, .min = 1,
+	 .max = 4096, .def = "32"},
 	DT_OPT_HEADING("End and output"),
 	{"frames", 0, DT_OPT_INT, &a.frames, "N", "steps of all environments at most", TRAIN, .min = 1,
 	 .max = 1e15, .def = "1M"},
@@ -71,7 +97,9 @@ static const struct dt_opt opts[] = {
 	 .def_text = "--frames alone end it"},
 	{"every", 0, DT_OPT_INT, &a.every, "N", "updates between two lines", TRAIN, .min = 1, .max = 1e15,
 	 .def = "100"},
-	{"save", 0, DT_OPT_STR, &a.save, "DIR", "write a checkpoint at the end", TRAIN,
+	{"save", 0, DT_OPT_STR, &a.c.save, "DIR", "write a checkpoint at the end", TRAIN,
+	 .complete = DT_COMPLETE_DIR},
+	{"resume", 0, DT_OPT_STR, &a.c.resume, "CKPT", "go on from a checkpoint of --save", TRAIN,
 	 .complete = DT_COMPLETE_DIR},
 	{"episodes", 0, DT_OPT_INT, &a.episodes, "N", "episodes to play", "play", .min = 1, .max = 1e9,
 	 .def = "100"},
@@ -115,24 +143,30 @@ static json_t *number(double x)
 	return isfinite(x) ? json_real(x) : json_null();
 }
 
+static int print_json(const struct dt_control_line *l, struct dt_err *err)
+{
+	return print_line(json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:f}",
+				    "update", (json_int_t)l->update, "frames", (json_int_t)l->frames,
+				    "episodes", (json_int_t)l->episodes, "score_mean", number(l->score),
+				    "loss", number(l->loss), "grad_norm", number(l->grad_norm), "entropy",
+				    number(l->entropy), "value_loss", number(l->value_loss), "ratio_mean",
+				    number(l->ratio), "value_mean", number(l->value), "replay",
+				    (json_int_t)l->kept, "lag_mean", number(l->lag), "restarts",
+				    (json_int_t)l->restarts, "elapsed_s", l->seconds),
+			  err);
+}
+
 static int report(void *arg, const struct dt_control_line *l, struct dt_err *err)
 {
+	const bool values = isnan(l->entropy);
+
 	(void)arg;
 	if (a.json)
-		return print_line(json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:f}",
-					    "update", (json_int_t)l->update, "frames", (json_int_t)l->frames,
-					    "episodes", (json_int_t)l->episodes, "score_mean",
-					    number(l->score), "loss", number(l->loss), "grad_norm",
-					    number(l->grad_norm), "entropy", number(l->entropy), "value_loss",
-					    number(l->value_loss), "ratio_mean", number(l->ratio), "lag_mean",
-					    number(l->lag), "restarts", (json_int_t)l->restarts, "elapsed_s",
-					    l->seconds),
-				  err);
+		return print_json(l, err);
 	errno = 0;
-	printf("update %lld  frames %lld  episodes %lld  score %.2f  loss %.4f  entropy %.3f  lag %.1f  %.1f "
-	       "s\n",
+	printf("update %lld  frames %lld  episodes %lld  score %.2f  loss %.4f  %s %.3f  lag %.1f  %.1f s\n",
 	       (long long)l->update, (long long)l->frames, (long long)l->episodes, l->score, l->loss,
-	       l->entropy, l->lag, l->seconds);
+	       values ? "value" : "entropy", values ? l->value : l->entropy, l->lag, l->seconds);
 	return fflush(stdout) ? dt_program_check_stdout(err) : 0;
 }
 
@@ -164,7 +198,6 @@ static int run_train(int n, char **v)
 {
 	static const enum dt_optim_kind rule[] = {DT_OPTIM_RMSPROP, DT_OPTIM_ADAM};
 	struct dt_control_line last = {0};
-	struct dt_net *net = NULL;
 	struct dt_err err = {0};
 	int rc = common();
 
@@ -173,13 +206,17 @@ static int run_train(int n, char **v)
 	if (a.envs % a.actors)
 		return dt_opt_usage_error(&program, stderr, "--envs %lld are not divided among --actors %lld",
 					  (long long)a.envs, (long long)a.actors);
+	if (a.c.values.begin > a.c.values.capacity)
+		return dt_opt_usage_error(&program, stderr, "--warm-up is more than --replay keeps");
 	a.c.kind = (enum dt_control_kind)a.kind;
 	a.c.actors = (int)a.actors;
 	a.c.steps = (int)a.steps;
 	a.c.frames = a.frames;
 	a.c.every = a.every;
 	a.c.report = report;
-	a.c.critic.vtrace = a.c.kind == DT_CONTROL_IMPALA;
+	a.c.values.batch = (int)a.batch;
+	a.c.values.ahead = a.ahead ? (int)a.ahead : dt_control_rules[a.kind].mixer == DT_MIX_NONE ? 3 : 1;
+	a.c.values.width = (int)a.width;
 	a.c.critic.returns.rho = a.c.critic.returns.c = 1;
 	a.c.net.seed = (uint64_t)a.seed;
 	a.c.net.optim = (struct dt_optim){.kind = rule[a.optimizer],
@@ -187,15 +224,11 @@ static int run_train(int n, char **v)
 					  .beta1 = 0.9f,
 					  .beta2 = a.optimizer ? 0.999f : 0.99f,
 					  .eps = 1e-5f};
-	rc = dt_control_run(&a.c, &net, &last, &err);
+	if (a.c.resume && dt_control_rules[a.kind].values)
+		dt_program_say(&program, "the replay was not kept: it fills anew before updates go on");
+	rc = dt_control_run(&a.c, &last, &err);
 	if (rc >= 0 && last.update % a.every && last.update > 1 && report(NULL, &last, &err) < 0)
 		rc = err.code;
-	if (net && a.save && (rc >= 0 || rc == -EINTR)) {
-		int kept = dt_net_save(net, a.save, last.update, &err);
-
-		rc = kept < 0 ? kept : rc;
-	}
-	dt_net_close(net);
 	if (rc == -EINTR)
 		return DT_EXIT_PREEMPTED;
 	if (rc == 0 && !isnan(a.c.until)) {

@@ -10,12 +10,13 @@
 
 struct shard_options {
 	bool json, all_lines, raw, compress, dry_run, weights, any_base;
+	bool sparsity_given, pattern_given;
 	bool tolerance_given, step_given, from_given, to_given, type_given, method_given, damping_given;
 	double tolerance;
 	int64_t workers, window, keep, keep_every, step, experts, top_k, seed, vocab;
 	uint64_t max_file;
 	const char *layout, *tokenizer, *judged_on, *calibrated_on;
-	int from, to, type, method;
+	int from, to, type, method, pattern;
 	struct dt_rounding rounding; /* quantize --calibrate */
 };
 
@@ -37,6 +38,7 @@ int shard_convert(int n, char **argv); /* convert of one source, avg of several 
 int shard_upcycle(int n, char **argv);
 int shard_resize_vocab(int n, char **argv);
 int shard_quantize(int n, char **argv);
+int shard_sparsify(int n, char **argv);
 int shard_lora_merge(int n, char **argv);
 int shard_lora_convert(int n, char **argv);
 

@@ -181,6 +181,16 @@ static int judge(const char *before, const char *after)
 	return 0;
 }
 
+/* What the options ask of a text, whatever is done with a look at it. */
+static void ask_text(const char *dst)
+{
+	shard_options.rounding.method = (enum dt_rounding_method)shard_options.method;
+	shard_options.rounding.text = shard_options.calibrated_on;
+	shard_options.rounding.tokenizer = shard_options.tokenizer;
+	shard_options.rounding.near = dst;
+	shard_options.rounding.progress = draw_unless_stopped;
+}
+
 /* What the options ask of rounding; an exit status where they do not fit together. */
 static int ask_rounding(const char *dst)
 {
@@ -188,6 +198,9 @@ static int ask_rounding(const char *dst)
 		return dt_opt_usage_error(
 			&shard_program, stderr,
 			"quantize needs --type q8_0, q6_k, q5_k, q5_0, q4_k, q4_1, q4_0 or mxfp4");
+	if (dt_rounding_prunes((enum dt_rounding_method)shard_options.method))
+		return dt_opt_usage_error(&shard_program, stderr, "--method %s is of sparsify",
+					  shard_options.method == DT_ROUND_WANDA ? "wanda" : "magnitude");
 	if (!shard_options.calibrated_on && shard_options.method_given)
 		return dt_opt_usage_error(&shard_program, stderr,
 					  "--method needs a text to --calibrate with");
@@ -195,34 +208,79 @@ static int ask_rounding(const char *dst)
 	    shard_options.method != DT_ROUND_GPTQ)
 		return dt_opt_usage_error(&shard_program, stderr, "--%s is of --method gptq",
 					  shard_options.damping_given ? "damping" : "act-order");
-	shard_options.rounding.method = (enum dt_rounding_method)shard_options.method;
-	shard_options.rounding.text = shard_options.calibrated_on;
-	shard_options.rounding.tokenizer = shard_options.tokenizer;
-	shard_options.rounding.near = dst;
-	shard_options.rounding.progress = draw_unless_stopped;
+	ask_text(dst);
 	return 0;
+}
+
+/* The same of pruning. */
+static int ask_pruning(const char *dst)
+{
+	static const int patterns[][2] = {{2, 4}, {4, 8}};
+
+	if (!shard_options.sparsity_given && !shard_options.pattern_given)
+		return dt_opt_usage_error(&shard_program, stderr, "sparsify needs --sparsity or --pattern");
+	if (!shard_options.method_given)
+		shard_options.method = shard_options.calibrated_on ? DT_ROUND_WANDA : DT_ROUND_MAGNITUDE;
+	if (!dt_rounding_prunes((enum dt_rounding_method)shard_options.method))
+		return dt_opt_usage_error(&shard_program, stderr,
+					  "sparsify knows --method magnitude and wanda");
+	if ((shard_options.method == DT_ROUND_WANDA) != !!shard_options.calibrated_on)
+		return dt_opt_usage_error(&shard_program, stderr,
+					  shard_options.calibrated_on
+						  ? "--method magnitude needs no text to --calibrate with"
+						  : "--method wanda needs a text to --calibrate with");
+	if (shard_options.pattern_given) {
+		shard_options.rounding.keep = patterns[shard_options.pattern][0];
+		shard_options.rounding.of = patterns[shard_options.pattern][1];
+	}
+	ask_text(dst);
+	return 0;
+}
+
+/* Writes what the options ask for, says of how many matrices, and what that has cost. */
+static int write_changed(char **argv, struct dt_convert c, const char *doing, const char *done)
+{
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+	char looked[64] = "";
+	int rc;
+
+	begin(&job, doing);
+	shard_options.rounding.arg = job.arg;
+	rc = end(dt_convert((const char *const *)argv, 1, argv[1], &c, &job, &err), &job, &err);
+	if (shard_options.calibrated_on)
+		snprintf(looked, sizeof(looked), " with a look at %lld tokens",
+			 (long long)shard_options.rounding.read);
+	if (rc == 0 && c.change)
+		dt_program_say(&shard_program, "%d matrices were %s%s", shard_options.rounding.matrices, done,
+			       looked);
+	return rc == 0 && shard_options.judged_on ? judge(argv[0], argv[1]) : rc;
 }
 
 int shard_quantize(int n, char **argv)
 {
 	int rc = ask_rounding(argv[1]);
-	struct dt_convert_job job;
-	struct dt_err err = {0};
 	struct dt_convert c;
 
 	if (rc)
 		return rc;
 	shard_options.to = DT_SOURCE_GGUF;
 	shard_options.to_given = true;
-	begin(&job, shard_options.calibrated_on ? "round" : "convert");
 	c = conversion();
 	shard_options.rounding.format = (enum dt_format)c.format;
-	shard_options.rounding.arg = job.arg;
-	rc = end(dt_convert((const char *const *)argv, 1, argv[1], &c, &job, &err), &job, &err);
-	if (rc == 0 && shard_options.calibrated_on)
-		dt_program_say(&shard_program, "%d matrices were rounded with a look at %lld tokens",
-			       shard_options.rounding.matrices, (long long)shard_options.rounding.read);
-	return rc == 0 && shard_options.judged_on ? judge(argv[0], argv[1]) : rc;
+	return write_changed(argv, c, shard_options.calibrated_on ? "round" : "convert", "rounded");
+}
+
+int shard_sparsify(int n, char **argv)
+{
+	int rc = ask_pruning(argv[1]);
+	struct dt_convert c;
+
+	if (rc)
+		return rc;
+	c = conversion_to(argv[1]);
+	c.change = dt_round_source;
+	return write_changed(argv, c, "prune", "pruned");
 }
 
 int shard_lora_merge(int n, char **argv)

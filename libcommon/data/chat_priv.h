@@ -1,8 +1,10 @@
-/* A prompt while it is written. Private to chat.c, chat_out.c and chat_tools.c. */
+/* A prompt while it is written. Private to chat.c, chat_out.c, chat_templates.c and chat_tools.c. */
 #ifndef DT_DATA_CHAT_PRIV_H
 #define DT_DATA_CHAT_PRIV_H
 
 #include "data/chat.h"
+
+#define DT_CHAT_DEEPSEEK_EOS "<｜end▁of▁sentence｜>"
 
 struct dt_chat_out {
 	const struct dt_chat *c;
@@ -30,6 +32,10 @@ struct dt_chat_message {
 	bool tool;	     /* a tool's result, of the call call_id */
 	const char *call_id;
 };
+
+/* chat_templates.c: n messages as the family writes them. */
+extern void (*const dt_chat_template[DT_CHAT_N])(struct dt_chat_out *, const struct dt_chat_message *,
+						 size_t n);
 
 /* chat_out.c */
 void dt_chat_put_n(struct dt_chat_out *o, const char *s, size_t n);

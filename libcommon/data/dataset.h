@@ -45,6 +45,7 @@ struct dt_dataset_info {
 	bool preferences;
 	bool labelled;		   /* of answers that are good or bad, not in pairs */
 	const char *chat_template; /* by which its conversations were rendered; NULL: not known */
+	uint32_t crc;		   /* checksum of the tokens as they are sharded; of a mixture 0 */
 };
 
 /*

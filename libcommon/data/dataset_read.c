@@ -334,6 +334,16 @@ void dt_dataset_close(struct dt_dataset *d)
 	free(d);
 }
 
+/* Of the shards' checksums, or of the only one's tokens. */
+static uint32_t checksum(const struct dt_dataset *d)
+{
+	uint32_t crc = 0;
+
+	for (int i = 0; i < d->shards && d->shards > 1; i++)
+		crc = dt_crc32(crc, &d->shard[i].crc, sizeof(d->shard[i].crc));
+	return d->shards > 1 ? crc : d->shard[0].crc;
+}
+
 void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret)
 {
 	*ret = (struct dt_dataset_info){
@@ -352,6 +362,7 @@ void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret)
 		.preferences = d->kind != NULL,
 		.labelled = d->labelled,
 		.chat_template = d->chat,
+		.crc = checksum(d),
 	};
 }
 

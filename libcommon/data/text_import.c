@@ -1,48 +1,17 @@
-#include "data/text_import.h"
-
-#include "base/tmpfile.h"
-#include "data/dataset.h"
+/*
+ * With a journal (data/text_journal.h) what is written to the sets goes to it too: a batch is a group there,
+ * and so is a large document. It is read back through the same judgements.
+ */
+#include "data/text_import_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH	    1024
 #define BATCH_BYTES ((size_t)8 << 20)
 #define LARGE	    ((size_t)1 << 20) /* a document of more bytes is encoded where it is, in pieces */
 #define PIECE	    ((size_t)1 << 18)
 #define PIECES	    64
-
-/* Text that a thread encodes. */
-struct piece {
-	const char *text;
-	size_t n, nids;
-	int32_t *ids; /* malloc'd */
-	int rc;
-	struct dt_err err;
-};
-
-struct document {
-	const char *text;
-	size_t n;
-	uint64_t at; /* byte of the input */
-	bool eval;
-	struct dt_clean_look look;
-	int rc; /* of looking */
-	enum dt_clean_reason why;
-};
-
-struct import {
-	struct dt_text_import *im;
-	struct dt_dataset_writer *out[2]; /* to train on, to evaluate */
-	struct dt_tmpfile removed;	  /* f NULL: not written */
-	/* documents that wait, to be looked at and encoded by threads side by side */
-	int n;
-	size_t bytes;
-	char *text; /* BATCH_BYTES */
-	struct document doc[BATCH];
-	struct piece piece[BATCH]; /* n 0 of a document that is left out */
-};
 
 static void encode_pieces(const struct dt_tokenizer *tok, struct piece *p, int n)
 {
@@ -56,18 +25,25 @@ static void encode_pieces(const struct dt_tokenizer *tok, struct piece *p, int n
 	}
 }
 
+static int append(struct import *b, bool eval, const int32_t *ids, size_t n, struct dt_err *err)
+{
+	int rc = dt_dataset_append(b->out[eval], ids, n, err);
+
+	return rc == 0 && b->journal ? journal_ids(b->journal, ids, n, err) : rc;
+}
+
 /* Frees the ids. rc < 0: does no more than that. */
-static int append_piece(struct dt_dataset_writer *w, struct piece *p, int rc, struct dt_err *err)
+static int append_piece(struct import *b, bool eval, struct piece *p, int rc, struct dt_err *err)
 {
 	if (rc == 0 && p->rc < 0)
 		*err = p->err;
 	if (rc == 0)
-		rc = p->rc < 0 ? p->rc : dt_dataset_append(w, p->ids, p->nids, err);
+		rc = p->rc < 0 ? p->rc : append(b, eval, p->ids, p->nids, err);
 	free(p->ids);
 	return rc;
 }
 
-static int begin_document(struct import *b, struct dt_dataset_writer *w, struct dt_err *err)
+int text_begin_document(struct import *b, struct dt_dataset_writer *w, struct dt_err *err)
 {
 	const int32_t bos = dt_tokenizer_bos(b->im->tok);
 
@@ -83,13 +59,33 @@ static int judge(struct import *b, struct document *d, struct dt_err *err)
 
 	if (rc == 0 && d->why != DT_CLEAN_KEPT && b->removed.f)
 		rc = dt_clean_note(b->im->cleaned, b->removed.f, d->why, like, d->text, d->n, err);
+	if (rc == 0 && d->why != DT_CLEAN_KEPT && b->notes)
+		rc = dt_clean_note(b->im->cleaned, b->notes, d->why, like, d->text, d->n, err);
 	return rc;
 }
 
-static void tell(const struct import *b, uint64_t at)
+/* The documents of a group, before their ids. */
+static int begin_group(struct import *b, const struct document *d, int n, bool large, struct dt_err *err)
 {
-	if (b->im->progress)
-		b->im->progress(b->im->ctx, at);
+	for (int i = 0; i < n && b->journal; i++)
+		b->entry[i] = (struct journal_document){
+			.at = d[i].at, .large = large, .eval = d[i].eval, .look = d[i].look};
+	return b->journal ? journal_documents(b->journal, b->entry, (size_t)n, err) : 0;
+}
+
+static int end_group(struct import *b, const struct document *last, struct dt_err *err)
+{
+	const struct journal_mark m = {.from = last->at + 1, .bad = last->bad};
+	int rc = 0;
+
+	text_tell(b, last->at + last->n);
+	if (!b->journal)
+		return 0;
+	fflush(b->notes);
+	if (b->note_n)
+		rc = journal_notes(b->journal, b->note, b->note_n, err);
+	rewind(b->notes);
+	return rc == 0 ? journal_end(b->journal, &m, err) : rc;
 }
 
 struct encoding {
@@ -101,14 +97,13 @@ static int take_ids(void *ctx, const int32_t *ids, size_t n, size_t done, struct
 {
 	const struct encoding *e = ctx;
 
-	tell(e->b, e->d->at + done);
-	return dt_dataset_append(e->b->out[e->d->eval], ids, n, err);
+	text_tell(e->b, e->d->at + done);
+	return append(e->b, e->d->eval, ids, n, err);
 }
 
 /* Where the tokenizer allows it in pieces, by all threads; else by one. */
 static int encode_large(struct import *b, const struct document *d, struct dt_err *err)
 {
-	struct dt_dataset_writer *w = b->out[d->eval];
 	struct encoding e = {b, d};
 	size_t at = 0;
 	int rc = 0;
@@ -127,8 +122,8 @@ static int encode_large(struct import *b, const struct document *d, struct dt_er
 		}
 		encode_pieces(b->im->tok, b->piece, n);
 		for (int i = 0; i < n; i++)
-			rc = append_piece(w, &b->piece[i], rc, err);
-		tell(b, d->at + at);
+			rc = append_piece(b, d->eval, &b->piece[i], rc, err);
+		text_tell(b, d->at + at);
 	}
 	return rc;
 }
@@ -140,12 +135,16 @@ static int take_large(struct import *b, struct document *d, struct dt_err *err)
 
 	d->rc = dt_clean_look(b->im->cleaned, d->text, d->n, &d->look);
 	rc = judge(b, d, err);
-	if (rc < 0 || d->why != DT_CLEAN_KEPT)
-		return rc;
-	rc = begin_document(b, w, err);
 	if (rc == 0)
-		rc = encode_large(b, d, err);
-	return rc < 0 ? rc : dt_dataset_end_document(w, err);
+		rc = begin_group(b, d, 1, true, err);
+	if (rc == 0 && d->why == DT_CLEAN_KEPT) {
+		rc = text_begin_document(b, w, err);
+		if (rc == 0)
+			rc = encode_large(b, d, err);
+		if (rc == 0)
+			rc = dt_dataset_end_document(w, err);
+	}
+	return rc < 0 ? rc : end_group(b, d, err);
 }
 
 static int flush(struct import *b, struct dt_err *err)
@@ -161,6 +160,8 @@ static int flush(struct import *b, struct dt_err *err)
 		rc = judge(b, d, err);
 		b->piece[i] = (struct piece){.text = d->text, .n = d->why == DT_CLEAN_KEPT ? d->n : 0};
 	}
+	if (rc == 0 && b->n)
+		rc = begin_group(b, b->doc, b->n, false, err);
 	if (rc < 0)
 		return rc;
 	encode_pieces(b->im->tok, b->piece, b->n);
@@ -170,13 +171,14 @@ static int flush(struct import *b, struct dt_err *err)
 		const bool kept = d->why == DT_CLEAN_KEPT;
 
 		if (rc == 0 && kept)
-			rc = begin_document(b, w, err);
-		rc = append_piece(w, &b->piece[i], rc, err);
+			rc = text_begin_document(b, w, err);
+		if (kept)
+			rc = append_piece(b, d->eval, &b->piece[i], rc, err);
 		if (rc == 0 && kept)
 			rc = dt_dataset_end_document(w, err);
 	}
 	if (rc == 0 && b->n)
-		tell(b, b->doc[b->n - 1].at + b->doc[b->n - 1].n);
+		rc = end_group(b, &b->doc[b->n - 1], err);
 	b->n = 0;
 	b->bytes = 0;
 	return rc;
@@ -185,7 +187,7 @@ static int flush(struct import *b, struct dt_err *err)
 static int add_document(void *ctx, const char *s, size_t n, bool eval, uint64_t at, struct dt_err *err)
 {
 	struct import *b = ctx;
-	struct document d = {.text = s, .n = n, .at = at, .eval = eval};
+	struct document d = {.text = s, .n = n, .at = at, .bad = b->im->in.bad, .eval = eval};
 	const bool large = n > LARGE;
 	int rc = large || b->n == BATCH || b->bytes + n > BATCH_BYTES ? flush(b, err) : 0;
 
@@ -270,6 +272,8 @@ int dt_text_import(struct dt_text_import *im, const char *const out[2], struct d
 	}
 	b->im = im;
 	rc = create(b, out, err);
+	if (rc == 0 && im->work)
+		rc = text_resume(b, err);
 	if (rc == 0)
 		rc = dt_text_source_read(&im->in, add_document, b, err);
 	if (rc == 0)
@@ -278,6 +282,12 @@ int dt_text_import(struct dt_text_import *im, const char *const out[2], struct d
 		rc = finish(b, err);
 	if (rc == 0 && b->removed.f)
 		rc = dt_tmpfile_commit(&b->removed, err);
+	if (rc == 0 && b->journal)
+		journal_remove(b->journal);
+	journal_close(b->journal);
+	if (b->notes)
+		fclose(b->notes);
+	free(b->note);
 	dt_tmpfile_abort(&b->removed);
 	dt_dataset_abandon(b->out[0]);
 	dt_dataset_abandon(b->out[1]);

@@ -17,6 +17,7 @@ struct dt_text_import {
 	const char *const *exclude; /* [nexclude] texts whose runs of words no document may have */
 	int nexclude;
 	const char *removed; /* a JSON line of each document that is left out; NULL: none */
+	const char *work;    /* a folder to go on from when it was killed (data/text_journal.h); NULL: none */
 	const char *source;
 	int shards;
 	bool apart; /* where documents begin is written down */
@@ -24,6 +25,7 @@ struct dt_text_import {
 	void *ctx;
 	/* filled */
 	int64_t tokens[2], documents[2]; /* of the set to train on and of the other */
+	int64_t resumed;		 /* documents that were done before */
 	struct dt_clean *cleaned;	 /* owned: dt_text_import_release */
 };
 

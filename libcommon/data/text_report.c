@@ -19,6 +19,8 @@ void dt_text_import_print(const struct dt_text_import *im, const char *const out
 	dt_clean_summary(im->cleaned, left, sizeof(left));
 	if (*left)
 		fprintf(f, "; left out: %s", left);
+	if (im->resumed)
+		fprintf(f, "; %lld documents were done before", (long long)im->resumed);
 	if (im->in.bad)
 		fprintf(f, "; %lld line%s left out", (long long)im->in.bad, im->in.bad == 1 ? "" : "s");
 	fprintf(f, "; %s of text in %s, vocabulary %d\n",
@@ -41,6 +43,8 @@ json_t *dt_text_import_json(const struct dt_text_import *im, const char *const o
 			      "build_s", seconds);
 
 	json_object_set_new(o, "documents", dt_clean_json(im->cleaned));
+	if (im->work)
+		json_object_set_new(o, "resumed_documents", json_integer((json_int_t)im->resumed));
 	if (im->in.skip_bad)
 		json_object_set_new(o, "bad_lines", json_integer((json_int_t)im->in.bad));
 	if (out[1])

@@ -42,6 +42,7 @@ static bool is_jsonl(const struct dt_text_source *s, const char *path)
 struct text_file {
 	char *held; /* what had to be read to know its length; NULL where a file waits on disk */
 	size_t n;
+	bool known;  /* n is the length of its text */
 	bool mapped; /* held is mapped */
 };
 
@@ -95,6 +96,7 @@ static int look_at(struct dt_text_source *s, const char *path, struct text_file 
 	if (rc < 0)
 		return rc;
 	packed = unpack_is_packed(u);
+	f->known = !packed || s->eval_percent > 0;
 	if (regular && (!packed || s->eval_percent <= 0))
 		f->n = (size_t)st.st_size;
 	else
@@ -151,9 +153,9 @@ static int give(const struct reader *r, const char *text, size_t n, uint64_t at,
 
 	while (head > 0 && head < n && ((unsigned char)text[head] & 0xc0) == 0x80)
 		head--;
-	if (head)
+	if (head && at >= r->s->from)
 		rc = r->fn(r->ctx, text, head, false, at, err);
-	if (rc >= 0 && head < n)
+	if (rc >= 0 && head < n && at + head >= r->s->from)
 		rc = r->fn(r->ctx, text + head, n - head, true, at + head, err);
 	return rc < 0 ? rc : 0;
 }
@@ -195,7 +197,8 @@ struct lines_from {
 	const struct reader *r;
 	struct unpack *u; /* NULL: held */
 	const struct text_file *f;
-	size_t taken; /* of held */
+	size_t taken;	/* of held */
+	uint64_t begin; /* of the file in the input */
 };
 
 static int more_bytes(void *ctx, void *buf, int n, struct dt_err *err)
@@ -234,6 +237,8 @@ static int take_line(void *ctx, const struct text_line *l, struct dt_err *err)
 	int rc;
 
 	r->s->read_bytes += l->bytes;
+	if (at < r->s->from)
+		return 0;
 	if (*l->why)
 		return bad_line(r, l->why, err);
 	if (!l->value)
@@ -251,10 +256,18 @@ static int take_line(void *ctx, const struct text_line *l, struct dt_err *err)
 	return rc < 0 ? rc : 0;
 }
 
+static bool is_wanted(void *ctx, size_t at)
+{
+	const struct lines_from *l = ctx;
+
+	return l->begin + at >= l->r->s->from;
+}
+
 static int read_jsonl_file(const struct reader *r, const struct text_file *file, struct dt_err *err)
 {
-	struct lines_from from = {.r = r, .f = file};
-	const struct text_lines lines = {.more = more_bytes, .take = take_line, .ctx = &from};
+	struct lines_from from = {.r = r, .f = file, .begin = r->s->read_bytes};
+	const struct text_lines lines = {
+		.more = more_bytes, .take = take_line, .wanted = is_wanted, .ctx = &from};
 	int rc = file->held ? 0 : unpack_open(r->path, &from.u, err);
 
 	if (rc == 0)
@@ -302,6 +315,11 @@ int dt_text_source_read(struct dt_text_source *s, dt_document_fn fn, void *ctx, 
 		struct text_file *f = &s->file[i];
 
 		r.path = s->path[i];
+		if (f->known && s->read_bytes + f->n <= s->from) {
+			s->read_bytes += f->n;
+			let_go(f);
+			continue;
+		}
 		if (is_jsonl(s, r.path)) {
 			rc = read_jsonl_file(&r, f, err);
 			continue;

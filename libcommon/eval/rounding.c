@@ -2,10 +2,12 @@
 
 #include "base/json.h"
 #include "eval/gptq.h"
+#include "eval/prune.h"
 #include "kernels/ops.h"
 #include "kernels/quant_grid.h"
 #include "model/program.h"
 #include "nn/walk.h"
+#include "plan/formulas.h"
 #include "serve/api/served.h"
 
 #include <errno.h>
@@ -301,6 +303,69 @@ static int round_matrix(struct work *w, int i, const struct dt_gptq *g)
 	return rc;
 }
 
+/* Parameter i without what counts least; root: of mean squares of the inputs, or NULL for magnitude. */
+static int prune_matrix(struct work *w, int i, const float *root)
+{
+	const struct dt_param *p = &dt_source_params(w->s)->p[i];
+	const int64_t rows = p->shape[0], k = p->shape[1];
+	enum dt_format f = dt_source_format(w->s, i);
+	float *x = read_matrix(w, i);
+	int rc = x ? 0 : w->err->code;
+
+	if (dt_format_info(f)->dtype < 0)
+		f = DT_FMT_F32;
+	if (rc == 0 && w->r->of && k % w->r->of)
+		rc = dt_err_set(w->err, -EINVAL, "'%s' has rows of %lld, no multiple of %d", p->name,
+				(long long)k, w->r->of);
+	if (rc == 0 && !root && !w->r->of) {
+		dt_prune_least(x, rows * k, NULL, (int64_t)((double)(rows * k) * w->r->sparsity));
+	} else if (rc == 0) {
+#pragma omp parallel for schedule(static)
+		for (int64_t r = 0; r < rows; r++)
+			if (w->r->of)
+				dt_prune_pattern(x + r * k, k, root, w->r->keep, w->r->of);
+			else
+				dt_prune_least(x + r * k, k, root, (int64_t)((double)k * w->r->sparsity));
+	}
+	if (rc == 0) { /* in place: no type is wider than f32 */
+		for (int64_t r = 0; f != DT_FMT_F32 && r < rows; r++)
+			dt_quantize(f, x + r * k, k, (char *)x + (size_t)r * dt_format_bytes(f, k));
+		rc = dt_source_replace(w->s, i, f, x, w->err);
+	}
+	w->matrices += rc == 0;
+	free(x);
+	return rc;
+}
+
+/* Those of all layers, without a text. */
+static int prune_all(struct work *w)
+{
+	const struct dt_params *t = dt_source_params(w->s);
+	int rc = 0;
+
+	for (int i = 0; i < t->n && rc == 0; i++) {
+		if (t->p[i].ndim == 2 && t->p[i].layer >= 0 && dt_lora_target(t->p[i].role, DT_LORA_ALL))
+			rc = prune_matrix(w, i, NULL);
+		if (rc == 0 && w->r->progress && !w->r->progress(w->r->arg, (uint64_t)i + 1, (uint64_t)t->n))
+			rc = dt_err_sys(w->err, -ECANCELED, "stopped");
+	}
+	return rc;
+}
+
+static int prune_site(struct work *w, const struct dt_site *s)
+{
+	float *root = malloc((size_t)s->k * sizeof(*root));
+	int rc = root ? 0 : dt_err_sys(w->err, -ENOMEM, "cannot prune '%s'", s->node.name);
+
+	for (int64_t j = 0; j < s->k && rc == 0; j++)
+		root[j] = sqrtf(s->h[j]);
+	for (int i = 0; i < 3 && rc == 0; i++)
+		if (s->param[i] >= 0)
+			rc = prune_matrix(w, s->param[i], root);
+	free(root);
+	return rc;
+}
+
 /* The matrices of one product. */
 static int round_site(struct work *w, const struct dt_site *s)
 {
@@ -330,7 +395,7 @@ static int round_site(struct work *w, const struct dt_site *s)
 static int round_layer(struct work *w, int unit)
 {
 	const int layer = dt_walk_layer(w->walk, unit);
-	const bool again = w->r->method == DT_ROUND_GPTQ;
+	const bool prune = w->r->method == DT_ROUND_WANDA, again = prune || w->r->method == DT_ROUND_GPTQ;
 	int rc = dt_walk_unit(w->walk, unit, !again, sum_up, w, w->err), first, end;
 	const struct dt_prog *p = dt_walk_program(w->walk, unit, &first, &end);
 
@@ -344,7 +409,7 @@ static int round_layer(struct work *w, int unit)
 	for (int i = 0; i < w->nsite && rc == 0; i++)
 		rc = divide_norm(w, &w->site[i]);
 	for (int i = 0; i < w->nsite && rc == 0; i++)
-		rc = round_site(w, &w->site[i]);
+		rc = prune ? prune_site(w, &w->site[i]) : round_site(w, &w->site[i]);
 	release_sites(w);
 	if (rc == 0 && again && (rc = dt_infer_reload(w->infer, w->s, layer, w->err)) == 0)
 		rc = dt_walk_unit(w->walk, unit, true, NULL, NULL, w->err);
@@ -379,7 +444,7 @@ int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_sour
 	struct work w = {.r = r, .err = err};
 	int rc;
 
-	if (dt_format_info(r->format)->dtype >= 0) {
+	if (!dt_rounding_prunes(r->method) && dt_format_info(r->format)->dtype >= 0) {
 		dt_source_close(s);
 		return dt_err_set(err, -EINVAL, "%s has no blocks to round to",
 				  dt_format_info(r->format)->name);
@@ -387,8 +452,9 @@ int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_sour
 	rc = dt_source_replaced(s, r->near, &w.s, err);
 	if (rc < 0)
 		return rc;
-	rc = open_model(&w);
-	if (rc == 0)
+	if (r->method == DT_ROUND_MAGNITUDE)
+		rc = prune_all(&w);
+	else if ((rc = open_model(&w)) == 0)
 		rc = round_all(&w);
 	dt_walk_close(w.walk);
 	if (w.infer)

@@ -90,6 +90,8 @@ void dt_schema_check(struct dt_schema *b, const json_t *s);
 void dt_schema_flatten(struct dt_schema *b, const struct dt_places *p, struct dt_conjs *ret);
 /* Types that a conjunction allows. */
 int dt_schema_given(const struct dt_conj *c);
+/* Some keyword of s says what a value must be. */
+bool dt_schema_holds(const json_t *s);
 /* Types that are generated: where no schema names one, those that their keywords are about. */
 int dt_schema_types(const struct dt_conj *c);
 const json_t *dt_schema_resolve(struct dt_schema *b, const char *ref);

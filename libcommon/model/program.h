@@ -76,6 +76,9 @@ struct dt_prog {
 	char *refused; /* static text: what cannot be derived; NULL */
 };
 
+/* Rows of "loss rows": maximum, sum, target's logit and room; those of a teacher's divergence behind them. */
+enum { DT_LOSS_ROWS = 4, DT_LOSS_ROWS_TAUGHT = 7 };
+
 /* What a program is derived for. */
 struct dt_prog_spec {
 	const struct dt_config *c;
@@ -94,6 +97,7 @@ struct dt_prog_spec {
 	enum dt_cp_comm cp_comm; /* not auto */
 	double capacity;	 /* of experts, over an even share of the choices; 0: they take all */
 	int64_t loss_chunk;
+	bool teacher;	   /* the loss is also a divergence from a teacher (kernels/distill.h) */
 	int64_t bn_groups; /* groups of rows that batch norms are over; 0: 1 */
 	/* local number of a tensor, or -1; its local rows and columns */
 	int (*local)(const void *arg, int param, int64_t shape[2], int64_t off[2]);

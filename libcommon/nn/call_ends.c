@@ -105,6 +105,68 @@ struct loss {
 	int64_t vocab, first;
 };
 
+/* Whether the loss of this pass is also a divergence from a teacher. */
+static bool taught(const struct dt_exec *x)
+{
+	return x->teaching.k > 0 && x->training && x->flight->columns;
+}
+
+static struct dt_distill teacher_of(const struct dt_exec *x, const struct loss *l, int64_t r)
+{
+	const struct dt_teaching *t = &x->teaching;
+
+	return (struct dt_distill){.k = t->k,
+				   .temperature = t->temperature,
+				   .weight = t->weight,
+				   .columns = x->flight->columns + r * t->k,
+				   .probs = x->flight->probs + r * (t->k + 1),
+				   .vocab_first = l->first};
+}
+
+/* What the divergence of rows [r, r + n) is made of, behind the other statistics, whose maximum is known. */
+static int teacher_rows(struct dt_exec *x, const struct loss *l, struct dt_tensor logits, int64_t r,
+			int64_t n, struct dt_err *err)
+{
+	const struct dt_distill p = teacher_of(x, l, r);
+	float *sums = l->stats + DT_LOSS_ROWS * n;
+	double t0;
+	int rc;
+
+	TRY(x->dev->ops->distill_stats(x->dev, sums, sums + n, sums + 2 * n, logits, l->stats,
+				       x->flight->targets + r, &p));
+	if (!x->tp)
+		return 0;
+	t0 = dt_now();
+	rc = dt_all_reduce(x->tp, sums, NULL, (size_t)(3 * n), DT_F32, DT_SUM, "loss divergence", err);
+	x->comm_s += dt_now() - t0;
+	return rc;
+}
+
+/* Adds cross-entropy and divergence of rows [r, r + n) from their statistics. */
+static double taught_loss(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n)
+{
+	struct dt_teaching *t = &x->teaching;
+	const float *kept = l->stats + DT_LOSS_ROWS * n, *rest = kept + n, *dot = rest + n;
+	double ce = loss_of(l->stats, x->flight->host_targets + r, n), sum = 0, w = (double)t->weight;
+
+	for (int64_t i = 0; i < n; i++) {
+		const float *q = x->flight->probs + (r + i) * (t->k + 1);
+		double kl, others = (double)q[t->k];
+
+		if (x->flight->host_targets[r + i] < 0)
+			continue;
+		kl = log((double)kept[i] + (double)rest[i]) - (double)dot[i];
+		for (int64_t c = 0; c < t->k; c++)
+			kl += q[c] > 0 ? (double)q[c] * log((double)q[c]) : 0;
+		if (others > 0) /* a student for whom they underflow is not infinitely wrong */
+			kl += others * (log(others) - log(fmax((double)rest[i], 0x1p-126)));
+		sum += kl;
+	}
+	t->ce_sum += ce;
+	t->kl_sum += sum;
+	return (1 - w) * ce + w * (double)t->temperature * (double)t->temperature * sum;
+}
+
 /* Rows [r, r + n) of the head: logits and the statistics of each row. */
 static int stats_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n, struct dt_err *err)
 {
@@ -114,13 +176,15 @@ static int stats_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_
 	struct dt_tensor in = dt_t2((char *)l->in.data + skip, x->dtype, n, c),
 			 logits = dt_t2(l->logits, DT_F32, n, l->vocab);
 	float *rowmax = l->stats, *sumexp = l->stats + n, *target = l->stats + 2 * n;
+	int rc;
 
 	TRY(o->matmul(x->dev, logits, in, false, l->head, true, DT_NONE, false));
 	if (l->cap > 0)
 		TRY(o->softcap(x->dev, logits, logits, l->cap));
 	TRY(o->ce_stats(x->dev, rowmax, sumexp, target, logits, f->targets + r, l->first));
-	return f->host_ce ? stats_to_host(x, l->stats, r, n, err)
-			  : join_stats(x, rowmax, sumexp, target, n, err);
+	rc = f->host_ce ? stats_to_host(x, l->stats, r, n, err)
+			: join_stats(x, rowmax, sumexp, target, n, err);
+	return rc == 0 && taught(x) ? teacher_rows(x, l, logits, r, n, err) : rc;
 }
 
 /* The gradients of the same rows; weight: of each, on the device; NULL: all 1. */
@@ -133,8 +197,16 @@ static int grad_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t
 			 logits = dt_t2(l->logits, DT_F32, n, l->vocab),
 			 dl = dt_t2(l->dlogits, x->dtype, n, l->vocab);
 
-	TRY(o->ce_grad(x->dev, dl, logits, l->stats, l->stats + n, x->flight->targets + r, weight,
-		       x->loss_scale, l->first));
+	if (taught(x)) {
+		const struct dt_distill p = teacher_of(x, l, r);
+		const float *sums = l->stats + DT_LOSS_ROWS * n;
+
+		TRY(o->distill_grad(x->dev, dl, logits, l->stats, l->stats + n, sums, sums + n,
+				    x->flight->targets + r, x->loss_scale, &p));
+	} else {
+		TRY(o->ce_grad(x->dev, dl, logits, l->stats, l->stats + n, x->flight->targets + r, weight,
+			       x->loss_scale, l->first));
+	}
 	if (l->cap > 0)
 		TRY(o->softcap_backward(x->dev, dl, dl, logits, l->cap));
 	if (l->dhead.data)
@@ -167,7 +239,7 @@ static void take_stats(struct dt_exec *x, const struct loss *l, int64_t r, int64
 	const float *ce = f->host_ce ? f->host_ce + 4 * r : l->stats;
 
 	if (!x->objective.judge) {
-		x->loss_sum += loss_of(ce, f->host_targets + r, n);
+		x->loss_sum += taught(x) ? taught_loss(x, l, r, n) : loss_of(ce, f->host_targets + r, n);
 		return;
 	}
 #pragma omp parallel for num_threads(x->dev->nthreads)

@@ -326,7 +326,9 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 				.others = dt_plan_address(x->plan, x->base, DT_B_OTHERS, number),
 				.share = dt_plan_address(x->plan, x->base, DT_B_SHARE, number),
 				.pos = dt_plan_address(x->plan, x->base, DT_B_DOC_POS, number),
-				.first = dt_plan_address(x->plan, x->base, DT_B_FIRST, number)};
+				.first = dt_plan_address(x->plan, x->base, DT_B_FIRST, number),
+				.columns = dt_plan_address(x->plan, x->base, DT_B_TEACHER, number),
+				.probs = dt_plan_address(x->plan, x->base, DT_B_TEACHER_P, number)};
 	k = inputs(f, dev, host);
 	for (int i = 0; i < k && rc == 0; i++) {
 		size_t n = i == 3 ? (size_t)x->firsts * sizeof(int32_t) : each;

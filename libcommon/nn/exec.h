@@ -25,7 +25,11 @@ struct dt_flight {
 	float *pixels;	 /* of images: [rows, channels height width] instead of ids */
 	int32_t *others; /* of images: second classes, */
 	float *share;	 /* and the first ones' weights; all 1: none is mixed */
-	float *host_ce;	 /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
+	/* Of a teacher, in the host's memory alone: [rows, k], and what they and the rest have [rows, k + 1].
+	 * NULL: there is none, or targets are another stage's. */
+	int32_t *columns;
+	float *probs;
+	float *host_ce; /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
 };
 
 /* Batch norms: whose statistics are merged, and where running ones are. */
@@ -54,6 +58,13 @@ struct dt_objective {
 	 * it is not NULL and which may lie on y. In the host's memory alone.
 	 */
 	int (*outputs)(void *arg, int64_t rows, const float *y, float *dy, double *loss, struct dt_err *err);
+};
+
+/* In training, a divergence from a teacher beside the cross-entropy (kernels/distill.h). */
+struct dt_teaching {
+	int64_t k; /* columns of a row; 0: there is no teacher */
+	float temperature, weight;
+	double ce_sum, kl_sum; /* LOSS adds both, over targets */
 };
 
 /* Of a model with experts: what training adds to the router, and what it counts. */
@@ -109,6 +120,7 @@ struct dt_exec {
 	bool training;	      /* batch norms use the batch's statistics, and add them to bn.sum */
 	float smoothing;      /* of a classifier's targets, in training */
 	struct dt_objective objective;
+	struct dt_teaching teaching;
 	struct dt_noise noise; /* on embeddings, in training */
 	uint64_t seed;	       /* of dropout */
 	bool adapters_off;     /* low-rank adapters add nothing, as if they were not there */

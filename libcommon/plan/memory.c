@@ -401,7 +401,8 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 {
 	const struct dt_config *c = r->config;
 	const struct dt_memory_plan *p = b->plan;
-	int64_t t = r->microbatch * dt_run_local_seq(r), angles = r->seq * dt_rope_dim(c);
+	int64_t t = r->microbatch * dt_run_local_seq(r), angles = r->seq * dt_rope_dim(c),
+		top_k = r->teacher.top_k;
 	const struct dt_params *g = &p->stage.graph.params;
 	bool first = at.pp == 0, last = at.pp == r->layout.pp - 1;
 
@@ -419,6 +420,12 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 				 "tokens");
 			put_flat(b, DT_B_TARGETS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i,
 				 "targets", "tokens");
+			if (!top_k || !last || k != p->stage.nchunk - 1)
+				continue;
+			put_flat(b, DT_B_TEACHER, DT_MEM_DATA, DT_I32, t * top_k, DT_PH_FORWARD, DT_PH_STEP,
+				 i, "teacher's columns", "tokens x top_k");
+			put_flat(b, DT_B_TEACHER_P, DT_MEM_DATA, DT_F32, t * (top_k + 1), DT_PH_FORWARD,
+				 DT_PH_STEP, i, "teacher's probabilities", "tokens x (top_k + 1)");
 		}
 	put_flat(b, DT_B_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, -1, "positions", "tokens");
 	if (c->pos == DT_POS_ROPE)

@@ -62,6 +62,8 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_BUFFER_SUMS,
 		 DT_B_DOC_POS,	   /* i32 [T] of a flight, documents kept apart: position in its document, */
 		 DT_B_FIRST,	   /* and the position in the sequence where it begins */
+		 DT_B_TEACHER,	   /* i32 [T, k] of a flight: a teacher's columns, */
+		 DT_B_TEACHER_P,   /* f32 [T, k + 1]: what they and the rest have */
 		 DT_B_TILES,	   /* offloaded: bytes; those that stay in memory, */
 		 DT_B_TILES_FILE,  /* those of the file, */
 		 DT_B_TILE_RING,   /* some of these while they are worked on, from a multiple of 4096 on, */

@@ -197,6 +197,7 @@ static int check_backup(const struct dt_run *r, struct dt_err *err)
 			   : r->config->experts		   ? "a model with experts"
 			   : dt_config_is_image(r->config) ? "images"
 			   : r->objective.kind		   ? "--objective"
+			   : r->teacher.file		   ? "--teacher"
 			   : r->reproducible		   ? "--reproducible: who is slow is never the same"
 			   : r->offload.what		   ? "--offload"
 			   : r->on_card			   ? "a card: its work is queued ahead"
@@ -563,6 +564,24 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* A divergence from a teacher is of every target's whole row of logits, on the processor. */
+static int check_teacher(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = dt_config_is_image(r->config)	   ? "classifiers of images"
+			   : r->objective.kind != DT_OBJECTIVE_NLL ? "another --objective than nll"
+			   : r->on_card				   ? "a card: it has no divergences yet"
+								   : NULL;
+
+	if (!r->teacher.file && !r->teacher.top_k)
+		return 0;
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "--teacher does not go with %s", what);
+	return r->teacher.top_k > r->config->vocab
+		       ? dt_err_set(err, -EINVAL, "--teacher-top-k %lld: '%s' has %lld tokens",
+				    (long long)r->teacher.top_k, r->config->name, (long long)r->config->vocab)
+		       : 0;
+}
+
 /* What a loss of answers and noise need. */
 static int check_objective(const struct dt_run *r, struct dt_err *err)
 {
@@ -660,9 +679,9 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	    (rc = check_base(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
 	    (rc = check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 || (rc = check_ema(r, err)) < 0 ||
 	    (rc = check_compress(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
-	    (rc = check_rewards(r, err)) < 0 || (rc = check_numbers(r, err)) < 0 ||
-	    (rc = check_offload(r, err)) < 0 || (rc = check_elastic(r, err)) < 0 ||
-	    (rc = check_peer_copy(r, err)) < 0)
+	    (rc = check_teacher(r, err)) < 0 || (rc = check_rewards(r, err)) < 0 ||
+	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0 ||
+	    (rc = check_elastic(r, err)) < 0 || (rc = check_peer_copy(r, err)) < 0)
 		return rc;
 	if (r->extremes && !r->details)
 		return dt_err_set(err, -EINVAL, "--extremes is for the lines of --details");

@@ -148,6 +148,13 @@ struct dt_run_objective {
 	const char *reference; /* file of the reference's log-probabilities; NULL: none */
 };
 
+/* Distillation: a divergence from a teacher beside the cross-entropy (kernels/distill.h). */
+struct dt_run_teacher {
+	const char *file; /* of dt-eval teacher; NULL: there is none */
+	double weight;	  /* of the divergence; the cross-entropy has the rest of 1 */
+	int64_t top_k;	  /* columns of a token; 0: as many as the file has, which the trainer settles */
+};
+
 /*
  * How data-parallel ranks stay together: every step, after many that each takes alone, by neighbours, or
  * every step without the slowest.
@@ -218,6 +225,7 @@ struct dt_run {
 	double clip;		/* largest gradient norm; 0: off */
 
 	struct dt_run_objective objective;
+	struct dt_run_teacher teacher;
 	struct dt_run_mixture mixture; /* where the model has experts */
 
 	/* Memory and messages. */

@@ -113,6 +113,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .cp_comm = dt_context_comm(s),
 				     .capacity = s->mixture.capacity,
 				     .loss_chunk = p->loss_chunk,
+				     .teacher = s->teacher.top_k > 0,
 				     .bn_groups = dt_run_bn_groups(s),
 				     .local = local,
 				     .local_arg = m,

@@ -1,123 +1,52 @@
-#include "rl/control.h"
+#include "rl/control_priv.h"
 
 #include "base/progress.h"
-#include "rl/crew.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WEIGHTS = 1, UNROLL };
-
-struct control {
-	struct dt_control *o;
-	struct dt_unroll_size size; /* of an actor's unroll */
-	struct dt_net *net;
-	struct dt_critic *critic;
-	struct dt_crew *crew;
-	struct dt_unroll *u; /* [actors] */
-	int64_t *version;    /* [actors] of the weights behind each */
-	const struct dt_unroll **full;
-	bool *there; /* [actors] whose unroll is in its place */
-	int nfull;
-	int64_t updates, frames, episodes;
-	double score[DT_CONTROL_SCORES];
-	struct dt_control_line line;
-	double began;
+const struct dt_control_rule dt_control_rules[DT_CONTROL_N] = {
+	[DT_CONTROL_A2C] = {.waits = true},
+	[DT_CONTROL_A3C] = {.gradients = true},
+	[DT_CONTROL_IMPALA] = {.vtrace = true},
+	[DT_CONTROL_DQN] = {.values = true, .mixer = DT_MIX_NONE},
+	[DT_CONTROL_VDN] = {.values = true, .mixer = DT_MIX_SUM},
+	[DT_CONTROL_QMIX] = {.values = true, .mixer = DT_MIX_NET},
 };
-
-/* ---- an actor ---- */
-
-struct actor {
-	struct dt_env *env;
-	struct dt_net *net;
-	struct dt_actor *actor;
-	struct dt_critic *critic;
-	struct dt_unroll unroll;
-};
-
-static int open_actor(struct actor *a, const struct control *c, int number, struct dt_err *err)
-{
-	const struct dt_control *o = c->o;
-	struct dt_env_spec spec = o->env;
-	struct dt_actor_opts act = {.seed = o->env.seed};
-	int rc;
-
-	spec.n = c->size.envs;
-	spec.first = o->env.first + number * spec.n;
-	act.first = spec.first;
-	rc = dt_env_open(&a->env, &spec, err);
-	if (rc == 0 && (a->env->agents != c->size.agents || a->env->observation != c->size.observation))
-		return dt_err_set(err, -EINVAL, "the environment is not the one that it was before");
-	if (rc == 0)
-		rc = dt_net_open(&a->net, &o->net, err);
-	if (rc == 0)
-		rc = dt_actor_open(&a->actor, a->env, a->net, &act, err);
-	if (rc == 0 && o->kind == DT_CONTROL_A3C)
-		rc = dt_critic_open(&a->critic, a->net, &c->size, 1, &o->critic, err);
-	return rc == 0 ? dt_unroll_open(&a->unroll, &c->size, err) : rc;
-}
-
-static int deliver(struct actor *a, int fd, struct dt_wire *w, struct dt_err *err)
-{
-	const size_t n = (size_t)a->net->n * sizeof(float);
-	const struct dt_part part[2] = {{a->unroll.memory, a->unroll.bytes}, {a->net->grads, n}};
-	const struct dt_unroll *u = &a->unroll;
-	struct dt_critic_stats stats;
-	double loss;
-	int rc = 0;
-
-	w->kind = UNROLL;
-	if (a->critic) {
-		rc = dt_critic_learn(a->critic, &u, &loss, &stats, err);
-		w->number[0] = loss;
-		w->number[1] = stats.entropy;
-	}
-	return rc == 0 ? dt_wire_send(fd, w, part, a->critic ? 2 : 1, err) : rc;
-}
-
-static int act(void *arg, int number, int fd, struct dt_err *err)
-{
-	struct control *c = arg;
-	struct actor a = {0};
-	struct dt_wire w;
-	int rc = open_actor(&a, c, number, err);
-
-	while (rc == 0) {
-		rc = dt_wire_head(fd, &w, err);
-		if (rc == 0)
-			rc = dt_wire_body(fd, a.net->weights, (size_t)a.net->n * sizeof(float), err);
-		if (rc == 0)
-			rc = dt_actor_run(a.actor, &a.unroll, err);
-		if (rc == 0)
-			rc = deliver(&a, fd, &w, err);
-	}
-	dt_env_close(a.env); /* ends a command; the rest ends with the process */
-	return rc;
-}
-
-/* ---- the learner ---- */
 
 static int give_weights(struct control *c, int number, struct dt_err *err)
 {
-	const struct dt_part part = {c->net->weights, (size_t)c->net->n * sizeof(float)};
-	struct dt_wire w = {.kind = WEIGHTS, .version = c->updates};
+	struct dt_wire w = {.kind = CONTROL_WEIGHTS, .version = c->updates};
+	struct dt_part part[2];
+	const int n = control_parts(c->net, c->q, part);
 	struct dt_err own = {0};
-	int rc = dt_wire_send(dt_crew_fd(c->crew, number), &w, &part, 1, &own);
+	int rc = dt_wire_send(dt_crew_fd(c->crew, number), &w, part, n, &own);
 
 	/* Who is gone is found, and started anew, by the next wait. */
 	return rc == 0 || rc == -EPIPE ? 0 : dt_err_set(err, rc, "actor %d: %s", number, own.msg);
 }
 
-static void count(struct control *c, const struct dt_unroll *u)
+/* Of an actor whose first environment is `first`. */
+static void count(struct control *c, const struct dt_unroll *u, int first)
 {
 	const int64_t n = (int64_t)u->size.envs * u->size.steps;
+	const double greedy =
+		c->explore ? fmax(DT_CONTROL_GREEDY_PERCENT / 100.0, c->explore[c->o->env.n - 1]) : 0;
 
 	c->frames += n;
 	for (int64_t i = 0; i < n; i++)
-		if (!isnan(u->score[i]))
+		if (!isnan(u->score[i]) && (!c->explore || c->explore[first + i / u->size.steps] <= greedy))
 			c->score[c->episodes++ % DT_CONTROL_SCORES] = u->score[i];
+}
+
+/* Where an actor stands that has delivered all of an unroll: who is started in its place goes on there. */
+static void keep_place(struct control *c, int number, const struct dt_unroll *u)
+{
+	const size_t n = (size_t)c->size.envs * DT_ACTOR_PLACE;
+
+	memcpy(c->place + (size_t)number * n, u->place, n * sizeof(*u->place));
 }
 
 static double mean_score(const struct control *c)
@@ -135,11 +64,11 @@ static bool enough(const struct control *c)
 	return c->episodes >= DT_CONTROL_SCORES && mean_score(c) >= c->o->until;
 }
 
-/* One update by the gradients that are there, and a line where one is due. */
-static int update(struct control *c, double loss, const struct dt_critic_stats *s, double lag,
-		  struct dt_err *err)
+/* One update by the gradients that are there, and a line where one is due, whose means are set. */
+static int update(struct control *c, double lag, struct dt_err *err)
 {
-	int rc = dt_net_update(c->net, &c->line.grad_norm, err);
+	int rc = c->q ? dt_qlearn_update(c->q, &c->line.grad_norm, err)
+		      : dt_net_update(c->net, &c->line.grad_norm, err);
 
 	c->updates++;
 	c->line.update = c->updates;
@@ -147,15 +76,21 @@ static int update(struct control *c, double loss, const struct dt_critic_stats *
 	c->line.episodes = c->episodes;
 	c->line.restarts = dt_crew_restarts(c->crew);
 	c->line.score = mean_score(c);
-	c->line.loss = loss;
-	c->line.entropy = s->entropy;
-	c->line.value_loss = s->value_loss;
-	c->line.ratio = s->ratio;
+	c->line.kept = c->replay ? dt_replay_kept(c->replay) : 0;
 	c->line.lag = lag;
 	c->line.seconds = dt_now() - c->began;
 	if (rc == 0 && c->o->report && (c->updates == 1 || c->updates % c->o->every == 0))
 		rc = c->o->report(c->o->arg, &c->line, err);
 	return rc;
+}
+
+static void set_means(struct control *c, double loss, const struct dt_critic_stats *s)
+{
+	c->line.loss = loss;
+	c->line.entropy = s->entropy;
+	c->line.value_loss = s->value_loss;
+	c->line.ratio = s->ratio;
+	c->line.value = (double)NAN;
 }
 
 /* By all unrolls that are there. */
@@ -166,12 +101,13 @@ static int learn(struct control *c, struct dt_err *err)
 	int rc = dt_critic_learn(c->critic, c->full, &loss, &stats, err);
 
 	for (int i = 0; i < c->nfull; i++) {
-		count(c, c->full[i]);
+		count(c, c->full[i], 0);
 		lag += (double)(c->updates - c->version[i]) / c->nfull;
 	}
 	c->nfull = 0;
 	memset(c->there, false, (size_t)c->o->actors * sizeof(*c->there));
-	return rc == 0 ? update(c, loss, &stats, lag, err) : rc;
+	set_means(c, loss, &stats);
+	return rc == 0 ? update(c, lag, err) : rc;
 }
 
 static int take_gradient(struct control *c, int number, const struct dt_wire *w, struct dt_err *err)
@@ -183,20 +119,23 @@ static int take_gradient(struct control *c, int number, const struct dt_wire *w,
 		rc = dt_crew_body(c->crew, number, c->net->grads, (size_t)c->net->n * sizeof(float), err);
 	if (rc <= 0)
 		return rc;
-	count(c, &c->u[0]);
-	rc = update(c, w->number[0], &stats, (double)(c->updates - w->version), err);
+	keep_place(c, number, &c->u[0]);
+	count(c, &c->u[0], 0);
+	set_means(c, w->number[0], &stats);
+	rc = update(c, (double)(c->updates - w->version), err);
 	return rc == 0 ? give_weights(c, number, err) : rc;
 }
 
 /* a2c: the unroll of an actor has its own place, so that the order in which they come means nothing. */
 static int take_unroll(struct control *c, int number, const struct dt_wire *w, struct dt_err *err)
 {
-	const bool wait = c->o->kind == DT_CONTROL_A2C;
+	const bool wait = c->rule->waits;
 	const int slot = wait ? number : c->nfull;
 	int rc = dt_crew_body(c->crew, number, c->u[slot].memory, c->u[slot].bytes, err);
 
 	if (rc <= 0)
 		return rc;
+	keep_place(c, number, &c->u[slot]);
 	c->full[slot] = &c->u[slot];
 	c->version[slot] = w->version;
 	c->there[slot] = true;
@@ -207,6 +146,54 @@ static int take_unroll(struct control *c, int number, const struct dt_wire *w, s
 		for (int i = 0; i < c->o->actors && rc == 0 && wait; i++)
 			rc = give_weights(c, i, err);
 	}
+	return rc;
+}
+
+/* By transitions of the replay. */
+static int learn_values(struct control *c, double lag, struct dt_err *err)
+{
+	const int n = c->o->values.batch;
+	const struct dt_critic_stats none = {(double)NAN, (double)NAN, (double)NAN};
+	double loss = 0, value = 0;
+	int rc;
+
+	dt_replay_draw(c->replay, n, c->drawn, c->number, c->weight);
+	rc = dt_qlearn_learn(c->q, c->drawn, c->weight, c->error, &loss, &value, err);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < n; i++)
+		dt_replay_judge(c->replay, c->number[i], c->error[i]);
+	set_means(c, loss, &none);
+	c->line.value = value;
+	return update(c, lag, err);
+}
+
+/* What an actor pushes, and as many updates as that is worth. The actor goes on meanwhile. */
+static int take_transitions(struct control *c, int number, const struct dt_wire *w, struct dt_err *err)
+{
+	const struct dt_control_values *o = &c->o->values;
+	const int n = c->size.envs * c->size.steps;
+	const double lag = (double)(c->updates - w->version);
+	const struct dt_unroll *u = &c->u[0];
+	int rc = dt_crew_body(c->crew, number, u->memory, u->bytes, err);
+
+	if (rc > 0)
+		rc = dt_crew_body(c->crew, number, c->error, (size_t)n * sizeof(*c->error), err);
+	if (rc <= 0)
+		return rc;
+	for (int i = 0; i < n; i++) {
+		const struct dt_transition t = dt_unroll_ahead(u, i / c->size.steps, i % c->size.steps,
+							       o->ahead, c->o->critic.returns.discount);
+
+		dt_replay_push(c->replay, &t, c->error[i]);
+	}
+	keep_place(c, number, u);
+	count(c, u, number * c->size.envs);
+	rc = give_weights(c, number, err);
+	if (dt_replay_kept(c->replay) >= o->begin)
+		c->due += o->ratio * n / o->batch;
+	for (; rc == 0 && c->due >= 1 && !(c->o->stop && *c->o->stop); c->due--)
+		rc = learn_values(c, lag, err);
 	return rc;
 }
 
@@ -221,9 +208,10 @@ static int one_event(struct control *c, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	if (event == DT_CREW_ANEW) /* what it delivered before it ended counts: it waits with the others */
-		return c->o->kind == DT_CONTROL_A2C && c->there[number] ? 0 : give_weights(c, number, err);
-	return c->o->kind == DT_CONTROL_A3C ? take_gradient(c, number, &w, err)
-					    : take_unroll(c, number, &w, err);
+		return c->rule->waits && c->there[number] ? 0 : give_weights(c, number, err);
+	return c->rule->values	    ? take_transitions(c, number, &w, err)
+	       : c->rule->gradients ? take_gradient(c, number, &w, err)
+				    : take_unroll(c, number, &w, err);
 }
 
 /* What the environments are like: one is opened for that. */
@@ -248,10 +236,62 @@ static int look(struct control *c, struct dt_err *err)
 	return 0;
 }
 
+struct dt_qlearn_opts control_values(const struct control *c, bool learns)
+{
+	return (struct dt_qlearn_opts){.mixer = c->rule->mixer,
+				       .width = c->o->values.width,
+				       .target_every = learns ? c->o->values.target_every : 0,
+				       .net = c->o->net};
+}
+
+static int open_replay(struct control *c, struct dt_err *err)
+{
+	const struct dt_control_values *o = &c->o->values;
+	const struct dt_replay_opts replay = {o->capacity, o->priority, o->importance, c->o->env.seed};
+	const struct dt_qlearn_opts q = control_values(c, true);
+	const int n = c->size.envs * c->size.steps, envs = c->o->env.n;
+	const size_t batch = (size_t)o->batch;
+	int rc = dt_replay_open(&c->replay, &replay, c->size.agents, c->size.observation, err);
+
+	if (rc < 0)
+		return rc;
+	c->drawn = calloc(batch, sizeof(*c->drawn));
+	c->number = calloc(batch, sizeof(*c->number));
+	c->weight = calloc(batch, sizeof(*c->weight));
+	c->error = calloc(n > o->batch ? (size_t)n : batch, sizeof(*c->error));
+	c->explore = calloc((size_t)envs, sizeof(*c->explore));
+	if (!c->drawn || !c->number || !c->weight || !c->error || !c->explore)
+		return dt_err_sys(err, -ENOMEM, "cannot open a learner");
+	for (int e = 0; e < envs; e++)
+		c->explore[e] = pow(o->explore, 1 + o->spread * e / (envs > 1 ? envs - 1 : 1));
+	return dt_qlearn_open(&c->q, c->net, &q, o->batch, c->size.agents, true, err);
+}
+
+static void close_learner(struct control *c)
+{
+	dt_crew_close(c->crew);
+	dt_critic_close(c->critic);
+	dt_qlearn_close(c->q);
+	dt_replay_close(c->replay);
+	for (int i = 0; i < c->o->actors && c->u; i++)
+		dt_unroll_release(&c->u[i]);
+	free(c->drawn);
+	free(c->number);
+	free(c->weight);
+	free(c->error);
+	free(c->explore);
+	free(c->u);
+	free(c->place);
+	free(c->full);
+	free(c->there);
+	free(c->version);
+	dt_net_close(c->net);
+}
+
 static int open_learner(struct control *c, struct dt_err *err)
 {
 	const struct dt_control *o = c->o;
-	const struct dt_crew_opts crew = {.n = o->actors, .work = act, .arg = c};
+	const struct dt_crew_opts crew = {.n = o->actors, .work = control_act, .arg = c};
 	int rc = look(c, err);
 
 	if (rc == 0)
@@ -260,23 +300,29 @@ static int open_learner(struct control *c, struct dt_err *err)
 	c->full = calloc((size_t)o->actors, sizeof(*c->full));
 	c->version = calloc((size_t)o->actors, sizeof(*c->version));
 	c->there = calloc((size_t)o->actors, sizeof(*c->there));
-	if (rc == 0 && (!c->u || !c->full || !c->version || !c->there))
+	c->place = calloc((size_t)o->env.n, DT_ACTOR_PLACE * sizeof(*c->place));
+	if (rc == 0 && (!c->place || !c->u || !c->full || !c->version || !c->there))
 		rc = dt_err_sys(err, -ENOMEM, "cannot open a learner");
 	for (int i = 0; i < o->actors && rc == 0; i++)
 		rc = dt_unroll_open(&c->u[i], &c->size, err);
+	if (rc == 0 && c->rule->values)
+		rc = open_replay(c, err);
+	if (rc == 0 && o->resume)
+		rc = control_resume(c, err);
 	if (rc == 0)
 		rc = dt_crew_open(&c->crew, &crew, err);
-	if (rc == 0 && o->kind != DT_CONTROL_A3C)
+	if (rc == 0 && !c->rule->gradients && !c->rule->values)
 		rc = dt_critic_open(&c->critic, c->net, &c->size, o->actors, &o->critic, err);
 	return rc;
 }
 
-int dt_control_run(struct dt_control *o, struct dt_net **ret_net, struct dt_control_line *last,
-		   struct dt_err *err)
+int dt_control_run(struct dt_control *o, struct dt_control_line *last, struct dt_err *err)
 {
-	struct control c = {.o = o, .began = dt_now()};
-	int rc = open_learner(&c, err);
+	struct control c = {.o = o, .rule = &dt_control_rules[o->kind], .began = dt_now()};
+	int rc;
 
+	o->critic.vtrace = c.rule->vtrace;
+	rc = open_learner(&c, err);
 	for (int i = 0; i < o->actors && rc == 0; i++)
 		rc = give_weights(&c, i, err);
 	while (rc == 0 && c.frames < o->frames && !enough(&c)) {
@@ -286,61 +332,13 @@ int dt_control_run(struct dt_control *o, struct dt_net **ret_net, struct dt_cont
 	}
 	if (rc == 0)
 		rc = enough(&c);
-	dt_crew_close(c.crew);
-	dt_critic_close(c.critic);
-	for (int i = 0; i < o->actors && c.u; i++)
-		dt_unroll_release(&c.u[i]);
-	free(c.u);
-	free(c.full);
-	free(c.there);
-	free(c.version);
+	if (o->save && (rc >= 0 || rc == -EINTR)) {
+		const int kept = control_save(&c, err);
+
+		rc = kept < 0 ? kept : rc;
+	}
+	close_learner(&c);
 	*last = c.line;
-	if (rc >= 0 || rc == -EINTR)
-		*ret_net = c.net;
-	else
-		dt_net_close(c.net);
-	return rc;
-}
-
-int dt_control_play(const struct dt_control *o, struct dt_net *net, int64_t episodes, double *ret,
-		    struct dt_err *err)
-{
-	struct dt_env_spec spec = o->env;
-	struct dt_actor_opts act = {.best = true};
-	struct dt_unroll_size size = {.steps = 1};
-	struct dt_unroll u = {0};
-	struct dt_actor *a = NULL;
-	struct dt_env *e = NULL;
-	int64_t done = 0;
-	double sum = 0;
-	int rc;
-
-	spec.n = 1;
-	spec.seed += 1; /* none that it has learnt in */
-	rc = dt_env_open(&e, &spec, err);
-	if (rc == 0 && (net->config->channels != e->observation || net->config->vocab != e->actions + 1))
-		rc = dt_err_set(err, -EINVAL,
-				"the policy observes %lld numbers and knows %lld actions, the environment "
-				"has %d and %d",
-				(long long)net->config->channels, (long long)net->config->vocab - 1,
-				e->observation, e->actions);
-	if (rc == 0)
-		rc = dt_actor_open(&a, e, net, &act, err);
-	if (rc == 0) {
-		size = (struct dt_unroll_size){1, 1, e->agents, e->observation};
-		rc = dt_unroll_open(&u, &size, err);
-	}
-	while (rc == 0 && done < episodes && !(o->stop && *o->stop)) {
-		rc = dt_actor_run(a, &u, err);
-		if (rc == 0 && !isnan(u.score[0])) {
-			sum += u.score[0];
-			done++;
-		}
-	}
-	dt_unroll_release(&u);
-	dt_actor_close(a);
-	dt_env_close(e);
-	*ret = done ? sum / (double)done : (double)NAN;
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(ENV_STATE + 2 == DT_ENV_PLACE, "a place has the state, its steps and its episode");
 #define DRAWS 16 /* numbers of a stream that a reset may use */
 
 struct env {
@@ -120,6 +121,30 @@ void dt_env_close(struct dt_env *out)
 	free(e->steps);
 	free(e->episode);
 	free(e);
+}
+
+bool dt_env_place(const struct dt_env *out, int i, double *ret)
+{
+	const struct env *e = (const struct env *)out;
+
+	if (e->pipe)
+		return false;
+	memcpy(ret, e->state + i * ENV_STATE, ENV_STATE * sizeof(*ret));
+	ret[ENV_STATE] = e->steps[i];
+	ret[ENV_STATE + 1] = (double)e->episode[i];
+	return true;
+}
+
+void dt_env_go_on(struct dt_env *out, int i, const double *place)
+{
+	struct env *e = (struct env *)out;
+
+	if (e->pipe)
+		return;
+	memcpy(e->state + i * ENV_STATE, place, ENV_STATE * sizeof(*place));
+	e->steps[i] = (int)place[ENV_STATE];
+	e->episode[i] = (uint64_t)place[ENV_STATE + 1];
+	e->kind->observe(e->state + i * ENV_STATE, e->size, row(e, e->out.now, i));
 }
 
 static int step_pipe(struct env *e, const int32_t *action, struct dt_err *err)

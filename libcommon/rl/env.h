@@ -51,5 +51,13 @@ void dt_env_close(struct dt_env *e); /* NULL is allowed */
 /* action [n, agents] */
 int dt_env_step(struct dt_env *e, const int32_t *action, struct dt_err *err);
 
+enum { DT_ENV_PLACE = 10 };
+/*
+ * Where environment i is: numbers from which another of the same kind and seed goes on in the same way.
+ * false: it is a command's, and nobody knows.
+ */
+bool dt_env_place(const struct dt_env *e, int i, double *ret);
+void dt_env_go_on(struct dt_env *e, int i, const double *place);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

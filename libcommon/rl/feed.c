@@ -179,7 +179,7 @@ static int end(void *arg, struct dt_err *err)
 	return rc;
 }
 
-/* One answer of the step, of another group each time: what people look at. Rows of a file may have no text. */
+/* One answer of the step, of another group each time, to look at. What a file has may be without text. */
 static void put_answer(const struct feed *f, json_t *line)
 {
 	const json_t *step = json_object_get(line, "step");

@@ -135,6 +135,26 @@ void dt_net_rate(struct dt_net *n, double lr)
 	of(n)->o.optim.lr = (float)lr;
 }
 
+float *dt_net_state(struct dt_net *n, int k)
+{
+	return k < dt_optim_states(of(n)->o.optim.kind) ? of(n)->state[k] : NULL;
+}
+
+int64_t dt_net_updates(const struct dt_net *n)
+{
+	return ((const struct net *)n)->o.optim.t;
+}
+
+void dt_net_go_on(struct dt_net *n, int64_t updates)
+{
+	of(n)->o.optim.t = updates;
+}
+
+enum dt_optim_kind dt_net_rule(const struct dt_net *n)
+{
+	return ((const struct net *)n)->o.optim.kind;
+}
+
 bool dt_net_tensor(const struct dt_net *n, int i, const struct dt_param **ret, int64_t *at)
 {
 	const struct net *net = (const struct net *)n;

@@ -27,6 +27,12 @@ void dt_net_close(struct dt_net *net); /* NULL is allowed */
 /* One update by the gradients that are there; *ret_norm: theirs before clipping; may be NULL. */
 int dt_net_update(struct dt_net *net, double *ret_norm, struct dt_err *err);
 void dt_net_rate(struct dt_net *net, double lr);
+/* State k of the rule, [n] as weights; NULL: it has none. */
+float *dt_net_state(struct dt_net *net, int k);
+/* Updates so far, which the rule counts; setting them goes on from there. */
+int64_t dt_net_updates(const struct dt_net *net);
+void dt_net_go_on(struct dt_net *net, int64_t updates);
+enum dt_optim_kind dt_net_rule(const struct dt_net *net);
 /* Tensor i, and where it lies in weights; false past the last. */
 bool dt_net_tensor(const struct dt_net *net, int i, const struct dt_param **ret, int64_t *at);
 

@@ -15,13 +15,15 @@ int dt_unroll_open(struct dt_unroll *u, const struct dt_unroll_size *s, struct d
 	char *p;
 
 	*u = (struct dt_unroll){.size = *s};
-	u->bytes = n * 2 * sizeof(double) + (2 * no + 3 * na) * sizeof(float) + n;
+	u->bytes = (n * 2 + (size_t)s->envs * DT_ACTOR_PLACE) * sizeof(double) +
+		   (2 * no + 3 * na) * sizeof(float) + n;
 	u->memory = p = calloc(1, u->bytes);
 	if (!p)
 		return dt_err_sys(err, -ENOMEM, "cannot keep an unroll");
 	u->reward = (double *)(void *)p;
 	u->score = u->reward + n;
-	u->now = (float *)(u->score + n);
+	u->place = u->score + n;
+	u->now = (float *)(u->place + s->envs * DT_ACTOR_PLACE);
 	u->next = u->now + no;
 	u->said = u->next + no;
 	u->value = u->said + na;
@@ -57,6 +59,27 @@ struct dt_actor {
 	double *sum;	 /* [envs] rewards of the episode so far */
 };
 
+static void go_on(struct dt_actor *a)
+{
+	for (int i = 0; i < a->env->n; i++) {
+		const double *p = a->o.place + i * DT_ACTOR_PLACE;
+
+		if (p[0] > 0) {
+			a->step = (uint64_t)p[0];
+			a->sum[i] = p[1];
+			dt_env_go_on(a->env, i, p + 2);
+		}
+	}
+}
+
+static void tell_place(const struct dt_actor *a, double *ret)
+{
+	for (int i = 0; i < a->env->n; i++, ret += DT_ACTOR_PLACE) {
+		ret[0] = dt_env_place(a->env, i, ret + 2) ? (double)a->step : 0;
+		ret[1] = a->sum[i];
+	}
+}
+
 int dt_actor_open(struct dt_actor **ret, struct dt_env *env, struct dt_net *net,
 		  const struct dt_actor_opts *o, struct dt_err *err)
 {
@@ -73,6 +96,8 @@ int dt_actor_open(struct dt_actor **ret, struct dt_env *env, struct dt_net *net,
 	a->sum = calloc((size_t)env->n, sizeof(*a->sum));
 	rc = a->action && a->sum ? dt_pass_open(&a->pass, net, (int64_t)n, net->weights, false, err)
 				 : dt_err_sys(err, -ENOMEM, "cannot open an actor");
+	if (rc == 0 && o->place)
+		go_on(a);
 	if (rc < 0)
 		dt_actor_close(a);
 	else
@@ -122,6 +147,12 @@ static int choose(const struct dt_actor *a, int i, int j, const float *y, float 
 	const uint64_t at = (a->step * (uint64_t)a->env->agents + (uint64_t)j) * 2;
 
 	*value = y[a->env->actions];
+	if (a->o.explore) {
+		*said = 0;
+		return dt_rng_uniform53(&r, at) < a->o.explore[i]
+			       ? (int)dt_rng_below(&r, at + 1, (uint64_t)a->env->actions)
+			       : best_of(y, a->env->actions);
+	}
 	return draw(a, y, dt_rng_uniform53(&r, at), said);
 }
 
@@ -168,6 +199,7 @@ int dt_actor_run(struct dt_actor *a, struct dt_unroll *u, struct dt_err *err)
 
 	for (int t = 0; t < u->size.steps && rc == 0; t++)
 		rc = one_step(a, u, t, err);
+	tell_place(a, u->place);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

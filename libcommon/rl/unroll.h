@@ -11,6 +11,9 @@
 
 enum dt_ending { DT_GOES_ON, DT_ENDED, DT_CUT };
 
+/* Of an environment: how many steps the actor has drawn, 0: nobody knows; rewards so far; its own place. */
+enum { DT_ACTOR_PLACE = 2 + DT_ENV_PLACE };
+
 struct dt_unroll_size {
 	int envs, steps, agents, observation;
 };
@@ -22,10 +25,11 @@ struct dt_unroll {
 	double *reward; /* [envs, steps] for all agents together */
 	double *score;	/* [envs, steps] the sum of rewards of the episode that ends there; NAN: none does */
 	float *now, *next; /* [envs, steps, agents, observation] before and behind the step */
-	float *said;	   /* [envs, steps, agents] log-probability of the action */
-	float *value;	   /* [envs, steps, agents] of the state, as the actor's weights have it */
-	int32_t *action;   /* [envs, steps, agents] */
-	uint8_t *over;	   /* [envs, steps] enum dt_ending */
+	float *said;	 /* [envs, steps, agents] log-probability of the action; 0 where outputs are values */
+	float *value;	 /* [envs, steps, agents] of the state, as the actor's weights have it */
+	int32_t *action; /* [envs, steps, agents] */
+	double *place;	 /* [envs, DT_ACTOR_PLACE] where the actor stands behind the last step */
+	uint8_t *over;	 /* [envs, steps] enum dt_ending */
 };
 
 int dt_unroll_open(struct dt_unroll *u, const struct dt_unroll_size *s, struct dt_err *err);
@@ -34,8 +38,14 @@ void dt_unroll_release(struct dt_unroll *u);
 /* A policy at work in environments. */
 struct dt_actor_opts {
 	bool best; /* the most likely action; nothing is drawn */
+	/*
+	 * [envs] outputs are values (rl/qlearn.h): any action with this probability, else the best. NULL:
+	 * outputs are logits, and actions are drawn.
+	 */
+	const double *explore;
 	uint64_t seed;
-	int first; /* number of the first environment */
+	int first;	     /* number of the first environment */
+	const double *place; /* [envs, DT_ACTOR_PLACE] go on from there; NULL: begin */
 };
 
 struct dt_actor;

@@ -231,7 +231,7 @@ static bool save_due(const struct trainer *t, const struct step_result *r)
 {
 	const struct dt_run_save *o = &t->run.save;
 
-	return o->dir && (t->loop.step == t->run.steps || r->stop || r->save ||
+	return o->dir && (t->loop.step == trainer_end(t) || r->stop || r->save ||
 			  (o->every && t->loop.step % o->every == 0));
 }
 

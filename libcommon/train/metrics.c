@@ -148,6 +148,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		experts_metrics(t, line);
 	if (line)
 		objective_metrics(t, line);
+	if (line)
+		taught_metrics(t, line);
 	if (line && !t->report.memory_said)
 		put_memory(t, line);
 	if (line)

@@ -175,6 +175,8 @@ static int allocate(struct trainer *t, struct dt_err *err)
 		rc = t->source.given.g ? given_start(t, err) : objective_open(t, err);
 	if (rc == 0)
 		rc = source_noise(t, err);
+	if (rc == 0)
+		rc = taught_start(t, err);
 	return rc < 0 ? rc : reduce_init(t, err);
 }
 

@@ -104,9 +104,14 @@ static int open_tokens(struct trainer *t, struct dt_err *err)
 
 int source_open(struct trainer *t, struct dt_err *err)
 {
+	int rc;
+
 	if (t->source.given.g)
 		return given_open(t, err);
-	return dt_config_is_image(&t->config) ? images_start(t, err) : open_tokens(t, err);
+	if (dt_config_is_image(&t->config))
+		return images_start(t, err);
+	rc = open_tokens(t, err);
+	return rc == 0 ? taught_open(t, err) : rc;
 }
 
 void source_close(struct trainer *t)
@@ -114,6 +119,7 @@ void source_close(struct trainer *t)
 	free(t->exec.noise.width);
 	free(t->exec.noise.token);
 	free(t->source.length);
+	taught_close(t);
 	images_close(t);
 	given_close(t);
 	dt_ahead_close(t->source.ahead);
@@ -257,6 +263,8 @@ static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, 
 		if (rc == 0)
 			cut(t, f, b, real ? row : NULL, real && apart ? first : NULL,
 			    real && s->marked ? mask : NULL);
+		if (rc == 0 && real && rows && f->columns)
+			rc = taught_rows(t, f, b, dt_sampler_at(s, own), err);
 	}
 	free(own_row);
 	return rc;

@@ -150,6 +150,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 
 	targets = targets > 0 ? targets : 1;
 	memset(t->objective.sum, 0, sizeof(t->objective.sum));
+	t->exec.teaching.ce_sum = t->exec.teaching.kl_sum = 0;
 	/* A rank by itself divides by its part of them. */
 	share = outer_alone(t) ? targets / t->run.layout.dp : targets;
 	rc = t->source.given.g ? given_begin_step(t, err) : 0;
@@ -167,6 +168,8 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	rc = agree(t, &v, err);
 	if (rc == 0)
 		rc = objective_agree(t, err);
+	if (rc == 0)
+		rc = taught_agree(t, targets, err);
 	if (rc < 0)
 		return rc;
 	ret->stop = v.stop != 0;

@@ -15,6 +15,7 @@
  *   stash   activations elsewhere stash.c
  *   flow    microbatches         pipeline.c
  *   objective  answers, references  objective.c, reference.c
+ *   taught  what a teacher says  taught.c
  *   loop    how far it is        loop.c, step.c
  *   buffers running statistics   buffers.c
  *   experts choices, biases      experts.c
@@ -59,6 +60,7 @@
 #include "train/spike.h"
 #include "train/stash.h"
 #include "train/store.h"
+#include "train/taught.h"
 #include "train/train.h"
 
 /* What ranks tell each other, by reason. */
@@ -117,6 +119,7 @@ struct trainer {
 	struct stash stash;
 	struct experts experts;
 	struct objective objective;
+	struct taught taught;
 	struct flow flow;
 	struct buffers buffers;
 	struct loop loop;

@@ -413,12 +413,18 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[ "$status" -eq 1 ]
 	[ ! -e f.h5 ]
 }
-@test "threads change nothing: many documents, and one of several MiB" {
-	cat "$data/corpus.txt" >large.txt
-	for i in $(seq 10); do
-		cat large.txt large.txt >twice && mv twice large.txt
-		[ "$i" -ne 6 ] || jq -Rc '{text: (. + " \(input_line_number)")}' large.txt >d.jsonl
+# many: 2,176 documents, each of its own
+many() {
+	cat "$data/corpus.txt" >text
+	for _ in 1 2 3 4 5 6; do
+		cat text text >twice && mv twice text
 	done
+	jq -Rc '{text: (. + " \(input_line_number)")}' text
+}
+
+@test "threads change nothing: many documents, and one of several MiB" {
+	many >d.jsonl
+	for _ in $(seq 16); do cat text; done >large.txt
 	[ "$(wc -l <d.jsonl)" -gt 2048 ] && [ "$(stat -c %s large.txt)" -gt 2500000 ]
 	for n in 1 3; do
 		export OMP_NUM_THREADS=$n
@@ -442,5 +448,34 @@ for i, part in enumerate((rows[:100], rows[100:])):
 		($long) | dt-dataset build --format jsonl --skip-bad -o d.h5 -"
 	[[ $stderr == *"left out: '-': line 2 is longer than 256 MiB"* ]]
 	[[ $(dt-dataset cat d.h5) == beforebehind ]]
+}
+@test "--work: the same command goes on behind what a build that failed had done" {
+	many >d.jsonl
+	for _ in $(seq 8); do cat text; done >large.txt
+	build=(build -t "$data/gpt2.json" --dedup near --min-chars 20 --json d.jsonl large.txt '|cat d.jsonl; [ -e whole ]')
+	touch whole
+	dt-dataset "${build[@]}" --format auto -o want.h5 --removed wanted
+	rm whole
+	run -1 dt-dataset "${build[@]}" -o d.h5 --removed gone --work w
+	[ ! -e d.h5 ]
+	cp w/journal whole
+	# another tokenizer, another input
+	run -1 dt-dataset "${build[@]}" -t byte -o d.h5 --removed gone --work w
+	[[ $output == *"'w/journal' is of another build"* ]]
+	run -1 dt-dataset "${build[@]}" d.jsonl -o d.h5 --removed gone --work w
+	[[ $output == *"'w/journal' is of another build"* ]]
+	# whole, without its end, with a byte that changed, and with nothing but its beginning
+	n=$(stat -c %s whole)
+	for how in cat "head -c -7" damaged "head -c 100"; do
+		damaged() { head -c $((n / 2)) && printf '\001\376' && tail -c +3; }
+		mkdir -p w
+		$how <whole >w/journal
+		dt-dataset "${build[@]}" -o d.h5 --removed gone --work w >said
+		cmp d.h5 want.h5
+		cmp gone wanted
+		[ ! -e w ]
+		[ "$how" = "head -c 100" ] || jq -e '.resumed_documents > 0' said
+		echo "$how: $(jq .resumed_documents said)"
+	done
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -143,6 +143,43 @@ refused() { # status, what stderr says, arguments
     [ -z "$output" ]
 }
 
+@test "pruned by magnitude and by Wanda: the zeros asked for, in layers alone, and what they cost" {
+    how=(--calibrate text.txt --calibrate-seq 64)
+    dt-shard-ckpt sparsify --sparsity 25% --text text.txt --seq 64 --tokenizer byte run less 2>said
+    grep -F '21 matrices were pruned' said
+    dt-eval compare --tokenizer byte --text text.txt --seq 64 --json run less >less.json
+    grep -qF "$(jq -r '"\(.a.perplexity) \(.b.perplexity)"' less.json | xargs printf 'perplexity %.4f before, %.4f after (')" said
+    # llama-tiny: rows of 64 and of 172 in down
+    zeros() { # checkpoint, of the first layer: q, down
+        dt-shard-ckpt stats --json "$1" | jq -r '[.tensors[] | select(.name | test("layers.0.(attn.q|mlp.down).weight")) |
+            "\(.name | split(".")[-2])=\(.zeros)"] + ["others=\([.tensors[] | select(.name | test("layers") | not).zeros] | add)"] | sort | join(" ")'
+    }
+    zeros less
+    [ "$(zeros less)" = "down=2752 others=0 q=1024" ]
+    dt-shard-ckpt sparsify --tokenizer byte "${how[@]}" --sparsity 0.25 run wanda 2>said
+    grep -F '21 matrices were pruned with a look at 2560 tokens' said
+    [ "$(zeros wanda)" = "down=2752 others=0 q=1024" ]
+    dt-shard-ckpt cat layers.1.mlp.up.weight wanda | awk 'BEGIN { s = 1 } { n = 0; for (i = 1; i <= NF; i++) n += $i == 0; if (n != 16) { s = 0 } } END { exit !s }'
+    for m in magnitude wanda; do
+        [ $m = magnitude ] || set -- "${how[@]}"
+        dt-shard-ckpt sparsify --tokenizer byte --method $m --pattern 2:4 "$@" run pattern-$m
+        dt-shard-ckpt cat layers.1.mlp.down.weight pattern-$m |
+            awk 'BEGIN { s = 1 } { for (i = 1; i <= NF; i += 4) if (($i == 0) + ($(i + 1) == 0) + ($(i + 2) == 0) + ($(i + 3) == 0) != 2) s = 0 } END { exit !s }'
+    done
+    run dt-shard-ckpt diff pattern-magnitude pattern-wanda
+    [ "$status" -eq 3 ]
+    refuse() { # status, what stderr says, arguments
+        run --separate-stderr -"$1" timeout 60 dt-shard-ckpt sparsify --tokenizer byte "${@:3}"
+        [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
+        [ ! -e none ]
+    }
+    refuse 2 'needs --sparsity or --pattern' run none
+    refuse 2 'wanda needs a text' --method wanda --sparsity 0.5 run none
+    refuse 2 'magnitude needs no text' --method magnitude "${how[@]}" --sparsity 0.5 run none
+    refuse 2 'knows --method magnitude and wanda' --method gptq "${how[@]}" --sparsity 0.5 run none
+    refuse 1 'no multiple of 8' --pattern 4:8 run none
+}
+
 @test "calibration: bad input" {
     refuse() { # status, what stderr says, arguments
         run --separate-stderr -"$1" timeout 60 dt-shard-ckpt quantize --tokenizer byte "${@:3}"
@@ -151,6 +188,7 @@ refused() { # status, what stderr says, arguments
     }
     echo short >short.txt
     refuse 2 'needs a text to --calibrate' --type q4_0 --method gptq run no.gguf
+    refuse 2 '--method wanda is of sparsify' --type q4_0 --method wanda --calibrate text.txt run no.gguf
     refuse 2 '--damping is of --method gptq' --type q4_0 --calibrate text.txt --damping 0.1 run no.gguf
     refuse 2 '--act-order is of --method gptq' --type q4_0 --calibrate text.txt --act-order --method awq run no.gguf
     refuse 1 'fewer than one window of 64' --type q4_0 --calibrate-seq 64 --calibrate short.txt run no.gguf

@@ -45,8 +45,62 @@ refused() { # status, what stderr says, arguments
                              read -r x; echo "{\"observations\":[[0]]}"; exit 1'
 }
 
-@test "a2c, a3c and impala go on without an actor that is killed, until a signal ends them in good order" {
-    for how in a2c a3c impala; do
+@test "the two-step game: values by themselves and their sum settle for 7, a monotonic mixture finds 8" {
+    for how in dqn:7 vdn:7 qmix:8; do
+        timeout 120 dt-rl train --algorithm "${how%:*}" --env twostep --epsilon 1 --frames 16k --actors 1 --save kept
+        dt-rl play --env twostep --episodes 4 --json kept | jq -e ".score_mean == ${how#*:}"
+    done
+}
+
+@test "a replay of priorities leads to the goal of a grid, its oldest steps thrown away" {
+    timeout 120 dt-rl train --algorithm dqn --env grid:4 --frames 400k --until 0.9
+    timeout 120 dt-rl train --algorithm dqn --env grid:4 --frames 6k --every 50 --replay 2k --json >lines
+    jq -es 'all(.[]; .replay <= 2000 and .value_mean != null and .entropy == null) and (.[-1].replay == 2000)' lines
+    refused 2 "more than --replay keeps" train --algorithm dqn --env cartpole --replay 500
+}
+
+@test "what ended and went on is what did not end, to the bit; what does not fit is refused" {
+    for how in a2c:3 a3c:1; do
+        train=(timeout 60 dt-rl train --algorithm "${how%:*}" --actors "${how#*:}" --env cartpole --envs 6 --every 10 --json)
+        rm -rf whole half rest
+        "${train[@]}" --frames 9600 --save whole >whole.jsonl
+        "${train[@]}" --frames 4800 --save half >half.jsonl
+        "${train[@]}" --frames 9600 --save rest --resume half >rest.jsonl
+        dt-shard-ckpt diff whole rest
+        cat half.jsonl rest.jsonl | jq -c 'del(.elapsed_s)' >two
+        jq -c 'del(.elapsed_s)' whole.jsonl | cmp - two
+    done
+    refused 1 "a policy, not values" train --algorithm dqn --env cartpole --resume half
+    refused 1 "of this shape" train --env grid:3 --resume half
+    refused 1 "another rule of updates than rmsprop" train --env cartpole --optimizer rmsprop --resume half
+    refused 1 "nowhere" train --env cartpole --resume nowhere
+}
+
+@test "values go on with their mixer, and say that the replay did not" {
+    train=(timeout 60 dt-rl train --env twostep --epsilon 1 --actors 1 --json)
+    "${train[@]}" --algorithm qmix --frames 12k --save kept >first
+    run --separate-stderr "${train[@]}" --algorithm qmix --frames 16k --resume kept --save more
+    [[ $status -eq 0 && $stderr == *"the replay was not kept"* ]]
+    jq -es '.[0].update > 1000 and .[0].frames > 12000 and .[0].loss < 0.1' <<<"$output"
+    dt-rl play --env twostep --episodes 2 --json more | jq -e '.score_mean == 8'
+    "${train[@]}" --algorithm vdn --frames 4k --save sum >first
+    refused 1 "no mixer/" train --algorithm qmix --env twostep --resume sum
+}
+
+@test "a2c has the same numbers where an actor is killed" {
+    train=(dt-rl train --env cartpole --frames 100k --every 10 --json)
+    timeout 60 "${train[@]}" --save calm >calm.jsonl
+    timeout 60 "${train[@]}" --save hurt >hurt.jsonl 3>&- &
+    pid=$!
+    await grep '"update": *20,' hurt.jsonl || true # it may have done all by now
+    kill -9 "$(pgrep -P "$(pgrep -P "$pid" | head -1)" | head -1)" || true
+    wait $pid
+    pid=
+    dt-shard-ckpt diff calm hurt
+}
+
+@test "a2c, a3c, impala and dqn go on without an actor that is killed, until a signal ends them in good order" {
+    for how in a2c a3c impala dqn; do
         dt-rl train --algorithm $how --env cartpole --frames 1000G --every 20 --json --save $how >$how.jsonl 3>&- &
         pid=$!
         await grep '"update": *40,' $how.jsonl
@@ -73,7 +127,7 @@ refused() { # status, what stderr says, arguments
 
 @test "CartPole is solved by each algorithm with two actors, three seeds" {
     [ -n "${DT_SLOW:-}" ] || skip "minutes: DT_SLOW=1"
-    for how in a2c a3c impala; do
+    for how in a2c a3c impala dqn; do
         for seed in 1 2 3; do
             timeout 300 dt-rl train --algorithm $how --env cartpole --until 475 --frames 5M --seed $seed
         done

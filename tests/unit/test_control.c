@@ -287,6 +287,44 @@ static void test_net(void **state)
 	dt_net_close(net);
 }
 
+/* ---- actors ---- */
+
+/* One that goes on from where another stood does what that did next. */
+static void test_place(void **state)
+{
+	static const char *const name[] = {"cartpole", "grid:3", "twostep"};
+
+	for (int k = 0; k < 3; k++) {
+		struct dt_env *env = open_env(name[k], 3, 2), *other = open_env(name[k], 3, 2);
+		const struct dt_unroll_size size = {3, 11, env->agents, env->observation};
+		struct dt_net *net = open_net(env->observation, env->actions + 1);
+		struct dt_actor_opts o = {.seed = 5, .first = 2};
+		struct dt_actor *a = NULL, *b = NULL;
+		struct dt_err err = {0};
+		struct dt_unroll u, v;
+
+		assert_int_equal(dt_unroll_open(&u, &size, &err), 0);
+		assert_int_equal(dt_unroll_open(&v, &size, &err), 0);
+		assert_int_equal(dt_actor_open(&a, env, net, &o, &err), 0);
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(dt_actor_run(a, &u, &err), 0);
+		o.place = u.place;
+		assert_int_equal(dt_actor_open(&b, other, net, &o, &err), 0);
+		for (int i = 0; i < 5; i++) {
+			assert_int_equal(dt_actor_run(a, &u, &err), 0);
+			assert_int_equal(dt_actor_run(b, &v, &err), 0);
+			assert_memory_equal(u.memory, v.memory, u.bytes);
+		}
+		dt_unroll_release(&u);
+		dt_unroll_release(&v);
+		dt_actor_close(a);
+		dt_actor_close(b);
+		dt_net_close(net);
+		dt_env_close(env);
+		dt_env_close(other);
+	}
+}
+
 /* ---- actor and critic ---- */
 
 enum { ENVS = 2, STEPS = 6, ACTIONS = 3, ROWS = ENVS * STEPS };
@@ -402,7 +440,7 @@ int main(void)
 		cmocka_unit_test(test_grid),	   cmocka_unit_test(test_two),
 		cmocka_unit_test(test_names),	   cmocka_unit_test(test_pipe),
 		cmocka_unit_test(test_pipe_fails), cmocka_unit_test(test_net),
-		cmocka_unit_test(test_critic),
+		cmocka_unit_test(test_critic),	   cmocka_unit_test(test_place),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

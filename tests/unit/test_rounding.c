@@ -1,5 +1,6 @@
 /* GPTQ against elimination in fp64 as the paper has it; grids of blocks; scales that weigh errors. */
 #include "eval/gptq.h"
+#include "eval/prune.h"
 #include "kernels/quant_grid.h"
 
 #include <math.h>
@@ -299,6 +300,76 @@ static void what_has_no_factor_is_told(void **state)
 	assert_true(isfinite(u[3]) && u[3] > 0);
 }
 
+struct counted {
+	double v;
+	int at;
+};
+
+static int by_count(const void *a, const void *b)
+{
+	const struct counted *x = a, *y = b;
+
+	return x->v < y->v ? -1 : x->v > y->v ? 1 : x->at - y->at;
+}
+
+/* Zeros the n - keep first of a sorted list; products of floats are exact in fp64 up to the order. */
+static void prune_by_sorting(float *x, int n, const float *scale, int zeros)
+{
+	struct counted *c = malloc((size_t)n * sizeof(*c));
+
+	for (int i = 0; i < n; i++)
+		c[i] = (struct counted){(double)(fabsf(x[i]) * (scale ? scale[i] : 1)), i};
+	qsort(c, (size_t)n, sizeof(*c), by_count);
+	for (int i = 0; i < zeros; i++)
+		x[c[i].at] = 0;
+	free(c);
+}
+
+static void what_counts_least_is_pruned(void **state)
+{
+	static const int sizes[] = {1, 2, 4, 31, 64, 1000, 4099};
+	uint32_t seed = 9;
+
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++)
+		for (int kind = 0; kind < 4; kind++) { /* with a scale, with ties */
+			const int n = sizes[s];
+			float *x = malloc((size_t)n * 4), *got = malloc((size_t)n * 4),
+			      *want = malloc((size_t)n * 4), *scale = malloc((size_t)n * 4);
+
+			for (int i = 0; i < n; i++) {
+				x[i] = uniform(&seed) * (i % 5 ? 1 : 1e-20f);
+				x[i] = kind & 2 ? rintf(3 * x[i]) : x[i];
+				scale[i] = kind & 2 ? (float)(i % 3) : fabsf(uniform(&seed));
+			}
+			for (int zeros = 0; zeros <= n; zeros += 1 + n / 7) {
+				memcpy(got, x, (size_t)n * 4);
+				memcpy(want, x, (size_t)n * 4);
+				dt_prune_least(got, n, kind & 1 ? scale : NULL, zeros);
+				prune_by_sorting(want, n, kind & 1 ? scale : NULL, zeros);
+				assert_memory_equal(got, want, (size_t)n * 4);
+			}
+			memcpy(got, x, (size_t)n * 4);
+			memcpy(want, x, (size_t)n * 4);
+			dt_prune_pattern(got, n / 4 * 4, kind & 1 ? scale : NULL, 2, 4);
+			for (int i = 0; i + 4 <= n; i += 4)
+				prune_by_sorting(want + i, 4, kind & 1 ? scale + i : NULL, 2);
+			assert_memory_equal(got, want, (size_t)n * 4);
+			free(x);
+			free(got);
+			free(want);
+			free(scale);
+		}
+}
+
+/* A NaN is never taken for small. */
+static void not_a_number_stays(void **state)
+{
+	float x[4] = {1, NAN, INFINITY, -2};
+
+	dt_prune_least(x, 4, NULL, 3);
+	assert_true(x[0] == 0 && isnan(x[1]) && x[2] == 0 && x[3] == 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -307,6 +378,8 @@ int main(void)
 		cmocka_unit_test(grids_are_what_blocks_say),
 		cmocka_unit_test(important_errors_are_smaller),
 		cmocka_unit_test(what_has_no_factor_is_told),
+		cmocka_unit_test(what_counts_least_is_pruned),
+		cmocka_unit_test(not_a_number_stays),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,8 @@ void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 	n->out[1] = dt_lo_room(lo, "logits", n->unit, DT_F32, DT_ROWS_NONE, chunk, vocab);
 	n->out[2] =
 		narrow ? dt_lo_room(lo, "d.logits", n->unit, lo->s->compute, DT_ROWS_NONE, chunk, vocab) : -1;
-	n->out[3] = dt_lo_room(lo, "loss rows", n->unit, DT_F32, DT_ROWS_NONE, 4, chunk);
+	n->out[3] = dt_lo_room(lo, "loss rows", n->unit, DT_F32, DT_ROWS_NONE,
+			       lo->s->teacher ? DT_LOSS_ROWS_TAUGHT : DT_LOSS_ROWS, chunk);
 	lo->p->value[n->out[0]].gradient = true;
 	n->attr.frozen = lo->s->graph->params.p[n->param[0]].frozen;
 }
@@ -99,6 +100,7 @@ struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_n
 	double head = dt_cost_numel(s, n, 0, 1), logits = rows * (double)s->param[n->param[0]][0];
 	double chunks = (double)((dt_value_rows(s->p, n->in[0]) + s->loss_chunk - 1) / s->loss_chunk);
 	double e = dt_dtype_size(s->compute), dlogits = logits * e;
+	bool taught = s->p->value[n->out[3]].mul == DT_LOSS_ROWS_TAUGHT;
 	struct dt_node_cost r = {.read = 2 * in + 2 * chunks * head * e + 2 * 4 * logits + 2 * dlogits +
 					 4 * (chunks - 1) * head,
 				 .written = 4 * logits + dlogits + 4 * chunks * head +
@@ -110,9 +112,13 @@ struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_n
 	}
 	r = dt_cost_product(r, (n->attr.frozen ? 2 : 3) * rows, head);
 	r.passes = 2 * 4 * logits + dlogits; /* read for the maximum and the sum, and for the gradient */
-	if (s->tp > 1) {		     /* a row's maximum, sum and target's logit */
+	if (taught) {			     /* once more for the divergence */
+		r.read += 4 * logits;
+		r.passes += 4 * logits;
+	}
+	if (s->tp > 1) { /* a row's maximum, sum and target's logit; three sums of the divergence */
 		r.message = DT_MSG_ALL_REDUCE;
-		r.message_bytes = 3 * 4 * rows;
+		r.message_bytes = (taught ? 6 : 3) * 4 * rows;
 	}
 	return r;
 }
@@ -149,6 +155,7 @@ void dt_timed_loss(const struct dt_cost_site *s, const struct dt_node *n, struct
 	double h = (double)s->p->value[n->in[0]].cols, v = (double)s->p->value[n->out[1]].cols;
 	double all = (double)dt_value_rows(s->p, n->in[0]), chunk = (double)s->loss_chunk;
 	double whole = floor(all / chunk), rest = all - whole * chunk;
+	bool taught = s->p->value[n->out[3]].mul == DT_LOSS_ROWS_TAUGHT;
 
 	for (int i = 0; i < 2; i++) {
 		double times = i ? rest > 0 : whole, rows = i ? rest : chunk;
@@ -156,7 +163,8 @@ void dt_timed_loss(const struct dt_cost_site *s, const struct dt_node *n, struct
 		if (times <= 0)
 			continue;
 		dt_timed_put(t, DT_T_HEAD, times, rows, v, h);
-		dt_timed_put(t, DT_T_CE, times, rows, v, 1);
+		dt_timed_put(t, DT_T_CE, taught ? 2 * times : times, rows, v,
+			     1); /* a divergence costs as much */
 		dt_timed_put(t, DT_T_HEAD_X, times, rows, v, h);
 		if (n->attr.frozen)
 			continue;

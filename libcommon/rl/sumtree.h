@@ -1,0 +1,28 @@
+/*
+ * A tree of sums over n numbers that are not negative. One is changed, and the one that a point of their sum
+ * falls on is found, in log n steps (Schaul et al. 2016, appendix B.2.1). An inner node is the sum of its
+ * two, made anew at each change, so that rounding does not add up.
+ */
+#ifndef DT_RL_SUMTREE_H
+#define DT_RL_SUMTREE_H
+
+#include "base/err.h"
+
+#include <stdint.h>
+
+struct dt_sumtree {
+	int64_t n, leaves; /* leaves: n or more, a power of two */
+	double *node;	   /* [2 leaves] from the root, 1, on */
+};
+
+/* All of them 0. */
+int dt_sumtree_open(struct dt_sumtree *t, int64_t n, struct dt_err *err);
+void dt_sumtree_release(struct dt_sumtree *t);
+void dt_sumtree_set(struct dt_sumtree *t, int64_t i, double x);
+double dt_sumtree_get(const struct dt_sumtree *t, int64_t i);
+double dt_sumtree_sum(const struct dt_sumtree *t);
+/* The i with x_0 + .. + x_{i-1} <= at < x_0 + .. + x_i; never one that is 0 where the sum is not. */
+int64_t dt_sumtree_find(const struct dt_sumtree *t, double at);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

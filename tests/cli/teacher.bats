@@ -1,0 +1,108 @@
+#!/usr/bin/env bats
+# Distillation: what dt-eval teacher keeps is what training computes; every layout learns it; plans are exact.
+
+bats_require_minimum_version 1.5.0
+load ranks
+
+setup_file() {
+    on_ranks
+    licence_set
+    jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    head -c 6000 text.txt | split -l 8 - doc-
+    dt-dataset build --tokenizer byte --pack documents --out apart.h5 doc-*
+    for data in d apart; do
+        dt-train --data $data.h5 --model llama.json --seq 32 --microbatch 4 --global-batch 16 --steps 10 --lr 5e-3 \
+            --no-mfu --threads 1 --save $data.run >/dev/null 2>&1
+        dt-eval teacher $data.h5 $data.run/latest --seq 32 --precision fp32 --top-k 24 --temperature 2 --out $data.teacher >&2
+    done
+}
+
+setup() {
+    in_folder
+    common=(--model llama.json --data d.h5 --seq 32 --microbatch 1 --global-batch 8 --lr 1e-3 --warmup 5
+        --precision fp32 --no-mfu --threads 1 --comm-timeout 120)
+}
+
+metrics() { # KEYS of a run
+    dt-train "${common[@]}" --metrics - "${@:2}" 2>/dev/null | jq -c "select(.loss) | $1"
+}
+
+refused() { # status text options...
+    local want=$1 text=$2
+    shift 2
+    run --separate-stderr dt-train "${common[@]}" "$@"
+    [ "$status" -eq "$want" ] || { echo "$status: $stderr" >&2; return 1; }
+    [[ $stderr == *"$text"* ]] || { echo "$stderr" >&2; return 1; }
+}
+
+@test "a model has nothing to learn of itself" {
+    for data in d apart; do
+        metrics '[.loss, .ce, .teacher_kl, .grad_norm]' --model $data.run/latest --data $data.h5 --steps 2 --lr 0 \
+            --weight-decay 0 --teacher $data.teacher --teacher-weight 1 >self
+        jq -se 'length == 2 and all(.[]; .[2] < 1e-6 and .[2] > -1e-6 and (.[0] - 4 * .[2] | fabs) < 1e-9
+            and .[1] > 1 and .[3] < 1e-3)' self >/dev/null || { cat self >&2; return 1; }
+    done
+}
+
+@test "the loss is the mixture of both, and weight 0 is the cross-entropy" {
+    metrics '[.loss, .ce, .teacher_kl]' --steps 1 --teacher d.teacher --teacher-weight 0.25 |
+        jq -e '.[2] > 0.01 and (.[0] - 0.75 * .[1] - 0.25 * 4 * .[2] | fabs) < 1e-9' >&2
+    metrics .loss --steps 3 >plain
+    metrics .loss --steps 3 --teacher d.teacher --teacher-weight 0 >none
+    paste plain none | jq -se '[range(0; length; 2) as $i | (.[$i] - .[$i + 1] | fabs) < 1e-6] | length == 3 and all' >&2
+    metrics .teacher_kl --steps 1 --teacher d.teacher --teacher-top-k 4 >fewer
+    metrics .teacher_kl --steps 1 --teacher d.teacher >all
+    jq -se '.[0] < .[1]' fewer all >&2 # outcomes that are joined tell less apart
+}
+
+@test "layouts learn the same" {
+    dt-train verify --layouts dp1,tp4.s1,dp2.z3,cp2,dp2.tp2.pp2.z2 "${common[@]}" --steps 5 --teacher d.teacher >&2
+    dt-train verify --layouts dp1,pp2,tp2,cp2 "${common[@]}" --data apart.h5 --steps 5 --loss-chunk 7 \
+        --teacher apart.teacher --teacher-weight 0.8 --teacher-top-k 9 >&2
+    dt-train verify --layouts dp1,tp2 "${common[@]}" --steps 5 --lora 4 --teacher d.teacher >&2
+}
+
+@test "the file does not depend on ranks" {
+    mpirun -np 3 dt-eval teacher apart.h5 apart.run/latest --seq 32 --precision fp32 --top-k 24 --temperature 2 \
+        --out three.teacher >&2
+    cmp three.teacher apart.teacher
+}
+
+@test "the plan is exact" {
+    for layout in dp1 tp2 pp2; do
+        mpirun -np "$([ $layout = dp1 ] && echo 1 || echo 2)" dt-train "${common[@]}" --layout $layout --steps 1 \
+            --teacher d.teacher --metrics m.jsonl 2>err || { cat err; return 1; }
+        dt-memest llama.json --layout $layout --microbatch 1 --global-batch 8 --seq 32 --precision fp32 \
+            --teacher-top-k 24 --check m.jsonl
+    done
+    dt-memest llama.json --seq 32 --json --teacher-top-k 24 >with
+    dt-memest llama.json --seq 32 --json >without
+    ! cmp -s with without
+}
+
+@test "a run goes on with its teacher" {
+    metrics '[.loss, .ce, .teacher_kl]' --steps 4 --teacher d.teacher --teacher-weight 0.7 >whole
+    dt-train "${common[@]}" --steps 4 --stop-at 2 --teacher d.teacher --teacher-weight 0.7 --save part >/dev/null 2>&1
+    metrics '[.loss, .ce, .teacher_kl]' --steps 4 --resume part/latest >rest
+    [ "$(tail -n 2 whole)" = "$(cat rest)" ]
+    refused 1 'teacher-weight' --steps 4 --resume part/latest --teacher-weight 0.2
+}
+
+@test "what does not go together is refused" {
+    refused 1 'not made of' --data apart.h5 --documents joined --teacher d.teacher
+    refused 1 'samples of 32 tokens, not 16' --seq 16 --teacher d.teacher
+    refused 1 'documents apart' --data apart.h5 --documents joined --teacher apart.teacher
+    refused 1 'not what a teacher gives' --teacher d.h5
+    refused 1 'has 24 columns' --teacher d.teacher --teacher-top-k 25
+    refused 1 'goes with --teacher' --teacher-top-k 4
+    refused 1 'of one data set' --data d.h5:1,apart.h5:1 --teacher d.teacher
+    refused 2 'another --objective' --teacher d.teacher --objective dpo --lora 2
+    run --separate-stderr dt-eval teacher d.h5 d.run/latest --out x.teacher
+    [ "$status" -eq 1 ] && [[ $stderr == *'--seq says how long'* ]]
+    run --separate-stderr dt-eval teacher d.h5 d.run/latest --seq 32
+    [ "$status" -eq 2 ] && [[ $stderr == *'needs --out'* ]]
+    [ ! -e x.teacher ]
+}
+# SPDX-License-Identifier: Apache-2.0
