@@ -81,3 +81,4 @@ int dt_arrivals_end(struct dt_arrivals *a, int *ret, struct dt_err *err)
 		*ret = n;
 	return rc;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -24,3 +24,4 @@ int dt_arrivals_say(struct dt_arrivals *a, bool finished, struct dt_err *err);
 int dt_arrivals_end(struct dt_arrivals *a, int *ret, struct dt_err *err);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -153,3 +153,4 @@ void backup_metrics(const struct trainer *t, json_t *line)
 	json_object_set_new(line, "dropped_ranks", json_integer(t->backup.ranks));
 	json_object_set_new(line, "dropped_samples", json_integer(backup_lost(t)));
 }
+/* SPDX-License-Identifier: Apache-2.0 */

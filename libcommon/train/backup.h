@@ -53,3 +53,4 @@ int64_t backup_lost(const struct trainer *t);
 void backup_metrics(const struct trainer *t, json_t *line);
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */
