@@ -69,6 +69,8 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("objective"),
 	DT_RUN_OPT("beta"),
 	DT_RUN_OPT("gamma"),
+	DT_RUN_OPT("desirable-weight"),
+	DT_RUN_OPT("undesirable-weight"),
 	DT_RUN_OPT("reference"),
 	DT_RUN_OPT("teacher"),
 	DT_RUN_OPT("teacher-weight"),

@@ -149,6 +149,7 @@ struct dt_run_lora {
 struct dt_run_objective {
 	int kind;
 	double beta, gamma;    /* < 0: the objective's own, until the run is settled */
+	double weight[2];      /* of bad and of good answers, of kto */
 	const char *reference; /* file of the reference's log-probabilities; NULL: none */
 };
 

@@ -188,6 +188,9 @@ static const char *without_answers(const struct dt_run_options *o)
 		if (dt_run_options_given(o, option[i]) && !dt_objective_rule(r->objective.kind)->rewards)
 			return "--kl, --kl-in, --refill and --overlap go with an --objective of scored "
 			       "answers";
+	if ((dt_run_options_given(o, "desirable-weight") || dt_run_options_given(o, "undesirable-weight")) &&
+	    !dt_objective_rule(r->objective.kind)->alone)
+		return "--desirable-weight and --undesirable-weight go with --objective kto";
 	if ((dt_run_options_given(o, "kl") || dt_run_options_given(o, "kl-in")) && r->objective.beta <= 0)
 		return "--kl and --kl-in need --beta";
 	return NULL;
