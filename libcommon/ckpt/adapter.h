@@ -61,7 +61,13 @@ int dt_adapter_open_for(const char *path, struct dt_source *base, bool any_base,
 /* base with the adapter added in f32, as a source of its own; takes both over, also when it fails. */
 int dt_source_adapted(struct dt_source *base, struct dt_adapter *a, struct dt_source **ret,
 		      struct dt_err *err);
-/* The same of the adapter at path, in the place of *src; where it fails that is closed, and NULL. */
+/*
+ * dt_source_memory of a model with adapters (c->lora), which are added to copies of what they are for: a
+ * source of the model without. -ENOTSUP where they have magnitudes, or their base is packed.
+ */
+int dt_source_memory_adapted(const struct dt_config *c, const void *const *data, enum dt_dtype type,
+			     struct dt_source **ret, struct dt_err *err);
+/* dt_source_adapted of the adapter at path, in the place of *src; where it fails that is closed, and NULL. */
 int dt_source_adapt(struct dt_source **src, const char *path, bool any_base, struct dt_err *err);
 /*
  * How much of the updates of a source that dt_source_adapted made is lost where weights are written in f: the

@@ -8,6 +8,7 @@
  *         X.qzeros likewise; X.scales f16 [in / group, out] (AutoAWQ, "gemm")
  *   fp8   X.weight E4M3 [out, in]; X.weight_scale_inv, one a block of weight_block_size, or X.weight_scale,
  *         one for all; x = q scale
+ *   bitsandbytes   4 bits (source_bnb.h): the very numbers that it makes of them
  *
  * Each becomes a stored tensor "X.weight", which the rest of the importer reads as any other. Its memory is
  * reserved when the file is opened and filled when it is first read:
@@ -15,8 +16,10 @@
  *   4 bits, groups of whole blocks of 32 in their order   q4_0 where every z is 8: the very same numbers;
  *                                                         else q4_1, whose offset -scale z is rounded to f16
  *   8 bits likewise, every z 128                          q8_0, the same numbers
- *   all else                                              the type of its scales (fp8: bf16), rounded once
+ *   all else                                              the type of its scales (fp8: bf16; bitsandbytes:
+ *                                                         that of the matrix before), rounded once
  */
+#include "ckpt/source_bnb.h"
 #include "ckpt/source_internal.h"
 
 #include <errno.h>
@@ -26,7 +29,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum method { GPTQ, AWQ, FP8 };
+enum method { GPTQ, AWQ, FP8, BNB };
 
 struct scheme { /* quantization_config */
 	enum method method;
@@ -43,6 +46,7 @@ struct src_coded {
 	int64_t rows, cols, groups;
 	const uint8_t *q, *zeros, *scales;
 	enum dt_format scale_type;
+	struct src_bnb bnb;	 /* instead of these */
 	const int32_t *group_of; /* NULL: group k holds columns [k group, (k + 1) group) */
 	pthread_mutex_t lock;
 	atomic_bool filled;
@@ -157,6 +161,10 @@ static void fill(struct src_coded *c)
 	enum { TILE = 64 };
 	int step = dt_format_info(c->format)->block;
 
+	if (c->scheme.method == BNB) {
+		src_bnb_fill(&c->bnb, c->data);
+		return;
+	}
 	for (int64_t r0 = 0; r0 < c->rows; r0 += TILE)
 		for (int64_t col = 0; col < c->cols; col += step)
 			for (int64_t r = r0; r < r0 + TILE && r < c->rows; r++)
@@ -223,12 +231,21 @@ static int read_scheme(const struct dt_source *s, const json_t *o, struct scheme
 						  s->path);
 		return 0;
 	}
+	if (method && !strcmp(method, "bitsandbytes")) {
+		k->method = BNB;
+		return json_is_true(json_object_get(o, "load_in_8bit"))
+			       ? dt_err_set(err, -ENOTSUP,
+					    "'%s': of bitsandbytes' forms those of 4 bits are read, not of 8",
+					    s->path)
+			       : 0;
+	}
 	if (method && !strcmp(method, "awq"))
 		k->method = AWQ;
 	else if (!method || strcmp(method, "gptq"))
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' is quantised by %s, which is not read (gptq, awq and fp8 are)",
-				  s->path, method ? method : "a method it does not name");
+		return dt_err_set(
+			err, -ENOTSUP,
+			"'%s' is quantised by %s, which is not read (gptq, awq, fp8 and bitsandbytes are)",
+			s->path, method ? method : "a method it does not name");
 	if (dt_json_int(o, "bits", true, 2, 8, &bits, err) < 0 ||
 	    dt_json_int(o, "group_size", true, -1, 1 << 20, &k->group, err) < 0)
 		return dt_err_prefix(err, "'%s': quantization_config", s->path);
@@ -383,24 +400,38 @@ static int reserve(struct dt_source *s, struct src_coded *c, struct dt_err *err)
 	return 0;
 }
 
+/* X.weight of nibbles and what belongs to it. */
+static int take_bnb(struct dt_source *s, struct src_coded *c, const struct src_stored *q, size_t base,
+		    struct src_stored *used[SRC_BNB_PARTS], struct dt_err *err)
+{
+	int rc = src_bnb_take(s, q, base, &c->bnb, used, err);
+
+	c->rows = c->bnb.rows;
+	c->cols = c->bnb.cols;
+	c->format = c->bnb.format;
+	return rc;
+}
+
 static int take(struct dt_source *s, const struct scheme *k, struct src_stored *q, size_t base,
 		struct dt_err *err)
 {
 	struct src_coded *c = calloc(1, sizeof(*c));
-	struct src_stored *used[4] = {0};
+	struct src_stored *used[SRC_BNB_PARTS] = {0};
 	int rc;
 
 	if (!c)
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", s->path);
 	c->scheme = *k;
-	rc = k->method == FP8 ? take_fp8(s, c, q, base, used, err) : take_integers(s, c, q, base, used, err);
+	rc = k->method == FP8	? take_fp8(s, c, q, base, used, err)
+	     : k->method == BNB ? take_bnb(s, c, q, base, used, err)
+				: take_integers(s, c, q, base, used, err);
 	if (rc == 0)
 		rc = reserve(s, c, err);
 	if (rc < 0) {
 		free(c);
 		return rc;
 	}
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < SRC_BNB_PARTS; i++)
 		if (used[i])
 			used[i]->used = true;
 	q->format = c->format;
@@ -430,7 +461,7 @@ int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err
 	if (!json_is_object(o))
 		return 0;
 	rc = read_scheme(s, o, &k, err);
-	end = k.method == FP8 ? ".weight" : ".qweight";
+	end = k.method == FP8 || k.method == BNB ? ".weight" : ".qweight";
 	e = strlen(end);
 	src_sort(s);
 	for (int i = 0; i < s->nstored && rc == 0; i++) {
@@ -438,11 +469,12 @@ int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err
 		size_t n = strlen(t->name);
 
 		if (n > e && !strcmp(t->name + n - e, end) &&
-		    (k.method != FP8 || !strcmp(t->type, "F8_E4M3")))
+		    (k.method != FP8 || !strcmp(t->type, "F8_E4M3")) &&
+		    (k.method != BNB || src_bnb_is(s, t, n - e)))
 			rc = take(s, &k, t, n - e, err);
 	}
 	/* Only now: the order of the list is that of its names. */
-	for (int i = 0; i < s->nstored && k.method != FP8; i++) {
+	for (int i = 0; i < s->nstored && k.method != FP8 && k.method != BNB; i++) {
 		char *name = s->stored[i].name;
 		size_t n = strlen(name);
 

@@ -21,9 +21,8 @@ int dt_again_machine(const struct dt_run *r, struct dt_cluster *ret, struct dt_e
 	return rc;
 }
 
-/* Bytes that all layers keep, and seconds of what they compute again, a microbatch on rank 0. */
-static int weigh(const struct dt_run *r, const struct dt_cluster *c, int ranks, double *ret_bytes,
-		 double *ret_seconds, struct dt_err *err)
+int dt_again_weigh(const struct dt_run *r, const struct dt_cluster *c, int ranks, struct dt_again_cost *ret,
+		   struct dt_err *err)
 {
 	struct dt_run every = *r;
 	struct dt_step_model m;
@@ -33,15 +32,17 @@ static int weigh(const struct dt_run *r, const struct dt_cluster *c, int ranks, 
 	every.recompute.layers = 1; /* layers differ in nothing then */
 	every.recompute.steps = ranks;
 	rc = dt_work_open_rank(&every, &w, err);
-	*ret_bytes = *ret_seconds = 0;
+	*ret = (struct dt_again_cost){0};
 	if (rc == 0) {
 		dt_step_model_init(&m, c, &every, &dt_stack_dt, &w);
+		ret->here = m.here;
 		for (int64_t i = 0; i < w.layers; i++) {
 			struct dt_layer_cost t = dt_layer_time(&m, (int)i);
 			double n = dt_work_times(&w, i);
 
-			*ret_bytes += n * w.unit[i + 1].kept;
-			*ret_seconds += n * t.again;
+			ret->kept += n * w.unit[i + 1].kept;
+			ret->again += n * t.again;
+			ret->compute += n * (dt_cost_sum(&t.f) + dt_cost_sum(&t.b) + t.w);
 		}
 	}
 	dt_work_release(&w);
@@ -109,26 +110,30 @@ static bool allowed(const struct dt_run *r, const struct dt_keep_value *v)
 }
 
 /* The group that is best given up next; -1: none frees anything. */
-static int next(struct dt_run *r, const struct dt_cluster *c, const int *group, int ranks, double bytes,
-		double seconds, struct dt_err *err, int *ret)
+static int next(struct dt_run *r, const struct dt_cluster *c, const int *group, int ranks,
+		const struct dt_again_cost *now, struct dt_err *err, int *ret)
 {
 	struct dt_keep *k = &r->recompute;
 	double best = 0;
 
 	*ret = -1;
 	for (int i = 0; i < k->nvalue; i++) {
-		double b, s, worth;
+		struct dt_again_cost then;
+		double worth;
 		int rc;
 
 		if (k->value[i].rank != INT_MAX || (i > 0 && group[i] == group[i - 1]) ||
 		    !allowed(r, &k->value[i]))
 			continue;
 		set_rank(k, group, group[i], ranks);
-		rc = weigh(r, c, ranks + 1, &b, &s, err);
+		rc = dt_again_weigh(r, c, ranks + 1, &then, err);
 		set_rank(k, group, group[i], INT_MAX);
 		if (rc < 0)
 			return rc;
-		worth = b >= bytes ? 0 : (bytes - b) / (s > seconds ? s - seconds : 1e-15);
+		worth = then.kept >= now->kept
+				? 0
+				: (now->kept - then.kept) /
+					  (then.again > now->again ? then.again - now->again : 1e-15);
 		if (worth > best) {
 			best = worth;
 			*ret = group[i];
@@ -141,14 +146,14 @@ int dt_again_order(struct dt_run *r, const struct dt_cluster *machine, int *ret_
 {
 	int group[DT_KEEP_VALUES], ranks = 0, chosen = 0, rc;
 	struct dt_keep *k = &r->recompute;
-	double bytes, seconds;
+	struct dt_again_cost now;
 
 	k->nvalue = 0;
 	rc = list_values(r, k, group, err);
 	while (rc == 0 && chosen >= 0) {
-		rc = weigh(r, machine, ranks, &bytes, &seconds, err);
+		rc = dt_again_weigh(r, machine, ranks, &now, err);
 		if (rc == 0)
-			rc = next(r, machine, group, ranks, bytes, seconds, err, &chosen);
+			rc = next(r, machine, group, ranks, &now, err, &chosen);
 		if (rc == 0 && chosen >= 0)
 			set_rank(k, group, chosen, ranks++);
 	}

@@ -9,6 +9,15 @@
 #include "plan/cluster.h"
 #include "plan/run.h"
 
+struct dt_again_cost {	/* of a microbatch on rank 0, where all layers have given up so many ranks */
+	double kept;	/* bytes from forward to backward, of all layers */
+	double again;	/* seconds of what is computed again */
+	double compute; /* and of everything else */
+	int here;	/* ranks that share a machine's disk */
+};
+int dt_again_weigh(const struct dt_run *r, const struct dt_cluster *machine, int ranks,
+		   struct dt_again_cost *ret, struct dt_err *err);
+
 /* What the run computes on: a usual device, or what r->ops says. Released by dt_cluster_release. */
 int dt_again_machine(const struct dt_run *r, struct dt_cluster *ret, struct dt_err *err);
 

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #define SMALL 16 /* of the largest value: less is not worth a transfer */
-#define STAYS 2	 /* layers at the end that keep theirs */
 #define BLOCK ((uint64_t)4096)
 
 static uint64_t file_bytes(const struct dt_prog *p, int v)
@@ -54,10 +53,12 @@ static void readers(const struct dt_prog *p, int v, int *ret_last, int *ret_firs
 static bool can_leave(const struct dt_plan_builder *b, const struct dt_prog *p, const bool *shared, int v)
 {
 	const struct dt_value *x = &p->value[v];
-	int64_t layers = b->r->config->layers - STAYS;
+	const struct dt_run_offload *o = &b->r->offload;
+	const double layers = (double)(b->r->config->layers - DT_AWAY_STAYS);
+	const int64_t leave = (int64_t)(o->fraction * (1 - o->stay) * layers + 1e-9);
 
-	return x->def >= 0 && x->life == DT_LIFE_KEPT && x->over < 0 && !shared[v] && v != p->input &&
-	       x->unit < (int64_t)(b->r->offload.fraction * (double)layers + 1e-9);
+	return leave > 0 && x->def >= 0 && x->life == DT_LIFE_KEPT && x->over < 0 && !shared[v] &&
+	       v != p->input && x->unit < leave;
 }
 
 int dt_plan_find_away(struct dt_plan_builder *b)
@@ -90,6 +91,7 @@ int dt_plan_find_away(struct dt_plan_builder *b)
 		plan->away[plan->naway++] = (struct dt_away){v, segment_of(p, last), segment_of(p, first),
 							     bytes, plan->away_bytes};
 		plan->away_bytes += bytes;
+		plan->away_layers = p->value[v].unit + 1; /* the first ones */
 		plan->away_most = most;
 	}
 	free(shared);

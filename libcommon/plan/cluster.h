@@ -56,7 +56,6 @@ struct dt_cluster {
 	enum dt_topology topology;
 	struct dt_level level[DT_LEVELS];
 	int nlevel;
-	double disk_bw;		 /* of a machine, bytes a second read and written together; 0: unknown */
 	double price_a_gpu_hour; /* 0: unknown */
 	int measured_ranks;	 /* 0: collectives are worked out from levels alone */
 	struct dt_measured measured[DT_COLL_N];

@@ -59,7 +59,6 @@ int dt_machines_describe(struct dt_machines *m, struct dt_cluster *c, struct dt_
 		return rc;
 	if (m->gpu_mem)
 		c->device.mem_bytes = (double)m->gpu_mem;
-	c->disk_bw = m->disk_gbs * 1e9;
 	c->price_a_gpu_hour = m->price > 0 ? m->price : c->price_a_gpu_hour;
 	return m->ops ? with_json(m->ops, dt_cluster_set_ops, c, err) : 0;
 }

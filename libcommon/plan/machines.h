@@ -10,8 +10,7 @@ struct dt_machines {
 	bool here, gpu_given, gpus_given, node_given;
 	/* Devices in all, of a machine; machines below a switch. */
 	int64_t gpus, gpus_a_node, leaf;
-	int topology;	 /* 0: single or fat-tree, else 1 + enum dt_topology */
-	double disk_gbs; /* of a machine's disk; 0: the usual */
+	int topology; /* 0: single or fat-tree, else 1 + enum dt_topology */
 	double nic_gbs, oversubscription, price, margin; /* margin: percent of a device's memory kept free */
 };
 /* m->gpus becomes the number of the file where none was given. dt_cluster_release releases ret, always. */

@@ -1,4 +1,3 @@
-#include "plan/again.h"
 #include "plan/context.h"
 #include "plan/memory_priv.h"
 #include "plan/states.h"
@@ -552,8 +551,8 @@ static void release(struct dt_plan_builder *b)
 		free(b->value_item[k]);
 }
 
-/* The plan of exactly this run. */
-static int plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret, struct dt_err *err)
+int dt_plan_exactly(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret,
+		    struct dt_err *err)
 {
 	struct dt_plan_builder b = {.plan = ret, .r = r};
 	int rc;
@@ -570,80 +569,18 @@ static int plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_pl
 	return rc;
 }
 
-/* Bytes of the plan in which layers have given up so many ranks of values together. */
-static int try_steps(struct dt_run *r, struct dt_coords at, int steps, uint64_t *ret, struct dt_err *err)
-{
-	struct dt_memory_plan p;
-	int rc;
-
-	r->recompute.steps = steps;
-	rc = plan(r, at, &p, err);
-	if (rc < 0)
-		return rc;
-	*ret = p.arena_bytes;
-	dt_memory_plan_release(&p);
-	return 0;
-}
-
-/*
- * The least recomputation with which the plan fits. Values are given up in the order of what they free a
- * second (plan/again.h), each by one layer after the other. The plan is exact, so that the first step that
- * fits is found by halving. Tensor-parallel ranks exchange messages when they compute again: the first one's
- * plan decides for all.
- */
-static int choose_recompute(struct dt_run *r, struct dt_coords at, struct dt_err *err)
-{
-	int layers = 0, low = 0, high = 0, rc;
-	struct dt_cluster machine = {0};
-	uint64_t bytes = 0;
-
-	rc = dt_again_machine(r, &machine, err);
-	if (rc == 0)
-		rc = dt_again_order(r, &machine, &high, err);
-	dt_cluster_release(&machine);
-	at.tp = 0;
-	for (int v = at.pp; v < r->layout.pp * dt_layout_chunks(&r->layout); v += r->layout.pp) {
-		int first, last;
-
-		dt_layout_stage(&r->layout, r->config, v, &first, &last);
-		layers += last - first;
-	}
-	r->recompute.layers = layers;
-	high *= layers;
-	if (rc == 0)
-		rc = try_steps(r, at, high, &bytes, err);
-	if (rc == 0 && bytes > r->recompute.fit) {
-		char most[32], least[32];
-
-		dt_err_set(err, -ENOSPC, "no recomputation fits the plan into %s: it needs %s at least",
-			   dt_format_size(r->recompute.fit, most, sizeof(most)),
-			   dt_format_size(bytes, least, sizeof(least)));
-		dt_err_hint(err, "a smaller microbatch, or more ranks, need less");
-		return -ENOSPC;
-	}
-	while (rc == 0 && low < high) {
-		int middle = (low + high) / 2;
-
-		rc = try_steps(r, at, middle, &bytes, err);
-		if (bytes <= r->recompute.fit)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	r->recompute.steps = high;
-	return rc;
-}
-
 int dt_memory_plan(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret,
 		   struct dt_err *err)
 {
 	struct dt_run chosen = *r;
-	int rc = r->recompute.fit ? choose_recompute(&chosen, at, err) : 0;
+	int rc = r->recompute.fit ? dt_plan_choose(&chosen, at, err) : 0;
 
 	if (rc == 0)
-		rc = plan(&chosen, at, ret, err);
-	if (rc == 0)
+		rc = dt_plan_exactly(&chosen, at, ret, err);
+	if (rc == 0) {
 		ret->recompute = chosen.recompute;
+		ret->stay = chosen.offload.stay;
+	}
 	return rc;
 }
 

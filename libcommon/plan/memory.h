@@ -114,7 +114,8 @@ struct dt_memory_point { /* of a stretch of the step where the most is alive */
 	uint64_t cat_bytes[DT_MEM_CAT_N];
 };
 
-enum { DT_AWAY_RING = 8 }; /* values on their way at a time */
+enum { DT_AWAY_STAYS = 2 }; /* layers at the end that keep theirs */
+enum { DT_AWAY_RING = 8 };  /* values on their way at a time */
 
 struct dt_memory_plan {
 	struct dt_stage stage; /* whose values it places */
@@ -130,9 +131,10 @@ struct dt_memory_plan {
 	/* in the order of the step, of equal counts of its nodes; the last is the update */
 	struct dt_memory_point over[DT_MEM_POINTS];
 	int nover;
-	struct dt_keep recompute; /* as chosen, where the run left it to the plan */
-	struct dt_away *away;	  /* by value */
-	int naway;
+	struct dt_keep recompute;		     /* as chosen, where the run left it to the plan */
+	double stay;				     /* likewise dt_run_offload.stay */
+	struct dt_away *away;			     /* by value */
+	int naway, away_layers;			     /* that many layers have some */
 	uint64_t away_bytes, away_most;		     /* all; the largest */
 	int peak_step;				     /* of the chunk's program; -1: in the update */
 	int slots[DT_MAX_CHUNKS];		     /* microbatches in flight, by chunk */

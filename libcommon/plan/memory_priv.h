@@ -39,5 +39,11 @@ int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err);
 /* Offsets of values, once items have theirs. */
 void dt_plan_value_offsets(struct dt_plan_builder *b);
 
+/* The plan of exactly this run. */
+int dt_plan_exactly(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *ret,
+		    struct dt_err *err);
+/* choose.c: fills what --recompute auto leaves to the plan. -ENOSPC where nothing fits. */
+int dt_plan_choose(struct dt_run *r, struct dt_coords at, struct dt_err *err);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

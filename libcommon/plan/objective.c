@@ -62,11 +62,11 @@ static struct dt_pair_loss orpo(const struct dt_pair *p, double beta, double gam
 	return (struct dt_pair_loss){loss, (beta * slope * sc - 1) / nc, -beta * slope * sr / nr};
 }
 
-static struct dt_answer_loss kto(double a, bool good, double beta, double z)
+static struct dt_answer_loss kto(double a, bool good, double beta, double z, double weight)
 {
 	const double x = good ? beta * (a - z) : beta * (z - a), bad = 1 / (1 + exp(x)); /* 1 - sigma(x) */
 
-	return (struct dt_answer_loss){bad, (good ? -beta : beta) * bad * (1 - bad)};
+	return (struct dt_answer_loss){weight * bad, weight * (good ? -beta : beta) * bad * (1 - bad)};
 }
 
 static const struct dt_objective_rule rules[DT_OBJECTIVE_N] = {

@@ -14,7 +14,7 @@
  *
  * Of one answer, that is good or bad: a is the log-probability of its targets, z what the answers to other
  * prompts of its sample have on average, 0 at least and without a gradient, both less the reference's.
- *   kto    1 - sigma(beta (a - z)) of a good one, 1 - sigma(beta (z - a)) of a bad one
+ *   kto    w (1 - sigma(beta (a - z))) of a good one, w (1 - sigma(beta (z - a))) of a bad one, each its w
  *                                                                        Ethayarajh et al. 2024, eq. 8
  * The mean over the answers of a step is minimised.
  *
@@ -67,7 +67,8 @@ struct dt_objective_rule {
 				    double gamma); /* NULL: not of pairs */
 	bool rewards;				   /* of scored answers: rollouts, or those to a task */
 	bool values;				   /* likewise, by a value head */
-	struct dt_answer_loss (*alone)(double a, bool good, double beta, double z); /* NULL: not of one */
+	struct dt_answer_loss (*alone)(double a, bool good, double beta, double z,
+				       double weight); /* NULL: not of one */
 };
 /* Whether it is of answers in the data, in pairs or alone. */
 static inline bool dt_objective_compares(const struct dt_objective_rule *r)

@@ -29,6 +29,11 @@ static double in_layers(const struct dt_step_model *m)
 	return layers / all;
 }
 
+double dt_offload_bw(const struct dt_run *s, int ranks)
+{
+	return (s->offload.gbs > 0 ? s->offload.gbs * 1e9 : DT_DISK_BW) / ranks;
+}
+
 void dt_offload_time(const struct dt_step_model *m, double params, struct dt_step_time *r)
 {
 	const struct dt_run *s = m->s;
@@ -38,7 +43,7 @@ void dt_offload_time(const struct dt_step_model *m, double params, struct dt_ste
 
 	if (!o->what || o->to != DT_PLACE_DISK)
 		return;
-	bw = (m->c->disk_bw > 0 ? m->c->disk_bw : DT_DISK_BW) / m->here;
+	bw = dt_offload_bw(s, m->here);
 	if (o->what & DT_OFFLOAD_OPTIMIZER)
 		states = o->fraction * params * (dt_optim_element_bytes(s->optim.kind) + master);
 	if (o->what & DT_OFFLOAD_WEIGHTS) {
@@ -48,7 +53,7 @@ void dt_offload_time(const struct dt_step_model *m, double params, struct dt_ste
 		fetched = weights * (1 - part + 2 * acc * part);
 	}
 	if (o->what & DT_OFFLOAD_ACTIVATIONS)
-		acts = o->fraction * kept(m) * acc;
+		acts = o->fraction * (1 - o->stay) * kept(m) * acc;
 	r->offload_s = (2 * (states + acts) + fetched) / bw;
 	r->offload_exposed =
 		fmax(0, 2 * states / bw - r->optimizer) + fmax(0, (2 * acts + fetched) / bw - r->makespan);

@@ -14,6 +14,8 @@
  */
 void dt_offload_time(const struct dt_step_model *m, double params, struct dt_step_time *r);
 
+/* Bytes a second that each of so many ranks has of its machine's disk. */
+double dt_offload_bw(const struct dt_run *s, int ranks);
 /* One line on it for people: bytes, seconds, tokens that hide them, and what is written a day. */
 const char *dt_offload_text(const struct dt_run *s, const struct dt_step_time *t, int ranks, char *buf,
 			    size_t n);

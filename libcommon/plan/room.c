@@ -1,6 +1,7 @@
 #include "plan/room.h"
 #include "base/units.h"
 #include "plan/again.h"
+#include "plan/memory.h"
 #include "plan/offtime.h"
 
 uint64_t dt_room_budget(const struct dt_room *room)
@@ -29,6 +30,22 @@ bool dt_room_fits(const struct dt_room *room, const struct dt_fit_query *q, cons
 	       disk_fits(room, q, f);
 }
 
+/* What --recompute auto came to, all layers alike. */
+static int take_choice(struct dt_run *r)
+{
+	struct dt_memory_plan plan;
+	int rc = r->recompute.fit ? dt_memory_plan(r, (struct dt_coords){0}, &plan, NULL) : 0;
+
+	if (rc < 0 || !r->recompute.fit)
+		return rc;
+	r->recompute = plan.recompute;
+	r->recompute.steps = (plan.recompute.steps + plan.recompute.layers - 1) / plan.recompute.layers;
+	r->recompute.layers = 1;
+	r->offload.stay = plan.stay;
+	dt_memory_plan_release(&plan);
+	return 0;
+}
+
 /* The step of ranks on processors like this one. False: nothing is offloaded to disk, or it is not known. */
 static bool offload_time(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
 			 struct dt_step_time *ret)
@@ -42,13 +59,12 @@ static bool offload_time(const struct dt_room *room, const struct dt_fit_query *
 	rc = dt_again_machine(&r, &c, NULL);
 	if (rc == 0) {
 		dt_cluster_this_machine(&c);
-		c.disk_bw = room->disk_gbs * 1e9;
 		rc = dt_cluster_arrange(&c, dt_layout_world(&r.layout), machine_ranks(room, q),
 					DT_TOPO_FAT_TREE, 0, 1, 16, NULL);
 	}
 	if (!r.global_batch && !r.accumulation)
 		r.accumulation = 2 * r.layout.pp;
-	if (rc == 0 && (rc = dt_run_settle(&r, NULL)) == 0)
+	if (rc == 0 && (rc = dt_run_settle(&r, NULL)) == 0 && (rc = take_choice(&r)) == 0)
 		rc = dt_step_time(&c, &r, &dt_stack_dt, ret, NULL);
 	dt_cluster_release(&c);
 	return rc == 0;

@@ -11,7 +11,6 @@ struct dt_room {
 	uint64_t device;    /* bytes of one device, or of one rank on a processor; 0: not known */
 	double margin;	    /* percent of it kept free */
 	uint64_t disk_free; /* bytes free in the folder of --offload-to */
-	double disk_gbs;    /* 1e9 bytes a second of a machine's disk, read and written together */
 	int64_t node;	    /* devices of a machine */
 };
 

@@ -555,6 +555,11 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 				  dt_objective_rule(r->objective.kind)->name, r->lora.rank ? "--lora" : "tp");
 	if (r->rl.refill && !r->rl.task)
 		return dt_err_set(err, -EINVAL, "--refill goes with --task: a file has no further prompts");
+	if (r->rl.overlap && (!r->rl.task || r->rl.refill))
+		return dt_err_set(err, -EINVAL, "--overlap %s",
+				  r->rl.refill
+					  ? "does not go with --refill: whom to ask further is known too late"
+					  : "goes with --task: a file is drawn already");
 	if (dt_run_reference_weights(r) && (r->fp8 || r->offload.what))
 		return dt_err_set(err, -ENOTSUP, "--beta: a reference beside the weights does not go with %s",
 				  r->fp8 ? "--fp8" : "--offload");

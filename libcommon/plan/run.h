@@ -48,6 +48,9 @@ struct dt_run_offload {
 	enum dt_place to;		 /* host or disk */
 	const char *dir;		 /* of disk; NULL: no folder is named, which is enough for a plan */
 	double fraction;		 /* of it; the rest stays */
+	double stay;			 /* of the layers whose activations could leave, those that do not */
+	double gbs; /* 1e9 bytes a second of a machine's disk, read and written together; 0: the usual */
+	int cores;  /* of a machine, for the choice between these and computing again; 0: this one's */
 };
 
 /* Where answers come from that are learnt from, and how. */
@@ -59,6 +62,7 @@ struct dt_run_rl {
 	int64_t group;		 /* answers each */
 	int64_t answer;		 /* tokens of one at most */
 	int64_t refresh;	 /* steps that one set of weights draws for */
+	bool overlap;		 /* answers of the next step are drawn while one is learnt from */
 	int64_t refill;		 /* rounds of further prompts in place of groups without variance */
 	int kl;			 /* estimator of the divergence from the reference: enum dt_kl */
 	int kl_in;		 /* 0: beta times it is a term of the loss, 1: of the reward */
@@ -145,6 +149,7 @@ struct dt_run_lora {
 struct dt_run_objective {
 	int kind;
 	double beta, gamma;    /* < 0: the objective's own, until the run is settled */
+	double weight[2];      /* of bad and of good answers, of kto */
 	const char *reference; /* file of the reference's log-probabilities; NULL: none */
 };
 

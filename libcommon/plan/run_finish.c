@@ -186,12 +186,16 @@ static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
 /* Those about scored answers, where there are none. */
 static const char *without_answers(const struct dt_run_options *o)
 {
-	static const char *const option[] = {"kl", "kl-in", "refill"};
+	static const char *const option[] = {"kl", "kl-in", "refill", "overlap"};
 	const struct dt_run *r = &o->run;
 
 	for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
 		if (dt_run_options_given(o, option[i]) && !dt_objective_rule(r->objective.kind)->rewards)
-			return "--kl, --kl-in and --refill go with an --objective of scored answers";
+			return "--kl, --kl-in, --refill and --overlap go with an --objective of scored "
+			       "answers";
+	if ((dt_run_options_given(o, "desirable-weight") || dt_run_options_given(o, "undesirable-weight")) &&
+	    !dt_objective_rule(r->objective.kind)->alone)
+		return "--desirable-weight and --undesirable-weight go with --objective kto";
 	if ((dt_run_options_given(o, "kl") || dt_run_options_given(o, "kl-in")) && r->objective.beta <= 0)
 		return "--kl and --kl-in need --beta";
 	return NULL;

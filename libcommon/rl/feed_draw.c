@@ -1,7 +1,8 @@
 /*
  * Answers drawn from the weights that learn, between two steps: a copy of them behind the engine of dt-serve,
  * in this process. With --refresh 1 the copy and its cache are gone before the step computes; else it stays,
- * and draws what the next steps learn from, ever staler.
+ * and draws what the next steps learn from, ever staler. With --overlap a thread draws for the next step
+ * while one is learnt from: answers are older by a step, always the same ones.
  *
  * Prompts are shared out over the ranks, which all have the same weights. What a rank draws is a function of
  * weights, seed, prompt and position, so the answers do not depend on how many ranks there are.
@@ -9,12 +10,13 @@
 #include "rl/feed_priv.h"
 
 #include "base/progress.h"
-#include "ckpt/source.h"
+#include "ckpt/adapter.h"
 #include "data/tokenizer.h"
 #include "kernels/attention.h"
 #include "serve/api/served.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,12 +24,25 @@
 #define BLOCK 16
 #define QUEUE 4096
 
+/* This rank's groups of a round. */
+struct draw {
+	struct dt_group *group; /* [n] */
+	int64_t n, first;	/* number of the round's first prompt, of all ranks */
+	int64_t step;		/* whose weights answer */
+	double draw_s, score_s;
+	int rc;
+	struct dt_err err;
+};
+
 struct feed_server {
 	struct dt_dev *dev;
 	struct dt_tokenizer *tok;
 	struct dt_infer *model; /* NULL: none is open */
 	struct dt_engine *engine;
 	int64_t step; /* whose weights it has */
+	struct draw ahead;
+	pthread_t thread;
+	bool running; /* the thread, with what is ahead */
 };
 
 static void close_model(struct feed_server *s)
@@ -74,7 +89,7 @@ static int open_model(struct feed *f, int64_t step, struct dt_err *err)
 					  .as_trained = true};
 	struct dt_source *src = NULL;
 	double t0 = dt_now();
-	int rc = dt_source_memory(f->site.config, f->site.weights, r->compute, &src, err);
+	int rc = dt_source_memory_adapted(f->site.config, f->site.weights, r->compute, &src, err);
 
 	if (rc == 0)
 		rc = dt_infer_open(&s->model, s->dev, src, &p, err);
@@ -99,9 +114,9 @@ int feed_draw_open(struct feed *f, struct dt_err *err)
 	if (!s)
 		return dt_err_sys(err, -ENOMEM, "cannot draw answers");
 	if (!f->site.weights)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"--task needs ranks that hold all parameters: no tp, z3 or adapters in this version");
+		return dt_err_set(err, -ENOTSUP,
+				  "--task needs ranks that hold all parameters: no tp, z3 or packed base in "
+				  "this version");
 	if (r->compute == DT_F16)
 		return dt_err_set(err, -ENOTSUP, "--task draws answers in fp32 or bf16, not in fp16");
 	if ((rc = dt_config_servable(f->site.config, err)) < 0)
@@ -130,8 +145,22 @@ static void release_groups(struct feed *f)
 	f->nnow = 0;
 }
 
-/* This rank's of --prompts prompts from number first on, each answered and scored: mine [n]. */
-static int draw_mine(struct feed *f, int64_t first, struct dt_group *mine, int64_t n, struct dt_err *err)
+static int make_prompts(const struct feed *f, struct draw *d, struct dt_err *err)
+{
+	for (int64_t i = 0; i < d->n; i++) {
+		char prompt[DT_RL_TASK_TEXT], solution[DT_RL_TASK_TEXT];
+		const int64_t index = d->first + f->site.rank + i * f->site.ranks;
+
+		dt_rl_task_make(&f->task, f->site.run->data.seed, (uint64_t)index, prompt, solution);
+		d->group[i] = (struct dt_group){.index = index, .step = d->step, .prompt = strdup(prompt)};
+		if (!d->group[i].prompt)
+			return dt_err_sys(err, -ENOMEM, "cannot make a prompt");
+	}
+	return 0;
+}
+
+/* Answers and scores; touches nothing of the feed that a step under way does. */
+static void draw_mine(const struct feed *f, struct draw *d)
 {
 	const struct dt_rl_sampler s = {.engine = f->server->engine,
 					.tok = f->server->tok,
@@ -140,128 +169,69 @@ static int draw_mine(struct feed *f, int64_t first, struct dt_group *mine, int64
 					      .temperature = 1,
 					      .seed = f->site.run->data.seed}};
 	double t0 = dt_now();
-	int rc = 0;
 
-	for (int64_t i = 0; i < n && rc == 0; i++) {
-		char prompt[DT_RL_TASK_TEXT], solution[DT_RL_TASK_TEXT];
-		const int64_t index = first + f->site.rank + i * f->site.ranks;
-
-		dt_rl_task_make(&f->task, f->site.run->data.seed, (uint64_t)index, prompt, solution);
-		mine[i] =
-			(struct dt_group){.index = index, .step = f->server->step, .prompt = strdup(prompt)};
-		rc = mine[i].prompt ? 0 : dt_err_sys(err, -ENOMEM, "cannot make a prompt");
-	}
-	if (rc == 0)
-		rc = dt_rl_sample(&s, mine, n, err);
-	f->draw_s += dt_now() - t0;
+	d->rc = make_prompts(f, d, &d->err);
+	if (d->rc == 0)
+		d->rc = dt_rl_sample(&s, d->group, d->n, &d->err);
+	d->draw_s = dt_now() - t0;
 	t0 = dt_now();
+	if (d->rc == 0)
+		d->rc = dt_reward_score(f->reward, d->group, d->n, &d->err);
+	d->score_s = dt_now() - t0;
+}
+
+static int draw_open(const struct feed *f, int64_t first, struct draw *d, struct dt_err *err)
+{
+	const int64_t ranks = f->site.ranks;
+
+	*d = (struct draw){.n = (f->o.batch - f->site.rank + ranks - 1) / ranks,
+			   .first = first,
+			   .step = f->server->step};
+	d->group = calloc((size_t)d->n + 1, sizeof(*d->group));
+	return d->group ? 0 : dt_err_sys(err, -ENOMEM, "cannot draw answers");
+}
+
+/* Groups go with it. */
+static void draw_release(struct draw *d)
+{
+	for (int64_t i = 0; d->group && i < d->n; i++)
+		dt_group_release(&d->group[i]);
+	free(d->group);
+	*d = (struct draw){0};
+}
+
+/* What all ranks have drawn: to [--prompts]. d is used up. */
+static int gather(struct feed *f, struct draw *d, int failed, struct dt_group *to, struct dt_err *err)
+{
+	int rc = failed;
+
+	if (rc == 0 && d->rc < 0) {
+		rc = d->rc;
+		*err = d->err;
+	}
+	f->draw_s += d->draw_s;
+	f->score_s += d->score_s;
+	if (f->site.ranks > 1) {
+		rc = feed_exchange(f, d->group, d->n, rc, to, err);
+	} else if (d->group) {
+		memcpy(to, d->group, (size_t)d->n * sizeof(*to));
+		d->n = 0;
+	}
+	draw_release(d);
 	if (rc == 0)
-		rc = dt_reward_score(f->reward, mine, n, err);
-	f->score_s += dt_now() - t0;
-	return rc;
-}
-
-/* Groups of this rank as text, a line each. */
-static int groups_text(const struct dt_group *g, int64_t n, char **ret, size_t *ret_n)
-{
-	FILE *out = open_memstream(ret, ret_n);
-	int rc = out ? 0 : -ENOMEM;
-
-	for (int64_t i = 0; i < n && rc == 0; i++) {
-		json_t *o = dt_group_json(&g[i]);
-
-		rc = o ? dt_json_write_line(out, o, NULL) : -ENOMEM;
-		json_decref(o);
-	}
-	if (out && fclose(out) == EOF)
-		rc = -ENOMEM;
-	return rc;
-}
-
-/* The groups of all ranks, in the order of their prompts; text: room * ranks bytes. */
-static int take_text(const struct feed *f, const char *text, size_t room, struct dt_group *to,
-		     struct dt_err *err)
-{
-	for (int r = 0; r < f->site.ranks; r++) {
-		const char *at = text + (size_t)r * room;
-
-		for (int64_t i = r; i < f->o.batch; i += f->site.ranks) {
-			const char *end = strchr(at, '\n');
-			json_t *o = NULL;
-			int rc = dt_json_parse(at, end ? (size_t)(end - at) : 0, "rollouts of a rank", &o,
-					       err);
-
-			if (rc == 0)
-				rc = dt_group_parse(o, f->site.config->vocab, &to[i], err);
-			json_decref(o);
-			if (rc < 0)
-				return rc;
-			at = end + 1;
-		}
-	}
-	return 0;
-}
-
-/* Every rank gets what all have drawn: to [--prompts]. */
-static int exchange(struct feed *f, const struct dt_group *mine, int64_t n, int failed, struct dt_group *to,
-		    struct dt_err *err)
-{
-	char *own = NULL, *all = NULL;
-	size_t len = 0, room;
-	double most;
-	int rc = failed < 0 ? failed : groups_text(mine, n, &own, &len);
-
-	most = rc < 0 ? -1e18 : (double)len;
-	/* The longest; a rank that failed says so through the smallest. */
-	double far[2] = {most, -most};
-
-	if (dt_all_reduce(f->site.all, far, NULL, 2, DT_F64, DT_MAX, "length of rollouts", err) < 0) {
-		free(own);
-		return err->code;
-	}
-	if (far[1] > 1e17) {
-		free(own);
-		if (rc == -ENOMEM && failed == 0)
-			return dt_err_sys(err, rc, "cannot hand on rollouts");
-		return rc < 0 ? rc : dt_err_set(err, -ECANCELED, "%s", "");
-	}
-	room = (size_t)far[0] + 1;
-	all = calloc((size_t)f->site.ranks, room);
-	own = realloc(own, room);
-	rc = all && own ? 0 : dt_err_sys(err, -ENOMEM, "cannot hand on rollouts");
-	if (rc == 0) {
-		memset(own + len, 0, room - len);
-		rc = dt_all_gather(f->site.all, all, own, room, DT_U8, "rollouts", err);
-	}
-	if (rc == 0)
-		rc = take_text(f, all, room, to, err);
-	free(own);
-	free(all);
+		dt_rl_count(&f->stats, to, f->o.batch);
 	return rc;
 }
 
 /* A round: --prompts prompts from number first on, answered by all ranks: to [--prompts]. */
 static int draw_round(struct feed *f, int64_t first, int failed, struct dt_group *to, struct dt_err *err)
 {
-	const int64_t ranks = f->site.ranks, n = (f->o.batch - f->site.rank + ranks - 1) / ranks;
-	struct dt_group *mine = calloc((size_t)n + 1, sizeof(*mine));
-	int rc = failed;
+	struct draw d = {0};
+	int rc = failed < 0 ? failed : draw_open(f, first, &d, err);
 
-	if (rc == 0 && !mine)
-		rc = dt_err_sys(err, -ENOMEM, "cannot draw answers");
 	if (rc == 0)
-		rc = draw_mine(f, first, mine, n, err);
-	if (ranks > 1) {
-		rc = exchange(f, mine, n, rc, to, err);
-		for (int64_t i = 0; mine && i < n; i++)
-			dt_group_release(&mine[i]);
-	} else if (mine) {
-		memcpy(to, mine, (size_t)n * sizeof(*mine));
-	}
-	free(mine);
-	if (rc == 0)
-		dt_rl_count(&f->stats, to, f->o.batch);
-	return rc;
+		draw_mine(f, &d);
+	return gather(f, &d, rc, to, err);
 }
 
 static bool flat(const struct dt_group *g)
@@ -324,19 +294,77 @@ static int draw_groups(struct feed *f, int64_t step, int failed, struct dt_err *
 	return rc;
 }
 
+static void *draw_ahead(void *arg)
+{
+	struct feed *f = arg;
+
+	draw_mine(f, &f->server->ahead);
+	return NULL;
+}
+
+/* From here on a thread draws for `step`. */
+static int start_ahead(struct feed *f, int64_t step, struct dt_err *err)
+{
+	struct feed_server *s = f->server;
+	int rc = draw_open(f, step * f->o.batch, &s->ahead, err);
+
+	if (rc < 0)
+		return rc;
+	rc = -pthread_create(&s->thread, NULL, draw_ahead, f);
+	s->running = rc == 0;
+	return rc == 0 ? 0 : dt_err_sys(err, rc, "cannot draw answers ahead");
+}
+
+static void wait_ahead(struct feed_server *s)
+{
+	if (s->running)
+		pthread_join(s->thread, NULL);
+	s->running = false;
+}
+
+/* Weights as they are, where those that are there have drawn long enough. */
+static int refresh(struct feed *f, int64_t step, struct dt_err *err)
+{
+	if (f->server->engine && step - f->server->step < f->o.refresh)
+		return 0;
+	close_model(f->server);
+	return open_model(f, step, err);
+}
+
+/* --overlap: what a thread has drawn for this step, or it is drawn now; then the next begins. */
+static int step_overlapped(struct feed *f, int64_t step, struct dt_err *err)
+{
+	struct feed_server *s = f->server;
+	const bool ahead = s->running;
+	int rc = 0;
+
+	wait_ahead(s);
+	f->nnow = f->o.batch;
+	if (ahead) {
+		f->drawn_at = s->ahead.step;
+		rc = gather(f, &s->ahead, 0, f->now, err);
+		if (rc == 0)
+			rc = refresh(f, step, err);
+	} else {
+		rc = refresh(f, step, err);
+		rc = draw_round(f, step * f->o.batch, rc, f->now, err);
+		f->drawn_at = s->step;
+	}
+	return rc == 0 && step + 1 < f->site.run->steps ? start_ahead(f, step + 1, err) : rc;
+}
+
 int feed_draw_step(struct feed *f, int64_t step, struct dt_err *err)
 {
-	int rc = 0;
+	int rc;
 
 	release_groups(f);
 	memset(f->now, 0, (size_t)f->o.batch * sizeof(*f->now));
 	f->stats = (struct dt_rl_stats){0};
 	f->refilled = 0;
 	f->sync_s = f->draw_s = f->score_s = 0;
-	if (!f->server->engine || step - f->server->step >= f->o.refresh) {
-		close_model(f->server);
-		rc = open_model(f, step, err);
-	}
+	if (f->o.overlap)
+		return step_overlapped(f, step, err);
+	rc = refresh(f, step, err);
 	rc = draw_groups(f, step, rc, err);
 	f->drawn_at = f->server->step;
 	if (f->o.refresh == 1)
@@ -350,6 +378,8 @@ void feed_draw_close(struct feed *f)
 
 	if (!s)
 		return;
+	wait_ahead(s);
+	draw_release(&s->ahead);
 	if (f->now)
 		release_groups(f);
 	close_model(s);

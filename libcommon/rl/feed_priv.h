@@ -56,6 +56,10 @@ void feed_values_release(struct feed *f);
 int feed_file_open(struct feed *f, struct dt_err *err);
 int feed_file_step(struct feed *f, int64_t step, struct dt_err *err);
 void feed_file_close(struct feed *f);
+/* feed_exchange.c: every rank gets what all have drawn, in the order of prompts: to [--prompts]. failed < 0:
+ * this rank has nothing to give, and all fail */
+int feed_exchange(struct feed *f, const struct dt_group *mine, int64_t n, int failed, struct dt_group *to,
+		  struct dt_err *err);
 /* feed_draw.c */
 int feed_draw_open(struct feed *f, struct dt_err *err);
 int feed_draw_step(struct feed *f, int64_t step, struct dt_err *err);

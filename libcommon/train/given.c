@@ -38,7 +38,7 @@ static int find_weights(struct trainer *t, struct dt_err *err)
 {
 	struct given *g = &t->source.given;
 
-	if (t->run.layout.tp > 1 || t->store.weights.shared || t->store.weights.away || t->config.lora.rank)
+	if (t->run.layout.tp > 1 || t->store.weights.shared || t->store.weights.away || t->config.lora.base)
 		return 0;
 	g->weights = calloc((size_t)t->table.n, sizeof(*g->weights));
 	if (!g->weights)

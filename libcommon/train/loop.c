@@ -134,6 +134,9 @@ static void announce(struct trainer *t)
 	if (t->run.recompute.fit)
 		dt_log_msg(&t->root_log, "recomputation as it fits: %s",
 			   dt_keep_given_up(&t->plan.recompute, again, sizeof(again)));
+	if (t->run.recompute.fit && t->run.offload.what & DT_OFFLOAD_ACTIVATIONS)
+		dt_log_msg(&t->root_log, "activations leave memory as it fits: those of %d of %lld layers",
+			   t->plan.away_layers, (long long)t->config.layers);
 	if (t->run.fp8) {
 		char in[64], out[64];
 		int n, left;

@@ -116,11 +116,12 @@ static void judge_alone(struct trainer *t, const struct dt_flight *f, const stru
 	o->sum[SUM_KL] += z;
 	o->sum[SUM_SAMPLES]++;
 	for (int64_t i = 0; i < n; i++) {
+		const bool good = a[i].kind == DT_DOCUMENT_CHOSEN;
 		struct dt_answer_loss l;
 
 		if (a[i].kind == DT_DOCUMENT_MISMATCHED)
 			continue;
-		l = rule(t)->alone(gain(&a[i]), a[i].kind == DT_DOCUMENT_CHOSEN, beta, z);
+		l = rule(t)->alone(gain(&a[i]), good, beta, z, t->run.objective.weight[good]);
 		*loss += l.loss;
 		weigh(&a[i], f, l.slope, weight);
 		note(o, &a[i], beta);

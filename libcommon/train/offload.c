@@ -196,7 +196,7 @@ static int finish(struct trainer *t, int k, struct dt_err *err)
 
 		rc = rc < 0 ? rc : weights;
 	}
-	t->offload.wait_s += dt_now() - t0;
+	offload_waited(&t->offload, t0, slot->writes);
 	slot->busy = false;
 	if (rc == 0 && !slot->writes)
 		rc = look(t, slot, err);
@@ -393,11 +393,13 @@ void offload_metrics(struct trainer *t, json_t *line)
 	if (!t->run.offload.what)
 		return;
 	json_object_set_new(line, "offload_wait_s", json_real(o->wait_s - o->said_s));
+	json_object_set_new(line, "offload_wait_write_s", json_real(o->wait_write_s - o->said_write_s));
 	json_object_set_new(line, "offload_read_bytes",
 			    json_integer((json_int_t)(o->read_bytes - o->said_read)));
 	json_object_set_new(line, "offload_written_bytes",
 			    json_integer((json_int_t)(o->written_bytes - o->said_written)));
 	o->said_s = o->wait_s;
+	o->said_write_s = o->wait_write_s;
 	o->said_read = o->read_bytes;
 	o->said_written = o->written_bytes;
 }

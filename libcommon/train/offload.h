@@ -12,6 +12,7 @@
 #define DT_TRAIN_OFFLOAD_H
 
 #include "base/json.h"
+#include "base/progress.h"
 #include "base/scratch.h"
 #include "plan/tiles.h"
 
@@ -41,10 +42,10 @@ struct offload {
 	struct offload_slot *slot;	    /* [DT_TILE_RING] */
 	int64_t held;			    /* tile, -1: none */
 	unsigned held_have, held_changed;   /* segments */
-	double wait_s;			    /* for the disk, of this process so far */
+	double wait_s, wait_write_s;	    /* for the disk, of this process so far; of that for writes */
 	uint64_t read_bytes, written_bytes; /* likewise */
 	double update_wait_s, steps_s;	    /* of updates; all steps took so long */
-	double said_s;			    /* of these, what lines of metrics have had */
+	double said_s, said_write_s;	    /* of these, what lines of metrics have had */
 	uint64_t said_read, said_written;
 };
 
@@ -71,6 +72,15 @@ int64_t offload_hold_two(struct trainer *t, int read, int change, int u, int64_t
 			 struct dt_err *err);
 /* Nothing is held any more and no transfer is under way: what computes takes the memory. */
 int offload_settle(struct trainer *t, struct dt_err *err);
+
+/* A transfer of that kind was waited for since then (dt_now). */
+static inline void offload_waited(struct offload *o, double since, bool write)
+{
+	double s = dt_now() - since;
+
+	o->wait_s += s;
+	o->wait_write_s += write ? s : 0;
+}
 
 /* Into a line of metrics: what there was since the last one. At the end, to people: whether it took long. */
 void offload_metrics(struct trainer *t, json_t *line);

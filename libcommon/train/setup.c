@@ -195,6 +195,19 @@ static int make_groups(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
+/* What the plan's choice depends on is the same on all ranks. */
+static int agree_cores(struct trainer *t, struct dt_err *err)
+{
+	double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
+	int rc = 0;
+
+	if (t->run.recompute.fit && t->run.offload.what & DT_OFFLOAD_ACTIVATIONS)
+		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), &cores, NULL, 1, DT_F64, DT_MIN,
+				   "cores of machines", err);
+	t->run.offload.cores = (int)cores;
+	return rc;
+}
+
 int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
 		 const struct dt_log *log, struct dt_err *err)
 {
@@ -219,8 +232,9 @@ int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_give
 	if ((rc = dt_mesh_init(&t->everyone, w, &flat, err)) < 0 ||
 	    (rc = trainer_agree(t, describe(t, err), err)) < 0 || (rc = make_groups(t, err)) < 0 ||
 	    (rc = replicas_init(t, err)) < 0 || (rc = buffers_group(t, err)) < 0 ||
-	    (rc = compressed_choose(t, err)) < 0 || (rc = trainer_agree(t, allocate(t, err), err)) < 0 ||
-	    (rc = offload_start(t, err)) < 0 || (rc = metrics_measure(t, err)) < 0)
+	    (rc = compressed_choose(t, err)) < 0 || (rc = agree_cores(t, err)) < 0 ||
+	    (rc = trainer_agree(t, allocate(t, err), err)) < 0 || (rc = offload_start(t, err)) < 0 ||
+	    (rc = metrics_measure(t, err)) < 0)
 		return rc;
 	return trainer_agree(t, details_open(t, err), err);
 }

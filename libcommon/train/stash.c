@@ -131,7 +131,7 @@ static int finish(struct trainer *t, int k, struct dt_err *err)
 		return 0;
 	slot->busy = false;
 	rc = dt_scratch_wait(t->stash.file, k, err);
-	t->offload.wait_s += dt_now() - t0;
+	offload_waited(&t->offload, t0, slot->writes);
 	if (rc < 0)
 		dt_err_hint(err, "--resume auto goes on from the newest checkpoint");
 	return rc;

@@ -102,7 +102,7 @@ static int finish(struct trainer *t, int k, struct dt_err *err)
 		return 0;
 	s->busy[k] = false;
 	rc = dt_scratch_wait(t->offload.file, FIRST_TRANSFER + k, err);
-	t->offload.wait_s += dt_now() - t0;
+	offload_waited(&t->offload, t0, false);
 	place(t, s->unit[k], &from, &to);
 	if (rc == 0)
 		rc = look(t, s->slot[k], from, to, err);

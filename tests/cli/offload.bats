@@ -329,6 +329,7 @@ SH
     dt-train "${common[@]}" "${opts[@]}" --global-batch 1 --steps 2 >m.jsonl
     [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
     [ "$(jq -s '.[1].offload_written_bytes' m.jsonl)" -eq "$(jq .disk_bytes plan.json)" ]
+    jq -se '.[1] | .offload_wait_s >= .offload_wait_write_s and .offload_wait_write_s >= 0' m.jsonl
     # the update reads all once; layers read theirs twice, in whole parts, which are larger by the parts at their ends
     jq -s '.[0].disk_bytes as $all | .[0].params as $n | .[2].offload_read_bytes - $all | . > 2 * $n and . < 6 * $n' \
         plan.json m.jsonl | grep -q true
@@ -369,6 +370,33 @@ SH
         [ "$status" -eq 1 ]
         [[ $output == *"of the file in 'sw': "* ]]
     done
+}
+
+@test "auto:SIZE weighs a file against computing again: by the disk, to the byte, with the same numbers" {
+    mini=(--seq 128 --microbatch 2 --offload activations --offload-to disk:sw)
+    all=$(dt-memest gpt2-mini "${mini[@]:0:4}" --json | jq .peak_bytes)
+    least=$(dt-memest gpt2-mini "${mini[@]}" --json | jq .peak_bytes)
+    fit=$(((all + least) / 2))
+    opts=("${common[@]}" --model gpt2-mini --global-batch 4 --steps 2)
+    dt-train "${opts[@]}" "${mini[@]:0:4}" --save a >a.jsonl
+    for disk in 1000 0.001; do
+        rm -rf b
+        dt-memest gpt2-mini "${mini[@]}" --disk-bandwidth $disk --recompute auto:${fit}B --json >$disk.json
+        dt-train "${opts[@]}" "${mini[@]}" --disk-bandwidth $disk --recompute auto:${fit}B --save b >b.jsonl 2>err
+        same
+        [ "$(jq -s '.[1].peak_bytes' b.jsonl)" -eq "$(jq .peak_bytes $disk.json)" ]
+        [ "$(jq .peak_bytes $disk.json)" -le "$fit" ]
+        # a microbatch writes what leaves
+        [ "$(jq -s '.[1].offload_written_bytes' b.jsonl)" -eq $((2 * $(jq .disk_bytes $disk.json))) ]
+    done
+    grep -q "activations leave memory as it fits: those of 0 of 6 layers" err
+    [ "$(jq .disk_bytes 0.001.json)" -eq 0 ]
+    [ "$(jq .disk_bytes 1000.json)" -gt 0 ]
+    # with room enough nothing is written
+    [ "$(dt-memest gpt2-mini "${mini[@]}" --recompute auto:1GiB --json | jq .disk_bytes)" -eq 0 ]
+    run dt-train "${opts[@]}" "${mini[@]}" --recompute auto:1MiB
+    [ "$status" -eq 3 ]
+    [[ $output == *"at least"* ]]
 }
 
 @test "with activations in a file sequences are longer in the same memory" {

@@ -142,6 +142,9 @@ labelled() { # a good and a bad answer
     for i in 0 1; do
         close "($(line $((i + 1)) loss) - $(line $i loss)) / (1e-2 * $(line $i grad_norm) * $(line $i grad_norm))" -1 0.05
     done
+    # one of either kind, each with its weight
+    train 1 "${plain[@]}" --objective kto --reference k.h5 --data one.h5 --steps 1 --global-batch 1 --desirable-weight 2 --undesirable-weight 0.5
+    close "$(line 0 loss)" 0.625 1e-9
     # z by the log-probabilities of the same answers, in a set of pairs
     printf '%s\n' '{"prompt": "What is 2+2?", "chosen": "Monday", "rejected": "x"}' '{"prompt": "A colour?", "chosen": "4", "rejected": "x"}' | pack 160 other.h5
     local p=()
@@ -185,6 +188,8 @@ labelled() { # a good and a bad answer
     [[ "$output" == *"dpo is of pairs, which 'one.h5' does not hold"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --objective kto --data one.h5
     [[ "$output" == *"needs a reference"* ]]
+    run -2 dt-train "${common[@]}" --steps 1 --objective dpo --lora 4 --desirable-weight 2
+    [[ "$output" == *"go with --objective kto"* ]]
 }
 
 @test "what does not go together is refused" {

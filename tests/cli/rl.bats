@@ -136,6 +136,31 @@ refused() { # status, what stderr says, arguments
     [ "$(grep -c collapses log)" -eq 1 ]
 }
 
+@test "adapters: what is drawn is of the weights with them added, on one rank and on two" {
+    on=("${task[@]}" --objective grpo --precision fp32 --steps 3 --lora 4 --lr 1e-3 --schedule constant)
+    dt-train "${common[@]}" "${on[@]}" --save tuned >one.jsonl
+    jq -es 'all(.[]; .kl_k3_sampler < 1e-9 and .staleness == 0) and .[1].grad_norm > 0' one.jsonl
+    mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2 >dp2.jsonl
+    jq -en --slurpfile a one.jsonl --slurpfile b dp2.jsonl '[range(3)] | all(.[]; . as $i |
+        $a[$i].reward_mean == $b[$i].reward_mean and ($a[$i].nll - $b[$i].nll | fabs < 1e-5))'
+    # the ratio of what the adapters alone drew, before and after: they have moved what is drawn from
+    dt-train "${common[@]}" "${on[@]}" --refresh 3 | jq -es '.[0].kl_k3_sampler < 1e-9 and .[2].kl_k3_sampler > 1e-8'
+    refused 1 "magnitudes are not added" "${task[@]}" --objective grpo --lora 4 --dora
+    refused 1 "packed base" "${task[@]}" --objective grpo --lora 4 --lora-base nf4
+}
+
+@test "answers drawn while another step is learnt from: a step older, the same on two ranks and in every run" {
+    on=("${task[@]}" --objective dapo --precision fp32 --steps 4 --reproducible --overlap)
+    dt-train "${common[@]}" "${on[@]}" --save one >one.jsonl
+    jq -es '[.[].staleness] == [0, 1, 1, 1] and .[0].kl_k3_sampler < 1e-6 and .[2].kl_k3_sampler > 0' one.jsonl
+    dt-train "${common[@]}" "${on[@]}" --save two >two.jsonl
+    dt-shard-ckpt diff one two
+    mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2 >dp2.jsonl
+    cmp <(jq -c '[.staleness, .grad_norm, .nll, .reward_mean]' one.jsonl) \
+        <(jq -c '[.staleness, .grad_norm, .nll, .reward_mean]' dp2.jsonl)
+    dt-train "${common[@]}" "${on[@]}" --refresh 2 | jq -es '[.[].staleness] == [0, 1, 2, 1]'
+}
+
 @test "a reward of one's own, checkpoints that are resumed and served" {
     dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 4 --save whole \
         --reward "jq --unbuffered '.answer | length'" >whole.jsonl
@@ -155,6 +180,8 @@ refused() { # status, what stderr says, arguments
     refused 2 "without --lora" --objective ppo --rollouts r.jsonl --lora 4
     refused 2 "need --beta" --objective grpo --rollouts r.jsonl --kl k2
     refused 2 "go with an --objective" --data d.h5 --refill 2
+    refused 2 "--overlap goes with --task" --objective grpo --rollouts r.jsonl --overlap
+    refused 2 "does not go with --refill" --objective grpo --task count:3 --overlap --refill 2
     refused 2 "--refill goes with --task" --objective grpo --rollouts r.jsonl --refill 2
     refused 2 "does not go with --offload" --objective grpo --rollouts r.jsonl --beta 0.1 --offload optimizer
     refused 2 "scored already" --objective grpo --rollouts r.jsonl --reward cat

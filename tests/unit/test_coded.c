@@ -1,6 +1,7 @@
 /*
- * Quantised Hugging Face folders: what AutoGPTQ and AutoAWQ packed (tests/data/golden_coded.py) is read as
- * the numbers that they make of it, in blocks where these are the same, and damage is named.
+ * Quantised Hugging Face folders: what AutoGPTQ, AutoAWQ (tests/data/golden_coded.py) and bitsandbytes
+ * (golden_bnb.py) packed is read as the numbers that they make of it, in blocks where these are the same, and
+ * damage is named.
  */
 #include "base/json.h"
 #include "ckpt/source.h"
@@ -28,9 +29,16 @@ static const struct {
 	{"gptq4-row", DT_FMT_Q4_0, DT_FMT_Q4_0, 5e-4}, {"gptq4-act", DT_FMT_F16, DT_FMT_Q4_1, 1e-3},
 	{"gptq8", DT_FMT_Q8_0, DT_FMT_Q8_0, 5e-4},     {"gptq3", DT_FMT_F16, DT_FMT_F16, 5e-4},
 	{"gptq2", DT_FMT_F16, DT_FMT_F16, 5e-4},       {"awq", DT_FMT_Q4_1, DT_FMT_Q4_1, 1e-3},
-	{"fp8", DT_FMT_BF16, DT_FMT_BF16, 4e-3},
+	{"fp8", DT_FMT_BF16, DT_FMT_BF16, 4e-3},       {"nf4", DT_FMT_BF16, DT_FMT_BF16, 0},
+	{"nf4-plain", DT_FMT_F16, DT_FMT_F16, 0},      {"fp4", DT_FMT_F32, DT_FMT_F32, 0},
 };
 #define FOLDERS (sizeof(folders) / sizeof(folders[0]))
+
+/* The golden file of a folder. */
+static const char *file_of(const char *name)
+{
+	return !strncmp(name, "nf4", 3) || !strcmp(name, "fp4") ? "bnb" : "coded";
+}
 
 static void write_file(const char *name, const void *data, size_t n)
 {
@@ -53,7 +61,7 @@ static void load(const char *name, struct folder *f)
 	char path[64];
 	int32_t *bytes;
 
-	golden_open(&g, "coded");
+	golden_open(&g, file_of(name));
 	golden_str(&g, name, "config", f->config, sizeof(f->config));
 	snprintf(path, sizeof(path), "%s/file", name);
 	bytes = golden_i32(&g, path, &f->n);
@@ -114,21 +122,21 @@ static void read_as_the_peers_do(void **state)
 {
 	struct golden g;
 
-	golden_open(&g, "coded");
 	for (size_t k = 0; k < FOLDERS; k++) {
 		struct dt_err err = {0};
 		struct dt_source *s;
 		struct folder f;
 
 		load(folders[k].name, &f);
+		golden_open(&g, file_of(folders[k].name));
 		if (open_folder(&f, &s, &err) < 0)
 			fail_msg("%s: %s", folders[k].name, err.msg);
 		check_matrix(&g, s, k, folders[k].k, "layers.0.attn.k.weight", "k_proj");
 		check_matrix(&g, s, k, folders[k].down, "layers.0.mlp.down.weight", "down_proj");
 		dt_source_close(s);
 		free(f.file);
+		golden_close(&g);
 	}
-	golden_close(&g);
 }
 
 /* The same length keeps every offset of the file. */
@@ -202,6 +210,19 @@ static void damage_is_named(void **state)
 	refused("fp8", "k_proj.weight_scale_inv", "k_proj.weight_scale_out", true, "no scale");
 	refused("fp8", "[32, 32]", "[16, 32]", false, "scales that do not fit the blocks");
 	refused("fp8", "[32, 32]", "[-1, 32]", false, "is not two positive sizes");
+	refused("nf4", "\"load_in_8bit\": false", "\"load_in_8bit\": true ", false, "not of 8");
+	refused("nf4", "k_proj.weight.quant_state", "k_proj.weight.quant_stale", true, "no quant_state");
+	refused("nf4", "k_proj.weight.absmax", "k_proj.weight.absmix", true,
+		"scales that do not fit the blocks");
+	refused("nf4", "k_proj.weight.nested_absmax", "k_proj.weight.nested_absmix", true,
+		"nested scales that do");
+	refused("nf4", "\"shape\": [320, 64]", "\"shape\": [320, 65]", true,
+		"sizes that do not fit together");
+	refused("nf4", "\"dtype\": \"bfloat16\"", "\"dtype\": \"bfloat17\"", true,
+		"a dtype that is not known");
+	refused("nf4", "\"blocksize\": 64", "\"blocksize\": 32", true, "scales that do not fit the blocks");
+	refused("nf4", "\"blocksize\": 64", "\"blocksize\": -4", true, "blocksize");
+	refused("nf4", "{\"quant_type\"", "[\"quant_type\"", true, "no JSON");
 }
 
 /* An index of a group outside the groups is met before anything is read by it. */

@@ -88,19 +88,21 @@ static void test_alone(void **state)
 	for (int kind = 0; kind < DT_OBJECTIVE_N; kind++)
 		for (int i = 0; i < 10 && dt_objective_rule(kind)->alone; i++) {
 			const struct dt_objective_rule *r = dt_objective_rule(kind);
-			double a = at[i / 2][0], z = at[i / 2][1], beta = 0.3, want, slope;
+			double a = at[i / 2][0], z = at[i / 2][1], beta = 0.3, w = i % 3 ? 1 : 2.5, want,
+			       slope;
 			bool good = i % 2;
-			struct dt_answer_loss l = r->alone(a, good, beta, z);
+			struct dt_answer_loss l = r->alone(a, good, beta, z, w);
 
 			assert_int_equal(kind, DT_OBJECTIVE_KTO);
-			want = 1 - sigmoid(good ? beta * (a - z) : beta * (z - a));
-			slope = (r->alone(a + h, good, beta, z).loss - r->alone(a - h, good, beta, z).loss) /
+			want = w * (1 - sigmoid(good ? beta * (a - z) : beta * (z - a)));
+			slope = (r->alone(a + h, good, beta, z, w).loss -
+				 r->alone(a - h, good, beta, z, w).loss) /
 				(2 * h);
 			if (fabs(l.loss - want) > 1e-12 || fabs(l.slope - slope) > 1e-8)
 				fail_msg("%s(%g, %d, %g): %.12g, slope %g, not %.12g, %g", r->name, a, good,
 					 z, l.loss, l.slope, want, slope);
-			l = r->alone(good ? -1e6 : 1e6, good, beta, z);
-			assert_true(l.loss == 1 && l.slope == 0);
+			l = r->alone(good ? -1e6 : 1e6, good, beta, z, w);
+			assert_true(l.loss == w && l.slope == 0);
 		}
 }
 

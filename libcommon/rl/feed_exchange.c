@@ -1,0 +1,86 @@
+/* What ranks have drawn, handed on as the lines of dt-rollout. */
+#include "rl/feed_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Groups of this rank as text, a line each. */
+static int groups_text(const struct dt_group *g, int64_t n, char **ret, size_t *ret_n)
+{
+	FILE *out = open_memstream(ret, ret_n);
+	int rc = out ? 0 : -ENOMEM;
+
+	for (int64_t i = 0; i < n && rc == 0; i++) {
+		json_t *o = dt_group_json(&g[i]);
+
+		rc = o ? dt_json_write_line(out, o, NULL) : -ENOMEM;
+		json_decref(o);
+	}
+	if (out && fclose(out) == EOF)
+		rc = -ENOMEM;
+	return rc;
+}
+
+/* The groups of all ranks, in the order of their prompts; text: room * ranks bytes. */
+static int take_text(const struct feed *f, const char *text, size_t room, struct dt_group *to,
+		     struct dt_err *err)
+{
+	for (int r = 0; r < f->site.ranks; r++) {
+		const char *at = text + (size_t)r * room;
+
+		for (int64_t i = r; i < f->o.batch; i += f->site.ranks) {
+			const char *end = strchr(at, '\n');
+			json_t *o = NULL;
+			int rc = dt_json_parse(at, end ? (size_t)(end - at) : 0, "rollouts of a rank", &o,
+					       err);
+
+			if (rc == 0)
+				rc = dt_group_parse(o, f->site.config->vocab, &to[i], err);
+			json_decref(o);
+			if (rc < 0)
+				return rc;
+			at = end + 1;
+		}
+	}
+	return 0;
+}
+
+/* Every rank gets what all have drawn: to [--prompts]. */
+int feed_exchange(struct feed *f, const struct dt_group *mine, int64_t n, int failed, struct dt_group *to,
+		  struct dt_err *err)
+{
+	char *own = NULL, *all = NULL;
+	size_t len = 0, room;
+	double most;
+	int rc = failed < 0 ? failed : groups_text(mine, n, &own, &len);
+
+	most = rc < 0 ? -1e18 : (double)len;
+	/* The longest; a rank that failed says so through the smallest. */
+	double far[2] = {most, -most};
+
+	if (dt_all_reduce(f->site.all, far, NULL, 2, DT_F64, DT_MAX, "length of rollouts", err) < 0) {
+		free(own);
+		return err->code;
+	}
+	if (far[1] > 1e17) {
+		free(own);
+		if (rc == -ENOMEM && failed == 0)
+			return dt_err_sys(err, rc, "cannot hand on rollouts");
+		return rc < 0 ? rc : dt_err_set(err, -ECANCELED, "%s", "");
+	}
+	room = (size_t)far[0] + 1;
+	all = calloc((size_t)f->site.ranks, room);
+	own = realloc(own, room);
+	rc = all && own ? 0 : dt_err_sys(err, -ENOMEM, "cannot hand on rollouts");
+	if (rc == 0) {
+		memset(own + len, 0, room - len);
+		rc = dt_all_gather(f->site.all, all, own, room, DT_U8, "rollouts", err);
+	}
+	if (rc == 0)
+		rc = take_text(f, all, room, to, err);
+	free(own);
+	free(all);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
