@@ -239,17 +239,17 @@ refused() {
 }
 
 @test "--spot: what interrupted devices cost; energy where the power is known" {
-	plan=("$plan" --gpus 16 --gpu H100 --tokens 1B --price 2 llama-3-8b)
-	"${plan[@]}" --mtbf 500 --restart-time 300 --checkpoint-every 600 --spot 60% --json | jq -e '
+	asked=("$plan" --gpus 16 --gpu H100 --tokens 1B --price 2 llama-3-8b)
+	"${asked[@]}" --mtbf 500 --restart-time 300 --checkpoint-every 600 --spot 60% --json | jq -e '
 		(.device_hours * 3600 / 16 / .run_s - 1 | fabs < 1e-9) and (.cost / .device_hours - 2 | fabs < 1e-9) and
 		(.energy_kwh_at_most / .device_hours - 0.7 | fabs < 1e-9) and .checkpoint.every_s == 600 and
 		(.spot.run_s * (1 - .checkpoint.lost) / .run_s - 1 | fabs < 1e-9) and
 		(.spot.cost / .spot.device_hours - 0.8 | fabs < 1e-9) and .checkpoint.lost > 0'
-	run "${plan[@]}" --mtbf 500 --spot 60%
+	run "${asked[@]}" --mtbf 500 --spot 60%
 	[[ $output == *"kWh at 700 W a device"*"loses the least"*"at a price 60% lower"*"saves 5"* ]]
-	run "${plan[@]}" --mtbf 0.1 --restart-time 600 --spot 1%
+	run "${asked[@]}" --mtbf 0.1 --restart-time 600 --spot 1%
 	[[ $output == *"costs more by"* ]]
-	run "${plan[@]}" --spot 60%
+	run "${asked[@]}" --spot 60%
 	[ "$status" -eq 2 ]
 	run "$plan" --gpus 16 --gpu H100 --mtbf 500 --spot 60% llama-3-8b
 	[ "$status" -eq 2 ]

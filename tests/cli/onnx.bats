@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# dt-shard-ckpt export: onnxruntime computes what dt-eval does, of decoders and of classifiers of images; bad input.
+# dt-shard-ckpt export: onnxruntime computes what dt-eval does, of decoders and classifiers of images; bad input.
+# shellcheck disable=SC2154 # stderr: set by run --separate-stderr
 bats_require_minimum_version 1.5.0
 load ranks
 
