@@ -1,3 +1,4 @@
+#include "plan/draws.h"
 #include "plan/entries.h"
 
 #include <errno.h>
@@ -131,6 +132,31 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 	return dt_rank_params(s, at, t, err);
 }
 
+/* --task: the engine that answers, beside the arena in every phase. */
+static int put_draws(const struct dt_run *s, struct dt_estimate *t, struct dt_err *err)
+{
+	struct dt_estimate d;
+	int rc = dt_draws_estimate(s, &d, err);
+
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < d.n; i++) {
+		char name[sizeof(d.e[i].name)];
+		struct dt_entry *e;
+
+		snprintf(name, sizeof(name), "to answer: %.30s", d.e[i].name);
+		e = dt_entry_put(t, d.e[i].cat, (double)d.e[i].bytes, DT_PH_FORWARD, DT_PH_STEP, name,
+				 d.e[i].formula);
+		if (e)
+			e->exactness = d.e[i].exactness, e->at_peak = true;
+		t->cat_bytes[d.e[i].cat] += d.e[i].bytes;
+		for (int ph = 0; ph < DT_PH_N; ph++)
+			t->phase_bytes[ph] += d.e[i].bytes;
+	}
+	dt_estimate_release(&d);
+	return 0;
+}
+
 static int check_extras(const struct dt_run *s, const struct dt_extras *x, struct dt_err *err)
 {
 	/* The formats begin with the types that are computed in. */
@@ -167,6 +193,8 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 		return rc;
 	rc = account == DT_ACCOUNT_DT ? train_plan(s, at, &t, err)
 				      : dt_account_train(s, at, account, x, &t, err);
+	if (rc == 0 && account == DT_ACCOUNT_DT && s->rl.task)
+		rc = put_draws(s, &t, err);
 	if (rc == 0 && x && x->framework_bytes) {
 		struct dt_entry *e = dt_entry_put(&t, DT_EST_FRAMEWORK, (double)x->framework_bytes,
 						  DT_PH_FORWARD, DT_PH_STEP, "framework", "as given");

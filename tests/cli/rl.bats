@@ -136,6 +136,18 @@ refused() { # status, what stderr says, arguments
     [ "$(grep -c collapses log)" -eq 1 ]
 }
 
+@test "the engine that answers is in the memory plan: what is bounded is what is printed" {
+    plan=(llama-tiny --vocab 257 --precision fp32 --seq 32 --microbatch 1 --documents apart)
+    dt-memest "${plan[@]}" --objective grpo --task count:3 --json >with
+    # 64 sequences x 32 tokens x keys and values x 4 bytes
+    jq -e --slurpfile m run/latest/manifest.json '$m[0].model as $c |
+        (.categories[] | select(.name == "kv-cache").bytes) == 64 * 32 * 2 * $c.layers * $c.kv_heads * $c.head_dim * 4' with
+    peak=$(jq .peak_bytes with)
+    on=("${task[@]}" --objective grpo --precision fp32 --microbatch 1 --steps 1)
+    dt-train "${common[@]}" "${on[@]}" --mem-limit "${peak}B" >m.jsonl
+    refused 3 "the plan needs $peak bytes a rank" "${on[@]}" --mem-limit $((peak - 1))B
+}
+
 @test "adapters: what is drawn is of the weights with them added, on one rank and on two" {
     on=("${task[@]}" --objective grpo --precision fp32 --steps 3 --lora 4 --lr 1e-3 --schedule constant)
     dt-train "${common[@]}" "${on[@]}" --save tuned >one.jsonl
