@@ -337,7 +337,7 @@ static void long_contexts(void)
 	for (int i = 0; i < 3; i++) {
 		const int64_t cols = dt_kv_row(&p, cache[i]),
 			      bytes = 2 * KEYS * cols * dt_dtype_size(cache[i]);
-		struct dt_tensor k = dt_t2(memory((size_t)bytes / 2), cache[i], KEYS, cols), v = k;
+		struct dt_tensor k = dt_t3(memory((size_t)bytes / 2), cache[i], KEYS / 16, 16, cols), v = k;
 		char what[64];
 
 		v.data = memory((size_t)bytes / 2);

@@ -39,6 +39,7 @@ int shard_upcycle(int n, char **argv);
 int shard_resize_vocab(int n, char **argv);
 int shard_quantize(int n, char **argv);
 int shard_sparsify(int n, char **argv);
+int shard_export(int n, char **argv);
 int shard_lora_merge(int n, char **argv);
 int shard_lora_convert(int n, char **argv);
 

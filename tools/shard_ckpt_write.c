@@ -1,5 +1,6 @@
 #include "base/log.h"
 #include "convert/convert.h"
+#include "convert/onnx.h"
 #include "eval/ppl.h"
 #include "tools/shard_ckpt.h"
 
@@ -281,6 +282,17 @@ int shard_sparsify(int n, char **argv)
 	c = conversion_to(argv[1]);
 	c.change = dt_round_source;
 	return write_changed(argv, c, "prune", "pruned");
+}
+
+int shard_export(int n, char **argv)
+{
+	const struct dt_convert c = conversion();
+	struct dt_err err = {0};
+
+	if (dt_convert_onnx(argv[0], argv[1], &c, &err) < 0)
+		return shard_fail(&err);
+	printf("%s\n", argv[1]);
+	return 0;
 }
 
 int shard_lora_merge(int n, char **argv)

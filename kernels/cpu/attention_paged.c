@@ -95,7 +95,7 @@ static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int6
 
 /* The groups of the cache that hold a tile of keys; those from skip up to n are seen. */
 struct groups {
-	const uint32_t *k[DT_TILE / DT_KV_GROUP], *v[DT_TILE / DT_KV_GROUP];
+	const void *k[DT_TILE / DT_KV_GROUP], *v[DT_TILE / DT_KV_GROUP];
 	int64_t skip, n;
 };
 
@@ -109,6 +109,7 @@ struct work {
 	float *o, *s;
 	struct dt_attn_row *row; /* [DT_TILE] */
 	struct groups here, next;
+	struct dt_tile_bytes *bytes; /* of a cache of int8 in groups: queries, and weights in the room of k */
 };
 
 /* Keys [j, j + keys) from rows of the cache, rearranged. */
@@ -148,7 +149,8 @@ static void find_groups(const struct paged *a, struct groups *g, int seq, int64_
 	g->skip = first > j ? (first - j) / DT_KV_GROUP : 0;
 	g->n = dt_ceil_div(keys, DT_KV_GROUP);
 	for (int64_t i = g->skip; i < g->n; i++) {
-		const int64_t at = dt_kv_group(a->p, dt_paged_row(a->g, seq, j + i * DT_KV_GROUP), kv);
+		const int64_t at =
+			dt_kv_group(a->p, a->k.dtype, dt_paged_row(a->g, seq, j + i * DT_KV_GROUP), kv);
 
 		g->k[i] = dt_at(a->k, at);
 		g->v[i] = dt_at(a->v, at);
@@ -166,12 +168,41 @@ static void tile_of_groups(const struct paged *a, struct work *w, int64_t j, int
 	const struct groups *g = &w->here;
 	const int64_t d = a->p->head_dim, pairs = keys / 2;
 
-	a->t->mul_across(w->s, DT_TILE, w->q, w->q_row, g->k, w->next.k, w->n, w->words);
+	a->t->mul_across(w->s, DT_TILE, w->q, w->q_row, (const uint32_t *const *)g->k,
+			 (const uint32_t *const *)w->next.k, w->n, w->words);
 	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, NULL);
-	a->t->mul_down(w->o, d, w->pw, w->depth, g->v, w->next.v, w->n, d, g->skip * DT_KV_GROUP / 2, pairs);
+	a->t->mul_down(w->o, d, w->pw, w->depth, (const uint32_t *const *)g->v,
+		       (const uint32_t *const *)w->next.v, w->n, d, g->skip * DT_KV_GROUP / 2, pairs);
 	if (keys % 2)
 		a->t->mul(w->o, d, w->pw + pairs, w->depth, 1,
-			  last_pair(w->v, g->v[pairs / 8] + pairs % 8 * d, d), d, w->n, d, 1, true);
+			  last_pair(w->v, (const uint32_t *)g->v[pairs / 8] + pairs % 8 * d, d), d, w->n, d,
+			  1, true);
+}
+
+/* The scales of a tile's keys or values, 0 for those that none sees: theirs may be anything. */
+static void scales_of(float to[DT_TILE], const struct work *w, const void *const *group, int64_t d, int64_t j,
+		      int64_t keys)
+{
+	for (int64_t g = 0; g < DT_TILE / DT_KV_GROUP; g++)
+		memcpy(to + g * DT_KV_GROUP, (const char *)group[g] + DT_KV_GROUP * d, DT_KV_GROUP * 4);
+	for (int64_t i = 0; i < DT_TILE; i++)
+		if (j + i < w->first || i >= keys)
+			to[i] = 0;
+}
+
+/* The same of int8, by sums of bytes. */
+static void tile_of_bytes(const struct paged *a, struct work *w, int64_t j, int64_t keys)
+{
+	const struct groups *g = &w->here;
+	const int64_t d = a->p->head_dim;
+	struct scales scale;
+
+	scales_of(scale.k, w, g->k, d, j, keys);
+	scales_of(scale.v, w, g->v, d, j, keys);
+	dt_tile_int8_across(w->s, &w->bytes[0], g->k, w->next.k, scale.k, w->n, d / 4);
+	dt_attn_softmax(dt_tile(DT_F32), NULL, w->s, w->o, w->row, w->n, w->pad, j, a->p, scale.v);
+	dt_tile_bytes_of_weights(&w->bytes[1], w->s, w->n);
+	dt_tile_int8_down(w->o, w->pad, &w->bytes[1], g->v, w->next.v, w->n, d);
 }
 
 static struct place place_of(const struct paged *a, int64_t i)
@@ -207,11 +238,26 @@ static void look_ahead(const struct paged *a, struct work *w, int64_t j, const s
 	}
 }
 
+/* The queries as bytes, in the room of packed ones and of keys, which lie packed already. */
+static void bytes_of(const struct paged *a, struct work *w, const void *const *from)
+{
+	const int64_t words = a->p->head_dim / 4;
+	const int parts = a->qkv.dtype == DT_F32 ? 3 : 2;
+
+	w->bytes[0].parts = w->bytes[1].parts = parts;
+	for (int i = 0; i < parts; i++) {
+		w->bytes[0].part[i] = w->packed + i * DT_TILE * words;
+		w->bytes[1].part[i] = w->packed + parts * DT_TILE * words + i * DT_TILE * DT_TILE / 4;
+	}
+	dt_tile_bytes_of(&w->bytes[0], from, a->qkv.dtype, w->n, a->p->head_dim);
+}
+
 /* next: the task this thread does then, NULL where it does not know. */
 static void task(const struct paged *a, uint32_t *buf, const struct place *at, const struct place *next)
 {
 	const struct dt_attn *p = a->p;
 	struct dt_attn_row row[DT_TILE];
+	struct dt_tile_bytes bytes[2];
 	struct work w;
 	const void *from[DT_TILE];
 	void *to[DT_TILE];
@@ -222,6 +268,7 @@ static void task(const struct paged *a, uint32_t *buf, const struct place *at, c
 	w.depth = dt_tile_depth(a->t);
 	w.pad = dt_attn_value_pad(p);
 	w.row = row;
+	w.bytes = bytes;
 	w.packed = buf;
 	w.k = w.packed + DT_TILE * w.words;
 	w.v = w.k + DT_TILE * w.words;
@@ -232,11 +279,14 @@ static void task(const struct paged *a, uint32_t *buf, const struct place *at, c
 	w.first = row[0].first;
 	w.last = row[w.n - 1].last;
 	w.q = w.packed;
-	if (a->grouped && at->tokens == 1 &&
-	    a->qkv.dtype == DT_BF16) /* as they lie, one head after another */
+	if (a->grouped && a->k.dtype == DT_I8) {
+		bytes_of(a, &w, from);
+	} else if (a->grouped && at->tokens == 1 &&
+		   a->qkv.dtype == DT_BF16) { /* as they lie, one head after another */
 		w.q = from[0];
-	else
+	} else {
 		dt_tile_pack_rows(a->t, w.packed, from, a->qkv.dtype, w.n, p->head_dim);
+	}
 	memset(w.o, 0, (size_t)(w.n * w.pad) * 4);
 	if (a->grouped)
 		find_groups(a, &w.here, w.seq, w.kv, w.first / DT_TILE * DT_TILE, w.first);
@@ -248,7 +298,10 @@ static void task(const struct paged *a, uint32_t *buf, const struct place *at, c
 			continue;
 		}
 		look_ahead(a, &w, j, next);
-		tile_of_groups(a, &w, j, keys);
+		if (a->k.dtype == DT_I8)
+			tile_of_bytes(a, &w, j, keys);
+		else
+			tile_of_groups(a, &w, j, keys);
 		w.here = w.next;
 	}
 	dt_attn_finish(to, a->o.dtype, w.o, row, w.n, dt_attn_value_dim(p), w.pad);

@@ -7,25 +7,32 @@
  *   values   [8, head_dim] words: element j of slots 2 i and 2 i + 1, so that a vector is sixteen elements
  *
  * which is how the products of attention want them: nothing is rearranged for every token that looks back.
- * A block stays contiguous in either.
+ * Of int8, where the processor adds up products of four bytes:
+ *
+ *   keys     [head_dim / 4, 16] words: elements 4 w .. 4 w + 3 of slot i, with 128 added; then 16 scales
+ *   values   [4, head_dim] words: element j of slots 4 i .. 4 i + 3; then 16 scales
+ *
+ * A block stays contiguous in each, and takes as many bytes.
  */
 #ifndef DT_KERNELS_CPU_KV_H
 #define DT_KERNELS_CPU_KV_H
 
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/tile_int8.h"
 
-#define DT_KV_GROUP 16 /* slots */
+#define DT_KV_GROUP    16  /* slots */
+#define DT_KV_INT8_DIM 512 /* sums of more products than this do not fit 32 bits */
 
 static inline bool dt_kv_grouped(const struct dt_attn *p, struct dt_tensor cache)
 {
-	return cache.ndim == 3 && cache.dim[1] % DT_KV_GROUP == 0 && cache.dtype == DT_BF16 &&
-	       p->head_dim % 32 == 0 && !p->value_dim && dt_tile(DT_BF16)->pairs;
+	return cache.ndim == 3 && cache.dim[1] % DT_KV_GROUP == 0 && p->head_dim % 32 == 0 && !p->value_dim &&
+	       ((cache.dtype == DT_BF16 && dt_tile(DT_BF16)->pairs) ||
+		(cache.dtype == DT_I8 && p->head_dim <= DT_KV_INT8_DIM && dt_tile_int8()));
 }
 
-/* Where the group of a slot keeps head kv, in elements. */
-static inline int64_t dt_kv_group(const struct dt_attn *p, int64_t slot, int64_t kv)
+/* Where the group of a slot keeps head kv, in elements of the cache's type. */
+static inline int64_t dt_kv_group(const struct dt_attn *p, enum dt_dtype cache, int64_t slot, int64_t kv)
 {
-	return (slot / DT_KV_GROUP * p->kv_heads + kv) * DT_KV_GROUP * p->head_dim;
+	return (slot / DT_KV_GROUP * p->kv_heads + kv) * DT_KV_GROUP * (dt_kv_row(p, cache) / p->kv_heads);
 }
 
 #endif

@@ -46,13 +46,36 @@ static void write_group(const struct dt_attn *p, uint16_t *k, uint16_t *v, int64
 	const int64_t d = p->head_dim, i = slot % DT_KV_GROUP;
 
 	for (int64_t h = 0; h < p->kv_heads; h++, key += d, value += d) {
-		uint16_t *to = k + dt_kv_group(p, slot, h) + 2 * i;
+		uint16_t *to = k + dt_kv_group(p, DT_BF16, slot, h) + 2 * i;
 
 		for (int64_t j = 0; j < d; j += 2)
 			memcpy(to + DT_KV_GROUP * j, key + j, 4);
-		to = v + dt_kv_group(p, slot, h) + i / 2 * 2 * d + i % 2;
+		to = v + dt_kv_group(p, DT_BF16, slot, h) + i / 2 * 2 * d + i % 2;
 		for (int64_t j = 0; j < d; j++)
 			to[2 * j] = value[j];
+	}
+}
+
+/* The same, of int8: bytes of a head as kv.h has them, and behind those of the group its scales. */
+static void write_group_int8(const struct dt_attn *p, struct dt_tensor k, struct dt_tensor v, int64_t slot,
+			     const char *key, const char *value, enum dt_dtype type)
+{
+	const int64_t d = p->head_dim, i = slot % DT_KV_GROUP;
+	int8_t row[DT_KV_INT8_DIM + 4];
+
+	for (int64_t h = 0; h < p->kv_heads; h++) {
+		const int64_t at = dt_kv_group(p, DT_I8, slot, h), from = h * d * dt_dtype_size(type);
+		uint8_t *to = dt_at(k, at);
+
+		quantize_head(row, key + from, type, d);
+		for (int64_t j = 0; j < d; j++)
+			to[j / 4 * 4 * DT_KV_GROUP + 4 * i + j % 4] = (uint8_t)row[j] ^ 0x80;
+		memcpy(to + DT_KV_GROUP * d + 4 * i, row + d, 4);
+		to = dt_at(v, at);
+		quantize_head(row, value + from, type, d);
+		for (int64_t j = 0; j < d; j++)
+			to[i / 4 * 4 * d + 4 * j + i % 4] = (uint8_t)row[j];
+		memcpy(to + DT_KV_GROUP * d + 4 * i, row + d, 4);
 	}
 }
 
@@ -88,6 +111,11 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 
 		if (slot[i] < 0)
 			continue;
+		if (grouped && kcache.dtype == DT_I8) {
+			write_group_int8(p, kcache, vcache, slot[i], dt_at(qkv, key), dt_at(qkv, key + n),
+					 qkv.dtype);
+			continue;
+		}
 		if (grouped) {
 			write_group(p, kcache.data, vcache.data, slot[i], dt_at(qkv, key),
 				    dt_at(qkv, key + n));

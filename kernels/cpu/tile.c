@@ -1,4 +1,4 @@
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/tile_int8.h"
 
 static const struct dt_tile plain = {.mul = dt_tile_mul_plain, .turn = dt_tile_turn_plain};
 #ifdef __x86_64__
@@ -36,6 +36,17 @@ const struct dt_tile *dt_tile(enum dt_dtype t)
 		return &v3;
 #endif
 	return &plain;
+}
+
+bool dt_tile_int8(void)
+{
+#ifdef __x86_64__
+	const unsigned isa = dnnl_get_effective_cpu_isa();
+
+	return (isa & dnnl_cpu_isa_avx512_core_vnni) == dnnl_cpu_isa_avx512_core_vnni;
+#else
+	return false;
+#endif
 }
 
 /* Small integers as bf16, which holds them. */

@@ -185,6 +185,34 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* The slowest ranks of a step stop inside it: nobody may wait for them there. */
+static int check_backup(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const char *what = l->zero			   ? "ZeRO"
+			   : l->tp > 1			   ? "tensor parallelism (tp)"
+			   : l->pp > 1			   ? "a pipeline (pp)"
+			   : l->cp > 1			   ? "context parallelism (cp)"
+			   : l->ep > 1			   ? "expert parallelism (ep)"
+			   : r->config->experts		   ? "a model with experts"
+			   : dt_config_is_image(r->config) ? "images"
+			   : r->objective.kind		   ? "--objective"
+			   : r->teacher.file		   ? "--teacher"
+			   : r->reproducible		   ? "--reproducible: who is slow is never the same"
+			   : r->offload.what		   ? "--offload"
+			   : r->on_card			   ? "a card: its work is queued ahead"
+			   : r->sync.from		   ? "--sync-from"
+							   : NULL;
+
+	if (r->sync.kind != DT_SYNC_BACKUP)
+		return 0;
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what);
+	return l->dp && r->sync.backup >= l->dp && r->sync.backup
+		       ? dt_err_set(err, -EINVAL, "--sync %s leaves no rank: dp is %d", r->sync.text, l->dp)
+		       : 0;
+}
+
 /* Ranks that train alone between merges: whole weights, of which each has its own. */
 static int check_sync(const struct dt_run *r, struct dt_err *err)
 {
@@ -201,8 +229,8 @@ static int check_sync(const struct dt_run *r, struct dt_err *err)
 			   : dt_config_is_image(r->config) ? "images"
 							   : NULL;
 
-	if (r->sync.kind == DT_SYNC_ALL)
-		return 0;
+	if (!dt_run_alone(r))
+		return check_backup(r, err);
 	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
 		if (o->state[i].shape != DT_STATE_EACH)
 			what = "an optimizer whose states are not a value an element";
@@ -256,7 +284,7 @@ static int check_ema(const struct dt_run *r, struct dt_err *err)
 	const char *what = r->no_master	     ? "--no-master: it is of fp32 weights"
 			   : r->offload.what ? "--offload"
 			   : r->freeze	     ? "--freeze: frozen parameters have none"
-			   : r->sync.kind    ? "--sync: ranks have weights of their own"
+			   : dt_run_alone(r) ? "--sync: ranks have weights of their own"
 					     : NULL;
 
 	if (!(r->ema > 0))

@@ -160,14 +160,18 @@ struct dt_run_teacher {
 	int64_t top_k;	  /* columns of a token; 0: as many as the file has, which the trainer settles */
 };
 
-/* How data-parallel ranks stay together: every step, after many that each takes alone, or by neighbours. */
-enum dt_sync { DT_SYNC_ALL, DT_SYNC_LOCAL, DT_SYNC_DILOCO, DT_SYNC_GOSSIP };
-#define DT_SYNC "all|local:H|diloco:H|gossip"
+/*
+ * How data-parallel ranks stay together: every step, after many that each takes alone, by neighbours, or
+ * every step without the slowest.
+ */
+enum dt_sync { DT_SYNC_ALL, DT_SYNC_LOCAL, DT_SYNC_DILOCO, DT_SYNC_GOSSIP, DT_SYNC_BACKUP };
+#define DT_SYNC "all|local:H|diloco:H|gossip|backup:B"
 
 struct dt_run_sync {
 	const char *text; /* as asked for; NULL: all */
 	enum dt_sync kind;
 	int64_t every;	     /* steps between two merges */
+	int64_t backup;	     /* backup: so many ranks of a step may be dropped */
 	int64_t from;	     /* so many first steps are together */
 	double lr, momentum; /* diloco: of the outer step */
 };
@@ -337,6 +341,12 @@ static inline int dt_run_bn_ranks(const struct dt_run *r)
 		return r->layout.dp;
 	return r->bn_span > r->microbatch ? (int)(r->bn_span / r->microbatch) : 1;
 }
+/* Whether ranks take steps alone, with weights of their own. */
+static inline bool dt_run_alone(const struct dt_run *r)
+{
+	return r->sync.kind != DT_SYNC_ALL && r->sync.kind != DT_SYNC_BACKUP;
+}
+
 static inline bool dt_run_apart(const struct dt_run *r)
 {
 	return r->documents == DT_RUN_DOCUMENTS_APART;

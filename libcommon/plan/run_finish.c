@@ -60,12 +60,17 @@ static int parse_sync(struct dt_run_sync *s, struct dt_err *err)
 		  : !strncmp(text, "local:", 6)	 ? DT_SYNC_LOCAL
 		  : !strncmp(text, "diloco:", 7) ? DT_SYNC_DILOCO
 		  : !strcmp(text, "gossip")	 ? DT_SYNC_GOSSIP
+		  : !strncmp(text, "backup:", 7) ? DT_SYNC_BACKUP
 						 : (enum dt_sync) - 1;
 	s->every = 1;
+	s->backup = 0;
 	if (s->kind == DT_SYNC_ALL || s->kind == DT_SYNC_GOSSIP ||
-	    ((int)s->kind > 0 && dt_parse_int(colon + 1, 1, 1000000000, &s->every, NULL) == 0))
+	    ((s->kind == DT_SYNC_LOCAL || s->kind == DT_SYNC_DILOCO) &&
+	     dt_parse_int(colon + 1, 1, 1000000000, &s->every, NULL) == 0) ||
+	    (s->kind == DT_SYNC_BACKUP && dt_parse_int(colon + 1, 0, 1000000000, &s->backup, NULL) == 0))
 		return 0;
-	return dt_err_set(err, -EINVAL, "--sync '%.40s' is none of all, local:STEPS, diloco:STEPS, gossip",
+	return dt_err_set(err, -EINVAL,
+			  "--sync '%.40s' is none of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS",
 			  text);
 }
 

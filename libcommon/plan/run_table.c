@@ -450,7 +450,7 @@ const struct dt_run_row dt_run_rows[] = {
 	 TOLD,
 	 CHANGED},
 	{{"sync", 0, DT_OPT_STR, O(run.sync.text), DT_SYNC,
-	  "data-parallel ranks add up gradients every step, or average weights: after H steps, with neighbours", .def = "all"},
+	  "data-parallel ranks add up gradients every step, without the slowest B, or average weights: after H steps, with neighbours", .def = "all"},
 	 TEXT, R(sync.text), MEANING, CHANGED},
 	{{"sync-from", 0, DT_OPT_INT, O(run.sync.from), "STEP",
 	  "ranks add up gradients until this step, and train alone from there", .min = 0, .max = 1e15, .def = "0"},

@@ -201,6 +201,22 @@ double inject_factor(const struct trainer *t)
 	return x;
 }
 
+/* A rank that is dropped meanwhile is as fast as others again. */
+static void sleep_for(struct trainer *t, double seconds)
+{
+	double end = dt_now() + seconds, left;
+
+	while ((left = end - dt_now()) > 0) {
+		if (t->backup.racing) {
+			dt_comm_poll(t->world, NULL);
+			if (backup_look(t) < 0)
+				return;
+			left = fmin(left, 1e-3);
+		}
+		usleep((useconds_t)(left * 1e6));
+	}
+}
+
 void inject_after(struct trainer *t)
 {
 	for (int i = 0; i < t->ninject; i++) {
@@ -210,7 +226,7 @@ void inject_after(struct trainer *t)
 		    !due(t, f))
 			continue;
 		if (f->kind == INJECT_SLOW)
-			usleep((useconds_t)(f->seconds * 1e6));
+			sleep_for(t, f->seconds);
 		f->made++;
 	}
 }

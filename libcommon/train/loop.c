@@ -115,6 +115,7 @@ static void announce(struct trainer *t)
 			   t->run.lr.lr * t->run.lr.scale, t->run.lr.lr, t->run.lr.scale,
 			   (long long)t->run.global_batch, t->run.scale_lr);
 	outer_announce(t);
+	backup_announce(t);
 	compressed_announce(t);
 	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {
 		struct dt_mixture_part p;
@@ -318,6 +319,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 	}
 	if (rc == 0)
 		tell_noise(t);
+	if (rc == 0)
+		backup_sum_up(t);
 	if (rc == 0 && r.stop && t->loop.step < trainer_end(t)) {
 		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->loop.step,
 			   o->dir ? ", checkpoint saved" : "; nothing saved: no --save");

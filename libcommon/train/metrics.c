@@ -163,7 +163,9 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	if (line && t->run.noise_scale)
 		json_object_set_new(line, "noise_scale",
 				    noise_known(&t->noise) ? json_real(noise_scale(&t->noise)) : json_null());
-	if (line && t->run.sync.kind)
+	if (line && t->backup.a)
+		backup_metrics(t, line);
+	if (line && dt_run_alone(&t->run))
 		json_object_set_new(line, "merged", json_boolean(t->outer.since == 0));
 	if (line && r->skipped)
 		json_object_set_new(line, "skipped", json_true());

@@ -15,7 +15,7 @@ void outer_announce(const struct trainer *t)
 {
 	const struct dt_run_sync *s = &t->run.sync;
 
-	if (s->kind == DT_SYNC_ALL)
+	if (!dt_run_alone(&t->run))
 		return;
 	if (s->from)
 		dt_log_msg(&t->root_log, "--sync-from %lld: until then ranks add up their gradients",
@@ -156,7 +156,7 @@ int outer_step(struct trainer *t, bool save, bool end, struct dt_err *err)
 	double t0 = dt_now();
 	int rc = 0;
 
-	if (t->run.sync.kind == DT_SYNC_ALL || t->loop.step < t->run.sync.from)
+	if (!dt_run_alone(&t->run) || t->loop.step < t->run.sync.from)
 		return 0;
 	if (t->loop.step == t->run.sync.from) /* the last one together */
 		return outer_begin(t, err);

@@ -30,7 +30,7 @@ static int after(void *arg, int unit, bool backward, struct dt_err *err)
 	dt_comm_poll(t->world, &t->t.comm[backward && dt_layout_data(&t->run.layout) > 1 ? TR_GRADS
 					  : t->store.weights.shared			 ? TR_WEIGHTS
 											 : TR_PIPELINE]);
-	return rc;
+	return rc == 0 ? backup_look(t) : rc;
 }
 
 static struct dt_hooks hooks_of(struct trainer *t)
@@ -131,7 +131,7 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 	struct dt_hooks h = hooks_of(t);
 	struct flight *f = find(t, a->chunk, -1);
 	int64_t first =
-		t->loop.cursor + ((int64_t)a->mb * t->run.layout.dp + t->mesh.at.dp) * t->run.microbatch;
+		t->loop.cursor + ((int64_t)a->mb * t->run.layout.dp + backup_part(t)) * t->run.microbatch;
 	int rc = settle(t, f, err);
 
 	f->mb = a->mb;
@@ -250,6 +250,11 @@ int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_er
 			a.mb += r;
 			rc = act(t, &a, v, scale, err);
 		}
+	if (rc == -ECANCELED && t->backup.dropped) { /* it stops where it is */
+		for (int i = 0; i < t->plan.slots[0]; i++)
+			t->flow.flight[0][i].mb = -1;
+		rc = 0;
+	}
 	for (int k = 0; k < t->plan.stage.nchunk; k++)
 		for (int i = 0; i < t->plan.slots[k] && rc == 0; i++)
 			rc = settle(t, &t->flow.flight[k][i], err);

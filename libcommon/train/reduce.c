@@ -199,7 +199,7 @@ static int incoming(struct trainer *t, int u, int64_t n, struct dt_err *err)
 			       "->convert(", err);
 }
 
-/* Starts the reduction of a unit whose gradients are complete. */
+/* Starts the reduction of a unit whose gradients are complete, and which nobody is dropped from any more. */
 static int start(struct trainer *t, int u, struct dt_err *err)
 {
 	struct bucket *b = &t->grads.bucket[t->grads.unit[u].bucket];
@@ -270,7 +270,7 @@ int reduce_after(struct trainer *t, int u, struct dt_err *err)
 		return fixed_add(t, u, t->grads.unit[u].left == 0, err);
 	if (rc == 0)
 		rc = check_unit(t, u, err);
-	return rc < 0 || tied_apart(t, u) ? rc : start(t, u, err);
+	return rc < 0 || tied_apart(t, u) || t->backup.racing ? rc : start(t, u, err);
 }
 
 /* First and last stage add up their gradients of the embedding they share. */
@@ -304,6 +304,9 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 			if (!t->local.unit[u].frozen && tied_apart(t, u))
 				rc = start(t, u, err);
 	}
+	for (int u = n - 1; u >= 0 && rc == 0 && t->backup.a; u--)
+		if (!t->local.unit[u].frozen)
+			rc = start(t, u, err);
 	if (rc == 0 && t->compressed.z)
 		rc = compressed_reduce(t, err);
 	for (int i = 0; i < t->grads.nbucket && rc == 0; i++) {

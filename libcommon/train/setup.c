@@ -79,6 +79,8 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	ema_bind(t);
 	beside_bind(t);
 	rc = compressed_bind(t, err);
+	if (rc == 0)
+		rc = backup_open(t, err);
 	if (rc < 0)
 		return rc;
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
@@ -243,6 +245,7 @@ void trainer_release(struct trainer *t)
 	folder_release(t);
 	pipeline_release(t);
 	compressed_release(t);
+	backup_release(t);
 	grads_release(t);
 	buffers_release(t);
 	store_release(t);

@@ -10,22 +10,23 @@
 /* What every rank must agree on after a step, in one sum. */
 struct verdict {
 	double loss, stop, save, bad;
-	double own;  /* squares of the ranks' own gradients */
-	double join; /* processes that wait to become ranks */
+	double own;	/* squares of the ranks' own gradients */
+	double join;	/* processes that wait to become ranks */
+	double targets; /* --sync backup: those that count */
 };
 
 static int agree(struct trainer *t, struct verdict *v, struct dt_err *err)
 {
-	double t0 = dt_now(), sum[6] = {v->loss, v->stop, v->save, v->bad, v->own, v->join};
+	double t0 = dt_now(), sum[7] = {v->loss, v->stop, v->save, v->bad, v->own, v->join, v->targets};
 	int rc;
 
 	/* Every rank of a tensor-parallel group has the same loss: count it once. */
 	if (t->mesh.at.tp != 0)
 		sum[0] = 0;
-	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 6, DT_F64, DT_SUM,
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 7, DT_F64, DT_SUM,
 			   "loss and signals", err);
 	t->t.comm[TR_OTHER] += dt_now() - t0;
-	*v = (struct verdict){sum[0], sum[1], sum[2], sum[3], sum[4], sum[5]};
+	*v = (struct verdict){sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6]};
 	return rc;
 }
 
@@ -49,6 +50,8 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 	double tensor = t->exec.comm_s, waited = 0;
 	int rc = reduce_begin(t, err);
 
+	if (rc == 0)
+		rc = backup_begin(t, err);
 	t->watch.found = false;
 	t->watch.find = t->run.watch.find_nan;
 	t->exec.watch = t->watch.find || t->watch.most ? &t->watch : NULL;
@@ -58,12 +61,16 @@ static int gradients(struct trainer *t, double scale, double *ret_loss, struct d
 	if (t->watch.found)
 		dt_log_msg(t->log, "step %lld: %s", (long long)t->loop.step + 1, t->watch.text);
 	inject_after(t);
+	if (rc == 0)
+		rc = backup_finish(t, ret_loss, err);
 	t->t.comm[TR_TENSOR] = t->exec.comm_s - tensor;
 	for (int k = 0; k < TR_N; k++)
 		waited += t->t.comm[k];
 	t->t.compute = dt_now() - t->t.start - t->t.data - waited;
 	if (rc == 0)
 		rc = reduce_finish(t, err);
+	if (rc == 0)
+		rc = backup_end(t, err);
 	stream_forget(t); /* the update's buffers are where weights of units were */
 	return rc == 0 ? peer_grads(t, err) : rc;
 }
@@ -72,7 +79,8 @@ static void count_step(struct trainer *t)
 {
 	t->loop.held = ++t->loop.step;
 	t->loop.cursor += t->run.global_batch;
-	t->loop.tokens += t->source.given.g ? t->source.given.now.tokens : t->run.global_batch * t->run.seq;
+	t->loop.tokens += t->source.given.g ? t->source.given.now.tokens
+					    : (t->run.global_batch - backup_lost(t)) * t->run.seq;
 }
 
 int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *why, struct dt_err *err)
@@ -155,7 +163,8 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	if (rc < 0)
 		return rc;
 	v = (struct verdict){loss * fault,	   asked.stop,	 asked.save,
-			     t->grads.bad != NULL, t->grads.own, dt_world_waiting(t->world)};
+			     t->grads.bad != NULL, t->grads.own, dt_world_waiting(t->world),
+			     t->backup.targets};
 	rc = agree(t, &v, err);
 	if (rc == 0)
 		rc = objective_agree(t, err);
@@ -166,6 +175,8 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	ret->stop = v.stop != 0;
 	ret->save = v.save != 0;
 	ret->join = v.join != 0;
+	if (t->backup.a)
+		targets = backup_counted(t, v.targets);
 	ret->loss = v.loss / targets;
 	t->peer.result = *ret;
 	if (!isfinite(v.loss))
@@ -176,7 +187,9 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	if (ret->skipped)
 		return 0;
 	t->spike.bad = 0;
-	rc = optim_norm(t, &ret->grad_norm, err);
+	rc = backup_scale(t, err);
+	if (rc == 0)
+		rc = optim_norm(t, &ret->grad_norm, err);
 	if (rc == 0 && t->run.noise_scale)
 		noise_add(&t->noise, (double)t->run.global_batch, t->run.layout.dp,
 			  v.own / (t->optim.loss_scale * t->optim.loss_scale),
@@ -214,6 +227,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 
 	memset(&t->t, 0, sizeof(t->t));
 	t->t.start = dt_now();
+	t->backup.ranks = 0;
 	*ret = (struct step_result){.loss = NAN, .grad_norm = NAN, .loss_scale = t->optim.loss_scale};
 	if (skips_pass(t)) { /* of an earlier start of the run */
 		ret->skipped = true;

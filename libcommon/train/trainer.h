@@ -8,6 +8,7 @@
  *   optim   states, the update   optim.c, whole.c
  *   peer    another's states     peer.c
  *   outer   merges of weights    outer.c
+ *   backup  the slowest ranks    backup.c
  *   ema     averaged weights     ema.c
  *   noise   gradient noise scale noise.c
  *   offload states elsewhere     offload.c
@@ -33,6 +34,7 @@
 #include "base/arena.h"
 #include "nn/exec.h"
 #include "nn/watch.h"
+#include "train/backup.h"
 #include "train/beside.h"
 #include "train/buffers.h"
 #include "train/card.h"
@@ -108,6 +110,7 @@ struct trainer {
 	struct optim optim;
 	struct peer peer;
 	struct outer outer;
+	struct backup backup;
 	struct ema ema;
 	struct beside beside;
 	struct noise noise;
@@ -149,7 +152,7 @@ static inline bool holds_head(const struct trainer *t)
 /* Whether the step under way is one that ranks take alone. */
 static inline bool outer_alone(const struct trainer *t)
 {
-	return t->run.sync.kind != DT_SYNC_ALL && t->loop.step >= t->run.sync.from;
+	return dt_run_alone(&t->run) && t->loop.step >= t->run.sync.from;
 }
 
 /* The step after which this run ends. */

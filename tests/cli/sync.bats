@@ -77,13 +77,44 @@ same() { # files: losses of all steps agree to 1e-6
     dt-shard-ckpt ls a/step-00000012 | grep -q outer
 }
 
+@test "backup:0 is the synchronous run, and a rank that sleeps is dropped from each step with its samples" {
+    local plain=(--steps 8 --optimizer momentum --lr 0.05 --clip 0 --layout dp2)
+    train 2 all2.jsonl "${plain[@]}"
+    train 2 backup0.jsonl "${plain[@]}" --sync backup:0
+    same all2.jsonl backup0.jsonl
+    jq -es 'all(.dropped_ranks == 0 and .dropped_samples == 0)' backup0.jsonl
+    # rank 1 does not get there before it hears of rank 0
+    train 2 backup1.jsonl "${plain[@]}" --sync backup:1 --inject slow:rank=1,seconds=600
+    jq -es 'length == 8 and all(.dropped_ranks == 1 and .dropped_samples == 2)' backup1.jsonl
+    [ "$(jq -s '.[-1].tokens' backup1.jsonl)" = $((8 * 2 * 32)) ]
+    grep -q "a step takes the gradients of 1 of 2 ranks" backup1.jsonl.err
+    grep -q "ranks were dropped from 8 steps; 16 samples not seen" backup1.jsonl.err
+}
+
+@test "a step that a rank is dropped from is that of the other's samples alone" {
+    local plain=(--optimizer momentum --lr 0.05 --clip 0.1 --layout dp2 --global-batch 2 --steps 8)
+    train 2 kept.jsonl "${plain[@]}" --sync backup:1 --inject slow:rank=1,seconds=600 --save kept --save-every 1 --stop-at 1
+    train 1 alone.jsonl "${plain[@]}" --layout dp1 --global-batch 1 --save alone --save-every 1 --stop-at 1
+    dt-shard-ckpt diff --tolerance 1e-6 kept/step-00000001 alone/step-00000001
+    jq -es '.[0].loss - .[1].loss | . < 1e-5 and . > -1e-5' kept.jsonl alone.jsonl
+    # rank 0 has the other part of the second step's samples
+    train 2 kept2.jsonl "${plain[@]}" --lr 0 --sync backup:1 --inject slow:rank=1,seconds=600 --stop-at 2
+    train 1 alone4.jsonl "${plain[@]}" --lr 0 --layout dp1 --global-batch 1 --stop-at 4
+    jq -es --slurpfile b alone4.jsonl 'map(.loss) as $a | ($b | map(.loss)) as $b | [$a[0] - $b[0], $a[1] - $b[3]] |
+        all(. < 1e-5 and . > -1e-5)' kept2.jsonl
+}
+
 @test "what cannot train alone is refused by name" {
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync local:2
     [[ $output == *"--sync local:2 does not go with ZeRO"* ]]
     run -2 dt-train "${opts[@]}" --steps 1 --sync local:2 --optimizer muon
     [[ $output == *"states are not a value an element"* ]]
     run -2 dt-train "${opts[@]}" --steps 1 --sync local:0
-    [[ $output == *"none of all, local:STEPS, diloco:STEPS, gossip"* ]]
+    [[ $output == *"none of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS"* ]]
+    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 1 --sync backup:2
+    [[ $output == *"--sync backup:2 leaves no rank: dp is 2"* ]]
+    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync backup:1
+    [[ $output == *"--sync backup:1 does not go with ZeRO"* ]]
 }
 
 @test "the noise scale is measured between ranks, and refused where there is one" {

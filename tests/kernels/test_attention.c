@@ -218,25 +218,45 @@ static struct cache cache_make(const struct dt_attn *p, enum dt_dtype type, int 
 	return c;
 }
 
+/* Element j of head h of a slot's key or value in an int8 cache, and the head's scale, wherever they lie. */
+static int from_cache(const struct cache *c, const struct dt_attn *p, bool key, int64_t slot, int64_t h,
+		      int64_t j, float *scale)
+{
+	const int64_t d = p->head_dim, row = dt_kv_row(p, DT_I8);
+	const uint8_t *at = key ? c->k.data : c->v.data;
+	const bool grouped = c->k.ndim == 3 && dt_dev_kv_group(dev, DT_I8, d, false, c->block_size) == 16;
+
+	if (!grouped) {
+		at += slot * row + h * (d + 4);
+		memcpy(scale, at + d, 4);
+		return (int8_t)at[j];
+	}
+	at += slot / 16 * 16 * row + h * 16 * (d + 4);
+	slot %= 16;
+	memcpy(scale, at + 16 * d + 4 * slot, 4);
+	return key ? at[j / 4 * 64 + slot * 4 + j % 4] - 128
+		   : (int8_t)at[slot / 4 * 4 * d + 4 * j + slot % 4];
+}
+
 /* Puts what an int8 cache holds in place of the keys and values of x: a rounding of half a step at most. */
 static void take_from_cache(double *x, const struct cache *c, const struct dt_attn *p)
 {
-	const int64_t d = p->head_dim, row = dt_kv_row(p, DT_I8);
+	const int64_t d = p->head_dim;
 
 	for (int64_t i = 0; i < p->batch * p->seq; i++)
 		for (int64_t h = 0; h < 2 * p->kv_heads; h++) {
-			const struct dt_tensor t = h < p->kv_heads ? c->k : c->v;
-			const int8_t *q = (int8_t *)t.data + c->slot[i] * row + h % p->kv_heads * (d + 4);
+			const bool key = h < p->kv_heads;
 			double *v = x + i * width(p) + (p->heads + h) * d, max = 0;
 			float scale;
 
-			memcpy(&scale, q + d, 4);
 			for (int64_t j = 0; j < d; j++)
 				max = fmax(max, fabs(v[j]));
-			assert_true(fabs((double)scale * 127 - max) <= 1e-6 * max);
 			for (int64_t j = 0; j < d; j++) {
-				const double got = q[j] * (double)scale;
+				const double got =
+					from_cache(c, p, key, c->slot[i], h % p->kv_heads, j, &scale) *
+					(double)scale;
 
+				assert_true(fabs((double)scale * 127 - max) <= 1e-6 * max);
 				if (!(fabs(got - v[j]) <= 0.5001 * (double)scale))
 					fail_msg("element %lld is %.9g in the cache, was %.9g, step %.9g",
 						 (long long)j, got, v[j], (double)scale);
@@ -316,13 +336,21 @@ static void test_paged(void **state)
 	}
 	one_paged(&shapes[2], DT_BF16, DT_F32, 16, true);
 	one_paged(&shapes[2], DT_F16, DT_F32, 16, false);
-	for (int i = 0; i < SHAPES && !emulated(dev); i++)
+	for (int i = 0; i < SHAPES && !emulated(dev); i++) {
 		one_paged(&shapes[i], DT_BF16, DT_BF16, block_sizes[i % 2 * 2], true);
+		for (int t = 0; t < TYPES; t++)
+			one_paged(&shapes[i], compute_types[t], DT_I8, block_sizes[i % 2 * 2], true);
+	}
 	/* More keys than a part of a card's kernel has. */
 	one_paged(&(struct dt_attn){1, 270, 1, 1, 8, 0, 0.3f}, DT_F32, DT_F32, 16, false);
 	one_paged(&(struct dt_attn){1, 270, 1, 1, 8, 200, 0.3f}, DT_F32, DT_F32, 16, true);
 	one_paged(&(struct dt_attn){1, 530, 3, 1, 8, 0, 0.3f}, DT_BF16, DT_BF16, 16, false);
 	one_paged(&(struct dt_attn){2, 270, 2, 2, 8, 200, 0.3f}, DT_F16, DT_F16, 16, true);
+	/* As many elements as sums of bytes hold, and more. */
+	for (int t = 0; t < 2 && !emulated(dev); t++)
+		for (int d = 512; d <= 544; d += 32)
+			one_paged(&(struct dt_attn){1, 40, 2, 1, d, 0, 0.05f}, t ? DT_F32 : DT_BF16, DT_I8,
+				  16, true);
 	/* More q heads to a key than a tile has rows. */
 	one_paged(&(struct dt_attn){1, 70, 21, 1, 24, 0, 0.2f}, DT_BF16, DT_BF16, 16, false);
 }
@@ -363,8 +391,8 @@ static void test_blocks_behind_the_window(void **state)
 	struct dt_tensor x = random_tensor(DT_BF16, 2 * seq, width(&p), 1, 1),
 			 whole = tensor(DT_BF16, 2 * seq, 128), cut = tensor(DT_BF16, 2 * seq, 128);
 
-	for (int t = 0; t < 3; t++) {
-		struct cache c = cache_make(&p, t == 1 ? DT_I8 : DT_BF16, t == 2 ? 16 : 8, t == 2);
+	for (int t = 0; t < 4; t++) {
+		struct cache c = cache_make(&p, t % 2 ? DT_I8 : DT_BF16, t >= 2 ? 16 : 8, t >= 2);
 		const int64_t size = c.block_size;
 
 		assert_int_equal(dev->ops->kv_write(dev, c.k, c.v, x, &p, c.slot), 0);

@@ -8,6 +8,7 @@
  */
 #include "base/opt.h"
 #include "base/rng.h"
+#include "comm/arrivals.h"
 #include "comm/shm.h"
 #include "tests/mpi/exact.h"
 
@@ -643,6 +644,28 @@ static void ring(void)
 	give(got[1]);
 }
 
+/* The last rank gives up when it has heard that all others finished; in other rounds all finish. */
+static void arrivals(void)
+{
+	struct dt_arrivals *a = NULL;
+	int n = -1, others = 0;
+
+	OK(dt_arrivals_open(&a, c, &err));
+	for (int round = 0; round < 20; round++) {
+		bool late = np > 1 && me == np - 1 && round % 3 == 1;
+
+		OK(dt_arrivals_begin(a, &err));
+		while (late && (others = dt_arrivals_count(a)) < np - 1)
+			dt_comm_poll(w, NULL);
+		OK(dt_arrivals_say(a, !late, &err));
+		OK(dt_arrivals_end(a, &n, &err));
+		if (n != (np > 1 && round % 3 == 1 ? np - 1 : np))
+			fail("ranks that have finished", DT_I32, (size_t)round, n, np);
+		checks++;
+	}
+	dt_arrivals_close(a);
+}
+
 int main(int argc, char **argv)
 {
 	/* tiny, small, one piece, several; the last goes past the caches */
@@ -693,6 +716,7 @@ int main(int argc, char **argv)
 	many_messages();
 	gather();
 	ring();
+	arrivals();
 	same_bits(DT_F32, 70001);
 	same_bits(DT_BF16, 70001);
 	same_bits(DT_F16, 3);

@@ -1,0 +1,274 @@
+/* Compiled for AVX512_VNNI (meson.build); elsewhere dt_tile_int8 says that there is none of this. */
+#include "kernels/cpu/tile_int8.h"
+#include "kernels/int8.h"
+
+#include <math.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+
+typedef __m512i vec;
+
+DT_INLINE vec four(uint32_t word)
+{
+	return _mm512_set1_epi32((int)word);
+}
+
+/* The sums of a row's parts as numbers. Two parts fit an integer of 32 bits, whose overflows cancel out. */
+DT_INLINE __m512 joined(const vec *sum, const int parts, int32_t offset, int32_t last)
+{
+	const vec two = _mm512_add_epi32(_mm512_slli_epi32(sum[0], 8), sum[1]);
+	const __m512 x = _mm512_cvtepi32_ps(_mm512_sub_epi32(two, _mm512_set1_epi32(offset)));
+
+	if (parts == 2)
+		return x;
+	return _mm512_fmadd_ps(x, _mm512_set1_ps(256),
+			       _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[2], _mm512_set1_epi32(last))));
+}
+
+/* Two groups of keys, rows of q from i on. */
+DT_INLINE void block_across(float *s, const struct dt_tile_bytes *q, int64_t i, const char *const *k,
+			    const char *const *next, const float *k_scale, int64_t words, const int rows,
+			    const int parts)
+{
+	vec sum[4][2][DT_TILE_PARTS];
+
+#pragma GCC unroll 4
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+		for (int g = 0; g < 2; g++)
+#pragma GCC unroll 3
+			for (int p = 0; p < parts; p++)
+				sum[r][g][p] = _mm512_setzero_si512();
+	for (int64_t w = 0; w < words; w++) {
+		const vec key[2] = {_mm512_loadu_si512(k[0] + 64 * w), _mm512_loadu_si512(k[1] + 64 * w)};
+
+		if (next) {
+			_mm_prefetch(next[0] + 64 * w, _MM_HINT_T0);
+			_mm_prefetch(next[1] + 64 * w, _MM_HINT_T0);
+		}
+#pragma GCC unroll 4
+		for (int r = 0; r < rows; r++)
+#pragma GCC unroll 3
+			for (int p = 0; p < parts; p++) {
+				const vec x = four(q->part[p][(i + r) * words + w]);
+
+				sum[r][0][p] = _mm512_dpbusd_epi32(sum[r][0][p], key[0], x);
+				sum[r][1][p] = _mm512_dpbusd_epi32(sum[r][1][p], key[1], x);
+			}
+	}
+#pragma GCC unroll 4
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+		for (int g = 0; g < 2; g++) {
+			const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(q->scale[i + r]),
+							   _mm512_loadu_ps(k_scale + 16 * g));
+
+			_mm512_storeu_ps(s + (i + r) * DT_TILE + 16 * g,
+					 _mm512_mul_ps(joined(sum[r][g], parts, q->offset[0][i + r],
+							      q->offset[1][i + r]),
+						       scale));
+		}
+}
+
+DT_INLINE void rows_across(float *s, const struct dt_tile_bytes *q, const void *const k[4],
+			   const void *const next[4], const float *k_scale, int64_t n, int64_t words,
+			   const int most, const int parts)
+{
+	for (int g = 0; g < 4; g += 2) {
+		const char *const *key = (const char *const *)k + g, *const *then =
+									     (const char *const *)next + g;
+		int64_t i = 0;
+
+		for (; i + most <= n; i += most)
+			block_across(s + 16 * g, q, i, key, i ? NULL : then, k_scale + 16 * g, words, most,
+				     parts);
+		for (; i < n; i++)
+			block_across(s + 16 * g, q, i, key, i ? NULL : then, k_scale + 16 * g, words, 1,
+				     parts);
+	}
+}
+
+void dt_tile_int8_across(float *s, const struct dt_tile_bytes *q, const void *const k[4],
+			 const void *const next[4], const float *k_scale, int64_t n, int64_t words)
+{
+	if (q->parts == 2)
+		rows_across(s, q, k, next, k_scale, n, words, 4, 2);
+	else
+		rows_across(s, q, k, next, k_scale, n, words, 2, 3);
+}
+
+/* Columns j .. j + 31 of rows i .. of o. */
+DT_INLINE void block_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, int64_t i,
+			  const char *const *v, const char *const *next, int64_t j, int64_t d, const int rows,
+			  const int parts)
+{
+	vec sum[4][2][DT_TILE_PARTS];
+
+#pragma GCC unroll 4
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+		for (int c = 0; c < 2; c++)
+#pragma GCC unroll 3
+			for (int p = 0; p < parts; p++)
+				sum[r][c][p] = _mm512_setzero_si512();
+	for (int64_t u = 0; u < DT_TILE / 4; u++) {
+		const int64_t at = 4 * (u % 4 * d + j);
+		const vec value[2] = {_mm512_loadu_si512(v[u / 4] + at),
+				      _mm512_loadu_si512(v[u / 4] + at + 64)};
+
+		if (next) {
+			_mm_prefetch(next[u / 4] + at, _MM_HINT_T0);
+			_mm_prefetch(next[u / 4] + at + 64, _MM_HINT_T0);
+		}
+#pragma GCC unroll 4
+		for (int r = 0; r < rows; r++)
+#pragma GCC unroll 3
+			for (int p = 0; p < parts; p++) {
+				const vec x = four(w->part[p][(i + r) * (DT_TILE / 4) + u]);
+
+				sum[r][0][p] = _mm512_dpbusd_epi32(sum[r][0][p], x, value[0]);
+				sum[r][1][p] = _mm512_dpbusd_epi32(sum[r][1][p], x, value[1]);
+			}
+	}
+#pragma GCC unroll 4
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+		for (int c = 0; c < 2; c++) {
+			float *to = o + (i + r) * ldo + j + 16 * c;
+
+			_mm512_storeu_ps(to, _mm512_fmadd_ps(joined(sum[r][c], parts, 0, 0),
+							     _mm512_set1_ps(w->scale[i + r]),
+							     _mm512_loadu_ps(to)));
+		}
+}
+
+DT_INLINE void rows_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, const void *const v[4],
+			 const void *const next[4], int64_t n, int64_t d, const int most, const int parts)
+{
+	const char *const *value = (const char *const *)v, *const *then = (const char *const *)next;
+
+	for (int64_t j = 0; j < d; j += 32) {
+		int64_t i = 0;
+
+		for (; i + most <= n; i += most)
+			block_down(o, ldo, w, i, value, i ? NULL : then, j, d, most, parts);
+		for (; i < n; i++)
+			block_down(o, ldo, w, i, value, i ? NULL : then, j, d, 1, parts);
+	}
+}
+
+void dt_tile_int8_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, const void *const v[4],
+		       const void *const next[4], int64_t n, int64_t d)
+{
+	if (w->parts == 2)
+		rows_down(o, ldo, w, v, next, n, d, 4, 2);
+	else
+		rows_down(o, ldo, w, v, next, n, d, 2, 3);
+}
+
+DT_INLINE uint32_t largest(const float *x, int64_t n)
+{
+	uint32_t max = 0;
+
+#pragma omp simd reduction(max : max)
+	for (int64_t i = 0; i < n; i++) {
+		const uint32_t u = dt_magnitude(x[i]);
+
+		max = u > max ? u : max;
+	}
+	return max;
+}
+
+/* What makes the largest `most`; NaN and Inf make the scale NaN and all integers 0. */
+DT_INLINE float inverse_of(uint32_t max, float most, float *scale)
+{
+	const uint32_t nan = 0x7fc00000u;
+	float x;
+
+	memcpy(&x, max >= 0x7f800000u ? &nan : &max, 4);
+	*scale = max < DT_X_ZERO ? 0 : x / most;
+	return max < DT_X_ZERO || max >= 0x7f800000u ? 0 : most / x;
+}
+
+void dt_tile_bytes_of(struct dt_tile_bytes *q, const void *const *row, enum dt_dtype type, int64_t n,
+		      int64_t d)
+{
+	float buf[DT_CHUNK];
+
+	for (int64_t i = 0; i < n; i++) {
+		int8_t *to[DT_TILE_PARTS];
+		int32_t sum[DT_TILE_PARTS] = {0};
+		uint32_t max = 0;
+		float inverse;
+
+		for (int p = 0; p < q->parts; p++)
+			to[p] = (int8_t *)q->part[p] + i * d;
+		for (int64_t c = 0; c < d; c += DT_CHUNK) {
+			const int64_t m = dt_min64(DT_CHUNK, d - c);
+			const uint32_t here = largest(
+				dt_load(buf, (const char *)row[i] + c * dt_dtype_size(type), type, m), m);
+
+			max = here > max ? here : max;
+		}
+		inverse = inverse_of(max, q->parts == 2 ? 127 * 256.f : 127 * 65536.f, &q->scale[i]);
+		for (int64_t c = 0; c < d; c += DT_CHUNK) {
+			const int64_t m = dt_min64(DT_CHUNK, d - c);
+			const float *x =
+				dt_load(buf, (const char *)row[i] + c * dt_dtype_size(type), type, m);
+
+			for (int64_t j = 0; j < m; j++) {
+				int32_t v = inverse ? (int32_t)lrintf(x[j] * inverse) : 0;
+
+				for (int p = q->parts - 1; p >= 0; p--) {
+					const int8_t low = (int8_t)v;
+
+					to[p][c + j] = low;
+					sum[p] += low;
+					v = (v - low) >> 8;
+				}
+			}
+		}
+		q->offset[0][i] = 128 * (256 * sum[0] + sum[1]);
+		q->offset[1][i] = 128 * sum[2];
+	}
+}
+
+void dt_tile_bytes_of_weights(struct dt_tile_bytes *w, const float *x, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++, x += DT_TILE) {
+		const float inverse =
+			inverse_of(largest(x, DT_TILE), w->parts == 2 ? 65535.f : 16776960.f, &w->scale[i]);
+
+		for (int64_t j = 0; j < DT_TILE; j += 16) {
+			const vec v = _mm512_cvtps_epi32(
+				_mm512_mul_ps(_mm512_loadu_ps(x + j), _mm512_set1_ps(inverse)));
+
+			for (int p = 0; p < w->parts; p++)
+				_mm_storeu_si128((__m128i *)(w->part[p] + i * (DT_TILE / 4) + j / 4),
+						 _mm512_cvtepi32_epi8(_mm512_srli_epi32(
+							 v, (unsigned)(8 * (w->parts - 1 - p)))));
+		}
+	}
+}
+#else
+void dt_tile_int8_across(float *s, const struct dt_tile_bytes *q, const void *const k[4],
+			 const void *const next[4], const float *k_scale, int64_t n, int64_t words)
+{
+}
+
+void dt_tile_int8_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, const void *const v[4],
+		       const void *const next[4], int64_t n, int64_t d)
+{
+}
+
+void dt_tile_bytes_of(struct dt_tile_bytes *q, const void *const *row, enum dt_dtype type, int64_t n,
+		      int64_t d)
+{
+}
+
+void dt_tile_bytes_of_weights(struct dt_tile_bytes *w, const float *x, int64_t n)
+{
+}
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
