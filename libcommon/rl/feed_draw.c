@@ -13,6 +13,7 @@
 #include "ckpt/adapter.h"
 #include "data/tokenizer.h"
 #include "kernels/attention.h"
+#include "plan/draws.h"
 #include "serve/api/served.h"
 
 #include <errno.h>
@@ -20,8 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEQS  64
-#define BLOCK 16
 #define QUEUE 4096
 
 /* This rank's groups of a round. */
@@ -59,11 +58,11 @@ static int open_engine(struct feed *f, int blocks, struct dt_err *err)
 	const struct dt_config *c = f->site.config;
 	struct dt_engine_params p = {.model = dt_served_model(s->model, s->tok, c),
 				     .tok = s->tok,
-				     .max_seqs = SEQS,
-				     .max_tokens = 512,
+				     .max_seqs = DT_DRAWS_SEQS,
+				     .max_tokens = DT_DRAWS_TOKENS,
 				     .max_len = (int)f->site.run->seq,
 				     .blocks = blocks,
-				     .block_size = BLOCK,
+				     .block_size = DT_DRAWS_BLOCK,
 				     .window = (int)dt_config_span(c),
 				     .queue = QUEUE,
 				     .share_prefixes = true,
@@ -77,15 +76,15 @@ static int open_model(struct feed *f, int64_t step, struct dt_err *err)
 {
 	struct feed_server *s = f->server;
 	const struct dt_run *r = f->site.run;
-	const int blocks = (int)((r->seq + BLOCK - 1) / BLOCK) * SEQS;
+	const int blocks = (int)((r->seq + DT_DRAWS_BLOCK - 1) / DT_DRAWS_BLOCK) * DT_DRAWS_SEQS;
 	const struct dt_infer_params p = {.dtype = r->compute,
 					  .cache = r->compute,
 					  .weights = -1,
-					  .max_tokens = 512,
-					  .max_seqs = SEQS,
+					  .max_tokens = DT_DRAWS_TOKENS,
+					  .max_seqs = DT_DRAWS_SEQS,
 					  .max_len = (int)r->seq,
 					  .blocks = blocks,
-					  .block_size = BLOCK,
+					  .block_size = DT_DRAWS_BLOCK,
 					  .as_trained = true};
 	struct dt_source *src = NULL;
 	double t0 = dt_now();

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include "data/tokenizer.h"
+#include "plan/draws.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -97,15 +98,19 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
 	int rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
+	uint64_t draws = 0;
 
 	if (rc == -ENOSPC) /* no recomputation makes it fit */
 		t->status = DT_EXIT_NO;
 	if (rc < 0)
 		return rc;
-	if (t->run.mem_limit && t->plan.arena_bytes > t->run.mem_limit) {
+	if (t->run.mem_limit && (rc = dt_draws_bytes(&t->run, &draws, err)) < 0)
+		return rc;
+	if (t->run.mem_limit && t->plan.arena_bytes + draws > t->run.mem_limit) {
 		t->status = DT_EXIT_NO;
 		dt_err_set(err, -ENOSPC, "the plan needs %llu bytes a rank, the limit is %llu",
-			   (unsigned long long)t->plan.arena_bytes, (unsigned long long)t->run.mem_limit);
+			   (unsigned long long)(t->plan.arena_bytes + draws),
+			   (unsigned long long)t->run.mem_limit);
 		dt_err_hint(err, "see dt-memest for what would make it fit");
 		return -ENOSPC;
 	}

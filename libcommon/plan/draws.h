@@ -1,0 +1,19 @@
+/*
+ * What answers prompts beside the weights that learn (--task): an engine in the trainer's process over a copy
+ * of them. It lies beside the arena of the memory plan, which keeps its pages, so the two add up.
+ */
+#ifndef DT_PLAN_DRAWS_H
+#define DT_PLAN_DRAWS_H
+
+#include "plan/estimate.h"
+
+/* Sequences at a time, tokens of a batch, tokens of a block of the cache. */
+enum { DT_DRAWS_SEQS = 64, DT_DRAWS_TOKENS = 512, DT_DRAWS_BLOCK = 16 };
+
+/* A run with --task: what dt_infer_open and the engine take on each rank. */
+int dt_draws_estimate(const struct dt_run *r, struct dt_estimate *ret, struct dt_err *err);
+/* Its bytes; 0 without --task. */
+int dt_draws_bytes(const struct dt_run *r, uint64_t *ret, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
