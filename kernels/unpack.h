@@ -2,6 +2,7 @@
  * Frozen weights in blocks, and the op that makes numbers of them.
  *
  *   q8_0, q4_0   rows of whole blocks of 32 (quant_formats.h)
+ *   q4_k         rows of whole blocks of 256 (likewise)
  *   nf4          NF4 with double quantisation (nf4.h); rows of whole blocks of 64. A part of a tensor has the
  *                scales that the tensor as a whole has, so it begins with them:
  *                  f32 code[256], f32 offset, f32 groups[], to 64 bytes; u8 scales[], a block each, to 64
@@ -15,8 +16,8 @@
 
 #include "kernels/device.h"
 
-enum dt_block_kind { DT_BLOCKS_NONE, DT_BLOCKS_Q8_0, DT_BLOCKS_Q4_0, DT_BLOCKS_NF4 };
-#define DT_BLOCKS_NAMES "none|q8_0|q4_0|nf4"
+enum dt_block_kind { DT_BLOCKS_NONE, DT_BLOCKS_Q8_0, DT_BLOCKS_Q4_0, DT_BLOCKS_NF4, DT_BLOCKS_Q4_K };
+#define DT_BLOCKS_NAMES "none|q8_0|q4_0|nf4|q4_k"
 
 /* A part of a tensor of `cols` columns: where its first element is in the whole, as nf4 counts blocks. */
 struct dt_blocks_part {
@@ -30,7 +31,7 @@ struct dt_blocks_part {
 /* Elements of a block; of which rows are made. */
 static inline int64_t dt_blocks_size(enum dt_block_kind k)
 {
-	return k == DT_BLOCKS_NF4 ? 64 : 32;
+	return k == DT_BLOCKS_NF4 ? 64 : k == DT_BLOCKS_Q4_K ? 256 : 32;
 }
 
 /* Offsets of what an nf4 part of n elements of a tensor of `whole` has behind its code and offset. */
@@ -46,6 +47,7 @@ static inline int64_t dt_blocks_bytes(enum dt_block_kind k, int64_t n, int64_t w
 {
 	return k == DT_BLOCKS_Q8_0   ? n / 32 * 34
 	       : k == DT_BLOCKS_Q4_0 ? n / 32 * 18
+	       : k == DT_BLOCKS_Q4_K ? n / 256 * 144
 				     : dt_nf4_nibbles_at(n, whole) + n / 2;
 }
 

@@ -335,6 +335,8 @@ static enum dt_block_kind base_blocks(void)
 		return DT_BLOCKS_Q8_0;
 	case DT_WF_Q4_0:
 		return DT_BLOCKS_Q4_0;
+	case DT_WF_Q4_K:
+		return DT_BLOCKS_Q4_K;
 	case DT_WF_NF4:
 	case DT_WF_NF4_DQ:
 		return DT_BLOCKS_NF4;

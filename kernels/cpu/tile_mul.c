@@ -130,6 +130,8 @@ void dt_tile_mul_across_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a
 
 	for (; i + 6 <= rows; i += 6)
 		block_across(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, words, 6);
+	for (; i + 4 <= rows; i += 4) /* as many heads often share a key */
+		block_across(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, words, 4);
 	for (; i + 3 <= rows; i += 3)
 		block_across(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, words, 3);
 	for (; i < rows; i++)
@@ -178,6 +180,9 @@ DT_INLINE void panel_down(float *c, int64_t ldc, const uint32_t *a, int64_t a_ro
 	for (; i + 6 <= rows; i += 6)
 		block_down(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, cols, col, first, last,
 			   6, vecs);
+	for (; i + 4 <= rows; i += 4)
+		block_down(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, cols, col, first, last,
+			   4, vecs);
 	for (; i + 3 <= rows; i += 3)
 		block_down(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, cols, col, first, last,
 			   3, vecs);

@@ -29,6 +29,16 @@ DT_DEVICE float element(const struct unpack &p, int64_t i)
 
 		return half_at(b) * (float)(q - 8);
 	}
+	if (p.kind == DT_BLOCKS_Q4_K) {
+		const uint8_t *b = p.data + i / 256 * 144, *s = b + 4;
+		const int j = (int)(i % 256) / 32, l = (int)(i % 32);
+		const int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
+		const int min = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | (s[j] >> 6) << 4;
+		const int q = b[16 + j / 2 * 32 + l] >> j % 2 * 4 & 15;
+		const float product = half_at(b) * (float)scale * (float)q;
+
+		return product - half_at(b + 2) * (float)min;
+	}
 	const float *code = (const float *)p.data;
 	const int64_t there = p.first + i / p.width * p.cols + i % p.width;
 	const float product = code[p.scale[i / 64]] * code[257 + there / 64 / 256];

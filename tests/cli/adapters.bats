@@ -166,6 +166,19 @@ merge() { # base adapter dst options...
     dt-shard-ckpt diff --tolerance 1e-6 merged turned
 }
 
+@test "a base in blocks of 256: the plan is exact, layouts agree, the loss is that of 32 bits within a hundredth" {
+    jq '.hidden_size = 256 | .intermediate_size = 512 | .num_hidden_layers = 2' qwen3.json >wide.json
+    wide=("${common[@]}" --model wide.json --lora 4 --lora-base q4_k --lora-targets qv)
+    dt-train "${wide[@]}" --steps 2 --metrics q4k
+    dt-memest wide.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 --lora-targets qv --base-precision q4_k --check q4k
+    dt-train verify --layouts dp1,pp2 "${wide[@]}" --steps 3 >&2
+    losses --model wide.json --steps 2 --lora 4 --lora-targets qv >plain
+    jq -s 'map(select(.loss)) | .[-1].loss' q4k >blocks
+    jq -en "$(tail -1 plain) / $(cat blocks) | . > 0.99 and . < 1.01"
+    ! cmp -s <(tail -1 plain) blocks || return 1
+    refused 2 "whole blocks of 256" --model llama.json --steps 1 --lora 4 --lora-base q4_k
+}
+
 @test "a base in blocks: the plan is exact, layouts agree, the loss is that of 16 bits within a hundredth" {
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 64, intermediate_size: 256, num_hidden_layers: 3, head_dim: 32,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,

@@ -211,7 +211,7 @@ refused() { # status, what stderr says, arguments
     grep -q "other weights" log
 }
 
-@test "sort:7 from 0.44 to 0.85 in 300 steps, three seeds" {
+@test "sort:7 from 0.44 to 0.85 in 300 steps, three seeds; from older answers too" {
     [ -n "${DT_SLOW:-}" ] || skip "takes minutes; DT_SLOW=1"
     dt-rollout prompts sort:7 --count 60000 --seed 7 | jq -c '{text: (.prompt + .completion)}' >sort.jsonl
     dt-dataset build --tokenizer byte --pack documents --out sort.h5 sort.jsonl
@@ -223,6 +223,15 @@ refused() { # status, what stderr says, arguments
             --seed $seed >m.$seed
         jq -es '([.[:5][].reward_mean] | add / 5) as $first | ([.[-20:][].reward_mean] | add / 20) as $last |
             $first < 0.6 and $last >= 0.85' m.$seed
+    done
+    # answers of weights up to 7 steps older, with their ratios, and of the step before
+    for how in "--refresh 8" --overlap; do
+        # shellcheck disable=SC2086
+        dt-train --model sft --objective drgrpo --task sort:7 --answer-tokens 10 --seq 64 --microbatch 16 --steps 300 \
+            --lr 5e-4 --warmup 10 --weight-decay 0 --beta2 0.999 --precision fp32 --no-mfu \
+            --seed 1 $how >m.stale
+        jq -en --slurpfile a m.1 --slurpfile b m.stale '([$a[-20:][].reward_mean] | add / 20) as $on |
+            ([$b[-20:][].reward_mean] | add / 20) as $off | $off > $on - 0.05'
     done
 }
 

@@ -124,19 +124,22 @@ static void test_rows(void **state)
 	static const struct {
 		enum dt_block_kind kind;
 		enum dt_format f;
-	} kinds[] = {{DT_BLOCKS_Q8_0, DT_FMT_Q8_0}, {DT_BLOCKS_Q4_0, DT_FMT_Q4_0}};
+		int64_t cols;
+	} kinds[] = {{DT_BLOCKS_Q8_0, DT_FMT_Q8_0, COLS},
+		     {DT_BLOCKS_Q4_0, DT_FMT_Q4_0, COLS},
+		     {DT_BLOCKS_Q4_K, DT_FMT_Q4_K, 256}};
 	struct stored s;
 
 	open_stored(&s);
-	for (int k = 0; k < 2; k++) {
-		int64_t bytes = dt_blocks_bytes(kinds[k].kind, N, N);
+	for (int k = 0; k < 3; k++) {
+		int64_t cols = kinds[k].cols, bytes = dt_blocks_bytes(kinds[k].kind, N, N);
 		uint8_t *data = malloc((size_t)bytes);
 		float *want = malloc(N * sizeof(*want)), *y = malloc(N * sizeof(*y));
-		const struct dt_blocks_part part = {kinds[k].kind, data, bytes, 0, COLS, N};
+		const struct dt_blocks_part part = {kinds[k].kind, data, bytes, 0, cols, N};
 
 		dt_quantize(kinds[k].f, s.x, N, data);
 		dt_dequantize(kinds[k].f, data, N, want);
-		assert_int_equal(dev->ops->unpack(dev, dt_t2(y, DT_F32, ROWS, COLS), &part), 0);
+		assert_int_equal(dev->ops->unpack(dev, dt_t2(y, DT_F32, N / cols, cols), &part), 0);
 		assert_memory_equal(y, want, N * sizeof(*y));
 		assert_int_equal(dev->ops->unpack(dev, dt_t2(y, DT_F32, COLS, ROWS - 1), &part), -EINVAL);
 		free(data);

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""AdamW of dt beside PyTorch's fused and foreach ones, in turns, one thread each, by processor time.
+
+    optim_torch.py build/bench/kernels [TURNS]
+
+Sixteen million float32 parameters; a step also leaves a bfloat16 copy of them, which dt makes in the same pass.
+Prints nanoseconds an element, the least of all turns, and ratios to dt's.
+"""
+import re
+import subprocess
+import sys
+import time
+
+del sys.path[0]  # this folder's tokenize.py is not the library's
+import torch
+
+N = 16 << 20
+
+
+def ours(kernels):
+    out = subprocess.run([kernels, "1", "0.3", "optim"], check=True, capture_output=True, text=True).stdout
+    return float(re.search(r"optim_step .* f32\s+([0-9.]+)", out).group(1)) * 1e6 / N
+
+
+def theirs(kind):
+    p = torch.zeros(N, requires_grad=True)
+    p.grad = torch.full((N,), 1e-3)
+    copy = torch.empty(N, dtype=torch.bfloat16)
+    optim = torch.optim.AdamW([p], lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, **{kind: True})
+    best = float("inf")
+    for _ in range(6):
+        start = time.process_time()
+        optim.step()
+        copy.copy_(p.detach())
+        best = min(best, time.process_time() - start)
+    return best * 1e9 / N
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    torch.set_num_threads(1)
+    turns = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    best = {}
+    for _ in range(turns):
+        for name in ("dt", "fused", "foreach"):
+            ns = ours(sys.argv[1]) if name == "dt" else theirs(name)
+            best[name] = min(ns, best.get(name, ns))
+    for name, ns in best.items():
+        print(f"{name:8} {ns:6.2f} ns an element, {ns / best['dt']:.2f} times dt's")
+
+
+main()
+# SPDX-License-Identifier: Apache-2.0
