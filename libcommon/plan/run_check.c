@@ -1,0 +1,318 @@
+/* What a run may combine: every refusal of dt-train, dt-memest and dt-plan is made here. */
+#include "plan/run_check.h"
+
+#include "kernels/unpack.h"
+#include "plan/context.h"
+#include "plan/objective.h"
+#include "plan/stage.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+/* The model cut by the layout, and axes that can be planned but not trained. */
+static int check_cut(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	int rc = dt_config_computable(r->config, err);
+
+	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
+		return rc;
+	if (r->config->experts && r->on_card)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has experts, which this version trains on the processor only",
+				  r->config->name);
+	if (r->no_master && r->config->router_bias)
+		return dt_err_set(err, -ENOTSUP, "'%s' has biases of its router, which need master weights",
+				  r->config->name);
+	if (l->tp > 1 && r->config->qk_norm_whole)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has norms over all heads of q and k, which tp%d cannot cut",
+				  r->config->name, l->tp);
+	if (l->zero == 3 && l->pp > 1)
+		return dt_err_set(err, -ENOTSUP, "z3 cannot be combined with a pipeline");
+	return 0;
+}
+
+static int check_numbers(const struct dt_run *r, struct dt_err *err)
+{
+	int linears, rc;
+
+	if (r->no_master && r->compute == DT_F16)
+		return dt_err_set(err, -EINVAL, "fp16 needs master weights: it has no exponents to round to");
+	if (r->reproducible && (r->layout.zero || r->grad_comm != DT_F32))
+		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
+				  r->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
+	if (r->watch.replicas && r->layout.ep > 1)
+		return dt_err_set(err, -ENOTSUP,
+				  "--check-replicas does not know which ranks hold the same experts");
+	if (!r->fp8)
+		return 0;
+	if ((rc = dt_stage_count_8_bits(r, &linears, err)) < 0)
+		return rc;
+	if (!linears) {
+		char layout[64];
+
+		dt_err_set(err, -EINVAL,
+			   "--fp8: no linear of '%s' has sizes that divide by 16 on layout '%s'",
+			   r->config->name, dt_layout_format(&r->layout, layout, sizeof(layout)));
+		dt_err_hint(err, "microbatch x seq, too, must be a multiple of 16");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* Blocks of the base, which no cut may divide. */
+static int check_base(const struct dt_run *r, struct dt_err *err)
+{
+	int64_t block = dt_blocks_size((enum dt_block_kind)r->config->lora.base), off[2], shape[2];
+	struct dt_params t;
+	int rc = 0, packed = 0;
+
+	if (r->config->lora.rank && r->config->experts && r->config->router_bias)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' moves biases of its router, which --lora cannot leave frozen",
+				  r->config->name);
+	if (r->config->lora.dora && r->on_card)
+		return dt_err_set(err, -ENOTSUP, "--dora is computed on the processor");
+	if (!r->config->lora.base)
+		return 0;
+	if (r->layout.zero == 3)
+		return dt_err_set(err, -EINVAL,
+				  "--lora-base: every rank keeps the blocks, which z3 would share");
+	if ((rc = dt_model_params(r->config, &t, err)) < 0)
+		return rc;
+	for (int i = 0; i < t.n && rc == 0; i++) {
+		packed += t.p[i].blocks != 0;
+		for (int k = 0; t.p[i].blocks && k < r->layout.tp && rc == 0; k++) {
+			dt_param_cut(&t.p[i], r->layout.tp, k, off, shape);
+			if (off[1] % block || shape[1] % block)
+				rc = dt_err_set(
+					err, -EINVAL,
+					"--lora-base: tp%d cuts rows of '%s' to %lld, no multiple of %lld",
+					r->layout.tp, t.p[i].name, (long long)shape[1], (long long)block);
+		}
+	}
+	if (rc == 0 && !packed)
+		rc = dt_err_set(err, -EINVAL,
+				"--lora-base: no linear of '%s' has rows of whole blocks of %lld",
+				r->config->name, (long long)block);
+	dt_params_release(&t);
+	return rc;
+}
+
+static int check_sizes(const struct dt_run *r, struct dt_err *err)
+{
+	int rc;
+
+	if (r->microbatch < 1 || r->seq < 1)
+		return dt_err_set(err, -EINVAL, "microbatch %lld and sequence length %lld must be at least 1",
+				  (long long)r->microbatch, (long long)r->seq);
+	if (r->microbatch > INT32_MAX / r->seq)
+		return dt_err_set(err, -ERANGE, "a microbatch of %lld x %lld tokens is too large",
+				  (long long)r->microbatch, (long long)r->seq);
+	if (r->config->pos == DT_POS_LEARNED && r->seq > r->config->max_seq)
+		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the model's %lld positions",
+				  (long long)r->seq, (long long)r->config->max_seq);
+	if (r->seq > dt_config_positions(r->config)) {
+		dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'",
+			   (long long)r->seq, (long long)dt_config_positions(r->config), r->config->name);
+		dt_err_hint(err, "--rope-scaling yarn:%lld stretches them",
+			    (long long)((r->seq + dt_config_positions(r->config) - 1) /
+					dt_config_positions(r->config)));
+		return -EINVAL;
+	}
+	if ((rc = dt_context_check(r, err)) < 0)
+		return rc;
+	if (r->layout.seq_parallel && r->microbatch * dt_run_local_seq(r) % r->layout.tp)
+		return dt_err_set(err, -EINVAL, "s1: tp%d does not divide the %lld tokens of a microbatch",
+				  r->layout.tp, (long long)(r->microbatch * dt_run_local_seq(r)));
+	return 0;
+}
+
+/* Weights in a file, from where units come to compute. */
+static int check_streams(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = r->config->lora.rank			? "--lora: frozen weights stay in memory"
+			   : r->freeze				? "--freeze: frozen weights stay in memory"
+			   : dt_config_is_image(r->config)	? "classifiers of images"
+			   : r->layout.zero && r->layout.pp > 1 ? "a pipeline (pp) with ZeRO"
+			   : dt_run_splits(r)			? "a split backward (zb-h1)"
+								: NULL;
+
+	return what ? dt_err_set(err, -ENOTSUP, "--offload weights does not go with %s", what) : 0;
+}
+
+/* What lies elsewhere. */
+static int check_offload(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_run_offload *o = &r->offload;
+	const struct dt_optim_rule *rule = dt_optim_rule(r->optim.kind);
+	bool master = r->compute != DT_F32 && !r->no_master;
+	int rc;
+
+	if (!o->what)
+		return 0;
+	if (r->on_card || o->to != DT_PLACE_DISK) {
+		dt_err_set(err, -ENOTSUP, "--offload on a card, or to its host, is not done by this version");
+		dt_err_hint(err, "--offload-to disk:DIR on the processor is");
+		return -ENOTSUP;
+	}
+	if (o->what & DT_OFFLOAD_ACTIVATIONS) {
+		if (r->layout.pp > 1 || dt_config_is_image(r->config))
+			return dt_err_set(err, -ENOTSUP, "--offload activations does not go with %s",
+					  r->layout.pp > 1 ? "a pipeline (pp)" : "classifiers of images");
+		if (r->config->layers < 4)
+			return dt_err_set(err, -EINVAL,
+					  "--offload activations: '%s' has %lld layers, the last 2 of which "
+					  "keep theirs",
+					  r->config->name, (long long)r->config->layers);
+	}
+	if (!(o->what & (DT_OFFLOAD_OPTIMIZER | DT_OFFLOAD_WEIGHTS)))
+		return 0;
+	if ((o->what & DT_OFFLOAD_WEIGHTS) && (rc = check_streams(r, err)) < 0)
+		return rc;
+	if (!dt_optim_states(r->optim.kind) && !master && (o->what & DT_OFFLOAD_OPTIMIZER))
+		return dt_err_set(err, -EINVAL, "--offload optimizer: %s has no states", rule->name);
+	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
+		if (rule->state[i].shape != DT_STATE_EACH)
+			return dt_err_set(err, -ENOTSUP,
+					  "--offload %s: %s has states that are not a value an element",
+					  o->what_text, rule->name);
+	if ((master || (o->what & DT_OFFLOAD_WEIGHTS)) && r->config->router_bias)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has biases of its router, which need master weights in memory",
+				  r->config->name);
+	if (r->save.async)
+		return dt_err_set(err, -EINVAL,
+				  "--save-async copies in memory what --offload keeps out of it");
+	if (r->watch.replicas)
+		return dt_err_set(err, -ENOTSUP, "--check-replicas does not compare what is offloaded");
+	return 0;
+}
+
+static int no_images(const struct dt_run *r, const char *what, struct dt_err *err)
+{
+	return dt_err_set(err, -ENOTSUP, "'%s' classifies images, which cannot be trained with %s",
+			  r->config->name, what);
+}
+
+/* Classifiers of images: data-parallel and ZeRO layouts, and batch norms that their ranks divide. */
+static int check_images(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const int64_t n = r->bn_span, mb = r->microbatch;
+	const char *what = l->tp > 1		  ? "tensor parallelism (tp)"
+			   : l->pp > 1		  ? "a pipeline (pp)"
+			   : l->cp > 1		  ? "context parallelism (cp)"
+			   : l->ep > 1		  ? "expert parallelism (ep)"
+			   : r->fp8		  ? "--fp8"
+			   : r->compute == DT_F16 ? "--precision fp16"
+			   : r->reproducible	  ? "--reproducible"
+			   : r->recompute.fit || r->recompute.mode
+				   ? "--recompute: a batch norm is computed once"
+			   : r->on_card ? "a card: it has no convolutions yet"
+					: NULL;
+
+	if (what)
+		return no_images(r, what, err);
+	if (n > 0 && (n < mb ? mb % n : n % mb || n / mb > l->dp || l->dp % (n / mb)))
+		return dt_err_set(
+			err, -EINVAL,
+			"--bn-span %lld does not divide into microbatches of %lld images on %d ranks",
+			(long long)n, (long long)mb, l->dp);
+	return 0;
+}
+
+int run_check_pipeline(const struct dt_run *r, struct dt_err *err)
+{
+	int chunks = dt_layout_chunks(&r->layout), pp = r->layout.pp;
+	int64_t mbs = dt_run_accumulation(r);
+	const char *against = r->reproducible			       ? "--reproducible"
+			      : r->layout.zero >= 2		       ? "z2 and z3"
+			      : r->recompute.mode == DT_RECOMPUTE_FULL ? "full recomputation"
+								       : NULL;
+
+	if (pp == 1)
+		return r->schedule ? dt_err_set(err, -EINVAL,
+						"--schedule-file is for pipelines, but the layout has none")
+				   : 0;
+	if (chunks > DT_MAX_CHUNKS)
+		return dt_err_set(err, -EINVAL, "v%d: at most %d chunks a stage", chunks, DT_MAX_CHUNKS);
+	if (mbs > 65536 || mbs * pp * chunks > INT_MAX / 8)
+		return dt_err_set(err, -ERANGE, "%lld microbatches a step are too many for a pipeline",
+				  (long long)mbs);
+	if (dt_run_splits(r) && against)
+		return dt_err_set(err, -EINVAL, "a split backward (zb-h1) does not go with %s", against);
+	if (r->schedule)
+		return 0;
+	if (chunks > 1 && (r->pipeline == DT_PIPE_GPIPE || r->pipeline == DT_PIPE_ZB_H1))
+		return dt_err_set(err, -EINVAL, "only interleaved pipelines have several chunks a stage");
+	if (chunks > 1 && mbs % pp)
+		return dt_err_set(err, -EINVAL,
+				  "interleaved needs microbatches (%lld) in multiples of pp (%d)",
+				  (long long)mbs, pp);
+	return 0;
+}
+
+/* What ranks that come and go do not know how to hand over. */
+static int check_elastic(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const char *what = l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1 ? "a layout of more than dp"
+			   : l->zero && !r->watch.peer_copy		    ? "ZeRO without --peer-copy 1"
+			   : r->sync.kind				    ? "--sync"
+			   : r->offload.what				    ? "--offload"
+			   : r->on_card					    ? "a card"
+			   : r->trace					    ? "--trace"
+			   : r->noise_scale				    ? "--noise-scale"
+			   : r->compress.on				    ? "a compressed --grad-comm"
+			   : r->ema > 0					    ? "--ema"
+			   : r->freeze					    ? "--freeze"
+			   : dt_config_is_image(r->config)		    ? "images"
+			   : r->config->experts				    ? "experts"
+			   : dt_objective_rule(r->objective.kind)->rewards  ? "rewards"
+									    : NULL;
+
+	return r->watch.elastic && what ? dt_err_set(err, -ENOTSUP, "--elastic dp does not go with %s", what)
+					: 0;
+}
+
+/* The next rank makes the update of a share again, from the share's gradients alone. */
+static int check_peer_copy(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_optim_rule *rule = dt_optim_rule(r->optim.kind);
+	bool each = !(rule->flags & DT_OPTIM_WHOLE);
+
+	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
+		each &= rule->state[i].shape == DT_STATE_EACH;
+	if (!r->watch.peer_copy)
+		return 0;
+	if (!r->watch.elastic || !r->layout.zero)
+		return dt_err_set(err, -EINVAL, "--peer-copy is for %s",
+				  r->watch.elastic ? "ZeRO (z1, z2, z3): without it every rank has all states"
+						   : "--elastic dp: nothing else reads the copy");
+	if (!each)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--peer-copy wants an optimizer that updates each element by itself: not %s",
+			rule->name);
+	return r->compute != DT_F32 && r->no_master
+		       ? dt_err_set(err, -ENOTSUP, "--peer-copy does not go with --master none")
+		       : 0;
+}
+
+int dt_run_check(const struct dt_run *r, struct dt_err *err)
+{
+	int rc = dt_config_is_image(r->config) ? check_images(r, err) : 0;
+
+	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
+	    (rc = check_base(r, err)) < 0 || (rc = run_check_learning(r, err)) < 0 ||
+	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0 ||
+	    (rc = check_elastic(r, err)) < 0 || (rc = check_peer_copy(r, err)) < 0)
+		return rc;
+	if (r->extremes && !r->details)
+		return dt_err_set(err, -EINVAL, "--extremes is for the lines of --details");
+	return run_check_pipeline(r, err);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,13 @@
+/* The parts of dt_run_check; not for others. Each is 0, or a negative errno with what is refused by name. */
+#ifndef DT_PLAN_RUN_CHECK_H
+#define DT_PLAN_RUN_CHECK_H
+
+#include "plan/run.h"
+
+/* Optimizer, sums over ranks, objective, teacher. */
+int run_check_learning(const struct dt_run *r, struct dt_err *err);
+/* The schedule of a pipeline, which is made only of what passes. */
+int run_check_pipeline(const struct dt_run *r, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,289 @@
+/* What a run may combine: how it learns. */
+#include "plan/run_check.h"
+
+#include "plan/objective.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* --no-decay names some parameter. */
+static int check_decay(const struct dt_run *r, struct dt_err *err)
+{
+	struct dt_params t;
+	int rc;
+
+	if (!r->no_decay || !strcmp(r->no_decay, "norm,bias"))
+		return 0;
+	if ((rc = dt_model_params(r->config, &t, err)) < 0)
+		return rc;
+	rc = dt_run_decay(r, &t, err);
+	dt_params_release(&t);
+	return rc;
+}
+
+/* What an optimizer that looks at whole tensors, or keeps other states than a value an element, goes with. */
+static int check_optimizer(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_optim_rule *o = dt_optim_rule(r->optim.kind);
+	const bool blocks = o->state[0].shape == DT_STATE_BLOCKS;
+	int rc;
+
+	if (r->on_card && (o->flags & DT_OPTIM_HOST))
+		return dt_err_set(err, -ENOTSUP, "%s is computed on the processor only by this version",
+				  o->name);
+	if (r->no_master && (blocks || (o->flags & DT_OPTIM_WHOLE)))
+		return dt_err_set(err, -EINVAL, "--optimizer %s needs master weights: leave --no-master out",
+				  o->name);
+	if (r->layer_decay > 0 && r->layer_decay < 1 && (o->flags & DT_OPTIM_WHOLE))
+		return dt_err_set(err, -ENOTSUP,
+				  "--layer-lr-decay: %s of this version has one rate for all tensors",
+				  o->name);
+	if ((rc = check_decay(r, err)) < 0)
+		return rc;
+	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))
+		return dt_err_set(err, -ENOTSUP,
+				  "--offload: %s looks at whole tensors, which are not there at once",
+				  o->name);
+	if (r->config->experts && (r->optim.kind == DT_OPTIM_MUON || r->optim.kind == DT_OPTIM_ADAFACTOR))
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has experts in one tensor a layer, which %s of this version does not "
+				  "see apart",
+				  r->config->name, o->name);
+	return 0;
+}
+
+/* The slowest ranks of a step stop inside it: nobody may wait for them there. */
+static int check_backup(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const char *what = l->zero			   ? "ZeRO"
+			   : l->tp > 1			   ? "tensor parallelism (tp)"
+			   : l->pp > 1			   ? "a pipeline (pp)"
+			   : l->cp > 1			   ? "context parallelism (cp)"
+			   : l->ep > 1			   ? "expert parallelism (ep)"
+			   : r->config->experts		   ? "a model with experts"
+			   : dt_config_is_image(r->config) ? "images"
+			   : r->objective.kind		   ? "--objective"
+			   : r->teacher.file		   ? "--teacher"
+			   : r->reproducible		   ? "--reproducible: who is slow is never the same"
+			   : r->offload.what		   ? "--offload"
+			   : r->on_card			   ? "a card: its work is queued ahead"
+			   : r->sync.from		   ? "--sync-from"
+							   : NULL;
+
+	if (r->sync.kind != DT_SYNC_BACKUP)
+		return 0;
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what);
+	return l->dp && r->sync.backup >= l->dp && r->sync.backup
+		       ? dt_err_set(err, -EINVAL, "--sync %s leaves no rank: dp is %d", r->sync.text, l->dp)
+		       : 0;
+}
+
+/* Ranks that train alone between merges: whole weights, of which each has its own. */
+static int check_sync(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_optim_rule *o = dt_optim_rule(r->optim.kind);
+	const char *what = r->layout.zero		   ? "ZeRO: each rank updates all of its weights"
+			   : r->layout.cp > 1		   ? "context parallelism (cp)"
+			   : r->config->experts		   ? "a model with experts"
+			   : r->reproducible		   ? "--reproducible"
+			   : r->no_master		   ? "--no-master"
+			   : r->offload.what		   ? "--offload"
+			   : r->watch.replicas		   ? "--check-replicas"
+			   : r->watch.on_spike		   ? "--on-spike: ranks have norms of their own"
+			   : r->save.grads		   ? "gradients in checkpoints"
+			   : dt_config_is_image(r->config) ? "images"
+							   : NULL;
+
+	if (!dt_run_alone(r))
+		return check_backup(r, err);
+	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
+		if (o->state[i].shape != DT_STATE_EACH)
+			what = "an optimizer whose states are not a value an element";
+	return what ? dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what) : 0;
+}
+
+/* The noise scale compares the gradients of ranks with their mean, whole ones. */
+static int check_noise(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+
+	if (!r->noise_scale || !l->dp)
+		return 0;
+	if (l->dp == 1)
+		return dt_err_set(
+			err, -EINVAL,
+			"--noise-scale compares gradients of data-parallel ranks, but there is one");
+	if (l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1 || l->zero > 1 || r->reproducible ||
+	    r->sync.kind)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--noise-scale is for data parallelism alone (z0 or z1), summed every step, and "
+			"not for --reproducible");
+	return 0;
+}
+
+/* Compressed gradients are whole tensors of all data-parallel ranks. */
+static int check_compress(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = r->layout.zero      ? "ZeRO"
+			   : r->layout.tp > 1  ? "tensor parallelism (tp)"
+			   : r->layout.pp > 1  ? "a pipeline (pp)"
+			   : r->layout.cp > 1  ? "context parallelism (cp)"
+			   : r->layout.ep > 1  ? "expert parallelism (ep)"
+			   : r->sync.kind      ? "--sync"
+			   : r->noise_scale    ? "--noise-scale"
+			   : r->reproducible   ? "--reproducible"
+			   : r->on_card	       ? "a card: it is computed on the processor"
+			   : r->watch.replicas ? "--check-replicas"
+					       : NULL;
+
+	if (!r->compress.on)
+		return 0;
+	return what ? dt_err_set(err, -ENOTSUP, "--grad-comm %s does not go with %s", r->compress.text, what)
+		    : 0;
+}
+
+/* The average is of fp32 weights that are at hand and alike on all ranks. */
+static int check_ema(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = r->no_master	     ? "--no-master: it is of fp32 weights"
+			   : r->offload.what ? "--offload"
+			   : r->freeze	     ? "--freeze: frozen parameters have none"
+			   : dt_run_alone(r) ? "--sync: ranks have weights of their own"
+					     : NULL;
+
+	if (!(r->ema > 0))
+		return 0;
+	return what ? dt_err_set(err, -ENOTSUP, "--ema does not go with %s", what) : 0;
+}
+
+bool dt_run_asks_reference(const struct dt_run *r)
+{
+	return dt_objective_rule(r->objective.kind)->rewards && r->objective.beta > 0;
+}
+
+bool dt_run_reference_weights(const struct dt_run *r)
+{
+	return dt_run_asks_reference(r) && !r->lora.rank;
+}
+
+/* Answers that are learnt from: where they come from, and what of them this version computes. */
+static int check_rewards(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	char layout[64];
+
+	if (!dt_objective_rule(r->objective.kind)->rewards)
+		return r->rl.rollouts || r->rl.task || r->rl.reward
+			       ? dt_err_set(err, -EINVAL, "--%s goes with an --objective of scored answers",
+					    r->rl.rollouts ? "rollouts"
+					    : r->rl.task   ? "task"
+							   : "reward")
+			       : 0;
+	if (!r->rl.rollouts == !r->rl.task)
+		return dt_err_set(err, -EINVAL, "an --objective learns from --rollouts or from --task%s",
+				  r->rl.task ? ", not from both" : "");
+	if (r->rl.reward && !r->rl.task)
+		return dt_err_set(err, -EINVAL, "--reward goes with --task: rollouts are scored already");
+	if (dt_config_is_image(r->config))
+		return dt_err_set(err, -EINVAL, "'%s' answers no prompts", r->config->name);
+	if (r->lora.dropout > 0)
+		return dt_err_set(err, -ENOTSUP, "--lora-dropout: scored answers are learnt from without");
+	if (r->sync.kind)
+		return dt_err_set(err, -ENOTSUP, "--sync: scored answers are learnt from in step");
+	if (r->data.eval)
+		return dt_err_set(err, -ENOTSUP,
+				  "--eval-data does not go with an --objective of scored answers");
+	if (dt_objective_rule(r->objective.kind)->values && (r->lora.rank || l->tp > 1))
+		return dt_err_set(err, -ENOTSUP, "--objective %s: a value head is trained without %s",
+				  dt_objective_rule(r->objective.kind)->name, r->lora.rank ? "--lora" : "tp");
+	if (r->rl.refill && !r->rl.task)
+		return dt_err_set(err, -EINVAL, "--refill goes with --task: a file has no further prompts");
+	if (r->rl.overlap && (!r->rl.task || r->rl.refill))
+		return dt_err_set(err, -EINVAL, "--overlap %s",
+				  r->rl.refill
+					  ? "does not go with --refill: whom to ask further is known too late"
+					  : "goes with --task: a file is drawn already");
+	if (dt_run_reference_weights(r) && (r->fp8 || r->offload.what))
+		return dt_err_set(err, -ENOTSUP, "--beta: a reference beside the weights does not go with %s",
+				  r->fp8 ? "--fp8" : "--offload");
+	if (l->pp > 1 || l->cp > 1 || l->ep > 1)
+		return dt_err_set(err, -ENOTSUP, "an --objective is trained for on dp and tp, not on '%s'",
+				  dt_layout_format(l, layout, sizeof(layout)));
+	return 0;
+}
+
+/* A divergence from a teacher is of every target's whole row of logits, on the processor. */
+static int check_teacher(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = dt_config_is_image(r->config)	   ? "classifiers of images"
+			   : r->objective.kind != DT_OBJECTIVE_NLL ? "another --objective than nll"
+			   : r->on_card				   ? "a card: it has no divergences yet"
+								   : NULL;
+
+	if (!r->teacher.file && !r->teacher.top_k)
+		return 0;
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "--teacher does not go with %s", what);
+	return r->teacher.top_k > r->config->vocab
+		       ? dt_err_set(err, -EINVAL, "--teacher-top-k %lld: '%s' has %lld tokens",
+				    (long long)r->teacher.top_k, r->config->name, (long long)r->config->vocab)
+		       : 0;
+}
+
+/* What a loss of answers and noise need. */
+static int check_objective(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_objective_rule *o = dt_objective_rule(r->objective.kind);
+	bool kept = r->objective.reference != NULL;
+
+	if (r->neftune > 0 && (r->on_card || o->rewards || dt_config_is_image(r->config)))
+		return dt_err_set(err, -ENOTSUP,
+				  "--neftune is of data sets of text, and drawn on the processor");
+	if (!dt_objective_compares(o))
+		return kept ? dt_err_set(err, -EINVAL,
+					 "--reference goes with --objective dpo, ipo, hinge or kto")
+			    : 0;
+	if (dt_config_is_image(r->config))
+		return dt_err_set(err, -EINVAL, "--objective %s is for models of text", o->name);
+	if (r->layout.pp > 1 || r->layout.cp > 1)
+		return dt_err_set(err, -ENOTSUP,
+				  "--objective %s: answers are whole on a rank, without pp and cp", o->name);
+	if (r->documents == DT_RUN_DOCUMENTS_JOINED)
+		return dt_err_set(
+			err, -EINVAL,
+			"--objective %s: documents are kept apart, as 'dt-dataset chat --preferences' "
+			"makes them",
+			o->name);
+	if (r->objective.beta <= 0)
+		return dt_err_set(err, -EINVAL, "--beta is above 0");
+	if (r->config->lora.rank || !o->reference)
+		return kept ? dt_err_set(err, -EINVAL, "--reference: %s",
+					 o->reference ? "the reference is the model without its adapters"
+						      : "this objective has none")
+			    : 0;
+	if (!kept) {
+		dt_err_set(err, -EINVAL, "--objective %s needs a reference", o->name);
+		dt_err_hint(err, "--lora trains adapters beside it, --reference FILE keeps what it computes");
+		return -EINVAL;
+	}
+	if (r->data.eval)
+		return dt_err_set(err, -ENOTSUP,
+				  "--eval-data: --reference keeps what the training set needs alone");
+	return 0;
+}
+
+int run_check_learning(const struct dt_run *r, struct dt_err *err)
+{
+	int rc;
+
+	if ((rc = check_optimizer(r, err)) < 0 || (rc = check_sync(r, err)) < 0 ||
+	    (rc = check_noise(r, err)) < 0 || (rc = check_ema(r, err)) < 0 ||
+	    (rc = check_compress(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
+	    (rc = check_teacher(r, err)) < 0)
+		return rc;
+	return check_rewards(r, err);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
