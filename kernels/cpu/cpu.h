@@ -127,5 +127,19 @@ DT_INLINE void dt_prefetch(const void *p, int64_t n)
 		__builtin_prefetch((const char *)p + i);
 }
 
+/* dt_magnitude of the largest of n numbers. */
+DT_INLINE uint32_t dt_largest(const float *x, int64_t n)
+{
+	uint32_t most = 0;
+
+#pragma omp simd reduction(max : most)
+	for (int64_t i = 0; i < n; i++) {
+		const uint32_t u = dt_magnitude(x[i]);
+
+		most = u > most ? u : most;
+	}
+	return most;
+}
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -10,16 +10,8 @@
 static DT_SIMD uint32_t amax_chunk(struct dt_tensor x, int64_t i, int64_t n)
 {
 	float buf[DT_CHUNK];
-	const float *p = dt_load(buf, dt_at(x, i), x.dtype, n);
-	uint32_t most = 0;
 
-#pragma omp simd reduction(max : most)
-	for (int64_t j = 0; j < n; j++) {
-		const uint32_t u = dt_magnitude(p[j]);
-
-		most = u > most ? u : most;
-	}
-	return most;
+	return dt_largest(dt_load(buf, dt_at(x, i), x.dtype, n), n);
 }
 
 static uint32_t amax_of(struct dt_dev *dev, struct dt_tensor x)

@@ -12,14 +12,10 @@ static DT_SIMD void quantize_head(int8_t *out, const void *in, enum dt_dtype typ
 
 	for (int64_t c = 0; c < d; c += DT_CHUNK) {
 		const int64_t n = dt_min64(DT_CHUNK, d - c);
-		const float *x = dt_load(buf, (const char *)in + c * dt_dtype_size(type), type, n);
+		const uint32_t here =
+			dt_largest(dt_load(buf, (const char *)in + c * dt_dtype_size(type), type, n), n);
 
-#pragma omp simd reduction(max : max)
-		for (int64_t i = 0; i < n; i++) {
-			const uint32_t u = dt_magnitude(x[i]);
-
-			max = u > max ? u : max;
-		}
+		max = here > max ? here : max;
 	}
 	dt_int8_scale(max, &scale, &inverse);
 	for (int64_t c = 0; c < d; c += DT_CHUNK) {

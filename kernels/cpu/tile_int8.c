@@ -14,6 +14,17 @@ DT_INLINE vec four(uint32_t word)
 	return _mm512_set1_epi32((int)word);
 }
 
+DT_INLINE void clear(vec sum[4][2][DT_TILE_PARTS], const int rows, const int parts)
+{
+#pragma GCC unroll 4
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+		for (int g = 0; g < 2; g++)
+#pragma GCC unroll 3
+			for (int p = 0; p < parts; p++)
+				sum[r][g][p] = _mm512_setzero_si512();
+}
+
 /* The sums of a row's parts as numbers. Two parts fit an integer of 32 bits, whose overflows cancel out. */
 DT_INLINE __m512 joined(const vec *sum, const int parts, int32_t offset, int32_t last)
 {
@@ -33,13 +44,7 @@ DT_INLINE void block_across(float *s, const struct dt_tile_bytes *q, int64_t i, 
 {
 	vec sum[4][2][DT_TILE_PARTS];
 
-#pragma GCC unroll 4
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-		for (int g = 0; g < 2; g++)
-#pragma GCC unroll 3
-			for (int p = 0; p < parts; p++)
-				sum[r][g][p] = _mm512_setzero_si512();
+	clear(sum, rows, parts);
 	for (int64_t w = 0; w < words; w++) {
 		const vec key[2] = {_mm512_loadu_si512(k[0] + 64 * w), _mm512_loadu_si512(k[1] + 64 * w)};
 
@@ -105,13 +110,7 @@ DT_INLINE void block_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, 
 {
 	vec sum[4][2][DT_TILE_PARTS];
 
-#pragma GCC unroll 4
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-		for (int c = 0; c < 2; c++)
-#pragma GCC unroll 3
-			for (int p = 0; p < parts; p++)
-				sum[r][c][p] = _mm512_setzero_si512();
+	clear(sum, rows, parts);
 	for (int64_t u = 0; u < DT_TILE / 4; u++) {
 		const int64_t at = 4 * (u % 4 * d + j);
 		const vec value[2] = {_mm512_loadu_si512(v[u / 4] + at),
@@ -167,19 +166,6 @@ void dt_tile_int8_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, con
 		rows_down(o, ldo, w, v, next, n, d, 2, 3);
 }
 
-DT_INLINE uint32_t largest(const float *x, int64_t n)
-{
-	uint32_t max = 0;
-
-#pragma omp simd reduction(max : max)
-	for (int64_t i = 0; i < n; i++) {
-		const uint32_t u = dt_magnitude(x[i]);
-
-		max = u > max ? u : max;
-	}
-	return max;
-}
-
 /* What makes the largest `most`; NaN and Inf make the scale NaN and all integers 0. */
 DT_INLINE float inverse_of(uint32_t max, float most, float *scale)
 {
@@ -206,7 +192,7 @@ void dt_tile_bytes_of(struct dt_tile_bytes *q, const void *const *row, enum dt_d
 			to[p] = (int8_t *)q->part[p] + i * d;
 		for (int64_t c = 0; c < d; c += DT_CHUNK) {
 			const int64_t m = dt_min64(DT_CHUNK, d - c);
-			const uint32_t here = largest(
+			const uint32_t here = dt_largest(
 				dt_load(buf, (const char *)row[i] + c * dt_dtype_size(type), type, m), m);
 
 			max = here > max ? here : max;
@@ -237,8 +223,8 @@ void dt_tile_bytes_of(struct dt_tile_bytes *q, const void *const *row, enum dt_d
 void dt_tile_bytes_of_weights(struct dt_tile_bytes *w, const float *x, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++, x += DT_TILE) {
-		const float inverse =
-			inverse_of(largest(x, DT_TILE), w->parts == 2 ? 65535.f : 16776960.f, &w->scale[i]);
+		const float inverse = inverse_of(dt_largest(x, DT_TILE), w->parts == 2 ? 65535.f : 16776960.f,
+						 &w->scale[i]);
 
 		for (int64_t j = 0; j < DT_TILE; j += 16) {
 			const vec v = _mm512_cvtps_epi32(

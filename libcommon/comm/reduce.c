@@ -3,16 +3,10 @@
  * the other sources are added one by one: every source is read once, and additions are in the order of the
  * sources for any number of elements.
  */
+#include "base/clones.h"
 #include "comm/internal.h"
 
 #include <string.h>
-
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&                \
-	!defined(__clang__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
 
 #define BLOCK 1024
 
@@ -51,7 +45,7 @@ static inline uint16_t f32_to_f16(float f)
 
 /* NAME_pair: y = a op x over a run of elements; y may be a or x. */
 #define PAIR(name, T, SUM)                                                                                   \
-	CLONES static void name##_pair(T *y, const T *a, const T *x, size_t n, enum dt_redop op)             \
+	DT_CLONES static void name##_pair(T *y, const T *a, const T *x, size_t n, enum dt_redop op)          \
 	{                                                                                                    \
 		if (op == DT_MAX)                                                                            \
 			for (size_t i = 0; i < n; i++)                                                       \
@@ -72,7 +66,7 @@ PAIR(u8, uint8_t, a[i] + x[i])
 PAIR(u16, uint16_t, a[i] + x[i])
 PAIR(i8, int8_t, a[i] + x[i])
 
-CLONES static void widen(float *restrict y, const uint16_t *restrict x, size_t n, bool f16)
+DT_CLONES static void widen(float *restrict y, const uint16_t *restrict x, size_t n, bool f16)
 {
 	if (f16)
 		for (size_t i = 0; i < n; i++)
@@ -82,7 +76,7 @@ CLONES static void widen(float *restrict y, const uint16_t *restrict x, size_t n
 			y[i] = dt_bf16_to_f32(x[i]);
 }
 
-CLONES static void narrow(uint16_t *restrict y, const float *restrict x, size_t n, bool f16)
+DT_CLONES static void narrow(uint16_t *restrict y, const float *restrict x, size_t n, bool f16)
 {
 	if (f16)
 		for (size_t i = 0; i < n; i++)
@@ -92,7 +86,7 @@ CLONES static void narrow(uint16_t *restrict y, const float *restrict x, size_t 
 			y[i] = dt_f32_to_bf16(x[i]);
 }
 
-CLONES static void divide_f32(float *x, size_t n, float p)
+DT_CLONES static void divide_f32(float *x, size_t n, float p)
 {
 	for (size_t i = 0; i < n; i++)
 		x[i] /= p;

@@ -2,19 +2,13 @@
  * What a document alone says, by rules that do not change: threads look at documents side by side
  * (data/clean.h).
  */
+#include "base/clones.h"
 #include "data/clean_rules.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define SHINGLE 5
-
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&                \
-	!defined(__clang__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES
-#endif
 
 static uint64_t hash_bytes(const char *s, size_t n, uint64_t h)
 {
@@ -164,8 +158,8 @@ struct signing {
 	uint32_t run[SIGN_RUNS];
 };
 
-CLONES static void sign_block(const uint32_t *restrict m, const uint32_t *restrict a, const uint32_t *run,
-			      int n, uint32_t *restrict sig)
+DT_CLONES static void sign_block(const uint32_t *restrict m, const uint32_t *restrict a, const uint32_t *run,
+				 int n, uint32_t *restrict sig)
 {
 	for (int b = 0; b < DT_CLEAN_HASHES; b += 16) {
 		uint32_t least[16];
