@@ -4,11 +4,10 @@
 #include "base/table.h"
 #include "base/tmpfile.h"
 #include "eval/compare.h"
-#include "eval/images.h"
 #include "eval/ppl.h"
 #include "eval/score.h"
-#include "eval/teacher.h"
 #include "kernels/quant_formats.h"
+#include "tools/eval_options.h"
 
 #include <errno.h>
 #include <math.h>
@@ -18,24 +17,15 @@
 
 #define MOST_TEXT   (1ull << 32)
 #define MOST_MODELS 16
-#define WEIGHTS	    "auto|f32|bf16|f16|q8_0|q4_0|q4_1|q4_k|q5_k|q6_k|mxfp4"
 
+/* The job that the ranks are. */
 static struct {
-	struct dt_eval_opts model;
-	const char *text, *task, *predictions, *served, *key;
-	int64_t stride, limit, parallel;
-	int windows, precision, weights;
-	bool bos, json, fold;
-	struct dt_images_query images;
-	struct dt_teacher_query teacher;
-	int split;
-	/* of the job */
 	struct dt_log log;
 	struct dt_world *world;
 	struct dt_comm *all;
 	struct dt_world_info info;
 	struct dt_progress bar;
-} a;
+} job;
 
 static const char *const examples[] = {
 	"dt-eval ppl run/latest --text heldout.txt",
@@ -44,76 +34,6 @@ static const char *const examples[] = {
 	"mpirun -np 2 dt-eval images test.h5 run/latest",
 	"dt-eval teacher train.h5 large/latest --seq 512 --out large.teacher",
 	NULL,
-};
-
-static const struct dt_opt opts[] = {
-	{"text", 't', DT_OPT_STR, &a.text, "FILE", "text whose tokens are predicted; - is standard input",
-	 "ppl,compare", .complete = DT_COMPLETE_FILE},
-	{"task", 0, DT_OPT_STR, &a.task, "FILE", "task that the models are compared on", "compare",
-	 .complete = DT_COMPLETE_FILE},
-	{"seq", 's', DT_OPT_INT, &a.model.seq, "TOKENS", "tokens of a window, or of a question at most",
-	 .min = 2, .max = 1 << 24, .def_text = "the model's"},
-	{"windows", 'w', DT_OPT_CHOICE, &a.windows, DT_WINDOWS_CHOICES, "whose way of cutting a text",
-	 "ppl,compare", .def = "rolling"},
-	{"stride", 0, DT_OPT_INT, &a.stride, "TOKENS", "from one window to the next", "ppl,compare", .min = 1,
-	 .max = 1 << 24, .def_text = "--seq; half of it for transformers"},
-	{"bos", 0, DT_OPT_FLAG, &a.bos, NULL,
-	 "begin the text with the token that begins texts, where there is one", "ppl,compare",
-	 .negatable = true, .def = "on"},
-	{"limit", 'n', DT_OPT_INT, &a.limit, "N", "only the first N windows or items",
-	 "ppl,task,compare,images", .min = 1, .max = 1e15, .def_text = "all"},
-	DT_OPT_HEADING("Images"),
-	{"batch", 0, DT_OPT_INT, &a.images.batch, "N", "images of a batch", "images", .min = 1,
-	 .max = 1 << 20, .def = "128"},
-	{"split", 0, DT_OPT_CHOICE, &a.split, DT_IMAGE_SPLITS,
-	 "how ranks share them: whole batches in turn, or a part of every batch", "images",
-	 .def = "requests"},
-	{"image-size", 0, DT_OPT_INT, &a.images.image_size, "PIXELS", "side of a sample", "images", .min = 1,
-	 .max = 4096, .def_text = "the model's"},
-	{"normalize", 0, DT_OPT_STR, &a.images.normalize, "model|data|NAME",
-	 "mean and deviation of pixels: those that the model came with, the data's, or published ones "
-	 "(cifar10, "
-	 "imagenet ...)",
-	 "images", .def = "model"},
-	{"fold-norms", 0, DT_OPT_FLAG, &a.fold, NULL, "fold batch norms into the convolutions before them",
-	 "images", .negatable = true, .def = "on"},
-	{"loader-threads", 0, DT_OPT_INT, &a.images.workers, "N",
-	 "threads of a rank that decode images ahead", "images", .min = 0, .max = 1024, .def = "1"},
-	DT_OPT_HEADING("Teachers"),
-	{"out", 'o', DT_OPT_STR, &a.teacher.out, "FILE",
-	 "what the model gives every token, for dt-train --teacher", "teacher", .complete = DT_COMPLETE_FILE},
-	{"top-k", 0, DT_OPT_INT, &a.teacher.k, "K",
-	 "likeliest columns that are kept of each token; the rest is one", "teacher", .min = 1,
-	 .max = DT_TEACHER_MOST, .def = "64"},
-	{"temperature", 0, DT_OPT_REAL, &a.teacher.temperature, "T",
-	 "logits are divided by it, those of the student too", "teacher", .min = 0.01, .max = 1000,
-	 .def = "1"},
-	DT_OPT_HEADING("Models"),
-	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32",
-	 "type of activations and cache, and of weights that have no other", .def = "bf16"},
-	{"weights", 0, DT_OPT_CHOICE, &a.weights, WEIGHTS,
-	 "what matrices are kept as; auto: blocks as they are stored, others as --precision", .def = "auto"},
-	{"tokenizer", 0, DT_OPT_STR, &a.model.tokenizer, "FILE", "a tokenizer in place of the model's own",
-	 .complete = DT_COMPLETE_TOKENIZER},
-	{"lora", 0, DT_OPT_STR, &a.model.lora, "ADAPTER",
-	 "add an adapter to the model's weights; of compare to all but the first's",
-	 "ppl,task,compare,teacher", .complete = DT_COMPLETE_FILE},
-	{"any-base", 0, DT_OPT_FLAG, &a.model.any_base, NULL,
-	 "take an adapter that was trained on other weights", "ppl,task,compare,teacher"},
-	{"threads", 0, DT_OPT_INT, &a.model.threads, "N", "threads a rank", .min = 0, .max = 4096,
-	 .def_text = "cores over the ranks of the machine"},
-	DT_OPT_HEADING("Servers"),
-	{"model", 'm', DT_OPT_STR, &a.served, "NAME", "the name to ask a server for", "task,compare",
-	 .def_text = "the first that it serves"},
-	{"api-key", 0, DT_OPT_STR, &a.key, "KEY", "sent to the server", "task,compare"},
-	{"parallel", 0, DT_OPT_INT, &a.parallel, "N", "questions with a server at a time", "task,compare",
-	 .min = 1, .max = 1024, .def = "16"},
-	DT_OPT_HEADING("Output"),
-	{"predictions", 0, DT_OPT_STR, &a.predictions, "FILE",
-	 "a JSON line for each item; of a task on several ranks each has FILE.RANK", "task,images",
-	 .complete = DT_COMPLETE_FILE},
-	{"json", 'j', DT_OPT_FLAG, &a.json, NULL, "print JSON"},
-	DT_OPT_END,
 };
 
 static int run_ppl(int n, char **v);
@@ -137,7 +57,7 @@ static const struct dt_program program = {
 	.name = "dt-eval",
 	.summary = "measure how good models are",
 	.examples = examples,
-	.opts = opts,
+	.opts = eval_opts,
 	.commands = commands,
 };
 
@@ -145,7 +65,7 @@ static const struct dt_program program = {
 
 static bool speaks(void)
 {
-	return a.info.rank == 0;
+	return job.info.rank == 0;
 }
 
 static int join_ranks(struct dt_err *err)
@@ -153,19 +73,21 @@ static int join_ranks(struct dt_err *err)
 	char word[16];
 	int rc;
 
-	a.log = (struct dt_log){.f = stderr, .name = program.name, .rank = -1};
-	rc = dt_world_init(&a.world, 3600, &a.log, err);
+	job.log = (struct dt_log){.f = stderr, .name = program.name, .rank = -1};
+	rc = dt_world_init(&job.world, 3600, &job.log, err);
 	if (rc < 0)
 		return rc;
-	dt_world_info(a.world, &a.info);
-	rc = dt_comm_create(&a.all, a.world, "world", 0, a.info.rank, err);
-	a.model.fp32 = a.precision == 1;
-	a.model.weights =
-		a.weights ? dt_format_parse(dt_opt_choice_name(WEIGHTS, a.weights, word, sizeof(word))) : -1;
-	if (!a.model.threads) {
+	dt_world_info(job.world, &job.info);
+	rc = dt_comm_create(&job.all, job.world, "world", 0, job.info.rank, err);
+	eval_args.model.fp32 = eval_args.precision == 1;
+	eval_args.model.weights =
+		eval_args.weights ? dt_format_parse(dt_opt_choice_name(EVAL_WEIGHTS, eval_args.weights, word,
+								       sizeof(word)))
+				  : -1;
+	if (!eval_args.model.threads) {
 		int64_t cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-		a.model.threads = cores > a.info.local_size ? cores / a.info.local_size : 1;
+		eval_args.model.threads = cores > job.info.local_size ? cores / job.info.local_size : 1;
 	}
 	return rc;
 }
@@ -173,28 +95,28 @@ static int join_ranks(struct dt_err *err)
 /* rc of every rank becomes one: the first that failed keeps its message. */
 static int agree(int rc, struct dt_err *err)
 {
-	return a.info.size > 1 ? dt_comm_agree(a.all, rc, NULL, err) : rc;
+	return job.info.size > 1 ? dt_comm_agree(job.all, rc, NULL, err) : rc;
 }
 
 static int finish(int rc, int status, struct dt_err *err)
 {
 	if (rc < 0)
 		status = dt_program_fail(&program, err);
-	if (a.world) {
-		dt_comm_free(a.all);
-		dt_world_finalize(a.world);
+	if (job.world) {
+		dt_comm_free(job.all);
+		dt_world_finalize(job.world);
 	}
 	return status;
 }
 
 static void show(void *arg, int64_t done, int64_t of)
 {
-	dt_progress_set(&a.bar, (uint64_t)done);
+	dt_progress_set(&job.bar, (uint64_t)done);
 }
 
 static void show_start(const char *label, int64_t of)
 {
-	dt_progress_start(&a.bar, speaks() ? stderr : NULL, label, (uint64_t)of, false);
+	dt_progress_start(&job.bar, speaks() ? stderr : NULL, label, (uint64_t)of, false);
 }
 
 static int print(json_t *o, struct dt_err *err)
@@ -209,24 +131,24 @@ static int print(json_t *o, struct dt_err *err)
 
 static int read_text(char **ret, struct dt_ppl_query *q, struct dt_err *err)
 {
-	int rc = dt_read_file(a.text, MOST_TEXT, ret, &q->n, err);
+	int rc = dt_read_file(eval_args.text, MOST_TEXT, ret, &q->n, err);
 
 	q->text = *ret;
-	q->windows = (enum dt_windows)a.windows;
-	q->stride = a.stride;
-	q->limit = a.limit;
-	q->bos = a.bos;
-	q->ranks = a.all;
-	q->rank = a.info.rank;
-	q->size = a.info.size;
+	q->windows = (enum dt_windows)eval_args.windows;
+	q->stride = eval_args.stride;
+	q->limit = eval_args.limit;
+	q->bos = eval_args.bos;
+	q->ranks = job.all;
+	q->rank = job.info.rank;
+	q->size = job.info.size;
 	return rc;
 }
 
 /* The bar's end is not known before the text is cut. */
 static void show_window(void *arg, int64_t done, int64_t of)
 {
-	a.bar.total = (uint64_t)of;
-	dt_progress_set(&a.bar, (uint64_t)done);
+	job.bar.total = (uint64_t)of;
+	dt_progress_set(&job.bar, (uint64_t)done);
 }
 
 static void print_ppl(const struct dt_ppl *p)
@@ -248,21 +170,21 @@ static int run_ppl(int n, char **v)
 	char *text = NULL;
 	int rc;
 
-	if (!a.text)
+	if (!eval_args.text)
 		return dt_opt_usage_error(&program, stderr, "ppl needs --text");
 	rc = join_ranks(&err);
 	if (rc == 0)
 		rc = agree((rc = read_text(&text, &q, &err)) < 0
 				   ? rc
-				   : dt_eval_model_open(&m, v[0], &a.model, &err),
+				   : dt_eval_model_open(&m, v[0], &eval_args.model, &err),
 			   &err);
 	if (rc == 0) {
 		q.progress = show_window;
 		show_start("reading", 1);
 		rc = dt_ppl_run(&m, &q, &p, &err);
-		dt_progress_end(&a.bar);
+		dt_progress_end(&job.bar);
 	}
-	if (rc == 0 && speaks() && a.json)
+	if (rc == 0 && speaks() && eval_args.json)
 		rc = print(dt_ppl_json(&m, &p), &err);
 	else if (rc == 0 && speaks())
 		print_ppl(&p);
@@ -281,7 +203,7 @@ static bool is_url(const char *s)
 /* 0, or an exit status: models from number `first` on get an adapter, which servers do not take. */
 static int check_servers(int n, char **v, int first)
 {
-	for (int i = first; i < n && a.model.lora; i++)
+	for (int i = first; i < n && eval_args.model.lora; i++)
 		if (is_url(v[i]))
 			return dt_opt_usage_error(&program, stderr,
 						  "--lora: a server adds adapters itself, --model names one");
@@ -291,7 +213,7 @@ static int check_servers(int n, char **v, int first)
 /* What the first of several models is opened with: an adapter is the others'. */
 static struct dt_eval_opts of_first(void)
 {
-	struct dt_eval_opts o = a.model;
+	struct dt_eval_opts o = eval_args.model;
 
 	o.lora = NULL;
 	return o;
@@ -301,20 +223,21 @@ static struct dt_eval_opts of_first(void)
 static int answer(const struct dt_task *t, const char *model, const struct dt_eval_opts *o, FILE *predictions,
 		  struct dt_score *ret, struct dt_err *err)
 {
-	struct dt_score_query q = {.ranks = a.all,
-				   .rank = a.info.rank,
-				   .size = a.info.size,
+	struct dt_score_query q = {.ranks = job.all,
+				   .rank = job.info.rank,
+				   .size = job.info.size,
 				   .predictions = predictions,
 				   .progress = show};
 	struct dt_asker *asker = NULL;
-	int rc = is_url(model) ? dt_asker_remote(model, a.served, a.key, (int)a.parallel, &asker, err)
+	int rc = is_url(model) ? dt_asker_remote(model, eval_args.served, eval_args.key,
+						 (int)eval_args.parallel, &asker, err)
 			       : dt_asker_local(model, o, &asker, err);
 
 	rc = agree(rc, err);
 	if (rc == 0) {
 		show_start("answering", t->n);
 		rc = dt_score_run(t, asker, &q, ret, err);
-		dt_progress_end(&a.bar);
+		dt_progress_end(&job.bar);
 	}
 	dt_asker_close(asker);
 	return rc;
@@ -325,14 +248,14 @@ static int open_predictions(FILE **ret, struct dt_err *err)
 	char *path = NULL;
 	int rc;
 
-	if (!a.predictions)
+	if (!eval_args.predictions)
 		return 0;
-	if (!strcmp(a.predictions, "-") && a.info.size == 1) {
+	if (!strcmp(eval_args.predictions, "-") && job.info.size == 1) {
 		*ret = stdout;
 		return 0;
 	}
-	rc = a.info.size > 1 ? asprintf(&path, "%s.%d", a.predictions, a.info.rank)
-			     : asprintf(&path, "%s", a.predictions);
+	rc = job.info.size > 1 ? asprintf(&path, "%s.%d", eval_args.predictions, job.info.rank)
+			       : asprintf(&path, "%s", eval_args.predictions);
 	rc = rc < 0 ? dt_err_sys(err, -ENOMEM, "cannot write predictions")
 		    : dt_out_stream(path, false, ret, err);
 	free(path);
@@ -351,15 +274,15 @@ static int run_task(int n, char **v)
 		return rc;
 	rc = join_ranks(&err);
 	if (rc == 0)
-		rc = agree((rc = dt_task_read(v[0], a.limit, &t, &err)) < 0
+		rc = agree((rc = dt_task_read(v[0], eval_args.limit, &t, &err)) < 0
 				   ? rc
 				   : open_predictions(&predictions, &err),
 			   &err);
 	if (rc == 0)
-		rc = answer(&t, v[1], &a.model, predictions, &s, &err);
+		rc = answer(&t, v[1], &eval_args.model, predictions, &s, &err);
 	if (predictions && predictions != stdout && fclose(predictions) == EOF && rc == 0)
-		rc = dt_err_sys(&err, -errno, "cannot write '%s'", a.predictions);
-	if (rc == 0 && speaks() && a.json)
+		rc = dt_err_sys(&err, -errno, "cannot write '%s'", eval_args.predictions);
+	if (rc == 0 && speaks() && eval_args.json)
 		rc = print(dt_score_json(&t, v[1], &s), &err);
 	else if (rc == 0 && speaks())
 		dt_score_print(&t, &s, stdout);
@@ -386,12 +309,12 @@ static int compare_texts(int n, char **v, struct dt_err *err)
 		struct dt_eval_model m = {0};
 		struct dt_ppl_pair p;
 
-		rc = agree(dt_eval_model_open(&m, v[i], &a.model, err), err);
+		rc = agree(dt_eval_model_open(&m, v[i], &eval_args.model, err), err);
 		show_start(v[i], 1);
 		if (rc == 0)
 			rc = dt_ppl_compare(&first, &m, &q, &p, err);
-		dt_progress_end(&a.bar);
-		if (rc == 0 && speaks() && a.json)
+		dt_progress_end(&job.bar);
+		if (rc == 0 && speaks() && eval_args.json)
 			rc = print(dt_ppl_pair_json(&first, &m, &p), err);
 		if (rc == 0 && i == 1)
 			dt_compare_texts_first(t, v[0], &p);
@@ -399,7 +322,7 @@ static int compare_texts(int n, char **v, struct dt_err *err)
 			dt_compare_texts_row(t, v[i], &p);
 		dt_eval_model_close(&m);
 	}
-	if (rc == 0 && speaks() && !a.json)
+	if (rc == 0 && speaks() && !eval_args.json)
 		dt_table_print(t, stdout);
 	dt_table_free(t);
 	dt_eval_model_close(&first);
@@ -413,13 +336,13 @@ static int compare_tasks(int n, char **v, struct dt_err *err)
 	const struct dt_eval_opts base = of_first();
 	struct dt_score first = {0};
 	struct dt_task t = {0};
-	int rc = agree(dt_task_read(a.task, a.limit, &t, err), err);
+	int rc = agree(dt_task_read(eval_args.task, eval_args.limit, &t, err), err);
 
 	for (int i = 0; i < n && rc == 0; i++) {
 		struct dt_score s = {0};
 		struct dt_score_pair p;
 
-		rc = answer(&t, v[i], i ? &a.model : &base, NULL, i ? &s : &first, err);
+		rc = answer(&t, v[i], i ? &eval_args.model : &base, NULL, i ? &s : &first, err);
 		if (rc < 0)
 			break;
 		if (i == 0) {
@@ -428,13 +351,13 @@ static int compare_tasks(int n, char **v, struct dt_err *err)
 		}
 		dt_score_compare(&first, &s, &p);
 		dt_compare_tasks_row(table, v[i], &s, &p);
-		if (speaks() && a.json)
+		if (speaks() && eval_args.json)
 			rc = print(dt_compare_tasks_json(&t, (const char *const[]){v[0], v[i]},
 							 (const struct dt_score *const[]){&first, &s}, &p),
 				   err);
 		dt_score_release(&s);
 	}
-	if (rc == 0 && speaks() && !a.json)
+	if (rc == 0 && speaks() && !eval_args.json)
 		dt_table_print(table, stdout);
 	dt_table_free(table);
 	dt_score_release(&first);
@@ -447,14 +370,14 @@ static int run_compare(int n, char **v)
 	struct dt_err err = {0};
 	int rc;
 
-	if (!a.text == !a.task)
+	if (!eval_args.text == !eval_args.task)
 		return dt_opt_usage_error(&program, stderr, "compare needs --text or --task%s",
-					  a.text ? ", not both" : "");
+					  eval_args.text ? ", not both" : "");
 	if ((rc = check_servers(n, v, 1)))
 		return rc;
 	rc = join_ranks(&err);
 	if (rc == 0)
-		rc = a.text ? compare_texts(n, v, &err) : compare_tasks(n, v, &err);
+		rc = eval_args.text ? compare_texts(n, v, &err) : compare_tasks(n, v, &err);
 	return finish(rc, DT_EXIT_OK, &err);
 }
 
@@ -462,32 +385,33 @@ static int run_compare(int n, char **v)
 
 static int run_images(int n, char **v)
 {
-	struct dt_images_query *q = &a.images;
+	struct dt_images_query *q = &eval_args.images;
 	struct dt_images_result r = {0};
 	struct dt_err err = {0};
 	int rc = join_ranks(&err);
 
-	if (rc == 0 && a.predictions && speaks())
-		rc = strcmp(a.predictions, "-") ? dt_out_stream(a.predictions, false, &q->predictions, &err)
-						: (q->predictions = stdout, 0);
+	if (rc == 0 && eval_args.predictions && speaks())
+		rc = strcmp(eval_args.predictions, "-")
+			     ? dt_out_stream(eval_args.predictions, false, &q->predictions, &err)
+			     : (q->predictions = stdout, 0);
 	q->data = v[0];
-	q->split = (enum dt_image_split)a.split;
-	q->limit = a.limit;
-	q->unfolded = !a.fold;
-	q->ranks = a.all;
-	q->rank = a.info.rank;
-	q->size = a.info.size;
+	q->split = (enum dt_image_split)eval_args.split;
+	q->limit = eval_args.limit;
+	q->unfolded = !eval_args.fold;
+	q->ranks = job.all;
+	q->rank = job.info.rank;
+	q->size = job.info.size;
 	q->progress = show_window;
 	if (rc == 0 && (rc = agree(rc, &err)) == 0) {
 		show_start("classifying", 1);
-		rc = dt_images_run(v[1], &a.model, q, &r, &err);
-		dt_progress_end(&a.bar);
+		rc = dt_images_run(v[1], &eval_args.model, q, &r, &err);
+		dt_progress_end(&job.bar);
 	}
 	if (q->predictions && q->predictions != stdout && fclose(q->predictions) == EOF && rc == 0)
-		rc = dt_err_sys(&err, -errno, "cannot write '%s'", a.predictions);
+		rc = dt_err_sys(&err, -errno, "cannot write '%s'", eval_args.predictions);
 	if (rc == 0 && speaks())
-		rc = a.json ? print(dt_images_result_json(v[1], q, &r), &err)
-			    : dt_images_result_print(q, &r, stdout, &err);
+		rc = eval_args.json ? print(dt_images_result_json(v[1], q, &r), &err)
+				    : dt_images_result_print(q, &r, stdout, &err);
 	dt_images_result_release(&r);
 	return finish(rc, DT_EXIT_OK, &err);
 }
@@ -496,7 +420,7 @@ static int run_images(int n, char **v)
 
 static int run_teacher(int n, char **v)
 {
-	struct dt_teacher_query *q = &a.teacher;
+	struct dt_teacher_query *q = &eval_args.teacher;
 	struct dt_teacher_made r = {0};
 	struct dt_eval_model m = {0};
 	struct dt_err err = {0};
@@ -506,22 +430,22 @@ static int run_teacher(int n, char **v)
 		return dt_opt_usage_error(&program, stderr, "teacher needs --out");
 	rc = join_ranks(&err);
 	q->data = v[0];
-	q->seq = a.model.seq;
-	q->ranks = a.all;
-	q->rank = a.info.rank;
-	q->size = a.info.size;
+	q->seq = eval_args.model.seq;
+	q->ranks = job.all;
+	q->rank = job.info.rank;
+	q->size = job.info.size;
 	q->progress = show_window;
 	if (rc == 0)
-		rc = agree((rc = dt_teacher_seq(q, &a.model.seq, &err)) < 0
+		rc = agree((rc = dt_teacher_seq(q, &eval_args.model.seq, &err)) < 0
 				   ? rc
-				   : dt_eval_model_open(&m, v[1], &a.model, &err),
+				   : dt_eval_model_open(&m, v[1], &eval_args.model, &err),
 			   &err);
 	if (rc == 0) {
 		show_start("reading", 1);
 		rc = dt_teacher_run(&m, q, &r, &err);
-		dt_progress_end(&a.bar);
+		dt_progress_end(&job.bar);
 	}
-	if (rc == 0 && speaks() && a.json)
+	if (rc == 0 && speaks() && eval_args.json)
 		rc = print(dt_teacher_made_json(&m, q, &r), &err);
 	else if (rc == 0 && speaks())
 		dt_teacher_made_print(q, &r, stdout);

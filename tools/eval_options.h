@@ -1,0 +1,27 @@
+/* The options of dt-eval. */
+#ifndef DT_TOOLS_EVAL_OPTIONS_H
+#define DT_TOOLS_EVAL_OPTIONS_H
+
+#include "base/opt.h"
+#include "eval/images.h"
+#include "eval/score.h"
+#include "eval/teacher.h"
+
+#define EVAL_WEIGHTS "auto|f32|bf16|f16|q8_0|q4_0|q4_1|q4_k|q5_k|q6_k|mxfp4"
+
+struct eval_args {
+	struct dt_eval_opts model;
+	const char *text, *task, *predictions, *served, *key;
+	int64_t stride, limit, parallel;
+	int windows, precision, weights;
+	bool bos, json, fold;
+	struct dt_images_query images;
+	struct dt_teacher_query teacher;
+	int split;
+};
+
+extern struct eval_args eval_args;
+extern const struct dt_opt eval_opts[];
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
