@@ -64,8 +64,13 @@ static void write_group_int8(const struct dt_attn *p, struct dt_tensor k, struct
 		uint8_t *to = dt_at(k, at);
 
 		quantize_head(row, key + from, type, d);
-		for (int64_t j = 0; j < d; j++)
-			to[j / 4 * 4 * DT_KV_GROUP + 4 * i + j % 4] = (uint8_t)row[j] ^ 0x80;
+		for (int64_t j = 0; j < d; j += 4) {
+			uint32_t four;
+
+			memcpy(&four, row + j, 4);
+			four ^= 0x80808080u; /* 128 added to each */
+			memcpy(to + DT_KV_GROUP * j + 4 * i, &four, 4);
+		}
 		memcpy(to + DT_KV_GROUP * d + 4 * i, row + d, 4);
 		to = dt_at(v, at);
 		quantize_head(row, value + from, type, d);
