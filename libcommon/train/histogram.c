@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include "base/clones.h"
 #include "plan/listing.h"
 
 #include <errno.h>
@@ -29,18 +30,30 @@ struct tallies {
 };
 
 #define PIECE 65536 /* elements */
+#define BLOCK 8192  /* of them, that a thread counts by itself: sums do not depend on how many there are */
+#define CHUNK 512   /* of these, whose buckets are found before they are counted */
 
-static int bucket(double x)
+struct block {
+	uint32_t count[BUCKETS];
+	double sum, squares;
+	float most[2];
+};
+
+/*
+ * Bits of a magnitude, less one: a power of two is the largest of its bucket. Sqrt(2) is 0x3504f3 and a bit
+ * behind the point.
+ */
+static inline int bucket(float x)
 {
-	double a = fabs(x);
-	int e, i;
+	uint32_t u;
+	int i, half;
 
-	if (a == 0)
-		return SIDE;
-	i = frexp(a, &e) > M_SQRT1_2 ? 2 * e : 2 * e - 1; /* a in (2^((i - 1) / 2), 2^(i / 2)] */
-	i -= 2 * LOW + 1;
+	memcpy(&u, &x, sizeof(u));
+	u &= 0x7fffffff;
+	half = ((u - 1) & 0x7fffff) >= 0x3504f3;
+	i = 2 * ((int)((u - 1) >> 23) - 127 - LOW) + half;
 	i = i < 0 ? 0 : i >= SIDE ? SIDE - 1 : i;
-	return x > 0 ? SIDE + 1 + i : SIDE - 1 - i;
+	return u == 0 ? SIDE : x > 0 ? SIDE + 1 + i : SIDE - 1 - i;
 }
 
 /* The largest value that counts in bucket b: of one below zero its side nearer to zero. */
@@ -52,16 +65,53 @@ static double limit(int b)
 	return b == SIDE ? 0 : exp2((double)(2 * LOW + b - SIDE) / 2);
 }
 
-static void count(struct tally *k, const float *x, int64_t n, double scale)
+static DT_CLONES void count_block(struct block *k, const float *x, int64_t n, float scale)
 {
-	for (int64_t i = 0; i < n; i++) {
-		double v = x[i] * scale;
+	int at[CHUNK];
 
-		k->sum[bucket(v)]++;
-		k->sum[SUM] += v;
-		k->sum[SQUARES] += v * v;
-		k->most[0] = fmax(k->most[0], v);
-		k->most[1] = fmax(k->most[1], -v);
+	for (int64_t c = 0; c < n; c += CHUNK) {
+		const int m = n - c < CHUNK ? (int)(n - c) : CHUNK;
+		double sum = 0, squares = 0;
+		float high = k->most[0], low = k->most[1];
+
+#pragma omp simd reduction(+ : sum, squares) reduction(max : high, low)
+		for (int i = 0; i < m; i++) {
+			const float v = x[c + i] * scale;
+
+			at[i] = bucket(v);
+			sum += (double)v;
+			squares += (double)v * (double)v;
+			high = v > high ? v : high;
+			low = -v > low ? -v : low;
+		}
+		for (int i = 0; i < m; i++)
+			k->count[at[i]]++;
+		k->sum += sum;
+		k->squares += squares;
+		k->most[0] = high;
+		k->most[1] = low;
+	}
+}
+
+/* n up to PIECE. */
+static void count(struct tally *k, const float *x, int64_t n, double scale, int threads)
+{
+	struct block part[PIECE / BLOCK];
+	const int blocks = (int)((n + BLOCK - 1) / BLOCK);
+
+#pragma omp parallel for num_threads(threads) if (blocks > 1)
+	for (int i = 0; i < blocks; i++) {
+		part[i] = (struct block){.most = {-INFINITY, -INFINITY}};
+		count_block(&part[i], x + (int64_t)i * BLOCK, i < blocks - 1 ? BLOCK : n - (int64_t)i * BLOCK,
+			    (float)scale);
+	}
+	for (int i = 0; i < blocks; i++) {
+		for (int b = 0; b < BUCKETS; b++)
+			k->sum[b] += part[i].count[b];
+		k->sum[SUM] += part[i].sum;
+		k->sum[SQUARES] += part[i].squares;
+		for (int m = 0; m < 2; m++)
+			k->most[m] = fmax(k->most[m], (double)part[i].most[m]);
 	}
 	k->sum[NUM] += (double)n;
 }
@@ -101,7 +151,7 @@ static int count_tensor(struct trainer *t, struct tally *k, struct dt_tensor x, 
 			p = buf;
 		}
 		if (rc == 0)
-			count(k, p, m, scale);
+			count(k, p, m, scale, t->dev->nthreads);
 	}
 	return rc;
 }
