@@ -23,6 +23,18 @@
 #endif
 #define DT_INLINE static inline __attribute__((always_inline))
 
+/*
+ * DT_FOR(n, int i = 0; i < count; i++): a loop of n rounds at most, whose count is known where it is inlined. It
+ * vanishes, so that arrays that it goes over stay in registers. clang unrolls in time for that only what it is
+ * told to unroll fully.
+ */
+#define DT_PRAGMA(x) _Pragma(#x)
+#ifdef __clang__
+#define DT_FOR(n, ...) DT_PRAGMA(clang loop unroll(full)) for (__VA_ARGS__)
+#else
+#define DT_FOR(n, ...) DT_PRAGMA(GCC unroll n) for (__VA_ARGS__)
+#endif
+
 #define DT_CHUNK  2048 /* elements an elementwise chunk */
 #define DT_GROUPS 64   /* groups of rows whose parameter gradients are summed apart */
 #define DT_SERIAL 8192 /* elements under which a second thread costs more than it gives */

@@ -151,8 +151,7 @@ DT_INLINE vi start(const enum dt_format f, const struct dt_xblock *x, const int 
 DT_INLINE void add_up(vf sum[2], const vi acc[2], vf (*scale)[2], const int half, const vf *min,
 		      const struct dt_xblock *x, const int vecs)
 {
-#pragma GCC unroll 2
-	for (int v = 0; v < vecs; v++) {
+	DT_FOR (2, int v = 0; v < vecs; v++) {
 		const vf s = V(mul_ps)(scale[v][half], V(set1_ps)(x->scale));
 
 		sum[v] = V(fmadd_ps)(s, V(cvtepi32_ps)(acc[v]), sum[v]);
@@ -170,8 +169,7 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 	const bool two = f == DT_FMT_Q6_K, minima = f == DT_FMT_Q4_1 || dt_is_k_min(f);
 	vf sum[ROWS][2];
 
-#pragma GCC unroll 8
-	for (int r = 0; r < rows; r++)
+	DT_FOR (8, int r = 0; r < rows; r++)
 		sum[r][0] = sum[r][1] = V(setzero_ps)();
 	for (int64_t b = 0; b < blocks; b++) {
 		vf scale[2][2], min[2];
@@ -183,43 +181,33 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		for (int64_t i = 0; !next->once && i < next->step; i += 64)
 			__builtin_prefetch(next->at + i, 0, 2);
 		next->at += next->step;
-#pragma GCC unroll 2
-		for (int v = 0; v < vecs; v++)
+		DT_FOR (2, int v = 0; v < vecs; v++)
 			scales(scale[v], &min[v], f, &c[v], b);
-#pragma GCC unroll 4
-		for (int i = 0; i < 4; i++) { /* pairs of chunks; a half is two */
+		DT_FOR (4, int i = 0; i < 4; i++) { /* pairs of chunks; a half is two */
 			vi w[2][2];
 
-#pragma GCC unroll 2
-			for (int v = 0; v < vecs; v++)
+			DT_FOR (2, int v = 0; v < vecs; v++)
 				unpack(w[v], f, c[v].quants + b * quants, i);
-#pragma GCC unroll 8
-			for (int r = 0; r < rows; r++)
+			DT_FOR (8, int r = 0; r < rows; r++)
 				if (i == 0 || (two && i == 2))
 					acc[r][0] = acc[r][1] = start(f, &xb[r * blocks + b], i / 2);
-#pragma GCC unroll 2
-			for (int e = 0; e < 2; e++)
-#pragma GCC unroll 8
-				for (int r = 0; r < rows; r++) {
+			DT_FOR (2, int e = 0; e < 2; e++)
+				DT_FOR (8, int r = 0; r < rows; r++) {
 					int32_t word;
 
 					memcpy(&word, x + (r * blocks + b) * 32 + 8 * i + 4 * e, 4);
-#pragma GCC unroll 2
-					for (int v = 0; v < vecs; v++)
+					DT_FOR (2, int v = 0; v < vecs; v++)
 						acc[r][v] = dot(acc[r][v], w[v][e], V(set1_epi32)(word),
 								f == DT_FMT_Q8_0);
 				}
-#pragma GCC unroll 8
-			for (int r = 0; r < rows; r++)
+			DT_FOR (8, int r = 0; r < rows; r++)
 				if (i == 3 || (two && i == 1))
 					add_up(sum[r], acc[r], scale, i / 2, minima ? min : NULL,
 					       &xb[r * blocks + b], vecs);
 		}
 	}
-#pragma GCC unroll 8
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-		for (int v = 0; v < vecs; v++)
+	DT_FOR (8, int r = 0; r < rows; r++)
+		DT_FOR (2, int v = 0; v < vecs; v++)
 			V(storeu_ps)(tile + r * ld + v * QUANT_LANES, sum[r][v]);
 }
 
@@ -359,11 +347,9 @@ DT_INLINE __m512i largest_16(const void *x, enum dt_dtype type, int64_t i)
 {
 	__m512i q[4], t[2];
 
-#pragma GCC unroll 4
-	for (int k = 0; k < 4; k++)
+	DT_FOR (4, int k = 0; k < 4; k++)
 		q[k] = largest_4(x, type, i + 4 * k * DT_QK);
-#pragma GCC unroll 2
-	for (int k = 0; k < 2; k++)
+	DT_FOR (2, int k = 0; k < 2; k++)
 		t[k] = _mm512_max_epu32(_mm512_shuffle_i32x4(q[2 * k], q[2 * k + 1], 0x88),
 					_mm512_shuffle_i32x4(q[2 * k], q[2 * k + 1], 0xdd));
 	return _mm512_max_epu32(_mm512_shuffle_i32x4(t[0], t[1], 0x88),
@@ -389,13 +375,11 @@ DT_INLINE __m256i round_block(int8_t *q, const void *x, enum dt_dtype type, int6
 /* Sums of each half of sixteen blocks: half[0] and half[1], in the blocks' order. */
 DT_INLINE void add_halves(int32_t half[2][16], const __m256i *fours)
 {
-#pragma GCC unroll 2
-	for (int k = 0; k < 2; k++) {
+	DT_FOR (2, int k = 0; k < 2; k++) {
 		_Alignas(64) int32_t part[16];
 		__m512i v[4], t[2], sum;
 
-#pragma GCC unroll 4
-		for (int i = 0; i < 4; i++)
+		DT_FOR (4, int i = 0; i < 4; i++)
 			v[i] = _mm512_inserti64x4(_mm512_castsi256_si512(fours[8 * k + 2 * i]),
 						  fours[8 * k + 2 * i + 1], 1);
 		t[0] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));

@@ -46,10 +46,8 @@ DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, con
 {
 	vec sum[ROWS][VECS];
 
-#pragma GCC unroll 16
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-		for (int v = 0; v < VECS; v++)
+	DT_FOR (16, int r = 0; r < rows; r++)
+		DT_FOR (2, int v = 0; v < VECS; v++)
 			sum[r][v] = (vec){0};
 	for (int64_t k = 0; k < n; k++) {
 		words b[VECS];
@@ -58,19 +56,14 @@ DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, con
 			__builtin_prefetch(next + k * ahead, 0, 0);
 		else
 			__builtin_prefetch(next + k * ahead, 0, 2);
-#pragma GCC unroll 2
-		for (int v = 0; v < VECS; v++)
+		DT_FOR (2, int v = 0; v < VECS; v++)
 			b[v] = *(const words *)(w[v] + 64 * k);
-#pragma GCC unroll 16
-		for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-			for (int v = 0; v < VECS; v++)
+		DT_FOR (16, int r = 0; r < rows; r++)
+			DT_FOR (2, int v = 0; v < VECS; v++)
 				sum[r][v] = step(sum[r][v], x[r * n + k], b[v]);
 	}
-#pragma GCC unroll 16
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-		for (int v = 0; v < VECS; v++)
+	DT_FOR (16, int r = 0; r < rows; r++)
+		DT_FOR (2, int v = 0; v < VECS; v++)
 			*(vec *)(out[v] + r * ld) = sum[r][v];
 }
 

@@ -16,12 +16,9 @@ DT_INLINE vec four(uint32_t word)
 
 DT_INLINE void clear(vec sum[4][2][DT_TILE_PARTS], const int rows, const int parts)
 {
-#pragma GCC unroll 4
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-		for (int g = 0; g < 2; g++)
-#pragma GCC unroll 3
-			for (int p = 0; p < parts; p++)
+	DT_FOR (4, int r = 0; r < rows; r++)
+		DT_FOR (2, int g = 0; g < 2; g++)
+			DT_FOR (3, int p = 0; p < parts; p++)
 				sum[r][g][p] = _mm512_setzero_si512();
 }
 
@@ -52,20 +49,16 @@ DT_INLINE void block_across(float *s, const struct dt_tile_bytes *q, int64_t i, 
 			_mm_prefetch(next[0] + 64 * w, _MM_HINT_T0);
 			_mm_prefetch(next[1] + 64 * w, _MM_HINT_T0);
 		}
-#pragma GCC unroll 4
-		for (int r = 0; r < rows; r++)
-#pragma GCC unroll 3
-			for (int p = 0; p < parts; p++) {
+		DT_FOR (4, int r = 0; r < rows; r++)
+			DT_FOR (3, int p = 0; p < parts; p++) {
 				const vec x = four(q->part[p][(i + r) * words + w]);
 
 				sum[r][0][p] = _mm512_dpbusd_epi32(sum[r][0][p], key[0], x);
 				sum[r][1][p] = _mm512_dpbusd_epi32(sum[r][1][p], key[1], x);
 			}
 	}
-#pragma GCC unroll 4
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-		for (int g = 0; g < 2; g++) {
+	DT_FOR (4, int r = 0; r < rows; r++)
+		DT_FOR (2, int g = 0; g < 2; g++) {
 			const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(q->scale[i + r]),
 							   _mm512_loadu_ps(k_scale + 16 * g));
 
@@ -120,20 +113,16 @@ DT_INLINE void block_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, 
 			_mm_prefetch(next[u / 4] + at, _MM_HINT_T0);
 			_mm_prefetch(next[u / 4] + at + 64, _MM_HINT_T0);
 		}
-#pragma GCC unroll 4
-		for (int r = 0; r < rows; r++)
-#pragma GCC unroll 3
-			for (int p = 0; p < parts; p++) {
+		DT_FOR (4, int r = 0; r < rows; r++)
+			DT_FOR (3, int p = 0; p < parts; p++) {
 				const vec x = four(w->part[p][(i + r) * (DT_TILE / 4) + u]);
 
 				sum[r][0][p] = _mm512_dpbusd_epi32(sum[r][0][p], x, value[0]);
 				sum[r][1][p] = _mm512_dpbusd_epi32(sum[r][1][p], x, value[1]);
 			}
 	}
-#pragma GCC unroll 4
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-		for (int c = 0; c < 2; c++) {
+	DT_FOR (4, int r = 0; r < rows; r++)
+		DT_FOR (2, int c = 0; c < 2; c++) {
 			float *to = o + (i + r) * ldo + j + 16 * c;
 
 			_mm512_storeu_ps(to, _mm512_fmadd_ps(joined(sum[r][c], parts, 0, 0),

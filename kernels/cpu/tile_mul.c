@@ -35,24 +35,18 @@ DT_INLINE void block(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, in
 {
 	vec sum[TILE_ROWS][MOST];
 
-#pragma GCC unroll 8
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-		for (int v = 0; v < vecs; v++)
+	DT_FOR (8, int r = 0; r < rows; r++)
+		DT_FOR (4, int v = 0; v < vecs; v++)
 			sum[r][v] = accumulate ? *(vec *)(c + r * ldc + v * L) : (vec){0};
 	for (int64_t w = 0; w < words; w++) {
-#pragma GCC unroll 8
-		for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-			for (int v = 0; v < vecs; v++)
+		DT_FOR (8, int r = 0; r < rows; r++)
+			DT_FOR (4, int v = 0; v < vecs; v++)
 				sum[r][v] = step(sum[r][v], a[r * a_row], b + v * L);
 		a += a_word;
 		b += ldb;
 	}
-#pragma GCC unroll 8
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-		for (int v = 0; v < vecs; v++)
+	DT_FOR (8, int r = 0; r < rows; r++)
+		DT_FOR (4, int v = 0; v < vecs; v++)
 			*(vec *)(c + r * ldc + v * L) = sum[r][v];
 }
 
@@ -100,25 +94,18 @@ DT_INLINE void block_across(float *c, int64_t ldc, const uint32_t *a, int64_t a_
 {
 	vec sum[6][4];
 
-#pragma GCC unroll 6
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-		for (int v = 0; v < 4; v++)
+	DT_FOR (6, int r = 0; r < rows; r++)
+		DT_FOR (4, int v = 0; v < 4; v++)
 			sum[r][v] = (vec){0};
 	for (int64_t w = 0; w < words; w++) {
-#pragma GCC unroll 4
-		for (int v = 0; next && v < 4; v++)
+		DT_FOR (4, int v = 0; next && v < 4; v++)
 			__builtin_prefetch(next[v] + w * L);
-#pragma GCC unroll 6
-		for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-			for (int v = 0; v < 4; v++)
+		DT_FOR (6, int r = 0; r < rows; r++)
+			DT_FOR (4, int v = 0; v < 4; v++)
 				sum[r][v] = step(sum[r][v], a[r * a_row + w], b[v] + w * L);
 	}
-#pragma GCC unroll 6
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-		for (int v = 0; v < 4; v++)
+	DT_FOR (6, int r = 0; r < rows; r++)
+		DT_FOR (4, int v = 0; v < 4; v++)
 			*(vec *)(c + r * ldc + v * L) = sum[r][v];
 }
 
@@ -146,27 +133,20 @@ DT_INLINE void block_down(float *c, int64_t ldc, const uint32_t *a, int64_t a_ro
 	vec sum[6][4];
 
 	c += col;
-#pragma GCC unroll 6
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-		for (int v = 0; v < vecs; v++)
+	DT_FOR (6, int r = 0; r < rows; r++)
+		DT_FOR (4, int v = 0; v < vecs; v++)
 			sum[r][v] = *(vec *)(c + r * ldc + v * L);
 	for (int64_t w = first; w < last; w++) {
 		const uint32_t *from = b[w / 8] + w % 8 * cols + col;
 
-#pragma GCC unroll 4
-		for (int v = 0; next && v < vecs; v++)
+		DT_FOR (4, int v = 0; next && v < vecs; v++)
 			__builtin_prefetch(next[w / 8] + w % 8 * cols + col + v * L);
-#pragma GCC unroll 6
-		for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-			for (int v = 0; v < vecs; v++)
+		DT_FOR (6, int r = 0; r < rows; r++)
+			DT_FOR (4, int v = 0; v < vecs; v++)
 				sum[r][v] = step(sum[r][v], a[r * a_row + w], from + v * L);
 	}
-#pragma GCC unroll 6
-	for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-		for (int v = 0; v < vecs; v++)
+	DT_FOR (6, int r = 0; r < rows; r++)
+		DT_FOR (4, int v = 0; v < vecs; v++)
 			*(vec *)(c + r * ldc + v * L) = sum[r][v];
 }
 
