@@ -20,8 +20,8 @@ static struct row find(const struct dt_distill *p, int64_t i, int64_t n)
 	return r;
 }
 
-static DT_SIMD void stats_row(float *ret, struct dt_tensor l, int64_t row, float rowmax,
-			      const struct dt_distill *p)
+static DT_SIMD void distill_stats_row(float *ret, struct dt_tensor l, int64_t row, float rowmax,
+				      const struct dt_distill *p)
 {
 	const int64_t n = dt_cols(l);
 	const struct row r = find(p, row, n);
@@ -64,7 +64,7 @@ int dt_cpu_distill_stats(struct dt_dev *dev, float *kept, float *rest, float *do
 		float s[3] = {0, 0, 0};
 
 		if (targets[i] >= 0)
-			stats_row(s, logits, i, rowmax[i], p);
+			distill_stats_row(s, logits, i, rowmax[i], p);
 		kept[i] = s[0];
 		rest[i] = s[1];
 		dot[i] = s[2];
@@ -87,8 +87,8 @@ static float named(const struct factor *f, float x, float prob)
 	       f->column * prob;
 }
 
-static DT_SIMD void grad_row(struct dt_tensor d, struct dt_tensor l, int64_t row, int64_t target,
-			     const struct factor *f, const struct dt_distill *p)
+static DT_SIMD void distill_grad_row(struct dt_tensor d, struct dt_tensor l, int64_t row, int64_t target,
+				     const struct factor *f, const struct dt_distill *p)
 {
 	const int64_t n = dt_cols(l);
 	const struct row r = find(p, row, n);
@@ -143,7 +143,7 @@ int dt_cpu_distill_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_
 		if (targets[i] < 0)
 			memset(dt_at(dlogits, i * n), 0, (size_t)(n * dt_dtype_size(dlogits.dtype)));
 		else
-			grad_row(dlogits, logits, i, targets[i] - p->vocab_first, &f, p);
+			distill_grad_row(dlogits, logits, i, targets[i] - p->vocab_first, &f, p);
 	}
 	return 0;
 }

@@ -29,8 +29,8 @@ static uint32_t amax_of(struct dt_dev *dev, struct dt_tensor x)
 }
 
 /* n elements of x from i on, n at most SIDE. */
-static DT_SIMD void narrow_row(uint8_t *y, enum dt_dtype t, struct dt_tensor x, int64_t i, int64_t n,
-			       float inverse)
+static DT_SIMD void narrow_to_fp8(uint8_t *y, enum dt_dtype t, struct dt_tensor x, int64_t i, int64_t n,
+				  float inverse)
 {
 	float buf[SIDE];
 	const float *p = dt_load(buf, dt_at(x, i), x.dtype, n);
@@ -58,7 +58,7 @@ static void narrow_rows(struct dt_tensor y, struct dt_tensor yt, struct dt_tenso
 		const int64_t nc = dt_min64(SIDE, cols - c0);
 
 		for (int64_t r = 0; r < nr; r++) {
-			narrow_row(tile[r], t, x, (r0 + r) * cols + c0, nc, inverse);
+			narrow_to_fp8(tile[r], t, x, (r0 + r) * cols + c0, nc, inverse);
 			if (y.data)
 				memcpy(dt_at(y, (r0 + r) * cols + c0), tile[r], (size_t)nc);
 		}

@@ -81,8 +81,8 @@ static void write_group_int8(const struct dt_attn *p, struct dt_tensor k, struct
 }
 
 /* The k or the v part of a row of qkv. */
-static DT_SIMD void copy_row(const struct dt_attn *p, struct dt_tensor cache, int64_t to, struct dt_tensor x,
-			     int64_t from)
+static DT_SIMD void cache_row(const struct dt_attn *p, struct dt_tensor cache, int64_t to, struct dt_tensor x,
+			      int64_t from)
 {
 	const int64_t d = p->head_dim, n = p->kv_heads * d;
 	char *out = dt_at(cache, to);
@@ -122,9 +122,9 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 				    dt_at(qkv, key + n));
 			continue;
 		}
-		copy_row(p, kcache, slot[i] * width, qkv, key);
+		cache_row(p, kcache, slot[i] * width, qkv, key);
 		if (parts == 2)
-			copy_row(p, vcache, slot[i] * width, qkv, key + n);
+			cache_row(p, vcache, slot[i] * width, qkv, key + n);
 	}
 	return 0;
 }

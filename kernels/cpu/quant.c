@@ -95,7 +95,7 @@ static DT_SIMD void round_row(uint16_t *h, const void *x, enum dt_dtype type, in
 }
 
 /* Likewise as f32. */
-static DT_SIMD void widen_row(float *f, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
+static DT_SIMD void widen_blocks(float *f, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
 {
 	memset(f + k, 0, (size_t)(blocks * DT_QK - k) * 4);
 	if (type == DT_F32)
@@ -286,7 +286,7 @@ static void prepare_row(const struct job *j, int64_t r, int64_t to)
 		j->kernel.row(j->q + to * w->blocks * DT_QK, j->xb + to * w->blocks, x, j->x.dtype,
 			      w->blocks);
 	if (j->f)
-		widen_row(j->f + to * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
+		widen_blocks(j->f + to * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 	if (j->h)
 		round_row(j->h + to * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 }
