@@ -24,9 +24,9 @@
 #define DT_INLINE static inline __attribute__((always_inline))
 
 /*
- * DT_FOR(n, int i = 0; i < count; i++): a loop of n rounds at most, whose count is known where it is inlined. It
- * vanishes, so that arrays that it goes over stay in registers. clang unrolls in time for that only what it is
- * told to unroll fully.
+ * DT_FOR(n, int i = 0; i < count; i++): a loop of n rounds at most, whose count is known where it is inlined.
+ * It vanishes, so that arrays that it goes over stay in registers. clang unrolls in time for that only what
+ * is to be unrolled fully.
  */
 #define DT_PRAGMA(x) _Pragma(#x)
 #ifdef __clang__
