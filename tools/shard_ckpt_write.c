@@ -94,11 +94,15 @@ int shard_merge(int n, char **argv)
 /* What the options say of a model to be written. */
 static struct dt_convert conversion(void)
 {
+	struct dt_export x = {.to = DT_SOURCE_AUTO};
 	char word[16];
 
+	if (shard_options.to_given)
+		dt_export_to(shard_options.to, &x);
 	return (struct dt_convert){
 		.from = shard_options.from_given ? (enum dt_source_kind)shard_options.from : DT_SOURCE_AUTO,
-		.to = shard_options.to_given ? (enum dt_source_kind)shard_options.to : DT_SOURCE_AUTO,
+		.to = x.to,
+		.packing = x.packing,
 		.tokenizer = shard_options.tokenizer,
 		.format = shard_options.type_given
 				  ? dt_format_parse(dt_opt_choice_name(SHARD_CKPT_TYPES, shard_options.type,
@@ -265,10 +269,13 @@ int shard_quantize(int n, char **argv)
 
 	if (rc)
 		return rc;
-	shard_options.to = DT_SOURCE_GGUF;
-	shard_options.to_given = true;
 	c = conversion();
+	if (!shard_options.to_given)
+		c.to = DT_SOURCE_GGUF;
+	if (c.to != DT_SOURCE_GGUF && !c.packing)
+		return dt_opt_usage_error(&shard_program, stderr, "quantize writes --to gguf, gptq or awq");
 	shard_options.rounding.format = (enum dt_format)c.format;
+	shard_options.rounding.packing = c.packing;
 	return write_changed(argv, c, shard_options.calibrated_on ? "round" : "convert", "rounded");
 }
 

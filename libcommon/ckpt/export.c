@@ -26,7 +26,10 @@ int dt_export_check(const struct dt_source *s, const char *dst, struct dt_export
 		x->to = DT_SOURCE_DT;
 	if (x->to == DT_SOURCE_AUTO)
 		return dt_err_set(err, -EINVAL, "what '%s' is to become cannot be told: give --to", dst);
-	if (x->format >= 0 && x->to != DT_SOURCE_GGUF && dt_format_info((enum dt_format)x->format)->dtype < 0)
+	if (x->packing && exp_packed_check(s, x, err) < 0)
+		return -EINVAL;
+	if (x->format >= 0 && !x->packing && x->to != DT_SOURCE_GGUF &&
+	    dt_format_info((enum dt_format)x->format)->dtype < 0)
 		return dt_err_set(err, -EINVAL, "weights of type %s are for GGUF only",
 				  dt_format_info((enum dt_format)x->format)->name);
 	if (x->to == DT_SOURCE_DT)

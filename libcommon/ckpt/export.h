@@ -4,8 +4,19 @@
 
 #include "ckpt/source.h"
 
+/* How the matrices of a safetensors folder are packed: as AutoGPTQ does, or AutoAWQ. */
+enum dt_packing { DT_PACK_NONE, DT_PACK_GPTQ, DT_PACK_AWQ };
+/* What can be written, in the order of enum dt_source_kind; then folders with packed matrices. */
+#define DT_EXPORT_KINDS DT_SOURCE_KINDS "|gptq|awq"
+
 struct dt_export {
 	enum dt_source_kind to;
+	/*
+	 * Matrices of layers, but for routers, whose rows are a multiple of 32 and 8 in number, or a multiple
+	 * of that, are packed. format is q4_0, or q8_0 of GPTQ: the numbers are those of the blocks. All else
+	 * is f16 (*ret_unpacked counts the matrices), and listed in config.json.
+	 */
+	enum dt_packing packing;
 	/*
 	 * Of the matrices; -1: as stored where the target has that type, else f32. Vectors of a GGUF are f32,
 	 * as are its position embeddings unless format is a plain type. The head of a q4_k or q5_k file is
@@ -22,6 +33,9 @@ struct dt_export {
 	bool (*progress)(void *arg, uint64_t done, uint64_t total); /* false: stop, -ECANCELED; may be NULL */
 	void *arg;
 };
+
+/* Sets what number `word` of DT_EXPORT_KINDS is: to and packing. */
+void dt_export_to(int word, struct dt_export *x);
 
 /*
  * Resolves x->to from the ending of dst when it is DT_SOURCE_AUTO: ".gguf", else a checkpoint unless s is
@@ -55,8 +69,12 @@ int dt_source_replaced(struct dt_source *base, const char *near, struct dt_sourc
 /* Parameter i of such a source, whole, in format f from now on. Raw rows of it are there. */
 int dt_source_replace(struct dt_source *s, int i, enum dt_format f, const void *data, struct dt_err *err);
 
-/* What the matrix p of c becomes in a GGUF whose matrices are to be `want`: see struct dt_export's format. */
-enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param *p, enum dt_format want);
+/*
+ * What the matrix p of c becomes in a GGUF, or packed, where matrices are to be `want`: see format and
+ * packing of struct dt_export.
+ */
+enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param *p, enum dt_format want,
+				enum dt_packing packing);
 
 /*
  * A dense model as a mixture of so many experts, `used` of them a row, each a copy of its MLP; the router is

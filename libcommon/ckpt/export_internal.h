@@ -14,6 +14,7 @@ struct exp_tensor { /* of the file to be written */
 	int64_t shape[2];
 	enum dt_format format;
 	bool transposed;
+	bool packed;	     /* is several tensors of the file: exp_parts */
 	int part[3], nparts; /* parameters, one behind the other along our rows */
 	int64_t row0;	     /* of the one part, where the tensor begins: an expert's */
 	int64_t stack;	     /* > 0: three dimensions, experts outermost */
@@ -53,6 +54,31 @@ int exp_cancelled(struct exporter *e, uint64_t more, struct dt_err *err);
 
 /* The piece of a tokenizer.json with an id; NULL: none. Borrowed from root. */
 const char *exp_token(const json_t *root, int64_t id);
+
+/* ---- export_packed.c: matrices as AutoGPTQ and AutoAWQ pack them ---- */
+
+struct exp_part {
+	const char *end; /* of the name, in place of ".weight" */
+	const char *type;
+	int ndim;
+	int64_t dim[2];
+	uint64_t bytes;
+};
+#define EXP_PARTS 4
+/* -EINVAL: the type or the model does not go with x->packing. */
+int exp_packed_check(const struct dt_source *s, const struct dt_export *x, struct dt_err *err);
+/* A matrix of a layer that a product reads. */
+bool exp_is_linear(const struct dt_config *c, const struct dt_param *p);
+bool exp_packed_takes(const struct exporter *e, const struct exp_tensor *t, const struct dt_param *p);
+/* How many tensors a packed one is, and which. */
+int exp_parts(const struct exporter *e, const struct exp_tensor *t, struct exp_part part[EXP_PARTS]);
+uint64_t exp_parts_bytes(const struct exporter *e, const struct exp_tensor *t);
+void exp_part_name(const char *name, const struct exp_part *p, char *ret, size_t n);
+/* All of them, one behind the other; blocks: t's rows in t->format. */
+int exp_write_parts(struct exporter *e, const struct exp_tensor *t, const char *blocks, FILE *f,
+		    struct dt_err *err);
+/* quantization_config; a new reference, NULL: no memory. */
+json_t *exp_packed_config(const struct exporter *e);
 
 int exp_safetensors(struct exporter *e, const char *dst, struct dt_err *err);
 int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err);

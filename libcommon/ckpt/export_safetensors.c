@@ -47,6 +47,39 @@ static void full_name(const struct exporter *e, const struct exp_tensor *t, char
 	snprintf(name, FULL_NAME, "%s%s", strcmp(t->name, "lm_head.weight") ? f->prefix : "", t->name);
 }
 
+/* One tensor of the head: bytes [*at, *at + bytes). */
+static void add_head(json_t *head, const char *name, const char *type, const int64_t *dims, int ndim,
+		     uint64_t bytes, uint64_t *at)
+{
+	json_t *shape = json_array();
+
+	for (int d = 0; d < ndim; d++)
+		json_array_append_new(shape, json_integer(dims[d]));
+	json_object_set_new(head, name,
+			    json_pack("{s:s, s:o, s:[I, I]}", "dtype", type, "shape", shape, "data_offsets",
+				      (json_int_t)*at, (json_int_t)(*at + bytes)));
+	*at += bytes;
+}
+
+/* Tensor t of the head, or what it is packed as. */
+static void head_of(const struct exporter *e, const struct exp_tensor *t, json_t *head, uint64_t *at)
+{
+	int64_t dims[4] = {t->shape[0], t->shape[1]};
+	struct exp_part part[EXP_PARTS];
+	char name[FULL_NAME], end[FULL_NAME];
+	int ndim = t->ndim;
+
+	full_name(e, t, name);
+	if (!t->buffer && dt_source_params(e->s)->p[t->part[0]].kernel)
+		ndim = dt_param_dims(&dt_source_params(e->s)->p[t->part[0]], dims);
+	if (!t->packed)
+		add_head(head, name, dt_safetensors_dtype((int)t->format), dims, ndim, t->bytes, at);
+	for (int i = 0, n = t->packed ? exp_parts(e, t, part) : 0; i < n; i++) {
+		exp_part_name(name, &part[i], end, sizeof(end));
+		add_head(head, end, part[i].type, part[i].dim, part[i].ndim, part[i].bytes, at);
+	}
+}
+
 /* Tensors [first, last) as one file. */
 static int write_file(struct exporter *e, const char *path, int first, int last, struct dt_err *err)
 {
@@ -57,24 +90,8 @@ static int write_file(struct exporter *e, const char *path, int first, int last,
 	char *text;
 	int rc;
 
-	for (int i = first; i < last; i++) {
-		const struct exp_tensor *t = &e->t[i];
-		json_t *shape = json_array();
-		int64_t dims[4] = {t->shape[0], t->shape[1]};
-		int ndim = t->ndim;
-		char name[FULL_NAME];
-
-		full_name(e, t, name);
-		if (!t->buffer && dt_source_params(e->s)->p[t->part[0]].kernel)
-			ndim = dt_param_dims(&dt_source_params(e->s)->p[t->part[0]], dims);
-		for (int d = 0; d < ndim; d++)
-			json_array_append_new(shape, json_integer(dims[d]));
-		json_object_set_new(head, name,
-				    json_pack("{s:s, s:o, s:[I, I]}", "dtype",
-					      dt_safetensors_dtype((int)t->format), "shape", shape,
-					      "data_offsets", (json_int_t)at, (json_int_t)(at + t->bytes)));
-		at += t->bytes;
-	}
+	for (int i = first; i < last; i++)
+		head_of(e, &e->t[i], head, &at);
 	text = json_dumps(head, JSON_COMPACT);
 	json_decref(head);
 	if (!text)
@@ -94,6 +111,21 @@ static int write_file(struct exporter *e, const char *path, int first, int last,
 	}
 	free(text);
 	return rc;
+}
+
+/* The names of tensor t in the index. */
+static void map_tensor(const struct exporter *e, const struct exp_tensor *t, json_t *map, const char *file)
+{
+	char full[FULL_NAME], end[FULL_NAME];
+	struct exp_part part[EXP_PARTS];
+
+	full_name(e, t, full);
+	if (!t->packed)
+		json_object_set_new(map, full, json_string(file));
+	for (int i = 0, n = t->packed ? exp_parts(e, t, part) : 0; i < n; i++) {
+		exp_part_name(full, &part[i], end, sizeof(end));
+		json_object_set_new(map, end, json_string(file));
+	}
 }
 
 /* One file, or several with an index. */
@@ -123,12 +155,8 @@ static int write_weights(struct exporter *e, const char *folder, struct dt_err *
 			snprintf(name, sizeof(name), "model-%05d-of-%05d.safetensors", k + 1, files);
 		else
 			snprintf(name, sizeof(name), "model.safetensors");
-		for (int i = first; i < end[k]; i++) {
-			char full[FULL_NAME];
-
-			full_name(e, &e->t[i], full);
-			json_object_set_new(map, full, json_string(name));
-		}
+		for (int i = first; i < end[k]; i++)
+			map_tensor(e, &e->t[i], map, name);
 		snprintf(path, sizeof(path), "%s/%s", folder, name);
 		rc = write_file(e, path, first, end[k], err);
 	}
@@ -217,6 +245,8 @@ static int make_config(struct exporter *e, json_t **ret, struct dt_err *err)
 				  *what ? ": " : "", what);
 	}
 	put_images(dt_source_images(e->s), o);
+	if (e->x->packing)
+		json_object_set_new(o, "quantization_config", exp_packed_config(e));
 	*ret = o;
 	return 0;
 }
@@ -225,7 +255,15 @@ int exp_safetensors(struct exporter *e, const char *dst, struct dt_err *err)
 {
 	char tmp[PATH_MAX];
 	json_t *config = NULL;
-	int rc = exp_list(e, false, err);
+	int rc = exp_list(e, false, err), packed = 0;
+
+	for (int i = 0; i < e->n; i++)
+		packed += e->t[i].packed;
+	if (rc == 0 && e->x->packing && !packed)
+		return dt_err_set(err, -ENOTSUP,
+				  "no matrix of '%s' can be packed: blocks of %s do not fit its "
+				  "rows, or its files hold them turned",
+				  e->s->path, dt_format_info((enum dt_format)e->x->format)->name);
 
 	if (rc == 0 && snprintf(tmp, sizeof(tmp), "%s.tmp.%d", dst, (int)getpid()) > (int)sizeof(tmp) - 64)
 		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", dst);

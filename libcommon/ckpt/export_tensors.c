@@ -15,8 +15,14 @@ static int64_t cols_of(const struct exp_tensor *t)
 	return t->ndim == 2 ? t->shape[1] : 1;
 }
 
-enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param *p, enum dt_format want)
+enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param *p, enum dt_format want,
+				enum dt_packing packing)
 {
+	if (packing)
+		return exp_is_linear(c, p) && p->shape[1] % dt_format_info(want)->block == 0 &&
+				       p->shape[0] / (p->experts ? p->experts : 1) % 8 == 0
+			       ? want
+			       : DT_FMT_F16;
 	if (p->ndim == 1 || p->role == DT_W_ROUTER) /* as GGUF's own writer */
 		return DT_FMT_F32;
 	if (dt_format_info(want)->dtype >= 0)
@@ -33,14 +39,24 @@ enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param
 	return DT_FMT_F16;
 }
 
+/* The type of a tensor of a folder with packed matrices. */
+static enum dt_format choose_packed(struct exporter *e, struct exp_tensor *t, const struct dt_param *p)
+{
+	t->packed = exp_packed_takes(e, t, p);
+	if (exp_is_linear(dt_source_config(e->s), p) && !t->packed)
+		e->unpacked++;
+	return t->packed ? (enum dt_format)e->x->format : DT_FMT_F16;
+}
+
 /* The type a tensor gets. */
-static enum dt_format choose(struct exporter *e, const struct exp_tensor *t, const struct dt_param *p,
-			     bool blocks)
+static enum dt_format choose(struct exporter *e, struct exp_tensor *t, const struct dt_param *p, bool blocks)
 {
 	int want = e->x->format, have = (int)dt_source_format(e->s, t->part[0]);
 	bool gguf = e->x->to == DT_SOURCE_GGUF;
 	enum dt_format f;
 
+	if (e->x->packing)
+		return choose_packed(e, t, p);
 	if (want < 0) {
 		bool fits = dt_format_info((enum dt_format)have)->dtype >= 0 ||
 			    (blocks && !t->transposed && dt_source_raw(e->s, t->part[0], 0, p->shape[0]));
@@ -49,7 +65,7 @@ static enum dt_format choose(struct exporter *e, const struct exp_tensor *t, con
 	}
 	if (!gguf)
 		return (enum dt_format)want;
-	f = dt_export_format(dt_source_config(e->s), p, (enum dt_format)want);
+	f = dt_export_format(dt_source_config(e->s), p, (enum dt_format)want, DT_PACK_NONE);
 	if (e->x->format < 0 && f == DT_FMT_Q6_K)
 		return (enum dt_format)want; /* as it is stored */
 	if ((int)f == want || f == DT_FMT_F32 || f == DT_FMT_Q6_K)
@@ -85,7 +101,7 @@ static void list_one(struct exporter *e, int i, int64_t k, const struct dt_place
 	t->shape[0] = at->transposed ? p->shape[1] : at->rows;
 	t->shape[1] = at->transposed ? at->rows : p->ndim == 2 ? p->shape[1] : 1;
 	t->format = choose(e, t, p, blocks);
-	t->bytes = dt_format_bytes(t->format, t->shape[0] * t->shape[1]);
+	t->bytes = t->packed ? exp_parts_bytes(e, t) : dt_format_bytes(t->format, t->shape[0] * t->shape[1]);
 	e->total += t->bytes;
 }
 
@@ -215,9 +231,9 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 	bool turn = dt_param_is_rotary(c, p) && c->rope_pairing != e->pairing;
 	size_t row_bytes = dt_format_info(f)->dtype < 0 ? dt_format_bytes(f, cols)
 							: (size_t)cols * (size_t)dt_format_info(f)->bytes;
-	const char *raw =
-		f == dt_source_format(e->s, param) ? dt_source_raw(e->s, param, 0, p->shape[0]) : NULL;
+	const bool same = f == dt_source_format(e->s, param);
 	float shift = dt_param_is_scale(p) ? (float)c->norm_plus_one - (float)e->plus_one : 0;
+	const void *raw;
 	int rc = 0;
 
 	if (shift != 0)
@@ -225,8 +241,9 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 	for (int64_t done = 0; done < n && rc == 0; done += shape[0], dst += shape[0] * (int64_t)row_bytes) {
 		off[0] = turn ? dt_rope_row(row + done, c->head_dim, c->rope_pairing, e->pairing) : row;
 		shape[0] = turn ? 1 : n;
+		raw = same ? dt_source_raw(e->s, param, off[0], shape[0]) : NULL;
 		if (raw) {
-			memcpy(dst, raw + (size_t)off[0] * row_bytes, (size_t)shape[0] * row_bytes);
+			memcpy(dst, raw, (size_t)shape[0] * row_bytes);
 		} else if (dt_format_info(f)->dtype >= 0) {
 			rc = dt_source_read(e->s, param, off, shape, (enum dt_dtype)dt_format_info(f)->dtype,
 					    dst, err);
@@ -277,6 +294,24 @@ static int write_buffer(struct exporter *e, const struct exp_tensor *t, FILE *f,
 	return rc == 0 ? exp_cancelled(e, t->bytes, err) : rc;
 }
 
+/* The blocks of all parts, which words of several rows or columns are made of. */
+static int write_packed(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err)
+{
+	const size_t row = dt_format_bytes(t->format, t->shape[1]);
+	int64_t done = 0;
+	int rc = exp_grow(&e->buf, &e->buf_bytes, (size_t)t->shape[0] * row);
+
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot write '%s'", t->name);
+	for (int k = 0; k < t->nparts && rc == 0; k++) {
+		int64_t rows = t->nparts == 1 ? t->shape[0] : dt_source_params(e->s)->p[t->part[k]].shape[0];
+
+		rc = read_rows(e, t->part[k], t->row0, rows, t->format, e->buf + (size_t)done * row, err);
+		done += rows;
+	}
+	return rc == 0 ? exp_write_parts(e, t, e->buf, f, err) : rc;
+}
+
 int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err)
 {
 	const struct dt_params *params = dt_source_params(e->s);
@@ -286,6 +321,8 @@ int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt
 
 	if (t->buffer)
 		return write_buffer(e, t, f, err);
+	if (t->packed)
+		return write_packed(e, t, f, err);
 	band = band > 64 ? band / 64 * 64 : band;
 	if (exp_grow(&e->buf, &e->buf_bytes, (size_t)(band < t->shape[0] ? band : t->shape[0]) * row_bytes) <
 	    0)

@@ -63,6 +63,7 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 	char hash[32];
 	struct stat st;
 	struct dt_export x = {.to = c->to,
+			      .packing = c->packing,
 			      .format = c->format,
 			      .ret_unpacked = &unpacked,
 			      .ret_smaller = &smaller,
@@ -83,7 +84,8 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 	if (rc == 0)
 		rc = dt_export(s, dst, &x, err);
 	if (rc == 0 && unpacked)
-		note(job, "%d matrices have rows no block fits and are f16", unpacked);
+		note(job, "%d matrices have %s and are f16", unpacked,
+		     x.packing ? "sizes that cannot be packed" : "rows no block fits");
 	if (rc == 0 && smaller)
 		note(job, "%d matrices have rows no block of 256 fits and are %s", smaller,
 		     x.format == DT_FMT_Q4_K || x.format == DT_FMT_Q5_K ? "q5_0" : "q8_0");

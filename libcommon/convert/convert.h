@@ -5,7 +5,7 @@
 #ifndef DT_CONVERT_CONVERT_H
 #define DT_CONVERT_CONVERT_H
 
-#include "ckpt/source.h"
+#include "ckpt/export.h"
 #include "comm/comm.h"
 #include "plan/layout.h"
 
@@ -22,9 +22,10 @@ struct dt_convert_job {
 
 struct dt_convert {
 	enum dt_source_kind from, to;
-	const char *tokenizer; /* as dt_source_open's */
-	int format;	       /* of enum dt_format; -1: as stored */
-	int64_t step;	       /* of a checkpoint that is made; -1: the source's, or 0 */
+	enum dt_packing packing; /* as dt_export's */
+	const char *tokenizer;	 /* as dt_source_open's */
+	int format;		 /* of enum dt_format; -1: as stored */
+	int64_t step;		 /* of a checkpoint that is made; -1: the source's, or 0 */
 	bool compress;
 	uint64_t max_file_bytes;
 	bool any_base; /* take an adapter that was trained on other weights */

@@ -131,7 +131,7 @@ static int add_site(struct work *w, const struct dt_walk_seen *seen, struct dt_s
 	*s = (struct dt_site){.node = *seen->node, .k = (int64_t)k};
 	memcpy(s->param, seen->param, sizeof(s->param));
 	s->format = dt_export_format(dt_source_config(w->s), &dt_source_params(w->s)->p[s->param[0]],
-				     w->r->format);
+				     w->r->format, w->r->packing);
 	s->h = calloc(needs_products(w) ? k * k : k, sizeof(*s->h));
 	s->mean = calloc(k, sizeof(*s->mean));
 	s->most = calloc(k, sizeof(*s->most));

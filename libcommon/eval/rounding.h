@@ -42,15 +42,16 @@ static inline bool dt_rounding_prunes(enum dt_rounding_method m)
 
 struct dt_rounding {
 	enum dt_rounding_method method;
-	enum dt_format format; /* that is rounded to */
-	double sparsity;       /* the share that is pruned, 0 to 1; where of is 0 */
-	int keep, of;	       /* or: what stays of every `of` neighbours in a row */
-	const char *text;      /* a file */
-	const char *tokenizer; /* in place of the model's own; NULL: that */
-	int64_t seq, tokens;   /* of a window, of the text at most; 0: as below */
-	double damping;	       /* of gptq, over the mean of the diagonal */
-	bool act_order;	       /* gptq begins with the columns whose inputs are largest */
-	const char *near;      /* a path in the folder where a file without a name may lie */
+	enum dt_format format;	 /* that is rounded to */
+	enum dt_packing packing; /* of what is written: matrices that it leaves alone are not rounded */
+	double sparsity;	 /* the share that is pruned, 0 to 1; where of is 0 */
+	int keep, of;		 /* or: what stays of every `of` neighbours in a row */
+	const char *text;	 /* a file */
+	const char *tokenizer;	 /* in place of the model's own; NULL: that */
+	int64_t seq, tokens;	 /* of a window, of the text at most; 0: as below */
+	double damping;		 /* of gptq, over the mean of the diagonal */
+	bool act_order;		 /* gptq begins with the columns whose inputs are largest */
+	const char *near;	 /* a path in the folder where a file without a name may lie */
 	bool (*progress)(void *arg, uint64_t done, uint64_t total); /* false: stop; may be NULL */
 	void *arg;
 	/* written by what rounds: tokens read, matrices rounded or pruned */

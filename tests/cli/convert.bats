@@ -56,6 +56,46 @@ quiet() {
 	done
 }
 
+@test "folders packed as AutoGPTQ and AutoAWQ do are what numpy packs, and read back as the same blocks" {
+	need_numpy
+	for f in llama qwen2 qwen3 gemma3_text mixtral qwen3_moe deepseek_v3; do
+		quiet py make $f BF16 "$T/$f"
+		quiet "$S" convert "$T/$f" "$T/$f-dt"
+		quiet "$S" quantize --to gptq --type q4_0 "$T/$f-dt" "$T/$f-gptq"
+		quiet py packed "$T/$f" "$T/$f-gptq" gptq q4_0
+		quiet "$S" quantize --to awq --type q4_0 "$T/$f" "$T/$f-awq"
+		quiet py packed "$T/$f" "$T/$f-awq" awq q4_0
+		quiet "$S" convert --to gptq --type q8_0 --max-file-size 20KiB "$T/$f" "$T/$f-gptq8"
+		quiet py packed "$T/$f" "$T/$f-gptq8" gptq q8_0
+		[ -e "$T/$f-gptq8/model.safetensors.index.json" ]
+		# equal to the bit as values; blocks as blocks, whatever they went through
+		quiet "$S" diff "$T/$f-gptq" "$T/$f-awq"
+		quiet "$S" convert "$T/$f-gptq" "$T/$f-1.gguf"
+		quiet "$S" convert --to gptq --type q4_0 "$T/$f-1.gguf" "$T/$f-again"
+		cmp "$T/$f-gptq/model.safetensors" "$T/$f-again/model.safetensors"
+		cmp "$T/$f-gptq/config.json" "$T/$f-again/config.json"
+	done
+	run "$S" diff "$T/llama-1.gguf" "$T/llama"
+	[ "$status" -eq 3 ]
+}
+
+@test "packed folders: what cannot be is refused before anything is written" {
+	need_numpy
+	for f in llama gpt2; do quiet py make $f BF16 "$T/$f"; done
+	refuse() { # status, what it says, arguments
+		run "$S" "${@:3}" "$T/no"
+		[ "$status" -eq "$1" ]
+		[[ $output == *"$2"* ]]
+		[ ! -e "$T/no" ]
+	}
+	refuse 2 '--to gptq needs --type q4_0 or q8_0' quantize --to gptq --type q4_k "$T/llama"
+	refuse 2 '--to gptq needs --type q4_0 or q8_0' convert --to gptq "$T/llama"
+	refuse 2 '--to awq needs --type q4_0' quantize --to awq --type q8_0 "$T/llama"
+	refuse 2 'quantize writes --to gguf, gptq or awq' quantize --to dt --type q4_0 "$T/llama"
+	refuse 1 'its files hold them turned' quantize --to gptq --type q4_0 "$T/gpt2"
+	[ -z "$(find "$T" -name "*tmp*")" ]
+}
+
 @test "diff and ls know every format: rotary order and Gemma's norms are turned, and said" {
 	need_numpy
 	for f in llama gemma3_text qwen3; do
@@ -331,6 +371,22 @@ quiet() {
 		quiet "$S" convert --type q8_0 "$T/$f-dt" "$T/$f-q8_0.gguf"
 		quiet "$S" convert --type q4_0 "$T/$f-dt" "$T/$f-q4_0.gguf"
 		quiet "$DT_PEERS_PYTHON" "$DT_SRC/tests/cli/convert.py" peers "$T/$f" "$T/$f-hf" "$T/$f-q8_0.gguf" "$T/$f-q4_0.gguf"
+	done
+}
+
+@test "GPTQModel and transformers load packed folders and compute what the numbers say" {
+	[ -n "$DT_PEERS_PYTHON" ] || skip "DT_PEERS_PYTHON names no Python with the packages transformers, optimum and gptqmodel"
+	"$DT_PEERS_PYTHON" -c 'import gptqmodel, optimum, transformers' 2>/dev/null || skip "no gptqmodel, optimum or transformers"
+	for f in llama qwen3; do
+		quiet py make $f BF16 "$T/$f"
+		for to in gptq awq; do
+			quiet "$S" quantize --to $to --type q4_0 "$T/$f" "$T/$f-$to"
+			quiet "$S" convert --to safetensors --type f32 "$T/$f-$to" "$T/$f-$to-dense"
+			quiet "$DT_PEERS_PYTHON" "$DT_SRC/tests/cli/convert.py" peers_packed "$T/$f-$to" "$T/$f-$to-dense" 1e-3
+		done
+		quiet "$S" quantize --to gptq --type q8_0 "$T/$f" "$T/$f-8"
+		quiet "$S" convert --to safetensors --type f32 "$T/$f-8" "$T/$f-8-dense"
+		quiet "$DT_PEERS_PYTHON" "$DT_SRC/tests/cli/convert.py" peers_packed "$T/$f-8" "$T/$f-8-dense" 1e-2
 	done
 }
 # SPDX-License-Identifier: Apache-2.0

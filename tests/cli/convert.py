@@ -23,7 +23,7 @@ except ImportError:
     sys.exit(77)
 
 H, HEADS, KV, D, F, L, V, T, E, W = 64, 4, 2, 16, 96, 2, 300, 32, 3, 32
-TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4"}
 
 
 def to_bf16(x):
@@ -383,6 +383,45 @@ def mean(a, b, m):
         check(z[k][0] == "F32" and np.array_equal(z[k][1], want), k)
 
 
+def unpack(words, bits, axis):
+    """The integers of a word lie along `axis`, the lowest bits first."""
+    shifts = np.arange(0, 32, bits).reshape((1, -1, 1) if axis == 0 else (1, 1, -1))
+    w = words.astype("<u4")[:, None, :] if axis == 0 else words.astype("<u4")[:, :, None]
+    return (w >> shifts.astype("<u4") & (2**bits - 1)).reshape((-1, words.shape[1]) if axis == 0 else (words.shape[0], -1))
+
+
+def packed(source, folder, form, kind):
+    """A folder of AutoGPTQ's (version 1) or AutoAWQ's form beside its source rounded to blocks here."""
+    have, c = read_st(folder), json.load(open(os.path.join(folder, "config.json")))
+    q, bits, seen = c["quantization_config"], 8 if kind == "q8_0" else 4, []
+    common = {"quant_method": form, "bits": bits, "group_size": 32}
+    special = {"desc_act": False, "sym": True, "checkpoint_format": "gptq"} if form == "gptq" else {"zero_point": True, "version": "gemm"}
+    check(q | common | special == q and c["torch_dtype"] == "float16", "config", q)
+    for k, (dtype, x) in read_st(source).items():
+        base, x = k.removesuffix(".weight"), as_f32(dtype, x)
+        layer = ".layers." in k and x.ndim == 2 and not k.endswith("mlp.gate.weight") and not k.endswith("moe.gate.weight")
+        if not layer or x.shape[1] % 32 or x.shape[0] % 8:
+            check(have.pop(k)[1].tobytes() == x.astype("<f2").tobytes(), k)
+            seen += [base.split(".", 3)[3]] if ".layers." in k and x.ndim == 2 else []
+            continue
+        words, zeros, scales = (have.pop(base + end)[1] for end in (".qweight", ".qzeros", ".scales"))
+        if form == "gptq":
+            codes, zero = unpack(words, bits, 0), unpack(zeros, bits, 1) + 1
+            check(np.array_equal(have.pop(base + ".g_idx")[1], np.arange(x.shape[1]) // 32), k, "g_idx")
+        else:
+            order = np.argsort([0, 2, 4, 6, 1, 3, 5, 7])  # nibble i of a word is column order[i]
+            codes, zero = (unpack(w, 4, 1).reshape(w.shape[0], -1, 8)[:, :, order].reshape(w.shape[0], -1) for w in (words, zeros))
+        check((zero == 2 ** (bits - 1)).all() and codes.shape == x.T.shape and scales.shape == (x.shape[1] // 32, x.shape[0]), k)
+        codes = codes.T.reshape(-1, 32)
+        body = (codes - 128).astype("u1") if bits == 8 else (codes[:, :16] | codes[:, 16:] << 4).astype("u1")
+        got = np.concatenate([np.ascontiguousarray(scales.T).reshape(-1, 1).view("u1"), body], 1)
+        check(got.tobytes() == blocks(x, 8 if bits == 8 else 2), k)
+    check(not have, "more", list(have))
+    lists = {m for v in q.get("modules_in_block_to_quantize") or [] for m in v}, set(q.get("modules_to_not_convert") or [])
+    check(not lists[0] & set(seen) and bool(lists[0]) == (form == "gptq" and bool(seen)), "packed", lists)
+    check(lists[1] == (set(seen) if form == "awq" else set()), "not packed", lists, seen)
+
+
 def peers(folder, hf, *files):
     import gguf as package
     from safetensors.numpy import load_file
@@ -404,6 +443,22 @@ def peers(folder, hf, *files):
             check(t.data.tobytes() == raw[: t.data.nbytes], t.name, "bytes")
             seen += 0 if t.name == "rope_freqs.weight" else x.size
         check(seen == total, "elements", seen, total)
+
+
+def peers_packed(folder, dense, bound):
+    """Logits of a packed folder and of the same numbers as f32; 8 bits are computed with in f16."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    logits = []
+    for path in folder, dense:
+        m = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, device_map="cpu")
+        kinds = {type(x).__name__ for n, x in m.named_modules() if n.endswith("q_proj")}
+        check((kinds == {"Linear"}) == (path == dense), path, kinds)
+        with torch.no_grad():
+            logits.append(m(torch.arange(3, 27)[None]).logits.float())
+    off = (logits[0] - logits[1]).abs().max().item()
+    check(off <= float(bound) * logits[1].abs().max().item(), off)
 
 
 def split(path, prefix, parts):

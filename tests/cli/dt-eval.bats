@@ -136,6 +136,22 @@ refused() { # status, what stderr says, arguments
     jq -se 'add | .gptq_q4_k < 0.85 * .plain_q4_k and .order_q4_k < 0.85 * .plain_q4_k and
         .rtn_q4_k < 0.85 * .plain_q4_k and .awq_q4_k < 1.2 * .plain_q4_k' lost.jsonl
     jq -se 'add | .awq_q8_0 < 4 * .plain_q8_0 and .smooth_q8_0 < 4 * .plain_q8_0' lost.jsonl
+    # a packed folder holds the numbers of the blocks; rows of 172 fit none, and 172 rows fill no words
+    dt-shard-ckpt quantize --type q4_0 "${how[@]}" run rtn.gguf
+    dt-shard-ckpt convert --type f16 --tokenizer byte run half.gguf
+    dt-shard-ckpt quantize --to gptq --type q4_0 "${how[@]}" --text text.txt --seq 64 run packed 2>said
+    grep -F '12 matrices were rounded with a look at 2560 tokens' said
+    grep -F '9 matrices have sizes that cannot be packed and are f16' said
+    grep -E '^dt-shard-ckpt: perplexity [0-9.]+ before' said
+    jq -e '.quantization_config.modules_in_block_to_quantize[0] == ["q", "k", "v", "o" | "self_attn.\(.)_proj"]' packed/config.json
+    for l in 0 1 2; do
+        for p in attn.v attn.o mlp.up mlp.down; do # rows of q and k are in another rotary order
+            file=half.gguf
+            [[ $p == mlp* ]] || file=rtn.gguf
+            dt-shard-ckpt cat layers.$l.$p.weight packed >a.txt
+            dt-shard-ckpt cat layers.$l.$p.weight $file | cmp - a.txt
+        done
+    done
     # norms carry what was divided
     dt-shard-ckpt diff -a run smooth-q8_0.gguf >differ || true
     grep -q norm differ
