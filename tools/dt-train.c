@@ -104,6 +104,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lr"),
 	DT_RUN_OPT("min-lr"),
 	DT_RUN_OPT("layer-lr-decay"),
+	DT_RUN_OPT("momentum-correction"),
 	DT_RUN_OPT("scale-lr"),
 	DT_RUN_OPT("schedule"),
 	DT_RUN_OPT("warmup"),

@@ -297,7 +297,7 @@ int main(int argc, char **argv)
 	pid_t servers, router;
 	char *fill;
 
-	if (n < 1 || n > 250 || argc < 4) {
+	if (n < 1 || n > 256 || argc < 4) {
 		fprintf(stderr,
 			"usage: latency dt-route SERVERS RATE SECONDS [CONNECTIONS [BODY-BYTES [POLICY]]]\n");
 		return 2;

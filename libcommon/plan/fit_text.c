@@ -171,10 +171,10 @@ static int read_categories(const json_t *o, struct dt_measurement *m, struct dt_
 	return 0;
 }
 
-/* dt-serve's GET /metrics: dt:memory_bytes{...,category="weights"} 123. 1: it is such text. */
+/* dt-serve's GET /metrics: dt_serve_memory_bytes{...,category="weights"} 123. 1: it is such text. */
 static int read_gauges(const char *text, struct dt_measurement *m, struct dt_err *err)
 {
-	static const char key[] = "dt:memory_bytes{", label[] = "category=\"";
+	static const char key[] = "dt_serve_memory_bytes{", label[] = "category=\"";
 	int found = 0;
 
 	for (const char *at = text; (at = strstr(at, key)); found = 1) {
@@ -182,7 +182,7 @@ static int read_gauges(const char *text, struct dt_measurement *m, struct dt_err
 		int c = 0;
 
 		if (!name || !close || name > end || close > end || close < name)
-			return dt_err_set(err, -EINVAL, "a line of dt:memory_bytes is not whole");
+			return dt_err_set(err, -EINVAL, "a line of dt_serve_memory_bytes is not whole");
 		name += sizeof(label) - 1;
 		while (c < DT_EST_CAT_N && (strncmp(dt_est_cat_name(c), name, (size_t)(close - name)) ||
 					    dt_est_cat_name(c)[close - name]))

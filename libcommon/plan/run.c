@@ -83,10 +83,23 @@ static int scale_rate(struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+void dt_run_batch_at(struct dt_run *r, int64_t sample)
+{
+	const int64_t each = r->microbatch * r->layout.dp;
+	struct dt_err err;
+
+	if (!r->ramp.tokens)
+		return;
+	r->global_batch = dt_ramp_at(&r->ramp, sample * r->seq);
+	r->accumulation = (r->global_batch + each - 1) / each;
+	scale_rate(r, &err); /* which has been read once */
+}
+
 int dt_run_settle(struct dt_run *r, struct dt_err *err)
 {
 	int64_t each = r->microbatch * r->layout.dp;
 
+	r->global_batch = r->ramp.tokens ? r->ramp.to : r->global_batch;
 	if (r->config && dt_config_is_image(r->config)) /* a sample is an image */
 		r->seq = 1;
 	else if (r->config && !r->seq)

@@ -14,6 +14,7 @@
 #include "plan/compress.h"
 #include "plan/layout.h"
 #include "plan/lr.h"
+#include "plan/ramp.h"
 #include "plan/schedule.h"
 
 /* A batch norm is over all data-parallel ranks' images of a microbatch; over one rank's. */
@@ -202,6 +203,7 @@ struct dt_run {
 	/* The batch, in samples of seq tokens. global_batch = microbatch x accumulation x dp. */
 	int64_t microbatch, seq;
 	int64_t global_batch; /* of a step, over all ranks; 0: by accumulation */
+	struct dt_ramp ramp;  /* it grows: until training begins it is that of the end */
 	int64_t accumulation; /* microbatches a step; 0: by global_batch; 1 where that is 0 too */
 	int64_t steps;
 	int64_t stop_at; /* this run ends here already, with the course of all steps; 0: it does not */
@@ -218,9 +220,10 @@ struct dt_run {
 	/* The update. */
 	struct dt_optim optim; /* kind, betas, eps, weight decay */
 	struct dt_lr lr;
-	const char *no_decay; /* parameters without weight decay (dt_run_decay); NULL: norms and biases */
-	double layer_decay;   /* a layer's learning rate over that of the layer above; 0, 1: the same */
-	const char *scale_lr; /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
+	const char *no_decay;	  /* parameters without weight decay (dt_run_decay); NULL: norms and biases */
+	bool momentum_correction; /* velocities that hold the rate follow it where it changes */
+	double layer_decay;	  /* a layer's learning rate over that of the layer above; 0, 1: the same */
+	const char *scale_lr;	  /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
 	double ema;		/* of the averaged weights: what is kept of them a step; 0: none */
 	double neftune;		/* alpha of the noise on embeddings; 0: none */
@@ -282,6 +285,12 @@ int dt_run_decay(const struct dt_run *r, struct dt_params *p, struct dt_err *err
  * last microbatch of some ranks is in part, or as a whole, of nothing.
  */
 int dt_run_settle(struct dt_run *r, struct dt_err *err);
+
+/*
+ * A settled run whose batch grows, at the step that begins with this sample: global_batch, accumulation and
+ * the scale of the rate. Without a ramp nothing changes.
+ */
+void dt_run_batch_at(struct dt_run *r, int64_t sample);
 
 /*
  * Refuses a run that the trainer cannot do: -EINVAL for what contradicts itself or the model, -ENOTSUP for

@@ -255,6 +255,30 @@ int run_check_pipeline(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* A batch that grows, in whole microbatches of every rank. */
+static int check_ramp(const struct dt_run *r, struct dt_err *err)
+{
+	const int64_t each = r->microbatch * r->layout.dp;
+	struct dt_run first = *r;
+
+	if (!r->ramp.tokens)
+		return 0;
+	if (dt_objective_rule(r->objective.kind)->rewards)
+		return dt_err_set(err, -EINVAL,
+				  "--global-batch: with an --objective of scored answers it means nothing");
+	if (r->schedule)
+		return dt_err_set(err, -ENOTSUP,
+				  "--schedule-file is for one number of microbatches: no batch that grows");
+	if (each > 0 && r->ramp.from % each && !r->watch.elastic)
+		return dt_err_set(
+			err, -EINVAL,
+			"global batch %lld, from which it grows, is not a multiple of microbatch x dp "
+			"= %lld x %d",
+			(long long)r->ramp.from, (long long)r->microbatch, r->layout.dp);
+	dt_run_batch_at(&first, 0);
+	return run_check_pipeline(&first, err);
+}
+
 /* What ranks that come and go do not know how to hand over. */
 static int check_elastic(const struct dt_run *r, struct dt_err *err)
 {
@@ -266,6 +290,7 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 			   : r->on_card					    ? "a card"
 			   : r->trace					    ? "--trace"
 			   : r->noise_scale				    ? "--noise-scale"
+			   : r->momentum_correction			    ? "--momentum-correction"
 			   : r->compress.on				    ? "a compressed --grad-comm"
 			   : r->ema > 0					    ? "--ema"
 			   : r->freeze					    ? "--freeze"
@@ -309,7 +334,8 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	if (rc < 0 || (rc = check_cut(r, err)) < 0 || (rc = check_sizes(r, err)) < 0 ||
 	    (rc = check_base(r, err)) < 0 || (rc = run_check_learning(r, err)) < 0 ||
 	    (rc = check_numbers(r, err)) < 0 || (rc = check_offload(r, err)) < 0 ||
-	    (rc = check_elastic(r, err)) < 0 || (rc = check_peer_copy(r, err)) < 0)
+	    (rc = check_ramp(r, err)) < 0 || (rc = check_elastic(r, err)) < 0 ||
+	    (rc = check_peer_copy(r, err)) < 0)
 		return rc;
 	if (r->extremes && !r->details)
 		return dt_err_set(err, -EINVAL, "--extremes is for the lines of --details");

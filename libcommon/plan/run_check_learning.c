@@ -38,6 +38,10 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP,
 				  "--layer-lr-decay: %s of this version has one rate for all tensors",
 				  o->name);
+	if (r->momentum_correction && r->optim.kind != DT_OPTIM_LARS)
+		return dt_err_set(err, -EINVAL,
+				  "--momentum-correction is for lars: the states of %s do not hold the rate",
+				  o->name);
 	if ((rc = check_decay(r, err)) < 0)
 		return rc;
 	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))

@@ -121,6 +121,8 @@ static const char *format(const struct dt_run_row *row, const struct dt_run *r, 
 	case BN_SPAN:
 		snprintf(buf, n, "%lld", (long long)r->bn_span);
 		return r->bn_span == DT_BN_DP ? "dp" : r->bn_span == DT_BN_RANK ? "rank" : buf;
+	case GROWING:
+		return r->global_batch ? dt_ramp_format(&r->ramp, r->global_batch, buf, n) : NULL;
 	case LOSS_SCALE:
 		snprintf(buf, n, r->loss_scale == 0 ? "dynamic:" : "%s", "");
 		format_real(r->loss_scale == 0 ? r->loss_scale_start : r->loss_scale, false,

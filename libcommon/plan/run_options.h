@@ -23,6 +23,7 @@ struct dt_run_options { /* what the command line says, before it is a run */
 	uint64_t bucket;
 	int save_errors;
 	const char *bn_span;
+	const char *batch;	     /* NULL: as run.global_batch has it */
 	bool given[DT_RUN_ROWS_MAX]; /* by row: it was on the command line */
 };
 

@@ -18,7 +18,8 @@ enum form {
 	MASTER,
 	LOSS_SCALE,
 	SEED,
-	BN_SPAN
+	BN_SPAN,
+	GROWING
 };
 
 enum emit { NEVER, CHANGED, ALWAYS }; /* among the arguments that dt-plan emits */

@@ -34,20 +34,21 @@ static void put(struct dt_route_buf *out, const char *fmt, ...)
 
 static void one(struct dt_route_buf *out, const char *name, const char *type, const char *help, double v)
 {
-	put(out, "# HELP dt:%s %s\n# TYPE dt:%s %s\ndt:%s %.15g\n", name, help, name, type, name, v);
+	put(out, "# HELP dt_route_%s %s\n# TYPE dt_route_%s %s\ndt_route_%s %.15g\n", name, help, name, type,
+	    name, v);
 }
 
 static void bars(struct dt_route_buf *out, const char *name, const char *help, const struct dt_route_bars *b)
 {
 	uint64_t n = 0;
 
-	put(out, "# HELP dt:%s %s\n# TYPE dt:%s histogram\n", name, help, name);
+	put(out, "# HELP dt_route_%s %s\n# TYPE dt_route_%s histogram\n", name, help, name);
 	for (size_t i = 0; i < NEDGES; i++) {
 		n += b->n[i];
-		put(out, "dt:%s_bucket{le=\"%g\"} %llu\n", name, edges[i], (unsigned long long)n);
+		put(out, "dt_route_%s_bucket{le=\"%g\"} %llu\n", name, edges[i], (unsigned long long)n);
 	}
 	n += b->n[NEDGES];
-	put(out, "dt:%s_bucket{le=\"+Inf\"} %llu\ndt:%s_sum %.9g\ndt:%s_count %llu\n", name,
+	put(out, "dt_route_%s_bucket{le=\"+Inf\"} %llu\ndt_route_%s_sum %.9g\ndt_route_%s_count %llu\n", name,
 	    (unsigned long long)n, name, b->sum, name, (unsigned long long)n);
 }
 
@@ -80,22 +81,22 @@ static void servers(const struct dt_router *r, struct dt_route_buf *out)
 {
 	static const struct {
 		const char *name, *type, *help;
-	} row[] = {{"router_server_up", "gauge", "1: takes requests"},
-		   {"router_server_running", "gauge", "requests under way"},
-		   {"router_server_work_tokens", "gauge", "tokens under way that were not cached"},
-		   {"router_server_requests_total", "counter", "requests sent, retries among them"},
-		   {"router_server_errors_total", "counter", "failures"},
-		   {"router_server_circuit_open", "gauge", "1: left alone after failures"},
-		   {"router_server_events", "gauge", "1: it tells what is in its cache"},
-		   {"router_server_drained", "gauge", "1: takes nothing new"}};
+	} row[] = {{"server_up", "gauge", "1 while the server takes requests."},
+		   {"server_running", "gauge", "Requests under way."},
+		   {"server_work_tokens", "gauge", "Tokens under way that were not in the cache."},
+		   {"server_requests_total", "counter", "Requests sent, retries included."},
+		   {"server_errors_total", "counter", "Failures."},
+		   {"server_circuit_open", "gauge", "1 while the server gets no requests after failures."},
+		   {"server_events", "gauge", "1 while the server reports the blocks of its cache."},
+		   {"server_drained", "gauge", "1 while the server is drained."}};
 
 	for (int k = 0; k < (int)(sizeof(row) / sizeof(*row)); k++) {
-		put(out, "# HELP dt:%s %s\n# TYPE dt:%s %s\n", row[k].name, row[k].help, row[k].name,
-		    row[k].type);
+		put(out, "# HELP dt_route_%s %s\n# TYPE dt_route_%s %s\n", row[k].name, row[k].help,
+		    row[k].name, row[k].type);
 		for (int i = 0; i < r->balance.n; i++)
 			if (r->server[i] && !r->server[i]->gone)
-				put(out, "dt:%s{server=\"%s\"} %.15g\n", row[k].name, r->server[i]->conf.url,
-				    server_value(r, i, k));
+				put(out, "dt_route_%s{server=\"%s\"} %.15g\n", row[k].name,
+				    r->server[i]->conf.url, server_value(r, i, k));
 	}
 }
 
@@ -115,21 +116,23 @@ static const char *label(const char *s, char *buf, size_t n)
 
 static void tenants(const struct dt_router *r, struct dt_route_buf *out)
 {
-	static const char *const name[] = {"requests", "refused", "prompt_tokens", "cached_tokens",
-					   "answer_tokens"};
+	static const char *const row[][2] = {{"requests", "Requests of a tenant that were sent."},
+					     {"refused", "Requests of a tenant that were refused."},
+					     {"prompt_tokens", "Prompt tokens of a tenant."},
+					     {"cached_tokens", "Prompt tokens of a tenant found in a cache."},
+					     {"answer_tokens", "Generated tokens of a tenant."}};
 	char buf[160];
 
 	for (int k = 0; k < 5; k++) {
-		put(out,
-		    "# HELP dt:router_tenant_%s_total by tenant\n# TYPE dt:router_tenant_%s_total counter\n",
-		    name[k], name[k]);
+		put(out, "# HELP dt_route_tenant_%s_total %s\n# TYPE dt_route_tenant_%s_total counter\n",
+		    row[k][0], row[k][1], row[k][0]);
 		for (int i = 0; i < r->ntenants; i++) {
 			const struct dt_route_tenant *t = &r->tenant[i];
 			const uint64_t v[] = {t->n_requests, t->n_refused, t->n_prompt, t->n_cached,
 					      t->n_answer};
 
 			if (t->n_requests + t->n_refused > 0)
-				put(out, "dt:router_tenant_%s_total{tenant=\"%s\"} %llu\n", name[k],
+				put(out, "dt_route_tenant_%s_total{tenant=\"%s\"} %llu\n", row[k][0],
 				    label(t->name, buf, sizeof(buf)), (unsigned long long)v[k]);
 		}
 	}
@@ -145,55 +148,59 @@ static void scaling(struct dt_router *r, struct dt_route_buf *out)
 
 	for (; x; x = TAILQ_NEXT(x, in_list))
 		oldest = now - x->queued > oldest ? now - x->queued : oldest;
-	one(out, "router_servers_up", "gauge", "servers that take requests", up);
-	one(out, "router_servers_wanted", "gauge", "servers that the load asks for", r->scale.wanted);
-	one(out, "router_load", "gauge", "requests that wait and that are under way", load);
-	one(out, "router_load_per_server", "gauge", "of one server that is up; of all where none is",
+	one(out, "servers_up", "gauge", "Servers that take requests.", up);
+	one(out, "servers_wanted", "gauge", "Servers that the load asks for.", r->scale.wanted);
+	one(out, "load", "gauge", "Requests that wait or are under way.", load);
+	one(out, "load_per_server", "gauge", "Requests a server that is up. Where none is, all requests.",
 	    load / (up > 0 ? (double)up : 1.));
-	one(out, "router_queue_oldest_seconds", "gauge", "how long the oldest request has waited", oldest);
-	one(out, "router_scaled_up_total", "counter", "times that more servers were wanted",
-	    (double)s->scaled_up);
-	one(out, "router_scaled_down_total", "counter", "times that fewer were wanted",
+	one(out, "queue_oldest_seconds", "gauge", "Time that the oldest request has waited.", oldest);
+	one(out, "scaled_up_total", "counter", "Times that more servers were wanted.", (double)s->scaled_up);
+	one(out, "scaled_down_total", "counter", "Times that fewer servers were wanted.",
 	    (double)s->scaled_down);
-	one(out, "router_scale_commands_total", "counter", "runs of on_scale", (double)s->scale_commands);
-	one(out, "router_scale_errors_total", "counter", "of these, failed", (double)s->scale_errors);
+	one(out, "scale_commands_total", "counter", "Runs of the command on_scale.",
+	    (double)s->scale_commands);
+	one(out, "scale_errors_total", "counter", "Runs of the command on_scale that failed.",
+	    (double)s->scale_errors);
 }
 
 void dt_route_metrics(struct dt_router *r, struct dt_route_buf *out)
 {
 	const struct dt_route_stats *s = &r->stats;
 
-	put(out, "# HELP dt:router_requests_total answers by status; 499: the client went away\n"
-		 "# TYPE dt:router_requests_total counter\n");
+	put(out, "# HELP dt_route_requests_total Answers by status. 499 stands for a client that went away.\n"
+		 "# TYPE dt_route_requests_total counter\n");
 	for (int i = 0; i < 600; i++)
 		if (s->status[i])
-			put(out, "dt:router_requests_total{code=\"%d\"} %llu\n", i,
+			put(out, "dt_route_requests_total{code=\"%d\"} %llu\n", i,
 			    (unsigned long long)s->status[i]);
-	one(out, "router_request_errors_total", "counter", "answers of 500 and above", (double)s->errors);
-	one(out, "router_retries_total", "counter", "requests sent to a server again", (double)s->retries);
-	one(out, "router_retries_denied_total", "counter", "retries that the budget did not have",
+	one(out, "request_errors_total", "counter", "Answers with a status of 500 and above.",
+	    (double)s->errors);
+	one(out, "retries_total", "counter", "Requests sent to a server again.", (double)s->retries);
+	one(out, "retries_denied_total", "counter", "Retries that the budget did not allow.",
 	    (double)s->retries_denied);
-	one(out, "router_hedges_total", "counter", "requests sent to a second server", (double)s->hedges);
-	one(out, "router_broken_total", "counter", "answers lost after their first byte", (double)s->broken);
-	one(out, "router_cancelled_total", "counter", "clients that went away", (double)s->cancelled);
-	one(out, "router_shadow_total", "counter", "copies sent to a shadow", (double)s->shadows);
-	one(out, "http_rate_limit_total", "counter", "requests past a tenant's limit", (double)s->limited);
-	one(out, "router_books_errors_total", "counter", "requests that are not in the books",
+	one(out, "hedges_total", "counter", "Requests sent to a second server as well.", (double)s->hedges);
+	one(out, "broken_total", "counter", "Answers lost after their first byte.", (double)s->broken);
+	one(out, "cancelled_total", "counter", "Requests whose client went away.", (double)s->cancelled);
+	one(out, "shadow_total", "counter", "Copies of requests sent to a shadow.", (double)s->shadows);
+	one(out, "rate_limited_total", "counter", "Requests refused for a tenant's limit.",
+	    (double)s->limited);
+	one(out, "books_errors_total", "counter", "Requests whose line could not be written to the books.",
 	    (double)s->books_errors);
-	one(out, "router_reloads_total", "counter", "changes of configuration", (double)s->reloads);
-	one(out, "router_prompt_tokens_total", "counter", "as the servers count them", s->prompt);
-	one(out, "router_cached_tokens_total", "counter", "of these, found in a server's cache", s->cached);
-	one(out, "router_generation_tokens_total", "counter", "as the servers count them", s->answer);
-	one(out, "scheduler_queue_depth", "gauge", "requests that wait for a server", r->nqueue);
+	one(out, "reloads_total", "counter", "Configurations loaded.", (double)s->reloads);
+	one(out, "prompt_tokens_total", "counter", "Prompt tokens, as the servers count them.", s->prompt);
+	one(out, "cached_tokens_total", "counter", "Prompt tokens found in a server's cache.", s->cached);
+	one(out, "generation_tokens_total", "counter", "Generated tokens, as the servers count them.",
+	    s->answer);
+	one(out, "queue_depth", "gauge", "Requests that wait for a server.", r->nqueue);
 	scaling(r, out);
-	one(out, "router_running", "gauge", "requests here", r->nall);
-	one(out, "router_connections", "gauge", "clients", r->nclients);
-	one(out, "router_held_bytes", "gauge", "bodies and answers", (double)r->memory);
-	one(out, "router_index_blocks", "gauge", "blocks of prompts whose servers are known",
+	one(out, "running", "gauge", "Requests that the router holds.", r->nall);
+	one(out, "connections", "gauge", "Connections of clients.", r->nclients);
+	one(out, "held_bytes", "gauge", "Memory of bodies and answers.", (double)r->memory);
+	one(out, "index_blocks", "gauge", "Blocks of prompts whose servers are known.",
 	    r->prefix ? dt_prefix_blocks(r->prefix) : 0);
-	bars(out, "router_ttft_seconds", "to the first byte of an answer's body", &s->ttft);
-	bars(out, "router_request_seconds", "to the end of the answer", &s->total);
-	bars(out, "queue_wait_seconds", "of requests that waited", &s->wait);
+	bars(out, "ttft_seconds", "From a request to the first byte of its answer's body.", &s->ttft);
+	bars(out, "request_seconds", "From a request to the end of its answer.", &s->total);
+	bars(out, "queue_wait_seconds", "Time in the queue, of requests that waited.", &s->wait);
 	servers(r, out);
 	tenants(r, out);
 }

@@ -53,7 +53,10 @@ void sup_command_words(const struct sup *s, struct sup_words *w)
 	sup_words_add(w, "--microbatch");
 	sup_words_add(w, "%lld", (long long)s->choice.microbatch);
 	sup_words_add(w, "--global-batch");
-	sup_words_add(w, "%lld", (long long)s->choice.global_batch);
+	if (s->cmd.o.batch && strchr(s->cmd.o.batch, ':')) /* it grows */
+		sup_words_add(w, "%s", s->cmd.o.batch);
+	else
+		sup_words_add(w, "%lld", (long long)s->choice.global_batch);
 }
 
 /* mpirun for the ranks and layout chosen. */

@@ -237,19 +237,20 @@ static void page_usage(struct dt_prom *p, const json_t *usage)
 
 static void page_details(struct dt_prom *p, const json_t *d)
 {
-	static const char *const quantile[][2] = {
-		{"p50", "0.5"}, {"p90", "0.9"}, {"p99", "0.99"}, {"max", "1"}};
-	const char *name = "dt_train_step_seconds_quantile", *key;
+	/* The label is not "quantile", which the format keeps for metrics of the type summary. */
+	static const char *const percentile[][2] = {
+		{"p50", "50"}, {"p90", "90"}, {"p99", "99"}, {"max", "100"}};
+	const char *name = "dt_train_step_seconds_percentile", *key;
 	json_t *list, *v;
 	char rank[24];
 	size_t r;
 
-	dt_prom_metric(p, name, "gauge", "Quantiles of step times since the details before.");
+	dt_prom_metric(p, name, "gauge", "Percentiles of step times since the details before.");
 	for (int i = 0; i < 4; i++)
 		dt_prom_value(
 			p, name,
-			json_number_value(json_object_get(json_object_get(d, "step_s"), quantile[i][0])),
-			"quantile", quantile[i][1], NULL);
+			json_number_value(json_object_get(json_object_get(d, "step_s"), percentile[i][0])),
+			"percentile", percentile[i][1], NULL);
 	name = "dt_train_rank_section_seconds";
 	dt_prom_metric(p, name, "gauge",
 		       "Mean time of a rank in a section of a step since the details before.");

@@ -15,6 +15,7 @@ struct flight {
 
 struct flow {
 	struct dt_schedule sched;
+	int64_t microbatches;		      /* that its table is for, where there is a pipeline */
 	struct flight *flight[DT_MAX_CHUNKS]; /* [plan.slots[chunk]] */
 	int64_t done[DT_MAX_CHUNKS];	      /* microbatches whose gradients a chunk has added, this step */
 	int64_t head_done;

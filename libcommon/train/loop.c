@@ -89,6 +89,31 @@ static void announce_context(struct trainer *t)
 		dt_context_can(r, DT_CP_ULYSSES) ? "" : ", which these heads rule out");
 }
 
+/* The batch and the rate, which belong together. */
+static void announce_batch(struct trainer *t)
+{
+	const struct dt_run *r = &t->run;
+	const struct dt_lr *l = &r->lr;
+	const char *what = dt_config_is_image(&t->config) ? "images" : "tokens";
+	char count[32], warm[48] = "";
+
+	if (l->warmup)
+		snprintf(warm, sizeof(warm), " after %lld steps of warm-up", (long long)l->warmup);
+	if (r->ramp.tokens)
+		dt_log_msg(&t->root_log, "the batch grows from %lld samples by %lld at a time, over %s %s",
+			   (long long)r->ramp.from, (long long)r->ramp.from,
+			   dt_format_count((double)r->ramp.tokens, count, sizeof(count)), what);
+	dt_log_msg(&t->root_log,
+		   "global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld %s a step; "
+		   "rate %.4g%s",
+		   (long long)r->global_batch, (long long)r->microbatch, (long long)r->accumulation,
+		   r->layout.dp, (long long)(r->global_batch * r->seq), what, l->lr * l->scale, warm);
+	if (r->scale_lr)
+		dt_log_msg(&t->root_log, "peak rate %.4g = %.4g x %.4g for a batch of %lld samples (%s)%s",
+			   l->lr * l->scale, l->lr, l->scale, (long long)r->global_batch, r->scale_lr,
+			   r->ramp.tokens ? ", less for smaller ones" : "");
+}
+
 static void announce(struct trainer *t)
 {
 	char layout[64], mem[32], count[32], part[64] = "", few[32], again[400];
@@ -102,18 +127,9 @@ static void announce(struct trainer *t)
 		   dt_layout_format(&t->run.layout, layout, sizeof(layout)), t->dev->nthreads,
 		   t->dev->nthreads == 1 ? "" : "s", dt_dev_isa(t->dev),
 		   dt_format_size(t->plan.arena_bytes, mem, sizeof(mem)));
-	dt_log_msg(&t->root_log,
-		   "global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld %s a step",
-		   (long long)t->run.global_batch, (long long)t->run.microbatch,
-		   (long long)t->run.accumulation, t->run.layout.dp,
-		   (long long)(t->run.global_batch * t->run.seq),
-		   dt_config_is_image(&t->config) ? "images" : "tokens");
+	announce_batch(t);
 	if (t->run.layout.cp > 1)
 		announce_context(t);
-	if (t->run.scale_lr)
-		dt_log_msg(&t->root_log, "peak rate %.4g = %.4g x %.4g for a batch of %lld samples (%s)",
-			   t->run.lr.lr * t->run.lr.scale, t->run.lr.lr, t->run.lr.scale,
-			   (long long)t->run.global_batch, t->run.scale_lr);
 	outer_announce(t);
 	backup_announce(t);
 	compressed_announce(t);

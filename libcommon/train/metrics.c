@@ -120,7 +120,7 @@ static double step_tokens(const struct trainer *t)
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
 {
 	double step_s = dt_now() - t->t.start, tokens = step_tokens(t);
-	double flops = t->report.step_flops;
+	double flops = metrics_flops(t);
 	static const char *const kinds[TR_N] = {"comm_tensor_s", "comm_pipeline_s", "comm_grads_s",
 						"comm_weights_s", "comm_other_s"};
 	const bool images = dt_config_is_image(&t->config); /* a target is one */
@@ -163,6 +163,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	if (line && t->run.noise_scale)
 		json_object_set_new(line, "noise_scale",
 				    noise_known(&t->noise) ? json_real(noise_scale(&t->noise)) : json_null());
+	if (line && t->run.ramp.tokens)
+		json_object_set_new(line, "global_batch", json_integer((json_int_t)t->run.global_batch));
 	if (line && t->backup.a)
 		backup_metrics(t, line);
 	if (line && dt_run_alone(&t->run))
@@ -324,9 +326,19 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
+double metrics_flops(const struct trainer *t)
+{
+	return t->report.sample_flops * (double)t->run.accumulation *
+	       (double)(t->run.microbatch * t->run.layout.dp);
+}
+
 int metrics_measure(struct trainer *t, struct dt_err *err)
 {
-	int rc = dt_run_model_flops(&t->run, &t->report.step_flops, err);
+	double flops = 0;
+	int rc = dt_run_model_flops(&t->run, &flops, err);
+
+	t->report.sample_flops =
+		flops / ((double)t->run.accumulation * (double)(t->run.microbatch * t->run.layout.dp));
 
 	if (rc == 0)
 		rc = largest_plan(t, err);

@@ -204,6 +204,8 @@ static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 
 	trainer_before_update(t);
 	o.lr = (float)lr;
+	if (t->run.momentum_correction && t->optim.rate > 0) /* Goyal et al. 2017, section 3 */
+		o.beta1 *= (float)(lr / t->optim.rate);
 	o.t = t->loop.step + 1;
 	o.grad_scale = (float)((t->run.clip > 0 && norm > t->run.clip ? t->run.clip / norm : 1) /
 			       t->optim.loss_scale);
@@ -235,8 +237,10 @@ int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err)
 		o->loss_scale = o->loss_scale < SCALE_MAX ? 2 * o->loss_scale : o->loss_scale;
 		o->good_steps = 0;
 	}
-	if (rc == 0)
+	if (rc == 0) {
 		o->updated = t->loop.step + 1;
+		o->rate = lr;
+	}
 	return rc;
 }
 
@@ -256,8 +260,10 @@ json_t *optim_to_json(const struct trainer *t)
 int optim_from_json(struct trainer *t, const json_t *meta, struct dt_err *err)
 {
 	const json_t *scaler = json_object_get(meta, "loss_scale");
-	int rc;
+	int rc = dt_json_real(json_object_get(meta, "optimizer"), "rate", false, &t->optim.rate, err);
 
+	if (rc < 0)
+		return rc;
 	if (!scaler || t->run.loss_scale != 0)
 		return 0;
 	rc = dt_json_real(scaler, "scale", true, &t->optim.loss_scale, err);

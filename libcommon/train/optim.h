@@ -13,6 +13,7 @@ struct optim {
 	struct dt_states of;		    /* whose these are: this rank's */
 	double loss_scale;		    /* gradients are this much too large until the update */
 	int64_t good_steps;		    /* since a dynamic scale last changed */
+	double rate;			    /* of the last update; 0: there was none */
 	int64_t updated; /* the step of the last update that is whole in this rank's share */
 };
 
@@ -29,7 +30,10 @@ int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err);
 /* Brings the new weights to the other ranks. */
 int optim_publish(struct trainer *t, struct dt_err *err);
 
-/* The dynamic loss scale in a manifest; NULL: the run has none. Reading leaves it where meta has none. */
+/*
+ * The dynamic loss scale in a manifest; NULL: the run has none. Reading leaves it where meta has none, and
+ * takes the rate of the last update too.
+ */
 json_t *optim_to_json(const struct trainer *t);
 int optim_from_json(struct trainer *t, const json_t *meta, struct dt_err *err);
 

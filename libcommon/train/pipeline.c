@@ -42,6 +42,7 @@ int pipeline_init(struct trainer *t, struct dt_err *err)
 {
 	int rc = dt_run_schedule(&t->run, &t->flow.sched, err);
 
+	t->flow.microbatches = t->run.accumulation;
 	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++) {
 		t->flow.flight[k] = calloc((size_t)t->plan.slots[k], sizeof(*t->flow.flight[k]));
 		if (!t->flow.flight[k])
@@ -231,12 +232,35 @@ static int act(struct trainer *t, const struct dt_action *a, int v, float scale,
 	return rc;
 }
 
+/* The table for the microbatches of the step, with no more of them in flight than the plan has room for. */
+static int fit_table(struct trainer *t, struct dt_err *err)
+{
+	struct dt_schedule s;
+	int rc = 0;
+
+	if (t->run.layout.pp == 1 || t->flow.microbatches == t->run.accumulation)
+		return 0;
+	rc = dt_run_schedule(&t->run, &s, err);
+	if (rc < 0)
+		return rc;
+	dt_schedule_release(&t->flow.sched);
+	t->flow.sched = s;
+	t->flow.microbatches = t->run.accumulation;
+	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++)
+		if (dt_schedule_in_flight(&s, t->mesh.at.pp, k) > t->plan.slots[k])
+			rc = dt_err_set(err, -ENOSPC,
+					"a pipeline of %lld microbatches has more of them in flight than one "
+					"of the largest batch",
+					(long long)t->run.accumulation);
+	return rc;
+}
+
 /* Without a pipeline the table has one microbatch, F and B, and is run once for each. */
 int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_err *err)
 {
 	const struct dt_schedule *s = &t->flow.sched;
 	int rounds = t->run.layout.pp == 1 ? (int)source_microbatches(t) : 1;
-	int stage = t->mesh.at.pp, rc = 0;
+	int stage = t->mesh.at.pp, rc = fit_table(t, err);
 
 	for (int k = 0; k < t->plan.stage.nchunk; k++)
 		t->flow.done[k] = 0;

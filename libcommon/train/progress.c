@@ -45,7 +45,7 @@ static int compose(const struct trainer *t, double step_s, char *buf, size_t n)
 		      dt_format_count(tokens / step_s, rate, sizeof(rate)),
 		      dt_config_is_image(&t->config) ? "images" : "tok");
 	if (t->report.matmul_rate > 0)
-		mfu = t->report.step_flops / step_s / t->report.matmul_rate;
+		mfu = metrics_flops(t) / step_s / t->report.matmul_rate;
 	if (mfu > 0)
 		k += snprintf(buf + k, n - (size_t)k, "  MFU %.0f%%", 100 * mfu);
 	if (p->saved)

@@ -27,7 +27,7 @@ struct report {
 	struct dt_trace *trace;	     /* NULL: none */
 	FILE *f;		     /* rank 0; NULL: none */
 	double matmul_rate;	     /* of all ranks together, flop/s; 0: not measured */
-	double step_flops;	     /* that MFU counts, of all ranks */
+	double sample_flops;	     /* of a sample of a step, that MFU counts */
 	double sheet_rate;	     /* likewise as the cards' data sheet has it; 0: not known */
 	double peak_bytes;	     /* of the rank whose plan is the largest */
 	struct report_memory memory; /* of that rank */
@@ -37,6 +37,8 @@ struct report {
 int metrics_open(struct trainer *t, struct dt_err *err);
 /* The largest plan of all ranks, and the rate of products where it is asked for. Every rank calls it. */
 int metrics_measure(struct trainer *t, struct dt_err *err);
+/* That MFU counts, of all ranks in the step under way. */
+double metrics_flops(const struct trainer *t);
 /* In which the products are that MFU is measured by. */
 enum dt_dtype metrics_rate_type(const struct trainer *t);
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err);

@@ -234,6 +234,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 		ret->why = "passed over";
 		return 0;
 	}
+	dt_run_batch_at(&t->run, t->loop.cursor);
 	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
 	buffers_begin(t);
 	inject_before(t);

@@ -10,8 +10,9 @@ rules, board, source, pages = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:
 have = set()
 for page in pages:
     have |= set(re.findall(r"^# TYPE (\S+)", open(page, encoding="utf-8").read(), re.M))
-for path in (f"{source}/libcommon/route/metrics.c", f"{source}/libcommon/serve/engine/metrics.c"):
-    have |= {"dt:" + name for name in re.findall(r'"([a-z_0-9]+)", "(?:gauge|counter|histogram)"', open(path, encoding="utf-8").read())}
+for prefix, path in ("dt_route_", "route/metrics.c"), ("dt_serve_", "serve/engine/metrics.c"):
+    path = f"{source}/libcommon/{path}"
+    have |= {prefix + name for name in re.findall(r'"([a-z_0-9]+)", "(?:gauge|counter|histogram)"', open(path, encoding="utf-8").read())}
 WORDS = """and or on ignoring without by sum max quantile rate increase time label_values""".split()
 
 

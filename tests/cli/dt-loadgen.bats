@@ -20,7 +20,7 @@ start() {
 }
 
 metric() {
-    curl -s "$url/metrics" | awk -v n="dt:$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+    curl -s "$url/metrics" | awk -v n="dt_serve_$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
 @test "arrivals: exponential gaps, equal gaps, bursts and ramps have the rate that was asked for" {

@@ -732,12 +732,12 @@ safetensors() {
 	"$memest" gpt2-tiny --check rss.json --framework-mem 100MiB
 	: >nothing
 	refused 1 "nothing" gpt2-tiny --check nothing
-	echo 'dt:memory_bytes{model_name="m",category="weights"} 5' >gauges
+	echo 'dt_serve_memory_bytes{model_name="m",category="weights"} 5' >gauges
 	run "$memest" gpt2-tiny --serve --check gauges
 	[ "$status" -eq 3 ]
 	sed 's/weights/w/' gauges >unknown
 	refused 1 "no category is called 'w'" gpt2-tiny --serve --check unknown
-	echo 'dt:memory_bytes{model_name="m"' >partial
+	echo 'dt_serve_memory_bytes{model_name="m"' >partial
 	refused 1 "not whole" gpt2-tiny --serve --check partial
 	refused 1 "says neither" gpt2-tiny --check <(echo '{}')
 }

@@ -84,7 +84,7 @@ shows() {
 }
 
 metric() {
-    curl -s "${auth[@]}" "$url/metrics" | awk -v n="dt:$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+    curl -s "${auth[@]}" "$url/metrics" | awk -v n="dt_route_$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
 denies() {
@@ -160,7 +160,7 @@ denies() {
     wait "${sent[@]}"
     [ "$(got "$a" .most)" = 5 ]
     [ "$(got "$b" .most)" = 5 ]
-    until_true shows router_server_running 0
+    until_true shows server_running 0
 }
 
 @test "retries: elsewhere before the first byte, never after it; Retry-After is kept; a budget" {
@@ -207,7 +207,7 @@ denies() {
     done
     after=$(($(got "$a" .requests) + $(got "$b" .requests)))
     [ $((after - before)) -le 125 ] # a tenth of the requests, and ten at the start
-    [ "$(metric router_retries_denied_total)" -gt 50 ]
+    [ "$(metric retries_denied_total)" -gt 50 ]
 }
 
 @test "a server that is killed under load costs no client an answer; it comes back" {
@@ -309,8 +309,8 @@ denies() {
     set_mock "$a" '{"hold": true}'
     leaves '{"model":"m","prompt":"x"}'
     until_true said "$a" .cancelled 2
-    until_true shows router_cancelled_total 2
-    until_true shows router_server_running 0
+    until_true shows cancelled_total 2
+    until_true shows server_running 0
 }
 
 @test "names: an alias, weights that are sticky by session, a shadow that nobody sees" {
@@ -331,7 +331,7 @@ denies() {
     [ "$n" -ge 8 ] && [ "$n" -le 34 ] # a quarter of 80
     until_true said "$c" .requests 95
     [ "$(got "$c" .body.model)" = shade ]
-    until_true shows router_shadow_total 95
+    until_true shows shadow_total 95
     [ "$(curl -s "$url/v1/models" | jq -c '[.data[].id] | sort')" = '["chat","new","old","plain","shade"]' ]
 }
 
@@ -379,7 +379,7 @@ denies() {
     route 1 --config conf --api-key-file keys
     set_mock "$a" '{"hold": true}'
     send() { body="{\"model\":\"m\",\"prompt\":\"$2\"}" ask -m 300 -o /dev/null -H "Authorization: Bearer $1" & sent+=($!); until_true waiting "$3"; }
-    waiting() { [ "$(metric scheduler_queue_depth)/$(metric router_server_running)" = "$1/1" ]; }
+    waiting() { [ "$(metric queue_depth)/$(metric server_running)" = "$1/1" ]; }
     send k-low first 0
     send k-low low1 1
     send k-low low2 2
@@ -422,14 +422,14 @@ END
     [ "$(ask -m 100 | jq .usage.completion_tokens)" = 3 ] # held until a server was there
     one=$(sed -n '1s/^1 up=0 start=\([^ ]*\) stop=$/\1/p' scaled)
     [ -n "$one" ]
-    until_true shows router_servers_wanted 0
+    until_true shows servers_wanted 0
     until_true ups 0 # and stopped when nothing came
     grep -q "^0 up=1 start= stop=$one$" scaled
     for i in 1 2 3 4 5; do ask -m 100 -o /dev/null -w '%{http_code}\n' >"codes-$i" & sent+=($!); done
     wait "${sent[@]}"
     [ "$(cat codes-* | sort | uniq -c | xargs)" = "5 200" ]
     until_true ups 0
-    [ "$(metric router_scale_errors_total)" = 0 ]
+    [ "$(metric scale_errors_total)" = 0 ]
 }
 
 @test "names: every address is a server while it is there; requests wait for a first one" {
@@ -445,9 +445,9 @@ END
     curl -s "$url/health" | jq -e '.status == "asleep"'
     ask -m 300 >answer &
     held=$!
-    until_true shows scheduler_queue_depth 1
+    until_true shows queue_depth 1
     curl -s "$url/route/servers" | jq -e '.servers == []'
-    until_true shows router_servers_wanted 1
+    until_true shows servers_wanted 1
     echo 127.0.0.1 >names.new && mv names.new names
     wait $held
     [ "$(jq -r .server answer)" = a ]
@@ -462,7 +462,9 @@ END
     route 1 "$a"
     dt-serve --describe-options >serve.json
     dt-route --describe-options >route-options.json
+    ask >answer
     curl -s "$url/metrics" >metrics
+    python3 "$BATS_TEST_DIRNAME/prom-check.py" metrics dt_route_ >page
     curl -s "$url/route/servers" >servers.json
     /usr/bin/python3 "$DT_SRC/tests/cli/kubernetes-check.py" "$DT_SRC/contrib/kubernetes" serve.json route-options.json metrics servers.json |
         jq -e 'index("ScaledObject") and index("HorizontalPodAutoscaler") and index("ServingRuntime")'
@@ -483,11 +485,11 @@ END
     set_mock "$a" '{"health": 200}'
     echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_requests\": 1, \"scale_up_after_s\": 0}" >conf
     route 1 --config conf
-    until_true shows router_servers_wanted 1
+    until_true shows servers_wanted 1
     set_mock "$a" '{"hold": true}'
     for i in 1 2 3; do ask -m 300 -o /dev/null & sent+=($!); done
-    until_true shows router_servers_wanted 3
-    [ "$(metric router_load_per_server)" = 3 ]
+    until_true shows servers_wanted 3
+    [ "$(metric load_per_server)" = 3 ]
     set_mock "$a" '{"hold": false}'
     wait "${sent[@]}"
     echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_min\": 3, \"scale_max\": 2}" >wrong
@@ -505,8 +507,8 @@ END
     route 2 --config conf
     set_mock "$a" '{"hold": true}' # never
     for i in 1 2 3 4; do [ "$(ask -m 300 | jq -r .server)" = b ]; done
-    [ "$(metric router_hedges_total)" -ge 1 ]
-    until_true shows router_server_running 0
+    [ "$(metric hedges_total)" -ge 1 ]
+    until_true shows server_running 0
 }
 
 @test "configuration: checked by name, read again without dropping a stream, a wrong one changes nothing" {
@@ -616,8 +618,8 @@ END
     set_mock "$a" '{"raw": null, "raw_endless": false}'
     until_true ups 1
     [ "$(ask | jq -r .server)" = a ]
-    until_true shows router_running 0
-    until_true shows router_held_bytes 0
+    until_true shows running 0
+    until_true shows held_bytes 0
 }
 
 @test "100,000 keys: found at once, read again at once, none of them written" {
@@ -643,7 +645,7 @@ END
     until_true test -s u-one
     one=$(cat u-one)
     route 1 "$one"
-    until_true shows router_server_events 1
+    until_true shows server_events 1
     long() { # a prompt of 360 bytes: one block of 256
         body=$(jq -n --arg p "$1$(printf 'hello world %.0s' $(seq 30))" '{model: "tiny", prompt: $p[:360], max_tokens: 1, temperature: 0}')
         ask
@@ -659,12 +661,12 @@ END
     [ "${#b}" = 16 ]
     [ "$a" != "$b" ]
     [ "$(curl -s "$one/kv/events?after=$next" | jq -c '[.cleared, ([.events[] | {(.type): .names[0]}] | add | .BlockRemoved, .BlockStored)]')" = "[false,\"$a\",\"$b\"]" ]
-    until_true shows router_index_blocks 1
+    until_true shows index_blocks 1
     [ "$(long a | jq .usage.prompt_tokens_details.cached_tokens)" -lt 300 ]
     kill "$router"
     wait "$router"
     route 1 "$one" # it knows at once what is there
-    until_true shows router_index_blocks 1
+    until_true shows index_blocks 1
     [ "$(curl -s -o out -w '%{http_code}' "$one/kv/events?after=x")" = 400 ]
     for wrong in '{}' '{"share": 0.5, "names": "12"}' '{"share": 0.9, "names": "0123456789abcdef0123456789abcdef"}' '{"share": 1, "names": "0123456789ABCDEF"}'; do
         [ "$(curl -s -o out -w '%{http_code}' -d "{\"model\": \"tiny\", \"prompt\": \"x\", \"kv_marks\": $wrong}" "$one/v1/completions")" = 400 ]

@@ -36,7 +36,7 @@ status_of() {
 }
 
 metric() {
-    curl -s "$url/metrics" | awk -v n="dt:$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+    curl -s "$url/metrics" | awk -v n="dt_serve_$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
 # settles: before long nothing runs or waits and no block is held
@@ -45,7 +45,7 @@ settles() {
         [ "$(metric num_requests_running) $(metric num_requests_waiting) $(metric kv_cache_usage_perc)" = "0 0 0" ] && return
         sleep 0.1
     done
-    curl -s "$url/metrics" | grep -E '^dt:(num|kv)' >&2
+    curl -s "$url/metrics" | grep -E '^dt_serve_(num|kv)' >&2
     return 1
 }
 

@@ -1,11 +1,13 @@
 """Holds a page to Prometheus's text format and its naming: prom-check.py FILE PREFIX. Prints NAME{LABELS} VALUE."""
 import re
+import shutil
+import subprocess
 import sys
 
 path, prefix = sys.argv[1], sys.argv[2]
 text = open(path, encoding="utf-8").read()
 assert text.endswith("\n"), "no newline at the end"
-kind, helped, seen, order = {}, set(), set(), []
+kind, helped, seen, named, order = {}, set(), set(), set(), []
 sample = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{((?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (\S+)')
 for line in text.splitlines():
     if line.startswith("# HELP "):
@@ -21,16 +23,22 @@ for line in text.splitlines():
         m = sample.fullmatch(line)
         assert m, f"not a sample: {line}"
         name, labels, value = m.groups()
+        if order and kind[order[-1]] == "histogram":
+            name = re.sub(r"_(bucket|sum|count)$", "", name)
         assert kind and name == order[-1], f"{name} is not under its own type"
         assert name.startswith(prefix), name
-        assert (name, labels) not in seen, f"twice: {line}"
-        seen.add((name, labels))
+        assert ":" not in name and not re.search(r'(^|,)quantile="', labels or ""), f"kept for rules and summaries: {line}"
+        assert (m[1], labels) not in seen, f"twice: {line}"
+        seen.add((m[1], labels))
+        named.add(name)
         number = float(value.replace("Inf", "inf"))
         if kind[name] == "counter":
             assert name.endswith("_total") and number >= 0, line
         else:
             assert not name.endswith("_total"), line
         assert not re.search(r"_(ms|milliseconds|kb|mib|percent)(_|$)", name), f"not a base unit: {name}"
-        print(f"{name}{{{labels or ''}}} {value}")
-assert set(order) == {n for n, _ in seen}, f"metrics without a value: {set(order) - {n for n, _ in seen}}"
+        print(f"{m[1]}{{{labels or ''}}} {value}")
+assert set(order) == named, f"metrics without a value: {set(order) - named}"
+if shutil.which("promtool"):
+    subprocess.run(["promtool", "check", "metrics"], input=text, text=True, check=True)
 # SPDX-License-Identifier: Apache-2.0

@@ -111,11 +111,11 @@ with socket.create_connection(address) as s:
     time.sleep(4)
 time.sleep(0.5)
 metrics = urllib.request.urlopen(url + "/metrics").read().decode()
-for name in "router_running", "router_held_bytes":
-    value = float(re.search(rf"^dt:{name} (\S+)", metrics, re.M)[1])
+for name in "running", "held_bytes":
+    value = float(re.search(rf"^dt_route_{name} (\S+)", metrics, re.M)[1])
     if value:
         problems.append(f"{name} is {value} afterwards")
-if any(float(v) for v in re.findall(r"^dt:router_server_running\S* (\S+)", metrics, re.M)):
+if any(float(v) for v in re.findall(r"^dt_route_server_running\S* (\S+)", metrics, re.M)):
     problems.append("a server has load afterwards")
 print("\n".join(problems) or json.dumps("well"))
 sys.exit(bool(problems))

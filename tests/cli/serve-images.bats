@@ -71,8 +71,9 @@ setup() {
     refused '{"prompt": "x"}' "is for models of text" 404 /v1/completions
     [ "$(curl -s "$url/health" | jq -r .status)" = ok ]
     curl -s "$url/metrics" >metrics
-    grep -q '^dt:classify_images_total{model_name="bars"} 4$' metrics
-    grep -q '^dt:classify_images_refused_total{model_name="bars"} 3$' metrics
+    python3 "$BATS_TEST_DIRNAME/prom-check.py" metrics dt_serve_ >values
+    grep -q '^dt_serve_classify_images_total{model_name="bars"} 4$' metrics
+    grep -q '^dt_serve_classify_images_refused_total{model_name="bars"} 3$' metrics
 }
 
 @test "options of text are refused for images, and those of images for text" {

@@ -39,7 +39,7 @@ stop() {
 }
 
 metric() {
-    curl -s "$url/metrics" | awk -v n="dt:$1{" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+    curl -s "$url/metrics" | awk -v n="dt_serve_$1{" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
 # all: asks for every prompt, one at a time, over HTTP; the same texts

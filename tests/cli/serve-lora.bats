@@ -62,7 +62,7 @@ expect() {
 }
 
 metric() {
-    curl -s "$url/metrics" | awk -v n="dt:$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+    curl -s "$url/metrics" | awk -v n="dt_serve_$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
 lines() { # MODEL...: prompts for each
@@ -159,7 +159,9 @@ lines() { # MODEL...: prompts for each
     [ "$(says moving) $(says n1) $(says n2)" = "bravo charlie delta" ]
     cp adapters/charlie/* adapters/moving
     expect 400 "has changed" /v1/completions '{model: "moving", prompt: "The "}'
-    curl -s "$url/metrics" | grep -q 'dt:lora_requests_info{max_lora="2",running_lora_adapters="",waiting_lora_adapters=""}'
+    curl -s "$url/metrics" >page
+    python3 "$BATS_TEST_DIRNAME/prom-check.py" page dt_serve_ >values
+    grep -q 'dt_serve_lora_requests_info{max_lora="2",running_lora_adapters="",waiting_lora_adapters=""}' values
     kill -TERM "$server"
     wait "$server"
     server=

@@ -173,7 +173,7 @@ def main(count, seed=8128):
         est = json.loads(est.stdout)
         cat = {c["name"]: c["bytes"] for c in est["categories"]}
         said = {line.split('category="')[1].split('"')[0]: int(line.split()[-1])
-                for line in metrics.splitlines() if line.startswith("dt:memory_bytes{")}
+                for line in metrics.splitlines() if line.startswith("dt_serve_memory_bytes{")}
         ok = cat == said and all(c["exact"] for c in est["categories"])
         kept = cat["weights"] + cat["kv-cache"] * (serve["max-model-len"] - 1) // (
             -(-serve["max-model-len"] // serve["block-size"]) * serve["block-size"])

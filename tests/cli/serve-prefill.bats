@@ -46,7 +46,7 @@ teardown() {
 
 # metric URL NAME
 metric() {
-    curl -s -m 60 "$1/metrics" | awk -v n="dt:$2{" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+    curl -s -m 60 "$1/metrics" | awk -v n="dt_serve_$2{" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
 # ask URL: every prompt, one at a time; the same texts

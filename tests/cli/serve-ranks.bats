@@ -130,7 +130,7 @@ rank() {
         | [range(2) as $i | range($x[$i] | length) as $k | ($x[$i][$k] - $y[$i][$k]) | fabs] | max < 1e-5' e
     ask '{prompt: "x", max_tokens: 300, ignore_eos: true}' /v1/completions >last &
     last=$!
-    until [ "$(curl -s "$url/metrics" | awk '/^dt:num_requests_running/ {print $2}')" != 0 ] || ! kill -0 $last; do :; done
+    until [ "$(curl -s "$url/metrics" | awk '/^dt_serve_num_requests_running/ {print $2}')" != 0 ] || ! kill -0 $last; do :; done
     kill -USR1 "$server"
     wait $last
     jq -e '.usage.completion_tokens == 300' last

@@ -127,6 +127,39 @@ same() { # files: losses of all steps agree to 1e-6
     [[ $output == *"but there is one"* ]]
 }
 
+@test "a batch grows with the tokens trained on, on any layout and over a resume; the rate follows it" {
+    local grows=(--lr 1e-3 --scale-lr linear:2 --steps 10 --global-batch 2..6:384)
+    train 1 one.jsonl "${grows[@]}" --save grows --save-every 6
+    [ "$(jq -c '[.global_batch, .tokens, .lr]' one.jsonl | tr '\n' ' ')" = "[2,64,0.001] [2,128,0.001] [2,192,0.001] [4,320,0.002] \
+[4,448,0.002] [6,640,0.003] [6,832,0.003] [6,1024,0.003] [6,1216,0.003] [6,1408,0.003] " ]
+    train 2 two.jsonl "${grows[@]}" --layout dp2
+    train 2 stages.jsonl "${grows[@]}" --layout pp2 --pipeline zb-h1
+    same one.jsonl two.jsonl
+    same one.jsonl stages.jsonl
+    # another layout goes on with the same batches
+    train 2 on.jsonl "${grows[@]}" --layout dp2 --resume grows/step-00000006 --save on
+    jq -es --slurpfile b one.jsonl '[., $b[6:]] | map(map([.global_batch, .tokens, .lr])) | .[0] == .[1]' on.jsonl
+    jq -es --slurpfile b one.jsonl '[., $b[6:]] | map(map(.loss)) | transpose |
+        length == 4 and all((.[0] - .[1]) / .[0] | . < 1e-6 and . > -1e-6)' on.jsonl
+    grep -q "the batch grows from 2 samples by 2 at a time" one.jsonl.err
+    run -2 dt-train "${opts[@]}" --global-batch 2..5:64
+    [[ $output == *"5 is no multiple of 2"* ]]
+}
+
+@test "lars with a trust of 1 and momentum correction is momentum while the rate changes" {
+    local falls=(--steps 10 --lr 0.05 --warmup 4 --schedule linear --clip 0 --trust 1)
+    train 1 momentum.jsonl "${falls[@]}" --optimizer momentum
+    train 1 lars.jsonl "${falls[@]}" --optimizer lars --momentum-correction --save lars --save-every 5
+    same momentum.jsonl lars.jsonl
+    train 1 on.jsonl "${falls[@]}" --optimizer lars --momentum-correction --resume lars/step-00000005 --save lars-on
+    dt-shard-ckpt diff lars/step-00000010 lars-on/step-00000010
+    train 1 plain.jsonl "${falls[@]}" --optimizer lars
+    run same momentum.jsonl plain.jsonl
+    [ "$status" -ne 0 ]
+    run -2 dt-train "${opts[@]}" --optimizer momentum --momentum-correction
+    [[ $output == *"--momentum-correction is for lars"* ]]
+}
+
 @test "the rate follows the batch" {
     dt-train "${opts[@]}" --steps 2 --lr 1e-3 --scale-lr linear:2 --metrics m.jsonl 2>err
     [ "$(jq -s '.[1].lr' m.jsonl)" = 0.002 ]

@@ -103,6 +103,7 @@ static void arguments_make_the_run_again(void **state)
 		"--layout pp2 --pipeline zb-h1 --precision fp16 --recompute selective",
 		"--layout dp4.z2 --no-master --fp8 --grad-comm bf16 --loss-chunk 7 --optimizer adagrad",
 		"--layout tp2 --reproducible --precision fp32 --recompute every:2",
+		"--layout dp2 --microbatch 2 --global-batch 4..64:1000",
 	};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
@@ -227,6 +228,46 @@ static void settling(void **state)
 	assert_int_equal(dt_run_settle(&r, NULL), -ERANGE);
 }
 
+/* The batch by the data trained on: against steps counted one by one. */
+static void a_batch_grows(void **state)
+{
+	static const char *const bad[] = {"2..8",    "2:64",	    "8..2:64",	"3..8:64", "2..2:64",
+					  "0..4:64", "2..8:0",	    "..8:64",	"2..:64",  "2..8:x",
+					  "x..8:64", "2..8..16:64", "2..8:64:1"};
+	struct dt_run r = run_of("--layout dp2 --microbatch 1 --global-batch 2..8:1000 --seq 16");
+	int64_t cursor = 0, last = 0, sizes = 0, batch = -1;
+	struct dt_ramp ramp = {.from = -1};
+
+	r.layout.dp = 2;
+	r.scale_lr = "linear:4";
+	assert_int_equal(dt_run_settle(&r, NULL), 0);
+	assert_true(r.global_batch == 8 && r.accumulation == 4);
+	while (cursor * 16 < 1200) {
+		const double done = (double)cursor * 16 / 1000;
+
+		dt_run_batch_at(&r, cursor);
+		assert_true(r.global_batch >= last && r.global_batch % 2 == 0 && r.global_batch <= 8);
+		assert_true(r.accumulation == r.global_batch / 2);
+		assert_true(r.lr.scale == (double)r.global_batch / 4);
+		assert_int_equal(r.global_batch, done < 1.0 / 3 ? 2 : done < 2.0 / 3 ? 4 : done < 1 ? 6 : 8);
+		sizes += r.global_batch != last;
+		last = r.global_batch;
+		cursor += r.global_batch;
+	}
+	assert_int_equal(sizes, 4);
+	dt_run_batch_at(&r, INT64_C(1) << 40);
+	assert_int_equal(r.global_batch, 8);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (dt_ramp_parse(bad[i], &ramp, &batch, NULL) != -EINVAL || ramp.from != -1 || batch != -1)
+			fail_msg("'%s' is taken", bad[i]);
+	assert_int_equal(dt_ramp_parse("1..1048576:1e15", &ramp, &batch, NULL), 0);
+	assert_int_equal(dt_ramp_at(&ramp, 1000000000000000 - 1), (1 << 20) - 1);
+	assert_int_equal(dt_ramp_at(&ramp, 1000000000000000), 1 << 20);
+	assert_int_equal(dt_ramp_parse("8k", &ramp, &batch, NULL), 0);
+	assert_true(ramp.tokens == 0 && batch == 8000);
+	assert_int_equal(dt_ramp_parse("0", &ramp, &batch, NULL), -ERANGE);
+}
+
 static void combinations(void **state)
 {
 	static const struct {
@@ -257,6 +298,9 @@ static void combinations(void **state)
 		{"--layout pp2.v2 --pipeline gpipe", -EINVAL, "only interleaved"},
 		{"--layout pp2.v2 --microbatch 1 --global-batch 3", -EINVAL, "multiples of pp"},
 		{"--layout pp2.v2 --microbatch 1 --global-batch 4", 0, ""},
+		{"--layout pp2.v2 --microbatch 1 --global-batch 3..6:64", -EINVAL, "multiples of pp"},
+		{"--layout dp2 --microbatch 1 --global-batch 2..8:64", 0, ""},
+		{"--layout dp2 --microbatch 2 --global-batch 2..8:64", -EINVAL, "from which it grows"},
 		{"--seq 100000", -EINVAL, "positions"},
 	};
 	struct dt_config c;
@@ -312,6 +356,7 @@ int main(void)
 		cmocka_unit_test(options_make_a_run), cmocka_unit_test(arguments_make_the_run_again),
 		cmocka_unit_test(a_run_goes_on),      cmocka_unit_test(settling),
 		cmocka_unit_test(combinations),	      cmocka_unit_test(a_schedule_from_a_file_is_timed),
+		cmocka_unit_test(a_batch_grows),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

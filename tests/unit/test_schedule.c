@@ -81,6 +81,25 @@ static void test_in_flight(void **state)
 		}
 }
 
+/* What a plan for a batch has room for, smaller batches need too (a batch that grows). */
+static void test_fewer_need_less(void **state)
+{
+	(void)state;
+	for (int pp = 2; pp <= 6; pp++)
+		for (int chunks = 2; chunks <= 4; chunks++)
+			for (int m = pp; m <= 6 * pp; m += pp) {
+				struct dt_schedule few = make(DT_PIPE_INTERLEAVED, pp, chunks, m),
+						   many = make(DT_PIPE_INTERLEAVED, pp, chunks, m + pp);
+
+				for (int i = 0; i < pp; i++)
+					for (int k = 0; k < chunks; k++)
+						assert_true(dt_schedule_in_flight(&few, i, k) <=
+							    dt_schedule_in_flight(&many, i, k));
+				dt_schedule_release(&few);
+				dt_schedule_release(&many);
+			}
+}
+
 /* Every action of every table once, found by counting rather than by the checker. */
 static void test_complete(void **state)
 {
@@ -169,8 +188,11 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bubbles),	 cmocka_unit_test(test_in_flight),
-		cmocka_unit_test(test_complete), cmocka_unit_test(test_text),
+		cmocka_unit_test(test_bubbles),
+		cmocka_unit_test(test_in_flight),
+		cmocka_unit_test(test_fewer_need_less),
+		cmocka_unit_test(test_complete),
+		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_refused),
 	};
 

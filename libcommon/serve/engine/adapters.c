@@ -318,27 +318,28 @@ static void write_counter(struct dt_adapters *a, const char *what, const char *h
 {
 	const struct dt_served_adapter *s;
 
-	fprintf(f, "# HELP dt:lora_%s %s\n# TYPE dt:lora_%s counter\n", what, help, what);
+	fprintf(f, "# HELP dt_serve_lora_%s %s\n# TYPE dt_serve_lora_%s counter\n", what, help, what);
 	TAILQ_FOREACH (s, &a->all, in_list) {
 		const uint64_t v[] = {s->requests, s->prompt_tokens, s->generation_tokens};
 
 		if (s->listed && s->requests > 0) /* of a thousand names those that say something */
-			fprintf(f, "dt:lora_%s{lora_name=\"%s\"} %" PRIu64 "\n", what, s->name, v[which]);
+			fprintf(f, "dt_serve_lora_%s{lora_name=\"%s\"} %" PRIu64 "\n", what, s->name,
+				v[which]);
 	}
 }
 
 static void write_number(const char *what, const char *type, const char *help, uint64_t v, FILE *f)
 {
-	fprintf(f, "# HELP dt:lora_%s %s\n# TYPE dt:lora_%s %s\ndt:lora_%s %" PRIu64 "\n", what, help, what,
-		type, what, v);
+	fprintf(f, "# HELP dt_serve_lora_%s %s\n# TYPE dt_serve_lora_%s %s\ndt_serve_lora_%s %" PRIu64 "\n",
+		what, help, what, type, what, v);
 }
 
 void dt_adapters_write(struct dt_adapters *a, FILE *f)
 {
 	pthread_mutex_lock(&a->mu);
-	fprintf(f, "# HELP dt:lora_requests_info Adapters that requests run with and wait for.\n"
-		   "# TYPE dt:lora_requests_info gauge\n");
-	fprintf(f, "dt:lora_requests_info{max_lora=\"%d\",running_lora_adapters=\"", a->p.resident);
+	fprintf(f, "# HELP dt_serve_lora_requests_info Adapters that requests run with and wait for.\n"
+		   "# TYPE dt_serve_lora_requests_info gauge\n");
+	fprintf(f, "dt_serve_lora_requests_info{max_lora=\"%d\",running_lora_adapters=\"", a->p.resident);
 	write_names(a, false, f);
 	fprintf(f, "\",waiting_lora_adapters=\"");
 	write_names(a, true, f);

@@ -329,25 +329,27 @@ int dt_classify_metrics(struct dt_classify *c, const char *model, FILE *f)
 	for (int i = 0; i < 3; i++) {
 		const int64_t n[] = {s.requests, s.images, s.refused};
 
-		fprintf(f, "# HELP dt:classify_%s_total %s\n# TYPE dt:classify_%s_total counter\n", name[i],
-			help[i], name[i]);
-		fprintf(f, "dt:classify_%s_total{model_name=\"%s\"} %lld\n", name[i], model, (long long)n[i]);
+		fprintf(f,
+			"# HELP dt_serve_classify_%s_total %s\n# TYPE dt_serve_classify_%s_total counter\n",
+			name[i], help[i], name[i]);
+		fprintf(f, "dt_serve_classify_%s_total{model_name=\"%s\"} %lld\n", name[i], model,
+			(long long)n[i]);
 	}
 	fprintf(f,
-		"# HELP dt:classify_images_waiting Images not answered yet.\n"
-		"# TYPE dt:classify_images_waiting gauge\n"
-		"dt:classify_images_waiting{model_name=\"%s\"} %lld\n",
+		"# HELP dt_serve_classify_images_waiting Images not answered yet.\n"
+		"# TYPE dt_serve_classify_images_waiting gauge\n"
+		"dt_serve_classify_images_waiting{model_name=\"%s\"} %lld\n",
 		model, (long long)s.waiting);
-	fprintf(f, "# HELP dt:classify_rank_images_total Images that each rank has classified.\n"
-		   "# TYPE dt:classify_rank_images_total counter\n");
+	fprintf(f, "# HELP dt_serve_classify_rank_images_total Images that each rank has classified.\n"
+		   "# TYPE dt_serve_classify_rank_images_total counter\n");
 	for (int r = 0; r < c->ranks; r++)
-		fprintf(f, "dt:classify_rank_images_total{model_name=\"%s\",rank=\"%d\"} %lld\n", model, r,
-			(long long)s.by_rank[2 * r]);
+		fprintf(f, "dt_serve_classify_rank_images_total{model_name=\"%s\",rank=\"%d\"} %lld\n", model,
+			r, (long long)s.by_rank[2 * r]);
 	fprintf(f,
-		"# HELP dt:classify_latency_seconds From a request to its answer.\n"
-		"# TYPE dt:classify_latency_seconds gauge\n"
-		"dt:classify_latency_seconds{model_name=\"%s\",quantile=\"0.5\"} %.6g\n"
-		"dt:classify_latency_seconds{model_name=\"%s\",quantile=\"0.99\"} %.6g\n",
+		"# HELP dt_serve_classify_latency_seconds From a request to its answer.\n"
+		"# TYPE dt_serve_classify_latency_seconds gauge\n"
+		"dt_serve_classify_latency_seconds{model_name=\"%s\",percentile=\"50\"} %.6g\n"
+		"dt_serve_classify_latency_seconds{model_name=\"%s\",percentile=\"99\"} %.6g\n",
 		model, s.p50, model, s.p99);
 	free(s.by_rank);
 	return 0;

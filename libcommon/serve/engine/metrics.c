@@ -135,13 +135,13 @@ struct page {
 
 static void head(const struct page *p, const char *name, const char *type, const char *help)
 {
-	fprintf(p->f, "# HELP dt:%s %s\n# TYPE dt:%s %s\n", name, help, name, type);
+	fprintf(p->f, "# HELP dt_serve_%s %s\n# TYPE dt_serve_%s %s\n", name, help, name, type);
 }
 
 static void value(const struct page *p, const char *name, const char *type, const char *help, double v)
 {
 	head(p, name, type, help);
-	fprintf(p->f, "dt:%s{model_name=\"%s\"} %.10g\n", name, p->model, v);
+	fprintf(p->f, "dt_serve_%s{model_name=\"%s\"} %.10g\n", name, p->model, v);
 }
 
 static void write_hist(const struct page *p, const char *name, const char *help, const struct dt_hist *h)
@@ -151,13 +151,13 @@ static void write_hist(const struct page *p, const char *name, const char *help,
 	head(p, name, "histogram", help);
 	for (int i = 0; i < h->nbounds; i++) {
 		n += h->count[i];
-		fprintf(p->f, "dt:%s_bucket{model_name=\"%s\",le=\"%g\"} %" PRIu64 "\n", name, p->model,
+		fprintf(p->f, "dt_serve_%s_bucket{model_name=\"%s\",le=\"%g\"} %" PRIu64 "\n", name, p->model,
 			h->bounds[i], n);
 	}
 	n += h->count[h->nbounds];
-	fprintf(p->f, "dt:%s_bucket{model_name=\"%s\",le=\"+Inf\"} %" PRIu64 "\n", name, p->model, n);
-	fprintf(p->f, "dt:%s_sum{model_name=\"%s\"} %.10g\n", name, p->model, h->sum);
-	fprintf(p->f, "dt:%s_count{model_name=\"%s\"} %" PRIu64 "\n", name, p->model, n);
+	fprintf(p->f, "dt_serve_%s_bucket{model_name=\"%s\",le=\"+Inf\"} %" PRIu64 "\n", name, p->model, n);
+	fprintf(p->f, "dt_serve_%s_sum{model_name=\"%s\"} %.10g\n", name, p->model, h->sum);
+	fprintf(p->f, "dt_serve_%s_count{model_name=\"%s\"} %" PRIu64 "\n", name, p->model, n);
 }
 
 static void escape_label(const char *s, char *out, size_t n)
@@ -178,8 +178,8 @@ static void write_memory(const struct page *p, const struct dt_metrics *m)
 
 	head(p, "memory_bytes", "gauge", "Bytes allocated, by dt-memest's categories.");
 	for (int i = 0; i < DT_MEMORY_KINDS; i++)
-		fprintf(p->f, "dt:memory_bytes{model_name=\"%s\",category=\"%s\"} %" PRIu64 "\n", p->model,
-			kinds[i], m->memory[i]);
+		fprintf(p->f, "dt_serve_memory_bytes{model_name=\"%s\",category=\"%s\"} %" PRIu64 "\n",
+			p->model, kinds[i], m->memory[i]);
 }
 
 /* The prefix cache beyond the pool, where there is one. */
@@ -238,7 +238,7 @@ static void write_histograms(const struct page *p, const struct dt_metrics *m)
 	write_hist(p, "request_inference_time_seconds", "From the first step to the end.", &m->inference);
 	write_hist(p, "request_prompt_tokens", "Prompt tokens of a request.", &m->prompt);
 	write_hist(p, "request_generation_tokens", "Generated tokens of a request.", &m->generation);
-	write_hist(p, "iteration_tokens_total", "Tokens of one forward pass.", &m->iteration);
+	write_hist(p, "iteration_tokens", "Tokens of one forward pass.", &m->iteration);
 }
 
 void dt_metrics_write(struct dt_metrics *shared, const char *model, FILE *f)
@@ -275,7 +275,9 @@ void dt_metrics_write(struct dt_metrics *shared, const char *model, FILE *f)
 	value(&p, "generation_tokens_total", "counter", "Generated tokens.", (double)m->generation_tokens);
 	head(&p, "request_success_total", "counter", "Requests that ended, by reason.");
 	for (int i = DT_FINISH_STOP; i < DT_FINISH_N; i++)
-		fprintf(f, "dt:request_success_total{model_name=\"%s\",finished_reason=\"%s\"} %" PRIu64 "\n",
+		fprintf(f,
+			"dt_serve_request_success_total{model_name=\"%s\",finished_reason=\"%s\"} %" PRIu64
+			"\n",
 			p.model, dt_finish_name((enum dt_finish)i), m->finished[i]);
 	write_histograms(&p, m);
 }

@@ -1,5 +1,5 @@
-/* Counters, gauges and histograms in Prometheus' text format, under the names vLLM's dashboards use with dt:
- * in place of vllm:. Every function may be called from any thread. */
+/* Counters, gauges and histograms in the text format of Prometheus. Names are those of vLLM with dt_serve_
+ * in place of vllm:, so that its dashboards need one replacement. Any thread may call every function. */
 #ifndef DT_SERVE_METRICS_H
 #define DT_SERVE_METRICS_H
 
