@@ -20,6 +20,7 @@ struct dt_packed {
 	int64_t k, rows, blocks; /* blocks of 32 along k, the last one padded (bf16, f32) */
 	struct dt_dev *dev;	 /* whose memory the parts are in; NULL: the host's */
 	int nparts;
+	int spare; /* parts behind these whose memory dt_packed_rewind kept */
 	struct dt_packed_part *part;
 };
 

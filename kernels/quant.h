@@ -46,6 +46,12 @@ void dt_packed_close(struct dt_packed *w);
 int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as, enum dt_format have,
 		     const void *src, int64_t rows);
 
+/*
+ * Empty again. On the processor the memory stays: what is appended next in the same format and number of rows
+ * overwrites it, which needs no new pages. Sets of it are valid once as many rows are back.
+ */
+void dt_packed_rewind(struct dt_packed *w);
+
 int64_t dt_packed_rows(const struct dt_packed *w); /* appended so far: n */
 int64_t dt_packed_k(const struct dt_packed *w);
 size_t dt_packed_bytes(const struct dt_packed *w); /* of its memory, dt_panels_bytes of each append */

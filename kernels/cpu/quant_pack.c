@@ -170,18 +170,34 @@ int dt_packed_open(struct dt_packed **ret, struct dt_dev *dev, int64_t k)
 	return 0;
 }
 
-void dt_packed_close(struct dt_packed *w)
+/* Parts from number n on, and those that are spare. */
+static void free_parts(struct dt_packed *w, int n)
 {
-	if (!w)
-		return;
-	for (int i = 0; i < w->nparts; i++) {
+	for (int i = n; i < w->nparts + w->spare; i++)
 		if (w->dev)
 			dt_dev_free(w->dev, w->part[i].data);
 		else
 			free(w->part[i].data);
-	}
+	w->nparts = n < w->nparts ? n : w->nparts;
+	w->spare = 0;
+}
+
+void dt_packed_close(struct dt_packed *w)
+{
+	if (!w)
+		return;
+	free_parts(w, 0);
 	free(w->part);
 	free(w);
+}
+
+void dt_packed_rewind(struct dt_packed *w)
+{
+	if (w->dev)
+		free_parts(w, 0);
+	w->spare += w->nparts;
+	w->nparts = 0;
+	w->rows = 0;
 }
 
 /*
@@ -295,13 +311,33 @@ static int upload(struct dt_packed *w, struct dt_packed_part *part)
 	return 1;
 }
 
+/* Memory for a part, and room in the list. 1: the memory of the first spare part, which it suits. */
+static int add_part(struct dt_packed *w, struct dt_packed_part *part)
+{
+	const struct dt_packed_part *kept = w->spare ? &w->part[w->nparts] : NULL;
+	const size_t huge = (size_t)2 << 20;
+	struct dt_packed_part *more;
+
+	if (kept && kept->format == part->format && kept->rows == part->rows) {
+		part->data = kept->data;
+		return 1;
+	}
+	free_parts(w, w->nparts);
+	more = realloc(w->part, (size_t)(w->nparts + 1) * sizeof *more);
+	w->part = more ? more : w->part;
+	part->data = more ? aligned_alloc(part->bytes < huge ? 64 : huge, part->bytes) : NULL;
+	if (part->data && part->bytes >= huge)
+		madvise(part->data, part->bytes,
+			MADV_HUGEPAGE); /* fewer page walks; not having them is no failure */
+	return part->data ? 0 : -ENOMEM;
+}
+
 int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as, enum dt_format have,
 		     const void *src, int64_t rows)
 {
-	struct dt_packed_part part = {as, w->rows, rows, dt_ceil_div(rows, DT_PANEL), 0, 0, NULL}, *more;
+	struct dt_packed_part part = {as, w->rows, rows, dt_ceil_div(rows, DT_PANEL), 0, 0, NULL};
 	const struct dt_quant_shape *s = dt_quant_shape(as);
-	const size_t huge = (size_t)2 << 20;
-	int r;
+	int r, kept;
 
 	if (!s->quants)
 		return -ENOTSUP;
@@ -309,25 +345,19 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 		return -EINVAL;
 	part.panel_bytes = dt_panel_bytes(as, w->k);
 	part.bytes = dt_panels_bytes(as, rows, w->k);
-	part.data = aligned_alloc(part.bytes < huge ? 64 : huge, part.bytes);
-	more = realloc(w->part, (size_t)(w->nparts + 1) * sizeof *more);
-	w->part = more ? more : w->part;
-	if (!part.data || !more) {
-		free(part.data);
-		return -ENOMEM;
-	}
-	if (part.bytes >= huge)
-		madvise(part.data, part.bytes,
-			MADV_HUGEPAGE); /* fewer page walks; not having them is no failure */
+	kept = add_part(w, &part);
+	if (kept < 0)
+		return kept;
 	r = pack_part(w, &part, dev, have, src);
-	if (r < 0)
+	if (r < 0 && !kept)
 		free(part.data);
-	else if (w->dev)
+	else if (r == 0 && w->dev)
 		r = upload(w, &part);
 	if (r < 0)
 		return r;
 	if (r == 0)
 		w->part[w->nparts++] = part;
+	w->spare -= kept;
 	w->rows += rows;
 	return 0;
 }

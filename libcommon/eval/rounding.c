@@ -411,7 +411,7 @@ static int round_layer(struct work *w, int unit)
 	for (int i = 0; i < w->nsite && rc == 0; i++)
 		rc = prune ? prune_site(w, &w->site[i]) : round_site(w, &w->site[i]);
 	release_sites(w);
-	if (rc == 0 && again && (rc = dt_infer_reload(w->infer, w->s, layer, w->err)) == 0)
+	if (rc == 0 && again && (rc = dt_infer_reload_layer(w->infer, w->s, layer, w->err)) == 0)
 		rc = dt_walk_unit(w->walk, unit, true, NULL, NULL, w->err);
 	return rc;
 }

@@ -56,9 +56,12 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 void dt_infer_close(struct dt_infer *m);
 /*
  * Takes the weights of one layer anew, from a source of the same configuration; those of experts and of
- * latents' keys and values stay. On the processor only.
+ * latents' keys and values stay. Or all weights, which overwrite the old ones: nothing is allocated where
+ * formats are the same. What the cache holds is of the old weights. On the processor only. After an error the
+ * model can only be closed.
  */
-int dt_infer_reload(struct dt_infer *m, struct dt_source *src, int layer, struct dt_err *err);
+int dt_infer_reload_layer(struct dt_infer *m, struct dt_source *src, int layer, struct dt_err *err);
+int dt_infer_reload(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
 const struct dt_config *dt_infer_config(const struct dt_infer *m);
 struct dt_infer_memory {  /* bytes */
 	uint64_t weights; /* as laid out */

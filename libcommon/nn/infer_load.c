@@ -189,7 +189,8 @@ static int load_heads(struct loader *l, int i)
 	int rc;
 
 	to->n = (int)(p->shape[0] / (plain + v));
-	to->w = calloc(2 * (size_t)to->n, sizeof(*to->w));
+	if (!to->w)
+		to->w = calloc(2 * (size_t)to->n, sizeof(*to->w));
 	rc = to->w && whole && turned ? read_rows(l, i, 0, p->shape[0], DT_F32, whole)
 				      : dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
 	if (rc == 0)
@@ -200,8 +201,8 @@ static int load_heads(struct loader *l, int i)
 		for (int64_t r = 0; r < rank; r++)
 			for (int64_t k = 0; k < plain; k++)
 				turned[r * plain + k] = head[k * rank + r];
-		if ((rc = dt_packed_open(&to->w[h], l->m->dev, plain)) < 0 ||
-		    (rc = dt_packed_open(&to->w[to->n + h], l->m->dev, rank)) < 0 ||
+		if ((!to->w[h] && (rc = dt_packed_open(&to->w[h], l->m->dev, plain)) < 0) ||
+		    (!to->w[to->n + h] && (rc = dt_packed_open(&to->w[to->n + h], l->m->dev, rank)) < 0) ||
 		    (rc = dt_packed_append(to->w[h], l->m->dev, as, DT_FMT_F32, turned, rank)) < 0 ||
 		    (rc = dt_packed_append(to->w[to->n + h], l->m->dev, as, DT_FMT_F32, head + plain * rank,
 					   v)) < 0)
@@ -307,21 +308,39 @@ static int loader_open(struct loader *l, struct dt_infer *m, struct dt_source *s
 	return 0;
 }
 
-int dt_infer_reload(struct dt_infer *m, struct dt_source *src, int layer, struct dt_err *err)
+int dt_infer_reload_layer(struct dt_infer *m, struct dt_source *src, int layer, struct dt_err *err)
 {
 	struct loader l;
 	int rc = loader_open(&l, m, src, err);
 
 	for (int i = 0; rc == 0 && i < l.local->n; i++)
-		if (l.part[i].layer == layer && m->packed[i]) {
-			dt_packed_close(m->packed[i]);
-			m->packed[i] = NULL;
-		}
+		if (l.part[i].layer == layer && m->packed[i])
+			dt_packed_rewind(m->packed[i]);
 	for (int i = 0; rc == 0 && i < l.local->n; i++)
 		if (l.part[i].layer == layer && !l.part[i].experts && l.part[i].role != DT_W_KV_B)
 			rc = load_one(&l, i);
 		else
 			place(&l, i, &l.at);
+	free(l.part);
+	return rc;
+}
+
+int dt_infer_reload(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
+{
+	struct loader l;
+	int rc = loader_open(&l, m, src, err);
+
+	for (int i = 0; rc == 0 && i < l.local->n; i++) {
+		if (m->packed[i])
+			dt_packed_rewind(m->packed[i]);
+		for (int64_t e = 0; m->expert[i] && e < m->config.experts; e++)
+			if (m->expert[i][e])
+				dt_packed_rewind(m->expert[i][e]);
+		for (int h = 0; h < 2 * m->heads[i].n; h++)
+			dt_packed_rewind(m->heads[i].w[h]);
+	}
+	for (int i = 0; rc == 0 && i < l.local->n; i++)
+		rc = load_one(&l, i);
 	free(l.part);
 	return rc;
 }

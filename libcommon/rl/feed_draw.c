@@ -1,8 +1,9 @@
 /*
  * Answers drawn from the weights that learn, between two steps: a copy of them behind the engine of dt-serve,
- * in this process. With --refresh 1 the copy and its cache are gone before the step computes; else it stays,
- * and draws what the next steps learn from, ever staler. With --overlap a thread draws for the next step
- * while one is learnt from: answers are older by a step, always the same ones.
+ * in this process. Its memory stays while steps compute, and new weights overwrite the old ones: fresh pages
+ * would cost more than the copy. With --refresh above 1 the weights stay too, and draw what the next steps
+ * learn from, ever staler. With --overlap a thread draws for the next step while one is learnt from: answers
+ * are older by a step, always the same ones.
  *
  * Prompts are shared out over the ranks, which all have the same weights. What a rank draws is a function of
  * weights, seed, prompt and position, so the answers do not depend on how many ranks there are.
@@ -36,21 +37,13 @@ struct draw {
 struct feed_server {
 	struct dt_dev *dev;
 	struct dt_tokenizer *tok;
-	struct dt_infer *model; /* NULL: none is open */
-	struct dt_engine *engine;
-	int64_t step; /* whose weights it has */
+	struct dt_infer *model;	  /* NULL: none is open */
+	struct dt_engine *engine; /* with a cache of these weights; NULL: none is open */
+	int64_t step;		  /* whose weights it has */
 	struct draw ahead;
 	pthread_t thread;
 	bool running; /* the thread, with what is ahead */
 };
-
-static void close_model(struct feed_server *s)
-{
-	dt_engine_close(s->engine);
-	dt_infer_close(s->model);
-	s->engine = NULL;
-	s->model = NULL;
-}
 
 static int open_engine(struct feed *f, int blocks, struct dt_err *err)
 {
@@ -91,7 +84,8 @@ static int open_model(struct feed *f, int64_t step, struct dt_err *err)
 	int rc = dt_source_memory_adapted(f->site.config, f->site.weights, r->compute, &src, err);
 
 	if (rc == 0)
-		rc = dt_infer_open(&s->model, s->dev, src, &p, err);
+		rc = s->model ? dt_infer_reload(s->model, src, err)
+			      : dt_infer_open(&s->model, s->dev, src, &p, err);
 	dt_source_close(src);
 	dt_dev_rest(s->dev); /* from here on it is the engine thread's */
 	if (rc == 0)
@@ -326,7 +320,8 @@ static int refresh(struct feed *f, int64_t step, struct dt_err *err)
 {
 	if (f->server->engine && step - f->server->step < f->o.refresh)
 		return 0;
-	close_model(f->server);
+	dt_engine_close(f->server->engine);
+	f->server->engine = NULL;
 	return open_model(f, step, err);
 }
 
@@ -366,8 +361,6 @@ int feed_draw_step(struct feed *f, int64_t step, struct dt_err *err)
 	rc = refresh(f, step, err);
 	rc = draw_groups(f, step, rc, err);
 	f->drawn_at = f->server->step;
-	if (f->o.refresh == 1)
-		close_model(f->server);
 	return rc;
 }
 
@@ -381,7 +374,8 @@ void feed_draw_close(struct feed *f)
 	draw_release(&s->ahead);
 	if (f->now)
 		release_groups(f);
-	close_model(s);
+	dt_engine_close(s->engine);
+	dt_infer_close(s->model);
 	dt_reward_close(f->reward);
 	dt_tokenizer_close(s->tok);
 	if (s->dev)
