@@ -1,7 +1,10 @@
 /* GPTQ against elimination in fp64 as the paper has it; grids of blocks; scales that weigh errors. */
 #include "eval/gptq.h"
 #include "eval/prune.h"
+#include "eval/rounding.h"
+#include "kernels/ops.h"
 #include "kernels/quant_grid.h"
+#include "tests/unit/golden.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -217,6 +220,117 @@ static void rounded_as_elimination_does(void **state)
 	}
 }
 
+/* d h d^T over rows, of two matrices. */
+static double apart(const float *w, const float *got, int64_t rows, int64_t k, const float *h)
+{
+	double sum = 0;
+
+	for (int64_t r = 0; r < rows; r++)
+		for (int64_t i = 0; i < k; i++)
+			for (int64_t j = 0; j < k; j++)
+				sum += (double)(got[r * k + i] - w[r * k + i]) * (double)h[i * k + j] *
+				       (double)(got[r * k + j] - w[r * k + j]);
+	return sum;
+}
+
+/* The reference implementations on one layer (tests/data/golden_rounding.py): q4_0 has their groups. */
+static void no_worse_than_the_references(void **state)
+{
+	int64_t at[4], rows, k, n;
+	struct golden g;
+	float *w, *x, *h, *u, *got, *diagonal, *mean, *most;
+	int32_t *order;
+	uint8_t *packed;
+	struct dt_err err = {0};
+	struct dt_dev *dev;
+	double ours[3], theirs[3];
+	static const char *const names[3] = {"gptq", "gptq-act", "awq"};
+
+	golden_open(&g, "rounding");
+	golden_shape(&g, "w", at);
+	rows = at[0];
+	k = at[1];
+	w = golden_f32(&g, "w", NULL);
+	x = golden_f32(&g, "x", &n);
+	n /= k;
+	h = calloc((size_t)(k * k), 4);
+	u = malloc((size_t)(k * k) * 4);
+	got = malloc((size_t)(rows * k) * 4);
+	diagonal = malloc((size_t)k * 4);
+	mean = calloc((size_t)k, 4);
+	most = calloc((size_t)k, 4);
+	order = malloc((size_t)k * 4);
+	packed = malloc(dt_format_bytes(DT_FMT_Q4_0, rows * k));
+	for (int64_t r = 0; r < n; r++)
+		for (int64_t i = 0; i < k; i++) {
+			mean[i] += fabsf(x[r * k + i]) / (float)n;
+			most[i] = fmaxf(most[i], fabsf(x[r * k + i]));
+			for (int64_t j = 0; j < k; j++)
+				h[i * k + j] += x[r * k + i] * x[r * k + j] / (float)n;
+		}
+	for (int64_t i = 0; i < k; i++)
+		diagonal[i] = h[i * k + i];
+	dt_gptq_order(h, k, order);
+	for (int act = 0; act < 2; act++) {
+		struct dt_gptq q = {DT_FMT_Q4_0, k, u, act ? order : NULL, diagonal};
+
+		assert_int_equal(dt_gptq_factor(h, k, 0.01, q.order, u, &err), 0);
+		assert_int_equal(dt_gptq_round(&q, w, rows, packed, &err), 0);
+		ours[act] = change(DT_FMT_Q4_0, w, packed, rows, k, h);
+	}
+	{
+		struct dt_site s = {.param = {0, -1, -1},
+				    .format = DT_FMT_Q4_0,
+				    .k = k,
+				    .rows = n,
+				    .h = h,
+				    .mean = mean,
+				    .most = most,
+				    .norm = {0, -1},
+				    .up = -1};
+		const struct dt_rounding r = {.method = DT_ROUND_AWQ, .format = DT_FMT_Q4_0};
+		const float *all[3] = {w, NULL, NULL};
+		const int64_t count[3] = {rows, 0, 0};
+
+		assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 0), 0);
+		assert_int_equal(dt_site_scale(&s, &r, dev, all, count, &err), 0);
+		for (int64_t i = 0; i < rows * k; i++)
+			got[i] = w[i] * s.scale[i % k];
+		for (int64_t i = 0; i < k; i++)
+			diagonal[i] = h[i * k + i] / (s.scale[i] * s.scale[i]);
+		for (int64_t r0 = 0; r0 < rows; r0++)
+			dt_quantize_weighted(DT_FMT_Q4_0, got + r0 * k, k, diagonal,
+					     packed + dt_format_bytes(DT_FMT_Q4_0, r0 * k));
+		dt_dequantize(DT_FMT_Q4_0, packed, rows * k, got);
+		for (int64_t i = 0; i < rows * k; i++)
+			got[i] /= s.scale[i % k];
+		ours[2] = apart(w, got, rows, k, h);
+		free(s.scale);
+		dt_dev_close(dev);
+	}
+	for (int i = 0; i < 3; i++) {
+		float *their = golden_f32(&g, names[i], NULL);
+
+		theirs[i] = apart(w, their, rows, k, h);
+		print_message("%s: %g, the reference %g\n", names[i], ours[i], theirs[i]);
+		if (!(theirs[i] > 0) || ours[i] > 1.01 * theirs[i])
+			fail_msg("%s changes products by %g, the reference by %g", names[i], ours[i],
+				 theirs[i]);
+		free(their);
+	}
+	golden_close(&g);
+	free(w);
+	free(x);
+	free(h);
+	free(u);
+	free(got);
+	free(diagonal);
+	free(mean);
+	free(most);
+	free(order);
+	free(packed);
+}
+
 /* Codes taken from a block's numbers and put back are the block. */
 static void grids_are_what_blocks_say(void **state)
 {
@@ -373,13 +487,10 @@ static void not_a_number_stays(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_factor_is_of_the_inverse),
-		cmocka_unit_test(rounded_as_elimination_does),
-		cmocka_unit_test(grids_are_what_blocks_say),
-		cmocka_unit_test(important_errors_are_smaller),
-		cmocka_unit_test(what_has_no_factor_is_told),
-		cmocka_unit_test(what_counts_least_is_pruned),
-		cmocka_unit_test(not_a_number_stays),
+		cmocka_unit_test(the_factor_is_of_the_inverse), cmocka_unit_test(rounded_as_elimination_does),
+		cmocka_unit_test(no_worse_than_the_references), cmocka_unit_test(grids_are_what_blocks_say),
+		cmocka_unit_test(important_errors_are_smaller), cmocka_unit_test(what_has_no_factor_is_told),
+		cmocka_unit_test(what_counts_least_is_pruned),	cmocka_unit_test(not_a_number_stays),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
