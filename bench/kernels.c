@@ -471,6 +471,22 @@ static void updates(void)
 	free(c.data);
 }
 
+/* oneDNN's product of the same sizes, which lays its weights out anew each time or reads them as they are. */
+static void onednn_beside(int64_t rows, int64_t n, int64_t k)
+{
+	struct dt_tensor x = tensor(DT_BF16, rows, k), w = tensor(DT_BF16, n, k), y = tensor(DT_F32, rows, n);
+	char shape[96];
+	double best;
+
+	TIME(best, dev->ops->matmul(dev, y, x, false, w, true, DT_NONE, false));
+	snprintf(shape, sizeof shape, "oneDNN, bf16 %lldx%lldx%lld", (long long)rows, (long long)n,
+		 (long long)k);
+	row("packed", shape, DT_BF16, best, 2. * (double)(rows * n * k), 0);
+	free(x.data);
+	free(w.data);
+	free(y.data);
+}
+
 /* Packed weights past the last cache: one row beside the read rate, more rows beside the bf16 product rate */
 static void weights(void)
 {
@@ -505,6 +521,8 @@ static void weights(void)
 			snprintf(shape, sizeof shape, "%s %lldx%lldx%lld", dt_format_info(formats[f])->name,
 				 (long long)rows[i], (long long)n, (long long)k);
 			row("packed", shape, DT_BF16, best, 2. * (double)(rows[i] * n * k), 0);
+			if (formats[f] == DT_FMT_BF16 && rows[i] >= 32)
+				onednn_beside(rows[i], n, k);
 			if (rows[i] == 1) {
 				const double rate = (double)dt_packed_bytes(w) / best;
 

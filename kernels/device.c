@@ -2,6 +2,7 @@
 #include "kernels/device.h"
 
 #include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -103,6 +104,11 @@ void dt_dev_rest(struct dt_dev *dev)
 size_t dt_dev_scratch_bytes(const struct dt_dev *dev)
 {
 	return of(dev)->scratch_bytes(dev);
+}
+
+const char *dt_cpu_isa(void)
+{
+	return dt_isa()->name;
 }
 
 const char *dt_dev_isa(const struct dt_dev *dev)

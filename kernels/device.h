@@ -170,6 +170,8 @@ size_t dt_dev_scratch_bytes(const struct dt_dev *dev);
 
 /* Name of the instruction set in use, "avx512_bf16" for example. */
 const char *dt_dev_isa(const struct dt_dev *dev);
+/* That of the processor. */
+const char *dt_cpu_isa(void);
 
 /*
  * How blocks of a cache of keys and values lie (kernels/attention.h): so many slots are a group, and a group

@@ -11,7 +11,8 @@
  *              scale); blocks are added up in f32, in order of k:
  *                  s = fma(scale_w scale_x, integer sum, s), and for Q4_1, Q4_K and Q5_K then
  *                  s = fma(minimum_w, scale_x (sum of x's integers), s)
- *   bf16       x is rounded to bf16; f32 sums in order of k.
+ *   bf16       x is rounded to bf16; f32 sums in order of k. With AMX, blocks of 32 elements in order of k,
+ *              each the sum of its even elements, in order, plus that of its odd ones (cpu/amx.h).
  *   f32        f32 sums in order of k.
  * Then y = s + bias, rounded once to y's type.
  *

@@ -43,6 +43,7 @@ static const struct dt_program program = {
 	.operands = "",
 	.examples = examples,
 	.opts = opts,
+	.isa = dt_cpu_isa,
 };
 
 static int write_out(const struct dt_op_times *t, struct dt_err *err)

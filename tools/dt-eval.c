@@ -59,6 +59,7 @@ static const struct dt_program program = {
 	.examples = examples,
 	.opts = eval_opts,
 	.commands = commands,
+	.isa = dt_cpu_isa,
 };
 
 /* ---- the job ---- */

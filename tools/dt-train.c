@@ -226,6 +226,7 @@ static const struct dt_program program = {
 	.operands = "[verify]",
 	.examples = examples,
 	.opts = opts,
+	.isa = dt_cpu_isa,
 };
 
 /* --schedule-table: nothing but layout and batch are needed. */

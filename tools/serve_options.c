@@ -171,6 +171,7 @@ const struct dt_program serve_program = {
 	.operands = "[CKPT]",
 	.examples = examples,
 	.opts = opts,
+	.isa = dt_cpu_isa,
 };
 
 /* --kv-host and --kv-disk. */

@@ -1,6 +1,7 @@
 /* Opening the CPU, its memory and events. */
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/kv.h"
 #include "kernels/rates.h"
 
@@ -67,25 +68,7 @@ static size_t cpu_scratch_bytes(const struct dt_dev *dev)
 
 static const char *cpu_isa(const struct dt_dev *dev)
 {
-	switch ((unsigned)dnnl_get_effective_cpu_isa()) {
-	case dnnl_cpu_isa_sse41:
-		return "sse41";
-	case dnnl_cpu_isa_avx:
-		return "avx";
-	case dnnl_cpu_isa_avx2:
-		return "avx2";
-	case dnnl_cpu_isa_avx2_vnni:
-		return "avx2_vnni";
-	case dnnl_cpu_isa_avx512_core:
-		return "avx512";
-	case dnnl_cpu_isa_avx512_core_vnni:
-		return "avx512_vnni";
-	case dnnl_cpu_isa_avx512_core_bf16:
-		return "avx512_bf16";
-	case dnnl_cpu_isa_avx512_core_amx:
-		return "avx512_amx";
-	}
-	return "generic";
+	return dt_isa()->name;
 }
 
 static double cpu_sheet_rate(const struct dt_dev *dev, enum dt_dtype dtype)

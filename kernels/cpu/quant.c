@@ -1,6 +1,7 @@
 /* Products with packed weights: x rounded once, then tiles of outputs over the threads. */
 #include "kernels/cpu/quant.h"
 
+#include "kernels/cpu/isa.h"
 #include "kernels/moe.h"
 
 #include <stdatomic.h>
@@ -13,26 +14,35 @@
 struct dt_quant_kernels dt_quant_kernels(void)
 {
 	struct dt_quant_kernels k = {dt_quant_mul_plain, dt_quant_mul_bf16_plain, dt_quant_mul_f32_plain,
-				     dt_quant_row_plain};
+				     dt_quant_row_plain, NULL};
 #ifdef __x86_64__
-	const unsigned isa = dnnl_get_effective_cpu_isa();
+	const struct dt_isa *isa = dt_isa();
 
-	if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
+	if (isa->avx2)
 		k = (struct dt_quant_kernels){dt_quant_mul_avx2, dt_quant_mul_bf16_v3, dt_quant_mul_f32_v3,
-					      dt_quant_row_plain};
-	if ((isa & dnnl_cpu_isa_avx2_vnni) == dnnl_cpu_isa_avx2_vnni)
+					      dt_quant_row_plain, NULL};
+	if (isa->avx2_vnni)
 		k.quants = dt_quant_mul_avxvnni;
-	if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core) {
+	if (isa->avx512) {
 		k.bf16 = dt_quant_mul_bf16_v4;
 		k.f32 = dt_quant_mul_f32_v4;
 	}
-	if ((isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16)
+	if (isa->bf16)
 		k.bf16 = dt_quant_mul_bf16_pairs;
-	if ((isa & dnnl_cpu_isa_avx512_core_vnni) == dnnl_cpu_isa_avx512_core_vnni) {
+	if (isa->vnni) {
 		k.quants = dt_quant_mul_vnni;
 		k.row = dt_quant_row_vnni;
 	}
+	if (isa->amx == DT_AMX_TILES) {
+		k.tiled = dt_quant_mul_amx;
+		k.bf16 = dt_quant_mul_bf16_amx;
+	} else if (isa->amx == DT_AMX_PLAIN) {
+		k.tiled = isa->avx512 ? dt_quant_mul_amx_plain_v4 : dt_quant_mul_amx_plain_v3;
+		k.bf16 = isa->avx512 ? dt_quant_mul_bf16_amx_plain_v4 : dt_quant_mul_bf16_amx_plain_v3;
+	}
 #endif
+	if (!k.tiled)
+		k.tiled = k.quants;
 	return k;
 }
 
@@ -216,7 +226,8 @@ static void multiply_part(const struct job *j, const struct dt_packed_part *part
 						      : j->q + at;
 	dt_quant_mul_fn *mul = part->format == DT_FMT_F32    ? j->kernel.f32
 			       : part->format == DT_FMT_BF16 ? j->kernel.bf16
-							     : j->kernel.quants;
+			       : rows < DT_QUANT_TILED	     ? j->kernel.quants
+							     : j->kernel.tiled;
 
 	mul(tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
 	    part->panel_bytes, panels, next, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);

@@ -58,6 +58,9 @@ DT_QUANT_MUL(dt_quant_mul_plain);
 DT_QUANT_MUL(dt_quant_mul_avx2);
 DT_QUANT_MUL(dt_quant_mul_avxvnni);
 DT_QUANT_MUL(dt_quant_mul_vnni);
+DT_QUANT_MUL(dt_quant_mul_amx);
+DT_QUANT_MUL(dt_quant_mul_amx_plain_v3);
+DT_QUANT_MUL(dt_quant_mul_amx_plain_v4);
 
 /* The same for bf16 and f32 weights; f and xb are not looked at. */
 DT_QUANT_MUL(dt_quant_mul_f32_plain);
@@ -67,12 +70,21 @@ DT_QUANT_MUL(dt_quant_mul_bf16_plain);
 DT_QUANT_MUL(dt_quant_mul_bf16_v3);
 DT_QUANT_MUL(dt_quant_mul_bf16_v4);
 DT_QUANT_MUL(dt_quant_mul_bf16_pairs);
+DT_QUANT_MUL(dt_quant_mul_bf16_amx);
+DT_QUANT_MUL(dt_quant_mul_bf16_amx_plain_v3);
+DT_QUANT_MUL(dt_quant_mul_bf16_amx_plain_v4);
 
-/* The fastest on this processor. oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds it.
+/*
+ * Rows from which products by tiles pay: a tile's cost hardly depends on them, and by count of instructions
+ * that of eight is what quant_mul.c's is. With bf16 they are always taken, as their bits are their own.
  */
+#define DT_QUANT_TILED 8
+
+/* The fastest on this processor (isa.h). */
 struct dt_quant_kernels {
 	dt_quant_mul_fn *quants, *bf16, *f32;
 	dt_quant_row_fn *row;
+	dt_quant_mul_fn *tiled; /* quants for DT_QUANT_TILED rows and more */
 };
 struct dt_quant_kernels dt_quant_kernels(void);
 

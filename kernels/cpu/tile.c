@@ -1,3 +1,4 @@
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/tile_int8.h"
 
 static const struct dt_tile plain = {.mul = dt_tile_mul_plain, .turn = dt_tile_turn_plain};
@@ -22,17 +23,16 @@ void dt_tile_turn_plain(uint32_t *out, const uint32_t *in, int64_t n)
 			out[w * DT_TILE + i] = in[i * 64 + w];
 }
 
-/* oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds both. */
 const struct dt_tile *dt_tile(enum dt_dtype t)
 {
 #ifdef __x86_64__
-	const unsigned isa = dnnl_get_effective_cpu_isa();
+	const struct dt_isa *isa = dt_isa();
 
-	if (t == DT_BF16 && (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16)
+	if (t == DT_BF16 && isa->bf16)
 		return &bf16;
-	if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
+	if (isa->avx512)
 		return &v4;
-	if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
+	if (isa->avx2)
 		return &v3;
 #endif
 	return &plain;
@@ -40,13 +40,7 @@ const struct dt_tile *dt_tile(enum dt_dtype t)
 
 bool dt_tile_int8(void)
 {
-#ifdef __x86_64__
-	const unsigned isa = dnnl_get_effective_cpu_isa();
-
-	return (isa & dnnl_cpu_isa_avx512_core_vnni) == dnnl_cpu_isa_avx512_core_vnni;
-#else
-	return false;
-#endif
+	return dt_isa()->vnni;
 }
 
 /* Small integers as bf16, which holds them. */

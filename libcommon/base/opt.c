@@ -312,12 +312,15 @@ static int print_about(const struct dt_program *p, int val, FILE *out, FILE *err
 {
 	if (!dt_launch_speaks())
 		return DT_EXIT_OK;
-	if (val == VAL_VERSION)
+	if (val == VAL_VERSION) {
 		fprintf(out, "%s %s\n", p->name, DT_VERSION);
-	else if (val == VAL_DESCRIBE)
+		if (p->isa)
+			fprintf(out, "kernels of the processor: %s\n", p->isa());
+	} else if (val == VAL_DESCRIBE) {
 		dt_opt_describe(p, out);
-	else
+	} else {
 		dt_opt_print_help(p, out);
+	}
 	if (!ferror(out) && fflush(out) != EOF)
 		return DT_EXIT_OK;
 	if (errno != EPIPE)

@@ -92,6 +92,7 @@ struct dt_program {
 	const char *const *examples; /* two or more, NULL-terminated, without the prompt */
 	const struct dt_opt *opts;
 	const struct dt_command *commands; /* NULL-name terminated; NULL: none */
+	const char *(*isa)(void); /* instruction set of its kernels, for --version; NULL: it has none */
 };
 
 /* What a shell offers for the option's argument: complete, or else what a metavariable such as FILE says. */

@@ -37,10 +37,19 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
-@test "--version: the name and the version of the source" {
+@test "--version: the name and the version of the source; what computes says with which instructions" {
     want=$(sed -n "s/^  version: '\(.*\)',/\1/p" "$DT_SRC/meson.build")
     for name in "${programs[@]}"; do
         got=$("$name" --version </dev/null)
+        case $name in
+        dt-train | dt-serve | dt-eval | dt-calibrate)
+            set=$(sed -n 's/^kernels of the processor: \([a-z0-9_+]*\)$/\1/p' <<<"$got")
+            [ -n "$set" ] || problem "$name --version does not say it: '$got'"
+            [ "$(ONEDNN_MAX_CPU_ISA=SSE41 "$name" --version | tail -n 1)" != "${got#*$'\n'}" ] || [ "$set" = sse41 ] ||
+                [ "$set" = generic ] || problem "$name --version: '$set' whatever the limit"
+            got=${got%%$'\n'*}
+            ;;
+        esac
         [ "$got" = "$name $want" ] || problem "$name --version says '$got'"
     done
     [ "$problems" -eq 0 ]

@@ -24,8 +24,8 @@ refused() { # status, what stderr says, arguments
 }
 
 @test "at the weights that drew them ratios are 1 to the bit in fp32 and bf16, and centred losses 0" {
-    # elsewhere products add up in other orders for training and for serving
-    exact=$(grep -qw avx512_bf16 /proc/cpuinfo && echo true || echo false)
+    # elsewhere products add up in other orders for training and for serving; with AMX it has not been seen
+    exact=$(grep -qw avx512_bf16 /proc/cpuinfo && ! grep -qw amx_bf16 /proc/cpuinfo && echo true || echo false)
     for p in fp32 bf16; do
         dt-rollout sample run --task count:3 --count 8 --group 4 --max-tokens 6 --threads 1 --precision $p >on.$p
         for objective in grpo drgrpo dapo rloo reinforce cispo gspo; do

@@ -1,0 +1,136 @@
+/* Functions with the results of the instructions of amx.h: for tests and for processors without AMX. */
+#include "kernels/cpu/amx.h"
+
+#include <float.h>
+#include <math.h>
+
+static bool there(const struct dt_amx_tiles *amx, int n)
+{
+	return n >= 0 && n < DT_AMX_REGISTERS && amx->config.rows[n];
+}
+
+int dt_amx_configure(struct dt_amx_tiles *amx, const struct dt_amx_config *config)
+{
+	const struct dt_amx_config none = {0};
+
+	if (config->palette != 1 || config->start_row || memcmp(config->reserved, none.reserved, 14))
+		return -EINVAL;
+	for (int i = 0; i < 16; i++) {
+		const int rows = config->rows[i], bytes = config->bytes[i];
+
+		if (!rows != !bytes || rows > (i < DT_AMX_REGISTERS ? DT_AMX_ROWS : 0) ||
+		    bytes > DT_AMX_BYTES || bytes % 4)
+			return -EINVAL;
+	}
+	memset(amx->tile, 0, sizeof amx->tile);
+	amx->config = *config;
+	return 0;
+}
+
+int dt_amx_zero(struct dt_amx_tiles *amx, int n)
+{
+	if (!there(amx, n))
+		return -EINVAL;
+	memset(amx->tile[n], 0, sizeof amx->tile[n]);
+	return 0;
+}
+
+int dt_amx_load(struct dt_amx_tiles *amx, int n, const void *from, int64_t stride)
+{
+	if (!there(amx, n))
+		return -EINVAL;
+	memset(amx->tile[n], 0, sizeof amx->tile[n]);
+	for (int r = 0; r < amx->config.rows[n]; r++)
+		memcpy(amx->tile[n][r], (const char *)from + r * stride, amx->config.bytes[n]);
+	return 0;
+}
+
+int dt_amx_store(const struct dt_amx_tiles *amx, int n, void *to, int64_t stride)
+{
+	if (!there(amx, n))
+		return -EINVAL;
+	for (int r = 0; r < amx->config.rows[n]; r++)
+		memcpy((char *)to + r * stride, amx->tile[n][r], amx->config.bytes[n]);
+	return 0;
+}
+
+/* Whether c += a b has operands of shapes that go together. */
+static bool fit(const struct dt_amx_tiles *amx, int c, int a, int b)
+{
+	const struct dt_amx_config *f = &amx->config;
+
+	return there(amx, c) && there(amx, a) && there(amx, b) && c != a && c != b && a != b &&
+	       f->bytes[c] == f->bytes[b] && f->rows[c] == f->rows[a] && f->bytes[a] == 4 * f->rows[b];
+}
+
+static DT_SIMD void dot_row_su(int32_t *c, const int8_t *a, const uint8_t (*b)[DT_AMX_BYTES], int words,
+			       int columns)
+{
+	for (int k = 0; k < words; k++)
+		for (int n = 0; n < columns; n++)
+			for (int e = 0; e < 4; e++)
+				c[n] += a[4 * k + e] * b[k][4 * n + e];
+}
+
+int dt_amx_dot_su(struct dt_amx_tiles *amx, int c, int a, int b)
+{
+	if (!fit(amx, c, a, b))
+		return -EINVAL;
+	for (int r = 0; r < amx->config.rows[c]; r++) {
+		int32_t sum[DT_AMX_BYTES / 4];
+
+		memcpy(sum, amx->tile[c][r], sizeof sum);
+		dot_row_su(sum, (const int8_t *)amx->tile[a][r], (const void *)amx->tile[b],
+			   amx->config.rows[b], amx->config.bytes[c] / 4);
+		memcpy(amx->tile[c][r], sum, sizeof sum);
+	}
+	return 0;
+}
+
+/* Denormals are zeros. */
+DT_INLINE float flushed(float x)
+{
+	return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
+}
+
+/*
+ * a b + c, with a and b from bf16. Where 24 bits without a least exponent would give a smaller number than
+ * the rounding of denormals, which has made it FLT_MIN, the exact sum is below it: 2^40 times all shows that.
+ */
+DT_INLINE float multiply_add(float a, float b, float c)
+{
+	const float r = fmaf(a, b, c);
+
+	if (fabsf(r) == FLT_MIN && fabsf(fmaf(a * 0x1p40f, b, c * 0x1p40f)) < FLT_MIN * 0x1p40f)
+		return copysignf(0, r);
+	return flushed(r);
+}
+
+static DT_SIMD void dot_row_bf16(float *c, const uint16_t *a, const uint16_t (*b)[DT_AMX_BYTES / 2],
+				 int words, int columns)
+{
+	float sum[DT_AMX_BYTES / 2] = {0};
+
+	for (int k = 0; k < words; k++)
+		for (int n = 0; n < 2 * columns; n++)
+			sum[n] = multiply_add(flushed(dt_bf16_to_f32(a[2 * k + n % 2])),
+					      flushed(dt_bf16_to_f32(b[k][n])), sum[n]);
+	for (int n = 0; n < columns; n++)
+		c[n] = flushed(flushed(c[n]) + flushed(sum[2 * n] + sum[2 * n + 1]));
+}
+
+int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b)
+{
+	if (!fit(amx, c, a, b))
+		return -EINVAL;
+	for (int r = 0; r < amx->config.rows[c]; r++) {
+		float sum[DT_AMX_BYTES / 4];
+
+		memcpy(sum, amx->tile[c][r], sizeof sum);
+		dot_row_bf16(sum, (const uint16_t *)amx->tile[a][r], (const void *)amx->tile[b],
+			     amx->config.rows[b], amx->config.bytes[c] / 4);
+		memcpy(amx->tile[c][r], sum, sizeof sum);
+	}
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

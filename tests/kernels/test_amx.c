@@ -1,0 +1,364 @@
+/*
+ * Products by tiles: what stands in for the instructions against exact arithmetic; packed products of it and
+ * of the instructions, which a processor without them has trapped, against quant_plain.c and the order of
+ * amx.h.
+ */
+#include "check.h"
+
+#ifdef __x86_64__
+#include "amx_trap.h"
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/quant.h"
+
+static struct dt_amx_config shapes(int rows, int words)
+{
+	struct dt_amx_config c = {.palette = 1};
+
+	c.rows[0] = c.rows[1] = (uint8_t)rows;
+	c.rows[2] = (uint8_t)words;
+	c.bytes[0] = c.bytes[2] = 64;
+	c.bytes[1] = (uint16_t)(4 * words);
+	return c;
+}
+
+static int byte_of(uint32_t stream, int64_t i)
+{
+	return (int)(rnd(stream, i) * 128 + 128);
+}
+
+static void test_integers(void **state)
+{
+	struct dt_amx_tiles amx;
+	uint8_t a[16][64], b[16][64];
+	int32_t c[16][16], was[16][16];
+
+	for (int words = 1; words <= 16; words += 5) {
+		const struct dt_amx_config config = shapes(13, words);
+
+		for (int i = 0; i < 1024; i++) {
+			a[i / 64][i % 64] = i < 64 ? 0x80 : (uint8_t)byte_of(1, i);
+			b[i / 64][i % 64] = i % 3 ? (uint8_t)byte_of(2, i) : 255;
+			was[i / 64][i % 16] = c[i / 64][i % 16] = (int32_t)(rnd(3, i) * 1e6);
+		}
+		assert_int_equal(dt_amx_configure(&amx, &config), 0);
+		assert_int_equal(dt_amx_load(&amx, 0, c, 64), 0);
+		assert_int_equal(dt_amx_load(&amx, 1, a, 64), 0);
+		assert_int_equal(dt_amx_load(&amx, 2, b, 64), 0);
+		assert_int_equal(dt_amx_dot_su(&amx, 0, 1, 2), 0);
+		assert_int_equal(dt_amx_store(&amx, 0, c, 64), 0);
+		for (int i = 0; i < 16; i++)
+			for (int j = 0; j < 16; j++) {
+				int64_t sum = was[i][j];
+
+				for (int k = 0; k < 4 * words && i < 13; k++)
+					sum += (int8_t)a[i][k] * (int64_t)b[k / 4][4 * j + k % 4];
+				assert_int_equal(c[i][j], sum);
+			}
+	}
+}
+
+/* Shapes that the processor refuses. */
+static void test_refused(void **state)
+{
+	struct dt_amx_config c = shapes(16, 8);
+	struct dt_amx_tiles amx;
+	uint8_t some[16 * 64];
+
+	assert_int_equal(dt_amx_configure(&amx, &c), 0);
+	assert_int_equal(dt_amx_zero(&amx, 3), -EINVAL);
+	assert_int_equal(dt_amx_load(&amx, 8, some, 64), -EINVAL);
+	assert_int_equal(dt_amx_dot_su(&amx, 0, 2, 1), -EINVAL);
+	assert_int_equal(dt_amx_dot_su(&amx, 0, 1, 1), -EINVAL);
+	c.rows[1] = 15;
+	assert_int_equal(dt_amx_configure(&amx, &c), 0);
+	assert_int_equal(dt_amx_dot_bf16(&amx, 0, 1, 2), -EINVAL);
+	c.rows[1] = 17;
+	assert_int_equal(dt_amx_configure(&amx, &c), -EINVAL);
+	c.rows[1] = 0; /* and some bytes */
+	assert_int_equal(dt_amx_configure(&amx, &c), -EINVAL);
+}
+
+/*
+ * x, exact but for far less than matters, as f32: to nearest even with any exponent, then what is smaller
+ * than any normal number becomes zero.
+ */
+static float rounded(__float128 x)
+{
+	const float wide = (float)(x * 0x1p60q); /* normal wherever it matters */
+
+	if (x == 0 || fabsf(wide) >= 0x1p-66f)
+		return (float)x;
+	return copysignf(0, wide);
+}
+
+static float normal(float x)
+{
+	return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+
+/* amx.h's order, for one element of c. */
+static float reference(float c, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
+		       int words)
+{
+	float sum[2] = {0, 0};
+
+	for (int k = 0; k < words; k++)
+		for (int e = 0; e < 2; e++)
+			sum[e] = rounded((__float128)normal(dt_bf16_to_f32(a[k * step_a + e])) *
+						 normal(dt_bf16_to_f32(b[k * step_b + e])) +
+					 sum[e]);
+	return rounded((__float128)normal(c) + rounded((__float128)sum[0] + sum[1]));
+}
+
+static void check_bits(const char *what, int64_t i, int64_t j, float got, float want)
+{
+	if (memcmp(&got, &want, 4))
+		fail_msg("%s: [%lld, %lld] %a, not %a", what, (long long)i, (long long)j, (double)got,
+			 (double)want);
+}
+
+/* Numbers of any size and about the smallest; the rest of a tile stays as it is. */
+static void test_bf16(void **state)
+{
+	static const int least[] = {-20, -70, -64, -63};
+	const struct dt_amx_config config = shapes(16, 16);
+	struct dt_amx_tiles amx;
+	uint16_t a[16][32], b[16][32];
+	float c[16][16], was[16][16];
+	int zeros = 0;
+
+	for (int round = 0; round < 4; round++) {
+		const int range = round ? 8 : 40;
+
+		for (int i = 0; i < 512; i++) {
+			a[i / 32][i % 32] = dt_f32_to_bf16(
+				(float)ldexp(rnd(4, i + 512 * round), least[round] + byte_of(5, i) % range));
+			b[i / 32][i % 32] = dt_f32_to_bf16(
+				(float)ldexp(rnd(6, i + 512 * round), least[round] + byte_of(7, i) % range));
+		}
+		for (int i = 0; i < 256; i++)
+			was[i / 16][i % 16] = i % 2 ? 0 : (float)ldexp(rnd(8, i), 2 * least[round]);
+		memcpy(c, was, sizeof c);
+		assert_int_equal(dt_amx_configure(&amx, &config), 0);
+		dt_amx_load(&amx, 0, c, 64);
+		dt_amx_load(&amx, 1, a, 64);
+		dt_amx_load(&amx, 2, b, 64);
+		assert_int_equal(dt_amx_dot_bf16(&amx, 0, 1, 2), 0);
+		dt_amx_store(&amx, 0, c, 64);
+		for (int i = 0; i < 16; i++)
+			for (int j = 0; j < 16; j++) {
+				check_bits("bf16", i, j, c[i][j],
+					   reference(was[i][j], a[i], 2, &b[0][2 * j], 32, 16));
+				zeros += c[i][j] == 0;
+			}
+	}
+	assert_true(zeros > 0); /* denormals were met */
+}
+
+/* 2^-126 - 1.5 x 2^-151 is denormal, though its nearest among denormals and normals is 2^-126. */
+static void test_smallest(void **state)
+{
+	const float of[][2] = {{0x1p-63f, -0x1.8p-100f}, {-0x1p-63f, 0x1.8p-100f}, {0x1p-63f, -0x1p-103f}};
+	const float by[] = {0x1p-63f, 0x1p-51f};
+	const float want[] = {0, -0.f, 0x1p-126f};
+	const struct dt_amx_config config = shapes(1, 2);
+	struct dt_amx_tiles amx;
+
+	for (int i = 0; i < 3; i++) {
+		uint16_t a[4] = {dt_f32_to_bf16(of[i][0]), 0, dt_f32_to_bf16(of[i][1]), 0};
+		uint16_t b[2][32] = {{dt_f32_to_bf16(by[0])}, {dt_f32_to_bf16(by[1])}};
+		float c[16] = {-0.f};
+
+		assert_int_equal(dt_amx_configure(&amx, &config), 0);
+		dt_amx_load(&amx, 0, c, 64);
+		dt_amx_load(&amx, 1, a, 64);
+		dt_amx_load(&amx, 2, b, 64);
+		assert_int_equal(dt_amx_dot_bf16(&amx, 0, 1, 2), 0);
+		dt_amx_store(&amx, 0, c, 64);
+		/* the odd chain is +0, and so is -0 + 0 */
+		check_bits("smallest", i, 0, c[0], i == 1 ? 0 : want[i]);
+		check_bits("reference", i, 0, reference(-0.f, a, 2, b[0], 32, 2), c[0]);
+	}
+}
+
+/* Every kernel by tiles that this processor can run; that of the instructions wherever AVX-512 VNNI is. */
+static const struct kernel {
+	const char *name;
+	dt_quant_mul_fn *quants, *bf16;
+} kernels[] = {
+	{"stand-in, AVX2", dt_quant_mul_amx_plain_v3, dt_quant_mul_bf16_amx_plain_v3},
+	{"stand-in, AVX-512", dt_quant_mul_amx_plain_v4, dt_quant_mul_bf16_amx_plain_v4},
+	{"instructions", dt_quant_mul_amx, dt_quant_mul_bf16_amx},
+};
+
+static bool can(const struct kernel *k)
+{
+	const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"),
+		   avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+			    __builtin_cpu_supports("avx512dq");
+
+	if (k == &kernels[0])
+		return avx2;
+	return avx512 && (k == &kernels[1] || __builtin_cpu_supports("avx512vnni"));
+}
+
+static void call(const struct kernel *k, dt_quant_mul_fn *fn, struct dt_tensor y, enum dt_format f,
+		 const struct dt_packed_part *p, const void *x, const struct dt_xblock *xb, int64_t m,
+		 int64_t blocks)
+{
+	const bool trap = k == &kernels[2] && dt_isa()->amx != DT_AMX_TILES;
+
+	memset(y.data, 0xff, bytes_of(y));
+	if (trap)
+		amx_trap_begin();
+	fn(y.data, dt_cols(y), f, p->data, p->panel_bytes, p->panels, NULL, x, xb, m, blocks);
+	if (trap && amx_trap_end() == 0)
+		fail_msg("%s: none was met", k->name);
+}
+
+static struct dt_packed *packed(struct dt_dev *dev, enum dt_format as, int64_t n, int64_t k)
+{
+	struct dt_tensor w = random_tensor(DT_F32, n, k, 9, 1);
+	struct dt_packed *p;
+
+	if (as == DT_FMT_Q8_0) /* the largest and the least integer too */
+		for (int64_t i = 0; i < k; i++)
+			((float *)w.data)[i] = i % 64 < 32 ? 1 : -1;
+	assert_int_equal(dt_packed_open(&p, dev, k), 0);
+	assert_int_equal(dt_packed_append(p, dev, as, DT_FMT_F32, w.data, n), 0);
+	free(w.data);
+	return p;
+}
+
+/* Odd numbers of panels, and blocks about those that are bytes at a time. */
+static const struct {
+	int64_t n, k;
+} sizes[] = {{16, 256}, {48, 1280}, {80, 256}};
+
+static const int64_t rows[] = {1, 7, 8, 16, 17, 33, 48};
+
+static void test_quants(void **state)
+{
+	static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K,
+						 DT_FMT_Q5_K, DT_FMT_Q6_K, DT_FMT_MXFP4};
+	struct dt_dev *dev = *state;
+
+	for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
+		for (size_t s = 0; s < 3; s++) {
+			const int64_t n = sizes[s].n, k = sizes[s].k, blocks = k / 32, most = 48;
+			struct dt_packed *w = packed(dev, formats[f], n, k);
+			struct dt_tensor x = random_tensor(DT_F32, most, k, 10, 2);
+			struct dt_tensor want = tensor(DT_F32, most, n);
+			int8_t *q = malloc((size_t)(most * k));
+			struct dt_xblock *xb = malloc((size_t)(most * blocks) * sizeof *xb);
+
+			((float *)x.data)[5 * k] = NAN;
+			for (int64_t r = 0; r < most; r++)
+				dt_quant_row_plain(q + r * k, xb + r * blocks, (float *)x.data + r * k,
+						   DT_F32, blocks);
+			dt_quant_mul_plain(want.data, n, formats[f], w->part->data, w->part->panel_bytes,
+					   w->part->panels, NULL, q, xb, most, blocks);
+			for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+				for (const struct kernel *c = kernels; c < kernels + 3; c++) {
+					struct dt_tensor got = tensor(DT_F32, rows[i], n);
+
+					if (can(c))
+						call(c, c->quants, got, formats[f], w->part, q, xb, rows[i],
+						     blocks);
+					for (int64_t j = 0; can(c) && j < rows[i] * n; j++)
+						if (j / n == 5)
+							assert_true(isnan(get(got, j)));
+						else
+							check_bits(c->name, j / n, j % n, (float)get(got, j),
+								   (float)get(want, j));
+					free(got.data);
+				}
+			dt_packed_close(w);
+			free(x.data);
+			free(want.data);
+			free(q);
+			free(xb);
+		}
+}
+
+/* Bits depend on the row alone, whatever its neighbours. */
+static void test_bf16_panels(void **state)
+{
+	struct dt_dev *dev = *state;
+
+	for (size_t s = 0; s < 3; s++) {
+		const int64_t n = sizes[s].n, k = sizes[s].k, blocks = k / 32, most = 48;
+		struct dt_packed *w = packed(dev, DT_FMT_BF16, n, k);
+		struct dt_tensor x = random_tensor(DT_BF16, most, k, 11, 1), want = tensor(DT_F32, most, n);
+
+		for (int64_t r = 0; r < most; r++)
+			for (int64_t j = 0; j < n; j++) {
+				const uint16_t *a = (uint16_t *)x.data + r * k;
+				const uint8_t *panel = w->part->data + j / 16 * w->part->panel_bytes;
+				float sum = 0;
+
+				for (int64_t b = 0; b < blocks; b++)
+					sum = reference(sum, a + 32 * b, 2,
+							(const uint16_t *)(panel + 1024 * b) + 2 * (j % 16),
+							32, 16);
+				put(want, r * n + j, sum);
+			}
+		for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+			for (const struct kernel *c = kernels; c < kernels + 3; c++) {
+				struct dt_tensor got = tensor(DT_F32, rows[i], n);
+
+				if (can(c))
+					call(c, c->bf16, got, DT_FMT_BF16, w->part, x.data, NULL, rows[i],
+					     blocks);
+				for (int64_t j = 0; can(c) && j < rows[i] * n; j++)
+					check_bits(c->name, j / n, j % n, (float)get(got, j),
+						   (float)get(want, j));
+				free(got.data);
+			}
+		dt_packed_close(w);
+		free(x.data);
+		free(want.data);
+	}
+}
+
+static int setup(void **state)
+{
+	struct dt_dev *dev;
+
+	if (dt_dev_open(&dev, DT_DEV_CPU, 0, 1) < 0)
+		return -1;
+	*state = dev;
+	print_message("isa %s\n", dt_dev_isa(dev));
+	for (const struct kernel *k = kernels; k < kernels + 3; k++)
+		if (!can(k))
+			print_message("not on this processor: %s\n", k->name);
+	if (can(&kernels[2]) && dt_isa()->amx != DT_AMX_TILES)
+		print_message("the instructions are trapped\n");
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(*state);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_integers), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_bf16),	 cmocka_unit_test(test_smallest),
+		cmocka_unit_test(test_quants),	 cmocka_unit_test(test_bf16_panels),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
+#else
+int main(void)
+{
+	puts("no x86-64");
+	return 77;
+}
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
