@@ -106,6 +106,10 @@ void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, 
 {
 	if (p->softcap > 0) /* before the mask, whose -Inf it would make a number */
 		dt_attn_cap(s, rows * DT_TILE, p);
+	if (DT_ATTN_PAIRS(t) && !weight) {
+		dt_attn_softmax_bf16(pw, s, o, row, rows, pad, key, p->softcap > 0 ? 1 : p->scale);
+		return;
+	}
 	dt_attn_mask(s, row, rows, key);
 	softmax_rows(s, o, row, rows, pad, p->softcap > 0 ? 1 : p->scale);
 	if (weight)
@@ -134,10 +138,13 @@ static DT_SIMD void finish_rows(void *const *where, enum dt_dtype type, const fl
 		}
 }
 
-void dt_attn_finish(void *const *where, enum dt_dtype type, const float *o, const struct dt_attn_row *row,
-		    int64_t rows, int64_t d, int64_t pad)
+void dt_attn_finish(const struct dt_tile *t, void *const *where, enum dt_dtype type, const float *o,
+		    const struct dt_attn_row *row, int64_t rows, int64_t d, int64_t pad)
 {
-	finish_rows(where, type, o, row, rows, d, pad);
+	if (DT_ATTN_PAIRS(t) && type == DT_BF16)
+		dt_attn_finish_bf16(where, o, row, rows, d, pad);
+	else
+		finish_rows(where, type, o, row, rows, d, pad);
 }
 
 /* What one thread works in; sizes in 4-byte words. */
@@ -177,14 +184,31 @@ struct forward {
 	float *lse;
 };
 
+/* Rows i .. i + n - 1 of a tile against the keys of tile j that they see. */
+static void key_band(const struct forward *a, const struct space *w, struct dt_attn_row *row, int64_t n,
+		     int64_t i, int64_t j)
+{
+	const struct dt_attn *p = a->in.p;
+	const struct dt_tile *t = a->in.t;
+	const int64_t pad = dt_attn_value_pad(p), words = dt_tile_words(t, p->head_dim),
+		      depth = dt_tile_depth(t), reach = dt_attn_reach(row, n, j * DT_TILE);
+	float *o = w->o + i * pad;
+
+	if (!reach)
+		return;
+	t->mul(w->s, DT_TILE, w->q + i * words, words, 1, w->k + j * w->k_tile, DT_TILE, n, reach, words,
+	       false);
+	dt_attn_softmax(t, w->pw, w->s, o, row, n, pad, j * DT_TILE, p, NULL);
+	t->mul(o, pad, w->pw, depth, 1, w->v + j * w->v_tile, pad, n, pad, reach * depth / DT_TILE, true);
+}
+
 static void query_tile(const struct forward *a, const struct space *w, int64_t b, int64_t h, int64_t q0)
 {
 	const struct dt_attn *p = a->in.p;
 	const struct dt_tile *t = a->in.t;
 	const int64_t d = p->head_dim, vd = dt_attn_value_dim(p), pad = dt_attn_value_pad(p),
-		      words = dt_tile_words(t, d), depth = dt_tile_depth(t), rows = a->in.s->rows,
-		      base = b * rows;
-	const void *from[DT_TILE];
+		      rows = a->in.s->rows, base = b * rows;
+	const void *from[DT_TILE] = {NULL};
 	void *to[DT_TILE];
 	struct dt_attn_row row[DT_TILE];
 	const int64_t n = dt_attn_rows(from, a->in.q, base + q0, base + rows, h * d);
@@ -196,13 +220,10 @@ static void query_tile(const struct forward *a, const struct space *w, int64_t b
 	}
 	dt_tile_pack_rows(t, w->q, from, a->in.q.dtype, n, d);
 	memset(w->o, 0, (size_t)(n * pad) * 4);
-	for (int64_t j = row[0].first / DT_TILE; j * DT_TILE <= row[n - 1].last; j++) {
-		t->mul(w->s, DT_TILE, w->q, words, 1, w->k + j * w->k_tile, DT_TILE, n, DT_TILE, words,
-		       false);
-		dt_attn_softmax(t, w->pw, w->s, w->o, row, n, pad, j * DT_TILE, p, NULL);
-		t->mul(w->o, pad, w->pw, depth, 1, w->v + j * w->v_tile, pad, n, pad, depth, true);
-	}
-	dt_attn_finish(to, a->o.dtype, w->o, row, n, vd, pad);
+	for (int64_t j = row[0].first / DT_TILE; j * DT_TILE <= row[n - 1].last; j++)
+		for (int64_t i = 0; i < n; i += DT_BAND)
+			key_band(a, w, row + i, dt_min64(DT_BAND, n - i), i, j);
+	dt_attn_finish(t, to, a->o.dtype, w->o, row, n, vd, pad);
 	for (int64_t i = 0; i < n; i++)
 		a->lse[(b * p->heads + h) * rows + q0 + i] = row[i].max + logf(dt_attn_sum(&row[i]));
 }
@@ -215,13 +236,24 @@ static void forward_part(const struct forward *a, uint32_t *buf, int64_t b, int6
 	const struct space w = space_at(in, buf);
 	const int64_t d = in->p->head_dim, vd = dt_attn_value_dim(in->p),
 		      kv = h / (in->p->heads / in->p->kv_heads);
+	const int64_t k_bytes = d * dt_dtype_size(in->kv.dtype), v_bytes = vd * dt_dtype_size(in->kv.dtype);
 	int64_t from, to, none;
 
 	dt_attn_sees(in, b, first * DT_TILE, &from, &none);
 	dt_attn_sees(in, b, dt_min64(last * DT_TILE, in->s->rows) - 1, &none, &to);
 	for (int64_t j = from / DT_TILE; j * DT_TILE <= to; j++) {
 		const void *row[DT_TILE];
-		int64_t n = dt_attn_key_rows(row, in->kv, in->s, b, j * DT_TILE, in->s->k_col + kv * d);
+		int64_t n;
+
+		if ((j + 1) * DT_TILE <=
+		    to) { /* rows lie apart: the processor does not see the next ones coming */
+			n = dt_attn_key_rows(row, in->kv, in->s, b, (j + 1) * DT_TILE, in->s->k_col + kv * d);
+			dt_attn_ask(row, n, k_bytes);
+			n = dt_attn_key_rows(row, in->kv, in->s, b, (j + 1) * DT_TILE,
+					     in->s->v_col + kv * vd);
+			dt_attn_ask(row, n, v_bytes);
+		}
+		n = dt_attn_key_rows(row, in->kv, in->s, b, j * DT_TILE, in->s->k_col + kv * d);
 
 		dt_tile_pack_lanes(in->t, w.k + j * w.k_tile, row, in->kv.dtype, n, d);
 		n = dt_attn_key_rows(row, in->kv, in->s, b, j * DT_TILE, in->s->v_col + kv * vd);

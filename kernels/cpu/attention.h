@@ -75,6 +75,13 @@ static inline int64_t dt_attn_key_rows(const void *row[DT_TILE], struct dt_tenso
 	return n;
 }
 
+/* Prefetches rows. */
+static inline void dt_attn_ask(const void *const *row, int64_t n, int64_t bytes)
+{
+	for (int64_t i = 0; i < n; i++)
+		dt_prefetch(row[i], bytes);
+}
+
 /* Keys at positions below pos. */
 static inline int64_t dt_attn_before(const struct dt_attn_span *s, int64_t pos)
 {
@@ -98,12 +105,24 @@ static inline void dt_attn_sees(const struct dt_attn_in *a, int64_t b, int64_t i
 	*last = dt_attn_before(a->s, pos + 1) - 1;
 }
 
-/* Query row i of a tile: the last key it sees, and the first. */
+/* Query row i of a tile: the first key it sees, and the last. Neither is less than that of row i - 1. */
 struct dt_attn_row {
 	int64_t first, last;
 	float max;     /* of the online softmax so far; starts with -INFINITY */
 	float sum[16]; /* of exp(s - max), by lanes; starts with 0 */
 };
+
+/*
+ * Queries of a tile go through the products in bands, so that scores stay in the first cache. dt_attn_reach:
+ * of the keys [key, key + DT_TILE) those in front of the first that none of n rows sees, a multiple of 16.
+ */
+#define DT_BAND 16
+static inline int64_t dt_attn_reach(const struct dt_attn_row *row, int64_t n, int64_t key)
+{
+	const int64_t end = row[n - 1].last + 1 - key;
+
+	return end <= 0 ? 0 : dt_min64(DT_TILE, (end + 15) / 16 * 16);
+}
 
 static inline float dt_attn_sum(const struct dt_attn_row *row)
 {
@@ -129,12 +148,38 @@ void dt_attn_cap(float *s, int64_t n, const struct dt_attn *p);
 void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, struct dt_attn_row *row,
 		     int64_t rows, int64_t pad, int64_t key, const struct dt_attn *p, const float *weight);
 
+/*
+ * Between the products where words are pairs of bf16 (t->pairs): attention_bf16.c. DT_ATTN_PAIRS(t) is a
+ * constant elsewhere. dt_attn_softmax_bf16 masks s [rows, DT_TILE] itself; s is capped already, with a scale
+ * of 1.
+ */
+#ifdef __x86_64__
+#define DT_ATTN_PAIRS(t) ((t)->pairs)
+#else
+#define DT_ATTN_PAIRS(t) false
+#endif
+void dt_attn_softmax_bf16(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
+			  int64_t pad, int64_t key, float scale);
+void dt_attn_finish_bf16(void *const *where, const float *o, const struct dt_attn_row *row, int64_t rows,
+			 int64_t d, int64_t pad);
+
+/* Words of a band from s [DT_BAND, DT_TILE] = q . k, capped where softcap > 0, and dp = do . v. */
+struct dt_attn_slopes {
+	const float *s, *dp, *lse, *dot; /* lse and dot of each query row */
+	uint32_t *p_cols, *ds_cols;	 /* words of p and ds along the queries */
+	uint32_t *ds_rows;		 /* words of ds along the keys */
+	float scale, softcap;
+};
+void dt_attn_slopes_bf16(const struct dt_attn_slopes *w, const struct dt_attn_row *row, int64_t rows,
+			 int64_t key);
+float dt_attn_dot_bf16(const uint16_t *x, const uint16_t *y, int64_t d);
+
 /* s [rows, DT_TILE] times weight [DT_TILE], column by column. */
 void dt_attn_weigh(float *s, int64_t rows, const float *weight);
 
 /* o / sum, rounded, to where[i]. */
-void dt_attn_finish(void *const *where, enum dt_dtype type, const float *o, const struct dt_attn_row *row,
-		    int64_t rows, int64_t d, int64_t pad);
+void dt_attn_finish(const struct dt_tile *t, void *const *where, enum dt_dtype type, const float *o,
+		    const struct dt_attn_row *row, int64_t rows, int64_t d, int64_t pad);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

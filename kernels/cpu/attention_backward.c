@@ -68,7 +68,8 @@ static int64_t space_lay(struct space *w, const struct dt_attn_in *a, uint32_t *
 	w->dq = (float *)take(&at, DT_TILE * pad);
 	w->s = (float *)take(&at, square);
 	w->ds = (float *)take(&at, square);
-	/* f32 words are s and ds themselves, read across. */
+	/* Pairs: s, ds and ds_rows hold one band after another. f32 words are s and ds themselves, read
+	 * across. */
 	w->p_cols = t->pairs ? take(&at, square / 2) : (uint32_t *)w->s;
 	w->ds_cols = t->pairs ? take(&at, square / 2) : (uint32_t *)w->ds;
 	w->ds_rows = t->pairs ? take(&at, square / 2) : (uint32_t *)w->ds;
@@ -109,45 +110,98 @@ static DT_SIMD void capped_probabilities(float *s, float *ds, const float *lse, 
 	}
 }
 
-static void pair_words(const struct dt_tile *t, const struct space *w)
+/* c [64, pad] += p^T b, p as words along the queries: keys of a band are seen from the first query that
+ * reaches it. */
+static void mul_back(const struct dt_tile *t, float *c, int64_t pad, const uint32_t *p, const uint32_t *b,
+		     const struct dt_attn_row *row, int64_t n, int64_t key)
 {
-	for (int64_t i = 0; i < DT_TILE; i += 2) {
-		const float *s = w->s + i * DT_TILE, *d = w->ds + i * DT_TILE;
+	const int64_t depth = dt_tile_depth(t);
+	int64_t from = 0;
 
-		t->across(w->p_cols + i / 2 * DT_TILE, s, s + DT_TILE, DT_TILE);
-		t->across(w->ds_cols + i / 2 * DT_TILE, d, d + DT_TILE, DT_TILE);
+	if (dt_attn_reach(row, dt_min64(DT_BAND, n), key) == DT_TILE) {
+		t->mul(c, pad, p, 1, DT_TILE, b, pad, DT_TILE, pad, depth, true);
+		return;
 	}
-	t->along(w->ds_rows, w->ds, DT_TILE * DT_TILE / 2);
+	for (int64_t j = 0; j < DT_TILE; j += DT_BAND) {
+		while (from < n && dt_attn_reach(row, dt_min64(from + DT_BAND, n), key) <= j)
+			from += DT_BAND;
+		const int64_t w = from * depth / DT_TILE;
+
+		t->mul(c + j * pad, pad, p + w * DT_TILE + j, 1, DT_TILE, b + w * pad, pad, DT_BAND, pad,
+		       depth - w, true);
+	}
+}
+
+/* Where scores of the band of queries from i on are: f32 words stay there until all bands are done. */
+static int64_t band_at(const struct dt_tile *t, int64_t i)
+{
+	return t->pairs ? 0 : i * DT_TILE;
+}
+
+/* s = q . k and ds = do . v of a band, n rows from i on, become the words of p and ds. */
+static void slopes(const struct backward *a, const struct space *w, const struct dt_attn_row *row, int64_t n,
+		   int64_t i, int64_t key)
+{
+	const struct dt_attn *p = a->in.p;
+	float *s = w->s + band_at(a->in.t, i), *ds = w->ds + band_at(a->in.t, i);
+	const int64_t at = i * DT_TILE / 2;
+
+	if (p->softcap > 0)
+		dt_attn_cap(s, n * DT_TILE, p);
+	if (DT_ATTN_PAIRS(a->in.t)) {
+		const struct dt_attn_slopes to = {
+			s,	    ds,	      w->lse + i, w->dot + i, w->p_cols + at, w->ds_cols + at,
+			w->ds_rows, p->scale, p->softcap};
+
+		dt_attn_slopes_bf16(&to, row, n, key);
+		return;
+	}
+	dt_attn_mask(s, row, n, key);
+	if (p->softcap > 0)
+		capped_probabilities(s, ds, w->lse + i, w->dot + i, p->scale, p->softcap, n);
+	else
+		probabilities(s, ds, w->lse + i, w->dot + i, p->scale, n);
+}
+
+/* A band against a key tile: its words of p and ds, and its part of dq. */
+static void key_band(const struct backward *a, const struct space *w, const struct dt_attn_row *row,
+		     int64_t n, int64_t i, int64_t tile)
+{
+	const struct dt_tile *t = a->in.t;
+	const struct dt_attn *p = a->in.p;
+	const int64_t words = dt_tile_words(t, p->head_dim), vwords = dt_tile_words(t, dt_attn_value_dim(p)),
+		      depth = dt_tile_depth(t), pad = dt_attn_pad(p), at = band_at(t, i),
+		      reach = dt_attn_reach(row, n, tile * DT_TILE);
+
+	t->mul(w->s + at, DT_TILE, w->q_rows + i * words, words, 1, w->k_lanes + tile * w->lanes_n, DT_TILE,
+	       n, reach, words, false);
+	t->mul(w->ds + at, DT_TILE, w->g_rows + i * vwords, vwords, 1, w->v_lanes + tile * w->value_lanes_n,
+	       DT_TILE, n, reach, vwords, false);
+	slopes(a, w, row, n, i, tile * DT_TILE);
+	t->mul(w->dq + i * pad, pad, w->ds_rows + at, depth, 1, w->k_depth + tile * w->depth_n, pad, n, pad,
+	       reach * depth / DT_TILE, true);
+}
+
+/* Queries past the end: their words stand beside those of others or under them. */
+static void clear_rest(const struct dt_tile *t, const struct space *w, int64_t n)
+{
+	const int64_t from = t->pairs ? (n + DT_BAND - 1) / DT_BAND * DT_BAND / 2 : n;
+	const size_t bytes = (size_t)((dt_tile_depth(t) - from) * DT_TILE) * 4;
+
+	memset(w->p_cols + from * DT_TILE, 0, bytes);
+	memset(w->ds_cols + from * DT_TILE, 0, bytes);
 }
 
 static void key_tile(const struct backward *a, const struct space *w, const struct dt_attn_row *row,
 		     int64_t n, int64_t tile)
 {
-	const struct dt_tile *t = a->in.t;
-	const struct dt_attn *p = a->in.p;
-	const int64_t words = dt_tile_words(t, p->head_dim), vwords = dt_tile_words(t, dt_attn_value_dim(p)),
-		      depth = dt_tile_depth(t), pad = dt_attn_pad(p), vpad = dt_attn_value_pad(p);
+	const int64_t pad = dt_attn_pad(a->in.p), vpad = dt_attn_value_pad(a->in.p), key = tile * DT_TILE;
 
-	t->mul(w->s, DT_TILE, w->q_rows, words, 1, w->k_lanes + tile * w->lanes_n, DT_TILE, n, DT_TILE, words,
-	       false);
-	t->mul(w->ds, DT_TILE, w->g_rows, vwords, 1, w->v_lanes + tile * w->value_lanes_n, DT_TILE, n,
-	       DT_TILE, vwords, false);
-	if (p->softcap > 0)
-		dt_attn_cap(w->s, n * DT_TILE, p);
-	dt_attn_mask(w->s, row, n, tile * DT_TILE);
-	if (p->softcap > 0)
-		capped_probabilities(w->s, w->ds, w->lse, w->dot, p->scale, p->softcap, n);
-	else
-		probabilities(w->s, w->ds, w->lse, w->dot, p->scale, n);
-	memset(w->s + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4); /* of queries past the end */
-	memset(w->ds + n * DT_TILE, 0, (size_t)((DT_TILE - n) * DT_TILE) * 4);
-	if (t->pairs)
-		pair_words(t, w);
-	t->mul(w->dv + tile * DT_TILE * vpad, vpad, w->p_cols, 1, DT_TILE, w->g_depth, vpad, DT_TILE, vpad,
-	       depth, true);
-	t->mul(w->dk + tile * DT_TILE * pad, pad, w->ds_cols, 1, DT_TILE, w->q_depth, pad, DT_TILE, pad,
-	       depth, true);
-	t->mul(w->dq, pad, w->ds_rows, depth, 1, w->k_depth + tile * w->depth_n, pad, n, pad, depth, true);
+	for (int64_t i = 0; i < n; i += DT_BAND)
+		key_band(a, w, row + i, dt_min64(DT_BAND, n - i), i, tile);
+	clear_rest(a->in.t, w, n);
+	mul_back(a->in.t, w->dv + key * vpad, vpad, w->p_cols, w->g_depth, row, n, key);
+	mul_back(a->in.t, w->dk + key * pad, pad, w->ds_cols, w->q_depth, row, n, key);
 }
 
 static DT_SIMD float row_dot(const void *x, const void *y, enum dt_dtype t, int64_t d)
@@ -199,7 +253,8 @@ static void query_tile(const struct backward *a, struct space *w, int64_t b, int
 		const float lse = a->lse[(b * p->heads + h) * rows + q0 + i];
 
 		dt_attn_sees(&a->in, b, q0 + i, &row[i].first, &row[i].last);
-		w->dot[i] = row_dot(g[i], o[i], type, vd);
+		w->dot[i] =
+			DT_ATTN_PAIRS(t) ? dt_attn_dot_bf16(g[i], o[i], vd) : row_dot(g[i], o[i], type, vd);
 		w->lse[i] = lse == -INFINITY ? 0 : lse; /* a row that sees no key */
 	}
 	memset(w->dq, 0, (size_t)(n * pad) * 4);

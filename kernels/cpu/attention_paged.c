@@ -304,7 +304,7 @@ static void task(const struct paged *a, uint32_t *buf, const struct place *at, c
 			tile_of_groups(a, &w, j, keys);
 		w.here = w.next;
 	}
-	dt_attn_finish(to, a->o.dtype, w.o, row, w.n, dt_attn_value_dim(p), w.pad);
+	dt_attn_finish(a->t, to, a->o.dtype, w.o, row, w.n, dt_attn_value_dim(p), w.pad);
 }
 
 /* Heads of one key cut into tasks: no more of them than a tile has rows, and a task for each thread. */
