@@ -245,8 +245,8 @@ static void forward_part(const struct forward *a, uint32_t *buf, int64_t b, int6
 		const void *row[DT_TILE];
 		int64_t n;
 
-		if ((j + 1) * DT_TILE <=
-		    to) { /* rows lie apart: no prefetcher of the processor finds the next */
+		/* Rows lie apart: no prefetcher of the processor finds those of the next tile. */
+		if ((j + 1) * DT_TILE <= to) {
 			n = dt_attn_key_rows(row, in->kv, in->s, b, (j + 1) * DT_TILE, in->s->k_col + kv * d);
 			dt_attn_ask(row, n, k_bytes);
 			n = dt_attn_key_rows(row, in->kv, in->s, b, (j + 1) * DT_TILE,
