@@ -183,6 +183,38 @@ static void test_forward_backward(void **state)
 	dt_dev_close(one);
 }
 
+/* A product past the largest f32 is -Inf: that key has no part in any row, forward and backward. */
+static void test_overflow(void **state)
+{
+	const struct dt_attn p = {1, 90, 1, 1, 16, 0, 0.25f};
+	const int64_t w = width(&p);
+
+	for (int v = 0; v < 2; v++) {
+		const enum dt_dtype type = compute_types[v];
+		const double tol = type == DT_F32 ? 3e-6 : 2e-2;
+		struct dt_tensor x = random_tensor(type, p.seq, w, 1, 1),
+				 g = random_tensor(type, p.seq, p.head_dim, 2, 1);
+		struct dt_tensor o = tensor(type, p.seq, p.head_dim), lse = tensor(DT_F32, 1, p.seq),
+				 dx = tensor(type, p.seq, w);
+		double *rx, *rg, *ro = reals(p.seq * p.head_dim), *rl = reals(p.seq), *rdx = reals(p.seq * w);
+
+		for (int64_t i = 0; i < p.seq; i++)
+			put(x, i * w, 4);
+		for (int64_t i = 5; i < p.seq; i += 20)
+			put(x, i * w + p.head_dim, -0x1p127);
+		rx = values(x);
+		rg = values(g);
+		ref_forward(ro, rl, &p, rx);
+		ref_backward(rdx, &p, rx, rg);
+		assert_int_equal(dev->ops->attention_forward(dev, o, lse, x, &p), 0);
+		check_close("o", o, ro, tol, 0);
+		check_close("lse", lse, rl, 3e-6, 1e-6);
+		assert_int_equal(dev->ops->attention_backward(dev, dx, g, o, lse, x, &p), 0);
+		check_close("dqkv", dx, rdx, tol * 4, tol);
+		free_all(x.data, g.data, o.data, lse.data, dx.data, rx, rg, ro, rl, rdx);
+	}
+}
+
 /* A cache of scattered blocks, filled by kv_write; one sequence a batch entry. */
 struct cache {
 	struct dt_tensor k, v;
@@ -488,6 +520,7 @@ int main(void)
 		cmocka_unit_test(test_reference),
 		cmocka_unit_test_prestate(test_reference, (void *)"capped"),
 		cmocka_unit_test(test_forward_backward),
+		cmocka_unit_test(test_overflow),
 		cmocka_unit_test(test_paged),
 		cmocka_unit_test(test_kv_write_skips),
 		cmocka_unit_test(test_refused),
