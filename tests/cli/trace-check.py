@@ -15,7 +15,7 @@ for e in events:
         spans[e["pid"], e["tid"]].append(e)
         seen[e["pid"]].add(e["cat"])
     elif e["ph"] in "be":
-        flights[e["cat"], e["id"]].append(e)
+        flights[e["pid"], e["cat"], e["id2"]["local"]].append(e)
         seen[e["pid"]].add(e["cat"])
 assert {p for p, _ in spans} == set(range(ranks)), spans.keys()
 names = {e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
