@@ -1,6 +1,5 @@
 """Writes the metrics of a run with a fault that is planted, or of a healthy one: planted.py NAME FILE. Without a name: all
-names, the
-faults that dt-doctor shall find (or -) beside each."""
+names, beside each the faults that dt-doctor shall find, or -."""
 import json
 import math
 import random
