@@ -1,8 +1,8 @@
 /*
  * ResNet-18 and -50 against torchvision's, in fp32 to 1e-4: logits in training and in evaluation, the loss
  * with smoothed and mixed targets, every gradient, and the running statistics. Weights are drawn by element
- * (tests/data/golden_resnets.py); of gradients the file has norms, projections and samples. Gradients of small
- * nets by finite differences, and microbatches that add up.
+ * (tests/data/golden_resnets.py); of gradients the file has norms, projections and samples. Gradients of
+ * small nets by finite differences, and microbatches that add up.
  */
 #include "base/arena.h"
 #include "golden.h"
