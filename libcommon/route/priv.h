@@ -221,6 +221,7 @@ struct dt_route_client {
 	uint64_t left;
 	struct dt_route_chunks chunks;
 	bool keep, reading_body, closing, http10, busy, is_head;
+	bool messages;	 /* it speaks Anthropic's API */
 	double deadline; /* to send what is awaited; 0: none */
 	double stalled;	 /* since when it does not read; 0: it does */
 };
@@ -236,6 +237,8 @@ void dt_route_reply(struct dt_route_client *c, int status, const char *type, con
 		    const char *headers);
 void dt_route_reply_error(struct dt_route_client *c, int status, const char *code, int retry_after,
 			  const char *headers, const char *msg);
+/* An error as the API has it that the client speaks. */
+json_t *dt_route_error_json(bool messages, int status, const char *code, const char *msg);
 const char *dt_route_reason(int status);
 
 /* local.c: routes that the router answers itself; false: this is none of them. */

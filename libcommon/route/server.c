@@ -247,6 +247,11 @@ static void on_models(void *arg, int status, const char *body, size_t n)
 	struct dt_route_server *s = arg;
 
 	s->probe = NULL;
+	if ((status == 401 || status == 403) && s->nmodels < 0)
+		dt_log_msg(s->r->p.log,
+			   "%s does not tell its models (%d): its \"key\" or its \"models\" belong into "
+			   "--config",
+			   s->conf.url, status);
 	if (status == 200)
 		take_models(s, body, n);
 	else if (s->nmodels < 0)
