@@ -83,8 +83,8 @@ static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int6
 		vrow[i] = dt_at(values, at + v);
 		/* Pieces of a row here and there: the processor does not see them coming. */
 		for (int64_t c = 0; c < d * dt_dtype_size(a->k.dtype); c += 64) {
-			__builtin_prefetch((const char *)krow[i] + c);
-			__builtin_prefetch((const char *)vrow[i] + c);
+			dt_prefetch_ahead((const char *)krow[i] + c);
+			dt_prefetch_ahead((const char *)vrow[i] + c);
 		}
 		if (a->k.dtype == DT_I8) {
 			memcpy(&s->k[i], (const char *)krow[i] + d, 4);

@@ -118,7 +118,7 @@ DT_INLINE void blocks_of(struct dt_amx_tiles *amx, float *tile, int64_t ld, cons
 		const struct dt_xblock *at = xb + b;
 
 		for (int64_t i = 0; i < next->step; i += 64)
-			__builtin_prefetch(next->at + i, 0, 2);
+			dt_prefetch_ahead(next->at + i);
 		next->at += next->step;
 		if (t + 1 < n * halves)
 			product(amx, c[(t + 1) & 1], s->quants + (t + 1) * depth * DT_PANEL,
@@ -214,7 +214,7 @@ DT_INLINE void block_bf16(struct dt_amx_tiles *amx, float *tile, int64_t ld, con
 		tile_zero(amx, C_11);
 	for (int64_t b = 0; b < blocks; b++, next += ahead) {
 		for (int64_t i = 0; i < ahead; i += 64)
-			__builtin_prefetch(next + i, 0, 2);
+			dt_prefetch_ahead(next + i);
 		tile_load(amx, A_0, row + 64 * b, stride);
 		tile_load(amx, B_0, w[0] + 1024 * b, 64);
 		tile_dot_bf16(amx, C_00, A_0, B_0);

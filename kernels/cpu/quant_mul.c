@@ -18,7 +18,6 @@
 struct ahead {
 	const uint8_t *at;
 	int64_t step;
-	bool once; /* they will be read once, and need no place in the second cache */
 };
 
 /* acc += w . x by fours; w unsigned, x signed. wide: w reaches past 128 and stands for w - 128. */
@@ -78,10 +77,8 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		vi acc[ROWS][2];
 
 		/* The processor's own prefetching does not cross panels, and stops where rows repeat them. */
-		for (int64_t i = 0; next->once && i < next->step; i += 64)
-			__builtin_prefetch(next->at + i, 0, 0);
-		for (int64_t i = 0; !next->once && i < next->step; i += 64)
-			__builtin_prefetch(next->at + i, 0, 2);
+		for (int64_t i = 0; i < next->step; i += 64)
+			dt_prefetch_ahead(next->at + i);
 		next->at += next->step;
 		DT_FOR (2, int v = 0; v < vecs; v++)
 			scales(scale[v], &min[v], f, &c[v], b);
@@ -130,7 +127,7 @@ DT_INLINE void all_rows(float *tile, int64_t ld, const enum dt_format f, const s
 			const uint8_t *next_at, size_t next_bytes, const int8_t *x,
 			const struct dt_xblock *xb, int64_t m, int64_t blocks, const int vecs)
 {
-	struct ahead next = {next_at, 0, m < DT_QUANT_MANY};
+	struct ahead next = {next_at, 0};
 	int64_t calls = 0, n;
 
 	for (int64_t r = 0; r < m; r += together(m - r))

@@ -39,10 +39,10 @@ DT_INLINE vec step(vec sum, uint32_t x, words w)
 
 /*
  * rows is a constant where this is inlined; w[v] is the first vector of column v, x has words a row. The n
- * times `ahead` bytes from next on will be wanted soon: asked for on the way; once: and not again.
+ * times `ahead` bytes from next on will be wanted soon: asked for on the way.
  */
 DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
-		     int64_t ahead, bool once, const uint32_t *x, int64_t n, const int rows)
+		     int64_t ahead, const uint32_t *x, int64_t n, const int rows)
 {
 	vec sum[ROWS][VECS];
 
@@ -52,10 +52,7 @@ DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, con
 	for (int64_t k = 0; k < n; k++) {
 		words b[VECS];
 
-		if (once) /* no place in the second cache */
-			__builtin_prefetch(next + k * ahead, 0, 0);
-		else
-			__builtin_prefetch(next + k * ahead, 0, 2);
+		dt_prefetch_ahead(next + k * ahead);
 		DT_FOR (2, int v = 0; v < VECS; v++)
 			b[v] = *(const words *)(w[v] + 64 * k);
 		DT_FOR (16, int r = 0; r < rows; r++)
@@ -87,7 +84,6 @@ DT_INLINE int64_t together(int64_t m)
 static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
 		     const uint32_t *x, int64_t m, int64_t n)
 {
-	const bool once = m > 1 && m < DT_QUANT_MANY;
 	int64_t calls = 0, ahead, rows;
 
 	for (int64_t r = 0; r < m; r += together(m - r))
@@ -101,22 +97,22 @@ static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, con
 		switch (rows) {
 #if ROWS > 8
 		case 12:
-			block(to, ld, w, next, ahead, once, row, n, 12);
+			block(to, ld, w, next, ahead, row, n, 12);
 			break;
 		case 8:
-			block(to, ld, w, next, ahead, once, row, n, 8);
+			block(to, ld, w, next, ahead, row, n, 8);
 			break;
 #endif
 #if ROWS > 3
 		case 4:
-			block(to, ld, w, next, ahead, once, row, n, 4);
+			block(to, ld, w, next, ahead, row, n, 4);
 			break;
 #endif
 		case 2:
-			block(to, ld, w, next, ahead, once, row, n, 2);
+			block(to, ld, w, next, ahead, row, n, 2);
 			break;
 		default:
-			block(to, ld, w, next, ahead, once, row, n, 1);
+			block(to, ld, w, next, ahead, row, n, 1);
 		}
 	}
 }

@@ -46,8 +46,8 @@ DT_INLINE void block_across(float *s, const struct dt_tile_bytes *q, int64_t i, 
 		const vec key[2] = {_mm512_loadu_si512(k[0] + 64 * w), _mm512_loadu_si512(k[1] + 64 * w)};
 
 		if (next) {
-			_mm_prefetch(next[0] + 64 * w, _MM_HINT_T0);
-			_mm_prefetch(next[1] + 64 * w, _MM_HINT_T0);
+			dt_prefetch_ahead(next[0] + 64 * w);
+			dt_prefetch_ahead(next[1] + 64 * w);
 		}
 		DT_FOR (4, int r = 0; r < rows; r++)
 			DT_FOR (3, int p = 0; p < parts; p++) {
@@ -110,8 +110,8 @@ DT_INLINE void block_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, 
 				      _mm512_loadu_si512(v[u / 4] + at + 64)};
 
 		if (next) {
-			_mm_prefetch(next[u / 4] + at, _MM_HINT_T0);
-			_mm_prefetch(next[u / 4] + at + 64, _MM_HINT_T0);
+			dt_prefetch_ahead(next[u / 4] + at);
+			dt_prefetch_ahead(next[u / 4] + at + 64);
 		}
 		DT_FOR (4, int r = 0; r < rows; r++)
 			DT_FOR (3, int p = 0; p < parts; p++) {

@@ -99,7 +99,7 @@ DT_INLINE void block_across(float *c, int64_t ldc, const uint32_t *a, int64_t a_
 			sum[r][v] = (vec){0};
 	for (int64_t w = 0; w < words; w++) {
 		DT_FOR (4, int v = 0; next && v < 4; v++)
-			__builtin_prefetch(next[v] + w * L);
+			dt_prefetch_ahead(next[v] + w * L);
 		DT_FOR (6, int r = 0; r < rows; r++)
 			DT_FOR (4, int v = 0; v < 4; v++)
 				sum[r][v] = step(sum[r][v], a[r * a_row + w], b[v] + w * L);
@@ -140,7 +140,7 @@ DT_INLINE void block_down(float *c, int64_t ldc, const uint32_t *a, int64_t a_ro
 		const uint32_t *from = b[w / 8] + w % 8 * cols + col;
 
 		DT_FOR (4, int v = 0; next && v < vecs; v++)
-			__builtin_prefetch(next[w / 8] + w % 8 * cols + col + v * L);
+			dt_prefetch_ahead(next[w / 8] + w % 8 * cols + col + v * L);
 		DT_FOR (6, int r = 0; r < rows; r++)
 			DT_FOR (4, int v = 0; v < vecs; v++)
 				sum[r][v] = step(sum[r][v], a[r * a_row + w], from + v * L);

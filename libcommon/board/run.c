@@ -149,7 +149,8 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 	int c;
 
 	if (*p == '{' || *p == '[') {
-		seen->more |= is(key, n, "details") || is(key, n, "categories") || is(key, n, "answer");
+		seen->more |= is(key, n, "details") || is(key, n, "categories") || is(key, n, "answer") ||
+			      is(key, n, "run");
 		return skip_nested(p, end);
 	}
 	if (*p == '"') {
@@ -232,6 +233,10 @@ static void take_more(struct dt_board_run *r, const char *line, size_t n)
 		r->categories = json_incref(json_object_get(o, "categories"));
 	if (!r->over)
 		r->over = json_incref(json_object_get(o, "memory_over_step"));
+	if (json_object_get(o, "run")) {
+		json_decref(r->run);
+		r->run = json_incref(json_object_get(o, "run"));
+	}
 	if (json_object_get(o, "details"))
 		keep(&r->details, o, DT_BOARD_DETAILS);
 	if (json_is_object(json_object_get(o, "answer"))) {
@@ -268,10 +273,11 @@ static void forget(struct dt_board_run *r)
 		free(r->col[i].v);
 	json_decref(r->categories);
 	json_decref(r->over);
+	json_decref(r->run);
 	json_decref(r->answers);
 	json_decref(r->details);
 	json_decref(r->events);
-	r->categories = r->over = r->answers = r->details = r->events = NULL;
+	r->categories = r->over = r->run = r->answers = r->details = r->events = NULL;
 	r->ncol = 0;
 	r->rows = r->room = r->bad = r->n = 0;
 	r->run_id[0] = '\0';

@@ -32,6 +32,7 @@ struct dt_board_run {
 	char run_id[40];
 	json_t *categories; /* of the memory plan, as the first line has them; NULL */
 	json_t *over;	    /* memory_over_step, likewise */
+	json_t *run;	    /* the newest description of the run; NULL: no line has one */
 	json_t *answers;    /* array of {step, prompt, answer, reward}, the newest */
 	json_t *details;    /* array of lines that have details, the newest */
 	json_t *events;	    /* array of lines that have an event */

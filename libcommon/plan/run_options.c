@@ -132,6 +132,11 @@ static const char *format(const struct dt_run_row *row, const struct dt_run *r, 
 	return NULL;
 }
 
+static bool of_lora(const struct dt_run_row *row)
+{
+	return !strncmp(row->opt.name, "lora-", 5);
+}
+
 const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 {
 	size_t k = 0;
@@ -144,7 +149,7 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 
 		if (!def && row->opt.type == DT_OPT_FLAG)
 			def = "off";
-		if ((!strncmp(row->opt.name, "lora-", 5) && !r->lora.rank) ||
+		if ((of_lora(row) && !r->lora.rank) ||
 		    (!strncmp(row->opt.name, "offload-", 8) && !r->offload.what))
 			continue;
 		if (row->emit == NEVER || !v || (row->emit == CHANGED && def && !strcmp(v, def)))
@@ -174,21 +179,33 @@ const char *dt_run_row_value(int i, const struct dt_run *r, char *buf, size_t n)
 	return format(&dt_run_rows[i], r, buf, n);
 }
 
-json_t *dt_run_to_json(const struct dt_run *r)
+/* Rows that are stored, and with `all` those that make a command line too. */
+static json_t *values(const struct dt_run *r, bool all)
 {
 	json_t *o = json_object();
 
 	for (int i = 0; i < dt_run_nrows && o; i++) {
+		const struct dt_run_row *row = &dt_run_rows[i];
+		bool wanted = row->change != LOCAL || (all && row->emit != NEVER);
 		char value[128];
-		bool without = !strncmp(dt_run_rows[i].opt.name, "lora-", 5) && !r->lora.rank;
-		const char *v = dt_run_rows[i].change == LOCAL || without
-					? NULL
-					: format(&dt_run_rows[i], r, value, sizeof(value));
+		const char *v = wanted && (r->lora.rank || !of_lora(row))
+					? format(row, r, value, sizeof(value))
+					: NULL;
 
 		if (v)
-			json_object_set_new(o, dt_run_rows[i].opt.name, json_string(v));
+			json_object_set_new(o, row->opt.name, json_string(v));
 	}
 	return o;
+}
+
+json_t *dt_run_to_json(const struct dt_run *r)
+{
+	return values(r, false);
+}
+
+json_t *dt_run_settings(const struct dt_run *r)
+{
+	return values(r, true);
 }
 
 /* SPDX-License-Identifier: Apache-2.0 */

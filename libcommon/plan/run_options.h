@@ -62,6 +62,15 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n);
 json_t *dt_run_to_json(const struct dt_run *r);
 
 /*
+ * The same with what a manifest leaves out because another process may choose it: layout, pipeline, offload.
+ * And back, for a prediction of such a run: options that are not named have their defaults. o and settings
+ * must outlive *ret, whose config is the caller's to set. A negative errno: not a run's.
+ */
+json_t *dt_run_settings(const struct dt_run *r);
+int dt_run_from_settings(struct dt_run_options *o, const json_t *settings, struct dt_run *ret,
+			 struct dt_err *err);
+
+/*
  * Goes on from a run that dt_run_to_json wrote: what the command line does not say is taken from it (saved
  * must outlive o). A difference that changes what is trained is refused (-EINVAL, naming each) unless its
  * option is in save.accept; other differences are told, one call each. o is not finished afterwards.

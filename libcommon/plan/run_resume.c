@@ -32,24 +32,51 @@ static bool reads(const struct dt_run *r, const char *name)
 	return strcmp(name, "min-lr") || (r->lr.schedule != DT_LR_CONSTANT && r->lr.schedule != DT_LR_STEP);
 }
 
+/* The value of a row, as dt_run_to_json wrote it. */
+static int take(struct dt_run_options *o, int i, const char *was, struct dt_err *err)
+{
+	struct dt_opt opt = dt_run_row_bound(o, i);
+
+	o->given[i] = true;
+	if (opt.type != DT_OPT_FLAG)
+		return dt_opt_set(&opt, was, err);
+	*(bool *)opt.dest = !strcmp(was, "on");
+	return 0;
+}
+
 /* What the command line left open, as it was. */
 static int inherit(struct dt_run_options *o, const json_t *saved, struct dt_err *err)
 {
 	for (int i = 0; i < dt_run_row_count(); i++) {
-		struct dt_opt opt = dt_run_row_bound(o, i);
-		const char *was = json_string_value(json_object_get(saved, opt.name));
-		int rc = 0;
+		const char *name = dt_run_row_bound(o, i).name;
+		const char *was = json_string_value(json_object_get(saved, name));
 
 		if (!was || o->given[i] || dt_run_row_change(i) == LOCAL)
 			continue;
-		if (opt.type == DT_OPT_FLAG)
-			*(bool *)opt.dest = !strcmp(was, "on");
-		else
-			rc = dt_opt_set(&opt, was, err);
-		if (rc < 0)
-			return dt_err_prefix(err, "'%s' of the checkpoint's run", opt.name);
-		o->given[i] = true;
+		if (take(o, i, was, err) < 0)
+			return dt_err_prefix(err, "'%s' of the checkpoint's run", name);
 	}
+	return 0;
+}
+
+int dt_run_from_settings(struct dt_run_options *o, const json_t *settings, struct dt_run *ret,
+			 struct dt_err *err)
+{
+	int rc;
+
+	*o = (struct dt_run_options){0};
+	for (int i = 0; i < dt_run_row_count(); i++) {
+		struct dt_opt opt = dt_run_row_bound(o, i);
+		const char *value = json_string_value(json_object_get(settings, opt.name));
+
+		if (opt.def && (rc = dt_opt_set(&opt, opt.def, err)) < 0)
+			return rc;
+		if (value && take(o, i, value, err) < 0)
+			return dt_err_prefix(err, "'%s' of a run", opt.name);
+	}
+	if ((rc = dt_run_options_finish(o, err)) < 0)
+		return rc;
+	*ret = o->run;
 	return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/progress.h"
 #include "base/tmpfile.h"
+#include "plan/run_options.h"
 #include "plan/work.h"
 
 #include <errno.h>
@@ -111,6 +112,17 @@ static void put_memory(struct trainer *t, json_t *line)
 		json_object_set_new(line, "pss_bytes", json_integer((json_int_t)own));
 }
 
+/* What a prediction of the step's time starts from. Rows that somebody else makes have no such step. */
+static void put_run(struct trainer *t, json_t *line)
+{
+	if (!t->source.given.g)
+		json_object_set_new(line, "run",
+				    json_pack("{s:o, s:o, s:i, s:i, s:s}", "options",
+					      dt_run_settings(&t->run), "model",
+					      dt_config_to_json(&t->config), "ranks", t->info.size, "threads",
+					      t->dev->nthreads, "device", t->run.on_card ? "cuda" : "cpu"));
+}
+
 static double step_tokens(const struct trainer *t)
 {
 	return t->source.given.g ? (double)t->source.given.now.tokens
@@ -150,8 +162,10 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		objective_metrics(t, line);
 	if (line)
 		taught_metrics(t, line);
-	if (line && !t->report.memory_said)
+	if (line && !t->report.memory_said) {
 		put_memory(t, line);
+		put_run(t, line);
+	}
 	if (line)
 		offload_metrics(t, line);
 	if (line && images)

@@ -54,6 +54,36 @@ names() {
     run -1 grep -E 'not-finite|overflow|diverges|learns-nothing|repeated|overfits|batch|rate|missing|memory' <(names good.jsonl)
 }
 
+@test "dt-plan's prediction of the run as it is and of changes, on machines that are named" {
+    mpirun -np 2 dt-train "${run[@]}" --layout pp2 --global-batch 2 --steps 1 --metrics one.jsonl
+    python3 "$BATS_TEST_DIRNAME/planted.py" few-microbatches p.jsonl
+    jq -c --slurpfile one one.jsonl 'if .step == 1 then .run = $one[0].run else . end' p.jsonl >r.jsonl
+    run -3 dt-doctor --gpu H100 --json r.jsonl
+    jq -es 'length == 1' <<<"$output"
+    jq .plan <<<"$output" >plan.json
+    plan=(--gpu H100 --gpus 2 --seq 32 --precision fp32 --recompute none --json)
+    jq -e --argjson t "$(dt-plan "${plan[@]}" --global-batch 2 --microbatch 1 --compare pp2 gpt2-tiny | jq .compared.step_s)" \
+        '.step_s == $t' plan.json
+    # twice the batch: less time a sample, as dt-plan has it
+    jq -e --argjson t "$(dt-plan "${plan[@]}" --global-batch 4 --microbatch 1 --compare pp2 gpt2-tiny | jq .compared.step_s)" \
+        '. as $p | .changes[] | select(.args == "--global-batch 4") | .step_s == $t and
+         ((.gain - (1 - $t / 2 / $p.step_s)) | fabs) < 1e-9' plan.json
+    jq -e --arg best "$(dt-plan "${plan[@]:0:8}" --json --global-batch 2 --top 1 gpt2-tiny | jq -r .plans[0].layout)" \
+        '[.changes[] | select(.args | startswith("--layout " + $best + " "))] | length == 1' plan.json
+    jq -e '[.changes[].gain] | . == (sort | reverse)' plan.json
+    dt-doctor --gpu H100 r.jsonl | grep -E '% less time a sample, .* s a step: --global-batch 4$'
+    # cards that nobody names
+    jq -c 'if .run then .run.device = "cuda" else . end' r.jsonl >cards.jsonl
+    dt-doctor cards.jsonl | grep -F -e '--gpu or --cluster names the cards'
+    # what is no run, or cannot be one, is said in a line
+    for wrong in '5' '{}' '{"ranks": 2, "device": "cpu"}' '{"ranks": -1}' '{"ranks": 2, "device": "cpu", "options": {"layout": "dp9"}}'; do
+        jq -c --argjson wrong "$wrong" 'if .run then .run = $wrong else . end' r.jsonl >w.jsonl
+        run -3 dt-doctor w.jsonl
+        [[ $output == *pipeline-bubble* ]]
+    done
+    run -1 dt-doctor --gpu nothing r.jsonl
+}
+
 @test "exit status, wrong usage, and options that are named are there" {
     python3 "$BATS_TEST_DIRNAME/planted.py" healthy h.jsonl
     python3 "$BATS_TEST_DIRNAME/planted.py" slow-data f.jsonl

@@ -124,6 +124,52 @@ static void arguments_make_the_run_again(void **state)
 	}
 }
 
+/* Settings of a run make it again, with options that a manifest leaves out. */
+static void settings_make_the_run_again(void **state)
+{
+	static const char *const words[] = {
+		"--layout dp2.tp2.pp2.v2.s1.z1 --microbatch 3 --global-batch 12 --seq 99",
+		"--layout pp2 --pipeline zb-h1 --precision fp16 --recompute selective",
+		"--layout dp4.z2 --no-master --grad-comm bf16 --loss-chunk 7 --optimizer adagrad --lr 0.3",
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		struct dt_run a = run_of(words[i]), b, c;
+		json_t *settings = dt_run_settings(&a), *all, *again;
+		struct dt_run_options room, room_again;
+		char text[512], text_again[512];
+
+		assert_int_equal(dt_run_from_settings(&room, settings, &b, NULL), 0);
+		all = dt_run_settings(&b); /* of rows that are not in this test's table too */
+		assert_int_equal(dt_run_from_settings(&room_again, all, &c, NULL), 0);
+		again = dt_run_settings(&c);
+		assert_true(json_equal(all, again));
+		dt_run_arguments(&a, text, sizeof(text));
+		dt_run_arguments(&b, text_again, sizeof(text_again));
+		assert_string_equal(text, text_again);
+		json_decref(settings);
+		json_decref(all);
+		json_decref(again);
+	}
+}
+
+static void settings_from_outside(void **state)
+{
+	static const char *const wrong[] = {"{\"layout\": \"xp2\"}", "{\"microbatch\": \"-1\"}",
+					    "{\"sync\": \"sometimes\"}"};
+	struct dt_run_options room;
+	struct dt_err err;
+	struct dt_run r;
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		json_t *settings = json_loads(wrong[i], 0, NULL);
+
+		assert_true(dt_run_from_settings(&room, settings, &r, &err) < 0);
+		json_decref(settings);
+	}
+	assert_int_equal(dt_run_from_settings(&room, NULL, &r, &err), 0); /* defaults alone */
+}
+
 static char told[1024];
 
 static void tell(void *arg, const char *text)
@@ -353,9 +399,14 @@ static void a_schedule_from_a_file_is_timed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(options_make_a_run), cmocka_unit_test(arguments_make_the_run_again),
-		cmocka_unit_test(a_run_goes_on),      cmocka_unit_test(settling),
-		cmocka_unit_test(combinations),	      cmocka_unit_test(a_schedule_from_a_file_is_timed),
+		cmocka_unit_test(options_make_a_run),
+		cmocka_unit_test(arguments_make_the_run_again),
+		cmocka_unit_test(settings_make_the_run_again),
+		cmocka_unit_test(settings_from_outside),
+		cmocka_unit_test(a_run_goes_on),
+		cmocka_unit_test(settling),
+		cmocka_unit_test(combinations),
+		cmocka_unit_test(a_schedule_from_a_file_is_timed),
 		cmocka_unit_test(a_batch_grows),
 	};
 

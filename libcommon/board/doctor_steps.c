@@ -1,0 +1,85 @@
+/* The steps of a run, as the rules look at them. */
+#include "board/doctor_rules.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+double steps_get(const struct steps *s, const char *key, size_t i)
+{
+	const double *v = dt_board_run_column(s->r, key);
+
+	return v ? v[s->at[i]] : NAN;
+}
+
+bool doctor_say(struct dt_finding *f, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(f->evidence, sizeof(f->evidence), fmt, ap);
+	va_end(ap);
+	return true;
+}
+
+int steps_ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double steps_median(double *v, size_t n)
+{
+	if (!n)
+		return NAN;
+	qsort(v, n, sizeof(*v), steps_ascending);
+	return v[n / 2];
+}
+
+size_t steps_collect(const struct steps *s, const char *key, size_t first, size_t end)
+{
+	const double *v = dt_board_run_column(s->r, key);
+	size_t n = 0;
+
+	for (size_t i = first; v && i < end; i++)
+		if (!isnan(v[s->at[i]]))
+			s->a[n++] = v[s->at[i]];
+	return n;
+}
+
+double steps_median_of(const struct steps *s, const char *key, size_t first, size_t end)
+{
+	return steps_median(s->a, steps_collect(s, key, first, end));
+}
+
+int steps_of(struct steps *s, const struct dt_board_run *r)
+{
+	const double *step_s = dt_board_run_column(r, "step_s");
+
+	*s = (struct steps){.r = r,
+			    .at = malloc((r->rows + 1) * sizeof(*s->at)),
+			    .a = malloc((r->rows + 1) * sizeof(*s->a)),
+			    .b = malloc((r->rows + 1) * sizeof(*s->b))};
+	if (!s->at || !s->a || !s->b)
+		return -ENOMEM;
+	for (size_t i = 0; step_s && i < r->rows; i++)
+		if (!isnan(step_s[i]))
+			s->at[s->n++] = i;
+	s->settled = s->n / 20 > 3 ? s->n / 20 : 3; /* files are cold, pages are touched first */
+	s->settled = s->settled < s->n ? s->settled : s->n;
+	for (size_t i = s->settled; i < s->n; i++)
+		s->seconds += step_s[s->at[i]];
+	return 0;
+}
+
+void steps_release(struct steps *s)
+{
+	free(s->at);
+	free(s->a);
+	free(s->b);
+}
+
+/* SPDX-License-Identifier: Apache-2.0 */
