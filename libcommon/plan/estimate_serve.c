@@ -135,8 +135,9 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	    "what placement could not close", DT_EXACT);
 	dt_memory_plan_release(&work);
 	if (s->stage == 0 && s->tp_rank == 0) /* which samples */
-		put(t, DT_MEM_LOGITS, (double)(DT_INFER_LOGITS_ROWS(s->max_seqs) * s->config->vocab) * 4,
-		    "logits", "(sequences + 2) x vocabulary, f32", DT_EXACT);
+		put(t, DT_MEM_LOGITS,
+		    (double)(DT_INFER_LOGITS_ROWS(s->max_seqs * s->layout.dp) * s->config->vocab) * 4,
+		    "logits", "(sequences of all replicas + 2) x vocabulary, f32", DT_EXACT);
 	return 0;
 }
 
@@ -158,7 +159,7 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 				  (long long)s->max_len, (long long)c->max_seq, c->name);
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
-	one.dp = 1; /* replicas are servers of their own */
+	one.dp = 1; /* each replica is a whole */
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");
