@@ -38,7 +38,7 @@ struct dt_serve_ranks {
 	int mine;		 /* this rank's replica */
 	int32_t *q_start, *want; /* [max_seqs + 1], [max_seqs] of its part of a step */
 	float *logits;		 /* of another replica's first rank; [max_seqs + 2, vocab] */
-	/* A follower's sums, [dp * max_seqs, hidden], and where each sequence's is; of rank 0 one that comes. */
+	/* A follower's sums, [dp * max_seqs, hidden], and where each sequence's is; rank 0: one sum. */
 	float *pooled;
 	float **pool;
 	struct dt_kvparts parts; /* of a block */
@@ -196,7 +196,7 @@ struct part { /* sequences [first, last), rows [row, end), and wanted rows [want
 	struct dt_infer_batch batch;
 };
 
-/* What replica i has of b; q_start and want, of all sequences that it may have, are written where they move. */
+/* What replica i has of b; its q_start and want are written to those. NULL: the numbers alone are wanted. */
 static struct part part_of(const struct dt_infer_batch *b, int i, int32_t *q_start, int32_t *want)
 {
 	struct part p = {.batch = *b};
