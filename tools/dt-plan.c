@@ -10,7 +10,7 @@
 #include "plan/roofline.h"
 #include "plan/run_options.h"
 #include "plan/search.h"
-#include "plan/servplan.h"
+#include "tools/plan_serve.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static struct {
 	struct dt_run_options o;
 	struct dt_plan_query q;
 	struct dt_config config;
-	struct dt_serve_query serve_q;
+	struct plan_serve_args server;
 	struct dt_cluster cluster;
 	struct dt_machines m;
 	const char *calibrate, *validate, *compare;
@@ -114,23 +114,30 @@ static const struct dt_opt own[] = {
 	 .def = "auto"},
 	DT_OPT_HEADING("Serving"),
 	{"serve", 0, DT_OPT_FLAG, &a.serve, NULL, "plan a server: tp and replicas"},
-	{"rate", 0, DT_OPT_REAL, &a.serve_q.rate, "REQ/S", "requests a second to answer", .min = 1e-6,
-	 .max = 1e9, .def = "1"},
-	{"prompt-len", 0, DT_OPT_INT, &a.serve_q.prompt, "TOKENS", "of a request", .min = 1, .max = 1 << 24,
-	 .def = "1024"},
-	{"output-len", 0, DT_OPT_INT, &a.serve_q.output, "TOKENS", "of an answer", .min = 1, .max = 1 << 24,
-	 .def = "256"},
-	{"ttft", 0, DT_OPT_REAL, &a.serve_q.ttft_s, "SECONDS", "time to the first token", .min = 1e-6,
-	 .max = 1e6, .def = "1"},
-	{"tpot", 0, DT_OPT_REAL, &a.serve_q.tpot_s, "SECONDS", "time a further token", .min = 1e-6,
-	 .max = 1e6, .def = "0.05"},
-	{"weights", 0, DT_OPT_CHOICE, &a.serve_q.weights, DT_WEIGHT_CHOICES, "type of the weights served",
+	{"rate", 0, DT_OPT_REAL, &a.server.q.rate, "REQ/S", "requests a second to answer", .min = 1e-6,
+	 .max = 1e9, .given = &a.server.rate_given, .def = "1"},
+	{"prompt-len", 0, DT_OPT_INT, &a.server.q.prompt, "TOKENS", "of a request", .min = 1, .max = 1 << 24,
+	 .without = "trace", .def = "1024"},
+	{"output-len", 0, DT_OPT_INT, &a.server.q.output, "TOKENS", "of an answer", .min = 1, .max = 1 << 24,
+	 .without = "trace", .def = "256"},
+	{"trace", 0, DT_OPT_STR, &a.server.trace, "FILE",
+	 "times and lengths of a real service, as dt-loadgen reads them", .complete = DT_COMPLETE_FILE,
+	 .with = "serve"},
+	{"requests", 0, DT_OPT_INT, &a.server.requests, "N", "that are simulated; of a trace the first N",
+	 .min = 1, .max = 1 << 20, .given = &a.server.requests_given, .with = "serve", .def = "4000"},
+	{"max-num-batched-tokens", 0, DT_OPT_INT, &a.server.q.max_tokens, "N",
+	 "tokens of a step, as dt-serve has them", .min = 1, .max = 1 << 20, .with = "serve", .def = "2048"},
+	{"ttft", 0, DT_OPT_REAL, &a.server.q.ttft_s, "SECONDS", "longest time to the first token, at P99",
+	 .min = 1e-6, .max = 1e6, .def = "1"},
+	{"tpot", 0, DT_OPT_REAL, &a.server.q.tpot_s, "SECONDS", "longest time a further token, at P99",
+	 .min = 1e-6, .max = 1e6, .def = "0.05"},
+	{"weights", 0, DT_OPT_CHOICE, &a.server.q.weights, DT_WEIGHT_CHOICES, "type of the weights served",
 	 .elsewhere = DT_WEIGHT_ELSEWHERE, .def = "bf16"},
 	{"kv-precision", 0, DT_OPT_CHOICE, &a.kv, DT_KV_CHOICES, "type of the KV cache served; auto: bf16",
 	 .def = "auto"},
-	{"max-loras", 0, DT_OPT_INT, &a.serve_q.loras, "N", "adapters in memory at a time, beside the base",
+	{"max-loras", 0, DT_OPT_INT, &a.server.q.loras, "N", "adapters in memory at a time, beside the base",
 	 .min = 1, .max = 65536, .def_text = "none", .with = "serve"},
-	{"max-lora-rank", 0, DT_OPT_INT, &a.serve_q.lora_rank, "N", "their rank", .min = 1, .max = 4096,
+	{"max-lora-rank", 0, DT_OPT_INT, &a.server.q.lora_rank, "N", "their rank", .min = 1, .max = 4096,
 	 .with = "max-loras", .def = "64"},
 	DT_OPT_HEADING("The whole run"),
 	{"tokens", 0, DT_OPT_COUNT, &a.tokens, "COUNT", "tokens to train on: days, device hours and cost"},
@@ -282,14 +289,9 @@ static int plan_training(const char *model, struct dt_err *err)
 
 static int plan_serving(struct dt_err *err)
 {
-	struct dt_serve_plan p[DT_SERVE_PLANS];
-	int n = dt_serve_plans(&a.serve_q, p, err), good = 0, rc = 0;
+	int status = plan_serve(&a.server, a.json, err);
 
-	for (int i = 0; i < n; i++)
-		good += p[i].meets;
-	if (n >= 0)
-		rc = dt_serve_plans_print(&a.serve_q, p, n, a.json, stdout, err);
-	return n < 0 || rc < 0 ? fail(err) : good ? DT_EXIT_OK : DT_EXIT_NO;
+	return status < 0 ? fail(err) : status;
 }
 
 static int roofline(struct dt_err *err)
@@ -297,7 +299,7 @@ static int roofline(struct dt_err *err)
 	const struct dt_roofline r = {
 		.config = &a.config,
 		.device = dt_cluster_rank_device(&a.cluster, 1),
-		.weights = (enum dt_weight_format)a.serve_q.weights,
+		.weights = (enum dt_weight_format)a.server.q.weights,
 		.cache_bits = a.kv ? dt_kv_bits(&a.config, a.kv) : 16,
 		.seq = a.q.fit.run.seq,
 		.microbatch = a.q.fit.run.microbatch ? a.q.fit.run.microbatch : 1,
@@ -352,13 +354,13 @@ static void complete_query(void)
 	a.q.fit.run.global_batch =
 		a.q.fit.run.global_batch ? a.q.fit.run.global_batch : 16 * (int64_t)a.cluster.gpus;
 	a.q.fit.run.config = c;
-	a.q.cluster = a.serve_q.cluster = &a.cluster;
+	a.q.cluster = a.server.q.cluster = &a.cluster;
 	a.q.room = (uint64_t)dt_machines_room(&a.m, &a.cluster);
-	a.serve_q.room = a.q.room;
-	a.serve_q.price = a.cluster.price_a_gpu_hour;
-	a.serve_q.devices = a.m.gpus_given || a.m.cluster_file ? (int)a.m.gpus : 0;
-	a.serve_q.config = *c;
-	a.serve_q.cache_bits = dt_kv_bits(c, a.kv);
+	a.server.q.room = a.q.room;
+	a.server.q.price = a.cluster.price_a_gpu_hour;
+	a.server.q.devices = a.m.gpus_given || a.m.cluster_file ? (int)a.m.gpus : 0;
+	a.server.q.config = *c;
+	a.server.q.cache_bits = dt_kv_bits(c, a.kv);
 }
 
 /* --here without a model: what this machine has, and what is not too large for it. */

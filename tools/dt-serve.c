@@ -19,9 +19,10 @@
 static int run_batch(const struct serve_options *o, const struct dt_log *log)
 {
 	const struct dt_served_params *sp = &o->serve;
+	const int64_t seqs = sp->seqs * (sp->layout.dp > 1 ? sp->layout.dp : 1);
 	struct dt_batch_params p = {.fd = STDIN_FILENO,
 				    .out = stdout,
-				    .window = (int)(sp->seqs + (sp->queue < sp->seqs ? sp->queue : sp->seqs)),
+				    .window = (int)(seqs + (sp->queue < seqs ? sp->queue : seqs)),
 				    .unordered = o->unordered,
 				    .skip_done = o->skip_done,
 				    .model_name = o->name ? o->name : o->serve.ckpt,

@@ -80,8 +80,9 @@ struct dt_infer_batch {
 	const int32_t *kv_len;	    /* [nseq] keys of the sequence, new ones included */
 	const int32_t *block_table; /* [nseq, max_blocks] */
 	int max_blocks;
-	const int32_t *want; /* [nwant] token rows whose logits are wanted */
-	int nwant;	     /* at most max_seqs */
+	const int32_t *want;	/* [nwant] token rows whose logits are wanted */
+	int nwant;		/* at most max_seqs */
+	const int32_t *replica; /* [nseq] which replica has each, ascending; a model on its own has all */
 	/*
 	 * NULL: logits come back. Else [nwant] of kernels/sample.h: tokens are drawn where the model is
 	 * computed, into drawn [nwant], and nothing can be said of logits. Edits are those of all rows.

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <math.h>
 
-/* Bytes of one sequence of len tokens in the cache, all layers. windows: those with one keep no more than it.
+/* Bytes of one sequence of len tokens in the cache of a stage. windows: layers with one keep no more than it.
  */
 static double sequence_bytes(const struct dt_serve_shape *s, const struct dt_local_dims *d, bool windows)
 {
@@ -17,8 +17,10 @@ static double sequence_bytes(const struct dt_serve_shape *s, const struct dt_loc
 	double row =
 		c->kv_rank ? (double)(c->kv_rank + c->rope_dim) : (double)(2 * d->kv_heads * c->head_dim);
 	double sum = 0;
+	int first, last;
 
-	for (int64_t i = 0; i < c->layers; i++) {
+	dt_layout_stage(&s->layout, c, s->stage, &first, &last);
+	for (int64_t i = first; i < last; i++) {
 		int64_t w = windows ? dt_layer_window(c, i) : 0,
 			len = w > 0 && w < s->max_len ? w : s->max_len;
 
@@ -63,8 +65,9 @@ static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, d
 		put(t, DT_MEM_WORKSPACE,
 		    (double)(s->max_len * c->head_dim) * (c->rope_local_theta > 0 ? 8 : 4), "rope table",
 		    "positions x head_dim, f32", DT_MODELLED);
-	put(t, DT_MEM_LOGITS, (double)s->max_seqs * (double)d->vocab * 4, "logits",
-	    "sequences x vocabulary, f32", DT_MODELLED);
+	if (s->stage == s->layout.pp - 1)
+		put(t, DT_MEM_LOGITS, (double)s->max_seqs * (double)d->vocab * 4, "logits",
+		    "sequences x vocabulary, f32", DT_MODELLED);
 }
 
 /* The cache's type is one that dt_infer_open knows. */
@@ -132,8 +135,9 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	    "what placement could not close", DT_EXACT);
 	dt_memory_plan_release(&work);
 	if (s->stage == 0 && s->tp_rank == 0) /* which samples */
-		put(t, DT_MEM_LOGITS, (double)(DT_INFER_LOGITS_ROWS(s->max_seqs) * s->config->vocab) * 4,
-		    "logits", "(sequences + 2) x vocabulary, f32", DT_EXACT);
+		put(t, DT_MEM_LOGITS,
+		    (double)(DT_INFER_LOGITS_ROWS(s->max_seqs * s->layout.dp) * s->config->vocab) * 4,
+		    "logits", "(sequences of all replicas + 2) x vocabulary, f32", DT_EXACT);
 	return 0;
 }
 
@@ -144,9 +148,9 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 
 	struct dt_layout one = s->layout;
 
-	if (s->layout.cp > 1 || s->layout.zero > 0 || (s->layout.pp > 1 && s->account != DT_ACCOUNT_DT))
+	if (s->layout.cp > 1 || s->layout.zero > 0)
 		return dt_err_set(err, -ENOTSUP, "serving is laid out over %s only",
-				  s->account == DT_ACCOUNT_DT ? "tp, pp and dp" : "tp, ep and dp");
+				  s->account == DT_ACCOUNT_DT ? "tp, pp and dp" : "tp, pp, ep and dp");
 	if (s->max_seqs < 1 || s->max_len < 1 || s->block < 1 || s->max_tokens < 1)
 		return dt_err_set(err, -EINVAL,
 				  "a server has room for at least one sequence, token and block");
@@ -155,7 +159,7 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 				  (long long)s->max_len, (long long)c->max_seq, c->name);
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
-	one.dp = 1; /* replicas are servers of their own */
+	one.dp = 1; /* each replica is a whole */
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");

@@ -170,9 +170,9 @@ int dt_serving_check(const struct dt_config *c, const struct dt_layout *l, struc
 	char text[64];
 
 	dt_layout_format(l, text, sizeof(text));
-	if (l->dp > 1 || l->cp > 1 || l->ep > 1 || l->zero || l->chunks > 1 || l->seq_parallel)
+	if (l->cp > 1 || l->ep > 1 || l->zero || l->chunks > 1 || l->seq_parallel)
 		return dt_err_set(err, -ENOTSUP,
-				  "layout '%s': a server's ranks are laid out over tp and pp only", text);
+				  "layout '%s': a server's ranks are laid out over dp, tp and pp only", text);
 	if (l->tp > 1 && c->qk_norm_whole)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' has norms over all heads of q and k, which tp%d cannot cut", c->name,

@@ -160,6 +160,30 @@ refused() {
 	[ "$(sequences --kv-precision bf16)" -eq "$(sequences)" ]
 }
 
+@test "servers: P99 of a simulated trace, its own rate or --rate, shared beginnings found" {
+	for i in {0..39}; do # four prompts of two blocks each, a second apart
+		echo "{\"timestamp\": $((i * 1000)), \"input_length\": 1024, \"output_length\": 20, \"hash_ids\": [$((i % 4)), 9]}"
+	done >trace.jsonl
+	asked=("$plan" --serve --gpu H100 --json llama-3-8b --trace trace.jsonl)
+	"${asked[@]}" >a.json
+	jq -e '.rate_per_s == 1 and (.plans[0] | .meets and .replicas == 1 and .blocks * 16 > 1044 and (.simulated |
+		.requests == 40 and .prompt_tokens == 40960 and .output_tokens == 800 and
+		.prefix_hit_tokens == 36 * 1008 and .ttft_p50_s <= .ttft_p99_s and .ttft_p99_s < 1 and .refused == 0))' a.json
+	"${asked[@]}" >b.json
+	cmp a.json b.json
+	"${asked[@]}" --rate 50 --requests 10 |
+		jq -e '.rate_per_s == 50 and (.plans[0].simulated | .requests == 10 and .duration_s < 2)'
+	"$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 --json llama-3-8b | jq -e '.plans[0] |
+		.replicas > 1 and .apart.prefill + .apart.decode == .replicas and .apart.simulated.prompts_moved == 500'
+	run "$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 llama-3-8b
+	[[ $output == *"Prefill apart: "*" servers compute prompts"* ]]
+	"$plan" --serve --gpu L4 --gpus-per-node 1 --rate 0.1 --tpot 1 --ttft 5 --requests 20 --json llama-2-13b |
+		jq -e '.plans[0] | .pp == 2 and .meets'
+	refused 2 "--prompt-len does not go with --trace" --serve --trace trace.jsonl --prompt-len 5 gpt2-124m
+	refused 1 "No such file" --serve --trace none.jsonl gpt2-124m
+	refused 2 "--trace goes with --serve" --trace trace.jsonl gpt2-124m
+}
+
 @test "wrong input: one line and the right status" {
 	refused 2 "a model is missing"
 	refused 2 "a model is missing" roofline

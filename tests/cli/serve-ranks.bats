@@ -43,12 +43,37 @@ rank() {
 }
 
 @test "answers on a pipe are those of one process, greedy and drawn" {
-    for layout in tp2 pp2 tp2.pp2 tp4; do
-        case $layout in tp2 | pp2) n=2 ;; *) n=4 ;; esac
+    for layout in tp2 pp2 dp2 tp2.pp2 dp2.pp2 tp4; do
+        case $layout in tp2 | pp2 | dp2) n=2 ;; *) n=4 ;; esac
         mpirun -np $n dt-serve --batch m "${common[@]}" --layout $layout <prompts.jsonl 2>log | jq -r .text >many.txt
         cmp one.txt many.txt
     done
     [ "$(wc -l <one.txt)" -ge 40 ]
+}
+
+@test "replicas: choices, log-probabilities, scores and embeddings have the bits of one process; each has sequences" {
+    for i in 1 2 3 4 5 6; do
+        jq -nc --argjson i $i '{custom_id: "c\($i)", method: "POST", url: "/v1/completions", body: {prompt: ("Once " * $i), n: 3,
+            seed: $i, max_tokens: 20, logprobs: 2, echo: ($i % 2 == 0), ignore_eos: true}}'
+        jq -nc --argjson i $i '{custom_id: "e\($i)", method: "POST", url: "/v1/embeddings", body: {input: ["one" * $i, "two"]}}'
+    done >lines
+    answers='.response.body | [.usage.completion_tokens, .choices, .data]'
+    dt-serve --batch m "${common[@]}" <lines 2>log | jq -c "$answers" >all1
+    [ "$(jq -s 'map(.[1] // [] | length) | add' all1)" -eq 18 ]
+    for layout in dp2 dp3; do
+        mpirun -np ${layout#dp} dt-serve --batch m "${common[@]}" --layout $layout --speculate 3 <lines 2>log | jq -c "$answers" | cmp all1 -
+    done
+    # a cache that holds one sequence: two run together all the same
+    start 2 --layout dp2 --max-num-seqs 1 --max-model-len 200 --max-num-batched-tokens 64
+    curl -s "$url/metrics" >gauges
+    dt-memest m --serve --layout dp2 --precision fp32 --max-seqs 1 --max-len 200 --max-tokens 64 --check gauges
+    for i in 1 2; do
+        ask '{prompt: "x", max_tokens: 190, ignore_eos: true, temperature: 0}' /v1/completions >"r$i" &
+        asks[i]=$!
+    done
+    wait "${asks[@]:1}"
+    [ "$(jq .choices[0].text r1)" = "$(jq .choices[0].text r2)" ]
+    jq -e '.usage.completion_tokens == 190' r1
 }
 
 @test "blocks in host memory and on disk have the parts of all ranks: answers are those of one process, also after a restart" {
@@ -205,7 +230,9 @@ rank() {
         [ "$(grep -c '^dt-serve: .*'"$text" log)" -eq 1 ] || { cat log; return 1; }
     }
     refused 2 "layout 'tp4' is for 4 ranks, but there are 2" m --layout tp4
-    refused 2 "over tp and pp only" m --layout dp2
+    refused 2 "over dp, tp and pp only" m --layout cp2
+    refused 2 "--draft-model does not go with replicas" m --layout dp2 --draft-model m
+    refused 2 "--kv-disk does not go with replicas" m --layout dp2 --kv-disk kv:1MiB
     refused 3 "does not divide the 4 heads" m
     refused 4 "more stages than the 3 layers" m --layout pp4
     refused 2 "layout 'dp2.ep2': a server" m --layout dp2.ep2

@@ -14,8 +14,8 @@ BEGIN {
 	level["nn"] = 5
 	level["train"] = level["serve"] = level["bench"] = level["supervise"] = level["route"] = level["board"] = level["convert"] = 6
 	level["eval"] = level["rl"] = 7
-	# Within serve: http -> api -> engine -> sched.
-	folder["sched"] = 1; folder["engine"] = 2; folder["api"] = 3; folder["http"] = 4
+	# Within serve: http -> api -> engine -> sched; capacity uses sched, and nothing uses it.
+	folder["sched"] = 1; folder["engine"] = 2; folder["api"] = 3; folder["http"] = 4; folder["capacity"] = 5
 }
 function bad(why) {
 	printf "%s:%d: %s: %s\n", FILENAME, FNR, what, why

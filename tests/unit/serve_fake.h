@@ -98,7 +98,7 @@ static inline void fake_draw(struct fake *f, const struct dt_infer_batch *b, flo
 	f->drawn++;
 }
 
-static inline int fake_copy_block(void *m, int32_t from, int32_t to)
+static inline int fake_copy_block(void *m, int replica, int32_t from, int32_t to)
 {
 	struct fake *f = m;
 

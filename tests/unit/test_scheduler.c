@@ -393,42 +393,62 @@ static void test_window_gives_back(void **state)
 	dt_kvpool_release(&p);
 }
 
-static void check_step(const struct dt_sched *s, const struct dt_sched_item *it, int n)
+/* The rules of a step, for each replica: its items stand together, and its blocks are all somewhere. */
+static void check_replica(const struct dt_sched *s, int replica, const struct dt_sched_item *it, int n)
 {
-	int tokens = 0, rows = 0, held = 0;
+	const struct dt_kvpool *pool = &s->pool[replica];
+	int tokens = 0, rows = 0, held = 0, running = 0;
 	struct dt_seq *q;
 
 	for (int i = 0; i < n; i++) {
 		assert_int_equal(it[i].seq->state, DT_SEQ_RUNNING);
+		assert_int_equal(it[i].seq->replica, replica);
 		assert_int_equal(it[i].first, it[i].seq->computed);
 		assert_true(it[i].n >= 1);
 		assert_true(it[i].first + it[i].n <= it[i].seq->known);
-		assert_true(it[i].seq->blocks.n * s->pool->block_size >= it[i].first + it[i].n);
+		assert_true(it[i].seq->blocks.n * pool->block_size >= it[i].first + it[i].n);
 		tokens += it[i].n;
 		for (int r = it[i].first; r < it[i].first + it[i].n; r++)
 			rows += r < it[i].seq->score_end || r == it[i].seq->known - 1;
 	}
-	assert_true(n <= s->max_seqs);
-	assert_true(tokens <= s->max_tokens);
-	assert_true(rows <= s->max_seqs);
-	assert_int_equal(n, s->nrunning); /* everyone moves */
+	assert_true(n <= s->max_seqs / s->replicas);
+	assert_true(tokens <= s->max_tokens / s->replicas);
+	assert_true(rows <= s->max_seqs / s->replicas);
 	TAILQ_FOREACH (q, &s->running, in_list)
-		held += q->blocks.n - q->blocks.gone;
+		if (q->replica == replica) {
+			held += q->blocks.n - q->blocks.gone;
+			running++;
+		}
+	assert_int_equal(n, running); /* everyone moves */
+	assert_int_equal(running, s->running_on[replica]);
 	/* Shared blocks are held more than once. */
-	assert_true(held + s->pool->nfree >= s->pool->nblocks);
-	if (!s->pool->share)
-		assert_int_equal(held + s->pool->nfree, s->pool->nblocks);
+	assert_true(held + pool->nfree >= pool->nblocks);
+	if (!pool->share)
+		assert_int_equal(held + pool->nfree, pool->nblocks);
+}
+
+static void check_step(const struct dt_sched *s, const struct dt_sched_item *it, int n)
+{
+	int at = 0, end;
+
+	for (int r = 0; r < s->replicas; r++, at = end) {
+		for (end = at; end < n && it[end].seq->replica == r;)
+			end++;
+		check_replica(s, r, it + at, end - at);
+	}
+	assert_int_equal(at, n);
+	assert_int_equal(n, s->nrunning);
 }
 
 /* Random traffic with cancellations in a pool that is too small: every rule at every step, all end, none
  * leaks.
  */
-static void random_traffic(bool share, int window)
+static void random_traffic(bool share, int window, int replicas)
 {
 	enum { N = 300 };
 	struct dt_rng rng = dt_rng_make(7, DT_RNG_TEST, 0);
-	struct dt_sched_item it[6];
-	struct dt_kvpool p;
+	struct dt_sched_item it[12];
+	struct dt_kvpool p[2];
 	struct dt_sched s;
 	int done = 0, submitted = 0, steps = 0;
 	uint64_t k = 0;
@@ -436,8 +456,10 @@ static void random_traffic(bool share, int window)
 	int *target = calloc(N, sizeof(*target));
 	int32_t *text = calloc(200, sizeof(*text)); /* all of one text: every prefix can be shared */
 
-	dt_kvpool_init(&p, 20, 4, share);
-	dt_sched_init(&s, &p, 6, 16, NULL, 0, NULL);
+	for (int i = 0; i < replicas; i++)
+		dt_kvpool_init(&p[i], 20, 4, share);
+	dt_sched_init(&s, p, 6 * replicas, 16 * replicas, NULL, 0, NULL);
+	s.replicas = replicas;
 	s.window = window;
 	while (done < N) {
 		int n;
@@ -474,10 +496,12 @@ static void random_traffic(bool share, int window)
 		assert_true(++steps < 100000);
 	}
 	assert_true(share ? s.prefix_hits > 1000 : window || s.preemptions > 10);
-	assert_int_equal(p.nfree, 20);
+	for (int i = 0; i < replicas; i++)
+		assert_int_equal(p[i].nfree, 20);
 	assert_int_equal(s.nrunning + s.waiting, 0);
 	dt_sched_release(&s);
-	dt_kvpool_release(&p);
+	for (int i = 0; i < replicas; i++)
+		dt_kvpool_release(&p[i]);
 	free(q);
 	free(target);
 	free(text);
@@ -485,10 +509,77 @@ static void random_traffic(bool share, int window)
 
 static void test_random_traffic(void **state)
 {
-	random_traffic(false, 0);
-	random_traffic(true, 0);
-	random_traffic(false, 9);
-	random_traffic(true, 9);
+	for (int replicas = 1; replicas <= 2; replicas++) {
+		random_traffic(false, 0, replicas);
+		random_traffic(true, 0, replicas);
+		random_traffic(false, 9, replicas);
+		random_traffic(true, 9, replicas);
+	}
+}
+
+/* Sequences spread over replicas, go where their beginning is, and choices stay with their prompt. */
+static void test_replicas(void **state)
+{
+	int32_t text[16] = {1, 2, 3, 4, 5, 6, 7, 8};
+	struct dt_seq q[6], child = {.tokens = text, .known = 8, .max_rows = 12};
+	struct dt_sched_item it[6];
+	struct dt_kvpool p[2];
+	struct dt_sched s;
+
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(dt_kvpool_init(&p[i], 12, 4, true), 0);
+	assert_int_equal(dt_sched_init(&s, p, 6, 24, NULL, 0, NULL), 0);
+	s.replicas = 2;
+	for (int i = 0; i < 4; i++) {
+		q[i] = seq_of(8, 4);
+		q[i].tokens = i == 1 ? text : NULL;
+		assert_int_equal(dt_sched_submit(&s, &q[i], NULL), 0);
+	}
+	assert_int_equal(dt_sched_step(&s, it), 4);
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(q[i].replica, i % 2);
+		assert_int_equal(it[i].seq->replica, i / 2);
+		assert_int_equal(it[i].n, i % 2 ? 4 : 8); /* 12 tokens a replica */
+	}
+	run(it, 4);
+	for (int i = 0; i < 4; i++)
+		dt_sched_computed(&s, it[i].seq, it[i].n);
+	assert_int_equal(dt_sched_step(&s, it), 4);
+	run(it, 4);
+	for (int i = 0; i < 4; i++)
+		dt_sched_computed(&s, it[i].seq, it[i].n);
+	/* Its beginning is on replica 1. */
+	dt_sched_remove(&s, &q[2]);
+	q[4] = seq_of(8, 1);
+	q[4].tokens = text;
+	assert_int_equal(dt_sched_submit(&s, &q[4], NULL), 0);
+	assert_int_equal(dt_sched_step(&s, it), 4);
+	assert_int_equal(q[4].replica, 1);
+	assert_int_equal(q[4].cached, 4);
+	dt_sched_remove(&s, &q[3]);
+	dt_sched_remove(&s, &q[4]);
+	child.leader = &q[1];
+	assert_int_equal(dt_sched_submit(&s, &child, NULL), 0);
+	assert_true(dt_sched_fork(&s, &child));
+	assert_int_equal(child.replica, 1);
+	child.known++;
+	q[5] = seq_of(49, 1);
+	assert_int_equal(dt_sched_submit(&s, &q[5], NULL), -E2BIG); /* two replicas' blocks are not one's */
+	/* Both write behind the shared prompt: the copy is on their replica. */
+	q[1].computed = 8;
+	q[1].known = 10;
+	assert_true(dt_sched_step(&s, it) >= 3);
+	for (int i = 0; i < s.ncopy; i++)
+		assert_int_equal(s.copy[i].replica, 1);
+	dt_sched_remove(&s, &child);
+	dt_sched_remove(&s, &q[0]);
+	dt_sched_remove(&s, &q[1]);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(p[i].nfree, 12);
+		assert_int_equal(s.running_on[i], 0);
+		dt_kvpool_release(&p[i]);
+	}
+	dt_sched_release(&s);
 }
 
 /* Rows of a full pool that no token is in: at most the rest of each sequence's last block. */
@@ -549,6 +640,7 @@ int main(void)
 		cmocka_unit_test(test_preempts_the_latest),
 		cmocka_unit_test(test_refuses_what_never_fits),
 		cmocka_unit_test(test_window_gives_back),
+		cmocka_unit_test(test_replicas),
 		cmocka_unit_test(test_little_is_wasted),
 		cmocka_unit_test(test_random_traffic),
 	};

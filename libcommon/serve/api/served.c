@@ -19,7 +19,7 @@ static bool is_first(const struct dt_served_params *p)
 	return i.rank == 0;
 }
 
-static int copy_block(void *m, int32_t from, int32_t to)
+static int copy_block(void *m, int replica, int32_t from, int32_t to)
 {
 	return dt_infer_copy_block(m, from, to);
 }
@@ -303,8 +303,9 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 {
 	struct dt_engine_params ep = {.model = dt_served_model(s->model, s->tok, c),
 				      .tok = s->tok,
-				      .max_seqs = (int)p->seqs,
-				      .max_tokens = (int)p->tokens,
+				      .max_seqs = (int)p->seqs * s->cut.layout.dp,
+				      .max_tokens = (int)p->tokens * s->cut.layout.dp,
+				      .replicas = s->cut.layout.dp,
 				      .max_len = (int)len,
 				      .blocks = (int)blocks,
 				      .block_size = (int)p->block,
@@ -336,6 +337,7 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 		ep.model.m = s->ranks;
 		ep.model.forward = dt_serve_ranks_forward;
 		ep.model.copy_block = dt_serve_ranks_copy_block;
+		ep.model.draws = s->cut.layout.dp == 1; /* else logits come from elsewhere */
 		ep.model.read_block = dt_serve_ranks_read_block;
 		ep.model.write_block = dt_serve_ranks_write_block;
 		ep.model.block_bytes = dt_serve_ranks_block_bytes(s->ranks);
@@ -406,6 +408,24 @@ static int open_adapters(struct dt_served *s, const struct dt_served_params *p, 
 	return rc;
 }
 
+/* What replicas do not do: each has a cache of its own, of which rank 0 sees blocks' numbers alone. */
+static int check_replicas(const struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
+{
+	const char *what = p->draft_model ? "--draft-model"
+			   : p->kv_host	  ? "--kv-host"
+			   : p->kv_dir	  ? "--kv-disk"
+			   : p->trace	  ? "--trace"
+			   : p->named	  ? "--role"
+					  : NULL;
+
+	if (s->cut.layout.dp > DT_REPLICAS_MAX)
+		return dt_err_set(err, -ENOTSUP, "dp%d is more than %d replicas", s->cut.layout.dp,
+				  DT_REPLICAS_MAX);
+	if (s->cut.layout.dp == 1 || !what)
+		return 0;
+	return dt_err_set(err, -ENOTSUP, "%s does not go with replicas (dp%d)", what, s->cut.layout.dp);
+}
+
 /* What each rank finds out alone: the source, the length of sequences, the tokenizer, the device. */
 static int describe(struct dt_served *s, const struct dt_served_params *p, int64_t *len, struct dt_err *err)
 {
@@ -418,7 +438,9 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 	if (rc < 0)
 		return rc;
 	c = dt_source_config(s->src);
-	rc = dt_config_servable(c, err);
+	rc = check_replicas(s, p, err);
+	if (rc == 0)
+		rc = dt_config_servable(c, err);
 	if (rc == 0)
 		rc = dt_serving_check(c, &s->cut.layout, err);
 	if (rc == 0 && is_first(p))
@@ -458,11 +480,12 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 	if (rc < 0)
 		return rc;
 	s->memory = dt_infer_bytes(s->model);
-	s->cache_tokens = blocks * p->block;
+	s->cache_tokens = blocks * p->block * s->cut.layout.dp;
 	s->seconds = dt_now() - t0;
 	if (!s->engine)
 		return 0;
-	s->logits_bytes = DT_INFER_LOGITS_ROWS((uint64_t)p->seqs) * (uint64_t)c.vocab * 4;
+	s->logits_bytes =
+		DT_INFER_LOGITS_ROWS((uint64_t)p->seqs * (uint64_t)s->cut.layout.dp) * (uint64_t)c.vocab * 4;
 	dt_metrics_memory(dt_engine_metrics(s->engine), s->memory.weights, s->memory.cache, s->memory.work,
 			  s->logits_bytes);
 	return 0;

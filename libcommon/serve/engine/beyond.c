@@ -17,7 +17,7 @@
 
 static const int32_t *tokens_of(const struct dt_engine *e, int32_t b)
 {
-	return e->pool.tokens + (size_t)b * (size_t)e->pool.block_size;
+	return e->pool->tokens + (size_t)b * (size_t)e->pool->block_size;
 }
 
 /* ---- out of the pool ---- */
@@ -29,7 +29,7 @@ static bool write_out(struct dt_engine *e, int32_t b, bool wait)
 	struct dt_kvkey key;
 	void *to;
 
-	if (!y->io || y->broken || y->written[b] || !dt_kvpool_published(&e->pool, b, &key))
+	if (!y->io || y->broken || y->written[b] || !dt_kvpool_published(e->pool, b, &key))
 		return true;
 	to = dt_kvio_buffer(y->io, wait);
 	if (!to)
@@ -60,7 +60,7 @@ static void evicted(void *arg, int32_t b)
 	void *to;
 
 	(void)write_out(e, b, false); /* the last chance */
-	if (!e->beyond.host || !dt_kvpool_published(&e->pool, b, &key) ||
+	if (!e->beyond.host || !dt_kvpool_published(e->pool, b, &key) ||
 	    dt_kvhost_find(e->beyond.host, key, tokens_of(e, b)))
 		return;
 	to = dt_kvhost_room(e->beyond.host, key, tokens_of(e, b));
@@ -73,7 +73,7 @@ void dt_engine_beyond_write(struct dt_engine *e, bool all)
 	if (!e->beyond.io || e->gate.failed) /* which this thread sets */
 		return;
 	e->beyond.behind = false;
-	for (int32_t b = 0; b < e->pool.nblocks; b++)
+	for (int32_t b = 0; b < e->pool->nblocks; b++)
 		if (!write_out(e, b, all)) {
 			e->beyond.behind = true;
 			return;
@@ -90,7 +90,7 @@ bool dt_engine_beyond_due(struct dt_engine *e)
 /* Whether a block that is read in so many seconds would take longer to compute. */
 static bool pays(const struct dt_engine *e, double read_s)
 {
-	return e->p.kv_always || e->beyond.token_s == 0 || read_s < e->beyond.token_s * e->pool.block_size;
+	return e->p.kv_always || e->beyond.token_s == 0 || read_s < e->beyond.token_s * e->pool->block_size;
 }
 
 void dt_engine_beyond_measured(struct dt_engine *e, int tokens, double seconds)
@@ -110,7 +110,7 @@ static int findable(const struct dt_serve_req *r)
 static int put(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, const void *from)
 {
 	int32_t b;
-	int rc = dt_kvpool_adopt(&e->pool, at, r->seq.salt, r->tokens, &b);
+	int rc = dt_kvpool_adopt(e->pool, at, r->seq.salt, r->tokens, &b);
 
 	if (rc <= 0)
 		return rc;
@@ -118,16 +118,16 @@ static int put(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *a
 		e->beyond.written[b] = r->read != NULL;
 	rc = e->p.model.write_block(e->p.model.m, b, from);
 	if (rc < 0) /* its rows are not what they are said to be */
-		dt_kvpool_disown(&e->pool, b);
+		dt_kvpool_disown(e->pool, b);
 	else
-		e->beyond.hits += e->pool.block_size;
+		e->beyond.hits += e->pool->block_size;
 	return rc;
 }
 
 /* Blocks of r from the host's memory, as far as they go; -1: and the budget has been used up. */
 static int from_host(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, int *budget)
 {
-	const int size = e->pool.block_size, n = findable(r) / size;
+	const int size = e->pool->block_size, n = findable(r) / size;
 
 	while (e->beyond.host && at->n < n) {
 		const int32_t *ids = r->tokens + (size_t)at->n * (size_t)size;
@@ -161,7 +161,7 @@ static void take_block(struct dt_serve_req *r)
 /* Those that the disk or another server has brought; whether more are waited for. */
 static bool from_elsewhere(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, int *budget)
 {
-	double most = e->beyond.token_s * (findable(r) - r->read_from * e->pool.block_size);
+	double most = e->beyond.token_s * (findable(r) - r->read_from * e->pool->block_size);
 	bool ended = false;
 	const void *from;
 
@@ -200,7 +200,7 @@ void dt_engine_beyond_retire(struct dt_engine *e, struct dt_serve_req *r)
 /* Has the blocks behind `at` read from the folder; whether there is something to wait for. */
 static bool read_disk(struct dt_engine *e, struct dt_serve_req *r, const struct dt_kvplace *at, int n)
 {
-	const size_t first = (size_t)at->n * (size_t)e->pool.block_size;
+	const size_t first = (size_t)at->n * (size_t)e->pool->block_size;
 
 	if (r->looked_up || !e->beyond.io || at->n >= n || !pays(e, dt_kvio_counts(e->beyond.io).read_s))
 		return false;
@@ -231,12 +231,12 @@ static bool ask_peer(struct dt_engine *e, struct dt_serve_req *r, const struct d
 /* Goes on with a request that is held; whether it has what it gets. */
 static bool bring(struct dt_engine *e, struct dt_serve_req *r, int *budget)
 {
-	const int n = findable(r) / e->pool.block_size;
+	const int n = findable(r) / e->pool->block_size;
 	struct dt_kvplace at;
 
 	if (r->seq.leader)
 		return !dt_serve_req_of(r->seq.leader)->held;
-	at = dt_kvpool_seek(&e->pool, r->seq.salt, r->tokens, findable(r));
+	at = dt_kvpool_seek(e->pool, r->seq.salt, r->tokens, findable(r));
 	if ((r->read || r->get) && from_elsewhere(e, r, &at, budget))
 		return false;
 	if (r->get)
@@ -259,7 +259,7 @@ static bool may_find(struct dt_engine *e, const struct dt_serve_req *r)
 		return false;
 	if (r->seq.leader)
 		return dt_serve_req_of(r->seq.leader)->held;
-	return r->seq.tokens && r->seq.score_end == 0 && findable(r) >= e->pool.block_size;
+	return r->seq.tokens && r->seq.score_end == 0 && findable(r) >= e->pool->block_size;
 }
 
 bool dt_engine_beyond_hold(struct dt_engine *e, struct dt_serve_req *r)
@@ -270,8 +270,8 @@ bool dt_engine_beyond_hold(struct dt_engine *e, struct dt_serve_req *r)
 		return false;
 	if (!r->seq.leader) {
 		e->beyond.queries += findable(r);
-		if (dt_kvpool_match(&e->pool, r->seq.salt, r->tokens, findable(r), &idle) ==
-		    findable(r) / e->pool.block_size)
+		if (dt_kvpool_match(e->pool, r->seq.salt, r->tokens, findable(r), &idle) ==
+		    findable(r) / e->pool->block_size)
 			return false;
 	}
 	r->held = true;
@@ -283,7 +283,7 @@ static void count(struct dt_engine *e)
 {
 	const struct dt_engine_beyond *y = &e->beyond;
 	struct dt_beyond_counts c = {
-		.queries = y->queries, .hits = y->hits, .compute_s = y->token_s * e->pool.block_size};
+		.queries = y->queries, .hits = y->hits, .compute_s = y->token_s * e->pool->block_size};
 
 	if (!y->io && !y->host && !y->peers)
 		return;
@@ -301,7 +301,7 @@ static void count(struct dt_engine *e)
 void dt_engine_beyond_bring(struct dt_engine *e)
 {
 	/* While others decode, as many blocks as one step could have computed. */
-	int budget = e->sched.nrunning > 0 ? e->p.max_tokens / e->pool.block_size + 1 : INT32_MAX;
+	int budget = e->sched.nrunning > 0 ? e->p.max_tokens / e->pool->block_size + 1 : INT32_MAX;
 	struct dt_serve_req *r, *next;
 
 	for (r = e->beyond.held > 0 ? TAILQ_FIRST(&e->live) : NULL; r; r = next) {
@@ -341,7 +341,7 @@ int dt_engine_beyond_open(struct dt_engine *e, struct dt_err *err)
 	}
 	if (rc == 0 && e->p.peers)
 		rc = dt_kvpeers_open(&y->peers, e->p.peers, wake, e, err);
-	e->pool.watch = (struct dt_kvwatch){.arg = e, .published = published, .evicted = evicted};
+	e->pool->watch = (struct dt_kvwatch){.arg = e, .published = published, .evicted = evicted};
 	return rc;
 }
 

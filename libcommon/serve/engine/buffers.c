@@ -10,7 +10,7 @@ int dt_engine_buffers_init(struct dt_engine *e)
 	struct dt_engine_buffers *s = &e->step;
 	const struct dt_engine_params *p = &e->p;
 	size_t seqs = (size_t)p->max_seqs, tokens = (size_t)p->max_tokens;
-	size_t table = (size_t)dt_kvpool_blocks(&e->pool, p->max_len) * seqs;
+	size_t table = (size_t)dt_kvpool_blocks(e->pool, p->max_len) * seqs;
 
 	s->items = calloc(seqs, sizeof(*s->items));
 	s->drafts = calloc(seqs, sizeof(*s->drafts));
@@ -21,6 +21,7 @@ int dt_engine_buffers_init(struct dt_engine *e)
 	s->kv_len = calloc(seqs, sizeof(*s->kv_len));
 	s->want = calloc(seqs, sizeof(*s->want));
 	s->table = calloc(table, sizeof(*s->table));
+	s->replica = calloc(seqs, sizeof(*s->replica));
 	s->pool_to = calloc(seqs, sizeof(*s->pool_to));
 	s->adapter = calloc(seqs, sizeof(*s->adapter));
 	s->logits = malloc(DT_INFER_LOGITS_ROWS(seqs) * (size_t)p->model.vocab * sizeof(*s->logits));
@@ -28,8 +29,8 @@ int dt_engine_buffers_init(struct dt_engine *e)
 	s->drawn = calloc(seqs, sizeof(*s->drawn));
 	s->top = calloc(DT_LOGPROBS_MAX, sizeof(*s->top));
 	if (!s->items || !s->drafts || !s->ids || !s->pos || !s->slot || !s->q_start || !s->kv_len ||
-	    !s->want || !s->table || !s->pool_to || !s->adapter || !s->logits || !s->draw || !s->drawn ||
-	    !s->top)
+	    !s->want || !s->table || !s->replica || !s->pool_to || !s->adapter || !s->logits || !s->draw ||
+	    !s->drawn || !s->top)
 		return -ENOMEM;
 	s->batch = (struct dt_infer_batch){.ids = s->ids,
 					   .pos = s->pos,
@@ -38,6 +39,7 @@ int dt_engine_buffers_init(struct dt_engine *e)
 					   .kv_len = s->kv_len,
 					   .block_table = s->table,
 					   .want = s->want,
+					   .replica = s->replica,
 					   .pool = s->pool_to};
 	return dt_serve_sampler_init(&e->sampler, p->model.vocab);
 }
@@ -55,6 +57,7 @@ void dt_engine_buffers_release(struct dt_engine *e)
 	free(s->kv_len);
 	free(s->want);
 	free(s->table);
+	free(s->replica);
 	free(s->pool_to);
 	free(s->adapter);
 	free(s->logits);

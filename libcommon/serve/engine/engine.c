@@ -205,11 +205,31 @@ static void engine_free(struct dt_engine *e)
 	dt_teller_close(&e->teller);
 	dt_engine_beyond_close(e);
 	dt_sched_release(&e->sched);
-	dt_kvmarks_free(e->pool.marks);
-	dt_kvpool_release(&e->pool);
+	for (int i = 0; e->pool && i < e->p.replicas; i++) {
+		dt_kvmarks_free(e->pool[i].marks);
+		dt_kvpool_release(&e->pool[i]);
+	}
+	free(e->pool);
 	dt_metrics_release(&e->metrics);
 	dt_engine_gate_release(e);
 	free(e);
+}
+
+static int init_pools(struct dt_engine *e, struct dt_err *err)
+{
+	int rc = e->p.replicas <= DT_REPLICAS_MAX ? 0 : -EINVAL;
+
+	e->pool = calloc((size_t)e->p.replicas, sizeof(*e->pool));
+	if (!e->pool)
+		rc = -ENOMEM;
+	for (int i = 0; i < e->p.replicas && rc == 0; i++)
+		rc = dt_kvpool_init(&e->pool[i], e->p.blocks, e->p.block_size, e->p.share_prefixes);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot make a cache of %d blocks of %d tokens", e->p.blocks,
+				  e->p.block_size);
+	if (e->p.replicas == 1) /* who asks what is cached knows of one cache */
+		e->pool->marks = dt_kvmarks_new(e->p.blocks, MARK_EVENTS);
+	return 0;
 }
 
 static int init_sched(struct dt_engine *e, struct dt_err *err)
@@ -221,8 +241,9 @@ static int init_sched(struct dt_engine *e, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot start the engine");
 	for (int i = 0; i < n; i++)
 		share[i] = e->p.tenant[i].share;
-	rc = dt_sched_init(&e->sched, &e->pool, e->p.max_seqs, e->p.max_tokens, share, n, err);
+	rc = dt_sched_init(&e->sched, e->pool, e->p.max_seqs, e->p.max_tokens, share, n, err);
 	e->sched.window = e->p.window;
+	e->sched.replicas = e->p.replicas;
 	free(share);
 	return rc;
 }
@@ -235,6 +256,7 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 	if (!e)
 		return dt_err_sys(err, -ENOMEM, "cannot start the engine");
 	e->p = *p;
+	e->p.replicas = p->replicas ? p->replicas : 1;
 	TAILQ_INIT(&e->live);
 	dt_metrics_init(&e->metrics);
 	rc = dt_engine_gate_init(e);
@@ -242,14 +264,9 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 		dt_err_sys(err, rc, "cannot start the engine");
 		goto fail;
 	}
-	rc = dt_kvpool_init(&e->pool, p->blocks, p->block_size, p->share_prefixes);
-	if (rc < 0) {
-		dt_err_sys(err, rc, "cannot make a cache of %d blocks of %d tokens", p->blocks,
-			   p->block_size);
-		goto fail;
-	}
-	e->pool.marks = dt_kvmarks_new(p->blocks, MARK_EVENTS);
-	rc = init_sched(e, err);
+	rc = init_pools(e, err);
+	if (rc == 0)
+		rc = init_sched(e, err);
 	if (rc < 0)
 		goto fail;
 	dt_schedtrace_begin(p->trace, &e->sched);
@@ -290,7 +307,7 @@ void dt_engine_close(struct dt_engine *e)
 
 struct dt_kvmarks *dt_engine_marks(struct dt_engine *e)
 {
-	return e->pool.marks;
+	return e->pool->marks;
 }
 
 const struct dt_engine_params *dt_engine_params(const struct dt_engine *e)

@@ -22,7 +22,7 @@ struct dt_engine_model {
 	void *m;
 	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 	/* Copies the rows of a cache block; 0 or a negative errno. NULL: each choice computes its prompt. */
-	int (*copy_block)(void *m, int32_t from, int32_t to);
+	int (*copy_block)(void *m, int replica, int32_t from, int32_t to);
 	/*
 	 * Copies what a cache block has, block_bytes, out of it or into it; 0 or a negative errno. Needed by
 	 * kv_host and kv_disk.
@@ -52,6 +52,7 @@ struct dt_engine_params {
 	struct dt_engine_model model;
 	const struct dt_tokenizer *tok; /* shared, outlives the engine */
 	int max_seqs, max_tokens;	/* of one step */
+	int replicas;			/* of the model, which divide these; 0: one. blocks are of each */
 	int max_len;			/* tokens of a sequence, prompt and output */
 	int blocks, block_size;
 	int window; /* > 0: no layer of any model here sees more keys than this */

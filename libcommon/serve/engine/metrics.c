@@ -54,10 +54,14 @@ void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, u
 
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens)
 {
+	double unused = 0;
+
+	for (int i = 0; i < s->replicas; i++)
+		unused += (double)s->pool[i].nfree / s->pool[i].nblocks / s->replicas;
 	pthread_mutex_lock(&m->mu);
 	m->running = s->nrunning;
 	m->waiting = s->waiting;
-	m->kv_usage = 1 - (double)s->pool->nfree / s->pool->nblocks;
+	m->kv_usage = 1 - unused;
 	m->preemptions = (uint64_t)s->preemptions;
 	m->prefix_queries = (uint64_t)s->prefix_queries;
 	m->prefix_hits = (uint64_t)s->prefix_hits;

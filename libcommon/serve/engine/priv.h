@@ -37,6 +37,7 @@ struct dt_engine_buffers {
 	int64_t *slot;				 /* [max_tokens] */
 	int32_t *q_start, *kv_len, *want;	 /* [max_seqs + 1], [max_seqs], [max_seqs] */
 	int32_t *table;				 /* [max_seqs, blocks of max_len] */
+	int32_t *replica;			 /* [max_seqs] */
 	float **pool_to;			 /* [max_seqs] */
 	const struct dt_infer_adapter **adapter; /* [max_seqs] */
 	float *logits;				 /* [max_seqs + 2, vocab], the last two scratch */
@@ -86,7 +87,7 @@ struct dt_engine {
 	struct dt_engine_gate gate;
 
 	/* used by the engine's thread alone */
-	struct dt_kvpool pool;
+	struct dt_kvpool *pool; /* [p.replicas]; what is beyond it is beyond the first, which is alone then */
 	struct dt_sched sched;
 	struct dt_req_list live; /* taken from the inbox, in order of arrival */
 	int64_t taken, steps;	 /* so far */

@@ -6,6 +6,7 @@
 #include "serve/engine/ranks.h"
 
 #include "comm/comm.h"
+#include "plan/inferplan.h"
 #include "serve/engine/kvparts.h"
 #include "serve/sched/kvkey.h"
 
@@ -17,12 +18,13 @@
 
 enum kind { KIND_STEP = 1, KIND_COPY, KIND_READ, KIND_WRITE, KIND_BEAT, KIND_END };
 
-enum { TAG_BLOCK = 1 };
+enum { TAG_BLOCK = 1, TAG_ANSWER };
 
 struct head {
 	int32_t kind;
 	int32_t nseq, ntokens, max_blocks, nwant, pools; /* pools: whether some sequence is pooled */
 	int32_t from, to; /* of a copy; from: the block that is read or written */
+	int32_t replica;  /* of a copy */
 };
 
 struct dt_serve_ranks {
@@ -32,7 +34,12 @@ struct dt_serve_ranks {
 	int64_t table; /* blocks of all sequences of a step */
 	char *buf;     /* a message */
 	size_t room;
-	float *pooled; /* a follower's sums, [max_seqs, hidden], and where each sequence's is */
+	struct dt_layout layout;
+	int mine;		 /* this rank's replica */
+	int32_t *q_start, *want; /* [max_seqs + 1], [max_seqs] of its part of a step */
+	float *logits;		 /* of another replica's first rank; [max_seqs + 2, vocab] */
+	/* A follower's sums, [dp * max_seqs, hidden], and where each sequence's is; rank 0: one sum. */
+	float *pooled;
 	float **pool;
 	struct dt_kvparts parts; /* of a block */
 	char *part;		 /* one rank's */
@@ -43,13 +50,14 @@ struct dt_serve_ranks {
 struct tables {
 	int64_t *slot;					      /* [ntokens] */
 	int32_t *ids, *pos, *q_start, *kv_len, *block, *want; /* as in struct dt_infer_batch */
+	int32_t *replica;				      /* [nseq] */
 	int32_t *pool;					      /* [nseq] whether it is pooled */
 };
 
 static size_t bytes_of(const struct head *h)
 {
 	size_t seqs = (size_t)h->nseq, tokens = (size_t)h->ntokens;
-	size_t numbers = 2 * tokens + 2 * seqs + 1 + seqs * (size_t)h->max_blocks + (size_t)h->nwant +
+	size_t numbers = 2 * tokens + 3 * seqs + 1 + seqs * (size_t)h->max_blocks + (size_t)h->nwant +
 			 (h->pools ? seqs : 0);
 
 	return sizeof(*h) + tokens * sizeof(int64_t) + numbers * sizeof(int32_t);
@@ -66,7 +74,8 @@ static struct tables tables_of(char *buf, const struct head *h)
 	t.kv_len = at += h->nseq + 1;
 	t.block = at += h->nseq;
 	t.want = at += (int64_t)h->nseq * h->max_blocks;
-	t.pool = at + h->nwant;
+	t.replica = at += h->nwant;
+	t.pool = at + h->nseq;
 	return t;
 }
 
@@ -95,16 +104,53 @@ static int open_blocks(struct dt_serve_ranks *r, struct dt_err *err)
 	return rc;
 }
 
+/* The first rank of replica i. */
+static int first_rank(const struct dt_serve_ranks *r, int i)
+{
+	return dt_layout_rank(&r->layout, (struct dt_coords){.dp = i});
+}
+
+/* Whether this rank has the logits of another replica than rank 0's. */
+static bool answers(const struct dt_serve_ranks *r)
+{
+	return r->mine > 0 && dt_comm_rank(r->all) == first_rank(r, r->mine);
+}
+
+static int open_buffers(struct dt_serve_ranks *r, struct dt_err *err)
+{
+	const struct dt_config *c = dt_infer_config(r->m);
+	const size_t seqs = (size_t)r->p.max_seqs, all = seqs * (size_t)r->layout.dp;
+	bool good;
+
+	r->buf = calloc(1, r->room);
+	r->q_start = calloc(seqs + 1, sizeof(*r->q_start));
+	r->want = calloc(seqs, sizeof(*r->want));
+	good = r->buf && r->q_start && r->want;
+	if (dt_comm_rank(r->all) > 0) {
+		r->pooled = calloc(all * (size_t)c->hidden, sizeof(*r->pooled));
+		r->pool = calloc(all, sizeof(*r->pool));
+		good = good && r->pooled && r->pool;
+	} else {
+		r->pooled = calloc((size_t)c->hidden, sizeof(*r->pooled));
+		good = good && r->pooled;
+	}
+	if (answers(r)) {
+		r->logits = malloc(DT_INFER_LOGITS_ROWS(seqs) * (size_t)c->vocab * sizeof(*r->logits));
+		good = good && r->logits;
+	}
+	return good ? 0 : dt_err_sys(err, -ENOMEM, "cannot start the engine");
+}
+
 int dt_serve_ranks_open(struct dt_serve_ranks **ret, struct dt_infer *m, struct dt_comm *all,
 			const struct dt_infer_params *p, struct dt_err *err)
 {
 	struct dt_serve_ranks *r = calloc(1, sizeof(*r));
-	size_t seqs = (size_t)p->max_seqs;
+	const int dp = p->ranks->layout.dp;
 	int64_t each = (p->max_len + p->block_size - 1) / p->block_size;
-	struct head most = {.nseq = p->max_seqs,
-			    .ntokens = p->max_tokens,
+	struct head most = {.nseq = dp * p->max_seqs,
+			    .ntokens = dp * p->max_tokens,
 			    .max_blocks = (int32_t)each,
-			    .nwant = p->max_seqs,
+			    .nwant = dp * p->max_seqs,
 			    .pools = 1};
 	int rc;
 
@@ -113,19 +159,14 @@ int dt_serve_ranks_open(struct dt_serve_ranks **ret, struct dt_infer *m, struct 
 	r->m = m;
 	r->all = all;
 	r->p = *p;
-	r->table = each * p->max_seqs;
+	r->layout = p->ranks->layout;
+	r->mine = p->ranks->at.dp;
+	r->table = each * dp * p->max_seqs;
 	r->room = bytes_of(&most);
 	r->room = r->room < FIRST ? FIRST : r->room;
-	r->buf = calloc(1, r->room);
-	if (dt_comm_rank(all) > 0) {
-		r->pooled = calloc(seqs * (size_t)dt_infer_config(m)->hidden, sizeof(*r->pooled));
-		r->pool = calloc(seqs, sizeof(*r->pool));
-	}
-	if (!r->buf || (dt_comm_rank(all) > 0 && (!r->pooled || !r->pool))) {
-		dt_serve_ranks_close(r);
-		return dt_err_sys(err, -ENOMEM, "cannot start the engine");
-	}
-	rc = open_blocks(r, err);
+	rc = open_buffers(r, err);
+	if (rc == 0)
+		rc = open_blocks(r, err);
 	if (rc < 0) {
 		dt_serve_ranks_close(r);
 		return rc;
@@ -139,10 +180,106 @@ void dt_serve_ranks_close(struct dt_serve_ranks *r)
 	if (!r)
 		return;
 	free(r->buf);
+	free(r->q_start);
+	free(r->want);
+	free(r->logits);
 	free(r->pooled);
 	free(r->pool);
 	free(r->part);
 	free(r);
+}
+
+/* ---- a replica's part of a step ---- */
+
+struct part { /* sequences [first, last), rows [row, end), and wanted rows [want, want + batch.nwant) */
+	int first, last, row, want;
+	struct dt_infer_batch batch;
+};
+
+/* What replica i has of b; its q_start and want are written to those. NULL: the numbers alone are wanted. */
+static struct part part_of(const struct dt_infer_batch *b, int i, int32_t *q_start, int32_t *want)
+{
+	struct part p = {.batch = *b};
+	int end, n = 0;
+
+	while (p.first < b->nseq && b->replica[p.first] < i)
+		p.first++;
+	for (p.last = p.first; p.last < b->nseq && b->replica[p.last] == i;)
+		p.last++;
+	p.row = b->q_start[p.first];
+	end = b->q_start[p.last];
+	while (p.want < b->nwant && b->want[p.want] < p.row)
+		p.want++;
+	while (p.want + n < b->nwant && b->want[p.want + n] < end)
+		n++;
+	p.batch.nseq = p.last - p.first;
+	p.batch.ntokens = end - p.row;
+	p.batch.nwant = n;
+	p.batch.replica = NULL;
+	if (!q_start)
+		return p;
+	for (int k = p.first; k <= p.last; k++)
+		q_start[k - p.first] = b->q_start[k] - p.row;
+	for (int k = 0; k < n; k++)
+		want[k] = b->want[p.want + k] - p.row;
+	p.batch.ids += p.row;
+	p.batch.pos += p.row;
+	p.batch.slot += p.row;
+	p.batch.q_start = q_start;
+	p.batch.kv_len += p.first;
+	p.batch.block_table += (size_t)p.first * (size_t)b->max_blocks;
+	p.batch.want = want;
+	p.batch.pool = b->pool ? b->pool + p.first : NULL;
+	return p;
+}
+
+/* This rank's part of b is computed; 0 where it has none. */
+static int compute(struct dt_serve_ranks *r, const struct dt_infer_batch *b, float *logits,
+		   struct dt_err *err)
+{
+	struct part p;
+
+	if (r->layout.dp == 1)
+		return dt_infer_forward(r->m, b, logits, err);
+	p = part_of(b, r->mine, r->q_start, r->want);
+	if (p.batch.nseq == 0)
+		return 0;
+	if (p.batch.nseq > r->p.max_seqs || p.batch.ntokens > r->p.max_tokens)
+		return dt_err_set(err, -EPROTO, "replica %d has %d tokens of %d sequences", r->mine,
+				  p.batch.ntokens, p.batch.nseq);
+	return dt_infer_forward(r->m, &p.batch, logits, err);
+}
+
+static int add_pooled(struct dt_serve_ranks *r, int replica, float *to, struct dt_err *err)
+{
+	const size_t n = (size_t)dt_infer_config(r->m)->hidden;
+	int rc = dt_recv(r->all, r->pooled, n, DT_F32, first_rank(r, replica), TAG_ANSWER,
+			 "pooled states of a replica", err);
+
+	for (size_t k = 0; k < n && rc == 0; k++)
+		to[k] += r->pooled[k];
+	return rc;
+}
+
+/* Logits, and the sums of states that are asked for, from the first ranks of the other replicas. */
+static int collect(struct dt_serve_ranks *r, const struct dt_infer_batch *b, float *logits,
+		   struct dt_err *err)
+{
+	const struct dt_config *c = dt_infer_config(r->m);
+	int rc = 0;
+
+	for (int i = 1; i < r->layout.dp && rc == 0; i++) {
+		const struct part p = part_of(b, i, NULL, NULL);
+
+		if (p.batch.nwant > 0)
+			rc = dt_recv(r->all, logits + (size_t)p.want * (size_t)c->vocab,
+				     (size_t)p.batch.nwant * (size_t)c->vocab, DT_F32, first_rank(r, i),
+				     TAG_ANSWER, "logits of a replica", err);
+		for (int k = p.first; b->pool && k < p.last && rc == 0; k++)
+			if (b->pool[k])
+				rc = add_pooled(r, i, b->pool[k], err);
+	}
+	return rc;
 }
 
 /* ---- rank 0 ---- */
@@ -185,18 +322,21 @@ int dt_serve_ranks_forward(void *ranks, const struct dt_infer_batch *b, float *l
 	memcpy(t.kv_len, b->kv_len, seqs);
 	memcpy(t.block, b->block_table, seqs * (size_t)b->max_blocks);
 	memcpy(t.want, b->want, (size_t)b->nwant * 4);
+	memcpy(t.replica, b->replica, seqs);
 	for (int i = 0; h.pools && i < b->nseq; i++)
 		t.pool[i] = b->pool[i] != NULL;
 	rc = tell(r, bytes_of(&h), err);
-	return rc < 0 ? rc : dt_infer_forward(r->m, b, logits, err);
+	rc = rc < 0 ? rc : compute(r, b, logits, err);
+	return rc < 0 ? rc : collect(r, b, logits, err);
 }
 
-int dt_serve_ranks_copy_block(void *ranks, int32_t from, int32_t to)
+int dt_serve_ranks_copy_block(void *ranks, int replica, int32_t from, int32_t to)
 {
 	struct dt_serve_ranks *r = ranks;
-	int rc = tell_kind(r, (struct head){.kind = KIND_COPY, .from = from, .to = to}, NULL);
+	const struct head h = {.kind = KIND_COPY, .from = from, .to = to, .replica = replica};
+	int rc = tell_kind(r, h, NULL);
 
-	return rc < 0 ? rc : dt_infer_copy_block(r->m, from, to);
+	return rc < 0 || replica != r->mine ? rc : dt_infer_copy_block(r->m, from, to);
 }
 
 size_t dt_serve_ranks_block_bytes(const struct dt_serve_ranks *r)
@@ -259,9 +399,11 @@ int dt_serve_ranks_end(struct dt_serve_ranks *r, struct dt_err *err)
 /* Whether the numbers of a message can be rank 0's: its tables then fit. */
 static bool makes_sense(const struct dt_serve_ranks *r, const struct head *h)
 {
-	return h->nseq > 0 && h->nseq <= r->p.max_seqs && h->ntokens > 0 && h->ntokens <= r->p.max_tokens &&
-	       h->nwant >= 0 && h->nwant <= r->p.max_seqs && h->max_blocks > 0 &&
-	       (int64_t)h->max_blocks * h->nseq <= r->table;
+	const int dp = r->layout.dp;
+
+	return h->nseq > 0 && h->nseq <= dp * r->p.max_seqs && h->ntokens > 0 &&
+	       h->ntokens <= dp * r->p.max_tokens && h->nwant >= 0 && h->nwant <= dp * r->p.max_seqs &&
+	       h->max_blocks > 0 && (int64_t)h->max_blocks * h->nseq <= r->table;
 }
 
 /* The sums that this rank makes, which it sends to rank 0. */
@@ -274,6 +416,23 @@ static void set_pool(struct dt_serve_ranks *r, const struct head *h, const int32
 		if (r->pool[i])
 			memset(r->pool[i], 0, hidden * sizeof(*r->pooled));
 	}
+}
+
+/* What collect() waits for. */
+static int answer(struct dt_serve_ranks *r, const struct dt_infer_batch *b, struct dt_err *err)
+{
+	const struct dt_config *c = dt_infer_config(r->m);
+	const struct part p = part_of(b, r->mine, NULL, NULL);
+	int rc = 0;
+
+	if (p.batch.nwant > 0)
+		rc = dt_send(r->all, r->logits, (size_t)p.batch.nwant * (size_t)c->vocab, DT_F32, 0,
+			     TAG_ANSWER, "logits of a replica", err);
+	for (int k = p.first; b->pool && k < p.last && rc == 0; k++)
+		if (b->pool[k])
+			rc = dt_send(r->all, b->pool[k], (size_t)c->hidden, DT_F32, 0, TAG_ANSWER,
+				     "pooled states of a replica", err);
+	return rc;
 }
 
 static int step(struct dt_serve_ranks *r, const struct head *h, struct dt_err *err)
@@ -301,12 +460,14 @@ static int step(struct dt_serve_ranks *r, const struct head *h, struct dt_err *e
 				    .block_table = t.block,
 				    .max_blocks = h->max_blocks,
 				    .want = t.want,
-				    .nwant = h->nwant};
+				    .nwant = h->nwant,
+				    .replica = t.replica};
 	if (h->pools) {
 		set_pool(r, h, t.pool);
 		b.pool = r->pool;
 	}
-	return dt_infer_forward(r->m, &b, NULL, err);
+	rc = compute(r, &b, r->logits, err);
+	return rc < 0 || !answers(r) ? rc : answer(r, &b, err);
 }
 
 /* This rank's part of a block, to rank 0 or from it. */
@@ -340,7 +501,8 @@ int dt_serve_ranks_follow(struct dt_serve_ranks *r, struct dt_err *err)
 			return rc;
 		if (h.kind == KIND_STEP)
 			rc = step(r, &h, err);
-		else if (h.kind == KIND_COPY && (rc = dt_infer_copy_block(r->m, h.from, h.to)) < 0)
+		else if (h.kind == KIND_COPY && h.replica == r->mine &&
+			 (rc = dt_infer_copy_block(r->m, h.from, h.to)) < 0)
 			dt_err_sys(err, rc, "cannot copy a block of the cache");
 		else if (h.kind == KIND_READ || h.kind == KIND_WRITE)
 			rc = move_block(r, &h, err);

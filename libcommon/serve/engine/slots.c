@@ -44,8 +44,11 @@ static void fill(const struct dt_engine *e, struct dt_slots *ret)
 				ret->slot[ret->n++] = slot_of(r, now);
 	ret->running = e->sched.nrunning;
 	ret->waiting = e->sched.waiting;
-	ret->blocks = e->pool.nblocks;
-	ret->free_blocks = e->pool.nfree;
+	ret->blocks = ret->free_blocks = 0;
+	for (int i = 0; i < e->p.replicas; i++) {
+		ret->blocks += e->pool[i].nblocks;
+		ret->free_blocks += e->pool[i].nfree;
+	}
 	ret->step_tokens = e->step.batch.ntokens;
 	ret->steps = e->steps;
 	ret->preemptions = e->sched.preemptions;

@@ -32,6 +32,7 @@ int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int 
 
 		e->step.q_start[i] = t;
 		e->step.kv_len[i] = it->first + it->n;
+		e->step.replica[i] = it->seq->replica;
 		e->step.pool_to[i] = draft ? NULL : r->pooled;
 		e->step.adapter[i] = r->call->adapter ? r->call->adapter->in : NULL;
 		if (e->step.adapter[i] && !draft) /* whoever guesses has the base alone */
@@ -42,7 +43,7 @@ int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int 
 		for (int at = it->first; at < it->first + it->n; at++, t++) {
 			e->step.ids[t] = r->tokens[at];
 			e->step.pos[t] = at;
-			e->step.slot[t] = dt_kvpool_slot(&e->pool, &it->seq->blocks, at);
+			e->step.slot[t] = dt_kvpool_slot(e->pool, &it->seq->blocks, at);
 			if (dt_engine_wanted(it, at, draft))
 				e->step.want[b->nwant++] = t;
 		}
@@ -123,9 +124,9 @@ static int copy_blocks(struct dt_engine *e, struct dt_err *err)
 	for (int i = 0; i < e->sched.ncopy && rc == 0; i++) {
 		const struct dt_block_copy *c = &e->sched.copy[i];
 
-		rc = e->p.model.copy_block(e->p.model.m, c->from, c->to);
+		rc = e->p.model.copy_block(e->p.model.m, c->replica, c->from, c->to);
 		if (rc == 0 && e->p.drafter.m)
-			rc = e->p.drafter.copy_block(e->p.drafter.m, c->from, c->to);
+			rc = e->p.drafter.copy_block(e->p.drafter.m, c->replica, c->from, c->to);
 	}
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy a block of the cache") : 0;
 }
@@ -179,7 +180,7 @@ void dt_engine_step(struct dt_engine *e)
 	dt_teller_go(&e->teller);
 	if (decode && rc == 0)
 		dt_spec_measured(&e->spec, n, guessed > 0, given, dt_now() - now);
-	if (rc == 0 && e->step.batch.ntokens >= e->pool.block_size + n) /* mostly prompts */
+	if (rc == 0 && e->step.batch.ntokens >= e->pool->block_size + n) /* mostly prompts */
 		dt_engine_beyond_measured(e, e->step.batch.ntokens, dt_now() - now);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -95,9 +95,9 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 	r->seq.mark = ask->mark;
 	r->seq.nmarks = ask->nmarks;
 	r->seq.mark_tokens = ask->mark_share * r->nprompt;
-	if (dt_kvpool_blocks(&e->pool, r->seq.max_rows) > e->pool.nblocks)
+	if (dt_kvpool_blocks(e->pool, r->seq.max_rows) > e->pool->nblocks)
 		return dt_err_set(err, -E2BIG, "%lld tokens do not fit the cache of %d blocks of %d",
-				  (long long)len, e->pool.nblocks, e->pool.block_size);
+				  (long long)len, e->pool->nblocks, e->pool->block_size);
 	if (ask->embed && !r->pooled)
 		r->pooled = calloc((size_t)e->p.model.hidden, sizeof(*r->pooled));
 	if (ask->embed && !r->pooled)

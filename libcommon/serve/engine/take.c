@@ -311,7 +311,7 @@ static int take_tokens(struct dt_engine *e, struct dt_serve_req *r, int row)
 static void export_blocks(struct dt_engine *e, struct dt_serve_req *r)
 {
 	struct dt_kvout *o = r->call->out;
-	int end = r->seq.computed / e->pool.block_size, next;
+	int end = r->seq.computed / e->pool->block_size, next;
 	bool failed = false;
 
 	if (o->failed) /* which this thread sets */

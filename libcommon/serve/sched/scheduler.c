@@ -15,6 +15,7 @@ int dt_sched_init(struct dt_sched *s, struct dt_kvpool *pool, int max_seqs, int 
 		return dt_err_set(err, -EINVAL, "%d tokens a step are fewer than %d sequences", max_tokens,
 				  max_seqs);
 	s->pool = pool;
+	s->replicas = 1;
 	s->max_seqs = max_seqs;
 	s->max_tokens = max_tokens;
 	s->ntenants = share ? ntenants : 1;
@@ -37,6 +38,11 @@ void dt_sched_release(struct dt_sched *s)
 	free(s->tenant);
 	free(s->copy);
 	memset(s, 0, sizeof(*s));
+}
+
+static struct dt_kvpool *pool_of(struct dt_sched *s, const struct dt_seq *q)
+{
+	return &s->pool[q->replica];
 }
 
 static struct dt_sched_tenant *tenant_of(struct dt_sched *s, const struct dt_seq *q)
@@ -94,7 +100,8 @@ static void preempt(struct dt_sched *s, struct dt_seq *q)
 {
 	TAILQ_REMOVE(&s->running, q, in_list);
 	s->nrunning--;
-	dt_kvpool_free(s->pool, &q->blocks);
+	s->running_on[q->replica]--;
+	dt_kvpool_free(pool_of(s, q), &q->blocks);
 	q->computed = q->draft = 0;
 	q->state = DT_SEQ_WAITING;
 	TAILQ_INSERT_HEAD(&tenant_of(s, q)->waiting, q, in_list);
@@ -102,16 +109,21 @@ static void preempt(struct dt_sched *s, struct dt_seq *q)
 	s->preemptions++;
 }
 
-/* The cheapest of the lowest priority, the latest of equal ones; never the first. NULL: there is no other. */
-static struct dt_seq *victim(struct dt_sched *s)
+/*
+ * Of those on a replica the cheapest of the lowest priority, the latest of equal ones; never the first. NULL:
+ * there is no other.
+ */
+static struct dt_seq *victim(struct dt_sched *s, int replica)
 {
-	struct dt_seq *best = NULL, *q;
+	struct dt_seq *best = NULL, *first = NULL, *q;
 
 	TAILQ_FOREACH (q, &s->running, in_list) {
 		int p = tenant_of(s, q)->share.priority, least;
 
-		if (q == TAILQ_FIRST(&s->running))
+		if (q->replica != replica || !first) {
+			first = q->replica == replica ? q : first;
 			continue;
+		}
 		least = best ? tenant_of(s, best)->share.priority : p;
 		if (best && q->tenant == best->tenant && q->urgency != best->urgency) {
 			best = q->urgency < best->urgency ? q : best;
@@ -126,16 +138,18 @@ static struct dt_seq *victim(struct dt_sched *s)
 /* Blocks for every known and guessed token of q, and none of those it will write shared. */
 static int make_ready(struct dt_sched *s, struct dt_seq *q)
 {
-	int rc = dt_kvpool_grow(s->pool, &q->blocks, dt_kvpool_blocks(s->pool, q->known + q->draft));
+	struct dt_kvpool *pool = pool_of(s, q);
+	int rc = dt_kvpool_grow(pool, &q->blocks, dt_kvpool_blocks(pool, q->known + q->draft));
 	struct dt_block_copy *c = &s->copy[s->ncopy];
-	int at = q->computed / s->pool->block_size;
+	int at = q->computed / pool->block_size;
 
-	if (rc < 0 || q->computed % s->pool->block_size == 0)
+	if (rc < 0 || q->computed % pool->block_size == 0)
 		return rc;
-	rc = dt_kvpool_own(s->pool, &q->blocks, at, &c->from);
+	rc = dt_kvpool_own(pool, &q->blocks, at, &c->from);
 	if (rc <= 0)
 		return rc;
 	c->to = q->blocks.b[at];
+	c->replica = q->replica;
 	s->ncopy++;
 	return 0;
 }
@@ -150,7 +164,7 @@ static int make_all_ready(struct dt_sched *s)
 
 		while ((rc = make_ready(s, q)) == -ENOSPC && q->draft > 0)
 			q->draft = 0;
-		while (rc == -ENOSPC && (v = victim(s)) && v != q) {
+		while (rc == -ENOSPC && (v = victim(s, q->replica)) && v != q) {
 			preempt(s, v);
 			rc = make_ready(s, q);
 		}
@@ -196,39 +210,71 @@ static struct dt_seq *next_waiting(struct dt_sched *s)
 /* Its marks go on the blocks that can be found by now. Mark i is on the block with the last of its tokens. */
 static void put_marks(struct dt_sched *s, struct dt_seq *q)
 {
-	for (; s->pool->marks && q->marked < q->nmarks; q->marked++) {
-		int b = (int)(ceil((q->marked + 1) * q->mark_tokens / s->pool->block_size)) - 1;
+	struct dt_kvpool *pool = pool_of(s, q);
+
+	for (; pool->marks && q->marked < q->nmarks; q->marked++) {
+		int b = (int)(ceil((q->marked + 1) * q->mark_tokens / pool->block_size)) - 1;
 
 		b = b < 0 ? 0 : b;
 		if (b >= q->blocks.published)
 			return;
 		if (q->blocks.b[b] >= 0)
-			dt_kvmarks_put(s->pool->marks, q->blocks.b[b], q->mark[q->marked]);
+			dt_kvmarks_put(pool->marks, q->blocks.b[b], q->mark[q->marked]);
 	}
+}
+
+/* Blocks of q that its replica has already; -ENOSPC: there is no room for the others. */
+static int find_room(struct dt_sched *s, const struct dt_seq *q, bool share)
+{
+	struct dt_kvpool *pool = pool_of(s, q);
+	int need = dt_kvpool_blocks(pool, q->known), found = 0, idle = 0, running = s->running_on[q->replica];
+
+	if (running >= s->max_seqs / s->replicas)
+		return -ENOSPC;
+	if (share) /* the last token is computed in any case: its logits are wanted */
+		found = dt_kvpool_match(pool, q->salt, q->tokens, q->known - 1, &idle);
+	/* A spare block for each running one, or the newcomer would be the next victim. */
+	return pool->nfree - idle < need - found + running ? -ENOSPC : found;
+}
+
+/* The replica for q, and what it has of it. */
+static int choose_replica(struct dt_sched *s, struct dt_seq *q, bool share)
+{
+	int best = -ENOSPC, at = 0;
+
+	for (q->replica = 0; q->replica < s->replicas; q->replica++) {
+		int found = find_room(s, q, share);
+
+		if (found < 0 || found < best ||
+		    (found == best && s->running_on[q->replica] >= s->running_on[at]))
+			continue;
+		best = found;
+		at = q->replica;
+	}
+	q->replica = at;
+	return best;
 }
 
 /* 0: q has its blocks; -ENOSPC: it must wait. */
 static int make_room(struct dt_sched *s, struct dt_seq *q)
 {
 	bool share = q->tokens && q->score_end == 0;
-	int need = dt_kvpool_blocks(s->pool, q->known), found = 0, idle = 0, rc;
+	int found = choose_replica(s, q, share), rc;
+	struct dt_kvpool *pool = pool_of(s, q);
 
-	if (share) /* the last token is computed in any case: its logits are wanted */
-		found = dt_kvpool_match(s->pool, q->salt, q->tokens, q->known - 1, &idle);
-	/* A spare block for each running one, or the newcomer would be the next victim. */
-	if (s->pool->nfree - idle < need - found + s->nrunning)
-		return -ENOSPC;
+	if (found < 0)
+		return found;
 	if (share) {
-		rc = dt_kvpool_attach(s->pool, &q->blocks, q->salt, q->tokens, q->known - 1);
+		rc = dt_kvpool_attach(pool, &q->blocks, q->salt, q->tokens, q->known - 1);
 		if (rc < 0)
 			return rc;
 		q->marked = 0;
 		put_marks(s, q);
 	}
-	q->computed = found * s->pool->block_size;
-	rc = dt_kvpool_grow(s->pool, &q->blocks, need);
+	q->computed = found * pool->block_size;
+	rc = dt_kvpool_grow(pool, &q->blocks, dt_kvpool_blocks(pool, q->known));
 	if (rc < 0)
-		dt_kvpool_free(s->pool, &q->blocks);
+		dt_kvpool_free(pool, &q->blocks);
 	return rc;
 }
 
@@ -239,6 +285,7 @@ static void start(struct dt_sched *s, struct dt_seq *q)
 	q->state = DT_SEQ_RUNNING;
 	TAILQ_INSERT_TAIL(&s->running, q, in_list);
 	s->nrunning++;
+	s->running_on[q->replica]++;
 }
 
 static int admit(struct dt_sched *s)
@@ -295,14 +342,18 @@ static void extend(struct dt_sched_item *it, int n, struct budget *b)
 	it->n += n;
 }
 
-static int plan(struct dt_sched *s, struct dt_sched_item *items)
+/* The items of one replica. */
+static int plan_on(struct dt_sched *s, int replica, struct dt_sched_item *items)
 {
-	struct budget b = {s->max_tokens - s->nrunning, s->max_seqs - s->nrunning};
+	const int running = s->running_on[replica];
+	struct budget b = {s->max_tokens / s->replicas - running, s->max_seqs / s->replicas - running};
 	struct dt_sched_item *first = NULL;
 	struct dt_seq *q;
 	int n = 0;
 
 	TAILQ_FOREACH (q, &s->running, in_list) {
+		if (q->replica != replica)
+			continue;
 		items[n] = (struct dt_sched_item){.seq = q, .first = q->computed, .n = 1};
 		if (!first && lacks(&items[n]) > 0)
 			first = &items[n];
@@ -331,6 +382,15 @@ static int plan(struct dt_sched *s, struct dt_sched_item *items)
 	return n;
 }
 
+static int plan(struct dt_sched *s, struct dt_sched_item *items)
+{
+	int n = 0;
+
+	for (int i = 0; i < s->replicas; i++)
+		n += plan_on(s, i, items + n);
+	return n;
+}
+
 int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items)
 {
 	int64_t preemptions = s->preemptions;
@@ -346,25 +406,31 @@ int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items)
 void dt_sched_computed(struct dt_sched *s, struct dt_seq *seq, int n)
 {
 	struct dt_sched_tenant *t = tenant_of(s, seq);
+	struct dt_kvpool *pool = pool_of(s, seq);
 
 	t->served += n / t->share.weight;
 	if (seq->tokens) {
-		dt_kvpool_publish(s->pool, &seq->blocks, seq->salt, seq->tokens, seq->computed);
+		dt_kvpool_publish(pool, &seq->blocks, seq->salt, seq->tokens, seq->computed);
 		put_marks(s, seq);
 	}
 	/* The next token, at position computed, sees the key at computed - window + 1. */
 	if (s->window > 0 && seq->computed >= s->window)
-		dt_kvpool_trim(s->pool, &seq->blocks, (seq->computed - s->window + 1) / s->pool->block_size);
+		dt_kvpool_trim(pool, &seq->blocks, (seq->computed - s->window + 1) / pool->block_size);
 }
 
 bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child)
 {
 	struct dt_seq *leader = child->leader;
+	struct dt_kvpool *pool;
 	int n = child->known;
 
 	child->leader = NULL;
-	if (child->state != DT_SEQ_WAITING || leader->state != DT_SEQ_RUNNING || s->nrunning == s->max_seqs ||
-	    dt_kvpool_fork(s->pool, &child->blocks, &leader->blocks, dt_kvpool_blocks(s->pool, n)) < 0)
+	if (child->state != DT_SEQ_WAITING || leader->state != DT_SEQ_RUNNING ||
+	    s->running_on[leader->replica] >= s->max_seqs / s->replicas)
+		return false;
+	child->replica = leader->replica;
+	pool = pool_of(s, child);
+	if (dt_kvpool_fork(pool, &child->blocks, &leader->blocks, dt_kvpool_blocks(pool, n)) < 0)
 		return false;
 	start(s, child);
 	child->computed = n;
@@ -385,8 +451,9 @@ void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq)
 	} else {
 		TAILQ_REMOVE(&s->running, seq, in_list);
 		s->nrunning--;
+		s->running_on[seq->replica]--;
 	}
-	dt_kvpool_free(s->pool, &seq->blocks);
+	dt_kvpool_free(pool_of(s, seq), &seq->blocks);
 	seq->state = DT_SEQ_IDLE;
 	t->active--;
 }

@@ -47,6 +47,7 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 	double mark_tokens;    /* from one to the next */
 	struct dt_seq *leader; /* waits for this one's prompt, to share its blocks; see dt_sched_fork */
 	struct dt_block_table blocks;
+	int replica;	/* that has its blocks; while it runs */
 	int64_t number; /* for a trace of decisions (serve/sched/trace.h): which request, and the */
 	int traced;	/* known tokens that it has seen */
 	enum dt_seq_state state;
@@ -60,8 +61,17 @@ struct dt_share {      /* what a tenant is entitled to */
 	int priority;  /* higher goes first */
 };
 
+enum { DT_REPLICAS_MAX = 64 };
+
 struct dt_sched {
-	struct dt_kvpool *pool;
+	struct dt_kvpool *pool; /* [replicas] */
+	/*
+	 * 1, or more after init: replicas of the model compute a step together, each with blocks of its own.
+	 * max_seqs and max_tokens are of all of them, and each has an equal part. A sequence goes where most
+	 * of it is found, of equal ones to where the fewest run.
+	 */
+	int replicas;
+	int running_on[DT_REPLICAS_MAX];
 	int max_seqs, max_tokens; /* of one step; max_tokens >= max_seqs */
 	int window; /* > 0: no layer sees more keys than this, and the blocks behind are given back; set after
 		     * init
@@ -78,6 +88,7 @@ struct dt_sched {
 	} * tenant;
 	struct dt_block_copy { /* to be done in this order before the step's computation */
 		int32_t from, to;
+		int replica;
 	} * copy; /* [max_seqs] */
 	int ncopy;
 	int64_t preemptions, prefix_queries, prefix_hits; /* the last two in tokens */
@@ -97,7 +108,8 @@ void dt_sched_release(struct dt_sched *s);
 int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err);
 
 /*
- * Plans one step into items [max_seqs] and s->copy; returns the number of items, or -ENOMEM. No step wants
+ * Plans one step into items [max_seqs], those of a replica next to each other in the order of replicas, and
+ * s->copy; returns the number of items, or -ENOMEM. No step wants
  * the logits of more than max_seqs rows. It is 0 only when nothing runs or waits.
  */
 int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items);

@@ -1,0 +1,40 @@
+/*
+ * How long a server's passes take, whatever their mixture of prompts and decoding is: the nodes of the
+ * program of so many rows, attention by the keys that its rows see. One clock answers for a model on one
+ * layout; what depends on the number of rows alone is worked out once for each.
+ */
+#ifndef DT_PLAN_SERVCLOCK_H
+#define DT_PLAN_SERVCLOCK_H
+
+#include "plan/cluster.h"
+#include "plan/work.h"
+
+struct dt_serve_site {
+	const struct dt_cluster *cluster;
+	const struct dt_config *config; /* stays where it is as long as the clock lives */
+	int tp, pp;
+	double weight_bits, cache_bits; /* an element of a matrix, of the cache */
+	int max_rows;			/* of a pass */
+};
+
+struct dt_serve_span { /* tokens [first, first + n) of a sequence */
+	int first, n;
+};
+
+struct dt_serve_clock;
+
+int dt_serve_clock_open(const struct dt_serve_site *s, struct dt_serve_clock **ret, struct dt_err *err);
+void dt_serve_clock_close(struct dt_serve_clock *c);
+
+/*
+ * Seconds of a pass over at most max_rows rows of n sequences, which wants the logits of one row of each.
+ * Stages of a pipeline compute it one after another. < 0: it cannot be said, and err says why.
+ */
+double dt_serve_clock_pass(struct dt_serve_clock *c, const struct dt_serve_span *span, int n,
+			   struct dt_err *err);
+
+/* Seconds until the cache of n tokens has gone from one server to another over the network. */
+double dt_serve_clock_move(const struct dt_serve_clock *c, int n);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,295 @@
+#include "serve/capacity/plan.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Of the first and the last rank of the pipeline the one that holds more. */
+static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p, int64_t seqs, uint64_t *ret,
+		  struct dt_err *err)
+{
+	uint64_t most = 0;
+	int rc = 0;
+
+	for (int stage = 0; stage < p->pp && rc == 0; stage += p->pp > 1 ? p->pp - 1 : 1) {
+		struct dt_serve_shape s = {.config = &q->config,
+					   .layout = {.dp = 1, .tp = p->tp, .pp = p->pp, .cp = 1, .ep = 1},
+					   .stage = stage,
+					   .weights = (enum dt_weight_format)q->weights,
+					   .account = DT_ACCOUNT_GENERIC,
+					   .compute = DT_BF16,
+					   .cache_bits = q->cache_bits,
+					   .max_seqs = seqs,
+					   .max_len = q->prompt + q->output,
+					   .block = DT_SERVE_BLOCK,
+					   .loras = q->loras,
+					   .lora_rank = q->lora_rank,
+					   .max_tokens = q->max_tokens};
+		struct dt_estimate e;
+
+		rc = dt_estimate_serve(&s, &e, err);
+		if (rc < 0)
+			break;
+		most = e.peak_bytes > most ? e.peak_bytes : most;
+		dt_estimate_release(&e);
+	}
+	if (rc == 0)
+		*ret = most;
+	return rc;
+}
+
+/* A prompt alone, in as many passes as it takes. */
+static double prefill_seconds(const struct dt_serve_query *q, struct dt_serve_clock *clock,
+			      struct dt_err *err)
+{
+	double sum = 0, t;
+
+	for (int64_t at = 0, n; at < q->prompt; at += n) {
+		n = q->prompt - at < q->max_tokens ? q->prompt - at : q->max_tokens;
+		t = dt_serve_clock_pass(clock, &(struct dt_serve_span){(int)at, (int)n}, 1, err);
+		if (t < 0)
+			return t;
+		sum += t;
+	}
+	return sum;
+}
+
+/* Seconds of a step that decodes seqs sequences in the middle of their answers; < 0: as the clock's. */
+static double step_seconds(const struct dt_serve_query *q, int64_t seqs, struct dt_serve_clock *clock,
+			   struct dt_err *err)
+{
+	struct dt_serve_span *span = calloc((size_t)seqs, sizeof(*span));
+	double t;
+
+	if (!span)
+		return dt_err_sys(err, -ENOMEM, "cannot plan a server");
+	for (int64_t i = 0; i < seqs; i++)
+		span[i] = (struct dt_serve_span){(int)(q->prompt + q->output / 2 - 1), 1};
+	t = dt_serve_clock_pass(clock, span, (int)seqs, err);
+	free(span);
+	return t;
+}
+
+struct full_load { /* of a replica with so many sequences at a time */
+	double tpot_s, ttft_s, tokens_per_s;
+};
+
+/* In the time of one answer's decode steps, seqs answers are made and as many prompts prefilled. */
+static struct full_load full_load(const struct dt_serve_query *q, int64_t seqs, double prefill, double step)
+{
+	const double out = (double)q->output, whole = out * step + (double)seqs * prefill;
+
+	/* TTFT: its own prefill, half of another's on average, the step under way. */
+	return (struct full_load){whole / out, 2 * prefill + step, (double)seqs * out / whole};
+}
+
+/* Whether the plan needs more devices than there are. */
+static void count_devices(const struct dt_serve_query *q, struct dt_serve_plan *p)
+{
+	int each = p->tp * p->pp;
+
+	if (!q->devices || !p->fits || each * p->replicas <= q->devices)
+		return;
+	p->meets = false;
+	if (each > q->devices)
+		snprintf(p->note, sizeof(p->note), "needs %d devices, there %s %d", each,
+			 q->devices == 1 ? "is" : "are", q->devices);
+	else
+		snprintf(p->note, sizeof(p->note), "the rate needs %d devices, there %s %d",
+			 each * p->replicas, q->devices == 1 ? "is" : "are", q->devices);
+}
+
+static void take(struct dt_serve_plan *p, struct full_load f)
+{
+	p->tpot_s = f.tpot_s;
+	p->ttft_s = f.ttft_s;
+	p->tokens_per_s = f.tokens_per_s;
+}
+
+/*
+ * The most sequences whose steps keep TPOT, prompts left out, and which fit; all the blocks that do; and what
+ * as many of them do as keep TPOT with prompts in between.
+ */
+static int choose_sequences(const struct dt_serve_query *q, struct dt_serve_clock *clock, double prefill,
+			    struct dt_serve_plan *p, struct dt_err *err)
+{
+	const int64_t each = (q->prompt + q->output + DT_SERVE_BLOCK - 1) / DT_SERVE_BLOCK;
+	uint64_t bytes = 0;
+	int64_t n;
+
+	for (n = 2; n <= q->max_tokens; n = n < 16 ? n + 1 : n + n / 8) {
+		double step = step_seconds(q, n, clock, err);
+		struct full_load f = full_load(q, n, prefill, step);
+
+		if (step < 0)
+			return (int)step;
+		if (memory(q, p, n, &bytes, NULL) < 0 || bytes > q->room || step > q->tpot_s)
+			break;
+		p->sequences = n;
+		p->peak_bytes = bytes;
+		p->most_per_s = f.tokens_per_s;
+		if (f.tpot_s <= q->tpot_s)
+			take(p, f);
+	}
+	snprintf(p->note, sizeof(p->note), "%s",
+		 bytes > q->room     ? "as many sequences as fit"
+		 : n > q->max_tokens ? "as many sequences as tokens in a step"
+				     : "as many sequences as the TPOT allows");
+	for (n = p->sequences; memory(q, p, n + (n + 7) / 8, &bytes, NULL) == 0 && bytes <= q->room;)
+		if ((n += (n + 7) / 8) * each > 1 << 22) /* no simulation fills more */
+			break;
+	p->blocks = n * each;
+	return 0;
+}
+
+static void say_what_is_missed(const struct dt_serve_query *q, struct dt_serve_plan *p)
+{
+	if (p->sim.refused > 0)
+		snprintf(p->note, sizeof(p->note), "%d requests are longer than the cache", p->sim.refused);
+	else if (p->sim.ttft_p99 > q->ttft_s)
+		snprintf(p->note, sizeof(p->note), "P99 of TTFT is missed by %d replicas", p->replicas);
+	else
+		snprintf(p->note, sizeof(p->note), "P99 of TPOT is missed by %d replicas", p->replicas);
+}
+
+/* Replicas for the rate at full load, and then as many as the limits need. */
+static int choose_replicas(const struct dt_serve_query *q, struct dt_serve_clock *clock,
+			   struct dt_serve_plan *p, struct dt_err *err)
+{
+	const int rc = dt_serve_search(q, p, 4 * p->replicas + 4, clock, err);
+
+	p->meets = rc == 0 && dt_serve_meets(q, &p->sim);
+	if (!p->meets)
+		say_what_is_missed(q, p);
+	else /* shown to be possible: prompts beside decoding take less than one after the other */
+		p->tokens_per_s = fmax(p->tokens_per_s, q->rate * (double)q->output / p->replicas);
+	count_devices(q, p);
+	return rc;
+}
+
+static int open_clock(const struct dt_serve_query *q, const struct dt_serve_plan *p,
+		      struct dt_serve_clock **ret, struct dt_err *err)
+{
+	return dt_serve_clock_open(
+		&(struct dt_serve_site){.cluster = q->cluster,
+					.config = &q->config,
+					.tp = p->tp,
+					.pp = p->pp,
+					.weight_bits = dt_weight_bits((enum dt_weight_format)q->weights),
+					.cache_bits = q->cache_bits > 0 ? q->cache_bits : 16,
+					.max_rows = (int)q->max_tokens},
+		ret, err);
+}
+
+/* Whether one request alone on an idle replica is too slow already. */
+static bool hopeless(const struct dt_serve_query *q, double prefill, double step, struct dt_serve_plan *p)
+{
+	if (step <= q->tpot_s && prefill <= q->ttft_s)
+		return false;
+	if (p->fits)
+		snprintf(p->note, sizeof(p->note), "%s",
+			 step > q->tpot_s ? "one sequence alone is slower than the TPOT wanted"
+					  : "prefill is slower than the TTFT wanted");
+	return true;
+}
+
+static int plan_layout(const struct dt_serve_query *q, int tp, int pp, struct dt_serve_plan *ret,
+		       struct dt_err *err)
+{
+	struct dt_serve_plan p = {.tp = tp, .pp = pp, .sequences = 1, .note = "does not fit"};
+	struct dt_serve_clock *clock;
+	double prefill, step = 0;
+	bool good;
+	int rc = memory(q, &p, 1, &p.peak_bytes, err);
+
+	if (rc < 0 || (rc = open_clock(q, &p, &clock, err)) < 0)
+		return rc;
+	p.fits = p.peak_bytes <= q->room;
+	prefill = prefill_seconds(q, clock, err);
+	step = prefill < 0 ? prefill : step_seconds(q, 1, clock, err);
+	rc = step < 0 ? (int)step : 0;
+	take(&p, full_load(q, 1, prefill, step));
+	p.most_per_s = p.tokens_per_s;
+	good = rc == 0 && !hopeless(q, prefill, step, &p) && p.fits;
+	if (good)
+		rc = choose_sequences(q, clock, prefill, &p, err);
+	p.replicas = (int)fmax(1, ceil(q->rate * (double)q->output / p.most_per_s));
+	if (good && rc == 0)
+		rc = choose_replicas(q, clock, &p, err);
+	else if (rc == 0)
+		count_devices(q, &p);
+	dt_serve_clock_close(clock);
+	*ret = p;
+	return rc;
+}
+
+static int by_devices(const void *x, const void *y)
+{
+	const struct dt_serve_plan *a = x, *b = y;
+	int da = a->tp * a->pp * a->replicas, db = b->tp * b->pp * b->replicas;
+
+	if (a->meets != b->meets)
+		return b->meets - a->meets;
+	if (a->fits != b->fits)
+		return b->fits - a->fits;
+	return da != db ? da - db : (a->tpot_s > b->tpot_s) - (a->tpot_s < b->tpot_s);
+}
+
+static bool cuts(const struct dt_serve_query *q, int tp, int pp)
+{
+	const struct dt_layout l = {.dp = 1, .tp = tp, .pp = pp, .cp = 1, .ep = 1};
+
+	return dt_layout_check(&l, &q->config, NULL) == 0;
+}
+
+static int check(const struct dt_serve_query *q, struct dt_err *err)
+{
+	int64_t longest = q->prompt + q->output;
+
+	for (int i = 0; i < q->nask; i++)
+		if (q->ask[i].prompt + q->ask[i].output > longest)
+			longest = q->ask[i].prompt + q->ask[i].output;
+	if (q->config.pos == DT_POS_LEARNED && longest > q->config.max_seq)
+		return dt_err_set(err, -EINVAL, "prompt and output are %lld tokens, '%s' has %lld positions",
+				  (long long)longest, q->config.name, (long long)q->config.max_seq);
+	return q->nask > 0 ? 0 : dt_err_set(err, -EINVAL, "there are no requests to plan for");
+}
+
+static int try_apart(const struct dt_serve_query *q, struct dt_serve_plan *best, struct dt_err *err)
+{
+	struct dt_serve_clock *clock;
+	int rc = open_clock(q, best, &clock, err);
+
+	if (rc == 0)
+		rc = dt_serve_try_apart(q, best, clock, err);
+	dt_serve_clock_close(clock);
+	return rc;
+}
+
+int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_SERVE_PLANS],
+		   struct dt_err *err)
+{
+	int n = 0, rc = check(q, err);
+
+	for (int tp = 1; tp <= q->cluster->gpus_a_node && rc == 0; tp *= 2) {
+		bool fits = false;
+
+		if (q->cluster->gpus_a_node % tp)
+			continue;
+		for (int pp = 1; n < DT_SERVE_PLANS && rc == 0 && !fits && pp <= 8; pp *= 2) {
+			if (!cuts(q, tp, pp))
+				continue;
+			rc = plan_layout(q, tp, pp, &ret[n], err);
+			fits = rc == 0 && ret[n].fits;
+			n += rc == 0;
+		}
+	}
+	if (rc < 0)
+		return rc;
+	qsort(ret, (size_t)n, sizeof(*ret), by_devices);
+	if (n > 0 && ret[0].meets && ret[0].replicas > 1)
+		rc = try_apart(q, &ret[0], err);
+	return rc < 0 ? rc : n;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

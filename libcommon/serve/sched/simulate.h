@@ -1,0 +1,58 @@
+/*
+ * The scheduler on paper: requests of a trace go through dt_sched on several servers, on a clock that moves
+ * by what a function says that a step takes. No model, no thread, no real time: equal input, equal result.
+ *
+ * A request goes to the server with the fewest unfinished ones, of equal ones to the one that has had the
+ * fewest. A server begins a step as soon as the one before has ended and something runs or waits. With
+ * prefill servers, a prompt of prefill_min tokens and more is computed by the one with the fewest prompts
+ * under way; its whole blocks are then adopted by the server that answers, which computes what is left
+ * (dt-serve --role decode --prefill).
+ */
+#ifndef DT_SERVE_SIMULATE_H
+#define DT_SERVE_SIMULATE_H
+
+#include "serve/sched/scheduler.h"
+
+struct dt_sim_ask {
+	double at_s;	      /* ascending */
+	int prompt, output;   /* tokens, at least 1 */
+	const int64_t *block; /* [nblock] equal names, equal tokens; NULL: shared with nobody */
+	int nblock, block_len;
+};
+
+struct dt_sim_params {
+	int servers;	 /* that answer */
+	int prefill;	 /* further ones that compute prompts for them */
+	int prefill_min; /* tokens */
+	int max_seqs, max_tokens, nblocks, block_size, window; /* of each, as struct dt_sched and dt_kvpool */
+	/* Seconds of a step; < 0: it cannot be said, and err says why. */
+	double (*step_s)(void *arg, const struct dt_sched_item *items, int n, struct dt_err *err);
+	/* Seconds from the end of the step with the last n tokens of a prompt until they have moved. */
+	double (*move_s)(void *arg, int n);
+	void *arg;
+};
+
+struct dt_sim_answer {
+	double first_s, end_s; /* when the first and the last token were there; < 0: refused, too long */
+	int server;	       /* that answered */
+};
+
+struct dt_sim_report {
+	int done, refused, moved; /* requests; of these, prompts that prefill servers computed */
+	double ttft_p50, ttft_p99, tpot_p50, tpot_p99; /* nearest rank; 0 where there is none */
+	double end_s, busy_s; /* the last answer; seconds of steps of all servers together */
+	int64_t steps, preemptions;
+	int64_t prompt_tokens, prefix_hits,
+		output_tokens; /* of those done; hits: found in the cache of the server
+							    * that computed the prompt */
+};
+
+/* answer [n]. -EINVAL, -ENOMEM, or what step_s failed with. */
+int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int n,
+		struct dt_sim_answer *answer, struct dt_sim_report *ret, struct dt_err *err);
+
+/* The smallest of v [n], ascending, that a share p of them does not exceed; 0 where n is. */
+double dt_sim_rank(const double *v, int n, double p);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

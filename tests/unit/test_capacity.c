@@ -1,0 +1,357 @@
+/*
+ * Servers on paper: the simulated scheduler against traces worked out by hand, the clock against the times of
+ * single phases, and plans against their neighbours.
+ */
+#include "serve/capacity/plan.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define near(a, b)                                                                                           \
+	do {                                                                                                 \
+		double near_a = (a), near_b = (b);                                                           \
+		if (fabs(near_a - near_b) > 1e-9 * (1 + fabs(near_b)))                                       \
+			fail_msg("%s: %.12g, not %.12g", #a, near_a, near_b);                                \
+	} while (0)
+
+/* A step takes a second, and a tenth for each of its tokens. */
+struct pace {
+	double sum;
+	int steps, rows, fail_at; /* fail_at: the step that cannot be said, 0: none */
+};
+
+static double step_s(void *arg, const struct dt_sched_item *items, int n, struct dt_err *err)
+{
+	struct pace *p = arg;
+	double t = 1;
+
+	for (int i = 0; i < n; i++) {
+		t += 0.1 * items[i].n;
+		p->rows += items[i].n;
+	}
+	p->sum += t;
+	return ++p->steps == p->fail_at ? dt_err_set(err, -ENOMEM, "as planned") : t;
+}
+
+static double move_s(void *arg, int n)
+{
+	return 0.01 * n;
+}
+
+static struct dt_sim_params server_of(struct pace *pace)
+{
+	return (struct dt_sim_params){.servers = 1,
+				      .max_seqs = 4,
+				      .max_tokens = 8,
+				      .nblocks = 64,
+				      .block_size = 4,
+				      .step_s = step_s,
+				      .move_s = move_s,
+				      .arg = pace};
+}
+
+static void by_hand(void **state)
+{
+	/*
+	 * One prompt of 10 tokens at 0, one of 2 at 0.5, two tokens each; 8 tokens a step.
+	 * 0.0 .. 1.8  8 of a
+	 * 1.8 .. 3.2  2 of a, 2 of b: both have their first token
+	 * 3.2 .. 4.4  one each: both have their second
+	 */
+	const struct dt_sim_ask ask[] = {{0, 10, 2}, {0.5, 2, 2}};
+	struct dt_sim_answer a[2];
+	struct dt_sim_report r;
+	struct pace pace = {0};
+	const struct dt_sim_params p = server_of(&pace);
+
+	assert_int_equal(dt_simulate(&p, ask, 2, a, &r, NULL), 0);
+	near(a[0].first_s, 3.2);
+	near(a[1].first_s, 3.2);
+	near(a[0].end_s, 4.4);
+	near(a[1].end_s, 4.4);
+	near(r.ttft_p50, 2.7);
+	near(r.ttft_p99, 3.2);
+	near(r.tpot_p99, 1.2);
+	assert_int_equal(r.steps, 3);
+	assert_int_equal(pace.rows, 10 + 2 + 2); /* the last token of each is not computed */
+	assert_int_equal(r.output_tokens, 4);
+	near(r.busy_s, pace.sum);
+	near(r.end_s, pace.sum); /* it was never idle: the clock is the sum of its steps */
+}
+
+static void idle_between(void **state)
+{
+	const struct dt_sim_ask ask[] = {{1, 4, 1}, {100, 4, 1}};
+	struct dt_sim_answer a[2];
+	struct dt_sim_report r;
+	struct pace pace = {0};
+	const struct dt_sim_params p = server_of(&pace);
+
+	assert_int_equal(dt_simulate(&p, ask, 2, a, &r, NULL), 0);
+	near(a[0].end_s, 1 + 1.4);
+	near(a[1].end_s, 100 + 1.4);
+	near(r.busy_s, 2.8);
+	near(r.tpot_p99, 0); /* there is no second token */
+}
+
+static void two_servers(void **state)
+{
+	/* The third goes to the one that is empty again: the second, whose answer has one token. */
+	const struct dt_sim_ask ask[] = {{0, 4, 9}, {0, 4, 1}, {1.5, 4, 1}, {1.6, 4, 1}, {99, 4, 1}};
+	struct dt_sim_answer a[5];
+	struct dt_sim_report r;
+	struct pace pace = {0};
+	struct dt_sim_params p = server_of(&pace);
+
+	p.servers = 2;
+	assert_int_equal(dt_simulate(&p, ask, 5, a, &r, NULL), 0);
+	assert_int_equal(a[0].server, 0);
+	assert_int_equal(a[1].server, 1);
+	assert_int_equal(a[2].server, 1);
+	assert_int_equal(a[3].server, 0); /* each has one unfinished, the first has had fewer */
+	assert_int_equal(a[4].server, 0); /* both are idle and have had two */
+	near(a[1].end_s, 1.4);
+	near(a[2].end_s, 2.9);
+}
+
+static void apart(void **state)
+{
+	/*
+	 * 10 tokens in blocks of 4. The prefill server: 8 tokens to 1.8, 2 to 3.0; they move in 0.02.
+	 * Two whole blocks of the first nine tokens are adopted: the other server computes 2 tokens to
+	 * 4.22, and one more. A short prompt stays where its answer is.
+	 */
+	const struct dt_sim_ask ask[] = {{0, 10, 2}, {20, 3, 1}};
+	struct dt_sim_answer a[2];
+	struct dt_sim_report r;
+	struct pace pace = {0};
+	struct dt_sim_params p = server_of(&pace);
+
+	p.prefill = 1;
+	p.prefill_min = 4;
+	assert_int_equal(dt_simulate(&p, ask, 2, a, &r, NULL), 0);
+	near(a[0].first_s, 3.02 + 1.2);
+	near(a[0].end_s, 3.02 + 1.2 + 1.1);
+	near(a[1].end_s, 20 + 1.3);
+	assert_int_equal(r.moved, 1);
+	assert_int_equal(pace.rows, 10 + 2 + 1 + 3);
+	assert_int_equal(r.prefix_hits, 0); /* what has moved is none */
+}
+
+static void shared_blocks(void **state)
+{
+	static const int64_t x[] = {7, 8}, y[] = {7, 9};
+	const struct dt_sim_ask ask[] = {{0, 16, 1, x, 2, 8}, {10, 16, 1, y, 2, 8}, {20, 16, 1, x, 2, 8}};
+	struct dt_sim_answer a[3];
+	struct dt_sim_report r;
+	struct pace pace = {0};
+	struct dt_sim_params p = server_of(&pace);
+
+	p.max_tokens = 16;
+	assert_int_equal(dt_simulate(&p, ask, 3, a, &r, NULL), 0);
+	near(a[0].end_s, 2.6);
+	near(a[1].end_s, 10 + 1.8); /* half is in the cache */
+	near(a[2].end_s, 20 + 1.4); /* all but the last block, whose last token is computed in any case */
+	assert_int_equal(r.prefix_hits, 8 + 12);
+	assert_int_equal(r.prompt_tokens, 48);
+}
+
+static void refused_and_failed(void **state)
+{
+	const struct dt_sim_ask ask[] = {{0, 1000, 1}, {0, 10, 3}, {0, 10, 3}},
+				late[] = {{1, 1, 1}, {0, 1, 1}};
+	struct dt_sim_answer a[3];
+	struct dt_sim_report r;
+	struct pace pace = {0}, breaks = {.fail_at = 2};
+	struct dt_sim_params p = server_of(&pace);
+	struct dt_err err = {0};
+
+	p.prefill = 1;
+	assert_int_equal(dt_simulate(&p, ask, 3, a, &r, NULL), 0);
+	assert_int_equal(r.refused, 1);
+	assert_int_equal(r.done, 2);
+	assert_true(a[0].end_s < 0);
+	p.arg = &breaks;
+	assert_int_equal(dt_simulate(&p, ask, 3, a, &r, &err), -ENOMEM);
+	assert_string_equal(err.msg, "as planned");
+	assert_int_equal(dt_simulate(&p, late, 2, a, &r, NULL), -EINVAL);
+	p.servers = 0;
+	assert_int_equal(dt_simulate(&p, ask, 3, a, &r, NULL), -EINVAL);
+}
+
+static void ranks(void **state)
+{
+	const double v[] = {1, 2, 3, 4};
+
+	near(dt_sim_rank(v, 4, 0.5), 2);
+	near(dt_sim_rank(v, 4, 0.99), 4);
+	near(dt_sim_rank(v, 4, 0), 1);
+	near(dt_sim_rank(v, 0, 0.5), 0);
+}
+
+/* ---- the clock ---- */
+
+static double pass(struct dt_serve_clock *c, const struct dt_serve_span *span, int n)
+{
+	double t = dt_serve_clock_pass(c, span, n, NULL);
+
+	assert_true(t > 0);
+	return t;
+}
+
+/* A step that only decodes, and a prompt alone, are what the times of these phases say. */
+static void clock_of_phases(void **state)
+{
+	static const char *const models[] = {"llama-3-8b", "mixtral-8x7b", "gemma-3-4b"};
+	struct dt_cluster h100;
+
+	assert_int_equal(dt_cluster_device("h100", &h100, NULL), 0);
+	for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
+		for (int tp = 1; tp <= 4; tp *= 4) {
+			struct dt_config m;
+			struct dt_serve_site s = {&h100, &m, tp, 1, 16, 16, 2048};
+			struct dt_serve_span decode[24], prompt = {0, 1536};
+			struct dt_serve_clock *c;
+			double want;
+
+			assert_int_equal(dt_config_find_preset(models[i], &m), 0);
+			assert_int_equal(dt_serve_clock_open(&s, &c, NULL), 0);
+			for (int k = 0; k < 24; k++)
+				decode[k] = (struct dt_serve_span){2999, 1};
+			assert_int_equal(dt_decode_time(&h100, &m, tp, 24, 3000, 16, 16, &want, NULL), 0);
+			near(pass(c, decode, 24), want);
+			assert_int_equal(dt_prefill_time(&h100, &m, tp, 1536, 16, &want, NULL), 0);
+			if (fabs(pass(c, &prompt, 1) / want - 1) > 0.01)
+				fail_msg("%s: a prompt takes %g s, not %g", models[i], pass(c, &prompt, 1),
+					 want);
+			dt_serve_clock_close(c);
+		}
+}
+
+static void clock_of_mixtures(void **state)
+{
+	struct dt_cluster h100;
+	struct dt_config m;
+	struct dt_serve_site s = {&h100, &m, 1, 1, 16, 16, 1024};
+	struct dt_serve_span one[] = {{500, 1}, {0, 1000}}, late = {7000, 1000};
+	struct dt_serve_clock *c, *c2;
+	struct dt_err err = {0};
+	double decode, prompt, both;
+
+	assert_int_equal(dt_cluster_device("h100", &h100, NULL), 0);
+	assert_int_equal(dt_config_find_preset("llama-3-8b", &m), 0);
+	assert_int_equal(dt_serve_clock_open(&s, &c, NULL), 0);
+	decode = pass(c, one, 1);
+	prompt = pass(c, one + 1, 1);
+	both = pass(c, one, 2);
+	assert_true(both > prompt && both < prompt + decode); /* the weights are read once */
+	assert_true(pass(c, &late, 1) > prompt);	      /* it sees more keys */
+	assert_true(dt_serve_clock_pass(c, &(struct dt_serve_span){0, 1025}, 1, &err) < 0);
+	assert_non_null(strstr(err.msg, "1025 rows"));
+	s.pp = 2;
+	assert_int_equal(dt_serve_clock_open(&s, &c2, NULL), 0);
+	near(pass(c2, one, 2), both + dt_message_time(&h100, 1001.0 * 4096 * 2, 1));
+	assert_true(dt_serve_clock_move(c, 2000) > dt_serve_clock_move(c, 1000));
+	dt_serve_clock_close(c);
+	dt_serve_clock_close(c2);
+}
+
+/* ---- plans ---- */
+
+/* Any program's server over two stages holds the weights and the cache of one, each once. */
+static void stages_hold_the_whole(void **state)
+{
+	struct dt_config m;
+	uint64_t sum[2][2] = {0}; /* stages in all; weights, cache */
+
+	assert_int_equal(dt_config_find_preset("llama-3-8b", &m), 0);
+	for (int pp = 1; pp <= 2; pp++)
+		for (int stage = 0; stage < pp; stage++) {
+			struct dt_serve_shape s = {.config = &m,
+						   .layout = {.dp = 1, .tp = 1, .pp = pp, .cp = 1, .ep = 1},
+						   .stage = stage,
+						   .weights = DT_WF_BF16,
+						   .account = DT_ACCOUNT_GENERIC,
+						   .compute = DT_BF16,
+						   .max_seqs = 8,
+						   .max_len = 4096,
+						   .block = 16,
+						   .max_tokens = 512};
+			struct dt_estimate e;
+
+			assert_int_equal(dt_estimate_serve(&s, &e, NULL), 0);
+			for (int i = 0; i < e.n; i++)
+				if (e.e[i].cat == DT_MEM_WEIGHTS || e.e[i].cat == DT_EST_CACHE)
+					sum[pp - 1][e.e[i].cat == DT_EST_CACHE] += e.e[i].bytes;
+			dt_estimate_release(&e);
+		}
+	assert_int_equal(sum[1][1], sum[0][1]);
+	assert_int_equal(sum[0][1], 8ll * 4096 * 32 * 2 * 8 * 128 * 2);
+	near((double)sum[1][0] / (double)sum[0][0], 1);
+}
+
+enum { ASKS = 300 };
+
+static void one_replica_fewer_misses(void **state)
+{
+	struct dt_cluster h100;
+	struct dt_sim_ask ask[ASKS];
+	struct dt_serve_query q = {.cluster = &h100,
+				   .room = 76ull << 30,
+				   .rate = 60,
+				   .prompt = 1000,
+				   .output = 60,
+				   .ttft_s = 0.25,
+				   .tpot_s = 0.02,
+				   .max_tokens = 1024,
+				   .weights = DT_WF_BF16,
+				   .ask = ask,
+				   .nask = ASKS};
+	struct dt_serve_plan p[DT_SERVE_PLANS], *best = p;
+	int n;
+
+	for (int i = 0; i < ASKS; i++) /* in groups of five */
+		ask[i] = (struct dt_sim_ask){floor(i / 5.0) * 5 / q.rate, 1000, 60};
+	assert_int_equal(dt_cluster_device("h100", &h100, NULL), 0);
+	assert_int_equal(dt_config_find_preset("llama-3-8b", &q.config), 0);
+	n = dt_serve_plans(&q, p, NULL);
+	assert_true(n >= 3);
+	assert_true(best->meets && best->sim.ttft_p99 <= q.ttft_s && best->sim.tpot_p99 <= q.tpot_s);
+	assert_int_equal(best->sim.done, ASKS);
+	assert_true(best->replicas > 1 && best->apart.prefill > 0 && best->apart.prefill < best->replicas);
+	assert_int_equal(best->apart.sim.done, ASKS);
+	for (int i = 1; i < n; i++) /* fewest devices first */
+		assert_true(!p[i].meets ||
+			    p[i].tp * p[i].pp * p[i].replicas >= best->tp * best->pp * best->replicas);
+	q.devices = best->replicas * best->tp - 1;
+	n = dt_serve_plans(&q, p, NULL);
+	assert_true(n >= 3);
+	assert_false(p[0].meets);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(by_hand),
+		cmocka_unit_test(idle_between),
+		cmocka_unit_test(two_servers),
+		cmocka_unit_test(apart),
+		cmocka_unit_test(shared_blocks),
+		cmocka_unit_test(refused_and_failed),
+		cmocka_unit_test(ranks),
+		cmocka_unit_test(clock_of_phases),
+		cmocka_unit_test(clock_of_mixtures),
+		cmocka_unit_test(stages_hold_the_whole),
+		cmocka_unit_test(one_replica_fewer_misses),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
