@@ -656,8 +656,8 @@ PY
     printf 'rich tenant=a\npoor tenant=b tokens-per-minute=40\n' >keys
     start --chat-template chatml --api-key-file keys
     status=0
-    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-openai.py" "$url" rich poor || status=$?
-    [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON)"
+    "${DT_OPENAI_PYTHON:-${DT_PEERS_PYTHON:-python3}}" "$BATS_TEST_DIRNAME/serve-openai.py" "$url" rich poor || status=$?
+    [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON, DT_PEERS_PYTHON)"
     [ $status = 0 ]
     jq -n --arg url "$url" '{servers: [{url: $url, key: "rich"}], api_key_file: "keys"}' >route.json
     dt-route --port 0 --config route.json >route-url 2>>log 3>&- &
@@ -667,7 +667,7 @@ PY
         sleep 0.05
     done
     status=0
-    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-openai.py" "$(cat route-url)" rich poor || status=$?
+    "${DT_OPENAI_PYTHON:-${DT_PEERS_PYTHON:-python3}}" "$BATS_TEST_DIRNAME/serve-openai.py" "$(cat route-url)" rich poor || status=$?
     kill "$router"
     wait "$router" || true
     [ $status = 0 ]
@@ -684,15 +684,41 @@ PY
         sleep 0.05
     done
     status=0
-    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-tools.py" "$(cat url)" || status=$?
-    [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON)"
+    "${DT_OPENAI_PYTHON:-${DT_PEERS_PYTHON:-python3}}" "$BATS_TEST_DIRNAME/serve-tools.py" "$(cat url)" || status=$?
+    [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON, DT_PEERS_PYTHON)"
     [ $status = 0 ]
     status=0
-    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-anthropic.py" "$(cat url)" none || status=$?
+    "${DT_OPENAI_PYTHON:-${DT_PEERS_PYTHON:-python3}}" "$BATS_TEST_DIRNAME/serve-anthropic.py" "$(cat url)" none || status=$?
     [ $status = 0 ] || [ $status = 77 ]
     status=0
-    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-agent.py" "$(cat url)" || status=$?
+    "${DT_OPENAI_PYTHON:-${DT_PEERS_PYTHON:-python3}}" "$BATS_TEST_DIRNAME/serve-agent.py" "$(cat url)" || status=$?
     [ $status = 0 ] || [ $status = 77 ]
+}
+
+@test "OpenAI's and Anthropic's own clients and an agent: tools, messages, responses, directly and through dt-route" {
+    py=${DT_OPENAI_PYTHON:-${DT_PEERS_PYTHON:-python3}}
+    "$py" -c 'import agents, anthropic, openai' 2>/dev/null ||
+        skip "needs a Python with the packages openai, anthropic and openai-agents (DT_PEERS_PYTHON)"
+    "$DT_HELP/make-model" long llama-tiny 260 0 4096 # what fits a schema comes of any weights
+    await dt-serve long "${common[@]}" --port 0 --served-model-name tiny --chat-template chatml --api-key rich
+    jq -n --arg url "$url" '{servers: [{url: $url, key: "rich"}], api_key_file: "door"}' >door.json
+    echo 'poor tenant=b' >door
+    for name in tools anthropic agent; do
+        timeout 300 "$py" "$BATS_TEST_DIRNAME/serve-$name.py" "$url" rich
+    done
+    dt-route --port 0 --config door.json >door-url 2>>log 3>&- &
+    router=$!
+    status=0
+    until grep -q 'is in$' log; do
+        kill -0 "$router" || { cat log; return 1; }
+        sleep 0.05
+    done
+    for name in tools anthropic agent; do
+        timeout 300 "$py" "$BATS_TEST_DIRNAME/serve-$name.py" "$(cat door-url)" poor || status=$?
+    done
+    kill "$router"
+    wait "$router" || true
+    [ "$status" -eq 0 ]
 }
 
 @test "TLS: an answer and a stream, a client that goes away, the page's origin; files that are no certificate" {

@@ -1,6 +1,6 @@
 /*
- * make-model CKPT [PRESET|CONFIG.json [VOCAB [WINDOW]]]: a checkpoint with random weights and the byte
- * tokenizer; without more a tiny llama with a few ids to spare.
+ * make-model CKPT [PRESET|CONFIG.json [VOCAB [WINDOW [CONTEXT]]]]: a checkpoint with random weights and the
+ * byte tokenizer; without more a tiny llama with a few ids to spare and a context of 512 tokens.
  */
 #include "base/rng.h"
 #include "ckpt/ckpt.h"
@@ -25,7 +25,7 @@ int main(int argc, char **argv)
 
 	if (argc < 2 || dt_config_load(argc > 2 ? argv[2] : "llama-tiny", &c, &err) < 0)
 		return 1;
-	c.max_seq = 512;
+	c.max_seq = argc > 5 ? atoi(argv[5]) : 512;
 	c.bos = c.eos = -1; /* the tokenizer knows */
 	c.window = argc > 4 ? atoi(argv[4]) : c.window;
 	if (argc <= 2 || argc > 3)

@@ -3,6 +3,7 @@
 
 Exit status 77: the package is not here."""
 import sys
+from typing import Literal
 
 try:
     from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
@@ -15,7 +16,7 @@ called = []
 
 
 @function_tool
-def get_weather(city: str) -> str:
+def get_weather(city: Literal["Paris", "Oslo"]) -> str:
     """The weather of a city."""
     called.append(city)
     return "sunny, 21 degrees"
