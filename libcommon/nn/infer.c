@@ -145,6 +145,8 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 	m->p.ranks = p->ranks ? &m->ranks : NULL;
 	m->dev = dev;
 	rc = open_parts(m, src, err);
+	if (rc == 0)
+		rc = dt_infer_parts_open(m, err);
 	if (rc < 0) {
 		dt_infer_close(m);
 		return rc;
@@ -164,6 +166,7 @@ void dt_infer_close(struct dt_infer *m)
 		dt_buffer_unshare(m->ranks.world, m->work.base, m->work.bytes);
 	dt_infer_area_release(m, &m->work);
 	dt_memory_plan_release(&m->plan);
+	dt_infer_parts_release(m);
 	free(m->parts);
 	free(m);
 }
@@ -249,7 +252,7 @@ int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *log
 		rc = pool_all(m, b, err);
 	if (rc == 0 && b->nwant > 0)
 		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_LOSS, NULL, err);
-	return rc == 0 && m->ranks.pp ? dt_infer_finish(m, b, logits, err) : rc;
+	return rc;
 }
 
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
@@ -259,6 +262,6 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 				  b->ntokens, b->nwant, m->p.max_tokens, m->p.max_seqs);
 	if (!dt_dev_is_host(m->dev))
 		return dt_infer_side_forward(m, b, logits, err);
-	return dt_infer_pass(m, b, logits, err);
+	return m->ranks.pp ? dt_infer_in_parts(m, b, logits, err) : dt_infer_pass(m, b, logits, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
