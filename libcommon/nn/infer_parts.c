@@ -1,9 +1,9 @@
 /*
- * A pass over the stages of a pipeline in parts: while one stage computes the rows of a part, the stage before
- * computes those of the next, so that m parts take (m + stages - 1) / m of what one stage takes for all rows
- * (GPipe: Huang et al. 2019). Rows are cut anywhere, also within a sequence, whose later rows see the keys of
- * the earlier ones in the cache: numbers do not depend on it. Steps with few rows are not cut: each part reads
- * the weights again.
+ * A pass over the stages of a pipeline in parts: while one stage computes the rows of a part, the stage
+ * before computes those of the next, so that m parts take (m + stages - 1) / m of what one stage takes for
+ * all rows (GPipe: Huang et al. 2019). Rows are cut anywhere, also within a sequence, whose later rows see
+ * the keys of the earlier ones in the cache: numbers do not depend on it. Steps with few rows are not cut:
+ * each part reads the weights again.
  */
 #include "nn/exec.h"
 #include "nn/infer_priv.h"

@@ -42,7 +42,7 @@ struct dt_infer_heads {
 	struct dt_packed_set *keys, *values;
 };
 
-/* infer_parts.c: of a part of a pass, [max_seqs + 1], [max_seqs], [max_seqs]; the last stage's logits, of all */
+/* infer_parts.c: of a part of a pass, [max_seqs + 1], [max_seqs], [max_seqs]; the last stage's logits */
 struct dt_infer_parts {
 	int32_t *q_start, *kv_len, *want;
 	float *logits; /* [max_seqs, vocab]; NULL elsewhere */
@@ -84,8 +84,8 @@ static inline uint64_t dt_infer_mix(uint64_t h, uint64_t v)
 	return h ^ h >> 32;
 }
 
-/* infer.c: the pass itself, and the draws where there are some; logits and drawn are the device's memory, and
- * what the batch points to otherwise dt_dev_tables'. */
+/* infer_pass.c: the pass itself, and the draws where there are some; logits and drawn are the device's memory,
+ * and what the batch points to otherwise dt_dev_tables'. */
 int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
 /* infer_area.c: memory of the device; what the host copies there is there when the call returns. */
@@ -101,8 +101,8 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *b, fl
 
 /*
  * infer_ranks.c. gather: what each rank of the group over tp has of the logits, by node n, whole on the
- * first. receive: what the stage before has computed; send: to the stage behind. made: the last stage's logits.
- * finish: these (of the whole pass) and pooled states from the last stage to the first.
+ * first. receive: what the stage before has computed; send: to the stage behind. made: the last stage's
+ * logits. finish: these (of the whole pass) and pooled states from the last stage to the first.
  */
 int dt_infer_gather(struct dt_infer *m, const struct dt_node *n, float *logits, struct dt_err *err);
 int dt_infer_receive(struct dt_infer *m, struct dt_err *err);
