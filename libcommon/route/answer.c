@@ -189,15 +189,16 @@ void dt_route_answer_break(struct dt_route_x *x, const char *why)
 {
 	struct dt_route_client *c = x->client;
 	json_t *v;
-	char *text;
+	char *text, msg[300];
 
 	if (!c)
 		return;
 	c->keep = false;
 	if (x->is_stream && x->chunked) {
-		v = json_pack("{s:{s:s+,s:s,s:n,s:s}}", "error", "message", "the server was lost: ", why,
-			      "type", "server_error", "param", "code", "server_lost");
+		snprintf(msg, sizeof(msg), "the server was lost: %s", why);
+		v = dt_route_error_json(c->messages, 502, "server_lost", msg);
 		text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+		send_piece(x, "event: error\n", text && c->messages ? 13 : 0);
 		send_piece(x, "data: ", text ? 6 : 0);
 		send_piece(x, text ? text : "", text ? strlen(text) : 0);
 		send_piece(x, "\n\n", text ? 2 : 0);

@@ -21,10 +21,10 @@ struct dt_route_conf {
 		socklen_t addrlen;
 		const char *key; /* bearer key it asks for; NULL: the client's, where we ask for none */
 		double weight;
-		int most;     /* requests under way; 0: no limit */
 		bool drained; /* takes nothing new */
 		const char **model;
 		int nmodels; /* 0: the server is asked */
+		int most;    /* requests under way; 0: no limit. Beside what a choice reads of a server */
 	} * server;
 	int nservers;
 	struct dt_route_watched { /* a name of servers, which may get other addresses */

@@ -174,15 +174,11 @@ void dt_route_x_cancel(struct dt_route_x *x)
 
 enum found { FOUND, FULL, NONE, UNKNOWN };
 
-static bool was_tried(const struct dt_route_x *x, int i)
-{
-	return x->tried[i / 64] >> i % 64 & 1;
-}
-
 /* Marks the servers that may take it. FULL: those that may have no room; NONE: none is well. */
 static enum found mark(struct dt_route_x *x, double now)
 {
 	struct dt_router *r = x->r;
+	const struct dt_route_having *of = x->model ? dt_route_having(r, x->model) : NULL;
 	bool known = r->conf.neach > 0 && r->none_up, well = false, room = false;
 
 	for (int i = 0; i < r->balance.n; i++) {
@@ -193,10 +189,10 @@ static enum found mark(struct dt_route_x *x, double now)
 		if (!s || s->gone)
 			continue;
 		known |= s->nmodels < 0 || !x->model;
-		if (x->model && !dt_route_server_has(s, x->model))
+		if (of && !dt_route_bit(of->has, i))
 			continue;
 		known = true;
-		if (was_tried(x, i) || !dt_route_server_takes(s, now))
+		if (dt_route_bit(x->tried, i) || !dt_route_server_takes(s, now))
 			continue;
 		well = true;
 		b->candidate = s->conf.most == 0 || b->running < s->conf.most;

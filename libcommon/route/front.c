@@ -69,21 +69,41 @@ void dt_route_reply(struct dt_route_client *c, int status, const char *type, con
 	dt_route_conn_flush(&c->conn);
 }
 
-static const char *type_of(int status)
+/* As OpenAI names the kinds of errors, and as Anthropic does. */
+static const char *type_of(int status, bool messages)
 {
-	return status == 401   ? "authentication_error"
-	       : status == 403 ? "permission_error"
-	       : status == 429 ? "rate_limit_error"
-	       : status >= 500 ? "server_error"
-			       : "invalid_request_error";
+	static const struct {
+		int status;
+		const char *openai, *anthropic;
+	} known[] = {{401, "authentication_error", "authentication_error"},
+		     {403, "permission_error", "permission_error"},
+		     {404, "invalid_request_error", "not_found_error"},
+		     {413, "invalid_request_error", "request_too_large"},
+		     {429, "rate_limit_error", "rate_limit_error"},
+		     {503, "server_error", "overloaded_error"}};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (known[i].status == status)
+			return messages ? known[i].anthropic : known[i].openai;
+	return status < 500 ? "invalid_request_error" : messages ? "api_error" : "server_error";
+}
+
+json_t *dt_route_error_json(bool messages, int status, const char *code, const char *msg)
+{
+	const char *type = type_of(status, messages);
+	json_t *text = json_string(msg) ?: json_string("bad request");
+
+	if (messages)
+		return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message",
+				 text);
+	return json_pack("{s:{s:o,s:s,s:s?,s:s}}", "error", "message", text, "type", type, "param",
+			 strcmp(code, "model_not_found") != 0 ? NULL : "model", "code", code);
 }
 
 void dt_route_reply_error(struct dt_route_client *c, int status, const char *code, int retry_after,
 			  const char *headers, const char *msg)
 {
-	json_t *v = json_pack("{s:{s:o,s:s,s:n,s:s}}", "error", "message",
-			      json_string(msg) ?: json_string("bad request"), "type", type_of(status),
-			      "param", "code", code);
+	json_t *v = dt_route_error_json(c->messages, status, code, msg);
 	char *text = v ? json_dumps(v, JSON_COMPACT) : NULL, more[1024];
 
 	snprintf(more, sizeof(more), "%s", headers);
@@ -244,6 +264,7 @@ static void begin(struct dt_route_client *c, const struct dt_route_head *h)
 	c->keep = h->keep_alive;
 	c->http10 = h->minor == 0;
 	c->is_head = dt_route_is(h->method, "HEAD");
+	c->messages = h->target.n >= 12 && !memcmp(h->target.s, "/v1/messages", 12);
 	if (why) {
 		refuse(c, 403, "not_allowed", why);
 	} else if (key == -2 && !dt_route_local_open(h->target)) {

@@ -41,25 +41,29 @@ struct dt_route_server {
 	struct dt_router *r;
 	int number;			  /* in the balance and the prefix index */
 	struct dt_route_server_conf conf; /* strings are our own */
-	bool gone;			  /* from the configuration: freed with its last line */
-	bool drained;			  /* by hand or by the configuration */
-	bool off;			  /* by the scaler: not to run */
-	enum dt_route_asked asked;	  /* of on_scale, until it has happened */
-	double ask_again;
+	/* What each choice reads of all servers, close together. */
+	bool gone;    /* from the configuration: freed with its last line */
+	bool drained; /* by hand or by the configuration */
+	bool off;     /* by the scaler: not to run */
 	bool up, seen;
+	enum dt_route_asked asked; /* of on_scale, until it has happened */
+	enum dt_route_circuit circuit;
+	int trials;
+	int nmodels; /* -1: not known yet */
+	double avoid_until, opened;
+
+	char **model;
+	double ask_again;
 	int bad, good; /* probes in a row */
 	struct dt_route_fetch *probe;
-	double next_probe, avoid_until;
+	double next_probe;
 	uint64_t asks;		       /* of its models, one probe in eight */
 	struct dt_route_fetch *asking; /* for events of its cache */
 	double next_events;
 	char events_at[64]; /* what has been told */
 	bool tells;	    /* it has events */
-	char **model;
-	int nmodels; /* -1: not known yet */
-	enum dt_route_circuit circuit;
-	int failures, successes, trials;
-	double window_start, opened;
+	int failures, successes;
+	double window_start;
 	TAILQ_HEAD(dt_route_lines, dt_route_line) idle;
 	int nidle, nlines;
 	uint64_t n_requests, n_errors;
@@ -86,7 +90,18 @@ struct dt_route_x;
 struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
 					    struct dt_route_server_conf *conf);
 void dt_route_server_free(struct dt_route_server *s);
-bool dt_route_server_has(const struct dt_route_server *s, const char *model);
+/* Which servers have a model, by number: kept until the models of a server change. */
+struct dt_route_having {
+	char model[128]; /* "": nothing is kept here */
+	uint64_t changes;
+	uint64_t has[DT_PREFIX_SERVERS / 64];
+};
+/* Valid until the next call. */
+const struct dt_route_having *dt_route_having(struct dt_router *r, const char *model);
+static inline bool dt_route_bit(const uint64_t *set, int i)
+{
+	return set[i / 64] >> i % 64 & 1;
+}
 bool dt_route_server_takes(struct dt_route_server *s, double now); /* new requests */
 void dt_route_server_failed(struct dt_route_server *s, bool unreachable);
 void dt_route_server_served(struct dt_route_server *s);
@@ -206,6 +221,7 @@ struct dt_route_client {
 	uint64_t left;
 	struct dt_route_chunks chunks;
 	bool keep, reading_body, closing, http10, busy, is_head;
+	bool messages;	 /* it speaks Anthropic's API */
 	double deadline; /* to send what is awaited; 0: none */
 	double stalled;	 /* since when it does not read; 0: it does */
 };
@@ -221,6 +237,8 @@ void dt_route_reply(struct dt_route_client *c, int status, const char *type, con
 		    const char *headers);
 void dt_route_reply_error(struct dt_route_client *c, int status, const char *code, int retry_after,
 			  const char *headers, const char *msg);
+/* An error as the API has it that the client speaks. */
+json_t *dt_route_error_json(bool messages, int status, const char *code, const char *msg);
 const char *dt_route_reason(int status);
 
 /* local.c: routes that the router answers itself; false: this is none of them. */
@@ -266,6 +284,8 @@ struct dt_router {
 	struct dt_balance balance;
 	struct dt_prefix_chain chain; /* while a prompt is hashed */
 	struct dt_route_server *server[DT_PREFIX_SERVERS];
+	struct dt_route_having having[8]; /* by the hash of the model */
+	uint64_t changes;		  /* of the servers, and of models they have */
 	TAILQ_HEAD(, dt_route_client) clients;
 	int nclients;
 	struct dt_route_xs all, queue;

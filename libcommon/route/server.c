@@ -41,6 +41,7 @@ static void free_models(struct dt_route_server *s)
 	free(s->model);
 	s->model = NULL;
 	s->nmodels = -1;
+	s->r->changes++;
 }
 
 struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
@@ -59,6 +60,7 @@ struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
 	s->number = number;
 	s->nmodels = -1;
 	s->drained = conf->drained;
+	r->changes++;
 	TAILQ_INIT(&s->idle);
 	*b = (struct dt_balance_server){.name = dt_prefix_hash(7, s->conf.url, strlen(s->conf.url)),
 					.weight = conf->weight};
@@ -79,7 +81,7 @@ void dt_route_server_free(struct dt_route_server *s)
 	free(s);
 }
 
-bool dt_route_server_has(const struct dt_route_server *s, const char *model)
+static bool has(const struct dt_route_server *s, const char *model)
 {
 	for (int i = 0; i < s->conf.nmodels; i++)
 		if (!strcmp(s->conf.model[i], model))
@@ -88,6 +90,22 @@ bool dt_route_server_has(const struct dt_route_server *s, const char *model)
 		if (!strcmp(s->model[i], model))
 			return true;
 	return false;
+}
+
+const struct dt_route_having *dt_route_having(struct dt_router *r, const char *model)
+{
+	const size_t n = strlen(model), slots = sizeof(r->having) / sizeof(r->having[0]);
+	struct dt_route_having *h = &r->having[dt_prefix_hash(1, model, n) % slots];
+
+	if (h->changes == r->changes && h->model[0] && !strcmp(h->model, model))
+		return h;
+	*h = (struct dt_route_having){.changes = r->changes};
+	if (n < sizeof(h->model)) /* a longer name is looked for each time */
+		memcpy(h->model, model, n);
+	for (int i = 0; i < r->balance.n; i++)
+		if (r->server[i] && has(r->server[i], model))
+			h->has[i / 64] |= (uint64_t)1 << i % 64;
+	return h;
 }
 
 /* ---- up or down ---- */
@@ -229,6 +247,11 @@ static void on_models(void *arg, int status, const char *body, size_t n)
 	struct dt_route_server *s = arg;
 
 	s->probe = NULL;
+	if ((status == 401 || status == 403) && s->nmodels < 0)
+		dt_log_msg(s->r->p.log,
+			   "%s does not tell its models (%d): its \"key\" or its \"models\" belong into "
+			   "--config",
+			   s->conf.url, status);
 	if (status == 200)
 		take_models(s, body, n);
 	else if (s->nmodels < 0)

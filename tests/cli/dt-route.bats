@@ -108,7 +108,14 @@ denies() {
     [ "$(got "$a" '.headers."x-secret"')" = null ]
     ask -D headers -o /dev/null
     [ "$(sed -n 's/^X-Request-Id: \(req-[0-9a-f]*\).*/\1/p' headers)" = "$(got "$a" '.headers."x-request-id"')" ]
-    [ "$(body='{"model":"none","prompt":"x"}' ask | jq -r .error.code)" = model_not_found ]
+    [ "$(body='{"model":"none","prompt":"x"}' ask | jq -c '[.error.code, .error.param]')" = '["model_not_found","model"]' ]
+    # errors as Anthropic's API has them, for who speaks it
+    messages() { curl -s -m 20 -d "{\"model\":\"$1\",\"stream\":true,\"max_tokens\":5,\"messages\":[]}" "$url/v1/messages"; }
+    [ "$(messages none | jq -c '[.type, .error.type]')" = '["error","not_found_error"]' ]
+    set_mock "$a" '{"tokens": 9, "die_after": 2}'
+    messages m >broken
+    set_mock "$a" '{"tokens": 3, "die_after": null}'
+    [ "$(grep -A1 '^event: error' broken | sed -n 's/^data: //p' | jq -c '[.type, .error.type]')" = '["error","api_error"]' ]
     [ "$(curl -s "$url/v1/models" | jq -c '[.data[].id]')" = '["m"]' ]
     unset body
     [ "$(ask -0 | jq -r .server)" = a ]

@@ -652,12 +652,24 @@ PY
     settles
 }
 
-@test "OpenAI's own client runs every endpoint, streams and errors included" {
+@test "OpenAI's own client runs every endpoint, streams and errors included, directly and through dt-route" {
     printf 'rich tenant=a\npoor tenant=b tokens-per-minute=40\n' >keys
     start --chat-template chatml --api-key-file keys
     status=0
     "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-openai.py" "$url" rich poor || status=$?
     [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON)"
+    [ $status = 0 ]
+    jq -n --arg url "$url" '{servers: [{url: $url, key: "rich"}], api_key_file: "keys"}' >route.json
+    dt-route --port 0 --config route.json >route-url 2>>log 3>&- &
+    router=$!
+    until grep -q 'is in$' log; do
+        kill -0 "$router" || { cat log; return 1; }
+        sleep 0.05
+    done
+    status=0
+    "${DT_OPENAI_PYTHON:-python3}" "$BATS_TEST_DIRNAME/serve-openai.py" "$(cat route-url)" rich poor || status=$?
+    kill "$router"
+    wait "$router" || true
     [ $status = 0 ]
 }
 
