@@ -84,8 +84,10 @@ static inline uint64_t dt_infer_mix(uint64_t h, uint64_t v)
 	return h ^ h >> 32;
 }
 
-/* infer_pass.c: the pass itself, and the draws where there are some; logits and drawn are the device's memory,
- * and what the batch points to otherwise dt_dev_tables'. */
+/*
+ * infer_pass.c: the pass itself, and the draws where there are some; logits and drawn are in the device's
+ * memory, and what the batch points to otherwise is dt_dev_tables'.
+ */
 int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
 /* infer_area.c: memory of the device; what the host copies there is there when the call returns. */
