@@ -144,17 +144,23 @@ static bool wanted(const char *op)
 	return !only || strstr(op, only);
 }
 
-static void row(const char *op, const char *shape, enum dt_dtype t, double time, double flop, double bytes)
+/* A row of the table, and whether its floor is reached. rate: of unit a second. */
+static void row_of(const char *op, const char *shape, const char *type, double time, double rate,
+		   const char *unit, double ceiling)
 {
-	const double rate = flop ? flop / time : bytes / time, ceiling = flop ? peak[t] : copy_rate;
-
-	check_floor(op, shape, dt_dtype_name(t), rate / ceiling);
+	check_floor(op, shape, type, rate / ceiling);
 	dt_table_cell(table, "%s", op);
 	dt_table_cell(table, "%s", shape);
-	dt_table_cell(table, "%s", dt_dtype_name(t));
+	dt_table_cell(table, "%s", type);
 	dt_table_cell(table, "%.3f", time * 1e3);
-	dt_table_cell(table, "%.1f %s", rate * 1e-9, flop ? "GFLOP/s" : "GB/s");
+	dt_table_cell(table, "%.1f %s", rate * 1e-9, unit);
 	dt_table_cell(table, "%.2f", rate / ceiling);
+}
+
+static void row(const char *op, const char *shape, enum dt_dtype t, double time, double flop, double bytes)
+{
+	row_of(op, shape, dt_dtype_name(t), time, flop ? flop / time : bytes / time,
+	       flop ? "GFLOP/s" : "GB/s", flop ? peak[t] : copy_rate);
 }
 
 struct product {
@@ -347,9 +353,9 @@ static void long_contexts(void)
 		TIME(best, ops->attention_paged(dev, o, dt_t2(x.data, DT_BF16, 1, (QUERY + 2 * KV) * DIM), k,
 						v, &p, &one));
 		bf16 = i ? bf16 : best;
-		snprintf(what, sizeof what, "1 token, 16384 keys, %s cache: %.2f x bf16",
-			 dt_dtype_name(cache[i]), bf16 / best);
+		snprintf(what, sizeof what, "1 token, 16384 keys, %s cache", dt_dtype_name(cache[i]));
 		row("context", what, DT_BF16, best, 0, (double)bytes);
+		row_of("context", what, "of bf16", best, 1e9 / best, "/s", 1e9 / bf16);
 		free(k.data);
 		free(v.data);
 	}
@@ -524,15 +530,12 @@ static void weights(void)
 			if (formats[f] == DT_FMT_BF16 && rows[i] >= 32)
 				onednn_beside(rows[i], n, k);
 			if (rows[i] == 1) {
-				const double rate = (double)dt_packed_bytes(w) / best;
+				char what[48];
 
-				dt_table_cell(table, "packed");
-				dt_table_cell(table, "%s, of the read rate",
-					      dt_format_info(formats[f])->name);
-				dt_table_cell(table, "%s", "-");
-				dt_table_cell(table, "%.3f", best * 1e3);
-				dt_table_cell(table, "%.1f GB/s", rate * 1e-9);
-				dt_table_cell(table, "%.2f", rate / read_rate);
+				snprintf(what, sizeof what, "%s, of the read rate",
+					 dt_format_info(formats[f])->name);
+				row_of("packed", what, "-", best, (double)dt_packed_bytes(w) / best, "GB/s",
+				       read_rate);
 			}
 		}
 		dt_packed_close(w);

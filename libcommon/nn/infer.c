@@ -145,6 +145,8 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 	m->p.ranks = p->ranks ? &m->ranks : NULL;
 	m->dev = dev;
 	rc = open_parts(m, src, err);
+	if (rc == 0)
+		rc = dt_infer_parts_open(m, err);
 	if (rc < 0) {
 		dt_infer_close(m);
 		return rc;
@@ -164,6 +166,7 @@ void dt_infer_close(struct dt_infer *m)
 		dt_buffer_unshare(m->ranks.world, m->work.base, m->work.bytes);
 	dt_infer_area_release(m, &m->work);
 	dt_memory_plan_release(&m->plan);
+	dt_infer_parts_release(m);
 	free(m->parts);
 	free(m);
 }
@@ -184,31 +187,6 @@ struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m)
 
 /* ---- the pass ---- */
 
-/* In f32 and row by row, so that it does not matter how a prompt was cut. */
-static int pool_rows(const struct dt_infer *m, const void *rows, int seq, float *sum)
-{
-	const struct dt_infer_batch *b = m->batch;
-	int64_t n = m->config.hidden, first = b->q_start[seq], count = b->q_start[seq + 1] - first;
-	size_t e = (size_t)dt_dtype_size(m->p.dtype), bytes = (size_t)(count * n) * e;
-	char *copy = NULL;
-	const void *x = (const char *)rows + (size_t)(first * n) * e;
-	int rc = 0;
-
-	if (!dt_dev_is_host(m->dev)) {
-		copy = malloc(bytes);
-		rc = copy ? dt_dev_copy(m->dev, copy, x, bytes) : -ENOMEM;
-		if (rc == 0)
-			rc = dt_dev_sync(m->dev);
-		x = copy;
-	}
-	for (int64_t t = 0; t < count && rc == 0; t++)
-		for (int64_t i = 0; i < n; i++)
-			sum[i] += m->p.dtype == DT_F32 ? ((const float *)x)[t * n + i]
-						       : dt_bf16_to_f32(((const uint16_t *)x)[t * n + i]);
-	free(copy);
-	return rc;
-}
-
 int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 {
 	size_t block = (size_t)m->p.block_size * cache_row_bytes(m), all = (size_t)m->p.blocks * block;
@@ -218,40 +196,6 @@ int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 				(int64_t)(m->cache.bytes / all));
 }
 
-/* The sums over rows of the final hidden states, where there are some: the last stage's first rank. */
-static int pool_all(const struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
-{
-	const struct dt_prog *p = &m->plan.stage.chunk[0];
-	const struct dt_node *head = &p->step[p->start[DT_LIST_LOSS]].n;
-
-	for (int i = 0; b->pool && i < b->nseq; i++)
-		if (b->pool[i])
-			TRY(pool_rows(m, dt_exec_value(&m->x, &m->flight, head->in[0]), i, b->pool[i]));
-	return 0;
-}
-
-int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
-{
-	struct dt_prog *p = &m->plan.stage.chunk[0];
-	int rc = 0;
-
-	m->batch = b;
-	m->logits = logits;
-	m->x.pos = (int32_t *)dt_infer_there(m, b->pos);
-	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = b->ntokens;
-	if (p->input >= 0)
-		rc = dt_infer_receive(m, err);
-	if (rc == 0)
-		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_FORWARD, NULL, err);
-	if (rc == 0 && p->output >= 0)
-		rc = dt_infer_send(m, err);
-	if (rc == 0 && dt_infer_last_stage(m))
-		rc = pool_all(m, b, err);
-	if (rc == 0 && b->nwant > 0)
-		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_LOSS, NULL, err);
-	return rc == 0 && m->ranks.pp ? dt_infer_finish(m, b, logits, err) : rc;
-}
-
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	if (b->ntokens < 1 || b->ntokens > m->p.max_tokens || b->nwant > m->p.max_seqs)
@@ -259,6 +203,6 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 				  b->ntokens, b->nwant, m->p.max_tokens, m->p.max_seqs);
 	if (!dt_dev_is_host(m->dev))
 		return dt_infer_side_forward(m, b, logits, err);
-	return dt_infer_pass(m, b, logits, err);
+	return m->ranks.pp ? dt_infer_in_parts(m, b, logits, err) : dt_infer_pass(m, b, logits, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

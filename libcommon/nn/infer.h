@@ -39,6 +39,7 @@ struct dt_infer_params {
 	int blocks, block_size;		    /* the KV pool */
 	int64_t adapters;		    /* the largest rank that sequences' adapters may have; 0: none */
 	const struct dt_infer_ranks *ranks; /* copied; NULL: one rank */
+	int part_rows;			    /* of a part of a pass over stages, at least; 0: the usual */
 	/*
 	 * What training rounds to dtype, the scales of norms and what stands between a product and its
 	 * activation, is rounded here too: log-probabilities are those of training.

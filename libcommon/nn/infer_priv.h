@@ -42,6 +42,12 @@ struct dt_infer_heads {
 	struct dt_packed_set *keys, *values;
 };
 
+/* infer_parts.c: of a part of a pass, [max_seqs + 1], [max_seqs], [max_seqs]; the last stage's logits */
+struct dt_infer_parts {
+	int32_t *q_start, *kv_len, *want;
+	float *logits; /* [max_seqs, vocab]; NULL elsewhere */
+};
+
 struct dt_infer {
 	struct dt_config config;
 	struct dt_infer_params p;    /* ranks: this->ranks, or NULL */
@@ -64,6 +70,7 @@ struct dt_infer {
 	struct dt_flight flight;
 	struct dt_infer_side side;
 	struct dt_lora_part *parts; /* [max_seqs] of a pass, with adapters */
+	struct dt_infer_parts cut;  /* with stages */
 	/* the pass under way */
 	const struct dt_infer_batch *batch;
 	float *logits;
@@ -77,8 +84,10 @@ static inline uint64_t dt_infer_mix(uint64_t h, uint64_t v)
 	return h ^ h >> 32;
 }
 
-/* infer.c: the pass itself, and the draws where there are some; logits and drawn are the device's memory, and
- * what the batch points to otherwise dt_dev_tables'. */
+/*
+ * infer_pass.c: the pass itself, and the draws where there are some; logits and drawn are in the device's
+ * memory, and what the batch points to otherwise is dt_dev_tables'.
+ */
 int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
 /* infer_area.c: memory of the device; what the host copies there is there when the call returns. */
@@ -94,17 +103,24 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *b, fl
 
 /*
  * infer_ranks.c. gather: what each rank of the group over tp has of the logits, by node n, whole on the
- * first. receive: what the stage before has computed; send: to the stage behind. finish: logits and pooled
- * states from the last stage to the first.
+ * first. receive: what the stage before has computed; send: to the stage behind. made: the last stage's
+ * logits. finish: these (of the whole pass) and pooled states from the last stage to the first.
  */
 int dt_infer_gather(struct dt_infer *m, const struct dt_node *n, float *logits, struct dt_err *err);
 int dt_infer_receive(struct dt_infer *m, struct dt_err *err);
 int dt_infer_send(struct dt_infer *m, struct dt_err *err);
-int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+const float *dt_infer_made(const struct dt_infer *m);
+int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, const float *made, float *logits,
+		    struct dt_err *err);
 static inline bool dt_infer_last_stage(const struct dt_infer *m)
 {
 	return m->ranks.at.pp == m->ranks.layout.pp - 1;
 }
+
+/* infer_parts.c: a pass over the stages of a pipeline, and what it needs. */
+int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err);
+void dt_infer_parts_release(struct dt_infer *m);
+int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
 /* infer_load.c: fills owner, packed, expert, set and x.w. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);

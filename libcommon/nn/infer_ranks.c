@@ -71,9 +71,16 @@ static int finish_pool(struct dt_infer *m, const struct dt_infer_batch *b, bool 
 	return rc;
 }
 
-int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+const float *dt_infer_made(const struct dt_infer *m)
 {
 	const struct dt_prog *p = &m->plan.stage.chunk[0];
+
+	return dt_exec_value(&m->x, &m->flight, p->step[p->start[DT_LIST_LOSS]].n.out[3]);
+}
+
+int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, const float *made, float *logits,
+		    struct dt_err *err)
+{
 	const size_t n = (size_t)b->nwant * (size_t)m->config.vocab;
 	const bool first = m->ranks.at.pp == 0, last = dt_infer_last_stage(m);
 	const struct dt_ops *o = m->dev->ops;
@@ -84,12 +91,8 @@ int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, float *l
 	rc = finish_pool(m, b, first, err);
 	if (rc < 0 || !n)
 		return rc;
-	if (last) {
-		const struct dt_node *head = &p->step[p->start[DT_LIST_LOSS]].n;
-
-		return dt_send(m->ranks.pp, dt_exec_value(&m->x, &m->flight, head->out[3]), n, DT_F32, 0,
-			       TAG_LOGITS, "logits", err);
-	}
+	if (last)
+		return dt_send(m->ranks.pp, made, n, DT_F32, 0, TAG_LOGITS, "logits", err);
 	rc = dt_recv(m->ranks.pp, logits, n, DT_F32, m->ranks.layout.pp - 1, TAG_LOGITS, "logits", err);
 	if (rc == 0 && b->draw)
 		TRY(o->sample(m->dev, b->drawn, dt_t2(logits, DT_F32, b->nwant, m->config.vocab), b->draw,

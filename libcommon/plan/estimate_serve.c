@@ -138,6 +138,10 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 		put(t, DT_MEM_LOGITS,
 		    (double)(DT_INFER_LOGITS_ROWS(s->max_seqs * s->layout.dp) * s->config->vocab) * 4,
 		    "logits", "(sequences of all replicas + 2) x vocabulary, f32", DT_EXACT);
+	if (s->layout.pp > 1 && s->stage == s->layout.pp - 1 &&
+	    s->tp_rank == 0) /* for the one that samples */
+		put(t, DT_MEM_LOGITS, (double)(s->max_seqs * s->config->vocab) * 4, "logits",
+		    "sequences x vocabulary, f32", DT_EXACT);
 	return 0;
 }
 

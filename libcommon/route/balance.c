@@ -51,20 +51,26 @@ static double load_of(const struct dt_balance_server *s)
 /* Highest random weight: -w / ln(u), u of key and server. Servers at `most` requests are passed over. */
 static int by_name(const struct dt_balance *b, uint64_t key, double most)
 {
-	double best = -1;
+	double best = -1, weight = 0;
+	uint64_t highest = 0; /* u of the best: of equal weights the order is that of u */
 	int at = -1;
 
 	for (int i = 0; i < b->n; i++) {
 		const struct dt_balance_server *s = &b->server[i];
-		double u, w;
+		uint64_t u;
+		double w;
 
 		if (!s->candidate || load_of(s) >= most)
 			continue;
-		u = ((double)(dt_prefix_hash(key, &s->name, sizeof(s->name)) >> 11) + 0.5) * 0x1p-53;
-		w = s->weight / -log(u);
+		u = dt_prefix_hash(key, &s->name, sizeof(s->name)) >> 11;
+		if (at >= 0 && s->weight == weight && u <= highest)
+			continue;
+		w = s->weight / -log(((double)u + 0.5) * 0x1p-53);
 		if (w > best) {
 			best = w;
 			at = i;
+			weight = s->weight;
+			highest = u;
 		}
 	}
 	return at;

@@ -95,6 +95,25 @@ static void release_asked(struct asked *a)
 	free(a->want);
 }
 
+/* Stages that compute a pass in parts, of two rows and more and of three, give the same bits. */
+static void compare_parts(const char *name, struct dt_source *src, const struct asked *a,
+			  struct dt_infer_params p, const float *whole)
+{
+	for (p.part_rows = 2; p.part_rows <= 3; p.part_rows++) {
+		struct dt_infer *m;
+		struct dt_err err;
+		float *got;
+
+		if (dt_infer_open(&m, dev, src, &p, &err) < 0)
+			fail_msg("%s: %s", name, err.msg);
+		got = logits_of(m, a->ids, a->seq, a->n);
+		dt_infer_close(m);
+		if (first && memcmp(got, whole, (size_t)a->n * sizeof(*got)))
+			fail_msg("%s: parts of %d rows give other logits", name, p.part_rows);
+		free(got);
+	}
+}
+
 /* tol: the distance from one rank's logits. */
 static void compare(const char *name, struct dt_source *src, const struct asked *a, struct dt_infer_params p,
 		    double tol)
@@ -110,6 +129,8 @@ static void compare(const char *name, struct dt_source *src, const struct asked 
 		check_memory(m, src);
 	cut = logits_of(m, a->ids, a->seq, a->n);
 	dt_infer_close(m);
+	if (ranks.layout.pp > 1)
+		compare_parts(name, src, a, p, cut);
 	if (first) {
 		p.ranks = NULL;
 		assert_int_equal(dt_infer_open(&m, dev, src, &p, &err), 0);

@@ -1,0 +1,109 @@
+/*
+ * A pass over the stages of a pipeline in parts: while one stage computes the rows of a part, the stage
+ * before computes those of the next, so that m parts take (m + stages - 1) / m of what one stage takes for
+ * all rows (GPipe: Huang et al. 2019). Rows are cut anywhere, also within a sequence, whose later rows see
+ * the keys of the earlier ones in the cache: numbers do not depend on it. Steps with few rows are not cut:
+ * each part reads the weights again.
+ */
+#include "nn/exec.h"
+#include "nn/infer_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PART_ROWS = 64, PARTS_A_STAGE = 4 };
+
+int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err)
+{
+	const size_t seqs = (size_t)m->p.max_seqs;
+	struct dt_infer_parts *c = &m->cut;
+	bool keeps = dt_infer_last_stage(m) && m->ranks.at.tp == 0;
+
+	if (!m->ranks.pp)
+		return 0;
+	c->q_start = calloc(seqs + 1, sizeof(*c->q_start));
+	c->kv_len = calloc(seqs, sizeof(*c->kv_len));
+	c->want = calloc(seqs, sizeof(*c->want));
+	if (keeps)
+		c->logits = malloc(seqs * (size_t)m->config.vocab * sizeof(*c->logits));
+	if (!c->q_start || !c->kv_len || !c->want || (keeps && !c->logits))
+		return dt_err_sys(err, -ENOMEM, "cannot load the model");
+	return 0;
+}
+
+void dt_infer_parts_release(struct dt_infer *m)
+{
+	free(m->cut.q_start);
+	free(m->cut.kv_len);
+	free(m->cut.want);
+	free(m->cut.logits);
+}
+
+/* Rows [row, end) of b, of which those before had `want` wanted ones. */
+static struct dt_infer_batch part_of(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end,
+				     int want)
+{
+	struct dt_infer_parts *c = &m->cut;
+	struct dt_infer_batch p = *b;
+	int first = 0, n;
+
+	while (b->q_start[first + 1] <= row)
+		first++;
+	for (n = 0; first + n < b->nseq && b->q_start[first + n] < end; n++) {
+		const int from = b->q_start[first + n], to = b->q_start[first + n + 1];
+
+		c->q_start[n] = from > row ? from - row : 0;
+		c->kv_len[n] = b->kv_len[first + n] - (to > end ? to - end : 0);
+	}
+	c->q_start[n] = end - row;
+	for (p.nwant = 0; want + p.nwant < b->nwant && b->want[want + p.nwant] < end; p.nwant++)
+		c->want[p.nwant] = b->want[want + p.nwant] - row;
+	p.nseq = n;
+	p.ntokens = end - row;
+	p.ids += row;
+	p.pos += row;
+	p.slot += row;
+	p.q_start = c->q_start;
+	p.kv_len = c->kv_len;
+	p.block_table += (size_t)first * (size_t)b->max_blocks;
+	p.want = c->want;
+	p.pool = b->pool ? b->pool + first : NULL;
+	p.draw = NULL; /* the first stage draws when all logits have come */
+	return p;
+}
+
+static int parts_of(const struct dt_infer *m, int rows)
+{
+	const int n = rows / (m->p.part_rows ? m->p.part_rows : PART_ROWS);
+	const int most = PARTS_A_STAGE * m->ranks.layout.pp;
+
+	return n < 1 ? 1 : n < most ? n : most;
+}
+
+int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	const int n = parts_of(m, b->ntokens);
+	const size_t vocab = (size_t)m->config.vocab;
+	const float *made = NULL;
+	int want = 0, rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		const int row = (int)((int64_t)b->ntokens * i / n),
+			  end = (int)((int64_t)b->ntokens * (i + 1) / n);
+		const struct dt_infer_batch p = part_of(m, b, row, end, want);
+
+		rc = dt_infer_pass(m, &p, logits, err);
+		if (m->cut.logits && rc == 0 && p.nwant > 0) {
+			made = dt_infer_made(m);
+			if (n > 1) /* the next part writes there */
+				made = memcpy(m->cut.logits + (size_t)want * vocab, made,
+					      (size_t)p.nwant * vocab * sizeof(*made));
+		}
+		want += p.nwant;
+	}
+	if (n > 1)
+		made = m->cut.logits;
+	return rc < 0 ? rc : dt_infer_finish(m, b, made, logits, err);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,67 @@
+/* One pass over the rows of a batch on this rank's stage. */
+#include "kernels/ops.h"
+#include "nn/exec.h"
+#include "nn/infer_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* In f32 and row by row, so that it does not matter how a prompt was cut. */
+static int pool_rows(const struct dt_infer *m, const void *rows, int seq, float *sum)
+{
+	const struct dt_infer_batch *b = m->batch;
+	int64_t n = m->config.hidden, first = b->q_start[seq], count = b->q_start[seq + 1] - first;
+	size_t e = (size_t)dt_dtype_size(m->p.dtype), bytes = (size_t)(count * n) * e;
+	char *copy = NULL;
+	const void *x = (const char *)rows + (size_t)(first * n) * e;
+	int rc = 0;
+
+	if (!dt_dev_is_host(m->dev)) {
+		copy = malloc(bytes);
+		rc = copy ? dt_dev_copy(m->dev, copy, x, bytes) : -ENOMEM;
+		if (rc == 0)
+			rc = dt_dev_sync(m->dev);
+		x = copy;
+	}
+	for (int64_t t = 0; t < count && rc == 0; t++)
+		for (int64_t i = 0; i < n; i++)
+			sum[i] += m->p.dtype == DT_F32 ? ((const float *)x)[t * n + i]
+						       : dt_bf16_to_f32(((const uint16_t *)x)[t * n + i]);
+	free(copy);
+	return rc;
+}
+
+/* The sums over rows of the final hidden states, where there are some: the last stage's first rank. */
+static int pool_all(const struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
+{
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	const struct dt_node *head = &p->step[p->start[DT_LIST_LOSS]].n;
+
+	for (int i = 0; b->pool && i < b->nseq; i++)
+		if (b->pool[i])
+			TRY(pool_rows(m, dt_exec_value(&m->x, &m->flight, head->in[0]), i, b->pool[i]));
+	return 0;
+}
+
+int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	struct dt_prog *p = &m->plan.stage.chunk[0];
+	int rc = 0;
+
+	m->batch = b;
+	m->logits = logits;
+	m->x.pos = (int32_t *)dt_infer_there(m, b->pos);
+	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = b->ntokens;
+	if (p->input >= 0)
+		rc = dt_infer_receive(m, err);
+	if (rc == 0)
+		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_FORWARD, NULL, err);
+	if (rc == 0 && p->output >= 0)
+		rc = dt_infer_send(m, err);
+	if (rc == 0 && dt_infer_last_stage(m))
+		rc = pool_all(m, b, err);
+	if (rc == 0 && b->nwant > 0)
+		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_LOSS, NULL, err);
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
