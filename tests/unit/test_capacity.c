@@ -45,7 +45,12 @@ static double move_s(void *arg, int n)
 	return 0.01 * n;
 }
 
-static struct dt_sim_params server_of(struct pace *pace)
+/* Of the newest simulation. */
+static struct pace pace;
+static struct dt_sim_answer a[5];
+static struct dt_sim_report r;
+
+static struct dt_sim_params server_of(void)
 {
 	return (struct dt_sim_params){.servers = 1,
 				      .max_seqs = 4,
@@ -54,7 +59,13 @@ static struct dt_sim_params server_of(struct pace *pace)
 				      .block_size = 4,
 				      .step_s = step_s,
 				      .move_s = move_s,
-				      .arg = pace};
+				      .arg = &pace};
+}
+
+static void simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int n)
+{
+	pace = (struct pace){0};
+	assert_int_equal(dt_simulate(p, ask, n, a, &r, NULL), 0);
 }
 
 static void by_hand(void **state)
@@ -66,12 +77,9 @@ static void by_hand(void **state)
 	 * 3.2 .. 4.4  one each: both have their second
 	 */
 	const struct dt_sim_ask ask[] = {{0, 10, 2}, {0.5, 2, 2}};
-	struct dt_sim_answer a[2];
-	struct dt_sim_report r;
-	struct pace pace = {0};
-	const struct dt_sim_params p = server_of(&pace);
+	const struct dt_sim_params p = server_of();
 
-	assert_int_equal(dt_simulate(&p, ask, 2, a, &r, NULL), 0);
+	simulate(&p, ask, 2);
 	near(a[0].first_s, 3.2);
 	near(a[1].first_s, 3.2);
 	near(a[0].end_s, 4.4);
@@ -89,12 +97,9 @@ static void by_hand(void **state)
 static void idle_between(void **state)
 {
 	const struct dt_sim_ask ask[] = {{1, 4, 1}, {100, 4, 1}};
-	struct dt_sim_answer a[2];
-	struct dt_sim_report r;
-	struct pace pace = {0};
-	const struct dt_sim_params p = server_of(&pace);
+	const struct dt_sim_params p = server_of();
 
-	assert_int_equal(dt_simulate(&p, ask, 2, a, &r, NULL), 0);
+	simulate(&p, ask, 2);
 	near(a[0].end_s, 1 + 1.4);
 	near(a[1].end_s, 100 + 1.4);
 	near(r.busy_s, 2.8);
@@ -105,13 +110,10 @@ static void two_servers(void **state)
 {
 	/* The third goes to the one that is empty again: the second, whose answer has one token. */
 	const struct dt_sim_ask ask[] = {{0, 4, 9}, {0, 4, 1}, {1.5, 4, 1}, {1.6, 4, 1}, {99, 4, 1}};
-	struct dt_sim_answer a[5];
-	struct dt_sim_report r;
-	struct pace pace = {0};
-	struct dt_sim_params p = server_of(&pace);
+	struct dt_sim_params p = server_of();
 
 	p.servers = 2;
-	assert_int_equal(dt_simulate(&p, ask, 5, a, &r, NULL), 0);
+	simulate(&p, ask, 5);
 	assert_int_equal(a[0].server, 0);
 	assert_int_equal(a[1].server, 1);
 	assert_int_equal(a[2].server, 1);
@@ -129,14 +131,11 @@ static void apart(void **state)
 	 * 4.22, and one more. A short prompt stays where its answer is.
 	 */
 	const struct dt_sim_ask ask[] = {{0, 10, 2}, {20, 3, 1}};
-	struct dt_sim_answer a[2];
-	struct dt_sim_report r;
-	struct pace pace = {0};
-	struct dt_sim_params p = server_of(&pace);
+	struct dt_sim_params p = server_of();
 
 	p.prefill = 1;
 	p.prefill_min = 4;
-	assert_int_equal(dt_simulate(&p, ask, 2, a, &r, NULL), 0);
+	simulate(&p, ask, 2);
 	near(a[0].first_s, 3.02 + 1.2);
 	near(a[0].end_s, 3.02 + 1.2 + 1.1);
 	near(a[1].end_s, 20 + 1.3);
@@ -149,13 +148,10 @@ static void shared_blocks(void **state)
 {
 	static const int64_t x[] = {7, 8}, y[] = {7, 9};
 	const struct dt_sim_ask ask[] = {{0, 16, 1, x, 2, 8}, {10, 16, 1, y, 2, 8}, {20, 16, 1, x, 2, 8}};
-	struct dt_sim_answer a[3];
-	struct dt_sim_report r;
-	struct pace pace = {0};
-	struct dt_sim_params p = server_of(&pace);
+	struct dt_sim_params p = server_of();
 
 	p.max_tokens = 16;
-	assert_int_equal(dt_simulate(&p, ask, 3, a, &r, NULL), 0);
+	simulate(&p, ask, 3);
 	near(a[0].end_s, 2.6);
 	near(a[1].end_s, 10 + 1.8); /* half is in the cache */
 	near(a[2].end_s, 20 + 1.4); /* all but the last block, whose last token is computed in any case */
@@ -167,14 +163,12 @@ static void refused_and_failed(void **state)
 {
 	const struct dt_sim_ask ask[] = {{0, 1000, 1}, {0, 10, 3}, {0, 10, 3}},
 				late[] = {{1, 1, 1}, {0, 1, 1}};
-	struct dt_sim_answer a[3];
-	struct dt_sim_report r;
-	struct pace pace = {0}, breaks = {.fail_at = 2};
-	struct dt_sim_params p = server_of(&pace);
+	struct pace breaks = {.fail_at = 2};
+	struct dt_sim_params p = server_of();
 	struct dt_err err = {0};
 
 	p.prefill = 1;
-	assert_int_equal(dt_simulate(&p, ask, 3, a, &r, NULL), 0);
+	simulate(&p, ask, 3);
 	assert_int_equal(r.refused, 1);
 	assert_int_equal(r.done, 2);
 	assert_true(a[0].end_s < 0);

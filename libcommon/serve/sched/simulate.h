@@ -42,9 +42,8 @@ struct dt_sim_report {
 	double ttft_p50, ttft_p99, tpot_p50, tpot_p99; /* nearest rank; 0 where there is none */
 	double end_s, busy_s; /* the last answer; seconds of steps of all servers together */
 	int64_t steps, preemptions;
-	int64_t prompt_tokens, prefix_hits,
-		output_tokens; /* of those done; hits: found in the cache of the server
-							    * that computed the prompt */
+	int64_t prompt_tokens, output_tokens; /* of those done */
+	int64_t prefix_hits; /* tokens found in the cache of the server that computed the prompt */
 };
 
 /* answer [n]. -EINVAL, -ENOMEM, or what step_s failed with. */
