@@ -102,6 +102,8 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("grad-comm"),
 	DT_RUN_OPT("ema"),
 	DT_RUN_OPT("sync"),
+	DT_RUN_OPT("elastic"),
+	DT_RUN_OPT("peer-copy"),
 	DT_RUN_OPT("save-async"),
 	DT_RUN_OPT("save-grads"),
 	DT_RUN_OPT("optimizer"),

@@ -177,6 +177,13 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 			return rc;
 		r->optimizer = fmax(r->optimizer, t);
 	}
+	if (dt_run_copies_peer(s)) { /* gradients of the share before come in f32, and are applied too */
+		const double t = dt_message_time(m->c, part * share * 4, l->tp);
+
+		r->dp += t;
+		r->dp_exposed += t;
+		r->optimizer *= 2;
+	}
 	dt_offload_time(m, part * share, r);
 	return 0;
 }

@@ -90,6 +90,35 @@ static void llama_405b(void **state)
 	print_message("405B: mfu %.3f, published 0.43\n", t.mfu);
 }
 
+/* A copy of the states of the rank before: its share's gradients, in f32, and another update. */
+static void peer_copy(void **state)
+{
+	struct dt_config c;
+	struct dt_cluster h100;
+	struct dt_step_time without, with;
+	struct dt_work w;
+	struct dt_run s = {.config = &c,
+			   .microbatch = 1,
+			   .accumulation = 4,
+			   .seq = 2048,
+			   .compute = DT_BF16,
+			   .optim.kind = DT_OPTIM_ADAMW,
+			   .watch.elastic = DT_RUN_ELASTIC_DP};
+	double message, none;
+
+	assert_int_equal(dt_cluster_device("H100", &h100, NULL), 0);
+	assert_int_equal(dt_config_find_preset("llama-2-7b", &c), 0);
+	assert_int_equal(dt_layout_parse("dp4.z1", &s.layout, NULL), 0);
+	assert_int_equal(dt_step_time(&h100, &s, &dt_stack_dt, &without, NULL), 0);
+	s.watch.peer_copy = 1;
+	assert_int_equal(dt_step_time(&h100, &s, &dt_stack_dt, &with, NULL), 0);
+	assert_int_equal(dt_step_work(&s, &dt_stack_dt, &w, NULL), 0);
+	message = dt_message_time(&h100, dt_stage_params(&w, &s.layout, 0, &none) / 4 * 4, 1);
+	dt_work_release(&w);
+	assert_true(message > 0);
+	assert_true(fabs(with.step - without.step - message - without.optimizer) < 1e-9 * with.step);
+}
+
 /* Rings on one level, and two levels by hand: inner links first, wider ones with the share that is left. */
 static void collectives(void **state)
 {
@@ -270,10 +299,15 @@ static void search_finds_the_best(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(megatron_step_times), cmocka_unit_test(llama_405b),
-		cmocka_unit_test(collectives),	       cmocka_unit_test(quick_is_the_table),
-		cmocka_unit_test(checkpoint_interval), cmocka_unit_test(lost_time_is_that_of_a_simulation),
-		cmocka_unit_test(money_and_energy),    cmocka_unit_test(search_finds_the_best),
+		cmocka_unit_test(megatron_step_times),
+		cmocka_unit_test(llama_405b),
+		cmocka_unit_test(peer_copy),
+		cmocka_unit_test(collectives),
+		cmocka_unit_test(quick_is_the_table),
+		cmocka_unit_test(checkpoint_interval),
+		cmocka_unit_test(lost_time_is_that_of_a_simulation),
+		cmocka_unit_test(money_and_energy),
+		cmocka_unit_test(search_finds_the_best),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
