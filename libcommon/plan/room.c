@@ -3,6 +3,7 @@
 #include "plan/again.h"
 #include "plan/memory.h"
 #include "plan/offtime.h"
+#include "plan/reform.h"
 
 uint64_t dt_room_budget(const struct dt_room *room)
 {
@@ -24,10 +25,31 @@ static bool disk_fits(const struct dt_room *room, const struct dt_fit_query *q, 
 	return !q->run.offload.dir || room->disk_free >= each * (uint64_t)machine_ranks(room, q);
 }
 
+/* Bytes of the fullest rank while ranks re-form after a loss; 0: they do not, or it is not known. */
+static uint64_t reform_bytes(const struct dt_fit_query *q, const struct dt_fit *f)
+{
+	struct dt_run r = q->run;
+	uint64_t most = 0, bytes;
+
+	if (q->serve || f->account != DT_ACCOUNT_DT || dt_run_settle(&r, NULL) < 0)
+		return 0;
+	for (int p = 0; p < r.layout.pp; p++)
+		if (dt_reform_bytes(&r, (struct dt_coords){.pp = p}, &bytes, NULL) == 0 && bytes > most)
+			most = bytes;
+	return most;
+}
+
+/* What a rank needs of the device at its fullest. */
+static uint64_t needed(const struct dt_fit_query *q, const struct dt_fit *f)
+{
+	const uint64_t peak = dt_fit_worst(f)->peak_bytes, reform = reform_bytes(q, f);
+
+	return peak > reform ? peak : reform;
+}
+
 bool dt_room_fits(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f)
 {
-	return (room->device == 0 || dt_fit_worst(f)->peak_bytes <= dt_room_budget(room)) &&
-	       disk_fits(room, q, f);
+	return (room->device == 0 || needed(q, f) <= dt_room_budget(room)) && disk_fits(room, q, f);
 }
 
 /* What --recompute auto came to, all layers alike. */
@@ -88,10 +110,13 @@ static void print_disk(const struct dt_room *room, const struct dt_fit_query *q,
 void dt_room_print(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
 		   const struct dt_solve *s, bool why, FILE *out)
 {
-	uint64_t peak = dt_fit_worst(f)->peak_bytes, may = dt_room_budget(room);
+	uint64_t peak = needed(q, f), may = dt_room_budget(room), reform = reform_bytes(q, f);
 	char mem[24], diff[24];
 
 	print_disk(room, q, f, out);
+	if (reform)
+		fprintf(out, "while ranks re-form after a loss: %s, weights and states of two layouts\n",
+			dt_format_size(reform, mem, sizeof(mem)));
 	if (room->device == 0)
 		return;
 	putc('\n', out);
@@ -106,7 +131,7 @@ void dt_room_print(const struct dt_room *room, const struct dt_fit_query *q, con
 void dt_room_json(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
 		  const struct dt_solve *s, json_t *o)
 {
-	uint64_t peak = dt_fit_worst(f)->peak_bytes, may = dt_room_budget(room);
+	uint64_t peak = needed(q, f), may = dt_room_budget(room), reform = reform_bytes(q, f);
 	struct dt_step_time t;
 
 	if (room->device) {
@@ -115,6 +140,8 @@ void dt_room_json(const struct dt_room *room, const struct dt_fit_query *q, cons
 		json_object_set_new(o, "fits", json_boolean(peak <= may));
 		json_object_set_new(o, "headroom_bytes", json_integer((json_int_t)may - (json_int_t)peak));
 	}
+	if (reform)
+		json_object_set_new(o, "reform_bytes", json_integer((json_int_t)reform));
 	if (q->run.offload.what && q->run.offload.dir) {
 		json_object_set_new(o, "disk_free_bytes", json_integer((json_int_t)room->disk_free));
 		json_object_set_new(o, "disk_fits", json_boolean(disk_fits(room, q, f)));

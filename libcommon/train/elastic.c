@@ -10,17 +10,13 @@
 #include "base/beat.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
+#include "plan/reform.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-/* What is carried over: whole on every rank, or its shares with copies of another's. */
-static const enum dt_buf_id carried[] = {DT_B_WEIGHTS,	   DT_B_MASTER,	     DT_B_OPTIM1,     DT_B_OPTIM2,
-					 DT_B_PEER_MASTER, DT_B_PEER_OPTIM1, DT_B_PEER_OPTIM2};
-enum { CARRIED = sizeof(carried) / sizeof(carried[0]) };
 
 #define PART ((size_t)16 << 20)
 
@@ -64,8 +60,8 @@ static void drop_memory(struct trainer *t)
 		uint64_t end = at + most < t->arena.bytes ? at + most : t->arena.bytes / page * page;
 		bool keep = false;
 
-		for (int i = 0; i < CARRIED; i++) {
-			const struct dt_buf *b = dt_memory_find(&t->plan, carried[i], -1);
+		for (int i = 0; i < DT_REFORM_CARRIED; i++) {
+			const struct dt_buf *b = dt_memory_find(&t->plan, dt_reform_carried[i], -1);
 
 			keep |= b && b->offset < end && b->offset + b->bytes > at;
 		}
@@ -271,8 +267,8 @@ static int take(struct trainer *t, struct trainer *old, const struct meeting *m,
 
 	if (rc == 0 && dt_params_any_frozen(&t->table))
 		rc = trainer_agree(t, store_init_frozen(t, err), err);
-	for (int i = 0; i < CARRIED && rc == 0 && !t->run.watch.peer_copy; i++)
-		rc = carry(t, old, carried[i], m, err);
+	for (int i = 0; i < DT_REFORM_CARRIED && rc == 0 && !t->run.watch.peer_copy; i++)
+		rc = carry(t, old, dt_reform_carried[i], m, err);
 	if (rc == 0 && t->run.watch.peer_copy)
 		rc = take_shares(t, old, m, err);
 	init_close(t);

@@ -36,6 +36,20 @@ json() {
 	[ "$status" -eq 0 ]
 }
 
+@test "ranks that re-form after a loss hold weights and states of two layouts" {
+	# a parameter: bf16 weight 2, master 4, moments 8; of ZeRO 1 the last 12 in shares, which have a copy
+	near() { "$memest" gpt2-124m --elastic dp --json "${@:2}" | jq -e --argjson w "$1" '.reform_bytes / .params / $w | . > 0.999 and . < 1.002'; }
+	near 28 --layout dp4
+	near 18 --layout dp4.z1 --peer-copy 1
+	"$memest" gpt2-124m --layout dp4 --json | jq -e .reform_bytes==null
+	"$memest" gpt2-124m --layout dp1 --elastic dp --json | jq -e .reform_bytes==null
+	run "$memest" gpt2-124m --layout dp4 --elastic dp --gpu-mem 3GiB --margin 0
+	[ "$status" -eq 3 ]
+	[[ "$output" == *"while ranks re-form after a loss: 3.25 GiB"*"does not fit 3.00 GiB"* ]]
+	run "$memest" gpt2-124m --layout dp4 --gpu-mem 3GiB --margin 0
+	[ "$status" -eq 0 ]
+}
+
 @test "the margin counts" {
 	peak=$("$memest" --json gpt2-124m | jq .peak_bytes)
 	"$memest" gpt2-124m --gpu-mem "$peak" --margin 0

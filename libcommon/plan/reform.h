@@ -1,0 +1,21 @@
+/*
+ * Memory while ranks re-form (--elastic dp): the old trainer's state stays until the new one, on a layout of
+ * other ranks, has its own. Everything else of the old one has gone back to the system.
+ */
+#ifndef DT_PLAN_REFORM_H
+#define DT_PLAN_REFORM_H
+
+#include "plan/memory.h"
+
+/* What is carried over: whole on every rank, or its shares with copies of another's. */
+enum { DT_REFORM_CARRIED = 7 };
+extern const enum dt_buf_id dt_reform_carried[DT_REFORM_CARRIED];
+
+/*
+ * Bytes of a rank then, at most: its state, and that of the layout with one data-parallel rank less. 0 where
+ * ranks cannot be lost.
+ */
+int dt_reform_bytes(const struct dt_run *r, struct dt_coords at, uint64_t *ret, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
