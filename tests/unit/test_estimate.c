@@ -311,8 +311,23 @@ static void serving_70b(void **state)
 	assert_int_equal(dt_estimate_serve(&s, &half, NULL), 0);
 	assert_int_equal(half.cat_bytes[DT_EST_CACHE] * 8, t.cat_bytes[DT_EST_CACHE] / 2048 * 2064);
 	dt_estimate_release(&half);
-	dt_estimate_release(&t);
+	/* Two stages hold between them what one server does; the last has the logits. */
+	s.max_len = 2048;
 	dt_layout_parse("pp2", &s.layout, NULL);
+	uint64_t weights = 0, cache = 0;
+
+	for (s.stage = 0; s.stage < 2; s.stage++) {
+		assert_int_equal(dt_estimate_serve(&s, &half, NULL), 0);
+		weights += half.cat_bytes[DT_MEM_WEIGHTS];
+		cache += half.cat_bytes[DT_EST_CACHE];
+		assert_true((half.cat_bytes[DT_MEM_LOGITS] > 0) == (s.stage == 1));
+		dt_estimate_release(&half);
+	}
+	assert_int_equal(weights, t.cat_bytes[DT_MEM_WEIGHTS]);
+	assert_int_equal(cache, t.cat_bytes[DT_EST_CACHE]);
+	dt_estimate_release(&t);
+	s.stage = 0;
+	dt_layout_parse("cp2", &s.layout, NULL);
 	assert_int_equal(dt_estimate_serve(&s, &t, NULL), -ENOTSUP);
 }
 
