@@ -654,9 +654,10 @@ PY
 
 @test "OpenAI's own client runs every endpoint, streams and errors included, directly and through dt-route" {
     printf 'rich tenant=a\npoor tenant=b tokens-per-minute=40\n' >keys
-    start --chat-template chatml --api-key-file keys
+    mkdir files
+    start --chat-template chatml --api-key-file keys --files-dir files
     status=0
-    "${DT_OPENAI_PYTHON:-${DT_PEERS_PYTHON:-python3}}" "$BATS_TEST_DIRNAME/serve-openai.py" "$url" rich poor || status=$?
+    "${DT_OPENAI_PYTHON:-${DT_PEERS_PYTHON:-python3}}" "$BATS_TEST_DIRNAME/serve-openai.py" "$url" rich poor files || status=$?
     [ $status = 77 ] && skip "needs a Python with the package openai (DT_OPENAI_PYTHON, DT_PEERS_PYTHON)"
     [ $status = 0 ]
     jq -n --arg url "$url" '{servers: [{url: $url, key: "rich"}], api_key_file: "keys"}' >route.json

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""serve-openai.py URL KEY POOR-KEY: every endpoint of the server through OpenAI's own client.
+"""serve-openai.py URL KEY POOR-KEY [files]: every endpoint of the server through OpenAI's own client.
 
-POOR-KEY has a quota that its first request uses up. Exit status 77: there is no such client here.
+POOR-KEY has a quota that its first request uses up. files: files and batches too. Exit status 77: there is no such client here.
 """
+import json
 import sys
+import time
 
 try:
     import openai
 except ImportError:
     sys.exit(77)
 
-url, key, poor = sys.argv[1:]
+url, key, poor = sys.argv[1:4]
 client = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, timeout=120)
 
 
@@ -70,8 +72,6 @@ shaped = client.chat.completions.create(
     model=model, messages=talk, max_tokens=100,
     response_format={"type": "json_schema", "json_schema": {"name": "shape", "schema": schema, "strict": True}}
 )
-import json  # noqa: E402
-
 shape = json.loads(shaped.choices[0].message.content)
 assert set(shape) == {"n", "ok"} and 3 <= shape["n"] <= 12, shape
 
@@ -80,6 +80,29 @@ vector = client.embeddings.create(model=model, input=["one", "two"])
 plain = client.embeddings.create(model=model, input="one", encoding_format="float")
 assert len(vector.data) == 2 and vector.data[1].index == 1
 assert all(abs(a - b) < 1e-6 for a, b in zip(vector.data[0].embedding, plain.data[0].embedding))
+
+# files, and a batch of completions, whose answers are those of single requests
+if sys.argv[4:] == ["files"]:
+    asks = [{"custom_id": f"r{i}", "method": "POST", "url": "/v1/completions",
+             "body": {"model": model, "prompt": f"Hello {i}", "max_tokens": 8, "temperature": 0}} for i in range(5)]
+    text = "".join(json.dumps(a) + "\n" for a in asks).encode()
+    file = client.files.create(file=("in.jsonl", text), purpose="batch")
+    assert client.files.retrieve(file.id).bytes == len(text) and client.files.content(file.id).read() == text
+    assert [f.id for f in client.files.list()] == [file.id]
+    batch = client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
+    assert [b.id for b in client.batches.list()] == [batch.id]
+    while batch.status not in ("completed", "failed", "cancelled"):
+        time.sleep(0.05)
+        batch = client.batches.retrieve(batch.id)
+    assert batch.status == "completed" and batch.request_counts.completed == 5, batch
+    out = {o["custom_id"]: o["response"] for o in map(json.loads, client.files.content(batch.output_file_id).text.splitlines())}
+    assert set(out) == {a["custom_id"] for a in asks} and all(r["status_code"] == 200 for r in out.values())
+    alone = client.completions.create(**asks[3]["body"])
+    assert out["r3"]["body"]["choices"][0]["text"] == alone.choices[0].text
+    again = client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
+    assert client.batches.cancel(again.id).status in ("cancelling", "cancelled", "completed")
+    assert client.files.delete(file.id).deleted
+    fails(openai.NotFoundError, lambda: client.files.retrieve(file.id), code="not_found")
 
 # a stream left in the middle, then errors by their classes
 stream = client.completions.create(model=model, prompt="x", max_tokens=300, stream=True, extra_body=more)
