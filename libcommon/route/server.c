@@ -222,8 +222,11 @@ static void take_models(struct dt_route_server *s, const char *body, size_t n)
 
 static void well(struct dt_route_server *s)
 {
+	/* The first interval is cut by a share of its own: probes of many servers do not come all at once. */
+	double u = s->up ? 1 : (double)(s->r->balance.server[s->number].name >> 11) * 0x1p-53;
+
 	s->bad = 0;
-	s->next_probe = dt_now() + (s->asked == DT_ASKED_STOP ? RETRY_PROBE : s->r->conf.health_interval);
+	s->next_probe = dt_now() + (s->asked == DT_ASKED_STOP ? RETRY_PROBE : u * s->r->conf.health_interval);
 	if (!s->seen || ++s->good >= s->r->conf.rise) {
 		s->seen = true;
 		go_up(s);
