@@ -12,6 +12,18 @@
 
 #include <cmocka.h>
 
+/* bf16, AdamW, 1f1b; the layout is the caller's to set. */
+static struct dt_run run_of(const struct dt_config *c, int64_t microbatch, int64_t accumulation, int64_t seq)
+{
+	return (struct dt_run){.config = c,
+			       .microbatch = microbatch,
+			       .accumulation = accumulation,
+			       .seq = seq,
+			       .compute = DT_BF16,
+			       .optim.kind = DT_OPTIM_ADAMW,
+			       .pipeline = DT_PIPE_1F1B};
+}
+
 /* Korthikanti et al. 2022, tables 3 and 5: seconds an iteration on A100s, all of it recomputed and as they
  * do. */
 static void megatron_step_times(void **state)
@@ -32,13 +44,7 @@ static void megatron_step_times(void **state)
 	assert_int_equal(dt_cluster_device("a100", &a100, NULL), 0);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct dt_config c;
-		struct dt_run s = {.config = &c,
-				   .microbatch = cases[i].microbatch,
-				   .accumulation = cases[i].accumulation,
-				   .seq = 2048,
-				   .compute = DT_BF16,
-				   .optim.kind = DT_OPTIM_ADAMW,
-				   .pipeline = DT_PIPE_1F1B};
+		struct dt_run s = run_of(&c, cases[i].microbatch, cases[i].accumulation, 2048);
 
 		assert_int_equal(dt_config_find_preset(cases[i].model, &c), 0);
 		assert_int_equal(dt_layout_parse(cases[i].layout, &s.layout, NULL), 0);
@@ -73,13 +79,7 @@ static void llama_405b(void **state)
 	struct dt_config c;
 	struct dt_cluster h100;
 	struct dt_step_time t;
-	struct dt_run s = {.config = &c,
-			   .microbatch = 1,
-			   .accumulation = 32,
-			   .seq = 8192,
-			   .compute = DT_BF16,
-			   .optim.kind = DT_OPTIM_ADAMW,
-			   .pipeline = DT_PIPE_1F1B};
+	struct dt_run s = run_of(&c, 1, 32, 8192);
 
 	assert_int_equal(dt_cluster_device("H100", &h100, NULL), 0);
 	assert_int_equal(dt_config_find_preset("llama-3.1-405b", &c), 0);
@@ -97,14 +97,10 @@ static void peer_copy(void **state)
 	struct dt_cluster h100;
 	struct dt_step_time without, with;
 	struct dt_work w;
-	struct dt_run s = {.config = &c,
-			   .microbatch = 1,
-			   .accumulation = 4,
-			   .seq = 2048,
-			   .compute = DT_BF16,
-			   .optim.kind = DT_OPTIM_ADAMW,
-			   .watch.elastic = DT_RUN_ELASTIC_DP};
+	struct dt_run s = run_of(&c, 1, 4, 2048);
 	double message, none;
+
+	s.watch.elastic = DT_RUN_ELASTIC_DP;
 
 	assert_int_equal(dt_cluster_device("H100", &h100, NULL), 0);
 	assert_int_equal(dt_config_find_preset("llama-2-7b", &c), 0);
@@ -150,13 +146,7 @@ static void quick_is_the_table(void **state)
 	dt_config_find_preset("llama-2-7b", &c);
 	c.vocab = 8; /* a head that costs nothing */
 	for (int m = 4; m <= 32; m *= 2) {
-		struct dt_run s = {.config = &c,
-				   .microbatch = 1,
-				   .accumulation = m,
-				   .seq = 2048,
-				   .compute = DT_BF16,
-				   .optim.kind = DT_OPTIM_ADAMW,
-				   .pipeline = DT_PIPE_1F1B};
+		struct dt_run s = run_of(&c, 1, m, 2048);
 		struct dt_step_time a, b;
 		struct dt_work w;
 
