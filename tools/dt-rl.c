@@ -1,6 +1,7 @@
 /* dt-rl: learns to act in environments, its own or a program's on a pipe. */
 #include "base/program.h"
 #include "base/progress.h"
+#include "base/signals.h"
 #include "rl/control.h"
 #include "rl/keep.h"
 
@@ -173,7 +174,7 @@ static int report(void *arg, const struct dt_control_line *l, struct dt_err *err
 /* What both commands take; 0, or an exit status. */
 static int common(void)
 {
-	const struct sigaction sa = {.sa_handler = on_signal};
+	static const int which[] = {SIGINT, SIGTERM};
 	const struct dt_env_spec one = {.name = a.env, .n = 1};
 	struct dt_env *known = NULL;
 	struct dt_err err = {0};
@@ -183,8 +184,7 @@ static int common(void)
 	dt_env_close(known);
 	if (!a.env == !a.command)
 		return dt_opt_usage_error(&program, stderr, "give --env NAME or --env-command COMMAND");
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
+	dt_signals_catch(which, sizeof(which) / sizeof(which[0]), on_signal);
 	a.c.env = (struct dt_env_spec){.name = a.env,
 				       .command = a.command,
 				       .n = (int)a.envs,

@@ -203,7 +203,7 @@ static int one_event(struct control *c, struct dt_err *err)
 	struct dt_wire w;
 	int number, rc = dt_crew_wait(c->crew, -1, &event, &number, &w, err);
 
-	if (rc == -EINTR)
+	if (rc == -EAGAIN)
 		return 0;
 	if (rc < 0)
 		return rc;

@@ -1,6 +1,7 @@
 #include "rl/crew.h"
 
 #include "base/progress.h"
+#include "base/signals.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,6 +14,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+enum { WAIT_MS = 200 };
 
 #define PATIENCE 5.0 /* seconds for processes to end by themselves */
 
@@ -88,9 +91,11 @@ int dt_wire_head(int fd, struct dt_wire *w, struct dt_err *err)
 /* Only in a new process. */
 static void be_member(struct dt_crew *c, int number, int fd, pid_t parent)
 {
+	static const int which[] = {SIGINT, SIGTERM};
 	struct dt_err err = {0};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	dt_signals_ignore(which, sizeof(which) / sizeof(which[0])); /* the learner ends it */
 	if (getppid() != parent)
 		_exit(1);
 	for (int i = 0; i < c->o.n; i++)
@@ -247,8 +252,10 @@ int dt_crew_wait(struct dt_crew *c, int other, enum dt_crew_event *ret, int *ret
 		return restart(c, i, err);
 	}
 	c->p[n] = (struct pollfd){.fd = other, .events = POLLIN};
-	if (poll(c->p, (nfds_t)n + 1, -1) < 0)
-		return errno == EINTR ? -EINTR : dt_err_sys(err, -errno, "cannot wait for actors");
+	rc = poll(c->p, (nfds_t)n + 1, WAIT_MS);
+	if (rc <= 0)
+		return rc == 0 || errno == EINTR ? -EAGAIN
+						 : dt_err_sys(err, -errno, "cannot wait for actors");
 	if (c->p[n].revents) {
 		*ret = DT_CREW_OTHER;
 		return 0;

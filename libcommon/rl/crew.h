@@ -48,8 +48,8 @@ int64_t dt_crew_restarts(const struct dt_crew *c);
 enum dt_crew_event { DT_CREW_SAYS, DT_CREW_ANEW, DT_CREW_OTHER };
 /*
  * Waits for the next message: of SAYS, w is its head, and its bytes are still to be read, by dt_crew_body; of
- * ANEW, *ret_number has been started anew; OTHER: other (-1: none) can be read. An interrupted wait is
- * -EINTR.
+ * ANEW, *ret_number has been started anew; OTHER: other (-1: none) can be read. -EAGAIN: nothing for
+ * a fifth of a second, time to see whether the program is to end.
  */
 int dt_crew_wait(struct dt_crew *c, int other, enum dt_crew_event *ret, int *ret_number, struct dt_wire *w,
 		 struct dt_err *err);

@@ -6,6 +6,7 @@
 
 #include "base/beat.h"
 #include "base/progress.h"
+#include "base/signals.h"
 #include "base/units.h"
 #include "plan/context.h"
 
@@ -30,10 +31,8 @@ static void on_signal(int sig)
 void dt_train_catch_signals(void)
 {
 	static const int which[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
-	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
-	for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++)
-		sigaction(which[i], &sa, NULL);
+	dt_signals_catch(which, sizeof(which) / sizeof(which[0]), on_signal);
 }
 
 static struct asked asked(void)

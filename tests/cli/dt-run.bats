@@ -126,6 +126,19 @@ job() {
     event 'map(select(.event == "books"))[0] | .steps == 120 and .steps_redone == 0'
 }
 
+@test "signals at every moment of a step change no bit" {
+    rm -f m.jsonl
+    OMP_NUM_THREADS=2 "${train[@]}" --threads 2 --steps 60 --save-every 60 2>err &
+    pid=$!
+    for _ in $(seq 1200); do [ ! -s m.jsonl ] || break; sleep 0.05; done
+    n=0
+    while kill -USR2 $pid 2>/dev/null; do n=$((n + 1)); done
+    wait $pid
+    [ "$n" -ge 500 ]
+    OMP_NUM_THREADS=2 "${train[@]}" --threads 2 --steps 60 --save-every 60 --save undisturbed
+    dt-shard-ckpt diff undisturbed/step-00000060 run/step-00000060
+}
+
 @test "asked to end, by a signal, a file and a command: 75, and the same command goes on" {
     dt-run --events events.jsonl --save-file save.now -- mpirun -np 2 "${train[@]}" "${slow[@]}" 2>err &
     pid=$!

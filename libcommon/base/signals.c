@@ -1,0 +1,50 @@
+#include "base/signals.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+static sigset_t caught; /* by the thread */
+
+static void *take(void *arg)
+{
+	for (;;)
+		pause();
+	return arg;
+}
+
+static void unblock(void)
+{
+	pthread_sigmask(SIG_UNBLOCK, &caught, NULL);
+}
+
+void dt_signals_catch(const int *which, size_t n, void (*handler)(int))
+{
+	struct sigaction sa = {.sa_handler = handler, .sa_flags = SA_RESTART};
+	sigset_t others, before;
+	pthread_t t;
+
+	sigemptyset(&caught);
+	sigfillset(&others);
+	for (size_t i = 0; i < n; i++) {
+		sigaddset(&caught, which[i]);
+		sigdelset(&others, which[i]);
+		sigaction(which[i], &sa, NULL);
+	}
+	pthread_sigmask(SIG_SETMASK, &others, &before);
+	if (pthread_create(&t, NULL, take, NULL) == 0) {
+		pthread_detach(t);
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		pthread_sigmask(SIG_BLOCK, &caught, NULL);
+		pthread_atfork(NULL, NULL, unblock);
+	} else {
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	}
+}
+
+void dt_signals_ignore(const int *which, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		signal(which[i], SIG_IGN);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
