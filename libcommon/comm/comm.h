@@ -103,6 +103,8 @@ bool dt_world_lost(struct dt_world *w);
  * machine's.
  */
 int dt_world_threads(const struct dt_world_info *i, int *ret_mine);
+/* Seconds that an operation may take; 0: no watchdog. */
+double dt_world_timeout(const struct dt_world *w);
 /* Finishes MPI. Not for use after an error: dt_world_abort then. */
 void dt_world_finalize(struct dt_world *w);
 /* Ends every rank of the job at once. */
@@ -137,6 +139,11 @@ int dt_buffer_share(struct dt_world *w, void *base, size_t bytes, struct dt_err 
 /* A new zero-filled registered range, page aligned. */
 int dt_buffer_alloc(struct dt_world *w, size_t bytes, void **ret, struct dt_err *err);
 void dt_buffer_free(struct dt_world *w, void *base);
+/*
+ * ret [size]: where this process sees p of each rank of the group, bytes in a registered range of its own.
+ * Collective. -ENOTSUP on every rank where not all are registered on one machine. Good until one is freed.
+ */
+int dt_buffer_reach(struct dt_comm *c, void *p, size_t bytes, char **ret, struct dt_err *err);
 /* Ends what dt_buffer_share began for all ranges in [base, base + bytes); the memory stays as it is. */
 void dt_buffer_unshare(struct dt_world *w, void *base, size_t bytes);
 

@@ -256,6 +256,12 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	if (s->sync.kind == DT_SYNC_GOSSIP)
 		put_flat(b, DT_B_OUTER, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "weights of a neighbour", whole);
+	put_flat(b, DT_B_SUMS, DT_MEM_GRADS, DT_F32,
+		 s->sync.kind == DT_SYNC_SSP ? (s->sync.ahead + 1) * l->share_trained : 0, DT_PH_FORWARD,
+		 DT_PH_STEP, -1, "sums of gradients", "(ssp + 1) x trained parameters / dp");
+	put_flat(b, DT_B_CLOCKS, DT_MEM_COMM, DT_U8,
+		 dt_run_served(s) ? DT_CLOCKS_ALL + DT_CLOCKS_RANK * s->layout.dp : 0, DT_PH_FORWARD,
+		 DT_PH_STEP, -1, "clocks of ranks", "by ranks");
 	if (s->ema > 0)
 		STATE(DT_B_EMA, DT_MEM_OPTIM, DT_F32, 1, "averaged weights", l->trained, l->share_trained);
 	put_peer(b, s, l);

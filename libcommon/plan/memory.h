@@ -37,6 +37,8 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_OPTIM2,
 		 DT_B_OUTER,	  /* diloco: weights as last merged, flat, f32; gossip: a neighbour's */
 		 DT_B_OUTER_M,	  /* its momentum */
+		 DT_B_SUMS,	  /* ssp: sums of gradients of steps under way, shares, flat, f32 */
+		 DT_B_CLOCKS,	  /* who is where, bytes (train/servers.h) */
 		 DT_B_EMA,	  /* average of the weights, flat, f32 */
 		 DT_B_REFERENCE,  /* weights that the run started from, flat, compute type */
 		 DT_B_WHOLE,	  /* muon: a whole matrix, its next and two products, f32 */
@@ -94,6 +96,9 @@ struct dt_buf {
 	char name[40];
 	const char *formula; /* how numel comes about, for people */
 };
+
+/* Bytes of DT_B_CLOCKS: of all ranks, and of each. */
+enum { DT_CLOCKS_ALL = 8192, DT_CLOCKS_RANK = 512 };
 
 /* Elements of DT_B_ROUND. */
 #define DT_ROUND_NUMEL 65536

@@ -163,17 +163,31 @@ struct dt_run_teacher {
 };
 
 /*
- * How data-parallel ranks stay together: every step, after many that each takes alone, by neighbours, or
- * every step without the slowest.
+ * How data-parallel ranks stay together: every step, after many that each takes alone, by neighbours, every
+ * step without the slowest, or by servers that each rank gives gradients when it has them (train/servers.h).
  */
-enum dt_sync { DT_SYNC_ALL, DT_SYNC_LOCAL, DT_SYNC_DILOCO, DT_SYNC_GOSSIP, DT_SYNC_BACKUP };
-#define DT_SYNC "all|local:H|diloco:H|gossip|backup:B"
+enum dt_sync {
+	DT_SYNC_ALL,
+	DT_SYNC_LOCAL,
+	DT_SYNC_DILOCO,
+	DT_SYNC_GOSSIP,
+	DT_SYNC_BACKUP,
+	DT_SYNC_SSP,
+	DT_SYNC_ASYNC,
+	DT_SYNC_HOGWILD,
+};
+#define DT_SYNC "all|local:H|diloco:H|gossip|backup:B|ssp:S|async|hogwild"
+/* Most steps that a rank may be ahead of the slowest: sums of so many more are kept. */
+#define DT_SYNC_AHEAD 64
 
 struct dt_run_sync {
 	const char *text; /* as asked for; NULL: all */
 	enum dt_sync kind;
 	int64_t every;	     /* steps between two merges */
 	int64_t backup;	     /* backup: so many ranks of a step may be dropped */
+	int64_t ahead;	     /* ssp: steps that a rank may be ahead of the slowest */
+	bool slower;	     /* async, hogwild: the rate of a gradient is divided by its age */
+	double compensation; /* of a gradient for what the weights moved since it was begun; 0: none */
 	int64_t from;	     /* so many first steps are together */
 	double lr, momentum; /* diloco: of the outer step */
 };
@@ -315,9 +329,15 @@ bool dt_run_asks_reference(const struct dt_run *r);
 bool dt_run_reference_weights(const struct dt_run *r);
 
 /* Whether there are f32 masters beside the weights that products read. */
+/* Whether ranks give their gradients to servers, which are the ranks, each of its share. */
+static inline bool dt_run_served(const struct dt_run *r)
+{
+	return r->sync.kind >= DT_SYNC_SSP;
+}
+
 static inline bool dt_run_masters(const struct dt_run *r)
 {
-	return r->qat || (r->compute != DT_F32 && !r->no_master);
+	return r->qat || (r->compute != DT_F32 && !r->no_master) || dt_run_served(r);
 }
 /* The format of r->qat, of which there is one. */
 enum dt_format dt_run_qat(const struct dt_run *r);
@@ -369,7 +389,7 @@ static inline int dt_run_bn_ranks(const struct dt_run *r)
 /* Whether ranks take steps alone, with weights of their own. */
 static inline bool dt_run_alone(const struct dt_run *r)
 {
-	return r->sync.kind != DT_SYNC_ALL && r->sync.kind != DT_SYNC_BACKUP;
+	return r->sync.kind > DT_SYNC_ALL && r->sync.kind < DT_SYNC_BACKUP;
 }
 
 static inline bool dt_run_apart(const struct dt_run *r)

@@ -54,24 +54,37 @@ static int parse_on_spike(struct dt_run_watch *w, struct dt_err *err)
 /* DT_SYNC */
 static int parse_sync(struct dt_run_sync *s, struct dt_err *err)
 {
-	const char *text = s->text ? s->text : "all", *colon = strchr(text, ':');
+	const char *text = s->text ? s->text : "all";
 
-	s->kind = !strcmp(text, "all")		 ? DT_SYNC_ALL
-		  : !strncmp(text, "local:", 6)	 ? DT_SYNC_LOCAL
-		  : !strncmp(text, "diloco:", 7) ? DT_SYNC_DILOCO
-		  : !strcmp(text, "gossip")	 ? DT_SYNC_GOSSIP
-		  : !strncmp(text, "backup:", 7) ? DT_SYNC_BACKUP
-						 : (enum dt_sync) - 1;
+	const struct {
+		const char *name; /* with its colon, where a number follows */
+		enum dt_sync kind;
+		int64_t least, most, *number;
+	} mode[] = {{"all", DT_SYNC_ALL},
+		    {"local:", DT_SYNC_LOCAL, 1, 1000000000, &s->every},
+		    {"diloco:", DT_SYNC_DILOCO, 1, 1000000000, &s->every},
+		    {"gossip", DT_SYNC_GOSSIP},
+		    {"backup:", DT_SYNC_BACKUP, 0, 1000000000, &s->backup},
+		    {"ssp:", DT_SYNC_SSP, 0, DT_SYNC_AHEAD, &s->ahead},
+		    {"async", DT_SYNC_ASYNC},
+		    {"hogwild", DT_SYNC_HOGWILD}};
+
 	s->every = 1;
-	s->backup = 0;
-	if (s->kind == DT_SYNC_ALL || s->kind == DT_SYNC_GOSSIP ||
-	    ((s->kind == DT_SYNC_LOCAL || s->kind == DT_SYNC_DILOCO) &&
-	     dt_parse_int(colon + 1, 1, 1000000000, &s->every, NULL) == 0) ||
-	    (s->kind == DT_SYNC_BACKUP && dt_parse_int(colon + 1, 0, 1000000000, &s->backup, NULL) == 0))
-		return 0;
+	s->backup = s->ahead = 0;
+	for (size_t i = 0; i < sizeof(mode) / sizeof(mode[0]); i++) {
+		size_t n = strlen(mode[i].name);
+
+		s->kind = mode[i].kind;
+		if (mode[i].number ? !strncmp(text, mode[i].name, n) &&
+					     dt_parse_int(text + n, mode[i].least, mode[i].most,
+							  mode[i].number, NULL) == 0
+				   : !strcmp(text, mode[i].name))
+			return 0;
+	}
 	return dt_err_set(err, -EINVAL,
-			  "--sync '%.40s' is none of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS",
-			  text);
+			  "--sync '%.40s' is none of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS, "
+			  "ssp:STEPS (at most %d), async, hogwild",
+			  text, DT_SYNC_AHEAD);
 }
 
 /* DT_GRAD_COMM */

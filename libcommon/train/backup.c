@@ -43,22 +43,7 @@ int64_t backup_part(const struct trainer *t)
 {
 	const int dp = t->run.layout.dp;
 
-	return t->backup.a ? (t->mesh.at.dp + t->loop.step % dp) % dp : t->mesh.at.dp;
-}
-
-/* Targets of this rank's samples of the step. */
-static double own_targets(struct trainer *t)
-{
-	const int64_t mb = t->run.microbatch, end = t->loop.cursor + t->run.global_batch;
-	double n = 0;
-
-	for (int64_t k = 0; k < t->run.accumulation; k++) {
-		int64_t first = t->loop.cursor + (k * t->run.layout.dp + backup_part(t)) * mb;
-
-		if (first < end)
-			n += (double)source_targets(t, false, first, first + mb < end ? first + mb : end);
-	}
-	return n;
+	return (t->mesh.at.dp + t->loop.step % dp) % dp;
 }
 
 static struct dt_tensor unit_grads(const struct trainer *t, int u)
@@ -94,7 +79,7 @@ int backup_finish(struct trainer *t, double *loss, struct dt_err *err)
 	if (!b->a)
 		return 0;
 	b->racing = false;
-	b->targets = b->dropped ? 0 : own_targets(t);
+	b->targets = b->dropped ? 0 : source_part_targets(t, backup_part(t));
 	if (b->dropped) {
 		*loss = 0;
 		t->grads.bad = NULL;

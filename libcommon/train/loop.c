@@ -131,6 +131,7 @@ static void announce(struct trainer *t)
 		announce_context(t);
 	outer_announce(t);
 	backup_announce(t);
+	servers_announce(t);
 	compressed_announce(t);
 	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {
 		struct dt_mixture_part p;
@@ -282,10 +283,24 @@ static void tell_noise(const struct trainer *t)
 			   noise_scale(&t->noise), (long long)t->run.global_batch);
 }
 
+static void alive(struct trainer *t)
+{
+	tell(t, DT_BEAT_TRAIN, 0);
+}
+
+static int line(struct trainer *t, const struct step_result *r, struct dt_err *err)
+{
+	int rc = metrics_step(t, r, err);
+
+	progress_step(t, r);
+	return rc;
+}
+
 /* 1: asked to stop, state saved. ELASTIC_JOIN: between two steps. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run_save *o = &t->run.save;
+	const struct servers_hooks served = {asked, alive, line};
 	struct step_result r = {0};
 	int rc = outer_begin(t, err), waited = 0;
 
@@ -298,7 +313,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 		int64_t before = t->loop.step;
 
 		t->watch.most = details_extremes(t);
-		rc = trainer_step(t, asked(), &r, err);
+		rc = t->servers.on ? servers_run(t, &served, &r, err) : trainer_step(t, asked(), &r, err);
+		last = t->loop.step == trainer_end(t);
 		dt_trace_span(t->report.trace, "step", "step", t->t.start,
 			      t->report.trace ? json_pack("{s:I}", "step", (json_int_t)t->loop.step) : NULL);
 		if (rc == 0 && r.back)

@@ -36,6 +36,8 @@ struct asked {
 
 /* step.c: forward, backward, reduction, update; then the loop is a step further */
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err);
+/* Forward, backward and, where ranks add them up, reduction; scale: of the loss before backward. */
+int trainer_gradients(struct trainer *t, double scale, double *ret_loss, struct dt_err *err);
 /*
  * With --peer-copy: the update that other ranks have made of the step under way, whose gradients are here; or
  * the step without one. For when a rank was lost before this one heard of the outcome.

@@ -123,16 +123,22 @@ static void put_run(struct trainer *t, json_t *line)
 					      t->dev->nthreads, "device", t->run.on_card ? "cuda" : "cpu"));
 }
 
+/* Steps that a line is of. */
+static double step_count(const struct trainer *t)
+{
+	return t->servers.on ? (double)t->servers.lines : 1;
+}
+
 static double step_tokens(const struct trainer *t)
 {
 	return t->source.given.g ? (double)t->source.given.now.tokens
-				 : (double)t->run.global_batch * (double)t->run.seq;
+				 : (double)t->run.global_batch * (double)t->run.seq * step_count(t);
 }
 
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
 {
 	double step_s = dt_now() - t->t.start, tokens = step_tokens(t);
-	double flops = metrics_flops(t);
+	double flops = metrics_flops(t) * step_count(t);
 	static const char *const kinds[TR_N] = {"comm_tensor_s", "comm_pipeline_s", "comm_grads_s",
 						"comm_weights_s", "comm_other_s"};
 	const bool images = dt_config_is_image(&t->config); /* a target is one */
@@ -181,6 +187,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		json_object_set_new(line, "global_batch", json_integer((json_int_t)t->run.global_batch));
 	if (line && t->backup.a)
 		backup_metrics(t, line);
+	if (line && t->servers.on)
+		servers_metrics(t, line);
 	if (line && dt_run_alone(&t->run))
 		json_object_set_new(line, "merged", json_boolean(t->outer.since == 0));
 	if (line && r->skipped)

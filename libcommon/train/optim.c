@@ -138,7 +138,7 @@ bool optim_overflowed(struct trainer *t)
  * this rank's, unless states are offloaded, which lie flat.
  */
 static int update_part(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n,
-		       struct dt_err *err)
+		       void *arg, struct dt_err *err)
 {
 	const struct dt_local_param *lp = &t->local.p[i];
 	const struct flat none = {0}, *copy = store_rounds(t) ? &t->store.weights : &none;
@@ -167,13 +167,8 @@ static float of_layer(const struct trainer *t, const struct dt_param *p, double 
 	return (float)(lr * pow(x, (double)(t->config.layers - p->layer)));
 }
 
-/* Elements [first, first + n) of local parameter i's unit. */
-typedef int update_fn(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n,
-		      struct dt_err *err);
-
-/* Every element by itself, of those that the rank of `of` updates. */
-static int update_each(struct trainer *t, struct dt_optim *o, double lr, const struct dt_states *of,
-		       update_fn *part, struct dt_err *err)
+int optim_each(struct trainer *t, struct dt_optim *o, double lr, const struct dt_states *of,
+	       optim_update_fn *part, void *arg, struct dt_err *err)
 {
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
@@ -188,7 +183,7 @@ static int update_each(struct trainer *t, struct dt_optim *o, double lr, const s
 			int rc;
 
 			m = offload_hold(t, OFFLOAD_EVERY, lp->unit, first, n, OFFLOAD_CHANGE, err);
-			rc = m < 0 ? (int)m : part(t, i, o, first, m, err);
+			rc = m < 0 ? (int)m : part(t, i, o, first, m, arg, err);
 			if (rc < 0)
 				return rc;
 		}
@@ -210,11 +205,11 @@ static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 			       t->optim.loss_scale);
 	rc = dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE
 		     ? whole_update(t, &o, err)
-		     : update_each(t, &o, lr, &t->optim.of, update_part, err);
+		     : optim_each(t, &o, lr, &t->optim.of, update_part, NULL, err);
 	if (rc == 0 && dt_run_copies_peer(&t->run)) {
 		const struct dt_states before = peer_states(t);
 
-		rc = update_each(t, &o, lr, &before, peer_update, err);
+		rc = optim_each(t, &o, lr, &before, peer_update, NULL, err);
 	}
 	return rc;
 }

@@ -89,7 +89,7 @@ static struct dt_tensor part(const struct trainer *t, float *flat, int u, int64_
 	return flat ? dt_t1(copy_of(t, flat, u) + first - before(t) * share_n(t, u), DT_F32, n) : DT_NONE;
 }
 
-int peer_update(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n,
+int peer_update(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n, void *arg,
 		struct dt_err *err)
 {
 	const struct peer *p = &t->peer;

@@ -42,7 +42,7 @@ struct dt_states peer_states(const struct trainer *t);
 /* After the reduction: this rank's shares of the gradients to the next, those of the one before from it. */
 int peer_grads(struct trainer *t, struct dt_err *err);
 /* The update of elements [first, first + n) of local parameter i's unit, in the copy. */
-int peer_update(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n,
+int peer_update(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n, void *arg,
 		struct dt_err *err);
 /* Every rank gets its copy anew. Where this returns 0 on one rank, all have theirs. */
 int peer_fill(struct trainer *t, struct dt_err *err);

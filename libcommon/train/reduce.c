@@ -205,12 +205,14 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 	struct bucket *b = &t->grads.bucket[t->grads.unit[u].bucket];
 	double t0;
 	int rc = 0;
-	void *g = outer_alone(t) || t->compressed.z			    ? NULL
-		  : t->run.layout.zero || dt_comm_size(unit_comm(t, u)) > 1 ? outgoing(t, u, &rc)
-									    : NULL;
+	void *g = outer_alone(t) || dt_run_served(&t->run) || t->compressed.z ? NULL
+		  : t->run.layout.zero || dt_comm_size(unit_comm(t, u)) > 1   ? outgoing(t, u, &rc)
+									      : NULL;
 
 	if (rc < 0)
 		return dt_kernel_check(rc, "->convert(", err);
+	if (dt_run_served(&t->run)) /* they are given to the servers as they are */
+		return 0;
 	t0 = dt_now();
 	if (t->run.layout.zero)
 		rc = dt_ireduce_scatter(unit_comm(t, u), g, NULL, (size_t)share_n(t, u),
@@ -319,7 +321,7 @@ int reduce_finish(struct trainer *t, struct dt_err *err)
 			if (!t->local.unit[u].frozen)
 				rc = incoming(t, u, t->local.unit[u].numel, err);
 	}
-	for (int u = n - 1; u >= 0 && rc == 0 && t->run.layout.zero; u--)
+	for (int u = n - 1; u >= 0 && rc == 0 && t->run.layout.zero && !dt_run_served(&t->run); u--)
 		if (!t->local.unit[u].frozen && (!is_layer(t, u) || !t->grads.flat.shared))
 			rc = collect(t, u, err);
 	for (int slot = 0; slot < DT_UNIT_SLOT_EMBED && rc == 0; slot++) {

@@ -32,7 +32,10 @@ static bool travels(const struct trainer *t, const struct dt_buf *b)
 	return b->message ||
 	       (data && (b->id == DT_B_GRADS || b->id == DT_B_UNIT_G || b->id == DT_B_UNIT_W ||
 			 b->id == DT_B_UNIT_SHARE || b->id == DT_B_WIRE || b->id == DT_B_FIXED)) ||
-	       (data && t->run.layout.zero && b->id == DT_B_WEIGHTS);
+	       (data && t->run.layout.zero && b->id == DT_B_WEIGHTS) ||
+	       (dt_run_served(&t->run) &&
+		(b->id == DT_B_MASTER || b->id == DT_B_OPTIM1 || b->id == DT_B_OPTIM2 || b->id == DT_B_SUMS ||
+		 b->id == DT_B_CLOCKS));
 }
 
 /* These lie in memory that the other ranks of the machine map; buffers on one page share a range. */
@@ -82,6 +85,8 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	rc = compressed_bind(t, err);
 	if (rc == 0)
 		rc = backup_open(t, err);
+	if (rc == 0)
+		rc = servers_open(t, err);
 	if (rc < 0)
 		return rc;
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
@@ -252,6 +257,7 @@ void trainer_release(struct trainer *t)
 	compressed_release(t);
 	backup_release(t);
 	grads_release(t);
+	servers_release(t);
 	buffers_release(t);
 	store_release(t);
 	optim_release(t);

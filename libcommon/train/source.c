@@ -281,6 +281,20 @@ static int next_tokens(struct trainer *t, bool eval, const struct dt_flight *f, 
 	return rc == 0 ? dt_flight_upload(f, &t->exec, err) : rc;
 }
 
+double source_part_targets(struct trainer *t, int64_t part)
+{
+	const int64_t mb = t->run.microbatch, end = t->loop.cursor + t->run.global_batch;
+	double n = 0;
+
+	for (int64_t k = 0; k < t->run.accumulation; k++) {
+		int64_t first = t->loop.cursor + (k * t->run.layout.dp + part) * mb;
+
+		if (first < end)
+			n += (double)source_targets(t, false, first, first + mb < end ? first + mb : end);
+	}
+	return n;
+}
+
 int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err)
 {

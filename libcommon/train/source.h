@@ -46,6 +46,8 @@ int64_t source_samples(const struct trainer *t);
  */
 /* Targets of samples first .. end - 1: a document that is kept apart has none at its end. */
 int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end);
+/* Of the step's part, of dp parts, that a rank computes. */
+double source_part_targets(struct trainer *t, int64_t part);
 int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err);
 

@@ -44,8 +44,7 @@ static int not_finite(struct trainer *t, bool loss_finite, struct dt_err *err)
 			  (long long)t->loop.step + 1);
 }
 
-/* Forward, backward and reduction; the clock of each kind of waiting runs. */
-static int gradients(struct trainer *t, double scale, double *ret_loss, struct dt_err *err)
+int trainer_gradients(struct trainer *t, double scale, double *ret_loss, struct dt_err *err)
 {
 	double tensor = t->exec.comm_s, waited = 0;
 	int rc = reduce_begin(t, err);
@@ -157,7 +156,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	if (rc == 0)
 		rc = experts_begin(t, err);
 	if (rc == 0)
-		rc = gradients(t, fault * t->optim.loss_scale / share, &loss, err);
+		rc = trainer_gradients(t, fault * t->optim.loss_scale / share, &loss, err);
 	if (rc == 0 && t->source.given.g)
 		rc = t->source.given.g->end(t->source.given.g->arg, err);
 	if (rc < 0)

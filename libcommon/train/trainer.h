@@ -56,6 +56,7 @@
 #include "train/peer.h"
 #include "train/report.h"
 #include "train/save.h"
+#include "train/servers.h"
 #include "train/source.h"
 #include "train/spike.h"
 #include "train/stash.h"
@@ -111,6 +112,7 @@ struct trainer {
 	struct peer peer;
 	struct outer outer;
 	struct backup backup;
+	struct servers servers;
 	struct ema ema;
 	struct beside beside;
 	struct noise noise;
@@ -153,6 +155,12 @@ static inline bool holds_head(const struct trainer *t)
 static inline bool outer_alone(const struct trainer *t)
 {
 	return dt_run_alone(&t->run) && t->loop.step >= t->run.sync.from;
+}
+
+/* The part of a round of microbatches, of dp, that is this rank's in the step under way. */
+static inline int64_t trainer_part(const struct trainer *t)
+{
+	return t->backup.a ? backup_part(t) : t->servers.on ? t->servers.part : t->mesh.at.dp;
 }
 
 /* The step after which this run ends. */

@@ -104,13 +104,81 @@ same() { # files: losses of all steps agree to 1e-6
         all(. < 1e-5 and . > -1e-5)' kept2.jsonl
 }
 
+@test "ssp:0 is the synchronous run, on any number of ranks; its memory is what dt-memest says" {
+    local plain=(--steps 8 --optimizer momentum --lr 0.05 --clip 0)
+    train 2 all2z.jsonl --layout dp2.z1 "${plain[@]}"
+    train 2 ssp2.jsonl --layout dp2.z1 "${plain[@]}" --sync ssp:0
+    train 4 ssp4.jsonl --layout dp4.z1 "${plain[@]}" --sync ssp:0
+    same all2z.jsonl ssp2.jsonl
+    same all2z.jsonl ssp4.jsonl
+    jq -es 'length == 8 and all(.staleness_max == 0) and .[-1].tokens == 8 * 4 * 32' ssp4.jsonl
+    train 2 ssp3.jsonl --layout dp2.z1 "${plain[@]}" --sync ssp:3
+    dt-memest gpt2-tiny --layout dp2.z1 --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --optimizer momentum \
+        --sync ssp:3 --check ssp3.jsonl
+}
+
+@test "ssp goes on from a checkpoint as if it had not stopped, and a signal ends it between two steps" {
+    local plain=(--layout dp2.z1 --lr 3e-3 --clip 0 --sync ssp:0 --save-every 6 --steps 12)
+    train 2 sa.jsonl "${plain[@]}" --save sa
+    train 2 sb.jsonl "${plain[@]}" --save sb --save-async
+    rm -r sb/step-00000012 sb/latest
+    train 2 sb.jsonl "${plain[@]}" --save sb --resume auto
+    dt-shard-ckpt diff sa/step-00000012 sb/step-00000012
+    mpirun -np 2 dt-train "${opts[@]}" "${plain[@]}" --steps 100000000 --sync async --save sc --save-every 100000000 --metrics sc.jsonl 2>sc.err &
+    pid=$!
+    for _ in $(seq 1200); do [ ! -s sc.jsonl ] || break; sleep 0.05; done
+    kill -USR1 $pid
+    wait $pid && return 1
+    grep -q "stopped by a signal after step .*, checkpoint saved" sc.err
+    dt-shard-ckpt verify "sc/$(cat sc/latest)"
+    [ "$(jq -s 'map(select(.loss))[-1].tokens' sc.jsonl)" = $(($(jq -s 'map(select(.loss))[-1].step' sc.jsonl) * 4 * 32)) ]
+}
+
+@test "a rank is at most S steps ahead of the slowest" {
+    train 2 ahead.jsonl --layout dp2.z1 --steps 30 --lr 1e-3 --sync ssp:2 --inject slow:rank=1,seconds=0.05,start=0
+    jq -es 'length == 30 and all(.staleness_max <= 2) and any(.staleness_max == 2)' ahead.jsonl
+    grep -q "a rank may be 2 steps ahead of the slowest" ahead.jsonl.err
+    # one that stands still is named by who waits for it
+    run ! mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 30 --sync ssp:2 --comm-timeout 1 --inject stop:rank=1,step=5
+    [[ $output == *"rank 1 of dp is at step 4, 3 behind, and for 1 s no further"* ]]
+}
+
+@test "async and hogwild: ranks take parts as they come free, every sample once, and learn" {
+    local plain=(--layout dp2.z1 --steps 60 --lr 1e-3)
+    for sync in async hogwild "async --staleness-rate --delay-compensation 0.04"; do
+        # shellcheck disable=SC2086 # options
+        train 2 as.jsonl "${plain[@]}" --sync $sync --inject slow:rank=1,seconds=0.03,start=0
+        # the fast rank takes the slow one's parts: more than one update lies between what that reads and gives
+        jq -es 'map(select(.loss)) | .[-1].step == 60 and .[-1].tokens == 60 * 4 * 32 and (map(.staleness_max) | max) > 1 and
+            ([.[].step] | . == (. | unique))' as.jsonl
+        jq -es 'map(select(.loss)) | (.[-5:] | map(.loss) | add / 5) < .[0].loss - 0.5' as.jsonl
+    done
+    grep -q "every gradient of a part of the batch is an update at the whole rate, 2 of them are a step" as.jsonl.err
+    # alone there is nobody to be late for
+    train 1 one.jsonl --layout dp1 --steps 8 --lr 1e-3
+    train 1 onea.jsonl --layout dp1.z1 --steps 8 --lr 1e-3 --sync async
+    same one.jsonl onea.jsonl
+}
+
 @test "what cannot train alone is refused by name" {
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync local:2
     [[ $output == *"--sync local:2 does not go with ZeRO"* ]]
     run -2 dt-train "${opts[@]}" --steps 1 --sync local:2 --optimizer muon
     [[ $output == *"states are not a value an element"* ]]
     run -2 dt-train "${opts[@]}" --steps 1 --sync local:0
-    [[ $output == *"none of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS"* ]]
+    [[ $output == *"none of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS, ssp:STEPS (at most 64), async, hogwild"* ]]
+    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 1 --sync async
+    [[ $output == *"--sync async needs ZeRO-1: every rank is the server of its share (--layout dp2.z1)"* ]]
+    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout tp2.z1 --steps 1 --sync ssp:1
+    [[ $output == *"--sync ssp:1 does not go with tensor parallelism (tp)"* ]]
+    run -2 dt-train "${opts[@]}" --layout dp1.z1 --steps 1 --sync hogwild --optimizer lamb
+    [[ $output == *"does not go with an optimizer that looks at whole tensors"* ]]
+    run -2 dt-train "${opts[@]}" --layout dp1.z1 --steps 1 --sync ssp:1 --staleness-rate
+    [[ $output == *"--staleness-rate and --delay-compensation are for --sync async and hogwild"* ]]
+    run -2 dt-train "${opts[@]}" --layout dp1.z1 --steps 1 --sync async --delay-compensation 1 --precision bf16
+    [[ $output == *"which bf16 has rounded"* ]]
+    run -1 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync async --transport mpi
+    [[ $output == *"--sync async is for ranks of one machine that share memory"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 1 --sync backup:2
     [[ $output == *"--sync backup:2 leaves no rank: dp is 2"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync backup:1

@@ -1,0 +1,59 @@
+/*
+ * Who is where in a stretch of training by servers (train/servers.h): memory that all ranks of a machine map.
+ * Nothing here fails, and a rank that dies with a lock is found by the watchdog, which ends the job.
+ */
+#ifndef DT_TRAIN_CLOCKS_H
+#define DT_TRAIN_CLOCKS_H
+
+#include "plan/memory.h"
+#include "plan/run.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct clocks_rank {
+	_Alignas(64) atomic_int lock;	    /* of its share */
+	_Atomic int64_t version;	    /* updates of its share */
+	int32_t arrived[DT_SYNC_AHEAD + 1]; /* ssp: gradients in each sum */
+	_Alignas(64) _Atomic int64_t done;  /* ssp: steps that it has given all gradients of */
+};
+
+/* What a line of metrics is of. */
+struct clocks_line {
+	double loss, targets, ages;
+	int64_t gradients, oldest;
+};
+/* Lines that may be under way: of steps that the slowest rank has not ended, or the first not told of. */
+enum { CLOCKS_LINES = 2 * DT_SYNC_AHEAD + 4 };
+
+struct clocks {
+	_Alignas(64) atomic_int lock; /* of what follows */
+	int64_t next, limit;	      /* parts (async) or steps (ssp) begun; to be begun */
+	int64_t done;		      /* gradients given */
+	struct clocks_line line[CLOCKS_LINES];
+	_Alignas(64) struct clocks_rank rank[];
+};
+_Static_assert(sizeof(struct clocks) <= DT_CLOCKS_ALL && sizeof(struct clocks_rank) <= DT_CLOCKS_RANK,
+	       "planned for");
+
+void clocks_lock(atomic_int *lock);
+void clocks_unlock(atomic_int *lock);
+
+/* A new stretch of so many parts or steps; nobody is in one. */
+void clocks_begin(struct clocks *c, int ranks, int64_t limit);
+/* The number of the next part of the stretch, or of step `own`: that it is begun. -1: the stretch ends. */
+int64_t clocks_take(struct clocks *c);
+bool clocks_take_step(struct clocks *c, int64_t own);
+/* The stretch ends with what is begun: a multiple of `of`, which is more than 0. */
+void clocks_end(struct clocks *c, int64_t of);
+/* ssp: waits until every rank has given so many steps; false: not in so many seconds (0: ever). */
+bool clocks_wait(struct clocks *c, int ranks, int64_t steps, double timeout_s);
+int64_t clocks_slowest(struct clocks *c, int ranks);
+/* One gradient is given: what it adds to a line. Gradients given so far. */
+int64_t clocks_say(struct clocks *c, int64_t line, const struct clocks_line *l);
+/* What was said of a line since it was last read, unless so many gradients or more are given: false. */
+bool clocks_read(struct clocks *c, int64_t line, int64_t before, struct clocks_line *ret);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

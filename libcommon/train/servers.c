@@ -1,0 +1,309 @@
+#include "train/servers.h"
+
+#include "base/progress.h"
+#include "train/clocks.h"
+#include "train/servers_give.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+static int ranks(const struct trainer *t)
+{
+	return t->run.layout.dp;
+}
+
+static struct dt_comm *all(const struct trainer *t)
+{
+	return dt_mesh_comm(&t->mesh, DT_ON_DATA);
+}
+
+int servers_open(struct trainer *t, struct dt_err *err)
+{
+	static const enum dt_buf_id id[SERVED_N] = {DT_B_MASTER, DT_B_OPTIM1, DT_B_OPTIM2, DT_B_SUMS,
+						    DT_B_CLOCKS};
+	struct servers *s = &t->servers;
+	int rc = 0;
+
+	if (!dt_run_served(&t->run))
+		return 0;
+	s->seen = calloc((size_t)ranks(t), sizeof(*s->seen));
+	if (!s->seen)
+		return dt_err_sys(err, -ENOMEM, "servers");
+	for (int k = 0; k < SERVED_N && rc == 0; k++) {
+		void *p = dt_plan_address(&t->plan, t->arena.base, id[k], -1);
+
+		if (!p)
+			continue;
+		s->at[k] = calloc((size_t)ranks(t), sizeof(*s->at[k]));
+		rc = s->at[k] ? dt_buffer_reach(all(t), p, 1, s->at[k], err)
+			      : dt_err_sys(err, -ENOMEM, "servers");
+	}
+	if (rc == -ENOTSUP)
+		return dt_err_set(
+			err, rc, "--sync %s is for ranks of one machine that share memory (--transport auto)",
+			t->run.sync.text);
+	if (rc == 0)
+		s->clocks = (struct clocks *)(void *)s->at[SERVED_CLOCKS][0];
+	s->on = rc == 0;
+	return rc;
+}
+
+void servers_release(struct trainer *t)
+{
+	for (int k = 0; k < SERVED_N; k++)
+		free(t->servers.at[k]);
+	free(t->servers.seen);
+}
+
+void servers_announce(const struct trainer *t)
+{
+	const struct dt_run_sync *s = &t->run.sync;
+
+	if (!t->servers.on)
+		return;
+	if (s->kind == DT_SYNC_SSP)
+		dt_log_msg(&t->root_log,
+			   "--sync ssp:%lld: each of %d ranks serves its share of the weights; a rank may be "
+			   "%lld "
+			   "step%s ahead of the slowest, with weights that lack as many updates. %s",
+			   (long long)s->ahead, ranks(t), (long long)s->ahead, s->ahead == 1 ? "" : "s",
+			   s->ahead ? "Who is slow decides what is computed: two runs are not alike"
+				    : "Gradients are added in the order in which they come");
+	else
+		dt_log_msg(&t->root_log,
+			   "--sync %s: each of %d ranks serves its share of the weights%s; every gradient of "
+			   "a part of "
+			   "the batch is an update at the whole rate, %d of them are a step. Who is first "
+			   "decides what "
+			   "is computed: two runs are not alike",
+			   s->text, ranks(t), s->kind == DT_SYNC_HOGWILD ? ", without locks" : "", ranks(t));
+}
+
+static int compute(struct trainer *t, struct served_part *p, struct dt_err *err)
+{
+	const int64_t end = t->loop.cursor + t->run.global_batch;
+	const bool sums = t->run.sync.kind == DT_SYNC_SSP;
+	double factor, of;
+	int rc;
+
+	*p = (struct served_part){.targets = source_part_targets(t, t->servers.part),
+				  .lr = dt_lr_at(&t->run.lr, t->loop.step),
+				  .scale = 1};
+	inject_before(t);
+	factor = inject_factor(t);
+	of = sums ? (double)source_targets(t, false, t->loop.cursor, end) : p->targets;
+	rc = trainer_gradients(t, factor / (of > 0 ? of : 1), &p->loss, err);
+	p->loss *= factor;
+	p->norm = sqrt(t->grads.own) * (sums ? ranks(t) : 1);
+	if (rc == 0 && (!isfinite(p->loss) || t->grads.bad))
+		return dt_err_set(err, -EDOM, "step %lld: %s%s%s is not finite on this rank",
+				  (long long)t->loop.step + 1,
+				  t->grads.bad ? "the gradient of '" : "the loss",
+				  t->grads.bad ? t->grads.bad : "", t->grads.bad ? "'" : "");
+	if (t->run.clip > 0 && p->norm > t->run.clip)
+		p->scale = (float)(t->run.clip / p->norm);
+	return rc;
+}
+
+/* A stretch: where it began, and what was told of it. */
+struct stretch {
+	int64_t step, cursor, tokens; /* of the loop */
+	int64_t steps;		      /* that have a line */
+	int64_t own;		      /* ssp: steps of this rank */
+	int (*line)(struct trainer *t, const struct step_result *r, struct dt_err *err);
+};
+
+static void go_to(struct trainer *t, const struct stretch *s, int64_t steps)
+{
+	t->loop.step = s->step + steps;
+	t->loop.cursor = s->cursor + steps * t->run.global_batch;
+	t->loop.tokens = s->tokens + steps * t->run.global_batch * t->run.seq;
+}
+
+/*
+ * What the next line says: of ssp it is of one step, else of all that was given since the last. False: the
+ * stretch has ended meanwhile (before: gradients of it), whose last line is the loop's.
+ */
+static bool sum_up(struct trainer *t, struct stretch *s, const struct served_part *p, int64_t steps,
+		   int64_t before, struct step_result *ret)
+{
+	const bool sums = t->run.sync.kind == DT_SYNC_SSP;
+	struct clocks_line l = {0};
+
+	if (t->mesh.at.dp == 0 && !clocks_read(t->servers.clocks, sums ? steps - 1 : 0, before, &l))
+		return false;
+	go_to(t, s, steps);
+	t->servers.lines = steps - s->steps;
+	t->servers.age = l.gradients ? l.ages / (double)l.gradients : 0;
+	t->servers.oldest = (double)l.oldest;
+	s->steps = steps;
+	ret->loss = l.targets > 0 ? l.loss / l.targets : NAN;
+	ret->grad_norm = p->norm;
+	ret->lr = p->lr;
+	ret->loss_scale = 1;
+	return true;
+}
+
+/* The first rank's lines of the steps that are whole by now, but for the last of the stretch. */
+static int tell_lines(struct trainer *t, struct stretch *s, const struct served_part *p, int64_t steps,
+		      struct step_result *ret, struct dt_err *err)
+{
+	const bool sums = t->run.sync.kind == DT_SYNC_SSP;
+	const int64_t limit = t->servers.clocks->limit / (sums ? 1 : ranks(t)),
+		      last = steps < limit ? steps : limit - 1, each = sums ? 1 : last - s->steps;
+	const double now = dt_now(), took = now - t->t.start;
+	int64_t n = sums ? last - s->steps : 1;
+
+	if (t->mesh.at.dp || last <= s->steps)
+		return 0;
+	for (int64_t i = 0; i < n; i++) {
+		int rc;
+
+		if (!sum_up(t, s, p, s->steps + each, sums ? INT64_MAX : limit * ranks(t), ret))
+			return 0;
+		t->t.start = now - took / (double)n;
+		rc = s->line(t, ret, err);
+		if (rc < 0)
+			return rc;
+	}
+	memset(&t->t, 0, sizeof(t->t));
+	t->t.start = now;
+	return 0;
+}
+
+/* The steps to the next place where ranks meet. */
+static int64_t length(const struct trainer *t)
+{
+	const int64_t every[2] = {t->run.save.dir ? t->run.save.every : 0,
+				  source_evaluates(t) ? t->run.data.eval_every : 0};
+	int64_t end = trainer_end(t);
+
+	for (int i = 0; i < 2; i++)
+		if (every[i] && (t->loop.step / every[i] + 1) * every[i] < end)
+			end = (t->loop.step / every[i] + 1) * every[i];
+	return end - t->loop.step;
+}
+
+/* Nobody is in an operation that the watchdog would name. */
+static int behind(struct trainer *t, const struct stretch *s, struct dt_err *err)
+{
+	int r = 0;
+
+	while (r < ranks(t) - 1 && t->servers.clocks->rank[r].done >= s->own - t->run.sync.ahead)
+		r++;
+	return dt_err_set(err, -ETIMEDOUT,
+			  "rank %d of dp is at step %lld, %lld behind, and for %g s no further", r,
+			  (long long)(s->step + t->servers.clocks->rank[r].done),
+			  (long long)(s->own - t->servers.clocks->rank[r].done), dt_world_timeout(t->world));
+}
+
+/* The next part of the stretch for this rank: 1; 0: there is none. */
+static int take(struct trainer *t, struct stretch *s, struct dt_err *err)
+{
+	struct servers *v = &t->servers;
+	int64_t n;
+	int rc;
+
+	if (t->run.sync.kind != DT_SYNC_SSP) {
+		n = clocks_take(v->clocks);
+		if (n < 0)
+			return 0;
+		go_to(t, s, n / ranks(t));
+		v->part = n % ranks(t);
+		return 1;
+	}
+	if (!clocks_take_step(v->clocks, s->own))
+		return 0;
+	if (!clocks_wait(v->clocks, ranks(t), s->own - t->run.sync.ahead, dt_world_timeout(t->world)))
+		return behind(t, s, err);
+	go_to(t, s, s->own++);
+	v->part = t->mesh.at.dp;
+	rc = servers_refresh(t, err);
+	return rc < 0 ? rc : 1;
+}
+
+static int one(struct trainer *t, struct stretch *s, struct served_part *p, struct step_result *ret,
+	       struct dt_err *err)
+{
+	struct clocks *c = t->servers.clocks;
+	const bool sums = t->run.sync.kind == DT_SYNC_SSP;
+	int64_t done, lacks = INT64_MAX;
+	int rc = compute(t, p, err);
+
+	for (int k = 0; k < ranks(t) && sums; k++)
+		lacks = t->servers.seen[k] < lacks ? t->servers.seen[k] : lacks;
+	if (rc == 0)
+		rc = servers_give(t, p, s->step, s->own - 1, err);
+	if (rc < 0)
+		return rc;
+	if (sums)
+		p->age = (double)(p->oldest = s->own - 1 - lacks);
+	done = clocks_say(c, sums ? s->own - 1 : 0,
+			  &(struct clocks_line){p->loss, p->targets, p->age, 1, p->oldest});
+	if (sums) /* now the others may count it */
+		atomic_store_explicit(&c->rank[t->mesh.at.dp].done, s->own, memory_order_release);
+	return tell_lines(t, s, p, sums ? clocks_slowest(c, ranks(t)) : done / ranks(t), ret, err);
+}
+
+/* All gradients are in: what the ranks agree on, and the same weights everywhere. */
+static int meet(struct trainer *t, struct asked a, struct step_result *ret, struct dt_err *err)
+{
+	double t0 = dt_now(), sum[2] = {a.stop, a.save};
+	int rc = dt_all_reduce(all(t), sum, NULL, 2, DT_F64, DT_SUM, "signals", err);
+
+	t->t.comm[TR_OTHER] += dt_now() - t0;
+	if (rc == 0)
+		rc = servers_refresh(t, err);
+	ret->stop = sum[0] != 0;
+	ret->save = sum[1] != 0;
+	return rc;
+}
+
+int servers_run(struct trainer *t, const struct servers_hooks *h, struct step_result *ret, struct dt_err *err)
+{
+	struct stretch s = {
+		.step = t->loop.step, .cursor = t->loop.cursor, .tokens = t->loop.tokens, .line = h->line};
+	const int64_t unit = t->run.sync.kind == DT_SYNC_SSP ? 1 : ranks(t), steps = length(t);
+	struct servers *v = &t->servers;
+	struct asked asked = {0};
+	struct served_part p = {.lr = dt_lr_at(&t->run.lr, t->loop.step), .norm = NAN};
+	int rc;
+
+	memset(&t->t, 0, sizeof(t->t));
+	trainer_before_update(t);
+	*ret = (struct step_result){.loss = NAN, .grad_norm = NAN};
+	rc = dt_barrier(all(t), "a stretch of steps", err); /* nobody reads the last one's clocks */
+	if (rc == 0 && t->mesh.at.dp == 0)
+		clocks_begin(v->clocks, ranks(t), steps * unit);
+	memset(v->seen, 0, (size_t)ranks(t) * sizeof(*v->seen));
+	if (rc == 0)
+		rc = dt_barrier(all(t), "a stretch of steps", err);
+	t->t.start = dt_now();
+	t->loop.held = -1;
+	while (rc == 0 && (rc = take(t, &s, err)) > 0) {
+		rc = one(t, &s, &p, ret, err);
+		h->alive(t);
+		asked = h->asked();
+		if (asked.stop || asked.save)
+			clocks_end(v->clocks, unit);
+	}
+	if (rc == 0)
+		rc = meet(t, asked, ret, err);
+	if (rc == 0)
+		rc = tell_lines(t, &s, &p, v->clocks->limit / unit, ret, err);
+	if (rc == 0) {
+		sum_up(t, &s, &p, v->clocks->limit / unit, INT64_MAX, ret);
+		t->loop.held = t->loop.step;
+		t->optim.rate = ret->lr;
+	}
+	return rc;
+}
+
+void servers_metrics(const struct trainer *t, json_t *line)
+{
+	json_object_set_new(line, "staleness_mean", json_real(t->servers.age));
+	json_object_set_new(line, "staleness_max", json_real(t->servers.oldest));
+}
+/* SPDX-License-Identifier: Apache-2.0 */
