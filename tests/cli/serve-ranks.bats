@@ -76,6 +76,56 @@ rank() {
     jq -e '.usage.completion_tokens == 190' r1
 }
 
+@test "replicas tell what is in their caches as one server, and a router knows it" {
+    # in each cache there is room for one of these prompts, and each replica runs one of them at a time
+    start 2 --layout dp2 --max-num-seqs 1 --max-model-len 400 --kv-cache-mem 320KiB
+    long() { # NAME URL: 360 bytes that begin with it; its mark is at 256 of them
+        jq -nc --arg name "$1" --arg p "$1$(printf 'hello world %.0s' $(seq 30))" '{model: "tiny", prompt: $p[:360], max_tokens: 20,
+            temperature: 0, ignore_eos: true, kv_marks: {share: (256 / 360), names: $name}}' |
+            curl -s -m 100 -d @- "$2/v1/completions"
+    }
+    burst() { # NAME: on both replicas, unless the machine is slow
+        local asks=()
+        for _ in 1 2 3 4 5 6; do
+            long "$1" "$url" >/dev/null &
+            asks+=($!)
+        done
+        wait "${asks[@]}"
+    }
+    a=000000000000000a b=000000000000000b c=000000000000000c
+    for _ in $(seq 10); do # b pushes a out of one of them
+        burst $a
+        next=$(curl -s "$url/kv/events" | jq -r .next)
+        long $b "$url" >/dev/null
+        told=$(curl -s "$url/kv/events?after=$next" | jq -c '[.cleared, (.events[] | [.type, .names[]])]')
+        [ "$told" = "[false,[\"BlockStored\",\"$b\"]]" ] && break
+    done
+    [ "$told" = "[false,[\"BlockStored\",\"$b\"]]" ] # a is in the other one
+    held() { curl -s "$url/kv/events" | jq -r '[.events[].names[]] | sort | join(" ")'; }
+    [ "$(held)" = "$a $b" ]
+    for name in $a $b; do
+        [ "$(long "$name" "$url" | jq .usage.prompt_tokens_details.cached_tokens)" -gt 300 ]
+    done
+    dt-route --port 0 --policy cache "$url" >front 2>log-front 3>&- &
+    front=$!
+    known() { # COUNT: the router comes to know of so many; it ends where it does not
+        for _ in $(seq 600); do
+            [ "$(curl -s "$(cat front)/metrics" | awk '/^dt_route_index_blocks/ { print $2 }')" = "$1" ] && return
+            sleep 0.05
+        done
+        kill $front
+        return 1
+    }
+    known 2
+    for _ in $(seq 10); do # both are needed for c
+        burst $c
+        [ "$(held)" = $c ] && break
+    done
+    known 1
+    kill $front
+    [ "$(held)" = $c ]
+}
+
 @test "blocks in host memory and on disk have the parts of all ranks: answers are those of one process, also after a restart" {
     small=(--max-num-seqs 4 --max-model-len 200 --kv-read always)
     jq -c '{custom_id: "r", method: "POST", url: "/v1/completions", body: .}' prompts.jsonl >lines

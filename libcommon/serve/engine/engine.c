@@ -205,10 +205,10 @@ static void engine_free(struct dt_engine *e)
 	dt_teller_close(&e->teller);
 	dt_engine_beyond_close(e);
 	dt_sched_release(&e->sched);
-	for (int i = 0; e->pool && i < e->p.replicas; i++) {
-		dt_kvmarks_free(e->pool[i].marks);
+	if (e->pool)
+		dt_kvmarks_free(e->pool->marks);
+	for (int i = 0; e->pool && i < e->p.replicas; i++)
 		dt_kvpool_release(&e->pool[i]);
-	}
 	free(e->pool);
 	dt_metrics_release(&e->metrics);
 	dt_engine_gate_release(e);
@@ -227,8 +227,12 @@ static int init_pools(struct dt_engine *e, struct dt_err *err)
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot make a cache of %d blocks of %d tokens", e->p.blocks,
 				  e->p.block_size);
-	if (e->p.replicas == 1) /* who asks what is cached knows of one cache */
-		e->pool->marks = dt_kvmarks_new(e->p.blocks, MARK_EVENTS);
+	/* One log for all replicas: who asks what is cached knows of one server. */
+	e->pool->marks = dt_kvmarks_new((size_t)e->p.replicas * (size_t)e->p.blocks, MARK_EVENTS);
+	for (int i = 1; i < e->p.replicas; i++) {
+		e->pool[i].marks = e->pool->marks;
+		e->pool[i].marks_from = (size_t)i * (size_t)e->p.blocks;
+	}
 	return 0;
 }
 

@@ -9,20 +9,23 @@
 struct node {
 	uint64_t mark;
 	uint32_t next; /* of its block, or of the free ones: number + 1, 0: none */
+	uint32_t same; /* of its bucket, likewise */
 };
 
 struct dt_kvmarks {
 	pthread_mutex_t mu;
 	uint64_t epoch, seq; /* seq: events so far */
-	int nblocks;
+	uint64_t key;	     /* nobody outside knows it, or he could fill one bucket */
+	size_t nblocks;
 	uint32_t *head;	   /* [nblocks] first node + 1; only the writer changes it */
 	struct node *node; /* [cap] */
+	uint32_t *bucket;  /* [cap], a power of two: first node + 1 of those whose mark falls there */
 	uint32_t nnodes, cap, free, held;
 	struct dt_kvmark_event *log; /* [nlog] event number i at i % nlog */
 	size_t nlog;
 };
 
-struct dt_kvmarks *dt_kvmarks_new(int nblocks, size_t nlog)
+struct dt_kvmarks *dt_kvmarks_new(size_t nblocks, size_t nlog)
 {
 	struct dt_kvmarks *m = calloc(1, sizeof(*m));
 
@@ -31,9 +34,11 @@ struct dt_kvmarks *dt_kvmarks_new(int nblocks, size_t nlog)
 	pthread_mutex_init(&m->mu, NULL);
 	m->nblocks = nblocks;
 	m->nlog = nlog;
-	m->head = calloc((size_t)nblocks, sizeof(*m->head));
+	m->head = calloc(nblocks, sizeof(*m->head));
 	m->log = calloc(nlog, sizeof(*m->log));
 	while (getrandom(&m->epoch, sizeof(m->epoch), 0) != sizeof(m->epoch) || m->epoch == 0)
+		continue;
+	while (getrandom(&m->key, sizeof(m->key), 0) != sizeof(m->key))
 		continue;
 	if (!m->head || !m->log) {
 		dt_kvmarks_free(m);
@@ -49,6 +54,7 @@ void dt_kvmarks_free(struct dt_kvmarks *m)
 	pthread_mutex_destroy(&m->mu);
 	free(m->head);
 	free(m->node);
+	free(m->bucket);
 	free(m->log);
 	free(m);
 }
@@ -58,29 +64,66 @@ static void tell(struct dt_kvmarks *m, uint64_t mark, bool stored)
 	m->log[m->seq++ % m->nlog] = (struct dt_kvmark_event){mark, stored};
 }
 
+/* The bucket of a mark: mixed as in MurmurHash3. */
+static uint32_t *bucket_of(const struct dt_kvmarks *m, uint64_t mark)
+{
+	uint64_t x = mark ^ m->key;
+
+	x = (x ^ x >> 33) * 0xff51afd7ed558ccdULL;
+	x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53ULL;
+	return &m->bucket[(x ^ x >> 33) & (m->cap - 1)];
+}
+
+/* The first node + 1 of those that have the mark; 0: it lies nowhere. */
+static uint32_t find(const struct dt_kvmarks *m, uint64_t mark)
+{
+	uint32_t at = *bucket_of(m, mark);
+
+	while (at && m->node[at - 1].mark != mark)
+		at = m->node[at - 1].same;
+	return at;
+}
+
+/* Room for twice as many nodes, when all are used. */
+static int grow(struct dt_kvmarks *m)
+{
+	uint32_t cap = m->cap ? 2 * m->cap : 256, *bucket = calloc(cap, sizeof(*bucket));
+	struct node *more = bucket ? realloc(m->node, cap * sizeof(*more)) : NULL;
+
+	if (!more) {
+		free(bucket);
+		return -ENOMEM;
+	}
+	free(m->bucket);
+	m->node = more;
+	m->bucket = bucket;
+	m->cap = cap;
+	for (uint32_t i = 0; i < m->nnodes; i++) {
+		uint32_t *first = bucket_of(m, m->node[i].mark);
+
+		m->node[i].same = *first;
+		*first = i + 1;
+	}
+	return 0;
+}
+
 /* A free node + 1; 0: out of memory. */
 static uint32_t take_node(struct dt_kvmarks *m)
 {
-	uint32_t at = m->free, cap = m->cap ? 2 * m->cap : 256;
-	struct node *more;
+	uint32_t at = m->free;
 
 	if (at) {
 		m->free = m->node[at - 1].next;
 		return at;
 	}
-	if (m->nnodes == m->cap) {
-		more = realloc(m->node, cap * sizeof(*more));
-		if (!more)
-			return 0;
-		m->node = more;
-		m->cap = cap;
-	}
+	if (m->nnodes == m->cap && grow(m) < 0)
+		return 0;
 	return ++m->nnodes;
 }
 
-void dt_kvmarks_put(struct dt_kvmarks *m, int32_t block, uint64_t mark)
+void dt_kvmarks_put(struct dt_kvmarks *m, size_t block, uint64_t mark)
 {
-	uint32_t at;
+	uint32_t at, *first;
 
 	for (at = m->head[block]; at; at = m->node[at - 1].next)
 		if (m->node[at - 1].mark == mark)
@@ -88,24 +131,30 @@ void dt_kvmarks_put(struct dt_kvmarks *m, int32_t block, uint64_t mark)
 	pthread_mutex_lock(&m->mu);
 	at = take_node(m);
 	if (at) { /* without memory it is not told, and only that */
-		m->node[at - 1] = (struct node){mark, m->head[block]};
-		m->head[block] = at;
+		first = bucket_of(m, mark);
+		if (!find(m, mark))
+			tell(m, mark, true);
+		m->node[at - 1] = (struct node){mark, m->head[block], *first};
+		m->head[block] = *first = at;
 		m->held++;
-		tell(m, mark, true);
 	}
 	pthread_mutex_unlock(&m->mu);
 }
 
-void dt_kvmarks_drop(struct dt_kvmarks *m, int32_t block)
+void dt_kvmarks_drop(struct dt_kvmarks *m, size_t block)
 {
 	if (!m->head[block])
 		return;
 	pthread_mutex_lock(&m->mu);
 	while (m->head[block]) {
-		uint32_t at = m->head[block];
+		uint32_t at = m->head[block], *link;
 		struct node *k = &m->node[at - 1];
 
-		tell(m, k->mark, false);
+		for (link = bucket_of(m, k->mark); *link != at;)
+			link = &m->node[*link - 1].same;
+		*link = k->same;
+		if (!find(m, k->mark))
+			tell(m, k->mark, false);
 		m->head[block] = k->next;
 		k->next = m->free;
 		m->free = at;
@@ -114,14 +163,15 @@ void dt_kvmarks_drop(struct dt_kvmarks *m, int32_t block)
 	pthread_mutex_unlock(&m->mu);
 }
 
-/* All that lie on blocks; e has room for them. */
+/* All that lie on blocks, each once; e has room for them. */
 static size_t snapshot(const struct dt_kvmarks *m, struct dt_kvmark_event *e)
 {
 	size_t n = 0;
 
-	for (int b = 0; b < m->nblocks; b++)
+	for (size_t b = 0; b < m->nblocks; b++)
 		for (uint32_t at = m->head[b]; at; at = m->node[at - 1].next)
-			e[n++] = (struct dt_kvmark_event){m->node[at - 1].mark, true};
+			if (find(m, m->node[at - 1].mark) == at)
+				e[n++] = (struct dt_kvmark_event){m->node[at - 1].mark, true};
 	return n;
 }
 

@@ -135,7 +135,7 @@ static void forget(struct dt_kvpool *p, int32_t b)
 	if (k->serial == 0)
 		return;
 	if (p->marks)
-		dt_kvmarks_drop(p->marks, b);
+		dt_kvmarks_drop(p->marks, p->marks_from + (size_t)b);
 	while (*at != b)
 		at = &p->block[*at].chain;
 	*at = k->chain;

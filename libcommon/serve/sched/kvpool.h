@@ -36,6 +36,7 @@ struct dt_kvpool {
 	uint64_t serial;	  /* of the block published last */
 	struct dt_kvwatch watch;  /* set after init */
 	struct dt_kvmarks *marks; /* the same; NULL: none */
+	size_t marks_from;	  /* the number of block 0 in marks, which replicas share */
 };
 
 /* The blocks of one sequence in order; zero-initialised is empty. */

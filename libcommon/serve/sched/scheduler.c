@@ -219,7 +219,8 @@ static void put_marks(struct dt_sched *s, struct dt_seq *q)
 		if (b >= q->blocks.published)
 			return;
 		if (q->blocks.b[b] >= 0)
-			dt_kvmarks_put(pool->marks, q->blocks.b[b], q->mark[q->marked]);
+			dt_kvmarks_put(pool->marks, pool->marks_from + (size_t)q->blocks.b[b],
+				       q->mark[q->marked]);
 	}
 }
 
