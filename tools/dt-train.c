@@ -207,6 +207,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("grad-comm"),
 	DT_RUN_OPT("sync"),
 	DT_RUN_OPT("sync-from"),
+	DT_RUN_OPT("shares"),
 	DT_RUN_OPT("staleness-rate"),
 	DT_RUN_OPT("delay-compensation"),
 	DT_RUN_OPT("outer-lr"),

@@ -16,6 +16,9 @@
 #include "plan/lr.h"
 #include "plan/ramp.h"
 #include "plan/schedule.h"
+#include "plan/shares.h"
+
+#include <string.h>
 
 /* A batch norm is over all data-parallel ranks' images of a microbatch; over one rank's. */
 enum { DT_BN_DP = 0, DT_BN_RANK = -1 };
@@ -247,6 +250,7 @@ struct dt_run {
 	double layer_decay;	  /* a layer's learning rate over that of the layer above; 0, 1: the same */
 	const char *scale_lr;	  /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
+	const char *shares;	/* DT_SHARES: microbatches of the ranks; NULL: equal */
 	double ema;		/* of the averaged weights: what is kept of them a step; 0: none */
 	double neftune;		/* alpha of the noise on embeddings; 0: none */
 	double label_smoothing; /* of a classifier's targets */
@@ -395,6 +399,12 @@ static inline bool dt_run_alone(const struct dt_run *r)
 static inline bool dt_run_apart(const struct dt_run *r)
 {
 	return r->documents == DT_RUN_DOCUMENTS_APART;
+}
+
+/* Whether data-parallel ranks compute numbers of microbatches of their own. */
+static inline bool dt_run_unequal(const struct dt_run *r)
+{
+	return r->shares && strcmp(r->shares, "equal") != 0 && r->layout.dp > 1;
 }
 
 /* Whether gradients are compressed: where there is somebody to send them to. */

@@ -2,6 +2,7 @@
 #include "plan/run_check.h"
 
 #include "plan/objective.h"
+#include "plan/shares.h"
 
 #include <errno.h>
 #include <string.h>
@@ -166,6 +167,31 @@ static int check_sync(const struct dt_run *r, struct dt_err *err)
 		if (o->state[i].shape != DT_STATE_EACH)
 			what = "an optimizer whose states are not a value an element";
 	return what ? dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what) : 0;
+}
+
+/* Ranks with unequal numbers of microbatches: nobody waits for another between them. */
+static int check_shares(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const char *what = l->zero > 1			   ? "ZeRO 2 and 3: ranks meet after every microbatch"
+			   : l->tp > 1			   ? "tensor parallelism (tp)"
+			   : l->pp > 1			   ? "a pipeline (pp)"
+			   : l->cp > 1			   ? "context parallelism (cp)"
+			   : l->ep > 1			   ? "expert parallelism (ep)"
+			   : r->config->experts		   ? "a model with experts"
+			   : dt_config_is_image(r->config) ? "images"
+			   : r->objective.kind		   ? "--objective"
+			   : r->teacher.file		   ? "--teacher"
+			   : r->sync.kind		   ? "--sync"
+			   : r->noise_scale   ? "--noise-scale: gradients of ranks are of one size"
+			   : r->watch.elastic ? "--elastic"
+					      : NULL;
+
+	if (!r->shares || !strcmp(r->shares, "equal"))
+		return 0;
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "--shares %s does not go with %s", r->shares, what);
+	return !strcmp(r->shares, "auto") || !l->dp ? 0 : dt_shares_parse(r->shares, l->dp, NULL, err);
 }
 
 /* The noise scale compares the gradients of ranks with their mean, whole ones. */
@@ -344,9 +370,9 @@ int run_check_learning(const struct dt_run *r, struct dt_err *err)
 	int rc;
 
 	if ((rc = check_optimizer(r, err)) < 0 || (rc = check_sync(r, err)) < 0 ||
-	    (rc = check_noise(r, err)) < 0 || (rc = check_ema(r, err)) < 0 ||
-	    (rc = check_compress(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
-	    (rc = check_teacher(r, err)) < 0)
+	    (rc = check_shares(r, err)) < 0 || (rc = check_noise(r, err)) < 0 ||
+	    (rc = check_ema(r, err)) < 0 || (rc = check_compress(r, err)) < 0 ||
+	    (rc = check_objective(r, err)) < 0 || (rc = check_teacher(r, err)) < 0)
 		return rc;
 	return check_rewards(r, err);
 }

@@ -76,11 +76,17 @@ int inject_parse(const char *text, struct inject *ret, struct dt_err *err)
 				  (int)n, text);
 	ret->kind = (enum inject_kind)kind;
 	ret->steps = kind == INJECT_SLOW ? INT64_MAX / 2 : 1;
+	if (kind == INJECT_SLOW) {
+		ret->factor = 1;
+		ret->seconds = -1;
+	}
 	for (text += n; *text && rc == 0; text += n) {
 		text++;
 		n = strcspn(text, ",");
 		rc = parse_key(text, n, ret, err);
 	}
+	if (ret->seconds < 0) /* not said */
+		ret->seconds = ret->factor > 1 ? 0 : 1;
 	if (rc == 0 && ret->bit > 31)
 		rc = dt_err_set(err, -EINVAL, "bit %lld: a parameter has 32", (long long)ret->bit);
 	return rc;
@@ -174,6 +180,7 @@ static void flip(struct trainer *t, const struct inject *f)
 
 void inject_before(struct trainer *t)
 {
+	t->inject_begun = dt_now();
 	for (int i = 0; i < t->ninject; i++) {
 		const struct inject *f = &t->inject[i];
 
@@ -226,7 +233,7 @@ void inject_after(struct trainer *t)
 		    !due(t, f))
 			continue;
 		if (f->kind == INJECT_SLOW)
-			sleep_for(t, f->seconds);
+			sleep_for(t, f->seconds + (f->factor - 1) * (dt_now() - t->inject_begun));
 		f->made++;
 	}
 }

@@ -33,7 +33,7 @@ struct inject {
 	int64_t element;     /* flip: of the rank's parameters */
 	int64_t bit;
 	double seconds; /* slow: a step */
-	double factor;	/* spike: of loss and gradients */
+	double factor;	/* spike: of loss and gradients; slow: of the time of a step */
 	int64_t made;	/* times it has happened: a step that is trained again has it no more */
 };
 

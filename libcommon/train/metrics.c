@@ -187,6 +187,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		json_object_set_new(line, "global_batch", json_integer((json_int_t)t->run.global_batch));
 	if (line && t->backup.a)
 		backup_metrics(t, line);
+	if (line && t->shares.n)
+		shares_metrics(t, line);
 	if (line && t->servers.on)
 		servers_metrics(t, line);
 	if (line && dt_run_alone(&t->run))

@@ -131,8 +131,7 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 	const struct dt_prog *p = program(t, a->chunk);
 	struct dt_hooks h = hooks_of(t);
 	struct flight *f = find(t, a->chunk, -1);
-	int64_t first =
-		t->loop.cursor + ((int64_t)a->mb * t->run.layout.dp + trainer_part(t)) * t->run.microbatch;
+	int64_t first = trainer_sample(t, a->mb);
 	int rc = settle(t, f, err);
 
 	f->mb = a->mb;

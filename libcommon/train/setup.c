@@ -166,6 +166,8 @@ static int describe(struct trainer *t, struct dt_err *err)
 				  r->offload.to_text);
 	t->status = DT_EXIT_FAILED;
 	rc = folder_check(t, err);
+	if (rc == 0)
+		rc = shares_open(t, err);
 	return rc == 0 ? source_open(t, err) : rc;
 }
 
@@ -258,6 +260,7 @@ void trainer_release(struct trainer *t)
 	backup_release(t);
 	grads_release(t);
 	servers_release(t);
+	shares_release(t);
 	buffers_release(t);
 	store_release(t);
 	optim_release(t);

@@ -14,7 +14,9 @@ int source_describe(struct trainer *t, struct dt_err *err)
 
 int64_t source_microbatches(const struct trainer *t)
 {
-	return t->source.given.g ? t->source.given.rounds : t->run.accumulation;
+	return t->source.given.g ? t->source.given.rounds
+	       : t->shares.n	 ? t->shares.n[t->mesh.at.dp]
+				 : t->run.accumulation;
 }
 
 bool source_evaluates(const struct trainer *t)
@@ -51,7 +53,7 @@ static int open_ahead(struct trainer *t, struct dt_err *err)
 		.count = (int)t->run.microbatch,
 		.grain = 1,
 		.block_bytes = (size_t)(t->run.microbatch * (t->run.seq + 1)) * sizeof(int32_t),
-		.every = t->run.microbatch * t->run.layout.dp,
+		.every = t->run.microbatch * (t->shares.n ? 1 : t->run.layout.dp),
 		.workers = dt_mixture_threads(t->source.data) ? THREADS : 0,
 		.ahead = AHEAD,
 	};

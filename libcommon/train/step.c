@@ -166,6 +166,8 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 			     t->backup.targets};
 	rc = agree(t, &v, err);
 	if (rc == 0)
+		rc = shares_end(t, err);
+	if (rc == 0)
 		rc = objective_agree(t, err);
 	if (rc == 0)
 		rc = taught_agree(t, targets, err);
@@ -235,6 +237,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	}
 	dt_run_batch_at(&t->run, t->loop.cursor);
 	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
+	shares_begin(t);
 	buffers_begin(t);
 	inject_before(t);
 	rc = compute(t, asked, ret, err);

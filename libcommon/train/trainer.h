@@ -57,6 +57,7 @@
 #include "train/report.h"
 #include "train/save.h"
 #include "train/servers.h"
+#include "train/shares.h"
 #include "train/source.h"
 #include "train/spike.h"
 #include "train/stash.h"
@@ -113,6 +114,7 @@ struct trainer {
 	struct outer outer;
 	struct backup backup;
 	struct servers servers;
+	struct shares shares;
 	struct ema ema;
 	struct beside beside;
 	struct noise noise;
@@ -134,7 +136,8 @@ struct trainer {
 	struct corrupt corrupt;
 	struct inject inject[INJECT_MAX];
 	int ninject;
-	int born; /* this process's rank in the first epoch of an elastic run */
+	double inject_begun; /* when the step or part under way was */
+	int born;	     /* this process's rank in the first epoch of an elastic run */
 
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */
@@ -161,6 +164,14 @@ static inline bool outer_alone(const struct trainer *t)
 static inline int64_t trainer_part(const struct trainer *t)
 {
 	return t->backup.a ? backup_part(t) : t->servers.on ? t->servers.part : t->mesh.at.dp;
+}
+
+/* The first sample of this rank's microbatch mb of the step. */
+static inline int64_t trainer_sample(const struct trainer *t, int64_t mb)
+{
+	const int64_t number = t->shares.n ? t->shares.first + mb : mb * t->run.layout.dp + trainer_part(t);
+
+	return t->loop.cursor + number * t->run.microbatch;
 }
 
 /* The step after which this run ends. */

@@ -160,6 +160,27 @@ same() { # files: losses of all steps agree to 1e-6
     same one.jsonl onea.jsonl
 }
 
+@test "shares of unequal ranks change no bit of a reproducible run; auto gives a slow rank less" {
+    local plain=(--layout dp2 --global-batch 12 --steps 12 --lr 1e-3 --reproducible --save-every 12)
+    train 2 equal.jsonl "${plain[@]}" --save equal
+    train 2 list.jsonl "${plain[@]}" --save list --shares 3,1
+    train 2 auto.jsonl "${plain[@]}" --save auto --shares auto --inject slow:rank=1,seconds=0.2,start=0
+    dt-shard-ckpt diff equal/step-00000012 list/step-00000012
+    dt-shard-ckpt diff equal/step-00000012 auto/step-00000012
+    jq -es 'all(.shares == [9, 3])' list.jsonl
+    # what a slow rank takes is not for its microbatches, but with fewer it ends a little earlier
+    jq -es '.[0].shares == [6, 6] and all(.shares | add == 12)' auto.jsonl
+    # three times slower in all that it computes; ZeRO-1, a batch that grows
+    train 3 z1.jsonl --layout dp3.z1 --steps 24 --lr 1e-3 --global-batch 12..24:2304 --shares auto --inject slow:rank=2,factor=6,start=0
+    train 1 one.jsonl --layout dp1 --steps 24 --lr 1e-3 --global-batch 12..24:2304
+    same one.jsonl z1.jsonl
+    jq -es '.[-1].shares | .[2] < .[0] and .[2] < .[1] and add == 24' z1.jsonl
+    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 1 --shares 1,2,3
+    [[ $output == *"--shares '1,2,3' has 3 speeds for 2 data-parallel ranks"* ]]
+    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z2 --steps 1 --shares auto
+    [[ $output == *"--shares auto does not go with ZeRO 2 and 3"* ]]
+}
+
 @test "what cannot train alone is refused by name" {
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync local:2
     [[ $output == *"--sync local:2 does not go with ZeRO"* ]]

@@ -1,0 +1,117 @@
+#include "train/shares.h"
+
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EVERY = 4 }; /* steps between two looks at the times */
+#define GAIN 0.95   /* of the step's time: more than that, and shares stay */
+
+int shares_open(struct trainer *t, struct dt_err *err)
+{
+	const size_t dp = (size_t)t->run.layout.dp;
+	struct shares *s = &t->shares;
+
+	if (!dt_run_unequal(&t->run))
+		return 0;
+	s->n = calloc(dp, 2 * sizeof(*s->n));
+	s->fixed = calloc(dp, 5 * sizeof(*s->fixed));
+	s->fit = calloc(dp, sizeof(*s->fit));
+	if (!s->n || !s->fixed || !s->fit)
+		return dt_err_sys(err, -ENOMEM, "shares of ranks");
+	s->each = s->fixed + dp;
+	s->took = s->each + dp;
+	s->automatic = !strcmp(t->run.shares, "auto");
+	for (size_t r = 0; r < dp; r++)
+		s->each[r] = 1;
+	if (!s->automatic && dt_shares_parse(t->run.shares, t->run.layout.dp, s->each, err) < 0)
+		return err->code;
+	for (size_t r = 0; r < dp; r++)
+		s->each[r] = 1 / s->each[r];
+	return 0;
+}
+
+void shares_release(struct trainer *t)
+{
+	free(t->shares.n);
+	free(t->shares.fixed);
+	free(t->shares.fit);
+}
+
+static void divide(struct trainer *t)
+{
+	struct shares *s = &t->shares;
+
+	dt_shares_best(t->run.layout.dp, s->fixed, s->each, s->total, s->n);
+	s->first = 0;
+	for (int r = 0; r < t->mesh.at.dp; r++)
+		s->first += s->n[r];
+}
+
+void shares_begin(struct trainer *t)
+{
+	struct shares *s = &t->shares;
+	const int64_t total = t->run.accumulation * t->run.layout.dp;
+
+	if (!s->n)
+		return;
+	if (s->total != total || s->changed) {
+		s->total = total;
+		s->changed = false;
+		divide(t);
+	}
+}
+
+/* New lines through what was measured; the next step's division is by them, if that is enough better. */
+static void look(struct trainer *t)
+{
+	const int dp = t->run.layout.dp;
+	struct shares *s = &t->shares;
+	double *fixed = s->took + dp, *each = fixed + dp;
+	int64_t *n = s->n + dp;
+
+	for (int r = 0; r < dp; r++) {
+		dt_shares_add(&s->fit[r], (double)s->n[r], s->took[r]);
+		if (!dt_shares_line(&s->fit[r], &fixed[r], &each[r]))
+			return;
+	}
+	dt_shares_best(dp, fixed, each, s->total, n);
+	if (dt_shares_time(dp, fixed, each, n) > GAIN * dt_shares_time(dp, fixed, each, s->n))
+		return;
+	memcpy(s->fixed, fixed, 2 * (size_t)dp * sizeof(*fixed)); /* and each */
+	s->changed = true;
+}
+
+int shares_end(struct trainer *t, struct dt_err *err)
+{
+	struct shares *s = &t->shares;
+	int rc;
+
+	if (!s->n || !s->automatic)
+		return 0;
+	/* The first step is slower than those after it. */
+	if (s->steps++ > 0)
+		s->sum += t->t.compute;
+	if (s->steps <= EVERY)
+		return 0;
+	s->took[t->mesh.at.dp] = s->sum / EVERY;
+	s->steps = 1;
+	s->sum = 0;
+	rc = dt_all_gather(dt_mesh_comm(&t->mesh, DT_ON_DATA), s->took, NULL, 1, DT_F64, "seconds of ranks",
+			   err);
+	if (rc == 0)
+		look(t);
+	return rc;
+}
+
+void shares_metrics(const struct trainer *t, json_t *line)
+{
+	json_t *list = json_array();
+
+	for (int r = 0; r < t->run.layout.dp; r++)
+		json_array_append_new(list, json_integer(t->shares.n[r]));
+	json_object_set_new(line, "shares", list);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

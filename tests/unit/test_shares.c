@@ -1,0 +1,111 @@
+/* Unequal ranks: the best division is no worse than any other, found by trying all; lines through times. */
+#include "plan/shares.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 3, TOTAL = 14 };
+
+/* Uniform on [0, 1), the same in every run. */
+static double random_part(uint64_t *at)
+{
+	*at = *at * 6364136223846793005u + 1442695040888963407u;
+	return (double)(*at >> 11) * 0x1p-53;
+}
+
+static void test_best(void **state)
+{
+	uint64_t at = 0;
+	for (int k = 0; k < 2000; k++) {
+		double fixed[RANKS], each[RANKS], least = INFINITY;
+		int64_t n[RANKS], sum = 0, total = RANKS + (int64_t)(random_part(&at) * (TOTAL - RANKS + 1));
+
+		for (int i = 0; i < RANKS; i++) {
+			fixed[i] = k % 2 ? 5 * random_part(&at) : 0;
+			each[i] = 0.05 + random_part(&at) * (k % 3 ? 1 : 20);
+		}
+		dt_shares_best(RANKS, fixed, each, total, n);
+		for (int i = 0; i < RANKS; i++) {
+			assert_true(n[i] >= 1);
+			sum += n[i];
+		}
+		assert_int_equal(sum, total);
+		for (int64_t a = 1; a <= total - 2; a++)
+			for (int64_t b = 1; b <= total - a - 1; b++)
+				least = fmin(least, dt_shares_time(RANKS, fixed, each,
+								   (int64_t[]){a, b, total - a - b}));
+		assert_true(dt_shares_time(RANKS, fixed, each, n) <= least * (1 + 1e-12));
+	}
+}
+
+static void test_many(void **state)
+{
+	double each[512];
+	int64_t n[512], sum = 0;
+
+	for (int i = 0; i < 512; i++)
+		each[i] = 1 + i % 7;
+	dt_shares_best(512, NULL, each, 1000000, n);
+	for (int i = 0; i < 512; i++) {
+		sum += n[i];
+		assert_true(fabs((double)n[i] * each[i] - (double)n[0] * each[0]) <=
+			    8); /* all end together */
+	}
+	assert_int_equal(sum, 1000000);
+	dt_shares_best(512, NULL, each, 512, n);
+	for (int i = 0; i < 512; i++)
+		assert_int_equal(n[i], 1);
+}
+
+static void test_line(void **state)
+{
+	struct dt_shares_fit f = {0};
+	double fixed, each;
+
+	assert_false(dt_shares_line(&f, &fixed, &each));
+	dt_shares_add(&f, 4, 2 + 0.5 * 4);
+	assert_true(dt_shares_line(&f, &fixed, &each)); /* one point: all of it is for the microbatches */
+	assert_true(fixed == 0 && fabs(each - 1) < 1e-12);
+	dt_shares_add(&f, 2, 2 + 0.5 * 2);
+	assert_true(dt_shares_line(&f, &fixed, &each));
+	assert_true(fabs(fixed - 2) < 1e-9 && fabs(each - 0.5) < 1e-9);
+	for (int i = 0; i < 200; i++) /* another machine: the old times are forgotten */
+		dt_shares_add(&f, 3 + i % 2, 7 * (3 + i % 2));
+	assert_true(dt_shares_line(&f, &fixed, &each));
+	assert_true(fabs(fixed) < 1e-6 && fabs(each - 7) < 1e-6);
+	memset(&f, 0, sizeof(f));
+	dt_shares_add(&f, 1, 5);
+	dt_shares_add(&f, 9, 1); /* noise */
+	assert_true(dt_shares_line(&f, &fixed, &each) && fixed >= 0 && each > 0);
+}
+
+static void test_parse(void **state)
+{
+	static const char *const bad[] = {"",	  "3",	 "3,1,2", "3,",	   ",1",  "3,0",
+					  "3,-1", "3,x", "3,nan", "3,inf", "3;1", "1e300,1"};
+	struct dt_err err = {0};
+	double v[2];
+
+	assert_int_equal(dt_shares_parse("3,0.5", 2, v, &err), 0);
+	assert_true(v[0] == 3 && v[1] == 0.5);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_true(dt_shares_parse(bad[i], 2, v, &err) < 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_best),
+		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_line),
+		cmocka_unit_test(test_parse),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
