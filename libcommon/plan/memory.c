@@ -217,6 +217,21 @@ static const char *share_of(const struct dt_layout *l, bool trained)
 	return text[l->ep > 1 ? 2 : l->cp > 1][trained];
 }
 
+/* Weights for an engine that answers, where a rank has only parts of them; no activation lives beside it. */
+static void put_drawn(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	const bool cut = s->layout.tp > 1, shared = dt_run_cuts_weights(s);
+	int64_t unit = 0;
+
+	for (int u = 0; u < l->nunit && cut && shared; u++)
+		unit = l->unit[u].numel > unit ? l->unit[u].numel : unit;
+	if (s->rl.task && (cut || shared))
+		put_flat(b, DT_B_DRAWN, DT_MEM_COMM, s->compute,
+			 cut ? dt_params_total(&b->plan->stage.graph.params) + unit : l->numel, DT_PH_STEP,
+			 DT_PH_STEP, -1, "weights to draw with",
+			 cut ? "all parameters, largest unit" : "all parameters");
+}
+
 /* Of what is frozen there are weights alone. */
 static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
 		       struct dt_coords at)
@@ -268,6 +283,7 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	if (dt_run_reference_weights(s))
 		STATE(DT_B_REFERENCE, DT_MEM_WEIGHTS, s->compute, 3, "weights of the reference", l->numel,
 		      l->share);
+	put_drawn(b, s, l);
 	put_whole(b);
 #undef STATE
 	if (s->reproducible)

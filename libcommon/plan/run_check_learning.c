@@ -259,6 +259,18 @@ bool dt_run_reference_weights(const struct dt_run *r)
 	return dt_run_asks_reference(r) && !r->lora.rank;
 }
 
+/* Answers are drawn from a copy of all weights on each rank. */
+static int check_task(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = r->compute == DT_F16	  ? "fp16: answers are drawn in fp32 or bf16"
+			   : r->config->lora.base ? "a packed base: adapters are not added to it"
+			   : dt_run_streams(r)	  ? "--offload weights: answers are drawn from all of them"
+			   : r->qat && dt_run_cuts_weights(r) ? "--qat under z3: shares are not rounded"
+							      : NULL;
+
+	return r->rl.task && what ? dt_err_set(err, -ENOTSUP, "--task does not go with %s", what) : 0;
+}
+
 /* Answers that are learnt from: where they come from, and what of them this version computes. */
 static int check_rewards(const struct dt_run *r, struct dt_err *err)
 {
@@ -302,7 +314,7 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 	if (l->pp > 1 || l->cp > 1 || l->ep > 1)
 		return dt_err_set(err, -ENOTSUP, "an --objective is trained for on dp and tp, not on '%s'",
 				  dt_layout_format(l, layout, sizeof(layout)));
-	return 0;
+	return check_task(r, err);
 }
 
 /* A divergence from a teacher is of every target's whole row of logits, on the processor. */

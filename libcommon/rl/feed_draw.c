@@ -81,8 +81,10 @@ static int open_model(struct feed *f, int64_t step, struct dt_err *err)
 					  .as_trained = true};
 	struct dt_source *src = NULL;
 	double t0 = dt_now();
-	int rc = dt_source_memory_adapted(f->site.config, f->site.weights, r->compute, &src, err);
+	int rc = f->site.gather(f->site.gather_arg, err);
 
+	if (rc == 0)
+		rc = dt_source_memory_adapted(f->site.config, f->site.weights, r->compute, &src, err);
 	if (rc == 0)
 		rc = s->model ? dt_infer_reload(s->model, src, err)
 			      : dt_infer_open(&s->model, s->dev, src, &p, err);
@@ -106,12 +108,6 @@ int feed_draw_open(struct feed *f, struct dt_err *err)
 	f->server = s;
 	if (!s)
 		return dt_err_sys(err, -ENOMEM, "cannot draw answers");
-	if (!f->site.weights)
-		return dt_err_set(err, -ENOTSUP,
-				  "--task needs ranks that hold all parameters: no tp, z3 or packed base in "
-				  "this version");
-	if (r->compute == DT_F16)
-		return dt_err_set(err, -ENOTSUP, "--task draws answers in fp32 or bf16, not in fp16");
 	if ((rc = dt_config_servable(f->site.config, err)) < 0)
 		return rc;
 	if (r->seq > f->site.config->max_seq)

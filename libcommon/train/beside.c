@@ -32,12 +32,8 @@ int beside_fill(struct trainer *t, struct dt_err *err)
 static int swap_weights(struct trainer *t, struct dt_err *err)
 {
 	char *weights = t->store.weights.p, *copy = t->beside.flat.p;
-	int rc = 0;
+	int rc = store_drop(t, err);
 
-	for (int k = 0; k < DT_UNIT_SLOTS && rc == 0; k++) {
-		rc = dt_wait(&t->store.gather[k], &t->t.comm[TR_WEIGHTS], err);
-		t->store.held[k] = -1;
-	}
 	t->store.weights.p = copy;
 	t->beside.flat.p = weights;
 	for (int i = 0; i < t->local.n && !t->store.weights.shared; i++)

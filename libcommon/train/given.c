@@ -33,21 +33,6 @@ int given_open(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-/* Where every parameter's values are, on ranks that have them whole. */
-static int find_weights(struct trainer *t, struct dt_err *err)
-{
-	struct given *g = &t->source.given;
-
-	if (t->run.layout.tp > 1 || t->store.weights.shared || t->store.weights.away || t->config.lora.base)
-		return 0;
-	g->weights = calloc((size_t)t->table.n, sizeof(*g->weights));
-	if (!g->weights)
-		return dt_err_sys(err, -ENOMEM, "cannot set up the objective");
-	for (int i = 0; i < t->local.n; i++)
-		g->weights[t->local.p[i].index] = t->exec.w[i].data;
-	return 0;
-}
-
 int given_start(struct trainer *t, struct dt_err *err)
 {
 	struct given *g = &t->source.given;
@@ -59,6 +44,8 @@ int given_start(struct trainer *t, struct dt_err *err)
 				     .ranks = t->info.size,
 				     .counts = t->mesh.at.tp == 0,
 				     .log = &t->root_log,
+				     .gather = t->source.drawn.gather,
+				     .gather_arg = t,
 				     .tokenizer = t->source.info.tokenizer_text,
 				     .tokenizer_n = t->source.info.tokenizer_bytes,
 				     .threads = t->dev->nthreads};
@@ -79,16 +66,13 @@ int given_start(struct trainer *t, struct dt_err *err)
 	}
 	if (!t->exec.objective.logprob || !t->exec.objective.weight)
 		return dt_err_sys(err, -ENOMEM, "cannot set up the objective");
-	if (find_weights(t, err) < 0)
-		return err->code;
-	site.weights = g->weights;
+	site.weights = t->source.drawn.at;
 	return g->g->open(g->g->arg, &site, err);
 }
 
 void given_close(struct trainer *t)
 {
 	free(t->source.given.tokenizer);
-	free(t->source.given.weights);
 }
 
 int given_begin(struct trainer *t, struct dt_err *err)

@@ -32,8 +32,11 @@ struct dt_given_site {
 	int rank, ranks;
 	bool counts; /* of the ranks that compute the same rows this is the one whose sums count */
 	const struct dt_log *log; /* speaks on rank 0 */
-	/* Where a rank has all parameters: their values now, by number, in the compute type; else NULL. */
+	/* --task: values of all parameters, by number, in the compute type: as they are behind gather, which
+	 * every rank calls, until the step computes. Else NULL. */
 	const void *const *weights;
+	int (*gather)(void *arg, struct dt_err *err);
+	void *gather_arg;
 	const float *value; /* [rows of a flight] that judge and look see, where the objective has values; */
 	float *dvalue;	    /* and the loss's derivatives by them, which judge writes */
 	const char *tokenizer; /* text that dt_tokenizer_from_text takes, of n bytes */
@@ -76,7 +79,6 @@ struct given {
 	int64_t rounds; /* microbatches of the step */
 	char *tokenizer;
 	char hash[17];
-	const void **weights;
 };
 
 /* The tokenizer of the model, which checkpoints carry on. */

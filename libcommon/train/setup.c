@@ -184,6 +184,8 @@ static int allocate(struct trainer *t, struct dt_err *err)
 		return rc;
 	rc = bind_memory(t, err);
 	if (rc == 0)
+		rc = drawn_open(t, err);
+	if (rc == 0)
 		rc = t->source.given.g ? given_start(t, err) : objective_open(t, err);
 	if (rc == 0)
 		rc = source_noise(t, err);
@@ -262,6 +264,7 @@ void trainer_release(struct trainer *t)
 	servers_release(t);
 	shares_release(t);
 	buffers_release(t);
+	drawn_close(t);
 	store_release(t);
 	optim_release(t);
 	experts_release(t);

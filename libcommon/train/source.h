@@ -9,6 +9,7 @@
 #include "data/ahead.h"
 #include "data/mixture.h"
 #include "nn/exec.h"
+#include "train/drawn.h"
 #include "train/given.h"
 #include "train/images.h"
 
@@ -23,6 +24,7 @@ struct source {
 	int64_t *length;	    /* [seq] of the example that a token is of, for noise; NULL: none */
 	struct image_source images; /* instead of all that */
 	struct given given;	    /* likewise */
+	struct drawn drawn;	    /* what it draws answers with */
 };
 
 /* Microbatches of the step under way on each rank. */

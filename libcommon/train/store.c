@@ -155,6 +155,17 @@ static int read_ahead(struct trainer *t, int next, bool backward, struct dt_err 
 	return stream_want(t, after, err);
 }
 
+int store_drop(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int k = 0; k < DT_UNIT_SLOTS && rc == 0; k++) {
+		rc = dt_wait(&t->store.gather[k], &t->t.comm[TR_WEIGHTS], err);
+		t->store.held[k] = -1;
+	}
+	return rc;
+}
+
 /* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */
 int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 {

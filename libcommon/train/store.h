@@ -60,6 +60,8 @@ struct dt_tensor flat_part(const struct trainer *t, const struct flat *f, int u,
 struct dt_comm *unit_comm(const struct trainer *t, int u);
 /* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */
 int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err);
+/* Nothing is on its way to slots when this returns, and they hold no unit. */
+int store_drop(struct trainer *t, struct dt_err *err);
 /*
  * Of elements [first, first + n) of the masters of unit u those at the front that are in memory now, as one
  * tensor: at least one, all where nothing is offloaded. Their number or a negative errno.

@@ -50,7 +50,13 @@ refused() { # status, what stderr says, arguments
     dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --seq 13 --microbatch 3 >two.jsonl
     mpirun -np 2 dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout dp2 >dp2.jsonl
     mpirun -np 2 dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout dp2.z1 >z1.jsonl
-    for other in two dp2 z1; do
+    # ranks that have only parts of the weights gather them between steps; with tp4 two have the same keys and values
+    for layout in tp2 tp4.s1 dp2.z3 dp2.tp2.z3; do
+        ranks=2
+        [[ $layout != *4* && $layout != *tp2.z3 ]] || ranks=4
+        mpirun -np $ranks dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout $layout >$layout.jsonl
+    done
+    for other in two dp2 z1 tp2 tp4.s1 dp2.z3 dp2.tp2.z3; do
         jq -en --slurpfile a one.jsonl --slurpfile b $other.jsonl '[range(4)] | all(.[]; . as $i |
             $a[$i].reward_mean == $b[$i].reward_mean and $a[$i].answer_tokens == $b[$i].answer_tokens and
             ($a[$i].nll - $b[$i].nll | fabs < 1e-5) and ($a[$i].loss - $b[$i].loss | fabs < 1e-5) and
@@ -146,6 +152,11 @@ refused() { # status, what stderr says, arguments
     on=("${task[@]}" --objective grpo --precision fp32 --microbatch 1 --steps 1)
     dt-train "${common[@]}" "${on[@]}" --mem-limit "${peak}B" >m.jsonl
     refused 3 "the plan needs $peak bytes a rank" "${on[@]}" --mem-limit $((peak - 1))B
+    # so is what comes together of parts
+    for layout in tp2 dp2.z3; do
+        peak=$(dt-memest "${plan[@]}" --objective grpo --task count:3 --layout $layout --json | jq .peak_bytes)
+        mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout $layout --mem-limit "${peak}B" >m.jsonl
+    done
 }
 
 @test "adapters: what is drawn is of the weights with them added, on one rank and on two" {
@@ -158,7 +169,10 @@ refused() { # status, what stderr says, arguments
     # the ratio of what the adapters alone drew, before and after: they have moved what is drawn from
     dt-train "${common[@]}" "${on[@]}" --refresh 3 | jq -es '.[0].kl_k3_sampler < 1e-9 and .[2].kl_k3_sampler > 1e-8'
     refused 1 "magnitudes are not added" "${task[@]}" --objective grpo --lora 4 --dora
-    refused 1 "packed base" "${task[@]}" --objective grpo --lora 4 --lora-base nf4
+    refused 2 "packed base" "${task[@]}" --objective grpo --lora 4 --lora-base nf4
+    mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2.z3 >z3.jsonl
+    jq -en --slurpfile a one.jsonl --slurpfile b z3.jsonl '[range(3)] | all(.[]; . as $i |
+        $a[$i].reward_mean == $b[$i].reward_mean and ($a[$i].nll - $b[$i].nll | fabs < 1e-5))'
 }
 
 @test "answers drawn while another step is learnt from: a step older, the same on two ranks and in every run" {
@@ -199,6 +213,8 @@ refused() { # status, what stderr says, arguments
     refused 2 "scored already" --objective grpo --rollouts r.jsonl --reward cat
     refused 1 "missing.jsonl" --objective grpo --rollouts missing.jsonl
     refused 1 "takes" --objective grpo --rollouts r.jsonl --seq 4
+    refused 2 "--offload weights" "${task[@]}" --objective grpo --offload weights --offload-to disk:.
+    refused 2 "drawn in fp32 or bf16" "${task[@]}" --objective grpo --precision fp16
     refused 1 "unknown task" --objective grpo --task nothing:3
     jq -c '.temperature = 0.6' r.jsonl >cold.jsonl
     refused 1 "cold.jsonl:1: drawn at temperature 0.6" --objective grpo --rollouts cold.jsonl

@@ -1,0 +1,106 @@
+#include "train/drawn.h"
+
+#include "plan/draws.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where parameters of the table begin in the buffer: as in the rank's flat buffer, unless tp cuts them. */
+static void place(struct trainer *t, char *whole)
+{
+	const size_t esz = dt_dtype_size(t->run.compute);
+	const void **at = t->source.drawn.at;
+	size_t n = 0;
+
+	for (int i = 0; i < t->local.n && t->run.layout.tp == 1; i++)
+		at[t->local.p[i].index] = whole + (size_t)t->local.p[i].flat * esz;
+	for (int i = 0; i < t->table.n && t->run.layout.tp > 1; i++) {
+		at[i] = whole + n * esz;
+		n += (size_t)dt_param_numel(&t->table.p[i]);
+	}
+}
+
+void drawn_close(struct trainer *t)
+{
+	free(t->source.drawn.at);
+}
+
+/*
+ * This rank's box of a parameter to its place in the whole one, whose other elements are other ranks'; of
+ * those that several have the first counts.
+ */
+static int join(struct trainer *t, const struct dt_local_param *lp, const char *part, struct dt_err *err)
+{
+	const struct dt_param *p = &t->table.p[lp->index];
+	const int64_t n = dt_param_numel(p), rows = lp->shape[0], cols = lp->numel / rows,
+		      all = n / p->shape[0];
+	const size_t esz = dt_dtype_size(t->run.compute);
+	char *whole = (char *)(uintptr_t)t->source.drawn.at[lp->index];
+
+	if (lp->numel == n) {
+		memcpy(whole, part, (size_t)n * esz);
+		return 0;
+	}
+	memset(whole, 0, (size_t)n * esz);
+	for (int64_t r = 0; r < rows && counts(t, lp); r++)
+		memcpy(whole + (size_t)((lp->off[0] + r) * all + lp->off[1]) * esz,
+		       part + (size_t)(r * cols) * esz, (size_t)cols * esz);
+	return dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_TP), whole, NULL, (size_t)n, t->run.compute, DT_SUM,
+			     "weights of a parameter", err);
+}
+
+/* A unit of this rank's flat buffer, all of its elements: in the weights, or gathered to `room`. */
+static int unit_whole(struct trainer *t, int u, char *room, const char **ret, struct dt_err *err)
+{
+	const struct flat *w = &t->store.weights;
+
+	*ret = w->shared ? room : flat_at(t, w, u, 0);
+	return w->shared ? dt_all_gather(unit_comm(t, u), room, flat_at(t, w, u, share_first(t, u)),
+					 (size_t)share_n(t, u), w->dtype, "weights of a unit", err)
+			 : 0;
+}
+
+static int gather(void *arg, struct dt_err *err)
+{
+	struct trainer *t = arg;
+	const bool cut = t->run.layout.tp > 1;
+	const size_t esz = dt_dtype_size(t->run.compute);
+	char *whole = dt_plan_address(&t->plan, t->arena.base, DT_B_DRAWN, -1);
+	const char *unit = NULL;
+	int rc = whole ? store_drop(t, err) : 0;
+
+	for (int u = 0; u < t->local.nunit && whole && rc == 0; u++) {
+		char *room = whole + (size_t)(cut ? dt_params_total(&t->table) : t->local.unit[u].flat) * esz;
+
+		rc = unit_whole(t, u, room, &unit, err);
+		for (int i = 0; i < t->local.n && cut && rc == 0; i++) {
+			const struct dt_local_param *lp = &t->local.p[i];
+
+			if (lp->unit == u)
+				rc = join(t, lp, unit + (size_t)(lp->flat - t->local.unit[u].flat) * esz,
+					  err);
+		}
+	}
+	return rc;
+}
+int drawn_open(struct trainer *t, struct dt_err *err)
+{
+	struct drawn *d = &t->source.drawn;
+	char *whole = dt_plan_address(&t->plan, t->arena.base, DT_B_DRAWN, -1);
+
+	if (!t->run.rl.task)
+		return 0;
+	d->gather = gather;
+	d->at = calloc((size_t)t->table.n, sizeof(*d->at));
+	if (!d->at)
+		return dt_err_sys(err, -ENOMEM, "cannot set up the objective");
+	if (whole)
+		place(t, whole);
+	for (int i = 0; i < t->local.n && !whole; i++)
+		d->at[t->local.p[i].index] = t->exec.w[i].data;
+	return 0;
+}
+
+/* SPDX-License-Identifier: Apache-2.0 */
