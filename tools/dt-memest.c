@@ -101,6 +101,7 @@ static const struct dt_opt own[] = {
 	{.name = "teacher-top-k", .def_text = "there is no teacher"},
 	DT_RUN_OPT("beta"),
 	DT_RUN_OPT("task"),
+	DT_RUN_OPT("actors"),
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,
 	 "type of the frozen weights; nf4 is QLoRA", .given = &a.base_given,
 	 .def_text = "that of --precision"},

@@ -7,6 +7,7 @@
 #include "kernels/device.h"
 #include "plan/listing.h"
 #include "plan/objective.h"
+#include "rl/actors.h"
 #include "rl/feed.h"
 #include "train/train.h"
 #include "train/verify.h"
@@ -84,6 +85,8 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("answer-tokens"),
 	DT_RUN_OPT("refresh"),
 	DT_RUN_OPT("overlap"),
+	DT_RUN_OPT("actors"),
+	DT_RUN_OPT("max-staleness"),
 	DT_RUN_OPT("refill"),
 	DT_RUN_OPT("kl"),
 	DT_RUN_OPT("kl-in"),
@@ -444,9 +447,12 @@ static int run(int argc, char **argv, char **words)
 
 int main(int argc, char **argv)
 {
-	char **words = calloc((size_t)argc + 1, sizeof(*words)); /* before parsing reorders them */
+	char **words; /* before parsing reorders them */
 	int status;
 
+	if (dt_actor_is())
+		return dt_actor_main();
+	words = calloc((size_t)argc + 1, sizeof(*words));
 	if (!words)
 		return DT_EXIT_FAILED;
 	memcpy(words, argv, (size_t)argc * sizeof(*words));

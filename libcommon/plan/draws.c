@@ -1,5 +1,44 @@
 #include "plan/draws.h"
 
+#include "plan/entries.h"
+
+uint64_t dt_draws_handed(const struct dt_params *table, enum dt_dtype compute)
+{
+	uint64_t n = 0;
+
+	for (int i = 0; i < table->n; i++)
+		n += ((uint64_t)dt_param_numel(&table->p[i]) * dt_dtype_size(compute) + 63) & ~63ull;
+	return (n + 4095) & ~4095ull;
+}
+
+/* Of one engine: so many, and what weights are handed over in. */
+static int put_actors(const struct dt_run *r, struct dt_estimate *e, struct dt_err *err)
+{
+	const uint64_t n = (uint64_t)r->rl.actors;
+	struct dt_params table;
+	struct dt_entry *handed;
+	int rc = dt_model_params(r->config, &table, err);
+
+	for (int i = 0; i < e->n && rc == 0; i++)
+		e->e[i].bytes *= n;
+	for (int i = 0; i < DT_EST_CAT_N && rc == 0; i++)
+		e->cat_bytes[i] *= n;
+	if (rc == 0) {
+		const uint64_t bytes = 2 * dt_draws_handed(&table, r->compute);
+
+		handed = dt_entry_put(e, DT_MEM_COMM, (double)bytes, DT_PH_FORWARD, DT_PH_STEP,
+				      "weights handed over", "2 x all parameters");
+		if (handed)
+			handed->exactness = DT_EXACT;
+		e->cat_bytes[DT_MEM_COMM] += bytes;
+		e->peak_bytes = n * e->peak_bytes + bytes;
+		dt_params_release(&table);
+	} else {
+		dt_estimate_release(e);
+	}
+	return rc;
+}
+
 int dt_draws_estimate(const struct dt_run *r, struct dt_estimate *ret, struct dt_err *err)
 {
 	struct dt_config c = *r->config;
@@ -13,8 +52,11 @@ int dt_draws_estimate(const struct dt_run *r, struct dt_estimate *ret, struct dt
 					 .block = DT_DRAWS_BLOCK,
 					 .max_tokens = DT_DRAWS_TOKENS};
 
+	int rc;
+
 	c.lora = (struct dt_lora){0}; /* adapters are added to the copy */
-	return dt_estimate_serve(&s, ret, err);
+	rc = dt_estimate_serve(&s, ret, err);
+	return rc == 0 && r->rl.actors ? put_actors(r, ret, err) : rc;
 }
 
 int dt_draws_bytes(const struct dt_run *r, uint64_t *ret, struct dt_err *err)

@@ -268,7 +268,18 @@ static int check_task(const struct dt_run *r, struct dt_err *err)
 			   : r->qat && dt_run_cuts_weights(r) ? "--qat under z3: shares are not rounded"
 							      : NULL;
 
-	return r->rl.task && what ? dt_err_set(err, -ENOTSUP, "--task does not go with %s", what) : 0;
+	if (r->rl.task && what)
+		return dt_err_set(err, -ENOTSUP, "--task does not go with %s", what);
+	if (r->rl.actors && !r->rl.task)
+		return dt_err_set(err, -EINVAL, "--actors goes with --task: a file is drawn already");
+	if (r->rl.stale && !r->rl.actors)
+		return dt_err_set(err, -EINVAL, "--max-staleness goes with --actors");
+	if (r->rl.stale && (r->rl.overlap || r->rl.refill || r->reproducible))
+		return dt_err_set(err, -EINVAL, "--max-staleness does not go with --%s",
+				  r->rl.overlap	 ? "overlap, which is always a step"
+				  : r->rl.refill ? "refill: whom to ask further is known too late"
+						 : "reproducible: who answers with which weights is chance");
+	return 0;
 }
 
 /* Answers that are learnt from: where they come from, and what of them this version computes. */

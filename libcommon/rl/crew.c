@@ -198,6 +198,11 @@ void dt_crew_close(struct dt_crew *c)
 	free(c);
 }
 
+void dt_crew_kill(struct dt_crew *c, int number)
+{
+	kill(c->m[number].pid, SIGKILL);
+}
+
 int dt_crew_fd(const struct dt_crew *c, int number)
 {
 	return c->m[number].fd;

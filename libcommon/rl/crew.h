@@ -42,6 +42,8 @@ struct dt_crew_opts {
 int dt_crew_open(struct dt_crew **ret, const struct dt_crew_opts *o, struct dt_err *err);
 /* Ends them all. NULL is allowed. */
 void dt_crew_close(struct dt_crew *c);
+/* It is found to have ended, as one that dies by itself. */
+void dt_crew_kill(struct dt_crew *c, int number);
 int dt_crew_fd(const struct dt_crew *c, int number);
 int64_t dt_crew_restarts(const struct dt_crew *c);
 

@@ -21,7 +21,6 @@ static void warn_stale(struct feed *f, int64_t step)
 {
 	const bool corrected = f->policy.ratio != DT_RATIO_CAP || f->policy.cap > 0;
 
-	f->staleness = f->drawn_at >= 0 ? (double)(step - f->drawn_at) : (double)NAN;
 	if (corrected || f->warned || f->staleness == 0)
 		return;
 	f->warned = true;
@@ -209,6 +208,8 @@ static void metrics(void *arg, json_t *line)
 		      f->sync_s);
 	json_object_set_new(line, "staleness",
 			    isfinite(f->staleness) ? json_real(f->staleness) : json_null());
+	if (f->o.stale)
+		json_object_set_new(line, "staleness_max", json_real(f->most_stale));
 	json_object_update(line, o);
 	json_decref(o);
 	if (f->policy.beta > 0)

@@ -1,108 +1,78 @@
 /*
- * Answers drawn from the weights that learn, between two steps: a copy of them behind the engine of dt-serve,
- * in this process. Its memory stays while steps compute, and new weights overwrite the old ones: fresh pages
- * would cost more than the copy. With --refresh above 1 the weights stay too, and draw what the next steps
- * learn from, ever staler. With --overlap a thread draws for the next step while one is learnt from: answers
- * are older by a step, always the same ones.
+ * Answers drawn from the weights that learn, between two steps: by an engine in this process, or by
+ * actors apart from it (--actors). With --refresh above 1 the weights stay, and draw what the next
+ * steps learn from, ever staler. With --overlap answers of the next step are drawn while one is learnt
+ * from: they are older by a step, always the same ones. With --max-staleness actors answer for as many
+ * steps ahead, each prompt with the newest weights there are.
  *
- * Prompts are shared out over the ranks, which all have the same weights. What a rank draws is a function of
- * weights, seed, prompt and position, so the answers do not depend on how many ranks there are.
+ * Prompts are shared out over the ranks, which all have the same weights. What a rank draws is a
+ * function of weights, seed, prompt and position, so the answers do not depend on how many ranks there
+ * are.
  */
 #include "rl/feed_priv.h"
 
 #include "base/progress.h"
-#include "ckpt/adapter.h"
-#include "data/tokenizer.h"
-#include "kernels/attention.h"
-#include "plan/draws.h"
-#include "serve/api/served.h"
+#include "rl/actors.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define QUEUE 4096
-
 /* This rank's groups of a round. */
 struct draw {
-	struct dt_group *group; /* [n] */
-	int64_t n, first;	/* number of the round's first prompt, of all ranks */
-	int64_t step;		/* whose weights answer */
-	double draw_s, score_s;
+	struct dt_batch b;
 	int rc;
 	struct dt_err err;
 };
 
 struct feed_server {
-	struct dt_dev *dev;
-	struct dt_tokenizer *tok;
-	struct dt_infer *model;	  /* NULL: none is open */
-	struct dt_engine *engine; /* with a cache of these weights; NULL: none is open */
-	int64_t step;		  /* whose weights it has */
-	struct draw ahead;
-	pthread_t thread;
-	bool running; /* the thread, with what is ahead */
+	struct dt_answerer *own; /* one of the two */
+	struct dt_actors *actors;
+	/* What is drawn for steps to come: that of step s is ahead[s % nahead]. */
+	struct draw *ahead;
+	int64_t nahead, posted; /* posted: the last step that something is drawn for; -1: none */
+	pthread_t thread;	/* that draws where there are no actors */
+	bool running;
 };
 
-static int open_engine(struct feed *f, int blocks, struct dt_err *err)
+static int64_t weights_step(const struct feed *f)
 {
-	struct feed_server *s = f->server;
-	const struct dt_config *c = f->site.config;
-	struct dt_engine_params p = {.model = dt_served_model(s->model, s->tok, c),
-				     .tok = s->tok,
-				     .max_seqs = DT_DRAWS_SEQS,
-				     .max_tokens = DT_DRAWS_TOKENS,
-				     .max_len = (int)f->site.run->seq,
-				     .blocks = blocks,
-				     .block_size = DT_DRAWS_BLOCK,
-				     .window = (int)dt_config_span(c),
-				     .queue = QUEUE,
-				     .share_prefixes = true,
-				     .stuck_after = 1e9};
-
-	return dt_engine_open(&s->engine, &p, err);
+	return f->server->actors ? dt_actors_step(f->server->actors) : dt_answerer_step(f->server->own);
 }
 
-/* The weights as they are now. */
-static int open_model(struct feed *f, int64_t step, struct dt_err *err)
+static int open_server(struct feed *f, struct dt_err *err)
 {
-	struct feed_server *s = f->server;
 	const struct dt_run *r = f->site.run;
-	const int blocks = (int)((r->seq + DT_DRAWS_BLOCK - 1) / DT_DRAWS_BLOCK) * DT_DRAWS_SEQS;
-	const struct dt_infer_params p = {.dtype = r->compute,
-					  .cache = r->compute,
-					  .weights = -1,
-					  .max_tokens = DT_DRAWS_TOKENS,
-					  .max_seqs = DT_DRAWS_SEQS,
-					  .max_len = (int)r->seq,
-					  .blocks = blocks,
-					  .block_size = DT_DRAWS_BLOCK,
-					  .as_trained = true};
-	struct dt_source *src = NULL;
-	double t0 = dt_now();
-	int rc = f->site.gather(f->site.gather_arg, err);
+	const struct dt_answerer_opts o = {.config = *f->site.config,
+					   .compute = r->compute,
+					   .seq = r->seq,
+					   .sample = {.group = (int)f->o.group,
+						      .max_tokens = (int)f->o.answer,
+						      .temperature = 1,
+						      .seed = r->data.seed},
+					   .prompts = r->data.seed,
+					   .task = f->task,
+					   .threads = f->site.threads,
+					   .reward = f->o.reward,
+					   .reward_workers = 2,
+					   .tokenizer = f->site.tokenizer,
+					   .tokenizer_n = f->site.tokenizer_n};
 
-	if (rc == 0)
-		rc = dt_source_memory_adapted(f->site.config, f->site.weights, r->compute, &src, err);
-	if (rc == 0)
-		rc = s->model ? dt_infer_reload(s->model, src, err)
-			      : dt_infer_open(&s->model, s->dev, src, &p, err);
-	dt_source_close(src);
-	dt_dev_rest(s->dev); /* from here on it is the engine thread's */
-	if (rc == 0)
-		rc = open_engine(f, blocks, err);
-	s->step = step;
-	f->sync_s = dt_now() - t0;
-	return rc;
+	const struct dt_actors_opts actors = {(int)f->o.actors, f->site.patience, f->site.log};
+
+	if (f->o.stale)
+		dt_log_msg(f->site.log, "--max-staleness: which weights draw an answer is chance, and no run "
+					"gives the bits of another");
+	return f->o.actors ? dt_actors_open(&f->server->actors, &o, &actors, err)
+			   : dt_answerer_open(&o, &f->server->own, err);
 }
 
 int feed_draw_open(struct feed *f, struct dt_err *err)
 {
 	const struct dt_run *r = f->site.run;
 	struct feed_server *s = calloc(1, sizeof(*s));
-	const struct dt_reward_opts o = {.command = f->o.reward, .workers = 2, .timeout = 60};
-	struct dt_reward_opts ro = o;
 	int rc;
 
 	f->server = s;
@@ -113,18 +83,13 @@ int feed_draw_open(struct feed *f, struct dt_err *err)
 	if (r->seq > f->site.config->max_seq)
 		return dt_err_set(err, -EINVAL, "--seq %lld is more than the model's %lld positions",
 				  (long long)r->seq, (long long)f->site.config->max_seq);
-	if ((rc = dt_rl_task_parse(f->o.task, &f->task, err)) < 0)
+	if ((rc = dt_rl_task_parse(f->o.task, &f->task, err)) < 0 || (rc = open_server(f, err)) < 0)
 		return rc;
-	ro.task = f->task;
-	if ((rc = dt_reward_open(&ro, &f->reward, err)) < 0 ||
-	    (rc = dt_tokenizer_from_text(f->site.tokenizer, f->site.tokenizer_n, &s->tok, err)) < 0)
-		return rc;
-	rc = dt_dev_open(&s->dev, DT_DEV_CPU, 0, f->site.threads);
-	if (rc < 0)
-		return dt_err_set(err, rc, "cannot open the processor: %s", dt_dev_why(rc));
-	s->dev->batch_invariant = true;
+	s->nahead = 1 + (f->o.stale > 1 ? f->o.stale : 1);
+	s->posted = -1;
+	s->ahead = calloc((size_t)s->nahead, sizeof(*s->ahead));
 	f->now = calloc((size_t)f->o.batch, sizeof(*f->now));
-	return f->now ? 0 : dt_err_sys(err, -ENOMEM, "cannot draw answers");
+	return f->now && s->ahead ? 0 : dt_err_sys(err, -ENOMEM, "cannot draw answers");
 }
 
 static void release_groups(struct feed *f)
@@ -134,58 +99,42 @@ static void release_groups(struct feed *f)
 	f->nnow = 0;
 }
 
-static int make_prompts(const struct feed *f, struct draw *d, struct dt_err *err)
+/* Answers and scores by this process. */
+static void draw_own(const struct feed *f, struct draw *d)
 {
-	for (int64_t i = 0; i < d->n; i++) {
-		char prompt[DT_RL_TASK_TEXT], solution[DT_RL_TASK_TEXT];
-		const int64_t index = d->first + f->site.rank + i * f->site.ranks;
-
-		dt_rl_task_make(&f->task, f->site.run->data.seed, (uint64_t)index, prompt, solution);
-		d->group[i] = (struct dt_group){.index = index, .step = d->step, .prompt = strdup(prompt)};
-		if (!d->group[i].prompt)
-			return dt_err_sys(err, -ENOMEM, "cannot make a prompt");
-	}
-	return 0;
+	d->rc = dt_answerer_draw(f->server->own, d->b.group, d->b.n, &d->b.draw_s, &d->b.score_s, &d->err);
 }
 
-/* Answers and scores; touches nothing of the feed that a step under way does. */
 static void draw_mine(const struct feed *f, struct draw *d)
 {
-	const struct dt_rl_sampler s = {.engine = f->server->engine,
-					.tok = f->server->tok,
-					.o = {.group = (int)f->o.group,
-					      .max_tokens = (int)f->o.answer,
-					      .temperature = 1,
-					      .seed = f->site.run->data.seed}};
-	double t0 = dt_now();
+	struct dt_actors *a = f->server->actors;
 
-	d->rc = make_prompts(f, d, &d->err);
-	if (d->rc == 0)
-		d->rc = dt_rl_sample(&s, d->group, d->n, &d->err);
-	d->draw_s = dt_now() - t0;
-	t0 = dt_now();
-	if (d->rc == 0)
-		d->rc = dt_reward_score(f->reward, d->group, d->n, &d->err);
-	d->score_s = dt_now() - t0;
+	if (a)
+		dt_actors_post(a, &d->b);
+	else
+		draw_own(f, d);
+	if (a)
+		d->rc = dt_actors_wait(a, &d->b, &d->err);
 }
 
+/* Of a round that begins with prompt number `first`, of all ranks. */
 static int draw_open(const struct feed *f, int64_t first, struct draw *d, struct dt_err *err)
 {
 	const int64_t ranks = f->site.ranks;
 
-	*d = (struct draw){.n = (f->o.batch - f->site.rank + ranks - 1) / ranks,
-			   .first = first,
-			   .step = f->server->step};
-	d->group = calloc((size_t)d->n + 1, sizeof(*d->group));
-	return d->group ? 0 : dt_err_sys(err, -ENOMEM, "cannot draw answers");
+	*d = (struct draw){.b = {.n = (f->o.batch - f->site.rank + ranks - 1) / ranks}};
+	d->b.group = calloc((size_t)d->b.n + 1, sizeof(*d->b.group));
+	for (int64_t i = 0; i < d->b.n && d->b.group; i++)
+		d->b.group[i].index = first + f->site.rank + i * ranks;
+	return d->b.group ? 0 : dt_err_sys(err, -ENOMEM, "cannot draw answers");
 }
 
 /* Groups go with it. */
 static void draw_release(struct draw *d)
 {
-	for (int64_t i = 0; d->group && i < d->n; i++)
-		dt_group_release(&d->group[i]);
-	free(d->group);
+	for (int64_t i = 0; d->b.group && i < d->b.n; i++)
+		dt_group_release(&d->b.group[i]);
+	free(d->b.group);
 	*d = (struct draw){0};
 }
 
@@ -198,13 +147,13 @@ static int gather(struct feed *f, struct draw *d, int failed, struct dt_group *t
 		rc = d->rc;
 		*err = d->err;
 	}
-	f->draw_s += d->draw_s;
-	f->score_s += d->score_s;
+	f->draw_s += d->b.draw_s;
+	f->score_s += d->b.score_s;
 	if (f->site.ranks > 1) {
-		rc = feed_exchange(f, d->group, d->n, rc, to, err);
-	} else if (d->group) {
-		memcpy(to, d->group, (size_t)d->n * sizeof(*to));
-		d->n = 0;
+		rc = feed_exchange(f, d->b.group, d->b.n, rc, to, err);
+	} else if (rc == 0) {
+		memcpy(to, d->b.group, (size_t)d->b.n * sizeof(*to));
+		d->b.n = 0;
 	}
 	draw_release(d);
 	if (rc == 0)
@@ -287,60 +236,103 @@ static void *draw_ahead(void *arg)
 {
 	struct feed *f = arg;
 
-	draw_mine(f, &f->server->ahead);
+	draw_own(f, &f->server->ahead[f->server->posted % f->server->nahead]);
 	return NULL;
 }
 
-/* From here on a thread draws for `step`. */
+/* From here on others draw for `step`. */
 static int start_ahead(struct feed *f, int64_t step, struct dt_err *err)
 {
 	struct feed_server *s = f->server;
-	int rc = draw_open(f, step * f->o.batch, &s->ahead, err);
+	struct draw *d = &s->ahead[step % s->nahead];
+	int rc = draw_open(f, step * f->o.batch, d, err);
 
 	if (rc < 0)
 		return rc;
+	s->posted = step;
+	if (s->actors) {
+		dt_actors_post(s->actors, &d->b);
+		return 0;
+	}
 	rc = -pthread_create(&s->thread, NULL, draw_ahead, f);
 	s->running = rc == 0;
 	return rc == 0 ? 0 : dt_err_sys(err, rc, "cannot draw answers ahead");
 }
 
-static void wait_ahead(struct feed_server *s)
+static void join(struct feed_server *s)
 {
 	if (s->running)
 		pthread_join(s->thread, NULL);
 	s->running = false;
 }
 
+/* What was started for this step, of all ranks. */
+static int finish_ahead(struct feed *f, int64_t step, struct dt_err *err)
+{
+	struct feed_server *s = f->server;
+	struct draw *d = &s->ahead[step % s->nahead];
+
+	join(s);
+	if (s->actors)
+		d->rc = dt_actors_wait(s->actors, &d->b, &d->err);
+	f->nnow = f->o.batch;
+	return gather(f, d, 0, f->now, err);
+}
+
 /* Weights as they are, where those that are there have drawn long enough. */
 static int refresh(struct feed *f, int64_t step, struct dt_err *err)
 {
-	if (f->server->engine && step - f->server->step < f->o.refresh)
-		return 0;
-	dt_engine_close(f->server->engine);
-	f->server->engine = NULL;
-	return open_model(f, step, err);
-}
-
-/* --overlap: what a thread has drawn for this step, or it is drawn now; then the next begins. */
-static int step_overlapped(struct feed *f, int64_t step, struct dt_err *err)
-{
 	struct feed_server *s = f->server;
-	const bool ahead = s->running;
+	double t0 = dt_now();
 	int rc = 0;
 
-	wait_ahead(s);
-	f->nnow = f->o.batch;
-	if (ahead) {
-		f->drawn_at = s->ahead.step;
-		rc = gather(f, &s->ahead, 0, f->now, err);
-		if (rc == 0)
-			rc = refresh(f, step, err);
-	} else {
+	if (weights_step(f) >= 0 && step - weights_step(f) < f->o.refresh)
+		return 0;
+	rc = f->site.gather(f->site.gather_arg, err);
+	if (rc == 0)
+		rc = s->actors ? dt_actors_give(s->actors, f->site.weights, step, err)
+			       : dt_answerer_take(s->own, f->site.weights, step, err);
+	f->sync_s = dt_now() - t0;
+	return rc;
+}
+
+/* --overlap: what was drawn for this step, or it is drawn now; then the next begins. */
+static int step_overlapped(struct feed *f, int64_t step, struct dt_err *err)
+{
+	const bool ahead = f->server->posted == step;
+	int rc = ahead ? finish_ahead(f, step, err) : 0;
+
+	if (rc == 0)
 		rc = refresh(f, step, err);
+	if (!ahead) {
 		rc = draw_round(f, step * f->o.batch, rc, f->now, err);
-		f->drawn_at = s->step;
+		f->nnow = f->o.batch;
 	}
 	return rc == 0 && step + 1 < f->site.run->steps ? start_ahead(f, step + 1, err) : rc;
+}
+
+/* --max-staleness: actors have work for so many steps; what they begin now has the newest weights. */
+static int step_apart(struct feed *f, int64_t step, struct dt_err *err)
+{
+	struct feed_server *s = f->server;
+	int rc = refresh(f, step, err);
+
+	for (int64_t k = s->posted < step ? step : s->posted + 1;
+	     k <= step + f->o.stale && k < f->site.run->steps && rc == 0; k++)
+		rc = start_ahead(f, k, err);
+	return rc == 0 ? finish_ahead(f, step, err) : rc;
+}
+
+/* How many steps ago the weights of the answers were those that learn: on average, and at most. */
+static void measure_age(struct feed *f, int64_t step)
+{
+	f->staleness = f->most_stale = 0;
+	for (int64_t i = 0; i < f->nnow; i++) {
+		const double age = (double)(step - f->now[i].step);
+
+		f->staleness += age / (double)f->nnow;
+		f->most_stale = fmax(f->most_stale, age);
+	}
 }
 
 int feed_draw_step(struct feed *f, int64_t step, struct dt_err *err)
@@ -352,11 +344,15 @@ int feed_draw_step(struct feed *f, int64_t step, struct dt_err *err)
 	f->stats = (struct dt_rl_stats){0};
 	f->refilled = 0;
 	f->sync_s = f->draw_s = f->score_s = 0;
-	if (f->o.overlap)
-		return step_overlapped(f, step, err);
-	rc = refresh(f, step, err);
-	rc = draw_groups(f, step, rc, err);
-	f->drawn_at = f->server->step;
+	if (f->o.overlap) {
+		rc = step_overlapped(f, step, err);
+	} else if (f->o.stale) {
+		rc = step_apart(f, step, err);
+	} else {
+		rc = refresh(f, step, err);
+		rc = draw_groups(f, step, rc, err);
+	}
+	measure_age(f, step);
 	return rc;
 }
 
@@ -366,16 +362,14 @@ void feed_draw_close(struct feed *f)
 
 	if (!s)
 		return;
-	wait_ahead(s);
-	draw_release(&s->ahead);
+	join(s);
+	dt_actors_close(s->actors);
+	for (int64_t i = 0; i < s->nahead && s->ahead; i++)
+		draw_release(&s->ahead[i]);
+	free(s->ahead);
 	if (f->now)
 		release_groups(f);
-	dt_engine_close(s->engine);
-	dt_infer_close(s->model);
-	dt_reward_close(f->reward);
-	dt_tokenizer_close(s->tok);
-	if (s->dev)
-		dt_dev_close(s->dev);
+	dt_answerer_close(s->own);
 	free(s);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -5,23 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Groups of this rank as text, a line each. */
-static int groups_text(const struct dt_group *g, int64_t n, char **ret, size_t *ret_n)
-{
-	FILE *out = open_memstream(ret, ret_n);
-	int rc = out ? 0 : -ENOMEM;
-
-	for (int64_t i = 0; i < n && rc == 0; i++) {
-		json_t *o = dt_group_json(&g[i]);
-
-		rc = o ? dt_json_write_line(out, o, NULL) : -ENOMEM;
-		json_decref(o);
-	}
-	if (out && fclose(out) == EOF)
-		rc = -ENOMEM;
-	return rc;
-}
-
 /* The groups of all ranks, in the order of their prompts; text: room * ranks bytes. */
 static int take_text(const struct feed *f, const char *text, size_t room, struct dt_group *to,
 		     struct dt_err *err)
@@ -30,17 +13,10 @@ static int take_text(const struct feed *f, const char *text, size_t room, struct
 		const char *at = text + (size_t)r * room;
 
 		for (int64_t i = r; i < f->o.batch; i += f->site.ranks) {
-			const char *end = strchr(at, '\n');
-			json_t *o = NULL;
-			int rc = dt_json_parse(at, end ? (size_t)(end - at) : 0, "rollouts of a rank", &o,
-					       err);
+			int rc = dt_groups_next(&at, f->site.config->vocab, &to[i], err);
 
-			if (rc == 0)
-				rc = dt_group_parse(o, f->site.config->vocab, &to[i], err);
-			json_decref(o);
 			if (rc < 0)
 				return rc;
-			at = end + 1;
 		}
 	}
 	return 0;
@@ -53,7 +29,7 @@ int feed_exchange(struct feed *f, const struct dt_group *mine, int64_t n, int fa
 	char *own = NULL, *all = NULL;
 	size_t len = 0, room;
 	double most;
-	int rc = failed < 0 ? failed : groups_text(mine, n, &own, &len);
+	int rc = failed < 0 ? failed : dt_groups_text(mine, n, &own, &len);
 
 	most = rc < 0 ? -1e18 : (double)len;
 	/* The longest; a rank that failed says so through the smallest. */

@@ -71,7 +71,7 @@ static int compare_weights(struct feed *f, struct dt_err *err)
 	dt_source_close(src);
 	for (int64_t i = 0; i < f->npool; i++)
 		same &= !strcmp(f->pool[i].weights, name);
-	f->drawn_at = rc == 0 && same ? 0 : -1;
+	f->foreign = rc < 0 || !same;
 	if (rc == 0 && !same)
 		dt_log_msg(f->site.log, "'%s' was drawn from other weights than '%s'", f->o.rollouts,
 			   f->site.run->model);
@@ -93,6 +93,7 @@ int feed_file_step(struct feed *f, int64_t step, struct dt_err *err)
 	f->nnow = f->o.batch < f->npool ? f->o.batch : f->npool;
 	for (int64_t i = 0; i < f->nnow; i++)
 		f->now[i] = f->pool[(step * f->nnow + i) % f->npool];
+	f->staleness = f->most_stale = f->foreign ? (double)NAN : (double)step;
 	return 0;
 }
 

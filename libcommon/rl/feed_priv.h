@@ -28,22 +28,21 @@ struct feed {
 	int64_t npool;
 	/* drawn from the weights */
 	struct dt_rl_task task;
-	struct dt_reward *reward;
 	struct feed_server *server;
 
 	/* the step under way */
 	struct dt_group *now;	/* [o.batch] drawn, or borrowed from the pool */
 	int64_t nnow, refilled; /* of them, groups that took the place of others */
-	int64_t drawn_at;	/* step whose weights drew them; -1: not known */
-	bool warned;
-	int64_t answers, most;	  /* of all groups; tokens that one may have */
+	bool warned, foreign;	/* foreign: a file's were drawn from other weights than the run starts from */
+	int64_t answers, most;	/* of all groups; tokens that one may have */
 	struct dt_lesson *lesson; /* [answers] */
 	struct dt_pack pack;
 	struct feed_values values;
 	float *reference; /* [rows, seq] of the pack: its log-probabilities; NULL: none is asked */
 	struct dt_rl_stats stats;
 	struct dt_ratio_stats ratios;
-	double draw_s, score_s, sync_s, staleness;
+	double draw_s, score_s, sync_s;
+	double staleness, most_stale; /* of the answers, in steps; NAN: not known */
 };
 
 /* feed_values.c: room for the pack; what a pass over a flight gives; of all ranks; advantages and returns */

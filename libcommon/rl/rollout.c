@@ -201,4 +201,34 @@ int dt_group_parse(const json_t *o, int64_t vocab, struct dt_group *g, struct dt
 	}
 	return rc;
 }
+int dt_groups_text(const struct dt_group *g, int64_t n, char **ret, size_t *ret_n)
+{
+	FILE *out = open_memstream(ret, ret_n);
+	int rc = out ? 0 : -ENOMEM;
+
+	for (int64_t i = 0; i < n && rc == 0; i++) {
+		json_t *o = dt_group_json(&g[i]);
+
+		rc = o ? dt_json_write_line(out, o, NULL) : -ENOMEM;
+		json_decref(o);
+	}
+	if (out && fclose(out) == EOF)
+		rc = -ENOMEM;
+	return rc;
+}
+
+int dt_groups_next(const char **at, int64_t vocab, struct dt_group *g, struct dt_err *err)
+{
+	const char *end = strchr(*at, '\n');
+	json_t *o = NULL;
+	int rc = dt_json_parse(*at, end ? (size_t)(end - *at) : 0, "rollouts", &o, err);
+
+	if (rc == 0) {
+		dt_group_release(g);
+		rc = dt_group_parse(o, vocab, g, err);
+	}
+	json_decref(o);
+	*at = end ? end + 1 : *at;
+	return rc;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

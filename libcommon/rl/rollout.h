@@ -48,5 +48,10 @@ json_t *dt_group_json(const struct dt_group *g);
 /* Reads what dt_group_json writes; vocab > 0: ids are below it. -EINVAL; the caller releases g then too. */
 int dt_group_parse(const json_t *o, int64_t vocab, struct dt_group *g, struct dt_err *err);
 
+/* n groups as lines of text, to be freed; -ENOMEM. */
+int dt_groups_text(const struct dt_group *g, int64_t n, char **ret, size_t *ret_n);
+/* Reads the line at *at and moves there behind it, as dt_group_parse. */
+int dt_groups_next(const char **at, int64_t vocab, struct dt_group *g, struct dt_err *err);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

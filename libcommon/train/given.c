@@ -48,7 +48,8 @@ int given_start(struct trainer *t, struct dt_err *err)
 				     .gather_arg = t,
 				     .tokenizer = t->source.info.tokenizer_text,
 				     .tokenizer_n = t->source.info.tokenizer_bytes,
-				     .threads = t->dev->nthreads};
+				     .threads = t->dev->nthreads,
+				     .patience = dt_world_timeout(t->world)};
 
 	if (!dt_dev_is_host(t->dev))
 		return dt_err_set(err, -ENOTSUP, "this version trains for --objective on the processor only");

@@ -42,6 +42,7 @@ struct dt_given_site {
 	const char *tokenizer; /* text that dt_tokenizer_from_text takes, of n bytes */
 	size_t tokenizer_n;
 	int threads;
+	double patience; /* seconds after which who does not answer is held to hang; 0: never */
 };
 
 struct dt_given {

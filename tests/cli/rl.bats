@@ -152,6 +152,11 @@ refused() { # status, what stderr says, arguments
     on=("${task[@]}" --objective grpo --precision fp32 --microbatch 1 --steps 1)
     dt-train "${common[@]}" "${on[@]}" --mem-limit "${peak}B" >m.jsonl
     refused 3 "the plan needs $peak bytes a rank" "${on[@]}" --mem-limit $((peak - 1))B
+    # so are actors, with what weights are handed over in
+    more=$(dt-memest "${plan[@]}" --objective grpo --task count:3 --actors 2 --json | jq .peak_bytes)
+    [ "$more" -gt $((peak + 2 * 169000 * 4)) ]
+    dt-train "${common[@]}" "${on[@]}" --actors 2 --mem-limit "${more}B" >m.jsonl
+    refused 3 "the plan needs $more bytes a rank" "${on[@]}" --actors 2 --mem-limit $((more - 1))B
     # so is what comes together of parts
     for layout in tp2 dp2.z3; do
         peak=$(dt-memest "${plan[@]}" --objective grpo --task count:3 --layout $layout --json | jq .peak_bytes)
@@ -187,6 +192,69 @@ refused() { # status, what stderr says, arguments
     dt-train "${common[@]}" "${on[@]}" --refresh 2 | jq -es '[.[].staleness] == [0, 1, 2, 1]'
 }
 
+@test "actors: apart from the learner answers and losses are the same to the bit, on ranks too" {
+    on=("${task[@]}" --objective grpo --precision fp32 --steps 4)
+    same() { cmp <(jq -c '[.loss, .grad_norm, .nll, .reward_mean, .staleness, .answer.text]' "$1") \
+        <(jq -c '[.loss, .grad_norm, .nll, .reward_mean, .staleness, .answer.text]' "$2"); }
+    dt-train "${common[@]}" "${on[@]}" >one.jsonl
+    dt-train "${common[@]}" "${on[@]}" --actors 3 >apart.jsonl
+    same one.jsonl apart.jsonl
+    mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2 >one.jsonl
+    mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2 --actors 1 >apart.jsonl
+    same one.jsonl apart.jsonl
+    mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2.z3 --actors 1 --lora 4 >apart.jsonl
+    dt-train "${common[@]}" "${on[@]}" --lora 4 >one.jsonl
+    jq -en --slurpfile a one.jsonl --slurpfile b apart.jsonl '[range(4)] | all(.[]; . as $i |
+        $a[$i].reward_mean == $b[$i].reward_mean and ($a[$i].nll - $b[$i].nll | fabs < 1e-5))'
+    for more in --overlap "--refill 1" "--refresh 2" "--reward 'jq -c --unbuffered \".answer|length\"'"; do
+        eval "more=($more)"
+        dt-train "${common[@]}" "${on[@]}" "${more[@]}" >one.jsonl
+        dt-train "${common[@]}" "${on[@]}" "${more[@]}" --actors 2 >apart.jsonl
+        same one.jsonl apart.jsonl
+    done
+    # ahead of the learner, bounded
+    dt-train "${common[@]}" "${on[@]}" --steps 8 --actors 2 --max-staleness 2 >ahead.jsonl 2>log
+    jq -es 'length == 8 and .[0].staleness == 0 and all(.[]; .staleness_max <= 2 and .staleness <= .staleness_max) and any(.[]; .staleness > 0)' ahead.jsonl
+    grep -q "is chance" log
+}
+
+@test "actors that die or hang: started anew, the answers are the same; none is left behind" {
+    on=("${task[@]}" --objective grpo --precision fp32 --steps 40 --group 16 --answer-tokens 12)
+    dt-train "${common[@]}" "${on[@]}" >one.jsonl
+    dt-train "${common[@]}" "${on[@]}" --actors 2 >killed.jsonl 2>log &
+    learner=$!
+    killed=0
+    while kill -0 $learner 2>/dev/null; do
+        actor=$(pgrep -P $learner -x dt-actor | head -1) || true
+        [ -z "$actor" ] || [ $killed -ge 4 ] || { kill -9 "$actor" && killed=$((killed + 1)); }
+        sleep 0.2
+    done
+    wait $learner
+    [ $killed -gt 0 ] && [ "$(grep -c 'is started anew' log)" -le $killed ] && grep -q 'is started anew' log
+    cmp <(jq -c '[.loss, .reward_mean, .answer.text]' one.jsonl) <(jq -c '[.loss, .reward_mean, .answer.text]' killed.jsonl)
+    # one that is stopped has --comm-timeout seconds
+    dt-train "${common[@]}" "${on[@]}" --actors 1 --comm-timeout 2 >hung.jsonl 2>log &
+    learner=$!
+    until actor=$(pgrep -P $learner -x dt-actor) && [ -s hung.jsonl ]; do sleep 0.05; done
+    kill -STOP "$actor"
+    wait $learner
+    grep -q "actor 0 has not answered for 2 s" log
+    cmp <(jq -c '[.loss, .reward_mean, .answer.text]' one.jsonl) <(jq -c '[.loss, .reward_mean, .answer.text]' hung.jsonl)
+    # a learner that is killed takes them along
+    dt-train "${common[@]}" "${on[@]}" --steps 100000 --actors 2 >gone.jsonl 2>log &
+    learner=$!
+    until [ -s gone.jsonl ]; do sleep 0.05; done
+    actors=$(pgrep -d' ' -P $learner)
+    kill -9 $learner
+    wait $learner || true
+    for actor in $actors; do
+        for ((i = 0; i < 100; i++)); do kill -0 "$actor" 2>/dev/null || break; sleep 0.05; done
+        [ $i -lt 100 ]
+    done
+    # one that never gets anywhere is a failure by name
+    refused 1 "without delivering anything" "${on[@]}" --actors 1 --reward 'exit 1'
+}
+
 @test "a reward of one's own, checkpoints that are resumed and served" {
     dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 4 --save whole \
         --reward "jq --unbuffered '.answer | length'" >whole.jsonl
@@ -208,6 +276,13 @@ refused() { # status, what stderr says, arguments
     refused 2 "go with an --objective" --data d.h5 --refill 2
     refused 2 "--overlap goes with --task" --objective grpo --rollouts r.jsonl --overlap
     refused 2 "does not go with --refill" --objective grpo --task count:3 --overlap --refill 2
+    refused 2 "--actors goes with --task" --objective grpo --rollouts r.jsonl --actors 1
+    refused 2 "goes with --actors" --objective grpo --task count:3 --max-staleness 2
+    refused 2 "always a step" --objective grpo --task count:3 --actors 1 --max-staleness 2 --overlap
+    refused 2 "is chance" --objective grpo --task count:3 --actors 1 --max-staleness 2 --reproducible
+    DT_ACTOR=9:8:7 run -1 --separate-stderr dt-train
+    DT_ACTOR=nonsense run -2 --separate-stderr dt-train
+    [[ $stderr == *"is set by dt-train --actors alone"* ]]
     refused 2 "--refill goes with --task" --objective grpo --rollouts r.jsonl --refill 2
     refused 2 "does not go with --offload" --objective grpo --rollouts r.jsonl --beta 0.1 --offload optimizer
     refused 2 "scored already" --objective grpo --rollouts r.jsonl --reward cat
