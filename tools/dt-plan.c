@@ -81,6 +81,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("freeze"),
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-targets"),
+	DT_RUN_OPT("lora-modules-to-save"),
 	DT_RUN_OPT("lora-dropout"),
 	DT_RUN_OPT("dora"),
 	DT_RUN_OPT("lora-base"),

@@ -60,6 +60,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("lora"),
 	DT_RUN_OPT("lora-alpha"),
 	DT_RUN_OPT("lora-targets"),
+	DT_RUN_OPT("lora-modules-to-save"),
 	DT_RUN_OPT("lora-base"),
 	DT_RUN_OPT("lora-kind"),
 	DT_RUN_OPT("lora-dropout"),

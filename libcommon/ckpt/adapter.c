@@ -126,6 +126,39 @@ static int read_part(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_
 	return rc;
 }
 
+/* A module that was trained whole: it stands under its own name. */
+static int read_whole(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_config *c, int i,
+		      struct dt_err *err)
+{
+	const struct dt_param *p = &in->params->p[i];
+	const int64_t off[4] = {0};
+	struct dt_ckpt_tensor t;
+	char key[96];
+	float *x;
+	int at, rc = 0;
+
+	snprintf(key, sizeof(key), "model/%s", p->name);
+	at = dt_ckpt_find(ck, key);
+	if (at < 0)
+		return 0;
+	dt_ckpt_tensor(ck, at, &t);
+	for (int d = 0; d < p->ndim; d++)
+		if (t.shape[d] != p->shape[d])
+			return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has another shape", in->a->path,
+					  p->name);
+	x = room(dt_param_numel(p));
+	if (!x)
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
+	rc = dt_ckpt_read(ck, at, off, p->shape, DT_F32, x, err);
+	if (rc == 0)
+		rc = adapter_whole_add(
+			in, i,
+			&(struct adapter_whole_in){.x = x, .rows = p->shape[0], .plus_one = c->norm_plus_one},
+			err);
+	free(x);
+	return rc;
+}
+
 static int read_tensors(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_lora *l,
 			struct dt_err *err)
 {
@@ -178,6 +211,8 @@ int adapter_read_dt(struct adapter_in *in, const char *path, struct dt_err *err)
 		snprintf(in->a->base, sizeof(in->a->base), "%s", base);
 		in->pairing = c.rope_pairing;
 		rc = read_tensors(in, ck, &c.lora, err);
+		for (int i = 0; c.lora.modules_to_save[0] && i < in->params->n && rc == 0; i++)
+			rc = read_whole(in, ck, &c, i, err);
 	}
 	dt_ckpt_close(ck);
 	return rc;

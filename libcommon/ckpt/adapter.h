@@ -22,16 +22,24 @@ struct dt_adapter_part {
 	float *ratio; /* [out] what rows of w + scale b a are multiplied by; NULL until they are measured */
 };
 
+/* A parameter of the base that was trained whole beside (PEFT's modules_to_save): all its elements. */
+struct dt_adapter_whole {
+	int param;
+	float *x; /* in the base's rotary order, norms as the base has them */
+};
+
 struct dt_adapter {
 	char *path;
 	char base[40]; /* fingerprint of the base it was trained on; empty: unknown */
 	struct dt_adapter_part *part;
 	int n;
+	struct dt_adapter_whole *whole;
+	int nwhole;
 };
 
 /*
  * -EINVAL where the adapter is not for this base: a shape, a rank, half of a pair, a tensor of nothing here.
- * -ENOTSUP, naming the key, for what this version does not apply (biases, whole modules).
+ * -ENOTSUP, naming the key, for what this version does not apply (biases).
  */
 int dt_adapter_open(const char *path, const struct dt_config *base, const struct dt_params *params,
 		    struct dt_adapter **ret, struct dt_err *err);
@@ -46,12 +54,13 @@ void dt_adapter_measure_row(struct dt_adapter_part *p, int64_t r, const float *x
 bool dt_adapter_has_magnitudes(const struct dt_adapter *a);
 /* The part for a parameter; NULL. */
 const struct dt_adapter_part *dt_adapter_find(const struct dt_adapter *a, int param);
+const struct dt_adapter_whole *dt_adapter_find_whole(const struct dt_adapter *a, int param);
 /* -EINVAL where the adapter says it was trained on other weights than those of base. */
 int dt_adapter_check_base(const struct dt_adapter *a, struct dt_source *base, struct dt_err *err);
 
 /*
- * PEFT's folder, or where dst ends in ".gguf" llama.cpp's file, which has no magnitudes (-ENOTSUP); those
- * have been measured. It is written under another name and renamed;
+ * PEFT's folder, or where dst ends in ".gguf" llama.cpp's file, which has neither magnitudes nor whole
+ * modules (-ENOTSUP); magnitudes have been measured. It is written under another name and renamed;
  * what is there is not replaced (-EEXIST).
  */
 int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, const char *dst,

@@ -4,6 +4,7 @@
 
 #include "ckpt/adapter.h"
 #include "model/names.h"
+#include "model/safetensors.h"
 
 /* What a reader fills an adapter with. */
 struct adapter_in {
@@ -24,6 +25,35 @@ struct adapter_part_in {
 	bool above;		/* of dt_adapter_part */
 };
 int adapter_add(struct adapter_in *in, int i, const struct adapter_part_in *p, struct dt_err *err);
+
+/*
+ * adapter_whole.c: adds parameter i whole. x: the tensor of a file that holds it, from row `first` of `rows`
+ * on (transposed: columns), in the file's own rotary order. It is copied.
+ */
+struct adapter_whole_in {
+	const float *x;
+	int64_t first, rows;
+	bool transposed;
+	bool plus_one; /* the file's norms multiply by 1 + weight */
+};
+int adapter_whole_add(struct adapter_in *in, int i, const struct adapter_whole_in *w, struct dt_err *err);
+/* Of PEFT's file: the tensors that are no adapters', which config names under modules_to_save. */
+int adapter_whole_read(struct adapter_in *in, const struct dt_safetensors *st, const char *file,
+		       const json_t *config, struct dt_err *err);
+/* The name of a tensor in PEFT's file without what stands in front of the model's own. */
+const char *adapter_peft_name(const char *full);
+bool adapter_is_whole(const char *full);
+
+/* Tensors of PEFT's file that whole modules are written as. */
+struct adapter_whole_out {
+	char name[DT_NAMES_MAX]; /* "lm_head.weight" */
+	int ndim;
+	int64_t shape[2], rows, filled; /* filled: of the rows those that are there */
+	float *x;
+};
+int adapter_whole_list(const struct adapter_in *in, const struct dt_adapter *a,
+		       struct adapter_whole_out **ret, int *ret_n, struct dt_err *err);
+void adapter_whole_release(struct adapter_whole_out *o, int n);
 
 int adapter_read_peft(struct adapter_in *in, const char *folder, struct dt_err *err);
 int adapter_read_gguf(struct adapter_in *in, const char *path, struct dt_err *err);

@@ -210,6 +210,7 @@ static bool is_known(const char *key)
 		"layers_pattern",    "megatron_core",
 		"megatron_config",   "peft_version",
 		"qalora_group_size", "runtime_config",
+		"modules_to_save",   "ensure_weight_tying",
 	};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
@@ -252,8 +253,6 @@ static int check_config(const struct adapter_in *in, const json_t *o, struct dt_
 /* "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": the linear, and which part of its adapter. */
 static int split_name(const struct adapter_in *in, const char *full, struct half *h, struct dt_err *err)
 {
-	static const char *const prefixes[] = {"base_model.model.", "language_model.model.",
-					       "model.language_model.", "model.", "transformer."};
 	static const struct {
 		const char *text;
 		int kind;
@@ -261,11 +260,8 @@ static int split_name(const struct adapter_in *in, const char *full, struct half
 		    {".lora_B.weight", HALF_B},
 		    {".lora_magnitude_vector", HALF_M},
 		    {".lora_magnitude_vector.weight", HALF_M}};
-	const char *s = full, *end = NULL;
+	const char *s = adapter_peft_name(full), *end = NULL;
 
-	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
-		if (!strncmp(s, prefixes[i], strlen(prefixes[i])))
-			s += strlen(prefixes[i]);
 	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
 		if (ends(s, part[i].text)) {
 			end = part[i].text;
@@ -290,8 +286,11 @@ static int read_halves(const struct adapter_in *in, const struct dt_safetensors 
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
 	for (int i = 0; i < st->n && rc == 0; i++) {
 		const struct dt_safetensor *t = &st->t[i];
-		struct half *h = &f->h[f->n++];
+		struct half *h = &f->h[f->n];
 
+		if (adapter_is_whole(t->name))
+			continue;
+		f->n++;
 		rc = split_name(in, t->name, h, err);
 		if (rc == 0 && (t->ndim != (h->kind == HALF_M ? 1 : 2) || t->format < 0))
 			rc = dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is no %s of floats",
@@ -336,6 +335,8 @@ int adapter_read_peft(struct adapter_in *in, const char *folder, struct dt_err *
 	}
 	if (rc == 0)
 		rc = add_all(in, DT_NAMES_HF, &f, err);
+	if (rc == 0)
+		rc = adapter_whole_read(in, &st, file, o, err);
 	dt_safetensors_release(&st);
 	json_decref(o);
 	free(f.h);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 void dt_adapter_close(struct dt_adapter *a)
 {
@@ -14,8 +15,11 @@ void dt_adapter_close(struct dt_adapter *a)
 		free(a->part[i].m);
 		free(a->part[i].ratio);
 	}
+	for (int i = 0; a && i < a->nwhole; i++)
+		free(a->whole[i].x);
 	if (a) {
 		free(a->part);
+		free(a->whole);
 		free(a->path);
 	}
 	free(a);
@@ -29,10 +33,33 @@ const struct dt_adapter_part *dt_adapter_find(const struct dt_adapter *a, int pa
 	return NULL;
 }
 
+const struct dt_adapter_whole *dt_adapter_find_whole(const struct dt_adapter *a, int param)
+{
+	for (int i = 0; i < a->nwhole; i++)
+		if (a->whole[i].param == param)
+			return &a->whole[i];
+	return NULL;
+}
+
+/* A box of what was trained whole in the place of the base's. */
+static void replace(const struct dt_param *p, const struct dt_adapter_whole *w, const int64_t *off,
+		    const int64_t *shape, float *x)
+{
+	const bool matrix = p->ndim == 2;
+	const int64_t cols = matrix ? shape[1] : 1, all = matrix ? p->shape[1] : 1,
+		      first = matrix ? off[1] : 0;
+
+	for (int64_t r = 0; r < shape[0]; r++)
+		memcpy(x + r * cols, w->x + (off[0] + r) * all + first, (size_t)cols * sizeof(*x));
+}
+
 void src_add_update(const struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x)
 {
 	const struct dt_adapter_part *p = dt_adapter_find(s->adapter, i);
+	const struct dt_adapter_whole *whole = dt_adapter_find_whole(s->adapter, i);
 
+	if (whole)
+		replace(&s->params.p[i], whole, off, shape, x);
 	for (int64_t r = 0; p && r < shape[0]; r++) {
 		const float *b = p->b + (off[0] + r) * p->rank;
 		float *y = x + r * shape[1];

@@ -33,6 +33,8 @@ struct writer {
 	int pairing;
 	struct linear *l;
 	int n;
+	struct adapter_whole_out *whole;
+	int nwhole;
 };
 
 static void release(struct writer *w)
@@ -43,6 +45,7 @@ static void release(struct writer *w)
 		free(w->l[i].m);
 	}
 	free(w->l);
+	adapter_whole_release(w->whole, w->nwhole);
 }
 
 /* Puts a part behind the rank that is there: its a below, its b in columns of its own. */
@@ -118,10 +121,31 @@ static int add_linears(struct writer *w, struct dt_err *err)
 
 /* ---- PEFT ---- */
 
-static void module_name(const struct writer *w, const struct linear *l, char name[2 * ADAPTER_NAME])
+/* A module's or a tensor's name as the model has it. */
+static void full_name(const struct writer *w, const char *own, char name[2 * ADAPTER_NAME])
 {
-	snprintf(name, 2 * ADAPTER_NAME, "%s%s",
-		 strcmp(l->name, "lm_head") ? dt_family_find(w->c->family)->prefix : "", l->name);
+	bool head = !strncmp(own, "lm_head", strlen("lm_head"));
+
+	snprintf(name, 2 * ADAPTER_NAME, "%s%s", head ? "" : dt_family_find(w->c->family)->prefix, own);
+}
+
+/* The modules whose tensors are whole, each once. */
+static json_t *whole_modules(const struct writer *w)
+{
+	json_t *r = json_array();
+
+	for (int i = 0; i < w->nwhole; i++) {
+		char name[2 * ADAPTER_NAME];
+		bool there = false;
+
+		full_name(w, w->whole[i].name, name);
+		*strrchr(name, '.') = '\0';
+		for (size_t k = 0; k < json_array_size(r); k++)
+			there |= !strcmp(json_string_value(json_array_get(r, k)), name);
+		if (!there)
+			json_array_append_new(r, json_string(name));
+	}
+	return r;
 }
 
 static json_t *peft_config(const struct writer *w)
@@ -133,7 +157,7 @@ static json_t *peft_config(const struct writer *w)
 		const struct linear *l = &w->l[i];
 		char name[2 * ADAPTER_NAME];
 
-		module_name(w, l, name);
+		full_name(w, l->name, name);
 		json_array_append_new(targets, json_string(name));
 		if (l->rank != first->rank)
 			json_object_set_new(ranks, name, json_integer(l->rank));
@@ -146,7 +170,31 @@ static json_t *peft_config(const struct writer *w)
 		      "lora_dropout", 0.0, "bias", "none", "use_rslora", 0, "use_dora", first->m != NULL,
 		      "fan_in_fan_out", !strcmp(w->c->family, "gpt2"), "inference_mode", 1, "target_modules",
 		      targets, "rank_pattern", ranks, "alpha_pattern", alphas);
+	if (w->nwhole) {
+		json_object_set_new(o, "modules_to_save", whole_modules(w));
+		json_object_set_new(o, "ensure_weight_tying", json_boolean(w->c->tied));
+	}
 	return o;
+}
+
+/* Tensors of whole modules, behind the adapters' *at bytes. */
+static void head_of_whole(const struct writer *w, json_t *head, uint64_t at)
+{
+	for (int i = 0; i < w->nwhole; i++) {
+		const struct adapter_whole_out *o = &w->whole[i];
+		const uint64_t n = (uint64_t)(o->shape[0] * o->shape[1]) * sizeof(float);
+		char name[2 * ADAPTER_NAME], full[2 * ADAPTER_NAME + 48];
+		json_t *shape = json_pack("[I]", (json_int_t)o->shape[0]);
+
+		if (o->ndim == 2)
+			json_array_append_new(shape, json_integer(o->shape[1]));
+		full_name(w, o->name, name);
+		snprintf(full, sizeof(full), "base_model.model.%s", name);
+		json_object_set_new(head, full,
+				    json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
+					      "data_offsets", (json_int_t)at, (json_int_t)(at + n)));
+		at += n;
+	}
 }
 
 static int put_head(const struct writer *w, FILE *f, struct dt_err *err)
@@ -168,7 +216,7 @@ static int put_head(const struct writer *w, FILE *f, struct dt_err *err)
 
 		if (i % 3 == 2 && !l->m)
 			continue;
-		module_name(w, l, name);
+		full_name(w, l->name, name);
 		snprintf(full, sizeof(full), "base_model.model.%s.%s", name, part[i % 3]);
 		shape = i % 3 == 2 ? json_pack("[I]", (json_int_t)rows)
 				   : json_pack("[I, I]", (json_int_t)rows, (json_int_t)cols);
@@ -178,6 +226,7 @@ static int put_head(const struct writer *w, FILE *f, struct dt_err *err)
 					      "data_offsets", (json_int_t)at, (json_int_t)(at + n)));
 		at += n;
 	}
+	head_of_whole(w, head, at);
 	text = json_dumps(head, JSON_COMPACT);
 	json_decref(head);
 	if (!text)
@@ -222,6 +271,9 @@ static int write_peft(struct writer *w, const char *folder, struct dt_err *err)
 	rc = put_head(w, f.f, err);
 	for (int i = 0; i < w->n && rc == 0; i++)
 		put_linear(&w->l[i], f.f, 0);
+	for (int i = 0; i < w->nwhole && rc == 0; i++)
+		fwrite(w->whole[i].x, sizeof(float), (size_t)(w->whole[i].shape[0] * w->whole[i].shape[1]),
+		       f.f);
 	if (rc < 0) {
 		dt_tmpfile_abort(&f);
 		return rc;
@@ -336,7 +388,13 @@ int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, c
 		return dt_err_set(
 			err, -ENOTSUP,
 			"GGUF adapters have no magnitudes (DoRA): merge this one, or write PEFT's folder");
+	if (gguf && a->nwhole)
+		return dt_err_set(err, -ENOTSUP,
+				  "GGUF adapters hold no whole modules (modules_to_save): merge this one, or "
+				  "write PEFT's folder");
 	rc = add_linears(&w, err);
+	if (rc == 0)
+		rc = adapter_whole_list(&w.in, a, &w.whole, &w.nwhole, err);
 	if (rc == 0 && gguf)
 		rc = write_gguf(&w, dst, err);
 	if (rc == 0 && !gguf && (rc = dt_mkdir_p(dst, err)) == 0 && (rc = write_peft(&w, dst, err)) < 0)

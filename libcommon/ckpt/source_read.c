@@ -86,7 +86,7 @@ static int read_mean(struct dt_source *s, int i, const int64_t *off, const int64
 	}
 	for (int64_t j = 0; j < n && !s->from && rc == 0; j++)
 		x[j] = (float)(sum[j] / s->nmean);
-	if (rc == 0 && s->adapter && s->params.p[i].ndim == 2)
+	if (rc == 0 && s->adapter)
 		src_add_update(s, i, off, shape, x);
 	if (rc == 0)
 		put(as, x, n, dst);

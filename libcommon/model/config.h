@@ -36,6 +36,7 @@ struct dt_lora {
 	int base;	   /* enum dt_block_kind (kernels/unpack.h): how frozen linears of layers are kept */
 	bool dora;	   /* rows of what is adapted have magnitudes that are trained (kernels/dora.h) */
 	char targets[160]; /* "all", "qv" or an expression that names of linears match */
+	char modules_to_save[160]; /* an expression: modules that are trained whole beside; "": none */
 };
 
 struct dt_config {

@@ -99,6 +99,7 @@ static const struct field {
 	F(WORD, lora.kind, DT_LORA_KINDS, true),
 	F(WORD, lora.base, DT_BLOCKS_NAMES, true),
 	F(STR, lora.targets, NULL, true),
+	F(STR, lora.modules_to_save, NULL, true),
 	F(REAL, lora.dropout, NULL, true),
 	F(BOOL, lora.dora, NULL, true),
 #undef F

@@ -12,7 +12,8 @@ static bool takes_each(enum dt_op op)
 }
 
 /* Weights of one product are frozen together, and so are its biases. */
-static int check_joined(const struct dt_graph *g, const struct dt_node *n, struct dt_err *err)
+static int check_joined(const struct dt_graph *g, const struct dt_node *n, const char *option,
+			struct dt_err *err)
 {
 	for (int first = 0; first < 6 && !takes_each(n->op); first += 3) {
 		const struct dt_param *one = NULL;
@@ -21,9 +22,9 @@ static int check_joined(const struct dt_graph *g, const struct dt_node *n, struc
 			const struct dt_param *p = n->param[i] < 0 ? NULL : &g->params.p[n->param[i]];
 
 			if (p && one && p->frozen != one->frozen) {
-				dt_err_set(err, -EINVAL, "--freeze: '%s' and '%s' are parts of one product",
+				dt_err_set(err, -EINVAL, "%s: '%s' and '%s' are parts of one product", option,
 					   one->name, p->name);
-				dt_err_hint(err, "freeze both or neither");
+				dt_err_hint(err, "name both or neither");
 				return -EINVAL;
 			}
 			one = p ? p : one;
@@ -56,6 +57,15 @@ static int mark(struct dt_graph *g, const struct dt_config *c, const regex_t *re
 	return -EINVAL;
 }
 
+int dt_graph_check_joined(const struct dt_graph *g, const char *option, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < g->nnode && rc == 0; i++)
+		rc = check_joined(g, &g->node[i], option, err);
+	return rc;
+}
+
 int dt_graph_freeze(struct dt_graph *g, const struct dt_config *c, struct dt_err *err)
 {
 	regex_t re;
@@ -64,8 +74,8 @@ int dt_graph_freeze(struct dt_graph *g, const struct dt_config *c, struct dt_err
 	if (rc < 0)
 		return rc;
 	rc = mark(g, c, &re, err);
-	for (int i = 0; i < g->nnode && rc == 0; i++)
-		rc = check_joined(g, &g->node[i], err);
+	if (rc == 0)
+		rc = dt_graph_check_joined(g, "--freeze", err);
 	regfree(&re);
 	return rc;
 }

@@ -12,6 +12,8 @@
  * part of what is one product (q, k and v; gate and up). -ENOTSUP for what is moved by other rules.
  */
 int dt_graph_freeze(struct dt_graph *g, const struct dt_config *c, struct dt_err *err);
+/* -EINVAL, naming the option, where part of one product is frozen and part is not. */
+int dt_graph_check_joined(const struct dt_graph *g, const char *option, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

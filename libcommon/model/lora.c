@@ -1,6 +1,7 @@
 #include "model/lora.h"
 
 #include "kernels/unpack.h"
+#include "model/freeze.h"
 #include "model/match.h"
 
 #include <errno.h>
@@ -43,6 +44,11 @@ int dt_lora_check(const struct dt_lora *l, struct dt_err *err)
 	rc = compile(l, &re, err);
 	if (rc == 0)
 		regfree(&re);
+	if (rc == 0 && l->modules_to_save[0]) {
+		rc = dt_match_open(&re, "--lora-modules-to-save", l->modules_to_save, err);
+		if (rc == 0)
+			regfree(&re);
+	}
 	return rc;
 }
 
@@ -57,15 +63,49 @@ struct rewrite {
 	int matched;
 };
 
-static bool is_target(const struct rewrite *r, const struct dt_param *p)
+/* The name of the module that a tensor is of: without ".weight" or ".bias". */
+static bool matches(const regex_t *re, const struct dt_param *p)
 {
 	char name[sizeof(p->name)];
-	size_t n = strlen(p->name), suffix = strlen(".weight");
+	const char *dot = strrchr(p->name, '.');
 
-	if (p->ndim != 2 || n <= suffix)
+	if (!dot)
 		return false;
-	snprintf(name, sizeof(name), "%.*s", (int)(n - suffix), p->name);
-	return dt_match(&r->meant, name);
+	snprintf(name, sizeof(name), "%.*s", (int)(dot - p->name), p->name);
+	return dt_match(re, name);
+}
+
+/* What is trained whole has no adapter. */
+static bool is_target(const struct rewrite *r, const struct dt_param *p)
+{
+	return p->ndim == 2 && p->frozen && matches(&r->meant, p);
+}
+
+/* Freezes all of the old graph but the modules that are trained whole. */
+static int freeze(struct rewrite *r, struct dt_err *err)
+{
+	const char *text = r->c->lora.modules_to_save;
+	int rc, saved = 0;
+	regex_t re;
+
+	for (int i = 0; i < r->g->params.n; i++)
+		r->g->params.p[i].frozen = true;
+	if (!text[0])
+		return 0;
+	if ((rc = dt_match_open(&re, "--lora-modules-to-save", text, err)) < 0)
+		return rc;
+	for (int i = 0; i < r->g->params.n; i++)
+		if (matches(&re, &r->g->params.p[i])) {
+			r->g->params.p[i].frozen = false;
+			saved++;
+		}
+	regfree(&re);
+	if (saved)
+		return dt_graph_check_joined(r->g, "--lora-modules-to-save", err);
+	dt_err_set(err, -EINVAL, "--lora-modules-to-save: '%s' is the name of no module of '%s'", text,
+		   r->c->name);
+	dt_err_hint(err, "modules are called embed, head, norm, layers.N.attn_norm and the like");
+	return -EINVAL;
 }
 
 /* The adapter's tensor of w: w's name with another end. Magnitudes are a vector. */
@@ -126,13 +166,14 @@ static void pack_base(struct rewrite *r)
 		const struct dt_node *n = &r->g->node[k];
 
 		for (int i = 0; i < 3 && n->op == DT_OP_LINEAR; i++)
-			if (n->param[i] >= 0 && n->unit >= 0 && n->unit < r->g->layers &&
+			if (n->param[i] >= 0 && r->g->params.p[n->param[i]].frozen && n->unit >= 0 &&
+			    n->unit < r->g->layers &&
 			    r->g->params.p[n->param[i]].shape[1] % dt_blocks_size(kind) == 0)
 				r->g->params.p[n->param[i]].blocks = (int)kind;
 	}
 }
 
-/* The old tensors, frozen, and behind those of a unit its adapters. */
+/* The old tensors, and behind those of a unit its adapters. */
 static void add_tensors(struct rewrite *r)
 {
 	const struct dt_params *old = &r->g->params;
@@ -141,8 +182,7 @@ static void add_tensors(struct rewrite *r)
 		int unit = old->p[i].layer;
 
 		r->moved[i] = r->to.params.n;
-		r->to.params.p[r->to.params.n] = old->p[i];
-		r->to.params.p[r->to.params.n++].frozen = true;
+		r->to.params.p[r->to.params.n++] = old->p[i];
 		if (i + 1 < old->n && old->p[i + 1].layer == unit)
 			continue;
 		for (int k = 0; k < r->g->nnode; k++)
@@ -271,6 +311,8 @@ int dt_graph_lora(struct dt_graph *g, const struct dt_config *c, struct dt_err *
 	rc = allocate(&r);
 	if (rc < 0)
 		dt_err_sys(err, rc, "cannot add adapters to '%s'", c->name);
+	if (rc == 0)
+		rc = freeze(&r, err);
 	if (rc == 0 && c->lora.base)
 		pack_base(&r);
 	if (rc == 0)

@@ -12,6 +12,8 @@
 
 #include "model/graph.h"
 
+/* What is trained beside the adapters (modules_to_save, as PEFT calls it) is not frozen, and has none. */
+
 /* s: alpha / rank, or alpha / sqrt(rank) (Kalajdzievski 2023, rsLoRA). */
 double dt_lora_scale(const struct dt_lora *l);
 

@@ -55,6 +55,15 @@ static int check(const struct dt_infer *m, const struct linear *linear, const st
 	int rc = 0;
 
 	*bytes = *rows = 0;
+	if (a->nwhole) {
+		dt_err_set(
+			err, -ENOTSUP,
+			"adapter '%s': '%s' was trained whole (modules_to_save), which is not served beside "
+			"a base",
+			a->path, st->graph.params.p[a->whole[0].param].name);
+		dt_err_hint(err, "dt-shard-ckpt lora-merge makes one model of both");
+		return -ENOTSUP;
+	}
 	for (int i = 0; i < a->n && rc == 0; i++) {
 		const struct dt_adapter_part *p = &a->part[i];
 		const int local = st->local_of[p->param];

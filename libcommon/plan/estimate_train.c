@@ -114,6 +114,8 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 		return dt_err_set(err, -ENOTSUP, "offloaded activations are in the account of dt alone");
 	if (s->freeze && account != DT_ACCOUNT_DT)
 		return dt_err_set(err, -ENOTSUP, "--freeze is in the account of dt alone");
+	if (s->lora.modules_to_save && account != DT_ACCOUNT_DT)
+		return dt_err_set(err, -ENOTSUP, "--lora-modules-to-save is in the account of dt alone");
 	if (s->qat && account != DT_ACCOUNT_DT)
 		return dt_err_set(err, -ENOTSUP, "--qat is in the account of dt alone");
 	if (s->fp8 && account != DT_ACCOUNT_DT)

@@ -41,14 +41,16 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 			    .base = r->lora.base,
 			    .dora = r->lora.dora};
 	const char *targets = r->lora.targets ? r->lora.targets : "all";
+	const char *saved = r->lora.modules_to_save ? r->lora.modules_to_save : "";
 	int rc = dt_config_scale_rope(c, r->rope_scaling, err);
 
 	if (dt_objective_rule(r->objective.kind)->values)
 		c->value_head = true;
-	if (rc == 0 && !l.rank && (l.base || l.dropout > 0 || l.dora))
+	if (rc == 0 && !l.rank && (l.base || l.dropout > 0 || l.dora || *saved))
 		rc = dt_err_set(err, -EINVAL, "--%s goes with --lora",
 				l.base	 ? "lora-base"
 				: l.dora ? "dora"
+				: *saved ? "lora-modules-to-save"
 					 : "lora-dropout");
 	if (rc == 0 && r->freeze)
 		return freeze(r, c, err);
@@ -59,7 +61,11 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 	if (strlen(targets) >= sizeof(l.targets))
 		return dt_err_set(err, -EINVAL, "--lora-targets is longer than %zu characters",
 				  sizeof(l.targets) - 1);
+	if (strlen(saved) >= sizeof(l.modules_to_save))
+		return dt_err_set(err, -EINVAL, "--lora-modules-to-save is longer than %zu characters",
+				  sizeof(l.modules_to_save) - 1);
 	strcpy(l.targets, targets);
+	strcpy(l.modules_to_save, saved);
 	c->lora = l;
 	return check_names(c, err);
 }

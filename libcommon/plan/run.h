@@ -149,7 +149,7 @@ struct dt_run_lora {
 	int kind; /* enum dt_lora_kind */
 	int base; /* enum dt_block_kind */
 	bool dora;
-	const char *targets;
+	const char *targets, *modules_to_save;
 };
 
 /* What is minimised (plan/objective.h). */

@@ -254,6 +254,16 @@ bool dt_run_asks_reference(const struct dt_run *r)
 	return dt_objective_rule(r->objective.kind)->rewards && r->objective.beta > 0;
 }
 
+/* A reference that is the model without its adapters. */
+static int check_saved(const struct dt_run *r, struct dt_err *err)
+{
+	return r->config->lora.modules_to_save[0]
+		       ? dt_err_set(err, -ENOTSUP,
+				    "--lora-modules-to-save: the reference is the model without its "
+				    "adapters, and would have these modules as trained")
+		       : 0;
+}
+
 bool dt_run_reference_weights(const struct dt_run *r)
 {
 	return dt_run_asks_reference(r) && !r->lora.rank;
@@ -287,6 +297,7 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	char layout[64];
+	int rc;
 
 	if (!dt_objective_rule(r->objective.kind)->rewards)
 		return r->rl.rollouts || r->rl.task || r->rl.reward
@@ -312,6 +323,8 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 	if (dt_objective_rule(r->objective.kind)->values && (r->lora.rank || l->tp > 1))
 		return dt_err_set(err, -ENOTSUP, "--objective %s: a value head is trained without %s",
 				  dt_objective_rule(r->objective.kind)->name, r->lora.rank ? "--lora" : "tp");
+	if (dt_run_asks_reference(r) && (rc = check_saved(r, err)) < 0)
+		return rc;
 	if (r->rl.refill && !r->rl.task)
 		return dt_err_set(err, -EINVAL, "--refill goes with --task: a file has no further prompts");
 	if (r->rl.overlap && (!r->rl.task || r->rl.refill))
@@ -351,6 +364,7 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_objective_rule *o = dt_objective_rule(r->objective.kind);
 	bool kept = r->objective.reference != NULL;
+	int rc;
 
 	if (r->neftune > 0 && (r->on_card || o->rewards || dt_config_is_image(r->config)))
 		return dt_err_set(err, -ENOTSUP,
@@ -372,6 +386,8 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 			o->name);
 	if (r->objective.beta <= 0)
 		return dt_err_set(err, -EINVAL, "--beta is above 0");
+	if (o->reference && (rc = check_saved(r, err)) < 0)
+		return rc;
 	if (r->config->lora.rank || !o->reference)
 		return kept ? dt_err_set(err, -EINVAL, "--reference: %s",
 					 o->reference ? "the reference is the model without its adapters"

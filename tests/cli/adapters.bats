@@ -246,6 +246,62 @@ merge() { # base adapter dst options...
     [[ $output == *"use_dora is not set"* && ! -e no-d ]]
 }
 
+@test "modules that are trained whole beside adapters: layouts, plan, merging, peft's folder and back" {
+    saved=(--lora 4 --lora-modules-to-save 'embed|head|.*norm' --lr 1e-2)
+    dt-train verify --layouts dp1,tp2.s1,dp2.z3,pp2,dp2.tp2.z2 --model llama.json "${common[@]}" "${saved[@]}" --steps 5 >&2
+    dt-train verify --layouts dp1,tp2,pp2 --model gpt2.json "${common[@]}" --lora 3 --lora-modules-to-save 'pos|.*norm|.*mlp\.down' --lr 1e-2 --steps 5 >&2
+    for model in llama gpt2 qwen3; do
+        case $model in gpt2) modules='embed|.*norm|.*attn\.[qkv]|layers\.1\.mlp\.down' ;; *) modules='embed|head|.*norm' ;; esac
+        losses --model $model.json --steps 2 --save b-$model --lr 1e-2
+        dt-train --model b-$model "${common[@]}" --steps 4 --lora 4 --lora-modules-to-save "$modules" --save t-$model \
+            --eval-data d.h5 --lr 1e-2 --metrics t-$model.jsonl >/dev/null
+        dt-memest $model.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 \
+            --lora-modules-to-save "$modules" --check t-$model.jsonl
+        dt-shard-ckpt lora-merge --to dt b-$model t-$model m-$model
+        dt-train --model m-$model "${common[@]}" --steps 1 --eval-data d.h5 --lr 0 --metrics m-$model.jsonl >/dev/null
+        last='map(.eval_loss // empty) | last'
+        jq -en "$(jq -s "$last" t-$model.jsonl) - $(jq -s "$last" m-$model.jsonl) | fabs < 1e-5"
+        dt-shard-ckpt lora-convert b-$model t-$model p-$model
+        dt-shard-ckpt lora-merge --to dt b-$model p-$model mp-$model
+        dt-shard-ckpt diff --weights m-$model mp-$model
+        dt-shard-ckpt convert --tokenizer none b-$model b-$model.gguf
+        dt-shard-ckpt lora-merge --to dt --any-base b-$model.gguf p-$model mg-$model
+        dt-shard-ckpt diff --weights --tolerance 1e-6 m-$model mg-$model
+    done
+    jq -e '.modules_to_save | index("lm_head") and index("model.embed_tokens") and index("model.layers.2.input_layernorm")' p-llama/adapter_config.json
+    jq -e '.modules_to_save | index("transformer.h.0.attn.c_attn")' p-gpt2/adapter_config.json
+    jq -e .ensure_weight_tying p-qwen3/adapter_config.json
+    run -1 dt-shard-ckpt lora-convert b-llama t-llama p.gguf
+    [[ $output == *modules_to_save* && ! -e p.gguf ]]
+    # goes on from its checkpoint
+    losses --model b-llama --steps 4 "${saved[@]}" >straight
+    losses --model b-llama --steps 2 "${saved[@]}" --save halves >half
+    losses --model b-llama --steps 4 "${saved[@]}" --save halves --resume auto >>half
+    cmp straight half
+    # golden: as peft merges it is test_infer_adapter; here through each form
+    merge "$golden/base" "$golden/saved" saved
+    dt-shard-ckpt lora-convert "$golden/base" "$golden/saved" saved-a
+    merge "$golden/base" saved-a saved-again
+    cmp saved/model.safetensors saved-again/model.safetensors
+    # what means nothing
+    refused 2 "goes with --lora" --model llama.json --steps 1 --lora-modules-to-save embed
+    refused 2 "name of no module" --model llama.json --steps 1 --lora 4 --lora-modules-to-save lm_head
+    refused 2 "parts of one product" --model llama.json --steps 1 --lora 4 --lora-modules-to-save '.*attn\.q'
+    mkdir half-tied
+    cp p-qwen3/adapter_config.json half-tied
+    python3 - p-qwen3/adapter_model.safetensors half-tied/adapter_model.safetensors <<-'E'
+		import json, struct, sys
+		d = open(sys.argv[1], "rb").read()
+		n = struct.unpack("<Q", d[:8])[0]
+		head = json.loads(d[8 : 8 + n])
+		k = "base_model.model.lm_head.weight"
+		at = 8 + n + head[k]["data_offsets"][0]
+		open(sys.argv[2], "wb").write(d[:at] + struct.pack("<f", 3.5) + d[at + 4 :])
+		E
+    run -1 dt-shard-ckpt lora-merge --to dt b-qwen3 half-tied no
+    [[ $output == *"unties the head"* && ! -e no ]]
+}
+
 @test "merged into blocks, the loss is measured and told" {
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 1,
         num_attention_heads: 2, num_key_value_heads: 1, max_position_embeddings: 64, rms_norm_eps: 1e-5,
@@ -275,7 +331,7 @@ merge() { # base adapter dst options...
     set_key 'r = 4' && no "rank 3, adapter_config.json says 4"
     set_key 'use_dora = true' && no use_dora
     set_key 'bias = "all"' && no bias
-    set_key 'modules_to_save = ["lm_head"]' && no modules_to_save
+    set_key 'modules_to_save = ["lm_head"]' && no "modules_to_save names 'lm_head'"
     set_key 'some_new_key = 1' && no some_new_key
     set_key 'init_lora_weights = "pissa"' && no pissa
     set_key 'peft_type = "IA3"' && no IA3

@@ -12,6 +12,10 @@ layers, B not zero: logits, loss and the gradients of A and B in fp64. Written b
                          logits are /rs_logits
     lora/merged/         model.safetensors of peft's merge_and_unload of lora/adapter
     lora/dora/           as lora/adapter with use_dora, on q, v, gate and down; its logits are /dora_logits
+    lora/saved/          q and v, with the head, the embeddings and the last norm in modules_to_save; its logits are
+                         /saved_logits
+    golden-saved.h5      as golden-dora.h5 without use_dora, with those and the norms in front of attention in
+                         modules_to_save: /param has them as they are trained, /grad their gradients
     golden-dora.h5       as golden-lora.h5, of a smaller model whose attention has biases, with use_dora; magnitudes are
                          stored as what they differ by from the norms of the base's rows, in fp64 before rounding
 
@@ -52,6 +56,9 @@ ATTRS = dict(
 )
 DORA_CONFIG = dict(CONFIG, vocab_size=41, hidden_size=32, intermediate_size=40, attention_bias=True)
 DORA_ATTRS = dict(ATTRS, vocab=41, hidden=32, ffn=40, head_dim=8, qkv_bias=True, out_bias=True, lora_dora=True)
+SAVED = ["lm_head", "embed_tokens", "norm"]
+SAVED_FILE = os.path.join(HERE, "golden-saved.h5")
+SAVED_ATTRS = dict(DORA_ATTRS, lora_dora=False, lora_modules_to_save="head|embed|norm|.*attn_norm")
 NAMES = {
     "embed_tokens": "embed", "self_attn.q_proj": "attn.q", "self_attn.k_proj": "attn.k", "self_attn.v_proj": "attn.v",
     "self_attn.o_proj": "attn.o", "mlp.gate_proj": "mlp.gate", "mlp.up_proj": "mlp.up", "mlp.down_proj": "mlp.down",
@@ -63,6 +70,7 @@ def our_name(name):
     name = name.replace("base_model.model.", "").replace("model.", "").replace(".base_layer", "")
     for theirs, ours in NAMES.items():
         name = name.replace(theirs, ours)
+    name = name.replace(".modules_to_save.default", "")
     name = name.replace("lora_magnitude_vector.default.weight", "lora_m")
     return name.replace("lora_A.default.weight", "lora_a").replace("lora_B.default.weight", "lora_b")
 
@@ -72,6 +80,8 @@ def randomise(model, seed):
     for name, p in model.named_parameters():
         if "lora_magnitude" in name:
             p.data = p.data * (1 + torch.randn(p.shape, generator=g) * 0.2)
+        elif "modules_to_save" in name:
+            p.data = p.data + torch.randn(p.shape, generator=g) * 0.1
         elif "lora_" in name or "bias" in name:
             p.data = torch.randn(p.shape, generator=g) * 0.1
 
@@ -104,7 +114,7 @@ def compute():
     params = {our_name(n): p.detach().numpy().copy() for n, p in model.named_parameters()}
     logits, loss, grads = run(model, ids, targets)
     others = [run(PeftModel.from_pretrained(base(), os.path.join(DIR, name), is_trainable=True), ids, targets)[0]
-              for name in ("rs", "dora")]
+              for name in ("rs", "dora", "saved")]
     return ids.numpy(), targets.numpy(), params, logits, loss, grads, *others
 
 
@@ -117,6 +127,19 @@ def dora_model():
     return model.double()
 
 
+def compute_saved():
+    ids, targets = tokens(41)
+    torch.manual_seed(8)
+    model = get_peft_model(LlamaForCausalLM(LlamaConfig(**DORA_CONFIG)),
+                           LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear", task_type="CAUSAL_LM",
+                                      modules_to_save=SAVED + ["input_layernorm"]))
+    randomise(model, 9)
+    model = model.double()
+    params = {our_name(n): p.detach().numpy().copy() for n, p in model.named_parameters()
+              if "original_module" not in n}
+    return ids.numpy(), targets.numpy(), params, *run(model, ids, targets)
+
+
 def compute_dora():
     ids, targets = tokens(41)
     model = dora_model()
@@ -125,6 +148,13 @@ def compute_dora():
         if n.endswith("lora_m"):
             params[n] = p - np.linalg.norm(params[n.replace("lora_m", "weight")], axis=1)
     return ids.numpy(), targets.numpy(), params, *run(model, ids, targets)
+
+
+def make_saved():
+    model = get_peft_model(base(), LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=["q_proj", "v_proj"],
+                                              modules_to_save=SAVED, task_type="CAUSAL_LM"))
+    randomise(model, 10)
+    model.save_pretrained(os.path.join(DIR, "saved"))
 
 
 def make_folders():
@@ -146,7 +176,8 @@ def make_folders():
                                              target_modules=["q_proj", "v_proj", "gate_proj", "down_proj"]))
     randomise(dora, 7)
     dora.save_pretrained(os.path.join(DIR, "dora"))
-    for folder in "adapter", "rs", "dora":
+    make_saved()
+    for folder in "adapter", "rs", "dora", "saved":
         os.unlink(os.path.join(DIR, folder, "README.md"))
         path = os.path.join(DIR, folder, "adapter_config.json")
         text = open(path, encoding="utf-8").read().replace(os.path.join(DIR, "base"), "base")
@@ -173,8 +204,9 @@ def put(path, attrs, ids, targets, params, logits, loss, grads, more=None):
 
 def write():
     make_folders()
-    *golden, rs_logits, dora_logits = compute()
-    put(FILE, ATTRS, *golden, dict(rs_logits=rs_logits, dora_logits=dora_logits))
+    *golden, rs_logits, dora_logits, saved_logits = compute()
+    put(FILE, ATTRS, *golden, dict(rs_logits=rs_logits, dora_logits=dora_logits, saved_logits=saved_logits))
+    put(SAVED_FILE, SAVED_ATTRS, *compute_saved())
     put(DORA_FILE, DORA_ATTRS, *compute_dora())
 
 
@@ -190,8 +222,10 @@ def differing(path, logits, loss, grads, more=None):
 
 
 def check():
-    _, _, _, logits, loss, grads, rs_logits, dora_logits = compute()
-    bad = differing(FILE, logits, loss, grads, dict(rs_logits=rs_logits, dora_logits=dora_logits))
+    _, _, _, logits, loss, grads, rs_logits, dora_logits, saved_logits = compute()
+    bad = differing(FILE, logits, loss, grads,
+                    dict(rs_logits=rs_logits, dora_logits=dora_logits, saved_logits=saved_logits))
+    bad += differing(SAVED_FILE, *compute_saved()[3:])
     bad += differing(DORA_FILE, *compute_dora()[3:])
     for name in bad:
         print(f"golden_lora.py: {name} differs", file=sys.stderr)

@@ -267,8 +267,12 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "lora_rank", &c.lora.rank, NULL, NULL);
 	optional(g, "lora_alpha", NULL, &c.lora.alpha, NULL);
 	optional(g, "lora_dora", NULL, NULL, &c.lora.dora);
-	if (c.lora.rank)
+	if (c.lora.rank) {
 		strcpy(c.lora.targets, "all");
+		if (H5Aexists(g->file, "lora_modules_to_save") > 0)
+			golden_str(g, "/", "lora_modules_to_save", c.lora.modules_to_save,
+				   sizeof(c.lora.modules_to_save));
+	}
 	*ret = c;
 }
 

@@ -137,6 +137,35 @@ static void test_golden(void **state)
 	close_texts(&t);
 }
 
+/* Modules that were trained whole: merged they give peft's logits, beside a base they are refused by name. */
+static void test_saved(void **state)
+{
+	struct texts t = open_texts();
+	struct dt_source *src = source(NULL), *into = source(DIR "saved");
+	struct dt_infer_adapter *a;
+	struct dt_infer *m, *merged;
+	float *theirs, *got;
+	struct dt_dev *dev;
+	struct dt_err err;
+
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
+	merged = model(dev, into, DT_F32, 0);
+	theirs = golden_f32(&t.g, "saved_logits", NULL);
+	got = logits(merged, &t, NULL, NULL, 5);
+	golden_assert_close("saved_logits", got, theirs, t.n, 1e-5, 1e-5);
+	m = model(dev, src, DT_F32, 8);
+	assert_int_equal(dt_infer_adapter_open(&a, m, DIR "saved", NULL, &err), -ENOTSUP);
+	assert_non_null(strstr(err.msg, "modules_to_save"));
+	free(theirs);
+	free(got);
+	dt_infer_close(m);
+	dt_infer_close(merged);
+	dt_dev_close(dev);
+	dt_source_close(into);
+	dt_source_close(src);
+	close_texts(&t);
+}
+
 /* Of every pair of none and three adapters, at once and in parts: each sequence as if it were alone. */
 static void test_rows(void **state)
 {
@@ -210,6 +239,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_saved),
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_refused),
 	};

@@ -327,6 +327,7 @@ MODEL(deepseek2)
 MODEL(deepseek3)
 MODEL(lora)
 MODEL(dora)
+MODEL(saved)
 
 int main(void)
 {
@@ -340,6 +341,7 @@ int main(void)
 		cmocka_unit_test(test_olmoe),	  cmocka_unit_test(test_lora),
 		cmocka_unit_test(test_deepseek2), cmocka_unit_test(test_deepseek3),
 		cmocka_unit_test(test_dora),	  cmocka_unit_test(test_fp8),
+		cmocka_unit_test(test_saved),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
