@@ -254,6 +254,12 @@ static int check_usage(int nargs)
 		return rc == -EINVAL ? dt_opt_usage_error(&program, stderr, "option '--device': %s", err.msg)
 				     : fail(&err);
 	a.q.run.on_card = a.device != NULL;
+	if (a.q.serve && a.q.run.lora.dora) { /* of adapters beside a base */
+		a.q.loras_dora = true;
+		a.q.run.lora.dora = false;
+	}
+	if (a.q.loras_dora && !a.q.loras)
+		return dt_opt_usage_error(&program, stderr, "--dora goes with --lora, or with --max-loras");
 	if (a.q.serve && a.solve == DT_SOLVE_ZERO)
 		return dt_opt_usage_error(&program, stderr, "--solve zero goes with --train");
 	if (!a.bars_given)

@@ -115,8 +115,8 @@ static int check(const struct dt_infer_params *p, const struct dt_config *c, con
 				  "the KV pool and the batch need at least one block and one token");
 	if (p->disk_dir && !dt_dev_is_host(dev))
 		return dt_err_set(err, -ENOTSUP, "weights are read from disk on the processor only");
-	if (p->adapters && (!dt_dev_is_host(dev) || p->ranks))
-		return dt_err_set(err, -ENOTSUP, "adapters are served by one process on the processor only");
+	if (p->adapters && !dt_dev_is_host(dev))
+		return dt_err_set(err, -ENOTSUP, "adapters are served on the processor only");
 	if (p->max_len > c->max_seq)
 		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
 				  p->max_len, (long long)c->max_seq);
@@ -149,6 +149,8 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 	rc = open_parts(m, src, err);
 	if (rc == 0)
 		rc = dt_infer_parts_open(m, err);
+	if (rc == 0 && p->adapters && p->ranks)
+		rc = dt_infer_gone_open(m, err);
 	if (rc < 0) {
 		dt_infer_close(m);
 		return rc;
@@ -169,6 +171,7 @@ void dt_infer_close(struct dt_infer *m)
 	dt_infer_area_release(m, &m->work);
 	dt_memory_plan_release(&m->plan);
 	dt_infer_parts_release(m);
+	dt_infer_gone_close(m);
 	free(m->parts);
 	free(m);
 }

@@ -1,43 +1,26 @@
-#include "nn/infer_adapter.h"
-
-#include "ckpt/adapter.h"
-#include "nn/infer_priv.h"
+#include "nn/infer_adapter_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct dt_infer_adapter {
-	struct dt_lora_lane *of; /* by local parameter, without a place among columns; a NULL: none */
-	char *data;		 /* of all lanes */
-	float *rows;		 /* gains and shifts of all lanes */
-	uint64_t bytes, sum;
-};
-
-/* Where the rows of a linear's weight are, and its bias. */
-struct linear {
-	const struct dt_packed *w; /* NULL: it is no linear */
-	int64_t at;
-	int bias; /* local parameter, -1: none */
-};
-
-static void put_node(const struct dt_infer *m, const struct dt_node *n, struct linear *to)
+static void put_node(const struct dt_infer *m, const struct dt_node *n, struct dt_infer_linear *to)
 {
 	int64_t at = 0;
 
 	for (int i = 0; i < 3; i++) {
 		if (n->param[i] < 0)
 			continue;
-		to[n->param[i]] = (struct linear){m->packed[m->owner[n->param[0]]], at, n->param[3 + i]};
+		to[n->param[i]] =
+			(struct dt_infer_linear){m->packed[m->owner[n->param[0]]], at, n->param[3 + i]};
 		at += m->plan.stage.shape[n->param[i]][0];
 	}
 }
 
-/* The linears of m's program, by local parameter. */
-static struct linear *linears(const struct dt_infer *m, struct dt_err *err)
+struct dt_infer_linear *dt_infer_linears(const struct dt_infer *m, struct dt_err *err)
 {
 	const struct dt_prog *p = &m->plan.stage.chunk[0];
-	struct linear *r = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*r));
+	struct dt_infer_linear *r = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*r));
 
 	for (int s = 0; r && s < p->nstep; s++)
 		if (p->step[s].n.op == DT_OP_LINEAR || p->step[s].n.op == DT_OP_LINEAR_GATED)
@@ -47,59 +30,55 @@ static struct linear *linears(const struct dt_infer *m, struct dt_err *err)
 	return r;
 }
 
-/* Whether m can apply every part, the bytes of their a and b, and the rows with magnitudes. */
-static int check(const struct dt_infer *m, const struct linear *linear, const struct dt_adapter *a,
-		 uint64_t *bytes, uint64_t *rows, struct dt_err *err)
+/* Whether the linear is computed as one, on whichever rank. */
+static bool is_served(const struct dt_infer *m, const struct dt_infer_linear *linear, int param)
 {
-	const struct dt_stage *st = &m->plan.stage;
-	int rc = 0;
+	const struct dt_graph *g = &m->plan.stage.graph;
+	const int local = m->plan.stage.local_of[param];
 
-	*bytes = *rows = 0;
+	if (local >= 0)
+		return linear[local].w != NULL;
+	for (int k = 0; k < g->nnode;
+	     k++) /* of another stage; latents' keys and values are no product there */
+		for (int i = 0; i < 3 && g->node[k].op == DT_OP_LINEAR; i++)
+			if (g->node[k].param[i] == param)
+				return g->params.p[param].role != DT_W_KV_B;
+	return false;
+}
+
+/* Whether m can apply every part, and the rows with magnitudes. */
+static int check(const struct dt_infer *m, const struct dt_infer_linear *linear, const struct dt_adapter *a,
+		 uint64_t *rows, struct dt_err *err)
+{
+	const struct dt_param *of = m->plan.stage.graph.params.p;
+
+	*rows = 0;
 	if (a->nwhole) {
 		dt_err_set(
 			err, -ENOTSUP,
 			"adapter '%s': '%s' was trained whole (modules_to_save), which is not served beside "
 			"a base",
-			a->path, st->graph.params.p[a->whole[0].param].name);
+			a->path, of[a->whole[0].param].name);
 		dt_err_hint(err, "dt-shard-ckpt lora-merge makes one model of both");
 		return -ENOTSUP;
 	}
-	for (int i = 0; i < a->n && rc == 0; i++) {
+	if (m->gone && dt_adapter_has_magnitudes(a))
+		return dt_err_set(err, -ENOTSUP,
+				  "adapter '%s' has magnitudes (DoRA), which are served by one process alone",
+				  a->path);
+	for (int i = 0; i < a->n; i++) {
 		const struct dt_adapter_part *p = &a->part[i];
-		const int local = st->local_of[p->param];
 
-		if (local < 0 || !linear[local].w)
-			rc = dt_err_set(err, -ENOTSUP, "adapter '%s': that of '%s' is not served", a->path,
-					st->graph.params.p[p->param].name);
-		else if (p->rank > m->p.adapters)
-			rc = dt_err_set(err, -EINVAL, "adapter '%s': rank %lld is above --max-lora-rank %lld",
-					a->path, (long long)p->rank, (long long)m->p.adapters);
-		*bytes += (uint64_t)(p->rank * (p->in + p->out) * dt_dtype_size(m->p.dtype));
+		if (!is_served(m, linear, p->param))
+			return dt_err_set(err, -ENOTSUP, "adapter '%s': that of '%s' is not served", a->path,
+					  of[p->param].name);
+		if (p->rank > m->p.adapters)
+			return dt_err_set(err, -EINVAL,
+					  "adapter '%s': rank %lld is above --max-lora-rank %lld", a->path,
+					  (long long)p->rank, (long long)m->p.adapters);
 		*rows += p->m ? (uint64_t)p->out : 0;
 	}
-	return rc;
-}
-
-static void put(void *to, enum dt_dtype type, int64_t i, float v)
-{
-	if (type == DT_F32)
-		((float *)to)[i] = v;
-	else
-		((uint16_t *)to)[i] = dt_f32_to_bf16(v);
-}
-
-/* a as it is, b transposed, behind *at. */
-static void lay_out(struct dt_lora_lane *l, const struct dt_adapter_part *p, enum dt_dtype type, char **at)
-{
-	char *a = *at, *b = a + p->rank * p->in * dt_dtype_size(type);
-
-	for (int64_t i = 0; i < p->rank * p->in; i++)
-		put(a, type, i, p->a[i]);
-	for (int64_t r = 0; r < p->rank; r++)
-		for (int64_t i = 0; i < p->out; i++)
-			put(b, type, r * p->out + i, p->b[i * p->rank + r]);
-	*at = b + p->rank * p->out * dt_dtype_size(type);
-	*l = (struct dt_lora_lane){.a = a, .b = b, .rank = p->rank, .cols = p->out, .scale = (float)p->scale};
+	return 0;
 }
 
 static float number(struct dt_tensor t, int64_t i)
@@ -115,8 +94,9 @@ static float number(struct dt_tensor t, int64_t i)
  * What rows of w + s b a are multiplied by, from the rows that m computes with, and what that takes from the
  * bias.
  */
-static int put_magnitudes(struct dt_lora_lane *l, const struct dt_infer *m, const struct linear *from,
-			  struct dt_adapter_part *p, float **at, struct dt_err *err)
+static int put_magnitudes(struct dt_lora_lane *l, const struct dt_infer *m,
+			  const struct dt_infer_linear *from, struct dt_adapter_part *p, float **at,
+			  struct dt_err *err)
 {
 	const struct dt_tensor bias = dt_call_param(m->x.w, from->bias);
 	float *gain = *at, *shift = gain + p->out, *x = malloc((size_t)p->in * sizeof(*x));
@@ -180,22 +160,29 @@ static int check_base(const struct dt_adapter *a, const char *base, struct dt_er
 	return -EINVAL;
 }
 
-static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const struct linear *linear,
-		struct dt_adapter *a, struct dt_err *err)
+static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_infer_linear *linear,
+		struct dt_adapter *a, uint64_t nrows, struct dt_err *err)
 {
-	char *at = r->data;
-	float *rows = r->rows;
-	int rc = 0;
+	struct dt_infer_piece piece;
+	float *rows;
+	int rc = dt_infer_adapter_cut(m, a, &m->plan.stage.local, &piece, err);
 
+	if (rc == 0)
+		rc = dt_infer_adapter_lay(r, m, piece, err);
+	if (rc < 0)
+		return rc;
+	rows = r->rows = malloc(2 * nrows * sizeof(float) + 1);
+	if (!rows)
+		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", a->path);
+	r->bytes += 2 * nrows * sizeof(float);
 	for (int i = 0; i < a->n && rc == 0; i++) {
 		const int local = m->plan.stage.local_of[a->part[i].param];
 
-		lay_out(&r->of[local], &a->part[i], m->p.dtype, &at);
 		if (a->part[i].m)
 			rc = put_magnitudes(&r->of[local], m, &linear[local], &a->part[i], &rows, err);
 	}
 	r->sum = sum_of(a);
-	return rc;
+	return rc < 0 || !m->gone ? rc : dt_infer_adapter_deal(r, m, a, err);
 }
 
 int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *m, const char *path,
@@ -203,46 +190,27 @@ int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *
 {
 	struct dt_infer_adapter *r = NULL;
 	struct dt_adapter *a;
-	uint64_t bytes = 0, rows = 0;
-	struct linear *linear;
+	uint64_t rows = 0;
+	struct dt_infer_linear *linear;
 	int rc = dt_adapter_open(path, &m->config, &m->plan.stage.graph.params, &a, err);
 
 	if (rc < 0)
 		return rc;
 	rc = check_base(a, base, err);
-	linear = rc == 0 ? linears(m, err) : NULL;
+	linear = rc == 0 ? dt_infer_linears(m, err) : NULL;
 	if (rc == 0)
-		rc = linear ? check(m, linear, a, &bytes, &rows, err) : -ENOMEM;
-	if (rc == 0) {
-		r = calloc(1, sizeof(*r));
-		if (r) {
-			r->of = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*r->of));
-			r->data = malloc(bytes + 1);
-			r->rows = malloc(2 * rows * sizeof(float) + 1);
-			r->bytes = bytes + 2 * rows * sizeof(float);
-		}
-		if (!r || !r->of || !r->data || !r->rows)
-			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
-	}
+		rc = linear ? check(m, linear, a, &rows, err) : -ENOMEM;
+	if (rc == 0 && !(r = calloc(1, sizeof(*r))))
+		rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
 	if (rc == 0)
-		rc = fill(r, m, linear, a, err);
+		rc = fill(r, m, linear, a, rows, err);
 	free(linear);
 	dt_adapter_close(a);
-	if (rc < 0)
-		dt_infer_adapter_close(r);
-	else
+	if (rc == 0)
 		*ret = r;
+	else if (r)
+		dt_infer_adapter_free(r);
 	return rc;
-}
-
-void dt_infer_adapter_close(struct dt_infer_adapter *a)
-{
-	if (!a)
-		return;
-	free(a->of);
-	free(a->rows);
-	free(a->data);
-	free(a);
 }
 
 uint64_t dt_infer_adapter_bytes(const struct dt_infer_adapter *a)

@@ -19,6 +19,18 @@ int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *
 			  const char *base, struct dt_err *err);
 void dt_infer_adapter_close(struct dt_infer_adapter *a);
 uint64_t dt_infer_adapter_bytes(const struct dt_infer_adapter *a);
+/*
+ * Over ranks the first one reads an adapter, and each computes with a part of it. id: its number among those
+ * that others have, above 0; part: what `rank` is to be given, once, false: all have theirs; sent: they do.
+ * take: on another rank, of bytes from malloc that it takes over, also when it fails; closed like any other.
+ * gone: an adapter that others have and the first has closed; 0: none.
+ */
+int32_t dt_infer_adapter_id(const struct dt_infer_adapter *a);
+bool dt_infer_adapter_part(const struct dt_infer_adapter *a, int rank, const void **ret, size_t *ret_n);
+void dt_infer_adapter_sent(const struct dt_infer_adapter *a);
+int dt_infer_adapter_take(struct dt_infer_adapter **ret, const struct dt_infer *m, void *part, size_t n,
+			  struct dt_err *err);
+int32_t dt_infer_adapter_gone(const struct dt_infer *m);
 /* A sum of all that it changes, below 2^63, not 0: the same in every process. */
 uint64_t dt_infer_adapter_sum(const struct dt_infer_adapter *a);
 

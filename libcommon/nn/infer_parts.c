@@ -69,6 +69,7 @@ static struct dt_infer_batch part_of(struct dt_infer *m, const struct dt_infer_b
 	p.block_table += (size_t)first * (size_t)b->max_blocks;
 	p.want = c->want;
 	p.pool = b->pool ? b->pool + first : NULL;
+	p.adapter = b->adapter ? b->adapter + first : NULL;
 	p.draw = NULL; /* the first stage draws when all logits have come */
 	return p;
 }

@@ -72,6 +72,7 @@ struct dt_infer {
 	struct dt_infer_side side;
 	struct dt_lora_part *parts; /* [max_seqs] of a pass, with adapters */
 	struct dt_infer_parts cut;  /* with stages */
+	struct dt_infer_gone *gone; /* infer_adapter_parts.c; NULL: one rank, or no adapters */
 	/* the pass under way */
 	const struct dt_infer_batch *batch;
 	float *logits;
@@ -130,6 +131,10 @@ void dt_infer_unload(struct dt_infer *m);
 /* infer_adapter.c: whether some sequence has an adapter; adds theirs to y, the product of node n. */
 bool dt_infer_adapts(const struct dt_infer_batch *b);
 int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_err *err);
+
+/* infer_adapter_parts.c: with several ranks and adapters. */
+int dt_infer_gone_open(struct dt_infer *m, struct dt_err *err);
+void dt_infer_gone_close(struct dt_infer *m);
 
 /* call_serve.c: what nodes do in serving, by op. */
 extern dt_call *const dt_serve_calls[DT_OP_N];

@@ -221,26 +221,30 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");
-	if (s->loras && (s->layout.tp > 1 || s->layout.pp > 1))
-		return dt_err_set(err, -ENOTSUP, "dt-serve has adapters beside a base in one process only");
+	if (s->loras && s->loras_dora && (s->layout.tp > 1 || s->layout.pp > 1 || s->layout.dp > 1))
+		return dt_err_set(err, -ENOTSUP, "dt-serve has adapters with magnitudes in one process only");
 	if (dt_config_servable(c, err) < 0)
 		return err->code;
 	return dt_serving_check(c, &one, err);
 }
 
-/* A rank's parts of the adapters in memory: of every linear, in the type that is computed in. */
+/*
+ * A rank's parts of the adapters in memory: of every linear, in the type that is computed in; with magnitudes
+ * what its rows are multiplied by and moved by too, in f32.
+ */
 static int put_adapters(struct dt_estimate *t, const struct dt_serve_shape *s, struct dt_coords at,
 			struct dt_err *err)
 {
 	struct dt_config c = *s->config;
 	struct dt_params table = {0};
 	struct dt_local local = {0};
+	const double size = (double)dt_dtype_size(s->compute);
 	double each = 0;
 	int rc;
 
 	if (!s->loras)
 		return 0;
-	c.lora = (struct dt_lora){.rank = s->lora_rank, .alpha = 1, .targets = "all"};
+	c.lora = (struct dt_lora){.rank = s->lora_rank, .alpha = 1, .targets = "all", .dora = s->loras_dora};
 	rc = dt_model_params(&c, &table, err);
 	if (rc == 0)
 		rc = dt_local_build(&table, &c, &s->layout, at, &local, err);
@@ -248,11 +252,14 @@ static int put_adapters(struct dt_estimate *t, const struct dt_serve_shape *s, s
 		enum dt_role role = table.p[local.p[i].index].role;
 
 		if (role == DT_W_LORA_A || role == DT_W_LORA_B)
-			each += (double)local.p[i].numel;
+			each += (double)local.p[i].numel * size;
+		else if (role == DT_W_LORA_M)
+			each += (double)local.p[i].numel * 8;
 	}
 	if (rc == 0)
-		put(t, DT_EST_ADAPTERS, (double)s->loras * each * (double)dt_dtype_size(s->compute),
-		    "adapters", "in memory x rank x (in + out) of every linear x bytes",
+		put(t, DT_EST_ADAPTERS, (double)s->loras * each, "adapters",
+		    s->loras_dora ? "in memory x (rank x (in + out) x bytes + rows x 8) of every linear"
+				  : "in memory x rank x (in + out) of every linear x bytes",
 		    s->account == DT_ACCOUNT_DT ? DT_EXACT : DT_MODELLED);
 	dt_local_release(&local);
 	dt_params_release(&table);

@@ -151,6 +151,7 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .max_tokens = q->max_tokens,
 				   .loras = q->loras,
 				   .lora_rank = q->lora_rank,
+				   .loras_dora = q->loras_dora,
 				   .weights_memory = q->weights_memory};
 	int rc;
 

@@ -22,6 +22,7 @@ struct dt_fit_query {
 	const int8_t *stored;  /* as in dt_serve_shape */
 	int64_t max_seqs, max_len, block, max_tokens;
 	int64_t loras, lora_rank; /* as in dt_serve_shape */
+	bool loras_dora;	  /* likewise */
 	uint64_t weights_memory;  /* likewise */
 };
 

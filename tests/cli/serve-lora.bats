@@ -31,6 +31,7 @@ for w in words:
         dt-shard-ckpt lora-convert base run-$w adapters/$w
     done
     dt-shard-ckpt lora-convert base run-delta adapters/delta.gguf
+    dt-train --model base --data charlie.h5 "${common[@]}" --warmup 2 --steps 12 --lora 4 --dora --save run-dora
 }
 
 setup() {
@@ -97,6 +98,60 @@ lines() { # MODEL...: prompts for each
             jq -r '.text[:5]' >got
         [ "$(paste -sd' ' got)" = "bravo charl" ]
     done
+}
+
+@test "magnitudes: bytes are the estimate's, and over a base in blocks they are of the rows in blocks" {
+    start --lora dora=run-dora --max-loras 1
+    [ "$(says dora)" = charlie ]
+    [ "$(metric lora_memory_bytes)" = "$(dt-memest base --serve --precision fp32 --max-loras 1 --max-lora-rank 4 --dora --json |
+        jq '.categories[] | select(.name == "adapters").bytes')" ]
+    kill -TERM "$server"
+    wait "$server"
+    server=
+    run -2 dt-memest base --serve --dora
+    # of the numbers in the blocks, merged with the adapter in fp32
+    dt-shard-ckpt convert --type q8_0 base blocks.gguf
+    dt-shard-ckpt lora-merge --any-base --to safetensors blocks.gguf run-dora merged-blocks
+    ask='{prompt: "The charlie The ", max_tokens: 8, temperature: 0, logprobs: 5}'
+    chosen='[.choices[0].logprobs.token_logprobs[]]'
+    await dt-serve merged-blocks --tokenizer byte "${common[@]}" --port 0 --served-model-name base
+    post /v1/completions "$ask + {model: \"base\"}" | head -1 >want.json
+    kill -TERM "$server"
+    wait "$server"
+    await dt-serve blocks.gguf --tokenizer byte "${common[@]}" --port 0 --served-model-name base --any-base --lora dora=run-dora
+    post /v1/completions "$ask + {model: \"dora\"}" | head -1 >got.json
+    [ "$(jq .choices[0].text want.json)" = "$(jq .choices[0].text got.json)" ]
+    jq -en --argjson a "$(jq "$chosen" want.json)" --argjson b "$(jq "$chosen" got.json)" \
+        '[$a, $b] | transpose | map((.[0] - .[1]) | fabs) | max < 0.02'
+}
+
+@test "over ranks: each has its part, answers are those of one process" {
+    command -v mpirun >/dev/null || skip "mpirun is not installed"
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false
+    all=(base "${common[@]}" --served-model-name base --lora bravo=run-bravo --lora charlie=adapters/charlie
+        --lora delta=adapters/delta.gguf)
+    lines base bravo charlie delta >prompts
+    dt-serve --batch "${all[@]}" <prompts 2>/dev/null | jq -r .text >want
+    [ "$(sort -u want | wc -l)" -gt 8 ]
+    for layout in tp2 pp2 dp2 tp2.pp2 tp4; do
+        case $layout in tp2 | pp2 | dp2) n=2 ;; *) n=4 ;; esac
+        for places in 1 64; do
+            mpirun -np $n dt-serve --batch "${all[@]}" --layout $layout --max-loras $places --max-num-seqs 12 <prompts 2>log | jq -r .text | cmp want -
+        done
+    done
+    # a prompt in parts over the stages of a pipeline
+    long='{model: "bravo", prompt: ("The delta " * 9), max_tokens: 9, temperature: 0}'
+    jq -nc "$long" | dt-serve --batch "${all[@]}" | jq -r .text >one
+    jq -nc "$long" | mpirun -np 2 dt-serve --batch "${all[@]}" --layout pp2 2>log | jq -r .text | cmp one -
+    # what a rank holds is the estimate, and what has gone is forgotten everywhere
+    await mpirun -np 2 dt-serve base "${common[@]}" --layout tp2 --port 0 --served-model-name base --lora-dir adapters --max-loras 1
+    for w in bravo charlie bravo delta.gguf charlie; do
+        post /v1/load_lora_adapter "{lora_name: \"$w\", lora_path: \"$w\", load_inplace: true}" | grep -qx 200
+        [ "$(says $w)" = "${w%.gguf}" ]
+    done
+    [ "$(metric lora_memory_bytes)" = "$(dt-memest base --serve --precision fp32 --max-loras 1 --max-lora-rank 4 --layout tp2 --json |
+        jq '.categories[] | select(.name == "adapters").bytes')" ]
 }
 
 @test "clients load and unload from the folder alone; a new version under an old name is another" {
@@ -222,7 +277,7 @@ refused() { # TEXT OPTION...
     dt-tokenize train --vocab 300 --out bad/tokenizer.json "$DT_SRC/LICENSE"
     refused "tokens more than the base" base --lora x=bad
     if command -v mpirun >/dev/null; then
-        run mpirun -np 2 dt-serve --batch "${common[@]}" base --layout tp2 --lora x=adapters/bravo </dev/null
+        run mpirun -np 2 dt-serve --batch "${common[@]}" base --layout tp2 --lora x=run-dora </dev/null
         [ "$status" -ne 0 ]
         [[ $output == *"one process"* ]]
     fi

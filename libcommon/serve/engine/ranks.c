@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 #include "plan/inferplan.h"
 #include "serve/engine/kvparts.h"
+#include "serve/engine/ranks_adapters.h"
 #include "serve/sched/kvkey.h"
 
 #include <errno.h>
@@ -16,14 +17,15 @@
 
 #define FIRST 4096
 
-enum kind { KIND_STEP = 1, KIND_COPY, KIND_READ, KIND_WRITE, KIND_BEAT, KIND_END };
+enum kind { KIND_STEP = 1, KIND_COPY, KIND_READ, KIND_WRITE, KIND_BEAT, KIND_ADAPTER, KIND_END };
 
 enum { TAG_BLOCK = 1, TAG_ANSWER };
 
 struct head {
 	int32_t kind;
 	int32_t nseq, ntokens, max_blocks, nwant, pools; /* pools: whether some sequence is pooled */
-	int32_t from, to; /* of a copy; from: the block that is read or written */
+	int32_t adapters;				 /* whether some sequence has one */
+	int32_t from, to; /* of a copy; from: the block that is read or written, or an adapter's number */
 	int32_t replica;  /* of a copy */
 };
 
@@ -41,8 +43,10 @@ struct dt_serve_ranks {
 	/* A follower's sums, [dp * max_seqs, hidden], and where each sequence's is; rank 0: one sum. */
 	float *pooled;
 	float **pool;
-	struct dt_kvparts parts; /* of a block */
-	char *part;		 /* one rank's */
+	struct dt_serve_given given;		 /* a follower's adapters */
+	const struct dt_infer_adapter **adapter; /* a follower's, [dp * max_seqs] of a step */
+	struct dt_kvparts parts;		 /* of a block */
+	char *part;				 /* one rank's */
 	uint64_t name;
 };
 
@@ -52,13 +56,14 @@ struct tables {
 	int32_t *ids, *pos, *q_start, *kv_len, *block, *want; /* as in struct dt_infer_batch */
 	int32_t *replica;				      /* [nseq] */
 	int32_t *pool;					      /* [nseq] whether it is pooled */
+	int32_t *adapter;				      /* [nseq] its adapter's number, 0: none */
 };
 
 static size_t bytes_of(const struct head *h)
 {
 	size_t seqs = (size_t)h->nseq, tokens = (size_t)h->ntokens;
 	size_t numbers = 2 * tokens + 3 * seqs + 1 + seqs * (size_t)h->max_blocks + (size_t)h->nwant +
-			 (h->pools ? seqs : 0);
+			 (h->pools ? seqs : 0) + (h->adapters ? seqs : 0);
 
 	return sizeof(*h) + tokens * sizeof(int64_t) + numbers * sizeof(int32_t);
 }
@@ -76,6 +81,7 @@ static struct tables tables_of(char *buf, const struct head *h)
 	t.want = at += (int64_t)h->nseq * h->max_blocks;
 	t.replica = at += h->nwant;
 	t.pool = at + h->nseq;
+	t.adapter = t.pool + (h->pools ? h->nseq : 0);
 	return t;
 }
 
@@ -129,7 +135,8 @@ static int open_buffers(struct dt_serve_ranks *r, struct dt_err *err)
 	if (dt_comm_rank(r->all) > 0) {
 		r->pooled = calloc(all * (size_t)c->hidden, sizeof(*r->pooled));
 		r->pool = calloc(all, sizeof(*r->pool));
-		good = good && r->pooled && r->pool;
+		r->adapter = calloc(all, sizeof(*r->adapter));
+		good = good && r->pooled && r->pool && r->adapter;
 	} else {
 		r->pooled = calloc((size_t)c->hidden, sizeof(*r->pooled));
 		good = good && r->pooled;
@@ -151,7 +158,8 @@ int dt_serve_ranks_open(struct dt_serve_ranks **ret, struct dt_infer *m, struct 
 			    .ntokens = dp * p->max_tokens,
 			    .max_blocks = (int32_t)each,
 			    .nwant = dp * p->max_seqs,
-			    .pools = 1};
+			    .pools = 1,
+			    .adapters = 1};
 	int rc;
 
 	if (!r)
@@ -185,6 +193,8 @@ void dt_serve_ranks_close(struct dt_serve_ranks *r)
 	free(r->logits);
 	free(r->pooled);
 	free(r->pool);
+	free(r->adapter);
+	dt_serve_given_release(&r->given);
 	free(r->part);
 	free(r);
 }
@@ -230,6 +240,7 @@ static struct part part_of(const struct dt_infer_batch *b, int i, int32_t *q_sta
 	p.batch.block_table += (size_t)p.first * (size_t)b->max_blocks;
 	p.batch.want = want;
 	p.batch.pool = b->pool ? b->pool + p.first : NULL;
+	p.batch.adapter = b->adapter ? b->adapter + p.first : NULL;
 	return p;
 }
 
@@ -299,6 +310,27 @@ static int tell_kind(struct dt_serve_ranks *r, struct head h, struct dt_err *err
 	return tell(r, sizeof(h), err);
 }
 
+/* The others forget what is gone, and are given what this step is the first to need. */
+static int give_adapters(struct dt_serve_ranks *r, const struct dt_infer_batch *b, struct dt_err *err)
+{
+	struct head h = {.kind = KIND_ADAPTER};
+	const void *part;
+	int rc = 0;
+	size_t n;
+
+	while (rc == 0 && (h.from = dt_infer_adapter_gone(r->m)) > 0)
+		rc = tell_kind(r, h, err);
+	h.to = 1; /* it comes */
+	for (int i = 0; b->adapter && i < b->nseq && rc == 0; i++)
+		if (b->adapter[i] && dt_infer_adapter_part(b->adapter[i], 0, &part, &n)) {
+			h.from = dt_infer_adapter_id(b->adapter[i]);
+			rc = tell_kind(r, h, err);
+			if (rc == 0)
+				rc = dt_serve_give(r->all, b->adapter[i], err);
+		}
+	return rc;
+}
+
 int dt_serve_ranks_forward(void *ranks, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	struct dt_serve_ranks *r = ranks;
@@ -309,8 +341,11 @@ int dt_serve_ranks_forward(void *ranks, const struct dt_infer_batch *b, float *l
 			 .nwant = b->nwant};
 	size_t tokens = (size_t)b->ntokens * 4, seqs = (size_t)b->nseq * 4;
 	struct tables t;
-	int rc;
+	int rc = give_adapters(r, b, err);
 
+	if (rc < 0)
+		return rc;
+	h.adapters = b->adapter != NULL;
 	for (int i = 0; b->pool && i < b->nseq; i++)
 		h.pools |= b->pool[i] != NULL;
 	memcpy(r->buf, &h, sizeof(h));
@@ -325,6 +360,8 @@ int dt_serve_ranks_forward(void *ranks, const struct dt_infer_batch *b, float *l
 	memcpy(t.replica, b->replica, seqs);
 	for (int i = 0; h.pools && i < b->nseq; i++)
 		t.pool[i] = b->pool[i] != NULL;
+	for (int i = 0; h.adapters && i < b->nseq; i++)
+		t.adapter[i] = b->adapter[i] ? dt_infer_adapter_id(b->adapter[i]) : 0;
 	rc = tell(r, bytes_of(&h), err);
 	rc = rc < 0 ? rc : compute(r, b, logits, err);
 	return rc < 0 ? rc : collect(r, b, logits, err);
@@ -466,6 +503,12 @@ static int step(struct dt_serve_ranks *r, const struct head *h, struct dt_err *e
 		set_pool(r, h, t.pool);
 		b.pool = r->pool;
 	}
+	for (int i = 0; h->adapters && i < h->nseq; i++) {
+		r->adapter[i] = t.adapter[i] ? dt_serve_given_find(&r->given, t.adapter[i]) : NULL;
+		if (t.adapter[i] && !r->adapter[i])
+			return dt_err_set(err, -EPROTO, "adapter %d did not come from rank 0", t.adapter[i]);
+	}
+	b.adapter = h->adapters ? r->adapter : NULL;
 	rc = compute(r, &b, r->logits, err);
 	return rc < 0 || !answers(r) ? rc : answer(r, &b, err);
 }
@@ -506,6 +549,9 @@ int dt_serve_ranks_follow(struct dt_serve_ranks *r, struct dt_err *err)
 			dt_err_sys(err, rc, "cannot copy a block of the cache");
 		else if (h.kind == KIND_READ || h.kind == KIND_WRITE)
 			rc = move_block(r, &h, err);
+		else if (h.kind == KIND_ADAPTER)
+			rc = h.to ? dt_serve_given_take(&r->given, r->all, r->m, h.from, err)
+				  : dt_serve_given_drop(&r->given, h.from, err);
 		else if (h.kind == KIND_BEAT)
 			rc = dt_barrier(r->all, "sign of life", err);
 		if (rc < 0)

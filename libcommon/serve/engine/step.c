@@ -64,10 +64,12 @@ static int by_adapter(const void *x, const void *y)
 				  *b = dt_serve_req_of(((const struct dt_sched_item *)y)->seq);
 	const uint64_t i = adapter_of(a), k = adapter_of(b);
 
+	if (a->seq.replica != b->seq.replica) /* which ascend in a batch */
+		return a->seq.replica < b->seq.replica ? -1 : 1;
 	return i < k ? -1 : i > k ? 1 : a->number < b->number ? -1 : a->number > b->number;
 }
 
-/* Sequences of one adapter next to each other; where there is none the order stays. */
+/* Within a replica, sequences of one adapter next to each other; where there is none the order stays. */
 static void sort_adapters(struct dt_sched_item *items, int n)
 {
 	for (int i = 0; i < n; i++)

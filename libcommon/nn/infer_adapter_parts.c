@@ -1,0 +1,293 @@
+/*
+ * What ranks have of an adapter. The one that reads it cuts a piece for each: of a linear whose rows are cut
+ * all of a and those columns of b^T, of one whose columns are cut those of a and all of b^T, so that the sum
+ * over ranks behind the product completes the adapter's as it does the base's. A piece is a head, its lanes,
+ * then their numbers in the type that is computed in.
+ */
+#include "nn/infer_adapter_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct lane_head {
+	int64_t local, rank, in, out; /* of the rank's box */
+	double scale;
+};
+
+struct head {
+	int64_t lanes, bytes; /* of the numbers */
+};
+
+static const struct dt_local_param *box_of(const struct dt_local *l, int param, int *ret)
+{
+	for (int i = 0; i < l->n; i++)
+		if (l->p[i].index == param) {
+			*ret = i;
+			return &l->p[i];
+		}
+	return NULL;
+}
+
+static void put(void *to, enum dt_dtype type, int64_t i, float v)
+{
+	if (type == DT_F32)
+		((float *)to)[i] = v;
+	else
+		((uint16_t *)to)[i] = dt_f32_to_bf16(v);
+}
+
+/* Columns of a as they are, rows of b transposed. */
+static char *put_lane(const struct dt_adapter_part *p, const struct dt_local_param *box, enum dt_dtype type,
+		      char *at)
+{
+	const int64_t rows = box->shape[0], cols = box->shape[1], e = dt_dtype_size(type);
+	char *b = at + p->rank * cols * e;
+
+	for (int64_t r = 0; r < p->rank; r++) {
+		for (int64_t c = 0; c < cols; c++)
+			put(at, type, r * cols + c, p->a[r * p->in + box->off[1] + c]);
+		for (int64_t i = 0; i < rows; i++)
+			put(b, type, r * rows + i, p->b[(box->off[0] + i) * p->rank + r]);
+	}
+	return b + p->rank * rows * e;
+}
+
+int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, const struct dt_local *local,
+			 struct dt_infer_piece *ret, struct dt_err *err)
+{
+	const struct dt_local_param *box;
+	struct lane_head *lane;
+	struct head h = {0};
+	char *at;
+	int k;
+
+	for (int i = 0; i < a->n; i++)
+		if ((box = box_of(local, a->part[i].param, &k))) {
+			h.lanes++;
+			h.bytes +=
+				a->part[i].rank * (box->shape[0] + box->shape[1]) * dt_dtype_size(m->p.dtype);
+		}
+	ret->n = sizeof(h) + (size_t)h.lanes * sizeof(*lane) + (size_t)h.bytes;
+	ret->p = malloc(ret->n);
+	if (!ret->p)
+		return dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+	memcpy(ret->p, &h, sizeof(h));
+	lane = (struct lane_head *)(ret->p + sizeof(h));
+	at = (char *)(lane + h.lanes);
+	for (int i = 0; i < a->n; i++) {
+		const struct dt_adapter_part *p = &a->part[i];
+
+		if (!(box = box_of(local, p->param, &k)))
+			continue;
+		*lane++ = (struct lane_head){k, p->rank, box->shape[1], box->shape[0], p->scale};
+		at = put_lane(p, box, m->p.dtype, at);
+	}
+	return 0;
+}
+
+/* Whether a lane of a piece can be this rank's, and ends within bytes. */
+static bool fits(const struct dt_infer *m, const struct dt_infer_linear *linear, const struct lane_head *l,
+		 int64_t bytes)
+{
+	const struct dt_local *local = &m->plan.stage.local;
+
+	return l->local >= 0 && l->local < local->n && linear[l->local].w && l->rank > 0 &&
+	       l->rank <= m->p.adapters && l->out == local->p[l->local].shape[0] &&
+	       l->in == local->p[l->local].shape[1] &&
+	       l->rank * (l->in + l->out) * dt_dtype_size(m->p.dtype) <= bytes;
+}
+
+static int lay_out(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_infer_linear *linear,
+		   struct dt_err *err)
+{
+	const int64_t e = dt_dtype_size(m->p.dtype);
+	const struct lane_head *lane = (const struct lane_head *)(r->data.p + sizeof(struct head));
+	const char *at;
+	struct head h = {0};
+	int64_t left;
+
+	if (r->data.n >= sizeof(h))
+		memcpy(&h, r->data.p, sizeof(h));
+	if (h.lanes < 0 || h.lanes > m->plan.stage.local.n || h.bytes < 0 ||
+	    r->data.n != sizeof(h) + (size_t)h.lanes * sizeof(*lane) + (size_t)h.bytes)
+		return dt_err_set(err, -EPROTO, "what came as a part of an adapter is none");
+	at = (const char *)(lane + h.lanes);
+	left = h.bytes;
+	for (int64_t i = 0; i < h.lanes; i++, lane++) {
+		const int64_t a = lane->rank * lane->in * e, b = lane->rank * lane->out * e;
+
+		if (!fits(m, linear, lane, left))
+			return dt_err_set(err, -EPROTO, "what came as a part of an adapter is none");
+		r->of[lane->local] = (struct dt_lora_lane){.a = at,
+							   .b = at + a,
+							   .rank = lane->rank,
+							   .cols = lane->out,
+							   .scale = (float)lane->scale};
+		at += a + b;
+		left -= a + b;
+	}
+	r->bytes = (uint64_t)h.bytes;
+	return 0;
+}
+
+int dt_infer_adapter_lay(struct dt_infer_adapter *r, const struct dt_infer *m, struct dt_infer_piece piece,
+			 struct dt_err *err)
+{
+	struct dt_infer_linear *linear = dt_infer_linears(m, err);
+	int rc = linear ? 0 : -ENOMEM;
+
+	r->data = piece;
+	r->of = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*r->of));
+	if (rc == 0 && !r->of)
+		rc = dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+	if (rc == 0)
+		rc = lay_out(r, m, linear, err);
+	free(linear);
+	return rc;
+}
+
+int dt_infer_adapter_take(struct dt_infer_adapter **ret, const struct dt_infer *m, void *part, size_t n,
+			  struct dt_err *err)
+{
+	struct dt_infer_adapter *r = calloc(1, sizeof(*r));
+	int rc;
+
+	if (!r) {
+		free(part);
+		return dt_err_sys(err, -ENOMEM, "cannot take an adapter");
+	}
+	rc = dt_infer_adapter_lay(r, m, (struct dt_infer_piece){part, n}, err);
+	if (rc < 0)
+		dt_infer_adapter_free(r);
+	else
+		*ret = r;
+	return rc;
+}
+
+/* ---- on the rank that reads ---- */
+
+int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
+			  struct dt_err *err)
+{
+	const struct dt_layout *l = &m->ranks.layout;
+	int rc = 0;
+
+	r->nparts = dt_layout_world(l);
+	r->part = calloc((size_t)r->nparts, sizeof(*r->part));
+	if (!r->part)
+		return dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+	for (int i = 1; i < r->nparts && rc == 0; i++) {
+		struct dt_local local;
+
+		rc = dt_local_build(&m->plan.stage.graph.params, &m->config, l, dt_layout_coords(l, i),
+				    &local, err);
+		if (rc < 0)
+			break;
+		rc = dt_infer_adapter_cut(m, a, &local, &r->part[i], err);
+		dt_local_release(&local);
+	}
+	r->gone = m->gone;
+	pthread_mutex_lock(&m->gone->mu);
+	r->id = ++m->gone->ids;
+	pthread_mutex_unlock(&m->gone->mu);
+	return rc;
+}
+
+static void drop_parts(struct dt_infer_adapter *a)
+{
+	for (int i = 0; a->part && i < a->nparts; i++)
+		free(a->part[i].p);
+	free(a->part);
+	a->part = NULL;
+}
+
+int32_t dt_infer_adapter_id(const struct dt_infer_adapter *a)
+{
+	return a->id;
+}
+
+bool dt_infer_adapter_part(const struct dt_infer_adapter *a, int rank, const void **ret, size_t *ret_n)
+{
+	if (!a->part)
+		return false;
+	*ret = a->part[rank].p;
+	*ret_n = a->part[rank].n;
+	return true;
+}
+
+void dt_infer_adapter_sent(const struct dt_infer_adapter *a)
+{
+	drop_parts((struct dt_infer_adapter *)a);
+}
+
+static void release(struct dt_infer_adapter *a)
+{
+	free(a->of);
+	free(a->rows);
+	free(a->data.p);
+	a->of = NULL;
+	a->rows = NULL;
+	a->data.p = NULL;
+}
+
+void dt_infer_adapter_free(struct dt_infer_adapter *a)
+{
+	release(a);
+	drop_parts(a);
+	free(a);
+}
+
+void dt_infer_adapter_close(struct dt_infer_adapter *a)
+{
+	if (!a)
+		return;
+	if (!a->id || a->part) { /* nobody else has it */
+		dt_infer_adapter_free(a);
+		return;
+	}
+	release(a);
+	pthread_mutex_lock(&a->gone->mu);
+	a->next = a->gone->first;
+	a->gone->first = a;
+	pthread_mutex_unlock(&a->gone->mu);
+}
+
+int32_t dt_infer_adapter_gone(const struct dt_infer *m)
+{
+	struct dt_infer_adapter *a = NULL;
+	int32_t id = 0;
+
+	if (!m->gone)
+		return 0;
+	pthread_mutex_lock(&m->gone->mu);
+	a = m->gone->first;
+	if (a)
+		m->gone->first = a->next;
+	pthread_mutex_unlock(&m->gone->mu);
+	if (a) {
+		id = a->id;
+		dt_infer_adapter_free(a);
+	}
+	return id;
+}
+
+int dt_infer_gone_open(struct dt_infer *m, struct dt_err *err)
+{
+	m->gone = calloc(1, sizeof(*m->gone));
+	if (!m->gone)
+		return dt_err_sys(err, -ENOMEM, "cannot load the model");
+	pthread_mutex_init(&m->gone->mu, NULL);
+	return 0;
+}
+
+void dt_infer_gone_close(struct dt_infer *m)
+{
+	if (!m->gone)
+		return;
+	while (dt_infer_adapter_gone(m))
+		;
+	pthread_mutex_destroy(&m->gone->mu);
+	free(m->gone);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,57 @@
+/* Inside infer_adapter*.c. */
+#ifndef DT_NN_INFER_ADAPTER_PRIV_H
+#define DT_NN_INFER_ADAPTER_PRIV_H
+
+#include "ckpt/adapter.h"
+#include "nn/infer_adapter.h"
+#include "nn/infer_priv.h"
+
+#include <pthread.h>
+
+/* What a rank has of an adapter, as it is sent. */
+struct dt_infer_piece {
+	char *p;
+	size_t n;
+};
+
+struct dt_infer_adapter {
+	struct dt_lora_lane *of;    /* by local parameter, without a place among columns; a NULL: none */
+	struct dt_infer_piece data; /* of all lanes */
+	float *rows;		    /* gains and shifts of all lanes */
+	uint64_t bytes, sum;
+	/* over ranks, on the one that reads */
+	struct dt_infer_gone *gone;
+	int32_t id;		     /* 0: one rank, or one that was sent it */
+	struct dt_infer_piece *part; /* [nparts] the other ranks', by rank; NULL: they have them */
+	int nparts;
+	struct dt_infer_adapter *next; /* in gone */
+};
+
+/* What the ranks that were sent adapters are still to hear. */
+struct dt_infer_gone {
+	pthread_mutex_t mu;
+	int32_t ids; /* given so far */
+	struct dt_infer_adapter *first;
+};
+
+/* The linears of m's program, by local parameter: where their rows are, and their bias. */
+struct dt_infer_linear {
+	const struct dt_packed *w; /* NULL: it is no linear */
+	int64_t at;
+	int bias; /* local parameter, -1: none */
+};
+struct dt_infer_linear *dt_infer_linears(const struct dt_infer *m, struct dt_err *err);
+
+/* The piece of a rank that has these parameters. -ENOMEM */
+int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, const struct dt_local *local,
+			 struct dt_infer_piece *ret, struct dt_err *err);
+/* This rank's, of a piece that it takes over, also when it fails. -EPROTO where it cannot be one. */
+int dt_infer_adapter_lay(struct dt_infer_adapter *r, const struct dt_infer *m, struct dt_infer_piece piece,
+			 struct dt_err *err);
+/* The pieces of the other ranks, and a number. */
+int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
+			  struct dt_err *err);
+void dt_infer_adapter_free(struct dt_infer_adapter *a);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
