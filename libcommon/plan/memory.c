@@ -1,5 +1,6 @@
 #include "plan/context.h"
 #include "plan/memory_priv.h"
+#include "plan/outer.h"
 #include "plan/states.h"
 
 #include "base/arena.h"
@@ -267,6 +268,9 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 			 "weights as last merged", whole);
 		put_flat(b, DT_B_OUTER_M, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
 			 "outer momentum", whole);
+		put_flat(b, DT_B_OUTER_WIRE, DT_MEM_COMM, DT_U8,
+			 (int64_t)dt_outer_wire(&s->sync, l, s->layout.dp), DT_PH_FORWARD, DT_PH_STEP, -1,
+			 "outer gradients to send", "largest fragment as it is sent");
 	}
 	if (s->sync.kind == DT_SYNC_GOSSIP)
 		put_flat(b, DT_B_OUTER, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,

@@ -37,6 +37,7 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_OPTIM2,
 		 DT_B_OUTER,	  /* diloco: weights as last merged, flat, f32; gossip: a neighbour's */
 		 DT_B_OUTER_M,	  /* its momentum */
+		 DT_B_OUTER_WIRE, /* its outer gradients on their way, bytes (plan/outer.h) */
 		 DT_B_SUMS,	  /* ssp: sums of gradients of steps under way, shares, flat, f32 */
 		 DT_B_CLOCKS,	  /* who is where, bytes (train/servers.h) */
 		 DT_B_EMA,	  /* average of the weights, flat, f32 */

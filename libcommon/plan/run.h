@@ -194,8 +194,17 @@ struct dt_run_sync {
 	bool slower;	     /* async, hogwild: the rate of a gradient is divided by its age */
 	double compensation; /* of a gradient for what the weights moved since it was begun; 0: none */
 	int64_t from;	     /* so many first steps are together */
-	double lr, momentum; /* diloco: of the outer step */
+	/* diloco: */
+	double lr, momentum; /* of the outer step */
+	int64_t fragments;   /* in which units are merged, each every so many steps at its own time */
+	int64_t delay;	     /* steps that a fragment's outer gradients have to come together */
+	double mix;	     /* share of a rank's own weights in what it goes on from */
+	int comm;	     /* enum dt_outer_comm */
 };
+
+/* What diloco's outer gradients are sent as. */
+enum dt_outer_comm { DT_OUTER_F32, DT_OUTER_BF16, DT_OUTER_E3M0 };
+#define DT_OUTER_COMM_CHOICES "fp32|bf16|e3m0"
 
 /*
  * Training that knows of quantisation (Jacob et al. 2018): products are of matrices rounded to blocks, and

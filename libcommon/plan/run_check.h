@@ -6,6 +6,8 @@
 
 /* Optimizer, sums over ranks, objective, teacher. */
 int run_check_learning(const struct dt_run *r, struct dt_err *err);
+/* How data-parallel ranks stay together, and what each computes. */
+int run_check_sync(const struct dt_run *r, struct dt_err *err);
 /* The schedule of a pipeline, which is made only of what passes. */
 int run_check_pipeline(const struct dt_run *r, struct dt_err *err);
 

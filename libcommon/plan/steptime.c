@@ -2,6 +2,7 @@
 
 #include "model/flops.h"
 #include "plan/offtime.h"
+#include "plan/outer.h"
 
 #include <errno.h>
 #include <math.h>
@@ -124,6 +125,24 @@ static double among_copies(const struct dt_step_model *m, enum dt_collective wha
 				       : 0);
 }
 
+static int64_t fragments(const struct dt_run_sync *s)
+{
+	return s->fragments > 1 ? s->fragments : 1;
+}
+
+/* A step's share of diloco's outer gradients, of which 4-bit values are gathered and not added up. */
+static double outer_time(const struct dt_step_model *m, double params, int n)
+{
+	const struct dt_run_sync *s = &m->s->sync;
+	const bool gathers = s->comm == DT_OUTER_E3M0;
+	const double each = ceil(params / (double)fragments(s)),
+		     bytes = (double)dt_outer_sent(s, (size_t)each);
+
+	return (gathers ? dt_collective_time(m->c, DT_COLL_ALL_GATHER, bytes * n, n, m->s->layout.tp)
+			: 2 * dt_collective_time(m->c, DT_COLL_REDUCE_SCATTER, bytes, n, m->s->layout.tp)) *
+	       (double)fragments(s) / (double)s->every;
+}
+
 /* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
 static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
 		      struct dt_err *err)
@@ -149,6 +168,8 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 				    m->stack->grad_bytes * wire_share(s, n));
 		if (s->sync.kind == DT_SYNC_GOSSIP) /* fp32 weights to each neighbour */
 			r->dp = fmin(2, n - 1) * dt_message_time(m->c, part * most * 4, l->tp);
+		else if (s->sync.kind == DT_SYNC_DILOCO)
+			r->dp = outer_time(m, part * most, n);
 		else if (l->zero ==
 			 0) /* weights that are merged now and then are as many bytes as gradients */
 			r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1);
@@ -162,6 +183,9 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 				? backward * (l->zero >= 2 ? acc * (l->zero == 3 ? 1.5 : 1) : 1)
 				: 0;
 		r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);
+		if (s->sync.kind == DT_SYNC_DILOCO) /* fragments come together behind so many steps */
+			r->dp_exposed = fmax(0, r->dp - (double)(s->sync.delay * fragments(&s->sync)) /
+								(double)s->sync.every * acc * 1.5 * backward);
 	}
 	share = l->zero ? (most - experts) / n + experts / (n / l->ep) : most;
 	r->optimizer =

@@ -3,6 +3,7 @@
 
 #include "base/beat.h"
 #include "base/progress.h"
+#include "base/rng.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const kinds[] = {"kill", "stop",   "nan",   "spike",	      "slow",
-				    "flip", "enospc", "wrong", "kill-update", "late"};
+static const char *const kinds[] = {"kill",   "stop",  "nan",	      "spike", "slow", "flip",
+				    "enospc", "wrong", "kill-update", "late",  "drop"};
 
 static const struct {
 	const char *name;
@@ -72,10 +73,14 @@ int inject_parse(const char *text, struct inject *ret, struct dt_err *err)
 	if (kind == count)
 		return dt_err_set(err, -EINVAL,
 				  "'%.*s' is none of kill, stop, nan, spike, slow, flip, enospc, wrong, "
-				  "kill-update, late",
+				  "kill-update, late, drop",
 				  (int)n, text);
 	ret->kind = (enum inject_kind)kind;
-	ret->steps = kind == INJECT_SLOW ? INT64_MAX / 2 : 1;
+	ret->steps = kind == INJECT_SLOW || kind == INJECT_DROP ? INT64_MAX / 2 : 1;
+	if (kind == INJECT_DROP) {
+		ret->rank = -1;
+		ret->factor = 0.5;
+	}
 	if (kind == INJECT_SLOW) {
 		ret->factor = 1;
 		ret->seconds = -1;
@@ -293,4 +298,18 @@ int inject_save(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
+bool inject_drop(const struct trainer *t, int n)
+{
+	const struct dt_rng r = dt_rng_make(t->run.data.seed, DT_RNG_TEST, dt_hash_str("drop"));
+	const uint64_t at = (uint64_t)(t->loop.step * t->run.layout.dp + n);
+
+	for (int i = 0; i < t->ninject; i++) {
+		const struct inject *f = &t->inject[i];
+
+		if (f->kind == INJECT_DROP && (f->rank < 0 || f->rank == n) && t->loop.step >= f->step &&
+		    t->loop.step < f->step + f->steps && dt_rng_uniform(&r, at) < f->factor)
+			return true;
+	}
+	return false;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

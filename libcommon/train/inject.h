@@ -21,7 +21,8 @@ enum inject_kind {
 	INJECT_ENOSPC,
 	INJECT_WRONG,
 	INJECT_KILL_UPDATE,
-	INJECT_LATE
+	INJECT_LATE,
+	INJECT_DROP
 };
 
 /* KIND[:KEY=VALUE[,KEY=VALUE...]] */
@@ -33,7 +34,7 @@ struct inject {
 	int64_t element;     /* flip: of the rank's parameters */
 	int64_t bit;
 	double seconds; /* slow: a step */
-	double factor;	/* spike: of loss and gradients; slow: of the time of a step */
+	double factor;	/* spike: of loss and gradients; slow: of the time of a step; drop: odds */
 	int64_t made;	/* times it has happened: a step that is trained again has it no more */
 };
 
@@ -57,6 +58,8 @@ void inject_update(const struct trainer *t);
 int inject_late(struct trainer *t, struct dt_err *err);
 /* What a loss that replicas compare is multiplied by: 1, or a little more where it is to be wrong. */
 double inject_wrong(struct trainer *t);
+/* Whether the outer gradients that rank n of dp sends after this step are lost; the same on all ranks. */
+bool inject_drop(const struct trainer *t, int n);
 /* While a checkpoint is written: -ENOSPC where that was asked for. */
 int inject_save(struct trainer *t, struct dt_err *err);
 

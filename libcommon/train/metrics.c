@@ -192,7 +192,7 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	if (line && t->servers.on)
 		servers_metrics(t, line);
 	if (line && dt_run_alone(&t->run))
-		json_object_set_new(line, "merged", json_boolean(t->outer.since == 0));
+		json_object_set_new(line, "merged", json_boolean(t->outer.one));
 	if (line && r->skipped)
 		json_object_set_new(line, "skipped", json_true());
 	if (line && r->why)

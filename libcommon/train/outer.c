@@ -1,6 +1,7 @@
 #include "train/outer.h"
 
 #include "base/progress.h"
+#include "plan/outer.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -9,6 +10,8 @@ void outer_bind(struct trainer *t)
 {
 	t->outer.merged = flat_bind(t, DT_B_OUTER, DT_F32, 1);
 	t->outer.momentum = flat_bind(t, DT_B_OUTER_M, DT_F32, 1);
+	t->outer.wire = dt_plan_address(&t->plan, t->arena.base, DT_B_OUTER_WIRE, -1);
+	t->outer.fragment = -1;
 }
 
 void outer_announce(const struct trainer *t)
@@ -81,42 +84,60 @@ static int average(struct trainer *t, struct dt_tensor x, const char *what, stru
 					"->scale(", err);
 }
 
-/* The gradients of a unit, which have been used, make room for the difference. */
-static int diloco(struct trainer *t, int u, struct dt_err *err)
-{
-	const struct dt_optim nesterov = {.kind = DT_OPTIM_NESTEROV,
-					  .lr = (float)t->run.sync.lr,
-					  .beta1 = (float)t->run.sync.momentum,
-					  .grad_scale = 1,
-					  .t = 1};
-	const struct dt_ops *o = t->dev->ops;
-	struct dt_tensor d = dt_t1(t->grads.unit_g[u], DT_F32, t->local.unit[u].numel);
-	int rc = o->convert(t->dev, d, whole(t, &t->outer.merged, u));
-
-	if (rc == 0)
-		rc = o->axpy(t->dev, d, -1, whole(t, &t->store.master, u));
-	rc = dt_kernel_check(rc, "->axpy(", err);
-	if (rc == 0)
-		rc = average(t, d, "outer gradients", err);
-	if (rc == 0)
-		rc = dt_kernel_check(o->optim_step(t->dev, &nesterov, DT_NONE, whole(t, &t->outer.merged, u),
-						   d, whole(t, &t->outer.momentum, u), DT_NONE),
-				     "->optim_step(", err);
-	return rc == 0 ? convert(t, &t->store.master, &t->outer.merged, u, err) : rc;
-}
-
+/* local: all weights become their mean. */
 static int merge(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	trainer_before_update(t);
 	for (int u = 0; u < t->local.nunit && rc == 0; u++)
 		if (trained(t, u))
-			rc = t->run.sync.kind == DT_SYNC_DILOCO
-				     ? diloco(t, u, err)
-				     : average(t, whole(t, &t->store.master, u), "weights", err);
-	t->outer.since = 0;
-	return rc == 0 ? store_publish(t, false, err) : rc;
+			rc = average(t, whole(t, &t->store.master, u), "weights", err);
+	t->outer.one = true;
+	return rc;
+}
+
+static int fragments(const struct trainer *t)
+{
+	return t->run.sync.fragments > 1 ? (int)t->run.sync.fragments : 1;
+}
+
+/* All fragments at once: the weights of all ranks become one. */
+static int diloco_all(struct trainer *t, struct dt_err *err)
+{
+	int rc = t->outer.fragment >= 0 ? outer_diloco_finish(t, 0, err) : 0;
+
+	for (int p = 0; p < fragments(t) && rc == 0; p++) {
+		rc = outer_diloco_begin(t, p, true, err);
+		if (rc == 0)
+			rc = outer_diloco_finish(t, 0, err);
+	}
+	t->outer.one = true;
+	return rc;
+}
+
+/* What is due after this step. *changed: weights are. */
+static int diloco(struct trainer *t, bool *changed, struct dt_err *err)
+{
+	const struct dt_run_sync *s = &t->run.sync;
+	struct outer *w = &t->outer;
+	int rc = 0;
+
+	if (w->fragment >= 0 && w->since >= w->due) {
+		*changed = true;
+		rc = outer_diloco_finish(t, s->mix, err);
+	}
+	for (int p = 0; p < fragments(t) && rc == 0; p++) {
+		if ((w->since - dt_outer_turn(s, p)) % s->every)
+			continue;
+		rc = outer_diloco_begin(t, p, false, err);
+		w->due = w->since + s->delay;
+		if (rc == 0 && !s->delay) {
+			*changed = true;
+			w->one = fragments(t) == 1 && s->mix <= 0 && w->arrive;
+			rc = outer_diloco_finish(t, s->mix, err);
+		}
+	}
+	return rc;
 }
 
 /* The unit's gradients, which have been used, make room for the rank before. */
@@ -144,11 +165,37 @@ static int gossip(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	trainer_before_update(t);
 	for (int u = 0; u < t->local.nunit && rc == 0; u++)
 		if (trained(t, u))
 			rc = mix(t, u, err);
-	return rc == 0 ? store_publish(t, false, err) : rc;
+	return rc;
+}
+
+/* Whether something is due after this step, so that weights may change. */
+static bool is_due(const struct trainer *t)
+{
+	const struct dt_run_sync *s = &t->run.sync;
+	bool due = s->kind == DT_SYNC_GOSSIP || (s->kind == DT_SYNC_LOCAL && t->outer.since % s->every == 0);
+
+	for (int p = 0; p < fragments(t) && s->kind == DT_SYNC_DILOCO; p++)
+		due |= (t->outer.since - dt_outer_turn(s, p)) % s->every == 0;
+	return due || (t->outer.fragment >= 0 && t->outer.since >= t->outer.due);
+}
+
+/* together: the weights of all ranks are to become one. */
+static int change(struct trainer *t, bool together, struct dt_err *err)
+{
+	bool changed = true;
+	int rc;
+
+	trainer_before_update(t);
+	if (t->run.sync.kind == DT_SYNC_DILOCO) {
+		changed = together;
+		rc = together ? diloco_all(t, err) : diloco(t, &changed, err);
+	} else {
+		rc = t->run.sync.kind == DT_SYNC_LOCAL || together ? merge(t, err) : gossip(t, err);
+	}
+	return rc == 0 && changed ? store_publish(t, false, err) : rc;
 }
 
 int outer_step(struct trainer *t, bool save, bool end, struct dt_err *err)
@@ -156,15 +203,17 @@ int outer_step(struct trainer *t, bool save, bool end, struct dt_err *err)
 	double t0 = dt_now();
 	int rc = 0;
 
+	t->outer.one = true;
 	if (!dt_run_alone(&t->run) || t->loop.step < t->run.sync.from)
 		return 0;
 	if (t->loop.step == t->run.sync.from) /* the last one together */
 		return outer_begin(t, err);
 	t->outer.since++;
-	if (save || end || (t->run.sync.kind != DT_SYNC_GOSSIP && t->outer.since >= t->run.sync.every))
-		rc = merge(t, err);
-	else if (t->run.sync.kind == DT_SYNC_GOSSIP)
-		rc = gossip(t, err);
+	t->outer.one = false;
+	if (save || end || is_due(t))
+		rc = change(t, save || end, err);
+	if (save || end)
+		t->outer.since = 0;
 	for (int k = 0; k < DT_OPTIM_STATES && save; k++)
 		for (int u = 0; u < t->local.nunit && rc == 0 && t->optim.state[k].p; u++)
 			if (trained(t, u))

@@ -77,6 +77,62 @@ same() { # files: losses of all steps agree to 1e-6
     dt-shard-ckpt ls a/step-00000012 | grep -q outer
 }
 
+@test "diloco in fragments, later and in fewer bits: near diloco, resumed to the bit, planned to the byte" {
+    local plain=(--layout dp2 --lr 3e-3 --sync diloco:4 --steps 12)
+    train 2 whole.jsonl "${plain[@]}"
+    # two fragments: each is merged every four steps, and all at the end
+    train 2 parts.jsonl "${plain[@]}" --outer-fragments 2
+    jq -es 'map(.merged) | .[:-1] == [range(11) | false] and .[-1]' parts.jsonl
+    # what is sent in memory of its own is what is sent from where it is
+    train 2 trivial.jsonl "${plain[@]}" --outer-comm bf16 --outer-lr 0 --outer-momentum 0
+    train 2 nothing.jsonl "${plain[@]}" --outer-lr 0 --outer-momentum 0
+    same trivial.jsonl nothing.jsonl
+    # with a delay the ranks' own weights are used until it is over
+    train 2 later.jsonl "${plain[@]}" --outer-delay 2 --outer-mix 0.5
+    cmp <(jq .loss whole.jsonl | head -4) <(jq .loss later.jsonl | head -4)
+    run same whole.jsonl later.jsonl
+    [ "$status" -ne 0 ]
+    for how in "--outer-comm bf16" "--outer-comm e3m0" "--outer-fragments 2 --outer-delay 1 --outer-comm e3m0" "--outer-delay 1 --outer-mix 0.5"; do
+        eval "how=($how)"
+        train 2 a.jsonl "${plain[@]}" "${how[@]}" --save fa --save-every 7
+        jq -es --slurpfile w whole.jsonl '(.[-1].loss - $w[-1].loss) / $w[-1].loss | fabs < 0.03' a.jsonl
+        train 2 b.jsonl "${plain[@]}" "${how[@]}" --save fb --save-every 7
+        rm -r fb/step-00000012 fb/latest
+        train 2 b.jsonl "${plain[@]}" "${how[@]}" --save fb --save-every 7 --resume auto
+        dt-shard-ckpt diff fa/step-00000012 fb/step-00000012
+        rm -r fa fb
+        memory=("${how[@]}")
+        [ "${how[-2]}" != --outer-mix ] || memory=("${how[@]:0:2}") # no memory
+        peak=$(dt-memest gpt2-tiny --vocab 257 --precision fp32 --seq 32 --microbatch 1 --global-batch 4 --layout dp2 \
+            --sync diloco:4 "${memory[@]}" --json | jq .peak_bytes)
+        train 2 fits.jsonl "${plain[@]}" "${how[@]}" --steps 1 --mem-limit "${peak}B"
+        run train 2 over.jsonl "${plain[@]}" "${how[@]}" --steps 1 --mem-limit $((peak - 1))B
+        [ "$status" -ne 0 ]
+        grep -q "the plan needs $peak bytes" over.jsonl.err
+    done
+    # tensor-parallel ranks stay alike
+    local last=(--lr 3e-3 --sync diloco:4 --steps 8 --outer-fragments 2 --outer-delay 1)
+    train 2 dp2.jsonl --layout dp2 "${last[@]}"
+    train 4 tp2.jsonl --layout dp2.tp2 "${last[@]}"
+    same dp2.jsonl tp2.jsonl
+}
+
+@test "outer gradients that are lost: the others' mean is used, and checkpoints are whole" {
+    local plain=(--layout dp4 --lr 3e-3 --sync diloco:2 --steps 8)
+    train 4 all.jsonl "${plain[@]}"
+    train 4 one.jsonl "${plain[@]}" --inject drop:rank=1,step=4,steps=1,factor=1
+    cmp <(jq .loss all.jsonl | head -4) <(jq .loss one.jsonl | head -4)
+    run cmp <(jq .loss all.jsonl) <(jq .loss one.jsonl)
+    [ "$status" -ne 0 ]
+    jq -es 'map(.merged) == [false, true, false, true, false, true, false, true]' one.jsonl
+    # none of any rank: as if each were alone, but for the last merge
+    train 4 none.jsonl "${plain[@]}" --inject drop:factor=1
+    train 4 alone.jsonl "${plain[@]}" --sync diloco:100
+    cmp <(jq -c '[.loss, .grad_norm]' none.jsonl) <(jq -c '[.loss, .grad_norm]' alone.jsonl)
+    train 4 half.jsonl "${plain[@]}" --inject drop --save half
+    dt-shard-ckpt verify half/latest
+}
+
 @test "backup:0 is the synchronous run, and a rank that sleeps is dropped from each step with its samples" {
     local plain=(--steps 8 --optimizer momentum --lr 0.05 --clip 0 --layout dp2)
     train 2 all2.jsonl "${plain[@]}"

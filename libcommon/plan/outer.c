@@ -1,0 +1,48 @@
+#include "plan/outer.h"
+
+static int64_t fragments(const struct dt_run_sync *s)
+{
+	return s->fragments > 1 ? s->fragments : 1;
+}
+
+int dt_outer_fragment(const struct dt_run_sync *s, const struct dt_local *l, int u)
+{
+	int64_t before = 0;
+
+	if (l->unit[u].frozen || l->unit[u].numel == 0)
+		return -1;
+	for (int k = 0; k < u; k++)
+		before += !l->unit[k].frozen && l->unit[k].numel > 0;
+	return (int)(before % fragments(s));
+}
+
+int64_t dt_outer_turn(const struct dt_run_sync *s, int p)
+{
+	return (p + 1) * s->every / fragments(s);
+}
+
+size_t dt_outer_sent(const struct dt_run_sync *s, size_t n)
+{
+	return s->comm == DT_OUTER_F32	  ? 4 * n
+	       : s->comm == DT_OUTER_BF16 ? 2 * n
+					  : (n + DT_E3M0_BLOCK - 1) / DT_E3M0_BLOCK * sizeof(struct dt_e3m0);
+}
+
+size_t dt_outer_wire(const struct dt_run_sync *s, const struct dt_local *l, int ranks)
+{
+	const size_t copies = s->comm == DT_OUTER_E3M0 ? 1 + (size_t)ranks : 1;
+	size_t most = 0;
+
+	if (s->kind != DT_SYNC_DILOCO || (s->comm == DT_OUTER_F32 && !s->delay))
+		return 0; /* it is sent from where it is computed */
+	for (int p = 0; p < fragments(s); p++) {
+		size_t n = 0;
+
+		for (int u = 0; u < l->nunit; u++)
+			if (dt_outer_fragment(s, l, u) == p)
+				n += dt_outer_sent(s, (size_t)l->unit[u].numel);
+		most = n > most ? n : most;
+	}
+	return most * copies;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

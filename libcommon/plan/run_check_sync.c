@@ -1,0 +1,178 @@
+/* What a run may combine: how data-parallel ranks stay together. */
+#include "plan/run_check.h"
+
+#include "plan/shares.h"
+
+#include <errno.h>
+
+/* The slowest ranks of a step stop inside it: nobody may wait for them there. */
+static int check_backup(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const char *what = l->zero			   ? "ZeRO"
+			   : l->tp > 1			   ? "tensor parallelism (tp)"
+			   : l->pp > 1			   ? "a pipeline (pp)"
+			   : l->cp > 1			   ? "context parallelism (cp)"
+			   : l->ep > 1			   ? "expert parallelism (ep)"
+			   : r->config->experts		   ? "a model with experts"
+			   : dt_config_is_image(r->config) ? "images"
+			   : r->objective.kind		   ? "--objective"
+			   : r->teacher.file		   ? "--teacher"
+			   : r->reproducible		   ? "--reproducible: who is slow is never the same"
+			   : r->offload.what		   ? "--offload"
+			   : r->on_card			   ? "a card: its work is queued ahead"
+			   : r->sync.from		   ? "--sync-from"
+							   : NULL;
+
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what);
+	return l->dp && r->sync.backup >= l->dp && r->sync.backup
+		       ? dt_err_set(err, -EINVAL, "--sync %s leaves no rank: dp is %d", r->sync.text, l->dp)
+		       : 0;
+}
+
+/* Ranks that give servers their gradients when they have them: nobody may wait for another inside a step. */
+static int check_served(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const bool ages = r->sync.kind == DT_SYNC_ASYNC || r->sync.kind == DT_SYNC_HOGWILD;
+	const char *what = l->tp > 1			   ? "tensor parallelism (tp)"
+			   : l->pp > 1			   ? "a pipeline (pp)"
+			   : l->cp > 1			   ? "context parallelism (cp)"
+			   : l->ep > 1			   ? "expert parallelism (ep)"
+			   : r->config->experts		   ? "a model with experts"
+			   : dt_config_is_image(r->config) ? "images"
+			   : r->objective.kind		   ? "--objective"
+			   : r->teacher.file		   ? "--teacher"
+			   : r->reproducible		   ? "--reproducible: who is first is never the same"
+			   : r->offload.what		   ? "--offload"
+			   : r->on_card			   ? "a card: its work is queued ahead"
+			   : r->sync.from		   ? "--sync-from"
+			   : r->no_master		   ? "--no-master"
+			   : r->qat			   ? "--qat"
+			   : r->loss_scale != 1		   ? "a loss scale (fp16)"
+			   : r->ema > 0			   ? "--ema"
+			   : r->ramp.tokens		   ? "a batch that grows"
+			   : r->watch.replicas		   ? "--check-replicas"
+			   : r->watch.on_spike || r->watch.nan_skips ? "--on-spike and --nan-skips"
+			   : r->watch.elastic || r->watch.peer_copy  ? "--elastic and --peer-copy"
+			   : r->save.grads			     ? "gradients in checkpoints"
+			   : r->momentum_correction		     ? "--momentum-correction"
+			   : r->compress.on || r->grad_comm != DT_F32
+				   ? "--grad-comm: ranks of a machine read gradients where they are"
+				   : NULL;
+
+	if (!dt_run_served(r))
+		return r->sync.slower || r->sync.compensation > 0
+			       ? dt_err_set(
+					 err, -EINVAL,
+					 "--staleness-rate and --delay-compensation are for --sync async and "
+					 "hogwild")
+			       : 0;
+	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
+		if (dt_optim_rule(r->optim.kind)->state[i].shape != DT_STATE_EACH)
+			what = "an optimizer whose states are not a value an element";
+	if (dt_optim_rule(r->optim.kind)->flags & DT_OPTIM_WHOLE)
+		what = "an optimizer that looks at whole tensors";
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what);
+	if (l->dp && l->zero != 1)
+		return dt_err_set(err, -EINVAL,
+				  "--sync %s needs ZeRO-1: every rank is the server of its share (--layout "
+				  "dp%d.z1)",
+				  r->sync.text, l->dp);
+	if (!ages && (r->sync.slower || r->sync.compensation > 0))
+		return dt_err_set(
+			err, -EINVAL,
+			"--staleness-rate and --delay-compensation are for --sync async and hogwild");
+	if (r->sync.compensation > 0 && r->compute != DT_F32)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--delay-compensation compares weights with those of before, which bf16 has "
+			"rounded: --precision fp32");
+	return 0;
+}
+
+/* How diloco's outer gradients are sent. */
+static int check_outer(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_run_sync *s = &r->sync;
+	const char *option = s->fragments > 1 ? "fragments"
+			     : s->delay	      ? "delay"
+			     : s->mix > 0     ? "mix"
+			     : s->comm	      ? "comm"
+					      : NULL;
+
+	if (s->kind != DT_SYNC_DILOCO)
+		return option ? dt_err_set(err, -EINVAL, "--outer-%s goes with --sync diloco:STEPS", option)
+			      : 0;
+	if (s->fragments > s->every)
+		return dt_err_set(err, -EINVAL, "--outer-fragments %lld: %s has a turn for %lld",
+				  (long long)s->fragments, s->text, (long long)s->every);
+	if (s->delay && s->delay >= s->every / (s->fragments > 1 ? s->fragments : 1))
+		return dt_err_set(
+			err, -EINVAL, "--outer-delay %lld: the next fragment's turn is %lld steps later",
+			(long long)s->delay, (long long)(s->every / (s->fragments > 1 ? s->fragments : 1)));
+	if (s->comm == DT_OUTER_E3M0 && r->on_card)
+		return dt_err_set(err, -ENOTSUP, "--outer-comm e3m0: 4 bits are made on the processor only");
+	return 0;
+}
+
+/* Ranks that train alone between merges: whole weights, of which each has its own. */
+static int check_alone(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_optim_rule *o = dt_optim_rule(r->optim.kind);
+	const char *what = r->layout.zero		   ? "ZeRO: each rank updates all of its weights"
+			   : r->layout.cp > 1		   ? "context parallelism (cp)"
+			   : r->config->experts		   ? "a model with experts"
+			   : r->reproducible		   ? "--reproducible"
+			   : r->no_master		   ? "--no-master"
+			   : r->offload.what		   ? "--offload"
+			   : r->watch.replicas		   ? "--check-replicas"
+			   : r->watch.on_spike		   ? "--on-spike: ranks have norms of their own"
+			   : r->save.grads		   ? "gradients in checkpoints"
+			   : dt_config_is_image(r->config) ? "images"
+							   : NULL;
+
+	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
+		if (o->state[i].shape != DT_STATE_EACH)
+			what = "an optimizer whose states are not a value an element";
+	return what ? dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what) : 0;
+}
+
+/* Ranks with unequal numbers of microbatches: nobody waits for another between them. */
+static int check_shares(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const char *what = l->zero > 1			   ? "ZeRO 2 and 3: ranks meet after every microbatch"
+			   : l->tp > 1			   ? "tensor parallelism (tp)"
+			   : l->pp > 1			   ? "a pipeline (pp)"
+			   : l->cp > 1			   ? "context parallelism (cp)"
+			   : l->ep > 1			   ? "expert parallelism (ep)"
+			   : r->config->experts		   ? "a model with experts"
+			   : dt_config_is_image(r->config) ? "images"
+			   : r->objective.kind		   ? "--objective"
+			   : r->teacher.file		   ? "--teacher"
+			   : r->sync.kind		   ? "--sync"
+			   : r->noise_scale   ? "--noise-scale: gradients of ranks are of one size"
+			   : r->watch.elastic ? "--elastic"
+					      : NULL;
+
+	if (!r->shares || !strcmp(r->shares, "equal"))
+		return 0;
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "--shares %s does not go with %s", r->shares, what);
+	return !strcmp(r->shares, "auto") || !l->dp ? 0 : dt_shares_parse(r->shares, l->dp, NULL, err);
+}
+
+int run_check_sync(const struct dt_run *r, struct dt_err *err)
+{
+	int rc = check_outer(r, err);
+
+	if (rc == 0)
+		rc = dt_run_alone(r)		      ? check_alone(r, err)
+		     : r->sync.kind == DT_SYNC_BACKUP ? check_backup(r, err)
+						      : check_served(r, err);
+	return rc == 0 ? check_shares(r, err) : rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
