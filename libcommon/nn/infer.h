@@ -108,10 +108,11 @@ struct dt_infer_batch {
 /* false: all weights are in memory. */
 struct dt_infer_disk_facts {
 	struct dt_weights_disk plan;
-	double bw;	     /* bytes a second that the disk gave when weights were loaded */
-	const char *how;     /* transfers are done, for people */
-	uint64_t read_bytes; /* while serving */
-	double wait_s;	     /* for them */
+	double bw;	       /* bytes a second that the disk gave when weights were loaded */
+	const char *how;       /* transfers are done, for people */
+	uint64_t read_bytes;   /* while serving */
+	double wait_s;	       /* for them */
+	uint64_t hits, misses; /* experts that were chosen for a pass, and in memory, and not */
 };
 bool dt_infer_disk_told(const struct dt_infer *m, struct dt_infer_disk_facts *ret);
 /* Copies the keys and values of one cache block to another. */

@@ -1,4 +1,4 @@
-#include "nn/infer_disk.h"
+#include "nn/infer_disk_priv.h"
 
 #include "base/crc.h"
 #include "base/progress.h"
@@ -11,52 +11,14 @@
 #define MEASURE_S     1.0 /* seconds that the disk is measured for */
 #define MEASURE_BYTES ((uint64_t)512 << 20)
 
-enum { MEMBERS = 12 }; /* packed weights of a layer at most */
-
-struct piece {
-	struct dt_packed *w[MEMBERS]; /* one behind another */
-	int n;
-	int slot;    /* -1: none has it */
-	bool kept;   /* in memory of its own, not in the file */
-	int64_t at;  /* place in the file, in slots */
-	size_t used; /* bytes that mean something */
-};
-
-struct slot {
-	int piece;     /* -1: none */
-	int transfer;  /* that is under way; -1: none */
-	uint64_t when; /* it was wanted last */
-};
-
-struct dt_infer_disk {
-	struct dt_weights_disk plan;
-	struct dt_scratch *file;
-	struct dt_arena area; /* slots */
-	struct slot *slot;
-	struct piece *piece;
-	int *first;    /* [layers + 1] of a layer's pieces */
-	uint32_t *sum; /* of each part of DT_WEIGHTS_CHECKED bytes of the file */
-	int64_t sums;  /* of a slot */
-	int64_t written;
-	uint64_t now;
-	unsigned busy; /* transfers */
-	bool going;    /* reads are counted */
-	struct dt_infer_disk_facts facts;
-};
-
-static char *slot_at(const struct dt_infer_disk *d, int k)
-{
-	return d->area.base + (uint64_t)k * d->plan.slot_bytes;
-}
-
 /* ---- to the file ---- */
 
 /* What the pieces of a layer consist of: the packed weights that its parameters own. */
 static int add_member(struct dt_infer_disk *d, int layer, int64_t e, struct dt_packed *w)
 {
-	struct piece *p = &d->piece[d->first[layer] + e];
+	struct disk_piece *p = &d->piece[d->first[layer] + e];
 
-	if (p->n == MEMBERS)
+	if (p->n == DISK_MEMBERS)
 		return -ENOTSUP;
 	p->w[p->n++] = w;
 	return 0;
@@ -95,7 +57,7 @@ static int number_pieces(struct dt_infer *m, const struct dt_param *part)
 		at += !d->piece[i].kept;
 	}
 	for (int64_t k = 0; k < d->plan.slots; k++)
-		d->slot[k] = (struct slot){.piece = -1, .transfer = -1};
+		d->slot[k] = (struct disk_slot){.piece = -1, .transfer = -1};
 	return 0;
 }
 
@@ -120,7 +82,7 @@ int dt_infer_disk_open(struct dt_infer *m, const struct dt_param *part, const en
 				  : 0;
 }
 
-static void sum_up(const struct dt_infer *m, const char *data, size_t n, uint32_t *to)
+void dt_infer_disk_sum(const struct dt_infer *m, const char *data, size_t n, uint32_t *to)
 {
 	const int64_t parts = (int64_t)(n + DT_WEIGHTS_CHECKED - 1) / DT_WEIGHTS_CHECKED;
 
@@ -132,7 +94,7 @@ static void sum_up(const struct dt_infer *m, const char *data, size_t n, uint32_
 	}
 }
 
-static int put(struct dt_infer *m, struct piece *p, char *buf, struct dt_err *err)
+static int put(struct dt_infer *m, struct disk_piece *p, char *buf, struct dt_err *err)
 {
 	struct dt_infer_disk *d = m->disk;
 	int rc = 0;
@@ -147,7 +109,7 @@ static int put(struct dt_infer *m, struct piece *p, char *buf, struct dt_err *er
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot write weights to '%s'", m->p.disk_dir);
 	memset(buf + p->used, 0, d->plan.slot_bytes - p->used);
-	sum_up(m, buf, p->used, d->sum + p->at * d->sums);
+	dt_infer_disk_sum(m, buf, p->used, d->sum + p->at * d->sums);
 	dt_scratch_write(d->file, 0, buf, d->plan.slot_bytes, (uint64_t)p->at * d->plan.slot_bytes);
 	return dt_scratch_wait(d->file, 0, err);
 }
@@ -182,7 +144,7 @@ int dt_infer_disk_put(struct dt_infer *m, int layer, struct dt_err *err)
 		return 0;
 	if ((rc = find_members(m, layer)) < 0)
 		return dt_err_set(err, rc, "layers with more than %d matrices are not read from disk",
-				  MEMBERS);
+				  DISK_MEMBERS);
 	rc = dt_arena_init(&buf, d->plan.slot_bytes, err);
 	if (rc < 0)
 		return rc;
@@ -191,170 +153,6 @@ int dt_infer_disk_put(struct dt_infer *m, int layer, struct dt_err *err)
 			rc = put(m, &d->piece[i], buf.base, err);
 	dt_arena_release(&buf);
 	return rc;
-}
-
-/* ---- into slots ---- */
-
-/* Whether a piece in slot k is as it was written. */
-static int look(const struct dt_infer *m, int k, struct dt_err *err)
-{
-	const struct dt_infer_disk *d = m->disk;
-	const struct piece *p = &d->piece[d->slot[k].piece];
-	const int64_t parts = (int64_t)(p->used + DT_WEIGHTS_CHECKED - 1) / DT_WEIGHTS_CHECKED;
-	uint32_t *sum;
-	int rc = 0;
-
-	sum = calloc((size_t)parts + 1, sizeof(*sum));
-	if (!sum)
-		return dt_err_sys(err, -ENOMEM, "cannot read weights");
-	sum_up(m, slot_at(d, k), p->used, sum);
-	if (memcmp(sum, d->sum + p->at * d->sums, (size_t)parts * sizeof(*sum)))
-		rc = dt_err_set(err, -EBADMSG,
-				"weights are not as they were written: the file in '%s' was changed, or its "
-				"disk fails",
-				m->p.disk_dir);
-	free(sum);
-	return rc;
-}
-
-/* Until the slot's piece is there. After an error the slot has none. */
-static int finish(struct dt_infer *m, int k, struct dt_err *err)
-{
-	struct dt_infer_disk *d = m->disk;
-	struct slot *s = &d->slot[k];
-	const double t0 = dt_now();
-	int rc;
-
-	if (s->transfer < 0)
-		return 0;
-	d->busy &= ~(1u << s->transfer);
-	rc = dt_scratch_wait(d->file, s->transfer, err);
-	s->transfer = -1;
-	d->facts.wait_s += d->going ? dt_now() - t0 : 0;
-	if (rc == 0)
-		rc = look(m, k, err);
-	if (rc < 0) {
-		d->piece[s->piece].slot = -1;
-		s->piece = -1;
-	}
-	return rc;
-}
-
-/* A transfer that is free; where none is, the one that was begun first is waited for. */
-static int free_transfer(struct dt_infer *m, struct dt_err *err)
-{
-	struct dt_infer_disk *d = m->disk;
-	int first = -1, t = 0, rc;
-
-	if (d->busy == (1u << DT_SCRATCH_SLOTS) - 1) {
-		for (int k = 0; k < d->plan.slots; k++)
-			if (d->slot[k].transfer >= 0 && (first < 0 || d->slot[k].when < d->slot[first].when))
-				first = k;
-		if ((rc = finish(m, first, err)) < 0)
-			return rc;
-	}
-	while (d->busy & 1u << t)
-		t++;
-	return t;
-}
-
-/* Begins to read a piece into the slot whose own was wanted least lately. */
-static int want(struct dt_infer *m, int i, struct dt_err *err)
-{
-	struct dt_infer_disk *d = m->disk;
-	struct piece *p = &d->piece[i];
-	char *to;
-	int k = p->slot, t, rc;
-
-	if (p->kept)
-		return 0;
-	d->now++;
-	if (k >= 0) {
-		d->slot[k].when = d->now;
-		return 0;
-	}
-	k = 0;
-	for (int j = 1; j < d->plan.slots; j++)
-		if (d->slot[j].when < d->slot[k].when)
-			k = j;
-	if (d->slot[k].transfer >= 0 && (rc = finish(m, k, err)) < 0)
-		return rc;
-	if ((t = free_transfer(m, err)) < 0)
-		return t;
-	if (d->slot[k].piece >= 0)
-		d->piece[d->slot[k].piece].slot = -1;
-	d->slot[k] = (struct slot){.piece = i, .transfer = t, .when = d->now};
-	d->busy |= 1u << t;
-	p->slot = k;
-	to = slot_at(d, k);
-	dt_scratch_read(d->file, t, to, d->plan.slot_bytes, (uint64_t)p->at * d->plan.slot_bytes);
-	d->facts.read_bytes += d->going ? d->plan.slot_bytes : 0;
-	for (int j = 0; j < p->n; j++) {
-		dt_packed_at(p->w[j], to);
-		to += dt_packed_close_bytes(p->w[j]);
-	}
-	return 0;
-}
-
-static int take(struct dt_infer *m, int i, struct dt_err *err)
-{
-	const struct piece *p = &m->disk->piece[i];
-	int rc = want(m, i, err);
-
-	return rc < 0 || p->kept ? rc : finish(m, p->slot, err);
-}
-
-int dt_infer_disk_layer(struct dt_infer *m, int layer, struct dt_err *err)
-{
-	const struct dt_infer_disk *d = m->disk;
-	int rc, i, ahead = 0;
-
-	if (!d || !d->file || d->plan.experts || layer < 0 || layer >= m->config.layers ||
-	    d->first[layer] == d->first[layer + 1])
-		return 0;
-	i = d->first[layer];
-	rc = take(m, i, err);
-	/* The next ones that are in the file, of the next pass behind the last; of few all are there. */
-	for (int64_t k = 1; k < d->plan.pieces && ahead < d->plan.slots - 1 && rc == 0; k++) {
-		const int next = (int)((i + k) % d->plan.pieces);
-
-		if (d->piece[next].kept)
-			continue;
-		rc = want(m, next, err);
-		ahead++;
-	}
-	return rc;
-}
-
-typedef int each_fn(struct dt_infer *m, int i, struct dt_err *err);
-
-static int each_chosen(struct dt_infer *m, int layer, const int32_t *first, each_fn *call, struct dt_err *err)
-{
-	const struct dt_infer_disk *d = m->disk;
-	int rc = 0;
-
-	for (int e = 0; d && d->file && e < d->first[layer + 1] - d->first[layer] && rc == 0; e++)
-		if (first[e] < first[e + 1])
-			rc = call(m, d->first[layer] + e, err);
-	return rc;
-}
-
-/* What a slot has is wanted first, so that nothing else takes the slot. */
-static int want_there(struct dt_infer *m, int i, struct dt_err *err)
-{
-	return m->disk->piece[i].slot >= 0 ? want(m, i, err) : 0;
-}
-
-int dt_infer_disk_want(struct dt_infer *m, int layer, const int32_t *first, struct dt_err *err)
-{
-	int rc = each_chosen(m, layer, first, want_there, err);
-
-	return rc < 0 ? rc : each_chosen(m, layer, first, want, err);
-}
-
-int dt_infer_disk_take(struct dt_infer *m, int layer, const int32_t *first, struct dt_err *err)
-{
-	return each_chosen(m, layer, first, take, err);
 }
 
 /* ---- from loading to closing ---- */
@@ -373,18 +171,18 @@ static int measure(struct dt_infer *m, struct dt_err *err)
 			continue;
 		if (bytes >= MEASURE_BYTES || dt_now() - t0 > MEASURE_S)
 			break;
-		rc = want(m, i, err);
+		rc = dt_infer_disk_begin(m, i, err);
 		bytes += d->plan.slot_bytes;
 		last = i + 1;
 		while (rc == 0 && behind <= i - together) {
 			if (d->piece[behind].slot >= 0)
-				rc = finish(m, d->piece[behind].slot, err);
+				rc = dt_infer_disk_finish(m, d->piece[behind].slot, err);
 			behind++;
 		}
 	}
 	for (; behind < last && rc == 0; behind++)
 		if (d->piece[behind].slot >= 0)
-			rc = finish(m, d->piece[behind].slot, err);
+			rc = dt_infer_disk_finish(m, d->piece[behind].slot, err);
 	d->facts.bw = (double)bytes / (dt_now() - t0);
 	return rc;
 }

@@ -275,8 +275,8 @@ merge() { # base adapter dst options...
     [[ $output == *modules_to_save* && ! -e p.gguf ]]
     # goes on from its checkpoint
     losses --model b-llama --steps 4 "${saved[@]}" >straight
-    losses --model b-llama --steps 2 "${saved[@]}" --save halves >half
-    losses --model b-llama --steps 4 "${saved[@]}" --save halves --resume auto >>half
+    losses --model b-llama --steps 2 "${saved[@]}" --save in-halves >half
+    losses --model b-llama --steps 4 "${saved[@]}" --save in-halves --resume auto >>half
     cmp straight half
     # golden: as peft merges it is test_infer_adapter; here through each form
     merge "$golden/base" "$golden/saved" saved

@@ -3,6 +3,7 @@
 
 bats_require_minimum_version 1.5.0
 load ranks
+load server
 
 setup_file() {
     on_ranks
@@ -101,6 +102,25 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
         jq -e '.weights_read_bytes > 0 and (.weights_tokens_per_s * .weights_read_bytes - 2e9 | fabs) < 1 and
             .disk_bytes >= .weights_read_bytes' said.json
     done
+}
+
+@test "/metrics: what was read, waited for, and found in memory" {
+    counts() { # of a server, after a question: bytes read, seconds waited, experts in memory, experts read
+        await dt-serve --tokenizer byte --threads 1 --max-num-seqs 4 --port 0 "$@"
+        curl -s "$url/v1/completions" -d '{"prompt": "Hello world", "max_tokens": 20, "temperature": 0}' | jq -e .usage >&2
+        curl -s "$url/metrics" >metrics
+        kill "$server"
+        wait "$server" || true
+        server=
+        awk '/^dt_serve_(weights_read|experts)_/ {printf "%s ", $2}' metrics
+    }
+    read -r bytes waited hits misses <<<"$(counts --weights-disk sw --weights-memory 8MiB x)"
+    # each of 20 steps and the prompt's choose two experts a layer or more; what is read is whole slots
+    awk "BEGIN {exit !($bytes > 0 && $waited > 0 && $hits + $misses >= 20 * 4 * 2 && $misses > 0 && $bytes % 4096 == 0)}"
+    [ $((bytes % misses)) = 0 ]
+    read -r bytes waited hits misses <<<"$(counts --weights-disk sw --weights-memory 8MiB d)"
+    awk "BEGIN {exit !($bytes > 0 && $waited > 0 && $hits == 0 && $misses == 0)}"
+    [ -z "$(counts d)" ]
 }
 
 @test "memory that the plain server does not get along with" {

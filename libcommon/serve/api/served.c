@@ -140,15 +140,25 @@ static void set_chat(struct dt_served *s, const struct dt_served_params *p, cons
 		dt_chat_init(&s->chat, (enum dt_chat_kind)kind, text, s->tok);
 }
 
+static void weights_read(void *m, struct dt_weights_read *ret)
+{
+	struct dt_infer_disk_facts f = {0};
+
+	dt_infer_disk_told(m, &f);
+	*ret = (struct dt_weights_read){f.read_bytes, f.wait_s, f.hits, f.misses};
+}
+
 struct dt_engine_model dt_served_model(struct dt_infer *m, const struct dt_tokenizer *tok,
 				       const struct dt_config *c)
 {
+	struct dt_infer_disk_facts disk;
 	struct dt_engine_model r = {.m = m,
 				    .forward = forward,
 				    .copy_block = copy_block,
 				    .read_block = read_block,
 				    .write_block = write_block,
 				    .block_bytes = dt_infer_block_bytes(m),
+				    .weights_read = dt_infer_disk_told(m, &disk) ? weights_read : NULL,
 				    .draws = true,
 				    .vocab = (int)c->vocab,
 				    .hidden = (int)c->hidden};

@@ -36,6 +36,8 @@ struct dt_engine_model {
 	 */
 	int (*beat)(void *m, struct dt_err *err);
 	double beat_s;
+	/* What was read of weights that memory does not hold, since the start. NULL: it holds all. */
+	void (*weights_read)(void *m, struct dt_weights_read *ret);
 	bool draws; /* forward can draw tokens itself (batch.draw) */
 	int vocab, hidden;
 	int32_t eos[2]; /* ids that end a text */

@@ -78,6 +78,14 @@ void dt_metrics_beyond(struct dt_metrics *m, const struct dt_beyond_counts *c)
 	pthread_mutex_unlock(&m->mu);
 }
 
+void dt_metrics_weights(struct dt_metrics *m, const struct dt_weights_read *read)
+{
+	pthread_mutex_lock(&m->mu);
+	m->has_weights = true;
+	m->weights = *read;
+	pthread_mutex_unlock(&m->mu);
+}
+
 void dt_metrics_sent(struct dt_metrics *m, int blocks)
 {
 	pthread_mutex_lock(&m->mu);
@@ -210,6 +218,22 @@ static void write_beyond(const struct page *p, const struct dt_metrics *m)
 	      c->compute_s);
 }
 
+/* Weights that memory does not hold, where there are some. */
+static void write_weights(const struct page *p, const struct dt_metrics *m)
+{
+	const struct dt_weights_read *r = &m->weights;
+
+	if (!m->has_weights)
+		return;
+	value(p, "weights_read_bytes_total", "counter", "Bytes of weights read from disk.", (double)r->bytes);
+	value(p, "weights_read_wait_seconds_total", "counter", "Seconds that steps waited for them.",
+	      r->wait_s);
+	value(p, "experts_hits_total", "counter", "Experts that a step chose and that were in memory.",
+	      (double)r->hits);
+	value(p, "experts_misses_total", "counter", "Experts that a step chose and that were read from disk.",
+	      (double)r->misses);
+}
+
 /* Prompts that other servers compute for this one, and this one for others. */
 static void write_remote(const struct page *p, const struct dt_metrics *m)
 {
@@ -266,6 +290,7 @@ void dt_metrics_write(struct dt_metrics *shared, const char *model, FILE *f)
 	      (double)m->prefix_hits);
 	write_beyond(&p, m);
 	write_remote(&p, m);
+	write_weights(&p, m);
 	value(&p, "spec_decode_num_drafts_total", "counter", "Times that tokens were guessed.",
 	      (double)m->drafts);
 	value(&p, "spec_decode_num_draft_tokens_total", "counter", "Tokens guessed.",

@@ -20,6 +20,12 @@ struct dt_hist {
 
 enum { DT_MEMORY_KINDS = 4 }; /* weights, kv-cache, workspace, logits */
 
+struct dt_weights_read {
+	uint64_t bytes;
+	double wait_s;	       /* of passes, for them */
+	uint64_t hits, misses; /* experts that a pass chose, in memory and not */
+};
+
 struct dt_metrics {
 	pthread_mutex_t mu;
 	int running, waiting;
@@ -36,6 +42,8 @@ struct dt_metrics {
 		bool asks; /* other servers */
 		struct dt_kvpeers_counts peers;
 	} beyond;
+	bool has_weights;
+	struct dt_weights_read weights;
 	uint64_t sent; /* blocks that other servers have asked for */
 	uint64_t drafts, draft_tokens, accepted_tokens, drawn_steps;
 	struct dt_hist ttft, itl, e2e, queue, prefill, decode, inference, prompt, generation, iteration;
@@ -51,6 +59,8 @@ void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, u
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens);
 /* What was looked for beyond the pool and what came of it. */
 void dt_metrics_beyond(struct dt_metrics *m, const struct dt_beyond_counts *c);
+/* After each step of a model whose weights memory does not hold. */
+void dt_metrics_weights(struct dt_metrics *m, const struct dt_weights_read *read);
 /* Counts blocks that were copied out for another server. */
 void dt_metrics_sent(struct dt_metrics *m, int blocks);
 /* One generated token; gap: seconds since the one before it, < 0 for the first. */

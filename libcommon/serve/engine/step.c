@@ -170,6 +170,12 @@ void dt_engine_step(struct dt_engine *e)
 	if (rc == 0)
 		rc = e->p.model.forward(e->p.model.m, &e->step.batch, e->step.logits, &err);
 	e->told = dt_now();
+	if (e->p.model.weights_read) {
+		struct dt_weights_read read;
+
+		e->p.model.weights_read(e->p.model.m, &read);
+		dt_metrics_weights(&e->metrics, &read);
+	}
 	if (rc == 0 && e->step.batch.draw)
 		dt_metrics_drawn(&e->metrics);
 	if (rc == 0)
