@@ -422,11 +422,15 @@ static int run_images(int n, char **v)
 static int run_teacher(int n, char **v)
 {
 	struct dt_teacher_query *q = &eval_args.teacher;
+	const struct dt_teacher_server server = {v[1], eval_args.served, eval_args.key,
+						 (int)eval_args.parallel};
 	struct dt_teacher_made r = {0};
 	struct dt_eval_model m = {0};
 	struct dt_err err = {0};
-	int rc;
+	int rc = check_servers(n, v, 1);
 
+	if (rc)
+		return rc;
 	if (!q->out)
 		return dt_opt_usage_error(&program, stderr, "teacher needs --out");
 	rc = join_ranks(&err);
@@ -437,17 +441,17 @@ static int run_teacher(int n, char **v)
 	q->size = job.info.size;
 	q->progress = show_window;
 	if (rc == 0)
-		rc = agree((rc = dt_teacher_seq(q, &eval_args.model.seq, &err)) < 0
-				   ? rc
-				   : dt_eval_model_open(&m, v[1], &eval_args.model, &err),
-			   &err);
+		rc = agree(dt_teacher_seq(q, &eval_args.model.seq, &err), &err);
+	q->seq = eval_args.model.seq;
+	if (rc == 0 && !is_url(v[1]))
+		rc = agree(dt_eval_model_open(&m, v[1], &eval_args.model, &err), &err);
 	if (rc == 0) {
 		show_start("reading", 1);
-		rc = dt_teacher_run(&m, q, &r, &err);
+		rc = is_url(v[1]) ? dt_teacher_ask(&server, q, &r, &err) : dt_teacher_run(&m, q, &r, &err);
 		dt_progress_end(&job.bar);
 	}
 	if (rc == 0 && speaks() && eval_args.json)
-		rc = print(dt_teacher_made_json(&m, q, &r), &err);
+		rc = print(dt_teacher_made_json(v[1], q, &r), &err);
 	else if (rc == 0 && speaks())
 		dt_teacher_made_print(q, &r, stdout);
 	dt_eval_model_close(&m);

@@ -139,15 +139,16 @@ static int share(const struct dt_teacher_query *q, struct work *k, struct dt_err
 	return rc < 0 ? rc : dt_all_gather(q->ranks, k->rest + n, k->rest, n, DT_F32, "what is left", err);
 }
 
-static void count(struct dt_teacher_made *r, const struct work *k, const float *logprobs, const float *rest)
+void dt_teacher_count(struct dt_teacher_made *r, const struct dt_teacher_info *i, const float *logprobs,
+		      const float *rest)
 {
-	for (int64_t p = 0; p < k->i.seq; p++) {
+	for (int64_t p = 0; p < i->seq; p++) {
 		const double others = exp((double)rest[p]);
 
 		r->named += 1 - others;
 		r->entropy -= others > 0 ? others * (double)rest[p] : 0;
-		for (int64_t c = 0; c < k->i.k; c++) {
-			const double lp = (double)logprobs[p * k->i.k + c];
+		for (int64_t c = 0; c < i->k; c++) {
+			const double lp = (double)logprobs[p * i->k + c];
 
 			r->entropy -= lp > -INFINITY || isnan(lp) ? exp(lp) * lp : 0;
 		}
@@ -164,7 +165,7 @@ static int take(const struct dt_teacher_query *q, struct work *k, int64_t first,
 	for (int r = 0; r < q->size && first + r < k->s.samples && rc == 0; r++) {
 		const int64_t slot = q->size > 1 ? r + 1 : 0;
 
-		count(ret, k, k->logprobs + slot * all, k->rest + slot * n);
+		dt_teacher_count(ret, &k->i, k->logprobs + slot * all, k->rest + slot * n);
 		if (k->w)
 			rc = dt_teacher_append(k->w, n, k->columns + slot * all, k->logprobs + slot * all,
 					       k->rest + slot * n, err);
@@ -227,14 +228,35 @@ static int agree(const struct dt_teacher_query *q, int rc, struct dt_err *err)
 	return q->size > 1 ? dt_comm_agree(q->ranks, rc, NULL, err) : rc;
 }
 
+struct dt_teacher_made dt_teacher_begin(const struct dt_teacher_info *i)
+{
+	return (struct dt_teacher_made){.samples = i->seq ? i->tokens / i->seq : 0,
+					.tokens = i->tokens,
+					.seq = i->seq,
+					.k = i->k,
+					.bytes = i->tokens * (i->k * (i->vocab <= 65536 ? 6 : 8) + 4)};
+}
+
+int dt_teacher_end(struct dt_teacher_made *r, const char *teacher, struct dt_teacher_writer **w,
+		   struct dt_err *err)
+{
+	struct dt_teacher_writer *file = *w;
+
+	r->named /= (double)(r->tokens > 0 ? r->tokens : 1);
+	r->entropy /= (double)(r->tokens > 0 ? r->tokens : 1);
+	if (!isfinite(r->entropy))
+		return dt_err_set(err, -EDOM, "'%s' gives logits that are not finite", teacher);
+	*w = NULL;
+	return file ? dt_teacher_finish(file, err) : 0;
+}
+
 int dt_teacher_run(struct dt_eval_model *m, const struct dt_teacher_query *q, struct dt_teacher_made *ret,
 		   struct dt_err *err)
 {
 	struct work k = {0};
 	int rc = agree(q, open_work(m, q, &k, err), err);
 
-	*ret = (struct dt_teacher_made){.samples = k.s.samples, .tokens = k.i.tokens, .k = k.i.k};
-	ret->bytes = k.i.tokens * (k.i.k * (k.i.vocab <= 65536 ? 6 : 8) + 4);
+	*ret = dt_teacher_begin(&k.i);
 	for (int64_t first = 0; first < k.s.samples && rc == 0; first += q->size) {
 		if (first + q->rank < k.s.samples)
 			rc = run_sample(m, &k, first + q->rank, err);
@@ -247,27 +269,17 @@ int dt_teacher_run(struct dt_eval_model *m, const struct dt_teacher_query *q, st
 			q->progress(q->arg, first + q->size < k.s.samples ? first + q->size : k.s.samples,
 				    k.s.samples);
 	}
-	ret->named /= (double)(ret->tokens > 0 ? ret->tokens : 1);
-	ret->entropy /= (double)(ret->tokens > 0 ? ret->tokens : 1);
-	if (rc == 0 && !isfinite(ret->entropy))
-		rc = dt_err_set(err, -EDOM, "'%s' gives logits that are not finite", m->path);
-	if (rc == 0 && k.w) {
-		struct dt_teacher_writer *w = k.w;
-
-		k.w = NULL;
-		rc = dt_teacher_finish(w, err);
-	}
-	rc = agree(q, rc, err);
+	rc = agree(q, rc < 0 ? rc : dt_teacher_end(ret, m->path, &k.w, err), err);
 	release(&k);
 	return rc;
 }
 
-json_t *dt_teacher_made_json(const struct dt_eval_model *m, const struct dt_teacher_query *q,
+json_t *dt_teacher_made_json(const char *model, const struct dt_teacher_query *q,
 			     const struct dt_teacher_made *r)
 {
 	return json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:f, s:f}", "schema", 1, "model",
-			 m->path, "data", q->data, "out", q->out, "samples", (json_int_t)r->samples, "tokens",
-			 (json_int_t)r->tokens, "seq", (json_int_t)m->len, "top_k", (json_int_t)r->k,
+			 model, "data", q->data, "out", q->out, "samples", (json_int_t)r->samples, "tokens",
+			 (json_int_t)r->tokens, "seq", (json_int_t)r->seq, "top_k", (json_int_t)r->k,
 			 "temperature", q->temperature, "bytes", (json_int_t)r->bytes, "named", r->named,
 			 "entropy", r->entropy);
 }

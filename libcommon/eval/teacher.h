@@ -24,7 +24,7 @@ struct dt_teacher_query {
 };
 
 struct dt_teacher_made {
-	int64_t samples, tokens, k, bytes;
+	int64_t samples, tokens, seq, k, bytes;
 	double named;	/* mean probability that the k columns have together */
 	double entropy; /* mean, nats, of the k columns and the rest as one */
 };
@@ -36,9 +36,26 @@ struct dt_teacher_made {
 int dt_teacher_seq(const struct dt_teacher_query *q, int64_t *ret, struct dt_err *err);
 int dt_teacher_run(struct dt_eval_model *m, const struct dt_teacher_query *q, struct dt_teacher_made *ret,
 		   struct dt_err *err);
-json_t *dt_teacher_made_json(const struct dt_eval_model *m, const struct dt_teacher_query *q,
+/*
+ * The same of a server that speaks OpenAI's API with vLLM's prompt_logprobs, asked by one process, several
+ * documents under way. -ENOTSUP: a temperature other than 1, which what it gives cannot be brought to.
+ */
+struct dt_teacher_server {
+	const char *url, *model, *key; /* model NULL: the first that it serves; key NULL: none */
+	int parallel;
+};
+int dt_teacher_ask(const struct dt_teacher_server *s, const struct dt_teacher_query *q,
+		   struct dt_teacher_made *ret, struct dt_err *err);
+json_t *dt_teacher_made_json(const char *model, const struct dt_teacher_query *q,
 			     const struct dt_teacher_made *r);
 void dt_teacher_made_print(const struct dt_teacher_query *q, const struct dt_teacher_made *r, FILE *f);
+
+/* What both do: a sample's part of the means, and a file's begin and end. *w may be NULL. */
+struct dt_teacher_made dt_teacher_begin(const struct dt_teacher_info *i);
+void dt_teacher_count(struct dt_teacher_made *r, const struct dt_teacher_info *i, const float *logprobs,
+		      const float *rest);
+int dt_teacher_end(struct dt_teacher_made *r, const char *teacher, struct dt_teacher_writer **w,
+		   struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -3,6 +3,7 @@
 
 bats_require_minimum_version 1.5.0
 load ranks
+load server
 
 setup_file() {
     on_ranks
@@ -21,6 +22,7 @@ setup_file() {
 
 setup() {
     in_folder
+    server=
     common=(--model llama.json --data d.h5 --seq 32 --microbatch 1 --global-batch 8 --lr 1e-3 --warmup 5
         --precision fp32 --no-mfu --threads 1 --comm-timeout 120)
 }
@@ -68,6 +70,43 @@ refused() { # status text options...
     mpirun -np 3 dt-eval teacher apart.h5 apart.run/latest --seq 32 --precision fp32 --top-k 24 --temperature 2 \
         --out three.teacher >&2
     cmp three.teacher apart.teacher
+}
+
+@test "a teacher behind a server is the teacher" {
+    served() { # MODEL OPTION...
+        await dt-serve "$1" --precision fp32 --threads 1 --port 0 --max-model-len 64 "${@:2}"
+    }
+    for data in d apart; do
+        served $data.run/latest --max-num-batched-tokens 32 --max-num-seqs 4
+        dt-eval teacher $data.h5 "$url" --seq 32 --top-k 24 --parallel 3 --json --out asked-$data.teacher >asked
+        kill "$server"
+        wait "$server" || true
+        dt-eval teacher $data.h5 $data.run/latest --seq 32 --precision fp32 --top-k 24 --json --out own-$data.teacher >own
+        jq -se '.[0].samples == .[1].samples and .[0].tokens == .[1].tokens and .[0].seq == 32 and .[0].top_k == 24
+            and (.[0].named - .[1].named | fabs) < 1e-6 and (.[0].entropy - .[1].entropy | fabs) < 1e-5' asked own >&2
+        for how in asked own; do
+            metrics '[.loss, .ce, .teacher_kl, .grad_norm]' --data $data.h5 --steps 3 --teacher $how-$data.teacher \
+                --teacher-weight 0.8 --lr 5e-3
+        done | jq -se '[range(3) as $i | range(4) as $k | (.[$i][$k] - .[$i + 3][$k] | fabs) < 2e-6] | length == 12 and all' >&2
+    done
+    # what it cannot give is told
+    served d.run/latest
+    run --separate-stderr dt-eval teacher d.h5 "$url" --seq 32 --temperature 2 --out no.teacher
+    [ "$status" -eq 1 ] && [[ $stderr == *'at 1'* ]]
+    run --separate-stderr dt-eval teacher d.h5 "$url" --seq 63 --out no.teacher
+    [ "$status" -eq 1 ] && [[ $stderr == *'context of 64'* ]]
+    run --separate-stderr dt-eval teacher d.h5 "$url" --seq 32 --top-k 200 --out no.teacher
+    [ "$status" -eq 1 ] && [[ $stderr == *prompt_logprobs* ]]
+    dt-tokenize train --vocab 270 --out tok.json text.txt
+    dt-dataset build --tokenizer tok.json --out other.h5 text.txt >&2
+    run --separate-stderr dt-eval teacher other.h5 "$url" --seq 32 --out no.teacher
+    [ "$status" -eq 1 ] && [[ $stderr == *'different tokens'* ]]
+    ask='{prompt: "abc", max_tokens: 1, temperature: 0}'
+    jq -nc "$ask + {prompt_logprobs: 2}" | curl -s -d @- "$url/v1/completions" >reply
+    jq -e '.choices[0].prompt_logprobs | .[0] == null and length == 3 and
+        all(.[1:][]; [.[].rank // empty] == [1, 2] and (.[] | .decoded_token, .logprob))' reply
+    jq -nc "$ask + {prompt_logprobs: 2, stream: true}" | curl -s -d @- "$url/v1/completions" | jq -e '.error.message | test("go together")'
+    [ ! -e no.teacher ]
 }
 
 @test "the plan is exact" {

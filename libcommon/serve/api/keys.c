@@ -50,6 +50,7 @@ static const struct key keys[] = {
 	{"echo", TEXT, BOOL, B(echo)},
 	{"logprobs", TEXT, INT, B(ask.logprobs), 0, DT_LOGPROBS_MAX},
 	{"logprobs", CHAT, BOOL, B(chat_logprobs)},
+	{"prompt_logprobs", DT_BODY_TEXT, INT, B(ask.prompt_logprobs), 0, DT_PROMPT_LOGPROBS_MAX},
 	{"top_logprobs", CHAT, INT, B(top_logprobs), 0, DT_LOGPROBS_MAX},
 	{"return_token_ids", TEXT, BOOL, B(ids)},
 	{"encoding_format", DT_BODY_EMBEDDING, OWN},

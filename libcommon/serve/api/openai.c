@@ -126,8 +126,13 @@ static int read_completion(struct dt_body *b, struct dt_completion *c)
 		return dt_body_bad(b->e, "best_of", "'best_of' other than 'n' is not supported");
 	if (b->ask.logprobs > b->m->engine->model.vocab)
 		return dt_body_bad(b->e, "logprobs", "'logprobs' is more than the vocabulary");
+	if (b->ask.prompt_logprobs > b->m->engine->model.vocab)
+		return dt_body_bad(b->e, "prompt_logprobs", "'prompt_logprobs' is more than the vocabulary");
+	if (b->ask.prompt_logprobs >= 0 && (c->stream || (c->echo && b->ask.logprobs >= 0)))
+		return dt_body_bad(b->e, "prompt_logprobs", "'prompt_logprobs' and %s do not go together",
+				   c->stream ? "'stream'" : "'echo' with 'logprobs'");
 	b->default_tokens = 16;
-	b->ask.score_prompt = c->echo && b->ask.logprobs >= 0;
+	b->ask.score_prompt = (c->echo && b->ask.logprobs >= 0) || b->ask.prompt_logprobs >= 0;
 	return dt_body_ask(b, -1) < 0 ? -EINVAL : read_prompts(b, "prompt");
 }
 

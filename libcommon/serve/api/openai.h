@@ -97,6 +97,8 @@ json_t *dt_completion_usage(const struct dt_completion *c, bool cache);
 json_t *dt_completion_text(const struct dt_completion *c, int i);
 /* {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of output tokens; null without logprobs. */
 json_t *dt_completion_logprobs(const struct dt_completion *c, int i);
+/* As vLLM has them: of each token of the prompt an object by ids, {"logprob", "rank", "decoded_token"}. */
+json_t *dt_completion_prompt_logprobs(const struct dt_completion *c, int i);
 /* Fills e from a request that ended badly; 0 when it ended well. */
 int dt_completion_failed(const struct dt_serve_req *r, struct dt_api_error *e);
 

@@ -38,11 +38,12 @@ size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 
 	for (int i = 0; i < c->call->n; i++) {
 		const struct dt_serve_req *r = &c->call->req[i];
-		size_t tokens = (size_t)r->scores.n + (size_t)r->prompt_scores.n;
+		const size_t each = c->chat ? CHAT_SCORE_BYTES : SCORE_BYTES;
 
 		cost += c->ids ? (size_t)(r->nprompt + r->nout) * ID_BYTES : 0;
 		cost += 1024 + 8 * r->detok.n + (c->echo ? 8 * c->prompt[i / c->n].n : 0);
-		cost += tokens * (1 + (size_t)r->scores.ntop) * (c->chat ? CHAT_SCORE_BYTES : SCORE_BYTES);
+		cost += (size_t)r->scores.n * (1 + (size_t)r->scores.ntop) * each;
+		cost += (size_t)r->prompt_scores.n * (1 + (size_t)r->prompt_scores.ntop) * each;
 		cost += r->pooled ? hidden * FLOAT_BYTES : 0;
 	}
 	return cost;
@@ -193,6 +194,8 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 		json_object_set_new(v, "prompt_token_ids", ids_json(r->tokens, r->nprompt));
 		json_object_set_new(v, "token_ids", ids_json(dt_serve_req_out(r), r->nout));
 	}
+	if (v && r->ask->prompt_logprobs >= 0)
+		json_object_set_new(v, "prompt_logprobs", dt_completion_prompt_logprobs(c, i));
 	return v;
 }
 

@@ -149,6 +149,35 @@ json_t *dt_api_scores(const struct dt_completion *c, const struct dt_serve_req *
 	return lists_json(&l);
 }
 
+/* rank: from 1; 0: it is not among the likeliest, and nobody counted how many are. */
+static void add_by_id(json_t *to, const struct dt_completion *c, const struct dt_logprob *p, int rank)
+{
+	char id[16];
+	json_t *v = json_pack("{s:f, s:o}", "logprob", (double)p->logprob, "decoded_token",
+			      token_name(c->tok, p->id));
+
+	snprintf(id, sizeof(id), "%d", p->id);
+	json_object_set_new(v, "rank", rank ? json_integer(rank) : json_null());
+	json_object_set_new(to, id, v);
+}
+
+json_t *dt_completion_prompt_logprobs(const struct dt_completion *c, int i)
+{
+	const struct dt_scores *s = &c->call->req[i].prompt_scores;
+	json_t *list = json_array();
+
+	json_array_append_new(list, json_null()); /* nothing says what begins a prompt */
+	for (int t = 0; t < s->n; t++) {
+		json_t *v = json_object();
+
+		add_by_id(v, c, &s->chosen[t], 0);
+		for (int k = 0; k < s->ntop; k++)
+			add_by_id(v, c, &s->top[(size_t)t * (size_t)s->ntop + (size_t)k], k + 1);
+		json_array_append_new(list, v);
+	}
+	return list;
+}
+
 json_t *dt_completion_logprobs(const struct dt_completion *c, int i)
 {
 	const struct dt_serve_req *r = &c->call->req[i];

@@ -27,7 +27,7 @@ int dt_engine_buffers_init(struct dt_engine *e)
 	s->logits = malloc(DT_INFER_LOGITS_ROWS(seqs) * (size_t)p->model.vocab * sizeof(*s->logits));
 	s->draw = calloc(seqs, sizeof(*s->draw));
 	s->drawn = calloc(seqs, sizeof(*s->drawn));
-	s->top = calloc(DT_LOGPROBS_MAX, sizeof(*s->top));
+	s->top = calloc(DT_PROMPT_LOGPROBS_MAX, sizeof(*s->top));
 	if (!s->items || !s->drafts || !s->ids || !s->pos || !s->slot || !s->q_start || !s->kv_len ||
 	    !s->want || !s->table || !s->replica || !s->pool_to || !s->adapter || !s->logits || !s->draw ||
 	    !s->drawn || !s->top)

@@ -43,7 +43,7 @@ struct dt_engine_buffers {
 	float *logits;				 /* [max_seqs + 2, vocab], the last two scratch */
 	struct dt_draw *draw;			 /* [max_seqs]; their edits are in the sampler */
 	struct dt_drawn *drawn;			 /* [max_seqs] */
-	struct dt_logprob *top;			 /* [DT_LOGPROBS_MAX] */
+	struct dt_logprob *top;			 /* [DT_PROMPT_LOGPROBS_MAX] */
 };
 
 /* Tokens a grammar allows, as a bit mask for the sampler. Used by the engine's thread alone. */

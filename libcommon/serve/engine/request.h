@@ -21,7 +21,8 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#define DT_LOGPROBS_MAX 20 /* alternatives a token */
+#define DT_LOGPROBS_MAX	       20  /* alternatives a token */
+#define DT_PROMPT_LOGPROBS_MAX 128 /* of a prompt, for teachers */
 
 enum dt_finish {
 	DT_FINISH_NONE,	  /* still going */
@@ -56,6 +57,7 @@ struct dt_ask {
 				     * only a grammar that allows nothing more ends the text */
 	int priority;		    /* within the tenant: lower goes first, as in vLLM */
 	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
+	int prompt_logprobs;	    /* of each token of the prompt, apart; -1: none */
 	struct dt_grammar *grammar; /* what the output must fit, NULL: anything */
 	uint64_t *mark;		    /* [nmarks] of the prompt (serve/sched/kvmarks.h); one prompt alone */
 	int nmarks;
@@ -69,7 +71,10 @@ struct dt_ask {
 	bool embed;	   /* the result is the mean of the prompt's last hidden states, and no token */
 };
 #define DT_ASK_DEFAULT                                                                                       \
-	((struct dt_ask){.sampling = DT_SAMPLING_DEFAULT, .logprobs = -1, .skip_special = true})
+	((struct dt_ask){.sampling = DT_SAMPLING_DEFAULT,                                                    \
+			 .logprobs = -1,                                                                     \
+			 .prompt_logprobs = -1,                                                              \
+			 .skip_special = true})
 void dt_ask_release(struct dt_ask *a);
 
 struct dt_call;

@@ -55,6 +55,8 @@ static int check_ask(const struct dt_engine *e, const struct dt_ask *a, struct d
 		rc = check_id(e, a->sampling.bias[i].id, err);
 	if (rc == 0 && (a->logprobs > e->p.model.vocab || a->logprobs > DT_LOGPROBS_MAX))
 		rc = dt_err_set(err, -EINVAL, "%d alternatives a token are too many", a->logprobs);
+	if (rc == 0 && (a->prompt_logprobs > e->p.model.vocab || a->prompt_logprobs > DT_PROMPT_LOGPROBS_MAX))
+		rc = dt_err_set(err, -EINVAL, "%d alternatives a token are too many", a->prompt_logprobs);
 	return rc;
 }
 
@@ -103,6 +105,8 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 	if (ask->embed && !r->pooled)
 		return dt_err_sys(err, -ENOMEM, "cannot take the request");
 	r->scores.ntop = r->prompt_scores.ntop = ask->logprobs > 0 ? ask->logprobs : 0;
+	if (ask->prompt_logprobs >= 0)
+		r->prompt_scores.ntop = ask->prompt_logprobs;
 	dt_detok_init(&r->detok, e->p.tok, ask->stop, ask->nstop);
 	r->detok.special = !ask->skip_special;
 	r->detok.include_stop = ask->include_stop;

@@ -249,7 +249,7 @@ static int score(struct dt_engine *e, struct dt_serve_req *r, int at, const floa
 
 	if (at + 1 >= r->nprompt || at != r->prompt_scores.n)
 		return 0; /* the last row is sampled from; a recomputed row is already there */
-	dt_logprobs(logits, e->p.model.vocab, r->tokens[at + 1], &chosen, r->ask->logprobs, e->step.top);
+	dt_logprobs(logits, e->p.model.vocab, r->tokens[at + 1], &chosen, r->prompt_scores.ntop, e->step.top);
 	pthread_mutex_lock(&r->call->mu);
 	rc = dt_scores_push(&r->prompt_scores, chosen, e->step.top);
 	pthread_mutex_unlock(&r->call->mu);
