@@ -143,6 +143,8 @@ int dt_actor_main(void)
 		dt_wire_send(a.fd, &w, &part, 1, &own);
 	}
 	dt_answerer_close(a.answerer);
+	dt_params_release(&a.table);
+	free(a.weights);
 	return rc == -EPIPE ? 0 : 1;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
