@@ -5,24 +5,31 @@
 
 #include <errno.h>
 
+/* What ranks that do not wait for one another in a step cannot do; who is early is chance. NULL: nothing. */
+static const char *needs_others(const struct dt_run *r)
+{
+	const struct dt_layout *l = &r->layout;
+
+	return l->tp > 1		       ? "tensor parallelism (tp)"
+	       : l->pp > 1		       ? "a pipeline (pp)"
+	       : l->cp > 1		       ? "context parallelism (cp)"
+	       : l->ep > 1		       ? "expert parallelism (ep)"
+	       : r->config->experts	       ? "a model with experts"
+	       : dt_config_is_image(r->config) ? "images"
+	       : r->objective.kind	       ? "--objective"
+	       : r->teacher.file	       ? "--teacher"
+	       : r->reproducible	       ? "--reproducible: who is early is never the same"
+	       : r->offload.what	       ? "--offload"
+	       : r->on_card		       ? "a card: its work is queued ahead"
+	       : r->sync.from		       ? "--sync-from"
+					       : NULL;
+}
+
 /* The slowest ranks of a step stop inside it: nobody may wait for them there. */
 static int check_backup(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
-	const char *what = l->zero			   ? "ZeRO"
-			   : l->tp > 1			   ? "tensor parallelism (tp)"
-			   : l->pp > 1			   ? "a pipeline (pp)"
-			   : l->cp > 1			   ? "context parallelism (cp)"
-			   : l->ep > 1			   ? "expert parallelism (ep)"
-			   : r->config->experts		   ? "a model with experts"
-			   : dt_config_is_image(r->config) ? "images"
-			   : r->objective.kind		   ? "--objective"
-			   : r->teacher.file		   ? "--teacher"
-			   : r->reproducible		   ? "--reproducible: who is slow is never the same"
-			   : r->offload.what		   ? "--offload"
-			   : r->on_card			   ? "a card: its work is queued ahead"
-			   : r->sync.from		   ? "--sync-from"
-							   : NULL;
+	const char *what = l->zero ? "ZeRO" : needs_others(r);
 
 	if (what)
 		return dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what);
@@ -36,24 +43,13 @@ static int check_served(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	const bool ages = r->sync.kind == DT_SYNC_ASYNC || r->sync.kind == DT_SYNC_HOGWILD;
-	const char *what = l->tp > 1			   ? "tensor parallelism (tp)"
-			   : l->pp > 1			   ? "a pipeline (pp)"
-			   : l->cp > 1			   ? "context parallelism (cp)"
-			   : l->ep > 1			   ? "expert parallelism (ep)"
-			   : r->config->experts		   ? "a model with experts"
-			   : dt_config_is_image(r->config) ? "images"
-			   : r->objective.kind		   ? "--objective"
-			   : r->teacher.file		   ? "--teacher"
-			   : r->reproducible		   ? "--reproducible: who is first is never the same"
-			   : r->offload.what		   ? "--offload"
-			   : r->on_card			   ? "a card: its work is queued ahead"
-			   : r->sync.from		   ? "--sync-from"
-			   : r->no_master		   ? "--no-master"
-			   : r->qat			   ? "--qat"
-			   : r->loss_scale != 1		   ? "a loss scale (fp16)"
-			   : r->ema > 0			   ? "--ema"
-			   : r->ramp.tokens		   ? "a batch that grows"
-			   : r->watch.replicas		   ? "--check-replicas"
+	const char *what = needs_others(r)			     ? needs_others(r)
+			   : r->no_master			     ? "--no-master"
+			   : r->qat				     ? "--qat"
+			   : r->loss_scale != 1			     ? "a loss scale (fp16)"
+			   : r->ema > 0				     ? "--ema"
+			   : r->ramp.tokens			     ? "a batch that grows"
+			   : r->watch.replicas			     ? "--check-replicas"
 			   : r->watch.on_spike || r->watch.nan_skips ? "--on-spike and --nan-skips"
 			   : r->watch.elastic || r->watch.peer_copy  ? "--elastic and --peer-copy"
 			   : r->save.grads			     ? "gradients in checkpoints"
