@@ -94,6 +94,9 @@ int src_tokenizer_from(struct dt_source *s, const char *path, struct dt_err *err
 		rc = of_folder(&in, path, err);
 	} else {
 		rc = of_file(&in, &map, err);
+		if (rc < 0 && !there)
+			dt_err_hint(err, "a tokenizer is tokenizer.json, a folder or file that holds one, "
+					 "or 'byte'");
 	}
 	if (rc == 0 && !in.tokenizer)
 		rc = dt_err_set(err, -ENOTSUP, "%s",

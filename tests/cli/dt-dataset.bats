@@ -34,6 +34,9 @@ setup() {
 	run dt-dataset info --out x d.h5
 	[ "$status" -eq 2 ]
 	[ ! -e d.h5 ]
+	run dt-dataset build --tokenizer bytes --out d.h5 a
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"cannot open 'bytes'"*"or 'byte'"* ]]
 }
 
 @test "what goes in comes out" {
