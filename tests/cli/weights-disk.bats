@@ -106,7 +106,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
 
 @test "/metrics: what was read, waited for, and found in memory" {
     counts() { # of a server, after a question: bytes read, seconds waited, experts in memory, experts read
-        await dt-serve --tokenizer byte --threads 1 --max-num-seqs 4 --port 0 "$@"
+        await "${launch[@]}" dt-serve --tokenizer byte --threads 1 --max-num-seqs 4 --port 0 "$@"
         curl -s "$url/v1/completions" -d '{"prompt": "Hello world", "max_tokens": 20, "temperature": 0}' | jq -e .usage >&2
         curl -s "$url/metrics" >metrics
         kill "$server"
@@ -121,6 +121,9 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     read -r bytes waited hits misses <<<"$(counts --weights-disk sw --weights-memory 8MiB d)"
     awk "BEGIN {exit !($bytes > 0 && $waited > 0 && $hits == 0 && $misses == 0)}"
     [ -z "$(counts d)" ]
+    launch=(mpirun -np 2) # of the first rank
+    read -r bytes waited hits misses <<<"$(counts --layout tp2 --weights-disk sw --weights-memory 3MiB d)"
+    awk "BEGIN {exit !($bytes > 0 && $waited > 0 && $hits == 0 && $misses == 0)}"
 }
 
 @test "memory that the plain server does not get along with" {

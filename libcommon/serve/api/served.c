@@ -148,6 +148,11 @@ static void weights_read(void *m, struct dt_weights_read *ret)
 	*ret = (struct dt_weights_read){f.read_bytes, f.wait_s, f.hits, f.misses};
 }
 
+static void weights_read_of_part(void *ranks, struct dt_weights_read *ret)
+{
+	weights_read(dt_serve_ranks_part(ranks), ret);
+}
+
 struct dt_engine_model dt_served_model(struct dt_infer *m, const struct dt_tokenizer *tok,
 				       const struct dt_config *c)
 {
@@ -355,6 +360,7 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 		ep.model.write_block = dt_serve_ranks_write_block;
 		ep.model.block_bytes = dt_serve_ranks_block_bytes(s->ranks);
 		ep.model.beat = dt_serve_ranks_beat;
+		ep.model.weights_read = ep.model.weights_read ? weights_read_of_part : NULL;
 		ep.model.beat_s = p->beat_s;
 	}
 	if (p->peers) {

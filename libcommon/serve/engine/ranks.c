@@ -417,6 +417,11 @@ int dt_serve_ranks_write_block(void *ranks, int32_t block, const void *from)
 	return rc;
 }
 
+struct dt_infer *dt_serve_ranks_part(const struct dt_serve_ranks *r)
+{
+	return r->m;
+}
+
 /* A broadcast alone would not notice a rank that has stopped. */
 int dt_serve_ranks_beat(void *ranks, struct dt_err *err)
 {

@@ -28,6 +28,8 @@ int dt_serve_ranks_copy_block(void *ranks, int replica, int32_t from, int32_t to
 int dt_serve_ranks_read_block(void *ranks, int32_t block, void *to);
 int dt_serve_ranks_write_block(void *ranks, int32_t block, const void *from);
 int dt_serve_ranks_beat(void *ranks, struct dt_err *err);
+/* This rank's part of the model. */
+struct dt_infer *dt_serve_ranks_part(const struct dt_serve_ranks *r);
 /* Bytes of a block, which is that of one process (serve/engine/kvparts.h), and dt_infer_cache_name of all
  * ranks (with p.name). */
 size_t dt_serve_ranks_block_bytes(const struct dt_serve_ranks *r);
