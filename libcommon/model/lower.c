@@ -8,6 +8,7 @@
 
 /* ---- forward ---- */
 
+/* On the tape, which backward is derived from. */
 static void record(struct dt_lower *lo, const struct dt_node *n)
 {
 	if (lo->ntape == lo->tape_cap) {
@@ -30,6 +31,14 @@ static void record(struct dt_lower *lo, const struct dt_node *n)
 	lo->tape[lo->ntape++] = *n;
 }
 
+static int put_node(struct dt_lower *lo, struct dt_node *n)
+{
+	dt_op_rules[n->op].shape(lo, n);
+	record(lo, n);
+	dt_lo_forward(lo, n);
+	return n->out[0];
+}
+
 /* A node of the program alone: entering the node `name`, leaving it, or adding up what is sent. */
 static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a, int b, int unit)
 {
@@ -37,25 +46,7 @@ static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a,
 
 	n.in[0] = a;
 	n.in[1] = b;
-	dt_op_rules[op].shape(lo, &n);
-	record(lo, &n);
-	dt_lo_forward(lo, &n);
-	return n.out[0];
-}
-
-/* Likewise one between the rows of a node's choices and the node. */
-static int rows_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *reader,
-		     const struct dt_attr *a)
-{
-	struct dt_node n = dt_node_blank(op, reader->unit, reader->name);
-
-	n.in[0] = reader->in[0];
-	n.in[1] = reader->in[1];
-	n.attr = *a;
-	dt_op_rules[op].shape(lo, &n);
-	record(lo, &n);
-	dt_lo_forward(lo, &n);
-	return n.out[0];
+	return put_node(lo, &n);
 }
 
 static bool enters(const struct dt_lower *lo, const struct dt_node *n)
@@ -102,27 +93,12 @@ static void localise(const struct dt_lower *lo, struct dt_attr *a)
 
 		a->expert_n = a->experts / tp;
 		a->expert_begin = a->expert_n * r;
+		if (dt_lo_gathers(lo)) {
+			a->expert_n /= lo->s->ep;
+			a->expert_begin += a->expert_n * lo->s->ep_rank;
+		}
 		a->capacity = lo->s->capacity > 0 ? (int64_t)ceil(even * lo->s->capacity) : 0;
 	}
-}
-
-/*
- * Training has the rows of experts by choice: copied so in front of the first product, sent to the ranks that
- * have the experts, and back behind the last. Serving's products find each row by its choices.
- */
-static void choose_rows(struct dt_lower *lo, struct dt_node *n)
-{
-	struct dt_attr to_experts = n->attr;
-
-	if (dt_lo_serves(lo) || !n->attr.experts || n->op == DT_OP_ROUTE)
-		return;
-	to_experts.back = n->op == DT_OP_COMBINE;
-	if (n->op == DT_OP_EXPERTS && n->attr.gated)
-		n->in[0] = rows_node(lo, DT_OP_DISPATCH, n, &to_experts);
-	n->attr.gated = false;
-	if (lo->s->ep > 1 && n->op != DT_OP_GATED && (n->op == DT_OP_COMBINE || !n->attr.down))
-		n->in[0] = rows_node(lo, DT_OP_EXCHANGE, n, &to_experts);
-	n->attr.owned = lo->s->ep > 1 && n->op != DT_OP_COMBINE;
 }
 
 static int context_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *like, int in,
@@ -135,10 +111,7 @@ static int context_node(struct dt_lower *lo, enum dt_op op, const struct dt_node
 	if (!kv_heads) /* what attention yields */
 		n.attr.head_dim = n.attr.value_dim;
 	n.in[0] = in;
-	dt_op_rules[op].shape(lo, &n);
-	record(lo, &n);
-	dt_lo_forward(lo, &n);
-	return n.out[0];
+	return put_node(lo, &n);
 }
 
 /*
@@ -186,10 +159,7 @@ static int latent_values(struct dt_lower *lo, const struct dt_node *n, const str
 	v.in[0] = n->out[0];
 	v.param[0] = absorb->param[0];
 	v.attr = *a;
-	dt_op_rules[v.op].shape(lo, &v);
-	record(lo, &v);
-	dt_lo_forward(lo, &v);
-	return v.out[0];
+	return put_node(lo, &v);
 }
 
 /* The graph's node as the program has it. */
@@ -197,6 +167,7 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 {
 	struct dt_node n = *from;
 	struct dt_attr heads;
+	int beside;
 	bool cut;
 
 	for (int i = 0; i < DT_NODE_IN; i++)
@@ -218,16 +189,19 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 		n.attr.head_dim = n.attr.rope_dim + n.attr.latent_dim;
 		n.attr.value_dim = n.attr.latent_dim;
 	}
-	choose_rows(lo, &n);
+	dt_lo_choose_rows(lo, &n);
 	cut = n.op == DT_OP_ATTENTION && lo->s->cp > 1;
 	if (cut)
 		open_context(lo, &n);
-	dt_op_rules[n.op].shape(lo, &n);
+	beside = n.op == DT_OP_COMBINE && dt_lo_gathers(lo) ? n.in[3] : -1;
+	if (beside >= 0)
+		n.in[3] = -1;
+	put_node(lo, &n);
 	for (int i = 0; i < DT_NODE_OUT; i++)
 		if (from->out[i] >= 0 && n.out[i] >= 0)
 			lo->map[from->out[i]] = n.out[i];
-	record(lo, &n);
-	dt_lo_forward(lo, &n);
+	if (n.op == DT_OP_COMBINE && dt_lo_gathers(lo))
+		lo->map[from->out[0]] = dt_lo_own_rows(lo, &n, beside, from->out[0]);
 	if (compressed(lo, &n) && n.op == DT_OP_ATTENTION)
 		lo->map[from->out[0]] = latent_values(lo, &n, &heads);
 	if (cut && lo->s->cp_comm == DT_CP_ULYSSES) {
@@ -385,12 +359,12 @@ static int join_lists(struct dt_lower *lo)
 int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_err *err)
 {
 	struct dt_prog p = {.input = -1, .output = -1, .grad_in = -1, .grad_out = -1};
-	struct dt_lower lo = {.s = s, .p = &p, .value_cap = 512, .linear8 = dt_lo_linear8};
+	struct dt_lower lo = {.s = s, .p = &p, .value_cap = 512, .linear8 = dt_lo_linear8, .put = put_node};
 	int rc = -ENOMEM;
 
 	p.rows[DT_ROWS_NONE] = 1;
-	p.rows[DT_ROWS_SEQ] = s->microbatch * s->seq;
-	p.rows[DT_ROWS_ALL] = s->cp > 1 ? p.rows[DT_ROWS_SEQ] / s->cp : p.rows[DT_ROWS_SEQ];
+	p.rows[DT_ROWS_SEQ] = s->microbatch * s->seq * (dt_lo_gathers(&lo) ? s->ep : 1);
+	p.rows[DT_ROWS_ALL] = s->microbatch * s->seq / (s->cp > 1 ? s->cp : 1);
 	p.rows[DT_ROWS_STREAM] = s->seq_parallel ? p.rows[DT_ROWS_ALL] / s->tp : p.rows[DT_ROWS_ALL];
 	p.value = malloc((size_t)lo.value_cap * sizeof(*p.value));
 	lo.info = malloc((size_t)lo.value_cap * sizeof(*lo.info));
@@ -402,7 +376,7 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 		if (s->backward)
 			backward(&lo);
 		dt_lo_prune(&lo);
-		if (s->overlap)
+		if (s->overlap && !dt_lo_serves(&lo))
 			dt_lo_overlap(&lo);
 		rc = lo.failed ? -ENOMEM : join_lists(&lo);
 	}

@@ -18,7 +18,7 @@ enum dt_list { DT_LIST_FORWARD, DT_LIST_LOSS, DT_LIST_BACKWARD, DT_LIST_WEIGHTS,
 
 /*
  * Rows of a value: of no batch; every token of the microbatch that is on this context-parallel rank; this
- * rank's part of the residual stream; every token of the microbatch.
+ * rank's part of the residual stream; every token of the microbatch, in serving those of all ranks of ep.
  */
 enum dt_rows { DT_ROWS_NONE, DT_ROWS_ALL, DT_ROWS_STREAM, DT_ROWS_SEQ, DT_ROWS_N };
 
@@ -92,7 +92,7 @@ struct dt_prog_spec {
 	int64_t outputs;   /* > 0: serving, whose rows are what a pass has; so many may want logits */
 	int64_t adapters;  /* of serving: the largest rank that rows' adapters may have; 0: none have any */
 	bool split;	   /* weight gradients apart */
-	int ep;
+	int ep, ep_rank;
 	bool overlap;		 /* what does not need experts' rows is computed while they are exchanged */
 	int cp;			 /* a sequence is cut so many ways; 0 is 1 */
 	enum dt_cp_comm cp_comm; /* not auto */

@@ -66,7 +66,7 @@ struct dt_choices {
 };
 static inline struct dt_choices dt_call_choices(const struct dt_exec *x, const struct dt_node *n, int v)
 {
-	int64_t count = x->p->rows[DT_ROWS_ALL] * n->attr.used, firsts = n->attr.experts + 1;
+	int64_t count = x->p->rows[x->p->value[v].rows] * n->attr.used, firsts = n->attr.experts + 1;
 	int32_t *p = dt_call_at(x, v), *q = p + 2 * firsts;
 
 	return (struct dt_choices){p, p + firsts, q, q + count, q + 2 * count, count};

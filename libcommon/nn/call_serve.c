@@ -117,7 +117,7 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	TRY(o->matmul(x->dev, scores, in, false, x->w[n->param[0]], true, DT_NONE, false));
 	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, dt_call_param(x->w, n->param[3]),
 			 &moe));
-	if (x->tp) { /* the experts of this rank, whose sums the others complete */
+	if (n->attr.expert_n < n->attr.experts) { /* those of this rank, whose sums the others complete */
 		const struct dt_moe_place here = {n->attr.experts, n->attr.expert_begin, n->attr.expert_n, 0};
 
 		TRY(o->moe_place(x->dev, c.first, c.at, c.from, c.expert, dt_call_at(x, n->out[1]), c.n,
@@ -205,6 +205,7 @@ dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_ROUTE] = route,
 	[DT_OP_EXPERTS] = experts,
 	[DT_OP_COMBINE] = combine,
+	[DT_OP_EXCHANGE] = dt_serve_exchange,
 	[DT_OP_HEAD] = head,
 	[DT_OP_LEAVE] = dt_call_leave,
 };

@@ -29,10 +29,30 @@ static int hook(int (*call)(void *, int, bool, struct dt_err *), const struct dt
 	return rc;
 }
 
+/* Whether a pass without rows, which a server's rank makes for the rows of others, has nothing here to do. */
+static bool is_idle(const struct dt_exec *x, const struct dt_node *n)
+{
+	const struct dt_prog *p = x->p;
+
+	if (p->rows[DT_ROWS_ALL] > 0)
+		return false;
+	for (int i = 0; i < DT_NODE_IN; i++)
+		if (n->in[i] >= 0 && p->rows[p->value[n->in[i]].rows] > 0)
+			return false;
+	for (int i = 0; i < DT_NODE_OUT; i++)
+		if (n->out[i] >= 0 && !p->value[n->out[i]].room && p->rows[p->value[n->out[i]].rows] > 0)
+			return false;
+	return true;
+}
+
 static int run_node(struct dt_exec *x, int k, struct dt_err *err)
 {
 	const struct dt_node *n = &x->p->step[k].n;
-	int rc = x->ahead ? x->ahead(x->ahead_arg, x, n, err) : 0;
+	int rc;
+
+	if (is_idle(x, n))
+		return 0;
+	rc = x->ahead ? x->ahead(x->ahead_arg, x, n, err) : 0;
 
 	if (rc == 0)
 		rc = x->trace ? dt_call_traced(x, k, err) : x->calls[n->op](x, n, err);

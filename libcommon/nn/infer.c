@@ -203,7 +203,7 @@ int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
-	if (b->ntokens < 1 || b->ntokens > m->p.max_tokens || b->nwant > m->p.max_seqs)
+	if (b->ntokens < (m->ranks.ep ? 0 : 1) || b->ntokens > m->p.max_tokens || b->nwant > m->p.max_seqs)
 		return dt_err_set(err, -EINVAL, "a batch of %d tokens and %d outputs exceeds %d and %d",
 				  b->ntokens, b->nwant, m->p.max_tokens, m->p.max_seqs);
 	if (!dt_dev_is_host(m->dev))

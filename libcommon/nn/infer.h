@@ -1,6 +1,6 @@
 /*
- * Inference: the forward pass over a ragged batch of new tokens against a paged KV cache. Who is in the batch
- * and which blocks they own is the scheduler's business (serve/).
+ * Inference: the forward pass over a ragged batch of new tokens against a paged KV cache. Who is in the
+ * batch and which blocks they own is the scheduler's business (serve/).
  */
 #ifndef DT_NN_INFER_H
 #define DT_NN_INFER_H
@@ -18,14 +18,15 @@ struct dt_comm;
 struct dt_world;
 
 /*
- * A model over several ranks: each has its part of the weights and of the cache, and every forward pass and
- * copy of a block is called by all of them with the same batch. Rank 0 gets logits, draws and pooled states;
- * the others' logits may be NULL, and their batches have no draws. On the processor only.
+ * A model over several ranks: each has its part of the weights and of the cache, and every forward pass
+ * and copy of a block is called by all of them with the same batch. Rank 0 gets logits, draws and
+ * pooled states; the others' logits may be NULL, and their batches have no draws. On the processor
+ * only.
  */
 struct dt_infer_ranks {
-	struct dt_layout layout; /* tp, pp */
+	struct dt_layout layout; /* tp, pp, and of replicas dp and ep */
 	struct dt_coords at;
-	struct dt_comm *tp, *pp; /* this rank's groups; NULL where the axis is 1 */
+	struct dt_comm *tp, *pp, *ep; /* this rank's groups; NULL where the axis is 1 */
 	struct dt_world *world;
 };
 
@@ -47,8 +48,8 @@ struct dt_infer_params {
 	bool as_trained;
 	bool name; /* weights are read for dt_infer_cache_name */
 	/*
-	 * Not NULL: weights that this memory, bytes of this rank, does not hold lie in a file in this folder
-	 * and are read when they are needed (plan/weights_disk.h). On the processor only.
+	 * Not NULL: weights that this memory, bytes of this rank, does not hold lie in a file in this
+	 * folder and are read when they are needed (plan/weights_disk.h). On the processor only.
 	 */
 	const char *disk_dir;
 	uint64_t disk_memory;
@@ -63,9 +64,9 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 void dt_infer_close(struct dt_infer *m);
 /*
  * Takes the weights of one layer anew, from a source of the same configuration; those of experts and of
- * latents' keys and values stay. Or all weights, which overwrite the old ones: nothing is allocated where
- * formats are the same. What the cache holds is of the old weights. On the processor only. After an error the
- * model can only be closed.
+ * latents' keys and values stay. Or all weights, which overwrite the old ones: nothing is allocated
+ * where formats are the same. What the cache holds is of the old weights. On the processor only. After
+ * an error the model can only be closed.
  */
 int dt_infer_reload_layer(struct dt_infer *m, struct dt_source *src, int layer, struct dt_err *err);
 int dt_infer_reload(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
@@ -90,6 +91,11 @@ struct dt_infer_batch {
 	const int32_t *want;	/* [nwant] token rows whose logits are wanted */
 	int nwant;		/* at most max_seqs */
 	const int32_t *replica; /* [nseq] which replica has each, ascending; a model on its own has all */
+	/*
+	 * Over ep: [ep] tokens that the ranks of the group have in this pass, which all of them make,
+	 * also the one that has none: nseq, ntokens and nwant are then 0.
+	 */
+	const int32_t *tokens_of;
 	/*
 	 * NULL: logits come back. Else [nwant] of kernels/sample.h: tokens are drawn where the model is
 	 * computed, into drawn [nwant], and nothing can be said of logits. Edits are those of all rows.

@@ -242,7 +242,8 @@ static int load_one(struct loader *l, int i)
 /* The experts of a node as they are multiplied with. */
 static int join_experts(struct dt_infer *m, int owner, struct dt_err *err)
 {
-	const int n = (int)m->config.experts / m->ranks.layout.tp; /* which cuts them as wholes */
+	/* cut as wholes */
+	const int n = (int)m->config.experts / m->ranks.layout.tp / m->ranks.layout.ep;
 	int rc = dt_packed_set_open(&m->set[owner], m->dev, m->expert[owner], n);
 
 	if (rc == -EINVAL)

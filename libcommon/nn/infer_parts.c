@@ -1,9 +1,10 @@
 /*
  * A pass over the stages of a pipeline in parts: while one stage computes the rows of a part, the stage
- * before computes those of the next, so that m parts take (m + stages - 1) / m of what one stage takes for
- * all rows (GPipe: Huang et al. 2019). Rows are cut anywhere, also within a sequence, whose later rows see
- * the keys of the earlier ones in the cache: numbers do not depend on it. Steps with few rows are not cut:
- * each part reads the weights again.
+ * before computes those of the next, so that m parts take (m + stages - 1) / m of what one stage takes
+ * for all rows (GPipe: Huang et al. 2019). Rows are cut anywhere, also within a sequence, whose later
+ * rows see the keys of the earlier ones in the cache: numbers do not depend on it. Steps with few rows
+ * are not cut: each part reads the weights again. Over ep there is one part: the ranks of a group have
+ * unlike rows, but meet in the same passes.
  */
 #include "nn/exec.h"
 #include "nn/infer_priv.h"
@@ -77,7 +78,7 @@ static struct dt_infer_batch part_of(struct dt_infer *m, const struct dt_infer_b
 static int parts_of(const struct dt_infer *m, int rows)
 {
 	const int n = rows / (m->p.part_rows ? m->p.part_rows : PART_ROWS);
-	const int most = PARTS_A_STAGE * m->ranks.layout.pp;
+	const int most = m->ranks.ep ? 1 : PARTS_A_STAGE * m->ranks.layout.pp;
 
 	return n < 1 ? 1 : n < most ? n : most;
 }
@@ -89,6 +90,8 @@ int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float 
 	const float *made = NULL;
 	int want = 0, rc = 0;
 
+	if (b->ntokens == 0)
+		return dt_infer_pass(m, b, logits, err);
 	for (int i = 0; i < n && rc == 0; i++) {
 		const int row = (int)((int64_t)b->ntokens * i / n),
 			  end = (int)((int64_t)b->ntokens * (i + 1) / n);

@@ -59,12 +59,14 @@ int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *log
 	m->batch = b;
 	m->logits = logits;
 	m->x.pos = (int32_t *)dt_infer_there(m, b->pos);
-	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = b->ntokens;
-	if (p->input >= 0)
+	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = p->rows[DT_ROWS_SEQ] = b->ntokens;
+	if (m->ranks.ep)
+		p->rows[DT_ROWS_SEQ] = dt_infer_rows_before(m, m->ranks.layout.ep);
+	if (p->input >= 0 && b->ntokens > 0)
 		rc = dt_infer_receive(m, err);
 	if (rc == 0)
 		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_FORWARD, m->disk ? &hooks : NULL, err);
-	if (rc == 0 && p->output >= 0)
+	if (rc == 0 && p->output >= 0 && b->ntokens > 0)
 		rc = dt_infer_send(m, err);
 	if (rc == 0 && dt_infer_last_stage(m))
 		rc = pool_all(m, b, err);

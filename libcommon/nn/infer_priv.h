@@ -119,6 +119,9 @@ static inline bool dt_infer_last_stage(const struct dt_infer *m)
 	return m->ranks.at.pp == m->ranks.layout.pp - 1;
 }
 
+/* Rows of this pass that ranks [0, rank) of the group over ep have. */
+int64_t dt_infer_rows_before(const struct dt_infer *m, int rank);
+
 /* infer_parts.c: a pass over the stages of a pipeline, and what it needs. */
 int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err);
 void dt_infer_parts_release(struct dt_infer *m);
@@ -139,6 +142,7 @@ void dt_infer_gone_close(struct dt_infer *m);
 /* call_serve.c: what nodes do in serving, by op. */
 extern dt_call *const dt_serve_calls[DT_OP_N];
 dt_call dt_serve_latent_absorb, dt_serve_latent_values; /* call_serve_latent.c */
+dt_call dt_serve_exchange;				/* call_serve_rows.c */
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

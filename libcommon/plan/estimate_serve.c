@@ -205,8 +205,7 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	struct dt_layout one = s->layout;
 
 	if (s->layout.cp > 1 || s->layout.zero > 0)
-		return dt_err_set(err, -ENOTSUP, "serving is laid out over %s only",
-				  s->account == DT_ACCOUNT_DT ? "tp, pp and dp" : "tp, pp, ep and dp");
+		return dt_err_set(err, -ENOTSUP, "serving is laid out over tp, pp, ep and dp only");
 	if (s->max_seqs < 1 || s->max_len < 1 || s->block < 1 || s->max_tokens < 1)
 		return dt_err_set(err, -EINVAL,
 				  "a server has room for at least one sequence, token and block");
@@ -217,7 +216,7 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "weights on disk are what dt-serve does: --account dt");
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
-	one.dp = 1; /* each replica is a whole */
+	one.dp = one.ep; /* each replica is a whole, but for experts that it shares with others */
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");

@@ -92,11 +92,15 @@ int dt_layout_parse(const char *s, struct dt_layout *ret, struct dt_err *err)
 		else
 			*(int *)((char *)&l + axes[a].off) = value;
 		if (axes[a].is_mesh && (world *= value) > MAX_WORLD)
-			return bad(err, s, "more than %d ranks", MAX_WORLD);
+			break;
 		p += n;
 		if (!*p)
 			break;
 	}
+	if (!(seen & (1u << DT_DP | 1u << DT_CP)))
+		world *= l.dp = l.ep; /* the ranks that it divides */
+	if (world > MAX_WORLD)
+		return bad(err, s, "more than %d ranks", MAX_WORLD);
 	if ((int64_t)l.dp * l.cp % l.ep)
 		return bad(err, s, "ep%d does not divide dp x cp", l.ep);
 	*ret = l;

@@ -36,7 +36,7 @@ int dt_serve_clock_open(const struct dt_serve_site *s, struct dt_serve_clock **r
 	}
 	c->s = *s;
 	c->device = dt_device_for(s->cluster, s->tp, DT_BF16);
-	c->layout = (struct dt_layout){.dp = 1, .tp = s->tp, .pp = s->pp, .cp = 1, .ep = 1};
+	c->layout = (struct dt_layout){.dp = s->ep, .tp = s->tp, .pp = s->pp, .cp = 1, .ep = s->ep};
 	c->cache_row = dt_kv_token_bytes(s->config, s->tp, s->cache_bits / 8) / (double)s->config->layers;
 	*ret = c;
 	return 0;
@@ -95,6 +95,7 @@ static int work_out(struct dt_serve_clock *c, int n, struct dt_err *err)
 	const struct dt_work_serving s = {.config = c->s.config,
 					  .compute = DT_BF16,
 					  .tp = c->s.tp,
+					  .ep = c->s.ep,
 					  .rows = n,
 					  .outputs = n,
 					  .context = 1,

@@ -12,7 +12,7 @@
 struct dt_serve_site {
 	const struct dt_cluster *cluster;
 	const struct dt_config *config; /* stays where it is as long as the clock lives */
-	int tp, pp;
+	int tp, pp, ep;			/* ep: as many ranks that share experts have equal rows */
 	double weight_bits, cache_bits; /* an element of a matrix, of the cache */
 	int max_rows;			/* of a pass */
 };

@@ -109,6 +109,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .adapters = m->adapters,
 				     .split = p->split,
 				     .ep = l->ep,
+				     .ep_rank = dt_coords_data(l, m->at) % l->ep,
 				     .overlap = !s->mixture.in_turn,
 				     .cp = l->cp,
 				     .cp_comm = dt_context_comm(s),
@@ -171,9 +172,10 @@ int dt_serving_check(const struct dt_config *c, const struct dt_layout *l, struc
 	char text[64];
 
 	dt_layout_format(l, text, sizeof(text));
-	if (l->cp > 1 || l->ep > 1 || l->zero || l->chunks > 1 || l->seq_parallel)
+	if (l->cp > 1 || l->zero || l->chunks > 1 || l->seq_parallel)
 		return dt_err_set(err, -ENOTSUP,
-				  "layout '%s': a server's ranks are laid out over dp, tp and pp only", text);
+				  "layout '%s': a server's ranks are laid out over dp, tp, pp and ep only",
+				  text);
 	if (l->tp > 1 && c->qk_norm_whole)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' has norms over all heads of q and k, which tp%d cannot cut", c->name,

@@ -155,7 +155,7 @@ struct dt_cost_site dt_serving_site(const struct dt_work_serving *s, const struc
 	return (struct dt_cost_site){.p = &stage->chunk[0],
 				     .seq = s->rows,
 				     .tp = s->tp,
-				     .ep = 1,
+				     .ep = s->ep > 1 ? s->ep : 1,
 				     .compute = s->compute,
 				     .param = (const int64_t(*)[2])stage->shape,
 				     .context = s->context,
@@ -166,6 +166,7 @@ struct dt_cost_site dt_serving_site(const struct dt_work_serving *s, const struc
 
 int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, struct dt_err *err)
 {
+	const int ep = s->ep > 1 ? s->ep : 1;
 	struct dt_config few;
 	struct dt_stage stage;
 	struct dt_cost_site site;
@@ -178,7 +179,7 @@ int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, s
 				     .compute = s->compute,
 				     .rows = s->rows,
 				     .outputs = s->outputs,
-				     .layout = {.dp = 1, .tp = s->tp, .pp = 1, .cp = 1, .ep = 1}},
+				     .layout = {.dp = ep, .tp = s->tp, .pp = 1, .cp = 1, .ep = ep}},
 		&stage, err);
 	if (rc < 0)
 		return rc;

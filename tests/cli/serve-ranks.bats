@@ -154,6 +154,49 @@ rank() {
     cmp mix.txt mix4.txt
 }
 
+# checked with one rank's answers, of prompts together and of one alone, whose other replicas compute for it
+shares_experts() {
+    local model=$1 n=$2 layout=$3
+    shift 3
+    mpirun -np "$n" dt-serve --batch "$model" "${common[@]}" --layout "$layout" "$@" <prompts.jsonl 2>log | jq -c .text | cmp "$model.txt" -
+    sed -n 11p prompts.jsonl | mpirun -np "$n" dt-serve --batch "$model" "${common[@]}" --layout "$layout" "$@" 2>log |
+        jq -c .text | cmp <(sed -n 11p "$model.txt") -
+}
+
+@test "replicas share experts: answers are those of one process, bytes what dt-memest says, some replicas without sequences" {
+    jq -n '{vocab_size: 261, hidden_size: 48, num_hidden_layers: 3, num_attention_heads: 4, max_position_embeddings: 512,
+        num_experts_per_tok: 3, rms_norm_eps: 1e-5, rope_theta: 10000, num_key_value_heads: 2}' >common.json
+    jq '. + {model_type: "mixtral", intermediate_size: 40, num_local_experts: 8, sliding_window: null}' common.json >mixtral8.json
+    jq '. + {model_type: "qwen3_moe", head_dim: 12, intermediate_size: 40, moe_intermediate_size: 24, num_experts: 12,
+        norm_topk_prob: true, decoder_sparse_step: 1, mlp_only_layers: [], use_sliding_window: false}' common.json >qwen3.json
+    jq '. + {model_type: "olmoe", intermediate_size: 24, num_experts: 16, norm_topk_prob: false, num_key_value_heads: 4}' common.json >olmoe.json
+    jq '. + {model_type: "deepseek_v3", num_key_value_heads: 4, intermediate_size: 40, kv_lora_rank: 24, q_lora_rank: 20,
+        qk_nope_head_dim: 10, qk_rope_head_dim: 6, v_head_dim: 12, n_routed_experts: 8, n_shared_experts: 1, moe_intermediate_size: 24,
+        first_k_dense_replace: 1, n_group: 4, topk_group: 2, norm_topk_prob: true, routed_scaling_factor: 2.5}' common.json >deepseek3.json
+    for family in mixtral8 qwen3 olmoe deepseek3; do
+        "$DT_HELP/make-model" $family $family.json
+        dt-serve --batch $family "${common[@]}" <prompts.jsonl 2>log | jq -c .text >$family.txt
+        shares_experts $family 2 ep2
+    done
+    shares_experts qwen3 4 dp4.ep2
+    shares_experts qwen3 4 ep4
+    shares_experts deepseek3 4 tp2.ep2
+    shares_experts deepseek3 4 pp2.ep2
+    shares_experts mixtral8 2 ep2 --weights-disk . --weights-memory 600KiB
+    dt-serve --batch olmoe "${common[@]}" --weights q8_0 <prompts.jsonl 2>log | jq -c .text >olmoe.txt
+    shares_experts olmoe 2 ep2 --weights q8_0
+    served=deepseek3
+    shape=(--precision fp32 --max-seqs 4 --max-len 64 --max-tokens 512)
+    start 2 --layout ep2 --max-num-seqs 4 --max-model-len 64
+    curl -s "$url/metrics" >gauges
+    dt-memest deepseek3 --serve --layout ep2 "${shape[@]}" --check gauges
+    run -3 dt-memest deepseek3 --serve --layout dp2 "${shape[@]}" --check gauges
+    ask '{input: ["one", "another", "a third"]}' /v1/embeddings | jq -c '[.data[].embedding]' >e2
+    dt-serve --batch deepseek3 "${common[@]}" 2>log < <(jq -nc '{custom_id: "e", method: "POST", url: "/v1/embeddings",
+        body: {input: ["one", "another", "a third"]}}') | jq -c '[.response.body.data[].embedding]' >e1
+    jq -s -e '[.[0], .[1]] | map(flatten) | transpose | map(.[0] - .[1] | fabs) | max < 1e-5' e1 e2
+}
+
 @test "latents: heads are cut, each rank has every latent; answers are those of one process, bytes what dt-memest says" {
     jq -n '{model_type: "deepseek_v3", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
         num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 24, q_lora_rank: 20, qk_nope_head_dim: 10,
@@ -280,12 +323,13 @@ rank() {
         [ "$(grep -c '^dt-serve: .*'"$text" log)" -eq 1 ] || { cat log; return 1; }
     }
     refused 2 "layout 'tp4' is for 4 ranks, but there are 2" m --layout tp4
-    refused 2 "over dp, tp and pp only" m --layout cp2
+    refused 2 "over dp, tp, pp and ep only" m --layout cp2
+    refused 2 "over dp, tp, pp and ep only" m --layout dp2.z1
     refused 2 "--draft-model does not go with replicas" m --layout dp2 --draft-model m
     refused 2 "--kv-disk does not go with replicas" m --layout dp2 --kv-disk kv:1MiB
     refused 3 "does not divide the 4 heads" m
     refused 4 "more stages than the 3 layers" m --layout pp4
-    refused 2 "layout 'dp2.ep2': a server" m --layout dp2.ep2
+    refused 2 "layout 'dp2.ep2': ep2, but 'llama-tiny' has no experts" m --layout ep2
     refused 2 "cannot open 'none'" none
     run -1 dt-serve --batch m --layout tp2
     [[ $output == *"layout 'tp2' is for 2 ranks, but there is 1"* ]]

@@ -210,7 +210,7 @@ static void clock_of_phases(void **state)
 	for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
 		for (int tp = 1; tp <= 4; tp *= 4) {
 			struct dt_config m;
-			struct dt_serve_site s = {&h100, &m, tp, 1, 16, 16, 2048};
+			struct dt_serve_site s = {&h100, &m, tp, 1, 1, 16, 16, 2048};
 			struct dt_serve_span decode[24], prompt = {0, 1536};
 			struct dt_serve_clock *c;
 			double want;
@@ -233,7 +233,7 @@ static void clock_of_mixtures(void **state)
 {
 	struct dt_cluster h100;
 	struct dt_config m;
-	struct dt_serve_site s = {&h100, &m, 1, 1, 16, 16, 1024};
+	struct dt_serve_site s = {&h100, &m, 1, 1, 1, 16, 16, 1024};
 	struct dt_serve_span one[] = {{500, 1}, {0, 1000}}, late = {7000, 1000};
 	struct dt_serve_clock *c, *c2;
 	struct dt_err err = {0};
@@ -255,6 +255,34 @@ static void clock_of_mixtures(void **state)
 	assert_true(dt_serve_clock_move(c, 2000) > dt_serve_clock_move(c, 1000));
 	dt_serve_clock_close(c);
 	dt_serve_clock_close(c2);
+}
+
+/* Decoding reads experts: of those a rank keeps half, and more of that half are met by the rows of both. */
+static void clock_of_shared_experts(void **state)
+{
+	struct dt_cluster h100;
+	struct dt_config m;
+	struct dt_serve_site s = {&h100, &m, 1, 1, 1, 16, 16, 64};
+	struct dt_serve_span span[32];
+	double alone, shared[2];
+	struct dt_serve_clock *c;
+
+	assert_int_equal(dt_cluster_device("h100", &h100, NULL), 0);
+	assert_int_equal(dt_config_find_preset("mixtral-8x7b", &m), 0);
+	for (int i = 0; i < 32; i++)
+		span[i] = (struct dt_serve_span){500, 1};
+	assert_int_equal(dt_serve_clock_open(&s, &c, NULL), 0);
+	alone = pass(c, span, 32); /* all experts are met */
+	dt_serve_clock_close(c);
+	for (int k = 0; k < 2; k++) {
+		s.ep = 4 << k;
+		assert_int_equal(dt_serve_clock_open(&s, &c, NULL), 0);
+		shared[k] = pass(c, span, 32);
+		dt_serve_clock_close(c);
+	}
+	/* 45.1 of 46.7 billion parameters are experts'; two messages a layer are left */
+	assert_true(shared[0] > alone * 0.25 && shared[0] < alone * 0.45);
+	assert_true(shared[1] > alone * 0.125 && shared[1] < shared[0]);
 }
 
 /* ---- plans ---- */
@@ -330,6 +358,42 @@ static void one_replica_fewer_misses(void **state)
 	assert_false(p[0].meets);
 }
 
+static void replicas_share_experts(void **state)
+{
+	struct dt_cluster h100;
+	struct dt_sim_ask ask[ASKS];
+	struct dt_serve_query q = {.cluster = &h100,
+				   .room = 76ull << 30,
+				   .rate = 20,
+				   .prompt = 1000,
+				   .output = 60,
+				   .ttft_s = 1,
+				   .tpot_s = 0.05,
+				   .max_tokens = 1024,
+				   .weights = DT_WF_BF16,
+				   .ask = ask,
+				   .nask = ASKS};
+	struct dt_serve_plan p[DT_SERVE_PLANS];
+	int n, met = 0;
+
+	for (int i = 0; i < ASKS; i++)
+		ask[i] = (struct dt_sim_ask){i / q.rate, 1000, 60};
+	assert_int_equal(dt_cluster_device("h100", &h100, NULL), 0);
+	assert_int_equal(dt_config_find_preset("mixtral-8x7b", &q.config), 0);
+	n = dt_serve_plans(&q, p, NULL);
+	for (int i = 0; i < n; i++) {
+		assert_int_equal(p[i].replicas % p[i].ep, 0);
+		if (p[i].ep == 8 && p[i].tp == 1) { /* 93.4 GB do not fit, an eighth of the experts does */
+			met++;
+			assert_true(p[i].fits && p[i].meets);
+		} else if (p[i].ep == 1 && p[i].tp == 1 && p[i].pp == 1) {
+			met++;
+			assert_false(p[i].fits);
+		}
+	}
+	assert_int_equal(met, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -342,8 +406,10 @@ int main(void)
 		cmocka_unit_test(ranks),
 		cmocka_unit_test(clock_of_phases),
 		cmocka_unit_test(clock_of_mixtures),
+		cmocka_unit_test(clock_of_shared_experts),
 		cmocka_unit_test(stages_hold_the_whole),
 		cmocka_unit_test(one_replica_fewer_misses),
+		cmocka_unit_test(replicas_share_experts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,8 @@ static void parse_and_format(void **state)
 		l = parsed(same[i][0]);
 		assert_string_equal(dt_layout_format(&l, buf, sizeof(buf)), same[i][1]);
 	}
+	l = parsed("tp2.ep4"); /* of four ranks that ep divides */
+	assert_true(l.dp == 4 && l.ep == 4 && dt_layout_world(&l) == 8);
 	l = parsed("dp2.tp4.pp3.cp5.z2.s1");
 	assert_true(l.dp == 2 && l.tp == 4 && l.pp == 3 && l.cp == 5 && l.ep == 1 && l.zero == 2);
 	assert_true(l.seq_parallel);
@@ -75,7 +77,8 @@ static void bad_strings_are_refused(void **state)
 		{"dp65536.tp65536", "1048576"},
 		{"dp65536.tp65536.pp65536.cp65536", "1048576"},
 		{"dp2,tp2", "'dp2,tp2'"},
-		{"ep3", "does not divide"},
+		{"dp4.ep3", "does not divide"},
+		{"tp65536.ep17", "more than"},
 		{"d2", "unknown axis 'd2'"},
 		{"v0", "out of range"},
 		{"dpp2", "unknown axis"},

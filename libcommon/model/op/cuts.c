@@ -54,6 +54,7 @@ void dt_shape_add(struct dt_lower *lo, struct dt_node *n)
 
 	n->out[0] = dt_lo_like(lo, name, n->unit, n->in[0]);
 	lo->info[n->out[0]].whole = lo->info[n->in[0]].whole;
+	lo->info[n->out[0]].partial = lo->info[n->in[0]].partial;
 }
 
 void dt_back_add(struct dt_lower *lo, const struct dt_node *n)

@@ -14,37 +14,26 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t least(int64_t a, int64_t b)
+/* What kind of rows choose experts. */
+static enum dt_rows chosen_rows(const struct dt_lower *lo)
 {
-	return a < b ? a : b;
-}
-
-/* Rows by choice, before they are sent to other ranks or (owned) where they have come. */
-static int choice_rows(struct dt_lower *lo, const char *name, const struct dt_node *n, bool owned,
-		       enum dt_dtype type, int64_t cols)
-{
-	const struct dt_attr *a = &n->attr;
-	int64_t ranks = owned ? lo->s->ep : 1, experts = a->expert_n / (owned ? lo->s->ep : 1);
-
-	if (a->capacity && a->capacity < lo->p->rows[DT_ROWS_ALL])
-		return dt_lo_value(lo, name, n->unit, type, DT_ROWS_NONE, ranks * experts * a->capacity,
-				   cols);
-	return dt_lo_value(lo, name, n->unit, type, DT_ROWS_ALL, ranks * least(a->used, experts), cols);
+	return dt_lo_gathers(lo) ? DT_ROWS_SEQ : DT_ROWS_ALL;
 }
 
 void dt_shape_route(struct dt_lower *lo, struct dt_node *n)
 {
 	int64_t used = n->attr.used, experts = n->attr.experts, cols = lo->p->value[n->in[0]].cols;
+	const enum dt_rows rows = chosen_rows(lo);
 	bool wide = lo->s->compute != DT_F32;
 
 	n->attr.frozen = lo->s->graph->params.p[n->param[0]].frozen;
 	/* where experts' rows begin, as they are and as they come; expert, place and row of every choice */
-	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, DT_I32, DT_ROWS_ALL, 3 * used, 1);
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, DT_I32, rows, 3 * used, 1);
 	lo->p->value[n->out[0]].extra = 2 * (experts + 1);
-	n->out[1] = dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, DT_F32, DT_ROWS_ALL, used, 1);
-	n->out[2] = dt_lo_value(lo, dt_lo_name(lo, n->out[2]), n->unit, DT_F32, DT_ROWS_ALL, 1, experts);
+	n->out[1] = dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, DT_F32, rows, used, 1);
+	n->out[2] = dt_lo_value(lo, dt_lo_name(lo, n->out[2]), n->unit, DT_F32, rows, 1, experts);
 	if (wide)
-		n->out[3] = dt_lo_room(lo, "wide rows", n->unit, DT_F32, DT_ROWS_ALL, 1, cols);
+		n->out[3] = dt_lo_room(lo, "wide rows", n->unit, DT_F32, rows, 1, cols);
 	if (dt_lo_serves(lo)) {
 		n->out[4] = -1;
 		return;
@@ -90,12 +79,12 @@ void dt_shape_experts(struct dt_lower *lo, struct dt_node *n)
 
 	for (int i = 0; i < 3; i++)
 		rows += dt_lo_dim(lo, n->param[i], 0);
-	cols = rows / (n->attr.expert_n / lo->s->ep);
-	n->out[0] =
-		dt_lo_serves(lo)
-			? dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit,
-				      n->attr.down ? DT_F32 : lo->s->compute, DT_ROWS_ALL, n->attr.used, cols)
-			: dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, x.dtype, x.rows, x.mul, cols);
+	cols = rows / (n->attr.expert_n / (n->attr.owned ? lo->s->ep : 1));
+	n->out[0] = dt_lo_serves(lo) ? dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit,
+						   n->attr.down ? DT_F32 : lo->s->compute, chosen_rows(lo),
+						   n->attr.used, cols)
+				     : dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, x.dtype, x.rows,
+						   x.mul, cols);
 	lo->info[n->out[0]].partial = n->attr.down && lo->s->tp > 1;
 }
 
@@ -133,54 +122,15 @@ void dt_back_experts(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
-void dt_shape_dispatch(struct dt_lower *lo, struct dt_node *n)
-{
-	const struct dt_value x = lo->p->value[n->in[0]];
-
-	n->out[0] = choice_rows(lo, "dispatched", n, false, x.dtype, x.cols);
-}
-
-void dt_back_dispatch(struct dt_lower *lo, const struct dt_node *n)
-{
-	int dy = dt_lo_grad(lo, n->out[0]), choices = dt_lo_need(lo, n->in[1]),
-	    dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
-	struct dt_node *m = dt_lo_emit(lo, DT_OP_DISPATCH_B, n);
-
-	m->in[0] = dy;
-	m->in[1] = choices;
-	m->out[0] = dx;
-	dt_lo_add_grad(lo, n->in[0], dx);
-}
-
-void dt_shape_exchange(struct dt_lower *lo, struct dt_node *n)
-{
-	const struct dt_value x = lo->p->value[n->in[0]];
-
-	n->out[0] =
-		choice_rows(lo, n->attr.back ? "returned" : "exchanged", n, !n->attr.back, x.dtype, x.cols);
-	lo->info[n->out[0]].partial = lo->info[n->in[0]].partial;
-}
-
-void dt_back_exchange(struct dt_lower *lo, const struct dt_node *n)
-{
-	int dy = dt_lo_grad(lo, n->out[0]), choices = dt_lo_need(lo, n->in[1]),
-	    dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
-	struct dt_node *m = dt_lo_emit(lo, DT_OP_EXCHANGE, n);
-
-	m->attr.back = !n->attr.back;
-	m->in[0] = dy;
-	m->in[1] = choices;
-	m->out[0] = dx;
-	lo->p->value[dx].gradient = true;
-	dt_lo_add_grad(lo, n->in[0], dx);
-}
-
 void dt_shape_combine(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_value x = lo->p->value[n->in[0]];
 
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute,
-				lo->s->tp > 1 ? DT_ROWS_ALL : DT_ROWS_STREAM, 1, x.cols);
+				dt_lo_gathers(lo) ? DT_ROWS_SEQ
+				: lo->s->tp > 1	  ? DT_ROWS_ALL
+						  : DT_ROWS_STREAM,
+				1, x.cols);
 	lo->info[n->out[0]].partial = lo->info[n->in[0]].partial;
 	lo->info[n->out[0]].whole = !lo->info[n->in[0]].partial;
 }
@@ -241,7 +191,7 @@ static double met(const struct dt_cost_site *s, const struct dt_node *n)
 static struct dt_node_cost grouped(const struct dt_cost_site *s, const struct dt_node *n, int in)
 {
 	double rows = even_rows(s, n), numel = dt_cost_numel(s, n, 0, 3);
-	double experts = (double)n->attr.expert_n / s->ep;
+	double experts = (double)n->attr.expert_n / (n->attr.owned ? s->ep : 1);
 	struct dt_node_cost r = {.read = rows * row_bytes(s, in) + met(s, n) * numel * dt_cost_weight(s),
 				 .written = rows * row_bytes(s, n->out[0])};
 
@@ -305,10 +255,24 @@ struct dt_node_cost dt_cost_combine_b(const struct dt_cost_site *s, const struct
 	return r;
 }
 
+/* Of rows that all ranks get (model/op/rows.c), and of their sums on the way back. */
+static struct dt_node_cost gathered(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+
+	r.message = n->attr.back ? DT_MSG_REDUCE_SCATTER : DT_MSG_GATHER;
+	r.message_bytes = dt_cost_bytes(s, n->attr.back ? n->in[0] : n->out[0]);
+	r.over_ep = true;
+	return r;
+}
+
 /* An even share of the rows goes to each rank, this one's own included. */
 struct dt_node_cost dt_cost_send_rows(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	double bytes = even_rows(s, n) * row_bytes(s, n->in[0]);
+
+	if (s->p->value[n->attr.back ? n->in[0] : n->out[0]].rows == DT_ROWS_SEQ)
+		return gathered(s, n);
 
 	return (struct dt_node_cost){.read = bytes,
 				     .written = bytes,

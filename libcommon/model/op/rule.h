@@ -38,6 +38,7 @@ struct dt_lower {
 	int unit;	 /* whose backward is under way */
 	bool failed;
 	void (*linear8)(struct dt_lower *lo, const struct dt_node *n); /* dt_lo_linear8 */
+	int (*put)(struct dt_lower *lo, struct dt_node *n);	       /* what dt_lo_put does */
 };
 
 struct dt_cost_site;
@@ -82,6 +83,11 @@ static inline bool dt_lo_serves(const struct dt_lower *lo)
 {
 	return lo->s->outputs > 0;
 }
+/* Whether experts get the rows of all ranks of ep as they are (model/op/rows.c). */
+static inline bool dt_lo_gathers(const struct dt_lower *lo)
+{
+	return dt_lo_serves(lo) && lo->s->ep > 1;
+}
 /* Rows x cols of the tensors param[0 .. 3) of a linear, joined. */
 void dt_lo_linear_dims(const struct dt_lower *lo, const struct dt_node *n, int64_t *out, int64_t *in);
 /* The dimension that a linear's tensors are cut in over the tensor-parallel ranks; -1: none, or one rank. */
@@ -93,11 +99,20 @@ static inline const char *dt_lo_name(const struct dt_lower *lo, int graph_value)
 bool dt_lo_in_8_bits(const struct dt_lower *lo, const struct dt_node *n);
 /* Emits a forward node: one step, or those of a linear in 8 bits. Operands by their logical names. */
 void dt_lo_forward(struct dt_lower *lo, const struct dt_node *n);
+/* Shapes a node, puts it on the tape and emits it; its first result. */
+static inline int dt_lo_put(struct dt_lower *lo, struct dt_node *n)
+{
+	return lo->put(lo, n);
+}
 void dt_lo_linear8(struct dt_lower *lo, const struct dt_node *n);
 /* The gradients of queries joined by those of keys and values, dkv of all ranks; returns them. */
 int dt_lo_kv_scatter(struct dt_lower *lo, const struct dt_node *n, int dqkv, int dkv);
 /* The product dy^T x for the tensors param[0 .. 3) of n, where the list of such products is. */
 void dt_lo_weights(struct dt_lower *lo, const struct dt_node *n, int dy);
+/* Puts in front of a node of experts what brings its rows, and marks it so. */
+void dt_lo_choose_rows(struct dt_lower *lo, struct dt_node *n);
+/* What combine n has summed, on the ranks it is of, plus value `beside` (-1: none), named as the graph's. */
+int dt_lo_own_rows(struct dt_lower *lo, const struct dt_node *n, int beside, int graph_value);
 /* Takes out of backward what no gradient of a trained tensor needs. */
 void dt_lo_prune(struct dt_lower *lo);
 /* Puts between the beginning of an exchange of experts' rows and its end what does not need them. */

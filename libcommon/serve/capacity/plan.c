@@ -13,19 +13,20 @@ static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p,
 	int rc = 0;
 
 	for (int stage = 0; stage < p->pp && rc == 0; stage += p->pp > 1 ? p->pp - 1 : 1) {
-		struct dt_serve_shape s = {.config = &q->config,
-					   .layout = {.dp = 1, .tp = p->tp, .pp = p->pp, .cp = 1, .ep = 1},
-					   .stage = stage,
-					   .weights = (enum dt_weight_format)q->weights,
-					   .account = DT_ACCOUNT_GENERIC,
-					   .compute = DT_BF16,
-					   .cache_bits = q->cache_bits,
-					   .max_seqs = seqs,
-					   .max_len = q->prompt + q->output,
-					   .block = DT_SERVE_BLOCK,
-					   .loras = q->loras,
-					   .lora_rank = q->lora_rank,
-					   .max_tokens = q->max_tokens};
+		struct dt_serve_shape s = {
+			.config = &q->config,
+			.layout = {.dp = p->ep, .tp = p->tp, .pp = p->pp, .cp = 1, .ep = p->ep},
+			.stage = stage,
+			.weights = (enum dt_weight_format)q->weights,
+			.account = DT_ACCOUNT_GENERIC,
+			.compute = DT_BF16,
+			.cache_bits = q->cache_bits,
+			.max_seqs = seqs,
+			.max_len = q->prompt + q->output,
+			.block = DT_SERVE_BLOCK,
+			.loras = q->loras,
+			.lora_rank = q->lora_rank,
+			.max_tokens = q->max_tokens};
 		struct dt_estimate e;
 
 		rc = dt_estimate_serve(&s, &e, err);
@@ -87,13 +88,13 @@ static struct full_load full_load(const struct dt_serve_query *q, int64_t seqs, 
 /* Whether the plan needs more devices than there are. */
 static void count_devices(const struct dt_serve_query *q, struct dt_serve_plan *p)
 {
-	int each = p->tp * p->pp;
+	const int each = p->tp * p->pp, least = each * p->ep;
 
 	if (!q->devices || !p->fits || each * p->replicas <= q->devices)
 		return;
 	p->meets = false;
-	if (each > q->devices)
-		snprintf(p->note, sizeof(p->note), "needs %d devices, there %s %d", each,
+	if (least > q->devices)
+		snprintf(p->note, sizeof(p->note), "needs %d devices, there %s %d", least,
 			 q->devices == 1 ? "is" : "are", q->devices);
 	else
 		snprintf(p->note, sizeof(p->note), "the rate needs %d devices, there %s %d",
@@ -157,7 +158,7 @@ static void say_what_is_missed(const struct dt_serve_query *q, struct dt_serve_p
 static int choose_replicas(const struct dt_serve_query *q, struct dt_serve_clock *clock,
 			   struct dt_serve_plan *p, struct dt_err *err)
 {
-	const int rc = dt_serve_search(q, p, 4 * p->replicas + 4, clock, err);
+	const int rc = dt_serve_search(q, p, dt_serve_replicas(p, 4 * p->replicas + 4), clock, err);
 
 	p->meets = rc == 0 && dt_serve_meets(q, &p->sim);
 	if (!p->meets)
@@ -176,6 +177,7 @@ static int open_clock(const struct dt_serve_query *q, const struct dt_serve_plan
 					.config = &q->config,
 					.tp = p->tp,
 					.pp = p->pp,
+					.ep = p->ep,
 					.weight_bits = dt_weight_bits((enum dt_weight_format)q->weights),
 					.cache_bits = q->cache_bits > 0 ? q->cache_bits : 16,
 					.max_rows = (int)q->max_tokens},
@@ -194,10 +196,10 @@ static bool hopeless(const struct dt_serve_query *q, double prefill, double step
 	return true;
 }
 
-static int plan_layout(const struct dt_serve_query *q, int tp, int pp, struct dt_serve_plan *ret,
+static int plan_layout(const struct dt_serve_query *q, int tp, int pp, int ep, struct dt_serve_plan *ret,
 		       struct dt_err *err)
 {
-	struct dt_serve_plan p = {.tp = tp, .pp = pp, .sequences = 1, .note = "does not fit"};
+	struct dt_serve_plan p = {.tp = tp, .pp = pp, .ep = ep, .sequences = 1, .note = "does not fit"};
 	struct dt_serve_clock *clock;
 	double prefill, step = 0;
 	bool good;
@@ -214,7 +216,7 @@ static int plan_layout(const struct dt_serve_query *q, int tp, int pp, struct dt
 	good = rc == 0 && !hopeless(q, prefill, step, &p) && p.fits;
 	if (good)
 		rc = choose_sequences(q, clock, prefill, &p, err);
-	p.replicas = (int)fmax(1, ceil(q->rate * (double)q->output / p.most_per_s));
+	p.replicas = dt_serve_replicas(&p, (int)fmax(1, ceil(q->rate * (double)q->output / p.most_per_s)));
 	if (good && rc == 0)
 		rc = choose_replicas(q, clock, &p, err);
 	else if (rc == 0)
@@ -236,9 +238,9 @@ static int by_devices(const void *x, const void *y)
 	return da != db ? da - db : (a->tpot_s > b->tpot_s) - (a->tpot_s < b->tpot_s);
 }
 
-static bool cuts(const struct dt_serve_query *q, int tp, int pp)
+static bool cuts(const struct dt_serve_query *q, int tp, int pp, int ep)
 {
-	const struct dt_layout l = {.dp = 1, .tp = tp, .pp = pp, .cp = 1, .ep = 1};
+	const struct dt_layout l = {.dp = ep, .tp = tp, .pp = pp, .cp = 1, .ep = ep};
 
 	return dt_layout_check(&l, &q->config, NULL) == 0;
 }
@@ -267,28 +269,47 @@ static int try_apart(const struct dt_serve_query *q, struct dt_serve_plan *best,
 	return rc;
 }
 
+/* One plan more where the model can be cut so and there is room; *fits: whether it has memory. */
+static int add_plan(const struct dt_serve_query *q, int tp, int pp, int ep, struct dt_serve_plan *ret, int *n,
+		    bool *fits, struct dt_err *err)
+{
+	int rc;
+
+	if (*n == DT_SERVE_PLANS || !cuts(q, tp, pp, ep))
+		return 0;
+	rc = plan_layout(q, tp, pp, ep, &ret[*n], err);
+	*fits = rc == 0 && ret[*n].fits;
+	*n += rc == 0;
+	return rc;
+}
+
+static int plan_tp(const struct dt_serve_query *q, int tp, struct dt_serve_plan *ret, int *n,
+		   struct dt_err *err)
+{
+	const int rest = q->cluster->gpus_a_node / tp;
+	bool fits = false;
+	int rc = 0;
+
+	for (int pp = 1; rc == 0 && !fits && pp <= 8; pp *= 2)
+		rc = add_plan(q, tp, pp, 1, ret, n, &fits, err);
+	fits = false;
+	for (int ep = rest > 1 ? rest : 2; q->config.experts && rc == 0 && !fits && ep <= 8 * rest; ep *= 2)
+		rc = add_plan(q, tp, 1, ep, ret, n, &fits, err);
+	return rc;
+}
+
 int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_SERVE_PLANS],
 		   struct dt_err *err)
 {
 	int n = 0, rc = check(q, err);
 
-	for (int tp = 1; tp <= q->cluster->gpus_a_node && rc == 0; tp *= 2) {
-		bool fits = false;
-
-		if (q->cluster->gpus_a_node % tp)
-			continue;
-		for (int pp = 1; n < DT_SERVE_PLANS && rc == 0 && !fits && pp <= 8; pp *= 2) {
-			if (!cuts(q, tp, pp))
-				continue;
-			rc = plan_layout(q, tp, pp, &ret[n], err);
-			fits = rc == 0 && ret[n].fits;
-			n += rc == 0;
-		}
-	}
+	for (int tp = 1; tp <= q->cluster->gpus_a_node && rc == 0; tp *= 2)
+		if (q->cluster->gpus_a_node % tp == 0)
+			rc = plan_tp(q, tp, ret, &n, err);
 	if (rc < 0)
 		return rc;
 	qsort(ret, (size_t)n, sizeof(*ret), by_devices);
-	if (n > 0 && ret[0].meets && ret[0].replicas > 1)
+	if (n > 0 && ret[0].meets && ret[0].replicas > 1 && ret[0].ep == 1)
 		rc = try_apart(q, &ret[0], err);
 	return rc < 0 ? rc : n;
 }

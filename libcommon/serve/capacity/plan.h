@@ -1,7 +1,8 @@
 /*
- * Serving plans: how many devices a replica is cut over and how many replicas meet a rate and a latency. What
- * a replica holds and how long its passes take come from the program's memory and costs; whether limits hold
- * at the 99th percentile is seen by the server's own scheduler, run over the requests on paper.
+ * Serving plans: how many devices a replica is cut over and how many replicas meet a rate and a
+ * latency. What a replica holds and how long its passes take come from the program's memory and costs;
+ * whether limits hold at the 99th percentile is seen by the server's own scheduler, run over the
+ * requests on paper.
  */
 #ifndef DT_SERVE_CAPACITY_PLAN_H
 #define DT_SERVE_CAPACITY_PLAN_H
@@ -31,7 +32,8 @@ struct dt_serve_query {
 };
 
 struct dt_serve_plan {
-	int tp, pp, replicas;
+	int tp, pp;
+	int ep, replicas;  /* so many replicas share experts; a multiple of these */
 	int64_t sequences; /* that a replica runs together at most (dt-serve --max-num-seqs) */
 	int64_t blocks;	   /* of its cache, all the memory that is left */
 	/* At full load, on average, with as many sequences as keep TPOT; new tokens of one replica. */
@@ -49,14 +51,16 @@ struct dt_serve_plan {
 	char note[96];
 };
 
-enum { DT_SERVE_PLANS = 16, DT_SERVE_BLOCK = 16, DT_SERVE_PREFILL_MIN = 512 /* dt-serve --prefill-min */ };
+enum { DT_SERVE_PLANS = 32, DT_SERVE_BLOCK = 16, DT_SERVE_PREFILL_MIN = 512 /* dt-serve --prefill-min */ };
 
 /*
- * One plan for every tp that divides a node, and for every pp that cuts the model further where the whole on
- * tp alone does not fit; fewest devices first, those that miss a limit last. The most sequences that keep
- * TPOT and fit are decoded together; replicas are the fewest that keep P99 of TTFT and TPOT. Of the best plan
- * the split into servers for prompts and servers for decoding is tried that comes closest to the limits.
- * Returns their number.
+ * One plan for every tp that divides a node, and for every pp that cuts the model further where the
+ * whole on tp alone does not fit. Of mixtures also replicas that share experts (ep) over the rest of a
+ * node, or over as many nodes as it takes to fit; a pass is then as long as one of equal rows on all.
+ * Fewest devices first, those that miss a limit last. The most sequences that keep TPOT and fit are
+ * decoded together; replicas are the fewest that keep P99 of TTFT and TPOT. Of the best plan the split
+ * into servers for prompts and servers for decoding is tried that comes closest to the limits. Returns
+ * their number.
  */
 int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_SERVE_PLANS],
 		   struct dt_err *err);
@@ -70,6 +74,11 @@ int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_p
 int dt_serve_trial(const struct dt_serve_query *q, const struct dt_serve_plan *p, int prefill,
 		   struct dt_serve_clock *clock, struct dt_sim_report *ret, struct dt_err *err);
 bool dt_serve_meets(const struct dt_serve_query *q, const struct dt_sim_report *r);
+/* n, or the next number of replicas that there can be. */
+static inline int dt_serve_replicas(const struct dt_serve_plan *p, int n)
+{
+	return (n + p->ep - 1) / p->ep * p->ep;
+}
 /* Replicas that meet both limits where so many do, at least those of p, at most `most`; p->sim is theirs. */
 int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int most,
 		    struct dt_serve_clock *clock, struct dt_err *err);

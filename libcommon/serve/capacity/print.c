@@ -48,11 +48,11 @@ static void put_simulated(json_t *o, const struct dt_serve_plan *p)
 
 static json_t *plan_json(const struct dt_serve_query *q, const struct dt_serve_plan *p)
 {
-	json_t *o = json_pack("{s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:I, s:b, s:b, s:s}", "tp", p->tp,
-			      "pp", p->pp, "replicas", p->replicas, "blocks", (json_int_t)p->blocks,
-			      "sequences", (json_int_t)p->sequences, "ttft_s", p->ttft_s, "tpot_s", p->tpot_s,
-			      "tokens_per_s", p->tokens_per_s, "peak_bytes", (json_int_t)p->peak_bytes,
-			      "fits", p->fits, "meets", p->meets, "note", p->note);
+	json_t *o = json_pack("{s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:I, s:b, s:b, s:s}", "tp",
+			      p->tp, "pp", p->pp, "ep", p->ep, "replicas", p->replicas, "blocks",
+			      (json_int_t)p->blocks, "sequences", (json_int_t)p->sequences, "ttft_s",
+			      p->ttft_s, "tpot_s", p->tpot_s, "tokens_per_s", p->tokens_per_s, "peak_bytes",
+			      (json_int_t)p->peak_bytes, "fits", p->fits, "meets", p->meets, "note", p->note);
 
 	put_simulated(o, p);
 	if (o && q->price > 0) {
@@ -88,14 +88,22 @@ static void put_seconds(struct dt_table *t, const struct dt_serve_plan *p, doubl
 	dt_table_cell(t, "%s", p->sim.steps ? dt_format_duration(s, text, sizeof(text)) : "");
 }
 
+/* Of replicas that share experts as dt-serve takes it, with dp. */
+static const char *layout_of(const struct dt_serve_plan *p, char *buf, size_t n)
+{
+	const struct dt_layout l = {.dp = p->ep, .tp = p->tp, .pp = p->pp, .cp = 1, .ep = p->ep};
+
+	if (p->ep * p->pp > 1)
+		return dt_layout_format(&l, buf, n);
+	snprintf(buf, n, "tp%d", p->tp);
+	return buf;
+}
+
 static void put_row(struct dt_table *t, const struct dt_serve_query *q, const struct dt_serve_plan *p)
 {
 	char s[24];
 
-	if (p->pp > 1)
-		dt_table_cell(t, "tp%d.pp%d", p->tp, p->pp);
-	else
-		dt_table_cell(t, "tp%d", p->tp);
+	dt_table_cell(t, "%s", layout_of(p, s, sizeof(s)));
 	dt_table_cell(t, "%d", p->replicas);
 	dt_table_cell(t, "%d", p->replicas * devices(p));
 	dt_table_cell(t, "%lld", (long long)p->sequences);

@@ -68,7 +68,7 @@ int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int
 	if (rc < 0 || dt_serve_meets(q, &p->sim) || p->sim.refused > 0)
 		return rc;
 	for (too_few = p->replicas; too_few < most && !enough && rc == 0;) {
-		p->replicas = too_few + (too_few + 3) / 4;
+		p->replicas = dt_serve_replicas(p, too_few + (too_few + 3) / 4);
 		p->replicas = p->replicas < most ? p->replicas : most;
 		rc = dt_serve_trial(q, p, 0, clock, &p->sim, err);
 		if (dt_serve_meets(q, &p->sim))
@@ -77,8 +77,8 @@ int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int
 			too_few = p->replicas;
 	}
 	good = p->sim;
-	while (rc == 0 && enough - too_few > 1) {
-		p->replicas = (too_few + enough) / 2;
+	while (rc == 0 && enough - too_few > p->ep) {
+		p->replicas = (too_few + enough) / 2 / p->ep * p->ep;
 		rc = dt_serve_trial(q, p, 0, clock, &p->sim, err);
 		if (dt_serve_meets(q, &p->sim)) {
 			enough = p->replicas;

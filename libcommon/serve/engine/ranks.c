@@ -39,6 +39,7 @@ struct dt_serve_ranks {
 	struct dt_layout layout;
 	int mine;		 /* this rank's replica */
 	int32_t *q_start, *want; /* [max_seqs + 1], [max_seqs] of its part of a step */
+	int32_t *tokens_of;	 /* [ep] */
 	float *logits;		 /* of another replica's first rank; [max_seqs + 2, vocab] */
 	/* A follower's sums, [dp * max_seqs, hidden], and where each sequence's is; rank 0: one sum. */
 	float *pooled;
@@ -131,7 +132,8 @@ static int open_buffers(struct dt_serve_ranks *r, struct dt_err *err)
 	r->buf = calloc(1, r->room);
 	r->q_start = calloc(seqs + 1, sizeof(*r->q_start));
 	r->want = calloc(seqs, sizeof(*r->want));
-	good = r->buf && r->q_start && r->want;
+	r->tokens_of = calloc((size_t)r->layout.ep, sizeof(*r->tokens_of));
+	good = r->buf && r->q_start && r->want && r->tokens_of;
 	if (dt_comm_rank(r->all) > 0) {
 		r->pooled = calloc(all * (size_t)c->hidden, sizeof(*r->pooled));
 		r->pool = calloc(all, sizeof(*r->pool));
@@ -190,6 +192,7 @@ void dt_serve_ranks_close(struct dt_serve_ranks *r)
 	free(r->buf);
 	free(r->q_start);
 	free(r->want);
+	free(r->tokens_of);
 	free(r->logits);
 	free(r->pooled);
 	free(r->pool);
@@ -244,7 +247,18 @@ static struct part part_of(const struct dt_infer_batch *b, int i, int32_t *q_sta
 	return p;
 }
 
-/* This rank's part of b is computed; 0 where it has none. */
+/* Tokens that the replicas whose experts this one shares have in the step; their sum. */
+static int64_t count_tokens(struct dt_serve_ranks *r, const struct dt_infer_batch *b)
+{
+	const int ep = r->layout.ep, first = r->mine / ep * ep;
+	int64_t sum = 0;
+
+	for (int i = 0; i < ep; i++)
+		sum += r->tokens_of[i] = part_of(b, first + i, NULL, NULL).batch.ntokens;
+	return sum;
+}
+
+/* This rank's part of b is computed; 0 where it has none, and no share in the experts of another's. */
 static int compute(struct dt_serve_ranks *r, const struct dt_infer_batch *b, float *logits,
 		   struct dt_err *err)
 {
@@ -253,8 +267,9 @@ static int compute(struct dt_serve_ranks *r, const struct dt_infer_batch *b, flo
 	if (r->layout.dp == 1)
 		return dt_infer_forward(r->m, b, logits, err);
 	p = part_of(b, r->mine, r->q_start, r->want);
-	if (p.batch.nseq == 0)
+	if (count_tokens(r, b) == 0)
 		return 0;
+	p.batch.tokens_of = r->tokens_of;
 	if (p.batch.nseq > r->p.max_seqs || p.batch.ntokens > r->p.max_tokens)
 		return dt_err_set(err, -EPROTO, "replica %d has %d tokens of %d sequences", r->mine,
 				  p.batch.ntokens, p.batch.nseq);

@@ -5,6 +5,7 @@
  *
  * Replicas (dp) each have the whole model over their own ranks and a cache of their own: a replica computes
  * the sequences of a step that are its, and its first rank sends logits to rank 0. Blocks do not leave them.
+ * Over ep replicas share experts: each has some of them, and computes with them for the others too.
  *
  * The calls of rank 0 come from one thread at a time, those with dt_serve_ranks_end included.
  */
