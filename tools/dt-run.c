@@ -73,6 +73,9 @@ static const struct dt_opt opts[] = {
 	 "sends each checkpoint: %s is its folder, %n its name there"},
 	{"mirror-get", 0, DT_OPT_STR, &a.o.mirror_get, "COMMAND",
 	 "fetches the folder %n of the mirror as %s, to check it and to start from it"},
+	{"mirror-remove", 0, DT_OPT_STR, &a.o.mirror_remove, "COMMAND",
+	 "removes the folder %n of the mirror: as many checkpoints stay as --keep of dt-train says",
+	 .with = "mirror", .def_text = "all stay"},
 	{"mirror-timeout", 0, DT_OPT_REAL, &a.o.mirror_s, "SECONDS", "longest time of one of these commands",
 	 .min = 0.1, .max = 1e6, .def = "3600"},
 	DT_OPT_HEADING("Reports"),
@@ -171,6 +174,9 @@ static int run(int n, char **argv)
 		return dt_opt_usage_error(&program, stderr, "--discover and --cluster need --ranks");
 	if (!a.o.mirror != !a.o.mirror_get)
 		return dt_opt_usage_error(&program, stderr, "--mirror and --mirror-get belong together");
+	if (a.o.mirror_remove && !strstr(a.o.mirror_remove, "%n"))
+		return dt_opt_usage_error(&program, stderr,
+					  "--mirror-remove has no %%n: what is it to remove?");
 	if (!strcmp(argv[1], "sweep"))
 		return sweep(n - 1, argv + 2, &log);
 	if (a.sweep.grid.n || a.sweep.random.n)

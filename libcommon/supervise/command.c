@@ -24,7 +24,8 @@ static const struct dt_opt wanted[] = {
 	DT_RUN_OPT("seed"),	    DT_RUN_OPT("beta1"),
 	DT_RUN_OPT("beta2"),	    DT_RUN_OPT("eps"),
 	DT_RUN_OPT("weight-decay"), DT_RUN_OPT("elastic"),
-	DT_RUN_OPT("peer-copy"),    DT_OPT_END,
+	DT_RUN_OPT("peer-copy"),    DT_RUN_OPT("keep"),
+	DT_RUN_OPT("keep-every"),   DT_OPT_END,
 };
 
 void sup_words_add(struct sup_words *w, const char *fmt, ...)

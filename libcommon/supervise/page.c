@@ -11,10 +11,10 @@
 #define EVERY_S 1.0
 
 static const char *const kinds[SUP_EVENT_KINDS] = {
-	"start",      "training",    "saved",	    "rank-lost", "slow-rank", "stalled",
-	"overdue",    "rolled-back", "ask-end",	    "ask-save",	 "notice",    "host-out",
-	"wait-hosts", "end",	     "crash-loop",  "books",	 "mirrored",  "mirror-failed",
-	"fetched",    "ranks",	     "replacement", "evicted"};
+	"start",      "training",    "saved",	    "rank-lost", "slow-rank",	  "stalled",
+	"overdue",    "rolled-back", "ask-end",	    "ask-save",	 "notice",	  "host-out",
+	"wait-hosts", "end",	     "crash-loop",  "books",	 "mirrored",	  "mirror-failed",
+	"fetched",    "ranks",	     "replacement", "evicted",	 "mirror-removed"};
 
 void sup_page_event(struct sup *s, const char *name)
 {

@@ -4,17 +4,27 @@
 
 #include "supervise/priv.h"
 
-enum { SUP_EVENT_KINDS = 22 };
+enum { SUP_EVENT_KINDS = 23 };
 
 /* Why the job under way has been asked to end, or killed. */
 enum sup_ending { SUP_RUNS, SUP_LEAVE /* for good */, SUP_RESIZE, SUP_FAILED };
 
 enum sup_mirror_part {
 	SUP_MIRROR_NOTHING,
+	SUP_MIRROR_LIST,
 	SUP_MIRROR_SEND,
 	SUP_MIRROR_BACK,
 	SUP_MIRROR_CHECK,
-	SUP_MIRROR_NAME
+	SUP_MIRROR_NAME,
+	SUP_MIRROR_REMOVE
+};
+
+struct sup_mirror_list { /* checkpoints in the mirror; those sent that were not found whole, too */
+	struct sup_copy {
+		int64_t step;
+		bool whole;
+	} * v;
+	int n;
 };
 
 struct sup_mirror {
@@ -24,6 +34,9 @@ struct sup_mirror {
 	pid_t pid;	       /* 0: none */
 	double began;	       /* the child */
 	bool asked, fetching;  /* at the start: what the mirror has */
+	bool listed;	       /* list is known */
+	struct sup_mirror_list list;
+	int64_t removing; /* step of the checkpoint that is being removed */
 };
 
 struct sup_replace { /* of this start */
@@ -87,11 +100,10 @@ int sup_would(struct sup *s, double now);
 /* Leaves out hosts that cannot be reached. */
 void sup_check_hosts(struct sup *s, double now);
 
-/* mirror.c */
-/* A command of the mirror: %s becomes the path, %n the name, each quoted for a shell. -ENAMETOOLONG. */
-int sup_mirror_words(char *buf, size_t size, const char *command, const char *path, const char *name);
+/* mirror.c; the rest of it in mirror.h */
 /* A look at what is under way, and the next part of it; failures are told, and end nothing. */
 void sup_mirror_step(struct sup *s);
+/* mirror_start.c */
 /* Waits for what there is to be sent. */
 void sup_mirror_end(struct sup *s);
 /* Once, before the first start: where the run has no checkpoint here, the mirror's newest is fetched. */

@@ -242,6 +242,9 @@ static int begin(struct sup *s, struct dt_err *err)
 		rc = dt_err_set(err, -EINVAL, "with --ranks the command begins with dt-train");
 	else if (rc == 0 && s->o->mirror && s->cmd.serves)
 		rc = dt_err_set(err, -EINVAL, "--mirror is for checkpoints of dt-train");
+	else if (rc == 0 && s->o->mirror_remove && s->cmd.o.run.save.keep <= 0)
+		rc = dt_err_set(err, -EINVAL,
+				"--mirror-remove needs --keep of dt-train, which says how many");
 	if (rc < 0)
 		return rc;
 	s->job.serves = s->cmd.serves;
@@ -275,6 +278,7 @@ static void end(struct sup *s)
 	sup_slow_reset(&s->slow);
 	sup_command_release(&s->cmd);
 	free(s->hosts.v);
+	free(s->mirror.list.v);
 	free(s->books.step);
 	if (s->events && s->events != stdout)
 		fclose(s->events);

@@ -38,6 +38,7 @@ struct dt_supervise {
 	double slow;			   /* a rank is slow whose score is below; 0: nobody looks */
 	double evict; /* and its host is left out, or its process ended, whose score is below; 0: none */
 	const char *mirror, *mirror_get; /* commands that send and fetch a folder; NULL: no mirror */
+	const char *mirror_remove;	 /* command that removes one there; NULL: all stay */
 	double mirror_s;		 /* longest time of one of them */
 	const char *events;		 /* JSON Lines; NULL: none */
 	const char *prometheus;		 /* page for its collector; NULL: none */

@@ -191,6 +191,44 @@ job() {
     [[ $stderr == *"--mirror and --mirror-get belong together"* ]]
 }
 
+@test "a mirror keeps as many checkpoints as the run, and knows across runs which it has" {
+    local short=("${train[@]/120/45}" --save-every 5) get='[ ! -e store/%n ] || cp -r store/%n %s'
+    # the first command to remove step 5 fails; what is not there is removed
+    local drop='echo %n >>dropped; [ %n != step-00000005 ] || [ -e failed ] || { touch failed; exit 9; }; rm -rf store/%n'
+    rm -rf store failed dropped m.jsonl
+    mkdir store
+    mirror=(dt-run --events events.jsonl --mirror 'rm -rf store/%n && cp -r %s store/%n' --mirror-get "$get"
+        --mirror-remove "$drop" --ranks 1 --)
+    for at in 5 10 15 20; do
+        "${mirror[@]}" "${short[@]}" --stop-at $at --keep 2 --keep-every 15 2>>err
+    done
+    event '[.[] | select(.event == "mirror-failed") | [.mirror_step, .at, .status]] == [[5, "removing", 9]]'
+    event '[.[] | select(.event == "mirror-removed") | .mirror_step] == [5, 10]'
+    grep -q -- "--mirror: removing step 5 has failed (exit status 9): the run goes on" err
+    [ "$(ls store)" == $'latest\nstep-00000015\nstep-00000020' ]
+    [ "$(cat dropped)" == $'step-00000005\nstep-00000005\nstep-00000010' ]
+    # many in one run
+    "${mirror[@]}" "${short[@]}" "${slow[@]/0.05/0.2}" --stop-at 40 --keep 1 2>err
+    [ "$(ls store)" == $'latest\nstep-00000040' ]
+    # one that has to fetch, where a sent one was not whole and another is what the run keeps for good
+    jq -c '.torn += [37] | .whole += [36]' store/latest/mirrored.json >list
+    mv list store/latest/mirrored.json
+    cp -r store/step-00000040 store/step-00000036
+    cp -r store/step-00000040 store/step-00000037
+    rm -rf run
+    "${mirror[@]}" "${short[@]}" --keep 1 --keep-every 12 2>err
+    event 'map(select(.event == "fetched")) | length == 1'
+    [ "$(ls store)" == $'latest\nstep-00000036\nstep-00000045' ]
+    [ "$(cat store/latest/latest)" == step-00000045 ]
+    dt-shard-ckpt verify store/step-00000045
+    run -2 --separate-stderr "${mirror[@]}" "${train[@]}"
+    [[ $stderr == *"--mirror-remove needs --keep of dt-train"* ]]
+    run -2 --separate-stderr dt-run --mirror-remove 'rm -rf store/%n' -- "${short[@]}"
+    [[ $stderr == *"--mirror-remove"*"--mirror"* ]]
+    run -2 --separate-stderr dt-run --mirror true --mirror-get true --mirror-remove 'rm -rf store' -- "${short[@]}"
+    [[ $stderr == *"--mirror-remove has no %n"* ]]
+}
+
 @test "dt-run itself is killed: the job saves and ends, the next one goes on" {
     dt-run --events events.jsonl -- mpirun -np 2 "${train[@]}" "${slow[@]}" 2>err &
     pid=$!

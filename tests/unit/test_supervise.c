@@ -1,5 +1,5 @@
 /* The supervisor's parts without a job: books, lists of hosts, commands, who is slow, who has died. */
-#include "supervise/state.h"
+#include "supervise/mirror.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -114,6 +114,50 @@ static void mirror_commands(void **state)
 	assert_int_equal(sup_mirror_words(text, 9, "put %s", "/a/", "n"), -ENAMETOOLONG);
 	assert_int_equal(sup_mirror_words(text, 10, "put %s", "/a/", "n"), 0);
 	assert_string_equal(text, "put '/a/'");
+}
+
+static void mirror_prunes(void **state)
+{
+	struct sup_mirror_list l = {0}, again = {0};
+	char dir[] = "/tmp/dt-test-XXXXXX", path[64];
+	struct dt_err err;
+	FILE *f;
+
+	for (int64_t step = 10; step <= 60; step += 10)
+		assert_int_equal(sup_mirror_list_set(&l, step, step != 20 && step != 50), 0);
+	/* whole: 10 30 40 60. Two stay, 60 and 40; 20 and 50 are of no use to anyone */
+	assert_int_equal(sup_mirror_list_old(&l, 60, 2, 0, -1), 10);
+	assert_int_equal(sup_mirror_list_old(&l, 60, 2, 0, 10), 20);
+	assert_int_equal(sup_mirror_list_old(&l, 60, 2, 0, 20), 30);
+	assert_int_equal(sup_mirror_list_old(&l, 60, 2, 0, 30), 50);
+	assert_int_equal(sup_mirror_list_old(&l, 60, 2, 0, 50), -1);
+	assert_int_equal(sup_mirror_list_old(&l, 60, 2, 30, 20), 50); /* 30 is a multiple */
+	assert_int_equal(sup_mirror_list_old(&l, 60, 2, 10, 10), 20); /* so would 20 be, were it whole */
+	/* a run that went back to 40: 50 and 60 are of what was left, and do not count */
+	assert_int_equal(sup_mirror_list_old(&l, 40, 2, 0, 10), 20);
+	assert_int_equal(sup_mirror_list_old(&l, 40, 2, 0, 20), -1);
+	sup_mirror_list_drop(&l, 20);
+	assert_int_equal(sup_mirror_list_old(&l, 40, 1, 0, 10), 30);
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(sup_mirror_list_read(&again, dir, &err), 0); /* a mirror with nothing in it */
+	assert_int_equal(again.n, 0);
+	assert_int_equal(sup_mirror_list_write(&l, dir), 0);
+	assert_int_equal(sup_mirror_list_read(&again, dir, &err), 0);
+	assert_int_equal(again.n, 5);
+	for (int64_t after = -1, at = 0; at >= 0; after = at) {
+		at = sup_mirror_list_old(&l, 60, 1, 0, after);
+		assert_int_equal(at, sup_mirror_list_old(&again, 60, 1, 0, after));
+	}
+	snprintf(path, sizeof(path), "%s/mirrored.json", dir);
+	f = fopen(path, "w");
+	fputs("{\"whole\": [10, -1], \"torn\": []}", f);
+	fclose(f);
+	assert_int_equal(sup_mirror_list_read(&again, dir, &err), -EINVAL);
+	assert_int_equal(again.n, 0);
+	remove(path);
+	remove(dir);
+	free(l.v);
+	free(again.v);
 }
 
 /* Three ranks of which one is lost, as their heartbeats have it. */
@@ -310,6 +354,7 @@ int main(void)
 		cmocka_unit_test(lists_of_hosts),
 		cmocka_unit_test(commands),
 		cmocka_unit_test(mirror_commands),
+		cmocka_unit_test(mirror_prunes),
 		cmocka_unit_test(replacements),
 		cmocka_unit_test(exit_statuses),
 		cmocka_unit_test(slow_ranks),

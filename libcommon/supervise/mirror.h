@@ -1,0 +1,52 @@
+/* --mirror, private to the files mirror*.c. */
+#ifndef DT_SUPERVISE_MIRROR_H
+#define DT_SUPERVISE_MIRROR_H
+
+#include "supervise/state.h"
+
+/* ---- mirror_child.c ---- */
+
+/*
+ * A command of the mirror: %s becomes the path (NULL: it stays), %n the name, each quoted for a shell.
+ * -ENAMETOOLONG.
+ */
+int sup_mirror_words(char *buf, size_t size, const char *command, const char *path, const char *name);
+/* SAVE.mirror/folder/name, as a path from the root. */
+int sup_mirror_place(const struct sup *s, const char *folder, const char *name, char *ret, size_t n);
+void sup_mirror_step_name(char buf[32], int64_t step);
+/* SAVE.mirror/folder, with nothing in it. */
+int sup_mirror_fresh(const struct sup *s, const char *folder);
+/* Nothing is under way, and SAVE.mirror is removed. */
+void sup_mirror_put_away(struct sup *s);
+/* A child for a command. */
+int sup_mirror_command(struct sup *s, const char *command, const char *path, const char *name);
+/* A child that looks at the checkpoint at path, which is to be the one at sent (NULL: any). */
+int sup_mirror_check(struct sup *s, const char *path, const char *sent);
+/* 1: the child has ended, *ret_status is its exit status; 0: not yet. */
+int sup_mirror_ended(struct sup *s, int *ret_status);
+
+/* ---- mirror_list.c: what the mirror has, in the file "mirrored.json" of its folder "latest" ---- */
+
+/* Enters the checkpoint, or changes whether it is whole. */
+int sup_mirror_list_set(struct sup_mirror_list *l, int64_t step, bool whole);
+void sup_mirror_list_drop(struct sup_mirror_list *l, int64_t step);
+/*
+ * The oldest checkpoint beyond step `after` that may go once `newest` is whole: of those before newest the
+ * ones that are not whole, and of the whole ones all but the newest `keep`, newest among them, and multiples
+ * of `every` (0: no such rule). -1: none. What is beyond newest is of another history, and stays.
+ */
+int64_t sup_mirror_list_old(const struct sup_mirror_list *l, int64_t newest, int64_t keep, int64_t every,
+			    int64_t after);
+int sup_mirror_list_write(const struct sup_mirror_list *l, const char *folder);
+/* In place of what l has; nothing where there is no file. -EINVAL: it is no list, and l has nothing. */
+int sup_mirror_list_read(struct sup_mirror_list *l, const char *folder, struct dt_err *err);
+
+/* ---- mirror.c ---- */
+
+/* The list in a folder "latest" that was fetched; one that cannot be read is told, and begins anew. */
+void sup_mirror_listed(struct sup *s, const char *folder);
+/* What is under way has failed: told, and put away. */
+void sup_mirror_fail(struct sup *s, int status);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

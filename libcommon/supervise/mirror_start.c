@@ -1,0 +1,133 @@
+/* A mirror before the first start, where its newest is fetched, and after the last, which waits for it. */
+#include "supervise/mirror.h"
+
+#include "base/progress.h"
+#include "base/tmpfile.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void sup_mirror_end(struct sup *s)
+{
+	struct sup_mirror *m = &s->mirror;
+
+	while (s->o->mirror && !s->leave && (m->doing || m->wanted > m->tried))
+		sup_watch(s, 0.1);
+	if (m->pid > 0) {
+		kill(-m->pid, SIGKILL);
+		waitpid(m->pid, NULL, 0);
+		sup_mirror_fail(s, 128 + SIGKILL);
+	}
+}
+
+/* Runs the child to its end; its exit status, or a negative errno. */
+static int to_the_end(struct sup *s, int rc)
+{
+	int status = 0;
+
+	while (rc == 0 && !sup_mirror_ended(s, &status)) {
+		if (s->stop)
+			kill(-s->mirror.pid, SIGKILL);
+		sup_watch(s, 0.1);
+	}
+	return rc < 0 ? rc : status;
+}
+
+/* The name in the file "latest" of a folder: 1, or 0: there is none. -EINVAL: it is no checkpoint's. */
+static int read_name(const char *folder, char name[32])
+{
+	char path[PATH_MAX], again[32];
+	long long step;
+	FILE *f;
+	int rc;
+
+	snprintf(path, sizeof(path), "%s/latest", folder);
+	f = fopen(path, "re");
+	if (!f)
+		return errno == ENOENT ? 0 : -errno;
+	rc = fscanf(f, "step-%lld", &step) == 1 && step >= 0 ? 1 : -EINVAL;
+	fclose(f);
+	sup_mirror_step_name(again, rc == 1 ? step : 0);
+	snprintf(name, 32, "%s", again);
+	return rc;
+}
+
+/* The checkpoint that was fetched and checked becomes the newest of the run. */
+static int move_in(struct sup *s, const char *back, const char *name)
+{
+	char to[PATH_MAX], latest[PATH_MAX];
+	const char *save = s->cmd.o.run.save.dir;
+	int rc = dt_mkdir_p(save, NULL);
+
+	snprintf(to, sizeof(to), "%s/%s", save, name);
+	snprintf(latest, sizeof(latest), "%s/latest", save);
+	if (rc == 0 && rename(back, to) < 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = dt_symlink_replace(name, latest, NULL);
+	return rc == 0 ? dt_fsync_dir(save, NULL) : rc;
+}
+
+static int fetch(struct sup *s, struct dt_err *err)
+{
+	char latest[PATH_MAX], back[PATH_MAX], name[32];
+	int rc = sup_mirror_place(s, "name", "latest", latest, sizeof(latest));
+
+	if (rc == 0)
+		rc = sup_mirror_fresh(s, "name");
+	rc = to_the_end(s, rc < 0 ? rc : sup_mirror_command(s, s->o->mirror_get, latest, "latest"));
+	if (rc) {
+		dt_err_set(err, -EIO,
+			   "--mirror-get: whether the mirror has a checkpoint is not known (%s %d)",
+			   rc < 0 ? "errno" : "exit status", rc < 0 ? -rc : rc);
+		dt_err_hint(err,
+			    "of a mirror with nothing in it the command exits with 0, and brings nothing");
+		return -EIO;
+	}
+	sup_mirror_listed(s, latest);
+	rc = read_name(latest, name);
+	if (rc <= 0)
+		return rc < 0 ? dt_err_sys(err, rc, "--mirror-get: 'latest' of the mirror") : 0;
+	if ((rc = sup_mirror_place(s, "back", name, back, sizeof(back))) == 0)
+		rc = sup_mirror_fresh(s, "back");
+	rc = to_the_end(s, rc < 0 ? rc : sup_mirror_command(s, s->o->mirror_get, back, name));
+	if (rc)
+		return dt_err_set(err, -EIO, "--mirror-get: '%s' cannot be fetched (%s %d)", name,
+				  rc < 0 ? "errno" : "exit status", rc < 0 ? -rc : rc);
+	if (to_the_end(s, sup_mirror_check(s, back, NULL)))
+		return dt_err_set(err, -EIO, "--mirror-get: what came as '%s' is no whole checkpoint", name);
+	rc = move_in(s, back, name);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot put '%s' into '%s'", name, s->cmd.o.run.save.dir);
+	dt_log_msg(s->log, "'%s' is fetched from the mirror", name);
+	sup_event(s, "fetched", "{s:s}", "name", name);
+	return 0;
+}
+
+int sup_mirror_fetch(struct sup *s, struct dt_err *err)
+{
+	struct sup_mirror *m = &s->mirror;
+	int64_t step;
+	int rc;
+
+	if (!s->o->mirror || m->asked)
+		return 0;
+	rc = sup_command_refresh(&s->cmd, &step, err);
+	if (rc == 0 && step < 0) {
+		m->fetching = true;
+		rc = fetch(s, err);
+		m->fetching = false;
+		sup_mirror_put_away(s);
+		if (rc == 0)
+			rc = sup_command_refresh(&s->cmd, &m->tried, err);
+	} else {
+		m->wanted = step; /* of an earlier start: whether the mirror has it is not known */
+	}
+	m->asked = rc == 0;
+	return rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
