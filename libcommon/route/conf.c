@@ -60,6 +60,7 @@ static const struct row {
 	{"index_blocks", COUNT, AT(index_blocks), 1, 1 << 28, 1 << 18},
 	{"index_age_s", SECONDS, AT(index_age), 1, MAX, 3600},
 	{"resolve_s", SECONDS, AT(resolve), 0, MAX, 5},
+	{"prefill_min_tokens", COUNT, AT(prefill_least), 0, 1e9, 512},
 	{"events_interval_s", SECONDS, AT(events_interval), 0, 3600, 0.25},
 #undef AT
 };

@@ -66,6 +66,7 @@ struct dt_route_conf {
 	int64_t max_body, memory; /* bytes of one body, and of all bodies and answers held */
 	int index_blocks;	  /* of the prefix index */
 	double index_age;
+	int prefill_least;	/* tokens of a prompt from which on another server computes it */
 	double events_interval; /* seconds between questions for events; 0: none */
 	char *books;		/* file of accounts; NULL: none */
 	json_t *text;		/* strings above point into it */

@@ -80,7 +80,7 @@ void dt_route_events_tick(struct dt_route_server *s, double now)
 		dt_route_events_stop(s);
 		return;
 	}
-	if (!s->up || s->gone || s->asking || now < s->next_events)
+	if (!s->up || s->gone || s->role == DT_ROUTE_PREFILLS || s->asking || now < s->next_events)
 		return;
 	for (const char *c = s->events_at; *c; c++) /* it goes into our request */
 		if (!strchr("0123456789abcdef.", *c))

@@ -90,6 +90,7 @@ void dt_route_x_free(struct dt_route_x *x)
 			struct dt_route_line *l = x->line[i];
 
 			x->line[i] = NULL;
+			dt_route_unpair(l);
 			dt_balance_give(&r->balance, &l->choice, -1);
 			dt_route_line_close(l);
 		}
@@ -192,7 +193,8 @@ static enum found mark(struct dt_route_x *x, double now)
 		if (of && !dt_route_bit(of->has, i))
 			continue;
 		known = true;
-		if (dt_route_bit(x->tried, i) || !dt_route_server_takes(s, now))
+		if (s->role == DT_ROUTE_PREFILLS || dt_route_bit(x->tried, i) ||
+		    !dt_route_server_takes(s, now))
 			continue;
 		well = true;
 		b->candidate = s->conf.most == 0 || b->running < s->conf.most;
@@ -216,7 +218,7 @@ static bool start_line(struct dt_route_x *x, bool fresh)
 	x->matched = c.matched;
 	s->n_requests++;
 	s->trials += s->circuit == DT_CIRCUIT_HALF;
-	x->line[slot] = dt_route_line_open(x, &c, fresh);
+	x->line[slot] = dt_route_line_open(x, &c, &ask, fresh);
 	if (x->line[slot])
 		return true;
 	dt_balance_give(&x->r->balance, &c, -1);
@@ -419,6 +421,7 @@ static void forget_line(struct dt_route_x *x, struct dt_route_line *l, double an
 {
 	struct dt_balance_choice c = l->choice;
 
+	dt_route_unpair(l);
 	x->line[x->line[1] == l] = NULL;
 	if (!x->line[0]) {
 		x->line[0] = x->line[1];
@@ -505,6 +508,7 @@ void dt_route_x_content(struct dt_route_x *x, struct dt_route_line *l, const cha
 		x->first = dt_now();
 		dt_route_bars_add(&x->r->stats.ttft, x->first - x->begun);
 	}
+	dt_route_unpair(l);
 	dt_route_answer_add(x, s, n);
 	if (x->passing && x->first == 0)
 		x->first = dt_now();

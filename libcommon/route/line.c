@@ -167,19 +167,25 @@ static struct dt_route_line *connect_to(struct dt_route_server *s)
 	return l;
 }
 
-/* The body, with the marks in front of its members where the server tells what becomes of them. */
+/*
+ * The body, with the marks in front of its members where the server tells what becomes of them, and the
+ * server that computes the prompt where another does.
+ */
 static void send_body(struct dt_route_line *l, const struct dt_route_buf *body)
 {
-	static char marks[DT_ROUTE_MARKS_ROOM]; /* one loop, one thread */
+	static char marks[DT_ROUTE_MARKS_ROOM + 600]; /* one loop, one thread */
 	const char *s = dt_route_buf_data(body), *open = NULL;
 	size_t size = dt_route_buf_size(body), lead = 0, n = 0;
 
 	if (l->server->tells && l->x->nhash > 0)
-		open = memchr(s, '{', size);
-	if (open) {
-		lead = (size_t)(open - s) + 1;
 		n = dt_route_events_marks(l->x, marks);
-	}
+	n += dt_route_pair_member(l, marks + n, sizeof(marks) - n);
+	if (n > 0)
+		open = memchr(s, '{', size);
+	if (open)
+		lead = (size_t)(open - s) + 1;
+	else
+		n = 0;
 	dt_route_conn_printf(&l->conn, "Content-Length: %zu\r\n\r\n", size + n);
 	dt_route_conn_put(&l->conn, s, lead);
 	dt_route_conn_put(&l->conn, marks, n);
@@ -204,7 +210,8 @@ static void send_request(struct dt_route_line *l)
 	dt_route_conn_flush(&l->conn);
 }
 
-struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_balance_choice *c, bool fresh)
+struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_balance_choice *c,
+					 const struct dt_balance_ask *ask, bool fresh)
 {
 	struct dt_route_server *s = x->r->server[c->server];
 	struct dt_route_line *l = fresh ? NULL : reuse(s);
@@ -218,6 +225,7 @@ struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_b
 	l->any = l->in_body = false;
 	l->scanned = 0;
 	l->since = dt_now();
+	dt_route_pair(x, l, ask);
 	send_request(l);
 	return l;
 }

@@ -88,12 +88,13 @@ static void servers(struct dt_route_client *c)
 		if (s)
 			json_array_append_new(
 				list,
-				json_pack("{s:s,s:b,s:b,s:b,s:b,s:s,s:i,s:f,s:I,s:I,s:o}", "url", s->conf.url,
-					  "up", s->up, "drained", s->drained, "wanted", !s->off, "leaving",
-					  s->gone, "circuit", circuit_name(s), "running",
-					  r->balance.server[i].running, "work_tokens",
-					  r->balance.server[i].work, "requests", (json_int_t)s->n_requests,
-					  "errors", (json_int_t)s->n_errors, "models", json_incref(names)));
+				json_pack("{s:s,s:s,s:b,s:b,s:b,s:b,s:s,s:i,s:f,s:I,s:I,s:o}", "url",
+					  s->conf.url, "role", dt_route_role_name(s), "up", s->up, "drained",
+					  s->drained, "wanted", !s->off, "leaving", s->gone, "circuit",
+					  circuit_name(s), "running", r->balance.server[i].running,
+					  "work_tokens", r->balance.server[i].work, "requests",
+					  (json_int_t)s->n_requests, "errors", (json_int_t)s->n_errors,
+					  "models", json_incref(names)));
 		json_decref(names);
 	}
 	reply_json(

@@ -72,6 +72,8 @@ static double server_value(const struct dt_router *r, int i, int which)
 		return s->circuit != DT_CIRCUIT_CLOSED;
 	case 6:
 		return s->tells;
+	case 7:
+		return s->role == DT_ROUTE_PREFILLS;
 	default:
 		return s->drained;
 	}
@@ -84,10 +86,13 @@ static void servers(const struct dt_router *r, struct dt_route_buf *out)
 	} row[] = {{"server_up", "gauge", "1 while the server takes requests."},
 		   {"server_running", "gauge", "Requests under way."},
 		   {"server_work_tokens", "gauge", "Tokens under way that were not in the cache."},
-		   {"server_requests_total", "counter", "Requests sent, retries included."},
+		   {"server_requests_total", "counter",
+		    "Requests sent, retries included; whose prompts are its, of a server that prefills."},
 		   {"server_errors_total", "counter", "Failures."},
 		   {"server_circuit_open", "gauge", "1 while the server gets no requests after failures."},
 		   {"server_events", "gauge", "1 while the server reports the blocks of its cache."},
+		   {"server_prefills", "gauge",
+		    "1 while the server computes prompts for others and answers none."},
 		   {"server_drained", "gauge", "1 while the server is drained."}};
 
 	for (int k = 0; k < (int)(sizeof(row) / sizeof(*row)); k++) {

@@ -1,7 +1,7 @@
 /*
- * The router's parts. A client (front.c) has one exchange at a time; an exchange (exchange.c) has a line to a
- * server (line.c), or two while it hedges; a server (server.c) has idle lines. What is closed inside a
- * callback is freed when the loop comes round (dt_route_discard).
+ * The router's parts. A client (front.c) has one exchange at a time; an exchange (exchange.c) has a
+ * line to a server (line.c), or two while it hedges; a server (server.c) has idle lines. What is closed
+ * inside a callback is freed when the loop comes round (dt_route_discard).
  */
 #ifndef DT_ROUTE_PRIV_H
 #define DT_ROUTE_PRIV_H
@@ -35,6 +35,7 @@ struct dt_route_tenant {
 /* ---- a server and its lines ---- */
 
 enum dt_route_circuit { DT_CIRCUIT_CLOSED, DT_CIRCUIT_OPEN, DT_CIRCUIT_HALF };
+enum dt_route_role { DT_ROUTE_ALONE, DT_ROUTE_BOTH, DT_ROUTE_PREFILLS, DT_ROUTE_DECODES };
 enum dt_route_asked { DT_ASKED_NOTHING, DT_ASKED_START, DT_ASKED_STOP };
 
 struct dt_route_server {
@@ -48,6 +49,7 @@ struct dt_route_server {
 	bool up, seen;
 	enum dt_route_asked asked; /* of on_scale, until it has happened */
 	enum dt_route_circuit circuit;
+	enum dt_route_role role;
 	int trials;
 	int nmodels; /* -1: not known yet */
 	double avoid_until, opened;
@@ -80,8 +82,8 @@ struct dt_route_line {
 	enum dt_route_framing framing;
 	uint64_t left;
 	struct dt_route_chunks chunks;
-	struct dt_balance_choice choice;
-	double since; /* idle, connecting, or waiting for the first byte */
+	struct dt_balance_choice choice, pair; /* pair.server: who computes the prompt; -1: nobody else */
+	double since;			       /* idle, connecting, or waiting for the first byte */
 };
 
 struct dt_route_x;
@@ -113,6 +115,14 @@ void dt_route_server_leave(struct dt_route_server *s);		  /* no longer configure
 void dt_route_events_tick(struct dt_route_server *s, double now);
 void dt_route_events_stop(struct dt_route_server *s);		      /* nothing is known of it any more */
 size_t dt_route_events_marks(const struct dt_route_x *x, char *text); /* [DT_ROUTE_MARKS_ROOM] */
+
+/* pairs.c: who computes a prompt. take_role: of what /health said. pair: for a line that begins. */
+void dt_route_take_role(struct dt_route_server *s, const char *health, size_t n);
+const char *dt_route_role_name(const struct dt_route_server *s);
+void dt_route_pair(struct dt_route_x *x, struct dt_route_line *l, const struct dt_balance_ask *ask);
+void dt_route_unpair(struct dt_route_line *l);
+/* The member that names it, with a comma behind; 0: none. */
+size_t dt_route_pair_member(const struct dt_route_line *l, char *text, size_t room);
 
 /* names.c: true: the addresses of a name have changed. */
 bool dt_route_names_tick(struct dt_router *r, double now);
@@ -204,7 +214,8 @@ void dt_route_answer_usage(const struct dt_route_x *x, double *prompt, double *c
 			   double *answer); /* < 0: unknown */
 
 /* line.c */
-struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_balance_choice *c, bool fresh);
+struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_balance_choice *c,
+					 const struct dt_balance_ask *ask, bool fresh);
 void dt_route_line_close(struct dt_route_line *l);
 void dt_route_line_pause(struct dt_route_x *x, bool on);
 

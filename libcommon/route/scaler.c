@@ -22,7 +22,7 @@ extern char **environ;
 
 static bool is_ours(const struct dt_route_server *s)
 {
-	return s && !s->gone && !s->drained;
+	return s && !s->gone && !s->drained && s->role != DT_ROUTE_PREFILLS;
 }
 
 int dt_route_servers_up(const struct dt_router *r)
@@ -39,7 +39,8 @@ int dt_route_load(const struct dt_router *r)
 	int n = r->nqueue;
 
 	for (int i = 0; i < r->balance.n; i++)
-		n += r->server[i] ? r->balance.server[i].running : 0;
+		n += r->server[i] && r->server[i]->role != DT_ROUTE_PREFILLS ? r->balance.server[i].running
+									     : 0;
 	return n;
 }
 

@@ -271,6 +271,8 @@ static void on_health(void *arg, int status, const char *body, size_t n)
 		unwell(s);
 		return;
 	}
+	if (status == 200)
+		dt_route_take_role(s, body, n);
 	if (s->conf.nmodels == 0 && (!s->up || s->nmodels <= 0 || s->asks++ % MODELS_EVERY == 0))
 		s->probe =
 			dt_route_fetch(s->r, &s->conf, "/v1/models", s->r->conf.health_timeout, on_models, s);

@@ -340,7 +340,6 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 				      .kv_host = p->kv_host,
 				      .kv_always = p->kv_always,
 				      .stuck_after = p->stuck_after};
-	struct dt_kvpeers_params peers;
 
 	if (p->kv_dir && open_disk(s, p, c, err) < 0)
 		return err->code;
@@ -367,11 +366,11 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 		ep.model.beat_s = p->beat_s;
 	}
 	if (p->peers) {
-		peers = *p->peers;
-		peers.name = ep.cache_name;
-		peers.block_bytes = ep.model.block_bytes;
-		peers.block_size = ep.block_size;
-		ep.peers = &peers;
+		s->peers = *p->peers;
+		s->peers.name = ep.cache_name;
+		s->peers.block_bytes = ep.model.block_bytes;
+		s->peers.block_size = ep.block_size;
+		ep.peers = &s->peers;
 	}
 	if (p->trace) {
 		s->trace.f = fopen(p->trace, "we");

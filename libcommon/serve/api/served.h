@@ -66,6 +66,7 @@ struct dt_served {
 	struct dt_engine *engine;
 	struct dt_schedtrace trace;
 	struct dt_kvdisk *disk;
+	struct dt_kvpeers_params peers; /* the engine's */
 	struct dt_chat chat;
 	bool has_chat;
 	/* of several ranks: this one's groups, and how it is told of steps */

@@ -213,7 +213,8 @@ static bool read_disk(struct dt_engine *e, struct dt_serve_req *r, const struct 
 static bool ask_peer(struct dt_engine *e, struct dt_serve_req *r, const struct dt_kvplace *at, int n)
 {
 	const struct dt_served_adapter *a = r->call->adapter;
-	const struct dt_kvask ask = {.tenant = r->call->tenant,
+	const struct dt_kvask ask = {.peer = r->call->peer,
+				     .tenant = r->call->tenant,
 				     .salt = r->call->salt,
 				     .adapter = a ? a->name : NULL,
 				     .sum = a ? a->sum : 0,

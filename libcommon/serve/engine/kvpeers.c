@@ -157,17 +157,24 @@ static void *peers_main(void *arg)
 
 /* ---- the others ---- */
 
+static size_t without_slash(const char *url)
+{
+	size_t n = strlen(url);
+
+	while (n > 0 && url[n - 1] == '/')
+		n--;
+	return n;
+}
+
 static int add_peer(const struct dt_kvpeers *p, struct dt_kvpeer *peer, const char *url, struct dt_err *err)
 {
 	const int nheads = p->p.nkeys > 0 ? p->p.nkeys : 1;
-	size_t n = strlen(url);
+	const size_t n = without_slash(url);
 	char line[1200];
 
 	peer->name = url;
 	if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
 		return dt_err_set(err, -EINVAL, "'%s' is no URL of a server, as http://10.0.0.1:8000", url);
-	while (n > 0 && url[n - 1] == '/')
-		n--;
 	if (asprintf(&peer->url, "%.*s" ROUTE, (int)n, url) < 0)
 		peer->url = NULL;
 	peer->head = calloc((size_t)nheads, sizeof(*peer->head));
@@ -249,12 +256,24 @@ struct dt_kvpeers_counts dt_kvpeers_counts(struct dt_kvpeers *p)
 	return c;
 }
 
-/* The one with the least under way, of equal ones that which was asked least. Locked. */
-static struct dt_kvpeer *choose(struct dt_kvpeers *p)
+int dt_kvpeers_find(const struct dt_kvpeers_params *p, const char *url)
+{
+	const size_t n = without_slash(url);
+
+	for (int i = 0; i < p->n; i++)
+		if (without_slash(p->url[i]) == n && !memcmp(p->url[i], url, n))
+			return i + 1;
+	return 0;
+}
+
+/* The one that was named, else that with the least under way, of equal ones which was asked least. Locked. */
+static struct dt_kvpeer *choose(struct dt_kvpeers *p, int named)
 {
 	struct dt_kvpeer *best = NULL;
 	const double now = dt_now();
 
+	if (named > 0 && named <= p->p.n && p->peer[named - 1].down_until <= now)
+		return &p->peer[named - 1];
 	for (int i = 0; i < p->p.n; i++) {
 		struct dt_kvpeer *o = &p->peer[i];
 
@@ -273,7 +292,7 @@ struct dt_kvget *dt_kvpeers_get(struct dt_kvpeers *p, const struct dt_kvask *a)
 	uint64_t room;
 
 	pthread_mutex_lock(&p->mu);
-	peer = choose(p);
+	peer = choose(p, ask.peer);
 	room = p->p.memory > p->used ? p->p.memory - p->used : 0;
 	room = room > DT_KVSHARE_HEAD ? (room - DT_KVSHARE_HEAD) / p->p.block_bytes : 0;
 	if ((uint64_t)(ask.to - ask.from) > room) /* the rest is computed here */

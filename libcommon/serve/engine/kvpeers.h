@@ -44,7 +44,11 @@ int dt_kvpeers_open(struct dt_kvpeers **ret, const struct dt_kvpeers_params *p, 
 void dt_kvpeers_close(struct dt_kvpeers *p); /* NULL is allowed */
 struct dt_kvpeers_counts dt_kvpeers_counts(struct dt_kvpeers *p);
 
+/* The number of a URL among params->url, from 1; 0: it is none of them. */
+int dt_kvpeers_find(const struct dt_kvpeers_params *p, const char *url);
+
 struct dt_kvask {
+	int peer; /* who is to be asked, where it is well, from 1; 0: whoever has the least to do */
 	int tenant;
 	uint64_t salt;
 	const char *adapter; /* its name; NULL: none */

@@ -131,6 +131,7 @@ struct dt_call {
 	struct dt_served_adapter *adapter; /* NULL: the base alone; given back with the call */
 	bool held;			   /* the adapter, from submission to the end of the last request */
 	double retry_after;		   /* seconds, after -EDQUOT; 0: it can never pass */
+	int peer;			   /* who computes its prompt (kvpeers.h); 0: not named */
 	struct dt_kvout *out; /* owned: blocks of its one prompt for another server; NULL: none */
 	struct dt_ask ask;    /* owned */
 	int n, open;	      /* requests, and those without a finish */

@@ -245,6 +245,24 @@ enum MHD_Result dt_http_prefill(struct dt_http_req *q)
 	return rc < 0 ? dt_http_reply_error(q, &e) : reply_blocks(q);
 }
 
+/* ---- who computes a prompt for this server ---- */
+
+int dt_http_peer(const struct dt_http_req *q, json_t *body, int *ret, struct dt_api_error *e)
+{
+	const struct dt_kvpeers_params *p = dt_engine_params(q->engine)->peers;
+	const json_t *v = json_object_get(body, "kv_prefill");
+	const char *name = json_string_value(v);
+
+	*ret = 0;
+	if (v && !name)
+		return dt_api_fail(e, 400, "invalid_request_error", "kv_prefill",
+				   "'kv_prefill' is the URL of a server");
+	if (p && name)
+		*ret = dt_kvpeers_find(p, name);
+	json_object_del(body, "kv_prefill");
+	return 0;
+}
+
 /* ---- the role ---- */
 
 enum MHD_Result dt_http_role(struct dt_http_req *q)

@@ -119,6 +119,11 @@ struct dt_http_marks {
 };
 int dt_http_marks(json_t *body, struct dt_http_marks *ret, struct dt_api_error *e);
 void dt_http_marks_give(struct dt_http_marks *m, struct dt_completion *c); /* takes it over */
+/*
+ * prefill.c: the number of the server that kv_prefill names among those of --prefill, from 1; 0: none of
+ * them. It is taken out of the body. -EINVAL with e filled.
+ */
+int dt_http_peer(const struct dt_http_req *q, json_t *body, int *ret, struct dt_api_error *e);
 enum MHD_Result dt_http_events(struct dt_http_req *q);
 
 /* classify.c: the routes of a classifier of images. */

@@ -42,7 +42,10 @@ static enum MHD_Result health(struct dt_http_req *q)
 					  json_pack("{s:s, s:s}", "status", status, "error", err.msg));
 	}
 	return dt_http_reply_json(q, loaded && s == DT_ENGINE_READY ? 200 : 503,
-				  json_pack("{s:s}", "status", status));
+				  json_pack("{s:s, s:s*}", "status", status, "role",
+					    q->params->role == DT_ROLE_NONE
+						    ? NULL
+						    : dt_http_role_name(atomic_load(&q->http->role))));
 }
 
 static enum MHD_Result version(struct dt_http_req *q)
@@ -202,11 +205,13 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 	struct dt_completion *c = &q->completion;
 	json_t *body = dt_http_body(q, e);
 	struct dt_http_marks marks;
-	int rc;
+	int peer, rc;
 
 	if (!body)
 		return -EINVAL;
 	rc = dt_http_marks(body, &marks, e);
+	if (rc == 0)
+		rc = dt_http_peer(q, body, &peer, e);
 	if (rc == 0)
 		rc = parse(body, &m, c, e);
 	json_decref(body);
@@ -216,6 +221,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 		return rc;
 	}
 	dt_http_marks_give(&marks, c);
+	c->call->peer = peer;
 	return dt_http_submit(q, e);
 }
 

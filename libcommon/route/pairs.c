@@ -1,0 +1,94 @@
+/*
+ * Servers that compute prompts for others (dt-serve --role prefill). A server's /health tells its role; one
+ * that prefills gets no requests, but is named in those sent to a server that decodes, where enough of a
+ * prompt is not believed to be in that one's cache. It is chosen as servers for requests are, and counts as
+ * busy until the first byte of the answer. What is named is a hint: the server that decodes asks only those
+ * it was started with, and computes what does not come.
+ */
+#include "base/json.h"
+#include "base/progress.h"
+#include "route/priv.h"
+
+#include <string.h>
+
+#define BLOCK_TOKENS 64. /* as in balance.c */
+
+static enum dt_route_role role_of(const char *name)
+{
+	return !name			  ? DT_ROUTE_ALONE
+	       : !strcmp(name, "prefill") ? DT_ROUTE_PREFILLS
+	       : !strcmp(name, "decode")  ? DT_ROUTE_DECODES
+	       : !strcmp(name, "both")	  ? DT_ROUTE_BOTH
+					  : DT_ROUTE_ALONE;
+}
+
+const char *dt_route_role_name(const struct dt_route_server *s)
+{
+	static const char *const name[] = {"none", "both", "prefill", "decode"};
+
+	return name[s->role];
+}
+
+void dt_route_take_role(struct dt_route_server *s, const char *health, size_t n)
+{
+	json_t *o = json_loadb(health, n, 0, NULL);
+	const enum dt_route_role role = role_of(json_string_value(json_object_get(o, "role")));
+
+	json_decref(o);
+	if (role == s->role)
+		return;
+	s->role = role;
+	dt_log_msg(s->r->p.log, "%s has the role '%s'", s->conf.url, dt_route_role_name(s));
+	dt_route_events_stop(s); /* what it keeps for others nobody marks */
+}
+
+/* Tokens of the prompt that the server of choice c has not, about. */
+static double missing(const struct dt_route_x *x, const struct dt_balance_choice *c)
+{
+	return x->nhash > 0 ? (x->nhash - c->matched) * BLOCK_TOKENS : (double)x->body.n / 4;
+}
+
+void dt_route_pair(struct dt_route_x *x, struct dt_route_line *l, const struct dt_balance_ask *ask)
+{
+	struct dt_router *r = x->r;
+	const struct dt_route_having *of = x->model ? dt_route_having(r, x->model) : NULL;
+	const enum dt_route_role role = l->server->role;
+
+	l->pair.server = -1;
+	if ((role != DT_ROUTE_BOTH && role != DT_ROUTE_DECODES) ||
+	    missing(x, &l->choice) < r->conf.prefill_least)
+		return;
+	for (int i = 0; i < r->balance.n; i++) {
+		struct dt_route_server *s = r->server[i];
+
+		r->balance.server[i].candidate = s && s->role == DT_ROUTE_PREFILLS &&
+						 (!of || dt_route_bit(of->has, i)) &&
+						 dt_route_server_takes(s, ask->now);
+	}
+	l->pair = dt_balance_take(&r->balance, ask);
+	if (l->pair.server >= 0) {
+		r->server[l->pair.server]->nlines++; /* its number stays its own */
+		r->server[l->pair.server]->n_requests++;
+	}
+}
+
+void dt_route_unpair(struct dt_route_line *l)
+{
+	if (l->pair.server < 0)
+		return;
+	dt_balance_give(&l->server->r->balance, &l->pair, -1);
+	l->server->r->server[l->pair.server]->nlines--;
+	l->pair.server = -1;
+}
+
+size_t dt_route_pair_member(const struct dt_route_line *l, char *text, size_t room)
+{
+	const char *url = l->pair.server < 0 ? NULL : l->server->r->server[l->pair.server]->conf.url;
+	int n;
+
+	if (!url || strpbrk(url, "\"\\"))
+		return 0;
+	n = snprintf(text, room, "\"kv_prefill\":\"%s%s\",", strstr(url, "://") ? "" : "http://", url);
+	return n < 0 || (size_t)n >= room ? 0 : (size_t)n;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,192 @@
+#!/usr/bin/env bats
+# Servers that compute prompts and servers that decode behind one router: answers are those of a common server,
+# whoever is lost, and nothing is held for clients that have gone.
+
+bats_require_minimum_version 1.5.0
+load server
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR" || return 1
+    "$DT_HELP/make-model" m
+    for i in $(seq 0 23); do
+        jq -nc --argjson i "$i" '{prompt: ("Story \($i % 8) of many: " + ("it goes on and on, \($i) times. " * ($i % 7 + 3))),
+            max_tokens: 16, seed: $i, temperature: (if $i % 2 == 0 then 0 else 1 end), ignore_eos: true}'
+    done >prompts.jsonl
+    "$DT_BIN/dt-serve" --batch m --precision fp32 --threads 1 <prompts.jsonl 2>/dev/null | jq -c .text >wanted
+}
+
+setup() {
+    in_server_folder
+    servers=()
+    common=(--precision fp32 --threads 1 --max-num-seqs 4 --max-model-len 400)
+    start --role prefill
+    p1=$url pid_p1=$server
+    start --role prefill
+    p2=$url pid_p2=$server
+    both=(--prefill "$p1" --prefill "$p2/" --prefill-min 32 --prefill-timeout 300)
+    start --role decode "${both[@]}"
+    d1=$url pid_d1=$server
+    start --role decode "${both[@]}"
+    d2=$url
+    jq -n --arg p1 "$p1" --arg p2 "$p2" --arg d1 "$d1" --arg d2 "$d2" '{servers: ([$p1, $p2, $d1, $d2] | map({url: .})),
+        prefill_min_tokens: 16, health_interval_s: 0.1, health_fall: 1, health_timeout_s: 60, retries: 5}' >conf
+    await dt-route --port 0 --config conf
+    servers+=("$server")
+    until_true has_roles decode decode prefill prefill
+}
+
+teardown() {
+    for pid in "${servers[@]}"; do
+        kill -KILL "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+}
+
+# start OPTION...: a server on a free port; sets $server (process) and $url
+start() {
+    await dt-serve m "${common[@]}" --port 0 "$@"
+    servers+=("$server")
+}
+
+# until_true COMMAND...: within two minutes
+until_true() {
+    for _ in $(seq 1200); do
+        "$@" && return
+        sleep 0.1
+    done
+    echo "never: $*"
+    return 1
+}
+
+# has_roles ROLE...: of the servers that are up, in the order of the alphabet
+has_roles() {
+    [ "$(curl -s "$url/route/servers" | jq -r '[.servers[] | select(.up) | .role] | sort | join(" ")')" = "$*" ]
+}
+
+# metric URL NAME
+metric() {
+    curl -s -m 60 "$1/metrics" | awk -v n="dt_serve_$2{" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+}
+
+# named URL: how often the router had this server compute a prompt, or answer
+named() {
+    curl -s "$url/metrics" | awk -v s="server=\"$1\"" 'index($1, "dt_route_server_requests_total{") && index($1, s) { print $2 }'
+}
+
+was_named() {
+    [ "$(named "$1")" -gt 0 ]
+}
+
+# ask_at_once: all prompts through the router, six at a time; the same texts in any order
+ask_at_once() {
+    xargs -P 6 -d '\n' -I BODY curl -s -m 100 -H 'Content-Type: application/json' -d BODY "$url/v1/completions" <prompts.jsonl |
+        jq -c '.choices[0].text' | sort >texts.sorted
+    sort wanted | cmp - texts.sorted
+}
+
+# is_empty URL: whether the server holds no request and no block
+is_empty() {
+    curl -s -m 60 "$1/slots" | jq -e '.running + .waiting == 0 and .free_blocks == .blocks' >/dev/null
+}
+
+@test "the router has prompts computed by servers of their own, the one it names; roles change while it runs" {
+    ask_at_once
+    [ "$(($(named "$p1") + $(named "$p2")))" -eq 24 ]
+    [ "$(($(named "$d1") + $(named "$d2")))" -eq 24 ]
+    [ "$(metric "$p1" prefill_blocks_sent_total)" -gt 0 ] && [ "$(metric "$p2" prefill_blocks_sent_total)" -gt 0 ]
+    [ "$(($(metric "$d1" remote_prefill_failures_total) + $(metric "$d2" remote_prefill_failures_total)))" -eq 0 ]
+    # one that is drained gets no more, though both servers that decode know it, and would ask it in turn
+    curl -s -X POST "$url/route/drain?server=$p2" | jq -e .drained
+    sent=$(metric "$p2" prefill_blocks_sent_total)
+    for i in 1 2 3 4 5 6; do
+        jq -nc --argjson i "$i" '{prompt: ("Another \($i): " + "and so it went. " * 9), max_tokens: 2}' |
+            curl -s -m 100 -d @- "$url/v1/completions" | jq -e '.usage.completion_tokens == 2'
+    done
+    [ "$(metric "$p2" prefill_blocks_sent_total)" -eq "$sent" ]
+    curl -s "$url/metrics" >metrics
+    grep -q "^dt_route_server_prefills{server=\"$p1\"} 1" metrics
+    grep -q "^dt_route_servers_up 2" metrics # which answer
+    # a server that decodes becomes one that prefills, and the other way round
+    curl -s -X POST "$url/route/undrain?server=$p2" | jq -e '.drained | not'
+    curl -s -m 60 -d '{"role": "decode"}' "$p1/v1/role" | jq -e '.role == "decode"'
+    curl -s -m 60 -d '{"role": "prefill"}' "$d1/v1/role" | jq -e '.role == "prefill"'
+    until_true has_roles decode decode prefill prefill
+    before=$(named "$p1")
+    ask_at_once
+    [ "$(named "$p1")" -gt "$before" ] && [ "$(metric "$p1" request_success_total)" -gt 0 ]
+    # a short prompt stays where it is asked for
+    before=$(($(named "$p2") + $(named "$d1")))
+    curl -s -m 100 -d '{"prompt": "Hi", "max_tokens": 2}' "$url/v1/completions" | jq -e '.usage.completion_tokens == 2'
+    [ "$(($(named "$p2") + $(named "$d1")))" -eq "$before" ]
+    # who names a server of his own is not believed
+    jq -nc '{prompt: ("Yet another: " + "and so it went. " * 9), max_tokens: 2, kv_prefill: "http://127.0.0.1:9"}' |
+        curl -s -m 100 -d @- "$d2/v1/completions" | jq -e '.usage.completion_tokens == 2'
+    curl -s -m 100 -d '{"prompt": "x", "kv_prefill": 7}' "$d2/v1/completions" | jq -e '.error.code == "kv_prefill"'
+}
+
+@test "servers of each role are killed under load: every request is answered as if nobody had been" {
+    ask_at_once &
+    asking=$!
+    until_true was_named "$p1"
+    kill -KILL "$pid_p1"
+    wait "$asking"
+    until_true has_roles decode decode prefill
+    ask_at_once &
+    asking=$!
+    sleep 0.3
+    kill -KILL "$pid_d1"
+    wait "$asking"
+    until_true has_roles decode prefill
+    kill -KILL "$pid_p2"
+    until_true has_roles decode
+    ask_at_once # computed where they are asked for
+    until_true is_empty "$d2"
+}
+
+@test "of requests whose clients leave nothing is held a second later" {
+    n=200
+    [ -z "${DT_SLOW:-}" ] || n=10000
+    cat >load.py <<'PY'
+import http.client, json, random, sys, threading, urllib.parse
+where, n = urllib.parse.urlsplit(sys.argv[1]), int(sys.argv[2])
+mutex, at, wrong = threading.Lock(), [0], []
+def run(seed):
+    try:
+        ask(seed)
+    except Exception as e:
+        wrong.append(repr(e))
+def ask(seed):
+    rng = random.Random(seed)
+    while True:
+        with mutex:
+            if at[0] == n:
+                return
+            at[0] += 1
+            i = at[0]
+        c = http.client.HTTPConnection(where.hostname, where.port, timeout=300)
+        body = {"prompt": f"Story {i % 50}: " + "it goes on and on. " * rng.randint(1, 12), "max_tokens": 8, "ignore_eos": True, "stream": True}
+        c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        if rng.random() < 0.3:  # leaves at once, or within the answer
+            if rng.random() < 0.5:
+                c.getresponse().read(rng.randint(1, 300))
+            c.close()
+            continue
+        text = c.getresponse().read().decode()
+        c.close()
+        if "[DONE]" not in text or "error" in text:
+            wrong.append(text[-300:])
+threads = [threading.Thread(target=run, args=(k,)) for k in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(len(wrong), wrong[:2])
+sys.exit(len(wrong) > 0)
+PY
+    python3 load.py "$url" "$n"
+    [ "$(metric "$d1" remote_prefill_requests_total)" -gt 0 ]
+    # looked at for as long as a busy machine takes to get round to it
+    for u in "$p1" "$p2" "$d1" "$d2"; do
+        until_true is_empty "$u"
+    done
+    [ "$(curl -s "$url/route/servers" | jq '[.servers[].running] | add')" -eq 0 ]
+}
+# SPDX-License-Identifier: Apache-2.0
