@@ -50,7 +50,7 @@ bool spike_look(struct spike *s, int window, double factor, double loss, double 
 			snprintf(why, size, "loss %.4g where the median is %.4g", loss, m);
 			return true;
 		}
-		if (excess(s->norm, s->n, logn, 0, 0.1, &m) > factor) {
+		if (excess(s->norm, s->n, logn, 0, 0.25, &m) > factor) {
 			snprintf(why, size, "gradient norm %.4g where the median is %.4g", norm, exp(m));
 			return true;
 		}

@@ -22,7 +22,8 @@ enum { SPIKE_WINDOW_MAX = 1024 };
 /*
  * The last values of accepted steps. A value is a spike when it is above median + factor max(1.4826 MAD,
  * floor), MAD the median distance from the median: of the loss with a floor of 1% of the median, and of the
- * logarithm of the norm with a floor of 0.1. Nothing is one before half the window is full.
+ * logarithm of the norm with a floor of 0.25: with a factor of 10 norms up to 12 times the median pass, for
+ * those of a clean run have long tails. Nothing is one before half the window is full.
  */
 struct spike {
 	double loss[SPIKE_WINDOW_MAX], norm[SPIKE_WINDOW_MAX]; /* of the norm: its logarithm; rings */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <zlib.h>
 
 static char why[128];
 
@@ -75,6 +76,56 @@ static void test_recorded(void **state)
 	assert_true(n > 1000);
 }
 
+/*
+ * Of the steps i = 0, 1 ... after s, whose loss is raised by rise (i + 1) and whose norm is multiplied by
+ * grows^(i + 1), the first that is found, counted from 1; 0: none of n.
+ */
+static int found_after(const struct spike *s, const double (*at)[2], int n, double rise, double grows)
+{
+	static struct spike copy;
+
+	copy = *s;
+	for (int i = 0; i < n; i++)
+		if (spike_look(&copy, 128, 10, at[i][0] + rise * (i + 1), at[i][1] * pow(grows, i + 1), why,
+			       sizeof(why)))
+			return i + 1;
+	return 0;
+}
+
+/*
+ * A week at 15 s a step, recorded by loss_curve.py: no alarm. What is planted in it, every so often, is
+ * found: jumps of loss or norm at once, a loss or a norm that runs away within five steps.
+ */
+static void test_week(void **state)
+{
+	enum { MOST = 50000, EVERY = 97, SOON = 5 };
+	static double at[MOST][2];
+	static struct spike s;
+	gzFile f = gzopen(GOLDEN_DIR "/loss-week.txt.gz", "rb");
+	char line[64];
+	int n = 0;
+
+	assert_non_null(f);
+	for (; n < MOST && gzgets(f, line, sizeof(line)); n++) {
+		assert_int_equal(sscanf(line, "%lf %lf", &at[n][0], &at[n][1]), 2);
+		at[n][0] /= 1000;
+		at[n][1] /= 1000;
+	}
+	gzclose(f);
+	assert_int_equal(n, 40320);
+	memset(&s, 0, sizeof(s));
+	for (int i = 0; i < n; i++) {
+		if (i >= 1000 && i + SOON < n && i % EVERY == 0) {
+			assert_int_equal(found_after(&s, at + i, SOON, 1.5, 1), 1);
+			assert_int_equal(found_after(&s, at + i, SOON, 0, 40), 1);
+			assert_in_range(found_after(&s, at + i, SOON, 0.25, 1), 1, SOON);
+			assert_in_range(found_after(&s, at + i, SOON, 0, 2), 1, SOON);
+		}
+		if (spike_look(&s, 128, 10, at[i][0], at[i][1], why, sizeof(why)))
+			fail_msg("step %d: %s", i + 1, why);
+	}
+}
+
 static void test_spikes_stay_out(void **state)
 {
 	static struct spike s;
@@ -111,9 +162,9 @@ static void test_json(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_spread),	 cmocka_unit_test(test_clean),
-		cmocka_unit_test(test_recorded), cmocka_unit_test(test_spikes_stay_out),
-		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_spread),		cmocka_unit_test(test_clean),
+		cmocka_unit_test(test_recorded),	cmocka_unit_test(test_week),
+		cmocka_unit_test(test_spikes_stay_out), cmocka_unit_test(test_json),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
