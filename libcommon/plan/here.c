@@ -91,30 +91,6 @@ static void take_disk(void *arg, const char *name)
 	l->h->ndisk++;
 }
 
-/* "key : value" of a file of such lines: the value's text, or "". */
-static const char *value_of(const char *root, const char *file, const char *key, char *buf, size_t n)
-{
-	char path[512], line[256];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s%s", root, file);
-	f = fopen(path, "re");
-	buf[0] = '\0';
-	while (f && !buf[0] && fgets(line, sizeof(line), f)) {
-		char *colon = strchr(line, ':');
-
-		if (!colon || strncmp(line, key, strlen(key)))
-			continue;
-		colon++;
-		colon += strspn(colon, " \t");
-		colon[strcspn(colon, "\n")] = '\0';
-		snprintf(buf, n, "%s", colon);
-	}
-	if (f)
-		fclose(f);
-	return buf;
-}
-
 static void take_card(void *arg, const char *name)
 {
 	struct look *l = arg;
@@ -124,7 +100,7 @@ static void take_card(void *arg, const char *name)
 	if (l->h->ncard == DT_HERE_MAX)
 		return;
 	snprintf(file, sizeof(file), "/proc/driver/nvidia/gpus/%.400s/information", name);
-	value_of(l->root, file, "Model", card->name, sizeof(card->name));
+	dt_sys_value(l->root, file, "Model", card->name, sizeof(card->name));
 	snprintf(device, sizeof(device), "cuda:%d", l->h->ncard);
 	if (!*l->root)
 		dt_card_free(device, &card->room, &(struct dt_err){0});
@@ -147,11 +123,12 @@ void dt_here_look(const char *root, struct dt_here *ret)
 	dt_sys_each(root, "/proc/driver/nvidia/gpus", take_card, l);
 	dt_sys_each(root, "/sys/class/net", take_link, l);
 	dt_sys_each(root, "/sys/block", take_disk, l);
-	value_of(root, "/proc/cpuinfo", "model name", ret->cpu, sizeof(ret->cpu));
-	ret->memory =
-		1024 * strtoull(value_of(root, "/proc/meminfo", "MemTotal", text, sizeof(text)), NULL, 10);
-	ret->available = 1024 * strtoull(value_of(root, "/proc/meminfo", "MemAvailable", text, sizeof(text)),
-					 NULL, 10);
+	dt_sys_value(root, "/proc/cpuinfo", "model name", ret->cpu, sizeof(ret->cpu));
+	ret->memory = 1024 *
+		      strtoull(dt_sys_value(root, "/proc/meminfo", "MemTotal", text, sizeof(text)), NULL, 10);
+	ret->available =
+		1024 *
+		strtoull(dt_sys_value(root, "/proc/meminfo", "MemAvailable", text, sizeof(text)), NULL, 10);
 	if (!ret->threads) /* a container without /sys */
 		ret->threads = ret->cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	ret->nodes += !ret->nodes;

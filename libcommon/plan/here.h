@@ -32,6 +32,11 @@ struct dt_here {
 
 /* root: "" for this machine, or a folder with a copy of its /proc and /sys (tests). */
 void dt_here_look(const char *root, struct dt_here *ret);
+/*
+ * Bytes that processes can still take of the host's memory before the system kills one: what is available,
+ * free swap, and no more than the control groups of this process (versions 1 and 2) leave. 0: not known.
+ */
+uint64_t dt_here_free(const char *root);
 void dt_here_print(const struct dt_here *h, FILE *f);
 json_t *dt_here_json(const struct dt_here *h);
 

@@ -23,6 +23,29 @@ const char *dt_sys_line(const char *root, char *buf, size_t n, const char *fmt, 
 	return buf;
 }
 
+const char *dt_sys_value(const char *root, const char *file, const char *key, char *buf, size_t n)
+{
+	const size_t k = strlen(key);
+	char path[512], line[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s%s", root, file);
+	f = fopen(path, "re");
+	buf[0] = '\0';
+	while (f && !buf[0] && fgets(line, sizeof(line), f)) {
+		char *value = line + k;
+
+		if (strncmp(line, key, k) || !strchr(" \t:", *value))
+			continue;
+		value += strspn(value, " \t:");
+		value[strcspn(value, "\n")] = '\0';
+		snprintf(buf, n, "%s", value);
+	}
+	if (f)
+		fclose(f);
+	return buf;
+}
+
 void dt_sys_each(const char *root, const char *folder, void (*take)(void *, const char *), void *arg)
 {
 	struct dirent **list = NULL;

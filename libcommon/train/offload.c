@@ -66,33 +66,6 @@ int offload_bind(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-/* Whether the folder has room for the files of all ranks of this machine. */
-static int check_room(struct trainer *t, uint64_t mine, struct dt_err *err)
-{
-	double *need = calloc((size_t)t->info.nodes, sizeof(*need));
-	char want[32], have[32];
-	uint64_t room = 0;
-	int rc = trainer_agree(t,
-			       need ? dt_scratch_free(t->run.offload.dir, &room, err)
-				    : dt_err_sys(err, -ENOMEM, "cannot offload"),
-			       err);
-
-	if (rc == 0) {
-		need[t->info.node] = (double)mine;
-		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), need, NULL, (size_t)t->info.nodes,
-				   DT_F64, DT_SUM, "bytes of offloaded states", err);
-	}
-	if (rc == 0 && need[t->info.node] > (double)room) {
-		rc = dt_err_set(err, -ENOSPC, "'%s': what this machine's ranks offload takes %s, %s are free",
-				t->run.offload.dir,
-				dt_format_size((uint64_t)need[t->info.node], want, sizeof(want)),
-				dt_format_size(room, have, sizeof(have)));
-		dt_err_hint(err, "see dt-memest; --offload-fraction leaves a part in memory");
-	}
-	free(need);
-	return trainer_agree(t, rc, err);
-}
-
 /* What is in the tiles, for people. */
 static const char *kinds(const struct trainer *t)
 {
@@ -111,12 +84,8 @@ int offload_start(struct trainer *t, struct dt_err *err)
 
 	if (!t->run.offload.what)
 		return 0;
-	rc = check_room(t, bytes, err);
-	if (rc == -ENOSPC)
-		t->status = DT_EXIT_NO;
-	if (rc == 0)
-		rc = trainer_agree(
-			t, bytes ? dt_scratch_open(t->run.offload.dir, bytes, false, &o->file, err) : 0, err);
+	rc = trainer_agree(t, bytes ? dt_scratch_open(t->run.offload.dir, bytes, false, &o->file, err) : 0,
+			   err);
 	if (rc == 0 && o->file)
 		dt_log_msg(&t->root_log, "offloaded: %s of %s a rank to a file in '%s' (%s)",
 			   dt_format_size(bytes, size, sizeof(size)), kinds(t), t->run.offload.dir,

@@ -171,7 +171,7 @@ static int describe(struct trainer *t, struct dt_err *err)
 	return rc == 0 ? source_open(t, err) : rc;
 }
 
-static int allocate(struct trainer *t, struct dt_err *err)
+static int plan(struct trainer *t, struct dt_err *err)
 {
 	int rc;
 
@@ -179,10 +179,15 @@ static int allocate(struct trainer *t, struct dt_err *err)
 		return rc;
 	t->run.on_card = !dt_dev_is_host(t->dev);
 	if ((rc = plan_memory(t, err)) < 0 || (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
-	    (rc = dt_run_decay(&t->run, &t->table, err)) < 0 ||
-	    (rc = dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err)) < 0)
+	    (rc = dt_run_decay(&t->run, &t->table, err)) < 0)
 		return rc;
-	rc = bind_memory(t, err);
+	return dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err);
+}
+
+static int allocate(struct trainer *t, struct dt_err *err)
+{
+	int rc = bind_memory(t, err);
+
 	if (rc == 0)
 		rc = drawn_open(t, err);
 	if (rc == 0)
@@ -247,6 +252,7 @@ int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_give
 	    (rc = trainer_agree(t, describe(t, err), err)) < 0 || (rc = make_groups(t, err)) < 0 ||
 	    (rc = replicas_init(t, err)) < 0 || (rc = buffers_group(t, err)) < 0 ||
 	    (rc = compressed_choose(t, err)) < 0 || (rc = agree_cores(t, err)) < 0 ||
+	    (rc = trainer_agree(t, plan(t, err), err)) < 0 || (rc = trainer_check_room(t, err)) < 0 ||
 	    (rc = trainer_agree(t, allocate(t, err), err)) < 0 || (rc = offload_start(t, err)) < 0 ||
 	    (rc = metrics_measure(t, err)) < 0)
 		return rc;

@@ -194,6 +194,12 @@ int trainer_begin(struct trainer *t, struct dt_err *err);
  */
 int trainer_agree(struct trainer *t, int rc, struct dt_err *err);
 
+/*
+ * room.c: whether memory and the folder of --offload-to hold what the plans of all ranks of a machine have
+ * there, which none of them has taken yet. All ranks call. -ENOSPC where they do not.
+ */
+int trainer_check_room(struct trainer *t, struct dt_err *err);
+
 /* device.c */
 int device_open(struct trainer *t, int nthreads, struct dt_err *err);
 int arena_open(struct trainer *t, struct dt_err *err);

@@ -152,6 +152,21 @@ same() {
     [ -z "$(ls sw)" ]
 }
 
+@test "memory and disk of a machine are asked before the start, for all its ranks together" {
+    for what in optimizer activations; do
+        opts=(--seq 256 --layout dp2 --offload "$what" --offload-to disk:sw)
+        LD_PRELOAD=$DT_HELP/fault.so DT_FAULT=scratch-statvfs:1:28 \
+            run mpirun -np 2 dt-train "${common[@]}" --model gpt2-mini "${opts[@]}" --steps 1
+        [ "$status" -eq 3 ]
+        mib=$(sed -n "s/.*'sw': what this machine's ranks offload takes \(.*\) MiB, .* are free.*/\1/p" <<<"$output")
+        dt-memest gpt2-mini --microbatch 1 "${opts[@]}" --json >plan.json
+        jq -e "2 * .disk_bytes / 1048576 / $mib - 1 | fabs < 0.02" plan.json || { echo "$what $output"; return 1; }
+    done
+    run dt-train "${common[@]}" --model gpt2-1558m --seq 1024 --microbatch 4096 --global-batch 4096 --steps 1
+    [ "$status" -eq 3 ]
+    [[ $output == *"this machine's ranks take "*" TiB of its memory, "*" are available"* ]]
+}
+
 @test "threads do as io_uring does, and transfers that move a part are finished" {
     dt-train "${common[@]}" --steps 3 --save a >a.jsonl
     for fault in scratch-pread:3+:short scratch-pwrite:2+:short; do

@@ -91,9 +91,43 @@ static void nothing_there(void **state)
 	assert_true(h.ncard == 0 && h.nlink == 0 && h.ndisk == 0 && h.memory == 0);
 }
 
+/* What memory is left: the machine's, less where a control group above has a limit, swap beside both. */
+static void memory_left(void **state)
+{
+	char root[] = "/tmp/dt-here-XXXXXX";
+	const uint64_t mib = 1 << 20;
+	struct dt_err err;
+
+	assert_int_equal(dt_here_free("/nowhere"), 0);
+	assert_non_null(mkdtemp(root));
+	put(root, "/proc/meminfo",
+	    "MemTotal: 9 kB\nMemAvailable:    524288 kB\nSwapTotal: 99 kB\nSwapFree: 1024 kB\n");
+	assert_int_equal(dt_here_free(root), 513 * mib);
+	put(root, "/proc/self/cgroup", "1:name=systemd:/\n0::/a.slice/b.scope\n");
+	put(root, "/sys/fs/cgroup/a.slice/b.scope/memory.max", "max\n");
+	put(root, "/sys/fs/cgroup/a.slice/b.scope/memory.current", "5\n");
+	assert_int_equal(dt_here_free(root), 513 * mib);
+	put(root, "/sys/fs/cgroup/a.slice/memory.max", "104857600\n");
+	put(root, "/sys/fs/cgroup/a.slice/memory.current", "83886080\n");
+	put(root, "/sys/fs/cgroup/a.slice/memory.stat",
+	    "anon 7\nfile 90\nactive_file 1048576\ninactive_file 2097152\n");
+	assert_int_equal(dt_here_free(root), (100 - 80 + 3 + 1) * mib);
+	put(root, "/proc/self/cgroup", "4:memory,x:/docker/id\n0::/\n");
+	assert_int_equal(dt_here_free(root), 513 * mib);
+	/* of version 1, whose path a container does not see */
+	put(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "104857600\n");
+	put(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "115343360\n");
+	put(root, "/sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 15728640\n");
+	assert_int_equal(dt_here_free(root), (100 - 110 + 15 + 1) * mib);
+	put(root, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "215343360\n");
+	assert_int_equal(dt_here_free(root), mib);
+	assert_int_equal(dt_remove_tree(root, &err), 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(a_machine), cmocka_unit_test(nothing_there)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(a_machine), cmocka_unit_test(nothing_there),
+					   cmocka_unit_test(memory_left)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
