@@ -109,6 +109,7 @@ static const struct dt_opt own[] = {
 	{"base-precision", 0, DT_OPT_CHOICE, &a.base, DT_WEIGHT_CHOICES,
 	 "type of the frozen weights; nf4 is QLoRA", .given = &a.base_given,
 	 .def_text = "that of --precision"},
+	DT_RUN_OPT("clip", .without = "serve"),
 	DT_RUN_OPT("offload", .without = "serve"),
 	DT_RUN_OPT("offload-to"),
 	DT_RUN_OPT("offload-fraction"),

@@ -113,6 +113,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("save-async"),
 	DT_RUN_OPT("save-grads"),
 	DT_RUN_OPT("optimizer"),
+	DT_RUN_OPT("clip"),
 	DT_RUN_OPT("offload"),
 	DT_RUN_OPT("offload-to"),
 	DT_RUN_OPT("offload-fraction"),

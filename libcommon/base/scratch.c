@@ -156,12 +156,13 @@ static void submit(struct dt_scratch *s, struct request *r)
 		;
 }
 
-static int reap(struct dt_scratch *s, struct slot *slot)
+/* Until the slot has nothing under way; look: no longer than something has ended already. */
+static int reap(struct dt_scratch *s, struct slot *slot, bool look)
 {
 	while (slot->pending) {
 		struct io_uring_cqe *e;
 		struct request *r;
-		int rc = io_uring_wait_cqe(&s->ring, &e);
+		int rc = look ? io_uring_peek_cqe(&s->ring, &e) : io_uring_wait_cqe(&s->ring, &e);
 		long n;
 
 		if (rc == -EINTR)
@@ -232,7 +233,7 @@ int dt_scratch_wait(struct dt_scratch *s, int k, struct dt_err *err)
 
 #ifdef DT_HAVE_URING
 	if (by_ring(s))
-		rc = reap(s, slot);
+		rc = reap(s, slot, false);
 #endif
 	if (!by_ring(s)) {
 		pthread_mutex_lock(&s->lock);
@@ -246,6 +247,23 @@ int dt_scratch_wait(struct dt_scratch *s, int k, struct dt_err *err)
 		return dt_err_sys(err, rc, "cannot %s byte %llu of the file in '%s'",
 				  slot->write ? "write" : "read", (unsigned long long)slot->at, s->folder);
 	return 0;
+}
+
+bool dt_scratch_done(struct dt_scratch *s, int k)
+{
+	bool done;
+
+#ifdef DT_HAVE_URING
+	if (by_ring(s)) {
+		int rc = reap(s, &s->slot[k], true);
+
+		return s->slot[k].pending == 0 || (rc < 0 && rc != -EAGAIN); /* which the wait says */
+	}
+#endif
+	pthread_mutex_lock(&s->lock);
+	done = s->slot[k].pending == 0;
+	pthread_mutex_unlock(&s->lock);
+	return done;
 }
 
 int dt_scratch_free(const char *folder, uint64_t *ret, struct dt_err *err)

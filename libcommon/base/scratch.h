@@ -39,6 +39,8 @@ void dt_scratch_read(struct dt_scratch *s, int slot, void *to, size_t n, uint64_
 void dt_scratch_write(struct dt_scratch *s, int slot, const void *from, size_t n, uint64_t at);
 /* Until the slot's transfer is done: its errno, -EIO where the file ends too early. */
 int dt_scratch_wait(struct dt_scratch *s, int slot, struct dt_err *err);
+/* Whether that would not wait. What has ended in part goes on. */
+bool dt_scratch_done(struct dt_scratch *s, int slot);
 
 /* Bytes that are free for this user in a folder. */
 int dt_scratch_free(const char *folder, uint64_t *ret, struct dt_err *err);

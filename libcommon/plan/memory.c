@@ -125,9 +125,13 @@ static void put_away(struct dt_plan_builder *b, enum dt_place place, enum dt_buf
 	}
 }
 
-/* Optimizer states and master weights in tiles. Those under way are there during the update alone. */
+/*
+ * Optimizer states and master weights in tiles. Those under way are there during the update, which
+ * may be behind backward.
+ */
 static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 {
+	const enum dt_phase from = dt_run_updates_behind(b->r) ? DT_PH_FORWARD : DT_PH_STEP;
 	const char *name = !t->states	     ? "tiles of weights"
 			   : t->weights >= 0 ? "tiles of states and weights"
 					     : "tiles of states";
@@ -140,8 +144,8 @@ static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 	put_away(b, DT_PLACE_DISK, DT_B_TILES_FILE, t->states ? DT_MEM_OPTIM : DT_MEM_WEIGHTS, away * each,
 		 in_file, "offloaded tiles x bytes of a tile");
 	put_flat(b, DT_B_TILE_RING, DT_MEM_WORKSPACE, DT_U8,
-		 (away < DT_TILE_RING ? away : DT_TILE_RING) * each + (away ? 4096 : 0), DT_PH_STEP,
-		 DT_PH_STEP, -1, "tiles under way", "4 tiles, and 4096 bytes to begin at a block");
+		 (away < DT_TILE_RING ? away : DT_TILE_RING) * each + (away ? 4096 : 0), from, DT_PH_STEP, -1,
+		 "tiles under way", "4 tiles, and 4096 bytes to begin at a block");
 	put_flat(b, DT_B_TILE_PIECE, DT_MEM_WORKSPACE, DT_U8, (int64_t)t->piece_bytes, DT_PH_STEP, DT_PH_STEP,
 		 -1, "between tiles and checkpoints", "largest parameter, 64 MiB at most");
 }

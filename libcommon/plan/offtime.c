@@ -34,12 +34,13 @@ double dt_offload_bw(const struct dt_run *s, int ranks)
 	return (s->offload.gbs > 0 ? s->offload.gbs * 1e9 : DT_DISK_BW) / ranks;
 }
 
-void dt_offload_time(const struct dt_step_model *m, double params, struct dt_step_time *r)
+void dt_offload_time(const struct dt_step_model *m, double params, double backward, struct dt_step_time *r)
 {
 	const struct dt_run *s = m->s;
 	const struct dt_run_offload *o = &s->offload;
 	const double acc = (double)dt_run_accumulation(s);
-	double master = dt_run_masters(s) ? 4 : 0, states = 0, acts = 0, fetched = 0, bw;
+	double master = dt_run_masters(s) ? 4 : 0, states = 0, acts = 0, fetched = 0, bw,
+	       behind = r->optimizer + (dt_run_updates_behind(s) ? backward : 0);
 
 	if (!o->what || o->to != DT_PLACE_DISK)
 		return;
@@ -56,7 +57,7 @@ void dt_offload_time(const struct dt_step_model *m, double params, struct dt_ste
 		acts = o->fraction * (1 - o->stay) * kept(m) * acc;
 	r->offload_s = (2 * (states + acts) + fetched) / bw;
 	r->offload_exposed =
-		fmax(0, 2 * states / bw - r->optimizer) + fmax(0, (2 * acts + fetched) / bw - r->makespan);
+		fmax(0, 2 * states / bw - behind) + fmax(0, (2 * acts + fetched) / bw - r->makespan);
 	r->offload_read = states + acts + fetched;
 	r->offload_written = states + acts;
 }

@@ -8,11 +8,12 @@
 
 /*
  * Fills r->offload_s, offload_exposed, offload_read and offload_written of a rank that has the states of so
- * many parameters. The update moves its states while it computes on others, so that what is exposed is what
- * takes longer than that; activations, and the weights of layers twice a microbatch, move behind forward and
- * backward. r->optimizer and r->makespan are known.
+ * many parameters. The update moves its states while it computes on others, and, where it may begin behind
+ * the last microbatch's backward, while that computes: backward seconds. What is exposed is what takes longer.
+ * Activations, and the weights of layers twice a microbatch, move behind forward and backward. r->optimizer
+ * and r->makespan are known.
  */
-void dt_offload_time(const struct dt_step_model *m, double params, struct dt_step_time *r);
+void dt_offload_time(const struct dt_step_model *m, double params, double backward, struct dt_step_time *r);
 
 /* Bytes a second that each of so many ranks has of its machine's disk. */
 double dt_offload_bw(const struct dt_run *s, int ranks);

@@ -128,6 +128,18 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 	return scale_rate(r, err);
 }
 
+bool dt_run_updates_behind(const struct dt_run *r)
+{
+	const struct dt_run_watch *w = &r->watch;
+	const bool tiles = (r->offload.what & DT_OFFLOAD_OPTIMIZER) && r->offload.to == DT_PLACE_DISK,
+		   early = r->clip == 0 && r->loss_scale != 0 && !w->on_spike && !w->nan_skips,
+		   whole = r->compute == DT_F32 || !r->no_master, /* else values pass through a buffer */
+		summed = r->layout.zero < 2 && !r->sync.kind && r->grad_comm == DT_F32 && !r->compress.on &&
+			 !r->reproducible && !w->peer_copy;
+
+	return tiles && early && whole && summed && !dt_run_streams(r) && !r->config->router_bias;
+}
+
 int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_err *err)
 {
 	int chunks = dt_layout_chunks(&r->layout), rc;

@@ -362,6 +362,11 @@ static inline bool dt_run_streams(const struct dt_run *r)
 {
 	return (r->offload.what & DT_OFFLOAD_WEIGHTS) && r->offload.to == DT_PLACE_DISK;
 }
+/*
+ * Whether tiles of optimizer states are updated while backward computes the layers below: where the factor of
+ * gradients is known before their norm, and nothing that is only known at the end leaves the update out.
+ */
+bool dt_run_updates_behind(const struct dt_run *r);
 /* Whether a rank keeps its share of the weights alone, and units are gathered to compute. */
 static inline bool dt_run_cuts_weights(const struct dt_run *r)
 {

@@ -334,7 +334,7 @@ const struct dt_run_row dt_run_rows[] = {
 	 REAL32, R(optim.trust), MEANING, NEVER},
 	{{"clip", 0, DT_OPT_REAL, O(run.clip), "X", "largest gradient norm; 0: no clipping", .min = 0,
 	  .max = 1e30, .def = "1"},
-	 REAL, R(clip), MEANING, NEVER},
+	 REAL, R(clip), MEANING, CHANGED},
 	{{"ema", 0, DT_OPT_REAL, O(run.ema), "D",
 	  "keep an average of the weights, of which D stays each step, and evaluate that; 0: none", .min = 0,
 	  .max = 0.9999999, .def = "0"},

@@ -208,7 +208,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 		r->dp_exposed += t;
 		r->optimizer *= 2;
 	}
-	dt_offload_time(m, part * share, r);
+	dt_offload_time(m, part * share, backward, r);
 	return 0;
 }
 

@@ -331,6 +331,51 @@ int64_t offload_hold_two(struct trainer *t, int read, int change, int u, int64_t
 	return m;
 }
 
+/* Begins to read a tile and the two below it. */
+static int want_down(struct trainer *t, int64_t tile, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < DT_TILE_RING - 1 && rc == 0 && tile - i >= 0; i++)
+		rc = want(t, tile - i, bits(t, OFFLOAD_EVERY), err);
+	return rc;
+}
+
+int offload_begin(struct trainer *t, struct dt_err *err)
+{
+	return want_down(t, t->offload.tiles.n - 1, err);
+}
+
+bool offload_ready(struct trainer *t, int64_t tile)
+{
+	const struct offload *o = &t->offload;
+	const int64_t next = tile - (DT_TILE_RING - 2); /* whose slot's write must be over */
+
+	for (int64_t i = tile; i >= next && i >= o->tiles.kept; i -= tile - next)
+		if (o->slot[i % DT_TILE_RING].busy && !dt_scratch_done(o->file, (int)(i % DT_TILE_RING)))
+			return false;
+	return true;
+}
+
+int offload_take(struct trainer *t, int64_t tile, struct dt_err *err)
+{
+	struct offload *o = &t->offload;
+	int rc = want_down(t, tile, err);
+
+	if (rc == 0 && tile >= o->tiles.kept)
+		rc = finish(t, (int)(tile % DT_TILE_RING), err);
+	if (rc < 0)
+		return rc;
+	o->held = tile;
+	o->held_have = o->held_changed = bits(t, OFFLOAD_EVERY);
+	return 0;
+}
+
+int offload_give(struct trainer *t, struct dt_err *err)
+{
+	return let_go(t, err);
+}
+
 void *offload_at(const struct trainer *t, const struct flat *f, int64_t element)
 {
 	const struct dt_tiles *g = &t->offload.tiles;

@@ -70,6 +70,14 @@ void *offload_at(const struct trainer *t, const struct flat *f, int64_t element)
  */
 int64_t offload_hold_two(struct trainer *t, int read, int change, int u, int64_t first, int64_t n,
 			 struct dt_err *err);
+/*
+ * The same for all of a tile, downward: those below it are read ahead. offload_ready: whether that would not
+ * wait for the disk. offload_give: it is changed, and on its way to the file. offload_begin reads the first.
+ */
+int offload_begin(struct trainer *t, struct dt_err *err);
+bool offload_ready(struct trainer *t, int64_t tile);
+int offload_take(struct trainer *t, int64_t tile, struct dt_err *err);
+int offload_give(struct trainer *t, struct dt_err *err);
 /* Nothing is held any more and no transfer is under way: what computes takes the memory. */
 int offload_settle(struct trainer *t, struct dt_err *err);
 

@@ -167,6 +167,20 @@ static float of_layer(const struct trainer *t, const struct dt_param *p, double 
 	return (float)(lr * pow(x, (double)(t->config.layers - p->layer)));
 }
 
+/* What of a rule is a parameter's own. */
+static void of_param(const struct trainer *t, struct dt_optim *o, const struct dt_param *p, double lr)
+{
+	o->weight_decay = p->decay ? t->run.optim.weight_decay : 0;
+	o->lr = of_layer(t, p, lr);
+}
+
+int optim_part(struct trainer *t, struct dt_optim *o, double lr, int i, int64_t first, int64_t n,
+	       struct dt_err *err)
+{
+	of_param(t, o, &t->table.p[t->local.p[i].index], lr);
+	return update_part(t, i, o, first, n, NULL, err);
+}
+
 int optim_each(struct trainer *t, struct dt_optim *o, double lr, const struct dt_states *of,
 	       optim_update_fn *part, void *arg, struct dt_err *err)
 {
@@ -177,8 +191,7 @@ int optim_each(struct trainer *t, struct dt_optim *o, double lr, const struct dt
 		if (n <= 0 || t->table.p[lp->index].frozen)
 			continue;
 		first += lp->flat - t->local.unit[lp->unit].flat;
-		o->weight_decay = t->table.p[lp->index].decay ? t->run.optim.weight_decay : 0;
-		o->lr = of_layer(t, &t->table.p[lp->index], lr);
+		of_param(t, o, &t->table.p[lp->index], lr);
 		for (; n > 0; first += m, n -= m) {
 			int rc;
 
@@ -191,19 +204,27 @@ int optim_each(struct trainer *t, struct dt_optim *o, double lr, const struct dt
 	return 0;
 }
 
-static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
+struct dt_optim optim_rule(const struct trainer *t, double lr, double norm)
 {
 	struct dt_optim o = t->run.optim;
-	int rc;
 
-	trainer_before_update(t);
 	o.lr = (float)lr;
 	if (t->run.momentum_correction && t->optim.rate > 0) /* Goyal et al. 2017, section 3 */
 		o.beta1 *= (float)(lr / t->optim.rate);
 	o.t = t->loop.step + 1;
 	o.grad_scale = (float)((t->run.clip > 0 && norm > t->run.clip ? t->run.clip / norm : 1) /
 			       t->optim.loss_scale);
-	rc = dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE
+	return o;
+}
+
+static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
+{
+	struct dt_optim o = optim_rule(t, lr, norm);
+	int rc;
+
+	trainer_before_update(t);
+	rc = t->behind.on ? behind_finish(t, err)
+	     : dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE
 		     ? whole_update(t, &o, err)
 		     : optim_each(t, &o, lr, &t->optim.of, update_part, NULL, err);
 	if (rc == 0 && dt_run_copies_peer(&t->run)) {

@@ -33,6 +33,11 @@ typedef int optim_update_fn(struct trainer *t, int i, const struct dt_optim *o, 
 /* Every element by itself, of those that the rank of `of` updates, with its weight decay and rate in o. */
 int optim_each(struct trainer *t, struct dt_optim *o, double lr, const struct dt_states *of,
 	       optim_update_fn *part, void *arg, struct dt_err *err);
+/* The rule of the step under way: its constants, with what gradients are divided by. */
+struct dt_optim optim_rule(const struct trainer *t, double lr, double norm);
+/* Updates elements [first, first + n) of local parameter i's unit, with that parameter's decay and rate. */
+int optim_part(struct trainer *t, struct dt_optim *o, double lr, int i, int64_t first, int64_t n,
+	       struct dt_err *err);
 /* Brings the new weights to the other ranks. */
 int optim_publish(struct trainer *t, struct dt_err *err);
 

@@ -97,6 +97,7 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	buffers_bind(t);
+	behind_bind(t);
 	return pipeline_init(t, err);
 }
 

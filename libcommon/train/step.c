@@ -51,6 +51,8 @@ int trainer_gradients(struct trainer *t, double scale, double *ret_loss, struct 
 
 	if (rc == 0)
 		rc = backup_begin(t, err);
+	if (rc == 0)
+		rc = behind_begin(t, err);
 	t->watch.found = false;
 	t->watch.find = t->run.watch.find_nan;
 	t->exec.watch = t->watch.find || t->watch.most ? &t->watch : NULL;
@@ -65,7 +67,7 @@ int trainer_gradients(struct trainer *t, double scale, double *ret_loss, struct 
 	t->t.comm[TR_TENSOR] = t->exec.comm_s - tensor;
 	for (int k = 0; k < TR_N; k++)
 		waited += t->t.comm[k];
-	t->t.compute = dt_now() - t->t.start - t->t.data - waited;
+	t->t.compute = dt_now() - t->t.start - t->t.data - waited - t->behind.seconds;
 	if (rc == 0)
 		rc = reduce_finish(t, err);
 	if (rc == 0)
@@ -251,7 +253,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 		rc = ema_step(t, err);
 	if (rc == 0)
 		rc = buffers_update(t, err);
-	t->t.optimizer = dt_now() - t0;
+	t->t.optimizer = dt_now() - t0 + t->behind.seconds;
 	dt_trace_span(t->report.trace, "optimizer", "optimizer", t0, NULL);
 	t->offload.update_wait_s += t->offload.wait_s - waited;
 	t->offload.steps_s += dt_now() - t->t.start;

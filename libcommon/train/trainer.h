@@ -35,6 +35,7 @@
 #include "nn/exec.h"
 #include "nn/watch.h"
 #include "train/backup.h"
+#include "train/behind.h"
 #include "train/beside.h"
 #include "train/buffers.h"
 #include "train/card.h"
@@ -121,6 +122,7 @@ struct trainer {
 	struct offload offload;
 	struct stream stream;
 	struct stash stash;
+	struct behind behind;
 	struct experts experts;
 	struct objective objective;
 	struct taught taught;

@@ -47,6 +47,44 @@ same() {
     done
 }
 
+@test "without clipping tiles are updated behind backward: bit by bit as without, on layouts and with what else there is" {
+    local mini="--model gpt2-mini --seq 64 --global-batch 8"
+    for run in "1:$mini --recompute full --precision bf16" "1:--precision bf16 --offload-fraction 40%" "2:--layout dp2 $mini" \
+        "2:--layout dp2.z1 --precision bf16" "2:--layout pp2" "2:--layout tp2.s1 --precision bf16" \
+        "2:--layout pp2 --pipeline zb-h1" "2:--layout cp2 --optimizer lion" "2:--layout dp2.z3" "1:--precision fp16" \
+        "1:--layer-lr-decay 0.9 --optimizer momentum"; do
+        IFS=: read -r n opts <<<"$run"
+        rm -rf a b
+        # shellcheck disable=SC2086
+        mpirun -np "$n" dt-train "${common[@]}" --clip 0 --steps 4 --details 2 $opts --save a >a.jsonl || { echo "$run"; return 1; }
+        # shellcheck disable=SC2086
+        mpirun -np "$n" dt-train "${common[@]}" --clip 0 --steps 4 --details 2 $opts "${away[@]}" --save b >b.jsonl
+        same || { echo "$run"; return 1; }
+        # the same bytes as behind backward's end
+        jq -se '[.[] | select(.step == 3)] | all(.offload_read_bytes == .offload_written_bytes and .offload_read_bytes > 0)' b.jsonl
+    done
+    # resumed after a disk that failed in the middle of backward: 16 writes a step
+    rm -rf a b
+    dt-train "${common[@]}" --clip 0 --steps 4 --save a >a.jsonl
+    run faulty scratch-pwrite:40:5 dt-train "${common[@]}" --clip 0 --steps 4 "${away[@]}" --save b --save-every 1
+    [ "$status" -eq 1 ]
+    [[ $output == *"half updated; --resume auto"* ]]
+    dt-train "${common[@]}" --clip 0 --steps 4 "${away[@]}" --save b --resume auto >>b.jsonl
+    dt-shard-ckpt diff a b >/dev/null
+    # the plan has what is under way beside backward, and training takes that
+    opts=(--model gpt2-mini --seq 64 --microbatch 1 --clip 0 "${away[@]}")
+    dt-train "${common[@]}" "${opts[@]}" --steps 2 --global-batch 1 >m.jsonl
+    dt-memest gpt2-mini "${opts[@]:2}" --json >plan.json
+    [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
+    # what the last microbatch's backward hides is not waited for
+    opts=(gpt2-124m --seq 1024 --accumulate 2 --offload optimizer --offload-to disk --json)
+    dt-memest "${opts[@]}" >m.json
+    dt-memest "${opts[@]}" --clip 0 >n.json
+    jq -se '.[1].offload_exposed_s < .[0].offload_exposed_s and .[1].step_s < .[0].step_s and
+        .[1].offload_read_bytes == .[0].offload_read_bytes' m.json n.json
+    dt-plan gpt2-124m --gpu cpu --gpus 1 --gpu-mem 64GiB --offload optimizer --offload-to disk --clip 0 --emit args | grep -q -- "--clip 0"
+}
+
 @test "16-bit weights without masters, sgd with masters, fp16, and a part that stays in memory" {
     for run in "--precision bf16 --no-master" "--precision bf16 --optimizer sgd" "--precision fp16" \
         "--precision bf16 --offload-fraction 30%" "--precision fp32 --reproducible --offload-fraction 0.01"; do

@@ -1,0 +1,36 @@
+/*
+ * The update of offloaded optimizer states while backward computes the layers below: where nothing of the
+ * update waits for the end of backward (dt_run_updates_behind), a tile is updated as soon as it is in memory
+ * and the gradients of its units are final, between two nodes of the program. Backward goes from the last
+ * unit to the first, and so do tiles. Every element is updated by itself, so that none changes by a bit.
+ */
+#ifndef DT_TRAIN_BEHIND_H
+#define DT_TRAIN_BEHIND_H
+
+#include "kernels/optim.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct trainer;
+struct dt_err;
+
+struct behind {
+	bool on;       /* in the step under way */
+	int64_t next;  /* tile: those above are updated */
+	int unit;      /* the gradients of this one and those above are final ... */
+	int64_t floor; /* ... which are elements from here on */
+	struct dt_optim rule;
+	double rate;
+	double seconds; /* that it took of backward's time, transfers that were waited for included */
+};
+
+/* After dt_exec_open: nodes look at it. */
+void behind_bind(struct trainer *t);
+/* In front of the step's first node, once reduce_begin has been called. */
+int behind_begin(struct trainer *t, struct dt_err *err);
+/* All gradients are final: what is left. */
+int behind_finish(struct trainer *t, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
