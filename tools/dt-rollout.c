@@ -73,6 +73,11 @@ static const struct dt_opt opts[] = {
 	 .complete = DT_COMPLETE_FILE},
 	{"any-base", 0, DT_OPT_FLAG, &a.draw.any_base, NULL,
 	 "take an adapter that was trained on other weights", SAMPLE},
+	{"weights-disk", 0, DT_OPT_STR, &a.draw.weights_disk, "DIR",
+	 "folder for a file of the weights that --weights-memory does not hold, read when they are needed",
+	 SAMPLE, .complete = DT_COMPLETE_DIR, .with = "weights-memory"},
+	{"weights-memory", 0, DT_OPT_SIZE, &a.draw.weights_memory, "SIZE",
+	 "memory of the model's weights, with --weights-disk", SAMPLE, .with = "weights-disk"},
 	{"threads", 0, DT_OPT_INT, &a.draw.threads, "N", "threads", SAMPLE, .min = 0, .max = 4096,
 	 .def_text = "all processors"},
 	DT_OPT_HEADING("Server"),
@@ -252,6 +257,8 @@ static int run_sample(int n, char **v)
 	if (url && a.draw.lora)
 		return dt_opt_usage_error(&program, stderr,
 					  "--lora: a server adds adapters itself, --model names one");
+	if (url && a.draw.weights_disk)
+		return dt_opt_usage_error(&program, stderr, "--weights-disk: a server has the weights");
 	a.draw.fp32 = a.precision == 1;
 	a.draw.parallel = (int)a.parallel;
 	a.draw.sample.group = (int)a.group;

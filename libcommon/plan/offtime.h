@@ -9,7 +9,7 @@
 /*
  * Fills r->offload_s, offload_exposed, offload_read and offload_written of a rank that has the states of so
  * many parameters. The update moves its states while it computes on others, and, where it may begin behind
- * the last microbatch's backward, while that computes: backward seconds. What is exposed is what takes longer.
+ * the last microbatch's backward, of so many seconds, while that computes; what takes longer is exposed.
  * Activations, and the weights of layers twice a microbatch, move behind forward and backward. r->optimizer
  * and r->makespan are known.
  */

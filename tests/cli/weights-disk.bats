@@ -88,6 +88,22 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     done
 }
 
+@test "dt-rollout: the same answers with the same log-probabilities, and a disk that fails" {
+    for of in d:8MiB x:8MiB; do
+        draw=(dt-rollout sample --task count:3 --count 6 --group 4 --max-tokens 12 --threads 1 --tokenizer byte --seq 64)
+        "${draw[@]}" "${of%:*}" 2>/dev/null | jq -S . >plain
+        [ -s plain ]
+        "${draw[@]}" --weights-disk sw --weights-memory "${of#*:}" "${of%:*}" 2>/dev/null | jq -S . >disk
+        diff plain disk
+        [ -z "$(ls sw)" ]
+    done
+    run -1 faulty scratch-fallocate:1:28 "${draw[@]}" --weights-disk sw --weights-memory 8MiB x
+    [[ "$output" == *"cannot reserve "*" in 'sw': No space left on device"* ]]
+    run -2 "${draw[@]}" --weights-disk sw --weights-memory 8MiB http://localhost:1
+    [[ "$output" == *"--weights-disk: a server has the weights"* ]]
+    run -2 "${draw[@]}" --weights-disk sw d
+}
+
 @test "dt-memest says the memory that the server takes, and what it reads" {
     for run in d:8MiB x:8MiB d-q4.gguf:2MiB; do
         IFS=: read -r of memory <<<"$run"
