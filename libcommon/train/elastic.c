@@ -336,11 +336,12 @@ static int attempt(struct trainer *t, struct trainer **old, struct trainer **mad
 }
 
 /* The books and the metrics hear of it. */
-static void tell(struct trainer *t, const struct meeting *m, const char *why, double seconds)
+static void tell(struct trainer *t, const struct meeting *m, const char *why, double seconds,
+		 int64_t computed)
 {
 	struct dt_beat b = dt_beat_get();
 
-	metrics_ranks(t, m->all.was, why, seconds);
+	metrics_ranks(t, m->all.was, why, seconds, computed);
 	b.recovery_s += seconds;
 	dt_beat_set(&b, false);
 }
@@ -385,6 +386,7 @@ int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *
 	struct trainer *t, *old = *pt;
 	struct meeting m = {0};
 	double began = dt_now();
+	int64_t computed = old ? old->flow.done[0] : 0;
 	char why[400] = "a process joins";
 	int rc;
 
@@ -400,7 +402,7 @@ int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *
 	release(old);
 	*pt = t;
 	if (rc == 0)
-		tell(t, &m, why, dt_now() - began);
+		tell(t, &m, why, dt_now() - began, computed);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

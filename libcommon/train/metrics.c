@@ -271,17 +271,18 @@ int metrics_rewind(struct trainer *t, int64_t spiked, int64_t from, int64_t to, 
 			  err);
 }
 
-void metrics_ranks(struct trainer *t, int was, const char *why, double seconds)
+void metrics_ranks(struct trainer *t, int was, const char *why, double seconds, int64_t computed)
 {
 	struct dt_err err = {0};
 
 	dt_log_msg(&t->root_log, "%s: %d rank%s instead of %d go on after step %lld (%.2f s)", why,
 		   t->info.size, t->info.size == 1 ? "" : "s", was, (long long)t->loop.step, seconds);
-	if (wanted(t) && write_line(t,
-				    json_pack("{s:s, s:I, s:s, s:i, s:i, s:s, s:f}", "run_id", t->save.run_id,
-					      "step", (json_int_t)t->loop.step, "event", "ranks", "from", was,
-					      "to", t->info.size, "why", why, "seconds", seconds),
-				    &err) < 0)
+	if (wanted(t) &&
+	    write_line(t,
+		       json_pack("{s:s, s:I, s:s, s:i, s:i, s:s, s:f, s:I}", "run_id", t->save.run_id, "step",
+				 (json_int_t)t->loop.step, "event", "ranks", "from", was, "to", t->info.size,
+				 "why", why, "seconds", seconds, "computed", (json_int_t)computed),
+		       &err) < 0)
 		dt_log_err(&t->root_log, &err);
 }
 

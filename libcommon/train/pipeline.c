@@ -30,6 +30,8 @@ static int after(void *arg, int unit, bool backward, struct dt_err *err)
 	dt_comm_poll(t->world, &t->t.comm[backward && dt_layout_data(&t->run.layout) > 1 ? TR_GRADS
 					  : t->store.weights.shared			 ? TR_WEIGHTS
 											 : TR_PIPELINE]);
+	if (rc == 0 && dt_world_broken(t->world)) /* what is computed further is computed for nothing */
+		rc = dt_err_set(err, -ETIMEDOUT, "%s", dt_world_broken(t->world));
 	return rc == 0 ? backup_look(t) : rc;
 }
 

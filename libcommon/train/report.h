@@ -48,8 +48,11 @@ int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds,
  * and a line says what happened.
  */
 int metrics_rewind(struct trainer *t, int64_t spiked, int64_t from, int64_t to, struct dt_err *err);
-/* After the ranks have become others: a line and a message, with how long it took. */
-void metrics_ranks(struct trainer *t, int was, const char *why, double seconds);
+/*
+ * After the ranks have become others: a line and a message, with how long it took, and how many microbatches
+ * the first rank had computed of the step under way, or of the one before where none was.
+ */
+void metrics_ranks(struct trainer *t, int was, const char *why, double seconds, int64_t computed);
 int metrics_close(struct trainer *t, struct dt_err *err);
 void progress_open(struct trainer *t);
 /* After a step; final: the run ends with it. r NULL: nothing new, draw again. */

@@ -118,6 +118,14 @@ zero_loses() {
     grep -q "stopped by a signal after step [0-9]*, checkpoint saved" err
 }
 
+@test "ranks that compute when another is lost do not compute to the end of the step" {
+    # 2000 microbatches a rank; the second rank dies as it begins its third step
+    timeout 300 mpirun --enable-recovery -np 2 "${train[@]}" --seq 32 --global-batch 4000 --steps 3 --layout dp2 \
+        --inject kill:rank=1,step=3 2>err
+    [ "$(events)" == '[2,2,1]' ]
+    jq -se 'map(select(.event == "ranks"))[0].computed | . < 1000' m.jsonl
+}
+
 @test "under dt-run a lost rank is no new start, the loss of all is one" {
     timeout 120 dt-run --events events.jsonl --ranks 4 -- "${train[@]}" --steps 40 --inject kill:rank=0,step=18,start=1 2>err
     [ "$(jq -c 'select(.event == "start") | .start' events.jsonl)" == 1 ]
