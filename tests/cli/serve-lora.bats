@@ -297,4 +297,17 @@ refused() { # TEXT OPTION...
     [[ $stderr == *"adapter 'with': that of 'layers.0.attn.kv_b.weight' is not served"* ]]
     dt-serve --batch latent "${common[@]}" --lora x=without <ask.jsonl | jq -e '.text | length > 0'
 }
+
+@test "an adapter that takes long to read holds up nobody else" {
+    DT_SLOW_READ_MS=150 LD_PRELOAD="$DT_HELP/slow-read.so" await dt-serve base "${common[@]}" --port 0 --served-model-name base --lora-dir .
+    (post /v1/load_lora_adapter '{lora_name: "late", lora_path: "run-bravo"}' && touch late) >loaded &
+    loading=$!
+    for i in 1 2 3; do
+        [ "$(post /v1/completions '{model: "base", prompt: "The ", max_tokens: 20, ignore_eos: true}' | tail -1)" = 200 ]
+    done
+    [ ! -e late ] # it is still being read
+    wait "$loading"
+    [ "$(tail -1 loaded)" = 200 ]
+    [ "$(says late)" = bravo ]
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -3,18 +3,46 @@
 #include "serve/engine/adapters_priv.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
-#define LOOK_S 0.2 /* seconds between looks at whether a waiting request was cancelled */
+#define LOOK_S	  0.2 /* seconds between looks at whether a waiting request was cancelled */
+#define READ_NICE 10
+
+struct job {
+	struct dt_served_adapter *s;
+	struct dt_infer_adapter **ret;
+	struct dt_err *err;
+	int rc;
+};
+
+/* Steps wait for the slowest of their threads: who takes a processor from one makes all streams wait. */
+static void *read_main(void *arg)
+{
+	struct job *j = arg;
+	const struct dt_adapters_params *p = &j->s->of->p;
+
+	setpriority(PRIO_PROCESS, (id_t)gettid(), READ_NICE); /* of this thread alone */
+	j->rc = dt_infer_adapter_open(j->ret, p->model, j->s->path, p->base[0] ? p->base : NULL, j->err);
+	return NULL;
+}
 
 int dt_adapters_read(struct dt_served_adapter *s, struct dt_infer_adapter **ret, struct dt_err *err)
 {
-	struct dt_adapters *a = s->of;
+	struct job j = {.s = s, .ret = ret, .err = err};
+	pthread_t thread;
 	int rc;
 
-	pthread_mutex_lock(&a->reading);
-	rc = dt_infer_adapter_open(ret, a->p.model, s->path, a->p.base[0] ? a->p.base : NULL, err);
-	pthread_mutex_unlock(&a->reading);
+	pthread_mutex_lock(&s->of->reading);
+	rc = -pthread_create(&thread, NULL, read_main, &j);
+	if (rc < 0) {
+		dt_err_sys(err, rc, "cannot read '%s'", s->path);
+	} else {
+		pthread_join(thread, NULL);
+		rc = j.rc;
+	}
+	pthread_mutex_unlock(&s->of->reading);
 	return rc;
 }
 
