@@ -114,8 +114,7 @@ static struct dt_balance_choice oracle(struct dt_balance *b, struct cache *c, co
 		int had = cached(&c[i], a, now);
 		double miss = (a->n - had) * (double)a->block, score = miss + b->server[i].work;
 
-		if (score < least ||
-		    (score == least && b->server[i].served < b->server[best.server].served)) {
+		if (score < least || (score == least && b->served[i] < b->served[best.server])) {
 			least = score;
 			best = (struct dt_balance_choice){
 				.server = i, .matched = had, .work = miss + b->answer};
@@ -123,7 +122,7 @@ static struct dt_balance_choice oracle(struct dt_balance *b, struct cache *c, co
 	}
 	b->server[best.server].running++;
 	b->server[best.server].work += best.work;
-	b->server[best.server].served += best.work;
+	b->served[best.server] += best.work;
 	return best;
 }
 
@@ -152,8 +151,8 @@ static void simulate(int policy, int n, double prefill, double tpot, double size
 	b.n = n;
 	nends = 0;
 	for (int i = 0; i < n; i++) {
-		b.server[i] =
-			(struct dt_balance_server){.name = (uint64_t)i + 1, .weight = 1, .candidate = true};
+		dt_balance_add(&b, i, (uint64_t)i + 1, 1, 0);
+		dt_balance_set_bit(b.candidate, i, true);
 		cache[i].seen = dt_prefix_new((uint32_t)fmax(size / ask_[0].block, 1), 1e9);
 		cache[i].number = i;
 		if (policy == EVENTS) {

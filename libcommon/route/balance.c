@@ -14,6 +14,28 @@ void dt_balance_init(struct dt_balance *b, enum dt_balance_policy policy, struct
 	*b = (struct dt_balance){.policy = policy, .prefix = prefix, .random = seed | 1, .answer = ANSWER};
 }
 
+static void note_load(struct dt_balance *b, int i)
+{
+	const struct dt_balance_server *s = &b->server[i];
+
+	b->load[i] = s->work / s->weight;
+	dt_balance_set_bit(b->full, i, s->most > 0 && s->running >= s->most);
+}
+
+void dt_balance_add(struct dt_balance *b, int i, uint64_t name, double weight, int most)
+{
+	b->server[i] = (struct dt_balance_server){.name = name, .weight = weight, .most = most};
+	b->served[i] = 0;
+	note_load(b, i);
+}
+
+void dt_balance_change(struct dt_balance *b, int i, double weight, int most)
+{
+	b->server[i].weight = weight;
+	b->server[i].most = most;
+	note_load(b, i);
+}
+
 static uint64_t draw(struct dt_balance *b)
 {
 	b->random ^= b->random << 13;
@@ -21,6 +43,9 @@ static uint64_t draw(struct dt_balance *b)
 	b->random ^= b->random << 17;
 	return b->random * 0x2545f4914f6cdd1du;
 }
+
+#define EACH(b, i)                                                                                           \
+	for (int i = dt_balance_next((b)->candidate, 0); i >= 0; i = dt_balance_next((b)->candidate, i + 1))
 
 /* Of equal scores, the one that served least, then one by chance. */
 struct best {
@@ -30,7 +55,7 @@ struct best {
 
 static void offer(struct dt_balance *b, struct best *best, int i, double score)
 {
-	double served = b->server[i].served;
+	const double served = b->served[i];
 
 	if (best->server >= 0 && (score > best->score || (score == best->score && served > best->served)))
 		return;
@@ -55,12 +80,13 @@ static int by_name(const struct dt_balance *b, uint64_t key, double most)
 	uint64_t highest = 0; /* u of the best: of equal weights the order is that of u */
 	int at = -1;
 
-	for (int i = 0; i < b->n; i++) {
+	EACH(b, i)
+	{
 		const struct dt_balance_server *s = &b->server[i];
 		uint64_t u;
 		double w;
 
-		if (!s->candidate || load_of(s) >= most)
+		if (load_of(s) >= most)
 			continue;
 		u = dt_prefix_hash(key, &s->name, sizeof(s->name)) >> 11;
 		if (at >= 0 && s->weight == weight && u <= highest)
@@ -82,11 +108,11 @@ static double bound(const struct dt_balance *b)
 	double weight = 0;
 	int running = 1;
 
-	for (int i = 0; i < b->n; i++)
-		if (b->server[i].candidate) {
-			running += b->server[i].running;
-			weight += b->server[i].weight;
-		}
+	EACH(b, i)
+	{
+		running += b->server[i].running;
+		weight += b->server[i].weight;
+	}
 	return weight > 0 ? ceil(OVER * running / weight) : 0;
 }
 
@@ -94,18 +120,17 @@ static int least(struct dt_balance *b)
 {
 	struct best best = {.server = -1};
 
-	for (int i = 0; i < b->n; i++)
-		if (b->server[i].candidate)
-			offer(b, &best, i, load_of(&b->server[i]));
+	EACH(b, i)
+	offer(b, &best, i, load_of(&b->server[i]));
 	return best.server;
 }
 
 /* The candidate number k, or -1. */
 static int nth(const struct dt_balance *b, uint64_t k)
 {
-	for (int i = 0; i < b->n; i++)
-		if (b->server[i].candidate && k-- == 0)
-			return i;
+	EACH(b, i)
+	if (k-- == 0)
+		return i;
 	return -1;
 }
 
@@ -113,8 +138,8 @@ static uint64_t candidates(const struct dt_balance *b)
 {
 	uint64_t n = 0;
 
-	for (int i = 0; i < b->n; i++)
-		n += b->server[i].candidate;
+	for (int w = 0; w < DT_BALANCE_WORDS; w++)
+		n += (uint64_t)__builtin_popcountll(b->candidate[w]);
 	return n;
 }
 
@@ -141,17 +166,41 @@ static int in_turn(struct dt_balance *b)
 	return n ? nth(b, b->turn++ % n) : -1;
 }
 
+/* The smallest of v [n], n a multiple of 4. */
+static double smallest(const double *v, int n)
+{
+	double m[4] = {v[0], v[1], v[2], v[3]};
+
+	for (int i = 0; i < n; i += 4)
+		for (int k = 0; k < 4; k++)
+			m[k] = v[i + k] < m[k] ? v[i + k] : m[k];
+	return fmin(fmin(m[0], m[1]), fmin(m[2], m[3]));
+}
+
+/* The same choice as by offers, without a branch for each server: 256 cost 0.6 us more than 2, not 3. */
 static int by_cache(struct dt_balance *b, const int *depth, int blocks)
 {
-	struct best best = {.server = -1};
+	const int n = (b->n + 63) / 64 * 64;
+	double score[DT_PREFIX_SERVERS], served[DT_PREFIX_SERVERS], least;
+	uint64_t ties = 0, which;
 
-	for (int i = 0; i < b->n; i++) {
-		const struct dt_balance_server *s = &b->server[i];
-
-		if (s->candidate)
-			offer(b, &best, i, (blocks - depth[i]) * BLOCK_TOKENS + COST * s->work / s->weight);
-	}
-	return best.server;
+	for (int i = 0; i < n; i++)
+		score[i] = dt_balance_bit(b->candidate, i)
+				   ? (blocks - depth[i]) * BLOCK_TOKENS + COST * b->load[i]
+				   : INFINITY;
+	least = n > 0 ? smallest(score, n) : INFINITY;
+	if (least == INFINITY)
+		return -1;
+	for (int i = 0; i < n; i++)
+		served[i] = score[i] == least ? b->served[i] : INFINITY;
+	least = smallest(served, n);
+	for (int i = 0; i < n; i++)
+		ties += served[i] == least;
+	which = ties > 1 ? draw(b) % ties : 0;
+	for (int i = 0; i < n; i++)
+		if (served[i] == least && which-- == 0)
+			return i;
+	return -1;
 }
 
 struct dt_balance_choice dt_balance_take(struct dt_balance *b, const struct dt_balance_ask *ask)
@@ -180,7 +229,8 @@ struct dt_balance_choice dt_balance_take(struct dt_balance *b, const struct dt_b
 	c.work = (blocks - c.matched) * BLOCK_TOKENS + b->answer;
 	b->server[c.server].running++;
 	b->server[c.server].work += c.work;
-	b->server[c.server].served += c.work / b->server[c.server].weight;
+	b->served[c.server] += c.work / b->server[c.server].weight;
+	note_load(b, c.server);
 	if (known)
 		dt_prefix_insert(b->prefix, ask->hash, blocks, c.server, ask->now);
 	return c;
@@ -192,6 +242,7 @@ void dt_balance_give(struct dt_balance *b, const struct dt_balance_choice *c, do
 
 	s->running--;
 	s->work = s->running > 0 ? s->work - c->work : 0;
+	note_load(b, c->server);
 	if (answer >= 0)
 		b->answer += (answer - b->answer) / 64;
 }

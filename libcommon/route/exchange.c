@@ -173,36 +173,6 @@ void dt_route_x_cancel(struct dt_route_x *x)
 
 /* ---- choice ---- */
 
-enum found { FOUND, FULL, NONE, UNKNOWN };
-
-/* Marks the servers that may take it. FULL: those that may have no room; NONE: none is well. */
-static enum found mark(struct dt_route_x *x, double now)
-{
-	struct dt_router *r = x->r;
-	const struct dt_route_having *of = x->model ? dt_route_having(r, x->model) : NULL;
-	bool known = r->conf.neach > 0 && r->none_up, well = false, room = false;
-
-	for (int i = 0; i < r->balance.n; i++) {
-		struct dt_route_server *s = r->server[i];
-		struct dt_balance_server *b = &r->balance.server[i];
-
-		b->candidate = false;
-		if (!s || s->gone)
-			continue;
-		known |= s->nmodels < 0 || !x->model;
-		if (of && !dt_route_bit(of->has, i))
-			continue;
-		known = true;
-		if (s->role == DT_ROUTE_PREFILLS || dt_route_bit(x->tried, i) ||
-		    !dt_route_server_takes(s, now))
-			continue;
-		well = true;
-		b->candidate = s->conf.most == 0 || b->running < s->conf.most;
-		room |= b->candidate;
-	}
-	return room ? FOUND : well ? FULL : known ? NONE : UNKNOWN;
-}
-
 static bool start_line(struct dt_route_x *x, bool fresh)
 {
 	struct dt_balance_ask ask = {.hash = x->hash, .n = x->nhash, .session = x->session, .now = dt_now()};
@@ -212,7 +182,7 @@ static bool start_line(struct dt_route_x *x, bool fresh)
 
 	if (!s)
 		return false;
-	x->tried[c.server / 64] |= (uint64_t)1 << c.server % 64;
+	dt_balance_set_bit(x->tried, c.server, true);
 	x->chosen = ask.now;
 	x->tries++;
 	x->matched = c.matched;
@@ -285,7 +255,7 @@ void dt_route_x_run_queue(struct dt_router *r)
 
 		best = NULL;
 		TAILQ_FOREACH (x, &r->queue, in_list)
-			if ((!best || before(x, best)) && mark(x, now) == FOUND)
+			if ((!best || before(x, best)) && dt_route_choice_mark(x, now) == DT_ROUTE_FOUND)
 				best = x;
 		if (best) {
 			dequeue(best);
@@ -304,8 +274,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	if (x->state == DT_X_WAITING) {
 		x->state = DT_X_TRYING;
 		try_next(x, false);
-	} else if (x->state == DT_X_TRYING && x->first == 0 && !x->line[1] && mark(x, dt_now()) == FOUND &&
-		   x->r->budget >= 1) {
+	} else if (x->state == DT_X_TRYING && x->first == 0 && !x->line[1] &&
+		   dt_route_choice_mark(x, dt_now()) == DT_ROUTE_FOUND && x->r->budget >= 1) {
 		x->r->budget--;
 		x->r->stats.hedges += start_line(x, false);
 	}
@@ -323,15 +293,15 @@ static void set_timer(struct dt_route_x *x, double s)
 
 static void try_next(struct dt_route_x *x, bool fresh)
 {
-	enum found found;
+	enum dt_route_found found;
 
 	for (;;) {
-		found = mark(x, dt_now());
-		if (found == NONE && x->tries > 0) { /* all have been tried: again from the first */
+		found = dt_route_choice_mark(x, dt_now());
+		if (found == DT_ROUTE_NONE && x->tries > 0) { /* all have been tried: again from the first */
 			memset(x->tried, 0, sizeof(x->tried));
-			found = mark(x, dt_now());
+			found = dt_route_choice_mark(x, dt_now());
 		}
-		if (found != FOUND)
+		if (found != DT_ROUTE_FOUND)
 			break;
 		if (start_line(x, fresh)) {
 			if (x->r->conf.hedge > 0 && !x->stream && x->client && !x->line[1])
@@ -339,7 +309,7 @@ static void try_next(struct dt_route_x *x, bool fresh)
 			return;
 		}
 	}
-	if (found == UNKNOWN)
+	if (found == DT_ROUTE_UNKNOWN)
 		dt_route_x_fail(x, 404, "model_not_found", 0, "no server has the model '%.200s'", x->asked);
 	else if (!x->client)
 		over(x, 503); /* a shadow does not wait */
@@ -407,7 +377,8 @@ void dt_route_x_start(struct dt_route_x *x)
 	name = dt_route_x_name(x);
 	if (name)
 		shadow(x, name);
-	if (r->nqueue > 0 && mark(x, dt_now()) != UNKNOWN) { /* nobody goes past those that wait */
+	if (r->nqueue > 0 &&
+	    dt_route_choice_mark(x, dt_now()) != DT_ROUTE_UNKNOWN) { /* nobody goes past those that wait */
 		enqueue(x);
 		dt_route_x_run_queue(r);
 	} else {
@@ -457,7 +428,7 @@ static void retry(struct dt_route_x *x)
 	if (x->line[0]) /* the other one of a hedge goes on */
 		return;
 	r->stats.retries++;
-	if (mark(x, dt_now()) == FOUND) {
+	if (dt_route_choice_mark(x, dt_now()) == DT_ROUTE_FOUND) {
 		try_next(x, false);
 		return;
 	}
@@ -483,7 +454,7 @@ bool dt_route_x_head(struct dt_route_x *x, struct dt_route_line *l, const struct
 		if (h->status != 429 && h->status != 503)
 			dt_route_server_failed(s, false);
 		else if (after.n > 0 && after.n < 6)
-			s->avoid_until = dt_now() + fmin(fmax(strtod(after.s, NULL), 0), 60);
+			dt_route_server_pause(s, fmin(fmax(strtod(after.s, NULL), 0), 60));
 		if (x->line[1] || may_retry(x, false)) {
 			forget_line(x, l, -1);
 			l->x = NULL;

@@ -113,6 +113,7 @@ static void drain(struct dt_route_client *c, const char *url, size_t n, bool on)
 		if (!s || s->gone || strlen(s->conf.url) != n || memcmp(s->conf.url, url, n))
 			continue;
 		s->drained = on;
+		dt_route_server_changed(s);
 		dt_log_msg(r->p.log, "%s is %s", s->conf.url,
 			   on ? "drained: it gets nothing new" : "back from its drain");
 		reply_json(c, 200,

@@ -38,6 +38,7 @@ void dt_route_take_role(struct dt_route_server *s, const char *health, size_t n)
 	if (role == s->role)
 		return;
 	s->role = role;
+	dt_route_server_changed(s);
 	dt_log_msg(s->r->p.log, "%s has the role '%s'", s->conf.url, dt_route_role_name(s));
 	dt_route_events_stop(s); /* what it keeps for others nobody marks */
 }
@@ -51,20 +52,13 @@ static double missing(const struct dt_route_x *x, const struct dt_balance_choice
 void dt_route_pair(struct dt_route_x *x, struct dt_route_line *l, const struct dt_balance_ask *ask)
 {
 	struct dt_router *r = x->r;
-	const struct dt_route_having *of = x->model ? dt_route_having(r, x->model) : NULL;
 	const enum dt_route_role role = l->server->role;
 
 	l->pair.server = -1;
 	if ((role != DT_ROUTE_BOTH && role != DT_ROUTE_DECODES) ||
 	    missing(x, &l->choice) < r->conf.prefill_least)
 		return;
-	for (int i = 0; i < r->balance.n; i++) {
-		struct dt_route_server *s = r->server[i];
-
-		r->balance.server[i].candidate = s && s->role == DT_ROUTE_PREFILLS &&
-						 (!of || dt_route_bit(of->has, i)) &&
-						 dt_route_server_takes(s, ask->now);
-	}
+	dt_route_choice_mark_prefills(x, ask->now);
 	l->pair = dt_balance_take(&r->balance, ask);
 	if (l->pair.server >= 0) {
 		r->server[l->pair.server]->nlines++; /* its number stays its own */

@@ -42,7 +42,7 @@ struct dt_route_server {
 	struct dt_router *r;
 	int number;			  /* in the balance and the prefix index */
 	struct dt_route_server_conf conf; /* strings are our own */
-	/* What each choice reads of all servers, close together. */
+	/* What dt_route_sets are made of: dt_route_server_changed follows each change. */
 	bool gone;    /* from the configuration: freed with its last line */
 	bool drained; /* by hand or by the configuration */
 	bool off;     /* by the scaler: not to run */
@@ -51,8 +51,8 @@ struct dt_route_server {
 	enum dt_route_circuit circuit;
 	enum dt_route_role role;
 	int trials;
-	int nmodels; /* -1: not known yet */
-	double avoid_until, opened;
+	int nmodels;		    /* -1: not known yet */
+	double avoid_until, opened; /* avoid_until 0: no answer has asked for a pause */
 
 	char **model;
 	double ask_again;
@@ -92,23 +92,35 @@ struct dt_route_x;
 struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
 					    struct dt_route_server_conf *conf);
 void dt_route_server_free(struct dt_route_server *s);
-/* Which servers have a model, by number: kept until the models of a server change. */
-struct dt_route_having {
-	char model[128]; /* "": nothing is kept here */
-	uint64_t changes;
-	uint64_t has[DT_PREFIX_SERVERS / 64];
-};
-/* Valid until the next call. */
-const struct dt_route_having *dt_route_having(struct dt_router *r, const char *model);
-static inline bool dt_route_bit(const uint64_t *set, int i)
-{
-	return set[i / 64] >> i % 64 & 1;
-}
-bool dt_route_server_takes(struct dt_route_server *s, double now); /* new requests */
 void dt_route_server_failed(struct dt_route_server *s, bool unreachable);
 void dt_route_server_served(struct dt_route_server *s);
 void dt_route_server_tick(struct dt_route_server *s, double now); /* probes, idle lines */
 void dt_route_server_leave(struct dt_route_server *s);		  /* no longer configured */
+
+/* choice.c: all servers by state, a bit each, so that a choice among 256 costs what one among 2 does. */
+struct dt_route_sets {
+	uint64_t there[DT_BALANCE_WORDS];    /* configured */
+	uint64_t unlisted[DT_BALANCE_WORDS]; /* of those, whose models are not known yet */
+	uint64_t prefills[DT_BALANCE_WORDS]; /* of those, that answer nobody */
+	uint64_t takes[DT_BALANCE_WORDS];    /* that take requests now and later */
+	uint64_t perhaps[DT_BALANCE_WORDS];  /* that have a pause or a circuit: dt_route_server_takes knows */
+};
+void dt_route_server_changed(struct dt_route_server *s);
+/* Which servers have a model, by number: kept until the models of a server change. */
+struct dt_route_having {
+	char model[128]; /* "": nothing is kept here */
+	uint64_t changes;
+	uint64_t has[DT_BALANCE_WORDS];
+};
+/* Valid until the next call. */
+const struct dt_route_having *dt_route_having(struct dt_router *r, const char *model);
+bool dt_route_server_takes(struct dt_route_server *s, double now);     /* new requests */
+void dt_route_server_pause(struct dt_route_server *s, double seconds); /* it asked for none until then */
+/* Marks the servers that may take it. FULL: those that may have no room; NONE: none is well. */
+enum dt_route_found { DT_ROUTE_FOUND, DT_ROUTE_FULL, DT_ROUTE_NONE, DT_ROUTE_UNKNOWN };
+enum dt_route_found dt_route_choice_mark(struct dt_route_x *x, double now);
+/* Marks those that may compute its prompt for another server. */
+void dt_route_choice_mark_prefills(struct dt_route_x *x, double now);
 
 /* events.c */
 #define DT_ROUTE_MARKS_ROOM (DT_PREFIX_DEEPEST * 16 + 100)
@@ -167,7 +179,7 @@ struct dt_route_x {
 	int nhash;
 	double mark_share; /* of the prompt, from one hash to the next */
 	struct dt_route_line *line[2];
-	uint64_t tried[DT_PREFIX_SERVERS / 64];
+	uint64_t tried[DT_BALANCE_WORDS];
 	int tries;
 	double backoff;
 	struct event timer; /* backoff, hedge */
@@ -295,6 +307,7 @@ struct dt_router {
 	struct dt_balance balance;
 	struct dt_prefix_chain chain; /* while a prompt is hashed */
 	struct dt_route_server *server[DT_PREFIX_SERVERS];
+	struct dt_route_sets sets;
 	struct dt_route_having having[8]; /* by the hash of the model */
 	uint64_t changes;		  /* of the servers, and of models they have */
 	TAILQ_HEAD(, dt_route_client) clients;

@@ -165,13 +165,11 @@ static int take_server(struct dt_router *r, struct dt_route_server_conf *c, stru
 		return dt_err_set(err, -EBUSY, "servers that leave still hold all places");
 	if (old >= 0) {
 		struct dt_route_server *s = r->server[old], *made;
-		struct dt_balance_server had = r->balance.server[old];
 
 		made = dt_route_server_new(r, old, c);
 		if (!made)
 			return dt_err_sys(err, -ENOMEM, "cannot take the configuration");
-		r->balance.server[old] = had;
-		r->balance.server[old].weight = c->weight;
+		dt_balance_change(&r->balance, old, c->weight, c->most);
 		if (s->conf.drained != c->drained)
 			s->drained = c->drained;
 		/* the texts change places: the old ones go with the new server */
@@ -180,11 +178,14 @@ static int take_server(struct dt_router *r, struct dt_route_server_conf *c, stru
 		s->conf = made->conf;
 		made->conf = text;
 		dt_route_server_free(made);
+		dt_route_server_changed(s);
 		return 0;
 	}
 	r->server[at] = dt_route_server_new(r, at, c);
 	if (!r->server[at])
 		return dt_err_sys(err, -ENOMEM, "cannot take the configuration");
+	dt_balance_add(&r->balance, at, dt_prefix_hash(7, c->url, strlen(c->url)), c->weight, c->most);
+	dt_route_server_changed(r->server[at]);
 	if (at >= r->balance.n)
 		r->balance.n = at + 1;
 	return 0;

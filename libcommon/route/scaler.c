@@ -73,9 +73,11 @@ static bool turn(struct dt_router *r, bool off)
 		if (is_ours(r->server[i]) && r->server[i]->off != off &&
 		    (at < 0 || (off ? !rather(r, i, at) : rather(r, i, at))))
 			at = i;
-	if (at >= 0)
-		r->server[at]->off = off;
-	return at >= 0;
+	if (at < 0)
+		return false;
+	r->server[at]->off = off;
+	dt_route_server_changed(r->server[at]);
+	return true;
 }
 
 static void assign(struct dt_router *r, int wanted)
@@ -123,6 +125,7 @@ static struct lists due(struct dt_router *r, double now, bool mark)
 		if (!mark)
 			continue;
 		s->asked = start ? DT_ASKED_START : DT_ASKED_STOP;
+		dt_route_server_changed(s);
 		s->ask_again = now + r->conf.scale_hold;
 		s->next_probe = now; /* it is looked at often until it has come or gone */
 		s->bad = 0;
@@ -234,6 +237,7 @@ static void refresh(struct dt_route_server *s, double now)
 		s->off = false;
 	if (s->asked == DT_ASKED_STOP && !s->off && now >= s->ask_again)
 		s->asked = DT_ASKED_NOTHING;
+	dt_route_server_changed(s);
 }
 
 static struct dt_scale_rule rule_of(const struct dt_router *r)
@@ -254,6 +258,7 @@ void dt_route_scale_seen(struct dt_route_server *s)
 {
 	s->asked = DT_ASKED_NOTHING;
 	s->ask_again = 0;
+	dt_route_server_changed(s);
 }
 
 void dt_route_scale_tick(struct dt_router *r, double now)

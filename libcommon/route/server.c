@@ -48,7 +48,6 @@ struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
 					    struct dt_route_server_conf *conf)
 {
 	struct dt_route_server *s = calloc(1, sizeof(*s));
-	struct dt_balance_server *b = &r->balance.server[number];
 
 	if (!s || copy_conf(&s->conf, conf) < 0) {
 		if (s)
@@ -62,8 +61,6 @@ struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
 	s->drained = conf->drained;
 	r->changes++;
 	TAILQ_INIT(&s->idle);
-	*b = (struct dt_balance_server){.name = dt_prefix_hash(7, s->conf.url, strlen(s->conf.url)),
-					.weight = conf->weight};
 	return s;
 }
 
@@ -81,33 +78,6 @@ void dt_route_server_free(struct dt_route_server *s)
 	free(s);
 }
 
-static bool has(const struct dt_route_server *s, const char *model)
-{
-	for (int i = 0; i < s->conf.nmodels; i++)
-		if (!strcmp(s->conf.model[i], model))
-			return true;
-	for (int i = 0; i < s->nmodels && s->conf.nmodels == 0; i++)
-		if (!strcmp(s->model[i], model))
-			return true;
-	return false;
-}
-
-const struct dt_route_having *dt_route_having(struct dt_router *r, const char *model)
-{
-	const size_t n = strlen(model), slots = sizeof(r->having) / sizeof(r->having[0]);
-	struct dt_route_having *h = &r->having[dt_prefix_hash(1, model, n) % slots];
-
-	if (h->changes == r->changes && h->model[0] && !strcmp(h->model, model))
-		return h;
-	*h = (struct dt_route_having){.changes = r->changes};
-	if (n < sizeof(h->model)) /* a longer name is looked for each time */
-		memcpy(h->model, model, n);
-	for (int i = 0; i < r->balance.n; i++)
-		if (r->server[i] && has(r->server[i], model))
-			h->has[i / 64] |= (uint64_t)1 << i % 64;
-	return h;
-}
-
 /* ---- up or down ---- */
 
 static void go_down(struct dt_route_server *s, const char *why)
@@ -118,7 +88,7 @@ static void go_down(struct dt_route_server *s, const char *why)
 		return;
 	s->up = false;
 	s->good = 0;
-	dt_route_scale_seen(s);
+	dt_route_scale_seen(s); /* and the sets */
 	dt_route_events_stop(s);
 	dt_log_msg(s->r->p.log, "%s is out: %s", s->conf.url, why);
 	while ((l = TAILQ_FIRST(&s->idle)))
@@ -139,6 +109,7 @@ static void go_up(struct dt_route_server *s)
 	s->avoid_until = 0;
 	s->circuit = DT_CIRCUIT_CLOSED;
 	s->failures = s->trials = 0;
+	dt_route_server_changed(s);
 	dt_route_x_run_queue(s->r);
 }
 
@@ -149,6 +120,7 @@ static void open_circuit(struct dt_route_server *s, double now)
 	s->circuit = DT_CIRCUIT_OPEN;
 	s->opened = now;
 	s->trials = s->successes = 0;
+	dt_route_server_changed(s);
 	dt_log_msg(s->r->p.log, "%s is left alone for %g s: %d failures", s->conf.url,
 		   s->r->conf.circuit_open, s->failures);
 }
@@ -183,19 +155,9 @@ void dt_route_server_served(struct dt_route_server *s)
 	if (++s->successes >= s->r->conf.circuit_successes) {
 		s->circuit = DT_CIRCUIT_CLOSED;
 		s->failures = 0;
+		dt_route_server_changed(s);
 		dt_log_msg(s->r->p.log, "%s answers again", s->conf.url);
 	}
-}
-
-bool dt_route_server_takes(struct dt_route_server *s, double now)
-{
-	if (!s->up || s->drained || s->gone || s->off || s->asked == DT_ASKED_STOP || now < s->avoid_until)
-		return false;
-	if (s->circuit == DT_CIRCUIT_OPEN && now - s->opened >= s->r->conf.circuit_open) {
-		s->circuit = DT_CIRCUIT_HALF;
-		s->successes = s->trials = 0;
-	}
-	return s->circuit == DT_CIRCUIT_CLOSED || (s->circuit == DT_CIRCUIT_HALF && s->trials == 0);
 }
 
 /* ---- probes ---- */
@@ -217,6 +179,7 @@ static void take_models(struct dt_route_server *s, const char *body, size_t n)
 		free_models(s);
 		s->model = model;
 		s->nmodels = many;
+		dt_route_server_changed(s);
 	}
 }
 
@@ -299,6 +262,7 @@ void dt_route_server_leave(struct dt_route_server *s)
 	struct dt_route_line *l;
 
 	s->gone = true;
+	dt_route_server_changed(s);
 	dt_route_events_stop(s);
 	if (s->probe)
 		dt_route_fetch_cancel(s->probe);

@@ -310,9 +310,10 @@ static struct dt_balance make(enum dt_balance_policy policy, struct dt_prefix *p
 
 	dt_balance_init(&b, policy, p, 1);
 	b.n = n;
-	for (int i = 0; i < n; i++)
-		b.server[i] = (struct dt_balance_server){
-			.name = (uint64_t)i * 77 + 5, .weight = 1, .candidate = true};
+	for (int i = 0; i < n; i++) {
+		dt_balance_add(&b, i, (uint64_t)i * 77 + 5, 1, 0);
+		dt_balance_set_bit(b.candidate, i, true);
+	}
 	return b;
 }
 
@@ -359,7 +360,7 @@ static void test_cache_minds_load(void **state)
 	}
 	for (int i = 0; i < 4; i++)
 		assert_in_range(on[i], 20, 30);
-	b.server[2].work = 0;
+	b.server[2].work = b.load[2] = 0;
 	for (uint64_t i = 0; i < 8; i++)
 		other[i] = 900 + i;
 	assert_int_equal(
@@ -378,7 +379,7 @@ static void test_sessions_move_little(void **state)
 	}
 	for (int i = 0; i < 10; i++)
 		assert_in_range(on[i], 60, 140);
-	b.server[4].candidate = false;
+	dt_balance_set_bit(b.candidate, 4, false);
 	for (uint64_t i = 0; i < 1000; i++) {
 		int now = dt_balance_take(&b, &(struct dt_balance_ask){.session = i + 1}).server;
 
@@ -387,7 +388,7 @@ static void test_sessions_move_little(void **state)
 	}
 	assert_int_equal(moved, on[4]);
 	for (int i = 0; i < 10; i++)
-		b.server[i].candidate = false;
+		dt_balance_set_bit(b.candidate, i, false);
 	assert_int_equal(dt_balance_take(&b, &(struct dt_balance_ask){.session = 3}).server, -1);
 }
 
