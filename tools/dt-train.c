@@ -88,6 +88,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("overlap"),
 	DT_RUN_OPT("actors"),
 	DT_RUN_OPT("max-staleness"),
+	DT_RUN_OPT("partial-rollouts"),
 	DT_RUN_OPT("refill"),
 	DT_RUN_OPT("kl"),
 	DT_RUN_OPT("kl-in"),

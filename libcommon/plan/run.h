@@ -69,6 +69,7 @@ struct dt_run_rl {
 	bool overlap;		 /* answers of the next step are drawn while one is learnt from */
 	int64_t actors;		 /* processes beside each rank that draw; 0: the rank does */
 	int64_t stale;		 /* steps that they are ahead at most; 0: none */
+	int64_t piece;		 /* tokens after which an answer goes on with newer weights; 0: never */
 	int64_t refill;		 /* rounds of further prompts in place of groups without variance */
 	int kl;			 /* estimator of the divergence from the reference: enum dt_kl */
 	int kl_in;		 /* 0: beta times it is a term of the loss, 1: of the reward */

@@ -146,6 +146,10 @@ static int check_task(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "--actors goes with --task: a file is drawn already");
 	if (r->rl.stale && !r->rl.actors)
 		return dt_err_set(err, -EINVAL, "--max-staleness goes with --actors");
+	if (r->rl.piece && !r->rl.stale)
+		return dt_err_set(err, -EINVAL,
+				  "--partial-rollouts goes with --max-staleness: no other answers are under "
+				  "way when weights change");
 	if (r->rl.stale && (r->rl.overlap || r->rl.refill || r->reproducible))
 		return dt_err_set(err, -EINVAL, "--max-staleness does not go with --%s",
 				  r->rl.overlap	 ? "overlap, which is always a step"

@@ -199,13 +199,15 @@ static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
 /* Those about scored answers, where there are none. */
 static const char *without_answers(const struct dt_run_options *o)
 {
-	static const char *const option[] = {"kl", "kl-in", "refill", "overlap", "actors", "max-staleness"};
+	static const char *const option[] = {"kl",     "kl-in",		"refill",	   "overlap",
+					     "actors", "max-staleness", "partial-rollouts"};
 	const struct dt_run *r = &o->run;
 
 	for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
 		if (dt_run_options_given(o, option[i]) && !dt_objective_rule(r->objective.kind)->rewards)
-			return "--kl, --kl-in, --refill, --overlap, --actors and --max-staleness go with an "
-			       "--objective of scored answers";
+			return "--kl, --kl-in, --refill, --overlap, --actors, --max-staleness and "
+			       "--partial-rollouts "
+			       "go with an --objective of scored answers";
 	if ((dt_run_options_given(o, "desirable-weight") || dt_run_options_given(o, "undesirable-weight")) &&
 	    !dt_objective_rule(r->objective.kind)->alone)
 		return "--desirable-weight and --undesirable-weight go with --objective kto";

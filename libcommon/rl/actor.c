@@ -46,8 +46,8 @@ static int open_actor(struct actor *a, int memory, struct dt_err *err)
 	return rc == 0 ? dt_answerer_open(&o, &a->answerer, err) : rc;
 }
 
-/* The newest weights, unless it has them: marked as read first, and looked at once more, so that none are
- * written over meanwhile. */
+/* The newest weights, unless it has them (0; else 1): marked as read first, and looked at once more, so that
+ * none are written over meanwhile. */
 static int take_newest(struct actor *a, struct dt_err *err)
 {
 	struct actors_region *r = a->shared;
@@ -67,7 +67,12 @@ static int take_newest(struct actor *a, struct dt_err *err)
 		a->weights[i] = (const char *)r + actors_place(r, &a->table, which, i);
 	rc = dt_answerer_take(a->answerer, a->weights, step, err);
 	atomic_store(&r->reads[a->number], 0);
-	return rc;
+	return rc < 0 ? rc : 1;
+}
+
+static int renew(void *arg, struct dt_err *err)
+{
+	return take_newest(arg, err);
 }
 
 static int answer(struct actor *a, const int64_t *index, int64_t n, struct dt_err *err)
@@ -79,13 +84,13 @@ static int answer(struct actor *a, const int64_t *index, int64_t n, struct dt_er
 	size_t len = 0;
 	int rc = g ? take_newest(a, err) : dt_err_sys(err, -ENOMEM, "cannot draw answers");
 
+	rc = rc > 0 ? 0 : rc;
 	for (int64_t i = 0; i < n && g; i++)
 		g[i].index = index[i];
 	if (rc == 0)
 		rc = dt_answerer_draw(a->answerer, g, n, &w.number[0], &w.number[1], err);
 	if (rc == 0 && dt_groups_text(g, n, &text, &len) < 0)
 		rc = dt_err_sys(err, -ENOMEM, "cannot hand on answers");
-	w.version = dt_answerer_step(a->answerer);
 	part = (struct dt_part){text, len};
 	if (rc == 0)
 		rc = dt_wire_send(a->fd, &w, &part, 1, err);
@@ -133,6 +138,8 @@ int dt_actor_main(void)
 	prctl(PR_SET_NAME, "dt-actor");
 	signal(SIGPIPE, SIG_IGN);
 	rc = open_actor(&a, memory, &err);
+	if (rc == 0)
+		dt_answerer_renews(a.answerer, &(struct dt_rl_renew){renew, &a});
 	if (rc == 0)
 		rc = serve(&a, &err);
 	if (rc != -EPIPE) {

@@ -276,8 +276,7 @@ static int ask_idle(struct dt_actors *a, struct dt_err *err)
 }
 
 /* Groups of what an actor was asked, a line each. */
-static int take_text(struct dt_actors *a, const struct ask *k, const char *text, int64_t step,
-		     struct dt_err *err)
+static int take_text(struct dt_actors *a, const struct ask *k, const char *text, struct dt_err *err)
 {
 	for (int64_t i = 0; i < k->n; i++) {
 		struct dt_group *g = &k->b->group[k->first + i];
@@ -285,7 +284,6 @@ static int take_text(struct dt_actors *a, const struct ask *k, const char *text,
 
 		if (rc < 0)
 			return rc;
-		g->step = step;
 	}
 	return 0;
 }
@@ -302,7 +300,7 @@ static int take_answers(struct dt_actors *a, int number, const struct dt_wire *w
 		rc = dt_err_set(err, -EPROTO, "actor %d said what it was not asked", number);
 	if (rc > 0) {
 		text[w->bytes] = '\0';
-		rc = take_text(a, k, text, w->version, err);
+		rc = take_text(a, k, text, err);
 		pthread_mutex_lock(&a->lock);
 		k->b->done += rc == 0 ? k->n : 0;
 		k->b->draw_s += w->number[0];

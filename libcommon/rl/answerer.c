@@ -20,6 +20,7 @@ struct dt_answerer {
 	struct dt_reward *reward;
 	struct dt_infer *model;	  /* NULL: none is open */
 	struct dt_engine *engine; /* with a cache of these weights; NULL: none is open */
+	struct dt_rl_renew renew;
 	int64_t step;
 };
 
@@ -116,6 +117,26 @@ void dt_answerer_close(struct dt_answerer *a)
 	free(a);
 }
 
+void dt_answerer_renews(struct dt_answerer *a, const struct dt_rl_renew *renew)
+{
+	a->renew = *renew;
+}
+
+/* What a piece is drawn with is the engine that there is then. */
+struct drawing {
+	struct dt_answerer *a;
+	struct dt_rl_sampler s;
+};
+
+static int renew(void *arg, struct dt_err *err)
+{
+	struct drawing *d = arg;
+	const int rc = d->a->renew.renew(d->a->renew.arg, err);
+
+	d->s.engine = d->a->engine;
+	return rc;
+}
+
 static int make_prompts(const struct dt_answerer *a, struct dt_group *g, int64_t n, struct dt_err *err)
 {
 	for (int64_t i = 0; i < n; i++) {
@@ -133,12 +154,14 @@ static int make_prompts(const struct dt_answerer *a, struct dt_group *g, int64_t
 int dt_answerer_draw(struct dt_answerer *a, struct dt_group *g, int64_t n, double *draw_s, double *score_s,
 		     struct dt_err *err)
 {
-	const struct dt_rl_sampler s = {a->engine, a->tok, a->o.sample};
+	struct drawing d = {a, {a->engine, a->tok, a->o.sample}};
+	const struct dt_rl_renew by = {renew, &d};
 	double t0 = dt_now(), t1;
 	int rc = make_prompts(a, g, n, err);
 
 	if (rc == 0)
-		rc = dt_rl_sample(&s, g, n, err);
+		rc = a->renew.renew && a->o.sample.piece > 0 ? dt_rl_sample_pieces(&d.s, g, n, &by, err)
+							     : dt_rl_sample(&d.s, g, n, err);
 	t1 = dt_now();
 	*draw_s += t1 - t0;
 	if (rc == 0)

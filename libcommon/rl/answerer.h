@@ -34,6 +34,9 @@ void dt_answerer_close(struct dt_answerer *a); /* NULL is allowed */
 int dt_answerer_take(struct dt_answerer *a, const void *const *weights, int64_t step, struct dt_err *err);
 /* Of which step the weights are; -1: none were taken. */
 int64_t dt_answerer_step(const struct dt_answerer *a);
+/* With sample.piece newer weights are asked for between two pieces of an answer: renew calls dt_answerer_take
+ * and returns 1, or 0 where it has none. */
+void dt_answerer_renews(struct dt_answerer *a, const struct dt_rl_renew *renew);
 /*
  * Answers n groups of which index is set, with rewards; touches nothing but a and g. Seconds are added to
  * *draw_s and *score_s. The caller releases g also after a failure.

@@ -210,6 +210,8 @@ static void metrics(void *arg, json_t *line)
 			    isfinite(f->staleness) ? json_real(f->staleness) : json_null());
 	if (f->o.stale)
 		json_object_set_new(line, "staleness_max", json_real(f->most_stale));
+	if (f->o.piece)
+		json_object_set_new(line, "renewed", json_integer((json_int_t)f->renewed));
 	json_object_update(line, o);
 	json_decref(o);
 	if (f->policy.beta > 0)

@@ -51,7 +51,8 @@ static int open_server(struct feed *f, struct dt_err *err)
 					   .sample = {.group = (int)f->o.group,
 						      .max_tokens = (int)f->o.answer,
 						      .temperature = 1,
-						      .seed = r->data.seed},
+						      .seed = r->data.seed,
+						      .piece = (int)f->o.piece},
 					   .prompts = r->data.seed,
 					   .task = f->task,
 					   .threads = f->site.threads,
@@ -327,11 +328,13 @@ static int step_apart(struct feed *f, int64_t step, struct dt_err *err)
 static void measure_age(struct feed *f, int64_t step)
 {
 	f->staleness = f->most_stale = 0;
+	f->renewed = 0;
 	for (int64_t i = 0; i < f->nnow; i++) {
 		const double age = (double)(step - f->now[i].step);
 
 		f->staleness += age / (double)f->nnow;
 		f->most_stale = fmax(f->most_stale, age);
+		f->renewed += f->now[i].renewed > 0;
 	}
 }
 

@@ -43,6 +43,7 @@ struct feed {
 	struct dt_ratio_stats ratios;
 	double draw_s, score_s, sync_s;
 	double staleness, most_stale; /* of the answers, in steps; NAN: not known */
+	int64_t renewed;	      /* groups that newer weights went on with */
 };
 
 /* feed_values.c: room for the pack; what a pass over a flight gives; of all ranks; advantages and returns */

@@ -8,8 +8,8 @@
  *
  * logprobs: log softmax of the model's logits at each drawn id, the end of text included. That is the
  * sampler's own distribution at temperature 1 without truncation, which is how answers are drawn for
- * training. step and weights: of the checkpoint that drew them. A reward of null: there was none to be had;
- * reward_error says why.
+ * training. step and weights: of the checkpoint that drew them, the first with `renewed` later ones. A
+ * reward of null: there was none to be had; reward_error says why.
  */
 #ifndef DT_RL_ROLLOUT_H
 #define DT_RL_ROLLOUT_H
@@ -33,6 +33,7 @@ struct dt_group {
 	int64_t index; /* of its prompt */
 	int64_t step;  /* of the weights; -1: not known */
 	char weights[20];
+	int64_t renewed; /* how often newer weights came while the answers were drawn; step: of the oldest */
 	double temperature;
 	char *prompt;
 	int32_t *prompt_ids; /* [nprompt] */

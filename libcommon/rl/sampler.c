@@ -16,7 +16,7 @@ uint64_t dt_rl_seed(const struct dt_sampler_opts *o, int64_t index)
 	return x ^ x >> 31;
 }
 
-static int make_ids(const struct dt_rl_sampler *s, struct dt_group *g, struct dt_err *err)
+int dt_rl_prompt_ids(const struct dt_rl_sampler *s, struct dt_group *g, struct dt_err *err)
 {
 	size_t n = 0;
 	int rc = g->prompt_ids ? 0
@@ -29,59 +29,86 @@ static int make_ids(const struct dt_rl_sampler *s, struct dt_group *g, struct dt
 	return rc;
 }
 
-/* A call of group answers to one prompt, with the engine. */
-static int ask(const struct dt_rl_sampler *s, struct dt_group *g, struct dt_completion *ret,
-	       struct dt_err *err)
+int dt_rl_ask(const struct dt_rl_sampler *s, const struct dt_rl_ask *k, struct dt_completion *ret,
+	      struct dt_err *err)
 {
 	const struct dt_engine_params *p = dt_engine_params(s->engine);
 	const struct dt_api_model api = {.engine = p, .name = "", .batch = true};
-	int room = p->max_len - g->nprompt, tokens = room < s->o.max_tokens ? room : s->o.max_tokens, rc = 0;
+	const int room = p->max_len - k->nids;
 	json_t *ids = json_array(), *body;
 	struct dt_api_error e;
+	int rc = 0;
 
 	if (room < 1) {
 		json_decref(ids);
 		return dt_err_set(err, -E2BIG,
 				  "prompt %lld has %d tokens, which leaves no room for an answer in %d",
-				  (long long)g->index, g->nprompt, p->max_len);
+				  (long long)k->index, k->nids, p->max_len);
 	}
-	for (int i = 0; i < g->nprompt; i++)
-		json_array_append_new(ids, json_integer(g->prompt_ids[i]));
-	body = json_pack("{s:o, s:i, s:i, s:i, s:f}", "prompt", ids, "n", s->o.group, "max_tokens", tokens,
-			 "logprobs", 0, "temperature", s->o.temperature);
+	for (int i = 0; i < k->nids; i++)
+		json_array_append_new(ids, json_integer(k->ids[i]));
+	body = json_pack("{s:o, s:i, s:i, s:i, s:f}", "prompt", ids, "n", k->n, "max_tokens",
+			 room < k->tokens ? room : k->tokens, "logprobs", 0, "temperature", s->o.temperature);
 	if (dt_completion_parse(body, &api, ret, &e) < 0)
-		rc = dt_err_set(err, -EINVAL, "prompt %lld: %s", (long long)g->index, e.msg);
+		rc = dt_err_set(err, -EINVAL, "prompt %lld: %s", (long long)k->index, e.msg);
 	json_decref(body);
 	if (rc < 0)
 		return rc;
-	ret->call->ask.sampling.seed = dt_rl_seed(&s->o, g->index);
+	ret->call->ask.sampling.seed = dt_rl_seed(&s->o, k->index);
+	ret->call->ask.sampling.stream = (uint32_t)k->first;
+	ret->call->ask.sampling.from = (uint32_t)k->from;
 	return dt_engine_submit(s->engine, ret->call, err);
 }
 
-/* What request number i of a call that is done has drawn. */
-static int take_answer(const struct dt_completion *c, int i, struct dt_answer *a, struct dt_err *err)
+static int add_tokens(struct dt_answer *a, const struct dt_serve_req *r, struct dt_err *err)
+{
+	const size_t n = (size_t)(a->n + r->nout) + 1;
+	int32_t *ids = realloc(a->ids, n * sizeof(*ids));
+	float *logprob;
+
+	a->ids = ids ? ids : a->ids;
+	logprob = ids ? realloc(a->logprob, n * sizeof(*logprob)) : NULL;
+	a->logprob = logprob ? logprob : a->logprob;
+	if (!logprob || r->scores.n != r->nout)
+		return dt_err_sys(err, -ENOMEM, "cannot keep an answer");
+	memcpy(a->ids + a->n, dt_serve_req_out(r), (size_t)r->nout * sizeof(*a->ids));
+	for (int k = 0; k < r->nout; k++)
+		a->logprob[a->n + k] = r->scores.chosen[k].logprob;
+	a->n += r->nout;
+	return 0;
+}
+
+int dt_rl_take(const struct dt_completion *c, int i, struct dt_answer *a, struct dt_err *err)
 {
 	const struct dt_serve_req *r = &c->call->req[i];
-	const size_t n = (size_t)r->nout;
 	struct dt_api_error e;
 	json_t *text;
+	char *both = NULL;
 
 	if (dt_completion_failed(r, &e))
 		return dt_err_set(err, -EIO, "%s", e.msg);
-	text = dt_completion_text(c, i);
-	*a = (struct dt_answer){.ids = malloc((n + 1) * sizeof(*a->ids)),
-				.logprob = malloc((n + 1) * sizeof(*a->logprob)),
-				.n = r->nout,
-				.text = strdup(text ? json_string_value(text) : ""),
-				.reward = (double)NAN};
-	json_decref(text);
-	if (!a->ids || !a->logprob || !a->text || r->scores.n != r->nout)
-		return dt_err_sys(err, -ENOMEM, "cannot keep an answer");
-	memcpy(a->ids, dt_serve_req_out(r), n * sizeof(*a->ids));
-	for (size_t k = 0; k < n; k++)
-		a->logprob[k] = r->scores.chosen[k].logprob;
+	a->reward = (double)NAN;
 	snprintf(a->finish, sizeof(a->finish), "%s", dt_finish_name(r->finish));
-	return 0;
+	text = dt_completion_text(c, i);
+	if (!text || asprintf(&both, "%s%s", a->text ? a->text : "", json_string_value(text)) < 0)
+		both = NULL;
+	json_decref(text);
+	free(a->text);
+	a->text = both;
+	return both ? add_tokens(a, r, err) : dt_err_sys(err, -ENOMEM, "cannot keep an answer");
+}
+
+/* A call of group answers to one prompt, with the engine. */
+static int ask(const struct dt_rl_sampler *s, const struct dt_group *g, struct dt_completion *ret,
+	       struct dt_err *err)
+{
+	const struct dt_rl_ask k = {.index = g->index,
+				    .ids = g->prompt_ids,
+				    .nids = g->nprompt,
+				    .n = s->o.group,
+				    .tokens = s->o.max_tokens};
+
+	return dt_rl_ask(s, &k, ret, err);
 }
 
 static int take(const struct dt_rl_sampler *s, const struct dt_completion *c, struct dt_group *g,
@@ -96,7 +123,7 @@ static int take(const struct dt_rl_sampler *s, const struct dt_completion *c, st
 	g->n = s->o.group;
 	g->temperature = s->o.temperature;
 	for (int i = 0; i < g->n && rc == 0; i++)
-		rc = take_answer(c, i, &g->answer[i], err);
+		rc = dt_rl_take(c, i, &g->answer[i], err);
 	return rc;
 }
 
@@ -110,7 +137,7 @@ int dt_rl_sample(const struct dt_rl_sampler *s, struct dt_group *g, int64_t n, s
 
 	while (rc == 0 && got < n) {
 		for (; rc == 0 && sent < n && sent - got < most; sent++) {
-			rc = make_ids(s, &g[sent], err);
+			rc = dt_rl_prompt_ids(s, &g[sent], err);
 			if (rc == 0)
 				rc = ask(s, &g[sent], &c[sent], err);
 			if (rc < 0)

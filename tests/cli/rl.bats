@@ -218,6 +218,27 @@ refused() { # status, what stderr says, arguments
     grep -q "is chance" log
 }
 
+@test "answers in pieces go on with newer weights; with the same weights they are the whole ones" {
+    on=("${task[@]}" --group 8 --answer-tokens 12 --objective grpo --precision fp32 --actors 2 --max-staleness 3)
+    # the weights stay as they are: what is drawn over several of them is what one would have drawn
+    dt-train "${common[@]}" "${on[@]}" --steps 6 --lr 0 >whole.jsonl
+    for piece in 1 5 100; do
+        dt-train "${common[@]}" "${on[@]}" --steps 6 --lr 0 --partial-rollouts $piece >pieces.jsonl
+        cmp <(jq -c '[.answer.text, .reward_mean, .answer_tokens]' whole.jsonl) <(jq -c '[.answer.text, .reward_mean, .answer_tokens]' pieces.jsonl)
+        jq -es 'all(.[]; .kl_k3_sampler < 1e-6 and .ratio_max < 1.001 and .staleness_max <= 3)' pieces.jsonl
+    done
+    # they change: groups are of several, never of older ones than the bound, and old log-probabilities stay
+    dt-train "${common[@]}" "${on[@]}" --steps 40 --group 32 --lr 3e-3 --partial-rollouts 2 >pieces.jsonl
+    jq -es 'length == 40 and all(.[]; .staleness_max <= 3 and .renewed <= 8) and any(.[]; .renewed > 0) and any(.[]; .kl_k3_sampler > 1e-6)' pieces.jsonl
+    # an actor that dies takes half an answer with it, and begins it anew
+    dt-train "${common[@]}" "${on[@]}" --steps 40 --group 32 --partial-rollouts 2 >killed.jsonl 2>log &
+    learner=$!
+    until [ "$(wc -l <killed.jsonl)" -gt 2 ]; do sleep 0.05; done
+    pkill -9 -P $learner -x dt-actor
+    wait $learner
+    [ "$(wc -l <killed.jsonl)" -eq 40 ] && grep -q 'is started anew' log
+}
+
 @test "actors that die or hang: started anew, the answers are the same; none is left behind" {
     on=("${task[@]}" --objective grpo --precision fp32 --steps 40 --group 16 --answer-tokens 12)
     dt-train "${common[@]}" "${on[@]}" >one.jsonl
@@ -278,6 +299,7 @@ refused() { # status, what stderr says, arguments
     refused 2 "does not go with --refill" --objective grpo --task count:3 --overlap --refill 2
     refused 2 "--actors goes with --task" --objective grpo --rollouts r.jsonl --actors 1
     refused 2 "goes with --actors" --objective grpo --task count:3 --max-staleness 2
+    refused 2 "goes with --max-staleness" --objective grpo --task count:3 --actors 1 --partial-rollouts 4
     refused 2 "always a step" --objective grpo --task count:3 --actors 1 --max-staleness 2 --overlap
     refused 2 "is chance" --objective grpo --task count:3 --actors 1 --max-staleness 2 --reproducible
     DT_ACTOR=9:8:7 run -1 --separate-stderr dt-train

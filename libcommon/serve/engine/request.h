@@ -160,7 +160,7 @@ static inline struct dt_sampling dt_serve_req_sampling(const struct dt_serve_req
 {
 	struct dt_sampling s = r->ask->sampling;
 
-	s.stream = r->choice;
+	s.stream += r->choice;
 	return s;
 }
 

@@ -102,7 +102,7 @@ int dt_sampling_draw(struct dt_serve_sampler *s, const struct dt_sampling *p, co
 		.first = first,
 		.edits = n,
 		.stream = dt_rng_make(p->seed, DT_RNG_SAMPLE, p->stream).stream,
-		.index = nout,
+		.index = p->from + nout,
 	};
 	return 0;
 }

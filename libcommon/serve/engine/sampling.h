@@ -36,6 +36,7 @@ struct dt_sampling {
 	double presence_penalty, frequency_penalty;
 	uint64_t seed;
 	uint32_t stream; /* which choice of a request with this seed */
+	uint32_t from;	 /* draws before the first: where an answer goes on that began elsewhere */
 	const struct dt_bias *bias;
 	int nbias;
 	const int32_t *ban; /* ids that may not come (end of text before min_tokens) */
