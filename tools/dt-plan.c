@@ -49,7 +49,9 @@ static const struct dt_opt own[] = {
 	{"gpus", 'n', DT_OPT_INT, &a.m.gpus, "N", "devices, one a rank", .min = 1, .max = 1 << 20,
 	 .given = &a.m.gpus_given, .def = "8"},
 	{"gpu", 'g', DT_OPT_STR, &a.m.gpu, "NAME",
-	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine",
+	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine; unlike ones "
+	 "as "
+	 "H100:8,A100:16",
 	 .given = &a.m.gpu_given, .def = "A100", .complete = DT_COMPLETE_GPU},
 	{"gpus-per-node", 0, DT_OPT_INT, &a.m.gpus_a_node, "N", "devices of a machine", .min = 1,
 	 .max = 1 << 20, .given = &a.m.node_given, .def_text = "the usual number"},
@@ -272,7 +274,7 @@ static int plan_training(const char *model, struct dt_err *err)
 {
 	struct dt_candidate other;
 	struct dt_plan p = {0};
-	char args[512];
+	static char args[1 << 17];
 	int status, rc;
 
 	if (a.compare && dt_plan_judge_layout(&a.q, a.compare, &other, err) < 0)
@@ -405,6 +407,13 @@ static int run(bool roof, const char *model, struct dt_err *err)
 		dt_machines_here(&a.m);
 	a.q.stack = a.account - 1 == DT_ACCOUNT_MEGATRON ? &dt_stack_megatron : &dt_stack_dt;
 	rc = dt_machines_describe(&a.m, &a.cluster, err);
+	if (rc == 0 && a.cluster.nkind && (a.calibrate || a.m.ops || a.validate || a.serve || roof))
+		rc = dt_err_set(err, -ENOTSUP, "unlike devices are for training plans: not with %s",
+				a.serve	     ? "--serve"
+				: roof	     ? "roofline"
+				: a.m.ops    ? "--ops"
+				: a.validate ? "--validate"
+					     : "--calibrate");
 	if (rc == 0 && a.calibrate)
 		rc = calibrate(err);
 	if (rc < 0)

@@ -1,11 +1,13 @@
 #include "plan/run_options.h"
 #include "plan/search.h"
 #include "plan/stage.h"
+#include "plan/unlike.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Whether c is the better answer for one layout: it fits, is faster, or is the smaller where neither fits. */
@@ -147,30 +149,68 @@ json_t *dt_step_time_json(const struct dt_step_time *t)
 		"offload_written_bytes", (json_int_t)t->offload_written);
 }
 
+/* The microbatches of ranks that have unequal numbers: [dp], to be freed; NULL: they have not. */
+static int64_t *shares_of(const struct dt_plan_query *q, const struct dt_candidate *c)
+{
+	const struct dt_run r = dt_candidate_run(q, c);
+	int64_t *n = calloc((size_t)c->layout.dp, sizeof(*n));
+
+	if (n && dt_unlike_shares(q->cluster, &r, q->stack, n, NULL) > 0)
+		return n;
+	free(n);
+	return NULL;
+}
+
+char *dt_plan_shares(const struct dt_plan_query *q, const struct dt_candidate *c)
+{
+	int64_t *n = q->cluster->nkind ? shares_of(q, c) : NULL;
+	char *text = NULL;
+	size_t size;
+	FILE *f = n ? open_memstream(&text, &size) : NULL;
+
+	for (int i = 0; f && i < c->layout.dp; i++)
+		fprintf(f, "%s%lld", i ? "," : "", (long long)n[i]);
+	if (f && fclose(f) == EOF) {
+		free(text);
+		text = NULL;
+	}
+	free(n);
+	return text;
+}
+
 json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c)
 {
 	static const char *const recompute[] = {"none", "selective", "full"};
 	static const char *const bound[] = {"compute", "memory", "network", "latency"};
 	const struct dt_step_time *t = &c->t;
-	char layout[80], reason[200];
-	return json_pack("{s:s, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:b, s:s, s:o}", "layout",
-			 dt_layout_format(&c->layout, layout, sizeof(layout)), "microbatch",
-			 (json_int_t)c->microbatch, "accumulation", (json_int_t)c->accumulation, "recompute",
-			 recompute[c->recompute], "step_s", t->step, "tokens_per_s", t->tokens_per_s, "mfu",
-			 t->mfu, "hfu", t->hfu, "bubble", t->bubble, "bound", bound[t->bound], "peak_bytes",
-			 (json_int_t)c->peak_bytes, "fits", c->fits, "reason",
-			 dt_plan_reason(q, c, NULL, reason, sizeof(reason)), "time", dt_step_time_json(t));
+	char layout[80], reason[200], *shares = dt_plan_shares(q, c);
+	json_t *o = json_pack(
+		"{s:s, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:I, s:b, s:s, s:o}", "layout",
+		dt_layout_format(&c->layout, layout, sizeof(layout)), "microbatch", (json_int_t)c->microbatch,
+		"accumulation", (json_int_t)c->accumulation, "recompute", recompute[c->recompute], "step_s",
+		t->step, "tokens_per_s", t->tokens_per_s, "mfu", t->mfu, "hfu", t->hfu, "bubble", t->bubble,
+		"bound", bound[t->bound], "peak_bytes", (json_int_t)c->peak_bytes, "fits", c->fits, "reason",
+		dt_plan_reason(q, c, NULL, reason, sizeof(reason)), "time", dt_step_time_json(t));
+
+	if (shares)
+		json_object_set_new(o, "shares", json_string(shares));
+	free(shares);
+	return o;
 }
 
 const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,
 			 char *buf, size_t n)
 {
 	struct dt_run r = dt_candidate_run(q, c);
+	char *shares = dt_plan_shares(q, c);
 
 	r.microbatch = c->microbatch;
 	r.global_batch = q->fit.run.global_batch;
 	snprintf(buf, n, "--model %s ", model);
 	dt_run_arguments(&r, buf + strlen(buf), n - strlen(buf));
+	if (shares)
+		snprintf(buf + strlen(buf), n - strlen(buf), " --shares %s", shares);
+	free(shares);
 	return buf;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

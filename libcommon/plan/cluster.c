@@ -262,6 +262,8 @@ json_t *dt_cluster_to_json(const struct dt_cluster *c)
 							"latency_s", c->level[i].latency_s,
 							"bandwidth_bytes_per_s", c->level[i].bandwidth));
 	json_object_set_new(o, "levels", levels);
+	if (c->nkind)
+		json_object_set_new(o, "kinds", dt_cluster_kinds_json(c));
 	if (c->measured_ranks)
 		json_object_set_new(o, "measured", measured_to_json(c));
 	if (c->ops)
@@ -311,6 +313,10 @@ int dt_cluster_from_json(const json_t *o, struct dt_cluster *c, struct dt_err *e
 			dt_cluster_device(name, &r, NULL);
 	if (name != r.device.name)
 		snprintf(r.device.name, sizeof(r.device.name), "%.31s", name);
+	if (json_object_get(o, "kinds") &&
+	    (rc = dt_cluster_take_kinds(&r, json_object_get(o, "kinds"), err)) < 0)
+		return rc;
+	gpus = r.nkind ? r.gpus : gpus;
 	for (size_t i = 0; i < NFIELDS; i++) {
 		double *v = (double *)((char *)&r + fields[i].off);
 
@@ -329,6 +335,9 @@ int dt_cluster_from_json(const json_t *o, struct dt_cluster *c, struct dt_err *e
 		return dt_err_set(err, -EINVAL, "topology '%.30s' is not one of %s", topo,
 				  DT_TOPOLOGY_CHOICES);
 	r.topology = topo ? (enum dt_topology)rc : r.topology;
+	if (r.nkind && gpus != r.gpus)
+		return dt_err_set(err, -EINVAL, "'kinds' are %d devices, 'gpus' is %lld", r.gpus,
+				  (long long)gpus);
 	r.gpus = (int)gpus;
 	r.gpus_a_node = (int)node;
 	r.cores = (int)cores;

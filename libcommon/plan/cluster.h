@@ -9,6 +9,7 @@
 #include "plan/optimes.h"
 
 #define DT_LEVELS	4
+#define DT_KINDS	8
 #define DT_MEASURED_MAX 24
 
 struct dt_device {
@@ -50,8 +51,16 @@ struct dt_measured {
 	double bytes[DT_MEASURED_MAX], s[DT_MEASURED_MAX];
 };
 
-struct dt_cluster {
+/* Devices of one kind among unlike ones. */
+struct dt_kind {
 	struct dt_device device;
+	int gpus; /* ranks behind those of the kinds before it */
+};
+
+struct dt_cluster {
+	struct dt_device device; /* of unlike ones what is worst of each: who waits for all has that */
+	struct dt_kind kind[DT_KINDS];
+	int nkind; /* 0: all devices are alike */
 	int gpus, gpus_a_node;
 	int cores; /* > 0: ranks are processes that share so many cores of a node; device is one core */
 	enum dt_topology topology;
@@ -68,6 +77,14 @@ int dt_cluster_device(const char *name, struct dt_cluster *ret, struct dt_err *e
 const char *dt_cluster_device_name(int i); /* NULL past the end */
 /* Ranks are processes of machines like this one, and share its cores and memory. */
 void dt_cluster_this_machine(struct dt_cluster *c);
+
+/*
+ * Unlike devices: "H100:8,A100:16", first the ranks of the first kind. Links are the worst of the kinds';
+ * nodes have as many devices as divide all numbers. -EINVAL.
+ */
+int dt_cluster_devices(const char *list, struct dt_cluster *ret, struct dt_err *err);
+json_t *dt_cluster_kinds_json(const struct dt_cluster *c);
+int dt_cluster_take_kinds(struct dt_cluster *c, const json_t *kinds, struct dt_err *err);
 
 /*
  * Puts gpus on nodes: levels for the topology. nic: bytes a second a GPU has into the network; 0: the

@@ -2,6 +2,7 @@
 
 #include "plan/here.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* Loads a file of JSON and hands it to take. */
@@ -37,10 +38,16 @@ static int read_file(struct dt_machines *m, struct dt_cluster *c, struct dt_err 
 int dt_machines_describe(struct dt_machines *m, struct dt_cluster *c, struct dt_err *err)
 {
 	enum dt_topology t = m->topology ? (enum dt_topology)(m->topology - 1) : DT_TOPO_FAT_TREE;
-	int rc = dt_cluster_device(m->gpu, c, err);
+	const bool unlike = strchr(m->gpu, ':') != NULL;
+	int rc = unlike ? dt_cluster_devices(m->gpu, c, err) : dt_cluster_device(m->gpu, c, err);
 
 	if (rc < 0)
 		return rc;
+	if (unlike && m->gpus_given && m->gpus != c->gpus)
+		return dt_err_set(err, -EINVAL, "'%s' are %d devices, not %lld", m->gpu, c->gpus,
+				  (long long)m->gpus);
+	if (unlike)
+		m->gpus = c->gpus;
 	if (!strcmp(c->device.name,
 		    "cpu")) { /* ranks are processes of this machine: its cores and memory, shared */
 		dt_cluster_this_machine(c);

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define DAY 86400.0
 
@@ -187,13 +188,43 @@ static void print_heading(const struct dt_plan_view *v)
 	const struct dt_cluster *c = v->q->cluster;
 	char mem[24], acc[16];
 
-	fprintf(v->f, "%s on %d x %s%s, %d a machine, %s each%s\n", v->q->fit.run.config->name, c->gpus,
-		c->device.name, v->assumed ? " (assumed)" : "", c->gpus_a_node,
+	fprintf(v->f, "%s on ", v->q->fit.run.config->name);
+	for (int k = 0; k < c->nkind; k++)
+		fprintf(v->f, "%s%d x %s", k ? " and " : "", c->kind[k].gpus, c->kind[k].device.name);
+	if (!c->nkind)
+		fprintf(v->f, "%d x %s%s", c->gpus, c->device.name, v->assumed ? " (assumed)" : "");
+	fprintf(v->f, ", %d a machine, %s each%s\n", c->gpus_a_node,
 		dt_format_size((uint64_t)(v->memory), mem, sizeof(mem)),
 		v->links ? ", links as measured" : "");
 	fprintf(v->f, "global batch %lld x %lld tokens, account %s\n\n",
 		(long long)v->q->fit.run.global_batch, (long long)v->q->fit.run.seq,
 		dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)v->q->fit.account, acc, sizeof(acc)));
+}
+
+/* Of unlike devices: who computes how many microbatches of the first plan. */
+static void print_shares(const struct dt_plan_view *v, const struct dt_candidate *c)
+{
+	char *shares = v->q->cluster->nkind ? dt_plan_shares(v->q, c) : NULL, *at = shares;
+	const char *between = "\nmicrobatches of ranks in plan 1: ";
+
+	while (at && *at) { /* runs of equal numbers */
+		const long n = strtol(at, &at, 10);
+		int ranks = 1;
+
+		while (*at == ',' && strtol(at + 1, NULL, 10) == n) {
+			ranks++;
+			at++;
+			at += strcspn(at, ",");
+		}
+		fprintf(v->f, "%s%ld each of %d", between, n, ranks);
+		between = ", ";
+		at += *at == ',';
+	}
+	if (shares)
+		fprintf(v->f, " (--emit args: --shares)\n");
+	else if (v->q->cluster->nkind)
+		fprintf(v->f, "\nranks in plan 1 compute as many microbatches each\n");
+	free(shares);
 }
 
 bool dt_plan_print(const struct dt_plan_view *v, const struct dt_plan *p, const struct dt_candidate *other)
@@ -234,6 +265,7 @@ bool dt_plan_print(const struct dt_plan_view *v, const struct dt_plan *p, const 
 					c->gpus < c->gpus_a_node ? c->gpus : c->gpus_a_node, text,
 					sizeof(text)));
 	}
+	print_shares(v, &p->best[0]);
 	if (v->explain)
 		explain(v, p);
 	if (v->tokens || v->mtbf_hours > 0)

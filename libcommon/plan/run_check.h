@@ -11,5 +11,8 @@ int run_check_sync(const struct dt_run *r, struct dt_err *err);
 /* The schedule of a pipeline, which is made only of what passes. */
 int run_check_pipeline(const struct dt_run *r, struct dt_err *err);
 
+/* What does not go with unequal shares of the ranks (--shares). */
+int dt_run_check_shares(const struct dt_run *r, struct dt_err *err);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

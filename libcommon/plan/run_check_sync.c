@@ -137,7 +137,7 @@ static int check_alone(const struct dt_run *r, struct dt_err *err)
 }
 
 /* Ranks with unequal numbers of microbatches: nobody waits for another between them. */
-static int check_shares(const struct dt_run *r, struct dt_err *err)
+int dt_run_check_shares(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	const char *what = l->zero > 1			   ? "ZeRO 2 and 3: ranks meet after every microbatch"
@@ -169,6 +169,6 @@ int run_check_sync(const struct dt_run *r, struct dt_err *err)
 		rc = dt_run_alone(r)		      ? check_alone(r, err)
 		     : r->sync.kind == DT_SYNC_BACKUP ? check_backup(r, err)
 						      : check_served(r, err);
-	return rc == 0 ? check_shares(r, err) : rc;
+	return rc == 0 ? dt_run_check_shares(r, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -69,6 +69,9 @@ int dt_plan_check_fp8(const struct dt_plan_query *q, struct dt_err *err);
 const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candidate *c,
 			   const struct dt_candidate *against, char *buf, size_t n);
 
+/* --shares of dt-train for unlike devices, to be freed; NULL: ranks have the same. */
+char *dt_plan_shares(const struct dt_plan_query *q, const struct dt_candidate *c);
+
 /* The parts of a step, seconds. */
 json_t *dt_step_time_json(const struct dt_step_time *t);
 json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c);

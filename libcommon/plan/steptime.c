@@ -3,12 +3,13 @@
 #include "model/flops.h"
 #include "plan/offtime.h"
 #include "plan/outer.h"
+#include "plan/unlike.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
-const struct dt_stack dt_stack_dt = {.dp_hidden = true, .grad_bytes = 4};
+const struct dt_stack dt_stack_dt = {.shares = true, .dp_hidden = true, .grad_bytes = 4};
 const struct dt_stack dt_stack_megatron = {.scores = true, .tp_hidden = true, .grad_bytes = 4};
 
 /* Forward and backward of virtual stage v, and what they are made of, times n, into sum. */
@@ -320,10 +321,13 @@ static int time_stages(const struct dt_step_model *m, bool table, struct dt_step
 int dt_step_time_of(const struct dt_cluster *c, const struct dt_run *s, const struct dt_stack *stack,
 		    const struct dt_work *work, bool table, struct dt_step_time *ret, struct dt_err *err)
 {
-	struct dt_layer_cost *layer = malloc((size_t)work->layers * sizeof(*layer));
+	struct dt_layer_cost *layer;
 	struct dt_step_model m;
 	int rc;
 
+	if (c->nkind)
+		return dt_unlike_step_time(c, s, stack, work, table, ret, err);
+	layer = malloc((size_t)work->layers * sizeof(*layer));
 	if (!layer)
 		return dt_err_sys(err, -ENOMEM, "cannot work out a step");
 	dt_step_model_init(&m, c, s, stack, work);

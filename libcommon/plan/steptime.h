@@ -21,6 +21,7 @@ struct dt_stack {    /* habits of the program that trains */
 	bool scores; /* attention that writes its seq x seq scores, and recomputes them alone when selective
 		      */
 	bool tp_hidden;	   /* tensor-parallel traffic of backward overlaps with weight gradients */
+	bool shares;	   /* data-parallel ranks may compute unequal numbers of microbatches */
 	bool dp_hidden;	   /* data-parallel traffic overlaps with the last microbatch's backward */
 	double grad_bytes; /* an element of a reduced gradient */
 };

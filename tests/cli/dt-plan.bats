@@ -23,6 +23,45 @@ refused() {
 	grep -qF -- "$text" lines
 }
 
+@test "unlike devices: who is faster computes more microbatches; what is printed runs" {
+	both() { "$plan" --json --top 1 --precision bf16 --microbatch 1 --global-batch 4096 "$@" gpt2-124m; }
+	# kinds that are the same one are one kind
+	both --gpu H100:8,H100:8 --compare dp16.z1 >same.json
+	both --gpu H100 --gpus 16 --compare dp16.z1 >plain.json
+	jq -en --slurpfile a same.json --slurpfile b plain.json '($a[0].compared | has("shares") | not) and
+		($a[0].compared.step_s / $b[0].compared.step_s - 1 | fabs < 1e-12) and ($a[0].compared.mfu / $b[0].compared.mfu - 1 | fabs < 1e-12)'
+	# of many microbatches rates add up: half of each alone
+	both --gpu A100 --gpus 16 --compare dp16.z1 >slow.json
+	both --gpu H100:8,A100:8 --compare dp16.z1 >mixed.json
+	jq -en --slurpfile h plain.json --slurpfile a slow.json --slurpfile m mixed.json '
+		[$h[0], $a[0], $m[0]] | map(.compared.tokens_per_s) | (.[2] / ((.[0] + .[1]) / 2) - 1) | fabs < 0.02'
+	jq -e '.compared.shares | split(",") | map(tonumber) | length == 16 and add == 4096 and .[0] > 1.5 * .[8] and .[0] - .[7] <= 1' mixed.json
+	jq -e '.cluster.kinds == [{device: "H100", gpus: 8}, {device: "A100", gpus: 8}]' mixed.json
+	# ranks that meet within a microbatch wait for the slowest
+	both --gpu A100 --gpus 16 --compare dp8.tp2 >slow.json
+	both --gpu H100:8,A100:8 --compare dp8.tp2 >mixed.json
+	jq -en --slurpfile a slow.json --slurpfile m mixed.json '$m[0].compared.step_s >= $a[0].compared.step_s and ($m[0].compared | has("shares") | not)'
+	# a description goes out and comes in
+	"$plan" --gpu H100:2,A100:2 --emit cluster >cluster.json
+	both --gpu H100:2,A100:2 | jq .plans >one
+	both --cluster cluster.json | jq .plans >two
+	cmp one two
+	jq '.kinds[0].gpus = 3' cluster.json >wrong.json
+	refused 1 "'kinds' are 5 devices, 'gpus' is 4" --cluster wrong.json gpt2-124m
+	# the trainer takes the list
+	"$DT_BIN/dt-dataset" build --tokenizer byte --out d.h5 "$BATS_TEST_FILENAME" 2>log
+	args=$("$plan" --gpu H100:1,L4:1 --vocab 257 --seq 128 --microbatch 1 --global-batch 16 --compare dp2 gpt2-mini --emit args)
+	[[ $args == *"--shares "* ]]
+	# shellcheck disable=SC2086
+	mpirun -np 2 "$DT_BIN/dt-train" --data d.h5 $args --steps 2 --threads 1 --no-mfu >m.jsonl 2>log
+	[ "$(jq -sc '.[0].shares' m.jsonl)" = "[${args##*--shares }]" ]
+	refused 1 "is no kind of devices" --gpu H100:8,A100 gpt2-124m
+	refused 1 "no device is called" --gpu H100:8,Z9:2 gpt2-124m
+	refused 1 "'cpu' is no kind" --gpu cpu:2,A100:2 gpt2-124m
+	refused 1 "are 16 devices, not 4" --gpu H100:8,A100:8 --gpus 4 gpt2-124m
+	refused 1 "not with --serve" --gpu H100:8,A100:8 --serve gpt2-124m
+}
+
 @test "plans fit, are sorted, and use every device" {
 	for args in "--gpus 8 --gpu H100 llama-2-7b" "--gpus 64 --gpu H100 llama-2-70b" "--gpus 16 mixtral-8x7b"; do
 		# shellcheck disable=SC2086
