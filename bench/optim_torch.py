@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""AdamW of dt beside PyTorch's fused and foreach ones, in turns, one thread each, by processor time.
+"""AdamW of dt beside PyTorch's fused and foreach ones, and DeepSpeed's CPU-Adam where it is installed, in turns,
+one thread each, by processor time.
 
     optim_torch.py build/bench/kernels [TURNS]
 
@@ -14,6 +15,11 @@ import time
 del sys.path[0]  # this folder's tokenize.py is not the library's
 import torch
 
+try:  # compiles its operation when it is first used: DS_ACCELERATOR=cpu, a C++ compiler and ninja
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+except ImportError:
+    DeepSpeedCPUAdam = None
+
 N = 16 << 20
 
 
@@ -26,7 +32,11 @@ def theirs(kind):
     p = torch.zeros(N, requires_grad=True)
     p.grad = torch.full((N,), 1e-3)
     copy = torch.empty(N, dtype=torch.bfloat16)
-    optim = torch.optim.AdamW([p], lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, **{kind: True})
+    how = {"lr": 1e-4, "betas": (0.9, 0.95), "weight_decay": 0.1}
+    if kind == "deepspeed":
+        optim = DeepSpeedCPUAdam([p], adamw_mode=True, **how)
+    else:
+        optim = torch.optim.AdamW([p], **how, **{kind: True})
     best = float("inf")
     for _ in range(6):
         start = time.process_time()
@@ -43,7 +53,7 @@ def main():
     turns = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     best = {}
     for _ in range(turns):
-        for name in ("dt", "fused", "foreach"):
+        for name in ("dt", "fused", "foreach") + (("deepspeed",) if DeepSpeedCPUAdam else ()):
             ns = ours(sys.argv[1]) if name == "dt" else theirs(name)
             best[name] = min(ns, best.get(name, ns))
     for name, ns in best.items():
