@@ -25,6 +25,9 @@
 
 #include "kernels/cpu/cpu.h"
 
+/* quant_piece.c: row r of a panel of w from a row in the panel's own format. */
+void dt_quant_pack_row(const struct dt_packed *w, enum dt_format f, uint8_t *panel, int r,
+		       const uint8_t *row);
 /* Element j of row r in a block's quants, without its offset. */
 int dt_quant_at(enum dt_format f, const uint8_t *quants, int r, int j);
 

@@ -252,106 +252,23 @@ static int run_step(struct enc *e, int k, const char *s, size_t n, bool first)
 	return 0;
 }
 
-/* The longest token that starts at s: the sorted list is narrowed byte by byte. */
-static const struct dt_added *match_added(const struct dt_added_list *l, bool special, const char *s,
-					  size_t n)
-{
-	const struct dt_added *found = NULL;
-	size_t lo = 0, hi = l->n;
-
-	for (size_t k = 0; lo < hi; k++) {
-		size_t a = lo, b = hi;
-
-		if (l->v[lo].n == k) {
-			if (k && (special || !l->v[lo].special))
-				found = &l->v[lo];
-			lo++;
-			a = lo;
-		}
-		if (k == n || lo == hi)
-			break;
-		while (a < b) { /* first with byte k at or after s[k] */
-			size_t m = (a + b) / 2;
-
-			if ((unsigned char)l->v[m].text[k] < (unsigned char)s[k])
-				a = m + 1;
-			else
-				b = m;
-		}
-		lo = a;
-		b = hi;
-		while (a < b) { /* first past it */
-			size_t m = (a + b) / 2;
-
-			if ((unsigned char)l->v[m].text[k] <= (unsigned char)s[k])
-				a = m + 1;
-			else
-				b = m;
-		}
-		hi = a;
-	}
-	return found;
-}
-
-static size_t strip_left(const char *s, size_t from, size_t at)
-{
-	while (at > from) {
-		size_t p = at - 1;
-		uint32_t cp;
-
-		while (p > from && ((unsigned char)s[p] & 0xc0) == 0x80)
-			p--;
-		dt_utf8_next(s + p, at - p, &cp);
-		if (!dt_utf8_is_space(cp))
-			break;
-		at = p;
-	}
-	return at;
-}
-
-static size_t strip_right(const char *s, size_t n, size_t at)
-{
-	while (at < n) {
-		uint32_t cp;
-		size_t len = dt_utf8_next(s + at, n - at, &cp);
-
-		if (!dt_utf8_is_space(cp))
-			break;
-		at += len;
-	}
-	return at;
-}
-
 typedef int (*part_fn)(struct enc *e, const char *s, size_t n, bool first);
 
 /* Cuts s at the added tokens of l; what lies between goes to fn. */
 static int split_added(struct enc *e, const struct dt_added_list *l, const char *s, size_t n, bool first,
 		       part_fn fn)
 {
-	size_t kept = 0, at = 0, end;
-	int rc;
+	const struct dt_added *a;
+	size_t kept = 0, at, end;
 
-	while (at < n) {
-		const struct dt_added *a;
+	while (kept < n && (a = dt_tok_next_added(l, e->special, s, n, kept, &at, &end))) {
+		int rc = at > kept ? fn(e, s + kept, at - kept, kept ? true : first) : 0;
 
-		while (at < n && !l->first[(unsigned char)s[at]])
-			at++;
-		if (at == n)
-			break;
-		a = match_added(l, e->special, s + at, n - at);
-		if (!a) {
-			at++;
-			continue;
-		}
-		end = a->rstrip ? strip_right(s, n, at + a->n) : at + a->n;
-		if (a->lstrip)
-			at = strip_left(s, kept, at);
-		rc = at > kept ? fn(e, s + kept, at - kept, kept ? true : first) : 0;
 		if (rc == 0 && !e->word)
 			rc = push(e, &a->id, 1);
 		if (rc < 0)
 			return rc;
-		kept = at = end;
+		kept = end;
 	}
 	return kept < n ? fn(e, s + kept, n - kept, kept ? true : first) : 0;
 }

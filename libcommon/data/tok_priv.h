@@ -95,6 +95,12 @@ int dt_tok_read_json(struct dt_tokenizer *t, const char *text, size_t n, struct 
 /* Takes ownership of nothing; normalises the text of tokens that are looked for after normalisation. */
 int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized, struct dt_err *err);
 void dt_tok_sort_added(struct dt_tokenizer *t);
+/*
+ * The first added token in s at or after from, NULL: none. [*ret_at, *ret_end) is what it takes, with the
+ * spaces that it strips. special: those that are special count too.
+ */
+const struct dt_added *dt_tok_next_added(const struct dt_added_list *l, bool special, const char *s, size_t n,
+					 size_t from, size_t *ret_at, size_t *ret_end);
 
 /* tok_regex.c: an Oniguruma pattern (Ruby syntax, what Hugging Face runs) as PCRE2. */
 int dt_tok_compile(const char *pattern, bool literal, pcre2_code **ret, struct dt_err *err);

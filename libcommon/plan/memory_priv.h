@@ -1,4 +1,4 @@
-/* What memory.c, memory_time.c and memory_values.c share; not for others. */
+/* What memory*.c, away.c and choose.c share; not for others. */
 #ifndef DT_PLAN_MEMORY_PRIV_H
 #define DT_PLAN_MEMORY_PRIV_H
 
@@ -26,6 +26,16 @@ int dt_plan_item(struct dt_plan_builder *b, enum dt_mem_cat cat, int first, int 
 /* Appends a buffer that lies in an item at `inner`; name, bytes are worked out here. NULL: out of memory. */
 struct dt_buf *dt_plan_put(struct dt_plan_builder *b, struct dt_buf d, const char *name, int item,
 			   uint64_t inner);
+
+/* A buffer of the rank as a whole, with an item of its own; NULL where numel is 0. */
+struct dt_buf *dt_plan_flat(struct dt_plan_builder *b, enum dt_buf_id id, enum dt_mem_cat cat,
+			    enum dt_dtype dtype, int64_t numel, enum dt_phase first, enum dt_phase last,
+			    int which, const char *name, const char *formula);
+/* The same elsewhere than where it is computed with. */
+void dt_plan_elsewhere(struct dt_plan_builder *b, enum dt_place place, enum dt_buf_id id, enum dt_mem_cat cat,
+		       int64_t bytes, const char *name, const char *formula);
+/* memory_run.c: what a run of training holds beside the values of its program. */
+void dt_plan_run_buffers(struct dt_plan_builder *b, struct dt_coords at);
 
 /* away.c: the plan's list of values that leave memory; -ENOMEM. The entry of one, NULL. */
 int dt_plan_find_away(struct dt_plan_builder *b);

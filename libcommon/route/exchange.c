@@ -14,113 +14,6 @@
 
 #define BUDGET_MOST 20. /* retries that may come at once */
 
-static void try_next(struct dt_route_x *x, bool fresh);
-
-/* ---- life ---- */
-
-static void set_id(struct dt_route_x *x, const struct dt_route_head *h)
-{
-	struct dt_route_text given = dt_route_header(h, "x-request-id");
-	bool ok = given.n > 0 && given.n < sizeof(x->id);
-
-	for (size_t i = 0; i < given.n && ok; i++)
-		ok = given.s[i] > 0x20 && given.s[i] < 0x7f && given.s[i] != '"';
-	if (ok)
-		snprintf(x->id, sizeof(x->id), "%.*s", (int)given.n, given.s);
-	else
-		snprintf(x->id, sizeof(x->id), "req-%016llx%08llx", (unsigned long long)x->r->id_salt,
-			 (unsigned long long)x->r->next_id++);
-}
-
-static void copy_headers(struct dt_route_x *x, const struct dt_route_head *h)
-{
-	for (int i = 0; i < h->n; i++) {
-		struct dt_route_text name = h->header[i].name, v = h->header[i].value;
-
-		if (dt_route_is(name, "authorization") && x->r->conf.keys.nkeys == 0)
-			x->authorization = strndup(v.s, v.n);
-		if (dt_route_hop_by_hop(h, name) || dt_route_is(name, "host") ||
-		    dt_route_is(name, "authorization") || dt_route_is(name, "x-api-key") ||
-		    dt_route_is(name, "content-length") || dt_route_is(name, "expect") ||
-		    dt_route_is(name, "x-request-id"))
-			continue;
-		dt_route_buf_add(&x->head, name.s, name.n);
-		dt_route_buf_add(&x->head, ": ", 2);
-		dt_route_buf_add(&x->head, v.s, v.n);
-		dt_route_buf_add(&x->head, "\r\n", 2);
-	}
-	dt_route_buf_add(&x->head, "X-Request-Id: ", 14);
-	dt_route_buf_add(&x->head, x->id, strlen(x->id));
-	dt_route_buf_add(&x->head, "\r\n", 2);
-}
-
-struct dt_route_x *dt_route_x_new(struct dt_router *r, struct dt_route_client *c,
-				  const struct dt_route_head *h, int tenant)
-{
-	struct dt_route_x *x = calloc(1, sizeof(*x));
-	struct dt_route_text session = dt_route_header(h, "x-session-id");
-
-	if (!x)
-		return NULL;
-	x->r = r;
-	x->client = c;
-	x->tenant = tenant;
-	x->begun = dt_now();
-	x->target = strndup(h->target.s, h->target.n);
-	x->counts = r->conf.books || (tenant < r->ntenants && r->tenant[tenant].tokens.rate > 0);
-	if (session.n > 0)
-		x->session = dt_prefix_hash(5, session.s, session.n) | 1;
-	set_id(x, h);
-	copy_headers(x, h);
-	TAILQ_INSERT_TAIL(&r->all, x, in_all);
-	r->nall++;
-	if (!x->target) {
-		dt_route_x_free(x);
-		return NULL;
-	}
-	return x;
-}
-
-void dt_route_x_free(struct dt_route_x *x)
-{
-	struct dt_router *r = x->r;
-
-	for (int i = 0; i < 2; i++)
-		if (x->line[i]) {
-			struct dt_route_line *l = x->line[i];
-
-			x->line[i] = NULL;
-			dt_route_unpair(l);
-			dt_balance_give(&r->balance, &l->choice, -1);
-			dt_route_line_close(l);
-		}
-	if (x->state == DT_X_QUEUED) {
-		TAILQ_REMOVE(&r->queue, x, in_list);
-		r->tenant[x->tenant].waiting--;
-		r->nqueue--;
-	}
-	if (x->timer_set)
-		event_del(&x->timer);
-	TAILQ_REMOVE(&r->all, x, in_all);
-	r->nall--;
-	r->memory -= (int64_t)(x->body.n + x->held.n);
-	if (x->client)
-		x->client->x = NULL;
-	dt_route_buf_release(&x->head);
-	dt_route_buf_release(&x->body);
-	dt_route_buf_release(&x->edit);
-	dt_route_buf_release(&x->answer_head);
-	dt_route_buf_release(&x->held);
-	dt_route_buf_release(&x->event);
-	free(x->target);
-	free(x->authorization);
-	free(x->asked);
-	free(x->model);
-	free(x->hash);
-	x->state = DT_X_OVER;
-	dt_route_discard(r, &x->garbage);
-}
-
 /* The last word about a request: accounts, metrics, the client's next one. */
 static void over(struct dt_route_x *x, int status)
 {
@@ -196,84 +89,13 @@ static bool start_line(struct dt_route_x *x, bool fresh)
 	return false;
 }
 
-/* ---- the queue ---- */
-
-static void enqueue(struct dt_route_x *x)
-{
-	struct dt_router *r = x->r;
-	struct dt_route_tenant *t = &r->tenant[x->tenant];
-	double least = INFINITY;
-
-	if (r->nqueue >= r->conf.queue) {
-		dt_route_x_fail(x, 503, "overloaded", 1, "all servers are busy, and %d requests wait",
-				r->nqueue);
-		return;
-	}
-	/* who comes back from a pause does not catch up on it */
-	for (int i = 0; i < r->ntenants && t->waiting == 0; i++)
-		if (r->tenant[i].waiting > 0)
-			least = fmin(least, r->tenant[i].served);
-	if (t->waiting == 0 && least < INFINITY)
-		t->served = fmax(t->served, least);
-	t->waiting++;
-	x->state = DT_X_QUEUED;
-	x->queued = dt_now();
-	TAILQ_INSERT_TAIL(&r->queue, x, in_list);
-	r->nqueue++;
-	r->stats.queued++;
-}
-
-static void dequeue(struct dt_route_x *x)
-{
-	struct dt_router *r = x->r;
-
-	TAILQ_REMOVE(&r->queue, x, in_list);
-	r->tenant[x->tenant].waiting--;
-	r->nqueue--;
-	x->state = DT_X_TRYING;
-	dt_route_bars_add(&r->stats.wait, dt_now() - x->queued);
-}
-
-/* a goes before b: higher priority, then the tenant that has been served less, then the older. */
-static bool before(const struct dt_route_x *a, const struct dt_route_x *b)
-{
-	const struct dt_route_tenant *t = &a->r->tenant[a->tenant], *u = &b->r->tenant[b->tenant];
-
-	return t->priority != u->priority ? t->priority > u->priority : t->served < u->served;
-}
-
-void dt_route_x_run_queue(struct dt_router *r)
-{
-	static bool inside; /* what starts here may fail at once, and call this again */
-	struct dt_route_x *x, *best;
-
-	if (inside)
-		return;
-	inside = true;
-	do {
-		double now = dt_now();
-
-		best = NULL;
-		TAILQ_FOREACH (x, &r->queue, in_list)
-			if ((!best || before(x, best)) && dt_route_choice_mark(x, now) == DT_ROUTE_FOUND)
-				best = x;
-		if (best) {
-			dequeue(best);
-			try_next(best, false);
-		}
-	} while (best);
-	inside = false;
-}
-
-/* ---- tries ---- */
-
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
 	struct dt_route_x *x = arg;
 
 	if (x->state == DT_X_WAITING) {
 		x->state = DT_X_TRYING;
-		try_next(x, false);
+		dt_route_x_try(x, false);
 	} else if (x->state == DT_X_TRYING && x->first == 0 && !x->line[1] &&
 		   dt_route_choice_mark(x, dt_now()) == DT_ROUTE_FOUND && x->r->budget >= 1) {
 		x->r->budget--;
@@ -291,7 +113,7 @@ static void set_timer(struct dt_route_x *x, double s)
 	evtimer_add(&x->timer, &t);
 }
 
-static void try_next(struct dt_route_x *x, bool fresh)
+void dt_route_x_try(struct dt_route_x *x, bool fresh)
 {
 	enum dt_route_found found;
 
@@ -314,7 +136,7 @@ static void try_next(struct dt_route_x *x, bool fresh)
 	else if (!x->client)
 		over(x, 503); /* a shadow does not wait */
 	else
-		enqueue(x);
+		dt_route_x_wait(x);
 }
 
 /* A copy for another model; its answer is dropped. */
@@ -347,7 +169,7 @@ static void shadow(struct dt_route_x *x, const struct dt_route_name *n)
 	if (!copy->target || !copy->asked || !copy->model || dt_route_x_read(copy))
 		dt_route_x_free(copy);
 	else
-		try_next(copy, false);
+		dt_route_x_try(copy, false);
 }
 
 void dt_route_x_start(struct dt_route_x *x)
@@ -379,10 +201,10 @@ void dt_route_x_start(struct dt_route_x *x)
 		shadow(x, name);
 	if (r->nqueue > 0 &&
 	    dt_route_choice_mark(x, dt_now()) != DT_ROUTE_UNKNOWN) { /* nobody goes past those that wait */
-		enqueue(x);
+		dt_route_x_wait(x);
 		dt_route_x_run_queue(r);
 	} else {
-		try_next(x, false);
+		dt_route_x_try(x, false);
 	}
 }
 
@@ -429,7 +251,7 @@ static void retry(struct dt_route_x *x)
 		return;
 	r->stats.retries++;
 	if (dt_route_choice_mark(x, dt_now()) == DT_ROUTE_FOUND) {
-		try_next(x, false);
+		dt_route_x_try(x, false);
 		return;
 	}
 	x->backoff = x->backoff > 0 ? fmin(x->backoff * 1.5, 30) : r->conf.backoff;
@@ -524,7 +346,7 @@ void dt_route_x_broken(struct dt_route_x *x, struct dt_route_line *l, const char
 		x->tried[number / 64] &= ~((uint64_t)1 << number % 64);
 		x->tries--;
 		if (!x->line[0])
-			try_next(x, true);
+			dt_route_x_try(x, true);
 	} else if (x->line[0] || may_retry(x, true)) {
 		retry(x);
 	} else {

@@ -204,6 +204,10 @@ struct dt_route_x *dt_route_x_new(struct dt_router *r, struct dt_route_client *c
 void dt_route_x_start(struct dt_route_x *x);  /* its body is whole */
 void dt_route_x_cancel(struct dt_route_x *x); /* the client is gone */
 void dt_route_x_run_queue(struct dt_router *r);
+/* Until a server has room; fails where too many wait. */
+void dt_route_x_wait(struct dt_route_x *x);
+/* On the server that the policy finds, or waits; fresh: on a connection of its own. */
+void dt_route_x_try(struct dt_route_x *x, bool fresh);
 void dt_route_x_fail(struct dt_route_x *x, int status, const char *code, int retry_after, const char *fmt,
 		     ...) __attribute__((format(printf, 5, 6)));
 void dt_route_x_free(struct dt_route_x *x);

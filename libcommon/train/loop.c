@@ -7,14 +7,10 @@
 #include "base/beat.h"
 #include "base/progress.h"
 #include "base/signals.h"
-#include "base/units.h"
-#include "plan/context.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { JOIN_WAITS = 8 }; /* steps */
 
@@ -61,113 +57,6 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 	b.board = w.board;
 	b.step = t->loop.step;
 	dt_beat_set(&b, true);
-}
-
-/* Where tokens are, how attention reaches them, and what that sends. */
-static void announce_context(struct trainer *t)
-{
-	static const char *const name[] = {"auto", "gather", "ring", "ulysses"};
-	const struct dt_run *r = &t->run;
-	enum dt_cp_comm how = dt_context_comm(r);
-	int64_t c = r->seq / (2 * r->layout.cp), cp = r->layout.cp;
-	char sent[3][32];
-
-	dt_log_msg(
-		&t->root_log,
-		"cp%lld: of %lld tokens rank 0 has %lld .. %lld and %lld .. %lld, rank %lld has %lld .. %lld",
-		(long long)cp, (long long)r->seq, 0LL, (long long)(c - 1), (long long)(r->seq - c),
-		(long long)(r->seq - 1), (long long)(cp - 1), (long long)((cp - 1) * c),
-		(long long)((cp + 1) * c - 1));
-	for (int k = 0; k < 3; k++)
-		dt_format_size((uint64_t)dt_context_bytes(r, (enum dt_cp_comm)(DT_CP_GATHER + k)), sent[k],
-			       sizeof(sent[k]));
-	dt_log_msg(
-		&t->root_log,
-		"attention over cp: %s%s; a layer and microbatch send %s by gather or ring, %s by ulysses%s",
-		name[how], r->cp_comm == DT_CP_AUTO ? ", chosen by what it sends" : "", sent[0], sent[2],
-		dt_context_can(r, DT_CP_ULYSSES) ? "" : ", which these heads rule out");
-}
-
-/* The batch and the rate, which belong together. */
-static void announce_batch(struct trainer *t)
-{
-	const struct dt_run *r = &t->run;
-	const struct dt_lr *l = &r->lr;
-	const char *what = dt_config_is_image(&t->config) ? "images" : "tokens";
-	char count[32], warm[48] = "";
-
-	if (l->warmup)
-		snprintf(warm, sizeof(warm), " after %lld steps of warm-up", (long long)l->warmup);
-	if (r->ramp.tokens)
-		dt_log_msg(&t->root_log, "the batch grows from %lld samples by %lld at a time, over %s %s",
-			   (long long)r->ramp.from, (long long)r->ramp.from,
-			   dt_format_count((double)r->ramp.tokens, count, sizeof(count)), what);
-	dt_log_msg(&t->root_log,
-		   "global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld %s a step; "
-		   "rate %.4g%s",
-		   (long long)r->global_batch, (long long)r->microbatch, (long long)r->accumulation,
-		   r->layout.dp, (long long)(r->global_batch * r->seq), what, l->lr * l->scale, warm);
-	if (r->scale_lr)
-		dt_log_msg(&t->root_log, "peak rate %.4g = %.4g x %.4g for a batch of %lld samples (%s)%s",
-			   l->lr * l->scale, l->lr, l->scale, (long long)r->global_batch, r->scale_lr,
-			   r->ramp.tokens ? ", less for smaller ones" : "");
-}
-
-static void announce(struct trainer *t)
-{
-	char layout[64], mem[32], count[32], part[64] = "", few[32], again[400];
-	int64_t params = dt_params_total(&t->table), trained = dt_params_trained(&t->table);
-
-	if (trained < params)
-		snprintf(part, sizeof(part), " (%s trained)",
-			 dt_format_count((double)trained, few, sizeof(few)));
-	dt_log_msg(&t->root_log, "%s, %s parameters%s; layout %s, %d thread%s a rank (%s), %s a rank",
-		   t->config.name, dt_format_count((double)params, count, sizeof(count)), part,
-		   dt_layout_format(&t->run.layout, layout, sizeof(layout)), t->dev->nthreads,
-		   t->dev->nthreads == 1 ? "" : "s", dt_dev_isa(t->dev),
-		   dt_format_size(t->plan.arena_bytes, mem, sizeof(mem)));
-	announce_batch(t);
-	if (t->run.layout.cp > 1)
-		announce_context(t);
-	outer_announce(t);
-	backup_announce(t);
-	servers_announce(t);
-	compressed_announce(t);
-	for (int i = 0; dt_mixture_parts(t->source.data) > 1 && i < dt_mixture_parts(t->source.data); i++) {
-		struct dt_mixture_part p;
-
-		dt_mixture_part(t->source.data, i, &p);
-		dt_log_msg(&t->root_log, "data set '%s': %.4g%% of the samples, an epoch of it is %lld",
-			   p.path, p.share * 100, (long long)p.samples);
-	}
-	if (t->info.nodes > 1 &&
-	    (t->run.layout.tp > t->info.local_size || t->info.local_size % t->run.layout.tp))
-		dt_log_msg(&t->root_log,
-			   "tensor-parallel groups of %d reach over machines of %d ranks: every layer waits "
-			   "for the "
-			   "network between them",
-			   t->run.layout.tp, t->info.local_size);
-	if (t->run.recompute.fit)
-		dt_log_msg(&t->root_log, "recomputation as it fits: %s",
-			   dt_keep_given_up(&t->plan.recompute, again, sizeof(again)));
-	if (t->run.recompute.fit && t->run.offload.what & DT_OFFLOAD_ACTIVATIONS)
-		dt_log_msg(&t->root_log, "activations leave memory as it fits: those of %d of %lld layers",
-			   t->plan.away_layers, (long long)t->config.layers);
-	if (t->run.fp8) {
-		char in[64], out[64];
-		int n, left;
-
-		dt_stage_8_bits(&t->plan.stage, true, in, &n);
-		dt_stage_8_bits(&t->plan.stage, false, out, &left);
-		dt_log_msg(&t->root_log, "in 8 bits: %s of every layer%s%s", in,
-			   left ? "; sizes that do not divide by 16: " : "", out);
-	}
-	if (t->report.matmul_rate > 0)
-		dt_log_msg(&t->root_log, "matmul rate measured: %.1f GFLOP/s %s on all ranks together",
-			   t->report.matmul_rate * 1e-9, dt_dtype_name(metrics_rate_type(t)));
-	if (t->report.sheet_rate > 0)
-		dt_log_msg(&t->root_log, "data sheet: %.1f GFLOP/s %s on all cards together",
-			   t->report.sheet_rate * 1e-9, dt_dtype_name(metrics_rate_type(t)));
 }
 
 static int evaluate(struct trainer *t, struct dt_err *err)
@@ -365,7 +254,7 @@ static int start(struct trainer *t, struct dt_err *err)
 	bool fresh;
 	int rc = 0, bad = 0;
 
-	announce(t);
+	trainer_announce(t);
 	if (t->run.save.resume) {
 		double t0 = dt_now();
 		struct dt_beat b;

@@ -189,6 +189,8 @@ void trainer_release(struct trainer *t);
 
 /* loop.c: what is opened once the state is there: answers, the folder, metrics */
 int trainer_begin(struct trainer *t, struct dt_err *err);
+/* Says on the log what the run is: model, layout, batch, memory. */
+void trainer_announce(struct trainer *t);
 
 /*
  * agree.c: rc of every rank becomes one verdict, so that all stop together. The lowest failing rank keeps its

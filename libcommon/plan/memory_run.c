@@ -1,0 +1,378 @@
+/* What a run of training holds beside the values of its program: weights, states, gradients, data. */
+#include "plan/context.h"
+#include "plan/memory_priv.h"
+#include "plan/outer.h"
+#include "plan/states.h"
+
+#include "plan/tiles.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Optimizer states and master weights in tiles. Those under way are there during the update, which
+ * may be behind backward.
+ */
+static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
+{
+	const enum dt_phase from = dt_run_updates_behind(b->r) ? DT_PH_FORWARD : DT_PH_STEP;
+	const char *name = !t->states	     ? "tiles of weights"
+			   : t->weights >= 0 ? "tiles of states and weights"
+					     : "tiles of states";
+	int64_t each = (int64_t)dt_tiles_bytes(t), away = t->n - t->kept;
+	char in_file[40];
+
+	dt_plan_flat(b, DT_B_TILES, t->states ? DT_MEM_OPTIM : DT_MEM_WEIGHTS, DT_U8, t->kept * each,
+		     DT_PH_FORWARD, DT_PH_STEP, -1, name, "tiles that stay x bytes of a tile");
+	snprintf(in_file, sizeof(in_file), "%s in a file", name);
+	dt_plan_elsewhere(b, DT_PLACE_DISK, DT_B_TILES_FILE, t->states ? DT_MEM_OPTIM : DT_MEM_WEIGHTS,
+			  away * each, in_file, "offloaded tiles x bytes of a tile");
+	dt_plan_flat(b, DT_B_TILE_RING, DT_MEM_WORKSPACE, DT_U8,
+		     (away < DT_TILE_RING ? away : DT_TILE_RING) * each + (away ? 4096 : 0), from, DT_PH_STEP,
+		     -1, "tiles under way", "4 tiles, and 4096 bytes to begin at a block");
+	dt_plan_flat(b, DT_B_TILE_PIECE, DT_MEM_WORKSPACE, DT_U8, (int64_t)t->piece_bytes, DT_PH_STEP,
+		     DT_PH_STEP, -1, "between tiles and checkpoints", "largest parameter, 64 MiB at most");
+}
+
+/* State i of the optimizer: with a value an element as parameters are, else in whole rows and columns. */
+static void put_state(struct dt_plan_builder *b, struct dt_coords at, int i, const struct dt_optim_state *s,
+		      int64_t numel, const char *formula)
+{
+	static const enum dt_buf_id id[DT_OPTIM_STATES] = {DT_B_OPTIM1, DT_B_OPTIM2};
+	const struct dt_stage *stage = &b->plan->stage;
+	const struct dt_states of = {&stage->graph.params, &stage->local, &b->r->layout, at};
+	char name[40];
+
+	snprintf(name, sizeof(name), "optimizer state %d", i + 1);
+	if (s->shape == DT_STATE_EACH) {
+		dt_plan_flat(b, id[i], DT_MEM_OPTIM, s->dtype, numel, DT_PH_FORWARD, DT_PH_STEP, -1, name,
+			     formula);
+		return;
+	}
+	dt_plan_flat(b, id[i], DT_MEM_OPTIM, DT_U8, dt_states_place(&of, s, NULL), DT_PH_FORWARD, DT_PH_STEP,
+		     -1, name, "rows, columns or blocks of local parameters");
+}
+
+/*
+ * Where muon makes the largest matrix of the stage orthogonal: it, its next, and two squares of its
+ * short side.
+ */
+static void put_whole(struct dt_plan_builder *b)
+{
+	const struct dt_stage *stage = &b->plan->stage;
+	int64_t most = 0;
+
+	for (int k = 0; k < stage->local.n && b->r->optim.kind == DT_OPTIM_MUON; k++) {
+		const struct dt_param *p = &stage->graph.params.p[stage->local.p[k].index];
+		int64_t side = p->shape[0] < p->shape[1] ? p->shape[0] : p->shape[1],
+			n = 2 * dt_param_numel(p) + 2 * side * side;
+
+		if (dt_param_is_hidden(p) && !p->frozen && n > most)
+			most = n;
+	}
+	dt_plan_flat(b, DT_B_WHOLE, DT_MEM_WORKSPACE, DT_F32, most, DT_PH_STEP, DT_PH_STEP, -1,
+		     "matrix to make orthogonal", "2 rows x columns + 2 x shorter^2, largest");
+}
+
+/* The share of the rank before, which this one updates too. */
+static void put_peer(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	const int states = dt_optim_states(s->optim.kind);
+	const struct {
+		enum dt_buf_id id;
+		enum dt_mem_cat cat;
+		bool kept;
+		const char *name;
+	} row[] = {{DT_B_PEER_GRADS, DT_MEM_GRADS, true, "peer's gradients"},
+		   {DT_B_PEER_MASTER, DT_MEM_MASTER, true, "peer's master"},
+		   {DT_B_PEER_OPTIM1, DT_MEM_OPTIM, states > 0, "peer's optimizer state 1"},
+		   {DT_B_PEER_OPTIM2, DT_MEM_OPTIM, states > 1, "peer's optimizer state 2"}};
+
+	for (int i = 0; i < 4 && dt_run_copies_peer(s); i++)
+		if (row[i].kept)
+			dt_plan_flat(b, row[i].id, row[i].cat, DT_F32, l->share_trained, DT_PH_FORWARD,
+				     DT_PH_STEP, -1, row[i].name,
+				     "trained parameters / dp, of the rank before");
+}
+
+/* What ZeRO leaves of parameters, in words. */
+static const char *share_of(const struct dt_layout *l, bool trained)
+{
+	static const char *const text[3][2] = {
+		{"local parameters / dp", "trained parameters / dp"},
+		{"local parameters / (dp x cp)", "trained parameters / (dp x cp)"},
+		{"local parameters / (dp x cp), experts x ep",
+		 "trained parameters / (dp x cp), experts x ep"}};
+
+	return text[l->ep > 1 ? 2 : l->cp > 1][trained];
+}
+
+/* Weights for an engine that answers, where a rank has only parts of them; no activation lives beside it. */
+static void put_drawn(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	const bool cut = s->layout.tp > 1, shared = dt_run_cuts_weights(s);
+	int64_t unit = 0;
+
+	for (int u = 0; u < l->nunit && cut && shared; u++)
+		unit = l->unit[u].numel > unit ? l->unit[u].numel : unit;
+	if (s->rl.task && (cut || shared))
+		dt_plan_flat(b, DT_B_DRAWN, DT_MEM_COMM, s->compute,
+			     cut ? dt_params_total(&b->plan->stage.graph.params) + unit : l->numel,
+			     DT_PH_STEP, DT_PH_STEP, -1, "weights to draw with",
+			     cut ? "all parameters, largest unit" : "all parameters");
+}
+
+/* Of what is frozen there are weights alone. */
+static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
+		       struct dt_coords at)
+{
+	const struct dt_optim_rule *rule = dt_optim_rule(s->optim.kind);
+	const struct dt_tiles tiles = dt_tiles_of(s, l);
+	int zero = s->layout.zero;
+	const char *whole = "local parameters", *part = share_of(&s->layout, false);
+
+#define STATE(id, cat, dtype, when, name, all, share)                                                        \
+	dt_plan_flat(b, id, cat, dtype, zero >= (when) ? (share) : (all), DT_PH_FORWARD, DT_PH_STEP, -1,     \
+		     name, zero >= (when) ? part : whole)
+	if (!dt_run_streams(s))
+		STATE(DT_B_WEIGHTS, DT_MEM_WEIGHTS, s->compute, 3, "weights", l->numel, l->share);
+	dt_plan_flat(b, DT_B_PACKED, DT_MEM_WEIGHTS, DT_U8, l->packed_bytes, DT_PH_FORWARD, DT_PH_STEP, -1,
+		     "weights in blocks", "frozen linears");
+	if (l->trained < l->numel) {
+		whole = "trained parameters";
+		part = share_of(&s->layout, true);
+	}
+	if (s->compute != DT_F32 && s->no_master)
+		dt_plan_flat(b, DT_B_ROUND, DT_MEM_WORKSPACE, DT_F32, DT_ROUND_NUMEL, DT_PH_STEP, DT_PH_STEP,
+			     -1, "values being updated", "fixed");
+	else if (dt_run_masters(s) && tiles.master < 0)
+		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master", l->trained, l->share_trained);
+	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients", l->trained, l->share_trained);
+	if (tiles.n)
+		put_tiles(b, &tiles);
+	for (int i = 0; i < dt_optim_states(s->optim.kind) && !tiles.states; i++)
+		put_state(b, at, i, &rule->state[i], l->share_trained, zero >= 1 ? part : whole);
+	if (s->sync.kind == DT_SYNC_DILOCO) {
+		dt_plan_flat(b, DT_B_OUTER, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "weights as last merged", whole);
+		dt_plan_flat(b, DT_B_OUTER_M, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "outer momentum", whole);
+		dt_plan_flat(b, DT_B_OUTER_WIRE, DT_MEM_COMM, DT_U8,
+			     (int64_t)dt_outer_wire(&s->sync, l, s->layout.dp), DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "outer gradients to send", "largest fragment as it is sent");
+	}
+	if (s->sync.kind == DT_SYNC_GOSSIP)
+		dt_plan_flat(b, DT_B_OUTER, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "weights of a neighbour", whole);
+	dt_plan_flat(b, DT_B_SUMS, DT_MEM_GRADS, DT_F32,
+		     s->sync.kind == DT_SYNC_SSP ? (s->sync.ahead + 1) * l->share_trained : 0, DT_PH_FORWARD,
+		     DT_PH_STEP, -1, "sums of gradients", "(ssp + 1) x trained parameters / dp");
+	dt_plan_flat(b, DT_B_CLOCKS, DT_MEM_COMM, DT_U8,
+		     dt_run_served(s) ? DT_CLOCKS_ALL + DT_CLOCKS_RANK * s->layout.dp : 0, DT_PH_FORWARD,
+		     DT_PH_STEP, -1, "clocks of ranks", "by ranks");
+	if (s->ema > 0)
+		STATE(DT_B_EMA, DT_MEM_OPTIM, DT_F32, 1, "averaged weights", l->trained, l->share_trained);
+	put_peer(b, s, l);
+	if (dt_run_reference_weights(s))
+		STATE(DT_B_REFERENCE, DT_MEM_WEIGHTS, s->compute, 3, "weights of the reference", l->numel,
+		      l->share);
+	put_drawn(b, s, l);
+	put_whole(b);
+#undef STATE
+	if (s->reproducible)
+		dt_plan_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "gradient sums", "trained parameters, i64");
+	if (s->grad_comm == DT_BF16 && zero < 2)
+		dt_plan_flat(b, DT_B_WIRE, DT_MEM_COMM, DT_BF16, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "gradients to send", whole);
+}
+
+/* Compressed gradients: what each rank has not sent yet, factors and messages. */
+static void put_compress(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	struct dt_compress_part *part =
+		dt_run_compresses(s) ? malloc(((size_t)l->n + 1) * sizeof(*part)) : NULL;
+	struct dt_compress_work w;
+
+	if (!dt_run_compresses(s))
+		return;
+	b->failed |= !part;
+	if (!part)
+		return;
+	dt_compress_work(&s->compress.o, part,
+			 dt_compress_parts(&s->compress.o, &b->plan->stage.graph.params, l, part),
+			 s->layout.dp, &w);
+	free(part);
+	dt_plan_flat(b, DT_B_KEPT, DT_MEM_GRADS, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+		     "gradients not sent yet", "trained parameters");
+	dt_plan_flat(b, DT_B_COMPRESS, DT_MEM_COMM, DT_U8, (int64_t)w.bytes, DT_PH_FORWARD, DT_PH_STEP, -1,
+		     "compressed gradients", "by method");
+}
+
+/* Weights that come from a file: a unit's, or this rank's share of them, which is gathered then. */
+static void put_fetched(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l, int slot,
+			const char *unit)
+{
+	const struct dt_tiles tiles = dt_tiles_of(s, l);
+	const bool cut = dt_run_cuts_weights(s);
+	char name[40];
+
+	snprintf(name, sizeof(name), "fetched %s, %s", cut ? "share" : "weights", unit);
+	dt_plan_flat(b, cut ? DT_B_UNIT_SHARE : DT_B_UNIT_W, DT_MEM_WORKSPACE, DT_U8,
+		     (int64_t)dt_tiles_slot_bytes(&tiles, s, l, slot), DT_PH_FORWARD, DT_PH_BACKWARD, slot,
+		     name, "largest unit in whole parts of tiles, and 4096 bytes to begin at a block");
+}
+
+/*
+ * What comes together for as long as a unit computes: weights (z3, offloaded) and gradients (z2, z3).
+ */
+static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	static const char *const names[DT_UNIT_SLOTS] = {
+		"unit a",	    "unit b",		"experts a",	    "experts b",
+		"embedding",	    "final unit",	"frozen a",	    "frozen b",
+		"frozen experts a", "frozen experts b", "frozen embedding", "frozen final",
+		"packed a",	    "packed b",		"packed experts a", "packed experts b"};
+	int64_t most[DT_UNIT_SLOTS] = {0};
+
+	for (int u = 0; u < l->nunit; u++) {
+		int slot = dt_unit_slot(l, u, s->config->layers);
+
+		if (l->unit[u].numel > most[slot])
+			most[slot] = l->unit[u].numel;
+	}
+	for (int k = 0; k < DT_UNIT_SLOTS; k++) {
+		char name[40];
+
+		snprintf(name, sizeof(name), "gathered weights, %s", names[k]);
+		if (k >= DT_UNIT_SLOT_PACKED)
+			snprintf(name, sizeof(name), "unpacked weights, %s", names[k] + strlen("packed "));
+		if (dt_run_streams(s) && k < DT_UNIT_SLOT_FROZEN)
+			put_fetched(b, s, l, k, names[k]);
+		if (dt_run_cuts_weights(s) || k >= DT_UNIT_SLOT_PACKED)
+			dt_plan_flat(b, DT_B_UNIT_W,
+				     k >= DT_UNIT_SLOT_PACKED ? DT_MEM_WORKSPACE : DT_MEM_COMM, s->compute,
+				     most[k], DT_PH_FORWARD, DT_PH_BACKWARD, k, name, "largest unit");
+		snprintf(name, sizeof(name), "unit gradients, %s", names[k]);
+		if (k >= DT_UNIT_SLOT_FROZEN)
+			continue;
+		if (s->layout.zero >= 2)
+			dt_plan_flat(b, DT_B_UNIT_G, DT_MEM_COMM, DT_F32, most[k], DT_PH_FORWARD, DT_PH_STEP,
+				     k, name, "largest unit, f32");
+		snprintf(name, sizeof(name), "gradients to send, %s", names[k]);
+		if (s->layout.zero >= 2 && s->grad_comm == DT_BF16)
+			dt_plan_flat(b, DT_B_WIRE, DT_MEM_COMM, DT_BF16, most[k], DT_PH_FORWARD, DT_PH_STEP,
+				     k, name, "largest unit");
+	}
+}
+
+/* What a rank writes of a checkpoint: of every unit its equal part, rounded up, of each kind of value. */
+static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	int64_t n = 0, frozen = 0;
+
+	for (int u = 0; u < l->nunit; u++)
+		*(l->unit[u].frozen ? &frozen : &n) +=
+			l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
+	n += dt_params_total(&b->plan->stage.graph.buffers);
+	n *= dt_run_snapshot_kinds(s);
+	if (n && !s->config->lora.rank) /* a base beside adapters is in no checkpoint */
+		n += (frozen * dt_dtype_size(s->compute) + 3) / 4;
+	if (n && dt_run_compresses(s)) /* each rank has its own, and factors are fewer than elements */
+		n += 2 * l->trained;
+	dt_plan_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n, DT_PH_FORWARD, DT_PH_STEP, -1,
+		     "checkpoint snapshot", "local parameters / dp, of each kind");
+}
+
+/* The same of images, and the state of batch norms. */
+static void put_images(struct dt_plan_builder *b, const struct dt_run *r)
+{
+	const struct dt_config *c = r->config;
+	const struct dt_memory_plan *p = b->plan;
+	const int64_t n = r->microbatch, buffers = dt_params_total(&p->stage.graph.buffers);
+	static const struct {
+		enum dt_buf_id id;
+		enum dt_dtype dtype;
+		const char *name;
+	} row[] = {{DT_B_TARGETS, DT_I32, "classes"},
+		   {DT_B_OTHERS, DT_I32, "second classes"},
+		   {DT_B_SHARE, DT_F32, "first classes' weights"}};
+
+	for (int i = 0; i < p->flight0[1]; i++) {
+		dt_plan_flat(b, DT_B_PIXELS, DT_MEM_DATA, DT_F32,
+			     n * c->channels * c->image_size * c->image_size, DT_PH_FORWARD, DT_PH_STEP, i,
+			     "pixels", "images x channels x height x width");
+		for (int k = 0; k < 3; k++)
+			dt_plan_flat(b, row[k].id, DT_MEM_DATA, row[k].dtype, n, DT_PH_FORWARD, DT_PH_STEP, i,
+				     row[k].name, "images");
+	}
+	dt_plan_flat(b, DT_B_BUFFERS, DT_MEM_WEIGHTS, DT_F32, buffers, DT_PH_FORWARD, DT_PH_STEP, -1,
+		     "running statistics", "2 x channels of all batch norms");
+	dt_plan_flat(b, DT_B_BUFFER_SUMS, DT_MEM_WORKSPACE, DT_F32, buffers, DT_PH_FORWARD, DT_PH_STEP, -1,
+		     "statistics of the step", "2 x channels of all batch norms");
+}
+
+/* What the host hands in for every microbatch in flight, and tables that all share. */
+static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct dt_coords at)
+{
+	const struct dt_config *c = r->config;
+	const struct dt_memory_plan *p = b->plan;
+	int64_t t = r->microbatch * dt_run_local_seq(r), angles = r->seq * dt_rope_dim(c),
+		top_k = r->teacher.top_k;
+	const struct dt_params *g = &p->stage.graph.params;
+	bool first = at.pp == 0, last = at.pp == r->layout.pp - 1;
+
+	for (int k = 0; k < p->stage.nchunk; k++)
+		for (int i = p->flight0[k]; i < p->flight0[k + 1]; i++) {
+			if (dt_run_apart(r)) {
+				dt_plan_flat(b, DT_B_DOC_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD,
+					     DT_PH_STEP, i, "positions in documents", "tokens");
+				dt_plan_flat(b, DT_B_FIRST, DT_MEM_DATA, DT_I32, dt_context_firsts(r),
+					     DT_PH_FORWARD, DT_PH_STEP, i, "first tokens of documents",
+					     "tokens");
+			}
+			if (!(first && k == 0) && !(last && k == p->stage.nchunk - 1))
+				continue;
+			dt_plan_flat(b, DT_B_IDS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i, "ids",
+				     "tokens");
+			dt_plan_flat(b, DT_B_TARGETS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i,
+				     "targets", "tokens");
+			if (!top_k || !last || k != p->stage.nchunk - 1)
+				continue;
+			dt_plan_flat(b, DT_B_TEACHER, DT_MEM_DATA, DT_I32, t * top_k, DT_PH_FORWARD,
+				     DT_PH_STEP, i, "teacher's columns", "tokens x top_k");
+			dt_plan_flat(b, DT_B_TEACHER_P, DT_MEM_DATA, DT_F32, t * (top_k + 1), DT_PH_FORWARD,
+				     DT_PH_STEP, i, "teacher's probabilities", "tokens x (top_k + 1)");
+		}
+	dt_plan_flat(b, DT_B_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, -1, "positions",
+		     "tokens");
+	if (c->pos == DT_POS_ROPE)
+		dt_plan_flat(b, DT_B_ROPE, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "rope table", "seq x rotated part of head_dim");
+	if (c->rope_local_theta > 0)
+		dt_plan_flat(b, DT_B_ROPE_LOCAL, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP,
+			     -1, "local rope table", "seq x head_dim");
+	if (c->tied && r->layout.pp > 1 && (first || last) &&
+	    !g->p[dt_params_find(g, "embed.weight")].frozen) {
+		const int64_t *table = p->stage.shape[p->stage.local_of[dt_params_find(g, "embed.weight")]];
+
+		dt_plan_flat(b, DT_B_TIED, DT_MEM_COMM, r->reproducible ? DT_I64 : DT_F32,
+			     table[0] * table[1], DT_PH_STEP, DT_PH_STEP, -1,
+			     "tied embedding's other gradient", "vocab x hidden, as summed");
+	}
+}
+
+void dt_plan_run_buffers(struct dt_plan_builder *b, struct dt_coords at)
+{
+	const struct dt_local *l = &b->plan->stage.local;
+
+	put_states(b, b->r, l, at);
+	put_compress(b, b->r, l);
+	put_units(b, b->r, l);
+	put_snapshot(b, b->r, l);
+	if (dt_config_is_image(b->r->config))
+		put_images(b, b->r);
+	else
+		put_data(b, b->r, at);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,185 @@
+/* A run goes on from a checkpoint (save.c), or refuses one of another run. */
+#include "train/buffers.h"
+#include "train/trainer.h"
+
+#include "ckpt/ckpt.h"
+#include "train/pieces.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether the checkpoint's model is the one to be trained, in every attribute but its name. */
+static int same_model(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
+{
+	struct dt_config was;
+	json_t *a, *b;
+	const char *key;
+	json_t *v;
+	int rc = dt_config_from_json(json_object_get(dt_ckpt_meta(ck), "model"), &was, err);
+
+	if (rc < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
+	a = dt_config_to_json(&was);
+	b = dt_config_to_json(&t->config);
+	json_object_foreach(a, key, v)
+	{
+		const json_t *mine = json_object_get(b, key);
+		char *x, *y;
+
+		if (rc < 0 || !strcmp(key, "name") || json_equal(v, mine))
+			continue;
+		x = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+		y = json_dumps(mine, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+		rc = dt_err_set(err, -EINVAL, "checkpoint '%s' is of another model: %s is %s, not %s of '%s'",
+				dt_ckpt_path(ck), key, x ? x : "?", y ? y : "?", t->config.name);
+		free(x);
+		free(y);
+	}
+	json_decref(a);
+	json_decref(b);
+	return rc;
+}
+
+static bool accepts(const struct trainer *t, const char *option)
+{
+	const struct dt_strs *list = t->run.save.accept;
+
+	for (int i = 0; list && i < list->n; i++)
+		if (!strcmp(list->v[i], option))
+			return true;
+	return false;
+}
+
+static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
+{
+	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
+	int64_t seq = 0, seed = 0, set = 0;
+	const bool images = dt_config_is_image(&t->config);
+	const int64_t mine = images ? t->source.images.info.images : t->source.info.tokens;
+	const char *hash = "", *id = "", *mixture = "", *base = t->base;
+	int rc = same_model(t, ck, err);
+
+	if (rc == 0 && images)
+		rc = images_load_meta(t, meta, dt_ckpt_path(ck), err);
+	if (rc < 0)
+		return rc;
+	if ((rc = loop_from_json(t, meta, err)) < 0 || (rc = optim_from_json(t, meta, err)) < 0 ||
+	    (rc = dt_json_int(data, "seq", true, 1, INT64_MAX, &seq, err)) < 0 ||
+	    (rc = dt_json_int(data, "seed", true, 0, INT64_MAX, &seed, err)) < 0 ||
+	    (rc = dt_json_int(data, images ? "set_images" : "set_tokens", false, 0, INT64_MAX, &set, err)) <
+		    0 ||
+	    (rc = dt_json_str(data, "tokenizer_hash", !images, &hash, err)) < 0 ||
+	    (rc = dt_json_str(data, "mixture", false, &mixture, err)) < 0 ||
+	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
+	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
+	if ((rc = spike_from_json(&t->spike, meta, err)) < 0 || (rc = skips_from_json(t, meta, err)) < 0)
+		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
+	rc = dt_json_str(json_object_get(meta, "base"), "fingerprint", false, &base, err);
+	if (rc >= 0 && strcmp(base, t->base))
+		return dt_err_set(err, -EINVAL,
+				  "the adapters of checkpoint '%s' were trained on another base than '%s'",
+				  dt_ckpt_path(ck), t->run.model);
+	if (!images && strcmp(hash, t->source.info.tokenizer_hash))
+		return dt_err_set(err, -EINVAL,
+				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
+				  dt_ckpt_path(ck), t->run.data.train);
+	if (set && set != mine && !accepts(t, "data"))
+		return dt_err_set(err, -EINVAL,
+				  "checkpoint '%s' was trained on another data set, of %lld %s, than '%s' of "
+				  "%lld; --accept-change data goes on with this one",
+				  dt_ckpt_path(ck), (long long)set, images ? "images" : "tokens",
+				  t->run.data.train, (long long)mine);
+	if (!images && strcmp(mixture, dt_mixture_text(t->source.data)) && !accepts(t, "data"))
+		return dt_err_set(err, -EINVAL,
+				  "checkpoint '%s' was trained on another mixture of data sets than '%s'; "
+				  "--accept-change data goes on with this one",
+				  dt_ckpt_path(ck), t->run.data.train);
+	/* Where the manifest has the whole run, its options have been compared. */
+	if (!json_object_get(meta, "run") && (seq != t->run.seq || (uint64_t)seed != t->run.data.seed))
+		return dt_err_set(err, -EINVAL,
+				  "checkpoint '%s' was trained with --seq %lld --seed %lld: the data order "
+				  "would change",
+				  dt_ckpt_path(ck), (long long)seq, (long long)seed);
+	return 0;
+}
+
+int trainer_take_words(struct trainer *t, const json_t *meta, struct dt_err *err)
+{
+	const char *id = "";
+	int rc = loop_from_json(t, meta, err);
+
+	if (rc == 0)
+		rc = optim_from_json(t, meta, err);
+	if (rc >= 0)
+		rc = dt_json_str(meta, "run_id", false, &id, err);
+	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
+	if (rc >= 0)
+		rc = spike_from_json(&t->spike, meta, err);
+	return rc < 0 ? rc : skips_from_json(t, meta, err);
+}
+
+static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
+{
+	int rc = load_meta(t, ck, err);
+
+	if (rc == 0)
+		rc = pieces_load(t, ck, err);
+	if (rc == 0)
+		rc = buffers_load(t, ck, err);
+	return rc == 0 ? offload_settle(t, err) : rc;
+}
+
+/* All of it, from a checkpoint that this rank has opened, which is closed. */
+static int restore(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
+{
+	int rc;
+
+	t->loop.held = -1;
+	if (t->info.size == 1)
+		dt_ckpt_read_once(ck);
+	rc = trainer_agree(t, load_all(t, ck, err), err);
+	if (rc == 0)
+		rc = store_publish(t, false, err);
+	if (rc == 0)
+		t->loop.held = t->loop.step;
+	dt_ckpt_close(ck);
+	return rc;
+}
+
+int trainer_restore(struct trainer *t, const char *path, struct dt_err *err)
+{
+	struct dt_ckpt *ck = NULL;
+	int rc = trainer_agree(t, dt_ckpt_open(path, &ck, err), err);
+
+	if (rc == 0)
+		return restore(t, ck, err);
+	if (ck)
+		dt_ckpt_close(ck);
+	return rc;
+}
+
+int trainer_resume(struct trainer *t, struct dt_err *err)
+{
+	bool automatic = !strcmp(t->run.save.resume, "auto");
+	struct dt_ckpt *ck = NULL;
+	char path[PATH_MAX];
+	int rc = dt_ckpt_open(automatic ? t->run.save.dir : t->run.save.resume, &ck, err), missing;
+
+	/* Nothing to resume from is an answer only if every rank finds nothing. */
+	missing = automatic && rc == -ENOENT;
+	rc = trainer_agree(t, missing ? 0 : rc, err);
+	if (rc < 0 || missing) {
+		if (ck)
+			dt_ckpt_close(ck);
+		return rc;
+	}
+	snprintf(path, sizeof(path), "%s", dt_ckpt_path(ck));
+	rc = restore(t, ck, err);
+	if (rc == 0)
+		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", path, (long long)t->loop.step);
+	return rc < 0 ? rc : 1;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
