@@ -111,12 +111,16 @@ void sup_mirror_fail(struct sup *s, int status)
 
 void sup_mirror_listed(struct sup *s, const char *folder)
 {
+	const struct sup_mirror_list *left = &s->mirror.left;
 	struct dt_err err = {0};
 
 	if (sup_mirror_list_read(&s->mirror.list, folder, &err) < 0)
 		dt_log_msg(s->log,
 			   "--mirror: what the mirror has is not known (%s): what is there already stays",
 			   err.msg);
+	for (int i = 0; i < left->n; i++)
+		if (sup_mirror_list_set(&s->mirror.list, left->v[i].step, false) < 0)
+			dt_log_msg(s->log, "--mirror: no memory for what an earlier run had begun to send");
 	s->mirror.listed = true;
 }
 

@@ -18,6 +18,11 @@ void sup_mirror_step_name(char buf[32], int64_t step);
 int sup_mirror_fresh(const struct sup *s, const char *folder);
 /* Nothing is under way, and SAVE.mirror is removed. */
 void sup_mirror_put_away(struct sup *s);
+/*
+ * Enters what a dt-run that was killed had begun to send, as not whole: it is in SAVE.mirror still. Nothing
+ * where none was. -ENOMEM.
+ */
+int sup_mirror_left(const struct sup *s, struct sup_mirror_list *ret);
 /* A child for a command. */
 int sup_mirror_command(struct sup *s, const char *command, const char *path, const char *name);
 /* A child that looks at the checkpoint at path, which is to be the one at sent (NULL: any). */

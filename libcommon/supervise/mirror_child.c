@@ -5,6 +5,7 @@
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -80,6 +81,24 @@ void sup_mirror_put_away(struct sup *s)
 		return;
 	path[strlen(path) - 2] = '\0'; /* "//" */
 	dt_remove_tree(path, NULL);
+}
+
+int sup_mirror_left(const struct sup *s, struct sup_mirror_list *ret)
+{
+	char path[PATH_MAX];
+	long long step;
+	DIR *d;
+	int rc = sup_mirror_place(s, "send", ".", path, sizeof(path));
+
+	if (rc < 0)
+		return rc;
+	d = opendir(path);
+	for (struct dirent *e; d && rc == 0 && (e = readdir(d));)
+		if (sscanf(e->d_name, "step-%lld", &step) == 1 && step >= 0)
+			rc = sup_mirror_list_set(ret, step, false);
+	if (d)
+		closedir(d);
+	return rc;
 }
 
 static bool same_manifest(const char *a, const char *b)

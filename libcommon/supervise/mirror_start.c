@@ -117,6 +117,8 @@ int sup_mirror_fetch(struct sup *s, struct dt_err *err)
 	if (!s->o->mirror || m->asked)
 		return 0;
 	rc = sup_command_refresh(&s->cmd, &step, err);
+	if (rc == 0 && (rc = sup_mirror_left(s, &m->left)) < 0)
+		dt_err_sys(err, rc, "what an earlier run had begun to send");
 	if (rc == 0 && step < 0) {
 		m->fetching = true;
 		rc = fetch(s, err);

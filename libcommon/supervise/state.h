@@ -36,7 +36,8 @@ struct sup_mirror {
 	bool asked, fetching;  /* at the start: what the mirror has */
 	bool listed;	       /* list is known */
 	struct sup_mirror_list list;
-	int64_t removing; /* step of the checkpoint that is being removed */
+	struct sup_mirror_list left; /* what a killed dt-run had begun to send */
+	int64_t removing;	     /* step of the checkpoint that is being removed */
 };
 
 struct sup_replace { /* of this start */

@@ -279,6 +279,7 @@ static void end(struct sup *s)
 	sup_command_release(&s->cmd);
 	free(s->hosts.v);
 	free(s->mirror.list.v);
+	free(s->mirror.left.v);
 	free(s->books.step);
 	if (s->events && s->events != stdout)
 		fclose(s->events);

@@ -221,6 +221,23 @@ job() {
     [ "$(ls store)" == $'latest\nstep-00000036\nstep-00000045' ]
     [ "$(cat store/latest/latest)" == step-00000045 ]
     dt-shard-ckpt verify store/step-00000045
+    # dt-run is killed while it sends: the next one removes what is not whole
+    rm -rf run store
+    mkdir store
+    rm -f events.jsonl
+    send='rm -rf store/%n; mkdir store/%n; if [ %n = step-00000005 ]; then touch store/%n/half sending; exec sleep 600; fi; cp -r %s/. store/%n'
+    dt-run --events events.jsonl --mirror "$send" --mirror-get "$get" --mirror-remove "$drop" --ranks 1 -- "${short[@]}" \
+        "${slow[@]}" --keep 1 2>err &
+    pid=$!
+    for _ in $(seq 1200); do [ ! -e sending ] || break; sleep 0.1; done
+    kill -KILL $pid
+    wait $pid || true
+    [ "$(ls store)" == step-00000005 ]
+    [ -e run.mirror/send/step-00000005 ]
+    "${mirror[@]}" "${short[@]}" --keep 1 2>err
+    [ "$(ls store)" == $'latest\nstep-00000045' ]
+    event 'map(select(.event == "mirror-removed"))[0].mirror_step == 5'
+    [ ! -e run.mirror ]
     run -2 --separate-stderr "${mirror[@]}" "${train[@]}"
     [[ $stderr == *"--mirror-remove needs --keep of dt-train"* ]]
     run -2 --separate-stderr dt-run --mirror-remove 'rm -rf store/%n' -- "${short[@]}"
