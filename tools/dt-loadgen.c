@@ -21,8 +21,9 @@ static struct {
 	int64_t requests, warmup, users, burst, input, output, prefix, prefixes, turns, seed, clip;
 	double rate, ramp, speed, scale, spread, think, cancel, cancel_within, storm, timeout, temperature;
 	double min_goodput;
-	bool json, histogram, dry_run, given_requests, given_shape[6];
+	bool json, histogram, dry_run, given_requests, given_shape[6], given_prompt, given_temperature;
 	int arrival, prompt;
+	struct dt_strs images;
 	struct dt_load_limits limits;
 } opt;
 
@@ -60,9 +61,12 @@ static const struct dt_opt opts[] = {
 	{"turns", 0, DT_OPT_INT, &opt.turns, "N", "requests of a conversation, each with all before it",
 	 .min = 1, .max = 1 << 20, .def = "1", .without = "trace"},
 	{"prompt", 0, DT_OPT_CHOICE, &opt.prompt, "tokens|text|chat",
-	 "ids of exact number, words, or messages of words", .def = "tokens"},
+	 "ids of exact number, words, or messages of words", .given = &opt.given_prompt, .def = "tokens"},
+	{"image", 0, DT_OPT_STRS, &opt.images, "FILE",
+	 "instead of prompts, this image is classified; several times: in turn",
+	 .complete = DT_COMPLETE_FILE},
 	{"temperature", 0, DT_OPT_REAL, &opt.temperature, "T", "of the sampling", .min = 0, .max = 100,
-	 .def = "0"},
+	 .given = &opt.given_temperature, .def = "0"},
 	DT_OPT_HEADING("A trace"),
 	{"trace", 't', DT_OPT_STR, &opt.trace, "FILE", "times and lengths of a real service",
 	 .complete = DT_COMPLETE_FILE},
@@ -309,6 +313,12 @@ static int check_options(void)
 		return dt_opt_usage_error(&prog, stderr, "--concurrency takes the place of a rate");
 	if (opt.ramp > 0 && opt.rate <= 0)
 		return dt_opt_usage_error(&prog, stderr, "--ramp needs a --rate above zero to start from");
+	if (opt.images.n &&
+	    (opt.given_shape[3] || opt.given_shape[4] || opt.given_shape[5] || opt.turns > 1 ||
+	     opt.given_prompt || opt.given_temperature || opt.limits.tpot > 0))
+		return dt_opt_usage_error(&prog, stderr,
+					  "--image has no --input, --output, --prefix, --turns, --prompt, "
+					  "--temperature or --max-tpot");
 	if (opt.turns > 1 && opt.prompt == DT_LOAD_TOKENS)
 		return dt_opt_usage_error(&prog, stderr, "--turns needs --prompt text or chat");
 	return 0;
@@ -344,13 +354,15 @@ int main(int argc, char **argv)
 	signal(SIGINT, on_signal);
 	signal(SIGTERM, on_signal);
 	t.model = opt.model;
-	t.prompt = (enum dt_load_prompt)opt.prompt;
+	t.prompt = opt.images.n ? DT_LOAD_IMAGES : (enum dt_load_prompt)opt.prompt;
 	t.seed = (uint64_t)opt.seed;
 	t.temperature = opt.temperature;
 	if (rc == 0)
 		rc = make_load(&load, &err);
 	if (rc == 0 && opt.key_file)
 		rc = read_keys(&t, &key_text, &keys, &err);
+	if (rc == 0 && opt.images.n)
+		rc = dt_load_read_images(&t, &opt.images, &err);
 	if (rc == 0 && opt.dry_run)
 		rc = print_load(&load, &err);
 	else if (rc == 0 && (rc = dt_load_probe(&t, &err)) == 0)

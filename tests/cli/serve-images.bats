@@ -66,6 +66,13 @@ setup() {
     curl -s -d @body "$url/v1/classify" | jq -e '[.data[].predictions[0].class] == ["left", "right", "left"] and
         [.data[].index] == [0, 1, 2] and (.data[0].predictions | map(.probability) | add - 1 | fabs) < 1e-6'
     [ "$(curl -s "$url/v1/models" | jq -c '.data[0] | [.id, .classes, .image_size]')" = '["bars",["left","right"],28]' ]
+    dt-loadgen "$url" --image bars/left/3.pgm --image bars/right/3.pgm -n 40 --concurrency 4 --json --requests-out each >load
+    jq -e '.requests.ok == 40 and .output_tokens == 0 and .e2e_s.count == 40 and .ttft_s.p50 <= .e2e_s.p50 and .model == "bars"' load
+    [ "$(curl -s "$url/metrics" | grep '^dt_serve_classify_images_total')" = 'dt_serve_classify_images_total{model_name="bars"} 44' ]
+    # what is no image is refused, each time
+    run -1 dt-loadgen "$url" --image lines -n 3 --rate 0
+    [[ $output == *"3 refused"*"3 x 400 "* ]]
+    run -2 dt-loadgen "$url" --image lines --turns 2
     refused() { # BODY MESSAGE STATUS
         [ "$(curl -s -o answer -w '%{http_code}' -d "$1" "$url$4")" = "$3" ]
         jq -e --arg m "$2" '.error.message | contains($m)' answer
@@ -78,7 +85,7 @@ setup() {
     [ "$(curl -s "$url/health" | jq -r .status)" = ok ]
     curl -s "$url/metrics" >metrics
     python3 "$BATS_TEST_DIRNAME/prom-check.py" metrics dt_serve_ >values
-    grep -q '^dt_serve_classify_images_total{model_name="bars"} 4$' metrics
+    grep -q '^dt_serve_classify_images_total{model_name="bars"} 44$' metrics
     grep -q '^dt_serve_classify_images_refused_total{model_name="bars"} 3$' metrics
 }
 

@@ -8,6 +8,7 @@
 #ifndef DT_LOAD_CLIENT_H
 #define DT_LOAD_CLIENT_H
 
+#include "base/opt.h"
 #include "bench/load/workload.h"
 
 #include <jansson.h>
@@ -37,6 +38,12 @@ enum dt_load_prompt {
 	DT_LOAD_TOKENS, /* lists of ids, exactly as long as wanted */
 	DT_LOAD_TEXT,	/* words; the server counts the tokens */
 	DT_LOAD_CHAT,	/* messages of words */
+	DT_LOAD_IMAGES, /* no prompt: an image to be classified, to /v1/classify */
+};
+
+struct dt_load_image {
+	char *data;
+	size_t n;
 };
 
 struct dt_load_target {
@@ -51,6 +58,8 @@ struct dt_load_target {
 	char *name;
 	int32_t *id; /* [nid] what prompts are made of, with DT_LOAD_TOKENS */
 	int nid;
+	struct dt_load_image *image; /* [nimage] request i is image i % nimage, with DT_LOAD_IMAGES */
+	int nimage;
 };
 
 struct dt_load_run_params {
@@ -77,6 +86,9 @@ struct dt_load_errors { /* the first of each kind */
  * "host:port", as the first of these. *ret is the caller's to free. -EINVAL: it is none of them.
  */
 int dt_load_url(const char *given, char **ret, struct dt_err *err);
+
+/* Reads the files, of 64 MiB at most. -ENOENT ..., -EINVAL: one is empty. */
+int dt_load_read_images(struct dt_load_target *t, const struct dt_strs *files, struct dt_err *err);
 
 /* Asks the server what it serves and, for DT_LOAD_TOKENS, how it splits words. -ECONNREFUSED ... */
 int dt_load_probe(struct dt_load_target *t, struct dt_err *err);

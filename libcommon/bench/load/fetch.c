@@ -270,9 +270,13 @@ void dt_load_target_release(struct dt_load_target *t)
 {
 	free(t->name);
 	free(t->id);
+	for (int i = 0; i < t->nimage; i++)
+		free(t->image[i].data);
+	free(t->image);
 	t->name = NULL;
 	t->id = NULL;
-	t->nid = 0;
+	t->image = NULL;
+	t->nid = t->nimage = 0;
 }
 
 int dt_load_url(const char *given, char **ret, struct dt_err *err)

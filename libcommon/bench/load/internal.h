@@ -20,6 +20,10 @@ struct load_stream {		      /* of server-sent events */
 /* Takes n bytes of a stream that came at `now`, seconds from the start of the run. -ENOMEM. */
 int dt_load_stream_push(struct load_stream *s, struct dt_load_result *r, const char *data, size_t n,
 			double now);
+/* images.c: the same of an answer that is no stream, and its end: whether it names classes. */
+int dt_load_take_classes(struct load_stream *s, struct dt_load_result *r, const char *data, size_t n,
+			 double now);
+void dt_load_end_classes(struct load_stream *s);
 /* The message in a body of OpenAI's error shape, else the body's beginning. */
 void dt_load_error_text(const char *body, char *ret, size_t n);
 

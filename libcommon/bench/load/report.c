@@ -170,10 +170,13 @@ void dt_load_report_print(const struct dt_load_report *rep, const struct dt_load
 		fprintf(f, "%s\n", e->what);
 	}
 	fprintf(f, "duration    %.2f s\n", rep->duration);
-	fprintf(f, "tokens      %.0f in, of them %.0f from the server's cache; %.0f out\n", rep->input,
-		rep->cached, rep->output);
-	fprintf(f, "throughput  %.2f requests/s of %.2f offered, %.1f tokens/s out, %.1f in all\n", rep->rate,
-		rep->offered, rep->output_rate, rep->total_rate);
+	if (rep->input + rep->output > 0)
+		fprintf(f, "tokens      %.0f in, of them %.0f from the server's cache; %.0f out\n",
+			rep->input, rep->cached, rep->output);
+	fprintf(f, "throughput  %.2f requests/s of %.2f offered", rep->rate, rep->offered);
+	if (rep->input + rep->output > 0)
+		fprintf(f, ", %.1f tokens/s out, %.1f in all", rep->output_rate, rep->total_rate);
+	fputc('\n', f);
 	if (limits->ttft > 0 || limits->tpot > 0 || limits->e2e > 0)
 		fprintf(f, "goodput     %.2f requests/s, %.1f%% within the limits\n", rep->good_rate,
 			100 * rep->good_share);

@@ -76,7 +76,8 @@ static size_t on_body(char *data, size_t one, size_t n, void *arg)
 
 	curl_easy_getinfo(c->c, CURLINFO_RESPONSE_CODE, &status);
 	if (status == 200) {
-		if (dt_load_stream_push(&c->in, res, data, n, now_of(c->run)) == 0)
+		if ((c->run->t->prompt == DT_LOAD_IMAGES ? dt_load_take_classes : dt_load_stream_push)(
+			    &c->in, res, data, n, now_of(c->run)) == 0)
 			return n;
 		c->run->nomem = true;
 		return 0;
@@ -86,34 +87,45 @@ static size_t on_body(char *data, size_t one, size_t n, void *arg)
 	return n;
 }
 
+/* Where the call goes, and what with. False: no memory. */
+static bool address(struct call *c, const struct dt_load_target *t, const json_t *history)
+{
+	static const char *const route[] = {"/v1/completions", "/v1/completions", "/v1/chat/completions",
+					    "/v1/classify"};
+	const struct dt_load_image *im = t->prompt == DT_LOAD_IMAGES ? &t->image[c->item % t->nimage] : NULL;
+	char text[600];
+
+	c->body = im ? NULL : dt_load_body(t, c->run->l, c->item, history, &c->said);
+	c->in.keep = c->said != NULL;
+	c->head = curl_slist_append(NULL, im ? "Content-Type: application/octet-stream"
+					     : "Content-Type: application/json");
+	if (!c->c || (!im && !c->body) || !c->head)
+		return false;
+	if (t->nkey > 0) {
+		snprintf(text, sizeof(text), "Authorization: Bearer %s", t->key[c->item % t->nkey]);
+		c->head = curl_slist_append(c->head, text);
+	}
+	snprintf(text, sizeof(text), "%s%s", t->url, route[t->prompt]);
+	curl_easy_setopt(c->c, CURLOPT_URL, text);
+	curl_easy_setopt(c->c, CURLOPT_POSTFIELDS, im ? im->data : c->body);
+	curl_easy_setopt(c->c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(im ? im->n : strlen(c->body)));
+	curl_easy_setopt(c->c, CURLOPT_HTTPHEADER, c->head);
+	return true;
+}
+
 static struct call *make_call(struct run *r, int item, const json_t *history)
 {
-	const struct dt_load_target *t = r->t;
 	struct call *c = calloc(1, sizeof(*c));
-	char text[600];
 
 	if (!c)
 		goto fail;
 	*c = (struct call){.run = r, .item = item, .cut_at = -1, .c = curl_easy_init()};
-	c->body = dt_load_body(t, r->l, item, history, &c->said);
-	c->in.keep = c->said != NULL;
-	c->head = curl_slist_append(NULL, "Content-Type: application/json");
-	if (!c->c || !c->body || !c->head)
+	if (!address(c, r->t, history))
 		goto fail;
-	if (t->nkey > 0) {
-		snprintf(text, sizeof(text), "Authorization: Bearer %s", t->key[item % t->nkey]);
-		c->head = curl_slist_append(c->head, text);
-	}
-	snprintf(text, sizeof(text), "%s%s", t->url,
-		 t->prompt == DT_LOAD_CHAT ? "/v1/chat/completions" : "/v1/completions");
-	curl_easy_setopt(c->c, CURLOPT_URL, text);
 	curl_easy_setopt(c->c, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(c->c, CURLOPT_PROXY, "");
 	curl_easy_setopt(c->c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c->c, CURLOPT_TCP_NODELAY, 1L);
-	curl_easy_setopt(c->c, CURLOPT_POSTFIELDS, c->body);
-	curl_easy_setopt(c->c, CURLOPT_POSTFIELDSIZE, (long)strlen(c->body));
-	curl_easy_setopt(c->c, CURLOPT_HTTPHEADER, c->head);
 	curl_easy_setopt(c->c, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(c->c, CURLOPT_WRITEDATA, c);
 	curl_easy_setopt(c->c, CURLOPT_PRIVATE, c);
@@ -161,6 +173,8 @@ static void judge(struct run *r, struct call *c, CURLcode cc)
 	long status = 0;
 
 	curl_easy_getinfo(c->c, CURLINFO_RESPONSE_CODE, &status);
+	if (r->t->prompt == DT_LOAD_IMAGES && cc == CURLE_OK && status == 200)
+		dt_load_end_classes(&c->in);
 	res->status = (int)status;
 	res->end = now_of(r);
 	if (c->cut) {
