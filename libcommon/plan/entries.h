@@ -19,5 +19,8 @@ int dt_rank_params(const struct dt_run *s, struct dt_coords at, struct dt_estima
 int dt_account_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
 		     const struct dt_extras *x, struct dt_estimate *t, struct dt_err *err);
 
+/* estimate_images.c: entries of a rank that serves a classifier of images; max_seqs: images of a pass. */
+int dt_estimate_images(const struct dt_serve_shape *s, struct dt_estimate *t, struct dt_err *err);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

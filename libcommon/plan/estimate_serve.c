@@ -292,6 +292,16 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 	struct dt_coords at = {.tp = s->tp_rank, .pp = s->stage};
 	int rc;
 
+	if (dt_config_is_image(c)) {
+		rc = dt_estimate_images(s, &t, err);
+		if (rc == 0)
+			rc = dt_entries_finish(&t, err);
+		if (rc == 0)
+			*ret = t;
+		else
+			dt_estimate_release(&t);
+		return rc;
+	}
 	if (s->cache_bits <= 0)
 		s->cache_bits = 8.0 * dt_dtype_size(s->compute);
 	rc = check(s, err);

@@ -9,6 +9,7 @@
 
 static const struct {
 	const char *formula, *text;
+	const char *images; /* the formula of classifiers of images; NULL: the same */
 } categories[DT_EST_CAT_N] = {
 	[DT_MEM_WEIGHTS] =
 		{"parameters x bytes an element",
@@ -30,16 +31,20 @@ static const struct {
 	[DT_MEM_ACTIVATIONS] =
 		{"kept for backward: tokens x elements a token x layers",
 		 "What forward keeps for backward. Grows with the microbatch and the sequence; tp, cp\n"
-		 "and s1 cut it, --recompute trades it for time."},
+		 "and s1 cut it, --recompute trades it for time.",
+		 "kept for backward: images x what each layer makes of one"},
 	[DT_MEM_LOGITS] =
 		{"rows at a time x vocabulary",
 		 "The output layer's scores and their gradient, on the last stage only. dt-train computes\n"
-		 "them in chunks of rows (--loss-chunk), so they do not grow with the batch."},
+		 "them in chunks of rows (--loss-chunk), so they do not grow with the batch.",
+		 "images at a time x classes"},
 	[DT_MEM_WORKSPACE] =
 		{"tokens x widest tensors of one layer",
 		 "Buffers that layers share and use in turn: gradients of activations, what recomputation\n"
-		 "writes, tables of the rotary embedding."},
-	[DT_MEM_DATA] = {"tokens x 4 bytes x 3", "Token ids, targets and positions of one microbatch."},
+		 "writes, tables of the rotary embedding.",
+		 "images x widest tensors of one layer"},
+	[DT_MEM_DATA] = {"tokens x 4 bytes x 3", "Token ids, targets and positions of one microbatch.",
+			 "images x channels x side x side x 4 bytes"},
 	[DT_MEM_COMM] =
 		{"whole units and messages under way",
 		 "What ranks hold for one another: units that ZeRO gathers for as long as they compute, and\n"
@@ -69,9 +74,10 @@ static const struct {
 		 "it."},
 };
 
-const char *dt_category_formula(int cat)
+const char *dt_category_formula(int cat, const struct dt_config *c)
 {
-	return categories[cat].formula;
+	return dt_config_is_image(c) && categories[cat].images ? categories[cat].images
+							       : categories[cat].formula;
 }
 
 const char *dt_category_text(int cat)
@@ -160,9 +166,8 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 	t.reproducible &= account == DT_ACCOUNT_DT;
 	if (!q->serve && (rc = dt_run_settle(&t, err)) < 0)
 		return rc;
-	if (images(q) && (q->serve || account != DT_ACCOUNT_DT))
-		return dt_err_set(err, -ENOTSUP, "'%s' is estimated %s", q->run.config->name,
-				  q->serve ? "for training only" : "by --account dt");
+	if (images(q) && account != DT_ACCOUNT_DT)
+		return dt_err_set(err, -ENOTSUP, "'%s' is estimated by --account dt", q->run.config->name);
 	if (q->serve)
 		return dt_estimate_serve(&s, ret, err);
 	return dt_estimate_train(&t, at, account, &q->extras, ret, err);

@@ -62,7 +62,7 @@ int dt_fit_lowest_zero(struct dt_fit_query *q, uint64_t room, struct dt_err *err
 const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, size_t n);
 
 /* One line of how a category's bytes come about, and a few that say what it holds. */
-const char *dt_category_formula(int cat);
+const char *dt_category_formula(int cat, const struct dt_config *c);
 const char *dt_category_text(int cat);
 /* Of the category's entries the least exact: modelled before calibrated before exact. */
 enum dt_exactness dt_category_exactness(const struct dt_estimate *e, int cat);

@@ -43,6 +43,10 @@ void dt_fit_print_heading(const struct dt_fit_view *v, const struct dt_fit *r)
 		dt_layout_format(&q->run.layout, layout, sizeof(layout)), dt_layout_world(&q->run.layout),
 		dt_layout_world(&q->run.layout) == 1 ? "" : "s");
 	fprintf(v->f, "%s, ", dt_opt_choice_name(DT_WEIGHT_CHOICES, q->precision, chosen, sizeof(chosen)));
+	if (q->serve && dt_config_is_image(q->run.config)) {
+		fprintf(v->f, "%lld images a pass\n\n", (long long)q->max_seqs);
+		return;
+	}
 	if (q->serve) {
 		fprintf(v->f, "%lld sequences of %lld tokens, blocks of %lld, %lld tokens a pass\n\n",
 			(long long)q->max_seqs, (long long)q->max_len, (long long)q->block,
@@ -81,7 +85,7 @@ void dt_fit_print_categories(const struct dt_fit_view *v, const struct dt_estima
 		dt_table_cell(t, "%s",
 			      dt_opt_choice_name(DT_EXACTNESS_CHOICES, dt_category_exactness(e, c), kind,
 						 sizeof(kind)));
-		dt_table_cell(t, "%s", dt_category_formula(c));
+		dt_table_cell(t, "%s", dt_category_formula(c, v->q->run.config));
 	}
 	dt_table_end_row(t);
 	dt_table_cell(t, "peak");
@@ -202,7 +206,7 @@ int dt_fit_print_why(const struct dt_fit_view *v, uint64_t room, int node, struc
 
 void dt_fit_print_category(const struct dt_fit_view *v, const struct dt_estimate *e, int cat)
 {
-	fprintf(v->f, "%s: %s\n\n%s\n", dt_est_cat_name(cat), dt_category_formula(cat),
+	fprintf(v->f, "%s: %s\n\n%s\n", dt_est_cat_name(cat), dt_category_formula(cat, v->q->run.config),
 		dt_category_text(cat));
 	for (int i = 0; i < e->n; i++) {
 		if (e->e[i].cat == cat) {

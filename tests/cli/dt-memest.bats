@@ -631,7 +631,14 @@ safetensors() {
 	refused 1 "two widths" mlp:784
 	refused 1 "whole number" mlp:784-x
 	refused 1 "by --account dt" resnet-50 --account generic
-	refused 1 "for training only" resnet-50 --serve
+	refused 1 "over dp alone" resnet-50 --serve --layout tp2
+	refused 1 "in fp32 or bf16" resnet-50 --serve --precision q8_0
+	refused 1 "by --account dt" resnet-50 --serve --account generic
+	refused 1 "no adapters" resnet-50 --serve --max-loras 1
+	n=$("$memest" --json resnet-18 --serve --solve batch --gpu-mem 1GiB | jq .solve.value)
+	"$memest" resnet-18 --serve --max-seqs "$n" --gpu-mem 1GiB
+	run "$memest" resnet-18 --serve --max-seqs $((n + 1)) --gpu-mem 1GiB
+	[ "$status" -eq 3 ]
 	refused 1 "has no sequences" resnet-50 --why --gpu-mem 1GiB
 }
 

@@ -60,6 +60,7 @@ refused() {
 	refused 1 "'cpu' is no kind" --gpu cpu:2,A100:2 gpt2-124m
 	refused 1 "are 16 devices, not 4" --gpu H100:8,A100:8 --gpus 4 gpt2-124m
 	refused 1 "not with --serve" --gpu H100:8,A100:8 --serve gpt2-124m
+	refused 1 "classifies images" --serve resnet-18
 }
 
 @test "plans fit, are sorted, and use every device" {

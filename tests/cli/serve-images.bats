@@ -50,6 +50,15 @@ setup() {
         [$b[] | [.given, (.probability * 1e5 | round)]]'
 }
 
+@test "memory is what dt-memest says before" {
+    for batch in 1 8; do
+        dt-serve --batch net "${common[@]}" --image-batch $batch <lines 2>log >answers || true
+        grep -oE '[0-9.]+ [KM]iB of (weights|workspace)' log >held
+        dt-memest net --serve --precision fp32 --max-seqs $batch | awk '/^(weights|workspace)/ { print $2, $3, "of", $1 }' >said
+        diff held said
+    done
+}
+
 @test "ranks share requests or cut batches: the answers are those of one" {
     for split in requests data; do
         run -1 --separate-stderr mpirun -np 2 dt-serve --batch net "${common[@]}" --split $split --image-batch 8 <lines
