@@ -7,10 +7,7 @@ load ranks
 setup_file() {
     on_ranks
     licence_set
-    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
-    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
-        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
-        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    tiny_models
     jq -n '{model_type: "qwen3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 4, head_dim: 20,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000, tie_word_embeddings: true}' >qwen3.json
@@ -24,14 +21,6 @@ setup() {
 
 losses() { # of a run
     dt-train "${common[@]}" --metrics - "$@" 2>/dev/null | jq -c 'select(.loss) | .loss'
-}
-
-refused() { # status text options...
-    local want=$1 text=$2
-    shift 2
-    run --separate-stderr dt-train "${common[@]}" "$@"
-    [ "$status" -eq "$want" ] || { echo "$status: $stderr" >&2; return 1; }
-    [[ $stderr == *"$text"* ]] || { echo "$stderr" >&2; return 1; }
 }
 
 @test "the first loss is the base's, to the bit" {
@@ -69,8 +58,8 @@ refused() { # status text options...
     cmp kept halves
     mpirun -np 2 dt-train --model qwen3.json "${common[@]}" --steps 1 --lora 4 --lora-dropout 0.1 --layout tp2 --metrics m.jsonl
     dt-memest qwen3.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 --lora-dropout 0.1 --layout tp2 --check m.jsonl
-    refused 2 "lora-dropout" --model qwen3.json --steps 1 --lora 4 --lora-dropout 1
-    refused 2 "goes with --lora" --model qwen3.json --steps 1 --lora-dropout 0.1
+    train_refused 2 "lora-dropout" --model qwen3.json --steps 1 --lora 4 --lora-dropout 1
+    train_refused 2 "goes with --lora" --model qwen3.json --steps 1 --lora-dropout 0.1
 }
 
 @test "--dora: magnitudes of rows begin as the base's, and every layout trains the same" {
@@ -94,7 +83,7 @@ refused() { # status text options...
         mpirun -np "${layout: -1}" dt-train --model llama.json "${common[@]}" --steps 1 --lora 4 --dora --layout $layout --metrics m.jsonl
         dt-memest llama.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 --dora --layout $layout --check m.jsonl
     done
-    refused 2 "goes with --lora" --model llama.json --steps 1 --dora
+    train_refused 2 "goes with --lora" --model llama.json --steps 1 --dora
 }
 
 @test "the plan is exact, and less than half of full training's" {
@@ -124,16 +113,16 @@ refused() { # status text options...
     [[ $output == *lora_a* && $output != *embed* ]]
     dt-shard-ckpt verify run
     mpirun -np 2 dt-train --model qwen3.json "${common[@]}" --steps 7 --save run --resume auto --layout tp2
-    refused 1 "another base" --model qwen3.json --steps 8 --save run --resume auto --seed 2 --accept-change seed
-    refused 1 "--lora is 5" --model qwen3.json --steps 8 --save run --resume auto --lora 5
+    train_refused 1 "another base" --model qwen3.json --steps 8 --save run --resume auto --seed 2 --accept-change seed
+    train_refused 1 "--lora is 5" --model qwen3.json --steps 8 --save run --resume auto --lora 5
 }
 
 @test "what means nothing is refused" {
-    refused 2 "no linear" --model qwen3.json --steps 1 --lora 4 --lora-targets q_proj
-    refused 2 "no expression" --model qwen3.json --steps 1 --lora 4 --lora-targets '('
-    refused 2 "alpha" --model qwen3.json --steps 1 --lora 4 --lora-alpha 0
-    refused 2 "lora" --model qwen3.json --steps 1 --lora 0
-    refused 2 "lora-kind" --model qwen3.json --steps 1 --lora 4 --lora-kind pissa
+    train_refused 2 "no linear" --model qwen3.json --steps 1 --lora 4 --lora-targets q_proj
+    train_refused 2 "no expression" --model qwen3.json --steps 1 --lora 4 --lora-targets '('
+    train_refused 2 "alpha" --model qwen3.json --steps 1 --lora 4 --lora-alpha 0
+    train_refused 2 "lora" --model qwen3.json --steps 1 --lora 0
+    train_refused 2 "lora-kind" --model qwen3.json --steps 1 --lora 4 --lora-kind pissa
 }
 
 golden=$BATS_TEST_DIRNAME/../data/lora # made by peft: golden_lora.py
@@ -176,7 +165,7 @@ merge() { # base adapter dst options...
     jq -s 'map(select(.loss)) | .[-1].loss' q4k >blocks
     jq -en "$(tail -1 plain) / $(cat blocks) | . > 0.99 and . < 1.01"
     ! cmp -s <(tail -1 plain) blocks || return 1
-    refused 2 "whole blocks of 256" --model llama.json --steps 1 --lora 4 --lora-base q4_k
+    train_refused 2 "whole blocks of 256" --model llama.json --steps 1 --lora 4 --lora-base q4_k
 }
 
 @test "a base in blocks: the plan is exact, layouts agree, the loss is that of 16 bits within a hundredth" {
@@ -198,9 +187,9 @@ merge() { # base adapter dst options...
     cmp straight halves
     # 70 B of 4 bits with adapters in 48 GB
     dt-memest llama-2-70b --lora 16 --base-precision nf4 --seq 512 --recompute full --gpu-mem 48GB --margin 0
-    refused 2 z3 --model q.json --steps 1 --lora 4 --lora-base nf4 --layout dp1.z3
-    refused 2 "whole blocks" --model qwen3.json --steps 1 --lora 4 --lora-base nf4
-    refused 2 "goes with --lora" --model q.json --steps 1 --lora-base nf4
+    train_refused 2 z3 --model q.json --steps 1 --lora 4 --lora-base nf4 --layout dp1.z3
+    train_refused 2 "whole blocks" --model qwen3.json --steps 1 --lora 4 --lora-base nf4
+    train_refused 2 "goes with --lora" --model q.json --steps 1 --lora-base nf4
 }
 
 @test "adapters that a run trained are merged, and leave as peft's" {
@@ -284,9 +273,9 @@ merge() { # base adapter dst options...
     merge "$golden/base" saved-a saved-again
     cmp saved/model.safetensors saved-again/model.safetensors
     # what means nothing
-    refused 2 "goes with --lora" --model llama.json --steps 1 --lora-modules-to-save embed
-    refused 2 "name of no module" --model llama.json --steps 1 --lora 4 --lora-modules-to-save lm_head
-    refused 2 "parts of one product" --model llama.json --steps 1 --lora 4 --lora-modules-to-save '.*attn\.q'
+    train_refused 2 "goes with --lora" --model llama.json --steps 1 --lora-modules-to-save embed
+    train_refused 2 "name of no module" --model llama.json --steps 1 --lora 4 --lora-modules-to-save lm_head
+    train_refused 2 "parts of one product" --model llama.json --steps 1 --lora 4 --lora-modules-to-save '.*attn\.q'
     mkdir half-tied
     cp p-qwen3/adapter_config.json half-tied
     python3 - p-qwen3/adapter_model.safetensors half-tied/adapter_model.safetensors <<-'E'

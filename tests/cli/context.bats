@@ -8,12 +8,9 @@ setup_file() {
     on_ranks
     licence_set
     dt-dataset build --tokenizer byte --pack documents --separator $'\n' --out docs.h5 text.txt
-    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
-        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
-        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    tiny_models
     jq '.num_key_value_heads = 1' llama.json >one-kv.json
     jq '.model_type = "mistral" | .sliding_window = 7' llama.json >window.json
-    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
     jq -n '{model_type: "gemma2", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3, head_dim: 20,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, sliding_window: 7,
         query_pre_attn_scalar: 24, attn_logit_softcapping: 0.5, final_logit_softcapping: 3}' >gemma2.json

@@ -7,10 +7,7 @@ load ranks
 setup_file() {
     on_ranks
     licence_set
-    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
-    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
-        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
-        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    tiny_models
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 2,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         num_local_experts: 4, num_experts_per_tok: 2, rope_theta: 10000, tie_word_embeddings: false}' >mixtral.json
@@ -28,14 +25,6 @@ tensors() { # checkpoint prefix: names, without the prefix
 
 alike() { # prefix: names that two checkpoints, a and b, have with the same bits
     dt-shard-ckpt diff a b --json | jq -r --arg p "$1/" '.tensors[] | select(.equal and (.name | startswith($p))) | .name | ltrimstr($p)'
-}
-
-refused() { # status text options...
-    local want=$1 text=$2
-    shift 2
-    run --separate-stderr dt-train "${common[@]}" "$@"
-    [ "$status" -eq "$want" ] || { echo "$status: $stderr" >&2; return 1; }
-    [[ $stderr == *"$text"* ]] || { echo "$stderr" >&2; return 1; }
 }
 
 @test "--freeze: what is left has the gradients it has without; what is frozen stays and has no state" {
@@ -86,11 +75,11 @@ END
 }
 
 @test "--freeze: what means nothing is refused" {
-    refused 2 "matches no parameter of 'llama'" --model llama.json --freeze 'layers'
-    refused 2 "matches every parameter" --model llama.json --freeze '.*'
-    refused 2 "is no expression" --model llama.json --freeze '('
-    refused 2 "parts of one product" --model llama.json --freeze '.*attn\.q\.weight'
-    refused 2 "does not go with adapters" --model llama.json --freeze 'embed.*' --lora 4
+    train_refused 2 "matches no parameter of 'llama'" --model llama.json --freeze 'layers'
+    train_refused 2 "matches every parameter" --model llama.json --freeze '.*'
+    train_refused 2 "is no expression" --model llama.json --freeze '('
+    train_refused 2 "parts of one product" --model llama.json --freeze '.*attn\.q\.weight'
+    train_refused 2 "does not go with adapters" --model llama.json --freeze 'embed.*' --lora 4
     run -1 dt-memest llama-3-8b --account generic --freeze 'embed.*'
     [[ $output == *"account of dt"* ]]
 }

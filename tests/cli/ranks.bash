@@ -17,6 +17,21 @@ licence_set() {
     dt-dataset build --tokenizer byte --out d.h5 text.txt
 }
 
+# tiny_models [VOCABULARY OF LLAMA]: gpt2.json and llama.json, three layers of width 48
+tiny_models() {
+    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
+    jq -n --argjson vocabulary "${1:-261}" '{model_type: "llama", vocab_size: $vocabulary, hidden_size: 48, intermediate_size: 90,
+        num_hidden_layers: 3, num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+}
+
+# train_refused STATUS TEXT OPTION...: dt-train with $common says so
+train_refused() {
+    run --separate-stderr dt-train "${common[@]}" "${@:3}"
+    [ "$status" -eq "$1" ] || { echo "$status: $stderr" >&2; return 1; }
+    [[ $stderr == *"$2"* ]] || { echo "$stderr" >&2; return 1; }
+}
+
 # train RANKS METRICS OPTION...: with $opts; what it said when it fails
 train() {
     mpirun -np "$1" dt-train "${opts[@]}" --metrics "$2" "${@:3}" 2>"$2.err" || { cat "$2.err"; return 1; }

@@ -8,9 +8,7 @@ load server
 setup_file() {
     on_ranks
     licence_set
-    jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
-        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
-        rope_theta: 10000, tie_word_embeddings: false}' >llama.json
+    tiny_models 257
     head -c 6000 text.txt | split -l 8 - doc-
     dt-dataset build --tokenizer byte --pack documents --out apart.h5 doc-*
     for data in d apart; do
@@ -29,14 +27,6 @@ setup() {
 
 metrics() { # KEYS of a run
     dt-train "${common[@]}" --metrics - "${@:2}" 2>/dev/null | jq -c "select(.loss) | $1"
-}
-
-refused() { # status text options...
-    local want=$1 text=$2
-    shift 2
-    run --separate-stderr dt-train "${common[@]}" "$@"
-    [ "$status" -eq "$want" ] || { echo "$status: $stderr" >&2; return 1; }
-    [[ $stderr == *"$text"* ]] || { echo "$stderr" >&2; return 1; }
 }
 
 @test "a model has nothing to learn of itself" {
@@ -126,18 +116,18 @@ refused() { # status text options...
     dt-train "${common[@]}" --steps 4 --stop-at 2 --teacher d.teacher --teacher-weight 0.7 --save part >/dev/null 2>&1
     metrics '[.loss, .ce, .teacher_kl]' --steps 4 --resume part/latest >rest
     [ "$(tail -n 2 whole)" = "$(cat rest)" ]
-    refused 1 'teacher-weight' --steps 4 --resume part/latest --teacher-weight 0.2
+    train_refused 1 'teacher-weight' --steps 4 --resume part/latest --teacher-weight 0.2
 }
 
 @test "what does not go together is refused" {
-    refused 1 'not made of' --data apart.h5 --documents joined --teacher d.teacher
-    refused 1 'samples of 32 tokens, not 16' --seq 16 --teacher d.teacher
-    refused 1 'documents apart' --data apart.h5 --documents joined --teacher apart.teacher
-    refused 1 'not what a teacher gives' --teacher d.h5
-    refused 1 'has 24 columns' --teacher d.teacher --teacher-top-k 25
-    refused 1 'goes with --teacher' --teacher-top-k 4
-    refused 1 'of one data set' --data d.h5:1,apart.h5:1 --teacher d.teacher
-    refused 2 'another --objective' --teacher d.teacher --objective dpo --lora 2
+    train_refused 1 'not made of' --data apart.h5 --documents joined --teacher d.teacher
+    train_refused 1 'samples of 32 tokens, not 16' --seq 16 --teacher d.teacher
+    train_refused 1 'documents apart' --data apart.h5 --documents joined --teacher apart.teacher
+    train_refused 1 'not what a teacher gives' --teacher d.h5
+    train_refused 1 'has 24 columns' --teacher d.teacher --teacher-top-k 25
+    train_refused 1 'goes with --teacher' --teacher-top-k 4
+    train_refused 1 'of one data set' --data d.h5:1,apart.h5:1 --teacher d.teacher
+    train_refused 2 'another --objective' --teacher d.teacher --objective dpo --lora 2
     run --separate-stderr dt-eval teacher d.h5 d.run/latest --out x.teacher
     [ "$status" -eq 1 ] && [[ $stderr == *'--seq says how long'* ]]
     run --separate-stderr dt-eval teacher d.h5 d.run/latest --seq 32
