@@ -46,6 +46,35 @@ static bool has_heads(struct dt_tensor x, int64_t rows, const struct dt_heads *p
 	       p->head_dim >= 0 && (p->first + p->heads) * p->head_dim <= dt_cols(x);
 }
 
+/* What was normalised: the n elements of the heads alone, or a matrix as wide as dy. */
+static bool is_operand(struct dt_tensor x, struct dt_tensor dy, int64_t n)
+{
+	return dt_is(x, dy.dtype, n) || (dt_is(x, dy.dtype, dt_numel(dy)) && dt_cols(x) == dt_cols(dy));
+}
+
+/* Sums over whole vectors, where these heads are parts of some. */
+static bool has_sums(const struct dt_heads *p, int64_t all)
+{
+	return !p->sums.data || (dt_is(p->sums, DT_F32, all) && p->over >= p->head_dim);
+}
+
+int dt_check_heads_sums(const struct dt_dev *dev, struct dt_tensor sums, struct dt_tensor x,
+			struct dt_tensor dy, struct dt_tensor rstd, struct dt_tensor w, bool plus_one,
+			const struct dt_heads *p)
+{
+	const struct dt_tensor in = dy.data ? dy : x;
+	const int64_t rows = dt_rows(in), all = rows * p->heads;
+
+	if (!all || !p->head_dim)
+		return DT_EMPTY;
+	return has_heads(in, rows, p) && dt_is(sums, DT_F32, all) &&
+			       (!dy.data ||
+				(dt_is(rstd, DT_F32, all) && is_weight(w, dy.dtype, p->head_dim) &&
+				 is_operand(x, dy, all * p->head_dim)))
+		       ? 0
+		       : -EINVAL;
+}
+
 int dt_check_heads_norm_forward(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor rstd,
 				struct dt_tensor raw, struct dt_tensor x, struct dt_tensor w, bool plus_one,
 				float eps, const struct dt_heads *p)
@@ -57,7 +86,7 @@ int dt_check_heads_norm_forward(const struct dt_dev *dev, struct dt_tensor y, st
 	return has_heads(x, rows, p) && dt_is(y, x.dtype, dt_numel(x)) && dt_cols(y) == dt_cols(x) &&
 			       dt_is_or_absent(rstd, DT_F32, all) &&
 			       dt_is_or_absent(raw, x.dtype, all * p->head_dim) &&
-			       is_weight(w, x.dtype, p->head_dim)
+			       is_weight(w, x.dtype, p->head_dim) && has_sums(p, all)
 		       ? 0
 		       : -EINVAL;
 }
@@ -71,8 +100,7 @@ int dt_check_heads_norm_backward(const struct dt_dev *dev, struct dt_tensor dx, 
 	if (!all || !p->head_dim)
 		return DT_EMPTY;
 	return has_heads(dx, rows, p) && dt_is(dy, dx.dtype, dt_numel(dx)) && dt_cols(dy) == dt_cols(dx) &&
-			       (dt_is(x, dx.dtype, all * p->head_dim) ||
-				(dt_is(x, dx.dtype, dt_numel(dx)) && dt_cols(x) == dt_cols(dx))) &&
+			       is_operand(x, dx, all * p->head_dim) && has_sums(p, all) &&
 			       dt_is(rstd, DT_F32, all) && is_weight(w, dx.dtype, p->head_dim) &&
 			       dt_is_or_absent(dw, DT_F32, p->head_dim)
 		       ? 0

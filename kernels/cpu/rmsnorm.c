@@ -33,6 +33,8 @@ struct forward {
 	bool plus_one;
 	int64_t n;
 	float eps;
+	const float *sums; /* of squares, of the vectors that these are parts of; NULL: these are whole */
+	float over;	   /* elements of a whole vector */
 };
 
 /* buf: 3 vectors of f32. */
@@ -45,7 +47,7 @@ static DT_SIMD void rmsnorm_forward_rows(const struct forward *a, float *buf, in
 		const int64_t at = element(&a->at, r, n);
 		const float *x = dt_norm_input(buf, buf + n, a->sum, a->x, a->delta, at, n);
 		float *y = dt_stage(buf, dt_at(a->y, at), a->y.dtype);
-		float rstd = 1.f / sqrtf(dt_dot(x, x, n) / (float)n + a->eps);
+		float rstd = 1.f / sqrtf((a->sums ? a->sums[r] : dt_dot(x, x, n)) / a->over + a->eps);
 
 		if (a->raw.data)
 			memcpy(dt_at(a->raw, r * n), dt_at(a->x, at),
@@ -79,7 +81,7 @@ static DT_SIMD void rmsnorm_forward_pairs(const struct forward *a, float *buf, i
 			even += v.lo * v.lo;
 			odd += v.hi * v.hi;
 		}
-		rstd = 1.f / sqrtf((even + odd) / (float)n + a->eps);
+		rstd = 1.f / sqrtf((a->sums ? a->sums[r] : even + odd) / a->over + a->eps);
 		if (a->raw.data)
 			memcpy(dt_at(a->raw, r * n), dt_at(a->x, at), (size_t)n * sizeof(uint16_t));
 #pragma omp simd
@@ -109,12 +111,18 @@ static int forward(struct dt_dev *dev, const struct forward *a, int64_t rows)
 	return 0;
 }
 
+static float over(const struct dt_heads *p)
+{
+	return (float)(p->sums.data ? p->over : p->head_dim);
+}
+
 int dt_cpu_rmsnorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor rstd,
 			   struct dt_tensor sum, struct dt_tensor x, struct dt_tensor delta,
 			   struct dt_tensor w, bool plus_one, float eps)
 {
 	const int64_t n = dt_cols(x);
-	const struct forward a = {y, rstd, sum, DT_NONE, x, delta, w, {1, n, 0}, plus_one, n, eps};
+	const struct forward a = {y,	     rstd,     sum, DT_NONE, x,	   delta,   w,
+				  {1, n, 0}, plus_one, n,   eps,     NULL, (float)n};
 
 	return forward(dev, &a, dt_rows(x));
 }
@@ -125,7 +133,8 @@ int dt_cpu_heads_norm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_
 {
 	const int64_t n = p->head_dim;
 	const struct forward a = {
-		y, rstd, DT_NONE, raw, x, DT_NONE, w, {p->heads, dt_cols(x), p->first * n}, plus_one, n, eps};
+		y, rstd, DT_NONE,      raw,    x, DT_NONE, w, {p->heads, dt_cols(x), p->first * n}, plus_one,
+		n, eps,	 p->sums.data, over(p)};
 
 	return forward(dev, &a, dt_rows(x) * p->heads);
 }
@@ -135,6 +144,8 @@ struct backward {
 	struct place at, x_at; /* of dx, dy and dresid; of x */
 	bool plus_one;
 	int64_t n;
+	const float *sums; /* of g xh, as forward has them */
+	float over;
 };
 
 /* buf: 4 vectors of f32; part: dw of this group. */
@@ -162,7 +173,7 @@ static DT_SIMD void rmsnorm_backward_rows(const struct backward *a, float *buf, 
 			gx += dy[j] * w[j] * xh;
 			part[j] += dy[j] * xh;
 		}
-		gx /= (float)n;
+		gx = (a->sums ? a->sums[r] : gx) / a->over;
 #pragma omp simd
 		for (int64_t j = 0; j < n; j++)
 			dx[j] = (res ? res[j] : 0.f) + s * (dy[j] * w[j] - x[j] * s * gx);
@@ -197,7 +208,7 @@ static DT_SIMD void rmsnorm_backward_pairs(const struct backward *a, float *buf,
 			part[j] += lo;
 			part[half + j] += hi;
 		}
-		k = s * ((even + odd) / (float)n);
+		k = s * ((a->sums ? a->sums[r] : even + odd) / a->over);
 #pragma omp simd
 		for (int64_t j = 0; j < half; j++) {
 			const struct dt_two v = dt_pair_get(x[j]), d = dt_pair_get(dy[j]),
@@ -235,7 +246,8 @@ int dt_cpu_rmsnorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_t
 			    struct dt_tensor w, bool plus_one)
 {
 	const int64_t n = dt_cols(x);
-	const struct backward a = {dx, dw, dy, dresid, x, rstd, w, {1, n, 0}, {1, n, 0}, plus_one, n};
+	const struct backward a = {dx,	      dw,	 dy,	   dresid, x,	 rstd,	  w,
+				   {1, n, 0}, {1, n, 0}, plus_one, n,	   NULL, (float)n};
 
 	return backward(dev, &a, dt_rows(x));
 }
@@ -247,8 +259,47 @@ int dt_cpu_heads_norm_backward(struct dt_dev *dev, struct dt_tensor dx, struct d
 	const int64_t n = p->head_dim, rows = dt_rows(dx) * p->heads;
 	const struct place at = {p->heads, dt_cols(dx), p->first * n}, raw = {1, n, 0};
 	const struct backward a = {
-		dx, dw, dy, DT_NONE, x, rstd, w, at, dt_numel(x) == rows * n ? raw : at, plus_one, n};
+		dx,	  dw, dy,	    DT_NONE, x, rstd, w, at, dt_numel(x) == rows * n ? raw : at,
+		plus_one, n,  p->sums.data, over(p)};
 
 	return backward(dev, &a, rows);
+}
+/* The sum of one vector: of x^2, or with dy of dy w x rstd. buf: 2 vectors of f32. */
+static DT_SIMD float sum_of(struct dt_tensor x, int64_t x_at, struct dt_tensor dy, int64_t at, const float *w,
+			    float rstd, int64_t n, float *buf)
+{
+	const float *v = dt_load(buf, dt_at(x, x_at), x.dtype, n), *d;
+	float s = 0;
+
+	if (!dy.data)
+		return dt_dot(v, v, n);
+	d = dt_load(buf + n, dt_at(dy, at), dy.dtype, n);
+#pragma omp simd reduction(+ : s)
+	for (int64_t j = 0; j < n; j++)
+		s += d[j] * w[j] * (v[j] * rstd);
+	return s;
+}
+
+int dt_cpu_heads_sums(struct dt_dev *dev, struct dt_tensor sums, struct dt_tensor x, struct dt_tensor dy,
+		      struct dt_tensor rstd, struct dt_tensor w, bool plus_one, const struct dt_heads *p)
+{
+	const struct dt_tensor in = dy.data ? dy : x;
+	const int64_t n = p->head_dim, rows = dt_rows(in) * p->heads;
+	const struct place at = {p->heads, dt_cols(in), p->first * n}, raw = {1, n, 0},
+			   x_at = dy.data && dt_numel(x) == rows * n ? raw : at;
+	float *buf = dt_cpu_scratch(dev, (size_t)((dev->nthreads * 2 + 1) * n) * sizeof *buf),
+	      *sum = sums.data;
+	const float *v = NULL;
+
+	if (!buf)
+		return -ENOMEM;
+	if (dy.data)
+		v = weight(buf, w, plus_one, n);
+#pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
+	for (int64_t r = 0; r < rows; r++)
+		sum[r] = sum_of(x, element(&x_at, r, n), dy, element(&at, r, n), v,
+				dy.data ? ((const float *)rstd.data)[r] : 1.f, n,
+				buf + (1 + 2 * omp_get_thread_num()) * n);
+	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

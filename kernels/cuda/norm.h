@@ -30,8 +30,10 @@ struct dt_norm_forward {
 	int tw;			 /* of w and b */
 	struct dt_norm_place at; /* of x, delta, sum and y */
 	bool plus_one;
-	void *raw; /* [rows, n]: x as it was, or NULL */
-	bool keep; /* the row fits shared memory */
+	void *raw;	   /* [rows, n]: x as it was, or NULL */
+	bool keep;	   /* the row fits shared memory */
+	const float *sums; /* of squares, of the vectors that these are parts of; NULL: these are whole */
+	float over;	   /* with sums: elements of a whole vector */
 };
 
 /* x as it will be seen once it has been stored. */
@@ -94,7 +96,7 @@ static __global__ void __launch_bounds__(256) dt_norm_forward_kernel(struct dt_n
 			}
 			s = dt_block_sum(s, scratch);
 		}
-		rstd = 1.f / sqrtf(s / (float)a.n + a.eps);
+		rstd = 1.f / sqrtf((a.sums ? a.sums[i] / a.over : s / (float)a.n) + a.eps);
 		for (int64_t j = first; j < a.n; j += step) {
 			dt_norm_again<V>(r, a, row, i, j);
 			dt_ld<V>(u, a.w, a.tw, j);
@@ -136,7 +138,9 @@ struct dt_norm_backward {
 	int tw;			       /* of w */
 	struct dt_norm_place at, x_at; /* of dx, dy and dresid; of x */
 	bool plus_one;
-	bool keep; /* the sums of a group fit shared memory */
+	bool keep;	   /* the sums of a group fit shared memory */
+	const float *sums; /* of g xh, as forward has them */
+	float over;
 };
 
 /* V elements of what backward reads: x, dy and the weight. */
@@ -181,6 +185,8 @@ static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_
 		}
 		g = RMS ? 0.f : dt_block_sum(g, scratch) / (float)a.n;
 		gx = dt_block_sum(gx, scratch) / (float)a.n;
+		if (a.sums)
+			gx = a.sums[i] / a.over;
 		for (int64_t j = begin; j < a.n; j += step) {
 			dt_norm_read<V>(x, dy, w, a, i, j);
 			for (int k = 0; k < V; k++)

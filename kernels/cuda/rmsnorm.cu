@@ -45,7 +45,9 @@ int dt_cuda_heads_norm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt
 					       {p->heads, dt_cols(x), p->first * n},
 					       plus_one,
 					       raw.data,
-					       false});
+					       false,
+					       (const float *)p->sums.data,
+					       (float)p->over});
 }
 
 int dt_cuda_rmsnorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dw,
@@ -74,9 +76,86 @@ int dt_cuda_heads_norm_backward(struct dt_dev *dev, struct dt_tensor dx, struct 
 	if (!c)
 		return -ENODEV;
 	return dt_norm_backward_start<true>(dev, c,
-					    {dx.data, (float *)dw.data, NULL, NULL, dy.data, NULL, x.data,
-					     w.data, NULL, (const float *)rstd.data, dx.dtype, rows, 0, n,
-					     w.dtype, at, dt_numel(x) == rows * n ? rows_of(n) : at, plus_one,
-					     false});
+					    {dx.data,
+					     (float *)dw.data,
+					     NULL,
+					     NULL,
+					     dy.data,
+					     NULL,
+					     x.data,
+					     w.data,
+					     NULL,
+					     (const float *)rstd.data,
+					     dx.dtype,
+					     rows,
+					     0,
+					     n,
+					     w.dtype,
+					     at,
+					     dt_numel(x) == rows * n ? rows_of(n) : at,
+					     plus_one,
+					     false,
+					     (const float *)p->sums.data,
+					     (float)p->over});
+}
+struct sums {
+	float *sums;
+	const void *x, *dy, *w;
+	const float *rstd;
+	int t, tw;
+	int64_t rows, n;
+	struct dt_norm_place at, x_at; /* of dy, and of x without dy; of x beside dy */
+	bool plus_one;
+};
+
+/* A block has one vector. */
+static __global__ void __launch_bounds__(128) sums_kernel(struct sums a)
+{
+	float *scratch = (float *)dt_shared();
+
+	for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
+		const int64_t at = dt_norm_element(a.at, i, a.n), x_at = dt_norm_element(a.x_at, i, a.n);
+		float s = 0;
+
+		for (int64_t j = threadIdx.x; j < a.n; j += blockDim.x) {
+			const float x = dt_ld1(a.x, a.t, x_at + j);
+
+			s += a.dy ? dt_ld1(a.dy, a.t, at + j) *
+					     (a.plus_one ? dt_ld1(a.w, a.tw, j) + 1.f
+							 : dt_ld1(a.w, a.tw, j)) *
+					     (x * a.rstd[i])
+				  : x * x;
+		}
+		s = dt_block_sum(s, scratch);
+		if (threadIdx.x == 0)
+			a.sums[i] = s;
+	}
+}
+
+int dt_cuda_heads_sums(struct dt_dev *dev, struct dt_tensor sums, struct dt_tensor x, struct dt_tensor dy,
+		       struct dt_tensor rstd, struct dt_tensor w, bool plus_one, const struct dt_heads *p)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const struct dt_tensor in = dy.data ? dy : x;
+	const int64_t rows = dt_rows(in) * p->heads, n = p->head_dim;
+	const struct dt_norm_place at = {p->heads, dt_cols(in), p->first * n};
+	struct sums a = {(float *)sums.data,
+			 x.data,
+			 dy.data,
+			 w.data,
+			 (const float *)rstd.data,
+			 in.dtype,
+			 w.dtype,
+			 rows,
+			 n,
+			 at,
+			 at,
+			 plus_one};
+
+	if (!c)
+		return -ENODEV;
+	if (dy.data && dt_numel(x) == rows * n)
+		a.x_at = rows_of(n);
+	return DT_LAUNCH(c, sums_kernel, dt_blocks(c, rows, 1), 128, 128, a);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,6 +1,8 @@
 /* Norms of rows and of heads, and activation functions. */
 #include "nn/call.h"
 
+#include "base/progress.h"
+
 int dt_call_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
@@ -47,14 +49,21 @@ struct part { /* of q, or of k */
 	struct dt_tensor raw, rstd; /* [rows, heads head_dim], [rows, heads], or [rows, 1] over all heads */
 };
 
-static struct part part_of(const struct dt_exec *x, const struct dt_node *n, bool keys, int raw, int rstd)
+/* sums: room for those of q and of k, where ranks have parts of what is normalised; else -1. */
+static struct part part_of(const struct dt_exec *x, const struct dt_node *n, bool keys, int raw, int rstd,
+			   int sums)
 {
 	int64_t rows = x->p->rows[DT_ROWS_ALL], before = keys ? n->attr.heads : 0,
 		heads = keys ? n->attr.kv_heads : n->attr.heads, d = n->attr.head_dim;
-	const struct dt_heads whole = {keys ? n->attr.heads / heads : 0, 1, heads * d},
-			      each = {before, heads, d}, at = n->attr.whole ? whole : each;
+	struct dt_heads at = {before, heads, d};
 	char *r = (char *)dt_call_at(x, raw) + rows * before * d * dt_dtype_size(x->dtype);
 
+	if (n->attr.whole)
+		at = (struct dt_heads){keys ? n->attr.heads / heads : 0, 1, heads * d};
+	if (sums >= 0) { /* keys that several ranks hold alike count as often in the sum as in the length */
+		at.sums = dt_t2((float *)dt_call_at(x, sums) + rows * keys, DT_F32, rows, 1);
+		at.over = at.head_dim * dt_comm_size(x->tp);
+	}
 	if (raw < 0) /* no backward follows */
 		return (struct part){.heads = at, .param = n->param[keys]};
 	return (struct part){
@@ -64,13 +73,40 @@ static struct part part_of(const struct dt_exec *x, const struct dt_node *n, boo
 		.rstd = dt_t2((float *)dt_call_at(x, rstd) + rows * before, DT_F32, rows, at.heads)};
 }
 
+/*
+ * The sums of all ranks, which each of them has a part of: of squares, or with dy of backward's products.
+ */
+static int sums_of_ranks(struct dt_exec *x, const struct dt_node *n, int sums, struct dt_tensor in, int raw,
+			 int rstd, struct dt_tensor dy, struct dt_err *err)
+{
+	const double t0 = dt_now();
+	int rc;
+
+	if (sums < 0)
+		return 0;
+	for (int k = 0; k < 2; k++) {
+		const struct part a = part_of(x, n, k, raw, rstd, sums);
+
+		TRY(x->dev->ops->heads_sums(x->dev, a.heads.sums, dy.data ? a.raw : in, dy, a.rstd,
+					    x->w[a.param], n->attr.plus_one, &a.heads));
+	}
+	rc = dt_all_reduce(x->tp, dt_call_at(x, sums), NULL, (size_t)(2 * x->p->rows[DT_ROWS_ALL]), DT_F32,
+			   DT_SUM, n->name, err);
+	x->comm_s += dt_now() - t0;
+	return rc;
+}
+
 int dt_call_heads_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_tensor qkv = dt_call_mat(x, n->out[0]);
+	int rc;
 
 	TRY(dt_call_moved(x, n->out[0], n->in[0]));
+	rc = sums_of_ranks(x, n, n->out[3], qkv, n->out[1], n->out[2], DT_NONE, err);
+	if (rc < 0)
+		return rc;
 	for (int k = 0; k < 2; k++) {
-		const struct part a = part_of(x, n, k, n->out[1], n->out[2]);
+		const struct part a = part_of(x, n, k, n->out[1], n->out[2], n->out[3]);
 
 		TRY(x->dev->ops->heads_norm_forward(x->dev, qkv, a.rstd, a.raw, qkv, x->w[a.param],
 						    n->attr.plus_one, n->attr.eps, &a.heads));
@@ -81,10 +117,14 @@ int dt_call_heads_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err
 int dt_call_heads_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_tensor dqkv = dt_call_mat(x, n->out[0]);
+	int rc;
 
 	TRY(dt_call_moved(x, n->out[0], n->in[0]));
+	rc = sums_of_ranks(x, n, n->out[1], DT_NONE, n->in[1], n->in[2], dqkv, err);
+	if (rc < 0)
+		return rc;
 	for (int k = 0; k < 2; k++) {
-		const struct part a = part_of(x, n, k, n->in[1], n->in[2]);
+		const struct part a = part_of(x, n, k, n->in[1], n->in[2], n->out[1]);
 
 		TRY(x->dev->ops->heads_norm_backward(x->dev, dqkv, x->g[a.param], dqkv, a.raw, a.rstd,
 						     x->w[a.param], n->attr.plus_one, &a.heads));

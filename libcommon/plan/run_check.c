@@ -25,10 +25,6 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 	if (r->no_master && r->config->router_bias)
 		return dt_err_set(err, -ENOTSUP, "'%s' has biases of its router, which need master weights",
 				  r->config->name);
-	if (l->tp > 1 && r->config->qk_norm_whole)
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' has norms over all heads of q and k, which tp%d cannot cut",
-				  r->config->name, l->tp);
 	if (l->zero == 3 && l->pp > 1)
 		return dt_err_set(err, -ENOTSUP, "z3 cannot be combined with a pipeline");
 	return 0;

@@ -176,10 +176,6 @@ int dt_serving_check(const struct dt_config *c, const struct dt_layout *l, struc
 		return dt_err_set(err, -ENOTSUP,
 				  "layout '%s': a server's ranks are laid out over dp, tp, pp and ep only",
 				  text);
-	if (l->tp > 1 && c->qk_norm_whole)
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' has norms over all heads of q and k, which tp%d cannot cut", c->name,
-				  l->tp);
 	return dt_layout_check(l, c, err);
 }
 

@@ -37,7 +37,8 @@ static bool of_rank(const struct trainer *t, const struct dt_param *p)
 {
 	switch (p->role) {
 	case DT_W_Q_NORM:
-	case DT_W_K_NORM:
+	case DT_W_K_NORM: /* where it is not cut as the heads are */
+		return p->cut == DT_CUT_NONE && t->run.layout.tp > 1;
 	case DT_W_ROUTER: /* of the choices of this rank's experts */
 		return t->run.layout.tp > 1;
 	case DT_W_ATTN_NORM:

@@ -294,6 +294,66 @@ static void test_heads(void **state)
 			  compute_types[v / 4 % TYPES], v & 1, v & 2);
 }
 
+/* Vectors of which two ranks have a half each, against the same vectors whole. Halves are heads of one matrix. */
+static void one_in_parts(int64_t rows, int64_t half, enum dt_dtype type, bool plus_one)
+{
+	const double tol = type == DT_F32 ? 1e-6 : 1e-2;
+	const struct dt_heads whole = {0, 1, 2 * half};
+	struct dt_tensor x = random_tensor(type, rows, 2 * half, 1, 2),
+			 dy = random_tensor(type, rows, 2 * half, 2, 1);
+	struct dt_tensor w = random_tensor(type, 1, 2 * half, 3, 1.5), y[2], dx[2], dw[2], rstd[2];
+	struct dt_tensor sums[2] = {tensor(DT_F32, rows, 1), tensor(DT_F32, rows, 1)};
+
+	for (int i = 0; i < 2; i++) {
+		y[i] = tensor(type, rows, 2 * half), dx[i] = tensor(type, rows, 2 * half);
+		dw[i] = random_tensor(DT_F32, 1, 2 * half, 4, 1), rstd[i] = tensor(DT_F32, rows, 1);
+	}
+	assert_int_equal(
+		dev->ops->heads_norm_forward(dev, y[0], rstd[0], DT_NONE, x, w, plus_one, 1e-6f, &whole), 0);
+	assert_int_equal(
+		dev->ops->heads_norm_backward(dev, dx[0], dw[0], dy, x, rstd[0], w, plus_one, &whole), 0);
+	for (int back = 0; back < 2; back++) {
+		for (int k = 0; k < 2; k++) {
+			const struct dt_heads part = {k, 1, half};
+			struct dt_tensor wk =
+				dt_t1((char *)w.data + k * half * dt_dtype_size(type), type, half);
+
+			assert_int_equal(dev->ops->heads_sums(dev, sums[k], x, back ? dy : DT_NONE,
+							      back ? rstd[1] : DT_NONE, wk, plus_one, &part),
+					 0);
+		}
+		for (int64_t r = 0; r < rows; r++)
+			((float *)sums[0].data)[r] += ((float *)sums[1].data)[r];
+		for (int k = 0; k < 2; k++) {
+			const struct dt_heads part = {k, 1, half, sums[0], 2 * half};
+			struct dt_tensor wk =
+				dt_t1((char *)w.data + k * half * dt_dtype_size(type), type, half);
+			struct dt_tensor dwk = dt_t1((float *)dw[1].data + k * half, DT_F32, half);
+
+			assert_int_equal(back ? dev->ops->heads_norm_backward(dev, dx[1], dwk, dy, x, rstd[1],
+									      wk, plus_one, &part)
+					      : dev->ops->heads_norm_forward(dev, y[1], rstd[1], DT_NONE, x,
+									     wk, plus_one, 1e-6f, &part),
+					 0);
+		}
+	}
+	check_close("y", y[1], values(y[0]), tol, tol);
+	check_close("rstd", rstd[1], values(rstd[0]), 1e-6, 1e-6);
+	check_close("dx", dx[1], values(dx[0]), tol, tol);
+	check_close("dw", dw[1], values(dw[0]), 1e-5, 1e-5);
+	free_all(x.data, dy.data, w.data, sums[0].data, sums[1].data, y[0].data, y[1].data, dx[0].data,
+		 dx[1].data, dw[0].data, dw[1].data, rstd[0].data, rstd[1].data);
+}
+
+static void test_heads_in_parts(void **state)
+{
+	static const int64_t cases[][2] = {{1, 1}, {3, 7}, {5, 32}, {70, 40}, {9, 1030}};
+
+	for (size_t v = 0; v < sizeof cases / sizeof *cases * TYPES * 2; v++)
+		one_in_parts(cases[v / 2 / TYPES][0], cases[v / 2 / TYPES][1], compute_types[v / 2 % TYPES],
+			     v & 1);
+}
+
 static void test_heads_refused(void **state)
 {
 	struct dt_tensor x = random_tensor(DT_F32, 2, 12, 1, 1), w = random_tensor(DT_F32, 1, 4, 2, 1);
@@ -316,9 +376,10 @@ static void test_heads_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_forward), cmocka_unit_test(test_backward),
-		cmocka_unit_test(test_threads), cmocka_unit_test(test_plus_one),
-		cmocka_unit_test(test_heads),	cmocka_unit_test(test_heads_refused),
+		cmocka_unit_test(test_forward),	      cmocka_unit_test(test_backward),
+		cmocka_unit_test(test_threads),	      cmocka_unit_test(test_plus_one),
+		cmocka_unit_test(test_heads),	      cmocka_unit_test(test_heads_in_parts),
+		cmocka_unit_test(test_heads_refused),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

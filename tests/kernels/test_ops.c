@@ -142,7 +142,7 @@ static struct dt_tensor positive(int64_t n)
 
 static void norms(enum dt_dtype t, int64_t m, int64_t n)
 {
-	const struct dt_heads h = {1, 2, n};
+	const struct dt_heads h = {1, 2, n}, part = {1, 2, n, positive(2 * m), 3 * n};
 	struct dt_tensor rstd = positive(m), w = r(t, 1, n), dw = r(DT_F32, 1, n);
 
 	both_layernorm_forward(1e-5, r(t, m, n), r(DT_F32, 1, m), r(DT_F32, 1, m), r(t, m, n), r(t, m, n),
@@ -152,6 +152,12 @@ static void norms(enum dt_dtype t, int64_t m, int64_t n)
 	both_rmsnorm_forward(1e-5, r(t, m, n), r(DT_F32, 1, m), DT_NONE, r(t, m, n), DT_NONE, w, true, 1e-5f);
 	both_rmsnorm_backward(1e-4, r(t, m, n), dw, r(t, m, n), DT_NONE, r(t, m, n), rstd, w, false);
 	both_heads_norm_forward(1e-5, r(t, m, 4 * n), DT_NONE, DT_NONE, r(t, m, 4 * n), w, false, 1e-5f, &h);
+	both_heads_sums(1e-5, r(DT_F32, m, 2), r(t, m, 4 * n), DT_NONE, DT_NONE, DT_NONE, false, &h);
+	both_heads_sums(1e-4, r(DT_F32, m, 2), r(t, m, 4 * n), r(t, m, 4 * n), positive(2 * m), w, true, &h);
+	both_heads_norm_forward(1e-5, r(t, m, 4 * n), DT_NONE, DT_NONE, r(t, m, 4 * n), w, false, 1e-5f,
+				&part);
+	both_heads_norm_backward(1e-4, r(t, m, 4 * n), dw, r(t, m, 4 * n), r(t, m, 4 * n), positive(2 * m), w,
+				 true, &part);
 	both_heads_norm_backward(1e-4, r(t, m, 4 * n), dw, r(t, m, 4 * n), r(t, m, 4 * n), positive(2 * m), w,
 				 true, &h);
 	both_rmsnorm_forward(0, r(t, m, n), DT_NONE, DT_NONE, r(t, m, n + 1), DT_NONE, w, true,

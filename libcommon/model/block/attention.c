@@ -37,6 +37,8 @@ static int heads_norm(struct dt_builder *b, int qkv)
 
 		if (p)
 			p->init = b->c->norm_plus_one ? DT_INIT_ZEROS : DT_INIT_ONES;
+		if (whole) /* as the heads that it scales */
+			dt_tensor_cut(b, i ? k : q, i ? DT_CUT_KV : DT_CUT_UNITS, 0, c->head_dim);
 	}
 	n = dt_node_add(b, DT_OP_HEADS_NORM, "heads", 3, out);
 	if (!n)

@@ -2,11 +2,24 @@
 #include "model/op/rule.h"
 #include "model/op/timed.h"
 
+/* Room for two sums a row, of q and of k, where a norm is over heads that several ranks have; else -1. */
+static int heads_sums(struct dt_lower *lo, const struct dt_node *n)
+{
+	int v;
+
+	if (!n->attr.whole || lo->s->tp < 2)
+		return -1;
+	v = dt_lo_value(lo, "qk.sums", n->unit, DT_F32, DT_ROWS_ALL, 2, 1);
+	lo->p->value[v].room = true;
+	return v;
+}
+
 void dt_shape_heads_norm(struct dt_lower *lo, struct dt_node *n)
 {
 	int64_t heads = n->attr.heads + n->attr.kv_heads;
 
 	n->out[0] = dt_lo_like(lo, dt_lo_name(lo, n->out[0]), n->unit, n->in[0]);
+	n->out[3] = heads_sums(lo, n);
 	if (dt_lo_serves(lo)) {
 		n->out[1] = n->out[2] = -1;
 		return;
@@ -26,9 +39,36 @@ void dt_back_heads_norm(struct dt_lower *lo, const struct dt_node *n)
 	m->in[1] = raw;
 	m->in[2] = rstd;
 	m->out[0] = dx;
+	m->out[1] = heads_sums(lo, n);
 	m->param[0] = n->param[0];
 	m->param[1] = n->param[1];
 	dt_lo_add_grad(lo, n->in[0], dx);
+}
+
+/* Where ranks share what is normalised it is read once more, for its sums, which then are a message. */
+static void count_sums(const struct dt_cost_site *s, int sums, double bytes, struct dt_node_cost *r)
+{
+	if (sums < 0)
+		return;
+	r->read += bytes;
+	r->message = DT_MSG_ALL_REDUCE;
+	r->message_bytes = dt_cost_bytes(s, sums);
+}
+
+struct dt_node_cost dt_cost_heads_norm(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move(s, n);
+
+	count_sums(s, n->out[3], dt_cost_bytes(s, n->in[0]), &r);
+	return r;
+}
+
+struct dt_node_cost dt_cost_heads_norm_b(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	struct dt_node_cost r = dt_cost_move_add(s, n);
+
+	count_sums(s, n->out[1], dt_cost_bytes(s, n->in[0]) + dt_cost_bytes(s, n->in[1]), &r);
+	return r;
 }
 
 void dt_shape_rope(struct dt_lower *lo, struct dt_node *n)
