@@ -66,10 +66,10 @@ metric() { # file key: of the last step
 
 @test "OLMo 2 and Gemma 2, no norms in front and capped logits: layouts agree with one rank, and the account is exact" {
     verify gemma2.json tp4.s1,dp2.tp2.pp2.z2
-    # norms over all of q and all of k, whose heads tp cuts
-    verify olmo2.json dp2.z3,pp2.v2,dp2.pp2.z2,tp2,tp4.s1,dp2.tp2.z3
-    verify olmo2.json pp2,tp2 --pipeline zb-h1 --recompute selective
-    verify olmo2.json tp2.s1 --recompute full
+    # norms over all of q and all of k, whose heads tp cuts; at 1e-3 its gradients jump, and any rounding with them
+    verify olmo2.json dp2.z3,pp2.v2,dp2.pp2.z2,tp2,tp4.s1,dp2.tp2.z3 --lr 3e-4
+    verify olmo2.json pp2,tp2 --pipeline zb-h1 --recompute selective --lr 3e-4
+    verify olmo2.json tp2.s1 --recompute full --lr 3e-4
     local model
     for model in gemma2.json olmo2.json; do
         dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
