@@ -16,13 +16,20 @@ int replicas_init(struct trainer *t, struct dt_err *err)
 			      t->info.rank / tp * kv + t->mesh.at.tp * kv / tp, t->info.rank, err);
 }
 
-bool counts(const struct trainer *t, const struct dt_local_param *lp)
+bool counts_along_tp(const struct trainer *t, const struct dt_local_param *lp)
 {
 	const struct dt_param *p = &t->table.p[lp->index];
 
 	if (t->mesh.at.tp != 0 && p->cut == DT_CUT_NONE)
 		return false;
-	if (kv_shared(t, p) && dt_comm_rank(t->grads.kv_group) != 0)
+	return !kv_shared(t, p) || dt_comm_rank(t->grads.kv_group) == 0;
+}
+
+bool counts(const struct trainer *t, const struct dt_local_param *lp)
+{
+	const struct dt_param *p = &t->table.p[lp->index];
+
+	if (!counts_along_tp(t, lp))
 		return false;
 	/* The copy of a tied embedding on a last stage that is not the first. */
 	return p->role != DT_W_EMBED || holds_embed(t);

@@ -34,7 +34,7 @@ static bool factor_cut(const struct whole_part *p, int k)
 	return p->factors && p->cut == !k;
 }
 
-/* Those that are cut, to the message or (back) from it; copies of what another rank has too are left out. */
+/* Those that are cut, to the message or (back) from it; copies of what another of them has too are left out. */
 static int64_t factors_cut(struct trainer *t, struct whole_part *part, int n, double *v, bool back)
 {
 	int64_t at = 0;
@@ -50,7 +50,7 @@ static int64_t factors_cut(struct trainer *t, struct whole_part *part, int n, do
 				if (back)
 					f[j] = v[at + j];
 				else
-					v[at + j] = grads_counted(t, &t->local.p[i]) ? f[j] : 0;
+					v[at + j] = counts_along_tp(t, &t->local.p[i]) ? f[j] : 0;
 			at += m;
 		}
 	return at;
@@ -129,7 +129,7 @@ static int orthogonal(void *arg, struct whole_part *part, int i, struct dt_err *
 	const bool apart = t->run.layout.zero && dt_layout_data(&t->run.layout) > 1;
 	int rc = t->dev->ops->fill(t->dev, whole, 0);
 
-	if (rc == 0 && part[i].p.data && (part[i].cut < 0 || counts(t, lp)))
+	if (rc == 0 && part[i].p.data && (part[i].cut < 0 || counts_along_tp(t, lp)))
 		rc = copy_part(t, lp, whole, &part[i], false);
 	rc = dt_kernel_check(rc, "->columns(", err);
 	if (rc == 0 && apart)
