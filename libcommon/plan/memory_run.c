@@ -34,13 +34,32 @@ static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 		     DT_PH_STEP, -1, "between tiles and checkpoints", "largest parameter, 64 MiB at most");
 }
 
+/*
+ * Bytes of a state of rows, columns or blocks, on the data-parallel rank that has most: where shares begin decides
+ * how many of them a rank touches, and every rank has room for as many.
+ */
+static int64_t most_places(const struct dt_plan_builder *b, struct dt_coords at,
+			   const struct dt_optim_state *s)
+{
+	const struct dt_stage *stage = &b->plan->stage;
+	const struct dt_layout *l = &b->r->layout;
+	int64_t most = 0;
+
+	for (int i = 0; i < (l->zero ? l->dp * l->cp : 1); i++) {
+		const struct dt_coords one = {.dp = i / l->cp, .cp = i % l->cp, .tp = at.tp, .pp = at.pp};
+		const struct dt_states of = {&stage->graph.params, &stage->local, l, l->zero ? one : at};
+		const int64_t n = dt_states_place(&of, s, NULL);
+
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
 /* State i of the optimizer: with a value an element as parameters are, else in whole rows and columns. */
 static void put_state(struct dt_plan_builder *b, struct dt_coords at, int i, const struct dt_optim_state *s,
 		      int64_t numel, const char *formula)
 {
 	static const enum dt_buf_id id[DT_OPTIM_STATES] = {DT_B_OPTIM1, DT_B_OPTIM2};
-	const struct dt_stage *stage = &b->plan->stage;
-	const struct dt_states of = {&stage->graph.params, &stage->local, &b->r->layout, at};
 	char name[40];
 
 	snprintf(name, sizeof(name), "optimizer state %d", i + 1);
@@ -49,8 +68,8 @@ static void put_state(struct dt_plan_builder *b, struct dt_coords at, int i, con
 			     formula);
 		return;
 	}
-	dt_plan_flat(b, id[i], DT_MEM_OPTIM, DT_U8, dt_states_place(&of, s, NULL), DT_PH_FORWARD, DT_PH_STEP,
-		     -1, name, "rows, columns or blocks of local parameters");
+	dt_plan_flat(b, id[i], DT_MEM_OPTIM, DT_U8, most_places(b, at, s), DT_PH_FORWARD, DT_PH_STEP, -1,
+		     name, "rows, columns or blocks of local parameters");
 }
 
 /*
