@@ -117,21 +117,51 @@ static int step_time(const struct dt_plan_query *q, const struct dt_run *s, bool
 	return w ? dt_step_time_of(q->cluster, s, q->stack, w, table, ret, err) : -ENOMEM;
 }
 
-/* Peak of the fullest stage: the first has most in flight, the last the logits, the second most layers. */
+/* Layers of a pipeline's stage, in all its chunks: with experts, or without. */
+static int stage_layers(const struct dt_layout *l, const struct dt_config *c, int stage, bool experts)
+{
+	int n = 0;
+
+	for (int v = stage; v < l->pp * dt_layout_chunks(l); v += l->pp) {
+		int first, last;
+
+		dt_layout_stage(l, c, v, &first, &last);
+		for (int i = first; i < last; i++)
+			n += experts == (c->experts && i >= c->dense_layers);
+	}
+	return n;
+}
+
+/*
+ * Whether no stage needs to be looked at in place of this one. The first and the last have ends of the model; of
+ * the others an earlier one has as many microbatches in flight or more, and so is fuller if it has as many layers.
+ */
+static bool may_be_fullest(const struct dt_layout *l, const struct dt_config *c, int stage)
+{
+	for (int s = 1; s < stage && stage < l->pp - 1; s++)
+		if (stage_layers(l, c, s, false) >= stage_layers(l, c, stage, false) &&
+		    stage_layers(l, c, s, true) >= stage_layers(l, c, stage, true))
+			return false;
+	return true;
+}
+
+/* Peak of the fullest stage. */
 static int peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err)
 {
 	struct dt_run s = dt_candidate_run(q, c);
-	int pp = c->layout.pp, rc = 0, at[] = {0, pp - 1, 1};
+	int pp = c->layout.pp, rc = 0;
 
 	/* More microbatches than twice the stages are never in flight at once, but for GPipe. */
 	if (pp > 1 && s.accumulation > 2 * pp && s.pipeline != DT_PIPE_GPIPE && !s.schedule)
 		s.accumulation = 2 * pp;
 	c->peak_bytes = 0;
-	for (int i = 0; i < (pp > 2 ? 3 : pp) && rc == 0; i++) {
+	for (int i = 0; i < pp && rc == 0; i++) {
 		struct dt_estimate e;
 
-		rc = dt_estimate_train(&s, (struct dt_coords){.pp = at[i]}, q->fit.account, &q->fit.extras,
-				       &e, err);
+		if (!may_be_fullest(&c->layout, q->fit.run.config, i))
+			continue;
+		rc = dt_estimate_train(&s, (struct dt_coords){.pp = i}, q->fit.account, &q->fit.extras, &e,
+				       err);
 		if (rc < 0)
 			break;
 		if (e.peak_bytes > c->peak_bytes)
