@@ -284,6 +284,13 @@ metric() { # file key: of the last step
     done
 }
 
+@test "optimizers that look at whole tensors: layouts agree with one rank, a tied embedding on two stages too" {
+    local o
+    for o in lars lamb adafactor muon; do
+        verify qwen3.json dp2.z2,tp2,tp4.s1,tp2.pp2,dp2.pp2.z1 --steps 8 --optimizer $o
+    done
+}
+
 @test "bf16 on other layouts: losses within 1%" {
     dt-train verify --layouts dp1,dp2.z2,tp2.s1,dp2.tp2.pp2 --model llama.json "${common[@]}" --steps 20 \
         --precision bf16 --tensor-bound 1 >&2

@@ -15,24 +15,36 @@ seed = int(sys.argv[5]) if len(sys.argv) > 5 else 1
 rng = random.Random(seed)
 
 
-def write_model():
-    """Layers no pipeline divides evenly, two key/value heads under four heads, sizes that are no multiple of 16."""
-    path = os.path.join(folder, "odd.json")
-    with open(path, "w") as f:
-        json.dump({"model_type": "llama", "vocab_size": 261, "hidden_size": 48, "intermediate_size": 90,
-                   "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2,
-                   "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000}, f)
-    return path
+def write_models():
+    """Layers no pipeline divides evenly, two key/value heads under four heads, sizes that are no multiple of 16; a tied
+    embedding; norms over all heads; experts, without latent attention and with it."""
+    common = {"vocab_size": 261, "hidden_size": 48, "intermediate_size": 90, "num_hidden_layers": 5, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000}
+    mixtral = {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
+    latent = {"kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 12,
+              "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+              "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2, "norm_topk_prob": True}
+    more = {"llama": {}, "qwen3": {"head_dim": 20, "tie_word_embeddings": True}, "olmo2": {}, "mixtral": mixtral,
+            "deepseek_v3": latent}
+    paths = []
+    for kind, keys in more.items():
+        paths.append(os.path.join(folder, kind + ".json"))
+        with open(paths[-1], "w") as f:
+            json.dump({"model_type": kind, **common, **keys}, f)
+    return paths
 
 
-def draw(odd):
-    r = {"model": rng.choice(["gpt2-tiny", "llama-tiny", odd, odd])}
+def draw(models):
+    r = {"model": rng.choice(["gpt2-tiny", "llama-tiny", models[0]] + models)}
+    experts = "mixtral" in r["model"] or "deepseek" in r["model"]
     while True:
-        r["dp"], r["tp"], r["pp"] = (rng.choice([1, 1, 2, 4]) for _ in range(3))
-        r["ranks"] = r["dp"] * r["tp"] * r["pp"]
+        r["dp"], r["tp"], r["pp"], r["cp"] = (rng.choice([1, 1, 2, 4]) for _ in range(4))
+        r["ranks"] = r["dp"] * r["tp"] * r["pp"] * r["cp"]
         if r["ranks"] <= 4:
             break
-    r["layout"] = ".".join(["dp%d" % r["dp"], "tp%d" % r["tp"], "pp%d" % r["pp"]])
+    r["layout"] = ".".join(["dp%d" % r["dp"], "tp%d" % r["tp"], "pp%d" % r["pp"], "cp%d" % r["cp"]])
+    if experts and r["dp"] * r["cp"] > 1 and rng.random() < 0.5:
+        r["layout"] += ".ep2"
     if rng.random() < 0.5:
         r["layout"] += ".z%d" % rng.choice([1, 2, 3])
     if r["tp"] > 1 and rng.random() < 0.4:
@@ -43,13 +55,17 @@ def draw(odd):
     r["global"] = r["microbatch"] * r["dp"] * rng.choice([1, 2, 2, 4])
     args = ["--layout", r["layout"], "--microbatch", r["microbatch"], "--global-batch", r["global"],
             "--seq", rng.choice([16, 32, 32, 33, 64]), "--precision", rng.choice(["bf16", "bf16", "fp32", "fp16"]),
-            "--optimizer", rng.choice(["sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"]),
+            "--optimizer", rng.choice(["sgd", "momentum", "nesterov", "rmsprop", "adagrad", "adam", "adamw", "nadam", "lion",
+                                       "lars", "lamb", "adafactor", "muon", "adamw8bit"]),
             "--pipeline", rng.choice(["1f1b", "1f1b", "gpipe", "zb-h1"])]
     r["recompute"] = rng.choice(["none", "none", "selective", "full", "every:2"])
     args += ["--recompute", r["recompute"]]
     for chance, more in [(0.2, ["--fp8"]), (0.25, ["--no-master"]), (0.15, ["--reproducible"]),
                          (0.2, ["--grad-comm", "bf16"]), (0.2, ["--loss-chunk", "8"]), (0.3, ["--save-async"]),
-                         (0.3, ["--save-grads"])]:
+                         (0.3, ["--save-grads"]), (0.1, ["--lora", "4"]), (0.1, ["--freeze", ".*norm.*"]),
+                         (0.1, ["--qat", "q8_0"]), (0.1, ["--ema", "0.9"]), (0.1, ["--capacity-factor", "1.25"]),
+                         (0.1, ["--offload", rng.choice(["optimizer", "weights", "activations"]), "--offload-to", "disk:."]),
+                         (0.3, ["--cp-comm", rng.choice(["gather", "ring", "ulysses"])])]:
         if rng.random() < chance:
             args += more
     r["args"] = [str(a) for a in args]
@@ -103,9 +119,9 @@ def ask_train(r, i):
 
 
 def main():
-    odd, bad, refused = write_model(), 0, 0
+    models, bad, refused = write_models(), 0, 0
     for i in range(count):
-        r = draw(odd)
+        r = draw(models)
         memest, train, plan = ask_memest(r), ask_train(r, i), ask_plan(r)
         refused += train[0] is None
         what = None
