@@ -201,13 +201,44 @@ int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 				(int64_t)(m->cache.bytes / all));
 }
 
-int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+static int check_batch(const struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
 {
 	if (b->ntokens < (m->ranks.ep ? 0 : 1) || b->ntokens > m->p.max_tokens || b->nwant > m->p.max_seqs)
 		return dt_err_set(err, -EINVAL, "a batch of %d tokens and %d outputs exceeds %d and %d",
 				  b->ntokens, b->nwant, m->p.max_tokens, m->p.max_seqs);
+	return 0;
+}
+
+int dt_infer_stage(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err)
+{
+	int rc = check_batch(m, b, err);
+
+	return rc < 0 ? rc : dt_infer_in_parts(m, b, made, err);
+}
+
+/* All stages of a pass, one after the other where it is not cut into parts. */
+static int all_stages(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	const size_t n = (size_t)b->nwant * (size_t)m->config.vocab;
+	float *made = dt_infer_has_logits(m) ? malloc((n + 1) * sizeof(*made)) : NULL;
+	int rc = made || !dt_infer_has_logits(m) ? 0 : dt_err_sys(err, -ENOMEM, "cannot compute a step");
+
+	if (rc == 0)
+		rc = dt_infer_in_parts(m, b, made, err);
+	if (rc == 0)
+		rc = dt_infer_finish(m, b, made, logits, err);
+	free(made);
+	return rc;
+}
+
+int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	int rc = check_batch(m, b, err);
+
+	if (rc < 0)
+		return rc;
 	if (!dt_dev_is_host(m->dev))
 		return dt_infer_side_forward(m, b, logits, err);
-	return m->ranks.pp ? dt_infer_in_parts(m, b, logits, err) : dt_infer_pass(m, b, logits, err);
+	return m->ranks.pp ? all_stages(m, b, logits, err) : dt_infer_pass(m, b, logits, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

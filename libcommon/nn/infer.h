@@ -147,6 +147,14 @@ uint64_t dt_infer_replayed(const struct dt_infer *m);
  * row's logits do not depend on its batch neighbours.
  */
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+/*
+ * Over stages (pp): this rank's stage of a pass alone, so that stages compute several batches at once; each
+ * rank makes the passes in the same order. The last stage's first rank has the logits [nwant, vocab] in made
+ * and the pooled states; nobody draws.
+ */
+int dt_infer_stage(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err);
+/* The draws of b from its logits, which are on the host. */
+int dt_infer_draw(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -3,8 +3,8 @@
  * before computes those of the next, so that m parts take (m + stages - 1) / m of what one stage takes
  * for all rows (GPipe: Huang et al. 2019). Rows are cut anywhere, also within a sequence, whose later
  * rows see the keys of the earlier ones in the cache: numbers do not depend on it. Steps with few rows
- * are not cut: each part reads the weights again. Over ep there is one part: the ranks of a group have
- * unlike rows, but meet in the same passes.
+ * are not cut: each part reads the weights again. Over ep the ranks of a group have unlike rows, but meet
+ * in the same passes: as many parts as the one with most rows has.
  */
 #include "nn/exec.h"
 #include "nn/infer_priv.h"
@@ -19,16 +19,14 @@ int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err)
 {
 	const size_t seqs = (size_t)m->p.max_seqs;
 	struct dt_infer_parts *c = &m->cut;
-	bool keeps = dt_infer_last_stage(m) && m->ranks.at.tp == 0;
 
 	if (!m->ranks.pp)
 		return 0;
 	c->q_start = calloc(seqs + 1, sizeof(*c->q_start));
 	c->kv_len = calloc(seqs, sizeof(*c->kv_len));
 	c->want = calloc(seqs, sizeof(*c->want));
-	if (keeps)
-		c->logits = malloc(seqs * (size_t)m->config.vocab * sizeof(*c->logits));
-	if (!c->q_start || !c->kv_len || !c->want || (keeps && !c->logits))
+	c->tokens_of = calloc((size_t)m->ranks.layout.ep, sizeof(*c->tokens_of));
+	if (!c->q_start || !c->kv_len || !c->want || !c->tokens_of)
 		return dt_err_sys(err, -ENOMEM, "cannot load the model");
 	return 0;
 }
@@ -38,7 +36,7 @@ void dt_infer_parts_release(struct dt_infer *m)
 	free(m->cut.q_start);
 	free(m->cut.kv_len);
 	free(m->cut.want);
-	free(m->cut.logits);
+	free(m->cut.tokens_of);
 }
 
 /* Rows [row, end) of b, of which those before had `want` wanted ones. */
@@ -49,7 +47,7 @@ static struct dt_infer_batch part_of(struct dt_infer *m, const struct dt_infer_b
 	struct dt_infer_batch p = *b;
 	int first = 0, n;
 
-	while (b->q_start[first + 1] <= row)
+	while (first < b->nseq && b->q_start[first + 1] <= row)
 		first++;
 	for (n = 0; first + n < b->nseq && b->q_start[first + n] < end; n++) {
 		const int from = b->q_start[first + n], to = b->q_start[first + n + 1];
@@ -75,39 +73,43 @@ static struct dt_infer_batch part_of(struct dt_infer *m, const struct dt_infer_b
 	return p;
 }
 
-static int parts_of(const struct dt_infer *m, int rows)
+static int parts_of(const struct dt_infer *m, const struct dt_infer_batch *b)
 {
-	const int n = rows / (m->p.part_rows ? m->p.part_rows : PART_ROWS);
-	const int most = m->ranks.ep ? 1 : PARTS_A_STAGE * m->ranks.layout.pp;
+	const int most = PARTS_A_STAGE * m->ranks.layout.pp;
+	int rows = b->ntokens, n;
 
+	for (int r = 0; m->ranks.ep && r < m->ranks.layout.ep; r++)
+		rows = b->tokens_of[r] > rows ? b->tokens_of[r] : rows;
+	n = rows / (m->p.part_rows ? m->p.part_rows : PART_ROWS);
 	return n < 1 ? 1 : n < most ? n : most;
 }
 
-int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+/* Where part i of n begins. */
+static int part_at(int rows, int i, int n)
 {
-	const int n = parts_of(m, b->ntokens);
+	return (int)((int64_t)rows * i / n);
+}
+
+int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err)
+{
+	const int n = parts_of(m, b);
 	const size_t vocab = (size_t)m->config.vocab;
-	const float *made = NULL;
 	int want = 0, rc = 0;
 
-	if (b->ntokens == 0)
-		return dt_infer_pass(m, b, logits, err);
 	for (int i = 0; i < n && rc == 0; i++) {
-		const int row = (int)((int64_t)b->ntokens * i / n),
-			  end = (int)((int64_t)b->ntokens * (i + 1) / n);
-		const struct dt_infer_batch p = part_of(m, b, row, end, want);
+		const int row = part_at(b->ntokens, i, n), end = part_at(b->ntokens, i + 1, n);
+		struct dt_infer_batch p = part_of(m, b, row, end, want);
 
-		rc = dt_infer_pass(m, &p, logits, err);
-		if (m->cut.logits && rc == 0 && p.nwant > 0) {
-			made = dt_infer_made(m);
-			if (n > 1) /* the next part writes there */
-				made = memcpy(m->cut.logits + (size_t)want * vocab, made,
-					      (size_t)p.nwant * vocab * sizeof(*made));
-		}
+		for (int r = 0; m->ranks.ep && r < m->ranks.layout.ep; r++)
+			m->cut.tokens_of[r] =
+				part_at(b->tokens_of[r], i + 1, n) - part_at(b->tokens_of[r], i, n);
+		p.tokens_of = m->ranks.ep ? m->cut.tokens_of : NULL;
+		rc = dt_infer_pass(m, &p, NULL, err);
+		if (made && rc == 0 && p.nwant > 0)
+			memcpy(made + (size_t)want * vocab, dt_infer_made(m),
+			       (size_t)p.nwant * vocab * sizeof(*made));
 		want += p.nwant;
 	}
-	if (n > 1)
-		made = m->cut.logits;
-	return rc < 0 ? rc : dt_infer_finish(m, b, made, logits, err);
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

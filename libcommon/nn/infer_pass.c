@@ -1,4 +1,5 @@
 /* One pass over the rows of a batch on this rank's stage. */
+#include "comm/comm.h"
 #include "kernels/ops.h"
 #include "nn/exec.h"
 #include "nn/infer_disk.h"
@@ -47,6 +48,10 @@ static int before_unit(void *arg, int unit, bool backward, struct dt_err *err)
 {
 	struct dt_infer *m = arg;
 
+	if (m->ranks.world) /* what other stages have been sent goes on meanwhile */
+		dt_comm_poll(m->ranks.world, NULL);
+	if (!m->disk)
+		return 0;
 	return dt_infer_disk_layer(m, m->plan.stage.local.unit[unit].layer, err);
 }
 
@@ -65,7 +70,8 @@ int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *log
 	if (p->input >= 0 && b->ntokens > 0)
 		rc = dt_infer_receive(m, err);
 	if (rc == 0)
-		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_FORWARD, m->disk ? &hooks : NULL, err);
+		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_FORWARD, m->disk || m->ranks.pp ? &hooks : NULL,
+				 err);
 	if (rc == 0 && p->output >= 0 && b->ntokens > 0)
 		rc = dt_infer_send(m, err);
 	if (rc == 0 && dt_infer_last_stage(m))

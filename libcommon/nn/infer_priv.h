@@ -42,10 +42,9 @@ struct dt_infer_heads {
 	struct dt_packed_set *keys, *values;
 };
 
-/* infer_parts.c: of a part of a pass, [max_seqs + 1], [max_seqs], [max_seqs]; the last stage's logits */
+/* infer_parts.c: of a part of a pass, [max_seqs + 1], [max_seqs], [max_seqs], and over ep [ep] */
 struct dt_infer_parts {
-	int32_t *q_start, *kv_len, *want;
-	float *logits; /* [max_seqs, vocab]; NULL elsewhere */
+	int32_t *q_start, *kv_len, *want, *tokens_of;
 };
 
 struct dt_infer {
@@ -106,7 +105,8 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *b, fl
 /*
  * infer_ranks.c. gather: what each rank of the group over tp has of the logits, by node n, whole on the
  * first. receive: what the stage before has computed; send: to the stage behind. made: the last stage's
- * logits. finish: these (of the whole pass) and pooled states from the last stage to the first.
+ * logits of the pass before. finish: those of a whole pass and pooled states from the last stage to the
+ * first.
  */
 int dt_infer_gather(struct dt_infer *m, const struct dt_node *n, float *logits, struct dt_err *err);
 int dt_infer_receive(struct dt_infer *m, struct dt_err *err);
@@ -117,6 +117,11 @@ int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, const fl
 static inline bool dt_infer_last_stage(const struct dt_infer *m)
 {
 	return m->ranks.at.pp == m->ranks.layout.pp - 1;
+}
+/* Whether this rank has the logits of its replica when all stages have computed. */
+static inline bool dt_infer_has_logits(const struct dt_infer *m)
+{
+	return dt_infer_last_stage(m) && m->ranks.at.tp == 0;
 }
 
 /* Rows of this pass that ranks [0, rank) of the group over ep have. */

@@ -78,12 +78,20 @@ const float *dt_infer_made(const struct dt_infer *m)
 	return dt_exec_value(&m->x, &m->flight, p->step[p->start[DT_LIST_LOSS]].n.out[3]);
 }
 
+int dt_infer_draw(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	const struct dt_ops *o = m->dev->ops;
+
+	TRY(o->sample(m->dev, b->drawn, dt_t2(logits, DT_F32, b->nwant, m->config.vocab), b->draw, b->edit,
+		      b->nedits));
+	return 0;
+}
+
 int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, const float *made, float *logits,
 		    struct dt_err *err)
 {
 	const size_t n = (size_t)b->nwant * (size_t)m->config.vocab;
 	const bool first = m->ranks.at.pp == 0, last = dt_infer_last_stage(m);
-	const struct dt_ops *o = m->dev->ops;
 	int rc = 0;
 
 	if (m->ranks.at.tp > 0 || (!first && !last))
@@ -94,9 +102,6 @@ int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, const fl
 	if (last)
 		return dt_send(m->ranks.pp, made, n, DT_F32, 0, TAG_LOGITS, "logits", err);
 	rc = dt_recv(m->ranks.pp, logits, n, DT_F32, m->ranks.layout.pp - 1, TAG_LOGITS, "logits", err);
-	if (rc == 0 && b->draw)
-		TRY(o->sample(m->dev, b->drawn, dt_t2(logits, DT_F32, b->nwant, m->config.vocab), b->draw,
-			      b->edit, b->nedits));
-	return rc;
+	return rc < 0 || !b->draw ? rc : dt_infer_draw(m, b, logits, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -221,6 +221,8 @@ static int join(struct dt_served *s, const struct dt_served_params *p, struct dt
 		rc = dt_mesh_need(&s->mesh, DT_ON_TP, err);
 	if (rc == 0 && l.pp > 1)
 		rc = dt_mesh_need(&s->mesh, DT_ON_PP, err);
+	if (rc == 0 && l.pp > 1)
+		rc = dt_mesh_need(&s->mesh, DT_ON_STAGE, err);
 	if (rc == 0 && l.ep > 1)
 		rc = dt_mesh_need(&s->mesh, DT_ON_EP, err);
 	s->cut = (struct dt_infer_ranks){.layout = l,
@@ -243,6 +245,15 @@ static int agree_blocks(struct dt_served *s, int64_t *blocks, struct dt_err *err
 	return rc;
 }
 
+/* How many steps go through the stages at once: one in each, where they are of different sequences and tokens
+ * do not come in guesses; a trace has one after the other. */
+static int steps_under_way(const struct dt_served *s, const struct dt_served_params *p)
+{
+	const int pp = s->cut.layout.pp;
+
+	return p->draft || p->draft_model || p->trace ? 1 : p->seqs < pp ? (int)p->seqs : pp;
+}
+
 /* The model and the one that guesses, with a cache of the same blocks; how many. */
 static int64_t open_models(struct dt_served *s, const struct dt_served_params *p, int64_t len,
 			   struct dt_err *err)
@@ -260,7 +271,6 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .disk_dir = p->weights_disk,
 				     .disk_memory = p->weights_memory,
 				     .name = p->kv_dir != NULL};
-	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
 	int64_t blocks = cache_blocks(s, p, len, dt_source_config(s->src), err);
 	int rc = agree_blocks(s, &blocks, err);
 
@@ -268,8 +278,8 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 		return rc;
 	ip.blocks = (int)blocks;
 	rc = dt_infer_open(&s->model, s->dev, s->src, &ip, err);
-	if (rc == 0 && all)
-		rc = dt_serve_ranks_open(&s->ranks, s->model, all, &ip, err);
+	if (rc == 0 && p->world)
+		rc = dt_serve_ranks_open(&s->ranks, s->model, &s->mesh, steps_under_way(s, p), &ip, err);
 	ip.adapters = 0;
 	ip.ranks = NULL; /* rank 0 guesses alone */
 	if (rc == 0 && p->draft_model && is_first(p))
@@ -356,6 +366,9 @@ static int open_engine(struct dt_served *s, const struct dt_served_params *p, co
 	if (s->ranks) {
 		ep.model.m = s->ranks;
 		ep.model.forward = dt_serve_ranks_forward;
+		ep.model.depth = steps_under_way(s, p);
+		ep.model.begin = dt_serve_ranks_begin;
+		ep.model.take = dt_serve_ranks_take;
 		ep.model.copy_block = dt_serve_ranks_copy_block;
 		ep.model.draws = s->cut.layout.dp == 1; /* else logits come from elsewhere */
 		ep.model.read_block = dt_serve_ranks_read_block;

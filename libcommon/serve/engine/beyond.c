@@ -357,7 +357,7 @@ void dt_engine_beyond_close(struct dt_engine *e)
 /* How long a block of tokens takes, in blocks that nobody has yet; the first pass touches memory. */
 void dt_engine_beyond_measure(struct dt_engine *e)
 {
-	struct dt_engine_buffers *s = &e->step;
+	struct dt_engine_buffers *s = e->step;
 	int n = e->p.block_size;
 	struct dt_err err;
 	double t0, took = 0;
@@ -381,7 +381,7 @@ void dt_engine_beyond_measure(struct dt_engine *e)
 	s->batch.draw = NULL;
 	for (int i = 0; i < 2 && took < ENOUGH; i++) {
 		t0 = dt_now();
-		if (e->p.model.forward(e->p.model.m, &s->batch, s->logits, &err) < 0)
+		if (e->p.model.forward(e->p.model.m, &s->batch, e->out.logits, &err) < 0)
 			return; /* a request will say why */
 		took = dt_now() - t0;
 	}

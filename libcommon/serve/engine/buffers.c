@@ -1,13 +1,12 @@
-/* The buffers of a step. */
+/* The buffers of steps. */
 #include "plan/inferplan.h"
 #include "serve/engine/priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-int dt_engine_buffers_init(struct dt_engine *e)
+static int init_step(const struct dt_engine *e, struct dt_engine_buffers *s)
 {
-	struct dt_engine_buffers *s = &e->step;
 	const struct dt_engine_params *p = &e->p;
 	size_t seqs = (size_t)p->max_seqs, tokens = (size_t)p->max_tokens;
 	size_t table = (size_t)dt_kvpool_blocks(e->pool, p->max_len) * seqs;
@@ -24,13 +23,8 @@ int dt_engine_buffers_init(struct dt_engine *e)
 	s->replica = calloc(seqs, sizeof(*s->replica));
 	s->pool_to = calloc(seqs, sizeof(*s->pool_to));
 	s->adapter = calloc(seqs, sizeof(*s->adapter));
-	s->logits = malloc(DT_INFER_LOGITS_ROWS(seqs) * (size_t)p->model.vocab * sizeof(*s->logits));
-	s->draw = calloc(seqs, sizeof(*s->draw));
-	s->drawn = calloc(seqs, sizeof(*s->drawn));
-	s->top = calloc(DT_PROMPT_LOGPROBS_MAX, sizeof(*s->top));
 	if (!s->items || !s->drafts || !s->ids || !s->pos || !s->slot || !s->q_start || !s->kv_len ||
-	    !s->want || !s->table || !s->replica || !s->pool_to || !s->adapter || !s->logits || !s->draw ||
-	    !s->drawn || !s->top)
+	    !s->want || !s->table || !s->replica || !s->pool_to || !s->adapter)
 		return -ENOMEM;
 	s->batch = (struct dt_infer_batch){.ids = s->ids,
 					   .pos = s->pos,
@@ -41,13 +35,11 @@ int dt_engine_buffers_init(struct dt_engine *e)
 					   .want = s->want,
 					   .replica = s->replica,
 					   .pool = s->pool_to};
-	return dt_serve_sampler_init(&e->sampler, p->model.vocab);
+	return 0;
 }
 
-void dt_engine_buffers_release(struct dt_engine *e)
+static void release_step(struct dt_engine_buffers *s)
 {
-	struct dt_engine_buffers *s = &e->step;
-
 	free(s->items);
 	free(s->drafts);
 	free(s->ids);
@@ -60,10 +52,36 @@ void dt_engine_buffers_release(struct dt_engine *e)
 	free(s->replica);
 	free(s->pool_to);
 	free(s->adapter);
-	free(s->logits);
-	free(s->draw);
-	free(s->drawn);
-	free(s->top);
+}
+
+int dt_engine_buffers_init(struct dt_engine *e)
+{
+	struct dt_engine_results *o = &e->out;
+	const size_t seqs = (size_t)e->p.max_seqs, vocab = (size_t)e->p.model.vocab;
+	int rc = 0;
+
+	e->flight = calloc((size_t)e->depth, sizeof(*e->flight));
+	o->logits = malloc(DT_INFER_LOGITS_ROWS(seqs) * vocab * sizeof(*o->logits));
+	o->draw = calloc(seqs, sizeof(*o->draw));
+	o->drawn = calloc(seqs, sizeof(*o->drawn));
+	o->top = calloc(DT_PROMPT_LOGPROBS_MAX, sizeof(*o->top));
+	if (!e->flight || !o->logits || !o->draw || !o->drawn || !o->top)
+		return -ENOMEM;
+	e->step = e->flight;
+	for (int i = 0; i < e->depth && rc == 0; i++)
+		rc = init_step(e, &e->flight[i]);
+	return rc < 0 ? rc : dt_serve_sampler_init(&e->sampler, e->p.model.vocab);
+}
+
+void dt_engine_buffers_release(struct dt_engine *e)
+{
+	for (int i = 0; e->flight && i < e->depth; i++)
+		release_step(&e->flight[i]);
+	free(e->flight);
+	free(e->out.logits);
+	free(e->out.draw);
+	free(e->out.drawn);
+	free(e->out.top);
 	dt_serve_sampler_release(&e->sampler);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

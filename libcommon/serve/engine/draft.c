@@ -6,14 +6,14 @@
  */
 #include "serve/engine/priv.h"
 
-/* The next guess of each item of e->step.drafts from what forward has just given. */
+/* The next guess of each item of e->step->drafts from what forward has just given. */
 static int draw(struct dt_engine *e, int n)
 {
 	size_t vocab = (size_t)e->p.model.vocab;
 	int want = 0;
 
 	for (int i = 0; i < n; i++) {
-		struct dt_sched_item *it = &e->step.drafts[i];
+		struct dt_sched_item *it = &e->step->drafts[i];
 		struct dt_serve_req *r = dt_serve_req_of(it->seq);
 		int end = it->first + it->n;
 		struct dt_sampling s = dt_serve_req_sampling(r);
@@ -22,9 +22,9 @@ static int draw(struct dt_engine *e, int n)
 		r->drafted = end;
 		if (it->seq->draft == 0)
 			continue;
-		id = e->step.batch.draw
-			     ? e->step.drawn[want].id
-			     : dt_sample(&e->sampler, &s, e->step.logits + (size_t)want * vocab, r->tokens,
+		id = e->step->batch.draw
+			     ? e->out.drawn[want].id
+			     : dt_sample(&e->sampler, &s, e->out.logits + (size_t)want * vocab, r->tokens,
 					 (size_t)r->nprompt, dt_serve_req_out(r), (size_t)(end - r->nprompt));
 		want++;
 		if (id < 0)
@@ -40,11 +40,11 @@ static int go_on(struct dt_engine *e, int n)
 	int m = 0;
 
 	for (int i = 0; i < n; i++) {
-		struct dt_sched_item *it = &e->step.drafts[i];
+		struct dt_sched_item *it = &e->step->drafts[i];
 		int end = it->first + it->n;
 
 		if (end < it->seq->known + it->seq->draft - 1)
-			e->step.drafts[m++] = (struct dt_sched_item){.seq = it->seq, .first = end, .n = 1};
+			e->step->drafts[m++] = (struct dt_sched_item){.seq = it->seq, .first = end, .n = 1};
 	}
 	return m;
 }
@@ -55,9 +55,9 @@ int dt_engine_draft(struct dt_engine *e, int n)
 	int rc = 0, spare = e->p.max_tokens;
 
 	for (int i = 0; i < n; i++)
-		spare -= e->step.items[i].n - e->step.items[i].seq->draft;
+		spare -= e->step->items[i].n - e->step->items[i].seq->draft;
 	for (int i = 0; i < n; i++) {
-		struct dt_sched_item it = e->step.items[i];
+		struct dt_sched_item it = e->step->items[i];
 		int behind = it.first - dt_serve_req_of(it.seq)->drafted;
 
 		it.n -= it.seq->draft;
@@ -68,12 +68,13 @@ int dt_engine_draft(struct dt_engine *e, int n)
 			it.n += behind;
 			spare -= behind;
 		}
-		e->step.drafts[i] = it;
+		e->step->drafts[i] = it;
 	}
 	while (n > 0 && rc == 0) {
-		rc = dt_engine_build(e, e->step.drafts, n, true);
+		dt_engine_build(e, e->step->drafts, n, true);
+		rc = dt_engine_plan_draws(e, e->step->drafts, n, true);
 		if (rc == 0)
-			rc = e->p.drafter.forward(e->p.drafter.m, &e->step.batch, e->step.logits, &err);
+			rc = e->p.drafter.forward(e->p.drafter.m, &e->step->batch, e->out.logits, &err);
 		if (rc == 0)
 			rc = draw(e, n);
 		n = rc < 0 ? 0 : go_on(e, n);

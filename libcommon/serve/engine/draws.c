@@ -38,7 +38,7 @@ int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items,
 {
 	int want = 0, rc = 0;
 
-	e->step.batch.draw = NULL;
+	e->step->batch.draw = NULL;
 	e->sampler.nedits = 0;
 	if (!(draft ? e->p.drafter.draws : e->p.model.draws))
 		return 0;
@@ -52,18 +52,18 @@ int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items,
 		for (int at = it->first; at < it->first + it->n; at++) {
 			if (!dt_engine_wanted(it, at, draft))
 				continue;
-			rc = draw_of(e, r, at, draft, &e->step.draw[want]);
+			rc = draw_of(e, r, at, draft, &e->out.draw[want]);
 			if (rc < 0)
 				return rc;
-			e->step.draw[want++].score = !draft && r->ask->logprobs == 0;
+			e->out.draw[want++].score = !draft && r->ask->logprobs == 0;
 		}
 	}
 	if (want == 0)
 		return 0;
-	e->step.batch.draw = e->step.draw;
-	e->step.batch.edit = e->sampler.edit;
-	e->step.batch.nedits = e->sampler.nedits;
-	e->step.batch.drawn = e->step.drawn;
+	e->step->batch.draw = e->out.draw;
+	e->step->batch.edit = e->sampler.edit;
+	e->step->batch.nedits = e->sampler.nedits;
+	e->step->batch.drawn = e->out.drawn;
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

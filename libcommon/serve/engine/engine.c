@@ -77,6 +77,8 @@ static void drop_cancelled(struct dt_engine *e)
 
 	for (r = TAILQ_FIRST(&e->live); r; r = next) {
 		next = TAILQ_NEXT(r, in_list);
+		if (r->seq.busy) /* when its step is over */
+			continue;
 		if (atomic_load(&r->call->cancelled))
 			dt_engine_retire(e, r, DT_FINISH_ABORT);
 		else if (r->call->deadline > 0 && now > r->call->deadline)
@@ -117,6 +119,7 @@ void dt_engine_fail(struct dt_engine *e, const struct dt_err *err)
 	TAILQ_CONCAT(&in, &e->gate.inbox, in_list);
 	pthread_mutex_unlock(&e->gate.mu);
 	take_inbox(e, &in);
+	e->nflight = 0;
 	while (!TAILQ_EMPTY(&e->live))
 		dt_engine_retire_error(e, TAILQ_FIRST(&e->live), err);
 }
@@ -191,6 +194,7 @@ static void *engine_main(void *arg)
 		if (can_step(e))
 			dt_engine_step(e);
 	}
+	dt_engine_settle(e);
 	while (!TAILQ_EMPTY(&e->live))
 		dt_engine_retire(e, TAILQ_FIRST(&e->live), DT_FINISH_ABORT);
 	dt_engine_beyond_write(e, true);
@@ -248,6 +252,7 @@ static int init_sched(struct dt_engine *e, struct dt_err *err)
 	rc = dt_sched_init(&e->sched, e->pool, e->p.max_seqs, e->p.max_tokens, share, n, err);
 	e->sched.window = e->p.window;
 	e->sched.replicas = e->p.replicas;
+	e->sched.depth = e->depth;
 	free(share);
 	return rc;
 }
@@ -261,6 +266,7 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 		return dt_err_sys(err, -ENOMEM, "cannot start the engine");
 	e->p = *p;
 	e->p.replicas = p->replicas ? p->replicas : 1;
+	e->depth = p->model.depth ? p->model.depth : 1;
 	TAILQ_INIT(&e->live);
 	dt_metrics_init(&e->metrics);
 	rc = dt_engine_gate_init(e);

@@ -21,6 +21,14 @@
 struct dt_engine_model {
 	void *m;
 	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+	/*
+	 * depth > 1, of a model over stages: so many steps, of different sequences, may be under way. begin
+	 * starts one, take waits for the oldest, of the same batch, and draws where that says so. Not with
+	 * guesses or a trace. 0: one, by forward.
+	 */
+	int depth;
+	int (*begin)(void *m, const struct dt_infer_batch *b, struct dt_err *err);
+	int (*take)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 	/* Copies the rows of a cache block; 0 or a negative errno. NULL: each choice computes its prompt. */
 	int (*copy_block)(void *m, int replica, int32_t from, int32_t to);
 	/*
@@ -31,7 +39,7 @@ struct dt_engine_model {
 	int (*write_block)(void *m, int32_t block, const void *from);
 	size_t block_bytes;
 	/*
-	 * Of a model over several ranks: called after every beat_s seconds without a step. Where it, forward
+	 * Of a model over several ranks: called after every beat_s seconds without a step. Where it, a step
 	 * or copy_block fails, the engine has failed. NULL: one process.
 	 */
 	int (*beat)(void *m, struct dt_err *err);

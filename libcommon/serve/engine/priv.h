@@ -29,7 +29,7 @@ struct dt_engine_gate {
 	struct dt_slots slots;
 };
 
-/* Buffers of one step. Used by the engine's thread alone. */
+/* A step that is planned, until it has given its tokens. Used by the engine's thread alone. */
 struct dt_engine_buffers {
 	struct dt_sched_item *items, *drafts;	 /* [max_seqs] */
 	struct dt_infer_batch batch;		 /* points into the buffers below */
@@ -40,10 +40,18 @@ struct dt_engine_buffers {
 	int32_t *replica;			 /* [max_seqs] */
 	float **pool_to;			 /* [max_seqs] */
 	const struct dt_infer_adapter **adapter; /* [max_seqs] */
-	float *logits;				 /* [max_seqs + 2, vocab], the last two scratch */
-	struct dt_draw *draw;			 /* [max_seqs]; their edits are in the sampler */
-	struct dt_drawn *drawn;			 /* [max_seqs] */
-	struct dt_logprob *top;			 /* [DT_PROMPT_LOGPROBS_MAX] */
+	int n;					 /* items */
+	double began;
+	bool decode; /* every item decodes */
+	int guessed; /* tokens */
+};
+
+/* What the step that gives its tokens has computed. Used by the engine's thread alone. */
+struct dt_engine_results {
+	float *logits;		/* [max_seqs + 2, vocab], the last two scratch */
+	struct dt_draw *draw;	/* [max_seqs]; their edits are in the sampler */
+	struct dt_drawn *drawn; /* [max_seqs] */
+	struct dt_logprob *top; /* [DT_PROMPT_LOGPROBS_MAX] */
 };
 
 /* Tokens a grammar allows, as a bit mask for the sampler. Used by the engine's thread alone. */
@@ -89,9 +97,14 @@ struct dt_engine {
 	/* used by the engine's thread alone */
 	struct dt_kvpool *pool; /* [p.replicas]; what is beyond it is beyond the first, which is alone then */
 	struct dt_sched sched;
-	struct dt_req_list live; /* taken from the inbox, in order of arrival */
-	int64_t taken, steps;	 /* so far */
-	struct dt_engine_buffers step;
+	struct dt_req_list live;	  /* taken from the inbox, in order of arrival */
+	int64_t taken, steps;		  /* so far */
+	int depth;			  /* steps that may be under way */
+	struct dt_engine_buffers *flight; /* [depth] a ring: nflight are, from the oldest on */
+	int oldest, nflight;
+	struct dt_engine_buffers *step; /* of flight: which is planned, or gives its tokens */
+	struct dt_engine_results out;
+	double ended; /* dt_now() when a step last had given its tokens */
 	struct dt_engine_mask mask;
 	struct dt_serve_sampler sampler;
 	struct dt_spec spec;
@@ -143,18 +156,22 @@ void dt_teller_go(struct dt_teller *t);
 /* draft.c: runs the draft model on the planned items; it guesses for items with a draft. */
 int dt_engine_draft(struct dt_engine *e, int n);
 
-/* draws.c: lets the model draw the tokens itself where every wanted row allows it; 0 or -ENOMEM. */
+/* draws.c: lets the model draw the tokens of the batch itself where every wanted row allows it; 0 or -ENOMEM. */
 int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 
 /* take.c: gives each request the tokens that the step produced; returns their number. */
 int dt_engine_take(struct dt_engine *e, const struct dt_sched_item *items, int n);
 
-/* step.c: dt_engine_build fills the batch; dt_engine_step plans, computes and hands out tokens once. */
-int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
+/*
+ * step.c: dt_engine_build fills the batch. dt_engine_step begins a step where one more may be under way, and
+ * where that are all there can be the oldest hands out its tokens. settle: all of them do.
+ */
+void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 /* Rows of an item whose logits are wanted: the prompt's when it is scored, the last known token's and those
  * of guessed tokens; of the model that guesses only guesses are. */
 bool dt_engine_wanted(const struct dt_sched_item *it, int row, bool draft);
 void dt_engine_step(struct dt_engine *e);
+void dt_engine_settle(struct dt_engine *e);
 
 static inline struct dt_serve_req *dt_serve_req_of(struct dt_seq *seq)
 {

@@ -49,7 +49,7 @@ static void fill(const struct dt_engine *e, struct dt_slots *ret)
 		ret->blocks += e->pool[i].nblocks;
 		ret->free_blocks += e->pool[i].nfree;
 	}
-	ret->step_tokens = e->step.batch.ntokens;
+	ret->step_tokens = e->step->batch.ntokens;
 	ret->steps = e->steps;
 	ret->preemptions = e->sched.preemptions;
 	ret->prefix_queries = e->sched.prefix_queries;

@@ -12,15 +12,16 @@ bool dt_engine_wanted(const struct dt_sched_item *it, int row, bool draft)
 	return row < it->seq->score_end || row >= it->seq->known - 1;
 }
 
-/* Puts the items into e->step.batch. draft: for the model that guesses. */
-int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft)
+/* Puts the items into e->step->batch. draft: for the model that guesses. */
+void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft)
 {
-	struct dt_infer_batch *b = &e->step.batch;
+	struct dt_infer_batch *b = &e->step->batch;
 	int t = 0;
 
 	b->nseq = n;
 	b->nwant = 0;
 	b->adapter = NULL;
+	b->draw = NULL;
 	b->max_blocks = 1;
 	for (int i = 0; i < n; i++)
 		if (items[i].seq->blocks.n > b->max_blocks)
@@ -28,29 +29,28 @@ int dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int 
 	for (int i = 0; i < n; i++) {
 		const struct dt_sched_item *it = &items[i];
 		const struct dt_serve_req *r = dt_serve_req_of(it->seq);
-		int32_t *row = e->step.table + (size_t)i * (size_t)b->max_blocks;
+		int32_t *row = e->step->table + (size_t)i * (size_t)b->max_blocks;
 
-		e->step.q_start[i] = t;
-		e->step.kv_len[i] = it->first + it->n;
-		e->step.replica[i] = it->seq->replica;
-		e->step.pool_to[i] = draft ? NULL : r->pooled;
-		e->step.adapter[i] = r->call->adapter ? r->call->adapter->in : NULL;
-		if (e->step.adapter[i] && !draft) /* whoever guesses has the base alone */
-			b->adapter = e->step.adapter;
+		e->step->q_start[i] = t;
+		e->step->kv_len[i] = it->first + it->n;
+		e->step->replica[i] = it->seq->replica;
+		e->step->pool_to[i] = draft ? NULL : r->pooled;
+		e->step->adapter[i] = r->call->adapter ? r->call->adapter->in : NULL;
+		if (e->step->adapter[i] && !draft) /* whoever guesses has the base alone */
+			b->adapter = e->step->adapter;
 		memcpy(row, it->seq->blocks.b, (size_t)it->seq->blocks.n * sizeof(*row));
 		for (int k = it->seq->blocks.n; k < b->max_blocks; k++)
 			row[k] = 0;
 		for (int at = it->first; at < it->first + it->n; at++, t++) {
-			e->step.ids[t] = r->tokens[at];
-			e->step.pos[t] = at;
-			e->step.slot[t] = dt_kvpool_slot(e->pool, &it->seq->blocks, at);
+			e->step->ids[t] = r->tokens[at];
+			e->step->pos[t] = at;
+			e->step->slot[t] = dt_kvpool_slot(e->pool, &it->seq->blocks, at);
 			if (dt_engine_wanted(it, at, draft))
-				e->step.want[b->nwant++] = t;
+				e->step->want[b->nwant++] = t;
 		}
 	}
-	e->step.q_start[n] = t;
+	e->step->q_start[n] = t;
 	b->ntokens = t;
-	return dt_engine_plan_draws(e, items, n, draft);
 }
 
 static uint64_t adapter_of(const struct dt_serve_req *r)
@@ -133,62 +133,141 @@ static int copy_blocks(struct dt_engine *e, struct dt_err *err)
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy a block of the cache") : 0;
 }
 
-void dt_engine_step(struct dt_engine *e)
+/* The step's computation has failed. */
+static void fail(struct dt_engine *e, const struct dt_err *err)
 {
-	int n, rc, guessed, given = 0;
-	struct dt_err err = {0};
-	double now = dt_now();
-	bool decode;
+	const struct dt_engine_buffers *f = e->step;
 
-	e->steps++;
+	if (e->p.model.beat)
+		dt_engine_fail(e, err);
+	else
+		for (int i = 0; i < f->n; i++)
+			dt_engine_retire_error(e, dt_serve_req_of(f->items[i].seq), err);
+}
+
+/* No memory for a block table: everything in flight ends, nothing is half done. */
+static void cannot_plan(struct dt_engine *e, int rc)
+{
+	struct dt_err err;
+
+	dt_engine_settle(e);
+	dt_err_sys(&err, rc, "cannot plan a step");
+	while (!TAILQ_EMPTY(&e->live))
+		dt_engine_retire_error(e, TAILQ_FIRST(&e->live), &err);
+}
+
+/* What the model needs of the planned items, and over stages it begins to compute them. */
+static int launch(struct dt_engine *e, struct dt_err *err)
+{
+	struct dt_engine_buffers *f = e->step;
+	int rc = copy_blocks(e, err);
+
+	if (e->p.drafter.m && rc == 0 && dt_engine_draft(e, f->n) < 0) /* guesses are not needed */
+		for (int i = 0; i < f->n; i++)
+			drop_guesses(&f->items[i]);
+	dt_engine_build(e, f->items, f->n, false);
+	f->decode = is_decode(f->items, f->n, &f->guessed);
+	dt_metrics_step(&e->metrics, &e->sched, f->batch.ntokens);
+	if (rc == 0 && e->depth > 1) {
+		rc = e->p.model.begin(e->p.model.m, &f->batch, err);
+		e->told = dt_now();
+	}
+	return rc;
+}
+
+/* Plans a step, which is under way then; false: there is none. */
+static bool begin(struct dt_engine *e)
+{
+	struct dt_engine_buffers *f = &e->flight[(e->oldest + e->nflight) % e->depth];
+	struct dt_err err = {0};
+
+	e->step = f;
 	guess(e);
 	dt_schedtrace_state(e->p.trace, &e->sched);
-	n = dt_sched_step(&e->sched, e->step.items);
-	if (n > 0)
-		dt_schedtrace_plan(e->p.trace, &e->sched, e->step.items, n);
-	if (n <= 0) { /* out of memory for a block table: everything in flight ends, nothing is half done */
-		dt_err_sys(&err, n < 0 ? n : -EPROTO, "cannot plan a step");
-		while (!TAILQ_EMPTY(&e->live))
-			dt_engine_retire_error(e, TAILQ_FIRST(&e->live), &err);
-		return;
+	f->n = dt_sched_step(&e->sched, f->items);
+	if (f->n > 0)
+		dt_schedtrace_plan(e->p.trace, &e->sched, f->items, f->n);
+	if (f->n == 0 && e->nflight > 0)
+		return false;
+	if (f->n <= 0) {
+		cannot_plan(e, f->n < 0 ? f->n : -EPROTO);
+		return false;
 	}
-	sort_adapters(e->step.items, n);
-	for (int i = 0; i < n; i++) {
-		struct dt_serve_req *r = dt_serve_req_of(e->step.items[i].seq);
+	e->steps++;
+	f->began = dt_now();
+	sort_adapters(f->items, f->n);
+	for (int i = 0; i < f->n; i++) {
+		struct dt_serve_req *r = dt_serve_req_of(f->items[i].seq);
 
 		if (r->t_start == 0)
-			r->t_start = now;
+			r->t_start = f->began;
 	}
-	rc = copy_blocks(e, &err);
-	if (e->p.drafter.m && rc == 0 && dt_engine_draft(e, n) < 0) /* guesses are not needed */
-		for (int i = 0; i < n; i++)
-			drop_guesses(&e->step.items[i]);
-	if (rc == 0 && (rc = dt_engine_build(e, e->step.items, n, false)) < 0)
-		dt_err_sys(&err, rc, "cannot plan a step");
-	decode = is_decode(e->step.items, n, &guessed);
-	dt_metrics_step(&e->metrics, &e->sched, e->step.batch.ntokens);
-	if (rc == 0)
-		rc = e->p.model.forward(e->p.model.m, &e->step.batch, e->step.logits, &err);
+	if (launch(e, &err) < 0) {
+		fail(e, &err);
+		return false;
+	}
+	e->nflight++;
+	return true;
+}
+
+static int compute(struct dt_engine *e, struct dt_err *err)
+{
+	struct dt_engine_buffers *f = e->step;
+	struct dt_engine_model *m = &e->p.model;
+	int rc = dt_engine_plan_draws(e, f->items, f->n, false);
+
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot plan a step");
+	rc = e->depth > 1 ? m->take(m->m, &f->batch, e->out.logits, err)
+			  : m->forward(m->m, &f->batch, e->out.logits, err);
 	e->told = dt_now();
-	if (e->p.model.weights_read) {
+	if (m->weights_read) {
 		struct dt_weights_read read;
 
-		e->p.model.weights_read(e->p.model.m, &read);
+		m->weights_read(m->m, &read);
 		dt_metrics_weights(&e->metrics, &read);
 	}
-	if (rc == 0 && e->step.batch.draw)
+	if (rc == 0 && f->batch.draw)
 		dt_metrics_drawn(&e->metrics);
+	return rc;
+}
+
+/* The oldest step under way gives its tokens. */
+static void end(struct dt_engine *e)
+{
+	struct dt_engine_buffers *f = e->step = &e->flight[e->oldest];
+	const double since = f->began > e->ended ? f->began : e->ended;
+	struct dt_err err = {0};
+	int given = 0, rc;
+
+	e->oldest = (e->oldest + 1) % e->depth;
+	e->nflight--;
+	for (int i = 0; i < f->n; i++)
+		f->items[i].seq->busy = false;
+	rc = compute(e, &err);
 	if (rc == 0)
-		given = dt_engine_take(e, e->step.items, n);
-	if (rc < 0 && e->p.model.beat) /* failed first: who has the error may ask for the state at once */
-		dt_engine_fail(e, &err);
-	else
-		for (int i = 0; i < n && rc < 0; i++)
-			dt_engine_retire_error(e, dt_serve_req_of(e->step.items[i].seq), &err);
+		given = dt_engine_take(e, f->items, f->n);
+	else /* first: who has the error may ask for the state at once */
+		fail(e, &err);
 	dt_teller_go(&e->teller);
-	if (decode && rc == 0)
-		dt_spec_measured(&e->spec, n, guessed > 0, given, dt_now() - now);
-	if (rc == 0 && e->step.batch.ntokens >= e->pool->block_size + n) /* mostly prompts */
-		dt_engine_beyond_measured(e, e->step.batch.ntokens, dt_now() - now);
+	e->ended = dt_now();
+	if (f->decode && rc == 0)
+		dt_spec_measured(&e->spec, f->n, f->guessed > 0, given, e->ended - f->began);
+	if (rc == 0 && f->batch.ntokens >= e->pool->block_size + f->n) /* mostly prompts */
+		dt_engine_beyond_measured(e, f->batch.ntokens, e->ended - since);
+}
+
+void dt_engine_step(struct dt_engine *e)
+{
+	const bool began = e->nflight < e->depth && begin(e);
+
+	if (e->nflight > 0 && (!began || e->nflight == e->depth))
+		end(e);
+}
+
+void dt_engine_settle(struct dt_engine *e)
+{
+	while (e->nflight > 0)
+		end(e);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -160,7 +160,7 @@ static int take_token(struct dt_serve_req *r, int32_t id, const struct dt_logpro
 static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, struct dt_logprob *ret)
 {
 	struct dt_sampling s = dt_serve_req_sampling(r);
-	float *raw = e->step.logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
+	float *raw = e->out.logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
 	int32_t id;
 
 	s.mu = &r->mu;
@@ -175,7 +175,7 @@ static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, 
 	id = dt_sample(&e->sampler, &s, logits, r->tokens, (size_t)r->nprompt, dt_serve_req_out(r),
 		       (size_t)r->nout);
 	if (r->ask->logprobs >= 0 && id >= 0)
-		dt_logprobs(raw, e->p.model.vocab, id, ret, r->ask->logprobs, e->step.top);
+		dt_logprobs(raw, e->p.model.vocab, id, ret, r->ask->logprobs, e->out.top);
 	return id;
 }
 
@@ -223,7 +223,7 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 	if (r->nout == 0)
 		r->t_first = now;
 	r->t_last = now;
-	rc = take_token(r, id, &chosen, e->step.top);
+	rc = take_token(r, id, &chosen, e->out.top);
 	if (rc == DT_FINISH_NONE)
 		dt_teller_add(&e->teller, r->call);
 	pthread_mutex_unlock(&r->call->mu);
@@ -249,9 +249,9 @@ static int score(struct dt_engine *e, struct dt_serve_req *r, int at, const floa
 
 	if (at + 1 >= r->nprompt || at != r->prompt_scores.n)
 		return 0; /* the last row is sampled from; a recomputed row is already there */
-	dt_logprobs(logits, e->p.model.vocab, r->tokens[at + 1], &chosen, r->prompt_scores.ntop, e->step.top);
+	dt_logprobs(logits, e->p.model.vocab, r->tokens[at + 1], &chosen, r->prompt_scores.ntop, e->out.top);
 	pthread_mutex_lock(&r->call->mu);
-	rc = dt_scores_push(&r->prompt_scores, chosen, e->step.top);
+	rc = dt_scores_push(&r->prompt_scores, chosen, e->out.top);
 	pthread_mutex_unlock(&r->call->mu);
 	return rc;
 }
@@ -261,7 +261,7 @@ static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, con
 {
 	struct dt_call *c = leader->call;
 	size_t vocab = (size_t)e->p.model.vocab;
-	float *own = e->step.logits + ((size_t)e->p.max_seqs + 1) * vocab;
+	float *own = e->out.logits + ((size_t)e->p.max_seqs + 1) * vocab;
 
 	for (int i = 0; i < c->n; i++) {
 		struct dt_serve_req *r = &c->req[i];
@@ -285,9 +285,9 @@ static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, con
 /* The tokens of r from its last known row and, where guesses were right, from the rows behind it. */
 static int take_tokens(struct dt_engine *e, struct dt_serve_req *r, int row)
 {
-	const struct dt_drawn *drawn = e->step.batch.draw ? e->step.drawn + row : NULL;
+	const struct dt_drawn *drawn = e->step->batch.draw ? e->out.drawn + row : NULL;
 	size_t vocab = (size_t)e->p.model.vocab;
-	float *logits = e->step.logits + (size_t)row * vocab;
+	float *logits = e->out.logits + (size_t)row * vocab;
 	int guessed = r->seq.draft, n = 0;
 	int32_t id;
 
@@ -344,7 +344,7 @@ static int take_item(struct dt_engine *e, const struct dt_sched_item *it, int *w
 		if (!dt_engine_wanted(it, at, false))
 			continue;
 		if (at < score_end && rc == 0)
-			rc = score(e, r, at, e->step.logits + (size_t)*want * (size_t)e->p.model.vocab);
+			rc = score(e, r, at, e->out.logits + (size_t)*want * (size_t)e->p.model.vocab);
 		if (at == known - 1)
 			last = *want;
 		(*want)++;

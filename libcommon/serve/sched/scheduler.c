@@ -15,7 +15,7 @@ int dt_sched_init(struct dt_sched *s, struct dt_kvpool *pool, int max_seqs, int 
 		return dt_err_set(err, -EINVAL, "%d tokens a step are fewer than %d sequences", max_tokens,
 				  max_seqs);
 	s->pool = pool;
-	s->replicas = 1;
+	s->replicas = s->depth = 1;
 	s->max_seqs = max_seqs;
 	s->max_tokens = max_tokens;
 	s->ntenants = share ? ntenants : 1;
@@ -103,6 +103,7 @@ static void preempt(struct dt_sched *s, struct dt_seq *q)
 	s->running_on[q->replica]--;
 	dt_kvpool_free(pool_of(s, q), &q->blocks);
 	q->computed = q->draft = 0;
+	q->picked = false;
 	q->state = DT_SEQ_WAITING;
 	TAILQ_INSERT_HEAD(&tenant_of(s, q)->waiting, q, in_list);
 	s->waiting++;
@@ -110,8 +111,8 @@ static void preempt(struct dt_sched *s, struct dt_seq *q)
 }
 
 /*
- * Of those on a replica the cheapest of the lowest priority, the latest of equal ones; never the first. NULL:
- * there is no other.
+ * Of those on a replica the cheapest of the lowest priority, the latest of equal ones; never the first, nor
+ * one that is under way. NULL: there is no other.
  */
 static struct dt_seq *victim(struct dt_sched *s, int replica)
 {
@@ -124,6 +125,8 @@ static struct dt_seq *victim(struct dt_sched *s, int replica)
 			first = q->replica == replica ? q : first;
 			continue;
 		}
+		if (q->busy)
+			continue;
 		least = best ? tenant_of(s, best)->share.priority : p;
 		if (best && q->tenant == best->tenant && q->urgency != best->urgency) {
 			best = q->urgency < best->urgency ? q : best;
@@ -154,7 +157,18 @@ static int make_ready(struct dt_sched *s, struct dt_seq *q)
 	return 0;
 }
 
-/* Blocks for the next step of every running sequence; some may have to go. */
+/* Whether a step with a sequence of this replica is under way. */
+static bool any_busy(const struct dt_sched *s, int replica)
+{
+	const struct dt_seq *q;
+
+	TAILQ_FOREACH (q, &s->running, in_list)
+		if (q->busy && q->replica == replica)
+			return true;
+	return false;
+}
+
+/* Blocks for the next step of every sequence that is picked; some may have to go. */
 static int make_all_ready(struct dt_sched *s)
 {
 	struct dt_seq *q = TAILQ_FIRST(&s->running), *next, *v;
@@ -162,6 +176,9 @@ static int make_all_ready(struct dt_sched *s)
 	for (; q; q = next) {
 		int rc;
 
+		next = TAILQ_NEXT(q, in_list);
+		if (!q->picked)
+			continue;
 		while ((rc = make_ready(s, q)) == -ENOSPC && q->draft > 0)
 			q->draft = 0;
 		while (rc == -ENOSPC && (v = victim(s, q->replica)) && v != q) {
@@ -169,7 +186,9 @@ static int make_all_ready(struct dt_sched *s)
 			rc = make_ready(s, q);
 		}
 		next = TAILQ_NEXT(q, in_list);
-		if (rc == -ENOSPC)
+		if (rc == -ENOSPC && any_busy(s, q->replica))
+			q->picked = false; /* until those have their tokens, and can go */
+		else if (rc == -ENOSPC)
 			preempt(s, q);
 		else if (rc < 0)
 			return rc;
@@ -284,6 +303,7 @@ static void start(struct dt_sched *s, struct dt_seq *q)
 	TAILQ_REMOVE(&tenant_of(s, q)->waiting, q, in_list);
 	s->waiting--;
 	q->state = DT_SEQ_RUNNING;
+	q->turn = s->turn;
 	TAILQ_INSERT_TAIL(&s->running, q, in_list);
 	s->nrunning++;
 	s->running_on[q->replica]++;
@@ -309,6 +329,47 @@ static int admit(struct dt_sched *s)
 		s->prefix_hits += q->cached;
 	}
 	return 0;
+}
+
+/*
+ * Which sequences of a replica the step is for: of those that are not under way the ones that have waited
+ * longest, an equal share of all for each step that can be under way. fresh: only those that this step has
+ * admitted are looked at, in addition to what is picked.
+ */
+static void pick_on(struct dt_sched *s, int replica, bool fresh)
+{
+	int room = (s->running_on[replica] + s->depth - 1) / s->depth;
+	struct dt_seq *q;
+
+	TAILQ_FOREACH (q, &s->running, in_list)
+		if (q->replica == replica)
+			room -= q->picked;
+	while (room > 0) {
+		int64_t least = INT64_MAX;
+
+		TAILQ_FOREACH (q, &s->running, in_list)
+			if (q->replica == replica && !q->busy && !q->picked &&
+			    (fresh ? q->turn == s->turn : q->turn < least))
+				least = q->turn;
+		if (least == INT64_MAX)
+			return;
+		TAILQ_FOREACH (q, &s->running, in_list)
+			if (q->replica == replica && !q->busy && !q->picked && q->turn == least && room > 0) {
+				q->picked = true;
+				room--;
+			}
+	}
+}
+
+static void pick(struct dt_sched *s, bool fresh)
+{
+	struct dt_seq *q;
+
+	if (!fresh)
+		TAILQ_FOREACH (q, &s->running, in_list)
+			q->picked = false;
+	for (int i = 0; i < s->replicas; i++)
+		pick_on(s, i, fresh);
 }
 
 struct budget { /* left after one token and one row for everyone */
@@ -346,20 +407,22 @@ static void extend(struct dt_sched_item *it, int n, struct budget *b)
 /* The items of one replica. */
 static int plan_on(struct dt_sched *s, int replica, struct dt_sched_item *items)
 {
-	const int running = s->running_on[replica];
-	struct budget b = {s->max_tokens / s->replicas - running, s->max_seqs / s->replicas - running};
+	struct budget b = {s->max_tokens / s->replicas, dt_sched_step_seqs(s)};
 	struct dt_sched_item *first = NULL;
 	struct dt_seq *q;
 	int n = 0;
 
 	TAILQ_FOREACH (q, &s->running, in_list) {
-		if (q->replica != replica)
+		if (q->replica != replica || !q->picked)
 			continue;
 		items[n] = (struct dt_sched_item){.seq = q, .first = q->computed, .n = 1};
 		if (!first && lacks(&items[n]) > 0)
 			first = &items[n];
+		q->turn = s->turn;
 		n++;
 	}
+	b.tokens -= n;
+	b.rows -= n;
 	if (first)
 		extend(first, b.tokens / 4, &b);
 	while (b.tokens > 0) {
@@ -389,6 +452,8 @@ static int plan(struct dt_sched *s, struct dt_sched_item *items)
 
 	for (int i = 0; i < s->replicas; i++)
 		n += plan_on(s, i, items + n);
+	for (int i = 0; i < n && s->depth > 1; i++)
+		items[i].seq->busy = true;
 	return n;
 }
 
@@ -398,9 +463,12 @@ int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items)
 	int rc;
 
 	s->ncopy = 0;
+	s->turn++;
+	pick(s, false);
 	rc = make_all_ready(s);
 	if (rc == 0 && s->preemptions == preemptions)
 		rc = admit(s);
+	pick(s, true);
 	return rc < 0 ? rc : plan(s, items);
 }
 
@@ -456,6 +524,7 @@ void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq)
 	}
 	dt_kvpool_free(pool_of(s, seq), &seq->blocks);
 	seq->state = DT_SEQ_IDLE;
+	seq->busy = false;
 	t->active--;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -4,7 +4,8 @@
  * known under one budget of tokens. A chunked prefill is a sequence that needs several steps to catch up;
  * decode is one that is one behind.
  *
- * - Every running sequence moves by at least one token a step: a long prefill cannot stall a decode. Of what
+ * - Every running sequence moves by at least one token a step (with several steps under way, in each round
+ *   of them): a long prefill cannot stall a decode. Of what
  *   is left of the budget the oldest prefill is sure of a quarter; the rest goes to the one that needs least.
  * - A sequence gets the blocks of all its known tokens when it is admitted, so a prefill never preempts. It
  *   starts behind what the pool has published of its tokens.
@@ -42,6 +43,9 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 			*/
 	int cached;    /* tokens that were found when it was first admitted */
 	bool admitted;
+	bool busy; /* with s->depth > 1: a step with it is under way; the owner lowers it when that has run */
+	bool picked;	      /* for the step that is planned */
+	int64_t turn;	      /* the step that it was planned in last, or started */
 	const uint64_t *mark; /* [nmarks] of its beginnings (serve/sched/kvmarks.h) */
 	int nmarks, marked;
 	double mark_tokens;    /* from one to the next */
@@ -72,6 +76,12 @@ struct dt_sched {
 	 */
 	int replicas;
 	int running_on[DT_REPLICAS_MAX];
+	/*
+	 * 1, or more after init: so many steps may be under way at once, each with sequences of its own, so
+	 * that none has more than dt_sched_step_seqs of a replica. Those that run are shared out evenly.
+	 */
+	int depth;
+	int64_t turn;		  /* steps planned so far */
 	int max_seqs, max_tokens; /* of one step; max_tokens >= max_seqs */
 	int window; /* > 0: no layer sees more keys than this, and the blocks behind are given back; set after
 		     * init
@@ -109,10 +119,17 @@ int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err);
 
 /*
  * Plans one step into items [max_seqs], those of a replica next to each other in the order of replicas, and
- * s->copy; returns the number of items, or -ENOMEM. No step wants
- * the logits of more than max_seqs rows. It is 0 only when nothing runs or waits.
+ * s->copy; returns the number of items, or -ENOMEM. No step wants the logits of more than max_seqs rows, or
+ * with depth > 1 dt_sched_step_seqs of a replica. It is 0 only when nothing runs or waits, or steps are under
+ * way.
  */
 int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items);
+
+/* Sequences of a replica, and rows whose logits are wanted, that a step has at most. */
+static inline int dt_sched_step_seqs(const struct dt_sched *s)
+{
+	return (s->max_seqs / s->replicas + s->depth - 1) / s->depth;
+}
 
 /* seq->computed was raised by n: the tenant is charged, full blocks are published, and those that the window
  * has left behind are given back. */
@@ -125,7 +142,8 @@ void dt_sched_computed(struct dt_sched *s, struct dt_seq *seq, int n);
  */
 bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child);
 
-/* Takes seq out, wherever it is, and frees its blocks. Not between a step's plan and its computation. */
+/* Takes seq out, wherever it is, and frees its blocks. Not between a step's plan and its computation, nor
+ * while a step with it is under way, unless its results will not be taken. */
 void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq);
 
 #endif
