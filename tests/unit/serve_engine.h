@@ -15,6 +15,7 @@
 static struct dt_tokenizer *tok;
 static int guesses;		 /* tokens the engines that start() makes guess */
 static double stuck_after = 600; /* seconds of a pass, of the same */
+static bool overlaps;		 /* several steps are under way at once */
 static bool draws;		 /* the models draw tokens themselves */
 static struct fake *drafter;	 /* the model that guesses; NULL: from the text */
 static uint64_t kv_host;	 /* where the prefix cache of these engines goes on */
@@ -37,6 +38,9 @@ static inline struct dt_engine *start(struct fake *f, int blocks, int max_seqs, 
 {
 	struct dt_engine_params p = {.model = {.m = f,
 					       .forward = fake_forward,
+					       .depth = overlaps ? FAKE_DEPTH : 1,
+					       .begin = fake_begin,
+					       .take = fake_take,
 					       .copy_block = fake_copy_block,
 					       .read_block = fake_read_block,
 					       .write_block = fake_write_block,
@@ -86,7 +90,7 @@ static inline void finish(struct dt_engine *e, struct fake *f)
 	pthread_mutex_unlock(&m->mu);
 	assert_int_equal(f->bad, 0);
 	dt_engine_close(e);
-	free(f->cache);
+	fake_release(f);
 }
 
 static inline void submit(struct dt_engine *e, struct dt_call *c)

@@ -18,17 +18,20 @@
 
 #define FAKE_VOCAB  258 /* one more id than the byte tokenizer */
 #define FAKE_HIDDEN 3
+#define FAKE_DEPTH  3 /* steps that may be under way */
 
 struct fake {
 	int blocks, block_size, max_tokens, max_seqs;
 	int32_t *cache;				   /* [blocks * block_size]: id, -1: never written */
 	atomic_int steps, tokens, copies, written; /* written: blocks that came from elsewhere */
 	atomic_int fail;			   /* -EIO from the next pass on */
-	atomic_int cycle;    /* the next id depends on the last alone: greedy texts repeat themselves */
-	atomic_int poison;   /* NaN from the next pass on */
-	atomic_int sleep_us; /* of every pass */
-	atomic_int bad;	     /* rules of the batch that were broken */
-	atomic_int drawn;    /* passes that drew tokens */
+	atomic_int cycle;	 /* the next id depends on the last alone: greedy texts repeat themselves */
+	atomic_int poison;	 /* NaN from the next pass on */
+	atomic_int sleep_us;	 /* of every pass */
+	atomic_int bad;		 /* rules of the batch that were broken */
+	atomic_int drawn;	 /* passes that drew tokens */
+	float *kept[FAKE_DEPTH]; /* logits of the steps under way, a ring */
+	int oldest, under_way, most; /* most: that were at once */
 };
 
 static inline uint64_t fake_hash(uint64_t h, int32_t id)
@@ -157,6 +160,41 @@ static inline int fake_forward(void *m, const struct dt_infer_batch *b, float *l
 	if (b->draw)
 		fake_draw(f, b, logits);
 	return 0;
+}
+
+static inline int fake_begin(void *m, const struct dt_infer_batch *b, struct dt_err *err)
+{
+	struct fake *f = m;
+	float **at = &f->kept[(f->oldest + f->under_way) % FAKE_DEPTH];
+	int rc;
+
+	if (f->under_way == FAKE_DEPTH || b->draw || b->nwant > (f->max_seqs + FAKE_DEPTH - 1) / FAKE_DEPTH)
+		return dt_err_set(err, -EINVAL, "a step that cannot be");
+	free(*at);
+	*at = malloc(((size_t)b->nwant + 1) * FAKE_VOCAB * sizeof(**at));
+	rc = fake_forward(m, b, *at, err);
+	f->under_way += rc == 0;
+	f->most = f->under_way > f->most ? f->under_way : f->most;
+	return rc;
+}
+
+static inline int fake_take(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	struct fake *f = m;
+
+	memcpy(logits, f->kept[f->oldest], (size_t)b->nwant * FAKE_VOCAB * sizeof(*logits));
+	f->oldest = (f->oldest + 1) % FAKE_DEPTH;
+	f->under_way--;
+	if (b->draw)
+		fake_draw(f, b, logits);
+	return 0;
+}
+
+static inline void fake_release(struct fake *f)
+{
+	for (int i = 0; i < FAKE_DEPTH; i++)
+		free(f->kept[i]);
+	free(f->cache);
 }
 
 #endif

@@ -61,6 +61,7 @@ static void test_together(void **state)
 	assert_int_equal(dt_engine_metrics(e)->finished[DT_FINISH_LENGTH], N);
 	assert_true(draws ? dt_engine_metrics(e)->drawn_steps > 100 : dt_engine_metrics(e)->drawn_steps == 0);
 	pthread_mutex_unlock(&dt_engine_metrics(e)->mu);
+	assert_int_equal(f.most, overlaps ? FAKE_DEPTH : 0);
 	finish(e, &f);
 }
 
@@ -282,8 +283,8 @@ static void test_cancel_frees_within_a_step(void **state)
 		assert_int_equal(c[i]->req[0].finish, DT_FINISH_ABORT);
 		assert_true(c[i]->req[0].nout < 100);
 	}
-	/* The pass under way when the cancels began, and at most one that began while they were being set. */
-	assert_in_range(f.steps - steps, 0, 2);
+	/* Those under way when the cancels began, and at most as many that began while they were being set. */
+	assert_in_range(f.steps - steps, 0, overlaps ? 2 * FAKE_DEPTH : 2);
 	for (int i = 0; i < 4; i++)
 		dt_call_drop(c[i]);
 	finish(e, &f);
@@ -464,7 +465,7 @@ static void test_scores(void **state)
 /* What can only be told from all logits brings them back; the log-probability of the token alone does not. */
 static void test_who_draws(void **state)
 {
-	const int want[] = {9, 9, 0, 8}; /* choices of a prompt begin with the same logits */
+	const int want[] = {9, 9, 0, overlaps ? 16 : 8}; /* choices of a prompt begin with the same logits */
 
 	for (int how = 0; how < 4 && draws; how++) {
 		struct fake f;
@@ -572,7 +573,7 @@ static void test_threads(void **state)
 		dt_call_drop(c);
 	}
 	dt_engine_close(e);
-	free(f.cache);
+	fake_release(&f);
 }
 
 int main(void)
@@ -594,9 +595,28 @@ int main(void)
 		cmocka_unit_test(test_threads),
 	};
 
+	const struct CMUnitTest under_way[] = {
+		cmocka_unit_test(test_together),
+		cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_choices_share_their_prompt),
+		cmocka_unit_test(test_prefixes_are_found),
+		cmocka_unit_test(test_embeds),
+		cmocka_unit_test(test_cancel_frees_within_a_step),
+		cmocka_unit_test(test_stops),
+		cmocka_unit_test(test_min_tokens_and_grammar),
+		cmocka_unit_test(test_scores),
+		cmocka_unit_test(test_who_draws),
+		cmocka_unit_test(test_failures_end_requests),
+		cmocka_unit_test(test_threads),
+	};
 	int failed = cmocka_run_group_tests_name("drawn by the engine", tests, setup, teardown);
 
 	draws = true;
-	return failed + cmocka_run_group_tests_name("drawn by the model", tests, setup, teardown);
+	failed += cmocka_run_group_tests_name("drawn by the model", tests, setup, teardown);
+	overlaps = true;
+	failed += cmocka_run_group_tests_name("several steps under way", under_way, setup, teardown);
+	draws = false;
+	return failed +
+	       cmocka_run_group_tests_name("the same, drawn by the engine", under_way, setup, teardown);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

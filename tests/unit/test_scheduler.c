@@ -411,15 +411,16 @@ static void check_replica(const struct dt_sched *s, int replica, const struct dt
 		for (int r = it[i].first; r < it[i].first + it[i].n; r++)
 			rows += r < it[i].seq->score_end || r == it[i].seq->known - 1;
 	}
-	assert_true(n <= s->max_seqs / s->replicas);
+	assert_true(n <= dt_sched_step_seqs(s));
 	assert_true(tokens <= s->max_tokens / s->replicas);
-	assert_true(rows <= s->max_seqs / s->replicas);
+	assert_true(rows <= dt_sched_step_seqs(s));
 	TAILQ_FOREACH (q, &s->running, in_list)
 		if (q->replica == replica) {
 			held += q->blocks.n - q->blocks.gone;
 			running++;
 		}
-	assert_int_equal(n, running); /* everyone moves */
+	if (s->depth == 1)
+		assert_int_equal(n, running); /* everyone moves */
 	assert_int_equal(running, s->running_on[replica]);
 	/* Shared blocks are held more than once. */
 	assert_true(held + pool->nfree >= pool->nblocks);
@@ -437,20 +438,65 @@ static void check_step(const struct dt_sched *s, const struct dt_sched_item *it,
 		check_replica(s, r, it + at, end - at);
 	}
 	assert_int_equal(at, n);
-	assert_int_equal(n, s->nrunning);
+}
+
+/* Steps under way, the oldest first. */
+struct steps {
+	struct dt_sched_item it[3][12];
+	int n[3], count;
+};
+
+/* The next step is planned, of sequences that no other one has; false: there is none. */
+static bool begin_step(struct dt_sched *s, struct steps *w)
+{
+	struct dt_sched_item *it = w->it[w->count];
+	int n = dt_sched_step(s, it);
+	const struct dt_seq *q;
+
+	assert_true(n > 0 || w->count > 0 || s->waiting + s->nrunning == 0);
+	check_step(s, it, n);
+	for (int i = 0; i < w->count; i++)
+		for (int k = 0; k < w->n[i]; k++)
+			for (int j = 0; j < n; j++)
+				assert_ptr_not_equal(it[j].seq, w->it[i][k].seq);
+	TAILQ_FOREACH (q, &s->running, in_list) /* everyone moves soon */
+		assert_true(s->turn - q->turn <= 12 * s->depth);
+	w->n[w->count] = n;
+	w->count += n > 0;
+	return n > 0;
+}
+
+/* The oldest step has run. */
+static int end_step(struct dt_sched *s, struct steps *w, struct dt_sched_item *it)
+{
+	int n = w->count > 0 ? w->n[0] : 0;
+
+	memcpy(it, w->it[0], sizeof(w->it[0]));
+	w->count -= w->count > 0;
+	for (int i = 0; i < w->count; i++) {
+		memcpy(w->it[i], w->it[i + 1], sizeof(w->it[i]));
+		w->n[i] = w->n[i + 1];
+	}
+	run(it, n);
+	for (int i = 0; i < n; i++) {
+		it[i].seq->busy = false;
+		dt_sched_computed(s, it[i].seq, it[i].n);
+	}
+	return n;
 }
 
 /* Random traffic with cancellations in a pool that is too small: every rule at every step, all end, none
  * leaks.
  */
-static void random_traffic(bool share, int window, int replicas)
+static void random_traffic(bool share, int window, int replicas, int depth)
 {
 	enum { N = 300 };
 	struct dt_rng rng = dt_rng_make(7, DT_RNG_TEST, 0);
 	struct dt_sched_item it[12];
+	struct steps under_way = {0};
 	struct dt_kvpool p[2];
 	struct dt_sched s;
-	int done = 0, submitted = 0, steps = 0;
+	int done = 0, submitted = 0, steps = 0, most = 0;
 	uint64_t k = 0;
 	struct dt_seq *q = calloc(N, sizeof(*q));
 	int *target = calloc(N, sizeof(*target));
@@ -461,6 +507,7 @@ static void random_traffic(bool share, int window, int replicas)
 	dt_sched_init(&s, p, 6 * replicas, 16 * replicas, NULL, 0, NULL);
 	s.replicas = replicas;
 	s.window = window;
+	s.depth = depth;
 	while (done < N) {
 		int n;
 
@@ -474,12 +521,9 @@ static void random_traffic(bool share, int window, int replicas)
 			target[submitted] = prompt + out;
 			assert_int_equal(dt_sched_submit(&s, &q[submitted++], NULL), 0);
 		}
-		n = dt_sched_step(&s, it);
-		assert_true(n > 0 || s.waiting + s.nrunning == 0);
-		check_step(&s, it, n);
-		run(it, n);
-		for (int i = 0; i < n; i++)
-			dt_sched_computed(&s, it[i].seq, it[i].n);
+		while (under_way.count < depth && begin_step(&s, &under_way))
+			most = under_way.count > most ? under_way.count : most;
+		n = end_step(&s, &under_way, it);
 		for (int i = 0; i < n; i++) {
 			int id = (int)(it[i].seq - q);
 
@@ -499,6 +543,7 @@ static void random_traffic(bool share, int window, int replicas)
 	for (int i = 0; i < replicas; i++)
 		assert_int_equal(p[i].nfree, 20);
 	assert_int_equal(s.nrunning + s.waiting, 0);
+	assert_int_equal(most, depth);
 	dt_sched_release(&s);
 	for (int i = 0; i < replicas; i++)
 		dt_kvpool_release(&p[i]);
@@ -507,14 +552,52 @@ static void random_traffic(bool share, int window, int replicas)
 	free(text);
 }
 
+/* Two steps under way halve those that run, also when some have ended and others come. */
+static void test_steps_under_way(void **state)
+{
+	struct dt_sched_item it[10];
+	struct steps w = {0};
+	struct dt_kvpool p;
+	struct dt_sched s;
+	struct dt_seq q[10];
+
+	dt_kvpool_init(&p, 40, 4, false);
+	dt_sched_init(&s, &p, 10, 40, NULL, 0, NULL);
+	s.depth = 2;
+	for (int i = 0; i < 10; i++)
+		q[i] = seq_of(3, 9);
+	for (int i = 0; i < 7; i++)
+		dt_sched_submit(&s, &q[i], NULL);
+	assert_true(begin_step(&s, &w) && begin_step(&s, &w));
+	assert_int_equal(w.n[0], 4);
+	assert_int_equal(w.n[1], 3);
+	assert_int_equal(dt_sched_step(&s, it), 0); /* all are under way */
+	assert_int_equal(end_step(&s, &w, it), 4);
+	for (int i = 0; i < 3; i++)
+		dt_sched_remove(&s, &q[i]);
+	assert_true(begin_step(&s, &w));
+	assert_int_equal(w.n[1], 1); /* the fourth */
+	assert_int_equal(end_step(&s, &w, it), 3);
+	for (int i = 7; i < 10; i++)
+		dt_sched_submit(&s, &q[i], NULL);
+	assert_true(begin_step(&s, &w));
+	assert_int_equal(w.n[1], 4); /* of seven again, those that have waited and then the new ones */
+	assert_ptr_equal(w.it[1][0].seq, &q[4]);
+	assert_int_equal(end_step(&s, &w, it), 1);
+	assert_true(begin_step(&s, &w));
+	assert_int_equal(w.n[1], 3);
+	dt_sched_release(&s);
+	dt_kvpool_release(&p);
+}
+
 static void test_random_traffic(void **state)
 {
-	for (int replicas = 1; replicas <= 2; replicas++) {
-		random_traffic(false, 0, replicas);
-		random_traffic(true, 0, replicas);
-		random_traffic(false, 9, replicas);
-		random_traffic(true, 9, replicas);
-	}
+	for (int replicas = 1; replicas <= 2; replicas++)
+		for (int depth = 1; depth <= 3; depth++)
+			for (int window = 0; window <= 9; window += 9) {
+				random_traffic(false, window, replicas, depth);
+				random_traffic(true, window, replicas, depth);
+			}
 }
 
 /* Sequences spread over replicas, go where their beginning is, and choices stay with their prompt. */
@@ -642,6 +725,7 @@ int main(void)
 		cmocka_unit_test(test_window_gives_back),
 		cmocka_unit_test(test_replicas),
 		cmocka_unit_test(test_little_is_wasted),
+		cmocka_unit_test(test_steps_under_way),
 		cmocka_unit_test(test_random_traffic),
 	};
 

@@ -457,15 +457,28 @@ static int plan(struct dt_sched *s, struct dt_sched_item *items)
 	return n;
 }
 
+static bool any_picked(const struct dt_sched *s)
+{
+	const struct dt_seq *q;
+
+	TAILQ_FOREACH (q, &s->running, in_list)
+		if (q->picked)
+			return true;
+	return false;
+}
+
 int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items)
 {
-	int64_t preemptions = s->preemptions;
+	int64_t preemptions = s->preemptions, before;
 	int rc;
 
 	s->ncopy = 0;
 	s->turn++;
-	pick(s, false);
-	rc = make_all_ready(s);
+	do {
+		before = s->preemptions;
+		pick(s, false);
+		rc = make_all_ready(s);
+	} while (rc == 0 && s->preemptions > before && !any_picked(s)); /* those it picked had to go */
 	if (rc == 0 && s->preemptions == preemptions)
 		rc = admit(s);
 	pick(s, true);
