@@ -213,7 +213,7 @@ int dt_infer_stage(struct dt_infer *m, const struct dt_infer_batch *b, float *ma
 {
 	int rc = check_batch(m, b, err);
 
-	return rc < 0 ? rc : dt_infer_in_parts(m, b, made, err);
+	return rc < 0 ? rc : dt_infer_in_parts(m, b, dt_infer_has_logits(m) ? made : NULL, err);
 }
 
 /* All stages of a pass, one after the other where it is not cut into parts. */

@@ -150,7 +150,7 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 /*
  * Over stages (pp): this rank's stage of a pass alone, so that stages compute several batches at once; each
  * rank makes the passes in the same order. The last stage's first rank has the logits [nwant, vocab] in made
- * and the pooled states; nobody draws.
+ * and the pooled states; made of the others is left alone, and nobody draws.
  */
 int dt_infer_stage(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err);
 /* The draws of b from its logits, which are on the host. */

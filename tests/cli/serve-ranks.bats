@@ -51,6 +51,93 @@ rank() {
     [ "$(wc -l <one.txt)" -ge 40 ]
 }
 
+@test "several steps under way: 1, 3 and 32 streams over stages give the tokens of one process" {
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 5, num_attention_heads: 4,
+        num_key_value_heads: 2, max_position_embeddings: 512, rms_norm_eps: 1e-5, rope_theta: 10000}' >five.json
+    "$DT_HELP/make-model" five five.json
+    dt-serve --batch five "${common[@]}" <prompts.jsonl 2>log | jq -c .text >five.txt
+    for run in "2 pp2 1" "2 pp2 3" "2 pp2 32" "4 pp4 1" "4 pp4 3" "4 pp4 32" "4 tp2.pp2 3" "4 tp2.pp2 32" "4 dp2.pp2 3" "3 pp3 2"; do
+        read -r n layout streams <<<"$run"
+        mpirun -np "$n" dt-serve --batch five "${common[@]}" --layout "$layout" --max-num-seqs "$streams" <prompts.jsonl 2>log | jq -c .text | cmp five.txt -
+    done
+    # a cache in which not all of them have room, prompts in chunks, and guesses, with which one step follows another
+    small=(--max-num-seqs 8 --max-model-len 200 --max-num-batched-tokens 32)
+    mpirun -np 2 dt-serve --batch five "${common[@]}" "${small[@]}" --layout pp2 --kv-cache-mem 160KiB <prompts.jsonl 2>log | jq -c .text | cmp five.txt -
+    mpirun -np 2 dt-serve --batch five "${common[@]}" "${small[@]}" --layout pp2 --speculate 3 <prompts.jsonl 2>log | jq -c .text | cmp five.txt -
+}
+
+@test "several steps under way: choices, grammars, log-probabilities, scores and embeddings are those of one process" {
+    for i in 1 2 3 4 5 6; do
+        jq -nc --argjson i $i '{custom_id: "c\($i)", method: "POST", url: "/v1/completions", body: {prompt: ("Once " * $i), n: 3,
+            seed: $i, max_tokens: 20, logprobs: 2, echo: ($i % 2 == 0), ignore_eos: true, frequency_penalty: 0.5}}'
+        jq -nc --argjson i $i '{custom_id: "e\($i)", method: "POST", url: "/v1/embeddings", body: {input: ["one" * $i, "two"]}}'
+        jq -nc --argjson i $i '{custom_id: "g\($i)", method: "POST", url: "/v1/completions", body: {prompt: ("{" * $i), seed: $i,
+            max_tokens: 30, response_format: {type: "json_schema", json_schema: {name: "n", schema: {type: "object",
+            properties: {a: {type: "integer"}, b: {enum: ["x", "yz"]}}, required: ["a", "b"]}}}}}'
+    done >lines
+    answers='.response.body | [.usage.completion_tokens, .choices, .data]'
+    dt-serve --batch m "${common[@]}" <lines 2>log | jq -c "$answers" >all1
+    [ "$(jq -s 'map(.[1] // [] | length) | add' all1)" -eq 24 ]
+    for layout in pp2 pp3 dp2.pp2; do
+        case $layout in pp2) n=2 ;; pp3) n=3 ;; *) n=4 ;; esac
+        mpirun -np $n dt-serve --batch m "${common[@]}" --layout $layout <lines 2>log | jq -c "$answers" | cmp all1 -
+    done
+}
+
+# long N FILE: a stream of prompt N
+long() {
+    jq -nc --argjson i "$1" '{prompt: ("x" * $i), max_tokens: 400, temperature: 0, ignore_eos: true, stream: true}' |
+        curl -s -m 100 -d @- "$url/v1/completions" >"$2"
+}
+
+@test "several steps under way: a client that leaves costs the others nothing, and its blocks come back" {
+    for i in 1 2 3 4 5; do
+        jq -nc --argjson i $i '{prompt: ("x" * $i), max_tokens: 400, temperature: 0, ignore_eos: true}'
+    done | dt-serve --batch m "${common[@]}" 2>log | jq -c .text >alone
+    start 2 --layout pp2
+    for i in 1 2 3 4 5; do
+        : >"s$i"
+        case $i in
+        2 | 4) long $i /dev/stdout | head -c 400 >"s$i" 3>&- & ;; # and leaves
+        *) long $i "s$i" 3>&- & ;;
+        esac
+        asks[i]=$!
+    done
+    for i in 1 3 5; do
+        wait "${asks[i]}"
+        sed -n 's/^data: {/{/p' "s$i" | jq -s -c 'map(.choices[0].text // "") | add' | cmp - <(sed -n "${i}p" alone)
+    done
+    for _ in $(seq 200); do
+        curl -s "$url/metrics" >gauges
+        grep -q '^dt_serve_kv_cache_usage_perc.* 0$' gauges && break
+        sleep 0.05
+    done
+    grep '^dt_serve_kv_cache_usage_perc.* 0$' gauges
+    grep '^dt_serve_num_requests_running.* 0$' gauges
+}
+
+@test "a stage is killed under load: every stream ends with an error or was through, and the job fails" {
+    for run in "2 pp2 1" "3 pp3 1" "3 pp3 2"; do
+        read -r n layout victim <<<"$run"
+        start "$n" --layout "$layout" --comm-timeout 10
+        for i in 1 2 3 4 5 6; do
+            : >"s$i"
+            long $i "s$i" 3>&- &
+            asks[i]=$!
+        done
+        until [ -s s1 ] && [ -s s6 ]; do sleep 0.01; done
+        kill -KILL "$(rank "$victim")"
+        wait "${asks[@]:1:6}" || true
+        for i in 1 2 3 4 5 6; do
+            grep -q '"error"' "s$i" || grep -q 'DONE' "s$i"
+        done
+        status=0
+        wait "$server" || status=$?
+        [ $status -ne 0 ]
+        grep "rank $victim" log
+    done
+}
+
 @test "replicas: choices, log-probabilities, scores and embeddings have the bits of one process; each has sequences" {
     for i in 1 2 3 4 5 6; do
         jq -nc --argjson i $i '{custom_id: "c\($i)", method: "POST", url: "/v1/completions", body: {prompt: ("Once " * $i), n: 3,
