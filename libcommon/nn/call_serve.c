@@ -95,7 +95,14 @@ static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 
 	if (dt_kv_parts(&a) == 2)
 		v = dt_t3(at + (size_t)slots * row, m->p.cache, m->p.blocks, m->p.block_size, cols);
-	TRY(x->dev->ops->kv_write(x->dev, k, v, qkv, &a, b->slot));
+	if (n->in[1] >= 0) { /* those of all ranks of cp, without queries */
+		struct dt_attn kv = a;
+
+		kv.heads = 0;
+		TRY(x->dev->ops->kv_write(x->dev, k, v, dt_call_mat(x, n->in[1]), &kv, b->all_slots));
+	} else {
+		TRY(x->dev->ops->kv_write(x->dev, k, v, qkv, &a, b->slot));
+	}
 	TRY(x->dev->ops->attention_paged(x->dev, dt_call_mat(x, n->out[0]), qkv, k, v, &a, &paged));
 	return 0;
 }
@@ -206,6 +213,7 @@ dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_EXPERTS] = experts,
 	[DT_OP_COMBINE] = combine,
 	[DT_OP_EXCHANGE] = dt_serve_exchange,
+	[DT_OP_KV_GATHER] = dt_serve_kv_gather,
 	[DT_OP_HEAD] = head,
 	[DT_OP_LEAVE] = dt_call_leave,
 };

@@ -1,7 +1,8 @@
 /*
- * Rows of a pass that the experts of other ranks are for (model/op/rows.c): those of all ranks of the group
- * over ep one behind the other, in the order of ranks, and the sums of what experts make of them on the way
- * back. Each rank knows how many rows each has, so nothing is told; a rank without rows has experts too.
+ * Rows of a pass that other ranks need: those of all ranks of a group one behind the other, in the order of
+ * ranks. Over ep they are for experts (model/op/rows.c), whose sums come back; over cp they are keys and
+ * values. Each rank knows how many rows each has, so nothing is told; one without rows takes part all the
+ * same.
  */
 #include "comm/comm.h"
 #include "nn/infer_priv.h"
@@ -17,50 +18,79 @@ int64_t dt_infer_rows_before(const struct dt_infer *m, int rank)
 	return n;
 }
 
-static bool even(const struct dt_infer *m)
+static bool even(const struct dt_infer *m, const struct dt_comm *c)
 {
 	const int32_t *n = m->batch->tokens_of;
 
-	for (int r = 1; r < m->ranks.layout.ep; r++)
+	for (int r = 1; r < dt_comm_size(c); r++)
 		if (n[r] != n[0])
 			return false;
 	return true;
 }
 
-static int uneven_rows(const struct dt_infer *m, const struct dt_node *n, char *all, char *own, int64_t cols,
-		       struct dt_err *err)
+/* Each rank's rows, this one's in their place, to all. */
+static int gather(struct dt_infer *m, struct dt_comm *c, char *all, int64_t cols, const char *what,
+		  struct dt_err *err)
 {
 	const enum dt_dtype type = m->x.dtype;
 	const size_t row = (size_t)(cols * dt_dtype_size(type));
-	struct dt_comm *c = m->ranks.ep;
 	int rc = 0;
 
-	if (!n->attr.back)
-		memcpy(all + (size_t)dt_infer_rows_before(m, dt_comm_rank(c)) * row, own,
-		       (size_t)m->batch->ntokens * row);
-	for (int r = 0; r < m->ranks.layout.ep && rc == 0; r++) {
-		char *at = all + (size_t)dt_infer_rows_before(m, r) * row;
-		const size_t count = (size_t)(m->batch->tokens_of[r] * cols);
-
-		if (count > 0)
-			rc = n->attr.back
-				     ? dt_reduce(c, own, at, count, type, DT_SUM, r, "sums of experts", err)
-				     : dt_broadcast(c, at, count, type, r, "rows of experts", err);
-	}
+	if (even(m, c))
+		return dt_all_gather(c, all, NULL, (size_t)(m->batch->ntokens * cols), type, what, err);
+	for (int r = 0; r < dt_comm_size(c) && rc == 0; r++)
+		if (m->batch->tokens_of[r] > 0)
+			rc = dt_broadcast(c, all + (size_t)dt_infer_rows_before(m, r) * row,
+					  (size_t)(m->batch->tokens_of[r] * cols), type, r, what, err);
 	return rc;
+}
+
+/* Sums of all ranks' rows, each to the rank that it is of. */
+static int scatter(struct dt_infer *m, struct dt_comm *c, char *own, char *all, int64_t cols,
+		   struct dt_err *err)
+{
+	const enum dt_dtype type = m->x.dtype;
+	const size_t row = (size_t)(cols * dt_dtype_size(type));
+	int rc = 0;
+
+	if (even(m, c))
+		return dt_reduce_scatter(c, own, all, (size_t)(m->batch->ntokens * cols), type, DT_SUM,
+					 "sums of experts", err);
+	for (int r = 0; r < dt_comm_size(c) && rc == 0; r++)
+		if (m->batch->tokens_of[r] > 0)
+			rc = dt_reduce(c, own, all + (size_t)dt_infer_rows_before(m, r) * row,
+				       (size_t)(m->batch->tokens_of[r] * cols), type, DT_SUM, r,
+				       "sums of experts", err);
+	return rc;
+}
+
+/* Where this rank's rows are among all. */
+static char *own_of(const struct dt_infer *m, const struct dt_comm *c, char *all, int64_t cols)
+{
+	return all + (size_t)(dt_infer_rows_before(m, dt_comm_rank(c)) * cols * dt_dtype_size(m->x.dtype));
 }
 
 int dt_serve_exchange(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_infer *m = x->owner;
+	struct dt_infer *m = x->owner;
 	char *in = dt_call_at(x, n->in[0]), *out = dt_call_at(x, n->out[0]);
 	const int64_t cols = x->p->value[n->in[0]].cols;
-	const size_t own = (size_t)(m->batch->ntokens * cols);
 
-	if (!even(m))
-		return uneven_rows(m, n, n->attr.back ? in : out, n->attr.back ? out : in, cols, err);
 	if (n->attr.back)
-		return dt_reduce_scatter(m->ranks.ep, out, in, own, x->dtype, DT_SUM, "sums of experts", err);
-	return dt_all_gather(m->ranks.ep, out, in, own, x->dtype, "rows of experts", err);
+		return scatter(m, m->ranks.ep, out, in, cols, err);
+	memcpy(own_of(m, m->ranks.ep, out, cols), in,
+	       (size_t)(m->batch->ntokens * cols * dt_dtype_size(x->dtype)));
+	return gather(m, m->ranks.ep, out, cols, "rows of experts", err);
+}
+
+int dt_serve_kv_gather(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	struct dt_infer *m = x->owner;
+	const struct dt_tensor kv = dt_call_mat(x, n->out[0]), qkv = dt_call_mat(x, n->in[0]);
+	const struct dt_tensor own =
+		dt_t2(own_of(m, m->ranks.cp, kv.data, kv.dim[1]), kv.dtype, m->batch->ntokens, kv.dim[1]);
+
+	TRY(x->dev->ops->columns(x->dev, own, 0, qkv, n->attr.heads * n->attr.head_dim, kv.dim[1], false));
+	return gather(m, m->ranks.cp, kv.data, kv.dim[1], "keys and values", err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -239,6 +239,8 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 		return rc;
 	if (!dt_dev_is_host(m->dev))
 		return dt_infer_side_forward(m, b, logits, err);
-	return m->ranks.pp ? all_stages(m, b, logits, err) : dt_infer_pass(m, b, logits, err);
+	return m->ranks.pp   ? all_stages(m, b, logits, err)
+	       : m->ranks.cp ? dt_infer_cut_rows(m, b, logits, err)
+			     : dt_infer_pass(m, b, logits, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -24,9 +24,9 @@ struct dt_world;
  * only.
  */
 struct dt_infer_ranks {
-	struct dt_layout layout; /* tp, pp, and of replicas dp and ep */
+	struct dt_layout layout; /* tp, pp, cp, and of replicas dp and ep */
 	struct dt_coords at;
-	struct dt_comm *tp, *pp, *ep; /* this rank's groups; NULL where the axis is 1 */
+	struct dt_comm *tp, *pp, *cp, *ep; /* this rank's groups; NULL where the axis is 1 */
 	struct dt_world *world;
 };
 
@@ -93,9 +93,11 @@ struct dt_infer_batch {
 	const int32_t *replica; /* [nseq] which replica has each, ascending; a model on its own has all */
 	/*
 	 * Over ep: [ep] tokens that the ranks of the group have in this pass, which all of them make,
-	 * also the one that has none: nseq, ntokens and nwant are then 0.
+	 * also the one that has none: nseq, ntokens and nwant are then 0. Over cp dt_infer_forward sets it, and
+	 * all_slots, those of all of them, to which every rank writes.
 	 */
 	const int32_t *tokens_of;
+	const int64_t *all_slots;
 	/*
 	 * NULL: logits come back. Else [nwant] of kernels/sample.h: tokens are drawn where the model is
 	 * computed, into drawn [nwant], and nothing can be said of logits. Edits are those of all rows.

@@ -20,12 +20,12 @@ int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err)
 	const size_t seqs = (size_t)m->p.max_seqs;
 	struct dt_infer_parts *c = &m->cut;
 
-	if (!m->ranks.pp)
+	if (!m->ranks.pp && !m->ranks.cp)
 		return 0;
 	c->q_start = calloc(seqs + 1, sizeof(*c->q_start));
 	c->kv_len = calloc(seqs, sizeof(*c->kv_len));
 	c->want = calloc(seqs, sizeof(*c->want));
-	c->tokens_of = calloc((size_t)m->ranks.layout.ep, sizeof(*c->tokens_of));
+	c->tokens_of = calloc((size_t)(m->ranks.layout.ep * m->ranks.layout.cp), sizeof(*c->tokens_of));
 	if (!c->q_start || !c->kv_len || !c->want || !c->tokens_of)
 		return dt_err_sys(err, -ENOMEM, "cannot load the model");
 	return 0;
@@ -39,9 +39,8 @@ void dt_infer_parts_release(struct dt_infer *m)
 	free(m->cut.tokens_of);
 }
 
-/* Rows [row, end) of b, of which those before had `want` wanted ones. */
-static struct dt_infer_batch part_of(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end,
-				     int want)
+struct dt_infer_batch dt_infer_part_of(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end,
+				       int want)
 {
 	struct dt_infer_parts *c = &m->cut;
 	struct dt_infer_batch p = *b;
@@ -98,7 +97,7 @@ int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float 
 
 	for (int i = 0; i < n && rc == 0; i++) {
 		const int row = part_at(b->ntokens, i, n), end = part_at(b->ntokens, i + 1, n);
-		struct dt_infer_batch p = part_of(m, b, row, end, want);
+		struct dt_infer_batch p = dt_infer_part_of(m, b, row, end, want);
 
 		for (int r = 0; m->ranks.ep && r < m->ranks.layout.ep; r++)
 			m->cut.tokens_of[r] =

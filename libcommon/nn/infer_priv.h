@@ -42,7 +42,7 @@ struct dt_infer_heads {
 	struct dt_packed_set *keys, *values;
 };
 
-/* infer_parts.c: of a part of a pass, [max_seqs + 1], [max_seqs], [max_seqs], and over ep [ep] */
+/* infer_parts.c: of a part of a pass, [max_seqs + 1], [max_seqs], [max_seqs], and [ep or cp] */
 struct dt_infer_parts {
 	int32_t *q_start, *kv_len, *want, *tokens_of;
 };
@@ -124,13 +124,19 @@ static inline bool dt_infer_has_logits(const struct dt_infer *m)
 	return dt_infer_last_stage(m) && m->ranks.at.tp == 0;
 }
 
-/* Rows of this pass that ranks [0, rank) of the group over ep have. */
+/* Rows of this pass that ranks [0, rank) of the group over ep or cp have. */
 int64_t dt_infer_rows_before(const struct dt_infer *m, int rank);
 
-/* infer_parts.c: a pass over the stages of a pipeline, and what it needs. */
+/* infer_parts.c: a pass over the stages of a pipeline, and what it and one over cp need. part_of: rows [row,
+ * end) of b, of which those before had `want` wanted ones. */
+struct dt_infer_batch dt_infer_part_of(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end,
+				       int want);
 int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err);
 void dt_infer_parts_release(struct dt_infer *m);
 int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+
+/* infer_context.c: a pass whose rows are cut over cp. */
+int dt_infer_cut_rows(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
 /* infer_load.c: fills owner, packed, expert, set and x.w. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
@@ -147,7 +153,7 @@ void dt_infer_gone_close(struct dt_infer *m);
 /* call_serve.c: what nodes do in serving, by op. */
 extern dt_call *const dt_serve_calls[DT_OP_N];
 dt_call dt_serve_latent_absorb, dt_serve_latent_values; /* call_serve_latent.c */
-dt_call dt_serve_exchange;				/* call_serve_rows.c */
+dt_call dt_serve_exchange, dt_serve_kv_gather;		/* call_serve_rows.c */
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -204,8 +204,8 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 
 	struct dt_layout one = s->layout;
 
-	if (s->layout.cp > 1 || s->layout.zero > 0)
-		return dt_err_set(err, -ENOTSUP, "serving is laid out over tp, pp, ep and dp only");
+	if (s->layout.zero > 0)
+		return dt_err_set(err, -ENOTSUP, "serving is laid out over tp, pp, cp, ep and dp only");
 	if (s->max_seqs < 1 || s->max_len < 1 || s->block < 1 || s->max_tokens < 1)
 		return dt_err_set(err, -EINVAL,
 				  "a server has room for at least one sequence, token and block");

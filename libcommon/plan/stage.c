@@ -172,10 +172,16 @@ int dt_serving_check(const struct dt_config *c, const struct dt_layout *l, struc
 	char text[64];
 
 	dt_layout_format(l, text, sizeof(text));
-	if (l->cp > 1 || l->zero || l->chunks > 1 || l->seq_parallel)
+	if (l->zero || l->chunks > 1 || l->seq_parallel)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"layout '%s': a server's ranks are laid out over dp, tp, pp, cp and ep only", text);
+	if (l->cp > 1 && (l->dp > 1 || l->pp > 1))
+		return dt_err_set(err, -ENOTSUP, "layout '%s': a server's cp goes with tp only", text);
+	if (l->cp > 1 && c->kv_rank)
 		return dt_err_set(err, -ENOTSUP,
-				  "layout '%s': a server's ranks are laid out over dp, tp, pp and ep only",
-				  text);
+				  "layout '%s': '%s' has latents, whose rows a server does not cut", text,
+				  c->name);
 	return dt_layout_check(l, c, err);
 }
 
@@ -184,7 +190,8 @@ int dt_stage_build_serving(const struct dt_serving *s, struct dt_stage *ret, str
 	const struct dt_run r = {.config = s->config,
 				 .layout = s->layout,
 				 .microbatch = 1,
-				 .seq = s->rows,
+				 .seq = (s->rows + s->layout.cp - 1) / s->layout.cp * s->layout.cp,
+				 .cp_comm = DT_CP_GATHER,
 				 .compute = s->compute};
 	struct dt_stage p = {.nchunk = 1};
 	struct maker m = {.r = &r, .at = s->at, .stage = &p, .outputs = s->outputs, .adapters = s->adapters};

@@ -223,12 +223,15 @@ static int join(struct dt_served *s, const struct dt_served_params *p, struct dt
 		rc = dt_mesh_need(&s->mesh, DT_ON_PP, err);
 	if (rc == 0 && l.pp > 1)
 		rc = dt_mesh_need(&s->mesh, DT_ON_STAGE, err);
+	if (rc == 0 && l.cp > 1)
+		rc = dt_mesh_need(&s->mesh, DT_ON_CP, err);
 	if (rc == 0 && l.ep > 1)
 		rc = dt_mesh_need(&s->mesh, DT_ON_EP, err);
 	s->cut = (struct dt_infer_ranks){.layout = l,
 					 .at = s->mesh.at,
 					 .tp = dt_mesh_comm(&s->mesh, DT_ON_TP),
 					 .pp = dt_mesh_comm(&s->mesh, DT_ON_PP),
+					 .cp = dt_mesh_comm(&s->mesh, DT_ON_CP),
 					 .ep = dt_mesh_comm(&s->mesh, DT_ON_EP),
 					 .world = p->world};
 	return rc;

@@ -67,16 +67,17 @@ static int open_buffers(struct dt_serve_ranks *r, struct dt_err *err)
 	good = r->q_start && r->want && r->tokens_of;
 	if (me > 0) {
 		r->adapter = calloc(all, sizeof(*r->adapter));
-		good = good && r->adapter;
-	} else {
+		r->pool = calloc(all, sizeof(*r->pool));
+		good = good && r->adapter && r->pool;
+	}
+	if (me == 0 || r->layout.cp > 1) {
 		r->pooled =
 			calloc((size_t)r->seqs * (size_t)dt_infer_config(r->m)->hidden, sizeof(*r->pooled));
 		good = good && r->pooled;
 	}
 	if (me > 0 && me == dt_serve_ranks_answerer(r, r->at.dp)) {
 		r->kept = calloc((size_t)r->depth, sizeof(*r->kept));
-		r->pool = calloc(all, sizeof(*r->pool));
-		good = good && r->kept && r->pool;
+		good = good && r->kept;
 	}
 	return good ? open_messages(r, err) : dt_err_sys(err, -ENOMEM, "cannot start the engine");
 }

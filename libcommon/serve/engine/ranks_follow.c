@@ -68,6 +68,10 @@ static int step(struct dt_serve_ranks *r, const struct dt_serve_head *h, struct 
 			return dt_err_set(err, -EPROTO, "adapter %d did not come from rank 0", t.adapter[i]);
 	}
 	b.adapter = h->adapters ? r->adapter : NULL;
+	if (r->layout.cp > 1 && h->pools && h->nseq <= r->seqs) { /* each has rows of them */
+		set_pool(r, &b, t.pool, r->pooled);
+		b.pool = r->pool;
+	}
 	return r->kept ? answer(r, &b, h->pools ? t.pool : NULL, err)
 		       : dt_serve_ranks_compute(r, &b, NULL, err);
 }

@@ -54,12 +54,12 @@ struct dt_serve_ranks {
 	struct dt_layout layout;
 	struct dt_coords at;
 	int depth, seqs; /* steps under way, and the sequences and rows of logits of each, of a replica */
-	int32_t *q_start, *want;		 /* [max_seqs + 1], [max_seqs] of its part of a step */
-	int32_t *tokens_of;			 /* [ep] */
-	struct dt_serve_kept *kept;		 /* [depth] where this rank answers; NULL elsewhere */
-	int64_t answered;			 /* steps */
-	float *pooled;				 /* rank 0: [seqs, hidden] of one replica */
-	float **pool;				 /* where it answers: [dp * max_seqs] of a step */
+	int32_t *q_start, *want;    /* [max_seqs + 1], [max_seqs] of its part of a step */
+	int32_t *tokens_of;	    /* [ep] */
+	struct dt_serve_kept *kept; /* [depth] where this rank answers; NULL elsewhere */
+	int64_t answered;	    /* steps */
+	float *pooled; /* rank 0, and all where rows are cut over cp: [seqs, hidden] of one replica */
+	float **pool;  /* where it answers or has these: [dp * max_seqs] of a step */
 	struct dt_serve_given given;		 /* a follower's adapters */
 	const struct dt_infer_adapter **adapter; /* a follower's, [dp * max_seqs] of a step */
 	struct dt_kvparts parts;		 /* of a block */

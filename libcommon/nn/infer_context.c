@@ -1,0 +1,88 @@
+/*
+ * A pass whose rows are cut over the ranks of cp, each of which has all weights and the whole cache: a rank
+ * computes its rows, also those of a part of a sequence, and the keys and values of all go into every
+ * rank's cache in front of attention (call_serve_rows.c). A long prompt takes a rank's share of its rows.
+ * The first ranks have the rows that are one more where they do not divide, so of one row the first has it.
+ */
+#include "comm/comm.h"
+#include "nn/infer_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { TAG_LOGITS = 1 };
+
+static int row_at(const struct dt_infer *m, int rows, int rank)
+{
+	const int cp = m->ranks.layout.cp;
+
+	return (int)(((int64_t)rows * rank + cp - 1) / cp);
+}
+
+/* Wanted rows before row `end`. */
+static int wants_before(const struct dt_infer_batch *b, int end)
+{
+	int n = 0;
+
+	while (n < b->nwant && b->want[n] < end)
+		n++;
+	return n;
+}
+
+/* The logits of the other ranks' rows behind those of the first. */
+static int gather_logits(struct dt_infer *m, const struct dt_infer_batch *b, float *logits,
+			 struct dt_err *err)
+{
+	const size_t vocab = (size_t)m->config.vocab;
+	int rc = 0;
+
+	for (int r = 1; r < m->ranks.layout.cp && rc == 0; r++) {
+		const int from = wants_before(b, row_at(m, b->ntokens, r)),
+			  n = wants_before(b, row_at(m, b->ntokens, r + 1)) - from;
+
+		if (n > 0)
+			rc = dt_recv(m->ranks.cp, logits + (size_t)from * vocab, (size_t)n * vocab, DT_F32, r,
+				     TAG_LOGITS, "logits", err);
+	}
+	return rc;
+}
+
+/* The sums that all ranks have of the sequences that are pooled; each has a part of their rows, or none. */
+static int gather_pool(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; b->pool && i < b->nseq && rc == 0; i++)
+		if (b->pool[i])
+			rc = dt_all_reduce(m->ranks.cp, b->pool[i], NULL, (size_t)m->config.hidden, DT_F32,
+					   DT_SUM, "pooled states", err);
+	return rc;
+}
+
+int dt_infer_cut_rows(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	const int row = row_at(m, b->ntokens, m->ranks.at.cp),
+		  end = row_at(m, b->ntokens, m->ranks.at.cp + 1);
+	const size_t vocab = (size_t)m->config.vocab;
+	const bool first = m->ranks.at.cp == 0, speaks = m->ranks.at.tp == 0;
+	struct dt_infer_batch p = dt_infer_part_of(m, b, row, end, wants_before(b, row));
+	float *own = first ? logits : malloc(((size_t)p.nwant * vocab + 1) * sizeof(*own));
+	int rc = own || !speaks ? 0 : dt_err_sys(err, -ENOMEM, "cannot compute a step");
+
+	for (int r = 0; r < m->ranks.layout.cp; r++)
+		m->cut.tokens_of[r] = row_at(m, b->ntokens, r + 1) - row_at(m, b->ntokens, r);
+	p.tokens_of = m->cut.tokens_of;
+	p.all_slots = b->slot;
+	if (rc == 0)
+		rc = dt_infer_pass(m, &p, own, err);
+	if (rc == 0 && speaks && first)
+		rc = gather_logits(m, b, logits, err);
+	else if (rc == 0 && speaks && p.nwant > 0)
+		rc = dt_send(m->ranks.cp, own, (size_t)p.nwant * vocab, DT_F32, 0, TAG_LOGITS, "logits", err);
+	if (!first)
+		free(own);
+	if (rc == 0)
+		rc = gather_pool(m, b, err);
+	return rc == 0 && b->draw ? dt_infer_draw(m, b, logits, err) : rc;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
