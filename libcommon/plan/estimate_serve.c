@@ -216,7 +216,8 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "weights on disk are what dt-serve does: --account dt");
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
-	one.dp = one.ep; /* each replica is a whole, but for experts that it shares with others */
+	if (one.cp == 1)
+		one.dp = one.ep; /* each replica is a whole, but for experts that it shares with others */
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");

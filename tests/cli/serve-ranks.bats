@@ -117,6 +117,10 @@ long() {
 }
 
 @test "a stage is killed under load: every stream ends with an error or was through, and the job fails" {
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 320, intermediate_size: 1280, num_hidden_layers: 6, num_attention_heads: 4,
+        num_key_value_heads: 2, max_position_embeddings: 512, rms_norm_eps: 1e-5, rope_theta: 10000}' >slow.json
+    "$DT_HELP/make-model" slow slow.json # its streams last until the kill
+    served=slow
     for run in "2 pp2 1" "3 pp3 1" "3 pp3 2"; do
         read -r n layout victim <<<"$run"
         start "$n" --layout "$layout" --comm-timeout 10
@@ -125,7 +129,9 @@ long() {
             long $i "s$i" 3>&- &
             asks[i]=$!
         done
-        until [ -s s1 ] && [ -s s6 ]; do sleep 0.01; done
+        for i in 1 2 3 4 5 6; do
+            until [ -s "s$i" ]; do sleep 0.01; done
+        done
         kill -KILL "$(rank "$victim")"
         wait "${asks[@]:1:6}" || true
         for i in 1 2 3 4 5 6; do
@@ -227,6 +233,35 @@ long() {
             "$(jq -s 'map(.[1].prompt_tokens_details.cached_tokens) | add' first.txt)" ]
     done
     [ "$(find kv -mindepth 1 -maxdepth 1 | wc -l)" -eq 2 ]
+}
+
+@test "rows cut over ranks: answers are those of one process, however prompts are cut, bytes what dt-memest says" {
+    jq -c '{custom_id: "r", method: "POST", url: "/v1/completions", body: (. + {n: 2, logprobs: 1})}' prompts.jsonl >lines
+    jq -nc '{custom_id: "e", method: "POST", url: "/v1/embeddings", body: {input: ["one", "another", "a third"]}}' >>lines
+    answers='.response.body | .choices // .data'
+    dt-serve --batch m "${common[@]}" <lines 2>log | jq -c "$answers" >rows1
+    for run in "2 cp2" "3 cp3"; do
+        read -r n layout <<<"$run"
+        for more in "--max-num-seqs 64" "--max-num-seqs 5 --max-num-batched-tokens 17 --no-prefix-caching" "--speculate 3"; do
+            # shellcheck disable=SC2086
+            mpirun -np "$n" dt-serve --batch m "${common[@]}" --layout "$layout" $more <lines 2>log | jq -c "$answers" >rows
+            cmp <(head -n -1 rows1) <(head -n -1 rows)
+            jq -s -e '[.[0], .[1]] | map(map(.embedding) | flatten) | transpose | map(.[0] - .[1] | fabs) | max < 1e-5' \
+                <(tail -n 1 rows1) <(tail -n 1 rows)
+        done
+    done
+    mpirun -np 4 dt-serve --batch m "${common[@]}" --layout tp2.cp2 <prompts.jsonl 2>log | jq -r .text | cmp one.txt -
+    jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 128, num_local_experts: 8,
+        num_experts_per_tok: 2, sliding_window: 16, rms_norm_eps: 1e-5, rope_theta: 10000}' >windows.json
+    "$DT_HELP/make-model" windows windows.json
+    dt-serve --batch windows "${common[@]}" --kv-precision int8 <prompts.jsonl 2>log | jq -c .text >windows.txt
+    mpirun -np 2 dt-serve --batch windows "${common[@]}" --kv-precision int8 --layout cp2 <prompts.jsonl 2>log | jq -c .text | cmp windows.txt -
+    start 2 --layout cp2 --max-num-seqs 4 --max-model-len 64 --max-num-batched-tokens 63
+    curl -s "$url/metrics" >gauges
+    shape=(--precision fp32 --max-seqs 4 --max-len 64 --max-tokens 63)
+    dt-memest m --serve --layout cp2 "${shape[@]}" --check gauges
+    run -3 dt-memest m --serve "${shape[@]}" --check gauges # whose workspace has all rows
 }
 
 @test "a mixture of experts: each rank of tp has whole ones, answers are those of one process" {
@@ -410,8 +445,8 @@ shares_experts() {
         [ "$(grep -c '^dt-serve: .*'"$text" log)" -eq 1 ] || { cat log; return 1; }
     }
     refused 2 "layout 'tp4' is for 4 ranks, but there are 2" m --layout tp4
-    refused 2 "over dp, tp, pp and ep only" m --layout cp2
-    refused 2 "over dp, tp, pp and ep only" m --layout dp2.z1
+    refused 4 "a server's cp goes with tp only" m --layout pp2.cp2
+    refused 2 "over dp, tp, pp, cp and ep only" m --layout dp2.z1
     refused 2 "--draft-model does not go with replicas" m --layout dp2 --draft-model m
     refused 2 "--kv-disk does not go with replicas" m --layout dp2 --kv-disk kv:1MiB
     refused 3 "does not divide the 4 heads" m

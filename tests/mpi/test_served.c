@@ -322,8 +322,8 @@ int main(int argc, char **argv)
 
 	if (argc != 2 || dt_layout_parse(argv[1], &l, &err) < 0 || dt_world_init(&w, 30, &log, &err) < 0 ||
 	    dt_mesh_init(&mesh, w, &l, &err) < 0 || dt_mesh_need(&mesh, DT_ON_TP, &err) < 0 ||
-	    dt_mesh_need(&mesh, DT_ON_PP, &err) < 0 || dt_dev_open(&dev, DT_DEV_CPU, 0, 1) < 0 ||
-	    !mkdtemp(dir))
+	    dt_mesh_need(&mesh, DT_ON_PP, &err) < 0 || dt_mesh_need(&mesh, DT_ON_CP, &err) < 0 ||
+	    dt_dev_open(&dev, DT_DEV_CPU, 0, 1) < 0 || !mkdtemp(dir))
 		return 1;
 	dev->batch_invariant = true; /* as dt-serve has it: a router's product is of f32 */
 	all = dt_mesh_comm(&mesh, DT_ON_ALL);
@@ -332,6 +332,7 @@ int main(int argc, char **argv)
 					.at = mesh.at,
 					.tp = l.tp > 1 ? dt_mesh_comm(&mesh, DT_ON_TP) : NULL,
 					.pp = l.pp > 1 ? dt_mesh_comm(&mesh, DT_ON_PP) : NULL,
+					.cp = l.cp > 1 ? dt_mesh_comm(&mesh, DT_ON_CP) : NULL,
 					.world = w};
 	rc = cmocka_run_group_tests(tests, NULL, release);
 	if (rc) /* the others would wait */
