@@ -93,8 +93,8 @@ struct dt_infer_batch {
 	const int32_t *replica; /* [nseq] which replica has each, ascending; a model on its own has all */
 	/*
 	 * Over ep: [ep] tokens that the ranks of the group have in this pass, which all of them make,
-	 * also the one that has none: nseq, ntokens and nwant are then 0. Over cp dt_infer_forward sets it, and
-	 * all_slots, those of all of them, to which every rank writes.
+	 * also the one that has none: nseq, ntokens and nwant are then 0. Over cp dt_infer_forward sets
+	 * it, and all_slots, those of all of them, to which every rank writes.
 	 */
 	const int32_t *tokens_of;
 	const int64_t *all_slots;

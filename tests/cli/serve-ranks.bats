@@ -121,6 +121,7 @@ long() {
         num_key_value_heads: 2, max_position_embeddings: 512, rms_norm_eps: 1e-5, rope_theta: 10000}' >slow.json
     "$DT_HELP/make-model" slow slow.json # its streams last until the kill
     served=slow
+    export OMPI_MCA_odls_base_sigkill_timeout=10 # after which mpirun ends the others too: a busy machine takes longer than its second
     for run in "2 pp2 1" "3 pp3 1" "3 pp3 2"; do
         read -r n layout victim <<<"$run"
         start "$n" --layout "$layout" --comm-timeout 10

@@ -283,7 +283,7 @@ static void test_cancel_frees_within_a_step(void **state)
 		assert_int_equal(c[i]->req[0].finish, DT_FINISH_ABORT);
 		assert_true(c[i]->req[0].nout < 100);
 	}
-	/* Those under way when the cancels began, and at most as many that began while they were being set. */
+	/* Those under way when the cancels began, and at most as many that began while they were set. */
 	assert_in_range(f.steps - steps, 0, overlaps ? 2 * FAKE_DEPTH : 2);
 	for (int i = 0; i < 4; i++)
 		dt_call_drop(c[i]);

@@ -156,7 +156,7 @@ void dt_teller_go(struct dt_teller *t);
 /* draft.c: runs the draft model on the planned items; it guesses for items with a draft. */
 int dt_engine_draft(struct dt_engine *e, int n);
 
-/* draws.c: lets the model draw the tokens of the batch itself where every wanted row allows it; 0 or -ENOMEM. */
+/* draws.c: lets the model draw the tokens of the batch where every wanted row allows it; 0 or -ENOMEM. */
 int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 
 /* take.c: gives each request the tokens that the step produced; returns their number. */

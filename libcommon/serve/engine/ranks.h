@@ -8,8 +8,9 @@
  * under way. A stage never waits for one behind but to hand rows on.
  *
  * Replicas (dp) each have the whole model over their own ranks and a cache of their own: a replica computes
- * the sequences of a step that are its, and the rank that has the logits sends them to rank 0. Blocks do not leave them.
- * Over ep replicas share experts: each has some of them, and computes with them for the others too.
+ * the sequences of a step that are its, and the rank that has the logits sends them to rank 0. Blocks do not
+ * leave them. Over ep replicas share experts: each has some of them, and computes with them for the others
+ * too. Over cp each rank has the whole model and cache, and some rows of a step.
  *
  * The calls of rank 0 come from one thread at a time, those with dt_serve_ranks_end included.
  */
