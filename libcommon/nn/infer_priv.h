@@ -70,7 +70,7 @@ struct dt_infer {
 	struct dt_flight flight;
 	struct dt_infer_side side;
 	struct dt_lora_part *parts; /* [max_seqs] of a pass, with adapters */
-	struct dt_infer_parts cut;  /* with stages */
+	struct dt_infer_parts cut;  /* with stages or cp */
 	struct dt_infer_gone *gone; /* infer_adapter_parts.c; NULL: one rank, or no adapters */
 	/* the pass under way */
 	const struct dt_infer_batch *batch;
@@ -133,7 +133,7 @@ struct dt_infer_batch dt_infer_part_of(struct dt_infer *m, const struct dt_infer
 				       int want);
 int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err);
 void dt_infer_parts_release(struct dt_infer *m);
-int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err);
 
 /* infer_context.c: a pass whose rows are cut over cp. */
 int dt_infer_cut_rows(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
