@@ -76,6 +76,8 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("reproducible"),
 	DT_RUN_OPT("ema"),
 	DT_RUN_OPT("sync"),
+	DT_RUN_OPT("servers"),
+	DT_RUN_OPT("server-comm"),
 	DT_RUN_OPT("outer-fragments"),
 	DT_RUN_OPT("outer-delay"),
 	DT_RUN_OPT("outer-comm"),

@@ -211,6 +211,8 @@ static const struct dt_opt own[] = {
 	 "auto: shared memory inside a machine; mpi: MPI for everything", .def = "auto"},
 	DT_RUN_OPT("grad-comm"),
 	DT_RUN_OPT("sync"),
+	DT_RUN_OPT("servers"),
+	DT_RUN_OPT("server-comm"),
 	DT_RUN_OPT("sync-from"),
 	DT_RUN_OPT("shares"),
 	DT_RUN_OPT("staleness-rate"),

@@ -130,6 +130,17 @@ void dt_comm_step_all(struct dt_world *w)
 	for (int i = 0; i < w->ncomm && w->pending; i++)
 		if (w->comm[i] && w->comm[i]->head)
 			step_comm(w->comm[i]);
+	if (w->meanwhile && !w->in_meanwhile) {
+		w->in_meanwhile = true;
+		w->meanwhile(w->meanwhile_arg);
+		w->in_meanwhile = false;
+	}
+}
+
+void dt_world_meanwhile(struct dt_world *w, void (*fn)(void *arg), void *arg)
+{
+	w->meanwhile = fn;
+	w->meanwhile_arg = arg;
 }
 
 static inline void relax(void)
@@ -469,7 +480,7 @@ void dt_comm_poll(struct dt_world *w, double *exposed_s)
 {
 	double t0;
 
-	if (!w->pending)
+	if (!w->pending && !w->meanwhile)
 		return;
 	t0 = dt_now();
 	dt_comm_step_all(w);

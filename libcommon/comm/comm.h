@@ -370,6 +370,12 @@ bool dt_comm_done(const struct dt_comm_req *req);
 int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err);
 /* dt_wait for n of them; the first error. */
 int dt_wait_all(struct dt_comm_req **req, int n, double *exposed_s, struct dt_err *err);
+/*
+ * Whenever this rank polls or waits fn is called too, once pending operations were stepped: it answers other
+ * ranks while this one has something else to do. It may begin operations and end those that are done, and
+ * waits for none. fn NULL: none (again).
+ */
+void dt_world_meanwhile(struct dt_world *w, void (*fn)(void *arg), void *arg);
 /* Steps pending operations; cheap, called between kernels. Adds to *exposed_s (may be NULL) as dt_wait. */
 void dt_comm_poll(struct dt_world *w, double *exposed_s);
 

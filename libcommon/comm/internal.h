@@ -163,6 +163,9 @@ struct dt_world {
 	struct dt_comm *comm[DT_COMM_GROUPS_MAX];
 	int ncomm; /* no group at or past this index */
 	int pending;
+	void (*meanwhile)(void *arg); /* dt_world_meanwhile; NULL: none */
+	void *meanwhile_arg;
+	bool in_meanwhile;
 	double sent;			 /* dt_comm_op_sent of all operations so far */
 	uint64_t region_gen, groups;	 /* groups: made so far */
 	_Atomic bool broken;		 /* calls return -ETIMEDOUT: why */

@@ -36,6 +36,7 @@ struct dt_layout {
 		int size[DT_EDP]; /* by axis */
 	};
 	int zero;	   /* 0..3 */
+	int servers;	   /* --servers: so few ranks along dp have ZeRO-1's shares; 0: all of them */
 	int chunks;	   /* v2: each stage has so many chunks of layers (interleaved pipeline); 0 is 1 */
 	bool seq_parallel; /* s1 */
 };
@@ -124,7 +125,10 @@ struct dt_local_unit {
 	bool experts;	 /* that ep divides: the ranks along edp hold the same, else those of dp x cp */
 	int64_t trained; /* of a unit that is trained: elements of such units before it */
 	int place;	 /* layers of this rank before it */
-	/* With ZeRO: elements of this rank's share, and of shares before it; else those of whole units. */
+	/*
+	 * With ZeRO: elements of this rank's share, and of shares before it; else those of whole units. With
+	 * layout.servers they are a server's, on every rank.
+	 */
 	int64_t share, share_flat, share_trained;
 };
 
@@ -139,14 +143,33 @@ struct dt_local {
 	int64_t packed_bytes;
 };
 
-/* Ranks that hold the same elements of a unit, and the number of this one among them. */
+/*
+ * Parameter servers (train/servers.h): how many there are, the rank along dp that is server k, and which one a
+ * rank is: dt_layout_servers() where it is none. They are spread over the ranks, and so over machines.
+ */
+static inline int dt_layout_servers(const struct dt_layout *l)
+{
+	return l->servers ? l->servers : l->dp;
+}
+static inline int dt_layout_server_rank(const struct dt_layout *l, int k)
+{
+	return (int)((int64_t)k * l->dp / dt_layout_servers(l));
+}
+static inline int dt_layout_server(const struct dt_layout *l, int rank)
+{
+	int n = dt_layout_servers(l), k = (int)(((int64_t)rank * n + l->dp - 1) / l->dp);
+
+	return k < n && dt_layout_server_rank(l, k) == rank ? k : n;
+}
+
+/* Shares that a unit is cut into, of ranks that hold the same elements, and the number of this rank's. */
 static inline int dt_unit_copies(const struct dt_layout *l, const struct dt_local_unit *u)
 {
-	return dt_layout_data(l) / (u->experts ? l->ep : 1);
+	return l->servers ? l->servers : dt_layout_data(l) / (u->experts ? l->ep : 1);
 }
 static inline int dt_unit_copy(const struct dt_layout *l, const struct dt_local_unit *u, struct dt_coords at)
 {
-	return dt_coords_data(l, at) / (u->experts ? l->ep : 1);
+	return l->servers ? dt_layout_server(l, at.dp) : dt_coords_data(l, at) / (u->experts ? l->ep : 1);
 }
 /* Where in the unit the share of the rank at `at` begins. */
 static inline int64_t dt_unit_share_first(const struct dt_layout *l, const struct dt_local_unit *u,

@@ -140,6 +140,8 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 	if (c->tied && l->pp > 1 && at.pp == l->pp - 1)
 		add(&lo, t, dt_params_find(t, "embed.weight"), (int)c->layers, l, at, false);
 	close_unit(&lo, l);
+	if (l->servers && dt_layout_server(l, at.dp) == l->servers) /* another rank has them */
+		lo.share = lo.share_trained = 0;
 	*ret = lo;
 	return 0;
 }

@@ -40,6 +40,8 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_OUTER_WIRE, /* its outer gradients on their way, bytes (plan/outer.h) */
 		 DT_B_SUMS,	  /* ssp: sums of gradients of steps under way, shares, flat, f32 */
 		 DT_B_CLOCKS,	  /* who is where, bytes (train/servers.h) */
+		 DT_B_GIVEN,	  /* server of messages: a rank's gradients of its share, f32, */
+		 DT_B_ASKED,	  /* and its weights on their way to one, compute type */
 		 DT_B_EMA,	  /* average of the weights, flat, f32 */
 		 DT_B_REFERENCE,  /* weights that the run started from, flat, compute type */
 		 DT_B_DRAWN,	  /* --task with tp or z3: all parameters, compute type */

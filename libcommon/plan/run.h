@@ -192,6 +192,8 @@ struct dt_run_sync {
 	int64_t every;	     /* steps between two merges */
 	int64_t backup;	     /* backup: so many ranks of a step may be dropped */
 	int64_t ahead;	     /* ssp: steps that a rank may be ahead of the slowest */
+	int64_t servers;     /* ssp, async, hogwild: ranks that serve; 0: all along dp */
+	int over;	     /* enum dt_server_comm: how servers are reached */
 	bool slower;	     /* async, hogwild: the rate of a gradient is divided by its age */
 	double compensation; /* of a gradient for what the weights moved since it was begun; 0: none */
 	int64_t from;	     /* so many first steps are together */
@@ -202,6 +204,10 @@ struct dt_run_sync {
 	double mix;	     /* share of a rank's own weights in what it goes on from */
 	int comm;	     /* enum dt_outer_comm */
 };
+
+/* How gradients reach servers. AUTO: by memory that all ranks map, where there is such; else by messages. */
+enum dt_server_comm { DT_SERVER_AUTO, DT_SERVER_MEMORY, DT_SERVER_MESSAGES };
+#define DT_SERVER_COMM_CHOICES "auto|memory|messages"
 
 /* What diloco's outer gradients are sent as. */
 enum dt_outer_comm { DT_OUTER_F32, DT_OUTER_BF16, DT_OUTER_E3M0 };
@@ -344,13 +350,19 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err);
 bool dt_run_asks_reference(const struct dt_run *r);
 bool dt_run_reference_weights(const struct dt_run *r);
 
-/* Whether there are f32 masters beside the weights that products read. */
 /* Whether ranks give their gradients to servers, which are the ranks, each of its share. */
 static inline bool dt_run_served(const struct dt_run *r)
 {
 	return r->sync.kind >= DT_SYNC_SSP;
 }
 
+/* Whether they send them; a plan for no machine in particular takes it that they share memory. */
+static inline bool dt_run_served_by_messages(const struct dt_run *r)
+{
+	return dt_run_served(r) && r->sync.over == DT_SERVER_MESSAGES && r->layout.dp > 1;
+}
+
+/* Whether there are f32 masters beside the weights that products read. */
 static inline bool dt_run_masters(const struct dt_run *r)
 {
 	return r->qat || (r->compute != DT_F32 && !r->no_master) || dt_run_served(r);

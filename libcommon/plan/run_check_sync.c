@@ -58,6 +58,9 @@ static int check_served(const struct dt_run *r, struct dt_err *err)
 				   ? "--grad-comm: ranks of a machine read gradients where they are"
 				   : NULL;
 
+	if (!dt_run_served(r) && (r->sync.servers || r->sync.over))
+		return dt_err_set(err, -EINVAL, "--server%s --sync ssp:STEPS, async and hogwild",
+				  r->sync.servers ? "s is for" : "-comm is for");
 	if (!dt_run_served(r))
 		return r->sync.slower || r->sync.compensation > 0
 			       ? dt_err_set(
@@ -77,6 +80,13 @@ static int check_served(const struct dt_run *r, struct dt_err *err)
 				  "--sync %s needs ZeRO-1: every rank is the server of its share (--layout "
 				  "dp%d.z1)",
 				  r->sync.text, l->dp);
+	if (l->dp && r->sync.servers > l->dp)
+		return dt_err_set(err, -EINVAL, "--servers %lld: ranks serve, and dp is %d",
+				  (long long)r->sync.servers, l->dp);
+	if (r->sync.kind == DT_SYNC_HOGWILD && dt_run_served_by_messages(r))
+		return dt_err_set(err, -ENOTSUP,
+				  "--sync hogwild is for ranks that write in each other's memory, on one "
+				  "machine: a server of messages takes one after another, as async");
 	if (!ages && (r->sync.slower || r->sync.compensation > 0))
 		return dt_err_set(
 			err, -EINVAL,

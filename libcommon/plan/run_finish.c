@@ -257,6 +257,8 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 	if ((rc = parse_bn_span(o->bn_span, r, err)) < 0 || (rc = parse_offload(&r->offload, err)) < 0 ||
 	    (rc = parse_sync(&r->sync, err)) < 0 || (rc = parse_grad_comm(r, err)) < 0)
 		return rc;
+	if (dt_run_served(r) && r->sync.servers < r->layout.dp)
+		r->layout.servers = (int)r->sync.servers;
 	if (o->batch && (rc = dt_ramp_parse(o->batch, &r->ramp, &r->global_batch, err)) < 0)
 		return rc;
 	r->no_master = !o->master && r->compute != DT_F32;

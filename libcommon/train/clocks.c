@@ -1,15 +1,12 @@
 #include "train/clocks.h"
 
-#include "base/progress.h"
-
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Other processes need the processor for what is waited for. */
-static void wait_a_little(int times)
+void clocks_wait(int n)
 {
-	if (times < 64)
+	if (n < 64)
 		sched_yield();
 	else
 		usleep(100);
@@ -18,7 +15,7 @@ static void wait_a_little(int times)
 void clocks_lock(atomic_int *lock)
 {
 	for (int n = 0; atomic_exchange_explicit(lock, 1, memory_order_acquire); n++)
-		wait_a_little(n);
+		clocks_wait(n);
 }
 
 void clocks_unlock(atomic_int *lock)
@@ -42,7 +39,7 @@ int64_t clocks_take(struct clocks *c)
 	return n;
 }
 
-bool clocks_take_step(struct clocks *c, int64_t own)
+static bool take_step(struct clocks *c, int64_t own)
 {
 	bool is;
 
@@ -77,16 +74,20 @@ int64_t clocks_slowest(struct clocks *c, int ranks)
 	return least;
 }
 
-bool clocks_wait(struct clocks *c, int ranks, int64_t steps, double timeout_s)
+struct clocks_turn clocks_turn(struct clocks *c, int ranks, int64_t own, int64_t ahead)
 {
-	const double begun = dt_now();
+	struct clocks_turn t = {.done = INT64_MAX};
 
-	for (int n = 0; clocks_slowest(c, ranks) < steps; n++) {
-		if (timeout_s > 0 && dt_now() - begun > timeout_s)
-			return false;
-		wait_a_little(n);
+	for (int r = 0; r < ranks; r++) {
+		int64_t n = atomic_load_explicit(&c->rank[r].done, memory_order_acquire);
+
+		if (n < t.done) {
+			t.done = n;
+			t.rank = r;
+		}
 	}
-	return true;
+	t.may = !take_step(c, own) ? 0 : t.done >= own - ahead ? 1 : -1;
+	return t;
 }
 
 int64_t clocks_say(struct clocks *c, int64_t line, const struct clocks_line *l)

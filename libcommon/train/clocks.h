@@ -42,13 +42,18 @@ void clocks_unlock(atomic_int *lock);
 
 /* A new stretch of so many parts or steps; nobody is in one. */
 void clocks_begin(struct clocks *c, int ranks, int64_t limit);
-/* The number of the next part of the stretch, or of step `own`: that it is begun. -1: the stretch ends. */
+/* The number of the next part of the stretch; -1: it ends. */
 int64_t clocks_take(struct clocks *c);
-bool clocks_take_step(struct clocks *c, int64_t own);
+/* ssp: whether a rank may begin step `own`: that the slowest, of so many, has given all but `ahead` before. */
+struct clocks_turn {
+	int64_t may; /* 1; 0: the stretch ends before; -1: not yet */
+	int64_t rank, done; /* the slowest, and steps that it has given */
+};
+struct clocks_turn clocks_turn(struct clocks *c, int ranks, int64_t own, int64_t ahead);
+/* The n-th time that it is not yet: other processes need the processor for what is waited for. */
+void clocks_wait(int n);
 /* The stretch ends with what is begun: a multiple of `of`, which is more than 0. */
 void clocks_end(struct clocks *c, int64_t of);
-/* ssp: waits until every rank has given so many steps; false: not in so many seconds (0: ever). */
-bool clocks_wait(struct clocks *c, int ranks, int64_t steps, double timeout_s);
 int64_t clocks_slowest(struct clocks *c, int ranks);
 /* One gradient is given: what it adds to a line. Gradients given so far. */
 int64_t clocks_say(struct clocks *c, int64_t line, const struct clocks_line *l);

@@ -3,11 +3,14 @@
 #include "base/progress.h"
 #include "train/clocks.h"
 #include "train/servers_give.h"
+#include "train/servers_mail.h"
 #include "train/trainer.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int ranks(const struct trainer *t)
 {
@@ -19,33 +22,64 @@ static struct dt_comm *all(const struct trainer *t)
 	return dt_mesh_comm(&t->mesh, DT_ON_DATA);
 }
 
+void servers_choose(struct trainer *t)
+{
+	struct dt_run_sync *s = &t->run.sync;
+
+	if (dt_run_served(&t->run) && s->over == DT_SERVER_AUTO)
+		s->over = strcmp(dt_comm_transport(dt_mesh_comm(&t->everyone, DT_ON_ALL)), "mpi")
+				  ? DT_SERVER_MEMORY
+				  : DT_SERVER_MESSAGES;
+}
+
+/* Memory of kind k of all servers; that of ranks that are none is some place of theirs, and not looked at. */
+static int reach(struct trainer *t, int k, void *p, struct dt_err *err)
+{
+	struct servers *s = &t->servers;
+	const int self = t->mesh.at.dp;
+
+	s->at[k] = calloc((size_t)ranks(t), sizeof(*s->at[k]));
+	if (!s->at[k])
+		return dt_err_sys(err, -ENOMEM, "servers");
+	s->at[k][self] = p;
+	return s->mail ? 0
+		       : dt_buffer_reach(all(t), p ? p : s->at[SERVED_CLOCKS][self], 1, s->at[k], err);
+}
+
+/* Whether servers have it. */
+static bool is_kept(const struct trainer *t, int k)
+{
+	return k == SERVED_STATE || k == SERVED_STATE2
+		       ? k - SERVED_STATE < dt_optim_states(t->run.optim.kind)
+		       : k != SERVED_SUMS || t->run.sync.kind == DT_SYNC_SSP;
+}
+
 int servers_open(struct trainer *t, struct dt_err *err)
 {
-	static const enum dt_buf_id id[SERVED_N] = {DT_B_MASTER, DT_B_OPTIM1, DT_B_OPTIM2, DT_B_SUMS,
-						    DT_B_CLOCKS};
+	static const enum dt_buf_id id[SERVED_N] = {DT_B_CLOCKS, DT_B_MASTER, DT_B_OPTIM1, DT_B_OPTIM2,
+						    DT_B_SUMS};
 	struct servers *s = &t->servers;
-	int rc = 0;
+	int rc;
 
 	if (!dt_run_served(&t->run))
 		return 0;
+	rc = mail_open(t, &s->mail, err);
+	if (rc < 0)
+		return rc;
 	s->seen = calloc((size_t)ranks(t), sizeof(*s->seen));
 	if (!s->seen)
 		return dt_err_sys(err, -ENOMEM, "servers");
-	for (int k = 0; k < SERVED_N && rc == 0; k++) {
-		void *p = dt_plan_address(&t->plan, t->arena.base, id[k], -1);
-
-		if (!p)
-			continue;
-		s->at[k] = calloc((size_t)ranks(t), sizeof(*s->at[k]));
-		rc = s->at[k] ? dt_buffer_reach(all(t), p, 1, s->at[k], err)
-			      : dt_err_sys(err, -ENOMEM, "servers");
-	}
+	for (int u = 0; u < t->local.nunit; u++)
+		s->share += t->local.unit[u].frozen ? 0 : t->local.unit[u].share;
+	for (int k = 0; k < SERVED_N && rc == 0; k++)
+		if (is_kept(t, k))
+			rc = reach(t, k, dt_plan_address(&t->plan, t->arena.base, id[k], -1), err);
 	if (rc == -ENOTSUP)
 		return dt_err_set(
-			err, rc, "--sync %s is for ranks of one machine that share memory (--transport auto)",
-			t->run.sync.text);
+			err, rc,
+			"--server-comm memory is for ranks of one machine that share it (--transport auto)");
 	if (rc == 0)
-		s->clocks = (struct clocks *)(void *)s->at[SERVED_CLOCKS][0];
+		s->clocks = (struct clocks *)(void *)s->at[SERVED_CLOCKS][s->mail ? t->mesh.at.dp : 0];
 	s->on = rc == 0;
 	return rc;
 }
@@ -55,6 +89,22 @@ void servers_release(struct trainer *t)
 	for (int k = 0; k < SERVED_N; k++)
 		free(t->servers.at[k]);
 	free(t->servers.seen);
+	mail_close(t->servers.mail);
+}
+
+static void announce_who(const struct trainer *t)
+{
+	const struct dt_layout *l = &t->run.layout;
+	const int n = dt_layout_servers(l);
+	char who[200] = "";
+	size_t at = 0;
+
+	for (int k = 0; k < n && at < sizeof(who) - 16; k++)
+		at += (size_t)snprintf(who + at, sizeof(who) - at, "%s%d", k ? " " : "",
+				       dt_layout_server_rank(l, k));
+	dt_log_msg(&t->root_log, "%d of %d ranks of dp serve%s a share of the weights by %s: %s%s", n, l->dp,
+		   n == 1 ? "s" : "", t->servers.mail ? "messages" : "shared memory", who,
+		   at >= sizeof(who) - 16 ? " ..." : "");
 }
 
 void servers_announce(const struct trainer *t)
@@ -63,22 +113,19 @@ void servers_announce(const struct trainer *t)
 
 	if (!t->servers.on)
 		return;
+	announce_who(t);
 	if (s->kind == DT_SYNC_SSP)
 		dt_log_msg(&t->root_log,
-			   "--sync ssp:%lld: each of %d ranks serves its share of the weights; a rank may be "
-			   "%lld "
-			   "step%s ahead of the slowest, with weights that lack as many updates. %s",
-			   (long long)s->ahead, ranks(t), (long long)s->ahead, s->ahead == 1 ? "" : "s",
+			   "--sync ssp:%lld: a rank may be %lld step%s ahead of the slowest, with weights that "
+			   "lack as many updates. %s",
+			   (long long)s->ahead, (long long)s->ahead, s->ahead == 1 ? "" : "s",
 			   s->ahead ? "Who is slow decides what is computed: two runs are not alike"
 				    : "Gradients are added in the order in which they come");
 	else
 		dt_log_msg(&t->root_log,
-			   "--sync %s: each of %d ranks serves its share of the weights%s; every gradient of "
-			   "a part of "
-			   "the batch is an update at the whole rate, %d of them are a step. Who is first "
-			   "decides what "
-			   "is computed: two runs are not alike",
-			   s->text, ranks(t), s->kind == DT_SYNC_HOGWILD ? ", without locks" : "", ranks(t));
+			   "--sync %s:%s every gradient of a part of the batch is an update at the whole rate, "
+			   "%d of them are a step. Who is first decides what is computed: two runs are not alike",
+			   s->text, s->kind == DT_SYNC_HOGWILD ? " without locks" : "", ranks(t));
 }
 
 static int compute(struct trainer *t, struct served_part *p, struct dt_err *err)
@@ -187,16 +234,29 @@ static int64_t length(const struct trainer *t)
 }
 
 /* Nobody is in an operation that the watchdog would name. */
-static int behind(struct trainer *t, const struct stretch *s, struct dt_err *err)
+static int behind(struct trainer *t, const struct stretch *s, const struct clocks_turn *w, struct dt_err *err)
 {
-	int r = 0;
-
-	while (r < ranks(t) - 1 && t->servers.clocks->rank[r].done >= s->own - t->run.sync.ahead)
-		r++;
 	return dt_err_set(err, -ETIMEDOUT,
-			  "rank %d of dp is at step %lld, %lld behind, and for %g s no further", r,
-			  (long long)(s->step + t->servers.clocks->rank[r].done),
-			  (long long)(s->own - t->servers.clocks->rank[r].done), dt_world_timeout(t->world));
+			  "rank %lld of dp is at step %lld, %lld behind, and for %g s no further",
+			  (long long)w->rank, (long long)(s->step + w->done), (long long)(s->own - w->done),
+			  dt_world_timeout(t->world));
+}
+
+/* ssp: 1 when step s->own may begin, 0 where the stretch ends. */
+static int wait_turn(struct trainer *t, const struct stretch *s, struct dt_err *err)
+{
+	const double begun = dt_now(), most = dt_world_timeout(t->world);
+	struct clocks_turn w;
+
+	for (int n = 0;; n++) {
+		int rc = mail_turn(t, s->own, &w, err);
+
+		if (rc < 0 || w.may >= 0)
+			return rc < 0 ? rc : (int)w.may;
+		if (most > 0 && dt_now() - begun > most)
+			return behind(t, s, &w, err);
+		clocks_wait(n);
+	}
 }
 
 /* The next part of the stretch for this rank: 1; 0: there is none. */
@@ -207,17 +267,16 @@ static int take(struct trainer *t, struct stretch *s, struct dt_err *err)
 	int rc;
 
 	if (t->run.sync.kind != DT_SYNC_SSP) {
-		n = clocks_take(v->clocks);
-		if (n < 0)
-			return 0;
+		rc = mail_take(t, &n, err);
+		if (rc < 0 || n < 0)
+			return rc;
 		go_to(t, s, n / ranks(t));
 		v->part = n % ranks(t);
 		return 1;
 	}
-	if (!clocks_take_step(v->clocks, s->own))
-		return 0;
-	if (!clocks_wait(v->clocks, ranks(t), s->own - t->run.sync.ahead, dt_world_timeout(t->world)))
-		return behind(t, s, err);
+	rc = wait_turn(t, s, err);
+	if (rc <= 0)
+		return rc;
 	go_to(t, s, s->own++);
 	v->part = t->mesh.at.dp;
 	rc = servers_refresh(t, err);
@@ -227,12 +286,11 @@ static int take(struct trainer *t, struct stretch *s, struct dt_err *err)
 static int one(struct trainer *t, struct stretch *s, struct served_part *p, struct step_result *ret,
 	       struct dt_err *err)
 {
-	struct clocks *c = t->servers.clocks;
 	const bool sums = t->run.sync.kind == DT_SYNC_SSP;
 	int64_t done, lacks = INT64_MAX;
 	int rc = compute(t, p, err);
 
-	for (int k = 0; k < ranks(t) && sums; k++)
+	for (int k = 0; k < dt_layout_servers(&t->run.layout) && sums; k++)
 		lacks = t->servers.seen[k] < lacks ? t->servers.seen[k] : lacks;
 	if (rc == 0)
 		rc = servers_give(t, p, s->step, s->own - 1, err);
@@ -240,22 +298,27 @@ static int one(struct trainer *t, struct stretch *s, struct served_part *p, stru
 		return rc;
 	if (sums)
 		p->age = (double)(p->oldest = s->own - 1 - lacks);
-	done = clocks_say(c, sums ? s->own - 1 : 0,
-			  &(struct clocks_line){p->loss, p->targets, p->age, 1, p->oldest});
-	if (sums) /* now the others may count it */
-		atomic_store_explicit(&c->rank[t->mesh.at.dp].done, s->own, memory_order_release);
-	return tell_lines(t, s, p, sums ? clocks_slowest(c, ranks(t)) : done / ranks(t), ret, err);
+	rc = mail_say(t, sums ? s->own - 1 : 0,
+		      &(struct clocks_line){p->loss, p->targets, p->age, 1, p->oldest}, s->own, &done, err);
+	if (rc < 0)
+		return rc;
+	return tell_lines(t, s, p, sums ? clocks_slowest(t->servers.clocks, ranks(t)) : done / ranks(t), ret, err);
 }
 
 /* All gradients are in: what the ranks agree on, and the same weights everywhere. */
 static int meet(struct trainer *t, struct asked a, struct step_result *ret, struct dt_err *err)
 {
 	double t0 = dt_now(), sum[2] = {a.stop, a.save};
-	int rc = dt_all_reduce(all(t), sum, NULL, 2, DT_F64, DT_SUM, "signals", err);
+	struct servers *v = &t->servers;
+	int rc = v->mail ? mail_end(t, err) : 0;
 
-	t->t.comm[TR_OTHER] += dt_now() - t0;
 	if (rc == 0)
-		rc = servers_refresh(t, err);
+		rc = dt_all_reduce(all(t), sum, NULL, 2, DT_F64, DT_SUM, "signals", err);
+	t->t.comm[TR_OTHER] += dt_now() - t0;
+	if (rc == 0 && v->mail)
+		rc = dt_broadcast(all(t), &v->clocks->limit, 1, DT_I64, 0, "the end of a stretch", err);
+	if (rc == 0)
+		rc = v->mail ? store_publish(t, false, err) : servers_refresh(t, err);
 	ret->stop = sum[0] != 0;
 	ret->save = sum[1] != 0;
 	return rc;
@@ -275,19 +338,21 @@ int servers_run(struct trainer *t, const struct servers_hooks *h, struct step_re
 	trainer_before_update(t);
 	*ret = (struct step_result){.loss = NAN, .grad_norm = NAN};
 	rc = dt_barrier(all(t), "a stretch of steps", err); /* nobody reads the last one's clocks */
-	if (rc == 0 && t->mesh.at.dp == 0)
+	if (rc == 0 && (v->mail || t->mesh.at.dp == 0))
 		clocks_begin(v->clocks, ranks(t), steps * unit);
 	memset(v->seen, 0, (size_t)ranks(t) * sizeof(*v->seen));
 	if (rc == 0)
 		rc = dt_barrier(all(t), "a stretch of steps", err);
+	if (rc == 0 && v->mail)
+		rc = mail_begin(t, err);
 	t->t.start = dt_now();
 	t->loop.held = -1;
 	while (rc == 0 && (rc = take(t, &s, err)) > 0) {
 		rc = one(t, &s, &p, ret, err);
 		h->alive(t);
 		asked = h->asked();
-		if (asked.stop || asked.save)
-			clocks_end(v->clocks, unit);
+		if (rc == 0 && (asked.stop || asked.save))
+			rc = mail_stop(t, unit, err);
 	}
 	if (rc == 0)
 		rc = meet(t, asked, ret, err);

@@ -1,9 +1,11 @@
 /*
  * --sync ssp, async and hogwild: parameter servers (Li et al., OSDI 2014). The parameters are cut as ZeRO-1
- * cuts them, and every data-parallel rank is the server of its share: it has the masters and the optimizer's
- * states in memory that the other ranks of the machine map. A rank gives its gradient to every server as soon
- * as it has it, and reads the weights. The giver computes the update, in the server's memory and with its
- * lock: nobody's answer is waited for, and a server costs no process.
+ * cuts them, over K of the data-parallel ranks (--servers, all of them by default), and these are the servers
+ * of their shares: they have the masters and the optimizer's states. A rank gives its gradient to every server
+ * as soon as it has it, and reads the weights. On one machine other ranks map a server's memory, and the giver
+ * computes the update, there and with the server's lock: nobody's answer is waited for. Between machines they
+ * send messages (train/servers_mail.h). Servers are ranks, not processes of their own: so what they serve needs
+ * no memory twice, checkpoints are ZeRO-1's, and with K = dp the links carry no more than a ring would.
  *   async    an update by the gradient of one part of the batch, at once. Ranks take the parts of the data in
  *            their order as they come free: a rank of a third of the speed takes a third of the parts.
  *   hogwild  the same without locks: updates of the same weights may be lost in part (Niu et al. 2011)
@@ -27,20 +29,25 @@
 
 struct trainer;
 struct clocks;
+struct mail;
 
-enum { SERVED_MASTER, SERVED_STATE, SERVED_STATE2, SERVED_SUMS, SERVED_CLOCKS, SERVED_N };
+enum { SERVED_CLOCKS, SERVED_MASTER, SERVED_STATE, SERVED_STATE2, SERVED_SUMS, SERVED_N };
 
 struct servers {
 	bool on;
+	int64_t share;	       /* elements of a server */
 	int64_t part;	       /* of the step's samples, that this rank computes now */
-	char **at[SERVED_N];   /* [dp]: of each server, as this process sees it; NULL: there is none such */
-	struct clocks *clocks; /* of all ranks; in the first one's memory */
-	int64_t *seen;	       /* [dp]: updates of each share that are in this rank's weights */
+	char **at[SERVED_N];   /* [dp]: of each rank, as this process sees it; NULL: there is none such */
+	struct clocks *clocks; /* of all ranks; in the first one's memory. With mail each has its own, and */
+	struct mail *mail;     /* asks for the first one's (train/servers_mail.h); NULL: memory is shared */
+	int64_t *seen;	       /* by server: updates of its share that are in this rank's weights */
 	int64_t lines;	       /* steps that the metrics line is of */
 	double age, oldest;    /* of the gradients since the last line: mean and maximum */
 };
 
-/* Once memory is bound; collective. -ENOTSUP: the ranks are not on one machine. */
+/* Before memory is planned: how the servers of this world are reached, where the run leaves that open. */
+void servers_choose(struct trainer *t);
+/* Once memory is bound; collective. -ENOTSUP: ranks are to share memory, and are not on one machine. */
 int servers_open(struct trainer *t, struct dt_err *err);
 void servers_release(struct trainer *t);
 void servers_announce(const struct trainer *t);

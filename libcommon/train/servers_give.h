@@ -15,6 +15,25 @@ struct served_part {
 	float scale; /* of the gradient: clipping */
 };
 
+/* A gradient as a server gets it. */
+struct served_gift {
+	int k;		   /* the server */
+	float *grads;	   /* of its share, as its masters lie; NULL: this rank's, which is the giver */
+	const float *then; /* likewise the weights that they are of, for --delay-compensation */
+	int64_t seen;	   /* updates in these */
+	double lr;
+	float scale;	 /* of the gradient: clipping */
+	int64_t before;	 /* updates of the share when the stretch began */
+	int64_t own;	 /* of ssp the step of the stretch, from 0 */
+};
+/* The server's part. Updates of the share by now, and the gradient's age. */
+int servers_take(struct trainer *t, const struct served_gift *g, int64_t *ret_version, int64_t *ret_age,
+		 struct dt_err *err);
+/* The weights of server k as products read them, into the rank's own, or where `to` points, as masters lie. */
+int servers_weights(struct trainer *t, int k, void *to, struct dt_err *err);
+/* The elements of unit u in the share of server k: *ret_first in the unit, *ret_at in what the server has. */
+int64_t servers_share(const struct trainer *t, int k, int u, int64_t *ret_first, int64_t *ret_at);
+
 /*
  * The gradient to all servers, and its age to p. before: steps made when the stretch began; own: of ssp the
  * step of the stretch, from 0. Of async and hogwild the weights are new then.

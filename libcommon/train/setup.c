@@ -159,6 +159,7 @@ static int describe(struct trainer *t, struct dt_err *err)
 		dt_err_hint(err, "start it with: mpirun -np %d dt-train ...", world);
 		return -EINVAL;
 	}
+	servers_choose(t);
 	if ((rc = dt_run_settle(r, err)) < 0 || (rc = dt_run_read_schedule(r, &t->file_sched, err)) < 0 ||
 	    (rc = dt_run_check(r, err)) < 0)
 		return rc;

@@ -15,7 +15,9 @@ struct dt_comm *unit_comm(const struct trainer *t, int u)
 
 int64_t share_n(const struct trainer *t, int u)
 {
-	return t->local.unit[u].share;
+	const struct dt_layout *l = &t->run.layout;
+
+	return l->servers && dt_layout_server(l, t->mesh.at.dp) == l->servers ? 0 : t->local.unit[u].share;
 }
 
 int64_t share_first(const struct trainer *t, int u)
@@ -224,6 +226,23 @@ bool store_rounds(const struct trainer *t)
 	return t->store.master.p != t->store.weights.p && t->store.weights.dtype != DT_F32;
 }
 
+/* The shares of a unit to all ranks. */
+static int gather(struct trainer *t, int u, struct dt_err *err)
+{
+	const struct dt_layout *l = &t->run.layout;
+	const struct flat *w = &t->store.weights;
+	const int64_t n = t->local.unit[u].share;
+	int rc = 0;
+
+	if (!l->servers)
+		return dt_all_gather(unit_comm(t, u), flat_at(t, w, u, 0), NULL, (size_t)n, w->dtype,
+				     "weights of a unit", err);
+	for (int k = 0; k < l->servers && rc == 0; k++)
+		rc = dt_broadcast(unit_comm(t, u), flat_at(t, w, u, k * n), (size_t)n, w->dtype,
+				  dt_layout_server_rank(l, k), "weights of a unit", err);
+	return rc;
+}
+
 int store_publish(struct trainer *t, bool rounded, struct dt_err *err)
 {
 	int rc = 0;
@@ -239,8 +258,7 @@ int store_publish(struct trainer *t, bool rounded, struct dt_err *err)
 		    !(rounded && (t->store.master.away || t->store.weights.away)))
 			rc = round_masters(t, u, first, n, err);
 		if (rc == 0 && t->run.layout.zero && !t->store.weights.shared)
-			rc = dt_all_gather(unit_comm(t, u), flat_at(t, &t->store.weights, u, 0), NULL,
-					   (size_t)n, t->store.weights.dtype, "weights of a unit", err);
+			rc = gather(t, u, err);
 		if (rc == 0 && !t->store.weights.shared)
 			rc = qat_round(t, u, err);
 	}
