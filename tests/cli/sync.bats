@@ -273,8 +273,8 @@ same() { # files: losses of all steps agree to 1e-6
     [[ $output == *"--staleness-rate and --delay-compensation are for --sync async and hogwild"* ]]
     run -2 dt-train "${opts[@]}" --layout dp1.z1 --steps 1 --sync async --delay-compensation 1 --precision bf16
     [[ $output == *"which bf16 has rounded"* ]]
-    run -1 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync async --transport mpi
-    [[ $output == *"--sync async is for ranks of one machine that share memory"* ]]
+    run -1 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync async --transport mpi --server-comm memory
+    [[ $output == *"--server-comm memory is for ranks of one machine that share it"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 1 --sync backup:2
     [[ $output == *"--sync backup:2 leaves no rank: dp is 2"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync backup:1
