@@ -163,6 +163,8 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 		rc = t->source.given.g->end(t->source.given.g->arg, err);
 	if (rc < 0)
 		return rc;
+	if (t->backup.a && t->backup.dropped) /* what is wrong with it is nobody's loss */
+		fault = 1;
 	v = (struct verdict){loss * fault,	   asked.stop,	 asked.save,
 			     t->grads.bad != NULL, t->grads.own, dt_world_waiting(t->world),
 			     t->backup.targets};

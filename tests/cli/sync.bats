@@ -179,6 +179,40 @@ same() { # files: losses of all steps agree to 1e-6
         all(. < 1e-5 and . > -1e-5)' kept2.jsonl
 }
 
+@test "backup with an average, with spikes, with values that are not finite, and with replicas compared" {
+    local plain=(--optimizer momentum --lr 0.05 --layout dp2)
+    # the average of the weights is of what all ranks have
+    train 2 ema.jsonl "${plain[@]}" --steps 6 --ema 0.5 --save ema
+    train 2 ema0.jsonl "${plain[@]}" --steps 6 --ema 0.5 --save ema0 --sync backup:0
+    dt-shard-ckpt diff --tolerance 1e-5 ema/step-00000006 ema0/step-00000006
+    dt-shard-ckpt ls ema0/step-00000006 | grep -q ema
+    plain+=(--global-batch 2 --clip 0.1 --sync backup:1 --inject slow:rank=1,seconds=600)
+    train 2 one.jsonl "${plain[@]}" --steps 1 --ema 0.5 --save kept1
+    train 1 alone.jsonl --optimizer momentum --lr 0.05 --clip 0.1 --layout dp1 --global-batch 1 --steps 1 --ema 0.5 --save alone1
+    dt-shard-ckpt diff --tolerance 1e-6 kept1/step-00000001 alone1/step-00000001
+    # a spike: its update is left out, or the run goes back
+    train 2 skip.jsonl "${plain[@]}" --steps 14 --spike-window 8 --on-spike skip --inject spike:rank=0,step=11,factor=1000
+    grep -q "step 11: .*: a spike" skip.jsonl.err
+    jq -es 'map(select(.step)) | length == 14 and all(.dropped_ranks == 1) and .[13].loss < 10 and
+        (map(select(.skipped != null)) | map(.step)) == [11]' skip.jsonl
+    train 2 back.jsonl "${plain[@]}" --steps 14 --spike-window 8 --on-spike rollback:2 --inject spike:rank=0,step=11,factor=1000 \
+        --save back --save-every 2
+    grep -q "step 11: back to step 8, without the samples in between" back.jsonl.err
+    jq -es '.[-1].step == 14 and .[-1].loss < 10' back.jsonl
+    dt-shard-ckpt verify back/latest
+    # not finite: of a rank that is dropped it is nothing, of the other it is left out or ends the run
+    train 2 lost.jsonl "${plain[@]}" --steps 8 --inject nan:rank=1,step=6
+    jq -es 'length == 8 and all(.loss > 0)' lost.jsonl
+    train 2 nan.jsonl "${plain[@]}" --steps 8 --inject nan:rank=0,step=6 --nan-skips 1
+    grep -q "step 6: not finite, its update is left out" nan.jsonl.err
+    run -1 train 2 nan.jsonl "${plain[@]}" --steps 8 --inject nan:rank=0,step=6
+    [[ $output == *"rank 0: step 6: the loss is not finite on this rank"* ]]
+    # weights are alike on all ranks, and one that is not is named
+    train 2 alike.jsonl "${plain[@]}" --steps 6 --check-replicas 1
+    run -1 train 2 flip.jsonl "${plain[@]}" --steps 8 --check-replicas 1 --inject flip:rank=1,step=6
+    [[ $output == *"step 6: weights of 'embed' differ between rank 0 and rank 1"* ]]
+}
+
 @test "ssp:0 is the synchronous run, on any number of ranks; its memory is what dt-memest says" {
     local plain=(--steps 8 --optimizer momentum --lr 0.05 --clip 0)
     train 2 all2z.jsonl --layout dp2.z1 "${plain[@]}"
@@ -267,6 +301,13 @@ same() { # files: losses of all steps agree to 1e-6
     [[ $output == *"--sync async needs ZeRO-1: every rank is the server of its share (--layout dp2.z1)"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout tp2.z1 --steps 1 --sync ssp:1
     [[ $output == *"--sync ssp:1 does not go with tensor parallelism (tp)"* ]]
+    # a run of servers is one from its first step
+    for sync in ssp:1 async hogwild; do
+        run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 4 --sync $sync --sync-from 2
+        [[ $output == *"--sync $sync does not go with --sync-from"* ]]
+    done
+    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 4 --sync backup:1 --sync-from 2
+    [[ $output == *"--sync backup:1 does not go with --sync-from"* ]]
     run -2 dt-train "${opts[@]}" --layout dp1.z1 --steps 1 --sync hogwild --optimizer lamb
     [[ $output == *"does not go with an optimizer that looks at whole tensors"* ]]
     run -2 dt-train "${opts[@]}" --layout dp1.z1 --steps 1 --sync ssp:1 --staleness-rate

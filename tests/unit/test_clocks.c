@@ -73,10 +73,11 @@ static void *take_steps(void *arg)
 {
 	const intptr_t r = (intptr_t)arg;
 
-	for (int64_t own = 0; clocks_take_step(c, own); own++) {
+	for (int64_t own = 0; clocks_turn(c, RANKS, own, AHEAD).may; own++) {
 		int64_t ahead;
 
-		assert_true(clocks_wait(c, RANKS, own - AHEAD, 60));
+		for (int n = 0; clocks_turn(c, RANKS, own, AHEAD).may < 0; n++)
+			clocks_wait(n);
 		ahead = own - clocks_slowest(c, RANKS);
 		for (int64_t m = most; ahead > m && !atomic_compare_exchange_weak(&most, &m, ahead);)
 			;
@@ -132,7 +133,15 @@ static void test_end_first(void **state)
 	clocks_begin(c, RANKS, 100);
 	clocks_end(c, RANKS);
 	assert_int_equal(c->limit, RANKS);
-	assert_false(clocks_wait(c, RANKS, 1, 0.01));
+	assert_int_equal(clocks_turn(c, RANKS, 0, 0).may, 1);
+	assert_int_equal(clocks_turn(c, RANKS, 1, 0).may, -1);
+	assert_int_equal(clocks_turn(c, RANKS, RANKS, 0).may, 0);
+	c->rank[0].done = c->rank[1].done = c->rank[3].done = 3;
+	c->rank[2].done = 2;
+	assert_int_equal(clocks_turn(c, RANKS, 3, 0).may, -1);
+	assert_int_equal(clocks_turn(c, RANKS, 3, 0).rank, 2);
+	assert_int_equal(clocks_turn(c, RANKS, 3, 0).done, 2);
+	assert_int_equal(clocks_turn(c, RANKS, 3, 1).may, 1);
 }
 
 int main(void)

@@ -410,6 +410,49 @@ static void shares_of_experts(void **state)
 	dt_params_release(&t);
 }
 
+/* Servers: each is another rank, and their shares hold every element of the model once; the other ranks none. */
+static void shares_of_servers(void **state)
+{
+	struct dt_config c;
+	struct dt_params t;
+
+	assert_int_equal(dt_config_find_preset("gpt2-tiny", &c), 0);
+	assert_int_equal(dt_model_params(&c, &t, NULL), 0);
+	for (int dp = 1; dp <= 9; dp++)
+		for (int n = 1; n < dp; n++) {
+			struct dt_layout l = {.dp = dp, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .zero = 1};
+			int64_t all = 0;
+			int next = 0;
+
+			l.servers = n;
+			for (int r = 0; r < dp; r++) {
+				const int k = dt_layout_server(&l, r);
+				struct dt_local lo;
+
+				assert_int_equal(
+					dt_local_build(&t, &c, &l, dt_layout_coords(&l, r), &lo, NULL), 0);
+				if (k < n) { /* in the order of ranks */
+					assert_int_equal(k, next++);
+					assert_int_equal(dt_layout_server_rank(&l, k), r);
+					all += lo.share_trained;
+				} else {
+					assert_int_equal(lo.share_trained, 0);
+				}
+				for (int u = 0; u < lo.nunit; u++) {
+					assert_int_equal(lo.unit[u].share * n, lo.unit[u].numel);
+					assert_int_equal(
+						dt_unit_share_first(&l, &lo.unit[u], dt_layout_coords(&l, r)),
+						k * lo.unit[u].share);
+				}
+				if (r == dp - 1)
+					assert_int_equal(all, lo.trained);
+				dt_local_release(&lo);
+			}
+			assert_int_equal(next, n);
+		}
+	dt_params_release(&t);
+}
+
 /* Flat order: no overlap, fused parameters adjacent, units aligned and covering the buffer. */
 static void flat_order(void **state)
 {
@@ -491,6 +534,7 @@ int main(void)
 		cmocka_unit_test(flat_order),
 		cmocka_unit_test(units_divide_over_dp),
 		cmocka_unit_test(shares_of_experts),
+		cmocka_unit_test(shares_of_servers),
 		cmocka_unit_test(tied_head_is_copied_to_the_last_stage),
 	};
 
