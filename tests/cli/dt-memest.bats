@@ -861,6 +861,10 @@ gigabytes() { # key, arguments
     jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 3072 llama-2-7b) | . > 60 and . < 70"
     jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 3072 llama-2-13b) | . > 110 and . < 130"
     jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 3072 llama-2-70b) | . > 600 and . < 700"
+    # 7B in 64 to 72 GB elsewhere: 2,560 to 4,096 tokens; the same account, no other arithmetic.
+    for seq in 2560 4096; do
+        jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq $seq llama-2-7b) | . > 64 and . < 72"
+    done
     # 1B in 8 GB counts the states alone, unlike those lines: with activations it takes more.
     jq -en "$(gigabytes .phase_bytes.step "${book[@]}" gemma-3-1b) - 8 | fabs < 0.01"
     jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 2048 gemma-3-1b) > 9"
@@ -870,6 +874,10 @@ gigabytes() { # key, arguments
     "$memest" "${book[@]}" --layout dp2.z3 --gpu-mem 80GB --seq 1024 llama-2-13b >/dev/null
     run "$memest" --account generic --layout dp2.z3 --gpu-mem 80GB --seq 1024 llama-2-13b
     [ "$status" -eq 3 ]
+    # Networks of images are in no account but ours, which allocates what it says: refused by name.
+    run "$memest" "${book[@]}" --microbatch 32 resnet-18
+    [ "$status" -ne 0 ]
+    [[ $output == *"by --account dt"* ]]
     # 70B served in bf16 to 32 sequences of 2,048 tokens: 140 GB of weights and 20 to 40 GB of cache.
     jq -en "$(gigabytes '.categories[] | select(.name == "weights") | .bytes' --serve --max-seqs 32 --max-len 2048 llama-2-70b) - 138 | fabs < 0.1"
     jq -en "$(gigabytes '.categories[] | select(.name == "kv-cache") | .bytes' --serve --max-seqs 32 --max-len 2048 llama-2-70b) | . > 20 and . < 40"

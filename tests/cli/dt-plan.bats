@@ -188,6 +188,19 @@ refused() {
 		and (.phases[] | select(.phase == "prefill") | .bound == "compute")'
 }
 
+@test "handbooks: a ridge of 0.156 is off by a thousand, two weeks for 7B and 1T tokens by 22" {
+	# 312 TFLOP/s over 2 TB/s is 156 flops a byte; theirs divides 312 by 2,000
+	[[ $("$plan" roofline --gpu A100 llama-2-7b) == *"print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a thousand times that"* ]]
+	jq -en '312e12 / 2e12 / 0.156 | . > 999.9 and . < 1000.1'
+	# 6 flops a parameter and token are 4.2e22: 14 days of 8 A100 at their peak are 3.0e21, a fourteenth; at the share of
+	# the peak that training reaches it is 22 times two weeks.
+	jq -en '6 * 7e9 * 1e12 / (8 * 312e12 * 14 * 86400) | . > 13.9 and . < 14'
+	run "$plan" --gpus 8 --gpu A100 llama-2-7b --tokens 1T
+	days=$(sed -n 's/.*about \([0-9]*\) days.*/\1/p' <<<"$output" | head -1)
+	[ "$days" -gt $((14 * 20)) ]
+	[ "$days" -lt $((14 * 26)) ]
+}
+
 @test "servers: more requests need more replicas, a tighter TPOT never fewer devices" {
 	devices() { "$plan" --serve --json "$@" llama-3-8b | jq '.plans[0] | .tp * .replicas'; }
 	[ "$(devices --rate 100)" -gt "$(devices --rate 1)" ]
