@@ -448,20 +448,53 @@ static void losses(enum dt_dtype t)
 	free(l.data);
 }
 
-static void updates(void)
+/* Every rule of the table, on the bytes that it must move: weights, gradients, states, and a copy in bf16. */
+static void optimizers(void)
 {
-	static int32_t ids[ROWS * 8];
 	const int64_t n = 16 << 20;
-	const struct dt_optim o = {DT_OPTIM_ADAMW, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 10};
-	struct dt_tensor p = tensor(DT_F32, 1, n), g = tensor(DT_F32, 1, n), m = tensor(DT_F32, 1, n);
-	struct dt_tensor v = tensor(DT_F32, 1, n), c = tensor(DT_BF16, 1, n), wte, dwte, y;
+	struct dt_tensor p = tensor(DT_F32, 1, n), g = tensor(DT_F32, 1, n), s[2], c = tensor(DT_BF16, 1, n);
 	double best;
 
-	ops->fill(dev, v, 1);
-	if (wanted("optim")) {
-		TIME(best, ops->optim_step(dev, &o, c, p, g, m, v));
-		row("optim_step", "adamw 16 Mi, bf16 copy", DT_F32, best, 0, 30. * (double)n);
+	s[0] = tensor(DT_F32, 1, n);
+	s[1] = tensor(DT_F32, 1, n);
+	for (int k = 0; k < DT_OPTIM_N; k++) {
+		const struct dt_optim_rule *r = dt_optim_rule((enum dt_optim_kind)k);
+		const bool direction = r->flags & DT_OPTIM_DIRECTION;
+		const struct dt_optim o = {(enum dt_optim_kind)k, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 10};
+		struct dt_tensor state[2] = {DT_NONE, DT_NONE};
+		/* a direction is written in place of the gradient, and weights are read for it at most */
+		double each = direction ? 8 + (k == DT_OPTIM_MUON ? 0 : 4) : 8 + 4 + 2;
+		char shape[64];
+
+		if (r->flags & DT_OPTIM_FACTORED) /* its ops are others */
+			continue;
+		for (int i = 0; i < 2; i++) {
+			const int64_t bytes = dt_optim_state_bytes(&r->state[i], 1, n);
+
+			if (r->state[i].shape == DT_STATE_NONE || r->state[i].shape == DT_STATE_REST)
+				continue;
+			state[i] = r->state[i].dtype == DT_F32 ? s[i] : dt_t1(s[i].data, DT_U8, bytes);
+			each += 2 * (double)bytes / (double)n;
+		}
+		ops->fill(dev, s[0], 0);
+		ops->fill(dev, s[1], r->state[1].shape == DT_STATE_BLOCKS ? 0 : 1);
+		TIME(best, ops->optim_step(dev, &o, direction ? DT_NONE : c, p, g, state[0], state[1]));
+		snprintf(shape, sizeof(shape), "%s 16 Mi%s", r->name, direction ? "" : ", bf16 copy");
+		row("optim_step", shape, DT_F32, best, 0, each * (double)n);
 	}
+	free(p.data);
+	free(g.data);
+	free(s[0].data);
+	free(s[1].data);
+	free(c.data);
+}
+
+static void embedding(void)
+{
+	static int32_t ids[ROWS * 8];
+	struct dt_tensor wte, dwte, y;
+	double best;
+
 	if (wanted("embedding")) {
 		wte = tensor(DT_BF16, VOCAB, WIDTH);
 		dwte = tensor(DT_F32, VOCAB, WIDTH);
@@ -476,11 +509,6 @@ static void updates(void)
 		free(dwte.data);
 		free(y.data);
 	}
-	free(p.data);
-	free(g.data);
-	free(m.data);
-	free(v.data);
-	free(c.data);
 }
 
 /* oneDNN's product of the same sizes, which lays its weights out anew each time or reads them as they are. */
@@ -606,7 +634,9 @@ int main(int argc, char **argv)
 	}
 	eight_bits();
 	long_contexts();
-	updates();
+	if (wanted("optim"))
+		optimizers();
+	embedding();
 	weights();
 	dt_table_print(table, stdout);
 	dt_table_free(table);

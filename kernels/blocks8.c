@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By the upper half of a value's bits: the smallest code that a value with these may have. */
+/*
+ * By the upper half of a value's bits: the smallest code that a value with these may have. The others may have
+ * the next one, and no other: neighbours of the map are further apart than values with the same upper half.
+ */
 struct codes {
 	float value[256], middle[256]; /* middle[i]: between value[i] and value[i + 1] */
 	uint8_t from[1 << 16];
@@ -88,17 +91,38 @@ void dt_blocks8_decode(float *to, const void *state, int64_t all, int64_t first,
 	const float *scale = state;
 	const uint8_t *code = (const uint8_t *)(scale + blocks(all));
 
-	for (int64_t i = 0; i < n; i++)
-		to[i] = c->value[code[first + i]] * scale[(first + i) / DT_STATE_BLOCK];
+	for (int64_t i = 0, end; i < n; i = end) {
+		const int64_t block = (first + i) / DT_STATE_BLOCK;
+		const float s = scale[block];
+
+		end = (block + 1) * DT_STATE_BLOCK - first;
+		end = end < n ? end : n;
+		for (int64_t k = i; k < end; k++)
+			to[k] = c->value[code[first + k]] * s;
+	}
+}
+
+/* The first value of the largest magnitude. */
+static float largest(const float *x, int64_t n)
+{
+	float high = 0, low = 0;
+
+#pragma omp simd reduction(max : high) reduction(min : low)
+	for (int64_t i = 0; i < n; i++) {
+		high = x[i] > high ? x[i] : high;
+		low = x[i] < low ? x[i] : low;
+	}
+	if (high != -low || high == 0)
+		return high > -low ? high : low;
+	for (int64_t i = 0;; i++)
+		if (x[i] == high || x[i] == low)
+			return x[i];
 }
 
 static void encode(const struct codes *c, float *scale, uint8_t *code, const float *from, int64_t n)
 {
-	float most = 0, inverse;
-
-	for (int64_t i = 0; i < n; i++)
-		most = fabsf(from[i]) > fabsf(most) ? from[i] : most;
-	inverse = fabsf(most) > 1e-37f ? 1 / most : 0;
+	const float most = largest(from, n);
+	const float inverse = fabsf(most) > 1e-37f ? 1 / most : 0;
 	*scale = inverse != 0 ? most : 0;
 	for (int64_t i = 0; i < n; i++) {
 		const float x = from[i] * inverse;
@@ -107,9 +131,7 @@ static void encode(const struct codes *c, float *scale, uint8_t *code, const flo
 
 		memcpy(&bits, &x, sizeof(bits));
 		k = c->from[bits >> 16];
-		while (x > c->middle[k])
-			k++;
-		code[i] = (uint8_t)k;
+		code[i] = (uint8_t)(k + (x > c->middle[k])); /* as data, not as a branch that is guessed wrong */
 	}
 }
 
