@@ -40,6 +40,14 @@
 		}                                                                                            \
 	}
 
+/* Whole rows of blocks; some formats take 100 ns an element. */
+#define BLOCK_GRID                                                                                           \
+	{                                                                                                    \
+		{                                                                                            \
+			1024, 16384, 131072                                                                  \
+		}                                                                                            \
+	}
+
 const struct dt_timed_info dt_timed_ops[DT_T_N] = {
 	[DT_T_MUL] = {"matmul", 3, MUL_GRID},
 	[DT_T_MUL_X] = {"matmul-dx", 3, MUL_GRID},
@@ -71,7 +79,30 @@ const struct dt_timed_info dt_timed_ops[DT_T_N] = {
 	[DT_T_SUMSQ] = {"sum-of-squares", 1, FLAT_GRID},
 	[DT_T_FILL] = {"fill", 1, FLAT_GRID},
 	[DT_T_CONVERT] = {"convert", 1, FLAT_GRID},
+	[DT_T_ROUND_Q8_0] = {DT_TIMED_ROUND "q8_0", 1, BLOCK_GRID},
+	[DT_T_ROUND_Q4_0] = {DT_TIMED_ROUND "q4_0", 1, BLOCK_GRID},
+	[DT_T_ROUND_Q4_1] = {DT_TIMED_ROUND "q4_1", 1, BLOCK_GRID},
+	[DT_T_ROUND_Q5_0] = {DT_TIMED_ROUND "q5_0", 1, BLOCK_GRID},
+	[DT_T_ROUND_Q4_K] = {DT_TIMED_ROUND "q4_k", 1, BLOCK_GRID},
+	[DT_T_ROUND_Q5_K] = {DT_TIMED_ROUND "q5_k", 1, BLOCK_GRID},
+	[DT_T_ROUND_Q6_K] = {DT_TIMED_ROUND "q6_k", 1, BLOCK_GRID},
+	[DT_T_ROUND_MXFP4] = {DT_TIMED_ROUND "mxfp4", 1, BLOCK_GRID},
 };
+
+enum dt_timed dt_timed_round(const char *format)
+{
+	const size_t n = strlen(DT_TIMED_ROUND);
+
+	for (int op = 0; op < DT_T_N; op++)
+		if (!strncmp(dt_timed_ops[op].name, DT_TIMED_ROUND, n) && !strcmp(dt_timed_ops[op].name + n, format))
+			return (enum dt_timed)op;
+	return DT_T_N;
+}
+
+bool dt_op_times_has(const struct dt_op_times *t, enum dt_timed op)
+{
+	return t->mode[0].g[op][0].s != NULL;
+}
 
 static const char *const type_names[DT_OP_TYPES] = {"f32", "bf16"};
 
@@ -288,7 +319,7 @@ static int read_ops(const json_t *list, struct dt_op_mode *m, struct dt_err *err
 	}
 	for (int op = 0; op < DT_T_N; op++)
 		for (int k = 0; k < DT_OP_TYPES; k++)
-			if (!m->g[op][k].s)
+			if (!m->g[op][k].s && op < DT_T_ROUND_Q8_0)
 				return dt_err_set(err, -EINVAL, "operation '%s' of type %s is missing",
 						  dt_timed_ops[op].name, type_names[k]);
 	return 0;

@@ -18,6 +18,9 @@ struct dt_timed_info {
 	int64_t at[3][DT_GRID_MAX]; /* what dt-calibrate measures, ascending, ended by 0 */
 };
 extern const struct dt_timed_info dt_timed_ops[DT_T_N];
+/* The operation that rounds to blocks of a format ("q4_k"), by its name; DT_T_N: there is none. */
+#define DT_TIMED_ROUND "round-"
+enum dt_timed dt_timed_round(const char *format);
 
 struct dt_op_grid {
 	int n[3];
@@ -44,6 +47,9 @@ struct dt_op_times {
  */
 int dt_op_times_init(struct dt_op_times *t, int fewer, struct dt_err *err);
 void dt_op_times_release(struct dt_op_times *t);
+
+/* Whether it was measured: files of earlier versions have no rounding. */
+bool dt_op_times_has(const struct dt_op_times *t, enum dt_timed op);
 
 /* Points of a grid, and the sizes of point number i. */
 int dt_grid_points(const struct dt_op_grid *g);

@@ -1,9 +1,33 @@
 /* The update from measured operations (plan/optimes.h): the passes that train/ makes. */
 #include "plan/stepcost.h"
 
+#include <errno.h>
+
 static double op(const struct dt_step_model *m, enum dt_timed what, double n)
 {
 	return dt_op_seconds(m->c->ops, m->here, what, m->s->compute, n, 1, 1);
+}
+
+/* --qat: a matrix is rounded to blocks wherever weights have come together. */
+static int rounding(const struct dt_step_model *m, const struct dt_param *p, int64_t n, double *sum,
+		    struct dt_err *err)
+{
+	const struct dt_format_info *f;
+	enum dt_timed round;
+
+	if (!m->s->qat || p->frozen)
+		return 0;
+	f = dt_format_info(dt_param_format(m->s->config, p, dt_run_qat(m->s)));
+	if (f->dtype >= 0)
+		return 0;
+	round = dt_timed_round(f->name);
+	if (round == DT_T_N || !dt_op_times_has(m->c->ops, round))
+		return dt_err_set(err, -ENODATA,
+				  "--qat: the operations' times have no '" DT_TIMED_ROUND
+				  "%s': measure them again (dt-calibrate)",
+				  f->name);
+	*sum += op(m, round, (double)n);
+	return 0;
 }
 
 int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_err *err)
@@ -23,6 +47,8 @@ int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_e
 		const struct dt_local_unit *u = &local.unit[local.p[i].unit];
 		double n = (double)local.p[i].numel * (double)u->share / (double)u->numel;
 
+		if (rc == 0)
+			rc = rounding(m, &table.p[local.p[i].index], local.p[i].numel, &sum, err);
 		if (table.p[local.p[i].index].frozen)
 			continue;
 		sum += op(m, DT_T_SUMSQ, n) + op(m, optim, n);

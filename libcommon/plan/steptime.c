@@ -191,6 +191,8 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 	share = l->zero ? (most - experts) / n + experts / (n / l->ep) : most;
 	r->optimizer =
 		part * share * (8 + 2 * states + (w < 4 ? 4 + w : 0)) / (m->dev.mem_bw * m->dev.mem_eff);
+	if (s->qat) /* whole weights are read and written where they are rounded */
+		r->optimizer += part * most * 2 * w / (m->dev.mem_bw * m->dev.mem_eff);
 	r->fixed = m->dev.step_s;
 	if (m->measured)
 		r->optimizer = 0;

@@ -113,6 +113,53 @@ static void the_file(void **state)
 	dt_op_times_release(&t);
 }
 
+/* --qat: the six matrices of a layer and the tied embedding are rounded once a step; times of earlier versions lack it, and say so when asked. */
+static void rounding_is_counted(void **state)
+{
+	struct dt_op_times t = filled(1, one_us), old;
+	struct dt_cluster c;
+	struct dt_config m;
+	struct dt_run s = {.config = &m,
+			   .microbatch = 2,
+			   .seq = 64,
+			   .accumulation = 1,
+			   .compute = DT_F32,
+			   .optim.kind = DT_OPTIM_ADAMW};
+	struct dt_step_time plain, qat;
+	struct dt_err err = {0};
+	json_t *o = dt_op_times_to_json(&t), *list, *op;
+	size_t i = 0;
+
+	assert_int_equal(dt_config_find_preset("gpt2-tiny", &m), 0);
+	dt_layout_parse("dp1", &s.layout, NULL);
+	dt_cluster_device("cpu", &c, NULL);
+	dt_cluster_arrange(&c, 1, 1, DT_TOPO_SINGLE, 0, 1, 0, NULL);
+	c.cores = 1;
+	c.ops = &t;
+	assert_int_equal(dt_step_time(&c, &s, &dt_stack_dt, &plain, &err), 0);
+	s.qat = 5; /* q4_k */
+	assert_int_equal(dt_step_time(&c, &s, &dt_stack_dt, &qat, &err), 0);
+	near(qat.optimizer - plain.optimizer, 1e-6 * (6 * (double)m.layers + 1), 1e-9);
+	list = json_object_get(json_array_get(json_object_get(o, "modes"), 0), "ops");
+	while (i < json_array_size(list)) {
+		op = json_array_get(list, i);
+		if (!strncmp(json_string_value(json_object_get(op, "op")), DT_TIMED_ROUND, strlen(DT_TIMED_ROUND)))
+			json_array_remove(list, i);
+		else
+			i++;
+	}
+	assert_int_equal(dt_op_times_from_json(o, &old, &err), 0);
+	c.ops = &old;
+	assert_int_equal(dt_step_time(&c, &s, &dt_stack_dt, &qat, &err), -ENODATA);
+	assert_non_null(strstr(err.msg, "'round-"));
+	s.qat = 0;
+	assert_int_equal(dt_step_time(&c, &s, &dt_stack_dt, &qat, &err), 0);
+	near(qat.optimizer, plain.optimizer, 1e-3);
+	json_decref(o);
+	dt_op_times_release(&old);
+	dt_op_times_release(&t);
+}
+
 /*
  * With every operation one microsecond, a step is as long as the trainer makes calls. GPT-2: forward has two
  * norms, four products, attention and the activation; backward for each product dx, dw and the bias' sum, and
@@ -174,6 +221,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(between_sizes),
 		cmocka_unit_test(the_file),
+		cmocka_unit_test(rounding_is_counted),
 		cmocka_unit_test(a_step_is_its_calls),
 	};
 

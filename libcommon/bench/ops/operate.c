@@ -1,8 +1,12 @@
 #include "bench/ops/operate.h"
 
+#include "kernels/quant_formats.h"
+#include "plan/optimes.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 enum { IDS = 1 << 16 };
@@ -205,6 +209,10 @@ static int flats(struct dt_bench_bed *b, enum dt_timed op, const int64_t n[3])
 		return o->fill(b->dev, p, 0.5f);
 	if (op == DT_T_CONVERT)
 		return o->convert(b->dev, flat(&b->w, b->type, n[0]), g);
+	if (op >= DT_T_ROUND_Q8_0)
+		return o->round_blocks(
+			b->dev, take(&b->w, b->type, n[0] / 256, 256),
+			(enum dt_format)dt_format_parse(dt_timed_ops[op].name + strlen(DT_TIMED_ROUND)));
 	how.kind = kind[op - DT_T_OPTIM0];
 	return o->optim_step(b->dev, &how, b->type == DT_F32 ? DT_NONE : flat(&b->w, b->type, n[0]), p, g,
 			     op == DT_T_OPTIM0 ? DT_NONE : flat(&b->w, DT_F32, n[0]),

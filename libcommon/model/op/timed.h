@@ -38,6 +38,15 @@ enum dt_timed {		      /* and its sizes */
 		DT_T_SUMSQ,
 		DT_T_FILL,
 		DT_T_CONVERT, /* f32 to the compute type */
+		/* --qat: weights become what blocks of a format would hold */
+		DT_T_ROUND_Q8_0,
+		DT_T_ROUND_Q4_0,
+		DT_T_ROUND_Q4_1,
+		DT_T_ROUND_Q5_0,
+		DT_T_ROUND_Q4_K,
+		DT_T_ROUND_Q5_K,
+		DT_T_ROUND_Q6_K,
+		DT_T_ROUND_MXFP4,
 		DT_T_N,
 };
 
