@@ -131,7 +131,8 @@ static void encode(const struct codes *c, float *scale, uint8_t *code, const flo
 
 		memcpy(&bits, &x, sizeof(bits));
 		k = c->from[bits >> 16];
-		code[i] = (uint8_t)(k + (x > c->middle[k])); /* as data, not as a branch that is guessed wrong */
+		code[i] = (uint8_t)(k +
+				    (x > c->middle[k])); /* as data, not as a branch that is guessed wrong */
 	}
 }
 

@@ -190,10 +190,10 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 		     dt_run_served(s) ? DT_CLOCKS_ALL + DT_CLOCKS_RANK * s->layout.dp : 0, DT_PH_FORWARD,
 		     DT_PH_STEP, -1, "clocks of ranks", "by ranks");
 	if (dt_run_served_by_messages(s)) {
-		dt_plan_flat(b, DT_B_GIVEN, DT_MEM_COMM, DT_F32, l->share_trained, DT_PH_FORWARD, DT_PH_STEP, -1,
-			     "gradients from a rank", "trained parameters / servers");
-		dt_plan_flat(b, DT_B_ASKED, DT_MEM_COMM, s->compute, l->share_trained, DT_PH_FORWARD, DT_PH_STEP,
-			     -1, "weights to a rank", "trained parameters / servers");
+		dt_plan_flat(b, DT_B_GIVEN, DT_MEM_COMM, DT_F32, l->share_trained, DT_PH_FORWARD, DT_PH_STEP,
+			     -1, "gradients from a rank", "trained parameters / servers");
+		dt_plan_flat(b, DT_B_ASKED, DT_MEM_COMM, s->compute, l->share_trained, DT_PH_FORWARD,
+			     DT_PH_STEP, -1, "weights to a rank", "trained parameters / servers");
 	}
 	if (s->ema > 0)
 		STATE(DT_B_EMA, DT_MEM_OPTIM, DT_F32, 1, "averaged weights", l->trained, l->share_trained);

@@ -94,7 +94,8 @@ enum dt_timed dt_timed_round(const char *format)
 	const size_t n = strlen(DT_TIMED_ROUND);
 
 	for (int op = 0; op < DT_T_N; op++)
-		if (!strncmp(dt_timed_ops[op].name, DT_TIMED_ROUND, n) && !strcmp(dt_timed_ops[op].name + n, format))
+		if (!strncmp(dt_timed_ops[op].name, DT_TIMED_ROUND, n) &&
+		    !strcmp(dt_timed_ops[op].name + n, format))
 			return (enum dt_timed)op;
 	return DT_T_N;
 }

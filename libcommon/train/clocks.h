@@ -46,7 +46,7 @@ void clocks_begin(struct clocks *c, int ranks, int64_t limit);
 int64_t clocks_take(struct clocks *c);
 /* ssp: whether a rank may begin step `own`: that the slowest, of so many, has given all but `ahead` before. */
 struct clocks_turn {
-	int64_t may; /* 1; 0: the stretch ends before; -1: not yet */
+	int64_t may;	    /* 1; 0: the stretch ends before; -1: not yet */
 	int64_t rank, done; /* the slowest, and steps that it has given */
 };
 struct clocks_turn clocks_turn(struct clocks *c, int ranks, int64_t own, int64_t ahead);

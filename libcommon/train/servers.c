@@ -42,16 +42,14 @@ static int reach(struct trainer *t, int k, void *p, struct dt_err *err)
 	if (!s->at[k])
 		return dt_err_sys(err, -ENOMEM, "servers");
 	s->at[k][self] = p;
-	return s->mail ? 0
-		       : dt_buffer_reach(all(t), p ? p : s->at[SERVED_CLOCKS][self], 1, s->at[k], err);
+	return s->mail ? 0 : dt_buffer_reach(all(t), p ? p : s->at[SERVED_CLOCKS][self], 1, s->at[k], err);
 }
 
 /* Whether servers have it. */
 static bool is_kept(const struct trainer *t, int k)
 {
-	return k == SERVED_STATE || k == SERVED_STATE2
-		       ? k - SERVED_STATE < dt_optim_states(t->run.optim.kind)
-		       : k != SERVED_SUMS || t->run.sync.kind == DT_SYNC_SSP;
+	return k == SERVED_STATE || k == SERVED_STATE2 ? k - SERVED_STATE < dt_optim_states(t->run.optim.kind)
+						       : k != SERVED_SUMS || t->run.sync.kind == DT_SYNC_SSP;
 }
 
 int servers_open(struct trainer *t, struct dt_err *err)
@@ -115,17 +113,20 @@ void servers_announce(const struct trainer *t)
 		return;
 	announce_who(t);
 	if (s->kind == DT_SYNC_SSP)
-		dt_log_msg(&t->root_log,
-			   "--sync ssp:%lld: a rank may be %lld step%s ahead of the slowest, with weights that "
-			   "lack as many updates. %s",
-			   (long long)s->ahead, (long long)s->ahead, s->ahead == 1 ? "" : "s",
-			   s->ahead ? "Who is slow decides what is computed: two runs are not alike"
-				    : "Gradients are added in the order in which they come");
+		dt_log_msg(
+			&t->root_log,
+			"--sync ssp:%lld: a rank may be %lld step%s ahead of the slowest, with weights that "
+			"lack as many updates. %s",
+			(long long)s->ahead, (long long)s->ahead, s->ahead == 1 ? "" : "s",
+			s->ahead ? "Who is slow decides what is computed: two runs are not alike"
+				 : "Gradients are added in the order in which they come");
 	else
-		dt_log_msg(&t->root_log,
-			   "--sync %s:%s every gradient of a part of the batch is an update at the whole rate, "
-			   "%d of them are a step. Who is first decides what is computed: two runs are not alike",
-			   s->text, s->kind == DT_SYNC_HOGWILD ? " without locks" : "", ranks(t));
+		dt_log_msg(
+			&t->root_log,
+			"--sync %s:%s every gradient of a part of the batch is an update at the whole rate, "
+			"%d of them are a step. Who is first decides what is computed: two runs are not "
+			"alike",
+			s->text, s->kind == DT_SYNC_HOGWILD ? " without locks" : "", ranks(t));
 }
 
 static int compute(struct trainer *t, struct served_part *p, struct dt_err *err)
@@ -302,7 +303,8 @@ static int one(struct trainer *t, struct stretch *s, struct served_part *p, stru
 		      &(struct clocks_line){p->loss, p->targets, p->age, 1, p->oldest}, s->own, &done, err);
 	if (rc < 0)
 		return rc;
-	return tell_lines(t, s, p, sums ? clocks_slowest(t->servers.clocks, ranks(t)) : done / ranks(t), ret, err);
+	return tell_lines(t, s, p, sums ? clocks_slowest(t->servers.clocks, ranks(t)) : done / ranks(t), ret,
+			  err);
 }
 
 /* All gradients are in: what the ranks agree on, and the same weights everywhere. */

@@ -22,9 +22,9 @@ struct served_gift {
 	const float *then; /* likewise the weights that they are of, for --delay-compensation */
 	int64_t seen;	   /* updates in these */
 	double lr;
-	float scale;	 /* of the gradient: clipping */
-	int64_t before;	 /* updates of the share when the stretch began */
-	int64_t own;	 /* of ssp the step of the stretch, from 0 */
+	float scale;	/* of the gradient: clipping */
+	int64_t before; /* updates of the share when the stretch began */
+	int64_t own;	/* of ssp the step of the stretch, from 0 */
 };
 /* The server's part. Updates of the share by now, and the gradient's age. */
 int servers_take(struct trainer *t, const struct served_gift *g, int64_t *ret_version, int64_t *ret_age,

@@ -26,14 +26,15 @@ struct asker {
 };
 
 struct mail {
-	int self;	   /* the server that this rank is; how many there are: none */
-	bool open;	   /* a stretch is under way */
-	struct asker *of;  /* [dp] */
-	int busy;	   /* with this rank; -1: with none */
-	bool gives;	   /* it gives a gradient, which comes; else weights are on their way to it */
-	float *given;	   /* the plan's buffers of a server */
-	char *asked;	   /* likewise */
-	struct dt_comm_req **serving, **asking; /* messages of values: of a server, and of this rank's asking */
+	int self;	  /* the server that this rank is; how many there are: none */
+	bool open;	  /* a stretch is under way */
+	struct asker *of; /* [dp] */
+	int busy;	  /* with this rank; -1: with none */
+	bool gives;	  /* it gives a gradient, which comes; else weights are on their way to it */
+	float *given;	  /* the plan's buffers of a server */
+	char *asked;	  /* likewise */
+	struct dt_comm_req **serving,
+		**asking; /* messages of values: of a server, and of this rank's asking */
 	int nserving, nasking;
 	int rc; /* of what was done meanwhile */
 	struct dt_err err;
@@ -144,8 +145,7 @@ static int send_weights(struct trainer *t, int r, struct dt_err *err)
 	int rc = servers_weights(t, m->self, m->asked, err);
 
 	m->gives = false;
-	return rc < 0 ? rc
-		      : move(t, m->self, r, true, false, m->asked, m->serving, &m->nserving, err);
+	return rc < 0 ? rc : move(t, m->self, r, true, false, m->asked, m->serving, &m->nserving, err);
 }
 
 /* The gradient of rank r has come. */
@@ -438,7 +438,8 @@ int mail_say(struct trainer *t, int64_t line, const struct clocks_line *l, int64
 	if (!mail(t) || keeps_clocks(t)) {
 		*ret = clocks_say(t->servers.clocks, line, l);
 		/* now the others may count it */
-		atomic_store_explicit(&t->servers.clocks->rank[t->mesh.at.dp].done, own, memory_order_release);
+		atomic_store_explicit(&t->servers.clocks->rank[t->mesh.at.dp].done, own,
+				      memory_order_release);
 		return 0;
 	}
 	return tell(t, 0, &(struct letter){.kind = SAY, .number = line, .line = *l, .own = own}, err);

@@ -143,7 +143,8 @@ static void rounding_is_counted(void **state)
 	list = json_object_get(json_array_get(json_object_get(o, "modes"), 0), "ops");
 	while (i < json_array_size(list)) {
 		op = json_array_get(list, i);
-		if (!strncmp(json_string_value(json_object_get(op, "op")), DT_TIMED_ROUND, strlen(DT_TIMED_ROUND)))
+		if (!strncmp(json_string_value(json_object_get(op, "op")), DT_TIMED_ROUND,
+			     strlen(DT_TIMED_ROUND)))
 			json_array_remove(list, i);
 		else
 			i++;
