@@ -27,7 +27,6 @@ struct asker {
 
 struct mail {
 	int self;	  /* the server that this rank is; how many there are: none */
-	bool open;	  /* a stretch is under way */
 	struct asker *of; /* [dp] */
 	int busy;	  /* with this rank; -1: with none */
 	bool gives;	  /* it gives a gradient, which comes; else weights are on their way to it */
@@ -189,7 +188,7 @@ static void look_at_clocks(struct trainer *t, int r)
 	}
 }
 
-/* A letter of rank r, whose turn it is. 1: it stays for later. */
+/* A letter of rank r; one of values stays while another rank is served. */
 static int read_letter(struct trainer *t, int r, struct dt_err *err)
 {
 	struct mail *m = mail(t);
@@ -198,7 +197,7 @@ static int read_letter(struct trainer *t, int r, struct dt_err *err)
 	int rc = 0;
 
 	if (values && m->busy >= 0)
-		return 1;
+		return 0;
 	if (values) {
 		m->busy = r;
 		m->gives = a->in.kind == GIVE;
@@ -254,7 +253,7 @@ static int serve(struct trainer *t, struct dt_err *err)
 	struct mail *m = mail(t);
 	int rc = m->busy >= 0 ? serve_busy(t, err) : 0;
 
-	for (int i = 1; i < ranks(t) && rc >= 0; i++) { /* beginning behind itself: not all with the same */
+	for (int i = 1; i < ranks(t) && rc == 0; i++) { /* beginning behind itself: not all with the same */
 		int r = (t->mesh.at.dp + i) % ranks(t);
 		struct asker *a = &m->of[r];
 
@@ -265,7 +264,7 @@ static int serve(struct trainer *t, struct dt_err *err)
 		if (a->asks && rc == 0)
 			rc = read_letter(t, r, err);
 	}
-	return rc < 0 ? rc : 0;
+	return rc;
 }
 
 static void meanwhile(void *arg)
@@ -299,7 +298,6 @@ int mail_begin(struct trainer *t, struct dt_err *err)
 		if (!m->of[r].gone)
 			rc = listen_to(t, r, err);
 	}
-	m->open = true;
 	if (serves)
 		dt_world_meanwhile(t->world, meanwhile, t);
 	return rc;
@@ -345,7 +343,6 @@ int mail_end(struct trainer *t, struct dt_err *err)
 			rc = dt_wait(&m->of[r].q_out, NULL, err);
 	}
 	dt_world_meanwhile(t->world, NULL, NULL);
-	m->open = false;
 	return failed(t, rc, err);
 }
 

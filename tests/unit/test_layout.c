@@ -410,7 +410,7 @@ static void shares_of_experts(void **state)
 	dt_params_release(&t);
 }
 
-/* Servers: each is another rank, and their shares hold every element of the model once; the other ranks none. */
+/* Servers: each is another rank; their shares hold every element of the model once, the other ranks none. */
 static void shares_of_servers(void **state)
 {
 	struct dt_config c;

@@ -113,7 +113,10 @@ static void the_file(void **state)
 	dt_op_times_release(&t);
 }
 
-/* --qat: the six matrices of a layer and the tied embedding are rounded once a step; times of earlier versions lack it, and say so when asked. */
+/*
+ * --qat: the six matrices of a layer and the tied embedding are rounded once a step. Times of earlier versions
+ * lack it, and say so when asked.
+ */
 static void rounding_is_counted(void **state)
 {
 	struct dt_op_times t = filled(1, one_us), old;
