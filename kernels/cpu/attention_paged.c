@@ -2,7 +2,8 @@
  * Inference. A task is up to 64 query rows (tokens x the q heads of one key/value head) of one sequence,
  * against tiles of 64 keys at fixed positions: what a row computes does not depend on the rows beside it.
  * Where more heads than a task has rows share a key, or few tasks would leave threads idle (a latent's one
- * key), the heads are cut into shares.
+ * key), the heads are cut into shares. A task of few rows takes several key heads, so that it reads whole
+ * rows of a cache and not a piece of each: memory gives them three times as fast.
  */
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/kv.h"
@@ -17,11 +18,7 @@ struct paged {
 	bool grouped;		/* kv.h */
 	int64_t tokens, chunks; /* a task, and tasks for the longest sequence */
 	int64_t shares, heads;	/* of the heads of a key, and heads of each: the last may have fewer */
-};
-
-/* What keys and values of a cache of int8 are multiplied by. */
-struct scales {
-	float k[DT_TILE], v[DT_TILE];
+	int64_t together;	/* key heads of a task of few rows */
 };
 
 static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
@@ -34,18 +31,19 @@ static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
 /* Task i of all: the longest first. */
 struct place {
 	int seq;
-	int64_t kv, share, first, tokens; /* tokens: none where the sequence is shorter than others */
+	int64_t kv, kvs, share, first; /* kvs: key heads from kv on */
+	int64_t tokens;		       /* none where the sequence is shorter than others, or another task's */
 };
 
-/* The query rows of a task: token by token, in each its share of the q heads of kv. */
+/* The query rows of a task and key head kv: token by token, in each its share of the q heads of kv. */
 static int64_t task_rows(const struct paged *a, struct dt_attn_row *row, const void **from, void **to,
-			 const struct place *t)
+			 const struct place *t, int64_t kv)
 {
 	const struct dt_attn *p = a->p;
 	const int64_t group = p->heads / p->kv_heads, d = p->head_dim, v = dt_attn_value_dim(p);
 	const int64_t count = a->g->q_start[t->seq + 1] - a->g->q_start[t->seq];
-	const int64_t head = t->kv * group + t->share * a->heads,
-		      end = dt_min64(head + a->heads, (t->kv + 1) * group);
+	const int64_t head = kv * group + t->share * a->heads,
+		      end = dt_min64(head + a->heads, (kv + 1) * group);
 	int64_t n = 0;
 
 	for (int64_t i = t->first; i < t->first + t->tokens; i++)
@@ -60,37 +58,48 @@ static int64_t task_rows(const struct paged *a, struct dt_attn_row *row, const v
 	return n;
 }
 
-/*
- * Where the keys [j, j + n) of a sequence and their values lie; NULL for those before the first that a row
- * sees, whose blocks may hold anything by now.
- */
-static void key_rows(const struct paged *a, int seq, int64_t kv, int64_t j, int64_t n, int64_t first,
-		     const void **krow, const void **vrow, struct scales *s)
-{
-	const int64_t d = a->p->head_dim, width = dt_kv_row(a->p, a->k.dtype);
-	const struct dt_tensor values = a->v.data ? a->v : a->k;
-	const int64_t v = d - dt_attn_value_dim(a->p); /* where a value begins in its row */
+/* A tile of keys as rows of the cache, of head kv and those behind it. */
+struct rows {
+	/* NULL for those before the first that a query sees, whose blocks may hold anything by now */
+	const void *k[DT_TILE], *v[DT_TILE];
+	int64_t n;
+};
 
-	memset(s, 0, sizeof *s);
-	for (int64_t i = 0; i < n; i++) {
+/* Keys from j on, as many of a tile as the sequence has; none before `first` is seen. */
+static void find_rows(const struct paged *a, struct rows *r, int seq, int64_t kv, int64_t j, int64_t first)
+{
+	const int64_t width = dt_kv_row(a->p, a->k.dtype);
+	const struct dt_tensor values = a->v.data ? a->v : a->k;
+	const int64_t v = a->p->head_dim - dt_attn_value_dim(a->p); /* where a value begins in its row */
+
+	r->n = dt_min64(DT_TILE, a->g->kv_len[seq] - j);
+	for (int64_t i = 0; i < r->n; i++) {
 		int64_t at;
 
-		krow[i] = vrow[i] = NULL;
+		r->k[i] = r->v[i] = NULL;
 		if (j + i < first)
 			continue;
 		at = dt_paged_row(a->g, seq, j + i) * width + kv * (width / a->p->kv_heads);
-		krow[i] = dt_at(a->k, at);
-		vrow[i] = dt_at(values, at + v);
-		/* Pieces of a row here and there: the processor does not see them coming. */
-		for (int64_t c = 0; c < d * dt_dtype_size(a->k.dtype); c += 64) {
-			dt_prefetch_ahead((const char *)krow[i] + c);
-			dt_prefetch_ahead((const char *)vrow[i] + c);
-		}
-		if (a->k.dtype == DT_I8) {
-			memcpy(&s->k[i], (const char *)krow[i] + d, 4);
-			memcpy(&s->v[i], (const char *)vrow[i] + d - v, 4);
-		}
+		r->k[i] = dt_at(a->k, at);
+		r->v[i] = dt_at(values, at + v);
 	}
+}
+
+/* Asks for `bytes` of the rows [from, to): no processor sees pieces of a row here and there coming. */
+static void ask_rows(const void *const *row, int64_t from, int64_t to, int64_t bytes)
+{
+	for (int64_t i = from; i < to; i++)
+		for (int64_t c = 0; row[i] && c < bytes; c += 64)
+			dt_prefetch_ahead((const char *)row[i] + c);
+}
+
+/* What rows of int8 are multiplied by: the scale lies `at` bytes behind where a row begins. */
+static void scales_of_rows(float to[DT_TILE], const void *const *row, int64_t n, int64_t at)
+{
+	memset(to, 0, DT_TILE * 4);
+	for (int64_t i = 0; i < n; i++)
+		if (row[i])
+			memcpy(&to[i], (const char *)row[i] + at, 4);
 }
 
 /* The groups of the cache that hold a tile of keys; those from skip up to n are seen. */
@@ -102,47 +111,83 @@ struct groups {
 /* A task: its query rows, and what they work in; sizes in words. */
 struct work {
 	int seq;
-	int64_t kv, n, first, last; /* rows, and the keys from the first to the last that any sees */
+	int64_t kv, kvs, n;  /* n rows of each of the key heads kv .. kv + kvs */
+	int64_t first, last; /* the keys from the first to the last that any sees */
 	int64_t words, depth, pad, q_row;
 	const uint32_t *q;
 	uint32_t *packed, *k, *v, *pw;
 	float *o, *s;
 	struct dt_attn_row *row; /* [DT_TILE] */
 	struct groups here, next;
+	struct rows rows, rows_next;
 	struct dt_tile_bytes *bytes; /* of a cache of int8 in groups: queries, and weights in the room of k */
 };
 
-/* Whether rows of the cache are multiplied with where they are. */
-static bool as_they_lie(const struct paged *a, const struct work *w)
-{
-	return a->t->across_rows && a->k.dtype == DT_BF16 && w->n <= DT_TILE_ROWS_FEW &&
-	       a->p->head_dim <= DT_TILE_ROWS_DIM && a->p->head_dim % 16 == 0 &&
-	       dt_attn_value_dim(a->p) % 16 == 0;
-}
-
-/* Keys [j, j + keys) from rows of the cache, rearranged where a task has many rows. */
-static void tile_of_rows(const struct paged *a, struct work *w, int64_t j, int64_t keys)
+/* Whether n query rows of a key head are multiplied with rows of the cache where they are. */
+static bool as_they_lie(const struct paged *a, int64_t n)
 {
 	const int64_t d = a->p->head_dim;
-	const bool scaled = a->k.dtype == DT_I8; /* and so are values */
-	const void *krow[DT_TILE], *vrow[DT_TILE];
-	struct scales scale;
 
-	key_rows(a, w->seq, w->kv, j, keys, w->first, krow, vrow, &scale);
-	if (as_they_lie(a, w)) {
-		a->t->across_rows(w->s, DT_TILE, w->q, w->q_row, krow, keys, w->n, d);
-		dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, NULL);
-		a->t->down_rows(w->o, w->pad, w->pw, w->depth, vrow, keys, w->n, dt_attn_value_dim(a->p));
-		return;
+	return !a->grouped && a->t->across_rows && n <= DT_TILE_ROWS_FEW && d <= DT_TILE_ROWS_DIM &&
+	       (a->k.dtype == DT_BF16 || a->k.dtype == DT_I8 || a->k.dtype == DT_F32) && d % 16 == 0 &&
+	       d * dt_dtype_size(a->k.dtype) % 32 == 0 && dt_attn_value_dim(a->p) % 16 == 0;
+}
+
+/* A tile of rows of the cache where they are. Values are on their way during the keys, and the next keys
+ * during the values. */
+static void tile_as_it_lies(const struct paged *a, struct work *w, int64_t j)
+{
+	const struct rows *r = &w->rows;
+	const enum dt_dtype type = a->k.dtype;
+	const int64_t d = a->p->head_dim, vd = dt_attn_value_dim(a->p), n = w->n;
+	const int64_t step = dt_kv_row(a->p, type) / a->p->kv_heads * dt_dtype_size(type);
+	float scale[DT_TILE];
+
+	for (int64_t h = 0; h < w->kvs; h++) {
+		float *s = w->s + h * n * DT_TILE;
+
+		ask_rows(r->v, h * r->n / w->kvs, (h + 1) * r->n / w->kvs, w->kvs * step);
+		a->t->across_rows(s, DT_TILE, w->q + h * n * w->q_row, w->q_row, r->k, type, h * step, r->n,
+				  n, d);
+		if (type == DT_I8) {
+			scales_of_rows(scale, r->k, r->n, h * step + d);
+			dt_attn_weigh(s, n, scale);
+			scales_of_rows(scale, r->v, r->n, h * step + vd);
+		}
+		dt_attn_softmax(a->t, NULL, s, w->o + h * n * w->pad, w->row + h * n, n, w->pad, j, a->p,
+				type == DT_I8 ? scale : NULL);
 	}
-	dt_tile_pack_lanes(a->t, w->k, krow, a->k.dtype, keys, d);
-	a->t->mul(w->s, DT_TILE, w->q, w->q_row, 1, w->k, DT_TILE, w->n, (keys + 15) / 16 * 16, w->words,
+	for (int64_t h = 0; h < w->kvs; h++) {
+		const struct rows *next = &w->rows_next;
+
+		ask_rows(next->k, h * next->n / w->kvs, (h + 1) * next->n / w->kvs, w->kvs * step);
+		a->t->down_rows(w->o + h * n * w->pad, w->pad, (uint32_t *)w->s + h * n * DT_TILE, DT_TILE,
+				r->v, type, h * step, r->n, n, vd);
+	}
+}
+
+/* A tile of rows of the cache, rearranged for many rows of a task. */
+static void tile_of_rows(const struct paged *a, struct work *w, int64_t j)
+{
+	const struct rows *r = &w->rows;
+	const enum dt_dtype type = a->k.dtype;
+	const int64_t d = a->p->head_dim, vd = dt_attn_value_dim(a->p);
+	const bool scaled = type == DT_I8; /* and so are values */
+	float scale[DT_TILE];
+
+	ask_rows(r->k, 0, r->n, d * dt_dtype_size(type));
+	ask_rows(r->v, 0, r->n, d * dt_dtype_size(type));
+	dt_tile_pack_lanes(a->t, w->k, r->k, type, r->n, d);
+	a->t->mul(w->s, DT_TILE, w->q, w->q_row, 1, w->k, DT_TILE, w->n, (r->n + 15) / 16 * 16, w->words,
 		  false);
-	if (scaled)
-		dt_attn_weigh(w->s, w->n, scale.k);
-	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, scaled ? scale.v : NULL);
-	dt_tile_pack_depth(a->t, w->v, vrow, a->k.dtype, keys, dt_attn_value_dim(a->p));
-	a->t->mul(w->o, w->pad, w->pw, w->depth, 1, w->v, w->pad, w->n, w->pad, dt_tile_words(a->t, keys),
+	if (scaled) {
+		scales_of_rows(scale, r->k, r->n, d);
+		dt_attn_weigh(w->s, w->n, scale);
+		scales_of_rows(scale, r->v, r->n, vd);
+	}
+	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, scaled ? scale : NULL);
+	dt_tile_pack_depth(a->t, w->v, r->v, type, r->n, vd);
+	a->t->mul(w->o, w->pad, w->pw, w->depth, 1, w->v, w->pad, w->n, w->pad, dt_tile_words(a->t, r->n),
 		  true);
 }
 
@@ -209,12 +254,12 @@ static void tile_of_bytes(const struct paged *a, struct work *w, int64_t j, int6
 {
 	const struct groups *g = &w->here;
 	const int64_t d = a->p->head_dim;
-	struct scales scale;
+	float scale[DT_TILE];
 
-	scales_of(scale.k, w, g->k, d, j, keys);
-	scales_of(scale.v, w, g->v, d, j, keys);
-	dt_tile_int8_across(w->s, &w->bytes[0], g->k, w->next.k, scale.k, w->n, d / 4);
-	dt_attn_softmax(dt_tile(DT_F32), NULL, w->s, w->o, w->row, w->n, w->pad, j, a->p, scale.v);
+	scales_of(scale, w, g->k, d, j, keys);
+	dt_tile_int8_across(w->s, &w->bytes[0], g->k, w->next.k, scale, w->n, d / 4);
+	scales_of(scale, w, g->v, d, j, keys);
+	dt_attn_softmax(dt_tile(DT_F32), NULL, w->s, w->o, w->row, w->n, w->pad, j, a->p, scale);
 	dt_tile_bytes_of_weights(&w->bytes[1], w->s, w->n);
 	dt_tile_int8_down(w->o, w->pad, &w->bytes[1], g->v, w->next.v, w->n, d);
 }
@@ -222,10 +267,17 @@ static void tile_of_bytes(const struct paged *a, struct work *w, int64_t j, int6
 static struct place place_of(const struct paged *a, int64_t i)
 {
 	const int64_t kvs = a->p->kv_heads * a->shares;
-	struct place p = {(int)(i / kvs % a->g->nseq), i % kvs / a->shares, i % a->shares, 0, 0};
+	struct place p = {(int)(i / kvs % a->g->nseq), i % kvs / a->shares, 1, i % a->shares, 0, 0};
+	const int64_t count = a->g->q_start[p.seq + 1] - a->g->q_start[p.seq];
 
 	p.first = (a->chunks - 1 - i / kvs / a->g->nseq) * a->tokens;
-	p.tokens = dt_min64(a->tokens, a->g->q_start[p.seq + 1] - a->g->q_start[p.seq] - p.first);
+	p.tokens = dt_min64(a->tokens, count - p.first);
+	if (a->shares == 1 && as_they_lie(a, count * a->heads)) {
+		const int64_t together = dt_min64(a->together, DT_TILE / (count * a->heads));
+
+		p.kvs = dt_min64(together, a->p->kv_heads - p.kv);
+		p.tokens = p.kv % together ? 0 : p.tokens;
+	}
 	return p;
 }
 
@@ -241,15 +293,21 @@ static int64_t first_key(const struct paged *a, const struct place *p)
 /* The tile behind the one at j, or the first of the next task. */
 static void look_ahead(const struct paged *a, struct work *w, int64_t j, const struct place *next)
 {
-	if (j + DT_TILE <= w->last) {
-		find_groups(a, &w->next, w->seq, w->kv, j + DT_TILE, w->first);
-	} else if (next && next->tokens > 0) {
-		const int64_t first = first_key(a, next);
+	const bool more = j + DT_TILE <= w->last, other = !more && next && next->tokens > 0;
+	const int seq = other ? next->seq : w->seq;
+	const int64_t first = other ? first_key(a, next) : w->first, kv = other ? next->kv : w->kv,
+		      at = other ? first / DT_TILE * DT_TILE : j + DT_TILE;
 
-		find_groups(a, &w->next, next->seq, next->kv, first / DT_TILE * DT_TILE, first);
-	} else {
+	if (!a->grouped)
+		w->rows_next.n = 0;
+	else if (!more && !other)
 		w->next = w->here;
-	}
+	if (!more && !other)
+		return;
+	if (a->grouped)
+		find_groups(a, &w->next, seq, kv, at, first);
+	else
+		find_rows(a, &w->rows_next, seq, kv, at, first);
 }
 
 /* The queries as bytes, in the room of packed ones and of keys, which lie packed already. */
@@ -273,11 +331,14 @@ static void task(const struct paged *a, uint32_t *buf, const struct place *at, c
 	struct dt_attn_row row[DT_TILE];
 	struct dt_tile_bytes bytes[2];
 	struct work w;
+	int64_t all = 0; /* rows */
 	const void *from[DT_TILE];
 	void *to[DT_TILE];
 
 	w.seq = at->seq;
 	w.kv = at->kv;
+	w.kvs = at->kvs;
+	w.n = 0;
 	w.words = w.q_row = dt_tile_words(a->t, p->head_dim);
 	w.depth = dt_tile_depth(a->t);
 	w.pad = dt_attn_value_pad(p);
@@ -289,7 +350,8 @@ static void task(const struct paged *a, uint32_t *buf, const struct place *at, c
 	w.o = (float *)(w.v + w.depth * w.pad);
 	w.s = w.o + DT_TILE * w.pad;
 	w.pw = (uint32_t *)w.s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
-	w.n = task_rows(a, row, from, to, at);
+	for (int64_t h = 0; h < w.kvs; h++, all += w.n)
+		w.n = task_rows(a, row + all, from + all, to + all, at, w.kv + h);
 	w.first = row[0].first;
 	w.last = row[w.n - 1].last;
 	w.q = w.packed;
@@ -299,26 +361,31 @@ static void task(const struct paged *a, uint32_t *buf, const struct place *at, c
 		   a->qkv.dtype == DT_BF16) { /* as they lie, one head after another */
 		w.q = from[0];
 	} else {
-		dt_tile_pack_rows(a->t, w.packed, from, a->qkv.dtype, w.n, p->head_dim);
+		dt_tile_pack_rows(a->t, w.packed, from, a->qkv.dtype, all, p->head_dim);
 	}
-	memset(w.o, 0, (size_t)(w.n * w.pad) * 4);
+	memset(w.o, 0, (size_t)(all * w.pad) * 4);
 	if (a->grouped)
 		find_groups(a, &w.here, w.seq, w.kv, w.first / DT_TILE * DT_TILE, w.first);
+	else
+		find_rows(a, &w.rows, w.seq, w.kv, w.first / DT_TILE * DT_TILE, w.first);
 	for (int64_t j = w.first / DT_TILE * DT_TILE; j <= w.last; j += DT_TILE) {
 		const int64_t keys = dt_min64(DT_TILE, a->g->kv_len[w.seq] - j);
 
-		if (!a->grouped) {
-			tile_of_rows(a, &w, j, keys);
-			continue;
-		}
 		look_ahead(a, &w, j, next);
-		if (a->k.dtype == DT_I8)
+		if (as_they_lie(a, w.n))
+			tile_as_it_lies(a, &w, j);
+		else if (!a->grouped)
+			tile_of_rows(a, &w, j);
+		else if (a->k.dtype == DT_I8)
 			tile_of_bytes(a, &w, j, keys);
 		else
 			tile_of_groups(a, &w, j, keys);
-		w.here = w.next;
+		if (a->grouped)
+			w.here = w.next;
+		else
+			w.rows = w.rows_next;
 	}
-	dt_attn_finish(a->t, to, a->o.dtype, w.o, row, w.n, dt_attn_value_dim(p), w.pad);
+	dt_attn_finish(a->t, to, a->o.dtype, w.o, row, all, dt_attn_value_dim(p), w.pad);
 }
 
 /* Heads of one key cut into tasks: no more of them than a tile has rows, and a task for each thread. */
@@ -332,6 +399,14 @@ static void share_heads(struct paged *a, int threads)
 		a->shares = dt_min64(group, dt_ceil_div(threads, rows * a->p->kv_heads));
 	a->heads = dt_ceil_div(group, a->shares);
 	a->shares = dt_ceil_div(group, a->heads);
+}
+
+/* Key heads of a task of few rows: all of them, where that leaves no thread without a task. */
+static int64_t heads_together(const struct paged *a, int threads)
+{
+	const int64_t parts = a->g->nseq >= 4 * threads || a->g->nseq % threads == 0 ? 1 : threads;
+
+	return dt_ceil_div(a->p->kv_heads, parts);
 }
 
 int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor qkv,
@@ -349,13 +424,15 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 			  0,
 			  0,
 			  1,
-			  p->heads / p->kv_heads};
+			  p->heads / p->kv_heads,
+			  1};
 	int64_t words, most = 0, tasks, run;
 	uint32_t *buf;
 
 	if (p->value_dim)
 		share_heads(&a, dev->nthreads);
 	a.tokens = DT_TILE / a.heads;
+	a.together = heads_together(&a, dev->nthreads);
 	for (int i = 0; i < g->nseq; i++)
 		most = g->q_start[i + 1] - g->q_start[i] > most ? g->q_start[i + 1] - g->q_start[i] : most;
 	words = task_words(a.t, p);

@@ -12,7 +12,7 @@
 #include "kernels/cpu/cpu.h"
 
 #define DT_TILE 64 /* rows and keys of an attention tile */
-enum { DT_TILE_ROWS_FEW = 8, DT_TILE_ROWS_DIM = 1024 };
+enum { DT_TILE_ROWS_FEW = 8, DT_TILE_ROWS_DIM = 512 };
 
 struct dt_tile {
 	bool pairs; /* a word is two bf16 */
@@ -38,16 +38,16 @@ struct dt_tile {
 			 const uint32_t *const next[4], int64_t rows, int64_t cols, int64_t first,
 			 int64_t last);
 	/*
-	 * f32 words only, NULL where packing first is as fast: operand b is rows of bf16 as they lie, NULL
-	 * for zeros; i < rows, at best DT_TILE_ROWS_FEW; d a multiple of 16, at most DT_TILE_ROWS_DIM. The
-	 * bits are those of mul.
+	 * f32 words only, NULL where packing first is as fast: operand b is rows as they lie, of bf16, int8
+	 * or f32 from the byte `at` of each on, NULL for zeros; i < rows, at best DT_TILE_ROWS_FEW; d at most
+	 * DT_TILE_ROWS_DIM, a multiple of 16 and of the elements of 32 bytes. The bits are those of mul.
 	 *   across  c[i, j] = sum over w < d of a[i * a_row + w] . row[j][w], j < keys rounded to 16
 	 *   down    c[i, j] += sum over k < keys of a[i * a_row + k] . row[k][j], j < d
 	 */
 	void (*across_rows)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-			    int64_t keys, int64_t rows, int64_t d);
+			    enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d);
 	void (*down_rows)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-			  int64_t keys, int64_t rows, int64_t d);
+			  enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d);
 	/* out[w * DT_TILE + i] = in[i * 64 + w], i < 16, w < n <= 64 */
 	void (*turn)(uint32_t *out, const uint32_t *in, int64_t n);
 	/* Pairs only: n words (x[2 i], x[2 i + 1]), and n words (x[i], y[i]). Denormals may become zero. */
@@ -96,10 +96,11 @@ DT_TILE_MUL(dt_tile_mul_plain);
 DT_TILE_MUL(dt_tile_mul_v3);
 DT_TILE_MUL(dt_tile_mul_v4);
 DT_TILE_MUL(dt_tile_mul_bf16);
-void dt_tile_across_rows_v3(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-			    int64_t keys, int64_t rows, int64_t d);
-void dt_tile_down_rows_v3(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-			  int64_t keys, int64_t rows, int64_t d);
+#define DT_TILE_OF_ROWS(name)                                                                                \
+	void name(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,           \
+		  enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d)
+DT_TILE_OF_ROWS(dt_tile_across_rows_v3);
+DT_TILE_OF_ROWS(dt_tile_down_rows_v3);
 #define DT_TILE_TURN(name) void name(uint32_t *out, const uint32_t *in, int64_t n)
 DT_TILE_TURN(dt_tile_turn_plain);
 DT_TILE_TURN(dt_tile_turn_v3);

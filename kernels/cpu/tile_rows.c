@@ -1,18 +1,39 @@
 /*
- * Products of few rows with keys and values as rows of bf16 in a cache hold them, on AVX2 (tile.h). What
- * packs them first writes and reads as f32 what one token then uses once.
+ * Products of few rows with keys and values as rows of a cache hold them, on AVX2 (tile.h). What packs a tile
+ * of them first writes and reads as f32 what one token then uses once.
  */
 #include "kernels/cpu/tile.h"
 
 #include <immintrin.h>
 
-enum { L = 8 };
+enum { L = 8, LANES = 32 }; /* LANES: keys that are multiplied with at a time */
 
-/* Eight bf16. */
-DT_INLINE __m256 widened(const uint16_t *p)
+/* Eight elements of a row. */
+DT_INLINE __m256 widened(const void *p, const enum dt_dtype type)
 {
-	return _mm256_castsi256_ps(
-		_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+	switch (type) {
+	case DT_BF16:
+		return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+	case DT_I8:
+		return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
+	default:
+		return _mm256_loadu_ps(p);
+	}
+}
+
+/* Element `part` of those in each 32-bit word. */
+DT_INLINE __m256 part_of(__m256i words, const enum dt_dtype type, const int part)
+{
+	switch (type) {
+	case DT_BF16:
+		return _mm256_castsi256_ps(part ? _mm256_and_si256(words, _mm256_set1_epi32(-0x10000))
+						: _mm256_slli_epi32(words, 16));
+	case DT_I8:
+		return _mm256_cvtepi32_ps(
+			_mm256_srai_epi32(part == 3 ? words : _mm256_slli_epi32(words, 24 - 8 * part), 24));
+	default:
+		return _mm256_castsi256_ps(words);
+	}
 }
 
 DT_INLINE __m256 all(const uint32_t *a)
@@ -20,13 +41,13 @@ DT_INLINE __m256 all(const uint32_t *a)
 	return _mm256_broadcast_ss((const float *)a);
 }
 
-/* As tile_mul.c's turn8, from eight rows into registers: t[k] has element k of each. */
-DT_INLINE void turned(__m256 t[8], const uint16_t *const row[8], int64_t at)
+/* As tile_mul.c's turn8: out[w * LANES + i] is word w of row i, eight of each. */
+DT_INLINE void turned(uint32_t *out, const char *const row[8], int64_t at)
 {
 	__m256 r[8], s[8];
 
 	for (int i = 0; i < 8; i++)
-		r[i] = widened(row[i] + at);
+		r[i] = _mm256_loadu_ps((const float *)(row[i] + at));
 	for (int i = 0; i < 8; i += 2) {
 		s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
 		s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
@@ -38,84 +59,147 @@ DT_INLINE void turned(__m256 t[8], const uint16_t *const row[8], int64_t at)
 		r[i + 3] = _mm256_shuffle_ps(s[i + 1], s[i + 3], 0xee);
 	}
 	for (int j = 0; j < 4; j++) {
-		t[j] = _mm256_permute2f128_ps(r[j], r[4 + j], 0x20);
-		t[4 + j] = _mm256_permute2f128_ps(r[j], r[4 + j], 0x31);
+		_mm256_storeu_ps((float *)out + j * LANES, _mm256_permute2f128_ps(r[j], r[4 + j], 0x20));
+		_mm256_storeu_ps((float *)out + (4 + j) * LANES,
+				 _mm256_permute2f128_ps(r[j], r[4 + j], 0x31));
 	}
 }
 
-/* Eight keys. rows is a constant where this is inlined. */
-DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint16_t *const key[8],
-		      int64_t d, const int rows)
+/* Keys [0, vecs L) of those in lanes. What is marked const is a constant where this is inlined. */
+DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *lanes,
+		      int64_t d, const enum dt_dtype type, const int vecs, const int rows)
 {
-	__m256 sum[4], t[8];
+	const int parts = 4 / (int)dt_dtype_size(type);
+	__m256 sum[6][4];
 
-	for (int r = 0; r < rows; r++)
-		sum[r] = _mm256_setzero_ps();
-	for (int64_t w = 0; w < d; w += 8) {
-		turned(t, key, w);
-		for (int k = 0; k < 8; k++)
-			for (int r = 0; r < rows; r++)
-				sum[r] = _mm256_fmadd_ps(all(a + r * a_row + w + k), t[k], sum[r]);
-	}
-	for (int r = 0; r < rows; r++)
-		_mm256_storeu_ps(c + r * ldc, sum[r]);
+	DT_FOR (6, int r = 0; r < rows; r++)
+		DT_FOR (4, int v = 0; v < vecs; v++)
+			sum[r][v] = _mm256_setzero_ps();
+	for (int64_t w = 0; w < d; w += parts, lanes += LANES)
+		DT_FOR (4, int k = 0; k < parts; k++) {
+			__m256 t[4];
+
+			DT_FOR (4, int v = 0; v < vecs; v++)
+				t[v] = part_of(_mm256_loadu_si256((const __m256i *)(lanes + v * L)), type, k);
+			DT_FOR (6, int r = 0; r < rows; r++) {
+				const __m256 f = all(a + r * a_row + w + k);
+
+				DT_FOR (4, int v = 0; v < vecs; v++)
+					sum[r][v] = _mm256_fmadd_ps(f, t[v], sum[r][v]);
+			}
+		}
+	DT_FOR (6, int r = 0; r < rows; r++)
+		DT_FOR (4, int v = 0; v < vecs; v++)
+			_mm256_storeu_ps(c + r * ldc + v * L, sum[r][v]);
 }
 
-/* Sixteen columns of all keys. */
+/* vecs L columns of all keys, which begin `at` bytes behind row. */
 DT_INLINE void down(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-		    int64_t keys, int64_t col, const int rows)
+		    int64_t at, int64_t keys, const enum dt_dtype type, const int vecs, const int rows)
 {
-	__m256 sum[4][2];
+	__m256 sum[6][8];
 
-	for (int r = 0; r < rows; r++)
-		for (int v = 0; v < 2; v++)
+	DT_FOR (6, int r = 0; r < rows; r++)
+		DT_FOR (8, int v = 0; v < vecs; v++)
 			sum[r][v] = _mm256_loadu_ps(c + r * ldc + v * L);
 	for (int64_t k = 0; k < keys; k++) {
-		const uint16_t *p = row[k];
-		const __m256 x = p ? widened(p + col) : _mm256_setzero_ps(),
-			     y = p ? widened(p + col + L) : _mm256_setzero_ps();
+		const char *p = row[k];
+		__m256 f[6];
 
-		for (int r = 0; r < rows; r++) {
-			const __m256 f = all(a + r * a_row + k);
+		DT_FOR (6, int r = 0; r < rows; r++)
+			f[r] = all(a + r * a_row + k);
+		DT_FOR (8, int v = 0; v < vecs; v++) {
+			const __m256 x =
+				p ? widened(p + at + v * L * dt_dtype_size(type), type) : _mm256_setzero_ps();
 
-			sum[r][0] = _mm256_fmadd_ps(f, x, sum[r][0]);
-			sum[r][1] = _mm256_fmadd_ps(f, y, sum[r][1]);
+			DT_FOR (6, int r = 0; r < rows; r++)
+				sum[r][v] = _mm256_fmadd_ps(f[r], x, sum[r][v]);
 		}
 	}
-	for (int r = 0; r < rows; r++)
-		for (int v = 0; v < 2; v++)
+	DT_FOR (6, int r = 0; r < rows; r++)
+		DT_FOR (8, int v = 0; v < vecs; v++)
 			_mm256_storeu_ps(c + r * ldc + v * L, sum[r][v]);
+}
+
+/* Rows that go together, of those left: so many that each number read is used often. */
+DT_INLINE int64_t together(int64_t left)
+{
+	return left > 6 ? 4 : left;
 }
 
 /* call(..., ROWS) with ROWS the constant that n is. */
 #define OF_ROWS(n, call, ...)                                                                                \
-	((n) == 4   ? call(__VA_ARGS__, 4)                                                                   \
+	((n) == 6   ? call(__VA_ARGS__, 6)                                                                   \
+	 : (n) == 5 ? call(__VA_ARGS__, 5)                                                                   \
+	 : (n) == 4 ? call(__VA_ARGS__, 4)                                                                   \
 	 : (n) == 3 ? call(__VA_ARGS__, 3)                                                                   \
 	 : (n) == 2 ? call(__VA_ARGS__, 2)                                                                   \
 		    : call(__VA_ARGS__, 1))
 
-void dt_tile_across_rows_v3(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-			    int64_t keys, int64_t rows, int64_t d)
+DT_INLINE void across_typed(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
+			    int64_t at, int64_t keys, int64_t rows, int64_t d, const enum dt_dtype type)
 {
-	static const uint16_t zero[DT_TILE_ROWS_DIM];
+	static const char zero[DT_TILE_ROWS_DIM * 4];
+	const int64_t bytes = d * dt_dtype_size(type), whole = (keys + 15) / 16 * 16;
+	uint32_t lanes[DT_TILE_ROWS_DIM * LANES];
 
-	for (int64_t j = 0; j < (keys + 15) / 16 * 16; j += 8) {
-		const uint16_t *key[8];
+	for (int64_t j = 0; j < whole; j += LANES) {
+		const int64_t n = dt_min64(LANES, whole - j);
 
-		for (int64_t k = 0; k < 8; k++)
-			key[k] = j + k < keys && row[j + k] ? row[j + k] : zero;
-		for (int64_t i = 0; i < rows; i += 4)
-			OF_ROWS(dt_min64(4, rows - i), across, c + i * ldc + j, ldc, a + i * a_row, a_row,
-				key, d);
+		for (int64_t i = 0; i < n; i += 8) {
+			const char *key[8];
+
+			for (int64_t k = 0; k < 8; k++)
+				key[k] = j + i + k < keys && row[j + i + k]
+						 ? (const char *)row[j + i + k] + at
+						 : zero;
+			for (int64_t b = 0; b < bytes; b += 32)
+				turned(lanes + b / 4 * LANES + i, key, b);
+		}
+		for (int64_t i = 0, m; i < rows; i += m) {
+			m = together(rows - i);
+			if (m <= 2 && n == LANES) { /* as each sum waits for itself */
+				OF_ROWS(m, across, c + i * ldc + j, ldc, a + i * a_row, a_row, lanes, d, type,
+					4);
+				continue;
+			}
+			for (int64_t k = 0; k < n; k += 2 * L)
+				OF_ROWS(m, across, c + i * ldc + j + k, ldc, a + i * a_row, a_row, lanes + k,
+					d, type, 2);
+		}
 	}
 }
 
-void dt_tile_down_rows_v3(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-			  int64_t keys, int64_t rows, int64_t d)
+DT_INLINE void down_typed(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
+			  int64_t at, int64_t keys, int64_t rows, int64_t d, const enum dt_dtype type)
 {
-	for (int64_t col = 0; col < d; col += 2 * L)
-		for (int64_t i = 0; i < rows; i += 4)
-			OF_ROWS(dt_min64(4, rows - i), down, c + i * ldc + col, ldc, a + i * a_row, a_row,
-				row, keys, col);
+	for (int64_t i = 0, m; i < rows; i += m) {
+		const uint32_t *from = a + i * a_row;
+		int64_t col = 0;
+
+		m = together(rows - i);
+		for (; m <= 2 && col + 4 * L <= d; col += 4 * L)
+			OF_ROWS(m, down, c + i * ldc + col, ldc, from, a_row, row,
+				at + col * dt_dtype_size(type), keys, type, 4);
+		for (; col < d; col += 2 * L)
+			OF_ROWS(m, down, c + i * ldc + col, ldc, from, a_row, row,
+				at + col * dt_dtype_size(type), keys, type, 2);
+	}
+}
+
+/* call(..., TYPE) with TYPE the constant that type is. */
+#define OF_TYPE(type, call, ...)                                                                             \
+	((type) == DT_BF16 ? call(__VA_ARGS__, DT_BF16)                                                      \
+	 : (type) == DT_I8 ? call(__VA_ARGS__, DT_I8)                                                        \
+			   : call(__VA_ARGS__, DT_F32))
+
+DT_TILE_OF_ROWS(dt_tile_across_rows_v3)
+{
+	OF_TYPE(type, across_typed, c, ldc, a, a_row, row, at, keys, rows, d);
+}
+
+DT_TILE_OF_ROWS(dt_tile_down_rows_v3)
+{
+	OF_TYPE(type, down_typed, c, ldc, a, a_row, row, at, keys, rows, d);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
