@@ -133,22 +133,49 @@ static bool as_they_lie(const struct paged *a, int64_t n)
 	       d * dt_dtype_size(a->k.dtype) % 32 == 0 && dt_attn_value_dim(a->p) % 16 == 0;
 }
 
+enum { LINES = 2 * DT_TILE * DT_TILE_ROWS_DIM * 4 / 64 };
+
+/*
+ * `bytes` of share h of w->kvs of rows, by lines: `room` of them in line, for a product to ask for (NULL: there
+ * are none); any others are asked for here. Where a row ends inside a line, the next one begins there.
+ */
+static const void *const *lines_of(const void *line[LINES], int64_t room, const struct work *w,
+				   const void *const *row, int64_t rows, int64_t bytes, int64_t h)
+{
+	const int64_t each = bytes < 64 ? 1 : (bytes + 32) / 64;
+	int64_t n = 0;
+
+	for (int64_t i = h * rows / w->kvs; i < (h + 1) * rows / w->kvs; i++) {
+		if (!row[i])
+			continue;
+		for (int64_t c = 0; c < each; c++)
+			line[n + c] = (const char *)row[i] + 64 * c;
+		n += each;
+	}
+	for (int64_t i = room; i < n; i++)
+		dt_prefetch_ahead(line[i]);
+	for (int64_t i = n; n && i < room; i++)
+		line[i] = line[n - 1];
+	return n ? line : NULL;
+}
+
 /* A tile of rows of the cache where they are. Values are on their way during the keys, and the next keys
  * during the values. */
 static void tile_as_it_lies(const struct paged *a, struct work *w, int64_t j)
 {
-	const struct rows *r = &w->rows;
+	const struct rows *r = &w->rows, *next = &w->rows_next;
 	const enum dt_dtype type = a->k.dtype;
-	const int64_t d = a->p->head_dim, vd = dt_attn_value_dim(a->p), n = w->n;
-	const int64_t step = dt_kv_row(a->p, type) / a->p->kv_heads * dt_dtype_size(type);
+	const int64_t d = a->p->head_dim, vd = dt_attn_value_dim(a->p), n = w->n, size = dt_dtype_size(type);
+	const int64_t step = dt_kv_row(a->p, type) / a->p->kv_heads * size, wide = w->kvs * step,
+		      keys = (r->n + 15) / 16 * 16;
+	const void *line[LINES];
 	float scale[DT_TILE];
 
 	for (int64_t h = 0; h < w->kvs; h++) {
 		float *s = w->s + h * n * DT_TILE;
 
-		ask_rows(r->v, h * r->n / w->kvs, (h + 1) * r->n / w->kvs, w->kvs * step);
 		a->t->across_rows(s, DT_TILE, w->q + h * n * w->q_row, w->q_row, r->k, type, h * step, r->n,
-				  n, d);
+				  n, d, lines_of(line, keys * d * size / 64, w, r->v, r->n, wide, h));
 		if (type == DT_I8) {
 			scales_of_rows(scale, r->k, r->n, h * step + d);
 			dt_attn_weigh(s, n, scale);
@@ -157,13 +184,10 @@ static void tile_as_it_lies(const struct paged *a, struct work *w, int64_t j)
 		dt_attn_softmax(a->t, NULL, s, w->o + h * n * w->pad, w->row + h * n, n, w->pad, j, a->p,
 				type == DT_I8 ? scale : NULL);
 	}
-	for (int64_t h = 0; h < w->kvs; h++) {
-		const struct rows *next = &w->rows_next;
-
-		ask_rows(next->k, h * next->n / w->kvs, (h + 1) * next->n / w->kvs, w->kvs * step);
+	for (int64_t h = 0; h < w->kvs; h++)
 		a->t->down_rows(w->o + h * n * w->pad, w->pad, (uint32_t *)w->s + h * n * DT_TILE, DT_TILE,
-				r->v, type, h * step, r->n, n, vd);
-	}
+				r->v, type, h * step, r->n, n, vd,
+				lines_of(line, keys * vd * size / 64, w, next->k, next->n, wide, h));
 }
 
 /* A tile of rows of the cache, rearranged for many rows of a task. */

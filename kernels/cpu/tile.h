@@ -40,14 +40,18 @@ struct dt_tile {
 	/*
 	 * f32 words only, NULL where packing first is as fast: operand b is rows as they lie, of bf16, int8
 	 * or f32 from the byte `at` of each on, NULL for zeros; i < rows, at best DT_TILE_ROWS_FEW; d at most
-	 * DT_TILE_ROWS_DIM, a multiple of 16 and of the elements of 32 bytes. The bits are those of mul.
+	 * DT_TILE_ROWS_DIM, a multiple of 16 and of the elements of 32 bytes. The bits are those of mul. ask,
+	 * NULL: nothing: as many addresses as operand b has lines of 64 bytes, prefetched one by one: many at
+	 * a time would wait for each other, and everything for them. 16 keys more than there are count.
 	 *   across  c[i, j] = sum over w < d of a[i * a_row + w] . row[j][w], j < keys rounded to 16
 	 *   down    c[i, j] += sum over k < keys of a[i * a_row + k] . row[k][j], j < d
 	 */
 	void (*across_rows)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-			    enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d);
+			    enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d,
+			    const void *const *ask);
 	void (*down_rows)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-			  enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d);
+			  enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d,
+			  const void *const *ask);
 	/* out[w * DT_TILE + i] = in[i * 64 + w], i < 16, w < n <= 64 */
 	void (*turn)(uint32_t *out, const uint32_t *in, int64_t n);
 	/* Pairs only: n words (x[2 i], x[2 i + 1]), and n words (x[i], y[i]). Denormals may become zero. */
@@ -98,7 +102,8 @@ DT_TILE_MUL(dt_tile_mul_v4);
 DT_TILE_MUL(dt_tile_mul_bf16);
 #define DT_TILE_OF_ROWS(name)                                                                                \
 	void name(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,           \
-		  enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d)
+		  enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d,                     \
+		  const void *const *ask)
 DT_TILE_OF_ROWS(dt_tile_across_rows_v3);
 DT_TILE_OF_ROWS(dt_tile_down_rows_v3);
 #define DT_TILE_TURN(name) void name(uint32_t *out, const uint32_t *in, int64_t n)

@@ -67,7 +67,8 @@ DT_INLINE void turned(uint32_t *out, const char *const row[8], int64_t at)
 
 /* Keys [0, vecs L) of those in lanes. What is marked const is a constant where this is inlined. */
 DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *lanes,
-		      int64_t d, const enum dt_dtype type, const int vecs, const int rows)
+		      int64_t d, const void *const *ask, const enum dt_dtype type, const int vecs,
+		      const int rows)
 {
 	const int parts = 4 / (int)dt_dtype_size(type);
 	__m256 sum[6][4];
@@ -75,7 +76,10 @@ DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, c
 	DT_FOR (6, int r = 0; r < rows; r++)
 		DT_FOR (4, int v = 0; v < vecs; v++)
 			sum[r][v] = _mm256_setzero_ps();
-	for (int64_t w = 0; w < d; w += parts, lanes += LANES)
+	for (int64_t w = 0; w < d; w += parts, lanes += LANES) {
+		DT_FOR (2, int v = 0; v < vecs / 2; v++)
+			if (ask)
+				dt_prefetch_ahead(*ask++);
 		DT_FOR (4, int k = 0; k < parts; k++) {
 			__m256 t[4];
 
@@ -88,6 +92,7 @@ DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, c
 					sum[r][v] = _mm256_fmadd_ps(f, t[v], sum[r][v]);
 			}
 		}
+	}
 	DT_FOR (6, int r = 0; r < rows; r++)
 		DT_FOR (4, int v = 0; v < vecs; v++)
 			_mm256_storeu_ps(c + r * ldc + v * L, sum[r][v]);
@@ -95,8 +100,10 @@ DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, c
 
 /* vecs L columns of all keys, which begin `at` bytes behind row. */
 DT_INLINE void down(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-		    int64_t at, int64_t keys, const enum dt_dtype type, const int vecs, const int rows)
+		    int64_t at, int64_t keys, const void *const *ask, const enum dt_dtype type,
+		    const int vecs, const int rows)
 {
+	const int bytes = vecs * L * (int)dt_dtype_size(type); /* of a key: 64 of all keys are a line */
 	__m256 sum[6][8];
 
 	DT_FOR (6, int r = 0; r < rows; r++)
@@ -106,6 +113,9 @@ DT_INLINE void down(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, con
 		const char *p = row[k];
 		__m256 f[6];
 
+		DT_FOR (2, int v = 0; v < (bytes + 63) / 64; v++)
+			if (ask && k * bytes % 64 == 0)
+				dt_prefetch_ahead(ask[k * bytes / 64 + v]);
 		DT_FOR (6, int r = 0; r < rows; r++)
 			f[r] = all(a + r * a_row + k);
 		DT_FOR (8, int v = 0; v < vecs; v++) {
@@ -137,7 +147,8 @@ DT_INLINE int64_t together(int64_t left)
 		    : call(__VA_ARGS__, 1))
 
 DT_INLINE void across_typed(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-			    int64_t at, int64_t keys, int64_t rows, int64_t d, const enum dt_dtype type)
+			    int64_t at, int64_t keys, int64_t rows, int64_t d, const void *const *ask,
+			    const enum dt_dtype type)
 {
 	static const char zero[DT_TILE_ROWS_DIM * 4];
 	const int64_t bytes = d * dt_dtype_size(type), whole = (keys + 15) / 16 * 16;
@@ -159,31 +170,34 @@ DT_INLINE void across_typed(float *c, int64_t ldc, const uint32_t *a, int64_t a_
 		for (int64_t i = 0, m; i < rows; i += m) {
 			m = together(rows - i);
 			if (m <= 2 && n == LANES) { /* as each sum waits for itself */
-				OF_ROWS(m, across, c + i * ldc + j, ldc, a + i * a_row, a_row, lanes, d, type,
-					4);
+				OF_ROWS(m, across, c + i * ldc + j, ldc, a + i * a_row, a_row, lanes, d,
+					ask && !i ? ask + j * bytes / 64 : NULL, type, 4);
 				continue;
 			}
 			for (int64_t k = 0; k < n; k += 2 * L)
 				OF_ROWS(m, across, c + i * ldc + j + k, ldc, a + i * a_row, a_row, lanes + k,
-					d, type, 2);
+					d, ask && !i ? ask + (j + k) * bytes / 64 : NULL, type, 2);
 		}
 	}
 }
 
 DT_INLINE void down_typed(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
-			  int64_t at, int64_t keys, int64_t rows, int64_t d, const enum dt_dtype type)
+			  int64_t at, int64_t keys, int64_t rows, int64_t d, const void *const *ask,
+			  const enum dt_dtype type)
 {
+	const int64_t size = dt_dtype_size(type);
+
 	for (int64_t i = 0, m; i < rows; i += m) {
 		const uint32_t *from = a + i * a_row;
 		int64_t col = 0;
 
 		m = together(rows - i);
 		for (; m <= 2 && col + 4 * L <= d; col += 4 * L)
-			OF_ROWS(m, down, c + i * ldc + col, ldc, from, a_row, row,
-				at + col * dt_dtype_size(type), keys, type, 4);
+			OF_ROWS(m, down, c + i * ldc + col, ldc, from, a_row, row, at + col * size, keys,
+				ask && !i ? ask + keys * col * size / 64 : NULL, type, 4);
 		for (; col < d; col += 2 * L)
-			OF_ROWS(m, down, c + i * ldc + col, ldc, from, a_row, row,
-				at + col * dt_dtype_size(type), keys, type, 2);
+			OF_ROWS(m, down, c + i * ldc + col, ldc, from, a_row, row, at + col * size, keys,
+				ask && !i ? ask + keys * col * size / 64 : NULL, type, 2);
 	}
 }
 
@@ -195,11 +209,11 @@ DT_INLINE void down_typed(float *c, int64_t ldc, const uint32_t *a, int64_t a_ro
 
 DT_TILE_OF_ROWS(dt_tile_across_rows_v3)
 {
-	OF_TYPE(type, across_typed, c, ldc, a, a_row, row, at, keys, rows, d);
+	OF_TYPE(type, across_typed, c, ldc, a, a_row, row, at, keys, rows, d, ask);
 }
 
 DT_TILE_OF_ROWS(dt_tile_down_rows_v3)
 {
-	OF_TYPE(type, down_typed, c, ldc, a, a_row, row, at, keys, rows, d);
+	OF_TYPE(type, down_typed, c, ldc, a, a_row, row, at, keys, rows, d, ask);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
