@@ -23,7 +23,7 @@ DT_INLINE uint64_t seen(const struct dt_attn_row *row, int64_t key)
 }
 
 /*
- * 2^t of t <= 127 where `sees` has a bit, else 0; polynomial of dt_sigmoid2_quick (vec.h). NaN for NaN; 0 for
+ * 2^t of t <= 127 where `sees` has a bit, else 0; polynomial of dt_sigmoid2_power (vec.h). NaN for NaN; 0 for
  * -Inf, whose r is NaN: scalef says so of n = -Inf (Intel SDM volume 2, VSCALEFPS, table of special values).
  */
 DT_INLINE __m512 exp2_quick(__mmask16 sees, __m512 t)

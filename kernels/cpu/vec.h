@@ -109,15 +109,14 @@ DT_INLINE float dt_exp2f_negative(float t)
 }
 
 /*
- * 1 / (1 + 2^-t), for results in bf16: relative error 4e-6, 0 for t <= -128; any number for NaN. 2^r by a
- * minimax polynomial on |r| <= 1/2. The bounds of t are minima of its bits: negative floats are in the order
- * of unsigned integers, positive ones in that of signed integers. At t = -128 the bits of 2^-t are Inf's.
+ * 1 / (1 + 2^-t), for results in bf16: relative error 4e-6, 0 for t <= -128; any number for NaN. In three
+ * steps, so that a loop can do each for many numbers before the next: a chain of all of them has less than two
+ * vectors under way in a scheduler of 64 operations. Here the bounds of t, minima of its bits: negative floats
+ * are in the order of unsigned integers, positive ones in that of signed integers.
  */
-DT_INLINE float dt_sigmoid2_quick(float t)
+DT_INLINE float dt_sigmoid2_bounded(float t)
 {
-	const float round = 0x1.8p23f;
-	float p, r, n;
-	uint32_t u, v;
+	uint32_t u;
 	int32_t i;
 
 	memcpy(&u, &t, 4);
@@ -125,9 +124,17 @@ DT_INLINE float dt_sigmoid2_quick(float t)
 	memcpy(&i, &u, 4);
 	i = i > 0x42f00000 ? 0x42f00000 : i; /* 120 */
 	memcpy(&t, &i, 4);
-	n = round - t;
+	return t;
+}
+
+/* 2^-t of what is bounded, Inf's bits at t = -128; 2^r by a minimax polynomial on |r| <= 1/2. */
+DT_INLINE float dt_sigmoid2_power(float t)
+{
+	const float round = 0x1.8p23f, n = round - t, r = (round - n) - t;
+	float p;
+	uint32_t u, v;
+
 	memcpy(&u, &n, 4);
-	r = (round - n) - t;
 	p = 0.00958285294f;
 	p = p * r + 0.0559064262f;
 	p = p * r + 0.240240991f;
@@ -136,7 +143,12 @@ DT_INLINE float dt_sigmoid2_quick(float t)
 	memcpy(&v, &p, 4);
 	v += u << 23;
 	memcpy(&p, &v, 4);
-	return 1.f / (1.f + p);
+	return p;
+}
+
+DT_INLINE float dt_sigmoid2_of(float power)
+{
+	return 1.f / (1.f + power);
 }
 
 /* cap tanh(x / cap); inverse is 1 / cap */
