@@ -4,6 +4,7 @@
 #include <math.h>
 
 #define LANES  64
+#define PAIRS  128
 #define LOG2_E 1.44269504f
 
 /* OpenMP's own max reduction starts from the least finite number on some compilers, not from -Inf. */
@@ -56,6 +57,22 @@ DT_INLINE float half_max(const uint16_t *p, int64_t n)
 	return dt_bf16_to_f32((uint16_t)in_order(m));
 }
 
+/* Room of PAIRS pairs: (x - base) log2 e of each element, bounded. */
+struct powers {
+	float lo[PAIRS], hi[PAIRS];
+};
+
+DT_INLINE void exponents(struct powers *e, const dt_pair *p, int64_t n, float base)
+{
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++) {
+		const struct dt_two v = dt_pair_get(p[j]);
+
+		e->lo[j] = dt_exp2f_bound((v.lo - base) * LOG2_E);
+		e->hi[j] = dt_exp2f_bound((v.hi - base) * LOG2_E);
+	}
+}
+
 DT_INLINE float two_exps(uint32_t pair, float base)
 {
 	const struct dt_two v = dt_pair_get(pair);
@@ -69,11 +86,16 @@ DT_INLINE float pairs_sum(const dt_pair *p, int64_t pairs, float base)
 	const int64_t even = pairs / (LANES / 2) * (LANES / 2);
 	float lane[LANES / 2] = {0};
 
-	for (int64_t j = 0; j < even; j += LANES / 2) {
-		dt_prefetch(p + j + DT_CHUNK / 2, 2 * LANES);
+	for (int64_t first = 0; first < even; first += PAIRS) {
+		const int64_t n = dt_min64(PAIRS, even - first);
+		struct powers e;
+
+		dt_prefetch(p + first + DT_CHUNK / 2, 4 * n);
+		exponents(&e, p + first, n, base);
+		for (int64_t j = 0; j < n; j += LANES / 2)
 #pragma omp simd
-		for (int k = 0; k < LANES / 2; k++)
-			lane[k] += two_exps(p[j + k], base);
+			for (int k = 0; k < LANES / 2; k++)
+				lane[k] += dt_exp2f_bounded(e.lo[j + k]) + dt_exp2f_bounded(e.hi[j + k]);
 	}
 	for (int64_t j = even; j < pairs; j++)
 		lane[j - even] += two_exps(p[j], base);
@@ -145,12 +167,15 @@ DT_INLINE void grad_pairs(uint16_t *out, const uint16_t *p, int64_t n, float k, 
 	const dt_pair *in = (const dt_pair *)p;
 	dt_pair *two = (dt_pair *)out;
 
-#pragma omp simd
-	for (int64_t j = 0; j < n / 2; j++) {
-		const struct dt_two v = dt_pair_get(in[j]);
+	for (int64_t first = 0; first < n / 2; first += PAIRS) {
+		const int64_t m = dt_min64(PAIRS, n / 2 - first);
+		struct powers e;
 
-		two[j] = dt_pair_of(k * dt_exp2f_negative((v.lo - rowmax) * LOG2_E),
-				    k * dt_exp2f_negative((v.hi - rowmax) * LOG2_E));
+		exponents(&e, in + first, m, rowmax);
+#pragma omp simd
+		for (int64_t j = 0; j < m; j++)
+			two[first + j] =
+				dt_pair_of(k * dt_exp2f_bounded(e.lo[j]), k * dt_exp2f_bounded(e.hi[j]));
 	}
 	if (n % 2)
 		out[n - 1] =

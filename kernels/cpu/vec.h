@@ -84,15 +84,19 @@ DT_INLINE float dt_tanhf(float x)
 
 /*
  * 2^t for t <= 0: relative error 2e-7 down to 2^-126, 0 for t <= -127, in between less than 2^-126. NaN for a
- * NaN whose low 9 bits are 0, as those of arithmetic on bf16 are.
+ * NaN whose low 9 bits are 0, as those of arithmetic on bf16 are. In two steps (as dt_sigmoid2_bounded has it).
  */
-DT_INLINE float dt_exp2f_negative(float t)
+DT_INLINE float dt_exp2f_bound(float t)
+{
+	return t < -127.f ? -127.f : t;
+}
+
+DT_INLINE float dt_exp2f_bounded(float t)
 {
 	const float round = 0x1.8p23f;
 	float p, r, n;
 	uint32_t u, v;
 
-	t = t < -127.f ? -127.f : t;
 	n = t + round;
 	r = t - (n - round);
 	memcpy(&u, &n, 4);
@@ -106,6 +110,11 @@ DT_INLINE float dt_exp2f_negative(float t)
 	v += u << 23;
 	memcpy(&p, &v, 4);
 	return p;
+}
+
+DT_INLINE float dt_exp2f_negative(float t)
+{
+	return dt_exp2f_bounded(dt_exp2f_bound(t));
 }
 
 /*
