@@ -28,11 +28,11 @@ static uint32_t amax_of(struct dt_dev *dev, struct dt_tensor x)
 	return most;
 }
 
-/* n elements of x from i on, n at most SIDE. */
+/* n elements of x from i on, n at most DT_CHUNK. */
 static DT_SIMD void narrow_to_fp8(uint8_t *y, enum dt_dtype t, struct dt_tensor x, int64_t i, int64_t n,
 				  float inverse)
 {
-	float buf[SIDE];
+	float buf[DT_CHUNK];
 	const float *p = dt_load(buf, dt_at(x, i), x.dtype, n);
 
 	if (t == DT_E4M3) {
@@ -46,7 +46,8 @@ static DT_SIMD void narrow_to_fp8(uint8_t *y, enum dt_dtype t, struct dt_tensor 
 	}
 }
 
-/* Up to SIDE rows of x from r0 on: y's rows, and columns r0 .. of yt. */
+/* Up to SIDE rows of x from r0 on: y's rows, and columns r0 .. of yt. The next tile is asked for: pieces of
+ * rows are no stream. */
 static void narrow_rows(struct dt_tensor y, struct dt_tensor yt, struct dt_tensor x, int64_t r0,
 			float inverse)
 {
@@ -58,6 +59,7 @@ static void narrow_rows(struct dt_tensor y, struct dt_tensor yt, struct dt_tenso
 		const int64_t nc = dt_min64(SIDE, cols - c0);
 
 		for (int64_t r = 0; r < nr; r++) {
+			dt_prefetch(dt_at(x, (r0 + r) * cols + c0 + SIDE), SIDE * dt_dtype_size(x.dtype));
 			narrow_to_fp8(tile[r], t, x, (r0 + r) * cols + c0, nc, inverse);
 			if (y.data)
 				memcpy(dt_at(y, (r0 + r) * cols + c0), tile[r], (size_t)nc);
@@ -80,6 +82,12 @@ int dt_cpu_fp8_quantize(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor
 
 	*scale = dt_fp8_scale(amax_of(dev, x), t);
 	inverse = 1 / *scale;
+	if (!yt.data) {
+#pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
+		for (int64_t i = 0; i < n; i += DT_CHUNK)
+			narrow_to_fp8(dt_at(y, i), t, x, i, dt_min64(DT_CHUNK, n - i), inverse);
+		return 0;
+	}
 #pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
 	for (int64_t r = 0; r < rows; r += SIDE)
 		narrow_rows(y, yt, x, r, inverse);
