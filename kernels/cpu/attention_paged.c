@@ -159,8 +159,10 @@ static const void *const *lines_of(const void *line[LINES], int64_t room, const 
 	return n ? line : NULL;
 }
 
-/* A tile of rows of the cache where they are. Values are on their way during the keys, and the next keys
- * during the values. */
+/*
+ * A tile of rows of the cache where they are. Values are on their way during the keys, and the next keys during
+ * the values.
+ */
 static void tile_as_it_lies(const struct paged *a, struct work *w, int64_t j)
 {
 	const struct rows *r = &w->rows, *next = &w->rows_next;
@@ -296,7 +298,7 @@ static struct place place_of(const struct paged *a, int64_t i)
 
 	p.first = (a->chunks - 1 - i / kvs / a->g->nseq) * a->tokens;
 	p.tokens = dt_min64(a->tokens, count - p.first);
-	if (a->shares == 1 && as_they_lie(a, count * a->heads)) {
+	if (a->shares == 1 && count > 0 && as_they_lie(a, count * a->heads)) {
 		const int64_t together = dt_min64(a->together, DT_TILE / (count * a->heads));
 
 		p.kvs = dt_min64(together, a->p->kv_heads - p.kv);
