@@ -8,7 +8,7 @@
  *                with zeros outside the image;                                              y overwritten
  * conv_backward: dx = the transpose of that applied to dy;                                 dx overwritten
  * conv_weights:  dw[o, c, ky, kx] = sum over n, oy, ox of dy[n, oy, ox, o] x[...], in f32; added to dw where
- *                accumulate is set, else overwritten.
+ *                accumulate is set, else overwritten: with 0, where there are no images.
  * conv_bias:     y = relu(conv_forward(x, w) + bias + residual), the ReLU where relu is set; a batch norm
  *                with constants is folded into w and bias (model/fold.h).                  y overwritten
  *

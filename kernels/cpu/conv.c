@@ -384,6 +384,8 @@ int dt_cpu_conv_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tens
 int dt_cpu_conv_weights(struct dt_dev *dev, struct dt_tensor dw, struct dt_tensor dy, struct dt_tensor x,
 			bool accumulate, const struct dt_conv *p)
 {
+	if (!p->batch)
+		return dt_cpu_fill(dev, dw, 0);
 	return on_threads(
 		dev, (struct key){.kind = WEIGHTS}, p,
 		&(struct operands){.image = x, .weight = dw, .result = dy, .accumulate = accumulate});

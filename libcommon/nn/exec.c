@@ -29,12 +29,15 @@ static int hook(int (*call)(void *, int, bool, struct dt_err *), const struct dt
 	return rc;
 }
 
-/* Whether a pass without rows, which a server's rank makes for the rows of others, has nothing here to do. */
+/*
+ * Whether a pass without rows, which a server's rank makes for the rows of others, has nothing here to do. In
+ * training it has: gradients become 0, and batch norms meet other ranks.
+ */
 static bool is_idle(const struct dt_exec *x, const struct dt_node *n)
 {
 	const struct dt_prog *p = x->p;
 
-	if (p->rows[DT_ROWS_ALL] > 0)
+	if (p->rows[DT_ROWS_ALL] > 0 || x->training)
 		return false;
 	for (int i = 0; i < DT_NODE_IN; i++)
 		if (n->in[i] >= 0 && p->rows[p->value[n->in[i]].rows] > 0)

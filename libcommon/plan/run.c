@@ -1,3 +1,4 @@
+#include "plan/rounds.h"
 #include "plan/run_check.h"
 
 #include "base/units.h"
@@ -89,21 +90,30 @@ static int scale_rate(struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* Samples of a round of microbatches, at most; or the error of what divides them. */
+static int64_t samples_at_once(const struct dt_run *r, struct dt_err *err)
+{
+	return r->config && dt_config_is_image(r->config) ? dt_rounds_most(r, err)
+							  : r->microbatch * r->layout.dp;
+}
+
 void dt_run_batch_at(struct dt_run *r, int64_t sample)
 {
-	const int64_t each = r->microbatch * r->layout.dp;
 	struct dt_err err;
+	int64_t each;
 
 	if (!r->ramp.tokens)
 		return;
+	each = samples_at_once(r, &err); /* of what has been read once, as below */
 	r->global_batch = dt_ramp_at(&r->ramp, sample * r->seq);
 	r->accumulation = (r->global_batch + each - 1) / each;
-	scale_rate(r, &err); /* which has been read once */
+	scale_rate(r, &err);
 }
 
 int dt_run_settle(struct dt_run *r, struct dt_err *err)
 {
 	int64_t each = r->microbatch * r->layout.dp;
+	bool any = r->watch.elastic; /* whether the batch may be of any size */
 
 	r->global_batch = r->ramp.tokens ? r->ramp.to : r->global_batch;
 	if (r->config && dt_config_is_image(r->config)) /* a sample is an image */
@@ -112,10 +122,15 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 		r->seq = r->config->max_seq < USUAL_SEQ ? r->config->max_seq : USUAL_SEQ;
 	if (each < 1)
 		return dt_err_set(err, -EINVAL, "a microbatch is at least one sample");
+	if (r->config && dt_config_is_image(r->config)) {
+		if ((each = dt_rounds_most(r, err)) < 0)
+			return (int)each;
+		any |= r->bn_span == DT_BN_DP;
+	}
 	if (!r->global_batch && __builtin_mul_overflow(each, dt_run_accumulation(r), &r->global_batch))
 		return dt_err_set(err, -ERANGE, "%lld microbatches of %lld samples are too many",
 				  (long long)r->accumulation, (long long)each);
-	if (r->global_batch % each && !r->watch.elastic) {
+	if (r->global_batch % each && !any) {
 		dt_err_set(err, -EINVAL, "global batch %lld is not a multiple of microbatch x dp = %lld x %d",
 			   (long long)r->global_batch, (long long)r->microbatch, r->layout.dp);
 		dt_err_hint(err, "global_batch = microbatch x accumulation x dp, in samples");
@@ -123,7 +138,7 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 	}
 	if (r->reproducible) /* gradients are summed a sample at a time */
 		r->microbatch = 1;
-	each = r->microbatch * r->layout.dp;
+	each = samples_at_once(r, err);
 	r->accumulation = (r->global_batch + each - 1) / each;
 	return scale_rate(r, err);
 }

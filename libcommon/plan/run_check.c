@@ -1,5 +1,6 @@
 /* What a run may combine: every refusal of dt-train, dt-memest and dt-plan is made here. */
 #include "plan/run_check.h"
+#include "plan/rounds.h"
 
 #include "kernels/unpack.h"
 #include "plan/context.h"
@@ -248,17 +249,18 @@ static int check_images(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	const int64_t n = r->bn_span, mb = r->microbatch;
-	const char *what = l->tp > 1		  ? "tensor parallelism (tp)"
-			   : l->pp > 1		  ? "a pipeline (pp)"
-			   : l->cp > 1		  ? "context parallelism (cp)"
-			   : l->ep > 1		  ? "expert parallelism (ep)"
-			   : r->fp8		  ? "--fp8"
-			   : r->compute == DT_F16 ? "--precision fp16"
-			   : r->reproducible	  ? "--reproducible"
-			   : r->recompute.fit || r->recompute.mode
-				   ? "--recompute: a batch norm is computed once"
-			   : r->on_card ? "a card: it has no convolutions yet"
-					: NULL;
+	const char *what =
+		l->tp > 1				? "tensor parallelism (tp)"
+		: l->pp > 1				? "a pipeline (pp)"
+		: l->cp > 1				? "context parallelism (cp)"
+		: l->ep > 1				? "expert parallelism (ep)"
+		: r->fp8				? "--fp8"
+		: r->compute == DT_F16			? "--precision fp16"
+		: r->reproducible			? "--reproducible"
+		: r->recompute.fit || r->recompute.mode ? "--recompute: a batch norm is computed once"
+		: r->noise_scale && dt_rounds_uneven(r) ? "--noise-scale and ranks with unequal batches"
+		: r->on_card				? "a card: it has no convolutions yet"
+							: NULL;
 
 	if (what)
 		return no_images(r, what, err);

@@ -146,26 +146,33 @@ static int check_alone(const struct dt_run *r, struct dt_err *err)
 	return what ? dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what) : 0;
 }
 
-/* Ranks with unequal numbers of microbatches: nobody waits for another between them. */
+/*
+ * Ranks with unequal numbers of microbatches: nobody waits for another between them. Or of images, whose
+ * ranks meet in every round (plan/rounds.h).
+ */
 int dt_run_check_shares(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
-	const char *what = l->zero > 1			   ? "ZeRO 2 and 3: ranks meet after every microbatch"
-			   : l->tp > 1			   ? "tensor parallelism (tp)"
-			   : l->pp > 1			   ? "a pipeline (pp)"
-			   : l->cp > 1			   ? "context parallelism (cp)"
-			   : l->ep > 1			   ? "expert parallelism (ep)"
-			   : r->config->experts		   ? "a model with experts"
-			   : dt_config_is_image(r->config) ? "images"
-			   : r->objective.kind		   ? "--objective"
-			   : r->teacher.file		   ? "--teacher"
-			   : r->sync.kind		   ? "--sync"
-			   : r->noise_scale   ? "--noise-scale: gradients of ranks are of one size"
-			   : r->watch.elastic ? "--elastic"
-					      : NULL;
+	const bool images = dt_config_is_image(r->config);
+	const char *what = l->zero > 1 && !images ? "ZeRO 2 and 3: ranks meet after every microbatch"
+			   : l->tp > 1		  ? "tensor parallelism (tp)"
+			   : l->pp > 1		  ? "a pipeline (pp)"
+			   : l->cp > 1		  ? "context parallelism (cp)"
+			   : l->ep > 1		  ? "expert parallelism (ep)"
+			   : r->config->experts	  ? "a model with experts"
+			   : r->objective.kind	  ? "--objective"
+			   : r->teacher.file	  ? "--teacher"
+			   : r->sync.kind	  ? "--sync"
+			   : r->noise_scale	  ? "--noise-scale: gradients of ranks are of one size"
+			   : r->watch.elastic	  ? "--elastic"
+						  : NULL;
 
 	if (!r->shares || !strcmp(r->shares, "equal"))
 		return 0;
+	if (images && !strcmp(r->shares, "auto"))
+		what = "images: a rank's room is for its part of a batch; a list of speeds does";
+	if (images && r->bn_span != DT_BN_DP)
+		what = "batch norms over other images than the whole batch: --bn-span dp";
 	if (what)
 		return dt_err_set(err, -ENOTSUP, "--shares %s does not go with %s", r->shares, what);
 	return !strcmp(r->shares, "auto") || !l->dp ? 0 : dt_shares_parse(r->shares, l->dp, NULL, err);

@@ -34,19 +34,20 @@ static double seconds(const double *fixed, const double *each, int r, int64_t n)
 	return (fixed ? fixed[r] : 0) + each[r] * (double)n;
 }
 
-/* Microbatches behind the first that rank r has done by then. */
-static double done(const double *fixed, const double *each, int r, double by)
+/* Microbatches behind the least ones that rank r has done by then. */
+static double done(const double *fixed, const double *each, int r, double by, int64_t least)
 {
-	return fmax(0, floor((by - (fixed ? fixed[r] : 0)) / each[r]) - 1);
+	return fmax(0, floor((by - (fixed ? fixed[r] : 0)) / each[r]) - (double)least);
 }
 
-void dt_shares_best(int ranks, const double *fixed, const double *each, int64_t total, int64_t *ret_n)
+void dt_shares_best(int ranks, const double *fixed, const double *each, int64_t least, int64_t total,
+		    int64_t *ret_n)
 {
-	int64_t left = total - ranks;
+	int64_t left = total - ranks * least;
 	double lo = 0, hi = 0;
 
 	for (int r = 0; r < ranks; r++) {
-		ret_n[r] = 1;
+		ret_n[r] = least;
 		hi = fmax(hi, seconds(fixed, each, r, total));
 	}
 	for (int i = 0; i < 100; i++) { /* the latest time at which no more than these are done */
@@ -54,14 +55,14 @@ void dt_shares_best(int ranks, const double *fixed, const double *each, int64_t 
 		double sum = 0;
 
 		for (int r = 0; r < ranks; r++)
-			sum += done(fixed, each, r, mid);
+			sum += done(fixed, each, r, mid, least);
 		if (sum > (double)left)
 			hi = mid;
 		else
 			lo = mid;
 	}
 	for (int r = 0; r < ranks; r++) {
-		int64_t n = (int64_t)done(fixed, each, r, lo);
+		int64_t n = (int64_t)done(fixed, each, r, lo, least);
 
 		ret_n[r] += n;
 		left -= n;

@@ -20,10 +20,11 @@
 int dt_shares_parse(const char *text, int ranks, double *ret_speed, struct dt_err *err);
 
 /*
- * ret_n [ranks]: at least 1 each, total together (total >= ranks). fixed [ranks] seconds (NULL: none), each
- * [ranks] seconds a microbatch, more than 0. Equal ends go to the lower rank.
+ * ret_n [ranks]: at least `least` each, total together (total >= ranks least). fixed [ranks] seconds (NULL:
+ * none), each [ranks] seconds a microbatch, more than 0. Equal ends go to the lower rank.
  */
-void dt_shares_best(int ranks, const double *fixed, const double *each, int64_t total, int64_t *ret_n);
+void dt_shares_best(int ranks, const double *fixed, const double *each, int64_t least, int64_t total,
+		    int64_t *ret_n);
 /* The longest rank's seconds. */
 double dt_shares_time(int ranks, const double *fixed, const double *each, const int64_t *n);
 

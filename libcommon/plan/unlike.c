@@ -39,7 +39,7 @@ static int share_out(const struct dt_cluster *c, const struct dt_run *s, const d
 	for (int k = 0; k < c->nkind; k++)
 		for (int i = 0; i < c->kind[k].gpus && r < dp; i++)
 			each[r++] = busy[k];
-	dt_shares_best(dp, NULL, each, s->accumulation * dp, ret_n);
+	dt_shares_best(dp, NULL, each, 1, s->accumulation * dp, ret_n);
 	free(each);
 	return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 #include "plan/context.h"
+#include "plan/rounds.h"
 
 /* Where tokens are, how attention reaches them, and what that sends. */
 static void announce_context(struct trainer *t)
@@ -43,11 +44,19 @@ static void announce_batch(struct trainer *t)
 		dt_log_msg(&t->root_log, "the batch grows from %lld samples by %lld at a time, over %s %s",
 			   (long long)r->ramp.from, (long long)r->ramp.from,
 			   dt_format_count((double)r->ramp.tokens, count, sizeof(count)), what);
-	dt_log_msg(&t->root_log,
-		   "global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld %s a step; "
-		   "rate %.4g%s",
-		   (long long)r->global_batch, (long long)r->microbatch, (long long)r->accumulation,
-		   r->layout.dp, (long long)(r->global_batch * r->seq), what, l->lr * l->scale, warm);
+	if (dt_config_is_image(&t->config) && dt_rounds_uneven(r))
+		dt_log_msg(
+			&t->root_log,
+			"global batch %lld images in %lld round%s of ranks with unequal parts; rate %.4g%s",
+			(long long)r->global_batch, (long long)r->accumulation,
+			r->accumulation == 1 ? "" : "s", l->lr * l->scale, warm);
+	else
+		dt_log_msg(&t->root_log,
+			   "global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld %s "
+			   "a step; "
+			   "rate %.4g%s",
+			   (long long)r->global_batch, (long long)r->microbatch, (long long)r->accumulation,
+			   r->layout.dp, (long long)(r->global_batch * r->seq), what, l->lr * l->scale, warm);
 	if (r->scale_lr)
 		dt_log_msg(&t->root_log, "peak rate %.4g = %.4g x %.4g for a batch of %lld samples (%s)%s",
 			   l->lr * l->scale, l->lr, l->scale, (long long)r->global_batch, r->scale_lr,

@@ -1,6 +1,7 @@
 #include "train/images.h"
 
 #include "ckpt/source.h"
+#include "plan/rounds.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -184,19 +185,38 @@ static int augmentation(struct trainer *t, struct dt_augment *a, struct dt_err *
 	return 0;
 }
 
+/*
+ * What is asked for: of an evaluation a microbatch; of a step this rank's part of a round, which is the same
+ * each time unless rounds differ. A batch that grows has rounds of any size.
+ */
+static void requests(struct trainer *t, bool train, struct dt_image_loader_options *o)
+{
+	const int64_t rounds = t->run.accumulation;
+	const int me = dt_layout_coords(&t->run.layout, t->info.rank).dp; /* the mesh is not there yet */
+	int64_t first, end;
+
+	o->count = (int)t->run.microbatch;
+	o->every = t->run.microbatch * t->run.layout.dp;
+	if (!train || t->run.ramp.tokens)
+		return;
+	/* The last round is one of the largest. */
+	o->every = t->run.global_batch - dt_rounds_first(t->run.global_batch, rounds, rounds - 1);
+	shares_images(t, rounds - 1, &first, &end);
+	o->count = t->shares.part[me] > 0 ? (int)t->shares.part[me] : 1;
+}
+
 static int start(struct trainer *t, const struct dt_images *data, const struct dt_images_info *info,
 		 struct dt_augment *a, bool train, struct dt_image_loader **ret, struct dt_err *err)
 {
-	const int64_t mb = t->run.microbatch;
 	struct dt_image_loader_options o = {.data = data,
 					    .seed = t->run.data.seed,
 					    .shuffle = train,
-					    .count = (int)mb,
-					    .every = mb * t->run.layout.dp,
 					    .end = train ? 0 : info->images,
 					    .workers = (int)t->run.image.workers,
 					    .ahead = 2};
 	int rc;
+
+	requests(t, train, &o);
 
 	dt_augment_whole(a, info->height, info->width);
 	o.augment = *a;
@@ -238,23 +258,28 @@ void images_close(struct trainer *t)
 	memset(s, 0, sizeof(*s));
 }
 
+int64_t images_rows(const struct trainer *t, int64_t n, int64_t end)
+{
+	const int64_t left = end > n ? end - n : 0;
+
+	return left < t->run.microbatch ? left : t->run.microbatch;
+}
+
 int images_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err)
 {
-	const int64_t mb = t->run.microbatch,
+	const int64_t count = images_rows(t, n, end),
 		      pixels = t->config.channels * t->config.image_size * t->config.image_size;
 	struct image_source *s = source_of(t);
 	struct dt_image_batch b;
-	int rc = dt_image_loader_get(eval ? s->eval_loader : s->loader, n, (int)mb, &b, err);
+	int rc = count ? dt_image_loader_get(eval ? s->eval_loader : s->loader, n, (int)count, &b, err) : 0;
 
-	if (rc < 0)
+	if (rc < 0 || !count)
 		return rc;
-	memcpy(f->pixels, b.pixels, (size_t)(mb * pixels) * sizeof(*f->pixels));
-	memcpy(f->share, b.share, (size_t)mb * sizeof(*f->share));
-	for (int64_t i = 0; i < mb; i++) {
-		f->targets[i] = n + i < end ? b.label[i] : -1;
-		f->others[i] = b.label2[i] < 0 ? 0 : b.label2[i];
-	}
+	memcpy(f->pixels, b.pixels, (size_t)(count * pixels) * sizeof(*f->pixels));
+	memcpy(f->share, b.share, (size_t)count * sizeof(*f->share));
+	memcpy(f->targets, b.label, (size_t)count * sizeof(*f->targets));
+	memcpy(f->others, b.label2, (size_t)count * sizeof(*f->others));
 	return 0;
 }
 

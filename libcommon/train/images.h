@@ -27,7 +27,9 @@ int images_open(struct trainer *t, struct dt_err *err);
 /* Starts the loaders, once the layout is known. */
 int images_start(struct trainer *t, struct dt_err *err);
 void images_close(struct trainer *t);
-/* As source_next. */
+/* Images of n .. end that a flight takes: a microbatch at most. */
+int64_t images_rows(const struct trainer *t, int64_t n, int64_t end);
+/* As source_next, but that rows past end are left alone: the program has none there. */
 int images_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err);
 int64_t images_eval_samples(const struct trainer *t);

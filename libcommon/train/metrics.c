@@ -187,7 +187,7 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		json_object_set_new(line, "global_batch", json_integer((json_int_t)t->run.global_batch));
 	if (line && t->backup.a)
 		backup_metrics(t, line);
-	if (line && t->shares.n)
+	if (line && dt_run_unequal(&t->run))
 		shares_metrics(t, line);
 	if (line && t->servers.on)
 		servers_metrics(t, line);
@@ -353,6 +353,8 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 
 double metrics_flops(const struct trainer *t)
 {
+	if (source_images(t)) /* microbatches are not all full */
+		return t->report.sample_flops * (double)t->run.global_batch;
 	return t->report.sample_flops * (double)t->run.accumulation *
 	       (double)(t->run.microbatch * t->run.layout.dp);
 }

@@ -103,6 +103,14 @@ static struct flight *find(struct trainer *t, int chunk, int mb)
 	return NULL;
 }
 
+/* The program's rows are the images that there are; a rank may have fewer than a microbatch, or none. */
+static void set_rows(struct trainer *t, int chunk, int64_t rows)
+{
+	struct dt_prog *p = &t->plan.stage.chunk[chunk];
+
+	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = rows;
+}
+
 /* The input of a chunk: samples, or what the stage before sent. The last stage needs the targets. */
 static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int mb, bool eval, int64_t first,
 		      int64_t end, struct dt_err *err)
@@ -113,6 +121,8 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 
 	f->f.sample = first - (eval ? 0 : t->loop.cursor);
 	f->f.number = first;
+	if (source_images(t))
+		set_rows(t, chunk, images_rows(t, first, end));
 	if (p->input < 0 || p->output < 0 || f->f.first)
 		rc = source_next(t, eval, &f->f, first, end, err);
 	t->t.data += dt_now() - t0;
@@ -133,14 +143,15 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 	const struct dt_prog *p = program(t, a->chunk);
 	struct dt_hooks h = hooks_of(t);
 	struct flight *f = find(t, a->chunk, -1);
-	int64_t first = trainer_sample(t, a->mb);
+	int64_t first = trainer_sample(t, a->mb), end = t->loop.cursor + t->run.global_batch;
 	int rc = settle(t, f, err);
 
 	f->mb = a->mb;
 	t->exec.mixture.counts = true;
+	if (source_images(t))
+		shares_images(t, a->mb, &first, &end);
 	if (rc == 0)
-		rc = take_input(t, f, a->chunk, v, a->mb, false, first, t->loop.cursor + t->run.global_batch,
-				err);
+		rc = take_input(t, f, a->chunk, v, a->mb, false, first, end, err);
 	t->exec.training = true;
 	if (rc == 0)
 		rc = objective_ask(t, &f->f, &h, err);

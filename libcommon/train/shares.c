@@ -1,5 +1,6 @@
 #include "train/shares.h"
 
+#include "plan/rounds.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -9,11 +10,39 @@
 enum { EVERY = 4 }; /* steps between two looks at the times */
 #define GAIN 0.95   /* of the step's time: more than that, and shares stay */
 
+static int open_images(struct trainer *t, struct dt_err *err)
+{
+	const size_t dp = (size_t)t->run.layout.dp;
+	struct shares *s = &t->shares;
+
+	s->fixed = s->each = calloc(dp, sizeof(*s->each));
+	s->part = calloc(dp, sizeof(*s->part));
+	return s->each && s->part ? dt_rounds_each(&t->run, s->each, err)
+				  : dt_err_sys(err, -ENOMEM, "shares of ranks");
+}
+
+void shares_images(struct trainer *t, int64_t round, int64_t *ret_first, int64_t *ret_end)
+{
+	const int64_t first = dt_rounds_first(t->run.global_batch, t->run.accumulation, round),
+		      n = dt_rounds_first(t->run.global_batch, t->run.accumulation, round + 1) - first;
+	struct shares *s = &t->shares;
+
+	if (s->of != n)
+		dt_shares_best(t->run.layout.dp, NULL, s->each, 0, n, s->part);
+	s->of = n;
+	*ret_first = t->loop.cursor + first;
+	for (int r = 0; r < t->mesh.at.dp; r++)
+		*ret_first += s->part[r];
+	*ret_end = *ret_first + s->part[t->mesh.at.dp];
+}
+
 int shares_open(struct trainer *t, struct dt_err *err)
 {
 	const size_t dp = (size_t)t->run.layout.dp;
 	struct shares *s = &t->shares;
 
+	if (source_images(t))
+		return open_images(t, err);
 	if (!dt_run_unequal(&t->run))
 		return 0;
 	s->n = calloc(dp, 2 * sizeof(*s->n));
@@ -36,6 +65,7 @@ int shares_open(struct trainer *t, struct dt_err *err)
 void shares_release(struct trainer *t)
 {
 	free(t->shares.n);
+	free(t->shares.part);
 	free(t->shares.fixed);
 	free(t->shares.fit);
 }
@@ -44,7 +74,7 @@ static void divide(struct trainer *t)
 {
 	struct shares *s = &t->shares;
 
-	dt_shares_best(t->run.layout.dp, s->fixed, s->each, s->total, s->n);
+	dt_shares_best(t->run.layout.dp, s->fixed, s->each, 1, s->total, s->n);
 	s->first = 0;
 	for (int r = 0; r < t->mesh.at.dp; r++)
 		s->first += s->n[r];
@@ -77,7 +107,7 @@ static void look(struct trainer *t)
 		if (!dt_shares_line(&s->fit[r], &fixed[r], &each[r]))
 			return;
 	}
-	dt_shares_best(dp, fixed, each, s->total, n);
+	dt_shares_best(dp, fixed, each, 1, s->total, n);
 	if (dt_shares_time(dp, fixed, each, n) > GAIN * dt_shares_time(dp, fixed, each, s->n))
 		return;
 	memcpy(s->fixed, fixed, 2 * (size_t)dp * sizeof(*fixed)); /* and each */
@@ -108,10 +138,11 @@ int shares_end(struct trainer *t, struct dt_err *err)
 
 void shares_metrics(const struct trainer *t, json_t *line)
 {
+	const int64_t *n = t->shares.part ? t->shares.part : t->shares.n;
 	json_t *list = json_array();
 
 	for (int r = 0; r < t->run.layout.dp; r++)
-		json_array_append_new(list, json_integer(t->shares.n[r]));
+		json_array_append_new(list, json_integer(n[r]));
 	json_object_set_new(line, "shares", list);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

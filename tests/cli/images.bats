@@ -47,6 +47,42 @@ setup() {
     done
 }
 
+# one OPTIONS...: one rank. as_one RANKS OPTIONS...: several have its losses, weights, average and statistics.
+one() { rm -rf alone && dt-train "${uneven[@]}" --microbatch 30 --metrics alone.jsonl --save alone "$@" 2>/dev/null; }
+as_one() {
+    local np=$1
+    shift
+    rm -rf unequal
+    mpirun -np "$np" dt-train "${uneven[@]}" --metrics unequal.jsonl --save unequal "$@" 2>/dev/null
+    jq -en --slurpfile a alone.jsonl --slurpfile b unequal.jsonl \
+        '[range(4) as $i | ($a[$i].loss - $b[$i].loss) / $a[$i].loss | fabs] | max < 1e-6'
+    jq -en --slurpfile a <(tail -1 alone.jsonl) --slurpfile b <(tail -1 unequal.jsonl) \
+        '$a[0].top1 == $b[0].top1 and ($a[0].eval_loss - $b[0].eval_loss | fabs) < 1e-6 and $b[0].eval_images == 120'
+    { dt-shard-ckpt diff --json alone unequal || true; } >diff.json
+    jq -e '.tensors_total == 20 and ([.tensors[].max_abs] | max) < 1e-6' diff.json
+}
+
+@test "ranks with unequal parts of a batch have losses, weights and running statistics of one" {
+    uneven=("${common[@]}" --eval-data bars.h5 --optimizer sgd --lr 1e-3 --steps 4 --ema 0.5)
+    one --global-batch 24
+    as_one 2 --global-batch 24 --microbatch 18 --shares 3,1
+    [ "$(tail -2 unequal.jsonl | head -1 | jq -c .shares)" = "[18,6]" ]
+    as_one 3 --global-batch 24 --microbatch 16 --shares 4,1,1 --layout dp3.z1
+    # a rank without images
+    as_one 3 --global-batch 24 --microbatch 21 --shares 1000,6000,1 --layout dp3.z3
+    [ "$(tail -2 unequal.jsonl | head -1 | jq -c .shares)" = "[3,21,0]" ]
+    # a batch that ranks do not divide, and one with fewer images than ranks
+    one --global-batch 25 --mixup 0.2 --label-smoothing 0.1
+    as_one 2 --global-batch 25 --microbatch 13 --mixup 0.2 --label-smoothing 0.1
+    as_one 3 --global-batch 25 --microbatch 9 --layout dp3.z2 --mixup 0.2 --label-smoothing 0.1
+    one --global-batch 2
+    as_one 3 --global-batch 2 --microbatch 4
+    # several rounds a step: statistics are a round's, whoever has its images
+    one --global-batch 23 --microbatch 12
+    as_one 3 --global-batch 23 --microbatch 4
+    as_one 2 --global-batch 23 --microbatch 6
+}
+
 @test "what is planned is what is allocated; a run goes on to the bit" {
     dt-train "${common[@]}" --microbatch 8 --steps 6 --metrics whole.jsonl --save whole 2>/dev/null
     dt-memest whole --train --microbatch 8 --precision fp32 --check whole.jsonl
@@ -160,6 +196,14 @@ setup() {
 @test "what cannot be is refused by name" {
     run dt-train "${common[@]}" --microbatch 8 --steps 1 --layout tp2
     [ "$status" -ne 0 ]
+    run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --shares auto
+    [[ $status -ne 0 && $output == *"--shares auto does not go with images"* ]]
+    run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --shares 2,1 --bn-span rank
+    [[ $status -ne 0 && $output == *"--bn-span dp"* ]]
+    run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --global-batch 15 --bn-span rank
+    [[ $status -ne 0 && $output == *"global batch 15 is not a multiple"* ]]
+    run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --global-batch 15 --noise-scale
+    [[ $status -ne 0 && $output == *"--noise-scale"* ]]
     run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --layout tp2
     [ "$status" -ne 0 ]
     [[ $output == *cnn2* ]]

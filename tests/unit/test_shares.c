@@ -1,4 +1,8 @@
-/* Unequal ranks: the best division is no worse than any other, found by trying all; lines through times. */
+/*
+ * Unequal ranks: the best division is no worse than any other, found by trying all; lines through times; rounds
+ * of images.
+ */
+#include "plan/rounds.h"
 #include "plan/shares.h"
 
 #include <math.h>
@@ -29,7 +33,7 @@ static void test_best(void **state)
 			fixed[i] = k % 2 ? 5 * random_part(&at) : 0;
 			each[i] = 0.05 + random_part(&at) * (k % 3 ? 1 : 20);
 		}
-		dt_shares_best(RANKS, fixed, each, total, n);
+		dt_shares_best(RANKS, fixed, each, 1, total, n);
 		for (int i = 0; i < RANKS; i++) {
 			assert_true(n[i] >= 1);
 			sum += n[i];
@@ -50,16 +54,61 @@ static void test_many(void **state)
 
 	for (int i = 0; i < 512; i++)
 		each[i] = 1 + i % 7;
-	dt_shares_best(512, NULL, each, 1000000, n);
+	dt_shares_best(512, NULL, each, 1, 1000000, n);
 	for (int i = 0; i < 512; i++) {
 		sum += n[i];
 		assert_true(fabs((double)n[i] * each[i] - (double)n[0] * each[0]) <=
 			    8); /* all end together */
 	}
 	assert_int_equal(sum, 1000000);
-	dt_shares_best(512, NULL, each, 512, n);
+	dt_shares_best(512, NULL, each, 1, 512, n);
 	for (int i = 0; i < 512; i++)
 		assert_int_equal(n[i], 1);
+}
+
+/* Parts of a round are in proportion, none is larger than a microbatch, and one image more would make one so. */
+static void test_rounds(void **state)
+{
+	static const struct {
+		const char *shares;
+		int dp;
+		int64_t microbatch, most;
+	} cases[] = {{NULL, 3, 8, 24}, {"equal", 3, 8, 24},	   {"1,1,1", 3, 8, 24}, {"2,1", 2, 16, 24},
+		     {"1,2", 2, 4, 6}, {"1000,6000,1", 3, 21, 24}, {"1,1e6", 2, 5, 5},	{"3,1,2", 3, 1, 2}};
+	struct dt_err err = {0};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const int dp = cases[i].dp;
+		const struct dt_run r = {
+			.shares = cases[i].shares, .microbatch = cases[i].microbatch, .layout = {.dp = dp}};
+		const int64_t most = dt_rounds_most(&r, &err);
+		int64_t n[RANKS], more[RANKS], sum = 0, largest[2] = {0};
+		double each[RANKS];
+
+		if (most != cases[i].most)
+			fail_msg("%s: %lld images at once, not %lld", r.shares, (long long)most,
+				 (long long)cases[i].most);
+		assert_int_equal(dt_rounds_each(&r, each, &err), 0);
+		dt_shares_best(dp, NULL, each, 0, most, n);
+		dt_shares_best(dp, NULL, each, 0, most + 1, more);
+		for (int k = 0; k < dp; k++) {
+			sum += n[k];
+			largest[0] = n[k] > largest[0] ? n[k] : largest[0];
+			largest[1] = more[k] > largest[1] ? more[k] : largest[1];
+		}
+		assert_int_equal(sum, most);
+		assert_true(largest[0] <= r.microbatch && largest[1] > r.microbatch);
+	}
+	for (int64_t batch = 0; batch < 40;
+	     batch++) /* rounds are equal but for an image, and are the batch */
+		for (int64_t rounds = 1; rounds < 9; rounds++)
+			for (int64_t k = 0; k < rounds; k++) {
+				const int64_t n = dt_rounds_first(batch, rounds, k + 1) -
+						  dt_rounds_first(batch, rounds, k);
+
+				assert_true(n == batch / rounds || n == batch / rounds + 1);
+				assert_int_equal(dt_rounds_first(batch, rounds, rounds), batch);
+			}
 }
 
 static void test_line(void **state)
@@ -100,10 +149,8 @@ static void test_parse(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_best),
-		cmocka_unit_test(test_many),
-		cmocka_unit_test(test_line),
-		cmocka_unit_test(test_parse),
+		cmocka_unit_test(test_best), cmocka_unit_test(test_many),  cmocka_unit_test(test_rounds),
+		cmocka_unit_test(test_line), cmocka_unit_test(test_parse),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
