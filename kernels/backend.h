@@ -12,6 +12,7 @@ struct dt_backend {
 	size_t (*scratch_bytes)(const struct dt_dev *dev);
 	const char *(*isa)(const struct dt_dev *dev);
 	bool (*multiplies)(const struct dt_dev *dev, enum dt_dtype dtype); /* NULL: all there are */
+	bool (*convolves)(const struct dt_dev *dev);			   /* NULL: it does */
 	double (*matmul_rate)(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
 	double (*sheet_rate)(const struct dt_dev *dev, enum dt_dtype dtype);
 	double (*copy_rate)(struct dt_dev *dev, double seconds);

@@ -19,6 +19,10 @@
  * CPU: oneDNN's, weights in the form it prefers (copied at each call, in the device's scratch). A type
  * that its processor has no convolution for is widened to f32, whole tensors. Sums do not depend on the
  * number of images, but may on the number of threads.
+ *
+ * CUDA: cuDNN's, of algorithms that give the same bits each time; -ENOTSUP where it is not there
+ * (dt_dev_convolves). Weights are copied at each call as well. Of 16-bit types conv_weights' sum over a batch
+ * is rounded to the type before it goes to dw, and conv_bias' convolution before anything is added to it.
  */
 #ifndef DT_KERNELS_CONV_H
 #define DT_KERNELS_CONV_H

@@ -122,6 +122,11 @@ int dt_dev_kv_group(const struct dt_dev *dev, enum dt_dtype cache, int64_t head_
 	return of(dev)->kv_group ? of(dev)->kv_group(dev, cache, head_dim, latent, block_size) : 1;
 }
 
+bool dt_dev_convolves(const struct dt_dev *dev)
+{
+	return !of(dev)->convolves || of(dev)->convolves(dev);
+}
+
 bool dt_dev_multiplies(const struct dt_dev *dev, enum dt_dtype dtype)
 {
 	return !of(dev)->multiplies || of(dev)->multiplies(dev, dtype);

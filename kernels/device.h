@@ -183,6 +183,8 @@ int dt_dev_kv_group(const struct dt_dev *dev, enum dt_dtype cache, int64_t head_
 /* Whether it has products of this type: -ENOTSUP of an op says that it has not. A card has those of 8-bit
  * floats from sm_89 on. */
 bool dt_dev_multiplies(const struct dt_dev *dev, enum dt_dtype dtype);
+/* Whether it has convolutions: a card has where cuDNN was there to build with, and is there now. */
+bool dt_dev_convolves(const struct dt_dev *dev);
 
 /* Measured square-matmul rate in flop/s at dtype (8-bit floats: both operands E4M3), over about seconds of
  * wall time: the ceiling for MFU. */

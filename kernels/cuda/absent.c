@@ -13,21 +13,7 @@
 	}
 #define T struct dt_tensor
 
-ABSENT(conv_forward, T y, T x, T w, const struct dt_conv *p)
-ABSENT(conv_bias, T y, T x, T w, T bias, T residual, bool relu, const struct dt_conv *p)
-ABSENT(conv_backward, T dx, T dy, T w, const struct dt_conv *p)
-ABSENT(conv_weights, T dw, T dy, T x, bool accumulate, const struct dt_conv *p)
-ABSENT(bn_stats, T mean, T sqdev, T x)
-ABSENT(bn_forward, const struct dt_bn *p, T residual, T beta)
-ABSENT(bn_sums, T sum, T dot, T dy, const struct dt_bn *p)
-ABSENT(bn_backward, T dx, T dresidual, T dy, T sum, T dot, double count, const struct dt_bn *p)
-ABSENT(pool_max, T y, T at, T x, const struct dt_pooling *p)
-ABSENT(pool_max_backward, T dx, T dy, T at, const struct dt_pooling *p)
-ABSENT(pool_avg, T y, T x, const struct dt_pooling *p)
-ABSENT(pool_avg_backward, T dx, T dy, const struct dt_pooling *p)
-ABSENT(pixels, T y, T x, int64_t channels)
 ABSENT(latent_heads, T y, T x, const struct dt_latent_heads *p)
-ABSENT(class_loss, float *loss, int32_t *above, T dlogits, T logits, const struct dt_classes *p)
 ABSENT(round_blocks, T w, enum dt_format f)
 ABSENT(lora_add, T y, T x, T room, const struct dt_lora_batch *p)
 ABSENT(dora_norms, T r, T w, T a, T b, float s)

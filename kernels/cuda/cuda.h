@@ -34,6 +34,7 @@ struct dt_cuda {
 	size_t given_n;
 	bool recording;	      /* between dt_graph_begin and _end: nothing may be allocated */
 	struct dt_blas *blas; /* NULL: products are our own */
+	struct dt_dnn *dnn;   /* NULL: there are no convolutions */
 };
 
 /* The device's state, its card made this thread's. NULL: the card is gone. */
@@ -65,6 +66,11 @@ int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, str
 int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, const float *sa,
 		struct dt_tensor w, const float *sb, struct dt_tensor bias, bool accumulate, int64_t m,
 		int64_t n, int64_t k);
+
+/* dnn.c: convolutions by cuDNN, found at run time, in the order of the stream. -ENOTSUP: there are none. */
+struct dt_dnn;
+int dt_dnn_open(struct dt_dnn **ret, void *stream);
+void dt_dnn_close(struct dt_dnn *d);
 
 #define DT_OP(name, params, args, memory) int dt_cuda_##name(struct dt_dev *dev, DT_LIST params);
 #include "kernels/ops.list"

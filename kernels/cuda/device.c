@@ -20,6 +20,7 @@ static void cuda_close(struct dt_dev *dev)
 	if (c->stream)
 		dt_gpu_stream_sync(c->stream);
 	dt_blas_close(c->blas);
+	dt_dnn_close(c->dnn);
 	dt_gpu_free(c->scratch);
 	dt_gpu_free(c->tables);
 	dt_gpu_host_free(c->tables_host);
@@ -49,6 +50,8 @@ static int begin(struct dt_cuda *c)
 		return rc;
 	snprintf(c->isa, sizeof c->isa, "sm_%d%d, %s", c->info.major, c->info.minor, c->info.name);
 	rc = dt_blas_open(&c->blas);
+	if (rc == 0 || rc == -ENOTSUP)
+		rc = dt_dnn_open(&c->dnn, c->stream);
 	return rc == -ENOTSUP ? 0 : rc;
 }
 
@@ -351,6 +354,11 @@ static bool cuda_multiplies(const struct dt_dev *dev, enum dt_dtype dtype)
 	return !dt_is_fp8(dtype) || dt_cuda_has_fp8(dev->impl);
 }
 
+static bool cuda_convolves(const struct dt_dev *dev)
+{
+	return ((const struct dt_cuda *)dev->impl)->dnn != NULL;
+}
+
 const struct dt_backend dt_backend_cuda = {
 	.count = cuda_count,
 	.open = cuda_open,
@@ -358,6 +366,7 @@ const struct dt_backend dt_backend_cuda = {
 	.scratch_bytes = cuda_scratch_bytes,
 	.isa = cuda_isa,
 	.multiplies = cuda_multiplies,
+	.convolves = cuda_convolves,
 	.matmul_rate = dt_cuda_matmul_rate,
 	.sheet_rate = dt_cuda_sheet_rate,
 	.copy_rate = dt_cuda_copy_rate,

@@ -80,16 +80,14 @@ static void finish(struct dt_exec *x, const struct dt_node *n, const float *mean
 	}
 }
 
-static int batch_statistics(struct dt_exec *x, const struct dt_node *n, struct dt_tensor in,
-			    struct dt_tensor mean, struct dt_tensor rstd, struct dt_err *err)
+/* Statistics of all groups, merged and finished where the host sees them. */
+static int merge_groups(struct dt_exec *x, const struct dt_node *n, float *m, float *q, int64_t groups,
+			int64_t c, int64_t rows, struct dt_err *err)
 {
-	const int64_t groups = mean.dim[0], c = mean.dim[1];
-	float *m = mean.data, *q = rstd.data;
 	int rc = 0;
 
-	TRY(x->dev->ops->bn_stats(x->dev, mean, rstd, in));
 	for (int64_t g = 0; g < groups && rc == 0; g++) {
-		double count = (double)in.dim[0] / (double)groups;
+		double count = (double)rows / (double)groups;
 
 		if (x->bn.comm && dt_comm_size(x->bn.comm) > 1)
 			rc = span(x, m + g * c, q + g * c, &count, c, err);
@@ -102,18 +100,65 @@ static int batch_statistics(struct dt_exec *x, const struct dt_node *n, struct d
 	return rc;
 }
 
-static void running_statistics(struct dt_exec *x, const struct dt_node *n, struct dt_tensor mean,
-			       struct dt_tensor rstd)
+/* Copies n elements, at once: from the device to the host, or back. */
+static int move(struct dt_exec *x, float *to, const float *from, int64_t n, struct dt_err *err)
+{
+	TRY(dt_dev_copy(x->dev, to, from, (size_t)n * sizeof(*to)));
+	TRY(dt_dev_sync(x->dev));
+	return 0;
+}
+
+/*
+ * Statistics on a card are some kilobytes, which go to the host and back: ranks are merged there, and running
+ * ones kept. NULL: out of memory. To be given back by `release`.
+ */
+static float *seen_by_host(const struct dt_exec *x, struct dt_tensor t)
+{
+	return dt_dev_is_host(x->dev) ? t.data : malloc((size_t)dt_numel(t) * sizeof(float));
+}
+
+static int release(struct dt_exec *x, struct dt_tensor t, float *host, int rc, struct dt_err *err)
+{
+	if (host == t.data)
+		return rc;
+	if (rc == 0)
+		rc = move(x, t.data, host, dt_numel(t), err);
+	free(host);
+	return rc;
+}
+
+static int batch_statistics(struct dt_exec *x, const struct dt_node *n, struct dt_tensor in,
+			    struct dt_tensor mean, struct dt_tensor rstd, struct dt_err *err)
+{
+	const int64_t groups = mean.dim[0], c = mean.dim[1];
+	float *m = seen_by_host(x, mean), *q = seen_by_host(x, rstd);
+	int rc = m && q ? dt_kernel_check(x->dev->ops->bn_stats(x->dev, mean, rstd, in), "->bn_stats(", err)
+			: dt_err_sys(err, -ENOMEM, "cannot merge the statistics of a batch norm");
+
+	if (rc == 0 && m != mean.data)
+		rc = move(x, m, mean.data, groups * c, err);
+	if (rc == 0 && q != rstd.data)
+		rc = move(x, q, rstd.data, groups * c, err);
+	if (rc == 0)
+		rc = merge_groups(x, n, m, q, groups, c, in.dim[0], err);
+	rc = release(x, mean, m, rc, err);
+	return release(x, rstd, q, rc, err);
+}
+
+static int running_statistics(struct dt_exec *x, const struct dt_node *n, struct dt_tensor mean,
+			      struct dt_tensor rstd, struct dt_err *err)
 {
 	const int64_t c = mean.dim[1];
 	const float *from = x->bn.running + n->attr.buffer;
+	float *m = seen_by_host(x, mean), *q = seen_by_host(x, rstd);
+	int rc = m && q ? 0 : dt_err_sys(err, -ENOMEM, "cannot place the statistics of a batch norm");
 
-	for (int64_t g = 0; g < mean.dim[0]; g++)
-		for (int64_t j = 0; j < c; j++) {
-			((float *)mean.data)[g * c + j] = from[j];
-			((float *)rstd.data)[g * c + j] =
-				(float)(1 / sqrt((double)from[c + j] + (double)n->attr.eps));
-		}
+	for (int64_t i = 0; i < dt_numel(mean) && rc == 0; i++) {
+		m[i] = from[i % c];
+		q[i] = (float)(1 / sqrt((double)from[c + i % c] + (double)n->attr.eps));
+	}
+	rc = release(x, mean, m, rc, err);
+	return release(x, rstd, q, rc, err);
 }
 
 int dt_call_batch_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
@@ -121,17 +166,34 @@ int dt_call_batch_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err
 	struct dt_tensor in = dt_call_mat(x, n->in[0]), mean = dt_call_mat(x, n->out[1]),
 			 rstd = dt_call_mat(x, n->out[2]);
 	const struct dt_bn p = {in, dt_call_mat(x, n->out[0]), mean, rstd, x->w[n->param[0]], n->attr.relu};
-	int rc;
+	int rc = x->training ? batch_statistics(x, n, in, mean, rstd, err)
+			     : running_statistics(x, n, mean, rstd, err);
 
-	if (x->training) {
-		rc = batch_statistics(x, n, in, mean, rstd, err);
-		if (rc < 0)
-			return rc;
-	} else {
-		running_statistics(x, n, mean, rstd);
-	}
+	if (rc < 0)
+		return rc;
 	TRY(x->dev->ops->bn_forward(x->dev, &p, dt_call_mat(x, n->in[1]), x->w[n->param[1]]));
 	return 0;
+}
+
+/* Sums of one group and their count become those of all ranks. */
+static int span_sums(struct dt_exec *x, float *sums, int64_t c, double *count, struct dt_err *err)
+{
+	const struct dt_tensor t = dt_t1(sums, DT_F32, 2 * c + 1); /* the count stands behind them */
+	float *h = seen_by_host(x, t);
+	const double t0 = dt_now();
+	int rc = h ? 0 : dt_err_sys(err, -ENOMEM, "cannot sum the gradients of a batch norm");
+
+	if (rc == 0 && h != sums)
+		rc = move(x, h, sums, 2 * c, err);
+	if (rc == 0) {
+		h[2 * c] = (float)*count;
+		rc = dt_all_reduce(x->bn.comm, h, NULL, (size_t)(2 * c + 1), DT_F32, DT_SUM,
+				   "batch norm gradient", err);
+	}
+	if (rc == 0)
+		*count = (double)h[2 * c];
+	x->comm_s += dt_now() - t0;
+	return release(x, t, h, rc, err);
 }
 
 int dt_call_batch_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
@@ -145,7 +207,7 @@ int dt_call_batch_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_e
 	float *sums = dt_call_at(x, n->out[2]);
 	struct dt_tensor sum = dt_t2(sums, DT_F32, groups, c),
 			 dot = dt_t2(sums + groups * c, DT_F32, groups, c);
-	double t0 = dt_now(), count = (double)in.dim[0] / (double)groups;
+	double count = (double)in.dim[0] / (double)groups;
 	int rc = 0;
 
 	TRY(x->dev->ops->bn_sums(x->dev, sum, dot, dy, &p));
@@ -153,13 +215,8 @@ int dt_call_batch_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_e
 		TRY(x->dev->ops->colsum(x->dev, x->g[n->param[0]], dot));
 	if (x->g[n->param[1]].data)
 		TRY(x->dev->ops->colsum(x->dev, x->g[n->param[1]], sum));
-	if (x->bn.comm && dt_comm_size(x->bn.comm) > 1) {
-		sums[2 * c] = (float)count; /* one group: the count behind its sums */
-		rc = dt_all_reduce(x->bn.comm, sums, NULL, (size_t)(2 * c + 1), DT_F32, DT_SUM,
-				   "batch norm gradient", err);
-		count = (double)sums[2 * c];
-		x->comm_s += dt_now() - t0;
-	}
+	if (x->bn.comm && dt_comm_size(x->bn.comm) > 1)
+		rc = span_sums(x, sums, c, &count, err);
 	if (rc < 0)
 		return rc;
 	TRY(x->dev->ops->bn_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->out[1]), dy, sum,

@@ -125,13 +125,22 @@ int dt_call_flatten(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 }
 
 /* What a microbatch adds to the loss and to the counts of rows whose class was the first, or among five. */
-static void count(struct dt_exec *x, const float *loss, const int32_t *above, int64_t rows)
+static int count(struct dt_exec *x, const float *loss, int64_t rows, struct dt_err *err)
 {
+	const int32_t *above;
+
+	if (x->flight->host_ce) {
+		TRY(dt_dev_copy(x->dev, x->flight->host_ce, loss, 2 * (size_t)rows * sizeof(*loss)));
+		TRY(dt_dev_sync(x->dev));
+		loss = x->flight->host_ce;
+	}
+	above = (const int32_t *)(loss + rows);
 	for (int64_t i = 0; i < rows; i++) {
 		x->loss_sum += (double)loss[i];
 		x->hits[0] += above[i] == 0;
 		x->hits[1] += above[i] >= 0 && above[i] < 5;
 	}
+	return 0;
 }
 
 /* Gradients of the head and of its input, from those of the logits. */
@@ -160,6 +169,7 @@ int dt_call_classify(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 	const int64_t rows = in.dim[0];
 	float *loss = dt_call_at(x, n->out[3]);
 	int32_t *above = (int32_t *)(loss + rows);
+	int rc;
 	struct dt_classes c = {.targets = f->targets, .scale = x->loss_scale};
 
 	if (x->loss_backward) { /* an evaluation's targets are as they are */
@@ -171,16 +181,16 @@ int dt_call_classify(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 				false));
 	if (x->objective.outputs) {
 		float *dy = x->loss_backward ? logits.data : NULL;
-		int rc = dt_dev_is_host(x->dev) && n->out[2] < 0
-				 ? x->objective.outputs(x->objective.arg, rows, logits.data, dy, &x->loss_sum,
-							err)
-				 : dt_err_set(err, -ENOTSUP,
-					      "the outputs of a policy are judged in fp32 on the processor");
+		rc = dt_dev_is_host(x->dev) && n->out[2] < 0
+			     ? x->objective.outputs(x->objective.arg, rows, logits.data, dy, &x->loss_sum,
+						    err)
+			     : dt_err_set(err, -ENOTSUP,
+					  "the outputs of a policy are judged in fp32 on the processor");
 
 		return rc == 0 && x->loss_backward ? head_backward(x, n, in, dl, err) : rc;
 	}
 	TRY(x->dev->ops->class_loss(x->dev, loss, above, x->loss_backward ? dl : DT_NONE, logits, &c));
-	count(x, loss, above, rows);
-	return x->loss_backward ? head_backward(x, n, in, dl, err) : 0;
+	rc = count(x, loss, rows, err);
+	return rc == 0 && x->loss_backward ? head_backward(x, n, in, dl, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

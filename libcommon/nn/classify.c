@@ -186,7 +186,8 @@ int dt_classifier_open(struct dt_classifier **ret, struct dt_dev *dev, struct dt
 	if (!dt_config_is_image(dt_source_config(src)))
 		return dt_err_set(err, -EINVAL, "'%s' is no classifier of images", dt_source_path(src));
 	if (!dt_dev_is_host(dev))
-		return dt_err_set(err, -ENOTSUP, "a card has no convolutions yet");
+		return dt_err_set(err, -ENOTSUP,
+				  "a card classifies no images yet: dt-train alone computes them there");
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", dt_source_path(src));

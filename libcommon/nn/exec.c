@@ -330,22 +330,36 @@ void dt_exec_close(struct dt_exec *x)
 	memset(x, 0, sizeof(*x));
 }
 
-/* The buffers of a flight that the host writes: where the device's is, and where the host's. */
-static int inputs(struct dt_flight *f, int32_t **dev[4], int32_t **host[4])
-{
-	int32_t **d[4] = {&f->ids, &f->targets, &f->pos, &f->first},
-		**h[4] = {&f->host_ids, &f->host_targets, &f->host_pos, &f->host_first};
+/* Buffers of a flight that the host writes: where the device's is, where the host's, and how large. */
+enum { INPUTS = 7 };
+struct input {
+	void *dev, **host;
+	size_t n;
+};
 
-	memcpy(dev, d, sizeof(d));
-	memcpy(host, h, sizeof(h));
-	return f->first ? 4 : 2;
+/* x NULL: sizes are not asked for. */
+static void inputs(struct dt_flight *f, const struct dt_exec *x, struct input ret[INPUTS])
+{
+	const size_t each = x ? (size_t)(x->batch * x->seq) * sizeof(int32_t) : 0;
+	const struct input all[INPUTS] = {
+		{f->ids, (void **)&f->host_ids, each},
+		{f->targets, (void **)&f->host_targets, each},
+		{f->pos, (void **)&f->host_pos, each},
+		{f->first, (void **)&f->host_first, x ? (size_t)x->firsts * sizeof(int32_t) : 0},
+		{f->pixels, (void **)&f->host_pixels,
+		 x ? each * (size_t)(x->c->channels * x->c->image_size * x->c->image_size) : 0},
+		{f->others, (void **)&f->host_others, each},
+		{f->share, (void **)&f->host_share, each},
+	};
+
+	memcpy(ret, all, sizeof(all));
 }
 
 int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int slot, struct dt_err *err)
 {
-	int number = x->plan->flight0[chunk] + slot, rc = 0, k;
+	int number = x->plan->flight0[chunk] + slot, rc = 0;
 	size_t each = (size_t)(x->batch * x->seq) * sizeof(int32_t);
-	int32_t **dev[4], **host[4];
+	struct input in[INPUTS];
 
 	*f = (struct dt_flight){.chunk = chunk,
 				.slot = slot,
@@ -358,15 +372,12 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 				.first = dt_plan_address(x->plan, x->base, DT_B_FIRST, number),
 				.columns = dt_plan_address(x->plan, x->base, DT_B_TEACHER, number),
 				.probs = dt_plan_address(x->plan, x->base, DT_B_TEACHER_P, number)};
-	k = inputs(f, dev, host);
-	for (int i = 0; i < k && rc == 0; i++) {
-		size_t n = i == 3 ? (size_t)x->firsts * sizeof(int32_t) : each;
-
+	inputs(f, x, in);
+	for (int i = 0; i < INPUTS && rc == 0; i++)
 		if (dt_dev_is_host(x->dev))
-			*host[i] = *dev[i];
-		else if (*dev[i])
-			rc = dt_dev_host_alloc(x->dev, (void **)host[i], n);
-	}
+			*in[i].host = in[i].dev;
+		else if (in[i].dev)
+			rc = dt_dev_host_alloc(x->dev, in[i].host, in[i].n);
 	if (rc == 0 && !dt_dev_is_host(x->dev))
 		rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, 4 * each);
 	if (rc == 0)
@@ -377,29 +388,28 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 
 void dt_flight_close(struct dt_flight *f, struct dt_dev *dev)
 {
-	int32_t **d[4], **h[4];
-	int k = inputs(f, d, h);
+	struct input in[INPUTS];
 
-	for (int i = 0; i < k; i++)
-		if (*h[i] != *d[i])
-			dt_dev_host_free(dev, *h[i]);
+	inputs(f, NULL, in);
+	for (int i = 0; i < INPUTS; i++)
+		if (*in[i].host != in[i].dev)
+			dt_dev_host_free(dev, *in[i].host);
 	dt_dev_host_free(dev, f->host_ce);
 	memset(f, 0, sizeof(*f));
 }
 
 int dt_flight_upload(const struct dt_flight *f, const struct dt_exec *x, struct dt_err *err)
 {
-	size_t n = (size_t)(x->batch * x->seq) * sizeof(int32_t);
 	struct dt_flight copy = *f;
-	int32_t **d[4], **h[4];
-	int k = inputs(&copy, d, h), rc = 0;
+	struct input in[INPUTS];
+	int rc = 0;
 
 	if (dt_dev_is_host(x->dev))
 		return 0;
-	for (int i = 0; i < k && rc == 0; i++)
-		if (*h[i])
-			rc = dt_dev_copy(x->dev, *d[i], *h[i],
-					 i == 3 ? (size_t)x->firsts * sizeof(int32_t) : n);
+	inputs(&copy, x, in);
+	for (int i = 0; i < INPUTS && rc == 0; i++)
+		if (in[i].dev)
+			rc = dt_dev_copy(x->dev, in[i].dev, *in[i].host, in[i].n);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy samples to the device") : 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -25,6 +25,8 @@ struct dt_flight {
 	float *pixels;	 /* of images: [rows, channels height width] instead of ids */
 	int32_t *others; /* of images: second classes, */
 	float *share;	 /* and the first ones' weights; all 1: none is mixed */
+	float *host_pixels, *host_share;
+	int32_t *host_others;
 	/* Of a teacher, in the host's memory alone: [rows, k], and what they and the rest have [rows, k + 1].
 	 * NULL: there is none, or targets are another stage's. */
 	int32_t *columns;
@@ -35,7 +37,8 @@ struct dt_flight {
 /* Batch norms: whose statistics are merged, and where running ones are. */
 struct dt_exec_bn {
 	struct dt_comm *comm; /* ranks that a norm spans; NULL: this one alone */
-	float *running, *sum; /* [buffers] used in evaluation; sums of the passes since they were taken */
+	float *running, *sum; /* [buffers] used in evaluation; sums of the passes since they were taken; on
+				 the host, the owner's where the arena is not */
 	int64_t buffers;      /* elements */
 };
 

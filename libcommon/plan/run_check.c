@@ -259,7 +259,6 @@ static int check_images(const struct dt_run *r, struct dt_err *err)
 		: r->reproducible			? "--reproducible"
 		: r->recompute.fit || r->recompute.mode ? "--recompute: a batch norm is computed once"
 		: r->noise_scale && dt_rounds_uneven(r) ? "--noise-scale and ranks with unequal batches"
-		: r->on_card				? "a card: it has no convolutions yet"
 							: NULL;
 
 	if (what)

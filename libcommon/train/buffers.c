@@ -5,6 +5,7 @@
 #include "train/trainer.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* PyTorch's momentum of running statistics. */
@@ -26,18 +27,29 @@ int buffers_group(struct trainer *t, struct dt_err *err)
 			      t->mesh.at.dp, err);
 }
 
-void buffers_bind(struct trainer *t)
+int buffers_bind(struct trainer *t, struct dt_err *err)
 {
 	const int ranks = dt_run_bn_ranks(&t->run);
+	const size_t n = (size_t)buffers_numel(t);
+
+	if (!dt_dev_is_host(t->dev) && n) {
+		t->buffers.host = calloc(n, 2 * sizeof(float));
+		if (!t->buffers.host)
+			return dt_err_sys(err, -ENOMEM, "running statistics");
+		t->exec.bn.running = t->buffers.host;
+		t->exec.bn.sum = t->buffers.host + n;
+	}
 
 	t->exec.bn.comm = t->buffers.group;
 	if (ranks > 1 && ranks == t->run.layout.dp)
 		t->exec.bn.comm = dt_mesh_comm(&t->mesh, DT_ON_DATA);
+	return 0;
 }
 
 void buffers_release(struct trainer *t)
 {
 	dt_comm_free(t->buffers.group);
+	free(t->buffers.host);
 }
 
 int64_t buffers_numel(const struct trainer *t)

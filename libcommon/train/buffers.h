@@ -13,11 +13,12 @@ struct trainer;
 
 struct buffers {
 	struct dt_comm *group; /* ranks that a norm spans where those are not all; NULL */
+	float *host; /* [2, elements] running ones and sums of a run on a card: the host works with them */
 };
 
 /* Makes the group of ranks that batch norms span; all ranks call it. Then tells the executor. */
 int buffers_group(struct trainer *t, struct dt_err *err);
-void buffers_bind(struct trainer *t);
+int buffers_bind(struct trainer *t, struct dt_err *err);
 void buffers_release(struct trainer *t);
 /* Elements of all buffers; 0 where the model has none. */
 int64_t buffers_numel(const struct trainer *t);

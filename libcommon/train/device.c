@@ -36,6 +36,12 @@ int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 		dt_err_hint(err, "cards of sm_89 (Ada, Hopper) and later have");
 		return -ENOTSUP;
 	}
+	if (dt_config_is_image(&t->config) && !dt_dev_convolves(t->dev))
+		return dt_err_set(
+			err, -ENOTSUP,
+			"'%s' classifies images: a card has no convolutions without cuDNN, which this "
+			"program was built without or does not find",
+			t->config.name);
 	return 0;
 }
 

@@ -276,11 +276,11 @@ int images_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t
 
 	if (rc < 0 || !count)
 		return rc;
-	memcpy(f->pixels, b.pixels, (size_t)(count * pixels) * sizeof(*f->pixels));
-	memcpy(f->share, b.share, (size_t)count * sizeof(*f->share));
-	memcpy(f->targets, b.label, (size_t)count * sizeof(*f->targets));
-	memcpy(f->others, b.label2, (size_t)count * sizeof(*f->others));
-	return 0;
+	memcpy(f->host_pixels, b.pixels, (size_t)(count * pixels) * sizeof(*b.pixels));
+	memcpy(f->host_share, b.share, (size_t)count * sizeof(*b.share));
+	memcpy(f->host_targets, b.label, (size_t)count * sizeof(*b.label));
+	memcpy(f->host_others, b.label2, (size_t)count * sizeof(*b.label2));
+	return dt_flight_upload(f, &t->exec, err);
 }
 
 int64_t images_eval_samples(const struct trainer *t)

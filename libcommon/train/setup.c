@@ -96,9 +96,9 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	t->exec.mixture.data = dt_mesh_comm(&t->mesh, DT_ON_DATA);
 	if (rc < 0)
 		return rc;
-	buffers_bind(t);
+	rc = buffers_bind(t, err);
 	behind_bind(t);
-	return pipeline_init(t, err);
+	return rc == 0 ? pipeline_init(t, err) : rc;
 }
 
 static int plan_memory(struct trainer *t, struct dt_err *err)

@@ -102,7 +102,7 @@ setup() {
     run -2 dt-serve net --max-model-len 10
     [[ $output == *"--max-model-len goes with models of text"* ]]
     run -2 dt-serve net --device cuda
-    [[ $output == *"a card has no convolutions yet"* ]]
+    [[ $output == *"a card classifies no images yet"* ]]
     "$DT_HELP/make-model" m
     run -2 dt-serve m --split data
     [[ $output == *"--split goes with models of images"* ]]
