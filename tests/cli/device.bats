@@ -120,6 +120,42 @@ mpi_here() {
     agrees one.jsonl two.jsonl 1e-5
 }
 
+@test "a net of images on an emulated card, its convolutions by a library in cuDNN's place, agrees with the processor" {
+    need_emulation
+    local i more=(--model cnn2 --data bars.h5 --eval-data bars.h5 --precision fp32 --no-mfu --threads 1 --optimizer sgd --lr 1e-4
+        --steps 3 --ema 0.5 --mixup 0.2 --label-smoothing 0.1)
+    mkdir -p bars/left bars/right
+    for i in 1 2 3 4 5; do
+        for class in left right; do
+            LC_ALL=C awk -v i=$i -v at=$([ $class = left ] && echo 2 || echo 16) 'BEGIN { printf "P5\n28 28\n255\n"
+                for (k = 0; k < 784; k++) printf "%c", (k % 28 >= at && k % 28 < at + 10 ? 90 + 9 * i : 1 + (k * i) % 40) }' >bars/$class/$i.pgm
+        done
+    done
+    dt-dataset images --out bars.h5 bars
+    run emulated "${more[@]}" --microbatch 4
+    [ "$status" -eq 1 ]
+    [[ $output == *"'cnn2' classifies images: a card has no convolutions without cuDNN"* ]]
+    [ -e "$DT_FAKE_CUDNN_DIR/libcudnn.so.9" ] || skip "built without the header of cuDNN"
+    export LD_LIBRARY_PATH=$DT_FAKE_CUDNN_DIR:$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
+    dt-train "${more[@]}" --microbatch 4 --save on-host >cpu.jsonl
+    emulated "${more[@]}" --microbatch 4 --save on-card >cuda.jsonl
+    agrees <(jq -c 'select(.loss)' cpu.jsonl) <(jq -c 'select(.loss)' cuda.jsonl) 1e-5
+    jq -en --slurpfile a <(tail -1 cpu.jsonl) --slurpfile b <(tail -1 cuda.jsonl) \
+        '$a[0].top1 == $b[0].top1 and $b[0].eval_images == 10 and ($a[0].eval_loss - $b[0].eval_loss | fabs) < 1e-5'
+    { dt-shard-ckpt diff --json on-host on-card || true; } >diff.json
+    jq -e '.tensors_total == 20 and ([.tensors[].max_abs] | max) < 1e-6' diff.json
+    # it goes on, with its statistics
+    dt-train "${more[@]}" --microbatch 4 --steps 4 --resume auto --save on-host >cpu.jsonl
+    emulated "${more[@]}" --microbatch 4 --steps 4 --resume auto --save on-card >cuda.jsonl
+    agrees <(jq -c 'select(.loss)' cpu.jsonl) <(jq -c 'select(.loss)' cuda.jsonl) 1e-5
+    # batch norms over two cards with unequal parts of a batch, and with a card each
+    mpi_here
+    dt-train "${more[@]}" --microbatch 4 >cpu.jsonl
+    mpirun -np 2 -x LD_LIBRARY_PATH -x DT_EMULATED_CARDS dt-train-emulated --device cuda "${more[@]}" --microbatch 3 --global-batch 4 \
+        --shares 3,1 --comm-timeout 300 >cuda.jsonl
+    agrees <(jq -c 'select(.loss)' cpu.jsonl) <(jq -c 'select(.loss)' cuda.jsonl) 1e-5
+}
+
 @test "--reproducible on emulated cards: dp, pp and accumulation change no bit of losses, norms and parameters" {
     need_emulation
     mpi_here
