@@ -319,7 +319,7 @@ int dt_cuda_conv_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tenso
 	return rc < 0 ? rc : forward(&a, y.data, x, w);
 }
 
-/* The convolution is rounded before anything is added: it has a place of its own where y holds the residual. */
+/* The convolution is rounded before anything is added, in a place of its own where y holds the residual. */
 int dt_cuda_conv_bias(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor w,
 		      struct dt_tensor bias, struct dt_tensor residual, bool relu, const struct dt_conv *p)
 {

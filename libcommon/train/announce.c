@@ -36,7 +36,7 @@ static void announce_batch(struct trainer *t)
 	const struct dt_run *r = &t->run;
 	const struct dt_lr *l = &r->lr;
 	const char *what = dt_config_is_image(&t->config) ? "images" : "tokens";
-	char count[32], warm[48] = "";
+	char count[32], warm[48] = "", made[96];
 
 	if (l->warmup)
 		snprintf(warm, sizeof(warm), " after %lld steps of warm-up", (long long)l->warmup);
@@ -45,18 +45,14 @@ static void announce_batch(struct trainer *t)
 			   (long long)r->ramp.from, (long long)r->ramp.from,
 			   dt_format_count((double)r->ramp.tokens, count, sizeof(count)), what);
 	if (dt_config_is_image(&t->config) && dt_rounds_uneven(r))
-		dt_log_msg(
-			&t->root_log,
-			"global batch %lld images in %lld round%s of ranks with unequal parts; rate %.4g%s",
-			(long long)r->global_batch, (long long)r->accumulation,
-			r->accumulation == 1 ? "" : "s", l->lr * l->scale, warm);
+		snprintf(made, sizeof(made), "in %lld round%s of ranks with unequal parts",
+			 (long long)r->accumulation, r->accumulation == 1 ? "" : "s");
 	else
-		dt_log_msg(&t->root_log,
-			   "global batch %lld samples = microbatch %lld x accumulation %lld x dp %d, %lld %s "
-			   "a step; "
-			   "rate %.4g%s",
-			   (long long)r->global_batch, (long long)r->microbatch, (long long)r->accumulation,
-			   r->layout.dp, (long long)(r->global_batch * r->seq), what, l->lr * l->scale, warm);
+		snprintf(made, sizeof(made), "= microbatch %lld x accumulation %lld x dp %d",
+			 (long long)r->microbatch, (long long)r->accumulation, r->layout.dp);
+	dt_log_msg(&t->root_log, "global batch %lld samples %s, %lld %s a step; rate %.4g%s",
+		   (long long)r->global_batch, made, (long long)(r->global_batch * r->seq), what,
+		   l->lr * l->scale, warm);
 	if (r->scale_lr)
 		dt_log_msg(&t->root_log, "peak rate %.4g = %.4g x %.4g for a batch of %lld samples (%s)%s",
 			   l->lr * l->scale, l->lr, l->scale, (long long)r->global_batch, r->scale_lr,

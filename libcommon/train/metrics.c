@@ -353,7 +353,7 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 
 double metrics_flops(const struct trainer *t)
 {
-	if (source_images(t)) /* microbatches are not all full */
+	if (trainer_images(t)) /* microbatches are not all full */
 		return t->report.sample_flops * (double)t->run.global_batch;
 	return t->report.sample_flops * (double)t->run.accumulation *
 	       (double)(t->run.microbatch * t->run.layout.dp);

@@ -121,7 +121,7 @@ static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int
 
 	f->f.sample = first - (eval ? 0 : t->loop.cursor);
 	f->f.number = first;
-	if (source_images(t))
+	if (trainer_images(t))
 		set_rows(t, chunk, images_rows(t, first, end));
 	if (p->input < 0 || p->output < 0 || f->f.first)
 		rc = source_next(t, eval, &f->f, first, end, err);
@@ -148,7 +148,7 @@ static int forward(struct trainer *t, const struct dt_action *a, int v, struct d
 
 	f->mb = a->mb;
 	t->exec.mixture.counts = true;
-	if (source_images(t))
+	if (trainer_images(t))
 		shares_images(t, a->mb, &first, &end);
 	if (rc == 0)
 		rc = take_input(t, f, a->chunk, v, a->mb, false, first, end, err);

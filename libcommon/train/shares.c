@@ -41,7 +41,7 @@ int shares_open(struct trainer *t, struct dt_err *err)
 	const size_t dp = (size_t)t->run.layout.dp;
 	struct shares *s = &t->shares;
 
-	if (source_images(t))
+	if (trainer_images(t))
 		return open_images(t, err);
 	if (!dt_run_unequal(&t->run))
 		return 0;

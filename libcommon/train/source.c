@@ -12,11 +12,6 @@ int source_describe(struct trainer *t, struct dt_err *err)
 	return dt_config_is_image(&t->config) ? images_open(t, err) : 0;
 }
 
-bool source_images(const struct trainer *t)
-{
-	return t->source.images.data && !t->source.given.g;
-}
-
 int64_t source_microbatches(const struct trainer *t)
 {
 	return t->source.given.g ? t->source.given.rounds
@@ -309,6 +304,7 @@ int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t
 		given_next(t, f, n - t->loop.cursor);
 		return dt_flight_upload(f, &t->exec, err);
 	}
-	return source_images(t) ? images_next(t, eval, f, n, end, err) : next_tokens(t, eval, f, n, end, err);
+	return trainer_images(t) ? images_next(t, eval, f, n, end, err)
+				 : next_tokens(t, eval, f, n, end, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

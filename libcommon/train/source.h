@@ -27,8 +27,6 @@ struct source {
 	struct drawn drawn;	    /* what it draws answers with */
 };
 
-/* Whether it is trained on images of a data set. */
-bool source_images(const struct trainer *t);
 /* Microbatches of the step under way on each rank. */
 int64_t source_microbatches(const struct trainer *t);
 /* Before the run is settled: what the data decides of the model. */

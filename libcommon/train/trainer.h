@@ -162,6 +162,12 @@ static inline bool outer_alone(const struct trainer *t)
 	return dt_run_alone(&t->run) && t->loop.step >= t->run.sync.from;
 }
 
+/* Whether it is trained on images of a data set. */
+static inline bool trainer_images(const struct trainer *t)
+{
+	return t->source.images.data && !t->source.given.g;
+}
+
 /* The part of a round of microbatches, of dp, that is this rank's in the step under way. */
 static inline int64_t trainer_part(const struct trainer *t)
 {

@@ -127,7 +127,7 @@ mpi_here() {
     mkdir -p bars/left bars/right
     for i in 1 2 3 4 5; do
         for class in left right; do
-            LC_ALL=C awk -v i=$i -v at=$([ $class = left ] && echo 2 || echo 16) 'BEGIN { printf "P5\n28 28\n255\n"
+            LC_ALL=C awk -v i=$i -v at="$([ $class = left ] && echo 2 || echo 16)" 'BEGIN { printf "P5\n28 28\n255\n"
                 for (k = 0; k < 784; k++) printf "%c", (k % 28 >= at && k % 28 < at + 10 ? 90 + 9 * i : 1 + (k * i) % 40) }' >bars/$class/$i.pgm
         done
     done

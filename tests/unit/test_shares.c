@@ -1,6 +1,6 @@
 /*
- * Unequal ranks: the best division is no worse than any other, found by trying all; lines through times; rounds
- * of images.
+ * Unequal ranks: the best division is no worse than any other, found by trying all; lines through times;
+ * rounds of images.
  */
 #include "plan/rounds.h"
 #include "plan/shares.h"
@@ -66,7 +66,7 @@ static void test_many(void **state)
 		assert_int_equal(n[i], 1);
 }
 
-/* Parts of a round are in proportion, none is larger than a microbatch, and one image more would make one so. */
+/* No part of a round is larger than a microbatch, and one image more would make one so. */
 static void test_rounds(void **state)
 {
 	static const struct {
@@ -99,8 +99,8 @@ static void test_rounds(void **state)
 		assert_int_equal(sum, most);
 		assert_true(largest[0] <= r.microbatch && largest[1] > r.microbatch);
 	}
-	for (int64_t batch = 0; batch < 40;
-	     batch++) /* rounds are equal but for an image, and are the batch */
+	/* Rounds are equal but for an image, and are the batch. */
+	for (int64_t batch = 0; batch < 40; batch++)
 		for (int64_t rounds = 1; rounds < 9; rounds++)
 			for (int64_t k = 0; k < rounds; k++) {
 				const int64_t n = dt_rounds_first(batch, rounds, k + 1) -
