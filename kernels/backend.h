@@ -13,6 +13,9 @@ struct dt_backend {
 	const char *(*isa)(const struct dt_dev *dev);
 	bool (*multiplies)(const struct dt_dev *dev, enum dt_dtype dtype); /* NULL: all there are */
 	bool (*convolves)(const struct dt_dev *dev);			   /* NULL: it does */
+	/* NULL: never */
+	bool (*rows_apart)(struct dt_dev *dev, enum dt_dtype dtype, int64_t m, int64_t k, int64_t n, bool tb,
+			   bool bias);
 	double (*matmul_rate)(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
 	double (*sheet_rate)(const struct dt_dev *dev, enum dt_dtype dtype);
 	double (*copy_rate)(struct dt_dev *dev, double seconds);

@@ -132,6 +132,12 @@ bool dt_dev_multiplies(const struct dt_dev *dev, enum dt_dtype dtype)
 	return !of(dev)->multiplies || of(dev)->multiplies(dev, dtype);
 }
 
+bool dt_dev_rows_apart(struct dt_dev *dev, enum dt_dtype dtype, int64_t m, int64_t k, int64_t n, bool tb,
+		       bool bias)
+{
+	return of(dev)->rows_apart && of(dev)->rows_apart(dev, dtype, m, k, n, tb, bias);
+}
+
 double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
 {
 	return of(dev)->matmul_rate(dev, dtype, seconds);

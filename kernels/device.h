@@ -185,6 +185,12 @@ int dt_dev_kv_group(const struct dt_dev *dev, enum dt_dtype cache, int64_t head_
 bool dt_dev_multiplies(const struct dt_dev *dev, enum dt_dtype dtype);
 /* Whether it has convolutions: a card has where cuDNN was there to build with, and is there now. */
 bool dt_dev_convolves(const struct dt_dev *dev);
+/*
+ * Whether the rows of a product [m, k] x [k, n] (tb: the second is transposed) come out the same, to the bit,
+ * where it is made in parts of them for all of which this holds.
+ */
+bool dt_dev_rows_apart(struct dt_dev *dev, enum dt_dtype dtype, int64_t m, int64_t k, int64_t n, bool tb,
+		       bool bias);
 
 /* Measured square-matmul rate in flop/s at dtype (8-bit floats: both operands E4M3), over about seconds of
  * wall time: the ceiling for MFU. */

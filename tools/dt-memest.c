@@ -88,6 +88,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("recompute"),
 	DT_RUN_OPT("ops"),
 	DT_RUN_OPT("documents"),
+	DT_RUN_OPT("stream-overlap"),
 	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),
 	{"account", 0, DT_OPT_CHOICE, &a.account, "auto|" DT_ACCOUNT_CHOICES,

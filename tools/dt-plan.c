@@ -101,6 +101,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("no-expert-overlap"),
 	DT_RUN_OPT("master"),
 	DT_RUN_OPT("documents"),
+	DT_RUN_OPT("stream-overlap"),
 	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),
 	DT_RUN_OPT("reproducible"),
@@ -367,6 +368,8 @@ static void complete_query(void)
 	a.q.fit.run.global_batch =
 		a.q.fit.run.global_batch ? a.q.fit.run.global_batch : 16 * (int64_t)a.cluster.gpus;
 	a.q.fit.run.config = c;
+	if (!a.cluster.cores) /* as dt-train does on a card */
+		a.q.fit.run.stream_overlap = DT_RUN_OVERLAP_OFF;
 	a.q.cluster = a.server.q.cluster = &a.cluster;
 	a.q.room = (uint64_t)dt_machines_room(&a.m, &a.cluster);
 	a.server.q.room = a.q.room;

@@ -149,6 +149,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("recompute"),
 	DT_RUN_OPT("ops"),
 	DT_RUN_OPT("documents"),
+	DT_RUN_OPT("stream-overlap"),
 	DT_RUN_OPT("cp-comm"),
 	DT_RUN_OPT("loss-chunk"),
 	DT_RUN_OPT("mem-limit"),

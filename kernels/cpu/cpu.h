@@ -58,6 +58,8 @@ void *dt_cpu_scratch(struct dt_dev *dev, size_t n);
 
 void dt_cpu_matmul_release(struct dt_cpu *cpu);
 size_t dt_cpu_matmul_bytes(const struct dt_cpu *cpu);
+bool dt_cpu_matmul_rows_apart(struct dt_dev *dev, enum dt_dtype dtype, int64_t m, int64_t k, int64_t n,
+			      bool tb, bool bias);
 void dt_cpu_conv_release(struct dt_cpu *cpu);
 size_t dt_cpu_conv_bytes(const struct dt_cpu *cpu);
 

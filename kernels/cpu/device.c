@@ -163,6 +163,7 @@ const struct dt_backend dt_backend_cpu = {
 	.rest = cpu_rest,
 	.scratch_bytes = cpu_scratch_bytes,
 	.isa = cpu_isa,
+	.rows_apart = dt_cpu_matmul_rows_apart,
 	.matmul_rate = dt_cpu_matmul_rate,
 	.sheet_rate = cpu_sheet_rate,
 	.copy_rate = dt_cpu_copy_rate,

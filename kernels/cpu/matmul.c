@@ -449,4 +449,31 @@ int dt_cpu_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bo
 	omp_set_num_threads(threads);
 	return r;
 }
+
+bool dt_cpu_matmul_rows_apart(struct dt_dev *dev, enum dt_dtype dtype, int64_t m, int64_t k, int64_t n,
+			      bool tb, bool bias)
+{
+	struct dt_cpu *cpu = dev->impl;
+	struct key key = {.m = m,
+			  .k = k,
+			  .n = n,
+			  .lda = k,
+			  .nthreads = dev->nthreads,
+			  .tb = tb,
+			  .in = (uint8_t)dtype,
+			  .out = (uint8_t)dtype,
+			  .bias = bias};
+	struct entry *e;
+
+	if (dev->batch_invariant || !m || !k || !n)
+		return true;
+	if ((!cpu->matmul && !(cpu->matmul = calloc(1, sizeof *cpu->matmul))) || find(cpu, &key, &e) < 0)
+		return false;
+	if (e->widen) {
+		key.in = key.out = DT_F32;
+		if (find(cpu, &key, &e) < 0)
+			return false;
+	}
+	return e->invariant;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

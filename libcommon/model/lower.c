@@ -378,6 +378,8 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 		dt_lo_prune(&lo);
 		if (s->overlap && !dt_lo_serves(&lo))
 			dt_lo_overlap(&lo);
+		if (s->stream_overlap && s->backward)
+			dt_lo_stream(&lo);
 		rc = lo.failed ? -ENOMEM : join_lists(&lo);
 	}
 	if (rc == 0)

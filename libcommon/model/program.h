@@ -94,6 +94,7 @@ struct dt_prog_spec {
 	bool split;	   /* weight gradients apart */
 	int ep, ep_rank;
 	bool overlap;		 /* what does not need experts' rows is computed while they are exchanged */
+	bool stream_overlap;	 /* products go beside the messages of a stream that is cut */
 	int cp;			 /* a sequence is cut so many ways; 0 is 1 */
 	enum dt_cp_comm cp_comm; /* not auto */
 	double capacity;	 /* of experts, over an even share of the choices; 0: they take all */

@@ -41,6 +41,14 @@ void dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w);
 void dt_call_values_back(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_tensor din,
 			 struct dt_tensor dw, bool accumulate);
 
+/* Rows [first, first + n) of a matrix; of DT_NONE it. */
+static inline struct dt_tensor dt_call_rows_of(struct dt_tensor t, int64_t first, int64_t n)
+{
+	return t.data ? dt_t2((char *)t.data + first * t.dim[1] * dt_dtype_size(t.dtype), t.dtype, n,
+			      t.dim[1])
+		      : t;
+}
+
 static inline struct dt_tensor dt_call_param(const struct dt_tensor *t, int param)
 {
 	return param < 0 ? DT_NONE : t[param];
@@ -85,6 +93,19 @@ static inline struct dt_moe dt_call_moe(const struct dt_attr *a)
 /* A value of rows by choice, as many as there are; all of it where choices is -1 or lies on a card. */
 struct dt_tensor dt_call_live(const struct dt_exec *x, const struct dt_node *n, int v, int choices);
 
+/*
+ * call_stream.c: a product whose rows are those of ranks, in turn (dt_attr.parts, sends), or all at once; of
+ * makes some of its rows.
+ */
+typedef int dt_call_rows(struct dt_exec *x, const struct dt_node *n, int64_t first, int64_t rows,
+			 struct dt_err *err);
+int dt_call_in_parts(struct dt_exec *x, const struct dt_node *n, dt_call_rows *of, struct dt_err *err);
+int dt_stream_open(struct dt_stream *s, int tp);
+void dt_stream_close(struct dt_stream *s);
+/* Moves what is under way; waits for all of it where something failed. */
+void dt_stream_move(struct dt_exec *x);
+void dt_stream_drop(struct dt_exec *x);
+
 /* Moves the rows of experts that are under way. */
 void dt_call_exchange_on(struct dt_exec *x);
 
@@ -97,18 +118,18 @@ void dt_call_trace_unit(struct dt_exec *x, const struct dt_segment *s, double be
 
 dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call_heads_norm, dt_call_rope,
 	dt_call_attention, dt_call_act, dt_call_gated, dt_call_loss, dt_call_enter, dt_call_leave,
-	dt_call_add, dt_call_quantize, dt_call_linear8, dt_call_dx8, dt_call_dw8, dt_call_embed_b,
-	dt_call_norm_b, dt_call_colsum, dt_call_dw, dt_call_dx, dt_call_dx_act, dt_call_heads_norm_b,
-	dt_call_rope_b, dt_call_attention_b, dt_call_act_b, dt_call_gated_b, dt_call_kv_gather,
-	dt_call_kv_scatter, dt_call_to_heads, dt_call_to_tokens, dt_call_ring, dt_call_ring_b,
-	dt_call_latent_split, dt_call_latent_split_b, dt_call_latent_join, dt_call_latent_join_b,
-	dt_call_lora_norm, dt_call_lora_scale, dt_call_lora_scale_b, dt_call_dropout, dt_call_dropout_b,
-	dt_call_lora_down, dt_call_lora_up, dt_call_lora_up_b, dt_call_lora_dx, dt_call_route,
-	dt_call_route_b, dt_call_experts, dt_call_experts_dx, dt_call_experts_dw, dt_call_dispatch,
-	dt_call_dispatch_b, dt_call_combine, dt_call_combine_b, dt_call_exchange, dt_call_exchange_wait,
-	dt_call_pixels, dt_call_conv, dt_call_conv_bias, dt_call_conv_dx, dt_call_conv_dw, dt_call_batch_norm,
-	dt_call_batch_norm_b, dt_call_pool_max, dt_call_pool_max_b, dt_call_pool_avg, dt_call_pool_avg_b,
-	dt_call_flatten, dt_call_classify;
+	dt_call_enter_wait, dt_call_add, dt_call_quantize, dt_call_linear8, dt_call_dx8, dt_call_dw8,
+	dt_call_embed_b, dt_call_norm_b, dt_call_colsum, dt_call_dw, dt_call_dx, dt_call_dx_act,
+	dt_call_heads_norm_b, dt_call_rope_b, dt_call_attention_b, dt_call_act_b, dt_call_gated_b,
+	dt_call_kv_gather, dt_call_kv_scatter, dt_call_to_heads, dt_call_to_tokens, dt_call_ring,
+	dt_call_ring_b, dt_call_latent_split, dt_call_latent_split_b, dt_call_latent_join,
+	dt_call_latent_join_b, dt_call_lora_norm, dt_call_lora_scale, dt_call_lora_scale_b, dt_call_dropout,
+	dt_call_dropout_b, dt_call_lora_down, dt_call_lora_up, dt_call_lora_up_b, dt_call_lora_dx,
+	dt_call_route, dt_call_route_b, dt_call_experts, dt_call_experts_dx, dt_call_experts_dw,
+	dt_call_dispatch, dt_call_dispatch_b, dt_call_combine, dt_call_combine_b, dt_call_exchange,
+	dt_call_exchange_wait, dt_call_pixels, dt_call_conv, dt_call_conv_bias, dt_call_conv_dx,
+	dt_call_conv_dw, dt_call_batch_norm, dt_call_batch_norm_b, dt_call_pool_max, dt_call_pool_max_b,
+	dt_call_pool_avg, dt_call_pool_avg_b, dt_call_flatten, dt_call_classify;
 
 /* Copies value `from` to `to` where that was not placed on it. */
 int dt_call_moved(struct dt_exec *x, int to, int from);

@@ -109,12 +109,6 @@ int dt_call_attention_b(struct dt_exec *x, const struct dt_node *n, struct dt_er
 	return 0;
 }
 
-/* Rows [row, row + n) of a matrix. */
-static struct dt_tensor rows_of(struct dt_tensor t, int64_t row, int64_t n)
-{
-	return dt_t2((char *)t.data + row * t.dim[1] * dt_dtype_size(t.dtype), t.dtype, n, t.dim[1]);
-}
-
 /* Keys and values of this rank, without its queries, as its block. */
 static int pack_kv(struct dt_exec *x, const struct dt_node *n, struct dt_tensor to, struct dt_tensor qkv,
 		   struct dt_err *err)
@@ -126,7 +120,7 @@ static int pack_kv(struct dt_exec *x, const struct dt_node *n, struct dt_tensor 
 int dt_call_kv_gather(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_tensor kv = dt_call_mat(x, n->out[0]), qkv = dt_call_mat(x, n->in[0]),
-			 own = rows_of(kv, x->cp_rank * qkv.dim[0], qkv.dim[0]);
+			 own = dt_call_rows_of(kv, x->cp_rank * qkv.dim[0], qkv.dim[0]);
 	int rc = pack_kv(x, n, own, qkv, err);
 	double t0 = dt_now();
 
@@ -140,7 +134,7 @@ int dt_call_kv_gather(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 int dt_call_kv_scatter(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_tensor dkv = dt_call_mat(x, n->in[1]), dqkv = dt_call_mat(x, n->out[0]),
-			 own = rows_of(dkv, x->cp_rank * dqkv.dim[0], dqkv.dim[0]);
+			 own = dt_call_rows_of(dkv, x->cp_rank * dqkv.dim[0], dqkv.dim[0]);
 	double t0 = dt_now();
 	int rc = dt_reduce_scatter(x->cp, own.data, dkv.data, (size_t)dt_numel(own), DT_F32, DT_SUM,
 				   "gradients of keys and values", err);
@@ -218,8 +212,8 @@ int dt_call_to_heads(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 
 	for (int r = 0; r < x->cp_size; r++)
 		for (int i = 0; i < parts_of(n, x->cp_size, r, p); i++)
-			TRY(x->dev->ops->columns(x->dev, rows_of(sent, r * in.dim[0], in.dim[0]), p[i].own,
-						 in, p[i].all, p[i].n, false));
+			TRY(x->dev->ops->columns(x->dev, dt_call_rows_of(sent, r * in.dim[0], in.dim[0]),
+						 p[i].own, in, p[i].all, p[i].n, false));
 	rc = exchange(x, got, sent, err);
 	return rc < 0 ? rc : reorder(x, out, got, true, err);
 }
@@ -236,8 +230,8 @@ int dt_call_to_tokens(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 	for (int r = 0; r < x->cp_size && rc == 0; r++)
 		for (int i = 0; i < parts_of(n, x->cp_size, r, p); i++)
 			TRY(x->dev->ops->columns(x->dev, out, p[i].all,
-						 rows_of(got, r * out.dim[0], out.dim[0]), p[i].own, p[i].n,
-						 p[i].again));
+						 dt_call_rows_of(got, r * out.dim[0], out.dim[0]), p[i].own,
+						 p[i].n, p[i].again));
 	return rc;
 }
 
@@ -271,14 +265,14 @@ int dt_call_ring(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	struct dt_tensor out = dt_call_mat(x, n->out[0]), qkv = dt_call_mat(x, n->in[0]),
 			 kvs = dt_call_mat(x, n->out[2]), two = dt_call_mat(x, n->out[3]);
 	int64_t rows = qkv.dim[0], numel = rows * two.dim[1];
-	struct dt_tensor sum = rows_of(two, 0, rows), part = rows_of(two, rows, rows);
+	struct dt_tensor sum = dt_call_rows_of(two, 0, rows), part = dt_call_rows_of(two, rows, rows);
 	struct dt_tensor lse = dt_t3(dt_call_at(x, n->out[1]), DT_F32, x->batch, a.heads, x->seq),
 			 more = dt_t3(dt_call_at(x, n->out[4]), DT_F32, x->batch, a.heads, x->seq);
-	int rc = pack_kv(x, n, rows_of(kvs, 0, rows), qkv, err);
+	int rc = pack_kv(x, n, dt_call_rows_of(kvs, 0, rows), qkv, err);
 
 	for (int i = 0; i < x->cp_size && rc == 0; i++) {
-		struct dt_tensor kv = rows_of(kvs, i % 2 * rows, rows),
-				 next = rows_of(kvs, (i + 1) % 2 * rows, rows);
+		struct dt_tensor kv = dt_call_rows_of(kvs, i % 2 * rows, rows),
+				 next = dt_call_rows_of(kvs, (i + 1) % 2 * rows, rows);
 		struct dt_comm_req *req[2] = {NULL, NULL};
 		struct dt_attn_run run[DT_ATTN_RUNS];
 		struct dt_attn_span s = blocks(x, &a, (x->cp_rank + x->cp_size - i) % x->cp_size, 1, run);
@@ -308,18 +302,18 @@ int dt_call_ring_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 			 dq = dt_call_mat(x, n->out[3]);
 	int64_t rows = qkv.dim[0], q = dq.dim[1];
 	struct dt_comm_req *moved[2] = {NULL, NULL};
-	int rc = pack_kv(x, n, rows_of(kvs, 0, rows), qkv, err);
+	int rc = pack_kv(x, n, dt_call_rows_of(kvs, 0, rows), qkv, err);
 
 	for (int i = 0; i < x->cp_size && rc == 0; i++) {
-		struct dt_tensor kv = rows_of(kvs, i % 2 * rows, rows),
-				 dkv = rows_of(dkvs, i % 2 * rows, rows);
+		struct dt_tensor kv = dt_call_rows_of(kvs, i % 2 * rows, rows),
+				 dkv = dt_call_rows_of(dkvs, i % 2 * rows, rows);
 		struct dt_comm_req *req[2] = {NULL, NULL};
 		struct dt_attn_run run[DT_ATTN_RUNS];
 		struct dt_attn_span s = blocks(x, &a, (x->cp_rank + x->cp_size - i) % x->cp_size, 1, run);
 
 		s.add = i > 0;
 		if (i + 1 < x->cp_size)
-			rc = pass_on(x, kv, rows_of(kvs, (i + 1) % 2 * rows, rows), KV, req, err);
+			rc = pass_on(x, kv, dt_call_rows_of(kvs, (i + 1) % 2 * rows, rows), KV, req, err);
 		if (rc == 0)
 			rc = arrived(x, moved, err); /* the sums so far */
 		if (rc < 0)
@@ -327,7 +321,7 @@ int dt_call_ring_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 		TRY(o->attention_span_backward(x->dev, dq, dkv, dt_call_mat(x, n->in[0]),
 					       dt_call_mat(x, n->in[1]), dt_call_vec(x, n->in[2]), qkv, kv,
 					       &a, &s));
-		rc = pass_on(x, dkv, rows_of(dkvs, (i + 1) % 2 * rows, rows), DKV, moved, err);
+		rc = pass_on(x, dkv, dt_call_rows_of(dkvs, (i + 1) % 2 * rows, rows), DKV, moved, err);
 		if (rc == 0)
 			rc = arrived(x, req, err);
 	}
@@ -336,7 +330,8 @@ int dt_call_ring_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 	if (rc < 0)
 		return rc;
 	TRY(o->columns(x->dev, dqkv, 0, dq, 0, q, false));
-	TRY(o->columns(x->dev, dqkv, q, rows_of(dkvs, x->cp_size % 2 * rows, rows), 0, dkvs.dim[1], false));
+	TRY(o->columns(x->dev, dqkv, q, dt_call_rows_of(dkvs, x->cp_size % 2 * rows, rows), 0, dkvs.dim[1],
+		       false));
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

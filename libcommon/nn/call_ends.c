@@ -341,44 +341,4 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		take_stats(x, &l, r, m = chunk_at(x, &l, r));
 	return 0;
 }
-
-#define WHAT 48
-
-/* What a message is, for the watchdog: "o output", "qkv input gradient". */
-static const char *what(const struct dt_exec *x, const struct dt_node *n, char buf[WHAT])
-{
-	bool gradient = x->p->value[n->out[0]].gradient, input = (n->op == DT_OP_ENTER) != gradient;
-
-	snprintf(buf, WHAT, "%s %s%s", n->name, input ? "input" : "output", gradient ? " gradient" : "");
-	return buf;
-}
-
-int dt_call_enter(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
-{
-	char buf[WHAT];
-	double t0 = dt_now();
-	int rc = dt_all_gather(x->tp, dt_call_at(x, n->out[0]), dt_call_at(x, n->in[0]),
-			       (size_t)dt_value_numel(x->p, n->in[0]), x->dtype, what(x, n, buf), err);
-
-	x->comm_s += dt_now() - t0;
-	return rc;
-}
-
-int dt_call_leave(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
-{
-	void *to = dt_call_at(x, n->out[0]), *from = dt_call_at(x, n->in[0]);
-	size_t count = (size_t)dt_value_numel(x->p, n->out[0]);
-	double t0 = dt_now();
-	char buf[WHAT];
-	int rc;
-
-	if (x->seq_parallel)
-		rc = dt_reduce_scatter(x->tp, to, from == to ? NULL : from, count, x->dtype, DT_SUM,
-				       what(x, n, buf), err);
-	else
-		rc = dt_all_reduce(x->tp, to, from == to ? NULL : from, count, x->dtype, DT_SUM, n->name,
-				   err);
-	x->comm_s += dt_now() - t0;
-	return rc;
-}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,20 +1,35 @@
 /* Linears: products in the compute type, or in 8 bits with operands quantised before (kernels/fp8.h). */
 #include "nn/call.h"
 
-int dt_call_linear(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+static int linear_rows(struct dt_exec *x, const struct dt_node *n, int64_t first, int64_t rows,
+		       struct dt_err *err)
 {
-	TRY(x->dev->ops->matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]), false,
+	TRY(x->dev->ops->matmul(x->dev, dt_call_rows_of(dt_call_mat(x, n->out[0]), first, rows),
+				dt_call_rows_of(dt_call_mat(x, n->in[0]), first, rows), false,
 				dt_call_joined(x->w, n->param), true, dt_call_joined(x->w, n->param + 3),
 				false));
 	return 0;
 }
 
+int dt_call_linear(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	return dt_call_in_parts(x, n, linear_rows, err);
+}
+
+static int linear_act_rows(struct dt_exec *x, const struct dt_node *n, int64_t first, int64_t rows,
+			   struct dt_err *err)
+{
+	TRY(x->dev->ops->matmul_act(x->dev, dt_call_rows_of(dt_call_mat(x, n->out[1]), first, rows),
+				    dt_call_rows_of(dt_call_mat(x, n->out[0]), first, rows),
+				    dt_call_rows_of(dt_call_mat(x, n->in[0]), first, rows),
+				    dt_call_joined(x->w, n->param), dt_call_joined(x->w, n->param + 3),
+				    (enum dt_act_fn)n->attr.act));
+	return 0;
+}
+
 int dt_call_linear_act(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->matmul_act(x->dev, dt_call_mat(x, n->out[1]), dt_call_mat(x, n->out[0]),
-				    dt_call_mat(x, n->in[0]), dt_call_joined(x->w, n->param),
-				    dt_call_joined(x->w, n->param + 3), (enum dt_act_fn)n->attr.act));
-	return 0;
+	return dt_call_in_parts(x, n, linear_act_rows, err);
 }
 
 int dt_call_colsum(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
@@ -30,19 +45,33 @@ int dt_call_dw(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	return 0;
 }
 
+static int dx_rows(struct dt_exec *x, const struct dt_node *n, int64_t first, int64_t rows,
+		   struct dt_err *err)
+{
+	TRY(x->dev->ops->matmul(x->dev, dt_call_rows_of(dt_call_mat(x, n->out[0]), first, rows),
+				dt_call_rows_of(dt_call_mat(x, n->in[0]), first, rows), false,
+				dt_call_joined(x->w, n->param), false, DT_NONE, false));
+	return 0;
+}
+
 int dt_call_dx(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]), false,
-				dt_call_joined(x->w, n->param), false, DT_NONE, false));
+	return dt_call_in_parts(x, n, dx_rows, err);
+}
+
+static int dx_act_rows(struct dt_exec *x, const struct dt_node *n, int64_t first, int64_t rows,
+		       struct dt_err *err)
+{
+	TRY(x->dev->ops->matmul_act_backward(
+		x->dev, dt_call_rows_of(dt_call_mat(x, n->out[0]), first, rows),
+		dt_call_rows_of(dt_call_mat(x, n->in[0]), first, rows), dt_call_joined(x->w, n->param),
+		dt_call_rows_of(dt_call_mat(x, n->in[1]), first, rows), (enum dt_act_fn)n->attr.act));
 	return 0;
 }
 
 int dt_call_dx_act(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->matmul_act_backward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-					     dt_call_joined(x->w, n->param), dt_call_mat(x, n->in[1]),
-					     (enum dt_act_fn)n->attr.act));
-	return 0;
+	return dt_call_in_parts(x, n, dx_act_rows, err);
 }
 
 /* A value that a quantisation wrote, as a matrix of these sizes. */

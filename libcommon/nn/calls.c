@@ -27,6 +27,7 @@ dt_call *const dt_calls[DT_OP_N] = {
 	[DT_OP_LOSS] = dt_call_loss,
 	[DT_OP_ENTER] = dt_call_enter,
 	[DT_OP_LEAVE] = dt_call_leave,
+	[DT_OP_ENTER_WAIT] = dt_call_enter_wait,
 	[DT_OP_ADD] = dt_call_add,
 	[DT_OP_QUANTIZE] = dt_call_quantize,
 	[DT_OP_LINEAR8] = dt_call_linear8,

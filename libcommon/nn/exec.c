@@ -61,6 +61,8 @@ static int run_node(struct dt_exec *x, int k, struct dt_err *err)
 		rc = x->trace ? dt_call_traced(x, k, err) : x->calls[n->op](x, n, err);
 	if (rc == 0 && x->mixture.some_way)
 		dt_call_exchange_on(x);
+	if (rc == 0 && x->stream.under_way)
+		dt_stream_move(x);
 	return rc == 0 && x->watch ? dt_watch_look(x, k, err) : rc;
 }
 
@@ -83,6 +85,8 @@ int dt_exec_run_segment(struct dt_exec *x, const struct dt_flight *f, int i, con
 		rc = run_node(x, k, err);
 	if (rc < 0 && x->mixture.some_way) /* its memory is others' until it is over */
 		dt_call_exchange_wait(x, NULL, NULL);
+	if (rc < 0 && x->stream.under_way)
+		dt_stream_drop(x);
 	if (rc == 0 && h && s->after)
 		rc = hook(h->after, h, x, s, backward, err);
 	if (rc == 0 && h && h->segment)
@@ -298,6 +302,7 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 			      .cp_rank = at.cp,
 			      .firsts = dt_context_firsts(r),
 			      .positions = r->seq,
+			      .stream.splits = r->stream_overlap == DT_RUN_OVERLAP_ON,
 			      .seed = r->data.seed,
 			      .smoothing = (float)r->label_smoothing,
 			      .bn = {.running = dt_plan_address(plan, base, DT_B_BUFFERS, -1),
@@ -307,7 +312,7 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 	if (rc < 0)
 		return rc;
 	if ((rc = bind_mixture(x, r)) == 0 && (rc = bind_params(x, weights, grads)) == 0 &&
-	    (rc = bind_positions(x)) == 0)
+	    (rc = bind_positions(x)) == 0 && (rc = x->tp ? dt_stream_open(&x->stream, r->layout.tp) : 0) == 0)
 		rc = dt_exec_bind_rope(x);
 	if (rc < 0) {
 		dt_exec_close(x);
@@ -327,6 +332,7 @@ void dt_exec_close(struct dt_exec *x)
 	free(x->mixture.count);
 	free(x->mixture.seen);
 	free(x->host_pos);
+	dt_stream_close(&x->stream);
 	memset(x, 0, sizeof(*x));
 }
 

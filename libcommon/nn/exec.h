@@ -91,6 +91,20 @@ struct dt_mixture {
 	double balance_sum, z_sum; /* the losses before their factors, summed over tokens and layers */
 };
 
+/* Messages of a stream that is cut over tp, under way beside products. */
+struct dt_stream_way {
+	struct dt_comm_req **req; /* [2, ranks of tp] from each, to each */
+	int value;		  /* what comes together; -1: nothing is under way */
+};
+enum { DT_STREAM_GATHERS = 4 };
+struct dt_stream {
+	struct dt_stream_way gather[DT_STREAM_GATHERS], scatter;
+	struct dt_comm_req **all; /* of all of them */
+	int under_way;
+	bool splits;	  /* products take parts even where their rows depend on how many there are */
+	double exposed_s; /* seconds in the stream's gathers and sums, part of comm_s */
+};
+
 struct dt_exec {
 	const struct dt_config *c;
 	const struct dt_stage *stage;
@@ -117,6 +131,7 @@ struct dt_exec {
 	int (*const *calls)(struct dt_exec *x, const struct dt_node *n, struct dt_err *err); /* by op */
 	void *owner; /* of serving: its struct dt_infer */
 	struct dt_mixture mixture;
+	struct dt_stream stream;
 
 	/* set before dt_exec_run */
 	bool accumulate;      /* false: the first microbatch overwrites the gradients of matrices */

@@ -179,7 +179,8 @@ int dt_watch_look(struct dt_exec *x, int step, struct dt_err *err)
 	int rc;
 
 	if (s->n.attr.begins) /* what comes of it is there where a node has waited for it */
-		there.n.out[0] = s->n.op == DT_OP_EXCHANGE_WAIT ? s->n.in[1] : -1;
+		there.n.out[0] =
+			s->n.op == DT_OP_EXCHANGE_WAIT || s->n.op == DT_OP_ENTER_WAIT ? s->n.in[1] : -1;
 	rc = x->watch->most ? raise_extremes(x, s, err) : 0;
 
 	if (rc < 0 || !x->watch->find || x->watch->found)

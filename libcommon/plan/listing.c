@@ -49,7 +49,7 @@ const char *dt_listed_result(const struct dt_cost_site *s, const struct dt_node 
 	int first = n->op == DT_OP_COLSUM ? 3 : 0;
 	int64_t rows = 0, cols = 1;
 
-	if (n->op == DT_OP_EXCHANGE_WAIT) {
+	if (n->op == DT_OP_EXCHANGE_WAIT || n->op == DT_OP_ENTER_WAIT) {
 		snprintf(buf, size, "%s[%lld,%lld]", p->value[n->in[1]].name,
 			 (long long)dt_value_rows(p, n->in[1]), (long long)p->value[n->in[1]].cols);
 		return buf;
@@ -123,6 +123,8 @@ static json_t *node(const struct dt_cost_site *s, const struct dt_run *r, int ch
 		return NULL;
 	if (l.cost.message)
 		json_object_set_new(o, "message", json_string(dt_message_name(l.cost.message)));
+	if (l.cost.message)
+		json_object_set_new(o, "beside", json_boolean(l.cost.begins || l.cost.ends));
 	add_costs(o, &l);
 	dt_listed_add(sum, &l, 1);
 	return o;

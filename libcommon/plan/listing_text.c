@@ -89,7 +89,8 @@ static void message(struct dt_table *t, const struct dt_node_cost *c)
 	static const char *const verb[] = {"", "sum", "gather", "scatter", "exchange", "ring"};
 
 	if (c->message)
-		dt_table_cell(t, "%s %.2f", verb[c->message], c->message_bytes / 1048576);
+		dt_table_cell(t, "%s %.2f%s", verb[c->message], c->message_bytes / 1048576,
+			      c->begins || c->ends ? " *" : "");
 	else
 		dt_table_cell(t, "%s", "");
 }

@@ -288,7 +288,7 @@ static void mark_messages(const struct folding *f, bool *message)
 		for (int k = 0; k < DT_NODE_OUT; k++)
 			if (n->out[k] >= 0 && sent_result(n->op, k))
 				message[dt_value_root(p, n->out[k])] = true;
-		if (n->op == DT_OP_KV_SCATTER)
+		if ((n->op == DT_OP_KV_SCATTER || n->op == DT_OP_LEAVE) && n->in[1] >= 0)
 			message[dt_value_root(p, n->in[1])] = true;
 	}
 	for (int i = 0; i < 4; i++) {

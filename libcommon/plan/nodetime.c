@@ -123,21 +123,52 @@ static double seconds(const struct dt_step_model *m, const struct dt_work_node *
 }
 
 /*
- * Rows of experts that are under way while nodes run, where they are not moved by the cores that compute:
- * what the nodes do not hide is waited for.
+ * Messages that are under way while nodes run, where they are not moved by the cores that compute: what the
+ * nodes do not hide is waited for. Of a product that takes one rank's rows of tp after another's, all but one
+ * stand beside them.
  */
 struct under_way {
-	struct dt_cost *of;
-	double left;
+	double left[4]; /* seconds, of what began first first */
+	int n;
+	double hidden; /* since the product whose sums are sent */
 };
 
-static void pass(struct under_way *u, const struct dt_work_node *n, double t)
+static double end(struct under_way *u)
 {
-	u->left = fmax(0, u->left - t);
-	if (n->cost.waits && u->of) {
-		u->of->ep += u->left;
-		u->of = NULL;
+	return u->n ? u->left[--u->n] : 0;
+}
+
+static void pass(struct under_way *u, double t)
+{
+	for (int i = 0; i < u->n; i++) {
+		double some = fmin(t, u->left[i]);
+
+		u->left[i] -= some;
+		t -= some;
 	}
+}
+
+/* Seconds that node n, which takes t, waits for messages; sent: what its own takes. */
+static double waited(const struct dt_step_model *m, struct under_way *u, const struct dt_work_node *n,
+		     double t, double sent)
+{
+	const struct dt_layout *l = &m->s->layout;
+	const struct dt_node_cost *c = &n->cost;
+	double beside = c->parts || c->sends ? t * (l->tp - 1) / l->tp : t;
+	/* A card's stream is gathered in turn; cores that multiply also copy what stays in their memory. */
+	bool hides = c->over_ep ? !m->c->cores : m->c->cores && l->tp > m->c->gpus_a_node;
+
+	pass(u, beside);
+	u->hidden = c->sends ? beside : u->hidden + t;
+	if (c->message == DT_MSG_RING) /* what its own attention does not hide */
+		return fmax(0, sent - t);
+	if (c->begins && hides && u->n < 4)
+		u->left[u->n++] = sent;
+	else if (c->ends && hides)
+		return fmax(0, sent - u->hidden);
+	else
+		return sent + (c->waits || c->parts ? end(u) : 0);
+	return 0;
 }
 
 static struct dt_layer_cost unit_time(const struct dt_step_model *m, const struct dt_work_unit *u, bool apart)
@@ -151,13 +182,9 @@ static struct dt_layer_cost unit_time(const struct dt_step_model *m, const struc
 		struct dt_cost *to = n->again ? &again : n->list == DT_LIST_FORWARD ? &r.f : &r.b;
 		double t = seconds(m, n), sent = dt_message_seconds(m->c, &n->cost, &m->s->layout);
 
-		pass(&way, n, t);
-		if (n->cost.begins && !m->c->cores)
-			way = (struct under_way){to, sent};
-		else if (n->cost.over_cp) /* of a ring, what its own attention does not hide */
-			to->cp += n->cost.message == DT_MSG_RING ? fmax(0, sent - t) : sent;
-		else
-			*(n->cost.over_ep ? &to->ep : &to->tp) += sent;
+		*(n->cost.over_ep   ? &to->ep
+		  : n->cost.over_cp ? &to->cp
+				    : &to->tp) += waited(m, &way, n, t, sent);
 		if (n->weights && apart)
 			r.w += t;
 		else if (n->cost.kind == DT_COST_ATTENTION)

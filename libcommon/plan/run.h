@@ -124,6 +124,10 @@ struct dt_run_mixture {
 	bool in_turn;	   /* nothing is computed while experts' rows are exchanged */
 };
 
+/* Whether products go beside the messages of a stream that is cut (s1); auto: on the processor. */
+enum dt_run_overlap { DT_RUN_OVERLAP_AUTO, DT_RUN_OVERLAP_ON, DT_RUN_OVERLAP_OFF };
+#define DT_RUN_OVERLAP_CHOICES "auto|on|off"
+
 /* Steps unlike those before them (train/spike.h). */
 enum dt_run_on_spike { DT_RUN_SPIKE_IGNORE, DT_RUN_SPIKE_SKIP, DT_RUN_SPIKE_ROLLBACK, DT_RUN_SPIKE_STOP };
 
@@ -287,6 +291,7 @@ struct dt_run {
 	enum dt_dtype grad_comm; /* f32 or bf16: how gradients travel where they are not compressed */
 	struct dt_run_compress compress;
 	enum dt_cp_comm cp_comm; /* auto: dt_context_comm */
+	int stream_overlap;	 /* enum dt_run_overlap */
 	struct dt_run_offload offload;
 	double bucket_bytes; /* gradients are reduced in buckets of about this size */
 
@@ -391,6 +396,14 @@ int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_e
 
 /* Reads schedule_file, where there is one, into ret, which r then points to. r is settled. */
 int dt_run_read_schedule(struct dt_run *r, struct dt_schedule *ret, struct dt_err *err);
+
+/* Whether products go beside the messages of the stream. */
+static inline bool dt_run_overlaps_stream(const struct dt_run *r)
+{
+	return r->layout.seq_parallel && r->layout.tp > 1 &&
+	       (r->stream_overlap == DT_RUN_OVERLAP_ON ||
+		(r->stream_overlap == DT_RUN_OVERLAP_AUTO && !r->on_card));
+}
 
 /* Whether backward is split into input and weight gradients. */
 static inline bool dt_run_splits(const struct dt_run *r)

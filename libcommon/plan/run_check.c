@@ -384,6 +384,8 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	    (rc = check_ramp(r, err)) < 0 || (rc = check_elastic(r, err)) < 0 ||
 	    (rc = check_peer_copy(r, err)) < 0)
 		return rc;
+	if (r->stream_overlap == DT_RUN_OVERLAP_ON && r->on_card)
+		return dt_err_set(err, -ENOTSUP, "--stream-overlap on: a card gathers its stream in turn");
 	if (r->extremes && !r->details)
 		return dt_err_set(err, -EINVAL, "--extremes is for the lines of --details");
 	return run_check_pipeline(r, err);

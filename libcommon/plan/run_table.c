@@ -473,6 +473,13 @@ const struct dt_run_row dt_run_rows[] = {
 	 R(reproducible),
 	 TOLD,
 	 CHANGED},
+	{{"stream-overlap", 0, DT_OPT_CHOICE, O(run.stream_overlap), DT_RUN_OVERLAP_CHOICES,
+	  "with s1, multiply while the stream is gathered and scattered; auto: on the processor",
+	  .def = "auto"},
+	 CHOICE,
+	 R(stream_overlap),
+	 FREE,
+	 CHANGED},
 	{{"cp-comm", 0, DT_OPT_CHOICE, O(run.cp_comm), DT_CP_COMM_CHOICES,
 	  "how attention looks across the cuts of cp: keys and values gathered, going around a ring, or "
 	  "heads cut in "

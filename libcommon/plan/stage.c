@@ -111,6 +111,7 @@ static int build_chunk(struct maker *m, struct dt_stage *p, int k, struct dt_err
 				     .ep = l->ep,
 				     .ep_rank = dt_coords_data(l, m->at) % l->ep,
 				     .overlap = !s->mixture.in_turn,
+				     .stream_overlap = dt_run_overlaps_stream(s),
 				     .cp = l->cp,
 				     .cp_comm = dt_context_comm(s),
 				     .capacity = s->mixture.capacity,

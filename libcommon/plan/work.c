@@ -219,10 +219,11 @@ struct dt_work_cached {
 static bool same(const struct dt_run *a, const struct dt_run *b)
 {
 	return a->config == b->config && a->layout.tp == b->layout.tp && a->layout.cp == b->layout.cp &&
-	       a->cp_comm == b->cp_comm && a->layout.ep == b->layout.ep &&
-	       a->mixture.in_turn == b->mixture.in_turn && a->layout.seq_parallel == b->layout.seq_parallel &&
-	       a->microbatch == b->microbatch && a->seq == b->seq && a->compute == b->compute &&
-	       a->fp8 == b->fp8 && a->recompute.mode == b->recompute.mode && a->loss_chunk == b->loss_chunk &&
+	       a->cp_comm == b->cp_comm && a->stream_overlap == b->stream_overlap &&
+	       a->layout.ep == b->layout.ep && a->mixture.in_turn == b->mixture.in_turn &&
+	       a->layout.seq_parallel == b->layout.seq_parallel && a->microbatch == b->microbatch &&
+	       a->seq == b->seq && a->compute == b->compute && a->fp8 == b->fp8 &&
+	       a->recompute.mode == b->recompute.mode && a->loss_chunk == b->loss_chunk &&
 	       !a->teacher.top_k == !b->teacher.top_k;
 }
 

@@ -162,6 +162,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 			 (json_int_t)t->report.peak_bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
 	for (int k = 0; k < TR_N && line; k++)
 		json_object_set_new(line, kinds[k], json_real(t->t.comm[k]));
+	if (line && t->exec.seq_parallel)
+		json_object_set_new(line, "stream_s", json_real(t->exec.stream.exposed_s));
 	if (line)
 		experts_metrics(t, line);
 	if (line)

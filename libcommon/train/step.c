@@ -49,6 +49,7 @@ int trainer_gradients(struct trainer *t, double scale, double *ret_loss, struct 
 	double tensor = t->exec.comm_s, waited = 0;
 	int rc = reduce_begin(t, err);
 
+	t->exec.stream.exposed_s = 0;
 	if (rc == 0)
 		rc = backup_begin(t, err);
 	if (rc == 0)

@@ -169,6 +169,40 @@ metric() { # file key: of the last step
         $a < $b and $b < $c and $d < $e and $e < $f' program.json
 }
 
+@test "a stream gathered and scattered beside products changes no bit, and its memory is as planned" {
+    # a product of oneDNN that does not depend on the number of its rows
+    export ONEDNN_MAX_CPU_ISA=SSE41
+    both() { # ranks layout model options...: beside, and in turn
+        local ranks=$1 layout=$2 model=$3 how
+        shift 3
+        for how in on off; do
+            mpirun -np "$ranks" dt-train --model "$model" "${common[@]}" --layout "$layout" --steps 3 --metrics $how.jsonl \
+                --stream-overlap $how "$@" >/dev/null
+            jq -es 'map(select(.loss)) | length == 3 and all(.stream_s > 0 and .stream_s <= .comm_tensor_s)' $how.jsonl
+        done
+        [ "$(jq -c 'select(.loss) | [.loss, .grad_norm]' on.jsonl)" = "$(jq -c 'select(.loss) | [.loss, .grad_norm]' off.jsonl)" ]
+    }
+    both 2 tp2.s1 llama.json --find-nan
+    both 2 tp2.s1 gpt2.json --recompute full --precision bf16
+    both 4 tp4.s1 llama.json --recompute selective
+    both 4 dp2.tp2.s1 gpt2.json
+    both 4 tp2.pp2.s1 llama.json --pipeline zb-h1
+    both 4 dp2.tp2.ep2.s1 deepseek.json
+    unset ONEDNN_MAX_CPU_ISA
+    local how
+    for how in on off; do
+        mpirun -np 2 dt-train --model llama.json "${common[@]}" --layout tp2.s1 --steps 1 --metrics m.jsonl --stream-overlap $how >/dev/null
+        dt-memest llama.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --layout tp2.s1 \
+            --stream-overlap $how --check m.jsonl
+        verify llama.json tp2.s1,tp4.s1 --stream-overlap $how
+    done
+    dt-train --print-program --json --model llama.json "${common[@]}" --layout tp2.s1 >program.json
+    jq -e '[.nodes[] | select(.unit == "1" and (.op == "enter" or .op == "leave"))] | length == 10 and all(.beside)' program.json
+    run --separate-stderr dt-train --model llama.json "${common[@]}" --layout tp2.s1 --stream-overlap sometimes
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == *stream-overlap* ]]
+}
+
 @test "what is sent of experts is what the formula says: a row a choice, out and back, forward and backward" {
     local model layers used
     for model in mixtral.json deepseek.json; do

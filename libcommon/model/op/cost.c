@@ -36,11 +36,17 @@ struct dt_node_cost dt_cost_move(const struct dt_cost_site *s, const struct dt_n
 {
 	struct dt_node_cost r = {.read = dt_cost_numel(s, n, 0, DT_NODE_PARAM) * dt_cost_weight(s)};
 
-	for (int i = 0; i < DT_NODE_IN; i++)
+	/* not what is under way beside it */
+	for (int i = 0; i < DT_NODE_IN - n->attr.parts; i++)
 		r.read += dt_cost_bytes(s, n->in[i]);
-	for (int i = 0; i < DT_NODE_OUT; i++)
+	for (int i = 0; i < DT_NODE_OUT - n->attr.sends; i++)
 		r.written += dt_cost_bytes(s, n->out[i]);
 	return r;
+}
+
+struct dt_node_cost dt_cost_wait(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return (struct dt_node_cost){.waits = true, .over_ep = n->op == DT_OP_EXCHANGE_WAIT};
 }
 
 struct dt_node_cost dt_cost_move_add(const struct dt_cost_site *s, const struct dt_node *n)

@@ -278,13 +278,7 @@ struct dt_node_cost dt_cost_send_rows(const struct dt_cost_site *s, const struct
 				     .written = bytes,
 				     .message = DT_MSG_ALL_TO_ALL,
 				     .message_bytes = bytes,
-				     .over_ep = true,
-				     .begins = n->attr.begins};
-}
-
-struct dt_node_cost dt_cost_wait_rows(const struct dt_cost_site *s, const struct dt_node *n)
-{
-	return (struct dt_node_cost){.waits = true};
+				     .over_ep = true};
 }
 
 /* ---- as measured ---- */

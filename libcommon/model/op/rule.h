@@ -117,6 +117,8 @@ int dt_lo_own_rows(struct dt_lower *lo, const struct dt_node *n, int beside, int
 void dt_lo_prune(struct dt_lower *lo);
 /* Puts between the beginning of an exchange of experts' rows and its end what does not need them. */
 void dt_lo_overlap(struct dt_lower *lo);
+/* Puts products beside the gathers and scatters of a stream that is cut. */
+void dt_lo_stream(struct dt_lower *lo);
 /* The value as steps know it. */
 int dt_lo_real(const struct dt_lower *lo, int v);
 

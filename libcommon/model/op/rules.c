@@ -46,7 +46,8 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_LORA_NORM] = {dt_shape_lora_norm, NULL, dt_cost_lora_norm},
 	[DT_OP_LORA_SCALE] = {dt_shape_lora_scale, dt_back_lora_scale, dt_cost_lora_scale},
 	/* lowering adds these alone */
-	[DT_OP_EXCHANGE_WAIT] = {.cost = dt_cost_wait_rows},
+	[DT_OP_ENTER_WAIT] = {.cost = dt_cost_wait},
+	[DT_OP_EXCHANGE_WAIT] = {.cost = dt_cost_wait},
 	[DT_OP_CONV_DX] = {.cost = dt_cost_conv},
 	[DT_OP_CONV_DW] = {.cost = dt_cost_conv},
 	[DT_OP_BATCH_NORM_B] = {.cost = dt_cost_batch_norm_b},
@@ -85,6 +86,10 @@ struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_s
 
 	if (step->again)
 		r.model_flops = 0;
+	r.begins = step->n.attr.begins && r.message;
+	r.parts = step->n.attr.parts;
+	r.sends = step->n.attr.sends;
+	r.ends = step->n.op == DT_OP_LEAVE && step->n.in[1] >= 0;
 	return r;
 }
 
