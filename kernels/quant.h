@@ -37,9 +37,9 @@ void dt_packed_close(struct dt_packed *w);
 
 /*
  * rows more rows from src, which holds them in format have as a file does (no alignment needed); they are
- * kept in format as: F32, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q5_K, Q6_K or MXFP4. Where the two differ, have is
- * decoded to f32 and encoded anew; but Q5_0 goes into Q8_0 as it is, bit for bit. Pages are first touched by
- * the threads that will read them.
+ * kept in format as: F32, BF16 or one of DT_PANEL_FORMATS. Where the two differ, have is decoded to f32 and
+ * encoded anew; but into dt_format_kept of it it goes as it is, number for number. Pages are first touched
+ * by the threads that will read them.
  *
  * -EINVAL: rows or k do not suit the formats, or NaN or Inf met on the way to a block format;
  * -ENOTSUP: as is not one of these; -ENOMEM. Nothing is appended then.

@@ -1,81 +1,38 @@
 /* Scales and integers of blocks, apart; scales by weighted least squares. */
 #include "kernels/quant_grid.h"
 
-#include "kernels/quant_search.h"
+#include "kernels/format/search.h"
 
-#include <math.h>
+#define TRIES 9 /* scales tried on either side of the plain one */
 
-#define TRIES 9	     /* scales tried on either side of the plain one */
-#define LEAST 1e-30f /* what is smaller is 0: its inverse is no number */
-
-static float half_at(const uint8_t *p)
+static void shape_of(const struct dt_format_traits *t, struct dt_grid *g)
 {
-	uint16_t h;
-
-	memcpy(&h, p, 2);
-	return dt_f16_to_f32(h);
-}
-
-static float half_put(uint8_t *p, float x)
-{
-	uint16_t h = dt_f32_to_f16(x);
-
-	memcpy(p, &h, 2);
-	return dt_f16_to_f32(h);
-}
-
-static void shape_of(enum dt_format f, struct dt_grid *g)
-{
-	g->block = dt_format_info(f)->block;
-	g->levels = f == DT_FMT_Q8_0			   ? 255
-		    : f == DT_FMT_Q6_K			   ? 64
-		    : f == DT_FMT_Q5_0 || f == DT_FMT_Q5_K ? 32
-							   : 16;
-	g->e2m1 = f == DT_FMT_MXFP4;
-	g->zero = f == DT_FMT_Q8_0   ? 127
-		  : f == DT_FMT_Q6_K ? 32
-		  : f == DT_FMT_Q5_0 ? 16
-		  : f == DT_FMT_Q4_0 ? 8
-				     : 0;
+	g->block = t->info.block;
+	g->levels = t->levels;
+	g->zero = t->zero;
+	g->values = t->values;
 }
 
 bool dt_grid_of(enum dt_format f, const void *block, struct dt_grid *g)
 {
-	const uint8_t *s = block;
-	float min = 0;
+	const struct dt_format_traits *t = dt_format_traits(f);
 
-	if (dt_format_info(f)->dtype >= 0)
+	if (!t->scales)
 		return false;
-	shape_of(f, g);
-	if (f == DT_FMT_Q4_K || f == DT_FMT_Q5_K) {
-		dt_q4_k_scales(s, g->step, g->min);
-		return true;
-	}
-	if (f == DT_FMT_Q6_K) {
-		for (int j = 0; j < 16; j++) {
-			g->step[j] = half_at(s + 208) * (float)(int8_t)s[192 + j];
-			g->min[j] = 0;
-		}
-		return true;
-	}
-	if (f == DT_FMT_Q4_1)
-		min = -half_at(s + 2);
-	for (int j = 0; j < 2; j++) {
-		g->step[j] = g->e2m1 ? dt_mxfp4_half_scale(s[0]) : half_at(s);
-		g->min[j] = min;
-	}
+	shape_of(t, g);
+	t->scales(block, g->step, g->min);
 	return true;
 }
 
 int dt_grid_nearest(const struct dt_grid *g, int i, float x)
 {
-	float step = g->step[i / 16], q = fabsf(step) > LEAST ? (x + g->min[i / 16]) / step : 0;
+	float step = g->step[i / 16], q = fabsf(step) > DT_LEAST ? (x + g->min[i / 16]) / step : 0;
 
-	if (g->e2m1) {
+	if (g->values) {
 		int ret = 0;
 
-		for (int c = 1; c < 16; c++)
-			if (fabsf((float)dt_e2m1_twice[c] - q) < fabsf((float)dt_e2m1_twice[ret] - q))
+		for (int c = 1; c < g->levels; c++)
+			if (fabsf((float)g->values[c] - q) < fabsf((float)g->values[ret] - q))
 				ret = c;
 		return ret;
 	}
@@ -85,77 +42,17 @@ int dt_grid_nearest(const struct dt_grid *g, int i, float x)
 
 float dt_grid_value(const struct dt_grid *g, int i, int code)
 {
-	return g->step[i / 16] * (float)(g->e2m1 ? dt_e2m1_twice[code] : code - g->zero) - g->min[i / 16];
-}
-
-static void put_q6_k(const uint8_t *code, uint8_t *s)
-{
-	memset(s, 0, 192);
-	for (int at = 0; at < 256; at++) {
-		int run = at / 32, l = at % 32;
-
-		s[run / 4 * 64 + run % 2 * 32 + l] |= (uint8_t)((code[at] & 15) << run % 4 / 2 * 4);
-		s[128 + run / 4 * 32 + l] |= (uint8_t)(code[at] >> 4 << run % 4 * 2);
-	}
-}
-
-static void put_q5_0(const uint8_t *code, uint8_t *s)
-{
-	uint32_t high = 0;
-
-	for (int j = 0; j < 32; j++)
-		high |= (uint32_t)(code[j] >> 4) << j;
-	memcpy(s + 2, &high, 4);
-	for (int j = 0; j < 16; j++)
-		s[6 + j] = (uint8_t)((code[j] & 15) | (code[j + 16] & 15) << 4);
+	return g->step[i / 16] * (float)(g->values ? g->values[code] : code - g->zero) - g->min[i / 16];
 }
 
 void dt_grid_put(enum dt_format f, const uint8_t *code, void *block)
 {
-	uint8_t *s = block;
+	const struct dt_format_traits *t = dt_format_traits(f);
 
-	switch (f) {
-	case DT_FMT_Q8_0:
-		for (int j = 0; j < 32; j++)
-			s[2 + j] = (uint8_t)(code[j] - 127);
-		break;
-	case DT_FMT_Q5_0:
-		put_q5_0(code, s);
-		break;
-	case DT_FMT_MXFP4:
-	case DT_FMT_Q4_0:
-	case DT_FMT_Q4_1:
-		for (int j = 0; j < 16; j++)
-			s[(f == DT_FMT_MXFP4  ? 1
-			   : f == DT_FMT_Q4_0 ? 2
-					      : 4) +
-			  j] = (uint8_t)(code[j] | code[j + 16] << 4);
-		break;
-	case DT_FMT_Q4_K:
-		for (int j = 0; j < 128; j++)
-			s[16 + j] =
-				(uint8_t)(code[j / 32 * 64 + j % 32] | code[j / 32 * 64 + 32 + j % 32] << 4);
-		break;
-	case DT_FMT_Q5_K:
-		memset(s + 16, 0, 32);
-		for (int j = 0; j < 256; j++)
-			s[16 + j % 32] |= (uint8_t)(code[j] >> 4 << j / 32);
-		for (int j = 0; j < 128; j++)
-			s[48 + j] = (uint8_t)((code[j / 32 * 64 + j % 32] & 15) |
-					      (code[j / 32 * 64 + 32 + j % 32] & 15) << 4);
-		break;
-	case DT_FMT_Q6_K:
-		put_q6_k(code, s);
-		break;
-	default:
-		break;
-	}
+	t->put(t, code, block);
 }
 
-/* ---- weighted scales of blocks of 32 ---- */
-
-/* The weighted error of 32 numbers; code: the nearest ones. */
-static float error_of(const struct dt_grid *g, const float *x, const float *w, uint8_t *code)
+float dt_grid_error32(const struct dt_grid *g, const float *x, const float *w, uint8_t *code)
 {
 	float sum = 0;
 
@@ -169,20 +66,28 @@ static float error_of(const struct dt_grid *g, const float *x, const float *w, u
 	return sum;
 }
 
+void dt_half_step(const uint8_t *block, float step[16], float min[16])
+{
+	step[0] = step[1] = dt_half_at(block);
+	min[0] = min[1] = 0;
+}
+
+/* ---- weighted scales of blocks of 32 ---- */
+
 /* A scale and a minimum as the block can hold them. */
-static void set(enum dt_format f, float step, float min, struct dt_grid *g)
+static void set(const struct dt_format_traits *t, float step, float min, struct dt_grid *g)
 {
 	uint8_t half[2];
 
 	for (int j = 0; j < 2; j++) {
-		g->step[j] = half_put(half, step);
-		g->min[j] = f == DT_FMT_Q4_1 ? -half_put(half, -min) : 0;
+		g->step[j] = dt_put_half(half, step);
+		g->min[j] = t->minimum ? -dt_put_half(half, -min) : 0;
 	}
 }
 
 /* The scale and the minimum that fit these codes best. false: none does. */
-static bool fit(enum dt_format f, const struct dt_grid *g, const float *x, const float *w,
-		const uint8_t *code, float *step, float *min)
+static bool fit(const struct dt_grid *g, bool minimum, const float *x, const float *w, const uint8_t *code,
+		float *step, float *min)
 {
 	float sw = 0, sq = 0, sqq = 0, sx = 0, sxq = 0, det;
 
@@ -195,7 +100,7 @@ static bool fit(enum dt_format f, const struct dt_grid *g, const float *x, const
 		sx += w[i] * x[i];
 		sxq += w[i] * x[i] * q;
 	}
-	if (f != DT_FMT_Q4_1) {
+	if (!minimum) {
 		*step = sqq > 0 ? sxq / sqq : 0;
 		return sqq > 0;
 	}
@@ -207,7 +112,7 @@ static bool fit(enum dt_format f, const struct dt_grid *g, const float *x, const
 	return true;
 }
 
-static void weighted32(enum dt_format f, const float *x, const float *w, uint8_t *out)
+void dt_weighted32(const struct dt_format_traits *f, const float *x, const float *w, uint8_t *out)
 {
 	float low = x[0], high = x[0], most = x[0], best = INFINITY, step, min = 0;
 	uint8_t code[32], kept[32] = {0};
@@ -220,21 +125,19 @@ static void weighted32(enum dt_format f, const float *x, const float *w, uint8_t
 		most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
 	}
 	for (int t = -TRIES; t <= TRIES; t++) {
-		float wide = f == DT_FMT_Q4_1	? 15 + 0.1f * (float)t
-			     : f == DT_FMT_Q8_0 ? 127 + 0.1f * (float)t
-						: -(float)g.zero - 0.1f * (float)t;
+		const float wide = f->span + (f->span < 0 ? -0.1f : 0.1f) * (float)t;
 
 		for (int round = 0; round < 2; round++) { /* as it is, and fitted to its codes */
 			float e;
 
 			if (round == 0) {
-				step = f == DT_FMT_Q4_1 ? (high - low) / wide : most / wide;
+				step = f->minimum ? (high - low) / wide : most / wide;
 				min = -low;
-			} else if (!fit(f, &g, x, w, code, &step, &min)) {
+			} else if (!fit(&g, f->minimum, x, w, code, &step, &min)) {
 				break;
 			}
 			set(f, step, min, &g);
-			e = error_of(&g, x, w, code);
+			e = dt_grid_error32(&g, x, w, code);
 			if (e < best) {
 				best = e;
 				found = g;
@@ -242,59 +145,27 @@ static void weighted32(enum dt_format f, const float *x, const float *w, uint8_t
 			}
 		}
 	}
-	half_put(out, found.step[0]);
-	if (f == DT_FMT_Q4_1)
-		half_put(out + 2, -found.min[0]);
-	dt_grid_put(f, kept, out);
-}
-
-/* The power of two that leaves least: the one that clips its largest numbers, or the next. */
-static void weighted_mxfp4(const float *x, const float *w, uint8_t *out)
-{
-	uint8_t code[32], first;
-	float best = INFINITY;
-	struct dt_grid g;
-
-	dt_quantize(DT_FMT_MXFP4, x, 32, out);
-	first = out[0];
-	for (int e = first > 0 ? first - 1 : 0; e <= first + 1 && e < 255; e++) {
-		uint8_t scale = (uint8_t)e;
-		float error;
-
-		dt_grid_of(DT_FMT_MXFP4, &scale, &g);
-		error = error_of(&g, x, w, code);
-		if (error < best) {
-			best = error;
-			out[0] = scale;
-			dt_grid_put(DT_FMT_MXFP4, code, out);
-		}
-	}
+	dt_put_half(out, found.step[0]);
+	if (f->minimum)
+		dt_put_half(out + 2, -found.min[0]);
+	f->put(f, kept, out);
 }
 
 void dt_quantize_weighted(enum dt_format f, const float *src, int64_t n, const float *importance, void *dst)
 {
-	const struct dt_format_info *info = dt_format_info(f);
+	const struct dt_format_traits *t = dt_format_traits(f);
+	const int block = t->info.block;
 	uint8_t *out = dst;
 
-	if (info->dtype >= 0) {
+	if (!t->weighted) {
 		dt_quantize(f, src, n, dst);
 		return;
 	}
-	for (; n > 0; n -= info->block, src += info->block, importance += info->block, out += info->bytes) {
+	for (; n > 0; n -= block, src += block, importance += block, out += t->info.bytes) {
 		float x[256];
 
-		for (int i = 0; i < info->block; i++)
-			x[i] = isfinite(src[i]) ? src[i] : 0;
-		if (f == DT_FMT_Q4_K)
-			dt_quantize_q4_k(x, 256, importance, out);
-		else if (f == DT_FMT_Q5_K)
-			dt_quantize_q5_k(x, 256, importance, out);
-		else if (f == DT_FMT_Q6_K)
-			dt_quantize_q6_k(x, 256, importance, out);
-		else if (f == DT_FMT_MXFP4)
-			weighted_mxfp4(x, importance, out);
-		else
-			weighted32(f, x, importance, out);
+		dt_take_finite(src, block, x);
+		t->weighted(t, x, importance, out);
 	}
 }
 /* SPDX-License-Identifier: Apache-2.0 */

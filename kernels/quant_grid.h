@@ -2,8 +2,8 @@
  * Blocks of quant_formats.h in two halves: scales, and the integers that are multiplied with them. Methods
  * that choose the integers by something else than the nearest one (GPTQ) take the scales from here.
  *
- * Element i of a block is step[i / 16] (code - zero) - min[i / 16], code in [0, levels); of mxfp4 step
- * dt_e2m1_twice[code].
+ * Element i of a block is step[i / 16] (code - zero) - min[i / 16], code in [0, levels); where codes stand
+ * for other numbers, step values[code].
  */
 #ifndef DT_KERNELS_QUANT_GRID_H
 #define DT_KERNELS_QUANT_GRID_H
@@ -12,7 +12,7 @@
 
 struct dt_grid {
 	int block, levels, zero;
-	bool e2m1;
+	const int8_t *values; /* [levels]; NULL: code - zero */
 	float step[16], min[16];
 };
 
@@ -21,6 +21,8 @@ bool dt_grid_of(enum dt_format f, const void *block, struct dt_grid *ret);
 /* The code nearest to x of an element, and what it stands for. */
 int dt_grid_nearest(const struct dt_grid *g, int i, float x);
 float dt_grid_value(const struct dt_grid *g, int i, int code);
+/* The sum of w[i] (error of i)^2 of a block of 32 finite numbers; code: the nearest ones. */
+float dt_grid_error32(const struct dt_grid *g, const float *x, const float *w, uint8_t *code);
 /* Puts the codes of a block [block] beside the scales that it has. */
 void dt_grid_put(enum dt_format f, const uint8_t *code, void *block);
 

@@ -6,8 +6,9 @@
 #include "eval/images.h"
 #include "eval/score.h"
 #include "eval/teacher.h"
+#include "kernels/quant_formats.h"
 
-#define EVAL_WEIGHTS "auto|f32|bf16|f16|q8_0|q4_0|q4_1|q4_k|q5_k|q6_k|mxfp4"
+#define EVAL_WEIGHTS "auto|f32|bf16|f16" DT_PANEL_CHOICES
 
 struct eval_args {
 	struct dt_eval_opts model;

@@ -1,5 +1,6 @@
 #include "tools/serve_options.h"
 #include "base/units.h"
+#include "kernels/quant_formats.h"
 
 #include <errno.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #define STUCK_AFTER 120 /* seconds a step may take before /health says 503 */
 #define DECODERS    4	/* images that are decoded at a time */
 
-#define WEIGHTS "auto|f32|bf16|q8_0|q4_0|q4_1|q4_k|q5_k|q6_k|mxfp4"
+#define WEIGHTS "auto|f32|bf16" DT_PANEL_CHOICES
 
 struct serve_options serve_options;
 

@@ -5,8 +5,9 @@
 #include "base/program.h"
 #include "base/progress.h"
 #include "eval/rounding.h"
+#include "kernels/quant_formats.h"
 
-#define SHARD_CKPT_TYPES "f32|f16|bf16|q8_0|q4_0|q4_1|q5_0|q4_k|q5_k|q6_k|mxfp4"
+#define SHARD_CKPT_TYPES "f32|f16|bf16" DT_BLOCK_CHOICES
 
 struct shard_options {
 	bool json, all_lines, raw, compress, dry_run, weights, any_base;

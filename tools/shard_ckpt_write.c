@@ -200,9 +200,8 @@ static void ask_text(const char *dst)
 static int ask_rounding(const char *dst)
 {
 	if (!shard_options.type_given || shard_options.type < 3)
-		return dt_opt_usage_error(
-			&shard_program, stderr,
-			"quantize needs --type q8_0, q6_k, q5_k, q5_0, q4_k, q4_1, q4_0 or mxfp4");
+		return dt_opt_usage_error(&shard_program, stderr, "quantize needs --type, one of %s",
+					  &DT_BLOCK_CHOICES[1]);
 	if (dt_rounding_prunes((enum dt_rounding_method)shard_options.method))
 		return dt_opt_usage_error(&shard_program, stderr, "--method %s is of sparsify",
 					  shard_options.method == DT_ROUND_WANDA ? "wanda" : "magnitude");

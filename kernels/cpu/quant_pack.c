@@ -61,10 +61,8 @@ static const uint8_t *convert_row(enum dt_format to, enum dt_format have, const 
 {
 	if (have == to)
 		return row;
-	if (have == DT_FMT_Q5_0 && to == DT_FMT_Q8_0) {
-		dt_q5_0_as_q8_0(row, k, narrow);
+	if (dt_recode(have, row, k, to, narrow))
 		return narrow;
-	}
 	dt_dequantize(have, row, k, wide);
 	for (int64_t j = 0; !dt_is_float(to) && j < k; j++)
 		if (!isfinite(wide[j]))

@@ -1,80 +1,15 @@
 /* Rows of a file's blocks to rows of panels (quant.h) and back: what each format has of a block of 32. */
 #include "kernels/cpu/quant.h"
-
-#include <string.h>
-
-/* One row's share of a block of 32: integers and what scales them, in the units of the format. */
-struct piece {
-	uint8_t q[DT_QK];
-	uint16_t d, m;	/* f16 (bf16 of MXFP4): of the block, or of the 8 blocks around it */
-	uint8_t sc, mn; /* Q4_K's and Q5_K's scale and minimum; Q6_K's two signed scales */
-};
-
-static uint16_t u16_at(const uint8_t *p)
-{
-	uint16_t h;
-
-	memcpy(&h, p, 2);
-	return h;
-}
-
-static void nibbles(uint8_t q[DT_QK], const uint8_t *p)
-{
-	for (int j = 0; j < 16; j++) {
-		q[j] = p[j] & 15;
-		q[j + 16] = p[j] >> 4;
-	}
-}
-
-/* high: bytes of fifth bits, 0 of Q4_K. */
-static void piece_k_min(struct piece *s, const uint8_t *p, int j, int high)
-{
-	const uint8_t *sc = p + 4, *q = p + 16 + high + j / 2 * 32;
-
-	s->d = u16_at(p);
-	s->m = u16_at(p + 2);
-	s->sc = j < 4 ? sc[j] & 63 : (uint8_t)((sc[j + 4] & 15) | (sc[j - 4] >> 6) << 4);
-	s->mn = j < 4 ? sc[j + 4] & 63 : (uint8_t)(sc[j + 4] >> 4 | (sc[j] >> 6) << 4);
-	for (int i = 0; i < 32; i++)
-		s->q[i] = (uint8_t)((q[i] >> (j & 1 ? 4 : 0) & 15) | (high ? p[16 + i] >> j & 1 : 0) << 4);
-}
-
-static void piece_q6_k(struct piece *s, const uint8_t *p, int j)
-{
-	const uint8_t *low = p + j / 4 * 64 + j % 2 * 32, *high = p + 128 + j / 4 * 32;
-
-	s->d = u16_at(p + 208);
-	s->sc = p[192 + 2 * j];
-	s->mn = p[193 + 2 * j];
-	for (int i = 0; i < 32; i++)
-		s->q[i] = (uint8_t)((low[i] >> j % 4 / 2 * 4 & 15) | (high[i] >> j % 4 * 2 & 3) << 4);
-}
+#include "kernels/format/format.h"
 
 /* Block b of a row that starts at row. */
-static void piece_read(struct piece *s, enum dt_format f, const uint8_t *row, int64_t b)
+static void piece_read(struct dt_panel_piece *s, enum dt_format f, const uint8_t *row, int64_t b)
 {
-	const struct dt_format_info *info = dt_format_info(f);
-	const uint8_t *p = row + b * DT_QK / info->block * info->bytes;
-	const int j = (int)(b % (info->block / DT_QK));
+	const struct dt_format_traits *t = dt_format_traits(f);
 
-	s->d = f == DT_FMT_MXFP4 ? dt_f32_to_bf16(dt_mxfp4_half_scale(p[0])) : u16_at(p);
-	s->m = 0;
+	s->d = s->m = 0;
 	s->sc = s->mn = 0;
-	if (f == DT_FMT_Q8_0) {
-		for (int i = 0; i < 32; i++)
-			s->q[i] = p[2 + i] ^ 0x80;
-	} else if (f == DT_FMT_Q4_0) {
-		nibbles(s->q, p + 2);
-	} else if (f == DT_FMT_Q4_1) {
-		s->m = u16_at(p + 2);
-		nibbles(s->q, p + 4);
-	} else if (f == DT_FMT_MXFP4) {
-		nibbles(s->q, p + 1);
-	} else if (dt_is_k_min(f)) {
-		piece_k_min(s, p, j, f == DT_FMT_Q5_K ? 32 : 0);
-	} else {
-		piece_q6_k(s, p, j);
-	}
+	t->piece(t, s, row + b * DT_QK / t->info.block * t->info.bytes, (int)(b % (t->info.block / DT_QK)));
 }
 
 /* Where block b of row r of a panel keeps its quants, scales and supers. */
@@ -91,7 +26,7 @@ static struct place place_of(enum dt_format f, uint8_t *panel, int64_t blocks, i
 			      scales + blocks * s->scales + b / 8 * s->supers};
 }
 
-static void piece_write(const struct piece *s, enum dt_format f, struct place at, int r)
+static void piece_write(const struct dt_panel_piece *s, enum dt_format f, struct place at, int r)
 {
 	uint32_t word[8], out;
 
@@ -129,13 +64,13 @@ static void piece_write(const struct piece *s, enum dt_format f, struct place at
 
 void dt_quant_pack_row(const struct dt_packed *w, enum dt_format f, uint8_t *panel, int r, const uint8_t *row)
 {
-	struct piece s;
+	struct dt_panel_piece s;
 
 	if (f == DT_FMT_BF16) {
 		for (int64_t i = 0; i < w->k; i += 2) {
-			uint32_t word = u16_at(row + 2 * i);
+			uint32_t word = dt_u16_at(row + 2 * i);
 
-			word |= i + 1 < w->k ? (uint32_t)u16_at(row + 2 * i + 2) << 16 : 0;
+			word |= i + 1 < w->k ? (uint32_t)dt_u16_at(row + 2 * i + 2) << 16 : 0;
 			memcpy(panel + i / 2 * 64 + 4 * r, &word, 4);
 		}
 		return;
@@ -183,24 +118,24 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 	panel = part->data + (size_t)((i - part->first) / DT_PANEL) * part->panel_bytes;
 	r = (int)((i - part->first) % DT_PANEL);
 	for (int64_t j = 0; part->format == DT_FMT_BF16 && j < w->k; j++)
-		out[j] = dt_bf16_to_f32(u16_at(panel + j / 2 * 64 + 4 * r + j % 2 * 2));
+		out[j] = dt_bf16_to_f32(dt_u16_at(panel + j / 2 * 64 + 4 * r + j % 2 * 2));
 	for (int64_t j = 0; part->format == DT_FMT_F32 && j < w->k; j++)
 		memcpy(&out[j], panel + j * 64 + 4 * r, 4);
 	for (int64_t b = 0; !dt_is_float(part->format) && b < w->blocks; b++) {
 		const struct place at = place_of(part->format, panel, w->blocks, b);
 		const bool k4 = dt_is_k_min(part->format), k6 = part->format == DT_FMT_Q6_K;
-		const uint16_t bits = u16_at((k4 || k6 ? at.supers : at.scales) + 2 * r);
+		const uint16_t bits = dt_u16_at((k4 || k6 ? at.supers : at.scales) + 2 * r);
 		const float d = part->format == DT_FMT_MXFP4 ? dt_bf16_to_f32(bits) : dt_f16_to_f32(bits);
 		float scale[2] = {d, d}, min = 0;
 
 		if (k4) {
 			scale[0] = scale[1] = d * (float)at.scales[r];
-			min = -(dt_f16_to_f32(u16_at(at.supers + 32 + 2 * r)) * (float)at.scales[16 + r]);
+			min = -(dt_f16_to_f32(dt_u16_at(at.supers + 32 + 2 * r)) * (float)at.scales[16 + r]);
 		} else if (k6) {
 			scale[0] = d * (float)(int8_t)at.scales[r];
 			scale[1] = d * (float)(int8_t)at.scales[16 + r];
 		} else if (part->format == DT_FMT_Q4_1) {
-			min = dt_f16_to_f32(u16_at(at.scales + 32 + 2 * r));
+			min = dt_f16_to_f32(dt_u16_at(at.scales + 32 + 2 * r));
 		}
 		for (int j = 0; j < DT_QK; j++) {
 			const float v = scale[j / 16] * (float)dt_quant_at(part->format, at.quants, r, j);

@@ -1,22 +1,10 @@
 /* quant_mul.c's products on any processor, one output at a time; also what the others are checked against. */
 #include "kernels/cpu/quant.h"
-
-#include <math.h>
-
-static float half_at(const uint8_t *p)
-{
-	uint16_t h;
-
-	memcpy(&h, p, 2);
-	return dt_f16_to_f32(h);
-}
+#include "kernels/format/format.h"
 
 static float bf16_at(const uint8_t *p)
 {
-	uint16_t h;
-
-	memcpy(&h, p, 2);
-	return dt_bf16_to_f32(h);
+	return dt_bf16_to_f32(dt_u16_at(p));
 }
 
 static float one(enum dt_format f, const uint8_t *panel, int r, const int8_t *x, const struct dt_xblock *xb,
@@ -33,16 +21,16 @@ static float one(enum dt_format f, const uint8_t *panel, int r, const int8_t *x,
 		int32_t acc[2] = {0, 0};
 
 		if (dt_is_k_min(f)) {
-			scale[0] = half_at(d) * (float)s[r];
-			min = -half_at(d + 32) * (float)s[16 + r];
+			scale[0] = dt_half_at(d) * (float)s[r];
+			min = -dt_half_at(d + 32) * (float)s[16 + r];
 		} else if (f == DT_FMT_Q6_K) {
-			scale[0] = half_at(d) * (float)(int8_t)s[r];
-			scale[1] = half_at(d) * (float)(int8_t)s[16 + r];
+			scale[0] = dt_half_at(d) * (float)(int8_t)s[r];
+			scale[1] = dt_half_at(d) * (float)(int8_t)s[16 + r];
 		} else if (f == DT_FMT_MXFP4) {
 			scale[0] = bf16_at(s + 2 * r);
 		} else {
-			scale[0] = half_at(s + 2 * r);
-			min = f == DT_FMT_Q4_1 ? half_at(s + 32 + 2 * r) : 0;
+			scale[0] = dt_half_at(s + 2 * r);
+			min = f == DT_FMT_Q4_1 ? dt_half_at(s + 32 + 2 * r) : 0;
 		}
 		for (int j = 0; j < DT_QK; j++)
 			acc[f == DT_FMT_Q6_K ? j / 16 : 0] += dt_quant_at(f, q, r, j) * x[j];

@@ -40,7 +40,7 @@ static enum dt_format choose(struct exporter *e, struct exp_tensor *t, const str
 {
 	int want = e->x->format, have = (int)dt_source_format(e->s, t->part[0]);
 	bool gguf = e->x->to == DT_SOURCE_GGUF;
-	enum dt_format f;
+	enum dt_format f, head;
 
 	if (e->x->packing)
 		return choose_packed(e, t, p);
@@ -53,9 +53,10 @@ static enum dt_format choose(struct exporter *e, struct exp_tensor *t, const str
 	if (!gguf)
 		return (enum dt_format)want;
 	f = dt_export_format(dt_source_config(e->s), p, (enum dt_format)want, DT_PACK_NONE);
-	if (e->x->format < 0 && f == DT_FMT_Q6_K)
+	head = dt_format_info((enum dt_format)want)->head;
+	if (e->x->format < 0 && head && f == head)
 		return (enum dt_format)want; /* as it is stored */
-	if ((int)f == want || f == DT_FMT_F32 || f == DT_FMT_Q6_K)
+	if ((int)f == want || f == DT_FMT_F32 || f == head)
 		return f;
 	if (f == DT_FMT_F16)
 		e->unpacked++;

@@ -7,7 +7,7 @@
  *   ema          the same: its ema/ tensors, which were averaged in training
  *   safetensors  a Hugging Face folder (model.safetensors or an index of several, config.json) or file;
  *                quantised by GPTQ, AWQ or to fp8 too (source_coded.c)
- *   gguf         a GGUF file: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q4_k, q5_k, q6_k, mxfp4
+ *   gguf         a GGUF file, of any format of quant_formats.h
  *   llmc         a model .bin of llm.c (GPT-2)
  *   llama2c      a model .bin of llama2.c
  *

@@ -88,7 +88,7 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 		     x.packing ? "sizes that cannot be packed" : "rows no block fits");
 	if (rc == 0 && smaller)
 		note(job, "%d matrices have rows no block of 256 fits and are %s", smaller,
-		     x.format == DT_FMT_Q4_K || x.format == DT_FMT_Q5_K ? "q5_0" : "q8_0");
+		     dt_format_info(dt_format_info((enum dt_format)x.format)->narrow)->name);
 	dt_source_close(s);
 	return rc;
 }

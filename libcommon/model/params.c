@@ -121,13 +121,12 @@ enum dt_format dt_param_format(const struct dt_config *c, const struct dt_param 
 		return want;
 	if (p->role == DT_W_POS)
 		return DT_FMT_F32;
-	if ((want == DT_FMT_Q4_K || want == DT_FMT_Q5_K) &&
-	    (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied)))
-		want = DT_FMT_Q6_K; /* as GGUF's own writer: logits feel its error most */
+	if (dt_format_info(want)->head && (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied)))
+		want = dt_format_info(want)->head; /* as GGUF's own writer: logits feel its error most */
 	if (p->shape[1] % dt_format_info(want)->block == 0)
 		return want;
 	if (p->shape[1] % 32 == 0)
-		return want == DT_FMT_Q4_K || want == DT_FMT_Q5_K ? DT_FMT_Q5_0 : DT_FMT_Q8_0;
+		return dt_format_info(want)->narrow;
 	return DT_FMT_F16;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

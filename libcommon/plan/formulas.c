@@ -173,12 +173,25 @@ bool dt_lora_target(enum dt_role r, enum dt_lora_targets which)
 	return qv || (which >= DT_LORA_ATTENTION && attention) || (which >= DT_LORA_ALL && mlp);
 }
 
+/* An enum dt_format; -1: none. */
+static int format_of(enum dt_weight_format f)
+{
+	static const enum dt_format plain[] = {DT_FMT_F32, DT_FMT_BF16, DT_FMT_F16};
+
+	if (f < DT_WF_Q8_0)
+		return (int)plain[f];
+	if (f < DT_WF_Q4_K_M)
+		return (int)DT_FMT_Q8_0 + (int)(f - DT_WF_Q8_0); /* both are DT_BLOCK_FORMATS, in its order */
+	return f == DT_WF_Q4_K_M ? (int)DT_FMT_Q4_K : -1;
+}
+
 double dt_weight_bits(enum dt_weight_format f)
 {
-	static const double bits[DT_WF_N] = {32,  16,  16,  8.5,  6.5625, 5.5,	 5,
-					     4.5, 4.5, 4.5, 4.25, 4.5,	  4.127, 8};
+	const int format = format_of(f);
 
-	return bits[f];
+	if (format >= 0)
+		return 8.0 * (double)dt_format_bytes((enum dt_format)format, 256) / 256;
+	return f == DT_WF_NF4 ? 4.5 : f == DT_WF_NF4_DQ ? 4.127 : 8;
 }
 
 /* llama.cpp's use_more_bits */
@@ -210,11 +223,11 @@ double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, doub
 
 int dt_weight_kept_as(const struct dt_config *c, const struct dt_param *p, enum dt_weight_format f)
 {
-	static const int as[DT_WF_N] = {DT_FMT_F32,   DT_FMT_BF16, -1,		DT_FMT_Q8_0, DT_FMT_Q6_K,
-					DT_FMT_Q5_K,  DT_FMT_Q4_1, DT_FMT_Q4_K, DT_FMT_Q4_K, DT_FMT_Q4_0,
-					DT_FMT_MXFP4, -1,	   -1,		-1};
+	const int format = format_of(f);
 
-	return f == DT_WF_Q4_K_M && is_larger(c, p) ? DT_FMT_Q6_K : as[f];
+	if (f == DT_WF_Q4_K_M && is_larger(c, p))
+		return DT_FMT_Q6_K;
+	return format < 0 || f == DT_WF_F16 ? -1 : (int)dt_format_kept((enum dt_format)format);
 }
 
 double dt_whole_weight_bytes(const struct dt_config *c, const struct dt_params *t, enum dt_weight_format f)

@@ -6,7 +6,7 @@
 #ifndef DT_PLAN_FORMULAS_H
 #define DT_PLAN_FORMULAS_H
 
-#include "kernels/dtype.h"
+#include "kernels/quant_formats.h"
 #include "model/params.h"
 #include "model/recompute.h"
 
@@ -100,31 +100,27 @@ enum dt_lora_targets { DT_LORA_QV, DT_LORA_ATTENTION, DT_LORA_ALL };
 bool dt_lora_target(enum dt_role role, enum dt_lora_targets which);
 
 /* Weight formats, and bits an element with their block scales. The index is what DT_WEIGHT_CHOICES names. */
-#define DT_WEIGHT_CHOICES "fp32|bf16|fp16|q8_0|q6_k|q5_k|q4_1|q4_k|q4_k_m|q4_0|mxfp4|nf4|nf4_dq|fp8"
+#define DT_WEIGHT_CHOICES "fp32|bf16|fp16" DT_BLOCK_CHOICES "|q4_k_m|nf4|nf4_dq|fp8"
 /* What they are called elsewhere, for dt_opt.elsewhere. */
 #define DT_WEIGHT_ELSEWHERE                                                                                  \
 	"f32=fp32|float32=fp32|float=fp32|bfloat16=bf16|f16=fp16|float16=fp16|half=fp16|int8=q8_0|w8a8=q8_"  \
 	"0|"                                                                                                 \
 	"w8a16=q8_0|q8=q8_0|int4=q4_0|w4a16=q4_0|awq=q4_0|gptq=q4_0|q4=q4_0|q4_k_s=q4_k|bnb4=nf4|fp4=nf4|"   \
-	"bitsandbytes=nf4|nvfp4=q4_0|fp8_e4m3=fp8|fp8_e5m2=fp8|e4m3=fp8|q5_k_m=q5_k|q5_k_s=q5_k|"            \
-	"q5_0=q5_k"
+	"bitsandbytes=nf4|nvfp4=q4_0|fp8_e4m3=fp8|fp8_e5m2=fp8|e4m3=fp8|q5_k_m=q5_k|q5_k_s=q5_k"
+
+#define DT_WF_ENTRY(NAME, name) DT_WF_##NAME,
 enum dt_weight_format {
 	DT_WF_F32,
 	DT_WF_BF16,
 	DT_WF_F16,
-	DT_WF_Q8_0,
-	DT_WF_Q6_K,
-	DT_WF_Q5_K,
-	DT_WF_Q4_1,
-	DT_WF_Q4_K,
-	DT_WF_Q4_K_M,
-	DT_WF_Q4_0,
-	DT_WF_MXFP4,
+	DT_BLOCK_FORMATS(DT_WF_ENTRY) DT_WF_Q4_K_M,
 	DT_WF_NF4,
 	DT_WF_NF4_DQ, /* scales quantised too (Dettmers et al. 2023) */
 	DT_WF_FP8,
 	DT_WF_N,
 };
+#undef DT_WF_ENTRY
+
 double dt_weight_bits(enum dt_weight_format f); /* q4_k_m is a mixture: its smaller part's */
 /*
  * Bytes of tensor p in format f: matrices in it, vectors in f32 where f is a block format. q4_k_m gives the

@@ -73,10 +73,8 @@ enum dt_format dt_infer_format(const struct dt_param *p, int weights, enum dt_fo
 		return compute == DT_F32 ? DT_FMT_F32 : DT_FMT_BF16;
 	if (weights >= 0)
 		return (enum dt_format)weights;
-	if (stored == DT_FMT_Q5_0) /* which holds the same numbers */
-		return DT_FMT_Q8_0;
 	if (dt_format_info(stored)->dtype < 0)
-		return stored;
+		return dt_format_kept(stored);
 	return compute == DT_F32 ? DT_FMT_F32 : DT_FMT_BF16;
 }
 

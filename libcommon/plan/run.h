@@ -9,6 +9,7 @@
 #include "base/opt.h"
 #include "kernels/dtype.h"
 #include "kernels/optim.h"
+#include "kernels/quant_formats.h"
 #include "model/program.h"
 #include "model/recompute.h"
 #include "plan/compress.h"
@@ -221,7 +222,7 @@ enum dt_outer_comm { DT_OUTER_F32, DT_OUTER_BF16, DT_OUTER_E3M0 };
  * Training that knows of quantisation (Jacob et al. 2018): products are of matrices rounded to blocks, and
  * their gradients are those of the masters, as if nothing were rounded (the straight-through estimator).
  */
-#define DT_QAT_CHOICES "none|q8_0|q4_0|q4_1|q5_0|q4_k|q5_k|q6_k|mxfp4"
+#define DT_QAT_CHOICES "none" DT_BLOCK_CHOICES
 
 #define DT_GRAD_COMM "fp32|bf16|int8|powersgd:R|topk:P|onebit|auto"
 /* Gradients that travel compressed, with what is lost kept for the next step. */

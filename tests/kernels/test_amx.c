@@ -263,8 +263,7 @@ static void compare(enum dt_format f, const struct dt_packed_part *p, const void
 
 static void test_quants(void **state)
 {
-	static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K,
-						 DT_FMT_Q5_K, DT_FMT_Q6_K, DT_FMT_MXFP4};
+	static const enum dt_format formats[] = {DT_PANEL_FORMATS(DT_FORMAT_ENTRY)};
 	struct dt_dev *dev = *state;
 
 	for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)

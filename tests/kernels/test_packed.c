@@ -9,8 +9,7 @@
 
 static struct dt_dev *dev, *cpu;
 
-static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0,  DT_FMT_Q4_1, DT_FMT_Q4_K, DT_FMT_Q5_K,
-					 DT_FMT_Q6_K, DT_FMT_MXFP4, DT_FMT_BF16, DT_FMT_F32};
+static const enum dt_format formats[] = {DT_PANEL_FORMATS(DT_FORMAT_ENTRY) DT_FMT_BF16, DT_FMT_F32};
 #define FORMATS (sizeof formats / sizeof *formats)
 
 /* Rows as a file holds them: any integers, small scales. */

@@ -7,8 +7,7 @@
 #include "kernels/cpu/quant.h"
 #include "kernels/quant.h"
 
-static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0,  DT_FMT_Q4_1, DT_FMT_Q4_K, DT_FMT_Q5_K,
-					 DT_FMT_Q6_K, DT_FMT_MXFP4, DT_FMT_BF16, DT_FMT_F32};
+static const enum dt_format formats[] = {DT_PANEL_FORMATS(DT_FORMAT_ENTRY) DT_FMT_BF16, DT_FMT_F32};
 #define FORMATS (sizeof formats / sizeof *formats)
 
 static uint8_t byte_of(uint32_t stream, int64_t i)
@@ -464,8 +463,7 @@ static void test_not_finite(void **state)
 /* Numbers packed as blocks are what dt_quantize makes of them. */
 static void test_numbers_become_blocks(void **state)
 {
-	static const enum dt_format as[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q4_K,
-					    DT_FMT_Q5_K, DT_FMT_Q6_K, DT_FMT_MXFP4};
+	static const enum dt_format as[] = {DT_PANEL_FORMATS(DT_FORMAT_ENTRY)};
 	struct dt_tensor f = random_tensor(DT_F32, 5, 256, 1, 1);
 	uint8_t block[256 / 32 * 34];
 	float want[256], got[256];

@@ -14,8 +14,7 @@
 
 #include <cmocka.h>
 
-static const enum dt_format blocks[] = {DT_FMT_Q4_0, DT_FMT_Q4_1, DT_FMT_Q5_0, DT_FMT_Q8_0,
-					DT_FMT_Q4_K, DT_FMT_Q5_K, DT_FMT_Q6_K, DT_FMT_MXFP4};
+static const enum dt_format blocks[] = {DT_BLOCK_FORMATS(DT_FORMAT_ENTRY)};
 
 static float uniform(uint32_t *s)
 {

@@ -1,0 +1,110 @@
+/*
+ * mxfp4: 32 elements in 17 bytes: u8 e, 16 bytes as q4_0's of e2m1 numbers v; x = 2^(e - 127) v (OCP
+ * Microscaling 1.0). e = 127 + floor(log2 max |x|) - 2; what is then larger than 6 becomes 6, a tie the
+ * smaller magnitude.
+ */
+#include "kernels/format/format.h"
+#include "kernels/quant_grid.h"
+
+const int8_t dt_e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+float dt_mxfp4_half_scale(uint8_t e)
+{
+	return e == 255 ? NAN : ldexpf(1, e - 128);
+}
+
+static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 32, s += 17, y += 32) {
+		float d = dt_mxfp4_half_scale(s[0]);
+
+		for (int j = 0; j < 16; j++) {
+			y[j] = d * (float)dt_e2m1_twice[s[1 + j] & 15];
+			y[j + 16] = d * (float)dt_e2m1_twice[s[1 + j] >> 4];
+		}
+	}
+}
+
+/* Of the numbers nearest to q, which is twice what a code stands for, the first code. */
+static unsigned code_of(float q)
+{
+	unsigned ret = 0;
+
+	for (unsigned c = 1; c < 16; c++)
+		if (fabsf((float)dt_e2m1_twice[c] - q) < fabsf((float)dt_e2m1_twice[ret] - q))
+			ret = c;
+	return ret;
+}
+
+static void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
+{
+	for (; n > 0; n -= 32, x += 32, out += 17) {
+		float max = 0, d;
+		int e = 0;
+
+		for (int j = 0; j < 32; j++)
+			max = fabsf(x[j]) > max && isfinite(x[j]) ? fabsf(x[j]) : max;
+		if (max > 0) {
+			frexpf(max, &e); /* max = f 2^e, 0.5 <= f < 1 */
+			e += 127 - 1 - 2;
+		}
+		out[0] = (uint8_t)(e < 0 ? 0 : e);
+		d = dt_mxfp4_half_scale(out[0]);
+		for (int j = 0; j < 16; j++)
+			out[1 + j] = (uint8_t)(code_of(x[j] / d) | code_of(x[j + 16] / d) << 4);
+	}
+}
+
+static void scales(const uint8_t *s, float step[16], float min[16])
+{
+	step[0] = step[1] = dt_mxfp4_half_scale(s[0]);
+	min[0] = min[1] = 0;
+}
+
+static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
+{
+	dt_nibbles_put(code, s + 1);
+}
+
+/* The power of two that leaves least: the one that clips its largest numbers, or the next. */
+static void weighted(const struct dt_format_traits *t, const float *x, const float *w, uint8_t *out)
+{
+	uint8_t code[32], first;
+	float best = INFINITY;
+	struct dt_grid g;
+
+	encode(t, x, 32, out);
+	first = out[0];
+	for (int e = first > 0 ? first - 1 : 0; e <= first + 1 && e < 255; e++) {
+		uint8_t scale = (uint8_t)e;
+		float error;
+
+		dt_grid_of(DT_FMT_MXFP4, &scale, &g);
+		error = dt_grid_error32(&g, x, w, code);
+		if (error < best) {
+			best = error;
+			out[0] = scale;
+			put(t, code, out);
+		}
+	}
+}
+
+static void piece(const struct dt_format_traits *t, struct dt_panel_piece *r, const uint8_t *s, int j)
+{
+	r->d = dt_f32_to_bf16(dt_mxfp4_half_scale(s[0]));
+	dt_nibbles(r->q, s + 1);
+}
+
+const struct dt_format_traits dt_format_mxfp4 = {
+	.info = {"mxfp4", .gguf = 39, .file_type = 38, .block = 32, .bytes = 17, .dtype = -1},
+	.panel = {256, 32, 0, 12},
+	.decode = decode,
+	.encode = encode,
+	.levels = 16,
+	.values = dt_e2m1_twice,
+	.scales = scales,
+	.put = put,
+	.weighted = weighted,
+	.piece = piece,
+};
+/* SPDX-License-Identifier: Apache-2.0 */

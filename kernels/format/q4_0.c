@@ -1,0 +1,55 @@
+/*
+ * q4_0: 32 elements in 18 bytes: f16 d, 16 bytes of codes, the first half low; x = d (q - 8). d = x_max /
+ * -8.
+ */
+#include "kernels/format/format.h"
+
+static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 32, s += 18, y += 32) {
+		float d = dt_half_at(s);
+
+		for (int j = 0; j < 16; j++) {
+			y[j] = d * (float)((s[2 + j] & 15) - 8);
+			y[j + 16] = d * (float)((s[2 + j] >> 4) - 8);
+		}
+	}
+}
+
+static void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
+{
+	for (; n > 0; n -= 32, x += 32, out += 18) {
+		float d = dt_largest32(x) / -8.0f, inverse = d != 0 ? 1.0f / d : 0;
+
+		dt_put_half(out, d);
+		for (int j = 0; j < 16; j++)
+			out[2 + j] = (uint8_t)(dt_code_of(x[j] * inverse + 8.5f, 15) |
+					       dt_code_of(x[j + 16] * inverse + 8.5f, 15) << 4);
+	}
+}
+
+static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
+{
+	dt_nibbles_put(code, s + 2);
+}
+
+static void piece(const struct dt_format_traits *t, struct dt_panel_piece *r, const uint8_t *s, int j)
+{
+	r->d = dt_u16_at(s);
+	dt_nibbles(r->q, s + 2);
+}
+
+const struct dt_format_traits dt_format_q4_0 = {
+	.info = {"q4_0", .gguf = 2, .file_type = 2, .block = 32, .bytes = 18, .dtype = -1},
+	.panel = {256, 32, 0, 8},
+	.decode = decode,
+	.encode = encode,
+	.levels = 16,
+	.zero = 8,
+	.span = -8,
+	.scales = dt_half_step,
+	.put = put,
+	.weighted = dt_weighted32,
+	.piece = piece,
+};
+/* SPDX-License-Identifier: Apache-2.0 */

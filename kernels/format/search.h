@@ -1,0 +1,46 @@
+/*
+ * Blocks of 256 whose scales are searched for: each sub-block's scale (and minimum) is the weighted
+ * least-squares fit to the best of about twenty roundings, then an integer that its neighbours do not beat. A
+ * weight's error counts by importance [n], or with NULL more the larger it is. Deterministic, the same on
+ * every processor. NaN and Inf count as 0. n is a multiple of 256.
+ */
+#ifndef DT_KERNELS_FORMAT_SEARCH_H
+#define DT_KERNELS_FORMAT_SEARCH_H
+
+#include "kernels/format/format.h"
+
+#define DT_SEARCH_TRIES 20     /* roundings tried, on either side of the plain one together */
+#define DT_LEAST	1e-30f /* what is smaller is 0: its inverse is no number */
+
+static inline float dt_inverse_of(float x)
+{
+	return fabsf(x) > DT_LEAST ? 1 / x : 0;
+}
+
+/* Rounded to nearest, in [low, top]; NaN becomes low. */
+static inline int dt_near(float q, int low, int top)
+{
+	q = q > (float)low ? q : (float)low;
+	q = q > (float)top ? (float)top : q;
+	return (int)(q + 128.5f) - 128;
+}
+
+static inline void dt_take_finite(const float *src, int n, float *x)
+{
+	for (int i = 0; i < n; i++)
+		x[i] = isfinite(src[i]) ? src[i] : 0;
+}
+
+/* Of q4_k and q5_k (k_min.c). */
+void dt_k_min_decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y);
+void dt_k_min_encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out);
+void dt_k_min_weighted(const struct dt_format_traits *t, const float *x, const float *w, uint8_t *out);
+void dt_k_min_put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *block);
+void dt_k_min_piece(const struct dt_format_traits *t, struct dt_panel_piece *r, const uint8_t *block, int j);
+void dt_k_min_scales(const uint8_t *block, float step[16], float min[16]);
+#define DT_K_MIN                                                                                             \
+	.decode = dt_k_min_decode, .encode = dt_k_min_encode, .weighted = dt_k_min_weighted,                 \
+	.put = dt_k_min_put, .piece = dt_k_min_piece, .scales = dt_k_min_scales
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
