@@ -29,7 +29,8 @@
 	X(Q6_K, q6_k)                                                                                        \
 	X(MXFP4, mxfp4)
 #define DT_OTHER_FORMATS(X)                                                                                  \
-	X(Q5_0, q5_0)
+	X(Q5_0, q5_0)                                                                                        \
+	X(IQ4_NL, iq4_nl)
 #define DT_BLOCK_FORMATS(X) DT_PANEL_FORMATS(X) DT_OTHER_FORMATS(X)
 
 #define DT_FORMAT_ENTRY(NAME, name) DT_FMT_##NAME,

@@ -31,8 +31,9 @@ FORMATS = {  # name: (type, blocks, byte offsets of f16 scales in a block)
     "q5_0": (gguf.GGMLQuantizationType.Q5_0, 24, [0]),
     "q5_k": (gguf.GGMLQuantizationType.Q5_K, 8, [0, 2]),
     "mxfp4": (gguf.GGMLQuantizationType.MXFP4, 48, []),
+    "iq4_nl": (gguf.GGMLQuantizationType.IQ4_NL, 24, [0]),
 }
-WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0", "mxfp4"]  # q4_k, q5_k and q6_k are searched for: the package cannot
+WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0", "mxfp4"]  # the others are searched for: the package cannot
 
 
 def blocks_of(rng, kind, n, halves):
@@ -80,7 +81,7 @@ def compute():
     out = {}
     later = np.random.default_rng(20261123)  # formats that came later leave the numbers of the others as they are
     for name, (kind, n, halves) in FORMATS.items():
-        b = blocks_of(later if name in ("q5_k", "mxfp4") else rng, kind, n, halves)
+        b = blocks_of(later if name in ("q5_k", "mxfp4", "iq4_nl") else rng, kind, n, halves)
         out[name + "/blocks"] = b.reshape(-1)
         out[name + "/values"] = quants.dequantize(b, kind).astype(np.float32).reshape(-1)
     x = inputs(rng)

@@ -1,0 +1,103 @@
+/*
+ * iq4_nl: 32 elements in 18 bytes: f16 d, codes as q4_0's of 16 numbers v that lie closer about zero; x =
+ * d v. Products have it as q8_0, whose integers hold these. d is the weighted least-squares fit to the
+ * best of 15 roundings; a weight's error counts more the larger it is.
+ */
+#include "kernels/format/search.h"
+
+#define TRIES 7
+
+/* ggml's; ascending */
+static const int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
+{
+	for (; n > 0; n -= 32, s += 18, y += 32) {
+		float d = dt_half_at(s);
+
+		for (int j = 0; j < 16; j++) {
+			y[j] = d * (float)values[s[2 + j] & 15];
+			y[j + 16] = d * (float)values[s[2 + j] >> 4];
+		}
+	}
+}
+
+static void recode(const uint8_t *s, int64_t n, uint8_t *out)
+{
+	for (; n > 0; n -= 32, s += 18, out += 34) {
+		memmove(out, s, 2);
+		for (int j = 0; j < 16; j++) {
+			out[2 + j] = (uint8_t)values[s[2 + j] & 15];
+			out[18 + j] = (uint8_t)values[s[2 + j] >> 4];
+		}
+	}
+}
+
+/* Of the numbers nearest to q the smaller one's code. */
+static int code_of(float q)
+{
+	int ret = 0;
+
+	for (int c = 0; c < 15; c++)
+		ret += 2 * q > (float)(values[c] + values[c + 1]);
+	return ret;
+}
+
+static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
+{
+	dt_nibbles_put(code, s + 2);
+}
+
+static void weighted(const struct dt_format_traits *t, const float *x, const float *w, uint8_t *out)
+{
+	const float most = dt_largest32(x);
+	float best = 0, d = 0, inverse;
+	uint8_t code[32];
+
+	for (int i = -TRIES; i <= TRIES && fabsf(most) > DT_LEAST; i++) {
+		float sqq = 0, sxq = 0;
+
+		inverse = ((float)values[0] + (float)i) / most;
+		for (int j = 0; j < 32; j++) {
+			const float q = (float)values[code_of(inverse * x[j])];
+
+			sqq += w[j] * q * q;
+			sxq += w[j] * q * x[j];
+		}
+		if (sqq > 0 && sxq * sxq > best * sqq) { /* what the error is less by, with d = sxq / sqq */
+			best = sxq * sxq / sqq;
+			d = sxq / sqq;
+		}
+	}
+	d = dt_put_half(out, d);
+	inverse = dt_inverse_of(d);
+	for (int j = 0; j < 32; j++)
+		code[j] = (uint8_t)code_of(inverse * x[j]);
+	put(t, code, out);
+}
+
+static void encode(const struct dt_format_traits *t, const float *src, int64_t n, uint8_t *out)
+{
+	for (; n > 0; n -= 32, src += 32, out += 18) {
+		float x[32], w[32];
+
+		dt_take_finite(src, 32, x);
+		for (int j = 0; j < 32; j++)
+			w[j] = x[j] * x[j];
+		weighted(t, x, w, out);
+	}
+}
+
+const struct dt_format_traits dt_format_iq4_nl = {
+	.info = {"iq4_nl", .gguf = 20, .file_type = 25, .block = 32, .bytes = 18, .dtype = -1,
+		 .kept = DT_FMT_Q8_0},
+	.decode = decode,
+	.encode = encode,
+	.recode = recode,
+	.levels = 16,
+	.values = values,
+	.scales = dt_half_step,
+	.put = put,
+	.weighted = weighted,
+};
+/* SPDX-License-Identifier: Apache-2.0 */
