@@ -46,6 +46,10 @@ typedef DT_QUANT_ROW(dt_quant_row_fn);
 DT_QUANT_ROW(dt_quant_row_plain);
 DT_QUANT_ROW(dt_quant_row_vnni);
 
+/* A row of k elements as bf16 or f32, padded with zeros to whole blocks (quant_rows.c). */
+void dt_quant_round_row(uint16_t *h, const void *x, enum dt_dtype type, int64_t k, int64_t blocks);
+void dt_quant_widen_row(float *f, const void *x, enum dt_dtype type, int64_t k, int64_t blocks);
+
 #define DT_QUANT_MANY 96 /* rows a product takes at a time: as many may have more behind them */
 
 /*
