@@ -11,7 +11,7 @@
  *   bitsandbytes   4 bits (source_bnb.h): the very numbers that it makes of them
  *
  * Each becomes a stored tensor "X.weight", which the rest of the importer reads as any other. Its memory is
- * reserved when the file is opened and filled when it is first read:
+ * reserved when the file is opened and filled when it is first read (source_coded_fill.c):
  *
  *   4 bits, groups of whole blocks of 32 in their order   q4_0 where every z is 8: the very same numbers;
  *                                                         else q4_1, whose offset -scale z is rounded to f16
@@ -19,187 +19,12 @@
  *   all else                                              the type of its scales (fp8: bf16; bitsandbytes:
  *                                                         that of the matrix before), rounded once
  */
-#include "ckpt/source_bnb.h"
-#include "ckpt/source_internal.h"
+#include "ckpt/source_coded.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-enum method { GPTQ, AWQ, FP8, BNB };
-
-struct scheme { /* quantization_config */
-	enum method method;
-	int bits;
-	int add; /* to a stored z */
-	int64_t group, block[2];
-};
-
-struct src_coded {
-	struct scheme scheme;
-	enum dt_format format;
-	uint8_t *data; /* the matrix, in format */
-	size_t bytes;
-	int64_t rows, cols, groups;
-	const uint8_t *q, *zeros, *scales;
-	enum dt_format scale_type;
-	struct src_bnb bnb;	 /* instead of these */
-	const int32_t *group_of; /* NULL: group k holds columns [k group, (k + 1) group) */
-	pthread_mutex_t lock;
-	atomic_bool filled;
-};
-
-static uint32_t word(const uint8_t *p, int64_t i)
-{
-	uint32_t w;
-
-	memcpy(&w, p + 4 * i, sizeof(w));
-	return w;
-}
-
-/* Number i of a stream of bits whose words are `stride` apart, from word `at` on. */
-static unsigned stream(const uint8_t *p, int64_t at, int64_t stride, int64_t i, int bits)
-{
-	int64_t bit = i * bits, w = bit / 32;
-	int shift = (int)(bit % 32);
-	uint64_t v = word(p, at + w * stride);
-
-	if (shift + bits > 32)
-		v |= (uint64_t)word(p, at + (w + 1) * stride) << 32;
-	return (unsigned)(v >> shift) & ((1u << bits) - 1);
-}
-
-static unsigned nibble_of_awq(const uint8_t *p, int64_t row, int64_t out, int64_t n)
-{
-	static const int shift[8] = {0, 16, 4, 20, 8, 24, 12, 28}; /* of column n % 8 */
-
-	return word(p, row * (out / 8) + n / 8) >> shift[n % 8] & 15;
-}
-
-static unsigned code(const struct src_coded *c, int64_t row, int64_t col)
-{
-	return c->scheme.method == AWQ ? nibble_of_awq(c->q, col, c->rows, row)
-				       : stream(c->q, row, c->rows, col, c->scheme.bits);
-}
-
-static int zero(const struct src_coded *c, int64_t group, int64_t row)
-{
-	int bits = c->scheme.bits;
-
-	if (c->scheme.method == AWQ)
-		return (int)nibble_of_awq(c->zeros, group, c->rows, row);
-	return (int)stream(c->zeros, group * (c->rows * bits / 32), 1, row, bits) + c->scheme.add;
-}
-
-static float number(const uint8_t *p, enum dt_format f, int64_t i)
-{
-	float x;
-
-	dt_dequantize(f, p + i * dt_format_info(f)->bytes, 1, &x);
-	return x;
-}
-
-static int64_t group_of(const struct src_coded *c, int64_t col)
-{
-	return c->group_of ? c->group_of[col] : col / c->scheme.group;
-}
-
-/* ---- filling ---- */
-
-static void put_number(const struct src_coded *c, int64_t row, int64_t col, float x)
-{
-	dt_quantize(c->format, &x, 1, c->data + (row * c->cols + col) * dt_format_info(c->format)->bytes);
-}
-
-static void fill_block(const struct src_coded *c, int64_t row, int64_t col)
-{
-	int64_t group = group_of(c, col);
-	uint8_t *b = c->data + dt_format_bytes(c->format, row * c->cols + col), *q;
-	uint16_t offset;
-
-	memcpy(b, c->scales + 2 * (group * c->rows + row), 2);
-	if (c->format == DT_FMT_Q8_0) {
-		for (int i = 0; i < 32; i++)
-			b[2 + i] = (uint8_t)((int)code(c, row, col + i) - 128);
-		return;
-	}
-	q = b + 2;
-	if (c->format == DT_FMT_Q4_1) {
-		offset = dt_f32_to_f16(-number(c->scales, DT_FMT_F16, group * c->rows + row) *
-				       (float)zero(c, group, row));
-		memcpy(q, &offset, 2);
-		q += 2;
-	}
-	for (int i = 0; i < 16; i++)
-		q[i] = (uint8_t)(code(c, row, col + i) | code(c, row, col + i + 16) << 4);
-}
-
-static void fill_number(const struct src_coded *c, int64_t row, int64_t col)
-{
-	int64_t group = group_of(c, col);
-	float scale = number(c->scales, c->scale_type, group * c->rows + row);
-
-	put_number(c, row, col, scale * (float)((int)code(c, row, col) - zero(c, group, row)));
-}
-
-static void fill_fp8(const struct src_coded *c, int64_t row, int64_t col)
-{
-	const int64_t *block = c->scheme.block;
-	int64_t at =
-		c->groups == 1 ? 0 : row / block[0] * ((c->cols + block[1] - 1) / block[1]) + col / block[1];
-
-	put_number(c, row, col,
-		   dt_e4m3_to_f32(c->q[row * c->cols + col]) * number(c->scales, c->scale_type, at));
-}
-
-/* Words of neighbouring rows lie side by side: rows in tiles, so that a line of the file is read once. */
-static void fill(struct src_coded *c)
-{
-	enum { TILE = 64 };
-	int step = dt_format_info(c->format)->block;
-
-	if (c->scheme.method == BNB) {
-		src_bnb_fill(&c->bnb, c->data);
-		return;
-	}
-	for (int64_t r0 = 0; r0 < c->rows; r0 += TILE)
-		for (int64_t col = 0; col < c->cols; col += step)
-			for (int64_t r = r0; r < r0 + TILE && r < c->rows; r++)
-				if (c->scheme.method == FP8)
-					fill_fp8(c, r, col);
-				else if (step > 1)
-					fill_block(c, r, col);
-				else
-					fill_number(c, r, col);
-}
-
-void src_coded_need(const struct dt_source *s, const void *data)
-{
-	const uint8_t *p = data;
-
-	for (int i = 0, n = s->ncoded; i < n;) { /* ordered by address */
-		int mid = i + (n - i) / 2;
-		struct src_coded *c = s->coded[mid];
-
-		if (p < c->data) {
-			n = mid;
-		} else if (p >= c->data + c->bytes) {
-			i = mid + 1;
-		} else {
-			if (atomic_load_explicit(&c->filled, memory_order_acquire))
-				return;
-			pthread_mutex_lock(&c->lock);
-			if (!atomic_load(&c->filled))
-				fill(c);
-			atomic_store_explicit(&c->filled, true, memory_order_release);
-			pthread_mutex_unlock(&c->lock);
-			return;
-		}
-	}
-}
 
 void src_coded_release(struct dt_source *s)
 {
@@ -213,17 +38,15 @@ void src_coded_release(struct dt_source *s)
 	s->ncoded = 0;
 }
 
-/* ---- finding ---- */
-
-static int read_scheme(const struct dt_source *s, const json_t *o, struct scheme *k, struct dt_err *err)
+static int read_scheme(const struct dt_source *s, const json_t *o, struct src_scheme *k, struct dt_err *err)
 {
 	const char *method = json_string_value(json_object_get(o, "quant_method")), *form;
 	const json_t *block = json_object_get(o, "weight_block_size");
 	int64_t bits = 4;
 
-	*k = (struct scheme){.method = GPTQ};
+	*k = (struct src_scheme){.method = SRC_GPTQ};
 	if (method && !strcmp(method, "fp8")) {
-		k->method = FP8;
+		k->method = SRC_FP8;
 		for (size_t d = 0; d < 2 && json_is_array(block); d++)
 			if ((k->block[d] = json_integer_value(json_array_get(block, d))) < 1)
 				return dt_err_set(err, -EBADMSG,
@@ -232,7 +55,7 @@ static int read_scheme(const struct dt_source *s, const json_t *o, struct scheme
 		return 0;
 	}
 	if (method && !strcmp(method, "bitsandbytes")) {
-		k->method = BNB;
+		k->method = SRC_BNB;
 		return json_is_true(json_object_get(o, "load_in_8bit"))
 			       ? dt_err_set(err, -ENOTSUP,
 					    "'%s': of bitsandbytes' forms those of 4 bits are read, not of 8",
@@ -240,7 +63,7 @@ static int read_scheme(const struct dt_source *s, const json_t *o, struct scheme
 			       : 0;
 	}
 	if (method && !strcmp(method, "awq"))
-		k->method = AWQ;
+		k->method = SRC_AWQ;
 	else if (!method || strcmp(method, "gptq"))
 		return dt_err_set(
 			err, -ENOTSUP,
@@ -250,13 +73,13 @@ static int read_scheme(const struct dt_source *s, const json_t *o, struct scheme
 	    dt_json_int(o, "group_size", true, -1, 1 << 20, &k->group, err) < 0)
 		return dt_err_prefix(err, "'%s': quantization_config", s->path);
 	k->bits = (int)bits;
-	form = json_string_value(json_object_get(o, k->method == AWQ ? "version" : "checkpoint_format"));
+	form = json_string_value(json_object_get(o, k->method == SRC_AWQ ? "version" : "checkpoint_format"));
 	k->add = form && !strcmp(form, "gptq_v2") ? 0 : 1;
-	if (k->method == AWQ && (bits != 4 || (form && strcmp(form, "gemm") && strcmp(form, "GEMM"))))
+	if (k->method == SRC_AWQ && (bits != 4 || (form && strcmp(form, "gemm") && strcmp(form, "GEMM"))))
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s': of AWQ's forms only \"gemm\" of 4 bits is read, not \"%s\" of %lld",
 				  s->path, form ? form : "gemm", (long long)bits);
-	if (k->method == GPTQ && form && strncmp(form, "gptq", 4))
+	if (k->method == SRC_GPTQ && form && strncmp(form, "gptq", 4))
 		return dt_err_set(err, -ENOTSUP, "'%s': GPTQ's form \"%s\" is not read", s->path, form);
 	return 0;
 }
@@ -290,7 +113,7 @@ static int take_groups(struct dt_source *s, struct src_coded *c, const struct sr
 	if (g->ndim != 1 || strcmp(g->type, "I32") || g->shape[0] != c->cols)
 		return bad(s, q, "wrong g_idx", err);
 	for (int64_t i = 0; i < c->cols; i++) {
-		int32_t k = (int32_t)word(g->data, i);
+		int32_t k = (int32_t)src_coded_word(g->data, i);
 
 		if (k < 0 || k >= c->groups)
 			return bad(s, q, "a g_idx outside the groups", err);
@@ -313,7 +136,7 @@ static enum dt_format format_of(const struct src_coded *c)
 		return c->scale_type;
 	for (int64_t g = 0; g < c->groups && same; g++)
 		for (int64_t r = 0; r < c->rows && same; r++)
-			same = zero(c, g, r) == middle;
+			same = src_coded_zero(c, g, r) == middle;
 	return c->scheme.bits == 4 ? same ? DT_FMT_Q4_0 : DT_FMT_Q4_1 : same ? DT_FMT_Q8_0 : c->scale_type;
 }
 
@@ -331,14 +154,14 @@ static int take_integers(struct dt_source *s, struct src_coded *c, const struct 
 		return bad(s, q, "wrong type or shape", err);
 	c->rows = scales->shape[1];
 	c->groups = scales->shape[0];
-	c->cols = c->scheme.method == AWQ ? q->shape[0] : q->shape[0] * 32 / bits;
+	c->cols = c->scheme.method == SRC_AWQ ? q->shape[0] : q->shape[0] * 32 / bits;
 	if (c->scheme.group <= 0)
 		c->scheme.group = c->cols;
 	if (c->rows < 1 || c->cols < 1 || c->rows * bits % 32 || q->shape[0] > INT64_MAX / 64 ||
 	    c->groups != (c->cols + c->scheme.group - 1) / c->scheme.group ||
 	    !is(zeros, "I32", c->groups, c->rows * bits / 32) ||
-	    !(c->scheme.method == AWQ ? is(q, "I32", c->cols, c->rows / 8)
-				      : is(q, "I32", c->cols * bits / 32, c->rows)))
+	    !(c->scheme.method == SRC_AWQ ? is(q, "I32", c->cols, c->rows / 8)
+					  : is(q, "I32", c->cols * bits / 32, c->rows)))
 		return bad(s, q, "sizes that do not fit together", err);
 	c->q = q->data;
 	c->zeros = zeros->data;
@@ -412,7 +235,7 @@ static int take_bnb(struct dt_source *s, struct src_coded *c, const struct src_s
 	return rc;
 }
 
-static int take(struct dt_source *s, const struct scheme *k, struct src_stored *q, size_t base,
+static int take(struct dt_source *s, const struct src_scheme *k, struct src_stored *q, size_t base,
 		struct dt_err *err)
 {
 	struct src_coded *c = calloc(1, sizeof(*c));
@@ -422,9 +245,9 @@ static int take(struct dt_source *s, const struct scheme *k, struct src_stored *
 	if (!c)
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", s->path);
 	c->scheme = *k;
-	rc = k->method == FP8	? take_fp8(s, c, q, base, used, err)
-	     : k->method == BNB ? take_bnb(s, c, q, base, used, err)
-				: take_integers(s, c, q, base, used, err);
+	rc = k->method == SRC_FP8   ? take_fp8(s, c, q, base, used, err)
+	     : k->method == SRC_BNB ? take_bnb(s, c, q, base, used, err)
+				    : take_integers(s, c, q, base, used, err);
 	if (rc == 0)
 		rc = reserve(s, c, err);
 	if (rc < 0) {
@@ -453,7 +276,7 @@ static int by_address(const void *a, const void *b)
 int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err)
 {
 	const json_t *o = json_object_get(config, "quantization_config");
-	struct scheme k;
+	struct src_scheme k;
 	const char *end;
 	size_t e;
 	int rc;
@@ -461,7 +284,7 @@ int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err
 	if (!json_is_object(o))
 		return 0;
 	rc = read_scheme(s, o, &k, err);
-	end = k.method == FP8 || k.method == BNB ? ".weight" : ".qweight";
+	end = k.method == SRC_FP8 || k.method == SRC_BNB ? ".weight" : ".qweight";
 	e = strlen(end);
 	src_sort(s);
 	for (int i = 0; i < s->nstored && rc == 0; i++) {
@@ -469,12 +292,12 @@ int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err
 		size_t n = strlen(t->name);
 
 		if (n > e && !strcmp(t->name + n - e, end) &&
-		    (k.method != FP8 || !strcmp(t->type, "F8_E4M3")) &&
-		    (k.method != BNB || src_bnb_is(s, t, n - e)))
+		    (k.method != SRC_FP8 || !strcmp(t->type, "F8_E4M3")) &&
+		    (k.method != SRC_BNB || src_bnb_is(s, t, n - e)))
 			rc = take(s, &k, t, n - e, err);
 	}
 	/* Only now: the order of the list is that of its names. */
-	for (int i = 0; i < s->nstored && k.method != FP8 && k.method != BNB; i++) {
+	for (int i = 0; i < s->nstored && k.method != SRC_FP8 && k.method != SRC_BNB; i++) {
 		char *name = s->stored[i].name;
 		size_t n = strlen(name);
 
