@@ -1,5 +1,6 @@
 #include "data/bpe_train.h"
 
+#include "data/bpe_pairs.h"
 #include "data/tok_priv.h"
 
 #include <errno.h>
@@ -12,18 +13,6 @@ struct word {
 	int64_t count;
 };
 
-struct pair { /* where it occurs (words may repeat, and may no longer have it) and how often */
-	uint64_t key;
-	int64_t count;
-	uint32_t *word, n, cap;
-	bool queued; /* since the last merge */
-};
-
-struct cand {
-	int64_t count;
-	uint64_t key;
-};
-
 struct dt_bpe_trainer {
 	struct dt_bpe_train_options o;
 	struct dt_tokenizer *cutter; /* knows the words of this pattern */
@@ -32,13 +21,7 @@ struct dt_bpe_trainer {
 	uint32_t count_cap;
 	struct word *word;
 	int32_t *sym;
-	struct pair *pair;
-	uint32_t pairs, pairs_cap;
-	uint32_t *slot, mask; /* key -> pair number + 1 */
-	struct cand *heap;
-	size_t heap_n, heap_cap;
-	uint32_t *fresh; /* pairs that grew in the current merge */
-	size_t fresh_n, fresh_cap;
+	struct bpe_pairs pairs;
 	int32_t (*merge)[2];
 	size_t merges;
 };
@@ -104,29 +87,17 @@ fail:
 	return rc;
 }
 
-static void free_pairs(struct dt_bpe_trainer *t)
-{
-	for (uint32_t i = 0; i < t->pairs; i++)
-		free(t->pair[i].word);
-	free(t->pair);
-	t->pair = NULL;
-	t->pairs = 0;
-}
-
 void dt_bpe_trainer_free(struct dt_bpe_trainer *t)
 {
 	if (!t)
 		return;
-	free_pairs(t);
+	bpe_pairs_release(&t->pairs);
 	dt_tokenizer_close(t->cutter);
 	dt_bytemap_release(&t->words);
 	dt_bytemap_release(&t->tokens);
 	free(t->count);
 	free(t->word);
 	free(t->sym);
-	free(t->slot);
-	free(t->heap);
-	free(t->fresh);
 	free(t->merge);
 	free(t);
 }
@@ -176,145 +147,6 @@ static int make_words(struct dt_bpe_trainer *t)
 	return 0;
 }
 
-static int grow_slots(struct dt_bpe_trainer *t)
-{
-	uint32_t size = t->slot ? 2 * (t->mask + 1) : 1 << 16;
-	uint32_t *slot = calloc(size, sizeof(*slot));
-
-	if (!slot || !size) {
-		free(slot);
-		return -ENOMEM;
-	}
-	free(t->slot);
-	t->slot = slot;
-	t->mask = size - 1;
-	for (uint32_t i = 0; i < t->pairs; i++) {
-		uint32_t at = (uint32_t)dt_bpe_hash(t->pair[i].key) & t->mask;
-
-		while (slot[at])
-			at = (at + 1) & t->mask;
-		slot[at] = i + 1;
-	}
-	return 0;
-}
-
-/* The pair, made when it was not there. */
-static struct pair *get_pair(struct dt_bpe_trainer *t, uint64_t key)
-{
-	uint32_t at;
-
-	if ((!t->slot || t->pairs >= t->mask / 2) && grow_slots(t) < 0)
-		return NULL;
-	for (at = (uint32_t)dt_bpe_hash(key) & t->mask; t->slot[at]; at = (at + 1) & t->mask)
-		if (t->pair[t->slot[at] - 1].key == key)
-			return &t->pair[t->slot[at] - 1];
-	if (t->pairs == t->pairs_cap) {
-		uint32_t cap = t->pairs_cap ? 2 * t->pairs_cap : 1 << 15;
-		struct pair *p = realloc(t->pair, (size_t)cap * sizeof(*p));
-
-		if (!p)
-			return NULL;
-		t->pair = p;
-		t->pairs_cap = cap;
-	}
-	t->pair[t->pairs] = (struct pair){.key = key};
-	t->slot[at] = ++t->pairs;
-	return &t->pair[t->pairs - 1];
-}
-
-/* by more occurrences (less when negative) of a pair in word w. */
-static int change(struct dt_bpe_trainer *t, int32_t left, int32_t right, uint32_t w, int64_t by)
-{
-	struct pair *p = get_pair(t, dt_bpe_pair(left, right));
-
-	if (!p)
-		return -ENOMEM;
-	p->count += by;
-	if (by < 0)
-		return 0;
-	if (!p->n || p->word[p->n - 1] != w) {
-		if (p->n == p->cap) {
-			uint32_t cap = p->cap ? 2 * p->cap : 4;
-			uint32_t *v = realloc(p->word, (size_t)cap * sizeof(*v));
-
-			if (!v)
-				return -ENOMEM;
-			p->word = v;
-			p->cap = cap;
-		}
-		p->word[p->n++] = w;
-	}
-	if (!p->queued) {
-		if (t->fresh_n == t->fresh_cap) {
-			size_t cap = t->fresh_cap ? 2 * t->fresh_cap : 1024;
-			uint32_t *v = realloc(t->fresh, cap * sizeof(*v));
-
-			if (!v)
-				return -ENOMEM;
-			t->fresh = v;
-			t->fresh_cap = cap;
-		}
-		p->queued = true;
-		t->fresh[t->fresh_n++] = (uint32_t)(p - t->pair);
-	}
-	return 0;
-}
-
-static bool before(struct cand a, struct cand b)
-{
-	return a.count != b.count ? a.count > b.count : a.key < b.key;
-}
-
-static int heap_push(struct dt_bpe_trainer *t, struct cand c)
-{
-	size_t i = t->heap_n;
-
-	if (t->heap_n == t->heap_cap) {
-		size_t cap = t->heap_cap ? 2 * t->heap_cap : 1 << 15;
-		struct cand *v = realloc(t->heap, cap * sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		t->heap = v;
-		t->heap_cap = cap;
-	}
-	t->heap_n++;
-	for (; i > 0 && before(c, t->heap[(i - 1) / 2]); i = (i - 1) / 2)
-		t->heap[i] = t->heap[(i - 1) / 2];
-	t->heap[i] = c;
-	return 0;
-}
-
-static struct cand heap_pop(struct dt_bpe_trainer *t)
-{
-	struct cand top = t->heap[0], last = t->heap[--t->heap_n];
-	size_t i = 0, c;
-
-	while ((c = 2 * i + 1) < t->heap_n) {
-		if (c + 1 < t->heap_n && before(t->heap[c + 1], t->heap[c]))
-			c++;
-		if (!before(t->heap[c], last))
-			break;
-		t->heap[i] = t->heap[c];
-		i = c;
-	}
-	t->heap[i] = last;
-	return top;
-}
-
-static int queue_fresh(struct dt_bpe_trainer *t)
-{
-	for (size_t i = 0; i < t->fresh_n; i++) {
-		struct pair *p = &t->pair[t->fresh[i]];
-
-		p->queued = false;
-		if (p->count > 0 && heap_push(t, (struct cand){.count = p->count, .key = p->key}) < 0)
-			return -ENOMEM;
-	}
-	t->fresh_n = 0;
-	return 0;
-}
-
 /* Replaces (left, right) by id in word w and keeps the counts of its neighbours. */
 static int merge_word(struct dt_bpe_trainer *t, uint32_t w, int32_t left, int32_t right, int32_t id)
 {
@@ -329,14 +161,14 @@ static int merge_word(struct dt_bpe_trainer *t, uint32_t w, int32_t left, int32_
 			continue;
 		}
 		if (out > 0) {
-			rc = change(t, s[out - 1], left, w, -count);
+			rc = bpe_pairs_change(&t->pairs, s[out - 1], left, w, -count);
 			if (rc == 0)
-				rc = change(t, s[out - 1], id, w, count);
+				rc = bpe_pairs_change(&t->pairs, s[out - 1], id, w, count);
 		}
 		if (rc == 0 && i + 2 < n) {
-			rc = change(t, right, s[i + 2], w, -count);
+			rc = bpe_pairs_change(&t->pairs, right, s[i + 2], w, -count);
 			if (rc == 0)
-				rc = change(t, id, s[i + 2], w, count);
+				rc = bpe_pairs_change(&t->pairs, id, s[i + 2], w, count);
 		}
 		s[out] = id;
 		i += 2;
@@ -378,7 +210,7 @@ static int add_merge(struct dt_bpe_trainer *t, int32_t left, int32_t right)
 	return 0;
 }
 
-static int merge_pair(struct dt_bpe_trainer *t, struct pair *p)
+static int merge_pair(struct dt_bpe_trainer *t, struct bpe_pair *p)
 {
 	int32_t left = (int32_t)(p->key >> 32), right = (int32_t)(uint32_t)p->key;
 	int64_t id = join(t, left, right);
@@ -391,7 +223,7 @@ static int merge_pair(struct dt_bpe_trainer *t, struct pair *p)
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = merge_word(t, word[i], left, right, (int32_t)id);
 	free(word);
-	return rc < 0 ? rc : queue_fresh(t);
+	return rc < 0 ? rc : bpe_pairs_queue(&t->pairs);
 }
 
 static int train(struct dt_bpe_trainer *t, uint32_t want, void (*progress)(void *, int64_t, int64_t),
@@ -403,22 +235,15 @@ static int train(struct dt_bpe_trainer *t, uint32_t want, void (*progress)(void 
 		for (uint32_t i = 0; i + 1 < t->word[w].n && rc == 0; i++) {
 			const int32_t *s = t->sym + t->word[w].at + i;
 
-			rc = change(t, s[0], s[1], w, t->word[w].count);
+			rc = bpe_pairs_change(&t->pairs, s[0], s[1], w, t->word[w].count);
 		}
 	if (rc == 0)
-		rc = queue_fresh(t);
-	while (rc == 0 && t->tokens.n < want && t->heap_n) {
-		struct cand top = heap_pop(t);
-		struct pair *p = get_pair(t, top.key);
+		rc = bpe_pairs_queue(&t->pairs);
+	while (rc == 0 && t->tokens.n < want) {
+		struct bpe_pair *p;
 
-		if (!p)
-			return -ENOMEM;
-		if (p->count != top.count) { /* has lost some since it was queued */
-			if (p->count > 0)
-				rc = heap_push(t, (struct cand){.count = p->count, .key = p->key});
-			continue;
-		}
-		if (p->count < (t->o.min_count > 1 ? t->o.min_count : 1))
+		rc = bpe_pairs_most(&t->pairs, &p);
+		if (rc < 0 || !p || p->count < (t->o.min_count > 1 ? t->o.min_count : 1))
 			break;
 		rc = merge_pair(t, p);
 		if (progress)

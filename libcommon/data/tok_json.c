@@ -1,26 +1,10 @@
 /* Reader of tokenizer.json. Whatever would change ids and is not implemented is refused by its name. */
+#include "data/tok_json.h"
 #include "base/json.h"
-#include "data/bpe_train.h"
-#include "data/tok_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int unsupported(struct dt_err *err, const char *what, const char *value)
-{
-	int rc = dt_err_set(err, -ENOTSUP, "%s '%.80s' is not supported", what, value ? value : "null");
-
-	dt_err_hint(err, "Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece's BPE are read.");
-	return rc;
-}
-
-static const char *type_of(const json_t *o)
-{
-	const char *s = json_string_value(json_object_get(o, "type"));
-
-	return s ? s : "";
-}
 
 /* A member that must be absent, null or empty. */
 static int must_be_empty(const json_t *o, const char *key, struct dt_err *err)
@@ -156,8 +140,8 @@ static int read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err
 
 	if (!json_is_object(model))
 		return dt_err_set(err, -EINVAL, "key 'model' is missing");
-	if (strcmp(type_of(model), "BPE"))
-		return unsupported(err, "model.type", type_of(model));
+	if (strcmp(tok_json_type(model), "BPE"))
+		return tok_json_unsupported(err, "model.type", tok_json_type(model));
 	for (i = 0; i < sizeof(empty) / sizeof(*empty); i++)
 		if ((rc = must_be_empty(model, empty[i], err)) < 0)
 			return rc;
@@ -196,134 +180,19 @@ static int read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_er
 		return dt_sp_read_normalizer(t, o, err);
 	if (!o || json_is_null(o))
 		return 0;
-	if (!strcmp(type_of(o), "Sequence")) {
+	if (!strcmp(tok_json_type(o), "Sequence")) {
 		if (!json_is_array(list) || json_array_size(list) > 1)
-			return unsupported(err, "normalizer", "Sequence of several");
+			return tok_json_unsupported(err, "normalizer", "Sequence of several");
 		o = json_array_get(list, 0);
 		if (!o)
 			return 0;
 	}
 	for (int i = DT_NORMAL_NFC; i <= DT_NORMAL_NFKD; i++)
-		if (!strcmp(type_of(o), forms[i])) {
+		if (!strcmp(tok_json_type(o), forms[i])) {
 			t->normal = (enum dt_normal)i;
 			return 0;
 		}
-	return unsupported(err, "normalizer", type_of(o));
-}
-
-static int add_step(struct dt_tokenizer *t, const char *pattern, bool literal, struct dt_tok_step s,
-		    struct dt_err *err)
-{
-	int rc;
-
-	if (t->steps == DT_TOK_MAX_STEPS)
-		return dt_err_set(err, -ENOTSUP, "more than %d pre-tokenizers are not supported",
-				  DT_TOK_MAX_STEPS);
-	if (pattern) {
-		rc = dt_tok_compile(pattern, literal, &s.re, err);
-		if (rc < 0)
-			return rc;
-		s.pattern = strdup(pattern);
-		if (!s.pattern) {
-			pcre2_code_free(s.re);
-			return dt_err_sys(err, -ENOMEM, "cannot read a pattern");
-		}
-	}
-	t->step[t->steps++] = s;
-	return 0;
-}
-
-static int read_split(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
-{
-	const json_t *p = json_object_get(o, "pattern");
-	const char *regex = json_string_value(json_object_get(p, "Regex"));
-	const char *literal = json_string_value(json_object_get(p, "String"));
-	const char *behavior = "Isolated";
-	bool invert = false, removed;
-	int rc = dt_json_str(o, "behavior", true, &behavior, err);
-
-	if (rc >= 0)
-		rc = dt_json_bool(o, "invert", false, &invert, err);
-	if (rc < 0)
-		return dt_err_prefix(err, "pre_tokenizer Split");
-	if (!regex == !literal)
-		return dt_err_set(err, -EINVAL, "pre_tokenizer Split has no pattern");
-	removed = !strcmp(behavior, "Removed");
-	if (!removed && strcmp(behavior, "Isolated"))
-		return unsupported(err, "pre_tokenizer Split with behavior", behavior);
-	return add_step(t, regex ? regex : literal, !regex,
-			(struct dt_tok_step){.drop_match = removed && !invert, .drop_gap = removed && invert},
-			err);
-}
-
-/* ASCII's punctuation and Unicode's, as Hugging Face's Punctuation has it. */
-#define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
-
-static int read_punctuation(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
-{
-	const char *behavior = "Isolated";
-	int rc = dt_json_str(o, "behavior", false, &behavior, err);
-
-	if (rc < 0)
-		return dt_err_prefix(err, "pre_tokenizer Punctuation");
-	if (strcmp(behavior, "Isolated") && strcmp(behavior, "Contiguous") && strcmp(behavior, "Removed"))
-		return unsupported(err, "pre_tokenizer Punctuation with behavior", behavior);
-	return add_step(t, strcmp(behavior, "Contiguous") ? PUNCTUATION : PUNCTUATION "+", false,
-			(struct dt_tok_step){.drop_match = !strcmp(behavior, "Removed")}, err);
-}
-
-static bool in_alphabet(const struct dt_tokenizer *t)
-{
-	for (int i = 0; i < t->steps; i++)
-		if (t->step[i].to_alphabet)
-			return true;
-	return false;
-}
-
-/* ret_byte_level: ByteLevel was read, and what follows sees its alphabet. */
-static int read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, int depth, bool *ret_byte_level,
-			      struct dt_err *err)
-{
-	const char *type = type_of(o);
-	const json_t *list;
-	bool prefix = true, regex = true, each = false;
-	int rc = 0;
-
-	if (*ret_byte_level && !strcmp(type, "ByteLevel"))
-		return unsupported(err, "a pre_tokenizer behind ByteLevel", type);
-	if (*ret_byte_level && strcmp(type, "Sequence") && !in_alphabet(t)) {
-		rc = add_step(t, NULL, false, (struct dt_tok_step){.to_alphabet = true}, err);
-		if (rc < 0)
-			return rc;
-	}
-	if (!strcmp(type, "Sequence")) {
-		list = json_object_get(o, "pretokenizers");
-		if (!json_is_array(list) || depth > 4)
-			return dt_err_set(err, -EINVAL, "pre_tokenizer Sequence has no list");
-		for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
-			rc = read_pre_tokenizer(t, json_array_get(list, i), depth + 1, ret_byte_level, err);
-		return rc;
-	}
-	if (!strcmp(type, "Split"))
-		return read_split(t, o, err);
-	if (!strcmp(type, "Punctuation"))
-		return read_punctuation(t, o, err);
-	if (!strcmp(type, "Digits")) {
-		rc = dt_json_bool(o, "individual_digits", false, &each, err);
-		if (rc < 0)
-			return rc;
-		return add_step(t, each ? "\\p{N}" : "\\p{N}+", false, (struct dt_tok_step){0}, err);
-	}
-	if (strcmp(type, "ByteLevel"))
-		return unsupported(err, "pre_tokenizer", *type ? type : NULL);
-	*ret_byte_level = true;
-	rc = dt_json_bool(o, "add_prefix_space", false, &prefix, err);
-	if (rc >= 0)
-		rc = dt_json_bool(o, "use_regex", false, &regex, err);
-	if (rc < 0)
-		return dt_err_prefix(err, "pre_tokenizer ByteLevel");
-	return add_step(t, regex ? dt_tok_pattern[DT_BPE_GPT2] : NULL, false,
-			(struct dt_tok_step){.prefix_space = prefix}, err);
+	return tok_json_unsupported(err, "normalizer", tok_json_type(o));
 }
 
 static int read_added(struct dt_tokenizer *t, const json_t *vocab, const json_t *o, struct dt_err *err)
@@ -403,12 +272,12 @@ static int read_post(struct dt_tokenizer *t, const json_t *o, int depth, struct 
 	const json_t *list = json_object_get(o, "processors");
 	int rc = 0;
 
-	if (!o || json_is_null(o) || !strcmp(type_of(o), "ByteLevel"))
+	if (!o || json_is_null(o) || !strcmp(tok_json_type(o), "ByteLevel"))
 		return 0;
-	if (!strcmp(type_of(o), "TemplateProcessing"))
+	if (!strcmp(tok_json_type(o), "TemplateProcessing"))
 		return read_template(t, o, err);
-	if (strcmp(type_of(o), "Sequence") || !json_is_array(list) || depth > 4)
-		return unsupported(err, "post_processor", type_of(o));
+	if (strcmp(tok_json_type(o), "Sequence") || !json_is_array(list) || depth > 4)
+		return tok_json_unsupported(err, "post_processor", tok_json_type(o));
 	for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
 		rc = read_post(t, json_array_get(list, i), depth + 1, err);
 	return rc;
@@ -445,12 +314,12 @@ static int read_all(struct dt_tokenizer *t, const json_t *root, struct dt_err *e
 		if (rc == 0)
 			rc = dt_sp_read_decoder(t, dec, err);
 	} else if (rc == 0 && pre && !json_is_null(pre)) {
-		rc = read_pre_tokenizer(t, pre, 0, &byte_level, err);
+		rc = tok_json_pre_tokenizer(t, pre, 0, &byte_level, err);
 	}
 	if (rc == 0 && !byte_level && !t->sp.on)
-		rc = unsupported(err, "a tokenizer without pre_tokenizer", "ByteLevel");
-	if (rc == 0 && !t->sp.on && dec && !json_is_null(dec) && strcmp(type_of(dec), "ByteLevel"))
-		rc = unsupported(err, "decoder", type_of(dec));
+		rc = tok_json_unsupported(err, "a tokenizer without pre_tokenizer", "ByteLevel");
+	if (rc == 0 && !t->sp.on && dec && !json_is_null(dec) && strcmp(tok_json_type(dec), "ByteLevel"))
+		rc = tok_json_unsupported(err, "decoder", tok_json_type(dec));
 	for (size_t i = 0; i < json_array_size(added) && rc == 0; i++) {
 		rc = read_added(t, json_object_get(model, "vocab"), json_array_get(added, i), err);
 		if (rc < 0)
