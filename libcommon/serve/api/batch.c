@@ -2,14 +2,13 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "serve/api/batch_input.h"
 #include "serve/api/responses.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define WAIT_MS 100 /* of a patient batch, before it asks again */
@@ -39,10 +38,7 @@ struct batch {
 	struct dt_err write_err;
 	int64_t failed;
 	json_t *done; /* ids of lines that an earlier run has answered */
-
-	char *buf; /* input */
-	size_t n, cap, scanned;
-	bool input_ended;
+	struct batch_input in;
 };
 
 /* ---- the writer's thread ---- */
@@ -178,145 +174,7 @@ static void on_done(void *arg)
 	pthread_mutex_unlock(&b->mu);
 }
 
-/* ---- what an earlier run has answered ---- */
-
-/* What tells a line from others: its id, or else its number. malloc'd. */
-static char *key_of(const json_t *id, int64_t index)
-{
-	json_t *v = id ? NULL : json_integer(index);
-	char *s = json_dumps(id ? id : v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS), *key = NULL;
-
-	if (s && asprintf(&key, "%s%s", id ? "id " : "index ", s) < 0)
-		key = NULL;
-	free(s);
-	json_decref(v);
-	return key;
-}
-
-/*
- * A run that was killed may have left half a line. Where results are appended to that very file, the next one
- * must begin a line of its own: half a line is cut off, a whole one without its end gets it.
- */
-static int mend(struct batch *b, FILE *f, off_t last, bool whole, struct dt_err *err)
-{
-	struct stat was, out;
-	int fd = fileno(b->p->out);
-
-	if (fstat(fileno(f), &was) < 0 || fstat(fd, &out) < 0 || !S_ISREG(out.st_mode) ||
-	    was.st_dev != out.st_dev || was.st_ino != out.st_ino)
-		return 0;
-	if (whole ? fputc('\n', b->p->out) == EOF : ftruncate(fd, last) < 0 || lseek(fd, 0, SEEK_END) < 0)
-		return dt_err_sys(err, -errno, "cannot go on in '%s'", b->p->skip_done);
-	return 0;
-}
-
-static int read_done(struct batch *b, struct dt_err *err)
-{
-	FILE *f = fopen(b->p->skip_done, "r");
-	char *text = NULL;
-	off_t at = 0, last = -1; /* where a line without an end begins */
-	bool whole = false;
-	size_t cap = 0;
-	ssize_t n;
-	int rc = 0;
-
-	if (!f)
-		return errno == ENOENT ? 0 : dt_err_sys(err, -errno, "cannot open '%s'", b->p->skip_done);
-	b->done = json_object();
-	while (rc == 0 && (n = getline(&text, &cap, f)) > 0) {
-		json_t *v = json_loadb(text, (size_t)n, JSON_ALLOW_NUL, NULL),
-		       *id = json_object_get(v, "custom_id");
-		json_t *status = json_object_get(json_object_get(v, "response"), "status_code");
-		bool good = id ? json_integer_value(status) == 200 : json_object_get(v, "text") != NULL;
-		char *key;
-
-		if (!id)
-			id = json_object_get(v, "id");
-		key = good ? key_of(id, json_integer_value(json_object_get(v, "index"))) : NULL;
-		if (good && (!key || json_object_set_new_nocheck(b->done, key, json_true()) < 0))
-			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", b->p->skip_done);
-		free(key);
-		if (text[n - 1] != '\n') {
-			last = at;
-			whole = v != NULL;
-		}
-		at += n;
-		json_decref(v); /* a line cut short by the end of a run is no JSON, and not done */
-	}
-	if (rc == 0 && ferror(f))
-		rc = dt_err_sys(err, -EIO, "cannot read '%s'", b->p->skip_done);
-	if (rc == 0 && last >= 0)
-		rc = mend(b, f, last, whole, err);
-	fclose(f);
-	free(text);
-	return rc;
-}
-
-static bool is_done(const struct batch *b, const json_t *id)
-{
-	char *key = b->done ? key_of(id, b->next) : NULL;
-	bool done = key && json_object_get(b->done, key);
-
-	free(key);
-	return done;
-}
-
 /* ---- the reader ---- */
-
-/* The next line without its newline, inside b->buf until the next call. 1, 0 at the end, or an error. */
-static int next_line(struct batch *b, char **ret, size_t *ret_n, size_t *used, struct dt_err *err)
-{
-	if (*used > 0) {
-		memmove(b->buf, b->buf + *used, b->n - *used);
-		b->n -= *used;
-		b->scanned = *used = 0;
-	}
-	for (;;) {
-		struct pollfd fds[2] = {{.fd = b->p->fd, .events = POLLIN},
-					{.fd = b->stop_fd, .events = POLLIN}};
-		char *nl = b->n > b->scanned ? memchr(b->buf + b->scanned, '\n', b->n - b->scanned) : NULL;
-		ssize_t got;
-
-		if (nl || (b->input_ended && b->n > 0)) {
-			*ret = b->buf;
-			*ret_n = nl ? (size_t)(nl - b->buf) : b->n;
-			*used = nl ? *ret_n + 1 : b->n;
-			return 1;
-		}
-		if (b->input_ended)
-			return 0;
-		b->scanned = b->n;
-		if (b->n > DT_BATCH_MAX_LINE)
-			return dt_err_set(err, -EFBIG, "line %lld has more than %d bytes",
-					  (long long)b->next + 1, DT_BATCH_MAX_LINE);
-		if (b->n == b->cap) {
-			size_t cap = b->cap ? 2 * b->cap : 65536;
-			char *p = realloc(b->buf, cap);
-
-			if (!p)
-				return dt_err_sys(err, -ENOMEM, "cannot read the input");
-			b->buf = p;
-			b->cap = cap;
-		}
-		if (poll(fds, 2, -1) < 0 && errno != EINTR)
-			return dt_err_sys(err, -errno, "cannot wait for input");
-		if (fds[1].revents)
-			return 0;
-		got = read(b->p->fd, b->buf + b->n, b->cap - b->n);
-		if (got < 0 && errno != EINTR && errno != EAGAIN)
-			return dt_err_sys(err, -errno, "cannot read the input");
-		b->input_ended = got == 0;
-		b->n += got > 0 ? (size_t)got : 0;
-	}
-}
-
-static bool blank(const char *s, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (s[i] != ' ' && s[i] != '\t' && s[i] != '\r')
-			return false;
-	return true;
-}
 
 typedef int parse_fn(const json_t *, const struct dt_api_model *, struct dt_completion *,
 		     struct dt_api_error *);
@@ -399,7 +257,7 @@ static void take_line(struct batch *b, struct line *l, const char *s, size_t n)
 	json_t *v = json_loadb(s, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je), *custom;
 
 	custom = json_object_get(v, "custom_id");
-	if (is_done(b, custom ? custom : json_object_get(v, "id"))) {
+	if (batch_done_has(b->done, custom ? custom : json_object_get(v, "id"), b->next)) {
 		b->next++;
 		json_decref(v);
 		return;
@@ -437,16 +295,16 @@ static struct line *wait_for_place(struct batch *b)
 
 static int read_all(struct batch *b, struct dt_err *err)
 {
-	size_t n = 0, used = 0;
 	struct line *l;
-	char *s = NULL;
-	int rc = 0;
+	size_t n = 0;
+	char *s;
+	int rc;
 
 	while ((l = wait_for_place(b)) && !stopped(b)) {
-		rc = next_line(b, &s, &n, &used, err);
+		rc = batch_input_next(&b->in, b->next, &s, &n, err);
 		if (rc <= 0)
 			return rc;
-		if (!blank(s, n))
+		if (n)
 			take_line(b, l, s, n);
 	}
 	return 0;
@@ -460,10 +318,11 @@ int64_t dt_batch_run(struct dt_engine *e, const struct dt_batch_params *p, struc
 
 	b.line = calloc((size_t)p->window, sizeof(*b.line));
 	b.stop_fd = eventfd(0, EFD_CLOEXEC);
+	b.in = (struct batch_input){.fd = p->fd, .stop_fd = b.stop_fd};
 	pthread_mutex_init(&b.mu, NULL);
 	pthread_cond_init(&b.cond, NULL);
 	if (p->skip_done) {
-		rc = read_done(&b, err);
+		rc = batch_done_read(p, &b.done, err);
 		if (rc < 0)
 			goto out;
 	}
@@ -504,7 +363,7 @@ out:
 	if (b.stop_fd >= 0)
 		close(b.stop_fd);
 	free(b.line);
-	free(b.buf);
+	free(b.in.buf);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
