@@ -21,9 +21,10 @@
  *              order of rows, then of heads.
  * On the processor the result has the bits of rmsnorm of the heads copied to a matrix [rows heads, head_dim].
  *
- * heads_sums: what such norms need to know of vectors that are cut over ranks (OLMo 2 normalises all of q, and all
- * of k). sums [rows, heads] f32 = sum over a head's columns here; ranks add theirs up and hand the result back in
- * dt_heads: forward and backward then take it in place of their own sum, and `over` as the vector's length.
+ * heads_sums: what such norms need to know of vectors that are cut over ranks (OLMo 2 normalises all of q,
+ * and all of k). sums [rows, heads] f32 = sum over a head's columns here; ranks add theirs up and hand the
+ * result back in dt_heads: forward and backward then take it in place of their own sum, and `over` as the
+ * vector's length.
  *   dy absent:  of x^2, for forward
  *   else:       of g xh, for backward; x as heads_norm_backward has it
  */
@@ -34,7 +35,7 @@
 
 struct dt_heads {
 	int64_t first, heads, head_dim;
-	struct dt_tensor sums; /* [rows, heads] f32: sums over whole vectors, of which these heads are a part */
+	struct dt_tensor sums; /* [rows, heads] f32, over whole vectors; absent: these heads are whole */
 	int64_t over;	       /* with sums: columns of a whole vector */
 };
 

@@ -35,8 +35,8 @@ static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 }
 
 /*
- * Bytes of a state of rows, columns or blocks, on the data-parallel rank that has most: where shares begin decides
- * how many of them a rank touches, and every rank has room for as many.
+ * Bytes of a state of rows, columns or blocks, on the data-parallel rank that has most: where shares begin
+ * decides how many of them a rank touches, and every rank has room for as many.
  */
 static int64_t most_places(const struct dt_plan_builder *b, struct dt_coords at,
 			   const struct dt_optim_state *s)

@@ -133,8 +133,9 @@ static int stage_layers(const struct dt_layout *l, const struct dt_config *c, in
 }
 
 /*
- * Whether no stage needs to be looked at in place of this one. The first and the last have ends of the model; of
- * the others an earlier one has as many microbatches in flight or more, and so is fuller if it has as many layers.
+ * Whether no stage needs to be looked at in place of this one. The first and the last have ends of the model;
+ * of the others an earlier one has as many microbatches in flight or more, and so is fuller if it has as many
+ * layers.
  */
 static bool may_be_fullest(const struct dt_layout *l, const struct dt_config *c, int stage)
 {

@@ -88,7 +88,7 @@ double loss_part(const struct trainer *t, double value);
 int replicas_init(struct trainer *t, struct dt_err *err);
 /* Sums those of a unit of which each tensor-parallel rank has only the part of its rows or heads. */
 int replicas_sum(struct trainer *t, int unit, struct dt_err *err);
-/* Whether this rank counts for parameter lp among the tensor-parallel ranks of its stage (replicas do not). */
+/* Whether this rank counts for lp among the tensor-parallel ranks of its stage (replicas do not). */
 bool counts_along_tp(const struct trainer *t, const struct dt_local_param *lp);
 /* Whether this rank is the one that counts, writes and norms parameter lp (replicas do not). */
 bool counts(const struct trainer *t, const struct dt_local_param *lp);

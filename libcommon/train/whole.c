@@ -34,7 +34,7 @@ static bool factor_cut(const struct whole_part *p, int k)
 	return p->factors && p->cut == !k;
 }
 
-/* Those that are cut, to the message or (back) from it; copies of what another of them has too are left out. */
+/* Those that are cut, to the message or (back) from it; replicas along tp are left out. */
 static int64_t factors_cut(struct trainer *t, struct whole_part *part, int n, double *v, bool back)
 {
 	int64_t at = 0;

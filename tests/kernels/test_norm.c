@@ -294,7 +294,7 @@ static void test_heads(void **state)
 			  compute_types[v / 4 % TYPES], v & 1, v & 2);
 }
 
-/* Vectors of which two ranks have a half each, against the same vectors whole. Halves are heads of one matrix. */
+/* Vectors of which two ranks have a half each, against the same vectors whole: the halves are two heads. */
 static void one_in_parts(int64_t rows, int64_t half, enum dt_dtype type, bool plus_one)
 {
 	const double tol = type == DT_F32 ? 1e-6 : 1e-2;
