@@ -1,106 +1,172 @@
 /*
- * Two passes, each a parallel loop: h of every row and lane, then the columns of y in chunks. Four rows of a
- * (of b) at a time share what is loaded of x (of y).
+ * Two passes in one parallel region: h of tiles of up to four rows, then y by blocks of columns, which the
+ * threads have as they had them in the product in front. What is loaded and widened of a or b is used by
+ * all rows of a tile. Each element is one chain of sums, whichever tile it is in.
  */
 #include "kernels/cpu/cpu.h"
+
+enum {
+	L = 8,	      /* lanes of a vector */
+	TILE = 4,     /* rows */
+	RANKS = 16,   /* rows of a that a thread takes at a time */
+	DEPTH = 1024, /* columns of x that are widened at a time */
+	COLS = 1024,  /* columns of y likewise, at most */
+	LINE = 32     /* columns that threads share no cache line of */
+};
+
+typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
+typedef uint32_t words __attribute__((vector_size(L * 4), aligned(4)));
+typedef uint16_t halves __attribute__((vector_size(L * 2), aligned(2)));
 
 DT_INLINE float weight_at(const void *p, int64_t i, enum dt_dtype t)
 {
 	return t == DT_F32 ? ((const float *)p)[i] : dt_bf16_to_f32(((const uint16_t *)p)[i]);
 }
 
-/* h[r] += the sum of x a[r], n elements, of up to four rows of a that are k apart. t is a constant. */
-DT_INLINE void dots(float *h, const float *x, const void *a, int64_t at, int64_t k, int64_t n, int64_t rows,
-		    enum dt_dtype t)
+/* Vectors go by address: one as an argument or a result would be another ABI on processors without them. */
+DT_INLINE void weights_at(vec *ret, const void *p, int64_t i, enum dt_dtype t)
 {
-	const int64_t b = rows > 1 ? at + k : at, c = rows > 2 ? at + 2 * k : at,
-		      d = rows > 3 ? at + 3 * k : at;
-	float s[4] = {0, 0, 0, 0}, s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-
-#pragma omp simd reduction(+ : s0, s1, s2, s3)
-	for (int64_t j = 0; j < n; j++) {
-		s0 += x[j] * weight_at(a, at + j, t);
-		s1 += x[j] * weight_at(a, b + j, t);
-		s2 += x[j] * weight_at(a, c + j, t);
-		s3 += x[j] * weight_at(a, d + j, t);
-	}
-	s[0] = s0;
-	s[1] = s1;
-	s[2] = s2;
-	s[3] = s3;
-	for (int64_t r = 0; r < rows; r++)
-		h[r] += s[r];
+	*ret = t == DT_F32 ? *(const vec *)((const float *)p + i)
+			   : (vec)(__builtin_convertvector(*(const halves *)((const uint16_t *)p + i), words)
+				   << 16);
 }
 
-/* h [rank] of one row x [k] and one lane. */
-static DT_SIMD void lora_down(float *h, const char *x, enum dt_dtype tx, int64_t k,
-			      const struct dt_lora_lane *l, enum dt_dtype t)
+DT_INLINE float sum_of(const vec *p)
 {
-	float buf[DT_CHUNK];
+	const vec v = *p;
 
-	for (int64_t r = 0; r < l->rank; r++)
-		h[r] = 0;
-	for (int64_t j = 0; j < k; j += DT_CHUNK) {
-		const int64_t n = dt_min64(DT_CHUNK, k - j);
-		const float *px = dt_load(buf, x + j * dt_dtype_size(tx), tx, n);
+	return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
 
-		for (int64_t r = 0; r < l->rank; r += 4) {
-			const int64_t rows = dt_min64(4, l->rank - r), at = r * k + j;
+/* h[row][i] += the sum of n elements of x[row] times those at a + i k. rows, count and t are constants. */
+DT_INLINE void dots(float h[TILE][RANKS], int64_t at, const float *const x[TILE], const void *a, int64_t from,
+		    int64_t k, int64_t n, const int rows, const int count, enum dt_dtype t)
+{
+	vec sum[TILE][TILE];
 
-			if (t == DT_F32)
-				dots(h + r, px, l->a, at, k, n, rows, DT_F32);
-			else
-				dots(h + r, px, l->a, at, k, n, rows, DT_BF16);
+	DT_FOR (4, int r = 0; r < rows; r++)
+		DT_FOR (4, int i = 0; i < count; i++)
+			sum[r][i] = (vec){0};
+	for (int64_t j = 0; j < n / L * L; j += L)
+		DT_FOR (4, int i = 0; i < count; i++) {
+			vec w;
+
+			weights_at(&w, a, from + i * k + j, t);
+			DT_FOR (4, int r = 0; r < rows; r++)
+				sum[r][i] += *(const vec *)(x[r] + j) * w;
+		}
+	DT_FOR (4, int r = 0; r < rows; r++)
+		DT_FOR (4, int i = 0; i < count; i++)
+			h[r][at + i] += sum_of(&sum[r][i]);
+	for (int64_t j = n / L * L; j < n; j++)
+		for (int r = 0; r < rows; r++)
+			for (int i = 0; i < count; i++)
+				h[r][at + i] += x[r][j] * weight_at(a, from + i * k + j, t);
+}
+
+/* Of count rows of a: eight sums in registers at a time, or fewer. */
+DT_INLINE void dots_of(float h[TILE][RANKS], const float *const x[TILE], const void *a, int64_t from,
+		       int64_t k, int64_t n, int64_t count, const int rows, enum dt_dtype t)
+{
+	const int step = rows > 2 ? 2 : 4;
+	int64_t i = 0;
+
+	for (; i + step <= count; i += step)
+		dots(h, i, x, a, from + i * k, k, n, rows, step, t);
+	for (; i < count; i++)
+		dots(h, i, x, a, from + i * k, k, n, rows, 1, t);
+}
+
+/* call(..., ROWS, TYPE) with constants for rows and t. */
+#define OF_ROWS(rows, t, call, ...)                                                                          \
+	((rows) == 4   ? OF_TYPE(t, call, __VA_ARGS__, 4)                                                    \
+	 : (rows) == 3 ? OF_TYPE(t, call, __VA_ARGS__, 3)                                                    \
+	 : (rows) == 2 ? OF_TYPE(t, call, __VA_ARGS__, 2)                                                    \
+		       : OF_TYPE(t, call, __VA_ARGS__, 1))
+#define OF_TYPE(t, call, ...) ((t) == DT_F32 ? call(__VA_ARGS__, DT_F32) : call(__VA_ARGS__, DT_BF16))
+
+/* h of rows `row` on and of count rows of a from `from` on; each row of h is ldh from the last. */
+static DT_SIMD void lora_down(float *h, int64_t ldh, struct dt_tensor x, int64_t row, int64_t rows,
+			      const struct dt_lora_lane *l, int64_t from, int64_t count, enum dt_dtype t)
+{
+	const int64_t k = dt_cols(x);
+	float wide[TILE][DEPTH], sum[TILE][RANKS] = {{0}};
+	const float *p[TILE];
+
+	for (int64_t j = 0; j < k; j += DEPTH) {
+		const int64_t n = dt_min64(DEPTH, k - j);
+
+		for (int64_t r = 0; r < rows; r++)
+			p[r] = dt_load(wide[r], dt_at(x, (row + r) * k + j), x.dtype, n);
+		OF_ROWS(rows, t, dots_of, sum, p, l->a, from * k + j, k, n, count);
+	}
+	for (int64_t r = 0; r < rows; r++)
+		for (int64_t i = 0; i < count; i++)
+			h[r * ldh + from + i] = sum[r][i] * l->scale;
+}
+
+/* y[row] += h[row] b of count rows of b, cols apart, n columns. rows, count and t are constants. */
+DT_INLINE void sums(float *const y[TILE], const float *h, int64_t ldh, const void *b, int64_t from,
+		    int64_t cols, int64_t n, const int rows, const int count, enum dt_dtype t)
+{
+	float f[TILE][TILE];
+
+	DT_FOR (4, int r = 0; r < rows; r++)
+		DT_FOR (4, int i = 0; i < count; i++)
+			f[r][i] = h[r * ldh + i];
+	for (int64_t j = 0; j < n / L * L; j += L) {
+		vec w[TILE];
+
+		DT_FOR (4, int i = 0; i < count; i++)
+			weights_at(&w[i], b, from + i * cols + j, t);
+		DT_FOR (4, int r = 0; r < rows; r++) {
+			vec sum = *(const vec *)(y[r] + j);
+
+			DT_FOR (4, int i = 0; i < count; i++)
+				sum += f[r][i] * w[i];
+			*(vec *)(y[r] + j) = sum;
 		}
 	}
-	for (int64_t r = 0; r < l->rank; r++)
-		h[r] *= l->scale;
+	for (int64_t j = n / L * L; j < n; j++)
+		for (int r = 0; r < rows; r++)
+			for (int i = 0; i < count; i++)
+				y[r][j] += f[r][i] * weight_at(b, from + i * cols + j, t);
 }
 
-/* y[j] += h[0 .. rows) of as many rows of b, cols apart. t is a constant. */
-DT_INLINE void sums(float *y, const float *h, const void *b, int64_t at, int64_t cols, int64_t n,
-		    int64_t rows, enum dt_dtype t)
+/* Of all rows of b. */
+DT_INLINE void sums_of(float *const y[TILE], const float *h, int64_t ldh, const void *b, int64_t from,
+		       int64_t cols, int64_t n, int64_t rank, const int rows, enum dt_dtype t)
 {
-	if (rows == 4) {
-		const float h0 = h[0], h1 = h[1], h2 = h[2], h3 = h[3];
+	const int step = rows > 2 ? 2 : 4;
+	int64_t i = 0;
 
-#pragma omp simd
-		for (int64_t j = 0; j < n; j++)
-			y[j] = y[j] + h0 * weight_at(b, at + j, t) + h1 * weight_at(b, at + cols + j, t) +
-			       h2 * weight_at(b, at + 2 * cols + j, t) +
-			       h3 * weight_at(b, at + 3 * cols + j, t);
-		return;
-	}
+	for (; i + step <= rank; i += step)
+		sums(y, h + i, ldh, b, from + i * cols, cols, n, rows, step, t);
+	for (; i < rank; i++)
+		sums(y, h + i, ldh, b, from + i * cols, cols, n, rows, 1, t);
+}
+
+/* n columns of those rows of y, from column c of the lane on. */
+static DT_SIMD void lora_up(struct dt_tensor y, const float *h, int64_t ldh, int64_t row, int64_t rows,
+			    const struct dt_lora_lane *l, int64_t c, int64_t n, enum dt_dtype t)
+{
+	float wide[TILE][COLS], *p[TILE];
+
 	for (int64_t r = 0; r < rows; r++) {
-		const float hr = h[r];
+		char *at = dt_at(y, (row + r) * dt_cols(y) + l->at + c);
 
-#pragma omp simd
-		for (int64_t j = 0; j < n; j++)
-			y[j] += hr * weight_at(b, at + r * cols + j, t);
+		dt_load(wide[r], at, y.dtype, n);
+		p[r] = dt_stage(wide[r], at, y.dtype);
+	}
+	OF_ROWS(rows, t, sums_of, p, h, ldh, l->b, c, l->cols, n, l->rank);
+	for (int64_t r = 0; r < rows; r++) {
+		for (int64_t j = 0; l->gain && j < n; j++)
+			p[r][j] = l->gain[c + j] * p[r][j] + (l->shift ? l->shift[c + j] : 0);
+		dt_store(dt_at(y, (row + r) * dt_cols(y) + l->at + c), y.dtype, p[r], n);
 	}
 }
 
-/* n columns of y, from column c of the lane on. */
-static DT_SIMD void lora_up(char *y, enum dt_dtype ty, const float *h, const struct dt_lora_lane *l,
-			    int64_t c, int64_t n, enum dt_dtype t)
-{
-	float buf[DT_CHUNK], *py = dt_stage(buf, y, ty);
-
-	dt_load(buf, y, ty, n);
-	for (int64_t r = 0; r < l->rank; r += 4) {
-		const int64_t rows = dt_min64(4, l->rank - r);
-
-		if (t == DT_F32)
-			sums(py, h + r, l->b, r * l->cols + c, l->cols, n, rows, DT_F32);
-		else
-			sums(py, h + r, l->b, r * l->cols + c, l->cols, n, rows, DT_BF16);
-	}
-	for (int64_t j = 0; l->gain && j < n; j++)
-		py[j] = l->gain[c + j] * py[j] + (l->shift ? l->shift[c + j] : 0);
-	dt_store(y, ty, py, n);
-}
-
-/* Lane i of a part, and where its h begins in a row of the room. */
+/* Where the h of lane i of a part begins in a row of the room. */
 static int64_t room_at(const struct dt_lora_part *p, int i)
 {
 	int64_t at = 0;
@@ -110,51 +176,73 @@ static int64_t room_at(const struct dt_lora_part *p, int i)
 	return at;
 }
 
-/* The part that row i of all parts together is in, and which of y's rows that is. */
-static const struct dt_lora_part *part_of(const struct dt_lora_batch *p, int64_t i, int64_t *row)
+/* Tile i of all parts together: its part, and which of y's rows it has. */
+static const struct dt_lora_part *tile_of(const struct dt_lora_batch *p, int64_t i, int64_t *row,
+					  int64_t *rows)
 {
-	int64_t k = 0;
+	int64_t k = 0, tiles;
 
-	while (i >= p->part[k].n)
-		i -= p->part[k++].n;
-	*row = p->part[k].first + i;
+	while (i >= (tiles = dt_ceil_div(p->part[k].n, TILE))) {
+		i -= tiles;
+		k++;
+	}
+	*row = p->part[k].first + i * TILE;
+	*rows = dt_min64(TILE, p->part[k].n - i * TILE);
 	return &p->part[k];
+}
+
+/* Of a tile the rows of a in block i of those that the room has: they lie in one lane or more. */
+static void tile_down(float *h, struct dt_tensor x, const struct dt_lora_batch *p, int64_t tile, int lane,
+		      int64_t from)
+{
+	int64_t row, rows;
+	const struct dt_lora_part *part = tile_of(p, tile, &row, &rows);
+	const struct dt_lora_lane *l = &part->lane[lane];
+
+	if (l->a && from < l->rank)
+		lora_down(h + row * p->rank + room_at(part, lane), p->rank, x, row, rows, l, from,
+			  dt_min64(RANKS, l->rank - from), p->type);
+}
+
+/* Of a tile n columns of y from c on, in whichever lanes. */
+static void tile_up(struct dt_tensor y, const float *h, const struct dt_lora_batch *p, int64_t tile,
+		    int64_t c, int64_t n)
+{
+	int64_t row, rows;
+	const struct dt_lora_part *part = tile_of(p, tile, &row, &rows);
+
+	for (int i = 0; i < DT_LORA_LANES; i++) {
+		const struct dt_lora_lane *l = &part->lane[i];
+		const int64_t from = l->at > c ? l->at : c, to = dt_min64(c + n, l->at + l->cols);
+
+		if (l->a && from < to)
+			lora_up(y, h + row * p->rank + room_at(part, i), p->rank, row, rows, l, from - l->at,
+				to - from, p->type);
+	}
 }
 
 int dt_cpu_lora_add(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor room,
 		    const struct dt_lora_batch *p)
 {
-	const int64_t k = dt_cols(x), n = dt_cols(y), chunks = dt_ceil_div(n, DT_CHUNK);
+	const int64_t n = dt_cols(y), blocks = dt_ceil_div(p->rank, RANKS),
+		      share = dt_ceil_div(n, dev->nthreads * LINE) * LINE, wide = dt_min64(share, COLS),
+		      chunks = dt_ceil_div(n, wide);
+	int64_t tiles = 0, rows = 0;
 	float *h = room.data;
-	int64_t rows = 0;
 
-	for (int64_t i = 0; i < p->n; i++)
+	for (int64_t i = 0; i < p->n; i++) {
+		tiles += dt_ceil_div(p->part[i].n, TILE);
 		rows += p->part[i].n;
-#pragma omp parallel num_threads(dev->nthreads) if (rows * (k + n) > DT_SERIAL)
+	}
+#pragma omp parallel num_threads(dev->nthreads) if (rows * (dt_cols(x) + n) > DT_SERIAL)
 	{
 #pragma omp for schedule(static)
-		for (int64_t i = 0; i < rows * DT_LORA_LANES; i++) {
-			const int lane = (int)(i % DT_LORA_LANES);
-			int64_t row;
-			const struct dt_lora_part *part = part_of(p, i / DT_LORA_LANES, &row);
-
-			if (part->lane[lane].a)
-				lora_down(h + row * p->rank + room_at(part, lane), dt_at(x, row * k), x.dtype,
-					  k, &part->lane[lane], p->type);
-		}
-#pragma omp for schedule(static)
-		for (int64_t i = 0; i < rows * DT_LORA_LANES * chunks; i++) {
-			const int lane = (int)(i / chunks % DT_LORA_LANES);
-			const int64_t c = i % chunks * DT_CHUNK;
-			int64_t row;
-			const struct dt_lora_part *part = part_of(p, i / chunks / DT_LORA_LANES, &row);
-			const struct dt_lora_lane *l = &part->lane[lane];
-
-			if (l->a && c < l->cols)
-				lora_up(dt_at(y, row * n + l->at + c), y.dtype,
-					h + row * p->rank + room_at(part, lane), l, c,
-					dt_min64(DT_CHUNK, l->cols - c), p->type);
-		}
+		for (int64_t i = 0; i < tiles * DT_LORA_LANES * blocks; i++)
+			tile_down(h, x, p, i / blocks / DT_LORA_LANES, (int)(i / blocks % DT_LORA_LANES),
+				  i % blocks * RANKS);
+#pragma omp for schedule(static) nowait
+		for (int64_t i = 0; i < tiles * chunks; i++)
+			tile_up(y, h, p, i % tiles, i / tiles * wide, wide);
 	}
 	return 0;
 }
