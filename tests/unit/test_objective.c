@@ -1,5 +1,10 @@
-/* Losses of pairs: their values as the papers write them, their derivatives against differences. */
+/*
+ * Losses of answers: their values as the papers write them, their derivatives against differences, and both as
+ * TRL's trainers have them (tests/data/golden_preferences.py).
+ */
 #include "plan/objective.h"
+
+#include <jansson.h>
 
 #include <math.h>
 #include <setjmp.h>
@@ -121,12 +126,96 @@ static void test_extremes(void **state)
 	assert_true(fabs(loss_of(DT_OBJECTIVE_DPO, (struct dt_pair){0, 0, 1, 1}, 0.1, 0) - log(2)) < 1e-15);
 }
 
+static double real(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	if (!json_is_number(v))
+		fail_msg("the golden file has no number '%s'", key);
+	return json_number_value(v);
+}
+
+static void check(const char *name, const char *what, double got, double want)
+{
+	if (fabs(got - want) > 1e-6 * (1 + fabs(want))) /* orpo's are computed in f32 */
+		fail_msg("%s: %s %.12g, not %.12g", name, what, got, want);
+}
+
+static void golden_pair(const struct dt_objective_rule *r, const json_t *o, double beta, double gamma)
+{
+	const json_t *reference = json_object_get(o, "reference");
+	struct dt_pair p = {real(o, "chosen"), real(o, "rejected"), (int64_t)real(o, "nchosen"),
+			    (int64_t)real(o, "nrejected")};
+	struct dt_pair_loss l;
+
+	if (r->reference) {
+		p.chosen -= json_number_value(json_array_get(reference, 0));
+		p.rejected -= json_number_value(json_array_get(reference, 1));
+	}
+	l = r->pair(&p, beta, gamma);
+	check(r->name, "loss", l.loss, real(o, "loss"));
+	check(r->name, "slope of the chosen", l.dchosen, real(o, "dchosen"));
+	check(r->name, "slope of the rejected", l.drejected, real(o, "drejected"));
+}
+
+/* The loss is the mean over the answers of one sample. */
+static void golden_alone(const struct dt_objective_rule *r, const json_t *o)
+{
+	const json_t *answers = json_object_get(o, "answers"), *mismatched = json_object_get(o, "mismatched"),
+		     *v;
+	const double n = (double)json_array_size(answers);
+	double z = 0, loss = 0;
+	size_t i;
+
+	json_array_foreach(mismatched, i, v) z += json_number_value(v) / (double)json_array_size(mismatched);
+	z = z > 0 ? z : 0;
+	check(r->name, "kl", z, real(o, "kl"));
+	json_array_foreach(answers, i, v)
+	{
+		const bool good = json_is_true(json_object_get(v, "good"));
+		const struct dt_answer_loss l = r->alone(real(v, "logprob") - real(v, "reference"), good,
+							 real(o, "beta"), z, real(o, good ? "good" : "bad"));
+
+		loss += l.loss / n;
+		check(r->name, "slope", l.slope / n, real(v, "slope"));
+	}
+	check(r->name, "loss", loss, real(o, "loss"));
+}
+
+static void test_golden(void **state)
+{
+	json_t *all = json_load_file(GOLDEN_DIR "/golden-preferences.json", 0, NULL), *v, *pair;
+	int seen = 0;
+	size_t i, k;
+
+	assert_non_null(all);
+	for (int kind = 0; kind < DT_OBJECTIVE_N; kind++) {
+		const struct dt_objective_rule *r = dt_objective_rule(kind);
+		const json_t *cases = json_object_get(all, r->name);
+
+		if (!dt_objective_compares(r))
+			continue;
+		assert_true(json_array_size(cases) > 0);
+		json_array_foreach(cases, i, v)
+		{
+			if (r->alone)
+				golden_alone(r, v);
+			json_array_foreach(json_object_get(v, "pairs"), k, pair)
+				golden_pair(r, pair, real(v, "beta"), real(v, "gamma"));
+			seen++;
+		}
+	}
+	assert_int_equal(seen, 13);
+	json_decref(all);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pairs),
 		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_golden),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
