@@ -1,6 +1,8 @@
 /*
  * A teacher behind a server: the log-probabilities of prompts, which are the documents of samples. A prompt
  * is one token longer than what is asked of it: a token's own alternatives are those of the place before it.
+ * What all others have at a temperature does not follow from log-probabilities at another: the server is asked
+ * for those at this one, and says so in its answer.
  */
 #include "bench/load/asks.h"
 #include "data/tokenizer.h"
@@ -11,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_REPLY ((size_t)1 << 30)
+#define MOST_REPLY  ((size_t)1 << 30)
+#define TEMPERATURE "prompt_logprobs_temperature"
 
 /* Positions from .. to - 1 of sample `slot` of a round: one document. */
 struct piece {
@@ -109,12 +112,15 @@ static json_t *body(void *arg, int64_t i, const char *model)
 	const struct work *k = arg;
 	const struct piece *p = &k->piece[i];
 	const int32_t *ids = k->ids + p->slot * (k->i.seq + 1);
-	json_t *list = json_array();
+	json_t *list = json_array(), *o;
 
 	for (int64_t at = p->from; at <= p->to; at++)
 		json_array_append_new(list, json_integer(ids[at]));
-	return json_pack("{s:s, s:o, s:i, s:i, s:I}", "model", model, "prompt", list, "max_tokens", 1,
-			 "temperature", 0, "prompt_logprobs", (json_int_t)k->i.k);
+	o = json_pack("{s:s, s:o, s:i, s:i, s:I}", "model", model, "prompt", list, "max_tokens", 1,
+		      "temperature", 0, "prompt_logprobs", (json_int_t)k->i.k);
+	if (k->i.temperature != 1)
+		json_object_set_new(o, TEMPERATURE, json_real(k->i.temperature));
+	return o;
 }
 
 static int by_logprob(const void *x, const void *y)
@@ -161,13 +167,19 @@ static int take(void *arg, int64_t i, const json_t *reply, struct dt_err *err)
 	struct work *k = arg;
 	const struct piece *p = &k->piece[i];
 	const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0),
-		     *list = json_object_get(choice, "prompt_logprobs");
+		     *list = json_object_get(choice, "prompt_logprobs"),
+		     *temperature = json_object_get(choice, TEMPERATURE);
+	const double is = temperature ? json_number_value(temperature) : 1;
 	int rc = 0;
 
 	if (json_array_size(list) != (size_t)(p->to - p->from + 1))
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' gives no log-probabilities of a prompt (prompt_logprobs)",
 				  dt_asks_url(k->asks));
+	if (fabs(is - k->i.temperature) > 1e-9 * k->i.temperature)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' gives log-probabilities at temperature %g, not %g (" TEMPERATURE ")",
+				  dt_asks_url(k->asks), is, k->i.temperature);
 	for (int64_t at = p->from; at < p->to && rc == 0; at++)
 		rc = take_place(k, json_array_get(list, (size_t)(at - p->from + 1)), p->slot * k->i.seq + at,
 				err);
@@ -207,7 +219,7 @@ static int open_work(const struct dt_teacher_server *s, const struct dt_teacher_
 	if (rc < 0)
 		return rc;
 	k->i.k = q->k < k->i.vocab ? q->k : k->i.vocab;
-	k->i.temperature = 1;
+	k->i.temperature = q->temperature;
 	k->i.teacher = s->url;
 	k->slots = k->s.samples < 2 * s->parallel ? k->s.samples : 2 * s->parallel;
 	n = (size_t)k->i.seq;
@@ -253,11 +265,6 @@ int dt_teacher_ask(const struct dt_teacher_server *s, const struct dt_teacher_qu
 	if (q->size > 1)
 		return dt_err_set(err, -ENOTSUP, "a server is asked by one process, not by %d ranks",
 				  q->size);
-	if (q->temperature != 1)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"--temperature %g: a server gives log-probabilities at 1, and not of all tokens",
-			q->temperature);
 	rc = open_work(s, q, &k, err);
 	*ret = dt_teacher_begin(&k.i);
 	for (int64_t first = 0; first < k.s.samples && rc == 0; first += k.slots) {

@@ -29,6 +29,32 @@ metrics() { # KEYS of a run
     dt-train "${common[@]}" --metrics - "${@:2}" 2>/dev/null | jq -c "select(.loss) | $1"
 }
 
+# deaf URL: a server in front of another that knows no temperature of prompt_logprobs; prints its own URL.
+deaf() {
+    exec python3 - "$1" <<'PY'
+import http.server, json, sys, urllib.request
+class Proxy(http.server.BaseHTTPRequestHandler):
+    def answer(self, body):
+        with urllib.request.urlopen(urllib.request.Request(sys.argv[1] + self.path, body, {"Content-Type": "application/json"})) as r:
+            reply = r.read()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+    def do_GET(self):
+        self.answer(None)
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body.pop("prompt_logprobs_temperature", None)
+        self.answer(json.dumps(body).encode())
+    def log_message(self, *_):
+        pass
+s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+print(f"http://127.0.0.1:{s.server_port}", flush=True)
+s.serve_forever()
+PY
+}
+
 @test "a model has nothing to learn of itself" {
     for data in d apart; do
         metrics '[.loss, .ce, .teacher_kl, .grad_norm]' --model $data.run/latest --data $data.h5 --steps 2 --lr 0 \
@@ -66,23 +92,29 @@ metrics() { # KEYS of a run
     served() { # MODEL OPTION...
         await dt-serve "$1" --precision fp32 --threads 1 --port 0 --max-model-len 64 "${@:2}"
     }
+    local data temperature=1
     for data in d apart; do
         served $data.run/latest --max-num-batched-tokens 32 --max-num-seqs 4
-        dt-eval teacher $data.h5 "$url" --seq 32 --top-k 24 --parallel 3 --json --out asked-$data.teacher >asked
+        dt-eval teacher $data.h5 "$url" --seq 32 --top-k 24 --temperature $temperature --parallel 3 --json --out asked-$data.teacher >asked
         kill "$server"
         wait "$server" || true
-        dt-eval teacher $data.h5 $data.run/latest --seq 32 --precision fp32 --top-k 24 --json --out own-$data.teacher >own
+        dt-eval teacher $data.h5 $data.run/latest --seq 32 --precision fp32 --top-k 24 --temperature $temperature --json --out own-$data.teacher >own
         jq -se '.[0].samples == .[1].samples and .[0].tokens == .[1].tokens and .[0].seq == 32 and .[0].top_k == 24
             and (.[0].named - .[1].named | fabs) < 1e-6 and (.[0].entropy - .[1].entropy | fabs) < 1e-5' asked own >&2
         for how in asked own; do
             metrics '[.loss, .ce, .teacher_kl, .grad_norm]' --data $data.h5 --steps 3 --teacher $how-$data.teacher \
                 --teacher-weight 0.8 --lr 5e-3
         done | jq -se '[range(3) as $i | range(4) as $k | (.[$i][$k] - .[$i + 3][$k] | fabs) < 2e-6] | length == 12 and all' >&2
+        temperature=2.5
     done
     # what it cannot give is told
     served d.run/latest
-    run --separate-stderr dt-eval teacher d.h5 "$url" --seq 32 --temperature 2 --out no.teacher
-    [ "$status" -eq 1 ] && [[ $stderr == *'at 1'* ]]
+    deaf "$url" >deaf.port 3>&- &
+    local proxy=$!
+    until [ -s deaf.port ]; do sleep 0.05; done
+    run --separate-stderr dt-eval teacher d.h5 "$(cat deaf.port)" --seq 32 --top-k 24 --temperature 2 --out no.teacher
+    kill "$proxy"
+    [ "$status" -eq 1 ] && [[ $stderr == *'at temperature 1, not 2'* ]]
     run --separate-stderr dt-eval teacher d.h5 "$url" --seq 63 --out no.teacher
     [ "$status" -eq 1 ] && [[ $stderr == *'context of 64'* ]]
     run --separate-stderr dt-eval teacher d.h5 "$url" --seq 32 --top-k 200 --out no.teacher
@@ -92,6 +124,7 @@ metrics() { # KEYS of a run
     run --separate-stderr dt-eval teacher other.h5 "$url" --seq 32 --out no.teacher
     [ "$status" -eq 1 ] && [[ $stderr == *'different tokens'* ]]
     ask='{prompt: "abc", max_tokens: 1, temperature: 0}'
+    jq -nc "$ask + {prompt_logprobs_temperature: 2}" | curl -s -d @- "$url/v1/completions" | jq -e '.error.message | test("goes with")'
     jq -nc "$ask + {prompt_logprobs: 2}" | curl -s -d @- "$url/v1/completions" >reply
     jq -e '.choices[0].prompt_logprobs | .[0] == null and length == 3 and
         all(.[1:][]; [.[].rank // empty] == [1, 2] and (.[] | .decoded_token, .logprob))' reply

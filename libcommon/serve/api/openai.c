@@ -131,6 +131,9 @@ static int read_completion(struct dt_body *b, struct dt_completion *c)
 	if (b->ask.prompt_logprobs >= 0 && (c->stream || (c->echo && b->ask.logprobs >= 0)))
 		return dt_body_bad(b->e, "prompt_logprobs", "'prompt_logprobs' and %s do not go together",
 				   c->stream ? "'stream'" : "'echo' with 'logprobs'");
+	if (b->ask.prompt_temperature != 1 && b->ask.prompt_logprobs < 0)
+		return dt_body_bad(b->e, "prompt_logprobs_temperature",
+				   "'prompt_logprobs_temperature' goes with 'prompt_logprobs'");
 	b->default_tokens = 16;
 	b->ask.score_prompt = (c->echo && b->ask.logprobs >= 0) || b->ask.prompt_logprobs >= 0;
 	return dt_body_ask(b, -1) < 0 ? -EINVAL : read_prompts(b, "prompt");

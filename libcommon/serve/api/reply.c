@@ -196,6 +196,8 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 	}
 	if (v && r->ask->prompt_logprobs >= 0)
 		json_object_set_new(v, "prompt_logprobs", dt_completion_prompt_logprobs(c, i));
+	if (v && r->ask->prompt_temperature != 1) /* a client knows by it that it was heard */
+		json_object_set_new(v, "prompt_logprobs_temperature", json_real(r->ask->prompt_temperature));
 	return v;
 }
 

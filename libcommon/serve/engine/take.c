@@ -155,12 +155,18 @@ static int take_token(struct dt_serve_req *r, int32_t id, const struct dt_logpro
 	return r->nout == r->max_tokens ? DT_FINISH_LENGTH : DT_FINISH_NONE;
 }
 
+/* Room for one row of logits. */
+static float *spare(const struct dt_engine *e)
+{
+	return e->out.logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
+}
+
 /* The next token of r from its logits, and how likely it was where r asks for that. Negative: there is none.
  */
 static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, struct dt_logprob *ret)
 {
 	struct dt_sampling s = dt_serve_req_sampling(r);
-	float *raw = e->out.logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
+	float *raw = spare(e);
 	int32_t id;
 
 	s.mu = &r->mu;
@@ -244,11 +250,19 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 /* Row `at` of a scored prompt predicts its token at + 1. */
 static int score(struct dt_engine *e, struct dt_serve_req *r, int at, const float *logits)
 {
+	const double temperature = r->ask->prompt_temperature;
 	struct dt_logprob chosen;
 	int rc = 0;
 
 	if (at + 1 >= r->nprompt || at != r->prompt_scores.n)
 		return 0; /* the last row is sampled from; a recomputed row is already there */
+	if (temperature != 1) {
+		float *scaled = spare(e);
+
+		for (int i = 0; i < e->p.model.vocab; i++)
+			scaled[i] = (float)((double)logits[i] / temperature);
+		logits = scaled;
+	}
 	dt_logprobs(logits, e->p.model.vocab, r->tokens[at + 1], &chosen, r->prompt_scores.ntop, e->out.top);
 	pthread_mutex_lock(&r->call->mu);
 	rc = dt_scores_push(&r->prompt_scores, chosen, e->out.top);
