@@ -46,13 +46,12 @@ static bool is_served(const struct dt_infer *m, const struct dt_infer_linear *li
 	return false;
 }
 
-/* Whether m can apply every part, and the rows with magnitudes. */
+/* Whether m can apply every part. */
 static int check(const struct dt_infer *m, const struct dt_infer_linear *linear, const struct dt_adapter *a,
-		 uint64_t *rows, struct dt_err *err)
+		 struct dt_err *err)
 {
 	const struct dt_param *of = m->plan.stage.graph.params.p;
 
-	*rows = 0;
 	if (a->nwhole) {
 		dt_err_set(
 			err, -ENOTSUP,
@@ -62,10 +61,6 @@ static int check(const struct dt_infer *m, const struct dt_infer_linear *linear,
 		dt_err_hint(err, "dt-shard-ckpt lora-merge makes one model of both");
 		return -ENOTSUP;
 	}
-	if (m->gone && dt_adapter_has_magnitudes(a))
-		return dt_err_set(err, -ENOTSUP,
-				  "adapter '%s' has magnitudes (DoRA), which are served by one process alone",
-				  a->path);
 	for (int i = 0; i < a->n; i++) {
 		const struct dt_adapter_part *p = &a->part[i];
 
@@ -76,12 +71,11 @@ static int check(const struct dt_infer *m, const struct dt_infer_linear *linear,
 			return dt_err_set(err, -EINVAL,
 					  "adapter '%s': rank %lld is above --max-lora-rank %lld", a->path,
 					  (long long)p->rank, (long long)m->p.adapters);
-		*rows += p->m ? (uint64_t)p->out : 0;
 	}
 	return 0;
 }
 
-static float number(struct dt_tensor t, int64_t i)
+float dt_infer_number(struct dt_tensor t, int64_t i)
 {
 	const uint16_t *half = t.data;
 
@@ -111,7 +105,7 @@ static int put_magnitudes(struct dt_lora_lane *l, const struct dt_infer *m,
 			break;
 		dt_adapter_measure_row(p, r, x);
 		gain[r] = p->ratio[r];
-		shift[r] = bias.data ? (1 - gain[r]) * number(bias, r) : 0;
+		shift[r] = bias.data ? (1 - gain[r]) * dt_infer_number(bias, r) : 0;
 	}
 	l->gain = gain;
 	l->shift = bias.data ? shift : NULL;
@@ -145,8 +139,8 @@ static uint64_t sum_of(const struct dt_adapter *a)
 		h = add_to_sum(h, &p->scale, sizeof(p->scale));
 		h = add_to_sum(h, p->a, (size_t)(p->rank * p->in) * sizeof(float));
 		h = add_to_sum(h, p->b, (size_t)(p->rank * p->out) * sizeof(float));
-		if (p->ratio)
-			h = add_to_sum(h, p->ratio, (size_t)p->out * sizeof(float));
+		if (p->m)
+			h = add_to_sum(h, p->m, (size_t)p->out * sizeof(float));
 	}
 	return (h >> 1) | 1;
 }
@@ -161,7 +155,7 @@ static int check_base(const struct dt_adapter *a, const char *base, struct dt_er
 }
 
 static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_infer_linear *linear,
-		struct dt_adapter *a, uint64_t nrows, struct dt_err *err)
+		struct dt_adapter *a, struct dt_err *err)
 {
 	struct dt_infer_piece piece;
 	float *rows;
@@ -171,18 +165,17 @@ static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const stru
 		rc = dt_infer_adapter_lay(r, m, piece, err);
 	if (rc < 0)
 		return rc;
-	rows = r->rows = malloc(2 * nrows * sizeof(float) + 1);
-	if (!rows)
-		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", a->path);
-	r->bytes += 2 * nrows * sizeof(float);
+	r->sum = sum_of(a);
+	if (m->gone)
+		return dt_infer_adapter_deal(r, m, a, err);
+	rows = r->rows;
 	for (int i = 0; i < a->n && rc == 0; i++) {
 		const int local = m->plan.stage.local_of[a->part[i].param];
 
 		if (a->part[i].m)
 			rc = put_magnitudes(&r->of[local], m, &linear[local], &a->part[i], &rows, err);
 	}
-	r->sum = sum_of(a);
-	return rc < 0 || !m->gone ? rc : dt_infer_adapter_deal(r, m, a, err);
+	return rc;
 }
 
 int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *m, const char *path,
@@ -190,7 +183,6 @@ int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *
 {
 	struct dt_infer_adapter *r = NULL;
 	struct dt_adapter *a;
-	uint64_t rows = 0;
 	struct dt_infer_linear *linear;
 	int rc = dt_adapter_open(path, &m->config, &m->plan.stage.graph.params, &a, err);
 
@@ -199,11 +191,11 @@ int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *
 	rc = check_base(a, base, err);
 	linear = rc == 0 ? dt_infer_linears(m, err) : NULL;
 	if (rc == 0)
-		rc = linear ? check(m, linear, a, &rows, err) : -ENOMEM;
+		rc = linear ? check(m, linear, a, err) : -ENOMEM;
 	if (rc == 0 && !(r = calloc(1, sizeof(*r))))
 		rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
 	if (rc == 0)
-		rc = fill(r, m, linear, a, rows, err);
+		rc = fill(r, m, linear, a, err);
 	free(linear);
 	dt_adapter_close(a);
 	if (rc == 0)

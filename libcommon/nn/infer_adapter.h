@@ -31,6 +31,11 @@ void dt_infer_adapter_sent(const struct dt_infer_adapter *a);
 int dt_infer_adapter_take(struct dt_infer_adapter **ret, const struct dt_infer *m, void *part, size_t n,
 			  struct dt_err *err);
 int32_t dt_infer_adapter_gone(const struct dt_infer *m);
+/*
+ * Where all ranks have their parts: lengths of the rows that have magnitudes, which ranks that cut a row sum
+ * up. Collective over the ranks of a replica, by the thread that computes, before the first pass with a.
+ */
+int dt_infer_adapter_measure(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err);
 /* A sum of all that it changes, below 2^63, not 0: the same in every process. */
 uint64_t dt_infer_adapter_sum(const struct dt_infer_adapter *a);
 

@@ -2,7 +2,7 @@
  * What ranks have of an adapter. The one that reads it cuts a piece for each: of a linear whose rows are cut
  * all of a and those columns of b^T, of one whose columns are cut those of a and all of b^T, so that the sum
  * over ranks behind the product completes the adapter's as it does the base's. A piece is a head, its lanes,
- * then their numbers in the type that is computed in.
+ * their numbers in the type that is computed in, then magnitudes of the rank's rows in f32.
  */
 #include "nn/infer_adapter_priv.h"
 
@@ -10,13 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct lane_head {
-	int64_t local, rank, in, out; /* of the rank's box */
-	double scale;
-};
-
 struct head {
-	int64_t lanes, bytes; /* of the numbers */
+	int64_t lanes, bytes, rows; /* of the numbers; magnitudes */
 };
 
 static const struct dt_local_param *box_of(const struct dt_local *l, int param, int *ret)
@@ -53,13 +48,19 @@ static char *put_lane(const struct dt_adapter_part *p, const struct dt_local_par
 	return b + p->rank * rows * e;
 }
 
+static size_t size_of(const struct head *h)
+{
+	return sizeof(*h) + (size_t)h->lanes * sizeof(struct dt_infer_lane) + (size_t)h->bytes +
+	       (size_t)h->rows * sizeof(float);
+}
+
 int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, const struct dt_local *local,
 			 struct dt_infer_piece *ret, struct dt_err *err)
 {
 	const struct dt_local_param *box;
-	struct lane_head *lane;
+	struct dt_infer_lane *lane;
 	struct head h = {0};
-	char *at;
+	char *at, *magnitude;
 	int k;
 
 	for (int i = 0; i < a->n; i++)
@@ -67,57 +68,93 @@ int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, c
 			h.lanes++;
 			h.bytes +=
 				a->part[i].rank * (box->shape[0] + box->shape[1]) * dt_dtype_size(m->p.dtype);
+			h.rows += a->part[i].m ? box->shape[0] : 0;
 		}
-	ret->n = sizeof(h) + (size_t)h.lanes * sizeof(*lane) + (size_t)h.bytes;
+	ret->n = size_of(&h);
 	ret->p = malloc(ret->n);
 	if (!ret->p)
 		return dt_err_sys(err, -ENOMEM, "cannot read an adapter");
 	memcpy(ret->p, &h, sizeof(h));
-	lane = (struct lane_head *)(ret->p + sizeof(h));
+	lane = (struct dt_infer_lane *)(ret->p + sizeof(h));
 	at = (char *)(lane + h.lanes);
+	magnitude = at + h.bytes;
 	for (int i = 0; i < a->n; i++) {
 		const struct dt_adapter_part *p = &a->part[i];
 
 		if (!(box = box_of(local, p->param, &k)))
 			continue;
-		*lane++ = (struct lane_head){k, p->rank, box->shape[1], box->shape[0], p->scale};
+		*lane++ = (struct dt_infer_lane){
+			k,	  p->rank, box->shape[1], box->shape[0], p->m ? box->shape[0] : 0,
+			p->above, p->scale};
 		at = put_lane(p, box, m->p.dtype, at);
+		if (p->m)
+			magnitude =
+				mempcpy(magnitude, p->m + box->off[0], (size_t)box->shape[0] * sizeof(float));
 	}
 	return 0;
 }
 
 /* Whether a lane of a piece can be this rank's, and ends within bytes. */
-static bool fits(const struct dt_infer *m, const struct dt_infer_linear *linear, const struct lane_head *l,
-		 int64_t bytes)
+static bool fits(const struct dt_infer *m, const struct dt_infer_linear *linear,
+		 const struct dt_infer_lane *l, int64_t bytes)
 {
 	const struct dt_local *local = &m->plan.stage.local;
 
 	return l->local >= 0 && l->local < local->n && linear[l->local].w && l->rank > 0 &&
 	       l->rank <= m->p.adapters && l->out == local->p[l->local].shape[0] &&
-	       l->in == local->p[l->local].shape[1] &&
+	       l->in == local->p[l->local].shape[1] && (!l->rows || l->rows == l->out) &&
 	       l->rank * (l->in + l->out) * dt_dtype_size(m->p.dtype) <= bytes;
+}
+
+/* Magnitudes go where the gains of their rows will be, one lane's in front of its shifts; the piece ends there. */
+static int take_magnitudes(struct dt_infer_adapter *r, const struct head *h)
+{
+	const struct dt_infer_lane *lane = (const struct dt_infer_lane *)(r->data.p + sizeof(*h));
+	const char *from = (const char *)(lane + h->lanes) + h->bytes;
+	int64_t left = h->rows;
+	char *less;
+
+	r->rows = calloc(2 * (size_t)h->rows, sizeof(float));
+	if (!r->rows)
+		return -ENOMEM;
+	for (int64_t i = 0, at = 0; i < h->lanes; i++) {
+		const int64_t n = lane[i].rows < 0 || lane[i].rows > left ? left : lane[i].rows;
+
+		memcpy(r->rows + at, from, (size_t)n * sizeof(float));
+		from += n * (int64_t)sizeof(float);
+		at += 2 * n;
+		left -= n;
+	}
+	less = realloc(r->data.p, r->data.n - (size_t)h->rows * sizeof(float));
+	r->data.p = less ? less : r->data.p;
+	return 0;
 }
 
 static int lay_out(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_infer_linear *linear,
 		   struct dt_err *err)
 {
 	const int64_t e = dt_dtype_size(m->p.dtype);
-	const struct lane_head *lane = (const struct lane_head *)(r->data.p + sizeof(struct head));
+	const struct dt_infer_lane *lane;
 	const char *at;
 	struct head h = {0};
-	int64_t left;
+	int64_t left, rows;
 
 	if (r->data.n >= sizeof(h))
 		memcpy(&h, r->data.p, sizeof(h));
-	if (h.lanes < 0 || h.lanes > m->plan.stage.local.n || h.bytes < 0 ||
-	    r->data.n != sizeof(h) + (size_t)h.lanes * sizeof(*lane) + (size_t)h.bytes)
+	if (h.lanes < 0 || h.lanes > m->plan.stage.local.n || h.bytes < 0 || h.rows < 0 ||
+	    r->data.n != size_of(&h))
 		return dt_err_set(err, -EPROTO, "what came as a part of an adapter is none");
+	if (h.rows && take_magnitudes(r, &h) < 0)
+		return dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+	r->lane = lane = (const struct dt_infer_lane *)(r->data.p + sizeof(struct head));
+	r->lanes = (int)h.lanes;
 	at = (const char *)(lane + h.lanes);
 	left = h.bytes;
+	rows = h.rows;
 	for (int64_t i = 0; i < h.lanes; i++, lane++) {
 		const int64_t a = lane->rank * lane->in * e, b = lane->rank * lane->out * e;
 
-		if (!fits(m, linear, lane, left))
+		if (!fits(m, linear, lane, left) || lane->rows > rows)
 			return dt_err_set(err, -EPROTO, "what came as a part of an adapter is none");
 		r->of[lane->local] = (struct dt_lora_lane){.a = at,
 							   .b = at + a,
@@ -126,8 +163,9 @@ static int lay_out(struct dt_infer_adapter *r, const struct dt_infer *m, const s
 							   .scale = (float)lane->scale};
 		at += a + b;
 		left -= a + b;
+		rows -= lane->rows;
 	}
-	r->bytes = (uint64_t)h.bytes;
+	r->bytes = (uint64_t)h.bytes + 2 * (uint64_t)h.rows * sizeof(float);
 	return 0;
 }
 

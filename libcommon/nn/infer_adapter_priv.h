@@ -14,10 +14,19 @@ struct dt_infer_piece {
 	size_t n;
 };
 
+/* In a piece: a linear, of which this is the rank's box. */
+struct dt_infer_lane {
+	int64_t local, rank, in, out;
+	int64_t rows, above; /* magnitudes: out or 0; whether they are what lengths are above the base's */
+	double scale;
+};
+
 struct dt_infer_adapter {
 	struct dt_lora_lane *of;    /* by local parameter, without a place among columns; a NULL: none */
 	struct dt_infer_piece data; /* of all lanes */
-	float *rows;		    /* gains and shifts of all lanes */
+	const struct dt_infer_lane *lane; /* [lanes] in data */
+	int lanes;
+	float *rows; /* of each lane gains, which are magnitudes until they are measured, then shifts */
 	uint64_t bytes, sum;
 	/* over ranks, on the one that reads */
 	struct dt_infer_gone *gone;
@@ -51,6 +60,7 @@ int dt_infer_adapter_lay(struct dt_infer_adapter *r, const struct dt_infer *m, s
 /* The pieces of the other ranks, and a number. */
 int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
 			  struct dt_err *err);
+float dt_infer_number(struct dt_tensor t, int64_t i); /* element i of f32, bf16 or f16 */
 void dt_infer_adapter_free(struct dt_infer_adapter *a);
 
 #endif

@@ -223,8 +223,6 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");
-	if (s->loras && s->loras_dora && (s->layout.tp > 1 || s->layout.pp > 1 || s->layout.dp > 1))
-		return dt_err_set(err, -ENOTSUP, "dt-serve has adapters with magnitudes in one process only");
 	if (dt_config_servable(c, err) < 0)
 		return err->code;
 	return dt_serving_check(c, &one, err);

@@ -677,7 +677,6 @@ safetensors() {
 	# 8 bytes a row of every linear: 32 layers of (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) rows
 	filter='(.categories[] | select(.name == "adapters") | .bytes) == 8 * (2 * 41943040 + 8 * 1376256)'
 	json --serve llama-3-8b --max-loras 8 --max-lora-rank 16 --dora
-	refused 1 "in one process only" llama-3-8b --serve --max-loras 8 --dora --layout tp2 --account dt
 	refused 2 "--dora goes with --lora, or with --max-loras" llama-3-8b --serve --dora
 	refused 2 "--max-loras goes with --serve" llama-3-8b --max-loras 8
 	refused 2 "--max-lora-rank goes with --max-loras" llama-3-8b --serve --max-lora-rank 8

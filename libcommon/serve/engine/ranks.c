@@ -155,7 +155,7 @@ static int give_adapters(struct dt_serve_ranks *r, const struct dt_infer_batch *
 			h.from = dt_infer_adapter_id(b->adapter[i]);
 			rc = dt_serve_ranks_tell_kind(r, h, err);
 			if (rc == 0)
-				rc = dt_serve_give(r->all, b->adapter[i], err);
+				rc = dt_serve_give(r->all, b->adapter[i], r->m, err);
 		}
 	return rc;
 }
