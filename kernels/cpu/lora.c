@@ -1,7 +1,7 @@
 /*
- * Two passes in one parallel region: h of tiles of up to four rows, then y by blocks of columns, which the
- * threads have as they had them in the product in front. What is loaded and widened of a or b is used by
- * all rows of a tile. Each element is one chain of sums, whichever tile it is in.
+ * Two passes in one parallel region: h of tiles of up to four rows, then y. What is loaded and widened of a or
+ * b is used by all rows of a tile. Where few adapters have the rows, threads have columns of y as in the product
+ * in front; otherwise rows, so that each reads whole rows of b. Each element is one chain of sums in any case.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -191,7 +191,7 @@ static const struct dt_lora_part *tile_of(const struct dt_lora_batch *p, int64_t
 	return &p->part[k];
 }
 
-/* Of a tile the rows of a in block i of those that the room has: they lie in one lane or more. */
+/* Of a tile and a lane the rows of a from `from` on, RANKS of them at most. */
 static void tile_down(float *h, struct dt_tensor x, const struct dt_lora_batch *p, int64_t tile, int lane,
 		      int64_t from)
 {
@@ -215,25 +215,26 @@ static void tile_up(struct dt_tensor y, const float *h, const struct dt_lora_bat
 		const struct dt_lora_lane *l = &part->lane[i];
 		const int64_t from = l->at > c ? l->at : c, to = dt_min64(c + n, l->at + l->cols);
 
-		if (l->a && from < to)
-			lora_up(y, h + row * p->rank + room_at(part, i), p->rank, row, rows, l, from - l->at,
-				to - from, p->type);
+		for (int64_t at = from; l->a && at < to; at += COLS)
+			lora_up(y, h + row * p->rank + room_at(part, i), p->rank, row, rows, l, at - l->at,
+				dt_min64(COLS, to - at), p->type);
 	}
 }
 
 int dt_cpu_lora_add(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor room,
 		    const struct dt_lora_batch *p)
 {
-	const int64_t n = dt_cols(y), blocks = dt_ceil_div(p->rank, RANKS),
-		      share = dt_ceil_div(n, dev->nthreads * LINE) * LINE, wide = dt_min64(share, COLS),
-		      chunks = dt_ceil_div(n, wide);
-	int64_t tiles = 0, rows = 0;
+	const int64_t n = dt_cols(y), blocks = dt_ceil_div(p->rank, RANKS);
+	int64_t tiles = 0, rows = 0, wide = n, chunks;
 	float *h = room.data;
 
 	for (int64_t i = 0; i < p->n; i++) {
 		tiles += dt_ceil_div(p->part[i].n, TILE);
 		rows += p->part[i].n;
 	}
+	if (p->n < 2 * dev->nthreads) /* few read the same b, or few have work */
+		wide = dt_ceil_div(n, dev->nthreads * LINE) * LINE;
+	chunks = dt_ceil_div(n, wide);
 #pragma omp parallel num_threads(dev->nthreads) if (rows * (dt_cols(x) + n) > DT_SERIAL)
 	{
 #pragma omp for schedule(static)

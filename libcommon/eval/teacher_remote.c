@@ -1,8 +1,8 @@
 /*
  * A teacher behind a server: the log-probabilities of prompts, which are the documents of samples. A prompt
  * is one token longer than what is asked of it: a token's own alternatives are those of the place before it.
- * What all others have at a temperature does not follow from log-probabilities at another: the server is asked
- * for those at this one, and says so in its answer.
+ * What all others have at a temperature does not follow from log-probabilities at another: the server is
+ * asked for those at this one, and says so in its answer.
  */
 #include "bench/load/asks.h"
 #include "data/tokenizer.h"

@@ -106,7 +106,7 @@ static bool fits(const struct dt_infer *m, const struct dt_infer_linear *linear,
 	       l->rank * (l->in + l->out) * dt_dtype_size(m->p.dtype) <= bytes;
 }
 
-/* Magnitudes go where the gains of their rows will be, one lane's in front of its shifts; the piece ends there. */
+/* Magnitudes go where gains will be, in front of shifts, lane by lane; the piece ends without them. */
 static int take_magnitudes(struct dt_infer_adapter *r, const struct head *h)
 {
 	const struct dt_infer_lane *lane = (const struct dt_infer_lane *)(r->data.p + sizeof(*h));

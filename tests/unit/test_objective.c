@@ -1,6 +1,6 @@
 /*
- * Losses of answers: their values as the papers write them, their derivatives against differences, and both as
- * TRL's trainers have them (tests/data/golden_preferences.py).
+ * Losses of answers: their values as the papers write them, their derivatives against differences, and both
+ * as TRL's trainers have them (tests/data/golden_preferences.py).
  */
 #include "plan/objective.h"
 
