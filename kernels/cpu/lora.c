@@ -1,7 +1,7 @@
 /*
- * Two passes in one parallel region: h of tiles of up to four rows, then y. What is loaded and widened of a or
- * b is used by all rows of a tile. Where few adapters have the rows, threads have columns of y as in the product
- * in front; otherwise rows, so that each reads whole rows of b. Each element is one chain of sums in any case.
+ * Two passes in one parallel region: h of tiles of up to four rows, then y. What is loaded and widened of a
+ * or b is used by all rows of a tile. Where few adapters have the rows, threads have columns of y as in the
+ * product in front; otherwise rows, so that each reads whole rows of b. Each element is one chain of sums.
  */
 #include "kernels/cpu/cpu.h"
 
