@@ -239,7 +239,7 @@ static void query_tile(const struct backward *a, struct space *w, int64_t b, int
 	const enum dt_dtype type = a->in.q.dtype;
 	const int64_t d = p->head_dim, vd = dt_attn_value_dim(p), pad = dt_attn_pad(p), rows = a->in.s->rows,
 		      base = b * rows, end = base + rows;
-	const void *q[DT_TILE], *g[DT_TILE], *o[DT_TILE];
+	const void *q[DT_TILE] = {NULL}, *g[DT_TILE], *o[DT_TILE]; /* gcc for arm64 does not see that n > 0 */
 	struct dt_attn_row row[DT_TILE];
 	const int64_t n = dt_attn_rows(q, a->in.q, base + q0, end, h * d);
 

@@ -69,6 +69,14 @@ static void determine(void)
 		isa.amx = DT_AMX_PLAIN;
 	snprintf(isa.name, sizeof isa.name, "%s%s", name, isa.amx == DT_AMX_PLAIN ? "+amx_plain" : "");
 }
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+static void determine(void)
+{
+	isa.dotprod = getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+	snprintf(isa.name, sizeof isa.name, "neon%s", isa.dotprod ? "+dotprod" : "");
+}
 #else
 static void determine(void)
 {

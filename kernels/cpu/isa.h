@@ -13,11 +13,12 @@ enum dt_amx {
 struct dt_isa {
 	char name[32]; /* dt_dev_isa's */
 	bool avx2, avx2_vnni, avx512, vnni, bf16;
+	bool dotprod; /* arm64's sums of four products of bytes; NEON is always there */
 	enum dt_amx amx;
 };
 
 /*
- * oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds both. AMX also needs the kernel's
+ * On x86-64 oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds both. AMX also needs the kernel's
  * permission, which is asked for here, for the whole process. DT_AMX=plain puts functions in its place, on
  * any processor with AVX2: other bits of bf16 products, those of a processor with AMX. Determined once.
  */

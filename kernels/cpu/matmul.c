@@ -3,7 +3,8 @@
  * product of a shape seen before allocates no buffer.
  *
  * bf16 needs AVX-512 in oneDNN 2.6, and f16 is not there on any processor: the operands are then widened,
- * multiplied in f32, and the result rounded once.
+ * multiplied in f32, and the result rounded once. On arm64 it has loops that add in memory (four times the
+ * instructions of tile.h's product), unless it is built with Arm's library: all products are tile.h's then.
  */
 #include "kernels/cpu/tile.h"
 
@@ -25,6 +26,7 @@ enum { ARG_A, ARG_B, ARG_C, ARG_BIAS, ARG_SCRATCH, ARGS };
 struct entry {
 	struct key key;
 	bool used, widen; /* widen: oneDNN has no such product on this processor */
+	bool tiles;	  /* tile.h's product is faster */
 	bool invariant;	  /* rows do not depend on how many there are */
 	dnnl_primitive_t prim;
 	dnnl_memory_t mem[ARGS];
@@ -137,6 +139,16 @@ static int describe(const struct key *k, dnnl_memory_desc_t md[ARGS], dnnl_engin
 	return dnnl_err(s);
 }
 
+/* Whether oneDNN's name for an implementation stands for plain loops. */
+static bool is_plain(const char *impl)
+{
+#ifdef __aarch64__
+	return !strncmp(impl, "gemm:jit", 8) || !strncmp(impl, "ref", 3);
+#else
+	return false;
+#endif
+}
+
 static int entry_make(struct dt_cpu *cpu, struct entry *e)
 {
 	dnnl_memory_desc_t md[ARGS] = {0};
@@ -152,12 +164,19 @@ static int entry_make(struct dt_cpu *cpu, struct entry *e)
 	}
 	if (r < 0)
 		return r;
+	if (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &impl) != dnnl_success)
+		impl = "";
+	if (is_plain(impl)) {
+		e->widen = e->key.in != DT_F32;
+		e->tiles = e->key.in == DT_F32;
+		dnnl_primitive_desc_destroy(pd);
+		return 0;
+	}
 	scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
 	md[ARG_SCRATCH] = *scratch;
 	e->scratch_n = dnnl_memory_desc_get_size(scratch);
 	/* Its "brg" kernels add up k in one order whatever m, by blocks of f32 sums; its gemm ones do not. */
-	if (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &impl) == dnnl_success)
-		e->invariant = !strncmp(impl, "brg", 3) && !e->key.ta;
+	e->invariant = !strncmp(impl, "brg", 3) && !e->key.ta;
 	s = dnnl_primitive_create(&e->prim, pd);
 	for (int i = 0; i < ARGS; i++)
 		if (i != ARG_BIAS || e->key.bias)
@@ -267,10 +286,10 @@ static int product_wide(struct dt_dev *dev, const struct key *key, struct dt_ten
 	return r;
 }
 
-/* Columns j0 .. j0 + 64 of c, f32, with b's packed in panel [k, 64] and sums in tile [64, 64]. */
+/* Columns j0 .. j0 + 64 of rows i0 .. i1 of c, f32; b's are packed in panel [k, 64], sums in tile [64, 64]. */
 static void product_panel(const struct dt_tile *t, const struct key *key, struct dt_tensor c,
 			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias, int64_t j0,
-			  uint32_t *panel, float *tile)
+			  int64_t i0, int64_t i1, uint32_t *panel, float *tile)
 {
 	const int64_t cols = dt_min64(DT_TILE, key->n - j0);
 	const float *fb = b.data, *add = bias.data;
@@ -288,8 +307,8 @@ static void product_panel(const struct dt_tile *t, const struct key *key, struct
 			memcpy(panel + k * DT_TILE, fb + k * key->n + j0, (size_t)cols * 4);
 		}
 	}
-	for (int64_t i = 0; i < key->m; i += DT_TILE) {
-		const int64_t rows = dt_min64(DT_TILE, key->m - i);
+	for (int64_t i = i0; i < i1; i += DT_TILE) {
+		const int64_t rows = dt_min64(DT_TILE, i1 - i);
 
 		t->mul(tile, DT_TILE, (const uint32_t *)a.data + i * (key->ta ? 1 : key->lda),
 		       key->ta ? 1 : key->lda, key->ta ? key->lda : 1, panel, DT_TILE, rows, DT_TILE, key->k,
@@ -311,16 +330,22 @@ static int product_rows(struct dt_dev *dev, const struct key *key, struct dt_ten
 	struct dt_matmul_cache *t = ((struct dt_cpu *)dev->impl)->matmul;
 	const struct dt_tile *tile = dt_tile(DT_F32);
 	const int64_t words = DT_TILE * (key->k + DT_TILE);
+	/* Fewer panels than threads: rows in parts as well, each of which packs the panel again. */
+	const int64_t panels = dt_ceil_div(key->n, DT_TILE), tiles = dt_ceil_div(key->m, DT_TILE),
+		      parts = dt_min64(tiles, dt_ceil_div(dev->nthreads, panels));
 	int r = grow(&t->panel, &t->panel_n, (size_t)(dev->nthreads * words) * 4);
 
 	if (r < 0)
 		return r;
-#pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
-	for (int64_t j = 0; j < key->n; j += DT_TILE) {
-		uint32_t *panel = (uint32_t *)t->panel + omp_get_thread_num() * words;
+#pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic) collapse(2)
+	for (int64_t j = 0; j < panels; j++)
+		for (int64_t i = 0; i < parts; i++) {
+			uint32_t *panel = (uint32_t *)t->panel + omp_get_thread_num() * words;
 
-		product_panel(tile, key, c, a, b, bias, j, panel, (float *)(panel + DT_TILE * key->k));
-	}
+			product_panel(tile, key, c, a, b, bias, j * DT_TILE, tiles * i / parts * DT_TILE,
+				      dt_min64(key->m, tiles * (i + 1) / parts * DT_TILE), panel,
+				      (float *)(panel + DT_TILE * key->k));
+		}
 	return 0;
 }
 
@@ -335,7 +360,7 @@ static int product(struct dt_dev *dev, const struct key *key, struct dt_tensor c
 		return r;
 	if (e->widen || (dev->batch_invariant && !e->invariant && key->in != DT_F32))
 		return product_wide(dev, key, c, a, b, bias);
-	if (dev->batch_invariant && !e->invariant)
+	if (e->tiles || (dev->batch_invariant && !e->invariant))
 		return product_rows(dev, key, c, a, b, bias);
 	return execute(cpu, e, c.data, a.data, b.data, bias.data);
 }

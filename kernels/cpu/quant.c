@@ -15,6 +15,9 @@ struct dt_quant_kernels dt_quant_kernels(void)
 {
 	struct dt_quant_kernels k = {dt_quant_mul_plain, dt_quant_mul_bf16_plain, dt_quant_mul_f32_plain,
 				     dt_quant_row_plain, NULL};
+#ifdef __aarch64__
+	k.quants = dt_isa()->dotprod ? dt_quant_mul_dotprod : dt_quant_mul_neon;
+#endif
 #ifdef __x86_64__
 	const struct dt_isa *isa = dt_isa();
 

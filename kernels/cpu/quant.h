@@ -65,6 +65,8 @@ DT_QUANT_MUL(dt_quant_mul_plain);
 DT_QUANT_MUL(dt_quant_mul_avx2);
 DT_QUANT_MUL(dt_quant_mul_avxvnni);
 DT_QUANT_MUL(dt_quant_mul_vnni);
+DT_QUANT_MUL(dt_quant_mul_neon);
+DT_QUANT_MUL(dt_quant_mul_dotprod);
 DT_QUANT_MUL(dt_quant_mul_amx);
 DT_QUANT_MUL(dt_quant_mul_amx_plain_v3);
 DT_QUANT_MUL(dt_quant_mul_amx_plain_v4);

@@ -1,13 +1,17 @@
 /*
- * Panels of quant.h in vector registers, for the objects of each instruction set: QUANT_LANES 16 (AVX-512) or
- * 8 (AVX2).
+ * Panels of quant.h in vector registers, for the objects of each instruction set: QUANT_LANES 16 (AVX-512),
+ * 8 (AVX2) or 4 (NEON).
  */
 #ifndef DT_KERNELS_CPU_QUANT_LANES_H
 #define DT_KERNELS_CPU_QUANT_LANES_H
 
 #include "kernels/cpu/quant.h"
 
+#if QUANT_LANES == 4
+#include "kernels/cpu/quant_neon.h"
+#else
 #include <immintrin.h>
+#endif
 
 #if QUANT_LANES == 16
 typedef __m512i vi;
@@ -20,10 +24,10 @@ typedef __m512 vf;
 #define bf16_to_ps(p)                                                                                        \
 	_mm512_castsi512_ps(                                                                                 \
 		_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
-#define in_lanes(t) _mm512_broadcast_i32x4(t)
-#define u8_to_ps(p) _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p))))
-#define i8_to_ps(p) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p))))
-#else
+#define table16(...) _mm512_broadcast_i32x4(_mm_setr_epi8(__VA_ARGS__))
+#define u8_to_ps(p)  _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p))))
+#define i8_to_ps(p)  _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p))))
+#elif QUANT_LANES == 8
 typedef __m256i vi;
 typedef __m256 vf;
 #define V(op)	       _mm256_##op
@@ -34,12 +38,12 @@ typedef __m256 vf;
 #define bf16_to_ps(p)                                                                                        \
 	_mm256_castsi256_ps(                                                                                 \
 		_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
-#define in_lanes(t) _mm256_broadcastsi128_si256(t)
-#define u8_to_ps(p) _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
-#define i8_to_ps(p) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
+#define table16(...) _mm256_broadcastsi128_si256(_mm_setr_epi8(__VA_ARGS__))
+#define u8_to_ps(p)  _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
+#define i8_to_ps(p)  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
 #endif
 
-/* One vector of outputs: its panel's planes, and which half of the panel's 16 rows. */
+/* One vector of outputs: its panel's planes, and the first of its rows among the panel's 16. */
 struct column {
 	const uint8_t *quants, *scales, *supers;
 	int lane;
@@ -68,8 +72,7 @@ DT_INLINE void unpack(vi w[2], const enum dt_format f, const uint8_t *q, const i
 	w[0] = bits_and(t, low);
 	w[1] = bits_and(V(srli_epi16)(t, 4), low);
 	if (f == DT_FMT_MXFP4) { /* 12 more than dt_e2m1_twice */
-		const vi table =
-			in_lanes(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+		const vi table = table16(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
 
 		w[0] = V(shuffle_epi8)(table, w[0]);
 		w[1] = V(shuffle_epi8)(table, w[1]);

@@ -1,17 +1,23 @@
 /*
  * Integer products of quant.h's panels. Compiled once for each instruction set, with QUANT_NAME the function,
- * QUANT_LANES 16 (AVX-512 VNNI) or 8 (AVX2, and AVX-VNNI where QUANT_VNNI is set).
+ * QUANT_LANES 16 (AVX-512 VNNI), 8 (AVX2, and AVX-VNNI where QUANT_VNNI is set) or 4 (NEON, and its products
+ * of four bytes where the compiler may use them).
  *
- * A tile of ROWS rows of x by two vectors of outputs stays in registers: two panels with 16 lanes, the halves
- * of one with 8. All sums within a block are exact, and the f32 steps are quant.h's (the contract), so all of
+ * A tile of ROWS rows of x by VECS vectors of outputs stays in registers: two panels with 16 lanes, one with 8
+ * or 4. All sums within a block are exact, and the f32 steps are quant.h's (the contract), so all of
  * these and quant_plain.c agree bit for bit.
  */
 #include "kernels/cpu/quant_lanes.h"
 
 #if QUANT_LANES == 16
 #define ROWS 6
-#else
+#define VECS 2
+#elif QUANT_LANES == 8
 #define ROWS 2
+#define VECS 2
+#else
+#define ROWS 4
+#define VECS 4
 #endif
 
 /* Weights to be asked for while others are multiplied: `step` bytes a block from `at` on. */
@@ -27,6 +33,10 @@ DT_INLINE vi dot(vi acc, vi w, vi x, const bool wide)
 	return _mm512_dpbusd_epi32(acc, w, x);
 #elif defined(QUANT_VNNI)
 	return _mm256_dpbusd_avx_epi32(acc, w, x);
+#elif QUANT_LANES == 4
+	const int8x16_t bytes = vreinterpretq_s8_s32(w);
+
+	return neon_dot(acc, wide ? veorq_s8(bytes, vdupq_n_s8(-128)) : bytes, vreinterpretq_s8_s32(x));
 #else
 	/* Pairs are added in 16 bits, which 255 x 127 x 2 would leave and 128 x 127 x 2 does not. */
 	if (wide) {
@@ -40,7 +50,7 @@ DT_INLINE vi dot(vi acc, vi w, vi x, const bool wide)
 
 DT_INLINE vi start(const enum dt_format f, const struct dt_xblock *x, const int half)
 {
-#if QUANT_LANES == 8 && !defined(QUANT_VNNI)
+#if QUANT_LANES < 16 && !defined(QUANT_VNNI)
 	if (f == DT_FMT_Q8_0) /* dot takes the offset off by itself */
 		return V(set1_epi32)(0);
 #endif
@@ -49,10 +59,10 @@ DT_INLINE vi start(const enum dt_format f, const struct dt_xblock *x, const int 
 
 /* sum += scale x's scale times acc, and minimum times x's sum where the format has minima and min is given.
  */
-DT_INLINE void add_up(vf sum[2], const vi acc[2], vf (*scale)[2], const int half, const vf *min,
+DT_INLINE void add_up(vf sum[VECS], const vi acc[VECS], vf (*scale)[2], const int half, const vf *min,
 		      const struct dt_xblock *x, const int vecs)
 {
-	DT_FOR (2, int v = 0; v < vecs; v++) {
+	DT_FOR (VECS, int v = 0; v < vecs; v++) {
 		const vf s = V(mul_ps)(scale[v][half], V(set1_ps)(x->scale));
 
 		sum[v] = V(fmadd_ps)(s, V(cvtepi32_ps)(acc[v]), sum[v]);
@@ -68,34 +78,36 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 {
 	const int quants = f == DT_FMT_Q8_0 ? 512 : f == DT_FMT_Q6_K ? 384 : f == DT_FMT_Q5_K ? 320 : 256;
 	const bool two = f == DT_FMT_Q6_K, minima = f == DT_FMT_Q4_1 || dt_is_k_min(f);
-	vf sum[ROWS][2];
+	vf sum[ROWS][VECS];
 
 	DT_FOR (8, int r = 0; r < rows; r++)
-		sum[r][0] = sum[r][1] = V(setzero_ps)();
+		DT_FOR (VECS, int v = 0; v < vecs; v++)
+			sum[r][v] = V(setzero_ps)();
 	for (int64_t b = 0; b < blocks; b++) {
-		vf scale[2][2], min[2];
-		vi acc[ROWS][2];
+		vf scale[VECS][2], min[VECS];
+		vi acc[ROWS][VECS];
 
 		/* The processor's own prefetching does not cross panels, and stops where rows repeat them. */
 		for (int64_t i = 0; i < next->step; i += 64)
 			dt_prefetch_ahead(next->at + i);
 		next->at += next->step;
-		DT_FOR (2, int v = 0; v < vecs; v++)
+		DT_FOR (VECS, int v = 0; v < vecs; v++)
 			scales(scale[v], &min[v], f, &c[v], b);
 		DT_FOR (4, int i = 0; i < 4; i++) { /* pairs of chunks; a half is two */
-			vi w[2][2];
+			vi w[VECS][2];
 
-			DT_FOR (2, int v = 0; v < vecs; v++)
+			DT_FOR (VECS, int v = 0; v < vecs; v++)
 				unpack(w[v], f, c[v].quants + b * quants, i);
 			DT_FOR (8, int r = 0; r < rows; r++)
 				if (i == 0 || (two && i == 2))
-					acc[r][0] = acc[r][1] = start(f, &xb[r * blocks + b], i / 2);
+					DT_FOR (VECS, int v = 0; v < vecs; v++)
+						acc[r][v] = start(f, &xb[r * blocks + b], i / 2);
 			DT_FOR (2, int e = 0; e < 2; e++)
 				DT_FOR (8, int r = 0; r < rows; r++) {
 					int32_t word;
 
 					memcpy(&word, x + (r * blocks + b) * 32 + 8 * i + 4 * e, 4);
-					DT_FOR (2, int v = 0; v < vecs; v++)
+					DT_FOR (VECS, int v = 0; v < vecs; v++)
 						acc[r][v] = dot(acc[r][v], w[v][e], V(set1_epi32)(word),
 								f == DT_FMT_Q8_0);
 				}
@@ -106,7 +118,7 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		}
 	}
 	DT_FOR (8, int r = 0; r < rows; r++)
-		DT_FOR (2, int v = 0; v < vecs; v++)
+		DT_FOR (VECS, int v = 0; v < vecs; v++)
 			V(storeu_ps)(tile + r * ld + v * QUANT_LANES, sum[r][v]);
 }
 
@@ -157,7 +169,7 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 			 size_t panel_bytes, int64_t panels, const uint8_t *next, const int8_t *x,
 			 const struct dt_xblock *xb, int64_t m, int64_t blocks)
 {
-	struct column c[2];
+	struct column c[VECS];
 	int64_t p = 0;
 
 #if QUANT_LANES == 16
@@ -177,9 +189,9 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 	for (; p < panels; p++) {
 		const uint8_t *then = p + 1 < panels ? w + (size_t)(p + 1) * panel_bytes : next;
 
-		c[0] = column(f, w + (size_t)p * panel_bytes, blocks, 0);
-		c[1] = column(f, w + (size_t)p * panel_bytes, blocks, 8);
-		all_rows(tile + p * DT_PANEL, ld, f, c, then, then ? panel_bytes : 0, x, xb, m, blocks, 2);
+		DT_FOR (VECS, int v = 0; v < VECS; v++)
+			c[v] = column(f, w + (size_t)p * panel_bytes, blocks, v * QUANT_LANES);
+		all_rows(tile + p * DT_PANEL, ld, f, c, then, then ? panel_bytes : 0, x, xb, m, blocks, VECS);
 	}
 #endif
 }

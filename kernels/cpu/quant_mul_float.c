@@ -1,7 +1,7 @@
 /*
  * Products of bf16 and f32 panels. Compiled once for each instruction set, with QUANT_NAME the function,
- * QUANT_LANES floats in a vector, QUANT_ROWS rows of x held in registers, QUANT_F32 for f32, and QUANT_PAIRS
- * where the processor multiplies pairs of bf16.
+ * QUANT_LANES floats in a vector, QUANT_ROWS rows of x held in registers by QUANT_VECS vectors of outputs (2),
+ * QUANT_F32 for f32, and QUANT_PAIRS where the processor multiplies pairs of bf16.
  */
 #include "kernels/cpu/quant.h"
 
@@ -11,7 +11,11 @@
 
 #define L    QUANT_LANES
 #define ROWS QUANT_ROWS
+#ifdef QUANT_VECS
+#define VECS QUANT_VECS
+#else
 #define VECS 2
+#endif
 #ifdef QUANT_F32
 #define WORD 1 /* elements */
 #else
@@ -52,20 +56,20 @@ DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, con
 	vec sum[ROWS][VECS];
 
 	DT_FOR (16, int r = 0; r < rows; r++)
-		DT_FOR (2, int v = 0; v < VECS; v++)
+		DT_FOR (VECS, int v = 0; v < VECS; v++)
 			sum[r][v] = (vec){0};
 	for (int64_t k = 0; k < n; k++) {
 		words b[VECS];
 
 		dt_prefetch_ahead(next + k * ahead);
-		DT_FOR (2, int v = 0; v < VECS; v++)
+		DT_FOR (VECS, int v = 0; v < VECS; v++)
 			b[v] = *(const words *)(w[v] + 64 * k);
 		DT_FOR (16, int r = 0; r < rows; r++)
-			DT_FOR (2, int v = 0; v < VECS; v++)
+			DT_FOR (VECS, int v = 0; v < VECS; v++)
 				sum[r][v] = step(sum[r][v], x[r * n + k], b[v]);
 	}
 	DT_FOR (16, int r = 0; r < rows; r++)
-		DT_FOR (2, int v = 0; v < VECS; v++)
+		DT_FOR (VECS, int v = 0; v < VECS; v++)
 			*(vec *)(out[v] + r * ld) = sum[r][v];
 }
 
@@ -85,7 +89,7 @@ DT_INLINE int64_t together(int64_t m)
 	return m >= 2 ? 2 : 1;
 }
 
-/* Two vectors of outputs: w[v] is the first of column v; next: the columns after them. */
+/* VECS vectors of outputs: w[v] is the first of column v; next: the columns after them. */
 static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
 		     const uint32_t *x, int64_t m, int64_t n)
 {
@@ -95,9 +99,11 @@ static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, con
 		calls++;
 	ahead = dt_ceil_div(VECS * L * 4, calls);
 	for (int64_t r = 0; r < m; r += rows, next += n * ahead) {
-		float *to[VECS] = {out[0] + r * ld, out[1] + r * ld};
 		const uint32_t *row = x + r * n;
+		float *to[VECS];
 
+		for (int v = 0; v < VECS; v++)
+			to[v] = out[v] + r * ld;
 		rows = together(m - r);
 		switch (rows) {
 #if ROWS > 8
@@ -136,7 +142,7 @@ DT_QUANT_MUL(QUANT_NAME)
 			from[v] = w + (size_t)(at * L / DT_PANEL) * panel_bytes + at * L % DT_PANEL * 4;
 			to[v] = tile + at * L;
 		}
-		/* Two panels of 16 lanes lie behind these two, or the halves of one. */
+		/* Behind these lie two panels of 16 lanes; of fewer lanes one, or its other half. */
 		all_rows(to, ld, from,
 			 next && c + VECS >= columns ? next : from[0] + VECS * L / DT_PANEL * panel_bytes, xq,
 			 m, n);

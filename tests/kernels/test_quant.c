@@ -4,6 +4,7 @@
  */
 #include "group.h"
 
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/quant.h"
 #include "kernels/quant.h"
 
@@ -369,13 +370,17 @@ static void test_instruction_sets(void **state)
 		dt_quant_mul_fn *fn;
 		bool can;
 	} list[] = {
+		{"plain", dt_quant_mul_plain, true},
 #ifdef __x86_64__
 		{"avx2", dt_quant_mul_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
 		{"avx512 vnni", dt_quant_mul_vnni, __builtin_cpu_supports("avx512vnni")},
 		{"avx vnni", dt_quant_mul_avxvnni,
 		 (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2_vnni) == dnnl_cpu_isa_avx2_vnni},
 #endif
-		{"plain", dt_quant_mul_plain, true},
+#ifdef __aarch64__
+		{"neon", dt_quant_mul_neon, true},
+		{"dotprod", dt_quant_mul_dotprod, dt_isa()->dotprod},
+#endif
 	};
 	const int64_t n = 48, k = 512, m = 11, blocks = k / 32;
 	int8_t *q = malloc((size_t)(m * k));
@@ -406,7 +411,7 @@ static void test_instruction_sets(void **state)
 		struct dt_packed *w = packed(formats[f], rows, n, k);
 		const struct dt_packed_part *p = w->part;
 
-		for (int i = 3 - (int)(sizeof list / sizeof *list == 1) * 3; i >= 0; i--) {
+		for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
 			const bool plain = list[i].fn == dt_quant_mul_plain;
 
 			if (!list[i].can) {
