@@ -39,6 +39,7 @@
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 #include "kernels/sample.h"
+#include "kernels/step.h"
 #include "kernels/unpack.h"
 
 #define DT_LIST(...) __VA_ARGS__ /* the parameters or names of an op's line, without their brackets */

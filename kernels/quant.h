@@ -100,9 +100,10 @@ struct dt_meet {
  *
  * packed_matmul      y [m, n] = x [m, k] w^T + bias [n]
  * packed_gated       y [m, n / 2] = f(g) u, where g and u are the first and the second half of the columns of
- *                    x w^T + bias, in f32 and rounded once to y's type: the bits of packed_matmul and
- *                    gated_forward (activation.h) in f32. w is two parts of n / 2 rows each, as two calls of
- *                    dt_packed_append make them. -ENOTSUP: it is not, or the device is a card.
+ *                    x w^T + bias, rounded once to y's type: the bits of packed_matmul and gated_forward
+ *                    (activation.h) through f32; on a card through y's type. w is two parts of n / 2 rows
+ *                    each, as two calls of dt_packed_append make them. -ENOTSUP: it is not, or the device is
+ *                    a card and the parts' formats differ or its product takes rows many at a time.
  * packed_set_matmul  y [m, rows] = each row times the weight it meets. Of quantised weights a row's bits are
  *                    those of packed_matmul. Nothing waits for the host. -EINVAL on the CPU also where p is
  *                    not as above; on a card rows that p does not place are left alone (and device.h).

@@ -3,9 +3,9 @@
  * QUANT_LANES 16 (AVX-512 VNNI), 8 (AVX2, and AVX-VNNI where QUANT_VNNI is set) or 4 (NEON, and its products
  * of four bytes where the compiler may use them).
  *
- * A tile of ROWS rows of x by VECS vectors of outputs stays in registers: two panels with 16 lanes, one with 8
- * or 4. All sums within a block are exact, and the f32 steps are quant.h's (the contract), so all of
- * these and quant_plain.c agree bit for bit.
+ * A tile of ROWS rows of x by VECS vectors of outputs stays in registers: two panels with 16 lanes, one with
+ * 8 or 4. All sums within a block are exact, and the f32 steps are quant.h's (the contract), so all of these
+ * and quant_plain.c agree bit for bit.
  */
 #include "kernels/cpu/quant_lanes.h"
 

@@ -1,6 +1,6 @@
 /*
  * Products of bf16 and f32 panels. Compiled once for each instruction set, with QUANT_NAME the function,
- * QUANT_LANES floats in a vector, QUANT_ROWS rows of x held in registers by QUANT_VECS vectors of outputs (2),
+ * QUANT_LANES floats in a vector, QUANT_ROWS rows of x and QUANT_VECS (2) vectors of outputs in registers,
  * QUANT_F32 for f32, and QUANT_PAIRS where the processor multiplies pairs of bf16.
  */
 #include "kernels/cpu/quant.h"

@@ -108,12 +108,12 @@ DT_DEVICE void dt_attn_store(void *to, int64_t width, uint16_t *tile, const floa
 	}
 }
 
-/* s[16, 64] = rows `row` of a times the 64 rows of b, both [., D]. */
-template <class T, int D>
-DT_DEVICE void dt_attn_scores(float (&s)[8][4], const uint16_t *a, int row, const uint16_t *b)
+/* s[16, 8 N] = rows `row` of a times 8 N rows of b, both [., D]. */
+template <class T, int D, int N>
+DT_DEVICE void dt_attn_scores(float (&s)[N][4], const uint16_t *a, int row, const uint16_t *b)
 {
 	DT_UNROLL
-	for (int i = 0; i < 32; i++)
+	for (int i = 0; i < 4 * N; i++)
 		s[i / 4][i % 4] = 0;
 	DT_UNROLL
 	for (int k = 0; k < D; k += 16) {
@@ -121,7 +121,7 @@ DT_DEVICE void dt_attn_scores(float (&s)[8][4], const uint16_t *a, int row, cons
 
 		dt_fragment_a(fa, a, D + 8, row, k);
 		DT_UNROLL
-		for (int n = 0; n < 4; n++) {
+		for (int n = 0; n < N / 2; n++) {
 			dt_fragment_b(fb, b, D + 8, n * 16, k);
 			dt_mma<T>(s[2 * n], fa, fb[0], fb[1]);
 			dt_mma<T>(s[2 * n + 1], fa, fb[2], fb[3]);
@@ -141,12 +141,12 @@ DT_DEVICE float dt_attn_unit(float (&s)[8][4], float scale, float cap)
 	return 1;
 }
 
-/* acc[16, D] += p[16, 64] (rounded to T) times the 64 rows of b. */
-template <class T, int D>
-DT_DEVICE void dt_attn_gather(float (&acc)[D / 8][4], const float (&p)[8][4], const uint16_t *b)
+/* acc[16, D] += p[16, 8 N] (rounded to T) times 8 N rows of b. */
+template <class T, int D, int N>
+DT_DEVICE void dt_attn_gather(float (&acc)[D / 8][4], const float (&p)[N][4], const uint16_t *b)
 {
 	DT_UNROLL
-	for (int k = 0; k < 4; k++) {
+	for (int k = 0; k < N / 2; k++) {
 		const uint32_t fa[4] = {dt_pack<T>(p[2 * k][0], p[2 * k][1]),
 					dt_pack<T>(p[2 * k][2], p[2 * k][3]),
 					dt_pack<T>(p[2 * k + 1][0], p[2 * k + 1][1]),

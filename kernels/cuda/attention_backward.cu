@@ -1,7 +1,8 @@
 /*
  * Backward without atomic additions, so that the same call has the same bits: one kernel a tile of keys for
  * dk and dv, which also adds up the q heads that share them, one a tile of queries for dq. Scores and do . v
- * are computed in both: 7 products in place of 5.
+ * are computed in both: 7 products in place of 5. Tiles are copied while the products before them, or in
+ * wide heads those of the first of two tiles, are computed.
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_rows.h"
@@ -35,58 +36,124 @@ DT_DEVICE void slope(const struct dt_attn_args &a, float &s, float &dp, float ls
 	dp = s * (dp - dot) * cap;
 }
 
+/* Tiles of the other side that are there or on their way: two, where shared memory does not cost a block. */
+template <int D> constexpr int buffers = D <= 64 ? 2 : 1;
+
+static size_t shared_bytes(int64_t d)
+{
+	const size_t two = d <= 64 ? 2 : 1;
+
+	return (2 + 2 * two) * dt_attn_tile_bytes(d) + two * 2 * DT_TILE * sizeof(float);
+}
+
+/* Rows of two matrices into tiles, by two groups of copies. */
+template <int D>
+DT_DEVICE void bring(uint16_t *x, const uint16_t *from, int64_t width, uint16_t *y, const uint16_t *other,
+		     int64_t other_width, int64_t row, const struct dt_attn_args &a)
+{
+	dt_attn_load<D>(x, from, width, row, a.seq, a.d, a.fast);
+	dt_cp_commit();
+	dt_attn_load<D>(y, other, other_width, row, a.seq, a.d, a.fast);
+	dt_cp_commit();
+}
+
+/* Queries and what is known of them, of step i of a tile of keys: tiles of one head after another. */
+struct queries {
+	uint16_t *q, *g;
+	float *lse, *dot;
+	int64_t h, q0;
+};
+
+template <int D>
+DT_DEVICE struct queries queries_of(const struct dt_attn_args &a, uint16_t *tiles, int64_t i, int64_t k0,
+				    int64_t each)
+{
+	const int room = DT_TILE * (D + 8), which = (int)(i % buffers<D>);
+	float *stats = (float *)(tiles + buffers<D> * 2 * room) + which * 2 * DT_TILE;
+	const int64_t group = a.heads / a.kv_heads;
+
+	return {tiles + which * 2 * room, tiles + (which * 2 + 1) * room, stats,
+		stats + DT_TILE,	  blockIdx.y * group + i / each,  k0 + i % each * DT_TILE};
+}
+
+template <int D>
+DT_DEVICE void bring_queries(const struct dt_attn_args &a, const struct queries &w, int64_t b)
+{
+	bring<D>(w.q, (const uint16_t *)a.qkv + b * a.seq * a.width + w.h * a.d, a.width, w.g,
+		 (const uint16_t *)a.dout + (b * a.seq * a.heads + w.h) * a.d, a.heads * a.d, w.q0, a);
+	if (threadIdx.x < DT_TILE) {
+		const int64_t i = w.q0 + threadIdx.x, at = (b * a.heads + w.h) * a.seq + i;
+
+		w.lse[threadIdx.x] = i < a.seq ? a.lse[at] * DT_LOG2E : 0;
+		w.dot[threadIdx.x] = i < a.seq ? a.dot[at] : 0;
+	}
+}
+
+/*
+ * dk and dv of a head of 128 are 128 registers of 255. Scores and their slopes for a tile of queries would be
+ * 64 more, beside fragments and addresses; so these are for half a tile of queries at a time.
+ */
 template <class T, int D> __global__ void __launch_bounds__(128) dkv_kernel(struct dt_attn_args a)
 {
+	constexpr int SOME = D > 64 ? 4 : 8; /* queries, in eights */
 	const int room = DT_TILE * (D + 8);
-	uint16_t *k = (uint16_t *)dt_shared(), *v = k + room, *q = v + room, *g = q + room;
-	float *lse = (float *)(g + room), *dot = lse + DT_TILE;
+	uint16_t *k = (uint16_t *)dt_shared(), *v = k + room, *tiles = v + room;
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, col = lane % 4 * 2;
-	const int64_t kv = blockIdx.y, group = a.heads / a.kv_heads, b = blockIdx.z;
+	const int64_t kv = blockIdx.y, b = blockIdx.z;
 	const int64_t k0 = (int64_t)blockIdx.x * DT_TILE,
 		      key = k0 + warp * 16 + lane / 4; /* the longest first */
 	const uint16_t *rows = (const uint16_t *)a.qkv + b * a.seq * a.width;
 	const int64_t kcol = (a.heads + kv) * a.d, vcol = kcol + a.kv_heads * a.d;
 	const int64_t end =
 		a.window && k0 + DT_TILE - 1 + a.window < a.seq ? k0 + DT_TILE - 1 + a.window : a.seq;
-	float s[8][4], dp[8][4], dk[D / 8][4], dv[D / 8][4];
+	const int64_t each = (end - k0 + DT_TILE - 1) / DT_TILE, steps = each * (a.heads / a.kv_heads);
+	float s[SOME][4], dp[SOME][4], dk[D / 8][4], dv[D / 8][4];
 
 	DT_UNROLL
 	for (int i = 0; i < D / 2; i++)
 		dk[i / 4][i % 4] = dv[i / 4][i % 4] = 0;
 	dt_attn_load<D>(k, rows + kcol, a.width, k0, a.seq, a.d, a.fast);
 	dt_attn_load<D>(v, rows + vcol, a.width, k0, a.seq, a.d, a.fast);
-	for (int64_t h = kv * group; h < (kv + 1) * group; h++)
-		for (int64_t q0 = k0; q0 < end; q0 += DT_TILE) {
-			const bool edge = q0 < k0 + DT_TILE || q0 + DT_TILE > a.seq ||
-					  (a.window && q0 + DT_TILE - k0 > a.window);
+	if (buffers<D> == 2)
+		bring_queries<D>(a, queries_of<D>(a, tiles, 0, k0, each), b);
+	for (int64_t i = 0; i < steps; i++) {
+		const struct queries w = queries_of<D>(a, tiles, i, k0, each);
+		const bool edge = w.q0 < k0 + DT_TILE || w.q0 + DT_TILE > a.seq ||
+				  (a.window && w.q0 + DT_TILE - k0 > a.window);
 
+		if (i || buffers<D> == 1)
 			__syncthreads(); /* the tiles before have been used */
-			dt_attn_load<D>(q, rows + h * a.d, a.width, q0, a.seq, a.d, a.fast);
-			dt_attn_load<D>(g, (const uint16_t *)a.dout + (b * a.seq * a.heads + h) * a.d,
-					a.heads * a.d, q0, a.seq, a.d, a.fast);
+		if (i + buffers<D> - 1 < steps) {
+			bring_queries<D>(a, queries_of<D>(a, tiles, i + buffers<D> - 1, k0, each), b);
+		} else {
 			dt_cp_commit();
-			if (threadIdx.x < DT_TILE) {
-				const int64_t i = q0 + threadIdx.x, at = (b * a.heads + h) * a.seq + i;
+			dt_cp_commit();
+		}
+		dt_cp_wait<buffers<D> == 2 ? 2 : 1>();
+		__syncthreads();
+		DT_UNROLL_BY(1)
+		for (int first = 0; first < DT_TILE; first += SOME * 8) {
+			const uint16_t *q = w.q + first * (D + 8), *g = w.g + first * (D + 8);
 
-				lse[threadIdx.x] = i < a.seq ? a.lse[at] * DT_LOG2E : 0;
-				dot[threadIdx.x] = i < a.seq ? a.dot[at] : 0;
-			}
-			dt_cp_wait<0>();
-			__syncthreads();
 			dt_attn_scores<T, D>(s, k, warp * 16, q);
+			if (buffers<D> == 1 && first == 0) {
+				dt_cp_wait<0>(); /* g came meanwhile */
+				__syncthreads();
+			}
 			dt_attn_scores<T, D>(dp, v, warp * 16, g);
 			DT_UNROLL
-			for (int n = 0; n < 8; n++)
+			for (int n = 0; n < SOME; n++)
 				DT_UNROLL
 			for (int e = 0; e < 4; e++) {
-				const int i = n * 8 + col + e % 2;
+				const int j = first + n * 8 + col + e % 2;
 
-				slope(a, s[n][e], dp[n][e], lse[i], dot[i],
-				      !edge || dt_sees(a, q0 + i, key + e / 2 * 8));
+				slope(a, s[n][e], dp[n][e], w.lse[j], w.dot[j],
+				      !edge || dt_sees(a, w.q0 + j, key + e / 2 * 8));
 			}
 			dt_attn_gather<T, D>(dv, s, g);
 			dt_attn_gather<T, D>(dk, dp, q);
 		}
+	}
 	__syncthreads();
 	/* Each warp's rows of k are read by no other. */
 	uint16_t *out = (uint16_t *)a.out + b * a.seq * a.width, *own = k + warp * 16 * (D + 8);
@@ -99,7 +166,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) dkv_kernel(stru
 template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struct dt_attn_args a)
 {
 	const int room = DT_TILE * (D + 8);
-	uint16_t *q = (uint16_t *)dt_shared(), *g = q + room, *k = g + room, *v = k + room;
+	uint16_t *q = (uint16_t *)dt_shared(), *g = q + room, *tiles = g + room;
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, col = lane % 4 * 2;
 	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
 	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_TILE, query = q0 + warp * 16 + lane / 4;
@@ -121,16 +188,32 @@ template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struc
 	dt_attn_load<D>(q, rows + h * a.d, a.width, q0, a.seq, a.d, a.fast);
 	dt_attn_load<D>(g, (const uint16_t *)a.dout + (b * a.seq * a.heads + h) * a.d, a.heads * a.d, q0,
 			a.seq, a.d, a.fast);
+	if (buffers<D> == 2)
+		bring<D>(tiles, keys, a.width, tiles + room, values, a.width, from, a);
 	for (int64_t j = from; j <= q0; j += DT_TILE) {
 		const bool edge = j + DT_TILE > q0 || (a.window && q0 + DT_TILE - j > a.window);
+		const int which = (int)((j - from) / DT_TILE % buffers<D>);
+		uint16_t *k = tiles + which * 2 * room, *v = k + room;
 
-		__syncthreads(); /* the tiles before have been used */
-		dt_attn_load<D>(k, keys, a.width, j, a.seq, a.d, a.fast);
-		dt_attn_load<D>(v, values, a.width, j, a.seq, a.d, a.fast);
-		dt_cp_commit();
-		dt_cp_wait<0>();
+		if (j > from || buffers<D> == 1)
+			__syncthreads(); /* the tiles before have been used */
+		if (buffers<D> == 1) {
+			bring<D>(k, keys, a.width, v, values, a.width, j, a);
+		} else if (j < q0) {
+			uint16_t *then = tiles + (1 - which) * 2 * room;
+
+			bring<D>(then, keys, a.width, then + room, values, a.width, j + DT_TILE, a);
+		} else {
+			dt_cp_commit();
+			dt_cp_commit();
+		}
+		dt_cp_wait<buffers<D> == 2 ? 2 : 1>();
 		__syncthreads();
 		dt_attn_scores<T, D>(s, q, warp * 16, k);
+		if (buffers<D> == 1) {
+			dt_cp_wait<0>(); /* v came meanwhile */
+			__syncthreads();
+		}
 		dt_attn_scores<T, D>(dp, g, warp * 16, v);
 		DT_UNROLL
 		for (int n = 0; n < 8; n++)
@@ -140,6 +223,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struc
 			      !edge || dt_sees(a, query + e / 2 * 8, j + n * 8 + col + e % 2));
 		dt_attn_gather<T, D>(dq, dp, k);
 	}
+	__syncthreads();
 	dt_attn_store<T, D>((uint16_t *)a.out + b * a.seq * a.width + h * a.d, a.width,
 			    q + warp * 16 * (D + 8), dq, a.scale, a.scale, q0 + warp * 16, a.seq, a.d,
 			    a.fast);
@@ -258,11 +342,8 @@ int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct
 	if (rc < 0)
 		return rc;
 	if (dkv && dq) {
-		rc = DT_LAUNCH(c, dkv, dim3(tiles, kv, batch), 128,
-			       4 * dt_attn_tile_bytes(a.d) + 2 * DT_TILE * 4, a);
-		return rc < 0 ? rc
-			      : DT_LAUNCH(c, dq, dim3(tiles, heads, batch), 128, 4 * dt_attn_tile_bytes(a.d),
-					  a);
+		rc = DT_LAUNCH(c, dkv, dim3(tiles, kv, batch), 128, shared_bytes(a.d), a);
+		return rc < 0 ? rc : DT_LAUNCH(c, dq, dim3(tiles, heads, batch), 128, shared_bytes(a.d), a);
 	}
 	rc = DT_LAUNCH(c, dkv_rows_kernel, dim3(parts, kv, batch), 128, (size_t)a.d * 64, a);
 	return rc < 0 ? rc

@@ -23,6 +23,7 @@ struct dt_cuda {
 	char isa[80]; /* "sm_90, NVIDIA H200" */
 	int32_t *bad; /* on the card: not 0 once a kernel met an index out of range */
 	int32_t *bad_host;
+	int32_t *done; /* on the card: blocks of a launch whose last one goes on; 0 between launches */
 	char *scratch; /* on the card */
 	size_t scratch_n;
 	char *tables;	   /* on the card, what dt_cuda_tables was given last */

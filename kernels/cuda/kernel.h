@@ -80,6 +80,16 @@ DT_DEVICE uint16_t dt_narrow(float f, int t)
 #endif
 }
 
+/* x as it will be seen once it has been stored. */
+DT_DEVICE float dt_rounded(float x, int t)
+{
+	if (t == DT_F32)
+		return x;
+	const uint16_t h = dt_narrow(x, t);
+
+	return t == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_wide(h);
+}
+
 /* V elements from element i of p on, of type t; V is 1 or 8, and 8 are aligned to 16 bytes. */
 template <int V> DT_DEVICE void dt_ld(float (&r)[V], const void *p, int t, int64_t i)
 {

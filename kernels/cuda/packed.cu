@@ -4,6 +4,7 @@
  * packed_tiles.cu many. Numbers lie row by row: packed_numbers.cu has few rows, matmul.cu many.
  */
 #include "kernels/cuda/packed.h"
+#include "kernels/step.h"
 
 #define FEW	    16 /* rows of x that are too few for tiles */
 #define FEW_NUMBERS 4
@@ -52,27 +53,50 @@ __global__ void __launch_bounds__(256) round_kernel(struct round_job a)
 }
 
 /* Up to FEW_NUMBERS rows in one reading of w; cuBLASLt for more, and our own tiles from FEW on. */
-static int multiply_numbers(struct dt_dev *dev, const struct numbers &a, struct dt_tensor y,
-			    struct dt_tensor x, struct dt_tensor bias)
+static bool numbers_by_rows(const struct dt_dev *dev, const struct numbers &a)
 {
 	const struct dt_cuda *c = (const struct dt_cuda *)dev->impl;
 	const bool plain = !dev->batch_invariant && a.ld == a.rows && a.tx == a.tw &&
 			   (a.ty == a.tw || a.ty == DT_F32) && (!a.bias || a.tb == a.tw);
 
 	if (a.set.n)
-		return plain && a.set.rows > FEW * a.set.n ? dt_cuda_matmul_sorted(c, y, x, a.rows, a.set)
-							   : dt_number_rows(c, a);
-	if (plain && a.m > (c->blas ? FEW_NUMBERS : FEW - 1))
-		return dt_cuda_matmul(dev, y, x, false, dt_t2((void *)a.w, (enum dt_dtype)a.tw, a.rows, a.k),
-				      true, bias, false);
-	return dt_number_rows(c, a);
+		return !plain || a.set.rows <= FEW * a.set.n;
+	return !plain || a.m <= (c->blas ? FEW_NUMBERS : FEW - 1);
+}
+
+static int multiply_numbers(struct dt_dev *dev, const struct numbers &a, struct dt_tensor y,
+			    struct dt_tensor x, struct dt_tensor bias)
+{
+	const struct dt_cuda *c = (const struct dt_cuda *)dev->impl;
+
+	if (numbers_by_rows(dev, a))
+		return dt_number_rows(c, a);
+	if (a.set.n)
+		return dt_cuda_matmul_sorted(c, y, x, a.rows, a.set);
+	return dt_cuda_matmul(dev, y, x, false, dt_t2((void *)a.w, (enum dt_dtype)a.tw, a.rows, a.k), true,
+			      bias, false);
+}
+
+static bool quants_by_rows(int64_t m, const struct dt_sorted &set)
+{
+	return set.n ? set.rows <= FEW * set.n : m < FEW;
 }
 
 static int multiply_quants(const struct dt_cuda *c, const struct quant &a)
 {
-	const bool many = a.set.n ? a.set.rows > FEW * a.set.n : a.m >= FEW;
+	return quants_by_rows(a.m, a.set) ? dt_quant_rows(c, a) : dt_quant_tiles(c, a);
+}
 
-	return many ? dt_quant_tiles(c, a) : dt_quant_rows(c, a);
+/* Parts behind part i that the same launch multiplies. */
+template <class J> static int take_beside(J &a, const struct dt_packed *w, int i)
+{
+	while (a.nmore < DT_BESIDE && i + 1 + a.nmore < w->nparts &&
+	       w->part[i + 1 + a.nmore].format == w->part[i].format) {
+		const struct dt_packed_part *p = &w->part[i + 1 + a.nmore];
+
+		a.more[a.nmore++] = beside{p->data, p->rows, p->first};
+	}
+	return a.nmore;
 }
 
 /* x in integers, its rows where the product wants them. */
@@ -87,17 +111,25 @@ static int round_rows(struct dt_dev *dev, const struct dt_cuda *c, struct round_
 	return DT_LAUNCH(c, round_kernel, (unsigned)dt_ceil_div(a->all, 8), 256, 0, *a);
 }
 
-/* Of w, or of the set whose weights have parts like those of w, each row with the one that it meets. */
+/*
+ * Of w, or of the set whose weights have parts like those of w, each row with the one that it meets. gate: 0,
+ * or 1 + f of packed_gated; norm: what follows on all results, or NULL. -ENOTSUP, and nothing is written:
+ * rows or formats do not suit one of these.
+ */
 static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
-		    struct dt_tensor bias, const struct dt_packed_set *of, const struct dt_meet *meet)
+		    struct dt_tensor bias, const struct dt_packed_set *of, const struct dt_meet *meet,
+		    int gate, const struct dt_norm_forward *norm)
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const bool moved = of && meet->used;
-	const int64_t m = dt_rows(y);
+	const int64_t m = dt_rows(y), ld = dt_cols(y);
+	struct tail tail = {};
 	int rc = 0;
 
 	if (!c)
 		return -ENODEV;
+	if (norm)
+		tail = {*norm, c->done};
 	struct round_job round = {NULL,
 				  NULL,
 				  x.data,
@@ -120,22 +152,51 @@ static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 			       c->bad};
 		if (dt_is_float(p->format)) {
 			const int tw = p->format == DT_FMT_F32 ? DT_F32 : DT_BF16;
+			struct numbers a = {p->data,  x.data,	  bias.data, y.data, tw,   x.dtype,
+					    y.dtype,  bias.dtype, p->rows,   m,	     w->k, ld,
+					    p->first, set,	  {},	     0,	     gate, tail};
 
-			rc = multiply_numbers(dev,
-					      {p->data, x.data, bias.data, y.data, tw, x.dtype, y.dtype,
-					       bias.dtype, p->rows, m, w->k, w->rows, p->first, set},
-					      y, x, bias);
+			if (!of && numbers_by_rows(dev, a) && dt_numbers_fast(a))
+				i += take_beside(a, w, i);
+			const bool one = !norm || (numbers_by_rows(dev, a) && dt_numbers_fast(a));
+
+			rc = !one || (gate && a.nmore != 1) ? -ENOTSUP : multiply_numbers(dev, a, y, x, bias);
 			continue;
 		}
+		if ((gate || norm) && !quants_by_rows(m, set))
+			return -ENOTSUP;
 		if (!round.q && dt_quant_wants_x(m, set) && (rc = round_rows(dev, c, &round)) < 0)
 			break;
-		const struct quant a = {
-			p->data,   p->panel_bytes, p->format,	       s->quants, s->scales, s->supers,
-			s->offset, p->rows,	   w->blocks,	       m,	  w->rows,   p->first,
-			x.data,	   x.dtype,	   dt_aligned(x.data), round.q,	  round.b,   y.data,
-			bias.data, y.dtype,	   bias.dtype,	       set};
+		struct quant a = {p->data,
+				  p->panel_bytes,
+				  p->format,
+				  s->quants,
+				  s->scales,
+				  s->supers,
+				  s->offset,
+				  p->rows,
+				  w->blocks,
+				  m,
+				  ld,
+				  p->first,
+				  x.data,
+				  x.dtype,
+				  dt_aligned(x.data),
+				  round.q,
+				  round.b,
+				  y.data,
+				  bias.data,
+				  y.dtype,
+				  bias.dtype,
+				  set,
+				  {},
+				  0,
+				  gate,
+				  tail};
 
-		rc = multiply_quants(c, a);
+		if (!of && quants_by_rows(m, set))
+			i += take_beside(a, w, i);
+		rc = gate && a.nmore != 1 ? -ENOTSUP : multiply_quants(c, a);
 	}
 	return rc;
 }
@@ -143,20 +204,34 @@ static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			  const struct dt_packed *w, struct dt_tensor bias)
 {
-	return multiply(dev, y, x, w, bias, NULL, NULL);
+	return multiply(dev, y, x, w, bias, NULL, NULL, 0, NULL);
 }
 
-/* All weights of the set in one launch a part. */
 int dt_cuda_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			 const struct dt_packed *w, struct dt_tensor bias, enum dt_act_fn f)
 {
-	return -ENOTSUP; /* quant.h: the caller has packed_matmul and gated_forward */
+	return multiply(dev, y, x, w, bias, NULL, NULL, 1 + (int)f, NULL);
 }
 
+int dt_cuda_step_norm(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum, struct dt_tensor delta,
+		      struct dt_tensor x, struct dt_tensor in, const struct dt_packed *w,
+		      struct dt_tensor bias, struct dt_tensor g, bool plus_one, float eps)
+{
+	const int64_t rows = dt_rows(delta), n = dt_cols(delta);
+	const struct dt_norm_forward norm = {y.data,  sum.data,	 NULL,	   NULL, x.data, delta.data,
+					     g.data,  NULL,	 x.dtype,  rows, n,	 eps,
+					     g.dtype, {1, n, 0}, plus_one, NULL, false};
+
+	if (w->nparts != 1 || !dt_by_8(n, y.data, sum.data, x.data, delta.data, g.data))
+		return -ENOTSUP;
+	return multiply(dev, delta, in, w, bias, NULL, NULL, 0, &norm);
+}
+
+/* All weights of the set in one launch a part. */
 int dt_cuda_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			      const struct dt_packed_set *s, const struct dt_meet *meet)
 {
-	return multiply(dev, y, x, s->w[0], DT_NONE, s, meet);
+	return multiply(dev, y, x, s->w[0], DT_NONE, s, meet, 0, NULL);
 }
 
 struct embed {

@@ -5,11 +5,27 @@
 #ifndef DT_KERNELS_CUDA_PACKED_H
 #define DT_KERNELS_CUDA_PACKED_H
 
+#include "kernels/cuda/act.h"
+#include "kernels/cuda/norm.h"
 #include "kernels/cuda/sorted.h"
 
 /* A block of a row of x. */
 struct xblock {
 	float scale, sum;
+};
+
+#define DT_BESIDE 2 /* at most */
+
+/* A part of the weights that is multiplied in the same launch as the one before it. */
+struct beside {
+	const void *w;
+	int64_t rows, first;
+};
+
+/* What the last block of a launch does with all its results. */
+struct tail {
+	struct dt_norm_forward norm; /* rows 0: nothing */
+	int32_t *done;
 };
 
 struct quant {
@@ -26,6 +42,10 @@ struct quant {
 	const void *bias;
 	int ty, tb;
 	struct dt_sorted set; /* then w is not looked at */
+	struct beside more[DT_BESIDE];
+	int nmore;
+	int gate; /* 0: none; 1 + f: of the two parts, y = f(first) second */
+	struct tail tail;
 };
 
 DT_DEVICE uint32_t word_at(const void *p)
@@ -256,7 +276,79 @@ struct numbers {
 	int tw, tx, ty, tb;
 	int64_t rows, m, k, ld, first;
 	struct dt_sorted set; /* then w is not looked at */
+	struct beside more[DT_BESIDE];
+	int nmore, gate; /* as in quant */
+	struct tail tail;
 };
+
+/* Blocks of threads for all parts, `each` rows a block. */
+template <class J> static int64_t blocks_of(const J &a, int each)
+{
+	int64_t n = dt_ceil_div(a.rows, each);
+
+	for (int i = 0; i < a.nmore && !a.gate; i++)
+		n += dt_ceil_div(a.more[i].rows, each);
+	return n;
+}
+
+/* The part that a block of threads has rows of; *block becomes its number there. */
+template <class J> DT_DEVICE struct beside part_of(const J &a, const void *w, int each, int64_t *block)
+{
+	struct beside p = {w, a.rows, a.first};
+
+	DT_UNROLL
+	for (int i = 0; i < DT_BESIDE; i++) {
+		const int64_t n = dt_ceil_div(p.rows, each);
+
+		if (a.gate || i >= a.nmore || *block < n)
+			return p;
+		*block -= n;
+		p = a.more[i];
+	}
+	return p;
+}
+
+/* Every thread of every block comes here at its end; scratch: 128 bytes of shared memory or more, free. */
+DT_DEVICE void after_all(const struct tail &t, float *scratch)
+{
+	int32_t *last = (int32_t *)scratch;
+
+	if (t.norm.rows == 0)
+		return;
+	__threadfence(); /* what this block has written, before it is counted */
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		*last = atomicAdd(t.done, 1) == (int32_t)(gridDim.x * gridDim.y) - 1;
+		if (*last)
+			*t.done = 0;
+	}
+	__syncthreads();
+	const bool goes_on = *last != 0;
+
+	__syncthreads();
+	if (!goes_on)
+		return;
+	__threadfence();
+	dt_norm_tail(t.norm, scratch);
+}
+
+/* A sum of part p with its bias; with a gate the sum of the part before it as well. */
+template <class J>
+DT_DEVICE void finish(const J &a, const struct beside &p, int64_t row, int64_t col, float s, float gate)
+{
+	float slope;
+
+	if (a.bias)
+		s += dt_ld1(a.bias, a.tb, p.first + col);
+	if (a.gate == 0) {
+		dt_st1(a.y, a.ty, row * a.ld + p.first + col, s);
+		return;
+	}
+	if (a.bias)
+		gate += dt_ld1(a.bias, a.tb, a.first + col);
+	dt_st1(a.y, a.ty, row * a.ld + col,
+	       dt_act(dt_rounded(gate, a.ty), a.gate - 1, &slope) * dt_rounded(s, a.ty));
+}
 
 /* Few rows a weight: every row by itself. More: 4 at a time, where they end fewer. */
 static inline bool alone(const struct dt_sorted &s)
@@ -282,7 +374,15 @@ DT_DEVICE bool tile_of(const J &a, int64_t t, int64_t *row, int64_t *end, const 
 	return true;
 }
 
-/* packed_numbers.cu: all rows of x, with bits that do not depend on how many there are. */
+/*
+ * packed_numbers.cu: all rows of x, with bits that do not depend on how many there are. Parts beside the
+ * first, gates and a tail only where dt_numbers_fast.
+ */
+static inline bool dt_numbers_fast(const struct numbers &a)
+{
+	return a.tx == a.tw && a.k % (16 / dt_dtype_size((enum dt_dtype)a.tw)) == 0 && dt_aligned(a.w) &&
+	       dt_aligned(a.x);
+}
 int dt_number_rows(const struct dt_cuda *c, const struct numbers &a);
 
 /* All rows of x, with the same bits: few of them (packed_rows.cu), and many on tensor cores

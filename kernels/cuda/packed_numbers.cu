@@ -23,28 +23,17 @@ template <int T> DT_DEVICE float element(const uint4 &u, int i)
 	return f;
 }
 
-/* w and x are of type T, and both aligned to 16 bytes in every row. */
-template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_kernel(struct numbers a)
+/* sum[i] = w . x[i], this lane's share. */
+template <int T, int M>
+DT_DEVICE void products(float (&sum)[M], const char *w, const char *(&x)[M], int64_t bytes)
 {
-	constexpr int each = T == DT_BF16 ? 8 : 4, depth = DEPTH / 16, size = 16 / each;
-	const int lane = (int)threadIdx.x % 32;
-	const int64_t col = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
-	int64_t row0, end;
-	const void *all;
-	const char *x[M];
-	float sum[M];
-
-	if (col >= a.rows || !tile_of<M>(a, blockIdx.y, &row0, &end, &all))
-		return;
-	const char *w = (const char *)all + col * a.k * size;
+	constexpr int each = T == DT_BF16 ? 8 : 4, depth = DEPTH / 16;
 
 	DT_UNROLL
-	for (int i = 0; i < M; i++) {
-		x[i] = (const char *)a.x + dt_sorted_row(a.set, dt_min64(row0 + i, end - 1)) * a.k * size;
+	for (int i = 0; i < M; i++)
 		sum[i] = 0;
-	}
-	for (int64_t at = lane * 16; at < a.k * size; at += depth * 512) {
-		const int n = (int)dt_min64(depth, dt_ceil_div(a.k * size - at, 512));
+	for (int64_t at = threadIdx.x % 32 * 16; at < bytes; at += depth * 512) {
+		const int n = (int)dt_min64(depth, dt_ceil_div(bytes - at, 512));
 		uint4 piece[depth];
 
 		DT_UNROLL
@@ -67,16 +56,46 @@ template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_ker
 				sum[i] = fmaf(element<T>(piece[d], e), element<T>(u, e), sum[i]);
 		}
 	}
+}
+
+/* w and x are of type T, and both aligned to 16 bytes in every row. */
+template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_kernel(struct numbers a)
+{
+	constexpr int size = T == DT_BF16 ? 2 : 4;
+	const int lane = (int)threadIdx.x % 32;
+	int64_t row0, end, block = blockIdx.x;
+	const void *all;
+	const char *x[M];
+	float sum[M], gate[M];
+
+	if (!tile_of<M>(a, blockIdx.y, &row0, &end, &all))
+		return;
+	struct beside p = part_of(a, all, WARPS, &block);
+	const int64_t col = block * WARPS + threadIdx.x / 32;
+
+	/* Past the last column a warp has nothing to do but to come to the end. */
 	DT_UNROLL
 	for (int i = 0; i < M; i++) {
-		float s = dt_warp_sum(sum[i]);
-
-		if (lane != i || row0 + i >= end)
-			continue;
-		if (a.bias)
-			s += dt_ld1(a.bias, a.tb, a.first + col);
-		dt_st1(a.y, a.ty, (row0 + i) * a.ld + a.first + col, s);
+		x[i] = (const char *)a.x + dt_sorted_row(a.set, dt_min64(row0 + i, end - 1)) * a.k * size;
+		gate[i] = 0;
 	}
+	if (col < p.rows)
+		products<T, M>(sum, (const char *)p.w + col * a.k * size, x, a.k * size);
+	if (col < p.rows && a.gate) {
+		p = a.more[0];
+		DT_UNROLL
+		for (int i = 0; i < M; i++)
+			gate[i] = dt_warp_sum(sum[i]);
+		products<T, M>(sum, (const char *)p.w + col * a.k * size, x, a.k * size);
+	}
+	DT_UNROLL
+	for (int i = 0; i < M && col < p.rows; i++) {
+		const float s = dt_warp_sum(sum[i]);
+
+		if (lane == i && row0 + i < end)
+			finish(a, p, row0 + i, col, s, gate[i]);
+	}
+	after_all(a.tail, (float *)dt_shared());
 }
 
 /* Any types and any k, an element at a time; x is rounded to bf16 for weights of bf16. */
@@ -108,9 +127,9 @@ __global__ void __launch_bounds__(WARPS * 32) any_kernel(struct numbers a)
 
 template <int T, int M> static int vectors(const struct dt_cuda *c, const struct numbers &a)
 {
-	const dim3 grid((unsigned)dt_ceil_div(a.rows, WARPS), (unsigned)tiles_of<M>(a));
+	const dim3 grid((unsigned)blocks_of(a, WARPS), (unsigned)tiles_of<M>(a));
 
-	return DT_LAUNCH(c, (vector_kernel<T, M>), grid, WARPS * 32, 0, a);
+	return DT_LAUNCH(c, (vector_kernel<T, M>), grid, WARPS * 32, a.tail.norm.rows ? 128 : 0, a);
 }
 
 template <int T> static int any_rows(const struct dt_cuda *c, const struct numbers &a)
@@ -122,10 +141,7 @@ template <int T> static int any_rows(const struct dt_cuda *c, const struct numbe
 
 int dt_number_rows(const struct dt_cuda *c, const struct numbers &a)
 {
-	const bool fast = a.tx == a.tw && a.k % (16 / dt_dtype_size((enum dt_dtype)a.tw)) == 0 &&
-			  dt_aligned(a.w) && dt_aligned(a.x);
-
-	if (fast)
+	if (dt_numbers_fast(a))
 		return a.tw == DT_BF16 ? any_rows<DT_BF16>(c, a) : any_rows<DT_F32>(c, a);
 	return DT_LAUNCH(c, any_kernel, dim3((unsigned)dt_ceil_div(a.rows, WARPS), (unsigned)tiles_of<1>(a)),
 			 WARPS * 32, 0, a);

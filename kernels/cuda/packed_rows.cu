@@ -198,22 +198,16 @@ DT_DEVICE void terms_of(const struct piece<F, M> &p, int offset, struct pair *to
 template <int F, int M> constexpr int slab_pairs = SLAB *(two_terms(F) ? 2 : 1) * M *DT_PANEL;
 template <int M> constexpr int slabs = M == 1 ? 2 : 1;
 
+/* Of thread i < DT_PANEL M the sum of row i % DT_PANEL of a panel with row row0 + i / DT_PANEL of x. */
 template <int F, int M>
-__global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) rows_kernel(struct quant a)
+DT_DEVICE float panel_sum(const struct quant &a, const uint8_t *panel, int64_t row0, int64_t end,
+			  int64_t from)
 {
 	constexpr int step = slab_pairs<F, M> / SLAB;
 	const int quad = (int)threadIdx.x % 4, own = (int)threadIdx.x / 4;
 	struct pair *terms = (struct pair *)dt_shared();
-	struct piece<F, M> p;
-	int64_t row0, end;
-	const void *w;
+	piece<F, M> p = piece<F, M>();
 	float s = 0;
-
-	if (!tile_of<M>(a, blockIdx.y, &row0, &end, &w))
-		return;
-	const uint8_t *panel = (const uint8_t *)w + (int64_t)blockIdx.x * (int64_t)a.panel_bytes;
-
-	const int64_t from = dt_sorted_row(a.set, row0); /* of a set, M is 1 where x is raw */
 
 	bring<F, M>(p, a, panel, own, quad, row0, end, from);
 	for (int64_t b0 = 0; b0 < a.blocks; b0 += SLAB) {
@@ -242,19 +236,42 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 		if (slabs<M> == 1)
 			__syncthreads();
 	}
-	const int64_t col = (int64_t)blockIdx.x * DT_PANEL + threadIdx.x % DT_PANEL;
-	const int64_t row = row0 + threadIdx.x / DT_PANEL;
+	return s;
+}
 
-	if ((int)threadIdx.x >= DT_PANEL * M || col >= a.rows || row >= end)
+template <int F, int M>
+__global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) rows_kernel(struct quant a)
+{
+	int64_t row0, end, block = blockIdx.x;
+	const void *w;
+	float s = 0, gate = 0;
+
+	if (!tile_of<M>(a, blockIdx.y, &row0, &end, &w))
 		return;
-	if (a.bias)
-		s += dt_ld1(a.bias, a.tb, a.first + col);
-	dt_st1(a.y, a.ty, row * a.ld + a.first + col, s);
+	struct beside p = part_of(a, w, DT_PANEL, &block);
+	const int64_t from = dt_sorted_row(a.set, row0); /* of a set, M is 1 where x is raw */
+
+	/* One body for both parts of a gate: it holds most of the registers. */
+	DT_UNROLL_BY(1)
+	for (int turn = 0; turn < (a.gate ? 2 : 1); turn++) {
+		if (turn) {
+			__syncthreads(); /* the terms before have been added up */
+			p = a.more[0];
+			gate = s;
+		}
+		s = panel_sum<F, M>(a, (const uint8_t *)p.w + block * (int64_t)a.panel_bytes, row0, end,
+				    from);
+	}
+	const int64_t col = block * DT_PANEL + threadIdx.x % DT_PANEL, row = row0 + threadIdx.x / DT_PANEL;
+
+	if ((int)threadIdx.x < DT_PANEL * M && col < p.rows && row < end)
+		finish(a, p, row, col, s, gate);
+	after_all(a.tail, (float *)dt_shared());
 }
 
 template <int F, int M> static int rows(const struct dt_cuda *c, const struct quant &a)
 {
-	const dim3 grid((unsigned)dt_ceil_div(a.rows, DT_PANEL), (unsigned)tiles_of<M>(a));
+	const dim3 grid((unsigned)blocks_of(a, DT_PANEL), (unsigned)tiles_of<M>(a));
 
 	const size_t smem = slabs<M> * slab_pairs<F, M> * sizeof(struct pair);
 

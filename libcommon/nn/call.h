@@ -105,6 +105,8 @@ void dt_stream_close(struct dt_stream *s);
 /* Moves what is under way; waits for all of it where something failed. */
 void dt_stream_move(struct dt_exec *x);
 void dt_stream_drop(struct dt_exec *x);
+/* How a node of op ROPE rotates. */
+struct dt_rope dt_call_rope_of(const struct dt_exec *x, const struct dt_node *n);
 
 /* Moves the rows of experts that are under way. */
 void dt_call_exchange_on(struct dt_exec *x);

@@ -132,16 +132,22 @@ int dt_call_heads_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_e
 	return 0;
 }
 
-static int rotate(struct dt_exec *x, const struct dt_node *n, bool inverse, struct dt_err *err)
+struct dt_rope dt_call_rope_of(const struct dt_exec *x, const struct dt_node *n)
 {
 	bool local = n->attr.local && x->local_cos;
-	struct dt_rope rope = {.rot_heads = n->attr.heads + n->attr.kv_heads,
-			       .head_dim = n->attr.head_dim,
-			       .rot_dim = dt_rope_dim(x->c),
-			       .pairing = (enum dt_rope_pairing)x->c->rope_pairing,
-			       .cos = local ? x->local_cos : x->rope_cos,
-			       .sin = local ? x->local_sin : x->rope_sin,
-			       .positions = x->positions};
+
+	return (struct dt_rope){.rot_heads = n->attr.heads + n->attr.kv_heads,
+				.head_dim = n->attr.head_dim,
+				.rot_dim = dt_rope_dim(x->c),
+				.pairing = (enum dt_rope_pairing)x->c->rope_pairing,
+				.cos = local ? x->local_cos : x->rope_cos,
+				.sin = local ? x->local_sin : x->rope_sin,
+				.positions = x->positions};
+}
+
+static int rotate(struct dt_exec *x, const struct dt_node *n, bool inverse, struct dt_err *err)
+{
+	const struct dt_rope rope = dt_call_rope_of(x, n);
 
 	TRY(dt_call_moved(x, n->out[0], n->in[0]));
 	TRY(x->dev->ops->rope(x->dev, dt_call_mat(x, n->out[0]), &rope, dt_call_pos(x), inverse));

@@ -66,8 +66,12 @@ static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_er
 	return 0;
 }
 
-/* Latents are keys and values in one (kernels/attention.h). */
-static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+/*
+ * Latents are keys and values in one (kernels/attention.h). With norm or rope, nodes in front of attention, the
+ * device does these and the writing of the cache at once: 1, or 0 where it cannot.
+ */
+static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_node *norm,
+		  const struct dt_node *rope, struct dt_err *err)
 {
 	const struct dt_infer *m = x->owner;
 	const struct dt_infer_batch *b = m->batch;
@@ -100,11 +104,28 @@ static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 
 		kv.heads = 0;
 		TRY(x->dev->ops->kv_write(x->dev, k, v, dt_call_mat(x, n->in[1]), &kv, b->all_slots));
+	} else if (norm || rope) {
+		const struct dt_rope r = rope ? dt_call_rope_of(x, rope) : (struct dt_rope){0};
+		const int rc = x->dev->ops->step_heads(
+			x->dev, k, v, qkv, &a, b->slot, rope ? &r : NULL, dt_call_pos(x),
+			norm ? x->w[norm->param[0]] : DT_NONE, norm ? x->w[norm->param[1]] : DT_NONE,
+			norm && norm->attr.plus_one, norm ? norm->attr.eps : 0);
+
+		if (rc == -ENOTSUP)
+			return 0;
+		TRY(rc);
 	} else {
 		TRY(x->dev->ops->kv_write(x->dev, k, v, qkv, &a, b->slot));
 	}
 	TRY(x->dev->ops->attention_paged(x->dev, dt_call_mat(x, n->out[0]), qkv, k, v, &a, &paged));
-	return 0;
+	return 1;
+}
+
+static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const int rc = attend(x, n, NULL, NULL, err);
+
+	return rc < 0 ? rc : 0;
 }
 
 static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
@@ -194,6 +215,70 @@ static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		TRY(x->dev->ops->sample(x->dev, b->drawn, logits, b->draw, b->edit, b->nedits));
 	return 0;
 }
+
+/* The node behind step k in its list; NULL. */
+static const struct dt_node *behind(const struct dt_exec *x, int k)
+{
+	const struct dt_prog *p = x->p;
+
+	return k + 1 < p->nstep && p->step[k + 1].list == p->step[k].list ? &p->step[k + 1].n : NULL;
+}
+
+/* Whether the value is read where it was written. */
+static bool in_place(const struct dt_exec *x, const struct dt_node *n)
+{
+	return dt_call_at(x, n->out[0]) == dt_call_at(x, n->in[0]);
+}
+
+/* Norm of heads, rotation, attention, of which the first or the second may be absent. */
+static int join_heads(struct dt_exec *x, int k, struct dt_err *err)
+{
+	const struct dt_node *n = &x->p->step[k].n, *norm = NULL, *rope = NULL;
+	int steps = 1, rc;
+
+	if (n->op == DT_OP_HEADS_NORM) {
+		norm = n;
+		n = behind(x, k);
+		steps++;
+	}
+	if (n && n->op == DT_OP_ROPE) {
+		rope = n;
+		n = behind(x, k + steps - 1);
+		steps++;
+	}
+	if (!n || n->op != DT_OP_ATTENTION || n->attr.latent_dim ||
+	    (norm && (norm->attr.whole || !in_place(x, norm))) || (rope && !in_place(x, rope)) ||
+	    n->in[0] != (rope ? rope : norm)->out[0] || (norm && rope && rope->in[0] != norm->out[0]))
+		return 0;
+	rc = attend(x, n, norm, rope, err);
+	return rc > 0 ? steps : rc;
+}
+
+/* A linear and the norm of the stream that its result is added to. */
+static int join_norm(struct dt_exec *x, int k, struct dt_err *err)
+{
+	const struct dt_node *n = &x->p->step[k].n, *norm = behind(x, k);
+	int rc;
+
+	if (!norm || norm->op != DT_OP_NORM || norm->attr.layernorm || norm->in[1] != n->out[0] ||
+	    norm->out[1] < 0 || adapted(x))
+		return 0;
+	rc = x->dev->ops->step_norm(x->dev, dt_call_mat(x, norm->out[0]), dt_call_mat(x, norm->out[1]),
+				    dt_call_mat(x, n->out[0]), dt_call_mat(x, norm->in[0]),
+				    dt_call_mat(x, n->in[0]), packed(x->owner, n->param[0]),
+				    dt_call_joined(x->w, n->param + 3), x->w[norm->param[0]],
+				    norm->attr.plus_one, norm->attr.eps);
+	if (rc == -ENOTSUP)
+		return 0;
+	TRY(rc);
+	return 2;
+}
+
+int (*const dt_serve_joins[DT_OP_N])(struct dt_exec *x, int k, struct dt_err *err) = {
+	[DT_OP_LINEAR] = join_norm,
+	[DT_OP_HEADS_NORM] = join_heads,
+	[DT_OP_ROPE] = join_heads,
+};
 
 dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_EMBED] = embed,

@@ -48,13 +48,30 @@ static bool is_idle(const struct dt_exec *x, const struct dt_node *n)
 	return true;
 }
 
+/* Whether step k has been computed, with the steps behind it that the device does at once. */
+static int joined(struct dt_exec *x, int k, struct dt_err *err)
+{
+	const enum dt_op op = x->p->step[k].n.op;
+	int rc;
+
+	if (!x->joins || !x->joins[op] || x->watch || x->trace || x->ahead)
+		return 0;
+	rc = x->joins[op](x, k, err);
+	if (rc > 0)
+		x->done = k + rc;
+	return rc;
+}
+
 static int run_node(struct dt_exec *x, int k, struct dt_err *err)
 {
 	const struct dt_node *n = &x->p->step[k].n;
 	int rc;
 
-	if (is_idle(x, n))
+	if (k < x->done || is_idle(x, n))
 		return 0;
+	rc = joined(x, k, err);
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
 	rc = x->ahead ? x->ahead(x->ahead_arg, x, n, err) : 0;
 
 	if (rc == 0)
@@ -102,6 +119,7 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 	const struct dt_prog *p = &x->stage->chunk[f->chunk];
 	int rc = 0;
 
+	x->done = 0;
 	for (int i = p->segment_start[list]; i < p->segment_start[list + 1] && rc == 0; i++)
 		rc = dt_exec_run_segment(x, f, i, h, err);
 	return rc;

@@ -129,6 +129,12 @@ struct dt_exec {
 	int32_t *host_pos; /* the same on the host */
 
 	int (*const *calls)(struct dt_exec *x, const struct dt_node *n, struct dt_err *err); /* by op */
+	/*
+	 * By op, NULL or entries: what the device does at once of step k and steps behind it, whose values
+	 * stay where the program has them. Returns how many; 0: it cannot, and their calls follow. Not asked
+	 * where somebody looks at nodes (watch, trace, ahead).
+	 */
+	int (*const *joins)(struct dt_exec *x, int k, struct dt_err *err);
 	void *owner; /* of serving: its struct dt_infer */
 	struct dt_mixture mixture;
 	struct dt_stream stream;
@@ -154,6 +160,7 @@ struct dt_exec {
 	void *ahead_arg;
 
 	/* while it runs */
+	int done; /* steps of the list that a join has computed lie in front of this one */
 	const struct dt_prog *p;
 	const struct dt_flight *flight;
 	const struct dt_value_place *at;

@@ -57,6 +57,7 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 			      .plan = &m->plan,
 			      .dev = m->dev,
 			      .calls = dt_serve_calls,
+			      .joins = dt_serve_joins,
 			      .owner = m,
 			      .tp = m->ranks.tp,
 			      .dtype = m->p.dtype,

@@ -152,6 +152,7 @@ void dt_infer_gone_close(struct dt_infer *m);
 
 /* call_serve.c: what nodes do in serving, by op. */
 extern dt_call *const dt_serve_calls[DT_OP_N];
+extern int (*const dt_serve_joins[DT_OP_N])(struct dt_exec *x, int k, struct dt_err *err);
 dt_call dt_serve_latent_absorb, dt_serve_latent_values; /* call_serve_latent.c */
 dt_call dt_serve_exchange, dt_serve_kv_gather;		/* call_serve_rows.c */
 

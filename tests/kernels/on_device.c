@@ -119,6 +119,8 @@ static int bring(struct call *c, int rc)
  */
 static const struct dt_rope *rope_there(struct call *c, const struct dt_rope *p)
 {
+	if (!p)
+		return NULL;
 	c->rope = *p;
 	c->rope.cos = there(c, p->cos);
 	c->rope.sin = there(c, p->sin);
@@ -188,7 +190,7 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 		 int64_t: integer_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \
 		 default: there)(&call, x)
 
-/* THERE of each of up to ten arguments. */
+/* THERE of each of up to eleven arguments. */
 #define EACH_1(x) THERE(x)
 #define EACH_2(x, ...) THERE(x), EACH_1(__VA_ARGS__)
 #define EACH_3(x, ...) THERE(x), EACH_2(__VA_ARGS__)
@@ -199,9 +201,10 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 #define EACH_8(x, ...) THERE(x), EACH_7(__VA_ARGS__)
 #define EACH_9(x, ...) THERE(x), EACH_8(__VA_ARGS__)
 #define EACH_10(x, ...) THERE(x), EACH_9(__VA_ARGS__)
-#define PICK(a, b, c, d, e, f, g, h, i, j, which, ...) which
+#define EACH_11(x, ...) THERE(x), EACH_10(__VA_ARGS__)
+#define PICK(a, b, c, d, e, f, g, h, i, j, k, which, ...) which
 #define EACH(...)                                                                                            \
-	PICK(__VA_ARGS__, EACH_10, EACH_9, EACH_8, EACH_7, EACH_6, EACH_5, EACH_4, EACH_3, EACH_2, EACH_1, ) \
+	PICK(__VA_ARGS__, EACH_11, EACH_10, EACH_9, EACH_8, EACH_7, EACH_6, EACH_5, EACH_4, EACH_3, EACH_2, EACH_1, ) \
 	(__VA_ARGS__)
 /* clang-format on */
 

@@ -369,24 +369,16 @@ static void images(enum dt_dtype t, int64_t m, int64_t n)
 }
 
 /*
- * Weights that are packed belong to a device: test_packed.c and test_moe.c compare those. What trains
- * mixtures and latent attention, Adafactor, distillation, adapters of rows and rounding to blocks have no
- * body on cards (moe.cu, absent.c).
+ * Weights that are packed belong to a device: test_packed.c, test_step.c and test_moe.c compare those. What
+ * trains mixtures and latent attention, Adafactor, distillation, adapters of rows and rounding to blocks have
+ * no body on cards (moe.cu, absent.c).
  */
 static bool is_apart(const char *name)
 {
-	static const char *const apart[] = {"packed_",
-					    "grouped_",
-					    "latent_",
-					    "factor_",
-					    "lora_",
-					    "distill_",
-					    "dora_",
-					    "moe_place",
-					    "moe_gather",
-					    "moe_sum_backward",
-					    "moe_route_backward",
-					    "round_blocks"};
+	static const char *const apart[] = {
+		"packed_",     "step_", "grouped_",  "latent_",	   "factor_",	       "lora_",
+		"distill_",    "dora_", "moe_place", "moe_gather", "moe_sum_backward", "moe_route_backward",
+		"round_blocks"};
 
 	for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
 		if (!strncmp(name, apart[i], strlen(apart[i])))

@@ -132,6 +132,69 @@ static void test_many_rows(void **state)
 	}
 }
 
+/* Parts of one format, which few rows take in one launch; gate and up with what is done with them. */
+static void test_beside(void **state)
+{
+	static const int64_t rows[] = {19, 50, 16};
+
+	for (size_t f = 0; f < FORMATS; f++)
+		for (int64_t m = 1; m < 5; m++) {
+			const bool numbers = dt_format_info(formats[f])->dtype >= 0;
+			struct both w = {0};
+
+			for (int i = 0; i < 3; i++)
+				append(&w, formats[f], rows[i], 512, 3 + (uint32_t)i);
+			compare(dt_format_info(formats[f])->name, &w, m,
+				formats[f] == DT_FMT_F32 ? DT_F32 : DT_BF16, m % 2 ? DT_F32 : DT_BF16, m > 1,
+				numbers);
+			drop(&w);
+		}
+}
+
+static void test_gated(void **state)
+{
+	const int64_t half = 37, k = 512;
+
+	for (size_t f = 0; f < FORMATS; f++)
+		for (int64_t m = 1; m < 5; m++) {
+			const enum dt_dtype type = formats[f] == DT_FMT_F32 ? DT_F32 : DT_BF16;
+			struct dt_tensor x = random_tensor(type, m, k, 5, 0.3),
+					 bias = random_tensor(type, 1, 2 * half, 6, 1),
+					 both = tensor(type, m, 2 * half), y = tensor(type, m, half),
+					 want = tensor(type, m, half);
+			struct both w = {0};
+
+			bias = m % 2 ? bias : (free(bias.data), DT_NONE);
+			append(&w, formats[f], half, k, 3);
+			append(&w, formats[f], half, k, 4);
+			assert_int_equal(dev->ops->packed_matmul(dev, both, x, w.there, bias), 0);
+			assert_int_equal(dev->ops->gated_forward(dev, want, both, DT_ACT_SILU), 0);
+			assert_int_equal(dev->ops->packed_gated(dev, y, x, w.there, bias, DT_ACT_SILU), 0);
+			check_same_bits(dt_format_info(formats[f])->name, y, want);
+			drop(&w);
+			free_all(x.data, bias.data, both.data, y.data, want.data);
+		}
+}
+
+/* Two formats, and rows that a product takes many at a time. */
+static void test_gated_refused(void **state)
+{
+	struct dt_tensor x = random_tensor(DT_F32, 16, 256, 5, 1), y = tensor(DT_F32, 16, 20);
+	struct both w = {0};
+
+	append(&w, DT_FMT_Q8_0, 20, 256, 3);
+	append(&w, DT_FMT_Q4_0, 20, 256, 4);
+	y.dim[0] = x.dim[0] = 1;
+	assert_int_equal(dev->ops->packed_gated(dev, y, x, w.there, DT_NONE, DT_ACT_SILU), -ENOTSUP);
+	drop(&w);
+	append(&w, DT_FMT_Q8_0, 20, 256, 3);
+	append(&w, DT_FMT_Q8_0, 20, 256, 4);
+	y.dim[0] = x.dim[0] = 16;
+	assert_int_equal(dev->ops->packed_gated(dev, y, x, w.there, DT_NONE, DT_ACT_SILU), -ENOTSUP);
+	drop(&w);
+	free_all(x.data, y.data);
+}
+
 /* Any length that is not a block's, of numbers. */
 static void test_odd(void **state)
 {
@@ -339,7 +402,8 @@ int main(void)
 		cmocka_unit_test(test_odd),	   cmocka_unit_test(test_unaligned),
 		cmocka_unit_test(test_parts),	   cmocka_unit_test(test_invariant),
 		cmocka_unit_test(test_embed),	   cmocka_unit_test(test_embed_parts),
-		cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_not_finite), cmocka_unit_test(test_beside),
+		cmocka_unit_test(test_gated),	   cmocka_unit_test(test_gated_refused),
 	};
 
 	if (!on_device()) {

@@ -88,6 +88,11 @@ static inline void __syncthreads(void)
 	dt_emu_barrier();
 }
 
+/* Blocks follow one another: what one has written the next one sees. */
+static inline void __threadfence(void)
+{
+}
+
 static inline void __syncwarp(void)
 {
 	(void)dt_emu_meet("__syncwarp");

@@ -335,6 +335,13 @@ static int ready(void)
 	return stacks == MAP_FAILED || !shared ? -ENOMEM : 0;
 }
 
+static long launched;
+
+long dt_emu_launches(void)
+{
+	return launched;
+}
+
 int dt_emu_run(void (*body)(void *), void *arg, dim3 grid, dim3 block, size_t smem, const char *name)
 {
 	const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
@@ -354,6 +361,7 @@ int dt_emu_run(void (*body)(void *), void *arg, dim3 grid, dim3 block, size_t sm
 		return rc;
 	}
 	dt_emu_open_memory(true);
+	launched++;
 	kernel_name = name;
 	body_fn = body;
 	body_arg = arg;

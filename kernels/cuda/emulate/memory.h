@@ -15,6 +15,8 @@ extern "C" {
 void dt_emu_stream_begin(void *stream);
 void dt_emu_stream_end(void *stream);
 void dt_emu_device_memory(int open);
+/* Kernels run so far: what tests count. */
+long dt_emu_launches(void);
 }
 [[noreturn]] void dt_emu_die(const char *why);
 
