@@ -23,9 +23,12 @@ int dt_check_packed_matmul(const struct dt_dev *dev, struct dt_tensor y, struct 
 int dt_check_packed_gated(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			  const struct dt_packed *w, struct dt_tensor bias, enum dt_act_fn f)
 {
-	if (w->nparts != 2 || w->part[0].rows != w->part[1].rows)
+	/* Numbers on a card are one part, whatever was appended. */
+	const bool one = w->nparts == 1 && w->dev && dt_is_float(w->part[0].format) && w->rows % 2 == 0;
+
+	if (!one && (w->nparts != 2 || w->part[0].rows != w->part[1].rows))
 		return -ENOTSUP;
-	if (!fits(dev, y, w->part[0].rows, x, 1, w, bias))
+	if (!fits(dev, y, w->rows / 2, x, 1, w, bias))
 		return -EINVAL;
 	return dt_numel(y) ? 0 : DT_EMPTY;
 }

@@ -18,9 +18,10 @@ struct dt_isa {
 };
 
 /*
- * On x86-64 oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds both. AMX also needs the kernel's
- * permission, which is asked for here, for the whole process. DT_AMX=plain puts functions in its place, on
- * any processor with AVX2: other bits of bf16 products, those of a processor with AMX. Determined once.
+ * On x86-64 oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds both. AMX also needs the
+ * kernel's permission, which is asked for here, for the whole process. DT_AMX=plain puts functions in its
+ * place, on any processor with AVX2: other bits of bf16 products, those of a processor with AMX. Determined
+ * once.
  */
 const struct dt_isa *dt_isa(void);
 

@@ -286,7 +286,7 @@ static int product_wide(struct dt_dev *dev, const struct key *key, struct dt_ten
 	return r;
 }
 
-/* Columns j0 .. j0 + 64 of rows i0 .. i1 of c, f32; b's are packed in panel [k, 64], sums in tile [64, 64]. */
+/* Columns j0 .. j0 + 64 of rows i0 .. i1 of c, f32; b's go into panel [k, 64], sums into tile [64, 64]. */
 static void product_panel(const struct dt_tile *t, const struct key *key, struct dt_tensor c,
 			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias, int64_t j0,
 			  int64_t i0, int64_t i1, uint32_t *panel, float *tile)

@@ -99,6 +99,14 @@ template <class J> static int take_beside(J &a, const struct dt_packed *w, int i
 	return a.nmore;
 }
 
+/* Gate and up, which numbers have in one part. */
+static void halve(struct numbers &a)
+{
+	a.rows /= 2;
+	a.more[a.nmore++] =
+		beside{(const char *)a.w + a.rows * a.k * dt_dtype_size((enum dt_dtype)a.tw), a.rows, a.rows};
+}
+
 /* x in integers, its rows where the product wants them. */
 static int round_rows(struct dt_dev *dev, const struct dt_cuda *c, struct round_job *a)
 {
@@ -156,11 +164,15 @@ static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 					    y.dtype,  bias.dtype, p->rows,   m,	     w->k, ld,
 					    p->first, set,	  {},	     0,	     gate, tail};
 
-			if (!of && numbers_by_rows(dev, a) && dt_numbers_fast(a))
-				i += take_beside(a, w, i);
-			const bool one = !norm || (numbers_by_rows(dev, a) && dt_numbers_fast(a));
+			const bool by_rows = numbers_by_rows(dev, a) && dt_numbers_fast(a);
 
-			rc = !one || (gate && a.nmore != 1) ? -ENOTSUP : multiply_numbers(dev, a, y, x, bias);
+			if (gate && w->nparts == 1)
+				halve(a);
+			else if (!of && by_rows)
+				i += take_beside(a, w, i);
+			rc = ((gate || norm) && !by_rows) || (gate && a.nmore != 1)
+				     ? -ENOTSUP
+				     : multiply_numbers(dev, a, y, x, bias);
 			continue;
 		}
 		if ((gate || norm) && !quants_by_rows(m, set))

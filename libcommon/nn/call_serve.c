@@ -67,8 +67,8 @@ static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_er
 }
 
 /*
- * Latents are keys and values in one (kernels/attention.h). With norm or rope, nodes in front of attention, the
- * device does these and the writing of the cache at once: 1, or 0 where it cannot.
+ * Latents are keys and values in one (kernels/attention.h). With norm or rope, nodes in front of attention,
+ * the device does these and the writing of the cache at once: 1, or 0 where it cannot.
  */
 static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_node *norm,
 		  const struct dt_node *rope, struct dt_err *err)

@@ -101,7 +101,7 @@ static void test_heads_refused(void **state)
 	free_all(x.data, before.data, k.data, v.data, w.data);
 }
 
-static void one_norm(enum dt_format f, int64_t m, int64_t n)
+static void one_norm(enum dt_format f, uint32_t m, uint32_t n)
 {
 	enum { k = 256 };
 	const enum dt_dtype type = f == DT_FMT_F32 ? DT_F32 : DT_BF16;
@@ -133,10 +133,10 @@ static void test_norm(void **state)
 {
 	static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q6_K, DT_FMT_BF16,
 						 DT_FMT_F32};
-	static const int64_t n[] = {8, 96, 1024, 1032, 2200};
+	static const uint32_t n[] = {8, 96, 1024, 1032, 2200};
 
 	for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
-		for (int64_t m = 1; m < 5; m++)
+		for (uint32_t m = 1; m < 5; m++)
 			for (size_t i = 0; i < sizeof n / sizeof *n; i++)
 				if (n[i] <= 1024 || m < 3)
 					one_norm(formats[f], m, n[i]);
