@@ -44,7 +44,7 @@ void clocks_unlock(atomic_int *lock);
 void clocks_begin(struct clocks *c, int ranks, int64_t limit);
 /* The number of the next part of the stretch; -1: it ends. */
 int64_t clocks_take(struct clocks *c);
-/* ssp: whether a rank may begin step `own`: that the slowest, of so many, has given all but `ahead` before. */
+/* ssp: whether a rank may begin step `own`: the slowest of so many has given all but `ahead` before it. */
 struct clocks_turn {
 	int64_t may;	    /* 1; 0: the stretch ends before; -1: not yet */
 	int64_t rank, done; /* the slowest, and steps that it has given */

@@ -1,11 +1,12 @@
 /*
  * --sync ssp, async and hogwild: parameter servers (Li et al., OSDI 2014). The parameters are cut as ZeRO-1
- * cuts them, over K of the data-parallel ranks (--servers, all of them by default), and these are the servers
- * of their shares: they have the masters and the optimizer's states. A rank gives its gradient to every server
- * as soon as it has it, and reads the weights. On one machine other ranks map a server's memory, and the giver
- * computes the update, there and with the server's lock: nobody's answer is waited for. Between machines they
- * send messages (train/servers_mail.h). Servers are ranks, not processes of their own: so what they serve needs
- * no memory twice, checkpoints are ZeRO-1's, and with K = dp the links carry no more than a ring would.
+ * cuts them, over K of the data-parallel ranks (--servers, all of them by default), and these are the
+ * servers of their shares: they have the masters and the optimizer's states. A rank gives its gradient to
+ * every server as soon as it has it, and reads the weights. On one machine other ranks map a server's
+ * memory, and the giver computes the update, there and with the server's lock: nobody's answer is waited
+ * for. Between machines they send messages (train/servers_mail.h). Servers are ranks, not processes of their
+ * own: so what they serve needs no memory twice, checkpoints are ZeRO-1's, and with K = dp the links carry
+ * no more than a ring would.
  *   async    an update by the gradient of one part of the batch, at once. Ranks take the parts of the data in
  *            their order as they come free: a rank of a third of the speed takes a third of the parts.
  *   hogwild  the same without locks: updates of the same weights may be lost in part (Niu et al. 2011)

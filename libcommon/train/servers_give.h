@@ -29,7 +29,7 @@ struct served_gift {
 /* The server's part. Updates of the share by now, and the gradient's age. */
 int servers_take(struct trainer *t, const struct served_gift *g, int64_t *ret_version, int64_t *ret_age,
 		 struct dt_err *err);
-/* The weights of server k as products read them, into the rank's own, or where `to` points, as masters lie. */
+/* The weights of server k as products read them: into this rank's, or to `to`, as masters lie. */
 int servers_weights(struct trainer *t, int k, void *to, struct dt_err *err);
 /* The elements of unit u in the share of server k: *ret_first in the unit, *ret_at in what the server has. */
 int64_t servers_share(const struct trainer *t, int k, int u, int64_t *ret_first, int64_t *ret_at);

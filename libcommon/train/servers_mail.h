@@ -1,14 +1,15 @@
 /*
- * Servers that are reached by messages, for ranks of several machines (train/servers.h). What is the same: who
- * serves what, the updates, the clocks, and what they say. What differs: a server computes the updates of its
- * share itself, one after another, while it computes gradients of its own: between layers, and whenever it
- * waits. The clocks are the first server's, which is the first rank.
+ * Servers that are reached by messages, for ranks of several machines (train/servers.h). What is the same:
+ * who serves what, the updates, the clocks, and what they say. What differs: a server computes the updates
+ * of its share itself, one after another, while it computes gradients of its own: between layers, and
+ * whenever it waits. The clocks are the first server's, which is the first rank.
  *
- * A letter asks; the answer is a letter. GIVE is followed by the gradients of the share, unit by unit (and the
- * weights that they are of, for --delay-compensation), and, but with ssp, its answer by the new weights. FETCH
- * asks for weights, which follow its answer if they are new. A rank asks one server at a time and is ready for
- * all that it may get from that one, and a server ends with one rank before it begins with the next: so nobody
- * waits in a ring. The letters of a stretch end with BYE, so that nothing is under way between two.
+ * A letter asks; the answer is a letter. GIVE is followed by the gradients of the share, unit by unit (and
+ * the weights that they are of, for --delay-compensation), and, but with ssp, its answer by the new weights.
+ * FETCH asks for weights, which follow its answer if they are new. A rank asks one server at a time and is
+ * ready for all that it may get from that one, and a server ends with one rank before it begins with the
+ * next: so nobody waits in a ring. The letters of a stretch end with BYE, so that nothing is under way
+ * between two.
  */
 #ifndef DT_TRAIN_SERVERS_MAIL_H
 #define DT_TRAIN_SERVERS_MAIL_H
@@ -28,7 +29,7 @@ void mail_close(struct mail *m); /* NULL is fine */
 int mail_begin(struct trainer *t, struct dt_err *err);
 int mail_end(struct trainer *t, struct dt_err *err);
 
-/* The gradient of this rank to server k, which is another rank. *ret_version: updates of its share by then. */
+/* The gradient of this rank to server k, another rank. *ret_version: updates of its share by then. */
 int mail_give(struct trainer *t, const struct served_gift *g, int64_t *ret_version, int64_t *ret_age,
 	      struct dt_err *err);
 /* Its weights, where they have more updates than so many; how many they have. */

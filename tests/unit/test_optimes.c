@@ -114,8 +114,8 @@ static void the_file(void **state)
 }
 
 /*
- * --qat: the six matrices of a layer and the tied embedding are rounded once a step. Times of earlier versions
- * lack it, and say so when asked.
+ * --qat: the six matrices of a layer and the tied embedding are rounded once a step. Times of earlier
+ * versions lack it, and say so when asked.
  */
 static void rounding_is_counted(void **state)
 {
