@@ -136,8 +136,8 @@ static bool as_they_lie(const struct paged *a, int64_t n)
 enum { LINES = 2 * DT_TILE * DT_TILE_ROWS_DIM * 4 / 64 };
 
 /*
- * `bytes` of share h of w->kvs of rows, by lines: `room` of them in line, for a product to ask for (NULL: there
- * are none); any others are asked for here. Where a row ends inside a line, the next one begins there.
+ * `bytes` of share h of w->kvs of rows, by lines: `room` of them in line, for a product to ask for (NULL:
+ * there are none); any others are asked for here. Where a row ends inside a line, the next one begins there.
  */
 static const void *const *lines_of(const void *line[LINES], int64_t room, const struct work *w,
 				   const void *const *row, int64_t rows, int64_t bytes, int64_t h)
@@ -160,8 +160,8 @@ static const void *const *lines_of(const void *line[LINES], int64_t room, const 
 }
 
 /*
- * A tile of rows of the cache where they are. Values are on their way during the keys, and the next keys during
- * the values.
+ * A tile of rows of the cache where they are. Values are on their way during the keys, and the next keys
+ * during the values.
  */
 static void tile_as_it_lies(const struct paged *a, struct work *w, int64_t j)
 {

@@ -47,8 +47,8 @@ static DT_SIMD void narrow_to_fp8(uint8_t *y, enum dt_dtype t, struct dt_tensor 
 }
 
 /*
- * Up to SIDE rows of x from r0 on: y's rows, and columns r0 .. of yt. The next tile is asked for: pieces of rows
- * are no stream.
+ * Up to SIDE rows of x from r0 on: y's rows, and columns r0 .. of yt. The next tile is asked for: pieces of
+ * rows are no stream.
  */
 static void narrow_rows(struct dt_tensor y, struct dt_tensor yt, struct dt_tensor x, int64_t r0,
 			float inverse)

@@ -84,7 +84,7 @@ DT_INLINE float dt_tanhf(float x)
 
 /*
  * 2^t for t <= 0: relative error 2e-7 down to 2^-126, 0 for t <= -127, in between less than 2^-126. NaN for a
- * NaN whose low 9 bits are 0, as those of arithmetic on bf16 are. In two steps (as dt_sigmoid2_bounded has it).
+ * NaN whose low 9 bits are 0, as those of arithmetic on bf16 are. In two steps, as dt_sigmoid2_bounded.
  */
 DT_INLINE float dt_exp2f_bound(float t)
 {
@@ -119,9 +119,9 @@ DT_INLINE float dt_exp2f_negative(float t)
 
 /*
  * 1 / (1 + 2^-t), for results in bf16: relative error 4e-6, 0 for t <= -128; any number for NaN. In three
- * steps, so that a loop can do each for many numbers before the next: a chain of all of them has less than two
- * vectors under way in a scheduler of 64 operations. Here the bounds of t, minima of its bits: negative floats
- * are in the order of unsigned integers, positive ones in that of signed integers.
+ * steps, so that a loop can do each for many numbers before the next: a chain of all of them has less than
+ * two vectors under way in a scheduler of 64 operations. Here the bounds of t, minima of its bits: negative
+ * floats are in the order of unsigned integers, positive ones in that of signed integers.
  */
 DT_INLINE float dt_sigmoid2_bounded(float t)
 {
