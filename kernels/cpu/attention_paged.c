@@ -32,7 +32,7 @@ static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
 struct place {
 	int seq;
 	int64_t kv, kvs, share, first; /* kvs: key heads from kv on */
-	int64_t tokens;		       /* none where the sequence is shorter than others, or another task's */
+	int64_t tokens;		       /* none where the sequence is shorter than others */
 };
 
 /* The query rows of a task and key head kv: token by token, in each its share of the q heads of kv. */
