@@ -71,9 +71,9 @@ struct dt_attr {
 	bool down;   /* experts: what their width comes back from */
 	bool back;   /* exchange: from the experts' ranks */
 	bool begins; /* exchange, enter: it is over where a later node has waited for it */
-	bool parts;  /* products: of each rank's rows in turn, as they arrive of the gather that has begun */
-	bool sends; /* products: each rank's rows are sent to it as they are made; it leaves where they came */
-	bool owned; /* rows by choice are those of this rank's experts, of all ranks of ep */
+	bool parts;  /* products: of each rank's rows in turn, as they arrive of a gather */
+	bool sends;  /* products: each rank's rows are sent to it as they are made */
+	bool owned;  /* rows by choice are those of this rank's experts, of all ranks of ep */
 	int64_t expert_begin, expert_n; /* whose choices this rank and its group over ep have; 0: not cut */
 	int64_t capacity;		/* choices an expert takes of a microbatch; 0: all */
 	struct dt_sliding window2d;	/* of convolutions and pooling, over their input */

@@ -217,7 +217,7 @@ int dt_call_leave(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 
 /* ---- products ---- */
 
-/* Rows of a product at a time: so many that looking at messages costs nothing, and few enough to look often. */
+/* Rows of a product at a time: so many that looking at messages costs nothing. */
 static int64_t slice_rows(const struct dt_node *n, const struct dt_exec *x, int64_t part)
 {
 	const struct dt_tensor w = dt_call_joined(x->w, n->param);

@@ -23,6 +23,7 @@ static struct dt_run run_of(const char *model, const char *layout, struct dt_con
 			   .accumulation = 4,
 			   .seq = 64,
 			   .compute = DT_BF16,
+			   .stream_overlap = DT_RUN_OVERLAP_OFF,
 			   .optim.kind = DT_OPTIM_ADAMW,
 			   .pipeline = DT_PIPE_1F1B};
 
