@@ -5,8 +5,9 @@
 #include <string.h>
 
 /*
- * By the upper half of a value's bits: the smallest code that a value with these may have. The others may have
- * the next one, and no other: neighbours of the map are further apart than values with the same upper half.
+ * By the upper half of a value's bits: the smallest code that a value with these may have. The others may
+ * have the next one, and no other: neighbours of the map are further apart than values with the same upper
+ * half.
  */
 struct codes {
 	float value[256], middle[256]; /* middle[i]: between value[i] and value[i + 1] */

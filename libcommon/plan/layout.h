@@ -144,8 +144,8 @@ struct dt_local {
 };
 
 /*
- * Parameter servers (train/servers.h): how many there are, the rank along dp that is server k, and which one a
- * rank is: dt_layout_servers() where it is none. They are spread over the ranks, and so over machines.
+ * Parameter servers (train/servers.h): how many there are, the rank along dp that is server k, and which one
+ * a rank is: dt_layout_servers() where it is none. They are spread over the ranks, and so over machines.
  */
 static inline int dt_layout_servers(const struct dt_layout *l)
 {

@@ -217,7 +217,8 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 	ip.blocks = (int)blocks;
 	rc = dt_infer_open(&s->model, s->dev, s->src, &ip, err);
 	if (rc == 0 && p->world)
-		rc = dt_serve_ranks_open(&s->ranks, s->model, &s->mesh, served_steps_under_way(s, p), &ip, err);
+		rc = dt_serve_ranks_open(&s->ranks, s->model, &s->mesh, served_steps_under_way(s, p), &ip,
+					 err);
 	ip.adapters = 0;
 	ip.ranks = NULL; /* rank 0 guesses alone */
 	if (rc == 0 && p->draft_model && is_first(p))
