@@ -164,11 +164,11 @@ static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 					    y.dtype,  bias.dtype, p->rows,   m,	     w->k, ld,
 					    p->first, set,	  {},	     0,	     gate, tail};
 
-			const bool by_rows = numbers_by_rows(dev, a) && dt_numbers_fast(a);
-
 			if (gate && w->nparts == 1)
 				halve(a);
-			else if (!of && by_rows)
+			const bool by_rows = numbers_by_rows(dev, a) && dt_numbers_fast(a);
+
+			if (!of && by_rows && a.nmore == 0)
 				i += take_beside(a, w, i);
 			rc = ((gate || norm) && !by_rows) || (gate && a.nmore != 1)
 				     ? -ENOTSUP

@@ -90,7 +90,7 @@ static void message(struct dt_table *t, const struct dt_node_cost *c)
 
 	if (c->message)
 		dt_table_cell(t, "%s %.2f%s", verb[c->message], c->message_bytes / 1048576,
-			      c->begins || c->ends ? " *" : "");
+			      c->begins || c->ends ? "*" : "");
 	else
 		dt_table_cell(t, "%s", "");
 }

@@ -192,6 +192,10 @@ static void test_gated_refused(void **state)
 	y.dim[0] = x.dim[0] = 16;
 	assert_int_equal(dev->ops->packed_gated(dev, y, x, w.there, DT_NONE, DT_ACT_SILU), -ENOTSUP);
 	drop(&w);
+	append(&w, DT_FMT_F32, 20, 256, 3);
+	append(&w, DT_FMT_F32, 20, 256, 4);
+	assert_int_equal(dev->ops->packed_gated(dev, y, x, w.there, DT_NONE, DT_ACT_SILU), -ENOTSUP);
+	drop(&w);
 	free_all(x.data, y.data);
 }
 
