@@ -215,7 +215,7 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	if (s->weights_memory && s->account != DT_ACCOUNT_DT)
 		return dt_err_set(err, -EINVAL, "weights on disk are what dt-serve does: --account dt");
 	if (s->layout.cp > 1 && s->account != DT_ACCOUNT_DT)
-		return dt_err_set(err, -EINVAL, "rows cut over cp are what dt-serve does: --account dt");
+		return dt_err_set(err, -ENOTSUP, "rows cut over cp are what dt-serve does: --account dt");
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
 	if (one.cp == 1)

@@ -96,7 +96,7 @@ same() { # files: losses of all steps agree to 1e-6
     yes a | head -c 4000 | tr -d '\n' >alike.txt
     dt-dataset build --tokenizer byte --out alike.h5 alike.txt
     local late=(--data alike.h5 --eval-data alike.h5 --eval-tokens 64 --layout dp2.z1 --global-batch 2 --steps 4 "${momentum[@]}"
-        --lr 0.005 --sync async --inject slow:rank=1,seconds=4,start=0)
+        --lr 0.005 --sync async --inject "slow:rank=1,seconds=4,start=0")
     train 2 m.jsonl "${late[@]}" --server-comm memory --delay-compensation 2
     train 2 n.jsonl "${late[@]}" --server-comm messages --delay-compensation 2
     train 2 o.jsonl "${late[@]}" --server-comm messages

@@ -186,7 +186,7 @@ same() { # files: losses of all steps agree to 1e-6
     train 2 ema0.jsonl "${plain[@]}" --steps 6 --ema 0.5 --save ema0 --sync backup:0
     dt-shard-ckpt diff --tolerance 1e-5 ema/step-00000006 ema0/step-00000006
     dt-shard-ckpt ls ema0/step-00000006 | grep -q ema
-    plain+=(--global-batch 2 --clip 0.1 --sync backup:1 --inject slow:rank=1,seconds=600)
+    plain+=(--global-batch 2 --clip 0.1 --sync backup:1 --inject "slow:rank=1,seconds=600")
     train 2 one.jsonl "${plain[@]}" --steps 1 --ema 0.5 --save kept1
     train 1 alone.jsonl --optimizer momentum --lr 0.05 --clip 0.1 --layout dp1 --global-batch 1 --steps 1 --ema 0.5 --save alone1
     dt-shard-ckpt diff --tolerance 1e-6 kept1/step-00000001 alone1/step-00000001

@@ -80,6 +80,8 @@ struct dt_node_cost dt_cost_leave(const struct dt_cost_site *s, const struct dt_
 	struct dt_node_cost r = dt_cost_move(s, n);
 	bool cut = s->p->rows[DT_ROWS_STREAM] < s->p->rows[DT_ROWS_ALL];
 
+	if (n->in[1] >= 0) /* of what it made its own rows, and those that the others have sent */
+		r.read += dt_cost_bytes(s, n->out[0]) - dt_cost_bytes(s, n->in[0]);
 	r.message = cut ? DT_MSG_REDUCE_SCATTER : DT_MSG_ALL_REDUCE;
 	r.message_bytes = dt_cost_bytes(s, n->in[0]);
 	return r;
