@@ -79,7 +79,7 @@ static struct part part_of(const struct dt_exec *x, const struct dt_node *n, boo
 static int sums_of_ranks(struct dt_exec *x, const struct dt_node *n, int sums, struct dt_tensor in, int raw,
 			 int rstd, struct dt_tensor dy, struct dt_err *err)
 {
-	const double t0 = dt_now();
+	double t0;
 	int rc;
 
 	if (sums < 0)
@@ -90,6 +90,7 @@ static int sums_of_ranks(struct dt_exec *x, const struct dt_node *n, int sums, s
 		TRY(x->dev->ops->heads_sums(x->dev, a.heads.sums, dy.data ? a.raw : in, dy, a.rstd,
 					    x->w[a.param], n->attr.plus_one, &a.heads));
 	}
+	t0 = dt_now();
 	rc = dt_all_reduce(x->tp, dt_call_at(x, sums), NULL, (size_t)(2 * x->p->rows[DT_ROWS_ALL]), DT_F32,
 			   DT_SUM, n->name, err);
 	x->comm_s += dt_now() - t0;
