@@ -52,7 +52,7 @@ int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b);
 #define tile_store(amx, n, to, stride)	dt_amx_store(amx, n, to, stride)
 #define tile_dot_su(amx, c, a, b)	dt_amx_dot_su(amx, c, a, b)
 #define tile_dot_bf16(amx, c, a, b)	dt_amx_dot_bf16(amx, c, a, b)
-#elif defined(__AMX_TILE__)
+#elif defined(__AMX_TILE__) || defined(__AMXTILE__) /* gcc and new clang; clang before 17 */
 #include <immintrin.h>
 
 /* The intrinsics of gcc 12 do not say that they read memory. */
