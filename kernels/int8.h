@@ -1,4 +1,4 @@
-/* How numbers that share a scale are rounded to int8: x inverse to the nearest integer, which times scale is
+/* How numbers that share a scale are rounded to integers: x inverse to the nearest one, which times scale is
  * x. */
 #ifndef DT_KERNELS_INT8_H
 #define DT_KERNELS_INT8_H
@@ -7,15 +7,21 @@
 
 #define DT_X_ZERO 0x0d800000u /* 2^-100 as bits: numbers that are all below it are zero */
 
-/* max: dt_magnitude of the largest. inverse 0: all integers are; NaN and Inf make the scale NaN. */
-static inline DT_HOST_DEVICE void dt_int8_scale(uint32_t max, float *scale, float *inverse)
+/* max: dt_magnitude of the number that becomes `most`. inverse 0: all integers are; NaN and Inf make the scale
+ * NaN. */
+static inline DT_HOST_DEVICE void dt_int_scale(uint32_t max, float most, float *scale, float *inverse)
 {
 	const uint32_t nan = 0x7fc00000u;
-	float most;
+	float x;
 
-	memcpy(&most, max >= 0x7f800000u ? &nan : &max, 4);
-	*inverse = max < DT_X_ZERO || max >= 0x7f800000u ? 0 : 127.f / most;
-	*scale = max < DT_X_ZERO ? 0 : most / 127.f;
+	memcpy(&x, max >= 0x7f800000u ? &nan : &max, 4);
+	*inverse = max < DT_X_ZERO || max >= 0x7f800000u ? 0 : most / x;
+	*scale = max < DT_X_ZERO ? 0 : x / most;
+}
+
+static inline DT_HOST_DEVICE void dt_int8_scale(uint32_t max, float *scale, float *inverse)
+{
+	dt_int_scale(max, 127.f, scale, inverse);
 }
 
 #endif

@@ -6,6 +6,9 @@ static const struct dt_tile plain = {.mul = dt_tile_mul_plain, .turn = dt_tile_t
 static const struct dt_tile v3 = {.mul = dt_tile_mul_v3,
 				  .across_rows = dt_tile_across_rows_v3,
 				  .down_rows = dt_tile_down_rows_v3,
+				  .halves_of = dt_tile_halves_of,
+				  .halves_across = dt_tile_halves_across,
+				  .halves_down = dt_tile_halves_down,
 				  .turn = dt_tile_turn_v3},
 			    v4 = {.mul = dt_tile_mul_v4, .turn = dt_tile_turn_v4};
 static const struct dt_tile bf16 = {.pairs = true,

@@ -52,6 +52,22 @@ struct dt_tile {
 	void (*down_rows)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
 			  enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d,
 			  const void *const *ask);
+	/*
+	 * The same of int8 by sums of pairs of 16-bit integers, NULL where those are not the fastest. Rows of
+	 * the other operand are such integers with one scale, so that sums are exact. at, d, ask: as above.
+	 *   halves_of  rows of d numbers, d a multiple of 8, at most DT_TILE_ROWS_DIM
+	 *   across     s[i * DT_TILE + j] = scale[i] * k_scale[j] * sum over w < d of q[i * d + w] . row[j][w],
+	 *              j < keys rounded to 4; k_scale [DT_TILE]
+	 *   down       o[i * ldo + j] += scale[i] * sum over k < keys of w[i * DT_TILE + k] . row[k][j], j < d
+	 */
+	void (*halves_of)(int16_t *to, float *scale, const void *const *row, enum dt_dtype type, int64_t n,
+			  int64_t d);
+	void (*halves_across)(float *s, const int16_t *q, const float *scale, const void *const *row,
+			      int64_t at, const float *k_scale, int64_t keys, int64_t n, int64_t d,
+			      const void *const *ask);
+	void (*halves_down)(float *o, int64_t ldo, const int16_t *w, const float *scale,
+			    const void *const *row, int64_t at, int64_t keys, int64_t n, int64_t d,
+			    const void *const *ask);
 	/* out[w * DT_TILE + i] = in[i * 64 + w], i < 16, w < n <= 64 */
 	void (*turn)(uint32_t *out, const uint32_t *in, int64_t n);
 	/* Pairs only: n words (x[2 i], x[2 i + 1]), and n words (x[i], y[i]). Denormals may become zero. */
@@ -106,6 +122,12 @@ DT_TILE_MUL(dt_tile_mul_bf16);
 		  const void *const *ask)
 DT_TILE_OF_ROWS(dt_tile_across_rows_v3);
 DT_TILE_OF_ROWS(dt_tile_down_rows_v3);
+void dt_tile_halves_of(int16_t *to, float *scale, const void *const *row, enum dt_dtype type, int64_t n,
+		       int64_t d);
+void dt_tile_halves_across(float *s, const int16_t *q, const float *scale, const void *const *row, int64_t at,
+			   const float *k_scale, int64_t keys, int64_t n, int64_t d, const void *const *ask);
+void dt_tile_halves_down(float *o, int64_t ldo, const int16_t *w, const float *scale, const void *const *row,
+			 int64_t at, int64_t keys, int64_t n, int64_t d, const void *const *ask);
 #define DT_TILE_TURN(name) void name(uint32_t *out, const uint32_t *in, int64_t n)
 DT_TILE_TURN(dt_tile_turn_plain);
 DT_TILE_TURN(dt_tile_turn_v3);

@@ -155,17 +155,6 @@ void dt_tile_int8_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, con
 		rows_down(o, ldo, w, v, next, n, d, 2, 3);
 }
 
-/* What makes the largest `most`; NaN and Inf make the scale NaN and all integers 0. */
-DT_INLINE float inverse_of(uint32_t max, float most, float *scale)
-{
-	const uint32_t nan = 0x7fc00000u;
-	float x;
-
-	memcpy(&x, max >= 0x7f800000u ? &nan : &max, 4);
-	*scale = max < DT_X_ZERO ? 0 : x / most;
-	return max < DT_X_ZERO || max >= 0x7f800000u ? 0 : most / x;
-}
-
 void dt_tile_bytes_of(struct dt_tile_bytes *q, const void *const *row, enum dt_dtype type, int64_t n,
 		      int64_t d)
 {
@@ -186,7 +175,7 @@ void dt_tile_bytes_of(struct dt_tile_bytes *q, const void *const *row, enum dt_d
 
 			max = here > max ? here : max;
 		}
-		inverse = inverse_of(max, q->parts == 2 ? 127 * 256.f : 127 * 65536.f, &q->scale[i]);
+		dt_int_scale(max, q->parts == 2 ? 127 * 256.f : 127 * 65536.f, &q->scale[i], &inverse);
 		for (int64_t c = 0; c < d; c += DT_CHUNK) {
 			const int64_t m = dt_min64(DT_CHUNK, d - c);
 			const float *x =
@@ -212,9 +201,10 @@ void dt_tile_bytes_of(struct dt_tile_bytes *q, const void *const *row, enum dt_d
 void dt_tile_bytes_of_weights(struct dt_tile_bytes *w, const float *x, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++, x += DT_TILE) {
-		const float inverse = inverse_of(dt_largest(x, DT_TILE), w->parts == 2 ? 65535.f : 16776960.f,
-						 &w->scale[i]);
+		float inverse;
 
+		dt_int_scale(dt_largest(x, DT_TILE), w->parts == 2 ? 65535.f : 16776960.f, &w->scale[i],
+			     &inverse);
 		for (int64_t j = 0; j < DT_TILE; j += 16) {
 			const vec v = _mm512_cvtps_epi32(
 				_mm512_mul_ps(_mm512_loadu_ps(x + j), _mm512_set1_ps(inverse)));

@@ -1,0 +1,70 @@
+/*
+ * Attention of a task (attention_paged.c) with a tile of keys and values at a time, as the cache holds them
+ * (kv.h): rows where they lie, rows rearranged first, or groups.
+ */
+#ifndef DT_KERNELS_CPU_PAGED_H
+#define DT_KERNELS_CPU_PAGED_H
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/kv.h"
+
+struct dt_paged_run {
+	const struct dt_tile *t;
+	const struct dt_attn *p;
+	const struct dt_paged *g;
+	struct dt_tensor o, qkv, k, v;
+	bool grouped;		/* kv.h */
+	bool halves;		/* rows of int8 are multiplied as integers of 16 bits (tile.h) */
+	int64_t tokens, chunks; /* a task, and tasks for the longest sequence */
+	int64_t shares, heads;	/* of the heads of a key, and heads of each: the last may have fewer */
+	int64_t together;	/* key heads of a task of few rows */
+};
+
+/* A tile of keys as rows of the cache, of head kv and those behind it. */
+struct dt_paged_rows {
+	/* NULL for those before the first that a query sees, whose blocks may hold anything by now */
+	const void *k[DT_TILE], *v[DT_TILE];
+	int64_t n;
+};
+
+/* The groups of the cache that hold a tile of keys; those from skip up to n are seen. */
+struct dt_paged_groups {
+	const void *k[DT_TILE / DT_KV_GROUP], *v[DT_TILE / DT_KV_GROUP];
+	int64_t skip, n;
+};
+
+union dt_paged_keys {
+	struct dt_paged_groups groups;
+	struct dt_paged_rows rows;
+};
+
+/* A task: its query rows, and what they work in; sizes in words. */
+struct dt_paged_work {
+	int seq;
+	int64_t kv, kvs, n;  /* n rows of each of the key heads kv .. kv + kvs */
+	int64_t first, last; /* the keys from the first to the last that any sees */
+	int64_t words, depth, pad, q_row;
+	const uint32_t *q;
+	uint32_t *packed, *k, *v, *pw;
+	float *o, *s;
+	struct dt_attn_row row[DT_TILE];
+	union dt_paged_keys *here, *next;
+	struct dt_tile_bytes bytes[2]; /* of int8 in groups: queries, and weights in the room of k */
+	int16_t *halves;	       /* of int8 in rows: queries [all rows, head_dim] */
+	float scale[DT_TILE];	       /* of theirs */
+};
+
+/* Whether n query rows of a key head are multiplied with rows of the cache where they are. */
+bool dt_paged_as_they_lie(const struct dt_paged_run *a, int64_t n);
+
+/* The query rows `from` [n kvs] as the products of the task's tiles want them. */
+void dt_paged_queries(const struct dt_paged_run *a, struct dt_paged_work *w, const void *const *from,
+		      bool one_token);
+/* Keys from j on of head kv of a sequence, as many of a tile as it has; none before `first` is seen. */
+void dt_paged_find(const struct dt_paged_run *a, union dt_paged_keys *keys, int seq, int64_t kv, int64_t j,
+		   int64_t first);
+/* Adds those in *w->here, which begin at key j, to w->o; those in *w->next are asked for. */
+void dt_paged_tile(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,295 @@
+/* The products of a task with a tile of keys (paged.h). */
+#include "kernels/cpu/paged.h"
+
+/* Keys from j on, as many of a tile as the sequence has; none before `first` is seen. */
+static void find_rows(const struct dt_paged_run *a, struct dt_paged_rows *r, int seq, int64_t kv, int64_t j,
+		      int64_t first)
+{
+	const int64_t width = dt_kv_row(a->p, a->k.dtype);
+	const struct dt_tensor values = a->v.data ? a->v : a->k;
+	const int64_t v = a->p->head_dim - dt_attn_value_dim(a->p); /* where a value begins in its row */
+
+	r->n = dt_min64(DT_TILE, a->g->kv_len[seq] - j);
+	for (int64_t i = 0; i < r->n; i++) {
+		int64_t at;
+
+		r->k[i] = r->v[i] = NULL;
+		if (j + i < first)
+			continue;
+		at = dt_paged_row(a->g, seq, j + i) * width + kv * (width / a->p->kv_heads);
+		r->k[i] = dt_at(a->k, at);
+		r->v[i] = dt_at(values, at + v);
+	}
+}
+
+/* Asks for `bytes` of the rows [from, to): no processor sees pieces of a row here and there coming. */
+static void ask_rows(const void *const *row, int64_t from, int64_t to, int64_t bytes)
+{
+	for (int64_t i = from; i < to; i++)
+		for (int64_t c = 0; row[i] && c < bytes; c += 64)
+			dt_prefetch_ahead((const char *)row[i] + c);
+}
+
+/* What rows of int8 are multiplied by: the scale lies `at` bytes behind where a row begins. */
+static void scales_of_rows(float to[DT_TILE], const void *const *row, int64_t n, int64_t at)
+{
+	memset(to, 0, DT_TILE * 4);
+	for (int64_t i = 0; i < n; i++)
+		if (row[i])
+			memcpy(&to[i], (const char *)row[i] + at, 4);
+}
+
+bool dt_paged_as_they_lie(const struct dt_paged_run *a, int64_t n)
+{
+	const int64_t d = a->p->head_dim;
+
+	return !a->grouped && a->t->across_rows && (a->halves || n <= DT_TILE_ROWS_FEW) &&
+	       d <= DT_TILE_ROWS_DIM &&
+	       (a->k.dtype == DT_BF16 || a->k.dtype == DT_I8 || a->k.dtype == DT_F32) && d % 16 == 0 &&
+	       d * dt_dtype_size(a->k.dtype) % 32 == 0 && dt_attn_value_dim(a->p) % 16 == 0;
+}
+
+enum { LINES = 2 * DT_TILE * DT_TILE_ROWS_DIM * 4 / 64 };
+
+/*
+ * `bytes` of share h of w->kvs of rows, by lines: `room` of them in line, for a product to ask for (NULL:
+ * there are none); any others are asked for here. Where a row ends inside a line, the next one begins there.
+ */
+static const void *const *lines_of(const void *line[LINES], int64_t room, const struct dt_paged_work *w,
+				   const void *const *row, int64_t rows, int64_t bytes, int64_t h)
+{
+	const int64_t each = bytes < 64 ? 1 : (bytes + 32) / 64;
+	int64_t n = 0;
+
+	for (int64_t i = h * rows / w->kvs; i < (h + 1) * rows / w->kvs; i++) {
+		if (!row[i])
+			continue;
+		for (int64_t c = 0; c < each; c++)
+			line[n + c] = (const char *)row[i] + 64 * c;
+		n += each;
+	}
+	for (int64_t i = room; i < n; i++)
+		dt_prefetch_ahead(line[i]);
+	for (int64_t i = n; n && i < room; i++)
+		line[i] = line[n - 1];
+	return n ? line : NULL;
+}
+
+/*
+ * A tile of rows of the cache where they are. Values are on their way during the keys, and the next keys
+ * during the values.
+ */
+static void tile_as_it_lies(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j)
+{
+	const struct dt_paged_rows *r = &w->here->rows, *next = &w->next->rows;
+	const enum dt_dtype type = a->k.dtype;
+	const int64_t d = a->p->head_dim, vd = dt_attn_value_dim(a->p), n = w->n, size = dt_dtype_size(type);
+	const int64_t step = dt_kv_row(a->p, type) / a->p->kv_heads * size, wide = w->kvs * step,
+		      keys = (r->n + 15) / 16 * 16;
+	const void *line[LINES];
+	float scale[DT_TILE];
+
+	for (int64_t h = 0; h < w->kvs; h++) {
+		float *s = w->s + h * n * DT_TILE;
+
+		a->t->across_rows(s, DT_TILE, w->q + h * n * w->q_row, w->q_row, r->k, type, h * step, r->n,
+				  n, d, lines_of(line, keys * d * size / 64, w, r->v, r->n, wide, h));
+		if (type == DT_I8) {
+			scales_of_rows(scale, r->k, r->n, h * step + d);
+			dt_attn_weigh(s, n, scale);
+			scales_of_rows(scale, r->v, r->n, h * step + vd);
+		}
+		dt_attn_softmax(a->t, NULL, s, w->o + h * n * w->pad, w->row + h * n, n, w->pad, j, a->p,
+				type == DT_I8 ? scale : NULL);
+	}
+	for (int64_t h = 0; h < w->kvs; h++)
+		a->t->down_rows(w->o + h * n * w->pad, w->pad, (uint32_t *)w->s + h * n * DT_TILE, DT_TILE,
+				r->v, type, h * step, r->n, n, vd,
+				lines_of(line, keys * vd * size / 64, w, next->k, next->n, wide, h));
+}
+
+/* The same of int8, by sums of integers: weights are those of the tile in the room of k. */
+static void tile_of_halves(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j)
+{
+	const struct dt_paged_rows *r = &w->here->rows, *next = &w->next->rows;
+	const int64_t d = a->p->head_dim, vd = dt_attn_value_dim(a->p), n = w->n;
+	const int64_t step = dt_kv_row(a->p, DT_I8) / a->p->kv_heads, wide = w->kvs * step,
+		      keys = (r->n + 15) / 16 * 16;
+	const void *line[LINES], *weights[DT_TILE];
+	int16_t *halves = (int16_t *)w->k;
+	float scale[DT_TILE];
+
+	for (int64_t h = 0; h < w->kvs; h++) {
+		float *s = w->s + h * n * DT_TILE;
+
+		scales_of_rows(scale, r->k, r->n, h * step + d);
+		a->t->halves_across(s, w->halves + h * n * d, w->scale + h * n, r->k, h * step, scale, r->n,
+				    n, d, lines_of(line, keys * d / 64, w, r->v, r->n, wide, h));
+		dt_attn_softmax(a->t, NULL, s, w->o + h * n * w->pad, w->row + h * n, n, w->pad, j, a->p,
+				NULL);
+	}
+	for (int64_t h = 0; h < w->kvs; h++) {
+		scales_of_rows(scale, r->v, r->n, h * step + vd); /* not before: values are on their way */
+		dt_attn_weigh(w->s + h * n * DT_TILE, n, scale);
+		for (int64_t i = 0; i < n; i++)
+			weights[i] = w->s + (h * n + i) * DT_TILE;
+		a->t->halves_of(halves, scale, weights, DT_F32, n, DT_TILE);
+		a->t->halves_down(w->o + h * n * w->pad, w->pad, halves, scale, r->v, h * step, r->n, n, vd,
+				  lines_of(line, keys * vd / 64, w, next->k, next->n, wide, h));
+	}
+}
+
+/* A tile of rows of the cache, rearranged for many rows of a task. */
+static void tile_of_rows(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j)
+{
+	const struct dt_paged_rows *r = &w->here->rows;
+	const enum dt_dtype type = a->k.dtype;
+	const int64_t d = a->p->head_dim, vd = dt_attn_value_dim(a->p);
+	const bool scaled = type == DT_I8; /* and so are values */
+	float scale[DT_TILE];
+
+	ask_rows(r->k, 0, r->n, d * dt_dtype_size(type));
+	ask_rows(r->v, 0, r->n, d * dt_dtype_size(type));
+	dt_tile_pack_lanes(a->t, w->k, r->k, type, r->n, d);
+	a->t->mul(w->s, DT_TILE, w->q, w->q_row, 1, w->k, DT_TILE, w->n, (r->n + 15) / 16 * 16, w->words,
+		  false);
+	if (scaled) {
+		scales_of_rows(scale, r->k, r->n, d);
+		dt_attn_weigh(w->s, w->n, scale);
+		scales_of_rows(scale, r->v, r->n, vd);
+	}
+	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, scaled ? scale : NULL);
+	dt_tile_pack_depth(a->t, w->v, r->v, type, r->n, vd);
+	a->t->mul(w->o, w->pad, w->pw, w->depth, 1, w->v, w->pad, w->n, w->pad, dt_tile_words(a->t, r->n),
+		  true);
+}
+
+/* The values of a group's last key, whose neighbour is not written yet: the pair with zeros. */
+static const uint32_t *last_pair(uint32_t *buf, const uint32_t *pair, int64_t d)
+{
+	for (int64_t i = 0; i < d; i++)
+		buf[i] = pair[i] & 0xffff;
+	return buf;
+}
+
+/* Keys from j on, as many of a tile as the sequence has; none before `first` is seen. */
+static void find_groups(const struct dt_paged_run *a, struct dt_paged_groups *g, int seq, int64_t kv,
+			int64_t j, int64_t first)
+{
+	const int64_t keys = dt_min64(DT_TILE, a->g->kv_len[seq] - j);
+
+	g->skip = first > j ? (first - j) / DT_KV_GROUP : 0;
+	g->n = dt_ceil_div(keys, DT_KV_GROUP);
+	for (int64_t i = g->skip; i < g->n; i++) {
+		const int64_t at =
+			dt_kv_group(a->p, a->k.dtype, dt_paged_row(a->g, seq, j + i * DT_KV_GROUP), kv);
+
+		g->k[i] = dt_at(a->k, at);
+		g->v[i] = dt_at(a->v, at);
+	}
+	for (int64_t i = 0; i < DT_TILE / DT_KV_GROUP; i++) /* any others: softmax leaves them out */
+		if (i < g->skip || i >= g->n) {
+			g->k[i] = g->k[g->skip];
+			g->v[i] = g->v[g->skip];
+		}
+}
+
+/* Keys [j, j + keys) from groups of the cache, as they lie; those of the next tile are asked for. */
+static void tile_of_groups(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j, int64_t keys)
+{
+	const struct dt_paged_groups *g = &w->here->groups;
+	const int64_t d = a->p->head_dim, pairs = keys / 2;
+
+	a->t->mul_across(w->s, DT_TILE, w->q, w->q_row, (const uint32_t *const *)g->k,
+			 (const uint32_t *const *)w->next->groups.k, w->n, w->words);
+	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, NULL);
+	a->t->mul_down(w->o, d, w->pw, w->depth, (const uint32_t *const *)g->v,
+		       (const uint32_t *const *)w->next->groups.v, w->n, d, g->skip * DT_KV_GROUP / 2, pairs);
+	if (keys % 2)
+		a->t->mul(w->o, d, w->pw + pairs, w->depth, 1,
+			  last_pair(w->v, (const uint32_t *)g->v[pairs / 8] + pairs % 8 * d, d), d, w->n, d,
+			  1, true);
+}
+
+/* The scales of a tile's keys or values, 0 for those that none sees: theirs may be anything. */
+static void scales_of(float to[DT_TILE], const struct dt_paged_work *w, const void *const *group, int64_t d,
+		      int64_t j, int64_t keys)
+{
+	for (int64_t g = 0; g < DT_TILE / DT_KV_GROUP; g++)
+		memcpy(to + g * DT_KV_GROUP, (const char *)group[g] + DT_KV_GROUP * d, DT_KV_GROUP * 4);
+	for (int64_t i = 0; i < DT_TILE; i++)
+		if (j + i < w->first || i >= keys)
+			to[i] = 0;
+}
+
+/* The same of int8, by sums of bytes. */
+static void tile_of_bytes(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j, int64_t keys)
+{
+	const struct dt_paged_groups *g = &w->here->groups;
+	const int64_t d = a->p->head_dim;
+	float scale[DT_TILE];
+
+	scales_of(scale, w, g->k, d, j, keys);
+	dt_tile_int8_across(w->s, &w->bytes[0], g->k, w->next->groups.k, scale, w->n, d / 4);
+	scales_of(scale, w, g->v, d, j, keys);
+	dt_attn_softmax(dt_tile(DT_F32), NULL, w->s, w->o, w->row, w->n, w->pad, j, a->p, scale);
+	dt_tile_bytes_of_weights(&w->bytes[1], w->s, w->n);
+	dt_tile_int8_down(w->o, w->pad, &w->bytes[1], g->v, w->next->groups.v, w->n, d);
+}
+
+/* The queries as bytes, in the room of packed ones and of keys, which lie packed already. */
+static void bytes_of(const struct dt_paged_run *a, struct dt_paged_work *w, const void *const *from)
+{
+	const int64_t words = a->p->head_dim / 4;
+	const int parts = a->qkv.dtype == DT_F32 ? 3 : 2;
+
+	w->bytes[0].parts = w->bytes[1].parts = parts;
+	for (int i = 0; i < parts; i++) {
+		w->bytes[0].part[i] = w->packed + i * DT_TILE * words;
+		w->bytes[1].part[i] = w->packed + parts * DT_TILE * words + i * DT_TILE * DT_TILE / 4;
+	}
+	dt_tile_bytes_of(&w->bytes[0], from, a->qkv.dtype, w->n, a->p->head_dim);
+}
+
+void dt_paged_queries(const struct dt_paged_run *a, struct dt_paged_work *w, const void *const *from,
+		      bool one_token)
+{
+	const int64_t rows = w->n * w->kvs, d = a->p->head_dim;
+
+	w->q = w->packed;
+	w->halves = (int16_t *)w->packed;
+	if (a->grouped && a->k.dtype == DT_I8)
+		bytes_of(a, w, from);
+	else if (a->grouped && one_token && a->qkv.dtype == DT_BF16)
+		w->q = from[0]; /* as they lie, one head after another */
+	else if (a->halves && dt_paged_as_they_lie(a, w->n))
+		a->t->halves_of(w->halves, w->scale, from, a->qkv.dtype, rows, d);
+	else
+		dt_tile_pack_rows(a->t, w->packed, from, a->qkv.dtype, rows, d);
+}
+
+void dt_paged_find(const struct dt_paged_run *a, union dt_paged_keys *keys, int seq, int64_t kv, int64_t j,
+		   int64_t first)
+{
+	if (a->grouped)
+		find_groups(a, &keys->groups, seq, kv, j, first);
+	else
+		find_rows(a, &keys->rows, seq, kv, j, first);
+}
+
+void dt_paged_tile(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j)
+{
+	const int64_t keys = dt_min64(DT_TILE, a->g->kv_len[w->seq] - j);
+
+	if (a->grouped && a->k.dtype == DT_I8)
+		tile_of_bytes(a, w, j, keys);
+	else if (a->grouped)
+		tile_of_groups(a, w, j, keys);
+	else if (!dt_paged_as_they_lie(a, w->n))
+		tile_of_rows(a, w, j);
+	else if (a->halves)
+		tile_of_halves(a, w, j);
+	else
+		tile_as_it_lies(a, w, j);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
