@@ -5,18 +5,10 @@
 #include "base/trace.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-/* Rounds of waiting before the next stage; a round takes 20 to 100 ns, a yield 0.3 to 3 us. */
-#define SPIN	      512
-#define YIELD_S	      1e-3
-#define SPIN_CROWDED  8
-#define YIELD_CROWDED 64
 
 const char *dt_comm_op_name(enum dt_comm_op_kind k)
 {
@@ -67,8 +59,7 @@ void dt_world_trace(struct dt_world *w, struct dt_trace *t)
 	w->trace = t;
 }
 
-/* What a trace says of an operation. */
-static json_t *traced(const struct dt_comm *c, const struct dt_comm_op *o)
+json_t *dt_comm_traced(const struct dt_comm *c, const struct dt_comm_op *o)
 {
 	json_t *args = c->w->trace ? json_pack("{s:s, s:s, s:s, s:I, s:s}", "op", dt_comm_op_name(o->kind),
 					       "what", o->what ? o->what : "", "group", c->name, "bytes",
@@ -79,154 +70,6 @@ static json_t *traced(const struct dt_comm *c, const struct dt_comm_op *o)
 	if (args && point_to_point(o->kind))
 		json_object_set_new(args, "peer", json_integer(c->ranks[o->root]));
 	return args;
-}
-
-static void push(struct dt_comm_req *r)
-{
-	struct dt_comm *c = r->c;
-
-	r->next = NULL;
-	if (c->tail)
-		c->tail->next = r;
-	else
-		c->head = r;
-	c->tail = r;
-	c->w->pending++;
-}
-
-/* One round of a group's pending operations; returns whether one of them ended. */
-static bool step_comm(struct dt_comm *c)
-{
-	struct dt_comm_req **link = &c->head, *last = NULL;
-	bool ended = false, held = false; /* held: an ordered operation is pending before this one */
-
-	while (*link) {
-		struct dt_comm_req *r = *link;
-		int rc = held && r->t->ordered ? 0 : r->t->step(r, &r->err);
-
-		if (rc == 0) {
-			last = r;
-			link = &r->next;
-			held |= r->t->ordered;
-			continue;
-		}
-		*link = r->next;
-		if (c->tail == r)
-			c->tail = last;
-		c->w->pending--;
-		r->status = rc < 0 ? rc : 0;
-		r->done = ended = true;
-		if (!r->status)
-			dt_recorder_end(c->w->recording, r->record);
-		if (r->began > 0)
-			dt_trace_flight(c->w->trace, "message", dt_comm_op_name(r->op.kind), r->began,
-					dt_now(), traced(c, &r->op));
-	}
-	return ended;
-}
-
-void dt_comm_step_all(struct dt_world *w)
-{
-	for (int i = 0; i < w->ncomm && w->pending; i++)
-		if (w->comm[i] && w->comm[i]->head)
-			step_comm(w->comm[i]);
-	if (w->meanwhile && !w->in_meanwhile) {
-		w->in_meanwhile = true;
-		w->meanwhile(w->meanwhile_arg);
-		w->in_meanwhile = false;
-	}
-}
-
-void dt_world_meanwhile(struct dt_world *w, void (*fn)(void *arg), void *arg)
-{
-	w->meanwhile = fn;
-	w->meanwhile_arg = arg;
-}
-
-static inline void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
-struct idling {
-	int round;
-	double until;	 /* time at which yielding ends; 0: not started */
-	size_t progress; /* of the operation when the wait began */
-};
-
-/*
- * A waiting rank spins, then yields its time slice, then sleeps: the rank it waits for may need this
- * processor, because there are more ranks than processors (crowded) or other processes compute here.
- * sched_yield with no other runnable thread costs hardly more than a pause, so the spin is short. Sleep comes
- * late: a wake-up takes up to 0.1 ms on a virtual machine, long enough for the ranks that wait for this one
- * to fall asleep as well, and so on until the end of the operation.
- */
-static void idle(struct dt_comm *c, const struct dt_comm_transport *t, struct idling *i)
-{
-	struct dt_world *w = c->w;
-	int spin = w->crowded ? SPIN_CROWDED : SPIN, n = ++i->round;
-	bool alone = w->pending == 1;
-
-	if (n < spin) {
-		relax();
-		return;
-	}
-	if (w->crowded ? n < spin + YIELD_CROWDED : !i->until || n % 16 || dt_now() < i->until) {
-		if (!i->until)
-			i->until = dt_now() + YIELD_S;
-		sched_yield();
-	} else if (t->sleep && alone) {
-		t->sleep(c);
-	} else if (w->crowded && n < spin + 4096) {
-		sched_yield();
-	} else {
-		nanosleep(&(struct timespec){0, 20000}, NULL);
-	}
-}
-
-static int fail_broken(const struct dt_world *w, struct dt_err *err)
-{
-	return dt_err_set(err, -ETIMEDOUT, "%s", w->why);
-}
-
-/* Takes an operation that will not complete out of its group's queue. */
-static void give_up(struct dt_comm_req *r)
-{
-	struct dt_comm *c = r->c;
-	struct dt_comm_req *last = NULL;
-
-	for (struct dt_comm_req **link = &c->head; *link; last = *link, link = &(*link)->next)
-		if (*link == r) {
-			*link = r->next;
-			if (c->tail == r)
-				c->tail = last;
-			c->w->pending--;
-			break;
-		}
-	r->status = fail_broken(c->w, &r->err);
-	r->done = true;
-}
-
-static void wait_done(struct dt_comm_req *r)
-{
-	struct idling i = {0};
-
-	r->waited = true;
-	while (dt_comm_step_all(r->c->w), !r->done) {
-		if (atomic_load_explicit(&r->c->w->broken, memory_order_relaxed)) {
-			give_up(r);
-			break;
-		}
-		size_t progress = r->t->progress ? r->t->progress(r) : 0;
-
-		if (progress != i.progress) /* a new wait, which may be short */
-			i = (struct idling){.progress = progress};
-		idle(r->c, r->t, &i);
-	}
 }
 
 /* Refuses invalid arguments. An input that is already at its place in the output becomes in place (NULL). */
@@ -337,8 +180,8 @@ static int step_through(struct dt_comm_req *r, struct dt_err *err)
 	r->state = memset(state, 0, r->t->state);
 	rc = r->t->start(r, err);
 	if (!rc) {
-		push(r);
-		wait_done(r);
+		dt_comm_push(r);
+		dt_comm_wait_done(r);
 		rc = r->status;
 		if (rc && err)
 			*err = r->err;
@@ -358,7 +201,7 @@ static int run_here(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 	if (c->size == 1)
 		return t->start(&(struct dt_comm_req){.c = c, .op = o}, err);
 	if (atomic_load_explicit(&c->w->broken, memory_order_relaxed))
-		return fail_broken(c->w, err);
+		return dt_comm_fail_broken(c->w, err);
 	r = (struct dt_comm_req){.c = c, .t = t, .op = o, .seq = arrive(c, &o)};
 	at = dt_comm_where_op(c, &o, r.seq);
 	dt_comm_slot_enter(c->w, &at);
@@ -370,7 +213,7 @@ static int run_here(struct dt_comm *c, struct dt_comm_op o, struct dt_err *err)
 	if (!rc)
 		dt_recorder_end(c->w->recording, r.record);
 	dt_comm_slot_leave(c->w);
-	dt_trace_span(c->w->trace, "message", dt_comm_op_name(o.kind), began, traced(c, &o));
+	dt_trace_span(c->w->trace, "message", dt_comm_op_name(o.kind), began, dt_comm_traced(c, &o));
 	return rc;
 }
 
@@ -406,7 +249,7 @@ int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **r
 	int rc = check(c, &o, err);
 
 	if (rc == 0 && atomic_load_explicit(&c->w->broken, memory_order_relaxed))
-		rc = fail_broken(c->w, err);
+		rc = dt_comm_fail_broken(c->w, err);
 	if (rc == 0)
 		rc = dt_comm_stage_begin(c, &o, &s, err);
 	if (rc)
@@ -426,15 +269,10 @@ int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **r
 		free(r);
 		return rc;
 	}
-	push(r);
-	step_comm(c);
+	dt_comm_push(r);
+	dt_comm_step(c);
 	*ret = r;
 	return 0;
-}
-
-bool dt_comm_done(const struct dt_comm_req *req)
-{
-	return !req || req->done;
 }
 
 int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err)
@@ -450,9 +288,10 @@ int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err)
 		struct dt_comm_where at = dt_comm_where_op(r->c, &r->op, r->seq);
 
 		dt_comm_slot_enter(r->c->w, &at);
-		wait_done(r);
+		dt_comm_wait_done(r);
 		dt_comm_slot_leave(r->c->w);
-		dt_trace_span(r->c->w->trace, "wait", dt_comm_op_name(r->op.kind), t0, traced(r->c, &r->op));
+		dt_trace_span(r->c->w->trace, "wait", dt_comm_op_name(r->op.kind), t0,
+			      dt_comm_traced(r->c, &r->op));
 	}
 	rc = r->status;
 	if (rc && err)
@@ -464,29 +303,5 @@ int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err)
 	free(r);
 	*req = NULL;
 	return rc;
-}
-
-int dt_wait_all(struct dt_comm_req **req, int n, double *exposed_s, struct dt_err *err)
-{
-	int rc = 0;
-
-	for (int i = 0; i < n; i++) {
-		int one = dt_wait(&req[i], exposed_s, rc ? NULL : err);
-
-		rc = rc ? rc : one;
-	}
-	return rc;
-}
-
-void dt_comm_poll(struct dt_world *w, double *exposed_s)
-{
-	double t0;
-
-	if (!w->pending && !w->meanwhile)
-		return;
-	t0 = dt_now();
-	dt_comm_step_all(w);
-	if (exposed_s)
-		*exposed_s += dt_now() - t0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

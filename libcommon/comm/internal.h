@@ -216,8 +216,18 @@ int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **r
 void dt_comm_slot_enter(struct dt_world *w, const struct dt_comm_where *at);
 void dt_comm_slot_leave(struct dt_world *w);
 struct dt_comm_where dt_comm_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq);
-/* One round of every pending operation. */
+/* What a trace says of an operation; NULL: there is no trace. */
+json_t *dt_comm_traced(const struct dt_comm *c, const struct dt_comm_op *o);
+
+/* pending.c: operations that were started and are not done, oldest first. */
+void dt_comm_push(struct dt_comm_req *r);
+/* One round of a group's pending operations; of those of every group. */
+void dt_comm_step(struct dt_comm *c);
 void dt_comm_step_all(struct dt_world *w);
+/* Until r is done, or the world is broken: then r has that error. */
+void dt_comm_wait_done(struct dt_comm_req *r);
+/* -ETIMEDOUT, with the reason why the world is broken. */
+int dt_comm_fail_broken(const struct dt_world *w, struct dt_err *err);
 
 /* choose.c */
 const struct dt_comm_transport *dt_comm_transport_of(const struct dt_comm *c, const struct dt_comm_op *o);

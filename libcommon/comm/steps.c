@@ -1,7 +1,6 @@
-#include "comm/steps.h"
+#include "comm/steps_priv.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 /* Ranks base, base + stride, ... work on elements [lo, lo + len), cut in q blocks; me is one of them. */
 struct part {
@@ -12,27 +11,6 @@ struct part {
 static int log2_up(int p)
 {
 	return p > 1 ? 32 - __builtin_clz((unsigned)p - 1) : 0;
-}
-
-static int log2_down(int p)
-{
-	return 31 - __builtin_clz((unsigned)p);
-}
-
-static void add(struct dt_comm_moves *m, enum dt_comm_move_kind kind, int peer, size_t at, size_t n)
-{
-	if (m->n == m->room) {
-		int room = m->room ? 2 * m->room : 16;
-		struct dt_comm_move *v = realloc(m->v, (size_t)room * sizeof(*v));
-
-		if (!v) {
-			m->failed = true;
-			return;
-		}
-		m->v = v;
-		m->room = room;
-	}
-	m->v[m->n++] = (struct dt_comm_move){kind, peer, at, n};
 }
 
 static size_t block_at(const struct part *t, int i)
@@ -50,9 +28,9 @@ static void add_blocks(struct dt_comm_moves *m, const struct part *t, enum dt_co
 
 	first %= t->q;
 	end = first + count < t->q ? first + count : t->q;
-	add(m, kind, peer, block_at(t, first), block_at(t, end) - block_at(t, first));
+	dt_comm_moves_add(m, kind, peer, block_at(t, first), block_at(t, end) - block_at(t, first));
 	if (first + count > t->q)
-		add(m, kind, peer, t->lo, block_at(t, first + count - t->q) - t->lo);
+		dt_comm_moves_add(m, kind, peer, t->lo, block_at(t, first + count - t->q) - t->lo);
 }
 
 static void ring_scatter(const struct part *t, int round, struct dt_comm_moves *m)
@@ -119,17 +97,11 @@ static void star(const struct dt_comm_steps *s, int rank, int other, bool in, st
 		at = block_at(&t, other);
 		n = block_at(&t, other + 1) - at;
 	}
-	add(m,
-	    sends	    ? DT_COMM_MOVE_SEND
-	    : in && !gather ? DT_COMM_MOVE_REDUCE
-			    : DT_COMM_MOVE_RECV,
-	    rank == root ? other : root, at, n);
-}
-
-/* Whether the first half of the rounds is towards the root. */
-static bool has_in(const struct dt_comm_steps *s)
-{
-	return s->kind != DT_COMM_BROADCAST;
+	dt_comm_moves_add(m,
+			  sends		  ? DT_COMM_MOVE_SEND
+			  : in && !gather ? DT_COMM_MOVE_REDUCE
+					  : DT_COMM_MOVE_RECV,
+			  rank == root ? other : root, at, n);
 }
 
 /* The rank that talks to the root in this round of naive, and the direction. */
@@ -137,7 +109,7 @@ static int naive_other(const struct dt_comm_steps *s, int round, bool *in)
 {
 	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0, k;
 
-	*in = has_in(s) && round < s->p - 1;
+	*in = dt_comm_steps_inward(s) && round < s->p - 1;
 	k = round % (s->p - 1);
 	return (root + 1 + k) % s->p;
 }
@@ -145,7 +117,7 @@ static int naive_other(const struct dt_comm_steps *s, int round, bool *in)
 static void ps_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
 {
 	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0;
-	bool in = has_in(s) && round == 0;
+	bool in = dt_comm_steps_inward(s) && round == 0;
 
 	if (rank != root) {
 		star(s, rank, rank, in, m);
@@ -154,125 +126,6 @@ static void ps_round(const struct dt_comm_steps *s, int rank, int round, struct 
 	for (int j = 0; j < s->p; j++)
 		if (j != root)
 			star(s, rank, j, in, m);
-}
-
-/* Recursive doubling; ranks beyond a power of two first send to a neighbour, and receive the result last. */
-static void doubling_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
-{
-	int lg = log2_down(s->p), extra = s->p - (1 << lg), last = s->rounds - 1, v, w;
-	bool folded = rank < 2 * extra;
-
-	if (extra && (round == 0 || round == last)) {
-		bool in = round == 0;
-
-		if (folded && rank % 2 == 0)
-			add(m, in ? DT_COMM_MOVE_SEND : DT_COMM_MOVE_RECV, rank + 1, 0, s->n);
-		else if (folded)
-			add(m, in ? DT_COMM_MOVE_REDUCE : DT_COMM_MOVE_SEND, rank - 1, 0, s->n);
-		return;
-	}
-	if (folded && rank % 2 == 0)
-		return;
-	v = folded ? rank / 2 : rank - extra;
-	w = v ^ 1 << (round - (extra > 0));
-	w = w < extra ? 2 * w + 1 : w + extra;
-	add(m, DT_COMM_MOVE_SEND, w, 0, s->n);
-	add(m, DT_COMM_MOVE_REDUCE, w, 0, s->n);
-}
-
-/* Binary tree in heap order around the root. */
-static void tree_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
-{
-	int root = s->kind == DT_COMM_ALL_REDUCE ? 0 : s->root, v = (rank - root + s->p) % s->p;
-	int depth = log2_down(v + 1), at;
-	bool up = has_in(s) && round < s->depth;
-
-	at = up ? s->depth - round : round - (has_in(s) ? s->depth : 0) + 1; /* depth of the children */
-	if (depth == at && v)
-		add(m, up ? DT_COMM_MOVE_SEND : DT_COMM_MOVE_RECV, ((v - 1) / 2 + root) % s->p, 0, s->n);
-	for (int c = 2 * v + 1; c <= 2 * v + 2 && c < s->p && depth == at - 1; c++)
-		add(m, up ? DT_COMM_MOVE_REDUCE : DT_COMM_MOVE_SEND, (c + root) % s->p, 0, s->n);
-}
-
-static void add_chunk(const struct dt_comm_steps *s, struct dt_comm_moves *m, enum dt_comm_move_kind kind,
-		      int peer, size_t lo, size_t len, int c)
-{
-	size_t k = (size_t)s->chunks, each = (len + k - 1) / k, from = each * (size_t)c;
-
-	from = from < len ? from : len;
-	add(m, kind, peer, lo + from, from + each < len ? each : len - from);
-}
-
-/* A chain around the root: chunk c moves from place v to the next in round c + v. */
-static void chain_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
-{
-	bool in = s->kind == DT_COMM_REDUCE;
-	int v = (rank - s->root + s->p) % s->p, c;
-
-	if (in)
-		v = s->p - 1 - v; /* the farthest begins, the root ends */
-	c = round - v;
-	if (v < s->p - 1 && c >= 0 && c < s->chunks)
-		add_chunk(s, m, DT_COMM_MOVE_SEND, (rank + (in ? s->p - 1 : 1)) % s->p, 0, s->n, c);
-	c = round - v + 1;
-	if (v > 0 && c >= 0 && c < s->chunks)
-		add_chunk(s, m, in ? DT_COMM_MOVE_REDUCE : DT_COMM_MOVE_RECV,
-			  (rank + (in ? 1 : s->p - 1)) % s->p, 0, s->n, c);
-}
-
-/* In-order tree over places 1 ... p: leaves have odd places. */
-static int in_order_parent(int i, int p)
-{
-	int bit = i & -i, up = (i ^ bit) | bit << 1;
-
-	return up > p ? i ^ bit : up;
-}
-
-static int in_order_depth(int i, int p)
-{
-	int d = 0;
-
-	for (; in_order_parent(i, p); i = in_order_parent(i, p))
-		d++;
-	return d;
-}
-
-/* The second tree is the first one mirrored or shifted, so that its inner ranks are leaves of the first. */
-static int place_of(const struct dt_comm_steps *s, int tree, int rank)
-{
-	return !tree ? rank + 1 : s->p % 2 ? (rank + 1) % s->p + 1 : s->p - rank;
-}
-
-static int rank_at(const struct dt_comm_steps *s, int tree, int place)
-{
-	return !tree ? place - 1 : s->p % 2 ? (place - 2 + s->p) % s->p : s->p - place;
-}
-
-static void one_of_two_trees(const struct dt_comm_steps *s, int rank, int round, int tree,
-			     struct dt_comm_moves *m)
-{
-	int i = place_of(s, tree, rank), depth = in_order_depth(i, s->p), parent = in_order_parent(i, s->p);
-	size_t half = s->n / 2, lo = tree ? half : 0, len = tree ? s->n - half : half;
-	int kid[2] = {0, 0}, bit = i & -i, up = round - (s->depth - depth), down = round - s->depth - depth;
-
-	if (bit > 1) {
-		kid[0] = i - bit / 2;
-		for (int b = bit / 2; b && !kid[1]; b /= 2)
-			kid[1] = i + b <= s->p ? i + b : 0;
-	}
-	parent = parent ? rank_at(s, tree, parent) : -1;
-	if (parent >= 0 && up >= 0 && up < s->chunks)
-		add_chunk(s, m, DT_COMM_MOVE_SEND, parent, lo, len, up);
-	for (int k = 0; k < 2; k++) {
-		if (!kid[k])
-			continue;
-		if (up + 1 >= 0 && up + 1 < s->chunks)
-			add_chunk(s, m, DT_COMM_MOVE_REDUCE, rank_at(s, tree, kid[k]), lo, len, up + 1);
-		if (down >= 0 && down < s->chunks)
-			add_chunk(s, m, DT_COMM_MOVE_SEND, rank_at(s, tree, kid[k]), lo, len, down);
-	}
-	if (parent >= 0 && down + 1 >= 0 && down + 1 < s->chunks)
-		add_chunk(s, m, DT_COMM_MOVE_RECV, parent, lo, len, down + 1);
 }
 
 /* Scattered inside the node, all-reduced between ranks of one place in their nodes, gathered inside. */
@@ -298,7 +151,7 @@ static void ring_round(const struct dt_comm_steps *s, int rank, int round, struc
 	int first = s->kind == DT_COMM_ALL_GATHER ? 0 : s->p - 1;
 
 	if (s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE)
-		chain_round(s, rank, round, m);
+		dt_comm_chain_round(s, rank, round, m);
 	else if (round < first)
 		ring_scatter(&t, round, m);
 	else
@@ -336,17 +189,16 @@ void dt_comm_steps_round(const struct dt_comm_steps *s, int rank, int round, str
 		if (s->kind == DT_COMM_ALL_GATHER)
 			log_round(s, rank, round, out);
 		else
-			doubling_round(s, rank, round, out);
+			dt_comm_doubling_round(s, rank, round, out);
 		break;
 	case DT_ALG_RABENSEIFNER:
 		log_round(s, rank, round, out);
 		break;
 	case DT_ALG_TREE:
-		tree_round(s, rank, round, out);
+		dt_comm_tree_round(s, rank, round, out);
 		break;
 	case DT_ALG_DOUBLE_TREE:
-		one_of_two_trees(s, rank, round, 0, out);
-		one_of_two_trees(s, rank, round, 1, out);
+		dt_comm_two_trees_round(s, rank, round, out);
 		break;
 	case DT_ALG_TWO_LEVEL:
 		two_level_round(s, rank, round, out);
@@ -385,7 +237,7 @@ static int count_rounds(struct dt_comm_steps *s)
 	bool both = s->kind == DT_COMM_ALL_REDUCE || s->kind == DT_COMM_ALL_GATHER ||
 		    s->kind == DT_COMM_REDUCE_SCATTER;
 	bool reduce = s->kind == DT_COMM_ALL_REDUCE;
-	int lg = log2_down(s->p), extra = s->p - (1 << lg), nodes = s->p / s->node_ranks;
+	int lg = dt_comm_log2_down(s->p), extra = s->p - (1 << lg), nodes = s->p / s->node_ranks;
 
 	switch (s->alg) {
 	case DT_ALG_NAIVE:
@@ -401,14 +253,10 @@ static int count_rounds(struct dt_comm_steps *s)
 	case DT_ALG_RABENSEIFNER:
 		return log2_up(s->p) * (reduce ? 2 : 1);
 	case DT_ALG_TREE:
-		s->depth = log2_down(s->p);
+		s->depth = dt_comm_log2_down(s->p);
 		return s->depth * (reduce ? 2 : 1);
 	case DT_ALG_DOUBLE_TREE:
-		for (int i = 1; i <= s->p; i++) {
-			int d = in_order_depth(i, s->p);
-
-			s->depth = d > s->depth ? d : s->depth;
-		}
+		s->depth = dt_comm_in_order_depth(s->p);
 		return s->chunks + 2 * s->depth - 1;
 	default:
 		return 2 * log2_up(nodes) + (s->node_ranks > 1 ? 2 : 0);

@@ -1,12 +1,10 @@
-#include "eval/rounding.h"
+#include "eval/rounding_sites.h"
 
 #include "base/json.h"
 #include "eval/gptq.h"
 #include "eval/prune.h"
-#include "kernels/ops.h"
 #include "kernels/quant_grid.h"
 #include "model/program.h"
-#include "nn/walk.h"
 #include "plan/formulas.h"
 #include "serve/api/served.h"
 
@@ -15,27 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_TEXT  ((size_t)1 << 30)
-#define MOST_SITES 8 /* products of a layer */
-#define BLOCK	   16
-
-struct work {
-	const struct dt_rounding *r;
-	struct dt_source *s; /* replaced */
-	struct dt_dev *dev;
-	struct dt_infer *infer;
-	struct dt_walk *walk;
-	struct dt_tokenizer *tok;
-	int32_t *ids; /* [nseq, len] */
-	int64_t nseq, len;
-	struct dt_site site[MOST_SITES]; /* of the layer */
-	int nsite, matrices;
-	struct dt_err *err;
-};
+#define MOST_TEXT ((size_t)1 << 30)
+#define BLOCK	  16
 
 /* ---- the text ---- */
 
-static int read_text(struct work *w)
+static int read_text(struct dt_rounding_work *w)
 {
 	const int64_t most = w->r->tokens ? w->r->tokens : DT_ROUNDING_TOKENS;
 	const struct dt_config *c = dt_source_config(w->s);
@@ -59,7 +42,7 @@ static int read_text(struct work *w)
 	return 0;
 }
 
-static int open_model(struct work *w)
+static int open_model(struct dt_rounding_work *w)
 {
 	struct dt_infer_params p = {
 		.dtype = DT_F32, .cache = DT_F32, .weights = -1, .max_seqs = 1, .block_size = BLOCK};
@@ -81,119 +64,10 @@ static int open_model(struct work *w)
 
 /* ---- a layer's products, and what their inputs are ---- */
 
-static void release_sites(struct work *w)
-{
-	for (int i = 0; i < w->nsite; i++) {
-		free(w->site[i].h);
-		free(w->site[i].mean);
-		free(w->site[i].most);
-		free(w->site[i].scale);
-	}
-	w->nsite = 0;
-}
-
-/* gptq and awq need products of two inputs, the others squares alone. */
-static bool needs_products(const struct work *w)
-{
-	return w->r->method == DT_ROUND_GPTQ || w->r->method == DT_ROUND_AWQ;
-}
-
-/* Whose results can be divided: the norm, or the rows of up, that makes the input of s for it alone. */
-static void find_divided(const struct work *w, struct dt_site *s, const struct dt_prog *p, int first, int end)
-{
-	const int v = s->node.in[0];
-	int readers = 0;
-
-	s->norm[0] = s->norm[1] = s->up = -1;
-	for (int k = 0; k < p->nstep; k++)
-		for (int i = 0; i < DT_NODE_IN; i++)
-			readers += p->step[k].n.in[i] == v;
-	for (int k = first; k < end && readers == 1; k++) {
-		const struct dt_node *n = &p->step[k].n;
-
-		if (n->op == DT_OP_NORM && n->out[0] == v && n->param[0] >= 0) {
-			s->norm[0] = dt_walk_param(w->walk, n->param[0]);
-			s->norm[1] = dt_walk_param(w->walk, n->param[1]);
-			s->plus_one = n->attr.plus_one;
-		}
-		if (n->op == DT_OP_LINEAR_GATED && n->out[1] == v && n->param[4] < 0)
-			s->up = dt_walk_param(w->walk, n->param[1]);
-	}
-}
-
-static int add_site(struct work *w, const struct dt_walk_seen *seen, struct dt_site **ret)
-{
-	const size_t k = (size_t)seen->x.dim[1];
-	struct dt_site *s = &w->site[w->nsite];
-
-	if (w->nsite == MOST_SITES)
-		return dt_err_set(w->err, -ENOTSUP, "a layer of more than %d products", MOST_SITES);
-	*s = (struct dt_site){.node = *seen->node, .k = (int64_t)k};
-	memcpy(s->param, seen->param, sizeof(s->param));
-	s->format = dt_export_format(dt_source_config(w->s), &dt_source_params(w->s)->p[s->param[0]],
-				     w->r->format, w->r->packing);
-	s->h = calloc(needs_products(w) ? k * k : k, sizeof(*s->h));
-	s->mean = calloc(k, sizeof(*s->mean));
-	s->most = calloc(k, sizeof(*s->most));
-	w->nsite++;
-	if (!s->h || !s->mean || !s->most)
-		return dt_err_sys(w->err, -ENOMEM, "cannot sum up the inputs of '%s'", seen->node->name);
-	*ret = s;
-	return 0;
-}
-
-static int sum_up(void *arg, const struct dt_walk_seen *seen, struct dt_err *err)
-{
-	struct work *w = arg;
-	const struct dt_tensor x = seen->x;
-	struct dt_site *s = NULL;
-	int rc = 0;
-
-	for (int i = 0; i < w->nsite && !s; i++)
-		if (!memcmp(w->site[i].param, seen->param, sizeof(seen->param)))
-			s = &w->site[i];
-	if (!s && (rc = add_site(w, seen, &s)) < 0)
-		return rc;
-#pragma omp parallel for schedule(static)
-	for (int64_t j = 0; j < s->k; j++)
-		for (int64_t i = 0; i < x.dim[0]; i++) {
-			float v = ((const float *)x.data)[i * s->k + j];
-
-			s->mean[j] += fabsf(v);
-			s->most[j] = fmaxf(s->most[j], fabsf(v));
-			if (!needs_products(w))
-				s->h[j] += v * v;
-		}
-	s->rows += x.dim[0];
-	if (needs_products(w))
-		rc = w->dev->ops->matmul(w->dev, dt_t2(s->h, DT_F32, s->k, s->k), x, true, x, false, DT_NONE,
-					 true);
-	return rc < 0 ? dt_err_sys(err, rc, "cannot sum up the inputs of '%s'", seen->node->name) : 0;
-}
-
-/* From sums to means, per row of the text. */
-static int finish_sites(struct work *w, int layer)
-{
-	for (int i = 0; i < w->nsite; i++) {
-		struct dt_site *s = &w->site[i];
-		const int64_t n = needs_products(w) ? s->k * s->k : s->k;
-		double sum = 0;
-
-		for (int64_t j = 0; j < n; j++)
-			sum += (double)(s->h[j] /= (float)s->rows);
-		for (int64_t j = 0; j < s->k; j++)
-			s->mean[j] /= (float)s->rows;
-		if (!isfinite(sum))
-			return dt_err_set(w->err, -EDOM, "layer %d: inputs of '%s' are not finite", layer,
-					  s->node.name);
-	}
-	return 0;
-}
-
 /* ---- matrices ---- */
 
 /* Parameter i as numbers, with what the layer's scales have made of it. Malloc'd; NULL: err is set. */
-static float *read_matrix(struct work *w, int i)
+static float *read_matrix(struct dt_rounding_work *w, int i)
 {
 	const struct dt_param *p = &dt_source_params(w->s)->p[i];
 	const int64_t off[2] = {0, 0}, cols = p->shape[1];
@@ -218,7 +92,7 @@ static float *read_matrix(struct work *w, int i)
 	return x;
 }
 
-static int scale_site(struct work *w, struct dt_site *s)
+static int scale_site(struct dt_rounding_work *w, struct dt_site *s)
 {
 	float *x[3] = {NULL, NULL, NULL};
 	int64_t rows[3] = {0, 0, 0};
@@ -239,7 +113,7 @@ static int scale_site(struct work *w, struct dt_site *s)
 }
 
 /* What makes the input of s gives it divided by the scale. */
-static int divide_norm(struct work *w, const struct dt_site *s)
+static int divide_norm(struct dt_rounding_work *w, const struct dt_site *s)
 {
 	const int64_t off = 0;
 	int rc = 0;
@@ -262,7 +136,7 @@ static int divide_norm(struct work *w, const struct dt_site *s)
 }
 
 /* The factor of a product's inputs, for gptq. */
-static int factor_of(struct work *w, const struct dt_site *s, int32_t **order, float **u)
+static int factor_of(struct dt_rounding_work *w, const struct dt_site *s, int32_t **order, float **u)
 {
 	const size_t k = (size_t)s->k;
 
@@ -275,7 +149,7 @@ static int factor_of(struct work *w, const struct dt_site *s, int32_t **order, f
 	return dt_gptq_factor(s->h, s->k, w->r->damping, *order, *u, w->err);
 }
 
-static int round_matrix(struct work *w, int i, const struct dt_gptq *g)
+static int round_matrix(struct dt_rounding_work *w, int i, const struct dt_gptq *g)
 {
 	const struct dt_param *p = &dt_source_params(w->s)->p[i];
 	const enum dt_format f = g->format;
@@ -304,7 +178,7 @@ static int round_matrix(struct work *w, int i, const struct dt_gptq *g)
 }
 
 /* Parameter i without what counts least; root: of mean squares of the inputs, or NULL for magnitude. */
-static int prune_matrix(struct work *w, int i, const float *root)
+static int prune_matrix(struct dt_rounding_work *w, int i, const float *root)
 {
 	const struct dt_param *p = &dt_source_params(w->s)->p[i];
 	const int64_t rows = p->shape[0], k = p->shape[1];
@@ -338,7 +212,7 @@ static int prune_matrix(struct work *w, int i, const float *root)
 }
 
 /* Those of all layers, without a text. */
-static int prune_all(struct work *w)
+static int prune_all(struct dt_rounding_work *w)
 {
 	const struct dt_params *t = dt_source_params(w->s);
 	int rc = 0;
@@ -352,7 +226,7 @@ static int prune_all(struct work *w)
 	return rc;
 }
 
-static int prune_site(struct work *w, const struct dt_site *s)
+static int prune_site(struct dt_rounding_work *w, const struct dt_site *s)
 {
 	float *root = malloc((size_t)s->k * sizeof(*root));
 	int rc = root ? 0 : dt_err_sys(w->err, -ENOMEM, "cannot prune '%s'", s->node.name);
@@ -367,7 +241,7 @@ static int prune_site(struct work *w, const struct dt_site *s)
 }
 
 /* The matrices of one product. */
-static int round_site(struct work *w, const struct dt_site *s)
+static int round_site(struct dt_rounding_work *w, const struct dt_site *s)
 {
 	float *importance = malloc((size_t)s->k * sizeof(*importance)), *u = NULL;
 	struct dt_gptq g = {.format = s->format, .k = s->k, .importance = importance};
@@ -377,7 +251,7 @@ static int round_site(struct work *w, const struct dt_site *s)
 	for (int64_t j = 0; j < s->k && rc == 0; j++) {
 		float scale = s->scale ? s->scale[j] : 1;
 
-		importance[j] = s->h[needs_products(w) ? j * s->k + j : j] / (scale * scale);
+		importance[j] = s->h[dt_sites_products(w) ? j * s->k + j : j] / (scale * scale);
 	}
 	if (rc == 0 && w->r->method == DT_ROUND_GPTQ)
 		rc = factor_of(w, s, &order, &u);
@@ -392,17 +266,17 @@ static int round_site(struct work *w, const struct dt_site *s)
 	return rc;
 }
 
-static int round_layer(struct work *w, int unit)
+static int round_layer(struct dt_rounding_work *w, int unit)
 {
 	const int layer = dt_walk_layer(w->walk, unit);
 	const bool prune = w->r->method == DT_ROUND_WANDA, again = prune || w->r->method == DT_ROUND_GPTQ;
-	int rc = dt_walk_unit(w->walk, unit, !again, sum_up, w, w->err), first, end;
+	int rc = dt_walk_unit(w->walk, unit, !again, dt_sites_sum_up, w, w->err), first, end;
 	const struct dt_prog *p = dt_walk_program(w->walk, unit, &first, &end);
 
 	if (rc == 0)
-		rc = finish_sites(w, layer);
+		rc = dt_sites_finish(w, layer);
 	for (int i = 0; i < w->nsite && rc == 0; i++) {
-		find_divided(w, &w->site[i], p, first, end);
+		dt_site_find_divided(w, &w->site[i], p, first, end);
 		if (w->r->method == DT_ROUND_AWQ || w->r->method == DT_ROUND_SMOOTH)
 			rc = scale_site(w, &w->site[i]);
 	}
@@ -410,13 +284,13 @@ static int round_layer(struct work *w, int unit)
 		rc = divide_norm(w, &w->site[i]);
 	for (int i = 0; i < w->nsite && rc == 0; i++)
 		rc = prune ? prune_site(w, &w->site[i]) : round_site(w, &w->site[i]);
-	release_sites(w);
+	dt_sites_release(w);
 	if (rc == 0 && again && (rc = dt_infer_reload_layer(w->infer, w->s, layer, w->err)) == 0)
 		rc = dt_walk_unit(w->walk, unit, true, NULL, NULL, w->err);
 	return rc;
 }
 
-static int round_all(struct work *w)
+static int round_all(struct dt_rounding_work *w)
 {
 	const int n = dt_walk_units(w->walk);
 	int rc = 0;
@@ -441,7 +315,7 @@ int dt_round_source(void *rounding, struct dt_source **s, struct dt_err *err)
 
 int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_source **ret, struct dt_err *err)
 {
-	struct work w = {.r = r, .err = err};
+	struct dt_rounding_work w = {.r = r, .err = err};
 	int rc;
 
 	if (!dt_rounding_prunes(r->method) && dt_format_info(r->format)->dtype >= 0) {
@@ -463,7 +337,7 @@ int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_sour
 		dt_dev_close(w.dev);
 	if (w.tok)
 		dt_tokenizer_close(w.tok);
-	release_sites(&w);
+	dt_sites_release(&w);
 	free(w.ids);
 	if (rc < 0) {
 		dt_source_close(w.s);

@@ -71,28 +71,5 @@ int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_sour
 /* The same as a change of dt_convert's; the argument is a struct dt_rounding. */
 int dt_round_source(void *rounding, struct dt_source **s, struct dt_err *err);
 
-/* ---- for its two files ---- */
-
-/* The inputs of one product, summed up over the text. */
-struct dt_site {
-	struct dt_node node;   /* params are local */
-	int param[3];	       /* of the config's table; -1: absent */
-	enum dt_format format; /* that its matrices are rounded to; a plain one: they are not */
-	int64_t k, rows;
-	float *h;	    /* [k, k] sum of x^T x; the other methods: [k] its diagonal */
-	float *mean, *most; /* [k] sum of magnitudes, and the largest */
-	float *scale;	    /* [k] what columns are multiplied with; NULL: nothing */
-	int norm[2], up;    /* whose results are divided by scale: of the config's table, -1: not it */
-	bool plus_one;	    /* of that norm */
-};
-struct dt_dev;
-
-/*
- * scales.c: fills s->scale for matrices w [s->param], each rows of k. Does nothing where s has neither norm
- * nor up, or its format no blocks.
- */
-int dt_site_scale(struct dt_site *s, const struct dt_rounding *r, struct dt_dev *dev, const float *const *w,
-		  const int64_t *rows, struct dt_err *err);
-
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

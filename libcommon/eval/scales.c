@@ -1,5 +1,5 @@
 /* What columns are multiplied with before they are rounded: AWQ's and SmoothQuant's scales. */
-#include "eval/rounding.h"
+#include "eval/rounding_sites.h"
 
 #include "kernels/ops.h"
 

@@ -58,6 +58,9 @@ struct dt_gguf {
 int dt_gguf_parse(const void *file, size_t bytes, const char *name, struct dt_gguf *ret, struct dt_err *err);
 void dt_gguf_release(struct dt_gguf *g);
 
+/* Bytes of a value; 0: they differ from one to the next. type < DT_GGUF_TYPE_N. */
+unsigned dt_gguf_type_bytes(uint32_t type);
+
 /*
  * A model in several files, NAME-00001-of-00003.gguf and so on (gguf-split of llama.cpp): the first has the
  * metadata, every one says which it is. map gives each further part, which may go once it has been added; its

@@ -141,6 +141,36 @@ static void put_drawn(struct dt_plan_builder *b, const struct dt_run *s, const s
 			     cut ? "all parameters, largest unit" : "all parameters");
 }
 
+/* What --sync keeps beside the states: whole says what there is of all trained parameters. */
+static void put_sync(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
+		     const char *whole)
+{
+	if (s->sync.kind == DT_SYNC_DILOCO) {
+		dt_plan_flat(b, DT_B_OUTER, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "weights as last merged", whole);
+		dt_plan_flat(b, DT_B_OUTER_M, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "outer momentum", whole);
+		dt_plan_flat(b, DT_B_OUTER_WIRE, DT_MEM_COMM, DT_U8,
+			     (int64_t)dt_outer_wire(&s->sync, l, s->layout.dp), DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "outer gradients to send", "largest fragment as it is sent");
+	}
+	if (s->sync.kind == DT_SYNC_GOSSIP)
+		dt_plan_flat(b, DT_B_OUTER, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
+			     "weights of a neighbour", whole);
+	dt_plan_flat(b, DT_B_SUMS, DT_MEM_GRADS, DT_F32,
+		     s->sync.kind == DT_SYNC_SSP ? (s->sync.ahead + 1) * l->share_trained : 0, DT_PH_FORWARD,
+		     DT_PH_STEP, -1, "sums of gradients", "(ssp + 1) x trained parameters / servers");
+	dt_plan_flat(b, DT_B_CLOCKS, DT_MEM_COMM, DT_U8,
+		     dt_run_served(s) ? DT_CLOCKS_ALL + DT_CLOCKS_RANK * s->layout.dp : 0, DT_PH_FORWARD,
+		     DT_PH_STEP, -1, "clocks of ranks", "by ranks");
+	if (dt_run_served_by_messages(s)) {
+		dt_plan_flat(b, DT_B_GIVEN, DT_MEM_COMM, DT_F32, l->share_trained, DT_PH_FORWARD, DT_PH_STEP,
+			     -1, "gradients from a rank", "trained parameters / servers");
+		dt_plan_flat(b, DT_B_ASKED, DT_MEM_COMM, s->compute, l->share_trained, DT_PH_FORWARD,
+			     DT_PH_STEP, -1, "weights to a rank", "trained parameters / servers");
+	}
+}
+
 /* Of what is frozen there are weights alone. */
 static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
 		       struct dt_coords at)
@@ -171,30 +201,7 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 		put_tiles(b, &tiles);
 	for (int i = 0; i < dt_optim_states(s->optim.kind) && !tiles.states; i++)
 		put_state(b, at, i, &rule->state[i], l->share_trained, zero >= 1 ? part : whole);
-	if (s->sync.kind == DT_SYNC_DILOCO) {
-		dt_plan_flat(b, DT_B_OUTER, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
-			     "weights as last merged", whole);
-		dt_plan_flat(b, DT_B_OUTER_M, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
-			     "outer momentum", whole);
-		dt_plan_flat(b, DT_B_OUTER_WIRE, DT_MEM_COMM, DT_U8,
-			     (int64_t)dt_outer_wire(&s->sync, l, s->layout.dp), DT_PH_FORWARD, DT_PH_STEP, -1,
-			     "outer gradients to send", "largest fragment as it is sent");
-	}
-	if (s->sync.kind == DT_SYNC_GOSSIP)
-		dt_plan_flat(b, DT_B_OUTER, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
-			     "weights of a neighbour", whole);
-	dt_plan_flat(b, DT_B_SUMS, DT_MEM_GRADS, DT_F32,
-		     s->sync.kind == DT_SYNC_SSP ? (s->sync.ahead + 1) * l->share_trained : 0, DT_PH_FORWARD,
-		     DT_PH_STEP, -1, "sums of gradients", "(ssp + 1) x trained parameters / servers");
-	dt_plan_flat(b, DT_B_CLOCKS, DT_MEM_COMM, DT_U8,
-		     dt_run_served(s) ? DT_CLOCKS_ALL + DT_CLOCKS_RANK * s->layout.dp : 0, DT_PH_FORWARD,
-		     DT_PH_STEP, -1, "clocks of ranks", "by ranks");
-	if (dt_run_served_by_messages(s)) {
-		dt_plan_flat(b, DT_B_GIVEN, DT_MEM_COMM, DT_F32, l->share_trained, DT_PH_FORWARD, DT_PH_STEP,
-			     -1, "gradients from a rank", "trained parameters / servers");
-		dt_plan_flat(b, DT_B_ASKED, DT_MEM_COMM, s->compute, l->share_trained, DT_PH_FORWARD,
-			     DT_PH_STEP, -1, "weights to a rank", "trained parameters / servers");
-	}
+	put_sync(b, s, l, whole);
 	if (s->ema > 0)
 		STATE(DT_B_EMA, DT_MEM_OPTIM, DT_F32, 1, "averaged weights", l->trained, l->share_trained);
 	put_peer(b, s, l);

@@ -144,59 +144,60 @@ static double outer_time(const struct dt_step_model *m, double params, int n)
 	       (double)fragments(s) / (double)s->every;
 }
 
-/* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
-static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
-		      struct dt_err *err)
+/* Most parameters of a stage, and those of its experts. */
+static double most_params(const struct dt_step_model *m, bool all, double *ret_experts)
 {
-	const struct dt_run *s = m->s;
-	const struct dt_layout *l = &s->layout;
-	int n = dt_layout_data(l);
-	double most = 0, experts = 0, share, part, acc = (double)(s->accumulation > 0 ? s->accumulation : 1),
-	       moved;
-	double states = dt_optim_element_bytes(s->optim.kind), once, w = dt_dtype_size(s->compute);
+	const struct dt_layout *l = &m->s->layout;
+	double most = 0;
 
 	for (int p = 0; p < l->pp; p = next_stage(l, p, all)) {
 		double some, of = dt_stage_params(m->work, l, p, &some);
 
-		experts = of > most ? some : experts;
+		*ret_experts = of > most ? some : *ret_experts;
 		most = fmax(most, of);
 	}
-	part = s->config->lora.rank || s->config->freeze[0] ? trained_share(s->config) : 1;
-	if (n > 1) {
-		const double gather = among_copies(m, DT_COLL_ALL_GATHER, most, experts, w);
+	return most;
+}
 
-		once = among_copies(m, DT_COLL_REDUCE_SCATTER, part * most, part * experts,
-				    m->stack->grad_bytes * wire_share(s, n));
-		if (s->sync.kind == DT_SYNC_GOSSIP) /* fp32 weights to each neighbour */
-			r->dp = fmin(2, n - 1) * dt_message_time(m->c, part * most * 4, l->tp);
-		else if (s->sync.kind == DT_SYNC_DILOCO)
-			r->dp = outer_time(m, part * most, n);
-		else if (l->zero ==
-			 0) /* weights that are merged now and then are as many bytes as gradients */
-			r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1);
-		else if (!dt_run_cuts_weights(s))
-			r->dp = (l->zero == 1 ? 1 : acc) * once +
-				among_copies(m, DT_COLL_ALL_GATHER, part * most, part * experts, w);
-		else
-			r->dp = (l->zero == 1 ? 1 : acc) * once + acc * 2 * gather;
-		/* Each microbatch's own traffic hides behind its own computation. */
-		moved = m->stack->dp_hidden && !m->c->cores && !s->sync.kind && !dt_run_compresses(s)
-				? backward * (l->zero >= 2 ? acc * (l->zero == 3 ? 1.5 : 1) : 1)
-				: 0;
-		r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);
-		if (s->sync.kind == DT_SYNC_DILOCO) /* fragments come together behind so many steps */
-			r->dp_exposed = fmax(0, r->dp - (double)(s->sync.delay * fragments(&s->sync)) /
-								(double)s->sync.every * acc * 1.5 * backward);
-	}
-	share = l->zero ? (most - experts) / n + experts / (n / l->ep) : most;
-	r->optimizer =
-		part * share * (8 + 2 * states + (w < 4 ? 4 + w : 0)) / (m->dev.mem_bw * m->dev.mem_eff);
-	if (s->qat) /* whole weights are read and written where they are rounded */
-		r->optimizer += part * most * 2 * w / (m->dev.mem_bw * m->dev.mem_eff);
-	r->fixed = m->dev.step_s;
-	if (m->measured)
-		r->optimizer = 0;
-	for (int p = 0; m->measured && p < (all ? l->pp : 1); p++) { /* a guess looks at the first stage */
+/* Messages among n ranks of one place along dp: gradients, gathered weights. part: the share that is trained. */
+static void put_dp(const struct dt_step_model *m, double most, double experts, double part, double backward,
+		   struct dt_step_time *r)
+{
+	const struct dt_run *s = m->s;
+	const struct dt_layout *l = &s->layout;
+	const int n = dt_layout_data(l);
+	const double acc = (double)(s->accumulation > 0 ? s->accumulation : 1), w = dt_dtype_size(s->compute),
+		     gather = among_copies(m, DT_COLL_ALL_GATHER, most, experts, w),
+		     once = among_copies(m, DT_COLL_REDUCE_SCATTER, part * most, part * experts,
+					 m->stack->grad_bytes * wire_share(s, n));
+	double moved;
+
+	if (s->sync.kind == DT_SYNC_GOSSIP) /* fp32 weights to each neighbour */
+		r->dp = fmin(2, n - 1) * dt_message_time(m->c, part * most * 4, l->tp);
+	else if (s->sync.kind == DT_SYNC_DILOCO)
+		r->dp = outer_time(m, part * most, n);
+	else if (l->zero == 0) /* weights that are merged now and then are as many bytes as gradients */
+		r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1);
+	else if (!dt_run_cuts_weights(s))
+		r->dp = (l->zero == 1 ? 1 : acc) * once +
+			among_copies(m, DT_COLL_ALL_GATHER, part * most, part * experts, w);
+	else
+		r->dp = (l->zero == 1 ? 1 : acc) * once + acc * 2 * gather;
+	/* Each microbatch's own traffic hides behind its own computation. */
+	moved = m->stack->dp_hidden && !m->c->cores && !s->sync.kind && !dt_run_compresses(s)
+			? backward * (l->zero >= 2 ? acc * (l->zero == 3 ? 1.5 : 1) : 1)
+			: 0;
+	r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);
+	if (s->sync.kind == DT_SYNC_DILOCO) /* fragments come together behind so many steps */
+		r->dp_exposed = fmax(0, r->dp - (double)(s->sync.delay * fragments(&s->sync)) /
+							(double)s->sync.every * acc * 1.5 * backward);
+}
+
+/* Measured updates, of the stage that takes longest. */
+static int put_measured(const struct dt_step_model *m, bool all, struct dt_step_time *r, struct dt_err *err)
+{
+	r->optimizer = 0;
+	for (int p = 0; p < (all ? m->s->layout.pp : 1); p++) { /* a guess looks at the first stage */
 		double t = 0;
 		int rc = dt_ops_update(m, p, &t, err);
 
@@ -204,6 +205,33 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 			return rc;
 		r->optimizer = fmax(r->optimizer, t);
 	}
+	return 0;
+}
+
+/* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
+static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
+		      struct dt_err *err)
+{
+	const struct dt_run *s = m->s;
+	const struct dt_layout *l = &s->layout;
+	const int n = dt_layout_data(l);
+	const double states = dt_optim_element_bytes(s->optim.kind), w = dt_dtype_size(s->compute);
+	double experts = 0, share;
+	const double most = most_params(m, all, &experts);
+	const double part = s->config->lora.rank || s->config->freeze[0] ? trained_share(s->config) : 1;
+	int rc;
+
+	if (n > 1)
+		put_dp(m, most, experts, part, backward, r);
+	share = l->zero ? (most - experts) / n + experts / (n / l->ep) : most;
+	r->optimizer =
+		part * share * (8 + 2 * states + (w < 4 ? 4 + w : 0)) / (m->dev.mem_bw * m->dev.mem_eff);
+	if (s->qat) /* whole weights are read and written where they are rounded */
+		r->optimizer += part * most * 2 * w / (m->dev.mem_bw * m->dev.mem_eff);
+	r->fixed = m->dev.step_s;
+	rc = m->measured ? put_measured(m, all, r, err) : 0;
+	if (rc < 0)
+		return rc;
 	if (dt_run_copies_peer(s)) { /* gradients of the share before come in f32, and are applied too */
 		const double t = dt_message_time(m->c, part * share * 4, l->tp);
 

@@ -75,7 +75,7 @@ static int go_down(struct trainer *t, bool wait, struct dt_err *err)
 		if (rc == 0)
 			rc = update(t, b->next * each, (b->next + 1) * each, err);
 		if (rc == 0)
-			rc = offload_give(t, err);
+			offload_give(t);
 	}
 	return rc;
 }

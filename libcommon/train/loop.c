@@ -185,6 +185,19 @@ static int line(struct trainer *t, const struct step_result *r, struct dt_err *e
 	return rc;
 }
 
+/* What follows a step before its line is written; save: a checkpoint is due. */
+static int after_step(struct trainer *t, const struct step_result *r, bool save, bool last,
+		      struct dt_err *err)
+{
+	int rc = outer_step(t, save, last, err);
+
+	if (rc == 0 && t->run.watch.replicas && (save || t->loop.step % t->run.watch.replicas == 0))
+		rc = check_replicas(t, err);
+	if (rc == 0)
+		rc = save_step(t, save, last, err);
+	return rc == 0 ? details_step(t, r, err) : rc;
+}
+
 /* 1: asked to stop, state saved. ELASTIC_JOIN: between two steps. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
@@ -219,13 +232,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 		tell(t, DT_BEAT_TRAIN, dt_now() - t->t.start);
 		save = save_due(t, &r);
 		t->loop.owed = save;
-		rc = outer_step(t, save, last || r.stop, err);
-		if (rc == 0 && t->run.watch.replicas && (save || t->loop.step % t->run.watch.replicas == 0))
-			rc = check_replicas(t, err);
-		if (rc == 0)
-			rc = save_step(t, save, last || r.stop, err);
-		if (rc == 0)
-			rc = details_step(t, &r, err);
+		rc = after_step(t, &r, save, last || r.stop, err);
 		if (rc == 0)
 			rc = trainer_agree(t, metrics_step(t, &r, err), err);
 		else

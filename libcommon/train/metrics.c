@@ -135,10 +135,9 @@ static double step_tokens(const struct trainer *t)
 				 : (double)t->run.global_batch * (double)t->run.seq * step_count(t);
 }
 
-int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
+/* What every line has. NULL: out of memory. */
+static json_t *new_line(const struct trainer *t, const struct step_result *r, double step_s)
 {
-	double step_s = dt_now() - t->t.start, tokens = step_tokens(t);
-	double flops = metrics_flops(t) * step_count(t);
 	static const char *const kinds[TR_N] = {"comm_tensor_s", "comm_pipeline_s", "comm_grads_s",
 						"comm_weights_s", "comm_other_s"};
 	const bool images = dt_config_is_image(&t->config); /* a target is one */
@@ -146,8 +145,6 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	double comm = 0;
 	json_t *line;
 
-	if (!wanted(t))
-		return 0;
 	getrusage(RUSAGE_SELF, &use);
 	for (int k = 0; k < TR_N; k++)
 		comm += t->t.comm[k];
@@ -156,58 +153,77 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 			 isfinite(r->loss) ? json_real(r->loss) : json_null(), "grad_norm",
 			 isfinite(r->grad_norm) ? json_real(r->grad_norm) : json_null(), "lr", r->lr,
 			 images ? "images" : "tokens", (json_int_t)t->loop.tokens,
-			 images ? "images_per_s" : "tokens_per_s", tokens / step_s, "step_s", step_s,
+			 images ? "images_per_s" : "tokens_per_s", step_tokens(t) / step_s, "step_s", step_s,
 			 "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", comm,
 			 "optimizer_s", t->t.optimizer, "checkpoint_s", t->t.checkpoint, "peak_bytes",
 			 (json_int_t)t->report.peak_bytes, "rss_bytes", (json_int_t)use.ru_maxrss * 1024);
 	for (int k = 0; k < TR_N && line; k++)
 		json_object_set_new(line, kinds[k], json_real(t->t.comm[k]));
-	if (line && t->exec.seq_parallel)
+	return line;
+}
+
+/* What parts of the trainer add, those that the run has. */
+static void put_parts(struct trainer *t, json_t *line)
+{
+	if (t->exec.seq_parallel)
 		json_object_set_new(line, "stream_s", json_real(t->exec.stream.exposed_s));
-	if (line)
-		experts_metrics(t, line);
-	if (line)
-		objective_metrics(t, line);
-	if (line)
-		taught_metrics(t, line);
-	if (line && !t->report.memory_said) {
+	experts_metrics(t, line);
+	objective_metrics(t, line);
+	taught_metrics(t, line);
+	if (!t->report.memory_said) {
 		put_memory(t, line);
 		put_run(t, line);
 	}
-	if (line)
-		offload_metrics(t, line);
-	if (line && images)
+	offload_metrics(t, line);
+	if (dt_config_is_image(&t->config))
 		images_metrics(t, line);
-	if (line && t->source.given.g)
+	if (t->source.given.g)
 		t->source.given.g->metrics(t->source.given.g->arg, line);
-	if (line && t->run.loss_scale != 1)
+}
+
+/* What only some runs or steps have. */
+static void put_rest(const struct trainer *t, const struct step_result *r, json_t *line)
+{
+	if (t->run.loss_scale != 1)
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
-	if (line && t->run.noise_scale)
+	if (t->run.noise_scale)
 		json_object_set_new(line, "noise_scale",
 				    noise_known(&t->noise) ? json_real(noise_scale(&t->noise)) : json_null());
-	if (line && t->run.ramp.tokens)
+	if (t->run.ramp.tokens)
 		json_object_set_new(line, "global_batch", json_integer((json_int_t)t->run.global_batch));
-	if (line && t->backup.a)
+	if (t->backup.a)
 		backup_metrics(t, line);
-	if (line && dt_run_unequal(&t->run))
+	if (dt_run_unequal(&t->run))
 		shares_metrics(t, line);
-	if (line && t->servers.on)
+	if (t->servers.on)
 		servers_metrics(t, line);
-	if (line && dt_run_alone(&t->run))
+	if (dt_run_alone(&t->run))
 		json_object_set_new(line, "merged", json_boolean(t->outer.one));
-	if (line && r->skipped)
+	if (r->skipped)
 		json_object_set_new(line, "skipped", json_true());
-	if (line && r->why)
+	if (r->why)
 		json_object_set_new(line, "why", json_string(r->why));
-	if (line)
-		json_object_set_new(line, "mfu",
-				    t->report.matmul_rate > 0
-					    ? json_real(flops / step_s / t->report.matmul_rate)
-					    : json_null());
-	if (line && t->details.line)
+}
+
+int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
+{
+	const double step_s = dt_now() - t->t.start, flops_s = metrics_flops(t) * step_count(t) / step_s;
+	json_t *line;
+
+	if (!wanted(t))
+		return 0;
+	line = new_line(t, r, step_s);
+	if (!line)
+		return write_line(t, NULL, err);
+	put_parts(t, line);
+	put_rest(t, r, line);
+	json_object_set_new(line, "mfu",
+			    t->report.matmul_rate > 0 ? json_real(flops_s / t->report.matmul_rate)
+						      : json_null());
+	if (t->details.line)
 		json_object_set_new(line, "details", details_take(t));
-	if (line && t->report.sheet_rate > 0)
-		json_object_set_new(line, "mfu_data_sheet", json_real(flops / step_s / t->report.sheet_rate));
+	if (t->report.sheet_rate > 0)
+		json_object_set_new(line, "mfu_data_sheet", json_real(flops_s / t->report.sheet_rate));
 	return write_line(t, line, err);
 }
 

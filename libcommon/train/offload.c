@@ -1,9 +1,9 @@
 /* Tiles in a file and a few of them in memory, see offload.h. */
 #include "train/trainer.h"
 
-#include "base/crc.h"
 #include "base/progress.h"
 #include "base/units.h"
+#include "train/offload_tiles.h"
 #include "train/snapshot.h"
 
 #include <errno.h>
@@ -11,28 +11,6 @@
 #include <string.h>
 
 #define NOWHERE ((uintptr_t)1 << 60) /* no process has addresses from here on */
-#define PARTS	DT_TILE_PARTS	     /* checksums are worked out by all threads */
-
-struct offload_slot {
-	int64_t tile;  /* -1: none */
-	unsigned have; /* its segments that are here, or on their way */
-	bool busy, writes;
-};
-
-static struct offload_segment *segment_of(const struct trainer *t, int64_t tile, int s)
-{
-	return &t->offload.segment[tile * t->offload.tiles.segments + s];
-}
-
-/* Where a tile is in memory, once it is there. */
-static char *tile_at(const struct trainer *t, int64_t tile)
-{
-	const struct offload *o = &t->offload;
-	size_t each = dt_tiles_bytes(&o->tiles);
-
-	return tile < o->tiles.kept ? o->kept + (size_t)tile * each
-				    : o->ring + (size_t)(tile % DT_TILE_RING) * each;
-}
 
 static int place_of(const struct trainer *t, enum dt_buf_id id, char **ret)
 {
@@ -66,14 +44,6 @@ int offload_bind(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-/* What is in the tiles, for people. */
-static const char *kinds(const struct trainer *t)
-{
-	const struct dt_tiles *g = &t->offload.tiles;
-
-	return !g->states ? "weights" : g->weights >= 0 ? "optimizer states and weights" : "optimizer states";
-}
-
 int offload_start(struct trainer *t, struct dt_err *err)
 {
 	struct offload *o = &t->offload;
@@ -88,7 +58,7 @@ int offload_start(struct trainer *t, struct dt_err *err)
 			   err);
 	if (rc == 0 && o->file)
 		dt_log_msg(&t->root_log, "offloaded: %s of %s a rank to a file in '%s' (%s)",
-			   dt_format_size(bytes, size, sizeof(size)), kinds(t), t->run.offload.dir,
+			   dt_format_size(bytes, size, sizeof(size)), offload_kinds(t), t->run.offload.dir,
 			   dt_scratch_how(o->file));
 	return rc < 0 ? rc : trainer_agree(t, stash_start(t, err), err);
 }
@@ -112,171 +82,7 @@ struct flat offload_flat(const struct trainer *t, int segment)
 			     .away = segment + 1};
 }
 
-/* ---- tiles to and fro ---- */
-
-static void checksum(const struct trainer *t, int64_t tile, int s, uint32_t crc[PARTS])
-{
-	const struct dt_tiles *g = &t->offload.tiles;
-	const char *at = tile_at(t, tile) + g->at[s];
-	size_t n = (size_t)(g->at[s + 1] - g->at[s]) / PARTS; /* a multiple: tiles are of 4096 elements */
-
-#pragma omp parallel for num_threads(t->dev->nthreads)
-	for (int i = 0; i < PARTS; i++)
-		crc[i] = dt_crc32(0, at + (size_t)i * n, n);
-}
-
-/* What was read is as it was written; what never was is zero. */
-static int look(struct trainer *t, const struct offload_slot *slot, struct dt_err *err)
-{
-	const struct dt_tiles *g = &t->offload.tiles;
-
-	for (int s = 0; s < g->segments; s++) {
-		const struct offload_segment *was = segment_of(t, slot->tile, s);
-		uint32_t crc[PARTS];
-
-		if (!(slot->have & 1u << s))
-			continue;
-		if (!was->written) {
-			memset(tile_at(t, slot->tile) + g->at[s], 0, (size_t)(g->at[s + 1] - g->at[s]));
-			continue;
-		}
-		checksum(t, slot->tile, s, crc);
-		if (memcmp(crc, was->crc, sizeof(crc)))
-			return dt_err_set(err, -EBADMSG,
-					  "tile %lld of the %s is not as it was written: the file "
-					  "in '%s' was changed, or its disk fails",
-					  (long long)slot->tile, kinds(t), t->run.offload.dir);
-	}
-	return 0;
-}
-
-/* Until the slot's transfer is done, if it has one. */
-static int finish(struct trainer *t, int k, struct dt_err *err)
-{
-	struct offload_slot *slot = &t->offload.slot[k];
-	double t0 = dt_now();
-	int rc;
-
-	if (!slot->busy)
-		return 0;
-	rc = dt_scratch_wait(t->offload.file, k, err);
-	if (t->offload.tiles.weights >= 0) {
-		int weights = dt_scratch_wait(t->offload.file, DT_TILE_RING + k, rc < 0 ? NULL : err);
-
-		rc = rc < 0 ? rc : weights;
-	}
-	offload_waited(&t->offload, t0, slot->writes);
-	slot->busy = false;
-	if (rc == 0 && !slot->writes)
-		rc = look(t, slot, err);
-	if (rc < 0) {
-		slot->tile = -1;
-		dt_err_hint(err, "states are half updated; --resume auto goes on from the newest checkpoint");
-	}
-	return rc;
-}
-
-/* Bytes [*from, *to) of a tile that hold these segments and those between them. */
-static void range(const struct dt_tiles *g, unsigned segments, uint64_t *from, uint64_t *to)
-{
-	int low = 0, high = g->segments;
-
-	while (!(segments & 1u << low))
-		low++;
-	while (!(segments & 1u << (high - 1)))
-		high--;
-	*from = g->at[low];
-	*to = g->at[high];
-}
-
-/* Bytes of a tile in the file but for its weights, which are first or last in memory. */
-static uint64_t rest_bytes(const struct dt_tiles *g)
-{
-	return dt_tiles_bytes(g) - dt_tiles_weight_bytes(g);
-}
-
-uint64_t offload_weights_at(const struct trainer *t, int64_t element)
-{
-	const struct dt_tiles *g = &t->offload.tiles;
-
-	return (uint64_t)(g->n - g->kept) * rest_bytes(g) +
-	       (uint64_t)(element - g->kept * g->each) * (uint64_t)dt_dtype_size(g->dtype[g->weights]);
-}
-
-static void transfer(struct trainer *t, int slot, bool write, char *at, uint64_t n, uint64_t offset)
-{
-	struct offload *o = &t->offload;
-
-	if (write)
-		dt_scratch_write(o->file, slot, at, (size_t)n, offset);
-	else
-		dt_scratch_read(o->file, slot, at, (size_t)n, offset);
-	*(write ? &o->written_bytes : &o->read_bytes) += n;
-}
-
-/* Begins to move these segments of a tile, and those between them; its slot is busy then. */
-static void move_tile(struct trainer *t, int64_t tile, unsigned segments, bool write)
-{
-	const struct dt_tiles *g = &t->offload.tiles;
-	const unsigned weights = g->weights < 0 ? 0 : 1u << g->weights, rest = segments & ~weights;
-	int k = (int)(tile % DT_TILE_RING);
-	uint64_t from, to;
-
-	if (rest) {
-		range(g, rest, &from, &to);
-		transfer(t, k, write, tile_at(t, tile) + from, to - from,
-			 (uint64_t)(tile - g->kept) * rest_bytes(g) + from -
-				 (g->weights == 0 ? dt_tiles_weight_bytes(g) : 0));
-	}
-	if (segments & weights)
-		transfer(t, DT_TILE_RING + k, write, tile_at(t, tile) + g->at[g->weights],
-			 dt_tiles_weight_bytes(g), offload_weights_at(t, tile * g->each));
-	t->offload.slot[k].busy = true;
-	t->offload.slot[k].writes = write;
-}
-
-/* Starts to read a tile into its slot, unless it is there. */
-static int want(struct trainer *t, int64_t tile, unsigned segments, struct dt_err *err)
-{
-	struct offload *o = &t->offload;
-	int k = (int)(tile % DT_TILE_RING), rc;
-	struct offload_slot *slot = &o->slot[k];
-	unsigned written = 0;
-
-	if (tile < o->tiles.kept || (slot->tile == tile && !(segments & ~slot->have)))
-		return 0;
-	rc = finish(t, k, err);
-	if (rc < 0)
-		return rc;
-	*slot = (struct offload_slot){.tile = tile, .have = segments};
-	for (int s = 0; s < o->tiles.segments; s++)
-		if (segments & 1u << s && segment_of(t, tile, s)->written)
-			written |= 1u << s;
-	if (!written)
-		return look(t, slot, err);
-	move_tile(t, tile, written, false);
-	return 0;
-}
-
-/* The tile that is held is not any more: what of it was changed is on its way to the file. */
-static int let_go(struct trainer *t, struct dt_err *err)
-{
-	struct offload *o = &t->offload;
-
-	if (o->held >= o->tiles.kept && o->held_changed) {
-		for (int s = 0; s < o->tiles.segments; s++)
-			if (o->held_changed & 1u << s) {
-				struct offload_segment *w = segment_of(t, o->held, s);
-
-				checksum(t, o->held, s, w->crc);
-				w->written = true;
-			}
-		move_tile(t, o->held, o->held_changed, true);
-	}
-	o->held = -1;
-	o->held_have = o->held_changed = 0;
-	return 0;
-}
+/* ---- elements that are held ---- */
 
 static int64_t hold(struct trainer *t, unsigned segments, int64_t element, int64_t n, enum offload_use use,
 		    struct dt_err *err)
@@ -287,11 +93,11 @@ static int64_t hold(struct trainer *t, unsigned segments, int64_t element, int64
 
 	stream_forget(t);
 	if (o->held != tile || segments & ~o->held_have) {
-		rc = let_go(t, err);
+		offload_tile_let_go(t);
 		for (int i = 0; i <= ahead && rc == 0 && tile + i < o->tiles.n; i++)
-			rc = want(t, tile + i, segments, err);
+			rc = offload_tile_want(t, tile + i, segments, err);
 		if (rc == 0 && tile >= o->tiles.kept)
-			rc = finish(t, (int)(tile % DT_TILE_RING), err);
+			rc = offload_tile_finish(t, (int)(tile % DT_TILE_RING), err);
 		if (rc < 0)
 			return rc;
 		o->held = tile;
@@ -337,7 +143,7 @@ static int want_down(struct trainer *t, int64_t tile, struct dt_err *err)
 	int rc = 0;
 
 	for (int i = 0; i < DT_TILE_RING - 1 && rc == 0 && tile - i >= 0; i++)
-		rc = want(t, tile - i, bits(t, OFFLOAD_EVERY), err);
+		rc = offload_tile_want(t, tile - i, bits(t, OFFLOAD_EVERY), err);
 	return rc;
 }
 
@@ -363,7 +169,7 @@ int offload_take(struct trainer *t, int64_t tile, struct dt_err *err)
 	int rc = want_down(t, tile, err);
 
 	if (rc == 0 && tile >= o->tiles.kept)
-		rc = finish(t, (int)(tile % DT_TILE_RING), err);
+		rc = offload_tile_finish(t, (int)(tile % DT_TILE_RING), err);
 	if (rc < 0)
 		return rc;
 	o->held = tile;
@@ -371,9 +177,9 @@ int offload_take(struct trainer *t, int64_t tile, struct dt_err *err)
 	return 0;
 }
 
-int offload_give(struct trainer *t, struct dt_err *err)
+void offload_give(struct trainer *t)
 {
-	return let_go(t, err);
+	offload_tile_let_go(t);
 }
 
 void *offload_at(const struct trainer *t, const struct flat *f, int64_t element)
@@ -382,17 +188,19 @@ void *offload_at(const struct trainer *t, const struct flat *f, int64_t element)
 
 	if (t->offload.held != element / g->each || !(t->offload.held_have & 1u << (f->away - 1)))
 		abort(); /* a mistake in the program: see offload_hold */
-	return tile_at(t, t->offload.held) + g->at[f->away - 1] +
+	return offload_tile_at(t, t->offload.held) + g->at[f->away - 1] +
 	       (size_t)(element % g->each) * dt_dtype_size(f->dtype);
 }
 
 int offload_settle(struct trainer *t, struct dt_err *err)
 {
 	struct offload *o = &t->offload;
-	int rc = o->tiles.n ? let_go(t, err) : 0;
+	int rc = 0;
 
+	if (o->tiles.n)
+		offload_tile_let_go(t);
 	for (int k = 0; o->tiles.n && k < DT_TILE_RING; k++) {
-		int one = finish(t, k, rc < 0 ? NULL : err);
+		int one = offload_tile_finish(t, k, rc < 0 ? NULL : err);
 
 		rc = rc < 0 ? rc : one;
 		o->slot[k].tile = -1;

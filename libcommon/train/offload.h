@@ -77,7 +77,7 @@ int64_t offload_hold_two(struct trainer *t, int read, int change, int u, int64_t
 int offload_begin(struct trainer *t, struct dt_err *err);
 bool offload_ready(struct trainer *t, int64_t tile);
 int offload_take(struct trainer *t, int64_t tile, struct dt_err *err);
-int offload_give(struct trainer *t, struct dt_err *err);
+void offload_give(struct trainer *t);
 /* Nothing is held any more and no transfer is under way: what computes takes the memory. */
 int offload_settle(struct trainer *t, struct dt_err *err);
 

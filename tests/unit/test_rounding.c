@@ -1,7 +1,7 @@
 /* GPTQ against elimination in fp64 as the paper has it; grids of blocks; scales that weigh errors. */
 #include "eval/gptq.h"
 #include "eval/prune.h"
-#include "eval/rounding.h"
+#include "eval/rounding_sites.h"
 #include "kernels/ops.h"
 #include "kernels/quant_grid.h"
 #include "tests/unit/golden.h"

@@ -111,6 +111,24 @@ int served_steps_under_way(const struct dt_served *s, const struct dt_served_par
 	return p->draft || p->draft_model || p->trace ? 1 : p->seqs < pp ? (int)p->seqs : pp;
 }
 
+/* Several ranks compute in place of the model of this process. */
+static void over_ranks(struct dt_served *s, const struct dt_served_params *p, struct dt_engine_model *m)
+{
+	m->m = s->ranks;
+	m->forward = dt_serve_ranks_forward;
+	m->depth = served_steps_under_way(s, p);
+	m->begin = dt_serve_ranks_begin;
+	m->take = dt_serve_ranks_take;
+	m->copy_block = dt_serve_ranks_copy_block;
+	m->draws = s->cut.layout.dp == 1; /* else logits come from elsewhere */
+	m->read_block = dt_serve_ranks_read_block;
+	m->write_block = dt_serve_ranks_write_block;
+	m->block_bytes = dt_serve_ranks_block_bytes(s->ranks);
+	m->beat = dt_serve_ranks_beat;
+	m->weights_read = m->weights_read ? weights_read_of_part : NULL;
+	m->beat_s = p->beat_s;
+}
+
 int served_open_engine(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
 		       int64_t len, int64_t blocks, struct dt_err *err)
 {
@@ -145,21 +163,8 @@ int served_open_engine(struct dt_served *s, const struct dt_served_params *p, co
 		ep.drafter.m = s->drafter;
 		ep.window = ep.window && span ? (int)(span > ep.window ? span : ep.window) : 0;
 	}
-	if (s->ranks) {
-		ep.model.m = s->ranks;
-		ep.model.forward = dt_serve_ranks_forward;
-		ep.model.depth = served_steps_under_way(s, p);
-		ep.model.begin = dt_serve_ranks_begin;
-		ep.model.take = dt_serve_ranks_take;
-		ep.model.copy_block = dt_serve_ranks_copy_block;
-		ep.model.draws = s->cut.layout.dp == 1; /* else logits come from elsewhere */
-		ep.model.read_block = dt_serve_ranks_read_block;
-		ep.model.write_block = dt_serve_ranks_write_block;
-		ep.model.block_bytes = dt_serve_ranks_block_bytes(s->ranks);
-		ep.model.beat = dt_serve_ranks_beat;
-		ep.model.weights_read = ep.model.weights_read ? weights_read_of_part : NULL;
-		ep.model.beat_s = p->beat_s;
-	}
+	if (s->ranks)
+		over_ranks(s, p, &ep.model);
 	if (p->peers) {
 		s->peers = *p->peers;
 		s->peers.name = ep.cache_name;

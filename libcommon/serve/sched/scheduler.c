@@ -1,7 +1,6 @@
-#include "serve/sched/scheduler.h"
+#include "serve/sched/scheduler_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,16 +39,6 @@ void dt_sched_release(struct dt_sched *s)
 	memset(s, 0, sizeof(*s));
 }
 
-static struct dt_kvpool *pool_of(struct dt_sched *s, const struct dt_seq *q)
-{
-	return &s->pool[q->replica];
-}
-
-static struct dt_sched_tenant *tenant_of(struct dt_sched *s, const struct dt_seq *q)
-{
-	return &s->tenant[q->tenant];
-}
-
 /* Who was idle starts level with the one that has had least: nobody saves up turns. */
 static void wake_tenant(struct dt_sched *s, struct dt_sched_tenant *t)
 {
@@ -83,7 +72,7 @@ static void queue_up(struct dt_seq_list *l, struct dt_seq *q)
 int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err)
 {
 	int need = dt_kvpool_blocks(s->pool, seq->max_rows);
-	struct dt_sched_tenant *t = tenant_of(s, seq);
+	struct dt_sched_tenant *t = dt_sched_tenant(s, seq);
 
 	if (need > s->pool->nblocks)
 		return dt_err_set(err, -E2BIG, "the request needs %d cache blocks and there are %d", need,
@@ -101,11 +90,11 @@ static void preempt(struct dt_sched *s, struct dt_seq *q)
 	TAILQ_REMOVE(&s->running, q, in_list);
 	s->nrunning--;
 	s->running_on[q->replica]--;
-	dt_kvpool_free(pool_of(s, q), &q->blocks);
+	dt_kvpool_free(dt_sched_pool(s, q), &q->blocks);
 	q->computed = q->draft = 0;
 	q->picked = false;
 	q->state = DT_SEQ_WAITING;
-	TAILQ_INSERT_HEAD(&tenant_of(s, q)->waiting, q, in_list);
+	TAILQ_INSERT_HEAD(&dt_sched_tenant(s, q)->waiting, q, in_list);
 	s->waiting++;
 	s->preemptions++;
 }
@@ -119,7 +108,7 @@ static struct dt_seq *victim(struct dt_sched *s, int replica)
 	struct dt_seq *best = NULL, *first = NULL, *q;
 
 	TAILQ_FOREACH (q, &s->running, in_list) {
-		int p = tenant_of(s, q)->share.priority, least;
+		int p = dt_sched_tenant(s, q)->share.priority, least;
 
 		if (q->replica != replica || !first) {
 			first = q->replica == replica ? q : first;
@@ -127,7 +116,7 @@ static struct dt_seq *victim(struct dt_sched *s, int replica)
 		}
 		if (q->busy)
 			continue;
-		least = best ? tenant_of(s, best)->share.priority : p;
+		least = best ? dt_sched_tenant(s, best)->share.priority : p;
 		if (best && q->tenant == best->tenant && q->urgency != best->urgency) {
 			best = q->urgency < best->urgency ? q : best;
 			continue;
@@ -141,7 +130,7 @@ static struct dt_seq *victim(struct dt_sched *s, int replica)
 /* Blocks for every known and guessed token of q, and none of those it will write shared. */
 static int make_ready(struct dt_sched *s, struct dt_seq *q)
 {
-	struct dt_kvpool *pool = pool_of(s, q);
+	struct dt_kvpool *pool = dt_sched_pool(s, q);
 	int rc = dt_kvpool_grow(pool, &q->blocks, dt_kvpool_blocks(pool, q->known + q->draft));
 	struct dt_block_copy *c = &s->copy[s->ncopy];
 	int at = q->computed / pool->block_size;
@@ -196,267 +185,6 @@ static int make_all_ready(struct dt_sched *s)
 	return 0;
 }
 
-/* The tenant's first sequence that does not wait for another's prompt. */
-static struct dt_seq *first_ready(const struct dt_sched_tenant *t)
-{
-	struct dt_seq *q;
-
-	TAILQ_FOREACH (q, &t->waiting, in_list)
-		if (!q->leader)
-			break;
-	return q;
-}
-
-static struct dt_seq *next_waiting(struct dt_sched *s)
-{
-	const struct dt_sched_tenant *best = NULL;
-	struct dt_seq *ret = NULL;
-
-	for (int i = 0; i < s->ntenants; i++) {
-		const struct dt_sched_tenant *t = &s->tenant[i];
-		struct dt_seq *q = first_ready(t);
-
-		if (!q ||
-		    (best && (t->share.priority < best->share.priority ||
-			      (t->share.priority == best->share.priority && t->served >= best->served))))
-			continue;
-		best = t;
-		ret = q;
-	}
-	return ret;
-}
-
-/* Its marks go on the blocks that can be found by now. Mark i is on the block with the last of its tokens. */
-static void put_marks(struct dt_sched *s, struct dt_seq *q)
-{
-	struct dt_kvpool *pool = pool_of(s, q);
-
-	for (; pool->marks && q->marked < q->nmarks; q->marked++) {
-		int b = (int)(ceil((q->marked + 1) * q->mark_tokens / pool->block_size)) - 1;
-
-		b = b < 0 ? 0 : b;
-		if (b >= q->blocks.published)
-			return;
-		if (q->blocks.b[b] >= 0)
-			dt_kvmarks_put(pool->marks, pool->marks_from + (size_t)q->blocks.b[b],
-				       q->mark[q->marked]);
-	}
-}
-
-/* Blocks of q that its replica has already; -ENOSPC: there is no room for the others. */
-static int find_room(struct dt_sched *s, const struct dt_seq *q, bool share)
-{
-	struct dt_kvpool *pool = pool_of(s, q);
-	int need = dt_kvpool_blocks(pool, q->known), found = 0, idle = 0, running = s->running_on[q->replica];
-
-	if (running >= s->max_seqs / s->replicas)
-		return -ENOSPC;
-	if (share) /* the last token is computed in any case: its logits are wanted */
-		found = dt_kvpool_match(pool, q->salt, q->tokens, q->known - 1, &idle);
-	/* A spare block for each running one, or the newcomer would be the next victim. */
-	return pool->nfree - idle < need - found + running ? -ENOSPC : found;
-}
-
-/* The replica for q, and what it has of it. */
-static int choose_replica(struct dt_sched *s, struct dt_seq *q, bool share)
-{
-	int best = -ENOSPC, at = 0;
-
-	for (q->replica = 0; q->replica < s->replicas; q->replica++) {
-		int found = find_room(s, q, share);
-
-		if (found < 0 || found < best ||
-		    (found == best && s->running_on[q->replica] >= s->running_on[at]))
-			continue;
-		best = found;
-		at = q->replica;
-	}
-	q->replica = at;
-	return best;
-}
-
-/* 0: q has its blocks; -ENOSPC: it must wait. */
-static int make_room(struct dt_sched *s, struct dt_seq *q)
-{
-	bool share = q->tokens && q->score_end == 0;
-	int found = choose_replica(s, q, share), rc;
-	struct dt_kvpool *pool = pool_of(s, q);
-
-	if (found < 0)
-		return found;
-	if (share) {
-		rc = dt_kvpool_attach(pool, &q->blocks, q->salt, q->tokens, q->known - 1);
-		if (rc < 0)
-			return rc;
-		q->marked = 0;
-		put_marks(s, q);
-	}
-	q->computed = found * pool->block_size;
-	rc = dt_kvpool_grow(pool, &q->blocks, dt_kvpool_blocks(pool, q->known));
-	if (rc < 0)
-		dt_kvpool_free(pool, &q->blocks);
-	return rc;
-}
-
-static void start(struct dt_sched *s, struct dt_seq *q)
-{
-	TAILQ_REMOVE(&tenant_of(s, q)->waiting, q, in_list);
-	s->waiting--;
-	q->state = DT_SEQ_RUNNING;
-	q->turn = s->turn;
-	TAILQ_INSERT_TAIL(&s->running, q, in_list);
-	s->nrunning++;
-	s->running_on[q->replica]++;
-}
-
-static int admit(struct dt_sched *s)
-{
-	struct dt_seq *q;
-
-	while (s->nrunning < s->max_seqs && (q = next_waiting(s))) {
-		int rc = make_room(s, q);
-
-		if (rc == -ENOSPC)
-			return 0;
-		if (rc < 0)
-			return rc;
-		start(s, q);
-		if (q->admitted)
-			continue;
-		q->admitted = true;
-		q->cached = q->computed;
-		s->prefix_queries += q->known;
-		s->prefix_hits += q->cached;
-	}
-	return 0;
-}
-
-/*
- * Which sequences of a replica the step is for: of those that are not under way the ones that have waited
- * longest, an equal share of all for each step that can be under way. fresh: only those that this step has
- * admitted are looked at, in addition to what is picked.
- */
-static void pick_on(struct dt_sched *s, int replica, bool fresh)
-{
-	int room = (s->running_on[replica] + s->depth - 1) / s->depth;
-	struct dt_seq *q;
-
-	TAILQ_FOREACH (q, &s->running, in_list)
-		if (q->replica == replica)
-			room -= q->picked;
-	while (room > 0) {
-		int64_t least = INT64_MAX;
-
-		TAILQ_FOREACH (q, &s->running, in_list)
-			if (q->replica == replica && !q->busy && !q->picked &&
-			    (fresh ? q->turn == s->turn : q->turn < least))
-				least = q->turn;
-		if (least == INT64_MAX)
-			return;
-		TAILQ_FOREACH (q, &s->running, in_list)
-			if (q->replica == replica && !q->busy && !q->picked && q->turn == least && room > 0) {
-				q->picked = true;
-				room--;
-			}
-	}
-}
-
-static void pick(struct dt_sched *s, bool fresh)
-{
-	struct dt_seq *q;
-
-	if (!fresh)
-		TAILQ_FOREACH (q, &s->running, in_list)
-			q->picked = false;
-	for (int i = 0; i < s->replicas; i++)
-		pick_on(s, i, fresh);
-}
-
-struct budget { /* left after one token and one row for everyone */
-	int tokens, rows;
-};
-
-static int lacks(const struct dt_sched_item *it)
-{
-	return it->seq->known + it->seq->draft - it->first - it->n;
-}
-
-/* Its next token costs no further row of logits. */
-static bool wants_no_row(const struct dt_sched_item *it)
-{
-	return it->first >= it->seq->score_end && it->seq->known > it->first + it->n;
-}
-
-/* Gives the item up to n tokens more, as far as the budget goes. */
-static void extend(struct dt_sched_item *it, int n, struct budget *b)
-{
-	bool each = it->first < it->seq->score_end;	/* a row of logits for every token */
-	int plain = it->seq->known - it->first - it->n; /* without those guessed, which want a row each too */
-
-	n = n < lacks(it) ? n : lacks(it);
-	n = n < b->tokens ? n : b->tokens;
-	if (each && n > b->rows)
-		n = b->rows;
-	else if (!each && n - plain > b->rows)
-		n = plain + b->rows;
-	b->tokens -= n;
-	b->rows -= each ? n : n > plain ? n - plain : 0;
-	it->n += n;
-}
-
-/* The items of one replica. */
-static int plan_on(struct dt_sched *s, int replica, struct dt_sched_item *items)
-{
-	struct budget b = {s->max_tokens / s->replicas, dt_sched_step_seqs(s)};
-	struct dt_sched_item *first = NULL;
-	struct dt_seq *q;
-	int n = 0;
-
-	TAILQ_FOREACH (q, &s->running, in_list) {
-		if (q->replica != replica || !q->picked)
-			continue;
-		items[n] = (struct dt_sched_item){.seq = q, .first = q->computed, .n = 1};
-		if (!first && lacks(&items[n]) > 0)
-			first = &items[n];
-		q->turn = s->turn;
-		n++;
-	}
-	b.tokens -= n;
-	b.rows -= n;
-	if (first)
-		extend(first, b.tokens / 4, &b);
-	while (b.tokens > 0) {
-		struct dt_sched_item *least = NULL;
-
-		for (int i = 0; i < n; i++)
-			if (lacks(&items[i]) > 0 && (!least || lacks(&items[i]) < lacks(least)) &&
-			    (b.rows > 0 || wants_no_row(&items[i])))
-				least = &items[i];
-		if (!least)
-			break;
-		extend(least, lacks(least), &b);
-	}
-	for (int i = 0; i < n; i++) { /* what was not planned of the guesses is forgotten */
-		int guessed = items[i].first + items[i].n - items[i].seq->known;
-
-		q = items[i].seq;
-		if (q->draft > 0)
-			q->draft = guessed > 0 ? guessed : 0;
-	}
-	return n;
-}
-
-static int plan(struct dt_sched *s, struct dt_sched_item *items)
-{
-	int n = 0;
-
-	for (int i = 0; i < s->replicas; i++)
-		n += plan_on(s, i, items + n);
-	for (int i = 0; i < n && s->depth > 1; i++)
-		items[i].seq->busy = true;
-	return n;
-}
-
 static bool any_picked(const struct dt_sched *s)
 {
 	const struct dt_seq *q;
@@ -476,24 +204,24 @@ int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items)
 	s->turn++;
 	do {
 		before = s->preemptions;
-		pick(s, false);
+		dt_sched_pick(s, false);
 		rc = make_all_ready(s);
 	} while (rc == 0 && s->preemptions > before && !any_picked(s)); /* those it picked had to go */
 	if (rc == 0 && s->preemptions == preemptions)
-		rc = admit(s);
-	pick(s, true);
-	return rc < 0 ? rc : plan(s, items);
+		rc = dt_sched_admit(s);
+	dt_sched_pick(s, true);
+	return rc < 0 ? rc : dt_sched_plan(s, items);
 }
 
 void dt_sched_computed(struct dt_sched *s, struct dt_seq *seq, int n)
 {
-	struct dt_sched_tenant *t = tenant_of(s, seq);
-	struct dt_kvpool *pool = pool_of(s, seq);
+	struct dt_sched_tenant *t = dt_sched_tenant(s, seq);
+	struct dt_kvpool *pool = dt_sched_pool(s, seq);
 
 	t->served += n / t->share.weight;
 	if (seq->tokens) {
 		dt_kvpool_publish(pool, &seq->blocks, seq->salt, seq->tokens, seq->computed);
-		put_marks(s, seq);
+		dt_sched_put_marks(s, seq);
 	}
 	/* The next token, at position computed, sees the key at computed - window + 1. */
 	if (s->window > 0 && seq->computed >= s->window)
@@ -511,10 +239,10 @@ bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child)
 	    s->running_on[leader->replica] >= s->max_seqs / s->replicas)
 		return false;
 	child->replica = leader->replica;
-	pool = pool_of(s, child);
+	pool = dt_sched_pool(s, child);
 	if (dt_kvpool_fork(pool, &child->blocks, &leader->blocks, dt_kvpool_blocks(pool, n)) < 0)
 		return false;
-	start(s, child);
+	dt_sched_start(s, child);
 	child->computed = n;
 	child->cached = n;
 	child->admitted = true;
@@ -523,7 +251,7 @@ bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child)
 
 void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq)
 {
-	struct dt_sched_tenant *t = tenant_of(s, seq);
+	struct dt_sched_tenant *t = dt_sched_tenant(s, seq);
 
 	if (seq->state == DT_SEQ_IDLE)
 		return;
@@ -535,7 +263,7 @@ void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq)
 		s->nrunning--;
 		s->running_on[seq->replica]--;
 	}
-	dt_kvpool_free(pool_of(s, seq), &seq->blocks);
+	dt_kvpool_free(dt_sched_pool(s, seq), &seq->blocks);
 	seq->state = DT_SEQ_IDLE;
 	seq->busy = false;
 	t->active--;

@@ -1,0 +1,141 @@
+/* Who runs next, and where: by priority, then fairness of tenants; on the replica that has most of it. */
+#include "serve/sched/scheduler_priv.h"
+
+#include <errno.h>
+#include <math.h>
+
+/* The tenant's first sequence that does not wait for another's prompt. */
+static struct dt_seq *first_ready(const struct dt_sched_tenant *t)
+{
+	struct dt_seq *q;
+
+	TAILQ_FOREACH (q, &t->waiting, in_list)
+		if (!q->leader)
+			break;
+	return q;
+}
+
+static struct dt_seq *next_waiting(struct dt_sched *s)
+{
+	const struct dt_sched_tenant *best = NULL;
+	struct dt_seq *ret = NULL;
+
+	for (int i = 0; i < s->ntenants; i++) {
+		const struct dt_sched_tenant *t = &s->tenant[i];
+		struct dt_seq *q = first_ready(t);
+
+		if (!q ||
+		    (best && (t->share.priority < best->share.priority ||
+			      (t->share.priority == best->share.priority && t->served >= best->served))))
+			continue;
+		best = t;
+		ret = q;
+	}
+	return ret;
+}
+
+/* Its marks go on the blocks that can be found by now. Mark i is on the block with the last of its tokens. */
+void dt_sched_put_marks(struct dt_sched *s, struct dt_seq *q)
+{
+	struct dt_kvpool *pool = dt_sched_pool(s, q);
+
+	for (; pool->marks && q->marked < q->nmarks; q->marked++) {
+		int b = (int)(ceil((q->marked + 1) * q->mark_tokens / pool->block_size)) - 1;
+
+		b = b < 0 ? 0 : b;
+		if (b >= q->blocks.published)
+			return;
+		if (q->blocks.b[b] >= 0)
+			dt_kvmarks_put(pool->marks, pool->marks_from + (size_t)q->blocks.b[b],
+				       q->mark[q->marked]);
+	}
+}
+
+/* Blocks of q that its replica has already; -ENOSPC: there is no room for the others. */
+static int find_room(struct dt_sched *s, const struct dt_seq *q, bool share)
+{
+	struct dt_kvpool *pool = dt_sched_pool(s, q);
+	int need = dt_kvpool_blocks(pool, q->known), found = 0, idle = 0, running = s->running_on[q->replica];
+
+	if (running >= s->max_seqs / s->replicas)
+		return -ENOSPC;
+	if (share) /* the last token is computed in any case: its logits are wanted */
+		found = dt_kvpool_match(pool, q->salt, q->tokens, q->known - 1, &idle);
+	/* A spare block for each running one, or the newcomer would be the next victim. */
+	return pool->nfree - idle < need - found + running ? -ENOSPC : found;
+}
+
+/* The replica for q, and what it has of it. */
+static int choose_replica(struct dt_sched *s, struct dt_seq *q, bool share)
+{
+	int best = -ENOSPC, at = 0;
+
+	for (q->replica = 0; q->replica < s->replicas; q->replica++) {
+		int found = find_room(s, q, share);
+
+		if (found < 0 || found < best ||
+		    (found == best && s->running_on[q->replica] >= s->running_on[at]))
+			continue;
+		best = found;
+		at = q->replica;
+	}
+	q->replica = at;
+	return best;
+}
+
+/* 0: q has its blocks; -ENOSPC: it must wait. */
+static int make_room(struct dt_sched *s, struct dt_seq *q)
+{
+	bool share = q->tokens && q->score_end == 0;
+	int found = choose_replica(s, q, share), rc;
+	struct dt_kvpool *pool = dt_sched_pool(s, q);
+
+	if (found < 0)
+		return found;
+	if (share) {
+		rc = dt_kvpool_attach(pool, &q->blocks, q->salt, q->tokens, q->known - 1);
+		if (rc < 0)
+			return rc;
+		q->marked = 0;
+		dt_sched_put_marks(s, q);
+	}
+	q->computed = found * pool->block_size;
+	rc = dt_kvpool_grow(pool, &q->blocks, dt_kvpool_blocks(pool, q->known));
+	if (rc < 0)
+		dt_kvpool_free(pool, &q->blocks);
+	return rc;
+}
+
+void dt_sched_start(struct dt_sched *s, struct dt_seq *q)
+{
+	TAILQ_REMOVE(&dt_sched_tenant(s, q)->waiting, q, in_list);
+	s->waiting--;
+	q->state = DT_SEQ_RUNNING;
+	q->turn = s->turn;
+	TAILQ_INSERT_TAIL(&s->running, q, in_list);
+	s->nrunning++;
+	s->running_on[q->replica]++;
+}
+
+int dt_sched_admit(struct dt_sched *s)
+{
+	struct dt_seq *q;
+
+	while (s->nrunning < s->max_seqs && (q = next_waiting(s))) {
+		int rc = make_room(s, q);
+
+		if (rc == -ENOSPC)
+			return 0;
+		if (rc < 0)
+			return rc;
+		dt_sched_start(s, q);
+		if (q->admitted)
+			continue;
+		q->admitted = true;
+		q->cached = q->computed;
+		s->prefix_queries += q->known;
+		s->prefix_hits += q->cached;
+	}
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

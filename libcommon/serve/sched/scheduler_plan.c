@@ -1,0 +1,131 @@
+/* Whom a step is for, and how its tokens and rows of logits are shared out. */
+#include "serve/sched/scheduler_priv.h"
+
+#include <stdint.h>
+
+/*
+ * Which sequences of a replica the step is for: of those that are not under way the ones that have waited
+ * longest, an equal share of all for each step that can be under way. fresh: only those that this step has
+ * admitted are looked at, in addition to what is picked.
+ */
+static void pick_on(struct dt_sched *s, int replica, bool fresh)
+{
+	int room = (s->running_on[replica] + s->depth - 1) / s->depth;
+	struct dt_seq *q;
+
+	TAILQ_FOREACH (q, &s->running, in_list)
+		if (q->replica == replica)
+			room -= q->picked;
+	while (room > 0) {
+		int64_t least = INT64_MAX;
+
+		TAILQ_FOREACH (q, &s->running, in_list)
+			if (q->replica == replica && !q->busy && !q->picked &&
+			    (fresh ? q->turn == s->turn : q->turn < least))
+				least = q->turn;
+		if (least == INT64_MAX)
+			return;
+		TAILQ_FOREACH (q, &s->running, in_list)
+			if (q->replica == replica && !q->busy && !q->picked && q->turn == least && room > 0) {
+				q->picked = true;
+				room--;
+			}
+	}
+}
+
+void dt_sched_pick(struct dt_sched *s, bool fresh)
+{
+	struct dt_seq *q;
+
+	if (!fresh)
+		TAILQ_FOREACH (q, &s->running, in_list)
+			q->picked = false;
+	for (int i = 0; i < s->replicas; i++)
+		pick_on(s, i, fresh);
+}
+
+struct budget { /* left after one token and one row for everyone */
+	int tokens, rows;
+};
+
+static int lacks(const struct dt_sched_item *it)
+{
+	return it->seq->known + it->seq->draft - it->first - it->n;
+}
+
+/* Its next token costs no further row of logits. */
+static bool wants_no_row(const struct dt_sched_item *it)
+{
+	return it->first >= it->seq->score_end && it->seq->known > it->first + it->n;
+}
+
+/* Gives the item up to n tokens more, as far as the budget goes. */
+static void extend(struct dt_sched_item *it, int n, struct budget *b)
+{
+	bool each = it->first < it->seq->score_end;	/* a row of logits for every token */
+	int plain = it->seq->known - it->first - it->n; /* without those guessed, which want a row each too */
+
+	n = n < lacks(it) ? n : lacks(it);
+	n = n < b->tokens ? n : b->tokens;
+	if (each && n > b->rows)
+		n = b->rows;
+	else if (!each && n - plain > b->rows)
+		n = plain + b->rows;
+	b->tokens -= n;
+	b->rows -= each ? n : n > plain ? n - plain : 0;
+	it->n += n;
+}
+
+/* The items of one replica. */
+static int plan_on(struct dt_sched *s, int replica, struct dt_sched_item *items)
+{
+	struct budget b = {s->max_tokens / s->replicas, dt_sched_step_seqs(s)};
+	struct dt_sched_item *first = NULL;
+	struct dt_seq *q;
+	int n = 0;
+
+	TAILQ_FOREACH (q, &s->running, in_list) {
+		if (q->replica != replica || !q->picked)
+			continue;
+		items[n] = (struct dt_sched_item){.seq = q, .first = q->computed, .n = 1};
+		if (!first && lacks(&items[n]) > 0)
+			first = &items[n];
+		q->turn = s->turn;
+		n++;
+	}
+	b.tokens -= n;
+	b.rows -= n;
+	if (first)
+		extend(first, b.tokens / 4, &b);
+	while (b.tokens > 0) {
+		struct dt_sched_item *least = NULL;
+
+		for (int i = 0; i < n; i++)
+			if (lacks(&items[i]) > 0 && (!least || lacks(&items[i]) < lacks(least)) &&
+			    (b.rows > 0 || wants_no_row(&items[i])))
+				least = &items[i];
+		if (!least)
+			break;
+		extend(least, lacks(least), &b);
+	}
+	for (int i = 0; i < n; i++) { /* what was not planned of the guesses is forgotten */
+		int guessed = items[i].first + items[i].n - items[i].seq->known;
+
+		q = items[i].seq;
+		if (q->draft > 0)
+			q->draft = guessed > 0 ? guessed : 0;
+	}
+	return n;
+}
+
+int dt_sched_plan(struct dt_sched *s, struct dt_sched_item *items)
+{
+	int n = 0;
+
+	for (int i = 0; i < s->replicas; i++)
+		n += plan_on(s, i, items + n);
+	for (int i = 0; i < n && s->depth > 1; i++)
+		items[i].seq->busy = true;
+	return n;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
