@@ -4,9 +4,9 @@
  * what was chosen for a shape is kept in a table.
  */
 #include "kernels/cuda/cuda.h"
+#include "kernels/symbols.h"
 
 #include <cublasLt.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,6 +54,9 @@ struct dt_blas {
 #undef MEMBER
 };
 
+#define SYMBOL(name) {#name, offsetof(struct dt_blas, name)},
+static const struct dt_symbol symbols[] = {FUNCTIONS(SYMBOL)};
+
 /* Emulated, every byte of it is in the way of each launch. */
 static size_t room(void)
 {
@@ -84,13 +87,7 @@ static bool find(struct dt_blas *b)
 	b->lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!b->lib)
 		return false;
-#define LOOK(name)                                                                                           \
-	*(void **)&b->name = dlsym(b->lib, #name);                                                           \
-	if (!b->name)                                                                                        \
-		return false;
-	FUNCTIONS(LOOK)
-#undef LOOK
-	return true;
+	return dt_symbols_find(b->lib, symbols, sizeof symbols / sizeof *symbols, b);
 }
 
 int dt_blas_open(struct dt_blas **ret)

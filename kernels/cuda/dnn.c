@@ -5,9 +5,9 @@
  * more than WORKSPACE. What was chosen for a shape is kept.
  */
 #include "kernels/cuda/conv.h"
+#include "kernels/symbols.h"
 
 #include <cudnn.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -63,6 +63,9 @@ struct dt_dnn {
 #undef MEMBER
 };
 
+#define SYMBOL(name) {#name, offsetof(struct dt_dnn, name)},
+static const struct dt_symbol symbols[] = {FUNCTIONS(SYMBOL)};
+
 static int result(cudnnStatus_t s)
 {
 	if (s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
@@ -88,13 +91,7 @@ static bool find(struct dt_dnn *d)
 	d->lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!d->lib || (dt_gpu_emulated() && !dlsym(d->lib, "dt_emu_cudnn"))) /* the real one wants a card */
 		return false;
-#define LOOK(name)                                                                                           \
-	*(void **)&d->name = dlsym(d->lib, #name);                                                           \
-	if (!d->name)                                                                                        \
-		return false;
-	FUNCTIONS(LOOK)
-#undef LOOK
-	return true;
+	return dt_symbols_find(d->lib, symbols, sizeof symbols / sizeof *symbols, d);
 }
 
 int dt_dnn_open(struct dt_dnn **ret, void *stream)

@@ -89,6 +89,23 @@ static inline void dt_nibbles(uint8_t *code, const uint8_t *p)
 	}
 }
 
+/* 32 numbers d values[code] of such codes. */
+static inline void dt_nibbles_decode(const uint8_t *p, float d, const int8_t *values, float *y)
+{
+	for (int j = 0; j < 16; j++) {
+		y[j] = d * (float)values[p[j] & 15];
+		y[j + 16] = d * (float)values[p[j] >> 4];
+	}
+}
+
+/* Codes of (x - low) inverse + add, rounded down, to 16 bytes. */
+static inline void dt_nibbles_encode(const float *x, float low, float inverse, float add, uint8_t *p)
+{
+	for (int j = 0; j < 16; j++)
+		p[j] = (uint8_t)(dt_code_of((x[j] - low) * inverse + add, 15) |
+				 dt_code_of((x[j + 16] - low) * inverse + add, 15) << 4);
+}
+
 /* Of 32: the number of the largest magnitude. */
 static inline float dt_largest32(const float *x)
 {

@@ -12,14 +12,8 @@ static const int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 1
 
 static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
-	for (; n > 0; n -= 32, s += 18, y += 32) {
-		float d = dt_half_at(s);
-
-		for (int j = 0; j < 16; j++) {
-			y[j] = d * (float)values[s[2 + j] & 15];
-			y[j + 16] = d * (float)values[s[2 + j] >> 4];
-		}
-	}
+	for (; n > 0; n -= 32, s += 18, y += 32)
+		dt_nibbles_decode(s + 2, dt_half_at(s), values, y);
 }
 
 static void recode(const uint8_t *s, int64_t n, uint8_t *out)

@@ -15,14 +15,8 @@ float dt_mxfp4_half_scale(uint8_t e)
 
 static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
-	for (; n > 0; n -= 32, s += 17, y += 32) {
-		float d = dt_mxfp4_half_scale(s[0]);
-
-		for (int j = 0; j < 16; j++) {
-			y[j] = d * (float)dt_e2m1_twice[s[1 + j] & 15];
-			y[j + 16] = d * (float)dt_e2m1_twice[s[1 + j] >> 4];
-		}
-	}
+	for (; n > 0; n -= 32, s += 17, y += 32)
+		dt_nibbles_decode(s + 1, dt_mxfp4_half_scale(s[0]), dt_e2m1_twice, y);
 }
 
 /* Of the numbers nearest to q, which is twice what a code stands for, the first code. */

@@ -22,9 +22,7 @@ static void encode(const struct dt_format_traits *t, const float *x, int64_t n, 
 		float d = dt_largest32(x) / -8.0f, inverse = d != 0 ? 1.0f / d : 0;
 
 		dt_put_half(out, d);
-		for (int j = 0; j < 16; j++)
-			out[2 + j] = (uint8_t)(dt_code_of(x[j] * inverse + 8.5f, 15) |
-					       dt_code_of(x[j + 16] * inverse + 8.5f, 15) << 4);
+		dt_nibbles_encode(x, 0, inverse, 8.5f, out + 2);
 	}
 }
 

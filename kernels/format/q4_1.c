@@ -29,9 +29,7 @@ static void encode(const struct dt_format_traits *t, const float *x, int64_t n, 
 		inverse = d != 0 ? 1.0f / d : 0;
 		dt_put_half(out, d);
 		dt_put_half(out + 2, low);
-		for (int j = 0; j < 16; j++)
-			out[4 + j] = (uint8_t)(dt_code_of((x[j] - low) * inverse + 0.5f, 15) |
-					       dt_code_of((x[j + 16] - low) * inverse + 0.5f, 15) << 4);
+		dt_nibbles_encode(x, low, inverse, 0.5f, out + 4);
 	}
 }
 

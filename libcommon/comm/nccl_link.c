@@ -2,6 +2,7 @@
 #include "comm/nccl_priv.h"
 
 #include "base/progress.h"
+#include "kernels/symbols.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -232,10 +233,7 @@ void dt_comm_nccl_leave(struct dt_comm *c)
 
 static const char *load(struct dt_comm_nccl_lib *l)
 {
-	static const struct {
-		const char *name;
-		size_t at;
-	} all[] = {
+	static const struct dt_symbol all[] = {
 #define F(n) {"nccl" #n, offsetof(struct dt_comm_nccl_lib, n)}
 		F(GetVersion),	F(GetErrorString), F(GetUniqueId),	 F(CommInitRank),
 		F(CommDestroy), F(CommAbort),	   F(CommGetAsyncError), F(AllReduce),
@@ -248,13 +246,8 @@ static const char *load(struct dt_comm_nccl_lib *l)
 	l->handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
 	if (!l->handle)
 		return "there is no libnccl.so.2";
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-		void *f = dlsym(l->handle, all[i].name);
-
-		if (!f)
-			return "libnccl.so.2 lacks functions";
-		memcpy((char *)l + all[i].at, &f, sizeof(f));
-	}
+	if (!dt_symbols_find(l->handle, all, sizeof(all) / sizeof(*all), l))
+		return "libnccl.so.2 lacks functions";
 	if (l->GetVersion(&version) != DT_NCCL_SUCCESS || version < OLDEST)
 		return "NCCL is older than 2.10";
 	return NULL;

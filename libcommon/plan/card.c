@@ -1,6 +1,7 @@
 #include "plan/card.h"
 
-#include <dlfcn.h>
+#include "kernels/symbols.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,26 +18,20 @@ struct driver {
 	int (*memory)(size_t *room, size_t *all);
 };
 
-static int load(void *lib, struct driver *d)
-{
-	static const char *const name[] = {"cuInit",
-					   "cuDeviceGet",
-					   "cuDevicePrimaryCtxRetain",
-					   "cuDevicePrimaryCtxRelease_v2",
-					   "cuCtxPushCurrent_v2",
-					   "cuCtxPopCurrent_v2",
-					   "cuMemGetInfo_v2"};
-	void *to[] = {&d->init, &d->get, &d->retain, &d->release, &d->push, &d->pop, &d->memory};
-
-	for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
-		void *f = dlsym(lib, name[i]);
-
-		if (!f)
-			return -ENODEV;
-		memcpy(to[i], &f, sizeof(f));
+#define F(name, member)                                                                                      \
+	{                                                                                                    \
+		name, offsetof(struct driver, member)                                                        \
 	}
-	return 0;
-}
+static const struct dt_symbol symbols[] = {
+	F("cuInit", init),
+	F("cuDeviceGet", get),
+	F("cuDevicePrimaryCtxRetain", retain),
+	F("cuDevicePrimaryCtxRelease_v2", release),
+	F("cuCtxPushCurrent_v2", push),
+	F("cuCtxPopCurrent_v2", pop),
+	F("cuMemGetInfo_v2", memory),
+};
+#undef F
 
 static int ask(const struct driver *d, int index, uint64_t *ret)
 {
@@ -74,9 +69,8 @@ int dt_card_free(const char *name, uint64_t *ret, struct dt_err *err)
 	lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
 		return dt_err_set(err, -ENODEV, "'%s': no NVIDIA driver (libcuda.so.1) here", name);
-	rc = load(lib, &d);
-	if (rc == 0)
-		rc = ask(&d, (int)index, ret);
+	rc = dt_symbols_find(lib, symbols, sizeof(symbols) / sizeof(*symbols), &d) ? ask(&d, (int)index, ret)
+										   : -ENODEV;
 	dlclose(lib);
 	return rc < 0 ? dt_err_set(err, rc, "'%s': no such card, or the driver does not answer", name) : 0;
 }

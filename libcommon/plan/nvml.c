@@ -1,6 +1,7 @@
 #include "plan/nvml.h"
 
-#include <dlfcn.h>
+#include "kernels/symbols.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -27,23 +28,37 @@ struct dt_nvml {
 	int (*pcie)(void *card, int counter, unsigned *ret_kb_s);
 };
 
-/* The card's place on the bus as the driver has it: NVML counts cards otherwise than CUDA does. */
-static int place_of(int index, char *bus, int room)
-{
-	static const char *const name[] = {"cuInit", "cuDeviceGet", "cuDeviceGetPCIBusId"};
+struct driver {
 	int (*init)(unsigned);
 	int (*get)(int *, int);
 	int (*place)(char *, int, int);
-	void *to[] = {&init, &get, &place}, *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-	int device, rc = lib ? 0 : -ENODEV;
+};
 
-	for (size_t i = 0; i < sizeof(name) / sizeof(*name) && rc == 0; i++) {
-		void *f = dlsym(lib, name[i]);
-
-		rc = f ? 0 : -ENODEV;
-		memcpy(to[i], &f, sizeof(f));
+#define F(s, name, member)                                                                                   \
+	{                                                                                                    \
+		name, offsetof(struct s, member)                                                             \
 	}
-	if (rc == 0 && (init(0) || get(&device, index) || place(bus, room, device)))
+static const struct dt_symbol driver_symbols[] = {F(driver, "cuInit", init), F(driver, "cuDeviceGet", get),
+						  F(driver, "cuDeviceGetPCIBusId", place)};
+static const struct dt_symbol symbols[] = {
+	F(dt_nvml, "nvmlInit_v2", init),
+	F(dt_nvml, "nvmlShutdown", shutdown),
+	F(dt_nvml, "nvmlDeviceGetHandleByPciBusId_v2", handle),
+	F(dt_nvml, "nvmlDeviceGetUtilizationRates", share),
+	F(dt_nvml, "nvmlDeviceGetMemoryInfo", memory),
+	F(dt_nvml, "nvmlDeviceGetPowerUsage", power),
+	F(dt_nvml, "nvmlDeviceGetPcieThroughput", pcie),
+};
+#undef F
+
+/* The card's place on the bus as the driver has it: NVML counts cards otherwise than CUDA does. */
+static int place_of(int index, char *bus, int room)
+{
+	struct driver d;
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	int device, rc = lib && dt_symbols_find(lib, driver_symbols, 3, &d) ? 0 : -ENODEV;
+
+	if (rc == 0 && (d.init(0) || d.get(&device, index) || d.place(bus, room, device)))
 		rc = -ENODEV;
 	if (lib)
 		dlclose(lib);
@@ -52,24 +67,9 @@ static int place_of(int index, char *bus, int room)
 
 static int load(struct dt_nvml *n)
 {
-	static const char *const name[] = {"nvmlInit_v2",
-					   "nvmlShutdown",
-					   "nvmlDeviceGetHandleByPciBusId_v2",
-					   "nvmlDeviceGetUtilizationRates",
-					   "nvmlDeviceGetMemoryInfo",
-					   "nvmlDeviceGetPowerUsage",
-					   "nvmlDeviceGetPcieThroughput"};
-	void *to[] = {&n->init, &n->shutdown, &n->handle, &n->share, &n->memory, &n->power, &n->pcie};
-
 	n->lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	for (size_t i = 0; i < sizeof(name) / sizeof(*name) && n->lib; i++) {
-		void *f = dlsym(n->lib, name[i]);
-
-		if (!f)
-			return -ENODEV;
-		memcpy(to[i], &f, sizeof(f));
-	}
-	return n->lib ? 0 : -ENODEV;
+	return n->lib && dt_symbols_find(n->lib, symbols, sizeof(symbols) / sizeof(*symbols), n) ? 0
+												 : -ENODEV;
 }
 
 int dt_nvml_open(int index, struct dt_nvml **ret, struct dt_err *err)

@@ -6,26 +6,11 @@ bats_require_minimum_version 1.5.0
 load server
 
 setup_file() {
-    cd "$BATS_FILE_TMPDIR" || return 1
-    "$DT_HELP/make-model" m
-    for i in $(seq 0 23); do
-        jq -nc --argjson i "$i" '{prompt: ("Story \($i % 8) of many: " + ("it goes on and on, \($i) times. " * ($i % 7 + 3))),
-            max_tokens: 16, seed: $i, temperature: (if $i % 2 == 0 then 0 else 1 end), ignore_eos: true}'
-    done >prompts.jsonl
-    "$DT_BIN/dt-serve" --batch m --precision fp32 --threads 1 <prompts.jsonl 2>/dev/null | jq -c .text >wanted
+    make_stories
 }
 
 setup() {
-    in_server_folder
-    servers=()
-    common=(--precision fp32 --threads 1 --max-num-seqs 4 --max-model-len 400)
-}
-
-# start OPTION...: a server on a free port; sets $server (process) and $url
-start() {
-    await dt-serve m "${common[@]}" --port 0 "$@"
-    servers+=("$server")
-    cp log "log.$server"
+    several_servers
 }
 
 # with_ranks MPIRUN: it and its ranks are ended behind the test
@@ -38,10 +23,7 @@ with_ranks() {
 }
 
 teardown() {
-    for pid in "${servers[@]}"; do
-        kill -KILL "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-    done
+    kill_servers
 }
 
 # metric URL NAME

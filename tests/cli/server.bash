@@ -26,4 +26,37 @@ teardown() {
     done
     wait "$server" 2>/dev/null || true
 }
+
+# Several servers and what is asked of them: make_stories in setup_file writes model m, prompts.jsonl and what one
+# server answers, wanted; several_servers in setup, start wherever one is started, kill_servers in teardown.
+
+make_stories() {
+    cd "$BATS_FILE_TMPDIR" || return 1
+    "$DT_HELP/make-model" m
+    for i in $(seq 0 23); do
+        jq -nc --argjson i "$i" '{prompt: ("Story \($i % 8) of many: " + ("it goes on and on, \($i) times. " * ($i % 7 + 3))),
+            max_tokens: 16, seed: $i, temperature: (if $i % 2 == 0 then 0 else 1 end), ignore_eos: true}'
+    done >prompts.jsonl
+    "$DT_BIN/dt-serve" --batch m --precision fp32 --threads 1 <prompts.jsonl 2>/dev/null | jq -c .text >wanted
+}
+
+several_servers() {
+    in_server_folder
+    servers=()
+    common=(--precision fp32 --threads 1 --max-num-seqs 4 --max-model-len 400)
+}
+
+# start OPTION...: a server on a free port; sets $server (process) and $url; its log is log.$server
+start() {
+    await dt-serve m "${common[@]}" --port 0 "$@"
+    servers+=("$server")
+    cp log "log.$server"
+}
+
+kill_servers() {
+    for pid in "${servers[@]}"; do
+        kill -KILL "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -8,13 +8,12 @@ Writes golden-bnb.h5 beside this script, as golden_coded.py does: a group a fold
 matrices, what bitsandbytes' dequantize_4bit makes of them. --check compares: exit 3 on a difference, 77 without the
 packages torch, safetensors, bitsandbytes and h5py.
 """
-import io
 import json
 import os
 import sys
 
 try:
-    import h5py
+    import golden_folders
     import numpy as np
     import torch
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
@@ -64,27 +63,5 @@ def folder(kind, double, dtype):
     return json.dumps(dict(CONFIG, quantization_config=quant)), np.frombuffer(save(tensors), np.uint8), dense
 
 
-def main():
-    golden = {name: folder(*what) for name, what in FOLDERS.items()}
-    if sys.argv[1:] == ["--check"]:
-        with h5py.File(FILE) as f:
-            for name, (config, data, dense) in golden.items():
-                same = f[name].attrs["config"].decode() == config and np.array_equal(f[name]["file"], data)
-                if not same or not all(np.array_equal(f[name]["dense"][k], v) for k, v in dense.items()):
-                    print(f"golden_bnb.py: {name} differs", file=sys.stderr)
-                    sys.exit(3)
-        return
-    buf = io.BytesIO()
-    with h5py.File(buf, "w", track_order=False) as f:
-        for name, (config, data, dense) in golden.items():
-            g = f.create_group(name)
-            g.attrs["config"] = np.bytes_(config)
-            g.create_dataset("file", data=data, compression="gzip", compression_opts=9)
-            for k, v in dense.items():
-                g.create_dataset(f"dense/{k}", data=v, compression="gzip", compression_opts=9)
-    with open(FILE, "wb") as out:
-        out.write(buf.getvalue())
-
-
-main()
+golden_folders.main(FILE, {name: folder(*what) for name, what in FOLDERS.items()})
 # SPDX-License-Identifier: Apache-2.0

@@ -12,14 +12,13 @@ The peers' packages need no more than PyTorch here; PYTHONPATH may name folders 
 """
 
 import importlib.util
-import io
 import json
 import os
 import sys
 import types
 
 try:
-    import h5py
+    import golden_folders
     import numpy as np
     import torch
     from safetensors.torch import save
@@ -165,28 +164,5 @@ def compute():
     return ret
 
 
-def main():
-    golden = compute()
-    if sys.argv[1:] == ["--check"]:
-        with h5py.File(FILE) as f:
-            for name, (config, data, dense) in golden.items():
-                same = f[name].attrs["config"].decode() == config and np.array_equal(f[name]["file"], data)
-                same = same and all(np.array_equal(f[name]["dense"][k], v) for k, v in dense.items())
-                if not same:
-                    print(f"golden_coded.py: {name} differs", file=sys.stderr)
-                    sys.exit(3)
-        return
-    buf = io.BytesIO()
-    with h5py.File(buf, "w", track_order=False) as f:
-        for name, (config, data, dense) in golden.items():
-            g = f.create_group(name)
-            g.attrs["config"] = np.bytes_(config)
-            g.create_dataset("file", data=data, compression="gzip", compression_opts=9)
-            for k, v in dense.items():
-                g.create_dataset(f"dense/{k}", data=v, compression="gzip", compression_opts=9)
-    with open(FILE, "wb") as out:
-        out.write(buf.getvalue())
-
-
-main()
+golden_folders.main(FILE, compute())
 # SPDX-License-Identifier: Apache-2.0

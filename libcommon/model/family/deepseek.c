@@ -215,32 +215,24 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	return 0;
 }
 
+/* What both have. */
+#define BOTH                                                                                                 \
+	.arch = "deepseek2", .gguf_adjacent = true, .gguf_expert_width = true, .prefix = "model.",           \
+	.hf = {hf, dt_names_experts, dt_names_llama}, .gguf = {gguf, dt_names_gguf}, .to_hf = to_hf,         \
+	.build = dt_build_decoder
+
 const struct dt_family dt_family_deepseek_v2 = {
 	.type = "deepseek_v2",
 	.class = "DeepseekV2ForCausalLM",
-	.arch = "deepseek2",
-	.gguf_adjacent = true,
-	.gguf_expert_width = true,
-	.prefix = "model.",
-	.hf = {hf, dt_names_experts, dt_names_llama},
-	.gguf = {gguf, dt_names_gguf},
 	.from_hf = v2_from_hf,
-	.to_hf = to_hf,
 	.from_gguf = from_gguf,
-	.build = dt_build_decoder,
+	BOTH,
 };
 
 const struct dt_family dt_family_deepseek_v3 = {
 	.type = "deepseek_v3",
 	.class = "DeepseekV3ForCausalLM",
-	.arch = "deepseek2",
-	.gguf_adjacent = true,
-	.gguf_expert_width = true,
-	.prefix = "model.",
-	.hf = {hf, dt_names_experts, dt_names_llama},
-	.gguf = {gguf, dt_names_gguf},
 	.from_hf = v3_from_hf,
-	.to_hf = to_hf,
-	.build = dt_build_decoder,
+	BOTH,
 };
 /* SPDX-License-Identifier: Apache-2.0 */

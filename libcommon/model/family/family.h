@@ -77,6 +77,10 @@ extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral
 	dt_family_deepseek_v3, dt_family_phi3, dt_family_olmo2, dt_family_gemma2, dt_family_resnet,
 	dt_family_resnet9, dt_family_mlp, dt_family_cnn, dt_family_olmoe, dt_family_policy;
 
+/* Of Gemma 2 and 3 (gemma2.c): defaults of both classes, and what both write. */
+void dt_gemma_defaults(struct dt_config *c);
+json_t *dt_gemma_to_hf(const struct dt_config *c);
+
 struct dt_safetensors;
 
 /* ResNets in files of others (resnet_timm.c). Of tensors: 1, or 0 where they are not a ResNet's. */

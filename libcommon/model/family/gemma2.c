@@ -4,25 +4,43 @@
  */
 #include "model/family/family.h"
 
-static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+void dt_gemma_defaults(struct dt_config *c)
 {
-	int rc;
-
-	/* The class's defaults. */
 	c->bos = 2;
 	c->eos = 1;
 	c->heads = 8;
 	c->kv_heads = 4;
 	c->head_dim = 256;
-	c->max_seq = 8192;
 	c->act = DT_ACT_GELU_TANH;
 	c->tied = true;
 	c->window = 4096;
-	c->global_every = 2;
 	c->score_dim = 256;
+	c->post_norms = c->embed_scaled = c->norm_plus_one = true;
+}
+
+json_t *dt_gemma_to_hf(const struct dt_config *c)
+{
+	json_t *o = dt_hf_write_decoder(c);
+
+	json_object_set_new(
+		o, "hidden_activation",
+		json_string(c->act == DT_ACT_GELU_TANH ? "gelu_pytorch_tanh" : dt_hf_act_name(c->act)));
+	json_object_del(o, "hidden_act");
+	json_object_set_new(o, "query_pre_attn_scalar",
+			    json_integer(c->score_dim ? c->score_dim : c->head_dim));
+	return o;
+}
+
+static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	int rc;
+
+	/* The class's defaults. */
+	dt_gemma_defaults(c);
+	c->max_seq = 8192;
+	c->global_every = 2;
 	c->score_cap = 50;
 	c->logit_cap = 30;
-	c->post_norms = c->embed_scaled = c->norm_plus_one = true;
 	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_attention_bias(o, c, err)) < 0 ||
 	    (rc = dt_hf_rope(o, c, err)) < 0 ||
 	    (rc = dt_hf_size(o, "query_pre_attn_scalar", false, &c->score_dim, err)) < 0 ||
@@ -44,14 +62,8 @@ static json_t *cap_or_null(double cap)
 
 static json_t *to_hf(const struct dt_config *c)
 {
-	json_t *o = dt_hf_write_decoder(c);
+	json_t *o = dt_gemma_to_hf(c);
 
-	json_object_set_new(
-		o, "hidden_activation",
-		json_string(c->act == DT_ACT_GELU_TANH ? "gelu_pytorch_tanh" : dt_hf_act_name(c->act)));
-	json_object_del(o, "hidden_act");
-	json_object_set_new(o, "query_pre_attn_scalar",
-			    json_integer(c->score_dim ? c->score_dim : c->head_dim));
 	json_object_set_new(o, "attn_logit_softcapping", cap_or_null(c->score_cap));
 	json_object_set_new(o, "final_logit_softcapping", cap_or_null(c->logit_cap));
 	dt_hf_write_period(c, o);

@@ -13,20 +13,12 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	int rc;
 
 	/* The defaults of the text model's own class, which files leave out. */
-	c->bos = 2;
-	c->eos = 1;
-	c->heads = 8;
-	c->kv_heads = 4;
-	c->head_dim = 256;
+	dt_gemma_defaults(c);
 	c->max_seq = 131072;
-	c->act = DT_ACT_GELU_TANH;
-	c->tied = true;
-	c->window = 4096;
 	c->global_every = 6;
 	c->rope_theta = 1e6;
 	c->rope_local_theta = 10000;
-	c->score_dim = 256;
-	c->qk_norm = c->post_norms = c->embed_scaled = c->norm_plus_one = true;
+	c->qk_norm = true;
 	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_attention_bias(o, c, err)) < 0 ||
 	    (rc = dt_hf_rope(o, c, err)) < 0 ||
 	    (rc = dt_json_real(json_object_get(rope, "sliding_attention"), "rope_theta", false,
@@ -50,14 +42,8 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 
 static json_t *to_hf(const struct dt_config *c)
 {
-	json_t *o = dt_hf_write_decoder(c);
+	json_t *o = dt_gemma_to_hf(c);
 
-	json_object_set_new(
-		o, "hidden_activation",
-		json_string(c->act == DT_ACT_GELU_TANH ? "gelu_pytorch_tanh" : dt_hf_act_name(c->act)));
-	json_object_del(o, "hidden_act");
-	json_object_set_new(o, "query_pre_attn_scalar",
-			    json_integer(c->score_dim ? c->score_dim : c->head_dim));
 	json_object_set_new(o, "rope_local_base_freq", json_real(c->rope_local_theta));
 	dt_hf_write_period(c, o);
 	if (c->global_every)
