@@ -159,7 +159,7 @@ static double most_params(const struct dt_step_model *m, bool all, double *ret_e
 	return most;
 }
 
-/* Messages among n ranks of one place along dp: gradients, gathered weights. part: of them that is trained. */
+/* Messages among n ranks of one place along dp: gradients, gathered weights. part: share that is trained. */
 static void put_dp(const struct dt_step_model *m, double most, double experts, double part, double backward,
 		   struct dt_step_time *r)
 {
