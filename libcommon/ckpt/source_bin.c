@@ -53,7 +53,10 @@ static int64_t lay(struct dt_source *s, const uint8_t *p, size_t n, const struct
 
 static int wrong_size(const char *path, const char *what, struct dt_err *err)
 {
-	return dt_err_set(err, -EBADMSG, "'%s' is not as long as a %s model with its head is", path, what);
+	return dt_err_set(err, -EBADMSG,
+			  "'%s' is not as long as a %s model whose head it has: it is cut off, or "
+			  "another kind of file",
+			  path, what);
 }
 
 static void head(const uint8_t *p, int32_t *h, int n)
@@ -171,7 +174,8 @@ static int64_t lay_llama2c(struct dt_source *s, const uint8_t *p, size_t n, cons
 	return lay(s, p, n, a, h->vocab < 0 ? 13 : 12, h->layers, DT_FMT_F32);
 }
 
-static bool read_llama2c(const uint8_t *p, size_t n, struct llama2c *h)
+/* Whether p begins as one: there is no word that says so, only seven numbers that can be. */
+static bool head_llama2c(const uint8_t *p, size_t n, struct llama2c *h)
 {
 	if (n < 28)
 		return false;
@@ -179,14 +183,14 @@ static bool read_llama2c(const uint8_t *p, size_t n, struct llama2c *h)
 	return h->dim > 0 && h->dim <= 1 << 20 && h->ffn > 0 && h->ffn <= 1 << 22 && h->layers > 0 &&
 	       h->layers <= 4096 && h->heads > 0 && h->dim % h->heads == 0 && h->kv_heads > 0 &&
 	       h->kv_heads <= h->heads && h->vocab && h->vocab > -(1 << 24) && h->vocab < 1 << 24 &&
-	       h->seq > 0 && h->seq <= 1 << 24 && lay_llama2c(NULL, p + 28, n - 28, h) == (int64_t)n - 28;
+	       h->seq > 0 && h->seq <= 1 << 24;
 }
 
 bool src_is_llama2c(const uint8_t *p, size_t n)
 {
 	struct llama2c h;
 
-	return read_llama2c(p, n, &h);
+	return head_llama2c(p, n, &h);
 }
 
 int src_open_llama2c(struct dt_source *s, struct dt_err *err)
@@ -198,7 +202,7 @@ int src_open_llama2c(struct dt_source *s, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
-	if (!read_llama2c(p, n, &h))
+	if (!head_llama2c(p, n, &h) || lay_llama2c(NULL, p + 28, n - 28, &h) != (int64_t)n - 28)
 		return wrong_size(s->path, "llama2.c", err);
 	s->config = (struct dt_config){.name = "llama2c",
 				       .family = "llama",

@@ -123,7 +123,10 @@ static int place(const struct dt_gguf *g, struct dt_gguf_tensor *t, uint64_t ali
 			return dt_err_set(err, -EBADMSG, "tensor '%s' has an impossible shape", t->name);
 	t->format = dt_format_of_gguf(t->type);
 	if (t->at % align || t->at > g->bytes || g->data_at + t->at > g->bytes)
-		return dt_err_set(err, -EBADMSG, "tensor '%s' is not where one can be", t->name);
+		return dt_err_set(err, -EBADMSG,
+				  "tensor '%s' begins past the end of the file, or not at a multiple of "
+				  "the alignment: the file is cut off or damaged",
+				  t->name);
 	t->at += g->data_at;
 	if (t->format < 0)
 		return 0;
@@ -133,7 +136,9 @@ static int place(const struct dt_gguf *g, struct dt_gguf_tensor *t, uint64_t ali
 				  t->name, (long long)t->shape[t->ndim - 1], f->name);
 	t->bytes = dt_format_bytes((enum dt_format)t->format, numel);
 	if (t->bytes > g->bytes - t->at)
-		return dt_err_set(err, -EBADMSG, "tensor '%s' reaches out of the file", t->name);
+		return dt_err_set(err, -EBADMSG,
+				  "tensor '%s' reaches past the end of the file, which is cut off or damaged",
+				  t->name);
 	return 0;
 }
 
@@ -182,7 +187,9 @@ static int parse_lists(struct dt_gguf *g, struct reader *r, uint64_t ntensor, ui
 
 	/* the least a pair and a tensor can take bounds what is allocated */
 	if (r->bad || nkv > g->bytes / 13 || ntensor > g->bytes / 33)
-		return dt_err_set(err, -EBADMSG, "the file is too short for what it says it holds");
+		return dt_err_set(
+			err, -EBADMSG,
+			"the file is too short for what it says it holds: it is cut off or damaged");
 	g->kv = calloc((size_t)nkv + 1, sizeof(*g->kv));
 	g->tensor = calloc((size_t)ntensor + 1, sizeof(*g->tensor));
 	if (!g->kv || !g->tensor)

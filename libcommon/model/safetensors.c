@@ -70,7 +70,8 @@ static int read_tensor(const json_t *o, uint64_t data_at, uint64_t end, struct d
 	from = json_integer_value(json_array_get(place, 0));
 	to = json_integer_value(json_array_get(place, 1));
 	if (from < 0 || to < from || (uint64_t)to > end - data_at)
-		return dt_err_set(err, -EBADMSG, "it reaches out of the file");
+		return dt_err_set(err, -EBADMSG,
+				  "it reaches past the end of the file, which is cut off or damaged");
 	if (to - from != bytes)
 		return dt_err_set(err, -EBADMSG, "its shape takes %lld bytes and its place has %lld",
 				  (long long)bytes, (long long)(to - from));

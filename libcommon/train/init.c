@@ -58,7 +58,7 @@ int init_open(struct trainer *t, struct dt_err *err)
 		return 0;
 	if (dt_config_find_preset(r->model, &preset) == 0 || !init_holds_weights(r->model, false)) {
 		if (r->init == DT_RUN_INIT_WEIGHTS)
-			return dt_err_set(err, -ENOENT, "--init weights: '%s' holds none", r->model);
+			return dt_err_set(err, -ENOENT, "--init weights: '%s' holds no weights", r->model);
 		return 0;
 	}
 	rc = dt_source_open(r->model, DT_SOURCE_AUTO, "none", &t->init, err);

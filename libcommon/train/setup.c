@@ -154,8 +154,9 @@ static int describe(struct trainer *t, struct dt_err *err)
 	}
 	world = dt_layout_world(&r->layout);
 	if (world != t->info.size) {
-		dt_err_set(err, -EINVAL, "layout '%s' is for %d ranks, but %d were started",
-			   dt_layout_format(&r->layout, layout, sizeof(layout)), world, t->info.size);
+		dt_err_set(err, -EINVAL, "layout '%s' is for %d ranks, but %d %s started",
+			   dt_layout_format(&r->layout, layout, sizeof(layout)), world, t->info.size,
+			   t->info.size == 1 ? "was" : "were");
 		dt_err_hint(err, "start it with: mpirun -np %d dt-train ...", world);
 		return -EINVAL;
 	}

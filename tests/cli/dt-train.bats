@@ -52,7 +52,7 @@ agrees() { # reference-file other-file bound
     ! grep -q "starts from" said.txt || false
     jq -en "$fresh - $want > 0.5"
     run -1 dt-train --model llama-tiny "${args[@]}" --steps 1 --init weights
-    [[ $output == *"'llama-tiny' holds none"* ]]
+    [[ $output == *"'llama-tiny' holds no weights"* ]]
     dt-shard-ckpt convert --to dt held-hf held-again
     for from in held-hf held.gguf held-again; do
         loss=$(dt-train --resume $from "${args[@]}" --steps 1 2>said.txt | jq .loss)
@@ -275,7 +275,7 @@ attempt() {
     attempt dt-train --data d.h5; one_line 2 "are needed"
     attempt dt-train --model gpt2-tiny --seq 32 --data absent.h5 --save run; one_line 1 "absent.h5"
     attempt dt-train --model no-such-model --data d.h5 --save run; one_line 1 "no-such-model"
-    attempt dt-train --model gpt2-tiny --data d.h5 --layout dp2 --save run; one_line 2 "for 2 ranks, but 1"
+    attempt dt-train --model gpt2-tiny --data d.h5 --layout dp2 --save run; one_line 2 "for 2 ranks, but 1 was started"
     attempt dt-train --model gpt2-tiny --data d.h5 --layout dp0; one_line 2 "dp0"
     attempt dt-train --model gpt2-tiny --data d.h5 --microbatch 4 --global-batch 6; one_line 2 "not a multiple"
     attempt dt-train --model gpt2-tiny --data d.h5 --seq 4096; one_line 2 "positions"
