@@ -114,7 +114,7 @@ static int cpu_sync(struct dt_dev *dev)
 	return 0;
 }
 
-/* Everything has been done when its call returned. */
+/* A call returns when its work is done, so an event has nothing to wait for. */
 static int cpu_event_open(struct dt_dev *dev, void **ret)
 {
 	*ret = NULL;

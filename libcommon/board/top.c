@@ -57,7 +57,7 @@ static double recent(const struct dt_board_run *r, const char *key)
 	return n ? sum / n : NAN;
 }
 
-/* ---- the curve of the loss, a character a stretch of steps ---- */
+/* ---- the curve of the loss: a character for each range of steps ---- */
 
 static int means(const struct dt_board_run *r, const char *key, double *out, int n)
 {

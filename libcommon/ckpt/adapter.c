@@ -107,8 +107,10 @@ static int read_part(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_
 		if (!to[k])
 			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
 		else if (t.shape[0] != shape[k][0] || (k < 2 && t.shape[1] != shape[k][1]))
-			rc = dt_err_set(err, -EINVAL, "adapter '%s': that of '%s' has another shape",
-					in->a->path, p->name);
+			rc = dt_err_set(
+				err, -EINVAL,
+				"adapter '%s': its matrix for '%s' has another shape than the model's",
+				in->a->path, p->name);
 		else
 			rc = dt_ckpt_read(ck, at[k], off, shape[k], DT_F32, to[k], err);
 	}

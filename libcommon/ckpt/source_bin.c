@@ -119,7 +119,7 @@ int src_open_llmc(struct dt_source *s, struct dt_err *err)
 				  "'%s': version %d of llm.c's format is not supported; known: 3, 5", s->path,
 				  h[1]);
 	if (h[6] < 1 || h[5] < 1 || h[7] < h[3])
-		return dt_err_set(err, -EBADMSG, "'%s' has an impossible head", s->path);
+		return dt_err_set(err, -EBADMSG, "'%s': its header has sizes that no model has", s->path);
 	c = h[6];
 	vp = h[7];
 	s->config = llmc_config(h);

@@ -62,7 +62,7 @@ int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
 	int rc = 0, ok;
 
 	if (w->info.nodes > 1)
-		return dt_err_set(err, -ENOTSUP, "--elastic wants all ranks on one machine, these are on %d",
+		return dt_err_set(err, -ENOTSUP, "--elastic needs all ranks on one machine; these are on %d",
 				  w->info.nodes);
 	if (w->info.rank == 0) { /* of its size before anybody else can open it */
 		at.fd = memfd_create("dt-board", MFD_CLOEXEC);

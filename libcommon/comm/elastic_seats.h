@@ -76,7 +76,7 @@ void dt_seat_take(struct dt_elastic *e, int i, int state);
 void dt_seats_build(char buf[32]);
 /* What the first rank writes before others read it. */
 void dt_seats_begin(struct dt_seats *b, const struct dt_elastic *e);
-/* Whether this process is no member any more; its seat may be another's by now. */
+/* Whether this process has ceased to be a member; another process may have its seat. */
 bool dt_seats_out(const struct dt_elastic *e);
 /* Whether every process that is to be a member of it has arrived. */
 bool dt_seats_here(struct dt_elastic *e, uint64_t next);

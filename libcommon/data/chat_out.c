@@ -124,8 +124,8 @@ static int first_offset(struct dt_chat_out *o, const int32_t *ids, size_t n, int
 		return 0;
 	return o->rc = dt_err_set(
 		       o->err, -EINVAL,
-		       "the tokens of a text of %zu bytes have %zu: which of them an assistant says is "
-		       "not known",
+		       "a text of %zu bytes became tokens of %zu: which of them are the assistant's "
+		       "cannot be told",
 		       o->text_n, total);
 }
 

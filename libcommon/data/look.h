@@ -22,7 +22,7 @@ struct dt_data_look {
 
 /* -EBADMSG: damaged, or with verify not what the checksums say. */
 int dt_data_info(const char *path, const struct dt_data_look *how, FILE *f, struct dt_err *err);
-/* What documents, or images, are like: lengths, tokens, duplicates. Reads the whole set. */
+/* Statistics of documents or images: lengths, tokens, classes, duplicates. Reads the whole set. */
 int dt_data_stats(const char *path, const struct dt_data_look *how, FILE *f, struct dt_err *err);
 int dt_data_sample(const char *path, const struct dt_data_look *how, FILE *f, struct dt_err *err);
 int dt_data_cat(const char *path, const struct dt_data_look *how, FILE *f, struct dt_err *err);

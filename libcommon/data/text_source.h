@@ -24,7 +24,7 @@ struct dt_text_source {
 	const char *field, *separator; /* separator NULL: a file is one document */
 	double eval_percent;	       /* 0: all is for training */
 	uint64_t from;		       /* documents that begin before this byte are passed over */
-	bool skip_bad;		       /* a line that is not what it should be is told and left out */
+	bool skip_bad;		       /* an invalid line is reported by told, and left out */
 	void (*told)(void *ctx, const char *what);
 	void *told_ctx;
 	/* filled by open */

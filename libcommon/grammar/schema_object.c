@@ -160,7 +160,7 @@ static void narrow(struct dt_schema *b, struct dt_auto **a, const struct dt_auto
 	}
 }
 
-/* Names of just this set of patterns that are none of the n given ones, as a rule with its quotes. */
+/* A rule for names, in quotes, that match exactly this set of patterns and are none of the n given. */
 static int names_of(struct dt_schema *b, const struct dt_conj *c, const struct patterns *p, int set,
 		    const char *const *given, int n)
 {

@@ -155,12 +155,12 @@ struct dt_exec {
 	double loss_sum; /* LOSS adds the sum of -log softmax at the targets */
 	struct dt_watch *watch; /* every value is looked at (nn/watch.h); NULL: none. Not owned */
 	struct dt_trace *trace; /* every node that runs is a span of it; NULL: none. Not owned */
-	/* NULL: nobody looks. Each node is about to run; its operands are there. */
+	/* Called before each node runs, when its operands are there; NULL: nothing is called. */
 	int (*ahead)(void *arg, struct dt_exec *x, const struct dt_node *n, struct dt_err *err);
 	void *ahead_arg;
 
 	/* while it runs */
-	int done; /* steps of the list that a join has computed lie in front of this one */
+	int done; /* steps before this one are computed: a join computes several at once */
 	const struct dt_prog *p;
 	const struct dt_flight *flight;
 	const struct dt_value_place *at;

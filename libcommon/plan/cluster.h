@@ -44,8 +44,7 @@ enum dt_collective {
 	DT_COLL_N
 };
 
-/* A collective as measured over `ranks` ranks of one node, sizes ascending: used for groups just like that.
- */
+/* A collective as measured over `ranks` ranks of one node, sizes ascending; used only for such groups. */
 struct dt_measured {
 	int n;
 	double bytes[DT_MEASURED_MAX], s[DT_MEASURED_MAX];

@@ -249,7 +249,7 @@ int dt_cluster_links(struct dt_cluster *c, const json_t *bench, struct dt_err *e
 	}
 	if (!used)
 		return dt_err_set(err, -EINVAL,
-				  "no measured link in it: 'links' of dt-allreduce-bench --json is wanted");
+				  "no measured link in it: dt-allreduce-bench --json writes them as 'links'");
 	return 0;
 }
 

@@ -9,8 +9,9 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	const struct dt_layout *l = &s->layout;
 
 	if (l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1 || l->zero)
-		return dt_err_set(err, -ENOTSUP,
-				  "classifiers of images are served over dp alone: each rank has all of one");
+		return dt_err_set(
+			err, -ENOTSUP,
+			"classifiers of images are served over dp alone: each rank holds the whole model");
 	if (s->weights != DT_WF_F32 && s->weights != DT_WF_BF16)
 		return dt_err_set(err, -ENOTSUP, "classifiers of images are served in fp32 or bf16");
 	if (s->loras || s->weights_memory)

@@ -115,8 +115,8 @@ int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct 
 	int rc;
 
 	if (pp < 1 || chunks < 1 || mbs < 1 || (int64_t)pp * chunks * mbs > INT_MAX / 8)
-		return dt_err_set(err, -EINVAL, "a pipeline of %d stages and %d microbatches cannot be", pp,
-				  mbs);
+		return dt_err_set(err, -EINVAL, "no pipeline has %d stages, %d chunks and %d microbatches",
+				  pp, chunks, mbs);
 	if (kind != DT_PIPE_INTERLEAVED && chunks != 1)
 		return dt_err_set(err, -EINVAL, "only interleaved pipelines have several chunks a stage");
 	if (kind == DT_PIPE_INTERLEAVED && mbs % pp)

@@ -1,7 +1,7 @@
 /*
- * Names of servers: they are looked up again and again beside the loop, and the configuration is read anew
- * when the addresses of one have changed. A server that came back elsewhere is found so, and every address
- * of a name with `each` is a server while it is there.
+ * Names of servers. A thread beside the loop resolves them again and again; when the addresses of one have
+ * changed, the configuration is read again. So a server that restarts at another address is found, and every
+ * address of a name with `each` is a server as long as the name has it.
  */
 #include "base/progress.h"
 #include "route/priv.h"

@@ -41,7 +41,7 @@ static void reap(evutil_socket_t fd, short what, void *arg)
 
 /* ---- the clock ---- */
 
-/* A request is held longer while a first server starts; from then on it has queue_timeout. */
+/* While a first server starts, a request waits scale_hold; then queue_timeout from when it is there. */
 static bool tick_queued(struct dt_route_x *x, double now)
 {
 	const struct dt_route_conf *c = &x->r->conf;

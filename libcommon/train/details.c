@@ -180,7 +180,7 @@ int details_open(struct trainer *t, struct dt_err *err)
 	return usage_open(t, err);
 }
 
-/* Whether the line of this step has details; a signal may bring that of another forward. */
+/* Whether the line of this step has details; a signal to stop may make an earlier step the last one. */
 static bool is_due(const struct trainer *t, int64_t step)
 {
 	return step % t->run.details == 0 || step >= trainer_end(t);

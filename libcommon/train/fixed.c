@@ -67,7 +67,7 @@ int fixed_add_head(struct trainer *t, struct dt_err *err)
 	for (int i = 0; i < t->local.n && rc == 0; i++)
 		if (t->table.p[t->local.p[i].index].role == DT_W_EMBED)
 			rc = add_param(t, &t->local.p[i], err);
-	/* The embedding's own gradient starts from nothing. */
+	/* The embedding's own gradient starts from zero. */
 	return rc < 0 ? rc : dt_kernel_check(t->dev->ops->fill(t->dev, *embed_grad(t), 0.0f), "->fill(", err);
 }
 

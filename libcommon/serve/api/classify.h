@@ -52,7 +52,7 @@ int64_t dt_classify_batch_run(struct dt_classify *c, const struct dt_classify_ba
 /* dt_classify_open, and what that has cost. */
 int dt_classify_load(struct dt_classify **ret, const struct dt_classify_params *p, const struct dt_log *log,
 		     struct dt_err *err);
-/* What the seconds have come to: images a second, how long one took, and how many each rank had. */
+/* Logs the totals of that time: images a second, latency of an image, images of each rank. */
 void dt_classify_tell(struct dt_classify *c, double seconds, const struct dt_log *log);
 
 #endif

@@ -8,7 +8,7 @@ static int devices(const struct dt_serve_plan *p) /* of a replica */
 	return p->tp * p->pp;
 }
 
-/* Of a million new tokens while a replica decodes as many sequences as it holds; 0: no price is known. */
+/* Price of a million new tokens where a replica decodes as many sequences as it holds; 0: not known. */
 static double cost(const struct dt_serve_query *q, const struct dt_serve_plan *p)
 {
 	return p->tokens_per_s > 0 ? q->price * devices(p) / (p->tokens_per_s * 3600) * 1e6 : 0;

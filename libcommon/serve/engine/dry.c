@@ -22,7 +22,7 @@ static bool breaks(const struct dt_sampling *p, int32_t id)
 	return p->dry_break && (p->dry_break[id / 32] >> id % 32 & 1);
 }
 
-/* z[i]: how many tokens from i back are those from the last one back; n of them. */
+/* z[i], i < n: how many tokens, read backward from i before the last, equal those read from the last. */
 static void find_matches(const struct back *b, int32_t *z, size_t n)
 {
 	size_t left = 0, right = 0;

@@ -39,8 +39,8 @@ struct dt_engine_model {
 	int (*write_block)(void *m, int32_t block, const void *from);
 	size_t block_bytes;
 	/*
-	 * Of a model over several ranks: called after every beat_s seconds without a step. Where it, a step
-	 * or copy_block fails, the engine has failed. NULL: one process.
+	 * Of a model over several ranks: called after every beat_s seconds without a step. If it, a step or
+	 * copy_block fails, the engine fails. NULL: one process.
 	 */
 	int (*beat)(void *m, struct dt_err *err);
 	double beat_s;
