@@ -81,7 +81,9 @@ void dt_dev_close(struct dt_dev *dev);
  * to another: as long as there are more helpers than processors, OpenMP has them sleep at every barrier.
  */
 void dt_dev_rest(struct dt_dev *dev);
-/* "cpu", "cuda", "cuda:N" or "auto" (the first card, or the CPU where there is none). -EINVAL: none of these.
+/*
+ * "cpu", "cuda", "cuda:N" or "auto" (the first card, or the CPU where there is none). -EINVAL: none of
+ * these.
  */
 int dt_dev_parse(const char *name, enum dt_dev_kind *ret_kind, int *ret_index);
 /* Devices of the kind; 0 where there is none. */

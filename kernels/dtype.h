@@ -89,7 +89,8 @@ static inline DT_HOST_DEVICE float dt_f16_to_f32(uint16_t h)
 	uint32_t sign = (uint32_t)(h & 0x8000) << 16, u;
 	float f;
 
-	/* Bits of f16 read as f32 are the value times 2^-112; the multiplication also normalises denormals.
+	/*
+	 * Bits of f16 read as f32 are the value times 2^-112; the multiplication also normalises denormals.
 	 */
 	memcpy(&f, &mag, 4);
 	f *= 0x1p112f;
@@ -107,7 +108,8 @@ static inline DT_HOST_DEVICE uint16_t dt_f32_to_f16(float f)
 
 	memcpy(&u, &f, 4);
 	mag = u & 0x7fffffffu;
-	/* Below 2^-14: adding 1/2 leaves the value as a multiple of 2^-24 in the low bits, correctly rounded.
+	/*
+	 * Below 2^-14: adding 1/2 leaves the value as a multiple of 2^-24 in the low bits, correctly rounded.
 	 */
 	memcpy(&a, &mag, 4);
 	a += 0.5f;

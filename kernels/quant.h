@@ -30,7 +30,9 @@
 
 struct dt_packed; /* memory of its own; any number of devices of its kind may read one at the same time */
 
-/* Empty, for rows of k elements, in the memory of the device, which outlives it. -EINVAL: k is not positive.
+/*
+ * Empty, for rows of k elements, in the memory of the device, which outlives it. -EINVAL: k is not
+ * positive.
  */
 int dt_packed_open(struct dt_packed **ret, struct dt_dev *dev, int64_t k);
 void dt_packed_close(struct dt_packed *w);

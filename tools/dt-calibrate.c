@@ -3,6 +3,7 @@
  */
 #include "base/log.h"
 #include "base/opt.h"
+#include "base/program.h"
 #include "base/tmpfile.h"
 #include "bench/ops/measure.h"
 #include "kernels/device.h"
@@ -65,13 +66,6 @@ static int write_out(const struct dt_op_times *t, struct dt_err *err)
 	return rc;
 }
 
-static int fail(const struct dt_err *err)
-{
-	if (err->code != -EPIPE)
-		fprintf(stderr, "dt-calibrate: %s\n", err->msg);
-	return DT_EXIT_FAILED;
-}
-
 static int run(struct dt_err *err)
 {
 	struct dt_bench_ops_ask ask = {a.seconds, (int)a.cores, a.window_mib, a.weights_mib, stderr};
@@ -81,7 +75,7 @@ static int run(struct dt_err *err)
 	if (rc == 0)
 		rc = write_out(&t, err);
 	dt_op_times_release(&t);
-	return rc < 0 ? fail(err) : DT_EXIT_OK;
+	return rc < 0 ? dt_program_fail(&program, err) : DT_EXIT_OK;
 }
 
 int main(int argc, char **argv)
@@ -96,7 +90,7 @@ int main(int argc, char **argv)
 	else if (nargs == 0)
 		status = run(&err);
 	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED)
-		status = fail(&err);
+		status = dt_program_fail(&program, &err);
 	return status;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

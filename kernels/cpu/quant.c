@@ -108,7 +108,9 @@ static DT_SIMD void store_gated(struct dt_tensor y, int64_t at, const float *x, 
 	}
 }
 
-/* rows rows of n columns of y, from element `at` on, of a tile whose first half is gates; col: of the first
+/*
+ * rows rows of n columns of y, from element `at` on, of a tile whose first half is gates; col: of the
+ * first
  */
 static void finish_gated(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
 			 struct dt_tensor bias, int64_t col, int64_t n, enum dt_act_fn f)
@@ -186,7 +188,9 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
 	finish_gated(j->y, at, tile, rows, j->bias, col, n, j->act);
 }
 
-/* Where the share of thread t of n begins: panels go to threads in pairs, which micro-kernels take together.
+/*
+ * Where the share of thread t of n begins: panels go to threads in pairs, which micro-kernels take
+ * together.
  */
 static int64_t share_first(const struct dt_packed_part *part, int t, int n)
 {

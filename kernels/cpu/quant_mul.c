@@ -57,7 +57,9 @@ DT_INLINE vi start(const enum dt_format f, const struct dt_xblock *x, const int 
 	return V(set1_epi32)(offset_sum(f, x, half));
 }
 
-/* sum += scale x's scale times acc, and minimum times x's sum where the format has minima and min is given.
+/*
+ * sum += scale x's scale times acc, and minimum times x's sum where the format has minima and min is
+ * given.
  */
 DT_INLINE void add_up(vf sum[VECS], const vi acc[VECS], vf (*scale)[2], const int half, const vf *min,
 		      const struct dt_xblock *x, const int vecs)

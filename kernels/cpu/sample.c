@@ -155,7 +155,9 @@ static int class_of(uint64_t w)
 	return 64 - __builtin_clzll(w);
 }
 
-/* Puts all into cand that top_k and top_p can still keep, by classes: few comparisons for what is unlikely.
+/*
+ * Puts all into cand that top_k and top_p can still keep, by classes: few comparisons for what is
+ * unlikely.
  */
 static int64_t candidates(const struct room *r, const float *logits, int64_t vocab, int64_t top_k,
 			  double top_p, uint64_t total)

@@ -81,7 +81,9 @@ DT_DEVICE void scores(const struct paged &a, const struct row &r, const float *q
 	}
 }
 
-/* Sums of values for one q head: threads are columns, V each, and share out the keys where columns are few.
+/*
+ * Sums of values for one q head: threads are columns, V each, and share out the keys where columns are
+ * few.
  */
 template <int V>
 DT_DEVICE void values(const struct paged &a, const struct row &r, const float *s, float *room, float *out,

@@ -1,4 +1,6 @@
-/* Each element of every operand crosses memory once: add moves 3 sizes, axpy 3, scale 2, fill 1, convert 2.
+/*
+ * Each element of every operand crosses memory once: add moves 3 sizes, axpy 3, scale 2, fill 1,
+ * convert 2.
  */
 #include "kernels/cuda/kernel.h"
 

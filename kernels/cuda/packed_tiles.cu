@@ -43,7 +43,9 @@ template <class T> DT_HOST_DEVICE static inline int stage_bytes(const struct qua
 	return T::panels * share_bytes<T>(a) + T::tokens * (T::stride + T::deep * (int)sizeof(struct xblock));
 }
 
-/* Unit i of 16 bytes of a panel, moved so that the lanes of an eighth of a warp's reads meet no bank twice.
+/*
+ * Unit i of 16 bytes of a panel, moved so that the lanes of an eighth of a warp's reads meet no bank
+ * twice.
  */
 DT_DEVICE int swizzled(int i)
 {

@@ -25,14 +25,15 @@ enum dt_opt_type {
 	DT_OPT_RATE,	 /* double *, GB/s: "25", "25GB/s", "200Gb/s", within [min, max] when max > min */
 };
 
-enum dt_opt_complete { /* what a shell offers for the argument */
-		       DT_COMPLETE_NONE,
-		       DT_COMPLETE_FILE,
-		       DT_COMPLETE_DIR,
-		       DT_COMPLETE_MODEL, /* preset names, files */
-		       DT_COMPLETE_H5,	  /* *.h5 files */
-		       DT_COMPLETE_GPU,	  /* names of devices the planner knows */
-		       DT_COMPLETE_TOKENIZER,
+/* What a shell offers for the argument. */
+enum dt_opt_complete {
+	DT_COMPLETE_NONE,
+	DT_COMPLETE_FILE,
+	DT_COMPLETE_DIR,
+	DT_COMPLETE_MODEL, /* preset names, files */
+	DT_COMPLETE_H5,	   /* *.h5 files */
+	DT_COMPLETE_GPU,   /* names of devices the planner knows */
+	DT_COMPLETE_TOKENIZER,
 };
 
 #define DT_STRS_MAX 64

@@ -12,11 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum dt_bpe_pattern { /* how text is cut into words before pairs are counted */
-		      DT_BPE_GPT2,
-		      DT_BPE_LLAMA3,
-		      DT_BPE_QWEN2,
-		      DT_BPE_PATTERNS,
+/* How text is cut into words before pairs are counted. */
+enum dt_bpe_pattern {
+	DT_BPE_GPT2,
+	DT_BPE_LLAMA3,
+	DT_BPE_QWEN2,
+	DT_BPE_PATTERNS,
 };
 
 struct dt_bpe_train_options {

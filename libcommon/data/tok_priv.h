@@ -15,10 +15,11 @@
 #define DT_TOK_MAX_STEPS   16
 #define DT_TOK_END_OF_TEXT "<|endoftext|>"
 
-enum { /* of an id */
-       DT_PIECE_SPECIAL = 1,
-       DT_PIECE_ADDED = 2,
-       DT_PIECE_DEFINED = 4,
+/* Of an id. */
+enum {
+	DT_PIECE_SPECIAL = 1,
+	DT_PIECE_ADDED = 2,
+	DT_PIECE_DEFINED = 4,
 };
 
 struct dt_tok_piece {

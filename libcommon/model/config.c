@@ -170,7 +170,8 @@ int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)
 		return dt_err_set(err, -ERANGE, "no model of %g parameters can be imagined (1e6 to 1e15)",
 				  params);
 	dt_config_find_preset("llama-2-7b", &c);
-	/* Llama 2 has 128 of width a layer at every size, so P = 12 h^2 L = 12 h^3 / 128 and its vocabulary.
+	/*
+	 * Llama 2 has 128 of width a layer at every size, so P = 12 h^2 L = 12 h^3 / 128 and its vocabulary.
 	 */
 	if (params < 3e8)
 		c.vocab = params < 1e7 ? 512 : 8192;

@@ -64,11 +64,10 @@ struct dt_config {
 	bool qk_norm;	/* RMSNorm over head_dim of q and k (Qwen3) */
 	int64_t window; /* sliding attention window, 0: none */
 	/* Of what follows not everything is trained (dt_config_computable) or served (dt_config_servable). */
-	int64_t global_every; /* > 0: layers global_every - 1, 2 global_every - 1, ... see all, others window
-			       */
-	bool post_norms;      /* norms also behind attention and MLP (Gemma 2 and 3) */
-	bool norm_plus_one;   /* norms multiply by 1 + weight (Gemma as Hugging Face stores it) */
-	bool embed_scaled;    /* embeddings times sqrt(hidden) (Gemma) */
+	int64_t global_every;	 /* n > 0: layers n - 1, 2n - 1, ... see all tokens, others window */
+	bool post_norms;	 /* norms also behind attention and MLP (Gemma 2 and 3) */
+	bool norm_plus_one;	 /* norms multiply by 1 + weight (Gemma as Hugging Face stores it) */
+	bool embed_scaled;	 /* embeddings times sqrt(hidden) (Gemma) */
 	double rope_local_theta; /* > 0: of layers with a window, where rope_theta and its scaling are the
 				    others' */
 	bool no_pre_norms;	 /* none in front of attention and MLP (OLMo 2) */
@@ -166,7 +165,9 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err);
 /* A dense Llama of about so many parameters, for when nothing else is known of a model. -ERANGE below 1e6. */
 int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err);
 
-/* Layers differ in some models. Has it experts; its window (0: sees all); the MLP width a token goes through.
+/*
+ * Layers differ in some models. Has it experts; its window (0: sees all); the MLP width a token goes
+ * through.
  */
 static inline bool dt_layer_has_experts(const struct dt_config *c, int64_t layer)
 {
@@ -191,7 +192,9 @@ static inline int64_t dt_value_dim(const struct dt_config *c)
 	return c->kv_rank > 0 ? c->v_dim : c->head_dim;
 }
 
-/* Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
+/*
+ * Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al.
+ * 2024).
  */
 /* Elements of a head that are rotated, the first ones. */
 static inline int64_t dt_rope_dim(const struct dt_config *c)

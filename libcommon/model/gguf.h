@@ -10,21 +10,22 @@
 
 #include <stddef.h>
 
-enum dt_gguf_type { /* of a value */
-		    DT_GGUF_U8,
-		    DT_GGUF_I8,
-		    DT_GGUF_U16,
-		    DT_GGUF_I16,
-		    DT_GGUF_U32,
-		    DT_GGUF_I32,
-		    DT_GGUF_F32,
-		    DT_GGUF_BOOL,
-		    DT_GGUF_STRING,
-		    DT_GGUF_ARRAY,
-		    DT_GGUF_U64,
-		    DT_GGUF_I64,
-		    DT_GGUF_F64,
-		    DT_GGUF_TYPE_N,
+/* Of a value. */
+enum dt_gguf_type {
+	DT_GGUF_U8,
+	DT_GGUF_I8,
+	DT_GGUF_U16,
+	DT_GGUF_I16,
+	DT_GGUF_U32,
+	DT_GGUF_I32,
+	DT_GGUF_F32,
+	DT_GGUF_BOOL,
+	DT_GGUF_STRING,
+	DT_GGUF_ARRAY,
+	DT_GGUF_U64,
+	DT_GGUF_I64,
+	DT_GGUF_F64,
+	DT_GGUF_TYPE_N,
 };
 
 struct dt_gguf_kv {

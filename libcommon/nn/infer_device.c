@@ -219,7 +219,9 @@ static int record(struct dt_infer *m, const struct dt_infer_batch *b, int64_t ke
 	return rc < 0 ? rc : end < 0 ? dt_err_sys(err, end, "cannot record a step") : 0;
 }
 
-/* A step whose like may come again: as it is the first time, recorded the second, given at once from then on.
+/*
+ * A step whose like may come again: as it is the first time, recorded the second, given at once from
+ * then on.
  */
 static int decode(struct dt_infer *m, const struct dt_infer_batch *b, int64_t keys, struct dt_err *err)
 {

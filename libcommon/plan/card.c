@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The driver's interface, as far as it is used; results are 0 or an error (docs.nvidia.com: CUDA Driver API).
+/*
+ * The driver's interface, as far as it is used; results are 0 or an error (docs.nvidia.com: CUDA
+ * Driver API).
  */
 struct driver {
 	int (*init)(unsigned flags);

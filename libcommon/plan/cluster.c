@@ -114,7 +114,8 @@ int dt_cluster_arrange(struct dt_cluster *c, int gpus, int gpus_a_node, enum dt_
 	l[1].bandwidth = bandwidth;
 	c->nlevel = 2;
 	if (topology == DT_TOPO_TORUS) {
-		/* Rings lie along a dimension and have a link each way; what crosses the torus shares links.
+		/*
+		 * Rings lie along a dimension and have a link each way; what crosses the torus shares links.
 		 */
 		l[1].bandwidth = bandwidth;
 	} else if (oversubscription > 1 && topology != DT_TOPO_SINGLE) {

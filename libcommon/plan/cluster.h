@@ -24,8 +24,7 @@ struct dt_device {
 	double attention_eff;  /* of peak_flops, fused attention */
 	double op_s;	       /* fixed cost of an operation: launch, tiles not filled */
 	double step_s;	       /* fixed cost of a step: clipping, data, a collective's rendezvous */
-	double backward_ratio; /* what backward's two matmuls take in forward's one, 2 where nothing is lost
-				*/
+	double backward_ratio; /* time of backward's two matmuls over forward's one; 2: nothing is lost */
 };
 
 enum dt_topology { DT_TOPO_SINGLE, DT_TOPO_FAT_TREE, DT_TOPO_RAIL, DT_TOPO_TORUS, DT_TOPO_DRAGONFLY };

@@ -4,7 +4,9 @@
 
 #include "plan/estimate.h"
 
-/* Appends an entry of a device's memory, exactness modelled; NULL when there is nothing to add or no memory.
+/*
+ * Appends an entry of a device's memory, exactness modelled; NULL when there is nothing to add or no
+ * memory.
  */
 struct dt_entry *dt_entry_put(struct dt_estimate *t, int cat, double bytes, enum dt_phase first,
 			      enum dt_phase last, const char *name, const char *formula);

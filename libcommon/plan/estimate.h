@@ -23,12 +23,13 @@ enum dt_account {
 };
 #define DT_ACCOUNT_CHOICES "dt|generic|megatron|deepspeed|book"
 
-enum { /* categories: those of the memory plan, and what others have besides */
-       DT_EST_CACHE = DT_MEM_CAT_N,
-       DT_EST_ADAPTERS,
-       DT_EST_ROUNDING, /* what an allocator adds to tensors: accounts of other programs */
-       DT_EST_FRAMEWORK,
-       DT_EST_CAT_N,
+/* Categories: those of the memory plan, and what others have besides. */
+enum {
+	DT_EST_CACHE = DT_MEM_CAT_N,
+	DT_EST_ADAPTERS,
+	DT_EST_ROUNDING, /* what an allocator adds to tensors: accounts of other programs */
+	DT_EST_FRAMEWORK,
+	DT_EST_CAT_N,
 };
 const char *dt_est_cat_name(int cat);
 int dt_est_cat_find(const char *name); /* -1: none is called so */

@@ -10,7 +10,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Bytes of one sequence of len tokens in the cache of a stage. windows: layers with one keep no more than it.
+/*
+ * Bytes of one sequence of len tokens in the cache of a stage. windows: layers with one keep no more
+ * than it.
  */
 static double sequence_bytes(const struct dt_serve_shape *s, const struct dt_local_dims *d, bool windows)
 {

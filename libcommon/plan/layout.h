@@ -93,7 +93,9 @@ int dt_layout_group(const struct dt_layout *l, struct dt_coords c, unsigned set)
 /* "tp", "dp+tp", and for the sets with a name of their own "data", "model" and "world". Returns buf. */
 const char *dt_axes_name(unsigned set, char *buf, size_t n);
 
-/* Whether this model can be cut so: heads % tp, kv heads and tp, layers >= pp, ... One clear line when not.
+/*
+ * Whether this model can be cut so: heads % tp, kv heads and tp, layers >= pp, ... One clear line when
+ * not.
  */
 int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct dt_err *err);
 

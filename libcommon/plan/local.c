@@ -25,7 +25,9 @@ static int64_t align_up(int64_t n)
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Appends parameter i to the last unit. A fused one lies right behind its predecessor, others start aligned.
+/*
+ * Appends parameter i to the last unit. A fused one lies right behind its predecessor, others start
+ * aligned.
  */
 static void append(struct dt_local *l, const struct dt_params *t, int i, const struct dt_layout *lay,
 		   struct dt_coords at, bool fused)

@@ -17,9 +17,8 @@
 enum dt_bound { DT_BOUND_COMPUTE, DT_BOUND_MEMORY, DT_BOUND_NETWORK, DT_BOUND_LATENCY };
 #define DT_BOUND_CHOICES "compute|memory|network|latency"
 
-struct dt_stack {    /* habits of the program that trains */
-	bool scores; /* attention that writes its seq x seq scores, and recomputes them alone when selective
-		      */
+struct dt_stack {	   /* habits of the program that trains */
+	bool scores;	   /* attention writes its seq x seq scores; selective recomputes these alone */
 	bool tp_hidden;	   /* tensor-parallel traffic of backward overlaps with weight gradients */
 	bool shares;	   /* data-parallel ranks may compute unequal numbers of microbatches */
 	bool dp_hidden;	   /* data-parallel traffic overlaps with the last microbatch's backward */

@@ -115,7 +115,9 @@ static int bring(struct call *c, int rc)
 	return rc < 0 ? rc : late;
 }
 
-/* An argument of a call, as the device gets it: what points to memory of the device points to the copy there.
+/*
+ * An argument of a call, as the device gets it: what points to memory of the device points to the copy
+ * there.
  */
 static const struct dt_rope *rope_there(struct call *c, const struct dt_rope *p)
 {

@@ -127,7 +127,9 @@ static void one_norm(enum dt_format f, uint32_t m, uint32_t n)
 		 y[1].data);
 }
 
-/* One thread block and many; rows of fewer elements than threads, and of more than their sum takes at once.
+/*
+ * One thread block and many; rows of fewer elements than threads, and of more than their sum takes at
+ * once.
  */
 static void test_norm(void **state)
 {

@@ -99,7 +99,8 @@ static void ranks_of_a_node_share_its_port(void **state)
 	want = local + 1e-3 + 2 * n / 0.125e9 + n / 50e9;
 	if (fabs(got - want) > 1e-6 * want)
 		fail_msg("%g s, want %g s", got, want);
-	/* one of the two alone has the port for itself: down a tree of two nodes n crosses it once each way
+	/*
+	 * one of the two alone has the port for itself: down a tree of two nodes n crosses it once each way
 	 */
 	t.ranks = 2;
 	t.node = 1;

@@ -139,7 +139,9 @@ static int backward8(struct dt_lower *lo, const struct dt_node *n, int dy)
 	return dx;
 }
 
-/* The activation whose result alone the linear reads, where dx and the activation's backward are one product.
+/*
+ * The activation whose result alone the linear reads, where dx and the activation's backward are one
+ * product.
  */
 static const struct dt_node *activation_of(const struct dt_lower *lo, const struct dt_node *n)
 {

@@ -11,12 +11,13 @@ struct dt_prompt {
 	struct dt_text text; /* with echo */
 };
 
-enum dt_body_kind { /* bits: a key may be allowed in several kinds */
-		    DT_BODY_TEXT = 1,
-		    DT_BODY_CHAT = 2,
-		    DT_BODY_EMBEDDING = 4,
-		    DT_BODY_LINE = 8, /* a plain line of --batch, with a prompt or with messages */
-		    DT_BODY_CHAT_LINE = 16,
+/* Bits: a key may be allowed in several kinds. */
+enum dt_body_kind {
+	DT_BODY_TEXT = 1,
+	DT_BODY_CHAT = 2,
+	DT_BODY_EMBEDDING = 4,
+	DT_BODY_LINE = 8, /* a plain line of --batch, with a prompt or with messages */
+	DT_BODY_CHAT_LINE = 16,
 };
 
 struct dt_body {

@@ -161,7 +161,9 @@ static float *spare(const struct dt_engine *e)
 	return e->out.logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
 }
 
-/* The next token of r from its logits, and how likely it was where r asks for that. Negative: there is none.
+/*
+ * The next token of r from its logits, and how likely it was where r asks for that. Negative: there is
+ * none.
  */
 static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, struct dt_logprob *ret)
 {

@@ -39,8 +39,7 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 	int computed;  /* tokens in the cache; the owner raises it when a step has run */
 	int draft;     /* guessed tokens behind the known ones; the step may lower it */
 	int max_rows;  /* cache rows it can ever need */
-	int score_end; /* the logits of the rows before this one are wanted too (0: only the last known row's)
-			*/
+	int score_end; /* logits of rows before this one are wanted too; 0: of the last known one alone */
 	int cached;    /* tokens that were found when it was first admitted */
 	bool admitted;
 	bool busy; /* with s->depth > 1: a step with it is under way; the owner lowers it when that has run */
