@@ -13,7 +13,6 @@
 	}
 #define T struct dt_tensor
 
-ABSENT(latent_heads, T y, T x, const struct dt_latent_heads *p)
 ABSENT(round_blocks, T w, enum dt_format f)
 ABSENT(lora_add, T y, T x, T room, const struct dt_lora_batch *p)
 ABSENT(dora_norms, T r, T w, T a, T b, float s)

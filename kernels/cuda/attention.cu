@@ -65,7 +65,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(
 	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_TILE; /* the longest first */
 	const int64_t query = q0 + warp * 16 + lane / 4;
 	const uint16_t *rows = (const uint16_t *)a.qkv + b * a.seq * a.width;
-	const uint16_t *keys = rows + (a.heads + kv) * a.d, *values = keys + a.kv_heads * a.d;
+	const uint16_t *keys = rows + dt_attn_keys(a, kv), *values = rows + dt_attn_values(a, kv);
 	const int64_t from = a.window && q0 >= a.window ? (q0 - a.window + 1) / DT_TILE * DT_TILE : 0;
 	float s[8][4], o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0};
 
@@ -80,7 +80,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(
 
 		dt_cp_wait<0>();
 		__syncthreads(); /* these keys are there; the values before have been used */
-		dt_attn_load<D>(v, values, a.width, j, a.seq, a.d, a.fast);
+		dt_attn_load<D>(v, values, a.width, j, a.seq, a.v, a.fast);
 		dt_cp_commit();
 		dt_attn_scores<T, D>(s, q, warp * 16, k);
 		__syncthreads(); /* the keys have been used */
@@ -100,8 +100,8 @@ template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(
 			a.lse[(b * a.heads + h) * a.seq + query + 8 * i] = max[i] / DT_LOG2E + logf(sum[i]);
 	}
 	/* The warp is the only one to read these rows of q. */
-	dt_attn_store<T, D>((uint16_t *)a.out + b * a.seq * a.heads * a.d + h * a.d, a.heads * a.d,
-			    q + warp * 16 * (D + 8), o, 1 / sum[0], 1 / sum[1], q0 + warp * 16, a.seq, a.d,
+	dt_attn_store<T, D>((uint16_t *)a.out + b * a.seq * a.heads * a.v + h * a.v, a.heads * a.v,
+			    q + warp * 16 * (D + 8), o, 1 / sum[0], 1 / sum[1], q0 + warp * 16, a.seq, a.v,
 			    a.fast);
 }
 
@@ -111,15 +111,15 @@ __global__ void __launch_bounds__(128) forward_rows_kernel(struct dt_attn_args a
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
 	const int64_t i = (int64_t)blockIdx.x * 4 + warp, row = b * a.seq + i;
-	const int64_t kcol = (a.heads + kv) * a.d, vcol = kcol + a.kv_heads * a.d;
-	float *q = (float *)dt_shared() + warp * 2 * a.d, *o = q + a.d, max = DT_NEGINF, sum = 0;
+	const int64_t kcol = dt_attn_keys(a, kv), vcol = dt_attn_values(a, kv);
+	float *q = (float *)dt_shared() + warp * (a.d + a.v), *o = q + a.d, max = DT_NEGINF, sum = 0;
 
 	if (i >= a.seq)
 		return;
-	for (int64_t c = lane; c < a.d; c += 32) {
+	for (int64_t c = lane; c < a.d; c += 32)
 		q[c] = dt_ld1(a.qkv, a.t, row * a.width + h * a.d + c);
+	for (int64_t c = lane; c < a.v; c += 32)
 		o[c] = 0;
-	}
 	__syncwarp();
 	for (int64_t j = a.window && i >= a.window ? i - a.window + 1 : 0; j <= i; j += 32) {
 		const int64_t key = j + lane, at = (b * a.seq + key) * a.width;
@@ -136,22 +136,22 @@ __global__ void __launch_bounds__(128) forward_rows_kernel(struct dt_attn_args a
 		max = top;
 		s = expf(s - top);
 		sum = sum * shrink + dt_warp_sum(s);
-		for (int64_t c = lane; c < dt_ceil_div(a.d, 32) * 32; c += 32) {
+		for (int64_t c = lane; c < dt_ceil_div(a.v, 32) * 32; c += 32) {
 			float add = 0;
 
 			for (int k = 0; k < 32; k++) {
 				const float p = __shfl_sync(DT_ALL, s, k);
 
-				if (j + k <= i && c < a.d)
+				if (j + k <= i && c < a.v)
 					add += p *
 					       dt_ld1(a.qkv, a.t, (b * a.seq + j + k) * a.width + vcol + c);
 			}
-			if (c < a.d)
+			if (c < a.v)
 				o[c] = o[c] * shrink + add;
 		}
 	}
-	for (int64_t c = lane; c < a.d; c += 32)
-		dt_st1(a.out, a.t, (row * a.heads + h) * a.d + c, o[c] / sum);
+	for (int64_t c = lane; c < a.v; c += 32)
+		dt_st1(a.out, a.t, (row * a.heads + h) * a.v + c, o[c] / sum);
 	if (lane == 0)
 		a.lse[(b * a.heads + h) * a.seq + i] = max + logf(sum);
 }
@@ -162,8 +162,6 @@ int dt_cuda_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	struct dt_attn_args a;
 
-	if (p->value_dim && p->value_dim != p->head_dim)
-		return -ENOTSUP;
 	if (!c)
 		return -ENODEV;
 	a = dt_attn_args(p, qkv);
@@ -171,11 +169,12 @@ int dt_cuda_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_
 	a.lse = (float *)lse.data;
 	a.fast = a.fast && dt_aligned(o.data);
 	const dim3 grid((unsigned)dt_ceil_div(a.seq, DT_TILE), (unsigned)a.heads, (unsigned)p->batch);
-	void (*kernel)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(forward_kernel, a);
+	void (*kernel)(struct dt_attn_args) =
+		a.t == DT_F32 ? NULL : DT_ATTN_PICK(forward_kernel, a.t, dt_attn_wide(a));
 
 	if (kernel)
-		return DT_LAUNCH(c, kernel, grid, 128, 3 * dt_attn_tile_bytes(a.d), a);
+		return DT_LAUNCH(c, kernel, grid, 128, 3 * dt_attn_tile_bytes(dt_attn_wide(a)), a);
 	return DT_LAUNCH(c, forward_rows_kernel, dim3((unsigned)dt_ceil_div(a.seq, 4), grid.y, grid.z), 128,
-			 (size_t)a.d * 32, a);
+			 (size_t)(a.d + a.v) * 16, a);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -18,9 +18,9 @@ struct dt_attn_args {
 	void *out;	  /* o forward, dqkv backward */
 	float *lse, *dot; /* [batch, heads, seq]; dot: do . o */
 	int t;
-	int64_t seq, heads, kv_heads, d, window, width; /* width of qkv */
-	float scale, cap;				/* cap: softcap, or 0 */
-	bool fast;					/* rows can be copied 16 bytes at a time */
+	int64_t seq, heads, kv_heads, d, v, window, width; /* v: of a head of values and of o; width of qkv */
+	float scale, cap;				   /* cap: softcap, or 0 */
+	bool fast;					   /* rows can be copied 16 bytes at a time */
 };
 
 static inline struct dt_attn_args dt_attn_args(const struct dt_attn *p, struct dt_tensor qkv)
@@ -33,12 +33,24 @@ static inline struct dt_attn_args dt_attn_args(const struct dt_attn *p, struct d
 	a.heads = p->heads;
 	a.kv_heads = p->kv_heads;
 	a.d = p->head_dim;
+	a.v = dt_attn_value_dim(p);
 	a.window = p->window > 0 ? p->window : 0;
 	a.width = dt_cols(qkv);
 	a.scale = p->scale;
 	a.cap = p->softcap;
-	a.fast = a.d % 8 == 0 && a.width % 8 == 0 && dt_aligned(qkv.data);
+	a.fast = a.d % 8 == 0 && a.v % 8 == 0 && a.width % 8 == 0 && dt_aligned(qkv.data);
 	return a;
+}
+
+/* The columns of qkv in which a head of keys, of values begins. */
+DT_DEVICE int64_t dt_attn_keys(const struct dt_attn_args &a, int64_t kv)
+{
+	return (a.heads + kv) * a.d;
+}
+
+DT_DEVICE int64_t dt_attn_values(const struct dt_attn_args &a, int64_t kv)
+{
+	return (a.heads + a.kv_heads) * a.d + kv * a.v;
 }
 
 DT_DEVICE bool dt_sees(const struct dt_attn_args &a, int64_t query, int64_t key)
@@ -162,15 +174,20 @@ DT_DEVICE void dt_attn_gather(float (&acc)[D / 8][4], const float (&p)[N][4], co
 	}
 }
 
-/* One of the instances of kernel<T, D> for 16-bit types; NULL: a head that is too wide. */
-#define DT_ATTN_PICK(kernel, a)                                                                              \
-	((a).d > 256	    ? NULL                                                                           \
-	 : (a).t == DT_BF16 ? (a).d <= 64    ? kernel<struct dt_bf16, 64>                                    \
-			      : (a).d <= 128 ? kernel<struct dt_bf16, 128>                                   \
-					     : kernel<struct dt_bf16, 256>                                   \
-	 : (a).d <= 64 ? kernel<struct dt_f16, 64>                                                           \
-	 : (a).d <= 128	    ? kernel<struct dt_f16, 128>                                                     \
-			    : kernel<struct dt_f16, 256>)
+static inline int64_t dt_attn_wide(const struct dt_attn_args &a)
+{
+	return a.d > a.v ? a.d : a.v;
+}
+
+/* One of the instances of kernel<T, D> for 16-bit types, w wide; NULL: a head that is too wide. */
+#define DT_ATTN_PICK(kernel, type, w)                                                                        \
+	((w) > 256	     ? NULL                                                                          \
+	 : (type) == DT_BF16 ? (w) <= 64    ? kernel<struct dt_bf16, 64>                                     \
+			       : (w) <= 128 ? kernel<struct dt_bf16, 128>                                    \
+					    : kernel<struct dt_bf16, 256>                                    \
+	 : (w) <= 64 ? kernel<struct dt_f16, 64>                                                             \
+	 : (w) <= 128	     ? kernel<struct dt_f16, 128>                                                    \
+			     : kernel<struct dt_f16, 256>)
 
 static inline size_t dt_attn_tile_bytes(int64_t d)
 {

@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(128) dot_kernel(struct dt_attn_args a, int64_t
 
 	if (i >= n)
 		return;
-	for (int64_t c = threadIdx.x % 32; c < a.d; c += 32)
-		s += dt_ld1(a.dout, a.t, i * a.d + c) * dt_ld1(a.o, a.t, i * a.d + c);
+	for (int64_t c = threadIdx.x % 32; c < a.v; c += 32)
+		s += dt_ld1(a.dout, a.t, i * a.v + c) * dt_ld1(a.o, a.t, i * a.v + c);
 	s = dt_warp_sum(s);
 	if (threadIdx.x % 32 == 0)
 		a.dot[(row / a.seq * a.heads + h) * a.seq + row % a.seq] = s;
@@ -46,14 +46,14 @@ static size_t shared_bytes(int64_t d)
 	return (2 + 2 * two) * dt_attn_tile_bytes(d) + two * 2 * DT_TILE * sizeof(float);
 }
 
-/* Rows of two matrices into tiles, by two groups of copies. */
+/* Rows of q or k, and of what is as wide as values, into tiles, by two groups of copies. */
 template <int D>
 DT_DEVICE void bring(uint16_t *x, const uint16_t *from, int64_t width, uint16_t *y, const uint16_t *other,
 		     int64_t other_width, int64_t row, const struct dt_attn_args &a)
 {
 	dt_attn_load<D>(x, from, width, row, a.seq, a.d, a.fast);
 	dt_cp_commit();
-	dt_attn_load<D>(y, other, other_width, row, a.seq, a.d, a.fast);
+	dt_attn_load<D>(y, other, other_width, row, a.seq, a.v, a.fast);
 	dt_cp_commit();
 }
 
@@ -80,7 +80,7 @@ template <int D>
 DT_DEVICE void bring_queries(const struct dt_attn_args &a, const struct queries &w, int64_t b)
 {
 	bring<D>(w.q, (const uint16_t *)a.qkv + b * a.seq * a.width + w.h * a.d, a.width, w.g,
-		 (const uint16_t *)a.dout + (b * a.seq * a.heads + w.h) * a.d, a.heads * a.d, w.q0, a);
+		 (const uint16_t *)a.dout + (b * a.seq * a.heads + w.h) * a.v, a.heads * a.v, w.q0, a);
 	if (threadIdx.x < DT_TILE) {
 		const int64_t i = w.q0 + threadIdx.x, at = (b * a.heads + w.h) * a.seq + i;
 
@@ -103,7 +103,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) dkv_kernel(stru
 	const int64_t k0 = (int64_t)blockIdx.x * DT_TILE,
 		      key = k0 + warp * 16 + lane / 4; /* the longest first */
 	const uint16_t *rows = (const uint16_t *)a.qkv + b * a.seq * a.width;
-	const int64_t kcol = (a.heads + kv) * a.d, vcol = kcol + a.kv_heads * a.d;
+	const int64_t kcol = dt_attn_keys(a, kv), vcol = dt_attn_values(a, kv);
 	const int64_t end =
 		a.window && k0 + DT_TILE - 1 + a.window < a.seq ? k0 + DT_TILE - 1 + a.window : a.seq;
 	const int64_t each = (end - k0 + DT_TILE - 1) / DT_TILE, steps = each * (a.heads / a.kv_heads);
@@ -113,7 +113,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) dkv_kernel(stru
 	for (int i = 0; i < D / 2; i++)
 		dk[i / 4][i % 4] = dv[i / 4][i % 4] = 0;
 	dt_attn_load<D>(k, rows + kcol, a.width, k0, a.seq, a.d, a.fast);
-	dt_attn_load<D>(v, rows + vcol, a.width, k0, a.seq, a.d, a.fast);
+	dt_attn_load<D>(v, rows + vcol, a.width, k0, a.seq, a.v, a.fast);
 	if (buffers<D> == 2)
 		bring_queries<D>(a, queries_of<D>(a, tiles, 0, k0, each), b);
 	for (int64_t i = 0; i < steps; i++) {
@@ -160,7 +160,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) dkv_kernel(stru
 
 	dt_attn_store<T, D>(out + kcol, a.width, own, dk, a.scale, a.scale, k0 + warp * 16, a.seq, a.d,
 			    a.fast);
-	dt_attn_store<T, D>(out + vcol, a.width, own, dv, 1, 1, k0 + warp * 16, a.seq, a.d, a.fast);
+	dt_attn_store<T, D>(out + vcol, a.width, own, dv, 1, 1, k0 + warp * 16, a.seq, a.v, a.fast);
 }
 
 template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struct dt_attn_args a)
@@ -171,7 +171,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struc
 	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
 	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_TILE, query = q0 + warp * 16 + lane / 4;
 	const uint16_t *rows = (const uint16_t *)a.qkv + b * a.seq * a.width;
-	const uint16_t *keys = rows + (a.heads + kv) * a.d, *values = keys + a.kv_heads * a.d;
+	const uint16_t *keys = rows + dt_attn_keys(a, kv), *values = rows + dt_attn_values(a, kv);
 	const int64_t from = a.window && q0 >= a.window ? (q0 - a.window + 1) / DT_TILE * DT_TILE : 0;
 	float s[8][4], dp[8][4], dq[D / 8][4], lse[2], dot[2];
 
@@ -186,8 +186,8 @@ template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struc
 		dot[i] = query + 8 * i < a.seq ? a.dot[at] : 0;
 	}
 	dt_attn_load<D>(q, rows + h * a.d, a.width, q0, a.seq, a.d, a.fast);
-	dt_attn_load<D>(g, (const uint16_t *)a.dout + (b * a.seq * a.heads + h) * a.d, a.heads * a.d, q0,
-			a.seq, a.d, a.fast);
+	dt_attn_load<D>(g, (const uint16_t *)a.dout + (b * a.seq * a.heads + h) * a.v, a.heads * a.v, q0,
+			a.seq, a.v, a.fast);
 	if (buffers<D> == 2)
 		bring<D>(tiles, keys, a.width, tiles + room, values, a.width, from, a);
 	for (int64_t j = from; j <= q0; j += DT_TILE) {
@@ -229,16 +229,16 @@ template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struc
 			    a.fast);
 }
 
-/* What a row of a warp kernel needs: two rows to multiply with, two sums. */
+/* What a row of a warp kernel needs: x and y to multiply with, a sum as wide as each. */
 struct row_space {
 	float *x, *y, *sx, *sy;
 };
 
-DT_DEVICE struct row_space row_space(int64_t d)
+DT_DEVICE struct row_space row_space(const struct dt_attn_args &a)
 {
-	float *p = (float *)dt_shared() + (int64_t)(threadIdx.x / 32) * 4 * d;
+	float *p = (float *)dt_shared() + (int64_t)(threadIdx.x / 32) * 2 * (a.d + a.v);
 
-	return {p, p + d, p + 2 * d, p + 3 * d};
+	return {p, p + a.d, p + a.d + a.v, p + 2 * a.d + a.v};
 }
 
 __global__ void __launch_bounds__(128) dq_rows_kernel(struct dt_attn_args a)
@@ -246,17 +246,18 @@ __global__ void __launch_bounds__(128) dq_rows_kernel(struct dt_attn_args a)
 	const int lane = (int)threadIdx.x % 32;
 	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
 	const int64_t i = (int64_t)blockIdx.x * 4 + threadIdx.x / 32, row = b * a.seq + i;
-	const int64_t kcol = (a.heads + kv) * a.d, vcol = kcol + a.kv_heads * a.d,
+	const int64_t kcol = dt_attn_keys(a, kv), vcol = dt_attn_values(a, kv),
 		      stat = (b * a.heads + h) * a.seq + i;
-	const struct row_space w = row_space(a.d);
+	const struct row_space w = row_space(a);
 
 	if (i >= a.seq)
 		return;
 	for (int64_t c = lane; c < a.d; c += 32) {
 		w.x[c] = dt_ld1(a.qkv, a.t, row * a.width + h * a.d + c);
-		w.y[c] = dt_ld1(a.dout, a.t, (row * a.heads + h) * a.d + c);
 		w.sx[c] = 0;
 	}
+	for (int64_t c = lane; c < a.v; c += 32)
+		w.y[c] = dt_ld1(a.dout, a.t, (row * a.heads + h) * a.v + c);
 	__syncwarp();
 	for (int64_t j = a.window && i >= a.window ? i - a.window + 1 : 0; j <= i; j += 32) {
 		const int64_t at = (b * a.seq + j) * a.width;
@@ -264,7 +265,7 @@ __global__ void __launch_bounds__(128) dq_rows_kernel(struct dt_attn_args a)
 
 		if (j + lane <= i) {
 			s = dt_dot_row(w.x, a.qkv, a.t, at + lane * a.width + kcol, a.d);
-			dp = dt_dot_row(w.y, a.qkv, a.t, at + lane * a.width + vcol, a.d);
+			dp = dt_dot_row(w.y, a.qkv, a.t, at + lane * a.width + vcol, a.v);
 		}
 		slope(a, s, dp, a.lse[stat] * DT_LOG2E, a.dot[stat], j + lane <= i);
 		dt_add_rows(w.sx, dp, a.qkv, a.t, at + kcol, a.width, i - j + 1, a.d);
@@ -278,16 +279,19 @@ __global__ void __launch_bounds__(128) dkv_rows_kernel(struct dt_attn_args a)
 	const int lane = (int)threadIdx.x % 32;
 	const int64_t kv = blockIdx.y, group = a.heads / a.kv_heads, b = blockIdx.z;
 	const int64_t j = (int64_t)blockIdx.x * 4 + threadIdx.x / 32, row = b * a.seq + j;
-	const int64_t kcol = (a.heads + kv) * a.d, vcol = kcol + a.kv_heads * a.d;
+	const int64_t kcol = dt_attn_keys(a, kv), vcol = dt_attn_values(a, kv);
 	const int64_t end = a.window && j + a.window < a.seq ? j + a.window : a.seq;
-	const struct row_space w = row_space(a.d);
+	const struct row_space w = row_space(a);
 
 	if (j >= a.seq)
 		return;
 	for (int64_t c = lane; c < a.d; c += 32) {
 		w.x[c] = dt_ld1(a.qkv, a.t, row * a.width + kcol + c);
+		w.sx[c] = 0;
+	}
+	for (int64_t c = lane; c < a.v; c += 32) {
 		w.y[c] = dt_ld1(a.qkv, a.t, row * a.width + vcol + c);
-		w.sx[c] = w.sy[c] = 0;
+		w.sy[c] = 0;
 	}
 	__syncwarp();
 	for (int64_t h = kv * group; h < (kv + 1) * group; h++)
@@ -298,17 +302,17 @@ __global__ void __launch_bounds__(128) dkv_rows_kernel(struct dt_attn_args a)
 
 			if (in) {
 				s = dt_dot_row(w.x, a.qkv, a.t, (at + lane) * a.width + h * a.d, a.d);
-				dp = dt_dot_row(w.y, a.dout, a.t, ((at + lane) * a.heads + h) * a.d, a.d);
+				dp = dt_dot_row(w.y, a.dout, a.t, ((at + lane) * a.heads + h) * a.v, a.v);
 			}
 			slope(a, s, dp, in ? a.lse[stat] * DT_LOG2E : 0, in ? a.dot[stat] : 0, in);
 			dt_add_rows(w.sx, dp, a.qkv, a.t, at * a.width + h * a.d, a.width, end - i, a.d);
-			dt_add_rows(w.sy, s, a.dout, a.t, (at * a.heads + h) * a.d, a.heads * a.d, end - i,
-				    a.d);
+			dt_add_rows(w.sy, s, a.dout, a.t, (at * a.heads + h) * a.v, a.heads * a.v, end - i,
+				    a.v);
 		}
-	for (int64_t c = lane; c < a.d; c += 32) {
+	for (int64_t c = lane; c < a.d; c += 32)
 		dt_st1(a.out, a.t, row * a.width + kcol + c, w.sx[c] * a.scale);
+	for (int64_t c = lane; c < a.v; c += 32)
 		dt_st1(a.out, a.t, row * a.width + vcol + c, w.sy[c]);
-	}
 }
 
 int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct dt_tensor dout,
@@ -320,8 +324,6 @@ int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct
 	struct dt_attn_args a;
 	int rc;
 
-	if (p->value_dim && p->value_dim != p->head_dim)
-		return -ENOTSUP;
 	if (!c)
 		return -ENODEV;
 	a = dt_attn_args(p, qkv);
@@ -336,17 +338,18 @@ int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct
 	rc = DT_LAUNCH(c, dot_kernel, (unsigned)dt_ceil_div(rows * p->heads, 4), 128, 0, a, rows * p->heads);
 	const unsigned tiles = (unsigned)dt_ceil_div(a.seq, DT_TILE), parts = (unsigned)dt_ceil_div(a.seq, 4);
 	const unsigned heads = (unsigned)a.heads, kv = (unsigned)a.kv_heads, batch = (unsigned)p->batch;
-	void (*dkv)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dkv_kernel, a);
-	void (*dq)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dq_kernel, a);
+	const int64_t wide = dt_attn_wide(a);
+	const size_t room = (size_t)(a.d + a.v) * 32; /* of rows */
+	void (*dkv)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dkv_kernel, a.t, wide);
+	void (*dq)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dq_kernel, a.t, wide);
 
 	if (rc < 0)
 		return rc;
 	if (dkv && dq) {
-		rc = DT_LAUNCH(c, dkv, dim3(tiles, kv, batch), 128, shared_bytes(a.d), a);
-		return rc < 0 ? rc : DT_LAUNCH(c, dq, dim3(tiles, heads, batch), 128, shared_bytes(a.d), a);
+		rc = DT_LAUNCH(c, dkv, dim3(tiles, kv, batch), 128, shared_bytes(wide), a);
+		return rc < 0 ? rc : DT_LAUNCH(c, dq, dim3(tiles, heads, batch), 128, shared_bytes(wide), a);
 	}
-	rc = DT_LAUNCH(c, dkv_rows_kernel, dim3(parts, kv, batch), 128, (size_t)a.d * 64, a);
-	return rc < 0 ? rc
-		      : DT_LAUNCH(c, dq_rows_kernel, dim3(parts, heads, batch), 128, (size_t)a.d * 64, a);
+	rc = DT_LAUNCH(c, dkv_rows_kernel, dim3(parts, kv, batch), 128, room, a);
+	return rc < 0 ? rc : DT_LAUNCH(c, dq_rows_kernel, dim3(parts, heads, batch), 128, room, a);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

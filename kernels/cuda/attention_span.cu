@@ -14,7 +14,8 @@ struct span_args {
 	const int32_t *pos, *first;
 	int t, out_t, dq_t, dkv_t, nrun;
 	bool add;
-	int64_t rows, heads, kv_heads, d, window, q_width, dq_width, kv_width, run_keys, stride, k_col, v_col;
+	int64_t rows, heads, kv_heads, d, v, window, q_width, dq_width, kv_width, run_keys, stride, k_col,
+		v_col;
 	float scale, cap;
 	struct dt_attn_run run[DT_ATTN_RUNS];
 };
@@ -36,6 +37,7 @@ static struct span_args span_args(const struct dt_attn *p, const struct dt_attn_
 	a.heads = p->heads;
 	a.kv_heads = p->kv_heads;
 	a.d = p->head_dim;
+	a.v = dt_attn_value_dim(p);
 	a.window = p->window > 0 ? p->window : 0;
 	a.q_width = dt_cols(q);
 	a.kv_width = dt_cols(kv);
@@ -48,6 +50,17 @@ static struct span_args span_args(const struct dt_attn *p, const struct dt_attn_
 	for (int i = 0; i < s->nrun; i++)
 		a.run[i] = s->run[i];
 	return a;
+}
+
+/* Where a head of the keys, of the values of a row of kv begins. */
+DT_DEVICE int64_t key_at(const struct span_args &a, int64_t row, int64_t kv)
+{
+	return row * a.kv_width + a.k_col + kv * a.d;
+}
+
+DT_DEVICE int64_t value_at(const struct span_args &a, int64_t row, int64_t kv)
+{
+	return row * a.kv_width + a.v_col + kv * a.v;
 }
 
 /* The positions that query i of sequence b sees: from .. to. */
@@ -71,28 +84,27 @@ __global__ void __launch_bounds__(128) span_forward_kernel(struct span_args a)
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
 	const int64_t i = (int64_t)blockIdx.x * 4 + warp, row = b * a.rows + i;
-	float *q = (float *)dt_shared() + warp * 2 * a.d, *o = q + a.d, max = DT_NEGINF, sum = 0;
+	float *q = (float *)dt_shared() + warp * (a.d + a.v), *o = q + a.d, max = DT_NEGINF, sum = 0;
 	int64_t from, to;
 
 	if (i >= a.rows)
 		return;
 	seen(a, b, i, &from, &to);
-	for (int64_t c = lane; c < a.d; c += 32) {
+	for (int64_t c = lane; c < a.d; c += 32)
 		q[c] = dt_ld1(a.q, a.t, row * a.q_width + h * a.d + c);
+	for (int64_t c = lane; c < a.v; c += 32)
 		o[c] = 0;
-	}
 	__syncwarp();
 	for (int r = 0; r < a.nrun; r++) {
 		const int64_t p0 = a.run[r].pos > from ? a.run[r].pos : from,
 			      p1 = a.run[r].pos + a.run_keys - 1 < to ? a.run[r].pos + a.run_keys - 1 : to;
 
 		for (int64_t p = p0; p <= p1; p += 32) {
-			const int64_t at =
-				(a.run[r].row + b * a.stride + p - a.run[r].pos) * a.kv_width + kv * a.d;
+			const int64_t key = a.run[r].row + b * a.stride + p - a.run[r].pos;
 			float s = DT_NEGINF, top, shrink;
 
 			if (p + lane <= p1) {
-				s = dt_dot_row(q, a.kv, a.t, at + lane * a.kv_width + a.k_col, a.d) * a.scale;
+				s = dt_dot_row(q, a.kv, a.t, key_at(a, key + lane, kv), a.d) * a.scale;
 				s = a.cap > 0 ? dt_softcap(s, a.cap) : s;
 			}
 			top = dt_warp_max(s > max ? s : max);
@@ -100,13 +112,13 @@ __global__ void __launch_bounds__(128) span_forward_kernel(struct span_args a)
 			max = top;
 			s = expf(s - top);
 			sum = sum * shrink + dt_warp_sum(s);
-			for (int64_t c = lane; c < a.d; c += 32)
+			for (int64_t c = lane; c < a.v; c += 32)
 				o[c] *= shrink;
-			dt_add_rows(o, s, a.kv, a.t, at + a.v_col, a.kv_width, p1 - p + 1, a.d);
+			dt_add_rows(o, s, a.kv, a.t, value_at(a, key, kv), a.kv_width, p1 - p + 1, a.v);
 		}
 	}
-	for (int64_t c = lane; c < a.d; c += 32)
-		dt_st1(a.out, a.out_t, (row * a.heads + h) * a.d + c, sum > 0 ? o[c] / sum : 0);
+	for (int64_t c = lane; c < a.v; c += 32)
+		dt_st1(a.out, a.out_t, (row * a.heads + h) * a.v + c, sum > 0 ? o[c] / sum : 0);
 	if (lane == 0)
 		a.lse[(b * a.heads + h) * a.rows + i] = sum > 0 ? max + logf(sum) : DT_NEGINF;
 }
@@ -129,9 +141,9 @@ DT_DEVICE float span_row_dot(const struct span_args &a, int64_t row, int64_t h)
 {
 	float s = 0;
 
-	for (int64_t c = threadIdx.x % 32; c < a.d; c += 32)
-		s += dt_ld1(a.dout, a.t, (row * a.heads + h) * a.d + c) *
-		     dt_ld1(a.o, a.t, (row * a.heads + h) * a.d + c);
+	for (int64_t c = threadIdx.x % 32; c < a.v; c += 32)
+		s += dt_ld1(a.dout, a.t, (row * a.heads + h) * a.v + c) *
+		     dt_ld1(a.o, a.t, (row * a.heads + h) * a.v + c);
 	return dt_warp_sum(s);
 }
 
@@ -140,7 +152,7 @@ __global__ void __launch_bounds__(128) span_dq_kernel(struct span_args a)
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
 	const int64_t i = (int64_t)blockIdx.x * 4 + warp, row = b * a.rows + i;
-	float *q = (float *)dt_shared() + warp * 3 * a.d, *g = q + a.d, *dq = g + a.d, dot, lse;
+	float *q = (float *)dt_shared() + warp * (2 * a.d + a.v), *dq = q + a.d, *g = dq + a.d, dot, lse;
 	int64_t from, to;
 
 	if (i >= a.rows)
@@ -148,9 +160,10 @@ __global__ void __launch_bounds__(128) span_dq_kernel(struct span_args a)
 	seen(a, b, i, &from, &to);
 	for (int64_t c = lane; c < a.d; c += 32) {
 		q[c] = dt_ld1(a.q, a.t, row * a.q_width + h * a.d + c);
-		g[c] = dt_ld1(a.dout, a.t, (row * a.heads + h) * a.d + c);
 		dq[c] = 0;
 	}
+	for (int64_t c = lane; c < a.v; c += 32)
+		g[c] = dt_ld1(a.dout, a.t, (row * a.heads + h) * a.v + c);
 	__syncwarp();
 	dot = span_row_dot(a, row, h);
 	lse = a.lse[(b * a.heads + h) * a.rows + i];
@@ -159,15 +172,14 @@ __global__ void __launch_bounds__(128) span_dq_kernel(struct span_args a)
 			      p1 = a.run[r].pos + a.run_keys - 1 < to ? a.run[r].pos + a.run_keys - 1 : to;
 
 		for (int64_t p = p0; p <= p1; p += 32) {
-			const int64_t at =
-				(a.run[r].row + b * a.stride + p - a.run[r].pos) * a.kv_width + kv * a.d;
-			const int64_t mine = at + lane * a.kv_width;
+			const int64_t key = a.run[r].row + b * a.stride + p - a.run[r].pos;
 			float ds = 0, prob;
 
 			if (p + lane <= p1)
-				ds = span_slope(a, &prob, dt_dot_row(q, a.kv, a.t, mine + a.k_col, a.d),
-						dt_dot_row(g, a.kv, a.t, mine + a.v_col, a.d), lse, dot);
-			dt_add_rows(dq, ds, a.kv, a.t, at + a.k_col, a.kv_width, p1 - p + 1, a.d);
+				ds = span_slope(
+					a, &prob, dt_dot_row(q, a.kv, a.t, key_at(a, key + lane, kv), a.d),
+					dt_dot_row(g, a.kv, a.t, value_at(a, key + lane, kv), a.v), lse, dot);
+			dt_add_rows(dq, ds, a.kv, a.t, key_at(a, key, kv), a.kv_width, p1 - p + 1, a.d);
 		}
 	}
 	for (int64_t c = lane; c < a.d; c += 32)
@@ -180,23 +192,26 @@ __global__ void __launch_bounds__(128) span_dkv_kernel(struct span_args a, float
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	const int64_t kv = blockIdx.y, group = a.heads / a.kv_heads, b = blockIdx.z;
 	const int64_t j = (int64_t)blockIdx.x * 4 + warp, r = j / a.run_keys;
-	float *k = (float *)dt_shared() + warp * 4 * a.d, *v = k + a.d, *dk = v + a.d, *dv = dk + a.d;
-	int64_t at, pos;
+	float *k = (float *)dt_shared() + warp * 2 * (a.d + a.v), *dk = k + a.d, *v = dk + a.d, *dv = v + a.v;
+	int64_t key, pos;
 
 	if (j >= a.nrun * a.run_keys)
 		return;
 	pos = a.run[r].pos + j % a.run_keys;
-	at = (a.run[r].row + b * a.stride + j % a.run_keys) * a.kv_width + kv * a.d;
+	key = a.run[r].row + b * a.stride + j % a.run_keys;
 	for (int64_t c = lane; c < a.d; c += 32) {
-		k[c] = dt_ld1(a.kv, a.t, at + a.k_col + c);
-		v[c] = dt_ld1(a.kv, a.t, at + a.v_col + c);
-		dk[c] = dv[c] = 0;
+		k[c] = dt_ld1(a.kv, a.t, key_at(a, key, kv) + c);
+		dk[c] = 0;
+	}
+	for (int64_t c = lane; c < a.v; c += 32) {
+		v[c] = dt_ld1(a.kv, a.t, value_at(a, key, kv) + c);
+		dv[c] = 0;
 	}
 	__syncwarp();
 	for (int64_t h = kv * group; h < (kv + 1) * group; h++)
 		for (int64_t i = 0; i < a.rows; i += 32) {
 			const int64_t row = b * a.rows + i, stat = (b * a.heads + h) * a.rows + i + lane;
-			const int64_t qat = row * a.q_width + h * a.d, gat = (row * a.heads + h) * a.d;
+			const int64_t qat = row * a.q_width + h * a.d, gat = (row * a.heads + h) * a.v;
 			int64_t from = 1, to = 0;
 			float ds = 0, prob = 0;
 
@@ -205,15 +220,15 @@ __global__ void __launch_bounds__(128) span_dkv_kernel(struct span_args a, float
 			if (from <= pos && pos <= to)
 				ds = span_slope(a, &prob,
 						dt_dot_row(k, a.q, a.t, qat + lane * a.q_width, a.d),
-						dt_dot_row(v, a.dout, a.t, gat + lane * a.heads * a.d, a.d),
+						dt_dot_row(v, a.dout, a.t, gat + lane * a.heads * a.v, a.v),
 						a.lse[stat], dots[stat]);
 			dt_add_rows(dk, ds, a.q, a.t, qat, a.q_width, a.rows - i, a.d);
-			dt_add_rows(dv, prob, a.dout, a.t, gat, a.heads * a.d, a.rows - i, a.d);
+			dt_add_rows(dv, prob, a.dout, a.t, gat, a.heads * a.v, a.rows - i, a.v);
 		}
-	for (int64_t c = lane; c < a.d; c += 32) {
-		span_put(a.dkv, a.dkv_t, at + a.k_col + c, dk[c] * a.scale, a.add);
-		span_put(a.dkv, a.dkv_t, at + a.v_col + c, dv[c], a.add);
-	}
+	for (int64_t c = lane; c < a.d; c += 32)
+		span_put(a.dkv, a.dkv_t, key_at(a, key, kv) + c, dk[c] * a.scale, a.add);
+	for (int64_t c = lane; c < a.v; c += 32)
+		span_put(a.dkv, a.dkv_t, value_at(a, key, kv) + c, dv[c], a.add);
 }
 
 __global__ void __launch_bounds__(128) span_dots_kernel(struct span_args a, float *dots, int64_t n)
@@ -235,8 +250,6 @@ int dt_cuda_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struc
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	struct span_args a;
 
-	if (p->value_dim && p->value_dim != p->head_dim)
-		return -ENOTSUP;
 	if (!c)
 		return -ENODEV;
 	a = span_args(p, s, q, kv, lse);
@@ -244,7 +257,7 @@ int dt_cuda_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struc
 	a.out_t = o.dtype;
 	return DT_LAUNCH(c, span_forward_kernel,
 			 dim3((unsigned)dt_ceil_div(a.rows, 4), (unsigned)a.heads, (unsigned)p->batch), 128,
-			 (size_t)a.d * 32, a);
+			 (size_t)(a.d + a.v) * 16, a);
 }
 
 int dt_cuda_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, struct dt_tensor dkv,
@@ -258,8 +271,6 @@ int dt_cuda_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, str
 	float *dots;
 	int rc;
 
-	if (p->value_dim && p->value_dim != p->head_dim)
-		return -ENOTSUP;
 	if (!c)
 		return -ENODEV;
 	dots = (float *)dt_cuda_scratch(dev, (size_t)stats * 4);
@@ -280,11 +291,11 @@ int dt_cuda_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, str
 		rc = DT_LAUNCH(
 			c, span_dkv_kernel,
 			dim3((unsigned)dt_ceil_div(a.nrun * a.run_keys, 4), (unsigned)a.kv_heads, batch), 128,
-			(size_t)a.d * 64, a, dots);
+			(size_t)(a.d + a.v) * 32, a, dots);
 	if (rc == 0)
 		rc = DT_LAUNCH(c, span_dq_kernel,
 			       dim3((unsigned)dt_ceil_div(a.rows, 4), (unsigned)a.heads, batch), 128,
-			       (size_t)a.d * 48, a);
+			       (size_t)(2 * a.d + a.v) * 16, a);
 	return rc;
 }
 
