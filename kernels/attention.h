@@ -5,7 +5,7 @@
  * Training
  *   qkv [batch * seq, (heads + 2 kv_heads) * head_dim]: the q heads first, then k, then v. Head h reads
  *       key/value head h / (heads / kv_heads). With value_dim a head of v and of o has so many elements
- *       instead of head_dim (latent attention), on a processor.
+ *       instead of head_dim (latent attention).
  *   s_ij = scale q_i . k_j for j <= i (and i - j < window where window > 0), scale > 0;  p = softmax(s)
  *   With softcap > 0 each s_ij is softcap tanh(scale q_i . k_j / softcap), also in attention_paged (Gemma 2).
  *   o_i = sum_j p_ij v_j     o [batch * seq, heads * head_dim]                 = overwritten

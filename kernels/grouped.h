@@ -12,7 +12,7 @@
  *
  * x, y and w have one compute type; sums are f32. Only rows before first[n] are read or written; the matrices
  * may have more. dw adds up the groups of an expert in their order. -EINVAL: first does not ascend from 0, or
- * ends beyond the rows; nothing is written then. -ENOTSUP: the device is a card.
+ * ends beyond the rows; nothing is written then (on a card see device.h).
  */
 #ifndef DT_KERNELS_GROUPED_H
 #define DT_KERNELS_GROUPED_H

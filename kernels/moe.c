@@ -45,6 +45,15 @@ int dt_check_moe_place(const struct dt_dev *dev, int32_t *first, int32_t *at, in
 		       : 0;
 }
 
+int dt_check_moe_count(const struct dt_dev *dev, float *load, int64_t groups, double *count,
+		       const int32_t *expert, int64_t choices, int64_t experts, double total)
+{
+	return experts < 1 || experts > DT_MOE_MOST || groups < 1 || choices < 0 || choices % groups ||
+			       !(total > 0)
+		       ? -EINVAL
+		       : 0;
+}
+
 int dt_check_moe_gather(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *from,
 			int64_t used)
 {

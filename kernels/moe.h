@@ -18,16 +18,20 @@
  *           which one is there, first [experts + 1] where those of an expert begin, and at last choices.
  *   place   the same of experts [begin, begin + n) alone, whose rows are counted from 0: at is DT_MOE_AWAY
  *           for the choices of others, first [n + 1]. capacity > 0: an expert takes so many choices at most,
- *           those of the largest weight (of equal ones the first), the others are DT_MOE_AWAY too.
- *   gather  y [m, n]: row i is row from[i] / used of x, m <= first[n].
+ *           those of the largest weight (of equal ones the first), the others are DT_MOE_AWAY too. So are
+ *           places from first[n] on. dropped [1] f64 (may be NULL): added to, those past a capacity.
+ *   count   load [groups, experts] f32 = choices of each expert in each of so many equal runs of choices,
+ *           over total; count [experts] f64 (may be NULL): added to, their numbers over all runs.
+ *   gather  y [m, n]: row i is row from[i] / used of x, left alone where that is DT_MOE_AWAY.
  *   sum     y [rows, n] = also + sum over a row's choices i, in their order, of weight[i] x[at[i]]; x and
  *           also (or DT_NONE: 0) f32, bf16 or f16, weight NULL: 1, what is DT_MOE_AWAY is left out; in f32,
  *           product and sum rounded apart; y f32, bf16 or f16.
  *
  * So the result of a row depends on that row only. Bits are the same on every processor and, but for exp, on
- * cards. No array may overlap another. An expert outside [0, experts) or an at outside [0, rows of x) is
- * -EINVAL and nothing is written; on a card see device.h. -EINVAL: used or experts not 1 <= used <= experts
- * <= 2048; groups that do not divide the experts, or whose groups_used have fewer than used of them.
+ * cards. All arrays are memory of the device; none may overlap another. An expert outside [0, experts) or an
+ * at outside [0, rows of x) is -EINVAL and nothing is written; on a card see device.h. -EINVAL: used or
+ * experts not 1 <= used <= experts <= 2048; groups that do not divide the experts (of count: the choices), or
+ * whose groups_used have fewer than used of them.
  *
  * Backward
  *   sum_backward    dx[at[i]] = weight[i] dy[row of i], dweight[i] = dy[row of i] . x[at[i]] (f32; 0 for what
@@ -39,7 +43,7 @@
  *              p is the softmax of the scores, or (sigmoid) s over its sum (Fedus et al. 2021, eq. 4 to 6,
  *              where load is the share of choices an expert has and balance experts over rows)
  *     z        sum over rows of z lse^2, lse = log sum exp(score) (Zoph et al. 2022, eq. 5)
- *                   ret [2] (host, added to): sum of load p, and of lse^2; NULL: neither. bias has none.
+ *                   ret [2] f64 (added to): sum of load p, and of lse^2; NULL: neither. bias has none.
  */
 #ifndef DT_KERNELS_MOE_H
 #define DT_KERNELS_MOE_H
@@ -62,13 +66,14 @@ struct dt_moe_place {
 	int64_t experts;  /* of the model */
 	int64_t begin, n; /* those whose choices are placed */
 	int64_t capacity; /* choices an expert takes; 0: all */
+	double *dropped;  /* memory of the device; NULL: they are not counted */
 };
 
 struct dt_moe_loss {
 	float balance, z;
 	const float *load; /* [rows / load_rows, experts]; may be NULL where balance is 0 and ret NULL */
 	int64_t load_rows;
-	double *ret;
+	double *ret; /* memory of the device */
 };
 
 #endif

@@ -175,6 +175,8 @@ int dt_cpu_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *f
 
 		if (p->capacity && n > p->capacity) {
 			drop(weight, at, from + start, n, p->capacity);
+			if (p->dropped)
+				*p->dropped += (double)(n - p->capacity);
 			n = p->capacity;
 		}
 		first[e] = to;
@@ -184,7 +186,36 @@ int dt_cpu_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *f
 		}
 	}
 	first[p->n] = to;
+	for (int64_t i = to; i < choices; i++)
+		from[i] = DT_MOE_AWAY;
 	return 0;
+}
+
+int dt_cpu_moe_count(struct dt_dev *dev, float *load, int64_t groups, double *count, const int32_t *expert,
+		     int64_t choices, int64_t experts, double total)
+{
+	const int64_t each = choices / groups;
+
+	if (!dt_within(expert, choices, experts))
+		return -EINVAL;
+	memset(load, 0, (size_t)(groups * experts) * sizeof *load);
+	for (int64_t i = 0; i < choices; i++)
+		load[i / each * experts + expert[i]]++;
+	for (int64_t i = 0; i < groups * experts; i++) {
+		if (count)
+			count[i % experts] += (double)load[i];
+		load[i] = (float)((double)load[i] / total);
+	}
+	return 0;
+}
+
+static bool places(const int32_t *at, int64_t n, int64_t rows)
+{
+	int out = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		out |= at[i] != DT_MOE_AWAY && (at[i] < 0 || at[i] >= rows);
+	return !out;
 }
 
 static DT_SIMD void copy_row(struct dt_tensor y, int64_t i, struct dt_tensor x, int64_t j)
@@ -199,11 +230,12 @@ int dt_cpu_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x
 {
 	const int64_t rows = dt_rows(y);
 
-	if (!dt_within(from, rows, dt_rows(x) * used))
+	if (!places(from, rows, dt_rows(x) * used))
 		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (dt_numel(y) > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++)
-		copy_row(y, i, x, from[i] / used);
+		if (from[i] != DT_MOE_AWAY)
+			copy_row(y, i, x, from[i] / used);
 	return 0;
 }
 
@@ -243,15 +275,6 @@ static void sum_part(const struct sum *a, int64_t i, int64_t c, int64_t n)
 			add_weighted(sum, a->weight ? a->weight[j] : 1, dt_at(a->x, a->at[j] * cols + c),
 				     a->x.dtype, n);
 	round_part(a->y, i * cols + c, sum, n);
-}
-
-static bool places(const int32_t *at, int64_t n, int64_t rows)
-{
-	int out = 0;
-
-	for (int64_t i = 0; i < n; i++)
-		out |= at[i] != DT_MOE_AWAY && (at[i] < 0 || at[i] >= rows);
-	return !out;
 }
 
 int dt_cpu_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at,

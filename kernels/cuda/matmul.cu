@@ -1,14 +1,11 @@
 /*
- * cuBLASLt where it is there and rows may depend on one another; else products of our own: 64 by 64 of c a
- * block, read 64 (1 / 64 + 1 / 64) times less than the operands are used. Each row's sum runs over k in
- * order.
+ * cuBLASLt where it is there and rows may depend on one another; else products of our own (product.h).
  */
 #include "kernels/cuda/act.h"
-#include "kernels/cuda/mma.h"
+#include "kernels/cuda/product.h"
 #include "kernels/cuda/sorted.h"
 
-#define TILE 64
-#define DEEP 32 /* of k at a time */
+#define TILE DT_PRODUCT_TILE
 
 struct product {
 	void *c;
@@ -31,35 +28,6 @@ DT_DEVICE int64_t first_row(struct product &p)
 	if (p.set.n && !dt_sorted_tile<TILE>(p.set, blockIdx.x, &m0, &p.m, &p.b))
 		return -1;
 	return m0;
-}
-
-/* ROWS by COLS of a matrix of 16-bit elements into shared memory; zeros outside of it. 128 threads. */
-template <int ROWS, int COLS, bool SORTED = false>
-DT_DEVICE void load(uint16_t *tile, const void *from, int64_t rows, int64_t cols, int64_t row, int64_t col,
-		    bool fast, const struct dt_sorted *set = NULL)
-{
-	const uint16_t *src = (const uint16_t *)from;
-
-	for (int i = (int)threadIdx.x; i < ROWS * COLS / 8; i += 128) {
-		const int r = i / (COLS / 8), c = i % (COLS / 8) * 8;
-		const bool in = row + r < rows;
-		const int64_t at = (SORTED && in ? dt_sorted_row(*set, row + r) : row + r) * cols + col + c;
-		uint16_t *to = tile + r * (COLS + 8) + c;
-
-		if (fast) {
-			const bool all = in && col + c < cols;
-
-			dt_cp_async(to, all ? src + at : src, all ? 16 : 0);
-			continue;
-		}
-		for (int k = 0; k < 8; k++) {
-			const bool ok = in && col + c + k < cols;
-
-			if (ok)
-				dt_touch(src + at + k, 2);
-			to[k] = ok ? src[at + k] : (uint16_t)0;
-		}
-	}
 }
 
 /* What is left of v in memory of type t. */
@@ -94,28 +62,34 @@ DT_DEVICE void finish(const struct product &p, int64_t i, int64_t j, float v)
 	}
 }
 
-DT_DEVICE void load_both(const struct product &p, uint16_t *a, uint16_t *b, int64_t m0, int64_t n0, int64_t k)
+/* ROWS by COLS of a matrix whose rows follow one another. */
+template <int ROWS, int COLS>
+DT_DEVICE void load(uint16_t *tile, const void *from, int64_t rows, int64_t cols, int64_t row, int64_t col,
+		    bool fast)
 {
-	if (p.ta)
-		load<DEEP, TILE>(a, p.a, p.k, p.m, k, m0, p.fast_a);
-	else if (p.set.from)
-		load<TILE, DEEP, true>(a, p.a, p.m, p.k, m0, k, p.fast_a, &p.set);
-	else
-		load<TILE, DEEP>(a, p.a, p.m, p.k, m0, k, p.fast_a);
-	if (p.tb)
-		load<TILE, DEEP>(b, p.b, p.n, p.k, n0, k, p.fast_b);
-	else
-		load<DEEP, TILE>(b, p.b, p.k, p.n, k, n0, p.fast_b);
-	dt_cp_commit();
+	dt_product_load<ROWS, COLS>(tile, from, rows, cols, row, col, fast,
+				    [=](int64_t i) { return i * cols; });
 }
 
-/* Four warps, each 32 by 32 of the block's 64 by 64; the next piece of k is on its way meanwhile. */
+DT_DEVICE void load_both(const struct product &p, uint16_t *a, uint16_t *b, int64_t m0, int64_t n0, int64_t k)
+{
+	const int deep = DT_PRODUCT_DEEP;
+
+	if (p.ta)
+		load<deep, TILE>(a, p.a, p.k, p.m, k, m0, p.fast_a);
+	else if (p.set.from)
+		dt_product_load<TILE, deep>(a, p.a, p.m, p.k, m0, k, p.fast_a,
+					    [&](int64_t i) { return dt_sorted_row(p.set, i) * p.k; });
+	else
+		load<TILE, deep>(a, p.a, p.m, p.k, m0, k, p.fast_a);
+	if (p.tb)
+		load<TILE, deep>(b, p.b, p.n, p.k, n0, k, p.fast_b);
+	else
+		load<deep, TILE>(b, p.b, p.k, p.n, k, n0, p.fast_b);
+}
+
 template <class T> __global__ void __launch_bounds__(128) mma_kernel(struct product p)
 {
-	const int piece = TILE * (DEEP + 8); /* at least DEEP * (TILE + 8) */
-	uint16_t *a = (uint16_t *)dt_shared(), *b = a + 2 * piece;
-	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	const int mw = warp / 2 * 32, nw = warp % 2 * 32;
 	const int64_t m0 = first_row(p), n0 = (int64_t)blockIdx.y * TILE;
 	float d[2][4][4];
 
@@ -124,66 +98,13 @@ template <class T> __global__ void __launch_bounds__(128) mma_kernel(struct prod
 	DT_UNROLL
 	for (int i = 0; i < 32; i++)
 		d[i / 16][i / 4 % 4][i % 4] = 0;
-	if (p.k)
-		load_both(p, a, b, m0, n0, 0);
-	for (int64_t k = 0; k < p.k; k += DEEP) {
-		const int now = (int)(k / DEEP % 2) * piece, next = piece - now;
-
-		if (k + DEEP < p.k) {
-			load_both(p, a + next, b + next, m0, n0, k + DEEP);
-			dt_cp_wait<1>();
-		} else {
-			dt_cp_wait<0>();
-		}
-		__syncthreads();
-		DT_UNROLL
-		for (int kk = 0; kk < DEEP; kk += 16) {
-			uint32_t fa[2][4], fb[2][4];
-
-			DT_UNROLL
-			for (int i = 0; i < 2; i++) {
-				if (p.ta)
-					dt_fragment_a_trans(fa[i], a + now, TILE + 8, mw + 16 * i, kk);
-				else
-					dt_fragment_a(fa[i], a + now, DEEP + 8, mw + 16 * i, kk);
-				if (p.tb)
-					dt_fragment_b(fb[i], b + now, DEEP + 8, nw + 16 * i, kk);
-				else
-					dt_fragment_b_trans(fb[i], b + now, TILE + 8, nw + 16 * i, kk);
-			}
-			DT_UNROLL
-			for (int i = 0; i < 2; i++)
-				DT_UNROLL
-			for (int j = 0; j < 4; j++)
-				dt_mma<T>(d[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
-		}
-		__syncthreads(); /* this piece's room is written next */
-	}
-	DT_UNROLL
-	for (int i = 0; i < 2; i++)
-		DT_UNROLL
-	for (int j = 0; j < 4; j++)
-		DT_UNROLL
-	for (int e = 0; e < 4; e++)
-		finish(p, m0 + mw + 16 * i + lane / 4 + e / 2 * 8, n0 + nw + 8 * j + lane % 4 * 2 + e % 2,
-		       d[i][j][e]);
+	dt_product_add<T>(d, p.ta, p.tb, p.k,
+			  [&](uint16_t *a, uint16_t *b, int64_t k) { load_both(p, a, b, m0, n0, k); });
+	dt_product_each(d, [&](int i, int j, float v) { finish(p, m0 + i, n0 + j, v); });
 }
 
-#define FDEEP 16
-
-/* One element of op(a) or op(b) for the f32 kernel; zeros outside. */
-DT_DEVICE float pick(const void *m, bool trans, int64_t i, int64_t k, int64_t outer, int64_t depth)
-{
-	if (i >= outer || k >= depth)
-		return 0;
-	return dt_ld1(m, DT_F32, trans ? k * outer + i : i * depth + k);
-}
-
-/* f32: 256 threads, 4 by 4 each. */
 __global__ void __launch_bounds__(256) f32_kernel(struct product p)
 {
-	float(*a)[TILE + 4] = (float(*)[TILE + 4]) dt_shared(), (*b)[TILE + 4] = a + FDEEP;
-	const int ti = (int)threadIdx.x / 16 * 4, tj = (int)threadIdx.x % 16 * 4;
 	const int64_t m0 = first_row(p), n0 = (int64_t)blockIdx.y * TILE;
 	float d[4][4];
 
@@ -191,31 +112,21 @@ __global__ void __launch_bounds__(256) f32_kernel(struct product p)
 		return;
 	for (int i = 0; i < 16; i++)
 		d[i / 4][i % 4] = 0;
-	for (int64_t k0 = 0; k0 < p.k; k0 += FDEEP) {
-		for (int u = (int)threadIdx.x; u < TILE * FDEEP; u += 256) {
-			/* Neighbouring threads read neighbouring elements, whichever way the matrix lies. */
-			const int ai = p.ta ? u % TILE : u / FDEEP, ak = p.ta ? u / TILE : u % FDEEP;
-			const int bj = p.tb ? u / FDEEP : u % TILE, bk = p.tb ? u % FDEEP : u / TILE;
+	dt_product_add(
+		d, !p.ta, p.tb, p.k,
+		[&](int i, int64_t k) {
+			const int64_t row = m0 + i;
 
-			const int64_t i = m0 + ai, row = i < p.m ? dt_sorted_row(p.set, i) : i;
+			return row >= p.m ? 0.f
+			       : p.ta	  ? dt_ld1(p.a, DT_F32, k * p.m + row)
+					  : dt_ld1(p.a, DT_F32, dt_sorted_row(p.set, row) * p.k + k);
+		},
+		[&](int j, int64_t k) {
+			const int64_t col = n0 + j;
 
-			a[ak][ai] = i < p.m ? pick(p.a, p.ta, row, k0 + ak, p.ta ? p.m : row + 1, p.k) : 0;
-			b[bk][bj] = pick(p.b, !p.tb, n0 + bj, k0 + bk, p.n, p.k);
-		}
-		__syncthreads();
-		for (int k = 0; k < FDEEP; k++)
-			DT_UNROLL
-		for (int i = 0; i < 4; i++)
-			DT_UNROLL
-		for (int j = 0; j < 4; j++)
-			d[i][j] += a[k][ti + i] * b[k][tj + j];
-		__syncthreads();
-	}
-	DT_UNROLL
-	for (int i = 0; i < 4; i++)
-		DT_UNROLL
-	for (int j = 0; j < 4; j++)
-		finish(p, m0 + ti + i, n0 + tj + j, d[i][j]);
+			return col >= p.n ? 0.f : dt_ld1(p.b, DT_F32, p.tb ? col * p.k + k : k * p.n + col);
+		});
+	dt_product_each(d, [&](int i, int j, float v) { finish(p, m0 + i, n0 + j, v); });
 }
 
 static int own(const struct dt_cuda *c, const struct product &p)
@@ -224,10 +135,10 @@ static int own(const struct dt_cuda *c, const struct product &p)
 	const dim3 grid((unsigned)tiles, (unsigned)dt_ceil_div(p.n, TILE));
 
 	if (p.tin == DT_F32)
-		return DT_LAUNCH(c, f32_kernel, grid, 256, 2 * FDEEP * (TILE + 4) * 4, p);
+		return DT_LAUNCH(c, f32_kernel, grid, 256, DT_PRODUCT_ROOM_F32, p);
 	if (p.tin == DT_BF16)
-		return DT_LAUNCH(c, mma_kernel<struct dt_bf16>, grid, 128, 4 * TILE * (DEEP + 8) * 2, p);
-	return DT_LAUNCH(c, mma_kernel<struct dt_f16>, grid, 128, 4 * TILE * (DEEP + 8) * 2, p);
+		return DT_LAUNCH(c, mma_kernel<struct dt_bf16>, grid, 128, DT_PRODUCT_ROOM, p);
+	return DT_LAUNCH(c, mma_kernel<struct dt_f16>, grid, 128, DT_PRODUCT_ROOM, p);
 }
 
 /* Shapes and types are matmul's; p has what else there is. */

@@ -1,83 +1,5 @@
-/* Little work between large products: a warp has a row of scores, a block an expert of the sort. */
+/* Mixtures of experts between large products: choices by expert, their rows there and back. */
 #include "kernels/cuda/kernel.h"
-
-/* A candidate of the choice; e < 0: none. */
-struct best {
-	float s;
-	int e;
-};
-
-DT_DEVICE bool before(struct best a, struct best b)
-{
-	return a.e >= 0 && (b.e < 0 || a.s > b.s || (a.s == b.s && a.e < b.e));
-}
-
-/* Lane l has the experts l, l + 32 ..., at most 64 of them: a bit of taken each. */
-__global__ void __launch_bounds__(128)
-	route_kernel(int32_t *expert, float *weight, const float *score, struct dt_moe p, int64_t rows)
-{
-	const int lane = (int)threadIdx.x % 32;
-	const int64_t i = (int64_t)blockIdx.x * 4 + threadIdx.x / 32;
-	const float *s = score + i * p.experts;
-	const double scale = p.scale > 0 ? (double)p.scale : 1;
-	uint64_t taken = 0;
-	double sum = 0;
-	float top = 0;
-
-	if (i >= rows)
-		return;
-	for (int64_t j = 0; j < p.used; j++) {
-		struct best b = {0, -1};
-
-		for (int e = lane; e < p.experts; e += 32) {
-			struct best c = {dt_ld1(s, DT_F32, e), e};
-
-			c.s = isnan(c.s) ? -INFINITY : c.s;
-			if (!(taken >> e / 32 & 1) && before(c, b))
-				b = c;
-		}
-		for (int by = 16; by; by >>= 1) {
-			const struct best o = {__shfl_xor_sync(DT_ALL, b.s, by),
-					       __shfl_xor_sync(DT_ALL, b.e, by)};
-
-			b = before(o, b) ? o : b;
-		}
-		if (b.e % 32 == lane)
-			taken |= (uint64_t)1 << b.e / 32;
-		b.s = dt_ld1(s, DT_F32, b.e);
-		top = j ? top : b.s;
-		b.s = expf(b.s - top);
-		sum += (double)b.s;
-		if (lane == 0) {
-			expert[i * p.used + j] = b.e;
-			dt_st1(weight, DT_F32, i * p.used + j, b.s);
-		}
-	}
-	if (p.unscaled) {
-		sum = 0;
-		for (int e = lane; e < p.experts; e += 32)
-			sum += (double)expf(dt_ld1(s, DT_F32, e) - top);
-		sum = dt_warp_sum(sum);
-	}
-	__syncwarp();
-	for (int64_t j = i * p.used + lane; j < (i + 1) * p.used; j += 32)
-		dt_st1(weight, DT_F32, j, (float)((double)dt_ld1(weight, DT_F32, j) * scale / sum));
-}
-
-/* Not yet: sigmoids, groups of experts, biases of the choice. */
-int dt_cuda_moe_route(struct dt_dev *dev, int32_t *expert, float *weight, struct dt_tensor score,
-		      struct dt_tensor bias, const struct dt_moe *p)
-{
-	const struct dt_cuda *c = dt_cuda_enter(dev);
-	const int64_t rows = dt_rows(score);
-
-	if (!c)
-		return -ENODEV;
-	if (p->sigmoid || p->groups > 1 || bias.data)
-		return -ENOTSUP;
-	return DT_LAUNCH(c, route_kernel, (unsigned)dt_ceil_div(rows, 4), 128, 0, expert, weight,
-			 (const float *)score.data, *p, rows);
-}
 
 DT_DEVICE int index_at(const int32_t *p, int64_t i)
 {
@@ -85,13 +7,32 @@ DT_DEVICE int index_at(const int32_t *p, int64_t i)
 	return p[i];
 }
 
+/* Of the block's 256 threads those before this one that are in, and all that are. s: shared, [8]. */
+DT_DEVICE int block_rank(bool in, int *s, int *ret_all)
+{
+	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+	const uint32_t mine = __ballot_sync(DT_ALL, in);
+	int before = __popc(mine & ((1u << lane) - 1)), all = 0;
+
+	__syncthreads(); /* what was there before has been read */
+	if (lane == 0)
+		s[warp] = __popc(mine);
+	__syncthreads();
+	for (int w = 0; w < 8; w++) {
+		before += w < warp ? s[w] : 0;
+		all += s[w];
+	}
+	*ret_all = all;
+	return before;
+}
+
 /* Block e counts what comes before its expert, then places its own in order, 256 choices at a time. */
 __global__ void __launch_bounds__(256)
 	sort_kernel(int32_t *first, int32_t *at, int32_t *from, const int32_t *expert, int64_t choices,
 		    int experts, int32_t *bad)
 {
-	const int e = (int)blockIdx.x, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-	int *s = (int *)dt_shared(), start = 0; /* [8] */
+	const int e = (int)blockIdx.x;
+	int *s = (int *)dt_shared(), start = 0, all; /* [8] */
 
 	for (int64_t i = threadIdx.x; i < choices; i += 256) {
 		const int x = index_at(expert, i);
@@ -109,17 +50,9 @@ __global__ void __launch_bounds__(256)
 	for (int64_t i0 = 0; i0 < choices; i0 += 256) {
 		const int64_t i = i0 + threadIdx.x;
 		const bool mine = i < choices && index_at(expert, i) == e;
-		const uint32_t all = __ballot_sync(DT_ALL, mine);
-		int to = start + __popc(all & ((1u << lane) - 1));
+		const int to = start + block_rank(mine, s, &all);
 
-		__syncthreads(); /* what was there before has been read */
-		if (lane == 0)
-			s[warp] = __popc(all);
-		__syncthreads();
-		for (int w = 0; w < 8; w++) {
-			to += w < warp ? s[w] : 0;
-			start += s[w];
-		}
+		start += all;
 		if (mine) {
 			at[i] = to;
 			from[to] = (int32_t)i;
@@ -136,6 +69,168 @@ int dt_cuda_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *f
 		return -ENODEV;
 	return DT_LAUNCH(c, sort_kernel, (unsigned)experts, 256, 64, first, at, from, expert, choices,
 			 (int)experts, c->bad);
+}
+
+struct place {
+	int32_t *first, *at, *from, *bad;
+	int *number; /* [n] choices of each expert */
+	const int32_t *expert;
+	const float *weight;
+	int64_t choices;
+	struct dt_moe_place p;
+};
+
+/* Block e counts its expert's choices; all of them fill what no choice will be placed in. */
+__global__ void __launch_bounds__(256) place_count_kernel(struct place a)
+{
+	const int e = (int)(a.p.begin + blockIdx.x);
+	int number = 0;
+
+	for (int64_t i = threadIdx.x; i < a.choices; i += 256) {
+		const int x = index_at(a.expert, i);
+
+		if (x < 0 || x >= a.p.experts)
+			*a.bad = 1;
+		number += x == e;
+		if (i / 256 % gridDim.x == blockIdx.x)
+			a.at[i] = a.from[i] = DT_MOE_AWAY;
+	}
+	number = dt_block_sum(number, (int *)dt_shared());
+	if (threadIdx.x == 0)
+		a.number[blockIdx.x] = number;
+}
+
+/* Larger for larger weights. */
+DT_DEVICE uint32_t weight_key(const float *weight, int64_t i)
+{
+	const float w = dt_ld1(weight, DT_F32, i) + 0.f; /* -0 is 0 */
+	uint32_t u;
+
+	memcpy(&u, &w, 4);
+	return u >> 31 ? ~u : u | 0x80000000u;
+}
+
+/* The expert's choices of at least this key. */
+DT_DEVICE int number_from(const struct place &a, int e, uint32_t key, int *s)
+{
+	int n = 0;
+
+	for (int64_t i = threadIdx.x; i < a.choices; i += 256)
+		n += index_at(a.expert, i) == e && weight_key(a.weight, i) >= key;
+	return dt_block_sum(n, s);
+}
+
+/* The key of the capacity largest weights' last one, bit by bit, and how many of that key are among them. */
+DT_DEVICE uint32_t last_key(const struct place &a, int e, int *s, int *ret_equal)
+{
+	const int most = (int)a.p.capacity;
+	uint32_t key = 0;
+
+	for (int bit = 31; bit >= 0; bit--)
+		if (number_from(a, e, key | 1u << bit, s) >= most)
+			key |= 1u << bit;
+	*ret_equal = key == 0xffffffffu ? most : most - number_from(a, e, key + 1, s);
+	return key;
+}
+
+/* Block e places its expert's choices behind those of the experts before it. */
+__global__ void __launch_bounds__(256) place_kernel(struct place a)
+{
+	const int block = (int)blockIdx.x, e = (int)(a.p.begin + block), number = a.number[block];
+	const int most = a.p.capacity && a.p.capacity < a.choices ? (int)a.p.capacity : (int)a.choices;
+	int *s = (int *)dt_shared(), start = 0, lost = 0, equal = 0, all; /* [8] */
+	uint32_t key = 0;
+
+	for (int i = (int)threadIdx.x; i <= block; i += 256) {
+		const int kept = a.number[i] < most ? a.number[i] : most;
+
+		start += i < block ? kept : 0;
+		lost += a.number[i] - kept;
+	}
+	start = dt_block_sum(start, s);
+	lost = dt_block_sum(lost, s);
+	if (threadIdx.x == 0) {
+		a.first[block] = start;
+		if (block == a.p.n - 1) {
+			a.first[a.p.n] = start + (number < most ? number : most);
+			if (a.p.dropped)
+				*a.p.dropped += lost;
+		}
+	}
+	if (number > most)
+		key = last_key(a, e, s, &equal);
+	for (int64_t i0 = 0; i0 < a.choices; i0 += 256) {
+		const int64_t i = i0 + threadIdx.x;
+		bool mine = i < a.choices && index_at(a.expert, i) == e;
+
+		if (number > most) {
+			const uint32_t k = mine ? weight_key(a.weight, i) : 0;
+			const int before = block_rank(mine && k == key, s, &all);
+
+			mine = mine && (k > key || (k == key && before < equal));
+			equal -= all;
+		}
+		const int to = start + block_rank(mine, s, &all);
+
+		start += all;
+		if (mine) {
+			a.at[i] = to;
+			a.from[to] = (int32_t)i;
+		}
+	}
+}
+
+int dt_cuda_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *from, const int32_t *expert,
+		      const float *weight, int64_t choices, const struct dt_moe_place *p)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	int *number = c ? (int *)dt_cuda_scratch(dev, (size_t)p->n * sizeof *number) : NULL;
+	int rc;
+
+	if (!number)
+		return c ? -ENOMEM : -ENODEV;
+	const struct place a = {first, at, from, c->bad, number, expert, weight, choices, *p};
+
+	rc = DT_LAUNCH(c, place_count_kernel, (unsigned)p->n, 256, 64, a);
+	return rc < 0 ? rc : DT_LAUNCH(c, place_kernel, (unsigned)p->n, 256, 64, a);
+}
+
+/* Block e has an expert. */
+__global__ void __launch_bounds__(256) count_kernel(float *load, double *count, const int32_t *expert,
+						    int64_t each, int64_t groups, double total, int32_t *bad)
+{
+	const int e = (int)blockIdx.x, experts = (int)gridDim.x;
+	int *s = (int *)dt_shared(); /* [8] */
+	double sum = 0;
+
+	for (int64_t g = 0; g < groups; g++) {
+		int n = 0;
+
+		for (int64_t i = g * each + threadIdx.x; i < (g + 1) * each; i += 256) {
+			const int x = index_at(expert, i);
+
+			if (x < 0 || x >= experts)
+				*bad = 1;
+			n += x == e;
+		}
+		n = dt_block_sum(n, s);
+		sum += n;
+		if (threadIdx.x == 0)
+			dt_st1(load, DT_F32, g * experts + e, (float)(n / total));
+	}
+	if (threadIdx.x == 0 && count)
+		count[e] += sum;
+}
+
+int dt_cuda_moe_count(struct dt_dev *dev, float *load, int64_t groups, double *count, const int32_t *expert,
+		      int64_t choices, int64_t experts, double total)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+
+	if (!c)
+		return -ENODEV;
+	return DT_LAUNCH(c, count_kernel, (unsigned)experts, 256, 64, load, count, expert, choices / groups,
+			 groups, total, c->bad);
 }
 
 struct rows {
@@ -193,45 +288,81 @@ int dt_cuda_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 	return DT_LAUNCH(c, sum_kernel<1>, dim3((unsigned)rows, (unsigned)dt_ceil_div(n, 128)), 128, 0, a);
 }
 
-/* What only training mixtures needs has no body on cards yet: a run there is refused before it begins. */
-int dt_cuda_moe_route_backward(struct dt_dev *, struct dt_tensor, const float *, const int32_t *,
-			       struct dt_tensor, const struct dt_moe *, const struct dt_moe_loss *)
+/* The same columns of a row of y, from the row of x whose choice is there. */
+template <int V> __global__ void __launch_bounds__(128) gather_kernel(struct rows a)
 {
-	return -ENOTSUP;
+	const int64_t i = blockIdx.x, j = ((int64_t)blockIdx.y * 128 + threadIdx.x) * V;
+	const int64_t from = index_at(a.at, i);
+	float r[V];
+
+	if (j >= a.n || from == DT_MOE_AWAY)
+		return;
+	if (from < 0 || from >= a.choices) {
+		*a.bad = 1;
+		return;
+	}
+	dt_ld<V>(r, a.x, a.tx, from / a.used * a.n + j);
+	dt_st<V>(a.y, a.ty, i * a.n + j, r);
 }
 
-int dt_cuda_moe_place(struct dt_dev *, int32_t *, int32_t *, int32_t *, const int32_t *, const float *,
-		      int64_t, const struct dt_moe_place *)
+int dt_cuda_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *from,
+		       int64_t used)
 {
-	return -ENOTSUP;
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const int64_t n = dt_cols(y), rows = dt_rows(y);
+
+	if (!c)
+		return -ENODEV;
+	const struct rows a = {y.data, x.data,	from,	 NULL,	 NULL,	n, dt_rows(x) * used,
+			       used,   y.dtype, x.dtype, DT_F32, c->bad};
+
+	if (dt_by_8(n, y.data, x.data))
+		return DT_LAUNCH(c, gather_kernel<8>, dim3((unsigned)rows, (unsigned)dt_ceil_div(n, 1024)),
+				 128, 0, a);
+	return DT_LAUNCH(c, gather_kernel<1>, dim3((unsigned)rows, (unsigned)dt_ceil_div(n, 128)), 128, 0, a);
 }
 
-int dt_cuda_moe_gather(struct dt_dev *, struct dt_tensor, struct dt_tensor, const int32_t *, int64_t)
+/* Block i has a choice: y is dx, also is dy. */
+template <int V> __global__ void __launch_bounds__(128) sum_backward_kernel(struct rows a, float *dweight)
 {
-	return -ENOTSUP;
+	const int64_t i = blockIdx.x, at = index_at(a.at, i), row = i / a.used;
+	const bool out = at != DT_MOE_AWAY && (at < 0 || at >= a.choices);
+	const float w = dt_ld1(a.weight, DT_F32, i);
+	double dot = 0;
+
+	if (out)
+		*a.bad = 1;
+	if (!out && at != DT_MOE_AWAY)
+		for (int64_t j = (int64_t)threadIdx.x * V; j < a.n; j += 128 * V) {
+			float g[V], x[V];
+
+			dt_ld<V>(g, a.also, a.ta, row * a.n + j);
+			dt_ld<V>(x, a.x, a.tx, at * a.n + j);
+			for (int v = 0; v < V; v++) {
+				dot += (double)g[v] * (double)x[v];
+				g[v] *= w;
+			}
+			dt_st<V>(a.y, a.ty, at * a.n + j, g);
+		}
+	dot = dt_block_sum(dot, (double *)dt_shared());
+	if (threadIdx.x == 0)
+		dt_st1(dweight, DT_F32, i, (float)dot);
 }
 
-int dt_cuda_moe_sum_backward(struct dt_dev *, struct dt_tensor, float *, struct dt_tensor, struct dt_tensor,
-			     const int32_t *, const float *, int64_t)
+int dt_cuda_moe_sum_backward(struct dt_dev *dev, struct dt_tensor dx, float *dweight, struct dt_tensor dy,
+			     struct dt_tensor x, const int32_t *at, const float *weight, int64_t used)
 {
-	return -ENOTSUP;
-}
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const int64_t n = dt_cols(dy);
+	const unsigned choices = (unsigned)(dt_rows(dy) * used);
 
-int dt_cuda_grouped_matmul(struct dt_dev *, struct dt_tensor, struct dt_tensor, struct dt_tensor,
-			   struct dt_tensor, const struct dt_grouped *)
-{
-	return -ENOTSUP;
-}
+	if (!c)
+		return -ENODEV;
+	const struct rows a = {dx.data,	   x.data, at,	     weight,  dy.data,	n,
+			       dt_rows(x), used,   dx.dtype, x.dtype, dy.dtype, c->bad};
 
-int dt_cuda_grouped_matmul_dx(struct dt_dev *, struct dt_tensor, struct dt_tensor, struct dt_tensor,
-			      struct dt_tensor, const struct dt_grouped *)
-{
-	return -ENOTSUP;
-}
-
-int dt_cuda_grouped_matmul_dw(struct dt_dev *, struct dt_tensor, struct dt_tensor, struct dt_tensor,
-			      struct dt_tensor, const struct dt_grouped *, bool)
-{
-	return -ENOTSUP;
+	if (dt_by_8(n, dx.data, x.data, dy.data))
+		return DT_LAUNCH(c, sum_backward_kernel<8>, choices, 128, 64, a, dweight);
+	return DT_LAUNCH(c, sum_backward_kernel<1>, choices, 128, 64, a, dweight);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

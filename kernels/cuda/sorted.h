@@ -38,10 +38,9 @@ template <int M> int64_t dt_sorted_tiles(const struct dt_sorted &s)
 	return M == 1 ? s.rows : s.rows / M + s.n;
 }
 
-/* Rows [*row, *end), M or fewer up to the end of the tile's, and their weight. false: there is no tile t. */
+/* The weight of tile t and its rows [*row, *end), M or fewer up to the end of the weight's. -1: none. */
 template <int M>
-DT_DEVICE bool dt_sorted_tile(const struct dt_sorted &s, int64_t t, int64_t *row, int64_t *end,
-			      const void **w)
+DT_DEVICE int dt_sorted_find(const struct dt_sorted &s, int64_t t, int64_t *row, int64_t *end)
 {
 	int e = 0, last = s.n;
 
@@ -58,8 +57,19 @@ DT_DEVICE bool dt_sorted_tile(const struct dt_sorted &s, int64_t t, int64_t *row
 
 	*row = M == 1 ? t : first + (t - first / M - e) * M;
 	*end = dt_min64(dt_min64(s.first[e + 1], s.rows), *row + M);
-	*w = s.of[e];
-	return *row >= first && first >= 0 && *row < *end;
+	return *row >= first && first >= 0 && *row < *end ? e : -1;
+}
+
+/* The same with what of has of the weight. false: there is no tile t. */
+template <int M>
+DT_DEVICE bool dt_sorted_tile(const struct dt_sorted &s, int64_t t, int64_t *row, int64_t *end,
+			      const void **w)
+{
+	const int e = dt_sorted_find<M>(s, t, row, end);
+
+	if (e >= 0)
+		*w = s.of[e];
+	return e >= 0;
 }
 
 /*

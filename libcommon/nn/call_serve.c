@@ -146,7 +146,8 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, dt_call_param(x->w, n->param[3]),
 			 &moe));
 	if (n->attr.expert_n < n->attr.experts) { /* those of this rank, whose sums the others complete */
-		const struct dt_moe_place here = {n->attr.experts, n->attr.expert_begin, n->attr.expert_n, 0};
+		const struct dt_moe_place here = {
+			.experts = n->attr.experts, .begin = n->attr.expert_begin, .n = n->attr.expert_n};
 
 		TRY(o->moe_place(x->dev, c.first, c.at, c.from, c.expert, dt_call_at(x, n->out[1]), c.n,
 				 &here));

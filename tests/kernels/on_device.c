@@ -1,5 +1,7 @@
 #include "on_device.h"
 
+#include "kernels/shape.h"
+
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,6 +33,9 @@ struct call {
 	struct dt_bn bn;
 	struct dt_classes classes;
 	struct dt_meet meet;
+	struct dt_moe_loss moe_loss;
+	struct dt_moe_place moe_place;
+	struct dt_grouped grouped;
 };
 
 static void fatal(const char *what)
@@ -138,6 +143,28 @@ static const struct dt_meet *meet_there(struct call *c, const struct dt_meet *p)
 	return &c->meet;
 }
 
+static const struct dt_moe_loss *moe_loss_there(struct call *c, const struct dt_moe_loss *p)
+{
+	c->moe_loss = *p;
+	c->moe_loss.load = there(c, p->load);
+	c->moe_loss.ret = there(c, p->ret);
+	return &c->moe_loss;
+}
+
+static const struct dt_moe_place *moe_place_there(struct call *c, const struct dt_moe_place *p)
+{
+	c->moe_place = *p;
+	c->moe_place.dropped = there(c, p->dropped);
+	return &c->moe_place;
+}
+
+static const struct dt_grouped *grouped_there(struct call *c, const struct dt_grouped *p)
+{
+	c->grouped = *p;
+	c->grouped.first = there(c, p->first);
+	return &c->grouped;
+}
+
 static const struct dt_bn *bn_there(struct call *c, const struct dt_bn *p)
 {
 	c->bn = (struct dt_bn){tensor_there(c, p->x),	 tensor_there(c, p->y),	    tensor_there(c, p->mean),
@@ -188,6 +215,8 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 #define THERE(x)                                                                                             \
 	_Generic((x), struct dt_tensor: tensor_there, const struct dt_rope *: rope_there,                    \
 		 const struct dt_meet *: meet_there, const struct dt_bn *: bn_there,                         \
+		 const struct dt_moe_loss *: moe_loss_there, const struct dt_moe_place *: moe_place_there,   \
+		 const struct dt_grouped *: grouped_there,                                                   \
 		 const struct dt_classes *: classes_there, bool: bool_there, float: float_there, double: real_there, \
 		 int64_t: integer_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \
 		 default: there)(&call, x)

@@ -197,13 +197,17 @@ static void test_route_backward(void **state)
 }
 
 /* Of experts [begin, begin + n) the choices in order, at most capacity each, those of the largest weight. */
-static void place(int64_t choices, const struct dt_moe_place *p)
+static void place(int64_t choices, const struct dt_moe_place *of)
 {
+	double dropped = 3, lost = 3;
+	struct dt_moe_place with = *of;
+	const struct dt_moe_place *p = &with;
 	int32_t *expert = ints(choices), *at = ints(choices), *from = ints(choices), *first = ints(p->n + 1);
 	struct dt_tensor weight = random_tensor(DT_F32, 1, choices, 8, 1);
 	const float *w = weight.data;
 	int32_t to = 0;
 
+	with.dropped = &dropped;
 	for (int64_t i = 0; i < choices; i++) {
 		expert[i] = (int32_t)((i * i + i / 3) % p->experts);
 		if (i % 4 == 1) /* some are equal */
@@ -221,6 +225,7 @@ static void place(int64_t choices, const struct dt_moe_place *p)
 				before += expert[j] == expert[i] && (w[j] > w[i] || (w[j] == w[i] && j < i));
 			if (p->capacity && before >= p->capacity) {
 				assert_int_equal(at[i], DT_MOE_AWAY);
+				lost++;
 				continue;
 			}
 			assert_int_equal(at[i], to);
@@ -228,6 +233,9 @@ static void place(int64_t choices, const struct dt_moe_place *p)
 		}
 	}
 	assert_int_equal(first[p->n], to);
+	assert_true(dropped == lost);
+	for (int64_t i = to; i < choices; i++)
+		assert_int_equal(from[i], DT_MOE_AWAY);
 	for (int64_t i = 0; i < choices; i++)
 		if (expert[i] < p->begin || expert[i] >= p->begin + p->n)
 			assert_int_equal(at[i], DT_MOE_AWAY);
@@ -236,9 +244,10 @@ static void place(int64_t choices, const struct dt_moe_place *p)
 
 static void test_place(void **state)
 {
-	static const struct dt_moe_place p[] = {{8, 0, 8, 0}, {8, 2, 3, 0}, {8, 0, 8, 5},
-						{8, 4, 4, 1}, {1, 0, 1, 7}, {64, 16, 16, 2}};
-	struct dt_moe_place bad = {8, 4, 5, 0};
+	static const struct dt_moe_place p[] = {{8, 0, 8, 0, NULL}, {8, 2, 3, 0, NULL},
+						{8, 0, 8, 5, NULL}, {8, 4, 4, 1, NULL},
+						{1, 0, 1, 7, NULL}, {64, 16, 16, 2, NULL}};
+	struct dt_moe_place bad = {8, 4, 5, 0, NULL};
 	int32_t none[9];
 
 	for (size_t i = 0; i < sizeof p / sizeof *p; i++)
@@ -247,10 +256,52 @@ static void test_place(void **state)
 	assert_int_equal(dev->ops->moe_place(dev, none, none, none, none, NULL, 0, &bad), -EINVAL);
 }
 
+static void count(int64_t choices, int64_t groups, int64_t experts)
+{
+	struct dt_tensor load = tensor(DT_F32, groups, experts);
+	double *want = reals(groups * experts), *sums = reals(experts), *got = reals(experts);
+	int32_t *expert = ints(choices);
+
+	for (int64_t i = 0; i < choices; i++) {
+		expert[i] = (int32_t)((i * i + i / 3) % experts);
+		want[i / (choices / groups) * experts + expert[i]] += 1 / 7.;
+	}
+	for (int64_t i = 0; i < groups * experts; i++)
+		sums[i % experts] += rint(want[i] * 7);
+	for (int64_t e = 0; e < experts; e++) {
+		sums[e] += (double)e;
+		got[e] = (double)e;
+	}
+	assert_int_equal(dev->ops->moe_count(dev, load.data, groups, got, expert, choices, experts, 7), 0);
+	check_close("load", load, want, 0, 1e-7);
+	for (int64_t e = 0; e < experts; e++)
+		assert_true(got[e] == sums[e]);
+	assert_int_equal(dev->ops->moe_count(dev, load.data, groups, NULL, expert, choices, experts, 7), 0);
+	check_close("load alone", load, want, 0, 1e-7);
+	if (choices) {
+		expert[choices - 1] = (int32_t)experts;
+		assert_int_equal(
+			dev->ops->moe_count(dev, load.data, groups, got, expert, choices, experts, 7),
+			-EINVAL);
+	}
+	free_all(load.data, want, sums, got, expert);
+}
+
+static void test_count(void **state)
+{
+	float none[4];
+
+	count(0, 1, 3);
+	count(1, 1, 1);
+	count(600, 2, 8);
+	count(777, 7, 130);
+	assert_int_equal(dev->ops->moe_count(dev, none, 2, NULL, NULL, 3, 2, 1), -EINVAL);
+}
+
 /* Choices there and back: gather, sum with weights and another operand, and the gradients of both. */
 static void there_and_back(enum dt_dtype type, int64_t rows, int64_t n)
 {
-	const struct dt_moe_place p = {5, 1, 3, 0};
+	const struct dt_moe_place p = {5, 1, 3, 0, NULL};
 	const int64_t used = 2, choices = rows * used;
 	int32_t *expert = ints(choices), *at = ints(choices), *from = ints(choices), first[4];
 	struct dt_tensor x = random_tensor(type, rows, n, 1, 1), y = tensor(type, rows, n),
@@ -264,7 +315,11 @@ static void there_and_back(enum dt_dtype type, int64_t rows, int64_t n)
 	assert_int_equal(dev->ops->moe_place(dev, first, at, from, expert, w.data, choices, &p), 0);
 	sorted = tensor(type, first[3] + 2, n); /* more room than there are rows */
 	dsorted = tensor(type, first[3] + 2, n);
-	assert_int_equal(dev->ops->moe_gather(dev, dt_t2(sorted.data, type, first[3], n), x, from, used), 0);
+	memset(sorted.data, 0xff, bytes_of(sorted));
+	from[first[3]] = from[first[3] + 1] = DT_MOE_AWAY; /* there are more choices than of these experts */
+	assert_int_equal(dev->ops->moe_gather(dev, sorted, x, from, used), 0);
+	for (int64_t i = first[3] * n; i < dt_numel(sorted); i++)
+		assert_true(isnan(get(sorted, i))); /* not written */
 	assert_int_equal(dev->ops->moe_sum(dev, y, sorted, at, w.data, also, used), 0);
 	assert_int_equal(dev->ops->moe_sum_backward(dev, dsorted, dw.data, dy, sorted, at, w.data, used), 0);
 	for (int64_t i = 0; i < choices; i++)
@@ -389,14 +444,14 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_route),	cmocka_unit_test(test_route_backward),
-		cmocka_unit_test(test_place),	cmocka_unit_test(test_there_and_back),
-		cmocka_unit_test(test_grouped), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_route),	       cmocka_unit_test(test_route_backward),
+		cmocka_unit_test(test_place),	       cmocka_unit_test(test_count),
+		cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_grouped),
+		cmocka_unit_test(test_refused),
 	};
 	int rc;
 
-	if (dt_dev_open(&dev, DT_DEV_CPU, 0, 2) < 0)
-		return 1;
+	dev = open_device(2);
 	rc = cmocka_run_group_tests(tests, NULL, NULL);
 	dt_dev_close(dev);
 	return rc;

@@ -237,6 +237,38 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	both_round_random(0, r(DT_BF16, m, n), r(DT_F32, m, n), &round);
 }
 
+/* Of mixtures and latent attention what serving does not need. */
+static void training(enum dt_dtype t, int64_t m, int64_t n)
+{
+	const struct dt_moe p = {.experts = 11, .used = 3, .scale = 1.5f},
+			    q = {.experts = 12, .used = 3, .sigmoid = true, .groups = 4, .groups_used = 2};
+	const struct dt_moe_loss l = {0.3f, 0.2f, floats(11), m, NULL};
+	double dropped = 0, counts[11] = {0};
+	const struct dt_moe_place some = {11, 2, 7, 2, &dropped}, outside = {11, 5, 7, 0, NULL};
+	const int64_t choices = 3 * m;
+	int32_t *expert = ids(choices, 11), *first = ids(8, 1), *at = ids(choices, choices),
+		*from = ids(choices, choices);
+	const int32_t begin[] = {0, (int32_t)(m / 2), (int32_t)(m / 2), (int32_t)m};
+	const struct dt_grouped g = {begin, 3, 3};
+	struct dt_latent_heads h = {m, 3, n, {1, 3 * n + 2, n}, {0, 3 * n + 1, n}, false};
+
+	both_moe_route(1e-6, ids(choices, 2), floats(choices), r(DT_F32, m, 12), positive(12), &q);
+	both_moe_route_backward(1e-6, r(DT_F32, m, 11), floats(choices), expert, r(DT_F32, m, 11), &p, &l);
+	both_moe_place(0, first, at, from, expert, floats(choices), choices, &some);
+	both_moe_place(0, first, at, from, expert, floats(choices), choices, &outside); /* refused */
+	both_moe_count(1e-7, floats(33), 3, counts, expert, choices, 11, 5);
+	both_moe_gather(0, r(t, choices, n), r(t, m, n), from, 3);
+	both_moe_sum_backward(1e-5, r(t, choices, n), floats(choices), r(t, m, n), r(t, choices, n), at,
+			      floats(choices), 3);
+	both_grouped_matmul(1e-5, r(t, m, n + 2), r(t, m, n), r(t, 3 * n, n), r(t, 6, n), &g);
+	both_grouped_matmul_dx(1e-5, r(t, m, n), r(t, m, n + 2), r(t, 3 * n, n), r(t, 6, n), &g);
+	both_grouped_matmul_dw(1e-5, r(DT_F32, 3 * n, n), DT_NONE, r(t, m, n), r(t, m, n), &g, true);
+	both_latent_heads(0, r(t, m, 3 * n + 2), r(t, m, 3 * n + 1), &h);
+	h.to = (struct dt_latent_place){2, n + 2, 0};
+	h.sum = true;
+	both_latent_heads(1e-6, r(t, m, n + 2), r(t, m, 3 * n + 1), &h);
+}
+
 static void mixtures(enum dt_dtype t, int64_t m, int64_t n)
 {
 	const struct dt_moe p = {.experts = 11, .used = 3};
@@ -248,6 +280,7 @@ static void mixtures(enum dt_dtype t, int64_t m, int64_t n)
 	both_moe_sort(0, first, at, from, expert, choices, 11);
 	both_moe_sum(1e-6, r(t, m, n), r(DT_F32, choices, n), at, floats(choices), DT_NONE, 3);
 	both_moe_sum(1e-6, r(t, m, n), r(t, choices, n), at, NULL, r(t, m, n), 3);
+	training(t, m, n);
 }
 
 static void attention(enum dt_dtype t, int64_t m, int64_t n)
@@ -369,16 +402,13 @@ static void images(enum dt_dtype t, int64_t m, int64_t n)
 }
 
 /*
- * Weights that are packed belong to a device: test_packed.c, test_step.c and test_moe.c compare those. What
- * trains mixtures and latent attention, Adafactor, distillation, adapters of rows and rounding to blocks have
- * no body on cards (moe.cu, absent.c).
+ * Weights that are packed belong to a device: test_packed.c, test_step.c and test_moe.c compare those.
+ * Adafactor, distillation, adapters of rows and rounding to blocks have no body on cards (absent.c).
  */
 static bool is_apart(const char *name)
 {
-	static const char *const apart[] = {
-		"packed_",     "step_", "grouped_",  "latent_",	   "factor_",	       "lora_",
-		"distill_",    "dora_", "moe_place", "moe_gather", "moe_sum_backward", "moe_route_backward",
-		"round_blocks"};
+	static const char *const apart[] = {"packed_",	"step_", "factor_",	"lora_",
+					    "distill_", "dora_", "round_blocks"};
 
 	for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
 		if (!strncmp(name, apart[i], strlen(apart[i])))
