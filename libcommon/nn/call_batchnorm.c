@@ -100,49 +100,22 @@ static int merge_groups(struct dt_exec *x, const struct dt_node *n, float *m, fl
 	return rc;
 }
 
-/* Copies n elements, at once: from the device to the host, or back. */
-static int move(struct dt_exec *x, float *to, const float *from, int64_t n, struct dt_err *err)
-{
-	TRY(dt_dev_copy(x->dev, to, from, (size_t)n * sizeof(*to)));
-	TRY(dt_dev_sync(x->dev));
-	return 0;
-}
-
-/*
- * Statistics on a card are some kilobytes, which go to the host and back: ranks are merged there, and running
- * ones kept. NULL: out of memory. To be given back by `release`.
- */
-static float *seen_by_host(const struct dt_exec *x, struct dt_tensor t)
-{
-	return dt_dev_is_host(x->dev) ? t.data : malloc((size_t)dt_numel(t) * sizeof(float));
-}
-
-static int release(struct dt_exec *x, struct dt_tensor t, float *host, int rc, struct dt_err *err)
-{
-	if (host == t.data)
-		return rc;
-	if (rc == 0)
-		rc = move(x, t.data, host, dt_numel(t), err);
-	free(host);
-	return rc;
-}
-
 static int batch_statistics(struct dt_exec *x, const struct dt_node *n, struct dt_tensor in,
 			    struct dt_tensor mean, struct dt_tensor rstd, struct dt_err *err)
 {
 	const int64_t groups = mean.dim[0], c = mean.dim[1];
-	float *m = seen_by_host(x, mean), *q = seen_by_host(x, rstd);
+	float *m = dt_call_seen(x, mean), *q = dt_call_seen(x, rstd);
 	int rc = m && q ? dt_kernel_check(x->dev->ops->bn_stats(x->dev, mean, rstd, in), "->bn_stats(", err)
 			: dt_err_sys(err, -ENOMEM, "cannot merge the statistics of a batch norm");
 
 	if (rc == 0 && m != mean.data)
-		rc = move(x, m, mean.data, groups * c, err);
+		rc = dt_call_move(x, m, mean.data, groups * c, err);
 	if (rc == 0 && q != rstd.data)
-		rc = move(x, q, rstd.data, groups * c, err);
+		rc = dt_call_move(x, q, rstd.data, groups * c, err);
 	if (rc == 0)
 		rc = merge_groups(x, n, m, q, groups, c, in.dim[0], err);
-	rc = release(x, mean, m, rc, err);
-	return release(x, rstd, q, rc, err);
+	rc = dt_call_unseen(x, mean, m, rc, err);
+	return dt_call_unseen(x, rstd, q, rc, err);
 }
 
 static int running_statistics(struct dt_exec *x, const struct dt_node *n, struct dt_tensor mean,
@@ -150,15 +123,15 @@ static int running_statistics(struct dt_exec *x, const struct dt_node *n, struct
 {
 	const int64_t c = mean.dim[1];
 	const float *from = x->bn.running + n->attr.buffer;
-	float *m = seen_by_host(x, mean), *q = seen_by_host(x, rstd);
+	float *m = dt_call_seen(x, mean), *q = dt_call_seen(x, rstd);
 	int rc = m && q ? 0 : dt_err_sys(err, -ENOMEM, "cannot place the statistics of a batch norm");
 
 	for (int64_t i = 0; i < dt_numel(mean) && rc == 0; i++) {
 		m[i] = from[i % c];
 		q[i] = (float)(1 / sqrt((double)from[c + i % c] + (double)n->attr.eps));
 	}
-	rc = release(x, mean, m, rc, err);
-	return release(x, rstd, q, rc, err);
+	rc = dt_call_unseen(x, mean, m, rc, err);
+	return dt_call_unseen(x, rstd, q, rc, err);
 }
 
 int dt_call_batch_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
@@ -179,12 +152,12 @@ int dt_call_batch_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err
 static int span_sums(struct dt_exec *x, float *sums, int64_t c, double *count, struct dt_err *err)
 {
 	const struct dt_tensor t = dt_t1(sums, DT_F32, 2 * c + 1); /* the count stands behind them */
-	float *h = seen_by_host(x, t);
+	float *h = dt_call_seen(x, t);
 	const double t0 = dt_now();
 	int rc = h ? 0 : dt_err_sys(err, -ENOMEM, "cannot sum the gradients of a batch norm");
 
 	if (rc == 0 && h != sums)
-		rc = move(x, h, sums, 2 * c, err);
+		rc = dt_call_move(x, h, sums, 2 * c, err);
 	if (rc == 0) {
 		h[2 * c] = (float)*count;
 		rc = dt_all_reduce(x->bn.comm, h, NULL, (size_t)(2 * c + 1), DT_F32, DT_SUM,
@@ -193,7 +166,7 @@ static int span_sums(struct dt_exec *x, float *sums, int64_t c, double *count, s
 	if (rc == 0)
 		*count = (double)h[2 * c];
 	x->comm_s += dt_now() - t0;
-	return release(x, t, h, rc, err);
+	return dt_call_unseen(x, t, h, rc, err);
 }
 
 int dt_call_batch_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)

@@ -1,13 +1,13 @@
 /*
  * Mixtures of experts in training (model/op/moe.c): the router in f32 through the choice, rows by choice,
- * products that only read the rows there are. Counts are read by the host, so the device is the processor.
+ * products that only read the rows there are. The host reads none of it, but for loads over several ranks or
+ * over the batch, and rows that other ranks' experts get (on a processor).
  */
 #include "nn/call.h"
 
 #include "base/progress.h"
 
-#include <math.h>
-#include <string.h>
+#include <errno.h>
 
 /* Where this rank's rows by choice begin for each of its experts. */
 static const int32_t *first_of(const struct dt_exec *x, const struct dt_node *n, int choices)
@@ -58,6 +58,23 @@ static int64_t load_groups(const struct dt_exec *x)
 	return x->mixture.over == DT_OVER_SEQUENCE ? x->batch : 1;
 }
 
+/* The loads of all choices so far, or of the parts of sequences that total counts; numbers become shares. */
+static void share_out(struct dt_exec *x, const struct dt_node *n, float *load, int64_t size, double total)
+{
+	double *so_far = x->mixture.seen + n->unit * n->attr.experts;
+
+	if (x->mixture.over == DT_OVER_BATCH) {
+		total = 0;
+		for (int64_t e = 0; e < size; e++) {
+			so_far[e] += (double)load[e];
+			total += so_far[e];
+			load[e] = (float)so_far[e];
+		}
+	}
+	for (int64_t i = 0; i < size; i++)
+		load[i] = (float)((double)load[i] / total);
+}
+
 /*
  * Shares of the choices that experts have: of each sequence, of the microbatch, or of the batch so far, over
  * all ranks with other tokens (Qiu et al. 2025).
@@ -65,36 +82,31 @@ static int64_t load_groups(const struct dt_exec *x)
 static int count(struct dt_exec *x, const struct dt_node *n, const int32_t *expert, struct dt_err *err)
 {
 	struct dt_mixture *m = &x->mixture;
-	int64_t experts = n->attr.experts, groups = load_groups(x), all = x->p->rows[DT_ROWS_ALL];
-	int64_t each = all / groups * n->attr.used;
-	float *load = dt_call_at(x, n->out[4]);
-	double *so_far = m->seen + n->unit * experts, total = (double)each;
+	const bool batch = m->over == DT_OVER_BATCH;
+	const int64_t experts = n->attr.experts, groups = load_groups(x), size = groups * experts,
+		      choices = x->p->rows[DT_ROWS_ALL] * n->attr.used;
+	const double each = (double)(choices / groups);
+	struct dt_comm *others = batch ? m->counts ? m->data : NULL : x->cp;
+	const bool later = others || (batch && m->counts); /* numbers are not shares yet */
+	const struct dt_tensor load = dt_t1(dt_call_at(x, n->out[4]), DT_F32, size);
+	float *seen;
 	int rc = 0;
 
-	memset(load, 0, (size_t)(groups * experts) * sizeof(*load));
-	for (int64_t i = 0; i < all * n->attr.used; i++)
-		load[i / each * experts + expert[i]]++;
-	for (int64_t i = 0; m->counts && i < groups * experts; i++)
-		m->count[n->unit * experts + i % experts] += (double)load[i];
-	if (m->over != DT_OVER_BATCH && x->cp) { /* the other parts of the sequences */
-		rc = dt_all_reduce(x->cp, load, NULL, (size_t)(groups * experts), DT_F32, DT_SUM,
+	TRY(x->dev->ops->moe_count(x->dev, load.data, groups, m->counts ? m->count + n->unit * experts : NULL,
+				   expert, choices, experts, later ? 1 : each));
+	if (others)
+		rc = dt_all_reduce(others, load.data, NULL, (size_t)size, DT_F32, DT_SUM,
 				   "choices of experts", err);
-		total *= dt_comm_size(x->cp);
-	}
-	if (m->over == DT_OVER_BATCH && m->counts) {
-		if (m->data)
-			rc = dt_all_reduce(m->data, load, NULL, (size_t)experts, DT_F32, DT_SUM,
-					   "choices of experts", err);
-		total = 0;
-		for (int64_t e = 0; e < experts; e++) {
-			so_far[e] += (double)load[e];
-			total += so_far[e];
-			load[e] = (float)so_far[e];
-		}
-	}
-	for (int64_t i = 0; i < groups * experts; i++)
-		load[i] = (float)((double)load[i] / total);
-	return rc;
+	if (rc < 0 || !later)
+		return rc;
+	seen = dt_call_seen(x, load);
+	if (!seen)
+		return dt_err_sys(err, -ENOMEM, "cannot share out the choices of experts");
+	if (seen != load.data)
+		rc = dt_call_move(x, seen, load.data, size, err);
+	if (rc == 0)
+		share_out(x, n, seen, size, each * (others ? dt_comm_size(others) : 1));
+	return dt_call_unseen(x, load, seen, rc, err);
 }
 
 /* Where what other ranks send begins, by rank and expert. */
@@ -120,7 +132,11 @@ int dt_call_route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 {
 	const struct dt_attr *a = &n->attr;
 	const struct dt_moe moe = dt_call_moe(a);
-	const struct dt_moe_place place = {a->experts, a->expert_begin, a->expert_n, a->capacity};
+	const struct dt_moe_place place = {.experts = a->experts,
+					   .begin = a->expert_begin,
+					   .n = a->expert_n,
+					   .capacity = a->capacity,
+					   .dropped = x->mixture.counts ? x->mixture.dropped : NULL};
 	const struct dt_ops *o = x->dev->ops;
 	struct dt_choices c = dt_call_choices(x, n, n->out[0]);
 	struct dt_tensor in = dt_call_mat(x, n->in[0]), scores = dt_call_mat(x, n->out[2]),
@@ -131,17 +147,14 @@ int dt_call_route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 	if ((rc = widen(x, &in, n->out[3], err)) < 0 || (rc = widen(x, &w, n->out[5], err)) < 0 ||
 	    (rc = bias_of(x, n, &bias, err)) < 0)
 		return rc;
-	if (x->mixture.bias)
-		bias = dt_t1((float *)x->mixture.bias + n->unit * a->experts, DT_F32, a->experts);
+	if (x->mixture.biased)
+		bias = dt_t1(x->mixture.bias + n->unit * a->experts, DT_F32, a->experts);
 	TRY(o->matmul(x->dev, scores, in, false, w, true, DT_NONE, false));
 	TRY(o->moe_route(x->dev, c.expert, weight, scores, bias, &moe));
 	rc = count(x, n, c.expert, err);
 	if (rc < 0)
 		return rc;
 	TRY(o->moe_place(x->dev, c.first, c.at, c.from, c.expert, weight, c.n, &place));
-	for (int64_t i = 0; a->capacity && x->mixture.counts && i < c.n; i++)
-		x->mixture.dropped += c.at[i] == DT_MOE_AWAY && c.expert[i] >= a->expert_begin &&
-				      c.expert[i] < a->expert_begin + a->expert_n;
 	return x->mixture.ep ? tell_counts(x, n, c, err) : 0;
 }
 
@@ -155,21 +168,19 @@ int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 	const struct dt_ops *o = x->dev->ops;
 	bool alone = !x->tp || dt_comm_rank(x->tp) == 0;
 	int64_t all = x->p->rows[DT_ROWS_ALL], groups = load_groups(x);
-	double ret[2] = {0}, experts = (double)n->attr.experts;
-	struct dt_moe_loss l = {.balance =
-					alone ? (float)(x->mixture.balance * experts * x->mixture.scale) : 0,
-				.z = alone ? (float)(x->mixture.z * x->mixture.scale) : 0,
-				.load = dt_call_at(x, n->in[4]),
-				.load_rows = all / groups,
-				.ret = ret};
+	struct dt_moe_loss l = {
+		.balance =
+			alone ? (float)(x->mixture.balance * (double)n->attr.experts * x->mixture.scale) : 0,
+		.z = alone ? (float)(x->mixture.z * x->mixture.scale) : 0,
+		.load = dt_call_at(x, n->in[4]),
+		.load_rows = all / groups,
+		.ret = alone ? x->mixture.losses : NULL};
 	struct dt_tensor ds = dt_call_mat(x, n->out[1]), in = dt_call_mat(x, n->in[3]),
 			 dx = dt_call_mat(x, n->out[0]), w = x->w[n->param[0]], wide = dx;
 	int rc;
 
 	TRY(o->moe_route_backward(x->dev, ds, dt_call_at(x, n->in[0]), dt_call_choices(x, n, n->in[2]).expert,
 				  dt_call_mat(x, n->in[1]), &moe, &l));
-	x->mixture.balance_sum += alone ? experts * ret[0] : 0;
-	x->mixture.z_sum += alone ? ret[1] : 0;
 	if ((rc = widen(x, &in, n->out[2], err)) < 0 || (rc = widen(x, &w, n->out[3], err)) < 0)
 		return rc;
 	if (!n->attr.frozen)

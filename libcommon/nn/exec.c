@@ -280,9 +280,12 @@ static int bind_mixture(struct dt_exec *x, const struct dt_run *r)
 	m->rows = calloc(2 * (size_t)r->layout.ep, sizeof(*m->rows));
 	m->under_way = calloc(2 * (size_t)r->layout.ep, sizeof(*m->under_way));
 	m->sent = calloc((size_t)x->c->experts, sizeof(*m->sent));
-	m->count = calloc(n, sizeof(*m->count));
 	m->seen = calloc(n, sizeof(*m->seen));
-	return m->rows && m->under_way && m->sent && m->count && m->seen ? 0 : -ENOMEM;
+	m->count = dt_plan_address(x->plan, x->base, DT_B_EXPERTS, -1);
+	m->dropped = m->count + n;
+	m->losses = m->dropped + 1;
+	m->bias = (float *)(m->losses + 2);
+	return m->rows && m->under_way && m->sent && m->seen ? 0 : -ENOMEM;
 }
 
 /* Refuses by name what has no call. */
@@ -330,7 +333,8 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 	if (rc < 0)
 		return rc;
 	if ((rc = bind_mixture(x, r)) == 0 && (rc = bind_params(x, weights, grads)) == 0 &&
-	    (rc = bind_positions(x)) == 0 && (rc = x->tp ? dt_stream_open(&x->stream, r->layout.tp) : 0) == 0)
+	    (rc = bind_positions(x)) == 0 &&
+	    (rc = x->tp ? dt_stream_open(&x->stream, r->layout.tp) : 0) == 0)
 		rc = dt_exec_bind_rope(x);
 	if (rc < 0) {
 		dt_exec_close(x);
@@ -347,7 +351,6 @@ void dt_exec_close(struct dt_exec *x)
 	free(x->mixture.rows);
 	free(x->mixture.under_way);
 	free(x->mixture.sent);
-	free(x->mixture.count);
 	free(x->mixture.seen);
 	free(x->host_pos);
 	dt_stream_close(&x->stream);

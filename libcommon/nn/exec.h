@@ -75,20 +75,21 @@ struct dt_mixture {
 	double balance, z; /* of struct dt_run_mixture */
 	double scale;	   /* of both: the loss scale over the tokens of the step, whose mean they are */
 	enum dt_over over;
-	const float *bias;    /* [layers, experts] of the choice in f32; NULL: the weights as they are */
-	struct dt_comm *data; /* ranks with other tokens, where their choices count too; NULL */
-	struct dt_comm *ep;   /* ranks that experts are divided among; NULL: none */
-	size_t *rows;	      /* [2, ranks of ep] room of an exchange */
+	float *bias;			/* [layers, experts] of the choice in f32, memory of the device; */
+	bool biased;			/* they are there; else the weights as they are */
+	struct dt_comm *data;		/* ranks with other tokens, where their choices count too; NULL */
+	struct dt_comm *ep;		/* ranks that experts are divided among; NULL: none */
+	size_t *rows;			/* [2, ranks of ep] room of an exchange */
 	struct dt_comm_req **under_way; /* [2, ranks of ep] the messages of the one that has begun */
 	bool some_way;			/* one has */
 	double exposed_s;		/* seconds in exchanges, part of comm_s */
 	int32_t *sent;			/* [experts] likewise */
-	/* sums since whoever reads them has cleared them */
-	bool counts;		   /* forward passes count */
-	double *count;		   /* [layers, experts] choices of this rank's tokens */
-	double *seen;		   /* [layers, experts] over the batch, of all ranks */
-	double dropped;		   /* choices of this rank's experts, past their capacity */
-	double balance_sum, z_sum; /* the losses before their factors, summed over tokens and layers */
+	/* sums since whoever reads them has cleared them; but for seen in memory of the device */
+	bool counts;	 /* forward passes count */
+	double *count;	 /* [layers, experts] choices of this rank's tokens; behind them */
+	double *dropped; /* those of this rank's experts past their capacity, and */
+	double *losses;	 /* [2] balance and z before their factors, summed over tokens and layers */
+	double *seen;	 /* [layers, experts] over the batch, of all ranks */
 };
 
 /* Messages of a stream that is cut over tp, under way beside products. */

@@ -61,8 +61,9 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_IDS,	  /* i32 [T]: inputs, targets of a flight (which), positions of all */
 		 DT_B_TARGETS,
 		 DT_B_POS,
-		 DT_B_PIXELS, /* f32 [N, C, H, W] of a flight, instead of ids */
-		 DT_B_OTHERS, /* i32 [N]: second classes; f32 [N]: the first ones' weights */
+		 DT_B_EXPERTS, /* f64 of a step: dt_experts_room */
+		 DT_B_PIXELS,  /* f32 [N, C, H, W] of a flight, instead of ids */
+		 DT_B_OTHERS,  /* i32 [N]: second classes; f32 [N]: the first ones' weights */
 		 DT_B_SHARE,
 		 DT_B_BUFFERS, /* f32: running statistics; their sums over a step */
 		 DT_B_BUFFER_SUMS,
@@ -82,6 +83,17 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_PEER_OPTIM2,
 		 DT_B_SNAPSHOT, /* this rank's part of a checkpoint that is written behind training's back */
 };
+
+/*
+ * f64 numbers of DT_B_EXPERTS: choices [layers, experts] of a step, those past a capacity, both losses of the
+ * router; behind them its biases [layers, experts], f32.
+ */
+static inline int64_t dt_experts_room(const struct dt_config *c)
+{
+	const int64_t n = c->layers * c->experts;
+
+	return n + 3 + (n + 1) / 2;
+}
 
 struct dt_buf {
 	enum dt_buf_id id;

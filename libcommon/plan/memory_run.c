@@ -378,6 +378,9 @@ static void put_data(struct dt_plan_builder *b, const struct dt_run *r, struct d
 		}
 	dt_plan_flat(b, DT_B_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, -1, "positions",
 		     "tokens");
+	if (c->experts)
+		dt_plan_flat(b, DT_B_EXPERTS, DT_MEM_DATA, DT_F64, dt_experts_room(c), DT_PH_FORWARD,
+			     DT_PH_STEP, -1, "experts' choices and biases", "layers x experts");
 	if (c->pos == DT_POS_ROPE)
 		dt_plan_flat(b, DT_B_ROPE, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
 			     "rope table", "seq x rotated part of head_dim");

@@ -19,10 +19,11 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
 		return rc;
-	if (r->config->experts && r->on_card)
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' has experts, which this version trains on the processor only",
-				  r->config->name);
+	if (l->ep > 1 && r->on_card)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"expert parallelism (ep) does not go with a card: how many rows each rank gets is "
+			"read by the host");
 	if (r->no_master && r->config->router_bias)
 		return dt_err_set(err, -ENOTSUP, "'%s' has biases of its router, which need master weights",
 				  r->config->name);

@@ -25,10 +25,12 @@ static int64_t own_part(const struct trainer *t, const struct dt_local_param *lp
 	return (hi < end ? hi : end) - *ret_first;
 }
 
-/* Between the masters and the biases; store: to the masters. */
-static void copy_biases(struct trainer *t, bool store)
+/* Between the masters, in memory of the device, and the biases; store: to the masters. */
+static int copy_biases(struct trainer *t, bool store, struct dt_err *err)
 {
-	for (int i = 0; i < t->local.n; i++) {
+	int rc = 0;
+
+	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		const struct dt_param *p = &t->table.p[lp->index];
 		int64_t first, n = own_part(t, lp, &first);
@@ -39,38 +41,57 @@ static void copy_biases(struct trainer *t, bool store)
 		master = flat_at(t, &t->store.master, lp->unit, first);
 		bias = t->experts.bias + p->layer * t->config.experts +
 		       (first - (lp->flat - t->local.unit[lp->unit].flat));
-		memcpy(store ? master : bias, store ? bias : master, (size_t)n * sizeof(*bias));
+		rc = dt_dev_copy(t->dev, store ? master : bias, store ? bias : master,
+				 (size_t)n * sizeof(*bias));
 	}
+	if (rc == 0)
+		rc = dt_dev_sync(t->dev);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy the router's biases") : 0;
+}
+
+/* n bytes to the device, or from it. */
+static int move(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err)
+{
+	int rc = dt_dev_copy(t->dev, to, from, n);
+
+	if (rc == 0)
+		rc = dt_dev_sync(t->dev);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy what experts count") : 0;
 }
 
 /* The biases as the masters have them, each share from the rank that has it. */
 static int load_biases(struct trainer *t, struct dt_err *err)
 {
+	struct dt_mixture *m = &t->exec.mixture;
 	size_t n = (size_t)numel(t);
+	int rc;
 
 	if (!t->experts.bias)
 		t->experts.bias = malloc(n * sizeof(*t->experts.bias));
 	if (!t->experts.bias)
 		return dt_err_sys(err, -ENOMEM, "cannot set up the router's biases");
 	memset(t->experts.bias, 0, n * sizeof(*t->experts.bias));
-	copy_biases(t, false);
-	t->exec.mixture.bias = t->experts.bias;
-	if (!t->run.layout.zero)
-		return 0;
-	return dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->experts.bias, NULL, n, DT_F32, DT_SUM,
-			     "biases of the router", err);
+	rc = copy_biases(t, false, err);
+	if (rc == 0 && t->run.layout.zero)
+		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), t->experts.bias, NULL, n, DT_F32,
+				   DT_SUM, "biases of the router", err);
+	m->biased = rc == 0;
+	return rc < 0 ? rc : move(t, m->bias, t->experts.bias, n * sizeof(*m->bias), err);
 }
 
 int experts_begin(struct trainer *t, struct dt_err *err)
 {
 	struct dt_mixture *m = &t->exec.mixture;
 	size_t n = (size_t)numel(t);
+	int rc;
 
 	if (!n)
 		return 0;
-	memset(m->count, 0, n * sizeof(*m->count));
+	rc = dt_dev_clear(t->dev, m->count, (n + 3) * sizeof(*m->count)); /* dropped and losses too */
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot count the choices of experts");
 	memset(m->seen, 0, n * sizeof(*m->seen));
-	m->dropped = m->balance_sum = m->z_sum = m->exposed_s = 0;
+	m->exposed_s = 0;
 	m->scale = t->optim.loss_scale / ((double)t->run.global_batch * (double)t->run.seq);
 	if (!t->experts.sum) {
 		t->experts.sum = calloc(n + 3, sizeof(*t->experts.sum));
@@ -81,7 +102,7 @@ int experts_begin(struct trainer *t, struct dt_err *err)
 }
 
 /* Towards experts with fewer choices than the mean; one that has the mean stays. */
-static void move_biases(struct trainer *t)
+static int move_biases(struct trainer *t, struct dt_err *err)
 {
 	int64_t experts = t->config.experts;
 
@@ -98,7 +119,7 @@ static void move_biases(struct trainer *t)
 				(float)(t->run.mixture.bias_rate * ((apart > 0) - (apart < 0)));
 		}
 	}
-	copy_biases(t, true);
+	return copy_biases(t, true, err);
 }
 
 int experts_end(struct trainer *t, bool update, struct dt_err *err)
@@ -110,16 +131,17 @@ int experts_end(struct trainer *t, bool update, struct dt_err *err)
 
 	if (!n)
 		return 0;
-	memcpy(sum, m->count, n * sizeof(*sum));
+	rc = move(t, sum, m->count, (n + 3) * sizeof(*sum), err);
+	if (rc < 0)
+		return rc;
 	if (t->mesh.at.tp != 0) /* the same choices, counted once */
 		memset(sum, 0, n * sizeof(*sum));
-	sum[n] = m->dropped;
-	sum[n + 1] = loss_part(t, m->balance_sum);
-	sum[n + 2] = loss_part(t, m->z_sum);
+	sum[n + 1] = loss_part(t, sum[n + 1] * (double)t->config.experts);
+	sum[n + 2] = loss_part(t, sum[n + 2]);
 	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, n + 3, DT_F64, DT_SUM,
 			   "choices of experts", err);
 	if (rc == 0 && update && t->experts.bias && t->run.mixture.bias_rate > 0)
-		move_biases(t);
+		rc = move_biases(t, err);
 	return rc;
 }
 

@@ -56,6 +56,58 @@ agrees() { # file file bound
     done
 }
 
+# What experts count: choices of each, both losses, what a capacity dropped.
+counts_agree() { # file file
+    jq -en --slurpfile a "$1" --slurpfile b "$2" \
+        'def near(x; y): (x - y | fabs) <= 1e-5 * (x | fabs); [range($a|length) | $a[.] as $x | $b[.] as $y |
+        $x.expert_counts == $y.expert_counts and $x.expert_dropped == $y.expert_dropped and near($x.balance_loss; $y.balance_loss)
+        and near($x.z_loss; $y.z_loss)] | length > 0 and all'
+}
+
+@test "mixtures of experts and latent attention on an emulated card: losses of the processor to 1e-5, the same choices" {
+    need_emulation
+    local model of='vocab_size: 257, hidden_size: 32, num_attention_heads: 4, num_hidden_layers: 2, max_position_embeddings: 64,
+        rms_norm_eps: 1e-5, rope_theta: 10000, tie_word_embeddings: false'
+    local latent="$of"', intermediate_size: 48, kv_lora_rank: 16, qk_nope_head_dim: 10, qk_rope_head_dim: 6, v_head_dim: 12,
+        moe_intermediate_size: 24, n_routed_experts: 8, n_shared_experts: 1, num_experts_per_tok: 3, first_k_dense_replace: 1'
+    jq -n "{model_type: \"mixtral\", $of, num_key_value_heads: 2, intermediate_size: 40, num_local_experts: 5,
+        num_experts_per_tok: 2, sliding_window: null}" >mixtral.json
+    jq -n "{model_type: \"qwen3_moe\", $of, num_key_value_heads: 2, intermediate_size: 64, moe_intermediate_size: 24,
+        num_experts: 12, num_experts_per_tok: 4, norm_topk_prob: false, head_dim: 8}" >qwen3_moe.json
+    jq -n "{model_type: \"deepseek_v2\", $latent, n_group: 4, topk_group: 2, topk_method: \"group_limited_greedy\",
+        norm_topk_prob: false, routed_scaling_factor: 1.5}" >deepseek_v2.json
+    jq -n "{model_type: \"deepseek_v3\", $latent, q_lora_rank: 24, n_group: 4, topk_group: 2, norm_topk_prob: true,
+        routed_scaling_factor: 2.5}" >deepseek_v3.json
+    trains() { # model options...
+        local model=$1.json
+        shift
+        echo "$model"
+        dt-train --model "$model" "${common[@]}" --precision fp32 --global-batch 2 --steps 8 "$@" >cpu.jsonl
+        emulated --model "$model" "${common[@]}" --precision fp32 --global-batch 2 --steps 8 "$@" >cuda.jsonl
+        agrees cpu.jsonl cuda.jsonl 1e-5
+        counts_agree cpu.jsonl cuda.jsonl
+    }
+    trains mixtral --balance-loss 0.1 --router-z-loss 0.01
+    trains mixtral --balance-loss 0.1 --balance-over batch --capacity-factor 1
+    jq -es 'map(.expert_dropped) | max > 0' cuda.jsonl
+    trains qwen3_moe --balance-loss 0.1 --balance-over microbatch --recompute full
+    trains deepseek_v2 --balance-loss 0.1
+    trains deepseek_v3 --router-bias-rate 0.01
+    emulated --model mixtral.json "${common[@]}" --precision bf16 --steps 8 --global-batch 2 >cuda.jsonl
+    dt-train --model mixtral.json "${common[@]}" --precision fp32 --steps 8 --global-batch 2 >cpu.jsonl
+    agrees cpu.jsonl cuda.jsonl 2e-2
+}
+
+@test "experts over ranks with a card each are refused by name" {
+    need_emulation
+    mpi_here
+    jq -n '{model_type: "mixtral", vocab_size: 257, hidden_size: 32, intermediate_size: 40, num_hidden_layers: 1,
+        num_attention_heads: 4, max_position_embeddings: 64, num_local_experts: 4, num_experts_per_tok: 2}' >ep.json
+    run mpirun -np 2 dt-train-emulated --device cuda --model ep.json "${common[@]}" --steps 1 --layout dp2.ep2
+    [ "$status" -ne 0 ]
+    [[ $output == *"expert parallelism (ep) does not go with a card"* ]]
+}
+
 @test "bf16 on the emulated card follows fp32, with accumulation, recomputation and evaluation" {
     need_emulation
     local more=(--steps 6 --global-batch 2 --eval-data d.h5 --eval-tokens 32 --eval-every 3)
