@@ -108,7 +108,7 @@ int dt_call_move(struct dt_exec *x, float *to, const float *from, int64_t n, str
 typedef int dt_call_rows(struct dt_exec *x, const struct dt_node *n, int64_t first, int64_t rows,
 			 struct dt_err *err);
 int dt_call_in_parts(struct dt_exec *x, const struct dt_node *n, dt_call_rows *of, struct dt_err *err);
-int dt_stream_open(struct dt_stream *s, int tp);
+int dt_stream_open(struct dt_stream *s, const struct dt_stage *stage, int tp);
 void dt_stream_close(struct dt_stream *s);
 /* Moves what is under way; waits for all of it where something failed. */
 void dt_stream_move(struct dt_exec *x);

@@ -8,6 +8,7 @@
 #include "comm/reduce.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,12 +40,15 @@ static void count(struct dt_exec *x, double since)
 
 /* ---- what is under way ---- */
 
-int dt_stream_open(struct dt_stream *s, int tp)
+int dt_stream_open(struct dt_stream *s, const struct dt_stage *stage, int tp)
 {
 	const size_t n = (DT_STREAM_GATHERS + 1) * 2 * (size_t)tp;
 
+	for (int k = 0; k < stage->nchunk; k++)
+		s->steps = stage->chunk[k].nstep > s->steps ? stage->chunk[k].nstep : s->steps;
 	s->all = calloc(n, sizeof(struct dt_comm_req *));
-	if (!s->all)
+	s->alike = calloc((size_t)(stage->nchunk * s->steps) + 1, sizeof(*s->alike));
+	if (!s->all || !s->alike)
 		return -ENOMEM;
 	for (int i = 0; i < DT_STREAM_GATHERS; i++)
 		s->gather[i] = (struct dt_stream_way){s->all + 2 * i * tp, -1};
@@ -55,6 +59,7 @@ int dt_stream_open(struct dt_stream *s, int tp)
 void dt_stream_close(struct dt_stream *s)
 {
 	free(s->all);
+	free(s->alike);
 	*s = (struct dt_stream){0};
 }
 
@@ -261,18 +266,32 @@ static int send_part(struct dt_exec *x, const struct dt_node *n, int r, int64_t 
 	return rc;
 }
 
-/* Whether the product may be made in parts: no bit changes, or nobody minds. */
-static bool parts_alike(struct dt_exec *x, const struct dt_node *n, int64_t part, int p)
+/* Whether the product in parts has the same bits: the device is asked. */
+static bool ask_alike(struct dt_exec *x, const struct dt_node *n, int64_t part, int p)
 {
 	const struct dt_tensor w = dt_call_joined(x->w, n->param);
 	const bool tb = n->op == DT_OP_LINEAR || n->op == DT_OP_LINEAR_ACT;
 	const int64_t each = slice_rows(n, x, part), rows[] = {part * p, each, part % each};
 	bool alike = true;
 
-	for (int i = 0; i < 3 && alike && !x->stream.splits; i++)
+	for (int i = 0; i < 3 && alike; i++)
 		alike = dt_dev_rows_apart(x->dev, x->dtype, rows[i], tb ? w.dim[1] : w.dim[0],
 					  tb ? w.dim[0] : w.dim[1], tb, n->param[3] >= 0);
 	return alike;
+}
+
+/* Whether it may be made in parts: no bit changes, or nobody minds. Shapes of a run's nodes stay as they are. */
+static bool parts_alike(struct dt_exec *x, const struct dt_node *n, int64_t part, int p)
+{
+	const struct dt_step *step = (const struct dt_step *)((const char *)n - offsetof(struct dt_step, n));
+	enum dt_stream_alike *known =
+		&x->stream.alike[(x->p - x->stage->chunk) * x->stream.steps + (step - x->p->step)];
+
+	if (x->stream.splits)
+		return true;
+	if (*known == DT_STREAM_UNKNOWN)
+		*known = ask_alike(x, n, part, p) ? DT_STREAM_ALIKE : DT_STREAM_APART;
+	return *known == DT_STREAM_ALIKE;
 }
 
 int dt_call_in_parts(struct dt_exec *x, const struct dt_node *n, dt_call_rows *of, struct dt_err *err)

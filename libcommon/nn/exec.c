@@ -334,7 +334,7 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 		return rc;
 	if ((rc = bind_mixture(x, r)) == 0 && (rc = bind_params(x, weights, grads)) == 0 &&
 	    (rc = bind_positions(x)) == 0 &&
-	    (rc = x->tp ? dt_stream_open(&x->stream, r->layout.tp) : 0) == 0)
+	    (rc = x->tp ? dt_stream_open(&x->stream, x->stage, r->layout.tp) : 0) == 0)
 		rc = dt_exec_bind_rope(x);
 	if (rc < 0) {
 		dt_exec_close(x);

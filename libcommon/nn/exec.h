@@ -98,10 +98,13 @@ struct dt_stream_way {
 	int value;		  /* what comes together; -1: nothing is under way */
 };
 enum { DT_STREAM_GATHERS = 4 };
+enum dt_stream_alike { DT_STREAM_UNKNOWN, DT_STREAM_ALIKE, DT_STREAM_APART };
 struct dt_stream {
 	struct dt_stream_way gather[DT_STREAM_GATHERS], scatter;
 	struct dt_comm_req **all; /* of all of them */
 	int under_way;
+	enum dt_stream_alike *alike; /* [chunks, steps] products in parts have the same bits */
+	int steps;
 	bool splits;	  /* products take parts even where their rows depend on how many there are */
 	double exposed_s; /* seconds in the stream's gathers and sums, part of comm_s */
 };
