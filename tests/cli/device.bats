@@ -98,11 +98,19 @@ counts_agree() { # file file
     agrees cpu.jsonl cuda.jsonl 2e-2
 }
 
-@test "experts over ranks with a card each are refused by name" {
+@test "experts on cards: data- and tensor-parallel ranks agree with the processor, ep is refused by name" {
     need_emulation
     mpi_here
+    local more=(--model ep.json --precision fp32 --steps 3 --global-batch 2 --balance-loss 0.1 --comm-timeout 300)
     jq -n '{model_type: "mixtral", vocab_size: 257, hidden_size: 32, intermediate_size: 40, num_hidden_layers: 1,
-        num_attention_heads: 4, max_position_embeddings: 64, num_local_experts: 4, num_experts_per_tok: 2}' >ep.json
+        num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 64, num_local_experts: 4,
+        num_experts_per_tok: 2, rms_norm_eps: 1e-5, rope_theta: 10000}' >ep.json
+    dt-train "${common[@]}" "${more[@]}" >one.jsonl
+    for layout in dp2 tp2.s1; do
+        mpirun -np 2 dt-train-emulated --device cuda "${common[@]}" "${more[@]}" --layout $layout >two.jsonl
+        agrees one.jsonl two.jsonl 1e-5
+        counts_agree one.jsonl two.jsonl
+    done
     run mpirun -np 2 dt-train-emulated --device cuda --model ep.json "${common[@]}" --steps 1 --layout dp2.ep2
     [ "$status" -ne 0 ]
     [[ $output == *"expert parallelism (ep) does not go with a card"* ]]
