@@ -14,9 +14,7 @@ enum { TAG_LOGITS = 1 };
 
 static int row_at(const struct dt_infer *m, int rows, int rank)
 {
-	const int cp = m->ranks.layout.cp;
-
-	return (int)(((int64_t)rows * rank + cp - 1) / cp);
+	return dt_infer_row_at(rows, rank, m->ranks.layout.cp);
 }
 
 /* Wanted rows before row `end`. */

@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_ROWS = 64, PARTS_A_STAGE = 4 };
-
 int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err)
 {
 	const size_t seqs = (size_t)m->p.max_seqs;
@@ -74,19 +72,11 @@ struct dt_infer_batch dt_infer_part_of(struct dt_infer *m, const struct dt_infer
 
 static int parts_of(const struct dt_infer *m, const struct dt_infer_batch *b)
 {
-	const int most = PARTS_A_STAGE * m->ranks.layout.pp;
-	int rows = b->ntokens, n;
+	int rows = b->ntokens;
 
 	for (int r = 0; m->ranks.ep && r < m->ranks.layout.ep; r++)
 		rows = b->tokens_of[r] > rows ? b->tokens_of[r] : rows;
-	n = rows / (m->p.part_rows ? m->p.part_rows : PART_ROWS);
-	return n < 1 ? 1 : n < most ? n : most;
-}
-
-/* Where part i of n begins. */
-static int part_at(int rows, int i, int n)
-{
-	return (int)((int64_t)rows * i / n);
+	return dt_infer_parts(rows, m->p.part_rows, m->ranks.layout.pp);
 }
 
 int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err)
@@ -96,12 +86,13 @@ int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float 
 	int want = 0, rc = 0;
 
 	for (int i = 0; i < n && rc == 0; i++) {
-		const int row = part_at(b->ntokens, i, n), end = part_at(b->ntokens, i + 1, n);
+		const int row = dt_infer_part_at(b->ntokens, i, n),
+			  end = dt_infer_part_at(b->ntokens, i + 1, n);
 		struct dt_infer_batch p = dt_infer_part_of(m, b, row, end, want);
 
 		for (int r = 0; m->ranks.ep && r < m->ranks.layout.ep; r++)
-			m->cut.tokens_of[r] =
-				part_at(b->tokens_of[r], i + 1, n) - part_at(b->tokens_of[r], i, n);
+			m->cut.tokens_of[r] = dt_infer_part_at(b->tokens_of[r], i + 1, n) -
+					      dt_infer_part_at(b->tokens_of[r], i, n);
 		p.tokens_of = m->ranks.ep ? m->cut.tokens_of : NULL;
 		rc = dt_infer_pass(m, &p, NULL, err);
 		if (made && rc == 0 && p.nwant > 0)

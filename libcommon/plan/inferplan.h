@@ -21,6 +21,28 @@ struct dt_param dt_infer_part(const struct dt_param *p, const struct dt_local_pa
 /* Rows of logits an engine of so many sequences has room for, f32: two more than sequences. */
 #define DT_INFER_LOGITS_ROWS(seqs) ((seqs) + 2)
 
+/*
+ * Parts that a pass over the stages of a pipeline is computed in, each of part_rows rows at least (0: as dt-serve
+ * has it), so that a stage computes one while the stage behind computes the one before.
+ */
+enum { DT_INFER_PART_ROWS = 64, DT_INFER_PARTS_A_STAGE = 4 };
+static inline int dt_infer_parts(int rows, int part_rows, int stages)
+{
+	const int n = rows / (part_rows ? part_rows : DT_INFER_PART_ROWS),
+		  most = DT_INFER_PARTS_A_STAGE * stages;
+
+	return stages == 1 || n < 1 ? 1 : n < most ? n : most;
+}
+/* Where part i of n begins, of so many rows; and the rows of rank i of cp: the first have one more. */
+static inline int dt_infer_part_at(int rows, int i, int n)
+{
+	return (int)((int64_t)rows * i / n);
+}
+static inline int dt_infer_row_at(int rows, int i, int cp)
+{
+	return (int)(((int64_t)rows * i + cp - 1) / cp);
+}
+
 /* Whether parameter p is a matrix to multiply with. */
 bool dt_infer_is_matrix(const struct dt_param *p);
 /* Whether it is packed for products with few rows: every matrix but routers. */

@@ -1,19 +1,25 @@
 #include "plan/servclock.h"
 
+#include "model/flops.h"
 #include "plan/formulas.h"
+#include "plan/inferplan.h"
 #include "plan/stepcost.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
+_Static_assert(DT_SERVE_PARTS == DT_INFER_PARTS_A_STAGE * DT_SERVE_STAGES, "parts of a pass");
+
 struct attention {		  /* nodes of one kind of layer that are alike */
 	struct dt_node_cost cost; /* without keys: flops of a pair of query and key */
-	int64_t window, times;
+	int64_t window;
+	int kind; /* of layer */
 };
 
-struct rows {		   /* of passes over so many rows */
-	double body, head; /* seconds of all but attention; of the final unit, with logits of every row */
+struct rows {			      /* of passes of which a rank has so many rows */
+	double body[DT_SERVE_STAGES]; /* seconds of all but attention; */
+	double head;		      /* of the final unit, with logits of every row */
 	struct attention *attention;
 	int nattention;
 };
@@ -22,32 +28,62 @@ struct dt_serve_clock {
 	struct dt_serve_site s;
 	struct dt_device device;
 	struct dt_layout layout;
-	double cache_row;  /* bytes a key of a layer */
-	struct rows *rows; /* [max_rows + 1]; attention NULL: not worked out yet */
+	double cache_row;	    /* bytes a key of a layer */
+	int64_t kinds;		    /* of layers */
+	int64_t *times;		    /* [pp, kinds] layers of a stage */
+	struct rows *rows;	    /* [max_rows + 1]; attention NULL: not worked out yet */
+	struct dt_serve_span *span; /* [max_rows] of the part of a pass that a rank has */
 };
+
+static int count_layers(struct dt_serve_clock *c)
+{
+	struct dt_config few;
+	int first, last;
+
+	c->kinds = dt_config_short(c->s.config, &few);
+	c->times = calloc((size_t)(c->s.pp * c->kinds), sizeof(*c->times));
+	for (int p = 0; c->times && p < c->s.pp; p++) {
+		dt_layout_stage(&c->layout, c->s.config, p, &first, &last);
+		for (int l = first; l < last; l++)
+			c->times[p * c->kinds + dt_layer_alike(c->s.config, c->kinds, l)]++;
+	}
+	return c->times ? 0 : -ENOMEM;
+}
 
 int dt_serve_clock_open(const struct dt_serve_site *s, struct dt_serve_clock **ret, struct dt_err *err)
 {
-	struct dt_serve_clock *c = calloc(1, sizeof(*c));
+	const int cp = s->cp > 1 ? s->cp : 1, all = s->tp * cp * s->pp, node = s->cluster->gpus_a_node;
+	struct dt_serve_clock *c;
 
-	if (!c || !(c->rows = calloc((size_t)s->max_rows + 1, sizeof(*c->rows)))) {
-		free(c);
+	if (s->pp > DT_SERVE_STAGES)
+		return dt_err_set(err, -EINVAL, "servers are planned over at most %d stages",
+				  DT_SERVE_STAGES);
+	if (!(c = calloc(1, sizeof(*c))))
+		return dt_err_sys(err, -ENOMEM, "cannot plan a server");
+	c->s = *s;
+	c->s.cp = cp;
+	c->device = dt_device_for(s->cluster, all < node ? all : node, DT_BF16); /* all compute at once */
+	c->layout = (struct dt_layout){.dp = s->ep, .tp = s->tp, .pp = s->pp, .cp = cp, .ep = s->ep};
+	c->cache_row = dt_kv_token_bytes(s->config, s->tp, s->cache_bits / 8) / (double)s->config->layers;
+	c->rows = calloc((size_t)s->max_rows + 1, sizeof(*c->rows));
+	c->span = calloc((size_t)s->max_rows, sizeof(*c->span));
+	if (!c->rows || !c->span || count_layers(c) < 0) {
+		dt_serve_clock_close(c);
 		return dt_err_sys(err, -ENOMEM, "cannot plan a server");
 	}
-	c->s = *s;
-	c->device = dt_device_for(s->cluster, s->tp, DT_BF16);
-	c->layout = (struct dt_layout){.dp = s->ep, .tp = s->tp, .pp = s->pp, .cp = 1, .ep = s->ep};
-	c->cache_row = dt_kv_token_bytes(s->config, s->tp, s->cache_bits / 8) / (double)s->config->layers;
 	*ret = c;
 	return 0;
 }
 
 void dt_serve_clock_close(struct dt_serve_clock *c)
 {
-	for (int i = 0; c && i <= c->s.max_rows; i++)
+	if (!c)
+		return;
+	for (int i = 0; c->rows && i <= c->s.max_rows; i++)
 		free(c->rows[i].attention);
-	if (c)
-		free(c->rows);
+	free(c->rows);
+	free(c->span);
+	free(c->times);
 	free(c);
 }
 
@@ -67,36 +103,43 @@ static struct attention of_node(const struct dt_serve_clock *c, const struct dt_
 	return a;
 }
 
+/* Unit i of the short model: the embedding, kinds of layers, the final unit. */
 static void sum_unit(const struct dt_serve_clock *c, const struct dt_work *w, int i, int n, struct rows *r)
 {
 	const struct dt_work_unit *u = &w->unit[i];
-	const bool head = i == w->layers + 1;
-	const int64_t times = i == 0 || head ? 1 : dt_work_times(w, i - 1);
+	const int kind = i - 1;
+	double sum = 0;
 
 	for (int k = u->first; k < u->first + u->n; k++) {
 		const struct dt_node_cost *cost = &w->node[k].cost;
-		double *sum = head ? &r->head : &r->body;
 
 		if (cost->kind == DT_COST_ATTENTION) {
 			struct attention *a = &r->attention[r->nattention++];
 
 			*a = of_node(c, cost, n);
-			a->window = dt_layer_window(c->s.config, i - 1);
-			a->times = times;
+			a->window = dt_layer_window(c->s.config, kind);
+			a->kind = kind;
 		} else {
-			*sum += (double)times * node_seconds(c, cost);
+			sum += node_seconds(c, cost);
 		}
 	}
+	if (kind == w->layers)
+		r->head = sum;
+	else if (kind < 0)
+		r->body[0] += sum;
+	for (int p = 0; kind >= 0 && kind < w->layers && p < c->s.pp; p++)
+		r->body[p] += (double)c->times[p * c->kinds + kind] * sum;
 }
 
-/* What passes over n rows take, once. */
+/* What passes take of which a rank has n rows, once. */
 static int work_out(struct dt_serve_clock *c, int n, struct dt_err *err)
 {
 	const struct dt_work_serving s = {.config = c->s.config,
 					  .compute = DT_BF16,
 					  .tp = c->s.tp,
 					  .ep = c->s.ep,
-					  .rows = n,
+					  .cp = c->s.cp,
+					  .rows = (int64_t)n * c->s.cp,
 					  .outputs = n,
 					  .context = 1,
 					  .weight_bits = c->s.weight_bits,
@@ -132,6 +175,7 @@ static double pairs(const struct dt_serve_span *s, int64_t window, double *ret_r
 	return sum;
 }
 
+/* Of one layer. */
 static double attention_seconds(const struct dt_serve_clock *c, const struct attention *a,
 				const struct dt_serve_span *span, int n)
 {
@@ -142,33 +186,92 @@ static double attention_seconds(const struct dt_serve_clock *c, const struct att
 		sum += pairs(&span[i], a->window, &read);
 	cost.flops *= sum;
 	cost.read += read * c->cache_row;
-	return (double)a->times * dt_node_seconds(&c->device, &cost);
+	return dt_node_seconds(&c->device, &cost);
 }
 
-double dt_serve_clock_pass(struct dt_serve_clock *c, const struct dt_serve_span *span, int n,
-			   struct dt_err *err)
+/* Rows [row, end) of all into c->span; their number. *ret_heads: last rows of sequences, which want logits. */
+static int cut(struct dt_serve_clock *c, const struct dt_serve_span *span, int n, int row, int end,
+	       int *ret_heads)
 {
-	const struct rows *r;
-	double sum;
+	int at = 0, k = 0;
+
+	*ret_heads = 0;
+	for (int i = 0; i < n; at += span[i++].n) {
+		const int from = row > at ? row : at, to = end < at + span[i].n ? end : at + span[i].n;
+
+		if (from >= to)
+			continue;
+		c->span[k++] = (struct dt_serve_span){span[i].first + from - at, to - from};
+		*ret_heads += to == at + span[i].n;
+	}
+	return k;
+}
+
+/* Rows [row, end) on one rank of each stage; stage_s: what the rank takes that takes longest. */
+static int rank_part(struct dt_serve_clock *c, const struct dt_serve_span *span, int n, int row, int end,
+		     double *stage_s, struct dt_err *err)
+{
+	int heads, k = cut(c, span, n, row, end, &heads), rc = work_out(c, end - row, err);
+	const struct rows *r = &c->rows[end - row];
+
+	if (rc == 0 && heads > 0)
+		rc = work_out(c, heads, err);
+	for (int p = 0; p < c->s.pp && rc == 0; p++) {
+		double sum = r->body[p];
+
+		for (int i = 0; i < r->nattention; i++) {
+			const struct attention *a = &r->attention[i];
+			const double times = (double)c->times[p * c->kinds + a->kind];
+
+			sum += times > 0 ? times * attention_seconds(c, a, c->span, k) : 0;
+		}
+		if (p == c->s.pp - 1 && heads > 0)
+			sum += c->rows[heads].head;
+		stage_s[p] = fmax(stage_s[p], sum);
+	}
+	return rc;
+}
+
+/* Rows [row, end), shared by the ranks of cp. */
+static int part(struct dt_serve_clock *c, const struct dt_serve_span *span, int n, int row, int end,
+		double *stage_s, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < c->s.cp && rc == 0; i++) {
+		const int from = dt_infer_row_at(end - row, i, c->s.cp),
+			  to = dt_infer_row_at(end - row, i + 1, c->s.cp);
+
+		if (to > from)
+			rc = rank_part(c, span, n, row + from, row + to, stage_s, err);
+	}
+	return rc;
+}
+
+int dt_serve_clock_pass(struct dt_serve_clock *c, const struct dt_serve_span *span, int n,
+			struct dt_serve_times *ret, struct dt_err *err)
+{
 	int64_t rows = 0;
-	int rc;
+	int rc = 0;
 
 	for (int i = 0; i < n; i++)
 		rows += span[i].n;
 	if (n < 1 || rows > c->s.max_rows)
 		return dt_err_set(err, -EINVAL, "a pass of %lld rows was asked for, %d were planned",
 				  (long long)rows, c->s.max_rows);
-	rc = work_out(c, (int)rows, err);
-	if (rc == 0)
-		rc = work_out(c, n, err);
-	if (rc < 0)
-		return rc;
-	r = &c->rows[rows];
-	sum = r->body + c->rows[n].head;
-	for (int i = 0; i < r->nattention; i++)
-		sum += attention_seconds(c, &r->attention[i], span, n);
-	return sum + (c->s.pp - 1) * dt_message_time(c->s.cluster,
-						     (double)rows * (double)c->s.config->hidden * 2, c->s.tp);
+	*ret = (struct dt_serve_times){
+		.stages = c->s.pp, .parts = c->s.cluster->cores ? dt_infer_parts((int)rows, 0, c->s.pp) : 1};
+	for (int i = 0; i < ret->parts && rc == 0; i++) {
+		const int row = dt_infer_part_at((int)rows, i, ret->parts),
+			  end = dt_infer_part_at((int)rows, i + 1, ret->parts);
+
+		rc = part(c, span, n, row, end, ret->part_s[i], err);
+		if (c->s.pp > 1)
+			ret->send_s[i] =
+				dt_message_time(c->s.cluster, (end - row) * (double)c->s.config->hidden * 2,
+						c->s.tp * c->s.cp);
+	}
+	return rc;
 }
 
 double dt_serve_clock_move(const struct dt_serve_clock *c, int n)

@@ -155,6 +155,7 @@ struct dt_cost_site dt_serving_site(const struct dt_work_serving *s, const struc
 	return (struct dt_cost_site){.p = &stage->chunk[0],
 				     .seq = s->rows,
 				     .tp = s->tp,
+				     .cp = s->cp > 1 ? s->cp : 1,
 				     .ep = s->ep > 1 ? s->ep : 1,
 				     .compute = s->compute,
 				     .param = (const int64_t(*)[2])stage->shape,
@@ -166,7 +167,7 @@ struct dt_cost_site dt_serving_site(const struct dt_work_serving *s, const struc
 
 int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, struct dt_err *err)
 {
-	const int ep = s->ep > 1 ? s->ep : 1;
+	const int ep = s->ep > 1 ? s->ep : 1, cp = s->cp > 1 ? s->cp : 1;
 	struct dt_config few;
 	struct dt_stage stage;
 	struct dt_cost_site site;
@@ -179,7 +180,7 @@ int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, s
 				     .compute = s->compute,
 				     .rows = s->rows,
 				     .outputs = s->outputs,
-				     .layout = {.dp = ep, .tp = s->tp, .pp = 1, .cp = 1, .ep = ep}},
+				     .layout = {.dp = ep, .tp = s->tp, .pp = 1, .cp = cp, .ep = ep}},
 		&stage, err);
 	if (rc < 0)
 		return rc;

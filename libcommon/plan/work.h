@@ -54,7 +54,7 @@ int64_t dt_work_times(const struct dt_work *w, int64_t i);
 struct dt_work_serving {
 	const struct dt_config *config;
 	enum dt_dtype compute;
-	int tp, ep; /* ep 0 is 1 */
+	int tp, ep, cp; /* ep 0 is 1, cp 0 is 1: ranks that share the rows */
 	int64_t rows, outputs, context;
 	double weight_bits, cache_bits;
 };

@@ -232,6 +232,8 @@ refused() {
 	[[ $output == *"Prefill apart: "*" servers compute prompts"* ]]
 	"$plan" --serve --gpu L4 --gpus-per-node 1 --rate 0.1 --tpot 1 --ttft 5 --requests 20 --json llama-2-13b |
 		jq -e '.plans[0] | .pp == 2 and .meets'
+	"$plan" --serve --gpu H100 --rate 0.5 --prompt-len 32000 --ttft 1 --requests 40 --max-num-batched-tokens 4096 --json \
+		llama-3-8b | jq -e '[.plans[] | select(.cp > 1)] | length > 3 and any(.meets)'
 	refused 2 "--prompt-len does not go with --trace" --serve --trace trace.jsonl --prompt-len 5 gpt2-124m
 	refused 1 "No such file" --serve --trace none.jsonl gpt2-124m
 	refused 2 "--trace goes with --serve" --trace trace.jsonl gpt2-124m

@@ -21,13 +21,16 @@
 			fail_msg("%s: %.12g, not %.12g", #a, near_a, near_b);                                \
 	} while (0)
 
-/* A step takes a second, and a tenth for each of its tokens. */
+/* A step takes a second, and a tenth for each of its tokens; over stages, what stage_s says of each. */
 struct pace {
 	double sum;
 	int steps, rows, fail_at; /* fail_at: the step that cannot be said, 0: none */
+	int stages;		  /* 0: one */
+	double stage_s[DT_SERVE_STAGES];
 };
 
-static double step_s(void *arg, const struct dt_sched_item *items, int n, struct dt_err *err)
+static int step_s(void *arg, const struct dt_sched_item *items, int n, struct dt_serve_times *ret,
+		  struct dt_err *err)
 {
 	struct pace *p = arg;
 	double t = 1;
@@ -37,7 +40,10 @@ static double step_s(void *arg, const struct dt_sched_item *items, int n, struct
 		p->rows += items[i].n;
 	}
 	p->sum += t;
-	return ++p->steps == p->fail_at ? dt_err_set(err, -ENOMEM, "as planned") : t;
+	*ret = (struct dt_serve_times){.stages = p->stages ? p->stages : 1, .parts = 1, .part_s = {{t}}};
+	for (int i = 0; i < p->stages; i++)
+		ret->part_s[0][i] = p->stage_s[i];
+	return ++p->steps == p->fail_at ? dt_err_set(err, -ENOMEM, "as planned") : 0;
 }
 
 static double move_s(void *arg, int n)
@@ -180,6 +186,74 @@ static void refused_and_failed(void **state)
 	assert_int_equal(dt_simulate(&p, ask, 3, a, &r, NULL), -EINVAL);
 }
 
+/* Over so many stages of these seconds, n requests of a one-token prompt and `out` tokens at a time; until all
+ * have ended. */
+static void on_stages(int stages, const double *s, int n, int out)
+{
+	struct dt_sim_ask ask[5];
+	struct dt_sim_params p = server_of();
+
+	pace = (struct pace){.stages = stages};
+	memcpy(pace.stage_s, s, (size_t)stages * sizeof(*s));
+	for (int i = 0; i < n; i++)
+		ask[i] = (struct dt_sim_ask){0, 1, out};
+	p.stages = stages;
+	p.nblocks = 1024;
+	assert_int_equal(dt_simulate(&p, ask, n, a, &r, NULL), 0);
+	assert_int_equal(r.done, n);
+}
+
+/*
+ * Constant load: n sequences over as many stages, each in a step of its own. A sequence gets a token every
+ * max(sum of stages, n x the slowest stage) seconds, whatever stage that is.
+ */
+static void steps_under_way(void **state)
+{
+	static const double s[][4] = {
+		{1, 1, 1, 1}, {3, 1, 1, 1}, {1, 2, 1, 1}, {1, 1, 1, 5}, {0.5, 3, 0.25, 3}};
+
+	for (size_t k = 0; k < sizeof(s) / sizeof(*s); k++)
+		for (int stages = 1; stages <= 4; stages++)
+			for (int n = 1; n <= stages; n++) {
+				double sum = 0, most = 0;
+
+				for (int i = 0; i < stages; i++) {
+					sum += s[k][i];
+					most = fmax(most, s[k][i]);
+				}
+				on_stages(stages, s[k], n, 201);
+				if (fabs(r.tpot_p99 / fmax(sum, n * most) - 1) > 0.03)
+					fail_msg("%d sequences over %d stages: %g s a token, not %g", n,
+						 stages, r.tpot_p99, fmax(sum, n * most));
+			}
+}
+
+/*
+ * By hand: two requests at 0 over stages of 1 and 2 seconds. The one who plans computes the first stage:
+ * 0 .. 1  a's first step; 1 .. 3 its second stage
+ * 1 .. 2  b's; 3 .. 5 its second stage, which waits for a
+ * 3       a's first token, 3 .. 4 its next step, 5 .. 7 the second stage
+ */
+static void stages_by_hand(void **state)
+{
+	static const double s[] = {1, 2};
+	const struct dt_sim_ask ask[] = {{0, 1, 2}, {0.5, 1, 2}};
+	struct dt_sim_params p = server_of();
+
+	pace = (struct pace){.stages = 2, .stage_s = {1, 2}};
+	p.stages = 2;
+	assert_int_equal(dt_simulate(&p, ask, 2, a, &r, NULL), 0);
+	near(a[0].first_s, 3);
+	near(a[1].first_s, 5);
+	near(a[0].end_s, 7);
+	near(a[1].end_s, 9);
+	near(r.busy_s, 4 * 1.5);
+	on_stages(2, s, 4, 3); /* two in a step */
+	assert_int_equal(r.steps, 6);
+	p.stages = DT_SERVE_STAGES + 1;
+	assert_int_equal(dt_simulate(&p, ask, 2, a, &r, NULL), -EINVAL);
+}
+
 static void ranks(void **state)
 {
 	const double v[] = {1, 2, 3, 4};
@@ -194,10 +268,11 @@ static void ranks(void **state)
 
 static double pass(struct dt_serve_clock *c, const struct dt_serve_span *span, int n)
 {
-	double t = dt_serve_clock_pass(c, span, n, NULL);
+	struct dt_serve_times t;
 
-	assert_true(t > 0);
-	return t;
+	assert_int_equal(dt_serve_clock_pass(c, span, n, &t, NULL), 0);
+	assert_true(dt_serve_times_slowest(&t) > 0);
+	return dt_serve_times_alone(&t);
 }
 
 /* A step that only decodes, and a prompt alone, are what the times of these phases say. */
@@ -210,7 +285,7 @@ static void clock_of_phases(void **state)
 	for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
 		for (int tp = 1; tp <= 4; tp *= 4) {
 			struct dt_config m;
-			struct dt_serve_site s = {&h100, &m, tp, 1, 1, 16, 16, 2048};
+			struct dt_serve_site s = {&h100, &m, tp, 1, 1, 1, 16, 16, 2048};
 			struct dt_serve_span decode[24], prompt = {0, 1536};
 			struct dt_serve_clock *c;
 			double want;
@@ -233,9 +308,10 @@ static void clock_of_mixtures(void **state)
 {
 	struct dt_cluster h100;
 	struct dt_config m;
-	struct dt_serve_site s = {&h100, &m, 1, 1, 1, 16, 16, 1024};
-	struct dt_serve_span one[] = {{500, 1}, {0, 1000}}, late = {7000, 1000};
+	struct dt_serve_site s = {&h100, &m, 1, 1, 1, 1, 16, 16, 1024};
+	struct dt_serve_span one[] = {{500, 1}, {0, 1000}}, late = {7000, 1000}, few[] = {{500, 1}, {0, 100}};
 	struct dt_serve_clock *c, *c2;
+	struct dt_serve_times t;
 	struct dt_err err = {0};
 	double decode, prompt, both;
 
@@ -247,14 +323,45 @@ static void clock_of_mixtures(void **state)
 	both = pass(c, one, 2);
 	assert_true(both > prompt && both < prompt + decode); /* the weights are read once */
 	assert_true(pass(c, &late, 1) > prompt);	      /* it sees more keys */
-	assert_true(dt_serve_clock_pass(c, &(struct dt_serve_span){0, 1025}, 1, &err) < 0);
+	assert_true(dt_serve_clock_pass(c, &(struct dt_serve_span){0, 1025}, 1, &t, &err) < 0);
 	assert_non_null(strstr(err.msg, "1025 rows"));
 	s.pp = 2;
 	assert_int_equal(dt_serve_clock_open(&s, &c2, NULL), 0);
-	near(pass(c2, one, 2), both + dt_message_time(&h100, 1001.0 * 4096 * 2, 1));
+	near(pass(c2, few, 2), pass(c, few, 2) + dt_message_time(&h100, 101.0 * 4096 * 2, 1));
+	assert_int_equal(dt_serve_clock_pass(c2, few, 2, &t, NULL), 0);
+	near(t.part_s[0][0] + t.part_s[0][1], pass(c, few, 2)); /* each layer once, in one part */
+	assert_int_equal(t.parts, 1);
+	if (fabs(t.part_s[0][1] - t.part_s[0][0]) > pass(c, few, 2) / 32) /* the head stands for layers */
+		fail_msg("the first stage takes %g s, the last %g", t.part_s[0][0], t.part_s[0][1]);
 	assert_true(dt_serve_clock_move(c, 2000) > dt_serve_clock_move(c, 1000));
 	dt_serve_clock_close(c);
 	dt_serve_clock_close(c2);
+}
+
+/* On processors 1001 rows go in eight parts: the last stage begins behind an eighth of the first's work. */
+static void clock_of_parts(void **state)
+{
+	struct dt_cluster cpu;
+	struct dt_config m;
+	struct dt_serve_site s = {&cpu, &m, 1, 1, 1, 1, 16, 16, 1024};
+	struct dt_serve_span one[] = {{500, 1}, {0, 1000}};
+	struct dt_serve_clock *c;
+	struct dt_serve_times t;
+	double sum = 0;
+
+	assert_int_equal(dt_cluster_device("cpu", &cpu, NULL), 0);
+	assert_int_equal(dt_cluster_arrange(&cpu, 2, 2, DT_TOPO_SINGLE, 0, 1, 16, NULL), 0);
+	assert_int_equal(dt_config_find_preset("llama-3-8b", &m), 0);
+	s.pp = 2;
+	assert_int_equal(dt_serve_clock_open(&s, &c, NULL), 0);
+	assert_int_equal(dt_serve_clock_pass(c, one, 2, &t, NULL), 0);
+	assert_int_equal(t.parts, 8);
+	for (int i = 0; i < t.parts; i++)
+		sum += t.part_s[i][0] + t.part_s[i][1];
+	if (fabs(dt_serve_times_alone(&t) / (dt_serve_times_slowest(&t) + sum / 16) - 1) > 0.02)
+		fail_msg("%g s over two stages, not a part of 16 of %g behind %g", dt_serve_times_alone(&t),
+			 sum, dt_serve_times_slowest(&t));
+	dt_serve_clock_close(c);
 }
 
 /* Decoding reads experts: of those a rank keeps half, and more of that half are met by the rows of both. */
@@ -262,7 +369,7 @@ static void clock_of_shared_experts(void **state)
 {
 	struct dt_cluster h100;
 	struct dt_config m;
-	struct dt_serve_site s = {&h100, &m, 1, 1, 1, 16, 16, 64};
+	struct dt_serve_site s = {&h100, &m, 1, 1, 1, 1, 16, 16, 64};
 	struct dt_serve_span span[32];
 	double alone, shared[2];
 	struct dt_serve_clock *c;
@@ -283,6 +390,34 @@ static void clock_of_shared_experts(void **state)
 	/* 45.1 of 46.7 billion parameters are experts'; two messages a layer are left */
 	assert_true(shared[0] > alone * 0.25 && shared[0] < alone * 0.45);
 	assert_true(shared[1] > alone * 0.125 && shared[1] < shared[0]);
+}
+
+/*
+ * Rows shared by the ranks of cp: of a long prompt, whose products are bound by arithmetic, each has half the
+ * products and up to three quarters of the pairs of attention, and one message a layer is left: the closed form.
+ */
+static void clock_of_shared_rows(void **state)
+{
+	struct dt_cluster h100;
+	struct dt_config m;
+	struct dt_serve_site s = {&h100, &m, 1, 1, 1, 1, 16, 16, 16384};
+	struct dt_serve_span prompt = {0, 16384}, second = {8192, 8192}, one = {5000, 1};
+	struct dt_serve_clock *c, *c2;
+	double gather;
+
+	assert_int_equal(dt_cluster_device("h100", &h100, NULL), 0);
+	assert_int_equal(dt_config_find_preset("llama-3-8b", &m), 0);
+	assert_int_equal(dt_serve_clock_open(&s, &c, NULL), 0);
+	s.cp = 2;
+	assert_int_equal(dt_serve_clock_open(&s, &c2, NULL), 0);
+	gather = 32 * dt_collective_time(&h100, DT_COLL_ALL_GATHER, 16384.0 * 2 * 8 * 128 * 2, 2, 1);
+	if (fabs(pass(c2, &prompt, 1) / (pass(c, &second, 1) + gather) - 1) > 0.02)
+		fail_msg("a prompt over two ranks takes %g s, its second half %g and messages %g",
+			 pass(c2, &prompt, 1), pass(c, &second, 1), gather);
+	assert_true(pass(c2, &prompt, 1) > 0.5 * pass(c, &prompt, 1));
+	assert_true(pass(c2, &one, 1) >= pass(c, &one, 1)); /* the first rank alone computes it */
+	dt_serve_clock_close(c);
+	dt_serve_clock_close(c2);
 }
 
 /* ---- plans ---- */
@@ -394,6 +529,43 @@ static void replicas_share_experts(void **state)
 	assert_int_equal(met, 2);
 }
 
+/* Long prompts within a second: on two devices of a node cp meets what one device does not. */
+static void long_prompts_are_shared(void **state)
+{
+	struct dt_cluster h100;
+	struct dt_sim_ask ask[40];
+	struct dt_serve_query q = {.cluster = &h100,
+				   .room = 76ull << 30,
+				   .rate = 0.2,
+				   .prompt = 32000,
+				   .output = 20,
+				   .ttft_s = 1,
+				   .tpot_s = 0.5,
+				   .max_tokens = 4096,
+				   .weights = DT_WF_BF16,
+				   .ask = ask,
+				   .nask = 40};
+	struct dt_serve_plan p[DT_SERVE_PLANS];
+	int n, cut = 0;
+
+	for (int i = 0; i < 40; i++)
+		ask[i] = (struct dt_sim_ask){i / q.rate, 32000, 20};
+	assert_int_equal(dt_cluster_device("h100", &h100, NULL), 0);
+	assert_int_equal(dt_config_find_preset("llama-3-8b", &q.config), 0);
+	n = dt_serve_plans(&q, p, NULL);
+	for (int i = 0; i < n; i++) {
+		cut += p[i].cp > 1;
+		if (p[i].tp == 1 && p[i].pp == 1)
+			assert_int_equal(p[i].meets, p[i].cp > 1);
+	}
+	assert_true(cut >= 4);
+	for (int i = 0; i < 40; i++)
+		ask[i].prompt = 4000; /* fits a step */
+	n = dt_serve_plans(&q, p, NULL);
+	for (int i = 0; i < n; i++)
+		assert_int_equal(p[i].cp, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -403,13 +575,18 @@ int main(void)
 		cmocka_unit_test(apart),
 		cmocka_unit_test(shared_blocks),
 		cmocka_unit_test(refused_and_failed),
+		cmocka_unit_test(steps_under_way),
+		cmocka_unit_test(stages_by_hand),
 		cmocka_unit_test(ranks),
 		cmocka_unit_test(clock_of_phases),
 		cmocka_unit_test(clock_of_mixtures),
+		cmocka_unit_test(clock_of_parts),
 		cmocka_unit_test(clock_of_shared_experts),
+		cmocka_unit_test(clock_of_shared_rows),
 		cmocka_unit_test(stages_hold_the_whole),
 		cmocka_unit_test(one_replica_fewer_misses),
 		cmocka_unit_test(replicas_share_experts),
+		cmocka_unit_test(long_prompts_are_shared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

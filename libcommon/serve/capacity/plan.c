@@ -13,20 +13,23 @@ static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p,
 	int rc = 0;
 
 	for (int stage = 0; stage < p->pp && rc == 0; stage += p->pp > 1 ? p->pp - 1 : 1) {
-		struct dt_serve_shape s = {
-			.config = &q->config,
-			.layout = {.dp = p->ep, .tp = p->tp, .pp = p->pp, .cp = 1, .ep = p->ep},
-			.stage = stage,
-			.weights = (enum dt_weight_format)q->weights,
-			.account = DT_ACCOUNT_GENERIC,
-			.compute = DT_BF16,
-			.cache_bits = q->cache_bits,
-			.max_seqs = seqs,
-			.max_len = q->prompt + q->output,
-			.block = DT_SERVE_BLOCK,
-			.loras = q->loras,
-			.lora_rank = q->lora_rank,
-			.max_tokens = q->max_tokens};
+		struct dt_serve_shape s = {.config = &q->config,
+					   .layout = {.dp = p->ep,
+						      .tp = p->tp,
+						      .pp = p->pp,
+						      .cp = 1,
+						      .ep = p->ep}, /* all rows */
+					   .stage = stage,
+					   .weights = (enum dt_weight_format)q->weights,
+					   .account = DT_ACCOUNT_GENERIC,
+					   .compute = DT_BF16,
+					   .cache_bits = q->cache_bits,
+					   .max_seqs = seqs,
+					   .max_len = q->prompt + q->output,
+					   .block = DT_SERVE_BLOCK,
+					   .loras = q->loras,
+					   .lora_rank = q->lora_rank,
+					   .max_tokens = q->max_tokens};
 		struct dt_estimate e;
 
 		rc = dt_estimate_serve(&s, &e, err);
@@ -40,36 +43,50 @@ static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p,
 	return rc;
 }
 
-/* A prompt alone, in as many passes as it takes. */
-static double prefill_seconds(const struct dt_serve_query *q, struct dt_serve_clock *clock,
-			      struct dt_err *err)
-{
-	double sum = 0, t;
+struct prompt_s {	       /* seconds of a prompt alone, in as many passes as it takes */
+	double until, slowest; /* until it is computed; that the stage which computes longest does */
+};
 
-	for (int64_t at = 0, n; at < q->prompt; at += n) {
+static int prompt_seconds(const struct dt_serve_query *q, struct dt_serve_clock *clock, struct prompt_s *ret,
+			  struct dt_err *err)
+{
+	struct dt_serve_times t;
+	int rc = 0;
+
+	*ret = (struct prompt_s){0};
+	for (int64_t at = 0, n; at < q->prompt && rc == 0; at += n) {
 		n = q->prompt - at < q->max_tokens ? q->prompt - at : q->max_tokens;
-		t = dt_serve_clock_pass(clock, &(struct dt_serve_span){(int)at, (int)n}, 1, err);
-		if (t < 0)
-			return t;
-		sum += t;
+		rc = dt_serve_clock_pass(clock, &(struct dt_serve_span){(int)at, (int)n}, 1, &t, err);
+		if (rc < 0)
+			break;
+		ret->until += dt_serve_times_alone(&t);
+		ret->slowest += dt_serve_times_slowest(&t);
 	}
-	return sum;
+	return rc;
 }
 
-/* Seconds of a step that decodes seqs sequences in the middle of their answers; < 0: as the clock's. */
-static double step_seconds(const struct dt_serve_query *q, int64_t seqs, struct dt_serve_clock *clock,
-			   struct dt_err *err)
+/*
+ * Seconds in which each of seqs sequences gets a token, in the middle of their answers: over stages as many
+ * steps as there are, of as many sequences each, follow one another as closely as the slowest stage lets them,
+ * and a sequence's next step begins when its last is over.
+ */
+static int round_seconds(const struct dt_serve_query *q, int64_t seqs, int stages,
+			 struct dt_serve_clock *clock, double *ret, struct dt_err *err)
 {
-	struct dt_serve_span *span = calloc((size_t)seqs, sizeof(*span));
-	double t;
+	const int64_t each = (seqs + stages - 1) / stages, steps = (seqs + each - 1) / each;
+	struct dt_serve_span *span = calloc((size_t)each, sizeof(*span));
+	struct dt_serve_times t;
+	int rc;
 
 	if (!span)
 		return dt_err_sys(err, -ENOMEM, "cannot plan a server");
-	for (int64_t i = 0; i < seqs; i++)
+	for (int64_t i = 0; i < each; i++)
 		span[i] = (struct dt_serve_span){(int)(q->prompt + q->output / 2 - 1), 1};
-	t = dt_serve_clock_pass(clock, span, (int)seqs, err);
+	rc = dt_serve_clock_pass(clock, span, (int)each, &t, err);
 	free(span);
-	return t;
+	if (rc == 0)
+		*ret = fmax(dt_serve_times_alone(&t), (double)steps * dt_serve_times_slowest(&t));
+	return rc;
 }
 
 struct full_load { /* of a replica with so many sequences at a time */
@@ -77,18 +94,20 @@ struct full_load { /* of a replica with so many sequences at a time */
 };
 
 /* In the time of one answer's decode steps, seqs answers are made and as many prompts prefilled. */
-static struct full_load full_load(const struct dt_serve_query *q, int64_t seqs, double prefill, double step)
+static struct full_load full_load(const struct dt_serve_query *q, int64_t seqs, struct prompt_s prompt,
+				  double round)
 {
-	const double out = (double)q->output, whole = out * step + (double)seqs * prefill;
+	const double out = (double)q->output, whole = out * round + (double)seqs * prompt.slowest;
 
 	/* TTFT: its own prefill, half of another's on average, the step under way. */
-	return (struct full_load){whole / out, 2 * prefill + step, (double)seqs * out / whole};
+	return (struct full_load){whole / out, prompt.until + prompt.slowest + round,
+				  (double)seqs * out / whole};
 }
 
 /* Whether the plan needs more devices than there are. */
 static void count_devices(const struct dt_serve_query *q, struct dt_serve_plan *p)
 {
-	const int each = p->tp * p->pp, least = each * p->ep;
+	const int each = dt_serve_plan_devices(p), least = each * p->ep;
 
 	if (!q->devices || !p->fits || each * p->replicas <= q->devices)
 		return;
@@ -112,21 +131,23 @@ static void take(struct dt_serve_plan *p, struct full_load f)
  * The most sequences whose steps keep TPOT, prompts left out, and which fit; all the blocks that do; and what
  * as many of them do as keep TPOT with prompts in between.
  */
-static int choose_sequences(const struct dt_serve_query *q, struct dt_serve_clock *clock, double prefill,
-			    struct dt_serve_plan *p, struct dt_err *err)
+static int choose_sequences(const struct dt_serve_query *q, struct dt_serve_clock *clock,
+			    struct prompt_s prompt, struct dt_serve_plan *p, struct dt_err *err)
 {
 	const int64_t each = (q->prompt + q->output + DT_SERVE_BLOCK - 1) / DT_SERVE_BLOCK;
 	uint64_t bytes = 0;
 	int64_t n;
 
 	for (n = 2; n <= q->max_tokens; n = n < 16 ? n + 1 : n + n / 8) {
-		double step = step_seconds(q, n, clock, err);
-		struct full_load f = full_load(q, n, prefill, step);
+		double round;
+		int rc = round_seconds(q, n, p->pp, clock, &round, err);
+		struct full_load f;
 
-		if (step < 0)
-			return (int)step;
-		if (memory(q, p, n, &bytes, NULL) < 0 || bytes > q->room || step > q->tpot_s)
+		if (rc < 0)
+			return rc;
+		if (memory(q, p, n, &bytes, NULL) < 0 || bytes > q->room || round > q->tpot_s)
 			break;
+		f = full_load(q, n, prompt, round);
 		p->sequences = n;
 		p->peak_bytes = bytes;
 		p->most_per_s = f.tokens_per_s;
@@ -178,6 +199,7 @@ static int open_clock(const struct dt_serve_query *q, const struct dt_serve_plan
 					.tp = p->tp,
 					.pp = p->pp,
 					.ep = p->ep,
+					.cp = p->cp,
 					.weight_bits = dt_weight_bits((enum dt_weight_format)q->weights),
 					.cache_bits = q->cache_bits > 0 ? q->cache_bits : 16,
 					.max_rows = (int)q->max_tokens},
@@ -185,9 +207,9 @@ static int open_clock(const struct dt_serve_query *q, const struct dt_serve_plan
 }
 
 /* Whether one request alone on an idle replica is too slow already. */
-static bool hopeless(const struct dt_serve_query *q, double prefill, double step, struct dt_serve_plan *p)
+static bool hopeless(const struct dt_serve_query *q, double prompt, double step, struct dt_serve_plan *p)
 {
-	if (step <= q->tpot_s && prefill <= q->ttft_s)
+	if (step <= q->tpot_s && prompt <= q->ttft_s)
 		return false;
 	if (p->fits)
 		snprintf(p->note, sizeof(p->note), "%s",
@@ -196,40 +218,41 @@ static bool hopeless(const struct dt_serve_query *q, double prefill, double step
 	return true;
 }
 
-static int plan_layout(const struct dt_serve_query *q, int tp, int pp, int ep, struct dt_serve_plan *ret,
-		       struct dt_err *err)
+/* Memory, sequences and replicas of p, whose layout is given. */
+static int plan_layout(const struct dt_serve_query *q, struct dt_serve_plan *p, struct dt_err *err)
 {
-	struct dt_serve_plan p = {.tp = tp, .pp = pp, .ep = ep, .sequences = 1, .note = "does not fit"};
 	struct dt_serve_clock *clock;
-	double prefill, step = 0;
+	struct prompt_s prompt;
+	double step = 0;
 	bool good;
-	int rc = memory(q, &p, 1, &p.peak_bytes, err);
+	int rc = memory(q, p, 1, &p->peak_bytes, err);
 
-	if (rc < 0 || (rc = open_clock(q, &p, &clock, err)) < 0)
+	p->sequences = 1;
+	snprintf(p->note, sizeof(p->note), "does not fit");
+	if (rc < 0 || (rc = open_clock(q, p, &clock, err)) < 0)
 		return rc;
-	p.fits = p.peak_bytes <= q->room;
-	prefill = prefill_seconds(q, clock, err);
-	step = prefill < 0 ? prefill : step_seconds(q, 1, clock, err);
-	rc = step < 0 ? (int)step : 0;
-	take(&p, full_load(q, 1, prefill, step));
-	p.most_per_s = p.tokens_per_s;
-	good = rc == 0 && !hopeless(q, prefill, step, &p) && p.fits;
+	p->fits = p->peak_bytes <= q->room;
+	rc = prompt_seconds(q, clock, &prompt, err);
+	if (rc == 0)
+		rc = round_seconds(q, 1, p->pp, clock, &step, err);
+	take(p, full_load(q, 1, prompt, step));
+	p->most_per_s = p->tokens_per_s;
+	good = rc == 0 && !hopeless(q, prompt.until, step, p) && p->fits;
 	if (good)
-		rc = choose_sequences(q, clock, prefill, &p, err);
-	p.replicas = dt_serve_replicas(&p, (int)fmax(1, ceil(q->rate * (double)q->output / p.most_per_s)));
+		rc = choose_sequences(q, clock, prompt, p, err);
+	p->replicas = dt_serve_replicas(p, (int)fmax(1, ceil(q->rate * (double)q->output / p->most_per_s)));
 	if (good && rc == 0)
-		rc = choose_replicas(q, clock, &p, err);
+		rc = choose_replicas(q, clock, p, err);
 	else if (rc == 0)
-		count_devices(q, &p);
+		count_devices(q, p);
 	dt_serve_clock_close(clock);
-	*ret = p;
 	return rc;
 }
 
 static int by_devices(const void *x, const void *y)
 {
 	const struct dt_serve_plan *a = x, *b = y;
-	int da = a->tp * a->pp * a->replicas, db = b->tp * b->pp * b->replicas;
+	int da = dt_serve_plan_devices(a) * a->replicas, db = dt_serve_plan_devices(b) * b->replicas;
 
 	if (a->meets != b->meets)
 		return b->meets - a->meets;
@@ -238,11 +261,12 @@ static int by_devices(const void *x, const void *y)
 	return da != db ? da - db : (a->tpot_s > b->tpot_s) - (a->tpot_s < b->tpot_s);
 }
 
-static bool cuts(const struct dt_serve_query *q, int tp, int pp, int ep)
+static bool cuts(const struct dt_serve_query *q, const struct dt_serve_plan *p)
 {
-	const struct dt_layout l = {.dp = ep, .tp = tp, .pp = pp, .cp = 1, .ep = ep};
+	const struct dt_layout l = dt_serve_plan_layout(p);
 
-	return dt_layout_check(&l, &q->config, NULL) == 0;
+	return dt_layout_check(&l, &q->config, NULL) == 0 &&
+	       (p->cp == 1 || dt_serving_check(&q->config, &l, NULL) == 0);
 }
 
 static int check(const struct dt_serve_query *q, struct dt_err *err)
@@ -274,31 +298,48 @@ static int try_apart(const struct dt_serve_query *q, struct dt_serve_plan *best,
 }
 
 /* One plan more where the model can be cut so and there is room; *fits: whether it has memory. */
-static int add_plan(const struct dt_serve_query *q, int tp, int pp, int ep, struct dt_serve_plan *ret, int *n,
+static int add_plan(const struct dt_serve_query *q, struct dt_serve_plan p, struct dt_serve_plan *ret, int *n,
 		    bool *fits, struct dt_err *err)
 {
 	int rc;
 
-	if (*n == DT_SERVE_PLANS || !cuts(q, tp, pp, ep))
+	if (*n == DT_SERVE_PLANS || !cuts(q, &p))
 		return 0;
-	rc = plan_layout(q, tp, pp, ep, &ret[*n], err);
-	*fits = rc == 0 && ret[*n].fits;
+	rc = plan_layout(q, &p, err);
+	*fits = rc == 0 && p.fits;
+	ret[*n] = p;
 	*n += rc == 0;
 	return rc;
+}
+
+/* Whether prompts of a whole step and more are among those that P99 counts. */
+static bool has_long_prompts(const struct dt_serve_query *q)
+{
+	int n = 0;
+
+	for (int i = 0; i < q->nask; i++)
+		n += q->ask[i].prompt >= q->max_tokens;
+	return n > 0 && n >= q->nask / 100;
 }
 
 static int plan_tp(const struct dt_serve_query *q, int tp, struct dt_serve_plan *ret, int *n,
 		   struct dt_err *err)
 {
 	const int rest = q->cluster->gpus_a_node / tp;
-	bool fits = false;
-	int rc = 0;
+	struct dt_serve_plan p = {.tp = tp, .pp = 1, .cp = 1, .ep = 1};
+	bool fits = false, whole;
+	int rc = add_plan(q, p, ret, n, &fits, err);
 
-	for (int pp = 1; rc == 0 && !fits && pp <= 8; pp *= 2)
-		rc = add_plan(q, tp, pp, 1, ret, n, &fits, err);
+	whole = fits;
+	for (p.pp = 2; rc == 0 && !fits && p.pp <= DT_SERVE_STAGES; p.pp *= 2)
+		rc = add_plan(q, p, ret, n, &fits, err);
+	p.pp = 1;
+	for (p.cp = 2; whole && has_long_prompts(q) && rc == 0 && p.cp <= rest; p.cp *= 2)
+		rc = add_plan(q, p, ret, n, &fits, err);
+	p.cp = 1;
 	fits = false;
-	for (int ep = rest > 1 ? rest : 2; q->config.experts && rc == 0 && !fits && ep <= 8 * rest; ep *= 2)
-		rc = add_plan(q, tp, 1, ep, ret, n, &fits, err);
+	for (p.ep = rest > 1 ? rest : 2; q->config.experts && rc == 0 && !fits && p.ep <= 8 * rest; p.ep *= 2)
+		rc = add_plan(q, p, ret, n, &fits, err);
 	return rc;
 }
 

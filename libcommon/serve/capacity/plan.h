@@ -32,7 +32,7 @@ struct dt_serve_query {
 };
 
 struct dt_serve_plan {
-	int tp, pp;
+	int tp, pp, cp;
 	int ep, replicas;  /* so many replicas share experts; a multiple of these */
 	int64_t sequences; /* that a replica runs together at most (dt-serve --max-num-seqs) */
 	int64_t blocks;	   /* of its cache, all the memory that is left */
@@ -58,7 +58,10 @@ enum { DT_SERVE_PLANS = 32, DT_SERVE_BLOCK = 16, DT_SERVE_PREFILL_MIN = 512 /* d
  * whole on tp alone does not fit. Of mixtures also replicas that share experts (ep) over the rest of a
  * node, or over as many nodes as it takes to fit; a pass is then as long as one of equal rows on all.
  * Fewest devices first, those that miss a limit last. The most sequences that keep TPOT and fit are
- * decoded together; replicas are the fewest that keep P99 of TTFT and TPOT. Of the best plan the split
+ * decoded together; replicas are the fewest that keep P99 of TTFT and TPOT. Stages of a pipeline have as many
+ * steps under way as there are. Where 1 of 100 prompts takes a whole step and more, ranks that share the rows of
+ * a step (cp) are tried over the rest of a node too; each then has the model and the cache that tp leaves of
+ * them, and memory is counted as if it had all rows. Of the best plan the split
  * into servers for prompts and servers for decoding is tried that comes closest to the limits. Returns
  * their number.
  */
@@ -74,6 +77,15 @@ int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_p
 int dt_serve_trial(const struct dt_serve_query *q, const struct dt_serve_plan *p, int prefill,
 		   struct dt_serve_clock *clock, struct dt_sim_report *ret, struct dt_err *err);
 bool dt_serve_meets(const struct dt_serve_query *q, const struct dt_sim_report *r);
+static inline int dt_serve_plan_devices(const struct dt_serve_plan *p) /* of a replica */
+{
+	return p->tp * p->pp * p->cp;
+}
+/* As dt-serve --layout takes it; of replicas that share experts all of these, with dp. */
+static inline struct dt_layout dt_serve_plan_layout(const struct dt_serve_plan *p)
+{
+	return (struct dt_layout){.dp = p->ep, .tp = p->tp, .pp = p->pp, .cp = p->cp, .ep = p->ep};
+}
 /* n, or the next number of replicas that there can be. */
 static inline int dt_serve_replicas(const struct dt_serve_plan *p, int n)
 {

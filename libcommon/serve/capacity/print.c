@@ -3,21 +3,16 @@
 #include "base/table.h"
 #include "base/units.h"
 
-static int devices(const struct dt_serve_plan *p) /* of a replica */
-{
-	return p->tp * p->pp;
-}
-
 /* Price of a million new tokens where a replica decodes as many sequences as it holds; 0: not known. */
 static double cost(const struct dt_serve_query *q, const struct dt_serve_plan *p)
 {
-	return p->tokens_per_s > 0 ? q->price * devices(p) / (p->tokens_per_s * 3600) * 1e6 : 0;
+	return p->tokens_per_s > 0 ? q->price * dt_serve_plan_devices(p) / (p->tokens_per_s * 3600) * 1e6 : 0;
 }
 
 /* The same at the rate that was asked for, which may leave devices idle. */
 static double cost_at_rate(const struct dt_serve_query *q, const struct dt_serve_plan *p)
 {
-	return q->price * devices(p) * p->replicas / (q->rate * (double)q->output * 3600) * 1e6;
+	return q->price * dt_serve_plan_devices(p) * p->replicas / (q->rate * (double)q->output * 3600) * 1e6;
 }
 
 static json_t *sim_json(const struct dt_sim_report *r)
@@ -48,8 +43,8 @@ static void put_simulated(json_t *o, const struct dt_serve_plan *p)
 
 static json_t *plan_json(const struct dt_serve_query *q, const struct dt_serve_plan *p)
 {
-	json_t *o = json_pack("{s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:I, s:b, s:b, s:s}", "tp",
-			      p->tp, "pp", p->pp, "ep", p->ep, "replicas", p->replicas, "blocks",
+	json_t *o = json_pack("{s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:I, s:b, s:b, s:s}", "tp",
+			      p->tp, "pp", p->pp, "cp", p->cp, "ep", p->ep, "replicas", p->replicas, "blocks",
 			      (json_int_t)p->blocks, "sequences", (json_int_t)p->sequences, "ttft_s",
 			      p->ttft_s, "tpot_s", p->tpot_s, "tokens_per_s", p->tokens_per_s, "peak_bytes",
 			      (json_int_t)p->peak_bytes, "fits", p->fits, "meets", p->meets, "note", p->note);
@@ -60,9 +55,9 @@ static json_t *plan_json(const struct dt_serve_query *q, const struct dt_serve_p
 		json_object_set_new(o, "cost_per_million_tokens_at_rate", json_real(cost_at_rate(q, p)));
 	}
 	if (o && q->cluster->device.power_w > 0 && p->tokens_per_s > 0)
-		json_object_set_new(
-			o, "energy_kwh_per_million_tokens_at_most",
-			json_real(q->cluster->device.power_w * devices(p) / (p->tokens_per_s * 3600) * 1e3));
+		json_object_set_new(o, "energy_kwh_per_million_tokens_at_most",
+				    json_real(q->cluster->device.power_w * dt_serve_plan_devices(p) /
+					      (p->tokens_per_s * 3600) * 1e3));
 	return o;
 }
 
@@ -88,12 +83,11 @@ static void put_seconds(struct dt_table *t, const struct dt_serve_plan *p, doubl
 	dt_table_cell(t, "%s", p->sim.steps ? dt_format_duration(s, text, sizeof(text)) : "");
 }
 
-/* Of replicas that share experts as dt-serve takes it, with dp. */
 static const char *layout_of(const struct dt_serve_plan *p, char *buf, size_t n)
 {
-	const struct dt_layout l = {.dp = p->ep, .tp = p->tp, .pp = p->pp, .cp = 1, .ep = p->ep};
+	const struct dt_layout l = dt_serve_plan_layout(p);
 
-	if (p->ep * p->pp > 1)
+	if (p->ep * p->pp * p->cp > 1)
 		return dt_layout_format(&l, buf, n);
 	snprintf(buf, n, "tp%d", p->tp);
 	return buf;
@@ -105,7 +99,7 @@ static void put_row(struct dt_table *t, const struct dt_serve_query *q, const st
 
 	dt_table_cell(t, "%s", layout_of(p, s, sizeof(s)));
 	dt_table_cell(t, "%d", p->replicas);
-	dt_table_cell(t, "%d", p->replicas * devices(p));
+	dt_table_cell(t, "%d", p->replicas * dt_serve_plan_devices(p));
 	dt_table_cell(t, "%lld", (long long)p->sequences);
 	put_seconds(t, p, p->sim.ttft_p50);
 	put_seconds(t, p, p->sim.ttft_p99);

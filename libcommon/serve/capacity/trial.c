@@ -10,13 +10,14 @@ struct pace {
 	struct dt_serve_span *span; /* [max_seqs] */
 };
 
-static double step_seconds(void *arg, const struct dt_sched_item *items, int n, struct dt_err *err)
+static int step_times(void *arg, const struct dt_sched_item *items, int n, struct dt_serve_times *ret,
+		      struct dt_err *err)
 {
 	struct pace *p = arg;
 
 	for (int i = 0; i < n; i++)
 		p->span[i] = (struct dt_serve_span){items[i].first, items[i].n};
-	return dt_serve_clock_pass(p->clock, p->span, n, err);
+	return dt_serve_clock_pass(p->clock, p->span, n, ret, err);
 }
 
 static double move_seconds(void *arg, int n)
@@ -37,7 +38,8 @@ int dt_serve_trial(const struct dt_serve_query *q, const struct dt_serve_plan *p
 					  .max_tokens = (int)q->max_tokens,
 					  .nblocks = (int)p->blocks,
 					  .block_size = DT_SERVE_BLOCK,
-					  .step_s = step_seconds,
+					  .stages = p->pp,
+					  .step_s = step_times,
 					  .move_s = move_seconds,
 					  .arg = &pace};
 	struct dt_sim_answer *answer = calloc((size_t)q->nask + 1, sizeof(*answer));

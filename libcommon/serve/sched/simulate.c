@@ -5,12 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct flight { /* a step under way */
+	struct dt_sched_item *items;
+	int n;
+	double done_s; /* the last stage has computed it */
+};
+
+enum doing { IDLE, COMPUTES, TAKES }; /* the first stage of the newest step; results of the oldest */
+
 struct server {
 	struct dt_kvpool pool;
 	struct dt_sched sched;
-	struct dt_sched_item *items;
-	int n;	      /* items of the step under way; 0: none is */
-	double until; /* its end */
+	struct flight flight[DT_SERVE_STAGES];
+	int oldest, nflight;
+	enum doing doing;
+	double until; /* that is over */
+	double free_s[DT_SERVE_STAGES];
 	int unfinished, had;
 };
 
@@ -29,7 +39,7 @@ struct request {
 struct sim {
 	const struct dt_sim_params *p;
 	struct server *server; /* [servers + prefill] */
-	int nserver;
+	int nserver, stages;
 	struct request *moving;
 	const struct dt_sim_ask *ask;
 	struct dt_sim_answer *answer;
@@ -162,16 +172,18 @@ static void finish(struct sim *m, struct request *q, double now)
 	drop(q);
 }
 
-/* The step under way has ended: everything planned is computed, who has caught up gets a token. */
+/* The oldest step under way has ended: everything planned is computed, who has caught up gets a token. */
 static void end_step(struct sim *m, struct server *s)
 {
-	const int n = s->n;
+	const struct flight *f = &s->flight[s->oldest];
 
-	s->n = 0;
-	for (int i = 0; i < n; i++) {
-		struct dt_sched_item it = s->items[i];
+	s->oldest = (s->oldest + 1) % m->stages;
+	s->nflight--;
+	for (int i = 0; i < f->n; i++) {
+		struct dt_sched_item it = f->items[i];
 		struct request *q = (struct request *)it.seq;
 
+		q->seq.busy = false;
 		q->seq.computed += it.n;
 		dt_sched_computed(&s->sched, &q->seq, it.n);
 		if (q->seq.computed < q->seq.known)
@@ -189,29 +201,75 @@ static void end_step(struct sim *m, struct server *s)
 	}
 }
 
+static double busy(const struct dt_serve_times *t)
+{
+	double sum = 0;
+
+	for (int i = 0; i < t->parts; i++)
+		for (int p = 0; p < t->stages; p++)
+			sum += t->part_s[i][p];
+	return sum / t->stages;
+}
+
+/* 1: a step has begun. */
 static int begin_step(struct sim *m, struct server *s, double now, struct dt_err *err)
 {
-	int n = dt_sched_step(&s->sched, s->items);
-	double t;
+	struct flight *f = &s->flight[(s->oldest + s->nflight) % m->stages];
+	struct dt_serve_times t;
+	int rc;
 
-	if (n < 0)
-		return dt_err_sys(err, n, "cannot plan");
-	if (n == 0)
+	f->n = dt_sched_step(&s->sched, f->items);
+	if (f->n < 0)
+		return dt_err_sys(err, f->n, "cannot plan");
+	if (f->n == 0)
 		return 0;
-	t = m->p->step_s(m->p->arg, s->items, n, err);
-	if (!(t > 0))
-		return err && err->code ? err->code : -EINVAL;
-	s->n = n;
-	s->until = now + t;
-	m->r->busy_s += t;
+	rc = m->p->step_s(m->p->arg, f->items, f->n, &t, err);
+	if (rc < 0)
+		return rc;
+	f->done_s = dt_serve_times_run(&t, now, s->free_s);
+	if (t.stages != m->stages || !(s->free_s[0] > now))
+		return dt_err_set(err, -EINVAL, "a step takes no time");
+	s->nflight++;
+	s->doing = COMPUTES;
+	s->until = s->free_s[0];
+	m->r->busy_s += busy(&t);
 	m->r->steps++;
-	return 0;
+	return 1;
+}
+
+static void take(struct server *s, double now)
+{
+	s->doing = TAKES;
+	s->until = fmax(now, s->flight[s->oldest].done_s);
+}
+
+/* What the server does is over by now. */
+static void end_doing(struct sim *m, struct server *s, double now)
+{
+	if (s->doing == COMPUTES) {
+		s->doing = IDLE;
+		if (s->nflight == m->stages)
+			take(s, s->until);
+	}
+	if (s->doing == TAKES && s->until <= now) {
+		s->doing = IDLE;
+		end_step(m, s);
+	}
+}
+
+static int go_on(struct sim *m, struct server *s, double now, struct dt_err *err)
+{
+	const int began = begin_step(m, s, now, err);
+
+	if (began == 0 && s->nflight > 0)
+		take(s, now);
+	return began < 0 ? began : 0;
 }
 
 static double next_event(const struct sim *m, double arrival)
 {
 	for (int i = 0; i < m->nserver; i++)
-		if (m->server[i].n > 0)
+		if (m->server[i].doing != IDLE)
 			arrival = fmin(arrival, m->server[i].until);
 	for (const struct request *q = m->moving; q; q = q->next)
 		arrival = fmin(arrival, q->there_s);
@@ -243,14 +301,14 @@ static int go(struct sim *m, int n, struct dt_err *err)
 		if (isinf(now))
 			return 0;
 		for (int i = 0; i < m->nserver; i++)
-			if (m->server[i].n > 0 && m->server[i].until <= now)
-				end_step(m, &m->server[i]);
+			if (m->server[i].doing != IDLE && m->server[i].until <= now)
+				end_doing(m, &m->server[i], now);
 		rc = take_moved(m, now, err);
 		while (rc == 0 && next < n && m->ask[next].at_s <= now)
 			rc = arrive(m, next++, err);
 		for (int i = 0; i < m->nserver && rc == 0; i++)
-			if (m->server[i].n == 0)
-				rc = begin_step(m, &m->server[i], now, err);
+			if (m->server[i].doing == IDLE)
+				rc = go_on(m, &m->server[i], now, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -298,7 +356,7 @@ static int sum_up(const struct sim *m, int n, struct dt_err *err)
 	return 0;
 }
 
-static int open_server(const struct dt_sim_params *p, struct server *s, struct dt_err *err)
+static int open_server(const struct dt_sim_params *p, struct server *s, int stages, struct dt_err *err)
 {
 	int rc = dt_kvpool_init(&s->pool, p->nblocks, p->block_size, true);
 
@@ -306,8 +364,11 @@ static int open_server(const struct dt_sim_params *p, struct server *s, struct d
 		return dt_err_set(err, rc, "cannot simulate a cache of %d blocks", p->nblocks);
 	rc = dt_sched_init(&s->sched, &s->pool, p->max_seqs, p->max_tokens, NULL, 1, err);
 	s->sched.window = p->window;
-	s->items = rc < 0 ? NULL : calloc((size_t)p->max_seqs, sizeof(*s->items));
-	return rc < 0 || s->items ? rc : dt_err_sys(err, -ENOMEM, "cannot simulate");
+	s->sched.depth = stages;
+	for (int i = 0; i < stages && rc == 0; i++)
+		if (!(s->flight[i].items = calloc((size_t)p->max_seqs, sizeof(struct dt_sched_item))))
+			rc = dt_err_sys(err, -ENOMEM, "cannot simulate");
+	return rc;
 }
 
 /* What is still on its way when the simulation fails. */
@@ -328,18 +389,27 @@ static void close_server(struct server *s)
 	if (s->sched.tenant)
 		dt_sched_release(&s->sched);
 	dt_kvpool_release(&s->pool);
-	free(s->items);
+	for (int i = 0; i < DT_SERVE_STAGES; i++)
+		free(s->flight[i].items);
 }
 
 int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int n,
 		struct dt_sim_answer *answer, struct dt_sim_report *ret, struct dt_err *err)
 {
-	struct sim m = {.p = p, .ask = ask, .answer = answer, .nserver = p->servers + p->prefill, .r = ret};
+	struct sim m = {.p = p,
+			.ask = ask,
+			.answer = answer,
+			.nserver = p->servers + p->prefill,
+			.stages = p->stages > 1 ? p->stages : 1,
+			.r = ret};
 	int rc = 0;
 
 	*ret = (struct dt_sim_report){0};
 	if (p->servers < 1 || p->prefill < 0)
 		return dt_err_set(err, -EINVAL, "at least one server must answer");
+	if (m.stages > DT_SERVE_STAGES)
+		return dt_err_set(err, -EINVAL, "servers are simulated over at most %d stages",
+				  DT_SERVE_STAGES);
 	for (int i = 0; i < n; i++)
 		if (ask[i].prompt < 1 || ask[i].output < 1 || (i > 0 && ask[i].at_s < ask[i - 1].at_s))
 			return dt_err_set(err, -EINVAL, "request %d is out of order or empty", i);
@@ -347,7 +417,7 @@ int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int
 	if (!m.server)
 		return dt_err_sys(err, -ENOMEM, "cannot simulate");
 	for (int i = 0; i < m.nserver && rc == 0; i++)
-		rc = open_server(p, &m.server[i], err);
+		rc = open_server(p, &m.server[i], m.stages, err);
 	rc = rc < 0 ? rc : go(&m, n, err);
 	rc = rc < 0 ? rc : sum_up(&m, n, err);
 	for (struct request *q; (q = m.moving);) {
