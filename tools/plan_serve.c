@@ -64,21 +64,44 @@ static int to_asks(const struct dt_load *l, struct dt_serve_query *q, struct dt_
 	return 0;
 }
 
-int plan_serve(struct plan_serve_args *a, bool json, struct dt_err *err)
+/* Servers of text, of images: planned and printed; *ret_good: those that meet what was asked for. */
+static int plan_text(const struct plan_serve_args *a, bool json, int *ret_good, struct dt_err *err)
 {
 	struct dt_serve_plan p[DT_SERVE_PLANS];
+	const int n = dt_serve_plans(&a->q, p, err);
+
+	for (int i = 0; i < n; i++)
+		*ret_good += p[i].meets;
+	return n < 0 ? n : dt_serve_plans_print(&a->q, p, n, json, stdout, err);
+}
+
+static int plan_images(const struct plan_serve_args *a, bool json, int *ret_good, struct dt_err *err)
+{
+	struct dt_image_plan p[DT_IMAGE_PLANS];
+	int n;
+
+	if (a->text_given)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' classifies images: --prompt-len, --output-len, --tpot, "
+				  "--max-num-batched-tokens and --kv-precision are of models of text",
+				  a->q.config.name);
+	n = dt_image_plans(&a->q, p, err);
+	for (int i = 0; i < n; i++)
+		*ret_good += p[i].meets;
+	return n < 0 ? n : dt_image_plans_print(&a->q, p, n, json, stdout, err);
+}
+
+int plan_serve(struct plan_serve_args *a, bool json, struct dt_err *err)
+{
 	struct dt_load l = {0};
-	int rc = make_load(a, &l, &a->q.rate, err), n = 0, good = 0;
+	int rc = make_load(a, &l, &a->q.rate, err), good = 0;
 
 	if (rc < 0)
 		return -1;
 	rc = to_asks(&l, &a->q, err);
 	if (rc == 0)
-		rc = n = dt_serve_plans(&a->q, p, err);
-	for (int i = 0; i < n; i++)
-		good += p[i].meets;
-	if (rc >= 0)
-		rc = dt_serve_plans_print(&a->q, p, n, json, stdout, err);
+		rc = dt_config_is_image(&a->q.config) ? plan_images(a, json, &good, err)
+						      : plan_text(a, json, &good, err);
 	free((void *)(uintptr_t)a->q.ask);
 	dt_load_release(&l);
 	return rc < 0 ? -1 : good ? DT_EXIT_OK : DT_EXIT_NO;

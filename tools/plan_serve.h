@@ -2,7 +2,7 @@
 #ifndef DT_TOOLS_PLAN_SERVE_H
 #define DT_TOOLS_PLAN_SERVE_H
 
-#include "serve/capacity/plan.h"
+#include "serve/capacity/images.h"
 
 #include <stdbool.h>
 
@@ -11,6 +11,7 @@ struct plan_serve_args {
 	const char *trace; /* NULL: as --rate, --prompt-len and --output-len say */
 	int64_t requests;
 	bool rate_given, requests_given;
+	bool text_given; /* an option that goes with models of text alone */
 };
 
 /* Plans and prints; the exit status, -1: it failed, and err says why. */

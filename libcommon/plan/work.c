@@ -180,6 +180,7 @@ int dt_work_open_serving(const struct dt_work_serving *s, struct dt_work *ret, s
 				     .compute = s->compute,
 				     .rows = s->rows,
 				     .outputs = s->outputs,
+				     .fold = dt_config_is_image(s->config),
 				     .layout = {.dp = ep, .tp = s->tp, .pp = 1, .cp = cp, .ep = ep}},
 		&stage, err);
 	if (rc < 0)

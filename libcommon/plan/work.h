@@ -50,7 +50,8 @@ int dt_work_open_rank(const struct dt_run *r, struct dt_work *ret, struct dt_err
 int dt_work_stage(const struct dt_run *r, struct dt_config *few, struct dt_stage *ret, struct dt_err *err);
 /* How many layers of the model are like the short one's number i. */
 int64_t dt_work_times(const struct dt_work *w, int64_t i);
-/* Of a server's pass over `rows` tokens on tp ranks: one prompt (context 0), or as many sequences' next. */
+/* Of a server's pass over `rows` tokens on tp ranks: one prompt (context 0), or as many sequences' next; or
+ * over images. */
 struct dt_work_serving {
 	const struct dt_config *config;
 	enum dt_dtype compute;

@@ -60,7 +60,9 @@ refused() {
 	refused 1 "'cpu' is no kind" --gpu cpu:2,A100:2 gpt2-124m
 	refused 1 "are 16 devices, not 4" --gpu H100:8,A100:8 --gpus 4 gpt2-124m
 	refused 1 "not with --serve" --gpu H100:8,A100:8 --serve gpt2-124m
-	refused 1 "classifies images" --serve resnet-18
+	refused 1 "are of models of text" --serve --tpot 0.1 resnet-18
+	refused 1 "in fp32 or bf16" --serve --weights q8_0 resnet-18
+	refused 1 "no adapters" --serve --max-loras 2 resnet-18
 }
 
 @test "plans fit, are sorted, and use every device" {
@@ -237,6 +239,26 @@ refused() {
 	refused 2 "--prompt-len does not go with --trace" --serve --trace trace.jsonl --prompt-len 5 gpt2-124m
 	refused 1 "No such file" --serve --trace none.jsonl gpt2-124m
 	refused 2 "--trace goes with --serve" --trace trace.jsonl gpt2-124m
+}
+
+@test "servers of images: memory is what dt-memest says, more ranks for a higher rate, what images cost" {
+	asked=("$plan" --serve --gpu H100 --ttft 0.05 --price 2)
+	"${asked[@]}" --rate 5000 --json resnet-50 >a.json
+	jq -e '.plans[0] | .meets and .simulated.requests == 4000 and .simulated.latency_p99_s <= 0.05 and
+		.simulated.latency_p50_s <= .simulated.latency_p99_s and
+		(.cost_per_million_images / (2 * .ranks / (.images_per_s * 3600) * 1e6) - 1 | fabs < 1e-9) and
+		.cost_per_million_images_at_rate >= .cost_per_million_images' a.json
+	for batch in 1 32; do
+		planned=$(jq "[.plans[] | select(.image_batch == $batch and .split == \"requests\")][0]" a.json)
+		"$memest" --serve --json --max-seqs $batch --precision bf16 --layout "dp$(jq .ranks <<<"$planned")" resnet-50 |
+			jq -e --argjson want "$(jq .peak_bytes <<<"$planned")" '.peak_bytes == $want'
+	done
+	ranks() { "${asked[@]}" --json "$@" resnet-50 | jq '.plans[0].ranks'; }
+	[ "$(ranks --rate 100000)" -gt "$(ranks --rate 1000)" ]
+	run "${asked[@]}" --rate 5000 resnet-50
+	[[ $output == *"5000 images a second of 224 x 224"*"split "*"requests "*"a million images"* ]]
+	run "${asked[@]}" --ttft 0.0001 resnet-50
+	[ "$status" -eq 3 ]
 }
 
 @test "wrong input: one line and the right status" {

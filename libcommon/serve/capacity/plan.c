@@ -276,10 +276,6 @@ static int check(const struct dt_serve_query *q, struct dt_err *err)
 	for (int i = 0; i < q->nask; i++)
 		if (q->ask[i].prompt + q->ask[i].output > longest)
 			longest = q->ask[i].prompt + q->ask[i].output;
-	if (dt_config_is_image(&q->config))
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' classifies images: servers are planned of models of text",
-				  q->config.name);
 	if (q->config.pos == DT_POS_LEARNED && longest > q->config.max_seq)
 		return dt_err_set(err, -EINVAL, "prompt and output are %lld tokens, '%s' has %lld positions",
 				  (long long)longest, q->config.name, (long long)q->config.max_seq);

@@ -1,0 +1,166 @@
+#include "serve/capacity/images.h"
+
+#include "plan/stepcost.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+struct passes { /* by images */
+	double pass_s[DT_IMAGE_BATCH + 1], send_s[DT_IMAGE_BATCH + 1];
+};
+
+/* A pass over n images: the nodes of the program, batch norms folded. */
+static int pass_seconds(const struct dt_serve_query *q, int n, double *ret, struct dt_err *err)
+{
+	const enum dt_dtype type = q->weights == DT_WF_F32 ? DT_F32 : DT_BF16;
+	const struct dt_work_serving s = {.config = &q->config,
+					  .compute = type,
+					  .tp = 1,
+					  .rows = n,
+					  .outputs = n,
+					  .weight_bits = 8.0 * dt_dtype_size(type)};
+	const struct dt_device d = dt_device_for(q->cluster, q->cluster->gpus_a_node, type);
+	struct dt_work w;
+	int rc = dt_work_open_serving(&s, &w, err);
+
+	*ret = 0;
+	for (int64_t i = 0; rc == 0 && i < w.layers + 2; i++)
+		for (int k = w.unit[i].first; k < w.unit[i].first + w.unit[i].n; k++)
+			*ret += dt_node_seconds(&d, &w.node[k].cost);
+	dt_work_release(&w);
+	return rc;
+}
+
+static int work_out(const struct dt_serve_query *q, struct passes *p, struct dt_err *err)
+{
+	const struct dt_config *c = &q->config;
+	const double row = 4.0 * (double)(c->channels * c->image_size * c->image_size);
+	int rc = 0;
+
+	*p = (struct passes){0};
+	for (int n = 1; n <= DT_IMAGE_BATCH && rc == 0; n++) {
+		rc = pass_seconds(q, n, &p->pass_s[n], err);
+		p->send_s[n] = dt_message_time(q->cluster, n * row, 1) +
+			       dt_message_time(q->cluster, n * 4.0 * (double)c->vocab, 1);
+	}
+	return rc;
+}
+
+static int memory(const struct dt_serve_query *q, const struct dt_image_plan *p, uint64_t *ret,
+		  struct dt_err *err)
+{
+	const struct dt_serve_shape s = {.config = &q->config,
+					 .layout = {.dp = p->ranks, .tp = 1, .pp = 1, .cp = 1, .ep = 1},
+					 .weights = (enum dt_weight_format)q->weights,
+					 .account = DT_ACCOUNT_DT,
+					 .max_seqs = p->batch,
+					 .loras = q->loras};
+	struct dt_estimate e;
+	int rc = dt_estimate_serve(&s, &e, err);
+
+	if (rc == 0) {
+		*ret = e.peak_bytes;
+		dt_estimate_release(&e);
+	}
+	return rc;
+}
+
+/* Images a second of so many ranks with full batches. */
+static double capacity(const struct passes *t, const struct dt_image_plan *p, double *ret_pass)
+{
+	const int each = p->data ? (p->batch + p->ranks - 1) / p->ranks : p->batch;
+	const double sent = t->pass_s[each] + t->send_s[each];
+
+	*ret_pass = t->pass_s[each];
+	if (p->data)
+		return p->batch / (p->ranks > 1 ? sent : t->pass_s[each]);
+	return p->batch / t->pass_s[each] + (p->ranks - 1) * p->batch / sent;
+}
+
+static int try_ranks(const struct dt_serve_query *q, const struct passes *t, int ranks,
+		     struct dt_image_plan *p, struct dt_err *err)
+{
+	const struct dt_image_queue s = {
+		.ranks = ranks, .batch = p->batch, .data = p->data, .pass_s = t->pass_s, .send_s = t->send_s};
+	int rc;
+
+	p->ranks = ranks;
+	p->images_per_s = capacity(t, p, &p->pass_s);
+	rc = dt_image_simulate(&s, q->ask, q->nask, &p->sim, err);
+	p->meets = rc == 0 && p->sim.p99 <= q->ttft_s;
+	return rc;
+}
+
+/* The most ranks that are looked at: of data no more than images, else some more than the rate alone needs. */
+static int most_ranks(const struct dt_serve_query *q, const struct passes *t, const struct dt_image_plan *p)
+{
+	const double each = t->pass_s[p->batch] + t->send_s[p->batch];
+
+	return p->data ? p->batch : 4 * (int)fmin(1e6, ceil(q->rate * each / p->batch)) + 4;
+}
+
+static int plan_one(const struct dt_serve_query *q, const struct passes *t, struct dt_image_plan *p,
+		    struct dt_err *err)
+{
+	const int most = most_ranks(q, t, p);
+	int few = 0, rc = 0, n;
+
+	for (n = 1; rc == 0; n = n * 2 < most ? n * 2 : most) { /* ranks that are too few, doubled */
+		rc = try_ranks(q, t, n, p, err);
+		if (p->meets || n == most)
+			break;
+		few = n;
+	}
+	for (int enough = n; rc == 0 && p->meets && enough - few > 1;) {
+		struct dt_image_plan half = *p;
+
+		rc = try_ranks(q, t, (few + enough) / 2, &half, err);
+		if (half.meets)
+			*p = half;
+		*(half.meets ? &enough : &few) = half.ranks;
+	}
+	rc = rc < 0 ? rc : memory(q, p, &p->peak_bytes, err);
+	p->fits = rc == 0 && p->peak_bytes <= q->room;
+	if (!p->fits)
+		snprintf(p->note, sizeof(p->note), "does not fit");
+	else if (!p->meets)
+		snprintf(p->note, sizeof(p->note), "P99 is missed by %d ranks", p->ranks);
+	else if (q->devices && p->ranks > q->devices)
+		snprintf(p->note, sizeof(p->note), "needs %d devices, there %s %d", p->ranks,
+			 q->devices == 1 ? "is" : "are", q->devices);
+	p->meets &= p->fits && (!q->devices || p->ranks <= q->devices);
+	return rc;
+}
+
+static int by_ranks(const void *x, const void *y)
+{
+	const struct dt_image_plan *a = x, *b = y;
+
+	if (a->meets != b->meets)
+		return b->meets - a->meets;
+	if (a->ranks != b->ranks)
+		return a->ranks - b->ranks;
+	return (a->sim.p99 > b->sim.p99) - (a->sim.p99 < b->sim.p99);
+}
+
+int dt_image_plans(const struct dt_serve_query *q, struct dt_image_plan ret[DT_IMAGE_PLANS],
+		   struct dt_err *err)
+{
+	struct passes t;
+	int n = 0, rc = work_out(q, &t, err);
+
+	for (int batch = 1; batch <= DT_IMAGE_BATCH && rc == 0; batch *= 2)
+		for (int data = 0; data < 2 && rc == 0; data++) {
+			if (data && batch == 1) /* of which there is nothing to cut */
+				continue;
+			ret[n] = (struct dt_image_plan){.data = data, .batch = batch};
+			rc = plan_one(q, &t, &ret[n], err);
+			n += !data || ret[n].ranks > 1; /* one rank cuts nothing */
+		}
+	if (rc < 0)
+		return rc;
+	qsort(ret, (size_t)n, sizeof(*ret), by_ranks);
+	return n;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
