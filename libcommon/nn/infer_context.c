@@ -2,6 +2,8 @@
  * A pass whose rows are cut over the ranks of cp, each of which has all weights and the whole cache: a rank
  * computes its rows, also those of a part of a sequence, and the keys and values of all go into every
  * rank's cache in front of attention (call_serve_rows.c). A long prompt takes a rank's share of its rows.
+ * Over stages the ranks of each do so with every part of a pass; a rank hands its rows to the one at its place
+ * in the next stage.
  * The first ranks have the rows that are one more where they do not divide, so of one row the first has it.
  */
 #include "comm/comm.h"
@@ -10,11 +12,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { TAG_LOGITS = 1 };
+enum { TAG_LOGITS = 100 /* beside those of nn/infer_ranks.c */ };
 
-static int row_at(const struct dt_infer *m, int rows, int rank)
+/* Where among rows [row, end) those of a rank begin. */
+static int row_at(const struct dt_infer *m, int row, int end, int rank)
 {
-	return dt_infer_row_at(rows, rank, m->ranks.layout.cp);
+	return row + dt_infer_row_at(end - row, rank, m->ranks.layout.cp);
 }
 
 /* Wanted rows before row `end`. */
@@ -27,18 +30,36 @@ static int wants_before(const struct dt_infer_batch *b, int end)
 	return n;
 }
 
-/* The logits of the other ranks' rows behind those of the first. */
-static int gather_logits(struct dt_infer *m, const struct dt_infer_batch *b, float *logits,
-			 struct dt_err *err)
+struct dt_infer_batch dt_infer_own_rows(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end)
+{
+	const int own = row_at(m, row, end, m->ranks.at.cp);
+	struct dt_infer_batch p =
+		dt_infer_part_of(m, b, own, row_at(m, row, end, m->ranks.at.cp + 1), wants_before(b, own));
+
+	for (int r = 0; r < m->ranks.layout.cp; r++)
+		m->cut.tokens_of[r] = row_at(m, row, end, r + 1) - row_at(m, row, end, r);
+	p.tokens_of = m->cut.tokens_of;
+	p.all_slots = b->slot + row;
+	return p;
+}
+
+int dt_infer_join_rows(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end, const float *own,
+		       float *logits, struct dt_err *err)
 {
 	const size_t vocab = (size_t)m->config.vocab;
 	int rc = 0;
 
-	for (int r = 1; r < m->ranks.layout.cp && rc == 0; r++) {
-		const int from = wants_before(b, row_at(m, b->ntokens, r)),
-			  n = wants_before(b, row_at(m, b->ntokens, r + 1)) - from;
+	if (m->ranks.at.tp > 0)
+		return 0;
+	for (int r = m->ranks.at.cp; r < m->ranks.layout.cp && rc == 0; r++) {
+		const int from = wants_before(b, row_at(m, row, end, r)),
+			  n = wants_before(b, row_at(m, row, end, r + 1)) - from;
 
-		if (n > 0)
+		if (m->ranks.at.cp > 0)
+			return n ? dt_send(m->ranks.cp, own, (size_t)n * vocab, DT_F32, 0, TAG_LOGITS,
+					   "logits", err)
+				 : 0;
+		if (r > 0 && n > 0)
 			rc = dt_recv(m->ranks.cp, logits + (size_t)from * vocab, (size_t)n * vocab, DT_F32, r,
 				     TAG_LOGITS, "logits", err);
 	}
@@ -46,7 +67,7 @@ static int gather_logits(struct dt_infer *m, const struct dt_infer_batch *b, flo
 }
 
 /* The sums that all ranks have of the sequences that are pooled; each has a part of their rows, or none. */
-static int gather_pool(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
+int dt_infer_join_pool(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
 {
 	int rc = 0;
 
@@ -59,28 +80,19 @@ static int gather_pool(struct dt_infer *m, const struct dt_infer_batch *b, struc
 
 int dt_infer_cut_rows(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
-	const int row = row_at(m, b->ntokens, m->ranks.at.cp),
-		  end = row_at(m, b->ntokens, m->ranks.at.cp + 1);
-	const size_t vocab = (size_t)m->config.vocab;
 	const bool first = m->ranks.at.cp == 0, speaks = m->ranks.at.tp == 0;
-	struct dt_infer_batch p = dt_infer_part_of(m, b, row, end, wants_before(b, row));
-	float *own = first ? logits : malloc(((size_t)p.nwant * vocab + 1) * sizeof(*own));
+	struct dt_infer_batch p = dt_infer_own_rows(m, b, 0, b->ntokens);
+	float *own = first ? logits : malloc(((size_t)p.nwant * (size_t)m->config.vocab + 1) * sizeof(*own));
 	int rc = own || !speaks ? 0 : dt_err_sys(err, -ENOMEM, "cannot compute a step");
 
-	for (int r = 0; r < m->ranks.layout.cp; r++)
-		m->cut.tokens_of[r] = row_at(m, b->ntokens, r + 1) - row_at(m, b->ntokens, r);
-	p.tokens_of = m->cut.tokens_of;
-	p.all_slots = b->slot;
 	if (rc == 0)
 		rc = dt_infer_pass(m, &p, own, err);
-	if (rc == 0 && speaks && first)
-		rc = gather_logits(m, b, logits, err);
-	else if (rc == 0 && speaks && p.nwant > 0)
-		rc = dt_send(m->ranks.cp, own, (size_t)p.nwant * vocab, DT_F32, 0, TAG_LOGITS, "logits", err);
+	if (rc == 0)
+		rc = dt_infer_join_rows(m, b, 0, b->ntokens, own, logits, err);
 	if (!first)
 		free(own);
 	if (rc == 0)
-		rc = gather_pool(m, b, err);
+		rc = dt_infer_join_pool(m, b, err);
 	return rc == 0 && b->draw ? dt_infer_draw(m, b, logits, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

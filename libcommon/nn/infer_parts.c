@@ -79,27 +79,42 @@ static int parts_of(const struct dt_infer *m, const struct dt_infer_batch *b)
 	return dt_infer_parts(rows, m->p.part_rows, m->ranks.layout.pp);
 }
 
+/* Rows [row, end) as p, or over cp this rank's of them; those before had `want` wanted ones. */
+static int part(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_infer_batch *p, int row,
+		int end, int want, float *made, struct dt_err *err)
+{
+	const size_t vocab = (size_t)m->config.vocab;
+	int rc;
+
+	if (m->ranks.cp)
+		*p = dt_infer_own_rows(m, b, row, end);
+	rc = dt_infer_pass(m, p, NULL, err);
+	if (made && rc == 0 && p->nwant > 0)
+		memcpy(made + (size_t)want * vocab, dt_infer_made(m),
+		       (size_t)p->nwant * vocab * sizeof(*made));
+	if (rc == 0 && m->ranks.cp && dt_infer_last_stage(m))
+		rc = dt_infer_join_rows(m, b, row, end, m->ranks.at.tp ? NULL : dt_infer_made(m), made, err);
+	return rc;
+}
+
 int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err)
 {
 	const int n = parts_of(m, b);
-	const size_t vocab = (size_t)m->config.vocab;
 	int want = 0, rc = 0;
 
 	for (int i = 0; i < n && rc == 0; i++) {
 		const int row = dt_infer_part_at(b->ntokens, i, n),
 			  end = dt_infer_part_at(b->ntokens, i + 1, n);
 		struct dt_infer_batch p = dt_infer_part_of(m, b, row, end, want);
+		const int wants = p.nwant;
 
 		for (int r = 0; m->ranks.ep && r < m->ranks.layout.ep; r++)
 			m->cut.tokens_of[r] = dt_infer_part_at(b->tokens_of[r], i + 1, n) -
 					      dt_infer_part_at(b->tokens_of[r], i, n);
 		p.tokens_of = m->ranks.ep ? m->cut.tokens_of : NULL;
-		rc = dt_infer_pass(m, &p, NULL, err);
-		if (made && rc == 0 && p.nwant > 0)
-			memcpy(made + (size_t)want * vocab, dt_infer_made(m),
-			       (size_t)p.nwant * vocab * sizeof(*made));
-		want += p.nwant;
+		rc = part(m, b, &p, row, end, want, made, err);
+		want += wants;
 	}
-	return rc;
+	return rc == 0 && m->ranks.cp && dt_infer_last_stage(m) ? dt_infer_join_pool(m, b, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -121,7 +121,7 @@ static inline bool dt_infer_last_stage(const struct dt_infer *m)
 /* Whether this rank has the logits of its replica when all stages have computed. */
 static inline bool dt_infer_has_logits(const struct dt_infer *m)
 {
-	return dt_infer_last_stage(m) && m->ranks.at.tp == 0;
+	return dt_infer_last_stage(m) && m->ranks.at.tp == 0 && m->ranks.at.cp == 0;
 }
 
 /* Rows of this pass that ranks [0, rank) of the group over ep or cp have. */
@@ -135,7 +135,15 @@ int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err);
 void dt_infer_parts_release(struct dt_infer *m);
 int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err);
 
-/* infer_context.c: a pass whose rows are cut over cp. */
+/*
+ * infer_context.c: a pass whose rows are cut over cp. own_rows: this rank's of rows [row, end). join: logits of
+ * these rows, this rank's own, go to the first rank of tp and cp, which has place for all of b in logits and its
+ * own there; pooled states are summed over cp.
+ */
+struct dt_infer_batch dt_infer_own_rows(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end);
+int dt_infer_join_rows(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end, const float *own,
+		       float *logits, struct dt_err *err);
+int dt_infer_join_pool(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err);
 int dt_infer_cut_rows(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
 /* infer_load.c: fills owner, packed, expert, set and x.w. */

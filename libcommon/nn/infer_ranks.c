@@ -94,7 +94,7 @@ int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, const fl
 	const bool first = m->ranks.at.pp == 0, last = dt_infer_last_stage(m);
 	int rc = 0;
 
-	if (m->ranks.at.tp > 0 || (!first && !last))
+	if (m->ranks.at.tp > 0 || m->ranks.at.cp > 0 || (!first && !last))
 		return 0;
 	rc = finish_pool(m, b, first, err);
 	if (rc < 0 || !n)

@@ -241,7 +241,7 @@ long() {
     jq -nc '{custom_id: "e", method: "POST", url: "/v1/embeddings", body: {input: ["one", "another", "a third"]}}' >>lines
     answers='.response.body | .choices // .data'
     dt-serve --batch m "${common[@]}" <lines 2>log | jq -c "$answers" >rows1
-    for run in "2 cp2" "3 cp3"; do
+    for run in "2 cp2" "3 cp3" "4 dp2.cp2" "4 pp2.cp2"; do
         read -r n layout <<<"$run"
         for more in "--max-num-seqs 64" "--max-num-seqs 5 --max-num-batched-tokens 17 --no-prefix-caching" "--speculate 3"; do
             # shellcheck disable=SC2086
@@ -258,11 +258,16 @@ long() {
     "$DT_HELP/make-model" windows windows.json
     dt-serve --batch windows "${common[@]}" --kv-precision int8 <prompts.jsonl 2>log | jq -c .text >windows.txt
     mpirun -np 2 dt-serve --batch windows "${common[@]}" --kv-precision int8 --layout cp2 <prompts.jsonl 2>log | jq -c .text | cmp windows.txt -
-    start 2 --layout cp2 --max-num-seqs 4 --max-model-len 64 --max-num-batched-tokens 63
-    curl -s "$url/metrics" >gauges
-    shape=(--precision fp32 --max-seqs 4 --max-len 64 --max-tokens 63)
-    dt-memest m --serve --layout cp2 "${shape[@]}" --check gauges
-    run -3 dt-memest m --serve "${shape[@]}" --check gauges # whose workspace has all rows
+    for layout in cp2 dp2.cp2 pp2.cp2; do
+        case $layout in cp2) n=2 ;; *) n=4 ;; esac
+        start $n --layout $layout --max-num-seqs 4 --max-model-len 64 --max-num-batched-tokens 63
+        curl -s "$url/metrics" >gauges
+        shape=(--precision fp32 --max-seqs 4 --max-len 64 --max-tokens 63)
+        dt-memest m --serve --layout $layout "${shape[@]}" --check gauges
+        run -3 dt-memest m --serve "${shape[@]}" --check gauges # whose workspace has all rows
+        kill -USR1 "$server"
+        wait "$server"
+    done
 }
 
 @test "a mixture of experts: each rank of tp has whole ones, answers are those of one process" {
@@ -331,14 +336,20 @@ shares_experts() {
     [ "$(wc -l <latent1.txt)" -ge 40 ]
     dt-serve --batch latent "${common[@]}" --no-prefix-caching --max-num-seqs 8 --max-num-batched-tokens 16 <prompts.jsonl 2>log | jq -r .text >latent.txt
     cmp latent1.txt latent.txt # to the bit, however prompts are cut
-    mpirun -np 4 dt-serve --batch latent "${common[@]}" --layout tp2.pp2 <prompts.jsonl 2>log | jq -r .text >latent4.txt
-    cmp latent1.txt latent4.txt
+    for run in "4 tp2.pp2" "2 cp2" "4 tp2.cp2" "4 pp2.cp2"; do
+        mpirun -np "${run% *}" dt-serve --batch latent "${common[@]}" --layout "${run#* }" <prompts.jsonl 2>log | jq -r .text |
+            cmp latent1.txt -
+    done
     served=latent
     shape=(--precision fp32 --max-seqs 4 --max-len 64 --max-tokens 512)
-    start 2 --layout tp2 --max-num-seqs 4 --max-model-len 64
-    curl -s "$url/metrics" >gauges
-    dt-memest latent --serve --layout tp2 "${shape[@]}" --check gauges
-    run -3 dt-memest latent --serve "${shape[@]}" --check gauges
+    for layout in cp2 tp2; do
+        start 2 --layout $layout --max-num-seqs 4 --max-model-len 64
+        curl -s "$url/metrics" >gauges
+        dt-memest latent --serve --layout $layout "${shape[@]}" --check gauges
+        run -3 dt-memest latent --serve "${shape[@]}" --check gauges
+        kill -USR1 "$server"
+        wait "$server"
+    done
     for cache in "fp32 $((4 * 64 * 3 * 30 * 4))" "int8 $((4 * 64 * 3 * 34))"; do
         dt-memest latent --serve --json "${shape[@]}" --kv-precision "${cache% *}" |
             jq -e ".categories[] | select(.name == \"kv-cache\") | .bytes == ${cache#* }"
@@ -446,7 +457,7 @@ shares_experts() {
         [ "$(grep -c '^dt-serve: .*'"$text" log)" -eq 1 ] || { cat log; return 1; }
     }
     refused 2 "layout 'tp4' is for 4 ranks, but there are 2" m --layout tp4
-    refused 4 "a server's cp goes with tp only" m --layout pp2.cp2
+    refused 2 "a server's cp does not go with ep" m --layout cp2.ep2
     refused 2 "over dp, tp, pp, cp and ep only" m --layout dp2.z1
     refused 2 "--draft-model does not go with replicas" m --layout dp2 --draft-model m
     refused 2 "--kv-disk does not go with replicas" m --layout dp2 --kv-disk kv:1MiB

@@ -16,7 +16,11 @@ static int64_t kv_cols(const struct dt_attr *a)
 
 void dt_shape_kv_gather(struct dt_lower *lo, struct dt_node *n)
 {
-	n->out[0] = dt_lo_value(lo, "kv", n->unit, lo->s->compute, DT_ROWS_SEQ, 1, kv_cols(&n->attr));
+	const struct dt_attr *a = &n->attr;
+	const bool one = dt_lo_serves(lo) && a->latent_dim; /* keys and values in one */
+
+	n->out[0] = dt_lo_value(lo, "kv", n->unit, lo->s->compute, DT_ROWS_SEQ, 1,
+				one ? a->kv_heads * a->head_dim : kv_cols(a));
 }
 
 /* Attention's own backward has made the node that scatters: the gather has one reader. */

@@ -13,6 +13,8 @@ static int set_pool(struct dt_serve_ranks *r, const struct dt_infer_batch *b, co
 	const size_t hidden = (size_t)dt_infer_config(r->m)->hidden;
 	int n = 0;
 
+	if (p.batch.nseq > r->seqs) /* which is refused where it is computed */
+		return 0;
 	for (int i = p.first; i < p.last; i++) {
 		r->pool[i] = which[i] ? pooled + (size_t)n++ * hidden : NULL;
 		if (r->pool[i])
@@ -31,7 +33,7 @@ static int answer(struct dt_serve_ranks *r, struct dt_infer_batch *b, const int3
 	const struct dt_serve_part p = dt_serve_ranks_part_of(b, r->at.dp, NULL, NULL);
 	int rc = dt_wait_all(k->sent, 2, NULL, err), n = 0;
 
-	if (rc == 0 && pools && p.batch.nseq <= r->seqs) {
+	if (rc == 0 && pools) {
 		n = set_pool(r, b, pools, k->pooled);
 		b->pool = r->pool;
 	}
@@ -68,7 +70,7 @@ static int step(struct dt_serve_ranks *r, const struct dt_serve_head *h, struct 
 			return dt_err_set(err, -EPROTO, "adapter %d did not come from rank 0", t.adapter[i]);
 	}
 	b.adapter = h->adapters ? r->adapter : NULL;
-	if (r->layout.cp > 1 && h->pools && h->nseq <= r->seqs) { /* each has rows of them */
+	if (r->layout.cp > 1 && h->pools) { /* each has rows of them */
 		set_pool(r, &b, t.pool, r->pooled);
 		b.pool = r->pool;
 	}

@@ -61,7 +61,7 @@ int dt_serve_ranks_free_buf(struct dt_serve_ranks *r, struct dt_err *err)
 
 static bool is_leader(const struct dt_serve_ranks *r)
 {
-	return r->at.dp == 0 && r->at.tp == 0;
+	return r->at.dp == 0 && r->at.cp == 0 && r->at.tp == 0;
 }
 
 static int pass_on(struct dt_serve_ranks *r, size_t bytes, struct dt_err *err)
