@@ -14,6 +14,7 @@ struct dt_packed_part {
 	size_t panel_bytes;
 	size_t bytes;  /* of data, as dt_panels_bytes counts them */
 	uint8_t *data; /* panels as kernels/cpu/quant.h says; bf16 and f32 on a card: row by row */
+	bool borrowed; /* data is another's */
 };
 
 struct dt_packed {

@@ -113,8 +113,15 @@ static int check_usage(int nargs)
 		a->q.loras_dora = true;
 		a->q.run.lora.dora = false;
 	}
+	if (a->q.serve) {
+		a->q.loras_whole = a->q.run.lora.modules_to_save;
+		a->q.run.lora.modules_to_save = NULL;
+	}
 	if (a->q.loras_dora && !a->q.loras)
 		return dt_opt_usage_error(&program, stderr, "--dora goes with --lora, or with --max-loras");
+	if (a->q.loras_whole && !a->q.loras)
+		return dt_opt_usage_error(&program, stderr,
+					  "--lora-modules-to-save goes with --lora, or with --max-loras");
 	if (a->q.serve && a->solve == DT_SOLVE_ZERO)
 		return dt_opt_usage_error(&program, stderr, "--solve zero goes with --train");
 	if (!a->bars_given)

@@ -27,7 +27,7 @@ static void free_parts(struct dt_packed *w, int n)
 	for (int i = n; i < w->nparts + w->spare; i++)
 		if (w->dev)
 			dt_dev_free(w->dev, w->part[i].data);
-		else if (!w->lent)
+		else if (!w->lent && !w->part[i].borrowed)
 			free(w->part[i].data);
 	w->nparts = n < w->nparts ? n : w->nparts;
 	w->spare = 0;
@@ -43,9 +43,17 @@ void dt_packed_close(struct dt_packed *w)
 	free(w);
 }
 
+static bool borrows(const struct dt_packed *w)
+{
+	for (int i = 0; i < w->nparts; i++)
+		if (w->part[i].borrowed)
+			return true;
+	return false;
+}
+
 void dt_packed_rewind(struct dt_packed *w)
 {
-	if (w->dev || w->lent)
+	if (w->dev || w->lent || borrows(w))
 		free_parts(w, 0);
 	w->spare += w->nparts;
 	w->nparts = 0;
@@ -185,7 +193,8 @@ static int add_part(struct dt_packed *w, struct dt_packed_part *part)
 int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as, enum dt_format have,
 		     const void *src, int64_t rows)
 {
-	struct dt_packed_part part = {as, w->rows, rows, dt_ceil_div(rows, DT_PANEL), 0, 0, NULL};
+	struct dt_packed_part part = {
+		.format = as, .first = w->rows, .rows = rows, .panels = dt_ceil_div(rows, DT_PANEL)};
 	const struct dt_quant_shape *s = dt_quant_shape(as);
 	int r, kept;
 
@@ -212,6 +221,30 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 	return 0;
 }
 
+int dt_packed_borrow(struct dt_packed *w, const struct dt_packed *from, int64_t first)
+{
+	const struct dt_packed_part *of = NULL;
+	struct dt_packed_part *more;
+
+	if (w->dev || from->dev || w->lent || from->lent)
+		return -ENOTSUP;
+	for (int i = 0; i < from->nparts; i++)
+		if (from->part[i].first == first)
+			of = &from->part[i];
+	if (!of || w->k != from->k)
+		return -EINVAL;
+	free_parts(w, w->nparts); /* no memory is kept between parts */
+	more = realloc(w->part, (size_t)(w->nparts + 1) * sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	w->part = more;
+	more[w->nparts] = *of;
+	more[w->nparts].first = w->rows;
+	more[w->nparts++].borrowed = true;
+	w->rows += of->rows;
+	return 0;
+}
+
 int64_t dt_packed_rows(const struct dt_packed *w)
 {
 	return w->rows;
@@ -227,7 +260,7 @@ size_t dt_packed_bytes(const struct dt_packed *w)
 	size_t n = 0;
 
 	for (int i = 0; i < w->nparts && !w->lent; i++)
-		n += w->part[i].bytes;
+		n += w->part[i].borrowed ? 0 : w->part[i].bytes;
 	return n;
 }
 
@@ -249,7 +282,7 @@ int dt_packed_lend(struct dt_packed *w, void *to)
 {
 	uint8_t *at = to;
 
-	if (w->dev || w->lent)
+	if (w->dev || w->lent || borrows(w))
 		return -ENOTSUP;
 	for (int i = 0; i < w->nparts + w->spare; i++) {
 		if (i < w->nparts) {

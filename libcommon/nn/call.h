@@ -24,12 +24,18 @@ static inline const int32_t *dt_call_pos(const struct dt_exec *x)
 	return x->flight->pos ? x->flight->pos : x->pos;
 }
 
+/* Bytes of a value in front of its first row that calls see. */
+static inline int64_t dt_call_skip(const struct dt_exec *x, const struct dt_value *v)
+{
+	return v->rows == DT_ROWS_NONE ? 0 : x->row * v->mul * v->cols * dt_dtype_size(v->dtype);
+}
+
 /* A value as a matrix, and as a vector; DT_NONE for -1. */
 static inline struct dt_tensor dt_call_mat(const struct dt_exec *x, int v)
 {
 	return v < 0 ? DT_NONE
-		     : dt_t2(dt_call_at(x, v), x->p->value[v].dtype, dt_value_rows(x->p, v),
-			     x->p->value[v].cols);
+		     : dt_t2((char *)dt_call_at(x, v) + dt_call_skip(x, &x->p->value[v]),
+			     x->p->value[v].dtype, dt_value_rows(x->p, v), x->p->value[v].cols);
 }
 static inline struct dt_tensor dt_call_vec(const struct dt_exec *x, int v)
 {

@@ -12,7 +12,7 @@
 
 static const struct dt_packed *packed(const struct dt_infer *m, int param)
 {
-	return m->packed[m->owner[param]];
+	return dt_infer_packed_at(m, param);
 }
 
 /* x = rows of the embedding (Gemma scales them), and of the positions where the model learned them. */
@@ -22,7 +22,7 @@ static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	const struct dt_local_param *here = &x->stage->local.p[n->param[0]];
 	struct dt_tensor y = dt_call_mat(x, n->out[0]), at = dt_call_mat(x, n->out[4]);
 
-	TRY(x->dev->ops->packed_embed(x->dev, y, packed(m, n->param[0]), dt_infer_there(m, m->batch->ids),
+	TRY(x->dev->ops->packed_embed(x->dev, y, packed(m, n->param[0]), dt_infer_there(m, m->batch->ids) + x->row,
 				      here->off[0], x->stage->graph.params.p[here->index].shape[0],
 				      n->attr.scale));
 	if (n->param[1] >= 0) {
@@ -182,6 +182,36 @@ static int combine(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 	return 0;
 }
 
+/* Rows of the head's product, all of one window; in [n, hidden]. */
+static int head_rows(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_tensor in,
+		     struct dt_err *err)
+{
+	TRY(x->dev->ops->packed_matmul(x->dev, y, in, packed(x->owner, n->param[0]), DT_NONE));
+	return 0;
+}
+
+/* Of the rows that are wanted, in their order, those of each window. */
+static int head_windows(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_tensor in,
+			struct dt_err *err)
+{
+	struct dt_infer *m = x->owner;
+	const struct dt_infer_batch *b = m->batch;
+	const struct dt_infer_window all = m->window;
+	struct dt_infer_window w = {0};
+	int rc = 0;
+
+	for (int first = 0, end = 0; rc == 0 && dt_infer_window_next(m, n, &w); first = end) {
+		while (end < b->nwant && b->want[end] < b->q_start[w.end])
+			end++;
+		m->window = w;
+		if (end > first)
+			rc = head_rows(x, n, dt_call_rows_of(y, first, end - first),
+				       dt_call_rows_of(in, first, end - first), err);
+	}
+	m->window = all;
+	return rc;
+}
+
 /* The logits of the rows that are wanted, and the tokens that are drawn from them. */
 static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
@@ -205,8 +235,8 @@ static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	}
 	if (n->out[1] >= 0)
 		here = dt_t2(dt_call_at(x, n->out[1]), DT_F32, b->nwant, dt_packed_rows(w));
-	TRY(x->dev->ops->packed_matmul(x->dev, here, dt_t2(from, x->dtype, b->nwant, hidden), w, DT_NONE));
-	if (n->out[1] >= 0)
+	rc = (m->wholes ? head_windows : head_rows)(x, n, here, dt_t2(from, x->dtype, b->nwant, hidden), err);
+	if (rc == 0 && n->out[1] >= 0)
 		rc = dt_infer_gather(m, n, whole, err);
 	if (rc < 0 || m->ranks.at.tp > 0)
 		return rc;
@@ -237,6 +267,8 @@ static int join_heads(struct dt_exec *x, int k, struct dt_err *err)
 	const struct dt_node *n = &x->p->step[k].n, *norm = NULL, *rope = NULL;
 	int steps = 1, rc;
 
+	if (((const struct dt_infer *)x->owner)->wholes)
+		return 0;
 	if (n->op == DT_OP_HEADS_NORM) {
 		norm = n;
 		n = behind(x, k);
@@ -281,12 +313,26 @@ int (*const dt_serve_joins[DT_OP_N])(struct dt_exec *x, int k, struct dt_err *er
 	[DT_OP_ROPE] = join_heads,
 };
 
-dt_call *const dt_serve_calls[DT_OP_N] = {
+/* What reads a tensor that an adapter may have whole. */
+static dt_call *const of_rows[DT_OP_N] = {
 	[DT_OP_EMBED] = embed,
 	[DT_OP_NORM] = dt_call_norm,
 	[DT_OP_LINEAR] = linear,
 	[DT_OP_LINEAR_GATED] = linear_gated,
 	[DT_OP_HEADS_NORM] = dt_call_heads_norm,
+};
+
+static int in_windows(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	return dt_infer_in_windows(x, n, of_rows[n->op], err);
+}
+
+dt_call *const dt_serve_calls[DT_OP_N] = {
+	[DT_OP_EMBED] = in_windows,
+	[DT_OP_NORM] = in_windows,
+	[DT_OP_LINEAR] = in_windows,
+	[DT_OP_LINEAR_GATED] = in_windows,
+	[DT_OP_HEADS_NORM] = in_windows,
 	[DT_OP_ROPE] = dt_call_rope,
 	[DT_OP_ATTENTION] = attention,
 	[DT_OP_LATENT_SPLIT] = dt_call_latent_split,

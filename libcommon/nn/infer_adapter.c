@@ -52,15 +52,6 @@ static int check(const struct dt_infer *m, const struct dt_infer_linear *linear,
 {
 	const struct dt_param *of = m->plan.stage.graph.params.p;
 
-	if (a->nwhole) {
-		dt_err_set(
-			err, -ENOTSUP,
-			"adapter '%s': '%s' was trained whole (modules_to_save), which is not served beside "
-			"a base",
-			a->path, of[a->whole[0].param].name);
-		dt_err_hint(err, "dt-shard-ckpt lora-merge makes one model of both");
-		return -ENOTSUP;
-	}
 	for (int i = 0; i < a->n; i++) {
 		const struct dt_adapter_part *p = &a->part[i];
 
@@ -72,7 +63,7 @@ static int check(const struct dt_infer *m, const struct dt_infer_linear *linear,
 					  "adapter '%s': rank %lld is above --max-lora-rank %lld", a->path,
 					  (long long)p->rank, (long long)m->p.adapters);
 	}
-	return 0;
+	return dt_infer_whole_check(m, a, err);
 }
 
 float dt_infer_number(struct dt_tensor t, int64_t i)
@@ -127,7 +118,7 @@ static uint64_t add_to_sum(uint64_t h, const void *p, size_t n)
 	return h;
 }
 
-static uint64_t sum_of(const struct dt_adapter *a)
+static uint64_t sum_of(const struct dt_adapter *a, const struct dt_param *of)
 {
 	uint64_t h = 14695981039346656037u;
 
@@ -142,6 +133,12 @@ static uint64_t sum_of(const struct dt_adapter *a)
 		if (p->m)
 			h = add_to_sum(h, p->m, (size_t)p->out * sizeof(float));
 	}
+	for (int i = 0; i < a->nwhole; i++) {
+		const int64_t param = a->whole[i].param;
+
+		h = add_to_sum(h, &param, sizeof(param));
+		h = add_to_sum(h, a->whole[i].x, (size_t)dt_param_numel(&of[param]) * sizeof(float));
+	}
 	return (h >> 1) | 1;
 }
 
@@ -154,18 +151,33 @@ static int check_base(const struct dt_adapter *a, const char *base, struct dt_er
 	return -EINVAL;
 }
 
+/* This rank's piece, which this thread lays out alone: the others compute. */
+static int lay(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
+	       struct dt_err *err)
+{
+	struct dt_infer_piece piece;
+	struct dt_dev *dev;
+	int rc = dt_dev_open(&dev, DT_DEV_CPU, 0, 1);
+
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot read an adapter");
+	rc = dt_infer_adapter_cut(m, a, &m->plan.stage.local, &piece, err);
+	if (rc == 0)
+		rc = dt_infer_adapter_lay(r, m, piece, dev, err);
+	dt_dev_close(dev);
+	return rc;
+}
+
 static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_infer_linear *linear,
 		struct dt_adapter *a, struct dt_err *err)
 {
-	struct dt_infer_piece piece;
 	float *rows;
-	int rc = dt_infer_adapter_cut(m, a, &m->plan.stage.local, &piece, err);
+	int rc = lay(r, m, a, err);
 
-	if (rc == 0)
-		rc = dt_infer_adapter_lay(r, m, piece, err);
 	if (rc < 0)
 		return rc;
-	r->sum = sum_of(a);
+	r->any_whole = a->nwhole > 0;
+	r->sum = sum_of(a, m->plan.stage.graph.params.p);
 	if (m->gone)
 		return dt_infer_adapter_deal(r, m, a, err);
 	rows = r->rows;
@@ -250,15 +262,15 @@ int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor 
 	const struct dt_infer_batch *b = m->batch;
 	struct dt_lora_batch p = {.type = m->p.dtype, .part = m->parts};
 
-	for (int i = 0, next; i < b->nseq; i = next) {
+	for (int i = m->window.first, next; i < m->window.end; i = next) {
 		const struct dt_infer_adapter *a = b->adapter[i];
 		struct dt_lora_part *part = &m->parts[p.n];
 
-		for (next = i + 1; next < b->nseq && b->adapter[next] == a;)
+		for (next = i + 1; next < m->window.end && b->adapter[next] == a;)
 			next++;
 		if (!a || !lanes_of(m, n, a, part->lane))
 			continue;
-		part->first = b->q_start[i];
+		part->first = b->q_start[i] - x->row;
 		part->n = b->q_start[next] - b->q_start[i];
 		p.n++;
 	}

@@ -1,6 +1,7 @@
 /*
  * Low-rank adapters of a served model (ckpt/adapter.h): laid out for kernels/lora.h, in memory of their own
- * beside the base, which they leave as it is. A sequence of a batch has one of them or none.
+ * beside the base, which they leave as it is; so are modules that they have whole. A sequence of a batch has
+ * one of them or none.
  */
 #ifndef DT_NN_INFER_ADAPTER_H
 #define DT_NN_INFER_ADAPTER_H
@@ -36,6 +37,8 @@ int32_t dt_infer_adapter_gone(const struct dt_infer *m);
  * up. Collective over the ranks of a replica, by the thread that computes, before the first pass with a.
  */
 int dt_infer_adapter_measure(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err);
+/* Whether it has tensors whole: such rows are computed apart from others. NULL has none. */
+bool dt_infer_adapter_has_whole(const struct dt_infer_adapter *a);
 /* A sum of all that it changes, below 2^63, not 0: the same in every process. */
 uint64_t dt_infer_adapter_sum(const struct dt_infer_adapter *a);
 

@@ -2,7 +2,8 @@
  * What ranks have of an adapter. The one that reads it cuts a piece for each: of a linear whose rows are cut
  * all of a and those columns of b^T, of one whose columns are cut those of a and all of b^T, so that the sum
  * over ranks behind the product completes the adapter's as it does the base's. A piece is a head, its lanes,
- * their numbers in the type that is computed in, then magnitudes of the rank's rows in f32.
+ * their numbers in the type that is computed in, then magnitudes of the rank's rows in f32, and what the
+ * adapter has whole: for each such tensor a struct dt_infer_own, and behind all of these their numbers.
  */
 #include "nn/infer_adapter_priv.h"
 
@@ -12,6 +13,7 @@
 
 struct head {
 	int64_t lanes, bytes, rows; /* of the numbers; magnitudes */
+	int64_t own, own_bytes;	    /* tensors that it has whole */
 };
 
 static const struct dt_local_param *box_of(const struct dt_local *l, int param, int *ret)
@@ -48,10 +50,60 @@ static char *put_lane(const struct dt_adapter_part *p, const struct dt_local_par
 	return b + p->rank * rows * e;
 }
 
+/* What is only needed until it is laid out: magnitudes, and what is whole. */
+static size_t tail_of(const struct head *h)
+{
+	return (size_t)h->rows * sizeof(float) + (size_t)h->own * sizeof(struct dt_infer_own) +
+	       (size_t)h->own_bytes;
+}
+
 static size_t size_of(const struct head *h)
 {
-	return sizeof(*h) + (size_t)h->lanes * sizeof(struct dt_infer_lane) + (size_t)h->bytes +
-	       (size_t)h->rows * sizeof(float);
+	return sizeof(*h) + (size_t)h->lanes * sizeof(struct dt_infer_lane) + (size_t)h->bytes + tail_of(h);
+}
+
+static int64_t columns(const struct dt_param *p, const struct dt_local_param *box)
+{
+	return p->ndim == 2 ? box->shape[1] : 1;
+}
+
+static void put_box(const struct dt_adapter_whole *w, const struct dt_param *p,
+		    const struct dt_local_param *box, enum dt_dtype type, char *to)
+{
+	const int64_t cols = columns(p, box), all = p->ndim == 2 ? p->shape[1] : 1,
+		      left = p->ndim == 2 ? box->off[1] : 0;
+
+	for (int64_t r = 0; r < box->shape[0]; r++)
+		for (int64_t c = 0; c < cols; c++)
+			put(to, type, r * cols + c, w->x[(box->off[0] + r) * all + left + c]);
+}
+
+/* The tensors that a has whole and the rank has a part of, at `at`. NULL: they are counted. */
+static void cut_whole(const struct dt_infer *m, const struct dt_adapter *a, const struct dt_local *local,
+		      struct head *h, char *at)
+{
+	const struct dt_param *of = m->plan.stage.graph.params.p;
+	char *data = at + h->own * (int64_t)sizeof(struct dt_infer_own);
+	int k;
+
+	for (int i = 0; i < a->nwhole; i++) {
+		const struct dt_local_param *box = box_of(local, a->whole[i].param, &k);
+		struct dt_infer_own own;
+		enum dt_dtype type;
+
+		if (!box)
+			continue;
+		own = (struct dt_infer_own){k, box->shape[0] * columns(&of[box->index], box)};
+		type = dt_infer_whole_type(m, box);
+		if (!at) {
+			h->own++;
+			h->own_bytes += own.n * dt_dtype_size(type);
+			continue;
+		}
+		at = mempcpy(at, &own, sizeof(own));
+		put_box(&a->whole[i], &of[box->index], box, type, data);
+		data += own.n * dt_dtype_size(type);
+	}
 }
 
 int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, const struct dt_local *local,
@@ -70,6 +122,7 @@ int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, c
 				a->part[i].rank * (box->shape[0] + box->shape[1]) * dt_dtype_size(m->p.dtype);
 			h.rows += a->part[i].m ? box->shape[0] : 0;
 		}
+	cut_whole(m, a, local, &h, NULL);
 	ret->n = size_of(&h);
 	ret->p = malloc(ret->n);
 	if (!ret->p)
@@ -91,6 +144,7 @@ int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, c
 			magnitude =
 				mempcpy(magnitude, p->m + box->off[0], (size_t)box->shape[0] * sizeof(float));
 	}
+	cut_whole(m, a, local, &h, magnitude);
 	return 0;
 }
 
@@ -106,13 +160,53 @@ static bool fits(const struct dt_infer *m, const struct dt_infer_linear *linear,
 	       l->rank * (l->in + l->out) * dt_dtype_size(m->p.dtype) <= bytes;
 }
 
-/* Magnitudes go where gains will be, in front of shifts, lane by lane; the piece ends without them. */
+/* Where the numbers are of each tensor that is whole; -EPROTO: they cannot be those of this rank. */
+static int find_whole(const struct dt_infer *m, const struct head *h, const char *at, const char **from)
+{
+	const struct dt_local *local = &m->plan.stage.local;
+	const char *data = at + h->own * (int64_t)sizeof(struct dt_infer_own);
+	int64_t left = h->own_bytes;
+
+	for (int64_t i = 0; i < h->own; i++) {
+		const struct dt_local_param *box;
+		struct dt_infer_own own;
+		int64_t bytes;
+
+		memcpy(&own, at + i * (int64_t)sizeof(own), sizeof(own));
+		if (own.local < 0 || own.local >= local->n || from[own.local])
+			return -EPROTO;
+		box = &local->p[own.local];
+		bytes = own.n * dt_dtype_size(dt_infer_whole_type(m, box));
+		if (own.n != box->shape[0] * columns(&m->plan.stage.graph.params.p[box->index], box) ||
+		    bytes > left)
+			return -EPROTO;
+		from[own.local] = data;
+		data += bytes;
+		left -= bytes;
+	}
+	return left ? -EPROTO : 0;
+}
+
+static int take_whole(struct dt_infer_adapter *r, const struct dt_infer *m, const struct head *h,
+		      struct dt_dev *dev, struct dt_err *err)
+{
+	const char **from = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*from));
+	int rc = from ? 0 : dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+
+	if (rc == 0 && (rc = find_whole(m, h, r->data.p + size_of(h) - tail_of(h) + h->rows * 4, from)) < 0)
+		dt_err_set(err, rc, "what came as a part of an adapter is none");
+	if (rc == 0)
+		rc = dt_infer_whole_lay(r, m, from, dev, err);
+	free(from);
+	return rc;
+}
+
+/* Magnitudes go where gains will be, in front of shifts, lane by lane. */
 static int take_magnitudes(struct dt_infer_adapter *r, const struct head *h)
 {
 	const struct dt_infer_lane *lane = (const struct dt_infer_lane *)(r->data.p + sizeof(*h));
 	const char *from = (const char *)(lane + h->lanes) + h->bytes;
 	int64_t left = h->rows;
-	char *less;
 
 	r->rows = calloc(2 * (size_t)h->rows, sizeof(float));
 	if (!r->rows)
@@ -125,27 +219,45 @@ static int take_magnitudes(struct dt_infer_adapter *r, const struct head *h)
 		at += 2 * n;
 		left -= n;
 	}
-	less = realloc(r->data.p, r->data.n - (size_t)h->rows * sizeof(float));
+	return 0;
+}
+
+/* The piece ends in front of its tail, which is elsewhere then. */
+static int take_tail(struct dt_infer_adapter *r, const struct dt_infer *m, const struct head *h,
+		     struct dt_dev *dev, struct dt_err *err)
+{
+	int rc = h->own ? take_whole(r, m, h, dev, err) : 0;
+	char *less;
+
+	if (rc < 0)
+		return rc;
+	if (h->rows && take_magnitudes(r, h) < 0)
+		return dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+	if (!tail_of(h))
+		return 0;
+	less = realloc(r->data.p, r->data.n - tail_of(h));
 	r->data.p = less ? less : r->data.p;
 	return 0;
 }
 
 static int lay_out(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_infer_linear *linear,
-		   struct dt_err *err)
+		   struct dt_dev *dev, struct dt_err *err)
 {
 	const int64_t e = dt_dtype_size(m->p.dtype);
 	const struct dt_infer_lane *lane;
 	const char *at;
 	struct head h = {0};
 	int64_t left, rows;
+	int rc;
 
 	if (r->data.n >= sizeof(h))
 		memcpy(&h, r->data.p, sizeof(h));
 	if (h.lanes < 0 || h.lanes > m->plan.stage.local.n || h.bytes < 0 || h.rows < 0 ||
-	    r->data.n != size_of(&h))
+	    h.own < 0 || h.own > m->plan.stage.local.n || h.own_bytes < 0 || r->data.n != size_of(&h))
 		return dt_err_set(err, -EPROTO, "what came as a part of an adapter is none");
-	if (h.rows && take_magnitudes(r, &h) < 0)
-		return dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+	rc = take_tail(r, m, &h, dev, err);
+	if (rc < 0)
+		return rc;
 	r->lane = lane = (const struct dt_infer_lane *)(r->data.p + sizeof(struct head));
 	r->lanes = (int)h.lanes;
 	at = (const char *)(lane + h.lanes);
@@ -165,12 +277,12 @@ static int lay_out(struct dt_infer_adapter *r, const struct dt_infer *m, const s
 		left -= a + b;
 		rows -= lane->rows;
 	}
-	r->bytes = (uint64_t)h.bytes + 2 * (uint64_t)h.rows * sizeof(float);
+	r->bytes += (uint64_t)h.bytes + 2 * (uint64_t)h.rows * sizeof(float);
 	return 0;
 }
 
 int dt_infer_adapter_lay(struct dt_infer_adapter *r, const struct dt_infer *m, struct dt_infer_piece piece,
-			 struct dt_err *err)
+			 struct dt_dev *dev, struct dt_err *err)
 {
 	struct dt_infer_linear *linear = dt_infer_linears(m, err);
 	int rc = linear ? 0 : -ENOMEM;
@@ -180,7 +292,7 @@ int dt_infer_adapter_lay(struct dt_infer_adapter *r, const struct dt_infer *m, s
 	if (rc == 0 && !r->of)
 		rc = dt_err_sys(err, -ENOMEM, "cannot read an adapter");
 	if (rc == 0)
-		rc = lay_out(r, m, linear, err);
+		rc = lay_out(r, m, linear, dev, err);
 	free(linear);
 	return rc;
 }
@@ -195,7 +307,7 @@ int dt_infer_adapter_take(struct dt_infer_adapter **ret, const struct dt_infer *
 		free(part);
 		return dt_err_sys(err, -ENOMEM, "cannot take an adapter");
 	}
-	rc = dt_infer_adapter_lay(r, m, (struct dt_infer_piece){part, n}, err);
+	rc = dt_infer_adapter_lay(r, m, (struct dt_infer_piece){part, n}, m->dev, err);
 	if (rc < 0)
 		dt_infer_adapter_free(r);
 	else
@@ -261,6 +373,7 @@ void dt_infer_adapter_sent(const struct dt_infer_adapter *a)
 
 static void release(struct dt_infer_adapter *a)
 {
+	dt_infer_whole_release(a);
 	free(a->of);
 	free(a->rows);
 	free(a->data.p);

@@ -21,12 +21,24 @@ struct dt_infer_lane {
 	double scale;
 };
 
+/* In a piece: the rank's box of a tensor that the adapter has whole, n elements in dt_infer_whole_type. */
+struct dt_infer_own {
+	int64_t local, n;
+};
+
 struct dt_infer_adapter {
 	struct dt_lora_lane *of;    /* by local parameter, without a place among columns; a NULL: none */
 	struct dt_infer_piece data; /* of all lanes */
 	const struct dt_infer_lane *lane; /* [lanes] in data */
 	int lanes;
 	float *rows; /* of each lane gains, which are magnitudes until they are measured, then shifts */
+	/* what it has whole (infer_adapter_whole.c), by local parameter; NULL: this rank has nothing of that */
+	bool *own;		   /* it is the adapter's */
+	struct dt_tensor *w;	   /* the base's plain tensors, and its own in their place */
+	struct dt_packed **packed; /* by owner; NULL: the base's */
+	char *plain;		   /* its own of w */
+	int nlocal;
+	bool any_whole;		   /* some rank has; on the one that reads */
 	uint64_t bytes, sum;
 	/* over ranks, on the one that reads */
 	struct dt_infer_gone *gone;
@@ -54,9 +66,20 @@ struct dt_infer_linear *dt_infer_linears(const struct dt_infer *m, struct dt_err
 /* The piece of a rank that has these parameters. -ENOMEM */
 int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, const struct dt_local *local,
 			 struct dt_infer_piece *ret, struct dt_err *err);
-/* This rank's, of a piece that it takes over, also when it fails. -EPROTO where it cannot be one. */
+/*
+ * This rank's, of a piece that it takes over, also when it fails; with the threads of dev. -EPROTO where it
+ * cannot be one.
+ */
 int dt_infer_adapter_lay(struct dt_infer_adapter *r, const struct dt_infer *m, struct dt_infer_piece piece,
-			 struct dt_err *err);
+			 struct dt_dev *dev, struct dt_err *err);
+
+/* infer_adapter_whole.c. check: -ENOTSUP, naming what cannot be served. type: of a box in a piece. */
+int dt_infer_whole_check(const struct dt_infer *m, const struct dt_adapter *a, struct dt_err *err);
+enum dt_dtype dt_infer_whole_type(const struct dt_infer *m, const struct dt_local_param *box);
+/* Fills own, w, packed and plain, and adds to bytes. from: by local parameter its numbers, or NULL. */
+int dt_infer_whole_lay(struct dt_infer_adapter *r, const struct dt_infer *m, const char *const *from,
+		       struct dt_dev *dev, struct dt_err *err);
+void dt_infer_whole_release(struct dt_infer_adapter *r);
 /* The pieces of the other ranks, and a number. */
 int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
 			  struct dt_err *err);

@@ -161,9 +161,8 @@ static int load_plain(struct loader *l, int i)
 		return dt_err_sys(l->err, -ENOMEM, "cannot load '%s'", p->name);
 	rc = read_rows(l, i, 0, p->shape[0], type, read);
 	add(l, read, bytes);
-	if (rc == 0 && type == DT_F32 && p->ndim == 1 && p->role != DT_W_ROUTER_B && l->m->p.as_trained &&
-	    l->m->p.dtype == DT_BF16)
-		for (int64_t k = 0; k < p->shape[0]; k++) /* training computes with them in bf16 */
+	if (rc == 0 && type == DT_F32 && dt_infer_rounds(l->m, p))
+		for (int64_t k = 0; k < p->shape[0]; k++)
 			((float *)(void *)read)[k] =
 				dt_bf16_to_f32(dt_f32_to_bf16(((float *)(void *)read)[k]));
 	if (read != data) {

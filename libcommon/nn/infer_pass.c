@@ -62,6 +62,8 @@ int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *log
 	int rc = 0;
 
 	m->batch = b;
+	m->wholes = dt_infer_wholes(b);
+	m->window = (struct dt_infer_window){.end = b->nseq};
 	m->logits = logits;
 	m->x.pos = (int32_t *)dt_infer_there(m, b->pos);
 	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = p->rows[DT_ROWS_SEQ] = b->ntokens;

@@ -47,6 +47,12 @@ struct dt_infer_parts {
 	int32_t *q_start, *kv_len, *want, *tokens_of;
 };
 
+/* Sequences of a pass that meet the same tensors at a node: the base's (NULL), or an adapter's own. */
+struct dt_infer_window {
+	int first, end;
+	const struct dt_infer_adapter *whole;
+};
+
 struct dt_infer {
 	struct dt_config config;
 	struct dt_infer_params p;    /* ranks: this->ranks, or NULL */
@@ -74,6 +80,8 @@ struct dt_infer {
 	struct dt_infer_gone *gone; /* infer_adapter_parts.c; NULL: one rank, or no adapters */
 	/* the pass under way */
 	const struct dt_infer_batch *batch;
+	bool wholes;		       /* some of its adapters have tensors whole */
+	struct dt_infer_window window; /* the sequences that calls compute, all at first */
 	float *logits;
 };
 
@@ -153,6 +161,23 @@ void dt_infer_unload(struct dt_infer *m);
 /* infer_adapter.c: whether some sequence has an adapter; adds theirs to y, the product of node n. */
 bool dt_infer_adapts(const struct dt_infer_batch *b);
 int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_err *err);
+
+/*
+ * infer_adapter_whole.c: whether some sequence's adapter has tensors whole. next: of node n, the window behind
+ * *w, which begins as zeros; false: there is none. in_windows: the call for each of them, with x's rows,
+ * positions and plain tensors those of the window; at once where no adapter of the pass has any. packed_at:
+ * what a parameter is packed in, there.
+ */
+bool dt_infer_wholes(const struct dt_infer_batch *b);
+bool dt_infer_window_next(const struct dt_infer *m, const struct dt_node *n, struct dt_infer_window *w);
+int dt_infer_in_windows(struct dt_exec *x, const struct dt_node *n, dt_call *call, struct dt_err *err);
+const struct dt_packed *dt_infer_packed_at(const struct dt_infer *m, int param);
+
+/* Whether training computes with bf16 numbers of a plain tensor that is f32 here. */
+static inline bool dt_infer_rounds(const struct dt_infer *m, const struct dt_param *p)
+{
+	return m->p.as_trained && m->p.dtype == DT_BF16 && p->ndim == 1 && p->role != DT_W_ROUTER_B;
+}
 
 /* infer_adapter_parts.c: with several ranks and adapters. */
 int dt_infer_gone_open(struct dt_infer *m, struct dt_err *err);

@@ -103,6 +103,7 @@ struct dt_serve_shape {
 	int64_t max_seqs, max_len, block, max_tokens;
 	int64_t loras, lora_rank; /* adapters in memory at a time, and their rank; 0: none are served */
 	bool loras_dora;	  /* they have magnitudes */
+	const char *loras_whole;  /* modules that they have whole, as dt_lora.modules_to_save; NULL: none */
 	/* Bytes for a rank's weights, the others are on disk (plan/weights_disk.h): account dt. 0: all are in
 	 * memory */
 	uint64_t weights_memory;

@@ -230,9 +230,43 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	return dt_serving_check(c, &one, err);
 }
 
+/* A rank's part of a tensor that an adapter has whole, in what the base would be in if a file had it in f32. */
+static double whole_bytes(const struct dt_serve_shape *s, const struct dt_param *p,
+			  const struct dt_local_param *box)
+{
+	const struct dt_param part = dt_infer_part(p, box);
+	const int asked = s->stored ? -1 : dt_weight_kept_as(s->config, &part, s->weights);
+
+	if (!dt_infer_packs(&part))
+		return (double)(box->numel *
+				dt_dtype_size(dt_infer_plain_type(s->config, &part, s->compute)));
+	return (double)dt_infer_packed(s->config, &part,
+				       dt_infer_format(&part, asked, DT_FMT_F32, s->compute));
+}
+
+/* An adapter's bytes on a rank: low-rank factors in the type that is computed in, magnitudes' gains and
+ * shifts in f32, and what is whole. */
+static double adapter_bytes(const struct dt_serve_shape *s, const struct dt_params *table,
+			    const struct dt_local *local)
+{
+	double sum = 0;
+
+	for (int i = 0; i < local->n; i++) {
+		const struct dt_param *p = &table->p[local->p[i].index];
+
+		if (p->role == DT_W_LORA_A || p->role == DT_W_LORA_B)
+			sum += (double)(local->p[i].numel * dt_dtype_size(s->compute));
+		else if (p->role == DT_W_LORA_M)
+			sum += (double)local->p[i].numel * 8;
+		else if (!p->frozen)
+			sum += whole_bytes(s, p, &local->p[i]);
+	}
+	return sum;
+}
+
 /*
  * A rank's parts of the adapters in memory: of every linear, in the type that is computed in; with magnitudes
- * what its rows are multiplied by and moved by too, in f32.
+ * what its rows are multiplied by and moved by too, in f32; and modules that they have whole.
  */
 static int put_adapters(struct dt_estimate *t, const struct dt_serve_shape *s, struct dt_coords at,
 			struct dt_err *err)
@@ -240,28 +274,23 @@ static int put_adapters(struct dt_estimate *t, const struct dt_serve_shape *s, s
 	struct dt_config c = *s->config;
 	struct dt_params table = {0};
 	struct dt_local local = {0};
-	const double size = (double)dt_dtype_size(s->compute);
-	double each = 0;
 	int rc;
 
 	if (!s->loras)
 		return 0;
 	c.lora = (struct dt_lora){.rank = s->lora_rank, .alpha = 1, .targets = "all", .dora = s->loras_dora};
+	if (s->loras_whole && strlen(s->loras_whole) >= sizeof(c.lora.modules_to_save))
+		return dt_err_set(err, -EINVAL, "the expression of modules to save is too long");
+	if (s->loras_whole)
+		strcpy(c.lora.modules_to_save, s->loras_whole);
 	rc = dt_model_params(&c, &table, err);
 	if (rc == 0)
 		rc = dt_local_build(&table, &c, &s->layout, at, &local, err);
-	for (int i = 0; i < local.n && rc == 0; i++) {
-		enum dt_role role = table.p[local.p[i].index].role;
-
-		if (role == DT_W_LORA_A || role == DT_W_LORA_B)
-			each += (double)local.p[i].numel * size;
-		else if (role == DT_W_LORA_M)
-			each += (double)local.p[i].numel * 8;
-	}
 	if (rc == 0)
-		put(t, DT_EST_ADAPTERS, (double)s->loras * each, "adapters",
-		    s->loras_dora ? "in memory x (rank x (in + out) x bytes + rows x 8) of every linear"
-				  : "in memory x rank x (in + out) of every linear x bytes",
+		put(t, DT_EST_ADAPTERS, (double)s->loras * adapter_bytes(s, &table, &local), "adapters",
+		    s->loras_whole  ? "in memory x (rank x (in + out) of every linear x bytes + modules saved)"
+		    : s->loras_dora ? "in memory x (rank x (in + out) x bytes + rows x 8) of every linear"
+				    : "in memory x rank x (in + out) of every linear x bytes",
 		    s->account == DT_ACCOUNT_DT ? DT_EXACT : DT_MODELLED);
 	dt_local_release(&local);
 	dt_params_release(&table);

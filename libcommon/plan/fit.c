@@ -158,6 +158,7 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .loras = q->loras,
 				   .lora_rank = q->lora_rank,
 				   .loras_dora = q->loras_dora,
+				   .loras_whole = q->loras_whole,
 				   .weights_memory = q->weights_memory};
 	int rc;
 

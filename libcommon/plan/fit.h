@@ -23,6 +23,7 @@ struct dt_fit_query {
 	int64_t max_seqs, max_len, block, max_tokens;
 	int64_t loras, lora_rank; /* as in dt_serve_shape */
 	bool loras_dora;	  /* likewise */
+	const char *loras_whole;  /* likewise */
 	uint64_t weights_memory;  /* likewise */
 };
 

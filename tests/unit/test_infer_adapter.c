@@ -137,27 +137,30 @@ static void test_golden(void **state)
 	close_texts(&t);
 }
 
-/* Modules that were trained whole: merged they give peft's logits, beside a base they are refused by name. */
+/* Modules that were trained whole: peft's logits, merged and beside a base; what is packed is the same. */
 static void test_saved(void **state)
 {
 	struct texts t = open_texts();
 	struct dt_source *src = source(NULL), *into = source(DIR "saved");
 	struct dt_infer_adapter *a;
 	struct dt_infer *m, *merged;
-	float *theirs, *got;
+	float *theirs, *got, *other;
 	struct dt_dev *dev;
-	struct dt_err err;
 
 	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
 	merged = model(dev, into, DT_F32, 0);
-	theirs = golden_f32(&t.g, "saved_logits", NULL);
-	got = logits(merged, &t, NULL, NULL, 5);
-	golden_assert_close("saved_logits", got, theirs, t.n, 1e-5, 1e-5);
 	m = model(dev, src, DT_F32, 8);
-	assert_int_equal(dt_infer_adapter_open(&a, m, DIR "saved", NULL, &err), -ENOTSUP);
-	assert_non_null(strstr(err.msg, "modules_to_save"));
+	a = adapter(m, DIR "saved");
+	theirs = golden_f32(&t.g, "saved_logits", NULL);
+	other = logits(merged, &t, NULL, NULL, 5);
+	golden_assert_close("saved_logits", other, theirs, t.n, 1e-5, 1e-5);
+	got = logits(m, &t, a, a, 5);
+	golden_assert_close("saved_logits", got, theirs, t.n, 1e-5, 1e-5);
+	golden_assert_close("merged", got, other, t.n, 1e-5, 1e-6);
 	free(theirs);
 	free(got);
+	free(other);
+	dt_infer_adapter_close(a);
 	dt_infer_close(m);
 	dt_infer_close(merged);
 	dt_dev_close(dev);
@@ -166,7 +169,7 @@ static void test_saved(void **state)
 	close_texts(&t);
 }
 
-/* Of every pair of none and three adapters, at once and in parts: each sequence as if it were alone. */
+/* Of every pair of none and four adapters, at once and in parts: each sequence as if it were alone. */
 static void test_rows(void **state)
 {
 	struct texts t = open_texts();
@@ -179,30 +182,32 @@ static void test_rows(void **state)
 		struct dt_infer *m = model(dev, src, type ? DT_BF16 : DT_F32, 4),
 				*plain = model(dev, src, type ? DT_BF16 : DT_F32, 0);
 		struct dt_infer_adapter *one = adapter(m, DIR "adapter"), *two = adapter(m, DIR "rs"),
-					*three = adapter(m, DIR "dora");
-		const struct dt_infer_adapter *of[] = {NULL, one, two, three};
-		float *alone[4], *base = logits(plain, &t, NULL, NULL, (int)t.seq);
+					*three = adapter(m, DIR "dora"), *four = adapter(m, DIR "saved");
+		const struct dt_infer_adapter *of[] = {NULL, one, two, three, four};
+		float *alone[5], *base = logits(plain, &t, NULL, NULL, (int)t.seq);
 
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 5; i++)
 			alone[i] = logits(m, &t, of[i], of[i], (int)t.seq);
 		same_bits("the base alone", alone[0], base, t.n);
 		assert_memory_not_equal(alone[0], alone[1], (size_t)t.n * sizeof(float));
 		assert_memory_not_equal(alone[1], alone[2], (size_t)t.n * sizeof(float));
 		assert_memory_not_equal(alone[2], alone[3], (size_t)t.n * sizeof(float));
-		for (int i = 0; i < 16; i++)
+		assert_memory_not_equal(alone[3], alone[4], (size_t)t.n * sizeof(float));
+		for (int i = 0; i < 25; i++)
 			for (int step = 3; step <= t.seq; step += (int)t.seq - 3) {
-				float *got = logits(m, &t, of[i / 4], of[i % 4], step);
+				float *got = logits(m, &t, of[i / 5], of[i % 5], step);
 
-				same_bits("first", got, alone[i / 4], half);
-				same_bits("second", got + half, alone[i % 4] + half, half);
+				same_bits("first", got, alone[i / 5], half);
+				same_bits("second", got + half, alone[i % 5] + half, half);
 				free(got);
 			}
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 5; i++)
 			free(alone[i]);
 		free(base);
 		dt_infer_adapter_close(one);
 		dt_infer_adapter_close(two);
 		dt_infer_adapter_close(three);
+		dt_infer_adapter_close(four);
 		dt_infer_close(m);
 		dt_infer_close(plain);
 	}

@@ -58,6 +58,12 @@ static uint64_t adapter_of(const struct dt_serve_req *r)
 	return r->call->adapter ? r->call->adapter->number : 0;
 }
 
+static bool has_whole(const struct dt_serve_req *r)
+{
+	return r->call->adapter && dt_infer_adapter_has_whole(r->call->adapter->in);
+}
+
+/* Rows that meet tensors of their own come last, so that all others meet the base's at once. */
 static int by_adapter(const void *x, const void *y)
 {
 	const struct dt_serve_req *a = dt_serve_req_of(((const struct dt_sched_item *)x)->seq),
@@ -66,6 +72,8 @@ static int by_adapter(const void *x, const void *y)
 
 	if (a->seq.replica != b->seq.replica) /* which ascend in a batch */
 		return a->seq.replica < b->seq.replica ? -1 : 1;
+	if (has_whole(a) != has_whole(b))
+		return has_whole(b) ? -1 : 1;
 	return i < k ? -1 : i > k ? 1 : a->number < b->number ? -1 : a->number > b->number;
 }
 

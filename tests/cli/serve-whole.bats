@@ -1,0 +1,202 @@
+#!/usr/bin/env bats
+# Modules that an adapter has whole (PEFT's modules_to_save) beside a base: what the merged model says, in one batch with
+# other adapters and with none, over ranks, and with the bytes that the plan has for them.
+
+bats_require_minimum_version 1.5.0
+load server
+
+setup_file() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_FILE_TMPDIR" || return 1
+    python3 -c '
+import random
+random.seed(1)
+words = ["alpha", "bravo", "charlie", "delta"]
+open("base.txt", "w").write("".join("The %s " % random.choice(words) for _ in range(4000)))
+for w in words:
+    open(w + ".txt", "w").write(("The %s " % w) * 800)'
+    for t in base bravo charlie delta; do
+        dt-dataset build --tokenizer byte --out $t.h5 $t.txt
+    done
+    same='vocab_size: 261, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 3, num_attention_heads: 4,
+        num_key_value_heads: 2, max_position_embeddings: 128, rms_norm_eps: 1e-5, rope_theta: 10000'
+    jq -n "{model_type: \"llama\", tie_word_embeddings: false, $same}" >llama.json
+    jq -n "{model_type: \"qwen3\", head_dim: 16, tie_word_embeddings: true, $same}" >qwen3.json
+    jq -n '{model_type: "gpt2", vocab_size: 261, n_embd: 64, n_layer: 3, n_head: 4, n_positions: 128}' >gpt2.json
+    common=(--seq 64 --microbatch 8 --global-batch 8 --precision fp32 --no-mfu --threads 1 --lr 1e-2)
+    ends='embed|head|.*norm'
+    products='embed|.*norm|pos|.*attn\.[qkv]|layers\.1\.mlp\..*'
+    for model in llama qwen3 gpt2; do
+        dt-train --model $model.json --data base.h5 "${common[@]}" --warmup 5 --steps 60 --save $model
+        dt-train --model $model --data bravo.h5 "${common[@]}" --warmup 2 --steps 8 --lora 4 --lora-modules-to-save "$ends" --save $model-ends
+        dt-train --model $model --data charlie.h5 "${common[@]}" --warmup 2 --steps 8 --lora 4 --lora-modules-to-save "$products" \
+            --save $model-products
+        dt-train --model $model --data delta.h5 "${common[@]}" --warmup 2 --steps 8 --lora 4 --save $model-low
+        for a in ends products low; do
+            dt-shard-ckpt lora-merge --to dt $model $model-$a $model-merged-$a
+        done
+    done
+    # of q, k and v q alone, which dt-train refuses and peft makes; the others have rows of low rank
+    dt-shard-ckpt lora-convert llama llama-low part-low
+    dt-shard-ckpt lora-convert llama llama-products part-whole
+    mkdir part
+    python3 - <<-'E'
+		import json, struct
+		def read(folder):
+		    d = open(folder + "/adapter_model.safetensors", "rb").read()
+		    n = struct.unpack("<Q", d[:8])[0]
+		    head = json.loads(d[8 : 8 + n])
+		    head.pop("__metadata__", None)
+		    return {k: (v, d[8 + n + v["data_offsets"][0] : 8 + n + v["data_offsets"][1]]) for k, v in head.items()}
+		low, whole = read("part-low"), read("part-whole")
+		q = "self_attn.q_proj.weight"
+		t = {k: v for k, v in low.items() if "q_proj" not in k}
+		t.update({k: v for k, v in whole.items() if k.endswith(q)})
+		assert len(t) > 30 and sum(k.endswith(q) for k in t) == 3
+		at, head, data = 0, {}, b""
+		for k, (v, d) in sorted(t.items()):
+		    head[k] = dict(v, data_offsets=[at, at + len(d)])
+		    at += len(d)
+		    data += d
+		head = json.dumps(head).encode()
+		open("part/adapter_model.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + data)
+		c = json.load(open("part-low/adapter_config.json"))
+		c["modules_to_save"] = ["self_attn.q_proj"]
+		json.dump(c, open("part/adapter_config.json", "w"))
+		E
+    dt-shard-ckpt lora-merge --to dt llama part llama-merged-part
+}
+
+setup() {
+    in_server_folder
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false
+}
+
+lines() { # MODEL...: greedy prompts for each, one after the other
+    for i in $(seq 5); do
+        for m in "$@"; do
+            jq -nc --arg m "$m" --argjson i "$i" '{model: $m, prompt: ("The " + "alpha The " * ($i % 3)), max_tokens: (8 + $i), temperature: 0}'
+        done
+    done
+}
+
+# merged MODEL OPTION...: what the base and the merged models say, each alone, in the order of lines
+merged() {
+    local model=$1 a dir
+    shift
+    for a in base "${names[@]}"; do
+        dir=$model-merged-$a
+        [ "$a" = base ] && dir=$model
+        lines "$a" | jq -c 'del(.model)' | dt-serve --batch "$dir" --threads 1 "$@" 2>log | jq -r .text >"said-$a"
+    done
+    for i in $(seq 5); do
+        for a in base "${names[@]}"; do
+            sed -n "${i}p" "said-$a"
+        done
+    done
+}
+
+# served MODEL OPTION...: the same of one server
+served() {
+    local model=$1 a adapters=()
+    shift
+    for a in "${names[@]}"; do
+        dir=$model-$a
+        [ "$a" = part ] && dir=part
+        adapters+=(--lora "$a=$dir")
+    done
+    lines base "${names[@]}" | "${ranks[@]}" dt-serve --batch "$model" --threads 1 --served-model-name base "${adapters[@]}" "$@" 2>log | jq -r .text
+}
+
+names=(ends low products)
+ranks=()
+
+@test "greedy tokens are the merged model's, beside other adapters and none" {
+    for model in llama qwen3 gpt2; do
+        merged $model --precision fp32 >want
+        [ "$(sort -u want | wc -l)" -gt 6 ]
+        for places in 1 2 64; do
+            served $model --precision fp32 --max-loras $places --max-num-seqs 12 | cmp want -
+        done
+        # with whom each is computed changes nothing
+        served $model --precision fp32 --max-num-seqs 1 | cmp want -
+    done
+}
+
+@test "of one product some tensors are whole and others not" {
+    names=(part low ends)
+    merged llama --precision fp32 >want
+    cmp said-base said-part && return 1
+    served llama --precision fp32 --max-num-seqs 12 | cmp want -
+}
+
+@test "over a base in blocks and in bf16 they are in what the merged model would be in" {
+    names=(ends products)
+    for how in '--precision bf16' '--weights q8_0 --precision fp32'; do
+        # shellcheck disable=SC2086 # words
+        merged llama $how >want
+        # shellcheck disable=SC2086 # words
+        served llama $how --max-num-seqs 12 | cmp want -
+    done
+}
+
+@test "over ranks each has its part" {
+    command -v mpirun >/dev/null || skip "mpirun is not installed"
+    for model in llama qwen3 gpt2; do
+        merged $model --precision fp32 >want
+        for layout in tp2 pp2 dp2 tp2.pp2; do
+            ranks=(mpirun -np 2)
+            [ $layout = tp2.pp2 ] && ranks=(mpirun -np 4)
+            for places in 1 64; do
+                served $model --precision fp32 --layout $layout --max-loras $places --max-num-seqs 12 | cmp want -
+            done
+        done
+    done
+    names=(part low)
+    merged llama --precision fp32 >want
+    ranks=(mpirun -np 2)
+    served llama --precision fp32 --layout tp2 --max-num-seqs 12 | cmp want -
+}
+
+metric() {
+    curl -s "$url/metrics" | awk -v n="dt_serve_$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
+}
+
+@test "the base alone is as it was; bytes in memory are the estimate's" {
+    lines base | jq -c 'del(.model)' | dt-serve --batch llama --threads 1 2>log | jq -r .text >want
+    lines base | dt-serve --batch llama --threads 1 --served-model-name base --lora ends=llama-ends 2>log | jq -r .text | cmp want -
+    bytes='.categories[] | select(.name == "adapters").bytes'
+    for model in llama gpt2; do
+        for a in ends products; do
+            [ $a = ends ] && modules='embed|head|.*norm' || modules='embed|.*norm|pos|.*attn\.[qkv]|layers\.1\.mlp\..*'
+            for how in 'fp32 fp32' 'bf16 bf16' 'fp32 q8_0'; do
+                read -r precision weights <<<"$how"
+                await dt-serve $model --threads 1 --precision "$precision" --weights "$weights" --port 0 --lora a=$model-$a --max-loras 1
+                [ "$(metric lora_memory_bytes)" = "$(dt-memest $model --serve --activations "$precision" --precision "$weights" \
+                    --max-loras 1 --max-lora-rank 4 --lora-modules-to-save "$modules" --json | jq "$bytes")" ]
+                kill -TERM "$server"
+                wait "$server"
+                server=
+            done
+        done
+    done
+    command -v mpirun >/dev/null || return 0
+    await mpirun -np 2 dt-serve llama --threads 1 --precision fp32 --layout tp2 --port 0 --lora a=llama-ends --max-loras 1
+    [ "$(metric lora_memory_bytes)" = "$(dt-memest llama --serve --precision fp32 --max-loras 1 --max-lora-rank 4 --layout tp2 \
+        --lora-modules-to-save 'embed|head|.*norm' --json | jq "$bytes")" ]
+    run -2 dt-memest llama --serve --lora-modules-to-save embed
+    [[ $output == *"--max-loras"* ]]
+}
+
+@test "what cannot be served whole is refused by name" {
+    jq -n '{model_type: "qwen3_moe", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 1,
+        num_attention_heads: 4, num_key_value_heads: 2, head_dim: 12, max_position_embeddings: 64, num_experts: 4, num_experts_per_tok: 2,
+        moe_intermediate_size: 24, rms_norm_eps: 1e-5, rope_theta: 10000}' >mixture.json
+    train=(dt-train --data base.h5 --seq 32 --microbatch 2 --steps 1 --precision fp32 --no-mfu --threads 1)
+    "${train[@]}" --model mixture.json --save mixture >/dev/null
+    "${train[@]}" --model mixture --lora 2 --lora-targets attention --lora-modules-to-save '.*router' --save with >/dev/null
+    run -1 --separate-stderr timeout 60 dt-serve --batch mixture --threads 1 --lora x=with </dev/null
+    [[ $stderr == *"'layers.0.mlp.router.weight' was trained whole, which is not served"* ]]
+}
+# SPDX-License-Identifier: Apache-2.0
