@@ -148,9 +148,8 @@ ranks=()
         for layout in tp2 pp2 dp2 tp2.pp2; do
             ranks=(mpirun -np 2)
             [ $layout = tp2.pp2 ] && ranks=(mpirun -np 4)
-            for places in 1 64; do
-                served $model --precision fp32 --layout $layout --max-loras $places --max-num-seqs 12 | cmp want -
-            done
+            [ $layout = pp2 ] && places=1 || places=64
+            served $model --precision fp32 --layout $layout --max-loras $places --max-num-seqs 12 | cmp want -
         done
     done
     names=(part low)
@@ -170,10 +169,10 @@ metric() {
     for model in llama gpt2; do
         for a in ends products; do
             [ $a = ends ] && modules='embed|head|.*norm' || modules='embed|.*norm|pos|.*attn\.[qkv]|layers\.1\.mlp\..*'
-            for how in 'fp32 fp32' 'bf16 bf16' 'fp32 q8_0'; do
-                read -r precision weights <<<"$how"
+            for how in 'fp32 f32 fp32' 'bf16 bf16 bf16' 'fp32 q8_0 q8_0'; do
+                read -r precision weights plan <<<"$how"
                 await dt-serve $model --threads 1 --precision "$precision" --weights "$weights" --port 0 --lora a=$model-$a --max-loras 1
-                [ "$(metric lora_memory_bytes)" = "$(dt-memest $model --serve --activations "$precision" --precision "$weights" \
+                [ "$(metric lora_memory_bytes)" = "$(dt-memest $model --serve --activations "$precision" --precision "$plan" \
                     --max-loras 1 --max-lora-rank 4 --lora-modules-to-save "$modules" --json | jq "$bytes")" ]
                 kill -TERM "$server"
                 wait "$server"
