@@ -22,9 +22,9 @@ static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	const struct dt_local_param *here = &x->stage->local.p[n->param[0]];
 	struct dt_tensor y = dt_call_mat(x, n->out[0]), at = dt_call_mat(x, n->out[4]);
 
-	TRY(x->dev->ops->packed_embed(x->dev, y, packed(m, n->param[0]), dt_infer_there(m, m->batch->ids) + x->row,
-				      here->off[0], x->stage->graph.params.p[here->index].shape[0],
-				      n->attr.scale));
+	TRY(x->dev->ops->packed_embed(x->dev, y, packed(m, n->param[0]),
+				      dt_infer_there(m, m->batch->ids) + x->row, here->off[0],
+				      x->stage->graph.params.p[here->index].shape[0], n->attr.scale));
 	if (n->param[1] >= 0) {
 		TRY(x->dev->ops->embedding_forward(x->dev, at, x->pos, NULL, x->w[n->param[1]], DT_NONE, 0));
 		TRY(x->dev->ops->add(x->dev, y, y, at));

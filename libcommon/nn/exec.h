@@ -164,7 +164,7 @@ struct dt_exec {
 	void *ahead_arg;
 
 	/* while it runs */
-	int done; /* steps before this one are computed: a join computes several at once */
+	int done;    /* steps before this one are computed: a join computes several at once */
 	int64_t row; /* of serving: the first of the rows that calls see of values with rows; p says how many */
 	const struct dt_prog *p;
 	const struct dt_flight *flight;

@@ -34,9 +34,14 @@ int dt_infer_adapter_take(struct dt_infer_adapter **ret, const struct dt_infer *
 int32_t dt_infer_adapter_gone(const struct dt_infer *m);
 /*
  * Where all ranks have their parts: lengths of the rows that have magnitudes, which ranks that cut a row sum
- * up. Collective over the ranks of a replica, by the thread that computes, before the first pass with a.
+ * up, in portions of some milliseconds. Collective over all ranks, by the thread that computes, before the
+ * first pass with a. On the one that reads, portion: the next one and into how many parts lanes are cut, -1:
+ * all are measured; measured: that one is.
  */
-int dt_infer_adapter_measure(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err);
+int dt_infer_adapter_measure(const struct dt_infer_adapter *a, const struct dt_infer *m, int portion,
+			     int parts, struct dt_err *err);
+int dt_infer_adapter_portion(const struct dt_infer_adapter *a, int *ret_parts);
+void dt_infer_adapter_measured(const struct dt_infer_adapter *a);
 /* Whether it has tensors whole: such rows are computed apart from others. NULL has none. */
 bool dt_infer_adapter_has_whole(const struct dt_infer_adapter *a);
 /* A sum of all that it changes, below 2^63, not 0: the same in every process. */

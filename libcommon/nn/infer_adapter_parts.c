@@ -252,8 +252,8 @@ static int lay_out(struct dt_infer_adapter *r, const struct dt_infer *m, const s
 
 	if (r->data.n >= sizeof(h))
 		memcpy(&h, r->data.p, sizeof(h));
-	if (h.lanes < 0 || h.lanes > m->plan.stage.local.n || h.bytes < 0 || h.rows < 0 ||
-	    h.own < 0 || h.own > m->plan.stage.local.n || h.own_bytes < 0 || r->data.n != size_of(&h))
+	if (h.lanes < 0 || h.lanes > m->plan.stage.local.n || h.bytes < 0 || h.rows < 0 || h.own < 0 ||
+	    h.own > m->plan.stage.local.n || h.own_bytes < 0 || r->data.n != size_of(&h))
 		return dt_err_set(err, -EPROTO, "what came as a part of an adapter is none");
 	rc = take_tail(r, m, &h, dev, err);
 	if (rc < 0)
@@ -317,6 +317,27 @@ int dt_infer_adapter_take(struct dt_infer_adapter **ret, const struct dt_infer *
 
 /* ---- on the rank that reads ---- */
 
+static int plan(struct dt_infer_adapter *r, struct dt_err *err)
+{
+	const struct dt_infer_lane **lane = calloc((size_t)r->nparts, sizeof(*lane));
+	int64_t *n = calloc((size_t)r->nparts, sizeof(*n));
+	const int rc = lane && n ? 0 : dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+
+	for (int i = 0; i < r->nparts && rc == 0; i++) {
+		const char *piece = i ? r->part[i].p : r->data.p;
+		struct head h;
+
+		memcpy(&h, piece, sizeof(h));
+		lane[i] = (const struct dt_infer_lane *)(piece + sizeof(h));
+		n[i] = h.lanes;
+	}
+	if (rc == 0)
+		dt_infer_adapter_plan(r, lane, n, r->nparts);
+	free(lane);
+	free(n);
+	return rc;
+}
+
 int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
 			  struct dt_err *err)
 {
@@ -341,7 +362,7 @@ int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, 
 	pthread_mutex_lock(&m->gone->mu);
 	r->id = ++m->gone->ids;
 	pthread_mutex_unlock(&m->gone->mu);
-	return rc;
+	return rc < 0 ? rc : plan(r, err);
 }
 
 static void drop_parts(struct dt_infer_adapter *a)
@@ -376,9 +397,11 @@ static void release(struct dt_infer_adapter *a)
 	dt_infer_whole_release(a);
 	free(a->of);
 	free(a->rows);
+	free(a->squares);
 	free(a->data.p);
 	a->of = NULL;
 	a->rows = NULL;
+	a->squares = NULL;
 	a->data.p = NULL;
 }
 

@@ -38,13 +38,15 @@ struct dt_infer_adapter {
 	struct dt_packed **packed; /* by owner; NULL: the base's */
 	char *plain;		   /* its own of w */
 	int nlocal;
-	bool any_whole;		   /* some rank has; on the one that reads */
+	bool any_whole; /* some rank has; on the one that reads */
 	uint64_t bytes, sum;
+	float *squares; /* [2, rows] of the lane that is being measured */
 	/* over ranks, on the one that reads */
 	struct dt_infer_gone *gone;
 	int32_t id;		     /* 0: one rank, or one that was sent it */
 	struct dt_infer_piece *part; /* [nparts] the other ranks', by rank; NULL: they have them */
 	int nparts;
+	int portions, portion, parts;  /* of measuring: all, those done, and how many a lane has */
 	struct dt_infer_adapter *next; /* in gone */
 };
 
@@ -83,6 +85,9 @@ void dt_infer_whole_release(struct dt_infer_adapter *r);
 /* The pieces of the other ranks, and a number. */
 int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
 			  struct dt_err *err);
+/* How it is measured, from the lanes of every rank. */
+void dt_infer_adapter_plan(struct dt_infer_adapter *a, const struct dt_infer_lane *const *lane,
+			   const int64_t *n, int ranks);
 float dt_infer_number(struct dt_tensor t, int64_t i); /* element i of f32, bf16 or f16 */
 void dt_infer_adapter_free(struct dt_infer_adapter *a);
 

@@ -1,6 +1,7 @@
 /*
  * Magnitudes over ranks (kernels/dora.h): each measures what it has of the rows of w + s b a, and where rows
  * are cut the ranks add up the squares. Numbers are those that are computed with, of weights and of adapters.
+ * It is done in portions, part p of n of the rows of one lane, so that steps of others can go on between them.
  */
 #include "comm/comm.h"
 #include "nn/infer_adapter_priv.h"
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 
 enum { ROWS = 64 }; /* unpacked at a time */
+#define PORTION 4e6 /* products that a portion has at most: some milliseconds of one thread */
 
 struct room {
 	float *w, *b, *sums; /* [ROWS, in], [ROWS, rank], [2, ROWS] */
@@ -23,17 +25,19 @@ static int make_room(struct room *r, const struct dt_infer_lane *l)
 	return r->w && r->b && r->sums ? 0 : -ENOMEM;
 }
 
-/* squares [2, out]: of the rank's part of rows of w, and of w + s b a. */
-static int measure_lane(const struct dt_infer *m, const struct dt_infer_linear *from,
-			const struct dt_infer_lane *l, const struct dt_lora_lane *lane, const struct room *r,
-			float *squares, struct dt_err *err)
+/* squares [2, out]: of the rank's part of rows [first, end) of w, and of w + s b a. */
+static int measure_rows(const struct dt_infer *m, const struct dt_infer_linear *from,
+			const struct dt_infer_lane *l, const struct dt_lora_lane *lane, int64_t first,
+			int64_t end, float *squares, struct dt_err *err)
 {
+	struct room room = {0}, *r = &room;
+	int rc = make_room(r, l);
+
 	const enum dt_dtype type = m->p.dtype;
 	const struct dt_tensor b = dt_t2((void *)lane->b, type, l->rank, l->out);
 
-	for (int64_t at = 0; at < l->out; at += ROWS) {
-		const int64_t n = l->out - at < ROWS ? l->out - at : ROWS;
-		int rc = 0;
+	for (int64_t at = first; at < end && rc == 0; at += ROWS) {
+		const int64_t n = end - at < ROWS ? end - at : ROWS;
 
 		for (int64_t i = 0; i < n && rc == 0; i++) {
 			rc = dt_packed_row(from->w, from->at + at + i, r->w + i * l->in);
@@ -45,12 +49,13 @@ static int measure_lane(const struct dt_infer *m, const struct dt_infer_linear *
 						     dt_t2(r->w, DT_F32, n, l->in),
 						     dt_t2((void *)lane->a, type, l->rank, l->in),
 						     dt_t2(r->b, DT_F32, n, l->rank), (float)l->scale);
-		if (rc < 0)
-			return dt_kernel_check(rc, "the lengths of rows", err);
 		memcpy(squares + at, r->sums, (size_t)n * sizeof(float));
 		memcpy(squares + l->out + at, r->sums + n, (size_t)n * sizeof(float));
 	}
-	return 0;
+	free(r->w);
+	free(r->b);
+	free(r->sums);
+	return dt_kernel_check(rc, "the lengths of rows", err);
 }
 
 static bool is_cut(const struct dt_infer *m, const struct dt_infer_lane *l)
@@ -79,49 +84,85 @@ static void put_gains(const struct dt_infer *m, const struct dt_infer_linear *fr
 	lane->shift = bias.data ? shift : NULL;
 }
 
-static int add_lane(const struct dt_infer_adapter *a, const struct dt_infer *m,
-		    const struct dt_infer_linear *from, const struct dt_infer_lane *l, float *gain,
-		    struct dt_err *err)
+/* The gains of lane l, whose squares all ranks have measured. */
+static int finish_lane(struct dt_infer_adapter *a, const struct dt_infer *m,
+		       const struct dt_infer_linear *from, const struct dt_infer_lane *l, float *gain,
+		       struct dt_err *err)
 {
-	float *squares = malloc(2 * (size_t)l->out * sizeof(*squares));
-	struct room r = {0};
-	int rc = make_room(&r, l);
+	int rc = is_cut(m, l) ? dt_all_reduce(m->ranks.tp, a->squares, NULL, 2 * (size_t)l->out, DT_F32,
+					      DT_SUM, "lengths of an adapter's rows", err)
+			      : 0;
 
-	if (rc < 0 || !squares)
-		rc = dt_err_sys(err, -ENOMEM, "cannot measure the rows of an adapter");
 	if (rc == 0)
-		rc = measure_lane(m, from, l, &a->of[l->local], &r, squares, err);
-	if (rc == 0 && is_cut(m, l))
-		rc = dt_all_reduce(m->ranks.tp, squares, NULL, 2 * (size_t)l->out, DT_F32, DT_SUM,
-				   "lengths of an adapter's rows", err);
-	if (rc == 0)
-		put_gains(m, from, l, squares, gain, &a->of[l->local]);
-	free(squares);
-	free(r.w);
-	free(r.b);
-	free(r.sums);
+		put_gains(m, from, l, a->squares, gain, &a->of[l->local]);
+	free(a->squares);
+	a->squares = NULL;
 	return rc;
 }
 
-int dt_infer_adapter_measure(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err)
+int dt_infer_adapter_measure(const struct dt_infer_adapter *of, const struct dt_infer *m, int portion,
+			     int parts, struct dt_err *err)
 {
+	struct dt_infer_adapter *a = (struct dt_infer_adapter *)of;
+	const int lane = portion / parts, part = portion % parts;
+	const struct dt_infer_lane *l = &a->lane[lane];
 	struct dt_infer_linear *linear;
 	float *gain = a->rows;
-	int rc = 0;
+	int rc;
 
-	if (!gain)
+	if (lane >= a->lanes || !l->rows)
 		return 0;
+	for (int i = 0; i < lane; i++)
+		gain += 2 * a->lane[i].rows;
 	linear = dt_infer_linears(m, err);
 	if (!linear)
 		return -ENOMEM;
-	for (int i = 0; i < a->lanes && rc == 0; i++) {
-		const struct dt_infer_lane *l = &a->lane[i];
-
-		if (l->rows)
-			rc = add_lane(a, m, &linear[l->local], l, gain, err);
-		gain += 2 * l->rows;
-	}
+	if (!a->squares)
+		a->squares = calloc(2 * (size_t)l->out, sizeof(*a->squares));
+	rc = a->squares ? measure_rows(m, &linear[l->local], l, &a->of[l->local], l->out * part / parts,
+				       l->out * (part + 1) / parts, a->squares, err)
+			: dt_err_sys(err, -ENOMEM, "cannot measure the rows of an adapter");
+	if (rc == 0 && part + 1 == parts)
+		rc = finish_lane(a, m, &linear[l->local], l, gain, err);
 	free(linear);
 	return rc;
+}
+
+/* ---- on the rank that reads ---- */
+
+/* Of a rank's lanes: the last that has magnitudes, and the most that one takes. */
+static void look_at(const struct dt_infer_lane *lane, int64_t n, int *last, double *most)
+{
+	for (int64_t i = 0; i < n; i++) {
+		const double work = (double)lane[i].out * (double)lane[i].in * (double)lane[i].rank;
+
+		if (!lane[i].rows)
+			continue;
+		*last = i + 1 > *last ? (int)i + 1 : *last;
+		*most = work > *most ? work : *most;
+	}
+}
+
+void dt_infer_adapter_plan(struct dt_infer_adapter *a, const struct dt_infer_lane *const *lane,
+			   const int64_t *n, int ranks)
+{
+	double most = 0;
+	int last = 0;
+
+	for (int i = 0; i < ranks; i++)
+		look_at(lane[i], n[i], &last, &most);
+	a->parts = (int)(most / PORTION) + 1;
+	a->portions = last * a->parts;
+}
+
+int dt_infer_adapter_portion(const struct dt_infer_adapter *a, int *ret_parts)
+{
+	*ret_parts = a->parts;
+	return a->portion < a->portions ? a->portion : -1;
+}
+
+void dt_infer_adapter_measured(const struct dt_infer_adapter *a)
+{
+	((struct dt_infer_adapter *)a)->portion++;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

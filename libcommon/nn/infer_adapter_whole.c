@@ -263,7 +263,8 @@ bool dt_infer_wholes(const struct dt_infer_batch *b)
 }
 
 /* The adapter of a sequence, where it has some tensor of the node whole; NULL. */
-static const struct dt_infer_adapter *whole_at(const struct dt_infer_batch *b, const struct dt_node *n, int seq)
+static const struct dt_infer_adapter *whole_at(const struct dt_infer_batch *b, const struct dt_node *n,
+					       int seq)
 {
 	const struct dt_infer_adapter *a = b->adapter ? b->adapter[seq] : NULL;
 

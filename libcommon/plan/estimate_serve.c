@@ -288,7 +288,7 @@ static int put_adapters(struct dt_estimate *t, const struct dt_serve_shape *s, s
 		rc = dt_local_build(&table, &c, &s->layout, at, &local, err);
 	if (rc == 0)
 		put(t, DT_EST_ADAPTERS, (double)s->loras * adapter_bytes(s, &table, &local), "adapters",
-		    s->loras_whole  ? "in memory x (rank x (in + out) of every linear x bytes + modules saved)"
+		    s->loras_whole ? "in memory x (rank x (in + out) of every linear x bytes + modules saved)"
 		    : s->loras_dora ? "in memory x (rank x (in + out) x bytes + rows x 8) of every linear"
 				    : "in memory x rank x (in + out) of every linear x bytes",
 		    s->account == DT_ACCOUNT_DT ? DT_EXACT : DT_MODELLED);

@@ -4,7 +4,7 @@
  */
 #include "ckpt/adapter.h"
 #include "infer_golden.h"
-#include "nn/infer_adapter.h"
+#include "nn/infer_adapter_priv.h"
 
 #include <errno.h>
 #include <math.h>
@@ -169,6 +169,93 @@ static void test_saved(void **state)
 	close_texts(&t);
 }
 
+/* The adapter as a rank takes it that was sent it, its rows measured in portions: each lane in so many parts. */
+static struct dt_infer_adapter *sent(struct dt_infer *m, struct dt_source *src, const char *path, int parts)
+{
+	struct dt_infer_piece piece;
+	struct dt_infer_adapter *r;
+	struct dt_adapter *a;
+	struct dt_err err;
+	int lanes;
+
+	if (dt_adapter_open(path, dt_source_config(src), dt_source_params(src), &a, &err) < 0 ||
+	    dt_infer_adapter_cut(m, a, &m->plan.stage.local, &piece, &err) < 0 ||
+	    dt_infer_adapter_take(&r, m, piece.p, piece.n, &err) < 0)
+		fail_msg("%s: %s", path, err.msg);
+	lanes = a->n;
+	dt_adapter_close(a);
+	for (int i = 0; i < lanes * parts; i++)
+		if (dt_infer_adapter_measure(r, m, i, parts, &err) < 0)
+			fail_msg("%s: %s", path, err.msg);
+	return r;
+}
+
+/* Of however many portions lengths are the same, and those that peft measures. */
+static void test_portions(void **state)
+{
+	struct texts t = open_texts();
+	struct dt_source *src = source(NULL);
+	float *theirs = golden_f32(&t.g, "dora_logits", NULL), *first = NULL;
+	struct dt_infer *m;
+	struct dt_dev *dev;
+
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
+	m = model(dev, src, DT_F32, 8);
+	for (int parts = 1; parts < 6; parts += 2) {
+		struct dt_infer_adapter *a = sent(m, src, DIR "dora", parts);
+		float *got = logits(m, &t, a, a, 5);
+
+		golden_assert_close("dora_logits", got, theirs, t.n, 1e-5, 1e-5);
+		if (first)
+			same_bits("in parts", got, first, t.n);
+		free(first);
+		first = got;
+		dt_infer_adapter_close(a);
+	}
+	free(first);
+	free(theirs);
+	dt_infer_close(m);
+	dt_dev_close(dev);
+	dt_source_close(src);
+	close_texts(&t);
+}
+
+/* What came as a piece and cannot be one is refused, wherever it was cut or changed. */
+static void test_broken_pieces(void **state)
+{
+	struct dt_source *src = source(NULL);
+	struct dt_infer_piece piece;
+	struct dt_infer_adapter *r;
+	struct dt_adapter *a;
+	struct dt_infer *m;
+	struct dt_dev *dev;
+	struct dt_err err;
+
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 1), 0);
+	m = model(dev, src, DT_F32, 8);
+	assert_int_equal(dt_adapter_open(DIR "saved", dt_source_config(src), dt_source_params(src), &a, &err),
+			 0);
+	assert_int_equal(dt_infer_adapter_cut(m, a, &m->plan.stage.local, &piece, &err), 0);
+	for (size_t n = 0; n < piece.n; n += 1 + n / 3) {
+		char *part = malloc(n + 1);
+
+		memcpy(part, piece.p, n);
+		assert_int_equal(dt_infer_adapter_take(&r, m, part, n, &err), -EPROTO);
+	}
+	for (size_t at = 0; at < 5 * sizeof(int64_t); at += sizeof(int64_t)) { /* the head */
+		char *part = malloc(piece.n);
+
+		memcpy(part, piece.p, piece.n);
+		part[at] ^= 1;
+		assert_int_equal(dt_infer_adapter_take(&r, m, part, piece.n, &err), -EPROTO);
+	}
+	free(piece.p);
+	dt_adapter_close(a);
+	dt_infer_close(m);
+	dt_dev_close(dev);
+	dt_source_close(src);
+}
+
 /* Of every pair of none and four adapters, at once and in parts: each sequence as if it were alone. */
 static void test_rows(void **state)
 {
@@ -243,10 +330,9 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden),
-		cmocka_unit_test(test_saved),
-		cmocka_unit_test(test_rows),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_golden),	 cmocka_unit_test(test_saved),
+		cmocka_unit_test(test_portions), cmocka_unit_test(test_broken_pieces),
+		cmocka_unit_test(test_rows),	 cmocka_unit_test(test_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

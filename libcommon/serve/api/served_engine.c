@@ -125,6 +125,7 @@ static void over_ranks(struct dt_served *s, const struct dt_served_params *p, st
 	m->write_block = dt_serve_ranks_write_block;
 	m->block_bytes = dt_serve_ranks_block_bytes(s->ranks);
 	m->beat = dt_serve_ranks_beat;
+	m->ready = dt_serve_ranks_ready;
 	m->weights_read = m->weights_read ? weights_read_of_part : NULL;
 	m->beat_s = p->beat_s;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define MARK_EVENTS (1 << 16) /* that a reader may be behind */
+#define PREPARE_S   4e-3      /* of an adapter, between two steps */
 #define HELD_LOOK   0.02 /* seconds after which requests that wait for blocks are looked at in any case */
 
 /* Requests that waited to share r's prompt compute it themselves. */
@@ -33,6 +34,8 @@ void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finis
 	bool last;
 
 	leave_followers(r);
+	e->preparing -= r->preparing;
+	r->preparing = false;
 	dt_engine_beyond_retire(e, r);
 	dt_schedtrace_remove(e->p.trace, &r->seq);
 	dt_sched_remove(&e->sched, &r->seq);
@@ -95,6 +98,40 @@ void dt_engine_enter(struct dt_engine *e, struct dt_serve_req *r)
 		dt_engine_retire_error(e, r, &err);
 }
 
+static void admit(struct dt_engine *e, struct dt_serve_req *r)
+{
+	if (!dt_engine_beyond_hold(e, r))
+		dt_engine_enter(e, r);
+}
+
+/* Some of what the adapter of the first request that waits for one needs; those of a ready one go on. */
+static void prepare(struct dt_engine *e)
+{
+	const struct dt_infer_adapter *first = NULL;
+	const double until = dt_now() + PREPARE_S;
+	struct dt_serve_req *r, *next;
+	struct dt_err err;
+	int rc = 0;
+
+	for (r = e->preparing > 0 ? TAILQ_FIRST(&e->live) : NULL; r; r = next) {
+		next = TAILQ_NEXT(r, in_list);
+		if (!r->preparing || (first && r->call->adapter->in != first))
+			continue;
+		for (first = r->call->adapter->in; rc == 0 && dt_now() < until;)
+			rc = e->p.model.ready(e->p.model.m, first, &err);
+		e->told = dt_now();
+		if (rc < 0) {
+			dt_engine_fail(e, &err);
+			return;
+		}
+		if (rc == 0)
+			return;
+		r->preparing = false;
+		e->preparing--;
+		admit(e, r);
+	}
+}
+
 /* Moves the inbox to the scheduler. Sizes were checked on submission. */
 static void take_inbox(struct dt_engine *e, struct dt_req_list *in)
 {
@@ -104,8 +141,10 @@ static void take_inbox(struct dt_engine *e, struct dt_req_list *in)
 		TAILQ_REMOVE(in, r, in_list);
 		TAILQ_INSERT_TAIL(&e->live, r, in_list);
 		r->number = ++e->taken;
-		if (!dt_engine_beyond_hold(e, r))
-			dt_engine_enter(e, r);
+		r->preparing = e->p.model.ready && r->call->adapter && !e->gate.failed;
+		e->preparing += r->preparing;
+		if (!r->preparing)
+			admit(e, r);
 	}
 }
 
@@ -173,7 +212,8 @@ static void *engine_main(void *arg)
 		pthread_mutex_lock(&g->mu);
 		g->busy_since = 0;
 		dt_engine_show(e);
-		while (!g->stop && TAILQ_EMPTY(&g->inbox) && !can_step(e) && !dt_engine_beyond_due(e)) {
+		while (!g->stop && TAILQ_EMPTY(&g->inbox) && !can_step(e) && !e->preparing &&
+		       !dt_engine_beyond_due(e)) {
 			wait_for_work(e);
 			dt_engine_show(e);
 			if (e->beyond.held > 0) /* one may have its blocks, or is cancelled, or late */
@@ -188,6 +228,7 @@ static void *engine_main(void *arg)
 		if (stop)
 			break;
 		drop_cancelled(e);
+		prepare(e);
 		dt_engine_beyond_bring(e);
 		if (dt_engine_beyond_due(e))
 			dt_engine_beyond_write(e, false);

@@ -99,6 +99,7 @@ struct dt_engine {
 	struct dt_sched sched;
 	struct dt_req_list live;	  /* taken from the inbox, in order of arrival */
 	int64_t taken, steps;		  /* so far */
+	int preparing;			  /* requests that wait until other ranks have their adapter */
 	int depth;			  /* steps that may be under way */
 	struct dt_engine_buffers *flight; /* [depth] a ring: nflight are, from the oldest on */
 	int oldest, nflight;

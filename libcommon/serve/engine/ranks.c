@@ -139,25 +139,43 @@ void dt_serve_ranks_close(struct dt_serve_ranks *r)
 	free(r);
 }
 
+int dt_serve_ranks_ready(void *ranks, const struct dt_infer_adapter *a, struct dt_err *err)
+{
+	struct dt_serve_ranks *r = ranks;
+	struct dt_serve_head h = {.kind = DT_SERVE_ADAPTER, .from = dt_infer_adapter_id(a)};
+	const void *part;
+	int rc = 0, parts;
+	size_t n;
+
+	if (dt_infer_adapter_part(a, 0, &part, &n)) {
+		h.to = DT_SERVE_GIVEN;
+		rc = dt_serve_ranks_tell_kind(r, h, err);
+		if (rc == 0)
+			rc = dt_serve_give(r->all, a, err);
+	} else if ((h.replica = dt_infer_adapter_portion(a, &parts)) >= 0) {
+		h.to = DT_SERVE_MEASURED;
+		h.nseq = parts;
+		rc = dt_serve_ranks_tell_kind(r, h, err);
+		if (rc == 0)
+			rc = dt_infer_adapter_measure(a, r->m, h.replica, parts, err);
+		if (rc == 0)
+			dt_infer_adapter_measured(a);
+	}
+	return rc < 0 ? rc : dt_infer_adapter_portion(a, &parts) < 0;
+}
+
 /* The others forget what is gone, and are given what this step is the first to need. */
 static int give_adapters(struct dt_serve_ranks *r, const struct dt_infer_batch *b, struct dt_err *err)
 {
 	struct dt_serve_head h = {.kind = DT_SERVE_ADAPTER};
-	const void *part;
 	int rc = 0;
-	size_t n;
 
 	while (rc == 0 && (h.from = dt_infer_adapter_gone(r->m)) > 0)
 		rc = dt_serve_ranks_tell_kind(r, h, err);
-	h.to = 1; /* it comes */
 	for (int i = 0; b->adapter && i < b->nseq && rc == 0; i++)
-		if (b->adapter[i] && dt_infer_adapter_part(b->adapter[i], 0, &part, &n)) {
-			h.from = dt_infer_adapter_id(b->adapter[i]);
-			rc = dt_serve_ranks_tell_kind(r, h, err);
-			if (rc == 0)
-				rc = dt_serve_give(r->all, b->adapter[i], r->m, err);
-		}
-	return rc;
+		while (b->adapter[i] && (rc = dt_serve_ranks_ready(r, b->adapter[i], err)) == 0)
+			;
+	return rc < 0 ? rc : 0;
 }
 
 /* Tells the others of a step. */

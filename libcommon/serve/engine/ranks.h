@@ -33,7 +33,7 @@ int dt_serve_ranks_open(struct dt_serve_ranks **ret, struct dt_infer *m, const s
 			int depth, const struct dt_infer_params *p, struct dt_err *err);
 void dt_serve_ranks_close(struct dt_serve_ranks *r);
 
-/* Rank 0: struct dt_engine_model's forward, copies of blocks and beat, with a struct dt_serve_ranks. */
+/* Rank 0: struct dt_engine_model's forward, copies of blocks, ready and beat, with a struct dt_serve_ranks. */
 int dt_serve_ranks_forward(void *ranks, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 int dt_serve_ranks_begin(void *ranks, const struct dt_infer_batch *b, struct dt_err *err);
 int dt_serve_ranks_take(void *ranks, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
@@ -41,6 +41,7 @@ int dt_serve_ranks_copy_block(void *ranks, int replica, int32_t from, int32_t to
 int dt_serve_ranks_read_block(void *ranks, int32_t block, void *to);
 int dt_serve_ranks_write_block(void *ranks, int32_t block, const void *from);
 int dt_serve_ranks_beat(void *ranks, struct dt_err *err);
+int dt_serve_ranks_ready(void *ranks, const struct dt_infer_adapter *a, struct dt_err *err);
 /* This rank's part of the model. */
 struct dt_infer *dt_serve_ranks_part(const struct dt_serve_ranks *r);
 /* Bytes of a block, which is that of one process (serve/engine/kvparts.h), and dt_infer_cache_name of all

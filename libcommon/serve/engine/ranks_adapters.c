@@ -8,8 +8,7 @@
 #define TAG_ADAPTER 3
 #define PART_MAX    ((int64_t)1 << 40)
 
-int dt_serve_give(struct dt_comm *all, const struct dt_infer_adapter *a, const struct dt_infer *m,
-		  struct dt_err *err)
+int dt_serve_give(struct dt_comm *all, const struct dt_infer_adapter *a, struct dt_err *err)
 {
 	const void *part;
 	size_t n;
@@ -25,10 +24,9 @@ int dt_serve_give(struct dt_comm *all, const struct dt_infer_adapter *a, const s
 		if (rc == 0)
 			rc = dt_send(all, part, n, DT_U8, i, TAG_ADAPTER, "an adapter", err);
 	}
-	if (rc < 0)
-		return rc;
-	dt_infer_adapter_sent(a);
-	return dt_infer_adapter_measure(a, m, err);
+	if (rc == 0)
+		dt_infer_adapter_sent(a);
+	return rc;
 }
 
 static int grow(struct dt_serve_given *g, struct dt_err *err)
@@ -66,8 +64,7 @@ int dt_serve_given_take(struct dt_serve_given *g, struct dt_comm *all, const str
 	rc = dt_infer_adapter_take(&a, m, part, (size_t)n, err);
 	if (rc < 0)
 		return rc;
-	rc = dt_infer_adapter_measure(a, m, err);
-	if (rc < 0 || (g->n == g->room && (rc = grow(g, err)) < 0)) {
+	if (g->n == g->room && (rc = grow(g, err)) < 0) {
 		dt_infer_adapter_close(a);
 		return rc;
 	}

@@ -16,8 +16,7 @@ struct dt_serve_given {
 };
 
 /* Rank 0, while every other one takes: their parts, which are theirs alone then. */
-int dt_serve_give(struct dt_comm *all, const struct dt_infer_adapter *a, const struct dt_infer *m,
-		  struct dt_err *err);
+int dt_serve_give(struct dt_comm *all, const struct dt_infer_adapter *a, struct dt_err *err);
 int dt_serve_given_take(struct dt_serve_given *g, struct dt_comm *all, const struct dt_infer *m, int32_t id,
 			struct dt_err *err);
 /* -EPROTO: there is none of that number. */

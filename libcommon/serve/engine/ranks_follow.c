@@ -107,8 +107,15 @@ static int copy_block(struct dt_serve_ranks *r, const struct dt_serve_head *h, s
 
 static int take_adapter(struct dt_serve_ranks *r, const struct dt_serve_head *h, struct dt_err *err)
 {
-	return h->to ? dt_serve_given_take(&r->given, r->all, r->m, h->from, err)
-		     : dt_serve_given_drop(&r->given, h->from, err);
+	const struct dt_infer_adapter *a;
+
+	if (h->to != DT_SERVE_MEASURED)
+		return h->to ? dt_serve_given_take(&r->given, r->all, r->m, h->from, err)
+			     : dt_serve_given_drop(&r->given, h->from, err);
+	a = dt_serve_given_find(&r->given, h->from);
+	if (!a || h->nseq < 1 || h->replica < 0)
+		return dt_err_set(err, -EPROTO, "adapter %d did not come from rank 0", h->from);
+	return dt_infer_adapter_measure(a, r->m, h->replica, h->nseq, err);
 }
 
 /* Rank 0 has what it waited for; the messages are freed. */

@@ -16,6 +16,8 @@ enum dt_serve_kind {
 	DT_SERVE_END
 };
 
+enum { DT_SERVE_GONE, DT_SERVE_GIVEN, DT_SERVE_MEASURED }; /* what an adapter is */
+
 #define DT_SERVE_FIRST 4096 /* bytes of a message that go first */
 
 enum { DT_SERVE_TAG_BLOCK = 1, DT_SERVE_TAG_ANSWER };
@@ -24,8 +26,10 @@ struct dt_serve_head {
 	int32_t kind;
 	int32_t nseq, ntokens, max_blocks, nwant, pools; /* pools: whether some sequence is pooled */
 	int32_t adapters;				 /* whether some sequence has one */
-	int32_t from, to; /* of a copy; from: the block that is read or written, or an adapter's number */
-	int32_t replica;  /* of a copy */
+	int32_t from,
+		to; /* of a copy; from: the block that is read or written, or an adapter's number; to: what
+			     that is, and measured: replica and nseq say which portion, and of how many parts */
+	int32_t replica; /* of a copy */
 };
 
 /* Where the tables of a message are. */
