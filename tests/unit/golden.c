@@ -298,6 +298,15 @@ static int64_t worst(const float *got, const float *want, int64_t n, double *ret
 	return at;
 }
 
+double golden_largest(const float *x, int64_t n)
+{
+	float largest = 0; /* gcc 12 ends in an internal error for arm64 where it is a double */
+
+	for (int64_t i = 0; i < n; i++)
+		largest = fmaxf(largest, fabsf(x[i]));
+	return (double)largest;
+}
+
 double golden_err(const float *got, const float *want, int64_t n, double floor)
 {
 	double diff, largest;

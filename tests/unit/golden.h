@@ -40,6 +40,8 @@ void golden_str(const struct golden *g, const char *object, const char *attr, ch
 /* The model's attributes as a configuration, complete enough for dt_model_params and for nn. */
 void golden_config(const struct golden *g, struct dt_config *ret);
 
+/* max |x|, 0 where n is. */
+double golden_largest(const float *x, int64_t n);
 /* max |got - want| / max(max |want|, floor); infinite when got holds a NaN or Inf. */
 double golden_err(const float *got, const float *want, int64_t n, double floor);
 /* Fails the test, naming the worst element and both values, when that is above tol. */
