@@ -178,10 +178,19 @@ char *dt_plan_shares(const struct dt_plan_query *q, const struct dt_candidate *c
 	return text;
 }
 
+struct dt_run_cost dt_plan_million(const struct dt_plan_query *q, const struct dt_candidate *c)
+{
+	return dt_run_cost_of(&(struct dt_run_cost_query){.seconds = 1e6 / c->t.tokens_per_s,
+							  .devices = q->cluster->gpus,
+							  .price = q->cluster->price_a_gpu_hour,
+							  .power_w = q->cluster->device.power_w});
+}
+
 json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c)
 {
 	static const char *const recompute[] = {"none", "selective", "full"};
 	static const char *const bound[] = {"compute", "memory", "network", "latency"};
+	const struct dt_run_cost million = dt_plan_million(q, c);
 	const struct dt_step_time *t = &c->t;
 	char layout[80], reason[200], *shares = dt_plan_shares(q, c);
 	json_t *o = json_pack(
@@ -195,6 +204,13 @@ json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candida
 	if (shares)
 		json_object_set_new(o, "shares", json_string(shares));
 	free(shares);
+	if (million.money > 0) {
+		json_object_set_new(o, "cost_per_million_tokens", json_real(million.money));
+		json_object_set_new(o, "tokens_per_price_unit", json_real(1e6 / million.money));
+	}
+	if (million.energy_kwh > 0)
+		json_object_set_new(o, "energy_kwh_per_million_tokens_at_most",
+				    json_real(million.energy_kwh));
 	return o;
 }
 

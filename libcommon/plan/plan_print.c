@@ -63,6 +63,13 @@ static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c
 	double price = k->price_a_gpu_hour, save;
 	char t[24], n[24];
 
+	if (price > 0) {
+		const double money = dt_plan_million(v->q, c).money;
+
+		fprintf(v->f,
+			"a million tokens cost %.3g at %g a device hour, a price of 1 trains %s tokens\n",
+			money, price, dt_format_count(two_digits(1e6 / money), n, sizeof(n)));
+	}
 	if (v->tokens) {
 		const struct dt_run_cost sure = cost_of(v, c, false, NULL);
 
@@ -77,7 +84,7 @@ static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c
 			fprintf(v->f, ", %s at %g an hour",
 				dt_format_count(two_digits(sure.money), n, sizeof(n)), price);
 		if (sure.energy_kwh > 0)
-			fprintf(v->f, ", at most %g %s at %g W a device",
+			fprintf(v->f, ", at most %.3g %s at %g W a device",
 				two_digits(sure.energy_kwh) / (sure.energy_kwh < 1e3 ? 1 : 1e3),
 				sure.energy_kwh < 1e3 ? "kWh" : "MWh", k->device.power_w);
 		fputc('\n', v->f);
@@ -268,7 +275,7 @@ bool dt_plan_print(const struct dt_plan_view *v, const struct dt_plan *p, const 
 	print_shares(v, &p->best[0]);
 	if (v->explain)
 		explain(v, p);
-	if (v->tokens || v->mtbf_hours > 0)
+	if (v->tokens || v->mtbf_hours > 0 || v->q->cluster->price_a_gpu_hour > 0)
 		fputc('\n', v->f);
 	print_run(v, &p->best[0]);
 	return !other || other->fits;

@@ -7,6 +7,7 @@
 #define DT_PLAN_SEARCH_H
 
 #include "plan/fit.h"
+#include "plan/run_cost.h"
 #include "plan/steptime.h"
 
 struct dt_plan_query {
@@ -75,6 +76,8 @@ char *dt_plan_shares(const struct dt_plan_query *q, const struct dt_candidate *c
 /* The parts of a step, seconds. */
 json_t *dt_step_time_json(const struct dt_step_time *t);
 json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candidate *c);
+/* What a million tokens of training cost where nothing fails. */
+struct dt_run_cost dt_plan_million(const struct dt_plan_query *q, const struct dt_candidate *c);
 
 /* Arguments of dt-train that run c: "--model M --layout L ...". Returns buf. */
 const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,

@@ -346,6 +346,14 @@ refused() {
 		(.energy_kwh_at_most / .device_hours - 0.7 | fabs < 1e-9) and .checkpoint.every_s == 600 and
 		(.spot.run_s * (1 - .checkpoint.lost) / .run_s - 1 | fabs < 1e-9) and
 		(.spot.cost / .spot.device_hours - 0.8 | fabs < 1e-9) and .checkpoint.lost > 0'
+	"$plan" --gpus 16 --gpu H100 --price 2 --json llama-3-8b | jq -e '(.plans | length > 1) and (.plans | all(
+		(.cost_per_million_tokens * .tokens_per_s * 3600 / 1e6 - 32 | fabs < 1e-9) and
+		(.cost_per_million_tokens * .tokens_per_price_unit / 1e6 - 1 | fabs < 1e-9) and
+		(.energy_kwh_per_million_tokens_at_most * .tokens_per_s * 3.6 - 700 * 16 | fabs < 1e-6)))'
+	run "$plan" --gpus 16 --gpu H100 --price 2 llama-3-8b
+	[[ $output == *"a million tokens cost 0."*" at 2 a device hour, a price of 1 trains "*" tokens"* ]]
+	run "$plan" --gpus 16 --gpu H100 llama-3-8b
+	[[ $output != *"a million tokens"* ]]
 	run "${asked[@]}" --mtbf 500 --spot 60%
 	[[ $output == *"kWh at 700 W a device"*"loses the least"*"at a price 60% lower"*"saves 5"* ]]
 	run "${asked[@]}" --mtbf 0.1 --restart-time 600 --spot 1%
