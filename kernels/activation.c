@@ -22,8 +22,8 @@ int dt_check_act_backward(const struct dt_dev *dev, struct dt_tensor dx, struct 
 
 int dt_check_gated_forward(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)
 {
-	if (!dt_is_compute(x.dtype) || (dt_dev_is_host(dev) ? !dt_is_compute(y.dtype) : y.dtype != x.dtype) ||
-	    dt_rows(x) != dt_rows(y) || dt_cols(x) != 2 * dt_cols(y))
+	if (!dt_is_compute(x.dtype) || !dt_is_compute(y.dtype) || dt_rows(x) != dt_rows(y) ||
+	    dt_cols(x) != 2 * dt_cols(y))
 		return -EINVAL;
 	return dt_numel(y) ? 0 : DT_EMPTY;
 }

@@ -5,7 +5,7 @@
  *   gelu_erf   0.5 x (1 + erf(x / sqrt 2))        silu  x / (1 + exp(-x))       relu  max(x, 0)
  * act:   y = f(x);  dx = dy f'(x).   y may alias x; dx may alias dy or x.
  * gated: x [rows, 2 f] holds gate then up: y[r, j] = f(x[r, j]) x[r, f + j]   (Shazeer 2020: SwiGLU, GeGLU)
- *        On the processor y may be of another type than x.
+ *        y may be of another type than x.
  *        dx [rows, 2 f] from dy [rows, f]; dx may alias x.
  * All outputs are overwritten. Computed in f32; each element depends on its own inputs only. NaN stays NaN.
  * For bf16 the processor's sigmoids have a relative error of 4e-6 before the result is rounded, a

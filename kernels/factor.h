@@ -3,7 +3,7 @@
  *   alone. factor_sums        rows[i] += sum over columns, cols[j] += sum over rows, of (scale g)^2 + 1e-30
  *   factor_direction   g = scale g / sqrt(r_i c_j / sum)
  * g f32 [n]: elements first .. first + n of a matrix [rows, cols] that lies row after row; r f32 [rows], c
- * f32 [cols]; sums are added in f64, row after row: independent of the number of threads.
+ * f32 [cols]; sums are added in f64, in an order of the device's: independent of the number of threads.
  */
 #ifndef DT_KERNELS_FACTOR_H
 #define DT_KERNELS_FACTOR_H

@@ -8,9 +8,9 @@
  *   summed in f32 and rounded once. With gain f32 [cols] it is gain (y + h b) + shift, shift f32 [cols] or
  *   NULL: rows of a weight that have magnitudes (dora.h), where (1 - gain) bias leaves the bias as it is.
  * A row's bits depend on its own row of x and its own lanes only, not on m, the parts or the threads. Lanes
- * of one part do not overlap in columns. The tables p points to are the host's memory, those of
- * a lane the device's.
- * -EINVAL: shapes or types disagree, parts or lanes go past y, or a rank past the room.
+ * of one part do not overlap in columns. Tables of p are the host's memory, those of a lane the device's: on
+ * a card a and b are aligned to 16 bytes, and at and cols are also those of lanes that add nothing.
+ * -EINVAL: shapes or types disagree, parts or lanes go past y, a rank past the room, or no such alignment.
  */
 #ifndef DT_KERNELS_LORA_H
 #define DT_KERNELS_LORA_H

@@ -4,8 +4,8 @@
 struct act_args {
 	void *out;
 	const void *x, *dy; /* dy NULL: forward */
-	int t, f;
-	int64_t n, width; /* elements of the output, or of dy; columns of a gated half, 0: not gated */
+	int t, f, to;	    /* to: type of out */
+	int64_t n, width;   /* elements of the output, or of dy; columns of a gated half, 0: not gated */
 };
 
 template <int V> __global__ void __launch_bounds__(256) act_kernel(struct act_args a)
@@ -29,12 +29,12 @@ template <int V> __global__ void __launch_bounds__(256) act_kernel(struct act_ar
 			dup[k] = a.dy ? g[k] * v : 0.f;
 		}
 		if (!a.dy) {
-			dt_st<V>(a.out, a.t, i, y);
+			dt_st<V>(a.out, a.to, i, y);
 			continue;
 		}
-		dt_st<V>(a.out, a.t, gate, y);
+		dt_st<V>(a.out, a.to, gate, y);
 		if (a.width)
-			dt_st<V>(a.out, a.t, up, dup);
+			dt_st<V>(a.out, a.to, up, dup);
 	}
 }
 
@@ -71,7 +71,7 @@ int dt_cuda_act_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor
 {
 	const int64_t n = dt_numel(x);
 
-	return start(dev, {y.data, x.data, NULL, x.dtype, f, n, 0});
+	return start(dev, {y.data, x.data, NULL, x.dtype, f, x.dtype, n, 0});
 }
 
 int dt_cuda_act_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
@@ -79,14 +79,14 @@ int dt_cuda_act_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tens
 {
 	const int64_t n = dt_numel(x);
 
-	return start(dev, {dx.data, x.data, dy.data, x.dtype, f, n, 0});
+	return start(dev, {dx.data, x.data, dy.data, x.dtype, f, x.dtype, n, 0});
 }
 
 int dt_cuda_gated_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)
 {
 	const int64_t rows = dt_rows(y), width = dt_cols(y);
 
-	return start(dev, {y.data, x.data, NULL, x.dtype, f, rows * width, width});
+	return start(dev, {y.data, x.data, NULL, x.dtype, f, y.dtype, rows * width, width});
 }
 
 int dt_cuda_gated_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor x,
@@ -94,6 +94,6 @@ int dt_cuda_gated_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_te
 {
 	const int64_t rows = dt_rows(dy), width = dt_cols(dy);
 
-	return start(dev, {dx.data, x.data, dy.data, x.dtype, f, rows * width, width});
+	return start(dev, {dx.data, x.data, dy.data, x.dtype, f, x.dtype, rows * width, width});
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -32,6 +32,7 @@ struct call {
 	struct dt_rope rope; /* of a call that has one: its arrays are on the device */
 	struct dt_bn bn;
 	struct dt_classes classes;
+	struct dt_distill distill;
 	struct dt_meet meet;
 	struct dt_moe_loss moe_loss;
 	struct dt_moe_place moe_place;
@@ -181,6 +182,14 @@ static const struct dt_classes *classes_there(struct call *c, const struct dt_cl
 	return &c->classes;
 }
 
+static const struct dt_distill *distill_there(struct call *c, const struct dt_distill *p)
+{
+	c->distill = *p;
+	c->distill.columns = there(c, p->columns);
+	c->distill.probs = there(c, p->probs);
+	return &c->distill;
+}
+
 static double real_there(struct call *c, double v)
 {
 	return v;
@@ -217,7 +226,7 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 		 const struct dt_meet *: meet_there, const struct dt_bn *: bn_there,                         \
 		 const struct dt_moe_loss *: moe_loss_there, const struct dt_moe_place *: moe_place_there,   \
 		 const struct dt_grouped *: grouped_there,                                                   \
-		 const struct dt_classes *: classes_there, bool: bool_there, float: float_there, double: real_there, \
+		 const struct dt_classes *: classes_there, const struct dt_distill *: distill_there, bool: bool_there, float: float_there, double: real_there, \
 		 int64_t: integer_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \
 		 default: there)(&call, x)
 

@@ -192,6 +192,7 @@ static void test_whole(void **state)
 	one(make(4, 33, 33, 3, 0.9), DT_F32, DT_F32, true); /* every column is the teacher's */
 	one(make(3, 5003, 64, 1.5, 0.4), DT_F32, DT_F32, true);
 	one(make(3, 5003, 64, 1, 0.4), DT_F32, DT_BF16, false);
+	one(make(2, 5003, 4500, 1.5, 0.4), DT_F32, DT_F32, true);
 	one(make(5, 131, 8, 2, 0.5), DT_BF16, DT_BF16, true);
 	one(make(5, 131, 8, 2, 0.5), DT_F32, DT_F16, false);
 	one(make(5, 131, 8, 2, 0), DT_F32, DT_F32, false);

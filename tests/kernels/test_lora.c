@@ -7,7 +7,8 @@ static struct dt_dev *dev;
 
 static int setup(void **state)
 {
-	return dt_dev_open(&dev, DT_DEV_CPU, 0, 2);
+	dev = open_device(2);
+	return 0;
 }
 
 static int teardown(void **state)
@@ -16,7 +17,29 @@ static int teardown(void **state)
 	return 0;
 }
 
-enum { ROWS = 11, K = 2100, N = 4300, ROOM = 14, PARTS = 3 };
+enum { ROWS = 11, ROOM = 14, PARTS = 3 };
+
+/* Columns that a device may move one at a time, or eight. */
+static int64_t K = 2100, N = 4300, first_col[] = {0, 7, 2200}, cols[] = {7, 2150, 2100};
+
+static void eight_at_a_time(void)
+{
+	K = 2104;
+	N = 4304;
+	first_col[1] = cols[0] = 8;
+	cols[1] = 2152;
+	cols[2] = 2104;
+}
+
+/* On the device. */
+static void *there(struct dt_tensor t)
+{
+	void *p;
+
+	assert_int_equal(dt_dev_alloc(dev, &p, bytes_of(t)), 0);
+	assert_int_equal(dt_dev_copy(dev, p, t.data, bytes_of(t)), 0);
+	return p;
+}
 
 /* Three adapters: of all lanes, of the middle one alone, of two lanes; rows between have none. */
 struct batch {
@@ -28,7 +51,6 @@ struct batch {
 static void make(struct batch *t, enum dt_dtype type)
 {
 	static const int64_t rank[PARTS][DT_LORA_LANES] = {{4, 1, 7}, {0, 3, 0}, {9, 0, 5}};
-	static const int64_t at[] = {0, 7, 2200}, cols[] = {7, 2150, 2100};
 	static const int64_t first[] = {1, 4, 7}, n[] = {2, 3, 4};
 
 	t->p = (struct dt_lora_batch){type, ROOM, t->part, PARTS};
@@ -39,23 +61,28 @@ static void make(struct batch *t, enum dt_dtype type)
 				continue;
 			t->a[i][k] = random_tensor(type, rank[i][k], K, 10 * i + k, 0.05);
 			t->b[i][k] = random_tensor(type, rank[i][k], cols[k], 100 + 10 * i + k, 1);
-			t->part[i].lane[k] =
-				(struct dt_lora_lane){t->a[i][k].data, t->b[i][k].data, rank[i][k], at[k],
-						      cols[k],	       0.5f + (float)i, NULL,	    NULL};
+			t->part[i].lane[k] = (struct dt_lora_lane){
+				there(t->a[i][k]), there(t->b[i][k]), rank[i][k], first_col[k],
+				cols[k],	   0.5f + (float)i,   NULL,	  NULL};
 		}
 	}
-	t->gain = random_tensor(DT_F32, 1, 2150, 7, 2);
-	t->shift = random_tensor(DT_F32, 1, 2150, 8, 2);
-	t->part[1].lane[1].gain = t->part[2].lane[2].gain = t->gain.data;
-	t->part[1].lane[1].shift = t->shift.data;
+	t->gain = random_tensor(DT_F32, 1, cols[1], 7, 2);
+	t->shift = random_tensor(DT_F32, 1, cols[1], 8, 2);
+	t->part[1].lane[1].gain = t->part[2].lane[2].gain = there(t->gain);
+	t->part[1].lane[1].shift = there(t->shift);
 }
 
 static void release(struct batch *t)
 {
+	dt_dev_free(dev, (void *)t->part[1].lane[1].gain);
+	dt_dev_free(dev, (void *)t->part[1].lane[1].shift);
 	for (int i = 0; i < PARTS; i++)
 		for (int k = 0; k < DT_LORA_LANES; k++)
-			if (t->part[i].lane[k].a)
+			if (t->part[i].lane[k].a) {
+				dt_dev_free(dev, (void *)t->part[i].lane[k].a);
+				dt_dev_free(dev, (void *)t->part[i].lane[k].b);
 				free_all(t->a[i][k].data, t->b[i][k].data);
+			}
 	free_all(t->gain.data, t->shift.data);
 }
 
@@ -79,8 +106,8 @@ static void reference(double *y, struct dt_tensor x, const struct batch *t)
 			for (int64_t m = t->part[i].first; l->gain && m < t->part[i].first + t->part[i].n;
 			     m++)
 				for (int64_t j = 0; j < l->cols; j++)
-					y[m * N + l->at + j] = (double)l->gain[j] * y[m * N + l->at + j] +
-							       (l->shift ? (double)l->shift[j] : 0);
+					y[m * N + l->at + j] = get(t->gain, j) * y[m * N + l->at + j] +
+							       (l->shift ? get(t->shift, j) : 0);
 		}
 }
 
@@ -162,7 +189,7 @@ static void test_refused(void **state)
 	t.part[0].lane[2].at--;
 	t.part[1].lane[1].gain = NULL; /* a shift alone */
 	assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), -EINVAL);
-	t.part[1].lane[1].gain = t.gain.data;
+	t.part[1].lane[1].gain = t.part[2].lane[2].gain;
 	t.p.type = DT_F16;
 	assert_int_equal(dev->ops->lora_add(dev, y, x, room, &t.p), -EINVAL);
 	t.p.type = DT_F32;
@@ -194,8 +221,9 @@ static void test_gated_from_f32(void **state)
 /* Norms of rows, what they make of columns with and without a bias, and backward, against f64. */
 static void test_magnitudes(void **state)
 {
-	enum { OUT = 37, IN = 1100, RANK = 5, WIDE = 50, AT = 9 };
+	enum { OUT = 37, RANK = 5, WIDE = 50, AT = 9 };
 	for (int v = 0; v < 2 * TYPES; v++) {
+		const int IN = v % 2 ? 1100 : 1104;
 		const enum dt_dtype t = compute_types[v / 2];
 		const double eps = t == DT_F32 ? 2e-6 : t == DT_BF16 ? BF16_EPS : F16_EPS;
 		struct dt_tensor w = random_tensor(t, OUT, IN, 1, 1), a = random_tensor(t, RANK, IN, 2, 1),
@@ -250,12 +278,20 @@ static void test_magnitudes(void **state)
 	}
 }
 
+/* Last: it changes the sizes. */
+static void test_by_8(void **state)
+{
+	eight_at_a_time();
+	test_formula(state);
+	test_neighbours(state);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_formula),	   cmocka_unit_test(test_neighbours),
 		cmocka_unit_test(test_refused),	   cmocka_unit_test(test_gated_from_f32),
-		cmocka_unit_test(test_magnitudes),
+		cmocka_unit_test(test_magnitudes), cmocka_unit_test(test_by_8),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

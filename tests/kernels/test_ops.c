@@ -269,6 +269,25 @@ static void training(enum dt_dtype t, int64_t m, int64_t n)
 	both_latent_heads(1e-6, r(t, m, n + 2), r(t, m, 3 * n + 1), &h);
 }
 
+/* Part of a matrix of n columns, in the middle of a row at both ends where there is room. */
+static void factors(enum dt_dtype t, int64_t m, int64_t n)
+{
+	const int64_t skip = m * n > 8 ? 3 : 0, count = m * n - 2 * skip;
+	const struct dt_factor sums = {m, n, skip, 0.5f, 0}, f = {m, n, skip, 0.5f, 1.7};
+	struct dt_tensor g = r(DT_F32, 1, count);
+	double a[256] = {1}, b[256] = {1};
+
+	assert_true(m + n <= 256);
+	assert_int_equal(card->ops->factor_sums(card, a, a + m, g, &sums), 0);
+	assert_int_equal(cpu->ops->factor_sums(cpu, b, b + m, g, &sums), 0);
+	for (int64_t i = 0; i < m + n; i++)
+		if (!(fabs(a[i] - b[i]) <= 1e-12 * b[i]))
+			fail_msg("factor_sums [%lld]: %.17g and %.17g", (long long)i, a[i], b[i]);
+	ran[OP_factor_sums] = true;
+	both_factor_direction(1e-6, g, positive(m), positive(n), &f);
+	both_factor_direction(0, g, positive(m + 1), positive(n), &f); /* refused */
+}
+
 static void mixtures(enum dt_dtype t, int64_t m, int64_t n)
 {
 	const struct dt_moe p = {.experts = 11, .used = 3};
@@ -402,13 +421,12 @@ static void images(enum dt_dtype t, int64_t m, int64_t n)
 }
 
 /*
- * Weights that are packed belong to a device: test_packed.c, test_step.c and test_moe.c compare those.
- * Adafactor, distillation, adapters of rows and rounding to blocks have no body on cards (absent.c).
+ * Weights that are packed belong to a device: test_packed.c, test_step.c and test_moe.c compare those;
+ * test_lora.c and test_distill.c run on each by themselves. Rounding to blocks has no body on cards (absent.c).
  */
 static bool is_apart(const char *name)
 {
-	static const char *const apart[] = {"packed_",	"step_", "factor_",	"lora_",
-					    "distill_", "dora_", "round_blocks"};
+	static const char *const apart[] = {"packed_", "step_", "lora_", "distill_", "dora_", "round_blocks"};
 
 	for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
 		if (!strncmp(name, apart[i], strlen(apart[i])))
@@ -434,6 +452,7 @@ int main(void)
 		{"norms", test_group, NULL, NULL, (void *)norms},
 		{"products", test_group, NULL, NULL, (void *)products},
 		{"rows", test_group, NULL, NULL, (void *)rows},
+		{"factors", test_group, NULL, NULL, (void *)factors},
 		{"mixtures", test_group, NULL, NULL, (void *)mixtures},
 		{"attention", test_group, NULL, NULL, (void *)attention},
 		{"draws", test_group, NULL, NULL, (void *)draws},
