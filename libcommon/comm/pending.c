@@ -95,8 +95,9 @@ struct idling {
  * sched_yield with no other runnable thread costs hardly more than a pause, so the spin is short. Sleep comes
  * late: a wake-up takes up to 0.1 ms on a virtual machine, and more where something else took the processor,
  * long enough for the ranks that wait for this one to fall asleep as well, and so on until the end of the
- * operation. A stage of a served model waits for each token while the others compute it, tens of milliseconds:
- * with a sleep after the first, one stream over two stages took 1.19 times one process, without 1.03.
+ * operation. A stage of a served model waits for each token while the others compute it, tens of
+ * milliseconds: with a sleep after the first, one stream over two stages took 1.19 times one process, without
+ * 1.03.
  */
 static void idle(struct dt_comm *c, const struct dt_comm_transport *t, struct idling *i)
 {

@@ -144,9 +144,9 @@ void dt_infer_parts_release(struct dt_infer *m);
 int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err);
 
 /*
- * infer_context.c: a pass whose rows are cut over cp. own_rows: this rank's of rows [row, end). join: logits of
- * these rows, this rank's own, go to the first rank of tp and cp, which has place for all of b in logits and its
- * own there; pooled states are summed over cp.
+ * infer_context.c: a pass whose rows are cut over cp. own_rows: this rank's of rows [row, end). join:
+ * logits of these rows, this rank's own, go to the first rank of tp and cp, which has place for all of b
+ * in logits and its own there; pooled states are summed over cp.
  */
 struct dt_infer_batch dt_infer_own_rows(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end);
 int dt_infer_join_rows(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end, const float *own,

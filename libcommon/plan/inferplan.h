@@ -22,8 +22,8 @@ struct dt_param dt_infer_part(const struct dt_param *p, const struct dt_local_pa
 #define DT_INFER_LOGITS_ROWS(seqs) ((seqs) + 2)
 
 /*
- * Parts that a pass over the stages of a pipeline is computed in, each of part_rows rows at least (0: as dt-serve
- * has it), so that a stage computes one while the stage behind computes the one before.
+ * Parts that a pass over the stages of a pipeline is computed in, each of part_rows rows at least (0: as
+ * dt-serve has it), so that a stage computes one while the stage behind computes the one before.
  */
 enum { DT_INFER_PART_ROWS = 64, DT_INFER_PARTS_A_STAGE = 4 };
 static inline int dt_infer_parts(int rows, int part_rows, int stages)

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-_Static_assert(DT_SERVE_PARTS == DT_INFER_PARTS_A_STAGE * DT_SERVE_STAGES, "parts of a pass");
+_Static_assert(DT_FLOW_PARTS == DT_INFER_PARTS_A_STAGE * DT_FLOW_STAGES, "parts of a pass");
 
 struct attention {		  /* nodes of one kind of layer that are alike */
 	struct dt_node_cost cost; /* without keys: flops of a pair of query and key */
@@ -17,9 +17,9 @@ struct attention {		  /* nodes of one kind of layer that are alike */
 	int kind; /* of layer */
 };
 
-struct rows {			      /* of passes of which a rank has so many rows */
-	double body[DT_SERVE_STAGES]; /* seconds of all but attention; */
-	double head;		      /* of the final unit, with logits of every row */
+struct rows {			     /* of passes of which a rank has so many rows */
+	double body[DT_FLOW_STAGES]; /* seconds of all but attention; */
+	double head;		     /* of the final unit, with logits of every row */
 	struct attention *attention;
 	int nattention;
 };
@@ -55,9 +55,8 @@ int dt_serve_clock_open(const struct dt_serve_site *s, struct dt_serve_clock **r
 	const int cp = s->cp > 1 ? s->cp : 1, all = s->tp * cp * s->pp, node = s->cluster->gpus_a_node;
 	struct dt_serve_clock *c;
 
-	if (s->pp > DT_SERVE_STAGES)
-		return dt_err_set(err, -EINVAL, "servers are planned over at most %d stages",
-				  DT_SERVE_STAGES);
+	if (s->pp > DT_FLOW_STAGES)
+		return dt_err_set(err, -EINVAL, "servers are planned over at most %d stages", DT_FLOW_STAGES);
 	if (!(c = calloc(1, sizeof(*c))))
 		return dt_err_sys(err, -ENOMEM, "cannot plan a server");
 	c->s = *s;
@@ -189,7 +188,10 @@ static double attention_seconds(const struct dt_serve_clock *c, const struct att
 	return dt_node_seconds(&c->device, &cost);
 }
 
-/* Rows [row, end) of all into c->span; their number. *ret_heads: last rows of sequences, which want logits. */
+/*
+ * Rows [row, end) of all into c->span; their number. *ret_heads: last rows of sequences: logits are
+ * wanted.
+ */
 static int cut(struct dt_serve_clock *c, const struct dt_serve_span *span, int n, int row, int end,
 	       int *ret_heads)
 {
@@ -249,7 +251,7 @@ static int part(struct dt_serve_clock *c, const struct dt_serve_span *span, int 
 }
 
 int dt_serve_clock_pass(struct dt_serve_clock *c, const struct dt_serve_span *span, int n,
-			struct dt_serve_times *ret, struct dt_err *err)
+			struct dt_flow *ret, struct dt_err *err)
 {
 	int64_t rows = 0;
 	int rc = 0;
@@ -259,8 +261,8 @@ int dt_serve_clock_pass(struct dt_serve_clock *c, const struct dt_serve_span *sp
 	if (n < 1 || rows > c->s.max_rows)
 		return dt_err_set(err, -EINVAL, "a pass of %lld rows was asked for, %d were planned",
 				  (long long)rows, c->s.max_rows);
-	*ret = (struct dt_serve_times){
-		.stages = c->s.pp, .parts = c->s.cluster->cores ? dt_infer_parts((int)rows, 0, c->s.pp) : 1};
+	*ret = (struct dt_flow){.stages = c->s.pp,
+				.parts = c->s.cluster->cores ? dt_infer_parts((int)rows, 0, c->s.pp) : 1};
 	for (int i = 0; i < ret->parts && rc == 0; i++) {
 		const int row = dt_infer_part_at((int)rows, i, ret->parts),
 			  end = dt_infer_part_at((int)rows, i + 1, ret->parts);

@@ -6,8 +6,8 @@
 #ifndef DT_PLAN_SERVCLOCK_H
 #define DT_PLAN_SERVCLOCK_H
 
+#include "base/flow.h"
 #include "plan/cluster.h"
-#include "plan/servtimes.h"
 #include "plan/work.h"
 
 struct dt_serve_site {
@@ -25,14 +25,14 @@ struct dt_serve_span { /* tokens [first, first + n) of a sequence */
 
 struct dt_serve_clock;
 
-/* -EINVAL: more stages than DT_SERVE_STAGES. */
+/* -EINVAL: more stages than DT_FLOW_STAGES. */
 int dt_serve_clock_open(const struct dt_serve_site *s, struct dt_serve_clock **ret, struct dt_err *err);
 void dt_serve_clock_close(struct dt_serve_clock *c);
 
 /* Of a pass over at most max_rows rows of n sequences, which wants the logits of one row of each. Processors
  * compute it in dt-serve's parts; on cards a part of few rows would take as long as many. */
 int dt_serve_clock_pass(struct dt_serve_clock *c, const struct dt_serve_span *span, int n,
-			struct dt_serve_times *ret, struct dt_err *err);
+			struct dt_flow *ret, struct dt_err *err);
 
 /* Seconds until the cache of n tokens has gone from one server to another over the network. */
 double dt_serve_clock_move(const struct dt_serve_clock *c, int n);

@@ -26,10 +26,10 @@ struct pace {
 	double sum;
 	int steps, rows, fail_at; /* fail_at: the step that cannot be said, 0: none */
 	int stages;		  /* 0: one */
-	double stage_s[DT_SERVE_STAGES];
+	double stage_s[DT_FLOW_STAGES];
 };
 
-static int step_s(void *arg, const struct dt_sched_item *items, int n, struct dt_serve_times *ret,
+static int step_s(void *arg, const struct dt_sched_item *items, int n, struct dt_flow *ret,
 		  struct dt_err *err)
 {
 	struct pace *p = arg;
@@ -40,7 +40,7 @@ static int step_s(void *arg, const struct dt_sched_item *items, int n, struct dt
 		p->rows += items[i].n;
 	}
 	p->sum += t;
-	*ret = (struct dt_serve_times){.stages = p->stages ? p->stages : 1, .parts = 1, .part_s = {{t}}};
+	*ret = (struct dt_flow){.stages = p->stages ? p->stages : 1, .parts = 1, .part_s = {{t}}};
 	for (int i = 0; i < p->stages; i++)
 		ret->part_s[0][i] = p->stage_s[i];
 	return ++p->steps == p->fail_at ? dt_err_set(err, -ENOMEM, "as planned") : 0;
@@ -186,8 +186,10 @@ static void refused_and_failed(void **state)
 	assert_int_equal(dt_simulate(&p, ask, 3, a, &r, NULL), -EINVAL);
 }
 
-/* Over so many stages of these seconds, n requests of a one-token prompt and `out` tokens at a time; until all
- * have ended. */
+/*
+ * Over so many stages of these seconds, n requests of a one-token prompt and `out` tokens at a time;
+ * until all have ended.
+ */
 static void on_stages(int stages, const double *s, int n, int out)
 {
 	struct dt_sim_ask ask[5];
@@ -250,7 +252,7 @@ static void stages_by_hand(void **state)
 	near(r.busy_s, 4 * 1.5);
 	on_stages(2, s, 4, 3); /* two in a step */
 	assert_int_equal(r.steps, 6);
-	p.stages = DT_SERVE_STAGES + 1;
+	p.stages = DT_FLOW_STAGES + 1;
 	assert_int_equal(dt_simulate(&p, ask, 2, a, &r, NULL), -EINVAL);
 }
 
@@ -268,11 +270,11 @@ static void ranks(void **state)
 
 static double pass(struct dt_serve_clock *c, const struct dt_serve_span *span, int n)
 {
-	struct dt_serve_times t;
+	struct dt_flow t;
 
 	assert_int_equal(dt_serve_clock_pass(c, span, n, &t, NULL), 0);
-	assert_true(dt_serve_times_slowest(&t) > 0);
-	return dt_serve_times_alone(&t);
+	assert_true(dt_flow_slowest(&t) > 0);
+	return dt_flow_alone(&t);
 }
 
 /* A step that only decodes, and a prompt alone, are what the times of these phases say. */
@@ -311,7 +313,7 @@ static void clock_of_mixtures(void **state)
 	struct dt_serve_site s = {&h100, &m, 1, 1, 1, 1, 16, 16, 1024};
 	struct dt_serve_span one[] = {{500, 1}, {0, 1000}}, late = {7000, 1000}, few[] = {{500, 1}, {0, 100}};
 	struct dt_serve_clock *c, *c2;
-	struct dt_serve_times t;
+	struct dt_flow t;
 	struct dt_err err = {0};
 	double decode, prompt, both;
 
@@ -346,7 +348,7 @@ static void clock_of_parts(void **state)
 	struct dt_serve_site s = {&cpu, &m, 1, 1, 1, 1, 16, 16, 1024};
 	struct dt_serve_span one[] = {{500, 1}, {0, 1000}};
 	struct dt_serve_clock *c;
-	struct dt_serve_times t;
+	struct dt_flow t;
 	double sum = 0;
 
 	assert_int_equal(dt_cluster_device("cpu", &cpu, NULL), 0);
@@ -358,9 +360,9 @@ static void clock_of_parts(void **state)
 	assert_int_equal(t.parts, 8);
 	for (int i = 0; i < t.parts; i++)
 		sum += t.part_s[i][0] + t.part_s[i][1];
-	if (fabs(dt_serve_times_alone(&t) / (dt_serve_times_slowest(&t) + sum / 16) - 1) > 0.02)
-		fail_msg("%g s over two stages, not a part of 16 of %g behind %g", dt_serve_times_alone(&t),
-			 sum, dt_serve_times_slowest(&t));
+	if (fabs(dt_flow_alone(&t) / (dt_flow_slowest(&t) + sum / 16) - 1) > 0.02)
+		fail_msg("%g s over two stages, not a part of 16 of %g behind %g", dt_flow_alone(&t), sum,
+			 dt_flow_slowest(&t));
 	dt_serve_clock_close(c);
 }
 
@@ -393,8 +395,9 @@ static void clock_of_shared_experts(void **state)
 }
 
 /*
- * Rows shared by the ranks of cp: of a long prompt, whose products are bound by arithmetic, each has half the
- * products and up to three quarters of the pairs of attention, and one message a layer is left: the closed form.
+ * Rows shared by the ranks of cp: of a long prompt, whose products are bound by arithmetic, each has half
+ * the products and up to three quarters of the pairs of attention, and one message a layer is left: the
+ * closed form.
  */
 static void clock_of_shared_rows(void **state)
 {

@@ -92,7 +92,10 @@ static int try_ranks(const struct dt_serve_query *q, const struct passes *t, int
 	return rc;
 }
 
-/* The most ranks that are looked at: of data no more than images, else some more than the rate alone needs. */
+/*
+ * The most ranks that are looked at: of data no more than images, else some more than the rate alone
+ * needs.
+ */
 static int most_ranks(const struct dt_serve_query *q, const struct passes *t, const struct dt_image_plan *p)
 {
 	const double each = t->pass_s[p->batch] + t->send_s[p->batch];

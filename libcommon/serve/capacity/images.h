@@ -1,7 +1,8 @@
 /*
- * Plans of servers that classify images (serve/engine/classify.h): each rank has the whole net, and they share
- * requests of one image each, or every batch. What a rank holds and how long its passes take come from the
- * program; whether the answers come in time, from the server's own queue, run over the requests on paper.
+ * Plans of servers that classify images (serve/engine/classify.h): each rank has the whole net, and they
+ * share requests of one image each, or every batch. What a rank holds and how long its passes take come
+ * from the program; whether the answers come in time, from the server's own queue, run over the requests
+ * on paper.
  */
 #ifndef DT_SERVE_CAPACITY_IMAGES_H
 #define DT_SERVE_CAPACITY_IMAGES_H
@@ -40,8 +41,9 @@ struct dt_image_plan {
 };
 
 /*
- * One plan for every batch and way to share (of a batch that is cut, over two ranks and more), with the fewest ranks that answer q->rate requests a second within
- * q->ttft_s; fewest ranks first, those that miss it last. Returns their number.
+ * One plan for every batch and way to share (of a batch that is cut, over two ranks and more), with the
+ * fewest ranks that answer q->rate requests a second within q->ttft_s; fewest ranks first, those that
+ * miss it last. Returns their number.
  */
 int dt_image_plans(const struct dt_serve_query *q, struct dt_image_plan ret[DT_IMAGE_PLANS],
 		   struct dt_err *err);

@@ -50,7 +50,7 @@ struct prompt_s {	       /* seconds of a prompt alone, in as many passes as it t
 static int prompt_seconds(const struct dt_serve_query *q, struct dt_serve_clock *clock, struct prompt_s *ret,
 			  struct dt_err *err)
 {
-	struct dt_serve_times t;
+	struct dt_flow t;
 	int rc = 0;
 
 	*ret = (struct prompt_s){0};
@@ -59,23 +59,23 @@ static int prompt_seconds(const struct dt_serve_query *q, struct dt_serve_clock 
 		rc = dt_serve_clock_pass(clock, &(struct dt_serve_span){(int)at, (int)n}, 1, &t, err);
 		if (rc < 0)
 			break;
-		ret->until += dt_serve_times_alone(&t);
-		ret->slowest += dt_serve_times_slowest(&t);
+		ret->until += dt_flow_alone(&t);
+		ret->slowest += dt_flow_slowest(&t);
 	}
 	return rc;
 }
 
 /*
- * Seconds in which each of seqs sequences gets a token, in the middle of their answers: over stages as many
- * steps as there are, of as many sequences each, follow one another as closely as the slowest stage lets them,
- * and a sequence's next step begins when its last is over.
+ * Seconds in which each of seqs sequences gets a token, in the middle of their answers: over stages as
+ * many steps as there are, of as many sequences each, follow one another as closely as the slowest stage
+ * lets them, and a sequence's next step begins when its last is over.
  */
 static int round_seconds(const struct dt_serve_query *q, int64_t seqs, int stages,
 			 struct dt_serve_clock *clock, double *ret, struct dt_err *err)
 {
 	const int64_t each = (seqs + stages - 1) / stages, steps = (seqs + each - 1) / each;
 	struct dt_serve_span *span = calloc((size_t)each, sizeof(*span));
-	struct dt_serve_times t;
+	struct dt_flow t;
 	int rc;
 
 	if (!span)
@@ -85,7 +85,7 @@ static int round_seconds(const struct dt_serve_query *q, int64_t seqs, int stage
 	rc = dt_serve_clock_pass(clock, span, (int)each, &t, err);
 	free(span);
 	if (rc == 0)
-		*ret = fmax(dt_serve_times_alone(&t), (double)steps * dt_serve_times_slowest(&t));
+		*ret = fmax(dt_flow_alone(&t), (double)steps * dt_flow_slowest(&t));
 	return rc;
 }
 
@@ -327,7 +327,7 @@ static int plan_tp(const struct dt_serve_query *q, int tp, struct dt_serve_plan 
 	int rc = add_plan(q, p, ret, n, &fits, err);
 
 	whole = fits;
-	for (p.pp = 2; rc == 0 && !fits && p.pp <= DT_SERVE_STAGES; p.pp *= 2)
+	for (p.pp = 2; rc == 0 && !fits && p.pp <= DT_FLOW_STAGES; p.pp *= 2)
 		rc = add_plan(q, p, ret, n, &fits, err);
 	p.pp = 1;
 	for (p.cp = 2; whole && has_long_prompts(q) && rc == 0 && p.cp <= rest; p.cp *= 2)

@@ -54,16 +54,15 @@ struct dt_serve_plan {
 enum { DT_SERVE_PLANS = 32, DT_SERVE_BLOCK = 16, DT_SERVE_PREFILL_MIN = 512 /* dt-serve --prefill-min */ };
 
 /*
- * One plan for every tp that divides a node, and for every pp that cuts the model further where the
- * whole on tp alone does not fit. Of mixtures also replicas that share experts (ep) over the rest of a
- * node, or over as many nodes as it takes to fit; a pass is then as long as one of equal rows on all.
- * Fewest devices first, those that miss a limit last. The most sequences that keep TPOT and fit are
- * decoded together; replicas are the fewest that keep P99 of TTFT and TPOT. Stages of a pipeline have as many
- * steps under way as there are. Where 1 of 100 prompts takes a whole step and more, ranks that share the rows of
- * a step (cp) are tried over the rest of a node too; each then has the model and the cache that tp leaves of
- * them, and memory is counted as if it had all rows. Of the best plan the split
- * into servers for prompts and servers for decoding is tried that comes closest to the limits. Returns
- * their number.
+ * One plan for every tp that divides a node, and for every pp that cuts the model further where the whole
+ * on tp alone does not fit. Of mixtures also replicas that share experts (ep) over the rest of a node, or
+ * over as many nodes as it takes to fit; a pass is then as long as one of equal rows on all. Fewest
+ * devices first, those that miss a limit last. The most sequences that keep TPOT and fit are decoded
+ * together; replicas are the fewest that keep P99 of TTFT and TPOT. Stages of a pipeline have as many
+ * steps under way as there are. Where 1 of 100 prompts takes a whole step and more, ranks that share the
+ * rows of a step (cp) are tried over the rest of a node too; each then has the model and the cache that
+ * tp leaves of them, and memory is counted as if it had all rows. Of the best plan the split into servers
+ * for prompts and servers for decoding is tried that comes closest to the limits. Returns their number.
  */
 int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_SERVE_PLANS],
 		   struct dt_err *err);

@@ -10,7 +10,7 @@ struct pace {
 	struct dt_serve_span *span; /* [max_seqs] */
 };
 
-static int step_times(void *arg, const struct dt_sched_item *items, int n, struct dt_serve_times *ret,
+static int step_times(void *arg, const struct dt_sched_item *items, int n, struct dt_flow *ret,
 		      struct dt_err *err)
 {
 	struct pace *p = arg;

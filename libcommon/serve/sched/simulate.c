@@ -16,11 +16,11 @@ enum doing { IDLE, COMPUTES, TAKES }; /* the first stage of the newest step; res
 struct server {
 	struct dt_kvpool pool;
 	struct dt_sched sched;
-	struct flight flight[DT_SERVE_STAGES];
+	struct flight flight[DT_FLOW_STAGES];
 	int oldest, nflight;
 	enum doing doing;
 	double until; /* that is over */
-	double free_s[DT_SERVE_STAGES];
+	double free_s[DT_FLOW_STAGES];
 	int unfinished, had;
 };
 
@@ -201,7 +201,7 @@ static void end_step(struct sim *m, struct server *s)
 	}
 }
 
-static double busy(const struct dt_serve_times *t)
+static double busy(const struct dt_flow *t)
 {
 	double sum = 0;
 
@@ -215,7 +215,7 @@ static double busy(const struct dt_serve_times *t)
 static int begin_step(struct sim *m, struct server *s, double now, struct dt_err *err)
 {
 	struct flight *f = &s->flight[(s->oldest + s->nflight) % m->stages];
-	struct dt_serve_times t;
+	struct dt_flow t;
 	int rc;
 
 	f->n = dt_sched_step(&s->sched, f->items);
@@ -226,7 +226,7 @@ static int begin_step(struct sim *m, struct server *s, double now, struct dt_err
 	rc = m->p->step_s(m->p->arg, f->items, f->n, &t, err);
 	if (rc < 0)
 		return rc;
-	f->done_s = dt_serve_times_run(&t, now, s->free_s);
+	f->done_s = dt_flow_run(&t, now, s->free_s);
 	if (t.stages != m->stages || !(s->free_s[0] > now))
 		return dt_err_set(err, -EINVAL, "a step takes no time");
 	s->nflight++;
@@ -389,7 +389,7 @@ static void close_server(struct server *s)
 	if (s->sched.tenant)
 		dt_sched_release(&s->sched);
 	dt_kvpool_release(&s->pool);
-	for (int i = 0; i < DT_SERVE_STAGES; i++)
+	for (int i = 0; i < DT_FLOW_STAGES; i++)
 		free(s->flight[i].items);
 }
 
@@ -407,9 +407,9 @@ int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int
 	*ret = (struct dt_sim_report){0};
 	if (p->servers < 1 || p->prefill < 0)
 		return dt_err_set(err, -EINVAL, "at least one server must answer");
-	if (m.stages > DT_SERVE_STAGES)
+	if (m.stages > DT_FLOW_STAGES)
 		return dt_err_set(err, -EINVAL, "servers are simulated over at most %d stages",
-				  DT_SERVE_STAGES);
+				  DT_FLOW_STAGES);
 	for (int i = 0; i < n; i++)
 		if (ask[i].prompt < 1 || ask[i].output < 1 || (i > 0 && ask[i].at_s < ask[i - 1].at_s))
 			return dt_err_set(err, -EINVAL, "request %d is out of order or empty", i);

@@ -1,20 +1,21 @@
 /*
- * The scheduler on paper: requests of a trace go through dt_sched on several servers, on a clock that moves
- * by what a function says that a step takes. No model, no thread, no real time: equal input, equal result.
+ * The scheduler on paper: requests of a trace go through dt_sched on several servers, on a clock that
+ * moves by what a function says that a step takes. No model, no thread, no real time: equal input, equal
+ * result.
  *
  * A request goes to the server with the fewest unfinished ones, of equal ones to the one that has had the
- * fewest. A server begins a step as soon as the one before has ended and something runs or waits. Over stages
- * of a pipeline as many steps are under way, of different sequences, as dt-serve has them
- * (serve/engine/ranks.h): what plans them computes the first stage itself, begins a step when it has computed
- * its stage of the one before, and takes the results of the oldest when there are as many as stages or nothing
- * else to do. With prefill servers, a prompt of prefill_min tokens and more is computed by the one with the fewest prompts
- * under way; its whole blocks are then adopted by the server that answers, which computes what is left
- * (dt-serve --role decode --prefill).
+ * fewest. A server begins a step as soon as the one before has ended and something runs or waits. Over
+ * stages of a pipeline as many steps are under way, of different sequences, as dt-serve has them
+ * (serve/engine/ranks.h): what plans them computes the first stage itself, begins a step when it has
+ * computed its stage of the one before, and takes the results of the oldest when there are as many as
+ * stages or nothing else to do. With prefill servers, a prompt of prefill_min tokens and more is computed
+ * by the one with the fewest prompts under way; its whole blocks are then adopted by the server that
+ * answers, which computes what is left (dt-serve --role decode --prefill).
  */
 #ifndef DT_SERVE_SIMULATE_H
 #define DT_SERVE_SIMULATE_H
 
-#include "plan/servtimes.h"
+#include "base/flow.h"
 #include "serve/sched/scheduler.h"
 
 struct dt_sim_ask {
@@ -29,9 +30,9 @@ struct dt_sim_params {
 	int prefill;	 /* further ones that compute prompts for them */
 	int prefill_min; /* tokens */
 	int max_seqs, max_tokens, nblocks, block_size, window; /* of each, as struct dt_sched and dt_kvpool */
-	int stages;					       /* of each, at most DT_SERVE_STAGES; 0 is 1 */
+	int stages;					       /* of each, at most DT_FLOW_STAGES; 0 is 1 */
 	/* What a step takes of each stage; < 0: it cannot be said, and err says why. */
-	int (*step_s)(void *arg, const struct dt_sched_item *items, int n, struct dt_serve_times *ret,
+	int (*step_s)(void *arg, const struct dt_sched_item *items, int n, struct dt_flow *ret,
 		      struct dt_err *err);
 	/* Seconds from the end of the step with the last n tokens of a prompt until they have moved. */
 	double (*move_s)(void *arg, int n);
