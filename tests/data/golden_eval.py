@@ -33,7 +33,7 @@ class Model:
     def __init__(self, folder):
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self.tok = transformers.PreTrainedTokenizerFast(tokenizer_file=folder + "/tokenizer.json")
-        self.bos = 1
+        self.begin = [1]  # what its tokenizer puts in front of a text
 
     def ids(self, text):
         return self.tok.encode(text, add_special_tokens=False)
@@ -63,7 +63,7 @@ def transformers_windows(m, ids):
 def llama_windows(m, ids):
     total, count = 0.0, 0
     for chunk in range(len(ids) // SEQ):
-        window = [m.bos] + ids[chunk * SEQ + 1:(chunk + 1) * SEQ]
+        window = m.begin + ids[chunk * SEQ + len(m.begin):(chunk + 1) * SEQ]
         targets = range(SEQ // 2 + 1, SEQ)
         total += m.nll(window, targets)
         count += len(targets)
@@ -82,8 +82,8 @@ def rolling_windows(m, ids):
 
 def choice(m, context, text):
     bare = context.rstrip()
-    n = len(m.ids(bare)) + 1
-    ids = [m.bos] + m.ids(context + text)
+    n = len(m.begin + m.ids(bare))
+    ids = m.begin + m.ids(context + text)
     return -m.nll(ids, range(n, len(ids)))
 
 
@@ -95,7 +95,7 @@ def main(bin_dir, stories):
         m = Model(tmp + "/hf")
         with open(HERE + "/../../LICENSE", encoding="utf-8") as f:
             text = f.read()[:6000]
-        ids = [m.bos] + m.ids(text)
+        ids = m.begin + m.ids(text)
         for name, run in ("transformers", transformers_windows), ("llama.cpp", llama_windows), \
                 ("rolling", rolling_windows):
             nll, count = run(m, ids)

@@ -4,7 +4,8 @@
     golden_eval_real.py MODELS       the folder of the files that golden_greedy.py --list names
 
 Weights are those that package gguf unpacks, in fp32; tokens those of transformers' own tokenizer of the GGUF
-file, behind the token that begins a text; losses those of its logits, in fp64. Windows and choices: golden_eval.py.
+file, which forgets that SmolLM2's takes digits one by one before all else; losses those of its logits, in fp64.
+Windows and choices: golden_eval.py.
 """
 
 import json
@@ -12,6 +13,7 @@ import os
 import sys
 
 try:
+    import tokenizers
     import transformers
 
     import golden_eval
@@ -28,7 +30,10 @@ class Model(golden_eval.Model):
     def __init__(self, name, path):
         self.model = golden_greedy.load(name, path)
         self.tok = transformers.AutoTokenizer.from_pretrained(os.path.dirname(path), gguf_file=os.path.basename(path))
-        self.bos = self.tok.bos_token_id
+        self.begin = self.tok("").input_ids
+        if name == "smollm2":
+            pre = tokenizers.pre_tokenizers
+            self.tok.backend_tokenizer.pre_tokenizer = pre.Sequence([pre.Digits(True), pre.ByteLevel(False)])
 
 
 def main(models):
@@ -40,7 +45,7 @@ def main(models):
     for name in "smollm2", "gemma3":
         file = golden_greedy.MODELS[name][0]
         m = Model(name, os.path.join(models, file))
-        ids = [m.bos] + m.ids(text)
+        ids = m.begin + m.ids(text)
         out[name] = {"file": file}
         for way, run in ("transformers", golden_eval.transformers_windows), ("llama.cpp", golden_eval.llama_windows), \
                 ("rolling", golden_eval.rolling_windows):
