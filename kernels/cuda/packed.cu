@@ -64,27 +64,9 @@ static bool numbers_by_rows(const struct dt_dev *dev, const struct numbers &a)
 	return !plain || a.m <= (c->blas ? FEW_NUMBERS : FEW - 1);
 }
 
-static int multiply_numbers(struct dt_dev *dev, const struct numbers &a, struct dt_tensor y,
-			    struct dt_tensor x, struct dt_tensor bias)
-{
-	const struct dt_cuda *c = (const struct dt_cuda *)dev->impl;
-
-	if (numbers_by_rows(dev, a))
-		return dt_number_rows(c, a);
-	if (a.set.n)
-		return dt_cuda_matmul_sorted(c, y, x, a.rows, a.set);
-	return dt_cuda_matmul(dev, y, x, false, dt_t2((void *)a.w, (enum dt_dtype)a.tw, a.rows, a.k), true,
-			      bias, false);
-}
-
 static bool quants_by_rows(int64_t m, const struct dt_sorted &set)
 {
 	return set.n ? set.rows <= FEW * set.n : m < FEW;
-}
-
-static int multiply_quants(const struct dt_cuda *c, const struct quant &a)
-{
-	return quants_by_rows(a.m, a.set) ? dt_quant_rows(c, a) : dt_quant_tiles(c, a);
 }
 
 /* Parts behind part i that the same launch multiplies. */
@@ -119,10 +101,112 @@ static int round_rows(struct dt_dev *dev, const struct dt_cuda *c, struct round_
 	return DT_LAUNCH(c, round_kernel, (unsigned)dt_ceil_div(a->all, 8), 256, 0, *a);
 }
 
+/* One call: all parts of w, or of the set whose weights have parts like those of w. */
+struct job {
+	struct dt_dev *dev;
+	const struct dt_cuda *c;
+	struct dt_tensor y, x, bias;
+	const struct dt_packed *w;
+	const struct dt_packed_set *of;
+	const struct dt_meet *meet;
+	int gate;
+	struct tail tail;
+	struct round_job round;
+};
+
+/* Whether what follows on results is part of the launch, which only products by rows have. */
+static bool goes_on(const struct job &j)
+{
+	return j.gate || j.tail.done;
+}
+
+static struct dt_sorted set_of(const struct job &j, int i)
+{
+	if (!j.of)
+		return {};
+	return {j.meet->first, j.of->there + (int64_t)i * j.of->n, j.of->n,
+		dt_rows(j.y),  j.meet->used ? j.meet->from : NULL, j.meet->used,
+		j.c->bad};
+}
+
+/* Part i, and *taken parts behind it. */
+static int multiply_numbers(struct job &j, int i, int *taken)
+{
+	const struct dt_packed_part *p = &j.w->part[i];
+	const int tw = p->format == DT_FMT_F32 ? DT_F32 : DT_BF16;
+	struct numbers a = {p->data,   j.x.data,     j.bias.data,  j.y.data,	 tw,
+			    j.x.dtype, j.y.dtype,    j.bias.dtype, p->rows,	 dt_rows(j.y),
+			    j.w->k,    dt_cols(j.y), p->first,	   set_of(j, i), {},
+			    0,	       j.gate,	     j.tail};
+
+	if (j.gate && j.w->nparts == 1)
+		halve(a);
+	const bool by_rows = numbers_by_rows(j.dev, a), fast = by_rows && dt_numbers_fast(a);
+
+	if (!j.of && fast && a.nmore == 0)
+		*taken = take_beside(a, j.w, i);
+	if ((goes_on(j) && !fast) || (j.gate && a.nmore != 1))
+		return -ENOTSUP;
+	if (by_rows)
+		return dt_number_rows(j.c, a);
+	if (j.of)
+		return dt_cuda_matmul_sorted(j.c, j.y, j.x, a.rows, a.set);
+	return dt_cuda_matmul(j.dev, j.y, j.x, false, dt_t2(p->data, (enum dt_dtype)tw, a.rows, a.k), true,
+			      j.bias, false);
+}
+
+/* The same of a part in blocks. */
+static int multiply_quants(struct job &j, int i, int *taken)
+{
+	const struct dt_packed_part *p = &j.w->part[i];
+	const struct dt_quant_shape *s = dt_quant_shape(p->format);
+	const struct dt_sorted set = set_of(j, i);
+	const int64_t m = dt_rows(j.y);
+	const bool by_rows = quants_by_rows(m, set);
+	int rc = 0;
+
+	if (goes_on(j) && !by_rows)
+		return -ENOTSUP;
+	if (!j.round.q && dt_quant_wants_x(m, set) && (rc = round_rows(j.dev, j.c, &j.round)) < 0)
+		return rc;
+	struct quant a = {p->data,
+			  p->panel_bytes,
+			  p->format,
+			  s->quants,
+			  s->scales,
+			  s->supers,
+			  s->offset,
+			  p->rows,
+			  j.w->blocks,
+			  m,
+			  dt_cols(j.y),
+			  p->first,
+			  j.x.data,
+			  j.x.dtype,
+			  dt_aligned(j.x.data),
+			  j.round.q,
+			  j.round.b,
+			  j.y.data,
+			  j.bias.data,
+			  j.y.dtype,
+			  j.bias.dtype,
+			  set,
+			  {},
+			  0,
+			  j.gate,
+			  j.tail};
+
+	if (!j.of && by_rows)
+		*taken = take_beside(a, j.w, i);
+	if (j.gate && a.nmore != 1)
+		return -ENOTSUP;
+	return by_rows ? dt_quant_rows(j.c, a) : dt_quant_tiles(j.c, a);
+}
+
 /*
- * Of w, or of the set whose weights have parts like those of w, each row with the one that it meets. gate: 0,
- * or 1 + f of packed_gated; norm: what follows on all results, or NULL. -ENOTSUP, and nothing is written:
- * rows or formats do not suit one of these.
+ * Each row of y with w, or with the weight of the set that it meets. gate: 0, or 1 + f of packed_gated; norm:
+ * what follows on all results, or NULL. -ENOTSUP, and nothing is written: rows or formats do not suit one of
+ * these.
  */
 static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		    struct dt_tensor bias, const struct dt_packed_set *of, const struct dt_meet *meet,
@@ -130,85 +214,27 @@ static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const bool moved = of && meet->used;
-	const int64_t m = dt_rows(y), ld = dt_cols(y);
-	struct tail tail = {};
+	struct job j = {dev, c, y, x, bias, w, of, meet, gate, {}, {}};
 	int rc = 0;
 
 	if (!c)
 		return -ENODEV;
 	if (norm)
-		tail = {*norm, c->done};
-	struct round_job round = {NULL,
-				  NULL,
-				  x.data,
-				  x.dtype,
-				  dt_rows(x) * w->blocks,
-				  w->blocks,
-				  moved ? meet->at : NULL,
-				  moved ? meet->used : 1,
-				  m,
-				  c->bad};
-
-	for (int i = 0; i < w->nparts && rc == 0; i++) {
-		const struct dt_packed_part *p = &w->part[i];
-		const struct dt_quant_shape *s = dt_quant_shape(p->format);
-		struct dt_sorted set = {};
-
-		if (of)
-			set = {meet->first, of->there + (int64_t)i * of->n, of->n,
-			       m,	    meet->used ? meet->from : NULL, meet->used,
-			       c->bad};
-		if (dt_is_float(p->format)) {
-			const int tw = p->format == DT_FMT_F32 ? DT_F32 : DT_BF16;
-			struct numbers a = {p->data,  x.data,	  bias.data, y.data, tw,   x.dtype,
-					    y.dtype,  bias.dtype, p->rows,   m,	     w->k, ld,
-					    p->first, set,	  {},	     0,	     gate, tail};
-
-			if (gate && w->nparts == 1)
-				halve(a);
-			const bool by_rows = numbers_by_rows(dev, a) && dt_numbers_fast(a);
-
-			if (!of && by_rows && a.nmore == 0)
-				i += take_beside(a, w, i);
-			rc = ((gate || norm) && !by_rows) || (gate && a.nmore != 1)
-				     ? -ENOTSUP
-				     : multiply_numbers(dev, a, y, x, bias);
-			continue;
-		}
-		if ((gate || norm) && !quants_by_rows(m, set))
-			return -ENOTSUP;
-		if (!round.q && dt_quant_wants_x(m, set) && (rc = round_rows(dev, c, &round)) < 0)
-			break;
-		struct quant a = {p->data,
-				  p->panel_bytes,
-				  p->format,
-				  s->quants,
-				  s->scales,
-				  s->supers,
-				  s->offset,
-				  p->rows,
-				  w->blocks,
-				  m,
-				  ld,
-				  p->first,
-				  x.data,
-				  x.dtype,
-				  dt_aligned(x.data),
-				  round.q,
-				  round.b,
-				  y.data,
-				  bias.data,
-				  y.dtype,
-				  bias.dtype,
-				  set,
-				  {},
-				  0,
-				  gate,
-				  tail};
-
-		if (!of && quants_by_rows(m, set))
-			i += take_beside(a, w, i);
-		rc = gate && a.nmore != 1 ? -ENOTSUP : multiply_quants(c, a);
+		j.tail = {*norm, c->done};
+	j.round = {NULL,
+		   NULL,
+		   x.data,
+		   x.dtype,
+		   dt_rows(x) * w->blocks,
+		   w->blocks,
+		   moved ? meet->at : NULL,
+		   moved ? meet->used : 1,
+		   dt_rows(y),
+		   c->bad};
+	for (int i = 0, taken = 0; i < w->nparts && rc == 0; i += 1 + taken) {
+		taken = 0;
+		rc = dt_is_float(w->part[i].format) ? multiply_numbers(j, i, &taken)
+						    : multiply_quants(j, i, &taken);
 	}
 	return rc;
 }
