@@ -280,7 +280,7 @@ static bool ask_alike(struct dt_exec *x, const struct dt_node *n, int64_t part, 
 	return alike;
 }
 
-/* Whether it may be made in parts: no bit changes, or nobody minds. Shapes of a run's nodes stay as they are. */
+/* Whether it may be made in parts: no bit changes, or nobody minds. Shapes stay as they are over a run. */
 static bool parts_alike(struct dt_exec *x, const struct dt_node *n, int64_t part, int p)
 {
 	const struct dt_step *step = (const struct dt_step *)((const char *)n - offsetof(struct dt_step, n));
