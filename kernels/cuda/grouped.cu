@@ -90,7 +90,7 @@ template <class T> __global__ void __launch_bounds__(128, 5) rows_kernel(struct 
 	dt_product_each(d, [&](int i, int j, float v) { put(p, t, i, j, v); });
 }
 
-__global__ void __launch_bounds__(256, 4) rows_f32_kernel(struct by_rows p)
+__global__ void __launch_bounds__(256, 3) rows_f32_kernel(struct by_rows p)
 {
 	const struct tile t = tile_of(p);
 	float d[4][4];
@@ -263,7 +263,7 @@ template <class T> __global__ void __launch_bounds__(128, 5) weights_kernel(stru
 	dt_product_each(d, [&](int i, int j, float v) { put(p, m0 + i, n0 + j, any, v); });
 }
 
-__global__ void __launch_bounds__(256, 4) weights_f32_kernel(struct by_weights p)
+__global__ void __launch_bounds__(256, 3) weights_f32_kernel(struct by_weights p)
 {
 	const int64_t m0 = (int64_t)blockIdx.x * TILE, n0 = (int64_t)blockIdx.y * TILE;
 	bool any = false;

@@ -104,7 +104,7 @@ DT_DEVICE void choose_groups(const struct route &a, const float *s, float *of, i
 	__syncwarp();
 }
 
-__global__ void __launch_bounds__(128) route_kernel(struct route a)
+__global__ void __launch_bounds__(128, 8) route_kernel(struct route a)
 {
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
 	const int64_t i = (int64_t)blockIdx.x * 4 + warp, groups = a.p.groups > 1 ? a.p.groups : 0;
