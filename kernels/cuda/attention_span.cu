@@ -79,7 +79,7 @@ DT_DEVICE void span_put(void *to, int t, int64_t at, float v, bool add)
 	dt_st1(to, t, at, add ? dt_ld1(to, t, at) + v : v);
 }
 
-__global__ void __launch_bounds__(128) span_forward_kernel(struct span_args a)
+__global__ void __launch_bounds__(128, 6) span_forward_kernel(struct span_args a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
@@ -147,7 +147,7 @@ DT_DEVICE float span_row_dot(const struct span_args &a, int64_t row, int64_t h)
 	return dt_warp_sum(s);
 }
 
-__global__ void __launch_bounds__(128) span_dq_kernel(struct span_args a)
+__global__ void __launch_bounds__(128, 6) span_dq_kernel(struct span_args a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(128) span_dq_kernel(struct span_args a)
 }
 
 /* A warp has a key of a key/value head, against every query of the heads that share it. */
-__global__ void __launch_bounds__(128) span_dkv_kernel(struct span_args a, float *dots)
+__global__ void __launch_bounds__(128, 6) span_dkv_kernel(struct span_args a, float *dots)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	const int64_t kv = blockIdx.y, group = a.heads / a.kv_heads, b = blockIdx.z;
