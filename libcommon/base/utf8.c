@@ -93,4 +93,27 @@ size_t dt_utf8_count(const char *s, size_t n)
 		count += (s[i] & 0xc0) != 0x80;
 	return count;
 }
+
+bool dt_utf8_is_space(uint32_t cp)
+{
+	return (cp >= 0x09 && cp <= 0x0d) || cp == 0x20 || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
+	       (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 || cp == 0x202f ||
+	       cp == 0x205f || cp == 0x3000;
+}
+
+size_t dt_utf8_trimmed(const char *s, size_t n)
+{
+	while (n > 0) {
+		size_t at = n - 1;
+		uint32_t cp;
+
+		while (at > 0 && (s[at] & 0xc0) == 0x80)
+			at--;
+		dt_utf8_decode(s + at, n - at, &cp);
+		if (!dt_utf8_is_space(cp))
+			break;
+		n = at;
+	}
+	return n;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -5,6 +5,7 @@
 #ifndef DT_SERVE_UTF8_H
 #define DT_SERVE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,10 @@ size_t dt_utf8_decode(const char *s, size_t n, uint32_t *ret);
 
 /* Characters of well-formed text. */
 size_t dt_utf8_count(const char *s, size_t n);
+
+bool dt_utf8_is_space(uint32_t cp); /* White_Space */
+/* Bytes of well-formed text without the white space at its end. */
+size_t dt_utf8_trimmed(const char *s, size_t n);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -71,13 +71,6 @@ size_t dt_utf8_next(const char *s, size_t n, uint32_t *ret_cp)
 	return len ? len : 1;
 }
 
-bool dt_utf8_is_space(uint32_t cp)
-{
-	return (cp >= 0x09 && cp <= 0x0d) || cp == 0x20 || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
-	       (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 || cp == 0x202f ||
-	       cp == 0x205f || cp == 0x3000;
-}
-
 /* No character below U+0300 changes under NFC; the other forms leave ASCII alone. */
 static bool is_plain(enum dt_normal form, const char *s, size_t n)
 {

@@ -4,6 +4,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 
+#include "base/utf8.h"
 #include "data/bpe.h"
 #include "data/tokenizer.h"
 
@@ -133,7 +134,6 @@ int64_t dt_sp_symbols(const struct dt_tokenizer *t, const char *s, size_t n, int
 size_t dt_utf8_valid(const char *s, size_t n);
 /* Bytes of the character at s (valid UTF-8, n > 0) and its code point. */
 size_t dt_utf8_next(const char *s, size_t n, uint32_t *ret_cp);
-bool dt_utf8_is_space(uint32_t cp); /* White_Space */
 /* s must be valid. *ret is malloc'd, or NULL when s is in that form already. */
 int dt_tok_normalize(enum dt_normal form, const char *s, size_t n, char **ret, size_t *ret_n,
 		     struct dt_err *err);

@@ -2,6 +2,7 @@
 #include "eval/asker.h"
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "serve/api/openai.h"
 #include "serve/api/served.h"
 
@@ -35,34 +36,40 @@ static int append_ids(json_t *list, const int32_t *ids, size_t n)
 }
 
 /*
- * The ids of context and continuation together, and how many of them are the context's: those that the
- * context has by itself, blanks at its end counted with the continuation (as lm-evaluation-harness does).
+ * What lm-evaluation-harness puts to a model: the ids that the context has by itself, and of those that
+ * context and continuation have together what is behind as many. White space at the end of the context counts
+ * with the continuation. Where a token reaches over the join, both have ids that the text as a whole has not.
  */
 static int encode_pair(struct local *l, const struct dt_question *q, json_t **ret, int *ret_context,
 		       struct dt_err *err)
 {
 	const size_t n = strlen(q->context), more = strlen(q->continuation);
-	size_t own = n, nwhole = 0, ncontext = 0;
+	const size_t own = dt_utf8_trimmed(q->context, n);
+	size_t nwhole = 0, nown = 0, ncontext;
 	int32_t *whole = NULL, *context = NULL;
 	char *text = malloc(n + more + 1);
 	json_t *list = json_array();
 	int rc = text && list ? 0 : -ENOMEM;
 
-	while (own > 0 && strchr(" \t\r\n", q->context[own - 1]))
-		own--;
 	if (rc == 0) {
 		memcpy(text, q->context, n);
 		memcpy(text + n, q->continuation, more + 1);
 		rc = dt_api_encode(l->served.tok, text, n + more, &whole, &nwhole, err);
 	}
 	if (rc == 0)
-		rc = dt_api_encode(l->served.tok, text, own, &context, &ncontext, err);
+		rc = dt_api_encode(l->served.tok, text, own, &context, &nown, err);
+	ncontext = nown;
 	if (rc == 0 && ncontext == 0 && l->prefix >= 0) {
 		rc = append_ids(list, &l->prefix, 1);
 		ncontext = 1;
 	}
 	if (rc == 0)
-		rc = append_ids(list, whole, nwhole);
+		rc = append_ids(list, context, nown);
+	if (rc == 0 && nwhole <= nown)
+		rc = dt_err_set(err, -EINVAL, "'%.40s' adds no token to what stands before it",
+				q->continuation);
+	if (rc == 0)
+		rc = append_ids(list, whole + nown, nwhole - nown);
 	if (rc == -ENOMEM)
 		dt_err_sys(err, -ENOMEM, "cannot ask '%s'", l->served.tok ? q->continuation : "");
 	*ret = list;

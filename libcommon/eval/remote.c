@@ -40,13 +40,14 @@ static json_t *body(void *arg, int64_t i, const char *model)
 	return o;
 }
 
-/* Tokens of the prompt that begin at or behind the end of the context. */
+/* Tokens of the prompt that begin at or behind the end of the context, which is that of local.c. */
 static int take_scores(const struct dt_question *q, const json_t *choice, json_int_t prompt,
 		       struct dt_question *ret, struct dt_err *err)
 {
 	const json_t *o = json_object_get(choice, "logprobs"), *at = json_object_get(o, "text_offset"),
 		     *lp = json_object_get(o, "token_logprobs"), *top = json_object_get(o, "top_logprobs");
-	const int64_t from = (int64_t)dt_utf8_count(q->context, strlen(q->context));
+	const int64_t from =
+		(int64_t)dt_utf8_count(q->context, dt_utf8_trimmed(q->context, strlen(q->context)));
 	const size_t n = json_array_size(at);
 
 	if (!json_is_array(at) || json_array_size(lp) != json_array_size(at))

@@ -1,6 +1,7 @@
 #include "eval/score.h"
 
 #include "base/table.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <math.h>
@@ -25,16 +26,22 @@ static void put_questions(const struct dt_task *t, const struct dt_task_item *it
 		q[i] = (struct dt_question){.context = it->context, .continuation = it->choice[i]};
 }
 
-/* The first of the largest, each over the bytes of its text where norm. */
+/* What the log-probability of a choice is divided by: nothing, the characters of its text, or their bytes. */
+enum over { OVER_NOTHING, OVER_CHARACTERS, OVER_BYTES };
+
+/* The first of the largest. */
 static int best_choice(const struct dt_task *t, const struct dt_task_item *it, const struct dt_question *q,
-		       bool norm)
+		       enum over over)
 {
 	double most = -INFINITY;
 	int best = 0;
 
 	for (int i = 0; i < it->nchoice; i++) {
-		const size_t bytes = strlen(it->choice[i]) - t->before;
-		const double x = norm ? q[i].logprob / (double)(bytes ? bytes : 1) : q[i].logprob;
+		const char *text = it->choice[i] + t->before;
+		const size_t n = over == OVER_NOTHING ? 1
+				 : over == OVER_BYTES ? strlen(text)
+						      : dt_utf8_count(text, strlen(text));
+		const double x = q[i].logprob / (double)n;
 
 		if (x > most) {
 			most = x;
@@ -54,7 +61,7 @@ static int predict(const struct dt_task *t, const struct dt_task_item *it, const
 	if (it->nchoice == 0) {
 		json_object_set_new(o, "text", json_string(q->text ? q->text : ""));
 	} else {
-		json_object_set_new(o, "given", json_integer(best_choice(t, it, q, false)));
+		json_object_set_new(o, "given", json_integer(best_choice(t, it, q, OVER_NOTHING)));
 		json_object_set_new(o, "answer", json_integer(it->answer));
 		for (int i = 0; i < it->nchoice; i++)
 			json_array_append_new(list, json_real(q[i].logprob));
@@ -74,9 +81,10 @@ static int judge(const struct dt_task *t, int64_t i, const struct dt_question *q
 	if (it->nchoice == 0) {
 		s->right[i] = dt_task_matches(t, it, q->text ? q->text : "");
 	} else {
-		s->given[i] = best_choice(t, it, q, false);
+		s->given[i] = best_choice(t, it, q, OVER_NOTHING);
 		s->right[i] = (int)s->given[i] == it->answer;
-		s->norm[i] = best_choice(t, it, q, true) == it->answer;
+		s->norm[i] = best_choice(t, it, q, OVER_CHARACTERS) == it->answer;
+		s->bytes[i] = best_choice(t, it, q, OVER_BYTES) == it->answer;
 	}
 	return f ? predict(t, it, q, s->right[i] > 0, f, err) : 0;
 }
@@ -151,9 +159,10 @@ int dt_score_run(const struct dt_task *t, struct dt_asker *a, const struct dt_sc
 	struct dt_score s = {.n = t->n,
 			     .right = calloc(n, sizeof(double)),
 			     .norm = calloc(n, sizeof(double)),
+			     .bytes = calloc(n, sizeof(double)),
 			     .given = calloc(n, sizeof(double))};
 	int64_t at = q->rank;
-	int rc = s.right && s.norm && s.given ? 0 : dt_err_sys(err, -ENOMEM, "cannot ask");
+	int rc = s.right && s.norm && s.bytes && s.given ? 0 : dt_err_sys(err, -ENOMEM, "cannot ask");
 
 	while (rc == 0 && at < t->n) {
 		at = ask_batch(t, a, q, at, &s, err);
@@ -162,10 +171,10 @@ int dt_score_run(const struct dt_task *t, struct dt_asker *a, const struct dt_sc
 			q->progress(q->arg, at < t->n ? at : t->n, t->n);
 	}
 	if (q->size > 1) {
-		double *list[] = {s.right, s.norm, s.given};
+		double *list[] = {s.right, s.norm, s.bytes, s.given};
 
 		rc = dt_comm_agree(q->ranks, rc, NULL, err);
-		for (int i = 0; i < 3 && rc == 0; i++) /* an item is one rank's, the others add 0 */
+		for (int i = 0; i < 4 && rc == 0; i++) /* an item is one rank's, the others add 0 */
 			rc = dt_all_reduce(q->ranks, list[i], NULL, t->n, DT_F64, DT_SUM, "answers", err);
 	}
 	if (rc == 0 && t->kind == DT_TASK_CLASSIFY)
@@ -176,6 +185,7 @@ int dt_score_run(const struct dt_task *t, struct dt_asker *a, const struct dt_sc
 	}
 	s.acc = share_of(s.right, s.n, &s.acc_error);
 	s.norm_acc = share_of(s.norm, s.n, &s.norm_error);
+	s.bytes_acc = share_of(s.bytes, s.n, &s.bytes_error);
 	*ret = s;
 	return 0;
 }
@@ -184,6 +194,7 @@ void dt_score_release(struct dt_score *s)
 {
 	free(s->right);
 	free(s->norm);
+	free(s->bytes);
 	free(s->given);
 	free(s->confusion);
 	free(s->precision);
@@ -259,6 +270,8 @@ json_t *dt_score_json(const struct dt_task *t, const char *model, const struct d
 	json_object_set_new(o, "acc_stderr", number(s->acc_error));
 	json_object_set_new(o, "acc_norm", json_real(s->norm_acc));
 	json_object_set_new(o, "acc_norm_stderr", number(s->norm_error));
+	json_object_set_new(o, "acc_bytes", json_real(s->bytes_acc));
+	json_object_set_new(o, "acc_bytes_stderr", number(s->bytes_error));
 	if (t->kind == DT_TASK_CLASSIFY) {
 		json_object_set_new(o, "macro_f1", json_real(s->macro_f1));
 		json_object_set_new(o, "labels", labels_json(t, s));

@@ -1,7 +1,7 @@
 /*
  * A task put to a model, over ranks: each has the model and every size-th item, and all learn the result.
  * What is measured is that of lm-evaluation-harness (Gao et al. 2021): acc compares sums of
- * log-probabilities, acc_norm sums over the bytes of a choice.
+ * log-probabilities, acc_norm these over the characters of a choice, acc_bytes over its bytes.
  */
 #ifndef DT_EVAL_SCORE_H
 #define DT_EVAL_SCORE_H
@@ -25,8 +25,9 @@ struct dt_score {
 	int64_t n;
 	double *right; /* [n] 1: answered right, by acc or exact match */
 	double *norm;  /* [n] by acc_norm */
+	double *bytes; /* [n] by acc_bytes */
 	double *given; /* [n] the choice taken, 0 for what was generated */
-	double acc, acc_error, norm_acc, norm_error;
+	double acc, acc_error, norm_acc, norm_error, bytes_acc, bytes_error;
 	/* classify: rows are what is right, columns what was given; and per label, [nlabel] */
 	int64_t *confusion;
 	double *precision, *recall, *f1; /* 0 where nothing was given, or nothing is right */

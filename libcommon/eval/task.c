@@ -87,6 +87,10 @@ static int read_choices(const struct dt_task *t, const struct header *h, const j
 	for (int i = 0; i < it->nchoice; i++) {
 		char *whole = join(h->delimiter, it->choice[i]);
 
+		if (!*it->choice[i]) {
+			free(whole);
+			return dt_err_set(err, -EINVAL, "choice %d is empty", i);
+		}
 		if (!whole)
 			return dt_err_sys(err, -ENOMEM, "cannot read the task");
 		free(it->choice[i]);

@@ -60,6 +60,30 @@ refused() { # status, what stderr says, arguments
     [ "$found" -gt 0 ] || skip "no models in '$models' (golden_greedy.py --list)"
 }
 
+@test "log-likelihoods, accuracies and their errors of four tasks: those of lm-evaluation-harness" {
+    stories=${DT_TEST_DATA:-$DT_SRC/../shared/data}/stories260K
+    [ -f "$stories/stories260K.bin" ] || skip "stories260K is not there"
+    golden=$DT_SRC/tests/data/golden-choices.json
+    dt-shard-ckpt convert --tokenizer "$stories/tok512.bin" --to safetensors "$stories/stories260K.bin" told
+    for task in story choices bare labels; do
+        dt-eval task "${common[@]}" "$DT_SRC/tests/data/eval/$task.jsonl" told --predictions lines.jsonl --json >sum.json
+        jq -en --arg t $task --slurpfile lines lines.jsonl --slurpfile sum sum.json --slurpfile want "$golden" '
+            $want[0][$t] as $w | [$lines[].logprobs] as $got
+            | ($got | map(length)) == ($w.logprobs | map(length)) and
+              ([range($got | length) as $i | range($got[$i] | length) as $k
+                | $got[$i][$k] - $w.logprobs[$i][$k] | fabs] | max < 2e-4) and
+              (["acc", "acc_norm", "acc_bytes"] | map(., . + "_stderr")
+               | all(. as $m | $sum[0][$m] - $w[$m] | fabs < 1e-9))' || { echo $task; cat sum.json; return 1; }
+    done
+    # this one has items on which the three do not agree
+    dt-eval task "${common[@]}" "$DT_SRC/tests/data/eval/choices.jsonl" told --json |
+        jq -e '.acc != .acc_norm and .acc_norm != .acc_bytes'
+    head -c 6000 "$DT_SRC/LICENSE" >license.txt
+    dt-eval ppl "${common[@]}" --text license.txt --seq 128 --json told >got.json
+    jq -en --slurpfile got got.json --slurpfile want "$golden" '$got[0].tokens == $want[0].rolling.tokens and
+        ($got[0].nll * $got[0].tokens / -$want[0].rolling.logprob - 1 | fabs < 1e-6)'
+}
+
 @test "the loss of dt-train's evaluation is the nll here: another program, another graph" {
     trained=$(jq -s 'map(.eval_loss // empty) | last' metrics.jsonl)
     [ "$(jq -s 'map(.eval_tokens // empty) | last' metrics.jsonl)" -eq 2496 ]
@@ -295,6 +319,7 @@ refused() { # status, what stderr says, arguments
         echo '{"task": "next", "template": "{begin}"}'
         echo '{"begin": "Apache", "choices": ["License", "zzz"], "answer": 0}'
         echo '{"begin": "Terms of", "choices": ["use", "éé"], "answer": 0}'
+        echo '{"begin": "Terms of ", "choices": ["use", "zz"], "answer": 0}'
     } >srv.jsonl
     dt-eval task "${common[@]}" srv.jsonl run --predictions here.jsonl
     status=0
@@ -305,7 +330,7 @@ refused() { # status, what stderr says, arguments
     [ "$status" -eq 0 ]
     grep -q 401 wrong.txt
     jq -en --slurpfile a here.jsonl --slurpfile b there.jsonl \
-        '[range(2) as $i | range(2) as $k | $a[$i].logprobs[$k] - $b[$i].logprobs[$k] | fabs] | max < 1e-4'
+        '[range(3) as $i | range(2) as $k | $a[$i].logprobs[$k] - $b[$i].logprobs[$k] | fabs] | max < 1e-4'
 }
 
 @test "bad input: named, with its line" {
@@ -326,6 +351,8 @@ refused() { # status, what stderr says, arguments
     refused 1 "bad.jsonl:2: the template has a '{' without '}'" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 2}' >bad.jsonl
     refused 1 "bad.jsonl:2: 'answer' is none of the 2 choices" task bad.jsonl run
+    printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", ""], "answer": 0}' >bad.jsonl
+    refused 1 "bad.jsonl:2: choice 1 is empty" task bad.jsonl run
     printf '%s\n' '{"task": "x", "kind": "classify"}' >bad.jsonl
     refused 1 "needs 'choices'" task bad.jsonl run
     printf '%s\n' '{"task": "x"}' >bad.jsonl
