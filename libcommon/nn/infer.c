@@ -116,8 +116,6 @@ static int check(const struct dt_infer_params *p, const struct dt_config *c, con
 				  "the KV pool and the batch need at least one block and one token");
 	if (p->disk_dir && !dt_dev_is_host(dev))
 		return dt_err_set(err, -ENOTSUP, "weights are read from disk on the processor only");
-	if (p->adapters && !dt_dev_is_host(dev))
-		return dt_err_set(err, -ENOTSUP, "adapters are served on the processor only");
 	if (p->max_len > c->max_seq)
 		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
 				  p->max_len, (long long)c->max_seq);

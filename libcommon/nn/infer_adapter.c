@@ -180,6 +180,10 @@ static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const stru
 	r->sum = sum_of(a, m->plan.stage.graph.params.p);
 	if (m->gone)
 		return dt_infer_adapter_deal(r, m, a, err);
+	if (!dt_dev_is_host(m->dev)) { /* the thread that computes does the rest */
+		r->placed = calloc(1, sizeof(*r->placed));
+		return r->placed ? 0 : dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+	}
 	rows = r->rows;
 	for (int i = 0; i < a->n && rc == 0; i++) {
 		const int local = m->plan.stage.local_of[a->part[i].param];
@@ -229,10 +233,10 @@ uint64_t dt_infer_adapter_sum(const struct dt_infer_adapter *a)
 
 /* ---- the pass ---- */
 
-/* The lanes of an adapter at the linears of a node; false: it has none there. */
-static bool lanes_of(const struct dt_infer *m, const struct dt_node *n, const struct dt_infer_adapter *a,
-		     struct dt_lora_lane *lane)
+bool dt_infer_lanes(const struct dt_infer *m, const struct dt_node *n, const struct dt_infer_adapter *a,
+		    struct dt_lora_lane lane[DT_LORA_LANES])
 {
+	const struct dt_lora_lane *of = !a ? NULL : a->placed ? a->placed->of : a->of;
 	int64_t at = 0;
 	bool any = false;
 
@@ -240,10 +244,12 @@ static bool lanes_of(const struct dt_infer *m, const struct dt_node *n, const st
 		lane[i] = (struct dt_lora_lane){0};
 		if (n->param[i] < 0)
 			continue;
-		lane[i] = a->of[n->param[i]];
+		if (of)
+			lane[i] = of[n->param[i]];
 		lane[i].at = at;
+		lane[i].cols = m->plan.stage.shape[n->param[i]][0];
 		any |= lane[i].a != NULL;
-		at += m->plan.stage.shape[n->param[i]][0];
+		at += lane[i].cols;
 	}
 	return any;
 }
@@ -262,13 +268,17 @@ int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor 
 	const struct dt_infer_batch *b = m->batch;
 	struct dt_lora_batch p = {.type = m->p.dtype, .part = m->parts};
 
-	for (int i = m->window.first, next; i < m->window.end; i = next) {
+	if (!dt_dev_is_host(m->dev)) {
+		p.part = dt_infer_side_parts(m, n);
+		p.n = m->side.nparts;
+	}
+	for (int i = m->window.first, next; i < m->window.end && dt_dev_is_host(m->dev); i = next) {
 		const struct dt_infer_adapter *a = b->adapter[i];
 		struct dt_lora_part *part = &m->parts[p.n];
 
 		for (next = i + 1; next < m->window.end && b->adapter[next] == a;)
 			next++;
-		if (!a || !lanes_of(m, n, a, part->lane))
+		if (!a || !dt_infer_lanes(m, n, a, part->lane))
 			continue;
 		part->first = b->q_start[i] - x->row;
 		part->n = b->q_start[next] - b->q_start[i];

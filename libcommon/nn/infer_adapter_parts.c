@@ -395,10 +395,12 @@ void dt_infer_adapter_sent(const struct dt_infer_adapter *a)
 static void release(struct dt_infer_adapter *a)
 {
 	dt_infer_whole_release(a);
+	dt_infer_placed_free(a->placed);
 	free(a->of);
 	free(a->rows);
 	free(a->squares);
 	free(a->data.p);
+	a->placed = NULL;
 	a->of = NULL;
 	a->rows = NULL;
 	a->squares = NULL;

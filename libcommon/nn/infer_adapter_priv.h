@@ -26,9 +26,17 @@ struct dt_infer_own {
 	int64_t local, n;
 };
 
+/* On a card, once a pass has had the adapter. */
+struct dt_infer_placed {
+	struct dt_dev *dev;
+	char *base;		 /* NULL: not yet */
+	struct dt_lora_lane *of; /* as the adapter's, of this memory */
+};
+
 struct dt_infer_adapter {
-	struct dt_lora_lane *of;    /* by local parameter, without a place among columns; a NULL: none */
-	struct dt_infer_piece data; /* of all lanes */
+	struct dt_lora_lane *of;	/* by local parameter, without a place among columns; a NULL: none */
+	struct dt_infer_placed *placed; /* NULL: the host computes */
+	struct dt_infer_piece data;	/* of all lanes */
 	const struct dt_infer_lane *lane; /* [lanes] in data */
 	int lanes;
 	float *rows; /* of each lane gains, which are magnitudes until they are measured, then shifts */
@@ -89,6 +97,17 @@ int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, 
 void dt_infer_adapter_plan(struct dt_infer_adapter *a, const struct dt_infer_lane *const *lane,
 			   const int64_t *n, int ranks);
 float dt_infer_number(struct dt_tensor t, int64_t i); /* element i of f32, bf16 or f16 */
+/* The lanes of an adapter, or of none (NULL), at the linears of a node; false: it has none there. */
+bool dt_infer_lanes(const struct dt_infer *m, const struct dt_node *n, const struct dt_infer_adapter *a,
+		    struct dt_lora_lane lane[DT_LORA_LANES]);
+/* Whether rows of a node's product may have adapters. */
+static inline bool dt_infer_adapted(const struct dt_node *n)
+{
+	return (n->op == DT_OP_LINEAR || n->op == DT_OP_LINEAR_GATED) && n->out[2] >= 0;
+}
+/* The table of node n in the step under way, side.nparts parts (infer_adapter_device.c). */
+const struct dt_lora_part *dt_infer_side_parts(const struct dt_infer *m, const struct dt_node *n);
+void dt_infer_placed_free(struct dt_infer_placed *p); /* NULL is allowed */
 void dt_infer_adapter_free(struct dt_infer_adapter *a);
 
 #endif

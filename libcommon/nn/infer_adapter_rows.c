@@ -10,51 +10,103 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { ROWS = 64 }; /* unpacked at a time */
+enum { ROWS = 64, CARD_ROWS = 1024 }; /* unpacked at a time */
 #define PORTION 4e6 /* products that a portion has at most: some milliseconds of one thread */
 
 struct room {
-	float *w, *b, *sums; /* [ROWS, in], [ROWS, rank], [2, ROWS] */
+	int64_t rows;
+	float *w, *b, *sums; /* [rows, in], [rows, rank], [2, rows] */
+	/* a card's: ids of rows, then w, b and sums, which the host does not reach */
+	char *there;
+	int32_t *ids;
 };
 
-static int make_room(struct room *r, const struct dt_infer_lane *l)
+static int make_room(struct room *r, const struct dt_infer *m, const struct dt_infer_lane *l)
 {
-	r->w = malloc((size_t)(ROWS * l->in) * sizeof(*r->w));
-	r->b = malloc((size_t)(ROWS * l->rank) * sizeof(*r->b));
-	r->sums = malloc(2 * ROWS * sizeof(*r->sums));
-	return r->w && r->b && r->sums ? 0 : -ENOMEM;
+	const bool card = !dt_dev_is_host(m->dev);
+	size_t rows;
+
+	r->rows = card ? CARD_ROWS : ROWS;
+	rows = (size_t)r->rows;
+	r->w = card ? NULL : malloc(rows * (size_t)l->in * sizeof(*r->w));
+	r->b = malloc(rows * (size_t)l->rank * sizeof(*r->b));
+	r->sums = malloc(2 * rows * sizeof(*r->sums));
+	r->ids = malloc(rows * sizeof(*r->ids));
+	if (!(r->w || card) || !r->b || !r->sums || !r->ids)
+		return -ENOMEM;
+	return card ? dt_dev_alloc(m->dev, (void **)&r->there, rows * (size_t)(l->in + l->rank + 3) * 4) : 0;
+}
+
+static void drop_room(struct room *r, const struct dt_infer *m)
+{
+	if (r->there)
+		dt_dev_free(m->dev, r->there);
+	free(r->w);
+	free(r->b);
+	free(r->sums);
+	free(r->ids);
+}
+
+/* Rows [at, at + n) of the weight as a table of what is multiplied; the lane's b is in the room. */
+static int sums_here(const struct dt_infer *m, const struct dt_infer_linear *from,
+		     const struct dt_infer_lane *l, const struct dt_lora_lane *lane, const struct room *r,
+		     int64_t at, int64_t n)
+{
+	int rc = 0;
+
+	for (int64_t i = 0; i < n && rc == 0; i++)
+		rc = dt_packed_row(from->w, from->at + at + i, r->w + i * l->in);
+	return rc < 0 ? rc
+		      : m->dev->ops->dora_norms(m->dev, dt_t2(r->sums, DT_F32, 2, n),
+						dt_t2(r->w, DT_F32, n, l->in),
+						dt_t2((void *)lane->a, m->p.dtype, l->rank, l->in),
+						dt_t2(r->b, DT_F32, n, l->rank), (float)l->scale);
+}
+
+/* The same on a card. */
+static int sums_there(const struct dt_infer *m, const struct dt_infer_linear *from,
+		      const struct dt_infer_lane *l, const struct dt_lora_lane *lane, const struct room *r,
+		      int64_t at, int64_t n)
+{
+	float *sums = (float *)(r->there + r->rows * 4), *b = sums + 2 * r->rows, *w = b + r->rows * l->rank;
+	const int64_t of = dt_packed_rows(from->w);
+	int rc;
+
+	for (int64_t i = 0; i < n; i++)
+		r->ids[i] = (int32_t)(from->at + at + i);
+	if ((rc = dt_dev_copy(m->dev, r->there, r->ids, (size_t)n * 4)) < 0 ||
+	    (rc = dt_dev_copy(m->dev, b, r->b, (size_t)(n * l->rank) * 4)) < 0 ||
+	    (rc = m->dev->ops->packed_embed(m->dev, dt_t2(w, DT_F32, n, l->in), from->w,
+					    (const int32_t *)r->there, 0, of, 1)) < 0 ||
+	    (rc = m->dev->ops->dora_norms(m->dev, dt_t2(sums, DT_F32, 2, n), dt_t2(w, DT_F32, n, l->in),
+					  dt_t2((void *)lane->a, m->p.dtype, l->rank, l->in),
+					  dt_t2(b, DT_F32, n, l->rank), (float)l->scale)) < 0 ||
+	    (rc = dt_dev_copy(m->dev, r->sums, sums, 2 * (size_t)n * 4)) < 0)
+		return rc;
+	return dt_dev_sync(m->dev);
 }
 
 /* squares [2, out]: of the rank's part of rows [first, end) of w, and of w + s b a. */
 static int measure_rows(const struct dt_infer *m, const struct dt_infer_linear *from,
-			const struct dt_infer_lane *l, const struct dt_lora_lane *lane, int64_t first,
+			const struct dt_infer_lane *l, const struct dt_infer_adapter *a, int64_t first,
 			int64_t end, float *squares, struct dt_err *err)
 {
-	struct room room = {0}, *r = &room;
-	int rc = make_room(r, l);
+	const struct dt_tensor b = dt_t2((void *)a->of[l->local].b, m->p.dtype, l->rank, l->out);
+	struct room r = {0};
+	int rc = make_room(&r, m, l);
 
-	const enum dt_dtype type = m->p.dtype;
-	const struct dt_tensor b = dt_t2((void *)lane->b, type, l->rank, l->out);
+	for (int64_t at = first; at < end && rc == 0; at += r.rows) {
+		const int64_t n = end - at < r.rows ? end - at : r.rows;
 
-	for (int64_t at = first; at < end && rc == 0; at += ROWS) {
-		const int64_t n = end - at < ROWS ? end - at : ROWS;
-
-		for (int64_t i = 0; i < n && rc == 0; i++) {
-			rc = dt_packed_row(from->w, from->at + at + i, r->w + i * l->in);
+		for (int64_t i = 0; i < n; i++)
 			for (int64_t k = 0; k < l->rank; k++)
-				r->b[i * l->rank + k] = dt_infer_number(b, k * l->out + at + i);
-		}
-		if (rc == 0)
-			rc = m->dev->ops->dora_norms(m->dev, dt_t2(r->sums, DT_F32, 2, n),
-						     dt_t2(r->w, DT_F32, n, l->in),
-						     dt_t2((void *)lane->a, type, l->rank, l->in),
-						     dt_t2(r->b, DT_F32, n, l->rank), (float)l->scale);
-		memcpy(squares + at, r->sums, (size_t)n * sizeof(float));
-		memcpy(squares + l->out + at, r->sums + n, (size_t)n * sizeof(float));
+				r.b[i * l->rank + k] = dt_infer_number(b, k * l->out + at + i);
+		rc = a->placed ? sums_there(m, from, l, &a->placed->of[l->local], &r, at, n)
+			       : sums_here(m, from, l, &a->of[l->local], &r, at, n);
+		memcpy(squares + at, r.sums, (size_t)n * sizeof(float));
+		memcpy(squares + l->out + at, r.sums + n, (size_t)n * sizeof(float));
 	}
-	free(r->w);
-	free(r->b);
-	free(r->sums);
+	drop_room(&r, m);
 	return dt_kernel_check(rc, "the lengths of rows", err);
 }
 
@@ -65,12 +117,10 @@ static bool is_cut(const struct dt_infer *m, const struct dt_infer_lane *l)
 	return m->ranks.tp && here->shape[1] != m->plan.stage.graph.params.p[here->index].shape[1];
 }
 
-/* gain holds magnitudes; behind it is shift. */
-static void put_gains(const struct dt_infer *m, const struct dt_infer_linear *from,
-		      const struct dt_infer_lane *l, const float *squares, float *gain,
+/* gain holds magnitudes; behind it is shift. bias: where the host reads it. */
+static void put_gains(const struct dt_infer_lane *l, struct dt_tensor bias, const float *squares, float *gain,
 		      struct dt_lora_lane *lane)
 {
-	const struct dt_tensor bias = dt_call_param(m->x.w, from->bias);
 	float *shift = gain + l->rows;
 
 	for (int64_t i = 0; i < l->rows; i++) {
@@ -84,17 +134,39 @@ static void put_gains(const struct dt_infer *m, const struct dt_infer_linear *fr
 	lane->shift = bias.data ? shift : NULL;
 }
 
+/* The bias of a linear where the host reads it: itself, or a copy in *room (malloc'd). */
+static int bias_here(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_tensor *bias,
+		     void **room)
+{
+	const size_t n = bias->data ? (size_t)(dt_numel(*bias) * dt_dtype_size(bias->dtype)) : 0;
+	int rc;
+
+	*room = NULL;
+	if (!a->placed || !n)
+		return 0;
+	*room = malloc(n);
+	rc = *room ? dt_dev_copy(m->dev, *room, bias->data, n) : -ENOMEM;
+	bias->data = *room;
+	return rc < 0 ? rc : dt_dev_sync(m->dev);
+}
+
 /* The gains of lane l, whose squares all ranks have measured. */
 static int finish_lane(struct dt_infer_adapter *a, const struct dt_infer *m,
 		       const struct dt_infer_linear *from, const struct dt_infer_lane *l, float *gain,
 		       struct dt_err *err)
 {
-	int rc = is_cut(m, l) ? dt_all_reduce(m->ranks.tp, a->squares, NULL, 2 * (size_t)l->out, DT_F32,
-					      DT_SUM, "lengths of an adapter's rows", err)
-			      : 0;
+	struct dt_tensor bias = dt_call_param(m->x.w, from->bias);
+	void *room;
+	int rc = bias_here(a, m, &bias, &room);
 
+	if (rc < 0)
+		dt_err_sys(err, rc, "cannot read a bias from the device");
+	else if (is_cut(m, l))
+		rc = dt_all_reduce(m->ranks.tp, a->squares, NULL, 2 * (size_t)l->out, DT_F32, DT_SUM,
+				   "lengths of an adapter's rows", err);
 	if (rc == 0)
-		put_gains(m, from, l, a->squares, gain, &a->of[l->local]);
+		put_gains(l, bias, a->squares, gain, &a->of[l->local]);
+	free(room);
 	free(a->squares);
 	a->squares = NULL;
 	return rc;
@@ -119,7 +191,7 @@ int dt_infer_adapter_measure(const struct dt_infer_adapter *of, const struct dt_
 		return -ENOMEM;
 	if (!a->squares)
 		a->squares = calloc(2 * (size_t)l->out, sizeof(*a->squares));
-	rc = a->squares ? measure_rows(m, &linear[l->local], l, &a->of[l->local], l->out * part / parts,
+	rc = a->squares ? measure_rows(m, &linear[l->local], l, a, l->out * part / parts,
 				       l->out * (part + 1) / parts, a->squares, err)
 			: dt_err_sys(err, -ENOMEM, "cannot measure the rows of an adapter");
 	if (rc == 0 && part + 1 == parts)

@@ -60,6 +60,11 @@ int dt_infer_whole_check(const struct dt_infer *m, const struct dt_adapter *a, s
 	for (int i = 0; i < a->nwhole; i++) {
 		const int param = a->whole[i].param, other = m->disk ? partner(m, a, param) : -1;
 
+		if (!dt_dev_is_host(m->dev))
+			return dt_err_set(err, -ENOTSUP,
+					  "adapter '%s': '%s' was trained whole, which is served on the "
+					  "processor only",
+					  a->path, of[param].name);
 		if (!is_served(m, param))
 			return dt_err_set(
 				err, -ENOTSUP,

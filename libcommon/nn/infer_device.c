@@ -38,6 +38,7 @@ static int tables_open(struct dt_infer *m, int edits, struct dt_err *err)
 		void *to;
 		size_t n;
 	} part[] = {
+		{&s->parts, dt_infer_side_lanes(m)}, /* first: most steps do without them */
 		{&s->slot, tokens * sizeof(int64_t)},
 		{&s->ids, tokens * 4},
 		{&s->pos, tokens * 4},
@@ -119,7 +120,7 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 		struct dt_err *err)
 {
 	struct dt_infer_side *s = &m->side;
-	size_t tokens = (size_t)b->ntokens, seqs = (size_t)b->nseq, edits = 0;
+	size_t tokens = (size_t)b->ntokens, seqs = (size_t)b->nseq, edits = 0, skip;
 	int width = table_blocks(m), rc;
 
 	if (b->nseq > m->p.max_seqs)
@@ -160,8 +161,11 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 	ret->block_table = s->table;
 	ret->max_blocks = width;
 	dt_dev_tables(m->dev, s->host, s->there, s->bytes);
-	rc = dt_dev_copy(m->dev, s->there, s->host, s->fixed + edits);
-	return rc < 0 ? dt_err_sys(err, rc, "cannot copy to the device") : 0;
+	skip = (size_t)((char *)s->slot - s->host);
+	rc = dt_dev_copy(m->dev, s->there + skip, s->slot, s->fixed - skip + edits);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot copy to the device");
+	return dt_infer_adapts(b) ? dt_infer_side_adapt(m, b, err) : 0;
 }
 
 /* Keys of the longest sequence, rounded up to what steps are recorded for; 0: not one token of each. */
@@ -180,12 +184,12 @@ static int64_t bucket(const struct dt_infer *m, const struct dt_infer_batch *b)
 	return n;
 }
 
-static int find(const struct dt_infer *m, int nseq, int kind, int64_t keys)
+static int find(const struct dt_infer *m, int nseq, int kind, bool adapted, int64_t keys)
 {
 	for (int i = 0; i < m->side.nrecorded; i++) {
 		const struct dt_infer_recorded *r = &m->side.recorded[i];
 
-		if (r->nseq == nseq && r->kind == kind && r->keys == keys)
+		if (r->nseq == nseq && r->kind == kind && r->adapted == adapted && r->keys == keys)
 			return i;
 	}
 	return -1;
@@ -227,12 +231,13 @@ static int decode(struct dt_infer *m, const struct dt_infer_batch *b, int64_t ke
 {
 	struct dt_infer_side *s = &m->side;
 	int kind = b->draw ? (int)dt_draw_kind(b->draw, b->nwant) : -1;
-	int i = find(m, b->nseq, kind, keys), rc;
+	const bool adapted = dt_infer_adapts(b);
+	int i = find(m, b->nseq, kind, adapted, keys), rc;
 
 	s->keys = keys;
 	if (i < 0) {
 		i = room(m);
-		s->recorded[i] = (struct dt_infer_recorded){b->nseq, kind, keys, ++s->steps, NULL};
+		s->recorded[i] = (struct dt_infer_recorded){b->nseq, kind, adapted, keys, ++s->steps, NULL};
 		return dt_infer_pass(m, b, s->out, err);
 	}
 	s->recorded[i].used = ++s->steps;

@@ -13,6 +13,7 @@
 
 struct dt_infer_recorded {
 	int nseq, kind;		/* enum dt_draw_kind of its draws, -1: logits come back */
+	bool adapted;		/* whether rows have adapters, whichever */
 	int64_t keys;		/* that sequences may have */
 	uint64_t used;		/* the step it ran in last */
 	struct dt_graph *graph; /* NULL: such a step came once */
@@ -25,6 +26,8 @@ struct dt_infer_side {
 	int64_t *slot;			/* in host */
 	int32_t *ids, *pos, *q_start, *kv_len, *table;
 	struct dt_draw *draw;
+	struct dt_lora_part *parts; /* [linears, nparts], where some sequence has an adapter */
+	int nparts;
 	struct dt_edit *edit; /* [max_edits] */
 	int max_edits;
 	struct dt_drawn *drawn, *drawn_host; /* [max_seqs] on the device, and pinned */
@@ -178,6 +181,13 @@ static inline bool dt_infer_rounds(const struct dt_infer *m, const struct dt_par
 {
 	return m->p.as_trained && m->p.dtype == DT_BF16 && p->ndim == 1 && p->role != DT_W_ROUTER_B;
 }
+
+/*
+ * infer_adapter_device.c: bytes of the tables of lanes of a step; a batch's adapters, which are on the card
+ * then, into these and on their way there.
+ */
+size_t dt_infer_side_lanes(const struct dt_infer *m);
+int dt_infer_side_adapt(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err);
 
 /* infer_adapter_parts.c: with several ranks and adapters. */
 int dt_infer_gone_open(struct dt_infer *m, struct dt_err *err);

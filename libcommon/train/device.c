@@ -2,6 +2,7 @@
  * Where the run computes, and what goes to and fro when that is not the host's memory: the arena of the plan
  * lies on the device then, and nothing else of it is ever allocated there.
  */
+#include "nn/device.h"
 #include "train/init.h"
 #include "train/trainer.h"
 
@@ -14,35 +15,19 @@
 
 int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 {
-	enum dt_dev_kind kind = DT_DEV_CPU;
-	int index = 0, rc = t->run.device ? dt_dev_parse(t->run.device, &kind, &index) : 0;
+	int rc = dt_nn_device_open(&t->dev, t->run.device, t->info.local_rank, nthreads, err);
 
-	if (rc < 0) {
+	if (rc == -EINVAL)
 		t->status = DT_EXIT_USAGE;
-		return dt_err_set(err, rc, "no such device: '%s' (auto, cpu, cuda or cuda:N)", t->run.device);
-	}
-	if (kind == DT_DEV_CUDA && !strchr(t->run.device, ':')) { /* ranks of a machine share out its cards */
-		int n = dt_dev_count(kind);
-
-		index = n > 0 ? t->info.local_rank % n : 0;
-	}
-	rc = dt_dev_open(&t->dev, kind, index, nthreads);
 	if (rc < 0)
-		return dt_err_set(err, rc, "cannot open device '%s': %s",
-				  t->run.device ? t->run.device : "cpu", dt_dev_why(rc));
+		return rc;
 	if (t->run.fp8 && !dt_dev_multiplies(t->dev, DT_E4M3)) {
 		dt_err_set(err, -ENOTSUP, "--fp8: this card (%s) has no products of 8-bit floats",
 			   dt_dev_isa(t->dev));
 		dt_err_hint(err, "cards of sm_89 (Ada, Hopper) and later have");
 		return -ENOTSUP;
 	}
-	if (dt_config_is_image(&t->config) && !dt_dev_convolves(t->dev))
-		return dt_err_set(
-			err, -ENOTSUP,
-			"'%s' classifies images: a card has no convolutions without cuDNN, which this "
-			"program was built without or does not find",
-			t->config.name);
-	return 0;
+	return dt_nn_device_convolves(t->dev, &t->config, err);
 }
 
 /* How collectives and messages reach the arena. */

@@ -14,13 +14,14 @@ setup_file() {
 setup() {
     PATH=$DT_BIN:$DT_HELP:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1
+    prompts=prompts.jsonl
     common=(--batch m --precision fp32 --threads 1 --max-num-seqs 4 --max-num-batched-tokens 16 --max-model-len 64 --block-size 4)
 }
 
-# same OPTION...: the card's answers are the processor's
+# same OPTION...: the card's answers to $prompts are the processor's
 same() {
-    dt-serve "${common[@]}" "$@" <prompts.jsonl | jq -c '{id, text, choices, error}' >cpu.txt
-    dt-serve-emulated --device cuda "${common[@]}" "$@" <prompts.jsonl 2>log | jq -c '{id, text, choices, error}' >card.txt
+    dt-serve "${common[@]}" "$@" <"$prompts" | jq -c '{id, text, choices, error}' >cpu.txt
+    dt-serve-emulated --device cuda "${common[@]}" "$@" <"$prompts" 2>log | jq -c '{id, text, choices, error}' >card.txt
     [ "$(wc -l <cpu.txt)" -ge 7 ]
     diff cpu.txt card.txt
 }
@@ -65,6 +66,26 @@ need_emulation() {
         same
         same --weights q8_0
     done
+}
+
+@test "adapters, with magnitudes too, beside their base: the processor's tokens, in steps that are recorded" {
+    need_emulation
+    echo '{"model_type": "qwen2", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
+        "hidden_act": "silu"}' >qwen2.json
+    dt-dataset build --tokenizer byte --out lora.h5 "$DT_SRC/LICENSE"
+    local learn=(--data lora.h5 --seq 32 --microbatch 4 --lr 3e-2 --no-mfu --threads 1 --precision fp32)
+    dt-train --model qwen2.json "${learn[@]}" --steps 15 --save base >/dev/null
+    dt-train --model base --data lora.h5 "${learn[@]:2}" --steps 6 --lora 3 --save plain >/dev/null
+    dt-train --model base --data lora.h5 "${learn[@]:2}" --steps 6 --lora 5 --dora --lora-targets '.*[qo]|.*down' --save dora >/dev/null
+    jq -c --slurpfile n <(printf '"base" "plain" "dora"') '. + {model: $n[(.max_tokens + (.n // 0)) % 3], ignore_eos: true}' prompts.jsonl >named
+    [ "$(jq -r .model named | sort -u | wc -l)" -eq 3 ]
+    common[1]=base
+    common+=(--served-model-name base --lora plain=plain --lora dora=dora)
+    prompts=named
+    same
+    [ "$(jq -rs 'map(.text) | unique | length' card.txt)" -ge 6 ]
+    same --weights q8_0
 }
 
 # answers OPTION...: of prompts whose log-probabilities are asked for, to the last digit

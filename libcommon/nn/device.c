@@ -1,0 +1,33 @@
+#include "nn/device.h"
+
+#include <errno.h>
+#include <string.h>
+
+int dt_nn_device_open(struct dt_dev **ret, const char *name, int local_rank, int nthreads, struct dt_err *err)
+{
+	enum dt_dev_kind kind = DT_DEV_CPU;
+	int index = 0, rc = name ? dt_dev_parse(name, &kind, &index) : 0;
+
+	if (rc < 0)
+		return dt_err_set(err, rc, "no such device: '%s' (auto, cpu, cuda or cuda:N)", name);
+	if (kind == DT_DEV_CUDA && !strchr(name, ':')) {
+		const int n = dt_dev_count(kind);
+
+		index = n > 0 ? local_rank % n : 0;
+	}
+	rc = dt_dev_open(ret, kind, index, nthreads);
+	return rc < 0 ? dt_err_set(err, rc, "cannot open device '%s': %s", name ? name : "cpu",
+				   dt_dev_why(rc))
+		      : 0;
+}
+
+int dt_nn_device_convolves(const struct dt_dev *dev, const struct dt_config *c, struct dt_err *err)
+{
+	if (!dt_config_is_image(c) || dt_dev_convolves(dev))
+		return 0;
+	return dt_err_set(err, -ENOTSUP,
+			  "'%s' classifies images: a card has no convolutions without cuDNN, which this "
+			  "program was built without or does not find",
+			  c->name);
+}
+/* SPDX-License-Identifier: Apache-2.0 */

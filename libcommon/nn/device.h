@@ -1,0 +1,19 @@
+/* Where a program computes, by the name that its option --device gives. */
+#ifndef DT_NN_DEVICE_H
+#define DT_NN_DEVICE_H
+
+#include "base/err.h"
+#include "kernels/device.h"
+#include "model/config.h"
+
+/*
+ * name NULL: the processor. Ranks of a machine, of which this is number local_rank, share out its cards where
+ * the name does not say which. -EINVAL: it is no name of a device; else as dt_dev_open.
+ */
+int dt_nn_device_open(struct dt_dev **ret, const char *name, int local_rank, int nthreads,
+		      struct dt_err *err);
+/* -ENOTSUP: the model has convolutions, and dev none. */
+int dt_nn_device_convolves(const struct dt_dev *dev, const struct dt_config *c, struct dt_err *err);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

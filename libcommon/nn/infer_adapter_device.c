@@ -1,0 +1,188 @@
+/*
+ * Adapters where the host cannot reach what is computed: their numbers are copied to the card by the thread
+ * that computes, before the first pass that has one, and the lanes of all linears go there with the other
+ * tables of a step.
+ */
+#include "nn/infer_adapter_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+static size_t aligned(int64_t n)
+{
+	return ((size_t)n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Copies n bytes to *at, which moves behind them; *ret: where they lie. */
+static int put(struct dt_dev *dev, char **at, const void *from, int64_t n, const void **ret)
+{
+	*ret = *at;
+	*at += aligned(n);
+	return dt_dev_copy(dev, (void *)*ret, from, (size_t)n);
+}
+
+/* a and b of every lane, then room for what rows that have magnitudes are multiplied by. */
+static int place_numbers(struct dt_infer_placed *to, const struct dt_infer_adapter *a,
+			 const struct dt_infer *m, char **at)
+{
+	const int64_t e = dt_dtype_size(m->p.dtype);
+	int rc = 0;
+
+	for (int i = 0; i < a->lanes && rc == 0; i++) {
+		const struct dt_infer_lane *l = &a->lane[i];
+		const struct dt_lora_lane *from = &a->of[l->local];
+		struct dt_lora_lane *lane = &to->of[l->local];
+
+		*lane = *from;
+		rc = put(m->dev, at, from->a, l->rank * l->in * e, &lane->a);
+		if (rc == 0)
+			rc = put(m->dev, at, from->b, l->rank * l->out * e, &lane->b);
+	}
+	return rc;
+}
+
+static int place_gains(struct dt_infer_placed *to, const struct dt_infer_adapter *a, const struct dt_infer *m,
+		       char **at)
+{
+	int rc = 0;
+
+	for (int i = 0; i < a->lanes && rc == 0; i++) {
+		const struct dt_lora_lane *from = &a->of[a->lane[i].local];
+		struct dt_lora_lane *lane = &to->of[a->lane[i].local];
+		const int64_t n = a->lane[i].rows * (int64_t)sizeof(float);
+
+		if (from->gain)
+			rc = put(m->dev, at, from->gain, n, (const void **)&lane->gain);
+		if (rc == 0 && from->shift)
+			rc = put(m->dev, at, from->shift, n, (const void **)&lane->shift);
+	}
+	return rc;
+}
+
+static size_t bytes_of(const struct dt_infer_adapter *a, const struct dt_infer *m)
+{
+	const int64_t e = dt_dtype_size(m->p.dtype);
+	size_t n = 0;
+
+	for (int i = 0; i < a->lanes; i++) {
+		const struct dt_infer_lane *l = &a->lane[i];
+
+		n += aligned(l->rank * l->in * e) + aligned(l->rank * l->out * e) +
+		     2 * aligned(l->rows * (int64_t)sizeof(float));
+	}
+	return n;
+}
+
+static int place(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err)
+{
+	struct dt_infer_placed *to = a->placed;
+	char *at;
+	int rc;
+
+	if (to->base)
+		return 0;
+	to->of = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*to->of));
+	rc = to->of ? dt_dev_alloc(m->dev, (void **)&to->base, bytes_of(a, m) + ALIGN) : -ENOMEM;
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot allocate %zu bytes on the device for an adapter",
+				  bytes_of(a, m));
+	to->dev = m->dev;
+	at = to->base;
+	rc = place_numbers(to, a, m, &at);
+	for (int i = 0; i < a->lanes && rc == 0; i++)
+		if ((rc = dt_infer_adapter_measure(a, m, i, 1, err)) < 0)
+			return rc;
+	if (rc == 0)
+		rc = place_gains(to, a, m, &at);
+	if (rc == 0)
+		rc = dt_dev_sync(m->dev);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy an adapter to the device") : 0;
+}
+
+void dt_infer_placed_free(struct dt_infer_placed *p)
+{
+	if (!p)
+		return;
+	if (p->base)
+		dt_dev_free(p->dev, p->base);
+	free(p->of);
+	free(p);
+}
+
+/* ---- tables of a step ---- */
+
+/* Linears that may have adapters, in the order of the program. */
+static int nodes(const struct dt_infer *m)
+{
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	int n = 0;
+
+	for (int s = 0; m->p.adapters && s < p->nstep; s++)
+		n += dt_infer_adapted(&p->step[s].n);
+	return n;
+}
+
+size_t dt_infer_side_lanes(const struct dt_infer *m)
+{
+	return (size_t)nodes(m) * (size_t)m->p.max_seqs * sizeof(struct dt_lora_part);
+}
+
+/*
+ * A part a sequence where each has one token, so that such steps can be given again with other adapters; else
+ * one for neighbours that have the same.
+ */
+static int fill_node(struct dt_infer *m, const struct dt_node *n, const struct dt_infer_batch *b,
+		     struct dt_lora_part *part)
+{
+	const bool apart = b->nseq == b->ntokens;
+	int count = 0;
+
+	for (int i = 0, next; i < b->nseq; i = next) {
+		const struct dt_infer_adapter *a = b->adapter[i];
+
+		for (next = i + 1; !apart && next < b->nseq && b->adapter[next] == a;)
+			next++;
+		if (!a && !apart)
+			continue;
+		dt_infer_lanes(m, n, a, part[count].lane);
+		part[count].first = b->q_start[i];
+		part[count].n = b->q_start[next] - b->q_start[i];
+		count++;
+	}
+	return count;
+}
+
+int dt_infer_side_adapt(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
+{
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	struct dt_infer_side *s = &m->side;
+	struct dt_lora_part *part = s->parts;
+	int rc = 0;
+
+	for (int i = 0; i < b->nseq && rc == 0; i++)
+		rc = b->adapter[i] ? place(b->adapter[i], m, err) : 0;
+	if (rc < 0)
+		return rc;
+	for (int k = 0; k < p->nstep; k++)
+		if (dt_infer_adapted(&p->step[k].n)) {
+			s->nparts = fill_node(m, &p->step[k].n, b, part);
+			part += s->nparts;
+		}
+	rc = dt_dev_copy(m->dev, s->there + ((char *)s->parts - s->host), s->parts,
+			 (size_t)((char *)part - (char *)s->parts));
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy to the device") : 0;
+}
+
+const struct dt_lora_part *dt_infer_side_parts(const struct dt_infer *m, const struct dt_node *n)
+{
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	const struct dt_lora_part *part = m->side.parts;
+
+	for (int k = 0; &p->step[k].n != n; k++)
+		part += dt_infer_adapted(&p->step[k].n) ? m->side.nparts : 0;
+	return part;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
