@@ -77,13 +77,20 @@ static int join_stats(struct dt_exec *x, float *rowmax, float *sumexp, float *ta
 	return rc;
 }
 
+/* Where the host has what the device computed of rows from r on: statistics [3, n], room [n], and with a
+ * teacher what the divergence is made of [3, n]. */
+static float *on_host(const struct dt_exec *x, int64_t r)
+{
+	return x->flight->host_ce + (x->teaching.k ? DT_LOSS_ROWS_TAUGHT : DT_LOSS_ROWS) * r;
+}
+
 /*
  * The statistics of rows [r, r + n) on their way to the host. What other ranks' parts of the vocabulary make
  * of them is computed there, and goes back.
  */
 static int stats_to_host(struct dt_exec *x, float *stats, int64_t r, int64_t n, struct dt_err *err)
 {
-	float *ce = x->flight->host_ce + 4 * r;
+	float *ce = on_host(x, r);
 	size_t bytes = (size_t)(3 * n) * sizeof(*ce);
 	int rc;
 
@@ -128,29 +135,38 @@ static int teacher_rows(struct dt_exec *x, const struct loss *l, struct dt_tenso
 			int64_t n, struct dt_err *err)
 {
 	const struct dt_distill p = teacher_of(x, l, r);
-	float *sums = l->stats + DT_LOSS_ROWS * n;
+	const size_t bytes = (size_t)(3 * n) * sizeof(float);
+	float *there = l->stats + DT_LOSS_ROWS * n, *sums = there;
 	double t0;
 	int rc;
 
-	TRY(x->dev->ops->distill_stats(x->dev, sums, sums + n, sums + 2 * n, logits, l->stats,
+	TRY(x->dev->ops->distill_stats(x->dev, there, there + n, there + 2 * n, logits, l->stats,
 				       x->flight->targets + r, &p));
+	if (x->flight->host_ce) {
+		sums = on_host(x, r) + DT_LOSS_ROWS * n;
+		TRY(dt_dev_copy(x->dev, sums, there, bytes));
+	}
 	if (!x->tp)
 		return 0;
+	if (sums != there)
+		TRY(dt_dev_sync(x->dev));
 	t0 = dt_now();
 	rc = dt_all_reduce(x->tp, sums, NULL, (size_t)(3 * n), DT_F32, DT_SUM, "loss divergence", err);
 	x->comm_s += dt_now() - t0;
+	if (rc == 0 && sums != there)
+		TRY(dt_dev_copy(x->dev, there, sums, bytes));
 	return rc;
 }
 
 /* Adds cross-entropy and divergence of rows [r, r + n) from their statistics. */
-static double taught_loss(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n)
+static double taught_loss(struct dt_exec *x, const float *stats, int64_t r, int64_t n)
 {
 	struct dt_teaching *t = &x->teaching;
-	const float *kept = l->stats + DT_LOSS_ROWS * n, *rest = kept + n, *dot = rest + n;
-	double ce = loss_of(l->stats, x->flight->host_targets + r, n), sum = 0, w = (double)t->weight;
+	const float *kept = stats + DT_LOSS_ROWS * n, *rest = kept + n, *dot = rest + n;
+	double ce = loss_of(stats, x->flight->host_targets + r, n), sum = 0, w = (double)t->weight;
 
 	for (int64_t i = 0; i < n; i++) {
-		const float *q = x->flight->probs + (r + i) * (t->k + 1);
+		const float *q = x->flight->host_probs + (r + i) * (t->k + 1);
 		double kl, others = (double)q[t->k];
 
 		if (x->flight->host_targets[r + i] < 0)
@@ -236,10 +252,10 @@ static float as_served(const float *logits, int64_t vocab, int32_t target)
 static void take_stats(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n)
 {
 	const struct dt_flight *f = x->flight;
-	const float *ce = f->host_ce ? f->host_ce + 4 * r : l->stats;
+	const float *ce = f->host_ce ? on_host(x, r) : l->stats;
 
 	if (!x->objective.judge) {
-		x->loss_sum += taught(x) ? taught_loss(x, l, r, n) : loss_of(ce, f->host_targets + r, n);
+		x->loss_sum += taught(x) ? taught_loss(x, ce, r, n) : loss_of(ce, f->host_targets + r, n);
 		return;
 	}
 #pragma omp parallel for num_threads(x->dev->nthreads)
@@ -261,7 +277,7 @@ static void take_stats(struct dt_exec *x, const struct loss *l, int64_t r, int64
 static int put_weights(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n, const float **ret,
 		       struct dt_err *err)
 {
-	float *pinned = x->flight->host_ce ? x->flight->host_ce + 4 * r + 3 * n : NULL;
+	float *pinned = x->flight->host_ce ? on_host(x, r) + 3 * n : NULL;
 
 	*ret = x->objective.weight + r;
 	if (!pinned)

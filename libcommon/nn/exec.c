@@ -358,7 +358,7 @@ void dt_exec_close(struct dt_exec *x)
 }
 
 /* Buffers of a flight that the host writes: where the device's is, where the host's, and how large. */
-enum { INPUTS = 7 };
+enum { INPUTS = 9 };
 struct input {
 	void *dev, **host;
 	size_t n;
@@ -368,6 +368,7 @@ struct input {
 static void inputs(struct dt_flight *f, const struct dt_exec *x, struct input ret[INPUTS])
 {
 	const size_t each = x ? (size_t)(x->batch * x->seq) * sizeof(int32_t) : 0;
+	const size_t k = x ? (size_t)x->teaching.k : 0;
 	const struct input all[INPUTS] = {
 		{f->ids, (void **)&f->host_ids, each},
 		{f->targets, (void **)&f->host_targets, each},
@@ -377,6 +378,8 @@ static void inputs(struct dt_flight *f, const struct dt_exec *x, struct input re
 		 x ? each * (size_t)(x->c->channels * x->c->image_size * x->c->image_size) : 0},
 		{f->others, (void **)&f->host_others, each},
 		{f->share, (void **)&f->host_share, each},
+		{f->columns, (void **)&f->host_columns, each * k},
+		{f->probs, (void **)&f->host_probs, each * (k + 1)},
 	};
 
 	memcpy(ret, all, sizeof(all));
@@ -406,7 +409,7 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 		else if (in[i].dev)
 			rc = dt_dev_host_alloc(x->dev, in[i].host, in[i].n);
 	if (rc == 0 && !dt_dev_is_host(x->dev))
-		rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, 4 * each);
+		rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, (x->teaching.k ? DT_LOSS_ROWS_TAUGHT : DT_LOSS_ROWS) * each);
 	if (rc == 0)
 		return 0;
 	dt_flight_close(f, x->dev);

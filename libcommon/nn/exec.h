@@ -27,11 +27,12 @@ struct dt_flight {
 	float *share;	 /* and the first ones' weights; all 1: none is mixed */
 	float *host_pixels, *host_share;
 	int32_t *host_others;
-	/* Of a teacher, in the host's memory alone: [rows, k], and what they and the rest have [rows, k + 1].
-	 * NULL: there is none, or targets are another stage's. */
-	int32_t *columns;
-	float *probs;
-	float *host_ce; /* [4, rows], chunk after chunk of the loss; NULL: the device's is read */
+	/* Of a teacher: [rows, k], and what they and the rest have [rows, k + 1]. NULL: there is none, or
+	 * targets are another stage's. */
+	int32_t *columns, *host_columns;
+	float *probs, *host_probs;
+	float *host_ce; /* [4, rows], with a teacher [7, rows], chunk after chunk of the loss; NULL: the
+			   device's is read */
 };
 
 /* Batch norms: whose statistics are merged, and where running ones are. */
@@ -40,6 +41,7 @@ struct dt_exec_bn {
 	float *running, *sum; /* [buffers] used in evaluation; sums of the passes since they were taken; on
 				 the host, the owner's where the arena is not */
 	int64_t buffers;      /* elements */
+	float *shifts;	      /* [buffers] of norms that are folded, where the device reads them */
 };
 
 /*

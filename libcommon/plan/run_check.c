@@ -121,8 +121,6 @@ static int check_base(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' moves biases of its router, which --lora cannot leave frozen",
 				  r->config->name);
-	if (r->config->lora.dora && r->on_card)
-		return dt_err_set(err, -ENOTSUP, "--dora is computed on the processor");
 	if (!r->config->lora.base)
 		return 0;
 	if (r->layout.zero == 3)

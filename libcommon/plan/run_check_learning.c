@@ -207,12 +207,11 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 	return check_task(r, err);
 }
 
-/* A divergence from a teacher is of every target's whole row of logits, on the processor. */
+/* A divergence from a teacher is of every target's whole row of logits. */
 static int check_teacher(const struct dt_run *r, struct dt_err *err)
 {
 	const char *what = dt_config_is_image(r->config)	   ? "classifiers of images"
 			   : r->objective.kind != DT_OBJECTIVE_NLL ? "another --objective than nll"
-			   : r->on_card				   ? "a card: it has no divergences yet"
 								   : NULL;
 
 	if (!r->teacher.file && !r->teacher.top_k)

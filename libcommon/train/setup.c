@@ -98,6 +98,8 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 		return rc;
 	rc = buffers_bind(t, err);
 	behind_bind(t);
+	if (rc == 0)
+		rc = taught_start(t, err);
 	return rc == 0 ? pipeline_init(t, err) : rc;
 }
 
@@ -197,8 +199,6 @@ static int allocate(struct trainer *t, struct dt_err *err)
 		rc = t->source.given.g ? given_start(t, err) : objective_open(t, err);
 	if (rc == 0)
 		rc = source_noise(t, err);
-	if (rc == 0)
-		rc = taught_start(t, err);
 	return rc < 0 ? rc : reduce_init(t, err);
 }
 

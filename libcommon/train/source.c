@@ -265,7 +265,7 @@ static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, 
 		if (rc == 0)
 			cut(t, f, b, real ? row : NULL, real && apart ? first : NULL,
 			    real && s->marked ? mask : NULL);
-		if (rc == 0 && real && rows && f->columns)
+		if (rc == 0 && real && rows && f->host_columns)
 			rc = taught_rows(t, f, b, dt_sampler_at(s, own), err);
 	}
 	free(own_row);

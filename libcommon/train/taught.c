@@ -62,14 +62,15 @@ int taught_rows(struct trainer *t, const struct dt_flight *f, int64_t b, int64_t
 	int rc;
 
 	if (!g->columns)
-		return dt_teacher_read(g->file, at, n, k, f->columns + b * n * k, f->probs + b * n * (k + 1),
-				       err);
+		return dt_teacher_read(g->file, at, n, k, f->host_columns + b * n * k,
+				       f->host_probs + b * n * (k + 1), err);
 	rc = dt_teacher_read(g->file, at, t->run.seq, k, g->columns, g->probs, err);
 	for (int64_t i = b * n; i < (b + 1) * n && rc == 0; i++) {
 		const int64_t p = t->exec.host_pos[i];
 
-		memcpy(f->columns + i * k, g->columns + p * k, (size_t)k * sizeof(*g->columns));
-		memcpy(f->probs + i * (k + 1), g->probs + p * (k + 1), (size_t)(k + 1) * sizeof(*g->probs));
+		memcpy(f->host_columns + i * k, g->columns + p * k, (size_t)k * sizeof(*g->columns));
+		memcpy(f->host_probs + i * (k + 1), g->probs + p * (k + 1),
+		       (size_t)(k + 1) * sizeof(*g->probs));
 	}
 	return rc;
 }

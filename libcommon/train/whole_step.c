@@ -111,17 +111,23 @@ static int lars(struct dt_dev *dev, const struct dt_optim *o, struct whole_part 
 	return rc;
 }
 
-/* R and C of a matrix take in the sums of a step; *ret_sum is the sum of R, or of C, which is equal. */
-static void average(const struct whole_part *p, double keep, double *ret_sum)
+/* R or C, n numbers, take in the sums of a step; *ret: the sum of them. room [n]: where the host cannot reach
+ * them. */
+static int average(struct dt_dev *dev, struct dt_tensor state, const double *factors, int64_t n, double keep,
+		   float *room, double *ret)
 {
-	float *r = p->state[0].data, *c = p->state[1].data;
-	double rows = 0, cols = 0;
+	float *r = dt_dev_is_host(dev) ? state.data : room;
+	const size_t bytes = (size_t)n * sizeof(*r);
+	int rc = 0;
 
-	for (int64_t i = 0; i < p->rows; i++)
-		rows += (double)(r[i] = (float)(keep * (double)r[i] + (1 - keep) * p->factors[i]));
-	for (int64_t j = 0; j < p->cols; j++)
-		cols += (double)(c[j] = (float)(keep * (double)c[j] + (1 - keep) * p->factors[p->rows + j]));
-	*ret_sum = p->cut == 0 ? cols : rows; /* the one that is of the whole matrix */
+	if (r == room && (rc = dt_dev_copy(dev, r, state.data, bytes)) == 0)
+		rc = dt_dev_sync(dev);
+	*ret = 0;
+	for (int64_t i = 0; i < n && rc == 0; i++)
+		*ret += (double)(r[i] = (float)(keep * (double)r[i] + (1 - keep) * factors[i]));
+	if (r == room && rc == 0 && (rc = dt_dev_copy(dev, state.data, r, bytes)) == 0)
+		rc = dt_dev_sync(dev);
+	return rc;
 }
 
 /* Sums of squares by row and column over whole matrices, at part's factors. */
@@ -142,18 +148,23 @@ static int sum_factors(struct dt_dev *dev, const struct dt_optim *o, struct whol
 }
 
 static int adafactor_directions(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
-				struct dt_err *err)
+				float *room, struct dt_err *err)
 {
 	const double keep = 1 - pow((double)o->t, -0.8);
 	int rc = 0;
 
 	for (int i = 0; i < n && rc == 0; i++) {
-		struct dt_factor f = {part[i].rows, part[i].cols, part[i].first, o->grad_scale, 0};
+		const struct whole_part *p = &part[i];
+		struct dt_factor f = {p->rows, p->cols, p->first, o->grad_scale, 0};
+		double rows, cols;
 
-		if (!part[i].factors)
+		if (!p->factors)
 			continue;
-		average(&part[i], keep, &f.sum);
-		if (part[i].p.data)
+		if ((rc = average(dev, p->state[0], p->factors, p->rows, keep, room, &rows)) < 0 ||
+		    (rc = average(dev, p->state[1], p->factors + p->rows, p->cols, keep, room, &cols)) < 0)
+			break;
+		f.sum = p->cut == 0 ? cols : rows; /* the one that is of the whole matrix */
+		if (p->p.data)
 			rc = dev->ops->factor_direction(dev, part[i].g, part[i].state[0], part[i].state[1],
 							&f);
 	}
@@ -170,7 +181,7 @@ static int adafactor(struct dt_dev *dev, const struct dt_optim *o, struct whole_
 
 	for (int i = 0; i < n; i++)
 		room += part[i].state[0].data ? part[i].rows + part[i].cols : 0;
-	sums = calloc((size_t)room + 1, sizeof(*sums));
+	sums = calloc(2 * (size_t)room + 1, sizeof(*sums)); /* as many again for states of a card */
 	if (!sums)
 		return dt_err_sys(err, -ENOMEM, "cannot sum squares of gradients");
 	room = 0;
@@ -182,7 +193,7 @@ static int adafactor(struct dt_dev *dev, const struct dt_optim *o, struct whole_
 	}
 	rc = sum_factors(dev, o, part, n, ranks, err);
 	if (rc == 0)
-		rc = adafactor_directions(dev, o, part, n, err);
+		rc = adafactor_directions(dev, o, part, n, (float *)(sums + room), err);
 	if (rc == 0)
 		rc = norms(dev, part, n, ranks, err);
 	for (int i = 0; i < n && rc == 0; i++) {
