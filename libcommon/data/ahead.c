@@ -10,6 +10,7 @@
 struct block {
 	int64_t n; /* -1: free */
 	void *mem;
+	int count;		/* samples */
 	int todo, made, active; /* rows not taken yet start at todo; threads at work in it */
 	struct dt_err err;	/* code 0: nothing failed */
 };
@@ -17,6 +18,7 @@ struct block {
 struct dt_ahead {
 	struct dt_ahead_options o;
 	struct block *block;
+	int most; /* samples that a block has memory for */
 	int blocks, threads;
 	pthread_t *thread;
 	pthread_mutex_t lock;
@@ -27,9 +29,9 @@ struct dt_ahead {
 	struct dt_ahead_stats stats;
 };
 
-static bool ready(const struct dt_ahead *a, const struct block *b)
+static bool ready(const struct block *b)
 {
-	return b->made == a->o.count;
+	return b->made == b->count;
 }
 
 static struct block *find(struct dt_ahead *a, int64_t n)
@@ -61,7 +63,7 @@ static struct block *take(struct dt_ahead *a, int64_t n)
 			found = b;
 	}
 	if (found)
-		*found = (struct block){.n = n, .mem = found->mem};
+		*found = (struct block){.n = n, .mem = found->mem, .count = a->o.count};
 	return found;
 }
 
@@ -70,12 +72,12 @@ static struct block *pick(struct dt_ahead *a)
 {
 	struct block *found = NULL;
 
-	if (a->urgent && a->urgent->todo < a->o.count)
+	if (a->urgent && a->urgent->todo < a->urgent->count)
 		return a->urgent;
 	for (int i = 0; i < a->blocks; i++) {
 		struct block *b = &a->block[i];
 
-		if (b->n >= 0 && b->todo < a->o.count && wanted(a, b->n) && (!found || b->n < found->n))
+		if (b->n >= 0 && b->todo < b->count && wanted(a, b->n) && (!found || b->n < found->n))
 			found = b;
 	}
 	return found;
@@ -84,7 +86,7 @@ static struct block *pick(struct dt_ahead *a)
 /* Makes some rows of b. Called and left with the lock held. */
 static void make_rows(struct dt_ahead *a, int worker, struct block *b)
 {
-	int at = b->todo, count = a->o.count - at < a->o.grain ? a->o.count - at : a->o.grain, rc = 0;
+	int at = b->todo, count = b->count - at < a->o.grain ? b->count - at : a->o.grain, rc = 0;
 	struct dt_err err = {0};
 	double t0;
 
@@ -105,7 +107,7 @@ static void make_rows(struct dt_ahead *a, int worker, struct block *b)
 	}
 	b->active--;
 	b->made += count;
-	if (ready(a, b) || !b->active)
+	if (ready(b) || !b->active)
 		pthread_cond_broadcast(&a->done);
 }
 
@@ -164,6 +166,7 @@ int dt_ahead_open(const struct dt_ahead_options *o, struct dt_ahead **ret, struc
 	if (!a)
 		return dt_err_sys(err, -ENOMEM, "cannot make a loader");
 	a->o = *o;
+	a->most = o->count;
 	if (!o->workers)
 		a->o.ahead = 0;
 	a->base = -1;
@@ -235,6 +238,27 @@ static void plan(struct dt_ahead *a, int64_t n)
 	pthread_cond_broadcast(&a->work);
 }
 
+/* Block n, unless it has too few samples, as one begun before more were expected: that is dropped. */
+static struct block *whole(struct dt_ahead *a, int64_t n)
+{
+	struct block *b = find(a, n);
+
+	if (!b || b->count >= a->o.count)
+		return b;
+	b->todo = b->count; /* nobody begins another part of it */
+	while (b->active)
+		pthread_cond_wait(&a->done, &a->lock);
+	b->n = -1;
+	return NULL;
+}
+
+void dt_ahead_expect(struct dt_ahead *a, int count)
+{
+	pthread_mutex_lock(&a->lock);
+	a->o.count = count < a->most ? count : a->most;
+	pthread_mutex_unlock(&a->lock);
+}
+
 int dt_ahead_get(struct dt_ahead *a, int64_t n, const void **ret, struct dt_err *err)
 {
 	struct block *b;
@@ -245,12 +269,12 @@ int dt_ahead_get(struct dt_ahead *a, int64_t n, const void **ret, struct dt_err 
 		return dt_err_set(err, -EINVAL, "sample %lld does not exist", (long long)n);
 	pthread_mutex_lock(&a->lock);
 	a->held = NULL;
-	while (!(b = find(a, n)) && !(b = take(a, n)))
+	while (!(b = whole(a, n)) && !(b = take(a, n)))
 		pthread_cond_wait(&a->done, &a->lock);
 	a->urgent = b;
 	plan(a, n);
-	while (!ready(a, b)) {
-		if (b->todo < a->o.count) /* the caller helps; it is the thread behind the last */
+	while (!ready(b)) {
+		if (b->todo < b->count) /* the caller helps; it is the thread behind the last */
 			make_rows(a, a->o.workers, b);
 		else
 			pthread_cond_wait(&a->done, &a->lock);

@@ -37,6 +37,9 @@ void dt_ahead_close(struct dt_ahead *a); /* waits for what is being made */
 /* The block of samples n .. n + count - 1, good until the next call. Any n is right, in any order. */
 int dt_ahead_get(struct dt_ahead *a, int64_t n, const void **ret, struct dt_err *err);
 
+/* Blocks have so many samples from now on, at most those of the options. Not between a get and its use. */
+void dt_ahead_expect(struct dt_ahead *a, int count);
+
 struct dt_ahead_stats {
 	int64_t samples; /* made */
 	double busy_s, waited_s;

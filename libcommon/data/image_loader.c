@@ -253,6 +253,11 @@ int dt_image_loader_get(struct dt_image_loader *l, int64_t n, int count, struct 
 	return rc;
 }
 
+void dt_image_loader_expect(struct dt_image_loader *l, int count)
+{
+	dt_ahead_expect(l->ahead, count);
+}
+
 void dt_image_loader_stats(struct dt_image_loader *l, struct dt_image_loader_stats *ret)
 {
 	struct dt_ahead_stats s;

@@ -46,6 +46,9 @@ struct dt_image_batch {
 int dt_image_loader_get(struct dt_image_loader *l, int64_t n, int count, struct dt_image_batch *ret,
 			struct dt_err *err);
 
+/* Samples of the requests from now on, at most those of the options: fewer are read ahead then. */
+void dt_image_loader_expect(struct dt_image_loader *l, int count);
+
 struct dt_image_loader_stats { /* since the loader was opened */
 	int64_t images;	       /* decoded and augmented */
 	double busy_s;	       /* of all threads together */

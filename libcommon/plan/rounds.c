@@ -1,6 +1,7 @@
 #include "plan/rounds.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,12 +12,43 @@ int dt_rounds_each(const struct dt_run *r, double *ret_each, struct dt_err *err)
 
 	for (int k = 0; k < dp; k++)
 		ret_each[k] = 1;
-	rc = dt_run_unequal(r) && strcmp(r->shares, "auto") != 0
-		     ? dt_shares_parse(r->shares, dp, ret_each, err)
-		     : 0; /* auto is refused later (dt_run_check) */
+	rc = dt_run_unequal(r) && !dt_rounds_measured(r) ? dt_shares_parse(r->shares, dp, ret_each, err) : 0;
 	for (int k = 0; k < dp && rc == 0; k++)
 		ret_each[k] = 1 / ret_each[k];
 	return rc;
+}
+
+/* The rank that has room and would end first with one image more. */
+static int next(const struct dt_run *r, const double *fixed, const double *each, const int64_t *n)
+{
+	double least = INFINITY;
+	int found = 0;
+
+	for (int k = 0; k < r->layout.dp; k++) {
+		const double end = (fixed ? fixed[k] : 0) + each[k] * (double)(n[k] + 1);
+
+		if (n[k] < r->microbatch && end < least) {
+			least = end;
+			found = k;
+		}
+	}
+	return found;
+}
+
+void dt_rounds_parts(const struct dt_run *r, const double *fixed, const double *each, int64_t images,
+		     int64_t *ret)
+{
+	const int dp = r->layout.dp;
+	int64_t over = 0;
+
+	dt_shares_best(dp, fixed, each, dt_rounds_measured(r) && images >= dp, images, ret);
+	for (int k = 0; k < dp && dt_rounds_measured(r); k++)
+		if (ret[k] > r->microbatch) {
+			over += ret[k] - r->microbatch;
+			ret[k] = r->microbatch;
+		}
+	while (over-- > 0)
+		ret[next(r, fixed, each, ret)]++;
 }
 
 /* The largest part of so many images. */
@@ -39,6 +71,8 @@ int64_t dt_rounds_most(const struct dt_run *r, struct dt_err *err)
 
 	if (!dt_run_unequal(r))
 		return hi;
+	if (dt_rounds_measured(r))
+		return hi / 2 > lo ? hi / 2 : lo;
 	each = calloc((size_t)dp, sizeof(*each));
 	n = calloc((size_t)dp, sizeof(*n));
 	rc = each && n ? dt_rounds_each(r, each, err) : dt_err_sys(err, -ENOMEM, "shares of ranks");

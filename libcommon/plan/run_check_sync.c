@@ -169,8 +169,6 @@ int dt_run_check_shares(const struct dt_run *r, struct dt_err *err)
 
 	if (!r->shares || !strcmp(r->shares, "equal"))
 		return 0;
-	if (images && !strcmp(r->shares, "auto"))
-		what = "images: a rank's room is for its part of a batch; a list of speeds does";
 	if (images && r->bn_span != DT_BN_DP)
 		what = "batch norms over other images than the whole batch: --bn-span dp";
 	if (what)

@@ -202,7 +202,13 @@ static void requests(struct trainer *t, bool train, struct dt_image_loader_optio
 	/* The last round is one of the largest. */
 	o->every = t->run.global_batch - dt_rounds_first(t->run.global_batch, rounds, rounds - 1);
 	shares_images(t, rounds - 1, &first, &end);
-	o->count = t->shares.part[me] > 0 ? (int)t->shares.part[me] : 1;
+	if (!t->shares.automatic) /* it may become more */
+		o->count = t->shares.part[me] > 0 ? (int)t->shares.part[me] : 1;
+}
+
+void images_expect(struct trainer *t, int64_t count)
+{
+	dt_image_loader_expect(t->source.images.loader, count > 0 ? (int)count : 1);
 }
 
 static int start(struct trainer *t, const struct dt_images *data, const struct dt_images_info *info,
@@ -238,6 +244,8 @@ int images_start(struct trainer *t, struct dt_err *err)
 	memcpy(plain->mean, a.mean, sizeof(a.mean));
 	memcpy(plain->deviation, a.deviation, sizeof(a.deviation));
 	rc = start(t, s->data, &s->info, &a, true, &s->loader, err);
+	if (rc == 0 && t->shares.automatic && !t->run.ramp.tokens)
+		images_expect(t, t->shares.part[dt_layout_coords(&t->run.layout, t->info.rank).dp]);
 	if (rc == 0 && s->eval)
 		rc = start(t, s->eval, &s->eval_info, plain, false, &s->eval_loader, err);
 	return rc;

@@ -32,6 +32,8 @@ int64_t images_rows(const struct trainer *t, int64_t n, int64_t end);
 /* As source_next, but that rows past end are left alone: the program has none there. */
 int images_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err);
+/* A rank's images of a round from now on, which are read ahead. */
+void images_expect(struct trainer *t, int64_t count);
 int64_t images_eval_samples(const struct trainer *t);
 
 /* Of a manifest: the names of the classes, and {"mean": [...], "deviation": [...]} of pixels. */

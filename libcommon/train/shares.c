@@ -10,15 +10,25 @@
 enum { EVERY = 4 }; /* steps between two looks at the times */
 #define GAIN 0.95   /* of the step's time: more than that, and shares stay */
 
+/* Lines of ranks, and what is measured for new ones. */
+static int open_lines(struct shares *s, size_t dp)
+{
+	s->fixed = calloc(dp, 5 * sizeof(*s->fixed));
+	s->fit = calloc(dp, sizeof(*s->fit));
+	s->each = s->fixed ? s->fixed + dp : NULL;
+	s->took = s->fixed ? s->each + dp : NULL;
+	return s->fixed && s->fit ? 0 : -ENOMEM;
+}
+
 static int open_images(struct trainer *t, struct dt_err *err)
 {
 	const size_t dp = (size_t)t->run.layout.dp;
 	struct shares *s = &t->shares;
 
-	s->fixed = s->each = calloc(dp, sizeof(*s->each));
-	s->part = calloc(dp, sizeof(*s->part));
-	return s->each && s->part ? dt_rounds_each(&t->run, s->each, err)
-				  : dt_err_sys(err, -ENOMEM, "shares of ranks");
+	s->automatic = dt_rounds_measured(&t->run);
+	s->part = calloc(dp, 2 * sizeof(*s->part));
+	return open_lines(s, dp) == 0 && s->part ? dt_rounds_each(&t->run, s->each, err)
+						 : dt_err_sys(err, -ENOMEM, "shares of ranks");
 }
 
 void shares_images(struct trainer *t, int64_t round, int64_t *ret_first, int64_t *ret_end)
@@ -28,7 +38,7 @@ void shares_images(struct trainer *t, int64_t round, int64_t *ret_first, int64_t
 	struct shares *s = &t->shares;
 
 	if (s->of != n)
-		dt_shares_best(t->run.layout.dp, NULL, s->each, 0, n, s->part);
+		dt_rounds_parts(&t->run, s->fixed, s->each, n, s->part);
 	s->of = n;
 	*ret_first = t->loop.cursor + first;
 	for (int r = 0; r < t->mesh.at.dp; r++)
@@ -46,12 +56,8 @@ int shares_open(struct trainer *t, struct dt_err *err)
 	if (!dt_run_unequal(&t->run))
 		return 0;
 	s->n = calloc(dp, 2 * sizeof(*s->n));
-	s->fixed = calloc(dp, 5 * sizeof(*s->fixed));
-	s->fit = calloc(dp, sizeof(*s->fit));
-	if (!s->n || !s->fixed || !s->fit)
+	if (open_lines(s, dp) < 0 || !s->n)
 		return dt_err_sys(err, -ENOMEM, "shares of ranks");
-	s->each = s->fixed + dp;
-	s->took = s->each + dp;
 	s->automatic = !strcmp(t->run.shares, "auto");
 	for (size_t r = 0; r < dp; r++)
 		s->each[r] = 1;
@@ -94,24 +100,38 @@ void shares_begin(struct trainer *t)
 	}
 }
 
+/* What a rank is to compute by these lines: microbatches, or images of the round that is the largest. */
+static void by_lines(const struct trainer *t, const double *fixed, const double *each, int64_t *ret)
+{
+	const struct shares *s = &t->shares;
+
+	if (s->part)
+		dt_rounds_parts(&t->run, fixed, each, s->of, ret);
+	else
+		dt_shares_best(t->run.layout.dp, fixed, each, 1, s->total, ret);
+}
+
 /* New lines through what was measured; the next step's division is by them, if that is enough better. */
 static void look(struct trainer *t)
 {
 	const int dp = t->run.layout.dp;
 	struct shares *s = &t->shares;
 	double *fixed = s->took + dp, *each = fixed + dp;
-	int64_t *n = s->n + dp;
+	int64_t *now = s->part ? s->part : s->n, *n = now + dp;
 
 	for (int r = 0; r < dp; r++) {
-		dt_shares_add(&s->fit[r], (double)s->n[r], s->took[r]);
+		dt_shares_add(&s->fit[r], (double)now[r], s->took[r]);
 		if (!dt_shares_line(&s->fit[r], &fixed[r], &each[r]))
 			return;
 	}
-	dt_shares_best(dp, fixed, each, 1, s->total, n);
-	if (dt_shares_time(dp, fixed, each, n) > GAIN * dt_shares_time(dp, fixed, each, s->n))
+	by_lines(t, fixed, each, n);
+	if (dt_shares_time(dp, fixed, each, n) > GAIN * dt_shares_time(dp, fixed, each, now))
 		return;
 	memcpy(s->fixed, fixed, 2 * (size_t)dp * sizeof(*fixed)); /* and each */
 	s->changed = true;
+	s->of = 0;
+	if (s->part)
+		images_expect(t, n[t->mesh.at.dp]);
 }
 
 int shares_end(struct trainer *t, struct dt_err *err)
@@ -119,11 +139,11 @@ int shares_end(struct trainer *t, struct dt_err *err)
 	struct shares *s = &t->shares;
 	int rc;
 
-	if (!s->n || !s->automatic)
+	if (!s->automatic)
 		return 0;
 	/* The first step is slower than those after it. */
 	if (s->steps++ > 0)
-		s->sum += t->t.compute;
+		s->sum += t->t.compute / (s->part ? (double)t->run.accumulation : 1);
 	if (s->steps <= EVERY)
 		return 0;
 	s->took[t->mesh.at.dp] = s->sum / EVERY;

@@ -5,7 +5,7 @@
  * all. auto measures: every few steps ranks tell each other what a step took them without waiting, and change
  * their shares where that is to shorten the step by a twentieth.
  *
- * Of images ranks have parts of every round (plan/rounds.h), with --shares or without.
+ * Of images ranks have parts of every round (plan/rounds.h), with --shares or without; seconds are a round's.
  */
 #ifndef DT_TRAIN_SHARES_H
 #define DT_TRAIN_SHARES_H
@@ -17,12 +17,12 @@ struct trainer;
 
 struct shares {
 	int64_t *n;		   /* [dp] of this step, and room for others; NULL: equal */
-	double *fixed, *each;	   /* [dp] seconds, and a microbatch; of a list 0 and 1 / speed */
+	double *fixed, *each;	   /* [dp] seconds, and a microbatch or image; of a list 0 and 1 / speed */
 	double *took;		   /* [dp] seconds of a step, as ranks tell them, and room for new lines */
 	struct dt_shares_fit *fit; /* [dp] */
 	bool automatic, changed;
 	int64_t first, total; /* microbatches of a step: before this rank's, and all */
-	int64_t *part;	      /* [dp] images of a round of this many; NULL: microbatches */
+	int64_t *part;	      /* [dp] images of a round of this many, and room; NULL: microbatches */
 	int64_t of;
 	int steps;  /* since ranks last told each other */
 	double sum; /* seconds of these */

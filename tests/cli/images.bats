@@ -47,6 +47,19 @@ setup() {
     done
 }
 
+@test "--shares auto measures ranks: a slow one gets fewer images of a round, and no loss changes" {
+    dt-train "${common[@]}" --microbatch 24 --steps 24 --metrics one.jsonl 2>/dev/null
+    mpirun -np 2 dt-train "${common[@]}" --microbatch 24 --global-batch 24 --steps 24 --shares auto --inject slow:rank=1,factor=6,start=0 \
+        --metrics many.jsonl 2>/dev/null
+    jq -en --slurpfile a one.jsonl --slurpfile b many.jsonl \
+        '[range(24) as $i | ($a[$i].loss - $b[$i].loss) / $a[$i].loss | fabs] | max < 1e-5'
+    jq -es '.[0].shares == [12, 12] and all(.shares | add == 24) and (.[-1].shares | .[1] >= 1 and .[1] < .[0])' many.jsonl
+    # rounds of which a part is no more than a microbatch, and not of one size
+    mpirun -np 2 dt-train "${common[@]}" --microbatch 10 --global-batch 24 --steps 12 --shares auto --inject slow:rank=1,factor=6,start=0 \
+        --metrics many.jsonl 2>/dev/null
+    jq -es 'all(.shares | add == 8 and max <= 10) and .[0].shares == [4, 4]' many.jsonl
+}
+
 # one OPTIONS...: one rank. as_one RANKS OPTIONS...: several have its losses, weights, average and statistics.
 one() { rm -rf alone && dt-train "${uneven[@]}" --microbatch 30 --metrics alone.jsonl --save alone "$@" 2>/dev/null; }
 as_one() {
@@ -196,8 +209,8 @@ as_one() {
 @test "what cannot be is refused by name" {
     run dt-train "${common[@]}" --microbatch 8 --steps 1 --layout tp2
     [ "$status" -ne 0 ]
-    run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --shares auto
-    [[ $status -ne 0 && $output == *"--shares auto does not go with images"* ]]
+    run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --shares auto --bn-span rank
+    [[ $status -ne 0 && $output == *"--bn-span dp"* ]]
     run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --shares 2,1 --bn-span rank
     [[ $status -ne 0 && $output == *"--bn-span dp"* ]]
     run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --global-batch 15 --bn-span rank
