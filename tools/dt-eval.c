@@ -203,8 +203,13 @@ static int run_images(int n, char **v)
 	struct dt_images_query *q = &eval_args.images;
 	struct dt_images_result r = {0};
 	struct dt_err err = {0};
-	int rc = eval_join(&program, &err);
+	enum dt_dev_kind kind;
+	int index, rc;
 
+	if (dt_dev_parse(q->device, &kind, &index) < 0)
+		return dt_opt_usage_error(&program, stderr,
+					  "no such device: '%s' (auto, cpu, cuda or cuda:N)", q->device);
+	rc = eval_join(&program, &err);
 	if (rc == 0 && eval_args.predictions && eval_speaks())
 		rc = strcmp(eval_args.predictions, "-")
 			     ? dt_out_stream(eval_args.predictions, false, &q->predictions, &err)
@@ -216,6 +221,7 @@ static int run_images(int n, char **v)
 	q->ranks = eval_job.all;
 	q->rank = eval_job.info.rank;
 	q->size = eval_job.info.size;
+	q->local_rank = eval_job.info.local_rank;
 	q->progress = show_window;
 	if (rc == 0 && (rc = eval_agree(rc, &err)) == 0) {
 		eval_show_start("classifying", 1);

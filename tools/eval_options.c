@@ -35,6 +35,8 @@ const struct dt_opt eval_opts[] = {
 	 "images", .def = "model"},
 	{"fold-norms", 0, DT_OPT_FLAG, &eval_args.fold, NULL,
 	 "fold batch norms into the convolutions before them", "images", .negatable = true, .def = "on"},
+	{"device", 0, DT_OPT_STR, &eval_args.images.device, "auto|cpu|cuda[:N]",
+	 "where images are classified; ranks of a machine share out its cards", "images", .def = "cpu"},
 	{"loader-threads", 0, DT_OPT_INT, &eval_args.images.workers, "N",
 	 "threads of a rank that decode images ahead", "images", .min = 0, .max = 1024, .def = "1"},
 	DT_OPT_HEADING("Teachers"),

@@ -286,11 +286,9 @@ static int settle_kind(struct serve_options *o, struct dt_err *err)
 	if (name)
 		return dt_err_set(err, -EINVAL, "--%s goes with models of %s", name,
 				  o->classifies ? "text" : "images");
-	if (o->classifies && strcmp(o->serve.device, "cpu"))
-		return dt_err_set(err, -EINVAL,
-				  "a card classifies no images yet: dt-train alone computes them there");
 	o->images.model = o->serve.ckpt;
 	o->images.fp32 = o->precision == 1;
+	o->images.device = o->serve.device;
 	o->images.threads = o->serve.threads;
 	o->images.queue = o->serve.queue;
 	o->images.decoders = DECODERS;

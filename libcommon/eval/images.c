@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "data/image_loader.h"
 #include "nn/classify.h"
+#include "nn/device.h"
 
 #include <errno.h>
 #include <math.h>
@@ -95,8 +96,8 @@ static int open_job(struct job *j, const struct dt_eval_opts *o, struct dt_err *
 	j->part = (int)((q->batch + ranks - 1) / ranks);
 	p.batch = j->part;
 	rc = same_classes(j, err);
-	if (rc == 0 && (rc = dt_dev_open(&j->dev, DT_DEV_CPU, 0, (int)o->threads)) < 0)
-		return dt_err_sys(err, rc, "cannot open the device");
+	if (rc == 0)
+		rc = dt_nn_device_open(&j->dev, q->device, q->local_rank, (int)o->threads, err);
 	if (rc == 0)
 		rc = dt_classifier_open(&j->net, j->dev, j->src, &p, err);
 	if (rc == 0)

@@ -22,7 +22,8 @@ struct dt_images_query {
 	bool unfolded;	   /* batch norms are computed, not folded into convolutions */
 	FILE *predictions; /* of the first rank, a JSON line an image; NULL: none */
 	struct dt_comm *ranks;
-	int rank, size;
+	const char *device; /* nn/device.h */
+	int rank, size, local_rank;
 	void (*progress)(void *arg, int64_t done, int64_t of);
 	void *arg;
 };

@@ -55,7 +55,7 @@ int dt_call_conv_bias(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 	const struct dt_conv p = conv_of(x, n);
 
 	TRY(x->dev->ops->conv_bias(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[1]),
-				   x->w[n->param[0]], dt_t2(x->bn.running + n->attr.buffer, DT_F32, 1, p.out),
+				   x->w[n->param[0]], dt_t2(x->bn.shifts + n->attr.buffer, DT_F32, 1, p.out),
 				   dt_call_mat(x, n->in[0]), n->attr.relu, &p));
 	return 0;
 }

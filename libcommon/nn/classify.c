@@ -4,6 +4,7 @@
 #include "data/augment.h"
 #include "model/fold.h"
 #include "nn/call.h"
+#include "nn/device.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,8 +19,13 @@ struct dt_classifier {
 	struct dt_exec x;
 	char *weights;	/* all parameters, in the compute type */
 	float *running; /* all buffers */
-	int32_t *targets;
 	int batch;
+	/* Where the device reads: of a card its own memory, where all parts follow each other; else the host's. */
+	char *there;
+	void *weights_there;
+	float *shifts, *pixels;
+	int32_t *targets;
+	float *host_ce; /* [2, batch] of a card: what a pass loses, which nobody asks for */
 };
 
 static bool is_shift(const char *name)
@@ -84,8 +90,11 @@ static int read_folded(struct dt_classifier *c, struct dt_source *src, const str
 			dt_fold_row(w + r * cols, cols,
 				    &(struct dt_fold){norm[r], norm[rows + r], norm[2 * rows + r],
 						      norm[3 * rows + r], node->attr.eps});
-	if (rc == 0 && (rc = c->dev->ops->convert(c->dev, to, dt_t2(w, DT_F32, rows, cols))) < 0)
-		dt_err_sys(err, rc, "cannot load '%s'", dt_source_path(src));
+	for (int64_t k = 0; k < rows * cols && rc == 0; k++)
+		if (to.dtype == DT_F32)
+			((float *)to.data)[k] = w[k];
+		else
+			((uint16_t *)to.data)[k] = dt_f32_to_bf16(w[k]);
 	free(w);
 	return rc;
 }
@@ -164,12 +173,67 @@ static int bind(struct dt_classifier *c, enum dt_dtype type, struct dt_err *err)
 	if (!unit)
 		return dt_err_sys(err, -ENOMEM, "cannot load a model");
 	for (int u = 0; u < l->nunit; u++)
-		unit[u] = c->weights + l->unit[u].flat * dt_dtype_size(type);
+		unit[u] = (char *)c->weights_there + l->unit[u].flat * dt_dtype_size(type);
 	rc = dt_exec_open(&c->x, &r, (struct dt_coords){0}, &c->plan, c->work.base, NULL, c->dev, unit, NULL,
 			  err);
 	free(unit);
 	c->x.bn.running = c->running;
+	c->x.bn.shifts = c->shifts;
 	return rc;
+}
+
+static int64_t pixels_of(const struct dt_config *c)
+{
+	return c->channels * c->image_size * c->image_size;
+}
+
+/* Memory for what a pass reads, and weights and shifts in it. */
+static int place(struct dt_classifier *c, enum dt_dtype type, struct dt_err *err)
+{
+	const struct dt_graph *g = &c->plan.stage.graph;
+	const size_t batch = (size_t)c->batch,
+		     weights = (size_t)dt_params_total(&g->params) * (size_t)dt_dtype_size(type),
+		     shifts = (size_t)dt_params_total(&g->buffers) * sizeof(float);
+	struct {
+		void **at;
+		size_t n;
+	} part[] = {{&c->weights_there, weights},
+		    {(void **)&c->shifts, shifts},
+		    {(void **)&c->pixels, batch * (size_t)pixels_of(&c->config) * sizeof(float)},
+		    {(void **)&c->targets, batch * sizeof(int32_t)},
+		    {(void **)&c->work.base, c->plan.arena_bytes}};
+	size_t all = 0;
+	int rc;
+
+	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
+		all += (part[i].n + 255) / 256 * 256;
+	if ((rc = dt_dev_alloc(c->dev, (void **)&c->there, all + 1)) < 0)
+		return dt_err_sys(err, rc, "cannot allocate %zu bytes on the device", all);
+	all = 0;
+	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++) {
+		*part[i].at = c->there + all;
+		all += (part[i].n + 255) / 256 * 256;
+	}
+	c->work.bytes = c->plan.arena_bytes;
+	if ((rc = dt_dev_copy(c->dev, c->weights_there, c->weights, weights)) < 0 ||
+	    (rc = dt_dev_copy(c->dev, c->shifts, c->running, shifts)) < 0 ||
+	    (rc = dt_dev_clear(c->dev, c->targets, batch * sizeof(*c->targets))) < 0 ||
+	    (rc = dt_dev_sync(c->dev)) < 0)
+		return dt_err_sys(err, rc, "cannot copy a model to the device");
+	free(c->weights);
+	c->weights = NULL;
+	c->host_ce = malloc(2 * batch * sizeof(*c->host_ce));
+	return c->host_ce ? 0 : dt_err_sys(err, -ENOMEM, "cannot load a model");
+}
+
+static int place_here(struct dt_classifier *c, struct dt_err *err)
+{
+	int rc = dt_arena_init(&c->work, c->plan.arena_bytes, err);
+
+	c->weights_there = c->weights;
+	c->shifts = c->running;
+	c->targets = calloc((size_t)c->batch, sizeof(*c->targets));
+	return rc < 0 || c->targets ? rc : dt_err_sys(err, -ENOMEM, "cannot load a model");
 }
 
 int dt_classifier_open(struct dt_classifier **ret, struct dt_dev *dev, struct dt_source *src,
@@ -185,9 +249,8 @@ int dt_classifier_open(struct dt_classifier **ret, struct dt_dev *dev, struct dt
 
 	if (!dt_config_is_image(dt_source_config(src)))
 		return dt_err_set(err, -EINVAL, "'%s' is no classifier of images", dt_source_path(src));
-	if (!dt_dev_is_host(dev))
-		return dt_err_set(err, -ENOTSUP,
-				  "a card classifies no images yet: dt-train alone computes them there");
+	if ((rc = dt_nn_device_convolves(dev, dt_source_config(src), err)) < 0)
+		return rc;
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", dt_source_path(src));
@@ -200,14 +263,11 @@ int dt_classifier_open(struct dt_classifier **ret, struct dt_dev *dev, struct dt
 	if (rc == 0)
 		rc = same_tensors(c, src, err);
 	if (rc == 0)
-		rc = dt_arena_init(&c->work, c->plan.arena_bytes, err);
-	if (rc == 0)
 		rc = read_all(c, src, p->dtype, err);
 	if (rc == 0)
+		rc = dt_dev_is_host(dev) ? place_here(c, err) : place(c, p->dtype, err);
+	if (rc == 0)
 		rc = bind(c, p->dtype, err);
-	c->targets = calloc((size_t)p->batch, sizeof(*c->targets));
-	if (rc == 0 && !c->targets)
-		rc = dt_err_sys(err, -ENOMEM, "cannot load '%s'", dt_source_path(src));
 	if (rc < 0) {
 		dt_classifier_close(c);
 		return rc;
@@ -221,11 +281,16 @@ void dt_classifier_close(struct dt_classifier *c)
 	if (!c)
 		return;
 	dt_exec_close(&c->x);
-	dt_arena_release(&c->work);
+	if (dt_dev_is_host(c->dev)) {
+		dt_arena_release(&c->work);
+		free(c->targets);
+	} else if (c->there) {
+		dt_dev_free(c->dev, c->there);
+	}
 	dt_memory_plan_release(&c->plan);
 	free(c->weights);
 	free(c->running);
-	free(c->targets);
+	free(c->host_ce);
 	free(c);
 }
 
@@ -274,7 +339,9 @@ const struct dt_config *dt_classifier_config(const struct dt_classifier *c)
 
 int dt_classifier_run(struct dt_classifier *c, const float *pixels, int n, float *logits, struct dt_err *err)
 {
-	const struct dt_flight f = {.pixels = (float *)pixels, .targets = c->targets};
+	const bool here = dt_dev_is_host(c->dev);
+	const struct dt_flight f = {
+		.pixels = here ? (float *)pixels : c->pixels, .targets = c->targets, .host_ce = c->host_ce};
 	struct dt_prog *p = &c->plan.stage.chunk[0];
 	const struct dt_node *end = &p->step[p->start[DT_LIST_LOSS]].n;
 	int rc;
@@ -282,12 +349,17 @@ int dt_classifier_run(struct dt_classifier *c, const float *pixels, int n, float
 	if (n < 1 || n > c->batch)
 		return dt_err_set(err, -EINVAL, "%d images are not one to %d", n, c->batch);
 	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = n;
+	if (!here)
+		TRY(dt_dev_copy(c->dev, c->pixels, pixels,
+				(size_t)(n * pixels_of(&c->config)) * sizeof(*pixels)));
 	rc = dt_exec_run(&c->x, &f, DT_LIST_FORWARD, NULL, err);
 	if (rc == 0)
 		rc = dt_exec_run(&c->x, &f, DT_LIST_LOSS, NULL, err);
-	if (rc == 0)
-		memcpy(logits, dt_exec_value(&c->x, &f, end->out[1]),
-		       (size_t)(n * c->config.vocab) * sizeof(*logits));
-	return rc;
+	if (rc < 0)
+		return rc;
+	TRY(dt_dev_copy(c->dev, logits, dt_exec_value(&c->x, &f, end->out[1]),
+			(size_t)(n * c->config.vocab) * sizeof(*logits)));
+	TRY(dt_dev_sync(c->dev));
+	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -409,7 +409,8 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 		else if (in[i].dev)
 			rc = dt_dev_host_alloc(x->dev, in[i].host, in[i].n);
 	if (rc == 0 && !dt_dev_is_host(x->dev))
-		rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce, (x->teaching.k ? DT_LOSS_ROWS_TAUGHT : DT_LOSS_ROWS) * each);
+		rc = dt_dev_host_alloc(x->dev, (void **)&f->host_ce,
+				       (x->teaching.k ? DT_LOSS_ROWS_TAUGHT : DT_LOSS_ROWS) * each);
 	if (rc == 0)
 		return 0;
 	dt_flight_close(f, x->dev);

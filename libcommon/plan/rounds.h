@@ -2,7 +2,7 @@
  * Images of a step. Ranks that share batch statistics meet in every microbatch, so a step is a number of
  * rounds that is the same for all of them: the batch is divided into rounds of equal size, or that differ by
  * one image, and a round into a part for each rank, in the order of images. Parts are equal, or by the speeds
- * of --shares; a part may be empty, and none is larger than a microbatch. With --shares auto, whose speeds are
+ * of --shares; a part may be empty, and none is larger than a microbatch. With auto, whose speeds are
  * measured, equal parts are half a microbatch, so that a rank has room for twice as much.
  */
 #ifndef DT_PLAN_ROUNDS_H

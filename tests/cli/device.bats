@@ -208,12 +208,72 @@ mpi_here() {
     dt-train "${more[@]}" --microbatch 4 --steps 4 --resume auto --save on-host >cpu.jsonl
     emulated "${more[@]}" --microbatch 4 --steps 4 --resume auto --save on-card >cuda.jsonl
     agrees <(jq -c 'select(.loss)' cpu.jsonl) <(jq -c 'select(.loss)' cuda.jsonl) 1e-5
+    # asked: by dt-eval with and without its norms folded, by dt-serve; without the library they say so
+    local how
+    for how in --fold-norms --no-fold-norms "--precision bf16"; do
+        # shellcheck disable=SC2086 # words
+        dt-eval images bars.h5 on-host --precision fp32 $how --batch 4 --predictions cpu.seen >/dev/null
+        # shellcheck disable=SC2086 # words
+        dt-eval-emulated images bars.h5 on-host --device cuda --precision fp32 $how --batch 4 --predictions cuda.seen >/dev/null
+        [ "$(wc -l <cuda.seen)" -eq 10 ]
+        jq -en --slurpfile a cpu.seen --slurpfile b cuda.seen --argjson by "$([[ $how == *bf16 ]] && echo 0.02 || echo 1e-5)" \
+            '[range(10) as $i | $a[$i].probability - $b[$i].probability | fabs] | max < $by'
+    done
+    find bars -name '*.pgm' | sort >files
+    dt-serve --batch on-host --precision fp32 --threads 1 <files 2>/dev/null | jq -c '[.path, .predictions[0].class]' >cpu.txt
+    dt-serve-emulated --device cuda --batch on-host --precision fp32 --threads 1 --image-batch 4 <files 2>/dev/null |
+        jq -c '[.path, .predictions[0].class]' | diff cpu.txt -
+    mpi_here
+    mpirun -np 2 -x LD_LIBRARY_PATH -x DT_EMULATED_CARDS dt-serve-emulated --device cuda --batch on-host --precision fp32 --threads 1 \
+        --split data --comm-timeout 300 <files 2>/dev/null | jq -c '[.path, .predictions[0].class]' | diff cpu.txt -
+    LD_LIBRARY_PATH='' run dt-eval-emulated images bars.h5 on-host --device cuda
+    [ "$status" -eq 1 ]
+    [[ $output == *"a card has no convolutions without cuDNN"* ]]
     # batch norms over two cards with unequal parts of a batch, and with a card each
     mpi_here
     dt-train "${more[@]}" --microbatch 4 >cpu.jsonl
     mpirun -np 2 -x LD_LIBRARY_PATH -x DT_EMULATED_CARDS dt-train-emulated --device cuda "${more[@]}" --microbatch 3 --global-batch 4 \
         --shares 3,1 --comm-timeout 300 >cuda.jsonl
     agrees <(jq -c 'select(.loss)' cpu.jsonl) <(jq -c 'select(.loss)' cuda.jsonl) 1e-5
+}
+
+# as_on_host BOUND OPTION...: the curve on a card is the processor's
+as_on_host() {
+    dt-train "${common[@]}" --precision fp32 "${@:2}" >cpu.jsonl
+    emulated "${common[@]}" --precision fp32 "${@:2}" >cuda.jsonl
+    agrees cpu.jsonl cuda.jsonl "$1"
+}
+
+@test "adapters, with magnitudes and on a base in blocks, on an emulated card" {
+    need_emulation
+    echo '{"model_type": "qwen2", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+        "hidden_act": "silu"}' >qwen2.json
+    as_on_host 1e-5 --model qwen2.json --steps 4 --lr 1e-2 --lora 4 --lora-dropout 0.1
+    as_on_host 1e-5 --model qwen2.json --steps 4 --lr 1e-2 --lora 3 --dora
+    as_on_host 1e-5 --model qwen2.json --steps 4 --lr 1e-2 --lora 3 --dora --lora-base nf4
+    mpi_here
+    mpirun -np 2 dt-train-emulated --device cuda "${common[@]}" --model qwen2.json --steps 4 --lr 1e-2 --lora 3 --dora --precision fp32 \
+        --layout tp2 --comm-timeout 300 >two.jsonl
+    dt-train "${common[@]}" --model qwen2.json --steps 4 --lr 1e-2 --lora 3 --dora --precision fp32 >cpu.jsonl
+    agrees cpu.jsonl two.jsonl 1e-5
+}
+
+@test "a teacher, and Adafactor, on an emulated card" {
+    need_emulation
+    dt-train --model llama-tiny "${common[@]}" --steps 8 --save teacher >/dev/null 2>&1
+    dt-eval teacher d.h5 teacher/latest --seq 16 --precision fp32 --top-k 20 --temperature 2 --out d.teacher 2>/dev/null
+    local learn=(--model llama-tiny --steps 4 --teacher d.teacher --teacher-weight 0.7)
+    as_on_host 1e-5 "${learn[@]}"
+    jq -en --slurpfile a cpu.jsonl --slurpfile b cuda.jsonl '[range(4) | ($a[.].teacher_kl - $b[.].teacher_kl) / $a[.].teacher_kl | fabs] | max < 1e-4'
+    mpi_here
+    mpirun -np 2 dt-train-emulated --device cuda "${common[@]}" "${learn[@]}" --precision fp32 --layout tp2 --comm-timeout 300 \
+        >two.jsonl
+    agrees cpu.jsonl two.jsonl 1e-5
+    as_on_host 1e-5 --model llama-tiny --steps 4 --optimizer adafactor
+    mpirun -np 2 dt-train-emulated --device cuda "${common[@]}" --model llama-tiny --steps 4 --optimizer adafactor --precision fp32 \
+        --layout tp2 --comm-timeout 300 >two.jsonl
+    agrees cpu.jsonl two.jsonl 1e-5
 }
 
 @test "--reproducible on emulated cards: dp, pp and accumulation change no bit of losses, norms and parameters" {

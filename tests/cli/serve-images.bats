@@ -101,8 +101,8 @@ setup() {
 @test "options of text are refused for images, and those of images for text" {
     run -2 dt-serve net --max-model-len 10
     [[ $output == *"--max-model-len goes with models of text"* ]]
-    run -2 dt-serve net --device cuda
-    [[ $output == *"a card classifies no images yet"* ]]
+    run -2 dt-serve net --device gpu
+    [[ $output == *"no such device: 'gpu'"* ]]
     "$DT_HELP/make-model" m
     run -2 dt-serve m --split data
     [[ $output == *"--split goes with models of images"* ]]

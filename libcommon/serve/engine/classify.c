@@ -1,6 +1,7 @@
 #include "serve/engine/classify.h"
 
 #include "base/progress.h"
+#include "nn/device.h"
 #include "serve/engine/classify_priv.h"
 
 #include <errno.h>
@@ -57,7 +58,7 @@ static int make_lanes(struct dt_classify *c)
 	return rc;
 }
 
-static int open_net(struct dt_classify *c, struct dt_err *err)
+static int open_net(struct dt_classify *c, int local_rank, struct dt_err *err)
 {
 	struct dt_classifier_params np = {.dtype = c->p.fp32 ? DT_F32 : DT_BF16,
 					  .batch = (int)c->p.batch,
@@ -69,8 +70,8 @@ static int open_net(struct dt_classify *c, struct dt_err *err)
 	struct dt_source *src = NULL;
 	int rc = dt_source_open(c->p.model, DT_SOURCE_AUTO, "none", &src, err);
 
-	if (rc == 0 && (rc = dt_dev_open(&c->dev, DT_DEV_CPU, 0, (int)threads)) < 0)
-		dt_err_sys(err, rc, "cannot open the device");
+	if (rc == 0)
+		rc = dt_nn_device_open(&c->dev, c->p.device, local_rank, (int)threads, err);
 	if (rc == 0)
 		rc = dt_classifier_open(&c->net, c->dev, src, &np, err);
 	if (rc == 0) {
@@ -111,7 +112,7 @@ int dt_classify_open(struct dt_classify **ret, const struct dt_classify_params *
 	if (c->ranks > 1)
 		rc = dt_comm_create(&c->all, p->world, "classify", 0, c->rank, err);
 	if (rc == 0) {
-		rc = open_net(c, err);
+		rc = open_net(c, w.local_rank, err);
 		rc = c->all ? dt_comm_agree(c->all, rc, NULL, err) : rc;
 	}
 	if (rc == 0 && c->rank == 0)

@@ -23,6 +23,7 @@ struct dt_classify;
 struct dt_classify_params {
 	const char *model;
 	const char *normalize; /* dt_classifier_normalisation: "model" or a published name */
+	const char *device;    /* nn/device.h */
 	bool fp32;
 	int64_t threads, image_size; /* 0: all processors; the model's */
 	int64_t batch;		     /* images of a pass at most */
