@@ -1,6 +1,6 @@
 /*
- * factor.h: columns are summed group by group of rows, as in groups.h, but in f64; rows a block each. The sums
- * go to the host, which waits for them.
+ * factor.h: columns are summed group by group of rows, as in groups.h, but in f64; rows a block each. The
+ * sums go to the host, which waits for them.
  */
 #include "kernels/cuda/groups.h"
 #include "kernels/factor.h"

@@ -19,7 +19,7 @@ struct lora {
 	const struct dt_lora_part *part;
 };
 
-/* The part of tile t and the tile's rows, as in sorted.h: those of part i begin at first / T + i. NULL: none. */
+/* The part of tile t, and its rows; as in sorted.h tiles of part i begin at first / T + i. NULL: none. */
 template <int T>
 DT_DEVICE const struct dt_lora_part *tile_of(const struct lora &p, int64_t t, int64_t *row, int64_t *rows)
 {
@@ -150,7 +150,7 @@ static int launch(const struct dt_cuda *c, const struct lora &p, int64_t tiles, 
 			 : DT_LAUNCH(c, (up_kernel<1, T>), second, COLS, 0, p);
 }
 
-/* What the lanes ask for: whether y can be moved 8 columns at a time. -EINVAL: a lane's memory is not aligned. */
+/* Whether the lanes let y be moved 8 columns at a time. -EINVAL: a lane's memory is not aligned. */
 static int look_at(const struct dt_lora_batch *b)
 {
 	int by_8 = 1;

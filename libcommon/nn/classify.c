@@ -20,7 +20,7 @@ struct dt_classifier {
 	char *weights;	/* all parameters, in the compute type */
 	float *running; /* all buffers */
 	int batch;
-	/* Where the device reads: of a card its own memory, where all parts follow each other; else the host's. */
+	/* Where the device reads: of a card its own memory, in one piece; else the host's. */
 	char *there;
 	void *weights_there;
 	float *shifts, *pixels;
