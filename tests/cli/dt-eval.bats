@@ -204,6 +204,27 @@ refused() { # status, what stderr says, arguments
     [ -z "$output" ]
 }
 
+@test "GPTQ and AWQ at 4 bits beside AutoGPTQ and AutoAWQ, and less lost than by rounding to nearest" {
+    export OMP_NUM_THREADS=1
+    data=$DT_SRC/tests/data
+    heldout() { # model
+        dt-eval ppl "${common[@]}" --tokenizer byte --text "$data/eval/heldout.txt" --seq 128 --json "$1" | jq .perplexity
+    }
+    source=$(heldout "$data/eval/small")
+    for f in q4_0 q4_1; do
+        dt-shard-ckpt quantize --type $f --tokenizer byte "$data/eval/small" $f.gguf
+        plain=$(heldout $f.gguf)
+        for m in gptq awq; do
+            dt-shard-ckpt quantize --type $f --tokenizer byte --calibrate "$data/eval/calibrate.txt" --calibrate-seq 128 \
+                --method $m "$data/eval/small" $f-$m.gguf 2>said
+            grep -F '21 matrices were rounded with a look at 16128 tokens' said
+            jq -e --argjson source "$source" --argjson plain "$plain" --argjson here "$(heldout $f-$m.gguf)" --arg f $f --arg m $m '
+                ($source / .float - 1 | fabs < 1e-4) and $here < 1.01 * .[$f][$m] and
+                ($here < $plain or $f == "q4_1" and $m == "awq")' "$data/golden-quantised.json" || { echo "$f $m"; return 1; }
+        done
+    done
+}
+
 @test "pruned by magnitude and by Wanda: the zeros asked for, in layers alone, and what they cost" {
     how=(--calibrate text.txt --calibrate-seq 64)
     dt-shard-ckpt sparsify --sparsity 25% --text text.txt --seq 64 --tokenizer byte run less 2>said

@@ -115,5 +115,6 @@ def main():
     print({k: float((v * v).mean()) for k, v in d.items()})
 
 
-main()
+if __name__ == "__main__":
+    main()
 # SPDX-License-Identifier: Apache-2.0
