@@ -167,7 +167,7 @@ struct dt_exec {
 
 	/* while it runs */
 	int done;    /* steps before this one are computed: a join computes several at once */
-	int64_t row; /* of serving: the first of the rows that calls see of values with rows; p says how many */
+	int64_t row; /* of serving: the first row that calls see of values; p says how many */
 	const struct dt_prog *p;
 	const struct dt_flight *flight;
 	const struct dt_value_place *at;

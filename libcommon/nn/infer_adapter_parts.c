@@ -317,6 +317,45 @@ int dt_infer_adapter_take(struct dt_infer_adapter **ret, const struct dt_infer *
 
 /* ---- on the rank that reads ---- */
 
+/* Products that a portion of measuring has at most: some milliseconds of one thread. */
+#define PORTION 4e6
+
+/* Of a rank's lanes: the last that has magnitudes, and the most that one takes. */
+static void look_at(const struct dt_infer_lane *lane, int64_t n, int *last, double *most)
+{
+	for (int64_t i = 0; i < n; i++) {
+		const double work = (double)lane[i].out * (double)lane[i].in * (double)lane[i].rank;
+
+		if (!lane[i].rows)
+			continue;
+		*last = i + 1 > *last ? (int)i + 1 : *last;
+		*most = work > *most ? work : *most;
+	}
+}
+
+static void plan_portions(struct dt_infer_adapter *a, const struct dt_infer_lane *const *lane,
+			  const int64_t *n, int ranks)
+{
+	double most = 0;
+	int last = 0;
+
+	for (int i = 0; i < ranks; i++)
+		look_at(lane[i], n[i], &last, &most);
+	a->parts = (int)(most / PORTION) + 1;
+	a->portions = last * a->parts;
+}
+
+int dt_infer_adapter_portion(const struct dt_infer_adapter *a, int *ret_parts)
+{
+	*ret_parts = a->parts;
+	return a->portion < a->portions ? a->portion : -1;
+}
+
+void dt_infer_adapter_measured(const struct dt_infer_adapter *a)
+{
+	((struct dt_infer_adapter *)a)->portion++;
+}
+
 static int plan(struct dt_infer_adapter *r, struct dt_err *err)
 {
 	const struct dt_infer_lane **lane = calloc((size_t)r->nparts, sizeof(*lane));
@@ -332,7 +371,7 @@ static int plan(struct dt_infer_adapter *r, struct dt_err *err)
 		n[i] = h.lanes;
 	}
 	if (rc == 0)
-		dt_infer_adapter_plan(r, lane, n, r->nparts);
+		plan_portions(r, lane, n, r->nparts);
 	free(lane);
 	free(n);
 	return rc;

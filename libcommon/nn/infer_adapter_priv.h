@@ -40,7 +40,7 @@ struct dt_infer_adapter {
 	const struct dt_infer_lane *lane; /* [lanes] in data */
 	int lanes;
 	float *rows; /* of each lane gains, which are magnitudes until they are measured, then shifts */
-	/* what it has whole (infer_adapter_whole.c), by local parameter; NULL: this rank has nothing of that */
+	/* what it has whole (infer_adapter_whole.c), by local parameter; NULL: nothing here */
 	bool *own;		   /* it is the adapter's */
 	struct dt_tensor *w;	   /* the base's plain tensors, and its own in their place */
 	struct dt_packed **packed; /* by owner; NULL: the base's */
@@ -93,9 +93,6 @@ void dt_infer_whole_release(struct dt_infer_adapter *r);
 /* The pieces of the other ranks, and a number. */
 int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
 			  struct dt_err *err);
-/* How it is measured, from the lanes of every rank. */
-void dt_infer_adapter_plan(struct dt_infer_adapter *a, const struct dt_infer_lane *const *lane,
-			   const int64_t *n, int ranks);
 float dt_infer_number(struct dt_tensor t, int64_t i); /* element i of f32, bf16 or f16 */
 /* The lanes of an adapter, or of none (NULL), at the linears of a node; false: it has none there. */
 bool dt_infer_lanes(const struct dt_infer *m, const struct dt_node *n, const struct dt_infer_adapter *a,

@@ -1,7 +1,7 @@
 /*
  * Magnitudes over ranks (kernels/dora.h): each measures what it has of the rows of w + s b a, and where rows
- * are cut the ranks add up the squares. Numbers are those that are computed with, of weights and of adapters.
- * It is done in portions, part p of n of the rows of one lane, so that steps of others can go on between them.
+ * are cut the ranks add up the squares. Numbers are those that are computed with.
+ * It is done in portions, a part of the rows of one lane each, so that steps of others go on between them.
  */
 #include "comm/comm.h"
 #include "nn/infer_adapter_priv.h"
@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 enum { ROWS = 64, CARD_ROWS = 1024 }; /* unpacked at a time */
-#define PORTION 4e6 /* products that a portion has at most: some milliseconds of one thread */
 
 struct room {
 	int64_t rows;
@@ -198,43 +197,5 @@ int dt_infer_adapter_measure(const struct dt_infer_adapter *of, const struct dt_
 		rc = finish_lane(a, m, &linear[l->local], l, gain, err);
 	free(linear);
 	return rc;
-}
-
-/* ---- on the rank that reads ---- */
-
-/* Of a rank's lanes: the last that has magnitudes, and the most that one takes. */
-static void look_at(const struct dt_infer_lane *lane, int64_t n, int *last, double *most)
-{
-	for (int64_t i = 0; i < n; i++) {
-		const double work = (double)lane[i].out * (double)lane[i].in * (double)lane[i].rank;
-
-		if (!lane[i].rows)
-			continue;
-		*last = i + 1 > *last ? (int)i + 1 : *last;
-		*most = work > *most ? work : *most;
-	}
-}
-
-void dt_infer_adapter_plan(struct dt_infer_adapter *a, const struct dt_infer_lane *const *lane,
-			   const int64_t *n, int ranks)
-{
-	double most = 0;
-	int last = 0;
-
-	for (int i = 0; i < ranks; i++)
-		look_at(lane[i], n[i], &last, &most);
-	a->parts = (int)(most / PORTION) + 1;
-	a->portions = last * a->parts;
-}
-
-int dt_infer_adapter_portion(const struct dt_infer_adapter *a, int *ret_parts)
-{
-	*ret_parts = a->parts;
-	return a->portion < a->portions ? a->portion : -1;
-}
-
-void dt_infer_adapter_measured(const struct dt_infer_adapter *a)
-{
-	((struct dt_infer_adapter *)a)->portion++;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -166,7 +166,7 @@ bool dt_infer_adapts(const struct dt_infer_batch *b);
 int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_err *err);
 
 /*
- * infer_adapter_whole.c: whether some sequence's adapter has tensors whole. next: of node n, the window behind
+ * infer_adapter_whole.c: whether some adapter has tensors whole. next: of node n, the window behind
  * *w, which begins as zeros; false: there is none. in_windows: the call for each of them, with x's rows,
  * positions and plain tensors those of the window; at once where no adapter of the pass has any. packed_at:
  * what a parameter is packed in, there.

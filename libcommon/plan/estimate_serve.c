@@ -230,7 +230,7 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	return dt_serving_check(c, &one, err);
 }
 
-/* A rank's part of a tensor that an adapter has whole, in what the base would be in if a file had it in f32. */
+/* A rank's part of a tensor that an adapter has whole, kept as if a file of the base had it in f32. */
 static double whole_bytes(const struct dt_serve_shape *s, const struct dt_param *p,
 			  const struct dt_local_param *box)
 {

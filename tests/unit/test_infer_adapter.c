@@ -169,7 +169,7 @@ static void test_saved(void **state)
 	close_texts(&t);
 }
 
-/* The adapter as a rank takes it that was sent it, its rows measured in portions: each lane in so many parts. */
+/* The adapter as a rank takes it that was sent it, its rows measured in so many parts of each lane. */
 static struct dt_infer_adapter *sent(struct dt_infer *m, struct dt_source *src, const char *path, int parts)
 {
 	struct dt_infer_piece piece;

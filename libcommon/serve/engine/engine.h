@@ -45,8 +45,8 @@ struct dt_engine_model {
 	int (*beat)(void *m, struct dt_err *err);
 	double beat_s;
 	/*
-	 * Some milliseconds of what other ranks need before an adapter can be in a batch: 1 when it can, 0: there
-	 * is more. Its requests wait until then while steps of others go on. NULL: nothing is needed.
+	 * Some milliseconds of what other ranks need before an adapter can be in a batch: 1 when it can, 0:
+	 * there is more. Its requests wait until then while steps of others go on. NULL: nothing is needed.
 	 */
 	int (*ready)(void *m, const struct dt_infer_adapter *a, struct dt_err *err);
 	/* What was read of weights that memory does not hold, since the start. NULL: it holds all. */

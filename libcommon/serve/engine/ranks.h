@@ -33,7 +33,7 @@ int dt_serve_ranks_open(struct dt_serve_ranks **ret, struct dt_infer *m, const s
 			int depth, const struct dt_infer_params *p, struct dt_err *err);
 void dt_serve_ranks_close(struct dt_serve_ranks *r);
 
-/* Rank 0: struct dt_engine_model's forward, copies of blocks, ready and beat, with a struct dt_serve_ranks. */
+/* Rank 0: struct dt_engine_model's forward, copies, ready and beat, with a struct dt_serve_ranks. */
 int dt_serve_ranks_forward(void *ranks, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 int dt_serve_ranks_begin(void *ranks, const struct dt_infer_batch *b, struct dt_err *err);
 int dt_serve_ranks_take(void *ranks, const struct dt_infer_batch *b, float *logits, struct dt_err *err);

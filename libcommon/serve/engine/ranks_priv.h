@@ -26,9 +26,9 @@ struct dt_serve_head {
 	int32_t kind;
 	int32_t nseq, ntokens, max_blocks, nwant, pools; /* pools: whether some sequence is pooled */
 	int32_t adapters;				 /* whether some sequence has one */
-	int32_t from,
-		to; /* of a copy; from: the block that is read or written, or an adapter's number; to: what
-			     that is, and measured: replica and nseq say which portion, and of how many parts */
+	/* from: the block that is copied, read or written, or an adapter's number; to: of a copy, or what that
+	 * adapter is. Measured: replica and nseq say which portion, and of how many parts. */
+	int32_t from, to;
 	int32_t replica; /* of a copy */
 };
 
