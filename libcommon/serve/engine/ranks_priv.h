@@ -26,8 +26,8 @@ struct dt_serve_head {
 	int32_t kind;
 	int32_t nseq, ntokens, max_blocks, nwant, pools; /* pools: whether some sequence is pooled */
 	int32_t adapters;				 /* whether some sequence has one */
-	/* from: the block that is copied, read or written, or the number of an adapter; to: of a copy, or what
-	 * that is. Measured: replica and nseq say which portion, and of how many parts. */
+	/* from: the block that is copied, read or written, or the number of an adapter; to: of a copy, or
+	 * what that is. Measured: replica and nseq say which portion, and of how many parts. */
 	int32_t from, to;
 	int32_t replica; /* of a copy */
 };
