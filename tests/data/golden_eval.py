@@ -84,6 +84,8 @@ def choice(m, context, text):
     bare = context.rstrip()
     n = len(m.begin + m.ids(bare))
     ids = m.begin + m.ids(context + text)
+    if n == 0:  # nothing to go on from: a text that has ended
+        n, ids = 1, [m.end] + ids
     return -m.nll(ids, range(n, len(ids)))
 
 

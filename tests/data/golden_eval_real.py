@@ -32,6 +32,7 @@ class Model(golden_eval.Model):
         self.tok = transformers.AutoTokenizer.from_pretrained(os.path.dirname(path), gguf_file=os.path.basename(path))
         self.begin = self.tok("").input_ids
         if name == "smollm2":
+            self.end = self.tok.convert_tokens_to_ids("<|endoftext|>")
             pre = tokenizers.pre_tokenizers
             self.tok.backend_tokenizer.pre_tokenizer = pre.Sequence([pre.Digits(True), pre.ByteLevel(False)])
 
