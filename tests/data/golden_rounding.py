@@ -83,6 +83,7 @@ def awq(w, x):
     layer = torch.nn.Linear(IN, OUT, bias=False)
     layer.weight.data = w.clone()
     layer.weight.requires_grad_(False)
+    torch.Tensor.cpu = torch.Tensor.clone  # from a card it copies, and the search counts on that
     with torch.no_grad():
         s = q._compute_best_scale(x, torch.ones(IN), x.abs().mean(0), layer, [layer], layer(x), {}).view(1, -1)
         return q.pseudo_quantize_tensor(w * s)[0] / s
