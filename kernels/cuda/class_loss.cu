@@ -3,7 +3,7 @@
 
 #define ROWS 8 /* of a block */
 
-struct work {
+struct class_work {
 	float *loss;
 	int32_t *above, *bad;
 	void *d; /* NULL: no gradient */
@@ -14,7 +14,7 @@ struct work {
 	float smoothing, scale;
 };
 
-DT_DEVICE void ignored(const struct work &a, int64_t row, int lane)
+DT_DEVICE void ignored(const struct class_work &a, int64_t row, int lane)
 {
 	for (int64_t j = lane; a.d && j < a.k; j += 32)
 		dt_st1(a.d, a.td, row * a.k + j, 0);
@@ -26,7 +26,7 @@ DT_DEVICE void ignored(const struct work &a, int64_t row, int lane)
 	}
 }
 
-__global__ void __launch_bounds__(32 * ROWS) class_loss_kernel(struct work a)
+__global__ void __launch_bounds__(32 * ROWS) class_loss_kernel(struct class_work a)
 {
 	const int lane = (int)threadIdx.x % 32;
 	const int64_t row = (int64_t)blockIdx.x * ROWS + threadIdx.x / 32;
@@ -89,7 +89,7 @@ int dt_cuda_class_loss(struct dt_dev *dev, float *loss, int32_t *above, struct d
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const int64_t rows = dt_rows(logits), k = dt_cols(logits);
-	struct work a = {};
+	struct class_work a = {};
 
 	if (!c)
 		return -ENODEV;

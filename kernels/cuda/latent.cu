@@ -1,14 +1,14 @@
 /* A thread an element of y: neighbours read and write neighbours. */
 #include "kernels/cuda/kernel.h"
 
-struct heads {
+struct latent_copy {
 	void *y;
 	const void *x;
 	int t;
 	struct dt_latent_heads p;
 };
 
-__global__ void __launch_bounds__(256) latent_kernel(struct heads a)
+__global__ void __launch_bounds__(256) latent_kernel(struct latent_copy a)
 {
 	const int64_t step = (int64_t)gridDim.x * blockDim.x, heads = a.p.sum ? 1 : a.p.heads;
 
@@ -28,7 +28,7 @@ int dt_cuda_latent_heads(struct dt_dev *dev, struct dt_tensor y, struct dt_tenso
 			 const struct dt_latent_heads *p)
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
-	const struct heads a = {y.data, x.data, y.dtype, *p};
+	const struct latent_copy a = {y.data, x.data, y.dtype, *p};
 
 	if (!c)
 		return -ENODEV;
