@@ -7,8 +7,8 @@
 
 #define DT_X_ZERO 0x0d800000u /* 2^-100 as bits: numbers that are all below it are zero */
 
-/* max: dt_magnitude of the number that becomes `most`. inverse 0: all integers are; NaN and Inf make the scale
- * NaN. */
+/* max: dt_magnitude of the number that becomes `most`. inverse 0: all integers are; NaN and Inf make the
+ * scale NaN. */
 static inline DT_HOST_DEVICE void dt_int_scale(uint32_t max, float most, float *scale, float *inverse)
 {
 	const uint32_t nan = 0x7fc00000u;

@@ -56,9 +56,9 @@ struct dt_tile {
 	 * The same of int8 by sums of pairs of 16-bit integers, NULL where those are not the fastest. Rows of
 	 * the other operand are such integers with one scale, so that sums are exact. at, d, ask: as above.
 	 *   halves_of  rows of d numbers, d a multiple of 8, at most DT_TILE_ROWS_DIM
-	 *   across     s[i * DT_TILE + j] = scale[i] * k_scale[j] * sum over w < d of q[i * d + w] . row[j][w],
-	 *              j < keys rounded to 4; k_scale [DT_TILE]
-	 *   down       o[i * ldo + j] += scale[i] * sum over k < keys of w[i * DT_TILE + k] . row[k][j], j < d
+	 *   across  s[i * DT_TILE + j] = scale[i] * k_scale[j] * sum over w < d of q[i * d + w] . row[j][w],
+	 *           j < keys rounded to 4; k_scale [DT_TILE]
+	 *   down    o[i * ldo + j] += scale[i] * sum over k < keys of w[i * DT_TILE + k] . row[k][j], j < d
 	 */
 	void (*halves_of)(int16_t *to, float *scale, const void *const *row, enum dt_dtype type, int64_t n,
 			  int64_t d);

@@ -31,7 +31,7 @@ void dt_tile_halves_of(int16_t *to, float *scale, const void *const *row, enum d
 }
 
 /*
- * Rows of q times four keys: sum[r] holds those of row r. More than two rows take the keys by twos, as no more
+ * Rows of q times four keys: sum[r] holds those of row r. More than two rows take the keys by twos: no more
  * sums fit the registers. ask: a line for each 16 elements.
  */
 DT_INLINE void four_keys(__m128i sum[4], const int16_t *q, int64_t d, const int8_t *const key[4],

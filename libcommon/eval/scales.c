@@ -27,7 +27,7 @@ static void scale_of(const float *base, int64_t k, float power, float *scale)
 		scale[j] /= middle;
 }
 
-/* What rounding the rows of w changes with this scale, by the importance that they are rounded by: d [n, k]. */
+/* What rounding the rows of w changes with this scale and its importance: d [n, k]. */
 static int difference(enum dt_format f, const float *w, int64_t rows, int64_t k, const float *scale,
 		      const float *importance, float *d)
 {

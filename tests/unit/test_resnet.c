@@ -379,6 +379,7 @@ static void open_folded(struct net *n, const struct net *whole)
 		dt_exec_open(&n->x, &n->run, at, &n->plan, n->arena.base, NULL, n->dev, w, NULL, &err), 0);
 	free(w);
 	n->x.bn.running = calloc((size_t)dt_params_total(n->buffers), sizeof(float));
+	n->x.bn.shifts = n->x.bn.running;
 	for (int i = 0; i < n->local->n; i++)
 		draw(&n->table->p[n->local->p[i].index], n->weights + n->local->p[i].flat);
 	fold(n, whole);
