@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #define TRIES	  20
-#define MOST_ROWS 256 /* of a matrix, evenly spaced, that a scale is tried on */
+#define MOST_ROWS 64 /* of a matrix, evenly spaced, that a scale is tried on */
 #define LEAST	  1e-4f
 
 /* (x / sqrt(smallest largest)) of x = max(base, LEAST)^power. */
