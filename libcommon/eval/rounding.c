@@ -248,8 +248,11 @@ static int round_site(struct dt_rounding_work *w, const struct dt_site *s)
 	int32_t *order = NULL;
 	int rc = importance ? 0 : dt_err_sys(w->err, -ENOMEM, "cannot round '%s'", s->node.name);
 
-	if (rc == 0)
-		dt_site_importance(s, dt_sites_products(w), s->scale, importance);
+	for (int64_t j = 0; j < s->k && rc == 0; j++) {
+		float scale = s->scale ? s->scale[j] : 1;
+
+		importance[j] = s->h[dt_sites_products(w) ? j * s->k + j : j] / (scale * scale);
+	}
 	if (rc == 0 && w->r->method == DT_ROUND_GPTQ)
 		rc = factor_of(w, s, &order, &u);
 	g.u = u;

@@ -58,8 +58,6 @@ void dt_sites_release(struct dt_rounding_work *w);
  */
 int dt_site_scale(struct dt_site *s, const struct dt_rounding *r, struct dt_dev *dev, const float *const *w,
 		  const int64_t *rows, struct dt_err *err);
-/* [k] what an error of a column counts by once it is multiplied with scale (NULL: 1). products: of h. */
-void dt_site_importance(const struct dt_site *s, bool products, const float *scale, float *importance);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

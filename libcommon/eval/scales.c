@@ -2,14 +2,13 @@
 #include "eval/rounding_sites.h"
 
 #include "kernels/ops.h"
-#include "kernels/quant_grid.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 #define TRIES	  20
-#define MOST_ROWS 64 /* of a matrix, evenly spaced, that a scale is tried on */
+#define MOST_ROWS 256 /* of a matrix, evenly spaced, that a scale is tried on */
 #define LEAST	  1e-4f
 
 /* (x / sqrt(smallest largest)) of x = max(base, LEAST)^power. */
@@ -27,9 +26,8 @@ static void scale_of(const float *base, int64_t k, float power, float *scale)
 		scale[j] /= middle;
 }
 
-/* What rounding the rows of w changes with this scale and its importance: d [n, k]. */
-static int difference(enum dt_format f, const float *w, int64_t rows, int64_t k, const float *scale,
-		      const float *importance, float *d)
+/* What rounding the rows of w changes with this scale: d [n, k]. */
+static int difference(enum dt_format f, const float *w, int64_t rows, int64_t k, const float *scale, float *d)
 {
 	const int64_t n = rows < MOST_ROWS ? rows : MOST_ROWS;
 	int failed = 0;
@@ -50,7 +48,7 @@ static int difference(enum dt_format f, const float *w, int64_t rows, int64_t k,
 				continue;
 			for (int64_t j = 0; j < k; j++)
 				x[j] = row[j] * scale[j];
-			dt_quantize_weighted(f, x, k, importance, blocks);
+			dt_quantize(f, x, k, blocks);
 			dt_dequantize(f, blocks, k, x);
 			for (int64_t j = 0; j < k; j++)
 				d[r * k + j] = x[j] / scale[j] - row[j];
@@ -61,19 +59,9 @@ static int difference(enum dt_format f, const float *w, int64_t rows, int64_t k,
 	return failed ? -ENOMEM : (int)n;
 }
 
-void dt_site_importance(const struct dt_site *s, bool products, const float *scale, float *importance)
-{
-	for (int64_t j = 0; j < s->k; j++) {
-		const float f = scale ? scale[j] : 1;
-
-		importance[j] = s->h[products ? j * s->k + j : j] / (f * f);
-	}
-}
-
 struct trial { /* room */
 	struct dt_dev *dev;
-	float *d, *dh;	   /* [MOST_ROWS, k] */
-	float *importance; /* [k] */
+	float *d, *dh; /* [MOST_ROWS, k] */
 };
 
 /* The sum of d H d^T over the rows of all matrices: what is changed in the products. */
@@ -82,9 +70,8 @@ static int loss_of(const struct trial *t, const struct dt_site *s, enum dt_forma
 {
 	double sum = 0;
 
-	dt_site_importance(s, true, scale, t->importance);
 	for (int i = 0; i < 3; i++) {
-		int n = s->param[i] < 0 ? 0 : difference(f, w[i], rows[i], s->k, scale, t->importance, t->d);
+		int n = s->param[i] < 0 ? 0 : difference(f, w[i], rows[i], s->k, scale, t->d);
 		double part = 0;
 		int rc;
 
@@ -108,11 +95,10 @@ static int search(struct dt_site *s, enum dt_format f, struct dt_dev *dev, const
 		  const int64_t *rows)
 {
 	const size_t k = (size_t)s->k;
-	struct trial t = {dev, malloc(MOST_ROWS * k * sizeof(float)), malloc(MOST_ROWS * k * sizeof(float)),
-			  malloc(k * sizeof(float))};
+	struct trial t = {dev, malloc(MOST_ROWS * k * sizeof(float)), malloc(MOST_ROWS * k * sizeof(float))};
 	float *scale = malloc(k * sizeof(*scale));
 	double best = INFINITY, loss = 0;
-	int rc = t.d && t.dh && t.importance && scale ? 0 : -ENOMEM;
+	int rc = t.d && t.dh && scale ? 0 : -ENOMEM;
 
 	for (int i = 0; i < TRIES && rc == 0; i++) {
 		scale_of(s->mean, s->k, (float)i / TRIES, scale);
@@ -126,7 +112,6 @@ static int search(struct dt_site *s, enum dt_format f, struct dt_dev *dev, const
 	free(scale);
 	free(t.d);
 	free(t.dh);
-	free(t.importance);
 	return rc;
 }
 
