@@ -48,8 +48,10 @@ def main(models):
         m = Model(name, os.path.join(models, file))
         ids = m.begin + m.ids(text)
         out[name] = {"file": file}
-        for way, run in ("transformers", golden_eval.transformers_windows), ("llama.cpp", golden_eval.llama_windows), \
-                ("rolling", golden_eval.rolling_windows):
+        # what is made of Gemma's GGUF cuts runs of spaces otherwise than SentencePiece does, and this text has some
+        for way, run in [] if name == "gemma3" else [
+                ("transformers", golden_eval.transformers_windows), ("llama.cpp", golden_eval.llama_windows),
+                ("rolling", golden_eval.rolling_windows)]:
             nll, count = run(m, ids)
             out[name][way] = {"nll": nll, "tokens": count}
         out[name]["choices"] = [[golden_eval.choice(m, o["begin"], " " + c) for c in o["choices"]] for o in items]
