@@ -75,6 +75,51 @@ static const void *const *lines_of(const void *line[LINES], int64_t room, const 
 	return n ? line : NULL;
 }
 
+/* s [n, DT_TILE] = the queries of head h of the task . its keys. ask: as of tile.h's products. */
+static void keys_where_they_lie(const struct dt_paged_run *a, const struct dt_paged_work *w, int64_t h,
+				int64_t at, float *s, const void *const *ask)
+{
+	const struct dt_paged_rows *r = &w->here->rows;
+	const int64_t d = a->p->head_dim, n = w->n;
+	float scale[DT_TILE];
+
+	if (a->k.dtype == DT_I8)
+		scales_of_rows(scale, r->k, r->n, at + d);
+	if (a->halves) {
+		a->t->halves_across(s, w->halves + h * n * d, w->scale + h * n, r->k, at, scale, r->n, n, d,
+				    ask);
+		return;
+	}
+	a->t->across_rows(s, DT_TILE, w->q + h * n * w->q_row, w->q_row, r->k, a->k.dtype, at, r->n, n, d,
+			  ask);
+	if (a->k.dtype == DT_I8)
+		dt_attn_weigh(s, n, scale);
+}
+
+/* o [n, pad] += weights s . the values; of integers, the weights are such in the room of k. */
+static void values_where_they_lie(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t at, float *s,
+				  float *o, const void *const *ask)
+{
+	const struct dt_paged_rows *r = &w->here->rows;
+	const int64_t vd = dt_attn_value_dim(a->p), n = w->n;
+	const void *weights[DT_TILE];
+	int16_t *halves = (int16_t *)w->k;
+	float scale[DT_TILE];
+
+	if (a->k.dtype == DT_I8) { /* not before: values are on their way */
+		scales_of_rows(scale, r->v, r->n, at + vd);
+		dt_attn_weigh(s, n, scale);
+	}
+	if (!a->halves) {
+		a->t->down_rows(o, w->pad, (uint32_t *)s, DT_TILE, r->v, a->k.dtype, at, r->n, n, vd, ask);
+		return;
+	}
+	for (int64_t i = 0; i < n; i++)
+		weights[i] = s + i * DT_TILE;
+	a->t->halves_of(halves, scale, weights, DT_F32, n, DT_TILE);
+	a->t->halves_down(o, w->pad, halves, scale, r->v, at, r->n, n, vd, ask);
+}
+
 /*
  * A tile of rows of the cache where they are. Values are on their way during the keys, and the next keys
  * during the values.
@@ -87,56 +132,18 @@ static void tile_as_it_lies(const struct dt_paged_run *a, struct dt_paged_work *
 	const int64_t step = dt_kv_row(a->p, type) / a->p->kv_heads * size, wide = w->kvs * step,
 		      keys = (r->n + 15) / 16 * 16;
 	const void *line[LINES];
-	float scale[DT_TILE];
 
 	for (int64_t h = 0; h < w->kvs; h++) {
 		float *s = w->s + h * n * DT_TILE;
 
-		a->t->across_rows(s, DT_TILE, w->q + h * n * w->q_row, w->q_row, r->k, type, h * step, r->n,
-				  n, d, lines_of(line, keys * d * size / 64, w, r->v, r->n, wide, h));
-		if (type == DT_I8) {
-			scales_of_rows(scale, r->k, r->n, h * step + d);
-			dt_attn_weigh(s, n, scale);
-			scales_of_rows(scale, r->v, r->n, h * step + vd);
-		}
-		dt_attn_softmax(a->t, NULL, s, w->o + h * n * w->pad, w->row + h * n, n, w->pad, j, a->p,
-				type == DT_I8 ? scale : NULL);
-	}
-	for (int64_t h = 0; h < w->kvs; h++)
-		a->t->down_rows(w->o + h * n * w->pad, w->pad, (uint32_t *)w->s + h * n * DT_TILE, DT_TILE,
-				r->v, type, h * step, r->n, n, vd,
-				lines_of(line, keys * vd * size / 64, w, next->k, next->n, wide, h));
-}
-
-/* The same of int8, by sums of integers: weights are those of the tile in the room of k. */
-static void tile_of_halves(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j)
-{
-	const struct dt_paged_rows *r = &w->here->rows, *next = &w->next->rows;
-	const int64_t d = a->p->head_dim, vd = dt_attn_value_dim(a->p), n = w->n;
-	const int64_t step = dt_kv_row(a->p, DT_I8) / a->p->kv_heads, wide = w->kvs * step,
-		      keys = (r->n + 15) / 16 * 16;
-	const void *line[LINES], *weights[DT_TILE];
-	int16_t *halves = (int16_t *)w->k;
-	float scale[DT_TILE];
-
-	for (int64_t h = 0; h < w->kvs; h++) {
-		float *s = w->s + h * n * DT_TILE;
-
-		scales_of_rows(scale, r->k, r->n, h * step + d);
-		a->t->halves_across(s, w->halves + h * n * d, w->scale + h * n, r->k, h * step, scale, r->n,
-				    n, d, lines_of(line, keys * d / 64, w, r->v, r->n, wide, h));
+		keys_where_they_lie(a, w, h, h * step, s,
+				    lines_of(line, keys * d * size / 64, w, r->v, r->n, wide, h));
 		dt_attn_softmax(a->t, NULL, s, w->o + h * n * w->pad, w->row + h * n, n, w->pad, j, a->p,
 				NULL);
 	}
-	for (int64_t h = 0; h < w->kvs; h++) {
-		scales_of_rows(scale, r->v, r->n, h * step + vd); /* not before: values are on their way */
-		dt_attn_weigh(w->s + h * n * DT_TILE, n, scale);
-		for (int64_t i = 0; i < n; i++)
-			weights[i] = w->s + (h * n + i) * DT_TILE;
-		a->t->halves_of(halves, scale, weights, DT_F32, n, DT_TILE);
-		a->t->halves_down(w->o + h * n * w->pad, w->pad, halves, scale, r->v, h * step, r->n, n, vd,
-				  lines_of(line, keys * vd / 64, w, next->k, next->n, wide, h));
-	}
+	for (int64_t h = 0; h < w->kvs; h++)
+		values_where_they_lie(a, w, h * step, w->s + h * n * DT_TILE, w->o + h * n * w->pad,
+				      lines_of(line, keys * vd * size / 64, w, next->k, next->n, wide, h));
 }
 
 /* A tile of rows of the cache, rearranged for many rows of a task. */
@@ -287,8 +294,6 @@ void dt_paged_tile(const struct dt_paged_run *a, struct dt_paged_work *w, int64_
 		tile_of_groups(a, w, j, keys);
 	else if (!dt_paged_as_they_lie(a, w->n))
 		tile_of_rows(a, w, j);
-	else if (a->halves)
-		tile_of_halves(a, w, j);
 	else
 		tile_as_it_lies(a, w, j);
 }
