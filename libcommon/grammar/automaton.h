@@ -15,7 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DT_AUTO_LAST 0x10ffffu /* code point */
+#define DT_AUTO_LAST	0x10ffffu /* code point */
+#define DT_AUTO_STATES	(1 << 16)
+#define DT_AUTO_ENTRIES (1 << 22) /* states times classes */
 
 struct dt_auto {
 	int nstate;	 /* 0: it accepts nothing; the first is where texts begin */

@@ -14,6 +14,12 @@ struct dt_infer_piece {
 	size_t n;
 };
 
+/* What a piece begins with. */
+struct dt_infer_piece_head {
+	int64_t lanes, bytes, rows; /* of the numbers; magnitudes */
+	int64_t own, own_bytes;	    /* tensors that it has whole */
+};
+
 /* In a piece: a linear, of which this is the rank's box. */
 struct dt_infer_lane {
 	int64_t local, rank, in, out;
