@@ -1,5 +1,6 @@
 /* dt-memest: what a model and a layout need in memory, and whether it fits. */
 #include "base/opt.h"
+#include "base/program.h"
 #include "base/scratch.h"
 #include "base/tmpfile.h"
 #include "kernels/unpack.h"
@@ -75,12 +76,6 @@ static int write_svg(const struct dt_fit *f, struct dt_err *err)
 
 /* ---- the program ---- */
 
-static int fail(const struct dt_err *err)
-{
-	fprintf(stderr, "dt-memest: %s%s%s\n", err->msg, err->hint[0] ? "; " : "", err->hint);
-	return DT_EXIT_FAILED;
-}
-
 /* What the table cannot check; -1: all is well. */
 static int check_usage(int nargs)
 {
@@ -107,7 +102,7 @@ static int check_usage(int nargs)
 					  "--precision of block formats goes with --serve only");
 	if (a->device && (rc = dt_card_free(a->device, &a->room.device, &err)) < 0)
 		return rc == -EINVAL ? dt_opt_usage_error(&program, stderr, "option '--device': %s", err.msg)
-				     : fail(&err);
+				     : dt_program_fail(&program, &err);
 	a->q.run.on_card = a->device != NULL;
 	if (a->q.serve && a->q.run.lora.dora) { /* of adapters beside a base */
 		a->q.loras_dora = true;
@@ -135,7 +130,7 @@ static int check_measured(const struct dt_fit *f, struct dt_err *err)
 	int rc =
 		dt_fit_check_file(dt_fit_worst(f), a->check, a->constant, a->tolerance, a->json, stdout, err);
 
-	return rc < 0 ? fail(err) : rc ? DT_EXIT_OK : DT_EXIT_NO;
+	return rc < 0 ? dt_program_fail(&program, err) : rc ? DT_EXIT_OK : DT_EXIT_NO;
 }
 
 /* What options and model together say. */
@@ -274,11 +269,11 @@ static int answer(const struct dt_fit *f, const struct dt_solve *s, int cat)
 	struct dt_err err = {0};
 
 	if (a->svg && write_svg(f, &err) < 0)
-		return fail(&err);
+		return dt_program_fail(&program, &err);
 	if (a->check)
 		return check_measured(f, &err);
 	if ((a->json ? print_json(f, s, &err) : print_report(f, s, cat, &err)) < 0)
-		return fail(&err);
+		return dt_program_fail(&program, &err);
 	return status;
 }
 
@@ -291,7 +286,7 @@ static int run(const char *model, int cat)
 
 	if (read_model(model, &err) < 0 || (a->solve && dt_solve(&s, &err) < 0) ||
 	    dt_fit_estimate(&a->q, &r, &err) < 0) {
-		status = fail(&err);
+		status = dt_program_fail(&program, &err);
 	} else {
 		if (a->params)
 			dt_fit_guessed(&r);
@@ -324,7 +319,7 @@ int main(int argc, char **argv)
 			status = a->list ? dt_fit_print_models(stdout), DT_EXIT_OK : run(argv[1], cat);
 	}
 	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED)
-		status = err.code == -EPIPE ? DT_EXIT_FAILED : fail(&err);
+		status = dt_program_fail(&program, &err);
 	return status;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,5 +1,6 @@
 /* dt-plan: how to split a model over machines, and how fast it will go. */
 #include "base/opt.h"
+#include "base/program.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "plan/calibrate.h"
@@ -34,12 +35,6 @@ static const struct dt_program program = {
 	.examples = examples,
 	.opts = opts,
 };
-
-static int fail(const struct dt_err *err)
-{
-	fprintf(stderr, "dt-plan: %s%s%s\n", err->msg, err->hint[0] ? "; " : "", err->hint);
-	return DT_EXIT_FAILED;
-}
 
 /* ---- measured steps ---- */
 
@@ -91,7 +86,7 @@ static int print_search(const struct dt_plan *p, const struct dt_candidate *othe
 	} else {
 		good = dt_plan_print(&v, p, other);
 	}
-	return rc < 0 ? fail(err) : good ? DT_EXIT_OK : DT_EXIT_NO;
+	return rc < 0 ? dt_program_fail(&program, err) : good ? DT_EXIT_OK : DT_EXIT_NO;
 }
 
 static bool emits_plan(void)
@@ -125,13 +120,13 @@ static int plan_training(const char *model, struct dt_err *err)
 	int status, rc;
 
 	if (a->compare && dt_plan_judge_layout(&a->q, a->compare, &other, err) < 0)
-		return fail(err);
+		return dt_program_fail(&program, err);
 	rc = dt_plan_search(&a->q, (int)a->top, &p, err);
 	if (rc < 0 && !(a->compare && rc == -EINVAL)) /* a layout nobody would try can still be judged */
-		return fail(err);
+		return dt_program_fail(&program, err);
 	if (emits_plan() && p.n == 0 && !a->compare) {
 		dt_err_set(err, -ENOSPC, "nothing fits");
-		fail(err);
+		dt_program_fail(&program, err);
 		status = DT_EXIT_NO;
 	} else if (emits_plan()) {
 		print_command(
@@ -150,7 +145,7 @@ static int plan_serving(struct dt_err *err)
 {
 	int status = plan_serve(&a->server, a->json, err);
 
-	return status < 0 ? fail(err) : status;
+	return status < 0 ? dt_program_fail(&program, err) : status;
 }
 
 static int roofline(struct dt_err *err)
@@ -164,7 +159,7 @@ static int roofline(struct dt_err *err)
 		.microbatch = a->q.fit.run.microbatch ? a->q.fit.run.microbatch : 1,
 	};
 
-	return dt_roofline_print(&r, a->json, stdout, err) < 0 ? fail(err) : DT_EXIT_OK;
+	return dt_roofline_print(&r, a->json, stdout, err) < 0 ? dt_program_fail(&program, err) : DT_EXIT_OK;
 }
 
 /* ---- the program ---- */
@@ -244,7 +239,7 @@ static int print_here(struct dt_err *err)
 		      dt_enough_json(room));
 	rc = dt_json_write_line(stdout, o, err);
 	json_decref(o);
-	return rc < 0 ? fail(err) : DT_EXIT_OK;
+	return rc < 0 ? dt_program_fail(&program, err) : DT_EXIT_OK;
 }
 
 static int run(bool roof, const char *model, struct dt_err *err)
@@ -267,29 +262,29 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	if (rc == 0 && a->calibrate)
 		rc = calibrate(err);
 	if (rc < 0)
-		return fail(err);
+		return dt_program_fail(&program, err);
 	if (a->emit == EMIT_CLUSTER) {
 		json_t *o = dt_cluster_to_json(&a->cluster);
 
 		rc = dt_json_write_line(stdout, o, err);
 		json_decref(o);
-		return rc < 0 ? fail(err) : DT_EXIT_OK;
+		return rc < 0 ? dt_program_fail(&program, err) : DT_EXIT_OK;
 	}
 	if (a->validate)
 		return dt_runs_validate(a->validate, &a->cluster, a->q.stack, a->json, stdout, err) < 0
-			       ? fail(err)
+			       ? dt_program_fail(&program, err)
 			       : DT_EXIT_OK;
 	if (dt_config_load(model, &a->config, err) < 0 ||
 	    dt_config_set_vocab(&a->config, a->o.run.vocab, err) < 0 ||
 	    dt_run_adapt(&a->q.fit.run, &a->config, err) < 0)
-		return fail(err);
+		return dt_program_fail(&program, err);
 	complete_query();
 	if (a->o.run.offload.what && !a->cluster.cores) {
 		dt_err_set(err, -ENOTSUP, "--offload is for ranks on a processor: --gpu cpu, or --ops");
-		return fail(err);
+		return dt_program_fail(&program, err);
 	}
 	if (dt_plan_check_fp8(&a->q, err) < 0)
-		return fail(err);
+		return dt_program_fail(&program, err);
 	return roof ? roofline(err) : a->serve ? plan_serving(err) : plan_training(model, err);
 }
 
@@ -308,7 +303,7 @@ int main(int argc, char **argv)
 	}
 	dt_cluster_release(&a->cluster);
 	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED)
-		status = err.code == -EPIPE ? DT_EXIT_FAILED : fail(&err);
+		status = dt_program_fail(&program, &err);
 	return status;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

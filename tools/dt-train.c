@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/launch.h"
 #include "base/opt.h"
+#include "base/program.h"
 #include "base/tmpfile.h"
 #include "kernels/device.h"
 #include "plan/listing.h"
@@ -98,10 +99,8 @@ static int verify(char **args)
 	v->loss_bound = v->loss_bound > 0 ? v->loss_bound : exact ? 1e-5 : 1e-2;
 	v->tensor_bound = v->tensor_bound > 0 ? v->tensor_bound : exact ? 1e-4 : 5e-2;
 	rc = dt_train_verify(v, &err);
-	if (rc < 0 || dt_close_stdout(&err) < 0) {
-		fprintf(stderr, "dt-train: %s%s%s\n", err.msg, err.hint[0] ? "; " : "", err.hint);
-		return DT_EXIT_FAILED;
-	}
+	if (rc < 0 || dt_close_stdout(&err) < 0)
+		return dt_program_fail(&program, &err);
 	return rc ? DT_EXIT_NO : DT_EXIT_OK;
 }
 

@@ -1,6 +1,5 @@
 #include "base/program.h"
 
-#include "base/log.h"
 #include "base/tmpfile.h"
 
 #include <errno.h>
@@ -10,10 +9,8 @@
 
 int dt_program_fail(const struct dt_program *p, const struct dt_err *err)
 {
-	struct dt_log log = {.f = stderr, .name = p->name, .rank = -1};
-
 	if (err->code != -EPIPE && err->msg[0])
-		dt_log_err(&log, err);
+		fprintf(stderr, "%s: %s%s%s\n", p->name, err->msg, err->hint[0] ? "; " : "", err->hint);
 	return DT_EXIT_FAILED;
 }
 

@@ -192,8 +192,7 @@ assert len(areas) == 2, areas'
 @test "nothing to draw says what there is" {
     run dt-plot nosuch run.jsonl
     [ "$status" -eq 1 ]
-    [ "${lines[0]}" = "dt-plot: no line has a number under 'nosuch'" ]
-    [ "${lines[1]}" = "dt-plot: the lines have: step, loss, lr" ]
+    [ "$output" = "dt-plot: no line has a number under 'nosuch'; the lines have: step, loss, lr" ]
     run dt-plot loss /dev/null
     [ "$status" -eq 1 ]
     [ "$output" = "dt-plot: the input has no JSON object" ]
