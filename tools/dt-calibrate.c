@@ -70,8 +70,11 @@ static int run(struct dt_err *err)
 {
 	struct dt_bench_ops_ask ask = {a.seconds, (int)a.cores, a.window_mib, a.weights_mib, stderr};
 	struct dt_op_times t;
-	int rc = dt_bench_ops(&ask, &t, err);
+	int rc = strcmp(a.out, "-") ? dt_out_check(a.out, err) : 0;
 
+	if (rc < 0)
+		return dt_program_fail(&program, err);
+	rc = dt_bench_ops(&ask, &t, err);
 	if (rc == 0)
 		rc = write_out(&t, err);
 	dt_op_times_release(&t);

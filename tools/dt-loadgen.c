@@ -278,9 +278,12 @@ static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err 
 
 	if (!res)
 		return dt_err_sys(err, -ENOMEM, "cannot start the run");
-	dt_progress_start(&bar, stderr, "requests", (uint64_t)l->n, false);
-	rc = dt_load_run(t, l, &p, res, &errors, &seconds, err);
-	dt_progress_end(&bar);
+	rc = opt.out ? dt_out_check(opt.out, err) : 0;
+	if (rc == 0) {
+		dt_progress_start(&bar, stderr, "requests", (uint64_t)l->n, false);
+		rc = dt_load_run(t, l, &p, res, &errors, &seconds, err);
+		dt_progress_end(&bar);
+	}
 	if (rc == 0 && opt.out)
 		rc = write_requests(res, l->n, err);
 	if (rc == 0)

@@ -346,7 +346,9 @@ static int cmd_train(int n, char **args)
 
 	if (status)
 		return status;
-	return do_train(n, args, &err) < 0 ? dt_program_fail(&program, &err) : DT_EXIT_OK;
+	return dt_out_check(out_path, &err) < 0 || do_train(n, args, &err) < 0
+		       ? dt_program_fail(&program, &err)
+		       : DT_EXIT_OK;
 }
 
 /* Opens the tokenizer for fn. */

@@ -100,10 +100,17 @@ int dt_out_path(const char *path, char **ret, struct dt_err *err)
 int dt_out_check(const char *path, struct dt_err *err)
 {
 	char *full;
-	int rc = dt_out_path(path, &full, err);
+	mode_t mode;
+	int rc = resolve(path, &full, &mode, err);
 
-	if (rc == 0)
-		free(full);
+	if (rc < 0)
+		return rc;
+	if (S_ISDIR(mode) || S_ISSOCK(mode))
+		rc = dt_err_set(err, S_ISDIR(mode) ? -EISDIR : -EINVAL, "cannot write '%s': it is %s", path,
+				kind_of(mode));
+	else if (access(!mode || S_ISREG(mode) ? dirname(full) : full, W_OK) < 0)
+		rc = dt_err_sys(err, -errno, "cannot write '%s'", path);
+	free(full);
 	return rc;
 }
 

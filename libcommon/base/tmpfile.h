@@ -25,7 +25,10 @@
  * Anything but a missing or regular file is refused by its kind (-EISDIR, -EINVAL).
  */
 int dt_out_path(const char *path, char **ret, struct dt_err *err);
-/* The same without the name. */
+/*
+ * For a program that works for minutes before it writes path with dt_tmpfile_open: what that would refuse is
+ * refused now, also a folder that is missing or that this user cannot write to (-ENOENT, -ENOTDIR, -EACCES).
+ */
 int dt_out_check(const char *path, struct dt_err *err);
 /*
  * Whether writing out would replace in: one regular file under two names, or, while neither exists, the same

@@ -72,7 +72,7 @@ refused() {
 	refused 2 "out of range" "$calibrate" --seconds 0
 	refused 2 "out of range" "$calibrate" --cores 0
 	refused 2 "out of range" "$calibrate" --window -1
-	refused 1 "No such file" "$calibrate" --seconds 0.1 --cores 1 --out no/such/folder.json
+	refused 1 "No such file" timeout 20 "$calibrate" --seconds 600 --cores 1 --out no/such/folder.json
 	: >empty
 	refused 1 "empty" "$plan" --gpu cpu --ops empty gpt2-tiny
 }

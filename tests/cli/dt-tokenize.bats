@@ -244,6 +244,16 @@ END
 	cmp in.txt "$data/corpus.txt"
 }
 
+@test "where the tokenizer cannot be written is said before it trains" {
+	mkfifo text
+	run timeout 20 dt-tokenize train --out nosuch/tok.json text # nobody writes: reading it would wait
+	[ "$status" -eq 1 ]
+	[ "$output" = "dt-tokenize: cannot write 'nosuch/tok.json': No such file or directory" ]
+	run timeout 20 dt-tokenize train --out . text
+	[ "$status" -eq 1 ]
+	[ "$output" = "dt-tokenize: cannot write '.': it is a folder" ]
+}
+
 @test "a full disk is not quiet and leaves nothing" {
 	[ -w /dev/full ] || skip "no /dev/full"
 	run bash -c 'echo abc | dt-tokenize encode -t byte >/dev/full'
