@@ -89,6 +89,23 @@ DT_DEVICE void bring_queries(const struct dt_attn_args &a, const struct queries 
 	}
 }
 
+/* Queries of step i are there behind this; those of the next are on their way where there is room for two. */
+template <int D>
+DT_DEVICE void wait_queries(const struct dt_attn_args &a, uint16_t *tiles, int64_t i, int64_t steps,
+			    int64_t k0, int64_t each, int64_t b)
+{
+	if (i || buffers<D> == 1)
+		__syncthreads(); /* the tiles before have been used */
+	if (i + buffers<D> - 1 < steps) {
+		bring_queries<D>(a, queries_of<D>(a, tiles, i + buffers<D> - 1, k0, each), b);
+	} else {
+		dt_cp_commit();
+		dt_cp_commit();
+	}
+	dt_cp_wait<buffers<D> == 2 ? 2 : 1>();
+	__syncthreads();
+}
+
 /*
  * dk and dv of a head of 128 are 128 registers of 255. Scores and their slopes for a tile of queries would be
  * 64 more, beside fragments and addresses; so these are for half a tile of queries at a time.
@@ -121,16 +138,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) dkv_kernel(stru
 		const bool edge = w.q0 < k0 + DT_TILE || w.q0 + DT_TILE > a.seq ||
 				  (a.window && w.q0 + DT_TILE - k0 > a.window);
 
-		if (i || buffers<D> == 1)
-			__syncthreads(); /* the tiles before have been used */
-		if (i + buffers<D> - 1 < steps) {
-			bring_queries<D>(a, queries_of<D>(a, tiles, i + buffers<D> - 1, k0, each), b);
-		} else {
-			dt_cp_commit();
-			dt_cp_commit();
-		}
-		dt_cp_wait<buffers<D> == 2 ? 2 : 1>();
-		__syncthreads();
+		wait_queries<D>(a, tiles, i, steps, k0, each, b);
 		DT_UNROLL_BY(1)
 		for (int first = 0; first < DT_TILE; first += SOME * 8) {
 			const uint16_t *q = w.q + first * (D + 8), *g = w.g + first * (D + 8);
@@ -161,6 +169,27 @@ template <class T, int D> __global__ void __launch_bounds__(128) dkv_kernel(stru
 	dt_attn_store<T, D>(out + kcol, a.width, own, dk, a.scale, a.scale, k0 + warp * 16, a.seq, a.d,
 			    a.fast);
 	dt_attn_store<T, D>(out + vcol, a.width, own, dv, 1, 1, k0 + warp * 16, a.seq, a.v, a.fast);
+}
+
+/* Keys and values from row j on are in k and v behind this, but for v where there is room for one only. */
+template <int D>
+DT_DEVICE void wait_keys(const struct dt_attn_args &a, uint16_t *tiles, int which, const uint16_t *keys,
+			 const uint16_t *values, int64_t j, bool first, bool last)
+{
+	const int room = DT_TILE * (D + 8);
+
+	if (!first || buffers<D> == 1)
+		__syncthreads(); /* the tiles before have been used */
+	if (buffers<D> == 1 || !last) {
+		uint16_t *to = tiles + (buffers<D> == 1 ? 0 : 1 - which) * 2 * room;
+
+		bring<D>(to, keys, a.width, to + room, values, a.width, buffers<D> == 1 ? j : j + DT_TILE, a);
+	} else {
+		dt_cp_commit();
+		dt_cp_commit();
+	}
+	dt_cp_wait<buffers<D> == 2 ? 2 : 1>();
+	__syncthreads();
 }
 
 template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struct dt_attn_args a)
@@ -195,20 +224,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struc
 		const int which = (int)((j - from) / DT_TILE % buffers<D>);
 		uint16_t *k = tiles + which * 2 * room, *v = k + room;
 
-		if (j > from || buffers<D> == 1)
-			__syncthreads(); /* the tiles before have been used */
-		if (buffers<D> == 1) {
-			bring<D>(k, keys, a.width, v, values, a.width, j, a);
-		} else if (j < q0) {
-			uint16_t *then = tiles + (1 - which) * 2 * room;
-
-			bring<D>(then, keys, a.width, then + room, values, a.width, j + DT_TILE, a);
-		} else {
-			dt_cp_commit();
-			dt_cp_commit();
-		}
-		dt_cp_wait<buffers<D> == 2 ? 2 : 1>();
-		__syncthreads();
+		wait_keys<D>(a, tiles, which, keys, values, j, j == from, j >= q0);
 		dt_attn_scores<T, D>(s, q, warp * 16, k);
 		if (buffers<D> == 1) {
 			dt_cp_wait<0>(); /* v came meanwhile */
