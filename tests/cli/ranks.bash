@@ -37,6 +37,19 @@ train() {
     mpirun -np "$1" dt-train "${opts[@]}" --metrics "$2" "${@:3}" 2>"$2.err" || { cat "$2.err"; return 1; }
 }
 
+# one_of N ITEM...: into `some` each Nth item, from the first; with DT_SLOW=1 all. The items are in an order in which
+# those that stand alone cover most.
+one_of() {
+    local n=$1
+    [ "${DT_SLOW:-0}" != 1 ] || n=1
+    shift
+    some=()
+    while [ $# -gt 0 ]; do
+        some+=("$1")
+        shift $((n < $# ? n : $#))
+    done
+}
+
 on_ranks() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
