@@ -99,8 +99,8 @@ int dt_out_path(const char *path, char **ret, struct dt_err *err)
 
 int dt_out_check(const char *path, struct dt_err *err)
 {
-	char *full;
-	mode_t mode;
+	char *full = NULL;
+	mode_t mode = 0;
 	int rc = resolve(path, &full, &mode, err);
 
 	if (rc < 0)

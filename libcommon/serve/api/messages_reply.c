@@ -211,21 +211,16 @@ static int end(struct dt_sse *s, const struct dt_tool_calls *calls, FILE *f)
 	return rc < 0 ? rc : emit(f, "message_stop", json_object());
 }
 
-int dt_messages_news(struct dt_sse *s, FILE *f)
+int dt_messages_news(struct dt_sse *s, const struct dt_api_error *failed, FILE *f)
 {
 	const struct dt_serve_req *r = &s->c->call->req[0];
 	struct dt_sse_at *at = &s->at[0];
 	bool ended = r->finish != DT_FINISH_NONE;
 	struct dt_tool_calls calls;
-	struct dt_api_error e;
 	int rc = 0;
 
-	if (at->done || (at->begun && !ended && r->detok.ready == at->ready))
-		return 0;
-	if (dt_completion_failed(r, &e)) {
-		at->done = s->failed = true;
-		return emit(f, "error", dt_messages_error(&e));
-	}
+	if (failed)
+		return emit(f, "error", dt_messages_error(failed));
 	if (!at->begun) {
 		at->begun = true;
 		rc = emit(

@@ -247,22 +247,18 @@ static int calls_news(struct dt_sse *s, const struct dt_tool_calls *calls, FILE 
 	return rc ? -ENOMEM : 0;
 }
 
-int dt_responses_news(struct dt_sse *s, FILE *f)
+int dt_responses_news(struct dt_sse *s, const struct dt_api_error *failed, FILE *f)
 {
 	const struct dt_serve_req *r = &s->c->call->req[0];
 	struct dt_sse_at *at = &s->at[0];
 	bool ended = r->finish != DT_FINISH_NONE;
 	struct dt_tool_calls calls;
-	struct dt_api_error e;
 	int rc = 0;
 
-	if (at->done || (at->begun && !ended && r->detok.ready == at->ready))
-		return 0;
-	if (dt_completion_failed(r, &e)) {
-		at->done = s->failed = true;
-		return emit(at, f, "error",
-			    json_pack("{s:s?, s:s, s:n}", "code", e.code, "message", e.msg, "param"));
-	}
+	if (failed)
+		return emit(
+			at, f, "error",
+			json_pack("{s:s?, s:s, s:n}", "code", failed->code, "message", failed->msg, "param"));
 	if (!at->begun) {
 		at->begun = true;
 		rc |= emit(at, f, "response.created",

@@ -158,6 +158,23 @@ static int news(struct dt_sse *s, int i, FILE *f)
 	return rc;
 }
 
+/* News of a stream of one choice, as events with names. */
+static int events(struct dt_sse *s, FILE *f)
+{
+	const struct dt_serve_req *r = &s->c->call->req[0];
+	struct dt_sse_at *at = &s->at[0];
+	struct dt_api_error e;
+	bool failed;
+
+	if (at->done || (at->begun && r->finish == DT_FINISH_NONE && r->detok.ready == at->ready))
+		return 0;
+	failed = dt_completion_failed(r, &e);
+	if (failed)
+		at->done = s->failed = true;
+	return s->c->messages ? dt_messages_news(s, failed ? &e : NULL, f)
+			      : dt_responses_news(s, failed ? &e : NULL, f);
+}
+
 static int finale(struct dt_sse *s, FILE *f)
 {
 	json_t *v;
@@ -195,9 +212,7 @@ int dt_sse_next(struct dt_sse *s, double seconds, char **ret, size_t *ret_n)
 		int open = 0;
 
 		for (int i = 0; i < call->n && rc == 0; i++) {
-			rc = s->c->messages    ? dt_messages_news(s, f)
-			     : s->c->responses ? dt_responses_news(s, f)
-					       : news(s, i, f);
+			rc = s->c->messages || s->c->responses ? events(s, f) : news(s, i, f);
 			open += !s->at[i].done;
 		}
 		if (rc == 0 && open == 0)
