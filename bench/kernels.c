@@ -211,6 +211,41 @@ static void matmuls(enum dt_dtype t)
 	}
 }
 
+/* Of ResNet-18 on images of 32 x 32; counted as sums over the window, whatever they are computed by. */
+static void convolutions(enum dt_dtype t)
+{
+	static const struct dt_conv list[] = {
+		{32, 3, 32, 32, 64, 3, 1, 1},	 {32, 64, 32, 32, 64, 3, 1, 1}, {32, 64, 32, 32, 128, 3, 2, 1},
+		{32, 128, 16, 16, 128, 3, 1, 1}, {32, 256, 8, 8, 256, 3, 1, 1}, {32, 512, 4, 4, 512, 3, 1, 1},
+	};
+
+	for (size_t i = 0; i < sizeof list / sizeof *list && wanted("conv"); i++) {
+		const struct dt_conv *p = &list[i];
+		const int64_t side = dt_window_out(p->height, p->kernel, p->stride, p->pad),
+			      taps = p->channels * p->kernel * p->kernel, pixels = p->batch * side * side;
+		struct dt_tensor x = tensor(t, p->batch * p->height * p->width, p->channels),
+				 y = tensor(t, pixels, p->out), w = tensor(t, p->out, taps),
+				 dw = tensor(DT_F32, p->out, taps);
+		const double flop = 2. * (double)(pixels * p->out * taps);
+		char shape[96];
+		double best;
+
+		snprintf(shape, sizeof shape, "%lld of %lldx%lld, %lld to %lld, /%lld", (long long)p->batch,
+			 (long long)p->height, (long long)p->width, (long long)p->channels, (long long)p->out,
+			 (long long)p->stride);
+		TIME(best, ops->conv_forward(dev, y, x, w, p));
+		row("conv_forward", shape, t, best, flop, 0);
+		TIME(best, ops->conv_weights(dev, dw, y, x, false, p));
+		row("conv_weights", shape, t, best, flop, 0);
+		TIME(best, ops->conv_backward(dev, x, y, w, p));
+		row("conv_backward", shape, t, best, flop, 0);
+		free(x.data);
+		free(y.data);
+		free(w.data);
+		free(dw.data);
+	}
+}
+
 static void beside(char shape[96], int64_t m, int64_t n, int64_t k, int64_t experts, double ratio)
 {
 	snprintf(shape, 96, "%lldx%lldx%lld, %lld experts: %.2f of dense", (long long)m, (long long)n,
@@ -627,6 +662,7 @@ int main(int argc, char **argv)
 	       dt_dev_isa(dev), dev->nthreads, peak[0] * 1e-9, peak[1] * 1e-9, copy_rate * 1e-9);
 	for (int t = 0; t < 2; t++) {
 		matmuls((enum dt_dtype)t);
+		convolutions((enum dt_dtype)t);
 		experts((enum dt_dtype)t);
 		attention((enum dt_dtype)t);
 		streams((enum dt_dtype)t);

@@ -16,9 +16,9 @@
  * PyTorch (OIHW); x, y, w, residual of one compute type, dw and bias f32. Accumulation is f32; y is rounded
  * once. bias [out]; residual has y's shape, or is absent, or is y; y is not x.
  *
- * CPU: oneDNN's, weights in the form it prefers (copied at each call, in the device's scratch). A type
- * that its processor has no convolution for is widened to f32, whole tensors. Sums do not depend on the
- * number of images, but may on the number of threads.
+ * CPU: oneDNN's, or in f32 Winograd's where a shape is cheaper so (cpu/winograd.h); both copy weights at each
+ * call, into the device's scratch. A type that the processor has no convolution for is widened to f32, whole
+ * tensors. Sums do not depend on the number of images, but oneDNN's may on the number of threads.
  *
  * CUDA: cuDNN's, of algorithms that give the same bits each time; -ENOTSUP where it is not there
  * (dt_dev_convolves). Weights are copied at each call as well. Of 16-bit types conv_weights' sum over a batch
