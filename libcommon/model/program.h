@@ -18,9 +18,9 @@ enum dt_list { DT_LIST_FORWARD, DT_LIST_LOSS, DT_LIST_BACKWARD, DT_LIST_WEIGHTS,
 
 /*
  * Rows of a value: of no batch; every token of the microbatch that is on this context-parallel rank; this
- * rank's part of the residual stream; every token of the microbatch, in serving those of all ranks of ep.
+ * rank's part of the residual stream; every token of the microbatch; in serving, those of all ranks of ep.
  */
-enum dt_rows { DT_ROWS_NONE, DT_ROWS_ALL, DT_ROWS_STREAM, DT_ROWS_SEQ, DT_ROWS_N };
+enum dt_rows { DT_ROWS_NONE, DT_ROWS_ALL, DT_ROWS_STREAM, DT_ROWS_SEQ, DT_ROWS_EXPERTS, DT_ROWS_N };
 
 /* How attention looks across the cuts of a sequence (model/op/context.c). */
 enum dt_cp_comm { DT_CP_AUTO, DT_CP_GATHER, DT_CP_RING, DT_CP_ULYSSES };

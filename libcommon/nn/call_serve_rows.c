@@ -9,65 +9,59 @@
 
 #include <string.h>
 
-int64_t dt_infer_rows_before(const struct dt_infer *m, int rank)
+static bool even(const struct dt_comm *c, const int32_t *rows_of)
 {
-	int64_t n = 0;
-
-	for (int r = 0; r < rank; r++)
-		n += m->batch->tokens_of[r];
-	return n;
-}
-
-static bool even(const struct dt_infer *m, const struct dt_comm *c)
-{
-	const int32_t *n = m->batch->tokens_of;
-
 	for (int r = 1; r < dt_comm_size(c); r++)
-		if (n[r] != n[0])
+		if (rows_of[r] != rows_of[0])
 			return false;
 	return true;
 }
 
 /* Each rank's rows, this one's in their place, to all. */
-static int gather(struct dt_infer *m, struct dt_comm *c, char *all, int64_t cols, const char *what,
-		  struct dt_err *err)
+static int gather(struct dt_infer *m, struct dt_comm *c, const int32_t *rows_of, char *all, int64_t cols,
+		  const char *what, struct dt_err *err)
 {
 	const enum dt_dtype type = m->x.dtype;
 	const size_t row = (size_t)(cols * dt_dtype_size(type));
 	int rc = 0;
 
-	if (even(m, c))
+	if (even(c, rows_of) && rows_of[0] == 0)
+		return 0;
+	if (even(c, rows_of))
 		return dt_all_gather(c, all, NULL, (size_t)(m->batch->ntokens * cols), type, what, err);
 	for (int r = 0; r < dt_comm_size(c) && rc == 0; r++)
-		if (m->batch->tokens_of[r] > 0)
-			rc = dt_broadcast(c, all + (size_t)dt_infer_rows_before(m, r) * row,
-					  (size_t)(m->batch->tokens_of[r] * cols), type, r, what, err);
+		if (rows_of[r] > 0)
+			rc = dt_broadcast(c, all + (size_t)dt_infer_rows_before(rows_of, r) * row,
+					  (size_t)(rows_of[r] * cols), type, r, what, err);
 	return rc;
 }
 
 /* Sums of all ranks' rows, each to the rank that it is of. */
-static int scatter(struct dt_infer *m, struct dt_comm *c, char *own, char *all, int64_t cols,
-		   struct dt_err *err)
+static int scatter(struct dt_infer *m, struct dt_comm *c, const int32_t *rows_of, char *own, char *all,
+		   int64_t cols, struct dt_err *err)
 {
 	const enum dt_dtype type = m->x.dtype;
 	const size_t row = (size_t)(cols * dt_dtype_size(type));
 	int rc = 0;
 
-	if (even(m, c))
+	if (even(c, rows_of) && rows_of[0] == 0)
+		return 0;
+	if (even(c, rows_of))
 		return dt_reduce_scatter(c, own, all, (size_t)(m->batch->ntokens * cols), type, DT_SUM,
 					 "sums of experts", err);
 	for (int r = 0; r < dt_comm_size(c) && rc == 0; r++)
-		if (m->batch->tokens_of[r] > 0)
-			rc = dt_reduce(c, own, all + (size_t)dt_infer_rows_before(m, r) * row,
-				       (size_t)(m->batch->tokens_of[r] * cols), type, DT_SUM, r,
-				       "sums of experts", err);
+		if (rows_of[r] > 0)
+			rc = dt_reduce(c, own, all + (size_t)dt_infer_rows_before(rows_of, r) * row,
+				       (size_t)(rows_of[r] * cols), type, DT_SUM, r, "sums of experts", err);
 	return rc;
 }
 
 /* Where this rank's rows are among all. */
-static char *own_of(const struct dt_infer *m, const struct dt_comm *c, char *all, int64_t cols)
+static char *own_of(const struct dt_infer *m, const struct dt_comm *c, const int32_t *rows_of, char *all,
+		    int64_t cols)
 {
-	return all + (size_t)(dt_infer_rows_before(m, dt_comm_rank(c)) * cols * dt_dtype_size(m->x.dtype));
+	return all +
+	       (size_t)(dt_infer_rows_before(rows_of, dt_comm_rank(c)) * cols * dt_dtype_size(m->x.dtype));
 }
 
 int dt_serve_exchange(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
@@ -75,22 +69,24 @@ int dt_serve_exchange(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 	struct dt_infer *m = x->owner;
 	char *in = dt_call_at(x, n->in[0]), *out = dt_call_at(x, n->out[0]);
 	const int64_t cols = x->p->value[n->in[0]].cols;
+	const int32_t *rows_of = m->batch->rows_of_ep;
 
 	if (n->attr.back)
-		return scatter(m, m->ranks.ep, out, in, cols, err);
-	memcpy(own_of(m, m->ranks.ep, out, cols), in,
+		return scatter(m, m->ranks.ep, rows_of, out, in, cols, err);
+	memcpy(own_of(m, m->ranks.ep, rows_of, out, cols), in,
 	       (size_t)(m->batch->ntokens * cols * dt_dtype_size(x->dtype)));
-	return gather(m, m->ranks.ep, out, cols, "rows of experts", err);
+	return gather(m, m->ranks.ep, rows_of, out, cols, "rows of experts", err);
 }
 
 int dt_serve_kv_gather(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_infer *m = x->owner;
 	const struct dt_tensor kv = dt_call_mat(x, n->out[0]), qkv = dt_call_mat(x, n->in[0]);
-	const struct dt_tensor own =
-		dt_t2(own_of(m, m->ranks.cp, kv.data, kv.dim[1]), kv.dtype, m->batch->ntokens, kv.dim[1]);
+	const int32_t *rows_of = m->batch->rows_of_cp;
+	const struct dt_tensor own = dt_t2(own_of(m, m->ranks.cp, rows_of, kv.data, kv.dim[1]), kv.dtype,
+					   m->batch->ntokens, kv.dim[1]);
 
 	TRY(x->dev->ops->columns(x->dev, own, 0, qkv, n->attr.heads * n->attr.head_dim, kv.dim[1], false));
-	return gather(m, m->ranks.cp, kv.data, kv.dim[1], "keys and values", err);
+	return gather(m, m->ranks.cp, rows_of, kv.data, kv.dim[1], "keys and values", err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -230,6 +230,15 @@ static int all_stages(struct dt_infer *m, const struct dt_infer_batch *b, float 
 	return rc;
 }
 
+/* All rows in one pass, beside ranks of ep with rows of their own. */
+static int whole(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	struct dt_infer_batch p = *b;
+
+	dt_infer_count_rows(m, b, 0, 1, &p);
+	return dt_infer_pass(m, &p, logits, err);
+}
+
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	int rc = check_batch(m, b, err);
@@ -240,6 +249,6 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 		return dt_infer_side_forward(m, b, logits, err);
 	return m->ranks.pp   ? all_stages(m, b, logits, err)
 	       : m->ranks.cp ? dt_infer_cut_rows(m, b, logits, err)
-			     : dt_infer_pass(m, b, logits, err);
+			     : whole(m, b, logits, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -92,11 +92,15 @@ struct dt_infer_batch {
 	int nwant;		/* at most max_seqs */
 	const int32_t *replica; /* [nseq] which replica has each, ascending; a model on its own has all */
 	/*
-	 * Over ep: [ep] tokens that the ranks of the group have in this pass, which all of them make,
-	 * also the one that has none: nseq, ntokens and nwant are then 0. Over cp dt_infer_forward sets
-	 * it, and all_slots, those of all of them, to which every rank writes.
+	 * Over ep: [dt_layout_joined] tokens that the replicas which compute together have in this pass. All
+	 * of them make it, also the one that has none: nseq, ntokens and nwant are then 0.
 	 */
 	const int32_t *tokens_of;
+	/*
+	 * dt_infer_forward sets these: rows that the ranks of cp have, and those of ep; and over cp the slots
+	 * of all its ranks' rows, to which every rank writes.
+	 */
+	const int32_t *rows_of_cp, *rows_of_ep;
 	const int64_t *all_slots;
 	/*
 	 * NULL: logits come back. Else [nwant] of kernels/sample.h: tokens are drawn where the model is

@@ -36,9 +36,6 @@ struct dt_infer_batch dt_infer_own_rows(struct dt_infer *m, const struct dt_infe
 	struct dt_infer_batch p =
 		dt_infer_part_of(m, b, own, row_at(m, row, end, m->ranks.at.cp + 1), wants_before(b, own));
 
-	for (int r = 0; r < m->ranks.layout.cp; r++)
-		m->cut.tokens_of[r] = row_at(m, row, end, r + 1) - row_at(m, row, end, r);
-	p.tokens_of = m->cut.tokens_of;
 	p.all_slots = b->slot + row;
 	return p;
 }
@@ -85,6 +82,7 @@ int dt_infer_cut_rows(struct dt_infer *m, const struct dt_infer_batch *b, float 
 	float *own = first ? logits : malloc(((size_t)p.nwant * (size_t)m->config.vocab + 1) * sizeof(*own));
 	int rc = own || !speaks ? 0 : dt_err_sys(err, -ENOMEM, "cannot compute a step");
 
+	dt_infer_count_rows(m, b, 0, 1, &p);
 	if (rc == 0)
 		rc = dt_infer_pass(m, &p, own, err);
 	if (rc == 0)

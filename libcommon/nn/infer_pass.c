@@ -67,8 +67,10 @@ int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *log
 	m->logits = logits;
 	m->x.pos = (int32_t *)dt_infer_there(m, b->pos);
 	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = p->rows[DT_ROWS_SEQ] = b->ntokens;
-	if (b->tokens_of)
-		p->rows[DT_ROWS_SEQ] = dt_infer_rows_before(m, m->ranks.layout.ep * m->ranks.layout.cp);
+	if (b->rows_of_cp)
+		p->rows[DT_ROWS_SEQ] = dt_infer_rows_before(b->rows_of_cp, m->ranks.layout.cp);
+	p->rows[DT_ROWS_EXPERTS] =
+		b->rows_of_ep ? dt_infer_rows_before(b->rows_of_ep, m->ranks.layout.ep) : b->ntokens;
 	if (p->input >= 0 && b->ntokens > 0)
 		rc = dt_infer_receive(m, err);
 	if (rc == 0)

@@ -45,9 +45,9 @@ struct dt_infer_heads {
 	struct dt_packed_set *keys, *values;
 };
 
-/* infer_parts.c: of a part of a pass, [max_seqs + 1], [max_seqs], [max_seqs], and [ep or cp] */
+/* infer_parts.c: of a part of a pass, [max_seqs + 1], [max_seqs], [max_seqs], and [cp], [ep] */
 struct dt_infer_parts {
-	int32_t *q_start, *kv_len, *want, *tokens_of;
+	int32_t *q_start, *kv_len, *want, *rows_of_cp, *rows_of_ep;
 };
 
 /* Sequences of a pass that meet the same tensors at a node: the base's (NULL), or an adapter's own. */
@@ -79,7 +79,7 @@ struct dt_infer {
 	struct dt_flight flight;
 	struct dt_infer_side side;
 	struct dt_lora_part *parts; /* [max_seqs] of a pass, with adapters */
-	struct dt_infer_parts cut;  /* with stages or cp */
+	struct dt_infer_parts cut;  /* with stages, cp or ep */
 	struct dt_infer_gone *gone; /* infer_adapter_parts.c; NULL: one rank, or no adapters */
 	/* the pass under way */
 	const struct dt_infer_batch *batch;
@@ -135,13 +135,25 @@ static inline bool dt_infer_has_logits(const struct dt_infer *m)
 	return dt_infer_last_stage(m) && m->ranks.at.tp == 0 && m->ranks.at.cp == 0;
 }
 
-/* Rows of this pass that ranks [0, rank) of the group over ep or cp have. */
-int64_t dt_infer_rows_before(const struct dt_infer *m, int rank);
+/* Rows that ranks [0, rank) have, of what each has (rows_of_cp, rows_of_ep). */
+static inline int64_t dt_infer_rows_before(const int32_t *rows_of, int rank)
+{
+	int64_t n = 0;
 
-/* infer_parts.c: a pass over the stages of a pipeline, and what it and one over cp need. part_of: rows [row,
- * end) of b, of which those before had `want` wanted ones. */
+	for (int r = 0; r < rank; r++)
+		n += rows_of[r];
+	return n;
+}
+
+/*
+ * infer_parts.c: a pass over the stages of a pipeline, and what it and one over cp or ep need. part_of: rows
+ * [row, end) of b, of which those before had `want` wanted ones. count_rows: which rows of part i of n of b
+ * each rank of cp and ep has, for p.
+ */
 struct dt_infer_batch dt_infer_part_of(struct dt_infer *m, const struct dt_infer_batch *b, int row, int end,
 				       int want);
+void dt_infer_count_rows(struct dt_infer *m, const struct dt_infer_batch *b, int i, int n,
+			 struct dt_infer_batch *p);
 int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err);
 void dt_infer_parts_release(struct dt_infer *m);
 int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err);

@@ -146,6 +146,15 @@ struct dt_coords dt_layout_coords(const struct dt_layout *l, int rank)
 	return c;
 }
 
+int dt_layout_joined(const struct dt_layout *l)
+{
+	int together = l->cp;
+
+	while (together % l->ep)
+		together += l->cp;
+	return together / l->cp;
+}
+
 int dt_layout_rank(const struct dt_layout *l, struct dt_coords c)
 {
 	return ((c.pp * l->dp + c.dp) * l->cp + c.cp) * l->tp + c.tp;

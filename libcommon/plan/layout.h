@@ -86,6 +86,11 @@ static inline int dt_coords_data(const struct dt_layout *l, struct dt_coords c)
 	return c.dp * l->cp + c.cp;
 }
 /*
+ * In serving, the replicas that compute together, each also for the experts of the others: runs of as many as
+ * groups over cp and over ep join. 1 without ep.
+ */
+int dt_layout_joined(const struct dt_layout *l);
+/*
  * The first rank of c's group over a set of axes: two ranks are in one group when they differ in these axes
  * alone. -EINVAL for a set that is no product: ep or edp with one of dp and cp.
  */

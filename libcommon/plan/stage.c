@@ -177,8 +177,6 @@ int dt_serving_check(const struct dt_config *c, const struct dt_layout *l, struc
 		return dt_err_set(
 			err, -ENOTSUP,
 			"layout '%s': a server's ranks are laid out over dp, tp, pp, cp and ep only", text);
-	if (l->cp > 1 && l->ep > 1)
-		return dt_err_set(err, -ENOTSUP, "layout '%s': a server's cp does not go with ep", text);
 	return dt_layout_check(l, c, err);
 }
 

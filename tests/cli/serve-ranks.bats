@@ -310,11 +310,25 @@ shares_experts() {
     shares_experts qwen3 4 ep4
     shares_experts deepseek3 4 tp2.ep2
     shares_experts deepseek3 4 pp2.ep2
+    for run in "2 cp2.ep2" "4 dp2.cp2.ep4" "4 tp2.cp2.ep2" "4 pp2.cp2.ep2" "6 dp2.cp3.ep2"; do # within, over and astride replicas
+        shares_experts deepseek3 "${run% *}" "${run#* }"
+    done
+    shares_experts qwen3 4 dp2.cp2.ep2
     shares_experts mixtral8 2 ep2 --weights-disk . --weights-memory 600KiB
     dt-serve --batch olmoe "${common[@]}" --weights q8_0 <prompts.jsonl 2>log | jq -c .text >olmoe.txt
     shares_experts olmoe 2 ep2 --weights q8_0
     served=deepseek3
     shape=(--precision fp32 --max-seqs 4 --max-len 64 --max-tokens 512)
+    for run in "2 cp2.ep2 cp2" "4 dp2.cp2.ep4 dp2.cp2.ep2"; do
+        read -r n layout other <<<"$run"
+        start "$n" --layout "$layout" --max-num-seqs 4 --max-model-len 64
+        curl -s "$url/metrics" >gauges
+        dt-memest deepseek3 --serve --layout "$layout" "${shape[@]}" --check gauges
+        run -3 dt-memest deepseek3 --serve --layout "$other" "${shape[@]}" --check gauges
+        ask '{input: ["one", "another", "a third"]}' /v1/embeddings | jq -c '[.data[].embedding]' >"e$layout"
+        kill -USR1 "$server"
+        wait "$server"
+    done
     start 2 --layout ep2 --max-num-seqs 4 --max-model-len 64
     curl -s "$url/metrics" >gauges
     dt-memest deepseek3 --serve --layout ep2 "${shape[@]}" --check gauges
@@ -322,7 +336,9 @@ shares_experts() {
     ask '{input: ["one", "another", "a third"]}' /v1/embeddings | jq -c '[.data[].embedding]' >e2
     dt-serve --batch deepseek3 "${common[@]}" 2>log < <(jq -nc '{custom_id: "e", method: "POST", url: "/v1/embeddings",
         body: {input: ["one", "another", "a third"]}}') | jq -c '[.response.body.data[].embedding]' >e1
-    jq -s -e '[.[0], .[1]] | map(flatten) | transpose | map(.[0] - .[1] | fabs) | max < 1e-5' e1 e2
+    for e in e2 ecp2.ep2 edp2.cp2.ep4; do
+        jq -s -e '[.[0], .[1]] | map(flatten) | transpose | map(.[0] - .[1] | fabs) | max < 1e-5' e1 "$e"
+    done
 }
 
 @test "latents: heads are cut, each rank has every latent; answers are those of one process, bytes what dt-memest says" {
@@ -457,7 +473,7 @@ shares_experts() {
         [ "$(grep -c '^dt-serve: .*'"$text" log)" -eq 1 ] || { cat log; return 1; }
     }
     refused 2 "layout 'tp4' is for 4 ranks, but there are 2" m --layout tp4
-    refused 2 "a server's cp does not go with ep" m --layout cp2.ep2
+    refused 2 "layout 'cp2.ep2': ep2, but 'llama-tiny' has no experts" m --layout cp2.ep2
     refused 2 "over dp, tp, pp, cp and ep only" m --layout dp2.z1
     refused 2 "--draft-model does not go with replicas" m --layout dp2 --draft-model m
     refused 2 "--kv-disk does not go with replicas" m --layout dp2 --kv-disk kv:1MiB

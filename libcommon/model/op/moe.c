@@ -17,7 +17,7 @@
 /* What kind of rows choose experts. */
 static enum dt_rows chosen_rows(const struct dt_lower *lo)
 {
-	return dt_lo_gathers(lo) ? DT_ROWS_SEQ : DT_ROWS_ALL;
+	return dt_lo_gathers(lo) ? DT_ROWS_EXPERTS : DT_ROWS_ALL;
 }
 
 void dt_shape_route(struct dt_lower *lo, struct dt_node *n)
@@ -127,7 +127,7 @@ void dt_shape_combine(struct dt_lower *lo, struct dt_node *n)
 	const struct dt_value x = lo->p->value[n->in[0]];
 
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute,
-				dt_lo_gathers(lo) ? DT_ROWS_SEQ
+				dt_lo_gathers(lo) ? DT_ROWS_EXPERTS
 				: lo->s->tp > 1	  ? DT_ROWS_ALL
 						  : DT_ROWS_STREAM,
 				1, x.cols);
@@ -271,7 +271,7 @@ struct dt_node_cost dt_cost_send_rows(const struct dt_cost_site *s, const struct
 {
 	double bytes = even_rows(s, n) * row_bytes(s, n->in[0]);
 
-	if (s->p->value[n->attr.back ? n->in[0] : n->out[0]].rows == DT_ROWS_SEQ)
+	if (s->p->value[n->attr.back ? n->in[0] : n->out[0]].rows == DT_ROWS_EXPERTS)
 		return gathered(s, n);
 
 	return (struct dt_node_cost){.read = bytes,

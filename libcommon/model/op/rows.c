@@ -52,7 +52,7 @@ void dt_shape_exchange(struct dt_lower *lo, struct dt_node *n)
 
 	if (dt_lo_gathers(lo))
 		n->out[0] = dt_lo_value(lo, n->attr.back ? "own rows" : "all rows", n->unit, x.dtype,
-					n->attr.back ? DT_ROWS_ALL : DT_ROWS_SEQ, 1, x.cols);
+					n->attr.back ? DT_ROWS_ALL : DT_ROWS_EXPERTS, 1, x.cols);
 	else
 		n->out[0] = choice_rows(lo, n->attr.back ? "returned" : "exchanged", n, !n->attr.back,
 					x.dtype, x.cols);

@@ -63,7 +63,7 @@ static int open_buffers(struct dt_serve_ranks *r, struct dt_err *err)
 
 	r->q_start = calloc(seqs + 1, sizeof(*r->q_start));
 	r->want = calloc(seqs, sizeof(*r->want));
-	r->tokens_of = calloc((size_t)r->layout.ep, sizeof(*r->tokens_of));
+	r->tokens_of = calloc((size_t)dt_layout_joined(&r->layout), sizeof(*r->tokens_of));
 	good = r->q_start && r->want && r->tokens_of;
 	if (me > 0) {
 		r->adapter = calloc(all, sizeof(*r->adapter));

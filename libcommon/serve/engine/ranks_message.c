@@ -167,13 +167,13 @@ struct dt_serve_part dt_serve_ranks_part_of(const struct dt_infer_batch *b, int 
 	return p;
 }
 
-/* Tokens that the replicas whose experts this one shares have in the step; their sum. */
+/* Tokens that the replicas which compute with this one have in the step; their sum. */
 static int64_t count_tokens(struct dt_serve_ranks *r, const struct dt_infer_batch *b)
 {
-	const int ep = r->layout.ep, first = r->at.dp / ep * ep;
+	const int joined = dt_layout_joined(&r->layout), first = r->at.dp / joined * joined;
 	int64_t sum = 0;
 
-	for (int i = 0; i < ep; i++)
+	for (int i = 0; i < joined; i++)
 		sum += r->tokens_of[i] = dt_serve_ranks_part_of(b, first + i, NULL, NULL).batch.ntokens;
 	return sum;
 }
@@ -183,7 +183,7 @@ int dt_serve_ranks_compute(struct dt_serve_ranks *r, const struct dt_infer_batch
 {
 	struct dt_serve_part p = {.batch = *b};
 
-	if (r->layout.dp > 1) {
+	if (r->layout.dp > 1 || r->layout.ep > 1) {
 		p = dt_serve_ranks_part_of(b, r->at.dp, r->q_start, r->want);
 		if (count_tokens(r, b) == 0)
 			return 0;

@@ -59,7 +59,7 @@ struct dt_serve_ranks {
 	struct dt_coords at;
 	int depth, seqs; /* steps under way, and the sequences and rows of logits of each, of a replica */
 	int32_t *q_start, *want;    /* [max_seqs + 1], [max_seqs] of its part of a step */
-	int32_t *tokens_of;	    /* [ep] */
+	int32_t *tokens_of;	    /* [dt_layout_joined] */
 	struct dt_serve_kept *kept; /* [depth] where this rank answers; NULL elsewhere */
 	int64_t answered;	    /* steps */
 	float *pooled; /* rank 0, and all where rows are cut over cp: [seqs, hidden] of one replica */
