@@ -231,7 +231,10 @@ refused() {
 	"$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 --json llama-3-8b | jq -e '.plans[0] |
 		.replicas > 1 and .apart.prefill + .apart.decode == .replicas and .apart.simulated.prompts_moved == 500'
 	run "$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 llama-3-8b
-	[[ $output == *"Prefill apart: "*" servers compute prompts"* ]]
+	[[ $output == *"Prefill apart, on as many devices: "*" of tp2 for prompts, "*" for decoding"* ]]
+	"$plan" --serve --gpu H100 --rate 2 --prompt-len 32000 --output-len 400 --ttft 0.7 --tpot 0.012 --requests 100 \
+		--max-num-batched-tokens 4096 --json llama-3-8b >long.json # rows of prompts are shared by servers for them alone
+	jq -e '.plans[0].apart | (.prefill_layout | test("^tp2[.]cp")) and .decode_layout == "tp2" and .meets' long.json
 	"$plan" --serve --gpu L4 --gpus-per-node 1 --rate 0.1 --tpot 1 --ttft 5 --requests 20 --json llama-2-13b |
 		jq -e '.plans[0] | .pp == 2 and .meets'
 	"$plan" --serve --gpu H100 --rate 0.5 --prompt-len 32000 --ttft 1 --requests 40 --max-num-batched-tokens 4096 --json \

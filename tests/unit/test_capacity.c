@@ -29,7 +29,7 @@ struct pace {
 	double stage_s[DT_FLOW_STAGES];
 };
 
-static int step_s(void *arg, const struct dt_sched_item *items, int n, struct dt_flow *ret,
+static int step_s(void *arg, bool prefill, const struct dt_sched_item *items, int n, struct dt_flow *ret,
 		  struct dt_err *err)
 {
 	struct pace *p = arg;
@@ -569,6 +569,87 @@ static void long_prompts_are_shared(void **state)
 		assert_int_equal(p[i].cp, 1);
 }
 
+/*
+ * Prompts that a server of their own computes over two ranks, one at a time: the first token comes after the
+ * passes of their steps, the way of the last step's keys and values, and a step with the prompt's last tokens
+ * where it is answered.
+ */
+static void prompts_apart_are_shared(void **state)
+{
+	enum { PROMPT = 10000, STEP = 4096 };
+	struct dt_cluster h100;
+	struct dt_sim_ask ask[40];
+	struct dt_serve_query q = {.cluster = &h100,
+				   .room = 76ull << 30,
+				   .rate = 0.2,
+				   .prompt = PROMPT,
+				   .output = 20,
+				   .max_tokens = STEP,
+				   .ask = ask,
+				   .nask = 40};
+	struct dt_serve_plan p = {.tp = 1, .pp = 1, .cp = 1, .ep = 1, .sequences = 8, .blocks = 1 << 16};
+	struct dt_serve_site s = {&h100, &q.config, 1, 1, 1, 1, 16, 16, STEP};
+	struct dt_serve_span last = {PROMPT - 16, 16};
+	struct dt_serve_servers servers = {.n = 1, .prefill = 1};
+	struct dt_sim_report of[2], *one = of;
+	double by_hand = 0;
+
+	for (int i = 0; i < 40; i++)
+		ask[i] = (struct dt_sim_ask){i / q.rate, PROMPT, 20};
+	assert_int_equal(dt_cluster_device("h100", &h100, NULL), 0);
+	assert_int_equal(dt_config_find_preset("llama-3-8b", &q.config), 0);
+	assert_int_equal(dt_serve_clock_open(&s, &servers.clock, NULL), 0);
+	for (s.cp = 1; s.cp <= 2; s.cp++, one++) {
+		assert_int_equal(dt_serve_clock_open(&s, &servers.prompts, NULL), 0);
+		assert_int_equal(dt_serve_trial(&q, &p, &servers, one, NULL), 0);
+		assert_int_equal(one->moved, 40);
+		by_hand = 0;
+		for (struct dt_serve_span at = {0, STEP}; at.first < PROMPT; at.first += STEP) {
+			at.n = PROMPT - at.first < STEP ? PROMPT - at.first : STEP;
+			by_hand += pass(servers.prompts, &at, 1);
+		}
+		by_hand += dt_serve_clock_move(servers.clock, PROMPT % STEP) + pass(servers.clock, &last, 1);
+		if (fabs(one->ttft_p50 / by_hand - 1) > 0.01)
+			fail_msg("over %d ranks %g s until the first token, by hand %g", s.cp, one->ttft_p50,
+				 by_hand);
+		dt_serve_clock_close(servers.prompts);
+	}
+	assert_true(of[1].ttft_p50 < 0.65 * of[0].ttft_p50);
+	near(of[1].tpot_p50, of[0].tpot_p50); /* who decodes shares no rows */
+	dt_serve_clock_close(servers.clock);
+}
+
+/* On the devices of replicas that share rows, servers for prompts that do beside one that need not. */
+static void apart_shares_rows_of_prompts(void **state)
+{
+	struct dt_cluster h100;
+	struct dt_sim_ask ask[60];
+	struct dt_serve_query q = {.cluster = &h100,
+				   .room = 76ull << 30,
+				   .rate = 2.2,
+				   .prompt = 32000,
+				   .output = 100,
+				   .ttft_s = 0.6,
+				   .tpot_s = 0.0125,
+				   .max_tokens = 4096,
+				   .weights = DT_WF_BF16,
+				   .ask = ask,
+				   .nask = 60};
+	struct dt_serve_plan p[DT_SERVE_PLANS], *best = p;
+
+	for (int i = 0; i < 60; i++)
+		ask[i] = (struct dt_sim_ask){i / q.rate, 32000, 100};
+	assert_int_equal(dt_cluster_device("h100", &h100, NULL), 0);
+	assert_int_equal(dt_config_find_preset("llama-3-8b", &q.config), 0);
+	assert_true(dt_serve_plans(&q, p, NULL) > 0);
+	assert_true(best->meets && best->apart.prefill > 0 && best->apart.decode > 0);
+	assert_int_equal(best->apart.prefill * best->apart.cp + best->apart.decode,
+			 best->replicas * best->cp);
+	assert_true(best->apart.cp > 1 &&
+		    best->apart.meets); /* whose ranks alone take longer than the limit */
+	assert_int_equal(best->apart.sim.moved, 60);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -590,6 +671,8 @@ int main(void)
 		cmocka_unit_test(one_replica_fewer_misses),
 		cmocka_unit_test(replicas_share_experts),
 		cmocka_unit_test(long_prompts_are_shared),
+		cmocka_unit_test(prompts_apart_are_shared),
+		cmocka_unit_test(apart_shares_rows_of_prompts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -282,13 +282,24 @@ static int check(const struct dt_serve_query *q, struct dt_err *err)
 	return q->nask > 0 ? 0 : dt_err_set(err, -EINVAL, "there are no requests to plan for");
 }
 
+/* Servers for prompts over 1, 2, 4 ... ranks of a node that share their rows; the others share none. */
 static int try_apart(const struct dt_serve_query *q, struct dt_serve_plan *best, struct dt_err *err)
 {
-	struct dt_serve_clock *clock;
-	int rc = open_clock(q, best, &clock, err);
+	struct dt_serve_plan p = *best;
+	struct dt_serve_clock *clock, *prompts;
+	int rc;
 
-	if (rc == 0)
-		rc = dt_serve_try_apart(q, best, clock, err);
+	p.cp = 1;
+	rc = open_clock(q, &p, &clock, err);
+	if (rc < 0)
+		return rc;
+	for (; p.tp * p.cp <= q->cluster->gpus_a_node && cuts(q, &p) && rc == 0; p.cp *= 2) {
+		rc = open_clock(q, &p, &prompts, err);
+		if (rc < 0)
+			break;
+		rc = dt_serve_try_apart(q, best, p.cp, clock, prompts, err);
+		dt_serve_clock_close(prompts);
+	}
 	dt_serve_clock_close(clock);
 	return rc;
 }
@@ -350,7 +361,7 @@ int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_S
 	if (rc < 0)
 		return rc;
 	qsort(ret, (size_t)n, sizeof(*ret), by_devices);
-	if (n > 0 && ret[0].meets && ret[0].replicas > 1 && ret[0].ep == 1)
+	if (n > 0 && ret[0].meets && dt_serve_plan_servers(&ret[0]) > 1 && ret[0].ep == 1)
 		rc = try_apart(q, &ret[0], err);
 	return rc < 0 ? rc : n;
 }

@@ -42,9 +42,12 @@ struct dt_serve_plan {
 	uint64_t peak_bytes;	  /* a device, with a cache for `sequences` of average length */
 	bool fits, meets;	  /* memory; both limits, at P99 */
 	struct dt_sim_report sim; /* of all requests; all zero where it does not fit */
-	/* As many servers, some of which compute prompts alone; prefill 0: not tried. */
+	/*
+	 * On as many devices, servers of which some compute prompts alone, their rows shared by cp ranks each;
+	 * those that decode share none. prefill 0: not tried.
+	 */
 	struct dt_serve_apart {
-		int prefill;
+		int prefill, decode, cp;
 		bool meets;
 		struct dt_sim_report sim;
 	} apart;
@@ -61,8 +64,9 @@ enum { DT_SERVE_PLANS = 32, DT_SERVE_BLOCK = 16, DT_SERVE_PREFILL_MIN = 512 /* d
  * together; replicas are the fewest that keep P99 of TTFT and TPOT. Stages of a pipeline have as many
  * steps under way as there are. Where 1 of 100 prompts takes a whole step and more, ranks that share the
  * rows of a step (cp) are tried over the rest of a node too; each then has the model and the cache that
- * tp leaves of them, and memory is counted as if it had all rows. Of the best plan the split into servers
- * for prompts and servers for decoding is tried that comes closest to the limits. Returns their number.
+ * tp leaves of them, and memory is counted as if it had all rows. On the best plan's devices the split into
+ * servers for prompts, over cp or not, and servers for decoding is tried that comes closest to the limits.
+ * Returns their number.
  */
 int dt_serve_plans(const struct dt_serve_query *q, struct dt_serve_plan ret[DT_SERVE_PLANS],
 		   struct dt_err *err);
@@ -72,13 +76,22 @@ int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_p
 
 /* ---- between the files of this folder ---- */
 
-/* The requests on p->replicas servers, `prefill` of them for prompts alone. */
-int dt_serve_trial(const struct dt_serve_query *q, const struct dt_serve_plan *p, int prefill,
-		   struct dt_serve_clock *clock, struct dt_sim_report *ret, struct dt_err *err);
+struct dt_serve_servers { /* of a trial; prefill: further ones for prompts alone, and their clock */
+	int n, prefill;
+	struct dt_serve_clock *clock, *prompts;
+};
+/* The requests on these servers, each of which holds what one of p does. */
+int dt_serve_trial(const struct dt_serve_query *q, const struct dt_serve_plan *p,
+		   const struct dt_serve_servers *s, struct dt_sim_report *ret, struct dt_err *err);
 bool dt_serve_meets(const struct dt_serve_query *q, const struct dt_sim_report *r);
 static inline int dt_serve_plan_devices(const struct dt_serve_plan *p) /* of a replica */
 {
 	return p->tp * p->pp * p->cp;
+}
+/* Servers of these devices that share no rows. */
+static inline int dt_serve_plan_servers(const struct dt_serve_plan *p)
+{
+	return p->replicas * p->cp;
 }
 /* As dt-serve --layout takes it; of replicas that share experts all of these, with dp. */
 static inline struct dt_layout dt_serve_plan_layout(const struct dt_serve_plan *p)
@@ -93,8 +106,9 @@ static inline int dt_serve_replicas(const struct dt_serve_plan *p, int n)
 /* Replicas that meet both limits where so many do, at least those of p, at most `most`; p->sim is theirs. */
 int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int most,
 		    struct dt_serve_clock *clock, struct dt_err *err);
-int dt_serve_try_apart(const struct dt_serve_query *q, struct dt_serve_plan *p, struct dt_serve_clock *clock,
-		       struct dt_err *err);
+/* p->apart becomes the best split with prompts over cp ranks, where it comes closer to the limits. */
+int dt_serve_try_apart(const struct dt_serve_query *q, struct dt_serve_plan *p, int cp,
+		       struct dt_serve_clock *clock, struct dt_serve_clock *prompts, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

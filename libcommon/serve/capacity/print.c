@@ -26,8 +26,28 @@ static json_t *sim_json(const struct dt_sim_report *r)
 			 (json_int_t)r->output_tokens, "prompts_moved", r->moved);
 }
 
+static const char *layout_of(const struct dt_serve_plan *p, char *buf, size_t n)
+{
+	const struct dt_layout l = dt_serve_plan_layout(p);
+
+	if (p->ep * p->pp * p->cp > 1)
+		return dt_layout_format(&l, buf, n);
+	snprintf(buf, n, "tp%d", p->tp);
+	return buf;
+}
+
+/* The layout of a server of the split whose rows are shared by cp ranks. */
+static const char *apart_layout(const struct dt_serve_plan *p, int cp, char *buf, size_t n)
+{
+	struct dt_serve_plan one = *p;
+
+	one.cp = cp;
+	return layout_of(&one, buf, n);
+}
+
 static void put_simulated(json_t *o, const struct dt_serve_plan *p)
 {
+	char of[2][32];
 	json_t *a;
 
 	if (!o || p->sim.steps == 0)
@@ -35,9 +55,10 @@ static void put_simulated(json_t *o, const struct dt_serve_plan *p)
 	json_object_set_new(o, "simulated", sim_json(&p->sim));
 	if (!p->apart.prefill)
 		return;
-	a = json_pack("{s:i, s:i, s:b, s:o}", "prefill", p->apart.prefill, "decode",
-		      p->replicas - p->apart.prefill, "meets", p->apart.meets, "simulated",
-		      sim_json(&p->apart.sim));
+	a = json_pack("{s:i, s:i, s:s, s:s, s:b, s:o}", "prefill", p->apart.prefill, "decode",
+		      p->apart.decode, "prefill_layout", apart_layout(p, p->apart.cp, of[0], sizeof(of[0])),
+		      "decode_layout", apart_layout(p, 1, of[1], sizeof(of[1])), "meets", p->apart.meets,
+		      "simulated", sim_json(&p->apart.sim));
 	json_object_set_new(o, "apart", a);
 }
 
@@ -83,16 +104,6 @@ static void put_seconds(struct dt_table *t, const struct dt_serve_plan *p, doubl
 	dt_table_cell(t, "%s", p->sim.steps ? dt_format_duration(s, text, sizeof(text)) : "");
 }
 
-static const char *layout_of(const struct dt_serve_plan *p, char *buf, size_t n)
-{
-	const struct dt_layout l = dt_serve_plan_layout(p);
-
-	if (p->ep * p->pp * p->cp > 1)
-		return dt_layout_format(&l, buf, n);
-	snprintf(buf, n, "tp%d", p->tp);
-	return buf;
-}
-
 static void put_row(struct dt_table *t, const struct dt_serve_query *q, const struct dt_serve_plan *p)
 {
 	char s[24];
@@ -118,16 +129,16 @@ static void put_row(struct dt_table *t, const struct dt_serve_query *q, const st
 static void print_apart(const struct dt_serve_plan *p, FILE *f)
 {
 	const struct dt_sim_report *a = &p->apart.sim;
-	char ttft[24], tpot[24];
+	char ttft[24], tpot[24], of[2][32];
 
 	if (!p->apart.prefill)
 		return;
 	fprintf(f,
-		"\nPrefill apart: %d of the %d servers compute prompts for the other %d: P99 of TTFT %s, of "
-		"TPOT "
-		"%s%s.\n",
-		p->apart.prefill, p->replicas, p->replicas - p->apart.prefill,
-		dt_format_duration(a->ttft_p99, ttft, sizeof(ttft)),
+		"\nPrefill apart, on as many devices: %d of %s for prompts, %d of %s for decoding: P99 of "
+		"TTFT "
+		"%s, of TPOT %s%s.\n",
+		p->apart.prefill, apart_layout(p, p->apart.cp, of[0], sizeof(of[0])), p->apart.decode,
+		apart_layout(p, 1, of[1], sizeof(of[1])), dt_format_duration(a->ttft_p99, ttft, sizeof(ttft)),
 		dt_format_duration(a->tpot_p99, tpot, sizeof(tpot)),
 		p->apart.meets ? "" : ", which misses a limit");
 }

@@ -6,33 +6,33 @@
 #include <stdlib.h>
 
 struct pace {
-	struct dt_serve_clock *clock;
+	const struct dt_serve_servers *s;
 	struct dt_serve_span *span; /* [max_seqs] */
 };
 
-static int step_times(void *arg, const struct dt_sched_item *items, int n, struct dt_flow *ret,
+static int step_times(void *arg, bool prefill, const struct dt_sched_item *items, int n, struct dt_flow *ret,
 		      struct dt_err *err)
 {
 	struct pace *p = arg;
 
 	for (int i = 0; i < n; i++)
 		p->span[i] = (struct dt_serve_span){items[i].first, items[i].n};
-	return dt_serve_clock_pass(p->clock, p->span, n, ret, err);
+	return dt_serve_clock_pass(prefill ? p->s->prompts : p->s->clock, p->span, n, ret, err);
 }
 
 static double move_seconds(void *arg, int n)
 {
 	const struct pace *p = arg;
 
-	return dt_serve_clock_move(p->clock, n);
+	return dt_serve_clock_move(p->s->clock, n);
 }
 
-int dt_serve_trial(const struct dt_serve_query *q, const struct dt_serve_plan *p, int prefill,
-		   struct dt_serve_clock *clock, struct dt_sim_report *ret, struct dt_err *err)
+int dt_serve_trial(const struct dt_serve_query *q, const struct dt_serve_plan *p,
+		   const struct dt_serve_servers *s, struct dt_sim_report *ret, struct dt_err *err)
 {
-	struct pace pace = {.clock = clock};
-	const struct dt_sim_params sim = {.servers = p->replicas - prefill,
-					  .prefill = prefill,
+	struct pace pace = {.s = s};
+	const struct dt_sim_params sim = {.servers = s->n,
+					  .prefill = s->prefill,
 					  .prefill_min = DT_SERVE_PREFILL_MIN,
 					  .max_seqs = (int)p->sequences,
 					  .max_tokens = (int)q->max_tokens,
@@ -60,19 +60,26 @@ bool dt_serve_meets(const struct dt_serve_query *q, const struct dt_sim_report *
 	return r->refused == 0 && r->ttft_p99 <= q->ttft_s && r->tpot_p99 <= q->tpot_s;
 }
 
+static int trial_of_replicas(const struct dt_serve_query *q, struct dt_serve_plan *p,
+			     struct dt_serve_clock *clock, struct dt_err *err)
+{
+	return dt_serve_trial(q, p, &(struct dt_serve_servers){.n = p->replicas, .clock = clock}, &p->sim,
+			      err);
+}
+
 int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int most,
 		    struct dt_serve_clock *clock, struct dt_err *err)
 {
 	struct dt_sim_report good = {0};
 	int too_few, enough = 0, rc;
 
-	rc = dt_serve_trial(q, p, 0, clock, &p->sim, err);
+	rc = trial_of_replicas(q, p, clock, err);
 	if (rc < 0 || dt_serve_meets(q, &p->sim) || p->sim.refused > 0)
 		return rc;
 	for (too_few = p->replicas; too_few < most && !enough && rc == 0;) {
 		p->replicas = dt_serve_replicas(p, too_few + (too_few + 3) / 4);
 		p->replicas = p->replicas < most ? p->replicas : most;
-		rc = dt_serve_trial(q, p, 0, clock, &p->sim, err);
+		rc = trial_of_replicas(q, p, clock, err);
 		if (dt_serve_meets(q, &p->sim))
 			enough = p->replicas;
 		else
@@ -81,7 +88,7 @@ int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int
 	good = p->sim;
 	while (rc == 0 && enough - too_few > p->ep) {
 		p->replicas = (too_few + enough) / 2 / p->ep * p->ep;
-		rc = dt_serve_trial(q, p, 0, clock, &p->sim, err);
+		rc = trial_of_replicas(q, p, clock, err);
 		if (dt_serve_meets(q, &p->sim)) {
 			enough = p->replicas;
 			good = p->sim;
@@ -100,35 +107,48 @@ static double distance(const struct dt_serve_query *q, const struct dt_sim_repor
 	return fmax(r->ttft_p99 / q->ttft_s, r->tpot_p99 / q->tpot_s);
 }
 
-static int try_ratio(const struct dt_serve_query *q, struct dt_serve_plan *p, int prefill,
-		     struct dt_serve_clock *clock, struct dt_err *err)
+/* The search for a split: servers for prompts over cp ranks each, the rest of n such devices decodes. */
+struct split {
+	const struct dt_serve_query *q;
+	struct dt_serve_plan *p;
+	struct dt_serve_clock *clock, *prompts;
+	struct dt_serve_apart best; /* prefill 0: none yet */
+	int n, cp;
+};
+
+static int try_ratio(struct split *x, int prefill, struct dt_err *err)
 {
-	struct dt_serve_apart a = {.prefill = prefill};
+	struct dt_serve_apart a = {.prefill = prefill, .decode = x->n - prefill * x->cp, .cp = x->cp};
+	const struct dt_serve_servers s = {a.decode, prefill, x->clock, x->prompts};
 	int rc;
 
-	if (prefill < 1 || prefill >= p->replicas)
+	if (prefill < 1 || a.decode < 1)
 		return 0;
-	rc = dt_serve_trial(q, p, prefill, clock, &a.sim, err);
-	a.meets = dt_serve_meets(q, &a.sim);
-	if (rc == 0 && (!p->apart.prefill || distance(q, &a.sim) < distance(q, &p->apart.sim)))
-		p->apart = a;
+	rc = dt_serve_trial(x->q, x->p, &s, &a.sim, err);
+	a.meets = dt_serve_meets(x->q, &a.sim);
+	if (rc == 0 && (!x->best.prefill || distance(x->q, &a.sim) < distance(x->q, &x->best.sim)))
+		x->best = a;
 	return rc;
 }
 
-int dt_serve_try_apart(const struct dt_serve_query *q, struct dt_serve_plan *p, struct dt_serve_clock *clock,
-		       struct dt_err *err)
+int dt_serve_try_apart(const struct dt_serve_query *q, struct dt_serve_plan *p, int cp,
+		       struct dt_serve_clock *clock, struct dt_serve_clock *prompts, struct dt_err *err)
 {
-	int each = (p->replicas + 7) / 8, rc = 0;
+	struct split x = {q, p, clock, prompts, .n = dt_serve_plan_servers(p), .cp = cp};
+	int most = (x.n - 1) / cp, each = (most + 8) / 8, rc = 0;
 
-	for (int n = (each + 1) / 2; rc == 0 && n < p->replicas; n += each)
-		rc = try_ratio(q, p, n, clock, err);
+	for (int n = (each + 1) / 2; rc == 0 && n <= most; n += each)
+		rc = try_ratio(&x, n, err);
 	while (each > 1 && rc == 0) { /* closer around the best */
-		int best = p->apart.prefill;
+		int best = x.best.prefill;
 
 		each /= 2;
-		rc = try_ratio(q, p, best - each, clock, err);
-		rc = rc < 0 ? rc : try_ratio(q, p, best + each, clock, err);
+		rc = try_ratio(&x, best - each, err);
+		rc = rc < 0 ? rc : try_ratio(&x, best + each, err);
 	}
+	if (rc == 0 && x.best.prefill &&
+	    (!p->apart.prefill || distance(q, &x.best.sim) < distance(q, &p->apart.sim)))
+		p->apart = x.best;
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

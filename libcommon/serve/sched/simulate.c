@@ -223,7 +223,7 @@ static int begin_step(struct sim *m, struct server *s, double now, struct dt_err
 		return dt_err_sys(err, f->n, "cannot plan");
 	if (f->n == 0)
 		return 0;
-	rc = m->p->step_s(m->p->arg, f->items, f->n, &t, err);
+	rc = m->p->step_s(m->p->arg, s >= m->server + m->p->servers, f->items, f->n, &t, err);
 	if (rc < 0)
 		return rc;
 	f->done_s = dt_flow_run(&t, now, s->free_s);

@@ -31,8 +31,11 @@ struct dt_sim_params {
 	int prefill_min; /* tokens */
 	int max_seqs, max_tokens, nblocks, block_size, window; /* of each, as struct dt_sched and dt_kvpool */
 	int stages;					       /* of each, at most DT_FLOW_STAGES; 0 is 1 */
-	/* What a step takes of each stage; < 0: it cannot be said, and err says why. */
-	int (*step_s)(void *arg, const struct dt_sched_item *items, int n, struct dt_flow *ret,
+	/*
+	 * What a step takes of each stage, on a server for prompts alone or another; < 0: it cannot be said,
+	 * and err says why.
+	 */
+	int (*step_s)(void *arg, bool prefill, const struct dt_sched_item *items, int n, struct dt_flow *ret,
 		      struct dt_err *err);
 	/* Seconds from the end of the step with the last n tokens of a prompt until they have moved. */
 	double (*move_s)(void *arg, int n);
