@@ -25,6 +25,9 @@
 
 #include "kernels/cpu/cpu.h"
 
+/* quant_memory.c: memory of a part of so many bytes, to the line; NULL: there is none. Any thread's. */
+void *dt_panel_alloc(size_t bytes);
+void dt_panel_free(void *p, size_t bytes);
 /* quant_piece.c: row r of a panel of w from a row in the panel's own format. */
 void dt_quant_pack_row(const struct dt_packed *w, enum dt_format f, uint8_t *panel, int r,
 		       const uint8_t *row);

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 int dt_packed_open(struct dt_packed **ret, struct dt_dev *dev, int64_t k)
 {
@@ -28,7 +27,7 @@ static void free_parts(struct dt_packed *w, int n)
 		if (w->dev)
 			dt_dev_free(w->dev, w->part[i].data);
 		else if (!w->lent && !w->part[i].borrowed)
-			free(w->part[i].data);
+			dt_panel_free(w->part[i].data, w->part[i].bytes);
 	w->nparts = n < w->nparts ? n : w->nparts;
 	w->spare = 0;
 	w->lent = w->lent && w->nparts > 0;
@@ -154,7 +153,7 @@ static int upload(struct dt_packed *w, struct dt_packed_part *part)
 		rc = dt_dev_copy(w->dev, (char *)there + above, host, used_bytes(w, part));
 	if (rc == 0)
 		rc = dt_dev_sync(w->dev);
-	free(host);
+	dt_panel_free(host, part->bytes);
 	if (rc < 0)
 		return rc;
 	if (!joins) {
@@ -173,7 +172,6 @@ static int upload(struct dt_packed *w, struct dt_packed_part *part)
 static int add_part(struct dt_packed *w, struct dt_packed_part *part)
 {
 	const struct dt_packed_part *kept = w->spare ? &w->part[w->nparts] : NULL;
-	const size_t huge = (size_t)2 << 20;
 	struct dt_packed_part *more;
 
 	if (kept && kept->format == part->format && kept->rows == part->rows) {
@@ -183,10 +181,7 @@ static int add_part(struct dt_packed *w, struct dt_packed_part *part)
 	free_parts(w, w->nparts);
 	more = realloc(w->part, (size_t)(w->nparts + 1) * sizeof *more);
 	w->part = more ? more : w->part;
-	part->data = more ? aligned_alloc(part->bytes < huge ? 64 : huge, part->bytes) : NULL;
-	if (part->data && part->bytes >= huge)
-		madvise(part->data, part->bytes,
-			MADV_HUGEPAGE); /* fewer page walks; not having them is no failure */
+	part->data = more ? dt_panel_alloc(part->bytes) : NULL;
 	return part->data ? 0 : -ENOMEM;
 }
 
@@ -209,7 +204,7 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 		return kept;
 	r = pack_part(w, &part, dev, have, src);
 	if (r < 0 && !kept)
-		free(part.data);
+		dt_panel_free(part.data, part.bytes);
 	else if (r == 0 && w->dev)
 		r = upload(w, &part);
 	if (r < 0)
@@ -289,7 +284,7 @@ int dt_packed_lend(struct dt_packed *w, void *to)
 			memcpy(at, w->part[i].data, close_bytes(&w->part[i]));
 			at += close_bytes(&w->part[i]);
 		}
-		free(w->part[i].data);
+		dt_panel_free(w->part[i].data, w->part[i].bytes);
 		w->part[i].data = NULL;
 	}
 	w->spare = 0;

@@ -1,0 +1,84 @@
+/*
+ * Memory of packed parts in pages of 2 MiB where the system has them: a row alone reads every weight once, and
+ * with pages of 4 KiB waits for page walks. Parts that fill few of them lie in chunks, one behind the other; a
+ * chunk goes back when its last part does.
+ */
+#include "kernels/cpu/quant.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+#define LARGE	  (2 * HUGE_PAGE) /* parts with memory of their own */
+#define CHUNK	  (8 * HUGE_PAGE)
+#define ALIGN	  ((size_t)64)
+
+struct chunk { /* at the beginning of its memory, which begins at a multiple of CHUNK */
+	size_t used, parts;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct chunk *newest; /* the one with room; NULL: none */
+
+static size_t lines(size_t n)
+{
+	return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static void *of_pages(size_t align, size_t bytes)
+{
+	void *p = aligned_alloc(align, bytes);
+
+	if (p)
+		madvise(p, bytes, MADV_HUGEPAGE); /* not having them is no failure */
+	return p;
+}
+
+static void *of_chunk(size_t bytes)
+{
+	char *at;
+
+	if (!newest || newest->used + bytes > CHUNK) {
+		struct chunk *c = of_pages(CHUNK, CHUNK);
+
+		if (!c)
+			return NULL;
+		*c = (struct chunk){.used = lines(sizeof(*c))};
+		newest = c;
+	}
+	at = (char *)newest + newest->used;
+	newest->used += bytes;
+	newest->parts++;
+	return at;
+}
+
+void *dt_panel_alloc(size_t bytes)
+{
+	void *p;
+
+	if (bytes >= LARGE)
+		return of_pages(HUGE_PAGE, bytes);
+	pthread_mutex_lock(&lock);
+	p = of_chunk(lines(bytes));
+	pthread_mutex_unlock(&lock);
+	return p;
+}
+
+void dt_panel_free(void *p, size_t bytes)
+{
+	struct chunk *c = (struct chunk *)((uintptr_t)p / CHUNK * CHUNK);
+
+	if (!p || bytes >= LARGE) {
+		free(p);
+		return;
+	}
+	pthread_mutex_lock(&lock);
+	if (--c->parts == 0) {
+		if (c == newest)
+			newest = NULL;
+		free(c);
+	}
+	pthread_mutex_unlock(&lock);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
