@@ -124,28 +124,37 @@ static int share_keys(struct server *s, struct dt_served_params *sp, struct dt_e
 	return 0;
 }
 
-/* Listens first, so that /health answers while the model is loaded. */
-static int start(struct server *s, const struct dt_served_params *o, struct dt_err *err)
+/* What rank 0 has alone. It listens first, so that /health answers while the model is loaded. */
+static int listen_first(struct server *s, struct dt_served_params *sp, struct dt_err *err)
 {
 	const struct dt_server *p = s->p;
 	struct dt_http_params hp = p->http;
-	struct dt_served_params sp = *o;
 	int rc = 0;
 
 	if (p->key_file || p->nkeys > 0)
 		rc = dt_tenants_open(&s->tenants, p->key_file, p->key, p->nkeys, err);
-	if (rc >= 0 && sp.peers)
-		rc = share_keys(s, &sp, err);
+	if (rc >= 0 && sp->peers)
+		rc = share_keys(s, sp, err);
 	hp.keys = s->tenants.key;
 	hp.nkeys = s->tenants.file.nkeys;
-	sp.tenant = s->tenants.tenant;
-	sp.ntenants = s->tenants.file.ntenants;
+	sp->tenant = s->tenants.tenant;
+	sp->ntenants = s->tenants.file.ntenants;
 	if (rc >= 0 && p->files_dir)
 		rc = dt_store_open(&s->store, p->files_dir, p->files_size, err);
-	if (rc >= 0)
-		rc = dt_http_open(&s->http, &hp, err);
-	if (rc >= 0 && p->images)
-		return dt_classify_load(&s->images, p->images, s->log, err);
+	return rc < 0 ? rc : dt_http_open(&s->http, &hp, err);
+}
+
+static int start(struct server *s, const struct dt_served_params *o, struct dt_err *err)
+{
+	struct dt_served_params sp = *o;
+	int rc = listen_first(s, &sp, err);
+
+	if (rc < 0 && o->world) { /* the others wait for a rank that opens its part */
+		dt_log_err(s->log, err);
+		dt_world_abort(o->world, DT_EXIT_FAILED);
+	}
+	if (rc >= 0 && s->p->images)
+		return dt_classify_load(&s->images, s->p->images, s->log, err);
 	if (rc >= 0)
 		rc = dt_served_open(&s->served, &sp, err);
 	if (rc >= 0)
