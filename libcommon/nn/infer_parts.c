@@ -3,8 +3,8 @@
  * before computes those of the next, so that m parts take (m + stages - 1) / m of what one stage takes
  * for all rows (GPipe: Huang et al. 2019). Rows are cut anywhere, also within a sequence, whose later
  * rows see the keys of the earlier ones in the cache: numbers do not depend on it. Steps with few rows
- * are not cut: each part reads the weights again. Over ep the ranks of a group have unlike rows, but meet
- * in the same passes: as many parts as the one with most rows has.
+ * are not cut: each part reads the weights again. Over ep the replicas that compute together have unlike
+ * rows, but meet in the same passes: as many parts as the one with most rows has.
  */
 #include "nn/exec.h"
 #include "nn/infer_priv.h"

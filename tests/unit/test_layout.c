@@ -178,6 +178,27 @@ static void groups(void **state)
 	}
 }
 
+/* Replicas that some chain of groups over cp and ep joins, against joining them one rank after the other. */
+static void replicas_that_compute_together(void **state)
+{
+	const char *const text[] = {"ep2",	   "dp4.ep2",	  "dp2.cp2.ep4", "cp2.ep2",
+				    "dp2.cp3.ep2", "dp3.cp2.ep3", "dp4.cp3.ep2", "dp6.cp2.ep12",
+				    "dp3.cp4.ep2", "tp2.dp2"};
+
+	for (size_t k = 0; k < sizeof(text) / sizeof(*text); k++) {
+		struct dt_layout l;
+		int joined, end = 1; /* of the chain from replica 0: ranks of data [0, end) */
+
+		assert_int_equal(dt_layout_parse(text[k], &l, NULL), 0);
+		while (end % l.cp || end % l.ep) /* a group goes on behind it */
+			end++;
+		joined = end / l.cp;
+		if (dt_layout_joined(&l) != joined || l.dp % joined)
+			fail_msg("%s: %d replicas together, %d by hand", text[k], dt_layout_joined(&l),
+				 joined);
+	}
+}
+
 static void models_that_cannot_be_cut(void **state)
 {
 	static const char *const bad[][3] = {
@@ -528,6 +549,7 @@ int main(void)
 		cmocka_unit_test(placement),
 		cmocka_unit_test(groups),
 		cmocka_unit_test(zigzag_is_balanced),
+		cmocka_unit_test(replicas_that_compute_together),
 		cmocka_unit_test(models_that_cannot_be_cut),
 		cmocka_unit_test(stages_are_contiguous_and_balanced),
 		cmocka_unit_test(every_element_has_its_ranks),
