@@ -1,7 +1,7 @@
 /*
- * Memory of packed parts in pages of 2 MiB where the system has them: a row alone reads every weight once, and
- * with pages of 4 KiB waits for page walks. Parts that fill few of them lie in chunks, one behind the other; a
- * chunk goes back when its last part does.
+ * Memory of packed parts in pages of 2 MiB where the system has them: a row alone reads every weight once,
+ * and with pages of 4 KiB waits for page walks. Parts that fill few of them lie in chunks, one behind the
+ * other; a chunk goes back when its last part does.
  */
 #include "kernels/cpu/quant.h"
 

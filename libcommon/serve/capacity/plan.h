@@ -43,8 +43,8 @@ struct dt_serve_plan {
 	bool fits, meets;	  /* memory; both limits, at P99 */
 	struct dt_sim_report sim; /* of all requests; all zero where it does not fit */
 	/*
-	 * On as many devices, servers of which some compute prompts alone, their rows shared by cp ranks each;
-	 * those that decode share none. prefill 0: not tried.
+	 * On as many devices, servers of which some compute prompts alone, their rows shared by cp ranks
+	 * each; those that decode share none. prefill 0: not tried.
 	 */
 	struct dt_serve_apart {
 		int prefill, decode, cp;
