@@ -54,6 +54,10 @@ static json_t *make_meta(struct exporter *e)
 		json_object_set_new(tok, "hash", json_string(e->x->tokenizer_hash));
 	if (chat)
 		json_object_set_new(tok, "chat_template", json_string(chat));
+	for (int i = 0; text && i < 2; i++)
+		if (dt_source_named(e->s, i))
+			json_object_set_new(tok, dt_source_named_keys[i],
+					    json_string(dt_source_named(e->s, i)));
 	if (json_object_size(tok))
 		json_object_set(meta, "tokenizer", tok);
 	json_decref(tok);

@@ -169,12 +169,14 @@ static int write_weights(struct exporter *e, const char *folder, struct dt_err *
 	return rc;
 }
 
-static void set_token(json_t *conf, const char *key, const json_t *tok, int64_t id)
+/* As the tokenizer names it; one that names none: by the configuration's id. */
+static void set_token(const struct dt_source *s, json_t *conf, int which, const json_t *tok, int64_t id)
 {
-	const char *s = exp_token(tok, id);
+	const bool names = dt_source_named(s, DT_NAMED_BOS) || dt_source_named(s, DT_NAMED_EOS);
+	const char *text = names ? dt_source_named(s, which) : exp_token(tok, id);
 
-	if (s)
-		json_object_set_new(conf, key, json_string(s));
+	if (text)
+		json_object_set_new(conf, dt_source_named_keys[which], json_string(text));
 }
 
 static int write_tokenizer(struct exporter *e, const char *folder, struct dt_err *err)
@@ -195,8 +197,8 @@ static int write_tokenizer(struct exporter *e, const char *folder, struct dt_err
 		return rc;
 	conf = json_pack("{s:s, s:b, s:I}", "tokenizer_class", "PreTrainedTokenizerFast",
 			 "clean_up_tokenization_spaces", 0, "model_max_length", (json_int_t)c->max_seq);
-	set_token(conf, "bos_token", tok, c->bos);
-	set_token(conf, "eos_token", tok, c->eos);
+	set_token(e->s, conf, DT_NAMED_BOS, tok, c->bos);
+	set_token(e->s, conf, DT_NAMED_EOS, tok, c->eos);
 	if (chat)
 		json_object_set_new(conf, "chat_template", json_string(chat));
 	rc = write_json(folder, "tokenizer_config.json", conf, err);

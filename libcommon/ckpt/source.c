@@ -153,6 +153,10 @@ void src_made_of(struct dt_source *s, struct dt_source *const *of, int n)
 	s->tokenizer_n = of[0]->tokenizer_n;
 	s->chat = of[0]->chat;
 	of[0]->tokenizer = of[0]->chat = NULL;
+	for (int i = 0; i < 2; i++) {
+		s->named[i] = of[0]->named[i];
+		of[0]->named[i] = NULL;
+	}
 }
 
 void dt_source_close(struct dt_source *s)
@@ -183,6 +187,8 @@ void dt_source_close(struct dt_source *s)
 	json_decref(s->images);
 	free(s->tokenizer);
 	free(s->chat);
+	free(s->named[0]);
+	free(s->named[1]);
 	free(s->path);
 	free(s);
 }
@@ -216,6 +222,13 @@ const char *dt_source_tokenizer(const struct dt_source *s, size_t *ret_n)
 {
 	*ret_n = s->tokenizer_n;
 	return s->tokenizer;
+}
+
+const char *const dt_source_named_keys[2] = {"bos_token", "eos_token"};
+
+const char *dt_source_named(const struct dt_source *s, int which)
+{
+	return s->named[which];
 }
 
 const char *dt_source_chat_template(const struct dt_source *s)

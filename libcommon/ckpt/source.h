@@ -102,6 +102,13 @@ const json_t *dt_source_images(const struct dt_source *s);
  */
 const char *dt_source_tokenizer(const struct dt_source *s, size_t *ret_n);
 const char *dt_source_chat_template(const struct dt_source *s);
+/*
+ * The text of the token that begins texts and of the one that ends them, as the tokenizer's files name them
+ * (tokenizer_config.json, a GGUF's ids), whether or not encoding adds it; NULL: it names none. Owned by s.
+ */
+enum { DT_NAMED_BOS, DT_NAMED_EOS };
+extern const char *const dt_source_named_keys[2]; /* "bos_token", "eos_token" */
+const char *dt_source_named(const struct dt_source *s, int which);
 /* Why there is no tokenizer although the source has one, else NULL. */
 const char *dt_source_note(const struct dt_source *s);
 

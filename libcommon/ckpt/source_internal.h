@@ -61,6 +61,7 @@ struct dt_source {
 	int ncoded;
 	json_t *images; /* dt_source_images */
 	char *tokenizer, *chat;
+	char *named[2]; /* dt_source_named */
 	size_t tokenizer_n;
 	char note[512];
 };
@@ -97,8 +98,12 @@ int src_open_llama2c(struct dt_source *s, struct dt_err *err);
 /* Whether a file begins as llm.c's, or holds just what llama2.c's head says. */
 bool src_is_llmc(const uint8_t *p, size_t n);
 bool src_is_llama2c(const uint8_t *p, size_t n);
-/* Tokenizer and chat template of a Hugging Face folder. */
+/* Tokenizer, chat template and names of tokens of a Hugging Face folder. */
 int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err);
+/* s->named[which], unless it is known already. */
+int src_name(struct dt_source *s, int which, const char *text, size_t n, struct dt_err *err);
+/* Both, from {"bos_token": text or {"content": text}, "eos_token": ...}. */
+int src_name_all(struct dt_source *s, const json_t *o, struct dt_err *err);
 
 /* ---- vocab.c: vocabularies of other formats as tokenizer.json ---- */
 

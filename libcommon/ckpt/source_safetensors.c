@@ -147,21 +147,38 @@ static int read_text(const char *folder, const char *name, char **ret, size_t *r
 	return rc < 0 ? rc : 1;
 }
 
-/* tokenizer_config.json: one template, or several by name of which "default" counts. */
-static int chat_of_config(struct dt_source *s, const char *folder, struct dt_err *err)
+/* *ret NULL: there is no such file. */
+static int read_json(const char *folder, const char *name, json_t **ret, struct dt_err *err)
 {
 	char *text = NULL, path[PATH_MAX];
-	json_t *root = NULL, *t, *v;
-	size_t n, i;
-	int rc = read_text(folder, "tokenizer_config.json", &text, &n, err);
+	size_t n;
+	int rc = read_text(folder, name, &text, &n, err);
 
+	*ret = NULL;
 	if (rc <= 0)
 		return rc;
-	snprintf(path, sizeof(path), "%s/tokenizer_config.json", folder);
-	rc = dt_json_parse(text, n, path, &root, err);
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	rc = dt_json_parse(text, n, path, ret, err);
 	free(text);
-	if (rc < 0)
-		return rc;
+	return rc;
+}
+
+/*
+ * tokenizer_config.json: one template, or several by name of which "default" counts, and names of tokens, which
+ * older folders have in special_tokens_map.json.
+ */
+static int tokenizer_config(struct dt_source *s, const char *folder, struct dt_err *err)
+{
+	json_t *root, *map = NULL, *t, *v;
+	size_t i;
+	int rc = read_json(folder, "tokenizer_config.json", &root, err);
+
+	if (rc == 0)
+		rc = src_name_all(s, root, err);
+	if (rc == 0 && !s->named[DT_NAMED_BOS] && !s->named[DT_NAMED_EOS])
+		rc = read_json(folder, "special_tokens_map.json", &map, err);
+	if (rc == 0)
+		rc = src_name_all(s, map, err);
 	t = json_object_get(root, "chat_template");
 	json_array_foreach(t, i, v)
 	{
@@ -175,7 +192,8 @@ static int chat_of_config(struct dt_source *s, const char *folder, struct dt_err
 	if (json_is_string(t))
 		s->chat = strdup(json_string_value(t));
 	json_decref(root);
-	return 0;
+	json_decref(map);
+	return rc;
 }
 
 int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err)
@@ -192,13 +210,14 @@ int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err
 		free(model);
 	}
 	if (rc >= 0)
+		rc = tokenizer_config(s, folder, err);
+	if (rc >= 0)
 		rc = read_text(folder, "chat_template.jinja", &chat, &n, err);
 	if (rc == 1) {
 		free(s->chat);
 		s->chat = chat;
-		return 0;
 	}
-	return rc == 0 ? chat_of_config(s, folder, err) : rc;
+	return rc < 0 ? rc : 0;
 }
 
 int src_open_safetensors(struct dt_source *s, struct dt_err *err)

@@ -13,6 +13,28 @@
 
 #define LLMC_TOKENIZER "\xc8\xd7\x34\x01" /* 20240328 */
 
+int src_name(struct dt_source *s, int which, const char *text, size_t n, struct dt_err *err)
+{
+	if (s->named[which])
+		return 0;
+	s->named[which] = strndup(text, n);
+	return s->named[which] ? 0 : dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
+}
+
+int src_name_all(struct dt_source *s, const json_t *o, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < 2 && rc == 0; i++) {
+		const json_t *v = json_object_get(o, dt_source_named_keys[i]);
+		const char *text = json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
+
+		if (text)
+			rc = src_name(s, i, text, strlen(text), err);
+	}
+	return rc;
+}
+
 int src_ckpt_tokenizer(struct dt_source *s, const struct dt_ckpt *c, struct dt_err *err)
 {
 	const json_t *tok = json_object_get(dt_ckpt_meta(c), "tokenizer");
@@ -27,7 +49,7 @@ int src_ckpt_tokenizer(struct dt_source *s, const struct dt_ckpt *c, struct dt_e
 	}
 	if (json_is_string(chat))
 		s->chat = strdup(json_string_value(chat));
-	return 0;
+	return src_name_all(s, tok, err);
 }
 
 static int of_folder(struct dt_source *s, const char *path, struct dt_err *err)
@@ -107,6 +129,11 @@ int src_tokenizer_from(struct dt_source *s, const char *path, struct dt_err *err
 		s->tokenizer_n = in.tokenizer_n;
 		s->note[0] = '\0';
 		in.tokenizer = NULL;
+		for (int i = 0; i < 2; i++) {
+			free(s->named[i]);
+			s->named[i] = in.named[i];
+			in.named[i] = NULL;
+		}
 		if (in.chat) {
 			free(s->chat);
 			s->chat = in.chat;
@@ -121,6 +148,8 @@ int src_tokenizer_from(struct dt_source *s, const char *path, struct dt_err *err
 	free(map.map);
 	free(in.tokenizer);
 	free(in.chat);
+	free(in.named[0]);
+	free(in.named[1]);
 	return rc;
 }
 
@@ -129,6 +158,8 @@ int dt_tokenizer_file_read(const char *spec, char **ret, size_t *ret_n, char **r
 	struct dt_source s = {.path = (char *)spec};
 	int rc = src_tokenizer_from(&s, spec, err);
 
+	free(s.named[0]);
+	free(s.named[1]);
 	if (rc < 0 || !ret_chat)
 		free(s.chat);
 	else

@@ -303,6 +303,7 @@ static int read_tokens(const struct dt_gguf *g, struct src_vocab *v, struct dt_e
 int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_err *err)
 {
 	struct src_vocab v = {.bos = -1};
+	int64_t eos = -1;
 	const char *model;
 	size_t n;
 	int rc = dt_gguf_str(g, "tokenizer.ggml.model", false, &model, &n, err);
@@ -314,6 +315,7 @@ int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_e
 		return src_vocab_note(s, "its kind is not supported:", model, n);
 	v.add_bos = v.add_space = spm;
 	if ((rc = dt_gguf_int(g, "tokenizer.ggml.bos_token_id", false, 0, MAX_TOKENS, &v.bos, err)) < 0 ||
+	    (rc = dt_gguf_int(g, "tokenizer.ggml.eos_token_id", false, 0, MAX_TOKENS, &eos, err)) < 0 ||
 	    (rc = dt_gguf_bool(g, "tokenizer.ggml.add_bos_token", &v.add_bos, err)) < 0 ||
 	    (rc = dt_gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v.add_space, err)) < 0 ||
 	    (rc = read_tokens(g, &v, err)) < 0)
@@ -322,6 +324,10 @@ int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_e
 		rc = src_vocab_note(s, "it has no scores", NULL, 0);
 	else
 		rc = spm ? src_vocab_sentencepiece(s, &v, err) : byte_bpe(s, g, &v, err);
+	if (rc == 0 && v.bos >= 0 && v.bos < v.n)
+		rc = src_name(s, DT_NAMED_BOS, v.t[v.bos].s, v.t[v.bos].n, err);
+	if (rc == 0 && eos >= 0 && eos < v.n)
+		rc = src_name(s, DT_NAMED_EOS, v.t[eos].s, v.t[eos].n, err);
 	free(v.t);
 	return rc;
 }

@@ -77,7 +77,7 @@ struct dt_tokenizer {
 	char *text;
 	size_t text_n;
 	char hash[17];
-	int32_t vocab, eot, bos;
+	int32_t vocab, eot, bos, prefix;
 	char *blob;
 	size_t blob_n, blob_cap;
 	struct dt_tok_piece *piece; /* vocab of them */

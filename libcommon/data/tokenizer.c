@@ -214,6 +214,7 @@ int dt_tokenizer_from_text(const char *text, size_t n, struct dt_tokenizer **ret
 		dt_tokenizer_close(t);
 		return rc;
 	}
+	t->prefix = t->bos >= 0 ? t->bos : t->eot;
 	dt_tok_sort_added(t);
 	dt_tok_find_apart(t);
 	set_hash(t);
@@ -279,6 +280,16 @@ int32_t dt_tokenizer_eot(const struct dt_tokenizer *t)
 int32_t dt_tokenizer_bos(const struct dt_tokenizer *t)
 {
 	return t->bos;
+}
+
+int32_t dt_tokenizer_prefix(const struct dt_tokenizer *t)
+{
+	return t->prefix;
+}
+
+void dt_tokenizer_set_prefix(struct dt_tokenizer *t, int32_t id)
+{
+	t->prefix = id;
 }
 
 const char *dt_tokenizer_hash(const struct dt_tokenizer *t)

@@ -33,6 +33,12 @@ int32_t dt_tokenizer_vocab(const struct dt_tokenizer *t); /* largest id + 1 */
 int32_t dt_tokenizer_eot(const struct dt_tokenizer *t);
 /* The token that starts a text, -1: none. Encoding does not add it: whoever starts a text does. */
 int32_t dt_tokenizer_bos(const struct dt_tokenizer *t);
+/*
+ * What stands in front of a text that is scored without a context, -1: nothing can; the token that starts a
+ * text, else end of text, until one is named. Naming it is for who opened t, before others have it.
+ */
+int32_t dt_tokenizer_prefix(const struct dt_tokenizer *t);
+void dt_tokenizer_set_prefix(struct dt_tokenizer *t, int32_t id);
 /* 16 hex digits over what determines the ids; equal tokenizers have equal hashes. */
 const char *dt_tokenizer_hash(const struct dt_tokenizer *t);
 /* What dt_tokenizer_from_text accepts; owned by t. */

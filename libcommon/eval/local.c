@@ -17,7 +17,6 @@ struct local {
 	struct dt_asker asker;
 	struct dt_served served;
 	struct dt_api_model api;
-	int32_t prefix; /* stands in front of a continuation without context, -1: nothing can */
 };
 
 /* One question with the engine. */
@@ -45,6 +44,7 @@ static int encode_pair(struct local *l, const struct dt_question *q, json_t **re
 {
 	const size_t n = strlen(q->context), more = strlen(q->continuation);
 	const size_t own = dt_utf8_trimmed(q->context, n);
+	const int32_t prefix = dt_tokenizer_prefix(l->served.tok);
 	size_t nwhole = 0, nown = 0, ncontext;
 	int32_t *whole = NULL, *context = NULL;
 	char *text = malloc(n + more + 1);
@@ -59,8 +59,8 @@ static int encode_pair(struct local *l, const struct dt_question *q, json_t **re
 	if (rc == 0)
 		rc = dt_api_encode(l->served.tok, text, own, &context, &nown, err);
 	ncontext = nown;
-	if (rc == 0 && ncontext == 0 && l->prefix >= 0) {
-		rc = append_ids(list, &l->prefix, 1);
+	if (rc == 0 && ncontext == 0 && prefix >= 0) {
+		rc = append_ids(list, &prefix, 1);
 		ncontext = 1;
 	}
 	if (rc == 0)
@@ -201,9 +201,6 @@ int dt_asker_local(const char *path, const struct dt_eval_opts *o, struct dt_ask
 	}
 	l->api = (struct dt_api_model){
 		.engine = dt_engine_params(l->served.engine), .name = path, .batch = true};
-	l->prefix = dt_tokenizer_bos(l->served.tok);
-	if (l->prefix < 0)
-		l->prefix = dt_tokenizer_eot(l->served.tok);
 	*ret = &l->asker;
 	return 0;
 }

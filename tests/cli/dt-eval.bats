@@ -84,6 +84,40 @@ refused() { # status, what stderr says, arguments
         ($got[0].nll * $got[0].tokens / -$want[0].rolling.logprob - 1 | fabs < 1e-6)'
 }
 
+@test "a choice without a context stands behind the token that the tokenizer names: lm-evaluation-harness's" {
+    stories=${DT_TEST_DATA:-$DT_SRC/../shared/data}/stories260K
+    [ -f "$stories/stories260K.bin" ] || skip "stories260K is not there"
+    dt-shard-ckpt convert --tokenizer "$stories/tok512.bin" --to safetensors "$stories/stories260K.bin" alone
+    jq -c '.post_processor = null' alone/tokenizer.json >adds-none.json
+    mv adds-none.json alone/tokenizer.json
+    cp alone/tokenizer_config.json names.json
+    for key in alone_bos alone_eos; do
+        jq "if \"$key\" == \"alone_eos\" then del(.bos_token) | .eos_token = {content: \"<unk>\"} else . end" names.json >alone/tokenizer_config.json
+        dt-shard-ckpt convert --to dt alone alone-dt
+        dt-shard-ckpt convert --to safetensors alone-dt alone-back
+        models=(alone alone-dt alone-back)
+        # a GGUF has no names but ids, which are those of config.json
+        [ $key = alone_eos ] || { dt-shard-ckpt convert alone alone.gguf; models+=(alone.gguf); }
+        for model in "${models[@]}"; do
+            dt-eval task "${common[@]}" "$DT_SRC/tests/data/eval/alone.jsonl" $model --predictions lines.jsonl --json >sum.json
+            jq -en --arg t $key --slurpfile lines lines.jsonl --slurpfile sum sum.json --slurpfile want "$DT_SRC/tests/data/golden-choices.json" '
+                $want[0][$t] as $w | [$lines[].logprobs] as $got
+                | ($got | map(length)) == ($w.logprobs | map(length)) and
+                  ([range($got | length) as $i | range($got[$i] | length) as $k
+                    | $got[$i][$k] - $w.logprobs[$i][$k] | fabs] | max < 2e-4) and ($sum[0].acc - $w.acc | fabs < 1e-9)' ||
+                { echo "$key of $model"; cat lines.jsonl; return 1; }
+        done
+        rm -rf alone-dt alone-back
+    done
+    # where no file names any: the ids of the model's configuration
+    rm alone/tokenizer_config.json
+    jq '.bos_token_id = 0' alone/config.json >config.json
+    mv config.json alone/config.json
+    dt-eval task "${common[@]}" "$DT_SRC/tests/data/eval/alone.jsonl" alone --predictions lines.jsonl >/dev/null
+    jq -en --slurpfile got lines.jsonl --slurpfile want "$DT_SRC/tests/data/golden-choices.json" \
+        '[range(3) as $k | $got[0].logprobs[$k] - $want[0].alone_eos.logprobs[0][$k] | fabs] | max < 2e-4'
+}
+
 @test "the loss of dt-train's evaluation is the nll here: another program, another graph" {
     trained=$(jq -s 'map(.eval_loss // empty) | last' metrics.jsonl)
     [ "$(jq -s 'map(.eval_tokens // empty) | last' metrics.jsonl)" -eq 2496 ]

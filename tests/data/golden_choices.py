@@ -10,7 +10,9 @@
 The model is stories260K as a Hugging Face folder, in fp32; tokens are those that its tokenizer gives by default. The
 harness (0.4.13) runs its own code: each task is a ConfigurableTask of kind multiple_choice, whose template is ours in
 Jinja, put to HFLM by simple_evaluate. Of each item the log-likelihoods of its choices are kept, of each task the
-metrics with their standard errors. `rolling` is HFLM.loglikelihood_rolling of a text in windows of 128 tokens.
+metrics with their standard errors. `alone` is a task whose choices mostly have nothing before them, put to two more
+tokenizers that add no token by themselves: one that names <s> as its bos all the same, and one that names <unk> as its
+eos and no bos; the harness puts that before a choice. `rolling` is HFLM.loglikelihood_rolling of a text in windows of 128 tokens.
 PYTHONPATH names a folder where lm-eval is unpacked.
 """
 
@@ -38,6 +40,7 @@ except ImportError as e:
 HERE = os.path.dirname(os.path.abspath(__file__))
 FILE = HERE + "/golden-choices.json"
 TASKS = "story", "choices", "bare", "labels"
+ALONE = {"alone_bos": {"bos_token": "<s>", "eos_token": "</s>"}, "alone_eos": {"eos_token": "<unk>"}}
 METRICS = "acc", "acc_norm", "acc_bytes"
 WINDOW = 128
 
@@ -78,6 +81,17 @@ def evaluate(lm, name):
             **{m + "_stderr": result.get(m + "_stderr,none") for m in METRICS}}
 
 
+def rename(folder, names):
+    """The folder's tokenizer adds nothing and names these."""
+    for file, change in (("tokenizer.json", {"post_processor": None}), ("tokenizer_config.json", names)):
+        with open(f"{folder}/{file}", encoding="utf-8") as f:
+            o = json.load(f)
+        if change is names:
+            o = {k: v for k, v in o.items() if k not in ("bos_token", "eos_token")}
+        with open(f"{folder}/{file}", "w", encoding="utf-8") as f:
+            json.dump({**o, **change}, f)
+
+
 def compute(bin_dir, stories):
     out = {"harness": lm_eval.__version__, "window": WINDOW}
     with tempfile.TemporaryDirectory() as tmp:
@@ -92,7 +106,13 @@ def compute(bin_dir, stories):
         lm = HFLM(pretrained=tmp + "/hf", dtype="float32", device="cpu", batch_size=1, max_length=WINDOW,
                   add_bos_token=False)
         request = Instance(request_type="loglikelihood_rolling", doc={}, arguments=(text,), idx=0)
-        out["rolling"] = {"logprob": lm.loglikelihood_rolling([request])[0], "tokens": len(lm.tok_encode(text))}
+        rolling = lm.loglikelihood_rolling([request])[0]
+        out["rolling"] = {"logprob": rolling, "tokens": len(lm.tok_encode(text))}
+        for key, names in ALONE.items():
+            rename(tmp + "/hf", names)
+            lm = HFLM(pretrained=tmp + "/hf", dtype="float32", device="cpu", batch_size=1)
+            assert lm.tok_encode("a") == lm.tok_encode("a", add_special_tokens=False), key
+            out[key] = {"prefix": lm.tokenizer.decode(lm.prefix_token_id), **evaluate(lm, "alone")}
     return out
 
 
@@ -106,7 +126,7 @@ def differs(a, b, at=""):
         return None if abs(a - b) < 1e-4 * max(1, abs(a)) else at
     else:
         return None if a == b else at
-    return next((d for d in (differs(*p) for p in pairs) if d), None)
+    return next((d for d in (differs(*p) for p in pairs) if d is not None), None)
 
 
 def main(args):
@@ -119,8 +139,8 @@ def main(args):
     if check:
         with open(FILE, encoding="utf-8") as f:
             where = differs(json.load(f), out)
-        print(f"differs at {where}" if where else "the same")
-        sys.exit(3 if where else 0)
+        print("the same" if where is None else f"differs at '{where}'")
+        sys.exit(0 if where is None else 3)
     with open(FILE, "w", encoding="utf-8") as f:
         json.dump(out, f, indent=1)
         f.write("\n")

@@ -19,6 +19,38 @@ static bool is_first(const struct dt_served_params *p)
 	return i.rank == 0;
 }
 
+static int32_t id_of(const struct dt_tokenizer *t, const char *text, int64_t id)
+{
+	size_t n;
+
+	if (text)
+		return dt_tokenizer_find(t, text, strlen(text));
+	return id >= 0 && id < dt_tokenizer_vocab(t) && dt_tokenizer_piece(t, (int32_t)id, true, &n) && n
+		       ? (int32_t)id
+		       : -1;
+}
+
+/*
+ * What lm-evaluation-harness puts before a text that has no context (HFLM.prefix_token_id): the token that the
+ * tokenizer names as the one that begins texts, also where encoding does not add it, else the one that ends
+ * them. Where no file names any, the ids of the model's configuration are taken, which dt-shard-ckpt would name
+ * in the folder that it writes; a tokenizer of the user's has nothing to do with them.
+ */
+static void name_prefix(struct dt_tokenizer *t, const struct dt_source *src, bool own)
+{
+	const struct dt_config *c = dt_source_config(src);
+	const char *bos = dt_source_named(src, DT_NAMED_BOS), *eos = dt_source_named(src, DT_NAMED_EOS);
+	const bool ids = own && !bos && !eos;
+	int32_t prefix = id_of(t, bos, ids ? c->bos : -1);
+
+	if (prefix < 0)
+		prefix = dt_tokenizer_bos(t);
+	if (prefix < 0)
+		prefix = id_of(t, eos, ids ? c->eos : -1);
+	if (prefix >= 0)
+		dt_tokenizer_set_prefix(t, prefix);
+}
+
 int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt_tokenizer **ret,
 			struct dt_err *err)
 {
@@ -45,6 +77,7 @@ int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt
 	if (dt_tokenizer_vocab(*ret) > vocab)
 		return dt_err_set(err, -EINVAL, "'%s': the tokenizer has %d ids and the model only %lld",
 				  path, dt_tokenizer_vocab(*ret), (long long)vocab);
+	name_prefix(*ret, src, !spec);
 	return 0;
 }
 
