@@ -18,6 +18,8 @@ static const struct dt_opt opts[] = {
 	 .commands = "diff"},
 	{"workers", 'j', DT_OPT_INT, &shard_options.workers, "N", "threads", "verify,reshard,merge", 1, 64,
 	 .def_text = "one a processor, at most 8"},
+	{"threads", 0, DT_OPT_INT, &shard_options.threads, "N", "threads of --calibrate and --text",
+	 "quantize,sparsify", .min = 0, .max = 4096, .def_text = "OMP_NUM_THREADS, else all processors"},
 	{"tolerance", 't', DT_OPT_REAL, &shard_options.tolerance, "X",
 	 "call tensors equal up to X times the largest magnitude in A", "diff", 0, 1e30,
 	 &shard_options.tolerance_given, .def_text = "bit by bit"},

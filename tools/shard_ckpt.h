@@ -14,7 +14,7 @@ struct shard_options {
 	bool sparsity_given, pattern_given;
 	bool tolerance_given, step_given, from_given, to_given, type_given, method_given, damping_given;
 	double tolerance;
-	int64_t workers, window, keep, keep_every, step, experts, top_k, seed, vocab;
+	int64_t workers, threads, window, keep, keep_every, step, experts, top_k, seed, vocab;
 	uint64_t max_file;
 	const char *layout, *tokenizer, *judged_on, *calibrated_on;
 	int from, to, type, method, pattern;

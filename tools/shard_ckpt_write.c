@@ -169,7 +169,11 @@ int shard_resize_vocab(int n, char **argv)
 /* What the rounding has cost, on a text. */
 static int judge(const char *before, const char *after)
 {
-	struct dt_ppl_files f = {before, after, shard_options.judged_on, shard_options.tokenizer,
+	struct dt_ppl_files f = {before,
+				 after,
+				 shard_options.judged_on,
+				 shard_options.tokenizer,
+				 shard_options.threads,
 				 shard_options.window};
 	struct dt_err err = {0};
 	struct dt_ppl_pair p;
@@ -192,6 +196,7 @@ static void ask_text(const char *dst)
 	shard_options.rounding.method = (enum dt_rounding_method)shard_options.method;
 	shard_options.rounding.text = shard_options.calibrated_on;
 	shard_options.rounding.tokenizer = shard_options.tokenizer;
+	shard_options.rounding.threads = shard_options.threads;
 	shard_options.rounding.near = dst;
 	shard_options.rounding.progress = draw_unless_stopped;
 }

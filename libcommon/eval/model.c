@@ -5,12 +5,20 @@
 
 #include <errno.h>
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BLOCK	     16
 #define MOST_ROWS    512
 #define LOGITS_BYTES (128 << 20) /* of one pass, about */
+
+int dt_eval_threads(int64_t asked)
+{
+	if (asked > 0)
+		omp_set_num_threads((int)asked);
+	return omp_get_max_threads();
+}
 
 static int allocate(struct dt_eval_model *m, int blocks, struct dt_err *err)
 {
@@ -58,7 +66,7 @@ static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_
 	if (rc == 0)
 		rc = dt_served_tokenizer(src, o->tokenizer, &m->tok, err);
 	if (rc == 0)
-		rc = dt_dev_open(&m->dev, DT_DEV_CPU, 0, (int)o->threads);
+		rc = dt_dev_open(&m->dev, DT_DEV_CPU, 0, dt_eval_threads(o->threads));
 	if (rc < 0)
 		return rc;
 	m->dev->batch_invariant = true; /* what is found does not depend on how a text is cut into passes */

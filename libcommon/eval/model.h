@@ -17,7 +17,7 @@ struct dt_eval_opts {
 	int weights;	       /* enum dt_format of the matrices; -1: as they are stored, or as fp32 says */
 	const char *weights_disk; /* as disk_dir and disk_memory in nn/infer.h; NULL: all are in memory */
 	uint64_t weights_memory;
-	int64_t threads; /* 0: all processors over the ranks of the machine */
+	int64_t threads; /* of the model and of what is made of its logits; 0: as dt_eval_threads says */
 	int64_t seq;	 /* tokens of a sequence at most; 0: the model's positions */
 };
 
@@ -32,6 +32,12 @@ struct dt_eval_model {
 	int64_t *slot;
 	float *logits; /* [rows, vocab] of the last pass */
 };
+
+/*
+ * Threads that the calling thread's loops over rows have from now on: those asked for; 0: what OMP_NUM_THREADS
+ * says, else as many as this process has processors. Returned for a device that is opened beside them.
+ */
+int dt_eval_threads(int64_t asked);
 
 /* *m is zeroed. dt_eval_model_close after a failure too. */
 int dt_eval_model_open(struct dt_eval_model *m, const char *path, const struct dt_eval_opts *o,

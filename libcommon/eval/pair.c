@@ -31,7 +31,7 @@ static int compare(struct dt_eval_model m[2], const struct dt_ppl_files *f, cons
 		   struct dt_ppl_pair *ret, struct dt_err *err)
 {
 	const char *const path[2] = {f->a, f->b};
-	struct dt_eval_opts o = {.weights = -1, .tokenizer = f->tokenizer};
+	struct dt_eval_opts o = {.weights = -1, .tokenizer = f->tokenizer, .threads = f->threads};
 	int rc = window_of(f, &o.seq, err);
 
 	for (int i = 0; i < 2 && rc == 0; i++)

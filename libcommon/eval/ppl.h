@@ -57,6 +57,7 @@ int dt_ppl_compare(struct dt_eval_model *a, struct dt_eval_model *b, const struc
 struct dt_ppl_files {
 	const char *a, *b, *text;
 	const char *tokenizer; /* of both; NULL: each its own */
+	int64_t threads;       /* 0: as dt_eval_threads says */
 	int64_t seq;	       /* tokens of a window; 0: the model's positions, 2048 at most */
 };
 int dt_ppl_compare_files(const struct dt_ppl_files *f, struct dt_ppl_pair *ret, struct dt_err *err);

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "eval/gptq.h"
+#include "eval/model.h"
 #include "eval/prune.h"
 #include "kernels/quant_grid.h"
 #include "model/program.h"
@@ -52,7 +53,7 @@ static int open_model(struct dt_rounding_work *w)
 		rc = dt_served_tokenizer(w->s, w->r->tokenizer, &w->tok, w->err);
 	if (rc == 0)
 		rc = read_text(w);
-	if (rc == 0 && (rc = dt_dev_open(&w->dev, DT_DEV_CPU, 0, 0)) < 0)
+	if (rc == 0 && (rc = dt_dev_open(&w->dev, DT_DEV_CPU, 0, w->threads)) < 0)
 		dt_err_sys(w->err, rc, "cannot compute");
 	if (rc < 0)
 		return rc;
@@ -315,7 +316,7 @@ int dt_round_source(void *rounding, struct dt_source **s, struct dt_err *err)
 
 int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_source **ret, struct dt_err *err)
 {
-	struct dt_rounding_work w = {.r = r, .err = err};
+	struct dt_rounding_work w = {.r = r, .threads = dt_eval_threads(r->threads), .err = err};
 	int rc;
 
 	if (!dt_rounding_prunes(r->method) && dt_format_info(r->format)->dtype >= 0) {

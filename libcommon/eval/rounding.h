@@ -48,6 +48,7 @@ struct dt_rounding {
 	int keep, of;		 /* or: what stays of every `of` neighbours in a row */
 	const char *text;	 /* a file */
 	const char *tokenizer;	 /* in place of the model's own; NULL: that */
+	int64_t threads;	 /* 0: as dt_eval_threads (eval/model.h) says */
 	int64_t seq, tokens;	 /* of a window, of the text at most; 0: as below */
 	double damping;		 /* of gptq, over the mean of the diagonal */
 	bool act_order;		 /* gptq begins with the columns whose inputs are largest */

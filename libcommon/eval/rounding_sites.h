@@ -27,6 +27,7 @@ struct dt_site {
 struct dt_rounding_work {
 	const struct dt_rounding *r;
 	struct dt_source *s; /* replaced */
+	int threads;
 	struct dt_dev *dev;
 	struct dt_infer *infer;
 	struct dt_walk *walk;

@@ -188,6 +188,22 @@ refused() { # status, what stderr says, arguments
     [[ ${lines[3]} == run*100.00%* ]]
 }
 
+@test "quantize --threads: as many, and the same bytes; without it OMP_NUM_THREADS; so do losses of dt-eval" {
+    export OMP_DISPLAY_AFFINITY=true OMP_AFFINITY_FORMAT='a team of %N' # the runtime says what teams there are
+    how=(--type q4_k --calibrate text.txt --calibrate-seq 64 --calibrate-tokens 256 --tokenizer byte --method gptq)
+    teams() { # the largest, arguments
+        timeout 120 "${@:2}" 2>&1 >/dev/null | sed -n 's/.*a team of \([0-9]*\)$/\1/p' | sort -nu | tail -n 1 >largest
+        [ "$(cat largest)" = "$1" ] || { echo "not $1 but $(cat largest): ${*:2}"; return 1; }
+    }
+    teams 3 dt-shard-ckpt quantize "${how[@]}" --threads 3 run three.gguf
+    OMP_NUM_THREADS=2 teams 2 dt-shard-ckpt quantize "${how[@]}" run two.gguf
+    OMP_NUM_THREADS=4 teams 2 dt-shard-ckpt quantize "${how[@]}" --threads 2 --text text.txt run again.gguf
+    cmp two.gguf three.gguf
+    cmp two.gguf again.gguf
+    teams 3 dt-shard-ckpt sparsify --sparsity 50% --calibrate text.txt --calibrate-seq 64 --tokenizer byte --threads 3 run pruned
+    OMP_NUM_THREADS=4 teams 3 dt-eval ppl --threads 3 --text text.txt --seq 64 --limit 4 run
+}
+
 @test "rounded with a look at a text: less is lost; what divides inputs leaves the model as it is" {
     export OMP_NUM_THREADS=1
     how=(--calibrate text.txt --calibrate-seq 64 --tokenizer byte)
