@@ -42,7 +42,7 @@ static int compare(struct dt_eval_model m[2], const struct dt_ppl_files *f, cons
 int dt_ppl_compare_files(const struct dt_ppl_files *f, struct dt_ppl_pair *ret, struct dt_err *err)
 {
 	struct dt_eval_model m[2] = {{0}, {0}};
-	struct dt_ppl_query q = {.size = 1};
+	struct dt_ppl_query q = {.size = 1, .bos = true}; /* dt-eval's defaults */
 	char *text = NULL;
 	int rc = dt_read_file(f->text, MOST_TEXT, &text, &q.n, err);
 

@@ -195,6 +195,14 @@ static int check_keys(const json_t *o, struct dt_err *err)
 	return 0;
 }
 
+static int check_template(const char *template, struct dt_err *err)
+{
+	char *s = dt_task_fill(template, NULL, err);
+
+	free(s);
+	return s ? 0 : err->code;
+}
+
 static int read_header(struct dt_task *t, struct header *h, const json_t *o, struct dt_err *err)
 {
 	const char *name = "task";
@@ -203,6 +211,7 @@ static int read_header(struct dt_task *t, struct header *h, const json_t *o, str
 
 	if (rc < 0 || (rc = dt_json_str(o, "task", true, &name, err)) < 0 ||
 	    (rc = dt_json_str(o, "template", false, &h->template, err)) < 0 ||
+	    (rc = check_template(h->template, err)) < 0 ||
 	    (rc = dt_json_str(o, "delimiter", false, &h->delimiter, err)) < 0 ||
 	    (rc = dt_json_str(o, "separator", false, &h->separator, err)) < 0 ||
 	    (rc = dt_json_int(o, "max_tokens", false, 1, 1 << 20, &most, err)) < 0 ||

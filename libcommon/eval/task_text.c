@@ -37,6 +37,8 @@ static int put_field(struct out *o, const json_t *item, const char *name, size_t
 
 	if (n >= sizeof(key))
 		return dt_err_set(err, -EINVAL, "the template names a field of %zu characters", n);
+	if (!item)
+		return 0;
 	memcpy(key, name, n);
 	key[n] = '\0';
 	v = json_object_get(item, key);
