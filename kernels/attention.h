@@ -51,7 +51,7 @@
  *   slot and what a dt_paged points to are host memory on every device.
  *   value_dim > 0 (latent attention whose keys stay compressed: DeepSeek-V2, 2024, section 2.1.2): a key's
  *   last value_dim elements are its value, so that there is one cache and qkv has no v. vcache is absent, o
- *   [tokens, heads * value_dim]; as many heads as there are may share a key. Cards answer -ENOTSUP.
+ *   [tokens, heads * value_dim]; as many heads as there are may share a key.
  */
 #ifndef DT_KERNELS_ATTENTION_H
 #define DT_KERNELS_ATTENTION_H

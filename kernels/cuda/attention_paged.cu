@@ -1,7 +1,7 @@
 /*
  * Inference. 16-bit types and caches are attention_tiles.cu's. Here is what is left, f32 and caches of int8:
  * a block has one part of one row for the q heads that share a key/value head, so each key and value is read
- * once for all of them. A second kernel joins the parts.
+ * once for all of them, or for 16 of them where they look at latents. A second kernel joins the parts.
  */
 #include "kernels/cuda/attention_paged.h"
 
@@ -53,9 +53,8 @@ DT_DEVICE void load(float (&r)[V], const void *cache, const struct paged &a, int
 /* s[g][j] = scale q_g . k_j; PART keys from `base` on. */
 template <int V>
 DT_DEVICE void scores(const struct paged &a, const struct row &r, const float *q, float *s, int64_t base,
-		      int64_t kv)
+		      int64_t kv, int64_t group)
 {
-	const int64_t group = a.heads / a.kv_heads;
 	const int each = THREADS / a.lanes, sub = (int)threadIdx.x % a.lanes;
 
 	for (int j = (int)threadIdx.x / a.lanes; j < PART; j += each) {
@@ -89,7 +88,7 @@ template <int V>
 DT_DEVICE void values(const struct paged &a, const struct row &r, const float *s, float *room, float *out,
 		      int64_t base, int64_t kv)
 {
-	const int cols = (int)dt_ceil_div(a.d, V), turns = cols < THREADS ? THREADS / cols : 1;
+	const int cols = (int)dt_ceil_div(a.dv, V), turns = cols < THREADS ? THREADS / cols : 1;
 
 	for (int c0 = 0; c0 < cols; c0 += THREADS) {
 		const int c = c0 + (int)threadIdx.x % (cols < THREADS ? cols : THREADS),
@@ -106,7 +105,7 @@ DT_DEVICE void values(const struct paged &a, const struct row &r, const float *s
 			const int64_t head = cache_row(a, r.seq, key) * a.kv_heads + kv;
 			const float w = a.tk == DT_I8 ? s[j] * int8_scale(a.v, a, head) : s[j];
 
-			load<V>(v, a.v, a, head, (int64_t)c * V);
+			load<V>(v, a.v, a, head, a.v_at + (int64_t)c * V);
 			for (int e = 0; e < V; e++)
 				sum[e] += w * v[e];
 		}
@@ -127,7 +126,10 @@ DT_DEVICE void values(const struct paged &a, const struct row &r, const float *s
 
 template <int V> __global__ void __launch_bounds__(THREADS) paged_kernel(struct paged a)
 {
-	const int64_t part = blockIdx.x, at = blockIdx.y, kv = blockIdx.z, group = a.heads / a.kv_heads;
+	const int64_t shared = a.heads / a.kv_heads, chunks = (shared + a.each - 1) / a.each;
+	const int64_t part = blockIdx.x, at = blockIdx.y, kv = blockIdx.z / chunks,
+		      head = blockIdx.z % chunks * a.each,
+		      group = head + a.each < shared ? a.each : shared - head, to = kv * shared + head;
 	const struct row r = row_of(a, find_seq(a, (int32_t)(a.first + at)), (int32_t)(a.first + at));
 	const int64_t base = part * PART;
 	float *q = (float *)dt_shared(), *s = q + group * a.d, *room = s + group * PART;
@@ -136,12 +138,12 @@ template <int V> __global__ void __launch_bounds__(THREADS) paged_kernel(struct 
 	if (base > r.last || base + PART <= r.first)
 		return;
 	for (int64_t i = threadIdx.x; i < group * a.d; i += THREADS)
-		q[i] = dt_ld1(a.q, a.tq, at * a.width + kv * group * a.d + i);
+		q[i] = dt_ld1(a.q, a.tq, at * a.width + to * a.d + i);
 	__syncthreads();
-	scores<V>(a, r, q, s, base, kv);
+	scores<V>(a, r, q, s, base, kv, group);
 	__syncthreads();
 	for (int64_t g = warp; g < group; g += THREADS / 32) {
-		const int64_t to = (at * a.heads + kv * group + g) * a.parts + part;
+		const int64_t i = (at * a.heads + to + g) * a.parts + part;
 		float max = DT_NEGINF, sum = 0;
 
 		for (int j = lane; j < PART; j += 32)
@@ -151,14 +153,14 @@ template <int V> __global__ void __launch_bounds__(THREADS) paged_kernel(struct 
 			sum += s[g * PART + j] = expf(s[g * PART + j] - max);
 		sum = dt_warp_sum(sum);
 		if (lane == 0) {
-			dt_st1(a.max, DT_F32, to, max);
-			dt_st1(a.sum, DT_F32, to, sum);
+			dt_st1(a.max, DT_F32, i, max);
+			dt_st1(a.sum, DT_F32, i, sum);
 		}
 	}
 	__syncthreads();
 	for (int64_t g = 0; g < group; g++)
 		values<V>(a, r, s + g * PART, room,
-			  a.part + ((at * a.heads + kv * group + g) * a.parts + part) * a.d, base, kv);
+			  a.part + ((at * a.heads + to + g) * a.parts + part) * a.dv, base, kv);
 }
 
 /* Of a part whose largest score is not the row's. */
@@ -184,13 +186,13 @@ __global__ void __launch_bounds__(THREADS) join_kernel(struct paged a)
 	}
 	for (int64_t p = first; p <= last; p++)
 		sum = fmaf(dt_ld1(a.sum, DT_F32, i * a.parts + p), weight(a, i * a.parts + p, max), sum);
-	for (int64_t c = threadIdx.x; c < a.d; c += THREADS) {
+	for (int64_t c = threadIdx.x; c < a.dv; c += THREADS) {
 		float v = 0;
 
 		for (int64_t p = first; p <= last; p++)
-			v = fmaf(dt_ld1(a.part, DT_F32, (i * a.parts + p) * a.d + c),
+			v = fmaf(dt_ld1(a.part, DT_F32, (i * a.parts + p) * a.dv + c),
 				 weight(a, i * a.parts + p, max), v);
-		dt_st1(a.o, a.tq, i * a.d + c, v / sum);
+		dt_st1(a.o, a.tq, i * a.dv + c, v / sum);
 	}
 }
 
@@ -210,19 +212,20 @@ static int64_t longest_of(const struct dt_paged *g)
 static int start(struct dt_dev *dev, const struct dt_cuda *c, struct paged a, int64_t first, int64_t rows)
 {
 	const int64_t heads = rows * a.heads * a.parts, group = a.heads / a.kv_heads;
-	const size_t smem = (size_t)(group * (a.d + PART) + THREADS * 8) * 4,
+	const size_t smem = (size_t)(a.each * (a.d + PART) + THREADS * 8) * 4,
 		     size = (size_t)dt_dtype_size((enum dt_dtype)a.tq);
-	const dim3 grid((unsigned)a.parts, (unsigned)rows, (unsigned)a.kv_heads);
+	const dim3 grid((unsigned)a.parts, (unsigned)rows,
+			(unsigned)(a.kv_heads * dt_ceil_div(group, a.each)));
 	int rc;
 
-	a.max = (float *)dt_cuda_scratch(dev, (size_t)(heads * (a.d + 2)) * 4);
+	a.max = (float *)dt_cuda_scratch(dev, (size_t)(heads * (a.dv + 2)) * 4);
 	if (!a.max)
 		return -ENOMEM;
 	a.sum = a.max + heads;
 	a.part = a.sum + heads;
 	a.first += first;
 	a.q = (const char *)a.q + (size_t)(first * a.width) * size;
-	a.o = (char *)a.o + (size_t)(first * a.heads * a.d) * size;
+	a.o = (char *)a.o + (size_t)(first * a.heads * a.dv) * size;
 	a.lanes = 1;
 	while (a.lanes < 32 && a.lanes * 8 < a.d)
 		a.lanes *= 2;
@@ -232,7 +235,7 @@ static int start(struct dt_dev *dev, const struct dt_cuda *c, struct paged a, in
 		rc = dt_paged_tiles(c, a);
 		if (a.parts == 1)
 			return rc;
-	} else if (dt_by_8(a.d, a.k, a.v)) {
+	} else if (dt_by_8(a.d, a.k, a.v) && a.dv % 8 == 0) {
 		rc = DT_LAUNCH(c, paged_kernel<8>, grid, THREADS, smem, a);
 	} else {
 		a.lanes = 32;
@@ -254,8 +257,6 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 
 	if (!c)
 		return -ENODEV;
-	if (p->value_dim)
-		return -ENOTSUP;
 	longest = longest_of(g);
 	t[0] = {g->q_start, (size_t)(g->nseq + 1) * sizeof *g->q_start, NULL};
 	t[1] = {g->kv_len, (size_t)g->nseq * sizeof *g->kv_len, NULL};
@@ -266,13 +267,16 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 
 	a.q = (const char *)qkv.data + skip * (size_t)dt_cols(qkv) * size;
 	a.k = kcache.data;
-	a.v = vcache.data;
+	a.v = p->value_dim ? kcache.data : vcache.data;
 	a.o = (char *)o.data + skip * (size_t)dt_cols(o) * size;
 	a.tq = qkv.dtype;
 	a.tk = kcache.dtype;
 	a.heads = p->heads;
 	a.kv_heads = p->kv_heads;
 	a.d = p->head_dim;
+	a.dv = dt_attn_value_dim(p);
+	a.v_at = p->value_dim ? a.d - a.dv : 0;
+	a.each = p->value_dim ? dt_min64(a.heads / a.kv_heads, 16) : a.heads / a.kv_heads;
 	a.width = dt_cols(qkv);
 	a.parts = dt_ceil_div(longest, PART);
 	a.q_start = (const int32_t *)t[0].ret;
@@ -285,7 +289,7 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 	a.block_size = g->block_size;
 	a.scale = p->scale;
 	a.cap = p->softcap;
-	most = SCRATCH / (a.parts * a.heads * (a.d + 2) * 4);
+	most = SCRATCH / (a.parts * a.heads * (a.dv + 2) * 4);
 	most = most < 1 ? 1 : most > 65535 ? 65535 : most;
 	for (int64_t i = 0; i < rows && rc == 0; i += most)
 		rc = start(dev, c, a, i, dt_min64(most, rows - i));

@@ -18,6 +18,8 @@ struct paged {
 	void *o;
 	int tq, tk;
 	int64_t heads, kv_heads, d, width, parts;
+	int64_t dv, v_at; /* columns of values, and where they begin in a head of v: latents are keys' last */
+	int64_t each;	  /* q heads of a block that share a key/value head */
 	const int32_t *q_start, *kv_len, *table;
 	int64_t rows;		     /* of q */
 	int64_t first, nseq, window; /* first: row of qkv that q begins with */
@@ -26,7 +28,7 @@ struct paged {
 	int tokens;		 /* of a tile of q: attention_tiles.cu */
 	bool two;		 /* max is in units of log 2: weights are exp2 */
 	int lanes;		 /* that share a key: enough for d, V elements each */
-	float *max, *sum, *part; /* [rows, heads, parts] and [.., d] */
+	float *max, *sum, *part; /* [rows, heads, parts] and [.., dv] */
 };
 
 DT_DEVICE int64_t cache_row(const struct paged &a, int64_t seq, int64_t j)

@@ -248,7 +248,7 @@ template <class T> static void (*kernel_of(int64_t d))(struct paged)
 
 bool dt_paged_in_tiles(const struct paged *a)
 {
-	return a->tq != DT_F32 && a->tk == a->tq && a->d <= 256 && a->width % 8 == 0 &&
+	return a->tq != DT_F32 && a->tk == a->tq && a->d <= 256 && a->dv == a->d && a->width % 8 == 0 &&
 	       dt_by_8(a->d, a->q, a->k, a->v);
 }
 

@@ -1,6 +1,7 @@
 /*
  * Latent attention in serving (model/op/latent.c): a product a head in front of attention over latents, and
- * one behind it. Heads are the weights of a set (kernels/quant.h), whose rows lie one head after another.
+ * one behind it. Heads are the weights of a set (kernels/quant.h), whose rows lie one head after another. Where
+ * heads begin a card has among the tables of a step, so that recorded steps read it there.
  */
 #include "nn/infer_priv.h"
 
@@ -9,10 +10,11 @@ static int product(struct dt_exec *x, const struct dt_node *n, const struct dt_p
 		   struct dt_err *err)
 {
 	const int64_t rows = x->p->rows[DT_ROWS_ALL];
+	const struct dt_infer *m = x->owner;
 	int32_t *first = dt_call_at(x, n->out[1]);
-	const struct dt_meet each = {.first = first};
+	const struct dt_meet each = {.first = m->side.head ? dt_infer_there(m, m->side.head) : first};
 
-	for (int64_t h = 0; h <= n->attr.heads; h++)
+	for (int64_t h = 0; !m->side.head && h <= n->attr.heads; h++)
 		first[h] = (int32_t)(h * rows);
 	TRY(x->dev->ops->packed_set_matmul(x->dev, dt_call_mat(x, y), dt_call_mat(x, from), w, &each));
 	return 0;

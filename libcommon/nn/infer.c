@@ -103,11 +103,6 @@ static int check(const struct dt_infer_params *p, const struct dt_config *c, con
 		rc = check_ranks(p->ranks, c, dev, err);
 	if (rc < 0)
 		return rc;
-	if (!dt_dev_is_host(dev) && c->kv_rank)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"'%s' has latent attention, which this version serves on the processor only",
-			c->name);
 	if (c->experts > DT_MOE_MOST)
 		return dt_err_set(err, -ENOTSUP, "%lld experts are more than %d", (long long)c->experts,
 				  DT_MOE_MOST);

@@ -25,6 +25,7 @@ struct dt_infer_side {
 	size_t bytes, fixed, out_bytes; /* fixed: without the edits, which come last */
 	int64_t *slot;			/* in host */
 	int32_t *ids, *pos, *q_start, *kv_len, *table;
+	int32_t *head; /* [heads + 1] rows that begin each head, where heads lie one after another */
 	struct dt_draw *draw;
 	struct dt_lora_part *parts; /* [linears, nparts], where some sequence has an adapter */
 	int nparts;

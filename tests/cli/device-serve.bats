@@ -68,6 +68,24 @@ need_emulation() {
     done
 }
 
+@test "latent attention, DeepSeek-V2's and V3's, its compressed cache on the card: the processor's tokens" {
+    need_emulation
+    local of='"vocab_size": 260, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
+        "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "hidden_act": "silu", "intermediate_size": 48, "kv_lora_rank": 16,
+        "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 12, "moe_intermediate_size": 24, "n_routed_experts": 8,
+        "n_shared_experts": 1, "num_experts_per_tok": 3, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2'
+    echo "{\"model_type\": \"deepseek_v2\", $of, \"topk_method\": \"group_limited_greedy\", \"norm_topk_prob\": false,
+        \"routed_scaling_factor\": 1.5}" >deepseek2.json
+    echo "{\"model_type\": \"deepseek_v3\", $of, \"q_lora_rank\": 24, \"norm_topk_prob\": true,
+        \"routed_scaling_factor\": 2.5}" >deepseek3.json
+    for model in deepseek2 deepseek3; do
+        make-model $model $model.json 260
+        common[1]=$model
+        same # prompts in chunks of at most 16 tokens, steps that decode alone recorded
+        same --kv-cache-dtype int8
+    done
+}
+
 @test "adapters, with magnitudes too, beside their base: the processor's tokens, in steps that are recorded" {
     need_emulation
     echo '{"model_type": "qwen2", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,

@@ -154,7 +154,7 @@ static void test_values(void **state)
 	}
 }
 
-enum { BLOCK = 5, PAGED = 70 }; /* slots, keys of the sequence */
+enum { BLOCK = 5, PAGED = 300 }; /* slots, keys of the longest sequence */
 
 /* What row i of head h gets: all keys up to it, whose last v elements are values. */
 static void cached_row(double *o, const struct dt_attn *p, const double *q, const double *key, int64_t i,
@@ -188,36 +188,37 @@ static void run_cached(struct dt_tensor o, struct dt_tensor x, struct dt_tensor 
 		       const struct dt_attn *p, const int32_t *table, int from, int to)
 {
 	const int32_t start[] = {0, to - from}, len[] = {to};
-	const struct dt_paged g = {1, start, len, table, PAGED / BLOCK, BLOCK};
+	const struct dt_paged g = {1, start, len, table, (int)cache.dim[0] / BLOCK, BLOCK};
 	const struct dt_tensor q = rows_of(x, from, to), r = rows_of(o, from, to);
 
 	assert_int_equal(dev->ops->attention_paged(dev, r, q, cache, DT_NONE, p, &g), 0);
 }
 
-static void cached(enum dt_dtype t, enum dt_dtype kept, int64_t count, int64_t d, int64_t v, double tol)
+static void cached(enum dt_dtype t, enum dt_dtype kept, int64_t count, int64_t d, int64_t v, int keys,
+		   double tol)
 {
 	const struct dt_attn p = {
 		.heads = count, .kv_heads = 1, .head_dim = d, .value_dim = v, .scale = 0.2f};
-	struct dt_tensor x = random_tensor(t, PAGED, (count + 1) * d, 1, 1), o = tensor(t, PAGED, count * v),
-			 cut = tensor(t, PAGED, count * v), cache = tensor(kept, PAGED, dt_kv_row(&p, kept));
+	struct dt_tensor x = random_tensor(t, keys, (count + 1) * d, 1, 1), o = tensor(t, keys, count * v),
+			 cut = tensor(t, keys, count * v), cache = tensor(kept, keys, dt_kv_row(&p, kept));
 	int32_t table[PAGED / BLOCK];
 	int64_t slot[PAGED];
-	double *q = values(x), *want = reals(PAGED * count * v);
+	double *q = values(x), *want = reals(keys * count * v);
 
-	for (int i = 0; i < PAGED / BLOCK; i++)
-		table[i] = (i * 5 + 2) % (PAGED / BLOCK);
-	for (int i = 0; i < PAGED; i++)
+	for (int i = 0; i < keys / BLOCK; i++)
+		table[i] = (i * 5 + 2) % (keys / BLOCK);
+	for (int i = 0; i < keys; i++)
 		slot[i] = table[i / BLOCK] * BLOCK + i % BLOCK;
 	assert_int_equal(dev->ops->kv_write(dev, cache, DT_NONE, x, &p, slot), 0);
-	for (int64_t i = 0; i < PAGED; i++)
+	for (int64_t i = 0; i < keys; i++)
 		for (int64_t h = 0; h < count; h++)
 			cached_row(want + (i * count + h) * v, &p, q, q, i, h);
-	run_cached(o, x, cache, &p, table, 0, PAGED);
+	run_cached(o, x, cache, &p, table, 0, keys);
 	check_close("o", o, want, tol, 0);
-	for (int i = 0, n = 1; i < PAGED; i += n, n = n * 5 % 23 + 1)
-		run_cached(cut, x, cache, &p, table, i, i + n < PAGED ? i + n : PAGED);
+	for (int i = 0, n = 1; i < keys; i += n, n = n * 5 % 23 + 1)
+		run_cached(cut, x, cache, &p, table, i, i + n < keys ? i + n : keys);
 	check_same_bits("a prompt in chunks", o, cut);
-	for (int i = 0; i < PAGED; i++)
+	for (int i = 0; i < keys; i++)
 		run_cached(cut, x, cache, &p, table, i, i + 1);
 	check_same_bits("a prompt by tokens", o, cut);
 	assert_int_equal(dev->ops->kv_write(dev, cache, cache, x, &p, slot), -EINVAL);
@@ -229,14 +230,17 @@ static void test_cached(void **state)
 {
 	static const int64_t dims[][3] = {{3, 22, 16}, {16, 96, 64}, {64, 40, 32}, {100, 24, 24}};
 
-	if (on_device()) /* cards do not serve latents */
-		skip();
 	for (int i = 0; i < 4; i++) {
-		cached(DT_F32, DT_F32, dims[i][0], dims[i][1], dims[i][2], 3e-6);
-		cached(DT_BF16, DT_BF16, dims[i][0], dims[i][1], dims[i][2], 2e-2);
-		cached(DT_F16, DT_F32, dims[i][0], dims[i][1], dims[i][2], 2e-3);
-		cached(DT_F32, DT_I8, dims[i][0], dims[i][1], dims[i][2], 2e-2);
+		const int64_t *n = dims[i];
+
+		cached(DT_F32, DT_F32, n[0], n[1], n[2], 70, 3e-6);
+		cached(DT_BF16, DT_BF16, n[0], n[1], n[2], 70, 2e-2);
+		cached(DT_F16, DT_F32, n[0], n[1], n[2], 70, 2e-3);
+		cached(DT_F32, DT_I8, n[0], n[1], n[2], 70, 2e-2);
 	}
+	/* the sizes of DeepSeek's heads, and more keys than a card has in a part */
+	cached(DT_BF16, DT_BF16, 17, 576, 512, 15, 2e-2);
+	cached(DT_F32, DT_F32, 2, 8, 8, 290, 3e-6);
 }
 
 int main(void)
