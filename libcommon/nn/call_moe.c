@@ -1,7 +1,12 @@
 /*
  * Mixtures of experts in training (model/op/moe.c): the router in f32 through the choice, rows by choice,
  * products that only read the rows there are. The host reads none of it, but for loads over several ranks or
- * over the batch, and rows that other ranks' experts get (on a processor).
+ * over the batch, and rows that other ranks' experts get.
+ *
+ * Over ranks on cards the host has to know how many rows it sends and gets before it can name the messages. So
+ * it waits for the card once a layer, in forward and where that is computed again: for two copies of a few
+ * hundred bytes (some 10 us each) and for all that was queued in front of them, behind which the card idles
+ * until the host has queued the layer's next work. Backward uses what forward was told.
  */
 #include "nn/call.h"
 
@@ -109,14 +114,34 @@ static int count(struct dt_exec *x, const struct dt_node *n, const int32_t *expe
 	return dt_call_unseen(x, load, seen, rc, err);
 }
 
-/* Where what other ranks send begins, by rank and expert. */
-static int tell_counts(struct dt_exec *x, const struct dt_node *n, struct dt_choices c, struct dt_err *err)
+/* The choices as the host reads where experts' rows begin: of a card, as this flight's last route left them. */
+static struct dt_choices host_choices(const struct dt_exec *x, const struct dt_node *n, int choices)
 {
+	const int flight = x->plan->flight0[x->flight->chunk] + x->flight->slot;
+	const int64_t firsts = n->attr.experts + 1;
+	struct dt_choices c = dt_call_choices(x, n, choices);
+
+	if (x->mixture.told) {
+		c.first = x->mixture.told + (flight * x->c->layers + n->unit) * 2 * firsts;
+		c.owned = c.first + firsts;
+	}
+	return c;
+}
+
+/* Where what other ranks send begins, by rank and expert. */
+static int tell_counts(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_choices there = dt_call_choices(x, n, n->out[0]), c = host_choices(x, n, n->out[0]);
 	int64_t experts = n->attr.expert_n;
 	size_t each = (size_t)(experts / dt_comm_size(x->mixture.ep));
-	double t0 = dt_now();
+	double t0;
 	int rc;
 
+	if (c.first != there.first) {
+		TRY(dt_dev_copy(x->dev, c.first, there.first, (size_t)(experts + 1) * sizeof(*c.first)));
+		TRY(dt_dev_sync(x->dev));
+	}
+	t0 = dt_now();
 	for (int64_t e = 0; e < experts; e++)
 		x->mixture.sent[e] = c.first[e + 1] - c.first[e];
 	rc = dt_all_to_all(x->mixture.ep, c.owned + 1, x->mixture.sent, each, DT_I32, "counts of choices",
@@ -125,6 +150,8 @@ static int tell_counts(struct dt_exec *x, const struct dt_node *n, struct dt_cho
 	for (int64_t e = 0; e < experts; e++)
 		c.owned[e + 1] += c.owned[e];
 	x->comm_s += dt_now() - t0;
+	if (rc == 0 && c.owned != there.owned)
+		TRY(dt_dev_copy(x->dev, there.owned, c.owned, (size_t)(experts + 1) * sizeof(*c.owned)));
 	return rc;
 }
 
@@ -155,7 +182,7 @@ int dt_call_route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 	if (rc < 0)
 		return rc;
 	TRY(o->moe_place(x->dev, c.first, c.at, c.from, c.expert, weight, c.n, &place));
-	return x->mixture.ep ? tell_counts(x, n, c, err) : 0;
+	return x->mixture.ep ? tell_counts(x, n, err) : 0;
 }
 
 /*
@@ -265,7 +292,7 @@ int dt_call_experts_dw(struct dt_exec *x, const struct dt_node *n, struct dt_err
  */
 int dt_call_exchange(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	struct dt_choices c = dt_call_choices(x, n, n->in[1]);
+	struct dt_choices c = host_choices(x, n, n->in[1]);
 	struct dt_mixture *m = &x->mixture;
 	int ranks = dt_comm_size(m->ep);
 	int64_t each = n->attr.expert_n / ranks, cols = x->p->value[n->in[0]].cols;

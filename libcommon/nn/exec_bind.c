@@ -148,6 +148,14 @@ static int bind_mixture(struct dt_exec *x, const struct dt_run *r)
 	m->dropped = m->count + n;
 	m->losses = m->dropped + 1;
 	m->bias = (float *)(m->losses + 2);
+	if (r->layout.ep > 1 && !dt_dev_is_host(x->dev)) {
+		const size_t flights = (size_t)x->plan->flight0[x->stage->nchunk];
+		const size_t each = 2 * (size_t)(x->c->experts + 1) * sizeof(*m->told);
+		int rc = dt_dev_host_alloc(x->dev, (void **)&m->told, flights * (size_t)x->c->layers * each);
+
+		if (rc < 0)
+			return rc;
+	}
 	return m->rows && m->under_way && m->sent && m->seen ? 0 : -ENOMEM;
 }
 
@@ -214,6 +222,8 @@ void dt_exec_close(struct dt_exec *x)
 	free(x->mixture.rows);
 	free(x->mixture.under_way);
 	free(x->mixture.sent);
+	if (x->mixture.told)
+		dt_dev_host_free(x->dev, x->mixture.told);
 	free(x->mixture.seen);
 	free(x->host_pos);
 	dt_stream_close(&x->stream);
