@@ -136,5 +136,4 @@ int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err)
 			TRY(x->dev->ops->fill(x->dev, x->g[i], 0.0f));
 	return 0;
 }
-
 /* SPDX-License-Identifier: Apache-2.0 */
