@@ -1,6 +1,6 @@
 /* AdamW moves 28 bytes a parameter: p, m and v read and written, g read; 2 more for a 16-bit copy, 2 less for
  * g. */
-#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/optim_blocks.h"
 
 struct step {
 	int kind;
@@ -116,8 +116,10 @@ int dt_cuda_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_t
 	const bool apart = rule->flags & (DT_OPTIM_DECOUPLED | DT_OPTIM_DIRECTION);
 	struct step st;
 
-	if (rule->flags & DT_OPTIM_HOST)
-		return -ENOTSUP;
+	if (!c)
+		return -ENODEV;
+	if (rule->state[0].shape == DT_STATE_BLOCKS)
+		return dt_cuda_optim_blocks(c, o, copy, p, g, s1, s2);
 	st = {o->kind,
 	      apart ? 0.f : o->weight_decay,
 	      apart ? o->weight_decay : 0.f,
@@ -141,8 +143,6 @@ int dt_cuda_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_t
 		st.s1 = s1.data;
 	if (dt_optim_states(o->kind) > 1 && rule->state[1].shape == DT_STATE_EACH)
 		st.s2 = s2.data;
-	if (!c)
-		return -ENODEV;
 	if (dt_by_8(8, st.p, st.g, st.s1, st.s2, st.copy))
 		return DT_LAUNCH(c, optim_kernel<8>, dt_blocks(c, n, 2048), 256, 0, st);
 	return DT_LAUNCH(c, optim_kernel<1>, dt_blocks(c, n, 256), 256, 0, st);

@@ -3,6 +3,9 @@
  * with a struct dt_format_traits named dt_format_NAME; plain types share one. All other code asks these.
  *
  * Arithmetic is single precision in the order written, without contraction.
+ *
+ * A card computes encode and decode from the same text (cuda/round_blocks.cu includes these files): what they
+ * call is DT_FORMAT_CODE, and what else there is stands where DT_FORMAT_HOST is defined, C alone.
  */
 #ifndef DT_KERNELS_FORMAT_FORMAT_H
 #define DT_KERNELS_FORMAT_FORMAT_H
@@ -11,6 +14,17 @@
 
 #include <math.h>
 #include <string.h>
+
+#ifndef __cplusplus
+#define DT_FORMAT_HOST
+#endif
+#ifdef __CUDACC__
+#define DT_FORMAT_CODE	__device__
+#define DT_FORMAT_TABLE static __device__ const
+#else
+#define DT_FORMAT_CODE
+#define DT_FORMAT_TABLE static const
+#endif
 
 /* A row's share of 32 elements of a panel (cpu/quant.h): unsigned integers, and what scales them. */
 struct dt_panel_piece {
@@ -47,7 +61,7 @@ struct dt_format_traits {
 const struct dt_format_traits *dt_format_traits(enum dt_format f);
 
 /* 16 bits at p, which needs no alignment; as f16; x as f16 there, and what became of it. */
-static inline uint16_t dt_u16_at(const uint8_t *p)
+static inline DT_FORMAT_CODE uint16_t dt_u16_at(const uint8_t *p)
 {
 	uint16_t h;
 
@@ -55,12 +69,12 @@ static inline uint16_t dt_u16_at(const uint8_t *p)
 	return h;
 }
 
-static inline float dt_half_at(const uint8_t *p)
+static inline DT_FORMAT_CODE float dt_half_at(const uint8_t *p)
 {
 	return dt_f16_to_f32(dt_u16_at(p));
 }
 
-static inline float dt_put_half(uint8_t *p, float x)
+static inline DT_FORMAT_CODE float dt_put_half(uint8_t *p, float x)
 {
 	const uint16_t h = dt_f32_to_f16(x);
 
@@ -69,13 +83,13 @@ static inline float dt_put_half(uint8_t *p, float x)
 }
 
 /* Rounded down, in [0, top]; NaN becomes 0. */
-static inline unsigned dt_code_of(float q, int top)
+static inline DT_FORMAT_CODE unsigned dt_code_of(float q, int top)
 {
 	return q >= (float)top ? (unsigned)top : q > 0 ? (unsigned)q : 0;
 }
 
 /* 32 codes of 4 bits in 16 bytes: the first half in the low bits. */
-static inline void dt_nibbles_put(const uint8_t *code, uint8_t *p)
+static inline DT_FORMAT_CODE void dt_nibbles_put(const uint8_t *code, uint8_t *p)
 {
 	for (int j = 0; j < 16; j++)
 		p[j] = (uint8_t)((code[j] & 15) | (code[j + 16] & 15) << 4);
@@ -90,7 +104,7 @@ static inline void dt_nibbles(uint8_t *code, const uint8_t *p)
 }
 
 /* 32 numbers d values[code] of such codes. */
-static inline void dt_nibbles_decode(const uint8_t *p, float d, const int8_t *values, float *y)
+static inline DT_FORMAT_CODE void dt_nibbles_decode(const uint8_t *p, float d, const int8_t *values, float *y)
 {
 	for (int j = 0; j < 16; j++) {
 		y[j] = d * (float)values[p[j] & 15];
@@ -99,7 +113,8 @@ static inline void dt_nibbles_decode(const uint8_t *p, float d, const int8_t *va
 }
 
 /* Codes of (x - low) inverse + add, rounded down, to 16 bytes. */
-static inline void dt_nibbles_encode(const float *x, float low, float inverse, float add, uint8_t *p)
+static inline DT_FORMAT_CODE void dt_nibbles_encode(const float *x, float low, float inverse, float add,
+						    uint8_t *p)
 {
 	for (int j = 0; j < 16; j++)
 		p[j] = (uint8_t)(dt_code_of((x[j] - low) * inverse + add, 15) |
@@ -107,7 +122,7 @@ static inline void dt_nibbles_encode(const float *x, float low, float inverse, f
 }
 
 /* Of 32: the number of the largest magnitude. */
-static inline float dt_largest32(const float *x)
+static inline DT_FORMAT_CODE float dt_largest32(const float *x)
 {
 	float max = 0, ret = 0;
 

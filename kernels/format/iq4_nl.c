@@ -8,14 +8,16 @@
 #define TRIES 7
 
 /* ggml's; ascending */
-static const int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+DT_FORMAT_TABLE int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+				     1,	   13,	 25,  38,  53,	69,  89,  113};
 
-static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
+static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
 	for (; n > 0; n -= 32, s += 18, y += 32)
 		dt_nibbles_decode(s + 2, dt_half_at(s), values, y);
 }
 
+#ifdef DT_FORMAT_HOST
 static void recode(const uint8_t *s, int64_t n, uint8_t *out)
 {
 	for (; n > 0; n -= 32, s += 18, out += 34) {
@@ -26,9 +28,10 @@ static void recode(const uint8_t *s, int64_t n, uint8_t *out)
 		}
 	}
 }
+#endif
 
 /* Of the numbers nearest to q the smaller one's code. */
-static int code_of(float q)
+static DT_FORMAT_CODE int code_of(float q)
 {
 	int ret = 0;
 
@@ -37,12 +40,13 @@ static int code_of(float q)
 	return ret;
 }
 
-static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
+static DT_FORMAT_CODE void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
 {
 	dt_nibbles_put(code, s + 2);
 }
 
-static void weighted(const struct dt_format_traits *t, const float *x, const float *w, uint8_t *out)
+static DT_FORMAT_CODE void weighted(const struct dt_format_traits *t, const float *x, const float *w,
+				    uint8_t *out)
 {
 	const float most = dt_largest32(x);
 	float best = 0, d = 0, inverse;
@@ -70,7 +74,7 @@ static void weighted(const struct dt_format_traits *t, const float *x, const flo
 	put(t, code, out);
 }
 
-static void encode(const struct dt_format_traits *t, const float *src, int64_t n, uint8_t *out)
+static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float *src, int64_t n, uint8_t *out)
 {
 	for (; n > 0; n -= 32, src += 32, out += 18) {
 		float x[32], w[32];
@@ -82,6 +86,7 @@ static void encode(const struct dt_format_traits *t, const float *src, int64_t n
 	}
 }
 
+#ifdef DT_FORMAT_HOST
 const struct dt_format_traits dt_format_iq4_nl = {
 	.info = {"iq4_nl", .gguf = 20, .file_type = 25, .block = 32, .bytes = 18, .dtype = -1,
 		 .kept = DT_FMT_Q8_0},
@@ -94,4 +99,5 @@ const struct dt_format_traits dt_format_iq4_nl = {
 	.put = put,
 	.weighted = weighted,
 };
+#endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -5,26 +5,29 @@
  */
 #include "kernels/format/search.h"
 
+#ifdef DT_FORMAT_HOST
 static int high_of(const struct dt_format_traits *t)
 {
 	return t->info.bytes - 144;
 }
+#endif
 
 /* Scale and minimum of sub-block j: 6 bits each in 12 bytes. */
-static void scale_of(const uint8_t *s, int j, uint8_t *scale, uint8_t *min)
+static DT_FORMAT_CODE void scale_of(const uint8_t *s, int j, uint8_t *scale, uint8_t *min)
 {
 	*scale = j < 4 ? s[j] & 63 : (uint8_t)((s[j + 4] & 15) | (s[j - 4] >> 6) << 4);
 	*min = j < 4 ? s[j + 4] & 63 : (uint8_t)(s[j + 4] >> 4 | (s[j] >> 6) << 4);
 }
 
 /* Code l of sub-block j. */
-static inline int code_of(const uint8_t *s, int high, int j, int l)
+static DT_FORMAT_CODE inline int code_of(const uint8_t *s, int high, int j, int l)
 {
 	const uint8_t *q = s + 16 + high + j / 2 * 32;
 
 	return (q[l] >> j % 2 * 4 & 15) | (high ? s[16 + l] >> j & 1 : 0) << 4;
 }
 
+#ifdef DT_FORMAT_HOST
 void dt_k_min_scales(const uint8_t *s, float step[16], float min[16])
 {
 	for (int j = 0; j < 16; j++) {
@@ -35,9 +38,10 @@ void dt_k_min_scales(const uint8_t *s, float step[16], float min[16])
 		min[j] = (float)mn * dt_half_at(s + 2);
 	}
 }
+#endif
 
-static inline __attribute__((always_inline)) void decode_of(const uint8_t *s, int64_t n, const int high,
-							    float *y)
+static inline DT_FORMAT_CODE __attribute__((always_inline)) void decode_of(const uint8_t *s, int64_t n,
+									   const int high, float *y)
 {
 	for (; n > 0; n -= 256, s += 144 + high) {
 		float d = dt_half_at(s), dmin = dt_half_at(s + 2);
@@ -55,6 +59,7 @@ static inline __attribute__((always_inline)) void decode_of(const uint8_t *s, in
 	}
 }
 
+#ifdef DT_FORMAT_HOST
 void dt_k_min_decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
 	if (high_of(t))
@@ -85,10 +90,11 @@ void dt_k_min_put(const struct dt_format_traits *t, const uint8_t *code, uint8_t
 		s[16 + high + j] = (uint8_t)((code[j / 32 * 64 + j % 32] & 15) |
 					     (code[j / 32 * 64 + 32 + j % 32] & 15) << 4);
 }
+#endif
 
 /* ---- the search: x = scale q - min, q in [0, top], top 15 or 31, min >= 0; 32 numbers ---- */
 
-static float error32(const float *x, const float *w, int top, float scale, float min)
+static DT_FORMAT_CODE float error32(const float *x, const float *w, int top, float scale, float min)
 {
 	float inverse = dt_inverse_of(scale), sum = 0;
 
@@ -100,7 +106,7 @@ static float error32(const float *x, const float *w, int top, float scale, float
 	return sum;
 }
 
-static void fit32(const float *x, const float *w, int top, float *scale, float *min)
+static DT_FORMAT_CODE void fit32(const float *x, const float *w, int top, float *scale, float *min)
 {
 	float low = 0, high = x[0], best;
 
@@ -148,7 +154,8 @@ static void fit32(const float *x, const float *w, int top, float *scale, float *
 }
 
 /* The integers of a sub-block's scale and minimum: those found, or neighbours that fit better. */
-static void settle32(const float *x, const float *w, int top, float d, float dmin, int *scale, int *min)
+static DT_FORMAT_CODE void settle32(const float *x, const float *w, int top, float d, float dmin, int *scale,
+				    int *min)
 {
 	int s0 = *scale, m0 = *min;
 	float best = INFINITY;
@@ -169,7 +176,7 @@ static void settle32(const float *x, const float *w, int top, float d, float dmi
 }
 
 /* 6 bits each of eight scales and minima in 12 bytes. */
-static void put_scales(const int *scale, const int *min, uint8_t *out)
+static DT_FORMAT_CODE void put_scales(const int *scale, const int *min, uint8_t *out)
 {
 	for (int j = 0; j < 4; j++) {
 		out[j] = (uint8_t)(scale[j] | scale[j + 4] >> 4 << 6);
@@ -178,7 +185,7 @@ static void put_scales(const int *scale, const int *min, uint8_t *out)
 	}
 }
 
-static void weigh(const float *x, int n, float *w)
+static DT_FORMAT_CODE void weigh(const float *x, int n, float *w)
 {
 	float sum = 0;
 
@@ -189,7 +196,8 @@ static void weigh(const float *x, int n, float *w)
 		w[i] = sum + fabsf(x[i]);
 }
 
-static void search(int high, const float *src, int64_t n, const float *importance, uint8_t *out)
+static DT_FORMAT_CODE void search(int high, const float *src, int64_t n, const float *importance,
+				  uint8_t *out)
 {
 	const int top = high ? 31 : 15, bytes = 144 + high;
 
@@ -230,6 +238,7 @@ static void search(int high, const float *src, int64_t n, const float *importanc
 	}
 }
 
+#ifdef DT_FORMAT_HOST
 void dt_k_min_encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
 {
 	search(high_of(t), x, n, NULL, out);
@@ -239,4 +248,5 @@ void dt_k_min_weighted(const struct dt_format_traits *t, const float *x, const f
 {
 	search(high_of(t), x, 256, w, out);
 }
+#endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -6,31 +6,31 @@
 #include "kernels/format/format.h"
 #include "kernels/quant_grid.h"
 
-const int8_t dt_e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+DT_FORMAT_TABLE int8_t twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-float dt_mxfp4_half_scale(uint8_t e)
+static DT_FORMAT_CODE float half_scale(uint8_t e)
 {
 	return e == 255 ? NAN : ldexpf(1, e - 128);
 }
 
-static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
+static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
 	for (; n > 0; n -= 32, s += 17, y += 32)
-		dt_nibbles_decode(s + 1, dt_mxfp4_half_scale(s[0]), dt_e2m1_twice, y);
+		dt_nibbles_decode(s + 1, half_scale(s[0]), twice, y);
 }
 
 /* Of the numbers nearest to q, which is twice what a code stands for, the first code. */
-static unsigned code_of(float q)
+static DT_FORMAT_CODE unsigned code_of(float q)
 {
 	unsigned ret = 0;
 
 	for (unsigned c = 1; c < 16; c++)
-		if (fabsf((float)dt_e2m1_twice[c] - q) < fabsf((float)dt_e2m1_twice[ret] - q))
+		if (fabsf((float)twice[c] - q) < fabsf((float)twice[ret] - q))
 			ret = c;
 	return ret;
 }
 
-static void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
+static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
 {
 	for (; n > 0; n -= 32, x += 32, out += 17) {
 		float max = 0, d;
@@ -43,15 +43,23 @@ static void encode(const struct dt_format_traits *t, const float *x, int64_t n, 
 			e += 127 - 1 - 2;
 		}
 		out[0] = (uint8_t)(e < 0 ? 0 : e);
-		d = dt_mxfp4_half_scale(out[0]);
+		d = half_scale(out[0]);
 		for (int j = 0; j < 16; j++)
 			out[1 + j] = (uint8_t)(code_of(x[j] / d) | code_of(x[j + 16] / d) << 4);
 	}
 }
 
+#ifdef DT_FORMAT_HOST
+const int8_t dt_e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+float dt_mxfp4_half_scale(uint8_t e)
+{
+	return half_scale(e);
+}
+
 static void scales(const uint8_t *s, float step[16], float min[16])
 {
-	step[0] = step[1] = dt_mxfp4_half_scale(s[0]);
+	step[0] = step[1] = half_scale(s[0]);
 	min[0] = min[1] = 0;
 }
 
@@ -85,7 +93,7 @@ static void weighted(const struct dt_format_traits *t, const float *x, const flo
 
 static void piece(const struct dt_format_traits *t, struct dt_panel_piece *r, const uint8_t *s, int j)
 {
-	r->d = dt_f32_to_bf16(dt_mxfp4_half_scale(s[0]));
+	r->d = dt_f32_to_bf16(half_scale(s[0]));
 	dt_nibbles(r->q, s + 1);
 }
 
@@ -95,10 +103,11 @@ const struct dt_format_traits dt_format_mxfp4 = {
 	.decode = decode,
 	.encode = encode,
 	.levels = 16,
-	.values = dt_e2m1_twice,
+	.values = twice,
 	.scales = scales,
 	.put = put,
 	.weighted = weighted,
 	.piece = piece,
 };
+#endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -4,7 +4,7 @@
  */
 #include "kernels/format/format.h"
 
-static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
+static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
 	for (; n > 0; n -= 32, s += 18, y += 32) {
 		float d = dt_half_at(s);
@@ -16,7 +16,7 @@ static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n
 	}
 }
 
-static void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
+static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
 {
 	for (; n > 0; n -= 32, x += 32, out += 18) {
 		float d = dt_largest32(x) / -8.0f, inverse = d != 0 ? 1.0f / d : 0;
@@ -26,6 +26,7 @@ static void encode(const struct dt_format_traits *t, const float *x, int64_t n, 
 	}
 }
 
+#ifdef DT_FORMAT_HOST
 static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
 {
 	dt_nibbles_put(code, s + 2);
@@ -50,4 +51,5 @@ const struct dt_format_traits dt_format_q4_0 = {
 	.weighted = dt_weighted32,
 	.piece = piece,
 };
+#endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -4,7 +4,7 @@
  */
 #include "kernels/format/format.h"
 
-static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
+static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
 	for (; n > 0; n -= 32, s += 20, y += 32) {
 		float d = dt_half_at(s), m = dt_half_at(s + 2);
@@ -16,7 +16,7 @@ static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n
 	}
 }
 
-static void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
+static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
 {
 	for (; n > 0; n -= 32, x += 32, out += 20) {
 		float low = x[0], high = x[0], d, inverse;
@@ -33,6 +33,7 @@ static void encode(const struct dt_format_traits *t, const float *x, int64_t n, 
 	}
 }
 
+#ifdef DT_FORMAT_HOST
 static void scales(const uint8_t *s, float step[16], float min[16])
 {
 	dt_half_step(s, step, min);
@@ -64,4 +65,5 @@ const struct dt_format_traits dt_format_q4_1 = {
 	.weighted = dt_weighted32,
 	.piece = piece,
 };
+#endif
 /* SPDX-License-Identifier: Apache-2.0 */

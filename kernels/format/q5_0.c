@@ -5,7 +5,7 @@
 #include "kernels/format/format.h"
 
 /* Integers of a block, -16 to 15. */
-static void values(const uint8_t *s, int8_t q[32])
+static DT_FORMAT_CODE void values(const uint8_t *s, int8_t q[32])
 {
 	uint32_t high;
 
@@ -16,7 +16,7 @@ static void values(const uint8_t *s, int8_t q[32])
 	}
 }
 
-static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
+static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
 	for (; n > 0; n -= 32, s += 22, y += 32) {
 		float d = dt_half_at(s);
@@ -28,6 +28,7 @@ static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n
 	}
 }
 
+#ifdef DT_FORMAT_HOST
 static void recode(const uint8_t *s, int64_t n, uint8_t *out)
 {
 	for (; n > 0; n -= 32, s += 22, out += 34) {
@@ -35,8 +36,9 @@ static void recode(const uint8_t *s, int64_t n, uint8_t *out)
 		values(s, (int8_t *)out + 2);
 	}
 }
+#endif
 
-static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
+static DT_FORMAT_CODE void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
 {
 	uint32_t high = 0;
 
@@ -46,7 +48,7 @@ static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *
 	dt_nibbles_put(code, s + 6);
 }
 
-static void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
+static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
 {
 	for (; n > 0; n -= 32, x += 32, out += 22) {
 		float d = dt_largest32(x) / -16.0f, inverse = d != 0 ? 1.0f / d : 0;
@@ -59,6 +61,7 @@ static void encode(const struct dt_format_traits *t, const float *x, int64_t n, 
 	}
 }
 
+#ifdef DT_FORMAT_HOST
 const struct dt_format_traits dt_format_q5_0 = {
 	.info = {"q5_0", .gguf = 6, .file_type = 8, .block = 32, .bytes = 22, .dtype = -1,
 		 .kept = DT_FMT_Q8_0},
@@ -72,4 +75,5 @@ const struct dt_format_traits dt_format_q5_0 = {
 	.put = put,
 	.weighted = dt_weighted32,
 };
+#endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -4,7 +4,7 @@
  */
 #include "kernels/format/search.h"
 
-static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
+static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
 	for (; n > 0; n -= 256, s += 210) {
 		float d = dt_half_at(s + 208);
@@ -23,6 +23,7 @@ static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n
 	}
 }
 
+#ifdef DT_FORMAT_HOST
 static void scales(const uint8_t *s, float step[16], float min[16])
 {
 	for (int j = 0; j < 16; j++) {
@@ -30,8 +31,9 @@ static void scales(const uint8_t *s, float step[16], float min[16])
 		min[j] = 0;
 	}
 }
+#endif
 
-static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
+static DT_FORMAT_CODE void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
 {
 	memset(s, 0, 192);
 	for (int at = 0; at < 256; at++) {
@@ -42,6 +44,7 @@ static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *
 	}
 }
 
+#ifdef DT_FORMAT_HOST
 static void piece(const struct dt_format_traits *t, struct dt_panel_piece *r, const uint8_t *p, int j)
 {
 	const uint8_t *low = p + j / 4 * 64 + j % 2 * 32, *high = p + 128 + j / 4 * 32;
@@ -52,10 +55,11 @@ static void piece(const struct dt_format_traits *t, struct dt_panel_piece *r, co
 	for (int i = 0; i < 32; i++)
 		r->q[i] = (uint8_t)((low[i] >> j % 4 / 2 * 4 & 15) | (high[i] >> j % 4 * 2 & 3) << 4);
 }
+#endif
 
 /* ---- the search: x = scale q, q in [-32, 31]; 16 numbers ---- */
 
-static float error16(const float *x, const float *w, float scale)
+static DT_FORMAT_CODE float error16(const float *x, const float *w, float scale)
 {
 	float inverse = dt_inverse_of(scale), sum = 0;
 
@@ -67,7 +71,7 @@ static float error16(const float *x, const float *w, float scale)
 	return sum;
 }
 
-static float fit16(const float *x, const float *w)
+static DT_FORMAT_CODE float fit16(const float *x, const float *w)
 {
 	float most = 0, best_error, best;
 
@@ -97,7 +101,7 @@ static float fit16(const float *x, const float *w)
 	return best;
 }
 
-static int settle16(const float *x, const float *w, float d, int s0)
+static DT_FORMAT_CODE int settle16(const float *x, const float *w, float d, int s0)
 {
 	float best = INFINITY;
 	int ret = s0;
@@ -113,8 +117,8 @@ static int settle16(const float *x, const float *w, float d, int s0)
 	return ret;
 }
 
-static void search(const struct dt_format_traits *t, const float *src, int64_t n, const float *importance,
-		   uint8_t *out)
+static DT_FORMAT_CODE void search(const struct dt_format_traits *t, const float *src, int64_t n,
+				  const float *importance, uint8_t *out)
 {
 	for (; n > 0; n -= 256, src += 256, importance += importance ? 256 : 0, out += 210) {
 		float x[256], w[256], scale[16], most = 0, d;
@@ -141,11 +145,12 @@ static void search(const struct dt_format_traits *t, const float *src, int64_t n
 	}
 }
 
-static void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
+static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
 {
 	search(t, x, n, NULL, out);
 }
 
+#ifdef DT_FORMAT_HOST
 static void weighted(const struct dt_format_traits *t, const float *x, const float *w, uint8_t *out)
 {
 	search(t, x, 256, w, out);
@@ -164,4 +169,5 @@ const struct dt_format_traits dt_format_q6_k = {
 	.weighted = weighted,
 	.piece = piece,
 };
+#endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
+static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
 	for (; n > 0; n -= 32, s += 34, y += 32) {
 		float d = dt_half_at(s);
@@ -17,7 +17,7 @@ static void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n
 }
 
 /* Half away from zero; NaN, which no integer is, becomes 0. */
-static int8_t round_i8(float x)
+static DT_FORMAT_CODE int8_t round_i8(float x)
 {
 	float a = fabsf(x), whole = floorf(a);
 	float r = whole +
@@ -28,7 +28,7 @@ static int8_t round_i8(float x)
 	return (int8_t)(x < 0 ? -r : r);
 }
 
-static void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
+static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
 {
 	for (; n > 0; n -= 32, x += 32, out += 34) {
 		float max = 0, d, inverse;
@@ -43,6 +43,7 @@ static void encode(const struct dt_format_traits *t, const float *x, int64_t n, 
 	}
 }
 
+#ifdef DT_FORMAT_HOST
 static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
 {
 	for (int j = 0; j < 32; j++)
@@ -69,4 +70,5 @@ const struct dt_format_traits dt_format_q8_0 = {
 	.weighted = dt_weighted32,
 	.piece = piece,
 };
+#endif
 /* SPDX-License-Identifier: Apache-2.0 */

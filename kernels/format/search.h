@@ -12,20 +12,20 @@
 #define DT_SEARCH_TRIES 20     /* roundings tried, on either side of the plain one together */
 #define DT_LEAST	1e-30f /* what is smaller is 0: its inverse is no number */
 
-static inline float dt_inverse_of(float x)
+static inline DT_FORMAT_CODE float dt_inverse_of(float x)
 {
 	return fabsf(x) > DT_LEAST ? 1 / x : 0;
 }
 
 /* Rounded to nearest, in [low, top]; NaN becomes low. */
-static inline int dt_near(float q, int low, int top)
+static inline DT_FORMAT_CODE int dt_near(float q, int low, int top)
 {
 	q = q > (float)low ? q : (float)low;
 	q = q > (float)top ? (float)top : q;
 	return (int)(q + 128.5f) - 128;
 }
 
-static inline void dt_take_finite(const float *src, int n, float *x)
+static inline DT_FORMAT_CODE void dt_take_finite(const float *src, int n, float *x)
 {
 	for (int i = 0; i < n; i++)
 		x[i] = isfinite(src[i]) ? src[i] : 0;

@@ -19,11 +19,6 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 
 	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
 		return rc;
-	if (l->ep > 1 && r->on_card)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"expert parallelism (ep) does not go with a card: how many rows each rank gets is "
-			"read by the host");
 	if (r->no_master && r->config->router_bias)
 		return dt_err_set(err, -ENOTSUP, "'%s' has biases of its router, which need master weights",
 				  r->config->name);
@@ -55,7 +50,6 @@ static int check_qat(const struct dt_run *r, struct dt_err *err)
 			   : r->compute != DT_F32 && r->no_master ? "--no-master"
 			   : r->offload.what			  ? "--offload"
 			   : r->objective.kind			  ? "answers in pairs or scored (--objective)"
-			   : r->on_card				  ? "a card: it has no such rounding yet"
 								  : NULL;
 	struct dt_params t;
 	int rc;

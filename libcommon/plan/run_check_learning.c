@@ -28,9 +28,6 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 	const bool blocks = o->state[0].shape == DT_STATE_BLOCKS;
 	int rc;
 
-	if (r->on_card && (o->flags & DT_OPTIM_HOST))
-		return dt_err_set(err, -ENOTSUP, "%s is computed on the processor only by this version",
-				  o->name);
 	if (r->no_master && (blocks || (o->flags & DT_OPTIM_WHOLE)))
 		return dt_err_set(err, -EINVAL, "--optimizer %s needs master weights: leave --no-master out",
 				  o->name);

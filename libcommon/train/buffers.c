@@ -124,13 +124,6 @@ int buffers_pieces(const struct trainer *t, struct dt_piece *ret)
 	return b->n;
 }
 
-bool buffers_on_host(const struct trainer *t, const void *piece)
-{
-	const float *p = piece, *host = t->buffers.host;
-
-	return host && p >= host && p < host + buffers_numel(t);
-}
-
 int buffers_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const struct dt_params *b = table(t);

@@ -30,8 +30,6 @@ void buffers_begin(struct trainer *t);
 int buffers_update(struct trainer *t, struct dt_err *err);
 /* As tensors "model/NAME" of a checkpoint, written by the first rank; returns how many. */
 int buffers_pieces(const struct trainer *t, struct dt_piece *ret);
-/* Whether this is a piece that lies on the host while others lie on the card. */
-bool buffers_on_host(const struct trainer *t, const void *piece);
 int buffers_count(const struct trainer *t);
 int buffers_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err);
 

@@ -97,6 +97,13 @@ void arena_close(struct trainer *t)
 	t->arena.base = NULL;
 }
 
+bool arena_has(const struct trainer *t, const void *p)
+{
+	const char *base = t->arena.base, *c = p;
+
+	return c >= base && c < base + t->arena.bytes;
+}
+
 int device_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err)
 {
 	int rc = 0, turn = 0;

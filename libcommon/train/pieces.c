@@ -185,44 +185,84 @@ static void my_part(const struct trainer *t, int i, int64_t *lo, int64_t *hi)
 	*hi = u->numel * (r + 1) / copies;
 }
 
-/*
- * Of a state in blocks: what this rank writes of parameter i, decoded. Returns its elements; to NULL:
- * counts.
- */
-static int64_t decode_part(const struct trainer *t, int i, int kind, float *to)
+/* Of a state in blocks: elements of parameter i that this rank writes, from the one of that number on. */
+static int64_t blocks_part(const struct trainer *t, int i, int64_t *ret_first)
 {
-	struct dt_tensor state = optim_state(t, kind - 1, i);
-	int64_t lo, hi, first, last, from, n = dt_states_share(&t->optim.of, i, &from);
+	int64_t lo, hi, first, last, from;
 
+	dt_states_share(&t->optim.of, i, &from);
 	my_part(t, i, &lo, &hi);
 	part_of(t, &t->local.p[i], lo, hi, &first, &last);
-	if (first >= last)
-		return 0;
-	if (to)
-		dt_blocks8_decode(to, state.data, n, first - from, last - first, kind == KIND_MODEL + 1);
-	return last - first;
+	*ret_first = first - from;
+	return first < last ? last - first : 0;
+}
+
+/* The same, decoded. */
+static int decode_part(struct trainer *t, int i, int kind, float *to, struct dt_err *err)
+{
+	struct dt_tensor state = optim_state(t, kind - 1, i);
+	int64_t first, from, part = blocks_part(t, i, &first);
+	void *here = state.data;
+	int rc = 0;
+
+	if (part && !dt_dev_is_host(t->dev)) {
+		here = malloc((size_t)dt_numel(state));
+		rc = here ? device_get(t, here, state.data, (size_t)dt_numel(state), err)
+			  : dt_err_sys(err, -ENOMEM, "cannot decode the optimizer's states");
+	}
+	if (rc == 0 && part)
+		dt_blocks8_decode(to, here, dt_states_share(&t->optim.of, i, &from), first, part,
+				  kind == KIND_MODEL + 1);
+	if (here != state.data)
+		free(here);
+	return rc;
 }
 
 /*
  * Decoded values of all states in blocks, in the order of pieces; *ret is malloc'd, NULL where there
  * are none.
  */
-static int decode_all(const struct trainer *t, float **ret, struct dt_err *err)
+static int decode_all(struct trainer *t, float **ret, struct dt_err *err)
 {
 	float *to = NULL;
-	int64_t n = 0;
+	int64_t n = 0, first;
+	int rc = 0;
 
 	for (int pass = 0; pass < 2; pass++) {
 		n = 0;
 		for (int kind = 0; kind < KINDS; kind++)
-			for (int i = 0; i < t->local.n && in_blocks(t, kind); i++)
-				if (kind_has(t, kind, i) && counts(t, &t->local.p[i]))
-					n += decode_part(t, i, kind, to ? to + n : NULL);
+			for (int i = 0; i < t->local.n && in_blocks(t, kind) && rc == 0; i++) {
+				if (!kind_has(t, kind, i) || !counts(t, &t->local.p[i]))
+					continue;
+				if (to)
+					rc = decode_part(t, i, kind, to + n, err);
+				n += blocks_part(t, i, &first);
+			}
 		if (pass == 0 && n > 0 && !(to = malloc((size_t)n * sizeof(*to))))
 			return dt_err_sys(err, -ENOMEM, "cannot decode the optimizer's states");
 	}
-	*ret = to;
-	return 0;
+	if (rc < 0)
+		free(to);
+	else
+		*ret = to;
+	return rc;
+}
+
+/* Decoded values of a state in blocks to where it lies. */
+static int encode_state(struct trainer *t, int i, int kind, const float *wide, int64_t n, struct dt_err *err)
+{
+	struct dt_tensor state = optim_state(t, kind - 1, i);
+	void *here = dt_dev_is_host(t->dev) ? state.data : malloc((size_t)dt_numel(state));
+	int rc = 0;
+
+	if (!here)
+		return dt_err_sys(err, -ENOMEM, "cannot read the optimizer's states");
+	dt_blocks8_encode(here, n, 0, wide, n, kind == KIND_MODEL + 1);
+	if (here != state.data) {
+		rc = device_put(t, state.data, here, (size_t)dt_numel(state), err);
+		free(here);
+	}
+	return rc;
 }
 
 int pieces_mine(struct trainer *t, struct dt_piece **ret, int *ret_n, float **ret_wide, struct dt_err *err)
@@ -240,7 +280,7 @@ int pieces_mine(struct trainer *t, struct dt_piece **ret, int *ret_n, float **re
 	wide = *ret_wide;
 	for (int kind = 0; kind < KINDS; kind++)
 		for (int i = 0; i < t->local.n; i++) {
-			int64_t lo, hi;
+			int64_t lo, hi, first;
 
 			if (!kind_has(t, kind, i) || !counts(t, &t->local.p[i]))
 				continue;
@@ -250,7 +290,7 @@ int pieces_mine(struct trainer *t, struct dt_piece **ret, int *ret_n, float **re
 			else if (!by_line(t, kind))
 				n += pieces_of(t, i, kind, lo, hi, in_blocks(t, kind) ? wide : NULL, out + n);
 			if (in_blocks(t, kind))
-				wide += decode_part(t, i, kind, NULL);
+				wide += blocks_part(t, i, &first);
 		}
 	n += buffers_pieces(t, out + n);
 	*ret_n = n + compressed_pieces(t, out + n);
@@ -294,7 +334,7 @@ static int load_piece(struct trainer *t, struct dt_ckpt *ck, int at, const struc
 
 	if (n && offload_has(t, p->data))
 		return load_away(t, ck, at, p, err);
-	if (dt_dev_is_host(t->dev))
+	if (dt_dev_is_host(t->dev) || !arena_has(t, p->data))
 		return dt_ckpt_read(ck, at, p->off, p->shape, p->dtype, (void *)p->data, err);
 	copy = malloc(n ? n : 1);
 	if (!copy)
@@ -350,8 +390,7 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, int i, int kind, st
 	n = pieces_of(t, i, kind, first, first + held, wide, piece);
 	rc = load_pieces(t, ck, piece, n, err);
 	if (rc == 0 && wide && mine)
-		dt_blocks8_encode(optim_state(t, kind - 1, i).data, mine, 0, wide, mine,
-				  kind == KIND_MODEL + 1);
+		rc = encode_state(t, i, kind, wide, mine, err);
 	free(wide);
 	return rc;
 }

@@ -305,7 +305,7 @@ static int bring_all(struct trainer *t, struct save_job *j, struct dt_err *err)
 	for (int i = 0; i < j->n && rc == 0; i++) {
 		size_t n = piece_bytes(&j->piece[i]);
 
-		if (buffers_on_host(t, j->piece[i].data))
+		if (!arena_has(t, j->piece[i].data))
 			memcpy(j->copy + at, j->piece[i].data, n);
 		else
 			rc = device_get(t, j->copy + at, j->piece[i].data, n, err);

@@ -214,6 +214,7 @@ int trainer_check_room(struct trainer *t, struct dt_err *err);
 int device_open(struct trainer *t, int nthreads, struct dt_err *err);
 int arena_open(struct trainer *t, struct dt_err *err);
 void arena_close(struct trainer *t);
+bool arena_has(const struct trainer *t, const void *p); /* the device's memory of it */
 /* Between the host and the arena of a device that the host cannot reach; done when they return. */
 int device_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
 int device_get(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);

@@ -1,6 +1,8 @@
 /* Three steps of every optimizer against the formulas of optim.h in f64. */
 #include "group.h"
 
+#include "kernels/blocks8.h"
+
 /* Nadam's factors of the gradient and of the moment, products of t terms. */
 static void nadam(const struct dt_optim *o, double *ret_g, double *ret_m)
 {
@@ -135,7 +137,7 @@ static void test_optimizers(void **state)
 	for (int k = 0; k < DT_OPTIM_N; k++) {
 		const struct dt_optim_rule *r = dt_optim_rule((enum dt_optim_kind)k);
 
-		/* These are held to golden data, tests/unit/test_whole_step.c. */
+		/* Those with factors are held to golden data, tests/unit/test_whole_step.c. */
 		if ((r->flags & DT_OPTIM_FACTORED) || r->state[0].shape == DT_STATE_BLOCKS)
 			continue;
 		one((enum dt_optim_kind)k, 1, DT_F32, DT_F32);
@@ -143,6 +145,79 @@ static void test_optimizers(void **state)
 		one((enum dt_optim_kind)k, 10007, DT_BF16, DT_F16);
 		one((enum dt_optim_kind)k, 513, DT_F16, DT_F16);
 	}
+}
+
+/* A block's codes beside those of what the formulas give: the next one at most, and seldom. */
+static void check_blocks(const char *name, struct dt_tensor got, const double *want, int64_t n,
+			 bool is_signed)
+{
+	const int64_t scales = (n + DT_STATE_BLOCK - 1) / DT_STATE_BLOCK;
+	struct dt_tensor state = tensor(DT_U8, 1, dt_numel(got));
+	const uint8_t *a = (const uint8_t *)got.data + 4 * scales,
+		      *b = (const uint8_t *)state.data + 4 * scales;
+	float *x = malloc((size_t)n * sizeof(*x));
+	int64_t other = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		x[i] = (float)want[i];
+	dt_blocks8_encode(state.data, n, 0, x, n, is_signed);
+	for (int64_t i = 0; i < scales; i++) {
+		const double g = (double)((float *)got.data)[i], w = (double)((float *)state.data)[i];
+
+		if (!(fabs(g - w) <= 1e-6 * fabs(w)))
+			fail_msg("%s: scale %lld is %.9g, want %.9g", name, (long long)i, g, w);
+	}
+	for (int64_t i = 0; i < n; i++) {
+		if (abs(a[i] - b[i]) > 1)
+			fail_msg("%s: code %lld is %d, want %d", name, (long long)i, a[i], b[i]);
+		other += a[i] != b[i];
+	}
+	assert_in_range(other, 0, n / 500 + 1);
+	free_all(state.data, x);
+}
+
+/* adamw8bit: each step from the moments that its states hold. */
+static void blocks(int64_t n, enum dt_dtype gtype)
+{
+	struct dt_optim o = {DT_OPTIM_ADAMW8BIT, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0, 0.3f};
+	const int64_t bytes = dt_optim_state_bytes(&dt_optim_rule(o.kind)->state[0], 1, n);
+	struct dt_tensor p = random_tensor(DT_F32, 1, n, 1, 1), copy = tensor(DT_BF16, 1, n),
+			 s[2] = {tensor(DT_U8, 1, bytes), tensor(DT_U8, 1, bytes)};
+	double *rp = values(p), *r[2] = {reals(n), reals(n)};
+	float *wide = malloc((size_t)n * sizeof(*wide));
+
+	memset(s[0].data, 0, (size_t)bytes);
+	memset(s[1].data, 0, (size_t)bytes);
+	for (o.t = 1; o.t <= 3; o.t++) {
+		struct dt_tensor g = random_tensor(gtype, 1, n, 10 + (uint32_t)o.t, 1);
+		double *rg = values(g);
+
+		if (o.t == 2 && n > DT_STATE_BLOCK) /* two of the largest magnitude: the first counts */
+			put(g, 3, 5), rg[3] = 5, put(g, 200, -5), rg[200] = -5;
+		for (int k = 0; k < 2; k++) {
+			dt_blocks8_decode(wide, s[k].data, n, 0, n, k == 0);
+			for (int64_t i = 0; i < n; i++)
+				r[k][i] = (double)wide[i];
+		}
+		for (int64_t i = 0; i < n; i++)
+			rp[i] = get(p, i);
+		for (int64_t i = 0; i < n; i++)
+			ref_apart(&o, &rp[i], &rg[i], &r[0][i], &r[1][i]);
+		assert_int_equal(dev->ops->optim_step(dev, &o, copy, p, g, s[0], s[1]), 0);
+		check_close("p", p, rp, 1e-6, 1e-6);
+		check_blocks("m", s[0], r[0], n, true);
+		check_blocks("v", s[1], r[1], n, false);
+		free_all(g.data, rg);
+	}
+	free_all(p.data, copy.data, s[0].data, s[1].data, rp, r[0], r[1], wide);
+}
+
+static void test_blocks(void **state)
+{
+	blocks(1, DT_F32);
+	blocks(256, DT_F32);
+	blocks(5003, DT_F32);
+	blocks(1000, DT_BF16);
 }
 
 /* A wanted state that is missing, or a wrong type, changes nothing. */
@@ -200,8 +275,8 @@ static void test_table(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers), cmocka_unit_test(test_refused),
-					   cmocka_unit_test(test_table)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers), cmocka_unit_test(test_blocks),
+					   cmocka_unit_test(test_refused), cmocka_unit_test(test_table)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,113 @@
+/*
+ * Weights as a format of blocks holds them: a thread a block, by the processor's own text of each format, which
+ * is compiled here without contraction too, so that the bits are the same.
+ */
+#include "kernels/cuda/kernel.h"
+
+extern "C" {
+#include "kernels/format/search.h"
+#include "kernels/quant_grid.h"
+}
+
+namespace q8_0
+{
+#include "kernels/format/q8_0.c"
+}
+namespace q4_0
+{
+#include "kernels/format/q4_0.c"
+}
+namespace q4_1
+{
+#include "kernels/format/q4_1.c"
+}
+namespace q5_0
+{
+#include "kernels/format/q5_0.c"
+}
+namespace iq4_nl
+{
+#include "kernels/format/iq4_nl.c"
+}
+namespace mxfp4
+{
+#include "kernels/format/mxfp4.c"
+}
+namespace q6_k
+{
+#include "kernels/format/q6_k.c"
+}
+namespace k_min
+{
+#include "kernels/format/k_min.c"
+}
+/* q4_k and q5_k differ by the bytes of fifth bits. */
+#define K_MIN(name, high)                                                                                    \
+	namespace name                                                                                       \
+	{                                                                                                    \
+	DT_DEVICE void encode(const struct dt_format_traits *, const float *x, int64_t n, uint8_t *out)      \
+	{                                                                                                    \
+		k_min::search(high, x, n, NULL, out);                                                        \
+	}                                                                                                    \
+	DT_DEVICE void decode(const struct dt_format_traits *, const uint8_t *s, int64_t n, float *y)        \
+	{                                                                                                    \
+		k_min::decode_of(s, n, high, y);                                                             \
+	}                                                                                                    \
+	}
+K_MIN(q4_k, 0)
+K_MIN(q5_k, 32)
+
+#define LARGEST 256 /* elements of a block; no format takes as many bytes */
+
+struct rounding {
+	void *w;
+	int type, block;
+	int64_t blocks;
+};
+
+template <class F> DT_DEVICE void each_block(const struct rounding &r, F there_and_back)
+{
+	const int64_t step = (int64_t)gridDim.x * blockDim.x;
+
+	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < r.blocks; i += step) {
+		uint8_t bytes[LARGEST];
+		float x[LARGEST];
+
+		for (int k = 0; k < r.block; k++)
+			x[k] = dt_ld1(r.w, r.type, i * r.block + k);
+		there_and_back(x, bytes);
+		for (int k = 0; k < r.block; k++)
+			dt_st1(r.w, r.type, i * r.block + k, x[k]);
+	}
+}
+
+#define ROUND_KERNEL(NAME, name)                                                                             \
+	__global__ void __launch_bounds__(64) round_##name##_kernel(struct rounding r)                       \
+	{                                                                                                    \
+		each_block(r, [&](float *x, uint8_t *bytes) {                                                \
+			name::encode(NULL, x, r.block, bytes);                                               \
+			name::decode(NULL, bytes, r.block, x);                                               \
+		});                                                                                          \
+	}
+DT_BLOCK_FORMATS(ROUND_KERNEL)
+
+int dt_cuda_round_blocks(struct dt_dev *dev, struct dt_tensor w, enum dt_format f)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	const struct dt_format_info *info = dt_format_info(f);
+	const struct rounding r = {w.data, w.dtype, info->block, dt_numel(w) / info->block};
+
+	if (!c)
+		return -ENODEV;
+	if (info->block > LARGEST || info->bytes > LARGEST)
+		return -EINVAL;
+	switch (f) {
+#define ROUND(NAME, name)                                                                                    \
+	case DT_FMT_##NAME:                                                                                  \
+		return DT_LAUNCH(c, round_##name##_kernel, dt_blocks(c, r.blocks, 64), 64, 0, r);
+		DT_BLOCK_FORMATS(ROUND)
+	default:
+		return -EINVAL;
+	}
+}
+/* SPDX-License-Identifier: Apache-2.0 */
