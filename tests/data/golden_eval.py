@@ -84,8 +84,8 @@ def choice(m, context, text):
     bare = context.rstrip()
     n = len(m.begin + m.ids(bare))
     ids = m.begin + m.ids(context + text)
-    if n == 0:  # nothing to go on from: a text that has ended
-        n, ids = 1, [m.end] + ids
+    if n == 0:  # nothing to go on from: what lm-evaluation-harness puts there
+        n, ids = 1, [m.prefix] + ids
     return -m.nll(ids, range(n, len(ids)))
 
 

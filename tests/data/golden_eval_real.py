@@ -1,16 +1,23 @@
 #!/usr/bin/python3
 """Golden perplexities of real models, from transformers: golden-eval-real.json beside this script.
 
-    golden_eval_real.py MODELS       the folder of the files that golden_greedy.py --list names
+    golden_eval_real.py MODELS BIN LLAMA
+                 MODELS is the folder of the files that golden_greedy.py --list names, BIN that of dt-shard-ckpt, LLAMA
+                 llama.cpp's llama-perplexity (that of llama-cpp-python 0.3.36's sources made the file)
 
 Weights are those that package gguf unpacks, in fp32; tokens those of transformers' own tokenizer of the GGUF
 file, which forgets that SmolLM2's takes digits one by one before all else; losses those of its logits, in fp64.
-Windows and choices: golden_eval.py.
+The text is LICENSE with each run of spaces made one: what transformers makes of Gemma's GGUF cuts runs otherwise
+than SentencePiece does. `llama-perplexity` is what that program prints of the model as an f32 GGUF, with a cache of
+f32 and without flash attention. Windows and choices: golden_eval.py.
 """
 
 import json
 import os
+import re
+import subprocess
 import sys
+import tempfile
 
 try:
     import tokenizers
@@ -23,7 +30,7 @@ except ImportError as e:
     sys.exit(77)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TEXT = 3000  # bytes of LICENSE
+TEXT = 3000  # bytes of LICENSE, squeezed
 
 
 class Model(golden_eval.Model):
@@ -32,26 +39,39 @@ class Model(golden_eval.Model):
         self.tok = transformers.AutoTokenizer.from_pretrained(os.path.dirname(path), gguf_file=os.path.basename(path))
         self.begin = self.tok("").input_ids
         if name == "smollm2":
-            self.end = self.tok.convert_tokens_to_ids("<|endoftext|>")
+            self.prefix = self.tok.bos_token_id  # HFLM.prefix_token_id
             pre = tokenizers.pre_tokenizers
             self.tok.backend_tokenizer.pre_tokenizer = pre.Sequence([pre.Digits(True), pre.ByteLevel(False)])
 
 
-def main(models):
+def llama_perplexity(bin_dir, llama, file, text):
+    """The mean negative log-likelihood that the program prints, to six decimals."""
+    with tempfile.TemporaryDirectory() as tmp:
+        with open(tmp + "/text", "w", encoding="utf-8") as f:
+            f.write(text)
+        subprocess.run([bin_dir + "/dt-shard-ckpt", "convert", "--type", "f32", file, tmp + "/f32.gguf"], check=True,
+                       stdout=2)
+        seq = str(golden_eval.SEQ)
+        out = subprocess.run([llama, "-m", tmp + "/f32.gguf", "-f", tmp + "/text", "-c", seq, "-b", seq, "-ctk", "f32",
+                              "-ctv", "f32", "-fa", "off", "-t", "1", "--ppl-output-type", "1"], check=True, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+    rows = re.findall(r"^ *\d+ +\d+\.\d+ +(\d+\.\d+) ", out, re.M)
+    return {"nll": float(rows[-1]), "tokens": len(rows) * (golden_eval.SEQ // 2 - 1)}
+
+
+def main(models, bin_dir, llama):
     out = {"seq": golden_eval.SEQ, "stride": golden_eval.STRIDE, "text": TEXT}
     with open(HERE + "/../../LICENSE", encoding="utf-8") as f:
-        text = f.read()[:TEXT]
+        text = re.sub(" +", " ", f.read())[:TEXT]
     with open(HERE + "/eval/story.jsonl", encoding="utf-8") as f:
         items = [json.loads(line) for line in f][1:]
     for name in "smollm2", "gemma3":
         file = golden_greedy.MODELS[name][0]
         m = Model(name, os.path.join(models, file))
         ids = m.begin + m.ids(text)
-        out[name] = {"file": file}
-        # what is made of Gemma's GGUF cuts runs of spaces otherwise than SentencePiece does, and this text has some
-        for way, run in [] if name == "gemma3" else [
-                ("transformers", golden_eval.transformers_windows), ("llama.cpp", golden_eval.llama_windows),
-                ("rolling", golden_eval.rolling_windows)]:
+        out[name] = {"file": file, "llama-perplexity": llama_perplexity(bin_dir, llama, os.path.join(models, file), text)}
+        for way, run in ("transformers", golden_eval.transformers_windows), ("llama.cpp", golden_eval.llama_windows), \
+                ("rolling", golden_eval.rolling_windows):
             nll, count = run(m, ids)
             out[name][way] = {"nll": nll, "tokens": count}
         out[name]["choices"] = [[golden_eval.choice(m, o["begin"], " " + c) for c in o["choices"]] for o in items]
@@ -61,7 +81,7 @@ def main(models):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
-    main(sys.argv[1])
+    main(*sys.argv[1:])
 # SPDX-License-Identifier: Apache-2.0
