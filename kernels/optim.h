@@ -60,7 +60,6 @@ static const char dt_optim_names[] =
 #define DT_OPTIM_NORMS	   4u  /* a step needs norms of whole tensors, which ranks hold together */
 #define DT_OPTIM_DIRECTION 8u  /* the op gives a direction, see above */
 #define DT_OPTIM_FACTORED  16u /* it is not optim_step that takes a step */
-#define DT_OPTIM_HOST	   32u /* only the processor computes it */
 #define DT_OPTIM_WHOLE	   (DT_OPTIM_NORMS | DT_OPTIM_DIRECTION)
 #define DT_MUON_BETA	   0.95f
 

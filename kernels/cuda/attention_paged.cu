@@ -1,7 +1,8 @@
 /*
- * Inference. 16-bit types and caches are attention_tiles.cu's. Here is what is left, f32 and caches of int8:
- * a block has one part of one row for the q heads that share a key/value head, so each key and value is read
- * once for all of them, or for 16 of them where they look at latents. A second kernel joins the parts.
+ * Inference. 16-bit types and caches are attention_tiles.cu's and attention_latent.cu's. Here is what is
+ * left, f32 and caches of int8: a block has one part of one row for the q heads that share a key/value head,
+ * so each key and value is read once for all of them, or for 16 of them where they look at latents. A second
+ * kernel joins the parts.
  */
 #include "kernels/cuda/attention_paged.h"
 
@@ -230,9 +231,11 @@ static int start(struct dt_dev *dev, const struct dt_cuda *c, struct paged a, in
 	while (a.lanes < 32 && a.lanes * 8 < a.d)
 		a.lanes *= 2;
 	a.rows = rows;
-	a.two = dt_paged_in_tiles(&a);
+	const bool latents = dt_latents_in_tiles(&a);
+
+	a.two = latents || dt_paged_in_tiles(&a);
 	if (a.two) {
-		rc = dt_paged_tiles(c, a);
+		rc = latents ? dt_latent_tiles(c, a) : dt_paged_tiles(c, a);
 		if (a.parts == 1)
 			return rc;
 	} else if (dt_by_8(a.d, a.k, a.v) && a.dv % 8 == 0) {

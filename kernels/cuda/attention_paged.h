@@ -63,6 +63,9 @@ DT_DEVICE struct row row_of(const struct paged &a, int seq, int32_t row)
 /* attention_tiles.cu: on tensor cores, where types and sizes allow it. */
 bool dt_paged_in_tiles(const struct paged *a);
 int dt_paged_tiles(const struct dt_cuda *c, struct paged a);
+/* attention_latent.cu: likewise, over latents. */
+bool dt_latents_in_tiles(const struct paged *a);
+int dt_latent_tiles(const struct dt_cuda *c, struct paged a);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,6 +1,6 @@
 /*
- * Keys and values of a step into their places of the cache, or latents that are both: each element is read and
- * written once.
+ * Keys and values of a step into their places of the cache, or latents that are both: each element is read
+ * and written once.
  */
 #include "kernels/cuda/kernel.h"
 #include "kernels/int8.h"

@@ -1,6 +1,6 @@
 /*
- * Weights as a format of blocks holds them: a thread a block, by the processor's own text of each format, which
- * is compiled here without contraction too, so that the bits are the same.
+ * Weights as a format of blocks holds them: a thread a block, by the processor's own text of each format,
+ * which is compiled here without contraction too, so that the bits are the same.
  */
 #include "kernels/cuda/kernel.h"
 

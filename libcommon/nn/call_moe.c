@@ -3,8 +3,8 @@
  * products that only read the rows there are. The host reads none of it, but for loads over several ranks or
  * over the batch, and rows that other ranks' experts get.
  *
- * Over ranks on cards the host has to know how many rows it sends and gets before it can name the messages. So
- * it waits for the card once a layer, in forward and where that is computed again: for two copies of a few
+ * Over ranks on cards the host has to know how many rows it sends and gets before it can name the messages.
+ * So it waits for the card once a layer, in forward and where that is computed again: for two copies of a few
  * hundred bytes (some 10 us each) and for all that was queued in front of them, behind which the card idles
  * until the host has queued the layer's next work. Backward uses what forward was told.
  */
@@ -114,7 +114,7 @@ static int count(struct dt_exec *x, const struct dt_node *n, const int32_t *expe
 	return dt_call_unseen(x, load, seen, rc, err);
 }
 
-/* The choices as the host reads where experts' rows begin: of a card, as this flight's last route left them. */
+/* The choices as the host reads where experts' rows begin: on a card, what this flight's last route left. */
 static struct dt_choices host_choices(const struct dt_exec *x, const struct dt_node *n, int choices)
 {
 	const int flight = x->plan->flight0[x->flight->chunk] + x->flight->slot;

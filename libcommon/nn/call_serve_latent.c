@@ -1,7 +1,7 @@
 /*
  * Latent attention in serving (model/op/latent.c): a product a head in front of attention over latents, and
- * one behind it. Heads are the weights of a set (kernels/quant.h), whose rows lie one head after another. Where
- * heads begin a card has among the tables of a step, so that recorded steps read it there.
+ * one behind it. Heads are the weights of a set (kernels/quant.h), whose rows lie one head after another.
+ * Where heads begin a card has among the tables of a step, so that recorded steps read it there.
  */
 #include "nn/infer_priv.h"
 

@@ -86,8 +86,8 @@ struct dt_mixture {
 	bool some_way;			/* one has */
 	double exposed_s;		/* seconds in exchanges, part of comm_s */
 	int32_t *sent;			/* [experts] likewise */
-	/* Over ranks on cards: [flights, layers, 2, experts + 1] where experts' rows begin, as they are and as
-	 * they come, in pinned memory of the host; NULL: the host reads the choices themselves. */
+	/* Over ranks on cards: [flights, layers, 2, experts + 1] where experts' rows begin, as they are and
+	 * as they come, in pinned memory; NULL: the host reads the choices themselves. */
 	int32_t *told;
 	/* sums since whoever reads them has cleared them; but for seen in memory of the device */
 	bool counts;	 /* forward passes count */

@@ -422,8 +422,7 @@ static void images(enum dt_dtype t, int64_t m, int64_t n)
 
 /*
  * Weights that are packed belong to a device: test_packed.c, test_step.c and test_moe.c compare those;
- * test_lora.c and test_distill.c run on each by themselves. Rounding to blocks has no body on cards
- * (absent.c).
+ * test_lora.c, test_distill.c and test_round.c run on each by themselves.
  */
 static bool is_apart(const char *name)
 {
