@@ -151,6 +151,63 @@ DT_DEVICE void join(const struct paged &a, const struct slice &s, const struct f
 
 template <int D> constexpr int warps = 256 / D;
 
+/* The slice's rows of q, by all threads of the block; rows and columns that are not there are zero. */
+template <int D>
+DT_DEVICE void fetch_q(uint16_t *q, const struct paged &a, const struct slice &is, int64_t head)
+{
+	for (int i = (int)threadIdx.x; i < ROWS * D / 8; i += warps<D> * 32) {
+		const int r = i / (D / 8), c = i % (D / 8) * 8;
+		const bool in = r < is.n * is.each && c < a.d;
+		const uint16_t *from = (const uint16_t *)a.q;
+
+		from += in ? (is.head + r / is.each) * a.width + (head + r % is.each) * a.d + c : 0;
+		dt_cp_async(q + r * (D + 8) + c, from, in ? 16 : 0);
+	}
+	dt_cp_commit();
+}
+
+/* The warp's keys and values from key j on, on their way by a group of copies each. */
+template <int D>
+DT_DEVICE void fetch_keys(uint16_t *k, uint16_t *v, const struct paged &a, const struct slice &is, int64_t j,
+			  int64_t end, int64_t kv)
+{
+	int64_t row[2];
+	bool there[2];
+
+	DT_UNROLL
+	for (int i = 0; i < 2; i++) {
+		const int64_t key = j + 32 * i + (int)threadIdx.x % 32;
+
+		there[i] = key >= is.first && key <= end;
+		row[i] = there[i] ? cache_row(a, is.seq, key) : 0;
+	}
+	fetch<D>(k, a.k, a, row, kv, there);
+	fetch<D>(v, a.v, a, row, kv, there);
+}
+
+/* What the warp found, where the others read it. */
+template <int D>
+DT_DEVICE void leave(struct found<D> *f, const float (&o)[D / 8][4], const float (&max)[2],
+		     const float (&sum)[2])
+{
+	const int lane = (int)threadIdx.x % 32;
+
+	DT_UNROLL
+	for (int h = 0; h < 2; h++) {
+		const int r = lane / 4 + 8 * h;
+		float all = sum[h] + __shfl_xor_sync(DT_ALL, sum[h], 1);
+
+		all += __shfl_xor_sync(DT_ALL, all, 2);
+		DT_UNROLL
+		for (int i = 0; i < D / 4; i++)
+			f->o[r][i / 2 * 8 + lane % 4 * 2 + i % 2] = o[i / 2][2 * h + i % 2];
+		if (lane % 4 == 0) {
+			f->max[r] = max[h];
+			f->sum[r] = all;
+		}
+	}
+}
+
 template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged_tile_kernel(struct paged a)
 {
 	constexpr int W = warps<D>, room = KEYS * (D + 8);
@@ -171,15 +228,7 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 
 	if (base > end || base + PART <= is.first)
 		return;
-	for (int i = (int)threadIdx.x; i < ROWS * D / 8; i += W * 32) {
-		const int r = i / (D / 8), c = i % (D / 8) * 8;
-		const bool in = r < is.n * is.each && c < a.d;
-		const uint16_t *from = (const uint16_t *)a.q;
-
-		from += in ? (is.head + r / is.each) * a.width + (head + r % is.each) * a.d + c : 0;
-		dt_cp_async(q + r * (D + 8) + c, from, in ? 16 : 0);
-	}
-	dt_cp_commit();
+	fetch_q<D>(q, a, is, head);
 	DT_UNROLL
 	for (int h = 0; h < 2; h++) {
 		const int token = (lane / 4 + 8 * h) / is.each;
@@ -195,20 +244,9 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 	dt_cp_wait<0>();
 	__syncthreads(); /* q is there */
 	for (int64_t j = base + warp * KEYS; j < base + PART && j <= end; j += W * KEYS) {
-		int64_t row[2];
-		bool there[2];
-
 		if (j + KEYS <= is.first)
 			continue;
-		DT_UNROLL
-		for (int i = 0; i < 2; i++) {
-			const int64_t key = j + 32 * i + lane;
-
-			there[i] = key >= is.first && key <= end;
-			row[i] = there[i] ? cache_row(a, is.seq, key) : 0;
-		}
-		fetch<D>(k, a.k, a, row, kv, there);
-		fetch<D>(v, a.v, a, row, kv, there);
+		fetch_keys<D>(k, v, a, is, j, end, kv);
 		dt_cp_wait<1>();
 		__syncwarp();
 		dt_attn_scores<T, D>(s, q, 0, k);
@@ -221,20 +259,7 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 	__syncthreads();
 	struct found<D> *f = (struct found<D> *)dt_shared();
 
-	DT_UNROLL
-	for (int h = 0; h < 2; h++) {
-		const int r = lane / 4 + 8 * h;
-		float all = sum[h] + __shfl_xor_sync(DT_ALL, sum[h], 1);
-
-		all += __shfl_xor_sync(DT_ALL, all, 2);
-		DT_UNROLL
-		for (int i = 0; i < D / 4; i++)
-			f[warp].o[r][i / 2 * 8 + lane % 4 * 2 + i % 2] = o[i / 2][2 * h + i % 2];
-		if (lane % 4 == 0) {
-			f[warp].max[r] = max[h];
-			f[warp].sum[r] = all;
-		}
-	}
+	leave<D>(f + warp, o, max, sum);
 	__syncthreads();
 	join<T, D, W>(a, is, f, head);
 }
