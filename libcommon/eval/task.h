@@ -54,8 +54,8 @@ void dt_task_release(struct dt_task *t);
 bool dt_task_matches(const struct dt_task *t, const struct dt_task_item *item, const char *text);
 
 /*
- * task_text.c: the template with o's fields, without any where o is NULL; malloc'd, NULL with err set where it
- * names one that o has not, or is no template.
+ * task_text.c: the template with o's fields, without any where o is NULL; malloc'd, NULL with err set
+ * where it names one that o has not, or is no template.
  */
 char *dt_task_fill(const char *template, const json_t *o, struct dt_err *err);
 /* What two answers are compared by, malloc'd. */

@@ -31,10 +31,10 @@ static int32_t id_of(const struct dt_tokenizer *t, const char *text, int64_t id)
 }
 
 /*
- * What lm-evaluation-harness puts before a text that has no context (HFLM.prefix_token_id): the token that the
- * tokenizer names as the one that begins texts, also where encoding does not add it, else the one that ends
- * them. Where no file names any, the ids of the model's configuration are taken, which dt-shard-ckpt would name
- * in the folder that it writes; a tokenizer of the user's has nothing to do with them.
+ * What lm-evaluation-harness puts before a text that has no context (HFLM.prefix_token_id): the token that
+ * the tokenizer names as the one that begins texts, also where encoding does not add it, else the one that
+ * ends them. Where no file names any, the ids of the model's configuration are taken, which dt-shard-ckpt
+ * would name in the folder that it writes; a tokenizer of the user's has nothing to do with them.
  */
 static void name_prefix(struct dt_tokenizer *t, const struct dt_source *src, bool own)
 {
