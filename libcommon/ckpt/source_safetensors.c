@@ -164,8 +164,8 @@ static int read_json(const char *folder, const char *name, json_t **ret, struct 
 }
 
 /*
- * tokenizer_config.json: one template, or several by name of which "default" counts, and names of tokens, which
- * older folders have in special_tokens_map.json.
+ * tokenizer_config.json: one template, or several by name of which "default" counts, and names of tokens,
+ * which older folders have in special_tokens_map.json.
  */
 static int tokenizer_config(struct dt_source *s, const char *folder, struct dt_err *err)
 {

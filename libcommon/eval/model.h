@@ -34,8 +34,9 @@ struct dt_eval_model {
 };
 
 /*
- * Threads that the calling thread's loops over rows have from now on: those asked for; 0: what OMP_NUM_THREADS
- * says, else as many as this process has processors. Returned for a device that is opened beside them.
+ * Threads that the calling thread's loops over rows have from now on: those asked for; 0: what
+ * OMP_NUM_THREADS says, else as many as this process has processors. Returned for a device that is
+ * opened beside them.
  */
 int dt_eval_threads(int64_t asked);
 
