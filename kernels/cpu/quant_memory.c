@@ -26,13 +26,28 @@ static size_t lines(size_t n)
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static void *of_pages(size_t align, size_t bytes)
+static void *of_pages(size_t bytes)
 {
-	void *p = aligned_alloc(align, bytes);
+	void *p = aligned_alloc(HUGE_PAGE, bytes);
 
 	if (p)
 		madvise(p, bytes, MADV_HUGEPAGE); /* not having them is no failure */
 	return p;
+}
+
+/* The system's memory, not malloc's: what no part has of it is never written, so that it takes no page. */
+static struct chunk *chunk_open(void)
+{
+	char *p = mmap(NULL, 2 * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *at;
+
+	if (p == MAP_FAILED)
+		return NULL;
+	at = p + (CHUNK - (uintptr_t)p % CHUNK) % CHUNK;
+	if (at > p)
+		munmap(p, (size_t)(at - p));
+	munmap(at + CHUNK, (size_t)(p + CHUNK - at));
+	madvise(at, CHUNK, MADV_HUGEPAGE);
+	return (struct chunk *)at;
 }
 
 static void *of_chunk(size_t bytes)
@@ -40,7 +55,7 @@ static void *of_chunk(size_t bytes)
 	char *at;
 
 	if (!newest || newest->used + bytes > CHUNK) {
-		struct chunk *c = of_pages(CHUNK, CHUNK);
+		struct chunk *c = chunk_open();
 
 		if (!c)
 			return NULL;
@@ -58,7 +73,7 @@ void *dt_panel_alloc(size_t bytes)
 	void *p;
 
 	if (bytes >= LARGE)
-		return of_pages(HUGE_PAGE, bytes);
+		return of_pages(bytes);
 	pthread_mutex_lock(&lock);
 	p = of_chunk(lines(bytes));
 	pthread_mutex_unlock(&lock);
@@ -77,7 +92,7 @@ void dt_panel_free(void *p, size_t bytes)
 	if (--c->parts == 0) {
 		if (c == newest)
 			newest = NULL;
-		free(c);
+		munmap(c, CHUNK);
 	}
 	pthread_mutex_unlock(&lock);
 }
