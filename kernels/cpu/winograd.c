@@ -3,7 +3,7 @@
 #include "kernels/cpu/isa.h"
 
 enum {
-	TILES = 48, /* of a thread's block: a multiple of the rows that each instruction set's registers hold */
+	TILES = 48,	  /* of a thread's block: a multiple of the rows that registers hold, for each ISA */
 	TILES_LEAST = 24, /* under which threads share tiles and cut the channels of the result */
 	GROUPS = 4,	  /* of the result that a block has at a time */
 	CHUNKS = 16, /* groups that are summed at a time: as much of the windows as the first cache holds */
@@ -301,8 +301,8 @@ size_t dt_wino_bytes(const struct dt_dev *dev, const struct dt_conv *p)
 
 /*
  * Counted in multiplications with an addition, by tile and, of windows, once for 8 images: 16 products beside
- * transforms that take as long as 220 for a channel (measured on Zen 3, most of it loads and stores); 9 for each
- * pixel of the result otherwise.
+ * transforms that take as long as 220 for a channel (measured on Zen 3, most of it loads and stores); 9 for
+ * each pixel of the result otherwise.
  */
 bool dt_wino_takes(const struct dt_conv *p)
 {

@@ -14,8 +14,8 @@
 int dt_program_main(const struct dt_program *p, int argc, char **argv);
 
 /*
- * Writes err on stderr as one line, "NAME: what; hint". Silent when a reader left (-EPIPE) and when the message
- * is empty (another process has written it). Returns DT_EXIT_FAILED.
+ * Writes err on stderr as one line, "NAME: what; hint". Silent when a reader left (-EPIPE) and when the
+ * message is empty (another process has written it). Returns DT_EXIT_FAILED.
  */
 int dt_program_fail(const struct dt_program *p, const struct dt_err *err);
 

@@ -224,13 +224,6 @@ const char *dt_source_tokenizer(const struct dt_source *s, size_t *ret_n)
 	return s->tokenizer;
 }
 
-const char *const dt_source_named_keys[2] = {"bos_token", "eos_token"};
-
-const char *dt_source_named(const struct dt_source *s, int which)
-{
-	return s->named[which];
-}
-
 const char *dt_source_chat_template(const struct dt_source *s)
 {
 	return s->chat;

@@ -110,8 +110,8 @@ int dt_comm_shared_map(struct dt_world *w, MPI_Comm comm, const int *ranks, int 
 
 /*
  * Before it sends through shared memory (ob1), Open MPI loads what it has for fabrics, UCX and libfabric, and
- * asks each for its devices: a third of the start of two ranks (0.54 to 0.37 s, two cores). Ranks that are all
- * of one machine need none of it. What the user has chosen stays.
+ * asks each for its devices: a third of the start of two ranks (0.54 to 0.37 s, two cores). Ranks that are
+ * all of one machine need none of it. What the user has chosen stays.
  */
 static void start_without_fabrics(void)
 {

@@ -1,4 +1,6 @@
-/* Opening an executor and its flights: tensors of parameters and tables get their places in planned memory. */
+/*
+ * Opening an executor and its flights: tensors of parameters and tables get their places in planned memory.
+ */
 #include "nn/call.h"
 
 #include "plan/context.h"

@@ -268,3 +268,4 @@ int mail_end(struct trainer *t, struct dt_err *err)
 	dt_world_meanwhile(t->world, NULL, NULL);
 	return mail_failed(t, rc, err);
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -60,8 +60,8 @@ static inline bool mail_keeps_clocks(const struct trainer *t)
 }
 
 /*
- * The share of server k, unit by unit, to or from another rank; requests are added to q, *n of them. flat: the
- * values, laid out as the server's; NULL: this rank's own units, gradients or weights.
+ * The share of server k, unit by unit, to or from another rank; requests are added to q, *n of them. flat:
+ * the values, laid out as the server's; NULL: this rank's own units, gradients or weights.
  */
 int mail_move(struct trainer *t, int k, int peer, bool send, bool grads, char *flat, struct dt_comm_req **q,
 	      int *n, struct dt_err *err);

@@ -81,7 +81,7 @@ agrees() { # file file bound
 @test "the memory is what dt-memest --fp8 says, to the byte" {
     while read -r ranks model args; do
         # shellcheck disable=SC2086
-        mpirun -np $ranks dt-train --model $model $args --fp8 "${common[@]}" --steps 1 --metrics m.jsonl
+        mpirun -np $ranks dt-train --model $model $args --fp8 "${common[@]}" --steps 1 --metrics m.jsonl </dev/null
         # shellcheck disable=SC2086
         dt-memest $model --train $args --fp8 --json >e.json
         echo "$args: $(jq .peak_bytes e.json), allocated $(jq .peak_bytes m.jsonl)"

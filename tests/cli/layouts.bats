@@ -479,7 +479,7 @@ RUNS
     for run in "${some[@]}"; do
         read -r n layout extra <<<"$run"
         # shellcheck disable=SC2086 # words
-        mpirun -np "$n" dt-train --model llama.json "${common[@]}" --steps 1 --layout "$layout" $extra >m.jsonl
+        mpirun -np "$n" dt-train --model llama.json "${common[@]}" --steps 1 --layout "$layout" $extra --save kept --overwrite >m.jsonl
         dp=$(sed -n 's/.*dp\([0-9]*\).*/\1/p' <<<"$layout")
         dp=${dp:-1}
         # shellcheck disable=SC2086 # words
@@ -515,7 +515,7 @@ RUNS
     while read -r n layout extra; do
         # shellcheck disable=SC2086 # words
         mpirun -np "$n" dt-train --model gpt2-mini --data d.h5 --seq 128 --microbatch 16 --global-batch 32 --steps 1 \
-            --threads 1 --no-mfu --layout "$layout" $extra >m.jsonl
+            --threads 1 --no-mfu --layout "$layout" $extra >m.jsonl </dev/null # else mpirun reads what the loop is to read
         echo "$layout $extra: resident $(metric m.jsonl rss_bytes), planned $(metric m.jsonl peak_bytes)" >&2
         jq -es '.[-1] | .rss_bytes > 0.95 * .peak_bytes and .rss_bytes < 1.05 * .peak_bytes + 67108864' m.jsonl
     done <<'RUNS'

@@ -1,7 +1,7 @@
 /*
- * Winograd's convolutions against plain loops in f64, also of shapes that conv.h's ops leave to sums over the window:
- * odd sides, channels that fill no vector, paddings, more threads than tiles. Bits depend on neither threads nor,
- * of images, on the batch; the op takes them where they are counted as cheaper.
+ * Winograd's convolutions against plain loops in f64, also of shapes that conv.h's ops leave to sums over the
+ * window: odd sides, channels that fill no vector, paddings, more threads than tiles. Bits depend on neither
+ * threads nor, of images, on the batch; the op takes them where they are counted as cheaper.
  */
 #include "check.h"
 

@@ -529,7 +529,10 @@ static void differences(const char *preset)
 		b = loss_at(&n);
 		memcpy(w, old, (size_t)lp->numel * sizeof(*old));
 		free(old);
-		/* fp32 losses, and ReLUs that change over on the way: as many whether the direction is steep or not */
+		/*
+		 * fp32 losses, and ReLUs that change over on the way: as many whether the direction is steep
+		 * or not
+		 */
 		if (!(fabs((a - b) / (2 * h) - slope) <= 0.03 * sqrt(steepest) + 2e-2))
 			fail_msg("%s: slope of the loss along %s: %.9g, by differences %.9g", preset, p->name,
 				 slope, (a - b) / (2 * h));

@@ -199,16 +199,41 @@ static void only_files_are_replaced(void **state)
 	snprintf(link, sizeof(link), "%s/link", dir);
 	assert_int_equal(mkfifo(fifo, 0600), 0);
 	assert_int_equal(symlink("fifo", link), 0);
-	assert_int_equal(dt_out_check(fifo, &err), -EINVAL);
+	assert_int_equal(dt_out_path(fifo, &real, &err), -EINVAL);
 	assert_non_null(strstr(err.msg, "a FIFO"));
-	assert_int_equal(dt_out_check(link, &err), -EINVAL);
-	assert_int_equal(dt_out_check("/dev/null", &err), -EINVAL);
+	assert_int_equal(dt_out_path(link, &real, &err), -EINVAL);
+	assert_int_equal(dt_out_path("/dev/null", &real, &err), -EINVAL);
 	assert_non_null(strstr(err.msg, "a device"));
-	assert_int_equal(dt_out_check(dir, &err), -EISDIR);
+	assert_int_equal(dt_out_path(dir, &real, &err), -EISDIR);
 	assert_int_equal(dt_out_stream(dir, false, &f, &err), -EISDIR);
 	assert_int_equal(dt_out_path(path, &real, &err), 0); /* missing */
 	assert_string_equal(real, path);
 	free(real);
+}
+
+static void places_that_are_asked_before(void **state)
+{
+	char fifo[160], under[160], in_file[160];
+	struct dt_err err = {0};
+
+	snprintf(fifo, sizeof(fifo), "%s/fifo", dir);
+	snprintf(under, sizeof(under), "%s/missing/out", dir);
+	snprintf(in_file, sizeof(in_file), "%s/out/out", dir);
+	assert_int_equal(mkfifo(fifo, 0600), 0);
+	assert_int_equal(dt_out_check(fifo, &err), 0); /* written in place */
+	assert_int_equal(dt_out_check("/dev/null", &err), 0);
+	assert_int_equal(dt_out_check(path, &err), 0); /* missing */
+	assert_int_equal(dt_out_check(dir, &err), -EISDIR);
+	assert_int_equal(dt_out_check(under, &err), -ENOENT);
+	assert_non_null(strstr(err.msg, "missing/out"));
+	write_file(path, "x");
+	assert_int_equal(dt_out_check(path, &err), 0);
+	assert_int_equal(dt_out_check(in_file, &err), -ENOTDIR);
+	if (geteuid() != 0) { /* root may write everywhere */
+		assert_int_equal(chmod(dir, 0500), 0);
+		assert_int_equal(dt_out_check(path, &err), -EACCES);
+		assert_int_equal(chmod(dir, 0700), 0);
+	}
 }
 
 static void outputs_that_are_inputs(void **state)
@@ -317,6 +342,7 @@ int main(void)
 		T(devices_are_written_not_replaced),
 		T(links_stay),
 		T(only_files_are_replaced),
+		T(places_that_are_asked_before),
 		T(outputs_that_are_inputs),
 		T(impossible_places),
 		T(folders),

@@ -79,8 +79,8 @@ const char *dt_api_finish(const struct dt_completion *c, int i, const struct dt_
 json_t *dt_api_call_json(const struct dt_completion *c, int i, int k, const struct dt_tool_call *call,
 			 size_t from, size_t to);
 /*
- * messages_reply.c: what is new of a stream, of which something is, as Anthropic's events; of a request that failed
- * why. Call locked.
+ * messages_reply.c: what is new of a stream, of which something is, as Anthropic's events; of a request that
+ * failed why. Call locked.
  */
 int dt_messages_news(struct dt_sse *s, const struct dt_api_error *failed, FILE *f);
 /* responses_reply.c: the same as events of the Responses API. */
