@@ -168,9 +168,10 @@ int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, stru
 			if (a->slot[i].at < 0)
 				rc = start(a, &a->slot[i], l, sent++, err);
 		curl_multi_perform(a->multi, &running);
-		curl_multi_poll(a->multi, NULL, 0, 1000, NULL);
 		if (rc >= 0 && (rc = collect(a, l, err)) > 0)
 			got += rc;
+		else if (rc == 0) /* what has come is taken first: nothing wakes a wait for it */
+			curl_multi_poll(a->multi, NULL, 0, 1000, NULL);
 	}
 	for (int i = 0; i < a->nslot; i++)
 		if (a->slot[i].at >= 0) {
