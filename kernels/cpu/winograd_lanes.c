@@ -59,23 +59,6 @@ DT_INLINE void widen(float (*room)[DT_WINO], const float **full, const float *co
 	}
 }
 
-static void image(const struct dt_wino_parts *to, int64_t i, const float *const px[16], int64_t channels)
-{
-	const int64_t group = to->count * DT_WINO;
-	float *at = to->at + i * DT_WINO, room[16][DT_WINO];
-	const float *full[16];
-	int64_t c = 0;
-
-	for (; c + DT_WINO <= channels; c += DT_WINO, at += group)
-		for (int v = 0; v < V; v++)
-			image_vec(at + v * L, to->stride, px, c + v * L);
-	if (c == channels)
-		return;
-	widen(room, full, px, 16, c, channels);
-	for (int v = 0; v < V; v++)
-		image_vec(at + v * L, to->stride, full, v * L);
-}
-
 DT_INLINE void grad_vec(float *to, int64_t stride, const float *const px[4], int64_t at)
 {
 	const vec a = load(px[0] + at), b = load(px[1] + at), c = load(px[2] + at), d = load(px[3] + at);
@@ -94,21 +77,40 @@ DT_INLINE void grad_vec(float *to, int64_t stride, const float *const px[4], int
 	GRAD(12, -c, -d);
 }
 
-static void grad(const struct dt_wino_parts *to, int64_t i, const float *const px[4], int64_t channels)
+/* A panel of n pixels, 16 of x or 4 of dy, whose channels begin at c. n is a constant here and below. */
+DT_INLINE void panel(float *to, int64_t stride, const float *const *px, const int n, int64_t c)
+{
+	for (int v = 0; v < V; v++)
+		if (n == 16)
+			image_vec(to + v * L, stride, px, c + v * L);
+		else
+			grad_vec(to + v * L, stride, px, c + v * L);
+}
+
+DT_INLINE void panels(const struct dt_wino_parts *to, int64_t i, const float *const *px, const int n,
+		      int64_t channels)
 {
 	const int64_t group = to->count * DT_WINO;
-	float *at = to->at + i * DT_WINO, room[4][DT_WINO];
-	const float *full[4];
+	float *at = to->at + i * DT_WINO, room[16][DT_WINO];
+	const float *full[16];
 	int64_t c = 0;
 
 	for (; c + DT_WINO <= channels; c += DT_WINO, at += group)
-		for (int v = 0; v < V; v++)
-			grad_vec(at + v * L, to->stride, px, c + v * L);
+		panel(at, to->stride, px, n, c);
 	if (c == channels)
 		return;
-	widen(room, full, px, 4, c, channels);
-	for (int v = 0; v < V; v++)
-		grad_vec(at + v * L, to->stride, full, v * L);
+	widen(room, full, px, n, c, channels);
+	panel(at, to->stride, full, n, 0);
+}
+
+static void image(const struct dt_wino_parts *to, int64_t i, const float *const px[16], int64_t channels)
+{
+	panels(to, i, px, 16, channels);
+}
+
+static void grad(const struct dt_wino_parts *to, int64_t i, const float *const px[4], int64_t channels)
+{
+	panels(to, i, px, 4, channels);
 }
 
 /* G g G^T of the windows that lie in g, by tap. */
