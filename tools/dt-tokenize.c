@@ -2,12 +2,12 @@
 #include "base/json.h"
 #include "base/program.h"
 #include "base/progress.h"
-#include "base/table.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "ckpt/tokenizer_file.h"
 #include "data/bpe_train.h"
 #include "data/ids.h"
+#include "data/tok_print.h"
 #include "data/tokenizer.h"
 
 #include <errno.h>
@@ -274,56 +274,7 @@ static int do_decode(const struct dt_tokenizer *t, struct dt_err *err)
 
 static int show_info(const struct dt_tokenizer *t, struct dt_err *err)
 {
-	struct dt_tokenizer_info i;
-	struct dt_table *table;
-
-	dt_tokenizer_describe(t, &i);
-	if (json) {
-		json_t *list = json_array(), *o;
-		int rc;
-
-		for (int k = 0; k < i.patterns; k++)
-			json_array_append_new(list, json_string(i.pattern[k]));
-		o = json_pack("{s:i, s:s, s:i, s:I, s:i, s:i, s:i, s:i, s:s, s:o, s:s}", "schema", 1, "kind",
-			      i.kind, "vocab", dt_tokenizer_vocab(t), "merges", (json_int_t)i.merges,
-			      "added_tokens", i.added, "special_tokens", i.special, "eot_id",
-			      dt_tokenizer_eot(t), "bos_id", dt_tokenizer_bos(t), "normalizer", i.normalizer,
-			      "patterns", list, "hash", dt_tokenizer_hash(t));
-		rc = dt_json_write_line(stdout, o, err);
-		json_decref(o);
-		return rc;
-	}
-	table = dt_table_new("property|value");
-	dt_table_cell(table, "kind");
-	dt_table_cell(table, "%s", i.kind);
-	dt_table_cell(table, "vocabulary");
-	dt_table_cell(table, "%d", dt_tokenizer_vocab(t));
-	dt_table_cell(table, "merges");
-	dt_table_cell(table, "%lld", (long long)i.merges);
-	dt_table_cell(table, "added tokens");
-	dt_table_cell(table, "%d, of which special %d", i.added, i.special);
-	for (int k = 0; k < 2; k++) {
-		int32_t id = k ? dt_tokenizer_bos(t) : dt_tokenizer_eot(t);
-		size_t n = 0;
-		const char *s = dt_tokenizer_piece(t, id, true, &n);
-
-		dt_table_cell(table, k ? "start of text" : "end of text");
-		if (s)
-			dt_table_cell(table, "%d %.*s", id, (int)n, s);
-		else
-			dt_table_cell(table, "none");
-	}
-	dt_table_cell(table, "normalizer");
-	dt_table_cell(table, "%s", *i.normalizer ? i.normalizer : "none");
-	for (int k = 0; k < i.patterns; k++) {
-		dt_table_cell(table, "pattern");
-		dt_table_cell(table, "%s", i.pattern[k]);
-	}
-	dt_table_cell(table, "hash");
-	dt_table_cell(table, "%s", dt_tokenizer_hash(t));
-	dt_table_print(table, stdout);
-	dt_table_free(table);
-	return 0;
+	return dt_tokenizer_print(t, json, stdout, err);
 }
 
 static int usage_of_train(int n, char **args)
