@@ -66,7 +66,7 @@ DT_DEVICE void weigh_row(float (&s)[8][4], float (&o)[COLS / 8][4], float &max, 
 			 int h)
 {
 	const int lane = (int)threadIdx.x % 32;
-	float top = max, base, shrink, add = 0;
+	float top = max;
 
 	DT_UNROLL
 	for (int i = 0; i < 16; i++) {
@@ -75,27 +75,7 @@ DT_DEVICE void weigh_row(float (&s)[8][4], float (&o)[COLS / 8][4], float &max, 
 		v = from[(lane / 4 + 8 * h) * SCORES + i / 2 * 8 + lane % 4 * 2 + i % 2];
 		top = v > top ? v : top;
 	}
-	for (int by = 1; by <= 2; by++) {
-		const float other = __shfl_xor_sync(DT_ALL, top, by);
-
-		top = other > top ? other : top;
-	}
-	base = top == DT_NEGINF ? 0 : top;
-	shrink = exp2f(max - base);
-	max = top;
-	DT_UNROLL
-	for (int i = 0; i < 16; i++) {
-		float &v = s[i / 2][2 * h + i % 2];
-
-		v = exp2f(v - base);
-		add += v;
-	}
-	sum = fmaf(sum, shrink, add); /* of this lane's keys */
-	DT_UNROLL
-	for (int n = 0; n < COLS / 8; n++) {
-		o[n][2 * h] *= shrink;
-		o[n][2 * h + 1] *= shrink;
-	}
+	weigh_half(s, o, max, sum, top, h);
 }
 
 /* o += weights, rounded to T, times the warp's columns of values, those that are there. */

@@ -60,6 +60,39 @@ DT_DEVICE struct row row_of(const struct paged &a, int seq, int32_t row)
 	return {seq, a.window > 0 && last >= a.window ? (int32_t)(last - a.window + 1) : 0, last};
 }
 
+/*
+ * Scores of 64 keys, exponents of 2, become weights: s[n][2 h + e] of rows lane / 4 + 8 h of a warp's
+ * products, whose sums o are scaled alike. top: the largest of this lane's scores and of max, what came
+ * before; sum: of this lane's keys.
+ */
+template <int N>
+DT_DEVICE void weigh_half(float (&s)[8][4], float (&o)[N][4], float &max, float &sum, float top, int h)
+{
+	float base, shrink, add = 0;
+
+	for (int by = 1; by <= 2; by++) {
+		const float other = __shfl_xor_sync(DT_ALL, top, by);
+
+		top = other > top ? other : top;
+	}
+	base = top == DT_NEGINF ? 0 : top; /* a row that sees none of these keys */
+	shrink = exp2f(max - base);
+	max = top;
+	DT_UNROLL
+	for (int i = 0; i < 16; i++) {
+		float &v = s[i / 2][2 * h + i % 2];
+
+		v = exp2f(v - base);
+		add += v;
+	}
+	sum = fmaf(sum, shrink, add);
+	DT_UNROLL
+	for (int n = 0; n < N; n++) {
+		o[n][2 * h] *= shrink;
+		o[n][2 * h + 1] *= shrink;
+	}
+}
+
 /* attention_tiles.cu: on tensor cores, where types and sizes allow it. */
 bool dt_paged_in_tiles(const struct paged *a);
 int dt_paged_tiles(const struct dt_cuda *c, struct paged a);

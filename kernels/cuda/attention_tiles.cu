@@ -79,7 +79,7 @@ DT_DEVICE void weigh(float (&s)[8][4], float (&o)[D / 8][4], float (&max)[2], fl
 
 	DT_UNROLL
 	for (int h = 0; h < 2; h++) {
-		float top = max[h], base, shrink, add = 0;
+		float top = max[h];
 
 		DT_UNROLL
 		for (int i = 0; i < 16; i++) {
@@ -89,27 +89,7 @@ DT_DEVICE void weigh(float (&s)[8][4], float (&o)[D / 8][4], float (&max)[2], fl
 			v = j >= first[h] && j <= last[h] ? v * k : DT_NEGINF;
 			top = v > top ? v : top;
 		}
-		for (int by = 1; by <= 2; by++) {
-			const float other = __shfl_xor_sync(DT_ALL, top, by);
-
-			top = other > top ? other : top;
-		}
-		base = top == DT_NEGINF ? 0 : top; /* a row that sees none of these keys */
-		shrink = exp2f(max[h] - base);
-		max[h] = top;
-		DT_UNROLL
-		for (int i = 0; i < 16; i++) {
-			float &v = s[i / 2][2 * h + i % 2];
-
-			v = exp2f(v - base);
-			add += v;
-		}
-		sum[h] = fmaf(sum[h], shrink, add); /* of this lane's keys */
-		DT_UNROLL
-		for (int n = 0; n < D / 8; n++) {
-			o[n][2 * h] *= shrink;
-			o[n][2 * h + 1] *= shrink;
-		}
+		weigh_half(s, o, max[h], sum[h], top, h);
 	}
 }
 
