@@ -484,13 +484,10 @@ shares_experts() {
     run -1 dt-serve --batch m --layout tp2
     [[ $output == *"layout 'tp2' is for 2 ranks, but there is 1"* ]]
     run -2 dt-serve --batch m --layout tpx
-    dt-serve m "${common[@]}" --port 0 >url1 2>log1 3>&- & # whose port others cannot have
-    one=$!
-    until [ -s url1 ] || ! kill -0 $one; do sleep 0.05; done
-    port=$(sed 's/.*://' url1)
+    await dt-serve m "${common[@]}" --port 0 # whose port others cannot have
+    port=${url##*:}
     status=0
-    timeout 40 mpirun -np 2 dt-serve m "${common[@]}" --port "$port" >out 2>log || status=$?
-    kill "$one"
+    timeout 40 mpirun -np 2 dt-serve m "${common[@]}" --port "$port" >out 2>log 3>&- || status=$?
     [ "$status" -eq 1 ]
     grep -q "cannot listen on '127.0.0.1' port $port: Address already in use" log
 }
