@@ -72,6 +72,7 @@ const struct dt_opt train_opts[] = {
 	DT_RUN_OPT("lr"),
 	DT_RUN_OPT("min-lr"),
 	DT_RUN_OPT("layer-lr-decay"),
+	DT_RUN_OPT("lr-scale"),
 	DT_RUN_OPT("momentum-correction"),
 	DT_RUN_OPT("scale-lr"),
 	DT_RUN_OPT("schedule"),

@@ -99,6 +99,7 @@ struct dt_param {
 	bool frozen;	 /* not trained: it has no gradient, no master and no optimizer state */
 	int blocks;	 /* frozen: enum dt_block_kind it is kept in, else 0 */
 	bool decay;	 /* weight decay applies: matrices, not norms and biases */
+	double rate;	 /* its learning rate over the run's, of --lr-scale (dt_run_rates) */
 	bool partial; /* not cut, but each tensor-parallel rank's gradient is only a part of the whole one */
 	bool fused;   /* lies right behind the previous parameter in memory */
 	enum dt_cut cut;

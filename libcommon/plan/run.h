@@ -61,6 +61,7 @@ struct dt_run {
 	const char *no_decay;	  /* parameters without weight decay (dt_run_decay); NULL: norms and biases */
 	bool momentum_correction; /* velocities that hold the rate follow it where it changes */
 	double layer_decay;	  /* a layer's learning rate over that of the layer above; 0, 1: the same */
+	const char *lr_scale;	  /* "REGEX:X[,REGEX:X...]": rates of parameters (dt_run_rates); NULL: one rate */
 	const char *scale_lr;	  /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
 	const char *shares;	/* DT_SHARES: microbatches of the ranks; NULL: equal */
@@ -117,6 +118,9 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 
 /* Sets decay of each parameter as --no-decay says. -EINVAL where that is no expression or names nothing. */
 int dt_run_decay(const struct dt_run *r, struct dt_params *p, struct dt_err *err);
+
+/* Sets rate of each parameter as --lr-scale says. -EINVAL where that cannot be read or names nothing. */
+int dt_run_rates(const struct dt_run *r, struct dt_params *p, struct dt_err *err);
 
 /*
  * Works out what follows from the rest: seq where it is 0 and there is a model, global_batch and accumulation

@@ -6,17 +6,18 @@
 #include <errno.h>
 #include <string.h>
 
-/* --no-decay names some parameter. */
-static int check_decay(const struct dt_run *r, struct dt_err *err)
+/* --no-decay and --lr-scale name some parameter. */
+static int check_names(const struct dt_run *r, struct dt_err *err)
 {
 	struct dt_params t;
 	int rc;
 
-	if (!r->no_decay || !strcmp(r->no_decay, "norm,bias"))
+	if ((!r->no_decay || !strcmp(r->no_decay, "norm,bias")) && !r->lr_scale)
 		return 0;
 	if ((rc = dt_model_params(r->config, &t, err)) < 0)
 		return rc;
-	rc = dt_run_decay(r, &t, err);
+	if ((rc = dt_run_decay(r, &t, err)) == 0)
+		rc = dt_run_rates(r, &t, err);
 	dt_params_release(&t);
 	return rc;
 }
@@ -31,15 +32,14 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 	if (r->no_master && (blocks || (o->flags & DT_OPTIM_WHOLE)))
 		return dt_err_set(err, -EINVAL, "--optimizer %s needs master weights: leave --no-master out",
 				  o->name);
-	if (r->layer_decay > 0 && r->layer_decay < 1 && (o->flags & DT_OPTIM_WHOLE))
-		return dt_err_set(err, -ENOTSUP,
-				  "--layer-lr-decay: %s of this version has one rate for all tensors",
-				  o->name);
+	if (((r->layer_decay > 0 && r->layer_decay < 1) || r->lr_scale) && (o->flags & DT_OPTIM_WHOLE))
+		return dt_err_set(err, -ENOTSUP, "--%s: %s of this version has one rate for all tensors",
+				  r->lr_scale ? "lr-scale" : "layer-lr-decay", o->name);
 	if (r->momentum_correction && r->optim.kind != DT_OPTIM_LARS)
 		return dt_err_set(err, -EINVAL,
 				  "--momentum-correction is for lars: the states of %s do not hold the rate",
 				  o->name);
-	if ((rc = check_decay(r, err)) < 0)
+	if ((rc = check_names(r, err)) < 0)
 		return rc;
 	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))
 		return dt_err_set(err, -ENOTSUP,

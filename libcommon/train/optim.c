@@ -158,13 +158,13 @@ static int update_part(struct trainer *t, int i, const struct dt_optim *o, int64
 
 /*
  * The rate of a parameter over that of the top: X to the number of layers above it, so that of the final norm
- * and the head it is 1 and of the embedding the least (Clark et al. 2020, ELECTRA).
+ * and the head it is 1 and of the embedding the least (Clark et al. 2020, ELECTRA); times its own of --lr-scale.
  */
 static float of_layer(const struct trainer *t, const struct dt_param *p, double lr)
 {
 	double x = t->run.layer_decay > 0 ? t->run.layer_decay : 1;
 
-	return (float)(lr * pow(x, (double)(t->config.layers - p->layer)));
+	return (float)(lr * p->rate * pow(x, (double)(t->config.layers - p->layer)));
 }
 
 /* What of a rule is a parameter's own. */

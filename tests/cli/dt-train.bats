@@ -269,6 +269,31 @@ attempt() {
     [[ "$output" == *"one rate for all tensors"* ]]
 }
 
+@test "--lr-scale: parameters by name move by so much of what they move without" {
+    local name scale
+    for name in none whole scaled; do
+        scale=(--lr-scale 'embed.*:0.25,.*weight:2')
+        [ $name = scaled ] || scale=()
+        dt-train --model gpt2-tiny --data d.h5 --seq 32 --precision fp32 --no-mfu --threads 1 --optimizer sgd --weight-decay 0 \
+            --schedule constant --warmup 0 --clip 0 --steps 1 --lr "$([ $name = none ] && echo 0 || echo 0.1)" "${scale[@]}" \
+            --save scale-$name >/dev/null
+    done
+    for name in whole scaled; do
+        dt-shard-ckpt diff scale-none scale-$name --json >$name.json || true
+    done
+    jq -n -e --slurpfile a whole.json --slurpfile b scaled.json '
+        def moved(x): [x[0].tensors[] | select(.name | startswith("model/")) | {key: .name, value: .max_abs}] | from_entries;
+        moved($a) as $w | moved($b) as $s | ($w | length) > 10 and
+        all($w | keys[]; . as $n | (if test("embed") then 0.25 elif test("weight$") then 2 else 1 end) as $x |
+            ($s[$n] / $w[$n] / $x - 1) | fabs < 0.02)'
+    run -2 dt-train --model gpt2-tiny --data d.h5 --steps 1 --lr-scale 'nobody:2'
+    [[ "$output" == *"--lr-scale 'nobody' matches no parameter of 'gpt2-tiny'"* ]]
+    run -2 dt-train --model gpt2-tiny --data d.h5 --steps 1 --lr-scale 'embed.*'
+    [[ "$output" == *"--lr-scale 'embed.*' is not REGEX:X with X from 0 to 1e6"* ]]
+    run -2 dt-train --model gpt2-tiny --data d.h5 --optimizer lamb --lr-scale 'embed.*:0.5' --steps 1
+    [[ "$output" == *"--lr-scale: lamb of this version has one rate for all tensors"* ]]
+}
+
 @test "bad input: one clear line, the right exit status, nothing written" {
     rm -rf run
     attempt dt-train --model gpt2-tiny --data d.h5 --frobnicate; one_line 2 "unknown option '--frobnicate'"
