@@ -199,7 +199,7 @@ static int set_vocab(const char *model, struct dt_err *err)
 	return dt_config_set_vocab(&a->config, a->o.run.vocab, err);
 }
 
-/* What blocks of --base-precision the frozen weights of --lora are in. */
+/* What blocks of --lora-base the frozen weights of --lora are in. */
 static enum dt_block_kind base_blocks(void)
 {
 	if (!a->base_given || !a->q.run.lora.rank)

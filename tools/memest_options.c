@@ -68,7 +68,7 @@ const struct dt_opt memest_opts[] = {
 	DT_RUN_OPT("beta"),
 	DT_RUN_OPT("task"),
 	DT_RUN_OPT("actors"),
-	{"base-precision", 0, DT_OPT_CHOICE, &memest_args.base, DT_WEIGHT_CHOICES,
+	{"lora-base", 0, DT_OPT_CHOICE, &memest_args.base, DT_WEIGHT_CHOICES,
 	 "type of the frozen weights; nf4 is QLoRA", .given = &memest_args.base_given,
 	 .def_text = "that of --precision"},
 	DT_RUN_OPT("clip", .without = "serve"),

@@ -9,12 +9,13 @@
 
 #include <string.h>
 
-static bool even(const struct dt_comm *c, const int32_t *rows_of)
+/* Rows of each rank where all have as many, else -1. */
+static int32_t rows_of_each(const struct dt_comm *c, const int32_t *rows_of)
 {
 	for (int r = 1; r < dt_comm_size(c); r++)
 		if (rows_of[r] != rows_of[0])
-			return false;
-	return true;
+			return -1;
+	return rows_of[0];
 }
 
 /* Each rank's rows, this one's in their place, to all. */
@@ -23,11 +24,12 @@ static int gather(struct dt_infer *m, struct dt_comm *c, const int32_t *rows_of,
 {
 	const enum dt_dtype type = m->x.dtype;
 	const size_t row = (size_t)(cols * dt_dtype_size(type));
+	const int32_t each = rows_of_each(c, rows_of);
 	int rc = 0;
 
-	if (even(c, rows_of) && rows_of[0] == 0)
+	if (each == 0)
 		return 0;
-	if (even(c, rows_of))
+	if (each > 0)
 		return dt_all_gather(c, all, NULL, (size_t)(m->batch->ntokens * cols), type, what, err);
 	for (int r = 0; r < dt_comm_size(c) && rc == 0; r++)
 		if (rows_of[r] > 0)
@@ -42,11 +44,12 @@ static int scatter(struct dt_infer *m, struct dt_comm *c, const int32_t *rows_of
 {
 	const enum dt_dtype type = m->x.dtype;
 	const size_t row = (size_t)(cols * dt_dtype_size(type));
+	const int32_t each = rows_of_each(c, rows_of);
 	int rc = 0;
 
-	if (even(c, rows_of) && rows_of[0] == 0)
+	if (each == 0)
 		return 0;
-	if (even(c, rows_of))
+	if (each > 0)
 		return dt_reduce_scatter(c, own, all, (size_t)(m->batch->ntokens * cols), type, DT_SUM,
 					 "sums of experts", err);
 	for (int r = 0; r < dt_comm_size(c) && rc == 0; r++)

@@ -159,7 +159,7 @@ merge() { # base adapter dst options...
     jq '.hidden_size = 256 | .intermediate_size = 512 | .num_hidden_layers = 2' qwen3.json >wide.json
     wide=("${common[@]}" --model wide.json --lora 4 --lora-base q4_k --lora-targets qv)
     dt-train "${wide[@]}" --steps 2 --metrics q4k
-    dt-memest wide.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 --lora-targets qv --base-precision q4_k --check q4k
+    dt-memest wide.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 --lora-targets qv --lora-base q4_k --check q4k
     dt-train verify --layouts dp1,pp2 "${wide[@]}" --steps 3 >&2
     losses --model wide.json --steps 2 --lora 4 --lora-targets qv >plain
     jq -s 'map(select(.loss)) | .[-1].loss' q4k >blocks
@@ -175,7 +175,7 @@ merge() { # base adapter dst options...
     losses --model q.json --steps 5 --lora 4 --precision bf16 >plain
     for base in q8_0 q4_0 nf4; do
         dt-train "${common[@]}" --model q.json --steps 5 --lora 4 --lora-base $base --precision bf16 --metrics $base
-        dt-memest q.json --seq 32 --microbatch 1 --global-batch 8 --lora 4 --base-precision $base --check $base
+        dt-memest q.json --seq 32 --microbatch 1 --global-batch 8 --lora 4 --lora-base $base --check $base
         jq -s 'map(select(.loss)) | .[-1].loss' $base >blocks
         jq -en "$(tail -1 plain) / $(cat blocks) | . > 0.99 and . < 1.01"
         dt-train verify --layouts dp1,tp2,dp2.z2,pp2 --model q.json "${common[@]}" --steps 5 --lora 4 --lora-base $base >&2
@@ -186,7 +186,7 @@ merge() { # base adapter dst options...
     losses --model q.json --steps 6 --save packed --resume auto >>halves
     cmp straight halves
     # 70 B of 4 bits with adapters in 48 GB
-    dt-memest llama-2-70b --lora 16 --base-precision nf4 --seq 512 --recompute full --gpu-mem 48GB --margin 0
+    dt-memest llama-2-70b --lora 16 --lora-base nf4 --seq 512 --recompute full --gpu-mem 48GB --margin 0
     train_refused 2 z3 --model q.json --steps 1 --lora 4 --lora-base nf4 --layout dp1.z3
     train_refused 2 "whole blocks" --model qwen3.json --steps 1 --lora 4 --lora-base nf4
     train_refused 2 "goes with --lora" --model q.json --steps 1 --lora-base nf4

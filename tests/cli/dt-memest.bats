@@ -661,8 +661,8 @@ safetensors() {
 		([.categories[].name] | contains(["optimizer"]) | not)'
 	json llama-2-7b --lora 8 --lora-targets qv --account generic
 	filter='(.categories[] | select(.name == "weights") | .bytes / 1073741824 | (. > 3.8 and . < 3.95))'
-	json llama-2-7b --lora 8 --lora-targets qv --base-precision nf4 --account generic
-	refused 1 "adapters (LoRA)" --account dt llama-2-7b --lora 8 --base-precision q6_k
+	json llama-2-7b --lora 8 --lora-targets qv --lora-base nf4 --account generic
+	refused 1 "adapters (LoRA)" --account dt llama-2-7b --lora 8 --lora-base q6_k
 	refused 1 "no linear" llama-2-7b --lora 8 --lora-targets foo --account dt
 }
 

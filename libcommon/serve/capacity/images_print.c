@@ -34,21 +34,6 @@ static json_t *plan_json(const struct dt_serve_query *q, const struct dt_image_p
 	return o;
 }
 
-static int print_json(const struct dt_serve_query *q, const struct dt_image_plan *p, int n, FILE *f,
-		      struct dt_err *err)
-{
-	json_t *list = json_array(), *o;
-	int rc;
-
-	for (int i = 0; i < n; i++)
-		json_array_append_new(list, plan_json(q, &p[i]));
-	o = json_pack("{s:i, s:s, s:f, s:o}", "schema", 1, "model", q->config.name, "rate_per_s", q->rate,
-		      "plans", list);
-	rc = dt_json_write_line(f, o, err);
-	json_decref(o);
-	return rc;
-}
-
 static void put_row(struct dt_table *t, const struct dt_serve_query *q, const struct dt_image_plan *p)
 {
 	char s[24];
@@ -74,8 +59,13 @@ int dt_image_plans_print(const struct dt_serve_query *q, const struct dt_image_p
 	const bool priced = q->price > 0;
 	struct dt_table *t;
 
-	if (json)
-		return print_json(q, p, n, f, err);
+	if (json) {
+		json_t *list = json_array();
+
+		for (int i = 0; i < n; i++)
+			json_array_append_new(list, plan_json(q, &p[i]));
+		return dt_serve_plans_json(q, list, f, err);
+	}
 	t = dt_table_new(priced ? "split|>batch|>ranks|>pass|>answer|>P99|>images/s|>memory|>a million|>at "
 				  "the rate|note"
 				: "split|>batch|>ranks|>pass|>answer|>P99|>images/s|>memory|note");

@@ -76,6 +76,9 @@ int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_p
 
 /* ---- between the files of this folder ---- */
 
+/* A line of JSON with `plans` in it, whose reference it takes. */
+int dt_serve_plans_json(const struct dt_serve_query *q, json_t *plans, FILE *f, struct dt_err *err);
+
 struct dt_serve_servers { /* of a trial; prefill: further ones for prompts alone, and their clock */
 	int n, prefill;
 	struct dt_serve_clock *clock, *prompts;

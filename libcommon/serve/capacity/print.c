@@ -82,17 +82,12 @@ static json_t *plan_json(const struct dt_serve_query *q, const struct dt_serve_p
 	return o;
 }
 
-static int print_json(const struct dt_serve_query *q, const struct dt_serve_plan *p, int n, FILE *f,
-		      struct dt_err *err)
+int dt_serve_plans_json(const struct dt_serve_query *q, json_t *plans, FILE *f, struct dt_err *err)
 {
-	json_t *list = json_array(), *o;
-	int rc;
+	json_t *o = json_pack("{s:i, s:s, s:f, s:o}", "schema", 1, "model", q->config.name, "rate_per_s",
+			      q->rate, "plans", plans);
+	int rc = dt_json_write_line(f, o, err);
 
-	for (int i = 0; i < n; i++)
-		json_array_append_new(list, plan_json(q, &p[i]));
-	o = json_pack("{s:i, s:s, s:f, s:o}", "schema", 1, "model", q->config.name, "rate_per_s", q->rate,
-		      "plans", list);
-	rc = dt_json_write_line(f, o, err);
 	json_decref(o);
 	return rc;
 }
@@ -149,8 +144,13 @@ int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_p
 	const bool priced = q->price > 0;
 	struct dt_table *t;
 
-	if (json)
-		return print_json(q, p, n, f, err);
+	if (json) {
+		json_t *list = json_array();
+
+		for (int i = 0; i < n; i++)
+			json_array_append_new(list, plan_json(q, &p[i]));
+		return dt_serve_plans_json(q, list, f, err);
+	}
 	t = dt_table_new(priced ? "layout|>replicas|>devices|>sequences|>TTFT|>P99|>TPOT|>P99|>tokens/s|"
 				  ">memory|>a million|>at the rate|note"
 				: "layout|>replicas|>devices|>sequences|>TTFT|>P99|>TPOT|>P99|>tokens/s|"
