@@ -9,7 +9,7 @@
 #include "kernels/device.h"
 
 /*
- * A product with columns of y [rows, wide] and of h [rows, wide'], where they lie: adapters of joined linears.
+ * A product with columns of y [rows, wide] and of h [rows, wide'] where they lie: adapters of joined linears.
  * b [n, r] stands for columns at .. at + n of y and from .. from + r of h.
  */
 struct dt_columns_product {
@@ -24,8 +24,8 @@ struct dt_columns_product {
 };
 
 /*
- * Accumulated in f32, rounded once. -ENOTSUP: the device has whole matrices only (matmul.h), or is as fast with
- * copies of the columns. -EINVAL: shapes or types disagree. -ENOMEM.
+ * Accumulated in f32, rounded once. -ENOTSUP: the device has whole matrices only (matmul.h), or is as fast
+ * with copies of the columns. -EINVAL: shapes or types disagree. -ENOMEM.
  */
 int dt_dev_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p);
 

@@ -1,9 +1,12 @@
 /*
  * Products with one dimension of at most DT_THIN, as adapters and routers have them: their large operand is
- * read and written once, in the type that it is in memory, and widened a block at a time in the cache. oneDNN's
- * product needs an f32 copy of it in memory on the processors that have no product of 16 bits.
+ * read or written once, in the type that it has in memory, and widened a block at a time in the cache.
+ * oneDNN's product needs an f32 copy of it in memory on processors that have no product of 16 bits.
  *
- * Each element of c is one chain of multiply-adds over k in ascending order: its bits do not depend on threads.
+ * Measured on two cores of Zen 3 beside that, times of 1024 rows, rank 16: y += h b^T 0.62 to 0.85, gradients
+ * of a and b 0.73 to 0.77; of ranks above 32, and h = x a^T from a whole matrix, oneDNN's are faster.
+ *
+ * An element of c is one chain of multiply-adds over k in ascending order, whatever the number of threads.
  */
 #include "kernels/cpu/thin.h"
 #include "kernels/cpu/tile.h"

@@ -1,4 +1,4 @@
-/* Thin products of 16-bit operands on processors that widen them (matmul.h there says when). */
+/* Thin products of 16-bit operands on processors that widen those (matmul.h). */
 #ifndef DT_KERNELS_CPU_THIN_H
 #define DT_KERNELS_CPU_THIN_H
 
