@@ -10,8 +10,8 @@
 /* Whether a product is one of dt_thin_matmul's. */
 bool dt_thin_is(const struct dt_matmul_key *key);
 /* c = (accumulate ? c : 0) + op(a) op(b) + bias of such a shape; the cache is there. -ENOMEM. */
-int dt_thin_matmul(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c, struct dt_tensor a,
-		   struct dt_tensor b, struct dt_tensor bias);
+int dt_thin_matmul(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
+		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */
