@@ -2,7 +2,7 @@
 #ifndef DT_KERNELS_BACKEND_H
 #define DT_KERNELS_BACKEND_H
 
-#include "kernels/device.h"
+#include "kernels/columns.h"
 
 struct dt_backend {
 	int (*count)(void);
@@ -16,6 +16,8 @@ struct dt_backend {
 	/* NULL: never */
 	bool (*rows_apart)(struct dt_dev *dev, enum dt_dtype dtype, int64_t m, int64_t k, int64_t n, bool tb,
 			   bool bias);
+	/* NULL: -ENOTSUP */
+	int (*columns_matmul)(struct dt_dev *dev, const struct dt_columns_product *p);
 	double (*matmul_rate)(struct dt_dev *dev, enum dt_dtype dtype, double seconds);
 	double (*sheet_rate)(const struct dt_dev *dev, enum dt_dtype dtype);
 	double (*copy_rate)(struct dt_dev *dev, double seconds);

@@ -2,6 +2,7 @@
 #include "kernels/device.h"
 
 #include "kernels/backend.h"
+#include "kernels/check.h"
 #include "kernels/cpu/isa.h"
 
 #include <errno.h>
@@ -136,6 +137,18 @@ bool dt_dev_rows_apart(struct dt_dev *dev, enum dt_dtype dtype, int64_t m, int64
 		       bool bias)
 {
 	return of(dev)->rows_apart && of(dev)->rows_apart(dev, dtype, m, k, n, tb, bias);
+}
+
+int dt_dev_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p)
+{
+	const enum dt_dtype t = p->y.dtype;
+	const int64_t n = dt_rows(p->b), rank = dt_cols(p->b);
+
+	if (!dt_is_compute(t) || p->h.dtype != t || dt_rows(p->h) != dt_rows(p->y) || p->at < 0 ||
+	    p->from < 0 || p->at > dt_cols(p->y) - n || p->from > dt_cols(p->h) - rank ||
+	    (p->b.dtype != t && (p->of != DT_COLUMNS_B || p->b.dtype != DT_F32)))
+		return -EINVAL;
+	return of(dev)->columns_matmul ? of(dev)->columns_matmul(dev, p) : -ENOTSUP;
 }
 
 double dt_dev_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)

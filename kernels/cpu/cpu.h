@@ -60,6 +60,7 @@ void dt_cpu_matmul_release(struct dt_cpu *cpu);
 size_t dt_cpu_matmul_bytes(const struct dt_cpu *cpu);
 bool dt_cpu_matmul_rows_apart(struct dt_dev *dev, enum dt_dtype dtype, int64_t m, int64_t k, int64_t n,
 			      bool tb, bool bias);
+int dt_cpu_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p);
 void dt_cpu_conv_release(struct dt_cpu *cpu);
 size_t dt_cpu_conv_bytes(const struct dt_cpu *cpu);
 

@@ -164,6 +164,7 @@ const struct dt_backend dt_backend_cpu = {
 	.scratch_bytes = cpu_scratch_bytes,
 	.isa = cpu_isa,
 	.rows_apart = dt_cpu_matmul_rows_apart,
+	.columns_matmul = dt_cpu_columns_matmul,
 	.matmul_rate = dt_cpu_matmul_rate,
 	.sheet_rate = cpu_sheet_rate,
 	.copy_rate = dt_cpu_copy_rate,

@@ -3,6 +3,8 @@
 
 #include "base/progress.h"
 
+#include <errno.h>
+
 /* What the node does for one of its linears: its columns of h and of y. */
 struct lane {
 	struct dt_tensor b;
@@ -83,27 +85,79 @@ int dt_call_lora_down(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 	return 0;
 }
 
-int dt_call_lora_up(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+/* A product with columns where they lie (kernels/columns.h): 1, or 0 where the device has none. */
+static int in_place(struct dt_exec *x, struct dt_columns_product p, struct dt_err *err)
+{
+	const int rc = dt_dev_columns_matmul(x->dev, &p);
+
+	if (rc == -ENOTSUP)
+		return 0;
+	TRY(rc);
+	return 1;
+}
+
+static int lane_up(struct dt_exec *x, const struct dt_node *n, const struct lane *l, struct dt_tensor y,
+		   struct dt_tensor h, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
+	struct dt_tensor part, cols;
+	int rc;
+
+	if (l->alone) {
+		TRY(o->matmul(x->dev, y, h, false, l->b, true, DT_NONE, true));
+		return 0;
+	}
+	rc = in_place(x, (struct dt_columns_product){DT_COLUMNS_Y, y, h, l->b, l->y, l->h, true}, err);
+	if (rc)
+		return rc < 0 ? rc : 0;
+	part = room(x, n->out[1], h, l->b.dim[1]);
+	cols = room(x, n->out[2], y, l->b.dim[0]);
+	TRY(o->columns(x->dev, part, 0, h, l->h, l->b.dim[1], false));
+	TRY(o->matmul(x->dev, cols, part, false, l->b, true, DT_NONE, false));
+	TRY(o->columns(x->dev, y, l->y, cols, 0, l->b.dim[0], true));
+	return 0;
+}
+
+int dt_call_lora_up(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
 	struct dt_tensor y = dt_call_mat(x, n->out[0]), h = dt_call_mat(x, n->in[1]);
 	struct lane l;
+	int rc = 0;
 
 	TRY(dt_call_moved(x, n->out[0], n->in[0]));
-	for (int i = 0; i < 3 && !x->adapters_off; i++) {
-		struct dt_tensor part, cols;
+	for (int i = 0; i < 3 && rc == 0 && !x->adapters_off; i++)
+		if (lane_of(x, n, i, &l))
+			rc = lane_up(x, n, &l, y, h, err);
+	return rc;
+}
 
-		if (!lane_of(x, n, i, &l))
-			continue;
-		if (l.alone) {
-			TRY(o->matmul(x->dev, y, h, false, l.b, true, DT_NONE, true));
-			continue;
-		}
-		part = room(x, n->out[1], h, l.b.dim[1]);
-		cols = room(x, n->out[2], y, l.b.dim[0]);
-		TRY(o->columns(x->dev, part, 0, h, l.h, l.b.dim[1], false));
-		TRY(o->matmul(x->dev, cols, part, false, l.b, true, DT_NONE, false));
-		TRY(o->columns(x->dev, y, l.y, cols, 0, l.b.dim[0], true));
+/* Of joined linears; h absent: no db; dh absent: not wanted. */
+static int lane_up_b(struct dt_exec *x, const struct dt_node *n, const struct lane *l, struct dt_tensor dy,
+		     struct dt_tensor h, struct dt_tensor dh, struct dt_err *err)
+{
+	const struct dt_ops *o = x->dev->ops;
+	const struct dt_tensor db = x->g[l->param], part = room(x, n->out[1], dy, l->b.dim[1]),
+			       cols = room(x, n->out[2], dy, l->b.dim[0]);
+	int have_db = 1, have_dh = 1;
+
+	if (h.data)
+		have_db = in_place(
+			x, (struct dt_columns_product){DT_COLUMNS_B, dy, h, db, l->y, l->h, x->accumulate},
+			err);
+	if (have_db >= 0 && dh.data)
+		have_dh = in_place(
+			x, (struct dt_columns_product){DT_COLUMNS_H, dy, dh, l->b, l->y, l->h, false}, err);
+	if (have_db < 0 || have_dh < 0)
+		return have_db < 0 ? have_db : have_dh;
+	if (!have_db || !have_dh)
+		TRY(o->columns(x->dev, cols, 0, dy, l->y, l->b.dim[0], false));
+	if (!have_db) {
+		TRY(o->columns(x->dev, part, 0, h, l->h, l->b.dim[1], false));
+		TRY(o->matmul(x->dev, db, cols, true, part, false, DT_NONE, x->accumulate));
+	}
+	if (!have_dh) {
+		TRY(o->matmul(x->dev, part, cols, false, l->b, false, DT_NONE, false));
+		TRY(o->columns(x->dev, dh, l->h, part, 0, l->b.dim[1], false));
 	}
 	return 0;
 }
@@ -115,30 +169,23 @@ int dt_call_lora_up_b(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 	struct dt_tensor dy = dt_call_mat(x, n->in[0]), h = dt_call_mat(x, n->in[1]),
 			 dh = dt_call_mat(x, n->out[0]);
 	struct lane l;
+	int rc = 0;
 
-	for (int i = 0; i < 3; i++) {
-		struct dt_tensor part = h, back = dh, cols = dy;
-
+	for (int i = 0; i < 3 && rc == 0; i++) {
 		if (!lane_of(x, n, i, &l))
 			continue;
 		if (!l.alone) {
-			back = part = room(x, n->out[1], dy, l.b.dim[1]);
-			cols = room(x, n->out[2], dy, l.b.dim[0]);
-			TRY(o->columns(x->dev, cols, 0, dy, l.y, l.b.dim[0], false));
+			rc = lane_up_b(x, n, &l, dy, h, dh, err);
+			continue;
 		}
-		if (h.data && !l.alone)
-			TRY(o->columns(x->dev, part, 0, h, l.h, l.b.dim[1], false));
 		if (h.data)
-			TRY(o->matmul(x->dev, x->g[l.param], cols, true, part, false, DT_NONE,
-				      x->accumulate));
+			TRY(o->matmul(x->dev, x->g[l.param], dy, true, h, false, DT_NONE, x->accumulate));
 		if (dh.data)
-			TRY(o->matmul(x->dev, back, cols, false, l.b, false, DT_NONE, false));
-		if (dh.data && !l.alone)
-			TRY(o->columns(x->dev, dh, l.h, back, 0, l.b.dim[1], false));
+			TRY(o->matmul(x->dev, dh, dy, false, l.b, false, DT_NONE, false));
 	}
-	if (dh.data)
+	if (rc == 0 && dh.data)
 		TRY(o->scale(x->dev, dh, n->attr.scale));
-	return 0;
+	return rc;
 }
 
 int dt_call_lora_dx(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)

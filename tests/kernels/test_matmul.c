@@ -1,6 +1,8 @@
 /* matmul and colsum against f64 loops: odd sizes, all transpositions, bias, accumulation, invariance. */
 #include "group.h"
 
+#include "kernels/shape.h"
+
 static double at(struct dt_tensor t, bool trans, int64_t i, int64_t j)
 {
 	return get(t, trans ? j * t.dim[1] + i : i * t.dim[1] + j);
@@ -79,6 +81,92 @@ static void test_blocks(void **state)
 		one_product((struct shape){1100, 9, 33}, flags, DT_BF16, DT_F32);
 		one_product((struct shape){513, 20, 7}, flags, DT_BF16, DT_BF16);
 	}
+}
+
+/* One dimension small, and the others more than a block: what adapters' products are like. */
+static void test_thin(void **state)
+{
+	static const struct shape shapes[] = {{37, 300, 16}, {300, 7, 53},  {531, 32, 16}, {32, 270, 40},
+					      {16, 19, 261}, {3, 256, 100}, {20, 259, 32}};
+
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+		for (int flags = 0; flags < 16; flags++) {
+			one_product(shapes[i], flags, DT_BF16, DT_BF16);
+			one_product(shapes[i], flags, DT_BF16, DT_F32);
+			one_product(shapes[i], flags, DT_F16, DT_F16);
+		}
+}
+
+/* A product with columns of y and h against an f64 loop; what is not meant stays as it is. */
+static void one_of_columns(int of, enum dt_dtype t, enum dt_dtype tb, bool accumulate, int64_t rank)
+{
+	enum { ROWS = 50, N = 270, AT = 33, FROM = 3 };
+	struct dt_tensor y = random_tensor(t, ROWS, AT + N + 5, 1, 1),
+			 h = random_tensor(t, ROWS, FROM + rank + 2, 2, 1),
+			 b = random_tensor(tb, N, rank, 3, 1);
+	struct dt_tensor out = of == DT_COLUMNS_Y ? y : of == DT_COLUMNS_H ? h : b;
+	const struct dt_columns_product p = {of, y, h, b, AT, FROM, accumulate};
+	double *want = values(out);
+	const int64_t wy = dt_cols(y), wh = dt_cols(h);
+	int rc;
+
+	for (int64_t i = 0; of != DT_COLUMNS_Y && i < (of == DT_COLUMNS_H ? ROWS : N); i++)
+		for (int64_t r = 0; r < rank; r++)
+			if (of == DT_COLUMNS_H)
+				want[i * wh + FROM + r] = 0;
+			else
+				want[i * rank + r] *= accumulate;
+	for (int64_t i = 0; i < ROWS; i++)
+		for (int64_t j = 0; j < N; j++)
+			for (int64_t r = 0; r < rank; r++) {
+				const double v = get(y, i * wy + AT + j), u = get(h, i * wh + FROM + r),
+					     w = get(b, j * rank + r);
+
+				if (of == DT_COLUMNS_Y)
+					want[i * wy + AT + j] += u * w;
+				else if (of == DT_COLUMNS_H)
+					want[i * wh + FROM + r] += v * w;
+				else
+					want[j * rank + r] += v * u;
+			}
+	rc = dt_dev_columns_matmul(dev, &p);
+	if (rc == -ENOTSUP)
+		assert_true(emulated(dev) || strcmp(dt_dev_isa(dev), "avx2"));
+	else {
+		assert_int_equal(rc, 0);
+		check_close("a product with columns", out, want, 1e-4, 1e-6);
+	}
+	free_all(y.data, h.data, b.data, want);
+}
+
+static void test_columns(void **state)
+{
+	for (int i = 0; i < 3 * 2; i++) {
+		const enum dt_dtype t = i % 2 ? DT_F16 : DT_BF16;
+
+		one_of_columns(DT_COLUMNS_Y, t, t, true, 1 + i * 6);
+		one_of_columns(DT_COLUMNS_H, t, t, false, 1 + i * 6);
+		one_of_columns(DT_COLUMNS_B, t, DT_F32, i / 2 % 2, 1 + i * 6);
+		one_of_columns(DT_COLUMNS_B, t, t, i / 2 % 2, 2 + i * 6);
+	}
+}
+
+/* f32 and wide ranks have products of whole matrices only; columns past the end are refused. */
+static void test_columns_refused(void **state)
+{
+	struct dt_tensor y = random_tensor(DT_F32, 40, 300, 1, 1), h = random_tensor(DT_F32, 40, 16, 2, 1),
+			 b = random_tensor(DT_F32, 300, 16, 3, 1), n = random_tensor(DT_BF16, 300, 16, 3, 1);
+
+	assert_int_equal(dt_dev_columns_matmul(dev, &(struct dt_columns_product){DT_COLUMNS_Y, y, h, b}),
+			 -ENOTSUP);
+	assert_int_equal(dt_dev_columns_matmul(dev, &(struct dt_columns_product){DT_COLUMNS_Y, y, h, b, 1}),
+			 -EINVAL);
+	assert_int_equal(
+		dt_dev_columns_matmul(dev, &(struct dt_columns_product){DT_COLUMNS_H, y, h, b, 0, 1}),
+		-EINVAL);
+	assert_int_equal(dt_dev_columns_matmul(dev, &(struct dt_columns_product){DT_COLUMNS_Y, y, h, n}),
+			 -EINVAL);
+	free_all(y.data, h.data, b.data, n.data);
 }
 
 static void test_refused(void **state)
@@ -247,6 +335,9 @@ int main(void)
 		cmocka_unit_test(test_products),
 		cmocka_unit_test(test_blocks),
 		cmocka_unit_test(test_deep),
+		cmocka_unit_test(test_thin),
+		cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_columns_refused),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_batch_invariant),
 		cmocka_unit_test(test_batch_invariant_transposed),
