@@ -61,8 +61,8 @@ struct dt_run {
 	const char *no_decay;	  /* parameters without weight decay (dt_run_decay); NULL: norms and biases */
 	bool momentum_correction; /* velocities that hold the rate follow it where it changes */
 	double layer_decay;	  /* a layer's learning rate over that of the layer above; 0, 1: the same */
-	const char *lr_scale;	  /* "REGEX:X[,REGEX:X...]": rates of parameters (dt_run_rates); NULL: one rate */
-	const char *scale_lr;	  /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
+	const char *lr_scale; /* "REGEX:X[,REGEX:X...]": rates of parameters (dt_run_rates); NULL: one rate */
+	const char *scale_lr; /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
 	const char *shares;	/* DT_SHARES: microbatches of the ranks; NULL: equal */
 	double ema;		/* of the averaged weights: what is kept of them a step; 0: none */

@@ -184,7 +184,8 @@ static int plan(struct trainer *t, struct dt_err *err)
 		return rc;
 	t->run.on_card = !dt_dev_is_host(t->dev);
 	if ((rc = plan_memory(t, err)) < 0 || (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
-	    (rc = dt_run_decay(&t->run, &t->table, err)) < 0 || (rc = dt_run_rates(&t->run, &t->table, err)) < 0)
+	    (rc = dt_run_decay(&t->run, &t->table, err)) < 0 ||
+	    (rc = dt_run_rates(&t->run, &t->table, err)) < 0)
 		return rc;
 	return dt_local_build(&t->table, &t->config, &t->run.layout, t->mesh.at, &t->local, err);
 }
