@@ -8,6 +8,7 @@
  *        y may be of another type than x.
  *        dx [rows, 2 f] from dy [rows, f]; dx may alias x.
  * All outputs are overwritten. Computed in f32; each element depends on its own inputs only. NaN stays NaN.
+ * For bf16 gelu_tanh and silu of -Inf and their slopes at either Inf are NaN on the processor.
  * For bf16 the processor's sigmoids have a relative error of 4e-6 before the result is rounded, a
  * thousandth of the rounding.
  */

@@ -91,21 +91,20 @@ DT_INLINE float dt_exp2f_bound(float t)
 	return t < -127.f ? -127.f : t;
 }
 
+/* 2^r on |r| <= 1/2, the highest power first */
+static const float dt_exp2f_terms[] = {0.00132647273f, 0.00967151299f, 0.0555073358f,
+				       0.240222424f,   0.693147004f,   1.f};
+#define DT_EXP2F_ROUND 0x1.8p23f /* adding it leaves the nearest integer in the low bits */
+
 DT_INLINE float dt_exp2f_bounded(float t)
 {
-	const float round = 0x1.8p23f;
-	float p, r, n;
+	const float n = t + DT_EXP2F_ROUND, r = t - (n - DT_EXP2F_ROUND);
+	float p = dt_exp2f_terms[0];
 	uint32_t u, v;
 
-	n = t + round;
-	r = t - (n - round);
+	DT_FOR (5, int i = 1; i < 6; i++)
+		p = p * r + dt_exp2f_terms[i];
 	memcpy(&u, &n, 4);
-	p = 0.00132647273f;
-	p = p * r + 0.00967151299f;
-	p = p * r + 0.0555073358f;
-	p = p * r + 0.240222424f;
-	p = p * r + 0.693147004f;
-	p = p * r + 1.f;
 	memcpy(&v, &p, 4);
 	v += u << 23;
 	memcpy(&p, &v, 4);

@@ -180,12 +180,41 @@ static void test_special_half(void **state)
 	free(l.data);
 }
 
+/*
+ * Rows of bf16 whose logits have one sign, are within a few of each other or hundreds apart, longer than a
+ * chunk and of odd length: the largest, the exponents whose bounds are left out, the ends.
+ */
+static void test_ranges(void **state)
+{
+	enum { N = 4111 };
+	static const double from[] = {-20, 3, -1e-3, -500, -90, -1e30}, to[] = {-2, 9, 1e-3, 40, 0, 1e30};
+
+	for (size_t c = 0; c < sizeof from / sizeof *from; c++) {
+		struct dt_tensor l = random_tensor(DT_BF16, 1, N, c + 1, 1);
+		float max, sum, hit;
+		int32_t target = N / 2;
+		double want = 0, most = -INFINITY;
+
+		for (int64_t j = 0; j < N; j++) {
+			put(l, j, from[c] + (to[c] - from[c]) * (get(l, j) / 2 + 0.5));
+			most = fmax(most, get(l, j));
+		}
+		for (int64_t j = 0; j < N; j++)
+			want += exp(get(l, j) - most);
+		assert_int_equal(dev->ops->ce_stats(dev, &max, &sum, &hit, l, &target, 0), 0);
+		if (max != most || !(fabs(sum / want - 1) <= 5e-7) || hit != get(l, N / 2))
+			fail_msg("%g to %g: %.9g, sum %.9g, not %.9g, sum %.9g", from[c], to[c], max, sum,
+				 most, want);
+		free(l.data);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_whole),	     cmocka_unit_test(test_shards),
 		cmocka_unit_test(test_weights),	     cmocka_unit_test(test_special),
-		cmocka_unit_test(test_special_half),
+		cmocka_unit_test(test_special_half), cmocka_unit_test(test_ranges),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

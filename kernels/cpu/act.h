@@ -1,0 +1,223 @@
+/*
+ * Activations of f32 and of rows of bf16, two elements at a time (pair.h), for loops that are compiled for
+ * each instruction set.
+ */
+#ifndef DT_KERNELS_CPU_ACT_H
+#define DT_KERNELS_CPU_ACT_H
+
+#include "kernels/cpu/pair.h"
+#include "kernels/cpu/vec.h"
+
+#define GELU_K 0.79788456080286536f /* sqrt(2 / pi) */
+#define GELU_C 0.044715f
+#define LOG2_E 1.44269504f
+
+/* f(x), and with it f'(x) where the caller uses d. f is a constant where this is inlined. */
+DT_INLINE float act(float x, enum dt_act_fn f, float *d)
+{
+	float s, c;
+
+	switch (f) {
+	case DT_ACT_GELU_TANH:
+		s = 1.f / (1.f + dt_expf(-2.f * GELU_K * (x + GELU_C * x * x * x)));
+		*d = s + x * s * (1.f - s) * 2.f * GELU_K * (1.f + 3.f * GELU_C * x * x);
+		break;
+	case DT_ACT_GELU_ERF:
+		s = 0.5f + 0.5f * dt_erff(x * 0.70710678118654752f);
+		*d = s + x * 0.39894228040143268f * dt_expf(-0.5f * x * x);
+		break;
+	case DT_ACT_SILU:
+		s = 1.f / (1.f + dt_expf(-x));
+		*d = s + x * s * (1.f - s);
+		break;
+	default:
+		c = x < 0 ? 0.f : x; /* NaN stays NaN */
+		*d = x > 0 ? 1.f : 0.f;
+		return c;
+	}
+	/* The slope far out, also where the formula would be zero times Inf. */
+	*d = x < -88.f ? 0.f : x > 88.f ? 1.f : *d;
+	return x * s;
+}
+
+/* loop(..., F) with F the constant that f is, so that the choice is outside of the loop. */
+#define WITH_CONSTANT(f, loop, ...)                                                                          \
+	((f) == DT_ACT_GELU_TANH  ? loop(__VA_ARGS__, DT_ACT_GELU_TANH)                                      \
+	 : (f) == DT_ACT_GELU_ERF ? loop(__VA_ARGS__, DT_ACT_GELU_ERF)                                       \
+	 : (f) == DT_ACT_SILU	  ? loop(__VA_ARGS__, DT_ACT_SILU)                                           \
+				  : loop(__VA_ARGS__, DT_ACT_RELU))
+
+/*
+ * For bf16 a sigmoid need not have all bits of f32: PAIRS pairs at a time, in three loops (vec.h). Room of
+ * theirs: 2^-t of the sigmoid of each element.
+ *
+ * On AVX2 gelu_tanh takes 24 operations on a vector of 8 (5 before the sigmoid, 11 and a division for it, 1
+ * after it, 6 to unpack, round and pack), its slope 31. Zen 3 has four pipes: 6 cycles at least for 32 bytes,
+ * which one thread copies in 3; measured 9.5. One chain for all three loops takes 14, four vectors side by
+ * side in registers 12. A table of all 65,536 results, 128 KiB in the second cache, takes 8 by single loads
+ * and 10 by gathers, but as often 13, and a slope from a table of f32 as long as the loops.
+ */
+#define PAIRS 128
+
+struct powers {
+	float lo[PAIRS], hi[PAIRS];
+};
+
+DT_INLINE bool quick(enum dt_act_fn f)
+{
+	return f == DT_ACT_GELU_TANH || f == DT_ACT_SILU;
+}
+
+/* What the sigmoid of 1 / (1 + 2^-t) is taken of. */
+DT_INLINE float act_exponent(float x, enum dt_act_fn f)
+{
+	return f == DT_ACT_SILU ? x * LOG2_E
+				: x * (2.f * GELU_K * LOG2_E + 2.f * GELU_K * LOG2_E * GELU_C * x * x);
+}
+
+DT_INLINE void act_powers(struct powers *e, const dt_pair *x, int64_t n, enum dt_act_fn f)
+{
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++) {
+		const struct dt_two v = dt_pair_get(x[j]);
+
+		e->lo[j] = dt_sigmoid2_bounded(act_exponent(v.lo, f));
+		e->hi[j] = dt_sigmoid2_bounded(act_exponent(v.hi, f));
+	}
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++) {
+		e->lo[j] = dt_sigmoid2_power(e->lo[j]);
+		e->hi[j] = dt_sigmoid2_power(e->hi[j]);
+	}
+}
+
+/* f(x) by the power of its sigmoid */
+DT_INLINE float act_quick(float x, float power, enum dt_act_fn f)
+{
+	float unused;
+
+	return quick(f) ? x * dt_sigmoid2_of(power) : act(x, f, &unused);
+}
+
+/*
+ * f'(x) by the sigmoid: s + x s (1 - s) times the slope of the sigmoid's argument. In an order that needs no
+ * bounds: where x or its square would be too large for f32, s (1 - s) is 0 and stays so. NaN for Inf.
+ */
+DT_INLINE float act_slope(float x, float s, enum dt_act_fn f)
+{
+	const float u = (s - s * s) * x;
+
+	return f == DT_ACT_SILU ? s + u : s + u * (2.f * GELU_K) + u * x * (x * (6.f * GELU_K * GELU_C));
+}
+
+DT_INLINE uint32_t act_two(uint32_t x, struct dt_two power, uint32_t gate, bool gated, enum dt_act_fn f)
+{
+	const struct dt_two a = dt_pair_get(x), g = dt_pair_get(gate);
+
+	return dt_pair_of(act_quick(a.lo, power.lo, f) * (gated ? g.lo : 1.f),
+			  act_quick(a.hi, power.hi, f) * (gated ? g.hi : 1.f));
+}
+
+/* The last of an odd number of elements, as a pair with zero. */
+DT_INLINE uint32_t last_of(const void *x, int64_t n)
+{
+	return ((const uint16_t *)x)[n - 1];
+}
+
+DT_INLINE void act_some(dt_pair *y, const dt_pair *x, const dt_pair *gate, int64_t n, enum dt_act_fn f)
+{
+	struct powers e;
+
+	if (quick(f))
+		act_powers(&e, x, n, f);
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++)
+		y[j] = act_two(x[j], quick(f) ? (struct dt_two){e.lo[j], e.hi[j]} : (struct dt_two){0, 0},
+			       gate ? gate[j] : 0, gate, f);
+}
+
+DT_INLINE void act_pairs(void *y, const void *x, const void *gate, int64_t n, enum dt_act_fn f)
+{
+	const dt_pair *px = x, *pg = gate;
+	dt_pair *py = y;
+
+	for (int64_t j = 0; j < n / 2; j += PAIRS)
+		act_some(py + j, px + j, pg ? pg + j : NULL, dt_min64(PAIRS, n / 2 - j), f);
+	if (n & 1) {
+		const uint32_t one = last_of(x, n), g = pg ? last_of(gate, n) : 0;
+		uint32_t out;
+
+		act_some(&out, &one, pg ? &g : NULL, 1, f);
+		((uint16_t *)y)[n - 1] = (uint16_t)out;
+	}
+}
+
+DT_INLINE uint32_t act_slopes(struct dt_two top, struct dt_two d, struct dt_two gate)
+{
+	return dt_pair_of(top.lo * d.lo * gate.lo, top.hi * d.hi * gate.hi);
+}
+
+/* gate and dgate: both or neither. dx may be dy or x, dgate gate. */
+DT_INLINE void act_grad_quick(dt_pair *dx, dt_pair *dgate, const dt_pair *dy, const dt_pair *x,
+			      const dt_pair *gate, int64_t n, enum dt_act_fn f)
+{
+	struct powers e;
+
+	act_powers(&e, x, n, f);
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++) {
+		const struct dt_two v = dt_pair_get(x[j]), top = dt_pair_get(dy[j]),
+				    g = gate ? dt_pair_get(gate[j]) : (struct dt_two){1, 1};
+		const struct dt_two s = {dt_sigmoid2_of(e.lo[j]), dt_sigmoid2_of(e.hi[j])};
+		const struct dt_two d = {act_slope(v.lo, s.lo, f), act_slope(v.hi, s.hi, f)};
+
+		dx[j] = act_slopes(top, d, g);
+		if (dgate)
+			dgate[j] = dt_pair_of(top.lo * (v.lo * s.lo), top.hi * (v.hi * s.hi));
+	}
+}
+
+DT_INLINE void act_grad_some(dt_pair *dx, dt_pair *dgate, const dt_pair *dy, const dt_pair *x,
+			     const dt_pair *gate, int64_t n, enum dt_act_fn f)
+{
+	if (quick(f)) {
+		act_grad_quick(dx, dgate, dy, x, gate, n, f);
+		return;
+	}
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++) {
+		const struct dt_two v = dt_pair_get(x[j]), top = dt_pair_get(dy[j]),
+				    g = gate ? dt_pair_get(gate[j]) : (struct dt_two){1, 1};
+		struct dt_two a, d;
+
+		a.lo = act(v.lo, f, &d.lo);
+		a.hi = act(v.hi, f, &d.hi);
+		dx[j] = act_slopes(top, d, g);
+		if (dgate)
+			dgate[j] = dt_pair_of(top.lo * a.lo, top.hi * a.hi);
+	}
+}
+
+/* dgate and gate: both or neither. */
+DT_INLINE void act_grad_pairs(void *dx, void *dgate, const void *dy, const void *x, const void *gate,
+			      int64_t n, enum dt_act_fn f)
+{
+	const dt_pair *px = x, *pg = gate, *py = dy;
+	dt_pair *px_out = dx, *pg_out = dgate;
+
+	for (int64_t j = 0; j < n / 2; j += PAIRS)
+		act_grad_some(px_out + j, pg_out ? pg_out + j : NULL, py + j, px + j, pg ? pg + j : NULL,
+			      dt_min64(PAIRS, n / 2 - j), f);
+	if (n & 1) {
+		const uint32_t top = last_of(dy, n), one = last_of(x, n), g = pg ? last_of(gate, n) : 0;
+		uint32_t out, out_gate;
+
+		act_grad_some(&out, pg_out ? &out_gate : NULL, &top, &one, pg ? &g : NULL, 1, f);
+		((uint16_t *)dx)[n - 1] = (uint16_t)out;
+		if (pg_out)
+			((uint16_t *)dgate)[n - 1] = (uint16_t)out_gate;
+	}
+}
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
