@@ -1,4 +1,4 @@
-/* Learning rates of parameters by name: --lr-scale REGEX:X[,REGEX:X...]. The first expression that matches counts. */
+/* Rates of parameters by name: --lr-scale REGEX:X[,REGEX:X...]; of several that match, the first counts. */
 #include "model/match.h"
 #include "plan/run.h"
 

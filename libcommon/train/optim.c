@@ -158,7 +158,7 @@ static int update_part(struct trainer *t, int i, const struct dt_optim *o, int64
 
 /*
  * The rate of a parameter over that of the top: X to the number of layers above it, so that of the final norm
- * and the head it is 1 and of the embedding the least (Clark et al. 2020, ELECTRA); times its own of --lr-scale.
+ * and the head it is 1 and of the embedding the least (Clark et al. 2020, ELECTRA), times that of --lr-scale.
  */
 static float of_layer(const struct trainer *t, const struct dt_param *p, double lr)
 {
