@@ -307,7 +307,7 @@ job() {
     event '[.[] | select(.event == "start") | .ranks] == [4, 2]'
 }
 @test "the flight recorder says who was missing when a rank was killed" {
-    OMPI_MCA_odls_base_sigkill_timeout=1 run mpirun --quiet -np 3 "${train[@]}" --flight-recorder flight --inject kill:rank=1,step=30
+    run mpirun --quiet -np 3 "${train[@]}" --flight-recorder flight --inject kill:rank=1,step=30
     [ "$status" -ne 0 ]
     run -3 dt-run explain flight.*
     [[ $output == *"of 3 ranks, collective "*": 2 wait in it"*"rank 1 (process "*") lags: its last is "* ]]

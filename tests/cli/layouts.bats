@@ -46,14 +46,16 @@ setup() {
         --threads 1 --comm-timeout 120)
 }
 
-# verify MODEL LAYOUTS OPTION...: all agree with dp1 to the default bounds, over 20 steps; of four and more every second
+# verify MODEL LAYOUTS OPTION...: all agree with dp1 to the default bounds, over 10 steps; of four and more every second;
+# with DT_SLOW=1 all, over 20 steps
 verify() {
-    local model=$1 layouts=$2 some
+    local model=$1 layouts=$2 steps=10 some
     shift 2
+    [ "${DT_SLOW:-0}" != 1 ] || steps=20
     IFS=, read -ra some <<<"$layouts"
     [ ${#some[@]} -lt 4 ] || one_of 2 "${some[@]}"
     layouts=$(IFS=,; echo "${some[*]}")
-    dt-train verify --layouts "dp1,$layouts" --model "$model" "${common[@]}" --steps 20 "$@" >&2
+    dt-train verify --layouts "dp1,$layouts" --model "$model" "${common[@]}" --steps $steps "$@" >&2
 }
 
 metric() { # file key: of the last step

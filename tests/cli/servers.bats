@@ -122,7 +122,6 @@ same() { # files: losses of all steps agree to 1e-6
 
 @test "a server or a worker that is killed or stands still ends the run with its name" {
     opts+=(--comm-timeout 2 --layout dp3.z1 --global-batch 3 --steps 2000 --servers 2 --server-comm messages)
-    export OMPI_MCA_odls_base_sigkill_timeout=1 # seconds for the ranks that are left to say what happened
     for rank in 0 1 2; do # of which 2 does not serve
         run ! timeout 60 mpirun -np 3 dt-train "${opts[@]}" --sync ssp:1 --inject "kill:rank=$rank,step=20"
         [[ $output == *"rank $rank died"* || $output == *"rank $rank of dp is at step 19"* || $output == *"process rank $rank with"* ]]

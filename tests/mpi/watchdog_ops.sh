@@ -5,7 +5,6 @@
 set -u
 mpirun=$1 victim=$2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_odls_base_sigkill_timeout=1 # seconds for the ranks that are left to say what happened
 out=$(mktemp) || exit 1
 touch "$out.before"
 trap 'rm -f "$out" "$out.before"' EXIT
