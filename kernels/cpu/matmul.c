@@ -198,15 +198,6 @@ static int product_deep(struct dt_dev *dev, const struct dt_matmul_key *key, str
 	return r;
 }
 
-/* Of 16 bits, on a processor without such products; rows that may not depend on m have their own way. */
-static bool is_thin(struct dt_dev *dev, const struct dt_matmul_key *key)
-{
-	struct dt_matmul_entry *e;
-
-	return key->in != DT_F32 && !dev->batch_invariant && dt_thin_is(key) &&
-	       dt_matmul_find(dev->impl, key, &e) == 0 && e->widen;
-}
-
 /* k = 0: c = (accumulate ? c : 0) + bias */
 static int product_empty(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor bias, bool accumulate)
 {
@@ -241,7 +232,7 @@ int dt_cpu_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bo
 		return -ENOMEM;
 	threads = omp_get_max_threads();
 	omp_set_num_threads(dev->nthreads);
-	if (is_thin(dev, &key))
+	if (dt_thin_is(dev, &key))
 		r = dt_thin_matmul(dev, &key, c, a, b, bias);
 	else if ((accumulate || ta) && !(ta && dev->batch_invariant) && a.dtype == DT_BF16 && key.m > BLOCK)
 		r = product_blocks(dev, &key, c, a, b, bias);

@@ -198,12 +198,20 @@ static enum shape shape_of(const struct dt_matmul_key *key)
 	return k <= DT_THIN && n >= WIDE ? UP : n <= DT_THIN && k >= WIDE ? DOWN : NONE;
 }
 
-/* Of a whole product these are faster than oneDNN's on copies. */
-bool dt_thin_is(const struct dt_matmul_key *key)
+/* Of 16 bits, on a processor without such products; rows that may not depend on m have their own way. */
+static bool is_widened(struct dt_dev *dev, const struct dt_matmul_key *key)
+{
+	struct dt_matmul_entry *e;
+
+	return key->in != DT_F32 && !dev->batch_invariant && dt_matmul_find(dev->impl, key, &e) == 0 &&
+	       e->widen;
+}
+
+bool dt_thin_is(struct dt_dev *dev, const struct dt_matmul_key *key)
 {
 	const enum shape shape = shape_of(key);
 
-	return shape == TALL || shape == FLAT || (shape == UP && key->accumulate);
+	return (shape == TALL || shape == FLAT || (shape == UP && key->accumulate)) && is_widened(dev, key);
 }
 
 /* A part of the small operand: rows i .. i + ROWS of k. */
@@ -270,15 +278,6 @@ int dt_thin_matmul(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 	return multiply(dev, &p, shape_of(key));
 }
 
-/* Whether products of this kind are widened here, so that columns need no copy of their own. */
-static bool is_widened(struct dt_dev *dev, const struct dt_matmul_key *key)
-{
-	struct dt_matmul_entry *e;
-
-	return key->in != DT_F32 && !dev->batch_invariant && shape_of(key) != NONE &&
-	       dt_matmul_ready(dev->impl) == 0 && dt_matmul_find(dev->impl, key, &e) == 0 && e->widen;
-}
-
 int dt_cpu_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p)
 {
 	const int64_t rows = dt_rows(p->y), n = dt_rows(p->b), rank = dt_cols(p->b);
@@ -307,6 +306,8 @@ int dt_cpu_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p
 		t = (struct thin){
 			.key = &key, .c = p->b, .a = p->y, .a_at = p->at, .b = p->h, .b_at = p->from};
 	}
-	return is_widened(dev, &key) ? multiply(dev, &t, shape_of(&key)) : -ENOTSUP;
+	if (shape_of(&key) == NONE || dt_matmul_ready(dev->impl) < 0 || !is_widened(dev, &key))
+		return -ENOTSUP;
+	return multiply(dev, &t, shape_of(&key));
 }
 /* SPDX-License-Identifier: Apache-2.0 */

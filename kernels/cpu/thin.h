@@ -7,8 +7,8 @@
 
 #define DT_THIN 32 /* the small dimension at most */
 
-/* Whether a product is one of dt_thin_matmul's. */
-bool dt_thin_is(const struct dt_matmul_key *key);
+/* Whether a product is one of dt_thin_matmul's, which are faster than oneDNN's on copies. */
+bool dt_thin_is(struct dt_dev *dev, const struct dt_matmul_key *key);
 /* c = (accumulate ? c : 0) + op(a) op(b) + bias of such a shape; the cache is there. -ENOMEM. */
 int dt_thin_matmul(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias);
