@@ -18,7 +18,7 @@ struct eval_args {
 	bool bos, json, fold;
 	struct dt_images_query images;
 	struct dt_teacher_query teacher;
-	int split;
+	int split, tta;
 };
 
 extern struct eval_args eval_args;

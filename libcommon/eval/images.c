@@ -27,6 +27,8 @@ struct job {
 	double *took;	/* [batches] seconds; 0 of other ranks' */
 	float *logits;	/* [part, classes] */
 	float *all;	/* [ranks, part, classes] of a batch that was cut; NULL */
+	float *mirror;	/* [part, channels, height, width] with left and right exchanged; NULL without tta */
+	float *other;	/* [part, classes] logits of those */
 };
 
 static int same_classes(const struct job *j, struct dt_err *err)
@@ -109,7 +111,15 @@ static int open_job(struct job *j, const struct dt_eval_opts *o, struct dt_err *
 	j->logits = calloc((size_t)(j->part * j->info.classes), sizeof(*j->logits));
 	if (ranks > 1)
 		j->all = calloc((size_t)(ranks * j->part * j->info.classes), sizeof(*j->all));
-	if (!j->answer || !j->took || !j->logits || (ranks > 1 && !j->all))
+	if (q->mirror) {
+		const struct dt_config *c = dt_classifier_config(j->net);
+
+		j->mirror = calloc((size_t)(j->part * c->channels * c->image_size * c->image_size),
+				   sizeof(*j->mirror));
+		j->other = calloc((size_t)(j->part * j->info.classes), sizeof(*j->other));
+	}
+	if (!j->answer || !j->took || !j->logits || (ranks > 1 && !j->all) ||
+	    (q->mirror && !(j->mirror && j->other)))
 		return dt_err_sys(err, -ENOMEM, "cannot evaluate '%s'", j->model);
 	return 0;
 }
@@ -128,6 +138,8 @@ static void close_job(struct job *j)
 	free(j->took);
 	free(j->logits);
 	free(j->all);
+	free(j->mirror);
+	free(j->other);
 }
 
 /* What the logits of image i say, whose class is `label`. */
@@ -149,6 +161,24 @@ static void note(struct job *j, int64_t i, const float *l, int label)
 	j->answer[SHARE * j->n + i] = 1 / sum;
 }
 
+/* Logits of `count` images; with tta the mean of those of the images and of their mirror images. */
+static int classify(struct job *j, const float *pixels, int count, struct dt_err *err)
+{
+	const struct dt_config *c = dt_classifier_config(j->net);
+	const int64_t w = c->image_size, rows = count * c->channels * c->image_size;
+	int rc = dt_classifier_run(j->net, pixels, count, j->logits, err);
+
+	if (rc < 0 || !j->mirror)
+		return rc;
+	for (int64_t y = 0; y < rows; y++)
+		for (int64_t x = 0; x < w; x++)
+			j->mirror[y * w + x] = pixels[y * w + w - 1 - x];
+	rc = dt_classifier_run(j->net, j->mirror, count, j->other, err);
+	for (int64_t i = 0; i < (int64_t)count * j->info.classes; i++)
+		j->logits[i] = (j->logits[i] + j->other[i]) / 2;
+	return rc;
+}
+
 /* Batch b: this rank's images of it, none where it is another's. */
 static int run_batch(struct job *j, int64_t b, struct dt_err *err)
 {
@@ -167,7 +197,7 @@ static int run_batch(struct job *j, int64_t b, struct dt_err *err)
 		rc = dt_image_loader_get(j->loader, first, count, &in, err);
 	t0 = dt_now();
 	if (rc == 0 && count)
-		rc = dt_classifier_run(j->net, in.pixels, count, j->logits, err);
+		rc = classify(j, in.pixels, count, err);
 	if (j->all) { /* all of them have the answer; who failed is agreed on behind the last batch */
 		int sent = dt_all_gather(q->ranks, j->all, j->logits, (size_t)(j->part * j->info.classes),
 					 DT_F32, "logits of a batch", rc < 0 ? NULL : err);

@@ -19,6 +19,7 @@ struct dt_images_query {
 	int64_t batch, limit;  /* images of a batch; images at most, 0: all */
 	int64_t workers;       /* threads of a rank that decode ahead */
 	enum dt_image_split split;
+	bool mirror;	   /* logits are the mean over an image and its mirror image */
 	bool unfolded;	   /* batch norms are computed, not folded into convolutions */
 	FILE *predictions; /* of the first rank, a JSON line an image; NULL: none */
 	struct dt_comm *ranks;

@@ -6,18 +6,26 @@ load ranks
 setup_file() {
     on_ranks
     # Three classes: a bright bar in the left, the middle or the right third, brighter by i.
+    bars bars
+    dt-dataset images --out bars.h5 bars 2>build.log || { cat build.log; return 1; }
+}
+
+# bars NAME [mirror]: a folder of them, left and right exchanged on request
+bars() {
+    local class at i
     for class in left middle right; do
-        mkdir -p bars/$class
+        mkdir -p "$1/$class"
         case $class in left) at=0 ;; middle) at=9 ;; right) at=18 ;; esac
         for i in $(seq 1 40); do
-            LC_ALL=C awk -v at=$at -v i="$i" 'BEGIN {
+            LC_ALL=C awk -v at=$at -v i="$i" -v mirror="${2:-}" 'BEGIN {
                 printf "P5\n28 28\n255\n"
-                for (y = 0; y < 28; y++) for (x = 0; x < 28; x++)
+                for (y = 0; y < 28; y++) for (k = 0; k < 28; k++) {
+                    x = mirror ? 27 - k : k
                     printf "%c", (x >= at && x < at + 10 ? 100 + 3 * i : 1 + (x * 7 + y * i) % 40)
-            }' >bars/$class/$i.pgm
+                }
+            }' >"$1/$class/$i.pgm"
         done
     done
-    dt-dataset images --out bars.h5 bars 2>build.log || { cat build.log; return 1; }
 }
 
 setup() {
@@ -145,6 +153,28 @@ as_one() {
         done
     done
     dt-eval images bars.h5 seen --batch 7 --limit 20 | grep "on 20 images"
+}
+
+@test "--tta mirror: an image and its mirror image have the same answer, the mean of both" {
+    dt-train "${common[@]}" --microbatch 24 --steps 8 --metrics /dev/null --save both 2>/dev/null
+    bars mirrored mirror
+    for data in bars mirrored; do
+        dt-dataset images --store raw --out $data-raw.h5 $data 2>/dev/null
+        for tta in none mirror; do
+            dt-eval images $data-raw.h5 both --precision fp32 --threads 1 --tta $tta --predictions $data.$tta.jsonl --json >$data.$tta.json
+        done
+    done
+    jq -e '.tta == "mirror"' bars.mirror.json
+    same='[range(120) as $i | ($a[$i].probability - $b[$i].probability | fabs)] | max'
+    jq -en --slurpfile a bars.mirror.jsonl --slurpfile b mirrored.mirror.jsonl "$same < 1e-5"
+    jq -en --slurpfile a bars.none.json --slurpfile b mirrored.none.json '($a[0].loss - $b[0].loss | fabs) > 1e-3'
+    # cross-entropy is convex in the logits: that of a mean is at most the mean of both
+    jq -en --slurpfile m bars.mirror.json --slurpfile a bars.none.json --slurpfile b mirrored.none.json \
+        '$m[0].loss <= ($a[0].loss + $b[0].loss) / 2 + 1e-6'
+    mpirun -np 2 dt-eval images bars-raw.h5 both --precision fp32 --threads 1 --split data --batch 50 --tta mirror --predictions two.jsonl >two.txt
+    grep "on 120 images, each with its mirror image" two.txt
+    jq -en --slurpfile a bars.mirror.jsonl --slurpfile b two.jsonl "$same < 1e-5"
+    run -2 dt-eval images bars.h5 both --tta rotate
 }
 
 @test "an evaluation is refused for other classes, sizes and normalisations" {
