@@ -26,9 +26,10 @@ void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *si
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 #define MAX_THREADS 1024
-#define STACK	    ((size_t)256 << 10)
-#define PENDING	    160 /* copies under way, a thread */
-#define SHARED_MAX  (227 << 10)
+/* 256 KiB and 17 lines of the cache: the ends of a warp's stacks, all of them in use, lie in sets of their own. */
+#define STACK	   (((size_t)256 << 10) + 17 * 64)
+#define PENDING	   160 /* copies under way, a thread */
+#define SHARED_MAX (227 << 10)
 
 enum state : uint8_t { FRESH, READY, BLOCK, WARP, DONE };
 
