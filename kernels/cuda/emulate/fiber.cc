@@ -26,7 +26,7 @@ void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *si
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 #define MAX_THREADS 1024
-/* 256 KiB and 17 cache lines: the ends of the stacks of a warp, all in use, lie in different sets of the cache. */
+/* 256 KiB and 17 cache lines: the ends of the stacks of a warp lie in different sets of the cache. */
 #define STACK	   (((size_t)256 << 10) + 17 * 64)
 #define PENDING	   160 /* copies under way, a thread */
 #define SHARED_MAX (227 << 10)
