@@ -1,8 +1,7 @@
 /*
  * Frozen weights in blocks, and the op that makes numbers of them.
  *
- *   q8_0, q4_0   rows of whole blocks of 32 (quant_formats.h)
- *   q4_k         rows of whole blocks of 256 (likewise)
+ *   q8_0 ...     rows of whole blocks of any format of quant_formats.h
  *   nf4          NF4 with double quantisation (nf4.h); rows of whole blocks of 64. A part of a tensor has the
  *                scales that the tensor as a whole has, so it begins with them:
  *                  f32 code[256], f32 offset, f32 groups[], to 64 bytes; u8 scales[], a block each, to 64
@@ -21,8 +20,10 @@
 #include "kernels/device.h"
 #include "kernels/quant_formats.h"
 
-enum dt_block_kind { DT_BLOCKS_NONE, DT_BLOCKS_Q8_0, DT_BLOCKS_Q4_0, DT_BLOCKS_NF4, DT_BLOCKS_Q4_K };
-#define DT_BLOCKS_NAMES "none|q8_0|q4_0|nf4|q4_k"
+#define DT_BLOCKS_ENTRY(NAME, name) DT_BLOCKS_##NAME,
+enum dt_block_kind { DT_BLOCKS_NONE, DT_BLOCK_FORMATS(DT_BLOCKS_ENTRY) DT_BLOCKS_NF4 };
+#undef DT_BLOCKS_ENTRY
+#define DT_BLOCKS_NAMES "none" DT_BLOCK_CHOICES "|nf4"
 
 /* A part of a tensor of `cols` columns: where its first element is in the whole, as nf4 counts blocks. */
 struct dt_blocks_part {
@@ -33,10 +34,16 @@ struct dt_blocks_part {
 	int64_t whole;	     /* elements of the whole tensor */
 };
 
+/* The format of a kind that is neither none nor nf4: both enums have the formats in the same order. */
+static inline enum dt_format dt_blocks_format(enum dt_block_kind k)
+{
+	return (enum dt_format)((int)DT_FMT_Q8_0 + (int)k - (int)DT_BLOCKS_Q8_0);
+}
+
 /* Elements of a block; of which rows are made. */
 static inline int64_t dt_blocks_size(enum dt_block_kind k)
 {
-	return k == DT_BLOCKS_NF4 ? 64 : k == DT_BLOCKS_Q4_K ? 256 : 32;
+	return k == DT_BLOCKS_NONE ? 1 : k == DT_BLOCKS_NF4 ? 64 : dt_format_info(dt_blocks_format(k))->block;
 }
 
 /* Offsets of what an nf4 part of n elements of a tensor of `whole` has behind its code and offset. */
@@ -50,10 +57,8 @@ static inline int64_t dt_nf4_nibbles_at(int64_t n, int64_t whole)
 }
 static inline int64_t dt_blocks_bytes(enum dt_block_kind k, int64_t n, int64_t whole)
 {
-	return k == DT_BLOCKS_Q8_0   ? n / 32 * 34
-	       : k == DT_BLOCKS_Q4_0 ? n / 32 * 18
-	       : k == DT_BLOCKS_Q4_K ? n / 256 * 144
-				     : dt_nf4_nibbles_at(n, whole) + n / 2;
+	return k == DT_BLOCKS_NF4 ? dt_nf4_nibbles_at(n, whole) + n / 2
+				  : (int64_t)dt_format_bytes(dt_blocks_format(k), n);
 }
 
 #endif

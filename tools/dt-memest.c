@@ -205,12 +205,11 @@ static enum dt_block_kind base_blocks(void)
 	if (!a->base_given || !a->q.run.lora.rank)
 		return DT_BLOCKS_NONE;
 	switch (a->base) {
-	case DT_WF_Q8_0:
-		return DT_BLOCKS_Q8_0;
-	case DT_WF_Q4_0:
-		return DT_BLOCKS_Q4_0;
-	case DT_WF_Q4_K:
-		return DT_BLOCKS_Q4_K;
+#define BLOCKS_OF(NAME, name)                                                                                \
+	case DT_WF_##NAME:                                                                                   \
+		return DT_BLOCKS_##NAME;
+		DT_BLOCK_FORMATS(BLOCKS_OF)
+#undef BLOCKS_OF
 	case DT_WF_NF4:
 	case DT_WF_NF4_DQ:
 		return DT_BLOCKS_NF4;

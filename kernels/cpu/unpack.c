@@ -30,9 +30,7 @@ static void nf4_piece(const struct dt_blocks_part *p, int64_t part, int64_t widt
 static void unpack_row(struct dt_tensor y, const struct dt_blocks_part *p, int64_t row)
 {
 	const int64_t width = dt_cols(y);
-	const enum dt_format f = p->kind == DT_BLOCKS_Q8_0   ? DT_FMT_Q8_0
-				 : p->kind == DT_BLOCKS_Q4_K ? DT_FMT_Q4_K
-							     : DT_FMT_Q4_0;
+	const enum dt_format f = dt_blocks_format(p->kind);
 	float wide[PIECE];
 
 	for (int64_t c = 0; c < width; c += PIECE) {

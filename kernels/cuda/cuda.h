@@ -76,6 +76,8 @@ void dt_dnn_close(struct dt_dnn *d);
 #define DT_OP(name, params, args, memory) int dt_cuda_##name(struct dt_dev *dev, DT_LIST params);
 #include "kernels/ops.list"
 
+/* round_blocks.cu: y = what blocks of f say; whole ones. */
+int dt_cuda_read_blocks(struct dt_dev *dev, struct dt_tensor y, enum dt_format f, const uint8_t *from);
 /* fp8.cu: whether the card has such products, from sm_89 on. */
 bool dt_cuda_has_fp8(const struct dt_cuda *c);
 

@@ -1,6 +1,6 @@
 /*
- * Weights as a format of blocks holds them: a thread a block, by the processor's own text of each format,
- * which is compiled here without contraction too, so that the bits are the same.
+ * Weights as a format of blocks holds them, rounded to it or read from it: a thread a block, by the processor's
+ * own text of each format, which is compiled here without contraction too, so that the bits are the same.
  */
 #include "kernels/cuda/kernel.h"
 
@@ -61,11 +61,13 @@ K_MIN(q5_k, 32)
 
 struct rounding {
 	void *w;
-	int type, block;
+	int type, block, bytes; /* elements and bytes of a block */
 	int64_t blocks;
+	const uint8_t *from; /* what is read */
 };
 
-template <class F> DT_DEVICE void each_block(const struct rounding &r, F there_and_back)
+/* w's blocks become what `make` puts into x. */
+template <class F> DT_DEVICE void each_block(const struct rounding &r, F make)
 {
 	const int64_t step = (int64_t)gridDim.x * blockDim.x;
 
@@ -73,29 +75,38 @@ template <class F> DT_DEVICE void each_block(const struct rounding &r, F there_a
 		uint8_t bytes[LARGEST];
 		float x[LARGEST];
 
-		for (int k = 0; k < r.block; k++)
-			x[k] = dt_ld1(r.w, r.type, i * r.block + k);
-		there_and_back(x, bytes);
+		make(i, x, bytes);
 		for (int k = 0; k < r.block; k++)
 			dt_st1(r.w, r.type, i * r.block + k, x[k]);
 	}
 }
 
-#define ROUND_KERNEL(NAME, name)                                                                             \
+#define BLOCK_KERNELS(NAME, name)                                                                            \
 	__global__ void __launch_bounds__(64) round_##name##_kernel(struct rounding r)                       \
 	{                                                                                                    \
-		each_block(r, [&](float *x, uint8_t *bytes) {                                                \
+		each_block(r, [&](int64_t i, float *x, uint8_t *bytes) {                                     \
+			for (int k = 0; k < r.block; k++)                                                    \
+				x[k] = dt_ld1(r.w, r.type, i * r.block + k);                                 \
 			name::encode(NULL, x, r.block, bytes);                                               \
 			name::decode(NULL, bytes, r.block, x);                                               \
 		});                                                                                          \
+	}                                                                                                    \
+	__global__ void __launch_bounds__(64) read_##name##_kernel(struct rounding r)                        \
+	{                                                                                                    \
+		each_block(r, [&](int64_t i, float *x, uint8_t *bytes) {                                     \
+			for (int k = 0; k < r.bytes; k++)                                                    \
+				bytes[k] = r.from[i * r.bytes + k];                                          \
+			name::decode(NULL, bytes, r.block, x);                                               \
+		});                                                                                          \
 	}
-DT_BLOCK_FORMATS(ROUND_KERNEL)
+DT_BLOCK_FORMATS(BLOCK_KERNELS)
 
-int dt_cuda_round_blocks(struct dt_dev *dev, struct dt_tensor w, enum dt_format f)
+static int blocks(struct dt_dev *dev, struct dt_tensor w, enum dt_format f, const uint8_t *from)
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const struct dt_format_info *info = dt_format_info(f);
-	const struct rounding r = {w.data, w.dtype, info->block, dt_numel(w) / info->block};
+	const struct rounding r = {w.data, w.dtype, info->block, info->bytes, dt_numel(w) / info->block,
+				   from};
 
 	if (!c)
 		return -ENODEV;
@@ -104,10 +115,21 @@ int dt_cuda_round_blocks(struct dt_dev *dev, struct dt_tensor w, enum dt_format 
 	switch (f) {
 #define ROUND(NAME, name)                                                                                    \
 	case DT_FMT_##NAME:                                                                                  \
-		return DT_LAUNCH(c, round_##name##_kernel, dt_blocks(c, r.blocks, 64), 64, 0, r);
+		return from ? DT_LAUNCH(c, read_##name##_kernel, dt_blocks(c, r.blocks, 64), 64, 0, r)       \
+			    : DT_LAUNCH(c, round_##name##_kernel, dt_blocks(c, r.blocks, 64), 64, 0, r);
 		DT_BLOCK_FORMATS(ROUND)
 	default:
 		return -EINVAL;
 	}
+}
+
+int dt_cuda_round_blocks(struct dt_dev *dev, struct dt_tensor w, enum dt_format f)
+{
+	return blocks(dev, w, f, NULL);
+}
+
+int dt_cuda_read_blocks(struct dt_dev *dev, struct dt_tensor y, enum dt_format f, const uint8_t *from)
+{
+	return blocks(dev, y, f, from);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,7 @@
-/* A thread an element: a block's scale is read by neighbours, from the cache. */
+/*
+ * A thread an element of the formats that bases are mostly in: a block's scale is read by neighbours, from the
+ * cache. The others have a thread a block (round_blocks.cu).
+ */
 #include "kernels/cuda/kernel.h"
 #include "kernels/nf4.h"
 #include "kernels/unpack.h"
@@ -72,6 +75,9 @@ int dt_cuda_unpack(struct dt_dev *dev, struct dt_tensor y, const struct dt_block
 
 	if (!c)
 		return -ENODEV;
+	if (part->kind != DT_BLOCKS_Q8_0 && part->kind != DT_BLOCKS_Q4_0 && part->kind != DT_BLOCKS_Q4_K &&
+	    part->kind != DT_BLOCKS_NF4)
+		return dt_cuda_read_blocks(dev, y, dt_blocks_format(part->kind), part->data);
 	for (int i = 0; i < 16; i++)
 		p.table[i] = dt_nf4_table[i];
 	return DT_LAUNCH(c, unpack_kernel, dt_blocks(c, p.n, 256), 256, 0, p);

@@ -120,10 +120,7 @@ static int pack_nf4(struct trainer *t, const struct dt_local_param *lp, float *x
 static int pack_rows(struct trainer *t, const struct dt_local_param *lp, float *x, uint8_t *out,
 		     struct dt_err *err)
 {
-	enum dt_block_kind kind = kind_of(t, lp);
-	enum dt_format f = kind == DT_BLOCKS_Q8_0   ? DT_FMT_Q8_0
-			   : kind == DT_BLOCKS_Q4_K ? DT_FMT_Q4_K
-						    : DT_FMT_Q4_0;
+	enum dt_format f = dt_blocks_format(kind_of(t, lp));
 	int64_t step = piece_rows(lp->shape[1]) * lp->shape[1];
 	int rc = 0;
 

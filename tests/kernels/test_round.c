@@ -1,7 +1,7 @@
-/* Weights rounded to blocks, to the bit what a format's own writer and reader make of them. */
+/* Weights rounded to blocks, and read from them, to the bit what a format's own writer and reader make of them. */
 #include "group.h"
 
-#include "kernels/quant_formats.h"
+#include "kernels/unpack.h"
 
 /* Every format and type: what the format's own writer and reader make of each row. */
 static void test_round(void **state)
@@ -53,9 +53,44 @@ static void test_round(void **state)
 	free(blocks);
 }
 
+/* Every kind of blocks but nf4 (tests/unit/test_unpack.c), from the device's memory. */
+static void test_unpack(void **state)
+{
+	enum { WIDE = 512, HIGH = 5, ALL = WIDE * HIGH };
+	float *x = malloc(ALL * sizeof(*x)), *want = malloc(ALL * sizeof(*want)),
+	      *got = malloc(ALL * sizeof(*got));
+	uint8_t *blocks = malloc(2 * ALL);
+	void *stored, *made;
+
+	assert_int_equal(dt_dev_alloc(dev, &stored, 2 * ALL), 0);
+	assert_int_equal(dt_dev_alloc(dev, &made, ALL * sizeof(*got)), 0);
+	for (int i = 0; i < ALL; i++)
+		x[i] = sinf((float)i * 0.37f) * (float)(1 + i % 7);
+	for (int k = DT_BLOCKS_NONE + 1; k < DT_BLOCKS_NF4; k++) {
+		const enum dt_format f = dt_blocks_format((enum dt_block_kind)k);
+		const int64_t bytes = (int64_t)dt_format_bytes(f, ALL);
+		const struct dt_blocks_part part = {(enum dt_block_kind)k, stored, bytes, 0, WIDE, ALL};
+
+		dt_quantize(f, x, ALL, blocks);
+		dt_dequantize(f, blocks, ALL, want);
+		assert_int_equal(dt_dev_copy(dev, stored, blocks, (size_t)bytes), 0);
+		assert_int_equal(dev->ops->unpack(dev, dt_t2(made, DT_F32, HIGH, WIDE), &part), 0);
+		assert_int_equal(dt_dev_copy(dev, got, made, ALL * sizeof(*got)), 0);
+		assert_int_equal(dt_dev_sync(dev), 0);
+		if (memcmp(got, want, ALL * sizeof(*got)))
+			fail_msg("%s: not what its reader makes of it", dt_format_info(f)->name);
+	}
+	dt_dev_free(dev, stored);
+	dt_dev_free(dev, made);
+	free(x);
+	free(want);
+	free(got);
+	free(blocks);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_round)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_round), cmocka_unit_test(test_unpack)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
