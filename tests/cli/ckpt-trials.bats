@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # Random faults: kill -9, SIGSTOP, EIO, ENOSPC, a full tmpfs, damage of every kind. ckpt-trials.py says what must hold.
+load slow
 
 trials() { # COUNT SEED
 	python3 "$DT_SRC/tests/cli/ckpt-trials.py" --bin "$DT_BIN" --help-bin "$DT_HELP" --work "$BATS_TEST_TMPDIR/w" --trials "$1" \
@@ -15,7 +16,7 @@ trials() { # COUNT SEED
 }
 
 @test "550 random faults" {
-	[ "${DT_SLOW:-}" = 1 ] || skip "takes minutes: DT_SLOW=1"
+	slow || skip "takes minutes: DT_SLOW=1"
 	trials 550 4711
 }
 

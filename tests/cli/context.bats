@@ -29,7 +29,7 @@ setup() {
 verify() { # model layouts options...
     local model=$1 layouts=$2
     shift 2
-    dt-train verify --layouts "dp1,$layouts" --model "$model" "${run_of[@]}" --steps 3 "$@" >&2
+    dt-train verify --layouts "dp1,$(every 2 "$layouts")" --model "$model" "${run_of[@]}" --steps 3 "$@" >&2
 }
 
 @test "gather, ring and Ulysses agree with one rank: GQA, windows, caps, norms of heads, learned positions" {

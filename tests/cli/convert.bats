@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # dt-shard-ckpt convert, quantize, avg: against formats written and read by convert.py (numpy alone), and real models.
+load slow
 
 setup() {
 	S=$DT_BIN/dt-shard-ckpt
@@ -24,7 +25,7 @@ quiet() {
 	need_numpy
 	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe deepseek_v2 deepseek_v3; do
 		for d in F32 BF16 F16; do
-			[ $d = BF16 ] || [ $f = gpt2 ] || [ "${DT_SLOW:-0}" = 1 ] || continue
+			[ $d = BF16 ] || [ $f = gpt2 ] || slow || continue
 			quiet py make $f $d "$T/$f$d" $((RANDOM % 2 * 2 + 1))
 			# shellcheck disable=SC2046
 			quiet "$S" convert $([ $d = F16 ] && echo --compress) "$T/$f$d" "$T/$f$d-dt"
@@ -41,7 +42,8 @@ quiet() {
 		quiet py make $f BF16 "$T/$f"
 		# Mistral's window has a key; the other families are told apart by it
 		for t in f32 bf16 f16 q8_0 q4_0; do
-			[[ $t != *16 ]] || [ $f = llama ] || [ "${DT_SLOW:-0}" = 1 ] || continue
+			[[ $t != *16 ]] || [ $f = llama ] || slow || continue
+			[ $t != q4_0 ] || [[ $f =~ llama|gpt2|deepseek_v3 ]] || slow || continue
 			quiet "$S" convert --type $t "$T/$f" "$T/$f-$t.gguf"
 			quiet py gguf "$T/$f" "$T/$f-$t.gguf" $t
 		done
@@ -60,7 +62,7 @@ quiet() {
 @test "folders packed as AutoGPTQ and AutoAWQ do are what numpy packs, and read back as the same blocks" {
 	need_numpy
 	for f in llama qwen2 qwen3 gemma3_text mixtral qwen3_moe deepseek_v3; do
-		[[ $f =~ llama|gemma3_text|deepseek_v3 ]] || [ "${DT_SLOW:-0}" = 1 ] || continue
+		[[ $f =~ llama|gemma3_text|deepseek_v3 ]] || slow || continue
 		quiet py make $f BF16 "$T/$f"
 		quiet "$S" convert "$T/$f" "$T/$f-dt"
 		quiet "$S" quantize --to gptq --type q4_0 "$T/$f-dt" "$T/$f-gptq"

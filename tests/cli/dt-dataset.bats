@@ -1,5 +1,6 @@
 # dt-dataset
 bats_require_minimum_version 1.5.0
+load slow
 
 setup() {
 	: "${DT_BIN:=build/tools}" "${DT_SRC:=.}"
@@ -442,7 +443,7 @@ many() {
 }
 
 @test "a line that is too long is named, passed over, and not held" {
-	[ -n "$DT_SLOW" ] || skip "reads 600 MB; DT_SLOW=1 runs it"
+	slow || skip "reads 600 MB; DT_SLOW=1 runs it"
 	long="echo '{\"text\":\"before\"}'; head -c 600000000 /dev/zero | tr '\\0' a; printf '\\n{\"text\":\"behind\"}'"
 	run -1 bash -c "($long) | dt-dataset build --format jsonl -o d.h5 -"
 	[[ $output == *"'-': line 2 is longer than 256 MiB"* ]]

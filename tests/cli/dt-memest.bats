@@ -1,5 +1,6 @@
 # dt-memest: numbers, verdicts, JSON, and every wrong input.
 # shellcheck disable=SC2016 # jq has its own $
+load slow
 
 setup() {
 	memest="$DT_BIN/dt-memest"
@@ -399,7 +400,7 @@ random_configuration() {
 	export OMPI_MCA_hwloc_base_binding_policy=none
 	state=8128 # the same every time
 	count=12
-	[ "${DT_SLOW:-0}" != 1 ] || count=48
+	! slow || count=48
 	for i in $(seq $count); do
 		random_configuration
 		start=()
@@ -475,7 +476,7 @@ serving_memory() {
 @test "random servers: every category is what /metrics says, and the process what is allocated (40 with DT_SLOW=1)" {
 	[ -x "$DT_BIN/dt-serve" ] || skip "dt-serve is not built"
 	count=8
-	[ "${DT_SLOW:-0}" != 1 ] || count=40
+	! slow || count=40
 	DT_BIN=$DT_BIN python3 "$DT_SRC/tests/cli/serve-memory.py" $count
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # dt-rl: the same numbers on any number of actors, a program's environments, actors that end, bad input.
 bats_require_minimum_version 1.5.0
+load slow
 
 setup() {
     PATH=$DT_BIN:$PATH
@@ -126,7 +127,7 @@ refused() { # status, what stderr says, arguments
 }
 
 @test "CartPole is solved by each algorithm with two actors, three seeds" {
-    [ -n "${DT_SLOW:-}" ] || skip "minutes: DT_SLOW=1"
+    slow || skip "minutes: DT_SLOW=1"
     for how in a2c a3c impala dqn; do
         for seed in 1 2 3; do
             timeout 300 dt-rl train --algorithm $how --env cartpole --until 475 --frames 5M --seed $seed

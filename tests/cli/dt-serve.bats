@@ -504,7 +504,7 @@ PY
 }
 
 @test "health: stuck while a step does not end, well again when it does (minutes: DT_SLOW=1)" {
-    [ "${DT_SLOW:-0}" = 1 ] || skip "takes minutes: set DT_SLOW=1"
+    slow || skip "takes minutes: DT_SLOW=1"
     local clients=()
     start
     mkfifo hold

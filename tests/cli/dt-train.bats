@@ -155,7 +155,7 @@ agrees() { # reference-file other-file bound
     opts=(--model gpt2-tiny "${common[@]}" --steps 100000 --microbatch 1 --save run --save-every 2 --keep 3)
     dt-train "${opts[@]}" --steps 2 >/dev/null
     before=2
-    for trial in $(seq 12); do
+    for trial in $(seq "$(few 6 12)"); do
         dt-train "${opts[@]}" --resume auto >m.jsonl 2>err &
         pid=$!
         sleep "0.$((RANDOM % 6 + 3))"

@@ -2,6 +2,7 @@
 # A run that loses ranks and goes on in its processes trains what an undisturbed one does: with --reproducible the
 # parameters of any membership are the same to the bit. The global batch of 10 divides by 1, 2 and 5 ranks alone.
 bats_require_minimum_version 1.5.0
+load slow
 
 setup_file() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
@@ -185,7 +186,7 @@ replaced() {
 }
 
 @test "ZeRO: a new process gets a share of the states, and the run is that of so many ranks from there" {
-    [ "${DT_SLOW:-}" = 1 ] || skip "trains slowly, for a process to join in time: DT_SLOW=1"
+    slow || skip "trains slowly, for a process to join in time: DT_SLOW=1"
     local zero=(dt-train --model gpt2-tiny --data d.h5 --seq 128 --no-mfu --threads 1 --precision fp32 --global-batch 12
         --microbatch 1 --steps 30 --save-every 1 --keep 40 --comm-timeout 60)
 
@@ -199,7 +200,7 @@ replaced() {
 }
 
 @test "a slow rank is ended, and the others go on" {
-    [ "${DT_SLOW:-}" = 1 ] || skip "trains slowly for half a minute: DT_SLOW=1"
+    slow || skip "trains slowly for half a minute: DT_SLOW=1"
     timeout 300 dt-run --events events.jsonl --ranks 3 --evict-slow 0.5 --heartbeat-timeout 20 -- "${train[@]}" --steps 200 \
         --inject slow:rank=1,seconds=0.2 2>err
     jq -se 'map(select(.event == "evicted"))[0].rank == 1' events.jsonl

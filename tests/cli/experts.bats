@@ -5,12 +5,13 @@
 # It takes about ten minutes of one core: DT_SLOW=1. Data: books/books-train.txt.xz under $DT_TEST_DATA (default
 # ../shared/data beside the checkout). Once measured, over the last 64 KiB of the books: 1.591 with experts, 1.636
 # without; of the last 100 steps' choices the rarest expert had 0.89 of an even share.
+load slow
 
 setup() {
     PATH=$DT_BIN:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1
     text=${DT_TEST_DATA:-$DT_SRC/../shared/data}/books/books-train.txt.xz
-    [ "${DT_SLOW:-0}" = 1 ] || skip "takes ten minutes: DT_SLOW=1"
+    slow || skip "takes ten minutes: DT_SLOW=1"
     [ -r "$text" ] || skip "needs $text (set DT_TEST_DATA)"
     command -v xz >/dev/null || skip "xz is not installed"
 }

@@ -46,16 +46,13 @@ setup() {
         --threads 1 --comm-timeout 120)
 }
 
-# verify MODEL LAYOUTS OPTION...: all agree with dp1 to the default bounds, over 10 steps; of four and more every second;
-# with DT_SLOW=1 all, over 20 steps
+# verify MODEL LAYOUTS OPTION...: they agree with dp1 to the default bounds, every third of six and every second of
+# fewer over 10 steps; with DT_SLOW=1 all over 20 steps
 verify() {
-    local model=$1 layouts=$2 steps=10 some
+    local model=$1 layouts=$2 items
     shift 2
-    [ "${DT_SLOW:-0}" != 1 ] || steps=20
-    IFS=, read -ra some <<<"$layouts"
-    [ ${#some[@]} -lt 4 ] || one_of 2 "${some[@]}"
-    layouts=$(IFS=,; echo "${some[*]}")
-    dt-train verify --layouts "dp1,$layouts" --model "$model" "${common[@]}" --steps $steps "$@" >&2
+    IFS=, read -ra items <<<"$layouts"
+    dt-train verify --layouts "dp1,$(every $((${#items[@]} < 6 ? 2 : 3)) "$layouts")" --model "$model" "${common[@]}" --steps "$(few 10 20)" "$@" >&2
 }
 
 metric() { # file key: of the last step
@@ -63,17 +60,17 @@ metric() { # file key: of the last step
 }
 
 @test "GPT-2: layouts agree with one rank" {
-    verify gpt2.json dp4.z3,tp4,dp2.tp2.pp2.s1.z1,tp2.s1,pp4,dp2.pp2.z2
+    verify gpt2.json dp4.z3,tp4,pp4,dp2.tp2.pp2.s1.z1,tp2.s1,dp2.pp2.z2
 }
 
 @test "Llama with fewer key/value heads than ranks: layouts agree with one rank" {
-    verify llama.json tp4.z3,dp2.z1,dp2.tp2.pp2.z2,tp4.s1,pp2.v2,dp2.tp2.z3
+    verify llama.json tp4.s1,dp2.z1,tp4.z3,pp2.v2,dp2.tp2.z3,dp2.tp2.pp2.z2
 }
 
 @test "OLMo 2 and Gemma 2, no norms in front and capped logits: layouts agree with one rank, and the account is exact" {
-    verify gemma2.json tp4.s1,dp2.tp2.pp2.z2
+    verify gemma2.json dp2.tp2.pp2.z2,tp4.s1
     # norms over all of q and all of k, whose heads tp cuts; at 1e-3 its gradients jump, and any rounding with them
-    verify olmo2.json tp4.s1,dp2.z3,dp2.pp2.z2,pp2.v2,dp2.tp2.z3,tp2 --lr 3e-4
+    verify olmo2.json tp4.s1,dp2.z3,pp2.v2,dp2.pp2.z2,dp2.tp2.z3,tp2 --lr 3e-4
     verify olmo2.json pp2,tp2 --pipeline zb-h1 --recompute selective --lr 3e-4
     verify olmo2.json tp2.s1 --recompute full --lr 3e-4
     local model
@@ -94,7 +91,7 @@ metric() { # file key: of the last step
 }
 
 @test "a mixture of experts: layouts agree with one rank, both losses counted, and the account is exact" {
-    verify mixtral.json dp2.tp2.pp2.s1.z2,dp2.z1,tp4.s1,tp2,dp2.tp2.z3,pp2.v2 --router-z-loss 0.01 --balance-loss 0.1
+    verify mixtral.json dp2.tp2.pp2.s1.z2,dp2.z1,tp4.s1,dp2.tp2.z3,tp2,pp2.v2 --router-z-loss 0.01 --balance-loss 0.1
     verify mixtral.json pp2,tp2 --pipeline zb-h1 --recompute selective
     verify mixtral.json tp2.s1,dp2.z3 --recompute full --balance-over microbatch
     local over
@@ -111,7 +108,7 @@ metric() { # file key: of the last step
 }
 
 @test "latent attention: layouts agree with one rank, and the account is exact" {
-    verify deepseek.json dp2.tp2.pp2.s1.z2,dp2.z3,tp4.s1,pp2,dp2.ep2,tp2
+    verify deepseek.json dp2.tp2.pp2.s1.z2,dp2.z3,tp4.s1,dp2.ep2,pp2,tp2
     verify deepseek.json tp2.s1,pp2 --pipeline zb-h1 --recompute selective
     local over
     for over in none full; do
@@ -121,11 +118,11 @@ metric() { # file key: of the last step
 }
 
 @test "experts over ep: layouts agree with one rank, memory as planned, and a checkpoint is every layout's" {
-    verify mixtral.json dp2.tp2.ep2.s1,dp2.ep2,dp4.ep4,dp4.ep2,cp2.ep2,dp2.pp2.ep2 --router-z-loss 0.01 --balance-loss 0.1
+    verify mixtral.json dp2.tp2.ep2.s1,dp2.ep2,dp4.ep4,cp2.ep2,dp4.ep2,dp2.pp2.ep2 --router-z-loss 0.01 --balance-loss 0.1
     verify mixtral.json dp2.pp2.ep2,dp2.tp2.ep2 --pipeline zb-h1 --recompute selective
     verify mixtral.json dp2.ep2,dp4.ep4 --recompute full --balance-over microbatch
     # dp1 divides the batch otherwise, and counts choices over other parts of it
-    dt-train verify --layouts dp2,dp2.ep2 --balance-over batch --model mixtral.json "${common[@]}" --steps 20 >&2
+    dt-train verify --layouts dp2,dp2.ep2 --balance-over batch --model mixtral.json "${common[@]}" --steps "$(few 10 20)" >&2
     verify mixtral.json dp2.ep2 --reproducible
     mpirun -np 2 dt-train --model mixtral.json "${common[@]}" --layout dp2.ep2 --steps 3 --metrics m.jsonl --save ep >/dev/null
     dt-memest mixtral.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 4 --layout dp2.ep2 --check m.jsonl
@@ -154,13 +151,14 @@ metric() { # file key: of the last step
         done
         [ "$(jq -c 'select(.loss) | [.loss, .grad_norm]' beside.jsonl)" = "$(jq -c 'select(.loss) | [.loss, .grad_norm]' turn.jsonl)" ]
     }
-    both 2 dp2.ep2 deepseek.json
-    both 2 dp2.ep2 deepseek.json --recompute full --find-nan
-    both 4 dp2.tp2.ep2.s1 deepseek.json --recompute selective
-    both 4 dp2.pp2.ep2.z2 deepseek.json
-    both 4 dp4.ep4.z3 mixtral.json
-    both 4 dp2.pp2.ep2 mixtral.json --pipeline zb-h1
-    local how also=()
+    local run how also=()
+    one_of 2 "2 dp2.ep2 deepseek.json --recompute full --find-nan" "2 dp2.ep2 deepseek.json" \
+        "4 dp2.tp2.ep2.s1 deepseek.json --recompute selective" "4 dp2.pp2.ep2.z2 deepseek.json" \
+        "4 dp2.pp2.ep2 mixtral.json --pipeline zb-h1" "4 dp4.ep4.z3 mixtral.json"
+    for run in "${some[@]}"; do
+        # shellcheck disable=SC2086 # words
+        both $run
+    done
     for how in beside turn; do
         [ $how = beside ] || also=(--no-expert-overlap)
         mpirun -np 2 dt-train --model deepseek.json "${common[@]}" --layout dp2.ep2 --steps 1 --metrics m.jsonl "${also[@]}" >/dev/null
@@ -188,14 +186,15 @@ metric() { # file key: of the last step
         done
         [ "$(jq -c 'select(.loss) | [.loss, .grad_norm]' on.jsonl)" = "$(jq -c 'select(.loss) | [.loss, .grad_norm]' off.jsonl)" ]
     }
-    both 2 tp2.s1 llama.json --find-nan
-    both 2 tp2.s1 gpt2.json --recompute full --precision bf16
-    both 4 tp4.s1 llama.json --recompute selective
-    both 4 dp2.tp2.s1 gpt2.json
-    both 4 tp2.pp2.s1 llama.json --pipeline zb-h1
-    both 4 dp2.tp2.ep2.s1 deepseek.json
+    local run how
+    one_of 2 "2 tp2.s1 gpt2.json --recompute full --precision bf16" "2 tp2.s1 llama.json --find-nan" \
+        "4 tp2.pp2.s1 llama.json --pipeline zb-h1" "4 dp2.tp2.s1 gpt2.json" \
+        "4 dp2.tp2.ep2.s1 deepseek.json" "4 tp4.s1 llama.json --recompute selective"
+    for run in "${some[@]}"; do
+        # shellcheck disable=SC2086 # words
+        both $run
+    done
     unset ONEDNN_MAX_CPU_ISA
-    local how
     for how in on off; do
         mpirun -np 2 dt-train --model llama.json "${common[@]}" --layout tp2.s1 --steps 1 --metrics m.jsonl --stream-overlap $how >/dev/null
         dt-memest llama.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --layout tp2.s1 \
@@ -222,7 +221,7 @@ metric() { # file key: of the last step
 }
 
 @test "experts over ep under ZeRO: one rank's numbers, memory as planned, and a checkpoint is every layout's" {
-    verify mixtral.json dp4.ep2.z3,dp2.ep2.z1,dp2.tp2.ep2.s1.z3,dp4.ep2.z2,cp2.ep2.z1,dp4.ep4.z3 --router-z-loss 0.01 --balance-loss 0.1
+    verify mixtral.json dp4.ep2.z3,dp2.ep2.z1,dp2.tp2.ep2.s1.z3,cp2.ep2.z1,dp4.ep2.z2,dp4.ep4.z3 --router-z-loss 0.01 --balance-loss 0.1
     verify deepseek.json dp2.pp2.ep2.z2,dp4.ep2.z3
     mpirun -np 4 dt-train --model mixtral.json "${common[@]}" --layout dp4.ep2.z3 --steps 3 --metrics m.jsonl --save shared >/dev/null
     dt-memest mixtral.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 2 --layout dp4.ep2.z3 --check m.jsonl
@@ -276,7 +275,7 @@ metric() { # file key: of the last step
 }
 
 @test "every composition of up to eight ranks agrees with one rank" {
-    [ "${DT_SLOW:-0}" = 1 ] || skip "takes minutes: set DT_SLOW=1"
+    slow || skip "takes minutes: DT_SLOW=1"
     local all='' dp tp pp z s n=0
     for dp in 1 2 4 8; do for tp in 1 2 4; do for pp in 1 2 4; do
         [ $((dp * tp * pp)) -le 8 ] || continue
@@ -300,7 +299,7 @@ metric() { # file key: of the last step
 
 # Those with ranks that cut sequences, or that experts are divided among: tokens exchanged in turn by each scheme.
 @test "every composition with cp or ep of up to eight ranks agrees with one rank" {
-    [ "${DT_SLOW:-0}" = 1 ] || skip "takes minutes: set DT_SLOW=1"
+    slow || skip "takes minutes: DT_SLOW=1"
     local lists=('' '' '') how=(gather ring ulysses) dp tp pp cp ep z s k n=0
     for dp in 1 2 4 8; do for tp in 1 2 4; do for pp in 1 2; do for cp in 1 2 4; do
         [ $((dp * tp * pp * cp)) -le 8 ] || continue
@@ -327,19 +326,19 @@ metric() { # file key: of the last step
 @test "optimizers that look at whole tensors: layouts agree with one rank, a tied embedding on two stages too" {
     local o
     for o in lars lamb adafactor muon; do
-        verify qwen3.json dp2.pp2.z1,dp2.z2,tp4.s1,tp2,tp2.pp2 --steps 8 --optimizer $o
+        verify qwen3.json tp2.pp2,dp2.pp2.z1,tp4.s1,tp2,dp2.z2 --steps 8 --optimizer $o
     done
 }
 
 @test "bf16 on other layouts: losses within 1%" {
-    dt-train verify --layouts dp1,dp2.z2,tp2.s1,dp2.tp2.pp2 --model llama.json "${common[@]}" --steps 20 \
+    dt-train verify --layouts dp1,dp2.z2,tp2.s1,dp2.tp2.pp2 --model llama.json "${common[@]}" --steps "$(few 10 20)" \
         --precision bf16 --tensor-bound 1 >&2
 }
 
 @test "every schedule trains the same model, recomputing or not" {
     local name
     for name in gpipe 1f1b interleaved:2 zb-h1; do
-        verify llama.json pp2,dp2.pp2 --pipeline $name
+        verify llama.json dp2.pp2,pp2 --pipeline $name
     done
     verify gpt2.json pp2.tp2.s1 --pipeline zb-h1 --recompute selective
     verify gpt2.json pp2.tp2.s1,dp2.z3 --recompute every:2
@@ -389,13 +388,15 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
     local model layout n
     for model in gpt2.json llama.json; do
         rm -rf repro && mkdir repro
-        for layout in 1:dp1 2:dp2 4:dp4 2:pp2 4:dp2.pp2; do
+        # these, or all of them
+        case $model in gpt2.json) one_of 2 2:dp2 4:dp4 4:dp2.pp2 2:pp2 ;; *) one_of 2 4:dp4 4:dp2.pp2 2:pp2 2:dp2 ;; esac
+        for layout in 1:dp1 "${some[@]}"; do
             n=${layout%:*} layout=${layout#*:}
             mpirun -np "$n" dt-train --model $model "${common[@]}" --steps 6 --reproducible --layout $layout \
                 --save repro/$layout >repro/$layout.jsonl
         done
         dt-train --model $model "${common[@]}" --microbatch 4 --steps 6 --reproducible --save repro/acc2 >repro/acc2.jsonl
-        for layout in dp2 dp4 pp2 dp2.pp2 acc2; do
+        for layout in "${some[@]#*:}" acc2; do
             diff <(jq -c '[.loss, .grad_norm]' repro/dp1.jsonl) <(jq -c '[.loss, .grad_norm]' repro/$layout.jsonl)
             dt-shard-ckpt diff --tolerance 0 repro/dp1 repro/$layout
         done
@@ -406,7 +407,7 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
 }
 
 @test "bf16 gradients on the wire and a loss scale: close, and exactly the same" {
-    dt-train verify --layouts dp1,dp2,dp2.z1,dp2.z2,dp2.z3 --model gpt2.json "${common[@]}" --steps 10 \
+    dt-train verify --layouts "dp1,$(few dp2.z1,dp2.z3 dp2,dp2.z1,dp2.z2,dp2.z3)" --model gpt2.json "${common[@]}" --steps 10 \
         --grad-comm bf16 --loss-bound 1e-2 --tensor-bound 5e-2 >&2
     dt-train --model gpt2.json "${common[@]}" --steps 5 >one.jsonl
     dt-train --model gpt2.json "${common[@]}" --steps 5 --loss-scale 4096 >scaled.jsonl
@@ -420,7 +421,8 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
 @test "fp16 follows fp32, an overflow halves the scale and skips the update, on every rank" {
     local layout n
     dt-train --model llama.json "${common[@]}" --steps 20 >fp32.jsonl
-    for layout in 1:dp1 4:dp2.tp2.s1.z2 4:dp2.pp2; do
+    one_of 2 1:dp1 4:dp2.pp2 4:dp2.tp2.s1.z2
+    for layout in "${some[@]}"; do
         n=${layout%:*}
         mpirun -np "$n" dt-train --model llama.json "${common[@]}" --steps 20 --precision fp16 --layout "${layout#*:}" >fp16.jsonl
         jq -en --slurpfile a fp32.jsonl --slurpfile b fp16.jsonl '[range(20) | ($a[.].loss - $b[.].loss) / $a[.].loss | fabs] | max < 0.01'
@@ -440,16 +442,16 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
 }
 
 @test "a checkpoint of any layout goes on under any other" {
-    local from to
-    dt-train --model llama.json "${common[@]}" --steps 8 >whole.jsonl
-    for pair in 2:tp2.s1/4:dp2.pp2.z1 4:dp4.z3/2:pp2.v2 4:dp2.tp2.z2/1:dp1; do
+    local from to pair
+    dt-train --model llama.json "${common[@]}" --steps 8 --schedule constant >whole.jsonl
+    one_of 2 2:tp2.s1/4:dp2.pp2.z1 4:dp2.tp2.z2/1:dp1 4:dp4.z3/2:pp2.v2
+    for pair in "${some[@]}"; do
         from=${pair%/*} to=${pair#*/}
         rm -rf move
         mpirun -np "${from%:*}" dt-train --model llama.json "${common[@]}" --steps 4 --schedule constant \
             --layout "${from#*:}" --save move >a.jsonl
         mpirun -np "${to%:*}" dt-train --model llama.json "${common[@]}" --steps 8 --schedule constant \
             --layout "${to#*:}" --save move --resume auto >b.jsonl
-        dt-train --model llama.json "${common[@]}" --steps 8 --schedule constant >whole.jsonl
         jq -en --slurpfile w whole.jsonl --slurpfile b b.jsonl \
             '[range(4) | ($w[. + 4].loss - $b[.].loss) / $w[. + 4].loss | fabs] | max < 1e-5'
     done
@@ -460,24 +462,24 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
     readarray -t runs <<'RUNS'
 1 dp1 --recompute selective
 1 dp1
-4 dp4.z3
 1 dp1 --recompute full
+4 dp4.z3
 2 tp2.s1
 1 dp1 --recompute every:2
+2 pp2 --pipeline zb-h1
 2 pp2 --pipeline gpipe
 2 dp2.z1
-2 pp2 --pipeline zb-h1
-2 pp2 --pipeline 1f1b
 4 dp2.pp2.z2
+2 pp2 --pipeline 1f1b
 2 dp2.z2
 2 dp2.z1 --precision bf16 --no-master
 1 dp1 --precision bf16 --no-master
 2 dp2.z2 --grad-comm bf16
-2 dp2 --grad-comm bf16
 2 dp2 --save-async
+2 dp2 --grad-comm bf16
 2 tp2
 RUNS
-    one_of 2 "${runs[@]}"
+    one_of 3 "${runs[@]}"
     for run in "${some[@]}"; do
         read -r n layout extra <<<"$run"
         # shellcheck disable=SC2086 # words

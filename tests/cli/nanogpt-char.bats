@@ -7,6 +7,7 @@
 #
 # The short run is part of every check; the whole recipe, 2000 steps and about a minute and a half of one core, runs
 # with DT_SLOW=1. Data: tinyshakespeare/input.txt under $DT_TEST_DATA (default ../shared/data beside the checkout).
+load slow
 
 setup_file() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
@@ -58,7 +59,7 @@ between() { # what, value, low, high
 }
 
 @test "2000 steps: with nanoGPT's own learning rate what PyTorch reaches, with a better one below the published 1.88" {
-    [ "${DT_SLOW:-0}" = 1 ] || skip "the whole recipe takes minutes: set DT_SLOW=1"
+    slow || skip "the whole recipe takes minutes: set DT_SLOW=1"
     dt-train "${recipe[@]}" --steps 2000 >whole.jsonl
     between "evaluation loss at 1e-3" "$(final_eval whole.jsonl)" 1.80 1.94
     dt-train "${recipe[@]}" --lr 3e-3 --min-lr 3e-4 --steps 2000 >better.jsonl

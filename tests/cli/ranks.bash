@@ -1,6 +1,8 @@
 # What test files of programs that run on ranks share: `load ranks`, then on_ranks in setup_file, in_folder in setup.
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of the files that load this
 
+load slow
+
 in_folder() {
     PATH=$DT_BIN:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1
@@ -35,19 +37,6 @@ train_refused() {
 # train RANKS METRICS OPTION...: with $opts; what it said when it fails
 train() {
     mpirun -np "$1" dt-train "${opts[@]}" --metrics "$2" "${@:3}" 2>"$2.err" || { cat "$2.err"; return 1; }
-}
-
-# one_of N ITEM...: into `some` each Nth item, from the first; with DT_SLOW=1 all. The items are in an order in which
-# those that stand alone cover most.
-one_of() {
-    local n=$1
-    [ "${DT_SLOW:-0}" != 1 ] || n=1
-    shift
-    some=()
-    while [ $# -gt 0 ]; do
-        some+=("$1")
-        shift $((n < $# ? n : $#))
-    done
 }
 
 on_ranks() {

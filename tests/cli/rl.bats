@@ -325,7 +325,7 @@ refused() { # status, what stderr says, arguments
 }
 
 @test "sort:7 from 0.44 to 0.85 in 300 steps, three seeds; from older answers too" {
-    [ -n "${DT_SLOW:-}" ] || skip "takes minutes; DT_SLOW=1"
+    slow || skip "takes minutes; DT_SLOW=1"
     dt-rollout prompts sort:7 --count 60000 --seed 7 | jq -c '{text: (.prompt + .completion)}' >sort.jsonl
     dt-dataset build --tokenizer byte --pack documents --out sort.h5 sort.jsonl
     dt-train --model llama-tiny --data sort.h5 --seq 64 --microbatch 64 --steps 152 --lr 2e-3 --no-mfu --precision fp32 \
@@ -351,7 +351,7 @@ refused() { # status, what stderr says, arguments
 # Rewards of steps 50, 100 .. 300, on AVX2: countdown:3 from 0.22: 0.27 0.39 0.68 0.52 0.62 0.68; add:2 from 0.26:
 # 0.28 0.38 0.65 0.63 0.76 0.80, from 0.56: 0.30 0.55 0.65 0.67 0.79 0.86
 @test "countdown:3 and add:2 rise likewise from a supervised start" {
-    [ -n "${DT_SLOW:-}" ] || skip "takes minutes; DT_SLOW=1"
+    slow || skip "takes minutes; DT_SLOW=1"
     for task in countdown:3 add:2; do
         dt-rollout prompts $task --count 60000 --seed 7 | jq -c '{text: (.prompt + .completion)}' >$task.jsonl
         dt-dataset build --tokenizer byte --pack documents --out $task.h5 $task.jsonl

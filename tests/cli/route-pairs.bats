@@ -128,7 +128,7 @@ is_empty() {
 
 @test "of requests whose clients leave nothing is held a second later" {
     n=200
-    [ -z "${DT_SLOW:-}" ] || n=10000
+    ! slow || n=10000
     cat >load.py <<'PY'
 import http.client, json, random, sys, threading, urllib.parse
 where, n = urllib.parse.urlsplit(sys.argv[1]), int(sys.argv[2])

@@ -43,7 +43,8 @@ rank() {
 }
 
 @test "answers on a pipe are those of one process, greedy and drawn" {
-    for layout in tp2 pp2 dp2 tp2.pp2 dp2.pp2 tp4; do
+    one_of 2 tp2.pp2 tp2 dp2 pp2 tp4 dp2.pp2
+    for layout in "${some[@]}"; do
         case $layout in tp2 | pp2 | dp2) n=2 ;; *) n=4 ;; esac
         mpirun -np $n dt-serve --batch m "${common[@]}" --layout $layout <prompts.jsonl 2>log | jq -r .text >many.txt
         cmp one.txt many.txt
@@ -56,7 +57,8 @@ rank() {
         num_key_value_heads: 2, max_position_embeddings: 512, rms_norm_eps: 1e-5, rope_theta: 10000}' >five.json
     "$DT_HELP/make-model" five five.json
     dt-serve --batch five "${common[@]}" <prompts.jsonl 2>log | jq -c .text >five.txt
-    for run in "2 pp2 1" "2 pp2 3" "2 pp2 32" "4 pp4 1" "4 pp4 3" "4 pp4 32" "4 tp2.pp2 3" "4 tp2.pp2 32" "4 dp2.pp2 3" "3 pp3 2"; do
+    one_of 2 "2 pp2 32" "2 pp2 3" "3 pp3 2" "4 pp4 32" "4 tp2.pp2 3" "4 tp2.pp2 32" "4 pp4 1" "2 pp2 1" "4 dp2.pp2 3" "4 pp4 3"
+    for run in "${some[@]}"; do
         read -r n layout streams <<<"$run"
         mpirun -np "$n" dt-serve --batch five "${common[@]}" --layout "$layout" --max-num-seqs "$streams" <prompts.jsonl 2>log | jq -c .text | cmp five.txt -
     done
@@ -78,7 +80,8 @@ rank() {
     answers='.response.body | [.usage.completion_tokens, .choices, .data]'
     dt-serve --batch m "${common[@]}" <lines 2>log | jq -c "$answers" >all1
     [ "$(jq -s 'map(.[1] // [] | length) | add' all1)" -eq 24 ]
-    for layout in pp2 pp3 dp2.pp2; do
+    one_of 2 pp3 pp2 dp2.pp2
+    for layout in "${some[@]}"; do
         case $layout in pp2) n=2 ;; pp3) n=3 ;; *) n=4 ;; esac
         mpirun -np $n dt-serve --batch m "${common[@]}" --layout $layout <lines 2>log | jq -c "$answers" | cmp all1 -
     done
@@ -122,7 +125,8 @@ long() {
     "$DT_HELP/make-model" slow slow.json # its streams last until the kill
     served=slow
     export OMPI_MCA_odls_base_sigkill_timeout=10 # after which mpirun ends the others too: a busy machine takes longer than its second
-    for run in "2 pp2 1" "3 pp3 1" "3 pp3 2"; do
+    one_of 3 "3 pp3 1" "2 pp2 1" "3 pp3 2"
+    for run in "${some[@]}"; do
         read -r n layout victim <<<"$run"
         start "$n" --layout "$layout" --comm-timeout 10
         for i in 1 2 3 4 5 6; do
@@ -241,15 +245,16 @@ long() {
     jq -nc '{custom_id: "e", method: "POST", url: "/v1/embeddings", body: {input: ["one", "another", "a third"]}}' >>lines
     answers='.response.body | .choices // .data'
     dt-serve --batch m "${common[@]}" <lines 2>log | jq -c "$answers" >rows1
-    for run in "2 cp2" "3 cp3" "4 dp2.cp2" "4 pp2.cp2"; do
-        read -r n layout <<<"$run"
-        for more in "--max-num-seqs 64" "--max-num-seqs 5 --max-num-batched-tokens 17 --no-prefix-caching" "--speculate 3"; do
-            # shellcheck disable=SC2086
-            mpirun -np "$n" dt-serve --batch m "${common[@]}" --layout "$layout" $more <lines 2>log | jq -c "$answers" >rows
-            cmp <(head -n -1 rows1) <(head -n -1 rows)
-            jq -s -e '[.[0], .[1]] | map(map(.embedding) | flatten) | transpose | map(.[0] - .[1] | fabs) | max < 1e-5' \
-                <(tail -n 1 rows1) <(tail -n 1 rows)
-        done
+    few="--max-num-seqs 5 --max-num-batched-tokens 17 --no-prefix-caching"
+    one_of 3 "2 cp2 $few" "2 cp2" "2 cp2 --speculate 3" "3 cp3 --speculate 3" "3 cp3" "3 cp3 $few" "4 dp2.cp2 $few" "4 dp2.cp2" \
+        "4 dp2.cp2 --speculate 3" "4 pp2.cp2" "4 pp2.cp2 $few" "4 pp2.cp2 --speculate 3"
+    for run in "${some[@]}"; do
+        read -r n layout more <<<"$run"
+        # shellcheck disable=SC2086 # words
+        mpirun -np "$n" dt-serve --batch m "${common[@]}" --layout "$layout" $more <lines 2>log | jq -c "$answers" >rows
+        cmp <(head -n -1 rows1) <(head -n -1 rows)
+        jq -s -e '[.[0], .[1]] | map(map(.embedding) | flatten) | transpose | map(.[0] - .[1] | fabs) | max < 1e-5' \
+            <(tail -n 1 rows1) <(tail -n 1 rows)
     done
     mpirun -np 4 dt-serve --batch m "${common[@]}" --layout tp2.cp2 <prompts.jsonl 2>log | jq -r .text | cmp one.txt -
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
@@ -258,7 +263,8 @@ long() {
     "$DT_HELP/make-model" windows windows.json
     dt-serve --batch windows "${common[@]}" --kv-precision int8 <prompts.jsonl 2>log | jq -c .text >windows.txt
     mpirun -np 2 dt-serve --batch windows "${common[@]}" --kv-precision int8 --layout cp2 <prompts.jsonl 2>log | jq -c .text | cmp windows.txt -
-    for layout in cp2 dp2.cp2 pp2.cp2; do
+    one_of 2 dp2.cp2 cp2 pp2.cp2
+    for layout in "${some[@]}"; do
         case $layout in cp2) n=2 ;; *) n=4 ;; esac
         start $n --layout $layout --max-num-seqs 4 --max-model-len 64 --max-num-batched-tokens 63
         curl -s "$url/metrics" >gauges
@@ -304,16 +310,15 @@ shares_experts() {
     for family in mixtral8 qwen3 olmoe deepseek3; do
         "$DT_HELP/make-model" $family $family.json
         dt-serve --batch $family "${common[@]}" <prompts.jsonl 2>log | jq -c .text >$family.txt
-        shares_experts $family 2 ep2
     done
-    shares_experts qwen3 4 dp4.ep2
-    shares_experts qwen3 4 ep4
-    shares_experts deepseek3 4 tp2.ep2
-    shares_experts deepseek3 4 pp2.ep2
-    for run in "2 cp2.ep2" "4 dp2.cp2.ep4" "4 tp2.cp2.ep2" "4 pp2.cp2.ep2" "6 dp2.cp3.ep2"; do # within, over and astride replicas
-        shares_experts deepseek3 "${run% *}" "${run#* }"
+    # experts within, over and astride replicas
+    one_of 3 "deepseek3 4 tp2.ep2" "deepseek3 4 pp2.ep2" "olmoe 2 ep2" "qwen3 4 dp2.cp2.ep2" "qwen3 4 dp4.ep2" "qwen3 4 ep4" \
+        "deepseek3 6 dp2.cp3.ep2" "deepseek3 4 tp2.cp2.ep2" "deepseek3 4 pp2.cp2.ep2" "qwen3 2 ep2" "deepseek3 2 ep2" "deepseek3 2 cp2.ep2" \
+        "deepseek3 4 dp2.cp2.ep4" "mixtral8 2 ep2"
+    for run in "${some[@]}"; do
+        read -r family n layout <<<"$run"
+        shares_experts "$family" "$n" "$layout"
     done
-    shares_experts qwen3 4 dp2.cp2.ep2
     shares_experts mixtral8 2 ep2 --weights-disk . --weights-memory 600KiB
     dt-serve --batch olmoe "${common[@]}" --weights q8_0 <prompts.jsonl 2>log | jq -c .text >olmoe.txt
     shares_experts olmoe 2 ep2 --weights q8_0

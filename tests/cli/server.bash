@@ -1,6 +1,8 @@
 # What test files that run a server share: `load server`; in_server_folder in setup, await wherever one is started.
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of the files that load this
 
+load slow
+
 in_server_folder() {
     PATH=$DT_BIN:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1

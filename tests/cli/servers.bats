@@ -60,20 +60,21 @@ same() { # files: losses of all steps agree to 1e-6
 }
 
 @test "memory is what dt-memest says, to the byte" {
-    for by in memory messages; do
-        for k in 0 1 2; do
-            for how in "ssp:3" "async --precision bf16"; do
-                # shellcheck disable=SC2206 # options
-                local of=(--layout dp3.z1 --seq 32 --microbatch 1 --global-batch 3 --precision fp32 --sync $how --servers "$k"
-                    --server-comm "$by")
-                peak=$(dt-memest gpt2-tiny --vocab 257 "${of[@]}" --json | jq .peak_bytes)
-                train 3 fits.jsonl "${of[@]}" --steps 2 --mem-limit "${peak}B"
-                dt-memest gpt2-tiny --vocab 257 "${of[@]}" --check fits.jsonl
-                run train 3 over.jsonl "${of[@]}" --steps 2 --mem-limit $((peak - 1))B
-                [ "$status" -ne 0 ]
-                grep -q "the plan needs $peak bytes" over.jsonl.err
-            done
-        done
+    local asynchronous="async --precision bf16" each k by how
+    one_of 3 "2 memory $asynchronous" "0 memory $asynchronous" "1 memory $asynchronous" "1 messages $asynchronous" \
+        "2 messages $asynchronous" "0 messages $asynchronous" "2 messages ssp:3" "1 messages ssp:3" "0 messages ssp:3" "0 memory ssp:3" \
+        "1 memory ssp:3" "2 memory ssp:3"
+    for each in "${some[@]}"; do
+        read -r k by how <<<"$each"
+        # shellcheck disable=SC2206 # options
+        local of=(--layout dp3.z1 --seq 32 --microbatch 1 --global-batch 3 --precision fp32 --sync $how --servers "$k"
+            --server-comm "$by")
+        peak=$(dt-memest gpt2-tiny --vocab 257 "${of[@]}" --json | jq .peak_bytes)
+        train 3 fits.jsonl "${of[@]}" --steps 2 --mem-limit "${peak}B"
+        dt-memest gpt2-tiny --vocab 257 "${of[@]}" --check fits.jsonl
+        run train 3 over.jsonl "${of[@]}" --steps 2 --mem-limit $((peak - 1))B
+        [ "$status" -ne 0 ]
+        grep -q "the plan needs $peak bytes" over.jsonl.err
     done
 }
 
@@ -122,13 +123,15 @@ same() { # files: losses of all steps agree to 1e-6
 
 @test "a server or a worker that is killed or stands still ends the run with its name" {
     opts+=(--comm-timeout 2 --layout dp3.z1 --global-batch 3 --steps 2000 --servers 2 --server-comm messages)
-    for rank in 0 1 2; do # of which 2 does not serve
-        run ! timeout 60 mpirun -np 3 dt-train "${opts[@]}" --sync ssp:1 --inject "kill:rank=$rank,step=20"
-        [[ $output == *"rank $rank died"* || $output == *"rank $rank of dp is at step 19"* || $output == *"process rank $rank with"* ]]
-        for sync in ssp:1 async; do
-            run ! timeout 60 mpirun -np 3 dt-train "${opts[@]}" --sync $sync --inject "stop:rank=$rank,step=20"
-            [[ $output == *"rank $rank of dp is at step 19"* || $output == *"rank $rank: process "*" is stopped"* ]]
-        done
+    # rank 2 does not serve
+    one_of 2 "kill 1 ssp:1" "kill 0 ssp:1" "stop 2 ssp:1" "kill 2 ssp:1" "stop 0 async" "stop 0 ssp:1" "stop 1 ssp:1" "stop 1 async" "stop 2 async"
+    for each in "${some[@]}"; do
+        read -r how rank sync <<<"$each"
+        run ! timeout 60 mpirun -np 3 dt-train "${opts[@]}" --sync "$sync" --inject "$how:rank=$rank,step=20"
+        case $how in
+        kill) [[ $output == *"rank $rank died"* || $output == *"rank $rank of dp is at step 19"* || $output == *"process rank $rank with"* ]] ;;
+        stop) [[ $output == *"rank $rank of dp is at step 19"* || $output == *"rank $rank: process "*" is stopped"* ]] ;;
+        esac
     done
 }
 

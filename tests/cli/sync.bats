@@ -92,7 +92,8 @@ same() { # files: losses of all steps agree to 1e-6
     cmp <(jq .loss whole.jsonl | head -4) <(jq .loss later.jsonl | head -4)
     run same whole.jsonl later.jsonl
     [ "$status" -ne 0 ]
-    for how in "--outer-comm bf16" "--outer-comm e3m0" "--outer-fragments 2 --outer-delay 1 --outer-comm e3m0" "--outer-delay 1 --outer-mix 0.5"; do
+    one_of 2 "--outer-fragments 2 --outer-delay 1 --outer-comm e3m0" "--outer-comm bf16" "--outer-delay 1 --outer-mix 0.5" "--outer-comm e3m0"
+    for how in "${some[@]}"; do
         eval "how=($how)"
         train 2 a.jsonl "${plain[@]}" "${how[@]}" --save fa --save-every 7
         jq -es --slurpfile w whole.jsonl '(.[-1].loss - $w[-1].loss) / $w[-1].loss | fabs < 0.03' a.jsonl
@@ -134,7 +135,7 @@ same() { # files: losses of all steps agree to 1e-6
 }
 
 @test "diloco on the books text: within 2% of the synchronous loss, in 4 bits and behind steps too; half the messages lost cost 3%" {
-    [ -n "${DT_SLOW:-}" ] || skip "takes minutes; DT_SLOW=1"
+    slow || skip "takes minutes; DT_SLOW=1"
     [ -r "${DT_TEST_DATA:-}/books/books-train.txt.xz" ] || skip "no books in DT_TEST_DATA"
     xzcat "$DT_TEST_DATA/books/books-train.txt.xz" | head -c 9000000 >books.txt || true
     dt-dataset build --tokenizer byte --out books.h5 <(head -c 8500000 books.txt)
@@ -254,7 +255,8 @@ same() { # files: losses of all steps agree to 1e-6
 
 @test "async and hogwild: ranks take parts as they come free, every sample once, and learn" {
     local plain=(--layout dp2.z1 --steps 60 --lr 1e-3)
-    for sync in async hogwild "async --staleness-rate --delay-compensation 0.04"; do
+    one_of 2 hogwild async "async --staleness-rate --delay-compensation 0.04"
+    for sync in "${some[@]}"; do
         # shellcheck disable=SC2086 # options
         train 2 as.jsonl "${plain[@]}" --sync $sync --inject slow:rank=1,seconds=0.03,start=0
         # the fast rank takes the slow one's parts: more than one update lies between what that reads and gives
