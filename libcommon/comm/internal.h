@@ -201,7 +201,16 @@ void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char 
 int dt_comm_mpi_error(struct dt_err *err, int rc, const char *what);
 
 /*
- * Anonymous shared memory of the members of comm, zero-filled: a memfd of the first member that the others
+ * board.c. init: a slot of this process alone; -ENOMEM. open: maps the board, and from there on ranks of a
+ * machine see each other's operations. close: this process is alone again, until the next is mapped.
+ */
+int dt_comm_board_init(struct dt_world *w);
+int dt_comm_board_open(struct dt_world *w, struct dt_err *err);
+void dt_comm_board_close(struct dt_world *w);
+void dt_comm_board_release(struct dt_world *w);
+
+/*
+ * shared_map.c. Anonymous shared memory of the members of comm, zero-filled: a memfd of the first member that the others
  * open through /proc. Nothing is left behind however the processes end, and the size of /dev/shm does not
  * matter. -ENOTSUP on every member when one of them cannot map it. Of an elastic world every rank calls it,
  * and comm is not used: members are the n ranks listed.
