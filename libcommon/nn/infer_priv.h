@@ -170,9 +170,15 @@ int dt_infer_join_rows(struct dt_infer *m, const struct dt_infer_batch *b, int r
 int dt_infer_join_pool(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err);
 int dt_infer_cut_rows(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
-/* infer_load.c: fills owner, packed, expert, set and x.w. */
+/*
+ * infer_weights.c. open: owner, those that one node multiplies with, and tables without weights. join: what
+ * has been loaded of experts and heads, as sets.
+ */
+int dt_infer_weights_open(struct dt_infer *m);
+int dt_infer_weights_join(struct dt_infer *m, struct dt_err *err);
+void dt_infer_weights_release(struct dt_infer *m);
+/* infer_load.c: fills packed, expert, set, heads and x.w. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
-void dt_infer_unload(struct dt_infer *m);
 
 /* infer_adapter.c: whether some sequence has an adapter; adds theirs to y, the product of node n. */
 bool dt_infer_adapts(const struct dt_infer_batch *b);
