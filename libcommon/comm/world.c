@@ -11,15 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-int dt_comm_mpi_error(struct dt_err *err, int rc, const char *what)
-{
-	char text[MPI_MAX_ERROR_STRING] = "";
-	int n = 0;
-
-	MPI_Error_string(rc, text, &n);
-	return dt_err_set(err, -EIO, "%s: %s", what, text);
-}
-
 void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char *what)
 {
 	struct dt_comm_where at = {.kind = kind, .group = -1, .peer = -1, .since = dt_now()};
