@@ -51,6 +51,12 @@ struct dt_table {
 };
 int dt_cuda_tables(struct dt_dev *dev, struct dt_table *t, int count);
 
+/* device_graph.c: of dt_dev's dt_graph_begin and its like. */
+int dt_cuda_graph_begin(struct dt_dev *dev);
+int dt_cuda_graph_end(struct dt_dev *dev, struct dt_graph **ret);
+int dt_cuda_graph_run(struct dt_dev *dev, const struct dt_graph *g);
+void dt_cuda_graph_close(struct dt_dev *dev, struct dt_graph *g);
+
 /* blas.c: products by cuBLASLt, found at run time. -ENOTSUP: take our own kernel. */
 struct dt_blas;
 int dt_blas_open(struct dt_blas **ret);

@@ -174,58 +174,6 @@ static void cuda_tables(struct dt_dev *dev, const void *host, const void *there,
 	c->given_n = n;
 }
 
-struct dt_graph {
-	void *record;
-	const char *scratch; /* the device's when it was recorded */
-};
-
-static int cuda_graph_begin(struct dt_dev *dev)
-{
-	struct dt_cuda *c = dt_cuda_enter(dev);
-	int rc = c ? dt_gpu_record_begin(c->stream) : -ENODEV;
-
-	if (rc == 0)
-		c->recording = true;
-	return rc;
-}
-
-static int cuda_graph_end(struct dt_dev *dev, struct dt_graph **ret)
-{
-	struct dt_cuda *c = dt_cuda_enter(dev);
-	struct dt_graph *g = calloc(1, sizeof *g);
-	void *record = NULL;
-	int rc = c ? dt_gpu_record_end(c->stream, &record) : -ENODEV;
-
-	if (c)
-		c->recording = false;
-	if (rc == 0 && g && ret) {
-		*g = (struct dt_graph){record, c->scratch};
-		*ret = g;
-		return 0;
-	}
-	if (record)
-		dt_gpu_record_close(record);
-	rc = rc < 0 || g ? rc : -ENOMEM;
-	free(g);
-	return rc;
-}
-
-static int cuda_graph_run(struct dt_dev *dev, const struct dt_graph *g)
-{
-	struct dt_cuda *c = dt_cuda_enter(dev);
-
-	if (!c)
-		return -ENODEV;
-	return g->scratch == c->scratch ? dt_gpu_record_run(g->record, c->stream) : -ESTALE;
-}
-
-static void cuda_graph_close(struct dt_dev *dev, struct dt_graph *g)
-{
-	if (dt_cuda_enter(dev))
-		dt_gpu_record_close(g->record);
-	free(g);
-}
-
 static size_t cuda_scratch_bytes(const struct dt_dev *dev)
 {
 	const struct dt_cuda *c = dev->impl;
@@ -384,10 +332,10 @@ const struct dt_backend dt_backend_cuda = {
 	.sync = cuda_sync,
 	.copy_rows = cuda_copy_rows,
 	.tables = cuda_tables,
-	.graph_begin = cuda_graph_begin,
-	.graph_end = cuda_graph_end,
-	.graph_run = cuda_graph_run,
-	.graph_close = cuda_graph_close,
+	.graph_begin = dt_cuda_graph_begin,
+	.graph_end = dt_cuda_graph_end,
+	.graph_run = dt_cuda_graph_run,
+	.graph_close = dt_cuda_graph_close,
 	.event_open = cuda_event_open,
 	.event_close = dt_gpu_event_close,
 	.event_record = cuda_event_record,
