@@ -28,6 +28,7 @@ struct dt_infer_side {
 	int32_t *head; /* [heads + 1] rows that begin each head, where heads lie one after another */
 	struct dt_draw *draw;
 	struct dt_lora_part *parts; /* [linears, nparts], where some sequence has an adapter */
+	int *linear; /* [steps + 1] of the program: linears that may have adapters in front of each */
 	int nparts;
 	struct dt_edit *edit; /* [max_edits] */
 	int max_edits;
@@ -202,9 +203,10 @@ static inline bool dt_infer_rounds(const struct dt_infer *m, const struct dt_par
 }
 
 /*
- * infer_adapter_device.c: bytes of the tables of lanes of a step; a batch's adapters, which are on the card
- * then, into these and on their way there.
+ * infer_adapter_device.c. number: fills side.linear; -ENOMEM. lanes: bytes of the tables of lanes of a step.
+ * adapt: a batch's adapters, which are on the card then, into these and on their way there.
  */
+int dt_infer_side_number(struct dt_infer *m);
 size_t dt_infer_side_lanes(const struct dt_infer *m);
 int dt_infer_side_adapt(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err);
 
