@@ -38,7 +38,7 @@ struct dt_cuda {
 	struct dt_dnn *dnn;   /* NULL: there are no convolutions */
 };
 
-/* The device's state, its card made this thread's. NULL: the card is gone. */
+/* scratch.c. The device's state, its card made this thread's. NULL: the card is gone. */
 struct dt_cuda *dt_cuda_enter(struct dt_dev *dev);
 /* At least n bytes on the card, 256-byte aligned, until the next call. NULL: out of memory. */
 void *dt_cuda_scratch(struct dt_dev *dev, size_t n);
