@@ -21,7 +21,7 @@
 struct dt_sim_ask {
 	double at_s;	      /* ascending */
 	int prompt, output;   /* tokens, at least 1 */
-	const int64_t *block; /* [nblock] equal names, equal tokens; NULL: shared with nobody */
+	const int64_t *block; /* [nblock] ids; blocks of one id have the same tokens. NULL: none is shared */
 	int nblock, block_len;
 };
 
