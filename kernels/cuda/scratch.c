@@ -1,4 +1,4 @@
-/* What ops ask of an open card: its state, scratch, and host tables on their way there. */
+/* Resources of an open card for ops: its state, scratch memory, and copies of host tables. */
 #include "kernels/cuda/cuda.h"
 
 #include <string.h>

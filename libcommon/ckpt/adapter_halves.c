@@ -1,4 +1,4 @@
-/* Parts of adapters from the matrices of a file: each pair of halves, with its scale, by the parameter. */
+/* The parts of an adapter from a file's matrices: pairs of halves with their scale, by parameter. */
 #include "ckpt/adapter_halves.h"
 
 #include "kernels/quant_formats.h"

@@ -1,4 +1,4 @@
-/* What readers of adapters' files find in them, before it is an adapter; inside adapter*.c. */
+/* Matrices of an adapter's file, before they are paired; inside adapter*.c. */
 #ifndef DT_CKPT_ADAPTER_HALVES_H
 #define DT_CKPT_ADAPTER_HALVES_H
 

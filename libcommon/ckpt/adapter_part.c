@@ -1,4 +1,4 @@
-/* A part of an adapter: of the numbers that a reader found, in our own order of rows. */
+/* Parts of an adapter: a reader's matrices, copied into dt's own order of rows. */
 #include "ckpt/adapter_priv.h"
 
 #include "kernels/rope.h"

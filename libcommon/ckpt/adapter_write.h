@@ -1,4 +1,4 @@
-/* An adapter on its way to a file of another program; inside adapter_write*.c. */
+/* An adapter as linears of another program's format; inside adapter_write*.c. */
 #ifndef DT_CKPT_ADAPTER_WRITE_H
 #define DT_CKPT_ADAPTER_WRITE_H
 

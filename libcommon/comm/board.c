@@ -1,4 +1,4 @@
-/* The board of a machine's ranks: a slot each, in which it says what it does, for the watchdogs of all. */
+/* The board of one machine: a slot a rank, where it publishes its current operation for the watchdogs. */
 #include "comm/elastic.h"
 
 #include <errno.h>

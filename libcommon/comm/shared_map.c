@@ -1,4 +1,4 @@
-/* Memory that ranks of one machine share: who makes it, how the others find it, whether all have it. */
+/* Memory shared by ranks of one machine: the first creates it, the others open it, and all must succeed. */
 #include "comm/elastic.h"
 
 #include <errno.h>

@@ -36,9 +36,9 @@ struct dt_tok_enc {
 
 /* The ids of one word; where e->word is set, it gets the word instead. */
 int dt_tok_word(struct dt_tok_enc *e, const char *s, size_t n);
-/* Ids behind those there are, to the sink whenever DT_TOK_IDS_MAX have come together. */
+/* Appends ids; DT_TOK_IDS_MAX of them go to the sink at once. */
 int dt_tok_push(struct dt_tok_enc *e, const int32_t *ids, size_t n);
-/* Those that have come together. */
+/* Hands the ids that are left to the sink. */
 int dt_tok_flush(struct dt_tok_enc *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* The weights that inference multiplies with: which node has which parameter, sets of them, their end. */
+/* The weights that inference multiplies with: tables by parameter, sets of experts and heads, release. */
 #include "nn/infer_disk.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* One way to cut a run: whether it can be, its time, its memory. */
+/* One candidate: whether it can run, its step time, its memory. */
 #include "plan/judge.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* What the search asks of one way to cut a run, a part at a time; dt_plan_judge (search.h) asks all. */
+/* Checks, step time and memory of one candidate; dt_plan_judge (search.h) does all three. */
 #ifndef DT_PLAN_JUDGE_H
 #define DT_PLAN_JUDGE_H
 

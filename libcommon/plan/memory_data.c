@@ -1,4 +1,4 @@
-/* What the host hands in for a step, and the tables that go with it. */
+/* Buffers for the input of a step: tokens or images of each microbatch in flight, and tables. */
 #include "plan/memory_priv.h"
 
 #include "plan/context.h"

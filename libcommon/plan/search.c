@@ -1,4 +1,4 @@
-/* The layouts of a cluster: each way that can be run, by its time, and of those the fastest that fit. */
+/* Search over the layouts of a cluster: all that can run, by step time, and the fastest of them that fit. */
 #include "plan/judge.h"
 
 #include "plan/run_options.h"

@@ -1,4 +1,4 @@
-/* Messages of a step along dp: gradients, gathered weights, merged weights, and what of them is seen. */
+/* Messages of a step along dp: gradients, gathered weights, merged weights, and their exposed part. */
 #include "plan/stepcost.h"
 
 #include "plan/outer.h"

@@ -1,4 +1,4 @@
-/* What the ranks of a new world have of the run: each says it, and all conclude the same. */
+/* The state that ranks of a new world have: each reports its own, and all draw the same conclusion. */
 #include "train/elastic_meet.h"
 
 #include <errno.h>

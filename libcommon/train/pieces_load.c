@@ -1,4 +1,4 @@
-/* What a checkpoint has of a run, read to where this rank has it: in memory, on the device, offloaded. */
+/* Reads a checkpoint's values to where this rank keeps them: in memory, on the device, offloaded. */
 #include "train/pieces_priv.h"
 
 #include "kernels/blocks8.h"

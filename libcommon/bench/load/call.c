@@ -1,4 +1,4 @@
-/* One call of a run: its request, made ahead of its time, and what comes back. */
+/* One call of a run: its request, prepared before it is due, and the response. */
 #include "bench/load/run.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A run under way, which run.c leads and call.c makes the calls of; not for others. */
+/* A run under way: run.c schedules its calls, call.c prepares each; not for others. */
 #ifndef DT_LOAD_RUN_H
 #define DT_LOAD_RUN_H
 

@@ -1,4 +1,4 @@
-/* Latencies of simulated answers, ranked. */
+/* Percentiles of the latencies of simulated answers. */
 #include "serve/sched/simulate.h"
 
 #include <errno.h>
