@@ -5,40 +5,14 @@
 #ifndef DT_KERNELS_CPU_ACT_H
 #define DT_KERNELS_CPU_ACT_H
 
+#include "kernels/act_point.h"
 #include "kernels/cpu/pair.h"
 #include "kernels/cpu/vec.h"
 
-#define GELU_K 0.79788456080286536f /* sqrt(2 / pi) */
-#define GELU_C 0.044715f
 #define LOG2_E 1.44269504f
 
 /* f(x), and with it f'(x) where the caller uses d. f is a constant where this is inlined. */
-DT_INLINE float act(float x, enum dt_act_fn f, float *d)
-{
-	float s, c;
-
-	switch (f) {
-	case DT_ACT_GELU_TANH:
-		s = 1.f / (1.f + dt_expf(-2.f * GELU_K * (x + GELU_C * x * x * x)));
-		*d = s + x * s * (1.f - s) * 2.f * GELU_K * (1.f + 3.f * GELU_C * x * x);
-		break;
-	case DT_ACT_GELU_ERF:
-		s = 0.5f + 0.5f * dt_erff(x * 0.70710678118654752f);
-		*d = s + x * 0.39894228040143268f * dt_expf(-0.5f * x * x);
-		break;
-	case DT_ACT_SILU:
-		s = 1.f / (1.f + dt_expf(-x));
-		*d = s + x * s * (1.f - s);
-		break;
-	default:
-		c = x < 0 ? 0.f : x; /* NaN stays NaN */
-		*d = x > 0 ? 1.f : 0.f;
-		return c;
-	}
-	/* The slope far out, also where the formula would be zero times Inf. */
-	*d = x < -88.f ? 0.f : x > 88.f ? 1.f : *d;
-	return x * s;
-}
+DT_ACT_POINT(DT_INLINE, act, dt_expf, dt_erff)
 
 /* loop(..., F) with F the constant that f is, so that the choice is outside of the loop. */
 #define WITH_CONSTANT(f, loop, ...)                                                                          \
@@ -71,8 +45,9 @@ DT_INLINE bool quick(enum dt_act_fn f)
 /* What the sigmoid of 1 / (1 + 2^-t) is taken of. */
 DT_INLINE float act_exponent(float x, enum dt_act_fn f)
 {
-	return f == DT_ACT_SILU ? x * LOG2_E
-				: x * (2.f * GELU_K * LOG2_E + 2.f * GELU_K * LOG2_E * GELU_C * x * x);
+	return f == DT_ACT_SILU
+		       ? x * LOG2_E
+		       : x * (2.f * DT_GELU_K * LOG2_E + 2.f * DT_GELU_K * LOG2_E * DT_GELU_C * x * x);
 }
 
 DT_INLINE void act_powers(struct powers *e, const dt_pair *x, int64_t n, enum dt_act_fn f)
@@ -107,7 +82,8 @@ DT_INLINE float act_slope(float x, float s, enum dt_act_fn f)
 {
 	const float u = (s - s * s) * x;
 
-	return f == DT_ACT_SILU ? s + u : s + u * (2.f * GELU_K) + u * x * (x * (6.f * GELU_K * GELU_C));
+	return f == DT_ACT_SILU ? s + u
+				: s + u * (2.f * DT_GELU_K) + u * x * (x * (6.f * DT_GELU_K * DT_GELU_C));
 }
 
 DT_INLINE uint32_t act_two(uint32_t x, struct dt_two power, uint32_t gate, bool gated, enum dt_act_fn f)

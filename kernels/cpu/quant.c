@@ -1,7 +1,6 @@
 /* Products with packed weights: x rounded once, then tiles of outputs over the threads. */
 #include "kernels/cpu/quant.h"
 
-#include "kernels/cpu/isa.h"
 #include "kernels/moe.h"
 
 #include <stdatomic.h>
@@ -10,44 +9,6 @@
 #define ROWS   DT_QUANT_MANY /* rows a task: a multiple of what any micro-kernel holds in registers */
 #define BATCH  8	     /* rows whose gates are applied together */
 #define LITTLE (1 << 16)     /* multiply-adds under which one thread does it all */
-
-struct dt_quant_kernels dt_quant_kernels(void)
-{
-	struct dt_quant_kernels k = {dt_quant_mul_plain, dt_quant_mul_bf16_plain, dt_quant_mul_f32_plain,
-				     dt_quant_row_plain, NULL};
-#ifdef __aarch64__
-	k.quants = dt_isa()->dotprod ? dt_quant_mul_dotprod : dt_quant_mul_neon;
-#endif
-#ifdef __x86_64__
-	const struct dt_isa *isa = dt_isa();
-
-	if (isa->avx2)
-		k = (struct dt_quant_kernels){dt_quant_mul_avx2, dt_quant_mul_bf16_v3, dt_quant_mul_f32_v3,
-					      dt_quant_row_plain, NULL};
-	if (isa->avx2_vnni)
-		k.quants = dt_quant_mul_avxvnni;
-	if (isa->avx512) {
-		k.bf16 = dt_quant_mul_bf16_v4;
-		k.f32 = dt_quant_mul_f32_v4;
-	}
-	if (isa->bf16)
-		k.bf16 = dt_quant_mul_bf16_pairs;
-	if (isa->vnni) {
-		k.quants = dt_quant_mul_vnni;
-		k.row = dt_quant_row_vnni;
-	}
-	if (isa->amx == DT_AMX_TILES) {
-		k.tiled = dt_quant_mul_amx;
-		k.bf16 = dt_quant_mul_bf16_amx;
-	} else if (isa->amx == DT_AMX_PLAIN) {
-		k.tiled = isa->avx512 ? dt_quant_mul_amx_plain_v4 : dt_quant_mul_amx_plain_v3;
-		k.bf16 = isa->avx512 ? dt_quant_mul_bf16_amx_plain_v4 : dt_quant_mul_bf16_amx_plain_v3;
-	}
-#endif
-	if (!k.tiled)
-		k.tiled = k.quants;
-	return k;
-}
 
 /* n columns of a row of a tile with their bias, in the tile or in buf; from column col of w on */
 DT_INLINE const float *with_bias(float *buf, const float *tile, struct dt_tensor bias, int64_t col, int64_t n)

@@ -153,9 +153,12 @@ DT_DEVICE float dt_attn_unit(float (&s)[8][4], float scale, float cap)
 	return 1;
 }
 
-/* acc[16, D] += p[16, 8 N] (rounded to T) times 8 N rows of b. */
-template <class T, int D, int N>
-DT_DEVICE void dt_attn_gather(float (&acc)[D / 8][4], const float (&p)[N][4], const uint16_t *b)
+/*
+ * acc[16, D] += p[16, 8 N] (rounded to T) times 8 N rows of b, STRIDE apart, of which the first cols columns
+ * are there.
+ */
+template <class T, int D, int STRIDE = D + 8, int N>
+DT_DEVICE void dt_attn_gather(float (&acc)[D / 8][4], const float (&p)[N][4], const uint16_t *b, int cols = D)
 {
 	DT_UNROLL
 	for (int k = 0; k < N / 2; k++) {
@@ -167,7 +170,9 @@ DT_DEVICE void dt_attn_gather(float (&acc)[D / 8][4], const float (&p)[N][4], co
 		for (int n = 0; n < D / 16; n++) {
 			uint32_t fb[4];
 
-			dt_fragment_b_trans(fb, b, D + 8, n * 16, k * 16);
+			if (n * 16 >= cols)
+				continue;
+			dt_fragment_b_trans(fb, b, STRIDE, n * 16, k * 16);
 			dt_mma<T>(acc[2 * n], fa, fb[0], fb[1]);
 			dt_mma<T>(acc[2 * n + 1], fa, fb[2], fb[3]);
 		}

@@ -78,29 +78,6 @@ DT_DEVICE void weigh_row(float (&s)[8][4], float (&o)[COLS / 8][4], float &max, 
 	weigh_half(s, o, max, sum, top, h);
 }
 
-/* o += weights, rounded to T, times the warp's columns of values, those that are there. */
-template <class T>
-DT_DEVICE void gather(float (&o)[COLS / 8][4], const float (&s)[8][4], const uint16_t *v, int cols)
-{
-	DT_UNROLL
-	for (int k = 0; k < KEYS / 16; k++) {
-		const uint32_t fa[4] = {dt_pack<T>(s[2 * k][0], s[2 * k][1]),
-					dt_pack<T>(s[2 * k][2], s[2 * k][3]),
-					dt_pack<T>(s[2 * k + 1][0], s[2 * k + 1][1]),
-					dt_pack<T>(s[2 * k + 1][2], s[2 * k + 1][3])};
-		DT_UNROLL
-		for (int n = 0; n < COLS / 16; n++) {
-			uint32_t fb[4];
-
-			if (n * 16 >= cols)
-				continue;
-			dt_fragment_b_trans(fb, v, STRIDE, n * 16, k * 16);
-			dt_mma<T>(o[2 * n], fa, fb[0], fb[1]);
-			dt_mma<T>(o[2 * n + 1], fa, fb[2], fb[3]);
-		}
-	}
-}
-
 /* What a warp found of a row of the block, which is a head at `at`: its columns; the first warp, the sum. */
 template <class T>
 DT_DEVICE void leave(const struct paged &a, const float (&o)[COLS / 8][4], int h, float max, float sum,
@@ -163,7 +140,7 @@ template <class T> __global__ void __launch_bounds__(WARPS * 32) latent_tile_ker
 		__syncthreads();
 		for (int h = 0; h < 2; h++)
 			weigh_row(s, o, max[h], sum[h], scores, h);
-		gather<T>(o, s, k + a.v_at + warp * COLS, cols);
+		dt_attn_gather<T, COLS, STRIDE>(o, s, k + a.v_at + warp * COLS, cols);
 		__syncthreads(); /* before the next keys come */
 	}
 	DT_UNROLL

@@ -12,7 +12,7 @@
 
 #define SLOTS 1024 /* shapes; then the table starts over */
 
-/* What is used of the library. */
+/* Functions of cuBLASLt that this file calls. */
 #define FUNCTIONS(X)                                                                                         \
 	X(cublasLtCreate)                                                                                    \
 	X(cublasLtDestroy)                                                                                   \

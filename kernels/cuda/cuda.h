@@ -38,7 +38,7 @@ struct dt_cuda {
 	struct dt_dnn *dnn;   /* NULL: there are no convolutions */
 };
 
-/* The device's state, its card made this thread's. NULL: the card is gone. */
+/* scratch.c. The device's state, its card made this thread's. NULL: the card is gone. */
 struct dt_cuda *dt_cuda_enter(struct dt_dev *dev);
 /* At least n bytes on the card, 256-byte aligned, until the next call. NULL: out of memory. */
 void *dt_cuda_scratch(struct dt_dev *dev, size_t n);
@@ -50,6 +50,12 @@ struct dt_table {
 	const void *ret; /* where it lies on the card */
 };
 int dt_cuda_tables(struct dt_dev *dev, struct dt_table *t, int count);
+
+/* device_graph.c: of dt_dev's dt_graph_begin and its like. */
+int dt_cuda_graph_begin(struct dt_dev *dev);
+int dt_cuda_graph_end(struct dt_dev *dev, struct dt_graph **ret);
+int dt_cuda_graph_run(struct dt_dev *dev, const struct dt_graph *g);
+void dt_cuda_graph_close(struct dt_dev *dev, struct dt_graph *g);
 
 /* blas.c: products by cuBLASLt, found at run time. -ENOTSUP: take our own kernel. */
 struct dt_blas;

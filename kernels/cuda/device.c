@@ -1,17 +1,10 @@
-/* Opening a card, its stream, its scratch, graphs and events. */
+/* A card as a device: opening it, its memory, queues and events. */
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/rates.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-struct dt_cuda *dt_cuda_enter(struct dt_dev *dev)
-{
-	struct dt_cuda *c = dev->impl;
-
-	return dt_gpu_use(c->index) < 0 ? NULL : c;
-}
 
 static void cuda_close(struct dt_dev *dev)
 {
@@ -88,83 +81,6 @@ static int cuda_open(struct dt_dev **ret, int index, int nthreads)
 	return 0;
 }
 
-void *dt_cuda_scratch(struct dt_dev *dev, size_t n)
-{
-	struct dt_cuda *c = dev->impl;
-
-	if (n > c->scratch_n && c->recording)
-		return NULL;
-	if (n > c->scratch_n) {
-		n = (n + 65535) / 65536 * 65536;
-		dt_gpu_free(c->scratch); /* waits for what uses it */
-		c->scratch_n = dt_gpu_alloc((void **)&c->scratch, n) < 0 ? 0 : n;
-		if (!c->scratch_n)
-			c->scratch = NULL;
-	}
-	return c->scratch;
-}
-
-/* Room for n bytes of tables, and the host's side of it free to be written. */
-static int tables_room(struct dt_cuda *c, size_t n)
-{
-	int rc;
-
-	if (c->tables_busy && (rc = dt_gpu_event_sync(c->tables_read)) < 0)
-		return rc;
-	c->tables_busy = false;
-	if (n <= c->tables_n)
-		return 0;
-	n = (n + 4095) / 4096 * 4096;
-	dt_gpu_free(c->tables);
-	dt_gpu_host_free(c->tables_host);
-	c->tables = c->tables_host = NULL;
-	c->tables_n = 0;
-	if ((rc = dt_gpu_alloc((void **)&c->tables, n)) < 0 ||
-	    (rc = dt_gpu_host_alloc((void **)&c->tables_host, n)) < 0)
-		return rc;
-	c->tables_n = n;
-	return 0;
-}
-
-/* Where the table lies on the card already; NULL: nowhere. */
-static const void *given(const struct dt_cuda *c, const struct dt_table *t)
-{
-	const char *p = t->from;
-
-	return c->given && p >= c->given && p + t->n <= c->given + c->given_n
-		       ? c->given_there + (p - c->given)
-		       : NULL;
-}
-
-int dt_cuda_tables(struct dt_dev *dev, struct dt_table *t, int count)
-{
-	struct dt_cuda *c = dev->impl;
-	size_t at = 0;
-	int rc;
-
-	for (int i = 0; i < count; i++) {
-		t[i].ret = given(c, &t[i]);
-		at += t[i].ret ? 0 : (t[i].n + 15) / 16 * 16;
-	}
-	if (!at)
-		return 0;
-	rc = c->recording ? -EBUSY : tables_room(c, at);
-	if (rc < 0)
-		return rc;
-	at = 0;
-	for (int i = 0; i < count; i++) {
-		if (t[i].ret)
-			continue;
-		memcpy(c->tables_host + at, t[i].from, t[i].n);
-		t[i].ret = c->tables + at;
-		at += (t[i].n + 15) / 16 * 16;
-	}
-	if ((rc = dt_gpu_copy(c->tables, c->tables_host, at, c->stream)) < 0)
-		return rc;
-	c->tables_busy = true;
-	return dt_gpu_event_record(c->tables_read, c->stream);
-}
-
 static void cuda_tables(struct dt_dev *dev, const void *host, const void *there, size_t n)
 {
 	struct dt_cuda *c = dev->impl;
@@ -172,58 +88,6 @@ static void cuda_tables(struct dt_dev *dev, const void *host, const void *there,
 	c->given = host;
 	c->given_there = there;
 	c->given_n = n;
-}
-
-struct dt_graph {
-	void *record;
-	const char *scratch; /* the device's when it was recorded */
-};
-
-static int cuda_graph_begin(struct dt_dev *dev)
-{
-	struct dt_cuda *c = dt_cuda_enter(dev);
-	int rc = c ? dt_gpu_record_begin(c->stream) : -ENODEV;
-
-	if (rc == 0)
-		c->recording = true;
-	return rc;
-}
-
-static int cuda_graph_end(struct dt_dev *dev, struct dt_graph **ret)
-{
-	struct dt_cuda *c = dt_cuda_enter(dev);
-	struct dt_graph *g = calloc(1, sizeof *g);
-	void *record = NULL;
-	int rc = c ? dt_gpu_record_end(c->stream, &record) : -ENODEV;
-
-	if (c)
-		c->recording = false;
-	if (rc == 0 && g && ret) {
-		*g = (struct dt_graph){record, c->scratch};
-		*ret = g;
-		return 0;
-	}
-	if (record)
-		dt_gpu_record_close(record);
-	rc = rc < 0 || g ? rc : -ENOMEM;
-	free(g);
-	return rc;
-}
-
-static int cuda_graph_run(struct dt_dev *dev, const struct dt_graph *g)
-{
-	struct dt_cuda *c = dt_cuda_enter(dev);
-
-	if (!c)
-		return -ENODEV;
-	return g->scratch == c->scratch ? dt_gpu_record_run(g->record, c->stream) : -ESTALE;
-}
-
-static void cuda_graph_close(struct dt_dev *dev, struct dt_graph *g)
-{
-	if (dt_cuda_enter(dev))
-		dt_gpu_record_close(g->record);
-	free(g);
 }
 
 static size_t cuda_scratch_bytes(const struct dt_dev *dev)
@@ -384,10 +248,10 @@ const struct dt_backend dt_backend_cuda = {
 	.sync = cuda_sync,
 	.copy_rows = cuda_copy_rows,
 	.tables = cuda_tables,
-	.graph_begin = cuda_graph_begin,
-	.graph_end = cuda_graph_end,
-	.graph_run = cuda_graph_run,
-	.graph_close = cuda_graph_close,
+	.graph_begin = dt_cuda_graph_begin,
+	.graph_end = dt_cuda_graph_end,
+	.graph_run = dt_cuda_graph_run,
+	.graph_close = dt_cuda_graph_close,
 	.event_open = cuda_event_open,
 	.event_close = dt_gpu_event_close,
 	.event_record = cuda_event_record,

@@ -14,7 +14,7 @@
 #define WORKSPACE ((size_t)256 << 20)
 enum { OFFERS = 8 }; /* algorithms that are looked at */
 
-/* What is used of the library. */
+/* Functions of cuDNN that this file calls. */
 #define FUNCTIONS(X)                                                                                         \
 	X(cudnnCreate)                                                                                       \
 	X(cudnnDestroy)                                                                                      \

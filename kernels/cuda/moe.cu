@@ -322,7 +322,7 @@ int dt_cuda_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor 
 	return DT_LAUNCH(c, gather_kernel<1>, dim3((unsigned)rows, (unsigned)dt_ceil_div(n, 128)), 128, 0, a);
 }
 
-/* Block i has a choice: y is dx, also is dy. */
+/* Block i computes choice i. y is dx, also is dy. */
 template <int V> __global__ void __launch_bounds__(128) sum_backward_kernel(struct rows a, float *dweight)
 {
 	const int64_t i = blockIdx.x, at = index_at(a.at, i), row = i / a.used;

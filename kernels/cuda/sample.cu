@@ -157,7 +157,7 @@ template <int V> __global__ void __launch_bounds__(THREADS) gather_kernel(struct
 
 	if (d.cold == 0 || !is_finite(max) || !dt_sample_by_rank(&d, a.vocab))
 		return;
-	const int end = last_bin(a, row, d, (struct board *)dt_shared(), &n);
+	const int end = last_bin(a, row, d, (struct scan_shared *)dt_shared(), &n);
 
 	if (n > LIST)
 		return;
@@ -176,13 +176,13 @@ template <int V> __global__ void __launch_bounds__(THREADS) gather_kernel(struct
 }
 
 DT_DEVICE uint32_t pick_by_rank(const struct sample &a, int64_t row, const struct dt_draw &d, float max,
-				struct desk *desk)
+				struct pick_shared *shared)
 {
 	struct source s = {a.logits + row * a.vocab, NULL, a.vocab, max, d.cold, dt_sample_least(d.min_p)};
-	struct tally mine = {0, 0}, all;
+	struct cumulative mine = {0, 0}, all;
 	uint64_t n;
 
-	last_bin(a, row, d, &desk->board, &n);
+	last_bin(a, row, d, &shared->scan, &n);
 	if (n <= LIST) {
 		s.list = a.list + row * LIST;
 		s.n = (int64_t)n;
@@ -191,33 +191,33 @@ DT_DEVICE uint32_t pick_by_rank(const struct sample &a, int64_t row, const struc
 		mine.n += bin(a, row, i).n;
 		mine.sum += bin(a, row, i).sum;
 	}
-	before_me(mine.n, &desk->board, &all.n);
-	before_me(mine.sum, &desk->board, &all.sum);
+	before_me(mine.n, &shared->scan, &all.n);
+	before_me(mine.sum, &shared->scan, &all.sum);
 	if (d.top_k > 0 && d.top_k < a.vocab && (uint64_t)d.top_k < all.n)
-		by_rank(a, row, s, (uint64_t)d.top_k, true, desk, &all.sum);
+		by_rank(a, row, s, (uint64_t)d.top_k, true, shared, &all.sum);
 	if (d.top_p < 1)
-		by_rank(a, row, s, dt_sample_share(d.top_p, all.sum), false, desk, &all.sum);
+		by_rank(a, row, s, dt_sample_share(d.top_p, all.sum), false, shared, &all.sum);
 	/* The draw goes from the last rank to the first. */
 	n = all.sum - dt_sample_below(&d, all.sum);
-	return by_rank(a, row, s, n, false, desk, &all.sum);
+	return by_rank(a, row, s, n, false, shared, &all.sum);
 }
 
 /* All may come, in the order of ids: the chunk that the draw falls into, a thread's ids in it, the id. */
 DT_DEVICE uint32_t pick_by_id(const struct sample &a, int64_t row, const struct dt_draw &d, float max,
-			      struct desk *desk)
+			      struct pick_shared *shared)
 {
 	const uint64_t least = dt_sample_least(d.min_p);
 	const float *l = a.logits + row * a.vocab;
 	const int each = CHUNK / THREADS;
-	struct tally t = {0, 0};
+	struct cumulative t = {0, 0};
 	uint64_t total, s = (int)threadIdx.x < a.chunks ? a.sum[row * a.chunks + threadIdx.x] : 0;
 
-	before_me(s, &desk->board, &total);
+	before_me(s, &shared->scan, &total);
 	const uint64_t n = dt_sample_below(&d, total) + 1;
-	const auto chunk = [&](int i) -> struct tally {
+	const auto chunk = [&](int i) -> struct cumulative {
 		return {0, i < a.chunks ? a.sum[row * a.chunks + i] : 0};
 	};
-	const int64_t first = (int64_t)find_part(chunk, THREADS, n, false, &t, &desk->board) * CHUNK;
+	const int64_t first = (int64_t)find_part(chunk, THREADS, n, false, &t, &shared->scan) * CHUNK;
 	const int64_t from = first + (int64_t)threadIdx.x * each;
 
 	s = 0;
@@ -226,17 +226,17 @@ DT_DEVICE uint32_t pick_by_id(const struct sample &a, int64_t row, const struct 
 
 		s += w < least ? 0 : w;
 	}
-	uint64_t at = t.sum + before_me(s, &desk->board, &total);
+	uint64_t at = t.sum + before_me(s, &shared->scan, &total);
 
 	if (at < n && n <= at + s)
 		for (int64_t i = from; at < n; i++) {
 			const uint64_t w = dt_sample_weight(dt_sample_x(dt_ld1(l, DT_F32, i), max, d.cold));
 
 			at += w < least ? 0 : w;
-			desk->id = (uint32_t)i;
+			shared->id = (uint32_t)i;
 		}
 	__syncthreads();
-	return desk->id;
+	return shared->id;
 }
 
 /* How likely the token is, by thread 0. */
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(THREADS) pick_kernel(struct sample a)
 {
 	const int64_t row = blockIdx.x;
 	const struct dt_draw d = a.draw[row];
-	struct desk *desk = (struct desk *)dt_shared();
+	struct pick_shared *shared = (struct pick_shared *)dt_shared();
 	struct dt_drawn r = {-1, 0, 0, 0, 0};
 	int32_t best;
 	const float max = row_peak(a.peak, a.peak_id, row, a.chunks, &best);
@@ -266,8 +266,8 @@ __global__ void __launch_bounds__(THREADS) pick_kernel(struct sample a)
 		r.max = row_peak(a.raw_peak, NULL, row, a.chunks, NULL);
 	if (is_finite(max))
 		r.id = d.cold == 0			? best
-		       : dt_sample_by_rank(&d, a.vocab) ? (int32_t)pick_by_rank(a, row, d, max, desk)
-							: (int32_t)pick_by_id(a, row, d, max, desk);
+		       : dt_sample_by_rank(&d, a.vocab) ? (int32_t)pick_by_rank(a, row, d, max, shared)
+							: (int32_t)pick_by_id(a, row, d, max, shared);
 	if (threadIdx.x)
 		return;
 	if (d.score)
@@ -325,8 +325,8 @@ static int start(const struct dt_cuda *c, const struct sample &a, unsigned rows,
 	if (rc == 0 && kind != DT_DRAW_GREEDY)
 		rc = DT_LAUNCH(c, weigh_kernel<V>, parts, THREADS, words * 4, a, false);
 	if (rc == 0 && kind != DT_DRAW_GREEDY)
-		rc = DT_LAUNCH(c, gather_kernel<V>, parts, THREADS, sizeof(struct board), a);
-	return rc == 0 ? DT_LAUNCH(c, pick_kernel, rows, THREADS, sizeof(struct desk), a) : rc;
+		rc = DT_LAUNCH(c, gather_kernel<V>, parts, THREADS, sizeof(struct scan_shared), a);
+	return rc == 0 ? DT_LAUNCH(c, pick_kernel, rows, THREADS, sizeof(struct pick_shared), a) : rc;
 }
 
 int dt_cuda_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor logits, const struct dt_draw *d,

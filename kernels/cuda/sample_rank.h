@@ -64,14 +64,14 @@ DT_DEVICE uint64_t of_wide(const uint32_t *low, const uint32_t *high, int i)
 	return (uint64_t)high[i] << 32 | low[i];
 }
 
-/* Where threads have found one thing for all of them, and what sums over threads need. */
-struct board {
+/* Shared memory of scans over the threads of a block, and of what one thread has found for all. */
+struct scan_shared {
 	uint64_t warp[WARPS], n, sum;
 	int at;
 };
 
 /* The sum over the threads before this one; *ret_all: over all. */
-DT_DEVICE uint64_t before_me(uint64_t v, struct board *b, uint64_t *ret_all)
+DT_DEVICE uint64_t before_me(uint64_t v, struct scan_shared *b, uint64_t *ret_all)
 {
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
 	uint64_t s = v, before = 0, all = 0;
@@ -93,24 +93,24 @@ DT_DEVICE uint64_t before_me(uint64_t v, struct board *b, uint64_t *ret_all)
 	return before + s - v;
 }
 
-/* Tokens in the order of their ranks, and the sum of their weights. */
-struct tally {
+/* A prefix of the tokens in the order of their ranks: how many, and the sum of their weights. */
+struct cumulative {
 	uint64_t n, sum;
 };
 
 /*
- * Of [parts] tallies, parts a multiple of THREADS, the part in which n tokens (by_n), or a sum of n, is
+ * Of [parts] sums, parts a multiple of THREADS, the part in which n tokens (by_n), or a sum of n, is
  * reached, n > 0 being no more than there is; *t: what lies before it is added.
  */
 template <class F>
-DT_DEVICE int find_part(F part, int parts, uint64_t n, bool by_n, struct tally *t, struct board *b)
+DT_DEVICE int find_part(F part, int parts, uint64_t n, bool by_n, struct cumulative *t, struct scan_shared *b)
 {
 	const int each = parts / THREADS, mine = (int)threadIdx.x * each;
-	struct tally own = {0, 0}, at;
+	struct cumulative own = {0, 0}, at;
 	uint64_t all;
 
 	for (int i = mine; i < mine + each; i++) {
-		const struct tally p = part(i);
+		const struct cumulative p = part(i);
 
 		own.n += p.n;
 		own.sum += p.sum;
@@ -118,7 +118,7 @@ DT_DEVICE int find_part(F part, int parts, uint64_t n, bool by_n, struct tally *
 	at.n = before_me(own.n, b, &all);
 	at.sum = before_me(own.sum, b, &all);
 	for (int i = mine; i < mine + each; i++) {
-		const struct tally p = part(i);
+		const struct cumulative p = part(i);
 
 		if ((by_n ? at.n : at.sum) < n && n <= (by_n ? at.n + p.n : at.sum + p.sum)) {
 			b->at = i;
@@ -134,18 +134,18 @@ DT_DEVICE int find_part(F part, int parts, uint64_t n, bool by_n, struct tally *
 	return b->at;
 }
 
-DT_DEVICE struct tally bin(const struct sample &a, int64_t row, int i)
+DT_DEVICE struct cumulative bin(const struct sample &a, int64_t row, int i)
 {
 	return {a.bin_n[row * BINS + i], a.bin_sum[row * BINS + i]};
 }
 
 /* The last bin that holds tokens which may stay, and how many there are up to its end. */
-DT_DEVICE int last_bin(const struct sample &a, int64_t row, const struct dt_draw &d, struct board *b,
+DT_DEVICE int last_bin(const struct sample &a, int64_t row, const struct dt_draw &d, struct scan_shared *b,
 		       uint64_t *ret_n)
 {
 	const auto part = [&](int i) { return bin(a, row, i); };
 	const bool by_n = d.top_k > 0 && d.top_k < a.vocab;
-	struct tally t = {0, 0}, mine = {0, 0}, all;
+	struct cumulative t = {0, 0}, mine = {0, 0}, all;
 
 	for (int i = (int)threadIdx.x; i < BINS; i += THREADS) {
 		mine.n += part(i).n;
@@ -192,8 +192,8 @@ DT_DEVICE struct token token_of(const struct source &s, int64_t i)
 }
 
 /* Shared memory of pick_kernel. */
-struct desk {
-	struct board board;
+struct pick_shared {
+	struct scan_shared scan;
 	uint64_t key[FEW], w[FEW];
 	uint32_t low[256], high[256], n[256];
 	uint32_t few;
@@ -202,7 +202,7 @@ struct desk {
 };
 
 /* The smallest and largest key of the bin's tokens, to d->from and d->to. */
-DT_DEVICE void key_range(const struct source &s, int b, struct desk *d)
+DT_DEVICE void key_range(const struct source &s, int b, struct pick_shared *d)
 {
 	uint64_t *from = d->key, *to = d->w, lo = ~(uint64_t)0, hi = 0;
 
@@ -248,8 +248,8 @@ DT_DEVICE bool has(const struct keys &k, const struct token &t)
  * The keys are cut into 256 parts; *k becomes the part in which n is reached (find_part), *t counts what is
  * in front of it.
  */
-DT_DEVICE void narrow(const struct source &s, struct keys *k, uint64_t n, bool by_n, struct tally *t,
-		      struct desk *d)
+DT_DEVICE void narrow(const struct source &s, struct keys *k, uint64_t n, bool by_n, struct cumulative *t,
+		      struct pick_shared *d)
 {
 	int shift = 0;
 
@@ -268,10 +268,10 @@ DT_DEVICE void narrow(const struct source &s, struct keys *k, uint64_t n, bool b
 		}
 	}
 	__syncthreads();
-	const auto part = [&](int i) -> struct tally {
+	const auto part = [&](int i) -> struct cumulative {
 		return {d->n[i], of_wide(d->low, d->high, i)};
 	};
-	const int p = find_part(part, 256, n - (by_n ? t->n : t->sum), by_n, t, &d->board);
+	const int p = find_part(part, 256, n - (by_n ? t->n : t->sum), by_n, t, &d->scan);
 
 	k->members = d->n[p];
 	k->from += (uint64_t)p << shift;
@@ -282,7 +282,7 @@ DT_DEVICE void narrow(const struct source &s, struct keys *k, uint64_t n, bool b
 }
 
 /* The tokens with these keys, FEW at most, to d->key and d->w. */
-DT_DEVICE void collect(const struct source &s, const struct keys &k, struct desk *d)
+DT_DEVICE void collect(const struct source &s, const struct keys &k, struct pick_shared *d)
 {
 	if (threadIdx.x == 0)
 		d->few = 0;
@@ -301,7 +301,7 @@ DT_DEVICE void collect(const struct source &s, const struct keys &k, struct desk
 }
 
 /* Of those collected, the one at which n is reached, t being in front of them all: to d->id and d->sum. */
-DT_DEVICE void pick_of_few(uint64_t n, bool by_n, struct tally t, struct desk *d)
+DT_DEVICE void pick_of_few(uint64_t n, bool by_n, struct cumulative t, struct pick_shared *d)
 {
 	if (threadIdx.x < d->few) {
 		const uint64_t key = d->key[threadIdx.x];
@@ -325,10 +325,10 @@ DT_DEVICE void pick_of_few(uint64_t n, bool by_n, struct tally t, struct desk *d
  * to it and with it.
  */
 DT_DEVICE uint32_t by_rank(const struct sample &a, int64_t row, const struct source &s, uint64_t n, bool by_n,
-			   struct desk *d, uint64_t *ret_sum)
+			   struct pick_shared *d, uint64_t *ret_sum)
 {
-	struct tally t = {0, 0};
-	const int b = find_part([&](int i) { return bin(a, row, i); }, BINS, n, by_n, &t, &d->board);
+	struct cumulative t = {0, 0};
+	const int b = find_part([&](int i) { return bin(a, row, i); }, BINS, n, by_n, &t, &d->scan);
 	struct keys k = {b, 0, ~(uint64_t)0, bin(a, row, b).n};
 
 	__syncthreads();

@@ -1,9 +1,9 @@
 /*
- * Curves as Braille dots (two columns and four lines of dots a character) and bars as block characters;
- * both in plain ASCII where the terminal has no UTF-8. Several curves without colour, and more than there are
+ * Curves as Braille dots (two columns and four lines of dots a character), in plain ASCII where the terminal
+ * has no UTF-8. Several curves without colour, and more than there are
  * colours, get a mark each. Names of several curves stand beside their ends, where there is room.
  */
-#include "base/plot.h"
+#include "base/plot_text.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLORS = 6 };
-static const int colors[COLORS] = {36, 33, 35, 32, 31, 34};
 /* As many as there can be curves. */
 static const char marks[] = "*+ox#@%&=$~^abcdefghijklmnpqrstuvwyzABCDEFGHIJKLMNOPQRSTUVWXYZ01";
 _Static_assert(sizeof(marks) - 1 >= DT_PLOT_CURVES_MAX, "a mark for every curve");
@@ -89,18 +87,6 @@ static void draw_series(struct canvas *c, const struct dt_series *s, int number,
 	}
 }
 
-static void set_color(FILE *f, const struct dt_plot_style *st, int series)
-{
-	if (st->color)
-		fprintf(f, "\033[%dm", colors[series % COLORS]);
-}
-
-static void reset_color(FILE *f, const struct dt_plot_style *st)
-{
-	if (st->color)
-		fputs("\033[0m", f);
-}
-
 /* Returns the columns written. */
 static int put_row(FILE *f, const struct canvas *c, const struct dt_plot_style *st, bool braille, int row)
 {
@@ -112,7 +98,7 @@ static int put_row(FILE *f, const struct canvas *c, const struct dt_plot_style *
 		int cell = row * c->cols + x, owner = c->owner[cell];
 
 		if (owner && owner != now)
-			set_color(f, st, owner - 1);
+			dt_plot_set_color(f, st, owner - 1);
 		if (owner)
 			now = owner;
 		if (!owner)
@@ -123,44 +109,18 @@ static int put_row(FILE *f, const struct canvas *c, const struct dt_plot_style *
 			fputc(marks[owner - 1], f);
 	}
 	if (now)
-		reset_color(f, st);
+		dt_plot_reset_color(f, st);
 	return last + 1;
-}
-
-/* Columns a string takes: characters, not bytes. */
-static int columns(const char *s)
-{
-	int n = 0;
-
-	for (; *s; s++)
-		n += ((unsigned char)*s & 0xc0) != 0x80;
-	return n;
-}
-
-/* As much of s as fits into room columns; control characters never reach the terminal. */
-static int put_text(FILE *f, const char *s, int room)
-{
-	int n = 0;
-
-	for (; *s; s++) {
-		bool first = ((unsigned char)*s & 0xc0) != 0x80;
-
-		if (first && n == room)
-			break;
-		fputc((unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s, f);
-		n += first;
-	}
-	return n;
 }
 
 static void sample(FILE *f, const struct dt_plot_style *st, bool braille, int series)
 {
-	set_color(f, st, series);
+	dt_plot_set_color(f, st, series);
 	if (braille)
 		fputs("\xe2\xa0\x92\xe2\xa0\x92", f);
 	else
 		fprintf(f, "%c%c", marks[series], marks[series]);
-	reset_color(f, st);
+	dt_plot_reset_color(f, st);
 	fputc(' ', f);
 }
 
@@ -170,7 +130,7 @@ static int legend_above(FILE *f, const struct dt_plot *p, const struct dt_plot_s
 	int at = 0, lines = 0;
 
 	for (int s = 0; s < p->n; s++) {
-		int need = columns(p->series[s].name) + 3;
+		int need = dt_plot_columns(p->series[s].name) + 3;
 
 		if (at > 0 && at + 2 + need > st->width) {
 			fputc('\n', f);
@@ -180,7 +140,7 @@ static int legend_above(FILE *f, const struct dt_plot *p, const struct dt_plot_s
 		if (at > 0)
 			at += fprintf(f, "  ");
 		sample(f, st, braille, s);
-		at += 3 + put_text(f, p->series[s].name, st->width - 3);
+		at += 3 + dt_plot_put_text(f, p->series[s].name, st->width - 3);
 	}
 	fputc('\n', f);
 	return lines + 1;
@@ -194,7 +154,8 @@ static int legend_columns(const struct dt_plot *p, int width, int rows)
 	if (p->n < 2 || p->n > rows)
 		return 0;
 	for (int s = 0; s < p->n; s++)
-		widest = columns(p->series[s].name) > widest ? columns(p->series[s].name) : widest;
+		widest = dt_plot_columns(p->series[s].name) > widest ? dt_plot_columns(p->series[s].name)
+								     : widest;
 	return widest + 4 <= width / 3 ? widest + 4 : 0;
 }
 
@@ -233,7 +194,7 @@ static void put_x_axis(FILE *f, const struct dt_plot *p, const struct dt_plot_st
 	memset(row, ' ', sizeof(row));
 	if (cols > (int)sizeof(row) - 1)
 		cols = (int)sizeof(row) - 1;
-	if (p->x_label && columns(p->x_label) < cols / 3)
+	if (p->x_label && dt_plot_columns(p->x_label) < cols / 3)
 		label_at = cols - (int)strlen(p->x_label);
 	dt_ticks_choose(ax, cols / 10 < 2 ? 2 : cols / 10, &t);
 	for (int i = 0; i < t.n; i++) {
@@ -255,7 +216,7 @@ static void put_x_axis(FILE *f, const struct dt_plot *p, const struct dt_plot_st
 		      f);
 	fprintf(f, "\n%*s%.*s", left, "", label_at < cols ? label_at : free_from, row);
 	if (label_at < cols)
-		put_text(f, p->x_label, cols - label_at);
+		dt_plot_put_text(f, p->x_label, cols - label_at);
 	fputc('\n', f);
 	free(tick);
 }
@@ -280,7 +241,7 @@ static void put_line(FILE *f, const struct canvas *c, const struct dt_plot *p, c
 	if (name >= 0) {
 		fprintf(f, "%*s", c->cols - n + 1, "");
 		sample(f, st, braille, name);
-		put_text(f, p->series[name].name, st->width);
+		dt_plot_put_text(f, p->series[name].name, st->width);
 	}
 	fputc('\n', f);
 }
@@ -292,12 +253,12 @@ static int put_head(FILE *f, const struct dt_plot *p, const struct dt_plot_style
 	int lines = 0;
 
 	if (p->title && *p->title) {
-		put_text(f, p->title, st->width);
+		dt_plot_put_text(f, p->title, st->width);
 		fputc('\n', f);
 		lines++;
 	}
 	if (p->y_label && p->n != 1) {
-		put_text(f, p->y_label, st->width);
+		dt_plot_put_text(f, p->y_label, st->width);
 		fputc('\n', f);
 		lines++;
 	}
@@ -313,7 +274,7 @@ static int head_lines(const struct dt_plot *p, bool beside)
 int dt_plot_term(const struct dt_plot *p, const struct dt_plot_style *style, FILE *f)
 {
 	struct dt_plot_style st = *style;
-	bool braille = st.utf8 && (p->n <= 1 || (st.color && p->n <= COLORS));
+	bool braille = st.utf8 && (p->n <= 1 || (st.color && p->n <= DT_PLOT_COLORS));
 	int left = 0, lines = -ENOMEM, names, *of_row = NULL;
 	struct dt_axis ax, ay;
 	struct canvas c = {0};
@@ -362,68 +323,6 @@ out:
 	free(c.dots);
 	free(c.owner);
 	free(of_row);
-	return lines;
-}
-
-/* A bar from column a to column b (in eighths), one character a cell. */
-static void put_bar(FILE *f, const struct dt_plot_style *st, int from, int to)
-{
-	int whole = (to - from) / 8, rest = (to - from) % 8;
-
-	fprintf(f, "%*s", from / 8, "");
-	for (int i = 0; i < whole; i++)
-		fputs(st->utf8 ? "\xe2\x96\x88" : "#", f);
-	if (rest && st->utf8)
-		fprintf(f, "\xe2\x96%c", 0x90 - rest); /* U+2588 - rest: eighths of a block */
-	else if (rest >= 4)
-		fputc('#', f);
-}
-
-int dt_bars_term(const struct dt_bars *b, const struct dt_plot_style *style, FILE *f)
-{
-	int names = 0, values = 0, width = style->width, cols, lines = 0, zero;
-	double lo = 0, hi = 0;
-	char text[64];
-
-	for (int i = 0; i < b->n; i++) {
-		int n = columns(b->bar[i].name),
-		    v = (int)strlen(dt_bar_format(b, b->bar[i].value, text, sizeof(text)));
-
-		names = n > names ? n : names;
-		values = v > values ? v : values;
-		lo = fmin(lo, b->bar[i].value);
-		hi = fmax(hi, b->bar[i].value);
-	}
-	if (width < DT_PLOT_MIN_WIDTH)
-		width = DT_PLOT_MIN_WIDTH;
-	if (names > width / 2)
-		names = width / 2;
-	cols = width - names - values - 4;
-	if (cols < 4)
-		cols = 4;
-	if (lo == hi)
-		hi = 1;
-	if (b->title && *b->title) {
-		put_text(f, b->title, width);
-		fputc('\n', f);
-		lines++;
-	}
-	zero = (int)lround((0 - lo / 2) / (hi / 2 - lo / 2) * cols) * 8; /* on the edge of a character */
-	for (int i = 0; i < b->n; i++) {
-		double at = (b->bar[i].value / 2 - lo / 2) / (hi / 2 - lo / 2);
-		int end = (int)lround(at * cols * 8), n = put_text(f, b->bar[i].name, names);
-
-		fprintf(f, "%*s ", names - n, "");
-		fprintf(f, " %*s ", values, dt_bar_format(b, b->bar[i].value, text, sizeof(text)));
-		set_color(f, style, 0);
-		if (end >= zero)
-			put_bar(f, style, zero, end);
-		else
-			put_bar(f, style, end / 8 * 8, zero);
-		reset_color(f, style);
-		fputc('\n', f);
-		lines++;
-	}
 	return lines;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,5 @@
 #include "board/run.h"
+#include "board/words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,76 +62,6 @@ static bool another_row(struct dt_board_run *r)
 
 /* ---- one line: the numbers of its object, not of those inside ---- */
 
-static const char *skip_blank(const char *p)
-{
-	while (*p == ' ' || *p == '\t')
-		p++;
-	return p;
-}
-
-/* Past a string that begins at p; NULL: it does not end on this line. */
-static const char *skip_string(const char *p, const char *end)
-{
-	for (p++; p < end && *p != '"'; p++)
-		if (*p == '\\')
-			p++;
-	return p < end ? p + 1 : NULL;
-}
-
-/* Past an array or an object. */
-static const char *skip_nested(const char *p, const char *end)
-{
-	int depth = 0;
-
-	while (p < end) {
-		if (*p == '"') {
-			p = skip_string(p, end);
-			if (!p)
-				return NULL;
-			continue;
-		}
-		depth += (*p == '{' || *p == '[') - (*p == '}' || *p == ']');
-		p++;
-		if (!depth)
-			return p;
-	}
-	return NULL;
-}
-
-/*
- * The number at p, as strtod has it to some units in the last place: a line has a dozen, and hundreds of
- * thousands of lines are read at once. *stop is p where there is none.
- */
-static double parse_number(const char *p, char **stop)
-{
-	static const long double power[] = {1e0L,  1e1L,  1e2L,	 1e3L,	1e4L,  1e5L,  1e6L,
-					    1e7L,  1e8L,  1e9L,	 1e10L, 1e11L, 1e12L, 1e13L,
-					    1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L, 1e20L,
-					    1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
-	const char *q = p + (*p == '-');
-	uint64_t m = 0;
-	int digits = 0, e = 0, point = 0;
-
-	for (; (*q >= '0' && *q <= '9') || (*q == '.' && !point); q++) {
-		if (*q == '.') {
-			point = 1;
-			continue;
-		}
-		digits++;
-		if (m < UINT64_MAX / 10 - 1) {
-			m = m * 10 + (uint64_t)(*q - '0');
-			e -= point;
-		} else {
-			e += !point;
-		}
-	}
-	if (!digits || *q == 'e' || *q == 'E' || e < -27 || e > 27)
-		return strtod(p, stop);
-	*stop = (char *)q;
-	return (double)((e < 0 ? (long double)m / power[-e] : (long double)m * power[e]) *
-			(*p == '-' ? -1 : 1));
-}
-
 struct seen {
 	bool step, more; /* more: it is worth the whole parser */
 };
@@ -151,11 +82,11 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 	if (*p == '{' || *p == '[') {
 		seen->more |= is(key, n, "details") || is(key, n, "categories") || is(key, n, "answer") ||
 			      is(key, n, "run");
-		return skip_nested(p, end);
+		return dt_board_skip_nested(p, end);
 	}
 	if (*p == '"') {
 		seen->more |= is(key, n, "event") || (is(key, n, "run_id") && !r->run_id[0]);
-		return skip_string(p, end);
+		return dt_board_skip_string(p, end);
 	}
 	if (!strncmp(p, "null", 4))
 		return p + 4;
@@ -163,7 +94,7 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 		v = *p == 't';
 		stop = (char *)p + (*p == 't' ? 4 : 5);
 	} else {
-		v = parse_number(p, &stop);
+		v = dt_board_parse_number(p, &stop);
 		if (stop == p || stop > end)
 			return NULL;
 	}
@@ -185,21 +116,21 @@ static bool scan(struct dt_board_run *r, const char *p, const char *end, struct 
 {
 	int column = -1;
 
-	p = skip_blank(p);
+	p = dt_board_skip_blank(p);
 	if (*p++ != '{')
 		return false;
-	for (p = skip_blank(p); p < end && *p != '}'; p = skip_blank(p)) {
+	for (p = dt_board_skip_blank(p); p < end && *p != '}'; p = dt_board_skip_blank(p)) {
 		const char *key = p + 1, *stop;
 
-		if (*p != '"' || !(stop = skip_string(p, end)))
+		if (*p != '"' || !(stop = dt_board_skip_string(p, end)))
 			return false;
-		p = skip_blank(stop);
+		p = dt_board_skip_blank(stop);
 		if (*p++ != ':')
 			return false;
-		p = take_value(r, key, (size_t)(stop - 1 - key), skip_blank(p), end, &column, seen);
+		p = take_value(r, key, (size_t)(stop - 1 - key), dt_board_skip_blank(p), end, &column, seen);
 		if (!p)
 			return false;
-		p = skip_blank(p);
+		p = dt_board_skip_blank(p);
 		if (*p == ',')
 			p++;
 		else if (*p != '}')
@@ -252,7 +183,7 @@ void dt_board_run_take(struct dt_board_run *r, const char *line, size_t n)
 {
 	struct seen seen = {0};
 
-	if (*skip_blank(line) == '\n')
+	if (*dt_board_skip_blank(line) == '\n')
 		return;
 	if (!another_row(r))
 		return;

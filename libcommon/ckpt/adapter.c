@@ -7,84 +7,10 @@
 #include "model/same.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-static bool all_finite(const float *x, int64_t n)
-{
-	for (int64_t i = 0; i < n; i++)
-		if (!isfinite(x[i]))
-			return false;
-	return true;
-}
-
-static float *room(int64_t n)
-{
-	return malloc((size_t)n * sizeof(float));
-}
-
-static void release(const struct dt_adapter_part *p)
-{
-	free(p->a);
-	free(p->b);
-	free(p->m);
-}
-
-int adapter_add(struct adapter_in *in, int i, const struct adapter_part_in *from, struct dt_err *err)
-{
-	const struct dt_param *p = &in->params->p[i];
-	const int64_t rank = from->rank, cols = p->shape[1], rows = p->shape[0];
-	struct dt_adapter_part part = {.param = i,
-				       .rank = rank,
-				       .in = cols,
-				       .out = rows,
-				       .scale = from->scale,
-				       .above = from->above};
-	struct dt_adapter_part *more = realloc(in->a->part, ((size_t)in->a->n + 1) * sizeof(*in->a->part));
-	bool turned = dt_param_is_rotary(in->c, p);
-
-	if (more)
-		in->a->part = more;
-	part.a = room(rank * cols);
-	part.b = room(rank * rows);
-	part.m = from->m ? room(rows) : NULL;
-	if (!more || !part.a || !part.b || (from->m && !part.m)) {
-		release(&part);
-		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
-	}
-	memcpy(part.a, from->a, (size_t)(rank * cols) * sizeof(float));
-	for (int64_t r = 0; r < rows; r++) {
-		int64_t at = turned ? dt_rope_row(r, in->c->head_dim, in->pairing, in->c->rope_pairing) : r;
-
-		memcpy(part.b + r * rank, from->b + at * rank, (size_t)rank * sizeof(float));
-		if (part.m)
-			part.m[r] = from->m[at];
-	}
-	in->a->part[in->a->n++] = part;
-	if (!all_finite(part.a, rank * cols) || !all_finite(part.b, rank * rows) ||
-	    (part.m && !all_finite(part.m, rows)))
-		return dt_err_set(err, -EINVAL, "adapter '%s': that of '%s' holds what is no number",
-				  in->a->path, p->name);
-	return 0;
-}
-
-bool adapter_place(const struct adapter_in *in, enum dt_names scheme, int i, struct dt_place_in_file *ret)
-{
-	const struct dt_param *p = &in->params->p[i];
-	size_t n, end = strlen(".weight");
-
-	if (p->ndim != 2 || p->experts || p->role == DT_W_EMBED || p->role == DT_W_POS ||
-	    !dt_names_place(scheme, in->c, p, 0, ret) || ret->split != 1)
-		return false;
-	n = strlen(ret->name);
-	if (n <= end || strcmp(ret->name + n - end, ".weight"))
-		return false;
-	ret->name[n - end] = '\0';
-	return true;
-}
 
 /* A checkpoint of a run that trained adapters: names and sizes are ours. */
 /* at: of its a, b and magnitudes; -1: it has none of those. */
@@ -103,7 +29,7 @@ static int read_part(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_
 		if (at[k] < 0)
 			continue;
 		dt_ckpt_tensor(ck, at[k], &t);
-		to[k] = room(shape[k][0] * shape[k][1]);
+		to[k] = adapter_room(shape[k][0] * shape[k][1]);
 		if (!to[k])
 			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
 		else if (t.shape[0] != shape[k][0] || (k < 2 && t.shape[1] != shape[k][1]))
@@ -148,7 +74,7 @@ static int read_whole(struct adapter_in *in, struct dt_ckpt *ck, const struct dt
 		if (t.shape[d] != p->shape[d])
 			return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has another shape", in->a->path,
 					  p->name);
-	x = room(dt_param_numel(p));
+	x = adapter_room(dt_param_numel(p));
 	if (!x)
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
 	rc = dt_ckpt_read(ck, at, off, p->shape, DT_F32, x, err);

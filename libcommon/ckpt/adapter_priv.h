@@ -15,8 +15,8 @@ struct adapter_in {
 };
 
 /*
- * Adds a part for parameter i: a [rank, in], b with this parameter's rows from row `first` on; of the file's
- * own rotary order. All are copied. -EINVAL where numbers are not finite.
+ * adapter_part.c. Adds a part for parameter i: a [rank, in], b [out, rank] in the file's own rotary order.
+ * All are copied. -EINVAL where numbers are not finite.
  */
 struct adapter_part_in {
 	int64_t rank;
@@ -25,6 +25,9 @@ struct adapter_part_in {
 	bool above;		/* of dt_adapter_part */
 };
 int adapter_add(struct adapter_in *in, int i, const struct adapter_part_in *p, struct dt_err *err);
+
+/* malloc'd, of n numbers. */
+float *adapter_room(int64_t n);
 
 /*
  * adapter_whole.c: adds parameter i whole. x: the tensor of a file that holds it, from row `first` of `rows`

@@ -1,5 +1,5 @@
 /* Adapters as PEFT and llama.cpp write them. */
-#include "ckpt/adapter_priv.h"
+#include "ckpt/adapter_halves.h"
 
 #include "base/json.h"
 #include "kernels/quant_formats.h"
@@ -16,167 +16,6 @@
 #include <string.h>
 
 #define FILE_MAX ((size_t)64 << 30)
-#define RANK_MAX 65536
-
-enum { HALF_A, HALF_B, HALF_M };
-
-/* A matrix of a file, or the magnitudes of rows: plain numbers, or blocks. */
-struct half {
-	char name[ADAPTER_NAME]; /* of the linear */
-	int kind;
-	bool used;
-	enum dt_format format;
-	int64_t rows, cols;
-	const uint8_t *data;
-};
-
-struct halves {
-	struct half *h;
-	int n;
-	const json_t *config; /* PEFT's; NULL: GGUF */
-	double alpha;
-};
-
-static struct half *find(const struct halves *f, const char *name, int kind)
-{
-	for (int i = 0; i < f->n; i++)
-		if (f->h[i].kind == kind && !strcmp(f->h[i].name, name))
-			return &f->h[i];
-	return NULL;
-}
-
-static float *numbers(const struct half *h)
-{
-	int64_t n = h->rows * h->cols;
-	float *x = malloc((size_t)(n + 1) * sizeof(*x));
-
-	if (x)
-		dt_dequantize(h->format, h->data, n, x);
-	return x;
-}
-
-/* What a table of regular expressions says of a module, as PEFT looks it up: at the end of its name. */
-static double pattern(const json_t *table, const char *module, double otherwise)
-{
-	const char *key;
-	json_t *v;
-
-	json_object_foreach((json_t *)table, key, v)
-	{
-		char text[512];
-		regex_t re;
-		bool meets;
-
-		snprintf(text, sizeof(text), "^(.*\\.)?(%s)$", key);
-		if (!json_is_number(v) || regcomp(&re, text, REG_EXTENDED | REG_NOSUB))
-			continue;
-		meets = regexec(&re, module, 0, NULL, 0) == 0;
-		regfree(&re);
-		if (meets)
-			return json_number_value(v);
-	}
-	return otherwise;
-}
-
-/* The scale of a module, whose rank is to be what the configuration says. */
-static int scale_of(const struct adapter_in *in, const struct halves *f, const char *module, int64_t rank,
-		    double *ret, struct dt_err *err)
-{
-	const char *prefix = strcmp(module, "lm_head") ? dt_family_find(in->c->family)->prefix : "";
-	char full[2 * ADAPTER_NAME];
-	double r, alpha;
-
-	snprintf(full, sizeof(full), "%s%s", prefix, module);
-	if (!f->config) {
-		*ret = f->alpha / (double)rank;
-		return 0;
-	}
-	r = pattern(json_object_get(f->config, "rank_pattern"), full,
-		    json_number_value(json_object_get(f->config, "r")));
-	alpha = pattern(json_object_get(f->config, "alpha_pattern"), full,
-			json_number_value(json_object_get(f->config, "lora_alpha")));
-	if ((double)rank != r)
-		return dt_err_set(err, -EINVAL,
-				  "adapter '%s': '%s' is of rank %lld, adapter_config.json says %g",
-				  in->a->path, module, (long long)rank, r);
-	*ret = json_is_true(json_object_get(f->config, "use_rslora")) ? alpha / sqrt(r) : alpha / r;
-	return 0;
-}
-
-/* The pair of a parameter, where the file has it. */
-static int add_param(struct adapter_in *in, enum dt_names scheme, const struct halves *f, int i,
-		     struct dt_err *err)
-{
-	const struct dt_param *p = &in->params->p[i];
-	struct dt_place_in_file at;
-	struct half *a, *b, *m;
-	float *xa = NULL, *xb = NULL, *xm = NULL;
-	double scale = 0;
-	int rc;
-
-	if (!adapter_place(in, scheme, i, &at))
-		return 0;
-	a = find(f, at.name, HALF_A);
-	b = find(f, at.name, HALF_B);
-	m = find(f, at.name, HALF_M);
-	if (!a && !b)
-		return 0;
-	if (!a || !b)
-		return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has no %s", in->a->path, at.name,
-				  a ? "B" : "A");
-	a->used = b->used = true;
-	if ((m != NULL) != json_is_true(json_object_get(f->config, "use_dora")))
-		return dt_err_set(err, -EINVAL,
-				  "adapter '%s': '%s' has %s lora_magnitude_vector, use_dora %s", in->a->path,
-				  at.name, m ? "a" : "no", m ? "is not set" : "asks for one");
-	if (m) {
-		m->used = true;
-		if (m->rows * m->cols != at.rows)
-			return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has %lld magnitudes, not %lld",
-					  in->a->path, at.name, (long long)(m->rows * m->cols),
-					  (long long)at.rows);
-	}
-	if (a->cols != p->shape[1] || b->rows != at.rows || a->rows != b->cols || a->rows > RANK_MAX)
-		return dt_err_set(
-			err, -EINVAL,
-			"adapter '%s': '%s' is %lld x %lld and %lld x %lld, the base's linear %lld x "
-			"%lld",
-			in->a->path, at.name, (long long)a->rows, (long long)a->cols, (long long)b->rows,
-			(long long)b->cols, (long long)at.rows, (long long)p->shape[1]);
-	rc = scale_of(in, f, at.name, a->rows, &scale, err);
-	if (rc < 0)
-		return rc;
-	xa = numbers(a);
-	xb = numbers(b);
-	xm = m ? numbers(m) : NULL;
-	if (xa && xb && (xm || !m))
-		rc = adapter_add(in, i,
-				 &(struct adapter_part_in){.rank = a->rows,
-							   .scale = scale,
-							   .a = xa,
-							   .b = xb + at.first * a->rows,
-							   .m = m ? xm + at.first : NULL},
-				 err);
-	else
-		rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
-	free(xa);
-	free(xb);
-	free(xm);
-	return rc;
-}
-
-static int add_all(struct adapter_in *in, enum dt_names scheme, const struct halves *f, struct dt_err *err)
-{
-	int rc = 0;
-
-	for (int i = 0; i < in->params->n && rc == 0; i++)
-		rc = add_param(in, scheme, f, i, err);
-	for (int i = 0; i < f->n && rc == 0; i++)
-		if (!f->h[i].used)
-			rc = dt_err_set(err, -EINVAL, "adapter '%s': '%s' is no linear of '%s'", in->a->path,
-					f->h[i].name, in->c->name);
-	return rc;
-}
 
 static bool ends(const char *s, const char *with)
 {
@@ -251,15 +90,16 @@ static int check_config(const struct adapter_in *in, const json_t *o, struct dt_
 }
 
 /* "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": the linear, and which part of its adapter. */
-static int split_name(const struct adapter_in *in, const char *full, struct half *h, struct dt_err *err)
+static int split_name(const struct adapter_in *in, const char *full, struct adapter_half *h,
+		      struct dt_err *err)
 {
 	static const struct {
 		const char *text;
 		int kind;
-	} part[] = {{".lora_A.weight", HALF_A},
-		    {".lora_B.weight", HALF_B},
-		    {".lora_magnitude_vector", HALF_M},
-		    {".lora_magnitude_vector.weight", HALF_M}};
+	} part[] = {{".lora_A.weight", ADAPTER_HALF_A},
+		    {".lora_B.weight", ADAPTER_HALF_B},
+		    {".lora_magnitude_vector", ADAPTER_HALF_M},
+		    {".lora_magnitude_vector.weight", ADAPTER_HALF_M}};
 	const char *s = adapter_peft_name(full), *end = NULL;
 
 	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
@@ -277,7 +117,7 @@ static int split_name(const struct adapter_in *in, const char *full, struct half
 }
 
 static int read_halves(const struct adapter_in *in, const struct dt_safetensors *st, const char *file,
-		       struct halves *f, struct dt_err *err)
+		       struct adapter_halves *f, struct dt_err *err)
 {
 	int rc = 0;
 
@@ -286,18 +126,19 @@ static int read_halves(const struct adapter_in *in, const struct dt_safetensors 
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
 	for (int i = 0; i < st->n && rc == 0; i++) {
 		const struct dt_safetensor *t = &st->t[i];
-		struct half *h = &f->h[f->n];
+		struct adapter_half *h = &f->h[f->n];
 
 		if (adapter_is_whole(t->name))
 			continue;
 		f->n++;
 		rc = split_name(in, t->name, h, err);
-		if (rc == 0 && (t->ndim != (h->kind == HALF_M ? 1 : 2) || t->format < 0))
+		if (rc == 0 && (t->ndim != (h->kind == ADAPTER_HALF_M ? 1 : 2) || t->format < 0))
 			rc = dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is no %s of floats",
-					in->a->path, t->name, h->kind == HALF_M ? "vector" : "matrix");
+					in->a->path, t->name,
+					h->kind == ADAPTER_HALF_M ? "vector" : "matrix");
 		h->format = (enum dt_format)t->format;
 		h->rows = t->shape[0];
-		h->cols = h->kind == HALF_M ? 1 : t->shape[1];
+		h->cols = h->kind == ADAPTER_HALF_M ? 1 : t->shape[1];
 		h->data = (const uint8_t *)file + t->at;
 	}
 	return rc;
@@ -307,7 +148,7 @@ int adapter_read_peft(struct adapter_in *in, const char *folder, struct dt_err *
 {
 	char path[4200], *text = NULL, *file = NULL;
 	struct dt_safetensors st = {0};
-	struct halves f = {0};
+	struct adapter_halves f = {0};
 	json_t *o = NULL;
 	size_t n;
 	int rc;
@@ -334,7 +175,7 @@ int adapter_read_peft(struct adapter_in *in, const char *folder, struct dt_err *
 		rc = read_halves(in, &st, file, &f, err);
 	}
 	if (rc == 0)
-		rc = add_all(in, DT_NAMES_HF, &f, err);
+		rc = adapter_add_halves(in, DT_NAMES_HF, &f, err);
 	if (rc == 0)
 		rc = adapter_whole_read(in, &st, file, o, err);
 	dt_safetensors_release(&st);
@@ -368,17 +209,18 @@ static int check_head(const struct adapter_in *in, const struct dt_gguf *g, doub
 }
 
 static int gguf_halves(const struct adapter_in *in, const struct dt_gguf *g, const char *file,
-		       struct halves *f, struct dt_err *err)
+		       struct adapter_halves *f, struct dt_err *err)
 {
 	f->h = calloc((size_t)g->ntensor + 1, sizeof(*f->h));
 	if (!f->h)
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
 	for (int i = 0; i < g->ntensor; i++) {
 		const struct dt_gguf_tensor *t = &g->tensor[i];
-		struct half *h = &f->h[f->n++];
+		struct adapter_half *h = &f->h[f->n++];
 
-		h->kind = ends(t->name, ".weight.lora_b") ? HALF_B : HALF_A;
-		if ((h->kind == HALF_A && !ends(t->name, ".weight.lora_a")) || t->ndim != 2 || t->format < 0)
+		h->kind = ends(t->name, ".weight.lora_b") ? ADAPTER_HALF_B : ADAPTER_HALF_A;
+		if ((h->kind == ADAPTER_HALF_A && !ends(t->name, ".weight.lora_a")) || t->ndim != 2 ||
+		    t->format < 0)
 			return dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%s' is not applied",
 					  in->a->path, t->name);
 		snprintf(h->name, sizeof(h->name), "%.*s", (int)(strlen(t->name) - strlen(".weight.lora_a")),
@@ -395,7 +237,7 @@ int adapter_read_gguf(struct adapter_in *in, const char *path, struct dt_err *er
 {
 	const struct dt_family *family = dt_family_find(in->c->family);
 	struct dt_gguf g = {0};
-	struct halves f = {0};
+	struct adapter_halves f = {0};
 	char *file = NULL;
 	size_t n;
 	int rc = dt_read_file(path, FILE_MAX, &file, &n, err);
@@ -409,7 +251,7 @@ int adapter_read_gguf(struct adapter_in *in, const char *path, struct dt_err *er
 		rc = gguf_halves(in, &g, file, &f, err);
 	}
 	if (rc == 0)
-		rc = add_all(in, DT_NAMES_GGUF, &f, err);
+		rc = adapter_add_halves(in, DT_NAMES_GGUF, &f, err);
 	dt_gguf_release(&g);
 	free(f.h);
 	free(file);

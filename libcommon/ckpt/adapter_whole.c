@@ -52,7 +52,7 @@ int adapter_whole_add(struct adapter_in *in, int i, const struct adapter_whole_i
 			const float v = w->transposed ? w->x[c * w->rows + at] : w->x[at * cols + c];
 
 			if (!isfinite(v))
-				return dt_err_set(err, -EINVAL, "adapter '%s': '%s' holds what is no number",
+				return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has NaN or Inf",
 						  in->a->path, p->name);
 			x[r * cols + c] = v + more;
 		}

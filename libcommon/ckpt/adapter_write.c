@@ -1,5 +1,5 @@
 /* Adapters as PEFT and llama.cpp read them. */
-#include "ckpt/adapter_priv.h"
+#include "ckpt/adapter_write.h"
 
 #include "base/json.h"
 #include "base/tmpfile.h"
@@ -17,27 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A linear of the other format: one of ours, or several below one another, whose adapters are stacked. */
-struct linear {
-	char name[ADAPTER_NAME];
-	int64_t rank, in, out;
-	double scale;
-	float *a, *b, *m; /* m: magnitudes, NULL: none */
-};
-
-struct writer {
-	const struct dt_adapter *a;
-	const struct dt_config *c;
-	struct adapter_in in; /* for names */
-	enum dt_names scheme;
-	int pairing;
-	struct linear *l;
-	int n;
-	struct adapter_whole_out *whole;
-	int nwhole;
-};
-
-static void release(struct writer *w)
+static void release(struct adapter_writer *w)
 {
 	for (int i = 0; i < w->n; i++) {
 		free(w->l[i].a);
@@ -49,8 +29,8 @@ static void release(struct writer *w)
 }
 
 /* Puts a part behind the rank that is there: its a below, its b in columns of its own. */
-static void stack(const struct writer *w, struct linear *l, const struct dt_adapter_part *p, int64_t at,
-		  int64_t first)
+static void stack(const struct adapter_writer *w, struct adapter_linear *l, const struct dt_adapter_part *p,
+		  int64_t at, int64_t first)
 {
 	bool turned = dt_param_is_rotary(w->c, &w->in.params->p[p->param]);
 
@@ -68,9 +48,9 @@ static void stack(const struct writer *w, struct linear *l, const struct dt_adap
 }
 
 /* The linear of part i with all parts that lie in it; those behind it do nothing. */
-static int add_linear(struct writer *w, int i, struct dt_err *err)
+static int add_linear(struct adapter_writer *w, int i, struct dt_err *err)
 {
-	struct linear l = {.scale = w->a->part[i].scale, .in = w->a->part[i].in};
+	struct adapter_linear l = {.scale = w->a->part[i].scale, .in = w->a->part[i].in};
 	const bool dora = w->a->part[i].m != NULL;
 	struct dt_place_in_file at, first;
 	int64_t rank = 0, rows = 0;
@@ -107,7 +87,7 @@ static int add_linear(struct writer *w, int i, struct dt_err *err)
 	return 0;
 }
 
-static int add_linears(struct writer *w, struct dt_err *err)
+static int add_linears(struct adapter_writer *w, struct dt_err *err)
 {
 	int rc = 0;
 
@@ -119,10 +99,8 @@ static int add_linears(struct writer *w, struct dt_err *err)
 	return rc;
 }
 
-/* ---- PEFT ---- */
-
 /* A module's or a tensor's name as the model has it. */
-static void full_name(const struct writer *w, const char *own, char name[2 * ADAPTER_NAME])
+static void full_name(const struct adapter_writer *w, const char *own, char name[2 * ADAPTER_NAME])
 {
 	bool head = !strncmp(own, "lm_head", strlen("lm_head"));
 
@@ -130,7 +108,7 @@ static void full_name(const struct writer *w, const char *own, char name[2 * ADA
 }
 
 /* The modules whose tensors are whole, each once. */
-static json_t *whole_modules(const struct writer *w)
+static json_t *whole_modules(const struct adapter_writer *w)
 {
 	json_t *r = json_array();
 
@@ -148,13 +126,13 @@ static json_t *whole_modules(const struct writer *w)
 	return r;
 }
 
-static json_t *peft_config(const struct writer *w)
+static json_t *peft_config(const struct adapter_writer *w)
 {
 	json_t *targets = json_array(), *ranks = json_object(), *alphas = json_object(), *o;
-	const struct linear *first = &w->l[0];
+	const struct adapter_linear *first = &w->l[0];
 
 	for (int i = 0; i < w->n; i++) {
-		const struct linear *l = &w->l[i];
+		const struct adapter_linear *l = &w->l[i];
 		char name[2 * ADAPTER_NAME];
 
 		full_name(w, l->name, name);
@@ -178,7 +156,7 @@ static json_t *peft_config(const struct writer *w)
 }
 
 /* Tensors of whole modules, behind the adapters' *at bytes. */
-static void head_of_whole(const struct writer *w, json_t *head, uint64_t at)
+static void head_of_whole(const struct adapter_writer *w, json_t *head, uint64_t at)
 {
 	for (int i = 0; i < w->nwhole; i++) {
 		const struct adapter_whole_out *o = &w->whole[i];
@@ -197,7 +175,7 @@ static void head_of_whole(const struct writer *w, json_t *head, uint64_t at)
 	}
 }
 
-static int put_head(const struct writer *w, FILE *f, struct dt_err *err)
+static int put_head(const struct adapter_writer *w, FILE *f, struct dt_err *err)
 {
 	json_t *head = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
 	uint64_t at = 0, n;
@@ -209,7 +187,7 @@ static int put_head(const struct writer *w, FILE *f, struct dt_err *err)
 				    json_string(w->a->base));
 	for (int i = 0; i < 3 * w->n; i++) {
 		static const char *const part[] = {"lora_A.weight", "lora_B.weight", "lora_magnitude_vector"};
-		const struct linear *l = &w->l[i / 3];
+		const struct adapter_linear *l = &w->l[i / 3];
 		char name[2 * ADAPTER_NAME], full[2 * ADAPTER_NAME + 48];
 		int64_t rows = i % 3 ? l->out : l->rank, cols = i % 3 ? l->rank : l->in;
 		json_t *shape;
@@ -240,7 +218,7 @@ static int put_head(const struct writer *w, FILE *f, struct dt_err *err)
 	return 0;
 }
 
-static void put_linear(const struct linear *l, FILE *f, size_t align)
+void adapter_put_linear(const struct adapter_linear *l, FILE *f, size_t align)
 {
 	static const char zeros[GGUF_ALIGN];
 
@@ -255,7 +233,7 @@ static void put_linear(const struct linear *l, FILE *f, size_t align)
 }
 
 /* The configuration last: with it the folder is an adapter. */
-static int write_peft(struct writer *w, const char *folder, struct dt_err *err)
+static int write_peft(struct adapter_writer *w, const char *folder, struct dt_err *err)
 {
 	char path[PATH_MAX];
 	struct dt_tmpfile f;
@@ -270,7 +248,7 @@ static int write_peft(struct writer *w, const char *folder, struct dt_err *err)
 		return rc;
 	rc = put_head(w, f.f, err);
 	for (int i = 0; i < w->n && rc == 0; i++)
-		put_linear(&w->l[i], f.f, 0);
+		adapter_put_linear(&w->l[i], f.f, 0);
 	for (int i = 0; i < w->nwhole && rc == 0; i++)
 		fwrite(w->whole[i].x, sizeof(float), (size_t)(w->whole[i].shape[0] * w->whole[i].shape[1]),
 		       f.f);
@@ -295,90 +273,19 @@ static int write_peft(struct writer *w, const char *folder, struct dt_err *err)
 	return rc;
 }
 
-/* ---- GGUF ---- */
-
-/* One alpha is for all: what is scaled otherwise has the difference in its b. */
-static void same_alpha(struct writer *w, double alpha)
-{
-	for (int i = 0; i < w->n; i++) {
-		struct linear *l = &w->l[i];
-		float f = (float)(l->scale * (double)l->rank / alpha);
-
-		for (int64_t k = 0; k < l->rank * l->out && f != 1; k++)
-			l->b[k] *= f;
-	}
-}
-
-static void gguf_head(const struct writer *w, struct gguf_out *g, FILE *f, double alpha)
-{
-	const char *arch = dt_family_find(w->c->family)->arch;
-	uint64_t at = 0;
-
-	gguf_out_begin(g, f, (uint64_t)(2 * w->n));
-	gguf_out_str(g, "general.type", "adapter", strlen("adapter"));
-	gguf_out_str(g, "general.architecture", arch, strlen(arch));
-	gguf_out_str(g, "general.name", w->c->name, strlen(w->c->name));
-	gguf_out_str(g, "adapter.type", "lora", strlen("lora"));
-	gguf_out_f32(g, "adapter.lora.alpha", alpha);
-	for (int i = 0; i < 2 * w->n; i++) {
-		const struct linear *l = &w->l[i / 2];
-		int64_t shape[2] = {i % 2 ? l->out : l->rank, i % 2 ? l->rank : l->in};
-		char name[ADAPTER_NAME + 32];
-
-		snprintf(name, sizeof(name), "%s.weight.lora_%c", l->name, i % 2 ? 'b' : 'a');
-		gguf_out_tensor(g, name, 2, shape, DT_FMT_F32, at);
-		at += gguf_align_up((uint64_t)(shape[0] * shape[1]) * sizeof(float));
-	}
-}
-
-static int write_gguf(struct writer *w, const char *path, struct dt_err *err)
-{
-	double alpha = w->l[0].scale * (double)w->l[0].rank;
-	struct gguf_out g;
-	struct dt_tmpfile f;
-	char *head = NULL;
-	size_t n = 0;
-	FILE *mem;
-	int rc;
-
-	if (!dt_family_find(w->c->family)->arch)
-		return dt_err_set(err, -ENOTSUP, "GGUF has no architecture for family '%s' here",
-				  w->c->family);
-	same_alpha(w, alpha);
-	mem = open_memstream(&head, &n);
-	if (!mem)
-		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
-	gguf_head(w, &g, mem, alpha);
-	while (ftell(mem) % GGUF_ALIGN)
-		fputc(0, mem);
-	if (fclose(mem) != 0) {
-		free(head);
-		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
-	}
-	gguf_out_patch(&g, head);
-	rc = dt_tmpfile_open(&f, path, err);
-	if (rc == 0) {
-		fwrite(head, 1, n, f.f);
-		for (int i = 0; i < w->n; i++)
-			put_linear(&w->l[i], f.f, GGUF_ALIGN);
-		rc = dt_tmpfile_commit(&f, err);
-	}
-	free(head);
-	return rc;
-}
-
 int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, const char *dst,
 		     struct dt_err *err)
 {
 	size_t n = strlen(dst);
 	bool gguf = n > 5 && !strcmp(dst + n - 5, ".gguf");
 	const struct dt_config *c = dt_source_config(base);
-	struct writer w = {.a = a,
-			   .c = c,
-			   .in = {.c = c, .params = dt_source_params(base)},
-			   .scheme = gguf ? DT_NAMES_GGUF : DT_NAMES_HF,
-			   .pairing = gguf && dt_family_find(c->family)->gguf_adjacent ? DT_ROPE_ADJACENT
-										       : DT_ROPE_HALF};
+	struct adapter_writer w = {.a = a,
+				   .c = c,
+				   .in = {.c = c, .params = dt_source_params(base)},
+				   .scheme = gguf ? DT_NAMES_GGUF : DT_NAMES_HF,
+				   .pairing = gguf && dt_family_find(c->family)->gguf_adjacent
+						      ? DT_ROPE_ADJACENT
+						      : DT_ROPE_HALF};
 	struct stat st;
 	int rc;
 
@@ -396,7 +303,7 @@ int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, c
 	if (rc == 0)
 		rc = adapter_whole_list(&w.in, a, &w.whole, &w.nwhole, err);
 	if (rc == 0 && gguf)
-		rc = write_gguf(&w, dst, err);
+		rc = adapter_write_gguf(&w, dst, err);
 	if (rc == 0 && !gguf && (rc = dt_mkdir_p(dst, err)) == 0 && (rc = write_peft(&w, dst, err)) < 0)
 		dt_remove_tree(dst, NULL);
 	release(&w);

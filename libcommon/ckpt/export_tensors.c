@@ -73,7 +73,7 @@ const struct exp_tensor *exp_find(const struct exporter *e, const char *name)
 	return NULL;
 }
 
-/* Tensor k of those that parameter i becomes. */
+/* The k-th tensor that parameter i is written as. */
 static void list_one(struct exporter *e, int i, int64_t k, const struct dt_place_in_file *at, bool blocks)
 {
 	const struct dt_param *p = &dt_source_params(e->s)->p[i];

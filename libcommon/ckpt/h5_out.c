@@ -1,6 +1,6 @@
 /*
  * A file driver under HDF5 that never fails. When HDF5 1.10 cannot write a file at close, on a full disk for
- * one, it crashes the process at exit. So it is told that all went well, and we look at the first error
+ * one, it crashes the process at exit. So it is always given success, and we check the first error
  * afterwards ourselves. (Virtual file drivers: HDF5 Technical Note "List of VFL Functions".)
  */
 #include "ckpt/internal.h"

@@ -31,9 +31,7 @@ void dt_comm_elastic_watch(struct dt_world *w);
 void dt_comm_elastic_leave(struct dt_world *w, bool finished);
 void dt_comm_elastic_close(struct dt_world *w);
 
-/* world.c: the board of the ranks of this machine, and what follows from their number */
-int dt_comm_board_open(struct dt_world *w, struct dt_err *err);
-void dt_comm_board_close(struct dt_world *w);
+/* world.c: what follows from the number of ranks of this machine */
 void dt_comm_count_processors(struct dt_world *w);
 
 #endif

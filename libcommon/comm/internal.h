@@ -198,13 +198,21 @@ struct dt_comm_launch dt_comm_launch_detect(char *(*get)(const char *));
 /* world.c */
 /* This rank is inside start-up or finish, for the watchdogs; until dt_comm_slot_leave. */
 void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char *what);
-int dt_comm_mpi_error(struct dt_err *err, int rc, const char *what);
 
 /*
- * Anonymous shared memory of the members of comm, zero-filled: a memfd of the first member that the others
- * open through /proc. Nothing is left behind however the processes end, and the size of /dev/shm does not
- * matter. -ENOTSUP on every member when one of them cannot map it. Of an elastic world every rank calls it,
- * and comm is not used: members are the n ranks listed.
+ * board.c. init: a slot of this process alone; -ENOMEM. open: maps the board, and from there on ranks of a
+ * machine see each other's operations. close: this process is alone again, until the next is mapped.
+ */
+int dt_comm_board_init(struct dt_world *w);
+int dt_comm_board_open(struct dt_world *w, struct dt_err *err);
+void dt_comm_board_close(struct dt_world *w);
+void dt_comm_board_release(struct dt_world *w);
+
+/*
+ * shared_map.c. Anonymous shared memory of the members of comm, zero-filled: a memfd of the first member that
+ * the others open through /proc. Nothing is left behind however the processes end, and the size of /dev/shm
+ * does not matter. -ENOTSUP on every member when one of them cannot map it. Of an elastic world every rank
+ * calls it, and comm is not used: members are the n ranks listed.
  */
 int dt_comm_shared_map(struct dt_world *w, MPI_Comm comm, const int *ranks, int n, size_t bytes, void **ret,
 		       struct dt_err *err);
@@ -254,8 +262,12 @@ void dt_comm_shm_close(struct dt_comm *c);
 
 /* mpi.c: most elements of an MPI call; tests lower it to check how longer operations are cut. */
 extern size_t dt_comm_mpi_max_count;
+/* mpi_types.c. error: -EIO, with what failed and MPI's text for rc. init defines types of 16 bits. */
+int dt_comm_mpi_error(struct dt_err *err, int rc, const char *what);
 int dt_comm_mpi_types_init(struct dt_err *err);
 void dt_comm_mpi_types_release(void);
+MPI_Datatype dt_comm_mpi_type(enum dt_dtype t);
+MPI_Op dt_comm_mpi_op(enum dt_dtype t, enum dt_redop op);
 
 /* watchdog.c */
 int dt_comm_watch_start(struct dt_world *w, struct dt_err *err);

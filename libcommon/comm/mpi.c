@@ -17,87 +17,6 @@
 
 size_t dt_comm_mpi_max_count = (size_t)1 << 28;
 
-static MPI_Datatype half_type[2] = {MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
-static MPI_Op half_op[2][3]; /* [f16][sum, max, min] */
-
-#define HALF_OP(name, T, OP)                                                                                 \
-	static void name(void *in, void *inout, int *n, MPI_Datatype *type)                                  \
-	{                                                                                                    \
-		const void *src[2] = {in, inout};                                                            \
-                                                                                                             \
-		(void)type;                                                                                  \
-		dt_comm_reduce_many(inout, src, 2, (size_t)*n, T, OP);                                       \
-	}
-
-HALF_OP(bf16_sum, DT_BF16, DT_SUM)
-HALF_OP(bf16_max, DT_BF16, DT_MAX)
-HALF_OP(bf16_min, DT_BF16, DT_MIN)
-HALF_OP(f16_sum, DT_F16, DT_SUM)
-HALF_OP(f16_max, DT_F16, DT_MAX)
-HALF_OP(f16_min, DT_F16, DT_MIN)
-
-int dt_comm_mpi_types_init(struct dt_err *err)
-{
-	static MPI_User_function *const fn[2][3] = {{bf16_sum, bf16_max, bf16_min},
-						    {f16_sum, f16_max, f16_min}};
-
-	for (int i = 0; i < 2; i++) {
-		int rc = MPI_Type_contiguous(2, MPI_BYTE, &half_type[i]);
-
-		if (!rc)
-			rc = MPI_Type_commit(&half_type[i]);
-		for (int k = 0; k < 3 && !rc; k++)
-			rc = MPI_Op_create(fn[i][k], 1, &half_op[i][k]);
-		if (rc)
-			return dt_comm_mpi_error(err, rc, "cannot define 16-bit types");
-	}
-	return 0;
-}
-
-void dt_comm_mpi_types_release(void)
-{
-	for (int i = 0; i < 2; i++) {
-		if (half_type[i] == MPI_DATATYPE_NULL)
-			continue;
-		MPI_Type_free(&half_type[i]);
-		for (int k = 0; k < 3; k++)
-			MPI_Op_free(&half_op[i][k]);
-	}
-}
-
-static MPI_Datatype type_of(enum dt_dtype t)
-{
-	switch (t) {
-	case DT_F32:
-		return MPI_FLOAT;
-	case DT_BF16:
-		return half_type[0];
-	case DT_F16:
-		return half_type[1];
-	case DT_F64:
-		return MPI_DOUBLE;
-	case DT_I32:
-		return MPI_INT32_T;
-	case DT_I64:
-		return MPI_INT64_T;
-	case DT_U16:
-		return MPI_UINT16_T;
-	case DT_I8:
-		return MPI_INT8_T;
-	default:
-		return MPI_UINT8_T;
-	}
-}
-
-static MPI_Op op_of(enum dt_dtype t, enum dt_redop op)
-{
-	int k = op == DT_MAX ? 1 : op == DT_MIN ? 2 : 0;
-
-	if (t == DT_BF16 || t == DT_F16)
-		return half_op[t == DT_F16][k];
-	return k == 1 ? MPI_MAX : k == 2 ? MPI_MIN : MPI_SUM;
-}
-
 /* Private state of a request: the calls under way. */
 struct mpi_state {
 	MPI_Request *q;
@@ -170,7 +89,8 @@ static int post_all_reduce(struct poster *p)
 		const void *src = o->src ? (const char *)o->src + at * p->esize : MPI_IN_PLACE;
 
 		POST(p, Allreduce, src, (char *)o->dst + at * p->esize,
-		     (int)part(o->n, at, dt_comm_mpi_max_count), p->type, op_of(o->t, o->op), p->c->mpi);
+		     (int)part(o->n, at, dt_comm_mpi_max_count), p->type, dt_comm_mpi_op(o->t, o->op),
+		     p->c->mpi);
 	}
 	return 0;
 }
@@ -190,7 +110,7 @@ static int post_reduce_scatter(struct poster *p)
 
 	if (o->n * (size_t)p->c->size <= dt_comm_mpi_max_count) {
 		POST(p, Reduce_scatter_block, inplace ? MPI_IN_PLACE : in, inplace ? in : o->dst, (int)o->n,
-		     p->type, op_of(o->t, o->op), p->c->mpi);
+		     p->type, dt_comm_mpi_op(o->t, o->op), p->c->mpi);
 		return 0;
 	}
 	for (int root = 0; root < p->c->size; root++)
@@ -200,8 +120,8 @@ static int post_reduce_scatter(struct poster *p)
 			bool mine = root == p->c->rank;
 
 			POST(p, Reduce, mine && inplace ? MPI_IN_PLACE : src, mine ? dst : NULL,
-			     (int)part(o->n, at, dt_comm_mpi_max_count), p->type, op_of(o->t, o->op), root,
-			     p->c->mpi);
+			     (int)part(o->n, at, dt_comm_mpi_max_count), p->type, dt_comm_mpi_op(o->t, o->op),
+			     root, p->c->mpi);
 		}
 	return 0;
 }
@@ -272,8 +192,8 @@ static int post_moves(struct poster *p)
 		for (size_t at = 0; at < o->n; at += dt_comm_mpi_max_count)
 			POST(p, Reduce, root && !o->src ? MPI_IN_PLACE : (const char *)o->src + at * p->esize,
 			     root ? (char *)o->dst + at * p->esize : NULL,
-			     (int)part(o->n, at, dt_comm_mpi_max_count), p->type, op_of(o->t, o->op), o->root,
-			     p->c->mpi);
+			     (int)part(o->n, at, dt_comm_mpi_max_count), p->type, dt_comm_mpi_op(o->t, o->op),
+			     o->root, p->c->mpi);
 		return 0;
 	}
 	if ((o->kind == DT_COMM_GATHER || o->kind == DT_COMM_SCATTER) &&
@@ -317,8 +237,11 @@ static int post_moves(struct poster *p)
 
 static int post(struct dt_comm *c, const struct dt_comm_op *o, struct mpi_state *s, struct dt_err *err)
 {
-	struct poster p = {
-		.c = c, .op = o, .type = type_of(o->t), .esize = (size_t)dt_dtype_size(o->t), .s = s};
+	struct poster p = {.c = c,
+			   .op = o,
+			   .type = dt_comm_mpi_type(o->t),
+			   .esize = (size_t)dt_dtype_size(o->t),
+			   .s = s};
 	int rc = o->kind == DT_COMM_ALL_REDUCE	     ? post_all_reduce(&p)
 		 : o->kind == DT_COMM_REDUCE_SCATTER ? post_reduce_scatter(&p)
 						     : post_moves(&p);

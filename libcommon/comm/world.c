@@ -1,26 +1,15 @@
-/* The job: its launcher, the ranks of each machine, the board that watchdogs read. */
+/* The job: its launcher, its start and end, the ranks of each machine. */
 #include "comm/elastic.h"
 #include "comm/nccl.h"
 
 #include "base/progress.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
-
-int dt_comm_mpi_error(struct dt_err *err, int rc, const char *what)
-{
-	char text[MPI_MAX_ERROR_STRING] = "";
-	int n = 0;
-
-	MPI_Error_string(rc, text, &n);
-	return dt_err_set(err, -EIO, "%s: %s", what, text);
-}
 
 void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char *what)
 {
@@ -28,84 +17,6 @@ void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char 
 
 	snprintf(at.what, sizeof(at.what), "%s", what);
 	dt_comm_slot_enter(w, &at);
-}
-
-struct place {
-	int pid, fd;
-};
-
-/* The first member's place to all members. */
-static int tell_place(struct dt_world *w, MPI_Comm comm, int first, struct place *at, struct dt_err *err)
-{
-	struct place *all;
-	int rc;
-
-	if (!w->elastic)
-		return MPI_Bcast(at, sizeof(*at), MPI_BYTE, 0, comm);
-	all = calloc((size_t)w->info.size, sizeof(*all));
-	rc = all ? dt_comm_exchange(w, at, sizeof(*at), all, err) : -ENOMEM;
-	if (rc == 0)
-		*at = all[first];
-	free(all);
-	return rc;
-}
-
-/* Whether every member says ok. */
-static int all_ok(struct dt_world *w, MPI_Comm comm, const int *ranks, int n, int *ok, struct dt_err *err)
-{
-	int *all, rc;
-
-	if (!w->elastic)
-		return MPI_Allreduce(MPI_IN_PLACE, ok, 1, MPI_INT, MPI_MIN, comm);
-	all = calloc((size_t)w->info.size, sizeof(*all));
-	rc = all ? dt_comm_exchange(w, ok, sizeof(*ok), all, err) : -ENOMEM;
-	for (int i = 0; i < n && rc == 0; i++)
-		*ok &= all[ranks[i]];
-	free(all);
-	return rc;
-}
-
-int dt_comm_shared_map(struct dt_world *w, MPI_Comm comm, const int *ranks, int n, size_t bytes, void **ret,
-		       struct dt_err *err)
-{
-	struct place at = {(int)getpid(), -1};
-	char path[64];
-	void *base = MAP_FAILED;
-	int rank, ok, fd = -1, rc;
-
-	if (w->elastic)
-		rank = w->info.rank != ranks[0];
-	else
-		MPI_Comm_rank(comm, &rank);
-	if (rank == 0) {
-		fd = memfd_create("dt", MFD_CLOEXEC);
-		if (fd >= 0 && ftruncate(fd, (off_t)bytes)) {
-			close(fd);
-			fd = -1;
-		}
-		at.fd = fd;
-	}
-	rc = tell_place(w, comm, ranks[0], &at, err);
-	if (!rc && rank && at.fd >= 0) {
-		snprintf(path, sizeof(path), "/proc/%d/fd/%d", at.pid, at.fd);
-		fd = open(path, O_RDWR | O_CLOEXEC);
-	}
-	if (fd >= 0)
-		base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	ok = base != MAP_FAILED;
-	if (!rc)
-		rc = all_ok(w, comm, ranks, n, &ok, err);
-	if (fd >= 0)
-		close(fd);
-	if (!rc && ok) {
-		*ret = base;
-		return 0;
-	}
-	if (base != MAP_FAILED)
-		munmap(base, bytes);
-	if (rc)
-		return w->elastic ? rc : dt_comm_mpi_error(err, rc, "cannot share memory");
-	return dt_err_set(err, -ENOTSUP, "the ranks of this machine cannot share memory");
 }
 
 /*
@@ -235,61 +146,6 @@ static int check_builds(struct dt_world *w, struct dt_err *err)
 	return -EINVAL;
 }
 
-/* Maps the board: from here on ranks of a machine see each other's operations. */
-int dt_comm_board_open(struct dt_world *w, struct dt_err *err)
-{
-	struct dt_comm_slot *own = atomic_load(&w->me), *board;
-	size_t bytes = (size_t)w->info.local_size * sizeof(struct dt_comm_slot);
-	int shares = 0, any, rc;
-	void *base;
-
-	dt_comm_start_up(w, DT_COMM_START_UP, "sharing memory");
-	rc = dt_comm_shared_map(w, w->node, w->node_ranks, w->info.local_size, bytes, &base, err);
-	if (!rc) {
-		board = base;
-		w->board = board;
-		w->board_n = w->info.local_size;
-		w->board_bytes = bytes;
-		atomic_store(&board[w->info.local_rank].pid, (int)getpid());
-		atomic_store(&board[w->info.local_rank].phase, DT_COMM_PHASE_RUNNING);
-		atomic_store(&w->me, &board[w->info.local_rank]);
-		free(own);
-		dt_comm_start_up(w, DT_COMM_START_UP, "meeting the others");
-		shares = w->info.local_size > 1;
-	} else if (rc != -ENOTSUP) {
-		return rc;
-	}
-	any = shares && w->opts.transport == DT_TRANSPORT_AUTO;
-	if (any && (rc = dt_comm_chans_open(w, err)) && (rc != -ENOTSUP || w->elastic))
-		return rc;
-	w->stepwise = true;
-	if (w->elastic)
-		return 0;
-	rc = MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, w->world);
-	w->stepwise = any || w->opts.linger_s > 0; /* a call of the MPI library cannot be left */
-	return rc ? dt_comm_mpi_error(err, rc, "cannot share memory") : 0;
-}
-
-/* This process is alone on a board of its own again, until the next is mapped. */
-void dt_comm_board_close(struct dt_world *w)
-{
-	struct dt_comm_slot *own;
-
-	if (!w->board_bytes)
-		return;
-	own = aligned_alloc(128, sizeof(struct dt_comm_slot));
-	if (!own)
-		abort();
-	memset(own, 0, sizeof(*own));
-	atomic_store(&own->pid, (int)getpid());
-	atomic_store(&own->phase, DT_COMM_PHASE_RUNNING);
-	atomic_store(&w->me, own);
-	munmap(w->board, w->board_bytes);
-	w->board = own;
-	w->board_n = 1;
-	w->board_bytes = 0;
-}
-
 static void world_free(struct dt_world *w)
 {
 	if (!w)
@@ -298,10 +154,7 @@ static void world_free(struct dt_world *w)
 	dt_recorder_close(w->recording);
 	dt_comm_regions_release(w);
 	dt_comm_chans_close(w);
-	if (w->board_bytes)
-		munmap(w->board, w->board_bytes);
-	else
-		free(atomic_load(&w->me));
+	dt_comm_board_release(w);
 	free(w->node_of);
 	free(w->node_ranks);
 	dt_comm_elastic_close(w);
@@ -313,22 +166,14 @@ static void world_free(struct dt_world *w)
 static struct dt_world *world_of_one(const struct dt_world_opts *o, const struct dt_log *log)
 {
 	struct dt_world *w = calloc(1, sizeof(*w));
-	struct dt_comm_slot *own = aligned_alloc(128, sizeof(struct dt_comm_slot));
 
-	if (!w || !own) {
+	if (!w || dt_comm_board_init(w) < 0) {
 		free(w);
-		free(own);
 		return NULL;
 	}
-	memset(own, 0, sizeof(*own));
-	atomic_store(&own->pid, (int)getpid());
-	atomic_store(&own->phase, DT_COMM_PHASE_RUNNING);
-	atomic_store(&w->me, own);
 	pthread_mutex_init(&w->lock, NULL);
 	w->opts = *o;
 	w->log = log;
-	w->board = own;
-	w->board_n = 1;
 	w->launch = dt_comm_launch_detect(getenv);
 	w->info = (struct dt_world_info){.size = 1, .local_size = 1, .nodes = 1};
 	return w;

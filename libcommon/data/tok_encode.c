@@ -4,163 +4,19 @@
  * Bytes that are not UTF-8 are words of one byte: patterns and normal forms are defined on characters only,
  * and so every byte comes back from decoding.
  */
-#include "data/tok_priv.h"
+#include "data/tok_word.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define IDS_MAX	   16384
-#define CACHE_KEY  22
-#define CACHE_IDS  10
 #define CACHE_MAX  16384 /* entries of a cache line each */
 #define CACHE_FROM 1024	 /* bytes of text worth a cache */
 
-struct cached {		/* 64 bytes */
-	uint8_t n, ids; /* 0: free */
-	char key[CACHE_KEY];
-	int32_t id[CACHE_IDS];
-};
-
-struct enc {
-	const struct dt_tokenizer *t;
-	bool special;
-	bool alphabet; /* what steps see and words are is GPT-2's alphabet, not text */
-	pcre2_match_data *md;
-	struct cached *cache;
-	uint64_t cache_mask;
-	dt_word_fn word;
-	dt_tokenizer_sink sink;
-	void *ctx;
-	struct dt_err *err;
-	const char *text, *at; /* at: the last word, in text or in a changed copy of a part of it */
-	size_t text_n, done;   /* done: bytes of text behind us */
-	size_t n;
-	int32_t ids[IDS_MAX];
-};
-
-static int flush(struct enc *e)
-{
-	int rc;
-
-	if (e->at >= e->text && e->at < e->text + e->text_n)
-		e->done = (size_t)(e->at - e->text);
-	rc = e->n ? e->sink(e->ctx, e->ids, e->n, e->done, e->err) : 0;
-	e->n = 0;
-	return rc;
-}
-
-static int push(struct enc *e, const int32_t *ids, size_t n)
-{
-	int rc;
-
-	while (n) {
-		size_t part = IDS_MAX - e->n < n ? IDS_MAX - e->n : n;
-
-		memcpy(e->ids + e->n, ids, part * sizeof(*ids));
-		e->n += part;
-		ids += part;
-		n -= part;
-		if (e->n == IDS_MAX && (rc = flush(e)) < 0)
-			return rc;
-	}
-	return 0;
-}
-
-static int to_symbols(const struct enc *e, const char *s, size_t n, int32_t *sym)
-{
-	for (size_t i = 0; i < n; i++) {
-		unsigned char c = (unsigned char)s[i];
-
-		sym[i] = e->t->bpe.byte_id[c];
-		if (sym[i] < 0) {
-			char shown[16] = "";
-
-			if (c > 32 && c < 127)
-				snprintf(shown, sizeof(shown), " ('%c')", c);
-			return dt_err_set(e->err, -EINVAL, "byte 0x%02x%s is not in the vocabulary", c,
-					  shown);
-		}
-	}
-	return 0;
-}
-
-/* A word's first symbols; their number, or a negative errno. */
-static int64_t symbols(const struct enc *e, const char *s, size_t n, int32_t *sym)
-{
-	int rc;
-
-	if (e->t->sp.on)
-		return dt_sp_symbols(e->t, s, n, sym, e->err);
-	rc = to_symbols(e, s, n, sym);
-	return rc < 0 ? rc : (int64_t)n;
-}
-
-static int long_word(struct enc *e, const char *s, size_t n)
-{
-	int32_t *sym = malloc(n * sizeof(*sym));
-	int64_t len;
-	int rc;
-
-	if (!sym)
-		return dt_err_sys(e->err, -ENOMEM, "cannot encode a word of %zu bytes", n);
-	len = symbols(e, s, n, sym);
-	rc = len < 0 ? (int)len : 0;
-	if (rc == 0) {
-		len = dt_bpe_long(&e->t->bpe, sym, (size_t)len);
-		rc = len < 0 ? dt_err_sys(e->err, (int)len, "cannot encode a word of %zu bytes", n)
-			     : push(e, sym, (size_t)len);
-	}
-	free(sym);
-	return rc;
-}
-
-/* A word of at most DT_BPE_SHORT bytes, computed. */
-static int short_word(struct enc *e, const char *s, size_t n, struct cached *c)
-{
-	int32_t sym[DT_BPE_SHORT];
-	int64_t count = symbols(e, s, n, sym);
-
-	if (count < 0)
-		return (int)count;
-	n = dt_bpe_short(&e->t->bpe, sym, (size_t)count);
-	if (c && n <= CACHE_IDS) {
-		c->ids = (uint8_t)n;
-		memcpy(c->id, sym, n * sizeof(*sym));
-	} else if (c) {
-		c->ids = 0;
-	}
-	return push(e, sym, n);
-}
-
-static int word(struct enc *e, const char *s, size_t n)
-{
-	const struct dt_bpe *b = &e->t->bpe;
-	struct cached *c = NULL;
-	int64_t at;
-
-	if (n == 0)
-		return 0;
-	if (e->word)
-		return e->word(e->ctx, s, n, e->err);
-	e->at = s;
-	if (e->cache && n <= CACHE_KEY) {
-		c = &e->cache[dt_bytes_hash(s, n) & e->cache_mask];
-		if (c->ids && c->n == n && !memcmp(c->key, s, n))
-			return push(e, c->id, c->ids);
-		c->n = (uint8_t)n;
-		c->ids = 0;
-		memcpy(c->key, s, n);
-	}
-	if (b->word_id && (at = dt_bytemap_find(&b->words, s, n)) >= 0)
-		return push(e, &b->word_id[at], 1);
-	return n <= DT_BPE_SHORT ? short_word(e, s, n, c) : long_word(e, s, n);
-}
-
-static int run_step(struct enc *e, int k, const char *s, size_t n, bool first);
+static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool first);
 
 /* The steps from k on over the text with each byte as a character, of one or two bytes. */
-static int in_alphabet(struct enc *e, int k, const char *s, size_t n)
+static int in_alphabet(struct dt_tok_enc *e, int k, const char *s, size_t n)
 {
 	char *copy = malloc(2 * n + 1), *to = copy;
 	int rc;
@@ -182,24 +38,24 @@ static int in_alphabet(struct enc *e, int k, const char *s, size_t n)
 }
 
 /* A word that the last step has left. */
-static int last_step(struct enc *e, const char *s, size_t n)
+static int last_step(struct dt_tok_enc *e, const char *s, size_t n)
 {
 	char short_copy[256], *copy = short_copy;
 	int rc;
 
 	if (!e->alphabet)
-		return word(e, s, n);
+		return dt_tok_word(e, s, n);
 	if (n > sizeof(short_copy))
 		copy = malloc(n);
 	if (!copy)
 		return dt_err_sys(e->err, -ENOMEM, "cannot encode a word of %zu bytes", n);
-	rc = word(e, copy, (size_t)dt_byte_decode(s, n, copy));
+	rc = dt_tok_word(e, copy, (size_t)dt_byte_decode(s, n, copy));
 	if (copy != short_copy)
 		free(copy);
 	return rc;
 }
 
-static int prefixed(struct enc *e, int k, const char *s, size_t n)
+static int prefixed(struct dt_tok_enc *e, int k, const char *s, size_t n)
 {
 	char *copy = malloc(n + 1);
 	int rc;
@@ -214,7 +70,7 @@ static int prefixed(struct enc *e, int k, const char *s, size_t n)
 }
 
 /* Step k of the pre-tokenizer on valid UTF-8. first: the text before it was not cut off inside a segment. */
-static int run_step(struct enc *e, int k, const char *s, size_t n, bool first)
+static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool first)
 {
 	const struct dt_tok_step *st = &e->t->step[k];
 	size_t kept = 0, from = 0, begin, end;
@@ -252,11 +108,11 @@ static int run_step(struct enc *e, int k, const char *s, size_t n, bool first)
 	return 0;
 }
 
-typedef int (*part_fn)(struct enc *e, const char *s, size_t n, bool first);
+typedef int (*part_fn)(struct dt_tok_enc *e, const char *s, size_t n, bool first);
 
 /* Cuts s at the added tokens of l; what lies between goes to fn. */
-static int split_added(struct enc *e, const struct dt_added_list *l, const char *s, size_t n, bool first,
-		       part_fn fn)
+static int split_added(struct dt_tok_enc *e, const struct dt_added_list *l, const char *s, size_t n,
+		       bool first, part_fn fn)
 {
 	const struct dt_added *a;
 	size_t kept = 0, at, end;
@@ -265,7 +121,7 @@ static int split_added(struct enc *e, const struct dt_added_list *l, const char 
 		int rc = at > kept ? fn(e, s + kept, at - kept, kept ? true : first) : 0;
 
 		if (rc == 0 && !e->word)
-			rc = push(e, &a->id, 1);
+			rc = dt_tok_push(e, &a->id, 1);
 		if (rc < 0)
 			return rc;
 		kept = end;
@@ -277,7 +133,7 @@ static int split_added(struct enc *e, const struct dt_added_list *l, const char 
  * Words of SentencePiece: one at every blank, or the text as it is. Where no token spells both a blank and
  * what is before it, no merge joins the two sides: a word begins there too, and is found again in the cache.
  */
-static int sp_words(struct enc *e, const char *s, size_t n)
+static int sp_words(struct dt_tok_enc *e, const char *s, size_t n)
 {
 	const struct dt_sp *sp = &e->t->sp;
 	size_t from = 0;
@@ -285,13 +141,13 @@ static int sp_words(struct enc *e, const char *s, size_t n)
 
 	for (size_t i = 1; (sp->split || sp->apart) && i < n && rc == 0; i++)
 		if (s[i] == ' ' && (sp->split || s[i - 1] != ' ')) {
-			rc = word(e, s + from, i - from);
+			rc = dt_tok_word(e, s + from, i - from);
 			from = i;
 		}
-	return rc < 0 ? rc : word(e, s + from, n - from);
+	return rc < 0 ? rc : dt_tok_word(e, s + from, n - from);
 }
 
-static int pretokenize(struct enc *e, const char *s, size_t n, bool first)
+static int pretokenize(struct dt_tok_enc *e, const char *s, size_t n, bool first)
 {
 	if (e->t->sp.on)
 		return sp_words(e, s, n);
@@ -299,7 +155,7 @@ static int pretokenize(struct enc *e, const char *s, size_t n, bool first)
 }
 
 /* A run of valid UTF-8 without added tokens that are looked for before normalisation. */
-static int valid_run(struct enc *e, const char *s, size_t n, bool first)
+static int valid_run(struct dt_tok_enc *e, const char *s, size_t n, bool first)
 {
 	char *form;
 	size_t form_n;
@@ -315,7 +171,7 @@ static int valid_run(struct enc *e, const char *s, size_t n, bool first)
 	return rc;
 }
 
-static int segment(struct enc *e, const char *s, size_t n, bool first)
+static int segment(struct dt_tok_enc *e, const char *s, size_t n, bool first)
 {
 	size_t at = 0, len;
 	int rc;
@@ -325,7 +181,7 @@ static int segment(struct enc *e, const char *s, size_t n, bool first)
 			int32_t id = (unsigned char)s[at];
 
 			e->at = s + at;
-			rc = push(e, &id, 1);
+			rc = dt_tok_push(e, &id, 1);
 			if (rc < 0)
 				return rc;
 		}
@@ -333,7 +189,7 @@ static int segment(struct enc *e, const char *s, size_t n, bool first)
 	}
 	while (at < n) {
 		len = dt_utf8_valid(s + at, n - at);
-		rc = len ? valid_run(e, s + at, len, at == 0) : word(e, s + at, len = 1);
+		rc = len ? valid_run(e, s + at, len, at == 0) : dt_tok_word(e, s + at, len = 1);
 		if (rc < 0)
 			return rc;
 		at += len;
@@ -344,14 +200,14 @@ static int segment(struct enc *e, const char *s, size_t n, bool first)
 static int run(const struct dt_tokenizer *t, const char *text, size_t n, bool special, dt_word_fn wf,
 	       dt_tokenizer_sink sink, void *ctx, struct dt_err *err)
 {
-	struct enc *e = malloc(sizeof(*e));
+	struct dt_tok_enc *e = malloc(sizeof(*e));
 	size_t entries = 64;
 	bool cache = !wf && !t->byte && n >= CACHE_FROM;
 	int rc = -ENOMEM;
 
 	if (!e)
 		return dt_err_sys(err, rc, "cannot encode a text of %zu bytes", n);
-	memset(e, 0, offsetof(struct enc, ids));
+	memset(e, 0, offsetof(struct dt_tok_enc, ids));
 	e->t = t;
 	e->special = special;
 	e->word = wf;
@@ -372,7 +228,7 @@ static int run(const struct dt_tokenizer *t, const char *text, size_t n, bool sp
 	}
 	rc = split_added(e, &t->raw, text, n, true, segment);
 	if (rc >= 0 && sink)
-		rc = flush(e);
+		rc = dt_tok_flush(e);
 out:
 	pcre2_match_data_free(e->md);
 	free(e->cache);

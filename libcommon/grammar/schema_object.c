@@ -296,7 +296,7 @@ struct members {
 	const char **name;
 	int n, other;	  /* names; the rule of another member, -1: none */
 	int64_t min, max; /* properties; max -1: any number */
-	int most;	  /* counts 0 .. most are told apart; more are as most unless max */
+	int most; /* counts 0 .. most are distinct states; larger ones are the state most unless max */
 };
 
 /* after[k]: what may follow when k came already. The others first, since they are last. */

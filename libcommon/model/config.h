@@ -53,7 +53,7 @@ struct dt_config {
 		rope_high_freq; /* llama3: factor, low_freq_factor, high_freq_factor */
 	int64_t rope_original_seq;
 	double rope_beta_fast,
-		rope_beta_slow; /* yarn: turns over the original length, where its blend begins and ends */
+		rope_beta_slow; /* yarn: rotations over the original length between which it blends */
 	double rope_mscale;	/* yarn: what cos and sin are multiplied by */
 	bool rope_untruncated;	/* yarn: the ends of its blend are not whole pairs */
 	int rope_pairing;	/* enum dt_rope_pairing of the stored weights */

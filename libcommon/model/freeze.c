@@ -3,6 +3,7 @@
 #include "model/match.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 /* Whether each tensor's gradient is asked for alone. */
 static bool takes_each(enum dt_op op)
@@ -33,28 +34,18 @@ static int check_joined(const struct dt_graph *g, const struct dt_node *n, const
 	return 0;
 }
 
-static int mark(struct dt_graph *g, const struct dt_config *c, const regex_t *re, struct dt_err *err)
+static int mark(struct dt_graph *g, const bool *matched, struct dt_err *err)
 {
-	int matched = 0;
-
 	for (int i = 0; i < g->params.n; i++) {
 		struct dt_param *p = &g->params.p[i];
 
-		if (!dt_match(re, p->name))
-			continue;
-		if (p->role == DT_W_ROUTER_B)
+		if (matched[i] && p->role == DT_W_ROUTER_B)
 			return dt_err_set(err, -ENOTSUP,
 					  "--freeze: '%s' is moved by --router-bias-rate, not by gradients",
 					  p->name);
-		p->frozen = true;
-		matched++;
+		p->frozen |= matched[i];
 	}
-	if (matched && matched < g->params.n)
-		return 0;
-	dt_err_set(err, -EINVAL, "--freeze '%.60s' matches %s of '%s'", c->freeze,
-		   matched ? "every parameter" : "no parameter", c->name);
-	dt_err_hint(err, "it is an expression of whole names, 'embed.*|layers\\.[0-3]\\..*' for one");
-	return -EINVAL;
+	return 0;
 }
 
 int dt_graph_check_joined(const struct dt_graph *g, const char *option, struct dt_err *err)
@@ -68,15 +59,21 @@ int dt_graph_check_joined(const struct dt_graph *g, const char *option, struct d
 
 int dt_graph_freeze(struct dt_graph *g, const struct dt_config *c, struct dt_err *err)
 {
-	regex_t re;
-	int rc = dt_match_open(&re, "--freeze", c->freeze, err);
+	static const char hint[] =
+		"it is an expression of whole names, 'embed.*|layers\\.[0-3]\\..*' for one";
+	bool *matched;
+	int n = dt_match_params("--freeze", c->freeze, &g->params, c->name, hint, &matched, err), rc;
 
-	if (rc < 0)
-		return rc;
-	rc = mark(g, c, &re, err);
-	if (rc == 0)
-		rc = dt_graph_check_joined(g, "--freeze", err);
-	regfree(&re);
-	return rc;
+	if (n < 0)
+		return n;
+	rc = mark(g, matched, err);
+	free(matched);
+	if (rc == 0 && n == g->params.n) {
+		dt_err_set(err, -EINVAL, "--freeze '%.60s' matches every parameter of '%s'", c->freeze,
+			   c->name);
+		dt_err_hint(err, "%s", hint);
+		return -EINVAL;
+	}
+	return rc < 0 ? rc : dt_graph_check_joined(g, "--freeze", err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -2,7 +2,7 @@
 #ifndef DT_MODEL_MATCH_H
 #define DT_MODEL_MATCH_H
 
-#include "base/err.h"
+#include "model/params.h"
 
 #include <regex.h>
 #include <stdbool.h>
@@ -14,6 +14,12 @@ static inline bool dt_match(const regex_t *re, const char *name)
 {
 	return regexec(re, name, 0, NULL, 0) == 0;
 }
+/*
+ * Which parameters of a table the expression of an option matches: *ret [t->n], malloc'd. Returns how many.
+ * -EINVAL, with `hint` for the user, where there is none.
+ */
+int dt_match_params(const char *option, const char *expression, const struct dt_params *t, const char *model,
+		    const char *hint, bool **ret, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -81,7 +81,7 @@ const char *dt_keep_given_up(const struct dt_keep *k, char *buf, size_t n)
 			int layers = layers_of(k, rank);
 
 			if (k->value[i].rank != rank || (i > 0 && k->value[i - 1].rank == rank))
-				continue; /* one name of those that lie in the same memory */
+				continue; /* of values in the same memory one stands for all */
 			at += (size_t)snprintf(buf + at, n - at, "%s%s of %d", at ? ", " : "",
 					       k->value[i].what, layers);
 			last = layers;

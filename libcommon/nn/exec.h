@@ -20,7 +20,7 @@ struct dt_flight {
 	/* [rows] on the device. Where documents are kept apart, pos: a token's position in its document,
 	 * first: where that begins in the sequence; else NULL. */
 	int32_t *ids, *targets, *pos, *first;
-	/* The same memory where the device's is the host's, else pinned; NULL: none to write. */
+	/* The host's side: the same memory if the device is the host, else pinned. NULL: not written. */
 	int32_t *host_ids, *host_targets, *host_pos, *host_first;
 	float *pixels;	 /* of images: [rows, channels height width] instead of ids */
 	int32_t *others; /* of images: second classes, */

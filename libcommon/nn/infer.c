@@ -158,7 +158,7 @@ void dt_infer_close(struct dt_infer *m)
 	if (!m)
 		return;
 	dt_infer_side_release(m);
-	dt_infer_unload(m);
+	dt_infer_weights_release(m);
 	dt_infer_area_release(m, &m->cache);
 	if (m->ranks.world && m->work.base)
 		dt_buffer_unshare(m->ranks.world, m->work.base, m->work.bytes);

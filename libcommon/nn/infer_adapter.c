@@ -4,17 +4,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put_node(const struct dt_infer *m, const struct dt_node *n, struct dt_infer_linear *to)
+static bool is_linear(const struct dt_node *n)
+{
+	return n->op == DT_OP_LINEAR || n->op == DT_OP_LINEAR_GATED;
+}
+
+/* Of a node's parameters number i, below which those before it lie. */
+static struct dt_infer_linear linear_at(const struct dt_infer *m, const struct dt_node *n, int i)
 {
 	int64_t at = 0;
 
-	for (int i = 0; i < 3; i++) {
-		if (n->param[i] < 0)
-			continue;
-		to[n->param[i]] =
-			(struct dt_infer_linear){m->packed[m->owner[n->param[0]]], at, n->param[3 + i]};
-		at += m->plan.stage.shape[n->param[i]][0];
-	}
+	for (int k = 0; k < i; k++)
+		at += n->param[k] >= 0 ? m->plan.stage.shape[n->param[k]][0] : 0;
+	return (struct dt_infer_linear){m->packed[m->owner[n->param[0]]], at, n->param[3 + i]};
+}
+
+struct dt_infer_linear dt_infer_linear_of(const struct dt_infer *m, int param)
+{
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+
+	for (int s = 0; s < p->nstep; s++)
+		for (int i = 0; i < 3 && is_linear(&p->step[s].n); i++)
+			if (p->step[s].n.param[i] == param)
+				return linear_at(m, &p->step[s].n, i);
+	return (struct dt_infer_linear){.bias = -1};
 }
 
 struct dt_infer_linear *dt_infer_linears(const struct dt_infer *m, struct dt_err *err)
@@ -23,8 +36,9 @@ struct dt_infer_linear *dt_infer_linears(const struct dt_infer *m, struct dt_err
 	struct dt_infer_linear *r = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*r));
 
 	for (int s = 0; r && s < p->nstep; s++)
-		if (p->step[s].n.op == DT_OP_LINEAR || p->step[s].n.op == DT_OP_LINEAR_GATED)
-			put_node(m, &p->step[s].n, r);
+		for (int i = 0; i < 3 && is_linear(&p->step[s].n); i++)
+			if (p->step[s].n.param[i] >= 0)
+				r[p->step[s].n.param[i]] = linear_at(m, &p->step[s].n, i);
 	if (!r)
 		dt_err_sys(err, -ENOMEM, "cannot read an adapter");
 	return r;

@@ -6,6 +6,7 @@
 #include "nn/infer_adapter_priv.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,20 +115,21 @@ void dt_infer_placed_free(struct dt_infer_placed *p)
 
 /* ---- tables of a step ---- */
 
-/* Linears that may have adapters, in the order of the program. */
-static int nodes(const struct dt_infer *m)
+int dt_infer_side_number(struct dt_infer *m)
 {
 	const struct dt_prog *p = &m->plan.stage.chunk[0];
-	int n = 0;
+	int *linear = m->side.linear = calloc((size_t)p->nstep + 1, sizeof(*linear));
 
-	for (int s = 0; m->p.adapters && s < p->nstep; s++)
-		n += dt_infer_adapted(&p->step[s].n);
-	return n;
+	for (int s = 0; linear && s < p->nstep; s++)
+		linear[s + 1] = linear[s] + (m->p.adapters && dt_infer_adapted(&p->step[s].n));
+	return linear ? 0 : -ENOMEM;
 }
 
 size_t dt_infer_side_lanes(const struct dt_infer *m)
 {
-	return (size_t)nodes(m) * (size_t)m->p.max_seqs * sizeof(struct dt_lora_part);
+	const int linears = m->side.linear[m->plan.stage.chunk[0].nstep];
+
+	return (size_t)linears * (size_t)m->p.max_seqs * sizeof(struct dt_lora_part);
 }
 
 /*
@@ -179,10 +181,8 @@ int dt_infer_side_adapt(struct dt_infer *m, const struct dt_infer_batch *b, stru
 const struct dt_lora_part *dt_infer_side_parts(const struct dt_infer *m, const struct dt_node *n)
 {
 	const struct dt_prog *p = &m->plan.stage.chunk[0];
-	const struct dt_lora_part *part = m->side.parts;
+	const struct dt_step *step = (const struct dt_step *)((const char *)n - offsetof(struct dt_step, n));
 
-	for (int k = 0; &p->step[k].n != n; k++)
-		part += dt_infer_adapted(&p->step[k].n) ? m->side.nparts : 0;
-	return part;
+	return m->side.parts + (size_t)m->side.linear[step - p->step] * (size_t)m->side.nparts;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -78,6 +78,8 @@ struct dt_infer_linear {
 	int bias; /* local parameter, -1: none */
 };
 struct dt_infer_linear *dt_infer_linears(const struct dt_infer *m, struct dt_err *err);
+/* That of one parameter. */
+struct dt_infer_linear dt_infer_linear_of(const struct dt_infer *m, int param);
 
 /* The piece of a rank that has these parameters. -ENOMEM */
 int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, const struct dt_local *local,

@@ -177,7 +177,7 @@ int dt_infer_adapter_measure(const struct dt_infer_adapter *of, const struct dt_
 	struct dt_infer_adapter *a = (struct dt_infer_adapter *)of;
 	const int lane = portion / parts, part = portion % parts;
 	const struct dt_infer_lane *l = &a->lane[lane];
-	struct dt_infer_linear *linear;
+	struct dt_infer_linear linear;
 	float *gain = a->rows;
 	int rc;
 
@@ -185,17 +185,14 @@ int dt_infer_adapter_measure(const struct dt_infer_adapter *of, const struct dt_
 		return 0;
 	for (int i = 0; i < lane; i++)
 		gain += 2 * a->lane[i].rows;
-	linear = dt_infer_linears(m, err);
-	if (!linear)
-		return -ENOMEM;
+	linear = dt_infer_linear_of(m, l->local);
 	if (!a->squares)
 		a->squares = calloc(2 * (size_t)l->out, sizeof(*a->squares));
-	rc = a->squares ? measure_rows(m, &linear[l->local], l, a, l->out * part / parts,
-				       l->out * (part + 1) / parts, a->squares, err)
+	rc = a->squares ? measure_rows(m, &linear, l, a, l->out * part / parts, l->out * (part + 1) / parts,
+				       a->squares, err)
 			: dt_err_sys(err, -ENOMEM, "cannot measure the rows of an adapter");
 	if (rc == 0 && part + 1 == parts)
-		rc = finish_lane(a, m, &linear[l->local], l, gain, err);
-	free(linear);
+		rc = finish_lane(a, m, &linear, l, gain, err);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -76,7 +76,8 @@ int dt_infer_side_open(struct dt_infer *m, struct dt_err *err)
 
 	if (dt_dev_is_host(m->dev))
 		return 0;
-	rc = tables_open(m, m->p.max_seqs * EDITS_EACH, err);
+	rc = dt_infer_side_number(m) < 0 ? dt_err_sys(err, -ENOMEM, "cannot number the program's linears")
+					 : tables_open(m, m->p.max_seqs * EDITS_EACH, err);
 	if (rc < 0)
 		return rc;
 	s->out_bytes = seqs * (size_t)m->config.vocab * sizeof(float);
@@ -110,6 +111,7 @@ void dt_infer_side_release(struct dt_infer *m)
 		return;
 	drop_all(m);
 	tables_close(m);
+	free(s->linear);
 	dt_dev_host_free(m->dev, s->logits);
 	dt_dev_free(m->dev, s->out);
 	dt_dev_host_free(m->dev, s->drawn_host);

@@ -1,4 +1,4 @@
-/* From a source's parameters to what inference multiplies with. */
+/* A source's parameters, read into the weights that inference multiplies with. */
 #include "base/crc.h"
 #include "ckpt/source.h"
 #include "nn/infer_disk.h"
@@ -212,20 +212,6 @@ static int load_heads(struct loader *l, int i)
 	return rc;
 }
 
-static int join_heads(struct dt_infer *m, struct dt_infer_heads *h, struct dt_err *err)
-{
-	int rc = dt_packed_set_open(&h->keys, m->dev, h->w, h->n);
-
-	if (rc == 0)
-		rc = dt_packed_set_open(&h->values, m->dev, h->w + h->n, h->n);
-	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot load the model");
-	m->set_bytes += dt_packed_set_bytes(h->keys) + dt_packed_set_bytes(h->values);
-	for (int i = 0; i < 2 * h->n; i++)
-		m->packed_bytes += dt_packed_bytes(h->w[i]);
-	return 0;
-}
-
 static int load_one(struct loader *l, int i)
 {
 	const struct dt_param *p = &l->part[i];
@@ -236,59 +222,6 @@ static int load_one(struct loader *l, int i)
 	if (l->m->owner[i] < 0)
 		return load_plain(l, i);
 	return p->experts ? load_experts(l, i) : append(l, i, 0, p->shape[0], &l->m->packed[l->m->owner[i]]);
-}
-
-/* The experts of a node as they are multiplied with. */
-static int join_experts(struct dt_infer *m, int owner, struct dt_err *err)
-{
-	/* cut as wholes */
-	const int n = (int)m->config.experts / m->ranks.layout.tp / m->ranks.layout.ep;
-	int rc = dt_packed_set_open(&m->set[owner], m->dev, m->expert[owner], n);
-
-	if (rc == -EINVAL)
-		return dt_err_set(err, -ENOTSUP, "the experts of a layer are stored in different ways");
-	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot load the model");
-	m->set_bytes += dt_packed_set_bytes(m->set[owner]);
-	for (int e = 0; e < n; e++)
-		m->packed_bytes += dt_packed_bytes(m->expert[owner][e]);
-	return 0;
-}
-
-/* Which parameters are packed, and with whom: those that one node multiplies with. */
-static int find_owners(struct dt_infer *m)
-{
-	const struct dt_prog *p = &m->plan.stage.chunk[0];
-	size_t n = (size_t)m->plan.stage.local.n + 1;
-
-	m->owner = malloc(n * sizeof(*m->owner));
-	m->packed = calloc(n, sizeof(*m->packed));
-	m->expert = calloc(n, sizeof(*m->expert));
-	m->set = calloc(n, sizeof(*m->set));
-	m->heads = calloc(n, sizeof(*m->heads));
-	m->x.w = calloc(n, sizeof(*m->x.w));
-	if (!m->owner || !m->packed || !m->expert || !m->set || !m->heads || !m->x.w)
-		return -ENOMEM;
-	for (size_t i = 0; i < n; i++)
-		m->owner[i] = -1;
-	for (int s = 0; s < p->nstep; s++) {
-		const struct dt_node *node = &p->step[s].n;
-		int first = node->param[0] >= 0 ? node->param[0] : node->param[1];
-		bool ends = node->op == DT_OP_EMBED || node->op == DT_OP_HEAD;
-
-		if (!ends && node->op != DT_OP_LINEAR && node->op != DT_OP_LINEAR_GATED &&
-		    node->op != DT_OP_EXPERTS)
-			continue;
-		for (int k = 0; k < (ends ? 1 : 3); k++)
-			if (node->param[k] >= 0)
-				m->owner[node->param[k]] = first;
-		if (node->op != DT_OP_EXPERTS)
-			continue;
-		m->expert[first] = calloc((size_t)m->config.experts, sizeof(*m->expert[first]));
-		if (!m->expert[first])
-			return -ENOMEM;
-	}
-	return 0;
 }
 
 static int loader_open(struct loader *l, struct dt_infer *m, struct dt_source *src, struct dt_err *err)
@@ -377,7 +310,7 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 	uint64_t bytes = 0;
 	int rc = loader_open(&l, m, src, err);
 
-	if (rc == 0 && (rc = find_owners(m)) < 0)
+	if (rc == 0 && (rc = dt_infer_weights_open(m)) < 0)
 		dt_err_sys(err, rc, "cannot load the model");
 	if (rc < 0) {
 		free(l.part);
@@ -393,45 +326,11 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 		if (rc == 0 && (i + 1 == local->n || l.part[i + 1].layer != l.part[i].layer))
 			rc = dt_infer_disk_put(m, l.part[i].layer, err);
 	}
-	for (int i = 0; i < local->n && rc == 0; i++)
-		if (m->packed[i])
-			m->packed_bytes += dt_packed_bytes(m->packed[i]);
-		else if (m->expert[i])
-			rc = join_experts(m, i, err);
-		else if (m->heads[i].n)
-			rc = join_heads(m, &m->heads[i], err);
+	if (rc == 0)
+		rc = dt_infer_weights_join(m, err);
 	if (rc == 0)
 		rc = dt_infer_disk_start(m, err);
 	free(l.part);
 	return rc;
-}
-
-static void heads_release(struct dt_infer_heads *h)
-{
-	dt_packed_set_close(h->keys);
-	dt_packed_set_close(h->values);
-	for (int i = 0; h->w && i < 2 * h->n; i++)
-		dt_packed_close(h->w[i]);
-	free(h->w);
-}
-
-void dt_infer_unload(struct dt_infer *m)
-{
-	dt_infer_disk_close(m);
-	for (int i = 0; m->heads && i < m->plan.stage.local.n; i++) {
-		heads_release(&m->heads[i]);
-		dt_packed_close(m->packed[i]);
-		dt_packed_set_close(m->set[i]);
-		for (int64_t e = 0; m->expert[i] && e < m->config.experts; e++)
-			dt_packed_close(m->expert[i][e]);
-		free(m->expert[i]);
-	}
-	free(m->owner);
-	free(m->packed);
-	free(m->expert);
-	free(m->set);
-	free(m->heads);
-	dt_exec_close(&m->x);
-	dt_infer_area_release(m, &m->weights);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

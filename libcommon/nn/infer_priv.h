@@ -28,6 +28,7 @@ struct dt_infer_side {
 	int32_t *head; /* [heads + 1] rows that begin each head, where heads lie one after another */
 	struct dt_draw *draw;
 	struct dt_lora_part *parts; /* [linears, nparts], where some sequence has an adapter */
+	int *linear; /* [steps + 1] of the program: linears that may have adapters in front of each */
 	int nparts;
 	struct dt_edit *edit; /* [max_edits] */
 	int max_edits;
@@ -170,9 +171,15 @@ int dt_infer_join_rows(struct dt_infer *m, const struct dt_infer_batch *b, int r
 int dt_infer_join_pool(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err);
 int dt_infer_cut_rows(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 
-/* infer_load.c: fills owner, packed, expert, set and x.w. */
+/*
+ * infer_weights.c. open: owner, those that one node multiplies with, and tables without weights. join: what
+ * has been loaded of experts and heads, as sets.
+ */
+int dt_infer_weights_open(struct dt_infer *m);
+int dt_infer_weights_join(struct dt_infer *m, struct dt_err *err);
+void dt_infer_weights_release(struct dt_infer *m);
+/* infer_load.c: fills packed, expert, set, heads and x.w. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
-void dt_infer_unload(struct dt_infer *m);
 
 /* infer_adapter.c: whether some sequence has an adapter; adds theirs to y, the product of node n. */
 bool dt_infer_adapts(const struct dt_infer_batch *b);
@@ -196,9 +203,10 @@ static inline bool dt_infer_rounds(const struct dt_infer *m, const struct dt_par
 }
 
 /*
- * infer_adapter_device.c: bytes of the tables of lanes of a step; a batch's adapters, which are on the card
- * then, into these and on their way there.
+ * infer_adapter_device.c. number: fills side.linear; -ENOMEM. lanes: bytes of the tables of lanes of a step.
+ * adapt: a batch's adapters, which are on the card then, into these and on their way there.
  */
+int dt_infer_side_number(struct dt_infer *m);
 size_t dt_infer_side_lanes(const struct dt_infer *m);
 int dt_infer_side_adapt(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err);
 

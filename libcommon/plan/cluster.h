@@ -121,7 +121,7 @@ int dt_cluster_from_json(const json_t *o, struct dt_cluster *c, struct dt_err *e
 double dt_collective_time(const struct dt_cluster *c, enum dt_collective kind, double bytes, int n,
 			  int stride);
 
-/* Seconds of a message between ranks that lie stride apart. */
+/* Seconds of a message between two ranks whose numbers differ by stride. */
 double dt_message_time(const struct dt_cluster *c, double bytes, int stride);
 
 #endif

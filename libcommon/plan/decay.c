@@ -2,7 +2,7 @@
 #include "model/match.h"
 #include "plan/run.h"
 
-#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_norm(const struct dt_param *p)
@@ -49,8 +49,8 @@ int dt_run_decay(const struct dt_run *r, struct dt_params *t, struct dt_err *err
 {
 	const char *s = r->no_decay ? r->no_decay : "norm,bias";
 	unsigned set = 0;
-	int matched = 0, rc;
-	regex_t re;
+	bool *spared;
+	int rc;
 
 	if (parse_words(s, &set)) {
 		/* Biases of a router's choice are moved by a rule of their own. */
@@ -60,20 +60,15 @@ int dt_run_decay(const struct dt_run *r, struct dt_params *t, struct dt_err *err
 				!(((set & NORM) && is_norm(&t->p[i])) || ((set & BIAS) && is_bias(&t->p[i])));
 		return 0;
 	}
-	if ((rc = dt_match_open(&re, "--no-decay", s, err)) < 0)
+	rc = dt_match_params("--no-decay", s, t, r->config->name,
+			     "it is neither norm, bias nor none, and an expression is of whole names, "
+			     "'layers.*weight' for one",
+			     &spared, err);
+	if (rc < 0)
 		return rc;
-	for (int i = 0; i < t->n; i++) {
-		bool spared = dt_match(&re, t->p[i].name);
-
-		t->p[i].decay = !spared && t->p[i].role != DT_W_ROUTER_B;
-		matched += spared;
-	}
-	regfree(&re);
-	if (matched)
-		return 0;
-	dt_err_set(err, -EINVAL, "--no-decay '%.60s' matches no parameter of '%s'", s, r->config->name);
-	dt_err_hint(err, "it is neither norm, bias nor none, and an expression is of whole names, "
-			 "'layers.*weight' for one");
-	return -EINVAL;
+	for (int i = 0; i < t->n; i++)
+		t->p[i].decay = !spared[i] && t->p[i].role != DT_W_ROUTER_B;
+	free(spared);
+	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -36,6 +36,8 @@ void dt_plan_elsewhere(struct dt_plan_builder *b, enum dt_place place, enum dt_b
 		       int64_t bytes, const char *name, const char *formula);
 /* memory_run.c: what a run of training holds beside the values of its program. */
 void dt_plan_run_buffers(struct dt_plan_builder *b, struct dt_coords at);
+/* memory_data.c: of these, the input of a step. */
+void dt_plan_data_buffers(struct dt_plan_builder *b, struct dt_coords at);
 
 /* away.c: the plan's list of values that leave memory; -ENOMEM. The entry of one, NULL. */
 int dt_plan_find_away(struct dt_plan_builder *b);

@@ -1,121 +1,34 @@
 /*
- * Values of the programs as buffers to place. Units that are alike (same nodes, same sizes) make the same
- * buffers, so the first two and the last two of a run of them stand for all: the values of those in between
- * that live between nodes take the addresses of the second, and their kept ones are one item a unit. Where
- * the blocks of --recompute every:N repeat, so many units together are what repeats.
+ * Values of the programs as buffers to place. Units that are alike (memory_fold.h) make the same buffers, so
+ * the first two and the last two of a run of them stand for all: the values of those in between that live
+ * between nodes take the addresses of the second, and their kept ones are one item a unit. Where the blocks
+ * of --recompute every:N repeat, so many units together are what repeats.
  */
-#include "plan/memory_priv.h"
-
-#include "base/arena.h"
+#include "plan/memory_fold.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct unit {
-	uint64_t alike;	 /* equal where the nodes of two units are */
-	int first, last; /* units of the run it is in */
-	int kept;	 /* item of all its kept values; -1 */
-};
-
-struct key { /* which value it is of its unit: equal in units that are alike */
-	int unit, list, nth, out;
-};
-
-struct folding {
-	struct dt_plan_builder *b;
-	struct dt_prog *p;
-	int k, start; /* chunk; time of its first step */
-	bool single;  /* one microbatch in flight in all: lifetimes are exact */
-	bool exact;   /* no unit stands for others: gradients are written over those of the unit before */
-	int period;
-	int first_unit, nunit;
-	struct unit *unit;
-	struct key *key; /* [nvalue] */
-	int *item;	 /* [nvalue] */
-	uint64_t *inner; /* [nvalue] where in it */
-	bool *makes;	 /* [nvalue] its item was made for it */
-	struct dt_item_key {
-		struct key key;
-		int item;
-	} * known;
-	int nknown;
-};
-
-static uint64_t value_bytes(const struct dt_prog *p, int v)
-{
-	return dt_align_up((uint64_t)dt_value_numel(p, v) * (uint64_t)dt_dtype_size(p->value[v].dtype));
-}
-
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-	return (h ^ x) * 0x9e3779b97f4a7c15u ^ (h >> 29);
-}
-
-/* Numbers the steps of each unit and list, names values by that, and sums up what units look like. */
-static void look_at_units(struct folding *f)
-{
-	const struct dt_prog *p = f->p;
-	int nth[DT_LIST_N];
-
-	for (int u = 0; u < f->nunit; u++) {
-		f->unit[u] = (struct unit){.alike = 1, .kept = -1};
-		memset(nth, 0, sizeof(nth));
-		for (int s = 0; s < p->nsegment; s++)
-			for (int i = p->segment[s].first; i < p->segment[s].first + p->segment[s].n; i++) {
-				const struct dt_node *n = &p->step[i].n;
-				int list = p->step[i].list;
-
-				if (p->segment[s].unit != u + f->first_unit)
-					break;
-				f->unit[u].alike = mix(f->unit[u].alike, (uint64_t)(n->op * 8 + list));
-				for (int o = 0; o < DT_NODE_OUT; o++) {
-					if (n->out[o] < 0)
-						continue;
-					f->unit[u].alike = mix(f->unit[u].alike,
-							       value_bytes(p, n->out[o]) + (uint64_t)o);
-					f->key[n->out[o]] = (struct key){u, list, nth[list], o};
-				}
-				nth[list]++;
-			}
-	}
-}
-
-/* Runs in which every unit is like the one a period before it. */
-static void find_runs(struct folding *f)
-{
-	for (int u = 0, end; u < f->nunit; u = end) {
-		for (end = u + f->period;
-		     end < f->nunit && f->unit[end].alike == f->unit[end - f->period].alike; end++)
-			;
-		if (end > f->nunit || end == u + f->period)
-			end = u + 1;
-		for (int i = u; i < end; i++) {
-			f->unit[i].first = u;
-			f->unit[i].last = end - 1;
-		}
-	}
-}
-
 /* Whether the unit is placed by itself. */
-static bool stands(const struct folding *f, int u)
+static bool stands(const struct dt_folding *f, int u)
 {
-	const struct unit *x = &f->unit[u];
+	const struct dt_fold_unit *x = &f->unit[u];
 
 	return !f->single || f->exact || u < x->first + 2 * f->period || u > x->last - 2 * f->period;
 }
 
 /* The key of the value that a value shares its address with, of the units that are alike. */
-static struct key common(const struct folding *f, int v)
+static struct dt_fold_key common(const struct dt_folding *f, int v)
 {
-	struct key k = f->key[v];
-	const struct unit *x = &f->unit[k.unit];
+	struct dt_fold_key k = f->key[v];
+	const struct dt_fold_unit *x = &f->unit[k.unit];
 
 	k.unit = x->first + (k.unit - x->first) % f->period;
 	return k;
 }
 
-static int find_known(const struct folding *f, struct key k)
+static int find_known(const struct dt_folding *f, struct dt_fold_key k)
 {
 	for (int i = 0; i < f->nknown; i++)
 		if (!memcmp(&f->known[i].key, &k, sizeof(k)))
@@ -123,7 +36,7 @@ static int find_known(const struct folding *f, struct key k)
 	return -1;
 }
 
-static enum dt_mem_cat category(const struct folding *f, int v)
+static enum dt_mem_cat category(const struct dt_folding *f, int v)
 {
 	const struct dt_value *x = &f->p->value[v];
 	int s = x->def;
@@ -140,17 +53,17 @@ static enum dt_mem_cat category(const struct folding *f, int v)
 }
 
 /* A value between nodes: an item of its own, or one more span of that of its like. */
-static int place_between(struct folding *f, int v)
+static int place_between(struct dt_folding *f, int v)
 {
 	const struct dt_value *x = &f->p->value[v];
-	struct key k = common(f, v);
+	struct dt_fold_key k = common(f, v);
 	int item = find_known(f, k), first = f->start + x->def, last = f->start + x->last;
 	struct dt_item *i;
 
 	if (item < 0) {
 		item = dt_plan_item(f->b, category(f, v), first, last);
-		f->b->item[item].bytes = value_bytes(f->p, v);
-		f->known[f->nknown++] = (struct dt_item_key){k, item};
+		f->b->item[item].bytes = dt_fold_bytes(f->p, v);
+		f->known[f->nknown++] = (struct dt_fold_known){k, item};
 		f->makes[v] = true;
 		return item;
 	}
@@ -160,7 +73,7 @@ static int place_between(struct folding *f, int v)
 	if (i->nspan == DT_PLACE_SPANS || i->span[i->nspan - 1].last >= first) {
 		item = dt_plan_item(f->b, category(f, v), first,
 				    last); /* it is not like the others after all */
-		f->b->item[item].bytes = value_bytes(f->p, v);
+		f->b->item[item].bytes = dt_fold_bytes(f->p, v);
 		f->makes[v] = true;
 		return item;
 	}
@@ -178,16 +91,16 @@ static void extend(struct dt_item *i, int first, int last)
 }
 
 /* A kept value of the only microbatch in flight. */
-static int place_kept(struct folding *f, int v)
+static int place_kept(struct dt_folding *f, int v)
 {
 	const struct dt_value *x = &f->p->value[v];
 	int first = f->start + x->def, last = f->start + x->last, item;
-	struct unit *u = &f->unit[f->key[v].unit];
+	struct dt_fold_unit *u = &f->unit[f->key[v].unit];
 	const struct dt_away *away = dt_plan_away(f->b->plan, v);
 
 	if (stands(f, f->key[v].unit)) {
 		item = dt_plan_item(f->b, category(f, v), first, last);
-		f->b->item[item].bytes = value_bytes(f->p, v);
+		f->b->item[item].bytes = dt_fold_bytes(f->p, v);
 		if (away && !f->b->failed) {
 			const struct dt_segment *out = &f->p->segment[away->out];
 
@@ -201,7 +114,7 @@ static int place_kept(struct folding *f, int v)
 		u->kept = dt_plan_item(f->b, DT_MEM_ACTIVATIONS, first, last);
 	extend(&f->b->item[u->kept], first, last);
 	f->inner[v] = f->b->item[u->kept].bytes;
-	f->b->item[u->kept].bytes += value_bytes(f->p, v);
+	f->b->item[u->kept].bytes += dt_fold_bytes(f->p, v);
 	return u->kept;
 }
 
@@ -209,7 +122,7 @@ static int place_kept(struct folding *f, int v)
  * What every microbatch in flight has its own of: the kept values of all units are one item, slot after slot,
  * and so is each pinned one. (One microbatch in flight in all: kept values have lifetimes.)
  */
-static void place_flights(struct folding *f)
+static void place_flights(struct dt_folding *f)
 {
 	struct dt_plan_builder *b = f->b;
 	int slots = b->plan->slots[f->k], kept = -1;
@@ -222,7 +135,7 @@ static void place_flights(struct folding *f)
 		if (x->def < 0 || x->over >= 0 || x->life == DT_LIFE_NODE ||
 		    (x->life == DT_LIFE_KEPT && f->single))
 			continue;
-		bytes = value_bytes(f->p, v);
+		bytes = dt_fold_bytes(f->p, v);
 		if (x->life == DT_LIFE_PINNED) {
 			f->item[v] = dt_plan_item(b, category(f, v), 0, b->end - 1);
 			b->item[f->item[v]].bytes = bytes * (uint64_t)slots;
@@ -243,7 +156,7 @@ static void place_flights(struct folding *f)
 			b->plan->value[f->k][v].stride = each;
 }
 
-static void place_singly(struct folding *f)
+static void place_singly(struct dt_folding *f)
 {
 	/* those that stand for others come first */
 	for (int pass = 0; pass < 2; pass++)
@@ -276,7 +189,7 @@ static bool sent_result(enum dt_op op, int k)
 }
 
 /* Whether ranks tell each other what is in it. */
-static void mark_messages(const struct folding *f, bool *message)
+static void mark_messages(const struct dt_folding *f, bool *message)
 {
 	const struct dt_prog *p = f->p;
 
@@ -307,7 +220,7 @@ static enum dt_phase phase_of(const struct dt_prog *p, int step)
 }
 
 /* The list of buffers, for people and for what has to be shared between ranks. */
-static void list_values(struct folding *f, const bool *message)
+static void list_values(struct dt_folding *f, const bool *message)
 {
 	struct dt_memory_plan *plan = f->b->plan;
 
@@ -337,7 +250,7 @@ static void list_values(struct folding *f, const bool *message)
 	}
 }
 
-static int chunk_values(struct folding *f)
+static int chunk_values(struct dt_folding *f)
 {
 	size_t n = (size_t)f->p->nvalue + 1;
 	struct dt_memory_plan *plan = f->b->plan;
@@ -354,8 +267,7 @@ static int chunk_values(struct folding *f)
 	f->makes = calloc(n, sizeof(*f->makes));
 	if (message && plan->value[f->k] && f->b->value_item[f->k] && f->unit && f->key && f->item &&
 	    f->inner && f->known && f->makes) {
-		look_at_units(f);
-		find_runs(f);
+		dt_fold_units(f);
 		place_flights(f);
 		place_singly(f);
 		mark_messages(f, message);
@@ -386,16 +298,16 @@ int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err)
 
 	for (int k = 0; k < s->nchunk && rc == 0; k++) {
 		struct dt_prog *p = &s->chunk[k];
-		struct folding f = {.b = b,
-				    .p = p,
-				    .k = k,
-				    .start = start,
-				    .single = s->nchunk == 1 && b->plan->slots[0] == 1,
-				    .exact = dt_config_is_image(b->r->config) || b->plan->naway,
-				    .period = b->r->recompute.mode == DT_RECOMPUTE_FULL
-						      ? dt_keep_sets(b->r->recompute)
-						      : 1,
-				    .first_unit = p->segment[0].unit};
+		struct dt_folding f = {.b = b,
+				       .p = p,
+				       .k = k,
+				       .start = start,
+				       .single = s->nchunk == 1 && b->plan->slots[0] == 1,
+				       .exact = dt_config_is_image(b->r->config) || b->plan->naway,
+				       .period = b->r->recompute.mode == DT_RECOMPUTE_FULL
+							 ? dt_keep_sets(b->r->recompute)
+							 : 1,
+				       .first_unit = p->segment[0].unit};
 
 		for (int i = 0; i < p->nsegment; i++)
 			if (p->segment[i].unit - f.first_unit >= f.nunit)

@@ -13,29 +13,21 @@ static int apply(const struct dt_run *r, char *item, struct dt_params *t, struct
 {
 	char *colon = strrchr(item, ':'), *end = NULL;
 	double x = colon ? strtod(colon + 1, &end) : -1;
-	int matched = 0, rc;
-	regex_t re;
+	bool *matched;
+	int rc;
 
 	if (!colon || colon == item || end == colon + 1 || *end || !(x >= 0 && x <= 1e6))
 		return dt_err_set(err, -EINVAL, OPTION " '%.60s' is not REGEX:X with X from 0 to 1e6", item);
 	*colon = '\0';
-	if ((rc = dt_match_open(&re, OPTION, item, err)) < 0)
+	rc = dt_match_params(OPTION, item, t, r->config->name,
+			     "an expression is of whole names, 'layers.*weight' for one", &matched, err);
+	if (rc < 0)
 		return rc;
-	for (int i = 0; i < t->n; i++) {
-		struct dt_param *p = &t->p[i];
-
-		if (!dt_match(&re, p->name))
-			continue;
-		matched++;
-		if (p->rate < 0)
-			p->rate = x;
-	}
-	regfree(&re);
-	if (matched)
-		return 0;
-	dt_err_set(err, -EINVAL, OPTION " '%.60s' matches no parameter of '%s'", item, r->config->name);
-	dt_err_hint(err, "an expression is of whole names, 'layers.*weight' for one");
-	return -EINVAL;
+	for (int i = 0; i < t->n; i++)
+		if (matched[i] && t->p[i].rate < 0)
+			t->p[i].rate = x;
+	free(matched);
+	return 0;
 }
 
 int dt_run_rates(const struct dt_run *r, struct dt_params *t, struct dt_err *err)
@@ -48,7 +40,7 @@ int dt_run_rates(const struct dt_run *r, struct dt_params *t, struct dt_err *err
 	if (!r->lr_scale)
 		return 0;
 	if (!(list = next = strdup(r->lr_scale)))
-		return -ENOMEM;
+		return dt_err_sys(err, -ENOMEM, OPTION);
 	while (rc == 0 && (item = strsep(&next, ",")))
 		rc = apply(r, item, t, err);
 	free(list);

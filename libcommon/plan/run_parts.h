@@ -189,12 +189,12 @@ struct dt_run_sync {
 	int over;	     /* enum dt_server_comm: how servers are reached */
 	bool slower;	     /* async, hogwild: the rate of a gradient is divided by its age */
 	double compensation; /* of a gradient for what the weights moved since it was begun; 0: none */
-	int64_t from;	     /* so many first steps are together */
+	int64_t from;	     /* steps at the start that are synchronous */
 	/* diloco: */
 	double lr, momentum; /* of the outer step */
-	int64_t fragments;   /* in which units are merged, each every so many steps at its own time */
-	int64_t delay;	     /* steps that a fragment's outer gradients have to come together */
-	double mix;	     /* share of a rank's own weights in what it goes on from */
+	int64_t fragments;   /* groups of units; each is merged in a step of its own */
+	int64_t delay;	     /* steps that the reduction of a fragment may take */
+	double mix;	     /* share of a rank's own weights in the merged ones */
 	int comm;	     /* enum dt_outer_comm */
 };
 

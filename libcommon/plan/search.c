@@ -1,4 +1,5 @@
-#include "plan/search.h"
+/* Search over the layouts of a cluster: all that can run, by step time, and the fastest of them that fit. */
+#include "plan/judge.h"
 
 #include "plan/run_options.h"
 
@@ -36,20 +37,6 @@ static int by_time(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-struct dt_run dt_candidate_run(const struct dt_plan_query *q, const struct dt_candidate *c)
-{
-	struct dt_run r = q->fit.run;
-
-	r.layout = c->layout;
-	r.microbatch = c->microbatch;
-	r.accumulation = c->accumulation;
-	r.recompute = (struct dt_keep){.mode = c->recompute};
-	r.global_batch = 0;
-	if (r.reproducible) /* gradients are summed a sample at a time */
-		r.microbatch = 1, r.accumulation = c->accumulation * c->microbatch;
-	return r;
-}
-
 /* Keeps why a way was passed over: reasons that differ in their numbers alone are one. */
 static void pass_over(struct dt_plan *p, const struct dt_candidate *c, const struct dt_err *why)
 {
@@ -83,116 +70,6 @@ static void pass_over(struct dt_plan *p, const struct dt_candidate *c, const str
 	p->reason[i].n++;
 }
 
-/*
- * Whether a run can be, by the account asked about: the trainer's own answer, or what a layout of anybody's
- * must keep to.
- */
-static int can_run(const struct dt_plan_query *q, const struct dt_run *r, struct dt_err *err)
-{
-	const struct dt_layout *l = &r->layout;
-	int rc;
-
-	if (q->dt_train)
-		return dt_run_check(r, err);
-	if ((rc = dt_layout_check(l, r->config, err)) < 0)
-		return rc;
-	if (l->chunks > 1 && r->accumulation % l->pp)
-		return dt_err_set(err, -EINVAL,
-				  "interleaved needs microbatches (%lld) in multiples of pp (%d)",
-				  (long long)r->accumulation, l->pp);
-	if (r->seq % l->cp)
-		return dt_err_set(err, -EINVAL, "cp%d does not divide the %lld tokens of a sequence", l->cp,
-				  (long long)r->seq);
-	return 0;
-}
-
-static int step_time(const struct dt_plan_query *q, const struct dt_run *s, bool table,
-		     struct dt_step_time *ret, struct dt_err *err)
-{
-	const struct dt_work *w;
-
-	if (!q->work)
-		return dt_step_time(q->cluster, s, q->stack, ret, err);
-	w = dt_step_work_get(q->work, s, q->stack, err);
-	return w ? dt_step_time_of(q->cluster, s, q->stack, w, table, ret, err) : -ENOMEM;
-}
-
-/* Layers of a pipeline's stage, in all its chunks: with experts, or without. */
-static int stage_layers(const struct dt_layout *l, const struct dt_config *c, int stage, bool experts)
-{
-	int n = 0;
-
-	for (int v = stage; v < l->pp * dt_layout_chunks(l); v += l->pp) {
-		int first, last;
-
-		dt_layout_stage(l, c, v, &first, &last);
-		for (int i = first; i < last; i++)
-			n += experts == (c->experts && i >= c->dense_layers);
-	}
-	return n;
-}
-
-/*
- * Whether no stage needs to be looked at in place of this one. The first and the last have ends of the model;
- * of the others an earlier one has as many microbatches in flight or more, and so is fuller if it has as many
- * layers.
- */
-static bool may_be_fullest(const struct dt_layout *l, const struct dt_config *c, int stage)
-{
-	for (int s = 1; s < stage && stage < l->pp - 1; s++)
-		if (stage_layers(l, c, s, false) >= stage_layers(l, c, stage, false) &&
-		    stage_layers(l, c, s, true) >= stage_layers(l, c, stage, true))
-			return false;
-	return true;
-}
-
-/* Peak of the fullest stage. */
-static int peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err)
-{
-	struct dt_run s = dt_candidate_run(q, c);
-	int pp = c->layout.pp, rc = 0;
-
-	/* More microbatches than twice the stages are never in flight at once, but for GPipe. */
-	if (pp > 1 && s.accumulation > 2 * pp && s.pipeline != DT_PIPE_GPIPE && !s.schedule)
-		s.accumulation = 2 * pp;
-	c->peak_bytes = 0;
-	for (int i = 0; i < pp && rc == 0; i++) {
-		struct dt_estimate e;
-
-		if (!may_be_fullest(&c->layout, q->fit.run.config, i))
-			continue;
-		rc = dt_estimate_train(&s, (struct dt_coords){.pp = i}, q->fit.account, &q->fit.extras, &e,
-				       err);
-		if (rc < 0)
-			break;
-		if (e.peak_bytes > c->peak_bytes)
-			c->peak_bytes = e.peak_bytes;
-		dt_estimate_release(&e);
-	}
-	c->fits = rc == 0 && c->peak_bytes <= q->room;
-	return rc;
-}
-
-int dt_plan_judge(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err)
-{
-	int64_t each = c->microbatch * c->layout.dp;
-	struct dt_run s;
-	int rc = dt_layout_check(&c->layout, q->fit.run.config, err);
-
-	if (rc < 0)
-		return rc;
-	if (q->fit.run.global_batch % each)
-		return dt_err_set(err, -EINVAL,
-				  "global batch %lld is not a multiple of microbatch x dp = %lld",
-				  (long long)q->fit.run.global_batch, (long long)each);
-	c->accumulation = q->fit.run.global_batch / each;
-	s = dt_candidate_run(q, c);
-	if ((rc = can_run(q, &s, err)) < 0)
-		return rc;
-	rc = step_time(q, &s, true, &c->t, err);
-	return rc < 0 ? rc : peak_of(q, c, err);
-}
-
 /* Whether it makes sense to try a layout at all; memory comes later. */
 static bool sensible(const struct dt_plan_query *q, const struct dt_layout *l)
 {
@@ -224,11 +101,11 @@ static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l
 			if ((q->recompute >= 0 && r != q->recompute) || (b > 1 && q->fit.run.reproducible))
 				continue;
 			s = dt_candidate_run(q, &c);
-			if (can_run(q, &s, &why) < 0) {
+			if (dt_plan_can_run(q, &s, &why) < 0) {
 				pass_over(p, &c, &why);
 				continue;
 			}
-			rc = step_time(q, &s, false, &c.t, err);
+			rc = dt_plan_step_time(q, &s, false, &c.t, err);
 			if (rc == 0)
 				rc = add(out, &c, err);
 		}
@@ -347,7 +224,7 @@ static int choose(const struct dt_plan_query *q, struct list *all, int most, str
 			}
 			continue;
 		}
-		rc = peak_of(q, c, &why);
+		rc = dt_plan_peak_of(q, c, &why);
 		if (rc == -ENOTSUP || rc == -ERANGE || rc == -EINVAL) {
 			pass_over(p, c, &why);
 			continue;

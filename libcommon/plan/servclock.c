@@ -17,9 +17,9 @@ struct attention {		  /* nodes of one kind of layer that are alike */
 	int kind; /* of layer */
 };
 
-struct rows {			     /* of passes of which a rank has so many rows */
-	double body[DT_FLOW_STAGES]; /* seconds of all but attention; */
-	double head;		     /* of the final unit, with logits of every row */
+struct rows {			     /* costs of a pass with a given number of rows on a rank */
+	double body[DT_FLOW_STAGES]; /* seconds of each stage without attention */
+	double head;		     /* seconds of the final unit, with logits of every row */
 	struct attention *attention;
 	int nattention;
 };

@@ -1,4 +1,4 @@
-/* dt-memest --solve: the one number, or the layout, that just fits. plan/fit.h searches. */
+/* dt-memest --solve: the largest number, or the first layout, that fits in memory, as plan/fit.h finds it. */
 #ifndef DT_PLAN_SOLVE_H
 #define DT_PLAN_SOLVE_H
 

@@ -43,6 +43,12 @@ double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost 
 struct dt_layer_cost dt_layer_time(const struct dt_step_model *m, int layer);
 /* Embedding (forward and backward), or final norm, head and loss: what of these follows forward is b. */
 struct dt_pipe_cost dt_ends_time(const struct dt_step_model *m, bool head);
+/*
+ * stepdp.c: sets dp and dp_exposed, of a stage with so many parameters and parameters of experts, of which a
+ * share is trained, beside seconds of backward.
+ */
+void dt_step_dp(const struct dt_step_model *m, double most, double experts, double trained, double backward,
+		struct dt_step_time *r);
 /* A step's passes over gradients, optimizer and weights of stage p, from measured operations. */
 int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_err *err);
 

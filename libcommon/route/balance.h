@@ -33,7 +33,7 @@ enum dt_balance_policy {
 
 struct dt_balance {
 	enum dt_balance_policy policy;
-	struct dt_prefix *prefix; /* with DT_BALANCE_CACHE */
+	struct dt_prefix *prefix; /* of DT_BALANCE_CACHE; else NULL */
 	struct dt_balance_server {
 		uint64_t name; /* hash of its address: the same over restarts and replicas */
 		double weight; /* of its share, > 0 */

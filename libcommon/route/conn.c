@@ -153,7 +153,7 @@ void dt_route_conn_close(struct dt_route_conn *c)
 	dt_route_buf_release(&c->out);
 }
 
-/* A connection that cannot go on is told so from the loop, never from inside a call. */
+/* A failed connection is reported from the loop, never from inside a call. */
 static void fail(struct dt_route_conn *c)
 {
 	c->broken = true;

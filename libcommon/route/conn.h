@@ -54,7 +54,7 @@ void dt_route_conn_close(struct dt_route_conn *c); /* more than once is allowed 
 void dt_route_conn_put(struct dt_route_conn *c, const void *s, size_t n);
 void dt_route_conn_printf(struct dt_route_conn *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* What fails here is told by ended, from the loop. */
+/* A failure here is reported by ended, from the loop. */
 void dt_route_conn_flush(struct dt_route_conn *c);
 void dt_route_conn_read(struct dt_route_conn *c, bool on);
 

@@ -48,7 +48,7 @@ int sup_mirror_list_read(struct sup_mirror_list *l, const char *folder, struct d
 
 /* ---- mirror.c ---- */
 
-/* The list in a folder "latest" that was fetched; one that cannot be read is told, and begins anew. */
+/* The list in a folder "latest" that was fetched; one that cannot be read is reported and replaced. */
 void sup_mirror_listed(struct sup *s, const char *folder);
 /* What is under way has failed: told, and put away. */
 void sup_mirror_fail(struct sup *s, int status);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* ---- command.c: what the job's command says ---- */
+/* ---- command.c: parses the job's command ---- */
 
 struct sup_command {
 	char *const *argv;

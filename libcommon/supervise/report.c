@@ -1,4 +1,4 @@
-/* What others are told: events for a file, steps for systemd. */
+/* Reports: events to a file, steps to systemd. */
 #include "supervise/state.h"
 
 #include <stdarg.h>

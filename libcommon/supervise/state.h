@@ -102,7 +102,7 @@ int sup_would(struct sup *s, double now);
 void sup_check_hosts(struct sup *s, double now);
 
 /* mirror.c; the rest of it in mirror.h */
-/* A look at what is under way, and the next part of it; failures are told, and end nothing. */
+/* Advances transfers under way by a part each; failures are reported and do not end the job. */
 void sup_mirror_step(struct sup *s);
 /* mirror_start.c */
 /* Waits for what there is to be sent. */

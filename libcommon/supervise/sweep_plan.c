@@ -26,7 +26,7 @@ static int parse_name(struct sweep_axis *a, const char *text, const char **ret, 
 	for (const char *const *own = (const char *const[]){"save", "metrics", "resume", "stop-at", NULL};
 	     *own; own++)
 		if (!strcmp(a->name, *own))
-			return dt_err_set(err, -EINVAL, "'--%s' is what the sweep sets itself", a->name);
+			return dt_err_set(err, -EINVAL, "the sweep sets '--%s' itself", a->name);
 	return 0;
 }
 
@@ -237,7 +237,7 @@ int sweep_plan(struct sweep *s, struct dt_err *err)
 		     *own; own++)
 			if (!strncmp(s->o->argv[i], *own, strlen(*own)) &&
 			    strchr("=", s->o->argv[i][strlen(*own)]))
-				return dt_err_set(err, -EINVAL, "'%s' is what the sweep sets itself", *own);
+				return dt_err_set(err, -EINVAL, "the sweep sets '%s' itself", *own);
 	s->rungs = 1;
 	words = sweep_command(s, &s->trial[0], 0);
 	rc = sup_command_read(&c, words.v, err);

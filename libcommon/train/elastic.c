@@ -3,7 +3,7 @@
  * state: parameters, optimizer states, and what a manifest says beside them. A rank whose update was
  * interrupted, or that is a step behind, and one that joins get it from the first that has the newest.
  */
-#include "train/elastic.h"
+#include "train/elastic_meet.h"
 #include "train/init.h"
 #include "train/trainer.h"
 
@@ -19,31 +19,6 @@
 #include <sys/mman.h>
 
 #define PART ((size_t)16 << 20)
-
-/* What every rank says before the new trainer is made. */
-struct arrival {
-	int64_t step;  /* whose state it has; -1: none that is whole */
-	int64_t saved; /* step of the newest checkpoint */
-	int64_t owed;  /* a checkpoint of that step was due */
-	/* With --peer-copy: */
-	struct peer_place
-		place[2];	/* of the trainer it has, and of one that was made since (epoch 0: none) */
-	int64_t ready, updated; /* steps: whose gradients are whole; whose update is made */
-	double norm;		/* of that update */
-	/* What one that joins cannot know, 0 where it does not either: */
-	int64_t global_batch;
-	double matmul_rate; /* of a rank */
-	int32_t was;	    /* ranks before */
-};
-
-struct meeting {
-	struct arrival *v; /* [ranks], while the new trainer is made */
-	int n;
-	struct arrival all; /* the newest step, and what is known with it */
-	int root;	    /* the first rank that has its state */
-	bool alike;	    /* every rank has it */
-	int64_t newest;	    /* of the epochs whose trainers are in use */
-};
 
 bool elastic_can(struct trainer *t, int rc)
 {
@@ -96,72 +71,12 @@ static void quiesce(struct trainer *t)
 	t->mesh.at = at;
 }
 
-static struct arrival arrival_of(const struct trainer *t, const struct trainer *made)
-{
-	const struct peer_place later = made ? made->peer.place : (struct peer_place){0};
-
-	if (!t) /* it joins */
-		return (struct arrival){.step = -1, .saved = -1, .place = {{0}, later}, .ready = -1};
-	return (struct arrival){.step = t->loop.held,
-				.saved = t->save.newest,
-				.owed = t->loop.owed,
-				.place = {t->peer.place, later},
-				.ready = t->peer.ready,
-				.updated = t->optim.updated,
-				.norm = t->peer.norm,
-				.global_batch = t->run.global_batch,
-				.matmul_rate = t->report.matmul_rate / t->info.size,
-				.was = t->info.size};
-}
-
 static void release(struct trainer *t)
 {
 	if (!t)
 		return;
 	trainer_release(t);
 	free(t);
-}
-
-/* Who has what. Every rank of the new world calls it. */
-static int meet(struct dt_world *w, const struct trainer *old, const struct trainer *made, struct meeting *m,
-		struct dt_err *err)
-{
-	struct dt_world_info info;
-	struct dt_comm *c = NULL;
-	int rc = dt_comm_create(&c, w, "meeting", 0, 0, err);
-
-	if (rc < 0)
-		return rc;
-	dt_world_info(w, &info);
-	m->v = calloc((size_t)info.size, sizeof(*m->v));
-	if (!m->v)
-		rc = dt_err_sys(err, -ENOMEM, "table of ranks");
-	if (rc == 0) {
-		m->n = info.size;
-		m->v[info.rank] = arrival_of(old, made);
-		rc = dt_all_gather(c, m->v, &m->v[info.rank], sizeof(*m->v), DT_U8, "states at hand", err);
-	}
-	dt_comm_free(c);
-	m->all = (struct arrival){.step = -1, .saved = -1};
-	for (int r = info.size - 1; r >= 0 && rc == 0; r--) {
-		const struct arrival *a = &m->v[r];
-
-		m->root = a->step >= m->all.step && a->step >= 0 ? r : m->root;
-		m->all.step = a->step > m->all.step ? a->step : m->all.step;
-		m->all.saved = a->saved > m->all.saved ? a->saved : m->all.saved;
-	}
-	m->alike = true;
-	for (int r = 0; r < info.size && rc == 0; r++) {
-		m->alike &= m->v[r].step == m->all.step;
-		if (m->v[r].step == m->all.step)
-			m->all.owed |= m->v[r].owed;
-	}
-	m->all.global_batch = m->v ? m->v[m->root].global_batch : 0;
-	m->all.matmul_rate = m->v ? m->v[m->root].matmul_rate : 0;
-	m->all.was = m->v ? m->v[m->root].was : 0;
-	if (rc == 0 && m->all.step < 0)
-		rc = dt_err_set(err, -EIO, "no rank that is left has the run's state");
-	return rc;
 }
 
 /* A manifest's words of the run, from the root to all. */
@@ -313,14 +228,14 @@ static int make(struct trainer *t, struct trainer *old, const struct meeting *m,
 	return rc == 0 ? peer_fill(t, err) : rc; /* last: then nothing of the old one is needed any more */
 }
 
-/* The ranks meet, and *t is made of *old; made: what an earlier attempt has left. */
+/* The ranks elastic_meet, and *t is made of *old; made: what an earlier attempt has left. */
 static int attempt(struct trainer *t, struct trainer **old, struct trainer **made, struct meeting *m,
 		   const struct dt_run *r, struct dt_world *w, const struct dt_log *log, struct dt_err *err)
 {
 	int rc;
 
 	*m = (struct meeting){0};
-	rc = meet(w, *old, *made, m, err);
+	rc = elastic_meet(w, *old, *made, m, err);
 	if (rc == 0) {
 		choose(old, made, m);
 		rc = catch_up(*old, m, err);

@@ -15,13 +15,13 @@
 #include "nn/exec.h"
 #include "plan/run.h"
 
-/* The samples of a step: rows of seq tokens. The maker's memory, until the next step. */
+/* The samples of a step: rows of seq tokens. The producer owns the memory, valid until the next step. */
 struct dt_given_rows {
 	int64_t rows;
 	const int32_t *ids;	/* [rows, seq] */
-	const int32_t *targets; /* [rows, seq] what each token is followed by; -1: it does not count */
+	const int32_t *targets; /* [rows, seq] the next token; -1: not counted */
 	const int32_t *first;	/* [rows, seq] where the token's document begins in its row */
-	int64_t tokens;		/* that count */
+	int64_t tokens;		/* targets that are counted */
 };
 
 /* What the maker may know of the trainer; valid while the run lasts. */

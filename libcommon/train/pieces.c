@@ -3,7 +3,7 @@
  * them; what several data-parallel ranks hold alike is written once, each rank an equal range of its flat
  * buffer.
  */
-#include "train/pieces.h"
+#include "train/pieces_priv.h"
 
 #include "kernels/blocks8.h"
 #include "train/snapshot.h"
@@ -13,52 +13,48 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kinds of values: the parameters, the optimizer's states, the outer momentum, the average, the gradients. */
-enum { KIND_MODEL, KIND_OUTER = KIND_MODEL + DT_OPTIM_STATES + 1, KIND_EMA, KIND_GRAD, KINDS };
-
 static const char *kind_name(const struct trainer *t, int kind)
 {
-	return kind == KIND_MODEL   ? "model"
-	       : kind == KIND_GRAD  ? "grad"
-	       : kind == KIND_OUTER ? "outer"
-	       : kind == KIND_EMA   ? "ema"
-				    : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
+	return kind == PIECES_MODEL   ? "model"
+	       : kind == PIECES_GRAD  ? "grad"
+	       : kind == PIECES_OUTER ? "outer"
+	       : kind == PIECES_EMA   ? "ema"
+				      : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
 }
 
 /* The optimizer's state of that kind; NULL: it is none. */
 static const struct dt_optim_state *kind_state(const struct trainer *t, int kind)
 {
-	return kind == KIND_MODEL || kind >= KIND_OUTER ? NULL
-							: &dt_optim_rule(t->run.optim.kind)->state[kind - 1];
+	return kind == PIECES_MODEL || kind >= PIECES_OUTER
+		       ? NULL
+		       : &dt_optim_rule(t->run.optim.kind)->state[kind - 1];
 }
 
-/* Whether local parameter i has values of a kind. */
-static bool kind_has(const struct trainer *t, int kind, int i)
+bool pieces_kind_has(const struct trainer *t, int kind, int i)
 {
 	if (t->table.p[t->local.p[i].index]
 		    .frozen) /* beside adapters that is a base, with files of its own */
-		return kind == KIND_MODEL && !t->config.lora.rank;
-	if (kind == KIND_MODEL)
+		return kind == PIECES_MODEL && !t->config.lora.rank;
+	if (kind == PIECES_MODEL)
 		return true;
-	if (kind == KIND_GRAD)
+	if (kind == PIECES_GRAD)
 		return t->run.save.grads;
-	if (kind == KIND_OUTER)
+	if (kind == PIECES_OUTER)
 		return t->outer.momentum.p != NULL;
-	if (kind == KIND_EMA)
+	if (kind == PIECES_EMA)
 		return t->ema.flat.p != NULL;
 	return kind_state(t, kind)->shape == DT_STATE_EACH ||
 	       (t->optim.place[kind - 1] && t->optim.place[kind - 1][i] >= 0);
 }
 
-/* Values of these are decoded to be written, and encoded when they are read. */
-static bool in_blocks(const struct trainer *t, int kind)
+bool pieces_in_blocks(const struct trainer *t, int kind)
 {
 	const struct dt_optim_state *s = kind_state(t, kind);
 
 	return s && s->shape == DT_STATE_BLOCKS;
 }
 
-static bool by_line(const struct trainer *t, int kind)
+bool pieces_by_line(const struct trainer *t, int kind)
 {
 	const struct dt_optim_state *s = kind_state(t, kind);
 
@@ -83,13 +79,13 @@ static const void *kind_at(const struct trainer *t, int kind, int i, int64_t at,
 	const struct dt_local_param *lp = &t->local.p[i];
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat, first;
 
-	if (kind == KIND_MODEL)
+	if (kind == PIECES_MODEL)
 		return flat_place(t, values_of(t, lp), lp->unit, start + at);
-	if (kind == KIND_OUTER)
+	if (kind == PIECES_OUTER)
 		return flat_place(t, &t->outer.momentum, lp->unit, start + at);
-	if (kind == KIND_EMA)
+	if (kind == PIECES_EMA)
 		return flat_place(t, &t->ema.flat, lp->unit, start + at);
-	if (kind == KIND_GRAD) /* reduced gradients lie at the start of the share */
+	if (kind == PIECES_GRAD) /* reduced gradients lie at the start of the share */
 		return grad_part(t, lp->unit, start + at, 1).data;
 	if (kind_state(t, kind)->shape == DT_STATE_EACH)
 		return flat_place(t, &t->optim.state[kind - 1], lp->unit, start + at);
@@ -107,16 +103,12 @@ static void part_of(const struct trainer *t, const struct dt_local_param *lp, in
 	*last = hi < start + lp->numel ? hi - start : lp->numel;
 }
 
-/*
- * The part of parameter i in elements [lo, hi) of its unit, as at most 2 ndim + 1 pieces with their
- * addresses; wide: of decoded values, the address of the first.
- */
-static int pieces_of(const struct trainer *t, int i, int kind, int64_t lo, int64_t hi, const float *wide,
-		     struct dt_piece *ret)
+int pieces_of_range(const struct trainer *t, int i, int kind, int64_t lo, int64_t hi, const float *wide,
+		    struct dt_piece *ret)
 {
 	const struct dt_local_param *lp = &t->local.p[i];
 	const struct dt_param *p = &t->table.p[lp->index];
-	struct dt_piece box = {.dtype = kind == KIND_MODEL ? values_of(t, lp)->dtype : DT_F32,
+	struct dt_piece box = {.dtype = kind == PIECES_MODEL ? values_of(t, lp)->dtype : DT_F32,
 			       .ndim = p->ndim};
 	int64_t first, last, from;
 	int n;
@@ -146,8 +138,7 @@ static int pieces_of(const struct trainer *t, int i, int kind, int64_t lo, int64
 	return n;
 }
 
-/* A value a row, or a column, of this rank's box. */
-static struct dt_piece line_of(const struct trainer *t, int i, int kind)
+struct dt_piece pieces_line(const struct trainer *t, int i, int kind)
 {
 	const struct dt_local_param *lp = &t->local.p[i];
 	const struct dt_param *p = &t->table.p[lp->index];
@@ -212,7 +203,7 @@ static int decode_part(struct trainer *t, int i, int kind, float *to, struct dt_
 	}
 	if (rc == 0 && part)
 		dt_blocks8_decode(to, here, dt_states_share(&t->optim.of, i, &from), first, part,
-				  kind == KIND_MODEL + 1);
+				  kind == PIECES_MODEL + 1);
 	if (here != state.data)
 		free(here);
 	return rc;
@@ -230,9 +221,9 @@ static int decode_all(struct trainer *t, float **ret, struct dt_err *err)
 
 	for (int pass = 0; pass < 2; pass++) {
 		n = 0;
-		for (int kind = 0; kind < KINDS; kind++)
-			for (int i = 0; i < t->local.n && in_blocks(t, kind) && rc == 0; i++) {
-				if (!kind_has(t, kind, i) || !counts(t, &t->local.p[i]))
+		for (int kind = 0; kind < PIECES_KINDS; kind++)
+			for (int i = 0; i < t->local.n && pieces_in_blocks(t, kind) && rc == 0; i++) {
+				if (!pieces_kind_has(t, kind, i) || !counts(t, &t->local.p[i]))
 					continue;
 				if (to)
 					rc = decode_part(t, i, kind, to + n, err);
@@ -248,27 +239,11 @@ static int decode_all(struct trainer *t, float **ret, struct dt_err *err)
 	return rc;
 }
 
-/* Decoded values of a state in blocks to where it lies. */
-static int encode_state(struct trainer *t, int i, int kind, const float *wide, int64_t n, struct dt_err *err)
-{
-	struct dt_tensor state = optim_state(t, kind - 1, i);
-	void *here = dt_dev_is_host(t->dev) ? state.data : malloc((size_t)dt_numel(state));
-	int rc = 0;
-
-	if (!here)
-		return dt_err_sys(err, -ENOMEM, "cannot read the optimizer's states");
-	dt_blocks8_encode(here, n, 0, wide, n, kind == KIND_MODEL + 1);
-	if (here != state.data) {
-		rc = device_put(t, state.data, here, (size_t)dt_numel(state), err);
-		free(here);
-	}
-	return rc;
-}
-
 int pieces_mine(struct trainer *t, struct dt_piece **ret, int *ret_n, float **ret_wide, struct dt_err *err)
 {
-	struct dt_piece *out = malloc(sizeof(*out) * (size_t)(t->local.n * KINDS * (2 * DT_CKPT_MAX_DIM + 1) +
-							      buffers_count(t) + compressed_count(t)));
+	struct dt_piece *out =
+		malloc(sizeof(*out) * (size_t)(t->local.n * PIECES_KINDS * (2 * DT_CKPT_MAX_DIM + 1) +
+					       buffers_count(t) + compressed_count(t)));
 	float *wide = NULL;
 	int n = 0;
 
@@ -278,145 +253,23 @@ int pieces_mine(struct trainer *t, struct dt_piece **ret, int *ret_n, float **re
 	if (decode_all(t, ret_wide, err) < 0)
 		return err->code;
 	wide = *ret_wide;
-	for (int kind = 0; kind < KINDS; kind++)
+	for (int kind = 0; kind < PIECES_KINDS; kind++)
 		for (int i = 0; i < t->local.n; i++) {
 			int64_t lo, hi, first;
 
-			if (!kind_has(t, kind, i) || !counts(t, &t->local.p[i]))
+			if (!pieces_kind_has(t, kind, i) || !counts(t, &t->local.p[i]))
 				continue;
 			my_part(t, i, &lo, &hi);
-			if (by_line(t, kind) && writes_line(t, i, kind))
-				out[n++] = line_of(t, i, kind);
-			else if (!by_line(t, kind))
-				n += pieces_of(t, i, kind, lo, hi, in_blocks(t, kind) ? wide : NULL, out + n);
-			if (in_blocks(t, kind))
+			if (pieces_by_line(t, kind) && writes_line(t, i, kind))
+				out[n++] = pieces_line(t, i, kind);
+			else if (!pieces_by_line(t, kind))
+				n += pieces_of_range(t, i, kind, lo, hi,
+						     pieces_in_blocks(t, kind) ? wide : NULL, out + n);
+			if (pieces_in_blocks(t, kind))
 				wide += blocks_part(t, i, &first);
 		}
 	n += buffers_pieces(t, out + n);
 	*ret_n = n + compressed_pieces(t, out + n);
 	return 0;
-}
-
-/* A piece of what is offloaded, so much at a time as there is room for. */
-static int load_away(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
-		     struct dt_err *err)
-{
-	struct dt_piece part = *p;
-	char *to = (char *)p->data;
-	int64_t most;
-	int d = 0, rc = 0;
-
-	while (d < p->ndim - 1 && p->shape[d] == 1)
-		d++;
-	most = (int64_t)(t->offload.tiles.piece_bytes / (piece_bytes(p) / (size_t)p->shape[d]));
-	if (most < 1)
-		return dt_err_set(err, -E2BIG,
-				  "'%s' has rows that are larger than what checkpoints write at a time",
-				  p->name);
-	for (int64_t i = 0; i < p->shape[d] && rc == 0; i += most) {
-		part.off[d] = p->off[d] + i;
-		part.shape[d] = p->shape[d] - i < most ? p->shape[d] - i : most;
-		rc = dt_ckpt_read(ck, at, part.off, part.shape, p->dtype, t->offload.piece, err);
-		if (rc == 0)
-			rc = offload_put(t, to, t->offload.piece, piece_bytes(&part), err);
-		to += piece_bytes(&part);
-	}
-	return rc;
-}
-
-/* Reads a piece to where it belongs. */
-static int load_piece(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
-		      struct dt_err *err)
-{
-	size_t n = piece_bytes(p);
-	void *copy;
-	int rc;
-
-	if (n && offload_has(t, p->data))
-		return load_away(t, ck, at, p, err);
-	if (dt_dev_is_host(t->dev) || !arena_has(t, p->data))
-		return dt_ckpt_read(ck, at, p->off, p->shape, p->dtype, (void *)p->data, err);
-	copy = malloc(n ? n : 1);
-	if (!copy)
-		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", p->name);
-	rc = dt_ckpt_read(ck, at, p->off, p->shape, p->dtype, copy, err);
-	if (rc == 0)
-		rc = device_put(t, (void *)p->data, copy, n, err);
-	free(copy);
-	return rc;
-}
-
-static int load_pieces(struct trainer *t, struct dt_ckpt *ck, const struct dt_piece *piece, int n,
-		       struct dt_err *err)
-{
-	struct dt_ckpt_tensor have;
-	int rc = 0;
-
-	for (int i = 0; i < n && rc == 0; i++) {
-		int at = dt_ckpt_find(ck, piece[i].name);
-
-		if (at < 0)
-			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s'",
-					  dt_ckpt_path(ck), piece[i].name);
-		dt_ckpt_tensor(ck, at, &have);
-		if (have.ndim != piece[i].ndim ||
-		    memcmp(have.shape, piece[i].global, sizeof(int64_t) * (size_t)have.ndim))
-			return dt_err_set(err, -EINVAL,
-					  "checkpoint '%s': '%s' has another shape than model '%s'",
-					  dt_ckpt_path(ck), piece[i].name, t->config.name);
-		rc = load_piece(t, ck, at, &piece[i], err);
-	}
-	return rc;
-}
-
-static int load_param(struct trainer *t, struct dt_ckpt *ck, int i, int kind, struct dt_err *err)
-{
-	const struct dt_local_param *lp = &t->local.p[i];
-	struct dt_piece piece[2 * DT_CKPT_MAX_DIM + 1];
-	/* Nobody gathers what is frozen, but where it is gathered for every use. */
-	const bool whole = t->local.unit[lp->unit].frozen && !t->store.weights.shared;
-	int64_t first = whole ? 0 : share_first(t, lp->unit), from,
-		mine = dt_states_share(&t->optim.of, i, &from),
-		held = whole ? t->local.unit[lp->unit].numel : share_n(t, lp->unit);
-	float *wide = NULL;
-	int n, rc;
-
-	if (by_line(t, kind)) {
-		piece[0] = line_of(t, i, kind);
-		return load_pieces(t, ck, piece, 1, err);
-	}
-	if (in_blocks(t, kind) && !(wide = malloc((size_t)(mine + 1) * sizeof(*wide))))
-		return dt_err_sys(err, -ENOMEM, "cannot read the optimizer's states");
-	n = pieces_of(t, i, kind, first, first + held, wide, piece);
-	rc = load_pieces(t, ck, piece, n, err);
-	if (rc == 0 && wide && mine)
-		rc = encode_state(t, i, kind, wide, mine, err);
-	free(wide);
-	return rc;
-}
-
-/* Whether the checkpoint has averaged weights: a run may begin with them later (--accept-change ema). */
-static bool has_average(const struct trainer *t, struct dt_ckpt *ck)
-{
-	struct dt_ckpt_tensor have;
-	bool any = false;
-
-	for (int i = 0; i < dt_ckpt_ntensors(ck) && !any; i++) {
-		dt_ckpt_tensor(ck, i, &have);
-		any = !strncmp(have.name, "ema/", 4);
-	}
-	return any;
-}
-
-int pieces_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
-{
-	int rc = 0;
-
-	t->ema.loaded = has_average(t, ck);
-	for (int kind = 0; kind < KIND_GRAD; kind++)
-		for (int i = 0; i < t->local.n && rc == 0; i++)
-			if (kind_has(t, kind, i) && (kind != KIND_EMA || t->ema.loaded))
-				rc = load_param(t, ck, i, kind, err);
-	return rc < 0 ? rc : compressed_load(t, ck, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -5,6 +5,7 @@
 #include "serve/capacity/images.h"
 
 #include "base/rng.h"
+#include "plan/stepcost.h"
 
 #include <errno.h>
 #include <math.h>
@@ -100,6 +101,26 @@ static void random_load(void **state)
 
 enum { ASKS = 2000 };
 
+/* Seconds of a pass over n images by its own program. */
+static double pass_of(const struct dt_serve_query *q, int n)
+{
+	const struct dt_work_serving s = {.config = &q->config,
+					  .compute = DT_BF16,
+					  .tp = 1,
+					  .rows = n,
+					  .outputs = n,
+					  .weight_bits = 16};
+	const struct dt_device d = dt_device_for(q->cluster, 1, DT_BF16);
+	struct dt_work w;
+	double seconds = 0;
+
+	assert_int_equal(dt_work_open_serving(&s, &w, NULL), 0);
+	for (int k = 0; k < w.unit[w.layers + 1].first + w.unit[w.layers + 1].n; k++)
+		seconds += dt_node_seconds(&d, &w.node[k].cost);
+	dt_work_release(&w);
+	return seconds;
+}
+
 static void plans(void **state)
 {
 	static struct dt_serve_query q = {.room = 76ull << 30,
@@ -120,6 +141,8 @@ static void plans(void **state)
 	assert_true(n >= 8);
 	for (int i = 0; i < n; i++) {
 		assert_true(p[i].fits && p[i].sim.passes > 0);
+		near(p[i].pass_s,
+		     pass_of(&q, p[i].data ? (p[i].batch + p[i].ranks - 1) / p[i].ranks : p[i].batch));
 		if (p[i].meets) {
 			met++;
 			assert_true(p[i].sim.p99 <= q.ttft_s && p[i].images_per_s >= q.rate * 0.9);

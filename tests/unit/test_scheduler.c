@@ -600,7 +600,7 @@ static void test_random_traffic(void **state)
 			}
 }
 
-/* Sequences spread over replicas, go where their beginning is, and choices stay with their prompt. */
+/* Sequences are spread over replicas but follow a cached prefix; choices stay with their prompt. */
 static void test_replicas(void **state)
 {
 	int32_t text[16] = {1, 2, 3, 4, 5, 6, 7, 8};

@@ -231,7 +231,8 @@ int dt_asks_open(const char *url, const struct dt_asks_opts *o, struct dt_asks *
 {
 	struct dt_asks *a = calloc(1, sizeof(*a));
 	char *base = NULL;
-	int rc = a ? dt_load_url(url, &base, err) : dt_err_sys(err, -ENOMEM, "cannot ask '%s'", url);
+	int rc = a ? dt_load_url(url, &base, err)
+		   : dt_err_sys(err, -ENOMEM, "cannot send requests to '%s'", url);
 
 	if (rc == 0)
 		rc = prepare(a, base, o, err);

@@ -1,7 +1,7 @@
 /* The run itself: one thread, one multi handle. */
+#include "bench/load/run.h"
 #include "base/progress.h"
 #include "base/rng.h"
-#include "bench/load/internal.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,136 +10,9 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { ERROR_BODY = 4096 };
-
-struct call { /* a request from the moment its body is made */
-	struct run *run;
-	CURL *c;
-	struct curl_slist *head;
-	char *body;
-	json_t *said;
-	struct load_stream in;
-	struct load_text other; /* a body that is no stream */
-	double cut_at;		/* < 0: never */
-	bool cut;
-	int item, place; /* its place in run->call */
-};
-
-struct later { /* a turn, or a user's next conversation (item -1), that is due later */
-	double at;
-	int item;
-	json_t *history;
-};
-
-struct run {
-	const struct dt_load_target *t;
-	const struct dt_load *l;
-	const struct dt_load_run_params *p;
-	struct dt_load_result *ret;
-	struct dt_load_errors *errors;
-	CURLM *m;
-	struct call **call, *ready; /* [l->n] under way; the next one, made ahead of its time */
-	int ncall, next;	    /* next: first item that has not been begun */
-	struct later *later;	    /* [l->n + users] */
-	int nlater, done;
-	int64_t storms;
-	double t0;
-	bool nomem;
-};
-
-static double now_of(const struct run *r)
+static void launch(struct load_run *r, struct load_call *c, double due)
 {
-	return dt_now() - r->t0;
-}
-
-/* ---- one call ---- */
-
-static void free_call(struct call *c)
-{
-	if (!c)
-		return;
-	curl_easy_cleanup(c->c);
-	curl_slist_free_all(c->head);
-	free(c->body);
-	json_decref(c->said);
-	free(c->in.line.s);
-	free(c->in.reply.s);
-	free(c->other.s);
-	free(c);
-}
-
-static size_t on_body(char *data, size_t one, size_t n, void *arg)
-{
-	struct call *c = arg;
-	struct dt_load_result *res = &c->run->ret[c->item];
-	long status = 0;
-
-	curl_easy_getinfo(c->c, CURLINFO_RESPONSE_CODE, &status);
-	if (status == 200) {
-		if ((c->run->t->prompt == DT_LOAD_IMAGES ? dt_load_take_classes : dt_load_stream_push)(
-			    &c->in, res, data, n, now_of(c->run)) == 0)
-			return n;
-		c->run->nomem = true;
-		return 0;
-	}
-	if (c->other.n < ERROR_BODY && dt_load_text_add(&c->other, data, n) < 0)
-		return 0;
-	return n;
-}
-
-/* Where the call goes, and what with. False: no memory. */
-static bool address(struct call *c, const struct dt_load_target *t, const json_t *history)
-{
-	static const char *const route[] = {"/v1/completions", "/v1/completions", "/v1/chat/completions",
-					    "/v1/classify"};
-	const struct dt_load_image *im = t->prompt == DT_LOAD_IMAGES ? &t->image[c->item % t->nimage] : NULL;
-	char text[600];
-
-	c->body = im ? NULL : dt_load_body(t, c->run->l, c->item, history, &c->said);
-	c->in.keep = c->said != NULL;
-	c->head = curl_slist_append(NULL, im ? "Content-Type: application/octet-stream"
-					     : "Content-Type: application/json");
-	if (!c->c || (!im && !c->body) || !c->head)
-		return false;
-	if (t->nkey > 0) {
-		snprintf(text, sizeof(text), "Authorization: Bearer %s", t->key[c->item % t->nkey]);
-		c->head = curl_slist_append(c->head, text);
-	}
-	snprintf(text, sizeof(text), "%s%s", t->url, route[t->prompt]);
-	curl_easy_setopt(c->c, CURLOPT_URL, text);
-	curl_easy_setopt(c->c, CURLOPT_POSTFIELDS, im ? im->data : c->body);
-	curl_easy_setopt(c->c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(im ? im->n : strlen(c->body)));
-	curl_easy_setopt(c->c, CURLOPT_HTTPHEADER, c->head);
-	return true;
-}
-
-static struct call *make_call(struct run *r, int item, const json_t *history)
-{
-	struct call *c = calloc(1, sizeof(*c));
-
-	if (!c)
-		goto fail;
-	*c = (struct call){.run = r, .item = item, .cut_at = -1, .c = curl_easy_init()};
-	if (!address(c, r->t, history))
-		goto fail;
-	curl_easy_setopt(c->c, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(c->c, CURLOPT_PROXY, "");
-	curl_easy_setopt(c->c, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(c->c, CURLOPT_TCP_NODELAY, 1L);
-	curl_easy_setopt(c->c, CURLOPT_WRITEFUNCTION, on_body);
-	curl_easy_setopt(c->c, CURLOPT_WRITEDATA, c);
-	curl_easy_setopt(c->c, CURLOPT_PRIVATE, c);
-	curl_easy_setopt(c->c, CURLOPT_TIMEOUT_MS, (long)(r->p->timeout * 1e3));
-	return c;
-fail:
-	free_call(c);
-	r->nomem = true;
-	return NULL;
-}
-
-static void launch(struct run *r, struct call *c, double due)
-{
-	double cut = r->l->item[c->item].cut_s, now = now_of(r);
+	double cut = r->l->item[c->item].cut_s, now = load_now(r);
 	struct dt_load_result *res = &r->ret[c->item];
 
 	*res = (struct dt_load_result){.due = due, .sent = now, .first = -1, .end = -1};
@@ -150,7 +23,7 @@ static void launch(struct run *r, struct call *c, double due)
 		r->nomem = true;
 }
 
-static void note_error(struct run *r, int status, const char *what)
+static void note_error(struct load_run *r, int status, const char *what)
 {
 	struct dt_load_errors *e = r->errors;
 	int most = (int)(sizeof(e->kind) / sizeof(e->kind[0])), i = 0;
@@ -166,7 +39,7 @@ static void note_error(struct run *r, int status, const char *what)
 }
 
 /* How it ended. */
-static void judge(struct run *r, struct call *c, CURLcode cc)
+static void judge(struct load_run *r, struct load_call *c, CURLcode cc)
 {
 	struct dt_load_result *res = &r->ret[c->item];
 	char what[200];
@@ -176,7 +49,7 @@ static void judge(struct run *r, struct call *c, CURLcode cc)
 	if (r->t->prompt == DT_LOAD_IMAGES && cc == CURLE_OK && status == 200)
 		dt_load_end_classes(&c->in);
 	res->status = (int)status;
-	res->end = now_of(r);
+	res->end = load_now(r);
 	if (c->cut) {
 		res->outcome = DT_LOAD_CUT;
 	} else if (cc == CURLE_OPERATION_TIMEDOUT) {
@@ -197,13 +70,13 @@ static void judge(struct run *r, struct call *c, CURLcode cc)
 	}
 }
 
-static void put_later(struct run *r, double at, int item, json_t *history)
+static void put_later(struct load_run *r, double at, int item, json_t *history)
 {
-	r->later[r->nlater++] = (struct later){at, item, history};
+	r->later[r->nlater++] = (struct load_later){at, item, history};
 }
 
 /* Ends a call: its result, and what follows from it. */
-static void end_call(struct run *r, struct call *c, CURLcode cc)
+static void end_call(struct load_run *r, struct load_call *c, CURLcode cc)
 {
 	const struct dt_load *l = r->l;
 	bool more = c->item + 1 < l->n && l->item[c->item + 1].turn > l->item[c->item].turn;
@@ -229,10 +102,10 @@ static void end_call(struct run *r, struct call *c, CURLcode cc)
 		if (r->p->users > 0)
 			put_later(r, next, -1, NULL);
 	}
-	free_call(c);
+	load_call_free(c);
 }
 
-static void cut(struct run *r, struct call *c)
+static void cut(struct load_run *r, struct load_call *c)
 {
 	c->cut = true;
 	end_call(r, c, CURLE_OK);
@@ -248,16 +121,16 @@ static int skip_talk(const struct dt_load *l, int i)
 }
 
 /* The call of the next conversation, made ahead. */
-static bool get_ready(struct run *r)
+static bool get_ready(struct load_run *r)
 {
 	if (!r->ready && r->next < r->l->n)
-		r->ready = make_call(r, r->next, NULL);
+		r->ready = load_call_make(r, r->next, NULL);
 	return r->ready != NULL;
 }
 
-static void launch_ready(struct run *r, double due)
+static void launch_ready(struct load_run *r, double due)
 {
-	struct call *c = r->ready;
+	struct load_call *c = r->ready;
 
 	r->ready = NULL;
 	r->next = skip_talk(r->l, r->next);
@@ -265,15 +138,15 @@ static void launch_ready(struct run *r, double due)
 }
 
 /* Starts what is due and returns when something will be, or INFINITY. */
-static double start_due(struct run *r)
+static double start_due(struct load_run *r)
 {
 	double soonest = INFINITY;
 
 	for (int i = 0; i < r->nlater;) {
-		struct later w = r->later[i];
-		struct call *c = NULL;
+		struct load_later w = r->later[i];
+		struct load_call *c = NULL;
 
-		if (w.at > now_of(r)) {
+		if (w.at > load_now(r)) {
 			soonest = fmin(soonest, w.at);
 			i++;
 			continue;
@@ -284,7 +157,7 @@ static double start_due(struct run *r)
 				launch_ready(r, w.at);
 			continue;
 		}
-		c = make_call(r, w.item, w.history);
+		c = load_call_make(r, w.item, w.history);
 		json_decref(w.history);
 		if (c)
 			launch(r, c, w.at);
@@ -292,7 +165,7 @@ static double start_due(struct run *r)
 	while (r->p->users == 0 && get_ready(r)) {
 		double at = r->l->item[r->next].at_s;
 
-		if (at > now_of(r))
+		if (at > load_now(r))
 			return fmin(soonest, at);
 		launch_ready(r, at);
 	}
@@ -300,9 +173,9 @@ static double start_due(struct run *r)
 }
 
 /* Hangs up where it is time; returns when the next time is. */
-static double cut_due(struct run *r)
+static double cut_due(struct load_run *r)
 {
-	double soonest = INFINITY, now = now_of(r), storm = r->p->storm;
+	double soonest = INFINITY, now = load_now(r), storm = r->p->storm;
 
 	if (storm > 0 && now >= (double)(r->storms + 1) * storm) {
 		struct dt_rng rng = dt_rng_make(r->t->seed, DT_RNG_TEST, (uint32_t)++r->storms);
@@ -312,7 +185,7 @@ static double cut_due(struct run *r)
 				r->call[i]->cut_at = now;
 	}
 	for (int i = 0; i < r->ncall;) {
-		struct call *c = r->call[i];
+		struct load_call *c = r->call[i];
 
 		if (c->cut_at >= 0 && c->cut_at <= now) {
 			cut(r, c); /* another takes its place */
@@ -325,7 +198,7 @@ static double cut_due(struct run *r)
 	return storm > 0 ? fmin(soonest, (double)(r->storms + 1) * storm) : soonest;
 }
 
-static void take_ends(struct run *r)
+static void take_ends(struct load_run *r)
 {
 	CURLMsg *msg;
 	int left;
@@ -336,14 +209,14 @@ static void take_ends(struct run *r)
 		if (msg->msg != CURLMSG_DONE)
 			continue;
 		curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, &c);
-		end_call(r, (struct call *)(void *)c, msg->data.result);
+		end_call(r, (struct load_call *)(void *)c, msg->data.result);
 	}
 }
 
 /* Until something comes or it is time; libcurl counts in milliseconds. */
-static void wait_until(struct run *r, double at)
+static void wait_until(struct load_run *r, double at)
 {
-	double left = at - now_of(r);
+	double left = at - load_now(r);
 	int ms = left > 0.1 ? 100 : (int)(left * 1e3);
 
 	if (left <= 0)
@@ -357,7 +230,7 @@ static void wait_until(struct run *r, double at)
 	}
 }
 
-static void loop(struct run *r)
+static void loop(struct load_run *r)
 {
 	int running, done;
 
@@ -382,7 +255,7 @@ int dt_load_run(const struct dt_load_target *t, const struct dt_load *load,
 		const struct dt_load_run_params *p, struct dt_load_result *ret, struct dt_load_errors *errors,
 		double *ret_s, struct dt_err *err)
 {
-	struct run r = {.t = t, .l = load, .p = p, .ret = ret, .errors = errors};
+	struct load_run r = {.t = t, .l = load, .p = p, .ret = ret, .errors = errors};
 	struct rlimit files;
 	int rc = 0;
 
@@ -392,7 +265,7 @@ int dt_load_run(const struct dt_load_target *t, const struct dt_load *load,
 	}
 	*errors = (struct dt_load_errors){0};
 	r.m = curl_multi_init();
-	r.call = calloc((size_t)load->n, sizeof(struct call *));
+	r.call = calloc((size_t)load->n, sizeof(struct load_call *));
 	r.later = calloc((size_t)load->n * 2 + (size_t)p->users, sizeof(*r.later));
 	if (!r.m || !r.call || !r.later) {
 		rc = dt_err_sys(err, -ENOMEM, "cannot start the run");
@@ -404,11 +277,11 @@ int dt_load_run(const struct dt_load_target *t, const struct dt_load *load,
 	for (int i = 0; i < p->users; i++)
 		put_later(&r, 0, -1, NULL);
 	loop(&r);
-	*ret_s = now_of(&r);
+	*ret_s = load_now(&r);
 	if (r.nomem)
 		rc = dt_err_sys(err, -ENOMEM, "the run ended early");
 out:
-	free_call(r.ready);
+	load_call_free(r.ready);
 	for (int i = 0; i < r.nlater; i++)
 		json_decref(r.later[i].history);
 	free(r.later);

@@ -32,7 +32,7 @@ struct dt_bench_bed {
 int dt_bench_bed_init(struct dt_bench_bed *b, int threads, size_t window, size_t weights_window);
 void dt_bench_bed_release(struct dt_bench_bed *b);
 
-/* Gives a pool its first values and starts it from its beginning. */
+/* Sets the initial values of a pool; the next operand is its first. */
 void dt_bench_pool_fill(struct dt_bench_pool *p);
 
 /* Executes op once for sizes n (plan/optimes.h says what they mean). 0 or a negative errno. */

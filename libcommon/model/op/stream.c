@@ -66,7 +66,7 @@ static void product_first(struct span *x, int j)
 			move(x, k, j--);
 }
 
-/* Whether a product stands between the two, for what is under way to go beside. */
+/* Whether a product between the two steps can hide a message. */
 static bool has_product(const struct span *x, int first, int end)
 {
 	for (int k = first + 1; k < end; k++)

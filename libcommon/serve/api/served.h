@@ -125,7 +125,7 @@ int dt_served_close(struct dt_served *s);
 
 /* What dt_served_open has loaded, a line on p->log. */
 void dt_served_log(const struct dt_served *s, const struct dt_served_params *p);
-/* dt_served_close; its failure is told on p->log. */
+/* dt_served_close; its failure is logged to p->log. */
 int dt_served_end(struct dt_served *s, const struct dt_served_params *p);
 /* What a step computes and costs, as a table; of the checkpoint it needs the configuration alone. */
 int dt_served_print_program(const struct dt_served_params *p, FILE *f, struct dt_err *err);

@@ -10,40 +10,61 @@ struct passes { /* by images */
 	double pass_s[DT_IMAGE_BATCH + 1], send_s[DT_IMAGE_BATCH + 1];
 };
 
-/* A pass over n images: the nodes of the program, batch norms folded. */
-static int pass_seconds(const struct dt_serve_query *q, int n, double *ret, struct dt_err *err)
+/* What a pass over n images computes: the nodes of the program, batch norms folded. */
+static int open_pass(const struct dt_serve_query *q, enum dt_dtype type, int n, struct dt_work *ret,
+		     struct dt_err *err)
 {
-	const enum dt_dtype type = q->weights == DT_WF_F32 ? DT_F32 : DT_BF16;
 	const struct dt_work_serving s = {.config = &q->config,
 					  .compute = type,
 					  .tp = 1,
 					  .rows = n,
 					  .outputs = n,
 					  .weight_bits = 8.0 * dt_dtype_size(type)};
-	const struct dt_device d = dt_device_for(q->cluster, q->cluster->gpus_a_node, type);
-	struct dt_work w;
-	int rc = dt_work_open_serving(&s, &w, err);
 
-	*ret = 0;
-	for (int64_t i = 0; rc == 0 && i < w.layers + 2; i++)
-		for (int k = w.unit[i].first; k < w.unit[i].first + w.unit[i].n; k++)
-			*ret += dt_node_seconds(&d, &w.node[k].cost);
-	dt_work_release(&w);
-	return rc;
+	return dt_work_open_serving(&s, ret, err);
+}
+
+/*
+ * A pass over n images, by the costs of passes over one and two: of each node the weights are read once, and
+ * all else grows with the images.
+ */
+static double pass_seconds(const struct dt_device *d, const struct dt_work *one, const struct dt_work *two,
+			   int n)
+{
+	const struct dt_work_unit *last = &one->unit[one->layers + 1];
+	double seconds = 0;
+
+	for (int k = 0; k < last->first + last->n; k++) {
+		struct dt_node_cost c = one->node[k].cost;
+		const struct dt_node_cost *more = &two->node[k].cost;
+
+		c.flops += (n - 1) * (more->flops - c.flops);
+		c.read += (n - 1) * (more->read - c.read);
+		c.written += (n - 1) * (more->written - c.written);
+		c.passes += (n - 1) * (more->passes - c.passes);
+		seconds += dt_node_seconds(d, &c);
+	}
+	return seconds;
 }
 
 static int work_out(const struct dt_serve_query *q, struct passes *p, struct dt_err *err)
 {
 	const struct dt_config *c = &q->config;
 	const double row = 4.0 * (double)(c->channels * c->image_size * c->image_size);
-	int rc = 0;
+	const enum dt_dtype type = q->weights == DT_WF_F32 ? DT_F32 : DT_BF16;
+	const struct dt_device d = dt_device_for(q->cluster, q->cluster->gpus_a_node, type);
+	struct dt_work one, two = {0};
+	int rc = open_pass(q, type, 1, &one, err);
 
+	rc = rc < 0 ? rc : open_pass(q, type, 2, &two, err);
 	*p = (struct passes){0};
 	for (int n = 1; n <= DT_IMAGE_BATCH && rc == 0; n++) {
-		rc = pass_seconds(q, n, &p->pass_s[n], err);
+		p->pass_s[n] = pass_seconds(&d, &one, &two, n);
 		p->send_s[n] = dt_message_time(q->cluster, n * row, 1) +
 			       dt_message_time(q->cluster, n * 4.0 * (double)c->vocab, 1);
 	}
+	dt_work_release(&one);
+	dt_work_release(&two);
 	return rc;
 }
 

@@ -64,7 +64,7 @@ int dt_classify_start(struct dt_classify *c, struct dt_err *err);
 void dt_classify_stop(struct dt_classify *c);
 /* Hands out what waits. Locked. */
 void dt_classify_deal(struct dt_classify *c);
-/* The queue fails: nothing is computed any more, all that wait are told. Locked. */
+/* The queue fails: nothing more is computed, and all waiting requests fail. Locked. */
 void dt_classify_fail(struct dt_classify *c, int rc, const struct dt_err *why);
 
 #endif

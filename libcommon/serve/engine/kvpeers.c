@@ -76,7 +76,7 @@ static void finish(struct dt_kvget *g, CURLcode code)
 	p->wake(p->arg);
 }
 
-/* Whether the blocks that have come since are told of. */
+/* Whether the arrival of new blocks is reported. */
 static bool tell(struct dt_kvpeers *p)
 {
 	struct dt_kvget *g;

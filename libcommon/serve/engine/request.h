@@ -58,7 +58,7 @@ struct dt_ask {
 	int priority;		    /* within the tenant: lower goes first, as in vLLM */
 	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
 	int prompt_logprobs;	    /* of each token of the prompt, apart; -1: none */
-	double prompt_temperature;  /* of those: they are log softmax(logits / it) */
+	double prompt_temperature;  /* t of prompt logprobs, log softmax(logits / t) */
 	struct dt_grammar *grammar; /* what the output must fit, NULL: anything */
 	uint64_t *mark;		    /* [nmarks] of the prompt (serve/sched/kvmarks.h); one prompt alone */
 	int nmarks;

@@ -314,48 +314,6 @@ static int go(struct sim *m, int n, struct dt_err *err)
 	}
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
-double dt_sim_rank(const double *v, int n, double p)
-{
-	int i = (int)ceil(p * n) - 1;
-
-	return n == 0 ? 0 : v[i < 0 ? 0 : i];
-}
-
-static int sum_up(const struct sim *m, int n, struct dt_err *err)
-{
-	double *ttft = malloc(2 * (size_t)n * sizeof(*ttft) + 1), *tpot = ttft + n;
-	int nt = 0, np = 0;
-
-	if (!ttft)
-		return dt_err_sys(err, -ENOMEM, "cannot simulate");
-	for (int i = 0; i < n; i++) {
-		const struct dt_sim_answer *a = &m->answer[i];
-
-		if (a->first_s < 0)
-			continue;
-		ttft[nt++] = a->first_s - m->ask[i].at_s;
-		if (m->ask[i].output > 1)
-			tpot[np++] = (a->end_s - a->first_s) / (m->ask[i].output - 1);
-	}
-	qsort(ttft, (size_t)nt, sizeof(*ttft), by_value);
-	qsort(tpot, (size_t)np, sizeof(*tpot), by_value);
-	m->r->ttft_p50 = dt_sim_rank(ttft, nt, 0.5);
-	m->r->ttft_p99 = dt_sim_rank(ttft, nt, 0.99);
-	m->r->tpot_p50 = dt_sim_rank(tpot, np, 0.5);
-	m->r->tpot_p99 = dt_sim_rank(tpot, np, 0.99);
-	free(ttft);
-	for (int i = 0; i < m->nserver; i++)
-		m->r->preemptions += m->server[i].sched.preemptions;
-	return 0;
-}
-
 static int open_server(const struct dt_sim_params *p, struct server *s, int stages, struct dt_err *err)
 {
 	int rc = dt_kvpool_init(&s->pool, p->nblocks, p->block_size, true);
@@ -419,13 +377,15 @@ int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int
 	for (int i = 0; i < m.nserver && rc == 0; i++)
 		rc = open_server(p, &m.server[i], m.stages, err);
 	rc = rc < 0 ? rc : go(&m, n, err);
-	rc = rc < 0 ? rc : sum_up(&m, n, err);
+	rc = rc < 0 ? rc : dt_sim_percentiles(ask, answer, n, ret, err);
 	for (struct request *q; (q = m.moving);) {
 		m.moving = q->next;
 		drop(q);
 	}
-	for (int i = 0; i < m.nserver; i++)
+	for (int i = 0; i < m.nserver; i++) {
+		ret->preemptions += m.server[i].sched.preemptions;
 		close_server(&m.server[i]);
+	}
 	free(m.server);
 	return rc;
 }

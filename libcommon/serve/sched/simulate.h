@@ -21,7 +21,7 @@
 struct dt_sim_ask {
 	double at_s;	      /* ascending */
 	int prompt, output;   /* tokens, at least 1 */
-	const int64_t *block; /* [nblock] equal names, equal tokens; NULL: shared with nobody */
+	const int64_t *block; /* [nblock] ids; blocks of one id have the same tokens. NULL: none is shared */
 	int nblock, block_len;
 };
 
@@ -63,6 +63,9 @@ int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int
 
 /* The smallest of v [n], ascending, that a share p of them does not exceed; 0 where n is. */
 double dt_sim_rank(const double *v, int n, double p);
+/* Sets the latencies of ret, of answers that were not refused. -ENOMEM. */
+int dt_sim_percentiles(const struct dt_sim_ask *ask, const struct dt_sim_answer *answer, int n,
+		       struct dt_sim_report *ret, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -26,6 +26,8 @@ void dt_schedtrace_submit(struct dt_schedtrace *t, struct dt_seq *q);
 void dt_schedtrace_state(struct dt_schedtrace *t, const struct dt_sched *s);
 void dt_schedtrace_plan(struct dt_schedtrace *t, const struct dt_sched *s, const struct dt_sched_item *items,
 			int n);
+/* A plan as a line has it. */
+json_t *dt_schedtrace_plan_json(const struct dt_sched_item *items, int n);
 void dt_schedtrace_computed(struct dt_schedtrace *t, const struct dt_seq *q, int n);
 void dt_schedtrace_fork(struct dt_schedtrace *t, const struct dt_seq *child, bool ok);
 void dt_schedtrace_remove(struct dt_schedtrace *t, const struct dt_seq *q);

@@ -1,0 +1,42 @@
+/*
+ * One activation (activation.h) and its slope, for processors and cards alike. DT_ACT_POINT defines
+ * name(x, f, d), which returns f(x) with f'(x) in *d; head is what stands in front of a function that is
+ * inlined, exponential and error_function are the device's own, of f32. f is an enum dt_act_fn.
+ */
+#ifndef DT_KERNELS_ACT_POINT_H
+#define DT_KERNELS_ACT_POINT_H
+
+#include "kernels/activation.h"
+
+#define DT_GELU_K 0.79788456080286536f /* sqrt(2 / pi) */
+#define DT_GELU_C 0.044715f
+
+/* The slope far out has bounds of its own, also where the formula would be zero times Inf. NaN stays NaN. */
+#define DT_ACT_POINT(head, name, exponential, error_function)                                                \
+	head float name(float x, int f, float *d)                                                            \
+	{                                                                                                    \
+		float s;                                                                                     \
+                                                                                                             \
+		switch (f) {                                                                                 \
+		case DT_ACT_GELU_TANH:                                                                       \
+			s = 1.f / (1.f + exponential(-2.f * DT_GELU_K * (x + DT_GELU_C * x * x * x)));       \
+			*d = s + x * s * (1.f - s) * 2.f * DT_GELU_K * (1.f + 3.f * DT_GELU_C * x * x);      \
+			break;                                                                               \
+		case DT_ACT_GELU_ERF:                                                                        \
+			s = 0.5f + 0.5f * error_function(x * 0.70710678118654752f);                          \
+			*d = s + x * 0.39894228040143268f * exponential(-0.5f * x * x);                      \
+			break;                                                                               \
+		case DT_ACT_SILU:                                                                            \
+			s = 1.f / (1.f + exponential(-x));                                                   \
+			*d = s + x * s * (1.f - s);                                                          \
+			break;                                                                               \
+		default:                                                                                     \
+			*d = x > 0 ? 1.f : 0.f;                                                              \
+			return x < 0 ? 0.f : x;                                                              \
+		}                                                                                            \
+		*d = x < -88.f ? 0.f : x > 88.f ? 1.f : *d;                                                  \
+		return x * s;                                                                                \
+	}
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */

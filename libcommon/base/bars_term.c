@@ -1,0 +1,68 @@
+/* Bars as block characters, in plain ASCII where the terminal has no UTF-8. */
+#include "base/plot_text.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A bar from column a to column b (in eighths), one character a cell. */
+static void put_bar(FILE *f, const struct dt_plot_style *st, int from, int to)
+{
+	int whole = (to - from) / 8, rest = (to - from) % 8;
+
+	fprintf(f, "%*s", from / 8, "");
+	for (int i = 0; i < whole; i++)
+		fputs(st->utf8 ? "\xe2\x96\x88" : "#", f);
+	if (rest && st->utf8)
+		fprintf(f, "\xe2\x96%c", 0x90 - rest); /* U+2588 - rest: eighths of a block */
+	else if (rest >= 4)
+		fputc('#', f);
+}
+
+int dt_bars_term(const struct dt_bars *b, const struct dt_plot_style *style, FILE *f)
+{
+	int names = 0, values = 0, width = style->width, cols, lines = 0, zero;
+	double lo = 0, hi = 0;
+	char text[64];
+
+	for (int i = 0; i < b->n; i++) {
+		int n = dt_plot_columns(b->bar[i].name),
+		    v = (int)strlen(dt_bar_format(b, b->bar[i].value, text, sizeof(text)));
+
+		names = n > names ? n : names;
+		values = v > values ? v : values;
+		lo = fmin(lo, b->bar[i].value);
+		hi = fmax(hi, b->bar[i].value);
+	}
+	if (width < DT_PLOT_MIN_WIDTH)
+		width = DT_PLOT_MIN_WIDTH;
+	if (names > width / 2)
+		names = width / 2;
+	cols = width - names - values - 4;
+	if (cols < 4)
+		cols = 4;
+	if (lo == hi)
+		hi = 1;
+	if (b->title && *b->title) {
+		dt_plot_put_text(f, b->title, width);
+		fputc('\n', f);
+		lines++;
+	}
+	zero = (int)lround((0 - lo / 2) / (hi / 2 - lo / 2) * cols) * 8; /* on the edge of a character */
+	for (int i = 0; i < b->n; i++) {
+		double at = (b->bar[i].value / 2 - lo / 2) / (hi / 2 - lo / 2);
+		int end = (int)lround(at * cols * 8), n = dt_plot_put_text(f, b->bar[i].name, names);
+
+		fprintf(f, "%*s ", names - n, "");
+		fprintf(f, " %*s ", values, dt_bar_format(b, b->bar[i].value, text, sizeof(text)));
+		dt_plot_set_color(f, style, 0);
+		if (end >= zero)
+			put_bar(f, style, zero, end);
+		else
+			put_bar(f, style, end / 8 * 8, zero);
+		dt_plot_reset_color(f, style);
+		fputc('\n', f);
+		lines++;
+	}
+	return lines;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
