@@ -99,6 +99,15 @@ void dt_infer_whole_release(struct dt_infer_adapter *r);
 /* The pieces of the other ranks, and a number. */
 int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
 			  struct dt_err *err);
+/* Where element k of row i of a lane's a [rank, in] or b [out, rank] lies, on the ranks' devices. */
+static inline int64_t dt_infer_a_at(const struct dt_infer *m, int64_t i, int64_t rank, int64_t k, int64_t in)
+{
+	return dt_dev_is_host(m->dev) ? dt_lora_panel_at(m->p.dtype, i, rank, k, in) : i * in + k;
+}
+static inline int64_t dt_infer_b_at(const struct dt_infer *m, int64_t i, int64_t out, int64_t k, int64_t rank)
+{
+	return dt_dev_is_host(m->dev) ? dt_lora_panel_at(m->p.dtype, i, out, k, rank) : k * out + i;
+}
 float dt_infer_number(struct dt_tensor t, int64_t i); /* element i of f32, bf16 or f16 */
 /* The lanes of an adapter, or of none (NULL), at the linears of a node; false: it has none there. */
 bool dt_infer_lanes(const struct dt_infer *m, const struct dt_node *n, const struct dt_infer_adapter *a,
