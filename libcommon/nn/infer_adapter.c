@@ -269,11 +269,12 @@ static struct dt_lora_batch adapters_at(const struct dt_exec *x, const struct dt
 	const struct dt_infer_batch *b = m->batch;
 	struct dt_lora_batch p = {.type = m->p.dtype, .part = m->parts, .rank = x->p->value[n->out[2]].cols};
 
-	if (!dt_dev_is_host(m->dev)) {
+	if (!dt_dev_is_host(m->dev) && !m->wholes) {
 		p.part = dt_infer_side_parts(m, n);
 		p.n = m->side.nparts;
+		return p;
 	}
-	for (int i = m->window.first, next; i < m->window.end && dt_dev_is_host(m->dev); i = next) {
+	for (int i = m->window.first, next; i < m->window.end; i = next) {
 		const struct dt_infer_adapter *a = b->adapter[i];
 		struct dt_lora_part *part = &m->parts[p.n];
 

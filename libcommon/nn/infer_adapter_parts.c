@@ -158,11 +158,10 @@ static bool fits(const struct dt_infer *m, const struct dt_infer_linear *linear,
 }
 
 /* Where the numbers are of each tensor that is whole; -EPROTO: they cannot be those of this rank. */
-static int find_whole(const struct dt_infer *m, const struct dt_infer_piece_head *h, const char *at,
-		      const char **from)
+static int find_whole(const struct dt_infer *m, const struct dt_infer_piece_head *h, char *at, char **from)
 {
 	const struct dt_local *local = &m->plan.stage.local;
-	const char *data = at + h->own * (int64_t)sizeof(struct dt_infer_own);
+	char *data = at + h->own * (int64_t)sizeof(struct dt_infer_own);
 	int64_t left = h->own_bytes;
 
 	for (int64_t i = 0; i < h->own; i++) {
@@ -188,7 +187,7 @@ static int find_whole(const struct dt_infer *m, const struct dt_infer_piece_head
 static int take_whole(struct dt_infer_adapter *r, const struct dt_infer *m,
 		      const struct dt_infer_piece_head *h, struct dt_dev *dev, struct dt_err *err)
 {
-	const char **from = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*from));
+	char **from = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*from));
 	int rc = from ? 0 : dt_err_sys(err, -ENOMEM, "cannot read an adapter");
 
 	if (rc == 0 && (rc = find_whole(m, h, r->data.p + size_of(h) - tail_of(h) + h->rows * 4, from)) < 0)
