@@ -1,7 +1,7 @@
 /*
- * Both passes are products of few rows with panels of 16 columns: sums of up to six rows are in registers, in
- * the order of k, DEPTH of them at a time. What is loaded and widened of a or b is used by all rows of a tile,
- * and what is widened of x by all lanes.
+ * Both passes are products of few rows with panels of 16 columns: sums of up to six rows are in registers,
+ * in the order of k, DEPTH of them at a time. What is loaded and widened of a or b is used by all rows of a
+ * tile, and what is widened of x by all lanes.
  */
 #include "kernels/cpu/lora.h"
 

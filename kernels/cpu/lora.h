@@ -23,8 +23,8 @@ struct dt_lora_down dt_lora_down_of(struct dt_tensor x, struct dt_tensor room, c
 void dt_lora_down(const struct dt_lora_down *d, int64_t unit);
 
 /*
- * tile [rows, ld] += what lanes add to rows row .. row + rows and columns col .. col + n, times their gains. A
- * panel of a lane that begins in front of col ends there; shifts: added too.
+ * tile [rows, ld] += what lanes add to rows row .. row + rows and columns col .. col + n, then times their
+ * gains. A panel of a lane that begins in front of col ends there; shifts: added too.
  */
 void dt_lora_up(float *tile, int64_t ld, const float *h, const struct dt_lora_batch *p, int64_t row,
 		int64_t rows, int64_t col, int64_t n, bool shifts);

@@ -7,10 +7,10 @@
 
 #include <stdatomic.h>
 
-#define GROUP  4	     /* panels a task */
+#define GROUP  DT_QUANT_GROUP
 #define ROWS   DT_QUANT_MANY /* rows a task: a multiple of what any micro-kernel holds in registers */
-#define BATCH  8	     /* rows whose gates are applied together */
-#define LITTLE (1 << 16)     /* multiply-adds under which one thread does it all */
+#define HALF   (GROUP / 2 * DT_PANEL)
+#define LITTLE (1 << 16) /* multiply-adds under which one thread does it all */
 
 struct dt_quant_kernels dt_quant_kernels(void)
 {
@@ -48,84 +48,6 @@ struct dt_quant_kernels dt_quant_kernels(void)
 	if (!k.tiled)
 		k.tiled = k.quants;
 	return k;
-}
-
-/* n columns of a row of a tile with their bias, in the tile or in buf; from column col of w on */
-DT_INLINE const float *with_bias(float *buf, const float *tile, struct dt_tensor bias, int64_t col, int64_t n)
-{
-	float wide[GROUP * DT_PANEL];
-	const float *add;
-
-	if (!bias.data)
-		return tile;
-	add = dt_load(wide, dt_at(bias, col), bias.dtype, n);
-	for (int64_t j = 0; j < n; j++)
-		buf[j] = tile[j] + add[j];
-	return buf;
-}
-
-/* rows rows of n columns of y, from element `at` on, = tile + bias */
-static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
-				struct dt_tensor bias, int64_t col, int64_t n)
-{
-	float sum[GROUP * DT_PANEL];
-	const int64_t ld = dt_cols(y);
-
-	for (int64_t r = 0; r < rows; r++, at += ld, tile += GROUP * DT_PANEL) {
-		const float *from = with_bias(sum, tile, bias, col, n);
-
-		if (y.dtype == DT_F32)
-			memcpy(dt_at(y, at), from, (size_t)n * 4);
-		else if (n == GROUP * DT_PANEL) /* of a known length: no remainder */
-			dt_store(dt_at(y, at), y.dtype, from, GROUP * DT_PANEL);
-		else
-			dt_store(dt_at(y, at), y.dtype, from, n);
-	}
-}
-
-#define HALF (GROUP / 2 * DT_PANEL)
-
-/* rows rows of n columns that lie 2 HALF apart to others HALF apart, with their bias; the rest is zero */
-static DT_SIMD void take_half(float *out, const float *tile, int64_t rows, struct dt_tensor bias, int64_t col,
-			      int64_t n)
-{
-	float sum[HALF];
-
-	if (n < HALF)
-		memset(out, 0, (size_t)(rows * HALF) * 4);
-	for (int64_t r = 0; r < rows; r++, tile += 2 * HALF, out += HALF)
-		memcpy(out, with_bias(sum, tile, bias, col, n), (size_t)n * 4);
-}
-
-static DT_SIMD void store_gated(struct dt_tensor y, int64_t at, const float *x, int64_t rows, int64_t n)
-{
-	for (int64_t r = 0; r < rows; r++, at += dt_cols(y), x += HALF) {
-		if (y.dtype == DT_F32)
-			memcpy(dt_at(y, at), x, (size_t)n * 4);
-		else if (n == HALF)
-			dt_store(dt_at(y, at), y.dtype, x, HALF);
-		else
-			dt_store(dt_at(y, at), y.dtype, x, n);
-	}
-}
-
-/*
- * rows rows of n columns of y, from element `at` on, of a tile whose first half is gates; col: of the
- * first
- */
-static void finish_gated(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
-			 struct dt_tensor bias, int64_t col, int64_t n, enum dt_act_fn f)
-{
-	float gate[BATCH * HALF], up[BATCH * HALF];
-
-	for (int64_t r = 0; r < rows; r += BATCH) {
-		const int64_t some = dt_min64(BATCH, rows - r);
-
-		take_half(gate, tile + r * 2 * HALF, some, bias, col, n);
-		take_half(up, tile + r * 2 * HALF + HALF, some, bias, dt_cols(y) + col, n);
-		dt_cpu_gate(gate, gate, up, some * HALF, f);
-		store_gated(y, at + r * dt_cols(y), gate, some, n);
-	}
 }
 
 /* How many groups of a thread's share are taken; a line of cache for itself. */
@@ -192,14 +114,14 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
 	if (!j->gated) {
 		multiply_part(j, part, tile, p0, panels, next, r0, rows);
 		adapt(j, part, tile, p0, n, r0, rows);
-		finish_tile(j->y, at, tile, rows, j->bias, col, n);
+		dt_quant_finish(j->y, at, tile, rows, j->bias, col, n);
 		return;
 	}
 	multiply_part(j, part, tile, p0, panels, part[1].data + (size_t)p0 * part[1].panel_bytes, r0, rows);
 	multiply_part(j, part + 1, tile + HALF, p0, panels, next, r0, rows);
 	adapt(j, part, tile, p0, n, r0, rows);
 	adapt(j, part + 1, tile + HALF, p0, n, r0, rows);
-	finish_gated(j->y, at, tile, rows, j->bias, col, n, j->act);
+	dt_quant_finish_gated(j->y, at, tile, rows, j->bias, col, n, j->act);
 }
 
 /*

@@ -134,8 +134,8 @@ static size_t used_bytes(const struct dt_packed *w, const struct dt_packed_part 
 
 /*
  * What lies at `from`, here or on the card, goes to memory of the card. What lies below others of its format
- * becomes one with them, so that a product with both is one: numbers always, blocks where the panels above are
- * full. 1: it did.
+ * becomes one with them, so that a product with both is one: numbers always, blocks where the panels above
+ * are full. 1: it did.
  */
 static int put_there(struct dt_packed *w, struct dt_packed_part *part, const void *from)
 {

@@ -134,7 +134,7 @@ static void put_tensor(struct layer_out *l, int local, char *to)
 	l->r->w[local].data = to;
 }
 
-/* n tensors that stand next to each other, if any of them is the adapter's; without memory they are counted. */
+/* n tensors that stand next to each other, if one is the adapter's; without memory they are counted. */
 static void put_plain(struct layer_out *l, const int *param, int n)
 {
 	struct dt_infer_adapter *r = l->r;

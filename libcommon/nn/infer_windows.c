@@ -1,6 +1,6 @@
 /*
- * Sequences of a batch by what they have whole (infer_adapter_whole.c): neighbours whose weights at a node are the
- * same are a window, and the node is computed window by window.
+ * Sequences of a batch by what they have whole (infer_adapter_whole.c): neighbours whose weights at a node
+ * are the same are a window, and the node is computed window by window.
  */
 #include "nn/infer_adapter_priv.h"
 

@@ -43,8 +43,8 @@ static void *there(struct dt_tensor t)
 }
 
 /*
- * A lane's a, or b with its columns as rows: each is rows of columns that the device reads; across: how a card
- * has it.
+ * A lane's a or b as the device has it: on a card as it is, which across says is row by row or column by
+ * column.
  */
 static void *lay(struct dt_tensor t, bool across)
 {
@@ -246,8 +246,8 @@ static struct dt_packed *joined(enum dt_format f, int parts, const int64_t *rows
 }
 
 /*
- * At once and one after another: to rounding the same, and to the bit where a row has no adapter. By one thread
- * too.
+ * At once and one after another: to rounding the same, and to the bit where a row has no adapter. By one
+ * thread too.
  */
 static void test_packed(void **state)
 {
