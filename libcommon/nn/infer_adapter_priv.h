@@ -95,7 +95,8 @@ int dt_infer_whole_check(const struct dt_infer *m, const struct dt_adapter *a, s
 enum dt_dtype dt_infer_whole_type(const struct dt_infer *m, const struct dt_local_param *box);
 /*
  * lay: fills own, w, packed and plain, and adds to bytes. from: by local parameter its numbers, or NULL,
- * which are rounded as the base's. For a card w, packed and plain are filled by place, by the thread that computes.
+ * which are rounded as the base's. For a card w, packed and plain are filled by place, by the thread that
+ * computes.
  */
 int dt_infer_whole_lay(struct dt_infer_adapter *r, const struct dt_infer *m, char *const *from,
 		       struct dt_dev *dev, struct dt_err *err);
