@@ -50,11 +50,12 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 		     const void *src, int64_t rows);
 
 /*
- * The rows that one call has appended to `from` from its row `first` on, without a copy: that outlives w and
- * is neither lent nor emptied meanwhile. They are none of w's own bytes. -EINVAL: no call did so, or k
- * differs; -ENOTSUP: it is lent, or lies on a card; -ENOMEM.
+ * The rows rows that one call has appended to `from` from its row `first` on. On the processor without a
+ * copy: `from` outlives w and is neither lent nor emptied meanwhile, and they are none of w's own bytes; on a
+ * card they are copied there. -EINVAL: no call did so, or k differs; -ENOTSUP: it is lent, or on another
+ * device; -ENOMEM.
  */
-int dt_packed_borrow(struct dt_packed *w, const struct dt_packed *from, int64_t first);
+int dt_packed_borrow(struct dt_packed *w, const struct dt_packed *from, int64_t first, int64_t rows);
 
 /*
  * Empty again. On the processor the memory stays: what is appended next in the same format and number of rows

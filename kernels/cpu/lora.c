@@ -1,21 +1,19 @@
 /*
- * Two passes in one parallel region: h of tiles of up to four rows, then y. What is loaded and widened of a
- * or b is used by all rows of a tile. Where few adapters have the rows, threads have columns of y as in the
- * product in front; otherwise rows, so that each reads whole rows of b. Each element is one chain of sums.
+ * Both passes are products of few rows with panels of 16 columns: sums of up to six rows are in registers,
+ * in the order of k, DEPTH of them at a time. What is loaded and widened of a or b is used by all rows of a
+ * tile, and what is widened of x by all lanes.
  */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/lora.h"
 
 enum {
-	L = 8,	      /* lanes of a vector */
-	TILE = 4,     /* rows */
-	RANKS = 16,   /* rows of a that a thread takes at a time */
-	DEPTH = 1024, /* columns of x that are widened at a time */
-	COLS = 1024,  /* columns of y likewise, at most */
-	LINE = 32     /* columns that threads share no cache line of */
+	L = 8,	     /* lanes of a vector */
+	TILE = 6,    /* rows: with two vectors each they take 12 registers of 16 */
+	DEPTH = 512, /* columns of x that are widened at a time */
+	COLS = 64    /* columns of y likewise */
 };
 
 typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
-typedef uint32_t words __attribute__((vector_size(L * 4), aligned(4)));
+typedef uint32_t words __attribute__((vector_size(L * 4), aligned(2)));
 typedef uint16_t halves __attribute__((vector_size(L * 2), aligned(2)));
 
 DT_INLINE float weight_at(const void *p, int64_t i, enum dt_dtype t)
@@ -23,146 +21,124 @@ DT_INLINE float weight_at(const void *p, int64_t i, enum dt_dtype t)
 	return t == DT_F32 ? ((const float *)p)[i] : dt_bf16_to_f32(((const uint16_t *)p)[i]);
 }
 
-/* Vectors go by address: one as an argument or a result would be another ABI on processors without them. */
-DT_INLINE void weights_at(vec *ret, const void *p, int64_t i, enum dt_dtype t)
+/*
+ * Both vectors of a column of a whole panel, or one of less. Vectors go by address: one as an argument or a
+ * result would be another ABI on processors without them.
+ */
+DT_INLINE void weights_at(vec *ret, const void *p, int64_t i, const int vecs, enum dt_dtype t)
 {
-	*ret = t == DT_F32 ? *(const vec *)((const float *)p + i)
-			   : (vec)(__builtin_convertvector(*(const halves *)((const uint16_t *)p + i), words)
-				   << 16);
+	if (t == DT_F32) {
+		DT_FOR (2, int v = 0; v < vecs; v++)
+			ret[v] = *(const vec *)((const float *)p + i + v * L);
+	} else if (vecs == 2) {
+		const words w = *(const words *)((const uint16_t *)p + i);
+
+		ret[0] = (vec)(w << 16);
+		ret[1] = (vec)(w & 0xffff0000u);
+	} else {
+		ret[0] = (vec)(__builtin_convertvector(*(const halves *)((const uint16_t *)p + i), words)
+			       << 16);
+	}
 }
 
-DT_INLINE float sum_of(const vec *p)
-{
-	const vec v = *p;
+/* out [rows, ldo] += in [rows, ldi] w, w [k, wide] from element `at` on: a panel. */
+struct panel {
+	float *out;
+	int64_t ldo;
+	const float *in;
+	int64_t ldi;
+	const void *w;
+	int64_t at, wide, k;
+};
 
-	return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+/* Its first vecs vectors. rows, vecs and t are constants. */
+DT_INLINE void vectors(const struct panel *p, const int rows, const int vecs, enum dt_dtype t)
+{
+	vec sum[TILE][2];
+
+	DT_FOR (TILE, int r = 0; r < rows; r++)
+		DT_FOR (2, int v = 0; v < vecs; v++)
+			sum[r][v] = (vec){0};
+	for (int64_t i = 0; i < p->k; i++) {
+		vec w[2];
+
+		weights_at(w, p->w, p->at + i * p->wide, vecs, t);
+		DT_FOR (TILE, int r = 0; r < rows; r++)
+			DT_FOR (2, int v = 0; v < vecs; v++)
+				sum[r][v] += p->in[r * p->ldi + i] * w[v];
+	}
+	DT_FOR (TILE, int r = 0; r < rows; r++)
+		DT_FOR (2, int v = 0; v < vecs; v++)
+			*(vec *)(p->out + r * p->ldo + v * L) += sum[r][v];
 }
 
-/* h[row][i] += the sum of n elements of x[row] times those at a + i k. rows, count and t are constants. */
-DT_INLINE void dots(float h[TILE][RANKS], int64_t at, const float *const x[TILE], const void *a, int64_t from,
-		    int64_t k, int64_t n, const int rows, const int count, enum dt_dtype t)
+DT_INLINE void product(const struct panel *p, const int rows, enum dt_dtype t)
 {
-	vec sum[TILE][TILE];
+	if (p->wide == 2 * L) {
+		vectors(p, rows, 2, t);
+		return;
+	}
+	if (p->wide >= L)
+		vectors(p, rows, 1, t);
+	for (int64_t c = p->wide / L * L; c < p->wide; c++)
+		for (int r = 0; r < rows; r++) {
+			float sum = 0;
 
-	DT_FOR (4, int r = 0; r < rows; r++)
-		DT_FOR (4, int i = 0; i < count; i++)
-			sum[r][i] = (vec){0};
-	for (int64_t j = 0; j < n / L * L; j += L)
-		DT_FOR (4, int i = 0; i < count; i++) {
-			vec w;
-
-			weights_at(&w, a, from + i * k + j, t);
-			DT_FOR (4, int r = 0; r < rows; r++)
-				sum[r][i] += *(const vec *)(x[r] + j) * w;
+			for (int64_t i = 0; i < p->k; i++)
+				sum += p->in[r * p->ldi + i] * weight_at(p->w, p->at + i * p->wide + c, t);
+			p->out[r * p->ldo + c] += sum;
 		}
-	DT_FOR (4, int r = 0; r < rows; r++)
-		DT_FOR (4, int i = 0; i < count; i++)
-			h[r][at + i] += sum_of(&sum[r][i]);
-	for (int64_t j = n / L * L; j < n; j++)
-		for (int r = 0; r < rows; r++)
-			for (int i = 0; i < count; i++)
-				h[r][at + i] += x[r][j] * weight_at(a, from + i * k + j, t);
 }
 
-/* Of count rows of a: eight sums in registers at a time, or fewer. */
-DT_INLINE void dots_of(float h[TILE][RANKS], const float *const x[TILE], const void *a, int64_t from,
-		       int64_t k, int64_t n, int64_t count, const int rows, enum dt_dtype t)
+DT_INLINE void product_of(const struct panel *p, int64_t rows, enum dt_dtype t)
 {
-	const int step = rows > 2 ? 2 : 4;
-	int64_t i = 0;
-
-	for (; i + step <= count; i += step)
-		dots(h, i, x, a, from + i * k, k, n, rows, step, t);
-	for (; i < count; i++)
-		dots(h, i, x, a, from + i * k, k, n, rows, 1, t);
-}
-
-/* call(..., ROWS, TYPE) with constants for rows and t. */
-#define OF_ROWS(rows, t, call, ...)                                                                          \
-	((rows) == 4   ? OF_TYPE(t, call, __VA_ARGS__, 4)                                                    \
-	 : (rows) == 3 ? OF_TYPE(t, call, __VA_ARGS__, 3)                                                    \
-	 : (rows) == 2 ? OF_TYPE(t, call, __VA_ARGS__, 2)                                                    \
-		       : OF_TYPE(t, call, __VA_ARGS__, 1))
-#define OF_TYPE(t, call, ...) ((t) == DT_F32 ? call(__VA_ARGS__, DT_F32) : call(__VA_ARGS__, DT_BF16))
-
-/* h of rows `row` on and of count rows of a from `from` on; each row of h is ldh from the last. */
-static DT_SIMD void lora_down(float *h, int64_t ldh, struct dt_tensor x, int64_t row, int64_t rows,
-			      const struct dt_lora_lane *l, int64_t from, int64_t count, enum dt_dtype t)
-{
-	const int64_t k = dt_cols(x);
-	float wide[TILE][DEPTH], sum[TILE][RANKS] = {{0}};
-	const float *p[TILE];
-
-	for (int64_t j = 0; j < k; j += DEPTH) {
-		const int64_t n = dt_min64(DEPTH, k - j);
-
-		for (int64_t r = 0; r < rows; r++)
-			p[r] = dt_load(wide[r], dt_at(x, (row + r) * k + j), x.dtype, n);
-		OF_ROWS(rows, t, dots_of, sum, p, l->a, from * k + j, k, n, count);
+	switch (rows) {
+	case 1:
+		product(p, 1, t);
+		break;
+	case 2:
+		product(p, 2, t);
+		break;
+	case 3:
+		product(p, 3, t);
+		break;
+	case 4:
+		product(p, 4, t);
+		break;
+	case 5:
+		product(p, 5, t);
+		break;
+	default:
+		product(p, TILE, t);
 	}
-	for (int64_t r = 0; r < rows; r++)
-		for (int64_t i = 0; i < count; i++)
-			h[r * ldh + from + i] = sum[r][i] * l->scale;
 }
 
-/* y[row] += h[row] b of count rows of b, cols apart, n columns. rows, count and t are constants. */
-DT_INLINE void sums(float *const y[TILE], const float *h, int64_t ldh, const void *b, int64_t from,
-		    int64_t cols, int64_t n, const int rows, const int count, enum dt_dtype t)
+/* Panels of a matrix of so many rows that begin in [first, end): out's first column is row `first`. */
+static DT_SIMD void lora_panels(const struct panel *of, int64_t rows, int64_t first, int64_t end, int64_t all,
+				int64_t cols, enum dt_dtype t)
 {
-	float f[TILE][TILE];
+	struct panel p = *of;
 
-	DT_FOR (4, int r = 0; r < rows; r++)
-		DT_FOR (4, int i = 0; i < count; i++)
-			f[r][i] = h[r * ldh + i];
-	for (int64_t j = 0; j < n / L * L; j += L) {
-		vec w[TILE];
-
-		DT_FOR (4, int i = 0; i < count; i++)
-			weights_at(&w[i], b, from + i * cols + j, t);
-		DT_FOR (4, int r = 0; r < rows; r++) {
-			vec sum = *(const vec *)(y[r] + j);
-
-			DT_FOR (4, int i = 0; i < count; i++)
-				sum += f[r][i] * w[i];
-			*(vec *)(y[r] + j) = sum;
-		}
+	for (int64_t c = first; c < end; c += DT_LORA_PANEL, p.out += DT_LORA_PANEL) {
+		p.wide = dt_min64(DT_LORA_PANEL, all - c);
+		p.at = c * cols + of->at * p.wide;
+		if (t == DT_F32)
+			product_of(&p, rows, DT_F32);
+		else
+			product_of(&p, rows, DT_BF16);
 	}
-	for (int64_t j = n / L * L; j < n; j++)
-		for (int r = 0; r < rows; r++)
-			for (int i = 0; i < count; i++)
-				y[r][j] += f[r][i] * weight_at(b, from + i * cols + j, t);
 }
 
-/* Of all rows of b. */
-DT_INLINE void sums_of(float *const y[TILE], const float *h, int64_t ldh, const void *b, int64_t from,
-		       int64_t cols, int64_t n, int64_t rank, const int rows, enum dt_dtype t)
+static DT_SIMD void lora_widen(float *wide, struct dt_tensor x, int64_t row, int64_t rows, int64_t at,
+			       int64_t n)
 {
-	const int step = rows > 2 ? 2 : 4;
-	int64_t i = 0;
-
-	for (; i + step <= rank; i += step)
-		sums(y, h + i, ldh, b, from + i * cols, cols, n, rows, step, t);
-	for (; i < rank; i++)
-		sums(y, h + i, ldh, b, from + i * cols, cols, n, rows, 1, t);
-}
-
-/* n columns of those rows of y, from column c of the lane on. */
-static DT_SIMD void lora_up(struct dt_tensor y, const float *h, int64_t ldh, int64_t row, int64_t rows,
-			    const struct dt_lora_lane *l, int64_t c, int64_t n, enum dt_dtype t)
-{
-	float wide[TILE][COLS], *p[TILE];
-
 	for (int64_t r = 0; r < rows; r++) {
-		char *at = dt_at(y, (row + r) * dt_cols(y) + l->at + c);
+		const char *from = dt_at(x, (row + r) * dt_cols(x) + at);
 
-		dt_load(wide[r], at, y.dtype, n);
-		p[r] = dt_stage(wide[r], at, y.dtype);
-	}
-	OF_ROWS(rows, t, sums_of, p, h, ldh, l->b, c, l->cols, n, l->rank);
-	for (int64_t r = 0; r < rows; r++) {
-		for (int64_t j = 0; l->gain && j < n; j++)
-			p[r][j] = l->gain[c + j] * p[r][j] + (l->shift ? l->shift[c + j] : 0);
-		dt_store(dt_at(y, (row + r) * dt_cols(y) + l->at + c), y.dtype, p[r], n);
+		if (n == DEPTH) /* of a known length: no remainder */
+			dt_load(wide + r * DEPTH, from, x.dtype, DEPTH);
+		else
+			dt_load(wide + r * DEPTH, from, x.dtype, n);
 	}
 }
 
@@ -176,74 +152,189 @@ static int64_t room_at(const struct dt_lora_part *p, int i)
 	return at;
 }
 
-/* Tile i of all parts together: its part, and which of y's rows it has. */
-static const struct dt_lora_part *tile_of(const struct dt_lora_batch *p, int64_t i, int64_t *row,
-					  int64_t *rows)
+/* h of rows [row, row + rows), TILE at most, and lanes [first, end) of a part. */
+static void down(const struct dt_lora_down *d, const struct dt_lora_part *part, int64_t row, int64_t rows,
+		 int first, int end)
 {
-	int64_t k = 0, tiles;
+	const int64_t k = dt_cols(d->x), ldh = d->p->rank;
+	float wide[TILE * DEPTH], *h = d->h + row * ldh;
 
-	while (i >= (tiles = dt_ceil_div(p->part[k].n, TILE))) {
-		i -= tiles;
-		k++;
+	for (int64_t r = 0; r < rows; r++)
+		memset(h + r * ldh + room_at(part, first), 0,
+		       (size_t)(room_at(part, end) - room_at(part, first)) * sizeof *h);
+	for (int64_t j = 0; j < k; j += DEPTH) {
+		const int64_t n = dt_min64(DEPTH, k - j);
+		struct panel p = {.ldo = ldh, .in = wide, .ldi = DEPTH, .at = j, .k = n};
+
+		if (d->x.dtype == DT_F32) {
+			p.in = (const float *)d->x.data + row * k + j;
+			p.ldi = k;
+		} else {
+			lora_widen(wide, d->x, row, rows, j, n);
+		}
+		for (int i = first; i < end; i++) {
+			const struct dt_lora_lane *l = &part->lane[i];
+
+			p.out = h + room_at(part, i);
+			p.w = l->a;
+			if (l->a)
+				lora_panels(&p, rows, 0, l->rank, l->rank, k, d->p->type);
+		}
 	}
-	*row = p->part[k].first + i * TILE;
-	*rows = dt_min64(TILE, p->part[k].n - i * TILE);
-	return &p->part[k];
+	for (int i = first; i < end; i++)
+		for (int64_t r = 0; r < rows && part->lane[i].a; r++)
+			for (int64_t c = 0; c < part->lane[i].rank; c++)
+				h[r * ldh + room_at(part, i) + c] *= part->lane[i].scale;
 }
 
-/* Of a tile and a lane the rows of a from `from` on, RANKS of them at most. */
-static void tile_down(float *h, struct dt_tensor x, const struct dt_lora_batch *p, int64_t tile, int lane,
-		      int64_t from)
+static int64_t tiles_of(const struct dt_lora_part *p, int64_t tile)
 {
-	int64_t row, rows;
-	const struct dt_lora_part *part = tile_of(p, tile, &row, &rows);
-	const struct dt_lora_lane *l = &part->lane[lane];
-
-	if (l->a && from < l->rank)
-		lora_down(h + row * p->rank + room_at(part, lane), p->rank, x, row, rows, l, from,
-			  dt_min64(RANKS, l->rank - from), p->type);
+	return dt_ceil_div(p->n, tile);
 }
 
-/* Of a tile n columns of y from c on, in whichever lanes. */
-static void tile_up(struct dt_tensor y, const float *h, const struct dt_lora_batch *p, int64_t tile,
-		    int64_t c, int64_t n)
+/* Tile i of all parts together, as large as its part's others: its part, and which rows it has. */
+static const struct dt_lora_part *tile_of(const struct dt_lora_batch *p, int64_t tile, int64_t i,
+					  int64_t *row, int64_t *rows)
 {
+	const struct dt_lora_part *part = p->part;
+	int64_t n;
+
+	for (; i >= (n = tiles_of(part, tile)); part++)
+		i -= n;
+	*row = part->first + part->n * i / n;
+	*rows = part->first + part->n * (i + 1) / n - *row;
+	return part;
+}
+
+/* Each thread has rows where there are enough of them, else also lanes. */
+struct dt_lora_down dt_lora_down_of(struct dt_tensor x, struct dt_tensor room, const struct dt_lora_batch *p,
+				    int threads)
+{
+	struct dt_lora_down d = {.x = x, .p = p, .h = room.data, .apart = 1};
+	int64_t rows = 0;
+
+	for (int64_t i = 0; i < p->n; i++)
+		rows += p->part[i].n;
+	d.tile = rows >= TILE * threads ? TILE : dt_ceil_div(rows + !rows, threads);
+	for (int64_t i = 0; i < p->n; i++)
+		d.units += tiles_of(&p->part[i], d.tile);
+	if (d.units < 2 * threads) {
+		d.apart = DT_LORA_LANES;
+		d.units *= DT_LORA_LANES;
+	}
+	return d;
+}
+
+void dt_lora_down(const struct dt_lora_down *d, int64_t unit)
+{
+	const int lane = (int)(unit % d->apart);
 	int64_t row, rows;
-	const struct dt_lora_part *part = tile_of(p, tile, &row, &rows);
+	const struct dt_lora_part *part = tile_of(d->p, d->tile, unit / d->apart, &row, &rows);
 
-	for (int i = 0; i < DT_LORA_LANES; i++) {
-		const struct dt_lora_lane *l = &part->lane[i];
-		const int64_t from = l->at > c ? l->at : c, to = dt_min64(c + n, l->at + l->cols);
+	down(d, part, row, rows, lane, d->apart == 1 ? DT_LORA_LANES : lane + 1);
+}
 
-		for (int64_t at = from; l->a && at < to; at += COLS)
-			lora_up(y, h + row * p->rank + room_at(part, i), p->rank, row, rows, l, at - l->at,
-				dt_min64(COLS, to - at), p->type);
+/* What a lane adds to rows of a tile from its column c on. */
+static void add_lane(float *tile, int64_t ld, const float *h, int64_t ldh, int64_t rows,
+		     const struct dt_lora_lane *l, int64_t c, int64_t n, enum dt_dtype t, bool shifts)
+{
+	const int64_t tiles = dt_ceil_div(rows, TILE);
+
+	for (int64_t i = 0; i < tiles; i++) {
+		const int64_t r = rows * i / tiles, some = rows * (i + 1) / tiles - r;
+		const struct panel p = {.out = tile + r * ld,
+					.ldo = ld,
+					.in = h + r * ldh,
+					.ldi = ldh,
+					.w = l->b,
+					.k = l->rank};
+
+		lora_panels(&p, some, c, c + n, l->cols, l->rank, t);
+	}
+	for (int64_t r = 0; r < rows && l->gain; r++)
+		for (int64_t j = 0; j < n; j++)
+			tile[r * ld + j] = l->gain[c + j] * tile[r * ld + j] +
+					   (shifts && l->shift ? l->shift[c + j] : 0);
+}
+
+void dt_lora_up(float *tile, int64_t ld, const float *h, const struct dt_lora_batch *p, int64_t row,
+		int64_t rows, int64_t col, int64_t n, bool shifts)
+{
+	for (int64_t k = 0; k < p->n && p->part[k].first < row + rows; k++) {
+		const struct dt_lora_part *part = &p->part[k];
+		const int64_t first = part->first > row ? part->first : row,
+			      end = dt_min64(part->first + part->n, row + rows);
+
+		for (int i = 0; i < DT_LORA_LANES && first < end; i++) {
+			const struct dt_lora_lane *l = &part->lane[i];
+			const int64_t from = l->at > col ? l->at : col,
+				      to = dt_min64(col + n, l->at + l->cols);
+
+			if (l->a && from < to)
+				add_lane(tile + (first - row) * ld + from - col, ld,
+					 h + first * p->rank + room_at(part, i), p->rank, end - first, l,
+					 from - l->at, to - from, p->type, shifts);
+		}
+	}
+}
+
+/* The same to rows of a part that y has already: n columns of a lane from its column c on. */
+static DT_SIMD void lora_add_to(struct dt_tensor y, const float *h, const struct dt_lora_batch *p,
+				int64_t row, int64_t rows, int64_t col, int64_t n)
+{
+	float tile[TILE * COLS], wide[COLS];
+
+	for (int64_t r = 0; r < rows; r++)
+		memcpy(tile + r * COLS, dt_load(wide, dt_at(y, (row + r) * dt_cols(y) + col), y.dtype, n),
+		       (size_t)n * sizeof *tile);
+	dt_lora_up(tile, COLS, h, p, row, rows, col, n, true);
+	for (int64_t r = 0; r < rows; r++) {
+		void *to = dt_at(y, (row + r) * dt_cols(y) + col);
+
+		if (y.dtype == DT_F32)
+			memcpy(to, tile + r * COLS, (size_t)n * sizeof *tile);
+		else
+			dt_store(to, y.dtype, tile + r * COLS, n);
+	}
+}
+
+/* Of a tile of rows of a part the columns that begin in share i of n of each lane. */
+static void add_share(struct dt_tensor y, const float *h, const struct dt_lora_batch *p,
+		      const struct dt_lora_part *part, int64_t row, int64_t rows, int64_t i, int64_t n)
+{
+	for (int k = 0; k < DT_LORA_LANES; k++) {
+		const struct dt_lora_lane *l = &part->lane[k];
+		const int64_t chunks = dt_ceil_div(l->cols, COLS);
+
+		for (int64_t c = chunks * i / n; l->a && c < chunks * (i + 1) / n; c++)
+			lora_add_to(y, h, p, row, rows, l->at + c * COLS, dt_min64(COLS, l->cols - c * COLS));
 	}
 }
 
 int dt_cpu_lora_add(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor room,
 		    const struct dt_lora_batch *p)
 {
-	const int64_t n = dt_cols(y), blocks = dt_ceil_div(p->rank, RANKS);
-	int64_t tiles = 0, rows = 0, wide = n, chunks;
-	float *h = room.data;
+	const struct dt_lora_down d = dt_lora_down_of(x, room, p, dev->nthreads);
+	/* Threads have columns where few rows read the same b, or few have work, else rows. */
+	const int64_t shares = p->n < 2 * dev->nthreads ? dev->nthreads : 1;
+	int64_t tiles = 0, rows = 0;
 
 	for (int64_t i = 0; i < p->n; i++) {
-		tiles += dt_ceil_div(p->part[i].n, TILE);
+		tiles += tiles_of(&p->part[i], TILE);
 		rows += p->part[i].n;
 	}
-	if (p->n < 2 * dev->nthreads) /* few read the same b, or few have work */
-		wide = dt_ceil_div(n, dev->nthreads * LINE) * LINE;
-	chunks = dt_ceil_div(n, wide);
-#pragma omp parallel num_threads(dev->nthreads) if (rows * (dt_cols(x) + n) > DT_SERIAL)
+#pragma omp parallel num_threads(dev->nthreads) if (rows * (dt_cols(x) + dt_cols(y)) > DT_SERIAL)
 	{
 #pragma omp for schedule(static)
-		for (int64_t i = 0; i < tiles * DT_LORA_LANES * blocks; i++)
-			tile_down(h, x, p, i / blocks / DT_LORA_LANES, (int)(i / blocks % DT_LORA_LANES),
-				  i % blocks * RANKS);
+		for (int64_t i = 0; i < d.units; i++)
+			dt_lora_down(&d, i);
 #pragma omp for schedule(static) nowait
-		for (int64_t i = 0; i < tiles * chunks; i++)
-			tile_up(y, h, p, i % tiles, i / tiles * wide, wide);
+		for (int64_t i = 0; i < tiles * shares; i++) {
+			int64_t row, n;
+			const struct dt_lora_part *part = tile_of(p, TILE, i % tiles, &row, &n);
+
+			add_share(y, d.h, p, part, row, n, i / tiles, shares);
+		}
 	}
 	return 0;
 }

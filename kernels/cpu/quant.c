@@ -1,92 +1,15 @@
 /* Products with packed weights: x rounded once, then tiles of outputs over the threads. */
 #include "kernels/cpu/quant.h"
 
+#include "kernels/cpu/lora.h"
 #include "kernels/moe.h"
 
 #include <stdatomic.h>
 
-#define GROUP  4	     /* panels a task */
+#define GROUP  DT_QUANT_GROUP
 #define ROWS   DT_QUANT_MANY /* rows a task: a multiple of what any micro-kernel holds in registers */
-#define BATCH  8	     /* rows whose gates are applied together */
-#define LITTLE (1 << 16)     /* multiply-adds under which one thread does it all */
-
-/* n columns of a row of a tile with their bias, in the tile or in buf; from column col of w on */
-DT_INLINE const float *with_bias(float *buf, const float *tile, struct dt_tensor bias, int64_t col, int64_t n)
-{
-	float wide[GROUP * DT_PANEL];
-	const float *add;
-
-	if (!bias.data)
-		return tile;
-	add = dt_load(wide, dt_at(bias, col), bias.dtype, n);
-	for (int64_t j = 0; j < n; j++)
-		buf[j] = tile[j] + add[j];
-	return buf;
-}
-
-/* rows rows of n columns of y, from element `at` on, = tile + bias */
-static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
-				struct dt_tensor bias, int64_t col, int64_t n)
-{
-	float sum[GROUP * DT_PANEL];
-	const int64_t ld = dt_cols(y);
-
-	for (int64_t r = 0; r < rows; r++, at += ld, tile += GROUP * DT_PANEL) {
-		const float *from = with_bias(sum, tile, bias, col, n);
-
-		if (y.dtype == DT_F32)
-			memcpy(dt_at(y, at), from, (size_t)n * 4);
-		else if (n == GROUP * DT_PANEL) /* of a known length: no remainder */
-			dt_store(dt_at(y, at), y.dtype, from, GROUP * DT_PANEL);
-		else
-			dt_store(dt_at(y, at), y.dtype, from, n);
-	}
-}
-
-#define HALF (GROUP / 2 * DT_PANEL)
-
-/* rows rows of n columns that lie 2 HALF apart to others HALF apart, with their bias; the rest is zero */
-static DT_SIMD void take_half(float *out, const float *tile, int64_t rows, struct dt_tensor bias, int64_t col,
-			      int64_t n)
-{
-	float sum[HALF];
-
-	if (n < HALF)
-		memset(out, 0, (size_t)(rows * HALF) * 4);
-	for (int64_t r = 0; r < rows; r++, tile += 2 * HALF, out += HALF)
-		memcpy(out, with_bias(sum, tile, bias, col, n), (size_t)n * 4);
-}
-
-static DT_SIMD void store_gated(struct dt_tensor y, int64_t at, const float *x, int64_t rows, int64_t n)
-{
-	for (int64_t r = 0; r < rows; r++, at += dt_cols(y), x += HALF) {
-		if (y.dtype == DT_F32)
-			memcpy(dt_at(y, at), x, (size_t)n * 4);
-		else if (n == HALF)
-			dt_store(dt_at(y, at), y.dtype, x, HALF);
-		else
-			dt_store(dt_at(y, at), y.dtype, x, n);
-	}
-}
-
-/*
- * rows rows of n columns of y, from element `at` on, of a tile whose first half is gates; col: of the
- * first
- */
-static void finish_gated(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
-			 struct dt_tensor bias, int64_t col, int64_t n, enum dt_act_fn f)
-{
-	float gate[BATCH * HALF], up[BATCH * HALF];
-
-	for (int64_t r = 0; r < rows; r += BATCH) {
-		const int64_t some = dt_min64(BATCH, rows - r);
-
-		take_half(gate, tile + r * 2 * HALF, some, bias, col, n);
-		take_half(up, tile + r * 2 * HALF + HALF, some, bias, dt_cols(y) + col, n);
-		dt_cpu_gate(gate, gate, up, some * HALF, f);
-		store_gated(y, at + r * dt_cols(y), gate, some, n);
-	}
-}
+#define HALF   (GROUP / 2 * DT_PANEL)
+#define LITTLE (1 << 16) /* multiply-adds under which one thread does it all */
 
 /* How many groups of a thread's share are taken; a line of cache for itself. */
 struct turn {
@@ -107,6 +30,7 @@ struct job {
 	struct turn *turn; /* [weights that rows meet, parts, threads] */
 	bool gated;	   /* dt_packed_gated's: the second part's panels go with the first's */
 	enum dt_act_fn act;
+	const struct dt_lora_down *lora; /* what is added to rows of adapters; NULL: nothing */
 };
 
 /* Rows that meet a weight. */
@@ -131,6 +55,15 @@ static void multiply_part(const struct job *j, const struct dt_packed_part *part
 	    part->panel_bytes, panels, next, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);
 }
 
+/* The adapters' part of those panels, n columns. */
+static void adapt(const struct job *j, const struct dt_packed_part *part, float *tile, int64_t p0, int64_t n,
+		  int64_t r0, int64_t rows)
+{
+	if (j->lora)
+		dt_lora_up(tile, GROUP * DT_PANEL, j->lora->h, j->lora->p, r0, rows,
+			   part->first + p0 * DT_PANEL, n, false);
+}
+
 /* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), ROWS at most. */
 static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
 		 const uint8_t *next, int64_t r0, int64_t rows)
@@ -141,12 +74,15 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
 
 	if (!j->gated) {
 		multiply_part(j, part, tile, p0, panels, next, r0, rows);
-		finish_tile(j->y, at, tile, rows, j->bias, col, n);
+		adapt(j, part, tile, p0, n, r0, rows);
+		dt_quant_finish(j->y, at, tile, rows, j->bias, col, n);
 		return;
 	}
 	multiply_part(j, part, tile, p0, panels, part[1].data + (size_t)p0 * part[1].panel_bytes, r0, rows);
 	multiply_part(j, part + 1, tile + HALF, p0, panels, next, r0, rows);
-	finish_gated(j->y, at, tile, rows, j->bias, col, n, j->act);
+	adapt(j, part, tile, p0, n, r0, rows);
+	adapt(j, part + 1, tile + HALF, p0, n, r0, rows);
+	dt_quant_finish_gated(j->y, at, tile, rows, j->bias, col, n, j->act);
 }
 
 /*
@@ -290,9 +226,13 @@ static void run(struct dt_dev *dev, const struct job *j)
 		prepare(j, r);
 #pragma omp parallel num_threads(threads)
 	{
-		if (!first)
+		if (j->lora)
+#pragma omp for schedule(static) nowait
+			for (int64_t i = 0; i < j->lora->units; i++)
+				dt_lora_down(j->lora, i);
+		if (!first || j->lora)
 #pragma omp for schedule(static)
-			for (int64_t r = 0; r < rows; r++)
+			for (int64_t r = first ? rows : 0; r < rows; r++)
 				prepare(j, r);
 		multiply(j, omp_get_thread_num(), omp_get_num_threads(), dev->nthreads);
 	}
@@ -324,17 +264,6 @@ static int place(struct dt_dev *dev, struct job *j, int64_t weights)
 	return 0;
 }
 
-int dt_cpu_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
-			 const struct dt_packed *w, struct dt_tensor bias)
-{
-	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .kernel = dt_quant_kernels(), .m = dt_rows(y)};
-	const int rc = place(dev, &j, 1);
-
-	if (rc == 0)
-		run(dev, &j);
-	return rc;
-}
-
 /* How many of the n weights m rows of y meet, with choices of rows of x; -EINVAL: p does not say that. */
 static int met(const struct dt_meet *p, int n, int64_t m, int64_t choices)
 {
@@ -356,22 +285,45 @@ static int met(const struct dt_meet *p, int n, int64_t m, int64_t choices)
 	return p->used && here != m ? -EINVAL : some;
 }
 
+/* y of j, with gates where gate is not 0 (lora.h). */
+static int run_one(struct dt_dev *dev, struct job *j, int64_t gate)
+{
+	int rc;
+
+	j->kernel = dt_quant_kernels();
+	j->m = dt_rows(j->x);
+	j->gated = gate;
+	j->act = gate ? (enum dt_act_fn)(gate - 1) : j->act;
+	rc = place(dev, j, 1);
+	if (rc == 0)
+		run(dev, j);
+	return rc;
+}
+
+int dt_cpu_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+			 const struct dt_packed *w, struct dt_tensor bias)
+{
+	struct job j = {.y = y, .x = x, .bias = bias, .w = w};
+
+	return run_one(dev, &j, 0);
+}
+
 int dt_cpu_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 			struct dt_tensor bias, enum dt_act_fn f)
 {
-	struct job j = {.y = y,
-			.x = x,
-			.bias = bias,
-			.w = w,
-			.kernel = dt_quant_kernels(),
-			.m = dt_rows(x),
-			.gated = true,
-			.act = f};
-	const int rc = place(dev, &j, 1);
+	struct job j = {.y = y, .x = x, .bias = bias, .w = w};
 
-	if (rc == 0)
-		run(dev, &j);
-	return rc;
+	return run_one(dev, &j, 1 + (int)f);
+}
+
+int dt_cpu_packed_lora(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+		       struct dt_tensor bias, int64_t gate, struct dt_tensor room,
+		       const struct dt_lora_batch *p)
+{
+	const struct dt_lora_down down = dt_lora_down_of(x, room, p, dev->nthreads);
+	struct job j = {.y = y, .x = x, .bias = bias, .w = w, .lora = &down};
+
+	return run_one(dev, &j, gate);
 }
 
 int dt_cpu_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,

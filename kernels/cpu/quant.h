@@ -92,6 +92,17 @@ DT_QUANT_MUL(dt_quant_mul_bf16_amx_plain_v4);
  */
 #define DT_QUANT_TILED 8
 
+#define DT_QUANT_GROUP 4 /* panels of a tile [rows, 16 of these] */
+
+/*
+ * quant_finish.c: rows rows of n columns of y, from element `at` on, = tile + bias; col: of the first in the
+ * bias. gated: f of those in the first half of a row of the tile times those in the other; col: of the gates.
+ */
+void dt_quant_finish(struct dt_tensor y, int64_t at, const float *tile, int64_t rows, struct dt_tensor bias,
+		     int64_t col, int64_t n);
+void dt_quant_finish_gated(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
+			   struct dt_tensor bias, int64_t col, int64_t n, enum dt_act_fn f);
+
 /* The fastest on this processor (isa.h); quant_kernels.c. */
 struct dt_quant_kernels {
 	dt_quant_mul_fn *quants, *bf16, *f32;

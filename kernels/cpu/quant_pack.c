@@ -133,27 +133,25 @@ static size_t used_bytes(const struct dt_packed *w, const struct dt_packed_part 
 }
 
 /*
- * What was packed here goes to the card. What lies below others of its format becomes one with them, so that
- * a product with both is one: numbers always, blocks where the panels above are full.
+ * What lies at `from`, here or on the card, goes to memory of the card. What lies below others of its format
+ * becomes one with them, so that a product with both is one: numbers always, blocks where the panels above
+ * are full. 1: it did.
  */
-static int upload(struct dt_packed *w, struct dt_packed_part *part)
+static int put_there(struct dt_packed *w, struct dt_packed_part *part, const void *from)
 {
 	struct dt_packed_part *last = w->nparts ? &w->part[w->nparts - 1] : NULL;
 	const bool joins = last && last->format == part->format &&
 			   (dt_is_float(part->format) || last->rows % DT_PANEL == 0);
 	const size_t before = joins ? last->bytes : 0, above = joins ? used_bytes(w, last) : 0;
-	uint8_t *host = part->data;
 	void *there;
 	int rc = dt_dev_alloc(w->dev, &there, before + part->bytes);
 
-	part->data = NULL;
 	if (rc == 0 && joins)
 		rc = dt_dev_copy(w->dev, there, last->data, above);
 	if (rc == 0)
-		rc = dt_dev_copy(w->dev, (char *)there + above, host, used_bytes(w, part));
+		rc = dt_dev_copy(w->dev, (char *)there + above, from, used_bytes(w, part));
 	if (rc == 0)
 		rc = dt_dev_sync(w->dev);
-	dt_panel_free(host, part->bytes);
 	if (rc < 0)
 		return rc;
 	if (!joins) {
@@ -166,6 +164,18 @@ static int upload(struct dt_packed *w, struct dt_packed_part *part)
 	last->panels += part->panels;
 	last->bytes += part->bytes;
 	return 1;
+}
+
+/* What was packed here. */
+static int upload(struct dt_packed *w, struct dt_packed_part *part)
+{
+	uint8_t *host = part->data;
+	int rc;
+
+	part->data = NULL;
+	rc = put_there(w, part, host);
+	dt_panel_free(host, part->bytes);
+	return rc;
 }
 
 /* Memory for a part, and room in the list. 1: the memory of the first spare part, which it suits. */
@@ -216,23 +226,62 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 	return 0;
 }
 
-int dt_packed_borrow(struct dt_packed *w, const struct dt_packed *from, int64_t first)
+/* Room for a part more in the list; no memory is kept between parts. */
+static struct dt_packed_part *room_for_one(struct dt_packed *w)
+{
+	struct dt_packed_part *more;
+
+	free_parts(w, w->nparts);
+	more = realloc(w->part, (size_t)(w->nparts + 1) * sizeof(*more));
+	w->part = more ? more : w->part;
+	return more;
+}
+
+/* Rows of a part on the card, from its row `at` on. */
+static int copy_there(struct dt_packed *w, const struct dt_packed_part *of, int64_t at, int64_t rows)
+{
+	struct dt_packed_part part = {.format = of->format,
+				      .first = w->rows,
+				      .rows = rows,
+				      .panels = dt_ceil_div(rows, DT_PANEL),
+				      .panel_bytes = of->panel_bytes,
+				      .bytes = dt_panels_bytes(of->format, rows, w->k)};
+	const size_t skip = dt_is_float(of->format) ? (size_t)at * dt_format_bytes(of->format, w->k)
+						    : (size_t)(at / DT_PANEL) * of->panel_bytes;
+	int r;
+
+	if (!dt_is_float(of->format) && at % DT_PANEL)
+		return -EINVAL;
+	if (!room_for_one(w))
+		return -ENOMEM;
+	r = put_there(w, &part, of->data + skip);
+	if (r < 0)
+		return r;
+	if (r == 0)
+		w->part[w->nparts++] = part;
+	w->rows += rows;
+	return 0;
+}
+
+int dt_packed_borrow(struct dt_packed *w, const struct dt_packed *from, int64_t first, int64_t rows)
 {
 	const struct dt_packed_part *of = NULL;
 	struct dt_packed_part *more;
 
-	if (w->dev || from->dev || w->lent || from->lent)
+	if (w->dev != from->dev || w->lent || from->lent)
 		return -ENOTSUP;
 	for (int i = 0; i < from->nparts; i++)
-		if (from->part[i].first == first)
+		if (first >= from->part[i].first && first + rows <= from->part[i].first + from->part[i].rows)
 			of = &from->part[i];
-	if (!of || w->k != from->k)
+	if (!of || w->k != from->k || rows <= 0)
 		return -EINVAL;
-	free_parts(w, w->nparts); /* no memory is kept between parts */
-	more = realloc(w->part, (size_t)(w->nparts + 1) * sizeof(*more));
+	if (w->dev)
+		return copy_there(w, of, first - of->first, rows);
+	if (first != of->first || rows != of->rows)
+		return -EINVAL;
+	more = room_for_one(w);
 	if (!more)
 		return -ENOMEM;
-	w->part = more;
 	more[w->nparts] = *of;
 	more[w->nparts].first = w->rows;
 	more[w->nparts++].borrowed = true;

@@ -196,4 +196,12 @@ int dt_cuda_lora_add(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 
 	return one ? launch<1>(c, p, b->n, down, up) : launch<4>(c, p, dt_rows(y) / 4 + b->n, down, up);
 }
+
+/* A product and its adapters' are two there. */
+int dt_cuda_packed_lora(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
+			struct dt_tensor bias, int64_t gate, struct dt_tensor room,
+			const struct dt_lora_batch *p)
+{
+	return -ENOTSUP;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -39,9 +39,13 @@ static bool adapted(const struct dt_exec *x)
 
 static int linear(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	TRY(x->dev->ops->packed_matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
-				       packed(x->owner, n->param[0]), dt_call_joined(x->w, n->param + 3)));
-	return adapted(x) ? dt_infer_adapt(x, n, dt_call_mat(x, n->out[0]), err) : 0;
+	const struct dt_packed *w = packed(x->owner, n->param[0]);
+
+	if (adapted(x))
+		return dt_infer_adapt(x, n, dt_call_mat(x, n->out[0]), w, 0, err);
+	TRY(x->dev->ops->packed_matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]), w,
+				       dt_call_joined(x->w, n->param + 3)));
+	return 0;
 }
 
 /* Gate, up and activation at once where the device can. */
@@ -52,16 +56,21 @@ static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_er
 			 in = dt_call_mat(x, n->in[0]), bias = dt_call_joined(x->w, n->param + 3);
 	enum dt_act_fn f = (enum dt_act_fn)n->attr.act;
 	const struct dt_infer *m = x->owner;
-	bool adapts = adapted(x);
-	int rc = m->p.as_trained || adapts ? -ENOTSUP : x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
+	const bool adapts = adapted(x);
+	int rc = -ENOTSUP;
 
+	if (adapts)
+		rc = dt_infer_adapt(x, n, y, w, 1 + (int)f, err);
+	else if (!m->p.as_trained)
+		rc = x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
 	if (rc != -ENOTSUP)
-		return dt_kernel_check(rc, "->packed_gated(", err);
+		return adapts ? rc : dt_kernel_check(rc, "->packed_gated(", err);
 	if (!adapts || m->p.as_trained) /* the room is wider where there are adapters */
 		up.dtype = x->dtype;
-	TRY(x->dev->ops->packed_matmul(x->dev, up, in, w, bias));
-	if (adapts && (rc = dt_infer_adapt(x, n, up, err)) < 0)
+	if (adapts && (rc = dt_infer_adapt(x, n, up, w, 0, err)) < 0)
 		return rc;
+	if (!adapts)
+		TRY(x->dev->ops->packed_matmul(x->dev, up, in, w, bias));
 	TRY(x->dev->ops->gated_forward(x->dev, y, up, f));
 	return 0;
 }

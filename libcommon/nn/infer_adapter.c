@@ -276,17 +276,19 @@ bool dt_infer_adapts(const struct dt_infer_batch *b)
 	return false;
 }
 
-int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_err *err)
+/* What rows of the batch meet at a linear. */
+static struct dt_lora_batch adapters_at(const struct dt_exec *x, const struct dt_node *n)
 {
 	const struct dt_infer *m = x->owner;
 	const struct dt_infer_batch *b = m->batch;
-	struct dt_lora_batch p = {.type = m->p.dtype, .part = m->parts};
+	struct dt_lora_batch p = {.type = m->p.dtype, .part = m->parts, .rank = x->p->value[n->out[2]].cols};
 
-	if (!dt_dev_is_host(m->dev)) {
+	if (!dt_dev_is_host(m->dev) && !m->wholes) {
 		p.part = dt_infer_side_parts(m, n);
 		p.n = m->side.nparts;
+		return p;
 	}
-	for (int i = m->window.first, next; i < m->window.end && dt_dev_is_host(m->dev); i = next) {
+	for (int i = m->window.first, next; i < m->window.end; i = next) {
 		const struct dt_infer_adapter *a = b->adapter[i];
 		struct dt_lora_part *part = &m->parts[p.n];
 
@@ -298,8 +300,23 @@ int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor 
 		part->n = b->q_start[next] - b->q_start[i];
 		p.n++;
 	}
-	p.rank = x->p->value[n->out[2]].cols;
-	TRY(x->dev->ops->lora_add(x->dev, y, dt_call_mat(x, n->in[0]), dt_call_mat(x, n->out[2]), &p));
+	return p;
+}
+
+int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, const struct dt_packed *w,
+		   int gate, struct dt_err *err)
+{
+	const struct dt_infer *m = x->owner;
+	const struct dt_lora_batch p = adapters_at(x, n);
+	const struct dt_tensor in = dt_call_mat(x, n->in[0]), room = dt_call_mat(x, n->out[2]),
+			       bias = dt_call_joined(x->w, n->param + 3);
+	int rc =
+		m->p.as_trained ? -ENOTSUP : x->dev->ops->packed_lora(x->dev, y, in, w, bias, gate, room, &p);
+
+	if (rc != -ENOTSUP || gate)
+		return rc == -ENOTSUP ? rc : dt_kernel_check(rc, "->packed_lora(", err);
+	TRY(x->dev->ops->packed_matmul(x->dev, y, in, w, bias));
+	TRY(x->dev->ops->lora_add(x->dev, y, in, room, &p));
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

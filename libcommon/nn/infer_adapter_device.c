@@ -81,10 +81,10 @@ static int place(const struct dt_infer_adapter *a, const struct dt_infer *m, str
 {
 	struct dt_infer_placed *to = a->placed;
 	char *at;
-	int rc;
+	int rc = dt_infer_whole_place((struct dt_infer_adapter *)a, m, err);
 
-	if (to->base)
-		return 0;
+	if (rc < 0 || to->base)
+		return rc;
 	to->of = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*to->of));
 	rc = to->of ? dt_dev_alloc(m->dev, (void **)&to->base, bytes_of(a, m) + ALIGN) : -ENOMEM;
 	if (rc < 0)
@@ -166,7 +166,7 @@ int dt_infer_side_adapt(struct dt_infer *m, const struct dt_infer_batch *b, stru
 
 	for (int i = 0; i < b->nseq && rc == 0; i++)
 		rc = b->adapter[i] ? place(b->adapter[i], m, err) : 0;
-	if (rc < 0)
+	if (rc < 0 || dt_infer_wholes(b)) /* whose windows have tables of their own */
 		return rc;
 	for (int k = 0; k < p->nstep; k++)
 		if (dt_infer_adapted(&p->step[k].n)) {

@@ -1,6 +1,6 @@
 /*
  * What ranks have of an adapter. The one that reads it cuts a piece for each: of a linear whose rows are cut
- * all of a and those columns of b^T, of one whose columns are cut those of a and all of b^T, so that the sum
+ * all of a and those rows of b, of one whose columns are cut those of a and all of b, so that the sum
  * over ranks behind the product completes the adapter's as it does the base's. A piece is a head, its lanes,
  * their numbers in the type that is computed in, then magnitudes of the rank's rows in f32, and what the
  * adapter has whole: for each such tensor a struct dt_infer_own, and behind all of these their numbers.
@@ -29,20 +29,22 @@ static void put(void *to, enum dt_dtype type, int64_t i, float v)
 		((uint16_t *)to)[i] = dt_f32_to_bf16(v);
 }
 
-/* Columns of a as they are, rows of b transposed. */
-static char *put_lane(const struct dt_adapter_part *p, const struct dt_local_param *box, enum dt_dtype type,
-		      char *at)
+/* The rank's part of a, then of b, as the device reads them (kernels/lora.h). */
+static char *put_lane(const struct dt_infer *m, const struct dt_adapter_part *p,
+		      const struct dt_local_param *box, char *at)
 {
-	const int64_t rows = box->shape[0], cols = box->shape[1], e = dt_dtype_size(type);
-	char *b = at + p->rank * cols * e;
+	const int64_t rows = box->shape[0], cols = box->shape[1];
+	char *b = at + p->rank * cols * dt_dtype_size(m->p.dtype);
 
 	for (int64_t r = 0; r < p->rank; r++) {
 		for (int64_t c = 0; c < cols; c++)
-			put(at, type, r * cols + c, p->a[r * p->in + box->off[1] + c]);
+			put(at, m->p.dtype, dt_infer_a_at(m, r, p->rank, c, cols),
+			    p->a[r * p->in + box->off[1] + c]);
 		for (int64_t i = 0; i < rows; i++)
-			put(b, type, r * rows + i, p->b[(box->off[0] + i) * p->rank + r]);
+			put(b, m->p.dtype, dt_infer_b_at(m, i, rows, r, p->rank),
+			    p->b[(box->off[0] + i) * p->rank + r]);
 	}
-	return b + p->rank * rows * e;
+	return b + p->rank * rows * dt_dtype_size(m->p.dtype);
 }
 
 /* What is only needed until it is laid out: magnitudes, and what is whole. */
@@ -134,7 +136,7 @@ int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, c
 		*lane++ = (struct dt_infer_lane){
 			k,	  p->rank, box->shape[1], box->shape[0], p->m ? box->shape[0] : 0,
 			p->above, p->scale};
-		at = put_lane(p, box, m->p.dtype, at);
+		at = put_lane(m, p, box, at);
 		if (p->m)
 			magnitude =
 				mempcpy(magnitude, p->m + box->off[0], (size_t)box->shape[0] * sizeof(float));
@@ -156,11 +158,10 @@ static bool fits(const struct dt_infer *m, const struct dt_infer_linear *linear,
 }
 
 /* Where the numbers are of each tensor that is whole; -EPROTO: they cannot be those of this rank. */
-static int find_whole(const struct dt_infer *m, const struct dt_infer_piece_head *h, const char *at,
-		      const char **from)
+static int find_whole(const struct dt_infer *m, const struct dt_infer_piece_head *h, char *at, char **from)
 {
 	const struct dt_local *local = &m->plan.stage.local;
-	const char *data = at + h->own * (int64_t)sizeof(struct dt_infer_own);
+	char *data = at + h->own * (int64_t)sizeof(struct dt_infer_own);
 	int64_t left = h->own_bytes;
 
 	for (int64_t i = 0; i < h->own; i++) {
@@ -186,7 +187,7 @@ static int find_whole(const struct dt_infer *m, const struct dt_infer_piece_head
 static int take_whole(struct dt_infer_adapter *r, const struct dt_infer *m,
 		      const struct dt_infer_piece_head *h, struct dt_dev *dev, struct dt_err *err)
 {
-	const char **from = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*from));
+	char **from = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*from));
 	int rc = from ? 0 : dt_err_sys(err, -ENOMEM, "cannot read an adapter");
 
 	if (rc == 0 && (rc = find_whole(m, h, r->data.p + size_of(h) - tail_of(h) + h->rows * 4, from)) < 0)

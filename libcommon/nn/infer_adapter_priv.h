@@ -51,6 +51,7 @@ struct dt_infer_adapter {
 	struct dt_tensor *w;	   /* the base's plain tensors, and its own in their place */
 	struct dt_packed **packed; /* by owner; NULL: the base's */
 	char *plain;		   /* its own of w */
+	char **kept;		   /* by local parameter: numbers that the card has not yet; NULL: none */
 	int nlocal;
 	bool any_whole; /* some rank has; on the one that reads */
 	uint64_t bytes, sum;
@@ -94,13 +95,27 @@ int dt_infer_adapter_lay(struct dt_infer_adapter *r, const struct dt_infer *m, s
 /* infer_adapter_whole.c. check: -ENOTSUP, naming what cannot be served. type: of a box in a piece. */
 int dt_infer_whole_check(const struct dt_infer *m, const struct dt_adapter *a, struct dt_err *err);
 enum dt_dtype dt_infer_whole_type(const struct dt_infer *m, const struct dt_local_param *box);
-/* Fills own, w, packed and plain, and adds to bytes. from: by local parameter its numbers, or NULL. */
-int dt_infer_whole_lay(struct dt_infer_adapter *r, const struct dt_infer *m, const char *const *from,
+/*
+ * lay: fills own, w, packed and plain, and adds to bytes. from: by local parameter its numbers, or NULL,
+ * which are rounded as the base's. For a card w, packed and plain are filled by place, by the thread that
+ * computes.
+ */
+int dt_infer_whole_lay(struct dt_infer_adapter *r, const struct dt_infer *m, char *const *from,
 		       struct dt_dev *dev, struct dt_err *err);
+int dt_infer_whole_place(struct dt_infer_adapter *r, const struct dt_infer *m, struct dt_err *err);
 void dt_infer_whole_release(struct dt_infer_adapter *r);
 /* The pieces of the other ranks, and a number. */
 int dt_infer_adapter_deal(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
 			  struct dt_err *err);
+/* Where element k of row i of a lane's a [rank, in] or b [out, rank] lies, on the ranks' devices. */
+static inline int64_t dt_infer_a_at(const struct dt_infer *m, int64_t i, int64_t rank, int64_t k, int64_t in)
+{
+	return dt_dev_is_host(m->dev) ? dt_lora_panel_at(m->p.dtype, i, rank, k, in) : i * in + k;
+}
+static inline int64_t dt_infer_b_at(const struct dt_infer *m, int64_t i, int64_t out, int64_t k, int64_t rank)
+{
+	return dt_dev_is_host(m->dev) ? dt_lora_panel_at(m->p.dtype, i, out, k, rank) : k * out + i;
+}
 float dt_infer_number(struct dt_tensor t, int64_t i); /* element i of f32, bf16 or f16 */
 /* The lanes of an adapter, or of none (NULL), at the linears of a node; false: it has none there. */
 bool dt_infer_lanes(const struct dt_infer *m, const struct dt_node *n, const struct dt_infer_adapter *a,

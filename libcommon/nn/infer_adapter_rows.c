@@ -14,7 +14,8 @@ enum { ROWS = 64, CARD_ROWS = 1024 }; /* unpacked at a time */
 
 struct room {
 	int64_t rows;
-	float *w, *b, *sums; /* [rows, in], [rows, rank], [2, rows] */
+	float *w, *a, *b,
+		*sums; /* [rows, in], [rank, in], [rows, rank], [2, rows]; of a card neither w nor a */
 	/* a card's: ids of rows, then w, b and sums, which the host does not reach */
 	char *there;
 	int32_t *ids;
@@ -28,10 +29,11 @@ static int make_room(struct room *r, const struct dt_infer *m, const struct dt_i
 	r->rows = card ? CARD_ROWS : ROWS;
 	rows = (size_t)r->rows;
 	r->w = card ? NULL : malloc(rows * (size_t)l->in * sizeof(*r->w));
+	r->a = card ? NULL : malloc((size_t)(l->rank * l->in) * sizeof(*r->a));
 	r->b = malloc(rows * (size_t)l->rank * sizeof(*r->b));
 	r->sums = malloc(2 * rows * sizeof(*r->sums));
 	r->ids = malloc(rows * sizeof(*r->ids));
-	if (!(r->w || card) || !r->b || !r->sums || !r->ids)
+	if (!((r->w && r->a) || card) || !r->b || !r->sums || !r->ids)
 		return -ENOMEM;
 	return card ? dt_dev_alloc(m->dev, (void **)&r->there, rows * (size_t)(l->in + l->rank + 3) * 4) : 0;
 }
@@ -41,15 +43,15 @@ static void drop_room(struct room *r, const struct dt_infer *m)
 	if (r->there)
 		dt_dev_free(m->dev, r->there);
 	free(r->w);
+	free(r->a);
 	free(r->b);
 	free(r->sums);
 	free(r->ids);
 }
 
-/* Rows [at, at + n) of the weight as a table of what is multiplied; the lane's b is in the room. */
+/* Rows [at, at + n) of the weight as a table of what is multiplied; the lane's a and b are in the room. */
 static int sums_here(const struct dt_infer *m, const struct dt_infer_linear *from,
-		     const struct dt_infer_lane *l, const struct dt_lora_lane *lane, const struct room *r,
-		     int64_t at, int64_t n)
+		     const struct dt_infer_lane *l, const struct room *r, int64_t at, int64_t n)
 {
 	int rc = 0;
 
@@ -58,7 +60,7 @@ static int sums_here(const struct dt_infer *m, const struct dt_infer_linear *fro
 	return rc < 0 ? rc
 		      : m->dev->ops->dora_norms(m->dev, dt_t2(r->sums, DT_F32, 2, n),
 						dt_t2(r->w, DT_F32, n, l->in),
-						dt_t2((void *)lane->a, m->p.dtype, l->rank, l->in),
+						dt_t2(r->a, DT_F32, l->rank, l->in),
 						dt_t2(r->b, DT_F32, n, l->rank), (float)l->scale);
 }
 
@@ -90,18 +92,23 @@ static int measure_rows(const struct dt_infer *m, const struct dt_infer_linear *
 			const struct dt_infer_lane *l, const struct dt_infer_adapter *a, int64_t first,
 			int64_t end, float *squares, struct dt_err *err)
 {
-	const struct dt_tensor b = dt_t2((void *)a->of[l->local].b, m->p.dtype, l->rank, l->out);
+	const struct dt_tensor lane_a = dt_t2((void *)a->of[l->local].a, m->p.dtype, l->rank, l->in),
+			       b = dt_t2((void *)a->of[l->local].b, m->p.dtype, l->rank, l->out);
 	struct room r = {0};
 	int rc = make_room(&r, m, l);
 
+	for (int64_t i = 0; i < l->rank && rc == 0 && r.a; i++)
+		for (int64_t k = 0; k < l->in; k++)
+			r.a[i * l->in + k] = dt_infer_number(lane_a, dt_infer_a_at(m, i, l->rank, k, l->in));
 	for (int64_t at = first; at < end && rc == 0; at += r.rows) {
 		const int64_t n = end - at < r.rows ? end - at : r.rows;
 
 		for (int64_t i = 0; i < n; i++)
 			for (int64_t k = 0; k < l->rank; k++)
-				r.b[i * l->rank + k] = dt_infer_number(b, k * l->out + at + i);
+				r.b[i * l->rank + k] =
+					dt_infer_number(b, dt_infer_b_at(m, at + i, l->out, k, l->rank));
 		rc = a->placed ? sums_there(m, from, l, &a->placed->of[l->local], &r, at, n)
-			       : sums_here(m, from, l, &a->of[l->local], &r, at, n);
+			       : sums_here(m, from, l, &r, at, n);
 		memcpy(squares + at, r.sums, (size_t)n * sizeof(float));
 		memcpy(squares + l->out + at, r.sums + n, (size_t)n * sizeof(float));
 	}

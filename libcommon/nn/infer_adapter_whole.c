@@ -60,11 +60,6 @@ int dt_infer_whole_check(const struct dt_infer *m, const struct dt_adapter *a, s
 	for (int i = 0; i < a->nwhole; i++) {
 		const int param = a->whole[i].param, other = m->disk ? partner(m, a, param) : -1;
 
-		if (!dt_dev_is_host(m->dev))
-			return dt_err_set(err, -ENOTSUP,
-					  "adapter '%s': '%s' was trained whole, which is served on the "
-					  "processor only",
-					  a->path, of[param].name);
 		if (!is_served(m, param))
 			return dt_err_set(
 				err, -ENOTSUP,
@@ -96,12 +91,15 @@ enum dt_dtype dt_infer_whole_type(const struct dt_infer *m, const struct dt_loca
 
 /* ---- laid out ---- */
 
+enum { ALIGN = 64 }; /* tensors on a card */
+
 struct layer_out {
 	struct dt_infer_adapter *r;
 	const struct dt_infer *m;
-	const char *const *from; /* by local parameter: its numbers; NULL: it is the base's */
-	struct dt_dev *dev;	 /* whose threads pack */
-	uint64_t at;		 /* bytes of r->plain handed out */
+	char *const *from;  /* by local parameter: its numbers; NULL: it is the base's */
+	struct dt_dev *dev; /* whose threads pack, into its memory */
+	uint64_t at;	    /* bytes of r->plain handed out */
+	int rc;
 };
 
 static size_t plain_bytes(const struct layer_out *l, int local)
@@ -112,16 +110,31 @@ static size_t plain_bytes(const struct layer_out *l, int local)
 }
 
 /* Numbers of an RMSNorm that training rounds are rounded here too. */
-static void round_norm(const struct layer_out *l, int local, float *x)
+static void round_norm(const struct layer_out *l, int local)
 {
 	const struct dt_param *p = &l->m->plan.stage.graph.params.p[l->m->plan.stage.local.p[local].index];
+	float *x = (float *)(void *)l->from[local];
 
-	for (int64_t i = 0; dt_infer_rounds(l->m, p) && i < dt_numel(l->m->x.w[local]); i++)
+	if (l->m->x.w[local].dtype != DT_F32 || !dt_infer_rounds(l->m, p))
+		return;
+	for (int64_t i = 0; i < dt_numel(l->m->x.w[local]); i++)
 		x[i] = dt_bf16_to_f32(dt_f32_to_bf16(x[i]));
 }
 
-/* n tensors that stand next to each other, if any of them is the adapter's; without memory they are counted.
- */
+/* The adapter's or the base's tensor goes to `to`. */
+static void put_tensor(struct layer_out *l, int local, char *to)
+{
+	const void *base = l->m->x.w[local].data;
+
+	if (l->from[local])
+		round_norm(l, local);
+	if (l->rc == 0)
+		l->rc = dt_dev_copy(l->dev, to, l->from[local] ? l->from[local] : base,
+				    plain_bytes(l, local));
+	l->r->w[local].data = to;
+}
+
+/* n tensors that stand next to each other, if one is the adapter's; without memory they are counted. */
 static void put_plain(struct layer_out *l, const int *param, int n)
 {
 	struct dt_infer_adapter *r = l->r;
@@ -130,20 +143,14 @@ static void put_plain(struct layer_out *l, const int *param, int n)
 	for (int i = 0; i < n; i++)
 		any |= param[i] >= 0 && l->from[param[i]] && l->m->owner[param[i]] < 0;
 	for (int i = 0; any && i < n; i++) {
-		const struct dt_tensor *base = param[i] < 0 ? NULL : &l->m->x.w[param[i]];
-		char *to = r->plain ? r->plain + l->at : NULL;
-
-		if (!base)
+		if (param[i] < 0)
 			continue;
+		if (r->plain)
+			put_tensor(l, param[i], r->plain + l->at);
 		l->at += plain_bytes(l, param[i]);
-		if (!to)
-			continue;
-		memcpy(to, l->from[param[i]] ? l->from[param[i]] : (const char *)base->data,
-		       plain_bytes(l, param[i]));
-		if (l->from[param[i]] && base->dtype == DT_F32)
-			round_norm(l, param[i], (float *)(void *)to);
-		r->w[param[i]].data = to;
 	}
+	if (any && !dt_dev_is_host(l->m->dev))
+		l->at = (l->at + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 /* Biases of a product are joined; all else stands alone. */
@@ -164,33 +171,40 @@ static int pack_one(struct layer_out *l, struct dt_packed *to, const struct dt_p
 	const struct dt_param part = dt_infer_part(&l->m->plan.stage.graph.params.p[box->index], box);
 
 	if (!l->from[local])
-		return dt_packed_borrow(to, base, dt_packed_rows(to));
+		return dt_packed_borrow(to, base, dt_packed_rows(to), box->shape[0]);
 	return dt_packed_append(to, l->dev, format_of(l->m, &part),
 				dt_infer_whole_type(l->m, box) == DT_BF16 ? DT_FMT_BF16 : DT_FMT_F32,
 				l->from[local], box->shape[0]);
 }
 
-/* What the node multiplies with, where some of it is the adapter's. */
-static int pack(struct layer_out *l, const struct dt_node *n, struct dt_err *err)
+/* The owner of what the node multiplies with, where some of it is the adapter's; -1. */
+static int owner_at(const struct layer_out *l, const struct dt_node *n, int *ret_tensors)
 {
 	const int tensors = n->op == DT_OP_EMBED || n->op == DT_OP_HEAD ? 1 : 3,
 		  owner = n->param[0] < 0 ? -1 : l->m->owner[n->param[0]];
-	struct dt_packed **to = &l->r->packed[owner < 0 ? 0 : owner];
-	bool any = false;
-	int rc;
+	const bool products = n->op == DT_OP_EMBED || n->op == DT_OP_HEAD || n->op == DT_OP_LINEAR ||
+			      n->op == DT_OP_LINEAR_GATED;
 
-	for (int i = 0; i < tensors; i++)
-		any |= n->param[i] >= 0 && l->from[n->param[i]];
-	if (owner < 0 || !l->m->packed[owner] || !any || *to)
+	*ret_tensors = tensors;
+	for (int i = 0; products && owner >= 0 && l->m->packed[owner] && i < tensors; i++)
+		if (n->param[i] >= 0 && l->from[n->param[i]])
+			return owner;
+	return -1;
+}
+
+static int pack(struct layer_out *l, const struct dt_node *n, struct dt_err *err)
+{
+	int tensors, rc;
+	const int owner = owner_at(l, n, &tensors);
+	struct dt_packed **to = owner < 0 ? NULL : &l->r->packed[owner];
+
+	if (!to || *to)
 		return 0;
 	rc = dt_packed_open(to, l->dev, dt_packed_k(l->m->packed[owner]));
 	for (int i = 0; i < tensors && rc == 0; i++)
 		if (n->param[i] >= 0)
 			rc = pack_one(l, *to, l->m->packed[owner], n->param[i]);
-	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot lay out what an adapter has whole");
-	l->r->bytes += dt_packed_bytes(*to);
-	return 0;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot lay out what an adapter has whole") : 0;
 }
 
 /* Counts what is plain, or writes it. */
@@ -203,131 +217,153 @@ static void each_plain(struct layer_out *l)
 		put_plain_of(l, &p->step[s].n);
 }
 
-int dt_infer_whole_lay(struct dt_infer_adapter *r, const struct dt_infer *m, const char *const *from,
+static int no_memory(int rc, struct dt_err *err)
+{
+	return dt_err_sys(err, rc, "cannot read an adapter");
+}
+
+/* r->plain, of l->at bytes, and r->packed, in memory of l->dev. */
+static int lay(struct layer_out *l, struct dt_err *err)
+{
+	struct dt_infer_adapter *r = l->r;
+	const struct dt_prog *p = &l->m->plan.stage.chunk[0];
+	void *plain = NULL;
+	int rc = 0;
+
+	if (dt_dev_is_host(l->dev))
+		rc = (plain = malloc(l->at + 1)) ? 0 : -ENOMEM;
+	else
+		rc = dt_dev_alloc(l->dev, &plain, l->at + 1);
+	if (rc < 0)
+		return no_memory(rc, err);
+	r->plain = plain;
+	each_plain(l);
+	if (l->rc < 0)
+		return dt_err_sys(err, l->rc, "cannot copy an adapter to the device");
+	for (int s = 0; s < p->nstep && rc == 0; s++)
+		rc = pack(l, &p->step[s].n, err);
+	return rc;
+}
+
+/* Copies of the numbers, which the card has later. */
+static int keep(struct layer_out *l, struct dt_err *err)
+{
+	struct dt_infer_adapter *r = l->r;
+
+	r->kept = calloc((size_t)r->nlocal + 1, sizeof(*r->kept));
+	for (int i = 0; i < r->nlocal && r->kept; i++) {
+		const struct dt_local_param *box = &l->m->plan.stage.local.p[i];
+		const struct dt_param part = dt_infer_part(&l->m->plan.stage.graph.params.p[box->index], box);
+		const size_t n =
+			(size_t)dt_param_numel(&part) * (size_t)dt_dtype_size(dt_infer_whole_type(l->m, box));
+
+		if (l->from[i] && !(r->kept[i] = malloc(n + 1)))
+			return no_memory(-ENOMEM, err);
+		if (l->from[i])
+			memcpy(r->kept[i], l->from[i], n);
+	}
+	return r->kept ? 0 : no_memory(-ENOMEM, err);
+}
+
+/* Bytes of the products, as the base has them. */
+static uint64_t packed_bytes(const struct layer_out *l)
+{
+	const struct dt_prog *p = &l->m->plan.stage.chunk[0];
+	uint64_t n = 0;
+	int tensors;
+
+	for (int i = 0; i < l->r->nlocal; i++)
+		for (int s = 0; s < p->nstep; s++)
+			if (owner_at(l, &p->step[s].n, &tensors) == i) {
+				n += dt_packed_bytes(l->m->packed[i]);
+				break;
+			}
+	return n;
+}
+
+int dt_infer_whole_lay(struct dt_infer_adapter *r, const struct dt_infer *m, char *const *from,
 		       struct dt_dev *dev, struct dt_err *err)
 {
 	struct layer_out l = {.r = r, .m = m, .from = from, .dev = dev};
-	const struct dt_prog *p = &m->plan.stage.chunk[0];
 	const size_t n = (size_t)m->plan.stage.local.n + 1;
-	int rc = 0;
+	int rc;
 
 	each_plain(&l);
 	r->nlocal = m->plan.stage.local.n;
 	r->own = calloc(n, sizeof(*r->own));
 	r->w = malloc(n * sizeof(*r->w));
 	r->packed = calloc(n, sizeof(struct dt_packed *));
-	r->plain = malloc(l.at + 1);
-	if (!r->own || !r->w || !r->packed || !r->plain)
-		return dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+	if (!r->own || !r->w || !r->packed)
+		return no_memory(-ENOMEM, err);
 	for (size_t i = 0; i + 1 < n; i++)
 		r->own[i] = from[i] != NULL;
 	memcpy(r->w, m->x.w, n * sizeof(*r->w));
-	each_plain(&l);
 	r->bytes += l.at;
-	for (int s = 0; s < p->nstep && rc == 0; s++)
-		switch (p->step[s].n.op) {
-		case DT_OP_EMBED:
-		case DT_OP_HEAD:
-		case DT_OP_LINEAR:
-		case DT_OP_LINEAR_GATED:
-			rc = pack(&l, &p->step[s].n, err);
-			break;
-		default:
-			break;
-		}
+	if (!dt_dev_is_host(m->dev)) {
+		r->bytes += packed_bytes(&l);
+		return keep(&l, err);
+	}
+	rc = lay(&l, err);
+	for (int i = 0; i < r->nlocal; i++)
+		r->bytes += r->packed[i] ? dt_packed_bytes(r->packed[i]) : 0;
+	return rc;
+}
+
+static void drop_kept(struct dt_infer_adapter *r)
+{
+	for (int i = 0; r->kept && i < r->nlocal; i++)
+		free(r->kept[i]);
+	free(r->kept);
+	r->kept = NULL;
+}
+
+/* What is packed, and the memory of what is plain. */
+static void drop_laid(struct dt_infer_adapter *r)
+{
+	for (int i = 0; r->packed && i < r->nlocal; i++) {
+		dt_packed_close(r->packed[i]);
+		r->packed[i] = NULL;
+	}
+	if (r->placed)
+		dt_dev_free(r->placed->dev, r->plain);
+	else
+		free(r->plain);
+	r->plain = NULL;
+}
+
+int dt_infer_whole_place(struct dt_infer_adapter *r, const struct dt_infer *m, struct dt_err *err)
+{
+	struct layer_out l = {.r = r, .m = m, .from = r->kept, .dev = m->dev};
+	int rc;
+
+	if (!r->kept)
+		return 0;
+	r->placed->dev = m->dev;
+	each_plain(&l);
+	rc = lay(&l, err);
+	if (rc == 0 && (rc = dt_dev_sync(m->dev)) < 0)
+		dt_err_sys(err, rc, "cannot copy an adapter to the device");
+	if (rc < 0)
+		drop_laid(r);
+	else
+		drop_kept(r);
 	return rc;
 }
 
 void dt_infer_whole_release(struct dt_infer_adapter *r)
 {
-	for (int i = 0; r->packed && i < r->nlocal; i++)
-		dt_packed_close(r->packed[i]);
+	drop_laid(r);
+	drop_kept(r);
 	free(r->packed);
-	free(r->plain);
 	free(r->own);
 	free(r->w);
 	r->packed = NULL;
-	r->plain = NULL;
 	r->own = NULL;
 	r->w = NULL;
 }
 
-/* ---- the pass ---- */
-
 bool dt_infer_adapter_has_whole(const struct dt_infer_adapter *a)
 {
 	return a && a->any_whole;
-}
-
-bool dt_infer_wholes(const struct dt_infer_batch *b)
-{
-	for (int i = 0; b->adapter && i < b->nseq; i++)
-		if (b->adapter[i] && b->adapter[i]->own)
-			return true;
-	return false;
-}
-
-/* The adapter of a sequence, where it has some tensor of the node whole; NULL. */
-static const struct dt_infer_adapter *whole_at(const struct dt_infer_batch *b, const struct dt_node *n,
-					       int seq)
-{
-	const struct dt_infer_adapter *a = b->adapter ? b->adapter[seq] : NULL;
-
-	for (int i = 0; a && a->own && i < DT_NODE_PARAM; i++)
-		if (n->param[i] >= 0 && a->own[n->param[i]])
-			return a;
-	return NULL;
-}
-
-bool dt_infer_window_next(const struct dt_infer *m, const struct dt_node *n, struct dt_infer_window *w)
-{
-	const struct dt_infer_batch *b = m->batch;
-
-	if (w->end == b->nseq)
-		return false;
-	w->first = w->end;
-	w->whole = whole_at(b, n, w->first);
-	do
-		w->end++;
-	while (w->end < b->nseq && whole_at(b, n, w->end) == w->whole);
-	return true;
-}
-
-const struct dt_packed *dt_infer_packed_at(const struct dt_infer *m, int param)
-{
-	const int owner = m->owner[param];
-	const struct dt_infer_adapter *a = m->window.whole;
-
-	return a && a->packed[owner] ? a->packed[owner] : m->packed[owner];
-}
-
-int dt_infer_in_windows(struct dt_exec *x, const struct dt_node *n, dt_call *call, struct dt_err *err)
-{
-	struct dt_infer *m = x->owner;
-	int64_t *rows = m->plan.stage.chunk[0].rows;
-	const struct dt_infer_batch *b = m->batch;
-	const struct dt_infer_window all = m->window;
-	const int64_t all_rows = b->ntokens;
-	struct dt_infer_window w = {0};
-	struct dt_tensor *weights = x->w;
-	int32_t *pos = x->pos;
-	int rc = 0;
-
-	if (!m->wholes || b->nseq == 0)
-		return call(x, n, err);
-	while (rc == 0 && dt_infer_window_next(m, n, &w)) {
-		m->window = w;
-		x->row = b->q_start[w.first];
-		x->pos = pos + x->row;
-		x->w = w.whole ? w.whole->w : weights;
-		rows[DT_ROWS_ALL] = rows[DT_ROWS_STREAM] = b->q_start[w.end] - x->row;
-		rc = call(x, n, err);
-	}
-	m->window = all;
-	x->row = 0;
-	x->pos = pos;
-	x->w = weights;
-	rows[DT_ROWS_ALL] = rows[DT_ROWS_STREAM] = all_rows;
-	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

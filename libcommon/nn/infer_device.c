@@ -173,12 +173,15 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 	return dt_infer_adapts(b) ? dt_infer_side_adapt(m, b, err) : 0;
 }
 
-/* Keys of the longest sequence, rounded up to what steps are recorded for; 0: not one token of each. */
+/*
+ * Keys of the longest sequence, rounded up to what steps are recorded for; 0: not one token of each, or with
+ * weights of their own.
+ */
 static int64_t bucket(const struct dt_infer *m, const struct dt_infer_batch *b)
 {
 	int64_t n = LEAST_KEYS;
 
-	if (b->nseq != b->ntokens || b->nwant != b->ntokens)
+	if (b->nseq != b->ntokens || b->nwant != b->ntokens || dt_infer_wholes(b))
 		return 0;
 	for (int i = 0; i < b->nseq; i++) {
 		if (b->want[i] != i || (b->pool && b->pool[i]))

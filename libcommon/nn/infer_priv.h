@@ -183,7 +183,8 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 
 /* infer_adapter.c: whether some sequence has an adapter; adds theirs to y, the product of node n. */
 bool dt_infer_adapts(const struct dt_infer_batch *b);
-int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_err *err);
+int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, const struct dt_packed *w,
+		   int gate, struct dt_err *err);
 
 /*
  * infer_adapter_whole.c: whether some adapter has tensors whole. next: of node n, the window behind

@@ -69,6 +69,7 @@ for w in words:
 
 setup() {
     in_server_folder
+    PATH=$DT_HELP:$PATH
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false
 }
@@ -106,11 +107,12 @@ served() {
         [ "$a" = part ] && dir=part
         adapters+=(--lora "$a=$dir")
     done
-    lines base "${names[@]}" | "${ranks[@]}" dt-serve --batch "$model" --threads 1 --served-model-name base "${adapters[@]}" "$@" 2>log | jq -r .text
+    lines base "${names[@]}" | "${ranks[@]}" "${serve[@]}" --batch "$model" --threads 1 --served-model-name base "${adapters[@]}" "$@" 2>log | jq -r .text
 }
 
 names=(ends low products)
 ranks=()
+serve=(dt-serve)
 
 @test "greedy tokens are the merged model's, beside other adapters and none" {
     for model in llama qwen3 gpt2; do
@@ -134,6 +136,23 @@ ranks=()
 @test "over a base in blocks and in bf16 they are in what the merged model would be in" {
     names=(ends products)
     for how in '--precision bf16' '--weights q8_0 --precision fp32'; do
+        # shellcheck disable=SC2086 # words
+        merged llama $how >want
+        # shellcheck disable=SC2086 # words
+        served llama $how --max-num-seqs 12 | cmp want -
+    done
+}
+
+@test "on an emulated card, tensors of one product too, and in blocks: the merged model's tokens on the processor" {
+    command -v dt-serve-emulated >/dev/null || skip "no C++ compiler, no emulated card"
+    serve=(dt-serve-emulated --device cuda)
+    for model in llama qwen3 gpt2; do
+        merged $model --precision fp32 >want
+        served $model --precision fp32 --max-num-seqs 12 | cmp want -
+    done
+    served gpt2 --precision fp32 --max-num-seqs 12 --max-loras 1 | cmp want -
+    names=(part low products)
+    for how in '--precision fp32' '--weights q8_0 --precision fp32'; do
         # shellcheck disable=SC2086 # words
         merged llama $how >want
         # shellcheck disable=SC2086 # words

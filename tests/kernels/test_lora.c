@@ -1,6 +1,7 @@
 /* Adapters of rows against a plain f64 loop; rows without one, neighbours and threads; what is refused. */
 #include "check.h"
 
+#include "kernels/quant.h"
 #include "kernels/shape.h"
 
 static struct dt_dev *dev;
@@ -41,6 +42,25 @@ static void *there(struct dt_tensor t)
 	return p;
 }
 
+/*
+ * A lane's a or b as the device has it: on a card as it is, which across says is row by row or column by
+ * column.
+ */
+static void *lay(struct dt_tensor t, bool across)
+{
+	const int64_t e = dt_dtype_size(t.dtype), rows = t.dim[!across], deep = t.dim[across];
+	struct dt_tensor panels = copy_of(t);
+	void *p;
+
+	for (int64_t i = 0; i < rows && dt_dev_is_host(dev); i++)
+		for (int64_t k = 0; k < deep; k++)
+			memcpy((char *)panels.data + dt_lora_panel_at(t.dtype, i, rows, k, deep) * e,
+			       (char *)t.data + (across ? i * deep + k : k * rows + i) * e, (size_t)e);
+	p = there(panels);
+	free(panels.data);
+	return p;
+}
+
 /* Three adapters: of all lanes, of the middle one alone, of two lanes; rows between have none. */
 struct batch {
 	struct dt_lora_part part[PARTS];
@@ -61,9 +81,14 @@ static void make(struct batch *t, enum dt_dtype type)
 				continue;
 			t->a[i][k] = random_tensor(type, rank[i][k], K, 10 * i + k, 0.05);
 			t->b[i][k] = random_tensor(type, rank[i][k], cols[k], 100 + 10 * i + k, 1);
-			t->part[i].lane[k] = (struct dt_lora_lane){
-				there(t->a[i][k]), there(t->b[i][k]), rank[i][k], first_col[k],
-				cols[k],	   0.5f + (float)i,   NULL,	  NULL};
+			t->part[i].lane[k] = (struct dt_lora_lane){lay(t->a[i][k], true),
+								   lay(t->b[i][k], false),
+								   rank[i][k],
+								   first_col[k],
+								   cols[k],
+								   0.5f + (float)i,
+								   NULL,
+								   NULL};
 		}
 	}
 	t->gain = random_tensor(DT_F32, 1, cols[1], 7, 2);
@@ -205,6 +230,104 @@ static void test_refused(void **state)
 	free_all(y.data, x.data, room.data, before.data);
 }
 
+/* A product whose rows are those of three calls, of which all lanes are. */
+static struct dt_packed *joined(enum dt_format f, int parts, const int64_t *rows, int64_t k)
+{
+	struct dt_packed *w;
+
+	assert_int_equal(dt_packed_open(&w, dev, k), 0);
+	for (int i = 0; i < parts; i++) {
+		struct dt_tensor t = random_tensor(DT_F32, rows[i], k, 20 + (uint32_t)i, 0.1);
+
+		assert_int_equal(dt_packed_append(w, dev, f, DT_FMT_F32, t.data, rows[i]), 0);
+		free(t.data);
+	}
+	return w;
+}
+
+/*
+ * At once and one after another: to rounding the same, and to the bit where a row has no adapter. By one
+ * thread too.
+ */
+static void test_packed(void **state)
+{
+	const enum dt_format formats[] = {DT_FMT_F32, DT_FMT_BF16, DT_FMT_Q8_0};
+	const int64_t rows[] = {40, 70, 23};
+	enum { WIDE = 133, DEEP = 608 };
+
+	if (!dt_dev_is_host(dev))
+		return;
+	K = DEEP;
+	N = WIDE;
+	memcpy(cols, rows, sizeof rows);
+	memcpy(first_col, (const int64_t[]){0, 40, 110}, sizeof rows);
+	for (size_t v = 0; v < sizeof formats / sizeof *formats; v++) {
+		struct dt_packed *w = joined(formats[v], 3, rows, DEEP);
+		struct dt_tensor x = random_tensor(DT_BF16, ROWS, K, 2, 1), y = tensor(DT_F32, ROWS, N),
+				 plain = copy_of(y), alone = copy_of(y),
+				 bias = random_tensor(DT_F32, 1, N, 3, 1), room = tensor(DT_F32, ROWS, ROOM);
+		struct batch t = {0}, made;
+		double *want;
+
+		make(&t, v ? DT_BF16 : DT_F32);
+		made = t;
+		for (int i = 1; i < PARTS; i++) /* which the reference reads */
+			t.part[i].lane[i].shift = NULL;
+		assert_int_equal(dev->ops->packed_matmul(dev, plain, x, w, DT_NONE), 0);
+		want = values(plain);
+		reference(want, x, &t);
+		for (int64_t i = 0; i < ROWS * N; i++)
+			want[i] += get(bias, i % N);
+		assert_int_equal(dev->ops->packed_lora(dev, y, x, w, bias, 0, room, &t.p), 0);
+		check_close("y", y, want, 1e-5, 1e-5);
+		assert_int_equal(dev->ops->packed_matmul(dev, plain, x, w, bias), 0);
+		for (int64_t m = 0; m < 4; m += 3) /* of no part */
+			assert_memory_equal(dt_at(y, m * N), dt_at(plain, m * N), (size_t)N * 4);
+		dev->nthreads = 1;
+		assert_int_equal(dev->ops->packed_lora(dev, alone, x, w, bias, 0, room, &t.p), 0);
+		dev->nthreads = 2;
+		check_same_bits("by one thread", y, alone);
+		t.part[0].lane[1].at--; /* no rows of one call */
+		t.part[0].lane[0].cols--;
+		assert_int_equal(dev->ops->packed_lora(dev, y, x, w, bias, 0, room, &t.p), -EINVAL);
+		assert_int_equal(dev->ops->packed_lora(dev, y, x, w, bias, 1, room, &t.p), -ENOTSUP);
+		release(&made);
+		dt_packed_close(w);
+		free_all(x.data, y.data, plain.data, alone.data, bias.data, room.data, want);
+	}
+}
+
+/* Gates: the bits of the product in f32 and gated_forward. */
+static void test_packed_gated(void **state)
+{
+	const int64_t rows[] = {72, 72};
+	struct dt_packed *w;
+
+	if (!dt_dev_is_host(dev))
+		return;
+	K = 608;
+	N = 144;
+	memcpy(cols, rows, sizeof rows);
+	memcpy(first_col, (const int64_t[]){0, 72}, sizeof rows);
+	w = joined(DT_FMT_BF16, 2, rows, K);
+	struct dt_tensor x = random_tensor(DT_BF16, ROWS, K, 2, 1), y = tensor(DT_BF16, ROWS, N / 2),
+			 want = copy_of(y), up = tensor(DT_F32, ROWS, N), room = tensor(DT_F32, ROWS, ROOM);
+	struct batch t = {0}, made;
+
+	cols[2] = 1;
+	make(&t, DT_BF16);
+	made = t;
+	for (int i = 0; i < PARTS; i++)
+		t.part[i].lane[2].a = NULL;
+	assert_int_equal(dev->ops->packed_lora(dev, up, x, w, DT_NONE, 0, room, &t.p), 0);
+	assert_int_equal(dev->ops->gated_forward(dev, want, up, DT_ACT_SILU), 0);
+	assert_int_equal(dev->ops->packed_lora(dev, y, x, w, DT_NONE, 1 + DT_ACT_SILU, room, &t.p), 0);
+	check_same_bits("gated", y, want);
+	release(&made);
+	dt_packed_close(w);
+	free_all(x.data, y.data, want.data, up.data, room.data);
+}
+
 /* What stands between base and activation in f32 gives the bits of both at once. */
 static void test_gated_from_f32(void **state)
 {
@@ -278,7 +401,7 @@ static void test_magnitudes(void **state)
 	}
 }
 
-/* Last: it changes the sizes. */
+/* From here on sizes change. */
 static void test_by_8(void **state)
 {
 	eight_at_a_time();
@@ -292,6 +415,7 @@ int main(void)
 		cmocka_unit_test(test_formula),	   cmocka_unit_test(test_neighbours),
 		cmocka_unit_test(test_refused),	   cmocka_unit_test(test_gated_from_f32),
 		cmocka_unit_test(test_magnitudes), cmocka_unit_test(test_by_8),
+		cmocka_unit_test(test_packed),	   cmocka_unit_test(test_packed_gated),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -132,6 +132,36 @@ static void test_many_rows(void **state)
 	}
 }
 
+/* Rows that another has already, below others of the same format and of another. */
+static void test_borrowed(void **state)
+{
+	for (size_t f = 0; f < FORMATS; f++) {
+		const bool numbers = dt_format_info(formats[f])->dtype >= 0;
+		uint8_t *last = file_rows(formats[f], 16, 512, 6);
+		struct both w = {0}, of = {0};
+
+		append(&of, formats[f], 48, 512, 3);
+		append(&of, formats[f], 19, 512, 4);
+		append(&w, formats[f], 32, 512, 5);
+		for (int i = 0; i < 2; i++) {
+			const int64_t first = i ? 0 : 48, rows = i ? 48 : 19;
+
+			assert_int_equal(dt_packed_borrow(w.there, of.there, first, rows), 0);
+			assert_int_equal(dt_packed_borrow(w.here, of.here, first, rows), 0);
+			assert_int_equal(dt_packed_rows(w.there), dt_packed_rows(w.here));
+		}
+		assert_int_equal(dt_packed_append(w.there, dev, formats[f], formats[f], last, 16), 0);
+		assert_int_equal(dt_packed_append(w.here, cpu, formats[f], formats[f], last, 16), 0);
+		compare(dt_format_info(formats[f])->name, &w, 3, DT_F32, DT_F32, true, numbers);
+		assert_int_equal(dt_packed_borrow(w.there, of.there, 48, 20), -EINVAL);
+		assert_int_equal(dt_packed_borrow(w.here, of.here, 48, 20), -EINVAL);
+		assert_int_equal(dt_packed_borrow(w.there, of.here, 48, 19), -ENOTSUP);
+		drop(&w);
+		drop(&of);
+		free(last);
+	}
+}
+
 /* Parts of one format, which few rows take in one launch; gate and up with what is done with them. */
 static void test_beside(void **state)
 {
@@ -402,12 +432,13 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_products),   cmocka_unit_test(test_many_rows),
-		cmocka_unit_test(test_odd),	   cmocka_unit_test(test_unaligned),
-		cmocka_unit_test(test_parts),	   cmocka_unit_test(test_invariant),
-		cmocka_unit_test(test_embed),	   cmocka_unit_test(test_embed_parts),
-		cmocka_unit_test(test_not_finite), cmocka_unit_test(test_beside),
-		cmocka_unit_test(test_gated),	   cmocka_unit_test(test_gated_refused),
+		cmocka_unit_test(test_products),      cmocka_unit_test(test_many_rows),
+		cmocka_unit_test(test_odd),	      cmocka_unit_test(test_unaligned),
+		cmocka_unit_test(test_parts),	      cmocka_unit_test(test_invariant),
+		cmocka_unit_test(test_embed),	      cmocka_unit_test(test_embed_parts),
+		cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_borrowed),
+		cmocka_unit_test(test_beside),	      cmocka_unit_test(test_gated),
+		cmocka_unit_test(test_gated_refused),
 	};
 
 	if (!on_device()) {
