@@ -1,6 +1,7 @@
 /*
- * Weights as a format of blocks holds them, rounded to it or read from it: a thread a block, by the processor's
- * own text of each format, which is compiled here without contraction too, so that the bits are the same.
+ * Weights as a format of blocks holds them, rounded to it or read from it: a thread a block, by the
+ * processor's own text of each format, which is compiled here without contraction too, so that the bits are
+ * the same.
  */
 #include "kernels/cuda/kernel.h"
 

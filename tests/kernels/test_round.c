@@ -1,4 +1,4 @@
-/* Weights rounded to blocks, and read from them, to the bit what a format's own writer and reader make of them. */
+/* Weights rounded to blocks, and read from them: the bits of the format's own writer and reader. */
 #include "group.h"
 
 #include "kernels/unpack.h"
