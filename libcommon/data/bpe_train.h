@@ -38,7 +38,7 @@ struct dt_bpe_trainer;
 int dt_bpe_trainer_new(const struct dt_bpe_train_options *o, struct dt_bpe_trainer **ret, struct dt_err *err);
 void dt_bpe_trainer_free(struct dt_bpe_trainer *t);
 int dt_bpe_trainer_add(struct dt_bpe_trainer *t, const char *text, size_t n, struct dt_err *err);
-/* The text of a tokenizer.json, malloc'd. progress (may be NULL) is told tokens made and wanted. */
+/* The text of a tokenizer.json, malloc'd. progress (may be NULL) is called with tokens made and wanted. */
 int dt_bpe_trainer_run(struct dt_bpe_trainer *t, void (*progress)(void *ctx, int64_t done, int64_t total),
 		       void *ctx, char **ret, size_t *ret_n, struct dt_err *err);
 

@@ -1,4 +1,4 @@
-/* What is told of a classifier's evaluation. */
+/* Prints a classifier's evaluation, as JSON or for a person. */
 #include "base/table.h"
 #include "eval/images.h"
 

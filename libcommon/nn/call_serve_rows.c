@@ -1,8 +1,8 @@
 /*
  * Rows of a pass that other ranks need: those of all ranks of a group one behind the other, in the order of
  * ranks. Over ep they are for experts (model/op/rows.c), whose sums come back; over cp they are keys and
- * values. Each rank knows how many rows each has, so nothing is told; one without rows takes part all the
- * same.
+ * values. Each rank knows the number of rows of every rank, so none is sent; one without rows takes part
+ * all the same.
  */
 #include "comm/comm.h"
 #include "nn/infer_priv.h"

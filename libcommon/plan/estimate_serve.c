@@ -215,9 +215,9 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "length %lld exceeds the %lld positions of '%s'",
 				  (long long)s->max_len, (long long)c->max_seq, c->name);
 	if (s->weights_memory && s->account != DT_ACCOUNT_DT)
-		return dt_err_set(err, -EINVAL, "weights on disk are what dt-serve does: --account dt");
+		return dt_err_set(err, -EINVAL, "only dt-serve keeps weights on disk: --account dt");
 	if (s->layout.cp > 1 && s->account != DT_ACCOUNT_DT)
-		return dt_err_set(err, -ENOTSUP, "rows cut over cp are what dt-serve does: --account dt");
+		return dt_err_set(err, -ENOTSUP, "only dt-serve cuts rows over cp: --account dt");
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
 	if (one.cp == 1)

@@ -1,5 +1,5 @@
 /*
- * What a router is told: one JSON object (dt-route.1, CONFIGURATION), read at the start and on SIGHUP.
+ * Configuration of a router: one JSON object (dt-route.1, CONFIGURATION), read at the start and on SIGHUP.
  * Everything has a default; unknown keys are refused by name.
  */
 #ifndef DT_ROUTE_CONF_H

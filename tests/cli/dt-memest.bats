@@ -281,7 +281,7 @@ json() {
 	refused 2 "--explain does not go with --json" gpt2-124m --explain weights --json
 	refused 2 "unknown option" gpt2-124m --frobnicate
 	refused 1 "over tp, pp, cp, ep and dp only" gpt2-124m --serve --layout dp2.z1
-	refused 1 "are what dt-serve does: --account dt" gpt2-124m --serve --account generic --layout cp2
+	refused 1 "only dt-serve cuts rows over cp: --account dt" gpt2-124m --serve --account generic --layout cp2
 	refused 2 "--list takes no model" gpt2-124m --list
 	refused 1 "line 1" - # standard input is empty
 }

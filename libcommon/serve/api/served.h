@@ -69,7 +69,7 @@ struct dt_served {
 	struct dt_kvpeers_params peers; /* the engine's */
 	struct dt_chat chat;
 	bool has_chat;
-	/* of several ranks: this one's groups, and how it is told of steps */
+	/* of several ranks: this one's groups, and how it receives steps */
 	struct dt_mesh mesh;
 	struct dt_infer_ranks cut;
 	struct dt_serve_ranks *ranks;

@@ -23,8 +23,10 @@ static int set_pool(struct dt_serve_ranks *r, const struct dt_infer_batch *b, co
 	return n;
 }
 
-/* A step of which rank 0 is told: what dt_serve_ranks_take waits for. Messages of an older one are gone when
- * its place is needed again. */
+/*
+ * Sends rank 0 what came of a step: dt_serve_ranks_take waits for it. Messages of an older step are gone when
+ * its place is needed again.
+ */
 static int answer(struct dt_serve_ranks *r, struct dt_infer_batch *b, const int32_t *pools,
 		  struct dt_err *err)
 {
