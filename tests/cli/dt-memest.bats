@@ -663,7 +663,7 @@ safetensors() {
 	json llama-2-7b --lora 8 --lora-targets qv --account generic
 	filter='(.categories[] | select(.name == "weights") | .bytes / 1073741824 | (. > 3.8 and . < 3.95))'
 	json llama-2-7b --lora 8 --lora-targets qv --lora-base nf4 --account generic
-	refused 1 "adapters (LoRA)" --account dt llama-2-7b --lora 8 --lora-base q6_k
+	refused 1 "adapters (LoRA)" --account dt llama-2-7b --lora 8 --lora-base q4_k_m
 	refused 1 "no linear" llama-2-7b --lora 8 --lora-targets foo --account dt
 }
 
