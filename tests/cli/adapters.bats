@@ -173,7 +173,7 @@ merge() { # base adapter dst options...
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000, tie_word_embeddings: true}' >q.json
     losses --model q.json --steps 5 --lora 4 --precision bf16 >plain
-    one_of 2 nf4 q4_0 iq4_nl q8_0 q5_0
+    one_of 2 nf4 iq4_nl q8_0 q4_0 q5_0
     for base in "${some[@]}"; do
         dt-train "${common[@]}" --model q.json --steps 5 --lora 4 --lora-base $base --precision bf16 --metrics $base
         dt-memest q.json --seq 32 --microbatch 1 --global-batch 8 --lora 4 --lora-base $base --check $base
