@@ -64,8 +64,8 @@ setup() {
     refused "nothing to vary" -- "${command[@]}"
     refused "no option '--nosuch'" --grid nosuch=1 -- "${command[@]}"
     refused "'x' is not a number" --grid lr=1e-3,x -- "${command[@]}"
-    refused "sets itself" --grid save=x -- "${command[@]}"
-    refused "sets itself" --grid lr=1 -- "${command[@]}" --save x
+    refused "the sweep sets '--save' itself" --grid save=x -- "${command[@]}"
+    refused "the sweep sets '--save' itself" --grid lr=1 -- "${command[@]}" --save x
     refused "given twice" --grid lr=1 --random lr=1:2 -- "${command[@]}"
     refused "begins above 0" --random lr=0:2:log -- "${command[@]}"
     refused "LOW:HIGH" --random lr=1,2 -- "${command[@]}"
