@@ -34,28 +34,30 @@ static void zsh_action(const struct option *o)
 	}
 }
 
+/* An option under one of its names; before: what stands between the name and its argument. */
+static void zsh_spelling(const struct option *o, const char *indent, const char *dashes, const char *name,
+			 const char *before)
+{
+	const bool flag = is(o->type, "flag");
+
+	printf("%s'%s%s%s%s[", indent, is(o->type, "list") ? "*" : "", dashes, name, flag ? "" : before);
+	zsh_text(o->help);
+	putchar(']');
+	if (!flag)
+		zsh_action(o);
+	printf("'\n");
+}
+
 static void zsh_options(const char *c, const char *indent)
 {
 	for (size_t i = 0; i < json_array_size(options); i++) {
 		struct option o = option(i);
-		bool flag = is(o.type, "flag"), list = is(o.type, "list");
 
 		if (*o.commands ? !listed(o.commands, c) || !*c : *c != '\0')
 			continue;
-		if (*o.shrt) {
-			printf("%s'%s-%s%s[", indent, list ? "*" : "", o.shrt, flag ? "" : "+");
-			zsh_text(o.help);
-			putchar(']');
-			if (!flag)
-				zsh_action(&o);
-			printf("'\n");
-		}
-		printf("%s'%s--%s%s[", indent, list ? "*" : "", o.name, flag ? "" : "=");
-		zsh_text(o.help);
-		putchar(']');
-		if (!flag)
-			zsh_action(&o);
-		printf("'\n");
+		if (*o.shrt)
+			zsh_spelling(&o, indent, "-", o.shrt, "+");
+		zsh_spelling(&o, indent, "--", o.name, "=");
 		if (o.negatable) {
 			printf("%s'--no-%s[not: ", indent, o.name);
 			zsh_text(o.help);
