@@ -218,7 +218,7 @@ static int run_images(int n, char **v)
 	q->split = (enum dt_image_split)eval_args.split;
 	q->limit = eval_args.limit;
 	q->unfolded = !eval_args.fold;
-	q->mirror = eval_args.tta == 1;
+	q->tta = (enum dt_tta)eval_args.tta;
 	q->ranks = eval_job.all;
 	q->rank = eval_job.info.rank;
 	q->size = eval_job.info.size;

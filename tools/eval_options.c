@@ -33,9 +33,9 @@ const struct dt_opt eval_opts[] = {
 	 "(cifar10, "
 	 "imagenet ...)",
 	 "images", .def = "model"},
-	{"tta", 0, DT_OPT_CHOICE, &eval_args.tta, "none|mirror",
-	 "mirror: logits are the mean over an image and its mirror image (test-time augmentation)", "images",
-	 .def = "none"},
+	{"tta", 0, DT_OPT_CHOICE, &eval_args.tta, DT_TTA_CHOICES,
+	 "test-time augmentation: logits are a mean over the image, its mirror image, and both moved a pixel",
+	 "images", .def = "none"},
 	{"fold-norms", 0, DT_OPT_FLAG, &eval_args.fold, NULL,
 	 "fold batch norms into the convolutions before them", "images", .negatable = true, .def = "on"},
 	{"device", 0, DT_OPT_STR, &eval_args.images.device, "auto|cpu|cuda[:N]",

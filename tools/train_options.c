@@ -91,6 +91,7 @@ const struct dt_opt train_opts[] = {
 	DT_RUN_OPT("image-size"),
 	DT_RUN_OPT("crop"),
 	DT_RUN_OPT("flip"),
+	DT_RUN_OPT("flip-alternate"),
 	DT_RUN_OPT("cutout"),
 	DT_RUN_OPT("mixup"),
 	DT_RUN_OPT("cutmix"),

@@ -104,7 +104,7 @@ static int flatten(struct ox_making *m, const struct dt_node *n)
 /* The value of a node of a classifier, and what both kinds of models have; -1: the op is none of those. */
 static int image_node(struct ox_making *m, const struct dt_node *n)
 {
-	int in[2] = {n->in[0] >= 0 ? m->value[n->in[0]] : -1, -1};
+	int in[3] = {n->in[0] >= 0 ? m->value[n->in[0]] : -1, -1, -1};
 
 	switch (n->op) {
 	case DT_OP_LINEAR:
@@ -117,7 +117,9 @@ static int image_node(struct ox_making *m, const struct dt_node *n)
 		return m->value[n->out[0]];
 	case DT_OP_CONV:
 		in[1] = ox_param(&m->o, n->param[0]);
-		return windowed(m, "Conv", in, 2, n);
+		if (n->param[3] >= 0)
+			in[2] = ox_param(&m->o, n->param[3]);
+		return windowed(m, "Conv", in, n->param[3] >= 0 ? 3 : 2, n);
 	case DT_OP_BATCH_NORM:
 		return batch_norm(m, n);
 	case DT_OP_POOL_MAX:

@@ -1,6 +1,7 @@
 #include "data/augment.h"
 
 #include "base/rng.h"
+#include "data/dataset.h"
 
 #include <errno.h>
 #include <math.h>
@@ -157,6 +158,15 @@ static struct dt_image_box clipped(int top, int left, int height, int width, con
 				     right > left ? right - left : 0};
 }
 
+static bool flips(const struct dt_augment *a, const struct dt_rng *r, uint64_t seed, int64_t n)
+{
+	if (!a->alternate)
+		return uniform(r, n, AT_FLIP) < 0.5;
+	/* of an image the draw of the sample of its number, in whatever epoch */
+	return (uniform(r, dt_sample_at(seed, true, n, a->alternate), AT_FLIP) < 0.5) ^
+	       (n / a->alternate & 1);
+}
+
 struct dt_augment_draw dt_augment_draw(const struct dt_augment *a, uint64_t seed, int64_t n, int height,
 				       int width)
 {
@@ -175,7 +185,7 @@ struct dt_augment_draw dt_augment_draw(const struct dt_augment *a, uint64_t seed
 		d.box.top = (int)rint((h - a->height) / 2.0);
 		d.box.left = (int)rint((w - a->width) / 2.0);
 	}
-	d.flip = a->flip && uniform(&r, n, AT_FLIP) < 0.5;
+	d.flip = a->flip && flips(a, &r, seed, n);
 	if (a->cutout)
 		d.hole = clipped(below(&r, n, AT_HOLE_TOP, a->height) - a->cutout / 2,
 				 below(&r, n, AT_HOLE_LEFT, a->width) - a->cutout / 2, a->cutout, a->cutout,

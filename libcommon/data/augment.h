@@ -22,7 +22,12 @@ struct dt_augment {
 	int resize;   /* DT_CROP_CENTRE */
 	double scale[2], ratio[2]; /* DT_CROP_RESIZED: area as a share of the image, width / height */
 	bool flip;		   /* left and right with probability 1/2 */
-	int cutout;		   /* side of the square set to the mean; 0: none */
+	/*
+	 * > 0, images of the set: with flip, an image is flipped in every other epoch, half of them in the
+	 * first (Jordan 2024, section 3.6). Samples are of a shuffled set (data/image_loader.h).
+	 */
+	int64_t alternate;
+	int cutout; /* side of the square set to the mean; 0: none */
 	double mixup,
 		cutmix; /* alpha of the Beta distribution of the share; 0: none. Both: one of them, evenly */
 	float mean[3], deviation[3]; /* y = (x / 255 - mean) / deviation, a channel */

@@ -27,8 +27,8 @@ struct job {
 	double *took;	/* [batches] seconds; 0 of other ranks' */
 	float *logits;	/* [part, classes] */
 	float *all;	/* [ranks, part, classes] of a batch that was cut; NULL */
-	float *mirror;	/* [part, channels, height, width] with left and right exchanged; NULL without tta */
-	float *other;	/* [part, classes] logits of those */
+	float *view;	/* [part, channels, height, width] another view of the images; NULL without tta */
+	float *other;	/* [part, classes] logits of a view */
 };
 
 static int same_classes(const struct job *j, struct dt_err *err)
@@ -111,15 +111,15 @@ static int open_job(struct job *j, const struct dt_eval_opts *o, struct dt_err *
 	j->logits = calloc((size_t)(j->part * j->info.classes), sizeof(*j->logits));
 	if (ranks > 1)
 		j->all = calloc((size_t)(ranks * j->part * j->info.classes), sizeof(*j->all));
-	if (q->mirror) {
+	if (q->tta) {
 		const struct dt_config *c = dt_classifier_config(j->net);
 
-		j->mirror = calloc((size_t)(j->part * c->channels * c->image_size * c->image_size),
-				   sizeof(*j->mirror));
+		j->view = calloc((size_t)(j->part * c->channels * c->image_size * c->image_size),
+				 sizeof(*j->view));
 		j->other = calloc((size_t)(j->part * j->info.classes), sizeof(*j->other));
 	}
 	if (!j->answer || !j->took || !j->logits || (ranks > 1 && !j->all) ||
-	    (q->mirror && !(j->mirror && j->other)))
+	    (q->tta && !(j->view && j->other)))
 		return dt_err_sys(err, -ENOMEM, "cannot evaluate '%s'", j->model);
 	return 0;
 }
@@ -138,7 +138,7 @@ static void close_job(struct job *j)
 	free(j->took);
 	free(j->logits);
 	free(j->all);
-	free(j->mirror);
+	free(j->view);
 	free(j->other);
 }
 
@@ -161,21 +161,59 @@ static void note(struct job *j, int64_t i, const float *l, int label)
 	j->answer[SHARE * j->n + i] = 1 / sum;
 }
 
-/* Logits of `count` images; with tta the mean of those of the images and of their mirror images. */
+/* The views of dt_tta, the image itself first. */
+static const struct view {
+	bool mirrored;
+	int shift; /* pixels down and right */
+	float weight;
+} views[][6] = {
+	[DT_TTA_NONE] = {{false, 0, 1}},
+	[DT_TTA_MIRROR] = {{false, 0, 0.5f}, {true, 0, 0.5f}},
+	[DT_TTA_SHIFT] = {{false, 0, 0.25f},
+			  {true, 0, 0.25f},
+			  {false, -1, 0.125f},
+			  {true, -1, 0.125f},
+			  {false, 1, 0.125f},
+			  {true, 1, 0.125f}},
+};
+
+/* i, or where it is outside 0 .. n - 1 the place that a mirror at the border shows. */
+static int64_t reflected(int64_t i, int64_t n)
+{
+	i = i < 0 ? -i : i >= n ? 2 * n - 2 - i : i;
+	return i < 0 || i >= n ? 0 : i;
+}
+
+static void see(const struct view *v, const float *pixels, int64_t planes, int64_t side, float *to)
+{
+	for (int64_t p = 0; p < planes; p++, pixels += side * side)
+		for (int64_t y = 0; y < side; y++, to += side) {
+			const float *row = pixels + reflected(y - v->shift, side) * side;
+
+			for (int64_t x = 0; x < side; x++)
+				to[v->mirrored ? side - 1 - x : x] = row[reflected(x - v->shift, side)];
+		}
+}
+
+/* Logits of `count` images; with tta the weighted mean over their views. */
 static int classify(struct job *j, const float *pixels, int count, struct dt_err *err)
 {
 	const struct dt_config *c = dt_classifier_config(j->net);
-	const int64_t w = c->image_size, rows = count * c->channels * c->image_size;
+	const int64_t n = (int64_t)count * j->info.classes;
 	int rc = dt_classifier_run(j->net, pixels, count, j->logits, err);
 
-	if (rc < 0 || !j->mirror)
-		return rc;
-	for (int64_t y = 0; y < rows; y++)
-		for (int64_t x = 0; x < w; x++)
-			j->mirror[y * w + x] = pixels[y * w + w - 1 - x];
-	rc = dt_classifier_run(j->net, j->mirror, count, j->other, err);
-	for (int64_t i = 0; i < (int64_t)count * j->info.classes; i++)
-		j->logits[i] = (j->logits[i] + j->other[i]) / 2;
+	for (int64_t i = 0; i < n && j->view; i++)
+		j->logits[i] *= views[j->q->tta][0].weight;
+	for (int k = 1; k < 6 && j->view && rc == 0; k++) {
+		const struct view *v = &views[j->q->tta][k];
+
+		if (!(v->weight > 0))
+			break;
+		see(v, pixels, count * c->channels, c->image_size, j->view);
+		rc = dt_classifier_run(j->net, j->view, count, j->other, err);
+		for (int64_t i = 0; i < n; i++)
+			j->logits[i] += v->weight * j->other[i];
+	}
 	return rc;
 }
 

@@ -12,6 +12,14 @@
 
 #include <stdio.h>
 
+/*
+ * Test-time augmentation: the logits of an image are a weighted mean over views of it. MIRROR: it and its
+ * mirror image. SHIFT: half of that, and half of the same of the image moved by a pixel up and left and down
+ * and right, its border mirrored (Jordan 2024, arXiv:2404.00498, section 3.5).
+ */
+enum dt_tta { DT_TTA_NONE, DT_TTA_MIRROR, DT_TTA_SHIFT };
+#define DT_TTA_CHOICES "none|mirror|mirror-shift"
+
 struct dt_images_query {
 	const char *data;
 	const char *normalize; /* "model", "data" or the name of a published one */
@@ -19,7 +27,7 @@ struct dt_images_query {
 	int64_t batch, limit;  /* images of a batch; images at most, 0: all */
 	int64_t workers;       /* threads of a rank that decode ahead */
 	enum dt_image_split split;
-	bool mirror;	   /* logits are the mean over an image and its mirror image */
+	enum dt_tta tta;
 	bool unfolded;	   /* batch norms are computed, not folded into convolutions */
 	FILE *predictions; /* of the first rank, a JSON line an image; NULL: none */
 	struct dt_comm *ranks;

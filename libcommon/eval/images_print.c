@@ -29,6 +29,9 @@ static double share(int64_t a, int64_t b)
 	return b ? (double)a / (double)b : 0;
 }
 
+static const char *const tta[] = {
+	[DT_TTA_NONE] = "none", [DT_TTA_MIRROR] = "mirror", [DT_TTA_SHIFT] = "mirror-shift"};
+
 json_t *dt_images_result_json(const char *model, const struct dt_images_query *q,
 			      const struct dt_images_result *r)
 {
@@ -51,15 +54,19 @@ json_t *dt_images_result_json(const char *model, const struct dt_images_query *q
 	o = json_pack("{s:i, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:i, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:o}",
 		      "schema", 1, "model", model, "data", q->data, "images", (json_int_t)r->n, "top1",
 		      r->top1, "top1_stderr", r->top1_error, "top5", r->top5, "loss", r->loss, "ranks",
-		      q->size, "split", q->split == DT_SPLIT_DATA ? "data" : "requests", "tta",
-		      q->mirror ? "mirror" : "none", "batch", (json_int_t)q->batch, "seconds", r->seconds,
-		      "images_per_s", (double)r->n / r->seconds, "batch_s_p50", r->batch_p50, "batch_s_p99",
-		      r->batch_p99, "classes", classes);
+		      q->size, "split", q->split == DT_SPLIT_DATA ? "data" : "requests", "tta", tta[q->tta],
+		      "batch", (json_int_t)q->batch, "seconds", r->seconds, "images_per_s",
+		      (double)r->n / r->seconds, "batch_s_p50", r->batch_p50, "batch_s_p99", r->batch_p99,
+		      "classes", classes);
 	if (o && r->classes <= MATRIX_MOST)
 		json_object_set(o, "confusion", matrix);
 	json_decref(matrix);
 	return o;
 }
+
+static const char *const tta_said[] = {[DT_TTA_NONE] = "",
+				       [DT_TTA_MIRROR] = ", each with its mirror image",
+				       [DT_TTA_SHIFT] = ", each with its mirror image and moved a pixel"};
 
 static int print_classes(const struct dt_images_result *r, FILE *f, struct dt_err *err)
 {
@@ -91,8 +98,7 @@ int dt_images_result_print(const struct dt_images_query *q, const struct dt_imag
 			   struct dt_err *err)
 {
 	fprintf(f, "top-1 %.2f%% +- %.2f, top-5 %.2f%%, loss %.4f on %lld images%s\n", 100 * r->top1,
-		100 * r->top1_error, 100 * r->top5, r->loss, (long long)r->n,
-		q->mirror ? ", each with its mirror image" : "");
+		100 * r->top1_error, 100 * r->top5, r->loss, (long long)r->n, tta_said[q->tta]);
 	fprintf(f, "%.1f images/s; a batch of %lld in %.1f ms, one in a hundred in %.1f ms or more\n",
 		(double)r->n / r->seconds, (long long)q->batch, 1e3 * r->batch_p50, 1e3 * r->batch_p99);
 	if (r->classes > TABLE_MOST) {

@@ -50,11 +50,12 @@ void dt_config_complete_image(struct dt_config *c)
 /* How often the net halves a side before what is left goes into its last layer. */
 static int halvings(const struct dt_config *c, int n)
 {
-	return is(c, "mlp")	  ? 0
-	       : is(c, "policy")  ? 0
-	       : is(c, "cnn")	  ? n
-	       : is(c, "resnet9") ? 3
-				  : n - 1 + (c->stem == DT_STEM_IMAGENET);
+	return is(c, "mlp")	   ? 0
+	       : is(c, "policy")   ? 0
+	       : is(c, "cnn")	   ? n
+	       : is(c, "airbench") ? n
+	       : is(c, "resnet9")  ? 3
+				   : n - 1 + (c->stem == DT_STEM_IMAGENET);
 }
 
 int dt_config_check_image(const struct dt_config *c, struct dt_err *err)
@@ -74,9 +75,10 @@ int dt_config_check_image(const struct dt_config *c, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "impossible model: %lld classes", (long long)c->vocab);
 	if (!(c->norm_eps > 0) || !(c->norm_eps < 1))
 		return dt_err_set(err, -EINVAL, "impossible model: the norm's epsilon is %g", c->norm_eps);
-	if (n < 0 || (is(c, "resnet") && (n < 1 || n > 4)) || c->layers < 1 || c->layers > 4096)
+	if (n < 0 || (is(c, "resnet") && (n < 1 || n > 4)) || (is(c, "airbench") && n < 1) || c->layers < 1 ||
+	    c->layers > 4096)
 		return dt_err_set(err, -EINVAL, "impossible model: its blocks are '%s'", c->blocks);
-	if (c->image_size >> halvings(c, n) < 1)
+	if ((c->image_size - is(c, "airbench")) >> halvings(c, n) < 1)
 		return dt_err_set(err, -EINVAL,
 				  "'%s' halves its images %d times; theirs of %lld pixels are too small",
 				  c->name, halvings(c, n), (long long)c->image_size);

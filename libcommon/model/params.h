@@ -67,6 +67,7 @@ enum dt_role {
 	DT_W_EXPERT_UP,
 	DT_W_EXPERT_DOWN,
 	DT_W_CONV, /* of images; they go by their names */
+	DT_W_CONV_B,
 	DT_W_BATCH_NORM,
 	DT_W_BATCH_NORM_B,
 	DT_W_CLASSES,
@@ -78,8 +79,20 @@ enum dt_role {
 	DT_ROLE_N,
 };
 
-/* UNIFORM: between -init_std and init_std */
-enum dt_init { DT_INIT_NORMAL, DT_INIT_ONES, DT_INIT_ZEROS, DT_INIT_UNIFORM };
+/*
+ * UNIFORM: between -init_std and init_std.
+ * DIRAC: of a convolution; output channel i < in begins as input channel i, the others are UNIFORM.
+ * WHITEN: of a convolution over pixels: whitening filters of the training images (data/whiten.h), which a
+ * trainer computes; without images they are NORMAL.
+ */
+enum dt_init {
+	DT_INIT_NORMAL,
+	DT_INIT_ONES,
+	DT_INIT_ZEROS,
+	DT_INIT_UNIFORM,
+	DT_INIT_DIRAC,
+	DT_INIT_WHITEN,
+};
 
 /* How a parameter is cut over the tensor-parallel axis. */
 enum dt_cut {

@@ -166,6 +166,8 @@ static const struct dt_config presets[] = {
 	{CIFAR("resnet-34-cifar", 16, "3-4-6-3")},
 	{CIFAR("resnet-50-cifar", 16, "3-4-6-3"), .bottleneck = true},
 	{IMAGES("resnet-9", "resnet9", 10, 32, 3, 3, "")},
+	{IMAGES("airbench94", "airbench", 10, 32, 3, 3, "64-256-256")},
+	{IMAGES("airbench95", "airbench", 10, 32, 3, 3, "128-384-384")},
 	{IMAGES("cnn2", "cnn", 10, 28, 1, 2, "32-64")},
 	{IMAGES("simple-dnn", "mlp", 10, 28, 1, 1, "512")},
 	GPT2("gpt2-tiny", 257, 64, 256, 2, 4, 128, 256),

@@ -44,7 +44,19 @@ int dt_call_pixels(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 int dt_call_conv(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_conv p = conv_of(x, n);
+	struct dt_tensor bias = dt_call_param(x->w, n->param[3]);
 
+	if (bias.data && n->out[1] >= 0) {
+		struct dt_tensor wide = dt_call_mat(x, n->out[1]);
+
+		TRY(x->dev->ops->convert(x->dev, wide, bias));
+		bias = wide;
+	}
+	if (bias.data) {
+		TRY(x->dev->ops->conv_bias(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+					   x->w[n->param[0]], bias, DT_NONE, false, &p));
+		return 0;
+	}
 	TRY(x->dev->ops->conv_forward(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
 				      x->w[n->param[0]], &p));
 	return 0;
@@ -72,9 +84,13 @@ int dt_call_conv_dx(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 int dt_call_conv_dw(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_conv p = conv_of(x, n);
+	struct dt_tensor db = dt_call_param(x->g, n->param[3]);
 
-	TRY(x->dev->ops->conv_weights(x->dev, x->g[n->param[0]], dt_call_mat(x, n->in[0]),
-				      dt_call_mat(x, n->in[1]), x->accumulate, &p));
+	if (x->g[n->param[0]].data)
+		TRY(x->dev->ops->conv_weights(x->dev, x->g[n->param[0]], dt_call_mat(x, n->in[0]),
+					      dt_call_mat(x, n->in[1]), x->accumulate, &p));
+	if (db.data)
+		TRY(x->dev->ops->colsum(x->dev, db, dt_call_mat(x, n->in[0])));
 	return 0;
 }
 
@@ -148,7 +164,7 @@ static int head_backward(struct dt_exec *x, const struct dt_node *n, struct dt_t
 			 struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
-	struct dt_tensor db = x->g[n->param[3]];
+	struct dt_tensor db = dt_call_param(x->g, n->param[3]);
 
 	if (x->g[n->param[0]].data)
 		TRY(o->matmul(x->dev, x->g[n->param[0]], dl, true, in, false, DT_NONE, x->accumulate_head));
@@ -177,8 +193,8 @@ int dt_call_classify(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 		c.share = f->share;
 		c.smoothing = x->smoothing;
 	}
-	TRY(x->dev->ops->matmul(x->dev, logits, in, false, x->w[n->param[0]], true, x->w[n->param[3]],
-				false));
+	TRY(x->dev->ops->matmul(x->dev, logits, in, false, x->w[n->param[0]], true,
+				dt_call_param(x->w, n->param[3]), false));
 	if (x->objective.outputs) {
 		float *dy = x->loss_backward ? logits.data : NULL;
 		rc = dt_dev_is_host(x->dev) && n->out[2] < 0

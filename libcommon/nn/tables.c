@@ -33,6 +33,16 @@ void dt_rope_local_table(const struct dt_config *c, int64_t positions, float *co
 	rope_table(c, dt_rope_local_frequency, positions, 1, cos_out, sin_out);
 }
 
+/* Element i of a convolution [out, in kernel^2] that begins as a copy of its first channels. */
+static float dirac(const struct dt_param *p, const struct dt_rng *rng, int64_t i)
+{
+	const int64_t window = p->kernel * p->kernel, in = p->shape[1] / window, row = i / p->shape[1];
+
+	if (row < in)
+		return i % p->shape[1] == row * window + window / 2 ? 1 : 0;
+	return (float)p->init_std * (2 * dt_rng_uniform(rng, (uint64_t)i) - 1);
+}
+
 void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, uint64_t seed, int64_t first,
 		   int64_t n, float *out)
 {
@@ -51,12 +61,16 @@ void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, ui
 		int64_t lo = r * cols > first ? r * cols : first,
 			hi = (r + 1) * cols < last ? (r + 1) * cols : last;
 
-		if (p->init == DT_INIT_UNIFORM) {
-			for (int64_t i = lo; i < hi; i++)
-				out[i - first] = (float)p->init_std *
-						 (2 * dt_rng_uniform(&rng, (uint64_t)((row0 + r) * stride +
-										      col0 + i - r * cols)) -
-						  1);
+		if (p->init == DT_INIT_UNIFORM || p->init == DT_INIT_DIRAC) {
+			for (int64_t i = lo; i < hi; i++) {
+				const int64_t at = (row0 + r) * stride + col0 + i - r * cols;
+
+				out[i - first] =
+					p->init == DT_INIT_DIRAC
+						? dirac(p, &rng, at)
+						: (float)p->init_std *
+							  (2 * dt_rng_uniform(&rng, (uint64_t)at) - 1);
+			}
 			continue;
 		}
 		dt_rng_fill_normal(&rng, (uint64_t)((row0 + r) * stride + col0 + lo - r * cols),

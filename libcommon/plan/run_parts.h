@@ -79,7 +79,7 @@ struct dt_run_image {
 	int64_t size;	       /* side of a sample; 0: the data's, or the model's */
 	const char *crop;      /* "none", "pad:N", "pad:N:reflect", "resized" or "resized:LEAST" */
 	const char *normalize; /* "auto", "data", or a data set with published mean and deviation */
-	bool flip;
+	bool flip, flip_alternate;
 	int64_t cutout;	      /* side of the square that is cut out; 0: none */
 	double mixup, cutmix; /* alpha of the share's distribution; 0: none */
 	int64_t workers;      /* threads that decode; 0: the rank's own, when it asks */

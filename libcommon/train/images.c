@@ -1,6 +1,7 @@
 #include "train/images.h"
 
 #include "ckpt/source.h"
+#include "data/whiten.h"
 #include "plan/rounds.h"
 #include "train/trainer.h"
 
@@ -179,6 +180,7 @@ static int augmentation(struct trainer *t, struct dt_augment *a, struct dt_err *
 	if ((rc = normalisation(t, a, err)) < 0 || (rc = parse_crop(o->crop ? o->crop : "none", a, err)) < 0)
 		return rc;
 	a->flip = o->flip;
+	a->alternate = o->flip_alternate ? source_of(t)->info.images : 0;
 	a->cutout = (int)o->cutout;
 	a->mixup = o->mixup;
 	a->cutmix = o->cutmix;
@@ -263,6 +265,7 @@ void images_close(struct trainer *t)
 		dt_images_close(s->data);
 	if (s->eval)
 		dt_images_close(s->eval);
+	free(s->whiten);
 	memset(s, 0, sizeof(*s));
 }
 
@@ -289,6 +292,24 @@ int images_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t
 	memcpy(f->host_targets, b.label, (size_t)count * sizeof(*b.label));
 	memcpy(f->host_others, b.label2, (size_t)count * sizeof(*b.label2));
 	return dt_flight_upload(f, &t->exec, err);
+}
+
+int images_whiten(struct trainer *t, int kernel, const float **ret, struct dt_err *err)
+{
+	struct image_source *s = source_of(t);
+	const size_t n = (size_t)(s->info.channels * kernel * kernel);
+	struct dt_augment a = s->plain;
+	int rc = 0;
+
+	if (!s->whiten) {
+		s->whiten = calloc(2 * n * n, sizeof(*s->whiten));
+		if (!s->whiten)
+			return dt_err_sys(err, -ENOMEM, "whitening filters");
+		dt_augment_whole(&a, s->info.height, s->info.width);
+		rc = dt_whiten_filters(s->data, &a, kernel, s->whiten, err);
+	}
+	*ret = s->whiten;
+	return rc;
 }
 
 int64_t images_eval_samples(const struct trainer *t)

@@ -17,6 +17,7 @@ struct image_source {
 	struct dt_image_loader *loader, *eval_loader;
 	struct dt_augment plain;	     /* of evaluations: size and normalisation alone */
 	struct dt_image_loader_stats before; /* as of the last metrics line */
+	float *whiten;			     /* filters of images_whiten; NULL: not asked for */
 };
 
 /*
@@ -34,6 +35,8 @@ int images_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t
 		struct dt_err *err);
 /* A rank's images of a round from now on, which are read ahead. */
 void images_expect(struct trainer *t, int64_t count);
+/* Whitening filters of the training images (data/whiten.h); they stay the trainer's. */
+int images_whiten(struct trainer *t, int kernel, const float **ret, struct dt_err *err);
 int64_t images_eval_samples(const struct trainer *t);
 
 /* Of a manifest: the names of the classes, and {"mean": [...], "deviation": [...]} of pixels. */

@@ -113,6 +113,18 @@ static int read_rows(struct trainer *t, const struct dt_local_param *lp, int64_t
 	return rc;
 }
 
+/* Filters that the training images give; their tensor is not cut. */
+static int whiten(struct trainer *t, const struct dt_param *p, int64_t first, int64_t n, float *out,
+		  struct dt_err *err)
+{
+	const float *filters;
+	const int rc = images_whiten(t, (int)p->kernel, &filters, err);
+
+	if (rc == 0)
+		memcpy(out, filters + first, (size_t)n * sizeof(*out));
+	return rc;
+}
+
 int init_values(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *out,
 		struct dt_err *err)
 {
@@ -120,6 +132,8 @@ int init_values(struct trainer *t, const struct dt_local_param *lp, int64_t firs
 
 	if (t->init && !new_head && in_source(t, lp) >= 0)
 		return read_rows(t, lp, first, n, out, err);
+	if (t->table.p[lp->index].init == DT_INIT_WHITEN && t->source.images.data)
+		return whiten(t, &t->table.p[lp->index], first, n, out, err);
 	dt_param_init(&t->table.p[lp->index], lp, t->run.data.seed, first, n, out);
 	return 0;
 }

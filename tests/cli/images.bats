@@ -10,17 +10,21 @@ setup_file() {
     dt-dataset images --out bars.h5 bars 2>build.log || { cat build.log; return 1; }
 }
 
-# bars NAME [mirror]: a folder of them, left and right exchanged on request
+# bars NAME [mirror]: a folder of them, left and right exchanged on request; moved by $shift pixels down and right, the
+# border mirrored; of $classes alone
 bars() {
     local class at i
-    for class in left middle right; do
+    for class in ${classes:-left middle right}; do
         mkdir -p "$1/$class"
         case $class in left) at=0 ;; middle) at=9 ;; right) at=18 ;; esac
         for i in $(seq 1 40); do
-            LC_ALL=C awk -v at=$at -v i="$i" -v mirror="${2:-}" 'BEGIN {
+            LC_ALL=C awk -v at=$at -v i="$i" -v mirror="${2:-}" -v by="${shift:-0}" '
+            function inside(v) { v -= by; return v < 0 ? -v : v > 27 ? 54 - v : v }
+            BEGIN {
                 printf "P5\n28 28\n255\n"
-                for (y = 0; y < 28; y++) for (k = 0; k < 28; k++) {
-                    x = mirror ? 27 - k : k
+                for (r = 0; r < 28; r++) for (k = 0; k < 28; k++) {
+                    x = inside(mirror ? 27 - k : k)
+                    y = inside(r)
                     printf "%c", (x >= at && x < at + 10 ? 100 + 3 * i : 1 + (x * 7 + y * i) % 40)
                 }
             }' >"$1/$class/$i.pgm"
@@ -175,6 +179,62 @@ as_one() {
     grep "on 120 images, each with its mirror image" two.txt
     jq -en --slurpfile a bars.mirror.jsonl --slurpfile b two.jsonl "$same < 1e-5"
     run -2 dt-eval images bars.h5 both --tta rotate
+}
+
+@test "--tta mirror-shift: half the mean of an image and its mirror image, half of both moved by a pixel" {
+    # of two classes a probability says by how much one logit is larger
+    for shift in 0 -1 1; do
+        for mirror in "" mirror; do
+            classes="left middle" bars view$shift$mirror "$mirror"
+            dt-dataset images --store raw --out view$shift$mirror.h5 view$shift$mirror 2>/dev/null
+        done
+    done
+    dt-train "${common[@]}" --data view0.h5 --microbatch 16 --steps 4 --metrics /dev/null --save pair 2>/dev/null
+    margin='(if .given == "left" then 1 else -1 end) * (.probability / (1 - .probability) | log)'
+    of() { dt-eval images "$1" pair --precision fp32 --threads 1 --predictions given.jsonl "${@:2}" >said && jq "$margin" given.jsonl; }
+    of view0.h5 --tta mirror-shift >all
+    grep "on 80 images, each with its mirror image and moved a pixel" said
+    for view in 0 0mirror -1 -1mirror 1 1mirror; do of view$view.h5 >by$view; done
+    paste by0 by0mirror by-1 by-1mirror by1 by1mirror all |
+        awk '{ d = ($1 + $2) / 4 + ($3 + $4 + $5 + $6) / 8 - $7; bad += d * d > 1e-8; moved += ($3 - $1) ^ 2 > 1e-6 }
+            END { print NR, bad, moved; exit !(NR == 80 && !bad && moved > 40) }'
+}
+
+@test "airbench94: filters of the data, ranks agree, what is frozen stays, folded or not" {
+    # CIFAR's records of noise, whose middle is brighter by the class; without noise values that are pooled would be equal
+    LC_ALL=C awk 'BEGIN {
+        for (i = 0; i < 48; i++) {
+            printf "%c", i % 3
+            for (p = 0; p < 3072; p++) printf "%c", 1 + int(150 * rand()) + (p % 32 > 7 && p % 32 < 24 ? 40 * (i % 3) : 0)
+        }
+    }' >data_batch_1.bin
+    dt-dataset images --out noise.h5 data_batch_1.bin 2>/dev/null
+    net=(--model airbench94 --data noise.h5 --eval-data noise.h5 --precision fp32 --no-mfu --threads 1 --comm-timeout 60 --optimizer nesterov
+        --lr 0.3 --lr-scale 'fc.*:0.0123,.*norm.*bias:8' --beta1 0.85 --flip --flip-alternate --crop pad:2:reflect)
+    dt-train "${net[@]}" --microbatch 24 --steps 3 --metrics one.jsonl --save one 2>/dev/null
+    dt-train "${net[@]}" --microbatch 24 --steps 8 --metrics more.jsonl --save more --save-every 4 2>/dev/null
+    jq -es '[.[].loss | numbers] | min < 1' more.jsonl
+    for t in whiten.weight layer1.norm1.weight; do
+        cmp <(dt-shard-ckpt cat --raw model/$t one) <(dt-shard-ckpt cat --raw model/$t more)
+    done
+    dt-shard-ckpt cat --raw model/layer3.norm2.weight more | od -An -v -w4 -tf4 | sort -u | grep -qx ' *1'
+    for layout in dp2 dp2.z3; do
+        mpirun -np 2 dt-train "${net[@]}" --microbatch 12 --layout $layout --steps 3 --metrics many.jsonl --save $layout 2>/dev/null
+        jq -en --slurpfile a one.jsonl --slurpfile b many.jsonl '[range(3) as $i | ($a[$i].loss - $b[$i].loss) / $a[$i].loss | fabs] | max < 1e-5'
+        cmp <(dt-shard-ckpt cat --raw model/whiten.weight one) <(dt-shard-ckpt cat --raw model/whiten.weight $layout)
+    done
+    dt-memest more --train --microbatch 24 --precision fp32 --optimizer nesterov --check more.jsonl
+    for fold in --fold-norms --no-fold-norms; do
+        dt-eval images noise.h5 more --precision fp32 --batch 24 --threads 1 $fold --json >$fold.json
+    done
+    jq -en --slurpfile a ./--fold-norms.json --slurpfile b ./--no-fold-norms.json --slurpfile c <(tail -1 more.jsonl) \
+        '($a[0].loss - $b[0].loss | fabs) < 1e-5 and ($a[0].loss - $c[0].eval_loss | fabs) < 1e-5'
+    dt-train "${net[@]}" --precision bf16 --microbatch 24 --steps 3 --metrics bf16.jsonl 2>/dev/null
+    jq -en --slurpfile a one.jsonl --slurpfile b bf16.jsonl '[range(3) as $i | $a[$i].loss - $b[$i].loss | fabs] | max < 0.02'
+    run -1 dt-train "${net[@]}" --image-size 8 --microbatch 24 --steps 1
+    [[ $output == *"halves its images 3 times; theirs of 8 pixels are too small"* ]]
+    run -2 dt-train --model cnn2 --data bars.h5 --flip-alternate
+    [[ $output == *"--flip-alternate"*"--flip"* ]]
 }
 
 @test "an evaluation is refused for other classes, sizes and normalisations" {

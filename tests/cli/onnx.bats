@@ -37,9 +37,9 @@ check() { # as onnx_logits.py
     check make
     dt-dataset images -o grey.h5 a.idx l.idx
     dt-dataset images -o colour.h5 c.bin
-    for m in cnn2 simple-dnn resnet-9; do
+    for m in cnn2 simple-dnn resnet-9 airbench94; do
         data=grey.h5 raw=a.idx
-        [ $m != resnet-9 ] || data=colour.h5 raw=c.bin
+        [[ $m == cnn2 || $m == simple-dnn ]] || data=colour.h5 raw=c.bin
         dt-train --model $m --data $data --precision fp32 --no-mfu --threads 1 --lr 1e-3 --microbatch 12 --steps 2 --save $m
         dt-eval images $data $m --precision fp32 --batch 24 --threads 1 --predictions given.jsonl --json
         dt-shard-ckpt export $m $m.onnx

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Writes golden-resnet18.h5 and golden-resnet50.h5: torchvision's nets on random weights and images, in fp64.
+"""Writes golden-resnet18.h5, golden-resnet50.h5 and golden-airbench94.h5: torchvision's nets, and that of airbench94 as
+PyTorch computes it, on random weights and images, in fp64.
 
     python3 -m venv V && V/bin/pip install torch torchvision h5py && V/bin/python golden_images.py
 
@@ -24,7 +25,6 @@ except ImportError as e:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROJECTIONS, SAMPLES, CLASSES, SMOOTHING = 4, 32, 10, 0.1
-BATCH, SIZE = 4, 64
 
 
 def fnv(name):
@@ -97,7 +97,7 @@ def compute(build, size, batch):
     logits = net(x)
     loss = loss_of(logits, target, other, share)
     loss.backward()
-    params = dict(net.named_parameters())
+    params = {k: p for k, p in net.named_parameters() if p.requires_grad}
     return {
         "eval_logits": eval_logits,
         "logits": logits.detach().numpy(),
@@ -107,15 +107,51 @@ def compute(build, size, batch):
     }
 
 
+def act(x):
+    return torch.nn.functional.gelu(x)
+
+
+class Group(torch.nn.Module):
+    def __init__(self, width_in, width):
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(width_in, width, 3, padding=1, bias=False)
+        self.norm1 = torch.nn.BatchNorm2d(width)
+        self.conv2 = torch.nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm2 = torch.nn.BatchNorm2d(width)
+        self.norm1.weight.requires_grad = self.norm2.weight.requires_grad = False
+
+    def forward(self, x):
+        x = act(self.norm1(torch.max_pool2d(self.conv1(x), 2)))
+        return act(self.norm2(self.conv2(x)))
+
+
+class Airbench94(torch.nn.Module):
+    """Jordan 2024, arXiv:2404.00498; fc has the factor 1/9 of its logits in its weights."""
+
+    def __init__(self, num_classes):
+        super().__init__()
+        self.whiten = torch.nn.Conv2d(3, 24, 2)
+        self.whiten.weight.requires_grad = False
+        self.layer1, self.layer2, self.layer3 = Group(24, 64), Group(64, 256), Group(256, 256)
+        self.fc = torch.nn.Linear(256, num_classes, bias=False)
+
+    def forward(self, x):
+        x = self.layer3(self.layer2(self.layer1(act(self.whiten(x)))))
+        return self.fc(torch.max_pool2d(x, x.shape[-1]).flatten(1))
+
+
 def main():
     torch.set_num_threads(1)
     different = 0
-    for name, build in (("resnet18", torchvision.models.resnet18), ("resnet50", torchvision.models.resnet50)):
+    # airbench94: no two values of a window that is pooled are closer than 1e-6 in so many images
+    nets = (("resnet18", torchvision.models.resnet18, 64, 4), ("resnet50", torchvision.models.resnet50, 64, 4),
+            ("airbench94", Airbench94, 32, 3))
+    for name, build, size, batch in nets:
         path = os.path.join(HERE, "golden-%s.h5" % name)
-        new = compute(build, SIZE, BATCH)
+        new = compute(build, size, batch)
         if "--check" not in sys.argv:
             with h5py.File(path, "w", libver=("earliest", "v110")) as g:
-                g.attrs.update(batch=BATCH, size=SIZE, classes=CLASSES)
+                g.attrs.update(batch=batch, size=size, classes=CLASSES)
                 for key, v in new.items():
                     g[key] = v
             continue

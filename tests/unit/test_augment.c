@@ -5,6 +5,7 @@
 #include "data/augment.h"
 
 #include "base/rng.h"
+#include "data/dataset.h"
 #include "golden.h"
 
 #include <errno.h>
@@ -256,6 +257,30 @@ static void cropped(void **state)
 	dt_image_release(&tmp);
 }
 
+/* Of each epoch every image once: half of them mirrored in the first, each the other way in the next. */
+static void alternate(void **state)
+{
+	enum { IMAGES = 400, EPOCHS = 5 };
+	struct dt_augment a = dt_augment_default(8, 8);
+	bool first[IMAGES] = {0};
+	int flips = 0;
+
+	a.flip = true;
+	a.alternate = IMAGES;
+	for (int64_t n = 0; n < IMAGES * EPOCHS; n++) {
+		const int64_t image = dt_sample_at(11, true, n, IMAGES), epoch = n / IMAGES;
+		const bool flip = dt_augment_draw(&a, 11, n, 8, 8).flip;
+
+		if (!epoch)
+			first[image] = flip;
+		flips += !epoch && flip;
+		if (flip != (first[image] ^ (epoch % 2)))
+			fail_msg("image %lld of epoch %lld: mirrored %d, in the first %d", (long long)image,
+				 (long long)epoch, flip, first[image]);
+	}
+	assert_in_range(flips, IMAGES / 2 - 40, IMAGES / 2 + 40);
+}
+
 /* Areas evenly in [0.08, 1] where they fit, ratios in [3/4, 4/3] in their logarithm, places evenly. */
 static void resized(void **state)
 {
@@ -349,7 +374,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(decoded),   cmocka_unit_test(truncated), cmocka_unit_test(scaled),
 		cmocka_unit_test(evaluated), cmocka_unit_test(cropped),	  cmocka_unit_test(resized),
-		cmocka_unit_test(mixed),     cmocka_unit_test(blended),
+		cmocka_unit_test(mixed),     cmocka_unit_test(blended),	  cmocka_unit_test(alternate),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -106,7 +106,7 @@ static void parameters(void **state)
 		{"gemma-2-27b", 27227128320},
 		{"olmoe-1b-7b", 6919161856},
 		{"deepseek-v2-lite", 15706484224},
-		/* torchvision; kuangliu's for CIFAR; Page 2018 */
+		/* torchvision; kuangliu's for CIFAR; Page 2018; Jordan 2024 */
 		{"resnet-18", 11689512},
 		{"resnet-34", 21797672},
 		{"resnet-50", 25557032},
@@ -115,6 +115,8 @@ static void parameters(void **state)
 		{"resnet-34-cifar", 21282122},
 		{"resnet-50-cifar", 23520842},
 		{"resnet-9", 6573130},
+		{"airbench94", 1972792},
+		{"airbench95", 4606520},
 		/* two convolutions of 3 x 3, batch norms, a head over 7 x 7; one hidden layer of 512 */
 		{"cnn2", 9 * 32 + 2 * 32 + 9 * 32 * 64 + 2 * 64 + 64 * 49 * 10 + 10},
 		{"simple-dnn", 784 * 512 + 512 + 512 * 10 + 10},

@@ -56,6 +56,45 @@ struct dt_plane dt_block_conv(struct dt_builder *b, struct dt_plane x, const cha
 	return slid(x, n->out[0], out, w);
 }
 
+struct dt_plane dt_block_whiten(struct dt_builder *b, struct dt_plane x, const char *prefix, int64_t kernel)
+{
+	static const char *const outs[] = {"conv", "bias"};
+	const int64_t out = 2 * x.channels * kernel * kernel;
+	const struct dt_sliding w = window_over(x, kernel, 1, 0);
+	struct dt_node *n = dt_node_add(b, DT_OP_CONV, "whiten", 2, outs);
+	struct dt_param *p;
+	char text[80];
+	int t[2];
+
+	snprintf(text, sizeof(text), "%s.weight", prefix);
+	t[0] = named(b, dt_tensor_add_conv(b, text, out, x.channels, kernel), text);
+	snprintf(text, sizeof(text), "%s.bias", prefix);
+	t[1] = named(b, dt_tensor_add(b, DT_W_CONV_B, text, out, 0), text);
+	p = dt_tensor_at(b, t[0]);
+	if (!p || !n)
+		return x;
+	p->init = DT_INIT_WHITEN;
+	p->frozen = true;
+	n->in[0] = x.v;
+	n->param[0] = t[0];
+	n->param[3] = t[1];
+	n->attr.window2d = w;
+	return slid(x, n->out[0], out, w);
+}
+
+struct dt_plane dt_block_act(struct dt_builder *b, struct dt_plane x, enum dt_act_fn act)
+{
+	static const char *const outs[] = {"act"};
+	struct dt_node *n = dt_node_add(b, DT_OP_ACT, "act", 1, outs);
+
+	if (!n)
+		return x;
+	n->in[0] = x.v;
+	n->attr.act = act;
+	x.v = n->out[0];
+	return x;
+}
+
 struct dt_plane dt_block_batch_norm(struct dt_builder *b, struct dt_plane x, const char *prefix,
 				    const char *name, int residual, bool relu)
 {
@@ -120,41 +159,35 @@ struct dt_plane dt_block_flatten(struct dt_builder *b, struct dt_plane x)
 }
 
 /* Weights of a linear layer: normal, of the variance of PyTorch's uniform on +-1 / sqrt(in). */
-static void linear_tensors(struct dt_builder *b, const char *prefix, int64_t out, int64_t in, int tensor[2])
+static void linear_tensors(struct dt_builder *b, const char *prefix, int64_t out, int64_t in, bool bias,
+			   int tensor[2])
 {
 	char text[80];
 
 	snprintf(text, sizeof(text), "%s.weight", prefix);
 	tensor[0] = named(b, dt_tensor_add(b, DT_W_CLASSES, text, out, in), text);
 	snprintf(text, sizeof(text), "%s.bias", prefix);
-	tensor[1] = named(b, dt_tensor_add(b, DT_W_CLASSES_B, text, out, 0), text);
+	tensor[1] = bias ? named(b, dt_tensor_add(b, DT_W_CLASSES_B, text, out, 0), text) : -1;
 	if (!b->failed)
 		dt_tensor_at(b, tensor[0])->init_std = 1 / sqrt(3 * (double)in);
 }
 
 struct dt_plane dt_block_dense(struct dt_builder *b, struct dt_plane x, const char *prefix, int64_t out)
 {
-	static const char *const outs[] = {"act"};
-	struct dt_node *n;
 	int tensor[2], v;
 
-	linear_tensors(b, prefix, out, x.channels, tensor);
+	linear_tensors(b, prefix, out, x.channels, true, tensor);
 	v = dt_block_linear(b, "dense", "up", x.v, 1, tensor, tensor + 1);
-	n = dt_node_add(b, DT_OP_ACT, "act", 1, outs);
-	if (!n)
-		return x;
-	n->in[0] = v;
-	n->attr.act = DT_ACT_RELU;
-	return (struct dt_plane){n->out[0], out, 1, 1};
+	return dt_block_act(b, (struct dt_plane){v, out, 1, 1}, DT_ACT_RELU);
 }
 
-void dt_block_classify(struct dt_builder *b, struct dt_plane x)
+void dt_block_classify(struct dt_builder *b, struct dt_plane x, bool bias)
 {
 	static const char *const outs[] = {"d.features", "logits", "d.logits", "loss rows"};
 	struct dt_node *n;
 	int tensor[2];
 
-	linear_tensors(b, "fc", b->c->vocab, x.channels, tensor);
+	linear_tensors(b, "fc", b->c->vocab, x.channels, bias, tensor);
 	n = dt_node_add(b, DT_OP_CLASSIFY, "fc", 4, outs);
 	if (!n)
 		return;

@@ -79,7 +79,7 @@ static void build_resnet(struct dt_builder *b)
 			x = block(b, x, s + 1, i, width);
 		}
 	dt_unit(b, (int)c->layers);
-	dt_block_classify(b, dt_block_pool(b, x, false, x.height, x.height, 0));
+	dt_block_classify(b, dt_block_pool(b, x, false, x.height, x.height, 0), true);
 }
 
 /* x + two convolutions of x, each with a ReLU. */
@@ -111,7 +111,7 @@ static void build_resnet9(struct dt_builder *b)
 			x = residual(b, x, prefix);
 	}
 	dt_unit(b, (int)b->c->layers);
-	dt_block_classify(b, dt_block_flatten(b, dt_block_pool(b, x, true, x.height, x.height, 0)));
+	dt_block_classify(b, dt_block_flatten(b, dt_block_pool(b, x, true, x.height, x.height, 0)), true);
 }
 
 const struct dt_family dt_family_resnet = {

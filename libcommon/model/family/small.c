@@ -22,7 +22,7 @@ static void build_mlp(struct dt_builder *b)
 		x = dt_block_dense(b, x, prefix, width[i]);
 	}
 	dt_unit(b, (int)b->c->layers);
-	dt_block_classify(b, x);
+	dt_block_classify(b, x, true);
 }
 
 static void build_cnn(struct dt_builder *b)
@@ -43,7 +43,7 @@ static void build_cnn(struct dt_builder *b)
 		x = dt_block_pool(b, x, true, 2, 2, 0);
 	}
 	dt_unit(b, (int)b->c->layers);
-	dt_block_classify(b, dt_block_flatten(b, x));
+	dt_block_classify(b, dt_block_flatten(b, x), true);
 }
 
 const struct dt_family dt_family_mlp = {

@@ -41,9 +41,16 @@ void dt_back_pixels(struct dt_lower *lo, const struct dt_node *n)
 	(void)n;
 }
 
+/* A bias of 16 bits is widened first: what adds it reads f32. */
 void dt_shape_conv(struct dt_lower *lo, struct dt_node *n)
 {
-	n->out[0] = plane(lo, n, n->out[0], pixels_out(&n->attr.window2d), dt_lo_dim(lo, n->param[0], 0));
+	const int64_t out = dt_lo_dim(lo, n->param[0], 0);
+	const bool widened = n->param[3] >= 0 && lo->s->compute != DT_F32;
+
+	n->out[0] = plane(lo, n, n->out[0], pixels_out(&n->attr.window2d), out);
+	n->out[1] =
+		widened ? dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, DT_F32, DT_ROWS_NONE, 1, out)
+			: -1;
 }
 
 /* Of serving alone (model/fold.h): over the residual, where that is not needed any more. */
@@ -60,6 +67,8 @@ void dt_back_conv(struct dt_lower *lo, const struct dt_node *n)
 	m->in[0] = dy;
 	m->in[1] = x;
 	m->param[0] = n->param[0];
+	m->param[3] = n->param[3];
+	m->attr.frozen = lo->s->graph->params.p[n->param[0]].frozen;
 	if (is_data(lo, n->in[0]))
 		return;
 	dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
@@ -137,6 +146,8 @@ struct dt_node_cost dt_cost_conv(const struct dt_cost_site *s, const struct dt_n
 	const int y = n->op == DT_OP_CONV || n->op == DT_OP_CONV_BIAS ? n->out[0] : n->in[0];
 	struct dt_node_cost r = n->op == DT_OP_CONV_DW ? dt_cost_move_add(s, n) : dt_cost_move(s, n);
 
+	if (n->attr.frozen) /* the sum of a bias alone */
+		return r;
 	r.flops = r.model_flops = 2 * (double)dt_value_rows(s->p, y) * dt_cost_numel(s, n, 0, 1);
 	return r;
 }
