@@ -10,12 +10,15 @@ convert.py mean DIR DIR DIR                the third is the mean of the others (
 convert.py peers DIR HF GGUF...            HF and the GGUF files through PyPI's safetensors and gguf are the folder's
 convert.py split FILE PREFIX N             cuts a GGUF into PREFIX-00001-of-0000N.gguf and so on, as gguf-split does
 convert.py text TOK512 IDS                 ids (JSON on standard input) as text, of llama2.c's tokenizer
+convert.py serve                           these, a line each with tabs between arguments, from standard input; after what
+                                           each prints, a line "status N"
 Exit: 0 yes, 3 no, 77 without numpy.
 """
 import json
 import os
 import struct
 import sys
+import traceback
 
 try:
     import numpy as np
@@ -500,6 +503,20 @@ def text(tok):
         at += 8 + n
     out = b"".join(bytes([i - 3]) if 3 <= i < 259 else pieces[i] for i in json.load(sys.stdin))
     print(out.decode().lstrip(" "))
+
+
+def serve():
+    for line in sys.stdin:
+        name, *args = line.rstrip("\n").split("\t")
+        status = 0
+        try:
+            globals()[name](*args)
+        except SystemExit as e:
+            status = e.code
+        except Exception:
+            traceback.print_exc(file=sys.stdout)
+            status = 1
+        print("status", status, flush=True)
 
 
 globals()[sys.argv[1]](*sys.argv[2:])

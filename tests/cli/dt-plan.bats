@@ -1,5 +1,7 @@
 # dt-plan: plans that fit and run, agreement with dt-memest, JSON, and every wrong input.
 
+load slow
+
 setup() {
 	plan="$DT_BIN/dt-plan"
 	memest="$DT_BIN/dt-memest"
@@ -204,9 +206,9 @@ refused() {
 }
 
 @test "servers: more requests need more replicas, a tighter TPOT never fewer devices" {
-	devices() { "$plan" --serve --json "$@" llama-3-8b | jq '.plans[0] | .tp * .replicas'; }
-	[ "$(devices --rate 100)" -gt "$(devices --rate 1)" ]
-	[ "$(devices --rate 100 --tpot 0.02)" -ge "$(devices --rate 100 --tpot 0.1)" ]
+	devices() { "$plan" --serve --json --requests "$(few 500 4000)" "$@" llama-3-8b | jq '.plans[0] | .tp * .replicas'; }
+	[ "$(devices --rate "$(few 30 100)")" -gt "$(devices --rate 1)" ]
+	[ "$(devices --rate "$(few 30 100)" --tpot 0.02)" -ge "$(devices --rate "$(few 30 100)" --tpot 0.1)" ]
 	run "$plan" --serve --gpu T4 llama-3-70b
 	[ "$status" -eq 3 ]
 	"$plan" --serve --gpu L4 --weights q4_k_m --json llama-3-8b | jq -e '.plans[0].meets'
@@ -336,10 +338,10 @@ refused() {
 	run "$plan" --serve --gpus 2 --gpu H100 llama-3-70b
 	[ "$status" -eq 0 ]
 	[[ ${lines[2]} == tp2* && $output == *"needs 4 devices, there are 2"* ]]
-	run "$plan" --serve --gpus 2 --gpu H100 --rate 50 llama-3-70b
+	run "$plan" --serve --gpus 2 --gpu H100 --rate 50 --requests 500 llama-3-70b
 	[ "$status" -eq 3 ]
 	[[ $output == *"the rate needs "*" devices, there are 2"* ]]
-	"$plan" --serve --gpu H100 --rate 50 llama-3-70b
+	"$plan" --serve --gpu H100 --rate 50 --requests 500 llama-3-70b
 }
 
 @test "--spot: what interrupted devices cost; energy where the power is known" {

@@ -175,6 +175,7 @@ page_texts() {
 }
 
 @test "defaults: printed from the option table, and the manual pages say the same" {
+    declare -A text_of known # by option
     for name in "${programs[@]}"; do
         "$name" --describe-options </dev/null >described
         # Text of an option that states a default by hand can be wrong; the table's cannot.
@@ -182,14 +183,20 @@ page_texts() {
             problem "$name --help states a default of $option that is not the table's"
         done < <(jq -r '.options[] | select(.help | test("[dD]efault|\\[[^]]*\\]$")) | "--" + .name' described)
         page_texts "$DT_SRC/man/$name.1" >texts
-        while IFS=$'\t' read -r option value; do
-            text=$(grep -- "^$option"$'\t' texts) || problem "$name.1 lacks $option"
-            [[ $text == *[dD]"efault"*"$value"* || $text =~ "$value"[\ ,\(]*(which is )?"the default" ]] ||
-                problem "$name.1 does not say that the default of $option is '$value': ${text#*$'\t'}"
-        done < <(jq -r '.options[] | select(.default or .default_text) | "--" + .name + "\t" + (.default // "")' described)
+        text_of=() known=()
         while IFS=$'\t' read -r option text; do
-            [[ ! $text =~ [dD]efault\ (is|of)\  ]] || jq -e --arg o "${option#--}" \
-                '.options[] | select(.name == $o or "no-" + .name == $o) | .default // .default_text' described >/dev/null ||
+            text_of[$option]+=$text$'\n'
+        done <texts
+        while IFS=$'\t' read -r option value; do
+            known[--$option]=1 known[--no-$option]=1
+            option=--$option
+            text=${text_of[$option]}
+            [ -n "$text" ] || problem "$name.1 lacks $option"
+            [[ $text == *[dD]"efault"*"$value"* || $text =~ "$value"[\ ,\(]*(which is )?"the default" ]] ||
+                problem "$name.1 does not say that the default of $option is '$value': $text"
+        done < <(jq -r '.options[] | select(.default or .default_text) | .name + "\t" + (.default // "")' described)
+        while IFS=$'\t' read -r option text; do
+            [[ ! $text =~ [dD]efault\ (is|of)\  ]] || [ -n "${known[$option]}" ] ||
                 problem "$name.1 states a default of $option that the program does not know"
         done <texts
     done

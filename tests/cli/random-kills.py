@@ -43,7 +43,7 @@ def step():
 
 def start(at):
     """dt-run, whose job finds the disk full once, some steps from now."""
-    full = f"enospc:rank={rng.randrange(2)},step={at + rng.randrange(5, 40)}"
+    full = f"enospc:rank={rng.randrange(2)},step={at + rng.randrange(5, min(40, steps // 2))}"
     log = open("err", "a")
     return subprocess.Popen(
         [f"{bin_dir}/dt-run", "--events", "events.jsonl", "--ranks", "2:3", "--discover", "cat hosts", "--discover-every",

@@ -28,8 +28,10 @@ refused() { # status, what stderr says, arguments
     exact=$(grep -qw avx512_bf16 /proc/cpuinfo && ! grep -qw amx_bf16 /proc/cpuinfo && echo true || echo false)
     for p in fp32 bf16; do
         dt-rollout sample run --task count:3 --count 8 --group 4 --max-tokens 6 --threads 1 --precision $p >on.$p
-        for objective in grpo drgrpo dapo rloo reinforce cispo gspo; do
-            dt-train "${common[@]}" --precision $p --objective $objective --rollouts on.$p --steps 2 >m.jsonl
+        some=(grpo drgrpo dapo rloo reinforce cispo gspo)
+        [ $p = fp32 ] || one_of 3 "${some[@]}"
+        for objective in "${some[@]}"; do
+            dt-train "${common[@]}" --precision $p --objective "$objective" --rollouts on.$p --steps 2 >m.jsonl
             jq -es --argjson exact $exact '(.[0] | if $exact then .ratio_min == 1 and .ratio_max == 1 and .kl_k3_sampler == 0
                 else .kl_k3_sampler < 1e-3 end) and .[0].staleness == 0 and .[1].staleness == 1 and .[1].ratio_min != 1 and .[0].grad_norm > 0' m.jsonl
         done
@@ -48,16 +50,15 @@ refused() { # status, what stderr says, arguments
     jq -en --slurpfile m one.jsonl --slurpfile s said '$s[0] == [$m[].answer |
         "```\n" + .prompt + .text + "\n```\nreward " + (.reward | tostring)]'
     dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --seq 13 --microbatch 3 >two.jsonl
-    mpirun -np 2 dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout dp2 >dp2.jsonl
-    mpirun -np 2 dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout dp2.z1 >z1.jsonl
     # ranks that have only parts of the weights gather them between steps; with tp4 two have the same keys and values
-    for layout in tp2 tp4.s1 dp2.z3 dp2.tp2.z3; do
+    one_of 2 tp4.s1 dp2 dp2.z3 dp2.z1 dp2.tp2.z3 tp2
+    for layout in "${some[@]}"; do
         ranks=2
         [[ $layout != *4* && $layout != *tp2.z3 ]] || ranks=4
-        mpirun -np $ranks dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout $layout >$layout.jsonl
+        mpirun -np $ranks dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --layout "$layout" >"$layout.jsonl"
     done
-    for other in two dp2 z1 tp2 tp4.s1 dp2.z3 dp2.tp2.z3; do
-        jq -en --slurpfile a one.jsonl --slurpfile b $other.jsonl '[range(4)] | all(.[]; . as $i |
+    for other in two "${some[@]}"; do
+        jq -en --slurpfile a one.jsonl --slurpfile b "$other.jsonl" '[range(4)] | all(.[]; . as $i |
             $a[$i].reward_mean == $b[$i].reward_mean and $a[$i].answer_tokens == $b[$i].answer_tokens and
             ($a[$i].nll - $b[$i].nll | fabs < 1e-5) and ($a[$i].loss - $b[$i].loss | fabs < 1e-5) and
             ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-3 * $a[$i].grad_norm + 1e-6))'
@@ -206,7 +207,8 @@ refused() { # status, what stderr says, arguments
     dt-train "${common[@]}" "${on[@]}" --lora 4 >one.jsonl
     jq -en --slurpfile a one.jsonl --slurpfile b apart.jsonl '[range(4)] | all(.[]; . as $i |
         $a[$i].reward_mean == $b[$i].reward_mean and ($a[$i].nll - $b[$i].nll | fabs < 1e-5))'
-    for more in --overlap "--refill 1" "--refresh 2" "--reward 'jq -c --unbuffered \".answer|length\"'"; do
+    one_of 2 --overlap "--refill 1" "--reward 'jq -c --unbuffered \".answer|length\"'" "--refresh 2"
+    for more in "${some[@]}"; do
         eval "more=($more)"
         dt-train "${common[@]}" "${on[@]}" "${more[@]}" >one.jsonl
         dt-train "${common[@]}" "${on[@]}" "${more[@]}" --actors 2 >apart.jsonl
@@ -222,8 +224,9 @@ refused() { # status, what stderr says, arguments
     on=("${task[@]}" --group 8 --answer-tokens 12 --objective grpo --precision fp32 --actors 2 --max-staleness 3)
     # the weights stay as they are: what is drawn over several of them is what one would have drawn
     dt-train "${common[@]}" "${on[@]}" --steps 6 --lr 0 >whole.jsonl
-    for piece in 1 5 100; do
-        dt-train "${common[@]}" "${on[@]}" --steps 6 --lr 0 --partial-rollouts $piece >pieces.jsonl
+    one_of 2 1 100 5
+    for piece in "${some[@]}"; do
+        dt-train "${common[@]}" "${on[@]}" --steps 6 --lr 0 --partial-rollouts "$piece" >pieces.jsonl
         cmp <(jq -c '[.answer.text, .reward_mean, .answer_tokens]' whole.jsonl) <(jq -c '[.answer.text, .reward_mean, .answer_tokens]' pieces.jsonl)
         jq -es 'all(.[]; .kl_k3_sampler < 1e-6 and .ratio_max < 1.001 and .staleness_max <= 3)' pieces.jsonl
     done

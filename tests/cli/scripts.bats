@@ -1,5 +1,6 @@
 # scripts/: the package list, how scripts/check counts, and the quickstart from end to end.
 bats_require_minimum_version 1.5.0
+load slow
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -125,7 +126,7 @@ END
     for name in curl jq; do
         command -v $name >/dev/null || skip "needs $name"
     done
-    DT_QUICKSTART_STEPS=4 run "$DT_SRC/scripts/quickstart" "$PWD/work"
+    DT_QUICKSTART_BYTES=$(few 600000 6000000) DT_QUICKSTART_STEPS=4 run "$DT_SRC/scripts/quickstart" "$PWD/work"
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *"It all worked"* ]]

@@ -92,7 +92,7 @@ same() { # files: losses of all steps agree to 1e-6
     cmp <(jq .loss whole.jsonl | head -4) <(jq .loss later.jsonl | head -4)
     run same whole.jsonl later.jsonl
     [ "$status" -ne 0 ]
-    one_of 2 "--outer-fragments 2 --outer-delay 1 --outer-comm e3m0" "--outer-comm bf16" "--outer-delay 1 --outer-mix 0.5" "--outer-comm e3m0"
+    one_of 4 "--outer-fragments 2 --outer-delay 1 --outer-comm e3m0" "--outer-comm bf16" "--outer-delay 1 --outer-mix 0.5" "--outer-comm e3m0"
     for how in "${some[@]}"; do
         eval "how=($how)"
         train 2 a.jsonl "${plain[@]}" "${how[@]}" --save fa --save-every 7

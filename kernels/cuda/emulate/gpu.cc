@@ -17,10 +17,11 @@
 #include <unistd.h>
 
 #define PAGE ((size_t)4096)
+#define HUGE ((size_t)2 << 20) /* such a page is one to mprotect, too, which is called twice a launch */
 
 struct region {
-	char *map, *base;
-	size_t mapped, n;
+	char *all, *map, *base; /* all: what is mapped, from the first huge page in it map on */
+	size_t room, mapped, n;
 	struct region *next;
 };
 
@@ -148,15 +149,24 @@ bool dt_gpu_emulated(void)
 int dt_gpu_alloc(void **ret, size_t n)
 {
 	const size_t room = (n + 15) / 16 * 16, mapped = (room + PAGE - 1) / PAGE * PAGE + !room * PAGE;
+	const size_t all = mapped + PAGE + (mapped < HUGE ? 0 : HUGE);
 	struct region *r = (struct region *)calloc(1, sizeof *r);
-	char *map = (char *)mmap(NULL, mapped + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-				 -1, 0);
+	char *map = (char *)mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (!r || map == MAP_FAILED) {
 		free(r);
 		return -ENOMEM;
 	}
-	*r = (struct region){map, map + mapped - room, mapped, n, NULL};
+	r->all = map;
+	r->room = all;
+	if (mapped >= HUGE) {
+		map += -(uintptr_t)map % HUGE;
+		madvise(map, mapped / HUGE * HUGE, MADV_HUGEPAGE);
+	}
+	r->map = map;
+	r->base = map + mapped - room;
+	r->mapped = mapped;
+	r->n = n;
 	protect(r, PROT_READ | PROT_WRITE);
 	memset(map, 0xff, mapped);
 	pthread_mutex_lock(&lock);
@@ -187,7 +197,7 @@ void dt_gpu_free(void *p)
 	for (const char *c = r->map; c < r->map + r->mapped; c++)
 		if ((c < r->base || c >= r->base + r->n) && *c != (char)0xff)
 			dt_emu_die("a kernel wrote beside an allocation");
-	munmap(r->map, r->mapped + PAGE);
+	munmap(r->all, r->room);
 	free(r);
 }
 
