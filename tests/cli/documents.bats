@@ -87,12 +87,11 @@ documents() { # one token of document 1 differs between a and b; c and d differ 
 
 @test "a token of document 1 changes nothing of document 2, cut over cp 2 and 4" {
     documents
-    local how n
-    for how in gather ring ulysses; do
-        for n in 2 4; do
-            probe $n --model llama.json --layout cp$n --cp-comm $how
-            close "$first" "$second" 3e-7
-        done
+    local run
+    one_of 2 "4 ring" "2 ring" "2 gather" "4 gather" "4 ulysses" "2 ulysses"
+    for run in "${some[@]}"; do
+        probe "${run% *}" --model llama.json --layout "cp${run% *}" --cp-comm "${run#* }"
+        close "$first" "$second" 3e-7
     done
     probe 2 --model llama.json --layout cp2 --documents joined
     apart "$first" "$second" 3e-6

@@ -399,7 +399,7 @@ random_configuration() {
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 	export OMPI_MCA_hwloc_base_binding_policy=none
 	state=8128 # the same every time
-	count=12
+	count=6
 	! slow || count=48
 	for i in $(seq $count); do
 		random_configuration
