@@ -194,7 +194,7 @@ mpi_here() {
 
 @test "a net of images on an emulated card, its convolutions by a library in cuDNN's place, agrees with the processor" {
     need_emulation
-    local i more=(--model cnn2 --data bars.h5 --eval-data bars.h5 --precision fp32 --no-mfu --threads 1 --optimizer sgd --lr 1e-4
+    local i how more=(--model cnn2 --data bars.h5 --eval-data bars.h5 --precision fp32 --no-mfu --threads 1 --optimizer sgd --lr 1e-4
         --steps 3 --ema 0.5 --mixup 0.2 --label-smoothing 0.1)
     mkdir -p bars/left bars/right
     for i in 1 2 3 4 5; do
@@ -220,8 +220,18 @@ mpi_here() {
     dt-train "${more[@]}" --microbatch 4 --steps 4 --resume auto --save on-host >cpu.jsonl
     emulated "${more[@]}" --microbatch 4 --steps 4 --resume auto --save on-card >cuda.jsonl
     agrees <(jq -c 'select(.loss)' cpu.jsonl) <(jq -c 'select(.loss)' cuda.jsonl) 1e-5
+    # whitening filters, a convolution with a bias, GELU on planes, norms behind pools; of noise, so that no two pixels are equal
+    mkdir -p noise
+    LC_ALL=C awk 'BEGIN { for (i = 0; i < 6; i++) { printf "%c", i % 3; for (p = 0; p < 3072; p++) printf "%c", 1 + int(250 * rand()) } }' \
+        >noise/data_batch_1.bin
+    dt-dataset images --out noise.h5 noise/data_batch_1.bin
+    local net=(--model airbench94 --data noise.h5 --image-size 16 --no-mfu --threads 1 --optimizer sgd --lr 1e-3 --steps 2 --microbatch 3)
+    for how in "fp32 1e-5" "bf16 2e-2"; do
+        dt-train "${net[@]}" --precision "${how% *}" >cpu.jsonl
+        emulated "${net[@]}" --precision "${how% *}" >cuda.jsonl
+        agrees <(jq -c 'select(.loss)' cpu.jsonl) <(jq -c 'select(.loss)' cuda.jsonl) "${how#* }"
+    done
     # asked: by dt-eval with and without its norms folded, by dt-serve; without the library they say so
-    local how
     for how in --fold-norms --no-fold-norms "--precision bf16"; do
         # shellcheck disable=SC2086 # words
         dt-eval images bars.h5 on-host --precision fp32 $how --batch 4 --predictions cpu.seen >/dev/null

@@ -477,8 +477,8 @@ END
     curl -s "$url/metrics" >metrics
     python3 "$BATS_TEST_DIRNAME/prom-check.py" metrics dt_route_ >page
     curl -s "$url/route/servers" >servers.json
-    /usr/bin/python3 "$DT_SRC/tests/cli/kubernetes-check.py" "$DT_SRC/contrib/kubernetes" serve.json route-options.json metrics servers.json |
-        jq -e 'index("ScaledObject") and index("HorizontalPodAutoscaler") and index("ServingRuntime")'
+    /usr/bin/python3 "$DT_SRC/tests/cli/kubernetes-check.py" "$DT_SRC/contrib/kubernetes" serve.json route-options.json metrics servers.json >kinds
+    jq -e 'index("ScaledObject") and index("HorizontalPodAutoscaler") and index("ServingRuntime")' kinds
     dt-route check route.json | grep -q '1 server'
 }
 

@@ -541,7 +541,7 @@ PY
         '[0,first,false] [1,null,true] [2,7,false] [3,null,true] [4,null,false]' ]
     [[ "$stderr" == *"2 lines failed"* ]]
     [ "$(jq -r 'select(.index == 3) | .error.param' <<<"$output")" = promt ]
-    [ "$(jq -c 'select(.index == 4) | .usage' <<<"$output")" = '{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}' ]
+    [ "$(jq -c 'select(.index == 4) | .usage | [.prompt_tokens, .completion_tokens, .total_tokens]' <<<"$output")" = '[1,2,3]' ]
 }
 
 @test "batch: messages, echo, and defaults for all lines" {
