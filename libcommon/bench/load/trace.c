@@ -264,7 +264,8 @@ int dt_load_read_trace(struct dt_load *l, const char *path, const struct dt_trac
 		return rc;
 	for (at = text; rc == 0 && (line = strsep(&at, "\n"));) {
 		r.line++;
-		if (line[strspn(line, " \t\r")] == '\0')
+		line += strspn(line, " \t");
+		if (*line == '\0' || *line == '\r')
 			continue;
 		if (*line == '{')
 			rc = json_line(&r, line, strlen(line), err);
