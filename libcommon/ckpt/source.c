@@ -65,6 +65,35 @@ int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *e
 	return rc;
 }
 
+/*
+ * Tensor NAME of the set "model", or of "ema": of what is frozen there is no average, which would be the tensor
+ * itself. -1: none.
+ */
+static int tensor_of(const struct dt_source *s, const char *set, const char *name)
+{
+	char text[80];
+	int at;
+
+	snprintf(text, sizeof(text), "%s/%s", set, name);
+	at = dt_ckpt_find(s->ck, text);
+	if (at >= 0 || strcmp(set, "ema"))
+		return at;
+	snprintf(text, sizeof(text), "model/%s", name);
+	return dt_ckpt_find(s->ck, text);
+}
+
+static bool has_average(const struct dt_source *s)
+{
+	char text[80];
+
+	for (int i = 0; i < s->params.n; i++) {
+		snprintf(text, sizeof(text), "ema/%s", s->params.p[i].name);
+		if (dt_ckpt_find(s->ck, text) >= 0)
+			return true;
+	}
+	return false;
+}
+
 /* set: "model", or "ema" */
 static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 {
@@ -81,16 +110,18 @@ static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 	s->ck_tensor = malloc(((size_t)s->params.n + 1) * sizeof(*s->ck_tensor));
 	if (!s->ck_tensor)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
+	if (!strcmp(set, "ema") && !has_average(s))
+		return dt_err_set(err, -ENOENT, "checkpoint '%s' has no average of the weights (--ema)",
+				  dt_ckpt_path(s->ck));
 	for (int i = 0; i < s->params.n; i++) {
 		const struct dt_param *p = &s->params.p[i];
+		const char *name = p->name;
 		struct dt_ckpt_tensor t;
-		char name[80];
 
-		snprintf(name, sizeof(name), "%s/%s", set, p->name);
-		s->ck_tensor[i] = dt_ckpt_find(s->ck, name);
+		s->ck_tensor[i] = tensor_of(s, set, name);
 		if (s->ck_tensor[i] < 0)
-			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s'",
-					  dt_ckpt_path(s->ck), name);
+			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s/%s'",
+					  dt_ckpt_path(s->ck), set, name);
 		dt_ckpt_tensor(s->ck, s->ck_tensor[i], &t);
 		if (t.ndim != p->ndim || memcmp(t.shape, p->shape, (size_t)t.ndim * sizeof(*t.shape)))
 			return dt_err_set(err, -EINVAL,

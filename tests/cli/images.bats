@@ -230,6 +230,11 @@ as_one() {
     done
     jq -en --slurpfile a ./--fold-norms.json --slurpfile b ./--no-fold-norms.json --slurpfile c <(tail -1 more.jsonl) \
         '($a[0].loss - $b[0].loss | fabs) < 1e-5 and ($a[0].loss - $c[0].eval_loss | fabs) < 1e-5'
+    # an average of the weights; of those that are frozen there is none
+    dt-train "${net[@]}" --microbatch 24 --steps 3 --ema 0.5 --metrics ema.jsonl --save ema 2>/dev/null
+    dt-shard-ckpt convert --from ema --to dt ema average
+    dt-eval images noise.h5 average --precision fp32 --batch 24 --threads 1 --json >average.json
+    jq -en --slurpfile a average.json --slurpfile b <(tail -1 ema.jsonl) '($a[0].loss - $b[0].eval_loss | fabs) < 1e-5'
     dt-train "${net[@]}" --precision bf16 --microbatch 24 --steps 3 --metrics bf16.jsonl 2>/dev/null
     jq -en --slurpfile a one.jsonl --slurpfile b bf16.jsonl '[range(3) as $i | $a[$i].loss - $b[$i].loss | fabs] | max < 0.02'
     run -1 dt-train "${net[@]}" --image-size 8 --microbatch 24 --steps 1
