@@ -98,6 +98,7 @@ const struct dt_opt train_opts[] = {
 	DT_RUN_OPT("normalize"),
 	DT_RUN_OPT("label-smoothing"),
 	DT_RUN_OPT("bn-span"),
+	DT_RUN_OPT("bn-momentum"),
 	DT_RUN_OPT("new-head"),
 	DT_RUN_OPT("loader-threads"),
 	DT_OPT_HEADING("Numbers and memory"),

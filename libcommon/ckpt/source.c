@@ -66,8 +66,8 @@ int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *e
 }
 
 /*
- * Tensor NAME of the set "model", or of "ema": of what is frozen there is no average, which would be the tensor
- * itself. -1: none.
+ * Tensor NAME of the set "model", or of "ema": of what is frozen there is no average, which would be the
+ * tensor itself. -1: none.
  */
 static int tensor_of(const struct dt_source *s, const char *set, const char *name)
 {

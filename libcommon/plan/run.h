@@ -22,6 +22,8 @@
 
 #include <string.h>
 
+#define DT_BN_MOMENTUM 0.1 /* PyTorch's of running statistics */
+
 struct dt_run {
 	/* The model, and the ranks it is cut over. */
 	const char *model; /* as asked for: preset, config.json or checkpoint */
@@ -68,6 +70,7 @@ struct dt_run {
 	double ema;		/* of the averaged weights: what is kept of them a step; 0: none */
 	double neftune;		/* alpha of the noise on embeddings; 0: none */
 	double label_smoothing; /* of a classifier's targets */
+	double bn_momentum;	/* share of a step's statistics in running ones; 0: DT_BN_MOMENTUM */
 	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */
 	bool noise_scale;	/* the gradient noise scale is measured */
 	double clip;		/* largest gradient norm; 0: off */

@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* PyTorch's momentum of running statistics. */
-#define SHARE_OF_STEP 0.1f
-
 static const struct dt_params *table(const struct trainer *t)
 {
 	return &t->plan.stage.graph.buffers;
@@ -91,6 +88,7 @@ int buffers_update(struct trainer *t, struct dt_err *err)
 	const struct dt_run *r = &t->run;
 	const int64_t n = buffers_numel(t);
 	const double batches = (double)(dt_run_bn_groups(r) * dt_run_accumulation(r)) * (double)r->layout.dp;
+	const float share = (float)(r->bn_momentum > 0 ? r->bn_momentum : DT_BN_MOMENTUM);
 	float *sum = t->exec.bn.sum, *running = t->exec.bn.running;
 	double t0 = dt_now();
 	int rc;
@@ -100,7 +98,7 @@ int buffers_update(struct trainer *t, struct dt_err *err)
 	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), sum, NULL, (size_t)n, DT_F32, DT_SUM,
 			   "running statistics", err);
 	for (int64_t i = 0; i < n && rc == 0; i++)
-		running[i] += SHARE_OF_STEP * ((float)(sum[i] / batches) - running[i]);
+		running[i] += share * ((float)(sum[i] / batches) - running[i]);
 	t->t.comm[TR_OTHER] += dt_now() - t0;
 	return rc;
 }

@@ -230,6 +230,12 @@ as_one() {
     done
     jq -en --slurpfile a ./--fold-norms.json --slurpfile b ./--no-fold-norms.json --slurpfile c <(tail -1 more.jsonl) \
         '($a[0].loss - $b[0].loss | fabs) < 1e-5 and ($a[0].loss - $c[0].eval_loss | fabs) < 1e-5'
+    # after one step running statistics are 1 - X of their beginning, which is 0 for means, and X of the batch's
+    for x in 0.1 0.4; do
+        dt-train "${net[@]}" --microbatch 24 --steps 1 --bn-momentum $x --metrics /dev/null --save bn$x 2>/dev/null
+        dt-shard-ckpt cat --raw model/layer1.norm1.running_mean bn$x | od -An -v -w4 -tf4 >mean$x
+    done
+    paste mean0.1 mean0.4 | awk '{ bad += ($2 - 4 * $1) ^ 2 > 1e-10; some += $1 * $1 > 1e-6 } END { exit !(NR == 64 && !bad && some > 32) }'
     # an average of the weights; of those that are frozen there is none
     dt-train "${net[@]}" --microbatch 24 --steps 3 --ema 0.5 --metrics ema.jsonl --save ema 2>/dev/null
     dt-shard-ckpt convert --from ema --to dt ema average
