@@ -65,39 +65,19 @@ int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *e
 	return rc;
 }
 
-/*
- * Tensor NAME of the set "model", or of "ema": of what is frozen there is no average, which would be the
- * tensor itself. -1: none.
- */
-static int tensor_of(const struct dt_source *s, const char *set, const char *name)
+static int find_in(const struct dt_source *s, const char *set, const char *name)
 {
 	char text[80];
-	int at;
 
 	snprintf(text, sizeof(text), "%s/%s", set, name);
-	at = dt_ckpt_find(s->ck, text);
-	if (at >= 0 || strcmp(set, "ema"))
-		return at;
-	snprintf(text, sizeof(text), "model/%s", name);
 	return dt_ckpt_find(s->ck, text);
 }
 
-static bool has_average(const struct dt_source *s)
-{
-	char text[80];
-
-	for (int i = 0; i < s->params.n; i++) {
-		snprintf(text, sizeof(text), "ema/%s", s->params.p[i].name);
-		if (dt_ckpt_find(s->ck, text) >= 0)
-			return true;
-	}
-	return false;
-}
-
-/* set: "model", or "ema" */
+/* set: "model", or "ema": of what is frozen there is no average, which would be the tensor itself. */
 static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 {
-	int rc = dt_ckpt_open(s->path, &s->ck, err);
+	const bool average = !strcmp(set, "ema");
+	int rc = dt_ckpt_open(s->path, &s->ck, err), found = 0;
 
 	if (rc < 0)
 		return rc;
@@ -110,27 +90,29 @@ static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 	s->ck_tensor = malloc(((size_t)s->params.n + 1) * sizeof(*s->ck_tensor));
 	if (!s->ck_tensor)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
-	if (!strcmp(set, "ema") && !has_average(s))
-		return dt_err_set(err, -ENOENT, "checkpoint '%s' has no average of the weights (--ema)",
-				  dt_ckpt_path(s->ck));
 	for (int i = 0; i < s->params.n; i++) {
 		const struct dt_param *p = &s->params.p[i];
-		const char *name = p->name;
 		struct dt_ckpt_tensor t;
 
-		s->ck_tensor[i] = tensor_of(s, set, name);
+		s->ck_tensor[i] = find_in(s, set, p->name);
+		found += s->ck_tensor[i] >= 0;
+		if (s->ck_tensor[i] < 0 && average)
+			s->ck_tensor[i] = find_in(s, "model", p->name);
 		if (s->ck_tensor[i] < 0)
 			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s/%s'",
-					  dt_ckpt_path(s->ck), set, name);
+					  dt_ckpt_path(s->ck), set, p->name);
 		dt_ckpt_tensor(s->ck, s->ck_tensor[i], &t);
 		if (t.ndim != p->ndim || memcmp(t.shape, p->shape, (size_t)t.ndim * sizeof(*t.shape)))
 			return dt_err_set(err, -EINVAL,
-					  "checkpoint '%s': tensor '%s' has another shape than the model",
-					  dt_ckpt_path(s->ck), name);
+					  "checkpoint '%s': tensor '%s/%s' has another shape than the model",
+					  dt_ckpt_path(s->ck), set, p->name);
 		if (dt_format_of_dtype(t.dtype) < 0)
-			return dt_err_set(err, -ENOTSUP, "checkpoint '%s': tensor '%s' is %s",
-					  dt_ckpt_path(s->ck), name, dt_dtype_name(t.dtype));
+			return dt_err_set(err, -ENOTSUP, "checkpoint '%s': tensor '%s/%s' is %s",
+					  dt_ckpt_path(s->ck), set, p->name, dt_dtype_name(t.dtype));
 	}
+	if (!found)
+		return dt_err_set(err, -ENOENT, "checkpoint '%s' has no average of the weights (--ema)",
+				  dt_ckpt_path(s->ck));
 	rc = src_images(s, dt_ckpt_meta(s->ck), err);
 	return rc < 0 ? rc : src_ckpt_tokenizer(s, s->ck, err);
 }

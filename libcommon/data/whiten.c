@@ -76,12 +76,12 @@ static void add_patches(const float *y, int channels, int height, int width, int
 
 	for (int r = 0; r + kernel <= height; r++)
 		for (int c = 0; c + kernel <= width; c++) {
-			for (int i = 0; i < n; i++) {
-				const int ch = i / (kernel * kernel), ky = i / kernel % kernel,
-					  kx = i % kernel;
+			const float *at = y + r * width + c;
 
-				patch[i] = (double)y[(ch * height + r + ky) * width + c + kx];
-			}
+			for (int i = 0; i < n; at += height * width)
+				for (int ky = 0; ky < kernel; ky++)
+					for (int kx = 0; kx < kernel; kx++)
+						patch[i++] = (double)at[ky * width + kx];
 			for (int i = 0; i < n; i++)
 				for (int j = 0; j <= i; j++)
 					sum[i * n + j] += patch[i] * patch[j];

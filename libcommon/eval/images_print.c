@@ -1,4 +1,5 @@
 /* Prints a classifier's evaluation, as JSON or for a person. */
+#include "base/opt.h"
 #include "base/table.h"
 #include "eval/images.h"
 
@@ -29,13 +30,11 @@ static double share(int64_t a, int64_t b)
 	return b ? (double)a / (double)b : 0;
 }
 
-static const char *const tta[] = {
-	[DT_TTA_NONE] = "none", [DT_TTA_MIRROR] = "mirror", [DT_TTA_SHIFT] = "mirror-shift"};
-
 json_t *dt_images_result_json(const char *model, const struct dt_images_query *q,
 			      const struct dt_images_result *r)
 {
 	json_t *classes = json_array(), *matrix = json_array(), *o;
+	char tta[16];
 
 	for (int c = 0; c < r->classes; c++) {
 		int64_t images, found, given;
@@ -54,10 +53,10 @@ json_t *dt_images_result_json(const char *model, const struct dt_images_query *q
 	o = json_pack("{s:i, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:i, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:o}",
 		      "schema", 1, "model", model, "data", q->data, "images", (json_int_t)r->n, "top1",
 		      r->top1, "top1_stderr", r->top1_error, "top5", r->top5, "loss", r->loss, "ranks",
-		      q->size, "split", q->split == DT_SPLIT_DATA ? "data" : "requests", "tta", tta[q->tta],
-		      "batch", (json_int_t)q->batch, "seconds", r->seconds, "images_per_s",
-		      (double)r->n / r->seconds, "batch_s_p50", r->batch_p50, "batch_s_p99", r->batch_p99,
-		      "classes", classes);
+		      q->size, "split", q->split == DT_SPLIT_DATA ? "data" : "requests", "tta",
+		      dt_opt_choice_name(DT_TTA_CHOICES, q->tta, tta, sizeof(tta)), "batch",
+		      (json_int_t)q->batch, "seconds", r->seconds, "images_per_s", (double)r->n / r->seconds,
+		      "batch_s_p50", r->batch_p50, "batch_s_p99", r->batch_p99, "classes", classes);
 	if (o && r->classes <= MATRIX_MOST)
 		json_object_set(o, "confusion", matrix);
 	json_decref(matrix);
