@@ -53,40 +53,57 @@ static int product_wide(struct dt_dev *dev, const struct dt_matmul_key *key, str
 	return r;
 }
 
-/* Columns j0 .. j0 + 64 of rows i0 .. i1 of c, f32; b's go into panel [k, 64], sums into tile [64, 64]. */
-static void product_panel(const struct dt_tile *t, const struct dt_matmul_key *key, struct dt_tensor c,
-			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias, int64_t j0,
-			  int64_t i0, int64_t i1, uint32_t *panel, float *tile)
+/* Columns j0 .. j0 + cols of b go into panel [k, 64], which has zeros up to the next multiple of 16. */
+static void pack_panel(const struct dt_tile *t, const struct dt_matmul_key *key, const float *b, int64_t j0,
+		       int64_t cols, uint32_t *panel)
 {
-	const int64_t cols = dt_min64(DT_TILE, key->n - j0);
-	const float *fb = b.data, *add = bias.data;
-	float *fc = c.data;
+	const int64_t rest = ((cols + 15) / 16 * 16 - cols) * 4;
 
 	if (key->tb) {
 		const void *row[DT_TILE];
 
 		for (int64_t j = 0; j < cols; j++)
-			row[j] = fb + (j0 + j) * key->k;
+			row[j] = b + (j0 + j) * key->k;
 		dt_tile_pack_lanes(t, panel, row, DT_F32, cols, key->k);
-	} else {
-		for (int64_t k = 0; k < key->k; k++) {
-			memset(panel + k * DT_TILE, 0, DT_TILE * 4);
-			memcpy(panel + k * DT_TILE, fb + k * key->n + j0, (size_t)cols * 4);
-		}
+		return;
 	}
+	for (int64_t k = 0; k < key->k; k++) {
+		memcpy(panel + k * DT_TILE, b + k * key->n + j0, (size_t)cols * 4);
+		memset(panel + k * DT_TILE + cols, 0, (size_t)rest);
+	}
+}
+
+/* c = (accumulate ? c : 0) + (tile + add), cols columns; add NULL: zeros */
+static void put_tile(float *c, int64_t ldc, float *tile, const float *add, int64_t rows, int64_t cols,
+		     bool accumulate)
+{
+	for (int64_t r = 0; r < rows; r++, c += ldc, tile += DT_TILE) {
+		for (int64_t j = 0; add && j < cols; j++)
+			tile[j] += add[j];
+		for (int64_t j = 0; j < cols; j++)
+			c[j] = tile[j] + (accumulate ? c[j] : 0);
+	}
+}
+
+/* Columns j0 .. j0 + 64 of rows i0 .. i1 of c, f32; b's go into panel [k, 64], sums into tile [64, 64]. */
+static void product_panel(const struct dt_tile *t, const struct dt_matmul_key *key, struct dt_tensor c,
+			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias, int64_t j0,
+			  int64_t i0, int64_t i1, uint32_t *panel, float *tile)
+{
+	const int64_t cols = dt_min64(DT_TILE, key->n - j0), wide = (cols + 15) / 16 * 16;
+	const float *add = bias.data ? (const float *)bias.data + j0 : NULL;
+	const bool in_place = wide == cols && !add && !key->accumulate;
+
+	pack_panel(t, key, b.data, j0, cols, panel);
 	for (int64_t i = i0; i < i1; i += DT_TILE) {
 		const int64_t rows = dt_min64(DT_TILE, i1 - i);
+		float *to = (float *)c.data + i * key->n + j0;
 
-		t->mul(tile, DT_TILE, (const uint32_t *)a.data + i * (key->ta ? 1 : key->lda),
-		       key->ta ? 1 : key->lda, key->ta ? key->lda : 1, panel, DT_TILE, rows, DT_TILE, key->k,
-		       false);
-		for (int64_t r = 0; r < rows; r++)
-			for (int64_t j = 0; j < cols; j++) {
-				float *out = fc + (i + r) * key->n + j0 + j;
-
-				*out = tile[r * DT_TILE + j] + (add ? add[j0 + j] : 0) +
-				       (key->accumulate ? *out : 0);
-			}
+		t->mul(in_place ? to : tile, in_place ? key->n : DT_TILE,
+		       (const uint32_t *)a.data + i * (key->ta ? 1 : key->lda), key->ta ? 1 : key->lda,
+		       key->ta ? key->lda : 1, panel, DT_TILE, rows, wide, key->k, false);
+		if (!in_place)
+			put_tile(to, key->n, tile, add, rows, cols, key->accumulate);
 	}
 }
 
