@@ -2,11 +2,12 @@
 # A rank that never arrives, is stopped, dies ...: the job ends soon, and the message says who and where.
 # Usage: watchdog.sh MPIRUN VICTIM
 set -u
+# shellcheck source=tests/mpi/own_shm.sh
+. "$(dirname "$0")/own_shm.sh"
 mpirun=$1 victim=$2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 out=$(mktemp) || exit 1
-touch "$out.before"
-trap 'rm -f "$out" "$out.before"' EXIT
+trap 'rm -f "$out"' EXIT
 failed=0
 
 # expect NAME STATUS SECONDS RANKS MODE TIMEOUT [NODE_RANKS] -- PATTERN ...
@@ -68,8 +69,9 @@ wait "$slow" || failed=1
 wait "$suspended" || failed=1
 
 # Nothing of ours has a name anywhere, however a process ends.
-if [ "$(find /dev/shm -maxdepth 1 -name '*dt*' -newer "$out.before" 2>/dev/null | wc -l)" -ne 0 ]; then
-	echo "not ok - left in /dev/shm: $(find /dev/shm -maxdepth 1 -name '*dt*' -newer "$out.before")"
+left=$(left_in_shm)
+if [ -n "$left" ]; then
+	echo "not ok - left in /dev/shm: $left"
 	failed=1
 fi
 exit $failed

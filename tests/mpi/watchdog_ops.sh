@@ -3,11 +3,12 @@
 # message names the rank, and nothing is left in /dev/shm. A few of each kind; with DT_SLOW=1 all by all.
 # Usage: watchdog_ops.sh MPIRUN VICTIM
 set -u
+# shellcheck source=tests/mpi/own_shm.sh
+. "$(dirname "$0")/own_shm.sh"
 mpirun=$1 victim=$2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 out=$(mktemp) || exit 1
-touch "$out.before"
-trap 'rm -f "$out" "$out.before"' EXIT
+trap 'rm -f "$out"' EXIT
 failed=0 cases=0
 
 # amid HOW RANKS NODE_RANKS OPERATION [WORD ...]; the limit leaves room for a loaded machine to start and end a job
@@ -57,8 +58,9 @@ else
 	amid stop 4 2 all-reduce two-level
 fi
 
-if [ "$(find /dev/shm -maxdepth 1 -name '*dt*' -newer "$out.before" 2>/dev/null | wc -l)" -ne 0 ]; then
-	echo "not ok - left in /dev/shm: $(find /dev/shm -maxdepth 1 -name '*dt*' -newer "$out.before")"
+left=$(left_in_shm)
+if [ -n "$left" ]; then
+	echo "not ok - left in /dev/shm: $left"
 	failed=1
 fi
 echo "$cases ways to lose a rank"
