@@ -1,7 +1,7 @@
 # Sourced first: starts the script once more with a /dev/shm of its own, so that what is left there is the script's,
 # whoever runs beside it. Where a mount namespace is not allowed, nothing is looked for.
-if [ -z "${OWN_SHM:-}" ]; then
 # shellcheck shell=bash
+if [ -z "${OWN_SHM:-}" ]; then
 	for own_shm in 'unshare --mount' 'unshare --map-root-user --mount'; do
 		# shellcheck disable=SC2086 # words
 		! $own_shm mount -t tmpfs own /dev/shm 2>/dev/null ||
