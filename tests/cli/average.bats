@@ -88,7 +88,9 @@ EOF
     dt-shard-ckpt diff whole half
     rm -r dp2.z3/step-00000004 dp2.z3/latest
     train 2 rest.jsonl "${plain[@]}" --layout dp2.z1 --save dp2.z3 --resume auto
-    dt-shard-ckpt diff dp2.z1 dp2.z3 --tolerance 1e-2
+    # but for biases of keys, whose gradient is zero and so all rounding
+    run dt-shard-ckpt diff dp2.z1 dp2.z3 --tolerance 1e-2 --json
+    jq -e '[.tensors[] | select(.equal | not) | .name | select(endswith("attn.k.bias") | not)] == []' <<<"$output"
     # one that had none begins with its weights, when that is said to be meant
     train 1 m.jsonl "${plain[@]}" --save begun --ema 0 --steps 2
     run -1 train 1 n.jsonl "${plain[@]}" --save begun --resume auto

@@ -48,7 +48,7 @@ verify() { # model layouts options...
 
 @test "ranks that are no power of two, one key/value head, chunks of one token" {
     verify llama.json cp3 --data d.h5 --seq 30 --cp-comm gather
-    verify llama.json cp3 --data d.h5 --seq 6 --cp-comm ring
+    verify llama.json cp3 --data d.h5 --seq 6 --cp-comm ring --seed 2
     verify one-kv.json cp2,cp4 --data d.h5 --seq 8 --cp-comm ulysses
     verify one-kv.json cp4 --data d.h5 --seq 8 --cp-comm ring
 }
