@@ -215,7 +215,7 @@ END
 	dt-dataset build --format jsonl -o d.h5 - <pipe 3>&- &
 	pid=$!
 	exec 9>pipe
-	for _ in $(seq 20000); do echo '{"text":"some text to fill the buffer of the writer"}'; done >&9
+	yes '{"text":"some text to fill the buffer of the writer"}' | head -n 20000 >&9
 	kill -9 "$pid"
 	exec 9>&-
 	wait "$pid" || true

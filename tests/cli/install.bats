@@ -2,6 +2,7 @@
 # What is shipped: the installed tree works wherever it lies, the tarball holds every file of the repository, and the
 # Debian package names the packages that scripts/deps names.
 bats_require_minimum_version 1.5.0
+load slow
 
 setup() {
     export LC_ALL=C.UTF-8
@@ -45,6 +46,7 @@ problem() {
 }
 
 @test "meson dist holds every file of the commit" {
+    long
     git -C "$DT_SRC" rev-parse HEAD >/dev/null 2>&1 || skip "needs a git checkout"
     git clone -q --depth 1 "file://$(git -C "$DT_SRC" rev-parse --path-format=absolute --git-common-dir)" \
         -b "$(git -C "$DT_SRC" branch --show-current)" src || skip "needs a branch"

@@ -6,6 +6,11 @@ slow() {
     [ "${DT_SLOW:-0}" = 1 ]
 }
 
+# long: first in a point that takes long, and is not the only one for what it shows
+long() {
+    slow || skip "takes long: DT_SLOW=1"
+}
+
 # few COUNT ALL: COUNT, with DT_SLOW=1 ALL
 few() {
     if slow; then echo "$2"; else echo "$1"; fi
