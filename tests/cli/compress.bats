@@ -50,7 +50,7 @@ near() { # files bound: losses of all steps
 }
 
 @test "a run goes on from a checkpoint as if it had not stopped, on other ranks with what was left" {
-    long
+    takes_long
     local how plain=(--steps 6 --save-every 3)
     for how in int8 powersgd:2 topk:0.05; do
         rm -rf a b

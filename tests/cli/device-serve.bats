@@ -59,7 +59,7 @@ need_emulation() {
 }
 
 @test "an int8 cache, and a model that guesses: the processor's tokens" {
-    long
+    takes_long
     need_emulation
     same --kv-cache-dtype int8
     same --draft-model m
@@ -121,7 +121,7 @@ answers() {
 }
 
 @test "--batch-invariant: on a card answers are the same to the bit, alone and beside others" {
-    long
+    takes_long
     need_emulation
     jq -c '. + {logprobs: 2}' prompts.jsonl >scored.jsonl
     answers --precision bf16 --batch-invariant --max-num-seqs 1 --max-num-batched-tokens 64 >alone.txt

@@ -293,7 +293,7 @@ as_on_host() {
 }
 
 @test "a teacher, and Adafactor, on an emulated card" {
-    long
+    takes_long
     need_emulation
     dt-train --model llama-tiny "${common[@]}" --steps 8 --save teacher >/dev/null 2>&1
     dt-eval teacher d.h5 teacher/latest --seq 16 --precision fp32 --top-k 20 --temperature 2 --out d.teacher 2>/dev/null
@@ -341,7 +341,7 @@ as_on_host() {
 }
 
 @test "--no-master on an emulated card: the processor's roundings, and it learns what f32 masters learn" {
-    long
+    takes_long
     need_emulation
     local more=(--model llama-tiny "${common[@]}" --precision bf16 --schedule constant --no-master)
     # The first step of AdamW is +-lr for nearly every weight, whatever the last bits of its gradient are: what bf16

@@ -86,7 +86,7 @@ documents() { # one token of document 1 differs between a and b; c and d differ 
 }
 
 @test "a token of document 1 changes nothing of document 2, cut over cp 2 and 4" {
-    long
+    takes_long
     documents
     local run
     one_of 2 "4 ring" "2 ring" "2 gather" "4 gather" "4 ulysses" "2 ulysses"

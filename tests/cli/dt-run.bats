@@ -100,7 +100,7 @@ job() {
 }
 
 @test "a killed mpirun and a stopped rank, with the launcher's line given" {
-    long
+    takes_long
     dt-run --events events.jsonl --heartbeat-timeout 2 -- mpirun -np 2 "${train[@]}" "${twice[@]}" --layout dp2 2>err &
     pid=$!
     wait_for saved

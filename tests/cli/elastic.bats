@@ -120,7 +120,7 @@ zero_loses() {
 }
 
 @test "ranks that compute when another is lost do not compute to the end of the step" {
-    long
+    takes_long
     # 2000 microbatches a rank; the second rank dies as it begins its second step
     timeout 300 mpirun --enable-recovery -np 2 "${train[@]}" --global-batch 4000 --steps 2 --layout dp2 \
         --inject kill:rank=1,step=2 2>err

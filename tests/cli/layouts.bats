@@ -174,7 +174,7 @@ metric() { # file key: of the last step
 }
 
 @test "a stream gathered and scattered beside products changes no bit, and its memory is as planned" {
-    long
+    takes_long
     # a product of oneDNN that does not depend on the number of its rows
     export ONEDNN_MAX_CPU_ISA=SSE41
     both() { # ranks layout model options...: beside, and in turn
@@ -222,7 +222,7 @@ metric() { # file key: of the last step
 }
 
 @test "experts over ep under ZeRO: one rank's numbers, memory as planned, and a checkpoint is every layout's" {
-    long
+    takes_long
     verify mixtral.json dp4.ep2.z3,dp2.ep2.z1,dp2.tp2.ep2.s1.z3,+cp2.ep2.z1,dp4.ep2.z2,dp4.ep4.z3 --router-z-loss 0.01 --balance-loss 0.1
     verify deepseek.json dp2.pp2.ep2.z2,dp4.ep2.z3
     mpirun -np 4 dt-train --model mixtral.json "${common[@]}" --layout dp4.ep2.z3 --steps 3 --metrics m.jsonl --save shared >/dev/null

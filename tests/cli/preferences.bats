@@ -157,7 +157,7 @@ labelled() { # a good and a bad answer
 }
 
 @test "kto: the loss does not depend on layout and microbatch; a run goes on" {
-    long
+    takes_long
     { labelled; printf '%s\n' '{"prompt": "Sing", "completion": "la", "label": true}' '{"prompt": "Hello", "completion": "Go away", "label": false}' \
         '{"prompt": "Name a bird", "completion": "A crow", "label": true}'; } | pack 80 l.h5
     local how loss

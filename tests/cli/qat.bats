@@ -65,7 +65,7 @@ EOF
 }
 
 @test "every layout rounds alike" {
-    long
+    takes_long
     local numbers=(--model gpt2-tiny --precision fp32 --lr 1e-3 --steps 4 --microbatch 1 --qat q4_0)
     train 1 one.jsonl "${numbers[@]}"
     for l in dp2 dp2.z1 dp2.z2 dp2.z3 tp2 pp2 cp2; do

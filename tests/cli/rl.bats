@@ -221,7 +221,7 @@ refused() { # status, what stderr says, arguments
 }
 
 @test "answers in pieces go on with newer weights; with the same weights they are the whole ones" {
-    long
+    takes_long
     on=("${task[@]}" --group 8 --answer-tokens 12 --objective grpo --precision fp32 --actors 2 --max-staleness 3)
     # the weights stay as they are: what is drawn over several of them is what one would have drawn
     dt-train "${common[@]}" "${on[@]}" --steps 6 --lr 0 >whole.jsonl

@@ -159,7 +159,7 @@ attempt() { # exit status, text in the message, command
 }
 
 @test "--find-nan: the node and the weight that a NaN comes from, on any cut; it changes nothing" {
-    long
+    takes_long
     jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 3,
         num_attention_heads: 2, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000}' >nan.json

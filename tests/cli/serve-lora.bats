@@ -126,7 +126,7 @@ lines() { # MODEL...: prompts for each
 }
 
 @test "over ranks: each has its part, answers are those of one process" {
-    long
+    takes_long
     command -v mpirun >/dev/null || skip "mpirun is not installed"
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false

@@ -450,7 +450,7 @@ shares_experts() {
 }
 
 @test "dt-run starts a server that lost a rank again, ends it in good order, and gives up on one that cannot start" {
-    long
+    takes_long
     : >url
     dt-run --events events -- mpirun -np 2 dt-serve m "${common[@]}" --port 0 >url 2>log 3>&- &
     run=$!

@@ -149,7 +149,7 @@ serve=(dt-serve)
 }
 
 @test "on an emulated card, tensors of one product too, and in blocks: the merged model's tokens on the processor" {
-    long
+    takes_long
     command -v dt-serve-emulated >/dev/null || skip "no C++ compiler, no emulated card"
     serve=(dt-serve-emulated --device cuda)
     many=$(few 2 5) # a card takes a while that way

@@ -95,7 +95,7 @@ same() { # files: losses of all steps agree to 1e-6
 }
 
 @test "delay compensation of a late gradient is the same by messages" {
-    long
+    takes_long
     # all samples are alike, so that it does not matter who takes which; rank 1 gives one gradient, when the others are in
     yes a | head -c 4000 | tr -d '\n' >alike.txt
     dt-dataset build --tokenizer byte --out alike.h5 alike.txt

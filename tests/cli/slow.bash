@@ -6,8 +6,8 @@ slow() {
     [ "${DT_SLOW:-0}" = 1 ]
 }
 
-# long: first in a point that takes long, and is not the only one for what it shows
-long() {
+# takes_long: first in a point that takes long, and is not the only one for what it shows
+takes_long() {
     slow || skip "takes long: DT_SLOW=1"
 }
 

@@ -38,7 +38,7 @@ setup() {
 }
 
 @test "asked to end: 75, and the same command goes on to the same table" {
-    long
+    takes_long
     sweep=(dt-run sweep --random lr=1e-3:1e-2:log --random warmup=0:9:int --samples 3 --jobs 2 --last 4 -- mpirun -np 1
         "${command[@]}" --steps 20 --inject "slow:rank=0,seconds=0.05,start=0")
     "${sweep[@]}" >want

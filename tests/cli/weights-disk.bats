@@ -143,7 +143,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
 }
 
 @test "memory that the plain server does not get along with" {
-    long
+    takes_long
     model big llama 12 1408 512
     export OMP_NUM_THREADS=1
     common+=(--precision fp32 --kv-cache-mem 8MiB --max-model-len 192)
