@@ -63,6 +63,7 @@ losses() { # of a run
 }
 
 @test "--dora: magnitudes of rows begin as the base's, and every layout trains the same" {
+    takes_long
     local model layout
     dora=(--steps 4 --lora 3 --lr 1e-2 --dora)
     for model in gpt2 llama; do
@@ -237,6 +238,7 @@ merge() { # base adapter dst options...
 }
 
 @test "modules that are trained whole beside adapters: layouts, plan, merging, peft's folder and back" {
+    takes_long
     saved=(--lora 4 --lora-modules-to-save 'embed|head|.*norm' --lr 1e-2)
     dt-train verify --layouts "dp1,$(every 4 dp2.tp2.z2,tp2.s1,dp2.z3,pp2)" --model llama.json "${common[@]}" "${saved[@]}" --steps 5 >&2
     dt-train verify --layouts "dp1,$(every 2 tp2,pp2)" --model gpt2.json "${common[@]}" --lora 3 --lora-modules-to-save 'pos|.*norm|.*mlp\.down' --lr 1e-2 --steps 5 >&2

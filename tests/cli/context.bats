@@ -69,6 +69,7 @@ verify() { # model layouts options...
 }
 
 @test "latent attention, whose values are narrower and wider than keys; bytes as planned" {
+    takes_long
     jq -n '{model_type: "deepseek_v3", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 2,
         num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 16, q_lora_rank: 24, qk_nope_head_dim: 10,
         qk_rope_head_dim: 6, v_head_dim: 12, n_routed_experts: 4, n_shared_experts: 1, num_experts_per_tok: 2,

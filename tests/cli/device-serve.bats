@@ -79,6 +79,7 @@ need_emulation() {
 }
 
 @test "latent attention, DeepSeek-V2's and V3's, its compressed cache on the card: the processor's tokens" {
+    takes_long
     need_emulation
     local of='"vocab_size": 260, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
         "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "hidden_act": "silu", "intermediate_size": 48, "kv_lora_rank": 16,

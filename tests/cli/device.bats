@@ -158,6 +158,7 @@ mpi_here() {
 }
 
 @test "ranks that share an emulated card go through the host, say so once, and agree with the processor" {
+    takes_long
     need_emulation
     mpi_here
     local more=(--precision fp32 --steps 2 --global-batch 2 --comm-timeout 300)
@@ -311,6 +312,7 @@ as_on_host() {
 }
 
 @test "--reproducible on emulated cards: dp, pp and accumulation change no bit of losses, norms and parameters" {
+    takes_long
     need_emulation
     mpi_here
     local more=(--precision fp32 --steps 2 --global-batch 4 --reproducible --comm-timeout 300)

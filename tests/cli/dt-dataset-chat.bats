@@ -2,6 +2,7 @@
 # Conversations as data sets: what is a target, how they are packed, and that training on them is as it is on each alone.
 
 bats_require_minimum_version 1.5.0
+load slow
 
 setup_file() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
@@ -139,6 +140,7 @@ close() { # a b tolerance
 }
 
 @test "noise on embeddings is the same on any layout, and not there in evaluation" {
+    takes_long
     chat noise.h5 128 <all.jsonl >/dev/null
     local plain noisy how
     plain=$(first_loss noise.h5 1 --seq 128 --microbatch 2 --global-batch 2)

@@ -33,6 +33,7 @@ names() {
 }
 
 @test "runs of dt-train: a rank that sleeps, a NaN, a rate far too high, another batch on resume" {
+    takes_long
     mpirun -np 3 dt-train "${run[@]}" --global-batch 6 --layout dp3 --steps 12 --details 4 --metrics slow.jsonl \
         --inject slow:rank=1,step=1,steps=12,seconds=0.4
     names slow.jsonl | grep -w straggler

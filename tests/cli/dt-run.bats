@@ -198,6 +198,7 @@ job() {
 }
 
 @test "a mirror keeps as many checkpoints as the run, and knows across runs which it has" {
+    takes_long
     local short=("${train[@]/70/45}" --save-every 5) get='[ ! -e store/%n ] || cp -r store/%n %s'
     # the first command to remove step 5 fails; what is not there is removed
     local drop='echo %n >>dropped; [ %n != step-00000005 ] || [ -e failed ] || { touch failed; exit 9; }; rm -rf store/%n'
@@ -384,6 +385,7 @@ while True:
 }
 
 @test "everything at random: ranks, mpirun and dt-run killed, ranks stopped, hosts that change, a full disk" {
+    takes_long
     local steps=40
     ! slow || steps=800 # a hundred faults and more
     mkdir -p kills

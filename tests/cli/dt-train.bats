@@ -68,6 +68,7 @@ agrees() { # reference-file other-file bound
 }
 
 @test "dp1, dp2 and dp4 at equal global batch: fp32 loss curves agree to 1e-5 over 50 steps" {
+    takes_long
     dt-train --model gpt2-tiny "${common[@]}" --steps 50 --microbatch 4 --global-batch 8 >dp1.jsonl
     mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --steps 50 --microbatch 4 --global-batch 8 --layout dp2 >dp2.jsonl
     mpirun -np 4 dt-train --model gpt2-tiny "${common[@]}" --steps 50 --microbatch 1 --global-batch 8 --layout dp4 >dp4.jsonl
@@ -79,6 +80,7 @@ agrees() { # reference-file other-file bound
 }
 
 @test "tp2 and dp2.tp2 agree with one rank, GPT-2 and Llama" {
+    takes_long
     for model in gpt2-tiny llama-tiny; do
         dt-train --model $model "${common[@]}" --steps 20 --microbatch 4 >one.jsonl
         mpirun -np 2 dt-train --model $model "${common[@]}" --steps 20 --microbatch 4 --layout tp2 >tp2.jsonl
@@ -430,6 +432,7 @@ traced() {
 }
 
 @test "--details: norms of units make up the run's, agree on every layout and with the file; times of ranks" {
+    takes_long
     local args=(--model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --no-mfu --threads 1
         --steps 5 --details 2 --comm-timeout 60)
     dt-train "${args[@]}" --metrics one --save sd

@@ -96,6 +96,7 @@ zero_loses() {
 }
 
 @test "ZeRO: the next rank has a copy of a lost rank's states, to the bit" {
+    takes_long
     zero_loses 1 fp32 3 --inject kill:rank=2,step=6
 }
 

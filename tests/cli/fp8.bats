@@ -53,6 +53,7 @@ agrees() { # file file bound
 }
 
 @test "recomputation and a split backward change no bit; resuming neither" {
+    takes_long
     local opts=(--model llama.json "${common[@]}" --seq 32 --microbatch 2 --global-batch 4 --steps 8 --fp8)
     curve() { jq -c '[.loss, .grad_norm]'; }
     dt-train "${opts[@]}" --save whole | curve >none

@@ -60,6 +60,7 @@ setup() {
 }
 
 @test "--shares auto measures ranks: a slow one gets fewer images of a round, and no loss changes" {
+    takes_long
     dt-train "${common[@]}" --microbatch 24 --steps 24 --metrics one.jsonl 2>/dev/null
     mpirun -np 2 dt-train "${common[@]}" --microbatch 24 --global-batch 24 --steps 24 --shares auto --inject slow:rank=1,factor=6,start=0 \
         --metrics many.jsonl 2>/dev/null
@@ -160,6 +161,7 @@ as_one() {
 }
 
 @test "--tta mirror: an image and its mirror image have the same answer, the mean of both" {
+    takes_long
     dt-train "${common[@]}" --microbatch 24 --steps 8 --metrics /dev/null --save both 2>/dev/null
     bars mirrored mirror
     for data in bars mirrored; do

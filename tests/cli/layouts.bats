@@ -120,7 +120,7 @@ metric() { # file key: of the last step
 @test "experts over ep: layouts agree with one rank, memory as planned, and a checkpoint is every layout's" {
     verify mixtral.json dp2.tp2.ep2.s1,dp2.ep2,dp4.ep4,cp2.ep2,+dp4.ep2,dp2.pp2.ep2 --router-z-loss 0.01 --balance-loss 0.1
     verify mixtral.json dp2.pp2.ep2,dp2.tp2.ep2 --pipeline zb-h1 --recompute selective
-    verify mixtral.json dp2.ep2,dp4.ep4 --recompute full --balance-over microbatch
+    ! slow || verify mixtral.json dp2.ep2,dp4.ep4 --recompute full --balance-over microbatch
     # dp1 divides the batch otherwise, and counts choices over other parts of it
     dt-train verify --layouts dp2,dp2.ep2 --balance-over batch --model mixtral.json "${common[@]}" --steps "$(few 6 20)" >&2
     verify mixtral.json dp2.ep2 --reproducible
@@ -139,6 +139,7 @@ metric() { # file key: of the last step
 }
 
 @test "rows of experts under way beside the shared expert change no bit, and their memory is as planned" {
+    takes_long
     both() { # ranks layout model options...: as they come, and in turn
         local ranks=$1 layout=$2 model=$3 how
         shift 3
@@ -370,6 +371,7 @@ metric() { # file key: of the last step
 }
 
 @test "a schedule from a file: as printed it runs, incomplete or deadlocked it is refused" {
+    takes_long
     dt-train --schedule-table --layout pp2 --microbatch 1 --global-batch 4 --pipeline 1f1b >table 2>idle
     [ "$(cat table)" = "F0 F1 B0 F2 B1 F3 B2 B3
 F0 B0 F1 B1 F2 B2 F3 B3" ]
@@ -412,6 +414,7 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
 }
 
 @test "bf16 gradients on the wire and a loss scale: close, and exactly the same" {
+    takes_long
     dt-train verify --layouts "dp1,$(few dp2.z1,dp2.z3 dp2,dp2.z1,dp2.z2,dp2.z3)" --model gpt2.json "${common[@]}" --steps 10 \
         --grad-comm bf16 --loss-bound 1e-2 --tensor-bound 5e-2 >&2
     dt-train --model gpt2.json "${common[@]}" --steps 5 >one.jsonl
@@ -520,6 +523,7 @@ RUNS
 }
 
 @test "memory: the process is as large as planned, within 5% and 64 MiB of libraries" {
+    takes_long
     local n layout extra run
     one_of 3 "1 dp1" "1 dp1 --recompute full" "2 tp2.s1" "2 dp2.z3" "2 dp2.z2"
     for run in "${some[@]}"; do

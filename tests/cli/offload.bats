@@ -88,6 +88,7 @@ same() {
 }
 
 @test "16-bit weights without masters, sgd with masters, fp16, and a part that stays in memory" {
+    takes_long
     for run in "--precision bf16 --no-master" "--precision bf16 --optimizer sgd" "--precision fp16" \
         "--precision bf16 --offload-fraction 30%" "--precision fp32 --reproducible --offload-fraction 0.01"; do
         opts=("${common[@]}" --steps 3)
@@ -101,6 +102,7 @@ same() {
 }
 
 @test "resumed with and without, on another layout, and after a rollback" {
+    takes_long
     mpirun -np 2 dt-train "${common[@]}" --layout dp2.z2 --steps 6 --save a --save-every 3 >a.jsonl
     mpirun -np 2 dt-train "${common[@]}" "${away[@]}" --layout dp2.z2 --steps 6 --save b --resume a/step-00000003 >b.jsonl
     diff <(curve a.jsonl | tail -3) <(curve b.jsonl)

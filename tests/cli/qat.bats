@@ -51,6 +51,7 @@ close_to() { # a b bound, relative
 }
 
 @test "formats with blocks of 256, experts and tied embeddings" {
+    takes_long
     cat >wide.json <<'EOF'
 {"model_type": "mixtral", "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1,
  "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2,

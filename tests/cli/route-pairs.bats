@@ -108,6 +108,7 @@ is_empty() {
 }
 
 @test "servers of each role are killed under load: every request is answered as if nobody had been" {
+    takes_long
     ask_at_once &
     asking=$!
     until_true was_named "$p1"

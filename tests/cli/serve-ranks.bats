@@ -436,6 +436,7 @@ shares_experts() {
 }
 
 @test "a rank is stopped: an error within the timeout, /health names the rank, then the job fails" {
+    takes_long
     start 2 --comm-timeout 2
     kill -STOP "$(rank 1)"
     # one curl for all: the job does not wait long before it ends

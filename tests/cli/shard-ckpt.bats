@@ -350,6 +350,7 @@ put() {
 }
 
 @test "reshard under mpirun is what threads make, bit by bit" {
+	takes_long
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 	export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 	"$M" "$T/a" 3 dp2.tp2.pp3.z1 1

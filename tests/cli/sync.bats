@@ -181,6 +181,7 @@ same() { # files: losses of all steps agree to 1e-6
 }
 
 @test "backup with an average, with spikes, with values that are not finite, and with replicas compared" {
+    takes_long
     local plain=(--optimizer momentum --lr 0.05 --layout dp2)
     # the average of the weights is of what all ranks have
     train 2 ema.jsonl "${plain[@]}" --steps 6 --ema 0.5 --save ema
@@ -245,6 +246,7 @@ same() { # files: losses of all steps agree to 1e-6
 }
 
 @test "a rank is at most S steps ahead of the slowest" {
+    takes_long
     train 2 ahead.jsonl --layout dp2.z1 --steps 30 --lr 1e-3 --sync ssp:2 --inject slow:rank=1,seconds=0.05,start=0
     jq -es 'length == 30 and all(.staleness_max <= 2) and any(.staleness_max == 2)' ahead.jsonl
     grep -q "a rank may be 2 steps ahead of the slowest" ahead.jsonl.err
@@ -272,6 +274,7 @@ same() { # files: losses of all steps agree to 1e-6
 }
 
 @test "shares of unequal ranks change no bit of a reproducible run; auto gives a slow rank less" {
+    takes_long
     local plain=(--layout dp2 --global-batch 12 --steps 12 --lr 1e-3 --reproducible --save-every 12)
     train 2 equal.jsonl "${plain[@]}" --save equal
     train 2 list.jsonl "${plain[@]}" --save list --shares 3,1

@@ -76,6 +76,7 @@ PY
 }
 
 @test "layouts learn the same" {
+    takes_long
     dt-train verify --layouts "dp1,$(every 2 tp4.s1,dp2.z3,cp2,dp2.tp2.pp2.z2)" "${common[@]}" --steps 5 --teacher d.teacher >&2
     dt-train verify --layouts "dp1,$(every 2 pp2,tp2,cp2)" "${common[@]}" --data apart.h5 --steps 5 --loss-chunk 7 \
         --teacher apart.teacher --teacher-weight 0.8 --teacher-top-k 9 >&2
