@@ -145,6 +145,7 @@ END
 }
 
 @test "quickstart rl: every step works" {
+    takes_long
     command -v jq >/dev/null || skip "needs jq"
     DT_QUICKSTART_SFT=20 DT_QUICKSTART_STEPS=2 run "$DT_SRC/scripts/quickstart" rl "$PWD/sorted"
     echo "$output"
@@ -165,6 +166,7 @@ END
 }
 
 @test "quickstart images: every step works" {
+    takes_long
     command -v jq >/dev/null || skip "needs jq"
     DT_QUICKSTART_IMAGES=40 DT_QUICKSTART_STEPS=4 run "$DT_SRC/scripts/quickstart" images "$PWD/shapes"
     echo "$output"
