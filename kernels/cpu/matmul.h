@@ -20,7 +20,7 @@ struct dt_matmul_key {
 struct dt_matmul_entry {
 	struct dt_matmul_key key;
 	bool used, widen; /* widen: oneDNN has no such product on this processor */
-	bool tiles;	  /* tile.h's product is faster */
+	bool tiles;	  /* tile.h's product is faster, or as fast and ready at once */
 	bool invariant;	  /* rows do not depend on how many there are */
 	dnnl_primitive_t prim;
 	dnnl_memory_t mem[5]; /* by ARG_ of matmul_onednn.c */

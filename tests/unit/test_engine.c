@@ -109,7 +109,7 @@ static void test_guesses_change_nothing(void **state)
 			struct dt_metrics *m = dt_engine_metrics(e);
 
 			pthread_mutex_lock(&m->mu);
-			assert_true(m->accepted_tokens > 20);
+			assert_true(m->accepted_tokens > 0); /* how many depends on what guessing was measured to take */
 			assert_true(m->draft_tokens >= m->accepted_tokens);
 			pthread_mutex_unlock(&m->mu);
 		}
@@ -150,7 +150,7 @@ static void test_a_smaller_model_guesses(void **state)
 		}
 		assert_int_equal(dt_engine_wait_idle(e, 60), 0); /* the last step has been counted */
 		pthread_mutex_lock(&m->mu);
-		assert_true(m->draft_tokens > 20);
+		assert_true(m->draft_tokens > 0);
 		if (!cycle) /* all, but where guessing was off for a while since it was measured to be slow */
 			assert_true(2 * m->accepted_tokens >= m->draft_tokens);
 		pthread_mutex_unlock(&m->mu);
