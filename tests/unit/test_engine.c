@@ -109,7 +109,8 @@ static void test_guesses_change_nothing(void **state)
 			struct dt_metrics *m = dt_engine_metrics(e);
 
 			pthread_mutex_lock(&m->mu);
-			assert_true(m->accepted_tokens > 0); /* how many depends on what guessing was measured to take */
+			/* how many depends on what guessing was measured to take */
+			assert_true(m->accepted_tokens > 0);
 			assert_true(m->draft_tokens >= m->accepted_tokens);
 			pthread_mutex_unlock(&m->mu);
 		}
