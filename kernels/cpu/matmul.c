@@ -53,12 +53,10 @@ static int product_wide(struct dt_dev *dev, const struct dt_matmul_key *key, str
 	return r;
 }
 
-/* Columns j0 .. j0 + cols of b go into panel [k, 64], which has zeros up to the next multiple of 16. */
+/* Columns j0 .. j0 + cols of b go into panel [k, 64], zeros into the rest of wide columns. */
 static void pack_panel(const struct dt_tile *t, const struct dt_matmul_key *key, const float *b, int64_t j0,
-		       int64_t cols, uint32_t *panel)
+		       int64_t cols, int64_t wide, uint32_t *panel)
 {
-	const int64_t rest = ((cols + 15) / 16 * 16 - cols) * 4;
-
 	if (key->tb) {
 		const void *row[DT_TILE];
 
@@ -69,7 +67,7 @@ static void pack_panel(const struct dt_tile *t, const struct dt_matmul_key *key,
 	}
 	for (int64_t k = 0; k < key->k; k++) {
 		memcpy(panel + k * DT_TILE, b + k * key->n + j0, (size_t)cols * 4);
-		memset(panel + k * DT_TILE + cols, 0, (size_t)rest);
+		memset(panel + k * DT_TILE + cols, 0, (size_t)(wide - cols) * 4);
 	}
 }
 
@@ -90,11 +88,11 @@ static void product_panel(const struct dt_tile *t, const struct dt_matmul_key *k
 			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias, int64_t j0,
 			  int64_t i0, int64_t i1, uint32_t *panel, float *tile)
 {
-	const int64_t cols = dt_min64(DT_TILE, key->n - j0), wide = (cols + 15) / 16 * 16;
+	const int64_t cols = dt_min64(DT_TILE, key->n - j0), wide = dt_ceil_div(cols, 16) * 16;
 	const float *add = bias.data ? (const float *)bias.data + j0 : NULL;
 	const bool in_place = wide == cols && !add && !key->accumulate;
 
-	pack_panel(t, key, b.data, j0, cols, panel);
+	pack_panel(t, key, b.data, j0, cols, wide, panel);
 	for (int64_t i = i0; i < i1; i += DT_TILE) {
 		const int64_t rows = dt_min64(DT_TILE, i1 - i);
 		float *to = (float *)c.data + i * key->n + j0;

@@ -175,6 +175,14 @@ static inline bool emulated(const struct dt_dev *dev)
 	return strstr(dt_dev_isa(dev), "emulated") != NULL;
 }
 
+/* Whether a list of cases is taken whole: on an emulated card with DT_SLOW=1 only. */
+static inline bool every_case(const struct dt_dev *dev)
+{
+	const char *s = getenv("DT_SLOW");
+
+	return !emulated(dev) || (s && !strcmp(s, "1"));
+}
+
 #define free_all(...)                                                                                        \
 	do {                                                                                                 \
 		void *p_[] = {__VA_ARGS__};                                                                  \
