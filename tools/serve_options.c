@@ -223,7 +223,9 @@ static int settle(struct serve_options *o, struct dt_err *err)
 {
 	static const enum dt_dtype cache[] = {DT_BF16, DT_BF16, DT_F32, DT_I8};
 	struct dt_served_params *p = &o->serve;
+	enum dt_dev_kind kind;
 	char word[16];
+	int index;
 
 	p->fp32 = o->precision == 1;
 	p->cache = o->kv_type || !p->fp32 ? cache[o->kv_type] : DT_F32;
@@ -255,7 +257,7 @@ static int settle(struct serve_options *o, struct dt_err *err)
 	}
 	if (o->defaults && dt_api_check_defaults(o->defaults, err) < 0)
 		return dt_err_prefix(err, "--defaults");
-	if (dt_dev_parse(p->device, &p->kind, &p->index) < 0) /* auto tries a card, which takes its time */
+	if (dt_dev_parse(p->device, &kind, &index) < 0) /* auto tries a card, which takes its time */
 		return dt_err_set(err, -EINVAL, "no such device: '%s' (auto, cpu, cuda or cuda:N)",
 				  p->device);
 	return 0;

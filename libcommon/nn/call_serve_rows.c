@@ -76,8 +76,8 @@ int dt_serve_exchange(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 
 	if (n->attr.back)
 		return scatter(m, m->ranks.ep, rows_of, out, in, cols, err);
-	memcpy(own_of(m, m->ranks.ep, rows_of, out, cols), in,
-	       (size_t)(m->batch->ntokens * cols * dt_dtype_size(x->dtype)));
+	TRY(dt_dev_copy(x->dev, own_of(m, m->ranks.ep, rows_of, out, cols), in,
+			(size_t)(m->batch->ntokens * cols * dt_dtype_size(x->dtype))));
 	return gather(m, m->ranks.ep, rows_of, out, cols, "rows of experts", err);
 }
 

@@ -1,5 +1,6 @@
 #include "ckpt/source.h"
 #include "comm/comm.h"
+#include "nn/card.h"
 #include "nn/exec.h"
 #include "nn/infer_priv.h"
 
@@ -74,7 +75,7 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	    (rc = dt_infer_area(m, &m->work, m->plan.arena_bytes, err)) < 0 ||
 	    (rc = dt_infer_side_open(m, err)) < 0)
 		return rc;
-	if (m->ranks.world)
+	if (m->ranks.world && dt_dev_is_host(m->dev))
 		rc = dt_buffer_share(m->ranks.world, m->work.base, m->work.bytes, err);
 	if (rc < 0 && rc != -ENOSPC) /* which is copied then */
 		return rc;
@@ -85,22 +86,13 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	return rc < 0 ? dt_err_sys(err, rc, "cannot fill the tables of rotary angles") : 0;
 }
 
-static int check_ranks(const struct dt_infer_ranks *r, const struct dt_config *c, const struct dt_dev *dev,
-		       struct dt_err *err)
-{
-	if (!dt_dev_is_host(dev))
-		return dt_err_set(err, -ENOTSUP,
-				  "this version serves a model over several ranks on the processor only");
-	return dt_serving_check(c, &r->layout, err);
-}
-
 static int check(const struct dt_infer_params *p, const struct dt_config *c, const struct dt_dev *dev,
 		 struct dt_err *err)
 {
 	int rc = dt_config_servable(c, err);
 
 	if (rc == 0 && p->ranks)
-		rc = check_ranks(p->ranks, c, dev, err);
+		rc = dt_serving_check(c, &p->ranks->layout, err);
 	if (rc < 0)
 		return rc;
 	if (c->experts > DT_MOE_MOST)
@@ -153,14 +145,36 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 	return 0;
 }
 
+int dt_infer_reach(struct dt_infer *m, struct dt_err *err)
+{
+	struct dt_comm_device d;
+	int rc;
+
+	if (!m->ranks.world || dt_dev_is_host(m->dev))
+		return 0;
+	d = dt_card_device(m->dev, &m->side.card, m->work.base, m->work.bytes);
+	rc = dt_world_device(m->ranks.world, &d, &m->side.staged, err);
+	m->side.reached = rc == 0;
+	return rc;
+}
+
+const char *dt_infer_staged(const struct dt_infer *m)
+{
+	return m->side.staged;
+}
+
 void dt_infer_close(struct dt_infer *m)
 {
+	const char *staged;
+
 	if (!m)
 		return;
+	if (m->side.reached && !dt_world_broken(m->ranks.world))
+		dt_world_device(m->ranks.world, NULL, &staged, NULL);
 	dt_infer_side_release(m);
 	dt_infer_weights_release(m);
 	dt_infer_area_release(m, &m->cache);
-	if (m->ranks.world && m->work.base)
+	if (m->ranks.world && m->work.base && dt_dev_is_host(m->dev))
 		dt_buffer_unshare(m->ranks.world, m->work.base, m->work.bytes);
 	dt_infer_area_release(m, &m->work);
 	dt_memory_plan_release(&m->plan);
@@ -231,7 +245,8 @@ static int whole(struct dt_infer *m, const struct dt_infer_batch *b, float *logi
 	struct dt_infer_batch p = *b;
 
 	dt_infer_count_rows(m, b, 0, 1, &p);
-	return dt_infer_pass(m, &p, logits, err);
+	return dt_dev_is_host(m->dev) ? dt_infer_pass(m, &p, logits, err)
+				      : dt_infer_side_forward(m, &p, logits, err);
 }
 
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
@@ -240,8 +255,6 @@ int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *
 
 	if (rc < 0)
 		return rc;
-	if (!dt_dev_is_host(m->dev))
-		return dt_infer_side_forward(m, b, logits, err);
 	return m->ranks.pp   ? all_stages(m, b, logits, err)
 	       : m->ranks.cp ? dt_infer_cut_rows(m, b, logits, err)
 			     : whole(m, b, logits, err);

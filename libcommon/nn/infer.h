@@ -20,8 +20,8 @@ struct dt_world;
 /*
  * A model over several ranks: each has its part of the weights and of the cache, and every forward pass
  * and copy of a block is called by all of them with the same batch. Rank 0 gets logits, draws and
- * pooled states; the others' logits may be NULL, and their batches have no draws. On the processor
- * only.
+ * pooled states; the others' logits may be NULL, and their batches have no draws. On cards, a card for each
+ * rank, dt_infer_reach comes between dt_infer_open and the first pass.
  */
 struct dt_infer_ranks {
 	struct dt_layout layout; /* tp, pp, cp, and of replicas dp and ep */
@@ -61,7 +61,15 @@ struct dt_infer_params {
  */
 int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *src,
 		  const struct dt_infer_params *p, struct dt_err *err);
+/* Collective over the ranks where there are several on cards. */
 void dt_infer_close(struct dt_infer *m);
+/*
+ * Over ranks on cards: what they tell each other goes from card to card from now on (dt_world_device).
+ * Nothing elsewhere. Collective over the world: dt_infer_open has succeeded on every rank.
+ */
+int dt_infer_reach(struct dt_infer *m, struct dt_err *err);
+/* Why it goes through host memory instead, a clause; NULL: it does not. */
+const char *dt_infer_staged(const struct dt_infer *m);
 /*
  * Takes the weights of one layer anew, from a source of the same configuration; those of experts and of
  * latents' keys and values stay. Or all weights, which overwrite the old ones: nothing is allocated

@@ -192,12 +192,11 @@ static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const stru
 		return rc;
 	r->any_whole = a->nwhole > 0;
 	r->sum = sum_of(a, m->plan.stage.graph.params.p);
-	if (m->gone)
-		return dt_infer_adapter_deal(r, m, a, err);
-	if (!dt_dev_is_host(m->dev)) { /* the thread that computes does the rest */
-		r->placed = calloc(1, sizeof(*r->placed));
-		return r->placed ? 0 : dt_err_sys(err, -ENOMEM, "cannot read an adapter");
-	}
+	rc = dt_infer_placed_open(r, m, err);
+	if (rc == 0 && m->gone)
+		rc = dt_infer_adapter_deal(r, m, a, err);
+	if (rc < 0 || m->gone || r->placed) /* the thread that computes does the rest */
+		return rc;
 	rows = r->rows;
 	for (int i = 0; i < a->n && rc == 0; i++) {
 		const int local = m->plan.stage.local_of[a->part[i].param];

@@ -77,29 +77,52 @@ static size_t bytes_of(const struct dt_infer_adapter *a, const struct dt_infer *
 	return n;
 }
 
-static int place(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err)
+int dt_infer_placed_open(struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err)
+{
+	if (dt_dev_is_host(m->dev))
+		return 0;
+	a->placed = calloc(1, sizeof(*a->placed));
+	return a->placed ? 0 : dt_err_sys(err, -ENOMEM, "cannot read an adapter");
+}
+
+int dt_infer_placed_numbers(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err)
 {
 	struct dt_infer_placed *to = a->placed;
-	char *at;
-	int rc = dt_infer_whole_place((struct dt_infer_adapter *)a, m, err);
+	int rc;
 
-	if (rc < 0 || to->base)
-		return rc;
+	if (!to || to->base)
+		return 0;
 	to->of = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*to->of));
 	rc = to->of ? dt_dev_alloc(m->dev, (void **)&to->base, bytes_of(a, m) + ALIGN) : -ENOMEM;
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot allocate %zu bytes on the device for an adapter",
 				  bytes_of(a, m));
 	to->dev = m->dev;
-	at = to->base;
-	rc = place_numbers(to, a, m, &at);
-	for (int i = 0; i < a->lanes && rc == 0; i++)
-		if ((rc = dt_infer_adapter_measure(a, m, i, 1, err)) < 0)
-			return rc;
-	if (rc == 0)
-		rc = place_gains(to, a, m, &at);
+	to->gains = to->base;
+	rc = place_numbers(to, a, m, &to->gains);
 	if (rc == 0)
 		rc = dt_dev_sync(m->dev);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy an adapter to the device") : 0;
+}
+
+/* All of it; over ranks the lengths of its rows have been measured before (dt_infer_adapter_measure). */
+static int place(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err)
+{
+	struct dt_infer_placed *to = a->placed;
+	int rc = dt_infer_whole_place((struct dt_infer_adapter *)a, m, err);
+
+	if (rc == 0)
+		rc = dt_infer_placed_numbers(a, m, err);
+	if (rc < 0 || !to->gains)
+		return rc;
+	for (int i = 0; i < a->lanes && !m->gone && rc == 0; i++)
+		rc = dt_infer_adapter_measure(a, m, i, 1, err);
+	if (rc < 0)
+		return rc;
+	rc = place_gains(to, a, m, &to->gains);
+	if (rc == 0)
+		rc = dt_dev_sync(m->dev);
+	to->gains = NULL;
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy an adapter to the device") : 0;
 }
 

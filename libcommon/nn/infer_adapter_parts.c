@@ -305,6 +305,8 @@ int dt_infer_adapter_take(struct dt_infer_adapter **ret, const struct dt_infer *
 		return dt_err_sys(err, -ENOMEM, "cannot take an adapter");
 	}
 	rc = dt_infer_adapter_lay(r, m, (struct dt_infer_piece){part, n}, m->dev, err);
+	if (rc == 0)
+		rc = dt_infer_placed_open(r, m, err);
 	if (rc < 0)
 		dt_infer_adapter_free(r);
 	else

@@ -32,10 +32,11 @@ struct dt_infer_own {
 	int64_t local, n;
 };
 
-/* On a card, once a pass has had the adapter. */
+/* On a card, once it is measured or a pass has had it. */
 struct dt_infer_placed {
 	struct dt_dev *dev;
 	char *base;		 /* NULL: not yet */
+	char *gains;		 /* where they go, while lengths are measured; NULL: they are there */
 	struct dt_lora_lane *of; /* as the adapter's, of this memory */
 };
 
@@ -127,6 +128,12 @@ static inline bool dt_infer_adapted(const struct dt_node *n)
 }
 /* The table of node n in the step under way, side.nparts parts (infer_adapter_device.c). */
 const struct dt_lora_part *dt_infer_side_parts(const struct dt_infer *m, const struct dt_node *n);
+/*
+ * Adapters on a card. open: makes a->placed, empty; on the processor nothing. numbers: copies all but gains
+ * to the card, unless they are there; called by the thread that computes.
+ */
+int dt_infer_placed_open(struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err);
+int dt_infer_placed_numbers(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err);
 void dt_infer_placed_free(struct dt_infer_placed *p); /* NULL is allowed */
 void dt_infer_adapter_free(struct dt_infer_adapter *a);
 

@@ -195,6 +195,9 @@ int dt_infer_adapter_measure(const struct dt_infer_adapter *of, const struct dt_
 	linear = dt_infer_linear_of(m, l->local);
 	if (!a->squares)
 		a->squares = calloc(2 * (size_t)l->out, sizeof(*a->squares));
+	rc = dt_infer_placed_numbers(a, m, err);
+	if (rc < 0)
+		return rc;
 	rc = a->squares ? measure_rows(m, &linear, l, a, l->out * part / parts, l->out * (part + 1) / parts,
 				       a->squares, err)
 			: dt_err_sys(err, -ENOMEM, "cannot measure the rows of an adapter");

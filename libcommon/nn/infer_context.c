@@ -85,7 +85,7 @@ int dt_infer_cut_rows(struct dt_infer *m, const struct dt_infer_batch *b, float 
 
 	dt_infer_count_rows(m, b, 0, 1, &p);
 	if (rc == 0)
-		rc = dt_infer_pass(m, &p, own, err);
+		rc = dt_infer_run(m, &p, own, err);
 	if (rc == 0)
 		rc = dt_infer_join_rows(m, b, 0, b->ntokens, own, logits, err);
 	if (!first)

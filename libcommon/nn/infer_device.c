@@ -40,6 +40,7 @@ static int tables_open(struct dt_infer *m, int edits, struct dt_err *err)
 	} part[] = {
 		{&s->parts, dt_infer_side_lanes(m)}, /* first: most steps do without them */
 		{&s->slot, tokens * sizeof(int64_t)},
+		{&s->all_slots, m->ranks.cp ? tokens * sizeof(int64_t) : 0},
 		{&s->ids, tokens * 4},
 		{&s->pos, tokens * 4},
 		{&s->q_start, (seqs + 1) * 4},
@@ -148,6 +149,12 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 	for (int64_t h = 0; m->config.kv_rank && h <= m->config.heads; h++)
 		s->head[h] = (int32_t)(h * b->ntokens);
 	*ret = *b;
+	if (b->all_slots) {
+		memcpy(s->all_slots, b->all_slots,
+		       (size_t)dt_infer_rows_before(b->rows_of_cp, m->ranks.layout.cp) *
+			       sizeof(*s->all_slots));
+		ret->all_slots = s->all_slots;
+	}
 	if (b->draw) {
 		memcpy(s->draw, b->draw, (size_t)b->nwant * sizeof(*s->draw));
 		if (b->nedits)
@@ -175,13 +182,14 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 
 /*
  * Keys of the longest sequence, rounded up to what steps are recorded for; 0: not one token of each, or with
- * weights of their own.
+ * weights of their own, or with messages to other ranks, which the host issues.
  */
 static int64_t bucket(const struct dt_infer *m, const struct dt_infer_batch *b)
 {
 	int64_t n = LEAST_KEYS;
 
-	if (b->nseq != b->ntokens || b->nwant != b->ntokens || dt_infer_wholes(b))
+	if (b->nseq != b->ntokens || b->nwant != b->ntokens || dt_infer_wholes(b) || m->ranks.tp ||
+	    m->ranks.ep)
 		return 0;
 	for (int i = 0; i < b->nseq; i++) {
 		if (b->want[i] != i || (b->pool && b->pool[i]))
@@ -260,12 +268,32 @@ static int decode(struct dt_infer *m, const struct dt_infer_batch *b, int64_t ke
 	return rc < 0 ? dt_err_sys(err, rc, "cannot run a recorded step") : 0;
 }
 
+/* After a pass, or its failure rc: n bytes to pinned memory; the tables are free again. */
+static int fetch(struct dt_infer *m, int rc, void *to, const void *from, size_t n, struct dt_err *err)
+{
+	if (rc < 0) {
+		dt_dev_sync(m->dev);
+		return rc;
+	}
+	rc = n ? dt_dev_copy(m->dev, to, from, n) : 0;
+	if (rc == 0)
+		rc = dt_dev_sync(m->dev);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot compute on the device") : 0;
+}
+
+/* Bytes of the logits of a pass that this rank has. */
+static size_t logits_bytes(const struct dt_infer *m, const struct dt_infer_batch *b)
+{
+	return (size_t)b->nwant * (size_t)m->config.vocab * sizeof(float);
+}
+
 int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *host, float *logits,
 			  struct dt_err *err)
 {
 	struct dt_infer_side *s = &m->side;
-	size_t row = host->draw ? sizeof(*s->drawn) : (size_t)m->config.vocab * sizeof(float);
-	size_t n = (size_t)host->nwant * row;
+	const size_t n = !dt_infer_has_logits(m) ? 0
+			 : host->draw		 ? (size_t)host->nwant * sizeof(*s->drawn)
+						 : logits_bytes(m, host);
 	void *to = host->draw ? (void *)s->drawn_host : s->logits,
 	     *from = host->draw ? (void *)s->drawn : s->out;
 	struct dt_infer_batch b;
@@ -276,18 +304,53 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *host,
 		return rc;
 	keys = bucket(m, &b);
 	s->keys = 0;
-	rc = keys ? decode(m, &b, keys, err) : dt_infer_pass(m, &b, s->out, err);
-	if (rc < 0) {
-		dt_dev_sync(m->dev); /* the tables are free again */
-		return rc;
-	}
-	rc = n ? dt_dev_copy(m->dev, to, from, n) : 0;
-	if (rc == 0)
-		rc = dt_dev_sync(m->dev);
+	rc = fetch(m, keys ? decode(m, &b, keys, err) : dt_infer_pass(m, &b, s->out, err), to, from, n, err);
+	if (rc == 0 && n)
+		memcpy(host->draw ? (void *)host->drawn : logits, to, n);
+	return rc;
+}
+
+int dt_infer_side_run(struct dt_infer *m, const struct dt_infer_batch *host, float *logits,
+		      struct dt_err *err)
+{
+	struct dt_infer_side *s = &m->side;
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	const bool last = dt_infer_last_stage(m);
+	const int value = last ? p->step[p->start[DT_LIST_LOSS]].n.out[3] : -1;
+	const size_t n = last && m->ranks.at.tp == 0 ? logits_bytes(m, host) : 0;
+	struct dt_infer_batch b;
+	int rc = take(m, host, &b, err);
+
 	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot compute on the device");
-	memcpy(host->draw ? (void *)host->drawn : logits, to, n);
-	return 0;
+		return rc;
+	s->keys = 0;
+	rc = dt_infer_pass(m, &b, s->out, err);
+	rc = fetch(m, rc, s->logits, value >= 0 ? dt_exec_value(&m->x, &m->flight, value) : (void *)s->out, n,
+		   err);
+	if (rc == 0 && n && logits)
+		memcpy(logits, s->logits, n);
+	return rc;
+}
+
+int dt_infer_side_draw(struct dt_infer *m, const struct dt_infer_batch *b, const float *logits,
+		       struct dt_err *err)
+{
+	struct dt_infer_side *s = &m->side;
+	const size_t vocab = (size_t)m->config.vocab;
+	int rc = 0;
+
+	for (int i = 0, n; i < b->nwant && rc == 0; i += n) { /* of several replicas there may be more */
+		n = b->nwant - i < m->p.max_seqs ? b->nwant - i : m->p.max_seqs;
+		memcpy(s->logits, logits + (size_t)i * vocab, (size_t)n * vocab * sizeof(*logits));
+		rc = dt_dev_copy(m->dev, s->out, s->logits, (size_t)n * vocab * sizeof(*logits));
+		if (rc == 0)
+			rc = m->dev->ops->sample(m->dev, s->drawn, dt_t2(s->out, DT_F32, n, (int64_t)vocab),
+						 b->draw + i, b->edit, b->nedits);
+		rc = fetch(m, rc, s->drawn_host, s->drawn, (size_t)n * sizeof(*s->drawn), err);
+		if (rc == 0)
+			memcpy(b->drawn + i, s->drawn_host, (size_t)n * sizeof(*s->drawn));
+	}
+	return rc;
 }
 
 uint64_t dt_infer_replayed(const struct dt_infer *m)

@@ -119,7 +119,7 @@ static int part(struct dt_infer *m, const struct dt_infer_batch *b, int i, int n
 	if (m->ranks.cp)
 		p = dt_infer_own_rows(m, b, row, end);
 	dt_infer_count_rows(m, b, i, n, &p);
-	rc = dt_infer_pass(m, &p, NULL, err);
+	rc = dt_infer_run(m, &p, NULL, err);
 	if (made && rc == 0 && p.nwant > 0)
 		memcpy(made + (size_t)from * vocab, dt_infer_made(m),
 		       (size_t)p.nwant * vocab * sizeof(*made));

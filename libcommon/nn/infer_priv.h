@@ -3,6 +3,7 @@
 #define DT_NN_INFER_PRIV_H
 
 #include "base/arena.h"
+#include "comm/comm.h"
 #include "kernels/ops.h"
 #include "kernels/quant.h"
 #include "nn/call.h"
@@ -23,7 +24,7 @@ struct dt_infer_recorded {
 struct dt_infer_side {
 	char *host, *there;		/* tables of a step, pinned, and where they are on the device */
 	size_t bytes, fixed, out_bytes; /* fixed: without the edits, which come last */
-	int64_t *slot;			/* in host */
+	int64_t *slot, *all_slots;	/* in host; all_slots: with cp, those of all its ranks' rows */
 	int32_t *ids, *pos, *q_start, *kv_len, *table;
 	int32_t *head; /* [heads + 1] rows that begin each head, where heads lie one after another */
 	struct dt_draw *draw;
@@ -38,6 +39,9 @@ struct dt_infer_side {
 	struct dt_infer_recorded recorded[DT_INFER_RECORDED];
 	int nrecorded;
 	uint64_t steps, replayed;
+	struct dt_comm_card card; /* what comm/ reaches the work area with, over ranks */
+	bool reached;		  /* it does */
+	const char *staged;	  /* why messages go through host memory, a clause; NULL: they do not */
 };
 
 /* What heads' keys and values are made of latents with, apart: a weight a head in each. */
@@ -112,21 +116,24 @@ int dt_infer_side_open(struct dt_infer *m, struct dt_err *err);
 void dt_infer_side_release(struct dt_infer *m);
 /* Where a table of the step lies for ops that take the device's memory. */
 const int32_t *dt_infer_there(const struct dt_infer *m, const int32_t *p);
+/* A pass, recorded where it may be. To the host come the drawn tokens, or where there are no draws logits. */
 int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits,
 			  struct dt_err *err);
+/* dt_infer_pass of a part of a batch, without draws; logits as dt_infer_run. */
+int dt_infer_side_run(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+/* dt_infer_draw: tokens of logits that the host has. */
+int dt_infer_side_draw(struct dt_infer *m, const struct dt_infer_batch *b, const float *logits,
+		       struct dt_err *err);
 
 /*
  * infer_ranks.c. gather: what each rank of the group over tp has of the logits, by node n, whole on the
- * first. receive: what the stage before has computed; send: to the stage behind. made: the last stage's
- * logits of the pass before. finish: those of a whole pass and pooled states from the last stage to the
- * first.
+ * first, in the device's memory. receive: what the stage before has computed; send: to the stage behind.
+ * made: the last stage's logits of the pass before, in the host's memory.
  */
 int dt_infer_gather(struct dt_infer *m, const struct dt_node *n, float *logits, struct dt_err *err);
 int dt_infer_receive(struct dt_infer *m, struct dt_err *err);
 int dt_infer_send(struct dt_infer *m, struct dt_err *err);
 const float *dt_infer_made(const struct dt_infer *m);
-int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, const float *made, float *logits,
-		    struct dt_err *err);
 static inline bool dt_infer_last_stage(const struct dt_infer *m)
 {
 	return m->ranks.at.pp == m->ranks.layout.pp - 1;
@@ -146,6 +153,15 @@ static inline int64_t dt_infer_rows_before(const int32_t *rows_of, int rank)
 		n += rows_of[r];
 	return n;
 }
+
+/*
+ * infer_run.c. run: dt_infer_pass for a batch with tables in host memory and without draws. On the rank that
+ * has the logits they are copied to the host: to logits, or where that is NULL to dt_infer_made, until the
+ * next pass. finish: logits of a whole pass and pooled states go from the last stage to the first.
+ */
+int dt_infer_run(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
+int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, const float *made, float *logits,
+		    struct dt_err *err);
 
 /*
  * infer_parts.c: a pass over the stages of a pipeline, and what it and one over cp or ep need. part_of: rows

@@ -32,13 +32,13 @@
 #define DT_TRAIN_TRAINER_H
 
 #include "base/arena.h"
+#include "nn/card.h"
 #include "nn/exec.h"
 #include "nn/watch.h"
 #include "train/backup.h"
 #include "train/behind.h"
 #include "train/beside.h"
 #include "train/buffers.h"
-#include "train/card.h"
 #include "train/check.h"
 #include "train/compressed.h"
 #include "train/details.h"

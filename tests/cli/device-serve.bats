@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# dt-serve --device on an emulated card: the processor's answers, whatever the cache and the weights are.
-load slow
+# dt-serve --device on emulated cards: the processor's answers, whatever the cache, the weights and the layout are.
+load ranks
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return 1
@@ -9,7 +9,8 @@ setup_file() {
         jq -nc --argjson i "$i" '{prompt: ("Prompt: " + ("tell me more. " * ($i % 3)) + "\($i)"), max_tokens: (3 + $i * 2),
             temperature: (if $i == 4 then 1 else 0 end), seed: $i, ignore_eos: true}'
     done >prompts.jsonl
-    jq -nc '{prompt: "Once upon a time there was", max_tokens: 6, n: 3, temperature: 1, seed: 7, ignore_eos: true}' >>prompts.jsonl
+    jq -nc '{custom_id: "three", method: "POST", url: "/v1/completions",
+        body: {prompt: "Once upon a time there was", max_tokens: 6, n: 3, temperature: 1, seed: 7, ignore_eos: true}}' >>prompts.jsonl
 }
 
 setup() {
@@ -19,12 +20,29 @@ setup() {
     common=(--batch m --precision fp32 --threads 1 --max-num-seqs 4 --max-num-batched-tokens 16 --max-model-len 64 --block-size 4)
 }
 
+# told: of each answer what does not depend on when it was made; none is an error
+told() {
+    jq -c 'if .error then error("\(.error)") else {custom_id, index, text, body: (.response.body | del(.id?, .created?))} end'
+}
+
 # same OPTION...: the card's answers to $prompts are the processor's
 same() {
-    dt-serve "${common[@]}" "$@" <"$prompts" | jq -c '{id, text, choices, error}' >cpu.txt
-    dt-serve-emulated --device cuda "${common[@]}" "$@" <"$prompts" 2>log | jq -c '{id, text, choices, error}' >card.txt
+    dt-serve "${common[@]}" "$@" <"$prompts" 2>/dev/null | told >cpu.txt
+    dt-serve-emulated --device cuda "${common[@]}" "$@" <"$prompts" 2>log | told >card.txt
     [ "$(wc -l <cpu.txt)" -ge 7 ]
     diff cpu.txt card.txt
+}
+
+# over RANKS LAYOUT OPTION...: theirs on DT_EMULATED_CARDS cards are one process's on the processor: texts are equal, and all
+# numbers but for their last digits, as sums over ranks are taken in another order
+over() {
+    dt-serve "${common[@]}" "${@:3}" <"$prompts" 2>/dev/null | told | sort >cpu.txt
+    mpirun -np "$1" dt-serve-emulated --device cuda "${common[@]}" --layout "$2" --comm-timeout 300 "${@:3}" <"$prompts" 2>log | told |
+        sort >card.txt || { cat log; return 1; }
+    [ "$(wc -l <card.txt)" -ge 6 ]
+    diff <(jq -c 'walk(if type == "number" then 0 else . end)' cpu.txt) <(jq -c 'walk(if type == "number" then 0 else . end)' card.txt)
+    jq -en --slurpfile a cpu.txt --slurpfile b card.txt '[$a | .. | numbers] as $a | [$b | .. | numbers] as $b |
+        ($a | length) == ($b | length) and ([range($a | length) | $a[.] - $b[.] | fabs] | max) < 1e-4'
 }
 
 # all_same: of `some`, each a model and options
@@ -106,14 +124,22 @@ need_emulation() {
     dt-train --model qwen2.json "${learn[@]}" --steps 15 --save base >/dev/null
     dt-train --model base --data lora.h5 "${learn[@]:2}" --steps 6 --lora 3 --save plain >/dev/null
     dt-train --model base --data lora.h5 "${learn[@]:2}" --steps 6 --lora 5 --dora --lora-targets '.*[qo]|.*down' --save dora >/dev/null
-    jq -c --slurpfile n <(printf '"base" "plain" "dora"') '. + {model: $n[(.max_tokens + (.n // 0)) % 3], ignore_eos: true}' prompts.jsonl >named
-    [ "$(jq -r .model named | sort -u | wc -l)" -eq 3 ]
+    jq -c --slurpfile n <(printf '"base" "plain" "dora"') 'if .body then .body.model = "dora" else .model = $n[.max_tokens % 3] end' prompts.jsonl >named
+    [ "$(jq -r '.model // .body.model' named | sort -u | wc -l)" -eq 3 ]
     common[1]=base
     common+=(--served-model-name base --lora plain=plain --lora dora=dora)
     prompts=named
     same
     [ "$(jq -rs 'map(.text) | unique | length' card.txt)" -ge 6 ]
     same --weights q8_0
+    # over ranks: each has the part of an adapter that goes with its part of the weights, and lengths of rows are measured together
+    on_ranks
+    export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=4
+    one_of 4 "4 tp2.pp2" "2 tp2" "2 pp2" "2 dp2"
+    for run in "${some[@]}"; do
+        read -ra run <<<"$run"
+        over "${run[@]}"
+    done
 }
 
 # answers OPTION...: of prompts whose log-probabilities are asked for, to the last digit
@@ -124,7 +150,7 @@ answers() {
 @test "--batch-invariant: on a card answers are the same to the bit, alone and beside others" {
     takes_long
     need_emulation
-    jq -c '. + {logprobs: 2}' prompts.jsonl >scored.jsonl
+    jq -c 'select(.prompt) | . + {logprobs: 2}' prompts.jsonl >scored.jsonl
     answers --precision bf16 --batch-invariant --max-num-seqs 1 --max-num-batched-tokens 64 >alone.txt
     answers --precision bf16 --batch-invariant --max-num-seqs 8 --max-num-batched-tokens 40 >together.txt
     [ "$(grep -c '"error":null' alone.txt)" -ge 6 ]
@@ -141,5 +167,69 @@ answers() {
     common[1]=run/latest
     same --weights q8_0
     same --weights q4_0
+}
+
+# many: prompts, choices, scores, embeddings and a grammar
+many() {
+    prompts=many.jsonl
+    {
+        cat prompts.jsonl
+        jq -nc '{custom_id: "scores", method: "POST", url: "/v1/completions", body: {prompt: "Once upon", max_tokens: 5, logprobs: 2,
+            echo: true, seed: 3, ignore_eos: true, frequency_penalty: 0.5}}'
+        jq -nc '{custom_id: "states", method: "POST", url: "/v1/embeddings", body: {input: ["one one one", "two"]}}'
+        jq -nc '{custom_id: "grammar", method: "POST", url: "/v1/completions", body: {prompt: "{{{", seed: 5, max_tokens: 20,
+            response_format: {type: "json_schema", json_schema: {name: "n", schema: {type: "object", properties: {a: {type: "integer"},
+            b: {enum: ["x", "yz"]}}, required: ["a", "b"]}}}}}'
+    } >many.jsonl
+}
+
+@test "over ranks with a card each, every layout: the answers of one process on the processor" {
+    need_emulation
+    on_ranks
+    many
+    export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=4
+    local of='"vocab_size": 260, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "hidden_act": "silu", "intermediate_size": 64'
+    echo "{\"model_type\": \"llama\", $of}" >llama.json
+    echo "{\"model_type\": \"mixtral\", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, $of}" >experts.json
+    make-model llama llama.json 260
+    make-model experts experts.json 260
+    one_of 4 "llama 4 tp2.pp2 --max-num-seqs 8" "llama 2 pp2" "llama 2 tp2 --draft-model llama" "experts 4 dp2.pp2.ep2" \
+        "experts 2 dp2.ep2" "experts 2 tp2" "experts 2 cp2.ep2" "llama 2 tp2 --speculate 3" "llama 2 cp2 --kv-cache-dtype int8" "llama 2 dp2"
+    for run in "${some[@]}"; do
+        echo "$run"
+        read -ra run <<<"$run"
+        common[1]=${run[0]}
+        over "${run[@]:1}"
+        ! grep -q 'host memory' log || return 1
+    done
+    # ranks that share a card say so
+    common[1]=llama
+    DT_EMULATED_CARDS=1 over 2 tp2
+    [ "$(grep -c 'copied through host memory, which is slow: several ranks share a card' log)" -eq 1 ]
+}
+
+@test "a rank that stops, with a card each: the server says which, and ends" {
+    takes_long
+    need_emulation
+    on_ranks
+    export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
+    local server url rank
+    mpirun -np 2 dt-serve-emulated m --device cuda --precision fp32 --threads 1 --comm-timeout 3 --port 0 2>log &
+    server=$!
+    for _ in $(seq 300); do
+        url=$(sed -n 's/.*serving .* on //p' log)
+        [ -z "$url" ] || break
+        sleep 0.1
+    done
+    curl -sf -m 60 -H 'Content-Type: application/json' -d '{"prompt": "a", "max_tokens": 2}' "$url/v1/completions" >/dev/null
+    rank=$(for pid in $(ps -o pid= --ppid "$server"); do
+        tr '\0' '\n' <"/proc/$pid/environ" | grep -qx OMPI_COMM_WORLD_RANK=1 && echo "$pid"
+    done)
+    kill -STOP "$rank"
+    curl -s -m 60 -H 'Content-Type: application/json' -d '{"prompt": "a", "max_tokens": 9}' "$url/v1/completions" >/dev/null || true
+    ! wait "$server" || return 1
+    cat log
+    grep -q "rank 1: process $rank is stopped" log
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -2,7 +2,7 @@
  * Every operation on an emulated card's memory, over the fake NCCL or staged, against exact expectations.
  * Usage: test_nccl nccl|staged [WHY]   (under mpirun); WHY: part of the reason; of nccl: watched with 2 s
  */
-#include "train/card.h"
+#include "nn/card.h"
 
 #include "base/opt.h"
 #include "kernels/ops.h"

@@ -3,6 +3,7 @@
 #include "base/progress.h"
 #include "base/units.h"
 #include "ckpt/adapter.h"
+#include "nn/device.h"
 #include "plan/inferplan.h"
 #include "plan/stage.h"
 
@@ -81,16 +82,19 @@ int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt
 	return 0;
 }
 
-/* Of a card half of what is free; of the machine a quarter, which others use too. */
+/* Half of a card's free memory, shared by its ranks; a quarter of the machine's, which others use too. */
 static uint64_t cache_share(struct dt_dev *dev, const struct dt_served_params *p)
 {
 	struct dt_world_info i = {.local_size = 1};
 	size_t room, all;
 
-	if (dt_dev_memory(dev, &room, &all) == 0)
-		return room / 2;
 	if (p->world)
 		dt_world_info(p->world, &i);
+	if (dt_dev_memory(dev, &room, &all) == 0) {
+		const int cards = strchr(p->device, ':') ? 1 : dt_dev_count(dev->kind);
+
+		return room / 2 / (uint64_t)(cards > 0 ? (i.local_size + cards - 1) / cards : 1);
+	}
 	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4 /
 	       (uint64_t)i.local_size;
 }
@@ -156,16 +160,16 @@ static void set_chat(struct dt_served *s, const struct dt_served_params *p, cons
 static int open_device(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
 {
 	int threads = (int)p->threads, mine, rc;
-	struct dt_world_info i;
+	struct dt_world_info i = {0};
 
-	if (p->world && !threads) {
+	if (p->world)
 		dt_world_info(p->world, &i);
+	if (p->world && !threads)
 		threads = dt_world_threads(&i, &mine);
-	}
-	rc = dt_dev_open(&s->dev, p->kind, p->index, threads);
+	rc = dt_nn_device_open(&s->dev, p->device, i.local_rank, threads, err);
 	if (rc < 0)
-		return dt_err_set(err, rc, "cannot open device '%s': %s", p->device, dt_dev_why(rc));
-	s->dev->batch_invariant = p->kind == DT_DEV_CPU || p->invariant; /* on a card it costs more */
+		return rc;
+	s->dev->batch_invariant = dt_dev_is_host(s->dev) || p->invariant; /* on a card it costs more */
 	return 0;
 }
 
@@ -248,7 +252,9 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 	if (rc < 0)
 		return rc;
 	ip.blocks = (int)blocks;
-	rc = dt_infer_open(&s->model, s->dev, s->src, &ip, err);
+	rc = agree(s, dt_infer_open(&s->model, s->dev, s->src, &ip, err), err);
+	if (rc == 0)
+		rc = dt_infer_reach(s->model, err);
 	if (rc == 0 && p->world)
 		rc = dt_serve_ranks_open(&s->ranks, s->model, &s->mesh, served_steps_under_way(s, p), &ip,
 					 err);

@@ -11,12 +11,10 @@
 
 struct dt_served_params {
 	const char *ckpt;
-	const char *tokenizer;	 /* "byte" or a file, in place of the model's own; NULL: that */
-	const char *draft_model; /* NULL: none */
-	const char *trace;	 /* the scheduler's decisions go there; NULL: nowhere */
-	const char *device;	 /* as given, for messages */
-	enum dt_dev_kind kind;
-	int index;		  /* of the device among those of its kind */
+	const char *tokenizer;	  /* "byte" or a file, in place of the model's own; NULL: that */
+	const char *draft_model;  /* NULL: none */
+	const char *trace;	  /* the scheduler's decisions go there; NULL: nowhere */
+	const char *device;	  /* nn/device.h */
 	bool invariant;		  /* on a card too, answers do not depend on what else is served */
 	int64_t threads;	  /* of the model; 0: all processors */
 	bool fp32;		  /* activations and unquantised weights are fp32, else bf16 */
@@ -104,7 +102,6 @@ static inline struct dt_served_params dt_served_in_process(const char *ckpt, con
 	return (struct dt_served_params){.ckpt = ckpt,
 					 .tokenizer = tokenizer,
 					 .device = "cpu",
-					 .kind = DT_DEV_CPU,
 					 .threads = threads,
 					 .fp32 = fp32,
 					 .weights = -1,

@@ -1,6 +1,6 @@
 /* The memory of a device, for dt_world_device. */
-#ifndef DT_TRAIN_CARD_H
-#define DT_TRAIN_CARD_H
+#ifndef DT_NN_CARD_H
+#define DT_NN_CARD_H
 
 #include "comm/comm.h"
 #include "kernels/device.h"

@@ -1,5 +1,5 @@
 /* What comm/ wants of a card, over kernels/device.h. */
-#include "train/card.h"
+#include "nn/card.h"
 
 static int use(void *dev)
 {
