@@ -43,9 +43,9 @@ static inline struct dt_tensor dt_call_vec(const struct dt_exec *x, int v)
 }
 
 /* call_value.c: values of the rows of in by a value head w; what their derivatives add to din, and make dw */
-void dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w);
-void dt_call_values_back(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_tensor din,
-			 struct dt_tensor dw, bool accumulate);
+int dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_err *err);
+int dt_call_values_back(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_tensor din,
+			struct dt_tensor dw, bool accumulate, struct dt_err *err);
 
 /* Rows [first, first + n) of a matrix; of DT_NONE it. */
 static inline struct dt_tensor dt_call_rows_of(struct dt_tensor t, int64_t first, int64_t n)

@@ -299,9 +299,9 @@ static int judged(struct dt_exec *x, const struct loss *l, struct dt_err *err)
 	TRY(dt_dev_sync(x->dev));
 	for (int64_t r = 0; r < rows && x->flight->host_ce; r += n)
 		take_stats(x, l, r, n = chunk_at(x, l, r));
-	if (j->value && l->value.data)
-		dt_call_values(x, l->in, l->value);
-	rc = j->judge(j->arg, x->flight, j->logprob, j->weight, &x->loss_sum, err);
+	rc = j->value && l->value.data ? dt_call_values(x, l->in, l->value, err) : 0;
+	if (rc == 0)
+		rc = j->judge(j->arg, x->flight, j->logprob, j->weight, &x->loss_sum, err);
 	for (int64_t r = 0; r < rows && rc == 0 && x->loss_backward; r += n) {
 		n = chunk_at(x, l, r);
 		if (n < rows) /* one chunk is still there */
@@ -312,7 +312,7 @@ static int judged(struct dt_exec *x, const struct loss *l, struct dt_err *err)
 			rc = grad_rows(x, l, r, n, weight, r > 0 || x->accumulate_head, err);
 	}
 	if (rc == 0 && x->loss_backward && j->value && l->value.data)
-		dt_call_values_back(x, l->in, l->value, l->din, l->dvalue, x->accumulate_head);
+		rc = dt_call_values_back(x, l->in, l->value, l->din, l->dvalue, x->accumulate_head, err);
 	return rc;
 }
 

@@ -1,8 +1,41 @@
 /*
  * The value head: a product of the head's input with one vector, in f32, on the host. Gradients are those of
- * a loss whose derivative by each row's value is given.
+ * a loss whose derivative by each row's value is given. On a card the rows are copied to the host and their
+ * gradients back: per microbatch three times the rows, beside two products with the whole vocabulary.
  */
 #include "nn/call.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* A copy of a card's tensor on the host, which *t then is; *room (malloc'd) NULL: it is the host's already. */
+static int fetch(struct dt_exec *x, struct dt_tensor *t, void **room, struct dt_err *err)
+{
+	const size_t n = t->data ? (size_t)(dt_numel(*t) * dt_dtype_size(t->dtype)) : 0;
+	int rc;
+
+	*room = NULL;
+	if (dt_dev_is_host(x->dev) || !n)
+		return 0;
+	*room = malloc(n);
+	if (!*room)
+		return dt_err_sys(err, -ENOMEM, "cannot compute values");
+	rc = dt_dev_copy(x->dev, *room, t->data, n);
+	if (rc == 0)
+		rc = dt_dev_sync(x->dev);
+	t->data = *room;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy from the device") : 0;
+}
+
+/* A copy goes back to the card, where to is. */
+static int give_back(struct dt_exec *x, struct dt_tensor to, const void *room, struct dt_err *err)
+{
+	if (!room)
+		return 0;
+	TRY(dt_dev_copy(x->dev, to.data, room, (size_t)(dt_numel(to) * dt_dtype_size(to.dtype))));
+	TRY(dt_dev_sync(x->dev));
+	return 0;
+}
 
 static float read(const struct dt_tensor *t, int64_t i)
 {
@@ -21,7 +54,7 @@ static void write(const struct dt_tensor *t, int64_t i, float x)
 		((uint16_t *)t->data)[i] = t->dtype == DT_BF16 ? dt_f32_to_bf16(x) : dt_f32_to_f16(x);
 }
 
-void dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w)
+static void values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w)
 {
 	const int64_t cols = in.dim[1];
 
@@ -33,6 +66,20 @@ void dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w)
 			sum += (double)read(&in, r * cols + i) * (double)read(&w, i);
 		x->objective.value[r] = (float)sum;
 	}
+}
+
+int dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_err *err)
+{
+	void *rows, *vector = NULL;
+	int rc = fetch(x, &in, &rows, err);
+
+	if (rc == 0)
+		rc = fetch(x, &w, &vector, err);
+	if (rc == 0)
+		values(x, in, w);
+	free(rows);
+	free(vector);
+	return rc;
 }
 
 /* Columns of the vector's gradient that a thread adds up at a time. */
@@ -57,13 +104,10 @@ static void vector_grad(const struct dt_exec *x, const struct dt_tensor *in, flo
 	}
 }
 
-void dt_call_values_back(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_tensor din,
-			 struct dt_tensor dw, bool accumulate)
+static void rows_grad(const struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_tensor din)
 {
 	const int64_t cols = in.dim[1];
 
-	if (dw.data)
-		vector_grad(x, &in, dw.data, accumulate);
 #pragma omp parallel for num_threads(x->dev->nthreads)
 	for (int64_t r = 0; r < in.dim[0]; r++) {
 		const float d = x->objective.dvalue[r] * x->loss_scale;
@@ -71,5 +115,27 @@ void dt_call_values_back(struct dt_exec *x, struct dt_tensor in, struct dt_tenso
 		for (int64_t i = r * cols; i < (r + 1) * cols && d != 0; i++)
 			write(&din, i, read(&din, i) + d * read(&w, i - r * cols));
 	}
+}
+
+int dt_call_values_back(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_tensor din,
+			struct dt_tensor dw, bool accumulate, struct dt_err *err)
+{
+	struct dt_tensor here[4] = {in, w, din, dw};
+	void *room[4] = {NULL};
+	int rc = 0;
+
+	for (int i = 0; i < 4 && rc == 0; i++)
+		rc = fetch(x, &here[i], &room[i], err);
+	if (rc == 0 && dw.data)
+		vector_grad(x, &here[0], here[3].data, accumulate);
+	if (rc == 0)
+		rows_grad(x, here[0], here[1], here[2]);
+	if (rc == 0)
+		rc = give_back(x, din, room[2], err);
+	if (rc == 0)
+		rc = give_back(x, dw, room[3], err);
+	for (int i = 0; i < 4; i++)
+		free(room[i]);
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -56,7 +56,7 @@ struct dt_objective {
 	void *arg;
 	float *logprob, *weight; /* owned by who sets judge */
 	/* [rows] Likewise, of a model with a value head: its values, and the loss's derivatives by them,
-	 * which judge writes. NULL: it is not asked. In the host's memory alone. */
+	 * which judge writes. NULL: it is not asked. On the host, as logprob and weight. */
 	float *value, *dvalue;
 	/*
 	 * Instead of the loss of classes: y [rows, outputs] of the last layer, and dy, which it writes where

@@ -127,6 +127,36 @@ counts_agree() { # file file
     counts_agree one.jsonl two.jsonl
 }
 
+@test "losses of answers on an emulated card: of pairs, of scored answers, with a reference, with values: the processor's" {
+    need_emulation
+    local run more pairs=(--model pairs.json --data pairs.h5 --seq 96 --microbatch 1 --global-batch 1) answers=(--model drawn --rollouts r.jsonl --seq 32
+        --prompts 4)
+    jq -n '{model_type: "llama", vocab_size: 617, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 1, num_attention_heads: 2,
+        max_position_embeddings: 96, rms_norm_eps: 1e-5}' >pairs.json
+    printf '%s\n' '{"prompt": "What is 2+2?", "chosen": "4", "rejected": "five, I think"}' \
+        '{"prompt": "A colour?", "chosen": "red", "rejected": "Monday"}' |
+        dt-dataset chat -t "$DT_SRC/tests/data/tokenizer/chat.json" --chat-template chatml --preferences --seq 96 -o pairs.h5 - >/dev/null
+    dt-train --model llama-tiny "${common[@]}" --steps 1 --precision fp32 --save drawn >/dev/null
+    dt-rollout sample drawn --task count:3 --count 4 --group 4 --max-tokens 6 --threads 1 --precision fp32 |
+        jq -c '.answers |= (to_entries | map(.value + {reward: (.key % 3)}))' >r.jsonl
+    one_of 4 "answers --objective ppo --seq 13 --microbatch 3" "answers --objective grpo" "answers --objective gspo --beta 0.5" "pairs --objective orpo" \
+        "pairs --objective dpo --lora 4" "pairs --objective simpo" "answers --objective vtrace" "answers --objective dapo" "pairs --objective dpo --reference REF"
+    for run in "${some[@]}"; do
+        echo "$run"
+        read -ra run <<<"$run"
+        more=("${pairs[@]}")
+        [ "${run[0]}" = pairs ] || more=("${answers[@]}")
+        run=(--precision fp32 --no-mfu --threads 1 --lr 1e-2 --steps 2 "${more[@]}" "${run[@]:1}")
+        dt-train "${run[@]/REF/cpu.h5}" >cpu.jsonl
+        emulated "${run[@]/REF/cuda.h5}" >cuda.jsonl
+        jq -en --slurpfile a cpu.jsonl --slurpfile b cuda.jsonl '($a | length) == 2 and ([range(2) as $i | ("loss", "grad_norm") as $key |
+            $a[$i][$key] - $b[$i][$key] | fabs] | max) < 1e-4 and $a[1].grad_norm > 0.01'
+    done
+    run emulated "${answers[@]:0:2}" --objective grpo --task count:3 --seq 32 --steps 1 --threads 1
+    [ "$status" -eq 1 ]
+    [[ $output == *"draws the answers of --task on the processor only; a card learns from --rollouts"* ]]
+}
+
 @test "bf16 on the emulated card follows fp32, with accumulation, recomputation and evaluation" {
     need_emulation
     local more=(--steps 4 --global-batch 2 --eval-data d.h5 --eval-tokens 32 --eval-every 2)
