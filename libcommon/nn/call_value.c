@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A copy of a card's tensor on the host, which *t then is; *room (malloc'd) NULL: it is the host's already. */
+/* Makes *t a copy on the host, in *room (malloc'd); NULL: it is in host memory already. */
 static int fetch(struct dt_exec *x, struct dt_tensor *t, void **room, struct dt_err *err)
 {
 	const size_t n = t->data ? (size_t)(dt_numel(*t) * dt_dtype_size(t->dtype)) : 0;
