@@ -154,7 +154,7 @@ static void test_head(void **state)
 		w[i] = (float)cos(2.1 * i);
 		dw[i] = 1;
 	}
-	dt_call_values(&x, ti, tw);
+	assert_int_equal(dt_call_values(&x, ti, tw, NULL), 0);
 	for (int r = 0; r < ROWS; r++) {
 		const float only[ROWS] = {r == 0, r == 1, r == 2, r == 3, r == 4};
 
@@ -162,8 +162,9 @@ static void test_head(void **state)
 	}
 	for (int again = 0; again < 2;
 	     again++) /* overwritten by the first microbatch, added to by the next */
-		dt_call_values_back(&x, ti, tw, dt_t2(din, DT_F32, ROWS, COLS), dt_t1(dw, DT_F32, COLS),
-				    again);
+		assert_int_equal(dt_call_values_back(&x, ti, tw, dt_t2(din, DT_F32, ROWS, COLS),
+						     dt_t1(dw, DT_F32, COLS), again, NULL),
+				 0);
 	for (int i = 0; i < COLS; i++) {
 		const float kept = w[i];
 		double up, down;
