@@ -127,15 +127,15 @@ same() { # files: losses of all steps agree to 1e-6
 
 @test "a server or a worker that is killed or stands still ends the run with its name" {
     opts+=(--comm-timeout 2 --layout dp3.z1 --global-batch 3 --steps 2000 --servers 2 --server-comm messages)
-    # rank 2 does not serve
+    # rank 2 does not serve; a step that it was about to tell of may be lost with it
     one_of 3 "kill 1 ssp:1" "kill 0 ssp:1" "stop 2 ssp:1" "kill 2 ssp:1" "stop 0 async" "stop 0 ssp:1" "stop 1 ssp:1" "stop 1 async" "stop 2 async"
     for each in "${some[@]}"; do
         read -r how rank sync <<<"$each"
         run ! timeout 60 mpirun -np 3 dt-train "${opts[@]}" --sync "$sync" --inject "$how:rank=$rank,step=20"
         echo "$each: $output"
         case $how in
-        kill) [[ $output == *"rank $rank died"* || $output == *"rank $rank of dp is at step 19"* || $output == *"process rank $rank with"* ]] ;;
-        stop) [[ $output == *"rank $rank of dp is at step 19"* || $output == *"rank $rank: process "*" is stopped"* ]] ;;
+        kill) [[ $output == *"rank $rank died"* || $output == *"rank $rank of dp is at step 1"[89]* || $output == *"process rank $rank with"* ]] ;;
+        stop) [[ $output == *"rank $rank of dp is at step 1"[89]* || $output == *"rank $rank: process "*" is stopped"* ]] ;;
         esac
     done
 }
