@@ -100,12 +100,12 @@ static inline struct dt_moe dt_call_moe(const struct dt_attr *a)
 struct dt_tensor dt_call_live(const struct dt_exec *x, const struct dt_node *n, int v, int choices);
 
 /*
- * call_host.c: t [f32] where the host sees it, itself or room for a copy (NULL: out of memory), and back.
- * What a copy begins with is undefined: dt_call_move copies n elements to the host or from it, at once.
+ * call_host.c: t where the host sees it, itself or room for a copy (NULL: out of memory), and back. What a
+ * copy begins with is undefined: dt_call_move copies n bytes to the host or from it, at once.
  */
-float *dt_call_seen(const struct dt_exec *x, struct dt_tensor t);
-int dt_call_unseen(struct dt_exec *x, struct dt_tensor t, float *host, int rc, struct dt_err *err);
-int dt_call_move(struct dt_exec *x, float *to, const float *from, int64_t n, struct dt_err *err);
+void *dt_call_seen(const struct dt_exec *x, struct dt_tensor t);
+int dt_call_unseen(struct dt_exec *x, struct dt_tensor t, void *host, int rc, struct dt_err *err);
+int dt_call_move(struct dt_exec *x, void *to, const void *from, size_t n, struct dt_err *err);
 
 /*
  * call_stream.c: a product whose rows are those of ranks, in turn (dt_attr.parts, sends), or all at once; of

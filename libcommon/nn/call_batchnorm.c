@@ -109,9 +109,9 @@ static int batch_statistics(struct dt_exec *x, const struct dt_node *n, struct d
 			: dt_err_sys(err, -ENOMEM, "cannot merge the statistics of a batch norm");
 
 	if (rc == 0 && m != mean.data)
-		rc = dt_call_move(x, m, mean.data, groups * c, err);
+		rc = dt_call_move(x, m, mean.data, (size_t)(groups * c) * sizeof(*m), err);
 	if (rc == 0 && q != rstd.data)
-		rc = dt_call_move(x, q, rstd.data, groups * c, err);
+		rc = dt_call_move(x, q, rstd.data, (size_t)(groups * c) * sizeof(*q), err);
 	if (rc == 0)
 		rc = merge_groups(x, n, m, q, groups, c, in.dim[0], err);
 	rc = dt_call_unseen(x, mean, m, rc, err);
@@ -157,7 +157,7 @@ static int span_sums(struct dt_exec *x, float *sums, int64_t c, double *count, s
 	int rc = h ? 0 : dt_err_sys(err, -ENOMEM, "cannot sum the gradients of a batch norm");
 
 	if (rc == 0 && h != sums)
-		rc = dt_call_move(x, h, sums, 2 * c, err);
+		rc = dt_call_move(x, h, sums, (size_t)(2 * c) * sizeof(*h), err);
 	if (rc == 0) {
 		h[2 * c] = (float)*count;
 		rc = dt_all_reduce(x->bn.comm, h, NULL, (size_t)(2 * c + 1), DT_F32, DT_SUM,

@@ -108,7 +108,7 @@ static int count(struct dt_exec *x, const struct dt_node *n, const int32_t *expe
 	if (!seen)
 		return dt_err_sys(err, -ENOMEM, "cannot share out the choices of experts");
 	if (seen != load.data)
-		rc = dt_call_move(x, seen, load.data, size, err);
+		rc = dt_call_move(x, seen, load.data, (size_t)size * sizeof(*seen), err);
 	if (rc == 0)
 		share_out(x, n, seen, size, each * (others ? dt_comm_size(others) : 1));
 	return dt_call_unseen(x, load, seen, rc, err);

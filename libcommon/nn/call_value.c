@@ -8,33 +8,26 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Makes *t a copy on the host, in *room (malloc'd); NULL: it is in host memory already. */
-static int fetch(struct dt_exec *x, struct dt_tensor *t, void **room, struct dt_err *err)
+/* Makes *t what the host sees of it. */
+static int see(struct dt_exec *x, struct dt_tensor *t, struct dt_err *err)
 {
-	const size_t n = t->data ? (size_t)(dt_numel(*t) * dt_dtype_size(t->dtype)) : 0;
-	int rc;
+	const void *there = t->data;
 
-	*room = NULL;
-	if (dt_dev_is_host(x->dev) || !n)
+	if (!there)
 		return 0;
-	*room = malloc(n);
-	if (!*room)
+	t->data = dt_call_seen(x, *t);
+	if (!t->data)
 		return dt_err_sys(err, -ENOMEM, "cannot compute values");
-	rc = dt_dev_copy(x->dev, *room, t->data, n);
-	if (rc == 0)
-		rc = dt_dev_sync(x->dev);
-	t->data = *room;
-	return rc < 0 ? dt_err_sys(err, rc, "cannot copy from the device") : 0;
+	return t->data == there ? 0
+				: dt_call_move(x, t->data, there,
+					       (size_t)(dt_numel(*t) * dt_dtype_size(t->dtype)), err);
 }
 
-/* A copy goes back to the card, where to is. */
-static int give_back(struct dt_exec *x, struct dt_tensor to, const void *room, struct dt_err *err)
+/* Frees what was only read. */
+static void drop(struct dt_tensor seen, struct dt_tensor t)
 {
-	if (!room)
-		return 0;
-	TRY(dt_dev_copy(x->dev, to.data, room, (size_t)(dt_numel(to) * dt_dtype_size(to.dtype))));
-	TRY(dt_dev_sync(x->dev));
-	return 0;
+	if (seen.data != t.data)
+		free(seen.data);
 }
 
 static float read(const struct dt_tensor *t, int64_t i)
@@ -70,15 +63,15 @@ static void values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w)
 
 int dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_err *err)
 {
-	void *rows, *vector = NULL;
-	int rc = fetch(x, &in, &rows, err);
+	struct dt_tensor rows = in, vector = w;
+	int rc = see(x, &rows, err);
 
 	if (rc == 0)
-		rc = fetch(x, &w, &vector, err);
+		rc = see(x, &vector, err);
 	if (rc == 0)
-		values(x, in, w);
-	free(rows);
-	free(vector);
+		values(x, rows, vector);
+	drop(rows, in);
+	drop(vector, w);
 	return rc;
 }
 
@@ -121,21 +114,17 @@ int dt_call_values_back(struct dt_exec *x, struct dt_tensor in, struct dt_tensor
 			struct dt_tensor dw, bool accumulate, struct dt_err *err)
 {
 	struct dt_tensor here[4] = {in, w, din, dw};
-	void *room[4] = {NULL};
 	int rc = 0;
 
 	for (int i = 0; i < 4 && rc == 0; i++)
-		rc = fetch(x, &here[i], &room[i], err);
+		rc = see(x, &here[i], err);
 	if (rc == 0 && dw.data)
 		vector_grad(x, &here[0], here[3].data, accumulate);
 	if (rc == 0)
 		rows_grad(x, here[0], here[1], here[2]);
-	if (rc == 0)
-		rc = give_back(x, din, room[2], err);
-	if (rc == 0)
-		rc = give_back(x, dw, room[3], err);
-	for (int i = 0; i < 4; i++)
-		free(room[i]);
-	return rc;
+	drop(here[0], in);
+	drop(here[1], w);
+	rc = dt_call_unseen(x, din, here[2].data, rc, err);
+	return dt_call_unseen(x, dw, here[3].data, rc, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

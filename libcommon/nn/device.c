@@ -3,6 +3,21 @@
 #include <errno.h>
 #include <string.h>
 
+/* Cards that ranks take in turn; 1: the name says which. */
+static int turns(enum dt_dev_kind kind, const char *name)
+{
+	const int n = kind == DT_DEV_CUDA && !strchr(name, ':') ? dt_dev_count(kind) : 1;
+
+	return n > 0 ? n : 1;
+}
+
+int dt_nn_device_ranks(const struct dt_dev *dev, const char *name, int local_size)
+{
+	const int n = turns(dev->kind, name);
+
+	return (local_size + n - 1) / n;
+}
+
 int dt_nn_device_open(struct dt_dev **ret, const char *name, int local_rank, int nthreads, struct dt_err *err)
 {
 	enum dt_dev_kind kind = DT_DEV_CPU;
@@ -10,11 +25,8 @@ int dt_nn_device_open(struct dt_dev **ret, const char *name, int local_rank, int
 
 	if (rc < 0)
 		return dt_err_set(err, rc, "no such device: '%s' (auto, cpu, cuda or cuda:N)", name);
-	if (kind == DT_DEV_CUDA && !strchr(name, ':')) {
-		const int n = dt_dev_count(kind);
-
-		index = n > 0 ? local_rank % n : 0;
-	}
+	if (kind == DT_DEV_CUDA && !strchr(name, ':'))
+		index = local_rank % turns(kind, name);
 	rc = dt_dev_open(ret, kind, index, nthreads);
 	return rc < 0 ? dt_err_set(err, rc, "cannot open device '%s': %s", name ? name : "cpu",
 				   dt_dev_why(rc))

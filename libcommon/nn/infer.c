@@ -245,8 +245,7 @@ static int whole(struct dt_infer *m, const struct dt_infer_batch *b, float *logi
 	struct dt_infer_batch p = *b;
 
 	dt_infer_count_rows(m, b, 0, 1, &p);
-	return dt_dev_is_host(m->dev) ? dt_infer_pass(m, &p, logits, err)
-				      : dt_infer_side_forward(m, &p, logits, err);
+	return dt_infer_run(m, &p, logits, err);
 }
 
 int dt_infer_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)

@@ -189,7 +189,7 @@ static int64_t bucket(const struct dt_infer *m, const struct dt_infer_batch *b)
 	int64_t n = LEAST_KEYS;
 
 	if (b->nseq != b->ntokens || b->nwant != b->ntokens || dt_infer_wholes(b) || m->ranks.tp ||
-	    m->ranks.ep)
+	    m->ranks.pp || m->ranks.cp || m->ranks.ep)
 		return 0;
 	for (int i = 0; i < b->nseq; i++) {
 		if (b->want[i] != i || (b->pool && b->pool[i]))
@@ -281,21 +281,16 @@ static int fetch(struct dt_infer *m, int rc, void *to, const void *from, size_t 
 	return rc < 0 ? dt_err_sys(err, rc, "cannot compute on the device") : 0;
 }
 
-/* Bytes of the logits of a pass that this rank has. */
-static size_t logits_bytes(const struct dt_infer *m, const struct dt_infer_batch *b)
-{
-	return (size_t)b->nwant * (size_t)m->config.vocab * sizeof(float);
-}
-
 int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *host, float *logits,
 			  struct dt_err *err)
 {
 	struct dt_infer_side *s = &m->side;
-	const size_t n = !dt_infer_has_logits(m) ? 0
-			 : host->draw		 ? (size_t)host->nwant * sizeof(*s->drawn)
-						 : logits_bytes(m, host);
-	void *to = host->draw ? (void *)s->drawn_host : s->logits,
-	     *from = host->draw ? (void *)s->drawn : s->out;
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	const bool last = dt_infer_last_stage(m);
+	const int whole = last ? p->step[p->start[DT_LIST_LOSS]].n.out[3] : -1; /* logits, over stages */
+	const size_t row = host->draw ? sizeof(*s->drawn) : (size_t)m->config.vocab * sizeof(float),
+		     n = last && m->ranks.at.tp == 0 ? (size_t)host->nwant * row : 0;
+	void *to = host->draw ? (void *)s->drawn_host : s->logits, *from = s->out;
 	struct dt_infer_batch b;
 	int64_t keys;
 	int rc = take(m, host, &b, err);
@@ -304,31 +299,14 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *host,
 		return rc;
 	keys = bucket(m, &b);
 	s->keys = 0;
-	rc = fetch(m, keys ? decode(m, &b, keys, err) : dt_infer_pass(m, &b, s->out, err), to, from, n, err);
-	if (rc == 0 && n)
+	rc = keys ? decode(m, &b, keys, err) : dt_infer_pass(m, &b, s->out, err);
+	if (host->draw)
+		from = s->drawn;
+	else if (whole >= 0)
+		from = dt_exec_value(&m->x, &m->flight, whole);
+	rc = fetch(m, rc, to, from, n, err);
+	if (rc == 0 && n && (host->draw || logits))
 		memcpy(host->draw ? (void *)host->drawn : logits, to, n);
-	return rc;
-}
-
-int dt_infer_side_run(struct dt_infer *m, const struct dt_infer_batch *host, float *logits,
-		      struct dt_err *err)
-{
-	struct dt_infer_side *s = &m->side;
-	const struct dt_prog *p = &m->plan.stage.chunk[0];
-	const bool last = dt_infer_last_stage(m);
-	const int value = last ? p->step[p->start[DT_LIST_LOSS]].n.out[3] : -1;
-	const size_t n = last && m->ranks.at.tp == 0 ? logits_bytes(m, host) : 0;
-	struct dt_infer_batch b;
-	int rc = take(m, host, &b, err);
-
-	if (rc < 0)
-		return rc;
-	s->keys = 0;
-	rc = dt_infer_pass(m, &b, s->out, err);
-	rc = fetch(m, rc, s->logits, value >= 0 ? dt_exec_value(&m->x, &m->flight, value) : (void *)s->out, n,
-		   err);
-	if (rc == 0 && n && logits)
-		memcpy(logits, s->logits, n);
 	return rc;
 }
 

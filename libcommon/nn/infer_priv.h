@@ -116,11 +116,9 @@ int dt_infer_side_open(struct dt_infer *m, struct dt_err *err);
 void dt_infer_side_release(struct dt_infer *m);
 /* Where a table of the step lies for ops that take the device's memory. */
 const int32_t *dt_infer_there(const struct dt_infer *m, const int32_t *p);
-/* A pass, recorded where it may be. To the host come the drawn tokens, or where there are no draws logits. */
+/* dt_infer_run, recorded where it may be. */
 int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits,
 			  struct dt_err *err);
-/* dt_infer_pass of a part of a batch, without draws; logits as dt_infer_run. */
-int dt_infer_side_run(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 /* dt_infer_draw: tokens of logits that the host has. */
 int dt_infer_side_draw(struct dt_infer *m, const struct dt_infer_batch *b, const float *logits,
 		       struct dt_err *err);
@@ -155,9 +153,9 @@ static inline int64_t dt_infer_rows_before(const int32_t *rows_of, int rank)
 }
 
 /*
- * infer_run.c. run: dt_infer_pass for a batch with tables in host memory and without draws. On the rank that
- * has the logits they are copied to the host: to logits, or where that is NULL to dt_infer_made, until the
- * next pass. finish: logits of a whole pass and pooled states go from the last stage to the first.
+ * infer_run.c. run: dt_infer_pass for a batch with tables in host memory. Drawn tokens come to the host, or
+ * without draws logits, on the rank that has them: to logits, or where that is NULL to dt_infer_made, until
+ * the next pass. finish: logits of a whole pass and pooled states go from the last stage to the first.
  */
 int dt_infer_run(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 int dt_infer_finish(struct dt_infer *m, const struct dt_infer_batch *b, const float *made, float *logits,

@@ -90,11 +90,8 @@ static uint64_t cache_share(struct dt_dev *dev, const struct dt_served_params *p
 
 	if (p->world)
 		dt_world_info(p->world, &i);
-	if (dt_dev_memory(dev, &room, &all) == 0) {
-		const int cards = strchr(p->device, ':') ? 1 : dt_dev_count(dev->kind);
-
-		return room / 2 / (uint64_t)(cards > 0 ? (i.local_size + cards - 1) / cards : 1);
-	}
+	if (dt_dev_memory(dev, &room, &all) == 0)
+		return room / 2 / (uint64_t)dt_nn_device_ranks(dev, p->device, i.local_size);
 	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4 /
 	       (uint64_t)i.local_size;
 }
