@@ -53,6 +53,11 @@ static inline void dt_tiles_parts(const struct dt_tiles *t, int64_t first, int64
 	*from = first / part * part;
 	*to = (first + n + part - 1) / part * part;
 }
+/* Bytes that have a checksum of their own: of a part of the narrowest values, 16 bits; others have more. */
+static inline size_t dt_tiles_grain(const struct dt_tiles *t)
+{
+	return (size_t)(t->each / DT_TILE_PARTS) * 2;
+}
 /* Bytes of the largest of them among units in a slot (plan/layout.h), with room to begin at a block. */
 uint64_t dt_tiles_slot_bytes(const struct dt_tiles *t, const struct dt_run *r, const struct dt_local *l,
 			     int slot);

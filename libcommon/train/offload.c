@@ -1,7 +1,6 @@
 /* Tiles in a file and a few of them in memory, see offload.h. */
 #include "train/trainer.h"
 
-#include "base/progress.h"
 #include "base/units.h"
 #include "train/offload_tiles.h"
 #include "train/snapshot.h"
@@ -32,14 +31,16 @@ int offload_bind(struct trainer *t, struct dt_err *err)
 		o->ring = (char *)(((uintptr_t)o->ring + DT_SCRATCH_ALIGN - 1) / DT_SCRATCH_ALIGN *
 				   DT_SCRATCH_ALIGN);
 	place_of(t, DT_B_TILES, &o->kept);
-	place_of(t, DT_B_TILE_PIECE, &o->piece);
-	o->segment = calloc((size_t)o->tiles.n * (size_t)o->tiles.segments, sizeof(*o->segment));
+	if (dt_dev_is_host(t->dev))
+		place_of(t, DT_B_TILE_PIECE, &o->piece);
+	else
+		o->piece = malloc(o->tiles.piece_bytes);
 	o->slot = calloc(DT_TILE_RING, sizeof(*o->slot));
 	for (int i = 0; i < o->tiles.segments; i++)
 		o->reserved[i] = (char *)(NOWHERE * (uintptr_t)(i + 1));
 	for (int i = 0; i < DT_TILE_RING && o->slot; i++)
 		o->slot[i].tile = -1;
-	if (!o->segment || !o->slot)
+	if (!o->piece || !o->slot)
 		return dt_err_sys(err, -ENOMEM, "cannot set up %lld tiles", (long long)o->tiles.n);
 	return 0;
 }
@@ -54,12 +55,14 @@ int offload_start(struct trainer *t, struct dt_err *err)
 
 	if (!t->run.offload.what)
 		return 0;
-	rc = trainer_agree(t, bytes ? dt_scratch_open(t->run.offload.dir, bytes, false, &o->file, err) : 0,
-			   err);
+	rc = bytes ? backing_open(t->dev, t->run.offload.dir, bytes, dt_tiles_grain(&o->tiles),
+				  offload_kinds(t), &o->use, &o->file, err)
+		   : 0;
+	rc = trainer_agree(t, rc, err);
 	if (rc == 0 && o->file)
-		dt_log_msg(&t->root_log, "offloaded: %s of %s a rank to a file in '%s' (%s)",
-			   dt_format_size(bytes, size, sizeof(size)), offload_kinds(t), t->run.offload.dir,
-			   dt_scratch_how(o->file));
+		dt_log_msg(&t->root_log, "offloaded: %s of %s a rank to %s",
+			   dt_format_size(bytes, size, sizeof(size)), offload_kinds(t),
+			   backing_where(o->file));
 	return rc < 0 ? rc : trainer_agree(t, stash_start(t, err), err);
 }
 
@@ -67,8 +70,9 @@ void offload_close(struct trainer *t)
 {
 	struct offload *o = &t->offload;
 
-	dt_scratch_close(o->file);
-	free(o->segment);
+	backing_close(o->file);
+	if (t->dev && !dt_dev_is_host(t->dev))
+		free(o->piece);
 	free(o->slot);
 	memset(o, 0, sizeof(*o));
 }
@@ -158,7 +162,7 @@ bool offload_ready(struct trainer *t, int64_t tile)
 	const int64_t next = tile - (DT_TILE_RING - 2); /* whose slot's write must be over */
 
 	for (int64_t i = tile; i >= next && i >= o->tiles.kept; i -= tile - next)
-		if (o->slot[i % DT_TILE_RING].busy && !dt_scratch_done(o->file, (int)(i % DT_TILE_RING)))
+		if (o->slot[i % DT_TILE_RING].busy && !backing_done(o->file, (int)(i % DT_TILE_RING)))
 			return false;
 	return true;
 }
@@ -214,16 +218,14 @@ void offload_metrics(struct trainer *t, json_t *line)
 
 	if (!t->run.offload.what)
 		return;
-	json_object_set_new(line, "offload_wait_s", json_real(o->wait_s - o->said_s));
-	json_object_set_new(line, "offload_wait_write_s", json_real(o->wait_write_s - o->said_write_s));
+	json_object_set_new(line, "offload_wait_s", json_real(o->use.wait_s - o->said.wait_s));
+	json_object_set_new(line, "offload_wait_write_s",
+			    json_real(o->use.wait_write_s - o->said.wait_write_s));
 	json_object_set_new(line, "offload_read_bytes",
-			    json_integer((json_int_t)(o->read_bytes - o->said_read)));
+			    json_integer((json_int_t)(o->use.read_bytes - o->said.read_bytes)));
 	json_object_set_new(line, "offload_written_bytes",
-			    json_integer((json_int_t)(o->written_bytes - o->said_written)));
-	o->said_s = o->wait_s;
-	o->said_write_s = o->wait_write_s;
-	o->said_read = o->read_bytes;
-	o->said_written = o->written_bytes;
+			    json_integer((json_int_t)(o->use.written_bytes - o->said.written_bytes)));
+	o->said = o->use;
 }
 
 void offload_sum_up(const struct trainer *t)
@@ -274,18 +276,27 @@ static int move(struct trainer *t, const void *address, char *memory, size_t n, 
 	int s = find(t, address, &element);
 	struct flat f = offload_flat(t, s);
 	size_t each = dt_dtype_size(f.dtype);
+	const bool host = dt_dev_is_host(t->dev);
 
 	for (size_t done = 0; done < n;) {
 		int64_t m = hold(t, 1u << s, element, (int64_t)((n - done) / each), use, err);
-		void *here;
+		void *here, *to;
+		const void *from;
+		int rc = 0;
 
 		if (m < 0)
 			return (int)m;
 		here = offload_at(t, &f, element);
-		if (use == OFFLOAD_READ)
-			memcpy(memory + done, here, (size_t)m * each);
+		to = use == OFFLOAD_READ ? memory + done : here;
+		from = use == OFFLOAD_READ ? here : memory + done;
+		if (host)
+			memcpy(to, from, (size_t)m * each);
+		else if (use == OFFLOAD_READ)
+			rc = device_get(t, to, from, (size_t)m * each, err);
 		else
-			memcpy(here, memory + done, (size_t)m * each);
+			rc = device_put(t, to, from, (size_t)m * each, err);
+		if (rc < 0)
+			return rc;
 		done += (size_t)m * each;
 		element += m;
 	}

@@ -1,9 +1,7 @@
 /*
- * Optimizer states, master weights and weights in a file (plan/tiles.h). A flat buffer whose values are
+ * Optimizer states, master weights and weights in a file, or in the memory of a card's host (plan/tiles.h). A flat buffer whose values are
  * there has addresses that can be reckoned with but not read; what is to be read or changed is held first,
- * for as much as one tile has of it. A tile that was changed is written when another one is held. Every
- * segment that is read must have the checksum it was written with, so that no tile is used that is older, or
- * half of another.
+ * for as much as one tile has of it. A tile that was changed is written when another one is held.
  *
  * Units compute with weights that stream.c reads into slots of the plan, which share addresses with tiles
  * under way: who holds a tile makes it forget them.
@@ -12,9 +10,8 @@
 #define DT_TRAIN_OFFLOAD_H
 
 #include "base/json.h"
-#include "base/progress.h"
-#include "base/scratch.h"
 #include "plan/tiles.h"
+#include "train/backing.h"
 
 struct trainer;
 struct flat;
@@ -28,25 +25,17 @@ enum offload_use {
 
 enum { OFFLOAD_EVERY = -1 }; /* every segment, in place of one */
 
-struct offload_segment { /* of a tile, as it was written */
-	bool written;
-	uint32_t crc[DT_TILE_PARTS];
-};
-
 struct offload {
 	struct dt_tiles tiles; /* n 0: everything is in memory */
-	struct dt_scratch *file;
-	char *kept, *ring, *piece;	    /* of the plan */
+	struct backing *file; /* of those that do not stay in memory */
+	char *kept, *ring;		    /* of the plan */
+	char *piece;			    /* likewise; beside a card malloc'd */
 	char *reserved[DT_TILE_SEGMENTS];   /* addresses of elements */
-	struct offload_segment *segment;    /* [tiles.n][tiles.segments]: what was written */
 	struct offload_slot *slot;	    /* [DT_TILE_RING] */
 	int64_t held;			    /* tile, -1: none */
 	unsigned held_have, held_changed;   /* segments */
-	double wait_s, wait_write_s;	    /* for the disk, of this process so far; of that for writes */
-	uint64_t read_bytes, written_bytes; /* likewise */
+	struct backing_use use, said;	    /* of this process; of that, what lines of metrics have had */
 	double update_wait_s, steps_s;	    /* of updates; all steps took so long */
-	double said_s, said_write_s;	    /* of these, what lines of metrics have had */
-	uint64_t said_read, said_written;
 };
 
 /* Binds what the plan has for it; the file is made by offload_start, which every rank calls. */
@@ -72,7 +61,7 @@ int64_t offload_hold_two(struct trainer *t, int read, int change, int u, int64_t
 			 struct dt_err *err);
 /*
  * The same for all of a tile, downward: those below it are read ahead. offload_ready: whether that would not
- * wait for the disk. offload_give: it is changed, and on its way to the file. offload_begin reads the first.
+ * wait for transfers. offload_give: it is changed, and on its way to the file. offload_begin reads the first.
  */
 int offload_begin(struct trainer *t, struct dt_err *err);
 bool offload_ready(struct trainer *t, int64_t tile);
@@ -80,15 +69,6 @@ int offload_take(struct trainer *t, int64_t tile, struct dt_err *err);
 void offload_give(struct trainer *t);
 /* Nothing is held any more and no transfer is under way: what computes takes the memory. */
 int offload_settle(struct trainer *t, struct dt_err *err);
-
-/* A transfer of that kind was waited for since then (dt_now). */
-static inline void offload_waited(struct offload *o, double since, bool write)
-{
-	double s = dt_now() - since;
-
-	o->wait_s += s;
-	o->wait_write_s += write ? s : 0;
-}
 
 /* Into a line of metrics: what there was since the last one. At the end, to people: whether it took long. */
 void offload_metrics(struct trainer *t, json_t *line);

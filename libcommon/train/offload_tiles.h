@@ -1,7 +1,7 @@
 /*
  * Slots of the ring of tiles, shared by the files that offload.h describes. A tile has one place in memory:
  * its own where it is kept, else slot (tile % DT_TILE_RING) of the ring. Functions return -errno of a
- * transfer, or -EBADMSG where a segment does not have the checksum it was written with.
+ * transfer, or -EBADMSG where a segment is not as it was written.
  */
 #ifndef DT_TRAIN_OFFLOAD_TILES_H
 #define DT_TRAIN_OFFLOAD_TILES_H
@@ -16,7 +16,7 @@ struct trainer;
 struct offload_slot {
 	int64_t tile;  /* -1: none */
 	unsigned have; /* its segments that are here, or on their way */
-	bool busy, writes;
+	bool busy;
 };
 
 /* What is in the tiles, for people. */

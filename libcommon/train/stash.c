@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include "base/crc.h"
-#include "base/progress.h"
 #include "base/units.h"
 
 #include <errno.h>
@@ -9,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PARTS 8 /* of a value, which all threads copy and sum up */
+#define PARTS 8 /* of a value, which all threads copy */
 
 struct stash_slot {
 	int entry; /* whose values are here, or on their way; -1: none */
@@ -51,8 +49,7 @@ int stash_bind(struct trainer *t, struct dt_err *err)
 	s->by_out = calloc(n, sizeof(*s->by_out));
 	s->by_in = calloc(n, sizeof(*s->by_in));
 	s->when_in = calloc(n, sizeof(*s->when_in));
-	s->crc = calloc(n, sizeof(*s->crc));
-	if (!s->slot || !s->by_out || !s->by_in || !s->when_in || !s->crc)
+	if (!s->slot || !s->by_out || !s->by_in || !s->when_in)
 		return dt_err_sys(err, -ENOMEM, "cannot set up offloaded activations");
 	for (int k = 0; k < DT_AWAY_RING; k++)
 		s->slot[k].entry = -1;
@@ -70,11 +67,12 @@ int stash_start(struct trainer *t, struct dt_err *err)
 
 	if (!t->plan.naway)
 		return 0;
-	rc = dt_scratch_open(t->run.offload.dir, t->plan.away_bytes, false, &t->stash.file, err);
+	rc = backing_open(t->dev, t->run.offload.dir, t->plan.away_bytes, DT_SCRATCH_ALIGN, "activations",
+			  &t->offload.use, &t->stash.file, err);
 	if (rc == 0)
-		dt_log_msg(&t->root_log, "offloaded: %s of activations a rank to a file in '%s' (%s)",
-			   dt_format_size(t->plan.away_bytes, size, sizeof(size)), t->run.offload.dir,
-			   dt_scratch_how(t->stash.file));
+		dt_log_msg(&t->root_log, "offloaded: %s of activations a rank to %s",
+			   dt_format_size(t->plan.away_bytes, size, sizeof(size)),
+			   backing_where(t->stash.file));
 	return rc;
 }
 
@@ -82,12 +80,11 @@ void stash_close(struct trainer *t)
 {
 	struct stash *s = &t->stash;
 
-	dt_scratch_close(s->file);
+	backing_close(s->file);
 	free(s->slot);
 	free(s->by_out);
 	free(s->by_in);
 	free(s->when_in);
-	free(s->crc);
 	memset(s, 0, sizeof(*s));
 }
 
@@ -104,34 +101,33 @@ static size_t bytes_of(const struct trainer *t, int i)
 	return (size_t)dt_value_numel(p, v) * (size_t)dt_dtype_size(p->value[v].dtype);
 }
 
-/* Copies n bytes and returns their checksum. */
-static uint32_t copy(const struct trainer *t, char *to, const char *from, size_t n)
+/* Copies n bytes, by all threads or by the card. */
+static int copy(const struct trainer *t, char *to, const char *from, size_t n, struct dt_err *err)
 {
 	size_t part = (n / PARTS + 64) / 64 * 64;
-	uint32_t crc[PARTS] = {0};
 
+	if (!dt_dev_is_host(t->dev))
+		return dt_kernel_check(dt_dev_copy(t->dev, to, from, n), "dt_dev_copy(", err);
 #pragma omp parallel for num_threads(t->dev->nthreads)
 	for (int i = 0; i < PARTS; i++) {
-		size_t at = (size_t)i * part, m = at >= n ? 0 : n - at < part ? n - at : part;
+		size_t at = (size_t)i * part;
 
-		memcpy(to + at, from + at, m);
-		crc[i] = dt_crc32(0, from + at, m);
+		if (at < n)
+			memcpy(to + at, from + at, n - at < part ? n - at : part);
 	}
-	return dt_crc32(0, crc, sizeof(crc));
+	return 0;
 }
 
 /* Until the slot's transfer is done, if it has one. */
 static int finish(struct trainer *t, int k, struct dt_err *err)
 {
 	struct stash_slot *slot = &t->stash.slot[k];
-	double t0 = dt_now();
 	int rc;
 
 	if (!slot->busy)
 		return 0;
 	slot->busy = false;
-	rc = dt_scratch_wait(t->stash.file, k, err);
-	offload_waited(&t->offload, t0, slot->writes);
+	rc = backing_wait(t->stash.file, k, err);
 	if (rc < 0)
 		dt_err_hint(err, "--resume auto goes on from the newest checkpoint");
 	return rc;
@@ -145,9 +141,10 @@ static int leave(struct trainer *t, const struct dt_flight *f, int i, struct dt_
 
 	if (rc < 0)
 		return rc;
-	s->crc[i] = copy(t, slot_at(t, k), dt_exec_value(&t->exec, f, e->value), bytes_of(t, i));
-	dt_scratch_write(s->file, k, slot_at(t, k), e->bytes, e->at);
-	t->offload.written_bytes += e->bytes;
+	rc = copy(t, slot_at(t, k), dt_exec_value(&t->exec, f, e->value), bytes_of(t, i), err);
+	if (rc < 0)
+		return rc;
+	backing_write(s->file, k, slot_at(t, k), e->bytes, e->at);
 	s->slot[k] = (struct stash_slot){i, true, true};
 	s->out++;
 	return 0;
@@ -192,8 +189,7 @@ static int read_ahead(struct trainer *t, struct dt_err *err)
 		rc = finish(t, k, err);
 		if (rc < 0)
 			break;
-		dt_scratch_read(s->file, k, slot_at(t, k), entry(t, i)->bytes, entry(t, i)->at);
-		t->offload.read_bytes += entry(t, i)->bytes;
+		backing_read(s->file, k, slot_at(t, k), entry(t, i)->bytes, entry(t, i)->at);
 		s->slot[k] = (struct stash_slot){i, true, false};
 	}
 	return rc;
@@ -206,15 +202,11 @@ static int come_back(struct trainer *t, const struct dt_flight *f, int i, struct
 
 	if (rc == 0 && !s->slot[k].writes)
 		rc = finish(t, k, err);
+	if (rc == 0)
+		rc = copy(t, dt_exec_value(&t->exec, f, entry(t, i)->value), slot_at(t, k), bytes_of(t, i),
+			  err);
 	if (rc < 0)
 		return rc;
-	if (copy(t, dt_exec_value(&t->exec, f, entry(t, i)->value), slot_at(t, k), bytes_of(t, i)) !=
-	    s->crc[i])
-		return dt_err_set(
-			err, -EBADMSG,
-			"an activation is not as it was written: the file in '%s' was changed, or its "
-			"disk fails",
-			t->run.offload.dir);
 	s->slot[k].entry = -1;
 	s->in++;
 	return 0;

@@ -228,7 +228,7 @@ int trainer_catch_up(struct trainer *t, bool updated, double norm, struct dt_err
 
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
-	double t0, waited = t->offload.wait_s;
+	double t0, waited = t->offload.use.wait_s;
 	int rc;
 
 	memset(&t->t, 0, sizeof(t->t));
@@ -258,7 +258,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 		rc = buffers_update(t, err);
 	t->t.optimizer = dt_now() - t0 + t->behind.seconds;
 	dt_trace_span(t->report.trace, "optimizer", "optimizer", t0, NULL);
-	t->offload.update_wait_s += t->offload.wait_s - waited;
+	t->offload.update_wait_s += t->offload.use.wait_s - waited;
 	t->offload.steps_s += dt_now() - t->t.start;
 	/* With a copy nobody else is needed for the update: who is lost after it changes nothing. */
 	if (rc == 0 || (dt_run_copies_peer(&t->run) && t->optim.updated == t->loop.step + 1))

@@ -1,14 +1,8 @@
 /*
- * Weights of units from the file of tiles, see offload.h. Of the tiles a unit begins and ends in whole parts
- * are read, so that each can be held to its checksum; what of them is another unit's is not looked at.
+ * Weights of units from where tiles are, see offload.h. Of the tiles a unit begins and ends in whole parts
+ * are read, which have checksums of their own; what of them is another unit's is not looked at.
  */
 #include "train/trainer.h"
-
-#include "base/crc.h"
-#include "base/progress.h"
-
-#include <errno.h>
-#include <string.h>
 
 enum { FIRST_TRANSFER = 2 * DT_TILE_RING }; /* of the file's; those before are tiles' */
 
@@ -51,61 +45,33 @@ void *stream_at(const struct trainer *t, int u)
 }
 
 /* Elements [from, to) that stay in memory, in whole parts, to the front of a slot. */
-static void copy_kept(struct trainer *t, char *slot, int64_t from, int64_t to)
+static int copy_kept(struct trainer *t, char *slot, int64_t from, int64_t to)
 {
 	const struct dt_tiles *g = &t->offload.tiles;
-	const size_t each = dt_dtype_size(t->store.weights.dtype), part = (size_t)(g->each / DT_TILE_PARTS);
+	const size_t each = dt_dtype_size(t->store.weights.dtype);
+	int rc = 0;
 
-	for (int64_t i = from; i < to; i += (int64_t)part)
-		memcpy(slot + (size_t)(i - from) * each,
-		       t->offload.kept + (size_t)(i / g->each) * dt_tiles_bytes(g) + g->at[g->weights] +
-			       (size_t)(i % g->each) * each,
-		       part * each);
-}
+	for (int64_t i = from, n; i < to && rc == 0; i += n) {
+		const char *tile = t->offload.kept + (size_t)(i / g->each) * dt_tiles_bytes(g);
 
-/* Whether elements [from, to), whole parts in a slot, are as they were written; else which tile is not. */
-static int look(struct trainer *t, const char *slot, int64_t from, int64_t to, struct dt_err *err)
-{
-	const struct dt_tiles *g = &t->offload.tiles;
-	const int64_t part = g->each / DT_TILE_PARTS, n = (to - from) / part;
-	const size_t bytes = (size_t)part * dt_dtype_size(t->store.weights.dtype);
-	int64_t bad = -1;
-
-#pragma omp parallel for num_threads(t->dev->nthreads) reduction(max : bad)
-	for (int64_t i = 0; i < n; i++) {
-		int64_t at = from / part + i, tile = at / DT_TILE_PARTS;
-		const struct offload_segment *was = &t->offload.segment[tile * g->segments + g->weights];
-
-		if (tile >= g->kept &&
-		    (!was->written ||
-		     was->crc[at % DT_TILE_PARTS] != dt_crc32(0, slot + (size_t)i * bytes, bytes)))
-			bad = tile > bad ? tile : bad;
+		n = (i / g->each + 1) * g->each;
+		n = (n < to ? n : to) - i;
+		rc = dt_dev_copy(t->dev, slot + (size_t)(i - from) * each,
+				 tile + g->at[g->weights] + (size_t)(i % g->each) * each, (size_t)n * each);
 	}
-	if (bad < 0)
-		return 0;
-	return dt_err_set(
-		err, -EBADMSG,
-		"tile %lld of the weights is not as it was written: the file in '%s' was changed, or "
-		"its disk fails",
-		(long long)bad, t->run.offload.dir);
+	return rc;
 }
 
 /* Until the slot's transfer is done, if it has one. */
 static int finish(struct trainer *t, int k, struct dt_err *err)
 {
 	struct stream *s = &t->stream;
-	double t0 = dt_now();
-	int64_t from, to;
 	int rc;
 
 	if (!s->busy[k])
 		return 0;
 	s->busy[k] = false;
-	rc = dt_scratch_wait(t->offload.file, FIRST_TRANSFER + k, err);
-	offload_waited(&t->offload, t0, false);
-	place(t, s->unit[k], &from, &to);
-	if (rc == 0)
-		rc = look(t, s->slot[k], from, to, err);
+	rc = backing_wait(t->offload.file, FIRST_TRANSFER + k, err);
 	if (rc < 0) {
 		s->unit[k] = -1;
 		dt_err_hint(err, "--resume auto goes on from the newest checkpoint");
@@ -129,12 +95,11 @@ int stream_want(struct trainer *t, int u, struct dt_err *err)
 	s->unit[k] = u;
 	place(t, u, &from, &to);
 	kept = kept < from ? from : kept < to ? kept : to;
-	copy_kept(t, s->slot[k], from, kept);
-	if (kept == to)
-		return 0;
-	dt_scratch_read(t->offload.file, FIRST_TRANSFER + k, s->slot[k] + (size_t)(kept - from) * each,
-			(size_t)(to - kept) * each, offload_weights_at(t, kept));
-	t->offload.read_bytes += (uint64_t)(to - kept) * each;
+	rc = dt_kernel_check(copy_kept(t, s->slot[k], from, kept), "dt_dev_copy(", err);
+	if (rc < 0 || kept == to)
+		return rc;
+	backing_read(t->offload.file, FIRST_TRANSFER + k, s->slot[k] + (size_t)(kept - from) * each,
+		     (size_t)(to - kept) * each, offload_weights_at(t, kept));
 	s->busy[k] = true;
 	return 0;
 }
@@ -150,7 +115,7 @@ void stream_forget(struct trainer *t)
 {
 	for (int k = 0; k < DT_UNIT_SLOT_FROZEN && t->offload.tiles.weights >= 0; k++) {
 		if (t->stream.busy[k])
-			dt_scratch_wait(t->offload.file, FIRST_TRANSFER + k, NULL);
+			backing_wait(t->offload.file, FIRST_TRANSFER + k, NULL);
 		t->stream.busy[k] = false;
 		t->stream.unit[k] = -1;
 		t->store.held[k] = -1;

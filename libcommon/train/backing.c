@@ -1,0 +1,165 @@
+/* Transfers between memory and a file, and which way a device takes; see backing.h. */
+#include "train/backing_card.h"
+
+#include "base/crc.h"
+#include "base/progress.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int backing_open(struct dt_dev *dev, const char *folder, uint64_t bytes, size_t grain, const char *what,
+		 struct backing_use *use, struct backing **ret, struct dt_err *err)
+{
+	struct backing *b = calloc(1, sizeof(*b));
+	const size_t grains = folder ? (size_t)(bytes / grain) + 1 : 0;
+	int rc = 0;
+
+	if (!b)
+		return dt_err_sys(err, -ENOMEM, "cannot offload %s", what);
+	*b = (struct backing){.dev = dev, .card = !dt_dev_is_host(dev), .use = use, .what = what, .grain = grain};
+	if (folder) {
+		snprintf(b->folder, sizeof(b->folder), "%s", folder);
+		b->crc = calloc(grains, sizeof(*b->crc));
+		b->written = calloc(grains, sizeof(*b->written));
+		rc = b->crc && b->written ? dt_scratch_open(folder, bytes, false, &b->file, err)
+					  : dt_err_sys(err, -ENOMEM, "cannot offload %s", what);
+	}
+	if (rc == 0 && b->card)
+		rc = backing_card_open(b, bytes, err);
+	if (rc < 0) {
+		backing_close(b);
+		return rc;
+	}
+	if (folder)
+		snprintf(b->where, sizeof(b->where), "a file in '%s' (%s%s)", folder, dt_scratch_how(b->file),
+			 b->card ? ", by way of the host's memory" : "");
+	else
+		snprintf(b->where, sizeof(b->where), "the host's memory");
+	*ret = b;
+	return 0;
+}
+
+void backing_close(struct backing *b)
+{
+	if (!b)
+		return;
+	if (b->card)
+		backing_card_drain(b);
+	dt_scratch_close(b->file);
+	if (b->card)
+		backing_card_close(b);
+	free(b->crc);
+	free(b->written);
+	free(b);
+}
+
+const char *backing_where(const struct backing *b)
+{
+	return b->where;
+}
+
+void backing_waited(struct backing *b, double since, bool write)
+{
+	double s = dt_now() - since;
+
+	b->use->wait_s += s;
+	b->use->wait_write_s += write ? s : 0;
+}
+
+bool backing_any_written(const struct backing *b, size_t n, uint64_t at)
+{
+	return memchr(b->written + at / b->grain, 1, n / b->grain) != NULL;
+}
+
+void backing_file_write(struct backing *b, int slot, const char *from, size_t n, uint64_t at)
+{
+	const int64_t first = (int64_t)(at / b->grain), grains = (int64_t)(n / b->grain);
+
+#pragma omp parallel for num_threads(b->dev->nthreads)
+	for (int64_t i = 0; i < grains; i++)
+		b->crc[first + i] = dt_crc32(0, from + (size_t)i * b->grain, b->grain);
+	memset(b->written + first, 1, (size_t)grains);
+	dt_scratch_write(b->file, slot, from, n, at);
+}
+
+int backing_look(struct backing *b, char *to, size_t n, uint64_t at, struct dt_err *err)
+{
+	const int64_t first = (int64_t)(at / b->grain), grains = (int64_t)(n / b->grain);
+	int64_t bad = grains;
+
+#pragma omp parallel for num_threads(b->dev->nthreads) reduction(min : bad)
+	for (int64_t i = 0; i < grains; i++) {
+		char *p = to + (size_t)i * b->grain;
+
+		if (!b->written[first + i])
+			memset(p, 0, b->grain);
+		else if (dt_crc32(0, p, b->grain) != b->crc[first + i])
+			bad = i < bad ? i : bad;
+	}
+	if (bad == grains)
+		return 0;
+	return dt_err_set(err, -EBADMSG,
+			  "byte %llu of the %s is not as it was written: the file in '%s' was changed, or "
+			  "its disk fails",
+			  (unsigned long long)(at + (uint64_t)bad * b->grain), b->what, b->folder);
+}
+
+void backing_read(struct backing *b, int slot, void *to, size_t n, uint64_t at)
+{
+	struct backing_slot *s = &b->slot[slot];
+
+	*s = (struct backing_slot){
+		.does = READS, .memory = to, .n = n, .at = at, .moved = s->moved, .pinned = s->pinned, .room = s->room};
+	if (b->card) {
+		backing_card_read(b, slot);
+	} else if (backing_any_written(b, n, at)) {
+		b->use->read_bytes += n;
+		dt_scratch_read(b->file, slot, to, n, at);
+	} else {
+		memset(to, 0, n);
+		s->does = NOTHING;
+	}
+}
+
+void backing_write(struct backing *b, int slot, const void *from, size_t n, uint64_t at)
+{
+	struct backing_slot *s = &b->slot[slot];
+
+	*s = (struct backing_slot){.does = WRITES,
+				   .memory = (char *)from,
+				   .n = n,
+				   .at = at,
+				   .moved = s->moved,
+				   .pinned = s->pinned,
+				   .room = s->room};
+	b->use->written_bytes += n;
+	if (b->card)
+		backing_card_write(b, slot);
+	else
+		backing_file_write(b, slot, from, n, at);
+}
+
+int backing_wait(struct backing *b, int slot, struct dt_err *err)
+{
+	struct backing_slot *s = &b->slot[slot];
+	const enum backing_does does = s->does;
+	double t0 = dt_now();
+	int rc;
+
+	if (does == NOTHING)
+		return 0;
+	s->does = NOTHING;
+	if (b->card)
+		return backing_card_wait(b, slot, does, err);
+	rc = dt_scratch_wait(b->file, slot, err);
+	backing_waited(b, t0, does == WRITES);
+	return rc < 0 || does == WRITES ? rc : backing_look(b, s->memory, s->n, s->at, err);
+}
+
+bool backing_done(struct backing *b, int slot)
+{
+	return b->slot[slot].does == NOTHING ||
+	       (b->card ? backing_card_done(b, slot) : dt_scratch_done(b->file, slot));
+}
+/* SPDX-License-Identifier: Apache-2.0 */

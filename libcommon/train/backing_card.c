@@ -1,0 +1,242 @@
+#include "train/backing_card.h"
+
+#include "base/progress.h"
+#include "base/units.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PART ((uint64_t)1 << 30) /* of pinned memory in one piece: systems refuse larger ones first */
+
+/* Pinned memory for all of it, zeros. */
+static int pin_all(struct backing *b, uint64_t bytes)
+{
+	int rc = 0;
+
+	b->host = calloc((size_t)(bytes / PART) + 1, sizeof(*b->host));
+	if (!b->host)
+		return -ENOMEM;
+	for (uint64_t at = 0; at < bytes && rc == 0; at += PART) {
+		size_t n = (size_t)(bytes - at < PART ? bytes - at : PART);
+		void *p;
+
+		rc = dt_dev_host_alloc(b->dev, &p, n);
+		if (rc == 0) {
+			memset(p, 0, n);
+			b->host[b->nhost++] = p;
+		}
+	}
+	return rc;
+}
+
+int backing_card_open(struct backing *b, uint64_t bytes, struct dt_err *err)
+{
+	char size[32];
+	int rc = dt_queue_open(b->dev, &b->in);
+
+	if (rc == 0)
+		rc = dt_queue_open(b->dev, &b->out);
+	if (rc == 0)
+		rc = dt_event_open(&b->here, b->dev);
+	for (int k = 0; k < DT_SCRATCH_SLOTS && rc == 0; k++)
+		rc = dt_event_open(&b->slot[k].moved, b->dev);
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot set up transfers beside the card");
+	rc = b->file ? 0 : pin_all(b, bytes);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot pin %s of the host's memory for %s",
+				   dt_format_size(bytes, size, sizeof(size)), b->what)
+		      : 0;
+}
+
+void backing_card_drain(struct backing *b)
+{
+	void *const queue[] = {b->in, b->out};
+
+	for (int i = 0; i < 2 && b->here; i++)
+		if (queue[i] && dt_event_record_on(b->here, b->dev, queue[i]) == 0)
+			dt_event_sync(b->here);
+	if (b->here && dt_event_record(b->here, b->dev) == 0) /* what ops' own queue copies */
+		dt_event_sync(b->here);
+}
+
+void backing_card_close(struct backing *b)
+{
+	for (int k = 0; k < DT_SCRATCH_SLOTS; k++) {
+		if (b->slot[k].moved)
+			dt_event_close(b->slot[k].moved);
+		dt_dev_host_free(b->dev, b->slot[k].pinned);
+	}
+	for (int i = 0; i < b->nhost; i++)
+		dt_dev_host_free(b->dev, b->host[i]);
+	free(b->host);
+	if (b->here)
+		dt_event_close(b->here);
+	dt_queue_close(b->dev, b->in);
+	dt_queue_close(b->dev, b->out);
+}
+
+/* Queues a copy between the card and pinned memory, behind all that the card was given before. */
+static int queue(struct backing *b, char *pinned, char *card, size_t n, bool out)
+{
+	void *q = out ? b->out : b->in;
+
+	return dt_queue_copy(b->dev, q, out ? pinned : card, out ? card : pinned, n);
+}
+
+/* All of a slot's bytes between the card and the host's memory, or the slot's own. */
+static int move(struct backing *b, struct backing_slot *s, bool out)
+{
+	void *q = out ? b->out : b->in;
+	int rc = dt_event_record(b->here, b->dev);
+
+	if (rc == 0)
+		rc = dt_event_wait_on(b->here, b->dev, q);
+	if (b->file && rc == 0)
+		rc = queue(b, s->pinned, s->memory, s->n, out);
+	for (size_t done = 0, n; !b->file && done < s->n && rc == 0; done += n) {
+		const uint64_t at = s->at + done, left = PART - at % PART;
+
+		n = s->n - done < left ? s->n - done : (size_t)left;
+		rc = queue(b, b->host[at / PART] + at % PART, s->memory + done, n, out);
+	}
+	return rc < 0 ? rc : dt_event_record_on(s->moved, b->dev, q);
+}
+
+/* Pinned memory of a slot's own; nothing moves there. */
+static int need_room(struct backing *b, struct backing_slot *s)
+{
+	void *p;
+	int rc;
+
+	if (s->room >= s->n)
+		return s->pinned ? dt_event_sync(s->moved) : 0; /* the card has what came before */
+	if (s->pinned)
+		dt_event_sync(s->moved);
+	dt_dev_host_free(b->dev, s->pinned);
+	s->pinned = NULL;
+	s->room = 0;
+	rc = dt_dev_host_alloc(b->dev, &p, s->n);
+	if (rc < 0)
+		return rc;
+	s->pinned = p;
+	s->room = s->n;
+	return 0;
+}
+
+/* What has come from the card goes on to the file. */
+static void go_on(struct backing *b, int k)
+{
+	struct backing_slot *s = &b->slot[k];
+
+	s->leaving = false;
+	backing_file_write(b, k, s->pinned, s->n, s->at);
+}
+
+static void look_around(struct backing *b)
+{
+	for (int k = 0; k < DT_SCRATCH_SLOTS; k++)
+		if (b->slot[k].leaving && dt_event_done(b->slot[k].moved))
+			go_on(b, k);
+}
+
+void backing_card_read(struct backing *b, int k)
+{
+	struct backing_slot *s = &b->slot[k];
+
+	if (!b->file) {
+		b->use->read_bytes += s->n;
+		s->rc = move(b, s, false);
+		return;
+	}
+	look_around(b);
+	if (!backing_any_written(b, s->n, s->at)) {
+		s->rc = dt_dev_clear(b->dev, s->memory, s->n);
+		s->n = 0;
+		return;
+	}
+	b->use->read_bytes += s->n;
+	s->rc = need_room(b, s);
+	if (s->rc == 0)
+		dt_scratch_read(b->file, k, s->pinned, s->n, s->at);
+}
+
+void backing_card_write(struct backing *b, int k)
+{
+	struct backing_slot *s = &b->slot[k];
+
+	if (b->file) {
+		look_around(b);
+		s->rc = need_room(b, s);
+	}
+	if (s->rc == 0)
+		s->rc = move(b, s, true);
+	s->leaving = b->file && s->rc == 0;
+}
+
+/* Ops come behind the transfer. Where they would have to wait, so does the host, to know how long. */
+static int order(struct backing *b, struct backing_slot *s, bool write)
+{
+	double t0;
+	int rc = 0;
+
+	if (!dt_event_done(s->moved)) {
+		rc = dt_event_record(b->here, b->dev);
+		rc = rc < 0 ? rc : dt_event_sync(b->here);
+		t0 = dt_now();
+		rc = rc < 0 ? rc : dt_event_sync(s->moved);
+		backing_waited(b, t0, write);
+	}
+	return rc < 0 ? rc : dt_event_wait(s->moved, b->dev);
+}
+
+/* A file has the bytes; or they are on their way from pinned memory to the card, in front of its ops. */
+static int wait_file(struct backing *b, int k, enum backing_does does, struct dt_err *err)
+{
+	struct backing_slot *s = &b->slot[k];
+	double t0 = dt_now();
+	int rc = 0;
+
+	look_around(b);
+	if (s->leaving) {
+		s->rc = dt_event_sync(s->moved);
+		if (s->rc < 0)
+			return 0; /* as the caller says */
+		go_on(b, k);
+	}
+	if (s->n)
+		rc = dt_scratch_wait(b->file, k, err);
+	backing_waited(b, t0, does == WRITES);
+	if (rc < 0 || does == WRITES || !s->n)
+		return rc;
+	rc = backing_look(b, s->pinned, s->n, s->at, err);
+	if (rc < 0)
+		return rc;
+	s->rc = dt_dev_copy(b->dev, s->memory, s->pinned, s->n);
+	if (s->rc == 0)
+		s->rc = dt_event_record(s->moved, b->dev);
+	return 0;
+}
+
+int backing_card_wait(struct backing *b, int k, enum backing_does does, struct dt_err *err)
+{
+	struct backing_slot *s = &b->slot[k];
+	int rc = 0;
+
+	if (s->rc == 0 && b->file)
+		rc = wait_file(b, k, does, err);
+	else if (s->rc == 0)
+		s->rc = order(b, s, does == WRITES);
+	return s->rc < 0 ? dt_err_sys(err, s->rc, "cannot move %s between the card and its host", b->what) : rc;
+}
+
+bool backing_card_done(struct backing *b, int k)
+{
+	struct backing_slot *s = &b->slot[k];
+
+	if (!b->file)
+		return s->rc < 0 || dt_event_done(s->moved);
+	look_around(b);
+	return s->rc < 0 || !s->n || (!s->leaving && dt_scratch_done(b->file, k));
+}
+/* SPDX-License-Identifier: Apache-2.0 */
