@@ -208,8 +208,7 @@ static void complete_query(void)
 	a->q.fit.run.global_batch =
 		a->q.fit.run.global_batch ? a->q.fit.run.global_batch : 16 * (int64_t)a->cluster.gpus;
 	a->q.fit.run.config = c;
-	if (!a->cluster.cores) /* as dt-train does on a card */
-		a->q.fit.run.stream_overlap = DT_RUN_OVERLAP_OFF;
+	a->q.fit.run.on_card = !a->cluster.cores;
 	a->q.cluster = a->server.q.cluster = &a->cluster;
 	a->q.room = (uint64_t)dt_machines_room(&a->m, &a->cluster);
 	a->server.q.room = a->q.room;
@@ -279,10 +278,8 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	    dt_run_adapt(&a->q.fit.run, &a->config, err) < 0)
 		return dt_program_fail(&program, err);
 	complete_query();
-	if (a->o.run.offload.what && !a->cluster.cores) {
-		dt_err_set(err, -ENOTSUP, "--offload is for ranks on a processor: --gpu cpu, or --ops");
+	if (dt_run_check_host(&a->q.fit.run, err) < 0)
 		return dt_program_fail(&program, err);
-	}
 	if (dt_plan_check_fp8(&a->q, err) < 0)
 		return dt_program_fail(&program, err);
 	return roof ? roofline(err) : a->serve ? plan_serving(err) : plan_training(model, err);

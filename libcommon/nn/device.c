@@ -11,6 +11,14 @@ static int turns(enum dt_dev_kind kind, const char *name)
 	return n > 0 ? n : 1;
 }
 
+bool dt_nn_device_is_card(const char *name)
+{
+	enum dt_dev_kind kind = DT_DEV_CPU;
+	int index;
+
+	return name && dt_dev_parse(name, &kind, &index) == 0 && kind == DT_DEV_CUDA;
+}
+
 int dt_nn_device_ranks(const struct dt_dev *dev, const char *name, int local_size)
 {
 	const int n = turns(dev->kind, name);

@@ -12,6 +12,8 @@
  */
 int dt_nn_device_open(struct dt_dev **ret, const char *name, int local_rank, int nthreads,
 		      struct dt_err *err);
+/* Whether that name is a card's; of `auto` whether there is one. */
+bool dt_nn_device_is_card(const char *name);
 /* Ranks of a machine, at most, that dt_nn_device_open gave one device by that name. */
 int dt_nn_device_ranks(const struct dt_dev *dev, const char *name, int local_size);
 /* -ENOTSUP: the model has convolutions, and dev none. */

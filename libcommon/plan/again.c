@@ -36,6 +36,7 @@ int dt_again_weigh(const struct dt_run *r, const struct dt_cluster *c, int ranks
 	if (rc == 0) {
 		dt_step_model_init(&m, c, &every, &dt_stack_dt, &w);
 		ret->here = m.here;
+		ret->device = m.dev;
 		for (int64_t i = 0; i < w.layers; i++) {
 			struct dt_layer_cost t = dt_layer_time(&m, (int)i);
 			double n = dt_work_times(&w, i);

@@ -14,6 +14,7 @@ struct dt_again_cost {	/* of a microbatch on rank 0, where all layers have given
 	double again;	/* seconds of what is computed again */
 	double compute; /* and of everything else */
 	int here;	/* ranks that share a machine's disk */
+	struct dt_device device;
 };
 int dt_again_weigh(const struct dt_run *r, const struct dt_cluster *machine, int ranks,
 		   struct dt_again_cost *ret, struct dt_err *err);

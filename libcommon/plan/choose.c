@@ -69,19 +69,19 @@ static int fewest(struct dt_run *r, struct dt_coords at, const struct choice *c,
 	return rc;
 }
 
-/* Seconds a microbatch takes longer: what is computed again, and what the disk takes beyond computing. */
+/* Seconds a microbatch takes longer: what is computed again, and what transfers take beyond computing. */
 static double longer(const struct dt_run *r, const struct choice *c)
 {
 	const struct dt_again_cost *all = &c->cost[r->recompute.steps / c->layers], *more = all;
-	double share = (double)(r->recompute.steps % c->layers) / c->layers, again, kept, leaves, disk;
+	double share = (double)(r->recompute.steps % c->layers) / c->layers, again, kept, leaves, away;
 
 	if (share > 0)
 		more++;
 	again = all->again + share * (more->again - all->again);
 	kept = all->kept + share * (more->kept - all->kept);
 	leaves = r->offload.fraction * (1 - r->offload.stay) * (c->layers - DT_AWAY_STAYS) / c->layers;
-	disk = 2 * leaves * kept / dt_offload_bw(r, all->here);
-	return again + fmax(0, disk - all->compute - again);
+	away = dt_offload_seconds(r, &all->device, all->here, leaves * kept, leaves * kept);
+	return again + fmax(0, away - all->compute - again);
 }
 
 /* What leaves memory against what is computed again: the shortest step, then the one that writes least. */
@@ -114,7 +114,7 @@ int dt_plan_choose(struct dt_run *r, struct dt_coords at, struct dt_err *err)
 	int ranks = 0, rc;
 
 	rc = dt_again_machine(r, &machine, err);
-	if (rc == 0 && both) { /* against a disk, seconds are more than an order */
+	if (rc == 0 && both && !r->on_card) { /* against a disk, seconds are more than an order */
 		dt_cluster_this_machine(&machine);
 		machine.cores = r->offload.cores ? r->offload.cores : machine.cores;
 	}

@@ -1,8 +1,9 @@
 /*
  * Devices by their makers' data sheets (dense matrix rate in 16 bits and in 8-bit floats, memory), what
- * programs reach of them, and what collectives cost on their links. The reached shares were chosen once on
- * the A100, for the layer and step times of Korthikanti et al. 2022 (tables 4 and 5), and are taken over to
- * devices without such data.
+ * programs reach of them, what copies to and from the host reach of PCIe (some 0.8 of 16 lanes of its third,
+ * fourth or fifth generation), and what collectives cost on their links. The reached shares were chosen once
+ * on the A100, for the layer and step times of Korthikanti et al. 2022 (tables 4 and 5), and are taken over
+ * to devices without such data.
  */
 #include "plan/cluster.h"
 
@@ -23,19 +24,19 @@
 
 static const struct known {
 	const char *name;
-	double tflops, fp8, mem_gbs, mem_gib, node_gbs, nic_gbs, matmul_eff;
+	double tflops, fp8, mem_gbs, mem_gib, host_gbs, node_gbs, nic_gbs, matmul_eff;
 	int gpus_a_node, power_w; /* by the makers' data sheets; of a processor's core unknown */
 } known[] = {
-	{"A100", 312, 0, 2039, 80, 300, 25, 0.71, 8, 400},
-	{"A100-40GB", 312, 0, 1555, 40, 300, 25, 0.71, 8, 400},
-	{"H100", 989, 1979, 3350, 80, 450, 50, 0.60, 8, 700},
-	{"H200", 989, 1979, 4800, 131, 450, 50, 0.60, 8, 700},
-	{"B200", 2250, 4500, 8000, 167, 900, 50, 0.60, 8, 1000},
-	{"MI300X", 1307, 2615, 5300, 179, 448, 50, 0.50, 8, 750},
-	{"T4", 65, 0, 320, 15, 12, 6, 0.60, 4, 70},
-	{"L4", 121, 242, 300, 22.5, 24, 12, 0.60, 4, 72},
+	{"A100", 312, 0, 2039, 80, 25, 300, 25, 0.71, 8, 400},
+	{"A100-40GB", 312, 0, 1555, 40, 25, 300, 25, 0.71, 8, 400},
+	{"H100", 989, 1979, 3350, 80, 50, 450, 50, 0.60, 8, 700},
+	{"H200", 989, 1979, 4800, 131, 50, 450, 50, 0.60, 8, 700},
+	{"B200", 2250, 4500, 8000, 167, 50, 900, 50, 0.60, 8, 1000},
+	{"MI300X", 1307, 2615, 5300, 179, 50, 448, 50, 0.50, 8, 750},
+	{"T4", 65, 0, 320, 15, 12, 12, 6, 0.60, 4, 70},
+	{"L4", 121, 242, 300, 22.5, 25, 24, 12, 0.60, 4, 72},
 	/* One core with AVX-512 and bf16 dot products, as measured on one; --calibrate measures others. */
-	{"cpu", 0.43, 0, 20, 4, 8, 1, 0.90, 64, 0},
+	{"cpu", 0.43, 0, 20, 4, 0, 8, 1, 0.90, 64, 0},
 };
 
 const char *dt_cluster_device_name(int i)
@@ -70,6 +71,7 @@ int dt_cluster_device(const char *name, struct dt_cluster *ret, struct dt_err *e
 					 .peak_fp8 = k->fp8 * TERA,
 					 .mem_bw = k->mem_gbs * GB,
 					 .mem_bytes = k->mem_gib * GIB,
+					 .host_bw = k->host_gbs * GB,
 					 .power_w = k->power_w,
 					 .matmul_eff = k->matmul_eff,
 					 .mem_eff = cpu ? 0.7 : 0.80,

@@ -18,6 +18,7 @@ struct dt_device {
 	double peak_fp8;   /* of 8-bit floats; 0: it has no such products */
 	double mem_bw;	   /* bytes a second */
 	double mem_bytes;
+	double host_bw; /* to its host's memory and from it, each way at once; 0: it has none */
 	double power_w; /* at most (TDP); 0: unknown */
 	/* What programs reach of it. */
 	double matmul_eff, mem_eff;

@@ -26,6 +26,7 @@ static const struct field {
 	F("peak_fp8_flops", device.peak_fp8, 0),
 	F("memory_bytes_per_s", device.mem_bw, 1),
 	F("memory_bytes", device.mem_bytes, 1),
+	F("host_bytes_per_s", device.host_bw, 0),
 	F("power_w", device.power_w, 0),
 	F("matmul_efficiency", device.matmul_eff, 1e-6),
 	F("memory_efficiency", device.mem_eff, 1e-6),

@@ -13,6 +13,7 @@ static struct dt_device worse(struct dt_device a, const struct dt_device *b)
 	a.peak_fp8 = fmin(a.peak_fp8, b->peak_fp8);
 	a.mem_bw = fmin(a.mem_bw, b->mem_bw);
 	a.mem_bytes = fmin(a.mem_bytes, b->mem_bytes);
+	a.host_bw = fmin(a.host_bw, b->host_bw);
 	a.matmul_eff = fmin(a.matmul_eff, b->matmul_eff);
 	a.mem_eff = fmin(a.mem_eff, b->mem_eff);
 	a.attention_eff = fmin(a.attention_eff, b->attention_eff);

@@ -47,14 +47,15 @@ static int count_flights(const struct dt_run *r, struct dt_coords at, struct dt_
 static void put_activations(struct dt_plan_builder *b)
 {
 	const struct dt_memory_plan *p = b->plan;
+	const int64_t ring = (p->naway < DT_AWAY_RING ? p->naway : DT_AWAY_RING) * (int64_t)p->away_most;
 
 	if (!p->naway)
 		return;
-	dt_plan_elsewhere(b, DT_PLACE_DISK, DT_B_AWAY, DT_MEM_ACTIVATIONS, (int64_t)p->away_bytes,
-			  "activations in a file", "kept values of layers, but of the last two");
-	dt_plan_flat(b, DT_B_AWAY_RING, DT_MEM_WORKSPACE, DT_U8,
-		     (p->naway < DT_AWAY_RING ? p->naway : DT_AWAY_RING) * (int64_t)p->away_most + 4096,
-		     DT_PH_FORWARD, DT_PH_BACKWARD, -1, "activations on their way", "8 of the largest");
+	dt_plan_elsewhere(b, b->r->offload.to, DT_B_AWAY, DT_MEM_ACTIVATIONS, (int64_t)p->away_bytes,
+			  "offloaded activations", "kept values of layers, but of the last two");
+	dt_plan_flat(b, DT_B_AWAY_RING, DT_MEM_WORKSPACE, DT_U8, ring + 4096, DT_PH_FORWARD, DT_PH_BACKWARD,
+		     -1, "activations on their way", "8 of the largest");
+	dt_plan_pinned(b, ring);
 }
 
 /* Addresses of what lies in one place: items by themselves. */

@@ -72,11 +72,12 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_TEACHER,	   /* i32 [T, k] of a flight: a teacher's columns, */
 		 DT_B_TEACHER_P,   /* f32 [T, k + 1]: what they and the rest have */
 		 DT_B_TILES,	   /* offloaded: bytes; those that stay in memory, */
-		 DT_B_TILES_FILE,  /* those of the file, */
+		 DT_B_TILES_AWAY,  /* those elsewhere, */
 		 DT_B_TILE_RING,   /* some of these while they are worked on, from a multiple of 4096 on, */
 		 DT_B_TILE_PIECE,  /* and what passes between them and a checkpoint */
 		 DT_B_AWAY,	   /* offloaded activations, */
 		 DT_B_AWAY_RING,   /* and what of them is on its way, from a multiple of 4096 on */
+		 DT_B_PINNED,	   /* of the host: what passes between a card and a file */
 		 DT_B_PEER_GRADS,  /* --peer-copy, of the rank before: its shares of gradients, */
 		 DT_B_PEER_MASTER, /* masters */
 		 DT_B_PEER_OPTIM1, /* and states, flat, f32 */
@@ -123,10 +124,10 @@ struct dt_value_place {
 	uint64_t offset, stride; /* stride: to the next microbatch in flight; 0: all have one place */
 };
 
-/* A value of the only chunk that is in a file between forward and backward. */
+/* A value of the only chunk that is elsewhere between forward and backward. */
 struct dt_away {
 	int value, out, in; /* it leaves behind segment out of the program, and is back before segment in */
-	uint64_t bytes, at; /* in the file, multiples of 4096 */
+	uint64_t bytes, at; /* there, multiples of 4096 */
 };
 
 enum { DT_MEM_POINTS = 64 };

@@ -102,4 +102,11 @@ void dt_plan_elsewhere(struct dt_plan_builder *b, enum dt_place place, enum dt_b
 		b->place[b->item_of[d - b->plan->buf]] = place;
 	}
 }
+
+void dt_plan_pinned(struct dt_plan_builder *b, int64_t bytes)
+{
+	if (b->r->on_card && b->r->offload.to == DT_PLACE_DISK)
+		dt_plan_elsewhere(b, DT_PLACE_HOST, DT_B_PINNED, DT_MEM_WORKSPACE, bytes,
+				  "between card and file", "as much as is on its way");
+}
 /* SPDX-License-Identifier: Apache-2.0 */

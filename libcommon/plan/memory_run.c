@@ -16,22 +16,28 @@
 static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 {
 	const enum dt_phase from = dt_run_updates_behind(b->r) ? DT_PH_FORWARD : DT_PH_STEP;
+	const char *piece = "between tiles and checkpoints", *of_piece = "largest parameter, 64 MiB at most";
 	const char *name = !t->states	     ? "tiles of weights"
 			   : t->weights >= 0 ? "tiles of states and weights"
 					     : "tiles of states";
 	int64_t each = (int64_t)dt_tiles_bytes(t), away = t->n - t->kept;
-	char in_file[40];
+	const int64_t ring = (away < DT_TILE_RING ? away : DT_TILE_RING) * each;
+	char elsewhere[40];
 
 	dt_plan_flat(b, DT_B_TILES, t->states ? DT_MEM_OPTIM : DT_MEM_WEIGHTS, DT_U8, t->kept * each,
 		     DT_PH_FORWARD, DT_PH_STEP, -1, name, "tiles that stay x bytes of a tile");
-	snprintf(in_file, sizeof(in_file), "%s in a file", name);
-	dt_plan_elsewhere(b, DT_PLACE_DISK, DT_B_TILES_FILE, t->states ? DT_MEM_OPTIM : DT_MEM_WEIGHTS,
-			  away * each, in_file, "offloaded tiles x bytes of a tile");
-	dt_plan_flat(b, DT_B_TILE_RING, DT_MEM_WORKSPACE, DT_U8,
-		     (away < DT_TILE_RING ? away : DT_TILE_RING) * each + (away ? 4096 : 0), from, DT_PH_STEP,
+	snprintf(elsewhere, sizeof(elsewhere), "offloaded %s", name);
+	dt_plan_elsewhere(b, b->r->offload.to, DT_B_TILES_AWAY, t->states ? DT_MEM_OPTIM : DT_MEM_WEIGHTS,
+			  away * each, elsewhere, "offloaded tiles x bytes of a tile");
+	dt_plan_flat(b, DT_B_TILE_RING, DT_MEM_WORKSPACE, DT_U8, ring + (away ? 4096 : 0), from, DT_PH_STEP,
 		     -1, "tiles under way", "4 tiles, and 4096 bytes to begin at a block");
-	dt_plan_flat(b, DT_B_TILE_PIECE, DT_MEM_WORKSPACE, DT_U8, (int64_t)t->piece_bytes, DT_PH_STEP,
-		     DT_PH_STEP, -1, "between tiles and checkpoints", "largest parameter, 64 MiB at most");
+	dt_plan_pinned(b, ring);
+	if (b->r->on_card)
+		dt_plan_elsewhere(b, DT_PLACE_HOST, DT_B_TILE_PIECE, DT_MEM_WORKSPACE,
+				  (int64_t)t->piece_bytes, piece, of_piece);
+	else
+		dt_plan_flat(b, DT_B_TILE_PIECE, DT_MEM_WORKSPACE, DT_U8, (int64_t)t->piece_bytes, DT_PH_STEP,
+			     DT_PH_STEP, -1, piece, of_piece);
 }
 
 /*
@@ -241,18 +247,20 @@ static void put_compress(struct dt_plan_builder *b, const struct dt_run *s, cons
 		     "compressed gradients", "by method");
 }
 
-/* Weights that come from a file: a unit's, or this rank's share of them, which is gathered then. */
+/* Offloaded weights on their way: a unit's, or this rank's share of them, which is gathered then. */
 static void put_fetched(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l, int slot,
 			const char *unit)
 {
 	const struct dt_tiles tiles = dt_tiles_of(s, l);
 	const bool cut = dt_run_cuts_weights(s);
+	const int64_t bytes = (int64_t)dt_tiles_slot_bytes(&tiles, s, l, slot);
 	char name[40];
 
 	snprintf(name, sizeof(name), "fetched %s, %s", cut ? "share" : "weights", unit);
-	dt_plan_flat(b, cut ? DT_B_UNIT_SHARE : DT_B_UNIT_W, DT_MEM_WORKSPACE, DT_U8,
-		     (int64_t)dt_tiles_slot_bytes(&tiles, s, l, slot), DT_PH_FORWARD, DT_PH_BACKWARD, slot,
-		     name, "largest unit in whole parts of tiles, and 4096 bytes to begin at a block");
+	dt_plan_flat(b, cut ? DT_B_UNIT_SHARE : DT_B_UNIT_W, DT_MEM_WORKSPACE, DT_U8, bytes, DT_PH_FORWARD,
+		     DT_PH_BACKWARD, slot, name,
+		     "largest unit in whole parts of tiles, and 4096 bytes to begin at a block");
+	dt_plan_pinned(b, bytes);
 }
 
 /*

@@ -34,17 +34,24 @@ double dt_offload_bw(const struct dt_run *s, int ranks)
 	return (s->offload.gbs > 0 ? s->offload.gbs * 1e9 : DT_DISK_BW) / ranks;
 }
 
+double dt_offload_seconds(const struct dt_run *s, const struct dt_device *d, int ranks, double read,
+			  double written)
+{
+	/* A card's link to its host goes both ways at once; a disk is shared by ranks and directions. */
+	return s->offload.to == DT_PLACE_HOST ? fmax(read, written) / d->host_bw
+					      : (read + written) / dt_offload_bw(s, ranks);
+}
+
 void dt_offload_time(const struct dt_step_model *m, double params, double backward, struct dt_step_time *r)
 {
 	const struct dt_run *s = m->s;
 	const struct dt_run_offload *o = &s->offload;
 	const double acc = (double)dt_run_accumulation(s);
-	double master = dt_run_masters(s) ? 4 : 0, states = 0, acts = 0, fetched = 0, bw,
+	double master = dt_run_masters(s) ? 4 : 0, states = 0, acts = 0, fetched = 0, update, passes,
 	       behind = r->optimizer + (dt_run_updates_behind(s) ? backward : 0);
 
-	if (!o->what || o->to != DT_PLACE_DISK)
+	if (!o->what)
 		return;
-	bw = dt_offload_bw(s, m->here);
 	if (o->what & DT_OFFLOAD_OPTIMIZER)
 		states = o->fraction * params * (dt_optim_element_bytes(s->optim.kind) + master);
 	if (o->what & DT_OFFLOAD_WEIGHTS) {
@@ -55,9 +62,10 @@ void dt_offload_time(const struct dt_step_model *m, double params, double backwa
 	}
 	if (o->what & DT_OFFLOAD_ACTIVATIONS)
 		acts = o->fraction * (1 - o->stay) * kept(m) * acc;
-	r->offload_s = (2 * (states + acts) + fetched) / bw;
-	r->offload_exposed =
-		fmax(0, 2 * states / bw - behind) + fmax(0, (2 * acts + fetched) / bw - r->makespan);
+	update = dt_offload_seconds(s, &m->dev, m->here, states, states);
+	passes = dt_offload_seconds(s, &m->dev, m->here, acts + fetched, acts);
+	r->offload_s = update + passes;
+	r->offload_exposed = fmax(0, update - behind) + fmax(0, passes - r->makespan);
 	r->offload_read = states + acts + fetched;
 	r->offload_written = states + acts;
 }
@@ -67,19 +75,19 @@ const char *dt_offload_text(const struct dt_run *s, const struct dt_step_time *t
 {
 	double rest = t->step - t->offload_exposed,
 	       tokens = 9 * t->offload_exposed / rest * t->tokens_per_s * t->step;
-	char in[32], out[32], time[32], count[32], day[32], hidden[96] = "";
+	char in[32], out[32], time[32], count[32], day[32], hidden[96] = "", worn[96] = "";
 
 	if (t->offload_exposed > 0 && !(s->offload.what & (DT_OFFLOAD_ACTIVATIONS | DT_OFFLOAD_WEIGHTS)))
 		snprintf(hidden, sizeof(hidden), " (10%% of a step of %s tokens)",
 			 dt_format_count(tokens, count, sizeof(count)));
-	snprintf(buf, n,
-		 "offloaded: a rank reads %s and writes %s a step, waits %s for that%s; %s a day are written "
-		 "to a "
-		 "machine's disk",
+	if (s->offload.to == DT_PLACE_DISK)
+		snprintf(worn, sizeof(worn), "; %s a day are written to a machine's disk",
+			 dt_format_size((uint64_t)(t->offload_written * ranks * DAY / t->step), day,
+					sizeof(day)));
+	snprintf(buf, n, "offloaded: a rank reads %s and writes %s a step, waits %s for that%s%s",
 		 dt_format_size((uint64_t)t->offload_read, in, sizeof(in)),
 		 dt_format_size((uint64_t)t->offload_written, out, sizeof(out)),
-		 dt_format_duration(t->offload_exposed, time, sizeof(time)), hidden,
-		 dt_format_size((uint64_t)(t->offload_written * ranks * DAY / t->step), day, sizeof(day)));
+		 dt_format_duration(t->offload_exposed, time, sizeof(time)), hidden, worn);
 	return buf;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,4 @@
-/* What offloading to disk costs a step: seconds, and bytes written. */
+/* What offloading costs a step: seconds, and bytes read and written. */
 #ifndef DT_PLAN_OFFTIME_H
 #define DT_PLAN_OFFTIME_H
 
@@ -15,9 +15,12 @@
  */
 void dt_offload_time(const struct dt_step_model *m, double params, double backward, struct dt_step_time *r);
 
+/* Of a rank's transfers to and from where the run offloads, of ranks that share a disk. */
+double dt_offload_seconds(const struct dt_run *s, const struct dt_device *d, int ranks, double read,
+			  double written);
 /* Bytes a second that each of so many ranks has of its machine's disk. */
 double dt_offload_bw(const struct dt_run *s, int ranks);
-/* One line on it for people: bytes, seconds, tokens that hide them, and what is written a day. */
+/* One line on it for people: bytes, seconds, tokens that hide them, and what a disk is written a day. */
 const char *dt_offload_text(const struct dt_run *s, const struct dt_step_time *t, int ranks, char *buf,
 			    size_t n);
 

@@ -73,7 +73,7 @@ static int take_choice(struct dt_run *r)
 	return 0;
 }
 
-/* The step of ranks on processors like this one. False: nothing is offloaded to disk, or it is not known. */
+/* The step of ranks on processors like this one. False: nothing is offloaded, or it is not known. */
 static bool offload_time(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
 			 struct dt_step_time *ret)
 {
@@ -81,7 +81,8 @@ static bool offload_time(const struct dt_room *room, const struct dt_fit_query *
 	struct dt_cluster c;
 	int rc;
 
-	if (q->serve || f->account != DT_ACCOUNT_DT || !dt_fit_worst(f)->place_bytes[DT_PLACE_DISK])
+	if (q->serve || f->account != DT_ACCOUNT_DT || q->run.on_card ||
+	    !dt_fit_worst(f)->place_bytes[DT_PLACE_DISK])
 		return false;
 	rc = dt_again_machine(&r, &c, NULL);
 	if (rc == 0) {

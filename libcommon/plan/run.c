@@ -146,7 +146,7 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 bool dt_run_updates_behind(const struct dt_run *r)
 {
 	const struct dt_run_watch *w = &r->watch;
-	const bool tiles = (r->offload.what & DT_OFFLOAD_OPTIMIZER) && r->offload.to == DT_PLACE_DISK,
+	const bool tiles = r->offload.what & DT_OFFLOAD_OPTIMIZER,
 		   early = r->clip == 0 && r->loss_scale != 0 && !w->on_spike && !w->nan_skips,
 		   whole = r->compute == DT_F32 || !r->no_master, /* else values pass through a buffer */
 		summed = r->layout.zero < 2 && !r->sync.kind && r->grad_comm == DT_F32 && !r->compress.on &&

@@ -145,6 +145,8 @@ void dt_run_batch_at(struct dt_run *r, int64_t sample);
  * combination.
  */
 int dt_run_check(const struct dt_run *r, struct dt_err *err);
+/* Of that: what is offloaded to a host's memory is a card's. */
+int dt_run_check_host(const struct dt_run *r, struct dt_err *err);
 
 /*
  * Whether scored answers are compared with a reference, the model that the run started from: the model
@@ -173,10 +175,10 @@ static inline bool dt_run_masters(const struct dt_run *r)
 /* The format of r->qat, of which there is one. */
 enum dt_format dt_run_qat(const struct dt_run *r);
 
-/* Whether weights are in a file, from where a unit's come to compute. */
+/* Whether weights are offloaded, from where a unit's come to compute. */
 static inline bool dt_run_streams(const struct dt_run *r)
 {
-	return (r->offload.what & DT_OFFLOAD_WEIGHTS) && r->offload.to == DT_PLACE_DISK;
+	return r->offload.what & DT_OFFLOAD_WEIGHTS;
 }
 /*
  * Whether tiles of optimizer states are updated while backward computes the layers below: where the factor of

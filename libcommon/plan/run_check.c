@@ -170,7 +170,7 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* Weights in a file, from where units come to compute. */
+/* Weights that are offloaded, from where units come to compute. */
 static int check_streams(const struct dt_run *r, struct dt_err *err)
 {
 	const char *what = r->config->lora.rank			? "--lora: frozen weights stay in memory"
@@ -183,6 +183,15 @@ static int check_streams(const struct dt_run *r, struct dt_err *err)
 	return what ? dt_err_set(err, -ENOTSUP, "--offload weights does not go with %s", what) : 0;
 }
 
+int dt_run_check_host(const struct dt_run *r, struct dt_err *err)
+{
+	if (!r->offload.what || r->on_card || r->offload.to != DT_PLACE_HOST)
+		return 0;
+	dt_err_set(err, -EINVAL, "--offload-to host is for cards: a processor has everything there already");
+	dt_err_hint(err, "--offload-to disk:DIR is for both");
+	return -EINVAL;
+}
+
 /* What lies elsewhere. */
 static int check_offload(const struct dt_run *r, struct dt_err *err)
 {
@@ -193,11 +202,8 @@ static int check_offload(const struct dt_run *r, struct dt_err *err)
 
 	if (!o->what)
 		return 0;
-	if (r->on_card || o->to != DT_PLACE_DISK) {
-		dt_err_set(err, -ENOTSUP, "--offload on a card, or to its host, is not done by this version");
-		dt_err_hint(err, "--offload-to disk:DIR on the processor is");
-		return -ENOTSUP;
-	}
+	if ((rc = dt_run_check_host(r, err)) < 0)
+		return rc;
 	if (o->what & DT_OFFLOAD_ACTIVATIONS) {
 		if (r->layout.pp > 1 || dt_config_is_image(r->config))
 			return dt_err_set(err, -ENOTSUP, "--offload activations does not go with %s",

@@ -31,7 +31,7 @@ struct dt_tiles dt_tiles_of(const struct dt_run *r, const struct dt_local *l)
 		   apart = dt_run_masters(r);
 	struct dt_tiles t = {.master = -1, .weights = -1};
 
-	if ((!optim && !weights) || r->offload.to != DT_PLACE_DISK)
+	if (!optim && !weights)
 		return t;
 	t.numel = l->share_trained;
 	if (apart ? optim : weights) {

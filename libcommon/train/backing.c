@@ -17,7 +17,8 @@ int backing_open(struct dt_dev *dev, const char *folder, uint64_t bytes, size_t 
 
 	if (!b)
 		return dt_err_sys(err, -ENOMEM, "cannot offload %s", what);
-	*b = (struct backing){.dev = dev, .card = !dt_dev_is_host(dev), .use = use, .what = what, .grain = grain};
+	*b = (struct backing){
+		.dev = dev, .card = !dt_dev_is_host(dev), .use = use, .what = what, .grain = grain};
 	if (folder) {
 		snprintf(b->folder, sizeof(b->folder), "%s", folder);
 		b->crc = calloc(grains, sizeof(*b->crc));
@@ -105,12 +106,24 @@ int backing_look(struct backing *b, char *to, size_t n, uint64_t at, struct dt_e
 			  (unsigned long long)(at + (uint64_t)bad * b->grain), b->what, b->folder);
 }
 
-void backing_read(struct backing *b, int slot, void *to, size_t n, uint64_t at)
+/* What a slot keeps from transfer to transfer stays. */
+static struct backing_slot *begin(struct backing *b, int slot, enum backing_does does, void *memory, size_t n,
+				  uint64_t at)
 {
 	struct backing_slot *s = &b->slot[slot];
 
-	*s = (struct backing_slot){
-		.does = READS, .memory = to, .n = n, .at = at, .moved = s->moved, .pinned = s->pinned, .room = s->room};
+	s->does = does;
+	s->memory = memory;
+	s->n = n;
+	s->at = at;
+	s->rc = 0;
+	return s;
+}
+
+void backing_read(struct backing *b, int slot, void *to, size_t n, uint64_t at)
+{
+	struct backing_slot *s = begin(b, slot, READS, to, n, at);
+
 	if (b->card) {
 		backing_card_read(b, slot);
 	} else if (backing_any_written(b, n, at)) {
@@ -124,15 +137,7 @@ void backing_read(struct backing *b, int slot, void *to, size_t n, uint64_t at)
 
 void backing_write(struct backing *b, int slot, const void *from, size_t n, uint64_t at)
 {
-	struct backing_slot *s = &b->slot[slot];
-
-	*s = (struct backing_slot){.does = WRITES,
-				   .memory = (char *)from,
-				   .n = n,
-				   .at = at,
-				   .moved = s->moved,
-				   .pinned = s->pinned,
-				   .room = s->room};
+	begin(b, slot, WRITES, (void *)from, n, at);
 	b->use->written_bytes += n;
 	if (b->card)
 		backing_card_write(b, slot);

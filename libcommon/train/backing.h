@@ -18,14 +18,14 @@
 
 struct backing;
 
-struct backing_use { /* of all that a run has offloaded, so far */
+struct backing_use {		     /* of all that a run has offloaded, so far */
 	double wait_s, wait_write_s; /* for transfers while nothing computed; of that for writes */
 	uint64_t read_bytes, written_bytes;
 };
 
 /*
- * folder NULL: the host's memory, of a card. grain: transfers begin and end at multiples of it, and those of a
- * file at DT_SCRATCH_ALIGN; what: for messages, "optimizer states". -ENOSPC, -ENOMEM and what
+ * folder NULL: the host's memory, of a card. grain: transfers begin and end at multiples of it, and those of
+ * a file at DT_SCRATCH_ALIGN; what: for messages, "optimizer states". -ENOSPC, -ENOMEM and what
  * dt_scratch_open has.
  */
 int backing_open(struct dt_dev *dev, const char *folder, uint64_t bytes, size_t grain, const char *what,

@@ -65,7 +65,7 @@ void backing_card_close(struct backing *b)
 	for (int k = 0; k < DT_SCRATCH_SLOTS; k++) {
 		if (b->slot[k].moved)
 			dt_event_close(b->slot[k].moved);
-		dt_dev_host_free(b->dev, b->slot[k].pinned);
+		dt_dev_host_free(b->dev, b->slot[k].all);
 	}
 	for (int i = 0; i < b->nhost; i++)
 		dt_dev_host_free(b->dev, b->host[i]);
@@ -106,20 +106,20 @@ static int move(struct backing *b, struct backing_slot *s, bool out)
 /* Pinned memory of a slot's own; nothing moves there. */
 static int need_room(struct backing *b, struct backing_slot *s)
 {
-	void *p;
 	int rc;
 
 	if (s->room >= s->n)
 		return s->pinned ? dt_event_sync(s->moved) : 0; /* the card has what came before */
 	if (s->pinned)
 		dt_event_sync(s->moved);
-	dt_dev_host_free(b->dev, s->pinned);
-	s->pinned = NULL;
+	dt_dev_host_free(b->dev, s->all);
+	s->all = s->pinned = NULL;
 	s->room = 0;
-	rc = dt_dev_host_alloc(b->dev, &p, s->n);
+	rc = dt_dev_host_alloc(b->dev, &s->all, s->n + DT_SCRATCH_ALIGN);
 	if (rc < 0)
 		return rc;
-	s->pinned = p;
+	s->pinned =
+		(char *)(((uintptr_t)s->all + DT_SCRATCH_ALIGN - 1) / DT_SCRATCH_ALIGN * DT_SCRATCH_ALIGN);
 	s->room = s->n;
 	return 0;
 }
@@ -227,7 +227,8 @@ int backing_card_wait(struct backing *b, int k, enum backing_does does, struct d
 		rc = wait_file(b, k, does, err);
 	else if (s->rc == 0)
 		s->rc = order(b, s, does == WRITES);
-	return s->rc < 0 ? dt_err_sys(err, s->rc, "cannot move %s between the card and its host", b->what) : rc;
+	return s->rc < 0 ? dt_err_sys(err, s->rc, "cannot move %s between the card and its host", b->what)
+			 : rc;
 }
 
 bool backing_card_done(struct backing *b, int k)

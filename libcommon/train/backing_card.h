@@ -20,7 +20,8 @@ struct backing_slot {
 	/* beside a card */
 	int rc;			/* of what was queued */
 	struct dt_event *moved; /* bytes are in pinned memory, or have left it */
-	char *pinned;		/* what passes between the card and a file; room for so many bytes */
+	void *all; /* what passes between the card and a file: memory, where in it, for so many bytes */
+	char *pinned;
 	size_t room;
 	bool leaving; /* for the file, as soon as it is in pinned memory */
 };

@@ -1,7 +1,8 @@
 /*
- * Optimizer states, master weights and weights in a file, or in the memory of a card's host (plan/tiles.h). A flat buffer whose values are
- * there has addresses that can be reckoned with but not read; what is to be read or changed is held first,
- * for as much as one tile has of it. A tile that was changed is written when another one is held.
+ * Optimizer states, master weights and weights in a file, or in the memory of a card's host (plan/tiles.h).
+ * A flat buffer whose values are there has addresses that can be reckoned with but not read; what is to be
+ * read or changed is held first, for as much as one tile has of it. A tile that was changed is written when
+ * another one is held.
  *
  * Units compute with weights that stream.c reads into slots of the plan, which share addresses with tiles
  * under way: who holds a tile makes it forget them.
@@ -26,16 +27,16 @@ enum offload_use {
 enum { OFFLOAD_EVERY = -1 }; /* every segment, in place of one */
 
 struct offload {
-	struct dt_tiles tiles; /* n 0: everything is in memory */
-	struct backing *file; /* of those that do not stay in memory */
-	char *kept, *ring;		    /* of the plan */
-	char *piece;			    /* likewise; beside a card malloc'd */
-	char *reserved[DT_TILE_SEGMENTS];   /* addresses of elements */
-	struct offload_slot *slot;	    /* [DT_TILE_RING] */
-	int64_t held;			    /* tile, -1: none */
-	unsigned held_have, held_changed;   /* segments */
-	struct backing_use use, said;	    /* of this process; of that, what lines of metrics have had */
-	double update_wait_s, steps_s;	    /* of updates; all steps took so long */
+	struct dt_tiles tiles;		  /* n 0: everything is in memory */
+	struct backing *file;		  /* of those that do not stay in memory */
+	char *kept, *ring;		  /* of the plan */
+	char *piece;			  /* likewise; beside a card malloc'd */
+	char *reserved[DT_TILE_SEGMENTS]; /* addresses of elements */
+	struct offload_slot *slot;	  /* [DT_TILE_RING] */
+	int64_t held;			  /* tile, -1: none */
+	unsigned held_have, held_changed; /* segments */
+	struct backing_use use, said;	  /* of this process; of that, what lines of metrics have had */
+	double update_wait_s, steps_s;	  /* of updates; all steps took so long */
 };
 
 /* Binds what the plan has for it; the file is made by offload_start, which every rank calls. */

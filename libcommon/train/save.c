@@ -298,13 +298,15 @@ static int bring_all(struct trainer *t, struct save_job *j, struct dt_err *err)
 	int rc = 0;
 
 	for (int i = 0; i < j->n; i++)
-		all += piece_bytes(&j->piece[i]);
+		all += offload_has(t, j->piece[i].data) ? 0 : piece_bytes(&j->piece[i]);
 	j->copy = malloc(all ? all : 1);
 	if (!j->copy)
 		return dt_err_sys(err, -ENOMEM, "cannot copy a checkpoint of %zu bytes from the device", all);
 	for (int i = 0; i < j->n && rc == 0; i++) {
 		size_t n = piece_bytes(&j->piece[i]);
 
+		if (offload_has(t, j->piece[i].data)) /* offload_fill brings it, a part at a time */
+			continue;
 		if (!arena_has(t, j->piece[i].data))
 			memcpy(j->copy + at, j->piece[i].data, n);
 		else

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include "data/tokenizer.h"
+#include "nn/device.h"
 #include "plan/draws.h"
 
 #include <errno.h>
@@ -163,6 +164,9 @@ static int describe(struct trainer *t, struct dt_err *err)
 		return -EINVAL;
 	}
 	servers_choose(t);
+	r->on_card = dt_nn_device_is_card(r->device);
+	if (r->device && !strcmp(r->device, "auto")) /* which has opened a card to see */
+		r->device = r->on_card ? "cuda" : "cpu";
 	if ((rc = dt_run_settle(r, err)) < 0 || (rc = dt_run_read_schedule(r, &t->file_sched, err)) < 0 ||
 	    (rc = dt_run_check(r, err)) < 0)
 		return rc;

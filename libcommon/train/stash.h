@@ -15,7 +15,7 @@ struct trainer;
 struct dt_flight;
 
 struct stash {
-	struct backing *file;	 /* NULL: none leave */
+	struct backing *file; /* NULL: none leave */
 	char *ring;
 	struct stash_slot *slot; /* [DT_AWAY_RING] */
 	int *by_out, *by_in;	 /* entries of the plan's list, in the order they leave and come back */

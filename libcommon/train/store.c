@@ -305,8 +305,7 @@ static int away_init(struct trainer *t, const struct dt_local_param *lp, int64_t
 		rc = m < 0 ? (int)m
 		     : to->dtype != DT_F32
 			     ? round_init(t, lp, at - start, m, err)
-			     : device_init_param(t, lp, at - start, m, flat_at(t, to, lp->unit, at),
-						 err);
+			     : device_init_param(t, lp, at - start, m, flat_at(t, to, lp->unit, at), err);
 		if (rc < 0)
 			return rc;
 	}
