@@ -73,8 +73,8 @@ const char *dt_infer_staged(const struct dt_infer *m);
 /*
  * Takes the weights of one layer anew, from a source of the same configuration; those of experts and of
  * latents' keys and values stay. Or all weights, which overwrite the old ones: nothing is allocated
- * where formats are the same. What the cache holds is of the old weights. On the processor only. After
- * an error the model can only be closed.
+ * where formats are the same, on the processor. What the cache holds is of the old weights. One layer: on
+ * the processor only. After an error the model can only be closed.
  */
 int dt_infer_reload_layer(struct dt_infer *m, struct dt_source *src, int layer, struct dt_err *err);
 int dt_infer_reload(struct dt_infer *m, struct dt_source *src, struct dt_err *err);

@@ -104,6 +104,11 @@ static void drop_all(struct dt_infer *m)
 		drop(m, m->side.nrecorded - 1);
 }
 
+void dt_infer_side_forget(struct dt_infer *m)
+{
+	drop_all(m);
+}
+
 void dt_infer_side_release(struct dt_infer *m)
 {
 	struct dt_infer_side *s = &m->side;

@@ -267,6 +267,8 @@ int dt_infer_reload_layer(struct dt_infer *m, struct dt_source *src, int layer, 
 	struct loader l = {0};
 	int rc = check_reload(m, err);
 
+	if (rc == 0 && !dt_dev_is_host(m->dev))
+		rc = dt_err_set(err, -ENOTSUP, "one layer is taken anew on the processor only");
 	if (rc == 0)
 		rc = loader_open(&l, m, src, err);
 	for (int i = 0; rc == 0 && i < l.local->n; i++)
@@ -286,8 +288,15 @@ int dt_infer_reload(struct dt_infer *m, struct dt_source *src, struct dt_err *er
 	struct loader l = {0};
 	int rc = check_reload(m, err);
 
+	const bool card = !dt_dev_is_host(m->dev);
+
 	if (rc == 0)
 		rc = loader_open(&l, m, src, err);
+	if (rc == 0 &&
+	    card) { /* which has tables of where weights are, and steps that were recorded with them */
+		dt_infer_side_forget(m);
+		dt_infer_weights_part(m);
+	}
 	for (int i = 0; rc == 0 && i < l.local->n; i++) {
 		if (m->packed[i])
 			dt_packed_rewind(m->packed[i]);
@@ -299,6 +308,8 @@ int dt_infer_reload(struct dt_infer *m, struct dt_source *src, struct dt_err *er
 	}
 	for (int i = 0; rc == 0 && i < l.local->n; i++)
 		rc = load_one(&l, i);
+	if (rc == 0 && card)
+		rc = dt_infer_weights_join(m, err);
 	free(l.part);
 	return rc;
 }

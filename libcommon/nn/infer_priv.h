@@ -114,6 +114,8 @@ void dt_infer_area_release(struct dt_infer *m, struct dt_arena *a);
 int dt_infer_put(struct dt_infer *m, void *to, const void *from, size_t n, struct dt_err *err);
 int dt_infer_side_open(struct dt_infer *m, struct dt_err *err);
 void dt_infer_side_release(struct dt_infer *m);
+/* What was recorded is dropped: weights are going to lie elsewhere. */
+void dt_infer_side_forget(struct dt_infer *m);
 /* Where a table of the step lies for ops that take the device's memory. */
 const int32_t *dt_infer_there(const struct dt_infer *m, const int32_t *p);
 /* dt_infer_run, recorded where it may be. */
@@ -191,6 +193,8 @@ int dt_infer_cut_rows(struct dt_infer *m, const struct dt_infer_batch *b, float 
  */
 int dt_infer_weights_open(struct dt_infer *m);
 int dt_infer_weights_join(struct dt_infer *m, struct dt_err *err);
+/* Those sets are no more, before weights are taken anew elsewhere. */
+void dt_infer_weights_part(struct dt_infer *m);
 void dt_infer_weights_release(struct dt_infer *m);
 /* infer_load.c: fills packed, expert, set, heads and x.w. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);

@@ -84,6 +84,17 @@ int dt_infer_weights_join(struct dt_infer *m, struct dt_err *err)
 	return rc;
 }
 
+void dt_infer_weights_part(struct dt_infer *m)
+{
+	for (int i = 0; i < m->plan.stage.local.n; i++) {
+		dt_packed_set_close(m->set[i]);
+		dt_packed_set_close(m->heads[i].keys);
+		dt_packed_set_close(m->heads[i].values);
+		m->set[i] = m->heads[i].keys = m->heads[i].values = NULL;
+	}
+	m->set_bytes = m->packed_bytes = 0;
+}
+
 static void heads_release(struct dt_infer_heads *h)
 {
 	dt_packed_set_close(h->keys);

@@ -2,41 +2,63 @@
 
 #include "plan/entries.h"
 
+uint64_t dt_draws_handed_one(const struct dt_param *p, enum dt_dtype compute)
+{
+	return ((uint64_t)dt_param_numel(p) * dt_dtype_size(compute) + 63) & ~63ull;
+}
+
 uint64_t dt_draws_handed(const struct dt_params *table, enum dt_dtype compute)
 {
 	uint64_t n = 0;
 
 	for (int i = 0; i < table->n; i++)
-		n += ((uint64_t)dt_param_numel(&table->p[i]) * dt_dtype_size(compute) + 63) & ~63ull;
+		n += dt_draws_handed_one(&table->p[i], compute);
 	return (n + 4095) & ~4095ull;
 }
 
-/* Of one engine: so many, and what weights are handed over in. */
-static int put_actors(const struct dt_run *r, struct dt_estimate *e, struct dt_err *err)
+/* What weights pass through on their way to an engine: of a card's host, or shared with actors. */
+static void put_handed(const struct dt_run *r, struct dt_estimate *e, uint64_t bytes, const char *name,
+		       const char *formula)
 {
-	const uint64_t n = (uint64_t)r->rl.actors;
+	struct dt_entry *handed =
+		dt_entry_put(e, DT_MEM_COMM, (double)bytes, DT_PH_FORWARD, DT_PH_STEP, name, formula);
+
+	if (handed) {
+		handed->exactness = DT_EXACT;
+		handed->place = r->on_card ? DT_PLACE_HOST : DT_PLACE_DEVICE;
+	}
+	e->place_bytes[DT_PLACE_HOST] += r->on_card ? bytes : 0;
+	e->cat_bytes[DT_MEM_COMM] += r->on_card ? 0 : bytes;
+	e->peak_bytes += r->on_card ? 0 : bytes;
+}
+
+/* Of one engine as many as there are actors. */
+static void multiply(struct dt_estimate *e, uint64_t n)
+{
+	for (int i = 0; i < e->n; i++)
+		e->e[i].bytes *= n;
+	for (int i = 0; i < DT_EST_CAT_N; i++)
+		e->cat_bytes[i] *= n;
+	e->peak_bytes *= n;
+}
+
+static int put_all_handed(const struct dt_run *r, struct dt_estimate *e, struct dt_err *err)
+{
 	struct dt_params table;
-	struct dt_entry *handed;
+	uint64_t bytes;
 	int rc = dt_model_params(r->config, &table, err);
 
-	for (int i = 0; i < e->n && rc == 0; i++)
-		e->e[i].bytes *= n;
-	for (int i = 0; i < DT_EST_CAT_N && rc == 0; i++)
-		e->cat_bytes[i] *= n;
-	if (rc == 0) {
-		const uint64_t bytes = 2 * dt_draws_handed(&table, r->compute);
-
-		handed = dt_entry_put(e, DT_MEM_COMM, (double)bytes, DT_PH_FORWARD, DT_PH_STEP,
-				      "weights handed over", "2 x all parameters");
-		if (handed)
-			handed->exactness = DT_EXACT;
-		e->cat_bytes[DT_MEM_COMM] += bytes;
-		e->peak_bytes = n * e->peak_bytes + bytes;
-		dt_params_release(&table);
-	} else {
+	if (rc < 0) {
 		dt_estimate_release(e);
+		return rc;
 	}
-	return rc;
+	bytes = dt_draws_handed(&table, r->compute);
+	if (r->on_card)
+		put_handed(r, e, bytes, "weights from the card", "all parameters");
+	if (r->rl.actors)
+		put_handed(r, e, 2 * bytes, "weights handed over", "2 x all parameters");
+	dt_params_release(&table);
+	return 0;
 }
 
 int dt_draws_estimate(const struct dt_run *r, struct dt_estimate *ret, struct dt_err *err)
@@ -56,20 +78,23 @@ int dt_draws_estimate(const struct dt_run *r, struct dt_estimate *ret, struct dt
 
 	c.lora = (struct dt_lora){0}; /* adapters are added to the copy */
 	rc = dt_estimate_serve(&s, ret, err);
-	return rc == 0 && r->rl.actors ? put_actors(r, ret, err) : rc;
+	if (rc == 0 && r->rl.actors)
+		multiply(ret, (uint64_t)r->rl.actors);
+	return rc == 0 ? put_all_handed(r, ret, err) : rc;
 }
 
-int dt_draws_bytes(const struct dt_run *r, uint64_t *ret, struct dt_err *err)
+int dt_draws_bytes(const struct dt_run *r, uint64_t *ret, uint64_t *ret_host, struct dt_err *err)
 {
 	struct dt_estimate e;
 	int rc;
 
-	*ret = 0;
+	*ret = *ret_host = 0;
 	if (!r->rl.task)
 		return 0;
 	rc = dt_draws_estimate(r, &e, err);
 	if (rc == 0) {
 		*ret = e.peak_bytes;
+		*ret_host = e.place_bytes[DT_PLACE_HOST];
 		dt_estimate_release(&e);
 	}
 	return rc;

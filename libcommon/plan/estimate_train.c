@@ -75,7 +75,9 @@ static int put_draws(const struct dt_run *s, struct dt_estimate *t, struct dt_er
 		e = dt_entry_put(t, d.e[i].cat, (double)d.e[i].bytes, DT_PH_FORWARD, DT_PH_STEP, name,
 				 d.e[i].formula);
 		if (e)
-			e->exactness = d.e[i].exactness, e->at_peak = true;
+			e->exactness = d.e[i].exactness, e->at_peak = !d.e[i].place, e->place = d.e[i].place;
+		if (d.e[i].place)
+			continue;
 		t->cat_bytes[d.e[i].cat] += d.e[i].bytes;
 		for (int ph = 0; ph < DT_PH_N; ph++)
 			t->phase_bytes[ph] += d.e[i].bytes;

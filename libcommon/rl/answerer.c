@@ -97,9 +97,9 @@ int dt_answerer_open(const struct dt_answerer_opts *o, struct dt_answerer **ret,
 	if ((rc = dt_reward_open(&reward, &a->reward, err)) < 0 ||
 	    (rc = dt_tokenizer_from_text(o->tokenizer, o->tokenizer_n, &a->tok, err)) < 0)
 		return rc;
-	rc = dt_dev_open(&a->dev, DT_DEV_CPU, 0, o->threads);
+	rc = dt_dev_open(&a->dev, o->device, o->card, o->threads);
 	if (rc < 0)
-		return dt_err_set(err, rc, "cannot open the processor: %s", dt_dev_why(rc));
+		return dt_err_set(err, rc, "cannot open what draws answers: %s", dt_dev_why(rc));
 	a->dev->batch_invariant = true;
 	return 0;
 }

@@ -7,7 +7,7 @@
 #ifndef DT_RL_ANSWERER_H
 #define DT_RL_ANSWERER_H
 
-#include "kernels/dtype.h"
+#include "kernels/device.h"
 #include "model/config.h"
 #include "rl/reward.h"
 #include "rl/sampler.h"
@@ -19,6 +19,8 @@ struct dt_answerer_opts { /* of plain values but for three pointers: actors find
 	struct dt_sampler_opts sample;
 	uint64_t prompts; /* seed of the task's */
 	struct dt_rl_task task;
+	enum dt_dev_kind device;
+	int card; /* which, of cards */
 	int threads, reward_workers;
 	const char *reward;    /* command that scores; NULL: the task does */
 	const char *tokenizer; /* text that dt_tokenizer_from_text takes, of n bytes */

@@ -55,6 +55,8 @@ static int open_server(struct feed *f, struct dt_err *err)
 						      .piece = (int)f->o.piece},
 					   .prompts = r->data.seed,
 					   .task = f->task,
+					   .device = f->site.device,
+					   .card = f->site.card,
 					   .threads = f->site.threads,
 					   .reward = f->o.reward,
 					   .reward_workers = 2,

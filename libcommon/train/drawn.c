@@ -11,7 +11,7 @@
 static void place(struct trainer *t, char *whole)
 {
 	const size_t esz = dt_dtype_size(t->run.compute);
-	const void **at = t->source.drawn.at;
+	char **at = t->source.drawn.there;
 	size_t n = 0;
 
 	for (int i = 0; i < t->local.n && t->run.layout.tp == 1; i++)
@@ -24,7 +24,12 @@ static void place(struct trainer *t, char *whole)
 
 void drawn_close(struct trainer *t)
 {
-	free(t->source.drawn.at);
+	struct drawn *d = &t->source.drawn;
+
+	if (d->there != (char **)d->at)
+		free(d->there);
+	free(d->at);
+	free(d->copy);
 }
 
 /*
@@ -37,16 +42,18 @@ static int join(struct trainer *t, const struct dt_local_param *lp, const char *
 	const int64_t n = dt_param_numel(p), rows = lp->shape[0], cols = lp->numel / rows,
 		      all = n / p->shape[0];
 	const size_t esz = dt_dtype_size(t->run.compute);
-	char *whole = (char *)(uintptr_t)t->source.drawn.at[lp->index];
+	char *whole = t->source.drawn.there[lp->index];
+	int rc;
 
-	if (lp->numel == n) {
-		memcpy(whole, part, (size_t)n * esz);
-		return 0;
-	}
-	memset(whole, 0, (size_t)n * esz);
-	for (int64_t r = 0; r < rows && counts(t, lp); r++)
-		memcpy(whole + (size_t)((lp->off[0] + r) * all + lp->off[1]) * esz,
-		       part + (size_t)(r * cols) * esz, (size_t)cols * esz);
+	if (lp->numel == n)
+		return dt_kernel_check(dt_dev_copy(t->dev, whole, part, (size_t)n * esz), "dt_dev_copy(",
+				       err);
+	rc = dt_dev_clear(t->dev, whole, (size_t)n * esz);
+	if (rc == 0 && counts(t, lp))
+		rc = dt_dev_copy_rows(t->dev, whole + (size_t)(lp->off[0] * all + lp->off[1]) * esz,
+				      (size_t)all * esz, part, (size_t)cols * esz, (size_t)cols * esz, rows);
+	if (rc < 0)
+		return dt_kernel_check(rc, "dt_dev_copy_rows(", err);
 	return dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_TP), whole, NULL, (size_t)n, t->run.compute, DT_SUM,
 			     "weights of a parameter", err);
 }
@@ -83,8 +90,27 @@ static int gather(void *arg, struct dt_err *err)
 					  err);
 		}
 	}
+	for (int i = 0; i < t->table.n && t->source.drawn.copy && rc == 0; i++)
+		rc = device_get(t, (void *)(uintptr_t)t->source.drawn.at[i], t->source.drawn.there[i],
+				(size_t)dt_param_numel(&t->table.p[i]) * esz, err);
 	return rc;
 }
+
+/* Places on the host for what a card has. */
+static int open_copy(struct trainer *t)
+{
+	struct drawn *d = &t->source.drawn;
+	size_t at = 0;
+
+	d->there = calloc((size_t)t->table.n, sizeof(*d->there));
+	d->copy = malloc((size_t)dt_draws_handed(&t->table, t->run.compute));
+	for (int i = 0; i < t->table.n && d->copy; i++) {
+		d->at[i] = d->copy + at;
+		at += dt_draws_handed_one(&t->table.p[i], t->run.compute);
+	}
+	return d->there && d->copy ? 0 : -ENOMEM;
+}
+
 int drawn_open(struct trainer *t, struct dt_err *err)
 {
 	struct drawn *d = &t->source.drawn;
@@ -94,12 +120,13 @@ int drawn_open(struct trainer *t, struct dt_err *err)
 		return 0;
 	d->gather = gather;
 	d->at = calloc((size_t)t->table.n, sizeof(*d->at));
-	if (!d->at)
+	d->there = (char **)d->at;
+	if (!d->at || (!dt_dev_is_host(t->dev) && open_copy(t) < 0))
 		return dt_err_sys(err, -ENOMEM, "cannot set up the objective");
 	if (whole)
 		place(t, whole);
 	for (int i = 0; i < t->local.n && !whole; i++)
-		d->at[t->local.p[i].index] = t->exec.w[i].data;
+		d->there[t->local.p[i].index] = t->exec.w[i].data;
 	return 0;
 }
 

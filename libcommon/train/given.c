@@ -48,13 +48,11 @@ int given_start(struct trainer *t, struct dt_err *err)
 				     .gather_arg = t,
 				     .tokenizer = t->source.info.tokenizer_text,
 				     .tokenizer_n = t->source.info.tokenizer_bytes,
+				     .device = t->dev->kind,
+				     .card = t->dev->index,
 				     .threads = t->dev->nthreads,
 				     .patience = dt_world_timeout(t->world)};
 
-	if (!dt_dev_is_host(t->dev) && t->run.rl.task)
-		return dt_err_set(err, -ENOTSUP,
-				  "this version draws the answers of --task on the processor only; a card "
-				  "learns from --rollouts");
 	t->exec.objective = (struct dt_objective){.arg = g->g->arg,
 						  .judge = g->g->judge,
 						  .logprob = calloc((size_t)rows, sizeof(float)),

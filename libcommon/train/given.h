@@ -32,8 +32,8 @@ struct dt_given_site {
 	int rank, ranks;
 	bool counts; /* of the ranks that compute the same rows this is the one whose sums count */
 	const struct dt_log *log; /* speaks on rank 0 */
-	/* --task: values of all parameters, by number, in the compute type: as they are behind gather, which
-	 * every rank calls, until the step computes. Else NULL. */
+	/* --task: values of all parameters, by number, in the compute type and the host's memory: as they are
+	 * behind gather, which every rank calls, until the step computes. Else NULL. */
 	const void *const *weights;
 	int (*gather)(void *arg, struct dt_err *err);
 	void *gather_arg;
@@ -41,6 +41,8 @@ struct dt_given_site {
 	float *dvalue;	    /* and the loss's derivatives by them, which judge writes */
 	const char *tokenizer; /* text that dt_tokenizer_from_text takes, of n bytes */
 	size_t tokenizer_n;
+	enum dt_dev_kind device; /* that the trainer computes on */
+	int card;		 /* which, where it is one */
 	int threads;
 	double patience; /* seconds after which who does not answer is held to hang; 0: never */
 };

@@ -14,10 +14,11 @@ enum { HOST, DISK, POOLS };
 static int look(struct trainer *t, uint64_t need[POOLS], uint64_t room[POOLS], struct dt_err *err)
 {
 	const struct dt_memory_plan *p = &t->plan;
-	uint64_t draws = 0;
-	int rc = dt_dev_is_host(t->dev) ? dt_draws_bytes(&t->run, &draws, err) : 0;
+	uint64_t draws = 0, handed = 0;
+	int rc = dt_draws_bytes(&t->run, &draws, &handed, err);
 
-	need[HOST] = p->place_bytes[DT_PLACE_HOST] + draws + (dt_dev_is_host(t->dev) ? p->arena_bytes : 0);
+	need[HOST] = p->place_bytes[DT_PLACE_HOST] + handed +
+		     (dt_dev_is_host(t->dev) ? p->arena_bytes + draws : 0);
 	need[DISK] = p->place_bytes[DT_PLACE_DISK];
 	room[HOST] = dt_here_free("");
 	if (rc == 0 && t->run.offload.what && t->run.offload.dir)

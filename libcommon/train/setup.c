@@ -107,13 +107,13 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
 	int rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
-	uint64_t draws = 0;
+	uint64_t draws = 0, handed;
 
 	if (rc == -ENOSPC) /* no recomputation makes it fit */
 		t->status = DT_EXIT_NO;
 	if (rc < 0)
 		return rc;
-	if (t->run.mem_limit && (rc = dt_draws_bytes(&t->run, &draws, err)) < 0)
+	if (t->run.mem_limit && (rc = dt_draws_bytes(&t->run, &draws, &handed, err)) < 0)
 		return rc;
 	if (t->run.mem_limit && t->plan.arena_bytes + draws > t->run.mem_limit) {
 		t->status = DT_EXIT_NO;
