@@ -42,7 +42,7 @@ static __device__ __forceinline__ char *dt_shared(void)
 #include "kernels/cuda/emulate/emulate.h"
 
 #define DT_LAUNCH(c, kernel, grid, block, smem, ...)                                                         \
-	dt_emu_start(#kernel, kernel, grid, block, smem, __VA_ARGS__)
+	dt_emu_start((c)->stream, #kernel, kernel, grid, block, smem, __VA_ARGS__)
 #define dt_touch dt_emu_touch
 #define DT_UNROLL
 #define DT_UNROLL_BY(n)

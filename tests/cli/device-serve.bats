@@ -15,6 +15,7 @@ setup_file() {
 
 setup() {
     PATH=$DT_BIN:$DT_HELP:$PATH
+    export DT_EMULATED_QUEUES=${DT_EMULATED_QUEUES:-late} # kernels/cuda/emulate/queue.h
     cd "$BATS_FILE_TMPDIR" || return 1
     prompts=prompts.jsonl
     common=(--batch m --precision fp32 --threads 1 --max-num-seqs 4 --max-num-batched-tokens 16 --max-model-len 64 --block-size 4)

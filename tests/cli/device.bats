@@ -11,6 +11,7 @@ setup_file() {
 
 setup() {
     PATH=$DT_BIN:$DT_HELP:$PATH
+    export DT_EMULATED_QUEUES=${DT_EMULATED_QUEUES:-mixed} # kernels/cuda/emulate/queue.h
     cd "$BATS_FILE_TMPDIR" || return 1
     common=(--data d.h5 --seq 16 --microbatch 1 --lr 1e-3 --warmup 5 --no-mfu --threads 1)
 }

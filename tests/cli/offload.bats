@@ -479,9 +479,9 @@ need_emulation() {
     command -v dt-train-emulated >/dev/null || skip "no C++ compiler, no emulated card"
 }
 
-@test "a card's host, or a file, has what is offloaded: bit by bit as without, however late copies are, on layouts" {
+@test "a card's host, or a file, has what is offloaded: bit by bit as without, however late its queues are, on layouts" {
     need_emulation
-    local mini="--model gpt2-mini --seq 64 --global-batch 2 --steps 2" late=ordered
+    local mini="--model gpt2-mini --seq 64 --global-batch 2 --steps 2" queues=mixed
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
     one_of 4 "1:host:optimizer:--precision bf16 --clip 0" "1:disk:sw:all:--precision bf16" \
         "1:host:optimizer,activations:$mini --precision bf16" "2:host:all:--precision bf16 --layout dp2.z3" \
@@ -491,11 +491,11 @@ need_emulation() {
     for run in "${some[@]}"; do
         rm -rf a b
         read -r n to what opts <<<"$(sed -E 's/^([0-9]):(host|disk:sw):([^:]*):/\1 \2 \3 /' <<<"$run")"
-        [ "$n" -eq 1 ] || late=late # messages of ranks are not behind all kernels
         # shellcheck disable=SC2086
         mpirun -np "$n" dt-train-emulated --device cuda "${common[@]}" --steps 2 ${opts/--offload-fraction [0-9]*%/} --save a >a.jsonl
         # shellcheck disable=SC2086
-        DT_EMULATED_COPIES=$late mpirun -np "$n" dt-train-emulated --device cuda "${common[@]}" --steps 2 $opts \
+        queues=$([ $queues = late ] && echo mixed || echo late) # kernels/cuda/emulate/queue.h
+        DT_EMULATED_QUEUES=$queues mpirun -np "$n" dt-train-emulated --device cuda "${common[@]}" --steps 2 $opts \
             --offload "$what" --offload-to "$to" --save b >b.jsonl
         same || { echo "$run"; return 1; }
         jq -se '.[1] | .offload_read_bytes > 0 and .offload_written_bytes > 0' b.jsonl

@@ -16,6 +16,8 @@
 
 /* The emulation's, in the program that loads this. */
 void dt_emu_device_memory(int open);
+void dt_emu_stream_begin(void *stream);
+void dt_emu_stream_end(void *stream);
 
 struct desc {
 	cublasOperation_t ta, tb;
@@ -326,6 +328,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 	if (!workspace || !room || C != D || cl != dl || !stream || (has_bias(d) && !d->bias) ||
 	    (has_aux(d) && alignment(d->aux) < 16))
 		die("arguments");
+	dt_emu_stream_begin(stream);
 	dt_emu_device_memory(1);
 	scale *= d->scale_a ? (double)*d->scale_a : 1;
 	scale *= d->scale_b ? (double)*d->scale_b : 1;
@@ -351,6 +354,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 	free(wa);
 	free(wb);
 	dt_emu_device_memory(0);
+	dt_emu_stream_end(stream);
 	return CUBLAS_STATUS_SUCCESS;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

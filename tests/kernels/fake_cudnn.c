@@ -14,6 +14,8 @@
 
 /* The emulation's, in the program that loads this. */
 void dt_emu_device_memory(int open);
+void dt_emu_stream_begin(void *stream);
+void dt_emu_stream_end(void *stream);
 
 /* By which the emulation knows that it may. */
 extern const int dt_emu_cudnn;
@@ -242,6 +244,7 @@ static cudnnStatus_t run(cudnnHandle_t h, const struct run *r, enum which which,
 	for (int i = 0; i < 3; i++)
 		if ((uintptr_t)r->at[i] % 16)
 			die("less alignment than it wants");
+	dt_emu_stream_begin(h->stream);
 	dt_emu_device_memory(1);
 	memset((void *)workspace, 0xff, n);
 	for (int i = 0; i < r->y->n; i++)
@@ -252,6 +255,7 @@ static cudnnStatus_t run(cudnnHandle_t h, const struct run *r, enum which which,
 	for (size_t i = 0; i < size_of(d); i++)
 		put(to, d->type, i, sum[i]);
 	dt_emu_device_memory(0);
+	dt_emu_stream_end(h->stream);
 	free(sum);
 	return CUDNN_STATUS_SUCCESS;
 }

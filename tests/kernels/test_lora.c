@@ -39,6 +39,7 @@ static void *there(struct dt_tensor t)
 
 	assert_int_equal(dt_dev_alloc(dev, &p, bytes_of(t)), 0);
 	assert_int_equal(dt_dev_copy(dev, p, t.data, bytes_of(t)), 0);
+	assert_int_equal(dt_dev_sync(dev), 0); /* before its memory goes */
 	return p;
 }
 

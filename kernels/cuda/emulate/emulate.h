@@ -37,8 +37,20 @@ struct alignas(8) uint2 {
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-/* One block after another, body(arg) once a thread. -ENOMEM, -EINVAL: such a launch fails on a card too. */
-int dt_emu_run(void (*body)(void *), void *arg, dim3 grid, dim3 block, size_t smem, const char *name);
+struct dt_emu_launch {
+	void (*body)(void *); /* once a thread */
+	void *arg;
+	void (*drop)(void *); /* of arg, when it has run; NULL: it is another's */
+	dim3 grid, block;
+	size_t smem;
+	const char *name;
+};
+
+/* -EINVAL: such a launch fails on a card too. */
+int dt_emu_check(const struct dt_emu_launch *l);
+/* To a stream (queue.cc), which has it run: one block after another. -ENOMEM. */
+void dt_emu_give(void *stream, const struct dt_emu_launch *l);
+int dt_emu_run(const struct dt_emu_launch *l);
 char *dt_emu_shared(void);
 /* Ends the program unless n bytes at p are aligned to n, and device memory that is, or shared memory. */
 void dt_emu_touch(const void *p, size_t n);
@@ -55,20 +67,25 @@ template <class F> void dt_emu_drop(void *f)
 
 /* Whether launches are to be kept for later, with everything they were given; and one that is. */
 bool dt_emu_recording(void);
-void dt_emu_record(void (*body)(void *), void *arg, void (*drop)(void *), dim3 grid, dim3 block, size_t smem,
-		   const char *name);
+void dt_emu_record(const struct dt_emu_launch *l);
 
 template <class... P, class... A>
-int dt_emu_start(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, A... a)
+int dt_emu_start(void *stream, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
+		 A... a)
 {
 	auto body = [=] { kernel(a...); };
+	struct dt_emu_launch l = {
+		dt_emu_call<decltype(body)>, NULL, dt_emu_drop<decltype(body)>, grid, block, smem, name};
+	int rc = dt_emu_check(&l);
 
-	if (dt_emu_recording()) {
-		dt_emu_record(dt_emu_call<decltype(body)>, new decltype(body)(body),
-			      dt_emu_drop<decltype(body)>, grid, block, smem, name);
-		return 0;
-	}
-	return dt_emu_run(dt_emu_call<decltype(body)>, &body, grid, block, smem, name);
+	if (rc < 0)
+		return rc;
+	l.arg = new decltype(body)(body);
+	if (dt_emu_recording())
+		dt_emu_record(&l);
+	else
+		dt_emu_give(stream, &l);
+	return 0;
 }
 
 void dt_emu_barrier(void);

@@ -343,18 +343,29 @@ long dt_emu_launches(void)
 	return launched;
 }
 
-int dt_emu_run(void (*body)(void *), void *arg, dim3 grid, dim3 block, size_t smem, const char *name)
+static uint64_t blocks_of(dim3 grid)
 {
-	const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+	return (uint64_t)grid.x * grid.y * grid.z;
+}
+
+int dt_emu_check(const struct dt_emu_launch *l)
+{
+	const dim3 grid = l->grid, block = l->block;
+
+	if (block.x * block.y * block.z <= MAX_THREADS && (block.x * block.y * block.z) % 32 == 0 &&
+	    blocks_of(grid) && grid.y <= 65535 && grid.z <= 65535 && l->smem <= SHARED_MAX)
+		return 0;
+	fprintf(stderr, "emulated kernel %s: grid %u %u %u, block %u %u %u, %zu bytes: no such launch\n",
+		l->name, grid.x, grid.y, grid.z, block.x, block.y, block.z, l->smem);
+	return -EINVAL;
+}
+
+int dt_emu_run(const struct dt_emu_launch *l)
+{
+	const dim3 grid = l->grid, block = l->block;
+	const uint64_t blocks = blocks_of(grid);
 	int rc;
 
-	if (block.x * block.y * block.z > MAX_THREADS || (block.x * block.y * block.z) % 32 || !blocks ||
-	    grid.y > 65535 || grid.z > 65535 || smem > SHARED_MAX) {
-		fprintf(stderr,
-			"emulated kernel %s: grid %u %u %u, block %u %u %u, %zu bytes: no such launch\n",
-			name, grid.x, grid.y, grid.z, block.x, block.y, block.z, smem);
-		return -EINVAL;
-	}
 	pthread_mutex_lock(&one_at_a_time);
 	rc = ready();
 	if (rc < 0) {
@@ -363,13 +374,13 @@ int dt_emu_run(void (*body)(void *), void *arg, dim3 grid, dim3 block, size_t sm
 	}
 	dt_emu_open_memory(true);
 	launched++;
-	kernel_name = name;
-	body_fn = body;
-	body_arg = arg;
+	kernel_name = l->name;
+	body_fn = l->body;
+	body_arg = l->arg;
 	gridDim = grid;
 	blockDim = block;
 	nthreads = (int)(block.x * block.y * block.z);
-	shared_end = shared + smem;
+	shared_end = shared + l->smem;
 	launches++;
 	backward = launches / 2 % 2;
 	for (uint64_t i = 0; i < blocks; i++) {
@@ -377,7 +388,7 @@ int dt_emu_run(void (*body)(void *), void *arg, dim3 grid, dim3 block, size_t sm
 
 		blockIdx = dim3((unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
 				(unsigned)(at / grid.x / grid.y));
-		memset(shared, 0xff, smem);
+		memset(shared, 0xff, l->smem);
 		run_block();
 	}
 	shared_end = shared;

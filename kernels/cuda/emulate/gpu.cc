@@ -1,15 +1,10 @@
 /*
  * gpu.h without a card. Every allocation ends (up to 16 bytes) at a page that is never mapped, begins as NaN
- * and is out of the host's reach outside launches and copies. What a copy to the host brings is there when
- * the stream has been waited for, by the host or by another stream, not before.
- *
- * With DT_EMULATED_COPIES=late, copies in streams that never clear anything, as a device's own does, happen
- * when somebody waits for them and not before: what they read or write without an order has changed then.
- * With =ordered such a stream must besides have waited for all kernels that were launched before.
+ * and is out of the host's reach outside launches and copies.
  */
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/emulate/memory.h"
-#include "kernels/cuda/emulate/record.h"
+#include "kernels/cuda/emulate/queue.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -29,35 +24,9 @@ struct region {
 	struct region *next;
 };
 
-struct late {
-	void *to;
-	void *from; /* a copy of its own; NULL: it has not been read */
-	const void *source;
-	size_t n;
-	struct late *next;
-};
-
-struct stream {
-	struct late *first, **last;
-	uint64_t sent, arrived; /* of such copies */
-	uint64_t begun, ended;	/* what libraries compute beside us in this stream: dt_emu_stream_begin */
-	bool own;		/* it has cleared something */
-	long seen;		/* kernels that were launched before what it has waited for */
-};
-
-struct event {
-	struct stream *in;
-	uint64_t begun, sent; /* of the stream when it was recorded */
-	long launched;	      /* likewise */
-	int asked;	      /* whether it is over */
-};
-
 static struct region *regions;
 static int opened;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t streams = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
-static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER; /* of copies that are late */
 
 static struct region *region_of(const void *p, size_t n)
 {
@@ -88,87 +57,9 @@ void dt_emu_open_memory(bool open)
 	pthread_mutex_unlock(&lock);
 }
 
-void dt_emu_stream_begin(void *stream)
-{
-	pthread_mutex_lock(&streams);
-	((struct stream *)stream)->begun++;
-	pthread_mutex_unlock(&streams);
-}
-
-void dt_emu_stream_end(void *stream)
-{
-	pthread_mutex_lock(&streams);
-	((struct stream *)stream)->ended++;
-	pthread_cond_broadcast(&ended);
-	pthread_mutex_unlock(&streams);
-}
-
 void dt_emu_device_memory(int open)
 {
 	dt_emu_open_memory(open != 0);
-}
-
-/* Until what others began in the stream up to then has ended. */
-static void settle(struct stream *s, uint64_t begun)
-{
-	pthread_mutex_lock(&streams);
-	while (s->ended < begun)
-		pthread_cond_wait(&ended, &streams);
-	pthread_mutex_unlock(&streams);
-}
-
-/* Copies of a stream that are late arrive, in order, up to this one. */
-static void arrive(struct stream *s, uint64_t upto)
-{
-	pthread_mutex_lock(&lists);
-	while (s->first && s->arrived < upto) {
-		struct late *l = s->first;
-
-		if (l->from) {
-			memcpy(l->to, l->from, l->n);
-		} else {
-			dt_emu_open_memory(true);
-			memmove(l->to, l->source, l->n);
-			dt_emu_open_memory(false);
-		}
-		s->arrived++;
-		s->first = l->next;
-		if (!s->first)
-			s->last = &s->first;
-		free(l->from);
-		free(l);
-	}
-	pthread_mutex_unlock(&lists);
-}
-
-static int send(struct stream *s, void *to, const void *source, size_t n, bool read)
-{
-	struct late *l = (struct late *)calloc(1, sizeof *l);
-
-	if (!l || (read && !(l->from = malloc(n))))
-		dt_emu_die("no memory for a copy");
-	if (read)
-		memcpy(l->from, source, n);
-	l->to = to;
-	l->source = source;
-	l->n = n;
-	pthread_mutex_lock(&lists);
-	*s->last = l;
-	s->last = &l->next;
-	s->sent++;
-	pthread_mutex_unlock(&lists);
-	return 0;
-}
-
-/* DT_EMULATED_COPIES, see above. */
-static bool is_late(const struct stream *s)
-{
-	return getenv("DT_EMULATED_COPIES") && !s->own;
-}
-
-static bool is_ordered(const struct stream *s)
-{
-	return !is_late(s) || strcmp(getenv("DT_EMULATED_COPIES"), "ordered") || s->seen == dt_emu_launches();
 }
 
 /* DT_EMULATED_CARDS: how many there are, one if it is not set. */
@@ -250,6 +141,7 @@ void dt_gpu_free(void *p)
 
 	if (!p)
 		return;
+	dt_emu_finish_all();
 	pthread_mutex_lock(&lock);
 	while (*at && (*at)->base != p)
 		at = &(*at)->next;
@@ -274,163 +166,9 @@ int dt_gpu_host_alloc(void **ret, size_t n)
 
 void dt_gpu_host_free(void *p)
 {
+	if (p)
+		dt_emu_finish_all();
 	free(p);
-}
-
-int dt_gpu_copy(void *to, const void *from, size_t n, void *stream)
-{
-	struct stream *s = (struct stream *)stream;
-	const bool in = dt_emu_is_device(to, n), out = dt_emu_is_device(from, n);
-
-	if (!n)
-		return 0;
-	if (dt_emu_recording() && dt_emu_record_copy(to, from, 0, n))
-		return 0;
-	if (!in && !out) {
-		fprintf(stderr, "emulated copy of %zu bytes: neither side is the card's\n", n);
-		return -EIO;
-	}
-	settle(s, s->begun);
-	if (!is_ordered(s))
-		dt_emu_die("a copy in a queue that has not waited for kernels before it");
-	if (is_late(s))
-		return send(s, to, from, n, false);
-	dt_emu_open_memory(true);
-	if (in)
-		memmove(to, from, n);
-	else
-		send(s, to, from, n, true);
-	dt_emu_open_memory(false);
-	return 0;
-}
-
-int dt_gpu_copy_rows(void *to, size_t to_step, const void *from, size_t from_step, size_t n, size_t rows,
-		     void *stream)
-{
-	int rc = 0;
-
-	for (size_t i = 0; i < rows && rc == 0; i++)
-		rc = dt_gpu_copy((char *)to + i * to_step, (const char *)from + i * from_step, n, stream);
-	return rc;
-}
-
-int dt_gpu_set(void *to, int byte, size_t n, void *stream)
-{
-	((struct stream *)stream)->own = true;
-	if (dt_emu_recording() && dt_emu_record_copy(to, NULL, byte, n))
-		return 0;
-	if (n && !dt_emu_is_device(to, n))
-		return -EIO;
-	dt_emu_open_memory(true);
-	memset(to, byte, n);
-	dt_emu_open_memory(false);
-	return 0;
-}
-
-int dt_gpu_stream_open(void **ret)
-{
-	struct stream *s = (struct stream *)calloc(1, sizeof *s);
-
-	if (!s)
-		return -ENOMEM;
-	s->last = &s->first;
-	*ret = s;
-	return 0;
-}
-
-int dt_gpu_stream_sync(void *stream)
-{
-	struct stream *s = (struct stream *)stream;
-
-	if (dt_emu_recording()) {
-		fprintf(stderr, "emulated stream: waited for while it is recorded\n");
-		return -EIO;
-	}
-	settle(s, s->begun);
-	arrive(s, UINT64_MAX);
-	return 0;
-}
-
-void dt_gpu_stream_close(void *stream)
-{
-	struct stream *s = (struct stream *)stream;
-
-	while (s->first) { /* nobody waited for it: it never arrives */
-		struct late *l = s->first;
-
-		s->first = l->next;
-		free(l->from);
-		free(l);
-	}
-	free(s);
-}
-
-/*
- * An event is the stream it was last recorded in: all of our own work is done when its call returns, and what
- * libraries have begun there is waited for.
- */
-int dt_gpu_event_open(void **ret)
-{
-	*ret = calloc(1, sizeof(struct event));
-	return *ret ? 0 : -ENOMEM;
-}
-
-void dt_gpu_event_close(void *event)
-{
-	free(event);
-}
-
-int dt_gpu_event_record(void *event, void *stream)
-{
-	struct stream *s = (struct stream *)stream;
-
-	*(struct event *)event =
-		(struct event){s, s->begun, s->sent, s->own ? dt_emu_launches() : s->seen, 0};
-	return 0;
-}
-
-int dt_gpu_event_wait(void *event, void *stream)
-{
-	const struct event *e = (const struct event *)event;
-	struct stream *s = (struct stream *)stream;
-
-	if (e->in && e->in != s) {
-		settle(e->in, e->begun);
-		arrive(e->in, e->sent);
-		if (e->launched > s->seen)
-			s->seen = e->launched;
-	}
-	return 0;
-}
-
-int dt_gpu_event_sync(void *event)
-{
-	const struct event *e = (const struct event *)event;
-
-	if (!e->in)
-		return 0;
-	if (dt_emu_recording()) {
-		fprintf(stderr, "emulated stream: waited for while it is recorded\n");
-		return -EIO;
-	}
-	settle(e->in, e->begun);
-	arrive(e->in, e->sent);
-	return 0;
-}
-
-int dt_gpu_event_done(void *event)
-{
-	struct event *e = (struct event *)event;
-	bool done;
-
-	pthread_mutex_lock(&streams);
-	done = !e->in || e->in->ended >= e->begun;
-	pthread_mutex_unlock(&streams);
-	if (done && e->in && e->in->arrived < e->sent && is_late(e->in) && e->asked++ < 2)
-		return false; /* as a copy that takes its time */
-	if (done && e->in)
-		arrive(e->in, e->sent);
-	return done;
 }
 
 int dt_gpu_event_ms(void *from, void *to, float *ret)

@@ -4,6 +4,7 @@
  */
 #include "kernels/cuda/emulate/record.h"
 #include "kernels/cuda/emulate/emulate.h"
+#include "kernels/cuda/emulate/queue.h"
 #include "kernels/cuda/gpu.h"
 
 #include <errno.h>
@@ -11,12 +12,7 @@
 #include <stdlib.h>
 
 struct step {
-	void (*body)(void *); /* NULL: a copy */
-	void *arg;
-	void (*drop)(void *);
-	dim3 grid, block;
-	size_t smem;
-	const char *name;
+	struct dt_emu_launch launch; /* body NULL: a copy */
 	void *to;
 	const void *from;
 	int byte;
@@ -44,15 +40,23 @@ static void keep(const struct step &s)
 	now->last = &p->next;
 }
 
-void dt_emu_record(void (*body)(void *), void *arg, void (*drop)(void *), dim3 grid, dim3 block, size_t smem,
-		   const char *name)
+void dt_emu_record(const struct dt_emu_launch *l)
 {
-	keep({body, arg, drop, grid, block, smem, name, NULL, NULL, 0, 0, NULL});
+	struct step x = {};
+
+	x.launch = *l;
+	keep(x);
 }
 
 bool dt_emu_record_copy(void *to, const void *from, int byte, size_t n)
 {
-	keep({NULL, NULL, NULL, dim3(), dim3(), 0, NULL, to, from, byte, n, NULL});
+	struct step x = {};
+
+	x.to = to;
+	x.from = from;
+	x.byte = byte;
+	x.n = n;
+	keep(x);
 	return true;
 }
 
@@ -81,10 +85,16 @@ int dt_gpu_record_run(void *record, void *stream)
 {
 	int rc = 0;
 
-	for (struct step *s = ((struct record *)record)->first; s && rc == 0; s = s->next)
-		rc = s->body   ? dt_emu_run(s->body, s->arg, s->grid, s->block, s->smem, s->name)
-		     : s->from ? dt_gpu_copy(s->to, s->from, s->n, stream)
-			       : dt_gpu_set(s->to, s->byte, s->n, stream);
+	for (struct step *s = ((struct record *)record)->first; s && rc == 0; s = s->next) {
+		struct dt_emu_launch l = s->launch;
+
+		l.drop = NULL; /* it runs again */
+		if (l.body)
+			dt_emu_give(stream, &l);
+		else
+			rc = s->from ? dt_gpu_copy(s->to, s->from, s->n, stream)
+				     : dt_gpu_set(s->to, s->byte, s->n, stream);
+	}
 	return rc;
 }
 
@@ -92,10 +102,11 @@ void dt_gpu_record_close(void *record)
 {
 	struct record *r = (struct record *)record;
 
+	dt_emu_finish_all();
 	while (struct step *s = r->first) {
 		r->first = s->next;
-		if (s->drop)
-			s->drop(s->arg);
+		if (s->launch.drop)
+			s->launch.drop(s->launch.arg);
 		delete s;
 	}
 	delete r;
