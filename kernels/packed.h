@@ -29,7 +29,8 @@ struct dt_packed {
 struct dt_packed_set {
 	struct dt_dev *dev; /* as that of the weights */
 	int n;
-	const void **there;	     /* on a card: [parts][n] where the data of each lies */
+	const void **there;	     /* on a card: [parts][n] where the data of each lies, */
+	const void **here;	     /* and the same on the host */
 	const struct dt_packed *w[]; /* [n] */
 };
 

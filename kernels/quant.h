@@ -68,10 +68,9 @@ int64_t dt_packed_k(const struct dt_packed *w);
 size_t dt_packed_bytes(const struct dt_packed *w); /* of its own memory, dt_panels_bytes of each append */
 
 /*
- * Weights that are not always in memory, on the processor: dt_packed_lend writes the parts, close to each
- * other, to `to` of dt_packed_close_bytes and gives up their memory. Until dt_packed_at says where such a
- * copy lies, aligned to 64 bytes, nothing may be computed with w; its own bytes are none then. -ENOTSUP: it
- * lies on a card.
+ * Weights that are not always in memory: dt_packed_lend writes the parts, close to each other, to `to` of
+ * dt_packed_close_bytes, memory of the device, and gives up their own. Until dt_packed_at says where such a
+ * copy lies, aligned to 64 bytes, nothing may be computed with w; its own bytes are none then.
  */
 size_t dt_packed_close_bytes(const struct dt_packed *w);
 int dt_packed_lend(struct dt_packed *w, void *to);
@@ -88,7 +87,9 @@ struct dt_packed_set;
 int dt_packed_set_open(struct dt_packed_set **ret, struct dt_dev *dev, struct dt_packed *const *w, int n);
 void dt_packed_set_close(struct dt_packed_set *s);
 size_t dt_packed_set_bytes(const struct dt_packed_set *s); /* of the device, beside the weights */
-int dt_packed_set_n(const struct dt_packed_set *s);	   /* weights */
+/* Where its weights lie has changed (dt_packed_at), on a card: what was queued the last time is over. */
+int dt_packed_set_moved(struct dt_packed_set *s);
+int dt_packed_set_n(const struct dt_packed_set *s); /* weights */
 
 /*
  * Which weight each row of a product with a set meets: rows first[i] .. first[i + 1] meet weight i; first

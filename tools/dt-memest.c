@@ -103,6 +103,7 @@ static int check_usage(int nargs)
 	if (a->device && (rc = dt_card_free(a->device, &a->room.device, &err)) < 0)
 		return rc == -EINVAL ? dt_opt_usage_error(&program, stderr, "option '--device': %s", err.msg)
 				     : dt_program_fail(&program, &err);
+	a->q.weights_host = a->device && !a->room.weights_dir;
 	a->q.run.on_card = a->device || (a->q.run.offload.what && a->q.run.offload.to == DT_PLACE_HOST);
 	if (a->q.serve && a->q.run.lora.dora) { /* of adapters beside a base */
 		a->q.loras_dora = true;

@@ -63,7 +63,8 @@ static const struct dt_opt opts[] = {
 	 "folder for a file of the weights that --weights-memory does not hold, read when they are needed",
 	 .complete = DT_COMPLETE_DIR, .with = "weights-memory"},
 	{"weights-memory", 0, DT_OPT_SIZE, &serve_options.serve.weights_memory, "SIZE",
-	 "memory of a rank's weights, with --weights-disk", .with = "weights-disk"},
+	 "memory of a rank's weights; the others are with --weights-disk, or beside a card in its host's "
+	 "memory"},
 	{"kv-host", 0, DT_OPT_SIZE, &serve_options.serve.kv_host, "SIZE",
 	 "host memory for blocks of prompts that the cache has no place for any more",
 	 .without = "no-prefix-caching,trace"},
@@ -260,6 +261,8 @@ static int settle(struct serve_options *o, struct dt_err *err)
 	if (dt_dev_parse(p->device, &kind, &index) < 0) /* auto tries a card, which takes its time */
 		return dt_err_set(err, -EINVAL, "no such device: '%s' (auto, cpu, cuda or cuda:N)",
 				  p->device);
+	if (p->weights_memory && !p->weights_disk && kind == DT_DEV_CPU)
+		return dt_err_set(err, -EINVAL, "--weights-memory goes with --weights-disk, or with a card");
 	return 0;
 }
 

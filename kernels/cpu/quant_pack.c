@@ -24,7 +24,7 @@ int dt_packed_open(struct dt_packed **ret, struct dt_dev *dev, int64_t k)
 static void free_parts(struct dt_packed *w, int n)
 {
 	for (int i = n; i < w->nparts + w->spare; i++)
-		if (w->dev)
+		if (w->dev && !w->lent)
 			dt_dev_free(w->dev, w->part[i].data);
 		else if (!w->lent && !w->part[i].borrowed)
 			dt_panel_free(w->part[i].data, w->part[i].bytes);
@@ -325,15 +325,24 @@ size_t dt_packed_close_bytes(const struct dt_packed *w)
 int dt_packed_lend(struct dt_packed *w, void *to)
 {
 	uint8_t *at = to;
+	int rc = 0;
 
-	if (w->dev || w->lent || borrows(w))
+	if (w->lent || borrows(w))
 		return -ENOTSUP;
-	for (int i = 0; i < w->nparts + w->spare; i++) {
-		if (i < w->nparts) {
+	for (int i = 0; i < w->nparts && rc == 0; i++) {
+		if (w->dev)
+			rc = dt_dev_copy(w->dev, at, w->part[i].data, used_bytes(w, &w->part[i]));
+		else
 			memcpy(at, w->part[i].data, close_bytes(&w->part[i]));
-			at += close_bytes(&w->part[i]);
-		}
-		dt_panel_free(w->part[i].data, w->part[i].bytes);
+		at += close_bytes(&w->part[i]);
+	}
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < w->nparts + w->spare; i++) {
+		if (w->dev)
+			dt_dev_free(w->dev, w->part[i].data); /* waits for the copy */
+		else
+			dt_panel_free(w->part[i].data, w->part[i].bytes);
 		w->part[i].data = NULL;
 	}
 	w->spare = 0;

@@ -13,27 +13,28 @@ static bool alike(const struct dt_packed *a, const struct dt_packed *b)
 	return true;
 }
 
+int dt_packed_set_moved(struct dt_packed_set *s)
+{
+	if (!s->dev)
+		return 0;
+	for (int i = 0; i < s->w[0]->nparts; i++)
+		for (int e = 0; e < s->n; e++)
+			s->here[i * s->n + e] = s->w[e]->part[i].data;
+	return dt_dev_copy(s->dev, s->there, s->here, dt_packed_set_bytes(s));
+}
+
 /* The addresses of each part's data, for the kernels of a card. */
 static int tell(struct dt_packed_set *s)
 {
-	const size_t bytes = dt_packed_set_bytes(s);
-	const void **all = malloc(bytes);
 	void *there;
-	int rc = all ? dt_dev_alloc(s->dev, &there, bytes) : -ENOMEM;
+	int rc = dt_dev_alloc(s->dev, &there, dt_packed_set_bytes(s));
 
-	if (rc < 0) {
-		free(all);
+	if (rc < 0)
 		return rc;
-	}
 	s->there = there;
-	for (int i = 0; i < s->w[0]->nparts; i++)
-		for (int e = 0; e < s->n; e++)
-			all[i * s->n + e] = s->w[e]->part[i].data;
-	rc = dt_dev_copy(s->dev, s->there, all, bytes);
-	if (rc == 0)
-		rc = dt_dev_sync(s->dev);
-	free(all);
-	return rc;
+	s->here = malloc(dt_packed_set_bytes(s));
+	rc = s->here ? dt_packed_set_moved(s) : -ENOMEM;
+	return rc < 0 ? rc : dt_dev_sync(s->dev);
 }
 
 int dt_packed_set_open(struct dt_packed_set **ret, struct dt_dev *dev, struct dt_packed *const *w, int n)
@@ -67,6 +68,8 @@ void dt_packed_set_close(struct dt_packed_set *s)
 {
 	if (s && s->there)
 		dt_dev_free(s->dev, s->there);
+	if (s)
+		free(s->here);
 	free(s);
 }
 

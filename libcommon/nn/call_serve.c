@@ -171,15 +171,15 @@ static int experts(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 	struct dt_infer *m = x->owner;
 	struct dt_choices c = dt_call_choices(x, n, n->in[1]);
 	const struct dt_meet into = {c.first, c.at, c.from, n->attr.used}, within = {.first = c.first};
-	int rc = m->disk ? dt_infer_disk_take(m, n->unit, c.first, err) : 0;
+	struct dt_packed_set *set = m->set[m->owner[n->param[0] >= 0 ? n->param[0] : n->param[1]]];
+	int rc = m->disk ? dt_infer_disk_take(m, n->unit, c.first, set, err) : 0;
 
 	if (rc < 0)
 		return rc;
 	TRY(x->dev->ops->packed_set_matmul(x->dev, dt_call_live(x, n, n->out[0], n->in[1]),
 					   n->attr.gated ? dt_call_mat(x, n->in[0])
 							 : dt_call_live(x, n, n->in[0], n->in[1]),
-					   m->set[m->owner[n->param[0] >= 0 ? n->param[0] : n->param[1]]],
-					   n->attr.gated ? &into : &within));
+					   set, n->attr.gated ? &into : &within));
 	return 0;
 }
 

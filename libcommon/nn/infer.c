@@ -101,8 +101,9 @@ static int check(const struct dt_infer_params *p, const struct dt_config *c, con
 	if (p->max_tokens < 1 || p->max_seqs < 1 || p->blocks < 1 || p->block_size < 1)
 		return dt_err_set(err, -EINVAL,
 				  "the KV pool and the batch need at least one block and one token");
-	if (p->disk_dir && !dt_dev_is_host(dev))
-		return dt_err_set(err, -ENOTSUP, "weights are read from disk on the processor only");
+	if (p->disk_memory && !p->disk_dir && dt_dev_is_host(dev))
+		return dt_err_set(err, -EINVAL,
+				  "what memory does not hold of the weights wants a folder: --weights-disk");
 	if (p->max_len > c->max_seq)
 		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
 				  p->max_len, (long long)c->max_seq);

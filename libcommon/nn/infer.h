@@ -48,11 +48,11 @@ struct dt_infer_params {
 	bool as_trained;
 	bool name; /* weights are read for dt_infer_cache_name */
 	/*
-	 * Not NULL: weights that this memory, bytes of this rank, does not hold lie in a file in this
-	 * folder and are read when they are needed (plan/weights_disk.h). On the processor only.
+	 * Not 0: weights that this memory, bytes of this rank, does not hold lie in a file in this folder
+	 * and are read when they are needed (plan/weights_disk.h). NULL: in the memory of a card's host.
 	 */
-	const char *disk_dir;
 	uint64_t disk_memory;
+	const char *disk_dir;
 };
 
 /*

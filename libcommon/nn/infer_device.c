@@ -302,7 +302,7 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *host,
 
 	if (rc < 0)
 		return rc;
-	keys = bucket(m, &b);
+	keys = m->disk ? 0 : bucket(m, &b); /* where weights lie changes from step to step */
 	s->keys = 0;
 	rc = keys ? decode(m, &b, keys, err) : dt_infer_pass(m, &b, s->out, err);
 	if (host->draw)

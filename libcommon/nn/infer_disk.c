@@ -1,8 +1,6 @@
 #include "nn/infer_disk_priv.h"
 
-#include "base/crc.h"
 #include "base/progress.h"
-#include "base/scratch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -41,9 +39,7 @@ static int number_pieces(struct dt_infer *m, const struct dt_param *part)
 	d->first = calloc((size_t)layers + 1, sizeof(*d->first));
 	d->piece = calloc((size_t)d->plan.pieces + 1, sizeof(*d->piece));
 	d->slot = calloc((size_t)d->plan.slots + 1, sizeof(*d->slot));
-	d->sums = (int64_t)(d->plan.slot_bytes + DT_WEIGHTS_CHECKED - 1) / DT_WEIGHTS_CHECKED;
-	d->sum = calloc((size_t)(d->sums * (d->plan.pieces - d->plan.kept)) + 1, sizeof(*d->sum));
-	if (!d->first || !d->piece || !d->slot || !d->sum)
+	if (!d->first || !d->piece || !d->slot)
 		return -ENOMEM;
 	for (int l = 0; l < layers; l++) {
 		d->first[l] = (int)number;
@@ -61,13 +57,23 @@ static int number_pieces(struct dt_infer *m, const struct dt_param *part)
 	return 0;
 }
 
+/* Bytes that a checksum is of: a part of a slot. */
+static size_t grain(const struct dt_infer_disk *d)
+{
+	size_t n = DT_WEIGHTS_CHECKED;
+
+	while (d->plan.slot_bytes % n)
+		n /= 2;
+	return n;
+}
+
 int dt_infer_disk_open(struct dt_infer *m, const struct dt_param *part, const enum dt_format *format,
 		       struct dt_err *err)
 {
 	struct dt_infer_disk *d;
 	int rc;
 
-	if (!m->p.disk_dir)
+	if (!m->p.disk_memory)
 		return 0;
 	d = m->disk = calloc(1, sizeof(*d));
 	if (!d)
@@ -78,40 +84,30 @@ int dt_infer_disk_open(struct dt_infer *m, const struct dt_param *part, const en
 		return rc;
 	if ((rc = number_pieces(m, part)) < 0)
 		return dt_err_sys(err, rc, "cannot load the model");
-	return d->plan.file_bytes ? dt_scratch_open(m->p.disk_dir, d->plan.file_bytes, false, &d->file, err)
+	d->plan.host = !m->p.disk_dir;
+	return d->plan.file_bytes ? dt_backing_open(m->dev, m->p.disk_dir, d->plan.file_bytes, grain(d),
+						    "weights", &d->use, &d->file, err)
 				  : 0;
-}
-
-void dt_infer_disk_sum(const struct dt_infer *m, const char *data, size_t n, uint32_t *to)
-{
-	const int64_t parts = (int64_t)(n + DT_WEIGHTS_CHECKED - 1) / DT_WEIGHTS_CHECKED;
-
-#pragma omp parallel for num_threads(m->dev->nthreads) if (parts > 1)
-	for (int64_t i = 0; i < parts; i++) {
-		const size_t at = (size_t)i * DT_WEIGHTS_CHECKED, left = n - at;
-
-		to[i] = dt_crc32(0, data + at, left < DT_WEIGHTS_CHECKED ? left : DT_WEIGHTS_CHECKED);
-	}
 }
 
 static int put(struct dt_infer *m, struct disk_piece *p, char *buf, struct dt_err *err)
 {
 	struct dt_infer_disk *d = m->disk;
+	size_t used = 0;
 	int rc = 0;
 
-	p->used = 0;
 	for (int i = 0; i < p->n && rc == 0; i++) {
 		const size_t n = dt_packed_close_bytes(p->w[i]);
 
-		rc = dt_packed_lend(p->w[i], buf + p->used);
-		p->used += n;
+		rc = dt_packed_lend(p->w[i], buf + used);
+		used += n;
 	}
+	if (rc == 0 && used < d->plan.slot_bytes)
+		rc = dt_dev_clear(m->dev, buf + used, d->plan.slot_bytes - used);
 	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot write weights to '%s'", m->p.disk_dir);
-	memset(buf + p->used, 0, d->plan.slot_bytes - p->used);
-	dt_infer_disk_sum(m, buf, p->used, d->sum + p->at * d->sums);
-	dt_scratch_write(d->file, 0, buf, d->plan.slot_bytes, (uint64_t)p->at * d->plan.slot_bytes);
-	return dt_scratch_wait(d->file, 0, err);
+		return dt_err_sys(err, rc, "cannot put weights where memory does not hold them");
+	dt_backing_write(d->file, 0, buf, d->plan.slot_bytes, (uint64_t)p->at * d->plan.slot_bytes);
+	return dt_backing_wait(d->file, 0, err);
 }
 
 /* Members are known once they are loaded. */
@@ -145,13 +141,13 @@ int dt_infer_disk_put(struct dt_infer *m, int layer, struct dt_err *err)
 	if ((rc = find_members(m, layer)) < 0)
 		return dt_err_set(err, rc, "layers with more than %d matrices are not read from disk",
 				  DISK_MEMBERS);
-	rc = dt_arena_init(&buf, d->plan.slot_bytes, err);
+	rc = dt_infer_area(m, &buf, d->plan.slot_bytes, err);
 	if (rc < 0)
 		return rc;
 	for (int i = d->first[layer]; i < d->first[layer + 1] && rc == 0; i++)
 		if (!d->piece[i].kept)
 			rc = put(m, &d->piece[i], buf.base, err);
-	dt_arena_release(&buf);
+	dt_infer_area_release(m, &buf);
 	return rc;
 }
 
@@ -183,6 +179,8 @@ static int measure(struct dt_infer *m, struct dt_err *err)
 	for (; behind < last && rc == 0; behind++)
 		if (d->piece[behind].slot >= 0)
 			rc = dt_infer_disk_finish(m, d->piece[behind].slot, err);
+	if (rc == 0 && dt_dev_sync(m->dev) < 0) /* a card's transfers are queued */
+		rc = dt_err_set(err, -EIO, "cannot read weights");
 	d->facts.bw = (double)bytes / (dt_now() - t0);
 	return rc;
 }
@@ -198,13 +196,21 @@ int dt_infer_disk_start(struct dt_infer *m, struct dt_err *err)
 	d->facts.how = "";
 	if (!d->file)
 		return 0;
-	d->facts.how = dt_scratch_how(d->file);
-	rc = dt_arena_init(&d->area, (size_t)d->plan.slots * d->plan.slot_bytes, err);
+	d->facts.how = dt_backing_how(d->file);
+	rc = dt_infer_area(m, &d->area, (size_t)d->plan.slots * d->plan.slot_bytes, err);
+	if (rc == 0 && d->plan.experts && !dt_dev_is_host(m->dev)) {
+		void *p;
+
+		rc = dt_dev_host_alloc(m->dev, &p, ((size_t)m->config.experts + 1) * sizeof(*d->chosen));
+		d->chosen = rc == 0 ? p : NULL;
+		if (rc < 0)
+			dt_err_sys(err, rc, "cannot load the model");
+	}
 	if (rc < 0)
 		return rc;
 	m->packed_bytes += d->area.bytes;
 	rc = measure(m, err);
-	d->going = true;
+	d->before = d->use;
 	return rc;
 }
 
@@ -214,20 +220,26 @@ void dt_infer_disk_close(struct dt_infer *m)
 
 	if (!d)
 		return;
-	dt_scratch_close(d->file);
-	dt_arena_release(&d->area);
+	dt_backing_close(d->file);
+	dt_infer_area_release(m, &d->area);
+	if (d->chosen)
+		dt_dev_host_free(m->dev, d->chosen);
 	free(d->slot);
 	free(d->piece);
 	free(d->first);
-	free(d->sum);
 	free(d);
 	m->disk = NULL;
 }
 
 bool dt_infer_disk_told(const struct dt_infer *m, struct dt_infer_disk_facts *ret)
 {
-	if (m->disk)
-		*ret = m->disk->facts;
-	return m->disk != NULL;
+	const struct dt_infer_disk *d = m->disk;
+
+	if (!d)
+		return false;
+	*ret = d->facts;
+	ret->read_bytes = d->use.read_bytes - d->before.read_bytes;
+	ret->wait_s = d->use.wait_s - d->before.wait_s;
+	return true;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

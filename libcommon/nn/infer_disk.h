@@ -1,5 +1,5 @@
 /*
- * Weights of a model that is served from a file (plan/weights_disk.h), between infer_load.c, the pass and its
+ * Weights of a model that memory does not hold (plan/weights_disk.h), between infer_load.c, the pass and its
  * calls: only for libcommon/nn. All functions do nothing where m->disk is NULL.
  */
 #ifndef DT_NN_INFER_DISK_H
@@ -23,10 +23,11 @@ void dt_infer_disk_close(struct dt_infer *m);
 int dt_infer_disk_layer(struct dt_infer *m, int layer, struct dt_err *err);
 /*
  * Experts of a layer were chosen: rows first[e] .. first[e + 1] are expert e's. want begins to read those
- * that no slot has, take ends it: they stay until the next want.
+ * that no slot has, take ends it: they stay until the next want, and set, which has them all, knows where.
  */
 int dt_infer_disk_want(struct dt_infer *m, int layer, const int32_t *first, struct dt_err *err);
-int dt_infer_disk_take(struct dt_infer *m, int layer, const int32_t *first, struct dt_err *err);
+int dt_infer_disk_take(struct dt_infer *m, int layer, const int32_t *first, struct dt_packed_set *set,
+		       struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

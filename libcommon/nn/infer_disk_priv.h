@@ -2,7 +2,7 @@
 #ifndef DT_NN_INFER_DISK_PRIV_H
 #define DT_NN_INFER_DISK_PRIV_H
 
-#include "base/scratch.h"
+#include "nn/backing.h"
 #include "nn/infer_disk.h"
 
 enum { DISK_MEMBERS = 12 }; /* packed weights of a layer at most */
@@ -10,10 +10,9 @@ enum { DISK_MEMBERS = 12 }; /* packed weights of a layer at most */
 struct disk_piece {
 	struct dt_packed *w[DISK_MEMBERS]; /* one behind another */
 	int n;
-	int slot;    /* -1: none has it */
-	bool kept;   /* in memory of its own, not in the file */
-	int64_t at;  /* place in the file, in slots */
-	size_t used; /* bytes that mean something */
+	int slot;   /* -1: none has it */
+	bool kept;  /* in memory of its own */
+	int64_t at; /* its place there, in slots */
 };
 
 struct disk_slot {
@@ -24,17 +23,15 @@ struct disk_slot {
 
 struct dt_infer_disk {
 	struct dt_weights_disk plan;
-	struct dt_scratch *file;
-	struct dt_arena area; /* slots */
+	struct dt_backing *file;	   /* NULL: everything is kept */
+	struct dt_backing_use use, before; /* before it served */
+	struct dt_arena area;		   /* slots, of the device */
 	struct disk_slot *slot;
 	struct disk_piece *piece;
-	int *first;    /* [layers + 1] of a layer's pieces */
-	uint32_t *sum; /* of each part of DT_WEIGHTS_CHECKED bytes of the file */
-	int64_t sums;  /* of a slot */
-	int64_t written;
+	int *first;	 /* [layers + 1] of a layer's pieces */
+	int32_t *chosen; /* [experts + 1] of a card's layer under way, pinned */
 	uint64_t now;
 	unsigned busy; /* transfers */
-	bool going;    /* reads are counted */
 	struct dt_infer_disk_facts facts;
 };
 
@@ -43,8 +40,6 @@ static inline char *slot_at(const struct dt_infer_disk *d, int k)
 	return d->area.base + (uint64_t)k * d->plan.slot_bytes;
 }
 
-/* Sums of the parts of DT_WEIGHTS_CHECKED bytes of n bytes. */
-void dt_infer_disk_sum(const struct dt_infer *m, const char *at, size_t n, uint32_t *sum);
 /* Begins to read a piece into the slot whose own was wanted least lately, unless a slot has it. */
 int dt_infer_disk_begin(struct dt_infer *m, int piece, struct dt_err *err);
 /* Until the slot's piece is there. After an error the slot has none. */

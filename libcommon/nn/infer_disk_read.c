@@ -1,49 +1,21 @@
-/* Weights of a model that is served from a file, on their way into slots of memory. */
+/* Weights of a model that memory does not hold, on their way into slots of memory. */
 #include "nn/infer_disk_priv.h"
-
-#include "base/progress.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a piece in slot k is as it was written. */
-static int look(const struct dt_infer *m, int k, struct dt_err *err)
-{
-	const struct dt_infer_disk *d = m->disk;
-	const struct disk_piece *p = &d->piece[d->slot[k].piece];
-	const int64_t parts = (int64_t)(p->used + DT_WEIGHTS_CHECKED - 1) / DT_WEIGHTS_CHECKED;
-	uint32_t *sum;
-	int rc = 0;
-
-	sum = calloc((size_t)parts + 1, sizeof(*sum));
-	if (!sum)
-		return dt_err_sys(err, -ENOMEM, "cannot read weights");
-	dt_infer_disk_sum(m, slot_at(d, k), p->used, sum);
-	if (memcmp(sum, d->sum + p->at * d->sums, (size_t)parts * sizeof(*sum)))
-		rc = dt_err_set(err, -EBADMSG,
-				"weights are not as they were written: the file in '%s' was changed, or its "
-				"disk fails",
-				m->p.disk_dir);
-	free(sum);
-	return rc;
-}
-
 int dt_infer_disk_finish(struct dt_infer *m, int k, struct dt_err *err)
 {
 	struct dt_infer_disk *d = m->disk;
 	struct disk_slot *s = &d->slot[k];
-	const double t0 = dt_now();
 	int rc;
 
 	if (s->transfer < 0)
 		return 0;
 	d->busy &= ~(1u << s->transfer);
-	rc = dt_scratch_wait(d->file, s->transfer, err);
+	rc = dt_backing_wait(d->file, s->transfer, err);
 	s->transfer = -1;
-	d->facts.wait_s += d->going ? dt_now() - t0 : 0;
-	if (rc == 0)
-		rc = look(m, k, err);
 	if (rc < 0) {
 		d->piece[s->piece].slot = -1;
 		s->piece = -1;
@@ -97,8 +69,7 @@ int dt_infer_disk_begin(struct dt_infer *m, int i, struct dt_err *err)
 	d->busy |= 1u << t;
 	p->slot = k;
 	to = slot_at(d, k);
-	dt_scratch_read(d->file, t, to, d->plan.slot_bytes, (uint64_t)p->at * d->plan.slot_bytes);
-	d->facts.read_bytes += d->going ? d->plan.slot_bytes : 0;
+	dt_backing_read(d->file, t, to, d->plan.slot_bytes, (uint64_t)p->at * d->plan.slot_bytes);
 	for (int j = 0; j < p->n; j++) {
 		dt_packed_at(p->w[j], to);
 		to += dt_packed_close_bytes(p->w[j]);
@@ -163,17 +134,39 @@ static int count(struct dt_infer *m, int i, struct dt_err *err)
 	return 0;
 }
 
+/* Of a card's choices a copy, which is waited for. */
+static int look(struct dt_infer *m, int layer, const int32_t **first, struct dt_err *err)
+{
+	struct dt_infer_disk *d = m->disk;
+	const size_t n = (size_t)(d->first[layer + 1] - d->first[layer]) + 1;
+	int rc;
+
+	if (!d->chosen)
+		return 0;
+	rc = dt_dev_copy(m->dev, d->chosen, *first, n * sizeof(**first));
+	if (rc == 0)
+		rc = dt_dev_sync(m->dev);
+	*first = d->chosen;
+	return dt_kernel_check(rc, "->moe_sort(", err);
+}
+
 int dt_infer_disk_want(struct dt_infer *m, int layer, const int32_t *first, struct dt_err *err)
 {
-	int rc = each_chosen(m, layer, first, count, err);
+	int rc = look(m, layer, &first, err);
+
+	if (rc == 0)
+		rc = each_chosen(m, layer, first, count, err);
 
 	if (rc == 0)
 		rc = each_chosen(m, layer, first, want_there, err);
 	return rc < 0 ? rc : each_chosen(m, layer, first, dt_infer_disk_begin, err);
 }
 
-int dt_infer_disk_take(struct dt_infer *m, int layer, const int32_t *first, struct dt_err *err)
+int dt_infer_disk_take(struct dt_infer *m, int layer, const int32_t *first, struct dt_packed_set *set,
+		       struct dt_err *err)
 {
-	return each_chosen(m, layer, first, take, err);
+	const int rc = each_chosen(m, layer, m->disk->chosen ? m->disk->chosen : first, take, err);
+
+	return rc < 0 ? rc : dt_kernel_check(dt_packed_set_moved(set), "dt_dev_copy(", err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -104,9 +104,10 @@ struct dt_serve_shape {
 	int64_t loras, lora_rank; /* adapters in memory at a time, and their rank; 0: none are served */
 	bool loras_dora;	  /* they have magnitudes */
 	const char *loras_whole;  /* modules that they have whole, as dt_lora.modules_to_save; NULL: none */
-	/* Bytes for a rank's weights, the others are on disk (plan/weights_disk.h): account dt. 0: all are in
-	 * memory */
+	/* Bytes for a rank's weights, the others are on disk, or in the memory of a card's host
+	 * (plan/weights_disk.h): account dt. 0: all are in memory */
 	uint64_t weights_memory;
+	bool weights_host;
 };
 int dt_estimate_serve(const struct dt_serve_shape *s, struct dt_estimate *ret, struct dt_err *err);
 

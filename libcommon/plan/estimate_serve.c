@@ -116,15 +116,18 @@ static int put_on_disk(struct dt_estimate *t, const struct dt_serve_shape *s, co
 
 	if (rc < 0)
 		return rc;
+	t->disk.host = s->weights_host;
 	put(t, DT_MEM_WEIGHTS, (double)t->disk.stays_bytes, "weights that stay",
 	    "in their format, whole large pages", DT_EXACT);
-	put(t, DT_MEM_WEIGHTS, (double)(t->disk.memory_bytes - t->disk.stays_bytes), "weights read from disk",
+	put(t, DT_MEM_WEIGHTS, (double)(t->disk.memory_bytes - t->disk.stays_bytes),
+	    s->weights_host ? "weights from the host" : "weights read from disk",
 	    t->disk.experts ? "slots x the largest expert" : "slots x the largest layer", DT_EXACT);
-	e = put(t, DT_MEM_WEIGHTS, (double)t->disk.file_bytes, "file of weights",
+	e = put(t, DT_MEM_WEIGHTS, (double)t->disk.file_bytes,
+		s->weights_host ? "weights on the host" : "file of weights",
 		t->disk.experts ? "experts in whole blocks" : "layers that do not stay, in whole blocks",
 		DT_EXACT);
 	if (e)
-		e->place = DT_PLACE_DISK;
+		e->place = s->weights_host ? DT_PLACE_HOST : DT_PLACE_DISK;
 	return 0;
 }
 

@@ -159,7 +159,8 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .lora_rank = q->lora_rank,
 				   .loras_dora = q->loras_dora,
 				   .loras_whole = q->loras_whole,
-				   .weights_memory = q->weights_memory};
+				   .weights_memory = q->weights_memory,
+				   .weights_host = q->weights_host};
 	int rc;
 
 	if (!t.global_batch && !t.accumulation)

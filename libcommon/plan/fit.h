@@ -25,6 +25,7 @@ struct dt_fit_query {
 	bool loras_dora;	  /* likewise */
 	const char *loras_whole;  /* likewise */
 	uint64_t weights_memory;  /* likewise */
+	bool weights_host;	  /* likewise */
 };
 
 struct dt_fit_stage { /* its fullest rank: the first of a tensor-parallel group has the larger cuts */

@@ -105,7 +105,7 @@ static void print_disk(const struct dt_room *room, const struct dt_fit_query *q,
 	char size[24], text[300];
 	struct dt_step_time t;
 
-	if (q->serve && q->weights_memory)
+	if (q->serve && q->weights_memory && !w->host) /* a card's link is not known */
 		fprintf(out, "\n%s\n",
 			dt_weights_disk_text(w, dt_offload_bw(&q->run, machine_ranks(room, q)), false, text,
 					     sizeof(text)));
@@ -164,7 +164,7 @@ void dt_room_json(const struct dt_room *room, const struct dt_fit_query *q, cons
 
 		json_object_set_new(o, "weights_read_bytes", json_real(dt_weights_disk_read(w, 1)));
 		json_object_set_new(o, "weights_slots", json_integer((json_int_t)w->slots));
-		if (dt_weights_disk_read(w, 1) > 0)
+		if (dt_weights_disk_read(w, 1) > 0 && !w->host)
 			json_object_set_new(o, "weights_tokens_per_s",
 					    json_real(dt_weights_disk_steps(w, 1, bw)));
 	}

@@ -175,10 +175,11 @@ const char *dt_weights_disk_text(const struct dt_weights_disk *w, double bw, boo
 		return buf;
 	}
 	snprintf(buf, n,
-		 "weights: %s in memory, %s on disk; a step with one sequence reads %s%s, at %.2g GB/s%s "
+		 "weights: %s in memory, %s %s; a step with one sequence reads %s%s, at %.2g GB/s%s "
 		 "that allows %.*f tokens/s",
 		 dt_format_size(w->memory_bytes, text[0], sizeof(text[0])),
 		 dt_format_size(w->file_bytes, text[1], sizeof(text[1])),
+		 w->host ? "in the host's" : "on disk",
 		 dt_format_size((uint64_t)read, text[2], sizeof(text[2])),
 		 w->experts ? " where experts are chosen evenly" : "", bw / 1e9,
 		 measured ? " (measured)" : "",

@@ -1,6 +1,6 @@
 /*
- * Serving weights that memory does not hold: which stay, which lie in a file, and what reading them costs.
- * Pieces of the file are read into slots, each a piece at a time:
+ * Serving weights that memory does not hold: which stay, which lie in a file, or in the memory of a card's
+ * host, and what reading them costs. Pieces are read into slots, each a piece at a time:
  *
  *   a model without experts   A piece is what a layer multiplies with. Every pass goes through all layers in
  *                             their order, so that what was used last is not what is used next:
@@ -27,6 +27,7 @@ enum {
 
 struct dt_weights_disk {
 	bool experts;	/* pieces are experts, else layers */
+	bool host;	/* they lie in the memory of a card's host instead of a file */
 	int64_t pieces; /* that a rank has; in the file are all but those kept */
 	int64_t kept;	/* layers that stay in memory */
 	int64_t slots;

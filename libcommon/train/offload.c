@@ -55,14 +55,14 @@ int offload_start(struct trainer *t, struct dt_err *err)
 
 	if (!t->run.offload.what)
 		return 0;
-	rc = bytes ? backing_open(t->dev, t->run.offload.dir, bytes, dt_tiles_grain(&o->tiles),
-				  offload_kinds(t), &o->use, &o->file, err)
+	rc = bytes ? dt_backing_open(t->dev, t->run.offload.dir, bytes, dt_tiles_grain(&o->tiles),
+				     offload_kinds(t), &o->use, &o->file, err)
 		   : 0;
 	rc = trainer_agree(t, rc, err);
 	if (rc == 0 && o->file)
 		dt_log_msg(&t->root_log, "offloaded: %s of %s a rank to %s",
 			   dt_format_size(bytes, size, sizeof(size)), offload_kinds(t),
-			   backing_where(o->file));
+			   dt_backing_where(o->file));
 	return rc < 0 ? rc : trainer_agree(t, stash_start(t, err), err);
 }
 
@@ -70,7 +70,7 @@ void offload_close(struct trainer *t)
 {
 	struct offload *o = &t->offload;
 
-	backing_close(o->file);
+	dt_backing_close(o->file);
 	if (t->dev && !dt_dev_is_host(t->dev))
 		free(o->piece);
 	free(o->slot);
@@ -162,7 +162,7 @@ bool offload_ready(struct trainer *t, int64_t tile)
 	const int64_t next = tile - (DT_TILE_RING - 2); /* whose slot's write must be over */
 
 	for (int64_t i = tile; i >= next && i >= o->tiles.kept; i -= tile - next)
-		if (o->slot[i % DT_TILE_RING].busy && !backing_done(o->file, (int)(i % DT_TILE_RING)))
+		if (o->slot[i % DT_TILE_RING].busy && !dt_backing_done(o->file, (int)(i % DT_TILE_RING)))
 			return false;
 	return true;
 }

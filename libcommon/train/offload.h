@@ -11,8 +11,8 @@
 #define DT_TRAIN_OFFLOAD_H
 
 #include "base/json.h"
+#include "nn/backing.h"
 #include "plan/tiles.h"
-#include "train/backing.h"
 
 struct trainer;
 struct flat;
@@ -28,14 +28,14 @@ enum { OFFLOAD_EVERY = -1 }; /* every segment, in place of one */
 
 struct offload {
 	struct dt_tiles tiles;		  /* n 0: everything is in memory */
-	struct backing *file;		  /* of those that do not stay in memory */
+	struct dt_backing *file;	  /* of those that do not stay in memory */
 	char *kept, *ring;		  /* of the plan */
 	char *piece;			  /* likewise; beside a card malloc'd */
 	char *reserved[DT_TILE_SEGMENTS]; /* addresses of elements */
 	struct offload_slot *slot;	  /* [DT_TILE_RING] */
 	int64_t held;			  /* tile, -1: none */
 	unsigned held_have, held_changed; /* segments */
-	struct backing_use use, said;	  /* of this process; of that, what lines of metrics have had */
+	struct dt_backing_use use, said;  /* of this process; of that, what lines of metrics have had */
 	double update_wait_s, steps_s;	  /* of updates; all steps took so long */
 };
 

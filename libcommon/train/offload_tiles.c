@@ -28,9 +28,9 @@ int offload_tile_finish(struct trainer *t, int k, struct dt_err *err)
 
 	if (!slot->busy)
 		return 0;
-	rc = backing_wait(t->offload.file, k, err);
+	rc = dt_backing_wait(t->offload.file, k, err);
 	if (t->offload.tiles.weights >= 0) {
-		int weights = backing_wait(t->offload.file, DT_TILE_RING + k, rc < 0 ? NULL : err);
+		int weights = dt_backing_wait(t->offload.file, DT_TILE_RING + k, rc < 0 ? NULL : err);
 
 		rc = rc < 0 ? rc : weights;
 	}
@@ -72,9 +72,9 @@ uint64_t offload_weights_at(const struct trainer *t, int64_t element)
 static void transfer(struct trainer *t, int slot, bool write, char *at, uint64_t n, uint64_t offset)
 {
 	if (write)
-		backing_write(t->offload.file, slot, at, (size_t)n, offset);
+		dt_backing_write(t->offload.file, slot, at, (size_t)n, offset);
 	else
-		backing_read(t->offload.file, slot, at, (size_t)n, offset);
+		dt_backing_read(t->offload.file, slot, at, (size_t)n, offset);
 }
 
 /* Begins to move these segments of a tile, and those between them; its slot is busy then. */

@@ -67,12 +67,12 @@ int stash_start(struct trainer *t, struct dt_err *err)
 
 	if (!t->plan.naway)
 		return 0;
-	rc = backing_open(t->dev, t->run.offload.dir, t->plan.away_bytes, DT_SCRATCH_ALIGN, "activations",
-			  &t->offload.use, &t->stash.file, err);
+	rc = dt_backing_open(t->dev, t->run.offload.dir, t->plan.away_bytes, DT_SCRATCH_ALIGN, "activations",
+			     &t->offload.use, &t->stash.file, err);
 	if (rc == 0)
 		dt_log_msg(&t->root_log, "offloaded: %s of activations a rank to %s",
 			   dt_format_size(t->plan.away_bytes, size, sizeof(size)),
-			   backing_where(t->stash.file));
+			   dt_backing_where(t->stash.file));
 	return rc;
 }
 
@@ -80,7 +80,7 @@ void stash_close(struct trainer *t)
 {
 	struct stash *s = &t->stash;
 
-	backing_close(s->file);
+	dt_backing_close(s->file);
 	free(s->slot);
 	free(s->by_out);
 	free(s->by_in);
@@ -127,7 +127,7 @@ static int finish(struct trainer *t, int k, struct dt_err *err)
 	if (!slot->busy)
 		return 0;
 	slot->busy = false;
-	rc = backing_wait(t->stash.file, k, err);
+	rc = dt_backing_wait(t->stash.file, k, err);
 	if (rc < 0)
 		dt_err_hint(err, "--resume auto goes on from the newest checkpoint");
 	return rc;
@@ -144,7 +144,7 @@ static int leave(struct trainer *t, const struct dt_flight *f, int i, struct dt_
 	rc = copy(t, slot_at(t, k), dt_exec_value(&t->exec, f, e->value), bytes_of(t, i), err);
 	if (rc < 0)
 		return rc;
-	backing_write(s->file, k, slot_at(t, k), e->bytes, e->at);
+	dt_backing_write(s->file, k, slot_at(t, k), e->bytes, e->at);
 	s->slot[k] = (struct stash_slot){i, true, true};
 	s->out++;
 	return 0;
@@ -189,7 +189,7 @@ static int read_ahead(struct trainer *t, struct dt_err *err)
 		rc = finish(t, k, err);
 		if (rc < 0)
 			break;
-		backing_read(s->file, k, slot_at(t, k), entry(t, i)->bytes, entry(t, i)->at);
+		dt_backing_read(s->file, k, slot_at(t, k), entry(t, i)->bytes, entry(t, i)->at);
 		s->slot[k] = (struct stash_slot){i, true, false};
 	}
 	return rc;

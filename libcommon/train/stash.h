@@ -9,13 +9,13 @@
 #define DT_TRAIN_STASH_H
 
 #include "base/err.h"
-#include "train/backing.h"
+#include "nn/backing.h"
 
 struct trainer;
 struct dt_flight;
 
 struct stash {
-	struct backing *file; /* NULL: none leave */
+	struct dt_backing *file; /* NULL: none leave */
 	char *ring;
 	struct stash_slot *slot; /* [DT_AWAY_RING] */
 	int *by_out, *by_in;	 /* entries of the plan's list, in the order they leave and come back */

@@ -71,7 +71,7 @@ static int finish(struct trainer *t, int k, struct dt_err *err)
 	if (!s->busy[k])
 		return 0;
 	s->busy[k] = false;
-	rc = backing_wait(t->offload.file, FIRST_TRANSFER + k, err);
+	rc = dt_backing_wait(t->offload.file, FIRST_TRANSFER + k, err);
 	if (rc < 0) {
 		s->unit[k] = -1;
 		dt_err_hint(err, "--resume auto goes on from the newest checkpoint");
@@ -98,8 +98,8 @@ int stream_want(struct trainer *t, int u, struct dt_err *err)
 	rc = dt_kernel_check(copy_kept(t, s->slot[k], from, kept), "dt_dev_copy(", err);
 	if (rc < 0 || kept == to)
 		return rc;
-	backing_read(t->offload.file, FIRST_TRANSFER + k, s->slot[k] + (size_t)(kept - from) * each,
-		     (size_t)(to - kept) * each, offload_weights_at(t, kept));
+	dt_backing_read(t->offload.file, FIRST_TRANSFER + k, s->slot[k] + (size_t)(kept - from) * each,
+			(size_t)(to - kept) * each, offload_weights_at(t, kept));
 	s->busy[k] = true;
 	return 0;
 }
@@ -115,7 +115,7 @@ void stream_forget(struct trainer *t)
 {
 	for (int k = 0; k < DT_UNIT_SLOT_FROZEN && t->offload.tiles.weights >= 0; k++) {
 		if (t->stream.busy[k])
-			backing_wait(t->offload.file, FIRST_TRANSFER + k, NULL);
+			dt_backing_wait(t->offload.file, FIRST_TRANSFER + k, NULL);
 		t->stream.busy[k] = false;
 		t->stream.unit[k] = -1;
 		t->store.held[k] = -1;

@@ -173,7 +173,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     run -1 faulty scratch-pread:40+:5 dt-serve "${opts[@]}" <<<"$prompt"
     [[ "$output" == *"cannot read byte "*" of the file in 'sw': Input/output error"* ]]
     run -1 faulty scratch-pread:40+:change dt-serve "${opts[@]}" <<<"$prompt"
-    [[ "$output" == *"weights are not as they were written: the file in 'sw' was changed, or its disk fails"* ]]
+    [[ "$output" == *"of the weights is not as it was written: the file in 'sw' was changed, or its disk fails"* ]]
     run -137 faulty scratch-pread:40:kill dt-serve "${opts[@]}" <<<"$prompt"
     [ -z "$(ls sw)" ]
     for fault in scratch-pread:30:short scratch-pwrite:1:short; do
@@ -199,5 +199,42 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     [[ "$output" == *"--account dt"* ]]
     answers --weights-disk sw --weights-memory 1GiB d >/dev/null
     grep -q "all fit into .* of memory" err
+}
+
+@test "on an emulated card the others are in its host's memory, or in a file: the same tokens, the memory that is said" {
+    PATH=$DT_HELP:$PATH
+    command -v dt-serve-emulated >/dev/null || skip "no C++ compiler, no emulated card"
+    local run of memory precision more queues=mixed n=1
+    export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
+    model cd llama 6 128 64
+    model cx mixtral 3 64 64
+    model cy llama 10 128 64
+    dt-shard-ckpt quantize --type q8_0 cd cd-q8.gguf
+    card() { # RANKS OPTION...
+        local launch=(mpirun -np "$1")
+        answers() {
+            jq -nc '("Hello world", "abc", ("some words " * 4)) | {prompt: ., max_tokens: 6, temperature: 0}' |
+                "${launch[@]}" dt-serve-emulated --device cuda "${common[@]}" "$@" 2>err | jq -c '[.text, .usage]'
+        }
+        answers "${@:2}"
+    }
+    one_of 2 "1 cd 600KiB fp32" "1 cx 400KiB bf16 --weights-disk sw" "2 cd 160KiB bf16 --layout tp2" "1 cd-q8.gguf 200KiB bf16 --weights-disk sw" \
+        "1 cx 1MiB fp32" "1 cd 600KiB fp32 --weights-disk sw" "2 cx 450KiB fp32 --layout tp2" "2 cy 300KiB bf16 --layout pp2"
+    for run in "${some[@]}"; do
+        read -r n of memory precision more <<<"$run"
+        queues=$([ $queues = late ] && echo mixed || echo late) # kernels/cuda/emulate/queue.h
+        # shellcheck disable=SC2086
+        card "$n" --precision "$precision" ${more/--weights-disk sw/} "$of" >plain
+        [ "$(wc -l <plain)" = 3 ]
+        # shellcheck disable=SC2086
+        DT_EMULATED_QUEUES=$queues card "$n" --precision "$precision" --weights-memory "$memory" $more "$of" >away || { echo "$run"; cat err; return 1; }
+        diff plain away || { echo "$run"; cat err; return 1; }
+        grep -q "in memory, .* $([[ $more == *disk* ]] && echo 'on disk' || echo "in the host's"); a step with one sequence reads .*iB" err ||
+            { echo "$run"; cat err; return 1; }
+        [ -z "$(ls sw)" ]
+    done
+    run -1 faulty scratch-pread:6:change dt-serve-emulated --device cuda "${common[@]}" --weights-disk sw --weights-memory 600KiB \
+        --precision fp32 cd <<<'{"prompt": "abc", "max_tokens": 6}'
+    [[ "$output" == *"of the weights is not as it was written: the file in 'sw' was changed"* ]]
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -337,6 +337,16 @@ static bool run_messages(struct comm *c, struct job *j)
 	return true;
 }
 
+/* Of an aborted communicator the kernels end, and streams go on. */
+static void *end_all(struct comm *c)
+{
+	pthread_mutex_lock(&c->lock);
+	for (struct job *j = c->first; j; j = j->next)
+		dt_emu_stream_end(j->stream);
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
 static void *work(void *arg)
 {
 	struct comm *c = arg;
@@ -359,7 +369,7 @@ static void *work(void *arg)
 		ok = !atomic_load(&c->aborted) &&
 		     (j->kind == SEND || j->kind == RECV ? run_messages(c, j) : run_collective(c, j));
 		if (!ok)
-			return NULL; /* aborted: never done */
+			return end_all(c);
 		dt_emu_stream_end(j->stream);
 		pthread_mutex_lock(&c->lock);
 		c->first = j->next;

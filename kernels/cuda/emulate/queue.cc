@@ -45,7 +45,7 @@ struct event {
 	int asked;		     /* whether it is over */
 };
 
-static pthread_mutex_t queues; /* recursive; lists, and who runs */
+static pthread_mutex_t queues; /* lists, and who runs; a waiter lets go of it */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t libraries = PTHREAD_MUTEX_INITIALIZER; /* begun, ended */
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
@@ -55,12 +55,9 @@ static enum { EARLY, LATE, MIXED } when; /* steps run */
 static void open_queues(void)
 {
 	const char *how = getenv("DT_EMULATED_QUEUES");
-	pthread_mutexattr_t a;
 
 	when = !how ? EARLY : !strcmp(how, "mixed") ? MIXED : LATE;
-	pthread_mutexattr_init(&a);
-	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_RECURSIVE);
-	pthread_mutex_init(&queues, &a);
+	pthread_mutex_init(&queues, NULL);
 }
 
 static bool is_late(const struct stream *s)
@@ -79,14 +76,23 @@ static void leave(void)
 	pthread_mutex_unlock(&queues);
 }
 
-/* Until what libraries began in the stream up to then has ended; without waiting: whether it has. */
+/*
+ * Until what libraries began in the stream up to then has ended; without waiting: whether it has. Others may
+ * run steps meanwhile: a rank that waits for another one looks whether that is alive.
+ */
 static bool settle(struct stream *s, uint64_t begun, bool wait)
 {
 	bool over;
 
 	pthread_mutex_lock(&libraries);
-	while (wait && s->ended < begun)
-		pthread_cond_wait(&ended, &libraries);
+	if (wait && s->ended < begun) {
+		leave();
+		while (s->ended < begun)
+			pthread_cond_wait(&ended, &libraries);
+		pthread_mutex_unlock(&libraries);
+		enter();
+		pthread_mutex_lock(&libraries);
+	}
 	over = s->ended >= begun;
 	pthread_mutex_unlock(&libraries);
 	return over;
@@ -167,9 +173,13 @@ static bool run_to(struct stream *s, uint64_t upto, bool wait)
 {
 	while (s->done < upto) {
 		struct step *x = s->first;
+		const struct event of = x->of ? *x->of : (struct event){};
+		const uint64_t at = s->done;
 
-		if (!settle(s, x->begun, wait) || (x->kind == WAIT && !reach(x->of, wait)))
+		if (!settle(s, x->begun, wait) || (x->kind == WAIT && !reach(&of, wait)))
 			return false;
+		if (s->done != at) /* another thread has run it */
+			continue;
 		if (run_step(s, x) < 0)
 			dt_emu_die("a step failed that was well when it was given");
 		s->first = x->next;

@@ -129,7 +129,7 @@ static int open_drafter(struct dt_served *s, const struct dt_served_params *p,
 	if (rc < 0)
 		return rc;
 	ip.weights = -1;
-	ip.disk_dir = NULL;
+	ip.disk_memory = 0;
 	if (dt_source_config(src)->vocab != vocab)
 		rc = dt_err_set(err, -EINVAL, "'%s' has a vocabulary of %lld and '%s' one of %lld",
 				p->draft_model, (long long)dt_source_config(src)->vocab, p->ckpt,

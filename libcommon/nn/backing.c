@@ -1,5 +1,5 @@
 /* Transfers between memory and a file, and which way a device takes; see backing.h. */
-#include "train/backing_card.h"
+#include "nn/backing_card.h"
 
 #include "base/crc.h"
 #include "base/progress.h"
@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-int backing_open(struct dt_dev *dev, const char *folder, uint64_t bytes, size_t grain, const char *what,
-		 struct backing_use *use, struct backing **ret, struct dt_err *err)
+int dt_backing_open(struct dt_dev *dev, const char *folder, uint64_t bytes, size_t grain, const char *what,
+		    struct dt_backing_use *use, struct dt_backing **ret, struct dt_err *err)
 {
-	struct backing *b = calloc(1, sizeof(*b));
+	struct dt_backing *b = calloc(1, sizeof(*b));
 	const size_t grains = folder ? (size_t)(bytes / grain) + 1 : 0;
 	int rc = 0;
 
 	if (!b)
 		return dt_err_sys(err, -ENOMEM, "cannot offload %s", what);
-	*b = (struct backing){
+	*b = (struct dt_backing){
 		.dev = dev, .card = !dt_dev_is_host(dev), .use = use, .what = what, .grain = grain};
 	if (folder) {
 		snprintf(b->folder, sizeof(b->folder), "%s", folder);
@@ -27,40 +27,47 @@ int backing_open(struct dt_dev *dev, const char *folder, uint64_t bytes, size_t 
 					  : dt_err_sys(err, -ENOMEM, "cannot offload %s", what);
 	}
 	if (rc == 0 && b->card)
-		rc = backing_card_open(b, bytes, err);
+		rc = dt_backing_card_open(b, bytes, err);
 	if (rc < 0) {
-		backing_close(b);
+		dt_backing_close(b);
 		return rc;
 	}
 	if (folder)
-		snprintf(b->where, sizeof(b->where), "a file in '%s' (%s%s)", folder, dt_scratch_how(b->file),
+		snprintf(b->how, sizeof(b->how), "%s%s", dt_scratch_how(b->file),
 			 b->card ? ", by way of the host's memory" : "");
+	if (folder)
+		snprintf(b->where, sizeof(b->where), "a file in '%s' (%s)", folder, b->how);
 	else
 		snprintf(b->where, sizeof(b->where), "the host's memory");
 	*ret = b;
 	return 0;
 }
 
-void backing_close(struct backing *b)
+void dt_backing_close(struct dt_backing *b)
 {
 	if (!b)
 		return;
 	if (b->card)
-		backing_card_drain(b);
+		dt_backing_card_drain(b);
 	dt_scratch_close(b->file);
 	if (b->card)
-		backing_card_close(b);
+		dt_backing_card_close(b);
 	free(b->crc);
 	free(b->written);
 	free(b);
 }
 
-const char *backing_where(const struct backing *b)
+const char *dt_backing_where(const struct dt_backing *b)
 {
 	return b->where;
 }
 
-void backing_waited(struct backing *b, double since, bool write)
+const char *dt_backing_how(const struct dt_backing *b)
+{
+	return b->how;
+}
+
+void dt_backing_waited(struct dt_backing *b, double since, bool write)
 {
 	double s = dt_now() - since;
 
@@ -68,12 +75,12 @@ void backing_waited(struct backing *b, double since, bool write)
 	b->use->wait_write_s += write ? s : 0;
 }
 
-bool backing_any_written(const struct backing *b, size_t n, uint64_t at)
+bool dt_backing_any_written(const struct dt_backing *b, size_t n, uint64_t at)
 {
 	return memchr(b->written + at / b->grain, 1, n / b->grain) != NULL;
 }
 
-void backing_file_write(struct backing *b, int slot, const char *from, size_t n, uint64_t at)
+void dt_backing_file_write(struct dt_backing *b, int slot, const char *from, size_t n, uint64_t at)
 {
 	const int64_t first = (int64_t)(at / b->grain), grains = (int64_t)(n / b->grain);
 
@@ -84,7 +91,7 @@ void backing_file_write(struct backing *b, int slot, const char *from, size_t n,
 	dt_scratch_write(b->file, slot, from, n, at);
 }
 
-int backing_look(struct backing *b, char *to, size_t n, uint64_t at, struct dt_err *err)
+int dt_backing_look(struct dt_backing *b, char *to, size_t n, uint64_t at, struct dt_err *err)
 {
 	const int64_t first = (int64_t)(at / b->grain), grains = (int64_t)(n / b->grain);
 	int64_t bad = grains;
@@ -107,8 +114,8 @@ int backing_look(struct backing *b, char *to, size_t n, uint64_t at, struct dt_e
 }
 
 /* What a slot keeps from transfer to transfer stays. */
-static struct backing_slot *begin(struct backing *b, int slot, enum backing_does does, void *memory, size_t n,
-				  uint64_t at)
+static struct backing_slot *begin(struct dt_backing *b, int slot, enum backing_does does, void *memory,
+				  size_t n, uint64_t at)
 {
 	struct backing_slot *s = &b->slot[slot];
 
@@ -120,13 +127,13 @@ static struct backing_slot *begin(struct backing *b, int slot, enum backing_does
 	return s;
 }
 
-void backing_read(struct backing *b, int slot, void *to, size_t n, uint64_t at)
+void dt_backing_read(struct dt_backing *b, int slot, void *to, size_t n, uint64_t at)
 {
 	struct backing_slot *s = begin(b, slot, READS, to, n, at);
 
 	if (b->card) {
-		backing_card_read(b, slot);
-	} else if (backing_any_written(b, n, at)) {
+		dt_backing_card_read(b, slot);
+	} else if (dt_backing_any_written(b, n, at)) {
 		b->use->read_bytes += n;
 		dt_scratch_read(b->file, slot, to, n, at);
 	} else {
@@ -135,17 +142,17 @@ void backing_read(struct backing *b, int slot, void *to, size_t n, uint64_t at)
 	}
 }
 
-void backing_write(struct backing *b, int slot, const void *from, size_t n, uint64_t at)
+void dt_backing_write(struct dt_backing *b, int slot, const void *from, size_t n, uint64_t at)
 {
 	begin(b, slot, WRITES, (void *)from, n, at);
 	b->use->written_bytes += n;
 	if (b->card)
-		backing_card_write(b, slot);
+		dt_backing_card_write(b, slot);
 	else
-		backing_file_write(b, slot, from, n, at);
+		dt_backing_file_write(b, slot, from, n, at);
 }
 
-int backing_wait(struct backing *b, int slot, struct dt_err *err)
+int dt_backing_wait(struct dt_backing *b, int slot, struct dt_err *err)
 {
 	struct backing_slot *s = &b->slot[slot];
 	const enum backing_does does = s->does;
@@ -156,15 +163,15 @@ int backing_wait(struct backing *b, int slot, struct dt_err *err)
 		return 0;
 	s->does = NOTHING;
 	if (b->card)
-		return backing_card_wait(b, slot, does, err);
+		return dt_backing_card_wait(b, slot, does, err);
 	rc = dt_scratch_wait(b->file, slot, err);
-	backing_waited(b, t0, does == WRITES);
-	return rc < 0 || does == WRITES ? rc : backing_look(b, s->memory, s->n, s->at, err);
+	dt_backing_waited(b, t0, does == WRITES);
+	return rc < 0 || does == WRITES ? rc : dt_backing_look(b, s->memory, s->n, s->at, err);
 }
 
-bool backing_done(struct backing *b, int slot)
+bool dt_backing_done(struct dt_backing *b, int slot)
 {
 	return b->slot[slot].does == NOTHING ||
-	       (b->card ? backing_card_done(b, slot) : dt_scratch_done(b->file, slot));
+	       (b->card ? dt_backing_card_done(b, slot) : dt_scratch_done(b->file, slot));
 }
 /* SPDX-License-Identifier: Apache-2.0 */

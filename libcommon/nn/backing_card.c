@@ -1,4 +1,4 @@
-#include "train/backing_card.h"
+#include "nn/backing_card.h"
 
 #include "base/progress.h"
 #include "base/units.h"
@@ -10,7 +10,7 @@
 #define PART ((uint64_t)1 << 30) /* of pinned memory in one piece: systems refuse larger ones first */
 
 /* Pinned memory for all of it, zeros. */
-static int pin_all(struct backing *b, uint64_t bytes)
+static int pin_all(struct dt_backing *b, uint64_t bytes)
 {
 	int rc = 0;
 
@@ -30,7 +30,7 @@ static int pin_all(struct backing *b, uint64_t bytes)
 	return rc;
 }
 
-int backing_card_open(struct backing *b, uint64_t bytes, struct dt_err *err)
+int dt_backing_card_open(struct dt_backing *b, uint64_t bytes, struct dt_err *err)
 {
 	char size[32];
 	int rc = dt_queue_open(b->dev, &b->in);
@@ -49,7 +49,7 @@ int backing_card_open(struct backing *b, uint64_t bytes, struct dt_err *err)
 		      : 0;
 }
 
-void backing_card_drain(struct backing *b)
+void dt_backing_card_drain(struct dt_backing *b)
 {
 	void *const queue[] = {b->in, b->out};
 
@@ -60,7 +60,7 @@ void backing_card_drain(struct backing *b)
 		dt_event_sync(b->here);
 }
 
-void backing_card_close(struct backing *b)
+void dt_backing_card_close(struct dt_backing *b)
 {
 	for (int k = 0; k < DT_SCRATCH_SLOTS; k++) {
 		if (b->slot[k].moved)
@@ -77,7 +77,7 @@ void backing_card_close(struct backing *b)
 }
 
 /* Queues a copy between the card and pinned memory, behind all that the card was given before. */
-static int queue(struct backing *b, char *pinned, char *card, size_t n, bool out)
+static int queue(struct dt_backing *b, char *pinned, char *card, size_t n, bool out)
 {
 	void *q = out ? b->out : b->in;
 
@@ -85,7 +85,7 @@ static int queue(struct backing *b, char *pinned, char *card, size_t n, bool out
 }
 
 /* All of a slot's bytes between the card and the host's memory, or the slot's own. */
-static int move(struct backing *b, struct backing_slot *s, bool out)
+static int move(struct dt_backing *b, struct backing_slot *s, bool out)
 {
 	void *q = out ? b->out : b->in;
 	int rc = dt_event_record(b->here, b->dev);
@@ -104,7 +104,7 @@ static int move(struct backing *b, struct backing_slot *s, bool out)
 }
 
 /* Pinned memory of a slot's own; nothing moves there. */
-static int need_room(struct backing *b, struct backing_slot *s)
+static int need_room(struct dt_backing *b, struct backing_slot *s)
 {
 	int rc;
 
@@ -125,22 +125,22 @@ static int need_room(struct backing *b, struct backing_slot *s)
 }
 
 /* What has come from the card goes on to the file. */
-static void go_on(struct backing *b, int k)
+static void go_on(struct dt_backing *b, int k)
 {
 	struct backing_slot *s = &b->slot[k];
 
 	s->leaving = false;
-	backing_file_write(b, k, s->pinned, s->n, s->at);
+	dt_backing_file_write(b, k, s->pinned, s->n, s->at);
 }
 
-static void look_around(struct backing *b)
+static void look_around(struct dt_backing *b)
 {
 	for (int k = 0; k < DT_SCRATCH_SLOTS; k++)
 		if (b->slot[k].leaving && dt_event_done(b->slot[k].moved))
 			go_on(b, k);
 }
 
-void backing_card_read(struct backing *b, int k)
+void dt_backing_card_read(struct dt_backing *b, int k)
 {
 	struct backing_slot *s = &b->slot[k];
 
@@ -150,7 +150,7 @@ void backing_card_read(struct backing *b, int k)
 		return;
 	}
 	look_around(b);
-	if (!backing_any_written(b, s->n, s->at)) {
+	if (!dt_backing_any_written(b, s->n, s->at)) {
 		s->rc = dt_dev_clear(b->dev, s->memory, s->n);
 		s->n = 0;
 		return;
@@ -161,7 +161,7 @@ void backing_card_read(struct backing *b, int k)
 		dt_scratch_read(b->file, k, s->pinned, s->n, s->at);
 }
 
-void backing_card_write(struct backing *b, int k)
+void dt_backing_card_write(struct dt_backing *b, int k)
 {
 	struct backing_slot *s = &b->slot[k];
 
@@ -175,7 +175,7 @@ void backing_card_write(struct backing *b, int k)
 }
 
 /* Ops come behind the transfer. Where they would have to wait, so does the host, to know how long. */
-static int order(struct backing *b, struct backing_slot *s, bool write)
+static int order(struct dt_backing *b, struct backing_slot *s, bool write)
 {
 	double t0;
 	int rc = 0;
@@ -185,13 +185,13 @@ static int order(struct backing *b, struct backing_slot *s, bool write)
 		rc = rc < 0 ? rc : dt_event_sync(b->here);
 		t0 = dt_now();
 		rc = rc < 0 ? rc : dt_event_sync(s->moved);
-		backing_waited(b, t0, write);
+		dt_backing_waited(b, t0, write);
 	}
 	return rc < 0 ? rc : dt_event_wait(s->moved, b->dev);
 }
 
 /* A file has the bytes; or they are on their way from pinned memory to the card, in front of its ops. */
-static int wait_file(struct backing *b, int k, enum backing_does does, struct dt_err *err)
+static int wait_file(struct dt_backing *b, int k, enum backing_does does, struct dt_err *err)
 {
 	struct backing_slot *s = &b->slot[k];
 	double t0 = dt_now();
@@ -206,10 +206,10 @@ static int wait_file(struct backing *b, int k, enum backing_does does, struct dt
 	}
 	if (s->n)
 		rc = dt_scratch_wait(b->file, k, err);
-	backing_waited(b, t0, does == WRITES);
+	dt_backing_waited(b, t0, does == WRITES);
 	if (rc < 0 || does == WRITES || !s->n)
 		return rc;
-	rc = backing_look(b, s->pinned, s->n, s->at, err);
+	rc = dt_backing_look(b, s->pinned, s->n, s->at, err);
 	if (rc < 0)
 		return rc;
 	s->rc = dt_dev_copy(b->dev, s->memory, s->pinned, s->n);
@@ -218,7 +218,7 @@ static int wait_file(struct backing *b, int k, enum backing_does does, struct dt
 	return 0;
 }
 
-int backing_card_wait(struct backing *b, int k, enum backing_does does, struct dt_err *err)
+int dt_backing_card_wait(struct dt_backing *b, int k, enum backing_does does, struct dt_err *err)
 {
 	struct backing_slot *s = &b->slot[k];
 	int rc = 0;
@@ -231,7 +231,7 @@ int backing_card_wait(struct backing *b, int k, enum backing_does does, struct d
 			 : rc;
 }
 
-bool backing_card_done(struct backing *b, int k)
+bool dt_backing_card_done(struct dt_backing *b, int k)
 {
 	struct backing_slot *s = &b->slot[k];
 

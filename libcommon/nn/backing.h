@@ -10,15 +10,15 @@
  * What comes from a file must have the checksums it was written with, a grain at a time, so that nothing is
  * used that is older, or half of another. What was never written comes as zero.
  */
-#ifndef DT_TRAIN_BACKING_H
-#define DT_TRAIN_BACKING_H
+#ifndef DT_NN_BACKING_H
+#define DT_NN_BACKING_H
 
 #include "base/scratch.h"
 #include "kernels/device.h"
 
-struct backing;
+struct dt_backing;
 
-struct backing_use {		     /* of all that a run has offloaded, so far */
+struct dt_backing_use {		     /* of all that a run has offloaded, so far */
 	double wait_s, wait_write_s; /* for transfers while nothing computed; of that for writes */
 	uint64_t read_bytes, written_bytes;
 };
@@ -28,20 +28,22 @@ struct backing_use {		     /* of all that a run has offloaded, so far */
  * a file at DT_SCRATCH_ALIGN; what: for messages, "optimizer states". -ENOSPC, -ENOMEM and what
  * dt_scratch_open has.
  */
-int backing_open(struct dt_dev *dev, const char *folder, uint64_t bytes, size_t grain, const char *what,
-		 struct backing_use *use, struct backing **ret, struct dt_err *err);
+int dt_backing_open(struct dt_dev *dev, const char *folder, uint64_t bytes, size_t grain, const char *what,
+		    struct dt_backing_use *use, struct dt_backing **ret, struct dt_err *err);
 /* Waits for what is under way. NULL is allowed. */
-void backing_close(struct backing *b);
-/* For people: "a file in 'sw' (io_uring, past the page cache)", "pinned memory of the host". */
-const char *backing_where(const struct backing *b);
+void dt_backing_close(struct dt_backing *b);
+/* For people: "a file in 'sw' (io_uring, past the page cache)", "the host's memory"; and what is in brackets
+ * alone, empty where it is no file. */
+const char *dt_backing_where(const struct dt_backing *b);
+const char *dt_backing_how(const struct dt_backing *b);
 
 /* Begins a transfer in a slot that has none; what fails is said by the wait. */
-void backing_read(struct backing *b, int slot, void *to, size_t n, uint64_t at);
-void backing_write(struct backing *b, int slot, const void *from, size_t n, uint64_t at);
+void dt_backing_read(struct dt_backing *b, int slot, void *to, size_t n, uint64_t at);
+void dt_backing_write(struct dt_backing *b, int slot, const void *from, size_t n, uint64_t at);
 /* Until the slot's transfer is done, if it has one. -errno of it; -EBADMSG: not as it was written. */
-int backing_wait(struct backing *b, int slot, struct dt_err *err);
+int dt_backing_wait(struct dt_backing *b, int slot, struct dt_err *err);
 /* Whether that would not wait. */
-bool backing_done(struct backing *b, int slot);
+bool dt_backing_done(struct dt_backing *b, int slot);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

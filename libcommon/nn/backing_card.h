@@ -3,10 +3,10 @@
  * two queues, which are ordered with its ops by events; the host waits for none but where nothing is left to
  * compute, or a file is to have them.
  */
-#ifndef DT_TRAIN_BACKING_CARD_H
-#define DT_TRAIN_BACKING_CARD_H
+#ifndef DT_NN_BACKING_CARD_H
+#define DT_NN_BACKING_CARD_H
 
-#include "train/backing.h"
+#include "nn/backing.h"
 
 #include <limits.h>
 
@@ -26,12 +26,12 @@ struct backing_slot {
 	bool leaving; /* for the file, as soon as it is in pinned memory */
 };
 
-struct backing {
+struct dt_backing {
 	struct dt_dev *dev;
 	bool card;
-	struct backing_use *use;
+	struct dt_backing_use *use;
 	const char *what;
-	char where[PATH_MAX + 160];
+	char how[96], where[PATH_MAX + 160];
 	size_t grain;
 	struct backing_slot slot[DT_SCRATCH_SLOTS];
 	/* a file's; NULL: the host's memory */
@@ -47,22 +47,22 @@ struct backing {
 };
 
 /* Adds what has gone by since then (dt_now) to what transfers were waited for. */
-void backing_waited(struct backing *b, double since, bool write);
+void dt_backing_waited(struct dt_backing *b, double since, bool write);
 /* Whether any of these bytes of the file were ever written. */
-bool backing_any_written(const struct backing *b, size_t n, uint64_t at);
+bool dt_backing_any_written(const struct dt_backing *b, size_t n, uint64_t at);
 /* Begins a transfer of the file, and keeps the checksums of what it writes. */
-void backing_file_write(struct backing *b, int slot, const char *from, size_t n, uint64_t at);
+void dt_backing_file_write(struct dt_backing *b, int slot, const char *from, size_t n, uint64_t at);
 /* What came from the file is as it was written, and zero where it never was. -EBADMSG. */
-int backing_look(struct backing *b, char *to, size_t n, uint64_t at, struct dt_err *err);
+int dt_backing_look(struct dt_backing *b, char *to, size_t n, uint64_t at, struct dt_err *err);
 
-int backing_card_open(struct backing *b, uint64_t bytes, struct dt_err *err);
+int dt_backing_card_open(struct dt_backing *b, uint64_t bytes, struct dt_err *err);
 /* Until nothing is queued; then the file may be closed, and the rest. */
-void backing_card_drain(struct backing *b);
-void backing_card_close(struct backing *b);
-void backing_card_read(struct backing *b, int slot);
-void backing_card_write(struct backing *b, int slot);
-int backing_card_wait(struct backing *b, int slot, enum backing_does does, struct dt_err *err);
-bool backing_card_done(struct backing *b, int slot);
+void dt_backing_card_drain(struct dt_backing *b);
+void dt_backing_card_close(struct dt_backing *b);
+void dt_backing_card_read(struct dt_backing *b, int slot);
+void dt_backing_card_write(struct dt_backing *b, int slot);
+int dt_backing_card_wait(struct dt_backing *b, int slot, enum backing_does does, struct dt_err *err);
+bool dt_backing_card_done(struct dt_backing *b, int slot);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */
