@@ -33,6 +33,7 @@
 #include "kernels/matmul.h"
 #include "kernels/matmul_act.h"
 #include "kernels/moe.h"
+#include "kernels/noise.h"
 #include "kernels/optim.h"
 #include "kernels/pool.h"
 #include "kernels/quant.h"

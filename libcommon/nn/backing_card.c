@@ -76,7 +76,6 @@ void dt_backing_card_close(struct dt_backing *b)
 	dt_queue_close(b->dev, b->out);
 }
 
-/* Queues a copy between the card and pinned memory, behind all that the card was given before. */
 static int queue(struct dt_backing *b, char *pinned, char *card, size_t n, bool out)
 {
 	void *q = out ? b->out : b->in;
@@ -84,7 +83,10 @@ static int queue(struct dt_backing *b, char *pinned, char *card, size_t n, bool 
 	return dt_queue_copy(b->dev, q, out ? pinned : card, out ? card : pinned, n);
 }
 
-/* All of a slot's bytes between the card and the host's memory, or the slot's own. */
+/*
+ * Queues copies of all of a slot's bytes between the card and the host's memory, or the slot's own, behind
+ * all that the card was given before.
+ */
 static int move(struct dt_backing *b, struct backing_slot *s, bool out)
 {
 	void *q = out ? b->out : b->in;

@@ -21,7 +21,7 @@ int dt_call_embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 					   dt_call_param(x->w, n->param[1]), vocab_first(x, n->param[0])));
 	/* Where ranks hold parts of the vocabulary their rows become a sum: noise is in one of them. */
 	if (x->training && x->noise.width && vocab_first(x, n->param[0]) == 0)
-		TRY(dt_noise_add(x->dev, &x->noise, y));
+		TRY(x->dev->ops->noise(x->dev, y, &x->noise));
 	if (n->attr.scale != 1)
 		TRY(x->dev->ops->scale(x->dev, y, n->attr.scale));
 	return 0;

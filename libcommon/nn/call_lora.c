@@ -1,4 +1,5 @@
 /* Adapters (model/op/lora.c): products with the tensors of one to three joined linears. */
+#include "base/rng.h"
 #include "nn/call.h"
 
 #include "base/progress.h"

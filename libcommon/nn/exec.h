@@ -9,7 +9,6 @@
 #include "base/trace.h"
 #include "comm/comm.h"
 #include "kernels/ops.h"
-#include "nn/embed_noise.h"
 #include "plan/memory.h"
 
 /* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
@@ -157,7 +156,7 @@ struct dt_exec {
 	float smoothing;      /* of a classifier's targets, in training */
 	struct dt_objective objective;
 	struct dt_teaching teaching;
-	struct dt_noise noise; /* on embeddings, in training */
+	struct dt_noise noise; /* on embeddings, in training; width NULL: none */
 	uint64_t seed;	       /* of dropout */
 	bool adapters_off;     /* low-rank adapters add nothing, as if they were not there */
 	double hits[2];	 /* LOSS adds the rows whose class was the most likely, and among the first five */

@@ -228,9 +228,8 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	bool kept = r->objective.reference != NULL;
 	int rc;
 
-	if (r->neftune > 0 && (r->on_card || o->rewards || dt_config_is_image(r->config)))
-		return dt_err_set(err, -ENOTSUP,
-				  "--neftune is of data sets of text, and drawn on the processor");
+	if (r->neftune > 0 && (o->rewards || dt_config_is_image(r->config)))
+		return dt_err_set(err, -ENOTSUP, "--neftune is of data sets of text");
 	if (!dt_objective_compares(o))
 		return kept ? dt_err_set(err, -EINVAL,
 					 "--reference goes with --objective dpo, ipo, hinge or kto")

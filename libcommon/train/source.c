@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include "base/rng.h"
 #include "plan/objective.h"
 
 #include <errno.h>
@@ -118,8 +119,8 @@ int source_open(struct trainer *t, struct dt_err *err)
 
 void source_close(struct trainer *t)
 {
-	free(t->exec.noise.width);
-	free(t->exec.noise.token);
+	free(t->source.noise_width);
+	free(t->source.noise_token);
 	free(t->source.length);
 	taught_close(t);
 	images_close(t);
@@ -202,7 +203,7 @@ static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, c
 /* What noise the tokens of sample n get, which is sequence b; first: of its documents, NULL: it is one. */
 static void set_noise(struct trainer *t, int64_t b, int64_t n, const int32_t *first)
 {
-	struct dt_noise *z = &t->exec.noise;
+	const struct source *z = &t->source;
 	int64_t rows = t->exec.seq, seq = t->run.seq, *length = t->source.length;
 
 	for (int64_t p = seq - 1, end = seq; p >= 0; p--) {
@@ -214,25 +215,27 @@ static void set_noise(struct trainer *t, int64_t b, int64_t n, const int32_t *fi
 	for (int64_t i = b * rows; i < (b + 1) * rows; i++) {
 		int64_t p = t->exec.host_pos[i];
 
-		z->token[i] = n * seq + p;
-		z->width[i] = (float)(t->run.neftune / sqrt((double)(length[p] * t->config.hidden)));
+		z->noise_token[i] = n * seq + p;
+		z->noise_width[i] = (float)(t->run.neftune / sqrt((double)(length[p] * t->config.hidden)));
 	}
 }
 
 int source_noise(struct trainer *t, struct dt_err *err)
 {
-	struct dt_noise *z = &t->exec.noise;
+	struct source *z = &t->source;
 	size_t rows = (size_t)(t->run.microbatch * t->exec.seq);
 
 	if (t->run.neftune <= 0)
 		return 0;
-	z->rng = dt_rng_make(t->run.data.seed, DT_RNG_DROPOUT, dt_hash_str("embedding noise"));
-	z->width = calloc(rows, sizeof(*z->width));
-	z->token = calloc(rows, sizeof(*z->token));
-	t->source.length = calloc((size_t)t->run.seq, sizeof(*t->source.length));
-	return z->width && z->token && t->source.length
-		       ? 0
-		       : dt_err_sys(err, -ENOMEM, "cannot hold the noise of a microbatch");
+	z->noise_width = calloc(rows, sizeof(*z->noise_width));
+	z->noise_token = calloc(rows, sizeof(*z->noise_token));
+	z->length = calloc((size_t)t->run.seq, sizeof(*z->length));
+	if (!z->noise_width || !z->noise_token || !z->length)
+		return dt_err_sys(err, -ENOMEM, "cannot hold the noise of a microbatch");
+	t->exec.noise = (struct dt_noise){
+		dt_rng_make(t->run.data.seed, DT_RNG_DROPOUT, dt_hash_str("embedding noise")).stream,
+		z->noise_width, z->noise_token};
+	return 0;
 }
 
 /* Samples n .. into f: of the rows that were read, or of the evaluation set where rows is NULL. */

@@ -21,7 +21,9 @@ struct source {
 	struct dt_dataset *eval; /* NULL: no evaluation */
 	struct dt_sampler eval_sampler;
 	struct dt_dataset_info info;
-	int64_t *length;	    /* [seq] of the example that a token is of, for noise; NULL: none */
+	int64_t *length;    /* [seq] of the example that a token is of, for noise; NULL: none */
+	float *noise_width; /* [rows of a microbatch] of exec.noise, likewise */
+	int64_t *noise_token;
 	struct image_source images; /* instead of all that */
 	struct given given;	    /* likewise */
 	struct drawn drawn;	    /* what it draws answers with */

@@ -330,7 +330,7 @@ as_on_host() {
     echo '{"model_type": "qwen2", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
         "hidden_act": "silu"}' >qwen2.json
-    as_on_host 1e-5 --model qwen2.json --steps 3 --lr 1e-2 --lora 4 --lora-dropout 0.1
+    as_on_host 1e-5 --model qwen2.json --steps 3 --lr 1e-2 --lora 4 --lora-dropout 0.1 --neftune 15
     ! slow || as_on_host 1e-5 --model qwen2.json --steps 3 --lr 1e-2 --lora 3 --dora # over ranks below, too
     as_on_host 1e-5 --model qwen2.json --steps 3 --lr 1e-2 --lora 3 --dora --lora-base nf4
     mpi_here

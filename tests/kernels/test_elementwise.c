@@ -273,6 +273,51 @@ static void test_dropout(void **state)
 	free_all(x.data, y.data, part.data, b.data, cut.data);
 }
 
+/* Range and moments; rows in another number and by other threads: a token's noise is its own, rounded. */
+static void test_noise(void **state)
+{
+	enum { ROWS = 150, N = 301 };
+	static float width[ROWS];
+	static int64_t token[ROWS];
+	const struct dt_noise p = {{{7, 0}, {2, 9}}, width, token};
+	struct dt_tensor y = random_tensor(DT_F32, ROWS, N, 1, 0),
+			 narrow = random_tensor(DT_BF16, ROWS, N, 1, 0),
+			 old = random_tensor(DT_BF16, ROWS, N, 2, 1), sum = copy_of(old),
+			 one = random_tensor(DT_F32, 1, N, 1, 0);
+	double mean = 0, squares = 0, n = (double)ROWS * N;
+
+	for (int i = 0; i < ROWS; i++) {
+		width[i] = 0.25f;
+		token[i] = 1000000007LL + 13 * (int64_t)i;
+	}
+	assert_int_equal(dev->ops->noise(dev, y, &p), 0);
+	assert_int_equal(dev->ops->noise(dev, narrow, &p), 0);
+	assert_int_equal(dev->ops->noise(dev, sum, &p), 0);
+	for (int64_t i = 0; i < ROWS * N; i++) {
+		const uint64_t at = (uint64_t)token[i / N] * N + (uint64_t)(i % N);
+		const uint32_t u = dt_philox_block(&p.stream, at / 4).v[at % 4] >> 8;
+		const float want = 0.25f * (2 * ((float)u / 16777216) - 1);
+
+		assert_true(get(y, i) == want && fabs(want) <= 0.25);
+		assert_true(get(narrow, i) == dt_bf16_to_f32(dt_f32_to_bf16(want)));
+		assert_true(get(sum, i) ==
+			    dt_bf16_to_f32(dt_f32_to_bf16((float)(get(old, i) + get(narrow, i)))));
+		mean += get(y, i) / n;
+		squares += get(y, i) * get(y, i) / n;
+	}
+	assert_true(fabs(mean) < 0.01 && fabs(squares / (0.25 * 0.25 / 3) - 1) < 0.03);
+	for (int64_t i = ROWS - 1; i >= 0; i -= 7) {
+		memset(one.data, 0, bytes_of(one));
+		assert_int_equal(
+			dev->ops->noise(dev, one, &(struct dt_noise){p.stream, &width[i], &token[i]}), 0);
+		for (int64_t j = 0; j < N; j++)
+			assert_true(get(one, j) == get(y, i * N + j));
+	}
+	token[3] = -1;
+	assert_int_equal(dev->ops->noise(dev, y, &p), -EINVAL);
+	free_all(y.data, narrow.data, old.data, sum.data, one.data);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -280,6 +325,7 @@ int main(void)
 		cmocka_unit_test(test_rounding),   cmocka_unit_test(test_sumsq),
 		cmocka_unit_test(test_softcap),	   cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_columns),	   cmocka_unit_test(test_dropout),
+		cmocka_unit_test(test_noise),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

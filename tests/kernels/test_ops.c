@@ -197,11 +197,15 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 					.pos = ids(m, m + 2),
 					.cols = n + 6,
 					.col = 3};
+	int64_t *token = (int64_t *)(void *)floats(2 * m);
+	const struct dt_noise noise = {{{1, 2}, {3, 4}}, positive(m).data, token};
 	uint8_t *packed = (uint8_t *)floats(54); /* 12 blocks of 18 bytes */
 	const struct dt_blocks_part blocks = {DT_BLOCKS_Q4_0, packed, 216, 0, 64, 384};
 	struct dt_tensor sum = r(DT_F32, m, 2 * n);
 	int out;
 
+	for (int64_t i = 0; i < m; i++)
+		token[i] = 1000000007LL * i + 3;
 	dt_quantize(DT_FMT_Q4_0, r(DT_F32, 6, 64).data, 384, packed);
 	sum = dt_t2(sum.data, DT_I64, m, n);
 	memset(sum.data, 0, bytes_of(sum));
@@ -225,6 +229,8 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	both_columns(0, r(t, m, n), 0, r(t, m, n), 1, n, false); /* refused */
 	both_dropout(1e-7, r(t, m, n), r(t, m, n), &drop, true);
 	both_dropout(0, r(t, m, n), r(t, m, n + 1), &drop, true); /* refused */
+	both_noise(1e-7, r(t, m, n), &noise);
+	both_noise(0, r(DT_I32, m, n), &noise); /* refused */
 	both_unpack(0, r(t, 6, 64), &blocks);
 	both_scale(0, r(t, m, n), 0.7f);
 	both_fill(0, r(t, m, n), 0.7f);
