@@ -218,8 +218,8 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
         }
         answers "${@:2}"
     }
-    one_of 2 "1 cd 600KiB fp32" "1 cx 400KiB bf16 --weights-disk sw" "2 cd 160KiB bf16 --layout tp2" "1 cd-q8.gguf 200KiB bf16 --weights-disk sw" \
-        "1 cx 1MiB fp32" "1 cd 600KiB fp32 --weights-disk sw" "2 cx 450KiB fp32 --layout tp2" "2 cy 300KiB bf16 --layout pp2"
+    one_of 4 "1 cd 600KiB fp32" "1 cx 400KiB bf16 --weights-disk sw" "1 cd-q8.gguf 200KiB bf16 --weights-disk sw" "2 cd 160KiB bf16 --layout tp2" \
+        "1 cx 1MiB fp32 --weights-disk sw" "1 cx 1MiB fp32" "2 cx 450KiB fp32 --layout tp2" "2 cy 300KiB bf16 --layout pp2"
     for run in "${some[@]}"; do
         read -r n of memory precision more <<<"$run"
         queues=$([ $queues = late ] && echo mixed || echo late) # kernels/cuda/emulate/queue.h
