@@ -3,6 +3,7 @@
 
 #include "base/crc.h"
 #include "base/progress.h"
+#include "nn/exec.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -80,18 +81,33 @@ bool dt_backing_any_written(const struct dt_backing *b, size_t n, uint64_t at)
 	return memchr(b->written + at / b->grain, 1, n / b->grain) != NULL;
 }
 
-void dt_backing_file_write(struct dt_backing *b, int slot, const char *from, size_t n, uint64_t at)
+/* Of n bytes in grains those of grain i. */
+static size_t in_grain(const struct dt_backing *b, size_t n, int64_t i)
+{
+	const size_t at = (size_t)i * b->grain;
+
+	return at >= n ? 0 : n - at < b->grain ? n - at : b->grain;
+}
+
+void dt_backing_file_write(struct dt_backing *b, int slot, char *from, size_t n, uint64_t at,
+			   struct backing_beside source)
 {
 	const int64_t first = (int64_t)(at / b->grain), grains = (int64_t)(n / b->grain);
 
 #pragma omp parallel for num_threads(b->dev->nthreads)
-	for (int64_t i = 0; i < grains; i++)
-		b->crc[first + i] = dt_crc32(0, from + (size_t)i * b->grain, b->grain);
+	for (int64_t i = 0; i < grains; i++) {
+		char *p = from + (size_t)i * b->grain;
+
+		if (source.values)
+			memcpy(p, source.values + (size_t)i * b->grain, in_grain(b, source.n, i));
+		b->crc[first + i] = dt_crc32(0, p, b->grain);
+	}
 	memset(b->written + first, 1, (size_t)grains);
 	dt_scratch_write(b->file, slot, from, n, at);
 }
 
-int dt_backing_look(struct dt_backing *b, char *to, size_t n, uint64_t at, struct dt_err *err)
+int dt_backing_look(struct dt_backing *b, char *to, size_t n, uint64_t at, struct backing_beside copy,
+		    struct dt_err *err)
 {
 	const int64_t first = (int64_t)(at / b->grain), grains = (int64_t)(n / b->grain);
 	int64_t bad = grains;
@@ -104,6 +120,8 @@ int dt_backing_look(struct dt_backing *b, char *to, size_t n, uint64_t at, struc
 			memset(p, 0, b->grain);
 		else if (dt_crc32(0, p, b->grain) != b->crc[first + i])
 			bad = i < bad ? i : bad;
+		if (copy.values)
+			memcpy(copy.values + (size_t)i * b->grain, p, in_grain(b, copy.n, i));
 	}
 	if (bad == grains)
 		return 0;
@@ -149,24 +167,75 @@ void dt_backing_write(struct dt_backing *b, int slot, const void *from, size_t n
 	if (b->card)
 		dt_backing_card_write(b, slot);
 	else
-		dt_backing_file_write(b, slot, from, n, at);
+		dt_backing_file_write(b, slot, (char *)from, n, at, (struct backing_beside){0});
 }
 
-int dt_backing_wait(struct dt_backing *b, int slot, struct dt_err *err)
+/* Until the transfer is over; what it read goes on to copy. */
+static int end(struct dt_backing *b, int slot, struct backing_beside copy, struct dt_err *err)
 {
 	struct backing_slot *s = &b->slot[slot];
 	const enum backing_does does = s->does;
 	double t0 = dt_now();
 	int rc;
 
-	if (does == NOTHING)
-		return 0;
 	s->does = NOTHING;
-	if (b->card)
-		return dt_backing_card_wait(b, slot, does, err);
 	rc = dt_scratch_wait(b->file, slot, err);
 	dt_backing_waited(b, t0, does == WRITES);
-	return rc < 0 || does == WRITES ? rc : dt_backing_look(b, s->memory, s->n, s->at, err);
+	return rc < 0 || does == WRITES ? rc : dt_backing_look(b, s->memory, s->n, s->at, copy, err);
+}
+
+int dt_backing_wait(struct dt_backing *b, int slot, struct dt_err *err)
+{
+	struct backing_slot *s = &b->slot[slot];
+	const enum backing_does does = s->does;
+
+	if (does == NOTHING)
+		return 0;
+	if (!b->card)
+		return end(b, slot, (struct backing_beside){0}, err);
+	s->does = NOTHING;
+	return dt_backing_card_wait(b, slot, does, err);
+}
+
+/* By all threads, or by the card. */
+static int copy(struct dt_backing *b, char *to, const char *from, size_t n, struct dt_err *err)
+{
+	if (b->card)
+		return dt_kernel_check(dt_dev_copy(b->dev, to, from, n), "dt_dev_copy(", err);
+#pragma omp parallel for num_threads(b->dev->nthreads)
+	for (int64_t i = 0; i < (int64_t)((n + b->grain - 1) / b->grain); i++)
+		memcpy(to + (size_t)i * b->grain, from + (size_t)i * b->grain, in_grain(b, n, i));
+	return 0;
+}
+
+int dt_backing_leave(struct dt_backing *b, int slot, void *memory, const void *from, size_t have, size_t n,
+		     uint64_t at, struct dt_err *err)
+{
+	int rc;
+
+	if (!b->card) {
+		begin(b, slot, WRITES, memory, n, at);
+		b->use->written_bytes += n;
+		dt_backing_file_write(b, slot, memory, n, at, (struct backing_beside){(char *)from, have});
+		return 0;
+	}
+	rc = copy(b, memory, from, have, err);
+	if (rc == 0)
+		dt_backing_write(b, slot, memory, n, at);
+	return rc;
+}
+
+int dt_backing_come(struct dt_backing *b, int slot, const void *memory, void *to, size_t have,
+		    struct dt_err *err)
+{
+	const enum backing_does does = b->slot[slot].does;
+	int rc = 0;
+
+	if (!b->card && does == READS)
+		return end(b, slot, (struct backing_beside){to, have}, err);
+	if (does == READS)
+		rc = dt_backing_wait(b, slot, err);
+	return rc < 0 ? rc : copy(b, to, memory, have, err);
 }
 
 bool dt_backing_done(struct dt_backing *b, int slot)

@@ -40,6 +40,14 @@ const char *dt_backing_how(const struct dt_backing *b);
 /* Begins a transfer in a slot that has none; what fails is said by the wait. */
 void dt_backing_read(struct dt_backing *b, int slot, void *to, size_t n, uint64_t at);
 void dt_backing_write(struct dt_backing *b, int slot, const void *from, size_t n, uint64_t at);
+/*
+ * The same of values that lie elsewhere in the device's memory: `have` of n bytes are copied to memory, where
+ * the transfer begins; and once it has ended, from memory to where they belong. In one pass with checksums.
+ */
+int dt_backing_leave(struct dt_backing *b, int slot, void *memory, const void *from, size_t have, size_t n,
+		     uint64_t at, struct dt_err *err);
+int dt_backing_come(struct dt_backing *b, int slot, const void *memory, void *to, size_t have,
+		    struct dt_err *err);
 /* Until the slot's transfer is done, if it has one. -errno of it; -EBADMSG: not as it was written. */
 int dt_backing_wait(struct dt_backing *b, int slot, struct dt_err *err);
 /* Whether that would not wait. */

@@ -132,7 +132,7 @@ static void go_on(struct dt_backing *b, int k)
 	struct backing_slot *s = &b->slot[k];
 
 	s->leaving = false;
-	dt_backing_file_write(b, k, s->pinned, s->n, s->at);
+	dt_backing_file_write(b, k, s->pinned, s->n, s->at, (struct backing_beside){0});
 }
 
 static void look_around(struct dt_backing *b)
@@ -211,7 +211,7 @@ static int wait_file(struct dt_backing *b, int k, enum backing_does does, struct
 	dt_backing_waited(b, t0, does == WRITES);
 	if (rc < 0 || does == WRITES || !s->n)
 		return rc;
-	rc = dt_backing_look(b, s->pinned, s->n, s->at, err);
+	rc = dt_backing_look(b, s->pinned, s->n, s->at, (struct backing_beside){0}, err);
 	if (rc < 0)
 		return rc;
 	s->rc = dt_dev_copy(b->dev, s->memory, s->pinned, s->n);

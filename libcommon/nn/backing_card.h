@@ -50,10 +50,18 @@ struct dt_backing {
 void dt_backing_waited(struct dt_backing *b, double since, bool write);
 /* Whether any of these bytes of the file were ever written. */
 bool dt_backing_any_written(const struct dt_backing *b, size_t n, uint64_t at);
+/* Values beside the memory of a transfer, which are copied on the way. */
+struct backing_beside {
+	char *values; /* NULL: there are none */
+	size_t n;
+};
+
 /* Begins a transfer of the file, and keeps the checksums of what it writes. */
-void dt_backing_file_write(struct dt_backing *b, int slot, const char *from, size_t n, uint64_t at);
+void dt_backing_file_write(struct dt_backing *b, int slot, char *from, size_t n, uint64_t at,
+			   struct backing_beside source);
 /* What came from the file is as it was written, and zero where it never was. -EBADMSG. */
-int dt_backing_look(struct dt_backing *b, char *to, size_t n, uint64_t at, struct dt_err *err);
+int dt_backing_look(struct dt_backing *b, char *to, size_t n, uint64_t at, struct backing_beside copy,
+		    struct dt_err *err);
 
 int dt_backing_card_open(struct dt_backing *b, uint64_t bytes, struct dt_err *err);
 /* Until nothing is queued; then the file may be closed, and the rest. */

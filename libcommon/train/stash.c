@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PARTS 8 /* of a value, which all threads copy */
-
 struct stash_slot {
 	int entry; /* whose values are here, or on their way; -1: none */
 	bool busy, writes;
@@ -101,23 +99,6 @@ static size_t bytes_of(const struct trainer *t, int i)
 	return (size_t)dt_value_numel(p, v) * (size_t)dt_dtype_size(p->value[v].dtype);
 }
 
-/* Copies n bytes, by all threads or by the card. */
-static int copy(const struct trainer *t, char *to, const char *from, size_t n, struct dt_err *err)
-{
-	size_t part = (n / PARTS + 64) / 64 * 64;
-
-	if (!dt_dev_is_host(t->dev))
-		return dt_kernel_check(dt_dev_copy(t->dev, to, from, n), "dt_dev_copy(", err);
-#pragma omp parallel for num_threads(t->dev->nthreads)
-	for (int i = 0; i < PARTS; i++) {
-		size_t at = (size_t)i * part;
-
-		if (at < n)
-			memcpy(to + at, from + at, n - at < part ? n - at : part);
-	}
-	return 0;
-}
-
 /* Until the slot's transfer is done, if it has one. */
 static int finish(struct trainer *t, int k, struct dt_err *err)
 {
@@ -141,10 +122,10 @@ static int leave(struct trainer *t, const struct dt_flight *f, int i, struct dt_
 
 	if (rc < 0)
 		return rc;
-	rc = copy(t, slot_at(t, k), dt_exec_value(&t->exec, f, e->value), bytes_of(t, i), err);
+	rc = dt_backing_leave(s->file, k, slot_at(t, k), dt_exec_value(&t->exec, f, e->value), bytes_of(t, i),
+			      e->bytes, e->at, err);
 	if (rc < 0)
 		return rc;
-	dt_backing_write(s->file, k, slot_at(t, k), e->bytes, e->at);
 	s->slot[k] = (struct stash_slot){i, true, true};
 	s->out++;
 	return 0;
@@ -201,12 +182,14 @@ static int come_back(struct trainer *t, const struct dt_flight *f, int i, struct
 	int rc = read_ahead(t, err), k = find(t, i);
 
 	if (rc == 0 && !s->slot[k].writes)
-		rc = finish(t, k, err);
+		s->slot[k].busy = false;
 	if (rc == 0)
-		rc = copy(t, dt_exec_value(&t->exec, f, entry(t, i)->value), slot_at(t, k), bytes_of(t, i),
-			  err);
-	if (rc < 0)
+		rc = dt_backing_come(s->file, k, slot_at(t, k),
+				     dt_exec_value(&t->exec, f, entry(t, i)->value), bytes_of(t, i), err);
+	if (rc < 0) {
+		dt_err_hint(err, "--resume auto goes on from the newest checkpoint");
 		return rc;
+	}
 	s->slot[k].entry = -1;
 	s->in++;
 	return 0;
