@@ -174,11 +174,16 @@ static bool run_to(struct stream *s, uint64_t upto, bool wait)
 	while (s->done < upto) {
 		struct step *x = s->first;
 		const struct event of = x->of ? *x->of : (struct event){};
-		const uint64_t at = s->done;
+		const uint64_t at = s->done, begun = x->begun;
+		const bool waits = x->kind == WAIT;
 
-		if (!settle(s, x->begun, wait) || (x->kind == WAIT && !reach(&of, wait)))
+		/*
+		 * An order alone is no work: what libraries compute in front of it goes on, as ranks
+		 * that tell each other things need. Where this waits another thread may run the step.
+		 */
+		if (waits ? !reach(&of, wait) : !settle(s, begun, wait))
 			return false;
-		if (s->done != at) /* another thread has run it */
+		if (s->done != at)
 			continue;
 		if (run_step(s, x) < 0)
 			dt_emu_die("a step failed that was well when it was given");
