@@ -1,22 +1,17 @@
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/draws.h"
 
-/* n elements from number first of the stream on. A block of the generator is four numbers. */
+/* n elements from number first of the stream on. */
 static DT_SIMD void dropout_part(char *y, enum dt_dtype ty, const char *x, enum dt_dtype tx, int64_t n,
 				 uint64_t first, const struct dt_dropout *p, bool add)
 {
 	float bx[DT_CHUNK], by[DT_CHUNK];
 	const float *px = dt_load(bx, x, tx, n), *old = dt_load(by, y, ty, n);
 	float *py = dt_stage(by, y, ty);
-	uint32_t draw[DT_CHUNK + 8];
-	const int64_t skip = (int64_t)(first % 4), blocks = (skip + n + 3) / 4;
+	uint32_t room[DT_DRAWS];
+	const uint32_t *draw = dt_draws(room, &p->stream, first, n);
 
-	for (int64_t b = 0; b < blocks; b++) {
-		const struct dt_philox r = dt_philox_block(&p->stream, first / 4 + (uint64_t)b);
-
-		memcpy(draw + 4 * b, r.v, sizeof r.v);
-	}
 	for (int64_t j = 0; j < n; j++) {
-		const float kept = draw[skip + j] < p->below ? 0.f : px[j] * p->scale;
+		const float kept = draw[j] < p->below ? 0.f : px[j] * p->scale;
 
 		py[j] = add ? old[j] + kept : kept;
 	}

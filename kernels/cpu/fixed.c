@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/draws.h"
 
 #include <math.h>
 
@@ -60,20 +60,14 @@ int dt_cpu_fixed_get(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor su
 	return 0;
 }
 
-/* A block of the generator is four numbers; a chunk may begin within one. */
 static DT_SIMD void round_chunk(uint16_t *restrict y, const float *restrict x, int64_t n,
 				const struct dt_philox_stream *s, uint64_t first)
 {
-	uint32_t draw[DT_CHUNK + 8];
-	const int64_t skip = (int64_t)(first % 4), blocks = (skip + n + 3) / 4;
+	uint32_t room[DT_DRAWS];
+	const uint32_t *draw = dt_draws(room, s, first, n);
 
-	for (int64_t b = 0; b < blocks; b++) {
-		const struct dt_philox p = dt_philox_block(s, first / 4 + (uint64_t)b);
-
-		memcpy(draw + 4 * b, p.v, sizeof p.v);
-	}
 	for (int64_t i = 0; i < n; i++)
-		y[i] = dt_round_one(x[i], draw[skip + i]);
+		y[i] = dt_round_one(x[i], draw[i]);
 }
 
 int dt_cpu_round_random(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_round *p)

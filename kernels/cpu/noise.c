@@ -1,6 +1,6 @@
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/draws.h"
 
-/* n elements from number first of the stream on. A block of the generator is four numbers. */
+/* n elements from number first of the stream on. */
 static DT_SIMD void noise_part(char *y, enum dt_dtype t, int64_t n, uint64_t first, float width,
 			       const struct dt_philox_stream *stream)
 {
@@ -8,16 +8,11 @@ static DT_SIMD void noise_part(char *y, enum dt_dtype t, int64_t n, uint64_t fir
 	uint16_t narrow[DT_CHUNK];
 	const float *old = dt_load(by, y, t, n);
 	float *sum = dt_stage(by, y, t);
-	uint32_t draw[DT_CHUNK + 8];
-	const int64_t skip = (int64_t)(first % 4), blocks = (skip + n + 3) / 4;
+	uint32_t room[DT_DRAWS];
+	const uint32_t *draw = dt_draws(room, stream, first, n);
 
-	for (int64_t b = 0; b < blocks; b++) {
-		const struct dt_philox r = dt_philox_block(stream, first / 4 + (uint64_t)b);
-
-		memcpy(draw + 4 * b, r.v, sizeof r.v);
-	}
 	for (int64_t j = 0; j < n; j++)
-		z[j] = width * dt_noise_of(draw[skip + j]);
+		z[j] = width * dt_noise_of(draw[j]);
 	if (t != DT_F32) {
 		dt_store((char *)narrow, t, z, n);
 		memcpy(z, dt_load(z, (const char *)narrow, t, n), (size_t)n * sizeof *z);

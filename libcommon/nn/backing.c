@@ -160,14 +160,21 @@ void dt_backing_read(struct dt_backing *b, int slot, void *to, size_t n, uint64_
 	}
 }
 
-void dt_backing_write(struct dt_backing *b, int slot, const void *from, size_t n, uint64_t at)
+/* source: of what is to be in memory first, on processors. */
+static void begin_write(struct dt_backing *b, int slot, void *memory, size_t n, uint64_t at,
+			struct backing_beside source)
 {
-	begin(b, slot, WRITES, (void *)from, n, at);
+	begin(b, slot, WRITES, memory, n, at);
 	b->use->written_bytes += n;
 	if (b->card)
 		dt_backing_card_write(b, slot);
 	else
-		dt_backing_file_write(b, slot, (char *)from, n, at, (struct backing_beside){0});
+		dt_backing_file_write(b, slot, memory, n, at, source);
+}
+
+void dt_backing_write(struct dt_backing *b, int slot, const void *from, size_t n, uint64_t at)
+{
+	begin_write(b, slot, (void *)from, n, at, (struct backing_beside){0});
 }
 
 /* Until the transfer is over; what it read goes on to copy. */
@@ -211,17 +218,10 @@ static int copy(struct dt_backing *b, char *to, const char *from, size_t n, stru
 int dt_backing_leave(struct dt_backing *b, int slot, void *memory, const void *from, size_t have, size_t n,
 		     uint64_t at, struct dt_err *err)
 {
-	int rc;
+	int rc = b->card ? copy(b, memory, from, have, err) : 0;
 
-	if (!b->card) {
-		begin(b, slot, WRITES, memory, n, at);
-		b->use->written_bytes += n;
-		dt_backing_file_write(b, slot, memory, n, at, (struct backing_beside){(char *)from, have});
-		return 0;
-	}
-	rc = copy(b, memory, from, have, err);
 	if (rc == 0)
-		dt_backing_write(b, slot, memory, n, at);
+		begin_write(b, slot, memory, n, at, (struct backing_beside){(char *)from, have});
 	return rc;
 }
 

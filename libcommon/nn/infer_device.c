@@ -98,15 +98,10 @@ static void drop(struct dt_infer *m, int i)
 	s->recorded[i] = s->recorded[--s->nrecorded];
 }
 
-static void drop_all(struct dt_infer *m)
+void dt_infer_side_forget(struct dt_infer *m)
 {
 	while (m->side.nrecorded)
 		drop(m, m->side.nrecorded - 1);
-}
-
-void dt_infer_side_forget(struct dt_infer *m)
-{
-	drop_all(m);
 }
 
 void dt_infer_side_release(struct dt_infer *m)
@@ -115,7 +110,7 @@ void dt_infer_side_release(struct dt_infer *m)
 
 	if (dt_dev_is_host(m->dev))
 		return;
-	drop_all(m);
+	dt_infer_side_forget(m);
 	tables_close(m);
 	free(s->linear);
 	dt_dev_host_free(m->dev, s->logits);
@@ -135,7 +130,7 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 	if (b->nseq > m->p.max_seqs)
 		return dt_err_set(err, -EINVAL, "a batch of %d sequences exceeds %d", b->nseq, m->p.max_seqs);
 	if (b->draw && b->nedits > s->max_edits) { /* what was recorded knows the old ones */
-		drop_all(m);
+		dt_infer_side_forget(m);
 		tables_close(m);
 		if ((rc = tables_open(m, 2 * b->nedits, err)) < 0)
 			return rc;

@@ -7,7 +7,6 @@
 #include "train/trainer.h"
 
 #include "base/units.h"
-#include "plan/draws.h"
 
 #include <errno.h>
 #include <string.h>
@@ -48,20 +47,17 @@ static int open_messages(struct trainer *t, struct dt_err *err)
 int arena_open(struct trainer *t, struct dt_err *err)
 {
 	size_t n = t->plan.arena_bytes, room = 0, all = 0;
-	uint64_t draws = 0, handed;
 	char want[32], have[32];
 	void *base;
 	int rc;
 
 	if (dt_dev_is_host(t->dev))
 		return dt_arena_init(&t->arena, n, err);
-	if ((rc = dt_draws_bytes(&t->run, &draws, &handed, err)) < 0)
-		return rc;
 	rc = dt_dev_memory(t->dev, &room, &all);
-	if (rc == 0 && n + draws > room) {
+	if (rc == 0 && n + t->draws > room) {
 		t->status = DT_EXIT_NO;
 		dt_err_set(err, -ENOSPC, "the plan needs %s on the device, %s are free",
-			   dt_format_size(n + draws, want, sizeof(want)),
+			   dt_format_size(n + t->draws, want, sizeof(want)),
 			   dt_format_size(room, have, sizeof(have)));
 		dt_err_hint(err, "see dt-memest for what would make it fit");
 		return -ENOSPC;

@@ -2,7 +2,6 @@
 
 #include "base/scratch.h"
 #include "base/units.h"
-#include "plan/draws.h"
 #include "plan/here.h"
 
 #include <errno.h>
@@ -14,14 +13,13 @@ enum { HOST, DISK, POOLS };
 static int look(struct trainer *t, uint64_t need[POOLS], uint64_t room[POOLS], struct dt_err *err)
 {
 	const struct dt_memory_plan *p = &t->plan;
-	uint64_t draws = 0, handed = 0;
-	int rc = dt_draws_bytes(&t->run, &draws, &handed, err);
+	int rc = 0;
 
-	need[HOST] = p->place_bytes[DT_PLACE_HOST] + handed +
-		     (dt_dev_is_host(t->dev) ? p->arena_bytes + draws : 0);
+	need[HOST] = p->place_bytes[DT_PLACE_HOST] + t->draws_host +
+		     (dt_dev_is_host(t->dev) ? p->arena_bytes + t->draws : 0);
 	need[DISK] = p->place_bytes[DT_PLACE_DISK];
 	room[HOST] = dt_here_free("");
-	if (rc == 0 && t->run.offload.what && t->run.offload.dir)
+	if (t->run.offload.what && t->run.offload.dir)
 		rc = dt_scratch_free(t->run.offload.dir, &room[DISK], err);
 	return rc;
 }

@@ -107,18 +107,17 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
 	int rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
-	uint64_t draws = 0, handed;
 
 	if (rc == -ENOSPC) /* no recomputation makes it fit */
 		t->status = DT_EXIT_NO;
 	if (rc < 0)
 		return rc;
-	if (t->run.mem_limit && (rc = dt_draws_bytes(&t->run, &draws, &handed, err)) < 0)
+	if ((rc = dt_draws_bytes(&t->run, &t->draws, &t->draws_host, err)) < 0)
 		return rc;
-	if (t->run.mem_limit && t->plan.arena_bytes + draws > t->run.mem_limit) {
+	if (t->run.mem_limit && t->plan.arena_bytes + t->draws > t->run.mem_limit) {
 		t->status = DT_EXIT_NO;
 		dt_err_set(err, -ENOSPC, "the plan needs %llu bytes a rank, the limit is %llu",
-			   (unsigned long long)(t->plan.arena_bytes + draws),
+			   (unsigned long long)(t->plan.arena_bytes + t->draws),
 			   (unsigned long long)t->run.mem_limit);
 		dt_err_hint(err, "see dt-memest for what would make it fit");
 		return -ENOSPC;
@@ -186,7 +185,6 @@ static int plan(struct trainer *t, struct dt_err *err)
 
 	if ((rc = device_open(t, thread_count(t), err)) < 0)
 		return rc;
-	t->run.on_card = !dt_dev_is_host(t->dev);
 	if ((rc = plan_memory(t, err)) < 0 || (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
 	    (rc = dt_run_decay(&t->run, &t->table, err)) < 0 ||
 	    (rc = dt_run_rates(&t->run, &t->table, err)) < 0)

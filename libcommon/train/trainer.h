@@ -98,6 +98,7 @@ struct trainer {
 	struct dt_params table;
 	struct dt_local local;
 	struct dt_memory_plan plan;
+	uint64_t draws, draws_host; /* bytes beside it of what answers prompts (plan/draws.h) */
 
 	struct dt_dev *dev;
 	struct dt_exec exec;
