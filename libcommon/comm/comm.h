@@ -105,6 +105,8 @@ bool dt_world_lost(struct dt_world *w);
 int dt_world_threads(const struct dt_world_info *i, int *ret_mine);
 /* Seconds that an operation may take; 0: no watchdog. */
 double dt_world_timeout(const struct dt_world *w);
+/* A rank of this machine whose process is stopped, by a signal or a debugger, and its process; -1: none. */
+int dt_world_stopped(const struct dt_world *w, int *ret_pid);
 /* Finishes MPI. Not for use after an error: dt_world_abort then. */
 void dt_world_finalize(struct dt_world *w);
 /* Ends every rank of the job at once. */

@@ -359,7 +359,8 @@ void dt_comm_elastic_leave(struct dt_world *w, bool finished)
 	for (int i = 0; finished && i < DT_SEATS; i++) {
 		int pid = atomic_load(&e->b->seat[i].pid), is = atomic_load(&e->b->seat[i].state);
 
-		if ((is == DT_SEAT_OUT || is == DT_SEAT_JOINS) && dt_seat_look(pid, &born) == 'T' &&
+		if ((is == DT_SEAT_OUT || is == DT_SEAT_JOINS) &&
+		    dt_comm_process_stopped(dt_comm_process(pid, &born)) &&
 		    born == atomic_load(&e->b->seat[i].born))
 			kill(pid, SIGKILL);
 	}

@@ -1,42 +1,20 @@
 #include "comm/elastic_seats.h"
+#include "comm/watchdog.h"
 
 #include "base/progress.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-char dt_seat_look(int pid, uint64_t *ret_born)
-{
-	char path[32], text[1024], state = 0, *p;
-	unsigned long long born = 0;
-	size_t n;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	f = fopen(path, "re");
-	n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
-	if (f)
-		fclose(f);
-	text[n] = '\0';
-	p = strrchr(text, ')');
-	if (!p ||
-	    sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-		   &state, &born) != 2)
-		return 0;
-	*ret_born = born;
-	return state == 'Z' || state == 'X' ? 0 : state;
-}
 
 int dt_seat_lost(struct dt_elastic *e, int thread, int i)
 {
 	struct dt_seat *s = &e->b->seat[i];
 	uint64_t born = 0;
-	char run = dt_seat_look(atomic_load(&s->pid), &born);
+	char run = dt_comm_process(atomic_load(&s->pid), &born);
 
 	if (!run || born != atomic_load(&s->born))
 		return DT_SEAT_DIED;
-	if (run != 'T' && run != 't') {
+	if (!dt_comm_process_stopped(run)) {
 		e->still[thread][i] = 0;
 		return 0;
 	}
@@ -65,7 +43,7 @@ void dt_seat_take(struct dt_elastic *e, int i, int state)
 	struct dt_seat *s = &e->b->seat[i];
 	uint64_t born = 0;
 
-	dt_seat_look((int)getpid(), &born);
+	dt_comm_process((int)getpid(), &born);
 	e->me = i;
 	atomic_store(&s->how, DT_SEAT_LEFT);
 	atomic_store(&s->born, born);

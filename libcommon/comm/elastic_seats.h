@@ -64,8 +64,6 @@ struct dt_elastic {
 	double still[2][DT_SEATS]; /* since when a process stands still, as each of two threads has seen it */
 };
 
-/* The state letter and the start of a process; 0: it has ended. */
-char dt_seat_look(int pid, uint64_t *ret_born);
 /* Whether the process of seat i is lost: 0, or why. thread: 0 for the watchdog's, 1 for the rank's own. */
 int dt_seat_lost(struct dt_elastic *e, int thread, int i);
 /* Whether seat i is out; it is voted out where it is lost. */

@@ -161,12 +161,13 @@ static void check(struct dt_world *w)
 static void find_dead(struct dt_world *w, const struct pollfd *p)
 {
 	struct dt_comm_watch *k = w->watch;
+	uint64_t born;
 
 	for (int i = 0; i < w->board_n; i++) {
 		if (k->dead[i] || &w->board[i] == atomic_load(&w->me))
 			continue;
 		if (k->pidfd[i] >= 0 ? p[i].revents != 0
-				     : dt_comm_watch_process(atomic_load(&w->board[i].pid)) == 0) {
+				     : dt_comm_process(atomic_load(&w->board[i].pid), &born) == 0) {
 			k->dead[i] = true;
 			if (k->pidfd[i] >= 0)
 				close(k->pidfd[i]);

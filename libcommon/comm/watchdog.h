@@ -33,8 +33,13 @@ struct dt_comm_watch {
 	struct dt_comm_rank_state *state; /* [world size] */
 };
 
-/* The state letter of a process in /proc; 0: it has ended, or is a zombie. */
-char dt_comm_watch_process(int pid);
+/* The state letter of a process in /proc, and when it began in clock ticks; 0: it has ended, or is a zombie. */
+char dt_comm_process(int pid, uint64_t *ret_born);
+/* Of such a letter: stopped by a signal or by a debugger. */
+static inline bool dt_comm_process_stopped(char run)
+{
+	return run == 'T' || run == 't';
+}
 /* Ranks of the group of at, of the world during start-up, to be freed. Returns how many. */
 int dt_comm_watch_members(struct dt_world *w, const struct dt_comm_where *at, int **ret, char name[16]);
 /* The current operation of a slot; zero while it is changing. */

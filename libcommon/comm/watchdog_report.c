@@ -29,7 +29,7 @@ static bool gone(const struct dt_comm_rank_state *s)
 /* Whether this rank keeps the operation from completing. */
 static bool absent(const struct dt_comm_where *at, const struct dt_comm_rank_state *s, int rank)
 {
-	if (!s->known || gone(s) || s->run == 'T')
+	if (!s->known || gone(s) || dt_comm_process_stopped(s->run))
 		return true;
 	if (at->kind == DT_COMM_SEND || at->kind == DT_COMM_RECV)
 		return rank == at->peer;
@@ -75,7 +75,7 @@ static void log_state(const struct dt_world *w, int rank, const struct dt_comm_r
 		append(doing, sizeof(doing), ", has entered %llu of %llu collectives of this group",
 		       (unsigned long long)s->arrived, (unsigned long long)at->seq);
 	dt_log_msg(w->log, "  rank %d: process %d is %s, %s", rank, s->pid,
-		   s->run == 'T' ? "stopped (a signal or a debugger)" : "running", doing);
+		   dt_comm_process_stopped(s->run) ? "stopped (a signal or a debugger)" : "running", doing);
 }
 
 int dt_comm_watch_members(struct dt_world *w, const struct dt_comm_where *at, int **ret, char name[16])

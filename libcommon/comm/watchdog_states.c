@@ -18,23 +18,26 @@ struct datagram {
 	struct dt_comm_rank_state s;
 };
 
-char dt_comm_watch_process(int pid)
+char dt_comm_process(int pid, uint64_t *ret_born)
 {
-	char path[64], text[512], *p;
-	FILE *f;
+	char path[32], text[1024], state = 0, *p;
+	unsigned long long born = 0;
 	size_t n;
+	FILE *f;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	f = fopen(path, "re");
-	if (!f)
-		return 0;
-	n = fread(text, 1, sizeof(text) - 1, f);
-	fclose(f);
+	n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+	if (f)
+		fclose(f);
 	text[n] = '\0';
 	p = strrchr(text, ')'); /* the name in parentheses may hold anything */
-	if (!p || p[1] != ' ')
+	if (!p ||
+	    sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+		   &state, &born) != 2)
 		return 0;
-	return p[2] == 'Z' || p[2] == 'X' ? 0 : p[2];
+	*ret_born = born;
+	return state == 'Z' || state == 'X' ? 0 : state;
 }
 
 struct dt_comm_where dt_comm_watch_where(const struct dt_comm_slot *s)
@@ -57,14 +60,27 @@ static struct dt_comm_rank_state board_state(const struct dt_world *w, int i, in
 	const struct dt_comm_slot *s = &w->board[i];
 	struct dt_comm_rank_state st = {.known = true,
 					.rank = w->board_n > 1 ? w->node_ranks[i] : w->info.rank};
+	uint64_t born;
 
 	st.pid = atomic_load(&s->pid);
 	st.phase = atomic_load(&s->phase);
-	st.run = st.pid ? dt_comm_watch_process(st.pid) : '?';
+	st.run = st.pid ? dt_comm_process(st.pid, &born) : '?';
 	st.arrived = group >= 0 ? atomic_load(&s->arrived[group]) : 0;
 	st.at = dt_comm_watch_where(s);
 	st.at.what[sizeof(st.at.what) - 1] = '\0';
 	return st;
+}
+
+int dt_world_stopped(const struct dt_world *w, int *ret_pid)
+{
+	for (int i = 0; i < w->board_n; i++) {
+		const struct dt_comm_rank_state s = board_state(w, i, -1);
+
+		*ret_pid = s.pid;
+		if (dt_comm_process_stopped(s.run))
+			return s.rank;
+	}
+	return -1;
 }
 
 static void answer(struct dt_world *w, const struct datagram *q, const struct sockaddr_in *to)

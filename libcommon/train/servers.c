@@ -234,9 +234,16 @@ static int64_t length(const struct trainer *t)
 	return end - t->loop.step;
 }
 
-/* Nobody is in an operation that the watchdog would name. */
+/* Nobody is in an operation that the watchdog would name. The slowest may wait for one that stands still. */
 static int behind(struct trainer *t, const struct stretch *s, const struct clocks_turn *w, struct dt_err *err)
 {
+	int pid, stopped = dt_world_stopped(t->world, &pid);
+
+	if (stopped >= 0)
+		return dt_err_set(err, -ETIMEDOUT,
+				  "rank %d: process %d is stopped (a signal or a debugger), and others have "
+				  "waited for %g s",
+				  stopped, pid, dt_world_timeout(t->world));
 	return dt_err_set(err, -ETIMEDOUT,
 			  "rank %lld of dp is at step %lld, %lld behind, and for %g s no further",
 			  (long long)w->rank, (long long)(s->step + w->done), (long long)(s->own - w->done),
