@@ -13,7 +13,7 @@
 #define ROWS 6
 #define VECS 2
 #elif QUANT_LANES == 8
-#define ROWS 2
+#define ROWS 4
 #define VECS 2
 #else
 #define ROWS 4
@@ -26,8 +26,30 @@ struct ahead {
 	int64_t step;
 };
 
-/* acc += w . x by fours; w unsigned, x signed. wide: w reaches past 128 and stands for w - 128. */
-DT_INLINE vi dot(vi acc, vi w, vi x, const bool wide)
+/*
+ * AVX2 multiplies bytes and adds them by pairs in 16 bits. NARROW: sums stay in 16 bits for RUN pairs of chunks,
+ * each of which adds at most 4 x 127 times the largest weight: 15, 24 (MXFP4), 31 or 63. Of Q8_0 none stays.
+ */
+#if QUANT_LANES == 8 && !defined(QUANT_VNNI)
+#define NARROW(f) ((f) != DT_FMT_Q8_0)
+#else
+#define NARROW(f) false
+#endif
+#define RUN(f) ((f) == DT_FMT_MXFP4 || (f) == DT_FMT_Q5_K ? 2 : (f) == DT_FMT_Q6_K ? 1 : 4)
+
+/* acc += neighbours of narrow sums. */
+DT_INLINE vi widen(vi acc, vi run)
+{
+#if QUANT_LANES == 8
+	return _mm256_add_epi32(acc, _mm256_madd_epi16(run, _mm256_set1_epi16(1)));
+#else
+	(void)run;
+	return acc;
+#endif
+}
+
+/* acc += w . x by fours, narrow sums by twos; w unsigned, x signed. */
+DT_INLINE vi dot(vi acc, vi w, vi x, const enum dt_format f)
 {
 #if QUANT_LANES == 16
 	return _mm512_dpbusd_epi32(acc, w, x);
@@ -36,15 +58,17 @@ DT_INLINE vi dot(vi acc, vi w, vi x, const bool wide)
 #elif QUANT_LANES == 4
 	const int8x16_t bytes = vreinterpretq_s8_s32(w);
 
-	return neon_dot(acc, wide ? veorq_s8(bytes, vdupq_n_s8(-128)) : bytes, vreinterpretq_s8_s32(x));
+	return neon_dot(acc, f == DT_FMT_Q8_0 ? veorq_s8(bytes, vdupq_n_s8(-128)) : bytes,
+			vreinterpretq_s8_s32(x));
 #else
-	/* Pairs are added in 16 bits, which 255 x 127 x 2 would leave and 128 x 127 x 2 does not. */
-	if (wide) {
+	if (f == DT_FMT_Q8_0) { /* for w - 128: 128 x 127 x 2 stays within 16 bits, 255 x 127 x 2 does not */
 		w = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));
-		x = _mm256_sign_epi8(x, w);
-		w = _mm256_abs_epi8(w);
+		acc = widen(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)));
+	} else {
+		acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x));
 	}
-	return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
+	__asm__("" : "+x"(acc)); /* else gcc keeps the products in memory, to add them at the end */
+	return acc;
 #endif
 }
 
@@ -79,7 +103,8 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		     const int rows, const int vecs)
 {
 	const int quants = f == DT_FMT_Q8_0 ? 512 : f == DT_FMT_Q6_K ? 384 : f == DT_FMT_Q5_K ? 320 : 256;
-	const bool two = f == DT_FMT_Q6_K, minima = f == DT_FMT_Q4_1 || dt_is_k_min(f);
+	const int run = RUN(f);
+	const bool narrow = NARROW(f), two = f == DT_FMT_Q6_K, minima = f == DT_FMT_Q4_1 || dt_is_k_min(f);
 	vf sum[ROWS][VECS];
 
 	DT_FOR (8, int r = 0; r < rows; r++)
@@ -87,7 +112,7 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 			sum[r][v] = V(setzero_ps)();
 	for (int64_t b = 0; b < blocks; b++) {
 		vf scale[VECS][2], min[VECS];
-		vi acc[ROWS][VECS];
+		vi acc[ROWS][VECS], part[ROWS][VECS];
 
 		/* The processor's own prefetching does not cross panels, and stops where rows repeat them. */
 		for (int64_t i = 0; i < next->step; i += 64)
@@ -101,22 +126,31 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 			DT_FOR (VECS, int v = 0; v < vecs; v++)
 				unpack(w[v], f, c[v].quants + b * quants, i);
 			DT_FOR (8, int r = 0; r < rows; r++)
-				if (i == 0 || (two && i == 2))
-					DT_FOR (VECS, int v = 0; v < vecs; v++)
+				DT_FOR (VECS, int v = 0; v < vecs; v++) {
+					if (i == 0 || (two && i == 2))
 						acc[r][v] = start(f, &xb[r * blocks + b], i / 2);
+					if (narrow && i % run == 0)
+						part[r][v] = V(set1_epi32)(0);
+				}
 			DT_FOR (2, int e = 0; e < 2; e++)
 				DT_FOR (8, int r = 0; r < rows; r++) {
 					int32_t word;
 
 					memcpy(&word, x + (r * blocks + b) * 32 + 8 * i + 4 * e, 4);
-					DT_FOR (VECS, int v = 0; v < vecs; v++)
-						acc[r][v] = dot(acc[r][v], w[v][e], V(set1_epi32)(word),
-								f == DT_FMT_Q8_0);
+					DT_FOR (VECS, int v = 0; v < vecs; v++) {
+						vi *to = narrow ? &part[r][v] : &acc[r][v];
+
+						*to = dot(*to, w[v][e], V(set1_epi32)(word), f);
+					}
 				}
-			DT_FOR (8, int r = 0; r < rows; r++)
+			DT_FOR (8, int r = 0; r < rows; r++) {
+				DT_FOR (VECS, int v = 0; v < vecs; v++)
+					if (narrow && i % run == run - 1)
+						acc[r][v] = widen(acc[r][v], part[r][v]);
 				if (i == 3 || (two && i == 1))
 					add_up(sum[r], acc[r], scale, i / 2, minima ? min : NULL,
 					       &xb[r * blocks + b], vecs);
+			}
 		}
 	}
 	DT_FOR (8, int r = 0; r < rows; r++)

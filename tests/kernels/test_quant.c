@@ -410,7 +410,12 @@ static void test_instruction_sets(void **state)
 
 		struct dt_packed *w = packed(formats[f], rows, n, k);
 		const struct dt_packed_part *p = w->part;
+		const int64_t vectors = blocks * dt_quant_shape(formats[f])->quants / 64;
 
+		/* And of the others: every bit set, the largest number of MXFP4, none set. */
+		for (int64_t i = 0; i < vectors && formats[f] != DT_FMT_Q8_0; i++)
+			for (int r = 0; r < 3; r++)
+				memset(p->data + i * 64 + r * 4, (const int[]){0xff, 0x77, 0}[r], 4);
 		for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
 			const bool plain = list[i].fn == dt_quant_mul_plain;
 
