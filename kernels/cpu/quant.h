@@ -47,6 +47,7 @@ struct dt_xblock {
 	void name(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t blocks)
 typedef DT_QUANT_ROW(dt_quant_row_fn);
 DT_QUANT_ROW(dt_quant_row_plain);
+DT_QUANT_ROW(dt_quant_row_avx2);
 DT_QUANT_ROW(dt_quant_row_vnni);
 
 /* A row of k elements as bf16 or f32, padded with zeros to whole blocks (quant_rows.c). */

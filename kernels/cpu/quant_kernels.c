@@ -15,7 +15,7 @@ struct dt_quant_kernels dt_quant_kernels(void)
 
 	if (isa->avx2)
 		k = (struct dt_quant_kernels){dt_quant_mul_avx2, dt_quant_mul_bf16_v3, dt_quant_mul_f32_v3,
-					      dt_quant_row_plain, NULL};
+					      dt_quant_row_avx2, NULL};
 	if (isa->avx2_vnni)
 		k.quants = dt_quant_mul_avxvnni;
 	if (isa->avx512) {

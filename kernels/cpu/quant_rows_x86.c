@@ -1,0 +1,268 @@
+/*
+ * Rows of x as bytes and blocks (quant.h), step by step what quant_rows.c does, with vectors: QUANT_LANES 16
+ * (AVX-512 VNNI), sixteen blocks at a time, or 8 (AVX2), four at a time. QUANT_ROW_NAME is the function.
+ */
+#include "kernels/cpu/quant.h"
+#include "kernels/int8.h"
+
+#include <immintrin.h>
+
+#if QUANT_LANES == 16
+#define TOGETHER 16
+
+DT_INLINE __m512 load_16(const void *x, enum dt_dtype type, int64_t i)
+{
+	if (type == DT_F32)
+		return _mm512_loadu_ps((const float *)x + i);
+	if (type == DT_F16)
+		return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)((const uint16_t *)x + i)));
+	return _mm512_castsi512_ps(_mm512_slli_epi32(
+		_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)((const uint16_t *)x + i))), 16));
+}
+
+DT_INLINE __m512i larger_bits(const void *x, enum dt_dtype type, int64_t i)
+{
+	const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+	const __m512 v0 = load_16(x, type, i), v1 = load_16(x, type, i + 16);
+
+	return _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(v0), magnitude),
+				_mm512_and_si512(_mm512_castps_si512(v1), magnitude));
+}
+
+/* The largest of each of four blocks, in each quarter of the result that of a quarter of their elements. */
+DT_INLINE __m512i largest_4(const void *x, enum dt_dtype type, int64_t i)
+{
+	const __m512i a = larger_bits(x, type, i), b = larger_bits(x, type, i + DT_QK),
+		      c = larger_bits(x, type, i + 2 * DT_QK), d = larger_bits(x, type, i + 3 * DT_QK);
+	const __m512i ab = _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+	const __m512i cd = _mm512_max_epu32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+
+	return _mm512_max_epu32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+
+/* Of each of sixteen blocks, as bits. */
+DT_INLINE __m512i largest_16(const void *x, enum dt_dtype type, int64_t i)
+{
+	__m512i q[4], t[2];
+
+	DT_FOR (4, int k = 0; k < 4; k++)
+		q[k] = largest_4(x, type, i + 4 * k * DT_QK);
+	DT_FOR (2, int k = 0; k < 2; k++)
+		t[k] = _mm512_max_epu32(_mm512_shuffle_i32x4(q[2 * k], q[2 * k + 1], 0x88),
+					_mm512_shuffle_i32x4(q[2 * k], q[2 * k + 1], 0xdd));
+	return _mm512_max_epu32(_mm512_shuffle_i32x4(t[0], t[1], 0x88),
+				_mm512_shuffle_i32x4(t[0], t[1], 0xdd));
+}
+
+/* A block rounded, where it is kept; its sums by fours, those of its first half in the lower half. */
+DT_INLINE __m256i round_block(int8_t *q, const void *x, enum dt_dtype type, int64_t i, bool keep,
+			      float inverse)
+{
+	const __mmask16 k = keep ? 0xffff : 0;
+	const __m512 by = _mm512_set1_ps(inverse);
+	const __m128i lo =
+		_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_maskz_mul_ps(k, load_16(x, type, i), by)));
+	const __m128i hi = _mm512_cvtepi32_epi8(
+		_mm512_cvtps_epi32(_mm512_maskz_mul_ps(k, load_16(x, type, i + 16), by)));
+	const __m256i both = _mm256_set_m128i(hi, lo);
+
+	_mm256_storeu_si256((__m256i *)q, both);
+	return _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), both);
+}
+
+/* Sums of each half of sixteen blocks: half[0] and half[1], in the blocks' order. */
+DT_INLINE void add_halves(int32_t half[2][16], const __m256i *fours)
+{
+	DT_FOR (2, int k = 0; k < 2; k++) {
+		_Alignas(64) int32_t part[16];
+		__m512i v[4], t[2], sum;
+
+		DT_FOR (4, int i = 0; i < 4; i++)
+			v[i] = _mm512_inserti64x4(_mm512_castsi256_si512(fours[8 * k + 2 * i]),
+						  fours[8 * k + 2 * i + 1], 1);
+		t[0] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+		t[1] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+		sum = _mm512_add_epi32(_mm512_unpacklo_epi64(t[0], t[1]), _mm512_unpackhi_epi64(t[0], t[1]));
+		/* Quarters: first and second halves of even blocks, then of odd ones. */
+		_mm512_store_si512(part, sum);
+		for (int i = 0; i < 4; i++) {
+			half[0][8 * k + 2 * i] = part[i];
+			half[1][8 * k + 2 * i] = part[4 + i];
+			half[0][8 * k + 2 * i + 1] = part[8 + i];
+			half[1][8 * k + 2 * i + 1] = part[12 + i];
+		}
+	}
+}
+
+DT_INLINE void describe(struct dt_xblock *xb, float scale, int32_t first, int32_t second)
+{
+	xb->scale = scale;
+	xb->sum = scale * (float)(first + second);
+	xb->start8 = -128 * (first + second);
+	xb->start4 = -8 * (first + second);
+	xb->start6[0] = -32 * first;
+	xb->start6[1] = -32 * second;
+}
+
+DT_INLINE void row_together(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t i)
+{
+	const __m512 most = _mm512_set1_ps(127.f);
+	const __m512i bits = largest_16(x, type, i);
+	const __m512 largest = _mm512_castsi512_ps(bits);
+	const __mmask16 zero = _mm512_cmplt_epu32_mask(bits, _mm512_set1_epi32(DT_X_ZERO));
+	const __mmask16 bad = _mm512_cmpge_epu32_mask(bits, _mm512_set1_epi32(0x7f800000));
+	const unsigned keep = ~(unsigned)(zero | bad);
+	_Alignas(64) float inverse[16], scale[16];
+	int32_t half[2][16];
+	__m256i fours[16];
+
+	_mm512_store_ps(inverse, _mm512_div_ps(most, largest));
+	_mm512_store_ps(scale, _mm512_mask_mov_ps(_mm512_maskz_div_ps((__mmask16)~zero, largest, most), bad,
+						  _mm512_set1_ps(__builtin_nanf(""))));
+	for (int b = 0; b < 16; b++)
+		fours[b] = round_block(q + b * DT_QK, x, type, i + b * DT_QK, keep >> b & 1, inverse[b]);
+	add_halves(half, fours);
+	for (int b = 0; b < 16; b++)
+		describe(&xb[b], scale[b], half[0][b], half[1][b]);
+}
+
+DT_INLINE void row_1(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t i)
+{
+	const uint32_t max = _mm512_reduce_max_epu32(larger_bits(x, type, i));
+	const bool zero = max < DT_X_ZERO, bad = max >= 0x7f800000u;
+	float largest;
+	__m256i sums;
+
+	memcpy(&largest, &max, 4);
+	sums = round_block(q, x, type, i, !zero && !bad, 127.f / largest);
+	sums = _mm256_hadd_epi32(sums, sums);
+	sums = _mm256_hadd_epi32(sums, sums);
+	describe(xb,
+		 zero  ? 0
+		 : bad ? __builtin_nanf("")
+		       : largest / 127.f,
+		 _mm_cvtsi128_si32(_mm256_castsi256_si128(sums)),
+		 _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1)));
+}
+#else
+#define TOGETHER 4
+
+DT_INLINE __m256 load_8(const void *x, enum dt_dtype type, int64_t i)
+{
+	if (type == DT_F32)
+		return _mm256_loadu_ps((const float *)x + i);
+	if (type == DT_F16)
+		return _mm256_cvtph_ps(_mm_loadu_si128((const void *)((const uint16_t *)x + i)));
+	return _mm256_castsi256_ps(_mm256_slli_epi32(
+		_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)((const uint16_t *)x + i))), 16));
+}
+
+/* The largest bits of a block's magnitudes, in each of the eight of those that lie eight apart. */
+DT_INLINE __m256i largest_8(const void *x, enum dt_dtype type, int64_t i)
+{
+	const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+	__m256i most = _mm256_setzero_si256();
+
+	DT_FOR (4, int j = 0; j < 4; j++)
+		most = _mm256_max_epi32(
+			most, _mm256_and_si256(_mm256_castps_si256(load_8(x, type, i + 8 * j)), magnitude));
+	return most;
+}
+
+/* Of each of four blocks. */
+DT_INLINE __m128i largest_4(const void *x, enum dt_dtype type, int64_t i)
+{
+	const __m256i a = largest_8(x, type, i), b = largest_8(x, type, i + DT_QK),
+		      c = largest_8(x, type, i + 2 * DT_QK), d = largest_8(x, type, i + 3 * DT_QK);
+	const __m256i ab = _mm256_max_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+	const __m256i cd = _mm256_max_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+	const __m256i all = _mm256_max_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+
+	return _mm_max_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+}
+
+/* Eight numbers as integers. keep: bits of those that are not taken as 0. */
+DT_INLINE __m256i rounded_8(const void *x, enum dt_dtype type, int64_t i, __m256 keep, __m256 inverse)
+{
+	return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_and_ps(load_8(x, type, i), keep), inverse));
+}
+
+/* A block rounded; its sums by fours, those of its first half in the lower half. */
+DT_INLINE __m256i round_block(int8_t *q, const void *x, enum dt_dtype type, int64_t i, float inverse)
+{
+	const __m256 by = _mm256_set1_ps(inverse), keep = _mm256_cmp_ps(by, _mm256_setzero_ps(), _CMP_NEQ_OQ);
+	__m256i v[4];
+
+	DT_FOR (4, int j = 0; j < 4; j++)
+		v[j] = rounded_8(x, type, i + 8 * j, keep, by);
+	v[0] = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+	/* Packing takes fours of the lower halves before those of the upper ones. */
+	v[0] = _mm256_permutevar8x32_epi32(v[0], _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+	_mm256_storeu_si256((__m256i *)q, v[0]);
+	return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), v[0]), _mm256_set1_epi16(1));
+}
+
+/* What a product needs to know of four blocks. first, second: sums of their halves. */
+DT_INLINE void describe_4(struct dt_xblock *xb, __m128 scale, __m128i first, __m128i second)
+{
+	const __m128i sum = _mm_add_epi32(first, second);
+	const __m128i six[2] = {_mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(first, 5)),
+				_mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(second, 5))};
+	const __m128i pair[2] = {_mm_unpacklo_epi32(six[0], six[1]), _mm_unpackhi_epi32(six[0], six[1])};
+	__m128 row[4] = {
+		scale,
+		_mm_mul_ps(scale, _mm_cvtepi32_ps(sum)),
+		_mm_castsi128_ps(_mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(sum, 7))),
+		_mm_castsi128_ps(_mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(sum, 3))),
+	};
+
+	_MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
+	DT_FOR (4, int b = 0; b < 4; b++) {
+		_mm_storeu_ps(&xb[b].scale, row[b]);
+		_mm_storel_epi64((__m128i *)xb[b].start6,
+				 b % 2 ? _mm_unpackhi_epi64(pair[b / 2], pair[b / 2]) : pair[b / 2]);
+	}
+}
+
+DT_INLINE void row_together(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t i)
+{
+	uint32_t largest[4];
+	float scale[4], inverse[4];
+	__m256i fours[4], sums;
+
+	_mm_storeu_si128((__m128i *)largest, largest_4(x, type, i));
+	DT_FOR (4, int b = 0; b < 4; b++) {
+		dt_int8_scale(largest[b], &scale[b], &inverse[b]);
+		fours[b] = round_block(q + b * DT_QK, x, type, i + b * DT_QK, inverse[b]);
+	}
+	sums = _mm256_hadd_epi32(_mm256_hadd_epi32(fours[0], fours[1]),
+				 _mm256_hadd_epi32(fours[2], fours[3]));
+	describe_4(xb, _mm_loadu_ps(scale), _mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+}
+#endif
+
+DT_INLINE void row_of(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t blocks)
+{
+	int64_t b = 0;
+
+	for (; b + TOGETHER <= blocks; b += TOGETHER)
+		row_together(q + b * DT_QK, xb + b, x, type, b * DT_QK);
+#if QUANT_LANES == 16
+	for (; b < blocks; b++)
+		row_1(q + b * DT_QK, xb + b, x, type, b * DT_QK);
+#else
+	dt_quant_row_plain(q + b * DT_QK, xb + b, (const char *)x + b * DT_QK * dt_dtype_size(type), type,
+			   blocks - b);
+#endif
+}
+
+DT_QUANT_ROW(QUANT_ROW_NAME)
+{
+	if (type == DT_BF16)
+		row_of(q, xb, x, DT_BF16, blocks);
+	else if (type == DT_F16)
+		row_of(q, xb, x, DT_F16, blocks);
+	else
+		row_of(q, xb, x, DT_F32, blocks);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
