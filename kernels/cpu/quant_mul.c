@@ -37,6 +37,16 @@ struct ahead {
 #endif
 #define RUN(f) ((f) == DT_FMT_MXFP4 || (f) == DT_FMT_Q5_K ? 2 : (f) == DT_FMT_Q6_K ? 1 : 4)
 
+/*
+ * A sum is done where it is written: gcc would keep the products in memory and add them at the end, clang begins
+ * other sums until the registers run out.
+ */
+#ifdef __clang__
+#define SUMMED(v) __asm__ volatile("" : "+x"(v))
+#else
+#define SUMMED(v) __asm__("" : "+x"(v))
+#endif
+
 /* acc += neighbours of narrow sums. */
 DT_INLINE vi widen(vi acc, vi run)
 {
@@ -67,7 +77,7 @@ DT_INLINE vi dot(vi acc, vi w, vi x, const enum dt_format f)
 	} else {
 		acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x));
 	}
-	__asm__("" : "+x"(acc)); /* else gcc keeps the products in memory, to add them at the end */
+	SUMMED(acc);
 	return acc;
 #endif
 }
