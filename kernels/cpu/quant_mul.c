@@ -27,8 +27,9 @@ struct ahead {
 };
 
 /*
- * AVX2 multiplies bytes and adds them by pairs in 16 bits. NARROW: sums stay in 16 bits for RUN pairs of chunks,
- * each of which adds at most 4 x 127 times the largest weight: 15, 24 (MXFP4), 31 or 63. Of Q8_0 none stays.
+ * AVX2 multiplies bytes and adds them by pairs in 16 bits. NARROW: sums stay in 16 bits for RUN pairs of
+ * chunks, each of which adds at most 4 x 127 times the largest weight: 15, 24 (MXFP4), 31 or 63. Of Q8_0
+ * none stays.
  */
 #if QUANT_LANES == 8 && !defined(QUANT_VNNI)
 #define NARROW(f) ((f) != DT_FMT_Q8_0)
@@ -38,8 +39,8 @@ struct ahead {
 #define RUN(f) ((f) == DT_FMT_MXFP4 || (f) == DT_FMT_Q5_K ? 2 : (f) == DT_FMT_Q6_K ? 1 : 4)
 
 /*
- * A sum is done where it is written: gcc would keep the products in memory and add them at the end, clang begins
- * other sums until the registers run out.
+ * A sum is done where it is written: gcc would keep the products in memory and add them at the end, clang
+ * begins other sums until the registers run out.
  */
 #ifdef __clang__
 #define SUMMED(v) __asm__ volatile("" : "+x"(v))

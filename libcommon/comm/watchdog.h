@@ -33,7 +33,7 @@ struct dt_comm_watch {
 	struct dt_comm_rank_state *state; /* [world size] */
 };
 
-/* The state letter of a process in /proc, and when it began in clock ticks; 0: it has ended, or is a zombie. */
+/* The state letter of a process in /proc, and its start in clock ticks; 0: it has ended (a zombie has). */
 char dt_comm_process(int pid, uint64_t *ret_born);
 /* Of such a letter: stopped by a signal or by a debugger. */
 static inline bool dt_comm_process_stopped(char run)
