@@ -34,6 +34,9 @@ struct dt_buf *dt_plan_flat(struct dt_plan_builder *b, enum dt_buf_id id, enum d
 /* The same elsewhere than where it is computed with. */
 void dt_plan_elsewhere(struct dt_plan_builder *b, enum dt_place place, enum dt_buf_id id, enum dt_mem_cat cat,
 		       int64_t bytes, const char *name, const char *formula);
+/* What the processor works on, from the phase `first` on: in the arena, or for a card on the host. */
+void dt_plan_on_host(struct dt_plan_builder *b, enum dt_buf_id id, enum dt_mem_cat cat, enum dt_dtype dtype,
+		     int64_t numel, enum dt_phase first, const char *name, const char *formula);
 /* Pinned memory of the host for what passes between a card and a file; nothing where nothing does. */
 void dt_plan_pinned(struct dt_plan_builder *b, int64_t bytes);
 /* memory_run.c: what a run of training holds beside the values of its program. */

@@ -103,6 +103,15 @@ void dt_plan_elsewhere(struct dt_plan_builder *b, enum dt_place place, enum dt_b
 	}
 }
 
+void dt_plan_on_host(struct dt_plan_builder *b, enum dt_buf_id id, enum dt_mem_cat cat, enum dt_dtype dtype,
+		     int64_t numel, enum dt_phase first, const char *name, const char *formula)
+{
+	if (b->r->on_card)
+		dt_plan_elsewhere(b, DT_PLACE_HOST, id, cat, numel * dt_dtype_size(dtype), name, formula);
+	else
+		dt_plan_flat(b, id, cat, dtype, numel, first, DT_PH_STEP, -1, name, formula);
+}
+
 void dt_plan_pinned(struct dt_plan_builder *b, int64_t bytes)
 {
 	if (b->r->on_card && b->r->offload.to == DT_PLACE_DISK)

@@ -32,12 +32,8 @@ static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 	dt_plan_flat(b, DT_B_TILE_RING, DT_MEM_WORKSPACE, DT_U8, ring + (away ? 4096 : 0), from, DT_PH_STEP,
 		     -1, "tiles under way", "4 tiles, and 4096 bytes to begin at a block");
 	dt_plan_pinned(b, ring);
-	if (b->r->on_card)
-		dt_plan_elsewhere(b, DT_PLACE_HOST, DT_B_TILE_PIECE, DT_MEM_WORKSPACE,
-				  (int64_t)t->piece_bytes, piece, of_piece);
-	else
-		dt_plan_flat(b, DT_B_TILE_PIECE, DT_MEM_WORKSPACE, DT_U8, (int64_t)t->piece_bytes, DT_PH_STEP,
-			     DT_PH_STEP, -1, piece, of_piece);
+	dt_plan_on_host(b, DT_B_TILE_PIECE, DT_MEM_WORKSPACE, DT_U8, (int64_t)t->piece_bytes, DT_PH_STEP,
+			piece, of_piece);
 }
 
 /*
@@ -148,6 +144,26 @@ static void put_drawn(struct dt_plan_builder *b, const struct dt_run *s, const s
 }
 
 /* What --sync keeps beside the states: whole says what there is of all trained parameters. */
+/* diloco's outer gradients on their way; e3m0 is the processor's, a unit at a time. */
+static void put_outer(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	const bool e3m0 = s->sync.comm == DT_OUTER_E3M0;
+	const int64_t bytes = (int64_t)dt_outer_wire(&s->sync, l, s->layout.dp);
+	const char *name = "outer gradients to send", *formula = "largest fragment as it is sent";
+	int64_t most = 0;
+
+	for (int u = 0; u < l->nunit && e3m0 && s->on_card; u++)
+		if (!l->unit[u].frozen && l->unit[u].numel > most)
+			most = l->unit[u].numel;
+	if (e3m0)
+		dt_plan_on_host(b, DT_B_OUTER_WIRE, DT_MEM_COMM, DT_U8, bytes, DT_PH_FORWARD, name, formula);
+	else
+		dt_plan_flat(b, DT_B_OUTER_WIRE, DT_MEM_COMM, DT_U8, bytes, DT_PH_FORWARD, DT_PH_STEP, -1,
+			     name, formula);
+	dt_plan_on_host(b, DT_B_ON_HOST, DT_MEM_COMM, DT_F32, most, DT_PH_STEP, "outer gradients of a unit",
+			"largest unit");
+}
+
 static void put_sync(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
 		     const char *whole)
 {
@@ -156,9 +172,7 @@ static void put_sync(struct dt_plan_builder *b, const struct dt_run *s, const st
 			     "weights as last merged", whole);
 		dt_plan_flat(b, DT_B_OUTER_M, DT_MEM_OPTIM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
 			     "outer momentum", whole);
-		dt_plan_flat(b, DT_B_OUTER_WIRE, DT_MEM_COMM, DT_U8,
-			     (int64_t)dt_outer_wire(&s->sync, l, s->layout.dp), DT_PH_FORWARD, DT_PH_STEP, -1,
-			     "outer gradients to send", "largest fragment as it is sent");
+		put_outer(b, s, l);
 	}
 	if (s->sync.kind == DT_SYNC_GOSSIP)
 		dt_plan_flat(b, DT_B_OUTER, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
@@ -241,10 +255,13 @@ static void put_compress(struct dt_plan_builder *b, const struct dt_run *s, cons
 			 dt_compress_parts(&s->compress.o, &b->plan->stage.graph.params, l, part),
 			 s->layout.dp, &w);
 	free(part);
-	dt_plan_flat(b, DT_B_KEPT, DT_MEM_GRADS, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
-		     "gradients not sent yet", "trained parameters");
-	dt_plan_flat(b, DT_B_COMPRESS, DT_MEM_COMM, DT_U8, (int64_t)w.bytes, DT_PH_FORWARD, DT_PH_STEP, -1,
-		     "compressed gradients", "by method");
+	dt_plan_on_host(b, DT_B_KEPT, DT_MEM_GRADS, DT_F32, l->trained, DT_PH_FORWARD,
+			"gradients not sent yet", "trained parameters");
+	dt_plan_on_host(b, DT_B_COMPRESS, DT_MEM_COMM, DT_U8, (int64_t)w.bytes, DT_PH_FORWARD,
+			"compressed gradients", "by method");
+	if (s->on_card)
+		dt_plan_on_host(b, DT_B_ON_HOST, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD,
+				"gradients of the card", "trained parameters");
 }
 
 /* Offloaded weights on their way: a unit's, or this rank's share of them, which is gathered then. */

@@ -84,12 +84,15 @@ static int check_compress(const struct dt_run *r, struct dt_err *err)
 			   : r->sync.kind      ? "--sync"
 			   : r->noise_scale    ? "--noise-scale"
 			   : r->reproducible   ? "--reproducible"
-			   : r->on_card	       ? "a card: it is computed on the processor"
 			   : r->watch.replicas ? "--check-replicas"
 					       : NULL;
 
 	if (!r->compress.on)
 		return 0;
+	if (r->compress.automatic && r->on_card)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--grad-comm auto: what ways take is measured between processors, not on a card");
 	return what ? dt_err_set(err, -ENOTSUP, "--grad-comm %s does not go with %s", r->compress.text, what)
 		    : 0;
 }

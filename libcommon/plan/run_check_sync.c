@@ -119,8 +119,6 @@ static int check_outer(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(
 			err, -EINVAL, "--outer-delay %lld: the next fragment's turn is %lld steps later",
 			(long long)s->delay, (long long)(s->every / (s->fragments > 1 ? s->fragments : 1)));
-	if (s->comm == DT_OUTER_E3M0 && r->on_card)
-		return dt_err_set(err, -ENOTSUP, "--outer-comm e3m0: 4 bits are made on the processor only");
 	return 0;
 }
 

@@ -48,6 +48,12 @@ static int64_t fragments(const struct dt_run_sync *s)
 	return s->fragments > 1 ? s->fragments : 1;
 }
 
+/* A card's f32 numbers to its host, which makes others of them, and back. */
+static double host_time(const struct dt_step_model *m, double params)
+{
+	return m->c->cores || !(m->c->device.host_bw > 0) ? 0 : 2 * 4 * params / m->c->device.host_bw;
+}
+
 /* A step's share of diloco's outer gradients, of which 4-bit values are gathered and not added up. */
 static double outer_time(const struct dt_step_model *m, double params, int n)
 {
@@ -56,9 +62,10 @@ static double outer_time(const struct dt_step_model *m, double params, int n)
 	const double each = ceil(params / (double)fragments(s)),
 		     bytes = (double)dt_outer_sent(s, (size_t)each);
 
-	return (gathers ? dt_collective_time(m->c, DT_COLL_ALL_GATHER, bytes * n, n, m->s->layout.tp)
+	return (gathers && n > 1 ? host_time(m, params) / (double)s->every : 0) +
+	       (gathers ? dt_collective_time(m->c, DT_COLL_ALL_GATHER, bytes * n, n, m->s->layout.tp)
 			: 2 * dt_collective_time(m->c, DT_COLL_REDUCE_SCATTER, bytes, n, m->s->layout.tp)) *
-	       (double)fragments(s) / (double)s->every;
+		       (double)fragments(s) / (double)s->every;
 }
 
 void dt_step_dp(const struct dt_step_model *m, double most, double experts, double part, double backward,
@@ -78,7 +85,8 @@ void dt_step_dp(const struct dt_step_model *m, double most, double experts, doub
 	else if (s->sync.kind == DT_SYNC_DILOCO)
 		r->dp = outer_time(m, part * most, n);
 	else if (l->zero == 0) /* weights that are merged now and then are as many bytes as gradients */
-		r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1);
+		r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1) +
+			(dt_run_compresses(s) ? host_time(m, part * most) : 0);
 	else if (!dt_run_cuts_weights(s))
 		r->dp = (l->zero == 1 ? 1 : acc) * once +
 			among_copies(m, DT_COLL_ALL_GATHER, part * most, part * experts, w);

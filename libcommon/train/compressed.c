@@ -113,6 +113,8 @@ int compressed_choose(struct trainer *t, struct dt_err *err)
 int compressed_bind(struct trainer *t, struct dt_err *err)
 {
 	struct compressed *c = &t->compressed;
+	void *work;
+	int rc;
 
 	if (!dt_run_compresses(&t->run))
 		return 0;
@@ -124,12 +126,14 @@ int compressed_bind(struct trainer *t, struct dt_err *err)
 	for (int i = 0, k = 0; i < t->local.n; i++)
 		if (!t->table.p[t->local.p[i].index].frozen && t->local.p[i].numel)
 			c->local[k++] = i;
-	c->kept = dt_plan_address(&t->plan, t->arena.base, DT_B_KEPT, -1);
+	rc = host_buffer(t, DT_B_KEPT, &c->kept, err);
+	if (rc < 0 || (rc = host_buffer(t, DT_B_ON_HOST, &c->grads, err)) < 0 ||
+	    (rc = host_buffer(t, DT_B_COMPRESS, &work, err)) < 0)
+		return rc;
 	memset(c->kept, 0, (size_t)t->local.trained * sizeof(*c->kept));
 	c->scale = t->optim.loss_scale;
 	return dt_compress_open_parts(&c->z, dt_mesh_comm(&t->mesh, DT_ON_DATA), &t->run.compress.o, c->part,
-				      c->n, c->kept,
-				      dt_plan_address(&t->plan, t->arena.base, DT_B_COMPRESS, -1), err);
+				      c->n, c->kept, work, err);
 }
 
 void compressed_release(struct trainer *t)
@@ -174,16 +178,21 @@ static void rescale(struct trainer *t)
 
 int compressed_reduce(struct trainer *t, struct dt_err *err)
 {
+	const size_t bytes = (size_t)t->local.trained * sizeof(float);
+	float *mine = (float *)t->grads.flat.p, *g = t->compressed.grads ? t->compressed.grads : mine;
 	int32_t bad = t->grads.bad != NULL;
 	double t0 = dt_now();
 	int rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), &bad, NULL, 1, DT_I32, DT_MAX,
 			       "gradients are finite", err);
 
+	if (rc == 0 && !bad && g != mine)
+		rc = device_get(t, g, mine, bytes, err);
 	if (rc == 0 && !bad) {
 		rescale(t);
-		rc = dt_compress_all_reduce(t->compressed.z, (float *)t->grads.flat.p, DT_SUM,
-					    "compressed gradients", NULL, err);
+		rc = dt_compress_all_reduce(t->compressed.z, g, DT_SUM, "compressed gradients", NULL, err);
 	}
+	if (rc == 0 && !bad && g != mine)
+		rc = device_put(t, mine, g, bytes, err);
 	t->t.comm[TR_GRADS] += dt_now() - t0;
 	return rc;
 }

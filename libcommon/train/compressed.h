@@ -1,9 +1,9 @@
 /*
  * --grad-comm int8, powersgd, topk and onebit: gradients of the data-parallel ranks are added up compressed
  * (comm/compress.h), all of a rank together, once backward is done. What a rank could not send it adds to the
- * next step's. In checkpoints that is errorR/NAME of rank R of dp, and the factors of powersgd are
- * factor/NAME: a run that goes on is the run that did not stop. On another number of ranks each begins with
- * an equal part of their sum.
+ * next step's. A card's go to the host and back for it. In checkpoints what is to be sent yet is errorR/NAME
+ * of rank R of dp, and the factors of powersgd are factor/NAME: a run that goes on is the run that did not
+ * stop. On another number of ranks each begins with an equal part of their sum.
  */
 #ifndef DT_TRAIN_COMPRESSED_H
 #define DT_TRAIN_COMPRESSED_H
@@ -16,6 +16,7 @@ struct trainer;
 struct compressed {
 	struct dt_compress *z; /* NULL: gradients are not compressed */
 	float *kept;	       /* of all trained elements */
+	float *grads;	       /* of a card's run: the gradients on the host; NULL: they are there */
 	struct dt_compress_part *part;
 	int *local; /* local parameter of a part */
 	int n;

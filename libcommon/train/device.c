@@ -89,6 +89,8 @@ void arena_close(struct trainer *t)
 		dt_arena_release(&t->arena);
 		return;
 	}
+	for (int i = 0; i < t->nhost; i++)
+		dt_arena_release(&t->host[i]);
 	dt_world_device(t->world, NULL, &staged, NULL);
 	dt_dev_free(t->dev, t->arena.base);
 	for (int i = 0; i < 2; i++) {
@@ -103,6 +105,21 @@ bool arena_has(const struct trainer *t, const void *p)
 	const char *base = t->arena.base, *c = p;
 
 	return c >= base && c < base + t->arena.bytes;
+}
+
+int host_buffer(struct trainer *t, enum dt_buf_id id, void *ret, struct dt_err *err)
+{
+	const struct dt_buf *b = dt_memory_find(&t->plan, id, -1);
+	char *at = b && b->place == DT_PLACE_DEVICE ? t->arena.base + b->offset : NULL;
+	int rc = 0;
+
+	if (b && !at) {
+		rc = dt_arena_init(&t->host[t->nhost], b->bytes, err);
+		if (rc == 0)
+			at = t->host[t->nhost++].base;
+	}
+	memcpy(ret, &at, sizeof(at));
+	return rc;
 }
 
 int device_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err)

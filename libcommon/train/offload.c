@@ -21,6 +21,7 @@ int offload_bind(struct trainer *t, struct dt_err *err)
 {
 	struct offload *o = &t->offload;
 	bool ring;
+	int rc;
 
 	o->held = -1;
 	o->tiles = dt_tiles_of(&t->run, &t->local);
@@ -31,18 +32,15 @@ int offload_bind(struct trainer *t, struct dt_err *err)
 		o->ring = (char *)(((uintptr_t)o->ring + DT_SCRATCH_ALIGN - 1) / DT_SCRATCH_ALIGN *
 				   DT_SCRATCH_ALIGN);
 	place_of(t, DT_B_TILES, &o->kept);
-	if (dt_dev_is_host(t->dev))
-		place_of(t, DT_B_TILE_PIECE, &o->piece);
-	else
-		o->piece = malloc(o->tiles.piece_bytes);
+	rc = host_buffer(t, DT_B_TILE_PIECE, &o->piece, err);
 	o->slot = calloc(DT_TILE_RING, sizeof(*o->slot));
 	for (int i = 0; i < o->tiles.segments; i++)
 		o->reserved[i] = (char *)(NOWHERE * (uintptr_t)(i + 1));
 	for (int i = 0; i < DT_TILE_RING && o->slot; i++)
 		o->slot[i].tile = -1;
-	if (!o->piece || !o->slot)
-		return dt_err_sys(err, -ENOMEM, "cannot set up %lld tiles", (long long)o->tiles.n);
-	return 0;
+	if (rc == 0 && !o->slot)
+		rc = dt_err_sys(err, -ENOMEM, "cannot set up %lld tiles", (long long)o->tiles.n);
+	return rc;
 }
 
 int offload_start(struct trainer *t, struct dt_err *err)
@@ -71,8 +69,6 @@ void offload_close(struct trainer *t)
 	struct offload *o = &t->offload;
 
 	dt_backing_close(o->file);
-	if (t->dev && !dt_dev_is_host(t->dev))
-		free(o->piece);
 	free(o->slot);
 	memset(o, 0, sizeof(*o));
 }

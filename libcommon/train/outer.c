@@ -6,12 +6,19 @@
 
 #include <errno.h>
 
-void outer_bind(struct trainer *t)
+int outer_bind(struct trainer *t, struct dt_err *err)
 {
+	const bool e3m0 = t->run.sync.comm == DT_OUTER_E3M0;
+	int rc = 0;
+
 	t->outer.merged = flat_bind(t, DT_B_OUTER, DT_F32, 1);
 	t->outer.momentum = flat_bind(t, DT_B_OUTER_M, DT_F32, 1);
-	t->outer.wire = dt_plan_address(&t->plan, t->arena.base, DT_B_OUTER_WIRE, -1);
+	if (e3m0 && (rc = host_buffer(t, DT_B_OUTER_WIRE, &t->outer.wire, err)) == 0)
+		rc = host_buffer(t, DT_B_ON_HOST, &t->outer.unit, err);
+	if (!e3m0)
+		t->outer.wire = dt_plan_address(&t->plan, t->arena.base, DT_B_OUTER_WIRE, -1);
 	t->outer.fragment = -1;
+	return rc;
 }
 
 void outer_announce(const struct trainer *t)

@@ -22,6 +22,7 @@ struct outer {
 	bool one;      /* the weights of all ranks are one after this step */
 	/* diloco's outer gradients on their way */
 	char *wire;   /* what they are sent from; NULL: the gradients' memory */
+	float *unit;  /* of a card and e3m0: a unit's on the host */
 	int fragment; /* whose; -1: nobody's */
 	int64_t due;  /* when they are used: a value of since */
 	int arrive;   /* ranks whose are not lost; lost: this one's are */
@@ -29,7 +30,7 @@ struct outer {
 	struct dt_comm_req *req;
 };
 
-void outer_bind(struct trainer *t);
+int outer_bind(struct trainer *t, struct dt_err *err);
 /* What the start of the run says of it. */
 void outer_announce(const struct trainer *t);
 /* Weights are those that the run starts from. */

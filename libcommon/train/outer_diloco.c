@@ -36,11 +36,14 @@ static bool turn(const struct trainer *t, int u)
 static int to_wire(struct trainer *t, struct dt_tensor d, char *at, struct dt_err *err)
 {
 	const size_t n = (size_t)dt_numel(d);
+	float *here = t->outer.unit ? t->outer.unit : d.data;
+	int rc;
 
 	switch ((enum dt_outer_comm)t->run.sync.comm) {
 	case DT_OUTER_E3M0:
-		dt_e3m0_put((struct dt_e3m0 *)(void *)at, d.data, (int64_t)n);
-		return 0;
+		rc = t->outer.unit ? device_get(t, here, d.data, n * sizeof(float), err) : 0;
+		dt_e3m0_put((struct dt_e3m0 *)(void *)at, here, rc == 0 ? (int64_t)n : 0);
+		return rc;
 	case DT_OUTER_BF16:
 		return dt_kernel_check(t->dev->ops->convert(t->dev, dt_t1(at, DT_BF16, (int64_t)n), d),
 				       "->convert(", err);
@@ -55,6 +58,7 @@ static int to_wire(struct trainer *t, struct dt_tensor d, char *at, struct dt_er
 static int from_wire(struct trainer *t, struct dt_tensor d, char *at, size_t sent, struct dt_err *err)
 {
 	const int64_t n = dt_numel(d);
+	float *here = t->outer.unit ? t->outer.unit : d.data;
 
 	if (t->run.sync.comm != DT_OUTER_E3M0)
 		return dt_kernel_check(
@@ -62,10 +66,10 @@ static int from_wire(struct trainer *t, struct dt_tensor d, char *at, size_t sen
 				t->dev, d,
 				dt_t1(at, t->run.sync.comm == DT_OUTER_BF16 ? DT_BF16 : DT_F32, n)),
 			"->convert(", err);
-	memset(d.data, 0, (size_t)n * sizeof(float));
+	memset(here, 0, (size_t)n * sizeof(float));
 	for (int r = 0; r < t->run.layout.dp; r++)
-		dt_e3m0_add(d.data, (const struct dt_e3m0 *)(void *)(at + (size_t)(r + 1) * sent), n);
-	return 0;
+		dt_e3m0_add(here, (const struct dt_e3m0 *)(void *)(at + (size_t)(r + 1) * sent), n);
+	return t->outer.unit ? device_put(t, d.data, here, (size_t)n * sizeof(float), err) : 0;
 }
 
 /* What a rank sends of the fragment, in all. */

@@ -79,11 +79,12 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = stash_bind(t, err)) < 0 ||
 	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 || (rc = optim_bind(t, err)) < 0)
 		return rc;
-	outer_bind(t);
+	rc = outer_bind(t, err);
 	peer_bind(t);
 	ema_bind(t);
 	beside_bind(t);
-	rc = compressed_bind(t, err);
+	if (rc == 0)
+		rc = compressed_bind(t, err);
 	if (rc == 0)
 		rc = backup_open(t, err);
 	if (rc == 0)

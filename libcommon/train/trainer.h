@@ -102,7 +102,9 @@ struct trainer {
 
 	struct dt_dev *dev;
 	struct dt_exec exec;
-	struct dt_arena arena;	    /* on the device */
+	struct dt_arena arena;	 /* on the device */
+	struct dt_arena host[4]; /* of a card's run: buffers that the processor works on */
+	int nhost;
 	struct dt_comm_card card;   /* its, where it is one */
 	void *stage[2];		    /* where that is not the host's memory: pinned, for copies */
 	struct dt_event *staged[2]; /* what used them is done */
@@ -216,6 +218,11 @@ int device_open(struct trainer *t, int nthreads, struct dt_err *err);
 int arena_open(struct trainer *t, struct dt_err *err);
 void arena_close(struct trainer *t);
 bool arena_has(const struct trainer *t, const void *p); /* the device's memory of it */
+/*
+ * A buffer of the plan that the processor works on: in the arena, or of a card's run in memory of the host,
+ * where it begins as zeros. NULL: there is none.
+ */
+int host_buffer(struct trainer *t, enum dt_buf_id id, void *ret, struct dt_err *err);
 /* Between the host and the arena of a device that the host cannot reach; done when they return. */
 int device_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
 int device_get(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);

@@ -252,6 +252,30 @@ mpi_here() {
     agrees one.jsonl two.jsonl 1e-5
 }
 
+@test "compressed gradients, and outer ones of 4 bits, between emulated cards: the processor's losses, and a run goes on as it was" {
+    need_emulation
+    mpi_here
+    export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
+    local more=(--model llama-tiny "${common[@]}" --precision fp32 --schedule constant --global-batch 2 --layout dp2 --comm-timeout 300)
+    one_of 3 "--grad-comm int8" "--sync diloco:2 --outer-comm e3m0" "--grad-comm topk:5%" "--grad-comm powersgd:2" \
+        "--sync diloco:4 --outer-comm e3m0 --outer-fragments 2 --outer-delay 1" "--grad-comm onebit"
+    for each in "${some[@]}"; do
+        echo "$each"
+        rm -rf cpu whole half
+        # shellcheck disable=SC2086 # words
+        {
+            mpirun -np 2 dt-train "${more[@]}" $each --steps 6 --save cpu --save-every 3 >cpu.jsonl # merges where the other does
+            mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 6 --save whole --save-every 3 >card.jsonl
+            mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 3 --save half >/dev/null
+            mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 6 --save half --resume auto >/dev/null
+        }
+        agrees cpu.jsonl card.jsonl 1e-4
+        dt-shard-ckpt diff whole/latest half/latest
+    done
+    run mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" --grad-comm auto --steps 1
+    [[ $output == *"--grad-comm auto: what ways take is measured between processors, not on a card"* ]]
+}
+
 @test "a net of images on an emulated card, its convolutions by a library in cuDNN's place, agrees with the processor" {
     need_emulation
     local i how more=(--model cnn2 --data bars.h5 --eval-data bars.h5 --precision fp32 --no-mfu --threads 1 --optimizer sgd --lr 1e-4
