@@ -309,7 +309,7 @@ refused() { # TEXT OPTION...
 }
 
 @test "an adapter that takes long to read holds up nobody else" {
-    DT_SLOW_READ_MS=150 LD_PRELOAD="$DT_HELP/slow-read.so" await dt-serve base "${common[@]}" --port 0 --served-model-name base --lora-dir .
+    DT_SLOW_READ_MS=80 LD_PRELOAD="$DT_HELP/slow-read.so" await dt-serve base "${common[@]}" --port 0 --served-model-name base --lora-dir .
     (post /v1/load_lora_adapter '{lora_name: "late", lora_path: "run-bravo"}' && touch late) >loaded &
     loading=$!
     for i in 1 2 3; do

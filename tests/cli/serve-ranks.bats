@@ -482,15 +482,16 @@ shares_experts() {
         ! mpirun -np "$n" dt-serve --batch "$@" </dev/null >out 2>log || { echo "$* was served"; return 1; }
         [ "$(grep -c '^dt-serve: .*'"$text" log)" -eq 1 ] || { cat log; return 1; }
     }
-    refused 2 "layout 'tp4' is for 4 ranks, but there are 2" m --layout tp4
-    refused 2 "layout 'cp2.ep2': ep2, but 'llama-tiny' has no experts" m --layout cp2.ep2
-    refused 2 "over dp, tp, pp, cp and ep only" m --layout dp2.z1
-    refused 2 "--draft-model does not go with replicas" m --layout dp2 --draft-model m
-    refused 2 "--kv-disk does not go with replicas" m --layout dp2 --kv-disk kv:1MiB
-    refused 3 "does not divide the 4 heads" m
-    refused 4 "more stages than the 3 layers" m --layout pp4
-    refused 2 "layout 'dp2.ep2': ep2, but 'llama-tiny' has no experts" m --layout ep2
-    refused 2 "cannot open 'none'" none
+    one_of 3 "2|layout 'tp4' is for 4 ranks, but there are 2|m --layout tp4" "2|cannot open 'none'|none" \
+        "2|layout 'cp2.ep2': ep2, but 'llama-tiny' has no experts|m --layout cp2.ep2" \
+        "2|--draft-model does not go with replicas|m --layout dp2 --draft-model m" "2|over dp, tp, pp, cp and ep only|m --layout dp2.z1" \
+        "2|--kv-disk does not go with replicas|m --layout dp2 --kv-disk kv:1MiB" "3|does not divide the 4 heads|m" \
+        "4|more stages than the 3 layers|m --layout pp4" "2|layout 'dp2.ep2': ep2, but 'llama-tiny' has no experts|m --layout ep2"
+    for each in "${some[@]}"; do
+        IFS='|' read -r n text args <<<"$each"
+        # shellcheck disable=SC2086 # words
+        refused "$n" "$text" $args
+    done
     run -1 dt-serve --batch m --layout tp2
     [[ $output == *"layout 'tp2' is for 2 ranks, but there is 1"* ]]
     run -2 dt-serve --batch m --layout tpx

@@ -296,35 +296,29 @@ same() { # files: losses of all steps agree to 1e-6
 }
 
 @test "what cannot train alone is refused by name" {
-    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync local:2
-    [[ $output == *"--sync local:2 does not go with ZeRO"* ]]
-    run -2 dt-train "${opts[@]}" --steps 1 --sync local:2 --optimizer muon
-    [[ $output == *"states are not a value an element"* ]]
-    run -2 dt-train "${opts[@]}" --steps 1 --sync local:0
-    [[ $output == *"none of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS, ssp:STEPS (at most 64), async, hogwild"* ]]
-    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 1 --sync async
-    [[ $output == *"--sync async needs ZeRO-1: every rank is the server of its share (--layout dp2.z1)"* ]]
-    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout tp2.z1 --steps 1 --sync ssp:1
-    [[ $output == *"--sync ssp:1 does not go with tensor parallelism (tp)"* ]]
-    # a run of servers is one from its first step
-    for sync in ssp:1 async hogwild; do
-        run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 4 --sync $sync --sync-from 2
-        [[ $output == *"--sync $sync does not go with --sync-from"* ]]
+    # ranks, words of the command, words of the answer; a run of servers is one from its first step
+    one_of 3 "2|--layout dp2.z1 --sync local:2|--sync local:2 does not go with ZeRO" \
+        "1|--sync local:2 --optimizer muon|states are not a value an element" \
+        "1|--sync local:0|none of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS, ssp:STEPS (at most 64), async, hogwild" \
+        "2|--layout dp2 --sync async|--sync async needs ZeRO-1: every rank is the server of its share (--layout dp2.z1)" \
+        "2|--layout tp2.z1 --sync ssp:1|--sync ssp:1 does not go with tensor parallelism (tp)" \
+        "2|--layout dp2.z1 --sync ssp:1 --sync-from 2|--sync ssp:1 does not go with --sync-from" \
+        "2|--layout dp2.z1 --sync async --sync-from 2|--sync async does not go with --sync-from" \
+        "2|--layout dp2.z1 --sync hogwild --sync-from 2|--sync hogwild does not go with --sync-from" \
+        "2|--layout dp2 --sync backup:1 --sync-from 2|--sync backup:1 does not go with --sync-from" \
+        "1|--layout dp1.z1 --sync hogwild --optimizer lamb|does not go with an optimizer that looks at whole tensors" \
+        "1|--layout dp1.z1 --sync ssp:1 --staleness-rate|--staleness-rate and --delay-compensation are for --sync async and hogwild" \
+        "1|--layout dp1.z1 --sync async --delay-compensation 1 --precision bf16|which bf16 has rounded" \
+        "2|--layout dp2 --sync backup:2|--sync backup:2 leaves no rank: dp is 2" \
+        "2|--layout dp2.z1 --sync backup:1|--sync backup:1 does not go with ZeRO"
+    for each in "${some[@]}"; do
+        IFS='|' read -r n args text <<<"$each"
+        # shellcheck disable=SC2086 # words
+        run -2 mpirun -np "$n" dt-train "${opts[@]}" --steps 4 $args
+        [[ $output == *"$text"* ]]
     done
-    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 4 --sync backup:1 --sync-from 2
-    [[ $output == *"--sync backup:1 does not go with --sync-from"* ]]
-    run -2 dt-train "${opts[@]}" --layout dp1.z1 --steps 1 --sync hogwild --optimizer lamb
-    [[ $output == *"does not go with an optimizer that looks at whole tensors"* ]]
-    run -2 dt-train "${opts[@]}" --layout dp1.z1 --steps 1 --sync ssp:1 --staleness-rate
-    [[ $output == *"--staleness-rate and --delay-compensation are for --sync async and hogwild"* ]]
-    run -2 dt-train "${opts[@]}" --layout dp1.z1 --steps 1 --sync async --delay-compensation 1 --precision bf16
-    [[ $output == *"which bf16 has rounded"* ]]
     run -1 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync async --transport mpi --server-comm memory
     [[ $output == *"--server-comm memory is for ranks of one machine that share it"* ]]
-    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 1 --sync backup:2
-    [[ $output == *"--sync backup:2 leaves no rank: dp is 2"* ]]
-    run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync backup:1
-    [[ $output == *"--sync backup:1 does not go with ZeRO"* ]]
 }
 
 @test "the noise scale is measured between ranks, and refused where there is one" {
