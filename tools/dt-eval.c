@@ -4,6 +4,7 @@
 #include "base/tmpfile.h"
 #include "eval/compare.h"
 #include "eval/ppl.h"
+#include "nn/device.h"
 #include "tools/eval_job.h"
 #include "tools/eval_options.h"
 
@@ -50,6 +51,17 @@ static const struct dt_program program = {
 	.isa = dt_cpu_isa,
 };
 
+/* 0, or an exit status: where models compute, and where their weights lie. */
+static int check_models(void)
+{
+	const struct dt_eval_opts *o = &eval_args.model;
+	struct dt_err err = {0};
+
+	return dt_nn_device_check(o->device, o->weights_memory, o->weights_disk, &err) < 0
+		       ? dt_opt_usage_error(&program, stderr, "%s", err.msg)
+		       : 0;
+}
+
 /* ---- ppl ---- */
 
 static int read_text(char **ret, struct dt_ppl_query *q, struct dt_err *err)
@@ -95,6 +107,8 @@ static int run_ppl(int n, char **v)
 
 	if (!eval_args.text)
 		return dt_opt_usage_error(&program, stderr, "ppl needs --text");
+	if ((rc = check_models()))
+		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0)
 		rc = eval_agree((rc = read_text(&text, &q, &err)) < 0
@@ -125,7 +139,7 @@ static int check_servers(int n, char **v, int first)
 		if (eval_is_url(v[i]))
 			return dt_opt_usage_error(&program, stderr,
 						  "--lora: a server adds adapters itself, --model names one");
-	return 0;
+	return check_models();
 }
 
 static int run_task(int n, char **v)
@@ -203,12 +217,10 @@ static int run_images(int n, char **v)
 	struct dt_images_query *q = &eval_args.images;
 	struct dt_images_result r = {0};
 	struct dt_err err = {0};
-	enum dt_dev_kind kind;
-	int index, rc;
+	int rc = check_models();
 
-	if (dt_dev_parse(q->device, &kind, &index) < 0)
-		return dt_opt_usage_error(&program, stderr,
-					  "no such device: '%s' (auto, cpu, cuda or cuda:N)", q->device);
+	if (rc)
+		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0 && eval_args.predictions && eval_speaks())
 		rc = strcmp(eval_args.predictions, "-")
@@ -222,7 +234,6 @@ static int run_images(int n, char **v)
 	q->ranks = eval_job.all;
 	q->rank = eval_job.info.rank;
 	q->size = eval_job.info.size;
-	q->local_rank = eval_job.info.local_rank;
 	q->progress = show_window;
 	if (rc == 0 && (rc = eval_agree(rc, &err)) == 0) {
 		eval_show_start("classifying", 1);

@@ -3,6 +3,7 @@
 #include "base/launch.h"
 #include "base/program.h"
 #include "base/progress.h"
+#include "nn/device.h"
 #include "rl/drawer.h"
 #include "rl/reward.h"
 #include "rl/stats.h"
@@ -73,11 +74,15 @@ static const struct dt_opt opts[] = {
 	 .complete = DT_COMPLETE_FILE},
 	{"any-base", 0, DT_OPT_FLAG, &a.draw.any_base, NULL,
 	 "take an adapter that was trained on other weights", SAMPLE},
+	{"device", 0, DT_OPT_STR, &a.draw.device, "auto|cpu|cuda[:N]", "where the model computes", SAMPLE,
+	 .def = "cpu"},
 	{"weights-disk", 0, DT_OPT_STR, &a.draw.weights_disk, "DIR",
 	 "folder for a file of the weights that --weights-memory does not hold, read when they are needed",
 	 SAMPLE, .complete = DT_COMPLETE_DIR, .with = "weights-memory"},
 	{"weights-memory", 0, DT_OPT_SIZE, &a.draw.weights_memory, "SIZE",
-	 "memory of the model's weights, with --weights-disk", SAMPLE, .with = "weights-disk"},
+	 "memory of the model's weights; the others are with --weights-disk, or beside a card in its host's "
+	 "memory",
+	 SAMPLE},
 	{"threads", 0, DT_OPT_INT, &a.draw.threads, "N", "threads", SAMPLE, .min = 0, .max = 4096,
 	 .def_text = "all processors"},
 	DT_OPT_HEADING("Server"),
@@ -252,13 +257,16 @@ static int run_sample(int n, char **v)
 
 	if (check_reward(false, &err) < 0)
 		return DT_EXIT_USAGE;
+	if (dt_nn_device_check(a.draw.device, url ? 0 : a.draw.weights_memory, a.draw.weights_disk, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
 	if (prompts && a.first)
 		return dt_opt_usage_error(&program, stderr, "--first is of the prompts of a task");
 	if (url && a.draw.lora)
 		return dt_opt_usage_error(&program, stderr,
 					  "--lora: a server adds adapters itself, --model names one");
-	if (url && a.draw.weights_disk)
-		return dt_opt_usage_error(&program, stderr, "--weights-disk: a server has the weights");
+	if (url && (a.draw.weights_disk || a.draw.weights_memory))
+		return dt_opt_usage_error(&program, stderr, "--weights-%s: a server has the weights",
+					  a.draw.weights_disk ? "disk" : "memory");
 	a.draw.fp32 = a.precision == 1;
 	a.draw.parallel = (int)a.parallel;
 	a.draw.sample.group = (int)a.group;

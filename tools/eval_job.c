@@ -25,6 +25,7 @@ int eval_join(const struct dt_program *p, struct dt_err *err)
 		return rc;
 	dt_world_info(eval_job.world, &eval_job.info);
 	rc = dt_comm_create(&eval_job.all, eval_job.world, "world", 0, eval_job.info.rank, err);
+	eval_args.model.local_rank = eval_job.info.local_rank;
 	eval_args.model.fp32 = eval_args.precision == 1;
 	eval_args.model.weights =
 		eval_args.weights ? dt_format_parse(dt_opt_choice_name(EVAL_WEIGHTS, eval_args.weights, word,

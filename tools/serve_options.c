@@ -1,6 +1,7 @@
 #include "tools/serve_options.h"
 #include "base/units.h"
 #include "kernels/quant_formats.h"
+#include "nn/device.h"
 
 #include <errno.h>
 #include <string.h>
@@ -224,9 +225,7 @@ static int settle(struct serve_options *o, struct dt_err *err)
 {
 	static const enum dt_dtype cache[] = {DT_BF16, DT_BF16, DT_F32, DT_I8};
 	struct dt_served_params *p = &o->serve;
-	enum dt_dev_kind kind;
 	char word[16];
-	int index;
 
 	p->fp32 = o->precision == 1;
 	p->cache = o->kv_type || !p->fp32 ? cache[o->kv_type] : DT_F32;
@@ -258,12 +257,7 @@ static int settle(struct serve_options *o, struct dt_err *err)
 	}
 	if (o->defaults && dt_api_check_defaults(o->defaults, err) < 0)
 		return dt_err_prefix(err, "--defaults");
-	if (dt_dev_parse(p->device, &kind, &index) < 0) /* auto tries a card, which takes its time */
-		return dt_err_set(err, -EINVAL, "no such device: '%s' (auto, cpu, cuda or cuda:N)",
-				  p->device);
-	if (p->weights_memory && !p->weights_disk && kind == DT_DEV_CPU)
-		return dt_err_set(err, -EINVAL, "--weights-memory goes with --weights-disk, or with a card");
-	return 0;
+	return dt_nn_device_check(p->device, p->weights_memory, p->weights_disk, err);
 }
 
 /* An option that is set and of the other kind of model; NULL: there is none. */

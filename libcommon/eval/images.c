@@ -99,7 +99,7 @@ static int open_job(struct job *j, const struct dt_eval_opts *o, struct dt_err *
 	p.batch = j->part;
 	rc = same_classes(j, err);
 	if (rc == 0)
-		rc = dt_nn_device_open(&j->dev, q->device, q->local_rank, (int)o->threads, err);
+		rc = dt_nn_device_open(&j->dev, o->device, o->local_rank, (int)o->threads, err);
 	if (rc == 0)
 		rc = dt_classifier_open(&j->net, j->dev, j->src, &p, err);
 	if (rc == 0)

@@ -31,8 +31,7 @@ struct dt_images_query {
 	bool unfolded;	   /* batch norms are computed, not folded into convolutions */
 	FILE *predictions; /* of the first rank, a JSON line an image; NULL: none */
 	struct dt_comm *ranks;
-	const char *device; /* nn/device.h */
-	int rank, size, local_rank;
+	int rank, size;
 	void (*progress)(void *arg, int64_t done, int64_t of);
 	void *arg;
 };

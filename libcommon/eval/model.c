@@ -1,6 +1,7 @@
 #include "eval/model.h"
 
 #include "ckpt/adapter.h"
+#include "nn/device.h"
 #include "serve/api/served.h"
 
 #include <errno.h>
@@ -66,7 +67,7 @@ static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_
 	if (rc == 0)
 		rc = dt_served_tokenizer(src, o->tokenizer, &m->tok, err);
 	if (rc == 0)
-		rc = dt_dev_open(&m->dev, DT_DEV_CPU, 0, dt_eval_threads(o->threads));
+		rc = dt_nn_device_open(&m->dev, o->device, o->local_rank, dt_eval_threads(o->threads), err);
 	if (rc < 0)
 		return rc;
 	m->dev->batch_invariant = true; /* what is found does not depend on how a text is cut into passes */

@@ -15,6 +15,8 @@ struct dt_eval_opts {
 	bool any_base;	       /* also one that was trained on other weights */
 	bool fp32;	       /* activations, cache and weights that are not in blocks; else bf16 */
 	int weights;	       /* enum dt_format of the matrices; -1: as they are stored, or as fp32 says */
+	const char *device;    /* nn/device.h; NULL: the processor */
+	int local_rank;
 	const char *weights_disk; /* as disk_dir and disk_memory in nn/infer.h; NULL: all are in memory */
 	uint64_t weights_memory;
 	int64_t threads; /* of the model and of what is made of its logits; 0: as dt_eval_threads says */

@@ -41,6 +41,18 @@ int dt_nn_device_open(struct dt_dev **ret, const char *name, int local_rank, int
 		      : 0;
 }
 
+int dt_nn_device_check(const char *name, uint64_t memory, const char *folder, struct dt_err *err)
+{
+	enum dt_dev_kind kind;
+	int index;
+
+	if (dt_dev_parse(name, &kind, &index) < 0) /* auto tries a card, which takes its time */
+		return dt_err_set(err, -EINVAL, "no such device: '%s' (auto, cpu, cuda or cuda:N)", name);
+	if (memory && !folder && kind == DT_DEV_CPU)
+		return dt_err_set(err, -EINVAL, "--weights-memory goes with --weights-disk, or with a card");
+	return 0;
+}
+
 int dt_nn_device_convolves(const struct dt_dev *dev, const struct dt_config *c, struct dt_err *err)
 {
 	if (!dt_config_is_image(c) || dt_dev_convolves(dev))

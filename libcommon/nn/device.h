@@ -12,6 +12,11 @@
  */
 int dt_nn_device_open(struct dt_dev **ret, const char *name, int local_rank, int nthreads,
 		      struct dt_err *err);
+/*
+ * Options that say where a model is: -EINVAL where name is no device's, or where the weights that `memory`
+ * (0: any) does not hold are in no folder and the device is no card, whose host could have them.
+ */
+int dt_nn_device_check(const char *name, uint64_t memory, const char *folder, struct dt_err *err);
 /* Whether that name is a card's; of `auto` whether there is one. */
 bool dt_nn_device_is_card(const char *name);
 /* Ranks of a machine, at most, that dt_nn_device_open gave one device by that name. */

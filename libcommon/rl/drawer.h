@@ -20,6 +20,7 @@ struct dt_drawer_opts {
 	const char *tokenizer;	  /* in place of the model's own; NULL: that */
 	bool fp32;		  /* activations, cache and weights; else bf16 */
 	int64_t threads, seq;	  /* 0: all processors; the model's positions */
+	const char *device;	  /* nn/device.h; NULL: the processor */
 	const char *weights_disk; /* as disk_dir and disk_memory in nn/infer.h; NULL: all are in memory */
 	uint64_t weights_memory;
 	const char *served, *key; /* of a server: the model's name, NULL: its first; the key, NULL: none */

@@ -71,6 +71,7 @@ int dt_drawer_local(const char *model, const struct dt_drawer_opts *o, struct dt
 	p.as_trained = true;
 	p.merged = o->lora;
 	p.any_base = o->any_base;
+	p.device = o->device ? o->device : p.device;
 	p.weights_disk = o->weights_disk;
 	p.weights_memory = o->weights_memory;
 	l->drawer = (struct dt_drawer){draw, local_close};

@@ -252,6 +252,41 @@ mpi_here() {
     agrees one.jsonl two.jsonl 1e-5
 }
 
+@test "a text is judged, a task answered and answers drawn on an emulated card as on the processor; weights beside it are the same bits" {
+    need_emulation
+    jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 6, num_attention_heads: 4,
+        max_position_embeddings: 96, rms_norm_eps: 1e-5, hidden_act: "silu", tie_word_embeddings: false}' >six.json
+    dt-train --data d.h5 --model six.json --seq 32 --microbatch 4 --steps 10 --lr 1e-2 --no-mfu --threads 1 --save six >/dev/null
+    head -c 100 text.txt >some.txt
+    printf '%s\n' '{"task": "choices", "template": "{begin}"}' '{"begin": "Apache", "choices": [" License", "zzz"], "answer": 0}' \
+        '{"begin": "You may ", "choices": ["not", "reproduce"], "answer": 1}' >q.jsonl
+    local of=(--tokenizer byte --threads 1 --seq 48 --precision fp32)
+    judged() { # dt-eval and dt-rollout of this name, and options, to files of another name
+        "dt-eval$1" ppl --text some.txt --json "${of[@]}" "${@:3}" six | jq .nll >"nll$2"
+        "dt-eval$1" task q.jsonl "${of[@]}" "${@:3}" six --predictions pred >/dev/null && jq '.logprobs[]' pred >"scores$2"
+        "dt-rollout$1" sample --task copy:2 --count 2 --group 2 --max-tokens 4 --seed 3 "${of[@]}" "${@:3}" six 2>/dev/null >rolled
+        jq -c '[.answers[].ids]' rolled >"drawn$2" && [ -s "drawn$2" ]
+    }
+    near() { # files: numbers that differ by 1e-4 of them at most
+        paste "$1" "$2" | awk -v n="$3" '{ d = ($1 - $2) / $1; bad += d > 1e-4 || d < -1e-4 } END { exit bad || NR != n }'
+    }
+    judged "" -cpu
+    judged -emulated -card --device cuda
+    near nll-cpu nll-card 1
+    near scores-cpu scores-card 4
+    diff drawn-cpu drawn-card
+    one_of 2 "" "--weights-disk ."
+    for where in "${some[@]}"; do
+        # shellcheck disable=SC2086 # words
+        judged -emulated -beside --device cuda --weights-memory 768KiB $where
+        for what in nll scores drawn; do diff $what-card $what-beside; done
+    done
+    run dt-eval ppl "${of[@]}" --weights-memory 768KiB --text some.txt six
+    [[ $status -eq 2 && $output == *"--weights-memory goes with --weights-disk, or with a card"* ]]
+    run dt-rollout sample --task copy:2 --device tpu six
+    [[ $status -eq 2 && $output == *"no such device: 'tpu'"* ]]
+}
+
 @test "compressed gradients, and outer ones of 4 bits, between emulated cards: the processor's losses, and a run goes on as it was" {
     need_emulation
     mpi_here
