@@ -49,7 +49,14 @@ check 'servers are on both machines' grep -q '2 of 4 ranks of dp serve a share o
 check 'async' train async --steps 30 --lr 1e-3 --sync async --servers 2
 every() { jq -es 'map(select(.loss))[-1] | .step == 30 and .tokens == 30 * 4 * 32' "$slownet_dir/async.jsonl" >"$slownet_dir/said"; }
 check 'async gives every part once' every
-killed() { ! train killed --steps 100000 --lr 1e-3 --sync ssp:1 --servers 2 --comm-timeout 5 --inject kill:rank=2,step=5; }
+# Open MPI 4.1's mpirun now and then crashes in its own show_help as a job ends, and what ranks have said is lost with it.
+killed()
+{
+	for _ in 1 2 3; do
+		! train killed --steps 100000 --lr 1e-3 --sync ssp:1 --servers 2 --comm-timeout 5 --inject kill:rank=2,step=5 || return 1
+		grep -q 'ORTE_ERROR_LOG: .*show_help' "$slownet_dir/killed.err" || return 0
+	done
+}
 check 'a server that is killed ends the run' killed
 check 'it is named' grep -qE "rank 2 (of dp is at step 4|has|died)|(from|to) rank 2 in group data|process rank 2" "$slownet_dir/killed.err"
 exit $failed
