@@ -114,6 +114,9 @@ int host_buffer(struct trainer *t, enum dt_buf_id id, void *ret, struct dt_err *
 	int rc = 0;
 
 	if (b && !at) {
+		if (t->nhost == (int)(sizeof(t->host) / sizeof(*t->host)))
+			return dt_err_set(err, -ENOSPC, "no place for another buffer of the host: '%s'",
+					  b->name);
 		rc = dt_arena_init(&t->host[t->nhost], b->bytes, err);
 		if (rc == 0)
 			at = t->host[t->nhost++].base;
