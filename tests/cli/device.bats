@@ -296,10 +296,10 @@ mpi_here() {
         "--sync diloco:4 --outer-comm e3m0 --outer-fragments 2 --outer-delay 1" "--grad-comm onebit"
     for each in "${some[@]}"; do
         echo "$each"
-        rm -rf cpu whole half
+        rm -rf here whole half
         # shellcheck disable=SC2086 # words
         {
-            mpirun -np 2 dt-train "${more[@]}" $each --steps 6 --save cpu --save-every 3 >cpu.jsonl # merges where the other does
+            mpirun -np 2 dt-train "${more[@]}" $each --steps 6 --save here --save-every 3 >cpu.jsonl # merges where the other does
             mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 6 --save whole --save-every 3 >card.jsonl
             mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 3 --save half >/dev/null
             mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 6 --save half --resume auto >/dev/null
