@@ -239,15 +239,12 @@ static int behind(struct trainer *t, const struct stretch *s, const struct clock
 {
 	int pid, stopped = dt_world_stopped(t->world, &pid);
 
-	if (stopped >= 0)
-		return dt_err_set(err, -ETIMEDOUT,
-				  "rank %d: process %d is stopped (a signal or a debugger), and others have "
-				  "waited for %g s",
-				  stopped, pid, dt_world_timeout(t->world));
-	return dt_err_set(err, -ETIMEDOUT,
-			  "rank %lld of dp is at step %lld, %lld behind, and for %g s no further",
-			  (long long)w->rank, (long long)(s->step + w->done), (long long)(s->own - w->done),
-			  dt_world_timeout(t->world));
+	dt_err_set(err, -ETIMEDOUT, "rank %lld of dp is at step %lld, %lld behind, and for %g s no further",
+		   (long long)w->rank, (long long)(s->step + w->done), (long long)(s->own - w->done),
+		   dt_world_timeout(t->world));
+	return stopped < 0 ? -ETIMEDOUT
+			   : dt_err_prefix(err, "rank %d: process %d is stopped (a signal or a debugger)",
+					   stopped, pid);
 }
 
 /* ssp: 1 when step s->own may begin, 0 where the stretch ends. */
