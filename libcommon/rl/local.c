@@ -69,6 +69,7 @@ int dt_drawer_local(const char *model, const struct dt_drawer_opts *o, struct dt
 	p.seqs = SEQS;
 	p.queue = QUEUE;
 	p.as_trained = true;
+	p.invariant = true; /* also on a card: answers do not depend on those beside them */
 	p.merged = o->lora;
 	p.any_base = o->any_base;
 	p.device = o->device ? o->device : p.device;
