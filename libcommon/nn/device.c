@@ -26,13 +26,21 @@ int dt_nn_device_ranks(const struct dt_dev *dev, const char *name, int local_siz
 	return (local_size + n - 1) / n;
 }
 
+/* auto tries a card, which takes its time. */
+static int parse(const char *name, enum dt_dev_kind *kind, int *index, struct dt_err *err)
+{
+	int rc = dt_dev_parse(name, kind, index);
+
+	return rc < 0 ? dt_err_set(err, rc, "no such device: '%s' (auto, cpu, cuda or cuda:N)", name) : 0;
+}
+
 int dt_nn_device_open(struct dt_dev **ret, const char *name, int local_rank, int nthreads, struct dt_err *err)
 {
 	enum dt_dev_kind kind = DT_DEV_CPU;
-	int index = 0, rc = name ? dt_dev_parse(name, &kind, &index) : 0;
+	int index = 0, rc = name ? parse(name, &kind, &index, err) : 0;
 
 	if (rc < 0)
-		return dt_err_set(err, rc, "no such device: '%s' (auto, cpu, cuda or cuda:N)", name);
+		return rc;
 	if (kind == DT_DEV_CUDA && !strchr(name, ':'))
 		index = local_rank % turns(kind, name);
 	rc = dt_dev_open(ret, kind, index, nthreads);
@@ -44,13 +52,11 @@ int dt_nn_device_open(struct dt_dev **ret, const char *name, int local_rank, int
 int dt_nn_device_check(const char *name, uint64_t memory, const char *folder, struct dt_err *err)
 {
 	enum dt_dev_kind kind;
-	int index;
+	int index, rc = parse(name, &kind, &index, err);
 
-	if (dt_dev_parse(name, &kind, &index) < 0) /* auto tries a card, which takes its time */
-		return dt_err_set(err, -EINVAL, "no such device: '%s' (auto, cpu, cuda or cuda:N)", name);
-	if (memory && !folder && kind == DT_DEV_CPU)
-		return dt_err_set(err, -EINVAL, "--weights-memory goes with --weights-disk, or with a card");
-	return 0;
+	if (rc == 0 && memory && !folder && kind == DT_DEV_CPU)
+		rc = dt_err_set(err, -EINVAL, "--weights-memory goes with --weights-disk, or with a card");
+	return rc;
 }
 
 int dt_nn_device_convolves(const struct dt_dev *dev, const struct dt_config *c, struct dt_err *err)

@@ -176,23 +176,30 @@ static void rescale(struct trainer *t)
 	c->scale = t->optim.loss_scale;
 }
 
-int compressed_reduce(struct trainer *t, struct dt_err *err)
+/* The sum where the processor reaches it: for a card of a copy, which comes back. */
+static int add_up(struct trainer *t, struct dt_err *err)
 {
 	const size_t bytes = (size_t)t->local.trained * sizeof(float);
-	float *mine = (float *)t->grads.flat.p, *g = t->compressed.grads ? t->compressed.grads : mine;
+	float *copy = t->compressed.grads, *g = (float *)t->grads.flat.p;
+	int rc = copy ? device_get(t, copy, g, bytes, err) : 0;
+
+	if (rc < 0)
+		return rc;
+	rescale(t);
+	rc = dt_compress_all_reduce(t->compressed.z, copy ? copy : g, DT_SUM, "compressed gradients", NULL,
+				    err);
+	return rc == 0 && copy ? device_put(t, g, copy, bytes, err) : rc;
+}
+
+int compressed_reduce(struct trainer *t, struct dt_err *err)
+{
 	int32_t bad = t->grads.bad != NULL;
 	double t0 = dt_now();
 	int rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), &bad, NULL, 1, DT_I32, DT_MAX,
 			       "gradients are finite", err);
 
-	if (rc == 0 && !bad && g != mine)
-		rc = device_get(t, g, mine, bytes, err);
-	if (rc == 0 && !bad) {
-		rescale(t);
-		rc = dt_compress_all_reduce(t->compressed.z, g, DT_SUM, "compressed gradients", NULL, err);
-	}
-	if (rc == 0 && !bad && g != mine)
-		rc = device_put(t, mine, g, bytes, err);
+	if (rc == 0 && !bad)
+		rc = add_up(t, err);
 	t->t.comm[TR_GRADS] += dt_now() - t0;
 	return rc;
 }
