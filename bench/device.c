@@ -1,6 +1,6 @@
 /*
- * Ops that save a passage through memory, on a device, beside the ones they replace and what the device can
- * do in the same run: tokens drawn where the logits lie, and a linear layer with its activation.
+ * Ops on a device beside what the device can do in the same run: tokens drawn where the logits lie, a linear
+ * layer with its activation beside the two ops it replaces, and attention.
  *
  *   build/bench/device [DEVICE [SECONDS]]      cpu, cuda, cuda:N
  */
@@ -154,6 +154,32 @@ static void gelu(int64_t m, int64_t n, int64_t k)
 	dt_dev_free(dev, y.data);
 }
 
+/* Products alone: 4 d flops a pair of query and key forward, 10 d backward, of the pairs that are seen. */
+static void attention(int64_t batch, int64_t seq, int64_t heads, int64_t kv, int64_t d)
+{
+	const struct dt_attn p = {batch, seq, heads, kv, d, 0, 1 / sqrtf((float)d), 0, 0};
+	const double flop = (double)(batch * heads * seq) * (double)(seq + 1) / 2 * (double)d * 4;
+	struct dt_tensor x = tensor(DT_BF16, batch * seq, (heads + 2 * kv) * d, 2), dx = x;
+	struct dt_tensor o = tensor(DT_BF16, batch * seq, heads * d, 1),
+			 g = tensor(DT_BF16, batch * seq, heads * d, 1);
+	struct dt_tensor lse = tensor(DT_F32, batch * heads, seq, 1);
+	char shape[64];
+	double t;
+
+	need(dt_dev_alloc(dev, &dx.data, (size_t)(batch * seq * (heads + 2 * kv) * d) * 2), "memory");
+	snprintf(shape, sizeof shape, "%lld x %lld, %lld/%lld x %lld bf16", (long long)batch, (long long)seq,
+		 (long long)heads, (long long)kv, (long long)d);
+	TIME(t, 3, dev->ops->attention_forward(dev, o, lse, x, &p));
+	row("attention_forward", shape, t, flop / t, "GFLOP/s", flop / t / matmul_rate);
+	TIME(t, 3, dev->ops->attention_backward(dev, dx, g, o, lse, x, &p));
+	row("attention_backward", shape, t, 2.5 * flop / t, "GFLOP/s", 2.5 * flop / t / matmul_rate);
+	dt_dev_free(dev, x.data);
+	dt_dev_free(dev, dx.data);
+	dt_dev_free(dev, o.data);
+	dt_dev_free(dev, g.data);
+	dt_dev_free(dev, lse.data);
+}
+
 int main(int argc, char **argv)
 {
 	enum dt_dev_kind kind = DT_DEV_CPU;
@@ -175,6 +201,13 @@ int main(int argc, char **argv)
 	gelu(kind == DT_DEV_CPU ? 1024 : 32768, 3072, 768);
 	if (kind != DT_DEV_CPU)
 		gelu(8192, 6400, 1600);
+	if (kind != DT_DEV_CPU) {
+		attention(32, 1024, 12, 12, 64);
+		attention(8, 1024, 25, 25, 64);
+		attention(4, 4096, 32, 8, 128);
+	} else {
+		attention(1, 1024, 12, 12, 64);
+	}
 	dt_table_print(table, stdout);
 	dt_table_free(table);
 	dt_dev_close(dev);
