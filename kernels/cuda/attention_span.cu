@@ -68,8 +68,8 @@ DT_DEVICE void seen(const struct span_args &a, int64_t b, int64_t i, int64_t *fr
 {
 	const int64_t at = b * a.rows + i;
 
-	*to = a.pos ? a.pos[at] : i;
-	*from = a.first ? a.first[at] : 0;
+	*to = a.pos ? dt_at(a.pos, at) : i;
+	*from = a.first ? dt_at(a.first, at) : 0;
 	if (a.window && *to - a.window + 1 > *from)
 		*from = *to - a.window + 1;
 }
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(128, 6) span_dq_kernel(struct span_args a)
 		g[c] = dt_ld1(a.dout, a.t, (row * a.heads + h) * a.v + c);
 	__syncwarp();
 	dot = span_row_dot(a, row, h);
-	lse = a.lse[(b * a.heads + h) * a.rows + i];
+	lse = dt_at(a.lse, (b * a.heads + h) * a.rows + i);
 	for (int r = 0; r < a.nrun; r++) {
 		const int64_t p0 = a.run[r].pos > from ? a.run[r].pos : from,
 			      p1 = a.run[r].pos + a.run_keys - 1 < to ? a.run[r].pos + a.run_keys - 1 : to;
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(128, 6) span_dkv_kernel(struct span_args a, fl
 				ds = span_slope(a, &prob,
 						dt_dot_row(k, a.q, a.t, qat + lane * a.q_width, a.d),
 						dt_dot_row(v, a.dout, a.t, gat + lane * a.heads * a.v, a.v),
-						a.lse[stat], dots[stat]);
+						dt_at(a.lse, stat), dt_at(dots, stat));
 			dt_add_rows(dk, ds, a.q, a.t, qat, a.q_width, a.rows - i, a.d);
 			dt_add_rows(dv, prob, a.dout, a.t, gat, a.heads * a.v, a.rows - i, a.v);
 		}
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(128)
 
 	if (i >= n || part_lse[i] == DT_NEGINF)
 		return;
-	more = part_lse[i] - lse[i];
+	more = dt_at(part_lse, i) - dt_at(lse, i);
 	share = 1 / (1 + expf(-more));
 	for (int64_t c = 0; c < d; c++)
 		o[at + c] += share * (part[at + c] - o[at + c]);

@@ -16,6 +16,7 @@ __global__ void __launch_bounds__(256) dropout_kernel(struct dropout d)
 
 	for (int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; t < d.rows * blocks; t += step) {
 		const int64_t row = t / blocks, b = t % blocks;
+		dt_touch(d.p.pos + d.p.row + row, sizeof *d.p.pos);
 		const uint64_t first = dt_dropout_at(&d.p, row);
 		const int64_t skip = (int64_t)(first % 4);
 		const struct dt_philox r = dt_philox_block(&d.p.stream, first / 4 + (uint64_t)b);

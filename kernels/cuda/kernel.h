@@ -90,6 +90,13 @@ DT_DEVICE float dt_rounded(float x, int t)
 	return t == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_wide(h);
 }
 
+/* Element i of an array of the card. */
+template <class T> DT_DEVICE T dt_at(const T *p, int64_t i)
+{
+	dt_touch(p + i, sizeof *p);
+	return p[i];
+}
+
 /* V elements from element i of p on, of type t; V is 1 or 8, and 8 are aligned to 16 bytes. */
 template <int V> DT_DEVICE void dt_ld(float (&r)[V], const void *p, int t, int64_t i)
 {

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(256) noise_kernel(struct noise d)
 
 	for (int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; t < d.rows * blocks; t += step) {
 		const int64_t row = t / blocks, b = t % blocks;
-		const uint64_t first = (uint64_t)(d.token[row] * d.n);
+		const uint64_t first = (uint64_t)(dt_at(d.token, row) * d.n);
 		const int64_t skip = (int64_t)(first % 4);
 		const struct dt_philox r = dt_philox_block(&d.stream, first / 4 + (uint64_t)b);
 
@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(256) noise_kernel(struct noise d)
 			if (col < 0 || col >= d.n)
 				continue;
 			dt_st1(d.y, d.t, i,
-			       dt_ld1(d.y, d.t, i) + dt_rounded(d.width[row] * dt_noise_of(r.v[k]), d.t));
+			       dt_ld1(d.y, d.t, i) +
+				       dt_rounded(dt_at(d.width, row) * dt_noise_of(r.v[k]), d.t));
 		}
 	}
 }

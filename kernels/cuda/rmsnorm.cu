@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(128) sums_kernel(struct sums a)
 			s += a.dy ? dt_ld1(a.dy, a.t, at + j) *
 					     (a.plus_one ? dt_ld1(a.w, a.tw, j) + 1.f
 							 : dt_ld1(a.w, a.tw, j)) *
-					     (x * a.rstd[i])
+					     (x * dt_at(a.rstd, i))
 				  : x * x;
 		}
 		s = dt_block_sum(s, scratch);

@@ -37,6 +37,10 @@ struct call {
 	struct dt_moe_loss moe_loss;
 	struct dt_moe_place moe_place;
 	struct dt_grouped grouped;
+	struct dt_dropout dropout;
+	struct dt_heads heads;
+	struct dt_attn_span attn_span;
+	struct dt_blocks_part blocks_part;
 };
 
 static void fatal(const char *what)
@@ -166,6 +170,35 @@ static const struct dt_grouped *grouped_there(struct call *c, const struct dt_gr
 	return &c->grouped;
 }
 
+static const struct dt_dropout *dropout_there(struct call *c, const struct dt_dropout *p)
+{
+	c->dropout = *p;
+	c->dropout.pos = there(c, p->pos);
+	return &c->dropout;
+}
+
+static const struct dt_heads *heads_there(struct call *c, const struct dt_heads *p)
+{
+	c->heads = *p;
+	c->heads.sums = tensor_there(c, p->sums);
+	return &c->heads;
+}
+
+static const struct dt_attn_span *attn_span_there(struct call *c, const struct dt_attn_span *p)
+{
+	c->attn_span = *p;
+	c->attn_span.pos = there(c, p->pos);
+	c->attn_span.first = there(c, p->first);
+	return &c->attn_span;
+}
+
+static const struct dt_blocks_part *blocks_part_there(struct call *c, const struct dt_blocks_part *p)
+{
+	c->blocks_part = *p;
+	c->blocks_part.data = there(c, p->data);
+	return &c->blocks_part;
+}
+
 static const struct dt_bn *bn_there(struct call *c, const struct dt_bn *p)
 {
 	c->bn = (struct dt_bn){tensor_there(c, p->x),	 tensor_there(c, p->y),	    tensor_there(c, p->mean),
@@ -225,7 +258,9 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 	_Generic((x), struct dt_tensor: tensor_there, const struct dt_rope *: rope_there,                    \
 		 const struct dt_meet *: meet_there, const struct dt_bn *: bn_there,                         \
 		 const struct dt_moe_loss *: moe_loss_there, const struct dt_moe_place *: moe_place_there,   \
-		 const struct dt_grouped *: grouped_there,                                                   \
+		 const struct dt_grouped *: grouped_there, const struct dt_dropout *: dropout_there,         \
+		 const struct dt_heads *: heads_there, const struct dt_attn_span *: attn_span_there,         \
+		 const struct dt_blocks_part *: blocks_part_there,                                           \
 		 const struct dt_classes *: classes_there, const struct dt_distill *: distill_there, bool: bool_there, float: float_there, double: real_there, \
 		 int64_t: integer_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \
 		 default: there)(&call, x)

@@ -366,7 +366,7 @@ static void test_ring(void **state)
 		}
 }
 
-/* Self-attention as a span has the bits of attention_forward and _backward. */
+/* Self-attention as a span has the bits of attention_forward and _backward, on a processor. */
 static void test_same_as_whole(void **state)
 {
 	const struct dt_attn p = {2, 77, 4, 2, 24, 9, 0.3f, 0};
@@ -378,7 +378,7 @@ static void test_same_as_whole(void **state)
 	const struct dt_attn_run run = {0, 0};
 	const struct dt_attn_span s = {77, NULL, NULL, 1, &run, 77, 77, 4 * 24, 6 * 24, false};
 
-	if (emulated(dev)) /* whose tiles and rows add in other orders */
+	if (on_device()) /* whose tiles and rows add in other orders */
 		skip();
 	assert_int_equal(dev->ops->attention_forward(dev, o, lse, x, &p), 0);
 	assert_int_equal(dev->ops->attention_span_forward(dev, o1, lse1, x, x, &p, &s), 0);
