@@ -28,7 +28,7 @@
 	X(cublasLtMatmulAlgoGetHeuristic)
 
 struct key {
-	int64_t m, n, k;
+	int64_t m, n, k, lda, ldb, ldc; /* ld: from one row of ours to the next */
 	uint8_t in, in_b, out, ta, tb, bias, accumulate;
 	uint8_t align_a, align_b, align_c, align_bias, gelu, pad[4]; /* log2, at most 4: 16 bytes */
 };
@@ -220,12 +220,10 @@ static int describe(struct dt_blas *b, struct entry *e)
 		SET(FAST_ACCUM, fast);
 #undef SET
 	s = s ? s
-	      : b->cublasLtMatrixLayoutCreate(&e->a, type_of(k->in_b), k->tb ? d : n, k->tb ? n : d,
-					      k->tb ? k->k : k->n);
+	      : b->cublasLtMatrixLayoutCreate(&e->a, type_of(k->in_b), k->tb ? d : n, k->tb ? n : d, k->ldb);
 	s = s ? s
-	      : b->cublasLtMatrixLayoutCreate(&e->b, type_of(k->in), k->ta ? m : d, k->ta ? d : m,
-					      k->ta ? k->m : k->k);
-	s = s ? s : b->cublasLtMatrixLayoutCreate(&e->c, type_of(k->out), n, m, k->n);
+	      : b->cublasLtMatrixLayoutCreate(&e->b, type_of(k->in), k->ta ? m : d, k->ta ? d : m, k->lda);
+	s = s ? s : b->cublasLtMatrixLayoutCreate(&e->c, type_of(k->out), n, m, k->ldc);
 	return result(s);
 }
 
@@ -234,6 +232,7 @@ static int choose(struct dt_blas *b, struct entry *e)
 	const struct key *k = &e->key;
 	const uint32_t align_a = 1u << k->align_b, align_b = 1u << k->align_a, align_c = 1u << k->align_c;
 	const size_t workspace = room();
+	const uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* parts of k meet in f32 */
 	cublasLtMatmulHeuristicResult_t found;
 	cublasLtMatmulPreference_t p = NULL;
 	cublasStatus_t s = b->cublasLtMatmulPreferenceCreate(&p);
@@ -244,6 +243,7 @@ static int choose(struct dt_blas *b, struct entry *e)
 	      : b->cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_##what, &(value),            \
 							sizeof(value))
 	SET(MAX_WORKSPACE_BYTES, workspace);
+	SET(REDUCTION_SCHEME_MASK, sums);
 	SET(MIN_ALIGNMENT_A_BYTES, align_a);
 	SET(MIN_ALIGNMENT_B_BYTES, align_b);
 	SET(MIN_ALIGNMENT_C_BYTES, align_c);
@@ -319,6 +319,9 @@ static struct key key_of(struct dt_tensor c, struct dt_tensor a, bool ta, struct
 	key = (struct key){.m = m,
 			   .n = n,
 			   .k = k,
+			   .lda = ta ? m : k,
+			   .ldb = tb ? k : n,
+			   .ldc = n,
 			   .in = (uint8_t)a.dtype,
 			   .in_b = (uint8_t)w.dtype,
 			   .out = (uint8_t)c.dtype,
@@ -350,10 +353,16 @@ static int run(struct dt_blas *b, void *stream, const struct key *key, const str
 
 int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
 		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
-		   int64_t k)
+		   int64_t k, const struct dt_blas_rows *ld)
 {
-	const struct key key = key_of(c, a, ta, w, tb, bias, accumulate, m, n, k);
+	struct key key = key_of(c, a, ta, w, tb, bias, accumulate, m, n, k);
 
+	if (ld->a)
+		key.lda = ld->a;
+	if (ld->b)
+		key.ldb = ld->b;
+	if (ld->c)
+		key.ldc = ld->c;
 	return run(b, stream, &key, &(struct beside){.bias = bias.data}, c, a, w);
 }
 
@@ -365,7 +374,7 @@ int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, str
 	const struct dt_tensor to = y.data ? y : c, aux = y.data ? c : u;
 	struct key key = key_of(to, a, false, w, tb, bias, false, m, n, k);
 
-	if (n % 8 || alignment(aux.data) < 4)
+	if (n % 8 || k % 8 || alignment(aux.data) < 4)
 		return -ENOTSUP;
 	key.gelu = y.data ? GELU : DGELU;
 	return run(b, stream, &key, &(struct beside){.bias = bias.data, .aux = aux.data}, to, a, w);

@@ -35,13 +35,18 @@ struct dt_cuda {
 	size_t given_n;
 	bool recording;	      /* between dt_graph_begin and _end: nothing may be allocated */
 	struct dt_blas *blas; /* NULL: products are our own */
-	struct dt_dnn *dnn;   /* NULL: there are no convolutions */
+	char *padded;	      /* on the card: operands of a product with their rows 16 bytes apart */
+	size_t padded_n;
+	struct dt_dnn *dnn; /* NULL: there are no convolutions */
 };
 
 /* scratch.c. The device's state, its card made this thread's. NULL: the card is gone. */
 struct dt_cuda *dt_cuda_enter(struct dt_dev *dev);
 /* At least n bytes on the card, 256-byte aligned, until the next call. NULL: out of memory. */
 void *dt_cuda_scratch(struct dt_dev *dev, size_t n);
+
+/* The same, kept apart from it: for a product within a call that has scratch. */
+void *dt_cuda_padded(struct dt_dev *dev, size_t n);
 
 /* Host tables for one call, put one after another on the card, each 16-byte aligned. */
 struct dt_table {
@@ -62,9 +67,13 @@ struct dt_blas;
 int dt_blas_open(struct dt_blas **ret);
 void dt_blas_close(struct dt_blas *b);
 size_t dt_blas_bytes(const struct dt_blas *b);
+/* Elements from one row to the next, of operands whose rows do not follow one another; 0: they do. */
+struct dt_blas_rows {
+	int64_t c, a, b;
+};
 int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
 		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
-		   int64_t k);
+		   int64_t k, const struct dt_blas_rows *ld);
 /* matmul_act.h with gelu_tanh: c is u and y is written, or c is du and u is read. */
 int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor y,
 			struct dt_tensor a, struct dt_tensor w, bool tb, struct dt_tensor bias,

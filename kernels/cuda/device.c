@@ -15,6 +15,7 @@ static void cuda_close(struct dt_dev *dev)
 	dt_blas_close(c->blas);
 	dt_dnn_close(c->dnn);
 	dt_gpu_free(c->scratch);
+	dt_gpu_free(c->padded);
 	dt_gpu_free(c->tables);
 	dt_gpu_host_free(c->tables_host);
 	dt_gpu_free(c->bad);
@@ -94,7 +95,7 @@ static size_t cuda_scratch_bytes(const struct dt_dev *dev)
 {
 	const struct dt_cuda *c = dev->impl;
 
-	return c->scratch_n + c->tables_n + dt_blas_bytes(c->blas);
+	return c->scratch_n + c->padded_n + c->tables_n + dt_blas_bytes(c->blas);
 }
 
 static const char *cuda_isa(const struct dt_dev *dev)

@@ -141,6 +141,182 @@ static int own(const struct dt_cuda *c, const struct product &p)
 	return DT_LAUNCH(c, mma_kernel<struct dt_f16>, grid, 128, DT_PRODUCT_ROOM, p);
 }
 
+/* Rows of n 16-bit elements; those of `to` (where `in`), else of `from`, begin at multiples of 16 bytes. */
+__global__ void __launch_bounds__(256) rows_kernel(uint16_t *to, int64_t to_step, const uint16_t *from,
+						   int64_t from_step, int64_t n, int64_t rows, bool in)
+{
+	const int64_t each = dt_ceil_div(n, 8), all = rows * each, step = (int64_t)gridDim.x * blockDim.x;
+
+	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
+		const int64_t col = i % each * 8;
+		const uint16_t *src = from + i / each * from_step + col;
+		uint16_t *dst = to + i / each * to_step + col, v[8];
+		const int here = (int)(n - col < 8 ? n - col : 8);
+		uint4 u;
+
+		if (in) {
+			DT_UNROLL
+			for (int k = 0; k < 8; k++) {
+				if (k < here)
+					dt_touch(src + k, 2);
+				v[k] = k < here ? src[k] : (uint16_t)0;
+			}
+			memcpy(&u, v, 16);
+			dt_touch(dst, 16);
+			*(uint4 *)dst = u;
+			continue;
+		}
+		dt_touch(src, 16);
+		u = *(const uint4 *)src;
+		memcpy(v, &u, 16);
+		DT_UNROLL
+		for (int k = 0; k < 8; k++)
+			if (k < here) {
+				dt_touch(dst + k, 2);
+				dst[k] = v[k];
+			}
+	}
+}
+
+static int move_rows(const struct dt_cuda *c, void *to, int64_t to_step, const void *from, int64_t from_step,
+		     int64_t n, int64_t rows, bool in)
+{
+	return DT_LAUNCH(c, rows_kernel, dt_blocks(c, rows * dt_ceil_div(n, 8), 256), 256, 0, (uint16_t *)to,
+			 to_step, (const uint16_t *)from, from_step, n, rows, in);
+}
+
+/* An operand, and where and how the library gets it; ld: from one row to the next. */
+struct operand {
+	char *data;
+	enum dt_dtype type;
+	int64_t rows, cols, ld, room; /* room: rows there, those past `rows` are zero */
+	bool moved;
+};
+
+static struct operand operand_of(struct dt_tensor t, int64_t rows, int64_t cols)
+{
+	return {(char *)t.data, t.dtype, rows, cols, cols, rows, false};
+}
+
+/* To `room` rows that begin at multiples of 16 bytes. */
+static void widen(struct operand &o, int64_t room)
+{
+	o.moved = o.moved || o.cols % 8 || room != o.rows || !dt_aligned(o.data);
+	o.room = room;
+	if (o.moved)
+		o.ld = (o.cols + 7) / 8 * 8;
+}
+
+static size_t moved_bytes(const struct operand &o)
+{
+	return o.moved ? ((size_t)(o.ld * o.room) * 2 + 255) / 256 * 256 : 0;
+}
+
+static int move_in(const struct dt_cuda *c, struct operand &o, char *to, bool copy)
+{
+	const char *from = o.data;
+	const int64_t n = o.ld * (o.room - o.rows);
+	int rc = 0;
+
+	if (!o.moved)
+		return 0;
+	o.data = to;
+	if (copy)
+		rc = move_rows(c, to, o.ld, from, o.cols, o.cols, o.rows, true);
+	return rc < 0 || !n ? rc : dt_gpu_set(to + o.ld * o.rows * 2, 0, (size_t)n * 2, c->stream);
+}
+
+static struct dt_tensor from_element(const struct operand &o, int64_t row, int64_t col)
+{
+	return dt_t2(o.data + (row * o.ld + col) * dt_dtype_size(o.type), o.type, o.rows, o.cols);
+}
+
+struct sizes {
+	int64_t m, n, k;
+};
+
+/* Rows m0 .. m0 + s.m and columns n0 .. n0 + s.n of c. */
+static int part(struct dt_cuda *cu, const struct operand (&o)[3], bool ta, bool tb, bool accumulate,
+		int64_t m0, int64_t n0, struct sizes s)
+{
+	const struct dt_blas_rows ld = {o[0].ld, o[1].ld, o[2].ld};
+
+	if (!s.m || !s.n)
+		return 0;
+	return dt_blas_matmul(cu->blas, cu->stream, from_element(o[0], m0, n0),
+			      from_element(o[1], ta ? 0 : m0, ta ? m0 : 0), ta,
+			      from_element(o[2], tb ? n0 : 0, tb ? 0 : n0), tb, DT_NONE, accumulate, s.m, s.n,
+			      s.k, &ld);
+}
+
+/*
+ * The library multiplies 16-bit matrices whose rows do not have a multiple of 8 elements at a tenth of its
+ * rate (GPT-2's 50257 logits: 96 of 900 TFLOP/s on an H100). So their rows are moved to multiples of 16
+ * bytes, k is filled up with zeros where it runs along rows, and what is left of m and n is a product of its
+ * own.
+ */
+static int in_parts(struct dt_dev *dev, struct operand (&o)[3], bool ta, bool tb, bool accumulate,
+		    struct sizes s)
+{
+	struct dt_cuda *cu = (struct dt_cuda *)dev->impl;
+	const bool fill = s.k % 8 && (!ta || tb);
+	const int64_t k = fill ? (s.k + 7) / 8 * 8 : s.k, m = ta ? s.m / 8 * 8 : s.m;
+	const int64_t n = o[0].type != DT_F32 || !tb ? s.n / 8 * 8 : s.n;
+	const struct operand c = o[0];
+	char *room;
+	int rc = 0;
+
+	widen(o[1], ta ? k : s.m);
+	widen(o[2], tb ? s.n : k);
+	if (o[0].type != DT_F32)
+		widen(o[0], s.m);
+	room = (char *)dt_cuda_padded(dev, moved_bytes(o[0]) + moved_bytes(o[1]) + moved_bytes(o[2]) + 1);
+	if (!room)
+		return -ENOTSUP;
+	for (int i = 0; i < 3 && rc == 0; i++) {
+		const size_t bytes = moved_bytes(o[i]);
+
+		rc = move_in(cu, o[i], room, i > 0);
+		room += bytes;
+	}
+	if (rc == 0)
+		rc = part(cu, o, ta, tb, accumulate, 0, 0, {m, n, k});
+	if (rc == 0)
+		rc = part(cu, o, ta, tb, accumulate, 0, n, {m, s.n - n, k});
+	if (rc == 0)
+		rc = part(cu, o, ta, tb, accumulate, m, 0, {s.m - m, s.n, k});
+	return rc < 0 || !o[0].moved
+		       ? rc
+		       : move_rows(cu, c.data, c.cols, o[0].data, o[0].ld, c.cols, c.rows, false);
+}
+
+static bool even(const struct operand &o)
+{
+	return o.type == DT_F32 || (o.cols % 8 == 0 && dt_aligned(o.data));
+}
+
+/*
+ * The library rounds twice what it adds to 16-bit results, and what it adds a bias to where rows are not
+ * even: those, and small products that are not even, are our own kernel's. (Seen on an H100, CUDA 13.0.)
+ */
+static int by_library(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
+		      bool tb, struct dt_tensor bias, bool accumulate, struct sizes s)
+{
+	const struct dt_cuda *cu = (struct dt_cuda *)dev->impl;
+	const struct dt_blas_rows dense = {};
+	struct operand o[] = {operand_of(c, s.m, s.n), operand_of(a, ta ? s.k : s.m, ta ? s.m : s.k),
+			      operand_of(b, tb ? s.n : s.k, tb ? s.k : s.n)};
+
+	if (accumulate && c.dtype != DT_F32)
+		return -ENOTSUP;
+	if (even(o[0]) && even(o[1]) && even(o[2]))
+		return dt_blas_matmul(cu->blas, cu->stream, c, a, ta, b, tb, bias, accumulate, s.m, s.n, s.k,
+				      &dense);
+	if (bias.data || a.dtype == DT_F32 || s.m * s.n * s.k < (dt_gpu_emulated() ? 1 << 14 : 1 << 27))
+		return -ENOTSUP;
+	return in_parts(dev, o, ta, tb, accumulate, s);
+}
+
 /* Shapes and types are matmul's; p has what else there is. */
 static int multiply(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
 		    bool tb, struct dt_tensor bias, bool accumulate, struct dt_tensor y, struct dt_tensor u,
@@ -157,7 +333,7 @@ static int multiply(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, 
 		if (act && f == DT_ACT_GELU_TANH)
 			rc = dt_blas_matmul_gelu(cu->blas, cu->stream, c, y, a, b, tb, bias, u, m, n, k);
 		if (rc == -ENOTSUP)
-			rc = dt_blas_matmul(cu->blas, cu->stream, c, a, ta, b, tb, bias, accumulate, m, n, k);
+			rc = by_library(dev, c, a, ta, b, tb, bias, accumulate, {m, n, k});
 		else
 			return rc;
 		if (rc == 0 && y.data)

@@ -10,20 +10,32 @@ struct dt_cuda *dt_cuda_enter(struct dt_dev *dev)
 	return dt_gpu_use(c->index) < 0 ? NULL : c;
 }
 
+static void *at_least(const struct dt_cuda *c, char **room, size_t *have, size_t n)
+{
+	if (n > *have && c->recording)
+		return NULL;
+	if (n > *have) {
+		n = (n + 65535) / 65536 * 65536;
+		dt_gpu_free(*room); /* waits for what uses it */
+		*have = dt_gpu_alloc((void **)room, n) < 0 ? 0 : n;
+		if (!*have)
+			*room = NULL;
+	}
+	return *room;
+}
+
 void *dt_cuda_scratch(struct dt_dev *dev, size_t n)
 {
 	struct dt_cuda *c = dev->impl;
 
-	if (n > c->scratch_n && c->recording)
-		return NULL;
-	if (n > c->scratch_n) {
-		n = (n + 65535) / 65536 * 65536;
-		dt_gpu_free(c->scratch); /* waits for what uses it */
-		c->scratch_n = dt_gpu_alloc((void **)&c->scratch, n) < 0 ? 0 : n;
-		if (!c->scratch_n)
-			c->scratch = NULL;
-	}
-	return c->scratch;
+	return at_least(c, &c->scratch, &c->scratch_n, n);
+}
+
+void *dt_cuda_padded(struct dt_dev *dev, size_t n)
+{
+	struct dt_cuda *c = dev->impl;
+
+	return at_least(c, &c->padded, &c->padded_n, n);
 }
 
 /* Room for n bytes of tables, and the host's side of it free to be written. */

@@ -4,7 +4,8 @@
  * that are not transposed and plain, sizes that do not divide by 16, two E5M2, a bias for f32 results of
  * 8-bit products, an auxiliary matrix whose columns are not multiples of 8 apart) is refused here; what it
  * leaves undefined ends the program: an algorithm of another product, less alignment than was said, scales
- * that are not on the card.
+ * that are not on the card. Before it adds to what 16-bit results were, or a bias to those whose rows, or an
+ * operand's, begin anywhere, it rounds them once more (seen on an H100, CUDA 13.0).
  */
 #include "kernels/dtype.h"
 
@@ -39,6 +40,7 @@ struct layout {
 struct preference {
 	uint64_t workspace;
 	uint32_t align[4]; /* a, b, c, d */
+	uint32_t sums;
 };
 
 /* What the heuristic's answer stands for. */
@@ -157,6 +159,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 	else if (what >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
 		 what <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES && n == sizeof p->align[0])
 		memcpy(&p->align[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], buf, n);
+	else if (what == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && n == sizeof p->sums)
+		memcpy(&p->sums, buf, n);
 	else
 		return CUBLAS_STATUS_INVALID_VALUE;
 	return CUBLAS_STATUS_SUCCESS;
@@ -233,6 +237,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
 	x.n = d->tb == CUBLAS_OP_T ? b->rows : b->cols;
 	if ((d->tb == CUBLAS_OP_T ? b->cols : b->rows) != x.k || c->rows != x.m || c->cols != x.n)
 		return CUBLAS_STATUS_INVALID_VALUE;
+	if (p->sums != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+		die("parts of sums may be rounded to the result's type");
 	if (!supported(d, a, b, c, p) || nknown == 4096)
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	memcpy(x.align, p->align, sizeof p->align);
@@ -289,6 +295,19 @@ static double *widened(const void *p, const struct layout *l, uint64_t outer, ui
 	return w;
 }
 
+static bool anywhere(const struct layout *l)
+{
+	return (l->type == CUDA_R_16BF || l->type == CUDA_R_16F) && l->ld % 8;
+}
+
+static double rounded(double v, cudaDataType t)
+{
+	uint16_t h;
+
+	put(&h, t, 0, v);
+	return get(&h, t, 0);
+}
+
 /* v as it comes out, element i of the auxiliary matrix written or read. */
 static double gelu(const struct desc *d, cudaDataType_t t, int64_t i, double v)
 {
@@ -343,8 +362,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 			for (uint64_t k = 0; k < x->k; k++)
 				v += wa[i * x->k + k] * wb[j * x->k + k];
 			v *= scale;
+			if (*(const float *)beta != 0 && c->type != CUDA_R_32F && !eight(a->type))
+				v = rounded(v, c->type);
 			if (*(const float *)beta != 0)
 				v += (double)*(const float *)beta * get(C, c->type, to);
+			if (has_bias(d) && c->type != CUDA_R_32F &&
+			    (anywhere(a) || anywhere(b) || anywhere(c)))
+				v = rounded(v, c->type);
 			if (has_bias(d))
 				v += get(d->bias, d->bias_type, (int64_t)i);
 			if (has_aux(d))

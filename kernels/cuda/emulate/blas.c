@@ -17,7 +17,7 @@ size_t dt_blas_bytes(const struct dt_blas *b)
 
 int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
 		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
-		   int64_t k)
+		   int64_t k, const struct dt_blas_rows *ld)
 {
 	return -ENOTSUP;
 }
