@@ -1,62 +1,6 @@
 /* Forward. Reads q and writes o once; k and v are read once for every 64 queries that see them. */
 #include "kernels/cuda/attention.h"
 
-/* Row sums of the warp's quads: each of the four lanes that share a row gets them. */
-DT_DEVICE float quad_sum(float v)
-{
-	v += __shfl_xor_sync(DT_ALL, v, 1);
-	return v + __shfl_xor_sync(DT_ALL, v, 2);
-}
-
-DT_DEVICE float quad_max(float v)
-{
-	for (int by = 1; by <= 2; by++) {
-		const float o = __shfl_xor_sync(DT_ALL, v, by);
-
-		v = o > v ? o : v;
-	}
-	return v;
-}
-
-/* Scores become exp(scale (s - max)), o and sum shrink by what max grew. */
-template <int D>
-DT_DEVICE void softmax(float (&s)[8][4], float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
-		       const struct dt_attn_args &a, int64_t query, int64_t key, bool edge)
-{
-	const int col = (int)threadIdx.x % 4 * 2;
-	const float k = dt_attn_unit(s, a.scale, a.cap);
-
-	DT_UNROLL
-	for (int h = 0; h < 2; h++) {
-		float top = max[h], base, shrink, add = 0;
-
-		DT_UNROLL
-		for (int n = 0; n < 8; n++)
-			DT_UNROLL
-		for (int e = 0; e < 2; e++) {
-			float &v = s[n][2 * h + e];
-
-			v = edge && !dt_sees(a, query + 8 * h, key + n * 8 + col + e) ? DT_NEGINF : v * k;
-			top = v > top ? v : top;
-		}
-		top = quad_max(top);
-		base = top == DT_NEGINF ? 0 : top; /* a row that sees no key of this tile */
-		shrink = exp2f(max[h] - base);
-		max[h] = top;
-		DT_UNROLL
-		for (int n = 0; n < 8; n++)
-			DT_UNROLL
-		for (int e = 0; e < 2; e++)
-			add += s[n][2 * h + e] = exp2f(s[n][2 * h + e] - base);
-		sum[h] = sum[h] * shrink + add; /* of this lane's columns */
-		DT_UNROLL
-		for (int n = 0; n < D / 8; n++) {
-			o[n][2 * h] *= shrink;
-			o[n][2 * h + 1] *= shrink;
-		}
-	}
-}
-
 template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(struct dt_attn_args a)
 {
 	uint16_t *q = (uint16_t *)dt_shared(), *k = q + DT_TILE * (D + 8), *v = k + DT_TILE * (D + 8);
@@ -67,7 +11,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(
 	const uint16_t *rows = (const uint16_t *)a.qkv + b * a.seq * a.width;
 	const uint16_t *keys = rows + dt_attn_keys(a, kv), *values = rows + dt_attn_values(a, kv);
 	const int64_t from = a.window && q0 >= a.window ? (q0 - a.window + 1) / DT_TILE * DT_TILE : 0;
-	float s[8][4], o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0};
+	float s[8][4], o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0}, shrink[2];
 
 	DT_UNROLL
 	for (int i = 0; i < D / 2; i++)
@@ -87,7 +31,8 @@ template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(
 		if (j + DT_TILE <= q0)
 			dt_attn_load<D>(k, keys, a.width, j + DT_TILE, a.seq, a.d, a.fast);
 		dt_cp_commit();
-		softmax<D>(s, o, max, sum, a, query, j, edge);
+		dt_attn_soften(s, shrink, max, sum, a, query, j, edge);
+		dt_attn_shrink(o, shrink);
 		dt_cp_wait<1>();
 		__syncthreads(); /* the values are there */
 		dt_attn_gather<T, D>(o, s, v);
@@ -95,7 +40,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(
 	dt_cp_wait<0>();
 	DT_UNROLL
 	for (int i = 0; i < 2; i++) {
-		sum[i] = quad_sum(sum[i]);
+		sum[i] = dt_quad_sum(sum[i]);
 		if (lane % 4 == 0 && query + 8 * i < a.seq)
 			a.lse[(b * a.heads + h) * a.seq + query + 8 * i] = max[i] / DT_LOG2E + logf(sum[i]);
 	}
@@ -168,6 +113,10 @@ int dt_cuda_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_
 	a.out = o.data;
 	a.lse = (float *)lse.data;
 	a.fast = a.fast && dt_aligned(o.data);
+	const int rc = dt_attn_wg_forward(c, a, p->batch);
+
+	if (rc != -ENOTSUP)
+		return rc;
 	const dim3 grid((unsigned)dt_ceil_div(a.seq, DT_TILE), (unsigned)a.heads, (unsigned)p->batch);
 	void (*kernel)(struct dt_attn_args) =
 		a.t == DT_F32 ? NULL : DT_ATTN_PICK(forward_kernel, a.t, dt_attn_wide(a));

@@ -58,6 +58,39 @@ DT_DEVICE bool dt_sees(const struct dt_attn_args &a, int64_t query, int64_t key)
 	return key <= query && query < a.seq && (!a.window || query - key < a.window);
 }
 
+/* The others that a row sees, as a range of places of a tile that begins at `tile`. */
+struct dt_attn_range {
+	int first;
+	unsigned n;
+};
+
+DT_DEVICE struct dt_attn_range dt_attn_range(int64_t from, int64_t to, int64_t tile)
+{
+	const int64_t first = from > tile ? from - tile : 0, end = to - tile;
+
+	if (end <= first || first >= 1 << 20)
+		return {0, 0};
+	return {(int)first, (unsigned)((end < 1 << 20 ? end : 1 << 20) - first)};
+}
+
+/* Keys of a tile that a query sees, queries that see a key. */
+DT_DEVICE struct dt_attn_range dt_attn_keys_seen(const struct dt_attn_args &a, int64_t query, int64_t tile)
+{
+	const int64_t from = a.window && query >= a.window ? query - a.window + 1 : 0;
+
+	return dt_attn_range(from, query < a.seq ? query + 1 : from, tile);
+}
+
+DT_DEVICE struct dt_attn_range dt_attn_seen_by(const struct dt_attn_args &a, int64_t key, int64_t tile)
+{
+	return dt_attn_range(key, a.window && key + a.window < a.seq ? key + a.window : a.seq, tile);
+}
+
+DT_DEVICE bool dt_attn_in(const struct dt_attn_range &r, int i)
+{
+	return (unsigned)(i - r.first) < r.n;
+}
+
 /* Rows [row, row + 64) below `rows`, D columns of which d are there, at from + r * width. 128 threads. */
 template <int D>
 DT_DEVICE void dt_attn_load(uint16_t *tile, const void *from, int64_t width, int64_t row, int64_t rows,
@@ -143,14 +176,109 @@ DT_DEVICE void dt_attn_scores(float (&s)[N][4], const uint16_t *a, int row, cons
 
 /* The factor that makes of products q . k exponents of 2. Where there is a softcap they become those here,
  * and the factor is 1. */
-DT_DEVICE float dt_attn_unit(float (&s)[8][4], float scale, float cap)
+template <int N> DT_DEVICE float dt_attn_unit(float (&s)[N][4], float scale, float cap)
 {
 	if (cap == 0)
 		return scale * DT_LOG2E;
 	DT_UNROLL
-	for (int i = 0; i < 32; i++)
+	for (int i = 0; i < 4 * N; i++)
 		s[i / 4][i % 4] = dt_softcap_fast(s[i / 4][i % 4] * scale, cap) * DT_LOG2E;
 	return 1;
+}
+
+/* 2^x; 0 where that is no normal number. */
+DT_DEVICE float dt_exp2(float x)
+{
+#ifdef __CUDA_ARCH__
+	float y;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+#else
+	return exp2f(x);
+#endif
+}
+
+/* Over the four lanes that share a row. */
+DT_DEVICE float dt_quad_sum(float v)
+{
+	v += __shfl_xor_sync(DT_ALL, v, 1);
+	return v + __shfl_xor_sync(DT_ALL, v, 2);
+}
+
+DT_DEVICE float dt_quad_max(float v)
+{
+	v = fmaxf(v, __shfl_xor_sync(DT_ALL, v, 1));
+	return fmaxf(v, __shfl_xor_sync(DT_ALL, v, 2));
+}
+
+/*
+ * Products become weights exp(scale (s - max)) of rows query and query + 8 and of keys key .. key + 8 N - 1;
+ * max (of exponents of 2) and sum go on, shrink is what comes of all that was added up before. sum is of this
+ * lane's columns.
+ */
+template <int N>
+DT_DEVICE void dt_attn_soften(float (&s)[N][4], float (&shrink)[2], float (&max)[2], float (&sum)[2],
+			      const struct dt_attn_args &a, int64_t query, int64_t key, bool edge)
+{
+	const int col = (int)threadIdx.x % 4 * 2;
+	const float k = dt_attn_unit(s, a.scale, a.cap);
+
+	DT_UNROLL
+	for (int h = 0; h < 2; h++) {
+		float top = DT_NEGINF, base, add = 0;
+
+		if (edge) {
+			const struct dt_attn_range in = dt_attn_keys_seen(a, query + 8 * h, key);
+
+			DT_UNROLL
+			for (int i = 0; i < 2 * N; i++) {
+				float &v = s[i / 2][2 * h + i % 2];
+
+				v = dt_attn_in(in, i / 2 * 8 + col + i % 2) ? v : DT_NEGINF;
+			}
+		}
+		DT_UNROLL
+		for (int i = 0; i < 2 * N; i++)
+			top = fmaxf(top, s[i / 2][2 * h + i % 2]);
+		top = fmaxf(max[h], dt_quad_max(top) * k);
+		base = top == DT_NEGINF ? 0 : top; /* a row that sees none of these keys */
+		shrink[h] = dt_exp2(max[h] - base);
+		max[h] = top;
+		DT_UNROLL
+		for (int i = 0; i < 2 * N; i++)
+			add += s[i / 2][2 * h + i % 2] = dt_exp2(fmaf(s[i / 2][2 * h + i % 2], k, -base));
+		sum[h] = sum[h] * shrink[h] + add;
+	}
+}
+
+template <int N> DT_DEVICE void dt_attn_shrink(float (&o)[N][4], const float (&by)[2])
+{
+	DT_UNROLL
+	for (int i = 0; i < 4 * N; i++)
+		o[i / 4][i % 4] *= by[i % 4 / 2];
+}
+
+/* p = exp(scale s - lse) where the query sees the key; lse is an exponent of 2. No softcap. */
+DT_DEVICE float dt_attn_weight(const struct dt_attn_args &a, float s, float lse, bool sees)
+{
+	const float p = dt_exp2(fmaf(s, a.scale * DT_LOG2E, -lse));
+
+	return sees ? p : 0;
+}
+
+/* p of a score s, and ds = p (dp - dot), times the slope of the softcap. */
+DT_DEVICE void dt_attn_slope(const struct dt_attn_args &a, float &s, float &dp, float lse, float dot,
+			     bool sees)
+{
+	float score = s * a.scale, cap = 1;
+
+	if (a.cap > 0) {
+		score = a.t == DT_F32 ? dt_softcap(score, a.cap) : dt_softcap_fast(score, a.cap);
+		cap = 1.f - score / a.cap * (score / a.cap);
+	}
+	s = sees ? exp2f(score * DT_LOG2E - lse) : 0;
+	dp = s * (dp - dot) * cap;
 }
 
 /*
@@ -178,6 +306,10 @@ DT_DEVICE void dt_attn_gather(float (&acc)[D / 8][4], const float (&p)[N][4], co
 		}
 	}
 }
+
+/* attention_wg.cu, attention_wg_backward.cu: by products of warpgroups. -ENOTSUP: not here, or not these. */
+int dt_attn_wg_forward(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t batch);
+int dt_attn_wg_backward(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t batch);
 
 static inline int64_t dt_attn_wide(const struct dt_attn_args &a)
 {

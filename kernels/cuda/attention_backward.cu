@@ -23,17 +23,37 @@ __global__ void __launch_bounds__(128) dot_kernel(struct dt_attn_args a, int64_t
 		a.dot[(row / a.seq * a.heads + h) * a.seq + row % a.seq] = s;
 }
 
-/* p = exp(scale s - lse) where the query sees the key; ds = p (dp - dot), times the slope of the softcap. */
-DT_DEVICE void slope(const struct dt_attn_args &a, float &s, float &dp, float lse, float dot, bool sees)
+/* The same of values 8 * EACH wide, EACH threads a row and head, by 16 bytes each. */
+template <int EACH> __global__ void __launch_bounds__(256) dot_by_8_kernel(struct dt_attn_args a, int64_t n)
 {
-	float score = s * a.scale, cap = 1;
+	const int64_t i = ((int64_t)blockIdx.x * 256 + threadIdx.x) / EACH, row = i / a.heads,
+		      h = i % a.heads;
+	const int64_t at = (i * EACH + threadIdx.x % EACH) * 8;
+	float x[8] = {0}, y[8] = {0}, s = 0;
 
-	if (a.cap > 0) {
-		score = a.t == DT_F32 ? dt_softcap(score, a.cap) : dt_softcap_fast(score, a.cap);
-		cap = 1.f - score / a.cap * (score / a.cap);
+	if (i < n) {
+		dt_ld<8>(x, a.dout, a.t, at);
+		dt_ld<8>(y, a.o, a.t, at);
 	}
-	s = sees ? exp2f(score * DT_LOG2E - lse) : 0;
-	dp = s * (dp - dot) * cap;
+	DT_UNROLL
+	for (int k = 0; k < 8; k++)
+		s += x[k] * y[k];
+	DT_UNROLL
+	for (int by = EACH / 2; by; by >>= 1)
+		s += __shfl_xor_sync(DT_ALL, s, by);
+	if (i < n && threadIdx.x % EACH == 0)
+		a.dot[(row / a.seq * a.heads + h) * a.seq + row % a.seq] = s;
+}
+
+static int dots(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t n)
+{
+	const bool fast = a.t != DT_F32 && dt_aligned(a.dout) && dt_aligned(a.o);
+
+	if (fast && a.v == 64)
+		return DT_LAUNCH(c, dot_by_8_kernel<8>, (unsigned)dt_ceil_div(n, 32), 256, 0, a, n);
+	if (fast && a.v == 128)
+		return DT_LAUNCH(c, dot_by_8_kernel<16>, (unsigned)dt_ceil_div(n, 16), 256, 0, a, n);
+	return DT_LAUNCH(c, dot_kernel, (unsigned)dt_ceil_div(n, 4), 128, 0, a, n);
 }
 
 /* Tiles of the other side that are there or on their way: two, where shared memory does not cost a block. */
@@ -155,8 +175,8 @@ template <class T, int D> __global__ void __launch_bounds__(128) dkv_kernel(stru
 			for (int e = 0; e < 4; e++) {
 				const int j = first + n * 8 + col + e % 2;
 
-				slope(a, s[n][e], dp[n][e], w.lse[j], w.dot[j],
-				      !edge || dt_sees(a, w.q0 + j, key + e / 2 * 8));
+				dt_attn_slope(a, s[n][e], dp[n][e], w.lse[j], w.dot[j],
+					      !edge || dt_sees(a, w.q0 + j, key + e / 2 * 8));
 			}
 			dt_attn_gather<T, D>(dv, s, g);
 			dt_attn_gather<T, D>(dk, dp, q);
@@ -235,8 +255,8 @@ template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struc
 		for (int n = 0; n < 8; n++)
 			DT_UNROLL
 		for (int e = 0; e < 4; e++)
-			slope(a, s[n][e], dp[n][e], lse[e / 2], dot[e / 2],
-			      !edge || dt_sees(a, query + e / 2 * 8, j + n * 8 + col + e % 2));
+			dt_attn_slope(a, s[n][e], dp[n][e], lse[e / 2], dot[e / 2],
+				      !edge || dt_sees(a, query + e / 2 * 8, j + n * 8 + col + e % 2));
 		dt_attn_gather<T, D>(dq, dp, k);
 	}
 	__syncthreads();
@@ -283,7 +303,7 @@ __global__ void __launch_bounds__(128) dq_rows_kernel(struct dt_attn_args a)
 			s = dt_dot_row(w.x, a.qkv, a.t, at + lane * a.width + kcol, a.d);
 			dp = dt_dot_row(w.y, a.qkv, a.t, at + lane * a.width + vcol, a.v);
 		}
-		slope(a, s, dp, a.lse[stat] * DT_LOG2E, a.dot[stat], j + lane <= i);
+		dt_attn_slope(a, s, dp, a.lse[stat] * DT_LOG2E, a.dot[stat], j + lane <= i);
 		dt_add_rows(w.sx, dp, a.qkv, a.t, at + kcol, a.width, i - j + 1, a.d);
 	}
 	for (int64_t c = lane; c < a.d; c += 32)
@@ -320,7 +340,7 @@ __global__ void __launch_bounds__(128) dkv_rows_kernel(struct dt_attn_args a)
 				s = dt_dot_row(w.x, a.qkv, a.t, (at + lane) * a.width + h * a.d, a.d);
 				dp = dt_dot_row(w.y, a.dout, a.t, ((at + lane) * a.heads + h) * a.v, a.v);
 			}
-			slope(a, s, dp, in ? a.lse[stat] * DT_LOG2E : 0, in ? a.dot[stat] : 0, in);
+			dt_attn_slope(a, s, dp, in ? a.lse[stat] * DT_LOG2E : 0, in ? a.dot[stat] : 0, in);
 			dt_add_rows(w.sx, dp, a.qkv, a.t, at * a.width + h * a.d, a.width, end - i, a.d);
 			dt_add_rows(w.sy, s, a.dout, a.t, (at * a.heads + h) * a.v, a.heads * a.v, end - i,
 				    a.v);
@@ -351,7 +371,7 @@ int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct
 	if (!a.dot)
 		return -ENOMEM;
 	a.fast = a.fast && dt_aligned(dout.data) && dt_aligned(dqkv.data);
-	rc = DT_LAUNCH(c, dot_kernel, (unsigned)dt_ceil_div(rows * p->heads, 4), 128, 0, a, rows * p->heads);
+	rc = dots(c, a, rows * p->heads);
 	const unsigned tiles = (unsigned)dt_ceil_div(a.seq, DT_TILE), parts = (unsigned)dt_ceil_div(a.seq, 4);
 	const unsigned heads = (unsigned)a.heads, kv = (unsigned)a.kv_heads, batch = (unsigned)p->batch;
 	const int64_t wide = dt_attn_wide(a);
@@ -359,7 +379,9 @@ int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct
 	void (*dkv)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dkv_kernel, a.t, wide);
 	void (*dq)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dq_kernel, a.t, wide);
 
-	if (rc < 0)
+	if (rc == 0)
+		rc = dt_attn_wg_backward(c, a, p->batch);
+	if (rc != -ENOTSUP)
 		return rc;
 	if (dkv && dq) {
 		rc = DT_LAUNCH(c, dkv, dim3(tiles, kv, batch), 128, shared_bytes(wide), a);
