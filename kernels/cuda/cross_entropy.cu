@@ -1,7 +1,20 @@
-/* ce_stats reads the logits once; ce_grad reads them and writes as many. A block has one row. */
+/*
+ * ce_stats reads the logits once; ce_grad reads them and writes as many. A block has one row, of which what
+ * comes before a multiple of 16 bytes, and after the last, is moved one by one.
+ */
 #include "kernels/cuda/kernel.h"
 
 #define THREADS 512
+
+/* Elements of a row of n before the first that lies at a multiple of 16 bytes; V 1: none is looked for. */
+template <int V> DT_DEVICE int64_t lead_of(const void *p, int t, int64_t row, int64_t n)
+{
+	const int size = t == DT_F32 ? 4 : 2;
+	const int64_t lead =
+		V == 1 ? 0 : (int64_t)((16 - ((uintptr_t)p + (uint64_t)(row * n * size)) % 16) % 16 / size);
+
+	return lead < n ? lead : n;
+}
 
 struct stats {
 	float *rowmax, *sumexp, *target_logit;
@@ -20,25 +33,40 @@ DT_DEVICE void join(float &m, float &s, float m2, float s2)
 	m = top;
 }
 
+template <int V> DT_DEVICE void take(float &m, float &s, const float (&r)[V])
+{
+	float top = m;
+
+	for (int k = 0; k < V; k++)
+		top = r[k] > top ? r[k] : top;
+	if (top > m) {
+		s = s != 0 ? s * expf(m - top) : 0;
+		m = top;
+	}
+	/* All of -Inf so far: each adds nothing, where -Inf - -Inf would be NaN. */
+	for (int k = 0; k < V; k++)
+		s += expf(r[k] - (m == -INFINITY ? 0 : m));
+}
+
 template <int V> __global__ void __launch_bounds__(THREADS) stats_kernel(struct stats a)
 {
 	const int64_t row = blockIdx.x;
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
 	float *shared = (float *)dt_shared(), m = -INFINITY, s = 0;
 
-	for (int64_t j = threadIdx.x * V; j < a.n; j += THREADS * V) {
-		float r[V], top = m;
+	const int64_t lead = lead_of<V>(a.l, a.t, row, a.n), end = lead + (a.n - lead) / V * V;
+
+	for (int64_t j = lead + threadIdx.x * V; j < end; j += THREADS * V) {
+		float r[V];
 
 		dt_ld<V>(r, a.l, a.t, row * a.n + j);
-		for (int k = 0; k < V; k++)
-			top = r[k] > top ? r[k] : top;
-		if (top > m) {
-			s = s != 0 ? s * expf(m - top) : 0;
-			m = top;
-		}
-		/* All of -Inf so far: each adds nothing, where -Inf - -Inf would be NaN. */
-		for (int k = 0; k < V; k++)
-			s += expf(r[k] - (m == -INFINITY ? 0 : m));
+		take<V>(m, s, r);
+	}
+	for (int64_t j = threadIdx.x; V > 1 && j < lead + a.n - end; j += THREADS) {
+		float r[1];
+
+		dt_ld<1>(r, a.l, a.t, row * a.n + (j < lead ? j : end + j - lead));
+		take<1>(m, s, r);
 	}
 	for (int by = 16; by; by >>= 1) {
 		const float m2 = __shfl_xor_sync(DT_ALL, m, by), s2 = __shfl_xor_sync(DT_ALL, s, by);
@@ -72,7 +100,7 @@ int dt_cuda_ce_stats(struct dt_dev *dev, float *rowmax, float *sumexp, float *ta
 
 	if (!c)
 		return -ENODEV;
-	if (dt_by_8(n, logits.data))
+	if ((uintptr_t)logits.data % (size_t)dt_dtype_size(logits.dtype) == 0)
 		return DT_LAUNCH(c, stats_kernel<8>, (unsigned)rows, THREADS, 256, a);
 	return DT_LAUNCH(c, stats_kernel<1>, (unsigned)rows, THREADS, 256, a);
 }
@@ -96,13 +124,21 @@ template <int V> __global__ void __launch_bounds__(THREADS) grad_kernel(struct g
 	const float scale = a.weight ? a.scale * a.weight[row] : a.scale;
 	const float max = a.rowmax[row], k = scale / a.sumexp[row];
 
-	for (int64_t j = threadIdx.x * V; j < a.n; j += THREADS * V) {
+	const int64_t lead = lead_of<V>(a.l, a.tl, row, a.n), end = lead + (a.n - lead) / V * V;
+
+	for (int64_t j = lead + threadIdx.x * V; j < end; j += THREADS * V) {
 		float r[V];
 
 		dt_ld<V>(r, a.l, a.tl, row * a.n + j);
 		for (int i = 0; i < V; i++)
 			r[i] = !counts ? 0 : k * expf(r[i] - max) - (j + i == hit ? scale : 0);
 		dt_st<V>(a.d, a.td, row * a.n + j, r);
+	}
+	for (int64_t i = threadIdx.x; V > 1 && i < lead + a.n - end; i += THREADS) {
+		const int64_t j = i < lead ? i : end + i - lead;
+		const float r = dt_ld1(a.l, a.tl, row * a.n + j);
+
+		dt_st1(a.d, a.td, row * a.n + j, !counts ? 0 : k * expf(r - max) - (j == hit ? scale : 0));
 	}
 }
 
@@ -117,7 +153,8 @@ int dt_cuda_ce_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tens
 
 	if (!c)
 		return -ENODEV;
-	if (dt_by_8(n, dlogits.data, logits.data))
+	if (logits.dtype == dlogits.dtype && (uintptr_t)logits.data % 16 == (uintptr_t)dlogits.data % 16 &&
+	    (uintptr_t)logits.data % (size_t)dt_dtype_size(logits.dtype) == 0)
 		return DT_LAUNCH(c, grad_kernel<8>, (unsigned)rows, THREADS, 0, a);
 	return DT_LAUNCH(c, grad_kernel<1>, (unsigned)rows, THREADS, 0, a);
 }

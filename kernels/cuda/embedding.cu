@@ -64,16 +64,20 @@ struct backward {
 	int32_t *bad;
 };
 
-/* A block has one row of dy and V * 256 columns of it; it stops unless the row is the first with its key. */
+#define AHEAD 8 /* rows that are asked for before the first is added */
+
+/*
+ * A block has one row of dy and V * 256 columns of it; it stops unless the row is the first with its key. Of
+ * 256 rows at a time those with the key are listed, then added in order: a frequent token has thousands.
+ */
 template <int V> __global__ void __launch_bounds__(256) backward_kernel(struct backward a)
 {
 	const int64_t row = blockIdx.x, j = ((int64_t)blockIdx.y * 256 + threadIdx.x) * V;
-	const int32_t key = a.key[row];
+	const int32_t key = dt_at(a.key, row);
 	const int64_t to = key - a.first;
-	int *same =
-		(int *)dt_shared(); /* [8]: of each warp's 32 rows, which have the key; [8]: seen before */
+	int *count = (int *)dt_shared(), *list = count + 8; /* [8]: of each warp's 32 rows; [256] */
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-	float sum[V], g[V];
+	float sum[V], g[AHEAD][V];
 
 	if (to < 0 || to >= a.limit) {
 		if (a.strict)
@@ -86,28 +90,35 @@ template <int V> __global__ void __launch_bounds__(256) backward_kernel(struct b
 		dt_ld<V>(sum, a.dw, DT_F32, to * a.n + j);
 	for (int64_t base = 0; base < a.rows; base += 256) {
 		const int64_t r = base + threadIdx.x;
-		int mine = r < a.rows && a.key[r] == key ? 1 << lane : 0;
+		const bool mine = r < a.rows && dt_at(a.key, r) == key;
+		unsigned same = mine ? 1u << lane : 0;
+		int before = 0, n = 0;
 
 		for (int by = 16; by; by >>= 1)
-			mine |= __shfl_xor_sync(DT_ALL, mine, by);
-		__syncthreads();
+			same |= __shfl_xor_sync(DT_ALL, same, by);
+		__syncthreads(); /* the list before has been read */
 		if (lane == 0)
-			same[warp] = mine;
+			count[warp] = __popc(same);
 		__syncthreads();
-		for (int w = 0; w < 8; w++)
-			for (int i = 0, bits = same[w]; bits; i++, bits = (int)((unsigned)bits >> 1)) {
-				const int64_t from = base + w * 32 + i;
-
-				if (!(bits & 1))
-					continue;
-				if (from < row)
-					return; /* every thread of the block sees the same */
-				if (j >= a.n)
-					continue;
-				dt_ld<V>(g, a.dy, a.t, from * a.n + j);
-				for (int k = 0; k < V; k++)
-					sum[k] += g[k];
-			}
+		for (int w = 0; w < 8; w++) {
+			before += w < warp ? count[w] : 0;
+			n += count[w];
+		}
+		if (mine)
+			list[before + __popc(same & ((1u << lane) - 1))] = (int)(r - base);
+		__syncthreads();
+		if (n && base + list[0] < row)
+			return; /* every thread of the block sees the same */
+		for (int i = 0; i < n && j < a.n; i += AHEAD) {
+			DT_UNROLL
+			for (int k = 0; k < AHEAD; k++)
+				if (i + k < n)
+					dt_ld<V>(g[k], a.dy, a.t, (base + list[i + k]) * a.n + j);
+			DT_UNROLL
+			for (int k = 0; k < AHEAD * V; k++)
+				if (i + k / V < n)
+					sum[k % V] += g[k / V][k % V];
+		}
 	}
 	if (j < a.n)
 		dt_st<V>(a.dw, DT_F32, to * a.n + j, sum);
@@ -122,9 +133,9 @@ static int scatter(const struct dt_cuda *c, struct dt_tensor dw, struct dt_tenso
 	const unsigned rows = (unsigned)a.rows;
 
 	if (dt_by_8(n, dw.data, dy.data))
-		return DT_LAUNCH(c, backward_kernel<8>, dim3(rows, (unsigned)dt_ceil_div(n, 2048)), 256, 64,
+		return DT_LAUNCH(c, backward_kernel<8>, dim3(rows, (unsigned)dt_ceil_div(n, 2048)), 256, 1056,
 				 a);
-	return DT_LAUNCH(c, backward_kernel<1>, dim3(rows, (unsigned)dt_ceil_div(n, 256)), 256, 64, a);
+	return DT_LAUNCH(c, backward_kernel<1>, dim3(rows, (unsigned)dt_ceil_div(n, 256)), 256, 1056, a);
 }
 
 int dt_cuda_embedding_backward(struct dt_dev *dev, struct dt_tensor dwte, struct dt_tensor dwpe,

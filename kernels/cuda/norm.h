@@ -86,7 +86,7 @@ static __global__ void __launch_bounds__(256) dt_norm_forward_kernel(struct dt_n
 			}
 			s = dt_block_sum(s, scratch);
 		}
-		rstd = 1.f / sqrtf((a.sums ? a.sums[i] / a.over : s / (float)a.n) + a.eps);
+		rstd = 1.f / sqrtf((a.sums ? dt_at(a.sums, i) / a.over : s / (float)a.n) + a.eps);
 		for (int64_t j = first; j < a.n; j += step) {
 			dt_norm_again<V>(r, a, row, i, j);
 			dt_ld<V>(u, a.w, a.tw, j);
@@ -205,7 +205,7 @@ static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_
 		for (int k = 0; k < V; k++)
 			sum[j + k] = sum[a.n + j + k] = 0;
 	for (int64_t i = first; i < last; i++) {
-		const float mean = RMS ? 0.f : a.mean[i], rstd = a.rstd[i];
+		const float mean = RMS ? 0.f : dt_at(a.mean, i), rstd = dt_at(a.rstd, i);
 		float g = 0, gx = 0, x[V], dy[V], w[V], r[V];
 
 		for (int64_t j = begin; j < a.n; j += step) {
@@ -223,7 +223,7 @@ static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_
 		g = RMS ? 0.f : dt_block_sum(g, scratch) / (float)a.n;
 		gx = dt_block_sum(gx, scratch) / (float)a.n;
 		if (a.sums)
-			gx = a.sums[i] / a.over;
+			gx = dt_at(a.sums, i) / a.over;
 		for (int64_t j = begin; j < a.n; j += step) {
 			dt_norm_read<V>(x, dy, w, a, i, j);
 			for (int k = 0; k < V; k++)
@@ -242,10 +242,79 @@ static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_
 		}
 }
 
+/* Over the block, of two numbers at once; s: 128 floats of which `turn`, which changes every time, has 64. */
+DT_DEVICE void dt_norm_block_sums(float &a, float &b, float *s, int turn)
+{
+	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+
+	s += turn * 64;
+	a = dt_warp_sum(a);
+	b = dt_warp_sum(b);
+	if (lane == 0) {
+		s[warp] = a;
+		s[32 + warp] = b;
+	}
+	__syncthreads();
+	a = dt_warp_sum(lane < warps ? s[lane] : 0.f);
+	b = dt_warp_sum(lane < warps ? s[32 + lane] : 0.f);
+}
+
+/*
+ * The same where a thread has eight columns and no more: they stay in registers, and the next row is on its
+ * way while this one is added up.
+ */
+template <bool RMS>
+static __global__ void __launch_bounds__(256) dt_norm_backward_row_kernel(struct dt_norm_backward a)
+{
+	float *scratch = (float *)dt_shared(), *out = a.part + blockIdx.x * 2 * a.n;
+	const int64_t j = threadIdx.x * 8, first = blockIdx.x * a.each;
+	const int64_t last = first + a.each < a.rows ? first + a.each : a.rows;
+	const bool mine = j < a.n;
+	float x[8] = {}, dy[8] = {}, w[8] = {}, dw[8] = {}, db[8] = {};
+
+	if (mine && first < last)
+		dt_norm_read<8>(x, dy, w, a, first, j);
+	for (int64_t i = first; i < last; i++) {
+		const float mean = RMS ? 0.f : dt_at(a.mean, i), rstd = dt_at(a.rstd, i);
+		const int64_t at = dt_norm_element(a.at, i, a.n) + j;
+		float xh[8], r[8] = {}, next[8] = {}, dnext[8] = {}, g = 0, gx = 0;
+
+		if (mine && i + 1 < last) {
+			dt_ld<8>(next, a.x, a.t, dt_norm_element(a.x_at, i + 1, a.n) + j);
+			dt_ld<8>(dnext, a.dy, a.t, dt_norm_element(a.at, i + 1, a.n) + j);
+		}
+		if (mine && a.dresid)
+			dt_ld<8>(r, a.dresid, a.t, at);
+		DT_UNROLL
+		for (int k = 0; k < 8; k++) {
+			xh[k] = mine ? (x[k] - mean) * rstd : 0;
+			g += dy[k] * w[k];
+			gx += dy[k] * w[k] * xh[k];
+			dw[k] += dy[k] * xh[k];
+			db[k] += RMS ? 0.f : dy[k];
+		}
+		dt_norm_block_sums(g, gx, scratch, (int)((i - first) % 2));
+		g = RMS ? 0.f : g / (float)a.n;
+		gx /= (float)a.n;
+		DT_UNROLL
+		for (int k = 0; k < 8; k++) {
+			r[k] += rstd * (dy[k] * w[k] - g - xh[k] * gx);
+			x[k] = next[k];
+			dy[k] = dnext[k];
+		}
+		if (mine)
+			dt_st<8>(a.dx, a.t, at, r);
+	}
+	if (!mine)
+		return;
+	dt_st<8>(out, DT_F32, j, dw);
+	dt_st<8>(out, DT_F32, a.n + j, db);
+}
+
 template <bool RMS>
 static int dt_norm_backward_start(struct dt_dev *dev, const struct dt_cuda *c, struct dt_norm_backward a)
 {
-	const struct dt_row_groups g = dt_row_groups(a.rows);
+	const struct dt_row_groups g = dt_row_groups(a.rows, 1024); /* a block each, and several an SM */
 	size_t smem = (size_t)a.n * 8;
 	int rc;
 
@@ -256,10 +325,14 @@ static int dt_norm_backward_start(struct dt_dev *dev, const struct dt_cuda *c, s
 	a.keep = smem <= DT_NORM_SHARED;
 	smem = 128 + (a.keep ? smem : 0);
 	if (dt_by_8(a.n | a.at.width | a.at.first | a.x_at.width | a.x_at.first, a.dx, a.dy, a.dresid, a.x,
-		    a.w))
-		rc = DT_LAUNCH(c, (dt_norm_backward_kernel<8, RMS>), (unsigned)g.n, a.n > 1024 ? 256 : 128,
-			       smem, a);
-	else
+		    a.w)) {
+		const unsigned threads = a.n > 1024 ? 256 : 128;
+
+		rc = a.n <= threads * 8 && !a.sums
+			     ? DT_LAUNCH(c, dt_norm_backward_row_kernel<RMS>, (unsigned)g.n, threads, 512, a)
+			     : DT_LAUNCH(c, (dt_norm_backward_kernel<8, RMS>), (unsigned)g.n, threads, smem,
+					 a);
+	} else
 		rc = DT_LAUNCH(c, (dt_norm_backward_kernel<1, RMS>), (unsigned)g.n, 256, smem, a);
 	if (a.dw && rc == 0)
 		rc = dt_groups_add(c, a.dw, a.part, 2 * a.n, g.n, a.n);
