@@ -5,7 +5,7 @@
 
 struct dt_graph {
 	void *record;
-	const char *scratch; /* the device's when it was recorded */
+	const char *scratch, *padded; /* the device's when it was recorded */
 };
 
 int dt_cuda_graph_begin(struct dt_dev *dev)
@@ -28,7 +28,7 @@ int dt_cuda_graph_end(struct dt_dev *dev, struct dt_graph **ret)
 	if (c)
 		c->recording = false;
 	if (rc == 0 && g && ret) {
-		*g = (struct dt_graph){record, c->scratch};
+		*g = (struct dt_graph){record, c->scratch, c->padded};
 		*ret = g;
 		return 0;
 	}
@@ -45,7 +45,8 @@ int dt_cuda_graph_run(struct dt_dev *dev, const struct dt_graph *g)
 
 	if (!c)
 		return -ENODEV;
-	return g->scratch == c->scratch ? dt_gpu_record_run(g->record, c->stream) : -ESTALE;
+	return g->scratch == c->scratch && g->padded == c->padded ? dt_gpu_record_run(g->record, c->stream)
+								  : -ESTALE;
 }
 
 void dt_cuda_graph_close(struct dt_dev *dev, struct dt_graph *g)

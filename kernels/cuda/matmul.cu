@@ -281,10 +281,13 @@ static int in_parts(struct dt_dev *dev, struct operand (&o)[3], bool ta, bool tb
 	}
 	if (rc == 0)
 		rc = part(cu, o, ta, tb, accumulate, 0, 0, {m, n, k});
-	if (rc == 0)
-		rc = part(cu, o, ta, tb, accumulate, 0, n, {m, s.n - n, k});
+	if (rc < 0)
+		return rc;
+	rc = part(cu, o, ta, tb, accumulate, 0, n, {m, s.n - n, k});
 	if (rc == 0)
 		rc = part(cu, o, ta, tb, accumulate, m, 0, {s.m - m, s.n, k});
+	if (rc == -ENOTSUP)
+		return -EIO; /* a part has been added: another kernel would add it again */
 	return rc < 0 || !o[0].moved
 		       ? rc
 		       : move_rows(cu, c.data, c.cols, o[0].data, o[0].ld, c.cols, c.rows, false);

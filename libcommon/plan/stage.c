@@ -152,7 +152,7 @@ int dt_stage_build(const struct dt_run *r, struct dt_coords at, struct dt_stage 
 	int rc = dt_graph_build(r->config, &p.graph, err);
 
 	p.split = r->layout.pp > 1 && (r->schedule ? r->schedule->split : r->pipeline == DT_PIPE_ZB_H1);
-	p.loss_chunk = r->loss_chunk > 0 ? r->loss_chunk : r->on_card ? 4096 : 512;
+	p.loss_chunk = r->loss_chunk > 0 ? r->loss_chunk : 512;
 	if (p.loss_chunk > tokens)
 		p.loss_chunk = tokens;
 	if (rc == 0)
