@@ -7,6 +7,48 @@
 /* Keys at a time: scores are half as many registers in heads of 64, so that two blocks share an SM. */
 template <int D> constexpr int keys = D == 64 ? 64 : 128;
 
+/* Exponents of 2 that weights may reach before what was added up is scaled anew. */
+#define SLACK 8.f
+
+/* Tile j of keys, of values: there is room for two of each behind the queries. */
+template <int D> DT_DEVICE struct dt_wg_tile<keys<D>> keys_of(uint16_t *room, int j) {
+	return {room + (DT_WG_ROWS + (j & 1) * keys<D>)*D};
+}
+
+template <int D>
+DT_DEVICE struct dt_wg_tile<keys<D>> values_of(uint16_t *room, int j) {
+	return {room + (DT_WG_ROWS + (2 + (j & 1)) * keys<D>)*D};
+}
+
+/*
+ * Scores of two rows become weights 2^(k s - base). The base is the row's maximum when it last grew by more
+ * than SLACK: then `by` is what was added up before is to be multiplied with; else 1. sum is of this lane's
+ * columns.
+ */
+template <int N>
+DT_DEVICE void soften(float (&s)[N][4], float (&by)[2], float (&base)[2], float (&sum)[2], float k)
+{
+	DT_UNROLL
+	for (int h = 0; h < 2; h++) {
+		float top = s[0][2 * h], add = 0, from;
+
+		DT_UNROLL
+		for (int i = 1; i < 2 * N; i++)
+			top = fmaxf(top, s[i / 2][2 * h + i % 2]);
+		top = dt_quad_max(top) * k;
+		by[h] = 1;
+		if (top > base[h] + SLACK) {
+			by[h] = dt_exp2(base[h] - top);
+			base[h] = top;
+		}
+		from = base[h] == DT_NEGINF ? 0 : base[h]; /* a row that has seen no key */
+		DT_UNROLL
+		for (int i = 0; i < 2 * N; i++)
+			add += s[i / 2][2 * h + i % 2] = dt_exp2(fmaf(s[i / 2][2 * h + i % 2], k, -from));
+		sum[h] = sum[h] * by[h] + add;
+	}
+}
+
 template <class T, int D>
 __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1) wg_forward_kernel(struct dt_attn_args a)
 {
@@ -17,40 +59,25 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1) wg_forward_ker
 		{
 		}
 	};
-	const struct dt_wg_tile<KEYS> kt[2] = {
-		{room + DT_WG_ROWS * D},
-		{
-			room + (DT_WG_ROWS + KEYS) * D
-		}
-	};
-	const struct dt_wg_tile<KEYS> vt[2] = {
-		{room + (DT_WG_ROWS + 2 * KEYS) * D},
-		{
-			room + (DT_WG_ROWS + 3 * KEYS) * D
-		}
-	};
-	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
-	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_WG_ROWS; /* the longest first */
-	const int64_t own = q0 + dt_wg_group() * 64, query = q0 + warp * 16 + lane / 4;
-	const uint16_t *rows = (const uint16_t *)a.qkv + b * a.seq * a.width;
-	const uint16_t *from = rows + dt_attn_keys(a, kv), *values = rows + dt_attn_values(a, kv);
-	const int64_t first = a.window && q0 >= a.window ? (q0 - a.window + 1) / KEYS * KEYS : 0;
-	const int tiles = (int)((dt_min64(q0 + DT_WG_ROWS, a.seq) - 1 - first) / KEYS) + 1;
-	/* Of those, what the warpgroup's queries see. */
-	const int mine = own < a.seq ? (int)((dt_min64(own + 64, a.seq) - 1 - first) / KEYS) + 1 : 0;
-	float s[KEYS / 8][4], o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0}, shrink[2];
+	const struct dt_wg_queries w = dt_wg_queries(a, KEYS);
+	const auto k = dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, dt_attn_keys(a, w.kv)), a.width,
+				      a.seq, a.d);
+	const auto v = dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, dt_attn_values(a, w.kv)), a.width,
+				      a.seq, a.v);
+	const float unit = a.scale * DT_LOG2E;
+	float s[KEYS / 8][4], o[D / 8][4], base[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0}, by[2];
 	uint32_t p[KEYS / 16][4];
 
 	DT_UNROLL
 	for (int i = 0; i < D / 2; i++)
 		o[i / 4][i % 4] = 0;
-	dt_wg_load<D>(q.t, rows + h * a.d, a.width, q0, a.seq, a.d);
-	dt_wg_load<D>(kt[0], from, a.width, first, a.seq, a.d);
+	dt_wg_load(q.t, dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, w.h * a.d), a.width, a.seq, a.d),
+		   w.q0);
+	dt_wg_load(keys_of<D>(room, 0), k, w.first);
 	dt_cp_commit();
-	if (tiles > 1)
-		dt_wg_load<D>(kt[1], from, a.width, first + KEYS, a.seq, a.d);
-	dt_wg_load<D>(vt[0], values, a.width, first, a.seq, a.v);
+	if (w.tiles > 1)
+		dt_wg_load(keys_of<D>(room, 1), k, w.first + KEYS);
+	dt_wg_load(values_of<D>(room, 0), v, w.first);
 	dt_cp_commit();
 	dt_cp_wait<1>();
 	dt_wg_written();
@@ -58,47 +85,49 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1) wg_forward_ker
 	dt_wg_side_read(q);
 	/* Values of tile j and keys of the next are there behind this; what was before has been used. */
 	const auto turn = [&](int j) {
-		const int64_t key = first + (int64_t)(j + 1) * KEYS; /* the next tile's */
+		const int key = w.first + (j + 1) * KEYS; /* the next tile's */
 
 		dt_cp_wait<0>();
 		dt_wg_written();
 		__syncthreads();
-		if (j + 2 < tiles)
-			dt_wg_load<D>(kt[j % 2], from, a.width, key + KEYS, a.seq, a.d);
-		if (j + 1 < tiles)
-			dt_wg_load<D>(vt[(j + 1) % 2], values, a.width, key, a.seq, a.v);
+		if (j + 2 < w.tiles)
+			dt_wg_load(keys_of<D>(room, j), k, key + KEYS);
+		if (j + 1 < w.tiles)
+			dt_wg_load(values_of<D>(room, j + 1), v, key);
 		dt_cp_commit();
 	};
-	const auto edge = [&](int64_t key) {
-		return key + KEYS > own || (a.window && own + 64 - key > a.window);
+	const auto weights = [&](int key) {
+		if (dt_wg_edge(a, w, key, KEYS))
+			dt_wg_mask(s, {dt_attn_keys_seen(a, w.query, key),
+				       dt_attn_keys_seen(a, w.query + 8, key)});
+		soften(s, by, base, sum, unit);
 	};
 
-	if (mine) {
+	if (w.mine) {
 		dt_wg_begin();
-		dt_wg_side_scores<T>(s, q, kt[0]);
+		dt_wg_side_scores<T>(s, q, keys_of<D>(room, 0));
 		dt_wg_commit();
 		dt_wg_wait<0>();
-		dt_attn_soften(s, shrink, max, sum, a, query, first, edge(first));
+		weights(w.first);
 		dt_wg_round<T>(p, s);
 	}
-	for (int j = 0; j < tiles; j++) {
-		const int64_t key = first + (int64_t)(j + 1) * KEYS;
-
+	for (int j = 0; j < w.tiles; j++) {
 		turn(j);
-		if (j + 1 < mine) {
+		if (j + 1 < w.mine) {
 			dt_wg_begin();
-			dt_wg_side_scores<T>(s, q, kt[(j + 1) % 2]);
+			dt_wg_side_scores<T>(s, q, keys_of<D>(room, j + 1));
 			dt_wg_commit();
-			dt_wg_gather<T>(o, p, vt[j % 2]);
+			dt_wg_gather<T>(o, p, values_of<D>(room, j));
 			dt_wg_commit();
 			dt_wg_wait<1>();
-			dt_attn_soften(s, shrink, max, sum, a, query, key, edge(key));
+			weights(w.first + (j + 1) * KEYS);
 			dt_wg_wait<0>();
-			dt_attn_shrink(o, shrink);
+			if (__ballot_sync(DT_ALL, by[0] != 1 || by[1] != 1))
+				dt_attn_shrink(o, by);
 			dt_wg_round<T>(p, s);
-		} else if (j + 1 == mine) {
+		} else if (j + 1 == w.mine) {
 			dt_wg_begin();
-			dt_wg_gather<T>(o, p, vt[j % 2]);
+			dt_wg_gather<T>(o, p, values_of<D>(room, j));
 			dt_wg_commit();
 			dt_wg_wait<0>();
 		}
@@ -107,12 +136,15 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1) wg_forward_ker
 	DT_UNROLL
 	for (int i = 0; i < 2; i++) {
 		sum[i] = dt_quad_sum(sum[i]);
-		if (lane % 4 == 0 && query + 8 * i < a.seq)
-			a.lse[(b * a.heads + h) * a.seq + query + 8 * i] = max[i] / DT_LOG2E + logf(sum[i]);
+		if (threadIdx.x % 4 == 0 && w.query + 8 * i < a.seq)
+			a.lse[(w.b * a.heads + w.h) * a.seq + w.query + 8 * i] =
+				base[i] / DT_LOG2E + logf(sum[i]);
 	}
-	dt_attn_store<T, D>((uint16_t *)a.out + b * a.seq * a.heads * a.v + h * a.v, a.heads * a.v,
-			    kt[0].p + warp * 16 * (D + 8), o, 1 / sum[0], 1 / sum[1], q0 + warp * 16, a.seq,
-			    a.v, true);
+	const int row = (int)threadIdx.x / 32 * 16;
+
+	dt_attn_store<T, D>((uint16_t *)a.out + w.b * a.seq * a.heads * a.v + w.h * a.v, a.heads * a.v,
+			    keys_of<D>(room, 0).p + row * (D + 8), o, 1 / sum[0], 1 / sum[1], w.q0 + row,
+			    a.seq, a.v, true);
 }
 
 int dt_attn_wg_forward(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t batch)
