@@ -8,7 +8,8 @@
 
 #include "kernels/cuda/groups.h"
 
-#define DT_NORM_SHARED (96 << 10) /* rows and sums past this stay in global memory */
+#define DT_NORM_SHARED	 (96 << 10)		   /* rows and sums past this stay in global memory */
+#define DT_NORM_WARPS(t) ((t) == DT_F32 ? 16 : 24) /* of whole rows, that an SM has room for at once */
 
 /* Where the vectors that are normalised are: vector r is head r % heads of row r / heads of a matrix. */
 struct dt_norm_place {
@@ -242,68 +243,135 @@ static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_
 		}
 }
 
-/* Over the block, of two numbers at once; s: 128 floats of which `turn`, which changes every time, has 64. */
-DT_DEVICE void dt_norm_block_sums(float &a, float &b, float *s, int turn)
+/* Over a warp, of two numbers with the shuffles of one: lane 0 gets a's sum and lane 16 b's. */
+DT_DEVICE float dt_norm_two_sums(float a, float b)
 {
-	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+	const bool low = threadIdx.x % 32 < 16;
+	float v = (low ? a : b) + __shfl_xor_sync(DT_ALL, low ? b : a, 16);
 
-	s += turn * 64;
-	a = dt_warp_sum(a);
-	b = dt_warp_sum(b);
-	if (lane == 0) {
-		s[warp] = a;
-		s[32 + warp] = b;
+	for (int by = 8; by; by >>= 1)
+		v += __shfl_xor_sync(DT_ALL, v, by);
+	return v;
+}
+
+/* Eight elements as they lie in memory: a thread that asks for them does not wait until it looks at them. */
+template <int T> struct dt_norm_raw {
+	uint4 u[T == DT_F32 ? 2 : 1];
+};
+
+template <int T> DT_DEVICE void dt_norm_ask(dt_norm_raw<T> &r, const void *p, int64_t i)
+{
+	const char *from = (const char *)p + i * (T == DT_F32 ? 4 : 2);
+
+	DT_UNROLL
+	for (int k = 0; k < (T == DT_F32 ? 2 : 1); k++) {
+		dt_touch(from + k * 16, 16);
+		r.u[k] = *(const uint4 *)(from + k * 16);
 	}
-	__syncthreads();
-	a = dt_warp_sum(lane < warps ? s[lane] : 0.f);
-	b = dt_warp_sum(lane < warps ? s[32 + lane] : 0.f);
+}
+
+template <int T> DT_DEVICE float dt_norm_look(const dt_norm_raw<T> &r, int k)
+{
+	const uint4 &u = r.u[T == DT_F32 ? k / 4 : 0];
+	const int at = T == DT_F32 ? k % 4 : k / 2;
+	const uint32_t w = at == 0 ? u.x : at == 1 ? u.y : at == 2 ? u.z : u.w;
+	float f;
+
+	if constexpr (T == DT_F32) {
+		memcpy(&f, &w, 4);
+		return f;
+	}
+	const uint16_t h = (uint16_t)(w >> (k % 2 * 16));
+
+	return T == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_wide(h);
+}
+
+/* dt_norm_element of fewer vectors than 2^31: a division of 64 bits takes the registers of a row. */
+DT_DEVICE int64_t dt_norm_near(const struct dt_norm_place &p, uint32_t r, int64_t n)
+{
+	const uint32_t heads = (uint32_t)p.heads, row = heads == 1 ? r : r / heads;
+
+	return row * p.width + p.first + (r - row * heads) * n;
+}
+
+/* What a thread reads of a row. */
+template <int T> struct dt_norm_row {
+	dt_norm_raw<T> x, dy;
+	float mean, rstd;
+};
+
+template <int T, bool RMS>
+DT_DEVICE void dt_norm_ask_row(dt_norm_row<T> &to, const struct dt_norm_backward &a, uint32_t i, uint32_t j)
+{
+	dt_norm_ask<T>(to.x, a.x, dt_norm_near(a.x_at, i, a.n) + j);
+	dt_norm_ask<T>(to.dy, a.dy, dt_norm_near(a.at, i, a.n) + j);
+	to.mean = RMS ? 0.f : dt_at(a.mean, i);
+	to.rstd = dt_at(a.rstd, i);
 }
 
 /*
- * The same where a thread has eight columns and no more: they stay in registers, and the next row is on its
- * way while this one is added up.
+ * The same where a thread has eight columns and no more: they stay in registers, and all of the next row is
+ * asked for before this one is added up. What waits is memory, so a row comes as it lies there (a conversion
+ * would wait for it) and a block has no more warps than a row needs. scratch: two turns of two sums a warp.
  */
-template <bool RMS>
-static __global__ void __launch_bounds__(256) dt_norm_backward_row_kernel(struct dt_norm_backward a)
+template <int T, bool RMS>
+static __global__ void __launch_bounds__(256, T == DT_F32 ? 2 : 3)
+	dt_norm_backward_row_kernel(struct dt_norm_backward a)
 {
 	float *scratch = (float *)dt_shared(), *out = a.part + blockIdx.x * 2 * a.n;
-	const int64_t j = threadIdx.x * 8, first = blockIdx.x * a.each;
-	const int64_t last = first + a.each < a.rows ? first + a.each : a.rows;
+	const uint32_t j = threadIdx.x * 8, first = (uint32_t)(blockIdx.x * a.each);
+	const uint32_t last = (uint32_t)(first + a.each < a.rows ? first + a.each : a.rows);
+	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
 	const bool mine = j < a.n;
-	float x[8] = {}, dy[8] = {}, w[8] = {}, dw[8] = {}, db[8] = {};
+	float w[8] = {}, dw[8] = {}, db[8] = {};
+	dt_norm_row<T> now = {}, next = {};
 
+	if (mine)
+		dt_ld<8>(w, a.w, a.tw, j);
+	for (int k = 0; a.plus_one && k < 8; k++)
+		w[k] += 1.f;
 	if (mine && first < last)
-		dt_norm_read<8>(x, dy, w, a, first, j);
-	for (int64_t i = first; i < last; i++) {
-		const float mean = RMS ? 0.f : dt_at(a.mean, i), rstd = dt_at(a.rstd, i);
-		const int64_t at = dt_norm_element(a.at, i, a.n) + j;
-		float xh[8], r[8] = {}, next[8] = {}, dnext[8] = {}, g = 0, gx = 0;
+		dt_norm_ask_row<T, RMS>(now, a, first, j);
+	for (uint32_t i = first; i < last; i++) {
+		float *s = scratch + (i - first) % 2 * 16;
+		float g = 0, gx = 0, xh[8], wdy[8];
+		dt_norm_raw<T> r0 = {};
 
-		if (mine && i + 1 < last) {
-			dt_ld<8>(next, a.x, a.t, dt_norm_element(a.x_at, i + 1, a.n) + j);
-			dt_ld<8>(dnext, a.dy, a.t, dt_norm_element(a.at, i + 1, a.n) + j);
-		}
 		if (mine && a.dresid)
-			dt_ld<8>(r, a.dresid, a.t, at);
+			dt_norm_ask<T>(r0, a.dresid, dt_norm_near(a.at, i, a.n) + j);
+		if (mine && i + 1 < last)
+			dt_norm_ask_row<T, RMS>(next, a, i + 1, j);
 		DT_UNROLL
 		for (int k = 0; k < 8; k++) {
-			xh[k] = mine ? (x[k] - mean) * rstd : 0;
-			g += dy[k] * w[k];
-			gx += dy[k] * w[k] * xh[k];
-			dw[k] += dy[k] * xh[k];
-			db[k] += RMS ? 0.f : dy[k];
+			const float dy = dt_norm_look<T>(now.dy, k);
+
+			xh[k] = (dt_norm_look<T>(now.x, k) - now.mean) * now.rstd;
+			wdy[k] = dy * w[k];
+			g += wdy[k];
+			gx += wdy[k] * xh[k];
+			dw[k] += dy * xh[k];
+			db[k] += RMS ? 0.f : dy;
 		}
-		dt_norm_block_sums(g, gx, scratch, (int)((i - first) % 2));
-		g = RMS ? 0.f : g / (float)a.n;
+		gx = RMS ? dt_warp_sum(gx) : dt_norm_two_sums(g, gx);
+		if (lane % 16 == 0)
+			s[lane / 16 * 8 + warp] = gx;
+		__syncthreads();
+		g = gx = 0;
+		for (int k = 0; k < warps; k++) {
+			g += RMS ? 0.f : s[k];
+			gx += s[8 + k];
+		}
+		g /= (float)a.n;
 		gx /= (float)a.n;
-		DT_UNROLL
-		for (int k = 0; k < 8; k++) {
-			r[k] += rstd * (dy[k] * w[k] - g - xh[k] * gx);
-			x[k] = next[k];
-			dy[k] = dnext[k];
+		if (mine) {
+			float r[8];
+
+			DT_UNROLL
+			for (int k = 0; k < 8; k++)
+				r[k] = dt_norm_look<T>(r0, k) + now.rstd * (wdy[k] - g - xh[k] * gx);
+			dt_st<8>(a.dx, T, dt_norm_near(a.at, i, a.n) + j, r);
 		}
-		if (mine)
-			dt_st<8>(a.dx, a.t, at, r);
+		now = next;
 	}
 	if (!mine)
 		return;
@@ -312,9 +380,28 @@ static __global__ void __launch_bounds__(256) dt_norm_backward_row_kernel(struct
 }
 
 template <bool RMS>
+static int dt_norm_backward_row_start(const struct dt_cuda *c, const struct dt_norm_backward &a,
+				      int64_t groups, unsigned threads)
+{
+	if (a.t == DT_F32)
+		return DT_LAUNCH(c, (dt_norm_backward_row_kernel<DT_F32, RMS>), (unsigned)groups, threads,
+				 128, a);
+	if (a.t == DT_BF16)
+		return DT_LAUNCH(c, (dt_norm_backward_row_kernel<DT_BF16, RMS>), (unsigned)groups, threads,
+				 128, a);
+	return DT_LAUNCH(c, (dt_norm_backward_row_kernel<DT_F16, RMS>), (unsigned)groups, threads, 128, a);
+}
+
+template <bool RMS>
 static int dt_norm_backward_start(struct dt_dev *dev, const struct dt_cuda *c, struct dt_norm_backward a)
 {
-	const struct dt_row_groups g = dt_row_groups(a.rows, 1024); /* a block each, and several an SM */
+	const bool by_8 = dt_by_8(a.n | a.at.width | a.at.first | a.x_at.width | a.x_at.first, a.dx, a.dy,
+				  a.dresid, a.x, a.w);
+	const bool whole = by_8 && a.n <= 2048 && a.rows <= INT32_MAX && !a.sums; /* rows in registers */
+	const int64_t warps = dt_ceil_div(a.n, 256);
+	/* A block each: several an SM; of the whole ones, all that an SM has room for at once. */
+	const struct dt_row_groups g =
+		dt_row_groups(a.rows, whole ? c->info.sms * (DT_NORM_WARPS(a.t) / warps) : 1024);
 	size_t smem = (size_t)a.n * 8;
 	int rc;
 
@@ -324,15 +411,12 @@ static int dt_norm_backward_start(struct dt_dev *dev, const struct dt_cuda *c, s
 		return -ENOMEM;
 	a.keep = smem <= DT_NORM_SHARED;
 	smem = 128 + (a.keep ? smem : 0);
-	if (dt_by_8(a.n | a.at.width | a.at.first | a.x_at.width | a.x_at.first, a.dx, a.dy, a.dresid, a.x,
-		    a.w)) {
-		const unsigned threads = a.n > 1024 ? 256 : 128;
-
-		rc = a.n <= threads * 8 && !a.sums
-			     ? DT_LAUNCH(c, dt_norm_backward_row_kernel<RMS>, (unsigned)g.n, threads, 512, a)
-			     : DT_LAUNCH(c, (dt_norm_backward_kernel<8, RMS>), (unsigned)g.n, threads, smem,
-					 a);
-	} else
+	if (whole)
+		rc = dt_norm_backward_row_start<RMS>(c, a, g.n, (unsigned)warps * 32);
+	else if (by_8)
+		rc = DT_LAUNCH(c, (dt_norm_backward_kernel<8, RMS>), (unsigned)g.n, dt_norm_threads(a.n),
+			       smem, a);
+	else
 		rc = DT_LAUNCH(c, (dt_norm_backward_kernel<1, RMS>), (unsigned)g.n, 256, smem, a);
 	if (a.dw && rc == 0)
 		rc = dt_groups_add(c, a.dw, a.part, 2 * a.n, g.n, a.n);

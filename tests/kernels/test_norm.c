@@ -182,6 +182,59 @@ static void test_threads(void **state)
 	free_all(x.data, w.data, dy.data, y.data, mean.data, rstd.data);
 }
 
+/* Backward of wide rows by its formula in f64: what a card has in registers, and what is too wide for that. */
+static void one_wide(int64_t rows, int64_t n, enum dt_dtype type, bool rms, bool with_res)
+{
+	struct dt_tensor x = random_tensor(type, rows, n, 1, 2), w = random_tensor(type, 1, n, 3, 1.5);
+	struct dt_tensor dy = random_tensor(type, rows, n, 5, 1), dx = random_tensor(type, rows, n, 6, 1);
+	struct dt_tensor dw = random_tensor(DT_F32, 1, n, 7, 1), db = random_tensor(DT_F32, 1, n, 8, 1);
+	struct dt_tensor y = tensor(type, rows, n), again = copy_of(dx), dw1 = copy_of(dw), db1 = copy_of(db);
+	struct dt_tensor mean = random_tensor(DT_F32, 1, rows, 9, 1), rstd = tensor(DT_F32, 1, rows);
+	double *rdx = reals(rows * n), *rdw = values(dw), *rdb = values(db);
+
+	for (int64_t i = 0; i < rows; i++) {
+		const double m = rms ? 0 : get(mean, i), s = 0.5 + (double)(i % 7) / 8;
+		double g = 0, gx = 0;
+
+		put(rstd, i, s);
+		for (int64_t j = 0; j < n; j++) {
+			const double xh = (get(x, i * n + j) - m) * s, d = get(dy, i * n + j);
+
+			g += rms ? 0 : d * get(w, j) / (double)n;
+			gx += d * get(w, j) * xh / (double)n;
+			rdw[j] += d * xh;
+			rdb[j] += d;
+		}
+		for (int64_t j = 0; j < n; j++)
+			rdx[i * n + j] =
+				(with_res ? get(dx, i * n + j) : 0) +
+				s * (get(dy, i * n + j) * get(w, j) - g - (get(x, i * n + j) - m) * s * gx);
+	}
+	assert_int_equal(call_backward(dev, rms, dx, dw, db, dy, with_res ? dx : DT_NONE, x, mean, rstd, w),
+			 0);
+	check_close("dx", dx, rdx, 2e-5, 1e-5);
+	check_close("dw", dw, rdw, 2e-5, 1e-5);
+	if (!rms)
+		check_close("db", db, rdb, 2e-5, 1e-5);
+	assert_int_equal(
+		call_backward(dev, rms, again, dw1, db1, dy, with_res ? again : DT_NONE, x, mean, rstd, w),
+		0);
+	check_same_bits("dx again", dx, again);
+	check_same_bits("dw again", dw, dw1);
+	free_all(x.data, w.data, dy.data, dx.data, dw.data, db.data, y.data, again.data, dw1.data, db1.data,
+		 mean.data, rstd.data, rdx, rdw, rdb);
+}
+
+static void test_wide(void **state)
+{
+	static const int64_t shapes[][2] = {{1, 8},	{9, 248},  {9, 256},  {5, 264}, {33, 768},
+					    {17, 1600}, {6, 2048}, {6, 2056}, {5, 769}, {300, 24}};
+
+	for (int v = 0; v < 10 * 4 * TYPES; v++)
+		one_wide(shapes[v / 4 / TYPES][0], shapes[v / 4 / TYPES][1], compute_types[v / 4 % TYPES],
+			 v & 1, v & 2);
+}
+
 /* b equals a: to the bit on the processor, whose loops are the same; to rounding on a card. */
 static void check_equal(const char *what, struct dt_tensor a, struct dt_tensor b)
 {
@@ -376,10 +429,10 @@ static void test_heads_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_forward),	      cmocka_unit_test(test_backward),
-		cmocka_unit_test(test_threads),	      cmocka_unit_test(test_plus_one),
-		cmocka_unit_test(test_heads),	      cmocka_unit_test(test_heads_in_parts),
-		cmocka_unit_test(test_heads_refused),
+		cmocka_unit_test(test_forward),	       cmocka_unit_test(test_backward),
+		cmocka_unit_test(test_wide),	       cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_plus_one),       cmocka_unit_test(test_heads),
+		cmocka_unit_test(test_heads_in_parts), cmocka_unit_test(test_heads_refused),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
