@@ -1,8 +1,9 @@
 /*
  * Forward moves 2 sizes of y (3 with positions). Backward reads each row of dy once and reads and writes each
- * row of the table that occurs once: the first row with an id adds up all that have it, in order.
+ * row of the table that occurs once: rows of dy are listed by key, in order, and added a piece of the list at
+ * a time. Where in the list a key's rows are depends on the order of atomic additions; sums do not.
  */
-#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/raw.h"
 
 struct forward {
 	void *y;
@@ -54,88 +55,246 @@ int dt_cuda_embedding_forward(struct dt_dev *dev, struct dt_tensor y, const int3
 	return DT_LAUNCH(c, forward_kernel<1>, dt_blocks(c, rows * n, 256), 256, 0, a);
 }
 
+#define PIECE 64 /* rows of a key that are added by one thread, one after another */
+#define AHEAD 8	 /* rows that are asked for before the first is added */
+
+/* A key's rows from list[at] on: n of them, PIECE or fewer. */
+struct piece {
+	int32_t at, n, to; /* to: the row of dw, or -1 - the row of part */
+};
+
+/* A key of more rows than a piece has: its pieces' sums are rows [at, at + n) of part. */
+struct many {
+	int32_t at, n, to;
+};
+
 struct backward {
-	float *dw;
+	float *dw, *part;
 	const void *dy;
 	int t;
 	const int32_t *key;
 	int64_t rows, n, first, limit; /* rows of dw */
 	bool strict;		       /* a key outside is an error, not another shard's */
 	int32_t *bad;
+	int32_t *count, *begin, *room; /* [limit]: rows of a key, where in the list, where in part */
+	int32_t *place, *mixed, *list; /* [rows]: of a row among its key's; rows by key; the same in order */
+	int32_t *used;		       /* [4]: of list, part, pieces and many */
+	struct piece *pieces;	       /* [rows] */
+	struct many *many;	       /* [rows / PIECE] */
 };
 
-#define AHEAD 8 /* rows that are asked for before the first is added */
-
-/*
- * A block has one row of dy and V * 256 columns of it; it stops unless the row is the first with its key. Of
- * 256 rows at a time those with the key are listed, then added in order: a frequent token has thousands.
- */
-template <int V> __global__ void __launch_bounds__(256) backward_kernel(struct backward a)
+/* The row of dw that row r of dy is added to; -1: none. */
+DT_DEVICE int64_t target(const struct backward &a, int64_t r)
 {
-	const int64_t row = blockIdx.x, j = ((int64_t)blockIdx.y * 256 + threadIdx.x) * V;
-	const int32_t key = dt_at(a.key, row);
-	const int64_t to = key - a.first;
-	int *count = (int *)dt_shared(), *list = count + 8; /* [8]: of each warp's 32 rows; [256] */
-	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-	float sum[V], g[AHEAD][V];
+	const int64_t to = dt_at(a.key, r) - a.first;
 
-	if (to < 0 || to >= a.limit) {
-		if (a.strict)
+	return to >= 0 && to < a.limit ? to : -1;
+}
+
+enum { CLEAR, COUNT, BEGIN, MIX, SORT };
+
+/* A thread has a row; each pass needs what all threads did in the one before. */
+template <int PASS> __global__ void __launch_bounds__(256) list_kernel(struct backward a)
+{
+	const int64_t r = (int64_t)blockIdx.x * 256 + threadIdx.x, to = r < a.rows ? target(a, r) : -1;
+
+	if (PASS == CLEAR && r < 4)
+		a.used[r] = 0;
+	if (to < 0) {
+		if (PASS == CLEAR && a.strict && r < a.rows)
 			*a.bad = 1;
 		return;
 	}
-	for (int k = 0; k < V; k++)
-		sum[k] = 0;
-	if (j < a.n)
-		dt_ld<V>(sum, a.dw, DT_F32, to * a.n + j);
-	for (int64_t base = 0; base < a.rows; base += 256) {
-		const int64_t r = base + threadIdx.x;
-		const bool mine = r < a.rows && dt_at(a.key, r) == key;
-		unsigned same = mine ? 1u << lane : 0;
-		int before = 0, n = 0;
+	dt_touch(a.count + to, 4);
+	if (PASS == CLEAR) {
+		a.count[to] = 0;
+	} else if (PASS == COUNT) {
+		dt_touch(a.place + r, 4);
+		a.place[r] = atomicAdd(a.count + to, 1);
+	} else if (PASS == BEGIN && dt_at(a.place, r) == 0) {
+		const int32_t n = a.count[to], pieces = (n + PIECE - 1) / PIECE;
 
-		for (int by = 16; by; by >>= 1)
-			same |= __shfl_xor_sync(DT_ALL, same, by);
-		__syncthreads(); /* the list before has been read */
-		if (lane == 0)
-			count[warp] = __popc(same);
-		__syncthreads();
-		for (int w = 0; w < 8; w++) {
-			before += w < warp ? count[w] : 0;
-			n += count[w];
+		dt_touch(a.begin + to, 4);
+		a.begin[to] = atomicAdd(a.used, n);
+		if (pieces > 1) {
+			const int32_t at = atomicAdd(a.used + 1, pieces), i = atomicAdd(a.used + 3, 1);
+
+			dt_touch(a.room + to, 4);
+			a.room[to] = at;
+			dt_touch(&a.many[i].at, 4);
+			a.many[i] = {at, pieces, (int32_t)to};
 		}
-		if (mine)
-			list[before + __popc(same & ((1u << lane) - 1))] = (int)(r - base);
-		__syncthreads();
-		if (n && base + list[0] < row)
-			return; /* every thread of the block sees the same */
-		for (int i = 0; i < n && j < a.n; i += AHEAD) {
+	} else if (PASS == MIX) {
+		int32_t *p = a.mixed + dt_at(a.begin, to) + dt_at(a.place, r);
+
+		dt_touch(p, 4);
+		*p = (int32_t)r;
+	} else if (PASS == SORT) {
+		const int32_t n = a.count[to], begin = dt_at(a.begin, to);
+		int32_t rank = 0;
+
+		DT_UNROLL_BY(8)
+		for (int32_t i = 0; i < n; i++)
+			rank += dt_at(a.mixed, begin + i) < r;
+		dt_touch(a.list + begin + rank, 4);
+		a.list[begin + rank] = (int32_t)r;
+		if (rank % PIECE)
+			return;
+		const int32_t i = atomicAdd(a.used + 2, 1), left = n - rank;
+
+		dt_touch(&a.pieces[i].at, 4);
+		a.pieces[i] = {begin + rank, left < PIECE ? left : PIECE,
+			       n > PIECE ? -1 - (dt_at(a.room, to) + rank / PIECE) : (int32_t)to};
+	}
+}
+
+/* sum += row list[first + i] of p, of type T, from column j on, for i < n in order; list NULL: row first + i. */
+template <int V, int T>
+DT_DEVICE void add_rows(float (&sum)[V], const void *p, int64_t cols, int64_t j, const int32_t *list,
+			int64_t first, int n)
+{
+	for (int i = 0; i < n; i += AHEAD) {
+		int64_t row[AHEAD];
+
+		DT_UNROLL
+		for (int k = 0; k < AHEAD; k++)
+			row[k] = i + k >= n ? 0 : list ? dt_at(list, first + i + k) : first + i + k;
+		if constexpr (V == 1) {
+			for (int k = 0; k < AHEAD && i + k < n; k++)
+				sum[0] += dt_ld1(p, T, row[k] * cols + j);
+		} else {
+			dt_raw<T> g[AHEAD];
+
 			DT_UNROLL
 			for (int k = 0; k < AHEAD; k++)
 				if (i + k < n)
-					dt_ld<V>(g[k], a.dy, a.t, (base + list[i + k]) * a.n + j);
+					dt_ask<T>(g[k], p, row[k] * cols + j);
 			DT_UNROLL
 			for (int k = 0; k < AHEAD * V; k++)
 				if (i + k / V < n)
-					sum[k % V] += g[k / V][k % V];
+					sum[k % V] += dt_look<T>(g[k / V], k % V);
 		}
 	}
-	if (j < a.n)
-		dt_st<V>(a.dw, DT_F32, to * a.n + j, sum);
 }
 
-static int scatter(const struct dt_cuda *c, struct dt_tensor dw, struct dt_tensor dy, const int32_t *key,
-		   int64_t first, bool strict)
+/* A thread has V columns of every so many pieces. */
+template <int V, int T> __global__ void __launch_bounds__(128) pieces_kernel(struct backward a)
 {
-	const int64_t n = dt_cols(dy);
-	const struct backward a = {(float *)dw.data, dy.data, dy.dtype, key, dt_rows(dy), n, first,
-				   dt_rows(dw),	     strict,  c->bad};
-	const unsigned rows = (unsigned)a.rows;
+	const int64_t j = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * V;
+	const int32_t n = dt_at(a.used, 2);
 
-	if (dt_by_8(n, dw.data, dy.data))
-		return DT_LAUNCH(c, backward_kernel<8>, dim3(rows, (unsigned)dt_ceil_div(n, 2048)), 256, 1056,
-				 a);
-	return DT_LAUNCH(c, backward_kernel<1>, dim3(rows, (unsigned)dt_ceil_div(n, 256)), 256, 1056, a);
+	for (int64_t i = blockIdx.x; i < n && j < a.n; i += gridDim.x) {
+		dt_touch(&a.pieces[i].at, 4);
+		const struct piece p = a.pieces[i];
+		float sum[V] = {};
+
+		if (p.to >= 0)
+			dt_ld<V>(sum, a.dw, DT_F32, p.to * a.n + j);
+		add_rows<V, T>(sum, a.dy, a.n, j, a.list, p.at, p.n);
+		if (p.to >= 0)
+			dt_st<V>(a.dw, DT_F32, p.to * a.n + j, sum);
+		else
+			dt_st<V>(a.part, DT_F32, (-1 - (int64_t)p.to) * a.n + j, sum);
+	}
+}
+
+template <int V> __global__ void __launch_bounds__(128) many_kernel(struct backward a)
+{
+	const int64_t j = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * V;
+	const int32_t n = dt_at(a.used, 3);
+
+	for (int64_t i = blockIdx.x; i < n && j < a.n; i += gridDim.x) {
+		dt_touch(&a.many[i].at, 4);
+		const struct many m = a.many[i];
+		float sum[V];
+
+		dt_ld<V>(sum, a.dw, DT_F32, m.to * a.n + j);
+		add_rows<V, DT_F32>(sum, a.part, a.n, j, NULL, m.at, m.n);
+		dt_st<V>(a.dw, DT_F32, m.to * a.n + j, sum);
+	}
+}
+
+template <int V> static int add(const struct dt_cuda *c, const struct backward &a)
+{
+	const int64_t each = dt_ceil_div(a.n, V), threads = dt_min64(128, dt_ceil_div(each, 32) * 32);
+	const unsigned across = (unsigned)dt_ceil_div(each, threads);
+	const dim3 grid(dt_blocks(c, a.rows, 1), across);
+	const unsigned block = (unsigned)threads;
+	int rc;
+
+	if (a.t == DT_F32)
+		rc = DT_LAUNCH(c, (pieces_kernel<V, DT_F32>), grid, block, 0, a);
+	else if (a.t == DT_BF16)
+		rc = DT_LAUNCH(c, (pieces_kernel<V, DT_BF16>), grid, block, 0, a);
+	else
+		rc = DT_LAUNCH(c, (pieces_kernel<V, DT_F16>), grid, block, 0, a);
+	return rc < 0 || a.rows <= PIECE
+		       ? rc
+		       : DT_LAUNCH(c, many_kernel<V>, dim3(dt_blocks(c, a.rows / PIECE, 1), across),
+				   (unsigned)threads, 0, a);
+}
+
+/* Parts of scratch one after another, 16-byte aligned; of NULL: how much that is. */
+static size_t lay_out(struct backward *a, char *p)
+{
+	const size_t keys = (size_t)a->limit * 4, rows = (size_t)a->rows * 4;
+	/* n > PIECE rows are at most 2 n / PIECE pieces. */
+	const size_t parts = a->rows > PIECE ? (size_t)(2 * a->rows / PIECE * a->n) * 4 : 0;
+	const struct {
+		void *at;
+		size_t n;
+	} of[] = {{&a->count, keys},
+		  {&a->begin, keys},
+		  {&a->room, keys},
+		  {&a->place, rows},
+		  {&a->mixed, rows},
+		  {&a->list, rows},
+		  {&a->used, 16},
+		  {&a->pieces, rows / 4 * sizeof *a->pieces},
+		  {&a->many, (rows / 4 / PIECE + 1) * sizeof *a->many},
+		  {&a->part, parts}};
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		char *at = p + n;
+
+		if (p)
+			memcpy(of[i].at, &at, sizeof at);
+		n += (of[i].n + 15) / 16 * 16;
+	}
+	return n;
+}
+
+static int scatter(struct dt_dev *dev, const struct dt_cuda *c, struct dt_tensor dw, struct dt_tensor dy,
+		   const int32_t *key, int64_t first, bool strict)
+{
+	struct backward a = {};
+	unsigned blocks;
+	char *room;
+	int rc;
+
+	a.dw = (float *)dw.data;
+	a.dy = dy.data;
+	a.t = dy.dtype;
+	a.key = key;
+	a.rows = dt_rows(dy);
+	a.n = dt_cols(dy);
+	a.first = first;
+	a.limit = dt_rows(dw);
+	a.strict = strict;
+	a.bad = c->bad;
+	room = (char *)dt_cuda_scratch(dev, lay_out(&a, NULL));
+	if (!room)
+		return -ENOMEM;
+	(void)lay_out(&a, room);
+	blocks = (unsigned)dt_ceil_div(a.rows, 256);
+	if ((rc = DT_LAUNCH(c, list_kernel<CLEAR>, blocks, 256, 0, a)) < 0 ||
+	    (rc = DT_LAUNCH(c, list_kernel<COUNT>, blocks, 256, 0, a)) < 0 ||
+	    (rc = DT_LAUNCH(c, list_kernel<BEGIN>, blocks, 256, 0, a)) < 0 ||
+	    (rc = DT_LAUNCH(c, list_kernel<MIX>, blocks, 256, 0, a)) < 0 ||
+	    (rc = DT_LAUNCH(c, list_kernel<SORT>, blocks, 256, 0, a)) < 0)
+		return rc;
+	return dt_by_8(a.n, dw.data, dy.data) ? add<8>(c, a) : add<1>(c, a);
 }
 
 int dt_cuda_embedding_backward(struct dt_dev *dev, struct dt_tensor dwte, struct dt_tensor dwpe,
@@ -148,9 +307,9 @@ int dt_cuda_embedding_backward(struct dt_dev *dev, struct dt_tensor dwte, struct
 	if (!c)
 		return -ENODEV;
 	if (dwte.data)
-		rc = scatter(c, dwte, dy, ids, vocab_first, false);
+		rc = scatter(dev, c, dwte, dy, ids, vocab_first, false);
 	if (dwpe.data && rc == 0)
-		rc = scatter(c, dwpe, dy, pos, 0, true);
+		rc = scatter(dev, c, dwpe, dy, pos, 0, true);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -7,6 +7,7 @@
 #define DT_KERNELS_CUDA_NORM_H
 
 #include "kernels/cuda/groups.h"
+#include "kernels/cuda/raw.h"
 
 #define DT_NORM_SHARED	 (96 << 10)		   /* rows and sums past this stay in global memory */
 #define DT_NORM_WARPS(t) ((t) == DT_F32 ? 16 : 24) /* of whole rows, that an SM has room for at once */
@@ -254,38 +255,6 @@ DT_DEVICE float dt_norm_two_sums(float a, float b)
 	return v;
 }
 
-/* Eight elements as they lie in memory: a thread that asks for them does not wait until it looks at them. */
-template <int T> struct dt_norm_raw {
-	uint4 u[T == DT_F32 ? 2 : 1];
-};
-
-template <int T> DT_DEVICE void dt_norm_ask(dt_norm_raw<T> &r, const void *p, int64_t i)
-{
-	const char *from = (const char *)p + i * (T == DT_F32 ? 4 : 2);
-
-	DT_UNROLL
-	for (int k = 0; k < (T == DT_F32 ? 2 : 1); k++) {
-		dt_touch(from + k * 16, 16);
-		r.u[k] = *(const uint4 *)(from + k * 16);
-	}
-}
-
-template <int T> DT_DEVICE float dt_norm_look(const dt_norm_raw<T> &r, int k)
-{
-	const uint4 &u = r.u[T == DT_F32 ? k / 4 : 0];
-	const int at = T == DT_F32 ? k % 4 : k / 2;
-	const uint32_t w = at == 0 ? u.x : at == 1 ? u.y : at == 2 ? u.z : u.w;
-	float f;
-
-	if constexpr (T == DT_F32) {
-		memcpy(&f, &w, 4);
-		return f;
-	}
-	const uint16_t h = (uint16_t)(w >> (k % 2 * 16));
-
-	return T == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_wide(h);
-}
-
 /* dt_norm_element of fewer vectors than 2^31: a division of 64 bits takes the registers of a row. */
 DT_DEVICE int64_t dt_norm_near(const struct dt_norm_place &p, uint32_t r, int64_t n)
 {
@@ -296,15 +265,15 @@ DT_DEVICE int64_t dt_norm_near(const struct dt_norm_place &p, uint32_t r, int64_
 
 /* What a thread reads of a row. */
 template <int T> struct dt_norm_row {
-	dt_norm_raw<T> x, dy;
+	dt_raw<T> x, dy;
 	float mean, rstd;
 };
 
 template <int T, bool RMS>
 DT_DEVICE void dt_norm_ask_row(dt_norm_row<T> &to, const struct dt_norm_backward &a, uint32_t i, uint32_t j)
 {
-	dt_norm_ask<T>(to.x, a.x, dt_norm_near(a.x_at, i, a.n) + j);
-	dt_norm_ask<T>(to.dy, a.dy, dt_norm_near(a.at, i, a.n) + j);
+	dt_ask<T>(to.x, a.x, dt_norm_near(a.x_at, i, a.n) + j);
+	dt_ask<T>(to.dy, a.dy, dt_norm_near(a.at, i, a.n) + j);
 	to.mean = RMS ? 0.f : dt_at(a.mean, i);
 	to.rstd = dt_at(a.rstd, i);
 }
@@ -335,17 +304,17 @@ static __global__ void __launch_bounds__(256, T == DT_F32 ? 2 : 3)
 	for (uint32_t i = first; i < last; i++) {
 		float *s = scratch + (i - first) % 2 * 16;
 		float g = 0, gx = 0, xh[8], wdy[8];
-		dt_norm_raw<T> r0 = {};
+		dt_raw<T> r0 = {};
 
 		if (mine && a.dresid)
-			dt_norm_ask<T>(r0, a.dresid, dt_norm_near(a.at, i, a.n) + j);
+			dt_ask<T>(r0, a.dresid, dt_norm_near(a.at, i, a.n) + j);
 		if (mine && i + 1 < last)
 			dt_norm_ask_row<T, RMS>(next, a, i + 1, j);
 		DT_UNROLL
 		for (int k = 0; k < 8; k++) {
-			const float dy = dt_norm_look<T>(now.dy, k);
+			const float dy = dt_look<T>(now.dy, k);
 
-			xh[k] = (dt_norm_look<T>(now.x, k) - now.mean) * now.rstd;
+			xh[k] = (dt_look<T>(now.x, k) - now.mean) * now.rstd;
 			wdy[k] = dy * w[k];
 			g += wdy[k];
 			gx += wdy[k] * xh[k];
@@ -368,7 +337,7 @@ static __global__ void __launch_bounds__(256, T == DT_F32 ? 2 : 3)
 
 			DT_UNROLL
 			for (int k = 0; k < 8; k++)
-				r[k] = dt_norm_look<T>(r0, k) + now.rstd * (wdy[k] - g - xh[k] * gx);
+				r[k] = dt_look<T>(r0, k) + now.rstd * (wdy[k] - g - xh[k] * gx);
 			dt_st<8>(a.dx, T, dt_norm_near(a.at, i, a.n) + j, r);
 		}
 		now = next;

@@ -64,6 +64,36 @@ static void test_embedding(void **state)
 			      compute_types[v / 2 % TYPES], v & 1);
 }
 
+/* Ids of so many rows each, mixed: what a card adds in pieces. */
+static void one_frequent(int64_t n, enum dt_dtype type)
+{
+	static const int64_t often[] = {1, 31, 64, 65, 0, 128, 129, 1, 1500, 7};
+	enum { VOCAB = sizeof often / sizeof *often, ROWS = 1 + 31 + 64 + 65 + 128 + 129 + 1 + 1500 + 7 };
+	struct dt_tensor dy = random_tensor(type, ROWS, n, 3, 1), dw = random_tensor(DT_F32, VOCAB, n, 4, 1);
+	struct dt_tensor again = copy_of(dw);
+	double *want = values(dw);
+	int32_t *ids = calloc(ROWS, sizeof *ids);
+
+	for (int64_t id = 0, i = 0; id < VOCAB; id++)
+		for (int64_t k = 0; k < often[id]; k++, i++)
+			ids[i * 601 % ROWS] = (int32_t)id; /* 601 is prime, and no factor of ROWS */
+	for (int64_t i = 0; i < ROWS * n; i++)
+		want[ids[i / n] * n + i % n] += get(dy, i);
+	assert_int_equal(dev->ops->embedding_backward(dev, dw, DT_NONE, dy, ids, NULL, 0), 0);
+	check_close("dwte", dw, want, 1e-5, 1e-5);
+	assert_int_equal(dev->ops->embedding_backward(dev, again, DT_NONE, dy, ids, NULL, 0), 0);
+	check_same_bits("dwte again", dw, again);
+	free_all(dy.data, dw.data, again.data, want, ids);
+}
+
+static void test_frequent(void **state)
+{
+	static const int64_t n[] = {8, 33, 264, 1032};
+
+	for (int v = 0; v < 4 * TYPES; v++)
+		one_frequent(n[v / TYPES], compute_types[v % TYPES]);
+}
+
 static void one_rope(struct dt_rope p, int64_t rows, int64_t width, enum dt_dtype type)
 {
 	const int64_t half = p.rot_dim / 2;
@@ -117,7 +147,8 @@ static void test_rope(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_embedding), cmocka_unit_test(test_rope)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_embedding), cmocka_unit_test(test_frequent),
+					   cmocka_unit_test(test_rope)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
