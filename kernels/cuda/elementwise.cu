@@ -107,9 +107,13 @@ int dt_cuda_convert(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
 
 #define SUMSQ_CHUNK 8192 /* as the CPU cuts it */
 
+/* A block has a chunk; the last one that is done adds up all: part [chunks + 1], the sum at its end. */
 template <int V>
-__global__ void __launch_bounds__(256) sumsq_kernel(double *part, const void *x, int t, int64_t n)
+__global__ void __launch_bounds__(256)
+	sumsq_kernel(double *part, const void *x, int t, int64_t n, int32_t *done)
 {
+	double *scratch = (double *)dt_shared();
+	int32_t *last_done = (int32_t *)(scratch + 32);
 	const int64_t first = (int64_t)blockIdx.x * SUMSQ_CHUNK;
 	const int64_t last = n - first < SUMSQ_CHUNK ? n : first + SUMSQ_CHUNK;
 	double s = 0;
@@ -129,21 +133,25 @@ __global__ void __launch_bounds__(256) sumsq_kernel(double *part, const void *x,
 			s += r * r;
 		}
 	}
-	s = dt_block_sum(s, (double *)dt_shared());
-	if (threadIdx.x == 0)
+	s = dt_block_sum(s, scratch);
+	if (threadIdx.x == 0) {
 		part[blockIdx.x] = s;
-}
-
-/* One block: each thread adds every 256th in order, then all of them in a fixed one. */
-__global__ void __launch_bounds__(256) add_up_kernel(double *part, int64_t n)
-{
-	double s = 0;
-
-	for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-		s += part[i];
-	s = dt_block_sum(s, (double *)dt_shared());
+		__threadfence(); /* written before it is counted */
+		*last_done = atomicAdd(done, 1) == (int32_t)gridDim.x - 1;
+		if (*last_done)
+			*done = 0;
+	}
+	__syncthreads();
+	if (!*last_done)
+		return;
+	__threadfence();
+	/* Each thread adds every 256th in order, then all of them in a fixed one. */
+	s = 0;
+	for (int64_t i = threadIdx.x; i < gridDim.x; i += blockDim.x)
+		s += dt_at(part, i);
+	s = dt_block_sum(s, scratch);
 	if (threadIdx.x == 0)
-		part[n] = s;
+		part[gridDim.x] = s;
 }
 
 int dt_cuda_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
@@ -162,12 +170,10 @@ int dt_cuda_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
 	part = (double *)dt_cuda_scratch(dev, (size_t)(chunks + 1) * sizeof *part);
 	if (!part)
 		return -ENOMEM;
-	rc = dt_aligned(x.data) ? DT_LAUNCH(c, sumsq_kernel<8>, (unsigned)chunks, 256, 256, part, x.data,
-					    (int)x.dtype, n)
-				: DT_LAUNCH(c, sumsq_kernel<1>, (unsigned)chunks, 256, 256, part, x.data,
-					    (int)x.dtype, n);
-	if (rc == 0)
-		rc = DT_LAUNCH(c, add_up_kernel, 1, 256, 256, part, chunks);
+	rc = dt_aligned(x.data) ? DT_LAUNCH(c, sumsq_kernel<8>, (unsigned)chunks, 256, 272, part, x.data,
+					    (int)x.dtype, n, c->done)
+				: DT_LAUNCH(c, sumsq_kernel<1>, (unsigned)chunks, 256, 272, part, x.data,
+					    (int)x.dtype, n, c->done);
 	if (rc == 0)
 		rc = dt_gpu_copy(ret, part + chunks, sizeof *ret, c->stream);
 	return rc < 0 ? rc : dt_gpu_stream_sync(c->stream);
