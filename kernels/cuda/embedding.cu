@@ -148,7 +148,7 @@ template <int PASS> __global__ void __launch_bounds__(256) list_kernel(struct ba
 	}
 }
 
-/* sum += row list[first + i] of p, of type T, from column j on, for i < n in order; list NULL: row first + i. */
+/* sum += row list[first + i] of p, of type T, from column j on, i < n in order; list NULL: row first + i. */
 template <int V, int T>
 DT_DEVICE void add_rows(float (&sum)[V], const void *p, int64_t cols, int64_t j, const int32_t *list,
 			int64_t first, int n)

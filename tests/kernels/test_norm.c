@@ -182,7 +182,7 @@ static void test_threads(void **state)
 	free_all(x.data, w.data, dy.data, y.data, mean.data, rstd.data);
 }
 
-/* Backward of wide rows by its formula in f64: what a card has in registers, and what is too wide for that. */
+/* Backward by its formula in f64: rows that a card has in registers, and rows too wide for that. */
 static void one_wide(int64_t rows, int64_t n, enum dt_dtype type, bool rms, bool with_res)
 {
 	struct dt_tensor x = random_tensor(type, rows, n, 1, 2), w = random_tensor(type, 1, n, 3, 1.5);
