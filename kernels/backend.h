@@ -49,6 +49,7 @@ struct dt_backend {
 	int (*queue_open)(struct dt_dev *dev, void **ret);
 	void (*queue_close)(struct dt_dev *dev, void *queue);
 	int (*queue_copy)(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n);
+	int64_t row_pad; /* dt_dev_row_pad; 0: 1 */
 	/* NULL: 1 */
 	int (*kv_group)(const struct dt_dev *dev, enum dt_dtype cache, int64_t head_dim, bool latent,
 			int block_size);

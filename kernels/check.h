@@ -27,12 +27,27 @@ extern "C" {
 }
 #endif
 
-/* The function in a device's table: the check, then the device's own function, fn. */
-#define DT_CHECKED(name, params, args, fn)                                                                   \
+/*
+ * A row stride is refused of tensors that ops.list does not mark, and of all where the device has dense rows
+ * only (strides: a constant).
+ */
+#define IN(t)	  bad |= !dt_is_dense(t);
+#define OUT(t)	  IN(t)
+#define IN_LD(t)  bad |= dt_stride(t) < dt_cols(t) || (!strides && !dt_is_dense(t));
+#define OUT_LD(t) IN_LD(t)
+#define IN_AT(p, n)
+#define OUT_AT(p, n)
+
+/* The function in a device's table: the checks, then the device's own function, fn. */
+#define DT_CHECKED(name, params, args, memory, with_strides, fn)                                             \
 	static int checked_##name(struct dt_dev *dev, DT_LIST params)                                        \
 	{                                                                                                    \
-		const int rc = dt_check_##name(dev, DT_LIST args);                                           \
+		const bool strides = with_strides;                                                           \
+		bool bad = false;                                                                            \
+		int rc;                                                                                      \
                                                                                                              \
+		(void)strides;                                                                               \
+		memory rc = bad ? -EINVAL : dt_check_##name(dev, DT_LIST args);                              \
 		return rc ? rc < 0 ? rc : 0 : fn(dev, DT_LIST args);                                         \
 	}
 

@@ -14,8 +14,9 @@ int dt_check_ce_grad(const struct dt_dev *dev, struct dt_tensor dlogits, struct 
 		     float scale, int64_t vocab_first)
 {
 	if (!dt_is_compute(logits.dtype) || !dt_is_compute(dlogits.dtype) ||
-	    dt_numel(dlogits) != dt_numel(logits) ||
-	    (dlogits.dtype != logits.dtype && dt_overlap(dlogits, logits)))
+	    dt_numel(dlogits) != dt_numel(logits) || dt_cols(dlogits) != dt_cols(logits) ||
+	    ((dlogits.dtype != logits.dtype || dt_stride(dlogits) != dt_stride(logits)) &&
+	     dt_overlap(dlogits, logits)))
 		return -EINVAL;
 	return dt_numel(logits) ? 0 : DT_EMPTY;
 }

@@ -123,6 +123,11 @@ int dt_dev_kv_group(const struct dt_dev *dev, enum dt_dtype cache, int64_t head_
 	return of(dev)->kv_group ? of(dev)->kv_group(dev, cache, head_dim, latent, block_size) : 1;
 }
 
+int64_t dt_dev_row_pad(const struct dt_dev *dev)
+{
+	return of(dev)->row_pad ? of(dev)->row_pad : 1;
+}
+
 bool dt_dev_convolves(const struct dt_dev *dev)
 {
 	return !of(dev)->convolves || of(dev)->convolves(dev);

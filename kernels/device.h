@@ -14,22 +14,34 @@ struct dt_tensor {
 	void *data;
 	enum dt_dtype dtype;
 	int ndim;
-	int64_t dim[4]; /* row-major, contiguous */
+	int64_t dim[4]; /* row-major */
+	/*
+	 * Elements from one row of the last dimension to the next; 0: rows follow one another. Its memory is then
+	 * whole rows of ld; what lies past their columns is nobody's. Ops whose contract says so take it, on
+	 * devices where dt_dev_row_pad is not 1; all others refuse it (-EINVAL).
+	 */
+	int64_t ld;
 };
 
 static inline struct dt_tensor dt_t1(void *data, enum dt_dtype t, int64_t n)
 {
-	return (struct dt_tensor){data, t, 1, {n, 1, 1, 1}};
+	return (struct dt_tensor){data, t, 1, {n, 1, 1, 1}, 0};
 }
 
 static inline struct dt_tensor dt_t2(void *data, enum dt_dtype t, int64_t rows, int64_t cols)
 {
-	return (struct dt_tensor){data, t, 2, {rows, cols, 1, 1}};
+	return (struct dt_tensor){data, t, 2, {rows, cols, 1, 1}, 0};
+}
+
+/* ld: at least cols. */
+static inline struct dt_tensor dt_t2_ld(void *data, enum dt_dtype t, int64_t rows, int64_t cols, int64_t ld)
+{
+	return (struct dt_tensor){data, t, 2, {rows, cols, 1, 1}, ld};
 }
 
 static inline struct dt_tensor dt_t3(void *data, enum dt_dtype t, int64_t n, int64_t rows, int64_t cols)
 {
-	return (struct dt_tensor){data, t, 3, {n, rows, cols, 1}};
+	return (struct dt_tensor){data, t, 3, {n, rows, cols, 1}, 0};
 }
 
 static inline int64_t dt_numel(struct dt_tensor t)
@@ -181,6 +193,12 @@ const char *dt_cpu_isa(void);
  */
 int dt_dev_kv_group(const struct dt_dev *dev, enum dt_dtype cache, int64_t head_dim, bool latent,
 		    int block_size);
+
+/*
+ * Of how many elements the row strides of a matrix without a use for the memory between its rows should be a
+ * multiple (dt_tensor's ld), for products to be fast. 1: the device has dense rows only.
+ */
+int64_t dt_dev_row_pad(const struct dt_dev *dev);
 
 /* Whether it has products of this type: -ENOTSUP of an op says that it has not. A card has those of 8-bit
  * floats from sm_89 on. */

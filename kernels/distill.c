@@ -21,7 +21,9 @@ int dt_check_distill_grad(const struct dt_dev *dev, struct dt_tensor dlogits, st
 			  const int32_t *targets, float scale, const struct dt_distill *p)
 {
 	if (!dt_is_compute(dlogits.dtype) || dt_numel(dlogits) != dt_numel(logits) ||
-	    (dlogits.dtype != logits.dtype && dt_overlap(dlogits, logits)))
+	    dt_cols(dlogits) != dt_cols(logits) ||
+	    ((dlogits.dtype != logits.dtype || dt_stride(dlogits) != dt_stride(logits)) &&
+	     dt_overlap(dlogits, logits)))
 		return -EINVAL;
 	return look(logits, p);
 }

@@ -15,7 +15,7 @@
  *   each is the sum; then KL_i = sum_c q log q + r log r - dot + log(kept + rest) - r log rest.
  * distill_grad: dlogits_ij = scale ((1 - w) (exp(l_ij - rowmax[i]) / sumexp[i] - [j == target])
  *     + w T (e_ij / (kept + rest) - (q_ij of a teacher's column, e_ij r_i / rest of another)))
- *   with sumexp, kept and rest of the whole row. Overwritten; aliasing is as in ce_grad.
+ *   with sumexp, kept and rest of the whole row. Overwritten; aliasing and row strides are as in ce_grad.
  * A target of -1 is ignored: kept, rest and dot are 0, the dlogits row zero. Sums are f32, on the processor
  * 2048 columns at a time; rows do not depend on each other nor on the number of threads.
  */

@@ -9,6 +9,10 @@
  * colsum: out[n] += sum over rows of x[rows, n]
  *   out f32, x f32, bf16 or f16 (the gradient of a bias)
  *
+ * On cards c, a and b may have a row stride (device.h). What lies past the columns of c stays as it is. Of a
+ * (ta false) and b (tb true), whose rows run over k, it must be zeros up to a multiple of 8 columns at least:
+ * a product may take it for more of k.
+ *
  * c may not overlap a, b or bias. Any size works, zero included: k = 0 gives bias (+ c).
  * Accumulation: f32 over k, rounded to c's type once, after bias and the old c were added.
  * Determinism: the same call on the same device gives the same bits. Neither op depends on the number of

@@ -21,6 +21,23 @@ static inline int64_t dt_rows(struct dt_tensor t)
 	return n;
 }
 
+/* Elements from one row to the next. */
+static inline int64_t dt_stride(struct dt_tensor t)
+{
+	return t.ld ? t.ld : dt_cols(t);
+}
+
+static inline bool dt_is_dense(struct dt_tensor t)
+{
+	return dt_stride(t) == dt_cols(t);
+}
+
+/* Elements of its memory, those between rows too. */
+static inline int64_t dt_extent(struct dt_tensor t)
+{
+	return dt_rows(t) * dt_stride(t);
+}
+
 static inline bool dt_is_compute(enum dt_dtype t)
 {
 	return t == DT_F32 || t == DT_BF16 || t == DT_F16;
@@ -47,8 +64,8 @@ static inline bool dt_overlap(struct dt_tensor a, struct dt_tensor b)
 {
 	const char *pa = (const char *)a.data, *pb = (const char *)b.data;
 
-	return pa < pb + dt_numel(b) * dt_dtype_size(b.dtype) &&
-	       pb < pa + dt_numel(a) * dt_dtype_size(a.dtype);
+	return pa < pb + dt_extent(b) * dt_dtype_size(b.dtype) &&
+	       pb < pa + dt_extent(a) * dt_dtype_size(a.dtype);
 }
 
 /* Whether the host's indices all lie in [0, end). */

@@ -2,7 +2,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/cpu.h"
 
-#define DT_OP(name, params, args, memory) DT_CHECKED(name, params, args, dt_cpu_##name)
+#define DT_OP(name, params, args, memory) DT_CHECKED(name, params, args, memory, false, dt_cpu_##name)
 #include "kernels/ops.list"
 
 const struct dt_ops dt_ops_cpu = {

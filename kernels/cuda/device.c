@@ -235,6 +235,7 @@ const struct dt_backend dt_backend_cuda = {
 	.isa = cuda_isa,
 	.multiplies = cuda_multiplies,
 	.convolves = cuda_convolves,
+	.row_pad = 8, /* cuBLASLt: 16 bytes of 16-bit operands */
 	.matmul_rate = dt_cuda_matmul_rate,
 	.sheet_rate = dt_cuda_sheet_rate,
 	.copy_rate = dt_cuda_copy_rate,

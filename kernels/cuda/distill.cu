@@ -1,6 +1,6 @@
 /*
  * distill.h: a block has one row. What the teacher names is found among the k columns, which ascend, once
- * for V columns of the row.
+ * for V columns of the row. With a row stride the last V may go past its n columns.
  */
 #include "kernels/cuda/kernel.h"
 #include "kernels/distill.h"
@@ -55,7 +55,7 @@ struct taught_stats {
 	float *kept, *rest, *dot;
 	const void *l;
 	int t;
-	int64_t n;
+	int64_t n, ld;
 	const float *rowmax;
 	const int32_t *targets;
 	struct taught p;
@@ -72,11 +72,13 @@ template <int V> __global__ void __launch_bounds__(THREADS) taught_stats_kernel(
 		int64_t at = find(columns, a.p.k, a.p.first + j);
 		float r[V];
 
-		dt_ld<V>(r, a.l, a.t, row * a.n + j);
+		dt_ld<V>(r, a.l, a.t, row * a.ld + j);
 		DT_UNROLL
 		for (int i = 0; i < V; i++) {
 			const float x = (r[i] - max) * a.p.by, e = expf(x);
 
+			if (V > 1 && j + i >= a.n)
+				continue;
 			if (at < a.p.k && columns[at] == a.p.first + j + i) {
 				kept += e;
 				dot += probs[at++] * x;
@@ -108,11 +110,12 @@ int dt_cuda_distill_stats(struct dt_dev *dev, float *kept, float *rest, float *d
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const unsigned rows = (unsigned)dt_rows(logits);
 	const struct taught_stats a = {
-		kept, rest, dot, logits.data, logits.dtype, dt_cols(logits), rowmax, targets, taught_of(p)};
+		kept,	rest,	 dot,	      logits.data, logits.dtype, dt_cols(logits), dt_stride(logits),
+		rowmax, targets, taught_of(p)};
 
 	if (!c)
 		return -ENODEV;
-	if (dt_by_8(a.n, logits.data))
+	if (dt_by_8(a.ld, logits.data))
 		return DT_LAUNCH(c, taught_stats_kernel<8>, rows, THREADS, room(a.p), a);
 	return DT_LAUNCH(c, taught_stats_kernel<1>, rows, THREADS, room(a.p), a);
 }
@@ -121,7 +124,7 @@ struct taught_grad {
 	void *d;
 	const void *l;
 	int td, tl;
-	int64_t n;
+	int64_t n, ld, ldd; /* ldd: of d */
 	const float *rowmax, *sumexp, *kept, *rest;
 	const int32_t *targets;
 	float scale, weight, temperature;
@@ -141,7 +144,7 @@ template <int V> __global__ void __launch_bounds__(THREADS) taught_grad_kernel(s
 		int64_t at = find(columns, k, a.p.first + j);
 		float r[V];
 
-		dt_ld<V>(r, a.l, a.tl, row * a.n + j);
+		dt_ld<V>(r, a.l, a.tl, row * a.ld + j);
 		DT_UNROLL
 		for (int i = 0; i < V; i++) {
 			const bool named = at < k && columns[at] == a.p.first + j + i;
@@ -152,11 +155,14 @@ template <int V> __global__ void __launch_bounds__(THREADS) taught_grad_kernel(s
 				r[i] -= column * probs[at++];
 			if (j + i == hit)
 				r[i] -= target;
-			if (a.targets[row] < 0)
+			if (a.targets[row] < 0 || (V > 1 && j + i >= a.n))
 				r[i] = 0;
 		}
-		dt_st<V>(a.d, a.td, row * a.n + j, r);
+		dt_st<V>(a.d, a.td, row * a.ldd + j, r);
 	}
+	/* What is left of the stride, behind what the last V wrote. */
+	for (int64_t j = dt_ceil_div(a.n, V) * V + threadIdx.x; j < a.ldd; j += THREADS)
+		dt_st1(a.d, a.td, row * a.ldd + j, 0);
 }
 
 int dt_cuda_distill_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt_tensor logits,
@@ -165,14 +171,26 @@ int dt_cuda_distill_grad(struct dt_dev *dev, struct dt_tensor dlogits, struct dt
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const unsigned rows = (unsigned)dt_rows(logits);
-	const struct taught_grad a = {
-		dlogits.data, logits.data, dlogits.dtype,  logits.dtype, dt_cols(logits),
-		rowmax,	      sumexp,	   kept,	   rest,	 targets,
-		scale,	      p->weight,   p->temperature, taught_of(p)};
+	const struct taught_grad a = {dlogits.data,
+				      logits.data,
+				      dlogits.dtype,
+				      logits.dtype,
+				      dt_cols(logits),
+				      dt_stride(logits),
+				      dt_stride(dlogits),
+				      rowmax,
+				      sumexp,
+				      kept,
+				      rest,
+				      targets,
+				      scale,
+				      p->weight,
+				      p->temperature,
+				      taught_of(p)};
 
 	if (!c)
 		return -ENODEV;
-	if (dt_by_8(a.n, dlogits.data, logits.data))
+	if (dt_by_8(a.ld | a.ldd, dlogits.data, logits.data))
 		return DT_LAUNCH(c, taught_grad_kernel<8>, rows, THREADS, room(a.p), a);
 	return DT_LAUNCH(c, taught_grad_kernel<1>, rows, THREADS, room(a.p), a);
 }

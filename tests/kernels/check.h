@@ -18,6 +18,7 @@
 
 #include "kernels/ops.h"
 #include "kernels/philox.h"
+#include "kernels/shape.h"
 
 #include "on_device.h"
 
@@ -59,7 +60,7 @@ static inline void put(struct dt_tensor t, int64_t i, double v)
 
 static inline size_t bytes_of(struct dt_tensor t)
 {
-	return (size_t)(dt_numel(t) * dt_dtype_size(t.dtype));
+	return (size_t)(dt_extent(t) * dt_dtype_size(t.dtype));
 }
 
 /* A tensor of its own, exactly as large as it says (so that a sanitizer sees a step too far), all NaN. */
@@ -89,6 +90,35 @@ static inline struct dt_tensor copy_of(struct dt_tensor t)
 	struct dt_tensor c = tensor(t.dtype, t.dim[0], t.dim[1]);
 
 	memcpy(c.data, t.data, bytes_of(t));
+	return c;
+}
+
+/* A copy with rows of ld elements, NaN behind their columns. */
+static inline struct dt_tensor strided_copy(struct dt_tensor t, int64_t ld)
+{
+	const int64_t size = dt_dtype_size(t.dtype), n = t.dim[1];
+	struct dt_tensor c = tensor(t.dtype, t.dim[0], ld);
+
+	for (int64_t i = 0; i < t.dim[0]; i++)
+		memcpy((char *)c.data + i * ld * size, (char *)t.data + i * n * size, (size_t)(n * size));
+	return dt_t2_ld(c.data, t.dtype, t.dim[0], n, ld);
+}
+
+/* The dense tensor of its columns; what lies behind them is bytes of this value, or anything (-1). */
+static inline struct dt_tensor dense_copy(struct dt_tensor t, int behind)
+{
+	const int64_t size = dt_dtype_size(t.dtype), n = t.dim[1];
+	struct dt_tensor c = tensor(t.dtype, t.dim[0], n);
+
+	for (int64_t i = 0; i < t.dim[0]; i++) {
+		const unsigned char *row = (unsigned char *)t.data + i * t.ld * size;
+
+		memcpy((char *)c.data + i * n * size, row, (size_t)(n * size));
+		for (int64_t j = n * size; j < t.ld * size && behind >= 0; j++)
+			if (row[j] != behind)
+				fail_msg("row %lld, byte %lld behind its columns: %02x, not %02x",
+					 (long long)i, (long long)(j - n * size), row[j], behind);
+	}
 	return c;
 }
 

@@ -50,6 +50,9 @@ struct algo {
 	uint64_t m, n, k;
 };
 
+/* Products of 16 bits that ran, and those of which the real one is known to be slow (an H200, CUDA 13.0). */
+int dt_fake_blas_calls, dt_fake_blas_slow;
+
 static struct algo known[4096];
 static int nknown;
 
@@ -280,6 +283,15 @@ static void put(void *p, cudaDataType t, int64_t i, double v)
 		((uint16_t *)p)[i] = dt_f32_to_f16((float)v);
 }
 
+/* A stride or an extent that does not divide by 8; fewer than 8 rows or columns are what others left. */
+static bool slow(const struct algo *x, const struct layout *a, const struct layout *b, const struct layout *c,
+		 bool ta, bool tb)
+{
+	const uint64_t along_k = ta || !tb ? x->k : 0, along_n = tb && x->n >= 8 ? x->n : 0;
+
+	return (a->ld | b->ld | c->ld) % 8 || (x->m >= 8 && x->m % 8) || along_k % 8 || along_n % 8;
+}
+
 /* A matrix as [outer, depth]; across: neighbours in memory are neighbours in outer. */
 static double *widened(const void *p, const struct layout *l, uint64_t outer, uint64_t depth, bool across)
 {
@@ -347,6 +359,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
 	if (!workspace || !room || C != D || cl != dl || !stream || (has_bias(d) && !d->bias) ||
 	    (has_aux(d) && alignment(d->aux) < 16))
 		die("arguments");
+	if (a->type == CUDA_R_16BF || a->type == CUDA_R_16F) {
+		dt_fake_blas_calls++;
+		dt_fake_blas_slow += slow(x, a, b, c, ta, tb);
+	}
 	dt_emu_stream_begin(stream);
 	dt_emu_device_memory(1);
 	scale *= d->scale_a ? (double)*d->scale_a : 1;

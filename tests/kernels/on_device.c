@@ -76,7 +76,7 @@ static void use(struct call *c, const void *p, size_t n, bool written)
 
 static void use_tensor(struct call *c, struct dt_tensor t, bool written)
 {
-	use(c, t.data, (size_t)(dt_numel(t) * dt_dtype_size(t.dtype)), written);
+	use(c, t.data, (size_t)(dt_extent(t) * dt_dtype_size(t.dtype)), written);
 }
 
 static void place(struct call *c)
@@ -285,6 +285,8 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 
 #define IN(t)	     use_tensor(&call, t, false);
 #define OUT(t)	     use_tensor(&call, t, true);
+#define IN_LD(t)     IN(t)
+#define OUT_LD(t)    OUT(t)
 #define IN_AT(p, n)  use(&call, p, (size_t)(n) * sizeof *(p), false);
 #define OUT_AT(p, n) use(&call, p, (size_t)(n) * sizeof *(p), true);
 

@@ -70,6 +70,55 @@ static void test_whole(void **state)
 	}
 }
 
+/* Rows with a stride give what dense ones do, and zeros behind the gradient's columns. */
+static void one_strided(int64_t n, int64_t ld, int64_t ldd, enum dt_dtype in, enum dt_dtype out)
+{
+	enum { ROWS = 5 };
+	struct dt_tensor l = random_tensor(in, ROWS, n, 1, 12), d = tensor(out, ROWS, n), got;
+	const struct dt_tensor sl = strided_copy(l, ld), rows = tensor(out, ROWS, ldd);
+	const struct dt_tensor sd = dt_t2_ld(in == out && ld == ldd ? sl.data : rows.data, out, ROWS, n, ldd);
+	float max[2][ROWS], sum[2][ROWS], hit[2][ROWS];
+	int32_t target[ROWS] = {0, (int32_t)n - 1, -1, (int32_t)n / 2, 1};
+
+	assert_int_equal(dev->ops->ce_stats(dev, max[0], sum[0], hit[0], l, target, 0), 0);
+	assert_int_equal(dev->ops->ce_stats(dev, max[1], sum[1], hit[1], sl, target, 0), 0);
+	for (int i = 0; i < ROWS; i++)
+		if (max[0][i] != max[1][i] || hit[0][i] != hit[1][i] ||
+		    fabsf(sum[0][i] - sum[1][i]) > 1e-6f * sum[0][i])
+			fail_msg("row %d: %g %g %g, dense %g %g %g", i, max[1][i], sum[1][i], hit[1][i],
+				 max[0][i], sum[0][i], hit[0][i]);
+	assert_int_equal(dev->ops->ce_grad(dev, d, l, max[0], sum[0], target, NULL, 0.3f, 0), 0);
+	assert_int_equal(dev->ops->ce_grad(dev, sd, sl, max[0], sum[0], target, NULL, 0.3f, 0), 0);
+	got = dense_copy(sd, ldd > n ? 0 : -1);
+	check_same_bits("gradient with a stride", got, d);
+	free_all(l.data, d.data, sl.data, rows.data, got.data);
+}
+
+static void test_strides(void **state)
+{
+	struct dt_tensor l = random_tensor(DT_F32, 5, 40, 1, 1);
+	const struct dt_tensor narrow = dt_t2_ld(l.data, DT_F32, 5, 33, 40);
+	float max[5], sum[5], hit[5];
+	int32_t target[5] = {0};
+
+	if (dt_dev_row_pad(dev) == 1)
+		assert_int_equal(dev->ops->ce_stats(dev, max, sum, hit, narrow, target, 0), -EINVAL);
+	for (int64_t n = 33; n < 5000 && dt_dev_row_pad(dev) > 1; n += 4670) {
+		one_strided(n, n + 7, n + 7, DT_F32, DT_BF16);
+		one_strided(n, n + 7, n + 15, DT_F32, DT_F16);
+		one_strided(n, n + 7, n + 7, DT_F32, DT_F32); /* in place */
+		one_strided(n, n + 3, n + 3, DT_F32, DT_F32);
+		one_strided(n, n, n + 7, DT_F32, DT_BF16);
+		one_strided(n, n + 7, n, DT_BF16, DT_F32);
+	}
+	/* in place, but not the same rows */
+	if (dt_dev_row_pad(dev) > 1)
+		assert_int_equal(dev->ops->ce_grad(dev, dt_t2(l.data, DT_F32, 5, 33), narrow, max, sum,
+						   target, NULL, 1, 0),
+				 -EINVAL);
+	free(l.data);
+}
+
 /* Three uneven shards give the whole's loss and gradient. */
 static void test_shards(void **state)
 {
@@ -215,6 +264,7 @@ int main(void)
 		cmocka_unit_test(test_whole),	     cmocka_unit_test(test_shards),
 		cmocka_unit_test(test_weights),	     cmocka_unit_test(test_special),
 		cmocka_unit_test(test_special_half), cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_strides),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -198,6 +198,44 @@ static void test_whole(void **state)
 	one(make(5, 131, 8, 2, 0), DT_F32, DT_F32, false);
 }
 
+/* Rows with a stride give what dense ones do, and zeros behind the gradient's columns. */
+static void one_strided(int64_t n, int64_t ld, int64_t ldd, enum dt_dtype in, enum dt_dtype out)
+{
+	enum { ROWS = 6 };
+	struct site s = make(ROWS, n, 7, 2, 0.6);
+	struct dt_tensor l = random_tensor(in, ROWS, n, 1, 6), d = tensor(out, ROWS, n), got;
+	const struct dt_tensor sl = strided_copy(l, ld), rows = tensor(out, ROWS, ldd);
+	const struct dt_tensor sd = dt_t2_ld(in == out && ld == ldd ? sl.data : rows.data, out, ROWS, n, ldd);
+	struct dt_distill p = params(&s, 0);
+	float max[ROWS], sum[ROWS], hit[ROWS], a[3][ROWS], b[3][ROWS];
+
+	assert_int_equal(dev->ops->ce_stats(dev, max, sum, hit, l, s.target, 0), 0);
+	assert_int_equal(dev->ops->distill_stats(dev, a[0], a[1], a[2], l, max, s.target, &p), 0);
+	assert_int_equal(dev->ops->distill_stats(dev, b[0], b[1], b[2], sl, max, s.target, &p), 0);
+	for (int i = 0; i < 3 * ROWS; i++)
+		if (fabsf(a[i / ROWS][i % ROWS] - b[i / ROWS][i % ROWS]) >
+		    1e-6f * (1 + fabsf(a[i / ROWS][i % ROWS])))
+			fail_msg("statistic %d of row %d: %g, dense %g", i / ROWS, i % ROWS,
+				 b[i / ROWS][i % ROWS], a[i / ROWS][i % ROWS]);
+	assert_int_equal(dev->ops->distill_grad(dev, d, l, max, sum, a[0], a[1], s.target, 0.3f, &p), 0);
+	assert_int_equal(dev->ops->distill_grad(dev, sd, sl, max, sum, a[0], a[1], s.target, 0.3f, &p), 0);
+	got = dense_copy(sd, ldd > n ? 0 : -1);
+	check_same_bits("gradient with a stride", got, d);
+	free_all(l.data, d.data, sl.data, rows.data, got.data);
+	drop(&s);
+}
+
+static void test_strides(void **state)
+{
+	for (int64_t n = 33; n < 5000 && dt_dev_row_pad(dev) > 1; n += 4670) {
+		one_strided(n, n + 7, n + 7, DT_F32, DT_BF16);
+		one_strided(n, n + 7, n + 15, DT_F32, DT_F16);
+		one_strided(n, n + 7, n + 7, DT_F32, DT_F32); /* in place */
+		one_strided(n, n + 3, n + 3, DT_F32, DT_F32);
+		one_strided(n, n, n + 7, DT_F32, DT_BF16);
+	}
+}
+
 /* With weight 0 the gradient is that of the cross-entropy. */
 static void test_plain(void **state)
 {
@@ -285,10 +323,8 @@ static void test_sure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole),
-		cmocka_unit_test(test_plain),
-		cmocka_unit_test(test_shards),
-		cmocka_unit_test(test_sure),
+		cmocka_unit_test(test_whole), cmocka_unit_test(test_plain),   cmocka_unit_test(test_shards),
+		cmocka_unit_test(test_sure),  cmocka_unit_test(test_strides),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -3,6 +3,8 @@
 
 #include "kernels/shape.h"
 
+#include <dlfcn.h>
+
 static double at(struct dt_tensor t, bool trans, int64_t i, int64_t j)
 {
 	return get(t, trans ? j * t.dim[1] + i : i * t.dim[1] + j);
@@ -96,6 +98,101 @@ static void test_thin(void **state)
 			one_product(shapes[i], flags, DT_BF16, DT_F32);
 			one_product(shapes[i], flags, DT_F16, DT_F16);
 		}
+}
+
+/* With rows of `step` more elements than they have columns, rounded up to a multiple of `to`. */
+static struct dt_tensor apart(struct dt_tensor t, int64_t step, int64_t to, bool zeros)
+{
+	const int64_t ld = (t.dim[1] + step + to - 1) / to * to, size = dt_dtype_size(t.dtype);
+	const struct dt_tensor s = strided_copy(t, ld);
+
+	for (int64_t i = 0; i < t.dim[0] && zeros; i++)
+		memset((char *)s.data + (i * ld + t.dim[1]) * size, 0, (size_t)((ld - t.dim[1]) * size));
+	return s;
+}
+
+/* Row strides, a multiple of 8 or none; what is behind columns is never used, but zeros behind those of k. */
+static void one_strided(struct shape s, int flags, enum dt_dtype in, enum dt_dtype out, int64_t to)
+{
+	const bool ta = flags & 1, tb = flags & 2, has_bias = flags & 4, acc = flags & 8;
+	struct dt_tensor a = operand(in, ta, s.m, s.k, 1), b = operand(in, tb, s.k, s.n, 2);
+	struct dt_tensor bias = random_tensor(in, 1, s.n, 3, 1), c = random_tensor(out, s.m, s.n, 4, 1), got;
+	const struct dt_tensor pa = apart(a, to, to, !ta), pb = apart(b, 0, to, tb),
+			       pc = apart(c, 1, to, false);
+	double *want = reals(s.m * s.n);
+	char what[128];
+
+	for (int64_t i = 0; i < s.m * s.n; i++) {
+		want[i] = (acc ? get(c, i) : 0) + (has_bias ? get(bias, i % s.n) : 0);
+		for (int64_t k = 0; k < s.k; k++)
+			want[i] += at(a, ta, i / s.n, k) * at(b, tb, k, i % s.n);
+	}
+	assert_int_equal(dev->ops->matmul(dev, pc, pa, ta, pb, tb, has_bias ? bias : DT_NONE, acc), 0);
+	got = dense_copy(pc, 0xff);
+	snprintf(what, sizeof what, "rows of %lld, %lldx%lldx%lld flags %d %s -> %s", (long long)to,
+		 (long long)s.m, (long long)s.n, (long long)s.k, flags, dt_dtype_name(in),
+		 dt_dtype_name(out));
+	check_close(what, got, want, 1e-6 * (double)(s.k + 1), 1e-6);
+	free_all(a.data, b.data, bias.data, c.data, want, pa.data, pb.data, pc.data, got.data);
+}
+
+static void test_strides(void **state)
+{
+	static const struct shape shapes[] = {
+		{3, 5, 7}, {17, 33, 65}, {40, 48, 56}, {33, 129, 31}, {65, 8, 41}};
+	struct dt_tensor t = random_tensor(DT_F32, 4, 9, 1, 1), w = random_tensor(DT_F32, 4, 9, 2, 1);
+	const struct dt_tensor wide = dt_t2_ld(t.data, DT_F32, 4, 8, 9);
+
+	/* Ops that do not take one refuse it; so do all where rows are dense. A stride of the columns is none. */
+	assert_int_equal(dev->ops->add(dev, wide, dt_t2(w.data, DT_F32, 4, 8), dt_t2(w.data, DT_F32, 4, 8)),
+			 -EINVAL);
+	assert_int_equal(dev->ops->scale(dev, wide, 2), -EINVAL);
+	assert_int_equal(dev->ops->scale(dev, dt_t2_ld(t.data, DT_F32, 4, 9, 9), 2), 0);
+	assert_int_equal(
+		dev->ops->matmul(dev, dt_t2_ld(t.data, DT_F32, 4, 4, 3), w, false, w, true, DT_NONE, false),
+		-EINVAL);
+	if (dt_dev_row_pad(dev) == 1)
+		assert_int_equal(dev->ops->matmul(dev, dt_t2_ld(t.data, DT_F32, 4, 4, 8), w, false, w, true,
+						  DT_NONE, false),
+				 -EINVAL);
+	free_all(t.data, w.data);
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes && dt_dev_row_pad(dev) > 1; i++)
+		for (int flags = 0; flags < 16; flags++)
+			for (int64_t to = 8; to > 0; to -= 5) {
+				one_strided(shapes[i], flags, DT_F32, DT_F32, to);
+				one_strided(shapes[i], flags, DT_BF16, DT_BF16, to);
+				one_strided(shapes[i], flags, DT_BF16, DT_F32, to);
+				one_strided(shapes[i], flags, DT_F16, DT_F16, to);
+				one_strided(shapes[i], flags, DT_F16, DT_F32, to);
+			}
+}
+
+/*
+ * The three products of an odd vocabulary's logits reach the library in the form in which it is fast, from rows
+ * with a stride of 8 and from dense ones. tests/kernels/fake_cublaslt.c counts.
+ */
+static void test_library_is_fast(void **state)
+{
+	const struct shape s = {64, 257, 40}, dx = {64, 40, 257}, dw = {257, 40, 64};
+	void *lib = getenv("DT_TEST_CUBLASLT") ? dlopen("libcublasLt.so.13", RTLD_NOW | RTLD_NOLOAD) : NULL;
+	const int *slow = lib ? dlsym(lib, "dt_fake_blas_slow") : NULL;
+	const int *calls = lib ? dlsym(lib, "dt_fake_blas_calls") : NULL;
+	int before[2];
+
+	if (!slow || !calls)
+		skip();
+	before[0] = *slow;
+	before[1] = *calls;
+	one_strided(s, 2, DT_BF16, DT_F32, 8);
+	one_strided(dx, 0, DT_BF16, DT_BF16, 8);
+	one_strided(dw, 9, DT_BF16, DT_F32, 8);
+	one_product(s, 2, DT_BF16, DT_F32);
+	one_product(s, 2, DT_BF16, DT_BF16);
+	one_product(dx, 0, DT_BF16, DT_BF16);
+	one_product(dw, 9, DT_BF16, DT_F32);
+	if (*slow != before[0] || *calls < before[1] + 7)
+		fail_msg("%d of %d products are slow ones", *slow - before[0], *calls - before[1]);
+	dlclose(lib);
 }
 
 /* A product with columns of y and h against an f64 loop; what is not meant stays as it is. */
@@ -337,6 +434,8 @@ int main(void)
 		cmocka_unit_test(test_blocks),
 		cmocka_unit_test(test_deep),
 		cmocka_unit_test(test_thin),
+		cmocka_unit_test(test_strides),
+		cmocka_unit_test(test_library_is_fast),
 		cmocka_unit_test(test_columns),
 		cmocka_unit_test(test_columns_refused),
 		cmocka_unit_test(test_refused),

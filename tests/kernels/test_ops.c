@@ -80,6 +80,8 @@ static void compare(struct run *r, const char *op, int rc_card, int rc_cpu, doub
 #define TYPE_OF(p) _Generic((p), float * : DT_F32, default : DT_U8)
 #define IN(t)
 #define IN_AT(p, n)
+#define IN_LD(t)
+#define OUT_LD(t)    OUT(t)
 #define OUT(t)	     writes(&run, (t).data, bytes_of(t), (t).dtype);
 #define OUT_AT(p, n) writes(&run, p, (size_t)(n) * sizeof *(p), TYPE_OF(p));
 
