@@ -3,6 +3,7 @@
 
 #include "base/progress.h"
 #include "kernels/sample.h"
+#include "kernels/shape.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -109,7 +110,7 @@ struct loss {
 	float cap;					      /* of logits; 0: none */
 	char *logits, *dlogits;
 	float *stats;
-	int64_t vocab, first;
+	int64_t vocab, ld, first; /* ld: from one row of the logits to the next */
 };
 
 /* Whether the loss of this pass is also a divergence from a teacher. */
@@ -190,17 +191,32 @@ static int stats_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_
 	const struct dt_flight *f = x->flight;
 	int64_t c = l->in.dim[1], skip = r * c * dt_dtype_size(x->dtype);
 	struct dt_tensor in = dt_t2((char *)l->in.data + skip, x->dtype, n, c),
-			 logits = dt_t2(l->logits, DT_F32, n, l->vocab);
+			 logits = dt_t2_ld(l->logits, DT_F32, n, l->vocab, l->ld);
+	const struct dt_tensor whole = dt_t2(l->logits, DT_F32, n, l->ld);
 	float *rowmax = l->stats, *sumexp = l->stats + n, *target = l->stats + 2 * n;
 	int rc;
 
 	TRY(o->matmul(x->dev, logits, in, false, l->head, true, DT_NONE, false));
 	if (l->cap > 0)
-		TRY(o->softcap(x->dev, logits, logits, l->cap));
+		TRY(o->softcap(x->dev, whole, whole, l->cap));
 	TRY(o->ce_stats(x->dev, rowmax, sumexp, target, logits, f->targets + r, l->first));
 	rc = f->host_ce ? stats_to_host(x, l->stats, r, n, err)
 			: join_stats(x, rowmax, sumexp, target, n, err);
 	return rc == 0 && taught(x) ? teacher_rows(x, l, logits, r, n, err) : rc;
+}
+
+/*
+ * What lies between rows is part of the matrices here: the gradient has zeros there, and gets them back only if
+ * the logits have no NaN there.
+ */
+static int uncap_rows(struct dt_exec *x, const struct loss *l, int64_t n, struct dt_err *err)
+{
+	struct dt_tensor y = dt_t2(l->logits, DT_F32, n, l->ld), dl = dt_t2(l->dlogits, x->dtype, n, l->ld);
+
+	if (l->ld > l->vocab)
+		TRY(x->dev->ops->columns(x->dev, y, l->vocab, dl, l->vocab, l->ld - l->vocab, false));
+	TRY(x->dev->ops->softcap_backward(x->dev, dl, dl, y, l->cap));
+	return 0;
 }
 
 /* The gradients of the same rows; weight: of each, on the device; NULL: all 1. */
@@ -208,10 +224,11 @@ static int grad_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t
 		     bool accumulate, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
+	int rc;
 	int64_t c = l->in.dim[1], skip = r * c * dt_dtype_size(x->dtype);
 	struct dt_tensor in = dt_t2((char *)l->in.data + skip, x->dtype, n, c),
-			 logits = dt_t2(l->logits, DT_F32, n, l->vocab),
-			 dl = dt_t2(l->dlogits, x->dtype, n, l->vocab);
+			 logits = dt_t2_ld(l->logits, DT_F32, n, l->vocab, l->ld),
+			 dl = dt_t2_ld(l->dlogits, x->dtype, n, l->vocab, l->ld);
 
 	if (taught(x)) {
 		const struct dt_distill p = teacher_of(x, l, r);
@@ -223,8 +240,11 @@ static int grad_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t
 		TRY(o->ce_grad(x->dev, dl, logits, l->stats, l->stats + n, x->flight->targets + r, weight,
 			       x->loss_scale, l->first));
 	}
-	if (l->cap > 0)
-		TRY(o->softcap_backward(x->dev, dl, dl, logits, l->cap));
+	if (l->cap > 0) {
+		rc = uncap_rows(x, l, n, err);
+		if (rc < 0)
+			return rc;
+	}
 	if (l->dhead.data)
 		TRY(o->matmul(x->dev, l->dhead, dl, true, in, false, DT_NONE, accumulate));
 	TRY(o->matmul(x->dev, dt_t2((char *)l->din.data + skip, x->dtype, n, c), dl, false, l->head, false,
@@ -269,7 +289,7 @@ static void take_stats(struct dt_exec *x, const struct loss *l, int64_t r, int64
 				(float)((double)ce[2 * n + i] - (double)ce[i] - log((double)ce[n + i]));
 		else
 			x->objective.logprob[r + i] =
-				as_served((const float *)(void *)l->logits + i * l->vocab, l->vocab, target);
+				as_served((const float *)(void *)l->logits + i * l->ld, l->vocab, target);
 	}
 }
 
@@ -340,6 +360,7 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	if (l.dvalue.data && x->loss_backward && !x->accumulate_head && !x->objective.value)
 		TRY(x->dev->ops->fill(x->dev, l.dvalue, 0.0f));
 	l.vocab = l.head.dim[0];
+	l.ld = dt_ceil_div(l.vocab, dt_dev_row_pad(x->dev)) * dt_dev_row_pad(x->dev);
 	for (int64_t r = 0; r < rows && rc == 0; r += m) {
 		m = chunk_at(x, &l, r);
 		rc = stats_rows(x, &l, r, m, err);

@@ -28,18 +28,19 @@ void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)
 
 /*
  * Logits exist for loss_chunk rows at a time; their gradient is made where they are, so the node gives the
- * gradient of its input, and adds the head's.
+ * gradient of its input, and adds the head's. Both have room for rows of a multiple of 8 columns, which products
+ * of a card want; on other devices too, so that a plan is that of all.
  */
 void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 {
-	int64_t chunk = lo->s->loss_chunk, vocab = dt_lo_dim(lo, n->param[0], 0);
+	int64_t chunk = lo->s->loss_chunk, wide = (dt_lo_dim(lo, n->param[0], 0) + 7) / 8 * 8;
 	/* In place only where nothing reads the logits behind their gradient. */
 	bool narrow = lo->s->compute != DT_F32 || n->attr.cap > 0;
 
 	n->out[0] = dt_lo_like(lo, "d.norm", n->unit, n->in[0]);
-	n->out[1] = dt_lo_room(lo, "logits", n->unit, DT_F32, DT_ROWS_NONE, chunk, vocab);
+	n->out[1] = dt_lo_room(lo, "logits", n->unit, DT_F32, DT_ROWS_NONE, chunk, wide);
 	n->out[2] =
-		narrow ? dt_lo_room(lo, "d.logits", n->unit, lo->s->compute, DT_ROWS_NONE, chunk, vocab) : -1;
+		narrow ? dt_lo_room(lo, "d.logits", n->unit, lo->s->compute, DT_ROWS_NONE, chunk, wide) : -1;
 	n->out[3] = dt_lo_room(lo, "loss rows", n->unit, DT_F32, DT_ROWS_NONE,
 			       lo->s->teacher ? DT_LOSS_ROWS_TAUGHT : DT_LOSS_ROWS, chunk);
 	lo->p->value[n->out[0]].gradient = true;
@@ -152,7 +153,7 @@ void dt_timed_embed_b(const struct dt_cost_site *s, const struct dt_node *n, str
 /* Whole chunks of rows, and what is left. */
 void dt_timed_loss(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
 {
-	double h = (double)s->p->value[n->in[0]].cols, v = (double)s->p->value[n->out[1]].cols;
+	double h = (double)s->p->value[n->in[0]].cols, v = (double)s->param[n->param[0]][0];
 	double all = (double)dt_value_rows(s->p, n->in[0]), chunk = (double)s->loss_chunk;
 	double whole = floor(all / chunk), rest = all - whole * chunk;
 	bool taught = s->p->value[n->out[3]].mul == DT_LOSS_ROWS_TAUGHT;
