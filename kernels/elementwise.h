@@ -12,6 +12,8 @@
  *   sumsq    *ret = sum x^2     f32, bf16 or f16, accumulated in f64 over 8192 elements at a time, then over
  *                               those in order: independent of the number of threads. NaN or Inf if any
  *                               element is.
+ *   sumsq_spans   ret[i] is sumsq of elements span[2 i] .. span[2 i + 1] - 1 of x, i < n, to the bit; span is
+ *                 the host's
  */
 #ifndef DT_KERNELS_ELEMENTWISE_H
 #define DT_KERNELS_ELEMENTWISE_H

@@ -192,4 +192,14 @@ int dt_cpu_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
 	*ret = sum;
 	return 0;
 }
+
+int dt_cpu_sumsq_spans(struct dt_dev *dev, double *ret, struct dt_tensor x, int n, const int64_t *span)
+{
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = dt_cpu_sumsq(dev, &ret[i],
+				  dt_t1(dt_at(x, span[2 * i]), x.dtype, span[2 * i + 1] - span[2 * i]));
+	return rc;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

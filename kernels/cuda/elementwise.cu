@@ -107,75 +107,121 @@ int dt_cuda_convert(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
 
 #define SUMSQ_CHUNK 8192 /* as the CPU cuts it */
 
-/* A block has a chunk; the last one that is done adds up all: part [chunks + 1], the sum at its end. */
-template <int V>
-__global__ void __launch_bounds__(256)
-	sumsq_kernel(double *part, const void *x, int t, int64_t n, int32_t *done)
+/* Spans of x, in chunks of SUMSQ_CHUNK of which the first of span i is chunk[i]; part: a sum each. */
+struct spans {
+	const void *x;
+	int t, n;
+	const int64_t *span, *chunk;
+	double *part, *ret;
+};
+
+/* Squares of elements [first, last) that the thread adds; V at a time where they are as aligned as that. */
+template <int V> DT_DEVICE double squares(const struct spans &a, int64_t first, int64_t last)
 {
-	double *scratch = (double *)dt_shared();
-	int32_t *last_done = (int32_t *)(scratch + 32);
-	const int64_t first = (int64_t)blockIdx.x * SUMSQ_CHUNK;
-	const int64_t last = n - first < SUMSQ_CHUNK ? n : first + SUMSQ_CHUNK;
 	double s = 0;
 
 	for (int64_t i = first + threadIdx.x * V; i < last; i += blockDim.x * V) {
 		if (V > 1 && i + V <= last) {
 			float r[V];
 
-			dt_ld<V>(r, x, t, i);
+			dt_ld<V>(r, a.x, a.t, i);
 			for (int k = 0; k < V; k++)
 				s += (double)r[k] * (double)r[k];
 			continue;
 		}
 		for (int64_t k = i; k < last && k < i + V; k++) {
-			const double r = (double)dt_ld1(x, t, k);
+			const double r = (double)dt_ld1(a.x, a.t, k);
 
 			s += r * r;
 		}
 	}
-	s = dt_block_sum(s, scratch);
-	if (threadIdx.x == 0) {
-		part[blockIdx.x] = s;
-		__threadfence(); /* written before it is counted */
-		*last_done = atomicAdd(done, 1) == (int32_t)gridDim.x - 1;
-		if (*last_done)
-			*done = 0;
-	}
-	__syncthreads();
-	if (!*last_done)
-		return;
-	__threadfence();
-	/* Each thread adds every 256th in order, then all of them in a fixed one. */
-	s = 0;
-	for (int64_t i = threadIdx.x; i < gridDim.x; i += blockDim.x)
-		s += dt_at(part, i);
-	s = dt_block_sum(s, scratch);
-	if (threadIdx.x == 0)
-		part[gridDim.x] = s;
+	return s;
 }
 
-int dt_cuda_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
+/* A block has a chunk. */
+__global__ void __launch_bounds__(256) chunks_kernel(struct spans a)
 {
-	const int64_t n = dt_numel(x), chunks = dt_ceil_div(n, SUMSQ_CHUNK);
+	const int64_t c = blockIdx.x, size = a.t == DT_F32 ? 4 : 2;
+	int at = 0, end = a.n;
+
+	/* The last span that begins with this chunk or one before it: none of those behind it is empty. */
+	while (end - at > 1) {
+		const int mid = (at + end) / 2;
+
+		if (dt_at(a.chunk, mid) <= c)
+			at = mid;
+		else
+			end = mid;
+	}
+	const int64_t from = dt_at(a.span, 2 * at), to = dt_at(a.span, 2 * at + 1);
+	const int64_t first = from + (c - dt_at(a.chunk, at)) * SUMSQ_CHUNK;
+	const int64_t last = to - first < SUMSQ_CHUNK ? to : first + SUMSQ_CHUNK;
+	const bool by_8 = ((uintptr_t)a.x + (uint64_t)(from * size)) % 16 == 0;
+	const double s = dt_block_sum(by_8 ? squares<8>(a, first, last) : squares<1>(a, first, last),
+				      (double *)dt_shared());
+
+	if (threadIdx.x == 0)
+		a.part[c] = s;
+}
+
+/* A block has a span: each thread adds every 256th of its chunks in order, then all of them in a fixed one. */
+__global__ void __launch_bounds__(256) spans_kernel(struct spans a)
+{
+	const int64_t last = dt_at(a.chunk, blockIdx.x + 1);
+	double s = 0;
+
+	for (int64_t i = dt_at(a.chunk, blockIdx.x) + threadIdx.x; i < last; i += blockDim.x)
+		s += dt_at(a.part, i);
+	s = dt_block_sum(s, (double *)dt_shared());
+	if (threadIdx.x == 0)
+		a.ret[blockIdx.x] = s;
+}
+
+static int add_spans(struct dt_dev *dev, double *ret, struct dt_tensor x, int n, const int64_t *span,
+		     const int64_t *chunk)
+{
+	const size_t room = (size_t)n * sizeof *span;
+	struct dt_table t[] = {{span, 2 * room, NULL}, {chunk, room + sizeof *chunk, NULL}};
 	struct dt_cuda *c = dt_cuda_enter(dev);
-	double *part;
+	double *sums;
 	int rc;
 
 	if (!c)
 		return -ENODEV;
-	if (!n) {
-		*ret = 0;
-		return 0;
-	}
-	part = (double *)dt_cuda_scratch(dev, (size_t)(chunks + 1) * sizeof *part);
-	if (!part)
+	sums = (double *)dt_cuda_scratch(dev, (size_t)(n + chunk[n]) * sizeof *sums);
+	if (!sums)
 		return -ENOMEM;
-	rc = dt_aligned(x.data) ? DT_LAUNCH(c, sumsq_kernel<8>, (unsigned)chunks, 256, 272, part, x.data,
-					    (int)x.dtype, n, c->done)
-				: DT_LAUNCH(c, sumsq_kernel<1>, (unsigned)chunks, 256, 272, part, x.data,
-					    (int)x.dtype, n, c->done);
+	rc = dt_cuda_tables(dev, t, 2);
+	const struct spans a = {
+		x.data,	  (int)x.dtype, n, (const int64_t *)t[0].ret, (const int64_t *)t[1].ret,
+		sums + n, sums};
+	if (rc == 0 && chunk[n])
+		rc = DT_LAUNCH(c, chunks_kernel, (unsigned)chunk[n], 256, 256, a);
 	if (rc == 0)
-		rc = dt_gpu_copy(ret, part + chunks, sizeof *ret, c->stream);
+		rc = DT_LAUNCH(c, spans_kernel, (unsigned)n, 256, 256, a);
+	if (rc == 0)
+		rc = dt_gpu_copy(ret, sums, (size_t)n * sizeof *ret, c->stream);
 	return rc < 0 ? rc : dt_gpu_stream_sync(c->stream);
+}
+
+int dt_cuda_sumsq_spans(struct dt_dev *dev, double *ret, struct dt_tensor x, int n, const int64_t *span)
+{
+	int64_t *chunk = (int64_t *)calloc((size_t)n + 1, sizeof *chunk);
+	int rc;
+
+	if (!chunk)
+		return -ENOMEM;
+	for (int i = 0; i < n; i++)
+		chunk[i + 1] = chunk[i] + dt_ceil_div(span[2 * i + 1] - span[2 * i], SUMSQ_CHUNK);
+	rc = add_spans(dev, ret, x, n, span, chunk);
+	free(chunk);
+	return rc;
+}
+
+int dt_cuda_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
+{
+	const int64_t span[] = {0, dt_numel(x)};
+
+	return dt_cuda_sumsq_spans(dev, ret, x, 1, span);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

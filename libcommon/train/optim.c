@@ -43,14 +43,46 @@ struct dt_comm *grads_holders(const struct trainer *t)
 	return dt_mesh_comm(&t->mesh, t->run.layout.zero || t->run.layout.ep > 1 ? DT_ON_ALL : DT_ON_MODEL);
 }
 
+#define SPANS 64 /* in one call; more are several */
+
+/* Spans of a unit's gradients whose squares are added in one call, and the parameters they are of. */
+struct spans {
+	int unit, n;
+	int64_t span[2 * SPANS];
+	int param[SPANS];
+	double *squares;
+};
+
+static int add_squares(struct trainer *t, struct spans *s, struct dt_err *err)
+{
+	double sum[SPANS];
+	int rc = 0;
+
+	if (s->n)
+		rc = dt_kernel_check(t->dev->ops->sumsq_spans(t->dev, sum,
+							      grad_part(t, s->unit, 0, s->span[2 * s->n - 1]),
+							      s->n, s->span),
+				     "->sumsq_spans(", err);
+	for (int i = 0; i < s->n && rc == 0; i++)
+		s->squares[s->param[i]] = sum[i];
+	s->n = 0;
+	return rc;
+}
+
+/* Parameters of a unit follow one another, as their gradients do. */
 static int add_square(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, void *arg,
 		      struct dt_err *err)
 {
-	double *squares = arg;
+	struct spans *s = arg;
+	int rc = s->n == SPANS || (s->n && (lp->unit != s->unit || first < s->span[2 * s->n - 1]))
+			 ? add_squares(t, s, err)
+			 : 0;
 
-	return dt_kernel_check(
-		t->dev->ops->sumsq(t->dev, &squares[lp->index], grad_part(t, lp->unit, first, n)), "->sumsq(",
-		err);
+	s->unit = lp->unit;
+	s->span[2 * s->n] = first;
+	s->span[2 * s->n + 1] = first + n;
+	s->param[s->n++] = lp->index;
+	return rc;
 }
 
 /*
@@ -60,10 +92,13 @@ static int add_square(struct trainer *t, const struct dt_local_param *lp, int64_
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 {
 	double *squares = t->grads.squares, total = 0;
+	struct spans s = {.squares = squares};
 	int rc;
 
 	memset(squares, 0, (size_t)t->table.n * sizeof(*squares));
-	rc = grads_each(t, add_square, squares, err);
+	rc = grads_each(t, add_square, &s, err);
+	if (rc == 0)
+		rc = add_squares(t, &s, err);
 	if (rc == 0)
 		rc = dt_all_reduce(grads_holders(t), squares, NULL, (size_t)t->table.n, DT_F64, DT_SUM,
 				   "gradient norm", err);

@@ -363,6 +363,9 @@ static void draws(enum dt_dtype t, int64_t m, int64_t n)
 	assert_int_equal(cpu->ops->sumsq(cpu, &b, x), 0);
 	assert_true(fabs(a - b) <= 1e-12 * b);
 	ran[OP_sumsq] = true;
+	assert_int_equal(card->ops->sumsq_spans(card, &a, x, 1, (int64_t[]){0, dt_numel(x)}), 0);
+	assert_true(fabs(a - b) <= 1e-12 * b);
+	ran[OP_sumsq_spans] = true;
 }
 
 static void each(void (*fn)(enum dt_dtype, int64_t, int64_t))
