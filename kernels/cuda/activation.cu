@@ -1,5 +1,6 @@
 /* act moves 2 sizes of x (backward 3), gated 3 of y (backward 5). */
 #include "kernels/cuda/act.h"
+#include "kernels/cuda/raw.h"
 
 struct act_args {
 	void *out;
@@ -8,34 +9,66 @@ struct act_args {
 	int64_t n, width;   /* elements of the output, or of dy; columns of a gated half, 0: not gated */
 };
 
-template <int V> __global__ void __launch_bounds__(256) act_kernel(struct act_args a)
+/* Eight elements at i: all that they need is asked for at once. Gated, a.width is a multiple of 8. */
+template <int T> __global__ void __launch_bounds__(256) act_by_8_kernel(struct act_args a)
 {
-	const int64_t step = (int64_t)gridDim.x * blockDim.x * V;
+	const int64_t step = (int64_t)gridDim.x * blockDim.x * 8;
 
-	for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V; i < a.n; i += step) {
-		const int64_t gate = a.width ? i / a.width * a.width + i : i, up = gate + a.width;
-		float x[V], u[V] = {}, g[V] = {}, y[V], dup[V];
+	for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; i < a.n; i += step) {
+		/* A division of 32 bits wherever that will do. */
+		const int64_t row = !a.width  ? 0
+				    : i >> 35 ? i / a.width
+					      : (uint32_t)(i / 8) / (uint32_t)(a.width / 8);
+		const int64_t gate = i + row * a.width, up = gate + a.width;
+		dt_raw<T> x, u = {}, g = {};
+		float y[8], dup[8];
 
-		dt_ld<V>(x, a.x, a.t, gate);
+		dt_ask<T>(x, a.x, gate);
 		if (a.width)
-			dt_ld<V>(u, a.x, a.t, up);
+			dt_ask<T>(u, a.x, up);
 		if (a.dy)
-			dt_ld<V>(g, a.dy, a.t, i);
-		for (int k = 0; k < V; k++) {
+			dt_ask<T>(g, a.dy, i);
+		DT_UNROLL
+		for (int k = 0; k < 8; k++) {
 			float d;
-			const float v = dt_act(x[k], a.f, &d), w = a.width ? u[k] : 1.f;
+			const float v = dt_act(dt_look<T>(x, k), a.f, &d),
+				    w = a.width ? dt_look<T>(u, k) : 1.f;
 
-			y[k] = a.dy ? g[k] * d * w : v * w;
-			dup[k] = a.dy ? g[k] * v : 0.f;
+			y[k] = a.dy ? dt_look<T>(g, k) * d * w : v * w;
+			dup[k] = a.dy ? dt_look<T>(g, k) * v : 0.f;
 		}
-		if (!a.dy) {
-			dt_st<V>(a.out, a.to, i, y);
-			continue;
-		}
-		dt_st<V>(a.out, a.to, gate, y);
-		if (a.width)
-			dt_st<V>(a.out, a.to, up, dup);
+		dt_st<8>(a.out, a.to, a.dy ? gate : i, y);
+		if (a.dy && a.width)
+			dt_st<8>(a.out, a.to, up, dup);
 	}
+}
+
+/* The elements that are left, one by one. */
+__global__ void __launch_bounds__(256) act_kernel(struct act_args a)
+{
+	const int64_t step = (int64_t)gridDim.x * blockDim.x;
+
+	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += step) {
+		const int64_t gate = a.width ? i / a.width * a.width + i : i, up = gate + a.width;
+		const float u = a.width ? dt_ld1(a.x, a.t, up) : 1.f, g = a.dy ? dt_ld1(a.dy, a.t, i) : 0.f;
+		float d;
+		const float v = dt_act(dt_ld1(a.x, a.t, gate), a.f, &d);
+
+		dt_st1(a.out, a.to, a.dy ? gate : i, a.dy ? g * d * u : v * u);
+		if (a.dy && a.width)
+			dt_st1(a.out, a.to, up, g * v);
+	}
+}
+
+static int start_by_8(const struct dt_cuda *c, const struct act_args &a)
+{
+	const unsigned blocks = dt_blocks(c, a.n, 2048);
+
+	if (a.t == DT_F32)
+		return DT_LAUNCH(c, act_by_8_kernel<DT_F32>, blocks, 256, 0, a);
+	if (a.t == DT_BF16)
+		return DT_LAUNCH(c, act_by_8_kernel<DT_BF16>, blocks, 256, 0, a);
+	return DT_LAUNCH(c, act_by_8_kernel<DT_F16>, blocks, 256, 0, a);
 }
 
 static int start(struct dt_dev *dev, struct act_args a)
@@ -54,7 +87,7 @@ static int start(struct dt_dev *dev, struct act_args a)
 		struct act_args v = a;
 
 		v.n = whole;
-		rc = DT_LAUNCH(c, act_kernel<8>, dt_blocks(c, whole, 2048), 256, 0, v);
+		rc = start_by_8(c, v);
 		if (whole == a.n || rc < 0)
 			return rc;
 		const size_t skip = (size_t)whole * (size_t)dt_dtype_size((enum dt_dtype)a.t);
@@ -64,7 +97,7 @@ static int start(struct dt_dev *dev, struct act_args a)
 		a.dy = a.dy ? (const char *)a.dy + skip : NULL;
 		a.n -= whole;
 	}
-	return DT_LAUNCH(c, act_kernel<1>, dt_blocks(c, a.n, 256), 256, 0, a);
+	return DT_LAUNCH(c, act_kernel, dt_blocks(c, a.n, 256), 256, 0, a);
 }
 
 int dt_cuda_act_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)

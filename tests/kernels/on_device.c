@@ -252,6 +252,11 @@ static int64_t integer_there(struct call *c, int64_t v)
 	return v;
 }
 
+static int int_there(struct call *c, int v)
+{
+	return v;
+}
+
 static enum dt_act_fn act_there(struct call *c, enum dt_act_fn v)
 {
 	return v;
@@ -271,7 +276,7 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 		 const struct dt_heads *: heads_there, const struct dt_attn_span *: attn_span_there,         \
 		 const struct dt_step_next *: step_next_there, const struct dt_blocks_part *: blocks_part_there, \
 		 const struct dt_classes *: classes_there, const struct dt_distill *: distill_there, bool: bool_there, float: float_there, double: real_there, \
-		 int64_t: integer_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \
+		 int64_t: integer_there, int: int_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \
 		 default: there)(&call, x)
 
 /* THERE of each of up to eleven arguments. */
