@@ -143,31 +143,31 @@ static void test_spans(void **state)
 	static const int64_t span[] = {0,    0,	   0,	  8192,	 8192,	8193,  8193,
 				       8193, 8200, 50000, 50000, 70001, 70001, 70001};
 	enum { N = sizeof span / sizeof *span / 2 };
-	struct dt_dev *dev = open_device(3);
+	struct dt_dev *three = open_device(3);
 
 	for (int v = 0; v < TYPES; v++) {
 		struct dt_tensor x = random_tensor(compute_types[v], 1, 70001, 1, 3);
 		double got[N], want;
 
-		assert_int_equal(dev->ops->sumsq_spans(dev, got, x, N, span), 0);
+		assert_int_equal(three->ops->sumsq_spans(three, got, x, N, span), 0);
 		for (int i = 0; i < N; i++) {
 			struct dt_tensor part = x;
 
 			part.data = (char *)x.data + span[2 * i] * dt_dtype_size(x.dtype);
 			part.dim[part.ndim - 1] = span[2 * i + 1] - span[2 * i];
-			assert_int_equal(dev->ops->sumsq(dev, &want, part), 0);
+			assert_int_equal(three->ops->sumsq(three, &want, part), 0);
 			assert_true(got[i] == want);
 			want = 0;
 			for (int64_t k = span[2 * i]; k < span[2 * i + 1]; k++)
 				want += get(x, k) * get(x, k);
 			assert_true(fabs(got[i] - want) <= 1e-12 * want);
 		}
-		assert_int_equal(dev->ops->sumsq_spans(dev, got, x, 0, span), 0);
-		assert_int_equal(dev->ops->sumsq_spans(dev, got, x, 1, (int64_t[]){0, 70002}), -EINVAL);
-		assert_int_equal(dev->ops->sumsq_spans(dev, got, x, 1, (int64_t[]){5, 4}), -EINVAL);
+		assert_int_equal(three->ops->sumsq_spans(three, got, x, 0, span), 0);
+		assert_int_equal(three->ops->sumsq_spans(three, got, x, 1, (int64_t[]){0, 70002}), -EINVAL);
+		assert_int_equal(three->ops->sumsq_spans(three, got, x, 1, (int64_t[]){5, 4}), -EINVAL);
 		free(x.data);
 	}
-	dt_dev_close(dev);
+	dt_dev_close(three);
 }
 
 /* cap tanh(x / cap) from far below cap to far above it, and its slope by differences of f64. */

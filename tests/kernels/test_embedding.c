@@ -80,7 +80,7 @@ static void one_frequent(int64_t n, enum dt_dtype type)
 	for (int64_t i = 0; i < ROWS * n; i++)
 		want[ids[i / n] * n + i % n] += get(dy, i);
 	assert_int_equal(dev->ops->embedding_backward(dev, dw, DT_NONE, dy, ids, NULL, 0), 0);
-	check_close("dwte", dw, want, 1e-5, 1e-5);
+	check_close("dwte", dw, want, 1e-4, 1e-5); /* 1500 rows in f32, one after another */
 	assert_int_equal(dev->ops->embedding_backward(dev, again, DT_NONE, dy, ids, NULL, 0), 0);
 	check_same_bits("dwte again", dw, again);
 	free_all(dy.data, dw.data, again.data, want, ids);
