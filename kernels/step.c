@@ -31,16 +31,4 @@ int dt_check_step_norm(const struct dt_dev *dev, struct dt_tensor y, struct dt_t
 
 	return rc ? rc : dt_check_rmsnorm_forward(dev, y, DT_NONE, sum, x, delta, g, plus_one, eps);
 }
-
-int dt_check_step_next(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum,
-		       struct dt_tensor delta, struct dt_tensor x, struct dt_tensor in,
-		       const struct dt_packed *w, struct dt_tensor bias, struct dt_tensor g, bool plus_one,
-		       float eps, const struct dt_step_next *p)
-{
-	const int rc = dt_check_step_norm(dev, y, sum, delta, x, in, w, bias, g, plus_one, eps);
-
-	return rc	  ? rc
-	       : p->gated ? dt_check_packed_gated(dev, p->y, y, p->w, p->bias, p->f)
-			  : dt_check_packed_matmul(dev, p->y, y, p->w, p->bias);
-}
 /* SPDX-License-Identifier: Apache-2.0 */

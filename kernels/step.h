@@ -8,30 +8,17 @@
  *              place; then kv_write. -ENOTSUP with value_dim.
  * step_norm    packed_matmul: delta = in w^T + bias; then rmsnorm_forward: sum = x + delta, y = its norm with
  *              scale g. sum may alias x, y may alias in. All but in, bias and g are of one type.
- * step_next    step_norm, then the product that follows: packed_matmul of y with p->w and p->bias, or where
- *              p->gated packed_gated with p->f. y may not alias sum, p->y none of the others.
  *
  * On a card step_heads takes heads of up to 256 columns in eights, step_norm rows that its products take one
- * by one (quant.h), of a number of columns that is a multiple of 8; step_next one row and weights kept as
- * numbers, all of the type of in and y: the norm is then in front of the second product, where all of the card
- * has it at once, rather than behind the first, where all wait for it. The processor leaves step_next alone.
+ * by one (quant.h), of a number of columns that is a multiple of 8.
  */
 #ifndef DT_KERNELS_STEP_H
 #define DT_KERNELS_STEP_H
 
-#include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/quant.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
-
-/* The product behind a norm. */
-struct dt_step_next {
-	struct dt_tensor y, bias;
-	const struct dt_packed *w;
-	bool gated;
-	enum dt_act_fn f;
-};
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

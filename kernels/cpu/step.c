@@ -27,13 +27,4 @@ int dt_cpu_step_norm(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor su
 
 	return rc ? rc : dt_cpu_rmsnorm_forward(dev, y, DT_NONE, sum, x, delta, g, plus_one, eps);
 }
-
-/* There is nothing to be won: the caller has step_norm. */
-int dt_cpu_step_next(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum, struct dt_tensor delta,
-		     struct dt_tensor x, struct dt_tensor in, const struct dt_packed *w,
-		     struct dt_tensor bias, struct dt_tensor g, bool plus_one, float eps,
-		     const struct dt_step_next *p)
-{
-	return -ENOTSUP;
-}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -101,14 +101,6 @@ static int round_rows(struct dt_dev *dev, const struct dt_cuda *c, struct round_
 	return DT_LAUNCH(c, round_kernel, (unsigned)dt_ceil_div(a->all, 8), 256, 0, *a);
 }
 
-/* What a product of a step does before it and after it, all of which may be absent. */
-struct around {
-	struct tail tail;
-	struct head head;
-	const void *with;
-	void *sum;
-};
-
 /* One call: all parts of w, or of the set whose weights have parts like those of w. */
 struct job {
 	struct dt_dev *dev;
@@ -118,14 +110,14 @@ struct job {
 	const struct dt_packed_set *of;
 	const struct dt_meet *meet;
 	int gate;
-	struct around around;
+	struct tail tail;
 	struct round_job round;
 };
 
-/* Whether the launch does more than the product, which only products by rows have. */
+/* Whether what follows on results is part of the launch, which only products by rows have. */
 static bool goes_on(const struct job &j)
 {
-	return j.gate || j.around.tail.done || j.around.head.g || j.around.sum;
+	return j.gate || j.tail.done;
 }
 
 static struct dt_sorted set_of(const struct job &j, int i)
@@ -142,11 +134,10 @@ static int multiply_numbers(struct job &j, int i, int *taken)
 {
 	const struct dt_packed_part *p = &j.w->part[i];
 	const int tw = p->format == DT_FMT_F32 ? DT_F32 : DT_BF16;
-	struct numbers a = {p->data,	 j.x.data,     j.bias.data,   j.y.data,	     tw,
-			    j.x.dtype,	 j.y.dtype,    j.bias.dtype,  p->rows,	     dt_rows(j.y),
-			    j.w->k,	 dt_cols(j.y), p->first,      set_of(j, i),  {},
-			    0,		 j.gate,       j.around.tail, j.around.head, j.around.with,
-			    j.around.sum};
+	struct numbers a = {p->data,   j.x.data,     j.bias.data,  j.y.data,	 tw,
+			    j.x.dtype, j.y.dtype,    j.bias.dtype, p->rows,	 dt_rows(j.y),
+			    j.w->k,    dt_cols(j.y), p->first,	   set_of(j, i), {},
+			    0,	       j.gate,	     j.tail};
 
 	if (j.gate && j.w->nparts == 1)
 		halve(a);
@@ -203,7 +194,7 @@ static int multiply_quants(struct job &j, int i, int *taken)
 			  {},
 			  0,
 			  j.gate,
-			  j.around.tail};
+			  j.tail};
 
 	if (!j.of && by_rows)
 		*taken = take_beside(a, j.w, i);
@@ -213,21 +204,23 @@ static int multiply_quants(struct job &j, int i, int *taken)
 }
 
 /*
- * Each row of y with w, or with the weight of the set that it meets. gate: 0, or 1 + f of packed_gated;
- * around: what else the launch does. -ENOTSUP, and nothing is written: rows or formats do not suit one of
+ * Each row of y with w, or with the weight of the set that it meets. gate: 0, or 1 + f of packed_gated; norm:
+ * what follows on all results, or NULL. -ENOTSUP, and nothing is written: rows or formats do not suit one of
  * these.
  */
 static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		    struct dt_tensor bias, const struct dt_packed_set *of, const struct dt_meet *meet,
-		    int gate, const struct around &around)
+		    int gate, const struct dt_norm_forward *norm)
 {
 	const struct dt_cuda *c = dt_cuda_enter(dev);
 	const bool moved = of && meet->used;
-	struct job j = {dev, c, y, x, bias, w, of, meet, gate, around, {}};
+	struct job j = {dev, c, y, x, bias, w, of, meet, gate, {}, {}};
 	int rc = 0;
 
 	if (!c)
 		return -ENODEV;
+	if (norm)
+		j.tail = {*norm, c->done};
 	j.round = {NULL,
 		   NULL,
 		   x.data,
@@ -249,13 +242,13 @@ static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			  const struct dt_packed *w, struct dt_tensor bias)
 {
-	return multiply(dev, y, x, w, bias, NULL, NULL, 0, {});
+	return multiply(dev, y, x, w, bias, NULL, NULL, 0, NULL);
 }
 
 int dt_cuda_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			 const struct dt_packed *w, struct dt_tensor bias, enum dt_act_fn f)
 {
-	return multiply(dev, y, x, w, bias, NULL, NULL, 1 + (int)f, {});
+	return multiply(dev, y, x, w, bias, NULL, NULL, 1 + (int)f, NULL);
 }
 
 int dt_cuda_step_norm(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum, struct dt_tensor delta,
@@ -269,54 +262,14 @@ int dt_cuda_step_norm(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor s
 
 	if (w->nparts != 1 || !dt_by_8(n, y.data, sum.data, x.data, delta.data, g.data))
 		return -ENOTSUP;
-	const struct dt_cuda *c = dt_cuda_enter(dev);
-
-	return c ? multiply(dev, delta, in, w, bias, NULL, NULL, 0, {{norm, c->done}, {}, NULL, NULL})
-		 : -ENODEV;
-}
-
-/* Numbers of the type of x, all in one launch. */
-static bool one_launch(const struct dt_packed *w, struct dt_tensor x, bool gated)
-{
-	const enum dt_format f = x.dtype == DT_F32 ? DT_FMT_F32 : DT_FMT_BF16;
-
-	if (x.dtype == DT_F16 || !dt_aligned(x.data) || w->k % 8 || w->nparts > (gated ? 2 : 1 + DT_BESIDE) ||
-	    (gated && w->rows % 2))
-		return false;
-	for (int i = 0; i < w->nparts; i++)
-		if (w->part[i].format != f || !dt_aligned(w->part[i].data))
-			return false;
-	return true;
-}
-
-int dt_cuda_step_next(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum, struct dt_tensor delta,
-		      struct dt_tensor x, struct dt_tensor in, const struct dt_packed *w,
-		      struct dt_tensor bias, struct dt_tensor g, bool plus_one, float eps,
-		      const struct dt_step_next *p)
-{
-	const int64_t n = dt_cols(delta);
-	const struct head head = {g.data, y.data, g.dtype, plus_one, eps};
-	struct numbers next = {};
-	int rc;
-
-	next.m = dt_rows(delta);
-	next.tw = y.dtype;
-	next.k = n;
-	if (w->nparts != 1 || !one_launch(w, in, false) || !one_launch(p->w, y, p->gated) ||
-	    in.dtype != y.dtype || y.data == sum.data || !dt_numbers_norm(next) ||
-	    !dt_by_8(n, y.data, sum.data, x.data, delta.data, g.data))
-		return -ENOTSUP;
-	rc = multiply(dev, delta, in, w, bias, NULL, NULL, 0, {{}, {}, x.data, sum.data});
-	return rc < 0 ? rc
-		      : multiply(dev, p->y, sum, p->w, p->bias, NULL, NULL, p->gated ? 1 + (int)p->f : 0,
-				 {{}, head, NULL, NULL});
+	return multiply(dev, delta, in, w, bias, NULL, NULL, 0, &norm);
 }
 
 /* All weights of the set in one launch a part. */
 int dt_cuda_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			      const struct dt_packed_set *s, const struct dt_meet *meet)
 {
-	return multiply(dev, y, x, s->w[0], DT_NONE, s, meet, 0, {});
+	return multiply(dev, y, x, s->w[0], DT_NONE, s, meet, 0, NULL);
 }
 
 struct embed {

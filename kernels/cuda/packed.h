@@ -28,15 +28,6 @@ struct tail {
 	int32_t *done;
 };
 
-/* A norm in front of a product of one row: what is to be scaled by g is x, and y is where it is left. */
-struct head {
-	const void *g; /* NULL: none */
-	void *y;
-	int tg;
-	bool plus_one;
-	float eps;
-};
-
 struct quant {
 	const uint8_t *w;
 	size_t panel_bytes;
@@ -288,9 +279,6 @@ struct numbers {
 	struct beside more[DT_BESIDE];
 	int nmore, gate; /* as in quant */
 	struct tail tail;
-	struct head head; /* where dt_numbers_norm */
-	const void *with; /* with y becomes sum, all three of one shape and type; sum NULL: nothing does */
-	void *sum;
 };
 
 /* Blocks of threads for all parts, `each` rows a block. */
@@ -344,12 +332,9 @@ DT_DEVICE void after_all(const struct tail &t, float *scratch)
 	dt_norm_tail(t.norm, scratch);
 }
 
-/*
- * A sum of part p with its bias; with a gate the sum of the part before it as well. Returns what has been
- * stored, without a gate.
- */
+/* A sum of part p with its bias; with a gate the sum of the part before it as well. */
 template <class J>
-DT_DEVICE float finish(const J &a, const struct beside &p, int64_t row, int64_t col, float s, float gate)
+DT_DEVICE void finish(const J &a, const struct beside &p, int64_t row, int64_t col, float s, float gate)
 {
 	float slope;
 
@@ -357,13 +342,12 @@ DT_DEVICE float finish(const J &a, const struct beside &p, int64_t row, int64_t 
 		s += dt_ld1(a.bias, a.tb, p.first + col);
 	if (a.gate == 0) {
 		dt_st1(a.y, a.ty, row * a.ld + p.first + col, s);
-		return dt_rounded(s, a.ty);
+		return;
 	}
 	if (a.bias)
 		gate += dt_ld1(a.bias, a.tb, a.first + col);
 	dt_st1(a.y, a.ty, row * a.ld + col,
 	       dt_act(dt_rounded(gate, a.ty), a.gate - 1, &slope) * dt_rounded(s, a.ty));
-	return 0;
 }
 
 /* Few rows a weight: every row by itself. More: 4 at a time, where they end fewer. */
@@ -392,15 +376,14 @@ DT_DEVICE bool tile_of(const J &a, int64_t t, int64_t *row, int64_t *end, const 
 
 /*
  * packed_numbers.cu: all rows of x, with bits that do not depend on how many there are. Parts beside the
- * first, gates, a tail, a head and a sum only where dt_numbers_fast.
+ * first, gates and a tail only where dt_numbers_fast.
  */
 static inline bool dt_numbers_fast(const struct numbers &a)
 {
-	return a.tx == a.tw && a.k < 1 << 28 && a.k % (16 / dt_dtype_size((enum dt_dtype)a.tw)) == 0 &&
-	       dt_aligned(a.w) && dt_aligned(a.x);
+	return a.tx == a.tw && a.k % (16 / dt_dtype_size((enum dt_dtype)a.tw)) == 0 && dt_aligned(a.w) &&
+	       dt_aligned(a.x);
 }
 int dt_number_rows(const struct dt_cuda *c, const struct numbers &a);
-bool dt_numbers_norm(const struct numbers &a);
 
 /* All rows of x, with the same bits: few of them (packed_rows.cu), and many on tensor cores
  * (packed_tiles.cu). */

@@ -296,41 +296,15 @@ static int join_heads(struct dt_exec *x, int k, struct dt_err *err)
 	return rc > 0 ? steps : rc;
 }
 
-/* The product that reads a norm, if a device may compute it at once with what is in front: false, it is none. */
-static bool next_of(const struct dt_exec *x, const struct dt_node *n, const struct dt_node *norm,
-		    struct dt_step_next *ret)
-{
-	const struct dt_infer *m = x->owner;
-	const bool gated = n && n->op == DT_OP_LINEAR_GATED;
-
-	if (!n || m->wholes || (gated ? m->p.as_trained : n->op != DT_OP_LINEAR) || n->in[0] != norm->out[0])
-		return false;
-	*ret = (struct dt_step_next){dt_call_mat(x, n->out[gated]), dt_call_joined(x->w, n->param + 3),
-				     packed(m, n->param[0]), gated, (enum dt_act_fn)n->attr.act};
-	return true;
-}
-
-/* A linear, the norm of the stream that its result is added to, and the linear behind it where it can be. */
+/* A linear and the norm of the stream that its result is added to. */
 static int join_norm(struct dt_exec *x, int k, struct dt_err *err)
 {
 	const struct dt_node *n = &x->p->step[k].n, *norm = behind(x, k);
-	struct dt_step_next next;
 	int rc;
 
 	if (!norm || norm->op != DT_OP_NORM || norm->attr.layernorm || norm->in[1] != n->out[0] ||
 	    norm->out[1] < 0 || adapted(x))
 		return 0;
-	if (next_of(x, behind(x, k + 1), norm, &next)) {
-		rc = x->dev->ops->step_next(x->dev, dt_call_mat(x, norm->out[0]),
-					    dt_call_mat(x, norm->out[1]), dt_call_mat(x, n->out[0]),
-					    dt_call_mat(x, norm->in[0]), dt_call_mat(x, n->in[0]),
-					    packed(x->owner, n->param[0]), dt_call_joined(x->w, n->param + 3),
-					    x->w[norm->param[0]], norm->attr.plus_one, norm->attr.eps, &next);
-		if (rc != -ENOTSUP) {
-			TRY(rc);
-			return 3;
-		}
-	}
 	rc = x->dev->ops->step_norm(x->dev, dt_call_mat(x, norm->out[0]), dt_call_mat(x, norm->out[1]),
 				    dt_call_mat(x, n->out[0]), dt_call_mat(x, norm->in[0]),
 				    dt_call_mat(x, n->in[0]), packed(x->owner, n->param[0]),

@@ -41,7 +41,6 @@ struct call {
 	struct dt_heads heads;
 	struct dt_attn_span attn_span;
 	struct dt_blocks_part blocks_part;
-	struct dt_step_next step_next;
 };
 
 static void fatal(const char *what)
@@ -224,14 +223,6 @@ static const struct dt_distill *distill_there(struct call *c, const struct dt_di
 	return &c->distill;
 }
 
-static const struct dt_step_next *step_next_there(struct call *c, const struct dt_step_next *p)
-{
-	c->step_next = *p;
-	c->step_next.y = tensor_there(c, p->y);
-	c->step_next.bias = tensor_there(c, p->bias);
-	return &c->step_next;
-}
-
 static double real_there(struct call *c, double v)
 {
 	return v;
@@ -274,7 +265,7 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 		 const struct dt_moe_loss *: moe_loss_there, const struct dt_moe_place *: moe_place_there,   \
 		 const struct dt_grouped *: grouped_there, const struct dt_dropout *: dropout_there,         \
 		 const struct dt_heads *: heads_there, const struct dt_attn_span *: attn_span_there,         \
-		 const struct dt_step_next *: step_next_there, const struct dt_blocks_part *: blocks_part_there, \
+		 const struct dt_blocks_part *: blocks_part_there,                                           \
 		 const struct dt_classes *: classes_there, const struct dt_distill *: distill_there, bool: bool_there, float: float_there, double: real_there, \
 		 int64_t: integer_there, int: int_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \
 		 default: there)(&call, x)

@@ -168,95 +168,6 @@ static void test_norm_refused(void **state)
 	free_all(in.data, x.data, y.data, delta.data, w.data, g.data);
 }
 
-/* A norm between two products: the second of one part, of three beside one another, or of a gate. */
-static void one_next(enum dt_format f, int64_t n, int parts, bool gated)
-{
-	enum { k = 256, rows = 38 };
-	const enum dt_dtype type = f == DT_FMT_F32 ? DT_F32 : DT_BF16;
-	const int64_t out = gated ? rows : rows * parts;
-	const bool plus_one = parts == 3;
-	struct dt_tensor in = random_tensor(type, 1, k, 1, 0.3), x = random_tensor(type, 1, n, 2, 1),
-			 x2 = copy_of(x), g = random_tensor(DT_F32, 1, n, 3, 1),
-			 w = random_tensor(DT_F32, n, k, 4, 0.1), v = random_tensor(DT_F32, rows, n, 5, 0.1),
-			 bias = random_tensor(type, 1, rows * parts, 6, 1),
-			 delta[2] = {tensor(type, 1, n), tensor(type, 1, n)},
-			 y[2] = {tensor(type, 1, n), tensor(type, 1, n)},
-			 z[2] = {tensor(type, 1, out), tensor(type, 1, out)};
-	struct dt_packed *first, *second;
-
-	g = dt_t1(g.data, DT_F32, n);
-	assert_int_equal(dt_packed_open(&first, dev, k), 0);
-	assert_int_equal(dt_packed_append(first, dev, f, DT_FMT_F32, w.data, n), 0);
-	assert_int_equal(dt_packed_open(&second, dev, n), 0);
-	for (int i = 0; i < parts; i++)
-		assert_int_equal(dt_packed_append(second, dev, f, DT_FMT_F32, v.data, rows), 0);
-	const struct dt_step_next next = {z[1], bias, second, gated, DT_ACT_SILU};
-
-	assert_int_equal(
-		dev->ops->step_norm(dev, y[0], x, delta[0], x, in, first, DT_NONE, g, plus_one, 1e-6f), 0);
-	if (gated)
-		assert_int_equal(dev->ops->packed_gated(dev, z[0], y[0], second, bias, DT_ACT_SILU), 0);
-	else
-		assert_int_equal(dev->ops->packed_matmul(dev, z[0], y[0], second, bias), 0);
-	assert_int_equal(dev->ops->step_next(dev, y[1], x2, delta[1], x2, in, first, DT_NONE, g, plus_one,
-					     1e-6f, &next),
-			 0);
-	check_same_bits("delta", delta[1], delta[0]);
-	check_same_bits("sum", x2, x);
-	check_same_bits("norm", y[1], y[0]);
-	check_same_bits("next", z[1], z[0]);
-	dt_packed_close(first);
-	dt_packed_close(second);
-	free_all(in.data, x.data, x2.data, g.data, w.data, v.data, bias.data, delta[0].data, delta[1].data,
-		 y[0].data, y[1].data, z[0].data, z[1].data);
-}
-
-/* Rows of the second product that one, two and four warps share; norms of 128 threads and of 256. */
-static void test_next(void **state)
-{
-	static const int64_t n[] = {8, 1024, 1032, 2200, 5000};
-
-	for (size_t i = 0; on_device() && i < sizeof n / sizeof *n; i++)
-		for (int f = 0; f < 2; f++) {
-			one_next(f ? DT_FMT_F32 : DT_FMT_BF16, n[i], 1, false);
-			one_next(f ? DT_FMT_F32 : DT_FMT_BF16, n[i], 3, false);
-			one_next(f ? DT_FMT_F32 : DT_FMT_BF16, n[i], 2, true);
-		}
-}
-
-/* Two rows, blocks of integers, and the processor: nothing is written. */
-static void test_next_refused(void **state)
-{
-	enum { k = 64 };
-	struct dt_tensor in = random_tensor(DT_F32, 2, k, 1, 1), x = random_tensor(DT_F32, 2, k, 2, 1),
-			 before = copy_of(x), y = tensor(DT_F32, 2, k), delta = tensor(DT_F32, 2, k),
-			 w = random_tensor(DT_F32, k, k, 4, 1), g = random_tensor(DT_F32, 1, k, 3, 1),
-			 z = tensor(DT_F32, 2, k);
-	struct dt_packed *blocks, *numbers;
-
-	assert_int_equal(dt_packed_open(&blocks, dev, k), 0);
-	assert_int_equal(dt_packed_append(blocks, dev, DT_FMT_Q8_0, DT_FMT_F32, w.data, k), 0);
-	assert_int_equal(dt_packed_open(&numbers, dev, k), 0);
-	assert_int_equal(dt_packed_append(numbers, dev, DT_FMT_F32, DT_FMT_F32, w.data, k), 0);
-	for (int i = 0; i < 4; i++) {
-		const int64_t m = i == 0 ? 2 : 1;
-		const struct dt_step_next next = {dt_t2(z.data, DT_F32, m, k), DT_NONE,
-						  i == 2 ? blocks : numbers, false, DT_ACT_SILU};
-		const int rc =
-			dev->ops->step_next(dev, dt_t2(y.data, DT_F32, m, k), dt_t2(x.data, DT_F32, m, k),
-					    dt_t2(delta.data, DT_F32, m, k), dt_t2(x.data, DT_F32, m, k),
-					    dt_t2(in.data, DT_F32, m, k), i == 1 ? blocks : numbers, DT_NONE,
-					    dt_t1(g.data, DT_F32, k), false, 1e-6f, &next);
-
-		assert_int_equal(rc, i < 3 || !on_device() ? -ENOTSUP : 0);
-		if (rc)
-			check_same_bits("stream", x, before);
-	}
-	dt_packed_close(blocks);
-	dt_packed_close(numbers);
-	free_all(in.data, x.data, before.data, y.data, delta.data, w.data, g.data, z.data);
-}
-
 static int setup(void **state)
 {
 	dev = open_device(2);
@@ -272,9 +183,10 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_heads), cmocka_unit_test(test_heads_refused),
-		cmocka_unit_test(test_norm),  cmocka_unit_test(test_norm_refused),
-		cmocka_unit_test(test_next),  cmocka_unit_test(test_next_refused),
+		cmocka_unit_test(test_heads),
+		cmocka_unit_test(test_heads_refused),
+		cmocka_unit_test(test_norm),
+		cmocka_unit_test(test_norm_refused),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
