@@ -13,8 +13,8 @@
  * A target of -1 is ignored: its dlogits row is zero, its target_logit 0 (rowmax and sumexp are still
  * filled).
  *
- * On cards logits and dlogits may have row strides (device.h); what lies between the columns of dlogits and its
- * stride is then overwritten with zeros, as matmul.h wants it.
+ * On cards logits and dlogits may have row strides (device.h); what lies between the columns of dlogits and
+ * its stride is then overwritten with zeros, as matmul.h wants it.
  *
  * dlogits may be logits itself when types and strides are equal; else they may not overlap (-EINVAL).
  * Sums are f32 over 2048 columns at a time, then over those in order; rows do not depend on each other nor on

@@ -16,9 +16,9 @@ struct dt_tensor {
 	int ndim;
 	int64_t dim[4]; /* row-major */
 	/*
-	 * Elements from one row of the last dimension to the next; 0: rows follow one another. Its memory is then
-	 * whole rows of ld; what lies past their columns is nobody's. Ops whose contract says so take it, on
-	 * devices where dt_dev_row_pad is not 1; all others refuse it (-EINVAL).
+	 * Elements from one row of the last dimension to the next; 0: rows follow one another. Its memory is
+	 * then whole rows of ld; what lies past their columns is nobody's. Ops whose contract says so take
+	 * it, on devices where dt_dev_row_pad is not 1; all others refuse it (-EINVAL).
 	 */
 	int64_t ld;
 };

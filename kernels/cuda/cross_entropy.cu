@@ -1,7 +1,7 @@
 /*
  * ce_stats reads the logits once; ce_grad reads them and writes as many. A block has one row, of which what
- * comes before a multiple of 16 bytes, and after the last, is moved one by one. With a row stride of 8 elements
- * nothing comes before.
+ * comes before a multiple of 16 bytes, and after the last, is moved one by one. With a row stride of a
+ * multiple of 8 elements nothing comes before.
  */
 #include "kernels/cuda/kernel.h"
 

@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(256) chunks_kernel(struct spans a)
 		a.part[c] = s;
 }
 
-/* A block has a span: each thread adds every 256th of its chunks in order, then all of them in a fixed one. */
+/* A block has a span: a thread adds every 256th of its chunks in order, then all are added in a fixed one. */
 __global__ void __launch_bounds__(256) spans_kernel(struct spans a)
 {
 	const int64_t last = dt_at(a.chunk, blockIdx.x + 1);

@@ -14,7 +14,7 @@ struct product {
 	int64_t m, n, k, ldc, lda, ldb;		 /* ld: from one row to the next */
 	bool ta, tb, accumulate, fast_a, fast_b; /* fast: rows can be copied 16 bytes at a time */
 	struct dt_sorted set;			 /* rows of a meet one of several b */
-	/* matmul_act.h: forward c is u, and y = f(c); backward c is du, and u is read; dense. NULL: neither */
+	/* matmul_act.h, dense: forward c is u, y = f(c); backward c is du, u is read. Both NULL: neither */
 	void *y;
 	const void *u;
 	int f;
@@ -264,10 +264,10 @@ static int part(struct dt_cuda *cu, const struct operand (&o)[3], bool ta, bool 
 }
 
 /*
- * The library multiplies 16-bit matrices at a ninth of its rate where a row stride, n or k is no multiple of 8,
- * or m where a is transposed (GPT-2's 50257 logits: 3339 us in place of 491 for 4096 rows on an H200). So rows
- * are moved to multiples of 16 bytes where they do not lie there, k is filled up with zeros where it runs along
- * rows, and what is left of m and n is a product of its own.
+ * The library multiplies 16-bit matrices at a ninth of its rate where a row stride, n or k is no multiple of
+ * 8, or m where a is transposed (GPT-2's 50257 logits: 3339 us in place of 491 for 4096 rows on an H200). So
+ * rows are moved to multiples of 16 bytes where they do not lie there, k is filled up with zeros where it
+ * runs along rows, and what is left of m and n is a product of its own.
  */
 static int in_parts(struct dt_dev *dev, const struct operand (&from)[3], bool ta, bool tb, bool accumulate,
 		    struct sizes s)

@@ -206,8 +206,8 @@ static int stats_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_
 }
 
 /*
- * What lies between rows is part of the matrices here: the gradient has zeros there, and gets them back only if
- * the logits have no NaN there.
+ * What lies between rows is part of the matrices here: the gradient has zeros there, and gets them back only
+ * if the logits have no NaN there.
  */
 static int uncap_rows(struct dt_exec *x, const struct loss *l, int64_t n, struct dt_err *err)
 {

@@ -143,7 +143,7 @@ static void test_strides(void **state)
 	struct dt_tensor t = random_tensor(DT_F32, 4, 9, 1, 1), w = random_tensor(DT_F32, 4, 9, 2, 1);
 	const struct dt_tensor wide = dt_t2_ld(t.data, DT_F32, 4, 8, 9);
 
-	/* Ops that do not take one refuse it; so do all where rows are dense. A stride of the columns is none. */
+	/* Ops that do not take one refuse it; so do all where rows are dense. One of the columns is none. */
 	assert_int_equal(dev->ops->add(dev, wide, dt_t2(w.data, DT_F32, 4, 8), dt_t2(w.data, DT_F32, 4, 8)),
 			 -EINVAL);
 	assert_int_equal(dev->ops->scale(dev, wide, 2), -EINVAL);
@@ -168,8 +168,8 @@ static void test_strides(void **state)
 }
 
 /*
- * The three products of an odd vocabulary's logits reach the library in the form in which it is fast, from rows
- * with a stride of 8 and from dense ones. tests/kernels/fake_cublaslt.c counts.
+ * The three products of an odd vocabulary's logits reach the library in the form in which it is fast, from
+ * rows with a stride of 8 and from dense ones. tests/kernels/fake_cublaslt.c counts.
  */
 static void test_library_is_fast(void **state)
 {

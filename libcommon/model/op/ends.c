@@ -28,8 +28,8 @@ void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)
 
 /*
  * Logits exist for loss_chunk rows at a time; their gradient is made where they are, so the node gives the
- * gradient of its input, and adds the head's. Both have room for rows of a multiple of 8 columns, which products
- * of a card want; on other devices too, so that a plan is that of all.
+ * gradient of its input, and adds the head's. Both have room for rows of a multiple of 8 columns, which
+ * products of a card want; on other devices too, so that a plan is that of all.
  */
 void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 {
