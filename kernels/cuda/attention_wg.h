@@ -42,15 +42,16 @@ DT_DEVICE struct dt_wg_reader<D> dt_wg_reads(const uint16_t *from, int64_t width
 template <int ROWS, int D>
 DT_DEVICE void dt_wg_load(struct dt_wg_tile<ROWS> t, const struct dt_wg_reader<D> &r, int row)
 {
+	constexpr int step = dt_wg_reader<D>::STEP;
 	uint16_t *to = dt_wg_at(t, r.row, (int)threadIdx.x % (D / 8) * 8);
 
-	static_assert(r.STEP % 8 == 0, "the places of a thread's pieces are exchanged alike");
+	static_assert(step % 8 == 0, "the places of a thread's pieces are exchanged alike");
 	DT_UNROLL
-	for (int i = 0; i < ROWS / r.STEP; i++) {
-		const uint16_t *tile = r.from + (row + i * r.STEP) * r.width;
+	for (int i = 0; i < ROWS / step; i++) {
+		const uint16_t *tile = r.from + (row + i * step) * r.width;
 
 		/* Where nothing is read, the address is not looked at. */
-		dt_cp_async(to + i * r.STEP * 64, tile + r.own, r.row < r.rows - row - i * r.STEP ? r.n : 0);
+		dt_cp_async(to + i * step * 64, tile + r.own, r.row < r.rows - row - i * step ? r.n : 0);
 	}
 }
 
