@@ -259,14 +259,6 @@ template <int N> DT_DEVICE void dt_attn_shrink(float (&o)[N][4], const float (&b
 		o[i / 4][i % 4] *= by[i % 4 / 2];
 }
 
-/* p = exp(scale s - lse) where the query sees the key; lse is an exponent of 2. No softcap. */
-DT_DEVICE float dt_attn_weight(const struct dt_attn_args &a, float s, float lse, bool sees)
-{
-	const float p = dt_exp2(fmaf(s, a.scale * DT_LOG2E, -lse));
-
-	return sees ? p : 0;
-}
-
 /* p of a score s, and ds = p (dp - dot), times the slope of the softcap. */
 DT_DEVICE void dt_attn_slope(const struct dt_attn_args &a, float &s, float &dp, float lse, float dot,
 			     bool sees)
