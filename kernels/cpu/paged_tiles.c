@@ -5,20 +5,24 @@
 static void find_rows(const struct dt_paged_run *a, struct dt_paged_rows *r, int seq, int64_t kv, int64_t j,
 		      int64_t first)
 {
-	const int64_t width = dt_kv_row(a->p, a->k.dtype);
+	const int64_t width = dt_kv_row(a->p, a->k.dtype), size = a->g->block_size;
+	const int64_t step = width * dt_dtype_size(a->k.dtype);
 	const struct dt_tensor values = a->v.data ? a->v : a->k;
 	const int64_t v = a->p->head_dim - dt_attn_value_dim(a->p); /* where a value begins in its row */
+	int64_t i = first > j ? dt_min64(DT_TILE, first - j) : 0, end;
 
 	r->n = dt_min64(DT_TILE, a->g->kv_len[seq] - j);
-	for (int64_t i = 0; i < r->n; i++) {
-		int64_t at;
+	memset(r->k, 0, (size_t)i * sizeof(*r->k));
+	memset(r->v, 0, (size_t)i * sizeof(*r->v));
+	for (; i < r->n; i = end) { /* a block's rows lie one behind the other */
+		const int64_t at = dt_paged_row(a->g, seq, j + i) * width + kv * (width / a->p->kv_heads);
+		const char *k = dt_at(a->k, at), *value = dt_at(values, at + v);
 
-		r->k[i] = r->v[i] = NULL;
-		if (j + i < first)
-			continue;
-		at = dt_paged_row(a->g, seq, j + i) * width + kv * (width / a->p->kv_heads);
-		r->k[i] = dt_at(a->k, at);
-		r->v[i] = dt_at(values, at + v);
+		end = dt_min64(r->n, i + size - (j + i) % size);
+		for (int64_t e = i; e < end; e++, k += step, value += step) {
+			r->k[e] = k;
+			r->v[e] = value;
+		}
 	}
 }
 

@@ -8,6 +8,9 @@
 
 enum { L = 8, LANES = 32 }; /* LANES: keys that are multiplied with at a time */
 
+/* s += a b where s is: of twelve sums in registers gcc keeps some in memory when it chooses the operands. */
+#define ADD(s, a, b) __asm__("vfmadd231ps %2, %1, %0" : "+x"(s) : "x"(a), "x"(b))
+
 /* Eight elements of a row. */
 DT_INLINE __m256 widened(const void *p, const enum dt_dtype type)
 {
@@ -26,7 +29,7 @@ DT_INLINE __m256 part_of(__m256i words, const enum dt_dtype type, const int part
 {
 	switch (type) {
 	case DT_BF16:
-		return _mm256_castsi256_ps(part ? _mm256_and_si256(words, _mm256_set1_epi32(-0x10000))
+		return _mm256_castsi256_ps(part ? _mm256_slli_epi32(_mm256_srli_epi32(words, 16), 16)
 						: _mm256_slli_epi32(words, 16));
 	case DT_I8:
 		return _mm256_cvtepi32_ps(
@@ -65,12 +68,15 @@ DT_INLINE void turned(uint32_t *out, const char *const row[8], int64_t at)
 	}
 }
 
-/* Keys [0, vecs L) of those in lanes. What is marked const is a constant where this is inlined. */
+/*
+ * Keys [0, vecs L) of those in lanes. What is marked const is a constant where this is inlined. A sum waits
+ * four cycles for itself: of few rows twelve are under way, with one key's elements in a register at a time.
+ */
 DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *lanes,
 		      int64_t d, const void *const *ask, const enum dt_dtype type, const int vecs,
 		      const int rows)
 {
-	const int parts = 4 / (int)dt_dtype_size(type);
+	const int parts = 4 / (int)dt_dtype_size(type), few = rows <= 3 ? rows : 0;
 	__m256 sum[6][4];
 
 	DT_FOR (6, int r = 0; r < rows; r++)
@@ -81,15 +87,20 @@ DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, c
 			if (ask)
 				dt_prefetch_ahead(*ask++);
 		DT_FOR (4, int k = 0; k < parts; k++) {
-			__m256 t[4];
+			__m256 f[6], t[4];
 
-			DT_FOR (4, int v = 0; v < vecs; v++)
+			DT_FOR (6, int r = 0; r < few; r++)
+				f[r] = all(a + r * a_row + w + k);
+			DT_FOR (4, int v = 0; v < vecs; v++) {
 				t[v] = part_of(_mm256_loadu_si256((const __m256i *)(lanes + v * L)), type, k);
-			DT_FOR (6, int r = 0; r < rows; r++) {
-				const __m256 f = all(a + r * a_row + w + k);
+				DT_FOR (6, int r = 0; r < few; r++)
+					ADD(sum[r][v], f[r], t[v]);
+			}
+			DT_FOR (6, int r = few; r < rows; r++) {
+				const __m256 one = all(a + r * a_row + w + k);
 
 				DT_FOR (4, int v = 0; v < vecs; v++)
-					sum[r][v] = _mm256_fmadd_ps(f, t[v], sum[r][v]);
+					ADD(sum[r][v], one, t[v]);
 			}
 		}
 	}
@@ -116,14 +127,16 @@ DT_INLINE void down(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, con
 		DT_FOR (2, int v = 0; v < (bytes + 63) / 64; v++)
 			if (ask && k * bytes % 64 == 0)
 				dt_prefetch_ahead(ask[k * bytes / 64 + v]);
+		if (!p)
+			continue;
 		DT_FOR (6, int r = 0; r < rows; r++)
 			f[r] = all(a + r * a_row + k);
 		DT_FOR (8, int v = 0; v < vecs; v++) {
-			const __m256 x =
-				p ? widened(p + at + v * L * dt_dtype_size(type), type) : _mm256_setzero_ps();
+			const __m256 x = widened(p + at + v * L * dt_dtype_size(type), type);
 
-			DT_FOR (6, int r = 0; r < rows; r++)
-				sum[r][v] = _mm256_fmadd_ps(f[r], x, sum[r][v]);
+			DT_FOR (6, int r = 0; r < rows; r++) {
+				ADD(sum[r][v], f[r], x);
+			}
 		}
 	}
 	DT_FOR (6, int r = 0; r < rows; r++)
@@ -169,7 +182,7 @@ DT_INLINE void across_typed(float *c, int64_t ldc, const uint32_t *a, int64_t a_
 		}
 		for (int64_t i = 0, m; i < rows; i += m) {
 			m = together(rows - i);
-			if (m <= 2 && n == LANES) { /* as each sum waits for itself */
+			if (m <= 3 && n == LANES) { /* as each sum waits for itself */
 				OF_ROWS(m, across, c + i * ldc + j, ldc, a + i * a_row, a_row, lanes, d,
 					ask && !i ? ask + j * bytes / 64 : NULL, type, 4);
 				continue;
@@ -192,7 +205,7 @@ DT_INLINE void down_typed(float *c, int64_t ldc, const uint32_t *a, int64_t a_ro
 		int64_t col = 0;
 
 		m = together(rows - i);
-		for (; m <= 2 && col + 4 * L <= d; col += 4 * L)
+		for (; m <= 3 && col + 4 * L <= d; col += 4 * L)
 			OF_ROWS(m, down, c + i * ldc + col, ldc, from, a_row, row, at + col * size, keys,
 				ask && !i ? ask + keys * col * size / 64 : NULL, type, 4);
 		for (; col < d; col += 2 * L)
