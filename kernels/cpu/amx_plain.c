@@ -63,7 +63,7 @@ static bool fit(const struct dt_amx_tiles *amx, int c, int a, int b)
 	       f->bytes[c] == f->bytes[b] && f->rows[c] == f->rows[a] && f->bytes[a] == 4 * f->rows[b];
 }
 
-static DT_SIMD void dot_row_su(int32_t *c, const int8_t *a, const uint8_t (*b)[DT_AMX_BYTES], int words,
+static DT_SIMD void dot_row_ss(int32_t *c, const int8_t *a, const int8_t (*b)[DT_AMX_BYTES], int words,
 			       int columns)
 {
 	for (int k = 0; k < words; k++)
@@ -72,7 +72,7 @@ static DT_SIMD void dot_row_su(int32_t *c, const int8_t *a, const uint8_t (*b)[D
 				c[n] += a[4 * k + e] * b[k][4 * n + e];
 }
 
-int dt_amx_dot_su(struct dt_amx_tiles *amx, int c, int a, int b)
+int dt_amx_dot_ss(struct dt_amx_tiles *amx, int c, int a, int b)
 {
 	if (!fit(amx, c, a, b))
 		return -EINVAL;
@@ -80,7 +80,7 @@ int dt_amx_dot_su(struct dt_amx_tiles *amx, int c, int a, int b)
 		int32_t sum[DT_AMX_BYTES / 4];
 
 		memcpy(sum, amx->tile[c][r], sizeof sum);
-		dot_row_su(sum, (const int8_t *)amx->tile[a][r], (const void *)amx->tile[b],
+		dot_row_ss(sum, (const int8_t *)amx->tile[a][r], (const void *)amx->tile[b],
 			   amx->config.rows[b], amx->config.bytes[c] / 4);
 		memcpy(amx->tile[c][r], sum, sizeof sum);
 	}

@@ -3,10 +3,10 @@
  * what stands in for them, for QUANT_LANES 16 (AVX-512) or 8 (AVX2) around them; QUANT_NAME and
  * QUANT_BF16_NAME are the functions.
  *
- * A block of a panel is a tile as it lies there (Q8_0, bf16) or once its nibbles are bytes. Sums within a
- * block of integers are exact and the f32 steps are the contract's (kernels/quant.h), so that quant_mul.c's
- * bits come out. Those of bf16 are their own: amx.h's order within 32 elements, blocks then added in order of
- * k.
+ * A block of a panel is a tile as it lies there (bf16) or once its integers are signed bytes, which spares
+ * each row of x an addition of their offset. Sums within a block of integers are exact and the f32 steps are
+ * the contract's (kernels/quant.h), so that quant_mul.c's bits come out. Those of bf16 are their own: amx.h's
+ * order within 32 elements, blocks then added in order of k.
  */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/quant_lanes.h"
@@ -14,26 +14,26 @@
 #define VECS (DT_PANEL / QUANT_LANES) /* vectors of a panel's outputs */
 #define HELD 32			      /* blocks of a panel that are bytes at a time */
 
-/* Tiles of integer products: rows of x in sixteens, and what is left. */
-#define C_FULL	0
-#define C_REST	1
-#define A_FULL	2
-#define A_REST	3
-#define WEIGHTS 4
+/* Tiles of integer products: of one block, and of the next, which does not wait for those to be free. */
+#define C_EVEN 0
+#define C_ODD  1
+#define A_EVEN 2
+#define A_ODD  3
+#define B_EVEN 4
+#define B_ODD  5
 
 /* Some blocks of a panel as tiles take them. */
 struct stretch {
-	const uint8_t *quants; /* 512 bytes a block: vectors of four elements of each output */
 	vf scale[HELD][2][VECS], min[HELD][VECS];
-	_Alignas(64) uint8_t bytes[HELD][512];
+	_Alignas(64) int8_t bytes[HELD][512]; /* vectors of four elements of each output */
 };
 
 DT_INLINE void fill(struct stretch *s, const enum dt_format f, const uint8_t *panel, int64_t blocks,
 		    int64_t first, int64_t n)
 {
-	const int64_t quants = dt_quant_shape(f)->quants;
+	const struct dt_quant_shape *shape = dt_quant_shape(f);
+	const vi offset = V(set1_epi8)((char)shape->offset);
 
-	s->quants = f == DT_FMT_Q8_0 ? panel + first * quants : s->bytes[0];
 	for (int64_t b = 0; b < n; b++)
 		DT_FOR (2, int v = 0; v < VECS; v++) {
 			const struct column c = column(f, panel, blocks, v * QUANT_LANES);
@@ -42,46 +42,47 @@ DT_INLINE void fill(struct stretch *s, const enum dt_format f, const uint8_t *pa
 			scales(scale, &s->min[b][v], f, &c, first + b);
 			s->scale[b][0][v] = scale[0];
 			s->scale[b][1][v] = scale[1];
-			for (int i = 0; f != DT_FMT_Q8_0 && i < 4; i++) {
-				uint8_t *to = s->bytes[b] + 128 * i + 4 * v * QUANT_LANES;
+			for (int i = 0; i < 4; i++) {
+				int8_t *to = s->bytes[b] + 128 * i + 4 * v * QUANT_LANES;
 				vi w[2];
 
-				unpack(w, f, c.quants + (first + b) * quants, i);
-				memcpy(to, &w[0], sizeof w[0]);
-				memcpy(to + 64, &w[1], sizeof w[1]);
+				unpack(w, f, c.quants + (first + b) * shape->quants, i);
+				for (int e = 0; e < 2; e++) {
+					w[e] = V(sub_epi8)(w[e], offset);
+					memcpy(to + 64 * e, &w[e], sizeof w[e]);
+				}
 			}
 		}
 }
 
-/* c = 16 rows of x, or those left, times a tile of weights. */
-DT_INLINE void product(struct dt_amx_tiles *amx, int32_t (*c)[DT_PANEL], const uint8_t *weights,
-		       const int8_t *x, int64_t stride, const bool full)
+/* c = the rows of x of a tile times a tile of weights, in one set of tiles or in the other. */
+DT_INLINE void product(struct dt_amx_tiles *amx, int32_t (*c)[DT_PANEL], const int8_t *weights,
+		       const int8_t *x, int64_t stride, bool odd)
 {
-	tile_load(amx, WEIGHTS, weights, 64);
-	if (full) {
-		tile_zero(amx, C_FULL);
-		tile_load(amx, A_FULL, x, stride);
-		tile_dot_su(amx, C_FULL, A_FULL, WEIGHTS);
-		tile_store(amx, C_FULL, c, 64);
+	if (odd) {
+		tile_zero(amx, C_ODD);
+		tile_load(amx, B_ODD, weights, 64);
+		tile_load(amx, A_ODD, x, stride);
+		tile_dot_ss(amx, C_ODD, A_ODD, B_ODD);
+		tile_store(amx, C_ODD, c, 64);
 	} else {
-		tile_zero(amx, C_REST);
-		tile_load(amx, A_REST, x, stride);
-		tile_dot_su(amx, C_REST, A_REST, WEIGHTS);
-		tile_store(amx, C_REST, c, 64);
+		tile_zero(amx, C_EVEN);
+		tile_load(amx, B_EVEN, weights, 64);
+		tile_load(amx, A_EVEN, x, stride);
+		tile_dot_ss(amx, C_EVEN, A_EVEN, B_EVEN);
+		tile_store(amx, C_EVEN, c, 64);
 	}
 }
 
 /* sum += what a row of integer sums means; min: where the format has minima. */
-DT_INLINE void add_row(vf *sum, const enum dt_format f, const int32_t *c, const vf *scale, const vf *min,
-		       const struct dt_xblock *x, const int half)
+DT_INLINE void add_row(vf *sum, const int32_t *c, const vf *scale, const vf *min, const struct dt_xblock *x)
 {
 	DT_FOR (2, int v = 0; v < VECS; v++) {
-		const vi offset = V(set1_epi32)(offset_sum(f, x, half));
 		const vf s = V(mul_ps)(scale[v], V(set1_ps)(x->scale));
 		vi acc;
 
 		memcpy(&acc, c + v * QUANT_LANES, sizeof acc);
-		sum[v] = V(fmadd_ps)(s, V(cvtepi32_ps)(V(add_epi32)(acc, offset)), sum[v]);
+		sum[v] = V(fmadd_ps)(s, V(cvtepi32_ps)(acc), sum[v]);
 		if (min)
 			sum[v] = V(fmadd_ps)(min[v], V(set1_ps)(x->sum), sum[v]);
 	}
@@ -112,20 +113,19 @@ DT_INLINE void blocks_of(struct dt_amx_tiles *amx, float *tile, int64_t ld, cons
 		DT_FOR (2, int v = 0; v < VECS; v++)
 			sum[r][v] = first || r >= m ? V(setzero_ps)()
 						    : V(loadu_ps)(tile + r * ld + v * QUANT_LANES);
-	product(amx, c[0], s->quants, x, stride, full);
+	product(amx, c[0], s->bytes[0], x, stride, false);
 	for (int64_t t = 0; t < n * halves; t++) {
-		const int64_t b = t / halves, half = t % halves;
+		const int64_t b = t / halves, half = t % halves, then = (t + 1) * depth;
 		const struct dt_xblock *at = xb + b;
 
 		for (int64_t i = 0; i < next->step; i += 64)
 			dt_prefetch_ahead(next->at + i);
 		next->at += next->step;
 		if (t + 1 < n * halves)
-			product(amx, c[(t + 1) & 1], s->quants + (t + 1) * depth * DT_PANEL,
-				x + (t + 1) * depth, stride, full);
+			product(amx, c[(t + 1) & 1], s->bytes[0] + then * DT_PANEL, x + then, stride,
+				(t + 1) & 1);
 		DT_FOR (16, int64_t r = 0; r < m; r++) {
-			add_row(sum[r], f, c[t & 1][r], s->scale[b][half], minima ? s->min[b] : NULL, at,
-				(int)half);
+			add_row(sum[r], c[t & 1][r], s->scale[b][half], minima ? s->min[b] : NULL, at);
 			at += blocks; /* rather than an address computed for each row */
 		}
 	}
@@ -140,22 +140,33 @@ DT_INLINE void shape(struct dt_amx_config *config, int tile, int64_t rows, int64
 	config->bytes[tile] = (uint16_t)(rows ? bytes : 0);
 }
 
+/* Tiles of rows rows of x, where they are not so already. depth: elements of a block, or of half a block. */
+DT_INLINE void configure(struct dt_amx_tiles *amx, int64_t *have, int64_t rows, int64_t depth)
+{
+	struct dt_amx_config config = {.palette = 1};
+
+	if (rows == *have)
+		return;
+	*have = rows;
+	shape(&config, C_EVEN, rows, 64);
+	shape(&config, C_ODD, rows, 64);
+	shape(&config, A_EVEN, rows, depth);
+	shape(&config, A_ODD, rows, depth);
+	shape(&config, B_EVEN, depth / 4, 64);
+	shape(&config, B_ODD, depth / 4, 64);
+	tile_configure(amx, &config);
+}
+
 DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const uint8_t *w,
 			 size_t panel_bytes, int64_t panels, const uint8_t *next, const int8_t *x,
 			 const struct dt_xblock *xb, int64_t m, int64_t blocks)
 {
 	const int64_t halves = f == DT_FMT_Q6_K ? 2 : 1, depth = DT_QK / halves;
 	const int64_t rest = m % DT_AMX_ROWS, tiles = m / DT_AMX_ROWS + (rest > 0);
-	struct dt_amx_config config = {.palette = 1};
 	struct dt_amx_tiles amx;
 	struct stretch s;
+	int64_t have = 0;
 
-	shape(&config, C_FULL, DT_AMX_ROWS, 64);
-	shape(&config, C_REST, rest, 64);
-	shape(&config, A_FULL, DT_AMX_ROWS, depth);
-	shape(&config, A_REST, rest, depth);
-	shape(&config, WEIGHTS, depth / 4, 64);
-	tile_configure(&amx, &config);
 	for (int64_t p = 0; p < panels; p++, tile += DT_PANEL, w += panel_bytes) {
 		struct ahead ahead = {p + 1 < panels ? w + panel_bytes : next, 0};
 
@@ -166,14 +177,18 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 			int64_t r = 0;
 
 			fill(&s, f, w, blocks, b, n);
-			for (; r + DT_AMX_ROWS <= m; r += DT_AMX_ROWS)
+			for (; r + DT_AMX_ROWS <= m; r += DT_AMX_ROWS) {
+				configure(&amx, &have, DT_AMX_ROWS, depth);
 				blocks_of(&amx, tile + r * ld, ld, f, &s, &ahead,
 					  x + (r * blocks + b) * DT_QK, xb + r * blocks + b, blocks, n,
 					  DT_AMX_ROWS, b == 0, true);
-			if (rest)
+			}
+			if (rest) {
+				configure(&amx, &have, rest, depth);
 				blocks_of(&amx, tile + r * ld, ld, f, &s, &ahead,
 					  x + (r * blocks + b) * DT_QK, xb + r * blocks + b, blocks, n, rest,
 					  b == 0, false);
+			}
 		}
 	}
 	tile_release(&amx);

@@ -38,21 +38,21 @@ static void test_integers(void **state)
 
 		for (int i = 0; i < 1024; i++) {
 			a[i / 64][i % 64] = i < 64 ? 0x80 : (uint8_t)byte_of(1, i);
-			b[i / 64][i % 64] = i % 3 ? (uint8_t)byte_of(2, i) : 255;
+			b[i / 64][i % 64] = i % 3 ? (uint8_t)byte_of(2, i) : 0x80;
 			was[i / 64][i % 16] = c[i / 64][i % 16] = (int32_t)(rnd(3, i) * 1e6);
 		}
 		assert_int_equal(dt_amx_configure(&amx, &config), 0);
 		assert_int_equal(dt_amx_load(&amx, 0, c, 64), 0);
 		assert_int_equal(dt_amx_load(&amx, 1, a, 64), 0);
 		assert_int_equal(dt_amx_load(&amx, 2, b, 64), 0);
-		assert_int_equal(dt_amx_dot_su(&amx, 0, 1, 2), 0);
+		assert_int_equal(dt_amx_dot_ss(&amx, 0, 1, 2), 0);
 		assert_int_equal(dt_amx_store(&amx, 0, c, 64), 0);
 		for (int i = 0; i < 16; i++)
 			for (int j = 0; j < 16; j++) {
 				int64_t sum = was[i][j];
 
 				for (int k = 0; k < 4 * words && i < 13; k++)
-					sum += (int8_t)a[i][k] * (int64_t)b[k / 4][4 * j + k % 4];
+					sum += (int8_t)a[i][k] * (int64_t)(int8_t)b[k / 4][4 * j + k % 4];
 				assert_int_equal(c[i][j], sum);
 			}
 	}
@@ -68,8 +68,8 @@ static void test_refused(void **state)
 	assert_int_equal(dt_amx_configure(&amx, &c), 0);
 	assert_int_equal(dt_amx_zero(&amx, 3), -EINVAL);
 	assert_int_equal(dt_amx_load(&amx, 8, some, 64), -EINVAL);
-	assert_int_equal(dt_amx_dot_su(&amx, 0, 2, 1), -EINVAL);
-	assert_int_equal(dt_amx_dot_su(&amx, 0, 1, 1), -EINVAL);
+	assert_int_equal(dt_amx_dot_ss(&amx, 0, 2, 1), -EINVAL);
+	assert_int_equal(dt_amx_dot_ss(&amx, 0, 1, 1), -EINVAL);
 	c.rows[1] = 15;
 	assert_int_equal(dt_amx_configure(&amx, &c), 0);
 	assert_int_equal(dt_amx_dot_bf16(&amx, 0, 1, 2), -EINVAL);
