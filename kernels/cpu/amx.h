@@ -46,7 +46,7 @@ int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b);
 
 #ifdef AMX_PLAIN
 #define tile_configure(amx, config)	dt_amx_configure(amx, config)
-#define tile_release(amx)		((void)(amx))
+#define tile_release(amx)		((amx)->config = (struct dt_amx_config){0})
 #define tile_zero(amx, n)		dt_amx_zero(amx, n)
 #define tile_load(amx, n, from, stride) dt_amx_load(amx, n, from, stride)
 #define tile_store(amx, n, to, stride)	dt_amx_store(amx, n, to, stride)

@@ -20,6 +20,13 @@ static const struct dt_tile bf16 = {.pairs = true,
 				    .across = dt_tile_across_bf16,
 				    .lanes = dt_tile_lanes_bf16,
 				    .depth = dt_tile_depth_bf16};
+#define BY_AMX(name)                                                                                         \
+	{                                                                                                    \
+		.pairs = true, .begin = dt_tile_begin_##name, .end = dt_tile_end_##name,                     \
+		.mul = dt_tile_mul_##name, .turn = dt_tile_turn_v4, .along = dt_tile_along_bf16,             \
+		.across = dt_tile_across_bf16, .lanes = dt_tile_lanes_bf16, .depth = dt_tile_depth_bf16      \
+	}
+static const struct dt_tile amx = BY_AMX(amx), amx_plain = BY_AMX(amx_plain_v4);
 #endif
 
 void dt_tile_turn_plain(uint32_t *out, const uint32_t *in, int64_t n)
@@ -42,6 +49,17 @@ const struct dt_tile *dt_tile(enum dt_dtype t)
 		return &v3;
 #endif
 	return &plain;
+}
+
+const struct dt_tile *dt_tile_training(enum dt_dtype t)
+{
+#ifdef __x86_64__
+	const struct dt_isa *isa = dt_isa();
+
+	if (t == DT_BF16 && isa->bf16 && isa->amx)
+		return isa->amx == DT_AMX_TILES ? &amx : &amx_plain;
+#endif
+	return dt_tile(t);
 }
 
 bool dt_tile_int8(void)

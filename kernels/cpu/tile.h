@@ -3,8 +3,8 @@
  *
  * Operands are arrays of 32-bit words: one f32, or two bf16 neighbours along k (the first in the low half),
  * which processors with AVX512_BF16 multiply and add in one step. The result is f32. Every element of c is
- * summed over k in ascending order by one chain of multiply-adds, however many rows there are: its bits
- * depend on its own row of a and column of b only.
+ * summed over k in ascending order by one chain of multiply-adds (by AMX in tile_amx.c's order), however many
+ * rows there are: its bits depend on its own row of a and column of b only.
  */
 #ifndef DT_KERNELS_CPU_TILE_H
 #define DT_KERNELS_CPU_TILE_H
@@ -16,6 +16,9 @@ enum { DT_TILE_ROWS_FEW = 8, DT_TILE_ROWS_DIM = 512 };
 
 struct dt_tile {
 	bool pairs; /* a word is two bf16 */
+	/* NULL: nothing. What a thread calls before its first product and behind its last. */
+	void (*begin)(void);
+	void (*end)(void);
 	/*
 	 * c[i, j] = (accumulate ? c[i, j] : 0)
 	 *           + sum over w < words of a[i * a_row + w * a_word] . b[w * ldb + j],
@@ -80,6 +83,24 @@ struct dt_tile {
 
 /* The fastest on this processor for operands of this type. bf16 without AVX512_BF16 goes as f32 words. */
 const struct dt_tile *dt_tile(enum dt_dtype t);
+/*
+ * The same for the attention of training, whose tiles are full: bf16 by AMX where the processor has it. Few
+ * rows, as decoding has, and prompts, whose bits are decoding's, stay with dt_tile.
+ */
+const struct dt_tile *dt_tile_training(enum dt_dtype t);
+
+/* begin and end of a thread that multiplies with t. */
+static inline void dt_tile_begin(const struct dt_tile *t)
+{
+	if (t->begin)
+		t->begin();
+}
+
+static inline void dt_tile_end(const struct dt_tile *t)
+{
+	if (t->end)
+		t->end();
+}
 
 /* Words a row of d elements takes. */
 static inline int64_t dt_tile_words(const struct dt_tile *t, int64_t d)
@@ -116,6 +137,16 @@ DT_TILE_MUL(dt_tile_mul_plain);
 DT_TILE_MUL(dt_tile_mul_v3);
 DT_TILE_MUL(dt_tile_mul_v4);
 DT_TILE_MUL(dt_tile_mul_bf16);
+DT_TILE_MUL(dt_tile_mul_amx);
+DT_TILE_MUL(dt_tile_mul_amx_plain_v3);
+DT_TILE_MUL(dt_tile_mul_amx_plain_v4);
+#define DT_TILE_OF_THREAD(name) void name(void)
+DT_TILE_OF_THREAD(dt_tile_begin_amx);
+DT_TILE_OF_THREAD(dt_tile_begin_amx_plain_v3);
+DT_TILE_OF_THREAD(dt_tile_begin_amx_plain_v4);
+DT_TILE_OF_THREAD(dt_tile_end_amx);
+DT_TILE_OF_THREAD(dt_tile_end_amx_plain_v3);
+DT_TILE_OF_THREAD(dt_tile_end_amx_plain_v4);
 #define DT_TILE_OF_ROWS(name)                                                                                \
 	void name(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,           \
 		  enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d,                     \

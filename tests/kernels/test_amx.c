@@ -10,6 +10,7 @@
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/quant.h"
+#include "kernels/cpu/tile.h"
 
 static struct dt_amx_config shapes(int rows, int words)
 {
@@ -186,10 +187,15 @@ static void test_smallest(void **state)
 static const struct kernel {
 	const char *name;
 	dt_quant_mul_fn *quants, *bf16;
+	struct dt_tile tile;
 } kernels[] = {
-	{"stand-in, AVX2", dt_quant_mul_amx_plain_v3, dt_quant_mul_bf16_amx_plain_v3},
-	{"stand-in, AVX-512", dt_quant_mul_amx_plain_v4, dt_quant_mul_bf16_amx_plain_v4},
-	{"instructions", dt_quant_mul_amx, dt_quant_mul_bf16_amx},
+#define TILE(name)                                                                                           \
+	{                                                                                                    \
+		.begin = dt_tile_begin_##name, .end = dt_tile_end_##name, .mul = dt_tile_mul_##name          \
+	}
+	{"stand-in, AVX2", dt_quant_mul_amx_plain_v3, dt_quant_mul_bf16_amx_plain_v3, TILE(amx_plain_v3)},
+	{"stand-in, AVX-512", dt_quant_mul_amx_plain_v4, dt_quant_mul_bf16_amx_plain_v4, TILE(amx_plain_v4)},
+	{"instructions", dt_quant_mul_amx, dt_quant_mul_bf16_amx, TILE(amx)},
 };
 
 static bool can(const struct kernel *k)
@@ -321,6 +327,73 @@ static void test_bf16_panels(void **state)
 	}
 }
 
+/* Products of attention's tiles: bands, edges of a sequence, odd heads; a of words that lie DT_TILE apart. */
+static const struct product {
+	int64_t rows, cols, words;
+	bool across, accumulate;
+} products[] = {
+	{16, 64, 32, false, false}, {16, 16, 8, false, false}, {7, 48, 20, false, false},
+	{1, 32, 33, false, false},  {16, 64, 8, false, true},  {9, 144, 24, false, true},
+	{16, 128, 32, false, true}, {64, 64, 32, true, true},  {16, 80, 24, true, true},
+	{64, 144, 32, true, true},  {16, 64, 8, true, true},
+};
+
+enum { LD = 160, TALL = 80 }; /* of all operands, with room behind what is read and written */
+
+/* Word w of row i of a product's first operand. */
+static int64_t word_at(const struct product *p, int64_t i, int64_t w)
+{
+	return p->across ? w * DT_TILE + i : i * LD + w;
+}
+
+static void check_product(const struct kernel *k, const struct product *p)
+{
+	static uint32_t a[TALL * LD], b[TALL * LD];
+	static float was[TALL * LD], c[TALL * LD];
+	const bool trap = k == &kernels[2] && dt_isa()->amx != DT_AMX_TILES;
+
+	for (int64_t i = 0; i < TALL * LD; i++) { /* what is not the operands' is NaN */
+		a[i] = b[i] = 0x7fc07fc0;
+		was[i] = (float)rnd(12, i);
+	}
+	for (int64_t w = 0; w < p->words; w++) {
+		for (int64_t i = 0; i < p->rows; i++)
+			a[word_at(p, i, w)] = dt_f32_to_bf16((float)rnd(13, i * LD + w)) |
+					      (uint32_t)dt_f32_to_bf16((float)rnd(14, i * LD + w)) << 16;
+		for (int64_t j = 0; j < p->cols; j++)
+			b[w * LD + j] = dt_f32_to_bf16((float)rnd(15, w * LD + j)) |
+					(uint32_t)dt_f32_to_bf16((float)rnd(16, w * LD + j)) << 16;
+	}
+	memcpy(c, was, sizeof c);
+	if (trap)
+		amx_trap_begin();
+	k->tile.begin();
+	k->tile.mul(c, LD, a, p->across ? 1 : LD, p->across ? DT_TILE : 1, b, LD, p->rows, p->cols, p->words,
+		    p->accumulate);
+	k->tile.end();
+	if (trap && amx_trap_end() == 0)
+		fail_msg("%s: none was met", k->name);
+	for (int64_t i = 0; i < TALL; i++)
+		for (int64_t j = 0; j < LD; j++) {
+			const bool inside = i < p->rows && j < p->cols;
+			float want = inside && !p->accumulate ? 0 : was[i * LD + j];
+
+			for (int64_t w = 0; inside && w < p->words; w += 16)
+				want = reference(want, (uint16_t *)(a + word_at(p, i, w)),
+						 2 * (word_at(p, i, 1) - word_at(p, i, 0)),
+						 (uint16_t *)(b + w * LD + j), 2 * LD,
+						 (int)(p->words - w < 16 ? p->words - w : 16));
+			check_bits(k->name, i, j, c[i * LD + j], want);
+		}
+}
+
+static void test_attention_tiles(void **state)
+{
+	for (const struct kernel *k = kernels; k < kernels + 3; k++)
+		for (size_t i = 0; can(k) && i < sizeof products / sizeof *products; i++)
+			check_product(k, &products[i]);
+}
+
 static int setup(void **state)
 {
 	struct dt_dev *dev;
@@ -346,9 +419,13 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_integers), cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_bf16),	 cmocka_unit_test(test_smallest),
-		cmocka_unit_test(test_quants),	 cmocka_unit_test(test_bf16_panels),
+		cmocka_unit_test(test_integers),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_bf16),
+		cmocka_unit_test(test_smallest),
+		cmocka_unit_test(test_quants),
+		cmocka_unit_test(test_bf16_panels),
+		cmocka_unit_test(test_attention_tiles),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -3,6 +3,7 @@
  * checked by finite differences; paged attention against the same, and against itself cut otherwise.
  */
 #include "check.h"
+#include "kernels/cpu/tile.h"
 
 static struct dt_dev *dev;
 
@@ -528,6 +529,10 @@ int main(void)
 		cmocka_unit_test(test_blocks_behind_the_window),
 	};
 
+	if (getenv("DT_AMX") && !dt_tile_training(DT_BF16)->begin) {
+		puts("no AVX512_BF16: attention here has no tiles of AMX");
+		return 77;
+	}
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
