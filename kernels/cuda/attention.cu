@@ -1,53 +1,9 @@
-/* Forward. Reads q and writes o once; k and v are read once for every 64 queries that see them. */
-#include "kernels/cuda/attention.h"
+/* Forward of whole sequences. */
+#include "kernels/cuda/attention_mma.h"
 
 template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(struct dt_attn_args a)
 {
-	uint16_t *q = (uint16_t *)dt_shared(), *k = q + DT_TILE * (D + 8), *v = k + DT_TILE * (D + 8);
-	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
-	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_TILE; /* the longest first */
-	const int64_t query = q0 + warp * 16 + lane / 4;
-	const uint16_t *rows = (const uint16_t *)a.qkv + b * a.seq * a.width;
-	const uint16_t *keys = rows + dt_attn_keys(a, kv), *values = rows + dt_attn_values(a, kv);
-	const int64_t from = a.window && q0 >= a.window ? (q0 - a.window + 1) / DT_TILE * DT_TILE : 0;
-	float s[8][4], o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0}, shrink[2];
-
-	DT_UNROLL
-	for (int i = 0; i < D / 2; i++)
-		o[i / 4][i % 4] = 0;
-	dt_attn_load<D>(q, rows + h * a.d, a.width, q0, a.seq, a.d, a.fast);
-	dt_attn_load<D>(k, keys, a.width, from, a.seq, a.d, a.fast);
-	dt_cp_commit();
-	for (int64_t j = from; j <= q0; j += DT_TILE) {
-		const bool edge = j + DT_TILE > q0 || (a.window && q0 + DT_TILE - j > a.window);
-
-		dt_cp_wait<0>();
-		__syncthreads(); /* these keys are there; the values before have been used */
-		dt_attn_load<D>(v, values, a.width, j, a.seq, a.v, a.fast);
-		dt_cp_commit();
-		dt_attn_scores<T, D>(s, q, warp * 16, k);
-		__syncthreads(); /* the keys have been used */
-		if (j + DT_TILE <= q0)
-			dt_attn_load<D>(k, keys, a.width, j + DT_TILE, a.seq, a.d, a.fast);
-		dt_cp_commit();
-		dt_attn_soften(s, shrink, max, sum, a, query, j, edge);
-		dt_attn_shrink(o, shrink);
-		dt_cp_wait<1>();
-		__syncthreads(); /* the values are there */
-		dt_attn_gather<T, D>(o, s, v);
-	}
-	dt_cp_wait<0>();
-	DT_UNROLL
-	for (int i = 0; i < 2; i++) {
-		sum[i] = dt_quad_sum(sum[i]);
-		if (lane % 4 == 0 && query + 8 * i < a.seq)
-			a.lse[(b * a.heads + h) * a.seq + query + 8 * i] = max[i] / DT_LOG2E + logf(sum[i]);
-	}
-	/* The warp is the only one to read these rows of q. */
-	dt_attn_store<T, D>((uint16_t *)a.out + b * a.seq * a.heads * a.v + h * a.v, a.heads * a.v,
-			    q + warp * 16 * (D + 8), o, 1 / sum[0], 1 / sum[1], q0 + warp * 16, a.seq, a.v,
-			    a.fast);
+	dt_attn_forward_tile<T, D>(a);
 }
 
 /* A warp has a query: lanes are keys for the scores, columns for the sum of values. */

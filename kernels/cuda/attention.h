@@ -2,7 +2,8 @@
  * What the attention kernels share. 16-bit types: a block has 64 queries (or keys) of a head, a warp 16 of
  * them, against tiles of 64 of the other; products are mma.sync, and what one product leaves in registers is
  * the first operand of the next (Dao, FlashAttention-2, 2023, section 3). Heads are padded with zeros to 64,
- * 128 or 256. f32: a warp has one row, for parity and not for speed.
+ * 128 or 256. f32: a warp has one row, for parity and not for speed. attention_mma.h
+ * has the kernels by tiles.
  */
 #ifndef DT_KERNELS_CUDA_ATTENTION_H
 #define DT_KERNELS_CUDA_ATTENTION_H
@@ -91,18 +92,23 @@ DT_DEVICE bool dt_attn_in(const struct dt_attn_range &r, int i)
 	return (unsigned)(i - r.first) < r.n;
 }
 
-/* Rows [row, row + 64) below `rows`, D columns of which d are there, at from + r * width. 128 threads. */
+/* Rows row .. end - 1 of a matrix; past those a tile is zero. */
+struct dt_attn_rows {
+	int64_t row, end;
+};
+
+/* 64 rows, D columns of which d are there, at from + row * width. 128 threads. */
 template <int D>
-DT_DEVICE void dt_attn_load(uint16_t *tile, const void *from, int64_t width, int64_t row, int64_t rows,
+DT_DEVICE void dt_attn_load(uint16_t *tile, const void *from, int64_t width, struct dt_attn_rows rows,
 			    int64_t d, bool fast)
 {
 	const uint16_t *src = (const uint16_t *)from;
 
 	for (int i = (int)threadIdx.x; i < DT_TILE * D / 8; i += 128) {
 		const int r = i / (D / 8), c = i % (D / 8) * 8;
-		const uint16_t *at = src + (row + r) * width + c;
+		const uint16_t *at = src + (rows.row + r) * width + c;
 		uint16_t *to = tile + r * (D + 8) + c;
-		const bool in = row + r < rows;
+		const bool in = rows.row + r < rows.end;
 
 		if (fast) {
 			dt_cp_async(to, in && c < d ? at : src, in && c < d ? 16 : 0);
@@ -213,13 +219,13 @@ DT_DEVICE float dt_quad_max(float v)
 }
 
 /*
- * Products become weights exp(scale (s - max)) of rows query and query + 8 and of keys key .. key + 8 N - 1;
+ * Products become weights exp(scale (s - max)) of rows query and query + 8 and of a tile w of keys;
  * max (of exponents of 2) and sum go on, shrink is what comes of all that was added up before. sum is of this
  * lane's columns.
  */
-template <int N>
+template <int N, class A, class W>
 DT_DEVICE void dt_attn_soften(float (&s)[N][4], float (&shrink)[2], float (&max)[2], float (&sum)[2],
-			      const struct dt_attn_args &a, int64_t query, int64_t key, bool edge)
+			      const A &a, const W &w, int64_t query, bool edge)
 {
 	const int col = (int)threadIdx.x % 4 * 2;
 	const float k = dt_attn_unit(s, a.scale, a.cap);
@@ -229,7 +235,7 @@ DT_DEVICE void dt_attn_soften(float (&s)[N][4], float (&shrink)[2], float (&max)
 		float top = DT_NEGINF, base, add = 0;
 
 		if (edge) {
-			const struct dt_attn_range in = dt_attn_keys_seen(a, query + 8 * h, key);
+			const struct dt_attn_range in = dt_attn_keys_seen(a, w, query + 8 * h);
 
 			DT_UNROLL
 			for (int i = 0; i < 2 * N; i++) {
@@ -307,6 +313,9 @@ static inline int64_t dt_attn_wide(const struct dt_attn_args &a)
 {
 	return a.d > a.v ? a.d : a.v;
 }
+
+/* attention_backward.cu: a.dot of n rows and heads. */
+int dt_attn_dots(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t n);
 
 /* One of the instances of kernel<T, D> for 16-bit types, w wide; NULL: a head that is too wide. */
 #define DT_ATTN_PICK(kernel, type, w)                                                                        \

@@ -34,6 +34,9 @@ struct alignas(16) uint4 {
 struct alignas(8) uint2 {
 	uint32_t x, y;
 };
+struct alignas(8) float2 {
+	float x, y;
+};
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
