@@ -1,7 +1,7 @@
 /*
- * Attention by tiles of 64 queries and 64 keys; its backward is attention_mma_backward.h. What is multiplied is
- * the same for whole sequences (dt_attn_args, below) and for spans (dt_span_args of attention_span.h). For each
- * of them there is what is not:
+ * Attention by tiles of 64 queries and 64 keys; its backward is attention_mma_backward.h. What is multiplied
+ * is the same for whole sequences (dt_attn_args, below) and for spans (dt_span_args of attention_span.h). For
+ * each of them there is what is not:
  *   dt_attn_k, _v              a head of the keys, of the values; dt_attn_kv_width: from a row to the next
  *   dt_attn_walk_of            the tiles of keys that a block of queries meets, one after another;
  *                              dt_attn_keys_seen: the keys of a tile that a query sees

@@ -2,16 +2,17 @@
  * What attention over spans of keys is beside that over whole sequences, for the kernels by tiles
  * (attention_mma.h) and by rows.
  *
- * Positions of queries and the first that they see ascend. So of a block of queries the first and the last row
- * bound what is seen, and the queries that see any of a block of keys follow one another. A tile of keys begins
- * with a position that some query of the block sees, not with a multiple of 64, and has up to 64 that follow
- * one another in a run; a tile of queries begins with one that sees a key of the block. What no query sees is
- * neither read nor multiplied.
+ * Positions of queries ascend, and so does the first that they see. The first and the last row of a block
+ * of queries thus bound what it sees, and the queries that see any of a block of keys follow one another. A
+ * tile of keys begins with a position that some query of the block sees, not with a multiple of 64, and has
+ * up to 64 that follow one another in a run; a tile of queries begins with one that sees a key of the block.
+ * Tiles that no query sees are neither read nor multiplied.
  *
- * A tile of 64 queries and 64 keys of a head is 2 * 64 * 64 * (d + v) flops forward, 2 * 64 * 64 * (2 d + v) for dq
- * and 2 * 64 * 64 * (2 d + 2 v) for dk and dv. A document of n tokens that begins with a tile of queries and is
- * alone in its tiles is t (t + 1) / 2 tiles, t = ceil(n / 64); n documents of 64 tokens are n tiles where they
- * begin with tiles, else 2 n: of each block of queries two documents are met, of each block of keys likewise.
+ * A tile of 64 queries and 64 keys of a head is 2 * 64 * 64 * (d + v) flops forward, 2 * 64 * 64 * (2 d + v)
+ * for dq and 2 * 64 * 64 * (2 d + 2 v) for dk and dv, d and v as padded. A document of n tokens that begins
+ * with a block of queries is t (t + 1) / 2 tiles, t = ceil(n / 64). One that begins elsewhere is shared by
+ * one more block: n documents of 64 tokens one after another are n tiles where they begin with blocks, else
+ * up to 2 n + 1, of n + 1 blocks.
  */
 #ifndef DT_KERNELS_CUDA_ATTENTION_SPAN_H
 #define DT_KERNELS_CUDA_ATTENTION_SPAN_H
