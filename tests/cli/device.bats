@@ -244,6 +244,30 @@ mpi_here() {
     done
 }
 
+@test "documents kept apart and sequences cut over cp on emulated cards: by rows in fp32, by tiles in bf16 and fp16" {
+    need_emulation
+    mpi_here
+    local layout how precision bound
+    export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
+    dt-rollout prompts count:3 --count 300 --seed 9 | jq -c '{text: (.prompt + .completion)}' >apart.jsonl
+    dt-dataset build --tokenizer byte --pack documents --out apart.h5 apart.jsonl
+    local more=(--model llama-tiny --data apart.h5 --seq 128 --microbatch 1 --lr 1e-3 --no-mfu --threads 1 --comm-timeout 300
+        --steps 2 --global-batch 1)
+    dt-train "${more[@]}" --precision fp32 >one.jsonl
+    dt-train "${more[@]}" --precision fp32 --documents joined >joined.jsonl
+    ! agrees one.jsonl joined.jsonl 1e-3 || false # documents count
+    one_of 3 "cp2 gather bf16 2e-3" "cp1 auto bf16 2e-3" "cp2 ring bf16 2e-3" "cp2 ulysses bf16 2e-3" "cp1 auto fp16 2e-3" \
+        "cp2 ring fp32 1e-5" "cp2 gather fp16 2e-3" "cp1 auto fp32 1e-5"
+    for run in "${some[@]}"; do
+        echo "$run"
+        read -r layout how precision bound <<<"$run"
+        mpirun -np "${layout#cp}" dt-train-emulated --device cuda "${more[@]}" --precision "$precision" --layout "$layout" \
+            --cp-comm "$how" >two.jsonl
+        agrees one.jsonl two.jsonl "$bound"
+        jq -en --slurpfile a one.jsonl --slurpfile b two.jsonl "[range(2) | \$b[.].grad_norm / \$a[.].grad_norm - 1 | fabs] | max < 10 * $bound"
+    done
+}
+
 @test "layouts over NCCL from emulated card to emulated card agree with one rank on the processor" {
     need_emulation
     mpi_here
