@@ -2,7 +2,9 @@
 #include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/attention_span.h"
 
-template <class T, int D> __global__ void __launch_bounds__(128) span_tile_kernel(struct dt_span_args a)
+/* Of heads of 128 three blocks fit an SM's shared memory: for as many there are to be registers. */
+template <class T, int D>
+__global__ void __launch_bounds__(128, D == 128 ? 3 : 1) span_tile_kernel(struct dt_span_args a)
 {
 	dt_attn_forward_tile<T, D>(a);
 }

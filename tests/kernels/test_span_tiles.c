@@ -289,13 +289,9 @@ static void check(struct span_case *c, enum dt_dtype t, bool add)
 /* Two sequences of heads d wide (values v), with 8 or 3 columns of nobody: rows of 16 bytes, or of less. */
 static struct span_case heads(int64_t d, int64_t v, int64_t pad)
 {
-	return (struct span_case){.p = {.batch = 2,
-					.heads = 2,
-					.kv_heads = 1,
-					.head_dim = d,
-					.value_dim = v,
-					.scale = 2.f / sqrtf((float)d)},
-				  .pad = pad};
+	const struct dt_attn p = {2, 0, 2, 1, d, 0, 2.f / sqrtf((float)d), 0, v};
+
+	return (struct span_case){.p = p, .pad = pad};
 }
 
 static void test_documents(void **state)
