@@ -2,6 +2,7 @@
 #include "plan/context.h"
 #include "plan/memory_priv.h"
 #include "plan/outer.h"
+#include "plan/reform.h"
 #include "plan/states.h"
 
 #include "plan/tiles.h"
@@ -191,6 +192,15 @@ static void put_sync(struct dt_plan_builder *b, const struct dt_run *s, const st
 	}
 }
 
+/* A card holds the arena of one trainer: when ranks re-form, the state of the old one is in the host's memory. */
+static void put_carried(struct dt_plan_builder *b)
+{
+	if (b->r->watch.elastic && b->r->on_card)
+		dt_plan_elsewhere(b, DT_PLACE_HOST, DT_B_CARRIED, DT_MEM_WEIGHTS,
+				  (int64_t)dt_reform_state(b->plan), "state while ranks re-form",
+				  "weights, masters, states and copies");
+}
+
 /* Of what is frozen there are weights alone. */
 static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
 		       struct dt_coords at)
@@ -230,6 +240,7 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 		      l->share);
 	put_drawn(b, s, l);
 	put_whole(b);
+	put_carried(b);
 #undef STATE
 	if (s->reproducible)
 		dt_plan_flat(b, DT_B_FIXED, DT_MEM_GRADS, DT_I64, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,

@@ -4,25 +4,22 @@ const enum dt_buf_id dt_reform_carried[DT_REFORM_CARRIED] = {
 	DT_B_WEIGHTS,	  DT_B_MASTER,	    DT_B_OPTIM1,     DT_B_OPTIM2,
 	DT_B_PEER_MASTER, DT_B_PEER_OPTIM1, DT_B_PEER_OPTIM2};
 
-static int state_bytes(const struct dt_run *r, struct dt_coords at, uint64_t *sum, struct dt_err *err)
+uint64_t dt_reform_state(const struct dt_memory_plan *p)
 {
-	struct dt_memory_plan p;
-	int rc = dt_memory_plan(r, at, &p, err);
+	uint64_t sum = 0;
 
-	if (rc < 0)
-		return rc;
 	for (int i = 0; i < DT_REFORM_CARRIED; i++) {
-		const struct dt_buf *b = dt_memory_find(&p, dt_reform_carried[i], -1);
+		const struct dt_buf *b = dt_memory_find(p, dt_reform_carried[i], -1);
 
-		*sum += b ? b->bytes : 0;
+		sum += b ? b->bytes : 0;
 	}
-	dt_memory_plan_release(&p);
-	return 0;
+	return sum;
 }
 
 int dt_reform_bytes(const struct dt_run *r, struct dt_coords at, uint64_t *ret, struct dt_err *err)
 {
 	struct dt_run less = *r;
+	struct dt_memory_plan before, after;
 	int rc;
 
 	*ret = 0;
@@ -30,7 +27,15 @@ int dt_reform_bytes(const struct dt_run *r, struct dt_coords at, uint64_t *ret, 
 		return 0;
 	less.layout.dp--;
 	at.dp = 0;
-	rc = state_bytes(r, at, ret, err);
-	return rc < 0 ? rc : state_bytes(&less, at, ret, err);
+	rc = dt_memory_plan(r, at, &before, err);
+	if (rc < 0)
+		return rc;
+	rc = dt_memory_plan(&less, at, &after, err);
+	if (rc == 0) {
+		*ret = r->on_card ? after.arena_bytes : dt_reform_state(&before) + dt_reform_state(&after);
+		dt_memory_plan_release(&after);
+	}
+	dt_memory_plan_release(&before);
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -127,8 +127,10 @@ void dt_room_print(const struct dt_room *room, const struct dt_fit_query *q, con
 
 	print_disk(room, q, f, out);
 	if (reform)
-		fprintf(out, "while ranks re-form after a loss: %s, weights and states of two layouts\n",
-			dt_format_size(reform, mem, sizeof(mem)));
+		fprintf(out, "%s: %s, %s\n",
+			q->run.on_card ? "after the loss of a rank" : "while ranks re-form after a loss",
+			dt_format_size(reform, mem, sizeof(mem)),
+			q->run.on_card ? "the layout of one rank less" : "weights and states of two layouts");
 	if (room->device == 0)
 		return;
 	putc('\n', out);

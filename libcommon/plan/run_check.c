@@ -333,7 +333,6 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 			   : l->zero && !r->watch.peer_copy		    ? "ZeRO without --peer-copy 1"
 			   : r->sync.kind				    ? "--sync"
 			   : r->offload.what				    ? "--offload"
-			   : r->on_card					    ? "a card"
 			   : r->trace					    ? "--trace"
 			   : r->noise_scale				    ? "--noise-scale"
 			   : r->momentum_correction			    ? "--momentum-correction"

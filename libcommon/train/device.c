@@ -79,25 +79,32 @@ int arena_open(struct trainer *t, struct dt_err *err)
 	return rc < 0 ? dt_err_sys(err, rc, "cannot set up the device") : open_messages(t, err);
 }
 
-void arena_close(struct trainer *t)
+void arena_leave(struct trainer *t)
 {
 	const char *staged;
 
-	if (!t->dev || dt_dev_is_host(t->dev)) {
-		if (t->arena.base)
-			dt_buffer_unshare(t->world, t->arena.base, t->arena.bytes);
-		dt_arena_release(&t->arena);
+	if (!t->arena.base)
 		return;
-	}
-	for (int i = 0; i < t->nhost; i++)
-		dt_arena_release(&t->host[i]);
 	dt_world_device(t->world, NULL, &staged, NULL);
 	dt_dev_free(t->dev, t->arena.base);
 	for (int i = 0; i < 2; i++) {
 		dt_dev_host_free(t->dev, t->stage[i]);
 		dt_event_close(t->staged[i]);
 	}
-	t->arena.base = NULL;
+	t->arena = (struct dt_arena){0};
+}
+
+void arena_close(struct trainer *t)
+{
+	if (!t->dev || dt_dev_is_host(t->dev)) {
+		if (t->arena.base)
+			dt_buffer_unshare(t->world, t->arena.base, t->arena.bytes);
+		dt_arena_release(&t->arena);
+		return;
+	}
+	arena_leave(t);
+	for (int i = 0; i < t->nhost; i++)
+		dt_arena_release(&t->host[i]);
 }
 
 bool arena_has(const struct trainer *t, const void *p)
@@ -144,6 +151,14 @@ int device_put(struct trainer *t, void *to, const void *from, size_t n, struct d
 	if (rc == 0)
 		rc = dt_dev_sync(t->dev);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy to the device") : 0;
+}
+
+int state_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err)
+{
+	if (!dt_dev_is_host(t->dev))
+		return device_put(t, to, from, n, err);
+	memcpy(to, from, n);
+	return 0;
 }
 
 /* The copy of one part runs while the part before is moved to where it belongs. */

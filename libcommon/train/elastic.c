@@ -48,6 +48,48 @@ static void drop_memory(struct trainer *t)
 	}
 }
 
+/* Where buffer id of the state is that the new trainer is made of. */
+static char *kept_at(const struct trainer *t, enum dt_buf_id id)
+{
+	char *at = t->carried;
+
+	if (dt_dev_is_host(t->dev))
+		return dt_plan_address(&t->plan, t->arena.base, id, -1);
+	for (int i = 0; i < DT_REFORM_CARRIED; i++) {
+		const struct dt_buf *b = dt_memory_find(&t->plan, dt_reform_carried[i], -1);
+
+		if (dt_reform_carried[i] == id)
+			return b ? at : NULL;
+		at += b ? b->bytes : 0;
+	}
+	return NULL;
+}
+
+/* The state leaves the card, whose memory is the next trainer's. */
+static int leave_card(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	if (!t->arena.base)
+		return 0;
+	for (int i = 0; i < DT_REFORM_CARRIED && rc == 0; i++) {
+		const struct dt_buf *b = dt_memory_find(&t->plan, dt_reform_carried[i], -1);
+
+		if (b)
+			rc = device_get(t, kept_at(t, b->id), t->arena.base + b->offset, b->bytes, err);
+	}
+	if (rc < 0)
+		return rc;
+	arena_leave(t);
+	t->store.weights.p = kept_at(t, DT_B_WEIGHTS);
+	t->store.master.p = kept_at(t, DT_B_MASTER) ? kept_at(t, DT_B_MASTER) : t->store.weights.p;
+	t->optim.state[0].p = kept_at(t, DT_B_OPTIM1);
+	t->optim.state[1].p = kept_at(t, DT_B_OPTIM2);
+	for (int k = 0; k < PEER_STATES; k++)
+		t->peer.state[k] = (float *)(void *)kept_at(t, peer_copies[k]);
+	return 0;
+}
+
 /* Nothing of this trainer runs any more, nor waits for other ranks; its state stays. */
 static void quiesce(struct trainer *t)
 {
@@ -118,7 +160,7 @@ static int carry(struct trainer *t, const struct trainer *old, enum dt_buf_id id
 		return dt_err_set(err, -EIO, "the state of %llu bytes does not fit another layout",
 				  (unsigned long long)to->bytes);
 	if (have)
-		memcpy(t->arena.base + to->offset, old->arena.base + from->offset, to->bytes);
+		rc = state_put(t, t->arena.base + to->offset, kept_at(old, id), to->bytes, err);
 	for (size_t at = 0; at < to->bytes && rc == 0 && !m->alike; at += PART)
 		rc = dt_broadcast(dt_mesh_comm(&t->mesh, DT_ON_ALL), t->arena.base + to->offset + at,
 				  to->bytes - at < PART ? to->bytes - at : PART, DT_U8, m->root,
@@ -214,7 +256,7 @@ static int make(struct trainer *t, struct trainer *old, const struct meeting *m,
 	int rc;
 
 	dt_world_info(w, &info);
-	run.layout.dp = info.size;
+	run.layout.dp = run.layout.dp ? info.size : 0; /* none was named: the trainer takes all ranks */
 	run.global_batch = m->all.global_batch;
 	run.accumulation = 0;
 	run.save.overwrite = false;
@@ -240,11 +282,14 @@ static int attempt(struct trainer *t, struct trainer **old, struct trainer **mad
 		choose(old, made, m);
 		rc = catch_up(*old, m, err);
 	}
-	if (rc == 0) {
-		if (*old)
+	if (rc == 0 && *old) {
+		if (dt_dev_is_host((*old)->dev))
 			drop_memory(*old);
-		rc = make(t, *old, m, r, w, log, err);
+		else
+			rc = leave_card(*old, err);
 	}
+	if (rc == 0)
+		rc = make(t, *old, m, r, w, log, err);
 	free(m->v);
 	m->v = NULL;
 	return rc;

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-static const enum dt_buf_id copies[PEER_STATES] = {DT_B_PEER_MASTER, DT_B_PEER_OPTIM1, DT_B_PEER_OPTIM2};
+const enum dt_buf_id peer_copies[PEER_STATES] = {DT_B_PEER_MASTER, DT_B_PEER_OPTIM1, DT_B_PEER_OPTIM2};
 
 static struct dt_comm *ring(const struct trainer *t)
 {
@@ -26,7 +26,7 @@ void peer_bind(struct trainer *t)
 	p->ready = -1;
 	p->grads = dt_plan_address(&t->plan, t->arena.base, DT_B_PEER_GRADS, -1);
 	for (int k = 0; k < PEER_STATES; k++)
-		p->state[k] = dt_plan_address(&t->plan, t->arena.base, copies[k], -1);
+		p->state[k] = dt_plan_address(&t->plan, t->arena.base, peer_copies[k], -1);
 }
 
 struct dt_states peer_states(const struct trainer *t)
@@ -149,8 +149,7 @@ static int move(struct trainer *t, const struct trainer *old, int64_t was, int k
 	src = (copy ? copy_of(old, old->peer.state[k], u) : own(old, k, u)) + (lo - r * was);
 	if (from != d)
 		return dt_send(c, src, n, DT_F32, d, 0, "state of the run", err);
-	memcpy(dst, src, n * sizeof(*dst));
-	return 0;
+	return state_put(t, dst, src, n * sizeof(*dst), err);
 }
 
 int peer_hand_over(struct trainer *t, const struct trainer *old, const struct peer_place *v, int size,

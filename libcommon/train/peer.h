@@ -20,6 +20,8 @@ struct dt_optim;
 
 enum { PEER_STATES = 3 }; /* masters and two states */
 
+extern const enum dt_buf_id peer_copies[PEER_STATES];
+
 /* A rank of an epoch, and with how many it shared the states. */
 struct peer_place {
 	int64_t epoch, rank, size;

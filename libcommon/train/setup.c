@@ -84,6 +84,8 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 	ema_bind(t);
 	beside_bind(t);
 	if (rc == 0)
+		rc = host_buffer(t, DT_B_CARRIED, &t->carried, err);
+	if (rc == 0)
 		rc = compressed_bind(t, err);
 	if (rc == 0)
 		rc = backup_open(t, err);

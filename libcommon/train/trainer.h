@@ -27,6 +27,7 @@
  *   inject  faults on request    inject.c
  *   corrupt its own faults       check.c
  *   born    its first rank       elastic.c
+ *   carried what left its card   elastic.c
  */
 #ifndef DT_TRAIN_TRAINER_H
 #define DT_TRAIN_TRAINER_H
@@ -103,7 +104,7 @@ struct trainer {
 	struct dt_dev *dev;
 	struct dt_exec exec;
 	struct dt_arena arena;	 /* on the device */
-	struct dt_arena host[4]; /* of a card's run: buffers that the processor works on */
+	struct dt_arena host[8]; /* of a card's run: buffers that the processor works on */
 	int nhost;
 	struct dt_comm_card card;   /* its, where it is one */
 	void *stage[2];		    /* where that is not the host's memory: pinned, for copies */
@@ -143,6 +144,7 @@ struct trainer {
 	int ninject;
 	double inject_begun; /* when the step or part under way was */
 	int born;	     /* this process's rank in the first epoch of an elastic run */
+	char *carried; /* of a card's elastic run: room in the host's memory (DT_B_CARRIED) */
 
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */
@@ -217,6 +219,7 @@ int trainer_check_room(struct trainer *t, struct dt_err *err);
 int device_open(struct trainer *t, int nthreads, struct dt_err *err);
 int arena_open(struct trainer *t, struct dt_err *err);
 void arena_close(struct trainer *t);
+void arena_leave(struct trainer *t); /* a card's memory alone is given back */
 bool arena_has(const struct trainer *t, const void *p); /* the device's memory of it */
 /*
  * A buffer of the plan that the processor works on: in the arena, or of a card's run in memory of the host,
@@ -226,6 +229,8 @@ int host_buffer(struct trainer *t, enum dt_buf_id id, void *ret, struct dt_err *
 /* Between the host and the arena of a device that the host cannot reach; done when they return. */
 int device_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
 int device_get(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
+/* Of the host, to the arena wherever that is. */
+int state_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
 /* Initial values of elements [first, first + n) of a parameter, to the arena. */
 int device_init_param(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *to,
 		      struct dt_err *err);
