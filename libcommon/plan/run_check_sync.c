@@ -20,7 +20,6 @@ static const char *needs_others(const struct dt_run *r)
 	       : r->teacher.file	       ? "--teacher"
 	       : r->reproducible	       ? "--reproducible: who is early is never the same"
 	       : r->offload.what	       ? "--offload"
-	       : r->on_card		       ? "a card: its work is queued ahead"
 	       : r->sync.from		       ? "--sync-from"
 					       : NULL;
 }
@@ -44,6 +43,7 @@ static int check_served(const struct dt_run *r, struct dt_err *err)
 	const struct dt_layout *l = &r->layout;
 	const bool ages = r->sync.kind == DT_SYNC_ASYNC || r->sync.kind == DT_SYNC_HOGWILD;
 	const char *what = needs_others(r)			     ? needs_others(r)
+			   : r->on_card ? "a card"
 			   : r->no_master			     ? "--no-master"
 			   : r->qat				     ? "--qat"
 			   : r->loss_scale != 1			     ? "a loss scale (fp16)"
