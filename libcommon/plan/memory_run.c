@@ -66,6 +66,10 @@ static void put_state(struct dt_plan_builder *b, struct dt_coords at, int i, con
 	char name[40];
 
 	snprintf(name, sizeof(name), "optimizer state %d", i + 1);
+	if (s->shape == DT_STATE_EACH && dt_run_served(b->r)) {
+		dt_plan_on_host(b, id[i], DT_MEM_OPTIM, s->dtype, numel, DT_PH_FORWARD, name, formula);
+		return;
+	}
 	if (s->shape == DT_STATE_EACH) {
 		dt_plan_flat(b, id[i], DT_MEM_OPTIM, s->dtype, numel, DT_PH_FORWARD, DT_PH_STEP, -1, name,
 			     formula);
@@ -165,6 +169,30 @@ static void put_outer(struct dt_plan_builder *b, const struct dt_run *s, const s
 			"largest unit");
 }
 
+/* What servers have, and what comes to them and goes: of cards in the host's memory. */
+static void put_served(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
+{
+	const char *share = "trained parameters / servers", *all = "trained parameters";
+
+	dt_plan_on_host(b, DT_B_SUMS, DT_MEM_GRADS, DT_F32,
+			s->sync.kind == DT_SYNC_SSP ? (s->sync.ahead + 1) * l->share_trained : 0,
+			DT_PH_FORWARD, "sums of gradients", "(ssp + 1) x trained parameters / servers");
+	dt_plan_on_host(b, DT_B_CLOCKS, DT_MEM_COMM, DT_U8, DT_CLOCKS_ALL + DT_CLOCKS_RANK * s->layout.dp,
+			DT_PH_FORWARD, "clocks of ranks", "by ranks");
+	if (dt_run_served_by_messages(s)) {
+		dt_plan_on_host(b, DT_B_GIVEN, DT_MEM_COMM, DT_F32, l->share_trained, DT_PH_FORWARD,
+				"gradients from a rank", share);
+		dt_plan_on_host(b, DT_B_ASKED, DT_MEM_COMM, s->compute, l->share_trained, DT_PH_FORWARD,
+				"weights to a rank", share);
+	}
+	if (s->on_card) {
+		dt_plan_on_host(b, DT_B_ON_HOST, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD,
+				"gradients of the card", all);
+		dt_plan_on_host(b, DT_B_TO_CARD, DT_MEM_COMM, s->compute, l->trained, DT_PH_FORWARD,
+				"weights to the card", all);
+	}
+}
+
 static void put_sync(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
 		     const char *whole)
 {
@@ -178,18 +206,8 @@ static void put_sync(struct dt_plan_builder *b, const struct dt_run *s, const st
 	if (s->sync.kind == DT_SYNC_GOSSIP)
 		dt_plan_flat(b, DT_B_OUTER, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD, DT_PH_STEP, -1,
 			     "weights of a neighbour", whole);
-	dt_plan_flat(b, DT_B_SUMS, DT_MEM_GRADS, DT_F32,
-		     s->sync.kind == DT_SYNC_SSP ? (s->sync.ahead + 1) * l->share_trained : 0, DT_PH_FORWARD,
-		     DT_PH_STEP, -1, "sums of gradients", "(ssp + 1) x trained parameters / servers");
-	dt_plan_flat(b, DT_B_CLOCKS, DT_MEM_COMM, DT_U8,
-		     dt_run_served(s) ? DT_CLOCKS_ALL + DT_CLOCKS_RANK * s->layout.dp : 0, DT_PH_FORWARD,
-		     DT_PH_STEP, -1, "clocks of ranks", "by ranks");
-	if (dt_run_served_by_messages(s)) {
-		dt_plan_flat(b, DT_B_GIVEN, DT_MEM_COMM, DT_F32, l->share_trained, DT_PH_FORWARD, DT_PH_STEP,
-			     -1, "gradients from a rank", "trained parameters / servers");
-		dt_plan_flat(b, DT_B_ASKED, DT_MEM_COMM, s->compute, l->share_trained, DT_PH_FORWARD,
-			     DT_PH_STEP, -1, "weights to a rank", "trained parameters / servers");
-	}
+	if (dt_run_served(s))
+		put_served(b, s, l);
 }
 
 /* A card holds the arena of one trainer: when ranks re-form, the state of the old one is in the host's memory. */
@@ -224,6 +242,9 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 	if (s->compute != DT_F32 && s->no_master)
 		dt_plan_flat(b, DT_B_ROUND, DT_MEM_WORKSPACE, DT_F32, DT_ROUND_NUMEL, DT_PH_STEP, DT_PH_STEP,
 			     -1, "values being updated", "fixed");
+	else if (dt_run_served(s))
+		dt_plan_on_host(b, DT_B_MASTER, DT_MEM_MASTER, DT_F32, l->share_trained, DT_PH_FORWARD,
+				"master", part);
 	else if (dt_run_masters(s) && tiles.master < 0)
 		STATE(DT_B_MASTER, DT_MEM_MASTER, DT_F32, 1, "master", l->trained, l->share_trained);
 	STATE(DT_B_GRADS, DT_MEM_GRADS, DT_F32, 2, "gradients", l->trained, l->share_trained);

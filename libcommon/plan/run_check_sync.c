@@ -43,7 +43,6 @@ static int check_served(const struct dt_run *r, struct dt_err *err)
 	const struct dt_layout *l = &r->layout;
 	const bool ages = r->sync.kind == DT_SYNC_ASYNC || r->sync.kind == DT_SYNC_HOGWILD;
 	const char *what = needs_others(r)			     ? needs_others(r)
-			   : r->on_card ? "a card"
 			   : r->no_master			     ? "--no-master"
 			   : r->qat				     ? "--qat"
 			   : r->loss_scale != 1			     ? "a loss scale (fp16)"

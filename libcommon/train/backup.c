@@ -4,31 +4,18 @@
 #include "train/trainer.h"
 
 #include <errno.h>
-#include <unistd.h>
-
-static int of_queue(int rc, struct dt_err *err)
-{
-	return rc < 0 ? dt_err_sys(err, rc, "cannot follow the card's queue") : 0;
-}
 
 int backup_open(struct trainer *t, struct dt_err *err)
 {
-	int rc;
-
-	if (t->run.sync.kind != DT_SYNC_BACKUP || t->run.layout.dp == 1)
-		return 0;
-	rc = dt_arrivals_open(&t->backup.a, dt_mesh_comm(&t->mesh, DT_ON_DATA), err);
-	for (int i = 0; i < 2 && rc == 0 && !dt_dev_is_host(t->dev); i++)
-		rc = of_queue(dt_event_open(&t->backup.unit[i], t->dev), err);
-	return rc;
+	return t->run.sync.kind == DT_SYNC_BACKUP && t->run.layout.dp > 1
+		       ? dt_arrivals_open(&t->backup.a, dt_mesh_comm(&t->mesh, DT_ON_DATA), err)
+		       : 0;
 }
 
 void backup_release(struct trainer *t)
 {
 	dt_arrivals_close(t->backup.a);
 	t->backup.a = NULL;
-	for (int i = 0; i < 2; i++)
-		dt_event_close(t->backup.unit[i]);
 }
 
 void backup_announce(const struct trainer *t)
@@ -72,7 +59,6 @@ int backup_begin(struct trainer *t, struct dt_err *err)
 		return 0;
 	b->dropped = false;
 	b->racing = true;
-	b->units = 0;
 	return dt_arrivals_begin(b->a, err);
 }
 
@@ -85,42 +71,6 @@ int backup_look(struct trainer *t)
 	return b->racing && b->dropped ? -ECANCELED : 0;
 }
 
-/* Until a card has come to a point of its queue, or enough other ranks have finished. */
-static int follow(struct trainer *t, struct dt_event *e, struct dt_err *err)
-{
-	int rc;
-
-	while ((rc = dt_event_done(e)) == 0 && backup_look(t) == 0) {
-		dt_comm_poll(t->world, NULL);
-		usleep(50);
-	}
-	return of_queue(rc < 0 ? rc : 0, err);
-}
-
-int backup_unit(struct trainer *t, struct dt_err *err)
-{
-	struct backup *b = &t->backup;
-	int rc = 0;
-
-	if (!b->racing)
-		return 0;
-	if (b->unit[0]) { /* the card has a unit to compute, and the next one */
-		rc = of_queue(dt_event_record(b->unit[b->units % 2], t->dev), err);
-		if (rc == 0 && b->units++)
-			rc = follow(t, b->unit[b->units % 2], err);
-	}
-	return rc < 0 ? rc : backup_look(t);
-}
-
-/* A card's queue is empty; one that is dropped computes what it has of it, for nothing. */
-static int drain(struct trainer *t, struct dt_err *err)
-{
-	struct backup *b = &t->backup;
-	int rc = b->units && !b->dropped ? follow(t, b->unit[(b->units - 1) % 2], err) : 0;
-
-	return rc == 0 && b->unit[0] ? of_queue(dt_dev_sync(t->dev), err) : rc;
-}
-
 int backup_finish(struct trainer *t, double *loss, struct dt_err *err)
 {
 	struct backup *b = &t->backup;
@@ -128,7 +78,6 @@ int backup_finish(struct trainer *t, double *loss, struct dt_err *err)
 
 	if (!b->a)
 		return 0;
-	rc = drain(t, err);
 	b->racing = false;
 	b->targets = b->dropped ? 0 : source_part_targets(t, backup_part(t));
 	if (b->dropped) {

@@ -7,8 +7,7 @@
  * Ranks take turns with the parts of a batch, so that one that is always slow is not always dropped with the
  * same part of the samples' order; what was dropped is not counted as seen.
  * A rank that hangs inside a unit still holds up the others.
- * A card is given a unit ahead of the one that it computes, and no more: so it stops as soon, and a rank has
- * finished when its card has.
+ * A card stops as soon (train/pace.h), and a rank has finished when its card has.
  */
 #ifndef DT_TRAIN_BACKUP_H
 #define DT_TRAIN_BACKUP_H
@@ -20,15 +19,11 @@
 
 struct trainer;
 struct dt_arrivals;
-struct dt_err;
-struct dt_event;
 
 struct backup {
 	struct dt_arrivals *a; /* NULL: every rank is waited for */
 	bool racing;	       /* gradients are being computed */
 	bool dropped;	       /* this rank, from the step under way */
-	struct dt_event *unit[2]; /* of a card: the ends of two units in its queue; NULL: none */
-	int64_t units;		  /* of the step so far */
 	double targets;	       /* of this rank that count */
 	double scale;	       /* of gradients that were divided by the targets of all ranks */
 	int ranks;	       /* dropped from the step */
@@ -46,8 +41,6 @@ int64_t backup_part(const struct trainer *t);
 int backup_begin(struct trainer *t, struct dt_err *err);
 /* -ECANCELED, without a message: enough ranks have finished, and this one is dropped. */
 int backup_look(struct trainer *t);
-/* The same at the end of a unit, once a card has come to the unit before. */
-int backup_unit(struct trainer *t, struct dt_err *err);
 /* Backward is done, or given up: then gradients and *loss are zero. */
 int backup_finish(struct trainer *t, double *loss, struct dt_err *err);
 /* Gradients are summed: every rank knows how many were dropped. */

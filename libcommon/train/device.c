@@ -103,8 +103,10 @@ void arena_close(struct trainer *t)
 		return;
 	}
 	arena_leave(t);
-	for (int i = 0; i < t->nhost; i++)
+	for (int i = 0; i < t->nhost; i++) {
+		dt_buffer_unshare(t->world, t->host[i].base, t->host[i].bytes);
 		dt_arena_release(&t->host[i]);
+	}
 }
 
 bool arena_has(const struct trainer *t, const void *p)
@@ -114,19 +116,33 @@ bool arena_has(const struct trainer *t, const void *p)
 	return c >= base && c < base + t->arena.bytes;
 }
 
+void *buffer_at(const struct trainer *t, enum dt_buf_id id)
+{
+	const struct dt_buf *b = dt_memory_find(&t->plan, id, -1);
+
+	if (!b || b->place == DT_PLACE_DEVICE)
+		return b ? t->arena.base + b->offset : NULL;
+	for (int i = 0; i < t->nhost; i++)
+		if (t->host_id[i] == id)
+			return t->host[i].base;
+	return NULL;
+}
+
 int host_buffer(struct trainer *t, enum dt_buf_id id, void *ret, struct dt_err *err)
 {
 	const struct dt_buf *b = dt_memory_find(&t->plan, id, -1);
 	char *at = b && b->place == DT_PLACE_DEVICE ? t->arena.base + b->offset : NULL;
 	int rc = 0;
 
-	if (b && !at) {
+	if (b && !at && !(at = buffer_at(t, id))) {
 		if (t->nhost == (int)(sizeof(t->host) / sizeof(*t->host)))
 			return dt_err_set(err, -ENOSPC, "no place for another buffer of the host: '%s'",
 					  b->name);
 		rc = dt_arena_init(&t->host[t->nhost], b->bytes, err);
 		if (rc == 0)
-			at = t->host[t->nhost++].base;
+			at = t->host[t->nhost].base;
+		if (rc == 0)
+			t->host_id[t->nhost++] = id;
 	}
 	memcpy(ret, &at, sizeof(at));
 	return rc;
@@ -193,7 +209,7 @@ int device_init_param(struct trainer *t, const struct dt_local_param *lp, int64_
 	const int64_t most = (int64_t)(STAGE / sizeof(float));
 	int rc = 0;
 
-	if (dt_dev_is_host(t->dev))
+	if (dt_dev_is_host(t->dev) || !arena_has(t, to))
 		return init_values(t, lp, first, n, to, err);
 	for (int64_t i = 0; i < n && rc == 0; i += most) {
 		int64_t part = n - i < most ? n - i : most;

@@ -139,7 +139,7 @@ static int count_tensor(struct trainer *t, struct tally *k, struct dt_tensor x, 
 		int64_t m = n - i < PIECE ? n - i : PIECE;
 		const void *p = (const char *)x.data + (size_t)i * size;
 
-		if (!dt_dev_is_host(t->dev)) {
+		if (!dt_dev_is_host(t->dev) && arena_has(t, p)) {
 			rc = device_get(t, buf, p, (size_t)m * size, err);
 			p = buf;
 		}

@@ -174,7 +174,7 @@ static void flip(struct trainer *t, const struct inject *f)
 		return;
 	}
 	p += (size_t)(at % n) * size + (size_t)(f->bit / 8) % size;
-	if (dt_dev_is_host(t->dev)) {
+	if (dt_dev_is_host(t->dev) || !arena_has(t, p)) {
 		*p ^= (char)(1u << f->bit % 8);
 	} else if (device_get(t, &byte, p, 1, NULL) == 0) {
 		byte ^= (unsigned char)(1u << f->bit % 8);

@@ -32,7 +32,7 @@ static int after(void *arg, int unit, bool backward, struct dt_err *err)
 											 : TR_PIPELINE]);
 	if (rc == 0 && dt_world_broken(t->world)) /* what is computed further is computed for nothing */
 		rc = dt_err_set(err, -ETIMEDOUT, "%s", dt_world_broken(t->world));
-	return rc == 0 ? backup_unit(t, err) : rc;
+	return rc == 0 ? pace_unit(t, err) : rc;
 }
 
 static struct dt_hooks hooks_of(struct trainer *t)

@@ -71,7 +71,7 @@ int servers_open(struct trainer *t, struct dt_err *err)
 		s->share += t->local.unit[u].frozen ? 0 : t->local.unit[u].share;
 	for (int k = 0; k < SERVED_N && rc == 0; k++)
 		if (is_kept(t, k))
-			rc = reach(t, k, dt_plan_address(&t->plan, t->arena.base, id[k], -1), err);
+			rc = reach(t, k, buffer_at(t, id[k]), err);
 	if (rc == -ENOTSUP)
 		return dt_err_set(
 			err, rc,
@@ -88,6 +88,8 @@ void servers_release(struct trainer *t)
 		free(t->servers.at[k]);
 	free(t->servers.seen);
 	mail_close(t->servers.mail);
+	if (t->servers.dev)
+		dt_dev_close(t->servers.dev);
 }
 
 static void announce_who(const struct trainer *t)
@@ -298,6 +300,8 @@ static int one(struct trainer *t, struct stretch *s, struct served_part *p, stru
 	for (int k = 0; k < dt_layout_servers(&t->run.layout) && sums; k++)
 		lacks = t->servers.seen[k] < lacks ? t->servers.seen[k] : lacks;
 	if (rc == 0)
+		rc = servers_bring(t, err);
+	if (rc == 0)
 		rc = servers_give(t, p, s->step, s->own - 1, err);
 	if (rc < 0)
 		return rc;
@@ -351,6 +355,8 @@ int servers_run(struct trainer *t, const struct servers_hooks *h, struct step_re
 		rc = dt_barrier(all(t), "a stretch of steps", err);
 	if (rc == 0 && v->mail)
 		rc = mail_begin(t, err);
+	if (rc == 0)
+		rc = servers_remember(t, err);
 	t->t.start = dt_now();
 	t->loop.held = -1;
 	while (rc == 0 && (rc = take(t, &s, err)) > 0) {

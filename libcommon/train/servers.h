@@ -18,12 +18,16 @@
  *          al. 2015); --delay-compensation X adds X g g (w_now - w_then) (Zheng et al. 2017, equation 10).
  * Ranks meet where a checkpoint or an evaluation is due, at a signal and at the end: then all gradients are
  * in, and all ranks have the same weights. What lies between is called a stretch.
+ * With cards, what servers have lies in the host's memory, which other ranks map, and updates are the
+ * processor's (train/servers_card.c): gradients are copied there once the card has computed them, new weights
+ * to the card.
  */
 #ifndef DT_TRAIN_SERVERS_H
 #define DT_TRAIN_SERVERS_H
 
 #include "base/json.h"
 #include "train/loop.h"
+#include "train/store.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,6 +45,9 @@ struct servers {
 	char **at[SERVED_N];   /* [dp]: of each rank, as this process sees it; NULL: there is none such */
 	struct clocks *clocks; /* of all ranks; in the first one's memory. With mail each has its own, and */
 	struct mail *mail;     /* asks for the first one's (train/servers_mail.h); NULL: memory is shared */
+	struct dt_dev *dev;    /* of a card: the processor, which computes the updates; NULL: the run's device */
+	float *grads;	       /* of a card: its gradients on the host, and */
+	struct flat weights;   /* weights on their way to it; both of what is trained */
 	int64_t *seen;	       /* by server: updates of its share that are in this rank's weights */
 	int64_t lines;	       /* steps that the metrics line is of */
 	double age, oldest;    /* of the gradients since the last line: mean and maximum */
@@ -48,6 +55,8 @@ struct servers {
 
 /* Before memory is planned: how the servers of this world are reached, where the run leaves that open. */
 void servers_choose(struct trainer *t);
+/* Before weights and states are bound: of a card the host's memory that they lie in. */
+int servers_bind(struct trainer *t, struct dt_err *err);
 /* Once memory is bound; collective. -ENOTSUP: ranks are to share memory, and are not on one machine. */
 int servers_open(struct trainer *t, struct dt_err *err);
 void servers_release(struct trainer *t);
@@ -65,6 +74,8 @@ struct servers_hooks {
  */
 int servers_run(struct trainer *t, const struct servers_hooks *h, struct step_result *ret,
 		struct dt_err *err);
+/* Of a card: elements [first, first + n) of unit u from the masters to its weights. */
+int servers_round(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err);
 void servers_metrics(const struct trainer *t, json_t *line);
 
 #endif

@@ -36,7 +36,7 @@ static bool is_near(const struct trainer *t, int k)
 /* Where elements of unit u are in a gift to server k: first, at as servers_share says. */
 static float *grads_of(const struct trainer *t, const struct served_gift *g, int u, int64_t first, int64_t at)
 {
-	return g->grads ? g->grads + at : t->grads.unit_g[u] + first;
+	return g->grads ? g->grads + at : servers_grads_at(t, u, first);
 }
 
 int servers_weights(struct trainer *t, int k, void *to, struct dt_err *err)
@@ -46,9 +46,9 @@ int servers_weights(struct trainer *t, int k, void *to, struct dt_err *err)
 		char *p = (char *)to + at * dt_dtype_size(t->run.compute);
 		struct dt_tensor w = !n	  ? DT_NONE
 				     : to ? dt_t1(p, t->run.compute, n)
-					  : flat_part(t, &t->store.weights, u, first, n);
-		int rc = n ? t->dev->ops->convert(t->dev, w,
-						  dt_t1(of_server(t, SERVED_MASTER, k) + at, DT_F32, n))
+					  : dt_t1(servers_weights_at(t, u, first), t->run.compute, n);
+		struct dt_dev *dev = servers_dev(t);
+		int rc = n ? dev->ops->convert(dev, w, dt_t1(of_server(t, SERVED_MASTER, k) + at, DT_F32, n))
 			   : 0;
 
 		if (rc < 0)
@@ -65,14 +65,15 @@ static int update(struct trainer *t, int i, const struct dt_optim *o, int64_t fi
 	const int u = t->local.p[i].unit;
 	const int64_t at = t->local.unit[u].share_trained + first - p->k * t->local.unit[u].share;
 	struct dt_tensor g = dt_t1(grads_of(t, p, u, first, at), DT_F32, n), state[2] = {DT_NONE, DT_NONE};
+	struct dt_dev *dev = servers_dev(t);
 
 	for (int k = 0; k < 2; k++)
 		if (of_server(t, SERVED_STATE + k, p->k))
 			state[k] = dt_t1(of_server(t, SERVED_STATE + k, p->k) + at, DT_F32, n);
 	return dt_kernel_check(
-		t->dev->ops->optim_step(t->dev, o, DT_NONE,
-					dt_t1(of_server(t, SERVED_MASTER, p->k) + at, DT_F32, n), g, state[0],
-					state[1]),
+		dev->ops->optim_step(dev, o, DT_NONE,
+				     dt_t1(of_server(t, SERVED_MASTER, p->k) + at, DT_F32, n), g, state[0],
+				     state[1]),
 		"->optim_step(", err);
 }
 
@@ -99,7 +100,7 @@ static void compensate(struct trainer *t, const struct served_gift *p)
 		const float *now = of_server(t, SERVED_MASTER, p->k) + at;
 		const float *then = !n	       ? NULL
 				    : p->grads ? p->then + at
-					       : flat_at(t, &t->store.weights, u, first);
+					       : servers_weights_at(t, u, first);
 		float *g = n ? grads_of(t, p, u, first, at) : NULL;
 
 		for (int64_t i = 0; i < n; i++)
@@ -139,7 +140,7 @@ static int take_sum(struct trainer *t, const struct served_gift *g, struct dt_er
 	struct clocks_rank *r = &t->servers.clocks->rank[g->k];
 	const int64_t slot = g->own % (t->run.sync.ahead + 1);
 	float *sum = of_server(t, SERVED_SUMS, g->k) + slot * t->servers.share;
-	const struct dt_ops *o = t->dev->ops;
+	struct dt_dev *dev = servers_dev(t);
 	int rc = 0;
 
 	clocks_lock(&r->lock);
@@ -147,10 +148,10 @@ static int take_sum(struct trainer *t, const struct served_gift *g, struct dt_er
 		int64_t first, at, n = servers_share(t, g->k, u, &first, &at);
 
 		if (n && !r->arrived[slot])
-			rc = o->fill(t->dev, dt_t1(sum + at, DT_F32, n), 0);
+			rc = dev->ops->fill(dev, dt_t1(sum + at, DT_F32, n), 0);
 		if (n && rc == 0)
-			rc = o->axpy(t->dev, dt_t1(sum + at, DT_F32, n), g->scale,
-				     dt_t1(grads_of(t, g, u, first, at), DT_F32, n));
+			rc = dev->ops->axpy(dev, dt_t1(sum + at, DT_F32, n), g->scale,
+					    dt_t1(grads_of(t, g, u, first, at), DT_F32, n));
 	}
 	rc = dt_kernel_check(rc, "->axpy(", err);
 	if (rc == 0 && ++r->arrived[slot] == t->run.layout.dp) {
@@ -192,6 +193,8 @@ int servers_give(struct trainer *t, struct served_part *p, int64_t before, int64
 		rc = is_near(t, k) ? servers_take(t, &g, &version, &age, err)
 				   : mail_give(t, &g, &version, &age, err);
 		if (!sums && rc == 0)
+			rc = servers_show(t, k, err);
+		if (!sums && rc == 0)
 			t->servers.seen[k] = version;
 		ages += (double)age;
 		p->oldest = age > p->oldest ? age : p->oldest;
@@ -210,16 +213,18 @@ int servers_refresh(struct trainer *t, struct dt_err *err)
 	for (int k = 0; k < servers(t) && rc == 0; k++) {
 		struct clocks_rank *r = &s->clocks->rank[k];
 
+		const int64_t seen = s->seen[k];
+
 		if (!is_near(t, k)) {
-			rc = mail_fetch(t, k, s->seen[k], &s->seen[k], err);
-			continue;
+			rc = mail_fetch(t, k, seen, &s->seen[k], err);
+		} else if (atomic_load(&r->version) != seen) {
+			clocks_lock(&r->lock);
+			s->seen[k] = atomic_load(&r->version);
+			rc = servers_weights(t, k, NULL, err);
+			clocks_unlock(&r->lock);
 		}
-		if (atomic_load(&r->version) == s->seen[k])
-			continue;
-		clocks_lock(&r->lock);
-		s->seen[k] = atomic_load(&r->version);
-		rc = servers_weights(t, k, NULL, err);
-		clocks_unlock(&r->lock);
+		if (rc == 0 && s->seen[k] != seen)
+			rc = servers_show(t, k, err);
 	}
 	return rc;
 }

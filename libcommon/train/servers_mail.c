@@ -20,8 +20,8 @@ int mail_open(struct trainer *t, struct mail **ret, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "servers");
 	m->self = dt_layout_server(&t->run.layout, t->mesh.at.dp);
 	m->busy = -1;
-	m->given = dt_plan_address(&t->plan, t->arena.base, DT_B_GIVEN, -1);
-	m->asked = dt_plan_address(&t->plan, t->arena.base, DT_B_ASKED, -1);
+	m->given = buffer_at(t, DT_B_GIVEN);
+	m->asked = buffer_at(t, DT_B_ASKED);
 	return 0;
 }
 
@@ -47,8 +47,8 @@ int mail_move(struct trainer *t, int k, int peer, bool send, bool grads, char *f
 		int64_t first, at, m = servers_share(t, k, u, &first, &at);
 		void *p = flat	  ? flat + at * dt_dtype_size(type)
 			  : !m	  ? NULL
-			  : grads ? (void *)(t->grads.unit_g[u] + first)
-				  : flat_at(t, &t->store.weights, u, first);
+			  : grads ? (void *)servers_grads_at(t, u, first)
+				  : servers_weights_at(t, u, first);
 
 		if (!m)
 			continue;

@@ -76,6 +76,8 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0 && dt_dev_is_host(t->dev))
 		rc = share_memory(t, err);
+	if (rc == 0)
+		rc = servers_bind(t, err);
 	if (rc < 0 || (rc = offload_bind(t, err)) < 0 || (rc = stash_bind(t, err)) < 0 ||
 	    (rc = store_bind(t, err)) < 0 || (rc = grads_bind(t, err)) < 0 || (rc = optim_bind(t, err)) < 0)
 		return rc;
@@ -91,6 +93,8 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 		rc = backup_open(t, err);
 	if (rc == 0)
 		rc = servers_open(t, err);
+	if (rc == 0)
+		rc = pace_open(t, err);
 	if (rc < 0)
 		return rc;
 	rc = dt_exec_open(&t->exec, &t->run, t->mesh.at, &t->plan, t->arena.base,
@@ -275,6 +279,7 @@ void trainer_release(struct trainer *t)
 	pipeline_release(t);
 	compressed_release(t);
 	backup_release(t);
+	pace_release(t);
 	grads_release(t);
 	servers_release(t);
 	shares_release(t);

@@ -52,6 +52,7 @@ int trainer_gradients(struct trainer *t, double scale, double *ret_loss, struct 
 	t->exec.stream.exposed_s = 0;
 	if (rc == 0)
 		rc = backup_begin(t, err);
+	pace_begin(t);
 	if (rc == 0)
 		rc = behind_begin(t, err);
 	t->watch.found = false;
@@ -62,6 +63,8 @@ int trainer_gradients(struct trainer *t, double scale, double *ret_loss, struct 
 	t->exec.watch = NULL;
 	if (t->watch.found)
 		dt_log_msg(t->log, "step %lld: %s", (long long)t->loop.step + 1, t->watch.text);
+	if (rc == 0)
+		rc = pace_end(t, err);
 	inject_after(t);
 	if (rc == 0)
 		rc = backup_finish(t, ret_loss, err);

@@ -43,7 +43,7 @@ void *flat_at(const struct trainer *t, const struct flat *f, int u, int64_t i)
 
 struct flat flat_bind(struct trainer *t, enum dt_buf_id id, enum dt_dtype dtype, int shared_from)
 {
-	return (struct flat){.p = dt_plan_address(&t->plan, t->arena.base, id, -1),
+	return (struct flat){.p = buffer_at(t, id),
 			     .dtype = dtype,
 			     .shared = t->run.layout.zero >= shared_from,
 			     .trained = id != DT_B_WEIGHTS && id != DT_B_REFERENCE};
@@ -207,6 +207,8 @@ static int round_masters(struct trainer *t, int u, int64_t first, int64_t n, str
 {
 	const struct flat *w = &t->store.weights, *master = &t->store.master;
 
+	if (t->servers.dev)
+		return servers_round(t, u, first, n, err);
 	for (int64_t m; n > 0; first += m, n -= m) {
 		int rc;
 

@@ -9,6 +9,7 @@
  *   peer    another's states     peer.c
  *   outer   merges of weights    outer.c
  *   backup  the slowest ranks    backup.c
+ *   pace    a card's queue       pace.c
  *   ema     averaged weights     ema.c
  *   noise   gradient noise scale noise.c
  *   offload states elsewhere     offload.c
@@ -55,6 +56,7 @@
 #include "train/offload.h"
 #include "train/optim.h"
 #include "train/outer.h"
+#include "train/pace.h"
 #include "train/peer.h"
 #include "train/report.h"
 #include "train/save.h"
@@ -104,7 +106,8 @@ struct trainer {
 	struct dt_dev *dev;
 	struct dt_exec exec;
 	struct dt_arena arena;	 /* on the device */
-	struct dt_arena host[8]; /* of a card's run: buffers that the processor works on */
+	struct dt_arena host[12];    /* of a card's run: buffers that the processor works on, */
+	enum dt_buf_id host_id[12]; /* each of them once */
 	int nhost;
 	struct dt_comm_card card;   /* its, where it is one */
 	void *stage[2];		    /* where that is not the host's memory: pinned, for copies */
@@ -118,6 +121,7 @@ struct trainer {
 	struct peer peer;
 	struct outer outer;
 	struct backup backup;
+	struct pace pace;
 	struct servers servers;
 	struct shares shares;
 	struct ema ema;
@@ -226,6 +230,8 @@ bool arena_has(const struct trainer *t, const void *p); /* the device's memory o
  * where it begins as zeros. NULL: there is none.
  */
 int host_buffer(struct trainer *t, enum dt_buf_id id, void *ret, struct dt_err *err);
+/* The address of a buffer, in the arena or of those of host_buffer; NULL: there is none. */
+void *buffer_at(const struct trainer *t, enum dt_buf_id id);
 /* Between the host and the arena of a device that the host cannot reach; done when they return. */
 int device_put(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);
 int device_get(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err);

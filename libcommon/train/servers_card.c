@@ -1,0 +1,114 @@
+/* Servers of ranks that compute on cards: their memory is the host's, and so are updates (train/servers.h). */
+#include "base/progress.h"
+#include "nn/device.h"
+#include "train/servers_give.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+
+/* What other ranks map, and what is this rank's alone. */
+static const enum dt_buf_id mapped[] = {DT_B_CLOCKS, DT_B_MASTER, DT_B_OPTIM1, DT_B_OPTIM2, DT_B_SUMS},
+			    own[] = {DT_B_GIVEN, DT_B_ASKED, DT_B_ON_HOST, DT_B_TO_CARD};
+
+/* A buffer in memory that the other ranks of the machine map; where they cannot, servers_open says so. */
+static int bind_mapped(struct trainer *t, enum dt_buf_id id, struct dt_err *err)
+{
+	const struct dt_buf *b = dt_memory_find(&t->plan, id, -1);
+	void *at;
+	int rc = host_buffer(t, id, &at, err);
+
+	if (rc < 0 || !at || dt_run_served_by_messages(&t->run))
+		return rc;
+	rc = dt_buffer_share(t->world, at, b->bytes, err);
+	return rc == -ENOSPC ? 0 : rc;
+}
+
+int servers_bind(struct trainer *t, struct dt_err *err)
+{
+	struct servers *s = &t->servers;
+	int rc = 0;
+
+	if (!dt_run_served(&t->run) || dt_dev_is_host(t->dev))
+		return 0;
+	for (size_t i = 0; i < sizeof(mapped) / sizeof(mapped[0]) && rc == 0; i++)
+		rc = bind_mapped(t, mapped[i], err);
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]) && rc == 0; i++) {
+		void *at;
+
+		rc = host_buffer(t, own[i], &at, err);
+	}
+	if (rc < 0)
+		return rc;
+	s->grads = buffer_at(t, DT_B_ON_HOST);
+	s->weights = flat_bind(t, DT_B_TO_CARD, t->run.compute, 3);
+	return dt_nn_device_open(&s->dev, "cpu", 0, t->dev->nthreads, err);
+}
+
+struct dt_dev *servers_dev(const struct trainer *t)
+{
+	return t->servers.dev ? t->servers.dev : t->dev;
+}
+
+float *servers_grads_at(const struct trainer *t, int u, int64_t first)
+{
+	return t->servers.dev ? t->servers.grads + t->local.unit[u].trained + first
+			      : t->grads.unit_g[u] + first;
+}
+
+void *servers_weights_at(const struct trainer *t, int u, int64_t first)
+{
+	return flat_at(t, t->servers.dev ? &t->servers.weights : &t->store.weights, u, first);
+}
+
+int servers_bring(struct trainer *t, struct dt_err *err)
+{
+	return t->servers.dev ? device_get(t, t->servers.grads, t->grads.flat.p,
+					   (size_t)t->local.trained * sizeof(float), err)
+			      : 0;
+}
+
+static size_t bytes(const struct trainer *t, int64_t n)
+{
+	return (size_t)(n * dt_dtype_size(t->run.compute));
+}
+
+int servers_remember(struct trainer *t, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int u = 0; u < t->local.nunit && rc == 0 && t->servers.dev && t->run.sync.compensation > 0; u++)
+		if (!t->local.unit[u].frozen)
+			rc = device_get(t, servers_weights_at(t, u, 0), flat_at(t, &t->store.weights, u, 0),
+					bytes(t, t->local.unit[u].numel), err);
+	return rc;
+}
+
+static int to_card(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err)
+{
+	return device_put(t, flat_at(t, &t->store.weights, u, first), servers_weights_at(t, u, first),
+			  bytes(t, n), err);
+}
+
+int servers_show(struct trainer *t, int k, struct dt_err *err)
+{
+	int rc = 0;
+
+	for (int u = 0; u < t->local.nunit && rc == 0 && t->servers.dev; u++) {
+		int64_t first, at, n = servers_share(t, k, u, &first, &at);
+
+		rc = n ? to_card(t, u, first, n, err) : 0;
+	}
+	return rc;
+}
+
+int servers_round(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err)
+{
+	struct dt_dev *dev = t->servers.dev;
+	struct dt_tensor w = dt_t1(servers_weights_at(t, u, first), t->run.compute, n);
+	int rc = n ? dt_kernel_check(dev->ops->convert(dev, w, flat_part(t, &t->store.master, u, first, n)),
+				     "->convert(", err)
+		   : 0;
+
+	return rc < 0 || !n ? rc : to_card(t, u, first, n, err);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
