@@ -56,10 +56,10 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_KEPT,	/* compressed gradients: what is not sent yet, flat, f32; */
 		 DT_B_COMPRESS, /* and what is sent, bytes (plan/compress.h) */
 		 DT_B_ON_HOST, /* of a card: gradients where the processor makes other numbers of them, f32 */
-		 DT_B_TO_CARD, /* of a card whose servers' memory is the host's: weights to it, compute type */
-		 DT_B_CARRIED, /* of a card: a state that leaves it for another trainer's (plan/reform.h), bytes */
-		 DT_B_FIXED,   /* sums of gradients as 64-bit integers */
-		 DT_B_ROPE,    /* f32 cos and sin [2, seq, head_dim / 2] */
+		 DT_B_TO_CARD, /* of a card, from servers: weights on their way to it, compute type */
+		 DT_B_CARRIED, /* of a card: a state while ranks re-form (plan/reform.h), bytes */
+		 DT_B_FIXED,	  /* sums of gradients as 64-bit integers */
+		 DT_B_ROPE,	  /* f32 cos and sin [2, seq, head_dim / 2] */
 		 DT_B_ROPE_LOCAL, /* the same for layers with a window and a base of their own */
 		 DT_B_IDS,	  /* i32 [T]: inputs, targets of a flight (which), positions of all */
 		 DT_B_TARGETS,

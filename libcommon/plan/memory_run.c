@@ -210,7 +210,7 @@ static void put_sync(struct dt_plan_builder *b, const struct dt_run *s, const st
 		put_served(b, s, l);
 }
 
-/* A card holds the arena of one trainer: when ranks re-form, the state of the old one is in the host's memory. */
+/* A card has room for one trainer: while ranks re-form, the old one's state is in the host's memory. */
 static void put_carried(struct dt_plan_builder *b)
 {
 	if (b->r->watch.elastic && b->r->on_card)

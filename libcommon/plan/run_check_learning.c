@@ -89,10 +89,6 @@ static int check_compress(const struct dt_run *r, struct dt_err *err)
 
 	if (!r->compress.on)
 		return 0;
-	if (r->compress.automatic && r->on_card)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"--grad-comm auto: what ways take is measured between processors, not on a card");
 	return what ? dt_err_set(err, -ENOTSUP, "--grad-comm %s does not go with %s", r->compress.text, what)
 		    : 0;
 }

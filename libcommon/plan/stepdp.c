@@ -87,6 +87,10 @@ void dt_step_dp(const struct dt_step_model *m, double most, double experts, doub
 	else if (l->zero == 0) /* weights that are merged now and then are as many bytes as gradients */
 		r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1) +
 			(dt_run_compresses(s) ? host_time(m, part * most) : 0);
+	else if (dt_run_served(
+			 s)) /* a gradient to the servers, weights back: of cards by way of their hosts */
+		r->dp = once + among_copies(m, DT_COLL_ALL_GATHER, part * most, part * experts, w) +
+			host_time(m, part * most) * (4 + w) / 8;
 	else if (!dt_run_cuts_weights(s))
 		r->dp = (l->zero == 1 ? 1 : acc) * once +
 			among_copies(m, DT_COLL_ALL_GATHER, part * most, part * experts, w);

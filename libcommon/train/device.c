@@ -37,10 +37,11 @@ static int open_messages(struct trainer *t, struct dt_err *err)
 	const char *staged;
 	int rc = dt_world_device(t->world, &d, &staged, err);
 
-	if (rc == 0 && staged)
+	if (rc == 0 && staged && !t->staged_said)
 		dt_log_msg(&t->root_log,
 			   "what ranks tell each other is copied through host memory, which is slow: %s",
 			   staged);
+	t->staged_said |= staged != NULL;
 	return rc;
 }
 

@@ -1,8 +1,8 @@
 /*
- * How far a card's queue is ahead of the card, where a rank looks at the others between units: one that may be
- * dropped (--sync backup), or that serves others by messages. The card is given one unit behind the one that it
- * computes, and no more, and its rank serves and looks while it waits for that. A processor has computed a unit
- * when the call returns.
+ * How far a card's queue is ahead of the card, where a rank looks at the others between units: one that
+ * may be dropped (--sync backup), or that serves others by messages. The card is given one unit behind the
+ * one that it computes, and no more, and its rank serves and looks while it waits for that. A processor has
+ * computed a unit when the call returns.
  */
 #ifndef DT_TRAIN_PACE_H
 #define DT_TRAIN_PACE_H

@@ -45,12 +45,12 @@ struct servers {
 	char **at[SERVED_N];   /* [dp]: of each rank, as this process sees it; NULL: there is none such */
 	struct clocks *clocks; /* of all ranks; in the first one's memory. With mail each has its own, and */
 	struct mail *mail;     /* asks for the first one's (train/servers_mail.h); NULL: memory is shared */
-	struct dt_dev *dev;    /* of a card: the processor, which computes the updates; NULL: the run's device */
-	float *grads;	       /* of a card: its gradients on the host, and */
-	struct flat weights;   /* weights on their way to it; both of what is trained */
-	int64_t *seen;	       /* by server: updates of its share that are in this rank's weights */
-	int64_t lines;	       /* steps that the metrics line is of */
-	double age, oldest;    /* of the gradients since the last line: mean and maximum */
+	struct dt_dev *dev; /* of a card: the processor, which computes the updates; NULL: the run's device */
+	float *grads;	    /* of a card: its gradients on the host, and */
+	struct flat weights; /* weights on their way to it; both of what is trained */
+	int64_t *seen;	     /* by server: updates of its share that are in this rank's weights */
+	int64_t lines;	     /* steps that the metrics line is of */
+	double age, oldest;  /* of the gradients since the last line: mean and maximum */
 };
 
 /* Before memory is planned: how the servers of this world are reached, where the run leaves that open. */

@@ -1,4 +1,4 @@
-/* Servers of ranks that compute on cards: their memory is the host's, and so are updates (train/servers.h). */
+/* Servers of ranks that compute on cards: memory and updates are the host's (train/servers.h). */
 #include "base/progress.h"
 #include "nn/device.h"
 #include "train/servers_give.h"

@@ -70,11 +70,10 @@ static int update(struct trainer *t, int i, const struct dt_optim *o, int64_t fi
 	for (int k = 0; k < 2; k++)
 		if (of_server(t, SERVED_STATE + k, p->k))
 			state[k] = dt_t1(of_server(t, SERVED_STATE + k, p->k) + at, DT_F32, n);
-	return dt_kernel_check(
-		dev->ops->optim_step(dev, o, DT_NONE,
-				     dt_t1(of_server(t, SERVED_MASTER, p->k) + at, DT_F32, n), g, state[0],
-				     state[1]),
-		"->optim_step(", err);
+	return dt_kernel_check(dev->ops->optim_step(dev, o, DT_NONE,
+						    dt_t1(of_server(t, SERVED_MASTER, p->k) + at, DT_F32, n),
+						    g, state[0], state[1]),
+			       "->optim_step(", err);
 }
 
 /* The rule at update number `number` of the share, from 1. */
@@ -98,9 +97,7 @@ static void compensate(struct trainer *t, const struct served_gift *p)
 	for (int u = 0; u < t->local.nunit && x > 0; u++) {
 		int64_t first, at, n = servers_share(t, p->k, u, &first, &at);
 		const float *now = of_server(t, SERVED_MASTER, p->k) + at;
-		const float *then = !n	       ? NULL
-				    : p->grads ? p->then + at
-					       : servers_weights_at(t, u, first);
+		const float *then = !n ? NULL : p->grads ? p->then + at : servers_weights_at(t, u, first);
 		float *g = n ? grads_of(t, p, u, first, at) : NULL;
 
 		for (int64_t i = 0; i < n; i++)

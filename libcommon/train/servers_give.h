@@ -31,14 +31,14 @@ int servers_take(struct trainer *t, const struct served_gift *g, int64_t *ret_ve
 		 struct dt_err *err);
 /* The weights of server k as products read them: into this rank's, or to `to`, as masters lie. */
 int servers_weights(struct trainer *t, int k, void *to, struct dt_err *err);
-/* This rank's gradients of unit u from element first on, and its weights, where servers read and write them. */
+/* This rank's gradients of unit u from element first on, and its weights, where servers find them. */
 float *servers_grads_at(const struct trainer *t, int u, int64_t first);
 void *servers_weights_at(const struct trainer *t, int u, int64_t first);
 /* What computes with the memory of servers. */
 struct dt_dev *servers_dev(const struct trainer *t);
 /* Of a card: the gradients that it has computed are where servers_grads_at says. */
 int servers_bring(struct trainer *t, struct dt_err *err);
-/* Of a card: the weights that it computes with are where servers_weights_at says, for --delay-compensation. */
+/* Of a card, for --delay-compensation: the weights that it computes with are where servers_weights_at says. */
 int servers_remember(struct trainer *t, struct dt_err *err);
 /* Of a card: weights of server k's share from there to the card. */
 int servers_show(struct trainer *t, int k, struct dt_err *err);

@@ -105,13 +105,14 @@ struct trainer {
 
 	struct dt_dev *dev;
 	struct dt_exec exec;
-	struct dt_arena arena;	 /* on the device */
-	struct dt_arena host[12];    /* of a card's run: buffers that the processor works on, */
+	struct dt_arena arena;	    /* on the device */
+	struct dt_arena host[12];   /* of a card's run: buffers that the processor works on, */
 	enum dt_buf_id host_id[12]; /* each of them once */
 	int nhost;
 	struct dt_comm_card card;   /* its, where it is one */
 	void *stage[2];		    /* where that is not the host's memory: pinned, for copies */
 	struct dt_event *staged[2]; /* what used them is done */
+	bool staged_said;	    /* that messages go through the host's memory */
 
 	struct store store;
 	struct grads grads;
@@ -148,7 +149,7 @@ struct trainer {
 	int ninject;
 	double inject_begun; /* when the step or part under way was */
 	int born;	     /* this process's rank in the first epoch of an elastic run */
-	char *carried; /* of a card's elastic run: room in the host's memory (DT_B_CARRIED) */
+	char *carried;	     /* of a card's elastic run: room in the host's memory (DT_B_CARRIED) */
 
 	struct step_times t;
 	bool agreed; /* every rank knows of the failure and ends by itself */
@@ -223,7 +224,7 @@ int trainer_check_room(struct trainer *t, struct dt_err *err);
 int device_open(struct trainer *t, int nthreads, struct dt_err *err);
 int arena_open(struct trainer *t, struct dt_err *err);
 void arena_close(struct trainer *t);
-void arena_leave(struct trainer *t); /* a card's memory alone is given back */
+void arena_leave(struct trainer *t);			/* a card's memory alone is given back */
 bool arena_has(const struct trainer *t, const void *p); /* the device's memory of it */
 /*
  * A buffer of the plan that the processor works on: in the arena, or of a card's run in memory of the host,
