@@ -1,5 +1,6 @@
 /* Worlds whose ranks leave and come: the calls of comm.h and elastic.h over the board of elastic_seats.h. */
 #include "comm/elastic_seats.h"
+#include "comm/nccl.h"
 #include "comm/watchdog.h"
 
 #include "base/progress.h"
@@ -31,6 +32,7 @@ static void break_world(struct dt_world *w, int rank)
 		 : how == DT_SEAT_STANDS ? "stands still"
 					 : "has left");
 	atomic_store(&w->broken, true);
+	dt_comm_nccl_give_up(w);
 }
 
 static int map(struct dt_world *w, int fd, struct dt_err *err)

@@ -26,6 +26,11 @@ const struct dt_comm_transport *dt_comm_nccl_transport(const struct dt_comm *c, 
 int dt_comm_nccl_look(struct dt_world *w, double timeout_s, struct dt_comm_where *at, char what[200]);
 /* ncclCommAbort on every communicator, which ends kernels that wait for missing ranks. */
 void dt_comm_nccl_abort(struct dt_world *w);
+/*
+ * The same where the process goes on without them (elastic.c), once the world is broken; by any thread.
+ * Operations that are under way fail, also those that have ended by this.
+ */
+void dt_comm_nccl_give_up(struct dt_world *w);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,16 +1,13 @@
-/* NCCL: the library, communicators and their streams, events, and the watchdog's view of them. */
+/* NCCL: communicators, their streams and events. */
+#include "comm/elastic.h"
 #include "comm/nccl_priv.h"
 
 #include "base/progress.h"
-#include "kernels/symbols.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define OLDEST 21000 /* 2.10: averages */
 
 int dt_comm_nccl_failed(struct dt_comm_nccl *k, const struct dt_comm_where *at, int result,
 			struct dt_err *err)
@@ -147,13 +144,33 @@ int dt_comm_nccl_group_ready(struct dt_comm *c, const struct dt_comm_where *at, 
 	return dt_comm_nccl_link_ready(l, at, err);
 }
 
+/*
+ * The end of the thread that makes a communicator. Of an elastic world that is broken it may wait in NCCL for
+ * ranks that are gone, and is left there: false.
+ */
+static bool join_thread(struct dt_comm_nccl_link *l)
+{
+	const struct dt_world *w = l->k->w;
+	const double last = dt_now() + DT_COMM_NCCL_LEFT_S;
+
+	while (w->elastic && atomic_load(&w->broken) && !atomic_load(&l->started) && dt_now() < last)
+		sched_yield();
+	if (w->elastic && atomic_load(&w->broken) && !atomic_load(&l->started)) {
+		pthread_detach(l->thread);
+		l->k->stuck = true;
+		return false;
+	}
+	pthread_join(l->thread, NULL);
+	return true;
+}
+
 static void end_link(struct dt_comm_nccl_link *l)
 {
 	struct dt_comm_nccl *k = l->k;
 	void *comm;
 
-	if (l->state == LINK_STARTING)
-		pthread_join(l->thread, NULL);
+	if (l->state == LINK_STARTING && !join_thread(l))
+		return;
 	pthread_mutex_lock(&k->lock);
 	for (struct dt_comm_nccl_link **at = &k->links; *at; at = &(*at)->other)
 		if (*at == l) {
@@ -162,12 +179,35 @@ static void end_link(struct dt_comm_nccl_link *l)
 		}
 	comm = atomic_exchange(&l->comm, NULL);
 	pthread_mutex_unlock(&k->lock);
-	if (comm)
+	if (comm && atomic_load(&k->w->broken)) /* a thread made it when the others were given up */
+		k->lib.CommAbort(comm);
+	else if (comm)
 		k->lib.CommDestroy(comm);
 	if (l->queue)
 		dt_comm_nccl_card(k)->queue_close(dt_comm_nccl_arg(k), l->queue);
 	*l = (struct dt_comm_nccl_link){
 		.k = k, .rank = l->rank, .size = l->size, .meeting = MPI_REQUEST_NULL};
+}
+
+/* Of an elastic world: all its ranks call this for a group of all of them. */
+static int meet_elastic(struct dt_comm *c, struct dt_err *err)
+{
+	struct dt_comm_nccl_link *l = &c->nccl->all;
+	struct dt_comm_nccl_id none = {{0}}, *all = calloc((size_t)c->w->info.size, sizeof(*all));
+	int rc = all ? 0 : dt_err_sys(err, -ENOMEM, "group %s", c->name);
+
+	if (rc == 0 && c->rank == 0 && l->k->lib.GetUniqueId(&l->id) != DT_NCCL_SUCCESS)
+		l->id = none;
+	if (rc == 0)
+		rc = dt_comm_exchange(c->w, &l->id, sizeof(l->id), all, err);
+	if (rc == 0) {
+		l->id = all[c->ranks[0]];
+		rc = memcmp(&l->id, &none, sizeof(none))
+			     ? dt_comm_nccl_begin_link(l, err)
+			     : dt_err_set(err, -EIO, "group %s: NCCL has no id for it", c->name);
+	}
+	free(all);
+	return rc;
 }
 
 int dt_comm_nccl_join(struct dt_comm *c, struct dt_err *err)
@@ -199,8 +239,11 @@ int dt_comm_nccl_join(struct dt_comm *c, struct dt_err *err)
 		g->from[i] =
 			(struct dt_comm_nccl_link){.k = k, .rank = 1, .size = 2, .meeting = MPI_REQUEST_NULL};
 	}
-	rc = MPI_Comm_dup(c->mpi, &g->mpi);
 	c->nccl = g;
+	g->mpi = MPI_COMM_NULL;
+	if (c->w->elastic)
+		return meet_elastic(c, err);
+	rc = MPI_Comm_dup(c->mpi, &g->mpi);
 	return rc ? dt_comm_mpi_error(err, rc, c->name) : 0;
 }
 
@@ -220,170 +263,14 @@ void dt_comm_nccl_leave(struct dt_comm *c)
 		end_link(&g->to[i]);
 		end_link(&g->from[i]);
 	}
+	c->nccl = NULL;
 	if (g->spare)
 		dt_comm_nccl_card(k)->free(dt_comm_nccl_arg(k), g->spare);
-	MPI_Comm_free(&g->mpi);
+	if (g->mpi != MPI_COMM_NULL)
+		MPI_Comm_free(&g->mpi);
 	free(g->to);
 	free(g->from);
-	free(g);
-	c->nccl = NULL;
-}
-
-/* ---- the library and the world ---- */
-
-static const char *load(struct dt_comm_nccl_lib *l)
-{
-	static const struct dt_symbol all[] = {
-#define F(n) {"nccl" #n, offsetof(struct dt_comm_nccl_lib, n)}
-		F(GetVersion),	F(GetErrorString), F(GetUniqueId),	 F(CommInitRank),
-		F(CommDestroy), F(CommAbort),	   F(CommGetAsyncError), F(AllReduce),
-		F(Reduce),	F(Broadcast),	   F(AllGather),	 F(ReduceScatter),
-		F(Send),	F(Recv),	   F(GroupStart),	 F(GroupEnd),
-#undef F
-	};
-	int version = 0;
-
-	l->handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-	if (!l->handle)
-		return "there is no libnccl.so.2";
-	if (!dt_symbols_find(l->handle, all, sizeof(all) / sizeof(*all), l))
-		return "libnccl.so.2 lacks functions";
-	if (l->GetVersion(&version) != DT_NCCL_SUCCESS || version < OLDEST)
-		return "NCCL is older than 2.10";
-	return NULL;
-}
-
-/* Why NCCL cannot be used, the same text on all ranks; NULL: every rank can use it. */
-static int agree(struct dt_world *w, const char *mine, const char **ret, struct dt_err *err)
-{
-	struct {
-		unsigned char id[16];
-		char why[48];
-	} own = {{0}, ""}, *all = calloc((size_t)w->info.size, sizeof(*all));
-	static char why[64];
-	int rc;
-
-	if (!all)
-		return dt_err_sys(err, -ENOMEM, "table of %d cards", w->info.size);
-	memcpy(own.id, w->device.card->id, sizeof(own.id));
-	strncpy(own.why, mine ? mine : "", sizeof(own.why) - 1);
-	rc = MPI_Allgather(&own, sizeof(own), MPI_BYTE, all, sizeof(own), MPI_BYTE, w->world);
-	*ret = NULL;
-	for (int i = 0; i < w->info.size && !rc && !*ret; i++) {
-		if (all[i].why[0]) {
-			memcpy(why, all[i].why, sizeof(own.why));
-			*ret = why;
-		}
-		for (int j = 0; j < i && !*ret; j++)
-			if (!memcmp(all[i].id, all[j].id, sizeof(own.id)))
-				*ret = "several ranks share a card";
-	}
-	free(all);
-	return rc ? dt_comm_mpi_error(err, rc, "comparing cards") : 0;
-}
-
-static const char *tags_suffice(struct dt_world *w)
-{
-	int *most = NULL, have = 0;
-
-	MPI_Comm_get_attr(w->world, MPI_TAG_UB, &most, &have);
-	return have && *most > 2 * (DT_TAG_MAX + 1) + 1 ? NULL : "this MPI has too few tags";
-}
-
-int dt_comm_nccl_open(struct dt_world *w, const char **why, struct dt_err *err)
-{
-	struct dt_comm_nccl *k = calloc(1, sizeof(*k));
-	int rc;
-
-	if (!k)
-		return dt_err_sys(err, -ENOMEM, "NCCL");
-	*why = load(&k->lib);
-	if (!*why)
-		*why = tags_suffice(w);
-	rc = agree(w, *why, why, err);
-	if (rc < 0 || *why) {
-		if (k->lib.handle)
-			dlclose(k->lib.handle);
-		free(k);
-		return rc;
-	}
-	k->w = w;
-	pthread_mutex_init(&k->lock, NULL);
-	pthread_mutex_lock(&w->lock);
-	w->nccl = k;
-	pthread_mutex_unlock(&w->lock);
-	for (int i = 0; i < w->ncomm && rc == 0; i++)
-		if (w->comm[i])
-			rc = dt_comm_nccl_join(w->comm[i], err);
-	return rc;
-}
-
-void dt_comm_nccl_close(struct dt_world *w)
-{
-	struct dt_comm_nccl *k = w->nccl;
-
-	if (!k)
-		return;
-	for (int i = 0; i < w->ncomm; i++)
-		if (w->comm[i])
-			dt_comm_nccl_leave(w->comm[i]);
-	pthread_mutex_lock(&w->lock);
-	w->nccl = NULL;
-	pthread_mutex_unlock(&w->lock);
-	while (k->nevent)
-		dt_comm_nccl_card(k)->event_close(dt_comm_nccl_arg(k), k->event[--k->nevent]);
-	free(k->event);
-	pthread_mutex_destroy(&k->lock);
-	dlclose(k->lib.handle);
-	free(k);
-}
-
-int dt_comm_nccl_look(struct dt_world *w, double timeout_s, struct dt_comm_where *at, char what[200])
-{
-	struct dt_comm_nccl *k;
-	int found = 0;
-
-	pthread_mutex_lock(&w->lock); /* it stays open meanwhile */
-	k = w->nccl;
-	if (!k) {
-		pthread_mutex_unlock(&w->lock);
-		return 0;
-	}
-	what[0] = '\0';
-	pthread_mutex_lock(&k->lock);
-	for (struct dt_comm_nccl_op *o = k->flying; o && !found; o = o->next) {
-		int word = DT_NCCL_SUCCESS;
-		void *comm = atomic_load(&o->link->comm);
-
-		if (dt_comm_nccl_card(k)->event_done(dt_comm_nccl_arg(k), o->after) != 0)
-			continue;
-		*at = o->at;
-		if (comm && k->lib.CommGetAsyncError(comm, &word) == DT_NCCL_SUCCESS &&
-		    word != DT_NCCL_SUCCESS && word != DT_NCCL_IN_PROGRESS) {
-			strncpy(what, k->lib.GetErrorString(word), 199);
-			what[199] = '\0';
-			found = 1;
-		} else if (dt_now() - o->at.since > timeout_s) {
-			found = 1;
-		}
-	}
-	pthread_mutex_unlock(&k->lock);
-	pthread_mutex_unlock(&w->lock);
-	return found;
-}
-
-void dt_comm_nccl_abort(struct dt_world *w)
-{
-	struct dt_comm_nccl *k = w->nccl;
-
-	if (!k || pthread_mutex_trylock(&k->lock))
-		return;
-	for (struct dt_comm_nccl_link *l = k->links; l; l = l->other) {
-		void *comm = atomic_exchange(&l->comm, NULL);
-
-		if (comm)
-			k->lib.CommAbort(comm);
-	}
-	pthread_mutex_unlock(&k->lock);
+	if (!k->stuck) /* its thread writes there when NCCL lets go of it */
+		free(g);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

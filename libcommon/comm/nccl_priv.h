@@ -1,9 +1,12 @@
-/* Shared by nccl.c (operations) and nccl_link.c (communicators, events, the library). */
+/* Shared by nccl.c (operations), nccl_calls.c (what they call), nccl_link.c (communicators, events) and
+ * nccl_world.c (the library). */
 #ifndef DT_COMM_NCCL_PRIV_H
 #define DT_COMM_NCCL_PRIV_H
 
 #include "comm/nccl.h"
 #include "comm/nccl_api.h"
+
+#define DT_COMM_NCCL_LEFT_S 1.0 /* so long NCCL may take to leave a call by itself when a rank is lost */
 
 enum dt_comm_nccl_link_state { LINK_NONE, LINK_MEETING, LINK_STARTING, LINK_READY };
 
@@ -55,6 +58,9 @@ struct dt_comm_nccl {
 	struct dt_comm_nccl_op *flying;	 /* issued and not known to be done */
 	void **event;			 /* free ones */
 	int nevent, room, pending;	 /* pending: issued requests */
+	_Atomic int calling;		 /* the rank's thread is in a call that takes a communicator */
+	_Atomic int given_up;		 /* dt_comm_nccl_give_up */
+	bool stuck; /* a thread waits in NCCL for ranks that are gone: what it uses stays */
 };
 
 static inline const struct dt_comm_card *dt_comm_nccl_card(const struct dt_comm_nccl *k)
@@ -66,6 +72,16 @@ static inline void *dt_comm_nccl_arg(const struct dt_comm_nccl *k)
 {
 	return k->w->device.arg;
 }
+
+/*
+ * nccl_calls.c: the operation into its link's queue. An ncclResult_t (positive) or a negative errno;
+ * -ETIMEDOUT: communicators have been given up.
+ */
+int dt_comm_nccl_call(struct dt_comm *c, const struct dt_comm_op *o, struct dt_comm_nccl_link *l);
+/* What NCCL says of what is under way there: 0, or its error. */
+int dt_comm_nccl_async_error(struct dt_comm_nccl_link *l);
+/* NCCL's type; -1: it has none. */
+int dt_comm_nccl_type(enum dt_dtype t);
 
 /* NCCL's error message for the operation at. Returns -EIO. */
 int dt_comm_nccl_failed(struct dt_comm_nccl *k, const struct dt_comm_where *at, int result,

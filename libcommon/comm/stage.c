@@ -20,8 +20,8 @@ int dt_world_device(struct dt_world *w, const struct dt_comm_device *dev, const 
 	w->device = dev ? *dev : (struct dt_comm_device){0};
 	if (!dev || w->info.size == 1)
 		return 0;
-	if (w->elastic || !dev->card) {
-		*ret_staged = dev->card ? "ranks come and go" : "the device has no messages of its own";
+	if (!dev->card) {
+		*ret_staged = "the device has no messages of its own";
 		return 0;
 	}
 	return dt_comm_nccl_open(w, ret_staged, err);

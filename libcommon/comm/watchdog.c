@@ -36,6 +36,7 @@
 
 #define GRACE_S 3
 #define START_S 60
+#define LOSS_S	5.0 /* after so long an error of NCCL is not the loss of a rank */
 
 static void *last_resort(void *arg)
 {
@@ -91,8 +92,15 @@ static void check_cards(struct dt_world *w)
 	struct dt_comm_where at;
 	int *ranks;
 
-	if (!dt_comm_nccl_look(w, w->opts.timeout_s, &at, what))
+	if (!dt_comm_nccl_look(w, w->opts.timeout_s, &at, what)) {
+		w->watch->wrong = 0;
 		return;
+	}
+	if (w->elastic) { /* NCCL may notice the loss of a rank first, which is no end of this one */
+		w->watch->wrong = w->watch->wrong > 0 ? w->watch->wrong : dt_now();
+		if (atomic_load(&w->broken) || dt_now() - w->watch->wrong < LOSS_S)
+			return;
+	}
 	if (atomic_exchange(&w->board[0].reporter, 1)) {
 		sleep(GRACE_S);
 		_exit(DT_EXIT_FAILED);

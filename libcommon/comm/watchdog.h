@@ -24,6 +24,7 @@ struct dt_comm_watch {
 	pthread_t thread;
 	int wake, udp;
 	_Atomic bool stop, connected;
+	double wrong;	/* since when NCCL has an error; 0: it has none */
 	double resumed; /* when this process last went on after standing still, by a signal or with its
 			   machine */
 	uint64_t cookie[2];

@@ -51,7 +51,7 @@ static int narrow_sum(struct trainer *t, const struct place *p, double *codec, s
 	return rc < 0 ? rc : dt_kernel_check(t->dev->ops->convert(t->dev, wide, narrow), "->convert(", err);
 }
 
-/* The processor's way; *codec: its seconds that no link takes, with those from a card to its host and back. */
+/* The processor's way; *codec: its seconds that no link takes, with those of a card's copies. */
 static int coded_sum(struct trainer *t, const struct place *p, struct dt_compress *z, double *codec,
 		     struct dt_err *err)
 {

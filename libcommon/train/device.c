@@ -9,18 +9,56 @@
 #include "base/units.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define STAGE ((size_t)16 << 20) /* bytes of each of the two pinned buffers */
 
+/* A process keeps its card when ranks re-form; -1: it has none yet. */
+static int card_of_process = -1;
+
+int device_choose(struct trainer *t, struct dt_err *err)
+{
+	const int n = dt_dev_count(DT_DEV_CUDA), size = t->info.size;
+	int32_t *of, *users;
+	int rc;
+
+	t->turn = t->info.local_rank;
+	if (!t->run.watch.elastic || !t->run.on_card)
+		return 0;
+	of = calloc((size_t)size + (size_t)n, sizeof(*of));
+	users = of ? of + size : NULL;
+	rc = trainer_agree(t, of ? 0 : dt_err_sys(err, -ENOMEM, "cards of ranks"), err);
+	if (rc == 0) {
+		of[t->info.rank] = card_of_process;
+		rc = dt_all_gather(dt_mesh_comm(&t->everyone, DT_ON_ALL), of, NULL, 1, DT_I32,
+				   "cards of ranks", err);
+	}
+	for (int r = 0; r < size && rc == 0; r++)
+		if (of[r] >= 0 && of[r] < n)
+			users[of[r]]++;
+	for (int r = 0; r < size && rc == 0 && n > 0; r++) {
+		if (of[r] < 0) { /* one that comes takes a card with the fewest */
+			of[r] = 0;
+			for (int i = 1; i < n; i++)
+				of[r] = users[i] < users[of[r]] ? i : of[r];
+			users[of[r]]++;
+		}
+		t->turn = r == t->info.rank ? of[r] : t->turn;
+	}
+	free(of);
+	return rc;
+}
+
 int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 {
-	int rc = dt_nn_device_open(&t->dev, t->run.device, t->info.local_rank, nthreads, err);
+	int rc = dt_nn_device_open(&t->dev, t->run.device, t->turn, nthreads, err);
 
 	if (rc == -EINVAL)
 		t->status = DT_EXIT_USAGE;
 	if (rc < 0)
 		return rc;
+	card_of_process = t->run.on_card ? t->dev->index : -1;
 	if (t->run.fp8 && !dt_dev_multiplies(t->dev, DT_E4M3)) {
 		dt_err_set(err, -ENOTSUP, "--fp8: this card (%s) has no products of 8-bit floats",
 			   dt_dev_isa(t->dev));

@@ -95,6 +95,7 @@ static void quiesce(struct trainer *t)
 {
 	const struct dt_coords at = t->mesh.at; /* says which shares it has */
 	struct dt_err ignored = {0};
+	const char *staged;
 
 	for (int i = 0; t->grads.bucket && i < t->grads.nbucket; i++)
 		dt_wait(&t->grads.bucket[i].req, NULL, &ignored);
@@ -106,6 +107,7 @@ static void quiesce(struct trainer *t)
 	metrics_close(t, &ignored);
 	export_close(t, &ignored);
 	folder_release(t);
+	dt_world_device(t->world, NULL, &staged, NULL); /* groups of other ranks reach nothing of this card */
 	dt_comm_free(t->grads.kv_group);
 	t->grads.kv_group = NULL;
 	dt_mesh_release(&t->mesh);

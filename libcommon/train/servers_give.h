@@ -38,7 +38,7 @@ void *servers_weights_at(const struct trainer *t, int u, int64_t first);
 struct dt_dev *servers_dev(const struct trainer *t);
 /* Of a card: the gradients that it has computed are where servers_grads_at says. */
 int servers_bring(struct trainer *t, struct dt_err *err);
-/* Of a card, for --delay-compensation: the weights that it computes with are where servers_weights_at says. */
+/* Of a card, for --delay-compensation: the weights that it has are where servers_weights_at says. */
 int servers_remember(struct trainer *t, struct dt_err *err);
 /* Of a card: weights of server k's share from there to the card. */
 int servers_show(struct trainer *t, int k, struct dt_err *err);

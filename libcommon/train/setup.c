@@ -263,11 +263,11 @@ int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_give
 	flat.dp = t->info.size;
 	if ((rc = dt_mesh_init(&t->everyone, w, &flat, err)) < 0 ||
 	    (rc = trainer_agree(t, describe(t, err), err)) < 0 || (rc = make_groups(t, err)) < 0 ||
-	    (rc = replicas_init(t, err)) < 0 || (rc = buffers_group(t, err)) < 0 ||
-	    (rc = compressed_choose(t, err)) < 0 || (rc = agree_cores(t, err)) < 0 ||
-	    (rc = trainer_agree(t, plan(t, err), err)) < 0 || (rc = trainer_check_room(t, err)) < 0 ||
-	    (rc = trainer_agree(t, allocate(t, err), err)) < 0 || (rc = offload_start(t, err)) < 0 ||
-	    (rc = metrics_measure(t, err)) < 0)
+	    (rc = device_choose(t, err)) < 0 || (rc = replicas_init(t, err)) < 0 ||
+	    (rc = buffers_group(t, err)) < 0 || (rc = compressed_choose(t, err)) < 0 ||
+	    (rc = agree_cores(t, err)) < 0 || (rc = trainer_agree(t, plan(t, err), err)) < 0 ||
+	    (rc = trainer_check_room(t, err)) < 0 || (rc = trainer_agree(t, allocate(t, err), err)) < 0 ||
+	    (rc = offload_start(t, err)) < 0 || (rc = metrics_measure(t, err)) < 0)
 		return rc;
 	return trainer_agree(t, details_open(t, err), err);
 }

@@ -103,6 +103,7 @@ struct trainer {
 	struct dt_memory_plan plan;
 	uint64_t draws, draws_host; /* bytes beside it of what answers prompts (plan/draws.h) */
 
+	int turn; /* among those of this machine's ranks that take cards in turn */
 	struct dt_dev *dev;
 	struct dt_exec exec;
 	struct dt_arena arena;	    /* on the device */
@@ -220,7 +221,8 @@ int trainer_agree(struct trainer *t, int rc, struct dt_err *err);
  */
 int trainer_check_room(struct trainer *t, struct dt_err *err);
 
-/* device.c */
+/* device.c; device_choose: which card a rank of an elastic run has. Collective */
+int device_choose(struct trainer *t, struct dt_err *err);
 int device_open(struct trainer *t, int nthreads, struct dt_err *err);
 int arena_open(struct trainer *t, struct dt_err *err);
 void arena_close(struct trainer *t);
