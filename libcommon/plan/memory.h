@@ -58,8 +58,8 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_ON_HOST, /* of a card: gradients where the processor makes other numbers of them, f32 */
 		 DT_B_TO_CARD, /* of a card, from servers: weights on their way to it, compute type */
 		 DT_B_CARRIED, /* of a card: a state while ranks re-form (plan/reform.h), bytes */
-		 DT_B_FIXED,	  /* sums of gradients as 64-bit integers */
-		 DT_B_ROPE,	  /* f32 cos and sin [2, seq, head_dim / 2] */
+		 DT_B_FIXED,   /* sums of gradients as 64-bit integers */
+		 DT_B_ROPE,    /* f32 cos and sin [2, seq, head_dim / 2] */
 		 DT_B_ROPE_LOCAL, /* the same for layers with a window and a base of their own */
 		 DT_B_IDS,	  /* i32 [T]: inputs, targets of a flight (which), positions of all */
 		 DT_B_TARGETS,
@@ -141,6 +141,10 @@ struct dt_memory_point { /* of a stretch of the step where the most is alive */
 
 enum { DT_AWAY_STAYS = 2 }; /* layers at the end that keep theirs */
 enum { DT_AWAY_RING = 8 };  /* values on their way at a time */
+
+/* What stays of a run while its ranks re-form: whole on every rank, or its shares and another's copies. */
+enum { DT_MEMORY_CARRIED = 7 };
+extern const enum dt_buf_id dt_memory_carried[DT_MEMORY_CARRIED];
 
 struct dt_memory_plan {
 	struct dt_stage stage; /* whose values it places */

@@ -65,6 +65,10 @@ struct dt_buf *dt_plan_put(struct dt_plan_builder *b, struct dt_buf d, const cha
 	return &p->buf[p->n++];
 }
 
+const enum dt_buf_id dt_memory_carried[DT_MEMORY_CARRIED] = {
+	DT_B_WEIGHTS,	  DT_B_MASTER,	    DT_B_OPTIM1,     DT_B_OPTIM2,
+	DT_B_PEER_MASTER, DT_B_PEER_OPTIM1, DT_B_PEER_OPTIM2};
+
 struct dt_buf *dt_plan_flat(struct dt_plan_builder *b, enum dt_buf_id id, enum dt_mem_cat cat,
 			    enum dt_dtype dtype, int64_t numel, enum dt_phase first, enum dt_phase last,
 			    int which, const char *name, const char *formula)

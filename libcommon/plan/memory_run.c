@@ -2,7 +2,6 @@
 #include "plan/context.h"
 #include "plan/memory_priv.h"
 #include "plan/outer.h"
-#include "plan/reform.h"
 #include "plan/states.h"
 
 #include "plan/tiles.h"
@@ -213,10 +212,15 @@ static void put_sync(struct dt_plan_builder *b, const struct dt_run *s, const st
 /* A card has room for one trainer: while ranks re-form, the old one's state is in the host's memory. */
 static void put_carried(struct dt_plan_builder *b)
 {
+	int64_t bytes = 0;
+
+	for (int i = 0; i < b->plan->n; i++)
+		for (int k = 0; k < DT_MEMORY_CARRIED; k++)
+			bytes += b->plan->buf[i].id == dt_memory_carried[k] ? (int64_t)b->plan->buf[i].bytes
+									    : 0;
 	if (b->r->watch.elastic && b->r->on_card)
-		dt_plan_elsewhere(b, DT_PLACE_HOST, DT_B_CARRIED, DT_MEM_WEIGHTS,
-				  (int64_t)dt_reform_state(b->plan), "state while ranks re-form",
-				  "weights, masters, states and copies");
+		dt_plan_elsewhere(b, DT_PLACE_HOST, DT_B_CARRIED, DT_MEM_WEIGHTS, bytes,
+				  "state while ranks re-form", "weights, masters, states and copies");
 }
 
 /* Of what is frozen there are weights alone. */

@@ -1,15 +1,12 @@
 #include "plan/reform.h"
 
-const enum dt_buf_id dt_reform_carried[DT_REFORM_CARRIED] = {
-	DT_B_WEIGHTS,	  DT_B_MASTER,	    DT_B_OPTIM1,     DT_B_OPTIM2,
-	DT_B_PEER_MASTER, DT_B_PEER_OPTIM1, DT_B_PEER_OPTIM2};
-
-uint64_t dt_reform_state(const struct dt_memory_plan *p)
+/* Bytes of what is carried over. */
+static uint64_t state_bytes(const struct dt_memory_plan *p)
 {
 	uint64_t sum = 0;
 
-	for (int i = 0; i < DT_REFORM_CARRIED; i++) {
-		const struct dt_buf *b = dt_memory_find(p, dt_reform_carried[i], -1);
+	for (int i = 0; i < DT_MEMORY_CARRIED; i++) {
+		const struct dt_buf *b = dt_memory_find(p, dt_memory_carried[i], -1);
 
 		sum += b ? b->bytes : 0;
 	}
@@ -32,7 +29,7 @@ int dt_reform_bytes(const struct dt_run *r, struct dt_coords at, uint64_t *ret, 
 		return rc;
 	rc = dt_memory_plan(&less, at, &after, err);
 	if (rc == 0) {
-		*ret = r->on_card ? after.arena_bytes : dt_reform_state(&before) + dt_reform_state(&after);
+		*ret = r->on_card ? after.arena_bytes : state_bytes(&before) + state_bytes(&after);
 		dt_memory_plan_release(&after);
 	}
 	dt_memory_plan_release(&before);

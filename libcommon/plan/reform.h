@@ -8,12 +8,6 @@
 
 #include "plan/memory.h"
 
-/* What is carried over: whole on every rank, or its shares with copies of another's. */
-enum { DT_REFORM_CARRIED = 7 };
-extern const enum dt_buf_id dt_reform_carried[DT_REFORM_CARRIED];
-
-/* Bytes of it in a plan. */
-uint64_t dt_reform_state(const struct dt_memory_plan *p);
 /*
  * Bytes of a rank's device then, at most: its state, and that of the layout with one data-parallel rank less;
  * of a card all that this layout has there. 0 where ranks cannot be lost.

@@ -10,7 +10,6 @@
 #include "base/beat.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
-#include "plan/reform.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -35,8 +34,8 @@ static void drop_memory(struct trainer *t)
 		uint64_t end = at + most < t->arena.bytes ? at + most : t->arena.bytes / page * page;
 		bool keep = false;
 
-		for (int i = 0; i < DT_REFORM_CARRIED; i++) {
-			const struct dt_buf *b = dt_memory_find(&t->plan, dt_reform_carried[i], -1);
+		for (int i = 0; i < DT_MEMORY_CARRIED; i++) {
+			const struct dt_buf *b = dt_memory_find(&t->plan, dt_memory_carried[i], -1);
 
 			keep |= b && b->offset < end && b->offset + b->bytes > at;
 		}
@@ -55,10 +54,10 @@ static char *kept_at(const struct trainer *t, enum dt_buf_id id)
 
 	if (dt_dev_is_host(t->dev))
 		return dt_plan_address(&t->plan, t->arena.base, id, -1);
-	for (int i = 0; i < DT_REFORM_CARRIED; i++) {
-		const struct dt_buf *b = dt_memory_find(&t->plan, dt_reform_carried[i], -1);
+	for (int i = 0; i < DT_MEMORY_CARRIED; i++) {
+		const struct dt_buf *b = dt_memory_find(&t->plan, dt_memory_carried[i], -1);
 
-		if (dt_reform_carried[i] == id)
+		if (dt_memory_carried[i] == id)
 			return b ? at : NULL;
 		at += b ? b->bytes : 0;
 	}
@@ -72,8 +71,8 @@ static int leave_card(struct trainer *t, struct dt_err *err)
 
 	if (!t->arena.base)
 		return 0;
-	for (int i = 0; i < DT_REFORM_CARRIED && rc == 0; i++) {
-		const struct dt_buf *b = dt_memory_find(&t->plan, dt_reform_carried[i], -1);
+	for (int i = 0; i < DT_MEMORY_CARRIED && rc == 0; i++) {
+		const struct dt_buf *b = dt_memory_find(&t->plan, dt_memory_carried[i], -1);
 
 		if (b)
 			rc = device_get(t, kept_at(t, b->id), t->arena.base + b->offset, b->bytes, err);
@@ -226,8 +225,8 @@ static int take(struct trainer *t, struct trainer *old, const struct meeting *m,
 
 	if (rc == 0 && dt_params_any_frozen(&t->table))
 		rc = trainer_agree(t, store_init_frozen(t, err), err);
-	for (int i = 0; i < DT_REFORM_CARRIED && rc == 0 && !t->run.watch.peer_copy; i++)
-		rc = carry(t, old, dt_reform_carried[i], m, err);
+	for (int i = 0; i < DT_MEMORY_CARRIED && rc == 0 && !t->run.watch.peer_copy; i++)
+		rc = carry(t, old, dt_memory_carried[i], m, err);
 	if (rc == 0 && t->run.watch.peer_copy)
 		rc = take_shares(t, old, m, err);
 	init_close(t);

@@ -19,8 +19,8 @@
  * Ranks meet where a checkpoint or an evaluation is due, at a signal and at the end: then all gradients are
  * in, and all ranks have the same weights. What lies between is called a stretch.
  * With cards, what servers have lies in the host's memory, which other ranks map, and updates are the
- * processor's (train/servers_card.c): gradients are copied there once the card has computed them, new weights
- * to the card.
+ * processor's (train/servers_memory.c): gradients are copied there once the card has computed them, and new
+ * weights to the card.
  */
 #ifndef DT_TRAIN_SERVERS_H
 #define DT_TRAIN_SERVERS_H
@@ -74,8 +74,6 @@ struct servers_hooks {
  */
 int servers_run(struct trainer *t, const struct servers_hooks *h, struct step_result *ret,
 		struct dt_err *err);
-/* Of a card: elements [first, first + n) of unit u from the masters to its weights. */
-int servers_round(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err);
 void servers_metrics(const struct trainer *t, json_t *line);
 
 #endif

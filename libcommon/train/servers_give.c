@@ -10,16 +10,6 @@ static int servers(const struct trainer *t)
 	return dt_layout_servers(&t->run.layout);
 }
 
-int64_t servers_share(const struct trainer *t, int k, int u, int64_t *ret_first, int64_t *ret_at)
-{
-	const struct dt_local_unit *of = &t->local.unit[u];
-	const int64_t first = k * of->share, left = of->numel - first;
-
-	*ret_first = first;
-	*ret_at = of->share_trained;
-	return of->frozen || left <= 0 ? 0 : left < of->share ? left : of->share;
-}
-
 static float *of_server(const struct trainer *t, int what, int k)
 {
 	char **at = t->servers.at[what];

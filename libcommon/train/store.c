@@ -202,13 +202,29 @@ int64_t store_masters(struct trainer *t, int u, int64_t first, int64_t n, struct
 	return m;
 }
 
+/* The same from masters in the memory of a card's host, by way of weights there. */
+static int round_on_host(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err)
+{
+	struct dt_dev *dev = t->servers.dev;
+	struct dt_tensor w = flat_part(t, &t->servers.weights, u, first, n);
+	int rc;
+
+	if (!n)
+		return 0;
+	rc = dt_kernel_check(dev->ops->convert(dev, w, flat_part(t, &t->store.master, u, first, n)),
+			     "->convert(", err);
+	return rc < 0 ? rc
+		      : device_put(t, flat_at(t, &t->store.weights, u, first), w.data,
+				   (size_t)(n * dt_dtype_size(w.dtype)), err);
+}
+
 /* Elements [first, first + n) of unit u in the type that is computed in. */
 static int round_masters(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err)
 {
 	const struct flat *w = &t->store.weights, *master = &t->store.master;
 
 	if (t->servers.dev)
-		return servers_round(t, u, first, n, err);
+		return round_on_host(t, u, first, n, err);
 	for (int64_t m; n > 0; first += m, n -= m) {
 		int rc;
 

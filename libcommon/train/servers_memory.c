@@ -1,4 +1,7 @@
-/* Servers of ranks that compute on cards: memory and updates are the host's (train/servers.h). */
+/*
+ * Where servers find shares, gradients and weights. Of ranks that compute on cards all of that is in the
+ * host's memory, and updates are the processor's (train/servers.h).
+ */
 #include "base/progress.h"
 #include "nn/device.h"
 #include "train/servers_give.h"
@@ -42,6 +45,16 @@ int servers_bind(struct trainer *t, struct dt_err *err)
 	s->grads = buffer_at(t, DT_B_ON_HOST);
 	s->weights = flat_bind(t, DT_B_TO_CARD, t->run.compute, 3);
 	return dt_nn_device_open(&s->dev, "cpu", 0, t->dev->nthreads, err);
+}
+
+int64_t servers_share(const struct trainer *t, int k, int u, int64_t *ret_first, int64_t *ret_at)
+{
+	const struct dt_local_unit *of = &t->local.unit[u];
+	const int64_t first = k * of->share, left = of->numel - first;
+
+	*ret_first = first;
+	*ret_at = of->share_trained;
+	return of->frozen || left <= 0 ? 0 : left < of->share ? left : of->share;
 }
 
 struct dt_dev *servers_dev(const struct trainer *t)
@@ -101,14 +114,4 @@ int servers_show(struct trainer *t, int k, struct dt_err *err)
 	return rc;
 }
 
-int servers_round(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err)
-{
-	struct dt_dev *dev = t->servers.dev;
-	struct dt_tensor w = dt_t1(servers_weights_at(t, u, first), t->run.compute, n);
-	int rc = n ? dt_kernel_check(dev->ops->convert(dev, w, flat_part(t, &t->store.master, u, first, n)),
-				     "->convert(", err)
-		   : 0;
-
-	return rc < 0 || !n ? rc : to_card(t, u, first, n, err);
-}
 /* SPDX-License-Identifier: Apache-2.0 */
