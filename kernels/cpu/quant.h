@@ -72,6 +72,7 @@ DT_QUANT_MUL(dt_quant_mul_vnni);
 DT_QUANT_MUL(dt_quant_mul_neon);
 DT_QUANT_MUL(dt_quant_mul_dotprod);
 DT_QUANT_MUL(dt_quant_mul_amx);
+DT_QUANT_MUL(dt_quant_mul_amx_v3); /* in tests alone, as are others of this name */
 DT_QUANT_MUL(dt_quant_mul_amx_plain_v3);
 DT_QUANT_MUL(dt_quant_mul_amx_plain_v4);
 
@@ -84,6 +85,7 @@ DT_QUANT_MUL(dt_quant_mul_bf16_v3);
 DT_QUANT_MUL(dt_quant_mul_bf16_v4);
 DT_QUANT_MUL(dt_quant_mul_bf16_pairs);
 DT_QUANT_MUL(dt_quant_mul_bf16_amx);
+DT_QUANT_MUL(dt_quant_mul_bf16_amx_v3);
 DT_QUANT_MUL(dt_quant_mul_bf16_amx_plain_v3);
 DT_QUANT_MUL(dt_quant_mul_bf16_amx_plain_v4);
 

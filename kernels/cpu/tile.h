@@ -138,13 +138,16 @@ DT_TILE_MUL(dt_tile_mul_v3);
 DT_TILE_MUL(dt_tile_mul_v4);
 DT_TILE_MUL(dt_tile_mul_bf16);
 DT_TILE_MUL(dt_tile_mul_amx);
+DT_TILE_MUL(dt_tile_mul_amx_v3); /* in tests alone, as are others of this name */
 DT_TILE_MUL(dt_tile_mul_amx_plain_v3);
 DT_TILE_MUL(dt_tile_mul_amx_plain_v4);
 #define DT_TILE_OF_THREAD(name) void name(void)
 DT_TILE_OF_THREAD(dt_tile_begin_amx);
+DT_TILE_OF_THREAD(dt_tile_begin_amx_v3);
 DT_TILE_OF_THREAD(dt_tile_begin_amx_plain_v3);
 DT_TILE_OF_THREAD(dt_tile_begin_amx_plain_v4);
 DT_TILE_OF_THREAD(dt_tile_end_amx);
+DT_TILE_OF_THREAD(dt_tile_end_amx_v3);
 DT_TILE_OF_THREAD(dt_tile_end_amx_plain_v3);
 DT_TILE_OF_THREAD(dt_tile_end_amx_plain_v4);
 #define DT_TILE_OF_ROWS(name)                                                                                \

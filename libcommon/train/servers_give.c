@@ -199,7 +199,6 @@ int servers_refresh(struct trainer *t, struct dt_err *err)
 
 	for (int k = 0; k < servers(t) && rc == 0; k++) {
 		struct clocks_rank *r = &s->clocks->rank[k];
-
 		const int64_t seen = s->seen[k];
 
 		if (!is_near(t, k)) {

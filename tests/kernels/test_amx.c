@@ -183,9 +183,10 @@ static void test_smallest(void **state)
 	}
 }
 
-/* Every kernel by tiles that this processor can run; that of the instructions wherever AVX-512 VNNI is. */
+/* Every kernel by tiles: of the instructions one with AVX2 around them, which runs nowhere but here. */
 static const struct kernel {
 	const char *name;
+	bool avx512, vnni, instructions; /* what it is made of */
 	dt_quant_mul_fn *quants, *bf16;
 	struct dt_tile tile;
 } kernels[] = {
@@ -193,10 +194,15 @@ static const struct kernel {
 	{                                                                                                    \
 		.begin = dt_tile_begin_##name, .end = dt_tile_end_##name, .mul = dt_tile_mul_##name          \
 	}
-	{"stand-in, AVX2", dt_quant_mul_amx_plain_v3, dt_quant_mul_bf16_amx_plain_v3, TILE(amx_plain_v3)},
-	{"stand-in, AVX-512", dt_quant_mul_amx_plain_v4, dt_quant_mul_bf16_amx_plain_v4, TILE(amx_plain_v4)},
-	{"instructions", dt_quant_mul_amx, dt_quant_mul_bf16_amx, TILE(amx)},
+	{"stand-in, AVX2", false, false, false, dt_quant_mul_amx_plain_v3, dt_quant_mul_bf16_amx_plain_v3,
+	 TILE(amx_plain_v3)},
+	{"stand-in, AVX-512", true, false, false, dt_quant_mul_amx_plain_v4, dt_quant_mul_bf16_amx_plain_v4,
+	 TILE(amx_plain_v4)},
+	{"instructions, AVX2", false, false, true, dt_quant_mul_amx_v3, dt_quant_mul_bf16_amx_v3,
+	 TILE(amx_v3)},
+	{"instructions, AVX-512", true, true, true, dt_quant_mul_amx, dt_quant_mul_bf16_amx, TILE(amx)},
 };
+enum { KERNELS = sizeof kernels / sizeof *kernels };
 
 static bool can(const struct kernel *k)
 {
@@ -204,23 +210,35 @@ static bool can(const struct kernel *k)
 		   avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
 			    __builtin_cpu_supports("avx512dq");
 
-	if (k == &kernels[0])
-		return avx2;
-	return avx512 && (k == &kernels[1] || __builtin_cpu_supports("avx512vnni"));
+	return avx2 && (!k->avx512 || avx512) && (!k->vnni || __builtin_cpu_supports("avx512vnni"));
+}
+
+/* Without AMX its instructions are trapped; end: whether some were met. */
+static bool begin(const struct kernel *k)
+{
+	const bool trap = k->instructions && dt_isa()->amx != DT_AMX_TILES;
+
+	if (trap)
+		amx_trap_begin();
+	return trap;
+}
+
+static void end(const struct kernel *k, bool trap)
+{
+	if (trap && amx_trap_end() == 0)
+		fail_msg("%s: none was met", k->name);
 }
 
 static void call(const struct kernel *k, dt_quant_mul_fn *fn, struct dt_tensor y, enum dt_format f,
 		 const struct dt_packed_part *p, const void *x, const struct dt_xblock *xb, int64_t m,
 		 int64_t blocks)
 {
-	const bool trap = k == &kernels[2] && dt_isa()->amx != DT_AMX_TILES;
+	bool trap;
 
 	memset(y.data, 0xff, bytes_of(y));
-	if (trap)
-		amx_trap_begin();
+	trap = begin(k);
 	fn(y.data, dt_cols(y), f, p->data, p->panel_bytes, p->panels, NULL, x, xb, m, blocks);
-	if (trap && amx_trap_end() == 0)
-		fail_msg("%s: none was met", k->name);
+	end(k, trap);
 }
 
 static struct dt_packed *packed(struct dt_dev *dev, enum dt_format as, int64_t n, int64_t k)
@@ -251,7 +269,7 @@ static void compare(enum dt_format f, const struct dt_packed_part *p, const void
 	const int64_t n = dt_cols(want);
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-		for (const struct kernel *c = kernels; c < kernels + 3; c++) {
+		for (const struct kernel *c = kernels; c < kernels + KERNELS; c++) {
 			struct dt_tensor got = tensor(DT_F32, rows[i], n);
 
 			if (can(c))
@@ -350,7 +368,7 @@ static void check_product(const struct kernel *k, const struct product *p)
 {
 	static uint32_t a[TALL * LD], b[TALL * LD];
 	static float was[TALL * LD], c[TALL * LD];
-	const bool trap = k == &kernels[2] && dt_isa()->amx != DT_AMX_TILES;
+	bool trap;
 
 	for (int64_t i = 0; i < TALL * LD; i++) { /* what is not the operands' is NaN */
 		a[i] = b[i] = 0x7fc07fc0;
@@ -365,14 +383,12 @@ static void check_product(const struct kernel *k, const struct product *p)
 					(uint32_t)dt_f32_to_bf16((float)rnd(16, w * LD + j)) << 16;
 	}
 	memcpy(c, was, sizeof c);
-	if (trap)
-		amx_trap_begin();
+	trap = begin(k);
 	k->tile.begin();
 	k->tile.mul(c, LD, a, p->across ? 1 : LD, p->across ? DT_TILE : 1, b, LD, p->rows, p->cols, p->words,
 		    p->accumulate);
 	k->tile.end();
-	if (trap && amx_trap_end() == 0)
-		fail_msg("%s: none was met", k->name);
+	end(k, trap);
 	for (int64_t i = 0; i < TALL; i++)
 		for (int64_t j = 0; j < LD; j++) {
 			const bool inside = i < p->rows && j < p->cols;
@@ -389,7 +405,7 @@ static void check_product(const struct kernel *k, const struct product *p)
 
 static void test_attention_tiles(void **state)
 {
-	for (const struct kernel *k = kernels; k < kernels + 3; k++)
+	for (const struct kernel *k = kernels; k < kernels + KERNELS; k++)
 		for (size_t i = 0; can(k) && i < sizeof products / sizeof *products; i++)
 			check_product(k, &products[i]);
 }
@@ -402,10 +418,10 @@ static int setup(void **state)
 		return -1;
 	*state = dev;
 	print_message("isa %s\n", dt_dev_isa(dev));
-	for (const struct kernel *k = kernels; k < kernels + 3; k++)
+	for (const struct kernel *k = kernels; k < kernels + KERNELS; k++)
 		if (!can(k))
 			print_message("not on this processor: %s\n", k->name);
-	if (can(&kernels[2]) && dt_isa()->amx != DT_AMX_TILES)
+	if (dt_isa()->amx != DT_AMX_TILES)
 		print_message("the instructions are trapped\n");
 	return 0;
 }
