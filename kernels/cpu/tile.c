@@ -11,22 +11,14 @@ static const struct dt_tile v3 = {.mul = dt_tile_mul_v3,
 				  .halves_down = dt_tile_halves_down,
 				  .turn = dt_tile_turn_v3},
 			    v4 = {.mul = dt_tile_mul_v4, .turn = dt_tile_turn_v4};
-static const struct dt_tile bf16 = {.pairs = true,
-				    .mul = dt_tile_mul_bf16,
-				    .mul_across = dt_tile_mul_across_bf16,
-				    .mul_down = dt_tile_mul_down_bf16,
-				    .turn = dt_tile_turn_v4,
-				    .along = dt_tile_along_bf16,
-				    .across = dt_tile_across_bf16,
-				    .lanes = dt_tile_lanes_bf16,
-				    .depth = dt_tile_depth_bf16};
-#define BY_AMX(name)                                                                                         \
-	{                                                                                                    \
-		.pairs = true, .begin = dt_tile_begin_##name, .end = dt_tile_end_##name,                     \
-		.mul = dt_tile_mul_##name, .turn = dt_tile_turn_v4, .along = dt_tile_along_bf16,             \
-		.across = dt_tile_across_bf16, .lanes = dt_tile_lanes_bf16, .depth = dt_tile_depth_bf16      \
-	}
-static const struct dt_tile amx = BY_AMX(amx), amx_plain = BY_AMX(amx_plain_v4);
+/* What goes with the products of pairs, whatever multiplies them. */
+#define PAIRS                                                                                                \
+	.pairs = true, .turn = dt_tile_turn_v4, .along = dt_tile_along_bf16, .across = dt_tile_across_bf16,  \
+	.lanes = dt_tile_lanes_bf16, .depth = dt_tile_depth_bf16
+#define BY_AMX(name) .begin = dt_tile_begin_##name, .end = dt_tile_end_##name, .mul = dt_tile_mul_##name
+static const struct dt_tile bf16 = {PAIRS, .mul = dt_tile_mul_bf16, .mul_across = dt_tile_mul_across_bf16,
+				    .mul_down = dt_tile_mul_down_bf16},
+			    amx = {PAIRS, BY_AMX(amx)}, amx_plain = {PAIRS, BY_AMX(amx_plain_v4)};
 #endif
 
 void dt_tile_turn_plain(uint32_t *out, const uint32_t *in, int64_t n)

@@ -134,9 +134,8 @@ DT_INLINE void down(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, con
 		DT_FOR (8, int v = 0; v < vecs; v++) {
 			const __m256 x = widened(p + at + v * L * dt_dtype_size(type), type);
 
-			DT_FOR (6, int r = 0; r < rows; r++) {
+			DT_FOR (6, int r = 0; r < rows; r++)
 				ADD(sum[r][v], f[r], x);
-			}
 		}
 	}
 	DT_FOR (6, int r = 0; r < rows; r++)

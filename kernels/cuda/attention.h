@@ -2,8 +2,7 @@
  * What the attention kernels share. 16-bit types: a block has 64 queries (or keys) of a head, a warp 16 of
  * them, against tiles of 64 of the other; products are mma.sync, and what one product leaves in registers is
  * the first operand of the next (Dao, FlashAttention-2, 2023, section 3). Heads are padded with zeros to 64,
- * 128 or 256. f32: a warp has one row, for parity and not for speed. attention_mma.h
- * has the kernels by tiles.
+ * 128 or 256. f32: a warp has one row, for parity and not for speed. Kernels by tiles are attention_mma.h.
  */
 #ifndef DT_KERNELS_CUDA_ATTENTION_H
 #define DT_KERNELS_CUDA_ATTENTION_H

@@ -27,15 +27,13 @@ __global__ void __launch_bounds__(128, 6) span_rows_kernel(struct dt_span_args a
 		o[c] = 0;
 	__syncwarp();
 	for (int r = 0; r < a.nrun; r++) {
-		const int64_t p0 = a.run[r].pos > in.from ? a.run[r].pos : in.from,
-			      p1 = a.run[r].pos + a.run_keys - 1 < in.to ? a.run[r].pos + a.run_keys - 1
-									 : in.to;
+		const struct dt_span_seen part = dt_span_part(a, in, r);
 
-		for (int64_t p = p0; p <= p1; p += 32) {
+		for (int64_t p = part.from; p <= part.to; p += 32) {
 			const int64_t key = dt_span_row(a, b, r, p);
 			float s = DT_NEGINF, top, shrink;
 
-			if (p + lane <= p1) {
+			if (p + lane <= part.to) {
 				s = dt_dot_row(q, a.kv, a.t, dt_span_key(a, key + lane, kv), a.d) * a.scale;
 				s = a.cap > 0 ? dt_softcap(s, a.cap) : s;
 			}
@@ -46,7 +44,8 @@ __global__ void __launch_bounds__(128, 6) span_rows_kernel(struct dt_span_args a
 			sum = sum * shrink + dt_warp_sum(s);
 			for (int64_t c = lane; c < a.v; c += 32)
 				o[c] *= shrink;
-			dt_add_rows(o, s, a.kv, a.t, dt_span_value(a, key, kv), a.kv_width, p1 - p + 1, a.v);
+			dt_add_rows(o, s, a.kv, a.t, dt_span_value(a, key, kv), a.kv_width, part.to - p + 1,
+				    a.v);
 		}
 	}
 	for (int64_t c = lane; c < a.v; c += 32)

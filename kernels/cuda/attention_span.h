@@ -73,6 +73,14 @@ DT_DEVICE int64_t dt_span_row(const struct dt_span_args &a, int64_t b, int r, in
 	return a.run[r].row + b * a.stride + p - a.run[r].pos;
 }
 
+/* Of the positions in, those that run r has. */
+DT_DEVICE struct dt_span_seen dt_span_part(const struct dt_span_args &a, const struct dt_span_seen &in, int r)
+{
+	const int64_t first = a.run[r].pos, last = first + a.run_keys - 1;
+
+	return {first > in.from ? first : in.from, last < in.to ? last : in.to};
+}
+
 /* Where a head of the keys, of the values of a row of kv begins. */
 DT_DEVICE int64_t dt_span_key(const struct dt_span_args &a, int64_t row, int64_t kv)
 {

@@ -55,21 +55,20 @@ __global__ void __launch_bounds__(128, 6) span_dq_rows_kernel(struct dt_span_arg
 	const float lse = dt_at(a.lse, stat), dot = dt_at(a.dot, stat);
 
 	for (int r = 0; r < a.nrun; r++) {
-		const int64_t p0 = a.run[r].pos > in.from ? a.run[r].pos : in.from,
-			      p1 = a.run[r].pos + a.run_keys - 1 < in.to ? a.run[r].pos + a.run_keys - 1
-									 : in.to;
+		const struct dt_span_seen part = dt_span_part(a, in, r);
 
-		for (int64_t p = p0; p <= p1; p += 32) {
+		for (int64_t p = part.from; p <= part.to; p += 32) {
 			const int64_t key = dt_span_row(a, b, r, p);
 			float ds = 0, prob;
 
-			if (p + lane <= p1)
+			if (p + lane <= part.to)
 				ds = span_slope(
 					a, &prob,
 					dt_dot_row(q, a.kv, a.t, dt_span_key(a, key + lane, kv), a.d),
 					dt_dot_row(g, a.kv, a.t, dt_span_value(a, key + lane, kv), a.v), lse,
 					dot);
-			dt_add_rows(dq, ds, a.kv, a.t, dt_span_key(a, key, kv), a.kv_width, p1 - p + 1, a.d);
+			dt_add_rows(dq, ds, a.kv, a.t, dt_span_key(a, key, kv), a.kv_width, part.to - p + 1,
+				    a.d);
 		}
 	}
 	for (int64_t c = lane; c < a.d; c += 32)

@@ -21,6 +21,7 @@ setup() {
         --schedule constant)
     momentum=(--optimizer momentum --lr 0.05 --clip 0)
     recovery=()
+    export until_s=120
     pid=
 }
 
@@ -42,15 +43,6 @@ agrees() { # files: losses of all steps agree to 1e-4
 
 events() { # of a kind, in the metrics
     jq -c "select(.event == \"ranks\") | [.step, .from, .to]" "$1"
-}
-
-until_true() { # a command, for 120 s at most
-    for _ in $(seq 1200); do
-        ! "$@" || return 0
-        sleep 0.1
-    done
-    echo "never: $*"
-    return 1
 }
 
 # plan OPTION...: bytes of the plan of a run with these options on cards

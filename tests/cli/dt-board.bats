@@ -26,16 +26,6 @@ teardown() {
     [ -z "$board" ] || { kill "$board" && wait "$board"; } || true
 }
 
-# until_true COMMAND...: within a minute
-until_true() {
-    for _ in $(seq 600); do
-        "$@" && return
-        sleep 0.1
-    done
-    echo "never: $*"
-    return 1
-}
-
 runs_say() { # filter of jq
     curl -s "${url}api/runs" | jq -e "$1" >/dev/null
 }

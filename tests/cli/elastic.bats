@@ -40,15 +40,6 @@ each_step_once() {
 
 more_lines_than() { [ "$(wc -l <m.jsonl)" -gt "$1" ]; }
 
-until_true() { # a command, for 60 s at most
-    for _ in $(seq 600); do
-        ! "$@" || return 0
-        sleep 0.1
-    done
-    echo "never: $*"
-    return 1
-}
-
 @test "ranks die and stand still, the first too: the others go on, to the same bits" {
     timeout 120 mpirun --enable-recovery -np 4 "${train[@]}" --steps 40 --layout dp4 --inject kill:rank=0,step=10 \
         --inject stop:rank=2,step=16 --inject kill:rank=1,step=26 2>err

@@ -1,4 +1,4 @@
-# What takes minutes runs with DT_SLOW=1 alone: `load slow`; ranks.bash and server.bash load it too.
+# What takes minutes runs with DT_SLOW=1 alone; until_true waits. `load slow`; ranks.bash and server.bash load it too.
 # shellcheck shell=bash disable=SC2034 # variables of the files that load this
 
 # slow: whether everything is to run
@@ -35,5 +35,15 @@ every() {
     IFS=, read -ra items <<<"$2"
     one_of "$1" "${items[@]}"
     (IFS=, && echo "${some[*]}")
+}
+
+# until_true COMMAND...: waits until it succeeds, for until_s seconds (60) at most
+until_true() {
+    for _ in $(seq $((${until_s:-60} * 10))); do
+        ! "$@" || return 0
+        sleep 0.1
+    done
+    echo "never: $*"
+    return 1
 }
 # SPDX-License-Identifier: Apache-2.0
