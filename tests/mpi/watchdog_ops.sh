@@ -23,8 +23,9 @@ amid()
 		echo "not ok - $name: status $status"
 		failed=1
 	fi
-	# The first line says which operation; rank 1 is named there as dead or late, or below it as stopped.
-	if ! grep -Eq "victim: rank [0-9]+: [a-z-]+ 'victim' (of|(to|from) rank 1 in) group dp: " "$out" ||
+	# The first line says which operation; rank 1 is named there as dead or late, or below it as stopped. A message
+	# may be between two others, one of which waits for rank 1.
+	if ! grep -Eq "victim: rank [0-9]+: [a-z-]+ 'victim' (of|(to|from) rank [0-9]+ in) group dp: " "$out" ||
 		! grep -Eq 'rank 1 died|rank 1 has not arrived|rank 1: died|rank 1: process [0-9]+ is stopped' "$out"; then
 		echo "not ok - $name: rank 1 is not named"
 		sed 's/^/  | /' "$out"
