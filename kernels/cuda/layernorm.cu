@@ -1,5 +1,95 @@
 #include "kernels/cuda/norm.h"
 
+enum { ROWS = 4 }; /* a block, each a warp's */
+
+/*
+ * A row a warp, of at most R eights a lane. They stay in registers, all are asked for before the first is
+ * looked at, and the two sums need no barrier: what waits is memory.
+ */
+template <int T, int R>
+static __global__ void __launch_bounds__(ROWS * 32) layernorm_row_kernel(struct dt_norm_forward a)
+{
+	const int lane = (int)threadIdx.x % 32;
+	int64_t i = (int64_t)blockIdx.x * ROWS + threadIdx.x / 32;
+
+	for (; i < a.rows; i += (int64_t)gridDim.x * ROWS) {
+		const int64_t at = i * a.n;
+		dt_raw<T> x[R] = {}, delta[R] = {};
+		float r[R][8], mean = 0, s = 0, rstd;
+
+		DT_UNROLL
+		for (int p = 0; p < R; p++) {
+			const int j = (p * 32 + lane) * 8;
+
+			if (j < a.n)
+				dt_ask<T>(x[p], a.x, at + j);
+			if (j < a.n && a.delta)
+				dt_ask<T>(delta[p], a.delta, at + j);
+		}
+		DT_UNROLL
+		for (int p = 0; p < R; p++) {
+			const int j = (p * 32 + lane) * 8;
+
+			DT_UNROLL
+			for (int k = 0; k < 8; k++) {
+				r[p][k] = dt_look<T>(x[p], k);
+				if (a.delta)
+					r[p][k] = dt_rounded(r[p][k] + dt_look<T>(delta[p], k), T);
+				mean += r[p][k];
+			}
+			if (j < a.n && a.delta)
+				dt_st<8>(a.sum, T, at + j, r[p]);
+		}
+		mean = dt_warp_sum(mean) / (float)a.n;
+		DT_UNROLL
+		for (int p = 0; p < R; p++) {
+			const bool mine = (p * 32 + lane) * 8 < a.n;
+
+			DT_UNROLL
+			for (int k = 0; k < 8; k++)
+				s += mine ? (r[p][k] - mean) * (r[p][k] - mean) : 0.f;
+		}
+		rstd = 1.f / sqrtf(dt_warp_sum(s) / (float)a.n + a.eps);
+		DT_UNROLL
+		for (int p = 0; p < R; p++) {
+			const int j = (p * 32 + lane) * 8;
+			float w[8], b[8] = {}, y[8];
+
+			if (j >= a.n)
+				break;
+			dt_ld<8>(w, a.w, a.tw, j);
+			if (a.b)
+				dt_ld<8>(b, a.b, a.tw, j);
+			DT_UNROLL
+			for (int k = 0; k < 8; k++)
+				y[k] = (r[p][k] - mean) * rstd * w[k] + b[k];
+			dt_st<8>(a.y, T, at + j, y);
+		}
+		if (lane == 0 && a.mean)
+			a.mean[i] = mean;
+		if (lane == 0 && a.rstd)
+			a.rstd[i] = rstd;
+	}
+}
+
+template <int T> static int start_rows(const struct dt_cuda *c, const struct dt_norm_forward &a)
+{
+	const unsigned grid = dt_blocks(c, a.rows, ROWS);
+
+	if (a.n <= 1024)
+		return DT_LAUNCH(c, (layernorm_row_kernel<T, 4>), grid, ROWS * 32, 0, a);
+	return DT_LAUNCH(c, (layernorm_row_kernel<T, 8>), grid, ROWS * 32, 0, a);
+}
+
+static int start(const struct dt_cuda *c, const struct dt_norm_forward &a)
+{
+	if (a.n > 2048 || !dt_by_8(a.n, a.y, a.sum, a.x, a.delta, a.w, a.b))
+		return dt_norm_forward_start<false>(c, a);
+	return a.t == DT_F32	? start_rows<DT_F32>(c, a)
+	       : a.t == DT_BF16 ? start_rows<DT_BF16>(c, a)
+				: start_rows<DT_F16>(c, a);
+}
+
 int dt_cuda_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor mean,
 			      struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 			      struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps)
@@ -9,23 +99,23 @@ int dt_cuda_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_
 
 	if (!c)
 		return -ENODEV;
-	return dt_norm_forward_start<false>(c, {y.data,
-						sum.data,
-						(float *)mean.data,
-						(float *)rstd.data,
-						x.data,
-						delta.data,
-						w.data,
-						b.data,
-						x.dtype,
-						rows,
-						n,
-						eps,
-						w.dtype,
-						{1, n, 0},
-						false,
-						NULL,
-						false});
+	return start(c, {y.data,
+			 sum.data,
+			 (float *)mean.data,
+			 (float *)rstd.data,
+			 x.data,
+			 delta.data,
+			 w.data,
+			 b.data,
+			 x.dtype,
+			 rows,
+			 n,
+			 eps,
+			 w.dtype,
+			 {1, n, 0},
+			 false,
+			 NULL,
+			 false});
 }
 
 int dt_cuda_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dw,
