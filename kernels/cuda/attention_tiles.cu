@@ -221,12 +221,19 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 		o[i / 4][i % 4] = 0;
 	k += warp * 2 * room;
 	v = k + room;
-	dt_cp_wait<0>();
-	__syncthreads(); /* q is there */
-	for (int64_t j = base + warp * KEYS; j < base + PART && j <= end; j += W * KEYS) {
-		if (j + KEYS <= is.first)
-			continue;
+	int64_t j = base + warp * KEYS;
+
+	while (j + KEYS <= is.first)
+		j += W * KEYS;
+	/* The first keys are asked for before q is waited for: a step of one token waits for memory once. */
+	if (j < base + PART && j <= end) {
 		fetch_keys<D>(k, v, a, is, j, end, kv);
+		dt_cp_wait<2>();
+	} else {
+		dt_cp_wait<0>();
+	}
+	__syncthreads(); /* q is there */
+	while (j < base + PART && j <= end) {
 		dt_cp_wait<1>();
 		__syncwarp();
 		dt_attn_scores<T, D>(s, q, 0, k);
@@ -235,6 +242,9 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 		__syncwarp();
 		dt_attn_gather<T, D>(o, s, v);
 		__syncwarp(); /* before the next keys come */
+		j += W * KEYS;
+		if (j < base + PART && j <= end)
+			fetch_keys<D>(k, v, a, is, j, end, kv);
 	}
 	__syncthreads();
 	struct found<D> *f = (struct found<D> *)dt_shared();

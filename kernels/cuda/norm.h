@@ -114,47 +114,6 @@ static inline DT_HOST_DEVICE int dt_norm_threads(int64_t n)
 	return n > 1024 ? 256 : 128;
 }
 
-/*
- * RMS of all rows by one block of 128 or 256 threads, at the end of a kernel that made delta; scratch: 32
- * floats, shared. The bits of dt_norm_forward_kernel<8, true>, whose threads may be twice as many or half.
- */
-DT_DEVICE void dt_norm_tail(const struct dt_norm_forward &a, float *scratch)
-{
-	const int threads = dt_norm_threads(a.n), lane = (int)threadIdx.x % 32;
-
-	for (int64_t i = 0; i < a.rows; i++) {
-		float r[8], u[8], y[8], s, rstd;
-
-		for (int t = (int)threadIdx.x; t < threads; t += (int)blockDim.x) {
-			s = 0;
-			for (int64_t j = (int64_t)t * 8; j < a.n; j += (int64_t)threads * 8) {
-				dt_ld<8>(r, a.x, a.t, i * a.n + j);
-				dt_ld<8>(u, a.delta, a.t, i * a.n + j);
-				for (int k = 0; k < 8; k++) {
-					r[k] = dt_rounded(r[k] + u[k], a.t);
-					s += r[k] * r[k];
-				}
-				dt_st<8>(a.sum, a.t, i * a.n + j, r);
-			}
-			s = dt_warp_sum(s);
-			if (lane == 0)
-				scratch[t / 32] = s;
-		}
-		__syncthreads();
-		s = dt_warp_sum(lane < threads / 32 ? scratch[lane] : 0.f);
-		rstd = 1.f / sqrtf(s / (float)a.n + a.eps);
-		for (int t = (int)threadIdx.x; t < threads; t += (int)blockDim.x)
-			for (int64_t j = (int64_t)t * 8; j < a.n; j += (int64_t)threads * 8) {
-				dt_ld<8>(r, a.sum, a.t, i * a.n + j);
-				dt_ld<8>(u, a.w, a.tw, j);
-				for (int k = 0; k < 8; k++)
-					y[k] = r[k] * rstd * (a.plus_one ? u[k] + 1.f : u[k]);
-				dt_st<8>(a.y, a.t, i * a.n + j, y);
-			}
-		__syncthreads();
-	}
-}
-
 template <bool RMS> static int dt_norm_forward_start(const struct dt_cuda *c, struct dt_norm_forward a)
 {
 	const unsigned grid = dt_blocks(c, a.rows, 1);

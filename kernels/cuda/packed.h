@@ -6,7 +6,7 @@
 #define DT_KERNELS_CUDA_PACKED_H
 
 #include "kernels/cuda/act.h"
-#include "kernels/cuda/norm.h"
+#include "kernels/cuda/norm_tail.h"
 #include "kernels/cuda/sorted.h"
 
 /* A block of a row of x. */

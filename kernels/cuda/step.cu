@@ -102,21 +102,22 @@ DT_DEVICE void keep(const float (&r)[8], const struct heads &a, bool value, int6
 
 __global__ void __launch_bounds__(256) heads_kernel(struct heads a)
 {
-	const int64_t all = a.heads + 2 * a.kv_heads, step = (int64_t)gridDim.x * 8;
+	const uint32_t all = (uint32_t)(a.heads + 2 * a.kv_heads), n = (uint32_t)a.rows * all;
 	const int64_t at = threadIdx.x % 32 * 8;
 
-	for (int64_t i = (int64_t)blockIdx.x * 8 + threadIdx.x / 32; i < a.rows * all; i += step) {
+	for (uint32_t i = blockIdx.x * 8 + threadIdx.x / 32; i < n; i += gridDim.x * 8) {
 		const int64_t row = i / all, h = i % all, from = row * a.width + h * a.d + at;
 		const bool value = h >= a.heads + a.kv_heads, key = h >= a.heads && !value;
-		const int64_t pos = a.half ? a.pos[row] : 0;
+		/* A step waits for this: all three are asked for before the first is looked at. */
+		const int64_t pos = a.half ? a.pos[row] : 0, slot = key || value ? a.slot[row] : 0;
 		float r[8] = {};
 
+		if (at < a.d)
+			dt_ld<8>(r, a.x, a.t, from);
 		if (a.half && (pos < 0 || pos >= a.positions)) {
 			*a.bad = 1;
 			continue;
 		}
-		if (at < a.d)
-			dt_ld<8>(r, a.x, a.t, from);
 		if (!value && a.wq)
 			norm(r, a, key ? a.wk : a.wq, at);
 		if (!value && a.half)
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(256) heads_kernel(struct heads a)
 		if (!value && at < a.d)
 			dt_st<8>(a.x, a.t, from, r);
 		if (key || value)
-			keep(r, a, value, h - a.heads - (value ? a.kv_heads : 0), a.slot[row], at);
+			keep(r, a, value, h - a.heads - (value ? a.kv_heads : 0), slot, at);
 	}
 }
 

@@ -104,15 +104,18 @@ static void test_heads_refused(void **state)
 static void one_norm(enum dt_format f, uint32_t m, uint32_t n)
 {
 	enum { k = 256 };
-	const enum dt_dtype type = f == DT_FMT_F32 ? DT_F32 : DT_BF16;
+	const enum dt_dtype type = f == DT_FMT_F32    ? DT_F32
+				   : f == DT_FMT_Q4_0 ? DT_F16
+						      : DT_BF16,
+			    scales = m % 2 ? DT_F32 : type;
 	struct dt_tensor in = random_tensor(type, m, k, 1, 0.3), x = random_tensor(type, m, n, 2, 1),
-			 x2 = copy_of(x), g = random_tensor(DT_F32, 1, n, 3, 1),
+			 x2 = copy_of(x), g = random_tensor(scales, 1, n, 3, 1),
 			 w = random_tensor(DT_F32, n, k, 4, 0.1),
 			 delta[2] = {tensor(type, m, n), tensor(type, m, n)},
 			 y[2] = {tensor(type, m, n), tensor(type, m, n)};
 	struct dt_packed *packed;
 
-	g = dt_t1(g.data, DT_F32, n);
+	g = dt_t1(g.data, scales, n);
 	assert_int_equal(dt_packed_open(&packed, dev, k), 0);
 	assert_int_equal(dt_packed_append(packed, dev, f, DT_FMT_F32, w.data, n), 0);
 	assert_int_equal(dev->ops->packed_matmul(dev, delta[0], in, packed, DT_NONE), 0);
@@ -135,7 +138,7 @@ static void test_norm(void **state)
 {
 	static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q6_K, DT_FMT_BF16,
 						 DT_FMT_F32};
-	static const uint32_t n[] = {8, 96, 1024, 1032, 2200};
+	static const uint32_t n[] = {8, 96, 1024, 1032, 2048, 2200};
 
 	for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
 		for (uint32_t m = 1; m < 5; m++)
