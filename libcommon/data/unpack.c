@@ -63,6 +63,33 @@ static int fill(struct unpack *u, struct dt_err *err)
 	return !u->n && u->command ? ended(u, err) : (int)u->n;
 }
 
+/* Files whose bytes would pass for text and are none. No text begins as they do. */
+static int foreign(const struct unpack *u, struct dt_err *err)
+{
+	static const struct {
+		const char *name, *instead;
+		size_t at, n;
+		char magic[8];
+	} known[] = {
+		{"xz", "'|xz -dc FILE' reads it", 0, 6, "\3757zXZ"},
+		{"bzip2", "'|bzip2 -dc FILE' reads it", 4, 6, "1AY&SY"},
+		{"lz4", "'|lz4 -dc FILE' reads it", 0, 4, "\4\"M\30"},
+		{"zip", "'|unzip -p FILE' reads it", 0, 4, "PK\3\4"},
+		{"Parquet", "'|contrib/parquet-jsonl FILE' reads it, with --format jsonl", 0, 5, "PAR1\25"},
+		{"HDF5", "a data set is not text: dt-dataset cat prints its own", 0, 8, "\211HDF\r\n\32\n"}};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		if (u->n < known[i].at + known[i].n ||
+		    memcmp(u->buffer + known[i].at, known[i].magic, known[i].n))
+			continue;
+		dt_err_set(err, -ENOTSUP, "'%s' is a file of %s, which is not read here", u->path,
+			   known[i].name);
+		dt_err_hint(err, "%s", known[i].instead);
+		return -ENOTSUP;
+	}
+	return 0;
+}
+
 static int start(struct unpack *u, struct dt_err *err)
 {
 	static const unsigned char zstd_magic[] = {0x28, 0xb5, 0x2f, 0xfd};
@@ -84,6 +111,8 @@ static int start(struct unpack *u, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP, "'%s': zstd is not read: this dt was built without libzstd",
 				  u->path);
 #endif
+	} else {
+		return foreign(u, err);
 	}
 	return 0;
 }

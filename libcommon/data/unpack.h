@@ -16,7 +16,8 @@ struct unpack;
 bool unpack_is_file(const char *path);
 /*
  * "-" is standard input, "|COMMAND" the output of what /bin/sh makes of COMMAND. One that does not end with
- * status 0 is an error where its output ends. -ENOTSUP: zstd, in a build without it.
+ * status 0 is an error where its output ends. -ENOTSUP: zstd, in a build without it, and files that begin
+ * as those of xz, bzip2, lz4, zip, Parquet and HDF5, whose bytes would else be taken for text.
  */
 int unpack_open(const char *path, struct unpack **ret, struct dt_err *err);
 void unpack_close(struct unpack *u);

@@ -309,6 +309,36 @@ END
 	done
 }
 
+@test "what is compressed in another way, or no text at all, is refused by name, and a command reads it" {
+	head -n 50 "$data/corpus.txt" >t.txt
+	dt-dataset build -o want.h5 t.txt
+	python3 -c '
+import bz2, lzma, sys, zipfile
+text = open("t.txt", "rb").read()
+open("t.txt.xz", "wb").write(lzma.compress(text))
+open("t.txt.bz2", "wb").write(bz2.compress(text))
+open("t.lz4", "wb").write(bytes.fromhex("04224d18") + text)
+open("t.parquet", "wb").write(b"PAR1\x15" + text)
+zipfile.ZipFile("t.zip", "w").write("t.txt")'
+	for f in t.txt.xz t.txt.bz2 t.lz4 t.zip t.parquet want.h5; do
+		for how in "$f" "|cat $f" -; do
+			run -1 dt-dataset build -o c.h5 "$how" <$f
+			[[ $output == *"is a file of "*", which is not read here"* ]]
+		done
+		[ ! -e c.h5 ]
+	done
+	run -1 dt-dataset build --format jsonl -o c.h5 t.txt.xz
+	[[ $output == *"'|xz -dc FILE' reads it"* ]]
+	run -1 dt-dataset images --out c.h5 t.txt.xz
+	[[ $output == *"'|xz -dc FILE' reads it"* ]]
+	dt-dataset build -o got.h5 '|python3 -c "import lzma; print(lzma.open(\"t.txt.xz\", \"rt\").read(), end=\"\")"'
+	dt-dataset cat want.h5 | cmp - <(dt-dataset cat got.h5)
+	# their first bytes inside a text, and its own likeness, are text
+	{ printf 'PK zip, BZh9 and PAR1: ' && cat t.txt; } >like.txt
+	dt-dataset build -o got.h5 like.txt
+	dt-dataset cat got.h5 | cmp - like.txt
+}
+
 @test "commands as inputs: a URL, several, a split, failures" {
 	jq -Rc '{text: .}' "$data/corpus.txt" | head -n 300 >d.jsonl
 	gzip -k d.jsonl
