@@ -113,7 +113,8 @@ void dt_run_batch_at(struct dt_run *r, int64_t sample)
 int dt_run_settle(struct dt_run *r, struct dt_err *err)
 {
 	int64_t each = r->microbatch * r->layout.dp;
-	bool any = r->watch.elastic; /* whether the batch may be of any size */
+	/* Whether the batch may be of any size; of scored answers it counts steps alone. */
+	bool any = r->watch.elastic || dt_objective_rule(r->objective.kind)->rewards;
 
 	r->global_batch = r->ramp.tokens ? r->ramp.to : r->global_batch;
 	if (r->config && dt_config_is_image(r->config)) /* a sample is an image */

@@ -368,7 +368,7 @@ static int check_peer_copy(const struct dt_run *r, struct dt_err *err)
 			"--peer-copy wants an optimizer that updates each element by itself: not %s",
 			rule->name);
 	return r->compute != DT_F32 && r->no_master
-		       ? dt_err_set(err, -ENOTSUP, "--peer-copy does not go with --master none")
+		       ? dt_err_set(err, -ENOTSUP, "--peer-copy does not go with --no-master")
 		       : 0;
 }
 

@@ -264,14 +264,35 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* What is done to images and their targets: a model of text would pass over it in silence. */
+static int check_augment(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_run_image *i = &r->image;
+	const char *what = i->size					  ? "image-size"
+			   : i->crop && strcmp(i->crop, "none")		  ? "crop"
+			   : i->flip					  ? "flip"
+			   : i->cutout					  ? "cutout"
+			   : i->mixup > 0				  ? "mixup"
+			   : i->cutmix > 0				  ? "cutmix"
+			   : i->normalize && strcmp(i->normalize, "auto") ? "normalize"
+			   : r->label_smoothing > 0			  ? "label-smoothing"
+			   : i->new_head				  ? "new-head"
+									  : NULL;
+
+	return what && !dt_config_is_image(r->config)
+		       ? dt_err_set(err, -EINVAL, "--%s is for classifiers of images, which '%s' is not",
+				    what, r->config->name)
+		       : 0;
+}
+
 int run_check_learning(const struct dt_run *r, struct dt_err *err)
 {
 	int rc;
 
-	if ((rc = check_optimizer(r, err)) < 0 || (rc = run_check_sync(r, err)) < 0 ||
-	    (rc = check_noise(r, err)) < 0 || (rc = check_ema(r, err)) < 0 ||
-	    (rc = check_compress(r, err)) < 0 || (rc = check_objective(r, err)) < 0 ||
-	    (rc = check_teacher(r, err)) < 0)
+	if ((rc = check_augment(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
+	    (rc = run_check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 ||
+	    (rc = check_ema(r, err)) < 0 || (rc = check_compress(r, err)) < 0 ||
+	    (rc = check_objective(r, err)) < 0 || (rc = check_teacher(r, err)) < 0)
 		return rc;
 	return check_rewards(r, err);
 }

@@ -8,6 +8,7 @@
 
 #define O(member) ((void *)offsetof(struct dt_run_options, member))
 #define R(member) offsetof(struct dt_run, member)
+#define BELOW_ONE 0.9999999 /* of averages, which would never take anything in */
 
 /* A row is a paragraph. */
 /* clang-format off */
@@ -320,11 +321,11 @@ const struct dt_run_row dt_run_rows[] = {
 	 R(lr.decay),
 	 TOLD,
 	 NEVER},
-	{{"beta1", 0, DT_OPT_REAL, O(beta1), "X", "momentum; first Adam moment", .min = 0, .max = 1,
-	  .def = "0.9"},
+	{{"beta1", 0, DT_OPT_REAL, O(beta1), "X", "momentum; first Adam moment", .min = 0,
+	  .max = BELOW_ONE, .def = "0.9"},
 	 REAL32, R(optim.beta1), MEANING, NEVER},
-	{{"beta2", 0, DT_OPT_REAL, O(beta2), "X", "second Adam moment; RMSprop's average", .min = 0, .max = 1,
-	  .def = "0.95"},
+	{{"beta2", 0, DT_OPT_REAL, O(beta2), "X", "second Adam moment; RMSprop's average", .min = 0,
+	  .max = BELOW_ONE, .def = "0.95"},
 	 REAL32, R(optim.beta2), MEANING, NEVER},
 	{{"eps", 0, DT_OPT_REAL, O(eps), "X", "term added to the denominator", .min = 0, .max = 1,
 	  .def = "1e-8"},
@@ -344,7 +345,7 @@ const struct dt_run_row dt_run_rows[] = {
 	 REAL, R(clip), MEANING, CHANGED},
 	{{"ema", 0, DT_OPT_REAL, O(run.ema), "D",
 	  "keep an average of the weights, of which D stays each step, and evaluate that; 0: none", .min = 0,
-	  .max = 0.9999999, .def = "0"},
+	  .max = BELOW_ONE, .def = "0"},
 	 REAL, R(ema), MEANING, CHANGED},
 	{{"noise-scale", 0, DT_OPT_FLAG, O(run.noise_scale), NULL,
 	  "measure the gradient noise scale: batches far above it train little faster"},

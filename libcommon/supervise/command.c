@@ -9,23 +9,41 @@
 
 /* The options of dt-train that decide here: what it trains, how it is cut, where it saves. */
 static const struct dt_opt wanted[] = {
-	DT_RUN_OPT("model"),	    DT_RUN_OPT("layout"),
-	DT_RUN_OPT("pipeline"),	    DT_RUN_OPT("seq"),
-	DT_RUN_OPT("microbatch"),   DT_RUN_OPT("global-batch"),
-	DT_RUN_OPT("steps"),	    DT_RUN_OPT("optimizer"),
-	DT_RUN_OPT("precision"),    DT_RUN_OPT("fp8"),
-	DT_RUN_OPT("master"),	    DT_RUN_OPT("recompute"),
-	DT_RUN_OPT("loss-chunk"),   DT_RUN_OPT("reproducible"),
-	DT_RUN_OPT("loss-scale"),   DT_RUN_OPT("grad-comm"),
-	DT_RUN_OPT("bucket-size"),  DT_RUN_OPT("save"),
-	DT_RUN_OPT("save-async"),   DT_RUN_OPT("save-grads"),
-	DT_RUN_OPT("save-errors"),  DT_RUN_OPT("resume"),
-	DT_RUN_OPT("lr"),	    DT_RUN_OPT("min-lr"),
-	DT_RUN_OPT("seed"),	    DT_RUN_OPT("beta1"),
-	DT_RUN_OPT("beta2"),	    DT_RUN_OPT("eps"),
-	DT_RUN_OPT("weight-decay"), DT_RUN_OPT("elastic"),
-	DT_RUN_OPT("peer-copy"),    DT_RUN_OPT("keep"),
-	DT_RUN_OPT("keep-every"),   DT_OPT_END,
+	DT_RUN_OPT("model"),
+	DT_RUN_OPT("layout"),
+	DT_RUN_OPT("pipeline"),
+	DT_RUN_OPT("seq"),
+	DT_RUN_OPT("microbatch"),
+	DT_RUN_OPT("global-batch"),
+	DT_RUN_OPT("steps"),
+	DT_RUN_OPT("optimizer"),
+	DT_RUN_OPT("precision"),
+	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("master"),
+	DT_RUN_OPT("recompute"),
+	DT_RUN_OPT("loss-chunk"),
+	DT_RUN_OPT("reproducible"),
+	DT_RUN_OPT("loss-scale"),
+	DT_RUN_OPT("grad-comm"),
+	DT_RUN_OPT("bucket-size"),
+	DT_RUN_OPT("save"),
+	DT_RUN_OPT("save-async"),
+	DT_RUN_OPT("save-grads"),
+	DT_RUN_OPT("save-errors"),
+	DT_RUN_OPT("resume"),
+	DT_RUN_OPT("lr"),
+	DT_RUN_OPT("min-lr"),
+	DT_RUN_OPT("seed"),
+	DT_RUN_OPT("beta1"),
+	DT_RUN_OPT("beta2"),
+	DT_RUN_OPT("eps"),
+	DT_RUN_OPT("weight-decay"),
+	DT_RUN_OPT("elastic"),
+	DT_RUN_OPT("peer-copy"),
+	DT_RUN_OPT("keep"),
+	DT_RUN_OPT("keep-every"),
+	DT_RUN_OPT("overwrite"),
+	DT_OPT_END,
 };
 
 void sup_words_add(struct sup_words *w, const char *fmt, ...)
@@ -140,6 +158,12 @@ int sup_command_read(struct sup_command *c, char *const *argv, struct dt_err *er
 				  "dt-train needs --save: without checkpoints a restart loses everything");
 	if (s->resume && strcmp(s->resume, "auto"))
 		return dt_err_set(err, -EINVAL, "--resume of dt-train is auto here, not '%s'", s->resume);
+	if (s->overwrite)
+		return dt_err_set(
+			err, -EINVAL,
+			"--overwrite of dt-train would start over each time: remove '%s' before, or "
+			"save elsewhere",
+			s->dir);
 	c->resumes = s->resume != NULL;
 	return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 #include "plan/context.h"
+#include "plan/objective.h"
 #include "plan/rounds.h"
 
 /* Where tokens are, how attention reaches them, and what that sends. */
@@ -44,6 +45,14 @@ static void announce_batch(struct trainer *t)
 		dt_log_msg(&t->root_log, "the batch grows from %lld samples by %lld at a time, over %s %s",
 			   (long long)r->ramp.from, (long long)r->ramp.from,
 			   dt_format_count((double)r->ramp.tokens, count, sizeof(count)), what);
+	if (dt_objective_rule(r->objective.kind)->rewards) {
+		dt_log_msg(
+			&t->root_log,
+			"%lld prompts a step, in as many microbatches of %lld samples as their answers need; "
+			"rate %.4g%s",
+			(long long)r->rl.batch, (long long)r->microbatch, l->lr * l->scale, warm);
+		return;
+	}
 	if (dt_config_is_image(&t->config) && dt_rounds_uneven(r))
 		snprintf(made, sizeof(made), "in %lld round%s of ranks with unequal parts",
 			 (long long)r->accumulation, r->accumulation == 1 ? "" : "s");

@@ -75,6 +75,8 @@ job() {
     [[ $stderr == *"needs --save"* ]]
     run -2 --separate-stderr dt-run -- dt-train --model gpt2-tiny --save run --resume elsewhere
     [[ $stderr == *"--resume of dt-train is auto here"* ]]
+    run -2 --separate-stderr dt-run -- dt-train --model gpt2-tiny --data d.h5 --save run --overwrite
+    [[ $stderr == *"--overwrite of dt-train would start over each time"* ]]
     run -2 --separate-stderr dt-run --ranks 3:2 -- dt-train --save run
     run -2 --separate-stderr dt-run --ranks 2 -- mpirun dt-train --save run
     [[ $stderr == *"begins with dt-train"* ]]

@@ -288,6 +288,14 @@ refused() { # status, what stderr says, arguments
     dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 4 --save part --resume auto \
         --reward "jq --unbuffered '.answer | length'" --schedule constant >>part.jsonl
     jq -es '[.[].step] == [1, 2, 3, 4] and .[2].kl_k3_sampler < 1e-6' part.jsonl
+    # more ranks than the batch of the command line has microbatches: a step has as many as its answers need
+    for n in 1 2; do
+        mpirun -np $n dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 5 --save more$n \
+            --resume part/latest --reward "jq --unbuffered '.answer | length'" --schedule constant \
+            --layout dp$n >on$n.jsonl 2>log
+        grep -q '8 prompts a step, in as many microbatches of 4 samples' log
+    done
+    jq -es '(.[0].loss - .[1].loss | fabs) < 1e-5 and .[0].reward_mean == .[1].reward_mean and .[0].step == 5' on1.jsonl on2.jsonl
     jq -es '.[0].reward_mean > 1' whole.jsonl
     dt-rollout sample whole --task count:3 --count 2 --group 2 --max-tokens 4 --threads 1 | jq -es '.[0].step == 4'
 }

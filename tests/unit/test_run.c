@@ -43,6 +43,14 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("reproducible"),
 	DT_RUN_OPT("grad-comm"),
 	DT_RUN_OPT("bucket-size"),
+	DT_RUN_OPT("label-smoothing"),
+	DT_RUN_OPT("mixup"),
+	DT_RUN_OPT("cutmix"),
+	DT_RUN_OPT("cutout"),
+	DT_RUN_OPT("crop"),
+	DT_RUN_OPT("flip"),
+	DT_RUN_OPT("normalize"),
+	DT_RUN_OPT("image-size"),
 	{"own", 0, DT_OPT_FLAG, &(bool){false}, NULL, "of the program alone"},
 	DT_OPT_END,
 };
@@ -348,6 +356,15 @@ static void combinations(void **state)
 		{"--layout dp2 --microbatch 1 --global-batch 2..8:64", 0, ""},
 		{"--layout dp2 --microbatch 2 --global-batch 2..8:64", -EINVAL, "from which it grows"},
 		{"--seq 100000", -EINVAL, "positions"},
+		{"--label-smoothing 0.1", -EINVAL, "--label-smoothing is for classifiers of images"},
+		{"--mixup 0.5", -EINVAL, "--mixup is for"},
+		{"--cutmix 1", -EINVAL, "--cutmix is for"},
+		{"--cutout 4", -EINVAL, "--cutout is for"},
+		{"--crop pad:4", -EINVAL, "--crop is for"},
+		{"--flip", -EINVAL, "--flip is for"},
+		{"--normalize mnist", -EINVAL, "--normalize is for"},
+		{"--image-size 32", -EINVAL, "--image-size is for"},
+		{"--crop none --normalize auto --mixup 0", 0, ""},
 	};
 	struct dt_config c;
 
