@@ -2,6 +2,7 @@
 #include "base/program.h"
 #include "base/table.h"
 #include "base/tmpfile.h"
+#include "data/unpack.h"
 #include "eval/compare.h"
 #include "eval/ppl.h"
 #include "nn/device.h"
@@ -66,7 +67,7 @@ static int check_models(void)
 
 static int read_text(char **ret, struct dt_ppl_query *q, struct dt_err *err)
 {
-	int rc = dt_read_file(eval_args.text, MOST_TEXT, ret, &q->n, err);
+	int rc = unpack_whole(eval_args.text, MOST_TEXT, ret, &q->n, err);
 
 	q->text = *ret;
 	q->windows = (enum dt_windows)eval_args.windows;

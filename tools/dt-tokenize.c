@@ -9,6 +9,7 @@
 #include "data/ids.h"
 #include "data/tok_print.h"
 #include "data/tokenizer.h"
+#include "data/unpack.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -76,7 +77,7 @@ static int add_files(struct dt_bpe_trainer *tr, int n, char **paths, uint64_t *r
 		char *text;
 		size_t len;
 
-		rc = dt_read_file(paths[i], SIZE_MAX / 4, &text, &len, err);
+		rc = unpack_whole(paths[i], SIZE_MAX / 4, &text, &len, err);
 		if (rc < 0)
 			break;
 		rc = dt_bpe_trainer_add(tr, text, len, err);

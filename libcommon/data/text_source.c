@@ -46,32 +46,18 @@ struct text_file {
 	bool mapped; /* held is mapped */
 };
 
-/* All of u in memory that is grown. ret NULL: only its length. */
-static int take_all(struct unpack *u, char **ret, size_t *ret_n, struct dt_err *err)
+/* Reads u to its end, for its length. */
+static int count_all(struct unpack *u, size_t *ret_n, struct dt_err *err)
 {
-	size_t room = ret ? 0 : BLOCK, n = 0;
-	char *buf = ret ? NULL : malloc(room);
+	char *buf = malloc(BLOCK);
+	size_t n = 0;
 	int got;
 
-	for (;; n += (size_t)got) {
-		if (ret && room - n < BLOCK) {
-			char *grown = realloc(buf, room = room * 2 + BLOCK);
-
-			if (!grown) {
-				free(buf);
-				return dt_err_sys(err, -ENOMEM, "cannot hold a text of %zu bytes", room);
-			}
-			buf = grown;
-		}
-		got = buf ? unpack_read(u, ret ? buf + n : buf, BLOCK, err)
-			  : dt_err_sys(err, -ENOMEM, "cannot read the input");
-		if (got <= 0)
-			break;
-	}
-	if (got < 0 || !ret)
-		free(buf);
-	else
-		*ret = buf;
+	if (!buf)
+		return dt_err_sys(err, -ENOMEM, "cannot read the input");
+	while ((got = unpack_read(u, buf, BLOCK, err)) > 0)
+		n += (size_t)got;
+	free(buf);
 	*ret_n = n;
 	return got;
 }
@@ -100,7 +86,7 @@ static int look_at(struct dt_text_source *s, const char *path, struct text_file 
 	if (regular && (!packed || s->eval_percent <= 0))
 		f->n = (size_t)st.st_size;
 	else
-		rc = take_all(u, regular ? NULL : &f->held, &f->n, err);
+		rc = regular ? count_all(u, &f->n, err) : unpack_rest(u, SIZE_MAX / 4, &f->held, &f->n, err);
 	unpack_close(u);
 	return rc;
 }
@@ -301,7 +287,7 @@ static int hold(const char *path, struct text_file *f, struct dt_err *err)
 			close(fd);
 		return rc;
 	}
-	rc = take_all(u, &f->held, &f->n, err);
+	rc = unpack_rest(u, SIZE_MAX / 4, &f->held, &f->n, err);
 	unpack_close(u);
 	return rc;
 }

@@ -257,4 +257,48 @@ int unpack_all(struct unpack *u, void *buf, size_t n, const char *what, struct d
 	}
 	return 0;
 }
+
+int unpack_rest(struct unpack *u, size_t most, char **ret, size_t *ret_n, struct dt_err *err)
+{
+	size_t room = 0, n = 0;
+	char *buf = NULL;
+	int got = 0;
+
+	do {
+		n += (size_t)got;
+		if (n > most) {
+			got = dt_err_set(err, -EFBIG, "'%s' is larger than %zu bytes", u->path, most);
+			break;
+		}
+		if (room - n < BUFFER_BYTES + 1) {
+			char *grown = realloc(buf, room = room * 2 + BUFFER_BYTES + 1);
+
+			if (!grown) {
+				got = dt_err_sys(err, -ENOMEM, "cannot hold a text of %zu bytes", room);
+				break;
+			}
+			buf = grown;
+		}
+	} while ((got = unpack_read(u, buf + n, BUFFER_BYTES, err)) > 0);
+	if (got < 0) {
+		free(buf);
+		return got;
+	}
+	buf[n] = '\0';
+	*ret = buf;
+	*ret_n = n;
+	return 0;
+}
+
+int unpack_whole(const char *path, size_t most, char **ret, size_t *ret_n, struct dt_err *err)
+{
+	struct unpack *u;
+	int rc = unpack_open(path, &u, err);
+
+	if (rc < 0)
+		return rc;
+	rc = unpack_rest(u, most, ret, ret_n, err);
+	unpack_close(u);
+	return rc;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

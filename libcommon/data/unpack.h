@@ -27,6 +27,10 @@ void unpack_close(struct unpack *u);
 int unpack_read(struct unpack *u, void *buf, int n, struct dt_err *err);
 /* n bytes, or -EBADMSG saying that what is cut short. */
 int unpack_all(struct unpack *u, void *buf, size_t n, const char *what, struct dt_err *err);
+/* All that is left, NUL-terminated, malloc'd; more than most bytes: -EFBIG. */
+int unpack_rest(struct unpack *u, size_t most, char **ret, size_t *ret_n, struct dt_err *err);
+/* The same of a whole file, "-" or "|COMMAND". */
+int unpack_whole(const char *path, size_t most, char **ret, size_t *ret_n, struct dt_err *err);
 /* A compressed file rather than a plain one. */
 bool unpack_is_packed(const struct unpack *u);
 

@@ -1,8 +1,8 @@
 /* Two models in files beside each other, in one process. */
 #include "eval/ppl.h"
 
-#include "base/json.h"
 #include "ckpt/source.h"
+#include "data/unpack.h"
 
 #include <stdlib.h>
 
@@ -44,7 +44,7 @@ int dt_ppl_compare_files(const struct dt_ppl_files *f, struct dt_ppl_pair *ret, 
 	struct dt_eval_model m[2] = {{0}, {0}};
 	struct dt_ppl_query q = {.size = 1, .bos = true}; /* dt-eval's defaults */
 	char *text = NULL;
-	int rc = dt_read_file(f->text, MOST_TEXT, &text, &q.n, err);
+	int rc = unpack_whole(f->text, MOST_TEXT, &text, &q.n, err);
 
 	q.text = text;
 	if (rc == 0)

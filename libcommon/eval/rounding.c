@@ -1,6 +1,6 @@
 #include "eval/rounding_sites.h"
 
-#include "base/json.h"
+#include "data/unpack.h"
 #include "eval/gptq.h"
 #include "eval/model.h"
 #include "eval/prune.h"
@@ -25,7 +25,7 @@ static int read_text(struct dt_rounding_work *w)
 	const struct dt_config *c = dt_source_config(w->s);
 	char *text = NULL;
 	size_t n = 0, count = 0;
-	int rc = dt_read_file(w->r->text, MOST_TEXT, &text, &n, w->err);
+	int rc = unpack_whole(w->r->text, MOST_TEXT, &text, &n, w->err);
 
 	if (rc == 0)
 		rc = dt_tokenizer_encode(w->tok, text, n, false, &w->ids, &count, w->err);

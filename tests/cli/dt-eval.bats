@@ -192,6 +192,11 @@ refused() { # status, what stderr says, arguments
     run dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 run small.gguf run
     [ "${#lines[@]}" -eq 4 ]
     [[ ${lines[3]} == run*100.00%* ]]
+    # a text that is compressed, or comes from a command, is that text
+    gzip -k text.txt
+    dt-eval compare --tokenizer byte --text text.txt.gz --seq 64 --json run small.gguf | cmp - bf16.json
+    dt-eval ppl "${common[@]}" --tokenizer byte --text text.txt --seq 64 run >want
+    dt-eval ppl "${common[@]}" --tokenizer byte --text '|cat text.txt' --seq 64 run | cmp - want
 }
 
 @test "quantize --threads: as many, and the same bytes; without it OMP_NUM_THREADS; so do losses of dt-eval" {

@@ -46,6 +46,21 @@ expected() {
 	[ "$status" -eq 2 ]
 }
 
+@test "train: a text compressed or from a command is that text; what is read by neither is refused" {
+	seq 3000 >a.txt
+	dt-tokenize train --vocab 300 --out want.json a.txt
+	gzip -k a.txt
+	for how in a.txt.gz '|cat a.txt'; do
+		dt-tokenize train --vocab 300 --out got.json "$how"
+		cmp want.json got.json
+	done
+	python3 -c 'import lzma; open("a.txt.xz", "wb").write(lzma.compress(open("a.txt", "rb").read()))'
+	run dt-tokenize train --vocab 300 --out no.json a.txt.xz
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"'a.txt.xz' is a file of xz, which is not read here"* ]]
+	[ ! -e no.json ]
+}
+
 @test "GPT-2's vocabulary gives the expected ids" {
 	dir="$DT_TEST_DATA/tokenizers"
 	[ -f "$dir/ggml-vocab-gpt-2.gguf" ] || skip "no ggml-vocab-gpt-2.gguf in $dir"
