@@ -132,6 +132,21 @@ page_options() {
         }' "$1" | sort -u
 }
 
+# .Fl makes a dash of each of its words, and a macro behind it ends that: -np is mpirun's, --peer-copy -1 is no number.
+@test "manual pages: long options have two dashes where they are printed, and their arguments none" {
+    command -v mandoc >/dev/null || skip "needs mandoc"
+    for page in "$DT_SRC"/man/*.1; do page_options "$page"; done | sort -u >options
+    grep -qx -- --peer-copy options
+    for page in "$DT_SRC"/man/*.[1-9]; do
+        mandoc -T ascii -O width=200 "$page" 2>/dev/null | col -bx >text
+        while read -r word; do
+            ! grep -qxF -- "-$word" options || problem "${page##*/}: $word has one dash"
+        done < <(grep -oE '(^|[ (])-[a-z][a-z0-9-]{2,}' text | tr -d ' (' | sort -u)
+        ! grep -nE -- '--[a-z-]+ -[0-9]+( |$)' text || problem "${page##*/}: an argument with a dash"
+    done
+    [ "$problems" -eq 0 ]
+}
+
 @test "manual pages: every option of the program, and no other" {
     for name in "${programs[@]}"; do
         page=$DT_SRC/man/$name.1
@@ -226,8 +241,10 @@ stock() {
             /^\.\\" test( with .*)? *$/ { marked = 1; with = $0; sub(/.* test( with)?/, "", with) }
             /^\.Bd / && marked { n++; file = base "." n ".sh"; inside = 1; marked = 0; printf "" >file
                 print with >(file ".with"); next }
+            /^\.Dl / && marked { n++; file = base "." n ".sh"; marked = 0; print with >(file ".with"); one = 1 }
             /^\.Ed/ { inside = 0 }
-            inside { gsub(/\\e/, "\\"); gsub(/\\\(aq/, "\047"); gsub(/\\&/, ""); gsub(/\\-/, "-"); print >>file }' "$page"
+            one { sub(/^\.Dl /, "") }
+            inside || one { one = 0; gsub(/\\e/, "\\"); gsub(/\\\(aq/, "\047"); gsub(/\\&/, ""); gsub(/\\-/, "-"); print >>file }' "$page"
     done
     # README.md's, behind a comment of the same words: the next block of indented lines
     awk '/^<!-- test( with .*)? -->$/ { n++; file = "README." n ".sh"; with = $0; sub(/.* test( with)?/, "", with)
