@@ -4,8 +4,12 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-#define MAX_COLS 32
+#define MAX_COLS   32
+#define LEAST_ROOM 16 /* columns of a last cell that is folded */
+#define INDENT	   4  /* where it begins in lines below, for want of these */
 
 struct dt_table {
 	int ncol, ncell, cap;
@@ -81,18 +85,91 @@ void dt_table_end_row(struct dt_table *t)
 		add(t, strdup(""));
 }
 
-static int width(const char *s)
+static int width_of(const char *s, int bytes)
 {
 	int n = 0;
 
-	for (; s && *s; s++)
-		n += ((unsigned char)*s & 0xc0) != 0x80; /* UTF-8 continuation bytes take no column */
+	for (int i = 0; i < bytes; i++)
+		n += ((unsigned char)s[i] & 0xc0) != 0x80; /* UTF-8 continuation bytes take no column */
 	return n;
 }
 
-void dt_table_print(const struct dt_table *t, FILE *f)
+static int width(const char *s)
 {
-	int w[MAX_COLS] = {0}, total = 0;
+	return s ? width_of(s, (int)strlen(s)) : 0;
+}
+
+/* Bytes of s that fit into room columns, up to a blank; of a longer word all. *ret_next: the rest. */
+static int piece(const char *s, int room, const char **ret_next)
+{
+	const char *end = NULL;
+
+	for (const char *p = s;; p++) {
+		if (*p && *p != ' ')
+			continue;
+		if (!end || width_of(s, (int)(p - s)) <= room)
+			end = p;
+		else
+			break;
+		if (!*p)
+			break;
+	}
+	*ret_next = *end ? end + 1 : end;
+	return (int)(end - s);
+}
+
+/* Where the last cell of a row is folded: from column at on in lines of room columns; room 0: it is not. */
+struct fold {
+	int at, room;
+	bool below; /* it begins in a line of its own */
+};
+
+static void print_folded(FILE *f, const char *s, const struct fold *fold)
+{
+	for (bool first = true; *s; first = false) {
+		const char *next;
+		int n = piece(s, fold->room, &next);
+
+		if (first && !fold->below)
+			fprintf(f, "%.*s", n, s);
+		else
+			fprintf(f, "\n%*s%.*s", fold->at, "", n, s);
+		s = next;
+	}
+}
+
+static void print_row(const struct dt_table *t, char *const *row, const int *w, const struct fold *fold,
+		      FILE *f)
+{
+	int pending = 0;
+
+	for (int c = 0; c < t->ncol; c++) {
+		const char *s = row[c];
+		int pad = w[c] - width(s);
+		bool folded = fold->room && c == t->ncol - 1;
+
+		if (t->right[c])
+			pending += pad;
+		if (s && *s) {
+			if (!folded || !fold->below)
+				fprintf(f, "%*s", pending, "");
+			if (folded)
+				print_folded(f, s, fold);
+			else
+				fputs(s, f);
+			pending = 0;
+		}
+		if (!t->right[c])
+			pending += pad;
+		pending += 2;
+	}
+	fputc('\n', f);
+}
+
+void dt_table_print_within(const struct dt_table *t, FILE *f, int columns)
+{
+	int w[MAX_COLS] = {0}, total = 0, last;
+	struct fold fold = {0};
 
 	if (!t)
 		return;
@@ -104,30 +181,30 @@ void dt_table_print(const struct dt_table *t, FILE *f)
 	}
 	for (int c = 0; c < t->ncol; c++)
 		total += w[c] + (c ? 2 : 0);
+	last = t->ncol - 1;
+	if (total > columns && columns >= INDENT + LEAST_ROOM && w[last] > LEAST_ROOM && !t->right[last]) {
+		fold.at = total - w[last];
+		fold.below = columns - fold.at < LEAST_ROOM;
+		fold.at = fold.below ? INDENT : fold.at;
+		fold.room = columns - fold.at;
+		total = columns;
+	}
 	for (int r = 0; r + t->ncol <= t->ncell; r += t->ncol) {
-		int pending = 0;
-
-		if (!t->cell[r]) {
-			for (int i = 0; i < total; i++)
-				fputc('-', f);
-			fputc('\n', f);
+		if (t->cell[r]) {
+			print_row(t, t->cell + r, w, &fold, f);
 			continue;
 		}
-		for (int c = 0; c < t->ncol; c++) {
-			const char *s = t->cell[r + c];
-			int pad = w[c] - width(s);
-
-			if (t->right[c])
-				pending += pad;
-			if (s && *s) {
-				fprintf(f, "%*s%s", pending, "", s);
-				pending = 0;
-			}
-			if (!t->right[c])
-				pending += pad;
-			pending += 2;
-		}
+		for (int i = 0; i < total; i++)
+			fputc('-', f);
 		fputc('\n', f);
 	}
+}
+
+void dt_table_print(const struct dt_table *t, FILE *f)
+{
+	struct winsize w;
+	int fd = fileno(f);
+
+	dt_table_print_within(t, f, fd >= 0 && isatty(fd) && ioctl(fd, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

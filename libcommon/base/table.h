@@ -19,8 +19,15 @@ void dt_table_cell(struct dt_table *t, const char *fmt, ...) __attribute__((form
 /* Ends the row early (the missing cells are empty), or draws a rule when the row has no cell. */
 void dt_table_end_row(struct dt_table *t);
 
-/* Prints headings and rows, two spaces between columns, no trailing blanks. */
+/*
+ * Prints headings and rows, two spaces between columns, no trailing blanks. On a terminal that is narrower
+ * than the table the words of the last column go on in further lines, or stand below where it has no room
+ * at all; not of numbers (>) and of a few letters.
+ */
 void dt_table_print(const struct dt_table *t, FILE *f);
+
+/* The same in so many columns; 0: any number. */
+void dt_table_print_within(const struct dt_table *t, FILE *f, int columns);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

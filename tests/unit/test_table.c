@@ -73,6 +73,46 @@ static void empty_heading_keeps_its_column(void **state)
 	dt_table_free(t);
 }
 
+static void a_narrow_terminal_folds_the_last_column(void **state)
+{
+	static const struct {
+		int columns;
+		const char *text;
+	} cases[] = {
+#define WHOLE                                                                                                \
+	"layout  note\ndp2.z1  as many s\xc3\xa4tze as it holds\n---------------------------------\ntp2    " \
+	" one\n"
+		{0, WHOLE},
+		{33, WHOLE},
+		{32, "layout  note\ndp2.z1  as many s\xc3\xa4tze as it\n        holds\n"
+		     "--------------------------------\ntp2     one\n"},
+		{24, "layout  note\ndp2.z1  as many s\xc3\xa4tze as\n        it holds\n"
+		     "------------------------\ntp2     one\n"},
+		{23, "layout\n    note\ndp2.z1\n    as many s\xc3\xa4tze as it\n    holds\n"
+		     "-----------------------\ntp2\n    one\n"},
+		{19, WHOLE}, /* too narrow for words */
+	};
+	struct dt_table *t = dt_table_new("layout|note");
+
+	dt_table_cell(t, "dp2.z1");
+	dt_table_cell(t, "as many s\xc3\xa4tze as it holds");
+	dt_table_end_row(t);
+	dt_table_cell(t, "tp2");
+	dt_table_cell(t, "one");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *text = NULL;
+		size_t n = 0;
+		FILE *f = open_memstream(&text, &n);
+
+		dt_table_print_within(t, f, cases[i].columns);
+		fclose(f);
+		if (strcmp(text, cases[i].text))
+			fail_msg("%d columns:\n%s\nnot\n%s", cases[i].columns, text, cases[i].text);
+		free(text);
+	}
+	dt_table_free(t);
+}
+
 static void null_table_is_allowed(void **state)
 {
 	char *text = print(NULL);
@@ -157,6 +197,7 @@ int main(void)
 		cmocka_unit_test(columns_align),
 		cmocka_unit_test(utf8_takes_one_column_a_character),
 		cmocka_unit_test(empty_heading_keeps_its_column),
+		cmocka_unit_test(a_narrow_terminal_folds_the_last_column),
 		cmocka_unit_test(null_table_is_allowed),
 		cmocka_unit_test(progress_is_silent_off_a_terminal),
 		cmocka_unit_test(arena_is_zero_and_aligned),
