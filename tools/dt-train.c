@@ -89,8 +89,9 @@ static int verify(char **args)
 	struct dt_err err = {0};
 	int rc;
 
-	if (!v->layouts)
-		return dt_opt_usage_error(&program, stderr, "verify needs --layouts");
+	if (!v->layouts || !strchr(v->layouts, ','))
+		return dt_opt_usage_error(&program, stderr,
+					  "verify needs --layouts with two or more, joined by commas");
 	if (a->o.run.save.dir || a->o.run.save.resume)
 		return dt_opt_usage_error(&program, stderr,
 					  "verify keeps no checkpoint: not with --save and --resume");

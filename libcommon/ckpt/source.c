@@ -73,6 +73,22 @@ static int find_in(const struct dt_source *s, const char *set, const char *name)
 	return dt_ckpt_find(s->ck, text);
 }
 
+/* Of a run with --lora there are adapters alone, and what they were trained on. */
+static int no_tensor(const struct dt_source *s, const char *set, const char *name, struct dt_err *err)
+{
+	const char *base =
+		json_string_value(json_object_get(json_object_get(dt_ckpt_meta(s->ck), "base"), "model"));
+
+	if (!base)
+		return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s/%s'", dt_ckpt_path(s->ck),
+				  set, name);
+	dt_err_set(err, -ENOENT, "checkpoint '%s' holds adapters, without the model that they are for",
+		   dt_ckpt_path(s->ck));
+	dt_err_hint(err, "they were trained on '%s'; 'dt-shard-ckpt lora-merge' makes one model of both",
+		    base);
+	return -ENOENT;
+}
+
 /* set: "model", or "ema": of what is frozen there is no average, which would be the tensor itself. */
 static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 {
@@ -99,8 +115,7 @@ static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 		if (s->ck_tensor[i] < 0 && average)
 			s->ck_tensor[i] = find_in(s, "model", p->name);
 		if (s->ck_tensor[i] < 0)
-			return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s/%s'",
-					  dt_ckpt_path(s->ck), set, p->name);
+			return no_tensor(s, set, p->name, err);
 		dt_ckpt_tensor(s->ck, s->ck_tensor[i], &t);
 		if (t.ndim != p->ndim || memcmp(t.shape, p->shape, (size_t)t.ndim * sizeof(*t.shape)))
 			return dt_err_set(err, -EINVAL,

@@ -116,6 +116,13 @@ losses() { # of a run
     mpirun -np 2 dt-train --model qwen3.json "${common[@]}" --steps 7 --save run --resume auto --layout tp2
     train_refused 1 "another base" --model qwen3.json --steps 8 --save run --resume auto --seed 2 --accept-change seed
     train_refused 1 "--lora is 5" --model qwen3.json --steps 8 --save run --resume auto --lora 5
+    # what wants a whole model says what these are, and of which
+    alone="holds adapters, without the model that they are for"
+    train_refused 1 "$alone" --model run --steps 8
+    train_refused 1 "$alone" --steps 8 --save run --resume auto
+    echo text >t.txt
+    run -1 dt-eval ppl --text t.txt run
+    [[ $output == *"$alone; they were trained on 'qwen3.json'; 'dt-shard-ckpt lora-merge'"* ]]
 }
 
 @test "what means nothing is refused" {
