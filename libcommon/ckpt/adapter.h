@@ -49,8 +49,6 @@ void dt_adapter_close(struct dt_adapter *a);
  * there already; dt_source_adapted does it.
  */
 int dt_adapter_measure(struct dt_adapter *a, struct dt_source *base, struct dt_err *err);
-/* The same of row r of one part with magnitudes, whose weights are x [in], once; p->ratio is there. */
-void dt_adapter_measure_row(struct dt_adapter_part *p, int64_t r, const float *x);
 bool dt_adapter_has_magnitudes(const struct dt_adapter *a);
 /* The part for a parameter; NULL. */
 const struct dt_adapter_part *dt_adapter_find(const struct dt_adapter *a, int param);

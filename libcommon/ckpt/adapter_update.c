@@ -83,7 +83,8 @@ bool dt_adapter_has_magnitudes(const struct dt_adapter *a)
 	return false;
 }
 
-void dt_adapter_measure_row(struct dt_adapter_part *p, int64_t r, const float *x)
+/* Of row r of a part with magnitudes, whose weights are x [in], once. */
+static void measure_row(struct dt_adapter_part *p, int64_t r, const float *x)
 {
 	enum { CHUNK = 256 };
 	double plain = 0, whole = 0, v[CHUNK];
@@ -131,7 +132,7 @@ int dt_adapter_measure(struct dt_adapter *a, struct dt_source *base, struct dt_e
 			rc = dt_source_read(base, p->param, (int64_t[]){r, 0}, (int64_t[]){n, p->in}, DT_F32,
 					    x, err);
 			for (int64_t k = 0; k < n && rc == 0; k++)
-				dt_adapter_measure_row(p, r + k, x + k * p->in);
+				measure_row(p, r + k, x + k * p->in);
 		}
 		p->above = false;
 		free(x);

@@ -89,36 +89,6 @@ float dt_infer_number(struct dt_tensor t, int64_t i)
 				    : dt_f16_to_f32(half[i]);
 }
 
-/*
- * What rows of w + s b a are multiplied by, from the rows that m computes with, and what that takes from the
- * bias.
- */
-static int put_magnitudes(struct dt_lora_lane *l, const struct dt_infer *m,
-			  const struct dt_infer_linear *from, struct dt_adapter_part *p, float **at,
-			  struct dt_err *err)
-{
-	const struct dt_tensor bias = dt_call_param(m->x.w, from->bias);
-	float *gain = *at, *shift = gain + p->out, *x = malloc((size_t)p->in * sizeof(*x));
-	int rc = 0;
-
-	p->ratio = malloc((size_t)p->out * sizeof(*p->ratio));
-	if (!x || !p->ratio)
-		rc = dt_err_sys(err, -ENOMEM, "cannot read an adapter");
-	for (int64_t r = 0; r < p->out && rc == 0; r++) {
-		rc = dt_kernel_check(dt_packed_row(from->w, from->at + r, x), "dt_packed_row", err);
-		if (rc < 0)
-			break;
-		dt_adapter_measure_row(p, r, x);
-		gain[r] = p->ratio[r];
-		shift[r] = bias.data ? (1 - gain[r]) * dt_infer_number(bias, r) : 0;
-	}
-	l->gain = gain;
-	l->shift = bias.data ? shift : NULL;
-	*at += 2 * p->out;
-	free(x);
-	return rc;
-}
-
 /* FNV-1a over words of 8 bytes. */
 static uint64_t add_to_sum(uint64_t h, const void *p, size_t n)
 {
@@ -165,29 +135,15 @@ static int check_base(const struct dt_adapter *a, const char *base, struct dt_er
 	return -EINVAL;
 }
 
-/* This rank's piece, which this thread lays out alone: the others compute. */
-static int lay(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
-	       struct dt_err *err)
+/* With the threads of dev. */
+static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
+		struct dt_dev *dev, struct dt_err *err)
 {
 	struct dt_infer_piece piece;
-	struct dt_dev *dev;
-	int rc = dt_dev_open(&dev, DT_DEV_CPU, 0, 1);
+	int rc = dt_infer_adapter_cut(m, a, &m->plan.stage.local, &piece, err);
 
-	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot read an adapter");
-	rc = dt_infer_adapter_cut(m, a, &m->plan.stage.local, &piece, err);
 	if (rc == 0)
 		rc = dt_infer_adapter_lay(r, m, piece, dev, err);
-	dt_dev_close(dev);
-	return rc;
-}
-
-static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_infer_linear *linear,
-		struct dt_adapter *a, struct dt_err *err)
-{
-	float *rows;
-	int rc = lay(r, m, a, err);
-
 	if (rc < 0)
 		return rc;
 	r->any_whole = a->nwhole > 0;
@@ -197,13 +153,20 @@ static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const stru
 		rc = dt_infer_adapter_deal(r, m, a, err);
 	if (rc < 0 || m->gone || r->placed) /* the thread that computes does the rest */
 		return rc;
-	rows = r->rows;
-	for (int i = 0; i < a->n && rc == 0; i++) {
-		const int local = m->plan.stage.local_of[a->part[i].param];
+	return dt_infer_adapter_measure_all(r, m, dev, err);
+}
 
-		if (a->part[i].m)
-			rc = put_magnitudes(&r->of[local], m, &linear[local], &a->part[i], &rows, err);
-	}
+/* This thread does it alone: the others compute. */
+static int fill_alone(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
+		      struct dt_err *err)
+{
+	struct dt_dev *dev;
+	int rc = dt_dev_open(&dev, DT_DEV_CPU, 0, 1);
+
+	if (rc < 0)
+		return dt_err_sys(err, rc, "cannot read an adapter");
+	rc = fill(r, m, a, dev, err);
+	dt_dev_close(dev);
 	return rc;
 }
 
@@ -224,7 +187,7 @@ int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *
 	if (rc == 0 && !(r = calloc(1, sizeof(*r))))
 		rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
 	if (rc == 0)
-		rc = fill(r, m, linear, a, err);
+		rc = fill_alone(r, m, a, err);
 	free(linear);
 	dt_adapter_close(a);
 	if (rc == 0)

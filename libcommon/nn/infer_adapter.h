@@ -38,8 +38,8 @@ int32_t dt_infer_adapter_gone(const struct dt_infer *m);
  * first pass with a. On the one that reads, portion: the next one and into how many parts lanes are cut, -1:
  * all are measured; measured: that one is.
  */
-int dt_infer_adapter_measure(const struct dt_infer_adapter *a, const struct dt_infer *m, int portion,
-			     int parts, struct dt_err *err);
+int dt_infer_adapter_measure(const struct dt_infer_adapter *a, struct dt_infer *m, int portion, int parts,
+			     struct dt_err *err);
 int dt_infer_adapter_portion(const struct dt_infer_adapter *a, int *ret_parts);
 void dt_infer_adapter_measured(const struct dt_infer_adapter *a);
 /* Whether it has tensors whole: such rows are computed apart from others. NULL has none. */

@@ -106,7 +106,7 @@ int dt_infer_placed_numbers(const struct dt_infer_adapter *a, const struct dt_in
 }
 
 /* All of it; over ranks the lengths of its rows have been measured before (dt_infer_adapter_measure). */
-static int place(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_err *err)
+static int place(const struct dt_infer_adapter *a, struct dt_infer *m, struct dt_err *err)
 {
 	struct dt_infer_placed *to = a->placed;
 	int rc = dt_infer_whole_place((struct dt_infer_adapter *)a, m, err);

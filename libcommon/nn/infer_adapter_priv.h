@@ -57,12 +57,13 @@ struct dt_infer_adapter {
 	bool any_whole; /* some rank has; on the one that reads */
 	uint64_t bytes, sum;
 	float *squares; /* [2, rows] of the lane that is being measured */
+	/* what is measured by the thread that computes: all portions, those done, and how many a lane has */
+	int portions, portion, parts;
 	/* over ranks, on the one that reads */
 	struct dt_infer_gone *gone;
 	int32_t id;		     /* 0: one rank, or one that was sent it */
 	struct dt_infer_piece *part; /* [nparts] the other ranks', by rank; NULL: they have them */
 	int nparts;
-	int portions, portion, parts;  /* of measuring: all, those done, and how many a lane has */
 	struct dt_infer_adapter *next; /* in gone */
 };
 
@@ -92,6 +93,13 @@ int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, c
  */
 int dt_infer_adapter_lay(struct dt_infer_adapter *r, const struct dt_infer *m, struct dt_infer_piece piece,
 			 struct dt_dev *dev, struct dt_err *err);
+
+/*
+ * Lengths of all rows, of one rank on the processor, by dev's threads: at once, or where the weights of
+ * layers are not always in memory before the first pass with a, by the thread that computes.
+ */
+int dt_infer_adapter_measure_all(struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_dev *dev,
+				 struct dt_err *err);
 
 /* infer_adapter_whole.c. check: -ENOTSUP, naming what cannot be served. type: of a box in a piece. */
 int dt_infer_whole_check(const struct dt_infer *m, const struct dt_adapter *a, struct dt_err *err);

@@ -1,10 +1,12 @@
 /*
- * Magnitudes over ranks (kernels/dora.h): each measures what it has of the rows of w + s b a, and where rows
- * are cut the ranks add up the squares. Numbers are those that are computed with.
- * It is done in portions, a part of the rows of one lane each, so that steps of others go on between them.
+ * Magnitudes (kernels/dora.h): a rank measures what it has of the rows of w + s b a, and where rows are cut
+ * the ranks add up the squares. Numbers are those that are computed with.
+ * Over ranks it is done in portions, a part of the rows of one lane each, so that steps of others go on
+ * between them.
  */
 #include "comm/comm.h"
 #include "nn/infer_adapter_priv.h"
+#include "nn/infer_disk.h"
 
 #include <errno.h>
 #include <math.h>
@@ -50,18 +52,17 @@ static void drop_room(struct room *r, const struct dt_infer *m)
 }
 
 /* Rows [at, at + n) of the weight as a table of what is multiplied; the lane's a and b are in the room. */
-static int sums_here(const struct dt_infer *m, const struct dt_infer_linear *from,
-		     const struct dt_infer_lane *l, const struct room *r, int64_t at, int64_t n)
+static int sums_here(struct dt_dev *dev, const struct dt_infer_linear *from, const struct dt_infer_lane *l,
+		     const struct room *r, int64_t at, int64_t n)
 {
 	int rc = 0;
 
 	for (int64_t i = 0; i < n && rc == 0; i++)
 		rc = dt_packed_row(from->w, from->at + at + i, r->w + i * l->in);
 	return rc < 0 ? rc
-		      : m->dev->ops->dora_norms(m->dev, dt_t2(r->sums, DT_F32, 2, n),
-						dt_t2(r->w, DT_F32, n, l->in),
-						dt_t2(r->a, DT_F32, l->rank, l->in),
-						dt_t2(r->b, DT_F32, n, l->rank), (float)l->scale);
+		      : dev->ops->dora_norms(dev, dt_t2(r->sums, DT_F32, 2, n), dt_t2(r->w, DT_F32, n, l->in),
+					     dt_t2(r->a, DT_F32, l->rank, l->in),
+					     dt_t2(r->b, DT_F32, n, l->rank), (float)l->scale);
 }
 
 /* The same on a card. */
@@ -88,7 +89,7 @@ static int sums_there(const struct dt_infer *m, const struct dt_infer_linear *fr
 }
 
 /* squares [2, out]: of the rank's part of rows [first, end) of w, and of w + s b a. */
-static int measure_rows(const struct dt_infer *m, const struct dt_infer_linear *from,
+static int measure_rows(const struct dt_infer *m, struct dt_dev *dev, const struct dt_infer_linear *from,
 			const struct dt_infer_lane *l, const struct dt_infer_adapter *a, int64_t first,
 			int64_t end, float *squares, struct dt_err *err)
 {
@@ -108,7 +109,7 @@ static int measure_rows(const struct dt_infer *m, const struct dt_infer_linear *
 				r.b[i * l->rank + k] =
 					dt_infer_number(b, dt_infer_b_at(m, at + i, l->out, k, l->rank));
 		rc = a->placed ? sums_there(m, from, l, &a->placed->of[l->local], &r, at, n)
-			       : sums_here(m, from, l, &r, at, n);
+			       : sums_here(dev, from, l, &r, at, n);
 		memcpy(squares + at, r.sums, (size_t)n * sizeof(float));
 		memcpy(squares + l->out + at, r.sums + n, (size_t)n * sizeof(float));
 	}
@@ -178,18 +179,16 @@ static int finish_lane(struct dt_infer_adapter *a, const struct dt_infer *m,
 	return rc;
 }
 
-int dt_infer_adapter_measure(const struct dt_infer_adapter *of, const struct dt_infer *m, int portion,
-			     int parts, struct dt_err *err)
+/* dev: whose threads measure; of a card its own. */
+static int measure(struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_dev *dev, int portion,
+		   int parts, struct dt_err *err)
 {
-	struct dt_infer_adapter *a = (struct dt_infer_adapter *)of;
 	const int lane = portion / parts, part = portion % parts;
 	const struct dt_infer_lane *l = &a->lane[lane];
 	struct dt_infer_linear linear;
 	float *gain = a->rows;
 	int rc;
 
-	if (lane >= a->lanes || !l->rows)
-		return 0;
 	for (int i = 0; i < lane; i++)
 		gain += 2 * a->lane[i].rows;
 	linear = dt_infer_linear_of(m, l->local);
@@ -198,11 +197,54 @@ int dt_infer_adapter_measure(const struct dt_infer_adapter *of, const struct dt_
 	rc = dt_infer_placed_numbers(a, m, err);
 	if (rc < 0)
 		return rc;
-	rc = a->squares ? measure_rows(m, &linear, l, a, l->out * part / parts, l->out * (part + 1) / parts,
-				       a->squares, err)
+	rc = a->squares ? measure_rows(m, dev, &linear, l, a, l->out * part / parts,
+				       l->out * (part + 1) / parts, a->squares, err)
 			: dt_err_sys(err, -ENOMEM, "cannot measure the rows of an adapter");
 	if (rc == 0 && part + 1 == parts)
 		rc = finish_lane(a, m, &linear, l, gain, err);
+	return rc;
+}
+
+int dt_infer_adapter_measure(const struct dt_infer_adapter *of, struct dt_infer *m, int portion, int parts,
+			     struct dt_err *err)
+{
+	struct dt_infer_adapter *a = (struct dt_infer_adapter *)of;
+	const struct dt_infer_lane *l = &a->lane[portion / parts];
+	int rc;
+
+	if (portion / parts >= a->lanes || !l->rows)
+		return 0;
+	rc = dt_infer_disk_layer(m, m->plan.stage.graph.params.p[m->plan.stage.local.p[l->local].index].layer,
+				 err);
+	return rc < 0 ? rc : measure(a, m, m->dev, portion, parts, err);
+}
+
+int dt_infer_adapter_measure_all(struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_dev *dev,
+				 struct dt_err *err)
+{
+	int rc = 0;
+
+	if (dt_infer_disk_moves(m)) {
+		a->portions = a->lanes;
+		a->parts = 1;
+		return 0;
+	}
+	for (int i = 0; i < a->lanes && rc == 0; i++)
+		rc = a->lane[i].rows ? measure(a, m, dev, i, 1, err) : 0;
+	return rc;
+}
+
+int dt_infer_adapters_measured(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
+{
+	int rc = 0, parts, next;
+
+	for (int i = 0; b->adapter && !m->gone && i < b->nseq; i++)
+		while (b->adapter[i] && (next = dt_infer_adapter_portion(b->adapter[i], &parts)) >= 0) {
+			rc = dt_infer_adapter_measure(b->adapter[i], m, next, parts, err);
+			if (rc < 0)
+				return rc;
+			dt_infer_adapter_measured(b->adapter[i]);
+		}
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -19,6 +19,8 @@ int dt_infer_disk_put(struct dt_infer *m, int layer, struct dt_err *err);
 int dt_infer_disk_start(struct dt_infer *m, struct dt_err *err);
 void dt_infer_disk_close(struct dt_infer *m);
 
+/* Whether weights of layers that linears multiply with are in memory only while a layer has them. */
+bool dt_infer_disk_moves(const struct dt_infer *m);
 /* A layer is about to compute: what it multiplies with is in memory until the next one. Of a mixture none. */
 int dt_infer_disk_layer(struct dt_infer *m, int layer, struct dt_err *err);
 /*

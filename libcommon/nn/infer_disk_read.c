@@ -85,12 +85,17 @@ static int take(struct dt_infer *m, int i, struct dt_err *err)
 	return rc < 0 || p->kept ? rc : dt_infer_disk_finish(m, p->slot, err);
 }
 
+bool dt_infer_disk_moves(const struct dt_infer *m)
+{
+	return m->disk && m->disk->file && !m->disk->plan.experts;
+}
+
 int dt_infer_disk_layer(struct dt_infer *m, int layer, struct dt_err *err)
 {
 	const struct dt_infer_disk *d = m->disk;
 	int rc, i, ahead = 0;
 
-	if (!d || !d->file || d->plan.experts || layer < 0 || layer >= m->config.layers ||
+	if (!dt_infer_disk_moves(m) || layer < 0 || layer >= m->config.layers ||
 	    d->first[layer] == d->first[layer + 1])
 		return 0;
 	i = d->first[layer];

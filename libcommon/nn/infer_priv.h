@@ -199,6 +199,8 @@ void dt_infer_weights_release(struct dt_infer *m);
 /* infer_load.c: fills packed, expert, set, heads and x.w. */
 int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err);
 
+/* infer_adapter_rows.c: measures what adapters of the batch still wait for, of one rank. */
+int dt_infer_adapters_measured(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err);
 /* infer_adapter.c: whether some sequence has an adapter; adds theirs to y, the product of node n. */
 bool dt_infer_adapts(const struct dt_infer_batch *b);
 int dt_infer_adapt(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, const struct dt_packed *w,

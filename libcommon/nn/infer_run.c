@@ -11,8 +11,12 @@ enum { TAG_LOGITS = 2, TAG_POOL }; /* beside those of nn/infer_ranks.c */
 
 int dt_infer_run(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
-	return dt_dev_is_host(m->dev) ? dt_infer_pass(m, b, logits, err)
-				      : dt_infer_side_forward(m, b, logits, err);
+	int rc;
+
+	if (!dt_dev_is_host(m->dev))
+		return dt_infer_side_forward(m, b, logits, err);
+	rc = dt_infer_adapters_measured(m, b, err);
+	return rc < 0 ? rc : dt_infer_pass(m, b, logits, err);
 }
 
 int dt_infer_draw(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)

@@ -79,6 +79,27 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     done
 }
 
+@test "adapters with magnitudes: lengths of rows are those of weights that are read when they are needed" {
+    head -c 6000 "$DT_SRC/LICENSE" >text
+    dt-dataset build --tokenizer byte --out text.h5 text
+    dt-train --model d --data text.h5 --seq 32 --microbatch 4 --steps 4 --lr 3e-2 --warmup 1 --no-mfu --threads 1 \
+        --precision fp32 --lora 4 --dora --save run-dora
+    for run in 1:8MiB:bf16:d 1:4MiB:fp32:d-q8.gguf 2:3MiB:bf16:d; do
+        IFS=: read -r ranks memory precision of <<<"$run"
+        launch=(mpirun -np "$ranks")
+        [ "$ranks" = 1 ] && launch=()
+        more=(--precision "$precision" --any-base --served-model-name d)
+        for how in plain disk; do
+            [ $how = disk ] && more+=(--weights-disk sw --weights-memory "$memory")
+            jq -nc '("Hello world", "abc") | {model: ("dora", "d"), prompt: ., max_tokens: 20, temperature: 0, logprobs: 1}' |
+                "${launch[@]}" dt-serve "${common[@]}" "${more[@]}" --lora dora=run-dora "$of" 2>err | jq -c '[.text, .logprobs.token_logprobs]' >$how
+        done
+        grep -q "on disk" err
+        [ "$(sort -u plain | wc -l)" = 4 ]
+        diff plain disk || { echo "$run"; cat err; return 1; }
+    done
+}
+
 @test "dt-eval: the same perplexity" {
     head -c 3000 "$DT_SRC/LICENSE" >text
     for of in d:8MiB x:8MiB; do
