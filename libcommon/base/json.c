@@ -97,10 +97,15 @@ int dt_json_int(const json_t *o, const char *key, bool required, int64_t min, in
 	if (!json_is_integer(v))
 		return dt_err_set(err, -EINVAL, "'%s' is not a whole number", key);
 	x = json_integer_value(v);
-	if (x < min || x > max)
-		return dt_err_set(err, -EINVAL, "'%s' is out of range: %lld", key, (long long)x);
-	*ret = x;
-	return 1;
+	if (x >= min && x <= max) {
+		*ret = x;
+		return 1;
+	}
+	if (max >= INT32_MAX)
+		return dt_err_set(err, -EINVAL, "'%s' is out of range: %lld (at least %lld)", key,
+				  (long long)x, (long long)min);
+	return dt_err_set(err, -EINVAL, "'%s' is out of range: %lld (%lld to %lld)", key, (long long)x,
+			  (long long)min, (long long)max);
 }
 
 int dt_json_real(const json_t *o, const char *key, bool required, double *ret, struct dt_err *err)

@@ -164,22 +164,34 @@ static int read_content(const json_t *content, struct dt_chat_message *m, size_t
 	return rc;
 }
 
-static int read_message(const json_t *v, struct dt_chat_message *m, size_t at, struct dt_err *err)
+/* thought: an answer may come back with what had been thought, which is no part of the next prompt. */
+static int check_keys(const json_t *v, bool thought, size_t at, struct dt_err *err)
 {
-	static const char *const roles[] = {"system", "user", "assistant", "tool"};
 	static const char *const keys[] = {"role", "content", "name", "tool_calls", "tool_call_id"};
-	const char *role = json_string_value(json_object_get(v, "role")), *key;
+	const char *key;
 	json_t *value;
 
 	json_object_foreach((json_t *)v, key, value)
 	{
-		bool known = json_is_null(value);
+		bool known = json_is_null(value) || (json_is_array(value) && !json_array_size(value)) ||
+			     (thought && !strcmp(key, "reasoning_content") && json_is_string(value));
 
 		for (int i = 0; i < 5 && !known; i++)
 			known = !strcmp(key, keys[i]);
 		if (!known)
 			return dt_err_set(err, -EINVAL, "message %zu has an unknown key '%.40s'", at, key);
 	}
+	return 0;
+}
+
+/* whole: of a conversation to be learnt from */
+static int read_message(const json_t *v, bool whole, struct dt_chat_message *m, size_t at, struct dt_err *err)
+{
+	static const char *const roles[] = {"system", "user", "assistant", "tool"};
+	const char *role = json_string_value(json_object_get(v, "role"));
+
+	if (check_keys(v, !whole && role && !strcmp(role, "assistant"), at, err) < 0)
+		return -EINVAL;
 	if (role && !strcmp(role, "developer"))
 		role = "system";
 	for (int i = 0; role && i < 4; i++)
@@ -187,7 +199,9 @@ static int read_message(const json_t *v, struct dt_chat_message *m, size_t at, s
 			m->role = roles[i];
 	if (!m->role)
 		return dt_err_set(err, -EINVAL,
-				  "message %zu has no role that is one of system, user, assistant, tool", at);
+				  "message %zu has no role that is one of system, developer, user, "
+				  "assistant, tool",
+				  at);
 	m->tool = !strcmp(m->role, "tool");
 	m->call_id = json_string_value(json_object_get(v, "tool_call_id"));
 	if (json_array_size(json_object_get(v, "tool_calls")) > 0) {
@@ -217,7 +231,7 @@ static int encode(struct dt_chat_out *o, const json_t *messages)
 	if (!m)
 		return dt_err_sys(err, -ENOMEM, "cannot read the messages");
 	for (size_t i = 0; i < n && o->rc >= 0; i++)
-		o->rc = read_message(json_array_get(messages, i), &m[i], i, err);
+		o->rc = read_message(json_array_get(messages, i), o->whole, &m[i], i, err);
 	for (size_t i = 0; i < n && o->rc >= 0; i++)
 		if ((o->tools || m[i].tool || m[i].calls) && dt_chat_tool_form(c) == DT_TOOLS_NONE)
 			o->rc = dt_err_set(err, -EINVAL, "this model's template knows no tools");

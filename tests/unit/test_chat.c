@@ -158,6 +158,41 @@ static void test_bad_messages(void **state)
 	dt_tokenizer_close(tok);
 }
 
+/* What an answer has beside its text is sent back by clients, and is no part of the prompt. */
+static void test_answers_sent_back(void **state)
+{
+	static const char sent[] =
+		"[{\"role\":\"user\",\"content\":\"U\"},{\"role\":\"assistant\",\"content\":\"A\","
+		"\"refusal\":null,\"annotations\":[],\"reasoning_content\":\"R\"},"
+		"{\"role\":\"user\",\"content\":\"V\"}]",
+			  bare[] = "[{\"role\":\"user\",\"content\":\"U\"},"
+				   "{\"role\":\"assistant\",\"content\":\"A\"},"
+				   "{\"role\":\"user\",\"content\":\"V\"}]";
+	struct dt_chat_whole whole = {0};
+	struct dt_tokenizer *tok;
+	struct dt_chat chat;
+	struct dt_err err;
+	char *s, *want;
+	json_t *v;
+
+	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
+	dt_chat_init(&chat, DT_CHAT_CHATML, NULL, tok);
+	s = text_of(&chat, sent, &err);
+	want = text_of(&chat, bare, &err);
+	if (!s)
+		fail_msg("%s", err.msg);
+	assert_string_equal(s, want);
+	free(s);
+	free(want);
+	assert_null(
+		text_of(&chat, "[{\"role\":\"user\",\"content\":\"x\",\"reasoning_content\":\"R\"}]", &err));
+	assert_non_null(strstr(err.msg, "'reasoning_content'"));
+	v = json_loads(sent, 0, NULL); /* to be learnt from it would be lost */
+	assert_int_equal(dt_chat_encode_whole(&chat, v, NULL, 0, &whole, &err), -EINVAL);
+	json_decref(v);
+	dt_tokenizer_close(tok);
+}
+
 /* A content of no parts is an empty text. */
 static void test_empty_content(void **state)
 {
@@ -285,9 +320,10 @@ static void test_offsets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_empty_content),  cmocka_unit_test(test_families),
-		cmocka_unit_test(test_special_tokens), cmocka_unit_test(test_bad_messages),
-		cmocka_unit_test(test_targets),	       cmocka_unit_test(test_offsets),
+		cmocka_unit_test(test_answers_sent_back), cmocka_unit_test(test_empty_content),
+		cmocka_unit_test(test_families),	  cmocka_unit_test(test_special_tokens),
+		cmocka_unit_test(test_bad_messages),	  cmocka_unit_test(test_targets),
+		cmocka_unit_test(test_offsets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,6 +62,9 @@ static void members(void **state)
 	assert_int_equal(dt_json_int(o, "i", true, 0, 10, &i, &err), 1);
 	assert_int_equal(i, 7);
 	assert_int_equal(dt_json_int(o, "i", true, 8, 10, &i, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "(8 to 10)"));
+	assert_int_equal(dt_json_int(o, "i", true, 8, INT32_MAX, &i, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "(at least 8)"));
 	assert_non_null(strstr(err.msg, "'i'"));
 	assert_int_equal(dt_json_int(o, "r", true, 0, 10, &i, &err), -EINVAL);
 	assert_int_equal(dt_json_int(o, "none", false, 0, 10, &i, &err), 0);

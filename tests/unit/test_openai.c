@@ -100,6 +100,8 @@ static void test_bad_bodies(void **state)
 		 NULL},
 		{"{\"prompt\": \"x\", \"model\": \"gpt-5\"}", 404, "model", "model_not_found"},
 		{"{\"prompt\": \"x\", \"max_tokens\": 100}", 400, "prompt", "context_length_exceeded"},
+		{"{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"max_tokens\": 100}", 400,
+		 "messages", "context_length_exceeded"},
 		{"{\"prompt\": \"x\", \"messages\": []}", 400, "messages", NULL},
 		{"{\"prompt\": \"x\", \"top_logprobs\": 1}", 400, "top_logprobs", NULL},
 		{"{\"prompt\": \"x\", \"dimensions\": 5}", 400, "dimensions", NULL},
@@ -112,7 +114,7 @@ static void test_bad_bodies(void **state)
 		struct dt_api_error e;
 		json_t *v, *whole;
 
-		if (parse(bad[i].body, false, &c, &e) == 0)
+		if (parse(bad[i].body, strstr(bad[i].body, "{\"messages") == bad[i].body, &c, &e) == 0)
 			fail_msg("accepted: %s", bad[i].body);
 		assert_int_equal(e.status, bad[i].status);
 		assert_string_equal(e.param, bad[i].param);

@@ -14,14 +14,15 @@
 
 #include <cmocka.h>
 
-#define TOOLS                                                                                                \
+#define TWO                                                                                                  \
 	"[{\"type\":\"function\",\"function\":{\"name\":\"get\",\"parameters\":{\"type\":\"object\","        \
 	"\"properties\":"                                                                                    \
 	"{\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9}},\"required\":[\"days\"],"             \
 	"\"additionalProperties\":false}}},"                                                                 \
 	"{\"type\":\"function\",\"function\":{\"name\":\"put\",\"parameters\":{\"type\":\"object\","         \
 	"\"properties\":"                                                                                    \
-	"{\"x\":{\"enum\":[1,2]}},\"required\":[\"x\"],\"additionalProperties\":false}}}]"
+	"{\"x\":{\"enum\":[1,2]}},\"required\":[\"x\"],\"additionalProperties\":false}}}"
+#define TOOLS TWO "]"
 
 /* ---- prompts ---- */
 
@@ -281,7 +282,8 @@ static json_t *answer(enum dt_chat_kind kind, const char *text, const char *more
 	m.engine = dt_engine_params(engine);
 	m.chat = &chat;
 	snprintf(body, sizeof(body),
-		 "{\"messages\":[{\"role\":\"user\",\"content\":\"U\"}],\"temperature\":0,\"tools\":" TOOLS
+		 "{\"messages\":[{\"role\":\"user\",\"content\":\"U\"}],\"temperature\":0,\"tools\":" TWO
+		 ",{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]"
 		 ",\"max_tokens\":300,\"stream\":%s%s}",
 		 stream ? "true" : "false", more);
 	v = json_loads(body, 0, NULL);
@@ -374,6 +376,11 @@ static void test_forced(void **state)
 			   ",\"tool_choice\":\"required\"", false);
 
 	assert_string_equal(args_of(v, 0, "put"), "{\"x\": 2}");
+	json_decref(v);
+	/* without parameters there are no arguments */
+	v = answer(DT_CHAT_CHATML, "{\"name\": \"now\", \"arguments\": {\"x\": 2}}",
+		   ",\"tool_choice\":\"required\"", false);
+	assert_string_equal(args_of(v, 0, "now"), "{}");
 	json_decref(v);
 	v = answer(DT_CHAT_CHATML, "{\"name\": \"put\"",
 		   ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"put\"}}", false);

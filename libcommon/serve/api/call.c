@@ -8,6 +8,14 @@
 #include <sys/random.h>
 #include <time.h>
 
+/* The key that the prompt is made of. */
+static const char *key_of(const struct dt_body *b)
+{
+	return b->kind & DT_BODY_EMBEDDING		      ? "input"
+	       : b->kind & (DT_BODY_CHAT | DT_BODY_CHAT_LINE) ? "messages"
+							      : "prompt";
+}
+
 /* Output limit for a prompt of n ids: the body's, which must fit the context, or the default, cut to fit. */
 static int room_for(struct dt_body *b, size_t n, int *ret)
 {
@@ -16,12 +24,12 @@ static int room_for(struct dt_body *b, size_t n, int *ret)
 	int want = asked >= 0 ? asked : b->ask.embed ? 0 : 1;
 
 	if (n == 0)
-		return dt_body_bad(b->e, "prompt", "'prompt' is empty");
+		return dt_body_bad(b->e, key_of(b), "'%s' is empty", key_of(b));
 	if (left < want) {
 		dt_api_fail(b->e, 400, "invalid_request_error", "context_length_exceeded",
 			    "%zu prompt tokens and %d to generate are more than the context of %d tokens", n,
 			    want, b->m->engine->max_len);
-		snprintf(b->e->param, sizeof(b->e->param), "prompt");
+		snprintf(b->e->param, sizeof(b->e->param), "%s", key_of(b));
 		return -EINVAL;
 	}
 	if (asked < 0)

@@ -55,11 +55,12 @@ static int check_tool(const json_t *list, size_t at, struct dt_err *err)
 	return 0;
 }
 
-/* Of a tool's arguments. A schema of no type is an object's. */
+/* Of a tool's arguments. A schema of no type is an object's; without one there are no arguments. */
 static json_t *args_schema(const json_t *tool)
 {
 	const json_t *given = json_object_get(json_object_get(tool, "function"), "parameters");
-	json_t *schema = json_is_object(given) ? json_copy((json_t *)given) : json_object();
+	json_t *schema = json_is_object(given) ? json_copy((json_t *)given)
+					       : json_pack("{s:b}", "additionalProperties", 0);
 
 	if (schema && !json_object_get(schema, "type"))
 		json_object_set_new(schema, "type", json_string("object"));
