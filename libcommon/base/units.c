@@ -226,21 +226,32 @@ int dt_parse_rate(const char *s, double min, double max, double *ret_gbs, struct
 	return rc;
 }
 
-const char *dt_format_size(uint64_t bytes, char *buf, size_t n)
+static const char *format_size(uint64_t bytes, bool up, char *buf, size_t n)
 {
 	static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
 	double v = (double)bytes;
 	size_t i = 0;
+	int digits;
 
 	while (v >= 1023.5 && i + 1 < sizeof(names) / sizeof(names[0])) {
 		v /= 1024;
 		i++;
 	}
-	if (i == 0)
-		snprintf(buf, n, "%.0f B", v);
-	else
-		snprintf(buf, n, "%.*f %s", v < 99.995 ? 2 : v < 999.95 ? 1 : 0, v, names[i]);
+	digits = i == 0 ? 0 : v < 99.995 ? 2 : v < 999.95 ? 1 : 0;
+	if (up)
+		v = ceil(v * pow(10, digits)) / pow(10, digits);
+	snprintf(buf, n, "%.*f %s", digits, v, names[i]);
 	return buf;
+}
+
+const char *dt_format_size(uint64_t bytes, char *buf, size_t n)
+{
+	return format_size(bytes, false, buf, n);
+}
+
+const char *dt_format_size_up(uint64_t bytes, char *buf, size_t n)
+{
+	return format_size(bytes, true, buf, n);
 }
 
 const char *dt_format_count(double v, char *buf, size_t n)

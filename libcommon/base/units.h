@@ -30,6 +30,8 @@ int dt_parse_rate(const char *s, double min, double max, double *ret_gbs, struct
 
 /* "12.55 GiB", "512 B": binary unit, at most four significant digits. Returns buf. */
 const char *dt_format_size(uint64_t bytes, char *buf, size_t n);
+/* The same rounded up: what suffices where it is typed in. */
+const char *dt_format_size_up(uint64_t bytes, char *buf, size_t n);
 
 /* "1.56 B", "124.4 M", "512": decimal multiplier. Returns buf. */
 const char *dt_format_count(double v, char *buf, size_t n);

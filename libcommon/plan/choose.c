@@ -42,7 +42,7 @@ static int does_not_fit(const struct dt_run *r, uint64_t bytes, struct dt_err *e
 
 	dt_err_set(err, -ENOSPC, "no recomputation fits the plan into %s: it needs %s at least",
 		   dt_format_size(r->recompute.fit, most, sizeof(most)),
-		   dt_format_size(bytes, least, sizeof(least)));
+		   dt_format_size_up(bytes, least, sizeof(least)));
 	dt_err_hint(err, "a smaller microbatch, or more ranks, need less");
 	return -ENOSPC;
 }

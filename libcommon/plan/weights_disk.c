@@ -56,7 +56,7 @@ static int too_little(const struct dt_weights_disk *w, uint64_t memory, uint64_t
 	dt_err_set(err, -ENOSPC,
 		   "%s of memory for weights are less than %s: %s that always stay, and room for %s",
 		   dt_format_size(memory, text[0], sizeof(text[0])),
-		   dt_format_size(least, text[1], sizeof(text[1])),
+		   dt_format_size_up(least, text[1], sizeof(text[1])),
 		   dt_format_size(w->stays_bytes, text[2], sizeof(text[2])),
 		   w->experts ? "all experts of a layer and one more" : "three layers");
 	dt_err_hint(err, "raise --weights-memory");

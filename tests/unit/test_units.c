@@ -213,6 +213,16 @@ static void formats(void **state)
 
 	for (size_t i = 0; i < N(size); i++)
 		assert_string_equal(dt_format_size(size[i].bytes, buf, sizeof(buf)), size[i].s);
+	for (uint64_t bytes = 1; bytes < 1ull << 50;
+	     bytes += bytes / 7 + 1) { /* suffices, and is hardly more */
+		struct dt_err err;
+		uint64_t back = 0;
+
+		if (dt_parse_size(dt_format_size_up(bytes, buf, sizeof(buf)), &back, &err) < 0)
+			fail_msg("%s", err.msg);
+		if (back < bytes || (double)back > (double)bytes * 1.011)
+			fail_msg("%llu bytes up are '%s'", (unsigned long long)bytes, buf);
+	}
 	for (size_t i = 0; i < N(count); i++)
 		assert_string_equal(dt_format_count(count[i].v, buf, sizeof(buf)), count[i].s);
 	for (size_t i = 0; i < N(duration); i++)

@@ -112,8 +112,8 @@ static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_pa
 		return (int64_t)n;
 	dt_err_set(err, -ENOSPC, "a KV cache of %s does not hold one sequence of %lld tokens, which takes %s",
 		   dt_format_size(p->cache_mem ? p->cache_mem : share, have, sizeof(have)), (long long)len,
-		   dt_format_size(one * bytes, need, sizeof(need)));
-	dt_err_hint(err, "lower --max-model-len, or give --kv-cache-mem");
+		   dt_format_size_up(one * bytes, need, sizeof(need)));
+	dt_err_hint(err, "lower --max-model-len, or %s --kv-cache-mem", p->cache_mem ? "raise" : "give");
 	return -ENOSPC;
 }
 

@@ -309,7 +309,7 @@ int dt_kvdisk_open(struct dt_kvdisk **ret, const struct dt_kvdisk_params *p, str
 	else if (p->size < file_bytes(d))
 		rc = dt_err_set(err, -ENOSPC, "%s in '%s' hold no cache block, which takes %s",
 				dt_format_size(p->size, have, sizeof(have)), p->dir,
-				dt_format_size(file_bytes(d), need, sizeof(need)));
+				dt_format_size_up(file_bytes(d), need, sizeof(need)));
 	else if ((rc = dt_mkdir_p(p->dir, err)) == 0 && mkdir(d->root, 0700) < 0 && errno != EEXIST)
 		rc = dt_err_sys(err, -errno, "cannot make '%s'", d->root);
 	if (rc < 0) {

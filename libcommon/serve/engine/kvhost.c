@@ -39,7 +39,7 @@ int dt_kvhost_open(struct dt_kvhost **ret, uint64_t room, size_t block_bytes, in
 		return dt_err_set(err, -ENOSPC,
 				  "%s of host memory do not hold two cache blocks, of which each takes %s",
 				  dt_format_size(room, have, sizeof(have)),
-				  dt_format_size(block_bytes, need, sizeof(need)));
+				  dt_format_size_up(block_bytes, need, sizeof(need)));
 	}
 	n = n < 1 << 24 ? n : 1 << 24;
 	while (buckets < n)
