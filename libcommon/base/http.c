@@ -1,6 +1,7 @@
 #include "base/http.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 bool dt_http_is_token(const char *s, size_t n)
@@ -17,5 +18,23 @@ bool dt_http_is_text(const char *s, size_t n)
 		if (((unsigned char)s[i] < 0x20 && s[i] != '\t') || s[i] == 0x7f)
 			return false;
 	return true;
+}
+
+void dt_http_unescape(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		unsigned c;
+
+		if (*s == '%' && isxdigit((unsigned char)s[1]) && sscanf(s + 1, "%2x", &c) == 1 && c != 0 &&
+		    isxdigit((unsigned char)s[2])) {
+			*to++ = (char)c;
+			s += 2;
+		} else {
+			*to++ = *s;
+		}
+	}
+	*to = '\0';
 }
 /* SPDX-License-Identifier: Apache-2.0 */

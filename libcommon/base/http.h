@@ -1,4 +1,4 @@
-/* What may stand in the lines of HTTP (RFC 9110, 5.5 and 5.6.2). */
+/* What may stand in the lines of HTTP (RFC 9110, 5.5 and 5.6.2), and in addresses (RFC 3986, 2.1). */
 #ifndef DT_BASE_HTTP_H
 #define DT_BASE_HTTP_H
 
@@ -9,6 +9,8 @@
 bool dt_http_is_token(const char *s, size_t n);
 /* A value of a header: no control character but the tab. */
 bool dt_http_is_text(const char *s, size_t n);
+/* %XX become their bytes, in place; %00 stays as it is. */
+void dt_http_unescape(char *s);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

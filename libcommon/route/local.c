@@ -1,10 +1,14 @@
 /* Routes that the router answers itself: health, metrics, models, and what is asked of it by hand. */
+#include "base/http.h"
 #include "base/json.h"
 #include "base/progress.h"
 #include "route/priv.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define ONE_MODEL "/v1/models/"
 
 static void reply_json(struct dt_route_client *c, int status, json_t *v)
 {
@@ -42,12 +46,10 @@ static void metrics(struct dt_route_client *c)
 	dt_route_buf_release(&out);
 }
 
-/* Every name a client may use: those of the configuration, and the models of the servers. */
-static void models(struct dt_route_client *c)
+/* Every name a client may use, as keys: those of the configuration, and the models of the servers. */
+static json_t *names_of(const struct dt_router *r)
 {
-	struct dt_router *r = c->r;
-	json_t *names = json_object(), *data = json_array(), *v;
-	const char *name;
+	json_t *names = json_object();
 
 	for (int i = 0; i < r->conf.nnames; i++)
 		json_object_set_new(names, r->conf.name[i].name, json_true());
@@ -59,11 +61,39 @@ static void models(struct dt_route_client *c)
 		for (int k = 0; s && !s->gone && s->conf.nmodels == 0 && k < s->nmodels; k++)
 			json_object_set_new(names, s->model[k], json_true());
 	}
-	json_object_foreach(names, name, v)
-		json_array_append_new(data, json_pack("{s:s,s:s,s:i,s:s}", "id", name, "object", "model",
-						      "created", 0, "owned_by", "dt-route"));
+	return names;
+}
+
+static json_t *model_json(const char *name)
+{
+	return json_pack("{s:s,s:s,s:i,s:s}", "id", name, "object", "model", "created", 0, "owned_by",
+			 "dt-route");
+}
+
+static void models(struct dt_route_client *c)
+{
+	json_t *names = names_of(c->r), *data = json_array(), *v;
+	const char *name;
+
+	json_object_foreach(names, name, v) json_array_append_new(data, model_json(name));
 	json_decref(names);
 	reply_json(c, 200, json_pack("{s:s,s:o}", "object", "list", "data", data));
+}
+
+/* One of them, as it stands in an address. */
+static void model(struct dt_route_client *c, struct dt_route_text t)
+{
+	char name[1024], why[sizeof(name) + 40];
+	json_t *names = names_of(c->r);
+
+	snprintf(name, sizeof(name), "%.*s", (int)(t.n < sizeof(name) ? t.n : sizeof(name)), t.s);
+	dt_http_unescape(name);
+	snprintf(why, sizeof(why), "no server has the model '%s'", name);
+	if (t.n < sizeof(name) && json_object_get(names, name))
+		reply_json(c, 200, model_json(name));
+	else
+		dt_route_reply_error(c, 404, "model_not_found", 0, "", why);
+	json_decref(names);
 }
 
 static const char *circuit_name(const struct dt_route_server *s)
@@ -181,6 +211,12 @@ bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, in
 					     "this asks for a key with admin=yes");
 		else
 			routes[i].answer(c);
+		return true;
+	}
+	if (get && h->target.n > sizeof(ONE_MODEL) - 1 &&
+	    !memcmp(h->target.s, ONE_MODEL, sizeof(ONE_MODEL) - 1)) {
+		model(c, (struct dt_route_text){h->target.s + sizeof(ONE_MODEL) - 1,
+						h->target.n - (sizeof(ONE_MODEL) - 1)});
 		return true;
 	}
 	return by_hand(c, h, h->target, admin);

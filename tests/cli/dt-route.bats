@@ -344,6 +344,8 @@ denies() {
     [ "$(got "$c" .body.model)" = shade ]
     until_true shows shadow_total 95
     [ "$(curl -s "$url/v1/models" | jq -c '[.data[].id] | sort')" = '["chat","new","old","plain","shade"]' ]
+    [ "$(for name in chat sh%61de none; do curl -s "$url/v1/models/$name" | jq -c '.id // .error.code'; done | tr '\n' ' ')" = \
+        '"chat" "shade" "model_not_found" ' ]
 }
 
 @test "keys: limits in requests and tokens, headers, accounts that a bill can be made of, keys nowhere written" {

@@ -1,7 +1,7 @@
 /* What is served: the base and its adapters, which come and go. */
+#include "base/http.h"
 #include "serve/http/priv.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,25 +53,6 @@ enum MHD_Result dt_http_models(struct dt_http_req *q)
 	return dt_http_reply_json(q, 200, json_pack("{s:s, s:o}", "object", "list", "data", l.list));
 }
 
-/* %XX in place. */
-static void unescape(char *s)
-{
-	char *to = s;
-
-	for (; *s; s++) {
-		unsigned c;
-
-		if (*s == '%' && isxdigit((unsigned char)s[1]) && sscanf(s + 1, "%2x", &c) == 1 && c != 0 &&
-		    isxdigit((unsigned char)s[2])) {
-			*to++ = (char)c;
-			s += 2;
-		} else {
-			*to++ = *s;
-		}
-	}
-	*to = '\0';
-}
-
 enum MHD_Result dt_http_model(struct dt_http_req *q)
 {
 	char *name = strdup(q->path + strlen(q->route->path));
@@ -83,7 +64,7 @@ enum MHD_Result dt_http_model(struct dt_http_req *q)
 		dt_http_no_memory(&e);
 		return dt_http_reply_error(q, &e);
 	}
-	unescape(name);
+	dt_http_unescape(name);
 	if (!strcmp(name, q->params->model_name))
 		v = base_json(q);
 	else if (adapters_of(q) && (s = dt_adapters_find(adapters_of(q), name)))
