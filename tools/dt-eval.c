@@ -63,6 +63,26 @@ static int check_models(void)
 		       : 0;
 }
 
+/*
+ * 0, or an exit status: models from number `first` on get an adapter, which servers do not take. here: what
+ * is measured is computed by this program.
+ */
+static int check_servers(int n, char **v, int first, bool here)
+{
+	for (int i = 0; i < n; i++) {
+		if (!eval_is_url(v[i]))
+			continue;
+		if (here)
+			return dt_opt_usage_error(
+				&program, stderr,
+				"'%s' is a server, which answers tasks and is a teacher alone", v[i]);
+		if (i >= first && eval_args.model.lora)
+			return dt_opt_usage_error(&program, stderr,
+						  "--lora: a server adds adapters itself, --model names one");
+	}
+	return check_models();
+}
+
 /* ---- ppl ---- */
 
 static int read_text(char **ret, struct dt_ppl_query *q, struct dt_err *err)
@@ -108,7 +128,7 @@ static int run_ppl(int n, char **v)
 
 	if (!eval_args.text)
 		return dt_opt_usage_error(&program, stderr, "ppl needs --text");
-	if ((rc = check_models()))
+	if ((rc = check_servers(n, v, 0, true)))
 		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0)
@@ -133,20 +153,10 @@ static int run_ppl(int n, char **v)
 
 /* ---- task ---- */
 
-/* 0, or an exit status: models from number `first` on get an adapter, which servers do not take. */
-static int check_servers(int n, char **v, int first)
-{
-	for (int i = first; i < n && eval_args.model.lora; i++)
-		if (eval_is_url(v[i]))
-			return dt_opt_usage_error(&program, stderr,
-						  "--lora: a server adds adapters itself, --model names one");
-	return check_models();
-}
-
 static int run_task(int n, char **v)
 {
 	struct dt_err err = {0};
-	int rc = check_servers(n, v, 1);
+	int rc = check_servers(n, v, 1, false);
 
 	if (rc)
 		return rc;
@@ -203,7 +213,7 @@ static int run_compare(int n, char **v)
 	if (!eval_args.text == !eval_args.task)
 		return dt_opt_usage_error(&program, stderr, "compare needs --text or --task%s",
 					  eval_args.text ? ", not both" : "");
-	if ((rc = check_servers(n, v, 1)))
+	if ((rc = check_servers(n, v, 1, eval_args.text != NULL)))
 		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0)
@@ -218,7 +228,7 @@ static int run_images(int n, char **v)
 	struct dt_images_query *q = &eval_args.images;
 	struct dt_images_result r = {0};
 	struct dt_err err = {0};
-	int rc = check_models();
+	int rc = check_servers(n, v, 1, true);
 
 	if (rc)
 		return rc;
@@ -260,7 +270,7 @@ static int run_teacher(int n, char **v)
 	struct dt_teacher_made r = {0};
 	struct dt_eval_model m = {0};
 	struct dt_err err = {0};
-	int rc = check_servers(n, v, 1);
+	int rc = check_servers(n, v, 1, false);
 
 	if (rc)
 		return rc;

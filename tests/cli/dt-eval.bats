@@ -418,6 +418,8 @@ refused() { # status, what stderr says, arguments
 @test "bad input: named, with its line" {
     refused 2 "ppl needs --text" ppl run
     refused 2 "compare needs --text or --task" compare run run
+    refused 2 "'http://127.0.0.1:9' is a server" ppl --text text.txt http://127.0.0.1:9
+    refused 2 "'http://127.0.0.1:9' is a server" compare --text text.txt http://127.0.0.1:9 run
     refused 1 "No such file" ppl --text nowhere.txt run
     refused 1 "nowhere" ppl --text text.txt nowhere
     : >empty.txt
