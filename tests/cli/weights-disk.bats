@@ -98,6 +98,16 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
         [ "$(sort -u plain | wc -l)" = 4 ]
         diff plain disk || { echo "$run"; cat err; return 1; }
     done
+    export PATH=$DT_HELP:$PATH
+    command -v dt-serve-emulated >/dev/null || return 0 # without a C++ compiler
+    for how in plain disk; do # a card measures there
+        more=(--device cuda --precision bf16 --max-model-len 32)
+        [ $how = disk ] && more+=(--weights-memory 8MiB)
+        jq -nc '{model: "dora", prompt: "Hello", max_tokens: 3, temperature: 0, logprobs: 1}' |
+            dt-serve-emulated "${common[@]}" "${more[@]}" --lora dora=run-dora d 2>err | jq -ce '[.text, .logprobs.token_logprobs]' >$how
+    done
+    grep -q "in the host's" err
+    diff plain disk
 }
 
 @test "dt-eval: the same perplexity" {
