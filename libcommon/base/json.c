@@ -101,7 +101,7 @@ int dt_json_int(const json_t *o, const char *key, bool required, int64_t min, in
 		*ret = x;
 		return 1;
 	}
-	if (max >= INT32_MAX)
+	if (max == INT64_MAX)
 		return dt_err_set(err, -EINVAL, "'%s' is out of range: %lld (at least %lld)", key,
 				  (long long)x, (long long)min);
 	return dt_err_set(err, -EINVAL, "'%s' is out of range: %lld (%lld to %lld)", key, (long long)x,
