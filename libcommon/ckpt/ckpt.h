@@ -51,6 +51,8 @@ int dt_ckpt_owner(const char *name, int64_t piece_no, int replicas);
  * a root has one writer at a time. One rank calls it, the others after it.
  */
 int dt_ckpt_begin(const char *root, int64_t step, char **ret_tmpdir, struct dt_err *err);
+/* After a failure: tmpdir is removed, and with `made` ROOT too where nothing else is in it. */
+void dt_ckpt_discard(const char *root, const char *tmpdir, bool made);
 
 /*
  * Writes shard-RRRRR.h5, fsynced; *ret_list is the JSON array of its pieces for the commit. n may be 0,

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int fill_piece(void *arg, const struct dt_piece *p, const void **ret, struct dt_err *err)
 {
@@ -71,6 +72,7 @@ int exp_dt(struct exporter *e, const char *dst, struct dt_err *err)
 	const int n = params->n + e->buffers.n;
 	struct dt_piece *p = calloc((size_t)n + 1, sizeof(*p));
 	json_t *meta = make_meta(e), *list = NULL;
+	const bool made = access(dst, F_OK) < 0;
 	char *tmp = NULL;
 
 	if (rc == 0 && (!p || !meta))
@@ -96,7 +98,7 @@ int exp_dt(struct exporter *e, const char *dst, struct dt_err *err)
 	if (rc == 0)
 		rc = dt_ckpt_commit(dst, e->x->step, meta, &list, 1, 0, err);
 	if (rc < 0 && tmp)
-		dt_remove_tree(tmp, NULL);
+		dt_ckpt_discard(dst, tmp, made);
 	json_decref(list);
 	json_decref(meta);
 	free(tmp);

@@ -126,6 +126,13 @@ int dt_ckpt_begin(const char *root, int64_t step, char **ret_tmpdir, struct dt_e
 	return 0;
 }
 
+void dt_ckpt_discard(const char *root, const char *tmpdir, bool made)
+{
+	dt_remove_tree(tmpdir, NULL);
+	if (made)
+		rmdir(root);
+}
+
 int ck_load(const char *dir, struct ck_manifest *ret, struct dt_err *err)
 {
 	char path[CK_PATH], *text;

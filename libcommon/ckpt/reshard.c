@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct worker {
 	struct reshard *r;
@@ -140,6 +141,7 @@ static int begin(struct reshard *r, const char *root, struct dt_err *err)
 	ck_step_name(name, sizeof(name), r->src->m.step);
 	if ((size_t)snprintf(r->tmp, sizeof(r->tmp), "%s/%s.tmp", root, name) >= sizeof(r->tmp))
 		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", root);
+	r->made = access(root, F_OK) < 0;
 	if (rc == 0 && r->part == 0)
 		rc = dt_ckpt_begin(root, r->src->m.step, &tmp, err);
 	free(tmp);
@@ -215,7 +217,7 @@ static int write_out(struct reshard *r, const char *root, int workers, struct dt
 	if (rc == 0)
 		rc = agree(r, r->part == 0 ? commit(r, root, err) : 0, err);
 	if (rc < 0 && r->part == 0 && r->tmp[0])
-		dt_remove_tree(r->tmp, NULL);
+		dt_ckpt_discard(root, r->tmp, r->made);
 	for (int i = 0; r->lists && i < world; i++)
 		json_decref(r->lists[i]);
 	free(r->lists);

@@ -21,6 +21,7 @@ struct reshard {
 	const struct dt_ckpt_team *team; /* NULL: alone */
 	int part, parts;		 /* of the shards: this process writes every parts-th from part on */
 	char tmp[CK_PATH];
+	bool made; /* the folder above tmp was not there */
 	bool compress;
 	json_t **lists;
 	pthread_mutex_t lock; /* over what follows and progress */

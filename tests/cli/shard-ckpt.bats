@@ -265,6 +265,18 @@ put() {
 	[[ $output == *"No space left"* ]]
 }
 
+@test "a recut that fails leaves nothing behind, and what was there" {
+	"$M" "$T/a" 3 dp2.tp2.z1 1
+	for there in no yes; do
+		[ $there = no ] || mkdir "$T/x"
+		run bash -c 'ulimit -f 1; trap "" XFSZ; "$0" reshard --layout tp2 "$1" "$2"' "$S" "$T/a" "$T/x"
+		[ "$status" -eq 1 ]
+		[[ $output == *"File too large"* ]]
+		[ "$(ls -d "$T/x" 2>/dev/null)" = "$([ $there = no ] || echo "$T/x")" ]
+		[ -z "$(ls -A "$T/x" 2>/dev/null)" ]
+	done
+}
+
 @test "cat prints numbers, rows as lines, or bytes" {
 	"$M" "$T/a" 3 dp2.tp2.z1 1
 	"$S" cat norm.weight "$T/a" | awk 'NF != 1 { exit 1 } END { exit NR != 24 }'
