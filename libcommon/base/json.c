@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err)
 {
@@ -151,7 +152,8 @@ int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err)
 {
 	errno = 0;
 	if (json_dumpf(v, f, JSON_COMPACT | JSON_ENCODE_ANY) < 0 || fputc('\n', f) == EOF || fflush(f) == EOF)
-		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write JSON");
+		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write %s",
+				  fileno(f) == STDOUT_FILENO ? "to standard output" : "JSON");
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -83,6 +83,7 @@ int exp_llmc(struct exporter *e, const char *dst, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP, "llm.c's files are f32 or bf16");
 	for (int i = 0; i < e->n; i++)
 		e->t[i].format = head[1] == 5 ? DT_FMT_BF16 : DT_FMT_F32;
+	e->file = dst;
 	rc = dt_tmpfile_open(&f, dst, err);
 	if (rc < 0)
 		return rc;
@@ -136,6 +137,7 @@ int exp_llama2c(struct exporter *e, const char *dst, struct dt_err *err)
 		e->t[i].format = DT_FMT_F32;
 	if (!c->tied)
 		head[5] = -head[5];
+	e->file = dst;
 	rc = dt_tmpfile_open(&f, dst, err);
 	if (rc < 0)
 		return rc;

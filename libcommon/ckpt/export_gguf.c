@@ -250,6 +250,7 @@ int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err)
 		gguf_out_patch(&g, head);
 	if (rc == 0)
 		rc = check_head(e, head, n, data, factors, err);
+	e->file = dst;
 	if (rc == 0)
 		rc = dt_tmpfile_open(&f, dst, err);
 	if (rc == 0) {

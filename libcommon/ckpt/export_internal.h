@@ -25,6 +25,7 @@ struct exp_tensor { /* of the file to be written */
 struct exporter {
 	struct dt_source *s;
 	const struct dt_export *x;
+	const char *file; /* that is being written */
 	enum dt_names scheme;
 	int pairing;		  /* enum dt_rope_pairing of the target */
 	bool plus_one;		  /* the target's norms multiply by 1 + weight */
@@ -43,6 +44,8 @@ int exp_buffers(struct exporter *e, struct dt_err *err);
 void exp_release(struct exporter *e);
 /* NULL: no such tensor. */
 const struct exp_tensor *exp_find(const struct exporter *e, const char *name);
+/* n bytes to e->file, which f is. */
+int exp_put(const struct exporter *e, const void *p, size_t n, FILE *f, struct dt_err *err);
 /* Writes all elements of t, in its format, in bands. */
 int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err);
 /* *buf holds at least want bytes; -ENOMEM. */

@@ -131,22 +131,20 @@ int exp_write_parts(struct exporter *e, const struct exp_tensor *t, const char *
 	struct exp_part part[EXP_PARTS];
 	const int n = exp_parts(e, t, part);
 	char *row = malloc((size_t)(t->shape[0] > t->shape[1] ? t->shape[0] : t->shape[1]) * 4);
+	int rc = 0;
 
 	if (!row)
 		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", t->name);
-	for (int k = 0; k < n; k++) {
+	for (int k = 0; k < n && rc == 0; k++) {
 		const size_t bytes = (size_t)part[k].bytes / (size_t)part[k].dim[0];
 
-		for (int64_t i = 0; i < part[k].dim[0]; i++) {
+		for (int64_t i = 0; i < part[k].dim[0] && rc == 0; i++) {
 			fill(e, t, blocks, k, &part[k], i, row);
-			if (fwrite(row, 1, bytes, f) != bytes) {
-				free(row);
-				return dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->name);
-			}
+			rc = exp_put(e, row, bytes, f, err);
 		}
 	}
 	free(row);
-	return exp_cancelled(e, t->bytes, err);
+	return rc < 0 ? rc : exp_cancelled(e, t->bytes, err);
 }
 
 /* A name within its layer, "self_attn.q_proj", once. */

@@ -96,6 +96,7 @@ static int write_file(struct exporter *e, const char *path, int first, int last,
 	json_decref(head);
 	if (!text)
 		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
+	e->file = path;
 	rc = dt_tmpfile_open(&f, path, err);
 	if (rc == 0) {
 		pad = (8 - strlen(text) % 8) % 8; /* blanks, so that the data is aligned */

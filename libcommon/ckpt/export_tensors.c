@@ -270,6 +270,13 @@ static int read_turned(struct exporter *e, const struct exp_tensor *t, int64_t r
 	return rc;
 }
 
+int exp_put(const struct exporter *e, const void *p, size_t n, FILE *f, struct dt_err *err)
+{
+	errno = 0;
+	return fwrite(p, 1, n, f) == n ? 0
+				       : dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", e->file);
+}
+
 static int write_buffer(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err)
 {
 	int rc;
@@ -277,8 +284,8 @@ static int write_buffer(struct exporter *e, const struct exp_tensor *t, FILE *f,
 	if (exp_grow(&e->buf, &e->buf_bytes, (size_t)t->bytes) < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", t->name);
 	rc = dt_source_buffer(e->s, t->name, t->shape[0], (float *)e->buf, err);
-	if (rc == 0 && fwrite(e->buf, 1, (size_t)t->bytes, f) != (size_t)t->bytes)
-		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->name);
+	if (rc == 0)
+		rc = exp_put(e, e->buf, (size_t)t->bytes, f, err);
 	return rc == 0 ? exp_cancelled(e, t->bytes, err) : rc;
 }
 
@@ -323,8 +330,8 @@ int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt
 
 			rc = t->transposed ? read_turned(e, t, r, n, e->buf, err)
 					   : read_rows(e, t->part[k], t->row0 + r, n, t->format, e->buf, err);
-			if (rc == 0 && fwrite(e->buf, row_bytes, (size_t)n, f) != (size_t)n)
-				rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->name);
+			if (rc == 0)
+				rc = exp_put(e, e->buf, (size_t)n * row_bytes, f, err);
 			if (rc == 0)
 				rc = exp_cancelled(e, (uint64_t)n * row_bytes, err);
 		}
