@@ -47,12 +47,18 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 
 	if (dt_objective_rule(r->objective.kind)->values)
 		c->value_head = true;
-	if (rc == 0 && !l.rank && (l.base || l.dropout > 0 || l.dora || *saved))
-		rc = dt_err_set(err, -EINVAL, "--%s goes with --lora",
-				l.base	 ? "lora-base"
-				: l.dora ? "dora"
-				: *saved ? "lora-modules-to-save"
-					 : "lora-dropout");
+	if (rc == 0 && !l.rank) {
+		const char *lonely = l.base		      ? "lora-base"
+				     : l.dora		      ? "dora"
+				     : *saved		      ? "lora-modules-to-save"
+				     : l.dropout > 0	      ? "lora-dropout"
+				     : l.alpha > 0	      ? "lora-alpha"
+				     : l.kind		      ? "lora-kind"
+				     : strcmp(targets, "all") ? "lora-targets"
+							      : NULL;
+
+		rc = lonely ? dt_err_set(err, -EINVAL, "--%s goes with --lora", lonely) : 0;
+	}
 	if (rc == 0 && r->freeze)
 		return freeze(r, c, err);
 	if (rc < 0 || !l.rank)

@@ -130,6 +130,9 @@ losses() { # of a run
     train_refused 2 "no expression" --model qwen3.json --steps 1 --lora 4 --lora-targets '('
     train_refused 2 "alpha" --model qwen3.json --steps 1 --lora 4 --lora-alpha 0
     train_refused 2 "lora" --model qwen3.json --steps 1 --lora 0
+    train_refused 2 "--lora-alpha goes with --lora" --model qwen3.json --steps 1 --lora-alpha 8
+    train_refused 2 "--lora-targets goes with --lora" --model qwen3.json --steps 1 --lora-targets qv
+    train_refused 2 "--lora-kind goes with --lora" --model qwen3.json --steps 1 --lora-kind rslora
     train_refused 2 "lora-kind" --model qwen3.json --steps 1 --lora 4 --lora-kind pissa
 }
 
