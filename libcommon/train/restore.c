@@ -178,6 +178,8 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 	}
 	snprintf(path, sizeof(path), "%s", dt_ckpt_path(ck));
 	rc = restore(t, ck, err);
+	if (rc == -EBADMSG && automatic)
+		dt_err_hint(err, "--resume %s/step-N goes on from an older one", t->run.save.dir);
 	if (rc == 0)
 		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", path, (long long)t->loop.step);
 	return rc < 0 ? rc : 1;

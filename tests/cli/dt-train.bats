@@ -344,6 +344,10 @@ attempt() {
     attempt dt-train --model gpt2-tiny "${common[@]}" --steps 4 --microbatch 2 --save run --resume run/step-00000002
     [ "$status" -eq 1 ]
     grep -qi 'crc\|checksum' err
+    [[ $(<err) != *--resume* ]]
+    attempt dt-train --model gpt2-tiny "${common[@]}" --steps 4 --microbatch 2 --save run --resume auto
+    [ "$status" -eq 1 ]
+    grep -q -- '--resume run/step-N goes on from an older one' err
 }
 
 @test "a full disk under the metrics is an error" {
