@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 bool dt_http_is_token(const char *s, size_t n)
 {
@@ -18,6 +19,16 @@ bool dt_http_is_text(const char *s, size_t n)
 		if (((unsigned char)s[i] < 0x20 && s[i] != '\t') || s[i] == 0x7f)
 			return false;
 	return true;
+}
+
+size_t dt_http_before_path(const char *s, size_t n)
+{
+	const size_t scheme = n > 8 && !strncasecmp(s, "https://", 8)  ? 8
+			      : n > 7 && !strncasecmp(s, "http://", 7) ? 7
+								       : 0;
+	const char *path = scheme ? memchr(s + scheme, '/', n - scheme) : NULL;
+
+	return path ? (size_t)(path - s) : 0;
 }
 
 void dt_http_unescape(char *s)

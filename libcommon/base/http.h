@@ -9,6 +9,11 @@
 bool dt_http_is_token(const char *s, size_t n);
 /* A value of a header: no control character but the tab. */
 bool dt_http_is_text(const char *s, size_t n);
+/*
+ * Bytes in front of the path of a request's target: of the absolute form that proxies are sent, scheme and
+ * host (RFC 9112, 3.2.2); else none.
+ */
+size_t dt_http_before_path(const char *s, size_t n);
 /* %XX become their bytes, in place; %00 stays as it is. */
 void dt_http_unescape(char *s);
 

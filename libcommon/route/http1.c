@@ -80,6 +80,7 @@ static const char *request_line(const char *s, size_t n, struct dt_route_head *h
 	h->method = (struct dt_route_text){s, (size_t)(a - s)};
 	a++;
 	b = memchr(a, ' ', n - (size_t)(a - s));
+	a += b ? dt_http_before_path(a, (size_t)(b - a)) : 0;
 	if (!b || b == a || *a != '/')
 		return "the request line has no path";
 	h->target = (struct dt_route_text){a, (size_t)(b - a)};

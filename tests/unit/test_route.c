@@ -42,6 +42,8 @@ static void test_head(void **state)
 	assert_int_equal(dt_route_header(&h, "x-a").n, 0);
 	assert_non_null(dt_route_header(&h, "x-a").s);
 	assert_null(dt_route_header(&h, "x-b").s);
+	assert_true(parse("GET http://h:1/v1?a HTTP/1.1\r\nHost: h\r\n\r\n", false, &h, &why) > 0);
+	assert_true(h.target.n == 5 && !memcmp(h.target.s, "/v1?a", 5));
 }
 
 static void test_framing_refused(void **state)
@@ -69,7 +71,8 @@ static void test_framing_refused(void **state)
 		"POST / HTTP/2.0\r\nHost: h\r\n\r\n",
 		"POST  / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"POST /a b HTTP/1.1\r\nHost: h\r\n\r\n",
-		"POST http://h/ HTTP/1.1\r\nHost: h\r\n\r\n",
+		"POST http://h HTTP/1.1\r\nHost: h\r\n\r\n",
+		"POST ftp://h/ HTTP/1.1\r\nHost: h\r\n\r\n",
 		"P\001ST / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"\r\nPOST / HTTP/1.1\r\nHost: h\r\n\r\n",
 	};

@@ -1,5 +1,6 @@
 #include "serve/http/http.h"
 
+#include "base/http.h"
 #include "serve/http/priv.h"
 
 #include <errno.h>
@@ -48,7 +49,7 @@ static enum MHD_Result begin_request(struct dt_http_req *q, const char *method, 
 	q->conn = i ? i->socket_context : NULL;
 	q->engine = atomic_load(&h->engine);
 	q->params = &h->p;
-	q->path = path;
+	q->path = path + dt_http_before_path(path, strlen(path));
 	q->classify = atomic_load(&h->classify);
 	q->chat = q->engine ? h->chat : NULL;
 	if (dt_http_screen(q, method, version, &e) < 0)
