@@ -347,6 +347,8 @@ as_one() {
     run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --layout tp2
     [ "$status" -ne 0 ]
     [[ $output == *cnn2* ]]
+    run dt-train "${common[@]}" --microbatch 8 --steps 1 --documents apart
+    [[ $status -ne 0 && $output == *"cannot be trained with --documents apart"* ]]
     echo hello >t.txt
     dt-dataset build --tokenizer byte -o t.h5 t.txt
     run dt-train --model cnn2 --data t.h5 --steps 1
