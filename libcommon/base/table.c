@@ -124,6 +124,12 @@ struct fold {
 	bool below; /* it begins in a line of its own */
 };
 
+/* Columns that are printed beside each other: the first, which names the rows, and from to end - 1. */
+struct block {
+	int from, end, width;
+	struct fold fold;
+};
+
 static void print_folded(FILE *f, const char *s, const struct fold *fold)
 {
 	for (bool first = true; *s; first = false) {
@@ -138,12 +144,13 @@ static void print_folded(FILE *f, const char *s, const struct fold *fold)
 	}
 }
 
-static void print_row(const struct dt_table *t, char *const *row, const int *w, const struct fold *fold,
+static void print_row(const struct dt_table *t, char *const *row, const int *w, const struct block *b,
 		      FILE *f)
 {
+	const struct fold *fold = &b->fold;
 	int pending = 0;
 
-	for (int c = 0; c < t->ncol; c++) {
+	for (int c = 0; c < b->end; c = c ? c + 1 : b->from) {
 		const char *s = row[c];
 		int pad = w[c] - width(s);
 		bool folded = fold->room && c == t->ncol - 1;
@@ -166,10 +173,47 @@ static void print_row(const struct dt_table *t, char *const *row, const int *w, 
 	fputc('\n', f);
 }
 
+static void print_block(const struct dt_table *t, const int *w, const struct block *b, FILE *f)
+{
+	for (int r = 0; r + t->ncol <= t->ncell; r += t->ncol) {
+		if (t->cell[r]) {
+			print_row(t, t->cell + r, w, b, f);
+			continue;
+		}
+		for (int i = 0; i < b->width; i++)
+			fputc('-', f);
+		fputc('\n', f);
+	}
+}
+
+/* The block from this column on, as wide as fits, one column at least; a last one that folds always does. */
+static struct block block_of(const struct dt_table *t, const int *w, int from, bool folds, int columns)
+{
+	const int last = t->ncol - 1;
+	struct block b = {.from = from, .end = from, .width = w[0]};
+
+	while (b.end < t->ncol) {
+		const int width = b.width + 2 + w[b.end];
+
+		if (columns && b.end > from && width > columns && !(folds && b.end == last))
+			break;
+		b.width = width;
+		b.end++;
+	}
+	if (b.end == t->ncol && folds && b.width > columns) {
+		b.fold.at = b.width - w[last];
+		b.fold.below = columns - b.fold.at < LEAST_ROOM;
+		b.fold.at = b.fold.below ? INDENT : b.fold.at;
+		b.fold.room = columns - b.fold.at;
+		b.width = columns;
+	}
+	return b;
+}
+
 void dt_table_print_within(const struct dt_table *t, FILE *f, int columns)
 {
-	int w[MAX_COLS] = {0}, total = 0, last;
-	struct fold fold = {0};
+	int w[MAX_COLS] = {0}, last;
+	bool folds;
 
 	if (!t)
 		return;
@@ -179,24 +223,16 @@ void dt_table_print_within(const struct dt_table *t, FILE *f, int columns)
 		if (n > w[i % t->ncol])
 			w[i % t->ncol] = n;
 	}
-	for (int c = 0; c < t->ncol; c++)
-		total += w[c] + (c ? 2 : 0);
 	last = t->ncol - 1;
-	if (total > columns && columns >= INDENT + LEAST_ROOM && w[last] > LEAST_ROOM && !t->right[last]) {
-		fold.at = total - w[last];
-		fold.below = columns - fold.at < LEAST_ROOM;
-		fold.at = fold.below ? INDENT : fold.at;
-		fold.room = columns - fold.at;
-		total = columns;
-	}
-	for (int r = 0; r + t->ncol <= t->ncell; r += t->ncol) {
-		if (t->cell[r]) {
-			print_row(t, t->cell + r, w, &fold, f);
-			continue;
-		}
-		for (int i = 0; i < total; i++)
-			fputc('-', f);
-		fputc('\n', f);
+	columns = columns < INDENT + LEAST_ROOM ? 0 : columns;
+	folds = columns && last > 0 && w[last] > LEAST_ROOM && !t->right[last];
+	for (int from = 1; from == 1 || from < t->ncol;) {
+		const struct block b = block_of(t, w, from, folds, columns);
+
+		if (from > 1)
+			fputc('\n', f);
+		print_block(t, w, &b, f);
+		from = b.end > from ? b.end : t->ncol;
 	}
 }
 

@@ -22,7 +22,8 @@ void dt_table_end_row(struct dt_table *t);
 /*
  * Prints headings and rows, two spaces between columns, no trailing blanks. On a terminal that is narrower
  * than the table the words of the last column go on in further lines, or stand below where it has no room
- * at all; not of numbers (>) and of a few letters.
+ * at all; not of numbers (>) and of a few letters. Columns that have no room either go on in a table below,
+ * beside the first column again.
  */
 void dt_table_print(const struct dt_table *t, FILE *f);
 

@@ -380,5 +380,11 @@ refused() {
 	[[ $output == *"a million"*"at the rate asked for"* ]]
 	run "$plan" --serve --gpu H100 llama-3-8b
 	[[ $output != *"a million"* ]]
+	# a terminal of 80 columns has all of it, in two tables
+	script -qec "stty cols 80; '$plan' --serve --gpu H100 --rate 100 --requests 400 --price 2.5 llama-3-70b" /dev/null \
+		</dev/null | tr -d '\r' >wide
+	awk 'length > 80 { print; bad = 1 } END { exit bad }' wide
+	[ "$(grep -c '^tp4 ' wide)" -eq 2 ]
+	grep -q '^layout .*a million  at the rate  note$' wide
 }
 # SPDX-License-Identifier: Apache-2.0

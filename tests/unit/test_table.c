@@ -113,6 +113,43 @@ static void a_narrow_terminal_folds_the_last_column(void **state)
 	dt_table_free(t);
 }
 
+static void columns_without_room_go_on_below(void **state)
+{
+	static const struct {
+		int columns;
+		const char *text;
+	} cases[] = {
+		{0, "layout  replicas   price  note\ntp2           11  0.1234  fits\n--------------------"
+		    "----------\ntp4            5   22.75\n"},
+		{30, "layout  replicas   price  note\ntp2           11  0.1234  fits\n-------------------"
+		     "-----------\ntp4            5   22.75\n"},
+		{29, "layout  replicas   price\ntp2           11  0.1234\n------------------------\ntp4     "
+		     "       5   22.75\n\nlayout  note\ntp2     fits\n------------\ntp4\n"},
+		{23,
+		 "layout  replicas\ntp2           11\n----------------\ntp4            5\n\nlayout   price"
+		 "  note\ntp2     0.1234  fits\n--------------------\ntp4      22.75\n"},
+	};
+	struct dt_table *t = dt_table_new("layout|>replicas|>price|note");
+
+	for (const char *const *s = (const char *const[]){"tp2", "11", "0.1234", "fits", NULL}; *s; s++)
+		dt_table_cell(t, "%s", *s);
+	dt_table_end_row(t);
+	for (const char *const *s = (const char *const[]){"tp4", "5", "22.75", "", NULL}; *s; s++)
+		dt_table_cell(t, "%s", *s);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *text = NULL;
+		size_t n = 0;
+		FILE *f = open_memstream(&text, &n);
+
+		dt_table_print_within(t, f, cases[i].columns);
+		fclose(f);
+		if (strcmp(text, cases[i].text))
+			fail_msg("%d columns:\n%s\nnot\n%s", cases[i].columns, text, cases[i].text);
+		free(text);
+	}
+	dt_table_free(t);
+}
+
 static void null_table_is_allowed(void **state)
 {
 	char *text = print(NULL);
@@ -198,6 +235,7 @@ int main(void)
 		cmocka_unit_test(utf8_takes_one_column_a_character),
 		cmocka_unit_test(empty_heading_keeps_its_column),
 		cmocka_unit_test(a_narrow_terminal_folds_the_last_column),
+		cmocka_unit_test(columns_without_room_go_on_below),
 		cmocka_unit_test(null_table_is_allowed),
 		cmocka_unit_test(progress_is_silent_off_a_terminal),
 		cmocka_unit_test(arena_is_zero_and_aligned),

@@ -76,8 +76,7 @@ int dt_image_plans_print(const struct dt_serve_query *q, const struct dt_image_p
 	dt_table_print(t, f);
 	dt_table_free(t);
 	if (priced)
-		fputs("\nA million: the price of a million images with full batches, and at the rate asked "
-		      "for.\n",
+		fputs("\nA million: price of a million images in full batches, and at the rate asked for\n",
 		      f);
 	return 0;
 }

@@ -129,9 +129,8 @@ static void print_apart(const struct dt_serve_plan *p, FILE *f)
 	if (!p->apart.prefill)
 		return;
 	fprintf(f,
-		"\nPrefill apart, on as many devices: %d of %s for prompts, %d of %s for decoding: P99 of "
-		"TTFT "
-		"%s, of TPOT %s%s.\n",
+		"\nPrefill apart, on as many devices: %d of %s for prompts, %d of %s for decoding:\n"
+		"P99 of TTFT %s, of TPOT %s%s.\n",
 		p->apart.prefill, apart_layout(p, p->apart.cp, of[0], sizeof(of[0])), p->apart.decode,
 		apart_layout(p, 1, of[1], sizeof(of[1])), dt_format_duration(a->ttft_p99, ttft, sizeof(ttft)),
 		dt_format_duration(a->tpot_p99, tpot, sizeof(tpot)),
@@ -164,8 +163,7 @@ int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_p
 	if (n > 0)
 		print_apart(&p[0], f);
 	if (priced)
-		fputs("\nA million: the price of a million new tokens at full load, and at the rate asked "
-		      "for.\n",
+		fputs("\nA million: price of a million new tokens at full load, and at the rate asked for\n",
 		      f);
 	return 0;
 }
