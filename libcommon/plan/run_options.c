@@ -65,10 +65,12 @@ bool dt_run_options_given(const struct dt_run_options *o, const char *name)
 	return i >= 0 && o->given[i];
 }
 
-/* The fewest digits that give the same number again. */
+/* The fewest digits that give the same number again; below 1e15 all those before the point: 10, not 1e+01. */
 static void format_real(double v, bool single, char *buf, size_t n)
 {
-	for (int digits = 1; digits <= 17; digits++) {
+	const double size = fabs(v);
+
+	for (int digits = size >= 10 && size < 1e15 ? (int)log10(size) + 1 : 1; digits <= 17; digits++) {
 		snprintf(buf, n, "%.*g", digits, v);
 		if (single ? strtof(buf, NULL) == (float)v : strtod(buf, NULL) == v)
 			return;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool among(const struct dt_strs *list, const char *name)
@@ -80,6 +81,19 @@ int dt_run_from_settings(struct dt_run_options *o, const json_t *settings, struc
 	return 0;
 }
 
+/* Numbers are the same whatever their text: older checkpoints have 1e+01 for 10. */
+static bool same(const char *a, const char *b)
+{
+	char *end_a, *end_b;
+	double va, vb;
+
+	if (!strcmp(a, b))
+		return true;
+	va = strtod(a, &end_a);
+	vb = strtod(b, &end_b);
+	return end_a != a && end_b != b && !*end_a && !*end_b && va == vb;
+}
+
 int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
 			  void (*tell)(void *arg, const char *text), void *arg, struct dt_err *err)
 {
@@ -105,7 +119,7 @@ int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
 		char value[128], text[400];
 
 		is = dt_run_row_value(i, &now.run, value, sizeof(value));
-		if (change < TOLD || !was || !is || !strcmp(was, is) || !reads(&now.run, name))
+		if (change < TOLD || !was || !is || same(was, is) || !reads(&now.run, name))
 			continue;
 		snprintf(text, sizeof(text), "--%s is %s, in the checkpoint it was %s", name, is, was);
 		if (change == MEANING && !among(accept, name)) {

@@ -161,6 +161,31 @@ static void settings_make_the_run_again(void **state)
 	}
 }
 
+/* As people write them: whole below 1e15, and with the fewest digits that read back as the same. */
+static void numbers_of_settings(void **state)
+{
+	static const char *const clip[] = {"10",    "100", "1000",   "1234567",	 "2.5",
+					   "12.25", "0.1", "0.0001", "123456.5", "999999.9"};
+
+	for (size_t i = 0; i < sizeof(clip) / sizeof(clip[0]); i++) {
+		char words[64];
+		json_t *settings;
+		struct dt_run r;
+		const char *is;
+
+		snprintf(words, sizeof(words), "--layout dp1 --weight-decay 10 --clip %s", clip[i]);
+		r = run_of(words);
+		settings = dt_run_settings(&r);
+		is = json_string_value(json_object_get(settings, "clip"));
+		if (!is || strcmp(is, clip[i]))
+			fail_msg("--clip %s is written as %s", clip[i], is ? is : "nothing");
+		is = json_string_value(json_object_get(settings, "weight-decay")); /* a float */
+		if (!is || strcmp(is, "10"))
+			fail_msg("--weight-decay 10 is written as %s", is ? is : "nothing");
+		json_decref(settings);
+	}
+}
+
 static void settings_from_outside(void **state)
 {
 	static const char *const wrong[] = {"{\"layout\": \"xp2\"}", "{\"microbatch\": \"-1\"}",
@@ -210,6 +235,23 @@ static const char *go_on(const char *from, const char *with, const struct dt_str
 	}
 	json_decref(saved);
 	return rc < 0 ? err.msg : NULL;
+}
+
+/* Checkpoints from before have numbers in another form. */
+static void a_number_is_the_same_in_any_form(void **state)
+{
+	struct dt_run r = run_of("--layout dp1 --clip 10");
+	json_t *saved = dt_run_settings(&r);
+	struct dt_err err = {0};
+
+	json_object_set_new(saved, "clip", json_string("1e+01"));
+	parse("--layout dp1 --clip 10");
+	if (dt_run_options_resume(&o, saved, tell, NULL, &err) < 0)
+		fail_msg("%s", err.msg);
+	json_object_set_new(saved, "clip", json_string("1e+02"));
+	parse("--layout dp1 --clip 10");
+	assert_int_equal(dt_run_options_resume(&o, saved, tell, NULL, &err), -EINVAL);
+	json_decref(saved);
 }
 
 static void a_run_goes_on(void **state)
@@ -419,7 +461,9 @@ int main(void)
 		cmocka_unit_test(options_make_a_run),
 		cmocka_unit_test(arguments_make_the_run_again),
 		cmocka_unit_test(settings_make_the_run_again),
+		cmocka_unit_test(numbers_of_settings),
 		cmocka_unit_test(settings_from_outside),
+		cmocka_unit_test(a_number_is_the_same_in_any_form),
 		cmocka_unit_test(a_run_goes_on),
 		cmocka_unit_test(settling),
 		cmocka_unit_test(combinations),
