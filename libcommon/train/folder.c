@@ -7,6 +7,7 @@
 
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/source.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -141,8 +142,11 @@ static int from_old(struct dt_run_options *o, const json_t *meta, const char *pa
 static int from_weights(struct dt_run_options *o, const char *path, void (*tell)(void *arg, const char *text),
 			void *arg, struct dt_err *err)
 {
+	enum dt_source_kind kind;
 	char text[512];
 
+	if (dt_source_guess(path, &kind, err) < 0)
+		return dt_err_prefix(err, "--resume");
 	if (o->run.model && strcmp(o->run.model, path)) {
 		dt_err_set(err, -EINVAL, "--resume '%s' has weights and no run to go on with", path);
 		dt_err_hint(err, "give it as --model, in place of '%s', to start from its weights",

@@ -61,6 +61,9 @@ agrees() { # reference-file other-file bound
     done
     run -1 dt-train --resume held-again --model gpt2-tiny "${args[@]}" --steps 1
     [[ $output == *"give it as --model, in place of 'gpt2-tiny'"* ]]
+    seq 100 >words.txt
+    run -1 dt-train --resume words.txt "${args[@]}" --steps 1
+    [[ $output == *"--resume: 'words.txt' is neither a checkpoint"* && $output != *"weights"* ]]
     mkdir -p torn/step-00000003
     echo '{' >torn/step-00000003/manifest.json
     run -1 dt-train --resume torn "${args[@]}" --steps 1
