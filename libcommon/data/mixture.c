@@ -121,18 +121,34 @@ static void write_text(struct dt_mixture *m)
 	}
 }
 
-int dt_mixture_open(const char *spec, int64_t seq, uint64_t seed, bool shuffle, struct dt_mixture **ret,
-		    struct dt_err *err)
+/* A mixture without its data sets: paths and order. */
+static int read_spec(const char *spec, struct dt_mixture **ret, struct dt_err *err)
 {
-	struct dt_mixture *m = calloc(1, sizeof(*m));
+	struct dt_mixture *m = *ret = calloc(1, sizeof(*m));
 	double weight[DT_MIXTURE_PARTS];
 	int rc =
 		m ? parse(spec, m->part, &m->parts, err) : dt_err_sys(err, -ENOMEM, "cannot open '%s'", spec);
 
 	for (int i = 0; rc == 0 && i < m->parts; i++)
 		weight[i] = m->part[i].weight;
-	if (rc == 0)
-		rc = dt_mixture_order_init(&m->order, m->parts, weight, err);
+	return rc == 0 ? dt_mixture_order_init(&m->order, m->parts, weight, err) : rc;
+}
+
+int dt_mixture_check(const char *spec, struct dt_err *err)
+{
+	struct dt_mixture *m;
+	int rc = read_spec(spec, &m, err);
+
+	dt_mixture_close(m);
+	return rc;
+}
+
+int dt_mixture_open(const char *spec, int64_t seq, uint64_t seed, bool shuffle, struct dt_mixture **ret,
+		    struct dt_err *err)
+{
+	struct dt_mixture *m;
+	int rc = read_spec(spec, &m, err);
+
 	for (int i = 0; rc == 0 && i < m->parts; i++)
 		rc = open_part(m, i, seq, seed, shuffle, err);
 	if (rc < 0) {

@@ -38,6 +38,8 @@ struct dt_mixture;
 int dt_mixture_open(const char *spec, int64_t seq, uint64_t seed, bool shuffle, struct dt_mixture **ret,
 		    struct dt_err *err);
 void dt_mixture_close(struct dt_mixture *m);
+/* Whether spec can be one, before anything is opened: -EINVAL of weights and names that cannot be. */
+int dt_mixture_check(const char *spec, struct dt_err *err);
 
 /* Of all sets together: tokens and documents are sums, the tokenizer that of the first. */
 void dt_mixture_info(const struct dt_mixture *m, struct dt_dataset_info *ret);

@@ -65,8 +65,13 @@ static int open_ahead(struct trainer *t, struct dt_err *err)
 static int open_tokens(struct trainer *t, struct dt_err *err)
 {
 	struct dt_dataset_info eval;
-	int rc = dt_mixture_open(t->run.data.train, t->run.seq, t->run.data.seed, true, &t->source.data, err);
+	int rc = dt_mixture_check(t->run.data.train, err);
 
+	if (rc < 0) {
+		t->status = rc == -EINVAL ? DT_EXIT_USAGE : t->status;
+		return dt_err_prefix(err, "--data");
+	}
+	rc = dt_mixture_open(t->run.data.train, t->run.seq, t->run.data.seed, true, &t->source.data, err);
 	if (rc < 0)
 		return rc;
 	dt_mixture_info(t->source.data, &t->source.info);

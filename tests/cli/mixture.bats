@@ -42,10 +42,12 @@ losses() {
 }
 
 @test "bad mixtures: one line, and no data set is overwritten" {
-    for bad in a.h5:0.7,none.h5 a.h5:0,b.h5 a.h5,,b.h5; do
-        run dt-train "${common[@]}" --data "$bad" --steps 1
-        [ "$status" -eq 1 ]
+    run -1 dt-train "${common[@]}" --data a.h5:0.7,none.h5 --steps 1
+    [ "$(grep -c dt-train: <<<"$output")" -eq 1 ]
+    for bad in a.h5:0,b.h5 a.h5:-1,b.h5 a.h5,,b.h5; do # the option's value, not a file
+        run -2 dt-train "${common[@]}" --data "$bad" --steps 1
         [ "$(grep -c dt-train: <<<"$output")" -eq 1 ]
+        [[ $output == *"--data: "* ]]
     done
     run dt-train "${common[@]}" --steps 1 --metrics b.h5
     [ "$status" -eq 1 ]

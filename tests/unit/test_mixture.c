@@ -182,6 +182,9 @@ static void refused(void **state)
 
 		if (rc != codes[i])
 			fail_msg("'%s' is %d, not %d", bad[i], rc, codes[i]);
+		rc = dt_mixture_check(bad[i], &err); /* looks at no file */
+		if (rc != (i < 4 ? -EINVAL : 0))
+			fail_msg("'%s' is checked as %d", bad[i], rc);
 	}
 }
 
