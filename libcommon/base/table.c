@@ -212,7 +212,7 @@ static struct block block_of(const struct dt_table *t, const int *w, int from, b
 
 void dt_table_print_within(const struct dt_table *t, FILE *f, int columns)
 {
-	int w[MAX_COLS] = {0}, last;
+	int w[MAX_COLS] = {0}, from = 1, last;
 	bool folds;
 
 	if (!t)
@@ -226,14 +226,14 @@ void dt_table_print_within(const struct dt_table *t, FILE *f, int columns)
 	last = t->ncol - 1;
 	columns = columns < INDENT + LEAST_ROOM ? 0 : columns;
 	folds = columns && last > 0 && w[last] > LEAST_ROOM && !t->right[last];
-	for (int from = 1; from == 1 || from < t->ncol;) {
+	do {
 		const struct block b = block_of(t, w, from, folds, columns);
 
 		if (from > 1)
 			fputc('\n', f);
 		print_block(t, w, &b, f);
-		from = b.end > from ? b.end : t->ncol;
-	}
+		from = b.end;
+	} while (from < t->ncol);
 }
 
 void dt_table_print(const struct dt_table *t, FILE *f)

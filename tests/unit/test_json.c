@@ -63,7 +63,7 @@ static void members(void **state)
 	assert_int_equal(i, 7);
 	assert_int_equal(dt_json_int(o, "i", true, 8, 10, &i, &err), -EINVAL);
 	assert_non_null(strstr(err.msg, "(8 to 10)"));
-	assert_int_equal(dt_json_int(o, "i", true, 8, INT32_MAX, &i, &err), -EINVAL);
+	assert_int_equal(dt_json_int(o, "i", true, 8, INT64_MAX, &i, &err), -EINVAL);
 	assert_non_null(strstr(err.msg, "(at least 8)"));
 	assert_non_null(strstr(err.msg, "'i'"));
 	assert_int_equal(dt_json_int(o, "r", true, 0, 10, &i, &err), -EINVAL);

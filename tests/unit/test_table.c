@@ -113,6 +113,21 @@ static void a_narrow_terminal_folds_the_last_column(void **state)
 	dt_table_free(t);
 }
 
+static void one_column(void **state)
+{
+	struct dt_table *t = dt_table_new("layout");
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+
+	dt_table_cell(t, "tp2");
+	dt_table_print_within(t, f, 80);
+	fclose(f);
+	assert_string_equal(text, "layout\ntp2\n");
+	free(text);
+	dt_table_free(t);
+}
+
 static void columns_without_room_go_on_below(void **state)
 {
 	static const struct {
@@ -235,6 +250,7 @@ int main(void)
 		cmocka_unit_test(utf8_takes_one_column_a_character),
 		cmocka_unit_test(empty_heading_keeps_its_column),
 		cmocka_unit_test(a_narrow_terminal_folds_the_last_column),
+		cmocka_unit_test(one_column),
 		cmocka_unit_test(columns_without_room_go_on_below),
 		cmocka_unit_test(null_table_is_allowed),
 		cmocka_unit_test(progress_is_silent_off_a_terminal),
