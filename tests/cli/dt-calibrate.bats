@@ -72,6 +72,7 @@ refused() {
 	refused 2 "no operands" "$calibrate" gpt2-tiny
 	refused 2 "out of range" "$calibrate" --seconds 0
 	refused 2 "out of range" "$calibrate" --cores 0
+	refused 2 "this process may run on" timeout 20 "$calibrate" --cores 1024
 	refused 2 "out of range" "$calibrate" --window -1
 	refused 1 "No such file" timeout 20 "$calibrate" --seconds 600 --cores 1 --out no/such/folder.json
 	: >empty

@@ -236,6 +236,7 @@ static int name_isa(struct dt_op_times *t, struct dt_err *err)
 	return 0;
 }
 
+/* -EINVAL: more cores than there are, whose processes would wait for each other. */
 int dt_bench_ops(const struct dt_bench_ops_ask *asked, struct dt_op_times *ret, struct dt_err *err)
 {
 	struct dt_bench_ops_ask ask = *asked;
@@ -245,6 +246,9 @@ int dt_bench_ops(const struct dt_bench_ops_ask *asked, struct dt_op_times *ret, 
 	*t = (struct dt_op_times){0};
 	if (!ask.cores)
 		ask.cores = cores_here();
+	if (ask.cores > cores_here())
+		return dt_err_set(err, -EINVAL, "--cores %d: this process may run on %d", ask.cores,
+				  cores_here());
 	if (ask.cores > DT_BENCH_MAX_CORES)
 		ask.cores = DT_BENCH_MAX_CORES;
 	t->cores = ask.cores;
