@@ -245,6 +245,8 @@ static int begin(struct sup *s, struct dt_err *err)
 	else if (rc == 0 && s->o->mirror_remove && s->cmd.o.run.save.keep <= 0)
 		rc = dt_err_set(err, -EINVAL,
 				"--mirror-remove needs --keep of dt-train, which says how many");
+	else if (rc == 0 && s->o->replace && (s->cmd.serves || !s->cmd.o.run.watch.elastic))
+		rc = dt_err_set(err, -EINVAL, "--replace needs --elastic of dt-train");
 	if (rc < 0)
 		return rc;
 	s->job.serves = s->cmd.serves;

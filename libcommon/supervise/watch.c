@@ -18,8 +18,11 @@ void sup_ask(struct sup *s, enum sup_ending why, const char *reason)
 		return;
 	if (why == SUP_LEAVE)
 		s->stop = true;
-	if (!s->job.running)
+	if (!s->job.running) {
+		if (why == SUP_LEAVE)
+			dt_log_msg(s->log, "%s: nothing is started", reason);
 		return;
+	}
 	dt_log_msg(s->log, "%s: the %s", reason,
 		   s->cmd.serves ? "server is asked to finish what runs, and end"
 				 : "job is asked for a checkpoint and its end");

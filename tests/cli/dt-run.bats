@@ -81,6 +81,10 @@ job() {
     run -2 --separate-stderr dt-run --ranks 2 -- mpirun dt-train --save run
     [[ $stderr == *"begins with dt-train"* ]]
     run -2 --separate-stderr dt-run --discover true -- dt-train --save run
+    run -2 --separate-stderr dt-run --replace -- dt-train --model gpt2-tiny --data d.h5 --save run
+    [[ $stderr == *"--replace needs --elastic of dt-train"* ]]
+    run -75 --separate-stderr dt-run --kill-file /dev/null -- dt-train --model gpt2-tiny --data d.h5 --save run
+    [[ $stderr == *"the kill file is there: nothing is started"* ]]
     run -2 --separate-stderr dt-run
     [[ $stderr == *"a command is missing"* ]]
     run -1 --separate-stderr dt-run -- /nonexistent/dt-train --save run
