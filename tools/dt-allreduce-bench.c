@@ -78,15 +78,15 @@ static const struct dt_opt opts[] = {
 	{"compress", 0, DT_OPT_CHOICE, &opt.compress, DT_COMPRESS_CHOICES,
 	 "also time compressed all-reduces, and where they pay", .given = &opt.compress_given},
 	{"compress-rank", 0, DT_OPT_INT, &opt.rank, "N", "powersgd: columns of the factors", .min = 1,
-	 .max = 1024, .def = "4"},
+	 .max = 1024, .def = "4", .with = "compress"},
 	{"compress-keep", 0, DT_OPT_SHARE, &opt.keep, "SHARE", "top-k: share of the entries sent",
-	 .min = 1e-9, .max = 1, .def = "1%"},
+	 .min = 1e-9, .max = 1, .def = "1%", .with = "compress"},
 	DT_OPT_HEADING("Output"),
 	{"stats", 0, DT_OPT_FLAG, &opt.stats, NULL,
 	 "add columns: fastest, mean, median and 99th percentile call, and the fraction of what memory "
 	 "allows"},
 	{"latency", 0, DT_OPT_FLAG, &opt.latency, NULL,
-	 "print latency in the columns of the OSU micro-benchmarks instead"},
+	 "print latency in the columns of the OSU micro-benchmarks instead", .without = "stats"},
 	{"json", 0, DT_OPT_FLAG, &opt.json, NULL, "one JSON object instead of the table"},
 	{"min-busbw", 0, DT_OPT_RATE, &opt.min_busbw, "RATE",
 	 "exit with 3 when the average bus bandwidth is below: 10GB/s, 80Gb/s", .min = 0, .max = 1e9},
@@ -305,7 +305,8 @@ static int check_options(enum dt_dtype *ret_type)
 			return dt_opt_usage_error(&program, stderr, "more than %d sizes", RESULTS_MAX);
 	if (opt.kind != DT_BENCH_N && opt.algorithm != DT_ALG_N &&
 	    !dt_bench_has_algorithm((enum dt_bench_kind)opt.kind, (enum dt_alg)opt.algorithm))
-		return dt_opt_usage_error(&program, stderr, "option '--algorithm': there is no such %s",
+		return dt_opt_usage_error(&program, stderr,
+					  "option '--algorithm': %s goes by other algorithms",
 					  dt_opt_choice_name(DT_BENCH_CHOICES, opt.kind, name, sizeof(name)));
 	if (opt.simulate && dt_bench_topo_parse(opt.simulate, &topo, &err))
 		return dt_opt_usage_error(&program, stderr, "option '--simulate': %s", err.msg);

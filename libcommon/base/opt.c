@@ -97,7 +97,7 @@ static int set_size(const struct dt_opt *o, const char *arg, struct dt_err *err)
 
 		rc = dt_err_set(err, -ERANGE, "'%s' is less than %s", arg,
 				dt_format_size((uint64_t)o->min, least, sizeof(least)));
-		if (bare)
+		if (bare && v > 0)
 			dt_err_hint(err, "a size without a unit is in bytes; write %sGiB or %sGB", arg, arg);
 	}
 	if (rc == 0)

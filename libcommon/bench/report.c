@@ -115,9 +115,9 @@ void dt_bench_print_latency_head(FILE *f, const struct dt_bench_run_info *i, enu
 {
 	char name[32];
 
-	fprintf(f, "# %s latency over %d ranks, transport %s\n# %-10s %16s %16s %16s %12s\n",
-		kind_name(k, name), i->world.size, i->transport, "Size", "Avg Latency(us)", "Min Latency(us)",
-		"Max Latency(us)", "Iterations");
+	fprintf(f, "# %s latency over %d rank%s, transport %s\n# %-10s %16s %16s %16s %12s\n",
+		kind_name(k, name), i->world.size, i->world.size == 1 ? "" : "s", i->transport, "Size",
+		"Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Iterations");
 }
 
 void dt_bench_print_latency_row(FILE *f, const struct dt_bench_run_info *i, const struct dt_bench_result *r)

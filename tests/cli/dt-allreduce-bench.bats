@@ -192,7 +192,8 @@ ranks() {
 @test "bad options are one line each and exit 2, said by one rank" {
 	for bad in "-d float8" "-b 4K -e 1K" "-c 2" "-o prod" "--collective gossip" "-n 0" "-i 0" "-i 8 -f 2" "-f 1" \
 		"-b 0" "-b 1 -e 1G -i 1" "--root -1" "extra" "--root 1" "-a gossip" "-a tree --collective all-gather" \
-		"--simulate mesh" "--simulate flat:0" "--simulate rail,ranks=9" "--compress zip" "--compress-keep 2"; do
+		"--simulate mesh" "--simulate flat:0" "--simulate rail,ranks=9" "--compress zip" "--compress-keep 2" \
+		"--compress-keep 0.1" "--compress-rank 2" "--latency --stats"; do
 		# shellcheck disable=SC2086
 		run "$bench" $bad
 		[ "$status" -eq 2 ]
