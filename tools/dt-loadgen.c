@@ -57,7 +57,7 @@ static const struct dt_opt opts[] = {
 	{"prefix", 0, DT_OPT_INT, &opt.prefix, "N", "tokens before the prompt that it shares with others",
 	 .min = 0, .max = 1 << 24, .given = &opt.given_shape[5], .def = "0"},
 	{"prefixes", 0, DT_OPT_INT, &opt.prefixes, "N", "different beginnings", .min = 1, .max = 1 << 24,
-	 .def = "1"},
+	 .def = "1", .with = "prefix"},
 	{"turns", 0, DT_OPT_INT, &opt.turns, "N", "requests of a conversation, each with all before it",
 	 .min = 1, .max = 1 << 20, .def = "1", .without = "trace"},
 	{"prompt", 0, DT_OPT_CHOICE, &opt.prompt, "tokens|text|chat",
@@ -71,15 +71,16 @@ static const struct dt_opt opts[] = {
 	{"trace", 't', DT_OPT_STR, &opt.trace, "FILE", "times and lengths of a real service",
 	 .complete = DT_COMPLETE_FILE},
 	{"speed", 0, DT_OPT_REAL, &opt.speed, "X", "its time runs so many times faster", .min = 1e-6,
-	 .max = 1e9, .def = "1"},
+	 .max = 1e9, .def = "1", .with = "trace"},
 	{"scale", 0, DT_OPT_REAL, &opt.scale, "X", "its lengths are multiplied by this", .min = 1e-6,
-	 .max = 1e6, .def = "1"},
-	{"clip", 0, DT_OPT_INT, &opt.clip, "N", "and cut to this many tokens", .min = 1, .max = 1 << 24},
+	 .max = 1e6, .def = "1", .with = "trace"},
+	{"clip", 0, DT_OPT_INT, &opt.clip, "N", "and cut to this many tokens", .min = 1, .max = 1 << 24,
+	 .with = "trace"},
 	DT_OPT_HEADING("Clients that leave"),
 	{"cancel", 0, DT_OPT_SHARE, &opt.cancel, "F", "this share hangs up before the end", .min = 0,
 	 .max = 1, .def = "0"},
 	{"cancel-within", 0, DT_OPT_REAL, &opt.cancel_within, "SECONDS",
-	 "at a random moment so soon after sending", .min = 0, .max = 1e6, .def = "1"},
+	 "at a random moment so soon after sending", .min = 0, .max = 1e6, .def = "1", .with = "cancel"},
 	{"storm", 0, DT_OPT_REAL, &opt.storm, "SECONDS",
 	 "or all at one moment, every so often: the share of what is under way", .min = 1e-3, .max = 1e6,
 	 .with = "cancel"},
@@ -262,7 +263,7 @@ static void on_progress(void *arg, int done)
 static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err *err)
 {
 	struct dt_load_result *res = calloc((size_t)l->n, sizeof(*res));
-	int skip = opt.warmup < l->n ? (int)opt.warmup : l->n - 1, rc;
+	int rc;
 	struct dt_load_errors errors;
 	struct dt_load_report rep;
 	struct dt_progress bar;
@@ -276,6 +277,11 @@ static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err 
 					     .progress = on_progress,
 					     .arg = &bar};
 
+	if (opt.warmup >= l->n) {
+		free(res);
+		return dt_opt_usage_error(&prog, stderr, "--warmup %lld leaves none of %d requests",
+					  (long long)opt.warmup, l->n);
+	}
 	if (!res)
 		return dt_err_sys(err, -ENOMEM, "cannot start the run");
 	rc = opt.out ? dt_out_check(opt.out, err) : 0;
@@ -287,7 +293,7 @@ static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err 
 	if (rc == 0 && opt.out)
 		rc = write_requests(res, l->n, err);
 	if (rc == 0)
-		rc = dt_load_report_make(&rep, res, skip, l->n, &opt.limits, err);
+		rc = dt_load_report_make(&rep, res, (int)opt.warmup, l->n, &opt.limits, err);
 	if (rc == 0) {
 		rc = print_report(&rep, &errors, t, err);
 		if (rc == 0 && (stop || rep.ok == 0))

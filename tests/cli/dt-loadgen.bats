@@ -100,7 +100,8 @@ PY
     gzip -c burst.csv | head -c 40 >cut.gz
     run -1 dt-loadgen --dry-run --trace cut.gz
     run -1 dt-loadgen --dry-run --trace missing
-    for bad in "--trace burst.csv --rate 3" "--concurrency 3 --rate 3" "--turns 2" "--storm 1" "ftp://x" "a b"; do
+    for bad in "--trace burst.csv --rate 3" "--concurrency 3 --rate 3" "--turns 2" "--storm 1" "ftp://x" "a b" \
+        "--speed 2" "--scale 2" "--clip 9" "--prefixes 2" "--cancel-within 1"; do
         # shellcheck disable=SC2086 # words
         run -2 dt-loadgen $bad
     done
@@ -190,6 +191,8 @@ PY
         and (.errors | map([.status, .message]) | sort == [[0, "broke down"], [0, "the stream ended without [DONE]"], [503, "full"]])' report
     run -1 --separate-stderr dt-loadgen "$url" -c 1 -n 2 --input 9 --timeout 0.02 --json
     [ "$(jq .requests.timeout <<<"$output")" = 2 ]
+    run -2 dt-loadgen "$url" -n 5 --warmup 5
+    [[ "$output" == *"--warmup 5 leaves none of 5 requests"* ]]
     for at in http://127.0.0.1:1 http://127.0.0.1:1/ http://127.0.0.1:1/v1 http://127.0.0.1:1/v1/ 127.0.0.1:1 127.0.0.1:1/v1; do
         run -1 dt-loadgen "$at"
         [[ "$output" == *"cannot ask http://127.0.0.1:1/v1/models"* ]]

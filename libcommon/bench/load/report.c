@@ -173,7 +173,9 @@ void dt_load_report_print(const struct dt_load_report *rep, const struct dt_load
 	if (rep->input + rep->output > 0)
 		fprintf(f, "tokens      %.0f in, of them %.0f from the server's cache; %.0f out\n",
 			rep->input, rep->cached, rep->output);
-	fprintf(f, "throughput  %.2f requests/s of %.2f offered", rep->rate, rep->offered);
+	fprintf(f, "throughput  %.2f requests/s", rep->rate);
+	if (rep->offered > 0) /* not of what is sent at once */
+		fprintf(f, " of %.2f offered", rep->offered);
 	if (rep->input + rep->output > 0)
 		fprintf(f, ", %.1f tokens/s out, %.1f in all", rep->output_rate, rep->total_rate);
 	fputc('\n', f);
