@@ -43,6 +43,15 @@ static struct dt_run_cost cost_of(const struct dt_plan_view *v, const struct dt_
 	return dt_run_cost_of(&q);
 }
 
+/* Long ones in days. */
+static const char *long_time(double seconds, char *buf, size_t n)
+{
+	if (seconds < 2 * DAY)
+		return dt_format_duration(seconds, buf, n);
+	snprintf(buf, n, "%.0f days", two_digits(seconds / DAY));
+	return buf;
+}
+
 /* Devices that are cheaper and taken away, beside those that are not. */
 static void print_spot(const struct dt_plan_view *v, const struct dt_candidate *c)
 {
@@ -51,7 +60,7 @@ static void print_spot(const struct dt_plan_view *v, const struct dt_candidate *
 	char t[24], n[24], m[24];
 
 	fprintf(v->f, "at a price %g%% lower with these interruptions: %s, %s device hours", 100 * v->spot,
-		dt_format_duration(spot.seconds, t, sizeof(t)),
+		long_time(spot.seconds, t, sizeof(t)),
 		dt_format_count(two_digits(spot.device_hours), n, sizeof(n)));
 	fprintf(v->f, ", %s: %s %.0f%%\n", dt_format_count(two_digits(money), m, sizeof(m)),
 		money < sure.money ? "saves" : "costs more by", 100 * fabs(1 - money / sure.money));
@@ -73,11 +82,8 @@ static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c
 	if (v->tokens) {
 		const struct dt_run_cost sure = cost_of(v, c, false, NULL);
 
-		fprintf(v->f, "%s tokens take about ", dt_format_count((double)v->tokens, n, sizeof(n)));
-		if (sure.seconds < 2 * DAY)
-			fprintf(v->f, "%s", dt_format_duration(sure.seconds, t, sizeof(t)));
-		else
-			fprintf(v->f, "%.0f days", two_digits(sure.seconds / DAY));
+		fprintf(v->f, "%s tokens take about %s", dt_format_count((double)v->tokens, n, sizeof(n)),
+			long_time(sure.seconds, t, sizeof(t)));
 		fprintf(v->f, ", %s device hours",
 			dt_format_count(two_digits(sure.device_hours), n, sizeof(n)));
 		if (price > 0)

@@ -284,6 +284,12 @@ refused() {
 	refused 1 "unknown axis" --compare xx4 gpt2-124m
 	refused 2 "--json does not go with --emit" --json --emit args gpt2-124m
 	refused 2 "--serve has no layout" --serve --compare dp8 gpt2-124m
+	for word in "--rate 2" "--prompt-len 9" "--output-len 9" "--ttft 1" "--tpot 1" "--weights bf16" "--kv-precision int8"; do
+		# shellcheck disable=SC2086
+		refused 2 "${word% *} goes with --serve" $word gpt2-124m # nothing is passed over in silence
+	done
+	refused 2 "--tokens does not go with --serve" --serve --tokens 1B gpt2-124m
+	refused 2 "--mtbf does not go with --serve" --serve --mtbf 10 gpt2-124m
 	refused 1 "1024 positions" --serve --prompt-len 2000 gpt2-124m
 	: >empty
 	refused 1 "empty" --links empty gpt2-124m
@@ -361,6 +367,8 @@ refused() {
 	[[ $output != *"a million tokens"* ]]
 	run "${asked[@]}" --mtbf 500 --spot 60%
 	[[ $output == *"kWh at 700 W a device"*"loses the least"*"at a price 60% lower"*"saves 5"* ]]
+	run "$plan" --gpus 8 --price 2 --tokens 1T --mtbf 10 --spot 60% llama-3-8b
+	[[ $output == *"with these interruptions: 4"[0-9][0-9]" days, "* ]] # not 9723h47m
 	run "${asked[@]}" --mtbf 0.1 --restart-time 600 --spot 1%
 	[[ $output == *"costs more by"* ]]
 	run "${asked[@]}" --spot 60%
