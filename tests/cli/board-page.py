@@ -35,6 +35,9 @@ with Browser(width=1300, height=1800) as b:
     # what is drawn is what the file says: the newest raw loss at the right end
     last = [json.loads(line) for line in open(metrics, encoding="utf-8") if '"loss"' in line][-1]
     assert abs(b.js("state.data.get(state.runs.find(r => r.name.includes('mine')).id).loss.m.at(-1)") - last["loss"]) < 1e-4
+    # each button has a name of its own, which says what it saves
+    names = b.js("[...document.querySelectorAll('#cards button')].map(e => e.getAttribute('aria-label') || e.textContent)")
+    assert len(names) > 8 and len(set(names)) == len(names), names
     # a run that is taken off
     b.click("#runs input")
     b.until("document.querySelectorAll('#card-loss path[stroke-width]').length < 3")
