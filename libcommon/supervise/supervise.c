@@ -103,8 +103,8 @@ static int judge(struct sup *s, int status)
 			dt_log_msg(s->log, "%d starts of which none lasted %d s: given up", s->idle,
 				   SERVED_S);
 		else
-			dt_log_msg(s->log, "%d starts without a new step after step %lld: given up", s->idle,
-				   (long long)(s->best < 0 ? 0 : s->best));
+			dt_log_msg(s->log, "%d start%s without a new step after step %lld: given up", s->idle,
+				   s->idle == 1 ? "" : "s", (long long)(s->best < 0 ? 0 : s->best));
 		sup_event(s, "crash-loop", "{s:i}", "starts", s->idle);
 		return DT_EXIT_CRASH_LOOP;
 	}
