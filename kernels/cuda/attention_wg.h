@@ -6,7 +6,7 @@
 #define DT_KERNELS_CUDA_ATTENTION_WG_H
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/wgmma.h"
+#include "kernels/cuda/tma.h"
 
 #define DT_WG_THREADS 256
 #define DT_WG_ROWS    128
@@ -14,6 +14,24 @@
 static inline bool dt_attn_wg(const struct dt_cuda *c, const struct dt_attn_args &a)
 {
 	return c->info.major == 9 && a.t != DT_F32 && a.fast && a.cap == 0 && dt_attn_wide(a) <= 128;
+}
+
+/* Heads of queries, and of keys behind them; heads of values. */
+struct dt_wg_maps {
+	struct dt_gpu_map qk, v;
+};
+
+static inline int dt_wg_maps(struct dt_wg_maps *ret, const struct dt_attn_args &a, int64_t batch)
+{
+	const int64_t qk[4] = {a.d, a.seq, a.heads + a.kv_heads, batch},
+		      v[4] = {a.v, a.seq, a.kv_heads, batch};
+	const int64_t qk_step[3] = {a.width, a.d, a.seq * a.width},
+		      v_step[3] = {a.width, a.v, a.seq * a.width};
+	const int rc = dt_gpu_map(&ret->qk, a.qkv, qk, qk_step);
+
+	return rc < 0 ? rc
+		      : dt_gpu_map(&ret->v, (const uint16_t *)a.qkv + (a.heads + a.kv_heads) * a.d, v,
+				   v_step);
 }
 
 /* The warpgroup's number, known to be one for a warp: products are begun in branches that depend on it. */
@@ -102,10 +120,12 @@ DT_DEVICE void dt_wg_gather(float (&acc)[N][4], const uint32_t (&p)[K][4], struc
 /* 128 queries of a head, 64 of which are the warpgroup's, and the tiles of keys that they see. */
 struct dt_wg_queries {
 	int h, kv, b;	 /* head, its head of keys, sequence */
+	int heads;	 /* of queries */
 	int q0;		 /* the first query of the block */
 	int own, query;	 /* the warpgroup's first; the thread's first (the other is 8 behind it) */
 	int first;	 /* key of the first tile */
-	int tiles, mine; /* that the block sees, that the warpgroup sees */
+	int tiles, mine; /* that the block sees, that the warpgroup sees: at most one less, or none */
+	int warps;	 /* that see some */
 };
 
 DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, int tile)
@@ -121,12 +141,14 @@ DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, int t
 	return {h,
 		h / (int)(a.heads / a.kv_heads),
 		(int)blockIdx.z,
+		(int)a.heads,
 		q0,
 		own,
 		q0 + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4,
 		first,
 		seen(DT_WG_ROWS),
-		own < seq ? seen(own - q0 + 64) : 0};
+		own < seq ? seen(own - q0 + 64) : 0,
+		q0 + 64 < seq ? 8 : 4};
 }
 
 /* Whether some of the warpgroup's queries do not see some of the keys from `key` on. */
