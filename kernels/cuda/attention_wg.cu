@@ -1,6 +1,7 @@
 /*
  * Forward. Scores of the next keys are computed while the softmax of these is, and o behind both. Keys and
- * values are read once for every 128 queries that see them.
+ * values are read once for every 128 queries that see them. The two warpgroups issue products by turns, so
+ * that exponents of one are computed while tensor cores have the other's (FlashAttention-3, section 3.1).
  */
 #include "kernels/cuda/attention_wg.h"
 
@@ -159,6 +160,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 	for (int i = 0; i < D / 2; i++)
 		o[i / 4][i % 4] = 0;
 	bring_first(r, m, w);
+	dt_wg_turns_begin(w);
 	dt_mbar_wait(&r.queries, 0);
 	dt_wg_side_read(q);
 	if (w.mine) {
@@ -173,8 +175,10 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 			dt_wg_wait<0>();
 			break;
 		}
+		dt_wg_turn_take(w);
 		scores(j + 1);
 		gather(j);
+		dt_wg_turn_give(w, j);
 		dt_wg_wait<1>();
 		weights(j + 1);
 		dt_wg_wait<0>();
@@ -184,6 +188,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 			dt_attn_shrink(o, by);
 		dt_wg_round<T>(p, s);
 	}
+	dt_wg_turns_end(w);
 	__syncthreads();
 	finish<T, D>(a, w, r, o, base, sum);
 }

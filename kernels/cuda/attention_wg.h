@@ -121,6 +121,7 @@ DT_DEVICE void dt_wg_gather(float (&acc)[N][4], const uint32_t (&p)[K][4], struc
 struct dt_wg_queries {
 	int h, kv, b;	 /* head, its head of keys, sequence */
 	int heads;	 /* of queries */
+	int group;	 /* the warpgroup's number */
 	int q0;		 /* the first query of the block */
 	int own, query;	 /* the warpgroup's first; the thread's first (the other is 8 behind it) */
 	int first;	 /* key of the first tile */
@@ -132,7 +133,7 @@ DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, int t
 {
 	const int seq = (int)a.seq, window = (int)a.window, h = (int)blockIdx.y;
 	const int q0 = (int)(gridDim.x - 1 - blockIdx.x) * DT_WG_ROWS; /* the longest first */
-	const int own = q0 + dt_wg_group() * 64;
+	const int group = dt_wg_group(), own = q0 + group * 64;
 	const int first = window && q0 >= window ? (q0 - window + 1) / tile * tile : 0;
 	const auto seen = [=](int rows) {
 		return ((q0 + rows < seq ? q0 + rows : seq) - 1 - first) / tile + 1;
@@ -142,6 +143,7 @@ DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, int t
 		h / (int)(a.heads / a.kv_heads),
 		(int)blockIdx.z,
 		(int)a.heads,
+		group,
 		q0,
 		own,
 		q0 + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4,
@@ -149,6 +151,52 @@ DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, int t
 		seen(DT_WG_ROWS),
 		own < seq ? seen(own - q0 + 64) : 0,
 		q0 + 64 < seq ? 8 : 4};
+}
+
+/*
+ * Turns of the two warpgroups: tiles - 1 each, the first's before the second's. A warpgroup takes its turn at
+ * barrier 1 + its number, to which the other one comes when it gives its own away. Where one of them has no
+ * queries there are none.
+ */
+DT_DEVICE bool dt_wg_turns(const struct dt_wg_queries &w)
+{
+	return w.warps == 8 && w.tiles > 1;
+}
+
+DT_DEVICE void dt_wg_turns_begin(const struct dt_wg_queries &w)
+{
+	if (dt_wg_turns(w) && w.group == 1)
+		dt_named_come<1, DT_WG_THREADS>();
+}
+
+DT_DEVICE void dt_wg_turn_take(const struct dt_wg_queries &w)
+{
+	if (!dt_wg_turns(w))
+		return;
+	if (w.group == 0)
+		dt_named_wait<1, DT_WG_THREADS>();
+	else
+		dt_named_wait<2, DT_WG_THREADS>();
+}
+
+/* After turn i. Behind the second warpgroup's last there is none. */
+DT_DEVICE void dt_wg_turn_give(const struct dt_wg_queries &w, int i)
+{
+	if (!dt_wg_turns(w))
+		return;
+	if (w.group == 0)
+		dt_named_come<2, DT_WG_THREADS>();
+	else if (i + 2 < w.tiles)
+		dt_named_come<1, DT_WG_THREADS>();
+}
+
+/* A warpgroup that sees a tile less gives its last turn away. */
+DT_DEVICE void dt_wg_turns_end(const struct dt_wg_queries &w)
+{
+	if (w.mine < w.tiles) {
+		dt_wg_turn_take(w);
+		dt_wg_turn_give(w, w.tiles - 2);
+	}
 }
 
 /* Whether some of the warpgroup's queries do not see some of the keys from `key` on. */

@@ -64,15 +64,18 @@ DT_DEVICE unsigned dt_inc(unsigned *p, unsigned most)
 	return old;
 }
 
-/* Barrier id, not 0, of n threads: whoever waits goes on when n have come, those that do not wait too. */
-DT_DEVICE void dt_named_wait(int id, int n)
+/*
+ * Barrier ID, not 0, of N threads: whoever waits goes on when N have come, those that do not wait too. A
+ * kernel whose numbers are not constants is given all 16 barriers.
+ */
+template <int ID, int N> DT_DEVICE void dt_named_wait(void)
 {
-	DT_WG_ASM("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
+	DT_WG_ASM("bar.sync %0, %1;" ::"n"(ID), "n"(N) : "memory");
 }
 
-DT_DEVICE void dt_named_come(int id, int n)
+template <int ID, int N> DT_DEVICE void dt_named_come(void)
 {
-	DT_WG_ASM("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
+	DT_WG_ASM("bar.arrive %0, %1;" ::"n"(ID), "n"(N) : "memory");
 }
 #else
 #define dt_mbar_init   dt_emu_mbar_init
@@ -80,13 +83,13 @@ DT_DEVICE void dt_named_come(int id, int n)
 #define dt_mbar_wait   dt_emu_mbar_wait
 #define dt_tile_copy   dt_emu_tile_copy
 #define dt_inc	       dt_emu_inc
-static inline void dt_named_wait(int id, int n)
+template <int ID, int N> static inline void dt_named_wait(void)
 {
-	dt_emu_named(id, n, true);
+	dt_emu_named(ID, N, true);
 }
-static inline void dt_named_come(int id, int n)
+template <int ID, int N> static inline void dt_named_come(void)
 {
-	dt_emu_named(id, n, false);
+	dt_emu_named(ID, N, false);
 }
 #endif
 
