@@ -16,61 +16,37 @@ static inline bool dt_attn_wg(const struct dt_cuda *c, const struct dt_attn_args
 	return c->info.major == 9 && a.t != DT_F32 && a.fast && a.cap == 0 && dt_attn_wide(a) <= 128;
 }
 
-/* Heads of queries, and of keys behind them; heads of values. */
+/* Heads of queries, and of keys behind them; heads of values; backward, of gradients of o. */
 struct dt_wg_maps {
-	struct dt_gpu_map qk, v;
+	struct dt_gpu_map qk, v, g;
 };
+
+/* Of heads [rows of seq, cols], which begin cols apart in rows of width. */
+static inline int dt_wg_map(struct dt_gpu_map *ret, const struct dt_attn_args &a, const void *from,
+			    int64_t cols, int64_t heads, int64_t width, int64_t batch)
+{
+	const int64_t n[4] = {cols, a.seq, heads, batch}, step[3] = {width, cols, a.seq * width};
+
+	return dt_gpu_map(ret, from, n, step);
+}
 
 static inline int dt_wg_maps(struct dt_wg_maps *ret, const struct dt_attn_args &a, int64_t batch)
 {
-	const int64_t qk[4] = {a.d, a.seq, a.heads + a.kv_heads, batch},
-		      v[4] = {a.v, a.seq, a.kv_heads, batch};
-	const int64_t qk_step[3] = {a.width, a.d, a.seq * a.width},
-		      v_step[3] = {a.width, a.v, a.seq * a.width};
-	const int rc = dt_gpu_map(&ret->qk, a.qkv, qk, qk_step);
+	const int64_t qk = a.heads + a.kv_heads;
+	int rc = dt_wg_map(&ret->qk, a, a.qkv, a.d, qk, a.width, batch);
 
-	return rc < 0 ? rc
-		      : dt_gpu_map(&ret->v, (const uint16_t *)a.qkv + (a.heads + a.kv_heads) * a.d, v,
-				   v_step);
+	if (rc == 0)
+		rc = dt_wg_map(&ret->v, a, (const uint16_t *)a.qkv + qk * a.d, a.v, a.kv_heads, a.width,
+			       batch);
+	if (rc == 0 && a.dout)
+		rc = dt_wg_map(&ret->g, a, a.dout, a.v, a.heads, a.heads * a.v, batch);
+	return rc;
 }
 
 /* The warpgroup's number, known to be one for a warp: products are begun in branches that depend on it. */
 DT_DEVICE int dt_wg_group(void)
 {
 	return __shfl_sync(DT_ALL, (int)threadIdx.x / 128, 0);
-}
-
-/* What a thread copies of tiles of a matrix: 16 bytes of a row, and of every STEP'th row behind it. */
-template <int D> struct dt_wg_reader {
-	static constexpr int STEP = DT_WG_THREADS * 8 / D;
-	const uint16_t *from;
-	int64_t width, own; /* own: the thread's first element of a tile that begins with row 0 */
-	int rows, row, n; /* rows there are; the thread's first of a tile; bytes of a piece that are there */
-};
-
-/* Of `rows` rows, D columns of which d are there, at from + r * width. */
-template <int D>
-DT_DEVICE struct dt_wg_reader<D> dt_wg_reads(const uint16_t *from, int64_t width, int64_t rows, int64_t d) {
-	const int c = (int)threadIdx.x % (D / 8) * 8, r = (int)threadIdx.x / (D / 8);
-
-	return {from, width, r *width + c, (int)rows, r, c < d ? 16 : 0};
-}
-
-/* Rows [row, row + ROWS), zeros past the last there is. */
-template <int ROWS, int D>
-DT_DEVICE void dt_wg_load(struct dt_wg_tile<ROWS> t, const struct dt_wg_reader<D> &r, int row)
-{
-	constexpr int step = dt_wg_reader<D>::STEP;
-	uint16_t *to = dt_wg_at(t, r.row, (int)threadIdx.x % (D / 8) * 8);
-
-	static_assert(step % 8 == 0, "the places of a thread's pieces are exchanged alike");
-	DT_UNROLL
-	for (int i = 0; i < ROWS / step; i++) {
-		const uint16_t *tile = r.from + (row + i * step) * r.width;
-
-		/* Where nothing is read, the address is not looked at. */
-		dt_cp_async(to + i * step * 64, tile + r.own, r.row < r.rows - row - i * step ? r.n : 0);
-	}
 }
 
 /* p rounded to T, as the first operand of a product. */
@@ -218,13 +194,6 @@ template <int N> DT_DEVICE void dt_wg_mask(float (&s)[N][4], const struct dt_att
 	for (int e = 0; e < 4; e++)
 		if (!dt_attn_in(in[e / 2], n * 8 + col + e % 2))
 			s[n][e] = DT_NEGINF;
-}
-
-/* Rows of batch b of a matrix of 16-bit elements, from column col on. */
-DT_DEVICE const uint16_t *dt_wg_from(const struct dt_attn_args &a, const void *p, int64_t width, int b,
-				     int64_t col)
-{
-	return (const uint16_t *)p + b * a.seq * width + col;
 }
 
 /* One of the instances of kernel<T, D>, w wide. */
