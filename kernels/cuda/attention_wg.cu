@@ -196,7 +196,6 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 int dt_attn_wg_forward(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t batch)
 {
 	const int64_t wide = dt_attn_wide(a);
-	const dim3 grid((unsigned)dt_ceil_div(a.seq, DT_WG_ROWS), (unsigned)a.heads, (unsigned)batch);
 	struct dt_wg_maps m;
 	int rc;
 
@@ -204,7 +203,8 @@ int dt_attn_wg_forward(const struct dt_cuda *c, const struct dt_attn_args &a, in
 		return -ENOTSUP;
 	rc = dt_wg_maps(&m, a, batch);
 	return rc < 0 ? rc
-		      : DT_LAUNCH(c, DT_WG_PICK(wg_forward_kernel, a.t, wide), grid, DT_WG_THREADS,
+		      : DT_LAUNCH(c, DT_WG_PICK(wg_forward_kernel, a.t, wide), dt_wg_grid(a, a.heads, batch),
+				  DT_WG_THREADS,
 				  1024 + (wide <= 64 ? sizeof(struct room<64>) : sizeof(struct room<128>)), a,
 				  m);
 }

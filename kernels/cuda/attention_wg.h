@@ -107,8 +107,8 @@ struct dt_wg_queries {
 
 DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, int tile)
 {
-	const int seq = (int)a.seq, window = (int)a.window, h = (int)blockIdx.y;
-	const int q0 = (int)(gridDim.x - 1 - blockIdx.x) * DT_WG_ROWS; /* the longest first */
+	const int seq = (int)a.seq, window = (int)a.window, h = (int)blockIdx.x;
+	const int q0 = (int)(gridDim.z - 1 - blockIdx.z) * DT_WG_ROWS;
 	const int group = dt_wg_group(), own = q0 + group * 64;
 	const int first = window && q0 >= window ? (q0 - window + 1) / tile * tile : 0;
 	const auto seen = [=](int rows) {
@@ -117,7 +117,7 @@ DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, int t
 
 	return {h,
 		h / (int)(a.heads / a.kv_heads),
-		(int)blockIdx.z,
+		(int)blockIdx.y,
 		(int)a.heads,
 		group,
 		q0,
@@ -194,6 +194,15 @@ template <int N> DT_DEVICE void dt_wg_mask(float (&s)[N][4], const struct dt_att
 	for (int e = 0; e < 4; e++)
 		if (!dt_attn_in(in[e / 2], n * 8 + col + e % 2))
 			s[n][e] = DT_NEGINF;
+}
+
+/*
+ * Blocks begin in the order of x, y, z. Those of all heads and sequences that have the most to do come first,
+ * so that the card's multiprocessors end at about the same time.
+ */
+static inline dim3 dt_wg_grid(const struct dt_attn_args &a, int64_t heads, int64_t batch)
+{
+	return dim3((unsigned)heads, (unsigned)batch, (unsigned)dt_ceil_div(a.seq, DT_WG_ROWS));
 }
 
 /* One of the instances of kernel<T, D>, w wide. */

@@ -6,7 +6,7 @@
 #include "kernels/cuda/attention_wg.h"
 
 #define TILE  64 /* of queries beside keys, of keys beside queries */
-#define SLOTS 4
+#define SLOTS 4	 /* at least 3 */
 
 /* Shared memory: 128 rows of two matrices that stay, and tiles of two that come. Results take x's place. */
 template <int D> struct room {
@@ -80,12 +80,12 @@ struct wg_keys {
 
 DT_DEVICE struct wg_keys wg_keys(const struct dt_attn_args &a)
 {
-	const int k0 = (int)blockIdx.x * DT_WG_ROWS, last = k0 + DT_WG_ROWS - 1; /* the longest first */
+	const int k0 = (int)blockIdx.z * DT_WG_ROWS, last = k0 + DT_WG_ROWS - 1;
 	const int seq = (int)a.seq, window = (int)a.window, group = (int)(a.heads / a.kv_heads);
 	const int each = ((window && last + window < seq ? last + window : seq) - k0 + TILE - 1) / TILE;
 
-	return {(int)blockIdx.y,
-		(int)blockIdx.z,
+	return {(int)blockIdx.x,
+		(int)blockIdx.y,
 		k0,
 		k0 + dt_wg_group() * 64,
 		k0 + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4,
@@ -176,7 +176,12 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 	};
 	struct wg_step now = step_of(w, 0);
 	struct wg_stats ahead = read_stats(a, w, now);
-	int held = -1; /* the tile by which dk and dv still grow */
+	/*
+	 * The tile by which dk and dv still grow. It is given back with the next tile that the warpgroup uses.
+	 * Of two in succession it leaves out at most one: with three places none waits for one that it holds.
+	 */
+	int held = -1;
+	static_assert(SLOTS >= 3, "a warpgroup would wait for itself");
 
 	const auto ask = [&](int i) {
 		const struct wg_step t = step_of(w, i);
@@ -317,7 +322,6 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 int dt_attn_wg_backward(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t batch)
 {
 	const int64_t wide = dt_attn_wide(a);
-	const unsigned tiles = (unsigned)dt_ceil_div(a.seq, DT_WG_ROWS);
 	const size_t bytes = 1024 + (wide <= 64 ? sizeof(struct room<64>) : sizeof(struct room<128>));
 	struct dt_wg_maps m;
 	int rc;
@@ -326,12 +330,10 @@ int dt_attn_wg_backward(const struct dt_cuda *c, const struct dt_attn_args &a, i
 		return -ENOTSUP;
 	rc = dt_wg_maps(&m, a, batch);
 	if (rc == 0)
-		rc = DT_LAUNCH(c, DT_WG_PICK(wg_dkv_kernel, a.t, wide),
-			       dim3(tiles, (unsigned)a.kv_heads, (unsigned)batch), DT_WG_THREADS, bytes, a,
-			       m);
+		rc = DT_LAUNCH(c, DT_WG_PICK(wg_dkv_kernel, a.t, wide), dt_wg_grid(a, a.kv_heads, batch),
+			       DT_WG_THREADS, bytes, a, m);
 	return rc < 0 ? rc
-		      : DT_LAUNCH(c, DT_WG_PICK(wg_dq_kernel, a.t, wide),
-				  dim3(tiles, (unsigned)a.heads, (unsigned)batch), DT_WG_THREADS, bytes, a,
-				  m);
+		      : DT_LAUNCH(c, DT_WG_PICK(wg_dq_kernel, a.t, wide), dt_wg_grid(a, a.heads, batch),
+				  DT_WG_THREADS, bytes, a, m);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
