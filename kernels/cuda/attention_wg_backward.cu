@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 	struct wg_step now = step_of(w, 0);
 	struct wg_stats ahead = read_stats(a, w, now);
 	/*
-	 * The tile by which dk and dv still grow. It is given back with the next tile that the warpgroup uses.
+	 * The tile by which dk and dv still grow; it is given back with the next one that the warpgroup uses.
 	 * Of two in succession it leaves out at most one: with three places none waits for one that it holds.
 	 */
 	int held = -1;
