@@ -146,13 +146,13 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 	/* Scores of tile j are there: its keys have been used. */
 	const auto weights = [&](int j) {
 		const int key = w.first + j * KEYS;
-		const bool bring = j + SLOTS < w.tiles && dt_ring_used(r.keys, j, w.warps);
+		const unsigned before = j + SLOTS < w.tiles ? dt_ring_used(r.keys, j, w.warps) : ~0u;
 
 		if (dt_wg_edge(a, w, key, KEYS))
 			dt_wg_mask(s, {dt_attn_keys_seen(a, w.query, key),
 				       dt_attn_keys_seen(a, w.query + 8, key)});
 		soften(s, by, base, sum, unit);
-		if (bring)
+		if (dt_ring_last(before, w.warps))
 			bring_keys(r, m, w, j + SLOTS);
 	};
 
@@ -182,11 +182,13 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 		dt_wg_wait<1>();
 		weights(j + 1);
 		dt_wg_wait<0>();
-		if (j + SLOTS < w.tiles && dt_ring_used(r.values, j, w.warps))
-			bring_values(r, m, w, j + SLOTS);
+		const unsigned before = j + SLOTS < w.tiles ? dt_ring_used(r.values, j, w.warps) : ~0u;
+
 		if (__ballot_sync(DT_ALL, by[0] != 1 || by[1] != 1))
 			dt_attn_shrink(o, by);
 		dt_wg_round<T>(p, s);
+		if (dt_ring_last(before, w.warps))
+			bring_values(r, m, w, j + SLOTS);
 	}
 	dt_wg_turns_end(w);
 	__syncthreads();

@@ -189,8 +189,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 		bring(r, i, m.qk, t.h, m.g, t.h, t.q0, w.b);
 	};
 	const auto used = [&](int i) {
-		if (i + SLOTS < w.steps && dt_ring_used(r.tiles, i, w.warps))
-			ask(i + SLOTS);
+		return i >= 0 && i + SLOTS < w.steps ? dt_ring_used(r.tiles, i, w.warps) : ~0u;
 	};
 
 	DT_UNROLL
@@ -214,7 +213,8 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 			ahead = read_stats(a, w, now);
 		dt_ring_wait(r.tiles, i);
 		if (q0 + TILE <= w.own || (a.window && q0 - w.own - 63 >= a.window)) {
-			used(i); /* the warpgroup's keys are seen by none of them */
+			if (dt_ring_last(used(i), w.warps)) /* they see none of the warpgroup's keys */
+				ask(i + SLOTS);
 			continue;
 		}
 		dt_wg_begin();
@@ -223,13 +223,15 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 		dt_wg_side_scores<T>(dp, v, y_of(r, i));
 		dt_wg_commit();
 		dt_wg_wait<1>();
-		if (held >= 0)
-			used(held);
-		held = i;
+		const unsigned before = used(held);
+
 		if (q0 < w.own + 64 || q0 + TILE > a.seq || (a.window && q0 + TILE - w.own > a.window))
 			dt_wg_mask(s, {dt_attn_seen_by(a, w.key, q0), dt_attn_seen_by(a, w.key + 8, q0)});
 		weigh(s, unit, [&](int n, int e) { return of_pair(lse + n * 8, e % 2); });
 		dt_wg_round<T>(p, s);
+		if (dt_ring_last(before, w.warps))
+			ask(held + SLOTS);
+		held = i;
 		dt_wg_wait<0>();
 		dt_wg_begin();
 		dt_wg_gather<T>(dv, p, y_of(r, i));
@@ -298,12 +300,16 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 		dt_wg_side_scores<T>(dp, g, y_of(r, j));
 		dt_wg_commit();
 		dt_wg_wait<1>();
-		if (j && j - 1 + SLOTS < w.tiles && dt_ring_used(r.tiles, j - 1, w.warps))
-			ask(j - 1 + SLOTS); /* dq has grown by it */
+		/* dq has grown by the tile before. */
+		const unsigned before =
+			j && j - 1 + SLOTS < w.tiles ? dt_ring_used(r.tiles, j - 1, w.warps) : ~0u;
+
 		if (dt_wg_edge(a, w, key, TILE))
 			dt_wg_mask(s, {dt_attn_keys_seen(a, w.query, key),
 				       dt_attn_keys_seen(a, w.query + 8, key)});
 		weigh(s, unit, [&](int, int e) { return lse[e / 2]; });
+		if (dt_ring_last(before, w.warps))
+			ask(j - 1 + SLOTS);
 		dt_wg_wait<0>();
 		slopes(dp, s, [&](int, int e) { return dot[e / 2]; });
 		dt_wg_round<T>(ds, dp);

@@ -116,14 +116,18 @@ template <int SLOTS> DT_DEVICE void dt_ring_wait(struct dt_ring<SLOTS> &r, int j
 }
 
 /*
- * The warp has used tile j. True for a thread of the last of so many warps that have: it is to bring tile
- * j + SLOTS. Not called for tiles that nothing follows in their place.
+ * The warp has used tile j: how many did before, to one of its threads, ~0 to the others. The last of so many
+ * brings tile j + SLOTS; whether it is the last is asked a while later, so that nobody waits for the count.
+ * Not called for tiles that nothing follows in their place.
  */
-template <int SLOTS> DT_DEVICE bool dt_ring_used(struct dt_ring<SLOTS> &r, int j, int warps)
+template <int SLOTS> DT_DEVICE unsigned dt_ring_used(struct dt_ring<SLOTS> &r, int j, int warps)
 {
-	const unsigned most = (unsigned)warps - 1;
+	return threadIdx.x % 32 == 0 ? dt_inc(&r.used[j % SLOTS], (unsigned)warps - 1) : ~0u;
+}
 
-	return threadIdx.x % 32 == 0 && dt_inc(&r.used[j % SLOTS], most) == most;
+DT_DEVICE bool dt_ring_last(unsigned before, int warps)
+{
+	return before == (unsigned)warps - 1;
 }
 
 /* Rows [row, row + ROWS) and D columns, which are ROWS * D * 2 bytes at bar. One thread. */

@@ -75,8 +75,8 @@ template <int LEFT> DT_DEVICE void dt_wg_wait(void)
 
 /*
  * The ISA's matrix descriptor of what begins `at` elements, a multiple of 8, behind p; lead: bytes from panel
- * to panel where rows are k. Eight rows: 1024 bytes. All of a tile's differ by a constant that is added to the
- * lower word: shared memory ends before the address's 14 bits do.
+ * to panel where rows are k. Eight rows: 1024 bytes. Those of a tile differ by constants, which are added to
+ * the lower word: shared memory ends before the address's 14 bits do.
  */
 DT_DEVICE uint64_t dt_wg_desc(const uint16_t *p, int at, unsigned lead)
 {
