@@ -25,7 +25,7 @@ struct dt_wg_maps {
 static inline int dt_wg_map(struct dt_gpu_map *ret, const struct dt_attn_args &a, const void *from,
 			    int64_t cols, int64_t heads, int64_t width, int64_t batch)
 {
-	const int64_t n[4] = {cols, a.seq, heads, batch}, step[3] = {width, cols, a.seq * width};
+	const int64_t n[4] = {cols, heads, a.seq, batch}, step[3] = {cols, width, a.seq * width};
 
 	return dt_gpu_map(ret, from, n, step);
 }

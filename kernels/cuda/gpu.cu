@@ -227,7 +227,7 @@ int dt_gpu_map(struct dt_gpu_map *ret, const void *from, const int64_t n[4], con
 	const cuuint64_t dims[4] = {(cuuint64_t)n[0], (cuuint64_t)n[1], (cuuint64_t)n[2], (cuuint64_t)n[3]};
 	const cuuint64_t bytes[3] = {(cuuint64_t)step[0] * 2, (cuuint64_t)step[1] * 2,
 				     (cuuint64_t)step[2] * 2};
-	const cuuint32_t box[4] = {64, 64, 1, 1}, every[4] = {1, 1, 1, 1};
+	const cuuint32_t box[4] = {64, 1, 64, 1}, every[4] = {1, 1, 1, 1};
 
 	static_assert(sizeof *ret == sizeof(CUtensorMap), "a tensor map is 128 bytes");
 	if (!encode)

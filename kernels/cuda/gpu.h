@@ -53,7 +53,7 @@ int dt_gpu_event_ms(void *from, void *to, float *ret);
 
 /*
  * What a card's own copies (tma.h) know of an array of 16-bit elements: n[0] of them beside one another, n[i]
- * such rows, heads, sequences step[i - 1] elements apart. They copy 64 by 64 of n[0] and n[1], as wgmma.h's
+ * heads, rows of them, sequences step[i - 1] elements apart. They copy 64 of n[0] by 64 of n[2], as wgmma.h's
  * tiles lie, with zeros where there is nothing. `from` and the steps are multiples of 16 bytes. -EINVAL: they
  * are not, -EIO: the driver has no such copies.
  */

@@ -48,7 +48,7 @@ DT_DEVICE void dt_tile_copy(void *to, const struct dt_gpu_map &map, int col, int
 {
 	DT_WG_ASM("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
 		  "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(dt_shared_address(to)),
-		  "l"(&map), "r"(col), "r"(row), "r"(head), "r"(batch), "r"(dt_shared_address(bar))
+		  "l"(&map), "r"(col), "r"(head), "r"(row), "r"(batch), "r"(dt_shared_address(bar))
 		  : "memory");
 }
 

@@ -97,7 +97,7 @@ void dt_emu_tile_copy(void *to, const struct dt_gpu_map &map, int col, int row, 
 
 	if (last++ - first == COPIES)
 		dt_emu_die("more copies under way than the emulation keeps");
-	*c = {(char *)to, {}, {col, row, head, batch}, mbar(bar)};
+	*c = {(char *)to, {}, {col, head, row, batch}, mbar(bar)};
 	memcpy(&c->map, map.of, sizeof c->map);
 	if ((uintptr_t)to % 1024)
 		dt_emu_die("a tile does not begin at a multiple of 1024 bytes");
@@ -110,7 +110,7 @@ void dt_emu_tile_copy(void *to, const struct dt_gpu_map &map, int col, int row, 
 static void copy_piece(const struct tile_copy *c, int r, int p)
 {
 	const struct dt_emu_map *m = &c->map;
-	const int64_t at[4] = {c->at[0] + p * 8, c->at[1] + r, c->at[2], c->at[3]};
+	const int64_t at[4] = {c->at[0] + p * 8, c->at[1], c->at[2] + r, c->at[3]};
 	const char *from = m->from + at[0] * 2;
 	char *to = c->to + r * 128 + (p ^ r % 8) * 16;
 	int64_t n = m->n[0] - at[0] < 8 ? m->n[0] - at[0] : 8;
