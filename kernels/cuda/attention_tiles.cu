@@ -188,6 +188,18 @@ DT_DEVICE void leave(struct found<D> *f, const float (&o)[D / 8][4], const float
 	}
 }
 
+/* The keys that this lane's two rows of a product see; a row that is not there sees none. */
+DT_DEVICE void seen_by(int (&first)[2], int (&last)[2], const struct paged &a, const struct slice &is)
+{
+	DT_UNROLL
+	for (int h = 0; h < 2; h++) {
+		const int token = ((int)threadIdx.x % 32 / 4 + 8 * h) / is.each;
+
+		last[h] = token < is.n ? is.last + token : -1;
+		first[h] = a.window > 0 && last[h] >= a.window ? last[h] - (int)a.window + 1 : 0;
+	}
+}
+
 template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged_tile_kernel(struct paged a)
 {
 	constexpr int W = warps<D>, room = KEYS * (D + 8);
@@ -209,31 +221,26 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 	if (base > end || base + PART <= is.first)
 		return;
 	fetch_q<D>(q, a, is, head);
-	DT_UNROLL
-	for (int h = 0; h < 2; h++) {
-		const int token = (lane / 4 + 8 * h) / is.each;
-
-		last[h] = token < is.n ? is.last + token : -1;
-		first[h] = a.window > 0 && last[h] >= a.window ? last[h] - (int)a.window + 1 : 0;
-	}
+	seen_by(first, last, a, is);
 	DT_UNROLL
 	for (int i = 0; i < D / 2; i++)
 		o[i / 4][i % 4] = 0;
 	k += warp * 2 * room;
 	v = k + room;
+	const int64_t stop = dt_min64(base + PART, end + 1);
 	int64_t j = base + warp * KEYS;
 
 	while (j + KEYS <= is.first)
 		j += W * KEYS;
 	/* The first keys are asked for before q is waited for: a step of one token waits for memory once. */
-	if (j < base + PART && j <= end) {
+	if (j < stop) {
 		fetch_keys<D>(k, v, a, is, j, end, kv);
 		dt_cp_wait<2>();
 	} else {
 		dt_cp_wait<0>();
 	}
 	__syncthreads(); /* q is there */
-	while (j < base + PART && j <= end) {
+	while (j < stop) {
 		dt_cp_wait<1>();
 		__syncwarp();
 		dt_attn_scores<T, D>(s, q, 0, k);
@@ -243,7 +250,7 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 		dt_attn_gather<T, D>(o, s, v);
 		__syncwarp(); /* before the next keys come */
 		j += W * KEYS;
-		if (j < base + PART && j <= end)
+		if (j < stop)
 			fetch_keys<D>(k, v, a, is, j, end, kv);
 	}
 	__syncthreads();

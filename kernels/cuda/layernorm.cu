@@ -2,6 +2,61 @@
 
 enum { ROWS = 4 }; /* a block, each a warp's */
 
+/* The column at which a lane's eight p begins. */
+DT_DEVICE int column(int p)
+{
+	return (p * 32 + (int)threadIdx.x % 32) * 8;
+}
+
+/* The row at `at` with its addition, whose sum is stored: this lane's eights, 0 past its end. Their sum. */
+template <int T, int R>
+DT_DEVICE float take_row(float (&r)[R][8], const struct dt_norm_forward &a, int64_t at)
+{
+	dt_raw<T> x[R] = {}, delta[R] = {};
+	float all = 0;
+
+	DT_UNROLL
+	for (int p = 0; p < R; p++) {
+		if (column(p) < a.n)
+			dt_ask<T>(x[p], a.x, at + column(p));
+		if (column(p) < a.n && a.delta)
+			dt_ask<T>(delta[p], a.delta, at + column(p));
+	}
+	DT_UNROLL
+	for (int p = 0; p < R; p++) {
+		DT_UNROLL
+		for (int k = 0; k < 8; k++) {
+			r[p][k] = dt_look<T>(x[p], k);
+			if (a.delta)
+				r[p][k] = dt_rounded(r[p][k] + dt_look<T>(delta[p], k), T);
+			all += r[p][k];
+		}
+		if (column(p) < a.n && a.delta)
+			dt_st<8>(a.sum, T, at + column(p), r[p]);
+	}
+	return all;
+}
+
+template <int T, int R>
+DT_DEVICE void give_row(const float (&r)[R][8], const struct dt_norm_forward &a, int64_t at, float mean,
+			float rstd)
+{
+	DT_UNROLL
+	for (int p = 0; p < R; p++) {
+		float w[8], b[8] = {}, y[8];
+
+		if (column(p) >= a.n)
+			break;
+		dt_ld<8>(w, a.w, a.tw, column(p));
+		if (a.b)
+			dt_ld<8>(b, a.b, a.tw, column(p));
+		DT_UNROLL
+		for (int k = 0; k < 8; k++)
+			y[k] = (r[p][k] - mean) * rstd * w[k] + b[k];
+		dt_st<8>(a.y, T, at + column(p), y);
+	}
+}
+
 /*
  * A row a warp, of at most R eights a lane. They stay in registers, all are asked for before the first is
  * looked at, and the two sums need no barrier: what waits is memory.
@@ -9,65 +64,23 @@ enum { ROWS = 4 }; /* a block, each a warp's */
 template <int T, int R>
 static __global__ void __launch_bounds__(ROWS * 32) layernorm_row_kernel(struct dt_norm_forward a)
 {
-	const int lane = (int)threadIdx.x % 32;
 	int64_t i = (int64_t)blockIdx.x * ROWS + threadIdx.x / 32;
 
 	for (; i < a.rows; i += (int64_t)gridDim.x * ROWS) {
-		const int64_t at = i * a.n;
-		dt_raw<T> x[R] = {}, delta[R] = {};
-		float r[R][8], mean = 0, s = 0, rstd;
+		float r[R][8], s = 0, rstd;
+		const float mean = dt_warp_sum(take_row<T, R>(r, a, i * a.n)) / (float)a.n;
 
 		DT_UNROLL
 		for (int p = 0; p < R; p++) {
-			const int j = (p * 32 + lane) * 8;
-
-			if (j < a.n)
-				dt_ask<T>(x[p], a.x, at + j);
-			if (j < a.n && a.delta)
-				dt_ask<T>(delta[p], a.delta, at + j);
-		}
-		DT_UNROLL
-		for (int p = 0; p < R; p++) {
-			const int j = (p * 32 + lane) * 8;
-
-			DT_UNROLL
-			for (int k = 0; k < 8; k++) {
-				r[p][k] = dt_look<T>(x[p], k);
-				if (a.delta)
-					r[p][k] = dt_rounded(r[p][k] + dt_look<T>(delta[p], k), T);
-				mean += r[p][k];
-			}
-			if (j < a.n && a.delta)
-				dt_st<8>(a.sum, T, at + j, r[p]);
-		}
-		mean = dt_warp_sum(mean) / (float)a.n;
-		DT_UNROLL
-		for (int p = 0; p < R; p++) {
-			const bool mine = (p * 32 + lane) * 8 < a.n;
-
 			DT_UNROLL
 			for (int k = 0; k < 8; k++)
-				s += mine ? (r[p][k] - mean) * (r[p][k] - mean) : 0.f;
+				s += column(p) < a.n ? (r[p][k] - mean) * (r[p][k] - mean) : 0.f;
 		}
 		rstd = 1.f / sqrtf(dt_warp_sum(s) / (float)a.n + a.eps);
-		DT_UNROLL
-		for (int p = 0; p < R; p++) {
-			const int j = (p * 32 + lane) * 8;
-			float w[8], b[8] = {}, y[8];
-
-			if (j >= a.n)
-				break;
-			dt_ld<8>(w, a.w, a.tw, j);
-			if (a.b)
-				dt_ld<8>(b, a.b, a.tw, j);
-			DT_UNROLL
-			for (int k = 0; k < 8; k++)
-				y[k] = (r[p][k] - mean) * rstd * w[k] + b[k];
-			dt_st<8>(a.y, T, at + j, y);
-		}
-		if (lane == 0 && a.mean)
+		give_row<T, R>(r, a, i * a.n, mean, rstd);
+		if (threadIdx.x % 32 == 0 && a.mean)
 			a.mean[i] = mean;
-		if (lane == 0 && a.rstd)
+		if (threadIdx.x % 32 == 0 && a.rstd)
 			a.rstd[i] = rstd;
 	}
 }
