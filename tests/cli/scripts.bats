@@ -72,6 +72,22 @@ END
     [[ $stderr == *"c: not ok 2 the name"*"# why"* ]]
 }
 
+@test "check: what fails and has a name with blanks runs once more by that name" {
+    fake_build <<'END'
+{"name": "dt:mpi / a b", "result": "FAIL", "stdout": ""}
+END
+    cat >bin/meson <<'END'
+#!/bin/sh
+[ "$1" = test ] || exit 0
+printf '%s\n' "$@" >>calls
+cp log.json build/meson-logs/testlog.json
+END
+    sed -i "2s|^|cd '$PWD'; |" bin/meson
+    check
+    [ "$status" -eq 1 ]
+    grep -qx 'a b' calls
+}
+
 @test "check: what fails runs once more, alone, and is named; three at most" {
     fake_build <<'END'
 {"name": "dt:cli / a", "result": "FAIL", "stdout": "1..2\nok 1 x\nnot ok 2 the name\n# why\n"}
