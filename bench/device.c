@@ -2,7 +2,7 @@
  * Ops on a device beside what the device can do in the same run: tokens drawn where the logits lie, a linear
  * layer with its activation beside the two ops it replaces, and attention.
  *
- *   build/bench/device [DEVICE [SECONDS]]      cpu, cuda, cuda:N
+ *   build/bench/device [DEVICE [SECONDS [OP]]]      cpu, cuda, cuda:N; OP: draws, gelu, attention
  */
 #include "base/table.h"
 #include "kernels/ops.h"
@@ -180,8 +180,14 @@ static void attention(int64_t batch, int64_t seq, int64_t heads, int64_t kv, int
 	dt_dev_free(dev, lse.data);
 }
 
+static bool wanted(const char *op, const char *only)
+{
+	return !only || !strcmp(op, only);
+}
+
 int main(int argc, char **argv)
 {
+	const char *only = argc > 3 ? argv[3] : NULL;
 	enum dt_dev_kind kind = DT_DEV_CPU;
 	int index = 0;
 
@@ -196,17 +202,21 @@ int main(int argc, char **argv)
 	printf("%s, read %.1f GB/s, bf16 products %.1f GFLOP/s\n", dt_dev_isa(dev), read_rate * 1e-9,
 	       matmul_rate * 1e-9);
 	table = dt_table_new("op|shape|>time ms|>rate|>of peak");
-	draws(1);
-	draws(64);
-	gelu(kind == DT_DEV_CPU ? 1024 : 32768, 3072, 768);
-	if (kind != DT_DEV_CPU)
-		gelu(8192, 6400, 1600);
-	if (kind != DT_DEV_CPU) {
-		attention(32, 1024, 12, 12, 64);
-		attention(8, 1024, 25, 25, 64);
-		attention(4, 4096, 32, 8, 128);
-	} else {
-		attention(1, 1024, 12, 12, 64);
+	if (wanted("draws", only)) {
+		draws(1);
+		draws(64);
+	}
+	if (wanted("gelu", only)) {
+		gelu(kind == DT_DEV_CPU ? 1024 : 32768, 3072, 768);
+		if (kind != DT_DEV_CPU)
+			gelu(8192, 6400, 1600);
+	}
+	if (wanted("attention", only)) {
+		attention(kind == DT_DEV_CPU ? 1 : 32, 1024, 12, 12, 64);
+		if (kind != DT_DEV_CPU) {
+			attention(8, 1024, 25, 25, 64);
+			attention(4, 4096, 32, 8, 128);
+		}
 	}
 	dt_table_print(table, stdout);
 	dt_table_free(table);

@@ -1,23 +1,97 @@
 /*
  * Forward. Scores of the next keys are computed while the softmax of these is, and o behind both. Keys and
- * values are read once for every 128 queries that see them.
+ * values are read once for every 128 queries that see them. The two warpgroups issue products by turns, so
+ * that exponents of one are computed while tensor cores have the other's (FlashAttention-3, section 3.1).
  */
 #include "kernels/cuda/attention_wg.h"
 
 /* Keys at a time: scores are half as many registers in heads of 64, so that two blocks share an SM. */
 template <int D> constexpr int keys = D == 64 ? 64 : 128;
+template <int D> constexpr int slots = D == 64 ? 4 : 3;
 
 /* Exponents of 2 that weights may reach before what was added up is scaled anew. */
 #define SLACK 8.f
 
-/* Tile j of keys, of values: there is room for two of each behind the queries. */
-template <int D> DT_DEVICE struct dt_wg_tile<keys<D>> keys_of(uint16_t *room, int j) {
-	return {room + (DT_WG_ROWS + (j & 1) * keys<D>)*D};
+/* Shared memory. Results take the place of keys. */
+template <int D> struct room {
+	uint16_t q[DT_WG_ROWS * D], k[slots<D>][keys<D> * D], v[slots<D>][keys<D> * D];
+	struct dt_ring<slots<D>> keys, values;
+	uint64_t queries;
+};
+
+template <int D> DT_DEVICE struct dt_wg_tile<keys<D>> keys_of(struct room<D> &r, int j) {
+	return {r.k[j % slots<D>]};
 }
 
 template <int D>
-DT_DEVICE struct dt_wg_tile<keys<D>> values_of(uint16_t *room, int j) {
-	return {room + (DT_WG_ROWS + (2 + (j & 1)) * keys<D>)*D};
+DT_DEVICE struct dt_wg_tile<keys<D>> values_of(struct room<D> &r, int j) {
+	return {r.v[j % slots<D>]};
+}
+
+/* The queries: their elements are in registers in heads of 64. */
+template <int D>
+struct queries {
+	struct dt_wg_tile<DT_WG_ROWS> t;
+	uint32_t f[D == 64 ? D / 16 : 1][4];
+};
+
+template <int D> DT_DEVICE void read(struct queries<D> &q)
+{
+	DT_UNROLL
+	for (int k = 0; k < (D == 64 ? D / 16 : 0); k++)
+		dt_wg_fragment(q.f[k], q.t, (int)threadIdx.x / 32 * 16, k * 16);
+}
+
+template <class T, int D, int N, int ROWS>
+DT_DEVICE void products(float (&s)[N][4], const struct queries<D> &q, struct dt_wg_tile<ROWS> t)
+{
+	DT_UNROLL
+	for (int k = 0; k < D / 16; k++)
+		if constexpr (D == 64)
+			dt_wg_rows<T>(s, q.f[k], t, k * 16, k > 0);
+		else
+			dt_wg_rows<T>(s, q.t, (int)threadIdx.x / 128 * 64, t, k * 16, k > 0);
+}
+
+/* Tile j of keys, of values, is asked for. One thread. */
+template <int D>
+DT_DEVICE void bring_keys(struct room<D> &r, const struct dt_wg_maps &m, const struct dt_wg_queries &w, int j)
+{
+	uint64_t *there = &r.keys.there[j % slots<D>];
+
+	dt_mbar_expect(there, keys<D> * D * 2);
+	dt_bring<D>(keys_of<D>(r, j), m.qk, w.first + j * keys<D>, w.heads + w.kv, w.b, there);
+}
+
+template <int D>
+DT_DEVICE void bring_values(struct room<D> &r, const struct dt_wg_maps &m, const struct dt_wg_queries &w,
+			    int j)
+{
+	uint64_t *there = &r.values.there[j % slots<D>];
+
+	dt_mbar_expect(there, keys<D> * D * 2);
+	dt_bring<D>(values_of<D>(r, j), m.v, w.first + j * keys<D>, w.kv, w.b, there);
+}
+
+/* Queries, and as many tiles as there is room for, are on their way; mbarriers may be waited for. */
+template <int D>
+DT_DEVICE void bring_first(struct room<D> &r, const struct dt_wg_maps &m, const struct dt_wg_queries &w)
+{
+	if (threadIdx.x == 0) {
+		dt_ring_init(r.keys);
+		dt_ring_init(r.values);
+		dt_mbar_init(&r.queries, 1);
+		dt_wg_written();
+		dt_mbar_expect(&r.queries, DT_WG_ROWS * D * 2);
+		dt_bring<D>(dt_wg_tile<DT_WG_ROWS>{r.q}, m.qk, w.q0, w.h, w.b, &r.queries);
+		DT_UNROLL
+		for (int j = 0; j < slots<D>; j++)
+			if (j < w.tiles) {
+				bring_keys(r, m, w, j);
+				bring_values(r, m, w, j);
+			}
+	}
+	__syncthreads();
 }
 
 /*
@@ -49,90 +123,13 @@ DT_DEVICE void soften(float (&s)[N][4], float (&by)[2], float (&base)[2], float 
 	}
 }
 
+/* o / sum and lse of the warp's rows, when keys have been used. */
 template <class T, int D>
-__global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1) wg_forward_kernel(struct dt_attn_args a)
+DT_DEVICE void finish(const struct dt_attn_args &a, const struct dt_wg_queries &w, struct room<D> &r,
+		      const float (&o)[D / 8][4], const float (&base)[2], float (&sum)[2])
 {
-	constexpr int KEYS = keys<D>;
-	uint16_t *room = (uint16_t *)dt_wg_shared();
-	struct dt_wg_side<D> q = {
-		{room},
-		{
-		}
-	};
-	const struct dt_wg_queries w = dt_wg_queries(a, KEYS);
-	const auto k = dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, dt_attn_keys(a, w.kv)), a.width,
-				      a.seq, a.d);
-	const auto v = dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, dt_attn_values(a, w.kv)), a.width,
-				      a.seq, a.v);
-	const float unit = a.scale * DT_LOG2E;
-	float s[KEYS / 8][4], o[D / 8][4], base[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0}, by[2];
-	uint32_t p[KEYS / 16][4];
+	const int row = (int)threadIdx.x / 32 * 16;
 
-	DT_UNROLL
-	for (int i = 0; i < D / 2; i++)
-		o[i / 4][i % 4] = 0;
-	dt_wg_load(q.t, dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, w.h * a.d), a.width, a.seq, a.d),
-		   w.q0);
-	dt_wg_load(keys_of<D>(room, 0), k, w.first);
-	dt_cp_commit();
-	if (w.tiles > 1)
-		dt_wg_load(keys_of<D>(room, 1), k, w.first + KEYS);
-	dt_wg_load(values_of<D>(room, 0), v, w.first);
-	dt_cp_commit();
-	dt_cp_wait<1>();
-	dt_wg_written();
-	__syncthreads();
-	dt_wg_side_read(q);
-	/* Values of tile j and keys of the next are there behind this; what was before has been used. */
-	const auto turn = [&](int j) {
-		const int key = w.first + (j + 1) * KEYS; /* the next tile's */
-
-		dt_cp_wait<0>();
-		dt_wg_written();
-		__syncthreads();
-		if (j + 2 < w.tiles)
-			dt_wg_load(keys_of<D>(room, j), k, key + KEYS);
-		if (j + 1 < w.tiles)
-			dt_wg_load(values_of<D>(room, j + 1), v, key);
-		dt_cp_commit();
-	};
-	const auto weights = [&](int key) {
-		if (dt_wg_edge(a, w, key, KEYS))
-			dt_wg_mask(s, {dt_attn_keys_seen(a, w.query, key),
-				       dt_attn_keys_seen(a, w.query + 8, key)});
-		soften(s, by, base, sum, unit);
-	};
-
-	if (w.mine) {
-		dt_wg_begin();
-		dt_wg_side_scores<T>(s, q, keys_of<D>(room, 0));
-		dt_wg_commit();
-		dt_wg_wait<0>();
-		weights(w.first);
-		dt_wg_round<T>(p, s);
-	}
-	for (int j = 0; j < w.tiles; j++) {
-		turn(j);
-		if (j + 1 < w.mine) {
-			dt_wg_begin();
-			dt_wg_side_scores<T>(s, q, keys_of<D>(room, j + 1));
-			dt_wg_commit();
-			dt_wg_gather<T>(o, p, values_of<D>(room, j));
-			dt_wg_commit();
-			dt_wg_wait<1>();
-			weights(w.first + (j + 1) * KEYS);
-			dt_wg_wait<0>();
-			if (__ballot_sync(DT_ALL, by[0] != 1 || by[1] != 1))
-				dt_attn_shrink(o, by);
-			dt_wg_round<T>(p, s);
-		} else if (j + 1 == w.mine) {
-			dt_wg_begin();
-			dt_wg_gather<T>(o, p, values_of<D>(room, j));
-			dt_wg_commit();
-			dt_wg_wait<0>();
-		}
-	}
-	__syncthreads(); /* keys and values have been used: their place is the results' */
 	DT_UNROLL
 	for (int i = 0; i < 2; i++) {
 		sum[i] = dt_quad_sum(sum[i]);
@@ -140,22 +137,103 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1) wg_forward_ker
 			a.lse[(w.b * a.heads + w.h) * a.seq + w.query + 8 * i] =
 				base[i] / DT_LOG2E + logf(sum[i]);
 	}
-	const int row = (int)threadIdx.x / 32 * 16;
-
 	dt_attn_store<T, D>((uint16_t *)a.out + w.b * a.seq * a.heads * a.v + w.h * a.v, a.heads * a.v,
-			    keys_of<D>(room, 0).p + row * (D + 8), o, 1 / sum[0], 1 / sum[1], w.q0 + row,
-			    a.seq, a.v, true);
+			    r.k[0] + row * (D + 8), o, 1 / sum[0], 1 / sum[1], w.q0 + row, a.seq, a.v, true);
+}
+
+template <class T, int D>
+__global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
+	wg_forward_kernel(struct dt_attn_args a, const __grid_constant__ struct dt_wg_maps m)
+{
+	constexpr int KEYS = keys<D>, SLOTS = slots<D>;
+	struct room<D> &r = *(struct room<D> *)dt_wg_shared();
+	struct queries<D> q = {
+		{r.q},
+		{
+		}
+	};
+	const struct dt_wg_queries w = dt_wg_queries(a, m, KEYS);
+	const float unit = a.scale * DT_LOG2E;
+	float s[KEYS / 8][4], o[D / 8][4], base[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0}, by[2];
+	uint32_t p[KEYS / 16][4];
+	const auto scores = [&](int j) {
+		dt_ring_wait(r.keys, j);
+		dt_wg_begin();
+		products<T>(s, q, keys_of<D>(r, j));
+		dt_wg_commit();
+	};
+	const auto gather = [&](int j) {
+		dt_ring_wait(r.values, j);
+		dt_wg_begin();
+		dt_wg_gather<T>(o, p, values_of<D>(r, j));
+		dt_wg_commit();
+	};
+	/* Scores of tile j are there: its keys have been used. */
+	const auto weights = [&](int j) {
+		const int key = w.first + j * KEYS;
+		const unsigned before = j + SLOTS < w.tiles ? dt_ring_used(r.keys, j, w.warps) : ~0u;
+
+		if (dt_wg_edge(a, w, key, KEYS))
+			dt_wg_mask(s, {dt_attn_keys_seen(a, w.query, key),
+				       dt_attn_keys_seen(a, w.query + 8, key)});
+		soften(s, by, base, sum, unit);
+		if (dt_ring_last(before, w.warps))
+			bring_keys(r, m, w, j + SLOTS);
+	};
+
+	DT_UNROLL
+	for (int i = 0; i < D / 2; i++)
+		o[i / 4][i % 4] = 0;
+	bring_first(r, m, w);
+	dt_wg_turns_begin<D>(w);
+	dt_mbar_wait(&r.queries, 0);
+	read(q);
+	if (w.mine) {
+		scores(0);
+		dt_wg_wait<0>();
+		weights(0);
+		dt_wg_round<T>(p, s);
+	}
+	for (int j = 0; j < w.mine; j++) {
+		if (j + 1 == w.mine) {
+			gather(j);
+			dt_wg_wait<0>();
+			break;
+		}
+		dt_wg_turn_take<D>(w);
+		scores(j + 1);
+		gather(j);
+		dt_wg_turn_give<D>(w, j);
+		dt_wg_wait<1>();
+		weights(j + 1);
+		dt_wg_wait<0>();
+		const unsigned before = j + SLOTS < w.tiles ? dt_ring_used(r.values, j, w.warps) : ~0u;
+
+		if (__ballot_sync(DT_ALL, by[0] != 1 || by[1] != 1))
+			dt_attn_shrink(o, by);
+		dt_wg_round<T>(p, s);
+		if (dt_ring_last(before, w.warps))
+			bring_values(r, m, w, j + SLOTS);
+	}
+	dt_wg_turns_end<D>(w);
+	__syncthreads();
+	finish<T, D>(a, w, r, o, base, sum);
 }
 
 int dt_attn_wg_forward(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t batch)
 {
-	const int64_t wide = dt_attn_wide(a), d = wide <= 64 ? 64 : 128;
-	const dim3 grid((unsigned)dt_ceil_div(a.seq, DT_WG_ROWS), (unsigned)a.heads, (unsigned)batch);
+	const int64_t wide = dt_attn_wide(a);
+	struct dt_wg_maps m;
+	int rc;
 
 	if (!dt_attn_wg(c, a))
 		return -ENOTSUP;
+	rc = dt_wg_maps(&m, a, batch);
+	if (rc < 0)
+		return rc;
+	const dim3 grid = dt_wg_order(&m, a, a.heads, batch, 0);
+
 	return DT_LAUNCH(c, DT_WG_PICK(wg_forward_kernel, a.t, wide), grid, DT_WG_THREADS,
-			 1024 + (size_t)(DT_WG_ROWS + 4 * (d == 64 ? keys<64> : keys<128>)) * (size_t)d * 2,
-			 a);
+			 1024 + (wide <= 64 ? sizeof(struct room<64>) : sizeof(struct room<128>)), a, m);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -6,7 +6,7 @@
 #define DT_KERNELS_CUDA_ATTENTION_WG_H
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/wgmma.h"
+#include "kernels/cuda/tma.h"
 
 #define DT_WG_THREADS 256
 #define DT_WG_ROWS    128
@@ -16,43 +16,79 @@ static inline bool dt_attn_wg(const struct dt_cuda *c, const struct dt_attn_args
 	return c->info.major == 9 && a.t != DT_F32 && a.fast && a.cap == 0 && dt_attn_wide(a) <= 128;
 }
 
+/*
+ * Heads of queries, and of keys behind them; heads of values; backward, of gradients of o. And the order of a
+ * launch's blocks: `near` heads, of all sequences' n, are computed at about the same time, so that what their
+ * blocks read more than once stays in the second cache.
+ */
+struct dt_wg_maps {
+	struct dt_gpu_map qk, v, g;
+	int heads, n, near, tiles; /* heads of a sequence; tiles of 128 rows of a head */
+};
+
+/* Of heads [rows of seq, cols], which begin cols apart in rows of width. */
+static inline int dt_wg_map(struct dt_gpu_map *ret, const struct dt_attn_args &a, const void *from,
+			    int64_t cols, int64_t heads, int64_t width, int64_t batch)
+{
+	const int64_t n[4] = {cols, heads, a.seq, batch}, step[3] = {cols, width, a.seq * width};
+
+	return dt_gpu_map(ret, from, n, step);
+}
+
+static inline int dt_wg_maps(struct dt_wg_maps *ret, const struct dt_attn_args &a, int64_t batch)
+{
+	const int64_t qk = a.heads + a.kv_heads;
+	int rc = dt_wg_map(&ret->qk, a, a.qkv, a.d, qk, a.width, batch);
+
+	if (rc == 0)
+		rc = dt_wg_map(&ret->v, a, (const uint16_t *)a.qkv + qk * a.d, a.v, a.kv_heads, a.width,
+			       batch);
+	if (rc == 0 && a.dout)
+		rc = dt_wg_map(&ret->g, a, a.dout, a.v, a.heads, a.heads * a.v, batch);
+	return rc;
+}
+
+#ifdef __CUDACC__
+#define DT_WG_CACHE (24 << 20) /* bytes: half of the second cache of sm_90 */
+#else
+#define DT_WG_CACHE (256 << 10) /* some of the tests' shapes do not fit */
+#endif
+
+/*
+ * Blocks for heads of `batch` sequences. A head's blocks read so many matrices [seq, wide]: as many heads are
+ * near as the cache has room for. 0: all are, as it counts for more that none ends late.
+ */
+static inline dim3 dt_wg_order(struct dt_wg_maps *m, const struct dt_attn_args &a, int64_t heads,
+			       int64_t batch, int64_t matrices)
+{
+	const int64_t n = heads * batch, bytes = matrices * a.seq * dt_attn_wide(a) * 2;
+	const int64_t room = bytes ? DT_WG_CACHE / bytes : n, sets = dt_ceil_div(n, room < 1 ? 1 : room);
+
+	m->heads = (int)heads;
+	m->n = (int)n;
+	m->near = (int)dt_ceil_div(n, sets);
+	m->tiles = (int)dt_ceil_div(a.seq, DT_WG_ROWS);
+	return dim3((unsigned)(m->n * m->tiles));
+}
+
+/* A block's head, its sequence, and which of the head's tiles it has: those of number 0 begin first. */
+struct dt_wg_place {
+	int h, b, tile;
+};
+
+DT_DEVICE struct dt_wg_place dt_wg_place(const struct dt_wg_maps &m)
+{
+	const int size = m.near * m.tiles, set = (int)blockIdx.x / size, i = (int)blockIdx.x % size;
+	const int left = m.n - set * m.near, n = left < m.near ? left : m.near;
+	const int head = set * m.near + i % n;
+
+	return {head % m.heads, head / m.heads, i / n};
+}
+
 /* The warpgroup's number, known to be one for a warp: products are begun in branches that depend on it. */
 DT_DEVICE int dt_wg_group(void)
 {
 	return __shfl_sync(DT_ALL, (int)threadIdx.x / 128, 0);
-}
-
-/* What a thread copies of tiles of a matrix: 16 bytes of a row, and of every STEP'th row behind it. */
-template <int D> struct dt_wg_reader {
-	static constexpr int STEP = DT_WG_THREADS * 8 / D;
-	const uint16_t *from;
-	int64_t width, own; /* own: the thread's first element of a tile that begins with row 0 */
-	int rows, row, n; /* rows there are; the thread's first of a tile; bytes of a piece that are there */
-};
-
-/* Of `rows` rows, D columns of which d are there, at from + r * width. */
-template <int D>
-DT_DEVICE struct dt_wg_reader<D> dt_wg_reads(const uint16_t *from, int64_t width, int64_t rows, int64_t d) {
-	const int c = (int)threadIdx.x % (D / 8) * 8, r = (int)threadIdx.x / (D / 8);
-
-	return {from, width, r *width + c, (int)rows, r, c < d ? 16 : 0};
-}
-
-/* Rows [row, row + ROWS), zeros past the last there is. */
-template <int ROWS, int D>
-DT_DEVICE void dt_wg_load(struct dt_wg_tile<ROWS> t, const struct dt_wg_reader<D> &r, int row)
-{
-	constexpr int step = dt_wg_reader<D>::STEP;
-	uint16_t *to = dt_wg_at(t, r.row, (int)threadIdx.x % (D / 8) * 8);
-
-	static_assert(step % 8 == 0, "the places of a thread's pieces are exchanged alike");
-	DT_UNROLL
-	for (int i = 0; i < ROWS / step; i++) {
-		const uint16_t *tile = r.from + (row + i * step) * r.width;
-
-		/* Where nothing is read, the address is not looked at. */
-		dt_cp_async(to + i * step * 64, tile + r.own, r.row < r.rows - row - i * step ? r.n : 0);
-	}
 }
 
 /* p rounded to T, as the first operand of a product. */
@@ -63,31 +99,6 @@ template <class T, int N> DT_DEVICE void dt_wg_round(uint32_t (&r)[N / 2][4], co
 		DT_UNROLL
 	for (int i = 0; i < 4; i++)
 		r[k][i] = dt_pack<T>(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
-}
-
-/* 128 rows that tiles are multiplied with: their elements are in registers in heads of 64. */
-template <int D> struct dt_wg_side {
-	struct dt_wg_tile<DT_WG_ROWS> t;
-	uint32_t f[D == 64 ? D / 16 : 1][4];
-};
-
-template <int D> DT_DEVICE void dt_wg_side_read(struct dt_wg_side<D> &s)
-{
-	DT_UNROLL
-	for (int k = 0; k < (D == 64 ? D / 16 : 0); k++)
-		dt_wg_fragment(s.f[k], s.t, (int)threadIdx.x / 32 * 16, k * 16);
-}
-
-/* d = the warpgroup's 64 rows of s times the transpose of t's rows. */
-template <class T, int D, int N, int ROWS>
-DT_DEVICE void dt_wg_side_scores(float (&d)[N][4], const struct dt_wg_side<D> &s, struct dt_wg_tile<ROWS> t)
-{
-	DT_UNROLL
-	for (int k = 0; k < D / 16; k++)
-		if constexpr (D == 64)
-			dt_wg_rows<T>(d, s.f[k], t, k * 16, k > 0);
-		else
-			dt_wg_rows<T>(d, s.t, (int)threadIdx.x / 128 * 64, t, k * 16, k > 0);
 }
 
 /* acc += p times t's rows. */
@@ -102,17 +113,23 @@ DT_DEVICE void dt_wg_gather(float (&acc)[N][4], const uint32_t (&p)[K][4], struc
 /* 128 queries of a head, 64 of which are the warpgroup's, and the tiles of keys that they see. */
 struct dt_wg_queries {
 	int h, kv, b;	 /* head, its head of keys, sequence */
+	int heads;	 /* of queries */
+	int group;	 /* the warpgroup's number */
 	int q0;		 /* the first query of the block */
 	int own, query;	 /* the warpgroup's first; the thread's first (the other is 8 behind it) */
 	int first;	 /* key of the first tile */
-	int tiles, mine; /* that the block sees, that the warpgroup sees */
+	int tiles, mine; /* that the block sees, that the warpgroup sees: at most one less, or none */
+	int warps;	 /* that see some */
 };
 
-DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, int tile)
+/* Those with the most keys begin first. */
+DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, const struct dt_wg_maps &m,
+					     int tile)
 {
-	const int seq = (int)a.seq, window = (int)a.window, h = (int)blockIdx.y;
-	const int q0 = (int)(gridDim.x - 1 - blockIdx.x) * DT_WG_ROWS; /* the longest first */
-	const int own = q0 + dt_wg_group() * 64;
+	const struct dt_wg_place at = dt_wg_place(m);
+	const int seq = (int)a.seq, window = (int)a.window, h = at.h;
+	const int q0 = (m.tiles - 1 - at.tile) * DT_WG_ROWS;
+	const int group = dt_wg_group(), own = q0 + group * 64;
 	const int first = window && q0 >= window ? (q0 - window + 1) / tile * tile : 0;
 	const auto seen = [=](int rows) {
 		return ((q0 + rows < seq ? q0 + rows : seq) - 1 - first) / tile + 1;
@@ -120,13 +137,63 @@ DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, int t
 
 	return {h,
 		h / (int)(a.heads / a.kv_heads),
-		(int)blockIdx.z,
+		at.b,
+		(int)a.heads,
+		group,
 		q0,
 		own,
 		q0 + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4,
 		first,
 		seen(DT_WG_ROWS),
-		own < seq ? seen(own - q0 + 64) : 0};
+		own < seq ? seen(own - q0 + 64) : 0,
+		q0 + 64 < seq ? 8 : 4};
+}
+
+/*
+ * Turns of the two warpgroups: tiles - 1 each, the first's before the second's. A warpgroup takes its turn at
+ * barrier 1 + its number, to which the other one comes when it gives its own away. Where one of them has no
+ * queries there are none, nor in heads of 64: there two blocks share an SM, and an order within each costs
+ * more than it gives.
+ */
+template <int D> DT_DEVICE bool dt_wg_turns(const struct dt_wg_queries &w)
+{
+	return D > 64 && w.warps == 8 && w.tiles > 1;
+}
+
+template <int D> DT_DEVICE void dt_wg_turns_begin(const struct dt_wg_queries &w)
+{
+	if (dt_wg_turns<D>(w) && w.group == 1)
+		dt_named_come<1, DT_WG_THREADS>();
+}
+
+template <int D> DT_DEVICE void dt_wg_turn_take(const struct dt_wg_queries &w)
+{
+	if (!dt_wg_turns<D>(w))
+		return;
+	if (w.group == 0)
+		dt_named_wait<1, DT_WG_THREADS>();
+	else
+		dt_named_wait<2, DT_WG_THREADS>();
+}
+
+/* After turn i. Behind the second warpgroup's last there is none. */
+template <int D> DT_DEVICE void dt_wg_turn_give(const struct dt_wg_queries &w, int i)
+{
+	if (!dt_wg_turns<D>(w))
+		return;
+	if (w.group == 0)
+		dt_named_come<2, DT_WG_THREADS>();
+	else if (i + 2 < w.tiles)
+		dt_named_come<1, DT_WG_THREADS>();
+}
+
+/* A warpgroup that sees a tile less gives its last turn away. */
+template <int D> DT_DEVICE void dt_wg_turns_end(const struct dt_wg_queries &w)
+{
+	if (w.mine < w.tiles) {
+		dt_wg_turn_take<D>(w);
+		dt_wg_turn_give<D>(w, w.tiles - 2);
+	}
 }
 
 /* Whether some of the warpgroup's queries do not see some of the keys from `key` on. */
@@ -148,13 +215,6 @@ template <int N> DT_DEVICE void dt_wg_mask(float (&s)[N][4], const struct dt_att
 	for (int e = 0; e < 4; e++)
 		if (!dt_attn_in(in[e / 2], n * 8 + col + e % 2))
 			s[n][e] = DT_NEGINF;
-}
-
-/* Rows of batch b of a matrix of 16-bit elements, from column col on. */
-DT_DEVICE const uint16_t *dt_wg_from(const struct dt_attn_args &a, const void *p, int64_t width, int b,
-				     int64_t col)
-{
-	return (const uint16_t *)p + b * a.seq * width + col;
 }
 
 /* One of the instances of kernel<T, D>, w wide. */

@@ -1,19 +1,112 @@
 /*
  * Backward, in the two kernels of attention_backward.cu and for its reason: the same call has the same bits.
- * The exponents are computed while do . v is, and the slopes of scores while dv grows.
+ * The exponents are computed while do . v is, and the slopes of scores while dv grows; what grows by a tile
+ * still does so while scores of the next one are asked for.
+ *
+ * What stays is read from shared memory by every product. In registers it would be lost: ptxas 13.0 gives
+ * those of a first operand that is read before the loop to others, where products are under way at its end.
  */
 #include "kernels/cuda/attention_wg.h"
 
-#define TILE 64 /* of queries beside keys, of keys beside queries */
+#define TILE  64 /* of queries beside keys, of keys beside queries */
+#define SLOTS 4	 /* at least 3 */
 
-/* A tile of each of two matrices; there are two such places. */
-struct wg_tiles {
-	struct dt_wg_tile<TILE> x, y;
+/* Shared memory: 128 rows of two matrices that stay, and tiles of two that come. Results take x's place. */
+template <int D> struct room {
+	uint16_t own[2][DT_WG_ROWS * D], x[SLOTS][TILE * D], y[SLOTS][TILE * D];
+	float lse[DT_WG_THREADS / 32][TILE], dot[DT_WG_THREADS / 32][TILE]; /* of queries, for each warp */
+	struct dt_ring<SLOTS> tiles;
+	uint64_t stays;
 };
 
-template <int D> DT_DEVICE struct wg_tiles tiles_of(uint16_t *tiles, int which)
+template <int D> DT_DEVICE struct dt_wg_tile<TILE> x_of(struct room<D> &r, int i) {
+	return {r.x[i % SLOTS]};
+}
+
+template <int D>
+DT_DEVICE struct dt_wg_tile<TILE> y_of(struct room<D> &r, int i) {
+	return {r.y[i % SLOTS]};
+}
+
+/* Tile i is asked for: rows of x, and as many of y, of a head. One thread. */
+template <int D>
+DT_DEVICE void bring(struct room<D> &r, int i, const struct dt_gpu_map &x, int xhead,
+		     const struct dt_gpu_map &y, int yhead, int row, int b)
 {
-	return {{tiles + which * 2 * TILE * D}, {tiles + (which * 2 + 1) * TILE * D}};
+	uint64_t *there = &r.tiles.there[i % SLOTS];
+
+	dt_mbar_expect(there, 2 * TILE * D * 2);
+	dt_bring<D>(x_of(r, i), x, row, xhead, b, there);
+	dt_bring<D>(y_of(r, i), y, row, yhead, b, there);
+}
+
+/* Mbarriers, and what stays. One thread. */
+template <int D>
+DT_DEVICE void bring_own(struct room<D> &r, const struct dt_gpu_map &x, int xhead, const struct dt_gpu_map &y,
+			 int yhead, int row, int b)
+{
+	dt_ring_init(r.tiles);
+	dt_mbar_init(&r.stays, 1);
+	dt_wg_written();
+	dt_mbar_expect(&r.stays, 2 * DT_WG_ROWS * D * 2);
+	dt_bring<D>(dt_wg_tile<DT_WG_ROWS>{r.own[0]}, x, row, xhead, b, &r.stays);
+	dt_bring<D>(dt_wg_tile<DT_WG_ROWS>{r.own[1]}, y, row, yhead, b, &r.stays);
+}
+
+/* d = the warpgroup's 64 of s's rows times the transpose of t's rows. */
+template <class T, int D, int N, int ROWS>
+DT_DEVICE void scores(float (&d)[N][4], struct dt_wg_tile<DT_WG_ROWS> s, struct dt_wg_tile<ROWS> t)
+{
+	DT_UNROLL
+	for (int k = 0; k < D / 16; k++)
+		dt_wg_rows<T>(d, s, (int)threadIdx.x / 128 * 64, t, k * 16, k > 0);
+}
+
+/* Of products q . k, numbers n of dp . v, and what is to be taken off them: exponents of 2 become weights. */
+template <int N, class F> DT_DEVICE void weigh(float (&s)[N][4], float unit, F lse)
+{
+	DT_UNROLL
+	for (int n = 0; n < N; n++)
+		DT_UNROLL
+	for (int e = 0; e < 4; e++)
+		s[n][e] = dt_exp2(fmaf(s[n][e], unit, -lse(n, e)));
+}
+
+/* dp becomes ds. */
+template <int N, class F> DT_DEVICE void slopes(float (&dp)[N][4], const float (&s)[N][4], F dot)
+{
+	DT_UNROLL
+	for (int n = 0; n < N; n++)
+		DT_UNROLL
+	for (int e = 0; e < 4; e++)
+		dp[n][e] = s[n][e] * (dp[n][e] - dot(n, e));
+}
+
+/* 128 keys of a head, and the queries that see them. */
+struct wg_keys {
+	int kv, b, k0, own, key; /* as in dt_wg_queries */
+	int warps;
+	int heads, group; /* of queries; of them, that share the keys */
+	int each, steps;  /* tiles of a head of queries; of all heads of the group */
+};
+
+DT_DEVICE struct wg_keys wg_keys(const struct dt_attn_args &a, const struct dt_wg_maps &m)
+{
+	const struct dt_wg_place at = dt_wg_place(m);
+	const int k0 = at.tile * DT_WG_ROWS, last = k0 + DT_WG_ROWS - 1;
+	const int seq = (int)a.seq, window = (int)a.window, group = (int)(a.heads / a.kv_heads);
+	const int each = ((window && last + window < seq ? last + window : seq) - k0 + TILE - 1) / TILE;
+
+	return {at.h,
+		at.b,
+		k0,
+		k0 + dt_wg_group() * 64,
+		k0 + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4,
+		k0 + 64 < seq ? 8 : 4,
+		(int)a.heads,
+		group,
+		each,
+		each * group};
 }
 
 /* A tile of queries that step i of a block of keys is about: those of one head after another. */
@@ -21,163 +114,178 @@ struct wg_step {
 	int h, q0;
 };
 
-/* 128 keys of a head, and the queries that see them. */
-struct wg_keys {
-	int kv, b, k0, own, key; /* as in dt_wg_queries */
-	int each, steps;	 /* tiles of a head of queries; of all heads of the group */
-};
-
-DT_DEVICE struct wg_keys wg_keys(const struct dt_attn_args &a)
+DT_DEVICE struct wg_step step_of(const struct wg_keys &w, int i)
 {
-	const int k0 = (int)blockIdx.x * DT_WG_ROWS, last = k0 + DT_WG_ROWS - 1; /* the longest first */
-	const int seq = (int)a.seq, window = (int)a.window;
-	const int each = ((window && last + window < seq ? last + window : seq) - k0 + TILE - 1) / TILE;
+	const int head = i / w.each;
 
-	return {(int)blockIdx.y,
-		(int)blockIdx.z,
-		k0,
-		k0 + dt_wg_group() * 64,
-		k0 + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4,
-		each,
-		each * (int)(a.heads / a.kv_heads)};
+	return {w.kv * w.group + head, w.k0 + (i - head * w.each) * TILE};
 }
 
-/* Queries and the gradients of what came of them, of a head; and where it is in lse and dot. */
-template <int D> struct wg_head {
-	struct dt_wg_reader<D> q, g;
+DT_DEVICE struct wg_step step_after(const struct wg_keys &w, struct wg_step s)
+{
+	return s.q0 + TILE < w.k0 + w.each * TILE ? wg_step{s.h, s.q0 + TILE} : wg_step{s.h + 1, w.k0};
+}
+
+/* Of queries q0 + lane and 32 behind it: exponents' normalisers and do . o, 0 where there is no query. */
+struct wg_stats {
+	float lse[2], dot[2];
 };
 
-template <int D>
-DT_DEVICE void bring_queries(const struct dt_attn_args &a, const struct wg_head<D> &from, struct wg_tiles to,
-			     float *stats, struct wg_step w)
+DT_DEVICE struct wg_stats read_stats(const struct dt_attn_args &a, const struct wg_keys &w, struct wg_step s)
 {
-	struct wg_head<D> head = from;
+	struct wg_stats r = {{0, 0}, {0, 0}};
 
-	head.q.from += w.h * a.d;
-	head.g.from += w.h * a.v;
-	dt_wg_load(to.x, head.q, w.q0);
-	dt_wg_load(to.y, head.g, w.q0);
-	dt_cp_commit();
-	if (threadIdx.x < TILE) {
-		const int i = w.q0 + (int)threadIdx.x;
-		const int64_t at = (blockIdx.z * a.heads + w.h) * a.seq + i;
+	DT_UNROLL
+	for (int i = 0; i < 2; i++) {
+		const int q = s.q0 + (int)threadIdx.x % 32 + i * 32;
+		const int64_t at = ((int64_t)w.b * a.heads + s.h) * a.seq + q;
 
-		stats[threadIdx.x] = i < a.seq ? dt_at(a.lse, at) * DT_LOG2E : 0;
-		stats[TILE + threadIdx.x] = i < a.seq ? dt_at(a.dot, at) : 0;
+		if (q < a.seq) {
+			r.lse[i] = dt_at(a.lse, at) * DT_LOG2E;
+			r.dot[i] = dt_at(a.dot, at);
+		}
 	}
+	return r;
+}
+
+/* For the warp's own use; what it had there before has been read. */
+template <int D> DT_DEVICE void write_stats(struct room<D> &r, const struct wg_stats &s)
+{
+	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+
+	__syncwarp();
+	DT_UNROLL
+	for (int i = 0; i < 2; i++) {
+		r.lse[warp][lane + i * 32] = s.lse[i];
+		r.dot[warp][lane + i * 32] = s.dot[i];
+	}
+	__syncwarp();
+}
+
+/* Two floats side by side. */
+DT_DEVICE float of_pair(const float *p, int which)
+{
+	const uint2 u = *(const uint2 *)p;
+	float f[2];
+
+	memcpy(f, &u, sizeof f);
+	return f[which];
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(DT_WG_THREADS, 1) wg_dkv_kernel(struct dt_attn_args a)
+__global__ void __launch_bounds__(DT_WG_THREADS, 1)
+	wg_dkv_kernel(struct dt_attn_args a, const __grid_constant__ struct dt_wg_maps m)
 {
-	uint16_t *room = (uint16_t *)dt_wg_shared(), *tiles = room + 2 * DT_WG_ROWS * D;
-	float *stats = (float *)(tiles + 4 * TILE * D);
-	const struct wg_keys w = wg_keys(a);
-	const int col = (int)threadIdx.x % 4 * 2, row = (int)threadIdx.x / 32 * 16;
-	const int64_t kcol = dt_attn_keys(a, w.kv), vcol = dt_attn_values(a, w.kv);
-	const struct wg_head<D> from = {
-		dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, 0), a.width, a.seq, a.d),
-			dt_wg_reads<D>(dt_wg_from(a, a.dout, a.heads *a.v, w.b, 0), a.heads *a.v, a.seq, a.v)
-	};
-	const float unit = a.scale * DT_LOG2E;
+	struct room<D> &r = *(struct room<D> *)dt_wg_shared();
+	const struct wg_keys w = wg_keys(a, m);
+	const int warp = (int)threadIdx.x / 32, col = (int)threadIdx.x % 4 * 2;
+	const float *lse = r.lse[warp] + col, *dot = r.dot[warp] + col, unit = a.scale * DT_LOG2E;
 	float s[TILE / 8][4], dp[TILE / 8][4], dk[D / 8][4], dv[D / 8][4];
 	uint32_t p[TILE / 16][4], ds[TILE / 16][4];
-	struct dt_wg_side<D> k = {{room}, {}}, v = {
-		{room + DT_WG_ROWS * D},
-		{
-		}
+	const struct dt_wg_tile<DT_WG_ROWS> k = {r.own[0]}, v = {
+		r.own[1]
 	};
+	struct wg_step now = step_of(w, 0);
+	struct wg_stats ahead = read_stats(a, w, now);
+	/*
+	 * The tile by which dk and dv still grow; it is given back with the next one that the warpgroup uses.
+	 * Of two in succession it leaves out at most one: with three places none waits for one that it holds.
+	 */
+	int held = -1;
+	static_assert(SLOTS >= 3, "a warpgroup would wait for itself");
 
-	/* Head and first query of step i. */
-	const auto step_of = [&](int i) -> struct wg_step {
-		const int head = i / w.each;
+	const auto ask = [&](int i) {
+		const struct wg_step t = step_of(w, i);
 
-		return {w.kv * (int)(a.heads / a.kv_heads) + head, w.k0 + (i - head * w.each) * TILE};
+		bring(r, i, m.qk, t.h, m.g, t.h, t.q0, w.b);
 	};
-	const auto bring = [&](int i) {
-		bring_queries(a, from, tiles_of<D>(tiles, i & 1), stats + (i & 1) * 2 * TILE, step_of(i));
+	const auto used = [&](int i) {
+		return i >= 0 && i + SLOTS < w.steps ? dt_ring_used(r.tiles, i, w.warps) : ~0u;
 	};
 
 	DT_UNROLL
 	for (int i = 0; i < D / 2; i++)
 		dk[i / 4][i % 4] = dv[i / 4][i % 4] = 0;
-	dt_wg_load(k.t, dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, kcol), a.width, a.seq, a.d), w.k0);
-	dt_wg_load(v.t, dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, vcol), a.width, a.seq, a.v), w.k0);
-	bring(0);
-	for (int i = 0; i < w.steps; i++) {
-		const int q0 = step_of(i).q0;
-		const struct wg_tiles at = tiles_of<D>(tiles, i & 1);
-		const float *lse = stats + (i & 1) * 2 * TILE + col, *dot = lse + TILE;
-
-		dt_cp_wait<0>();
-		dt_wg_written();
-		__syncthreads(); /* these queries are there, those before them have been used */
-		if (i + 1 < w.steps)
-			bring(i + 1);
-		if (i == 0) {
-			dt_wg_side_read(k);
-			dt_wg_side_read(v);
-		}
-		if (q0 + TILE <= w.own || w.own >= a.seq || (a.window && q0 - w.own - 63 >= a.window))
-			continue; /* the warpgroup's keys are seen by none of them */
-		dt_wg_begin();
-		dt_wg_side_scores<T>(s, k, at.x);
-		dt_wg_commit();
-		dt_wg_side_scores<T>(dp, v, at.y);
-		dt_wg_commit();
-		dt_wg_wait<1>();
-		if (q0 < w.own + 64 || q0 + TILE > a.seq || (a.window && q0 + TILE - w.own > a.window))
-			dt_wg_mask(s, {dt_attn_seen_by(a, w.key, q0), dt_attn_seen_by(a, w.key + 8, q0)});
-		DT_UNROLL
-		for (int n = 0; n < TILE / 8; n++)
-			DT_UNROLL
-		for (int e = 0; e < 4; e++)
-			s[n][e] = dt_exp2(fmaf(s[n][e], unit, -lse[n * 8 + e % 2]));
-		dt_wg_round<T>(p, s);
-		dt_wg_wait<0>();
-		dt_wg_begin();
-		dt_wg_gather<T>(dv, p, at.y);
-		dt_wg_commit();
-		DT_UNROLL
-		for (int n = 0; n < TILE / 8; n++)
-			DT_UNROLL
-		for (int e = 0; e < 4; e++)
-			dp[n][e] = s[n][e] * (dp[n][e] - dot[n * 8 + e % 2]);
-		dt_wg_round<T>(ds, dp);
-		dt_wg_begin();
-		dt_wg_gather<T>(dk, ds, at.x);
-		dt_wg_commit();
-		dt_wg_wait<0>();
+	if (threadIdx.x == 0) {
+		bring_own(r, m.qk, w.heads + w.kv, m.v, w.kv, w.k0, w.b);
+		for (int i = 0; i < SLOTS && i < w.steps; i++)
+			ask(i);
 	}
 	__syncthreads();
-	/* Keys and values have been used: their place is the results'. */
-	uint16_t *out = (uint16_t *)a.out + w.b * a.seq * a.width, *place = tiles + row * (D + 8);
+	dt_mbar_wait(&r.stays, 0);
+	for (int i = 0; i < (w.own < a.seq ? w.steps : 0); i++) {
+		const int q0 = now.q0;
 
-	dt_attn_store<T, D>(out + kcol, a.width, place, dk, a.scale, a.scale, w.k0 + row, a.seq, a.d, true);
-	dt_attn_store<T, D>(out + vcol, a.width, place, dv, 1, 1, w.k0 + row, a.seq, a.v, true);
+		write_stats(r, ahead);
+		now = step_after(w, now);
+		if (i + 1 < w.steps)
+			ahead = read_stats(a, w, now);
+		dt_ring_wait(r.tiles, i);
+		if (q0 + TILE <= w.own || (a.window && q0 - w.own - 63 >= a.window)) {
+			if (dt_ring_last(used(i), w.warps)) /* they see none of the warpgroup's keys */
+				ask(i + SLOTS);
+			continue;
+		}
+		dt_wg_begin();
+		scores<T, D>(s, k, x_of(r, i));
+		dt_wg_commit();
+		scores<T, D>(dp, v, y_of(r, i));
+		dt_wg_commit();
+		dt_wg_wait<1>();
+		const unsigned before = used(held);
+
+		if (q0 < w.own + 64 || q0 + TILE > a.seq || (a.window && q0 + TILE - w.own > a.window))
+			dt_wg_mask(s, {dt_attn_seen_by(a, w.key, q0), dt_attn_seen_by(a, w.key + 8, q0)});
+		weigh(s, unit, [&](int n, int e) { return of_pair(lse + n * 8, e % 2); });
+		dt_wg_round<T>(p, s);
+		if (dt_ring_last(before, w.warps))
+			ask(held + SLOTS);
+		held = i;
+		dt_wg_wait<0>();
+		dt_wg_begin();
+		dt_wg_gather<T>(dv, p, y_of(r, i));
+		dt_wg_commit();
+		slopes(dp, s, [&](int n, int e) { return of_pair(dot + n * 8, e % 2); });
+		dt_wg_round<T>(ds, dp);
+		dt_wg_begin();
+		dt_wg_gather<T>(dk, ds, x_of(r, i));
+		dt_wg_commit();
+	}
+	dt_wg_wait<0>();
+	__syncthreads();
+	uint16_t *out = (uint16_t *)a.out + w.b * a.seq * a.width, *place = r.x[0] + warp * 16 * (D + 8);
+	const int row = w.k0 + warp * 16;
+
+	dt_attn_store<T, D>(out + dt_attn_keys(a, w.kv), a.width, place, dk, a.scale, a.scale, row, a.seq,
+			    a.d, true);
+	dt_attn_store<T, D>(out + dt_attn_values(a, w.kv), a.width, place, dv, 1, 1, row, a.seq, a.v, true);
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(DT_WG_THREADS, 1) wg_dq_kernel(struct dt_attn_args a)
+__global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
+	wg_dq_kernel(struct dt_attn_args a, const __grid_constant__ struct dt_wg_maps m)
 {
-	uint16_t *room = (uint16_t *)dt_wg_shared(), *tiles = room + 2 * DT_WG_ROWS * D;
-	const struct dt_wg_queries w = dt_wg_queries(a, TILE);
-	const auto keys = dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, dt_attn_keys(a, w.kv)), a.width,
-					 a.seq, a.d);
-	const auto values = dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, dt_attn_values(a, w.kv)),
-					   a.width, a.seq, a.v);
+	struct room<D> &r = *(struct room<D> *)dt_wg_shared();
+	const struct dt_wg_queries w = dt_wg_queries(a, m, TILE);
 	const float unit = a.scale * DT_LOG2E;
 	float s[TILE / 8][4], dp[TILE / 8][4], dq[D / 8][4], lse[2], dot[2];
 	uint32_t ds[TILE / 16][4];
-	struct dt_wg_side<D> q = {{room}, {}}, g = {
-		{room + DT_WG_ROWS * D},
-		{
-		}
+	const struct dt_wg_tile<DT_WG_ROWS> q = {r.own[0]}, g = {
+		r.own[1]
+	};
+
+	const auto ask = [&](int j) {
+		bring(r, j, m.qk, w.heads + w.kv, m.v, w.kv, w.first + j * TILE, w.b);
 	};
 
 	DT_UNROLL
 	for (int i = 0; i < D / 2; i++)
 		dq[i / 4][i % 4] = 0;
+	if (threadIdx.x == 0) {
+		bring_own(r, m.qk, w.h, m.g, w.h, w.q0, w.b);
+		for (int j = 0; j < SLOTS && j < w.tiles; j++)
+			ask(j);
+	}
 	DT_UNROLL
 	for (int i = 0; i < 2; i++) {
 		const int64_t at = (w.b * a.heads + w.h) * a.seq + w.query + 8 * i;
@@ -185,87 +293,61 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1) wg_dq_kernel(struct dt_attn_
 		lse[i] = w.query + 8 * i < a.seq ? dt_at(a.lse, at) * DT_LOG2E : 0;
 		dot[i] = w.query + 8 * i < a.seq ? dt_at(a.dot, at) : 0;
 	}
-	dt_wg_load(q.t, dt_wg_reads<D>(dt_wg_from(a, a.qkv, a.width, w.b, w.h * a.d), a.width, a.seq, a.d),
-		   w.q0);
-	dt_wg_load(g.t,
-		   dt_wg_reads<D>(dt_wg_from(a, a.dout, a.heads * a.v, w.b, w.h * a.v), a.heads * a.v, a.seq,
-				  a.v),
-		   w.q0);
-	const auto bring = [&](int j) {
-		const struct wg_tiles to = tiles_of<D>(tiles, j & 1);
-
-		dt_wg_load(to.x, keys, w.first + j * TILE);
-		dt_wg_load(to.y, values, w.first + j * TILE);
-		dt_cp_commit();
-	};
-	/* Tile j is there behind this, and what was before it has been used. */
-	const auto turn = [&](int j) {
-		dt_cp_wait<0>();
-		dt_wg_written();
-		__syncthreads();
-		if (j + 1 < w.tiles)
-			bring(j + 1);
-	};
-
-	bring(0);
-	for (int j = 0; j < w.tiles; j++) {
+	__syncthreads();
+	dt_mbar_wait(&r.stays, 0);
+	for (int j = 0; j < w.mine; j++) {
 		const int key = w.first + j * TILE;
-		const struct wg_tiles at = tiles_of<D>(tiles, j & 1);
 
-		turn(j);
-		if (j == 0) {
-			dt_wg_side_read(q);
-			dt_wg_side_read(g);
-		}
-		if (j >= w.mine)
-			continue;
+		dt_ring_wait(r.tiles, j);
 		dt_wg_begin();
-		dt_wg_side_scores<T>(s, q, at.x);
+		scores<T, D>(s, q, x_of(r, j));
 		dt_wg_commit();
-		dt_wg_side_scores<T>(dp, g, at.y);
+		scores<T, D>(dp, g, y_of(r, j));
 		dt_wg_commit();
 		dt_wg_wait<1>();
+		/* dq has grown by the tile before. */
+		const unsigned before =
+			j && j - 1 + SLOTS < w.tiles ? dt_ring_used(r.tiles, j - 1, w.warps) : ~0u;
+
 		if (dt_wg_edge(a, w, key, TILE))
 			dt_wg_mask(s, {dt_attn_keys_seen(a, w.query, key),
 				       dt_attn_keys_seen(a, w.query + 8, key)});
-		DT_UNROLL
-		for (int n = 0; n < TILE / 8; n++)
-			DT_UNROLL
-		for (int e = 0; e < 4; e++)
-			s[n][e] = dt_exp2(fmaf(s[n][e], unit, -lse[e / 2]));
+		weigh(s, unit, [&](int, int e) { return lse[e / 2]; });
+		if (dt_ring_last(before, w.warps))
+			ask(j - 1 + SLOTS);
 		dt_wg_wait<0>();
-		DT_UNROLL
-		for (int n = 0; n < TILE / 8; n++)
-			DT_UNROLL
-		for (int e = 0; e < 4; e++)
-			dp[n][e] = s[n][e] * (dp[n][e] - dot[e / 2]);
+		slopes(dp, s, [&](int, int e) { return dot[e / 2]; });
 		dt_wg_round<T>(ds, dp);
 		dt_wg_begin();
-		dt_wg_gather<T>(dq, ds, at.x);
+		dt_wg_gather<T>(dq, ds, x_of(r, j));
 		dt_wg_commit();
-		dt_wg_wait<0>();
 	}
+	dt_wg_wait<0>();
 	__syncthreads();
 	const int row = (int)threadIdx.x / 32 * 16;
 
 	dt_attn_store<T, D>((uint16_t *)a.out + w.b * a.seq * a.width + w.h * a.d, a.width,
-			    tiles + row * (D + 8), dq, a.scale, a.scale, w.q0 + row, a.seq, a.d, true);
+			    r.x[0] + row * (D + 8), dq, a.scale, a.scale, w.q0 + row, a.seq, a.d, true);
 }
 
 int dt_attn_wg_backward(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t batch)
 {
-	const int64_t wide = dt_attn_wide(a), d = wide <= 64 ? 64 : 128;
-	const unsigned tiles = (unsigned)dt_ceil_div(a.seq, DT_WG_ROWS);
-	const size_t room =
-		1024 + (size_t)(2 * DT_WG_ROWS + 4 * TILE) * (size_t)d * 2 + 4 * TILE * sizeof(float);
+	const int64_t wide = dt_attn_wide(a);
+	const size_t bytes = 1024 + (wide <= 64 ? sizeof(struct room<64>) : sizeof(struct room<128>));
+	struct dt_wg_maps m;
 	int rc;
 
 	if (!dt_attn_wg(c, a))
 		return -ENOTSUP;
-	rc = DT_LAUNCH(c, DT_WG_PICK(wg_dkv_kernel, a.t, wide),
-		       dim3(tiles, (unsigned)a.kv_heads, (unsigned)batch), DT_WG_THREADS, room, a);
-	return rc < 0 ? rc
-		      : DT_LAUNCH(c, DT_WG_PICK(wg_dq_kernel, a.t, wide),
-				  dim3(tiles, (unsigned)a.heads, (unsigned)batch), DT_WG_THREADS, room, a);
+	rc = dt_wg_maps(&m, a, batch);
+	if (rc < 0)
+		return rc;
+	dim3 grid = dt_wg_order(&m, a, a.kv_heads, batch, 2 * a.heads / a.kv_heads + 4);
+
+	rc = DT_LAUNCH(c, DT_WG_PICK(wg_dkv_kernel, a.t, wide), grid, DT_WG_THREADS, bytes, a, m);
+	if (rc < 0)
+		return rc;
+	grid = dt_wg_order(&m, a, a.heads, batch, 5);
+	return DT_LAUNCH(c, DT_WG_PICK(wg_dq_kernel, a.t, wide), grid, DT_WG_THREADS, bytes, a, m);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

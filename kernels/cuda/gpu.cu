@@ -1,6 +1,7 @@
 /* The card through the CUDA runtime, linked statically: it looks for the driver when it is first asked. */
 #include "kernels/cuda/gpu.h"
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <errno.h>
 #include <stdio.h>
@@ -195,5 +196,46 @@ int dt_gpu_record_run(void *record, void *stream)
 void dt_gpu_record_close(void *record)
 {
 	(void)cudaGraphExecDestroy((cudaGraphExec_t)record);
+}
+
+/* cuTensorMapEncodeTiled (CUDA driver API, tensor map objects); cuda.h has no type of its name. */
+typedef CUresult (*map_encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+			       const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+			       CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+			       CUtensorMapFloatOOBfill);
+
+/* The driver's function, which no library is linked for. NULL: it has none. */
+static map_encode find_encode(void)
+{
+	cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+	void *f = NULL;
+
+#if CUDART_VERSION >= 12050
+	if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault,
+					     &found) != cudaSuccess)
+		return NULL;
+#else
+	if (cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &found) != cudaSuccess)
+		return NULL;
+#endif
+	return found == cudaDriverEntryPointSuccess ? (map_encode)f : NULL;
+}
+
+int dt_gpu_map(struct dt_gpu_map *ret, const void *from, const int64_t n[4], const int64_t step[3])
+{
+	static const map_encode encode = find_encode();
+	const cuuint64_t dims[4] = {(cuuint64_t)n[0], (cuuint64_t)n[1], (cuuint64_t)n[2], (cuuint64_t)n[3]};
+	const cuuint64_t bytes[3] = {(cuuint64_t)step[0] * 2, (cuuint64_t)step[1] * 2,
+				     (cuuint64_t)step[2] * 2};
+	const cuuint32_t box[4] = {64, 1, 64, 1}, every[4] = {1, 1, 1, 1};
+
+	static_assert(sizeof *ret == sizeof(CUtensorMap), "a tensor map is 128 bytes");
+	if (!encode)
+		return -EIO;
+	return encode((CUtensorMap *)ret, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, (void *)from, dims, bytes, box,
+		      every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+		      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
+		       ? 0
+		       : -EINVAL;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

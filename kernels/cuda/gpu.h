@@ -51,6 +51,18 @@ int dt_gpu_event_sync(void *event);		  /* the host waits */
 int dt_gpu_event_done(void *event);		  /* 1, or 0: not yet */
 int dt_gpu_event_ms(void *from, void *to, float *ret);
 
+/*
+ * What a card's own copies (tma.h) know of an array of 16-bit elements: n[0] of them beside one another, n[i]
+ * heads, rows of them, sequences step[i - 1] elements apart. They copy 64 of n[0] by 64 of n[2], as wgmma.h's
+ * tiles lie, with zeros where there is nothing. `from` and the steps are multiples of 16 bytes. -EINVAL: they
+ * are not, -EIO: the driver has no such copies.
+ */
+struct dt_gpu_map {
+	unsigned char of[128] __attribute__((aligned(64)));
+};
+
+int dt_gpu_map(struct dt_gpu_map *ret, const void *from, const int64_t n[4], const int64_t step[3]);
+
 /* What is given to the stream between begin and end is recorded instead; run gives it all to a stream. */
 int dt_gpu_record_begin(void *stream);
 int dt_gpu_record_end(void *stream, void **ret);

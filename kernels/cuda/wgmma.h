@@ -73,11 +73,16 @@ template <int LEFT> DT_DEVICE void dt_wg_wait(void)
 	DT_WG_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
-/* The ISA's matrix descriptor; lead: bytes from panel to panel where rows are k. Eight rows: 1024 bytes. */
-DT_DEVICE uint64_t dt_wg_desc(const uint16_t *p, unsigned lead)
+/*
+ * The ISA's matrix descriptor of what begins `at` elements, a multiple of 8, behind p; lead: bytes from panel
+ * to panel where rows are k. Eight rows: 1024 bytes. Those of a tile differ by constants, which are added to
+ * the lower word: shared memory ends before the address's 14 bits do.
+ */
+DT_DEVICE uint64_t dt_wg_desc(const uint16_t *p, int at, unsigned lead)
 {
-	return (uint64_t)(dt_shared_address(p) >> 4 & 0x3fff) | (uint64_t)(lead >> 4) << 16 |
-	       (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+	const uint32_t low = (dt_shared_address(p) >> 4 & 0x3fff) | lead >> 4 << 16;
+
+	return (uint64_t)(1024 >> 4 | 1 << 30) << 32 | (low + (uint32_t)at / 8);
 }
 
 /* clang-format off */
@@ -164,7 +169,7 @@ template <class T, int N, int ROWS>
 DT_DEVICE void dt_wg_rows(float (&d)[N][4], const uint32_t (&a)[4], struct dt_wg_tile<ROWS> b, int k,
 			  bool add)
 {
-	dt_wg_issue<T, false>(d, a, dt_wg_desc(b.p + k / 64 * ROWS * 64 + k % 64, 0), add);
+	dt_wg_issue<T, false>(d, a, dt_wg_desc(b.p, k / 64 * ROWS * 64 + k % 64, 0), add);
 }
 
 /* The same with a's 64 rows from `row` on, whose columns k .. k + 15 they are too. */
@@ -172,8 +177,8 @@ template <class T, int N, int ROWS, int AROWS>
 DT_DEVICE void dt_wg_rows(float (&d)[N][4], struct dt_wg_tile<AROWS> a, int row, struct dt_wg_tile<ROWS> b,
 			  int k, bool add)
 {
-	dt_wg_issue<T>(d, dt_wg_desc(a.p + k / 64 * AROWS * 64 + row * 64 + k % 64, 0),
-		       dt_wg_desc(b.p + k / 64 * ROWS * 64 + k % 64, 0), add);
+	dt_wg_issue<T>(d, dt_wg_desc(a.p + row * 64, k / 64 * AROWS * 64 + k % 64, 0),
+		       dt_wg_desc(b.p, k / 64 * ROWS * 64 + k % 64, 0), add);
 }
 
 /* d (+)= a times b's rows k .. k + 15, whose columns are d's. */
@@ -181,7 +186,7 @@ template <class T, int N, int ROWS>
 DT_DEVICE void dt_wg_cols(float (&d)[N][4], const uint32_t (&a)[4], struct dt_wg_tile<ROWS> b, int k,
 			  bool add)
 {
-	dt_wg_issue<T, true>(d, a, dt_wg_desc(b.p + k * 64, ROWS * 128), add);
+	dt_wg_issue<T, true>(d, a, dt_wg_desc(b.p, k * 64, ROWS * 128), add);
 }
 #else
 /*

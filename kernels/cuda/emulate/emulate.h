@@ -4,10 +4,13 @@
  * that is not theirs. What a card leaves undefined is made to fail:
  *   - device memory cannot be touched by the host outside launches and copies, nor by a kernel past its end;
  *   - shared memory begins as NaN; an access that is not aligned to its size ends the program;
- *   - a barrier or warp operation that not all threads reach ends it too, as does a copy nobody waited for.
+ *   - a barrier or warp operation that not all threads reach ends it too, as does a copy nobody waited for;
+ *   - a copy of a tile is there when no thread can go on without it, not before (async.cc).
  */
 #ifndef DT_KERNELS_CUDA_EMULATE_H
 #define DT_KERNELS_CUDA_EMULATE_H
+
+#include "kernels/cuda/gpu.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -19,6 +22,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct dim3 {
 	unsigned x, y, z;
@@ -182,6 +186,17 @@ static inline float rsqrtf(float x)
 void dt_emu_cp_async(void *to, const void *from, int n, int room = 16);
 void dt_emu_cp_commit(void);
 void dt_emu_cp_wait(int left);
+/*
+ * PTX ISA: mbarriers in shared memory, with arrivals and bytes that are to come; cp.async.bulk.tensor of 64
+ * rows of 64 16-bit elements, whose bytes come there; atom.inc; named barriers of n threads.
+ */
+void dt_emu_mbar_init(uint64_t *bar, unsigned arrivals);
+void dt_emu_mbar_expect(uint64_t *bar, unsigned bytes);
+void dt_emu_mbar_wait(uint64_t *bar, unsigned parity);
+void dt_emu_tile_copy(void *to, const struct dt_gpu_map &map, int col, int row, int head, int batch,
+		      uint64_t *bar);
+unsigned dt_emu_inc(unsigned *p, unsigned most);
+void dt_emu_named(int id, int n, bool wait);
 void dt_emu_ldmatrix(uint32_t r[4], const void *row, bool trans);
 void dt_emu_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*widen)(uint16_t));
 void dt_emu_mma_s8(int d[4], const uint32_t *a, const uint32_t *b, int k, int c);

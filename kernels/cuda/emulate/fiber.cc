@@ -31,7 +31,7 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 #define PENDING	   160 /* copies under way, a thread */
 #define SHARED_MAX (227 << 10)
 
-enum state : uint8_t { FRESH, READY, BLOCK, WARP, DONE };
+enum state : uint8_t { FRESH, READY, BLOCK, WARP, UNTIL, DONE };
 
 struct copy {
 	char *to;
@@ -51,6 +51,8 @@ struct fiber {
 	const char *what; /* it waits in */
 	place at;
 	int ncopy, group; /* copies[] of its own */
+	bool (*until)(void *);
+	void *until_arg;
 #ifdef ASAN
 	void *fake;
 #endif
@@ -239,6 +241,17 @@ void dt_emu_barrier(void)
 		states[i] = states[i] == BLOCK ? READY : states[i];
 }
 
+void dt_emu_until(bool (*is)(void *), void *arg, const char *what)
+{
+	if (is(arg))
+		return;
+	states[me] = UNTIL;
+	self->what = what;
+	self->until = is;
+	self->until_arg = arg;
+	yield();
+}
+
 char *dt_emu_slot(void)
 {
 	const struct warp *w = &warp[me / 32];
@@ -271,7 +284,7 @@ const char *dt_emu_meet(const char *what)
 static void stuck(void)
 {
 	for (int i = 0; i < nthreads; i++)
-		if (states[i] == BLOCK || states[i] == WARP)
+		if (states[i] == BLOCK || states[i] == WARP || states[i] == UNTIL)
 			fprintf(stderr, "thread %u waits in %s\n", fiber[i].id.x, fiber[i].what);
 	dt_emu_die("threads wait for others that never come");
 }
@@ -284,6 +297,8 @@ static bool run_warp(int first)
 	for (int k = 0; k < 32; k++) {
 		const int i = first + (backward ? 31 - k : k);
 
+		if (states[i] == UNTIL && fiber[i].until(fiber[i].until_arg))
+			states[i] = READY;
 		if (states[i] != FRESH && states[i] != READY)
 			continue;
 		resume(i);
@@ -321,9 +336,10 @@ static void run_block(void)
 		for (int w = 0; w < nthreads / 32; w++)
 			while (run_warp((backward ? nthreads / 32 - 1 - w : w) * 32))
 				went = true;
-		if (!went)
+		if (!went && !dt_emu_copy_one())
 			stuck();
 	}
+	dt_emu_settled();
 }
 
 static int ready(void)

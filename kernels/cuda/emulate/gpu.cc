@@ -178,4 +178,20 @@ int dt_gpu_event_ms(void *from, void *to, float *ret)
 	*ret = 0; /* emulated time means nothing */
 	return 0;
 }
+
+int dt_gpu_map(struct dt_gpu_map *ret, const void *from, const int64_t n[4], const int64_t step[3])
+{
+	struct dt_emu_map m = {(const char *)from, {n[0], n[1], n[2], n[3]}, {step[0], step[1], step[2]}};
+
+	for (int i = 0; i < 3; i++)
+		if (step[i] % 8 || step[i] <= 0)
+			return -EINVAL;
+	for (int i = 0; i < 4; i++)
+		if (n[i] <= 0)
+			return -EINVAL;
+	if ((uintptr_t)from % 16)
+		return -EINVAL;
+	memcpy(ret->of, &m, sizeof m);
+	return 0;
+}
 /* SPDX-License-Identifier: Apache-2.0 */
