@@ -67,6 +67,7 @@ static void determine(void)
 	isa.bf16 = (has & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 	if (isa.avx2 && amx && !strcmp(amx, "plain"))
 		isa.amx = DT_AMX_PLAIN;
+	isa.amx_integers = isa.amx == DT_AMX_PLAIN || (isa.amx && amx && !strcmp(amx, "all"));
 	snprintf(isa.name, sizeof isa.name, "%s%s", name, isa.amx == DT_AMX_PLAIN ? "+amx_plain" : "");
 }
 #elif defined(__aarch64__)
