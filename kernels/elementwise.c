@@ -65,14 +65,24 @@ int dt_check_sumsq(const struct dt_dev *dev, double *ret, struct dt_tensor x)
 	return dt_is_compute(x.dtype) ? 0 : -EINVAL;
 }
 
-int dt_check_sumsq_spans(const struct dt_dev *dev, double *ret, struct dt_tensor x, int n,
-			 const int64_t *span)
+static int spans(struct dt_tensor x, int n, const int64_t *span)
 {
 	if (!dt_is_compute(x.dtype) || n < 0)
 		return -EINVAL;
 	for (int i = 0; i < n; i++)
 		if (span[2 * i] < 0 || span[2 * i + 1] < span[2 * i] || span[2 * i + 1] > dt_numel(x))
 			return -EINVAL;
-	return n ? 0 : DT_EMPTY;
+	return some(n);
+}
+
+int dt_check_sumsq_spans(const struct dt_dev *dev, double *ret, struct dt_tensor x, int n,
+			 const int64_t *span)
+{
+	return spans(x, n, span);
+}
+
+int dt_check_fill_spans(const struct dt_dev *dev, struct dt_tensor x, int n, const int64_t *span, float value)
+{
+	return spans(x, n, span);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

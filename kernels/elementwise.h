@@ -4,6 +4,7 @@
  *   axpy     y += a x           y and x f32, bf16 or f16, each its own; computed in f32, rounded once
  *   scale    x *= a             f32, bf16 or f16
  *   fill     x = value          f32, bf16, f16
+ *   fill_spans   elements span[2 i] .. span[2 i + 1] - 1 of x = value, i < n; others stay; span is the host's
  *   convert  y = x              between f32, bf16 and f16, to nearest even; y may be x where types are equal
  *   softcap  y = cap tanh(x / cap), cap > 0: f32, bf16 or f16, each its own; y may be x where types are
  *            equal (Bello et al. 2016; Gemma 2 caps attention scores and logits)

@@ -26,11 +26,14 @@
  * DT_OPTIM_DIRECTION: the op writes into g, which is f32, the direction in which p is to move; the caller
  * scales it by norms of whole tensors and moves p by a step of sgd. trust of lars is the caller's to find
  * too.
+ *
+ * optim_steps is optim_step of every part of a list, to the bit, each with rate, decay and trust of its own
+ * in place of those in struct dt_optim. Parts do not overlap. A card takes some tens of them by one launch.
  */
 #ifndef DT_KERNELS_OPTIM_H
 #define DT_KERNELS_OPTIM_H
 
-#include "kernels/dtype.h"
+#include "kernels/device.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -151,6 +154,16 @@ struct dt_optim {
 	float lr, beta1, beta2, eps, weight_decay, grad_scale;
 	int64_t t;   /* 1 on the first step */
 	float trust; /* lars: of this tensor */
+};
+
+struct dt_optim_part {
+	struct dt_tensor copy, p, g, s1, s2;
+	float lr, weight_decay, trust;
+};
+
+struct dt_optim_parts {
+	int n;
+	const struct dt_optim_part *part;
 };
 
 /* What the rules read of t. */

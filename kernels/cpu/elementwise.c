@@ -98,6 +98,13 @@ int dt_cpu_fill(struct dt_dev *dev, struct dt_tensor x, float value)
 	return 0;
 }
 
+int dt_cpu_fill_spans(struct dt_dev *dev, struct dt_tensor x, int n, const int64_t *span, float value)
+{
+	for (int i = 0; i < n; i++)
+		dt_cpu_fill(dev, dt_t1(dt_at(x, span[2 * i]), x.dtype, span[2 * i + 1] - span[2 * i]), value);
+	return 0;
+}
+
 static DT_SIMD void convert_chunk(struct dt_tensor y, struct dt_tensor x, struct dt_tensor none, float s,
 				  int64_t i, int64_t n)
 {

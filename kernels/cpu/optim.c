@@ -187,33 +187,50 @@ static void step_chunk(step_fn *fn, const struct step *o, int64_t i, int64_t n)
 		store_copy(dt_at(o->copy, i), o->copy.dtype, dt_at(o->p, i), n);
 }
 
-int dt_cpu_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_tensor copy, struct dt_tensor p,
-		      struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2)
+static void step_part(struct dt_dev *dev, step_fn *fn, const struct step *o)
+{
+	const int64_t n = dt_numel(o->p);
+
+#pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
+	for (int64_t i = 0; i < n; i += DT_CHUNK)
+		step_chunk(fn, o, i, dt_min64(DT_CHUNK, n - i));
+}
+
+int dt_cpu_optim_steps(struct dt_dev *dev, const struct dt_optim *o, const struct dt_optim_parts *l)
 {
 	static step_fn *const fns[DT_OPTIM_N] = {
 #define DT_OPTIM_RULE(NAME, name, ...) name,
 #include "kernels/optim.list"
 #undef DT_OPTIM_RULE
 	};
-	const int64_t n = dt_numel(p);
-	const struct step st = {.kind = o->kind,
-				.copy = copy,
-				.p = p,
-				.g = g,
-				.s1 = s1,
-				.s2 = s2,
-				.lr = o->lr,
-				.beta1 = o->beta1,
-				.beta2 = o->beta2,
-				.eps = o->eps,
-				.wd = o->weight_decay,
-				.scale = o->grad_scale,
-				.trust = o->trust,
-				.f = dt_optim_factors(o)};
+	struct step st = {.kind = o->kind,
+			  .beta1 = o->beta1,
+			  .beta2 = o->beta2,
+			  .eps = o->eps,
+			  .scale = o->grad_scale,
+			  .f = dt_optim_factors(o)};
 
-#pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
-	for (int64_t i = 0; i < n; i += DT_CHUNK)
-		step_chunk(fns[o->kind], &st, i, dt_min64(DT_CHUNK, n - i));
+	for (int i = 0; i < l->n; i++) {
+		const struct dt_optim_part *q = &l->part[i];
+
+		st.copy = q->copy;
+		st.p = q->p;
+		st.g = q->g;
+		st.s1 = q->s1;
+		st.s2 = q->s2;
+		st.lr = q->lr;
+		st.wd = q->weight_decay;
+		st.trust = q->trust;
+		step_part(dev, fns[o->kind], &st);
+	}
 	return 0;
+}
+
+int dt_cpu_optim_step(struct dt_dev *dev, const struct dt_optim *o, struct dt_tensor copy, struct dt_tensor p,
+		      struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2)
+{
+	const struct dt_optim_part one = {copy, p, g, s1, s2, o->lr, o->weight_decay, o->trust};
+
+	return dt_cpu_optim_steps(dev, o, &(struct dt_optim_parts){1, &one});
 }
 /* SPDX-License-Identifier: Apache-2.0 */

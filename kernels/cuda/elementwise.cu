@@ -96,6 +96,71 @@ int dt_cuda_fill(struct dt_dev *dev, struct dt_tensor x, float value)
 	return start(dev, {dt_numel(x), FILL, x.data, x.dtype, NULL, NULL, 0, 0, value});
 }
 
+#define FILL_CHUNK 2048 /* elements that a block writes at once, 8 a thread */
+#define FILL_SPANS 128
+
+struct fill {
+	void *x;
+	int t, n; /* type; spans */
+	float value;
+	int64_t chunks; /* of all spans */
+	struct {
+		int64_t from, to, first; /* elements; the first chunk that is its */
+	} span[FILL_SPANS];
+};
+
+__global__ void __launch_bounds__(256) fill_kernel(struct fill f)
+{
+	const float v[8] = {f.value, f.value, f.value, f.value, f.value, f.value, f.value, f.value};
+	const int64_t size = f.t == DT_F32 ? 4 : 2;
+
+	for (int64_t c = blockIdx.x; c < f.chunks; c += gridDim.x) {
+		const int k = dt_part_of(f.span, f.n, c);
+		const int64_t from = f.span[k].from + (c - f.span[k].first) * FILL_CHUNK;
+		const int64_t to = f.span[k].to - from < FILL_CHUNK ? f.span[k].to : from + FILL_CHUNK;
+		const int each = ((uint64_t)(uintptr_t)f.x + (uint64_t)(from * size)) % 16 == 0 ? 8 : 1;
+
+		for (int64_t i = from + threadIdx.x * each; i < to; i += 256 * each) {
+			if (each == 8 && i + 8 <= to)
+				dt_st<8>(f.x, f.t, i, v);
+			else
+				for (int64_t j = i; j < to && j < i + each; j++)
+					dt_st1(f.x, f.t, j, f.value);
+		}
+	}
+}
+
+/* The next spans from *at on that are not empty, as many as a launch takes. */
+static void take_spans(struct fill *f, int n, const int64_t *span, int *at)
+{
+	f->n = 0;
+	f->chunks = 0;
+	for (; *at < n && f->n < FILL_SPANS; ++*at) {
+		const int64_t from = span[2 * *at], to = span[2 * *at + 1];
+
+		if (from == to)
+			continue;
+		f->span[f->n++] = {from, to, f->chunks};
+		f->chunks += dt_ceil_div(to - from, FILL_CHUNK);
+	}
+}
+
+int dt_cuda_fill_spans(struct dt_dev *dev, struct dt_tensor x, int n, const int64_t *span, float value)
+{
+	const struct dt_cuda *c = dt_cuda_enter(dev);
+	struct fill f = {x.data, (int)x.dtype, 0, value, 0, {}};
+	int rc = 0;
+
+	if (!c)
+		return -ENODEV;
+	for (int at = 0; at < n && rc == 0;) {
+		take_spans(&f, n, span, &at);
+		if (f.n)
+			rc = DT_LAUNCH(c, fill_kernel, dt_blocks(c, f.chunks, 1), 256, 0, f);
+	}
+	return rc;
+}
+
 int dt_cuda_convert(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
 {
 	if (y.dtype == x.dtype)

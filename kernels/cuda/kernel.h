@@ -213,6 +213,25 @@ DT_DEVICE float dt_plus(float a, float b)
 #endif
 }
 
+/*
+ * Where a launch takes many parts, each of chunks from `first` on: the part of a chunk, the last one that
+ * begins with it or before it. None is empty.
+ */
+template <class P> DT_DEVICE int dt_part_of(const P *part, int n, int64_t chunk)
+{
+	int at = 0, end = n;
+
+	while (end - at > 1) {
+		const int mid = (at + end) / 2;
+
+		if (part[mid].first <= chunk)
+			at = mid;
+		else
+			end = mid;
+	}
+	return at;
+}
+
 template <class T> DT_DEVICE T dt_warp_sum(T v)
 {
 	for (int by = 16; by; by >>= 1)

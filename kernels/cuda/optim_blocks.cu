@@ -2,30 +2,39 @@
  * AdamW with moments in blocks of 8 bits (blocks8.h): a block of threads has a block of values, one each. The
  * map of codes comes with the launch; a code is looked for by halving, among the middles of neighbours.
  */
-#include "kernels/cuda/optim_blocks.h"
+#include "kernels/cuda/optim.h"
 
 extern "C" {
 #include "kernels/blocks8.h"
 }
 
-#define B DT_STATE_BLOCK
+#define B     DT_STATE_BLOCK
+#define PARTS 24
 
 struct blocks8 {
-	void *copy;
-	float *p;
-	const void *g;
-	float *scale[2]; /* of m, and of v */
-	uint8_t *code[2];
-	int tcopy, tg;
-	int64_t n;
-	float lr, beta1, beta2, eps, grad_scale, decay, m_unbias, v_unbias;
+	float beta1, beta2, eps, grad_scale, m_unbias, v_unbias;
+	int n;		/* parts, */
+	int64_t blocks; /* and all their blocks of values */
 	float map[2][256];
+	struct dt_step_part part[PARTS]; /* s1: scales of m and codes behind them, s2 likewise of v */
 };
+static_assert(sizeof(struct blocks8) <= DT_LAUNCH_BYTES, "");
 
-DT_DEVICE float decoded(const struct blocks8 &o, const float *map, int k, int64_t i)
+/* Scales of m (k 0) or v, and their codes. */
+DT_DEVICE float *scales(const struct dt_step_part &q, int k)
 {
-	dt_touch(o.code[k] + i, 1);
-	return map[k * 256 + o.code[k][i]] * dt_ld1(o.scale[k], DT_F32, i / B);
+	return (float *)(k == 0 ? q.s1 : q.s2);
+}
+
+DT_DEVICE uint8_t *codes(const struct dt_step_part &q, int k)
+{
+	return (uint8_t *)(scales(q, k) + (q.n + B - 1) / B);
+}
+
+DT_DEVICE float decoded(const struct dt_step_part &q, const float *map, int k, int64_t i)
+{
+	dt_touch(codes(q, k) + i, 1);
+	return map[k * 256 + codes(q, k)[i]] * dt_ld1(scales(q, k), DT_F32, i / B);
 }
 
 /* Of the block: the first value of the largest magnitude; NaN is none. s: 24 floats. */
@@ -57,7 +66,7 @@ DT_DEVICE float largest(float x, float *s)
 	return (int)first % 2 ? low : high;
 }
 
-DT_DEVICE void encode(const struct blocks8 &o, const float *map, int k, int64_t i, float x, float most)
+DT_DEVICE void encode(const struct dt_step_part &q, const float *map, int k, int64_t i, float x, float most)
 {
 	const float inverse = fabsf(most) > 1e-37f ? 1 / most : 0, share = x * inverse;
 	int low = 0, high = 255;
@@ -70,12 +79,12 @@ DT_DEVICE void encode(const struct blocks8 &o, const float *map, int k, int64_t 
 		else
 			high = mid;
 	}
-	if (i < o.n) {
-		dt_touch(o.code[k] + i, 1);
-		o.code[k][i] = (uint8_t)low;
+	if (i < q.n) {
+		dt_touch(codes(q, k) + i, 1);
+		codes(q, k)[i] = (uint8_t)low;
 	}
 	if (i % B == 0)
-		dt_st1(o.scale[k], DT_F32, i / B, inverse != 0 ? most : 0);
+		dt_st1(scales(q, k), DT_F32, i / B, inverse != 0 ? most : 0);
 }
 
 __global__ void __launch_bounds__(B) optim_blocks_kernel(struct blocks8 o)
@@ -85,53 +94,47 @@ __global__ void __launch_bounds__(B) optim_blocks_kernel(struct blocks8 o)
 	for (int i = (int)threadIdx.x; i < 512; i += B)
 		map[i] = o.map[i / 256][i % 256];
 	__syncthreads();
-	for (int64_t first = (int64_t)blockIdx.x * B; first < o.n; first += (int64_t)gridDim.x * B) {
-		const int64_t i = first + threadIdx.x;
+	for (int64_t c = blockIdx.x; c < o.blocks; c += gridDim.x) {
+		const struct dt_step_part q = o.part[dt_part_of(o.part, o.n, c)];
+		const int64_t i = (c - q.first) * B + threadIdx.x;
 		float x[2] = {0, 0};
 
-		if (i < o.n) {
-			const float d = dt_ld1(o.g, o.tg, i) * o.grad_scale;
-			float p = dt_ld1(o.p, DT_F32, i);
+		if (i < q.n) {
+			const float d = dt_ld1(q.g, q.tg, i) * o.grad_scale;
+			float p = dt_ld1(q.p, DT_F32, i);
 
-			x[0] = o.beta1 * decoded(o, map, 0, i) + (1.f - o.beta1) * d;
-			x[1] = o.beta2 * decoded(o, map, 1, i) + (1.f - o.beta2) * d * d;
-			p -= o.lr * (x[0] * o.m_unbias / (sqrtf(x[1] * o.v_unbias) + o.eps) + o.decay * p);
-			dt_st1(o.p, DT_F32, i, p);
-			if (o.copy)
-				dt_st1(o.copy, o.tcopy, i, p);
+			x[0] = o.beta1 * decoded(q, map, 0, i) + (1.f - o.beta1) * d;
+			x[1] = o.beta2 * decoded(q, map, 1, i) + (1.f - o.beta2) * d * d;
+			p -= q.lr * (x[0] * o.m_unbias / (sqrtf(x[1] * o.v_unbias) + o.eps) + q.decay * p);
+			dt_st1(q.p, DT_F32, i, p);
+			if (q.copy)
+				dt_st1(q.copy, q.tcopy, i, p);
 		}
 		for (int k = 0; k < 2; k++)
-			encode(o, map, k, i, x[k], largest(x[k], s));
+			encode(q, map, k, i, x[k], largest(x[k], s));
 	}
 }
 
-int dt_cuda_optim_blocks(const struct dt_cuda *c, const struct dt_optim *o, struct dt_tensor copy,
-			 struct dt_tensor p, struct dt_tensor g, struct dt_tensor s1, struct dt_tensor s2)
+int dt_cuda_optim_blocks(const struct dt_cuda *c, const struct dt_optim *o, const struct dt_optim_parts *l)
 {
 	const struct dt_optim_factors f = dt_optim_factors(o);
-	const int64_t n = dt_numel(p), blocks = dt_ceil_div(n, B);
 	struct blocks8 b = {};
+	int rc = 0;
 
-	b.copy = copy.data;
-	b.p = (float *)p.data;
-	b.g = g.data;
-	b.scale[0] = (float *)s1.data;
-	b.scale[1] = (float *)s2.data;
-	for (int k = 0; k < 2; k++) {
-		b.code[k] = (uint8_t *)(b.scale[k] + blocks);
+	for (int k = 0; k < 2; k++)
 		memcpy(b.map[k], dt_blocks8_map(k == 0), sizeof b.map[k]);
-	}
-	b.tcopy = copy.dtype;
-	b.tg = g.dtype;
-	b.n = n;
-	b.lr = o->lr;
 	b.beta1 = o->beta1;
 	b.beta2 = o->beta2;
 	b.eps = o->eps;
 	b.grad_scale = o->grad_scale;
-	b.decay = o->weight_decay;
 	b.m_unbias = f.m_unbias;
 	b.v_unbias = f.v_unbias;
-	return DT_LAUNCH(c, optim_blocks_kernel, dt_blocks(c, n, B), B, (512 + 24) * 4, b);
+	for (int at = 0; at < l->n && rc == 0;) {
+		b.n = dt_take_parts(l, &at, PARTS, B, 2, b.part, &b.blocks);
+		if (b.n)
+			rc = DT_LAUNCH(c, optim_blocks_kernel, dt_blocks(c, b.blocks, 1), B, (512 + 24) * 4,
+				       b);
+	}
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -15,7 +15,8 @@ bool on_device(void)
 	return s && !strcmp(s, "cuda");
 }
 
-#define SPANS 16
+#define PARTS 128 /* of a list */
+#define SPANS (16 + 5 * PARTS)
 
 /* Memory of the host that a call names, each byte once, and where it lies on the device. */
 struct span {
@@ -41,6 +42,8 @@ struct call {
 	struct dt_heads heads;
 	struct dt_attn_span attn_span;
 	struct dt_blocks_part blocks_part;
+	struct dt_optim_part part[PARTS];
+	struct dt_optim_parts parts;
 };
 
 static void fatal(const char *what)
@@ -199,6 +202,22 @@ static const struct dt_blocks_part *blocks_part_there(struct call *c, const stru
 	return &c->blocks_part;
 }
 
+static const struct dt_optim_parts *parts_there(struct call *c, const struct dt_optim_parts *p)
+{
+	if (p->n > PARTS)
+		fatal("too many parts: this");
+	c->parts = (struct dt_optim_parts){p->n, c->part};
+	for (int i = 0; i < p->n; i++) {
+		c->part[i] = p->part[i];
+		c->part[i].copy = tensor_there(c, p->part[i].copy);
+		c->part[i].p = tensor_there(c, p->part[i].p);
+		c->part[i].g = tensor_there(c, p->part[i].g);
+		c->part[i].s1 = tensor_there(c, p->part[i].s1);
+		c->part[i].s2 = tensor_there(c, p->part[i].s2);
+	}
+	return &c->parts;
+}
+
 static const struct dt_bn *bn_there(struct call *c, const struct dt_bn *p)
 {
 	c->bn = (struct dt_bn){tensor_there(c, p->x),	 tensor_there(c, p->y),	    tensor_there(c, p->mean),
@@ -265,7 +284,7 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 		 const struct dt_moe_loss *: moe_loss_there, const struct dt_moe_place *: moe_place_there,   \
 		 const struct dt_grouped *: grouped_there, const struct dt_dropout *: dropout_there,         \
 		 const struct dt_heads *: heads_there, const struct dt_attn_span *: attn_span_there,         \
-		 const struct dt_blocks_part *: blocks_part_there,                                           \
+		 const struct dt_blocks_part *: blocks_part_there, const struct dt_optim_parts *: parts_there, \
 		 const struct dt_classes *: classes_there, const struct dt_distill *: distill_there, bool: bool_there, float: float_there, double: real_there, \
 		 int64_t: integer_there, int: int_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \
 		 default: there)(&call, x)

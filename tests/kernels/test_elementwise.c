@@ -170,6 +170,42 @@ static void test_spans(void **state)
 	dt_dev_close(three);
 }
 
+/* More spans than a launch takes: of no element, of one, of several blocks, aligned and not; others stay. */
+static void test_fill_spans(void **state)
+{
+	enum { N = 301, ROOM = 60000 };
+	int64_t span[2 * N], end = 0;
+
+	for (int i = 0; i < N; i++) {
+		const int64_t n = i % 10 == 3	? 0
+				  : i % 10 == 5 ? 1
+				  : i == 44	? 10003
+				  : i == 280	? 2048
+						: i * 97 % 260;
+
+		span[2 * i] = i % 4 ? end + i % 3 : (end + 7) / 8 * 8;
+		end = span[2 * i + 1] = span[2 * i] + n;
+	}
+	assert_in_range(end, ROOM / 2, ROOM);
+	for (int v = 0; v < TYPES; v++) {
+		struct dt_tensor x = random_tensor(compute_types[v], 1, ROOM, 1, 3), want = copy_of(x);
+
+		for (int i = 0; i < N; i++)
+			for (int64_t k = span[2 * i]; k < span[2 * i + 1]; k++)
+				put(want, k, -1.7);
+		assert_int_equal(dev->ops->fill_spans(dev, x, N, span, -1.7f), 0);
+		check_same_bits("filled", x, want);
+		assert_int_equal(dev->ops->fill_spans(dev, x, 0, span, 3), 0);
+		assert_int_equal(dev->ops->fill_spans(dev, x, 1, (int64_t[]){5, 5}, 3), 0);
+		assert_int_equal(dev->ops->fill_spans(dev, x, -1, span, 3), -EINVAL);
+		assert_int_equal(dev->ops->fill_spans(dev, x, 2, (int64_t[]){0, 1, 0, ROOM + 1}, 3), -EINVAL);
+		assert_int_equal(dev->ops->fill_spans(dev, x, 2, (int64_t[]){0, 1, 5, 4}, 3), -EINVAL);
+		assert_int_equal(dev->ops->fill_spans(dev, x, 1, (int64_t[]){-1, 4}, 3), -EINVAL);
+		check_same_bits("refused", x, want);
+		free_all(x.data, want.data);
+	}
+}
+
 /* cap tanh(x / cap) from far below cap to far above it, and its slope by differences of f64. */
 static void test_softcap(void **state)
 {
@@ -356,9 +392,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_all_bits),
 		cmocka_unit_test(test_rounding),   cmocka_unit_test(test_sumsq),
-		cmocka_unit_test(test_spans),	   cmocka_unit_test(test_softcap),
-		cmocka_unit_test(test_refused),	   cmocka_unit_test(test_columns),
-		cmocka_unit_test(test_dropout),	   cmocka_unit_test(test_noise),
+		cmocka_unit_test(test_spans),	   cmocka_unit_test(test_fill_spans),
+		cmocka_unit_test(test_softcap),	   cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_columns),	   cmocka_unit_test(test_dropout),
+		cmocka_unit_test(test_noise),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -16,7 +16,7 @@ struct output {
 };
 
 struct run {
-	struct output out[8];
+	struct output out[16];
 	int n;
 };
 
@@ -203,6 +203,11 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	const struct dt_noise noise = {{{1, 2}, {3, 4}}, positive(m).data, token};
 	uint8_t *packed = (uint8_t *)floats(54); /* 12 blocks of 18 bytes */
 	const struct dt_blocks_part blocks = {DT_BLOCKS_Q4_0, packed, 216, 0, 64, 384};
+	const struct dt_optim_part part[] = {
+		{r(DT_F16, m, n), r(DT_F32, m, n), r(t, m, n), r(DT_F32, m, n), positive(m * n), 0.1f, 0.2f,
+		 0},
+		{DT_NONE, r(DT_F32, 1, 3), r(DT_F32, 1, 3), r(DT_F32, 1, 3), positive(3), 0.2f, 0, 0}};
+	const struct dt_optim_parts parts = {2, part};
 	struct dt_tensor sum = r(DT_F32, m, 2 * n);
 	int out;
 
@@ -224,6 +229,7 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	both_ce_grad(1e-5, r(t, m, n), r(t, m, n), floats(m), floats(m), ids(m, n + 2), floats(m), 0.5f, 1);
 	both_optim_step(1e-5, &adam, r(DT_BF16, m, n), r(DT_F32, m, n), r(t, m, n), r(DT_F32, m, n),
 			positive(m * n));
+	both_optim_steps(1e-5, &adam, &parts);
 	both_add(0, r(t, m, n), r(t, m, n), r(t, m, n));
 	both_add(0, r(t, m, n), r(t, m, n), r(t, m, n + 1)); /* refused */
 	both_axpy(1e-6, r(t, m, n), 0.3f, r(DT_BF16, m, n));
@@ -236,6 +242,7 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	both_unpack(0, r(t, 6, 64), &blocks);
 	both_scale(0, r(t, m, n), 0.7f);
 	both_fill(0, r(t, m, n), 0.7f);
+	both_fill_spans(0, r(t, m, n), 2, (int64_t[]){0, 1, 2, m * n}, 0.7f);
 	both_convert(0, r(t, m, n), r(DT_F32, m, n));
 	both_softcap(1e-6, r(t, m, n), r(DT_F32, m, n), 0.6f);
 	both_softcap_backward(1e-6, r(t, m, n), r(t, m, n), r(DT_F32, m, n), 2);
