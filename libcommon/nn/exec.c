@@ -127,13 +127,61 @@ int dt_exec_gradients(const struct dt_node *n)
 	return flags & DT_OPF_SETS ? 3 : flags & DT_OPF_ADDS ? DT_NODE_PARAM : 0;
 }
 
-int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err)
+#define SPANS 128 /* in one call; more are several */
+
+/* What of a buffer of gradients becomes 0, as elements behind base. */
+struct spans {
+	float *base;
+	int n;
+	int64_t end, span[2 * SPANS];
+};
+
+static int fill(struct dt_exec *x, struct spans *s, struct dt_err *err)
+{
+	const int n = s->n;
+
+	s->n = 0;
+	TRY(x->dev->ops->fill_spans(x->dev, dt_t1(s->base, DT_F32, s->end), n, s->span, 0.0f));
+	return 0;
+}
+
+/* Neighbours are one span. */
+static int add_span(struct dt_exec *x, struct spans *s, struct dt_tensor g, struct dt_err *err)
+{
+	const int64_t from = (float *)g.data - s->base, to = from + dt_numel(g);
+	int rc = 0;
+
+	s->end = to > s->end ? to : s->end;
+	if (s->n && s->span[2 * s->n - 1] == from) {
+		s->span[2 * s->n - 1] = to;
+		return 0;
+	}
+	if (s->n == SPANS)
+		rc = fill(x, s, err);
+	s->span[2 * s->n] = from;
+	s->span[2 * s->n++ + 1] = to;
+	return rc;
+}
+
+static bool is_zeroed(const struct dt_exec *x, int i, int first, int n)
+{
+	const int u = x->stage->local.p[i].unit;
+
+	return u >= first && u < first + n && !x->overwritten[i] && x->g[i].data;
+}
+
+int dt_exec_zero_grads(struct dt_exec *x, int first, int n, struct dt_err *err)
 {
 	const struct dt_local *l = &x->stage->local;
+	struct spans s = {0};
+	int rc = 0;
 
 	for (int i = 0; i < l->n; i++)
-		if (l->p[i].unit == unit && !x->overwritten[i] && x->g[i].data)
-			TRY(x->dev->ops->fill(x->dev, x->g[i], 0.0f));
-	return 0;
+		if (is_zeroed(x, i, first, n) && (!s.base || (float *)x->g[i].data < s.base))
+			s.base = x->g[i].data;
+	for (int i = 0; i < l->n && rc == 0; i++)
+		if (is_zeroed(x, i, first, n))
+			rc = add_span(x, &s, x->g[i], err);
+	return rc == 0 ? fill(x, &s, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

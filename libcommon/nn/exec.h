@@ -216,8 +216,11 @@ int dt_exec_run(struct dt_exec *x, const struct dt_flight *f, enum dt_list list,
 int dt_exec_run_segment(struct dt_exec *x, const struct dt_flight *f, int i, const struct dt_hooks *hooks,
 			struct dt_err *err);
 
-/* Zeroes what backward only ever adds to in one local unit: not what its first node overwrites. */
-int dt_exec_zero_grads(struct dt_exec *x, int unit, struct dt_err *err);
+/*
+ * Zeroes what backward only ever adds to in local units [first, first + n), whose gradients lie in one
+ * buffer: not what its first node overwrites.
+ */
+int dt_exec_zero_grads(struct dt_exec *x, int first, int n, struct dt_err *err);
 
 /* To the gradients of how many of its parameters, the first ones, a node adds, or which it sets. */
 int dt_exec_gradients(const struct dt_node *n);

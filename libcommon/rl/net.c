@@ -278,8 +278,8 @@ static int run(struct dt_pass *p, const float *in, enum dt_list last, struct dt_
 	memcpy(p->flight.pixels, in, (size_t)(p->rows * p->net->o.observation) * sizeof(*in));
 	p->x.loss_backward = last > DT_LIST_LOSS;
 	p->x.loss_sum = 0;
-	for (int u = 0; u < p->net->local.nunit && rc == 0 && p->x.loss_backward; u++)
-		rc = dt_exec_zero_grads(&p->x, u, err);
+	if (p->x.loss_backward)
+		rc = dt_exec_zero_grads(&p->x, 0, p->net->local.nunit, err);
 	for (int l = 0; l <= (int)last && rc == 0; l++)
 		rc = dt_exec_run(&p->x, &p->flight, (enum dt_list)l, NULL, err);
 	return rc;

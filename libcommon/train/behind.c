@@ -42,6 +42,7 @@ static void look_down(struct trainer *t)
 static int update(struct trainer *t, int64_t from, int64_t to, struct dt_err *err)
 {
 	const struct flat f = order(t);
+	struct optim_list l = {.dev = t->dev, .o = t->behind.rule};
 	int rc = 0;
 
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
@@ -55,10 +56,9 @@ static int update(struct trainer *t, int64_t from, int64_t to, struct dt_err *er
 		low = at > from ? at : from;
 		high = at + n < to ? at + n : to;
 		if (low < high)
-			rc = optim_part(t, &t->behind.rule, t->behind.rate, i, first + low - at, high - low,
-					err);
+			rc = optim_part(t, &l, t->behind.rate, i, first + low - at, high - low, err);
 	}
-	return rc;
+	return rc == 0 ? optim_flush(&l, err) : rc;
 }
 
 /* Tiles whose gradients are final; without waiting for the disk, or all. */

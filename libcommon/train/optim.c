@@ -172,8 +172,8 @@ bool optim_overflowed(struct trainer *t)
  * Elements [first, first + n) of local parameter i's unit, where all that the rule reads is at hand: all of
  * this rank's, unless states are offloaded, which lie flat.
  */
-static int update_part(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n,
-		       void *arg, struct dt_err *err)
+static int update_part(struct trainer *t, int i, struct optim_list *l, int64_t first, int64_t n, void *arg,
+		       struct dt_err *err)
 {
 	const struct dt_local_param *lp = &t->local.p[i];
 	const struct flat none = {0}, *copy = store_rounds(t) ? &t->store.weights : &none;
@@ -181,14 +181,12 @@ static int update_part(struct trainer *t, int i, const struct dt_optim *o, int64
 	int u = lp->unit;
 
 	if (t->store.master.dtype != DT_F32)
-		return round_update(t, lp, o, first - (lp->flat - t->local.unit[u].flat), n, err);
+		return round_update(t, lp, &l->o, first - (lp->flat - t->local.unit[u].flat), n, err);
 	for (int k = 0; k < DT_OPTIM_STATES; k++)
 		state[k] = t->optim.place[k] ? optim_state(t, k, i)
 					     : flat_part(t, &t->optim.state[k], u, first, n);
-	return dt_kernel_check(t->dev->ops->optim_step(t->dev, o, flat_part(t, copy, u, first, n),
-						       flat_part(t, &t->store.master, u, first, n),
-						       grad_part(t, u, first, n), state[0], state[1]),
-			       "->optim_step(", err);
+	return optim_add(l, flat_part(t, copy, u, first, n), flat_part(t, &t->store.master, u, first, n),
+			 grad_part(t, u, first, n), state[0], state[1], err);
 }
 
 /*
@@ -209,16 +207,18 @@ static void of_param(const struct trainer *t, struct dt_optim *o, const struct d
 	o->lr = of_layer(t, p, lr);
 }
 
-int optim_part(struct trainer *t, struct dt_optim *o, double lr, int i, int64_t first, int64_t n,
+int optim_part(struct trainer *t, struct optim_list *l, double lr, int i, int64_t first, int64_t n,
 	       struct dt_err *err)
 {
-	of_param(t, o, &t->table.p[t->local.p[i].index], lr);
-	return update_part(t, i, o, first, n, NULL, err);
+	of_param(t, &l->o, &t->table.p[t->local.p[i].index], lr);
+	return update_part(t, i, l, first, n, NULL, err);
 }
 
-int optim_each(struct trainer *t, struct dt_optim *o, double lr, const struct dt_states *of,
+int optim_each(struct trainer *t, struct optim_list *l, double lr, const struct dt_states *of,
 	       optim_update_fn *part, void *arg, struct dt_err *err)
 {
+	const bool moves = t->offload.tiles.n > 0; /* the next elements may take the memory of these */
+
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		int64_t first, n = dt_states_share(of, i, &first), m;
@@ -226,17 +226,19 @@ int optim_each(struct trainer *t, struct dt_optim *o, double lr, const struct dt
 		if (n <= 0 || t->table.p[lp->index].frozen)
 			continue;
 		first += lp->flat - t->local.unit[lp->unit].flat;
-		of_param(t, o, &t->table.p[lp->index], lr);
+		of_param(t, &l->o, &t->table.p[lp->index], lr);
 		for (; n > 0; first += m, n -= m) {
 			int rc;
 
 			m = offload_hold(t, OFFLOAD_EVERY, lp->unit, first, n, OFFLOAD_CHANGE, err);
-			rc = m < 0 ? (int)m : part(t, i, o, first, m, arg, err);
+			rc = m < 0 ? (int)m : part(t, i, l, first, m, arg, err);
+			if (rc == 0 && moves)
+				rc = optim_flush(l, err);
 			if (rc < 0)
 				return rc;
 		}
 	}
-	return 0;
+	return optim_flush(l, err);
 }
 
 struct dt_optim optim_rule(const struct trainer *t, double lr, double norm)
@@ -254,18 +256,18 @@ struct dt_optim optim_rule(const struct trainer *t, double lr, double norm)
 
 static int update(struct trainer *t, double lr, double norm, struct dt_err *err)
 {
-	struct dt_optim o = optim_rule(t, lr, norm);
+	struct optim_list l = {.dev = t->dev, .o = optim_rule(t, lr, norm)};
 	int rc;
 
 	trainer_before_update(t);
 	rc = t->behind.on ? behind_finish(t, err)
-	     : dt_optim_rule(o.kind)->flags & DT_OPTIM_WHOLE
-		     ? whole_update(t, &o, err)
-		     : optim_each(t, &o, lr, &t->optim.of, update_part, NULL, err);
+	     : dt_optim_rule(l.o.kind)->flags & DT_OPTIM_WHOLE
+		     ? whole_update(t, &l.o, err)
+		     : optim_each(t, &l, lr, &t->optim.of, update_part, NULL, err);
 	if (rc == 0 && dt_run_copies_peer(&t->run)) {
 		const struct dt_states before = peer_states(t);
 
-		rc = optim_each(t, &o, lr, &before, peer_update, NULL, err);
+		rc = optim_each(t, &l, lr, &before, peer_update, NULL, err);
 	}
 	return rc;
 }

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "plan/states.h"
+#include "train/optim_list.h"
 #include "train/store.h"
 
 struct optim {
@@ -27,16 +28,19 @@ bool optim_overflowed(struct trainer *t);
 int optim_norm(struct trainer *t, double *ret, struct dt_err *err);
 /* Clips by that norm, and takes the step: of this rank's share, and of its copy of the rank before. */
 int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err);
-/* Elements [first, first + n) of local parameter i's unit. */
-typedef int optim_update_fn(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n,
+/* Adds elements [first, first + n) of local parameter i's unit to l, or updates them. */
+typedef int optim_update_fn(struct trainer *t, int i, struct optim_list *l, int64_t first, int64_t n,
 			    void *arg, struct dt_err *err);
-/* Every element by itself, of those that the rank of `of` updates, with its weight decay and rate in o. */
-int optim_each(struct trainer *t, struct dt_optim *o, double lr, const struct dt_states *of,
+/*
+ * Every element by itself, of those that the rank of `of` updates, with its weight decay and rate, by the rule
+ * of l on its device.
+ */
+int optim_each(struct trainer *t, struct optim_list *l, double lr, const struct dt_states *of,
 	       optim_update_fn *part, void *arg, struct dt_err *err);
 /* The rule of the step under way: its constants, with what gradients are divided by. */
 struct dt_optim optim_rule(const struct trainer *t, double lr, double norm);
-/* Updates elements [first, first + n) of local parameter i's unit, with that parameter's decay and rate. */
-int optim_part(struct trainer *t, struct dt_optim *o, double lr, int i, int64_t first, int64_t n,
+/* Adds elements [first, first + n) of local parameter i's unit to l, with its decay and rate. */
+int optim_part(struct trainer *t, struct optim_list *l, double lr, int i, int64_t first, int64_t n,
 	       struct dt_err *err);
 /* Brings the new weights to the other ranks. */
 int optim_publish(struct trainer *t, struct dt_err *err);

@@ -89,17 +89,14 @@ static struct dt_tensor part(const struct trainer *t, float *flat, int u, int64_
 	return flat ? dt_t1(copy_of(t, flat, u) + first - before(t) * share_n(t, u), DT_F32, n) : DT_NONE;
 }
 
-int peer_update(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n, void *arg,
+int peer_update(struct trainer *t, int i, struct optim_list *l, int64_t first, int64_t n, void *arg,
 		struct dt_err *err)
 {
 	const struct peer *p = &t->peer;
 	const int u = t->local.p[i].unit;
 
-	return dt_kernel_check(t->dev->ops->optim_step(t->dev, o, DT_NONE, part(t, p->state[0], u, first, n),
-						       part(t, p->grads, u, first, n),
-						       part(t, p->state[1], u, first, n),
-						       part(t, p->state[2], u, first, n)),
-			       "->optim_step(", err);
+	return optim_add(l, DT_NONE, part(t, p->state[0], u, first, n), part(t, p->grads, u, first, n),
+			 part(t, p->state[1], u, first, n), part(t, p->state[2], u, first, n), err);
 }
 
 int peer_fill(struct trainer *t, struct dt_err *err)

@@ -16,7 +16,7 @@
 #include "train/store.h"
 
 struct trainer;
-struct dt_optim;
+struct optim_list;
 
 enum { PEER_STATES = 3 }; /* masters and two states */
 
@@ -43,8 +43,8 @@ void peer_bind(struct trainer *t);
 struct dt_states peer_states(const struct trainer *t);
 /* After the reduction: this rank's shares of the gradients to the next, those of the one before from it. */
 int peer_grads(struct trainer *t, struct dt_err *err);
-/* The update of elements [first, first + n) of local parameter i's unit, in the copy. */
-int peer_update(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n, void *arg,
+/* The update of elements [first, first + n) of local parameter i's unit, in the copy: optim_update_fn. */
+int peer_update(struct trainer *t, int i, struct optim_list *l, int64_t first, int64_t n, void *arg,
 		struct dt_err *err);
 /* Every rank gets its copy anew. Where this returns 0 on one rank, all have theirs. */
 int peer_fill(struct trainer *t, struct dt_err *err);

@@ -139,10 +139,12 @@ int reduce_begin(struct trainer *t, struct dt_err *err)
 			continue;
 		t->grads.unit[u].left = source_microbatches(t);
 		t->grads.unit[u].summed = false;
-		if (!t->grads.fixed && (!t->grads.flat.shared || !is_layer(t, u)))
-			rc = dt_exec_zero_grads(&t->exec, u, err);
+		if (!t->grads.fixed && t->grads.flat.shared && !is_layer(t, u))
+			rc = dt_exec_zero_grads(&t->exec, u, 1, err);
 	}
-	return rc == 0 && t->grads.fixed ? fixed_begin(t, err) : rc;
+	if (rc == 0 && t->grads.fixed)
+		return fixed_begin(t, err);
+	return rc == 0 && !t->grads.flat.shared ? dt_exec_zero_grads(&t->exec, 0, t->local.nunit, err) : rc;
 }
 
 /* Remembers the first parameter of the unit with a gradient that is not finite. */
@@ -251,13 +253,13 @@ int reduce_before(struct trainer *t, int u, struct dt_err *err)
 	if (t->local.unit[u].frozen)
 		return 0;
 	if (t->grads.fixed)
-		return dt_exec_zero_grads(&t->exec, u, err);
+		return dt_exec_zero_grads(&t->exec, u, 1, err);
 	if (!t->grads.flat.shared || !is_layer(t, u))
 		return 0;
 	if (t->grads.held[slot] >= 0)
 		rc = collect(t, t->grads.held[slot], err);
 	t->grads.held[slot] = u;
-	return rc == 0 ? dt_exec_zero_grads(&t->exec, u, err) : rc;
+	return rc == 0 ? dt_exec_zero_grads(&t->exec, u, 1, err) : rc;
 }
 
 int reduce_after(struct trainer *t, int u, struct dt_err *err)

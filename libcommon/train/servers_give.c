@@ -48,22 +48,19 @@ int servers_weights(struct trainer *t, int k, void *to, struct dt_err *err)
 }
 
 /* Elements of local parameter i's unit: optim_update_fn. */
-static int update(struct trainer *t, int i, const struct dt_optim *o, int64_t first, int64_t n, void *arg,
+static int update(struct trainer *t, int i, struct optim_list *l, int64_t first, int64_t n, void *arg,
 		  struct dt_err *err)
 {
 	const struct served_gift *p = arg;
 	const int u = t->local.p[i].unit;
 	const int64_t at = t->local.unit[u].share_trained + first - p->k * t->local.unit[u].share;
 	struct dt_tensor g = dt_t1(grads_of(t, p, u, first, at), DT_F32, n), state[2] = {DT_NONE, DT_NONE};
-	struct dt_dev *dev = servers_dev(t);
 
 	for (int k = 0; k < 2; k++)
 		if (of_server(t, SERVED_STATE + k, p->k))
 			state[k] = dt_t1(of_server(t, SERVED_STATE + k, p->k) + at, DT_F32, n);
-	return dt_kernel_check(dev->ops->optim_step(dev, o, DT_NONE,
-						    dt_t1(of_server(t, SERVED_MASTER, p->k) + at, DT_F32, n),
-						    g, state[0], state[1]),
-			       "->optim_step(", err);
+	return optim_add(l, DT_NONE, dt_t1(of_server(t, SERVED_MASTER, p->k) + at, DT_F32, n), g, state[0],
+			 state[1], err);
 }
 
 /* The rule at update number `number` of the share, from 1. */
@@ -71,12 +68,12 @@ static int step(struct trainer *t, struct served_gift g, double lr, float scale,
 		struct dt_err *err)
 {
 	struct dt_states of = t->optim.of;
-	struct dt_optim o = t->run.optim;
+	struct optim_list l = {.dev = servers_dev(t), .o = t->run.optim};
 
 	of.at.dp = dt_layout_server_rank(&t->run.layout, g.k);
-	o.t = number;
-	o.grad_scale = scale;
-	return optim_each(t, &o, lr, &of, update, &g, err);
+	l.o.t = number;
+	l.o.grad_scale = scale;
+	return optim_each(t, &l, lr, &of, update, &g, err);
 }
 
 /* g + X g g (w_now - w_then) of the share of server k. */

@@ -1,5 +1,7 @@
 #include "train/whole_step.h"
 
+#include "train/optim_list.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,27 +9,23 @@
 #define LARS_ETA       0.001
 #define ADAFACTOR_EPS2 1e-3
 
-static int check(int rc, struct dt_err *err)
+/* Adds a part; its decay is the part's. copy: what receives the rounded p, if it moves. */
+static int add(struct optim_list *l, const struct whole_part *p, struct dt_tensor copy, struct dt_err *err)
 {
-	return dt_kernel_check(rc, "->optim_step(", err);
+	l->o.weight_decay = p->decay;
+	return p->p.data ? optim_add(l, copy, p->p, p->g, p->state[0], p->state[1], err) : 0;
 }
 
 /* The direction of every part into its g. */
 static int directions(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
 		      struct dt_err *err)
 {
+	struct optim_list l = {.dev = dev, .o = *o};
 	int rc = 0;
 
-	for (int i = 0; i < n && rc == 0; i++) {
-		struct dt_optim each = *o;
-
-		if (!part[i].p.data)
-			continue;
-		each.weight_decay = part[i].decay;
-		rc = dev->ops->optim_step(dev, &each, DT_NONE, part[i].p, part[i].g, part[i].state[0],
-					  part[i].state[1]);
-	}
-	return check(rc, err);
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = add(&l, &part[i], DT_NONE, err);
+	return rc == 0 ? optim_flush(&l, err) : rc;
 }
 
 static int norms(struct dt_dev *dev, struct whole_part *part, int n, const struct whole_ranks *ranks,
@@ -47,18 +45,18 @@ static int norms(struct dt_dev *dev, struct whole_part *part, int n, const struc
 	return rc == 0 && ranks->norms ? ranks->norms(ranks->arg, part, n, err) : rc;
 }
 
-/* p -= rate (g + decay p), where g is a direction. */
-static int move(struct dt_dev *dev, struct whole_part *p, double rate, double decay, struct dt_err *err)
+/* Steps p -= rate (g + decay p), where g is a direction. */
+static struct optim_list moves(struct dt_dev *dev)
 {
-	const struct dt_optim sgd = {.kind = DT_OPTIM_SGD,
-				     .lr = (float)rate,
-				     .weight_decay = (float)decay,
-				     .grad_scale = 1,
-				     .t = 1};
+	return (struct optim_list){.dev = dev, .o = {.kind = DT_OPTIM_SGD, .grad_scale = 1, .t = 1}};
+}
 
-	if (!p->p.data)
-		return 0;
-	return check(dev->ops->optim_step(dev, &sgd, p->copy, p->p, p->g, DT_NONE, DT_NONE), err);
+static int add_move(struct optim_list *l, const struct whole_part *p, double rate, double decay,
+		    struct dt_err *err)
+{
+	l->o.lr = (float)rate;
+	l->o.weight_decay = (float)decay;
+	return p->p.data ? optim_add(l, p->copy, p->p, p->g, DT_NONE, DT_NONE, err) : 0;
 }
 
 static double lamb_ratio(const struct dt_optim *o, const struct whole_part *p)
@@ -73,13 +71,14 @@ static double lamb_ratio(const struct dt_optim *o, const struct whole_part *p)
 static int lamb(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
 		const struct whole_ranks *ranks, struct dt_err *err)
 {
+	struct optim_list l = moves(dev);
 	int rc = directions(dev, o, part, n, err);
 
 	if (rc == 0 && !(o->trust > 0))
 		rc = norms(dev, part, n, ranks, err);
 	for (int i = 0; i < n && rc == 0; i++)
-		rc = move(dev, &part[i], (double)o->lr * lamb_ratio(o, &part[i]), 0, err);
-	return rc;
+		rc = add_move(&l, &part[i], (double)o->lr * lamb_ratio(o, &part[i]), 0, err);
+	return rc == 0 ? optim_flush(&l, err) : rc;
 }
 
 static double lars_ratio(const struct dt_optim *o, const struct whole_part *p)
@@ -96,19 +95,14 @@ static double lars_ratio(const struct dt_optim *o, const struct whole_part *p)
 static int lars(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
 		const struct whole_ranks *ranks, struct dt_err *err)
 {
+	struct optim_list l = {.dev = dev, .o = *o};
 	int rc = o->trust > 0 ? 0 : norms(dev, part, n, ranks, err);
 
 	for (int i = 0; i < n && rc == 0; i++) {
-		struct dt_optim each = *o;
-
-		each.weight_decay = part[i].decay;
-		each.trust = (float)lars_ratio(o, &part[i]);
-		if (part[i].p.data)
-			rc = check(dev->ops->optim_step(dev, &each, part[i].copy, part[i].p, part[i].g,
-							part[i].state[0], DT_NONE),
-				   err);
+		l.o.trust = (float)lars_ratio(o, &part[i]);
+		rc = add(&l, &part[i], part[i].copy, err);
 	}
-	return rc;
+	return rc == 0 ? optim_flush(&l, err) : rc;
 }
 
 /* R or C, n numbers, take in the sums of a step; *ret: the sum of them. room [n]: where the host cannot reach
@@ -175,6 +169,7 @@ static int adafactor(struct dt_dev *dev, const struct dt_optim *o, struct whole_
 		     const struct whole_ranks *ranks, struct dt_err *err)
 {
 	const double rho = fmin((double)o->lr, 1 / sqrt((double)o->t));
+	struct optim_list l = moves(dev);
 	int64_t room = 0;
 	double *sums;
 	int rc;
@@ -200,8 +195,10 @@ static int adafactor(struct dt_dev *dev, const struct dt_optim *o, struct whole_
 		const double size = (double)part[i].numel, rms = sqrt(part[i].sums[1] / size);
 		const double alpha = fmax(ADAFACTOR_EPS2, sqrt(part[i].sums[0] / size)) * rho / fmax(1, rms);
 
-		rc = move(dev, &part[i], alpha, (double)part[i].decay * (double)o->lr / alpha, err);
+		rc = add_move(&l, &part[i], alpha, (double)part[i].decay * (double)o->lr / alpha, err);
 	}
+	if (rc == 0)
+		rc = optim_flush(&l, err);
 	free(sums);
 	return rc;
 }
@@ -242,32 +239,28 @@ int whole_orthogonal(struct dt_dev *dev, struct dt_tensor x, float *room, struct
 static int muon(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
 		const struct whole_ranks *ranks, struct dt_err *err)
 {
+	struct optim_list matrices = {.dev = dev, .o = *o}, rest = matrices, moved = moves(dev);
 	int rc = 0;
 
+	rest.o.kind = DT_OPTIM_ADAMW;
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = part[i].adapted ? add(&matrices, &part[i], DT_NONE, err)
+				     : add(&rest, &part[i], part[i].copy, err);
+	if (rc == 0)
+		rc = optim_flush(&matrices, err);
+	if (rc == 0)
+		rc = optim_flush(&rest, err);
 	for (int i = 0; i < n && rc == 0; i++) {
-		struct whole_part *p = &part[i];
-		struct dt_optim each = *o;
+		const struct whole_part *p = &part[i];
 		const double scale = 0.2 * sqrt((double)p->longer);
 
-		each.weight_decay = p->decay;
-		if (!p->adapted) {
-			each.kind = DT_OPTIM_ADAMW;
-			if (p->p.data)
-				rc = check(dev->ops->optim_step(dev, &each, p->copy, p->p, p->g, p->state[0],
-								p->state[1]),
-					   err);
+		if (!p->adapted)
 			continue;
-		}
-		if (p->p.data)
-			rc = check(
-				dev->ops->optim_step(dev, &each, DT_NONE, p->p, p->g, p->state[0], DT_NONE),
-				err);
+		rc = ranks->orthogonal(ranks->arg, part, i, err);
 		if (rc == 0)
-			rc = ranks->orthogonal(ranks->arg, part, i, err);
-		if (rc == 0)
-			rc = move(dev, p, (double)o->lr * scale, (double)p->decay / scale, err);
+			rc = add_move(&moved, p, (double)o->lr * scale, (double)p->decay / scale, err);
 	}
-	return rc;
+	return rc == 0 ? optim_flush(&moved, err) : rc;
 }
 
 int whole_step(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,

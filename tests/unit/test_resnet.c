@@ -188,8 +188,7 @@ static double train(struct net *n, int64_t batch)
 	n->x.training = n->x.loss_backward = true;
 	n->x.loss_scale = 1 / (float)batch;
 	n->x.loss_sum = 0;
-	for (int u = 0; u < n->local->nunit; u++)
-		assert_int_equal(dt_exec_zero_grads(&n->x, u, &err), 0);
+	assert_int_equal(dt_exec_zero_grads(&n->x, 0, n->local->nunit, &err), 0);
 	for (int64_t b = 0; b < batch; b += n->run.microbatch) {
 		n->x.accumulate = n->x.accumulate_head = b > 0;
 		put_images(n, b);
