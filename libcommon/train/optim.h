@@ -32,8 +32,8 @@ int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err);
 typedef int optim_update_fn(struct trainer *t, int i, struct optim_list *l, int64_t first, int64_t n,
 			    void *arg, struct dt_err *err);
 /*
- * Every element by itself, of those that the rank of `of` updates, with its weight decay and rate, by the rule
- * of l on its device.
+ * Every element by itself, of those that the rank of `of` updates, with its weight decay and rate, by the
+ * rule of l on its device.
  */
 int optim_each(struct trainer *t, struct optim_list *l, double lr, const struct dt_states *of,
 	       optim_update_fn *part, void *arg, struct dt_err *err);
