@@ -226,6 +226,25 @@ counts_agree() { # file file
     agrees tail.jsonl rest.jsonl 1e-12
 }
 
+# Launches of a kernel that the second step of a run makes.
+launches() { # kernel options...
+    local kernel=$1 steps
+    shift
+    for steps in 1 2; do
+        DT_EMULATED_LAUNCHES=launches-$steps emulated --model deep.json "${common[@]}" --steps $steps "$@" >/dev/null
+    done
+    echo $(($(grep -cx "$kernel" launches-2) - $(grep -cx "$kernel" launches-1)))
+}
+
+@test "a step on the emulated card zeroes gradients by one launch, and updates 196 parameters by a few" {
+    need_emulation
+    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 16, n_layer: 12, n_head: 2, n_positions: 16}' >deep.json
+    [ "$(launches fill_kernel)" -eq 1 ]
+    [ "$(launches optim_kernel)" -eq 5 ]
+    [ "$(launches optim_kernel --optimizer lamb)" -eq 10 ] # directions, then moves along them
+    [ "$(launches optim_blocks_kernel --optimizer adamw8bit)" -eq 9 ]
+}
+
 mpi_here() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none

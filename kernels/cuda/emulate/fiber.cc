@@ -359,6 +359,16 @@ long dt_emu_launches(void)
 	return launched;
 }
 
+/* The name of a launch to the file of DT_EMULATED_LAUNCHES, a line each. */
+static void note(const char *name)
+{
+	static const char *const path = getenv("DT_EMULATED_LAUNCHES");
+	static FILE *const f = path ? fopen(path, "w") : NULL;
+
+	if (path && (!f || fprintf(f, "%s\n", name) < 0 || fflush(f) != 0))
+		dt_emu_die("DT_EMULATED_LAUNCHES cannot be written");
+}
+
 static uint64_t blocks_of(dim3 grid)
 {
 	return (uint64_t)grid.x * grid.y * grid.z;
@@ -391,6 +401,7 @@ int dt_emu_run(const struct dt_emu_launch *l)
 	dt_emu_open_memory(true);
 	launched++;
 	kernel_name = l->name;
+	note(l->name);
 	body_fn = l->body;
 	body_arg = l->arg;
 	gridDim = grid;
