@@ -1,8 +1,9 @@
 /*
  * Ops on a device beside what the device can do in the same run: tokens drawn where the logits lie, a linear
- * layer with its activation beside the two ops it replaces, and attention.
+ * layer with its activation beside the two ops it replaces, attention, and updates of many parameters.
  *
- *   build/bench/device [DEVICE [SECONDS [OP]]]      cpu, cuda, cuda:N; OP: draws, gelu, attention
+ *   build/bench/device [DEVICE [SECONDS [OP]]]      cpu, cuda, cuda:N; OP: draws, gelu,
+ *   attention or updates
  */
 #include "base/table.h"
 #include "kernels/ops.h"
@@ -180,6 +181,65 @@ static void attention(int64_t batch, int64_t seq, int64_t heads, int64_t kv, int
 	dt_dev_free(dev, lse.data);
 }
 
+/* Part after part. */
+static int alone(const struct dt_optim *o, const struct dt_optim_parts *l)
+{
+	int rc = 0;
+
+	for (int i = 0; i < l->n && rc == 0; i++) {
+		const struct dt_optim_part *q = &l->part[i];
+
+		rc = dev->ops->optim_step(dev, o, q->copy, q->p, q->g, q->s1, q->s2);
+	}
+	return rc;
+}
+
+enum { PARTS = 16, LAYERS = 12 };
+
+/* AdamW over layers of GPT-2 124M, whose 4 matrices of attention and 2 of the MLP have biases: 30 bytes each. */
+static void updates(int layers)
+{
+	const struct dt_optim o = {DT_OPTIM_ADAMW, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 10, 0};
+	const int64_t d = 768, m = 4 * d * d,
+		      sizes[PARTS] = {d, d, d * d, d, d * d, d, d * d, d, d * d, d, d, d, m, 4 * d, m, d},
+		      n = layers * (12 * d * d + 13 * d);
+	struct dt_tensor copy = tensor(DT_BF16, 1, n, 1), f[4];
+	struct dt_optim_part part[PARTS * LAYERS];
+	const struct dt_optim_parts l = {PARTS * layers, part};
+	double t;
+	int k = 0;
+
+	for (int i = 0; i < 4; i++)
+		f[i] = tensor(DT_F32, 1, n, 1);
+	need(dev->ops->fill(dev, f[3], 1), "fill");
+	for (int64_t at = 0; k < l.n; at += sizes[k++ % PARTS]) {
+		const int64_t some = sizes[k % PARTS];
+		float *p[4];
+
+		for (int i = 0; i < 4; i++)
+			p[i] = (float *)f[i].data + at;
+		part[k] = (struct dt_optim_part){dt_t1((uint16_t *)copy.data + at, DT_BF16, some),
+						 dt_t1(p[0], DT_F32, some),
+						 dt_t1(p[1], DT_F32, some),
+						 dt_t1(p[2], DT_F32, some),
+						 dt_t1(p[3], DT_F32, some),
+						 1e-4f,
+						 some > 4 * d ? 0.1f : 0,
+						 0};
+	}
+	TIME(t, 3, dev->ops->optim_step(dev, &o, copy, f[0], f[1], f[2], f[3]));
+	row("optim_step", "adamw, all at once", t, 30 * (double)n / t, "GB/s",
+	    30 * (double)n / t / read_rate);
+	TIME(t, 3, dev->ops->optim_steps(dev, &o, &l));
+	row("optim_steps", "a list of its parameters", t, 30 * (double)n / t, "GB/s",
+	    30 * (double)n / t / read_rate);
+	TIME(t, 3, alone(&o, &l));
+	row("optim_step", "one after another", t, 30 * (double)n / t, "GB/s", 30 * (double)n / t / read_rate);
+	dt_dev_free(dev, copy.data);
+	for (int i = 0; i < 4; i++)
+		dt_dev_free(dev, f[i].data);
+}
+
 static bool wanted(const char *op, const char *only)
 {
 	return !only || !strcmp(op, only);
@@ -218,6 +278,8 @@ int main(int argc, char **argv)
 			attention(4, 4096, 32, 8, 128);
 		}
 	}
+	if (wanted("updates", only))
+		updates(kind == DT_DEV_CPU ? 1 : LAYERS);
 	dt_table_print(table, stdout);
 	dt_table_free(table);
 	dt_dev_close(dev);
