@@ -196,7 +196,7 @@ static int alone(const struct dt_optim *o, const struct dt_optim_parts *l)
 
 enum { PARTS = 16, LAYERS = 12 };
 
-/* AdamW over layers of GPT-2 124M, whose 4 matrices of attention and 2 of the MLP have biases: 30 bytes each. */
+/* AdamW over layers of GPT-2 124M, six matrices and their biases and two norms each: 30 bytes an element. */
 static void updates(int layers)
 {
 	const struct dt_optim o = {DT_OPTIM_ADAMW, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 10, 0};
