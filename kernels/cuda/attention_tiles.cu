@@ -146,14 +146,10 @@ DT_DEVICE void fetch_q(uint16_t *q, const struct paged &a, const struct slice &i
 	dt_cp_commit();
 }
 
-/* The warp's keys and values from key j on, on their way by a group of copies each. */
-template <int D>
-DT_DEVICE void fetch_keys(uint16_t *k, uint16_t *v, const struct paged &a, const struct slice &is, int64_t j,
-			  int64_t end, int64_t kv)
+/* Rows of the cache that this lane's two of the warp's keys from key j on have. */
+DT_DEVICE void rows_at(int64_t (&row)[2], bool (&there)[2], const struct paged &a, const struct slice &is,
+		       int64_t j, int64_t end)
 {
-	int64_t row[2];
-	bool there[2];
-
 	DT_UNROLL
 	for (int i = 0; i < 2; i++) {
 		const int64_t key = j + 32 * i + (int)threadIdx.x % 32;
@@ -161,6 +157,13 @@ DT_DEVICE void fetch_keys(uint16_t *k, uint16_t *v, const struct paged &a, const
 		there[i] = key >= is.first && key <= end;
 		row[i] = there[i] ? cache_row(a, is.seq, key) : 0;
 	}
+}
+
+/* The warp's keys and values, on their way by a group of copies each. */
+template <int D>
+DT_DEVICE void fetch_keys(uint16_t *k, uint16_t *v, const struct paged &a, const int64_t (&row)[2],
+			  bool (&there)[2], int64_t kv)
+{
 	fetch<D>(k, a.k, a, row, kv, there);
 	fetch<D>(v, a.v, a, row, kv, there);
 }
@@ -209,9 +212,12 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 	const int64_t kv = blockIdx.z / chunks, head = kv * group + blockIdx.z % chunks * ROWS;
 	const int64_t base = (int64_t)blockIdx.x * PART;
 	float s[8][4], o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0};
+	int64_t row[2];
 	int first[2], last[2];
+	bool there[2];
 	struct slice is;
 
+	dt_let_next();
 	if (!slice_of(is, a))
 		return;
 	is.each = group - (int)blockIdx.z % chunks * ROWS;
@@ -220,7 +226,6 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 
 	if (base > end || base + PART <= is.first)
 		return;
-	fetch_q<D>(q, a, is, head);
 	seen_by(first, last, a, is);
 	DT_UNROLL
 	for (int i = 0; i < D / 2; i++)
@@ -232,9 +237,12 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 
 	while (j + KEYS <= is.first)
 		j += W * KEYS;
+	rows_at(row, there, a, is, j < stop ? j : base, end);
+	dt_wait_before();
+	fetch_q<D>(q, a, is, head);
 	/* The first keys are asked for before q is waited for: a step of one token waits for memory once. */
 	if (j < stop) {
-		fetch_keys<D>(k, v, a, is, j, end, kv);
+		fetch_keys<D>(k, v, a, row, there, kv);
 		dt_cp_wait<2>();
 	} else {
 		dt_cp_wait<0>();
@@ -250,8 +258,10 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 		dt_attn_gather<T, D>(o, s, v);
 		__syncwarp(); /* before the next keys come */
 		j += W * KEYS;
-		if (j < stop)
-			fetch_keys<D>(k, v, a, is, j, end, kv);
+		if (j < stop) {
+			rows_at(row, there, a, is, j, end);
+			fetch_keys<D>(k, v, a, row, there, kv);
+		}
 	}
 	__syncthreads();
 	struct found<D> *f = (struct found<D> *)dt_shared();
@@ -283,8 +293,9 @@ int dt_paged_tiles(const struct dt_cuda *c, struct paged a)
 	const dim3 grid((unsigned)a.parts, (unsigned)(dt_ceil_div(a.rows, a.tokens) + a.nseq),
 			(unsigned)(a.kv_heads * dt_ceil_div(group, ROWS)));
 
-	return DT_LAUNCH(c,
-			 (a.tq == DT_BF16 ? kernel_of<struct dt_bf16>(a.d) : kernel_of<struct dt_f16>(a.d)),
-			 grid, (unsigned)(256 / d * 32), smem, a);
+	return DT_LAUNCH_EARLY(
+		c, a.rows <= DT_FEW_ROWS,
+		(a.tq == DT_BF16 ? kernel_of<struct dt_bf16>(a.d) : kernel_of<struct dt_f16>(a.d)), grid,
+		(unsigned)(256 / d * 32), smem, a);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

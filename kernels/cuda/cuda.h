@@ -16,6 +16,19 @@ extern "C" {
 
 #include <errno.h>
 
+/*
+ * A norm (rmsnorm.h) that a recorded step still owes: rows of x, with weight w, into y. It is made in front of
+ * the product that reads y, if that is the next op, else before whatever comes next.
+ */
+struct dt_late_norm {
+	void *y; /* NULL: none */
+	const void *x, *w;
+	int t, tw; /* of x and y; of w */
+	int64_t rows, n;
+	float eps;
+	bool plus_one;
+};
+
 struct dt_cuda {
 	int index;
 	void *stream;
@@ -23,7 +36,6 @@ struct dt_cuda {
 	char isa[80]; /* "sm_90, NVIDIA H200" */
 	int32_t *bad; /* on the card: not 0 once a kernel met an index out of range */
 	int32_t *bad_host;
-	int32_t *done; /* on the card: blocks of a launch whose last one goes on; 0 between launches */
 	char *scratch; /* on the card */
 	size_t scratch_n;
 	char *tables;	   /* on the card, what dt_cuda_tables was given last */
@@ -33,15 +45,21 @@ struct dt_cuda {
 	bool tables_busy;
 	const char *given, *given_there; /* dt_dev_tables; NULL: none */
 	size_t given_n;
-	bool recording;	      /* between dt_graph_begin and _end: nothing may be allocated */
+	bool recording; /* between dt_graph_begin and _end: nothing may be allocated */
+	struct dt_late_norm late;
 	struct dt_blas *blas; /* NULL: products are our own */
 	char *padded;	      /* on the card: operands of a product with their rows 16 bytes apart */
 	size_t padded_n;
 	struct dt_dnn *dnn; /* NULL: there are no convolutions */
 };
 
-/* scratch.c. The device's state, its card made this thread's. NULL: the card is gone. */
+/*
+ * scratch.c. The device's state, its card made this thread's, nothing owed. NULL: the card is gone. enter_late:
+ * for ops that take what is owed, or call dt_cuda_settle, a call without effect where nothing is.
+ */
 struct dt_cuda *dt_cuda_enter(struct dt_dev *dev);
+struct dt_cuda *dt_cuda_enter_late(struct dt_dev *dev);
+int dt_cuda_settle(struct dt_cuda *c); /* rmsnorm.cu */
 /* At least n bytes on the card, 256-byte aligned, until the next call. NULL: out of memory. */
 void *dt_cuda_scratch(struct dt_dev *dev, size_t n);
 

@@ -19,7 +19,6 @@ static void cuda_close(struct dt_dev *dev)
 	dt_gpu_free(c->tables);
 	dt_gpu_host_free(c->tables_host);
 	dt_gpu_free(c->bad);
-	dt_gpu_free(c->done);
 	dt_gpu_host_free(c->bad_host);
 	if (c->tables_read)
 		dt_gpu_event_close(c->tables_read);
@@ -41,9 +40,7 @@ static int begin(struct dt_cuda *c)
 	    (rc = dt_gpu_stream_open(&c->stream)) < 0 || (rc = dt_gpu_event_open(&c->tables_read)) < 0 ||
 	    (rc = dt_gpu_alloc((void **)&c->bad, sizeof *c->bad)) < 0 ||
 	    (rc = dt_gpu_host_alloc((void **)&c->bad_host, sizeof *c->bad_host)) < 0 ||
-	    (rc = dt_gpu_set(c->bad, 0, sizeof *c->bad, c->stream)) < 0 ||
-	    (rc = dt_gpu_alloc((void **)&c->done, sizeof *c->done)) < 0 ||
-	    (rc = dt_gpu_set(c->done, 0, sizeof *c->done, c->stream)) < 0)
+	    (rc = dt_gpu_set(c->bad, 0, sizeof *c->bad, c->stream)) < 0)
 		return rc;
 	snprintf(c->isa, sizeof c->isa, "sm_%d%d, %s", c->info.major, c->info.minor, c->info.name);
 	rc = dt_blas_open(&c->blas);

@@ -32,6 +32,31 @@ static inline void dt_launch_room(const void *kernel, size_t smem)
 		(void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
 }
 
+/*
+ * A launch whose blocks, where `early`, may begin while the one before it in the stream still runs, in a recorded
+ * step on sm_90 and later (programmatic dependent launch). Its kernel calls dt_wait_before before it reads or writes what any
+ * other launch of the step writes; weights and the step's tables none does.
+ */
+template <class... P, class... A>
+static inline int dt_launch_early(const struct dt_cuda *c, bool early, void (*kernel)(P...), dim3 grid,
+				  unsigned block, size_t smem, const A &...args)
+{
+	cudaLaunchAttribute at = {};
+	cudaLaunchConfig_t l = {};
+
+	at.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	at.val.programmaticStreamSerializationAllowed = 1;
+	l.gridDim = grid;
+	l.blockDim = block;
+	l.dynamicSmemBytes = smem;
+	l.stream = (cudaStream_t)c->stream;
+	l.attrs = &at;
+	l.numAttrs = early && c->recording && c->info.major >= 9;
+	dt_launch_room((const void *)kernel, smem);
+	return cudaLaunchKernelEx(&l, kernel, args...) == cudaSuccess ? 0 : -EIO;
+}
+#define DT_LAUNCH_EARLY dt_launch_early
+
 static __device__ __forceinline__ char *dt_shared(void)
 {
 	extern __shared__ uint4 dt_shared_memory[];
@@ -43,14 +68,34 @@ static __device__ __forceinline__ char *dt_shared(void)
 
 #define DT_LAUNCH(c, kernel, grid, block, smem, ...)                                                         \
 	dt_emu_start((c)->stream, #kernel, kernel, grid, block, smem, __VA_ARGS__)
-#define dt_touch dt_emu_touch
+#define DT_LAUNCH_EARLY(c, early, ...) DT_LAUNCH(c, __VA_ARGS__)
+#define dt_touch		       dt_emu_touch
 #define DT_UNROLL
 #define DT_UNROLL_BY(n)
 #define dt_shared dt_emu_shared
 #endif
 
+/* Rows of a step whose launches begin early. Products of more are the library's, which do not. */
+#define DT_FEW_ROWS 4
+
 #define DT_DEVICE static __device__ __forceinline__
 #define DT_ALL	  0xffffffffu
+
+/* Of DT_LAUNCH_EARLY's kernels: all launches before this one have ended, and what they wrote is seen. */
+DT_DEVICE void dt_wait_before(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The next launch may begin, if it is DT_LAUNCH_EARLY's, once every block has come here or has ended. */
+DT_DEVICE void dt_let_next(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 
 /* dtype.h's conversions, which are one instruction here. */
 DT_DEVICE float dt_f16_wide(uint16_t h)
@@ -172,16 +217,16 @@ template <int V> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r
 	}
 }
 
-/* 16 bytes that are read once, past the first cache. */
+/* 16 bytes that are read once, past the first cache. What is behind dt_wait_before stays behind it. */
 DT_DEVICE uint4 dt_once(const void *p)
 {
 	dt_touch(p, 16);
 #ifdef __CUDA_ARCH__
 	uint4 u;
 
-	asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-	    : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
-	    : "l"(p));
+	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+		     : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
+		     : "l"(p));
 	return u;
 #else
 	return *(const uint4 *)p;

@@ -104,20 +104,37 @@ static int round_rows(struct dt_dev *dev, const struct dt_cuda *c, struct round_
 /* One call: all parts of w, or of the set whose weights have parts like those of w. */
 struct job {
 	struct dt_dev *dev;
-	const struct dt_cuda *c;
+	struct dt_cuda *c;
 	struct dt_tensor y, x, bias;
 	const struct dt_packed *w;
 	const struct dt_packed_set *of;
 	const struct dt_meet *meet;
 	int gate;
-	struct tail tail;
+	struct residual add;
 	struct round_job round;
 };
 
 /* Whether what follows on results is part of the launch, which only products by rows have. */
 static bool goes_on(const struct job &j)
 {
-	return j.gate || j.tail.done;
+	return j.gate || j.add.sum;
+}
+
+#define FRONT (32 << 10) /* bytes of shared memory that rows of a norm in front may take */
+
+/* The norm that is owed, if it is x's and the launch that is next can make it (`can`); else it is made now. */
+static int take_late(const struct job &j, bool can, struct dt_late_norm *ret)
+{
+	struct dt_late_norm *a = &j.c->late;
+	const size_t row = (size_t)(a->n * dt_dtype_size((enum dt_dtype)a->t));
+
+	*ret = {};
+	if (!a->y || !can || j.of || a->y != j.x.data || a->t != (int)j.x.dtype || a->n != j.w->k ||
+	    a->rows != dt_rows(j.x) || 4 * row > FRONT)
+		return dt_cuda_settle(j.c);
+	*ret = *a;
+	a->y = NULL;
+	return 0;
 }
 
 static struct dt_sorted set_of(const struct job &j, int i)
@@ -134,10 +151,11 @@ static int multiply_numbers(struct job &j, int i, int *taken)
 {
 	const struct dt_packed_part *p = &j.w->part[i];
 	const int tw = p->format == DT_FMT_F32 ? DT_F32 : DT_BF16;
-	struct numbers a = {p->data,   j.x.data,     j.bias.data,  j.y.data,	 tw,
-			    j.x.dtype, j.y.dtype,    j.bias.dtype, p->rows,	 dt_rows(j.y),
-			    j.w->k,    dt_cols(j.y), p->first,	   set_of(j, i), {},
-			    0,	       j.gate,	     j.tail};
+	struct numbers a = {p->data,  j.x.data,	    j.bias.data, j.y.data,
+			    tw,	      j.x.dtype,    j.y.dtype,	 j.bias.dtype,
+			    p->rows,  dt_rows(j.y), j.w->k,	 dt_cols(j.y),
+			    p->first, set_of(j, i), {},		 0,
+			    j.gate,   j.add,	    {}};
 
 	if (j.gate && j.w->nparts == 1)
 		halve(a);
@@ -147,6 +165,10 @@ static int multiply_numbers(struct job &j, int i, int *taken)
 		*taken = take_beside(a, j.w, i);
 	if ((goes_on(j) && !fast) || (j.gate && a.nmore != 1))
 		return -ENOTSUP;
+	const int rc = take_late(j, fast, &a.front);
+
+	if (rc < 0)
+		return rc;
 	if (by_rows)
 		return dt_number_rows(j.c, a);
 	if (j.of)
@@ -162,13 +184,11 @@ static int multiply_quants(struct job &j, int i, int *taken)
 	const struct dt_quant_shape *s = dt_quant_shape(p->format);
 	const struct dt_sorted set = set_of(j, i);
 	const int64_t m = dt_rows(j.y);
-	const bool by_rows = quants_by_rows(m, set);
-	int rc = 0;
+	const bool by_rows = quants_by_rows(m, set), wants = dt_quant_wants_x(m, set);
+	int rc;
 
 	if (goes_on(j) && !by_rows)
 		return -ENOTSUP;
-	if (!j.round.q && dt_quant_wants_x(m, set) && (rc = round_rows(j.dev, j.c, &j.round)) < 0)
-		return rc;
 	struct quant a = {p->data,
 			  p->panel_bytes,
 			  p->format,
@@ -184,8 +204,8 @@ static int multiply_quants(struct job &j, int i, int *taken)
 			  j.x.data,
 			  j.x.dtype,
 			  dt_aligned(j.x.data),
-			  j.round.q,
-			  j.round.b,
+			  NULL,
+			  NULL,
 			  j.y.data,
 			  j.bias.data,
 			  j.y.dtype,
@@ -194,33 +214,38 @@ static int multiply_quants(struct job &j, int i, int *taken)
 			  {},
 			  0,
 			  j.gate,
-			  j.tail};
+			  j.add,
+			  {}};
 
 	if (!j.of && by_rows)
 		*taken = take_beside(a, j.w, i);
 	if (j.gate && a.nmore != 1)
 		return -ENOTSUP;
+	rc = take_late(j, by_rows && !wants && a.fast, &a.front);
+	if (rc == 0 && !j.round.q && wants)
+		rc = round_rows(j.dev, j.c, &j.round);
+	if (rc < 0)
+		return rc;
+	a.q = j.round.q;
+	a.x = j.round.b;
 	return by_rows ? dt_quant_rows(j.c, a) : dt_quant_tiles(j.c, a);
 }
 
 /*
- * Each row of y with w, or with the weight of the set that it meets. gate: 0, or 1 + f of packed_gated; norm:
- * what follows on all results, or NULL. -ENOTSUP, and nothing is written: rows or formats do not suit one of
- * these.
+ * Each row of y with w, or with the weight of the set that it meets. gate: 0, or 1 + f of packed_gated; add:
+ * what results are added to. -ENOTSUP, and nothing is written: rows or formats do not suit one of these.
  */
 static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		    struct dt_tensor bias, const struct dt_packed_set *of, const struct dt_meet *meet,
-		    int gate, const struct dt_norm_forward *norm)
+		    int gate, struct residual add)
 {
-	const struct dt_cuda *c = dt_cuda_enter(dev);
+	struct dt_cuda *c = dt_cuda_enter_late(dev);
 	const bool moved = of && meet->used;
-	struct job j = {dev, c, y, x, bias, w, of, meet, gate, {}, {}};
+	struct job j = {dev, c, y, x, bias, w, of, meet, gate, add, {}};
 	int rc = 0;
 
 	if (!c)
 		return -ENODEV;
-	if (norm)
-		j.tail = {*norm, c->done};
 	j.round = {NULL,
 		   NULL,
 		   x.data,
@@ -242,13 +267,13 @@ static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 int dt_cuda_packed_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			  const struct dt_packed *w, struct dt_tensor bias)
 {
-	return multiply(dev, y, x, w, bias, NULL, NULL, 0, NULL);
+	return multiply(dev, y, x, w, bias, NULL, NULL, 0, {});
 }
 
 int dt_cuda_packed_gated(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			 const struct dt_packed *w, struct dt_tensor bias, enum dt_act_fn f)
 {
-	return multiply(dev, y, x, w, bias, NULL, NULL, 1 + (int)f, NULL);
+	return multiply(dev, y, x, w, bias, NULL, NULL, 1 + (int)f, {});
 }
 
 int dt_cuda_step_norm(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum, struct dt_tensor delta,
@@ -256,20 +281,23 @@ int dt_cuda_step_norm(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor s
 		      struct dt_tensor bias, struct dt_tensor g, bool plus_one, float eps)
 {
 	const int64_t rows = dt_rows(delta), n = dt_cols(delta);
-	const struct dt_norm_forward norm = {y.data,  sum.data,	 NULL,	   NULL, x.data, delta.data,
-					     g.data,  NULL,	 x.dtype,  rows, n,	 eps,
-					     g.dtype, {1, n, 0}, plus_one, NULL, false};
+	struct dt_cuda *c = (struct dt_cuda *)dev->impl;
+	int rc;
 
 	if (w->nparts != 1 || !dt_by_8(n, y.data, sum.data, x.data, delta.data, g.data))
 		return -ENOTSUP;
-	return multiply(dev, delta, in, w, bias, NULL, NULL, 0, &norm);
+	rc = multiply(dev, delta, in, w, bias, NULL, NULL, 0, {x.data, sum.data, x.dtype});
+	if (rc < 0)
+		return rc;
+	c->late = {y.data, sum.data, g.data, x.dtype, g.dtype, rows, n, eps, plus_one};
+	return c->recording ? 0 : dt_cuda_settle(c);
 }
 
 /* All weights of the set in one launch a part. */
 int dt_cuda_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			      const struct dt_packed_set *s, const struct dt_meet *meet)
 {
-	return multiply(dev, y, x, s->w[0], DT_NONE, s, meet, 0, NULL);
+	return multiply(dev, y, x, s->w[0], DT_NONE, s, meet, 0, {});
 }
 
 struct embed {

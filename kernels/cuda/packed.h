@@ -6,7 +6,7 @@
 #define DT_KERNELS_CUDA_PACKED_H
 
 #include "kernels/cuda/act.h"
-#include "kernels/cuda/norm_tail.h"
+#include "kernels/cuda/norm_front.h"
 #include "kernels/cuda/sorted.h"
 
 /* A block of a row of x. */
@@ -22,10 +22,11 @@ struct beside {
 	int64_t rows, first;
 };
 
-/* What the last block of a launch does with all its results. */
-struct tail {
-	struct dt_norm_forward norm; /* rows 0: nothing */
-	int32_t *done;
+/* Results are added to x too: sum, which may be x. */
+struct residual {
+	const void *x;
+	void *sum; /* NULL: they are not */
+	int t;
 };
 
 struct quant {
@@ -45,7 +46,8 @@ struct quant {
 	struct beside more[DT_BESIDE];
 	int nmore;
 	int gate; /* 0: none; 1 + f: of the two parts, y = f(first) second */
-	struct tail tail;
+	struct residual add;
+	struct dt_late_norm front; /* raw is what it makes */
 };
 
 DT_DEVICE uint32_t word_at(const void *p)
@@ -278,7 +280,8 @@ struct numbers {
 	struct dt_sorted set; /* then w is not looked at */
 	struct beside more[DT_BESIDE];
 	int nmore, gate; /* as in quant */
-	struct tail tail;
+	struct residual add;
+	struct dt_late_norm front; /* x is what it makes */
 };
 
 /* Blocks of threads for all parts, `each` rows a block. */
@@ -308,33 +311,16 @@ template <class J> DT_DEVICE struct beside part_of(const J &a, const void *w, in
 	return p;
 }
 
-/* Every thread of every block comes here at its end; scratch: 128 bytes of shared memory or more, free. */
-DT_DEVICE void after_all(const struct tail &t, float *scratch)
+/* What the result in this place is to be added to. */
+template <class J> DT_DEVICE float residual_at(const J &a, const struct beside &p, int64_t row, int64_t col)
 {
-	int32_t *last = (int32_t *)scratch;
-
-	if (t.norm.rows == 0)
-		return;
-	__threadfence(); /* what this block has written, before it is counted */
-	__syncthreads();
-	if (threadIdx.x == 0) {
-		*last = atomicAdd(t.done, 1) == (int32_t)(gridDim.x * gridDim.y) - 1;
-		if (*last)
-			*t.done = 0;
-	}
-	__syncthreads();
-	const bool goes_on = *last != 0;
-
-	__syncthreads();
-	if (!goes_on)
-		return;
-	__threadfence();
-	dt_norm_tail(t.norm, scratch);
+	return a.add.sum ? dt_ld1(a.add.x, a.add.t, row * a.ld + p.first + col) : 0;
 }
 
-/* A sum of part p with its bias; with a gate the sum of the part before it as well. */
+/* A sum of part p with its bias; with a gate the sum of the part before it as well. to: residual_at. */
 template <class J>
-DT_DEVICE void finish(const J &a, const struct beside &p, int64_t row, int64_t col, float s, float gate)
+DT_DEVICE void finish(const J &a, const struct beside &p, int64_t row, int64_t col, float s, float gate,
+		      float to)
 {
 	float slope;
 
@@ -342,6 +328,8 @@ DT_DEVICE void finish(const J &a, const struct beside &p, int64_t row, int64_t c
 		s += dt_ld1(a.bias, a.tb, p.first + col);
 	if (a.gate == 0) {
 		dt_st1(a.y, a.ty, row * a.ld + p.first + col, s);
+		if (a.add.sum)
+			dt_st1(a.add.sum, a.add.t, row * a.ld + p.first + col, to + dt_rounded(s, a.ty));
 		return;
 	}
 	if (a.bias)
@@ -376,7 +364,7 @@ DT_DEVICE bool tile_of(const J &a, int64_t t, int64_t *row, int64_t *end, const 
 
 /*
  * packed_numbers.cu: all rows of x, with bits that do not depend on how many there are. Parts beside the
- * first, gates and a tail only where dt_numbers_fast.
+ * first, gates, residuals and norms in front only where dt_numbers_fast.
  */
 static inline bool dt_numbers_fast(const struct numbers &a)
 {

@@ -28,11 +28,11 @@ template <int F, int M> struct piece {
 	struct xblock b[M];
 };
 
-/* Eight elements of x, not yet looked at; zeros where there are none. */
-DT_DEVICE void bring_raw(struct four (&x)[2], const struct quant &a, int64_t row, int64_t b, int quad)
+/* Eight elements of a row of x, not yet looked at; zeros where there are none. */
+DT_DEVICE void bring_raw(struct four (&x)[2], const struct quant &a, const char *row, int64_t b, int quad)
 {
 	const int size = a.tx == DT_F32 ? 4 : 2;
-	const char *from = (const char *)a.raw + (row * a.blocks * DT_QK + b * DT_QK + quad * 8) * size;
+	const char *from = row + (b * DT_QK + quad * 8) * size;
 
 	x[0] = x[1] = four{{0, 0, 0, 0}};
 	if (b >= a.blocks)
@@ -86,9 +86,10 @@ DT_DEVICE void round_raw(struct four (&x)[2], struct xblock &b, int tx)
 		x[i / 4].w[i % 4] = __shfl_sync(DT_ALL, own[i % 2], (int)threadIdx.x % 32 / 4 * 4 + i / 2);
 }
 
+/* Block b of k of a panel. */
 template <int F, int M>
-DT_DEVICE void bring(struct piece<F, M> &p, const struct quant &a, const uint8_t *panel, int64_t b, int quad,
-		     int64_t row0, int64_t end, int64_t from)
+DT_DEVICE void bring_w(struct piece<F, M> &p, const struct quant &a, const uint8_t *panel, int64_t b,
+		       int quad)
 {
 	const bool in = b < a.blocks;
 
@@ -98,13 +99,29 @@ DT_DEVICE void bring(struct piece<F, M> &p, const struct quant &a, const uint8_t
 			p.w[v] = four_of(dt_once(panel + b * a.quants + v * 64 + quad * 16));
 	if (in)
 		p.s = scales_at(F, scales_of(a, panel, b), supers_of(a, panel, b), quad);
+}
+
+/* Rows of x that a block of threads meets: [row0, end), of which the first lies at raw where M is small. */
+struct few {
+	int64_t row0, end;
+	const char *raw;
+};
+
+/* Block b of k of M of them. */
+template <int F, int M>
+DT_DEVICE void bring_x(struct piece<F, M> &p, const struct quant &a, const struct few &x, int64_t b, int quad)
+{
+	const bool in = b < a.blocks;
+
 	DT_UNROLL
 	for (int i = 0; i < M; i++) {
-		const int64_t row = dt_min64(row0 + i, end - 1);
+		const int64_t row = dt_min64(x.row0 + i, x.end - 1);
 		const int8_t *q = a.q + (row * a.blocks + b) * DT_QK;
 
 		if (piece<F, M>::raw) {
-			bring_raw(p.x[i], a, from + row - row0, b, quad);
+			bring_raw(p.x[i], a,
+				  x.raw + (row - x.row0) * a.blocks * DT_QK * (a.tx == DT_F32 ? 4 : 2), b,
+				  quad);
 		} else if (in) {
 			p.x[i][0] = four_at(q);
 			p.x[i][1] = four_at(q + 16);
@@ -197,11 +214,13 @@ DT_DEVICE void terms_of(const struct piece<F, M> &p, int offset, struct pair *to
 /* Two slabs of terms for one row, so that a slab is added up beside the next one's products. */
 template <int F, int M> constexpr int slab_pairs = SLAB *(two_terms(F) ? 2 : 1) * M *DT_PANEL;
 template <int M> constexpr int slabs = M == 1 ? 2 : 1;
+template <int F, int M> constexpr size_t terms_bytes = slabs<M> *slab_pairs<F, M> * sizeof(struct pair);
 
-/* Of thread i < DT_PANEL M the sum of row i % DT_PANEL of a panel with row row0 + i / DT_PANEL of x. */
-template <int F, int M>
-DT_DEVICE float panel_sum(const struct quant &a, const uint8_t *panel, int64_t row0, int64_t end,
-			  int64_t from)
+/*
+ * Of thread i < DT_PANEL M the sum of row i % DT_PANEL of a panel with row i / DT_PANEL of x. x() says where
+ * these are, when weights have been asked for.
+ */
+template <int F, int M, class X> DT_DEVICE float panel_sum(const struct quant &a, const uint8_t *panel, X x)
 {
 	constexpr int step = slab_pairs<F, M> / SLAB;
 	const int quad = (int)threadIdx.x % 4, own = (int)threadIdx.x / 4;
@@ -209,7 +228,10 @@ DT_DEVICE float panel_sum(const struct quant &a, const uint8_t *panel, int64_t r
 	piece<F, M> p = piece<F, M>();
 	float s = 0;
 
-	bring<F, M>(p, a, panel, own, quad, row0, end, from);
+	bring_w<F, M>(p, a, panel, own, quad);
+	const struct few rows = x();
+
+	bring_x<F, M>(p, a, rows, own, quad);
 	for (int64_t b0 = 0; b0 < a.blocks; b0 += SLAB) {
 		const int n = (int)dt_min64(SLAB, a.blocks - b0);
 		struct pair *now = terms + b0 / SLAB % slabs<M> * slab_pairs<F, M>;
@@ -221,7 +243,8 @@ DT_DEVICE float panel_sum(const struct quant &a, const uint8_t *panel, int64_t r
 		}
 		if (own < n)
 			terms_of<F, M>(p, a.offset, now + own * step, quad);
-		bring<F, M>(p, a, panel, b0 + SLAB + own, quad, row0, end, from);
+		bring_w<F, M>(p, a, panel, b0 + SLAB + own, quad);
+		bring_x<F, M>(p, a, rows, b0 + SLAB + own, quad);
 		__syncthreads();
 		if ((int)threadIdx.x < DT_PANEL * M) {
 			DT_UNROLL_BY(8)
@@ -244,12 +267,30 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 {
 	int64_t row0, end, block = blockIdx.x;
 	const void *w;
-	float s = 0, gate = 0;
+	float s = 0, gate = 0, to = 0;
 
+	dt_let_next();
+	if (a.set.n)
+		dt_wait_before(); /* the set's tables are of the step */
 	if (!tile_of<M>(a, blockIdx.y, &row0, &end, &w))
 		return;
 	struct beside p = part_of(a, w, DT_PANEL, &block);
-	const int64_t from = dt_sorted_row(a.set, row0); /* of a set, M is 1 where x is raw */
+	const int64_t col = block * DT_PANEL + threadIdx.x % DT_PANEL, row = row0 + threadIdx.x / DT_PANEL;
+	const bool mine = (int)threadIdx.x < DT_PANEL * M && col < p.rows && row < end;
+	struct few few = {row0, end, NULL};
+	const auto x = [&]() {
+		if (few.raw)
+			return few; /* a gate's second part */
+		dt_wait_before();
+		if (mine)
+			to = residual_at(a, p, row, col);
+		/* Of a set, M is 1 where x is raw. */
+		few.raw = a.front.y ? dt_norm_front(a.front, dt_shared() + terms_bytes<F, M>, row0,
+						    dt_min64(row0 + M, end), blockIdx.x == 0)
+				    : (const char *)a.raw + dt_sorted_row(a.set, row0) * a.blocks * DT_QK *
+								    (a.tx == DT_F32 ? 4 : 2);
+		return few;
+	};
 
 	/* One body for both parts of a gate: it holds most of the registers. */
 	DT_UNROLL_BY(1)
@@ -259,23 +300,18 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 			p = a.more[0];
 			gate = s;
 		}
-		s = panel_sum<F, M>(a, (const uint8_t *)p.w + block * (int64_t)a.panel_bytes, row0, end,
-				    from);
+		s = panel_sum<F, M>(a, (const uint8_t *)p.w + block * (int64_t)a.panel_bytes, x);
 	}
-	const int64_t col = block * DT_PANEL + threadIdx.x % DT_PANEL, row = row0 + threadIdx.x / DT_PANEL;
-
-	if ((int)threadIdx.x < DT_PANEL * M && col < p.rows && row < end)
-		finish(a, p, row, col, s, gate);
-	after_all(a.tail, (float *)dt_shared());
+	if (mine)
+		finish(a, p, row, col, s, gate, to);
 }
 
 template <int F, int M> static int rows(const struct dt_cuda *c, const struct quant &a)
 {
 	const dim3 grid((unsigned)blocks_of(a, DT_PANEL), (unsigned)tiles_of<M>(a));
 
-	const size_t smem = slabs<M> * slab_pairs<F, M> * sizeof(struct pair);
-
-	return DT_LAUNCH(c, (rows_kernel<F, M>), grid, THREADS, smem, a);
+	return DT_LAUNCH_EARLY(c, true, (rows_kernel<F, M>), grid, THREADS,
+			       (terms_bytes<F, M> + dt_norm_front_bytes(a.front, M)), a);
 }
 
 template <int F> static int any_rows(const struct dt_cuda *c, const struct quant &a)

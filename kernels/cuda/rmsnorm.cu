@@ -20,6 +20,17 @@ int dt_cuda_rmsnorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_te
 					       plus_one, NULL, false});
 }
 
+int dt_cuda_settle(struct dt_cuda *c)
+{
+	const struct dt_late_norm a = c->late;
+
+	if (!a.y)
+		return 0;
+	c->late.y = NULL;
+	return dt_norm_forward_start<true>(c, {a.y, NULL, NULL, NULL, a.x, NULL, a.w, NULL, a.t, a.rows, a.n,
+					       a.eps, a.tw, rows_of(a.n), a.plus_one, NULL, false});
+}
+
 int dt_cuda_heads_norm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor rstd,
 			       struct dt_tensor raw, struct dt_tensor x, struct dt_tensor w, bool plus_one,
 			       float eps, const struct dt_heads *p)

@@ -3,11 +3,18 @@
 
 #include <string.h>
 
-struct dt_cuda *dt_cuda_enter(struct dt_dev *dev)
+struct dt_cuda *dt_cuda_enter_late(struct dt_dev *dev)
 {
 	struct dt_cuda *c = dev->impl;
 
 	return dt_gpu_use(c->index) < 0 ? NULL : c;
+}
+
+struct dt_cuda *dt_cuda_enter(struct dt_dev *dev)
+{
+	struct dt_cuda *c = dt_cuda_enter_late(dev);
+
+	return c && dt_cuda_settle(c) < 0 ? NULL : c;
 }
 
 static void *at_least(const struct dt_cuda *c, char **room, size_t *have, size_t n)

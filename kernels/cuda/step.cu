@@ -105,6 +105,7 @@ __global__ void __launch_bounds__(256) heads_kernel(struct heads a)
 	const uint32_t all = (uint32_t)(a.heads + 2 * a.kv_heads), n = (uint32_t)a.rows * all;
 	const int64_t at = threadIdx.x % 32 * 8;
 
+	dt_let_next();
 	for (uint32_t i = blockIdx.x * 8 + threadIdx.x / 32; i < n; i += gridDim.x * 8) {
 		const int64_t row = i / all, h = i % all, from = row * a.width + h * a.d + at;
 		const bool value = h >= a.heads + a.kv_heads, key = h >= a.heads && !value;
@@ -112,6 +113,7 @@ __global__ void __launch_bounds__(256) heads_kernel(struct heads a)
 		const int64_t pos = a.half ? a.pos[row] : 0, slot = key || value ? a.slot[row] : 0;
 		float r[8] = {};
 
+		dt_wait_before();
 		if (at < a.d)
 			dt_ld<8>(r, a.x, a.t, from);
 		if (a.half && (pos < 0 || pos >= a.positions)) {
@@ -174,7 +176,7 @@ int dt_cuda_step_heads(struct dt_dev *dev, struct dt_tensor kcache, struct dt_te
 	rc = dt_cuda_tables(dev, &t, 1);
 	a.slot = (const int64_t *)t.ret;
 	return rc < 0 ? rc
-		      : DT_LAUNCH(c, heads_kernel, dt_blocks(c, rows * (a.heads + 2 * a.kv_heads), 8), 256, 0,
-				  a);
+		      : DT_LAUNCH_EARLY(c, rows <= DT_FEW_ROWS, heads_kernel,
+					dt_blocks(c, rows * (a.heads + 2 * a.kv_heads), 8), 256, 0, a);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -147,6 +147,119 @@ static void test_norm(void **state)
 					one_norm(formats[f], m, n[i]);
 }
 
+/* In parts, as gate and up are. */
+static struct dt_packed *weights_of(enum dt_format f, int64_t rows, int64_t k, uint32_t seed, int parts)
+{
+	struct dt_tensor w = random_tensor(DT_F32, rows, k, seed, 0.1);
+	struct dt_packed *p;
+
+	assert_int_equal(dt_packed_open(&p, dev, k), 0);
+	for (int i = 0; i < parts; i++)
+		assert_int_equal(dt_packed_append(p, dev, f, DT_FMT_F32,
+						  (float *)w.data + i * (rows / parts) * k, rows / parts),
+				 0);
+	free_all(w.data);
+	return p;
+}
+
+/* What comes behind step_norm in a recorded step. */
+enum { MATMUL, TWO, GATED, ANOTHER, ADD, NOTHING, BEHINDS };
+
+static void behind(const struct dt_ops *ops, int what, struct dt_tensor out, struct dt_tensor y,
+		   struct dt_tensor other, const struct dt_packed *w)
+{
+	if (what == GATED)
+		assert_int_equal(ops->packed_gated(dev, out, y, w, DT_NONE, DT_ACT_SILU), 0);
+	else if (what == ADD)
+		assert_int_equal(ops->add(dev, out, y, other), 0);
+	else if (what != NOTHING)
+		assert_int_equal(ops->packed_matmul(dev, out, what == ANOTHER ? other : y, w, DT_NONE), 0);
+	if (what == TWO) /* y has been written, too */
+		assert_int_equal(ops->packed_matmul(dev, out, y, w, DT_NONE), 0);
+}
+
+enum { X, IN, G, OTHER, DELTA, SUM, Y, OUT, TENSORS };
+
+/* A copy in the device's memory. */
+static struct dt_tensor moved(struct dt_tensor t)
+{
+	struct dt_tensor r = t;
+
+	assert_int_equal(dt_dev_alloc(dev, &r.data, (size_t)bytes_of(t)), 0);
+	assert_int_equal(dt_dev_copy(dev, r.data, t.data, (size_t)bytes_of(t)), 0);
+	assert_int_equal(dt_dev_sync(dev), 0);
+	return r;
+}
+
+/* A recorded step makes the norm in front of the product that reads it, run twice; n: columns of x. */
+static void one_recorded(enum dt_format f, uint32_t m, int64_t n, int what)
+{
+	enum { k = 256, columns = 74 };
+	static const char *const name[] = {"delta", "sum", "norm", "what is behind the norm"};
+	const enum dt_dtype type = f == DT_FMT_F32 ? DT_F32 : f == DT_FMT_Q4_0 ? DT_F16 : DT_BF16;
+	const int64_t cols = what == ADD ? n : what == GATED ? columns / 2 : columns;
+	struct dt_tensor t[TENSORS] = {[X] = random_tensor(type, m, n, 2, 1),
+				       [IN] = random_tensor(type, m, k, 1, 0.3),
+				       [G] = random_tensor(DT_F32, 1, n, 3, 1),
+				       [OTHER] = random_tensor(type, m, n, 5, 1),
+				       [DELTA] = tensor(type, m, n),
+				       [SUM] = tensor(type, m, n),
+				       [Y] = tensor(type, m, n),
+				       [OUT] = tensor(type, m, cols)};
+	struct dt_packed *w = weights_of(f, n, k, 4, 1), *next = weights_of(f, columns, n, 6, 2);
+	struct dt_tensor there[TENSORS], got;
+	struct dt_graph *graph;
+
+	t[G] = dt_t1(t[G].data, DT_F32, n);
+	memset(t[OUT].data, 0, (size_t)bytes_of(t[OUT]));
+	for (int i = 0; i < TENSORS; i++)
+		there[i] = moved(t[i]);
+	for (int i = 0; i < 2; i++) {
+		const struct dt_ops *ops = i ? &dt_ops_cuda : dev->ops;
+		const struct dt_tensor *a = i ? there : t;
+
+		if (i) /* the tensors themselves, in the device's memory */
+			assert_int_equal(dt_graph_begin(dev), 0);
+		assert_int_equal(ops->step_norm(dev, a[Y], a[SUM], a[DELTA], a[X], a[IN], w, DT_NONE, a[G],
+						m % 2, 1e-6f),
+				 0);
+		behind(ops, what, a[OUT], a[Y], a[OTHER], next);
+	}
+	assert_int_equal(dt_graph_end(dev, &graph), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(dt_graph_run(dev, graph), 0);
+	for (int i = DELTA; i < TENSORS; i++) {
+		got = tensor(t[i].dtype, t[i].dim[0], t[i].dim[1]);
+		assert_int_equal(dt_dev_copy(dev, got.data, there[i].data, (size_t)bytes_of(got)), 0);
+		assert_int_equal(dt_dev_sync(dev), 0);
+		check_same_bits(name[i - DELTA], got, t[i]);
+		free(got.data);
+	}
+	dt_graph_close(dev, graph);
+	dt_packed_close(w);
+	dt_packed_close(next);
+	for (int i = 0; i < TENSORS; i++) {
+		dt_dev_free(dev, there[i].data);
+		free(t[i].data);
+	}
+}
+
+static void test_recorded(void **state)
+{
+	static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q6_K, DT_FMT_BF16,
+						 DT_FMT_F32};
+	static const int64_t n[] = {256, 1280, 2304};
+
+	if (!on_device())
+		skip();
+	for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
+		for (uint32_t m = 1; m < 5; m++)
+			for (int what = 0; what < BEHINDS; what++)
+				for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+					if (i == 0 || (m < 3 && what == MATMUL))
+						one_recorded(formats[f], m, n[i], what);
+}
+
 /* Rows that a product takes many at a time, columns that are no eights. */
 static void test_norm_refused(void **state)
 {
@@ -186,9 +299,8 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_heads),
-		cmocka_unit_test(test_heads_refused),
-		cmocka_unit_test(test_norm),
+		cmocka_unit_test(test_heads),	     cmocka_unit_test(test_heads_refused),
+		cmocka_unit_test(test_norm),	     cmocka_unit_test(test_recorded),
 		cmocka_unit_test(test_norm_refused),
 	};
 
