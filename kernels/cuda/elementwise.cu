@@ -109,24 +109,31 @@ struct fill {
 	} span[FILL_SPANS];
 };
 
-__global__ void __launch_bounds__(256) fill_kernel(struct fill f)
+/* Elements [from, to). */
+DT_DEVICE void fill_range(const struct fill &f, int64_t from, int64_t to)
 {
 	const float v[8] = {f.value, f.value, f.value, f.value, f.value, f.value, f.value, f.value};
-	const int64_t size = f.t == DT_F32 ? 4 : 2;
+	const int64_t at = (int64_t)(uintptr_t)f.x + from * (f.t == DT_F32 ? 4 : 2);
+	const int64_t eights = at % 16 == 0 ? from + (to - from) / 8 * 8 : from;
 
-	for (int64_t c = blockIdx.x; c < f.chunks; c += gridDim.x) {
-		const int k = dt_part_of(f.span, f.n, c);
-		const int64_t from = f.span[k].from + (c - f.span[k].first) * FILL_CHUNK;
-		const int64_t to = f.span[k].to - from < FILL_CHUNK ? f.span[k].to : from + FILL_CHUNK;
-		const int each = ((uint64_t)(uintptr_t)f.x + (uint64_t)(from * size)) % 16 == 0 ? 8 : 1;
+	for (int64_t i = from + threadIdx.x * 8; i < eights; i += 256 * 8)
+		dt_st<8, true>(f.x, f.t, i, v);
+	for (int64_t i = eights + threadIdx.x; i < to; i += 256)
+		dt_st1(f.x, f.t, i, f.value);
+}
 
-		for (int64_t i = from + threadIdx.x * each; i < to; i += 256 * each) {
-			if (each == 8 && i + 8 <= to)
-				dt_st<8>(f.x, f.t, i, v);
-			else
-				for (int64_t j = i; j < to && j < i + each; j++)
-					dt_st1(f.x, f.t, j, f.value);
-		}
+/* A block has chunks that follow one another. */
+__global__ void __launch_bounds__(256) fill_kernel(struct fill f)
+{
+	int64_t c = f.chunks * blockIdx.x / gridDim.x;
+	const int64_t end = f.chunks * (blockIdx.x + 1) / gridDim.x;
+
+	for (int k = dt_part_of(f.span, f.n, c); c < end; k++) {
+		const int64_t first = f.span[k].first, from = f.span[k].from, to = f.span[k].to;
+		const int64_t all = from + (end - first) * FILL_CHUNK;
+
+		fill_range(f, from + (c - first) * FILL_CHUNK, to < all ? to : all);
+		c = first + (to - from + FILL_CHUNK - 1) / FILL_CHUNK;
 	}
 }
 

@@ -181,7 +181,22 @@ template <int V> DT_DEVICE void dt_ld(float (&r)[V], const void *p, int t, int64
 	}
 }
 
-template <int V> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r)[V])
+/* 16 bytes to global memory by one store. */
+DT_DEVICE void dt_put(void *p, const uint4 &u)
+{
+#ifdef __CUDA_ARCH__
+	asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(u.x), "r"(u.y), "r"(u.z), "r"(u.w)
+		     : "memory");
+#else
+	*(uint4 *)p = u;
+#endif
+}
+
+/*
+ * PUT: in a loop that steps p itself nvcc 13.0 forgets how p is aligned and makes scalar stores of these, each
+ * of which touches 32 sectors: global memory is then written by dt_put. Seen in the machine code (STG.E.128).
+ */
+template <int V, bool PUT = false> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r)[V])
 {
 	if (t == DT_F32) {
 		float *f = (float *)p + i;
@@ -196,7 +211,10 @@ template <int V> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r
 
 				memcpy(&u, &r[k], 16);
 				dt_touch(f + k, 16);
-				*(uint4 *)(f + k) = u;
+				if constexpr (PUT)
+					dt_put(f + k, u);
+				else
+					*(uint4 *)(f + k) = u;
 			}
 		}
 		return;
@@ -213,7 +231,10 @@ template <int V> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r
 		for (int j = 0; j < 8; j++)
 			w[j / 2] |= (uint32_t)dt_narrow(r[j], t) << (j % 2 * 16);
 		dt_touch(h, 16);
-		*(uint4 *)h = uint4{w[0], w[1], w[2], w[3]};
+		if constexpr (PUT)
+			dt_put(h, uint4{w[0], w[1], w[2], w[3]});
+		else
+			*(uint4 *)h = uint4{w[0], w[1], w[2], w[3]};
 	}
 }
 

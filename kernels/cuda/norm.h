@@ -193,7 +193,7 @@ static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_
 				dt_ld<V>(r, a.dresid, a.t, dt_norm_element(a.at, i, a.n) + j);
 			for (int k = 0; k < V; k++)
 				r[k] += rstd * (dy[k] * w[k] - g - (x[k] - mean) * rstd * gx);
-			dt_st<V>(a.dx, a.t, dt_norm_element(a.at, i, a.n) + j, r);
+			dt_st<V, V == 8>(a.dx, a.t, dt_norm_element(a.at, i, a.n) + j, r);
 		}
 	}
 	for (int64_t j = begin; a.keep && j < a.n; j += step)

@@ -16,13 +16,15 @@ struct step {
 };
 static_assert(sizeof(struct step) <= DT_LAUNCH_BYTES, "");
 
+/* KIND: what o.kind is, known to the compiler, or DT_OPTIM_N: any. */
+template <int KIND>
 DT_DEVICE void update(const struct step &o, const struct dt_step_part &q, float &g, float &p, float &s1,
 		      float &s2)
 {
 	const float coupled = o.apart ? 0.f : q.decay, decoupled = o.apart ? q.decay : 0.f;
 	float d = g * o.scale + coupled * p;
 
-	switch (o.kind) {
+	switch (KIND < DT_OPTIM_N ? KIND : o.kind) {
 	case DT_OPTIM_SGD:
 		p -= q.lr * d;
 		return;
@@ -74,7 +76,7 @@ DT_DEVICE void update(const struct step &o, const struct dt_step_part &q, float 
 	}
 }
 
-template <int V> DT_DEVICE void some(const struct step &o, const struct dt_step_part &q, int64_t i)
+template <int KIND, int V> DT_DEVICE void some(const struct step &o, const struct dt_step_part &q, int64_t i)
 {
 	float g[V], p[V], s1[V] = {}, s2[V] = {};
 
@@ -84,8 +86,9 @@ template <int V> DT_DEVICE void some(const struct step &o, const struct dt_step_
 		dt_ld<V>(s1, q.s1, DT_F32, i);
 	if (q.s2)
 		dt_ld<V>(s2, q.s2, DT_F32, i);
+	DT_UNROLL
 	for (int k = 0; k < V; k++)
-		update(o, q, g[k], p[k], s1[k], s2[k]);
+		update<KIND>(o, q, g[k], p[k], s1[k], s2[k]);
 	if (o.direction)
 		dt_st<V>(q.g, DT_F32, i, g);
 	else
@@ -98,20 +101,30 @@ template <int V> DT_DEVICE void some(const struct step &o, const struct dt_step_
 		dt_st<V>(q.copy, q.tcopy, i, p);
 }
 
-__global__ void __launch_bounds__(256) optim_kernel(struct step o)
+/* Elements [from, to) of a part. */
+template <int KIND>
+DT_DEVICE void range(const struct step &o, const struct dt_step_part &q, int64_t from, int64_t to)
 {
-	for (int64_t c = blockIdx.x; c < o.chunks; c += gridDim.x) {
-		const struct dt_step_part &q = o.part[dt_part_of(o.part, o.n, c)];
-		const int64_t from = (c - q.first) * CHUNK, to = q.n - from < CHUNK ? q.n : from + CHUNK;
-		const int each = q.by_8 ? 8 : 1;
+	const int64_t eights = q.by_8 ? from + (to - from) / 8 * 8 : from;
 
-		for (int64_t i = from + threadIdx.x * each; i < to; i += 256 * each) {
-			if (q.by_8 && i + 8 <= to)
-				some<8>(o, q, i);
-			else
-				for (int64_t k = i; k < to && k < i + each; k++)
-					some<1>(o, q, k);
-		}
+	for (int64_t i = from + threadIdx.x * 8; i < eights; i += 256 * 8)
+		some<KIND, 8>(o, q, i);
+	for (int64_t i = eights + threadIdx.x; i < to; i += 256)
+		some<KIND, 1>(o, q, i);
+}
+
+/* A block has chunks that follow one another, so that it looks for their part once. */
+template <int KIND> __global__ void __launch_bounds__(256, 4) optim_kernel(struct step o)
+{
+	int64_t c = o.chunks * blockIdx.x / gridDim.x;
+	const int64_t end = o.chunks * (blockIdx.x + 1) / gridDim.x;
+
+	for (int at = dt_part_of(o.part, o.n, c); c < end; at++) {
+		const struct dt_step_part q = o.part[at];
+		const int64_t from = (c - q.first) * CHUNK, all = (end - q.first) * CHUNK;
+
+		range<KIND>(o, q, from, q.n < all ? q.n : all);
+		c = q.first + (q.n + CHUNK - 1) / CHUNK;
 	}
 }
 
@@ -140,7 +153,10 @@ int dt_cuda_optim_steps(struct dt_dev *dev, const struct dt_optim *o, const stru
 	for (int at = 0; at < l->n && rc == 0;) {
 		st.n = dt_take_parts(l, &at, PARTS, CHUNK, states, st.part, &st.chunks);
 		if (st.n)
-			rc = DT_LAUNCH(c, optim_kernel, dt_blocks(c, st.chunks, 1), 256, 0, st);
+			rc = DT_LAUNCH(c,
+				       (o->kind == DT_OPTIM_ADAMW ? optim_kernel<DT_OPTIM_ADAMW>
+								  : optim_kernel<DT_OPTIM_N>),
+				       dt_blocks(c, st.chunks, 1), 256, 0, st);
 	}
 	return rc;
 }
