@@ -145,8 +145,8 @@ void dt_dev_tables(struct dt_dev *dev, const void *host, const void *there, size
  * Ops, copies and clears recorded once and given to the device in one go again and again: what they read from
  * memory they read anew, all else (addresses, sizes, what host tables and scalars were) is as it was. Between
  * begin and end nothing runs. Everything must have run once before, so that scratch is there; tables must be
- * those of dt_dev_tables (-EBUSY), and what waits for the host is refused. -ENOTSUP on the CPU. Packed weights and
- * tables are written by none of the ops: a card reads them ahead of what comes before.
+ * those of dt_dev_tables (-EBUSY), and what waits for the host is refused. -ENOTSUP on the CPU. No op writes
+ * packed weights or tables: a card reads them ahead of what comes before.
  * dt_graph_run: -ESTALE where scratch has moved since: record it anew.
  */
 struct dt_graph;

@@ -29,9 +29,10 @@ struct dt_quant_kernels dt_quant_kernels(void)
 		k.row = dt_quant_row_vnni;
 	}
 	/*
-	 * Of bf16, AMX's products of 32 and 512 rows are 4.3 and 5.6 times as fast as AVX-512's. Of integers in blocks
-	 * of 32 they are not: what follows a block, the same in both, costs more than its product (Q8_0: 0.90 and
-	 * 0.85 of AVX-512's rate, Q4_0 0.78 and 0.91, on two threads of a Xeon with both, November 2026).
+	 * Of bf16, AMX's products of 32 and 512 rows are 4.3 and 5.6 times as fast as AVX-512's. Of integers
+	 * in blocks of 32 they are not: what follows a block, the same in both, costs more than its product
+	 * (Q8_0: 0.90 and 0.85 of AVX-512's rate, Q4_0 0.78 and 0.91, on two threads of a Xeon with both,
+	 * November 2026).
 	 */
 	if (isa->amx == DT_AMX_TILES) {
 		k.tiled = isa->amx_integers ? dt_quant_mul_amx : NULL;

@@ -17,8 +17,8 @@ extern "C" {
 #include <errno.h>
 
 /*
- * A norm (rmsnorm.h) that a recorded step still owes: rows of x, with weight w, into y. It is made in front of
- * the product that reads y, if that is the next op, else before whatever comes next.
+ * A norm (rmsnorm.h) that a recorded step still owes: rows of x, with weight w, into y. It is made in front
+ * of the product that reads y, if that is the next op, else before whatever comes next.
  */
 struct dt_late_norm {
 	void *y; /* NULL: none */
@@ -54,8 +54,8 @@ struct dt_cuda {
 };
 
 /*
- * scratch.c. The device's state, its card made this thread's, nothing owed. NULL: the card is gone. enter_late:
- * for ops that take what is owed, or call dt_cuda_settle, a call without effect where nothing is.
+ * scratch.c. The device's state, its card made this thread's, nothing owed. NULL: the card is gone.
+ * enter_late: for ops that take what is owed, or call dt_cuda_settle, a call without effect where nothing is.
  */
 struct dt_cuda *dt_cuda_enter(struct dt_dev *dev);
 struct dt_cuda *dt_cuda_enter_late(struct dt_dev *dev);

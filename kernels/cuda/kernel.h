@@ -33,9 +33,9 @@ static inline void dt_launch_room(const void *kernel, size_t smem)
 }
 
 /*
- * A launch whose blocks, where `early`, may begin while the one before it in the stream still runs, in a recorded
- * step on sm_90 and later (programmatic dependent launch). Its kernel calls dt_wait_before before it reads or writes what any
- * other launch of the step writes; weights and the step's tables none does.
+ * A launch whose blocks, where `early`, may begin while the one before it in the stream still runs, in a
+ * recorded step on sm_90 and later (programmatic dependent launch). Its kernel calls dt_wait_before in front
+ * of what it reads or writes that another launch of the step writes. Weights and the step's tables none does.
  */
 template <class... P, class... A>
 static inline int dt_launch_early(const struct dt_cuda *c, bool early, void (*kernel)(P...), dim3 grid,
@@ -193,8 +193,9 @@ DT_DEVICE void dt_put(void *p, const uint4 &u)
 }
 
 /*
- * PUT: in a loop that steps p itself nvcc 13.0 forgets how p is aligned and makes scalar stores of these, each
- * of which touches 32 sectors: global memory is then written by dt_put. Seen in the machine code (STG.E.128).
+ * PUT: in a loop that steps p itself nvcc 13.0 forgets how p is aligned and makes scalar stores of these,
+ * each of which touches 32 sectors. Global memory is then written by dt_put. The machine code shows which it
+ * is: STG.E.128 or STG.E.
  */
 template <int V, bool PUT = false> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r)[V])
 {

@@ -1,13 +1,16 @@
 /*
- * A norm of rows in front of the product that reads them, made by each of its blocks for itself (packed.h): while
- * their weights come from memory, and without a launch or a barrier of all blocks.
+ * A norm of rows in front of the product that reads them, made by each of its blocks for itself (packed.h):
+ * while their weights come from memory, and without a launch or a barrier of all blocks.
  */
 #ifndef DT_KERNELS_CUDA_NORM_FRONT_H
 #define DT_KERNELS_CUDA_NORM_FRONT_H
 
 #include "kernels/cuda/norm.h"
 
-/* Row i, of up to 2048 columns: at most two eights a thread, which stay in registers. All is asked for at once. */
+/*
+ * Row i, of up to 2048 columns, to element `at` of to: at most two eights a thread, which stay in registers.
+ * All is asked for at once.
+ */
 template <int T>
 DT_DEVICE void dt_norm_front_row(const struct dt_late_norm &a, float *scratch, void *to, int64_t at,
 				 int64_t i, bool keep)
@@ -102,8 +105,8 @@ static inline size_t dt_norm_front_bytes(const struct dt_late_norm &a, int64_t r
 }
 
 /*
- * Rows [first, end) by all threads of a block of 128 or 256; room: dt_norm_front_bytes, aligned to 16. Returns
- * where they lie, for all threads. keep: they are written to y too, by one block. The bits of
+ * Rows [first, end) by all threads of a block of 128 or 256; room: dt_norm_front_bytes, aligned to 16. Where
+ * they lie, for all threads. keep: they are written to y too, by one block. The bits of
  * dt_norm_forward_kernel<8, true>, whose threads may be twice as many or half.
  */
 DT_DEVICE const char *dt_norm_front(const struct dt_late_norm &a, char *room, int64_t first, int64_t end,

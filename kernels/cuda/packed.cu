@@ -122,7 +122,7 @@ static bool goes_on(const struct job &j)
 
 #define FRONT (32 << 10) /* bytes of shared memory that rows of a norm in front may take */
 
-/* The norm that is owed, if it is x's and the launch that is next can make it (`can`); else it is made now. */
+/* The norm that is owed, if it is x's and the next launch can make it (`can`); else it is made now. */
 static int take_late(const struct job &j, bool can, struct dt_late_norm *ret)
 {
 	struct dt_late_norm *a = &j.c->late;

@@ -7,7 +7,7 @@
  *
  * How a row is added up does not depend on M: lanes in the order of k, then over the lanes.
  *
- * A recorded step's launches begin early: the first piece of w is asked for while the launch before still runs.
+ * A recorded step's launches begin early: the first piece of w is asked for while the one before still runs.
  * (A second piece asked for before the first is used costs more registers than it gives: 1.08 ms a token of a
  * Llama of 1.1B on an H200, 1.05 without.)
  */
