@@ -7,7 +7,7 @@
  *              the k heads with wk (both [head_dim], or both absent: none), then rope (absent: rope NULL), in
  *              place; then kv_write. -ENOTSUP with value_dim.
  * step_norm    packed_matmul: delta = in w^T + bias; then rmsnorm_forward: sum = x + delta, y = its norm with
- *              scale g. sum may alias x, y may alias in. All but in, bias and g are of one type.
+ *              scale g. sum may alias x or in, y may alias in. All but in, bias and g are of one type.
  *
  * On a card step_heads takes heads of up to 256 columns in eights, step_norm rows that its products take one
  * by one (quant.h), of a number of columns that is a multiple of 8.

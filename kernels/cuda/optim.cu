@@ -152,11 +152,12 @@ int dt_cuda_optim_steps(struct dt_dev *dev, const struct dt_optim *o, const stru
 	st.direction = rule->flags & DT_OPTIM_DIRECTION;
 	for (int at = 0; at < l->n && rc == 0;) {
 		st.n = dt_take_parts(l, &at, PARTS, CHUNK, states, st.part, &st.chunks);
-		if (st.n)
-			rc = DT_LAUNCH(c,
-				       (o->kind == DT_OPTIM_ADAMW ? optim_kernel<DT_OPTIM_ADAMW>
-								  : optim_kernel<DT_OPTIM_N>),
-				       dt_blocks(c, st.chunks, 1), 256, 0, st);
+		const unsigned blocks = dt_blocks(c, st.chunks, 1);
+
+		if (st.n && o->kind == DT_OPTIM_ADAMW)
+			rc = DT_LAUNCH(c, optim_kernel<DT_OPTIM_ADAMW>, blocks, 256, 0, st);
+		else if (st.n)
+			rc = DT_LAUNCH(c, optim_kernel<DT_OPTIM_N>, blocks, 256, 0, st);
 	}
 	return rc;
 }

@@ -286,6 +286,11 @@ int dt_cuda_step_norm(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor s
 
 	if (w->nparts != 1 || !dt_by_8(n, y.data, sum.data, x.data, delta.data, g.data))
 		return -ENOTSUP;
+	if (dt_overlap(sum, in)) { /* other blocks of the product still read in */
+		rc = multiply(dev, delta, in, w, bias, NULL, NULL, 0, {});
+		return rc < 0 ? rc
+			      : dt_cuda_rmsnorm_forward(dev, y, DT_NONE, sum, x, delta, g, plus_one, eps);
+	}
 	rc = multiply(dev, delta, in, w, bias, NULL, NULL, 0, {x.data, sum.data, x.dtype});
 	if (rc < 0)
 		return rc;

@@ -27,12 +27,12 @@ template <int T> DT_DEVICE float element(const uint4 &u, int i)
 	return f;
 }
 
-struct piece {
+struct w_piece {
 	uint4 u[DEPTH / 16];
 };
 
 /* What a lane needs of a row of w from byte `at` on. */
-DT_DEVICE void ask(struct piece &p, const char *w, int64_t at, int64_t bytes)
+DT_DEVICE void ask(struct w_piece &p, const char *w, int64_t at, int64_t bytes)
 {
 	DT_UNROLL
 	for (int d = 0; d < DEPTH / 16; d++)
@@ -42,7 +42,7 @@ DT_DEVICE void ask(struct piece &p, const char *w, int64_t at, int64_t bytes)
 
 /* sum[i] = w . x[i], this lane's share; p: the first piece of w has been asked for. */
 template <int T, int M>
-DT_DEVICE void products(float (&sum)[M], struct piece &p, const char *w, const char *(&x)[M], int64_t bytes)
+DT_DEVICE void products(float (&sum)[M], struct w_piece &p, const char *w, const char *(&x)[M], int64_t bytes)
 {
 	constexpr int each = T == DT_BF16 ? 8 : 4, depth = DEPTH / 16;
 	const int64_t first = threadIdx.x % 32 * 16;
@@ -98,7 +98,7 @@ template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_ker
 	const void *all;
 	const char *x[M], *w;
 	float sum[M], gate[M] = {}, to = 0;
-	struct piece first;
+	struct w_piece first;
 
 	dt_let_next();
 	if (a.set.n)

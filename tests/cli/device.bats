@@ -240,8 +240,8 @@ launches() { # kernel options...
     need_emulation
     jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 16, n_layer: 12, n_head: 2, n_positions: 16}' >deep.json
     [ "$(launches fill_kernel)" -eq 1 ]
-    [ "$(launches optim_kernel)" -eq 5 ]
-    [ "$(launches optim_kernel --optimizer lamb)" -eq 10 ] # directions, then moves along them
+    [ "$(launches 'optim_kernel<DT_OPTIM_ADAMW>')" -eq 5 ]
+    [ "$(launches 'optim_kernel<DT_OPTIM_N>' --optimizer lamb)" -eq 10 ] # directions, then moves along them
     [ "$(launches optim_blocks_kernel --optimizer adamw8bit)" -eq 9 ]
 }
 

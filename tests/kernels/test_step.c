@@ -109,7 +109,7 @@ static void one_norm(enum dt_format f, uint32_t m, uint32_t n)
 						      : DT_BF16,
 			    scales = m % 2 ? DT_F32 : type;
 	struct dt_tensor in = random_tensor(type, m, k, 1, 0.3), x = random_tensor(type, m, n, 2, 1),
-			 x2 = copy_of(x), g = random_tensor(scales, 1, n, 3, 1),
+			 x2 = copy_of(x), before = copy_of(x), g = random_tensor(scales, 1, n, 3, 1),
 			 w = random_tensor(DT_F32, n, k, 4, 0.1),
 			 delta[2] = {tensor(type, m, n), tensor(type, m, n)},
 			 y[2] = {tensor(type, m, n), tensor(type, m, n)};
@@ -125,9 +125,16 @@ static void one_norm(enum dt_format f, uint32_t m, uint32_t n)
 	check_same_bits("delta", delta[1], delta[0]);
 	check_same_bits("sum", x2, x);
 	check_same_bits("norm", y[1], y[0]);
+	if (n == k) { /* sum over in, that all of the product reads */
+		assert_int_equal(dev->ops->step_norm(dev, y[1], in, delta[1], before, in, packed, DT_NONE, g,
+						     m % 2, 1e-6f),
+				 0);
+		check_same_bits("sum over in", in, x);
+		check_same_bits("its norm", y[1], y[0]);
+	}
 	dt_packed_close(packed);
-	free_all(in.data, x.data, x2.data, g.data, w.data, delta[0].data, delta[1].data, y[0].data,
-		 y[1].data);
+	free_all(in.data, x.data, x2.data, before.data, g.data, w.data, delta[0].data, delta[1].data,
+		 y[0].data, y[1].data);
 }
 
 /*
@@ -138,7 +145,7 @@ static void test_norm(void **state)
 {
 	static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q6_K, DT_FMT_BF16,
 						 DT_FMT_F32};
-	static const uint32_t n[] = {8, 96, 1024, 1032, 2048, 2200};
+	static const uint32_t n[] = {8, 96, 256, 1024, 1032, 2048, 2200};
 
 	for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
 		for (uint32_t m = 1; m < 5; m++)
