@@ -15,13 +15,15 @@
  *
  * c may not overlap a, b or bias. Any size works, zero included: k = 0 gives bias (+ c).
  * Accumulation: f32 over k, rounded to c's type once, after bias and the old c were added.
- * Determinism: the same call on the same device gives the same bits. Neither op depends on the number of
- * threads where the processor has AVX-512; colsum nowhere.
+ * Determinism: the same call on the same device gives the same bits. matmul does not depend on the number of
+ * threads where the processor has AVX-512, but in bf16 by AMX, where few outputs of a long k are summed by
+ * several threads; colsum nowhere does.
  *
  * Batch invariance: while dev->batch_invariant is set (a server sets it once), row i of c depends on row i of
  * a, on b and on bias only: not on m, nor on i. With AVX-512 oneDNN's products have that property anyway
- * (tests/kernels/test_matmul.c holds them to it, bit for bit); elsewhere, and with ta, slower products of our
- * own are used. Without the flag m may choose another order of accumulation.
+ * (tests/kernels/test_matmul.c holds them to it, bit for bit), but for those of bf16 by AMX; there, elsewhere
+ * and with ta, slower products of our own are used. Without the flag m may choose another order of
+ * accumulation.
  */
 #ifndef DT_KERNELS_MATMUL_H
 #define DT_KERNELS_MATMUL_H

@@ -1,7 +1,6 @@
 /* Products of plain matrices: oneDNN's or tile.h's, whole or in parts. */
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/thin.h"
-#include "kernels/cpu/tile.h"
 
 #include <stdlib.h>
 
@@ -53,84 +52,6 @@ static int product_wide(struct dt_dev *dev, const struct dt_matmul_key *key, str
 	return r;
 }
 
-/* Columns j0 .. j0 + cols of b go into panel [k, 64], zeros into the rest of wide columns. */
-static void pack_panel(const struct dt_tile *t, const struct dt_matmul_key *key, const float *b, int64_t j0,
-		       int64_t cols, int64_t wide, uint32_t *panel)
-{
-	if (key->tb) {
-		const void *row[DT_TILE];
-
-		for (int64_t j = 0; j < cols; j++)
-			row[j] = b + (j0 + j) * key->k;
-		dt_tile_pack_lanes(t, panel, row, DT_F32, cols, key->k);
-		return;
-	}
-	for (int64_t k = 0; k < key->k; k++) {
-		memcpy(panel + k * DT_TILE, b + k * key->n + j0, (size_t)cols * 4);
-		memset(panel + k * DT_TILE + cols, 0, (size_t)(wide - cols) * 4);
-	}
-}
-
-/* c = (accumulate ? c : 0) + (tile + add), cols columns; add NULL: zeros */
-static void put_tile(float *c, int64_t ldc, float *tile, const float *add, int64_t rows, int64_t cols,
-		     bool accumulate)
-{
-	for (int64_t r = 0; r < rows; r++, c += ldc, tile += DT_TILE) {
-		for (int64_t j = 0; add && j < cols; j++)
-			tile[j] += add[j];
-		for (int64_t j = 0; j < cols; j++)
-			c[j] = tile[j] + (accumulate ? c[j] : 0);
-	}
-}
-
-/* Columns j0 .. j0 + 64 of rows i0 .. i1 of c, f32; b's go into panel [k, 64], sums into tile [64, 64]. */
-static void product_panel(const struct dt_tile *t, const struct dt_matmul_key *key, struct dt_tensor c,
-			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias, int64_t j0,
-			  int64_t i0, int64_t i1, uint32_t *panel, float *tile)
-{
-	const int64_t cols = dt_min64(DT_TILE, key->n - j0), wide = dt_ceil_div(cols, 16) * 16;
-	const float *add = bias.data ? (const float *)bias.data + j0 : NULL;
-	const bool in_place = wide == cols && !add && !key->accumulate;
-
-	pack_panel(t, key, b.data, j0, cols, wide, panel);
-	for (int64_t i = i0; i < i1; i += DT_TILE) {
-		const int64_t rows = dt_min64(DT_TILE, i1 - i);
-		float *to = (float *)c.data + i * key->n + j0;
-
-		t->mul(in_place ? to : tile, in_place ? key->n : DT_TILE,
-		       (const uint32_t *)a.data + i * (key->ta ? 1 : key->lda), key->ta ? 1 : key->lda,
-		       key->ta ? key->lda : 1, panel, DT_TILE, rows, wide, key->k, false);
-		if (!in_place)
-			put_tile(to, key->n, tile, add, rows, cols, key->accumulate);
-	}
-}
-
-/* Without oneDNN: every element by one chain of multiply-adds over k, whatever the number of rows. */
-static int product_rows(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
-			struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
-{
-	struct dt_matmul_cache *t = ((struct dt_cpu *)dev->impl)->matmul;
-	const struct dt_tile *tile = dt_tile(DT_F32);
-	const int64_t words = DT_TILE * (key->k + DT_TILE);
-	/* Fewer panels than threads: rows in parts as well, each of which packs the panel again. */
-	const int64_t panels = dt_ceil_div(key->n, DT_TILE), tiles = dt_ceil_div(key->m, DT_TILE),
-		      parts = dt_min64(tiles, dt_ceil_div(dev->nthreads, panels));
-	int r = dt_matmul_grow(&t->panel, &t->panel_n, (size_t)(dev->nthreads * words) * 4);
-
-	if (r < 0)
-		return r;
-#pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic) collapse(2)
-	for (int64_t j = 0; j < panels; j++)
-		for (int64_t i = 0; i < parts; i++) {
-			uint32_t *panel = (uint32_t *)t->panel + omp_get_thread_num() * words;
-
-			product_panel(tile, key, c, a, b, bias, j * DT_TILE, tiles * i / parts * DT_TILE,
-				      dt_min64(key->m, tiles * (i + 1) / parts * DT_TILE), panel,
-				      (float *)(panel + DT_TILE * key->k));
-		}
-	return 0;
-}
-
 static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
 {
@@ -140,10 +61,12 @@ static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 
 	if (r < 0)
 		return r;
+	if (dev->batch_invariant && !e->invariant && dt_matmul_rows_takes(key))
+		return dt_matmul_rows(dev, key, c, a, b, bias);
 	if (e->widen || (dev->batch_invariant && !e->invariant && key->in != DT_F32))
 		return product_wide(dev, key, c, a, b, bias);
-	if (e->tiles || (dev->batch_invariant && !e->invariant))
-		return product_rows(dev, key, c, a, b, bias);
+	if (e->tiles)
+		return dt_matmul_rows(dev, key, c, a, b, bias);
 	return dt_matmul_execute(cpu, e, c.data, a.data, b.data, bias.data);
 }
 
@@ -164,7 +87,7 @@ static int product_blocks(struct dt_dev *dev, const struct dt_matmul_key *key, s
 
 		block.m = dt_min64(BLOCK, key->m - i);
 		r = dt_matmul_find(dev->impl, &block, &e);
-		if (r == 0 && e->widen)
+		if (r == 0 && (e->widen || (dev->batch_invariant && !e->invariant)))
 			return product(dev, key, c, a, b, bias);
 		if (r == 0)
 			r = dt_matmul_execute(dev->impl, e, dt_at(c, i * key->n),

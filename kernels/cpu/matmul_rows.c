@@ -1,0 +1,111 @@
+/* Products of plain matrices whose rows must not depend on each other (matmul.h). */
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/tile.h"
+
+/* Columns j0 .. j0 + cols of b go into panel [words of k, ld], zeros into the rest of wide columns. */
+static void pack_panel(const struct dt_tile *t, const struct dt_matmul_key *key, struct dt_tensor b,
+		       int64_t j0, int64_t cols, int64_t wide, int64_t ld, uint32_t *panel)
+{
+	const void *row[DT_TILE];
+
+	if (key->tb) {
+		for (int64_t j = 0; j < cols; j++)
+			row[j] = dt_at(b, (j0 + j) * key->k);
+		dt_tile_pack_lanes(t, panel, row, b.dtype, cols, key->k);
+		return;
+	}
+	for (int64_t k = 0; t->pairs && k < key->k; k += DT_TILE) {
+		const int64_t n = dt_min64(DT_TILE, key->k - k);
+
+		for (int64_t i = 0; i < n; i++)
+			row[i] = dt_at(b, (k + i) * key->n + j0);
+		dt_tile_pack_depth(t, panel + k / 2 * ld, row, b.dtype, n, cols);
+	}
+	for (int64_t k = 0; !t->pairs && k < key->k; k++) {
+		memcpy(panel + k * ld, dt_at(b, k * key->n + j0), (size_t)cols * 4);
+		memset(panel + k * ld + cols, 0, (size_t)(wide - cols) * 4);
+	}
+}
+
+/* c = (accumulate ? c : 0) + (tile + add) from element `at` of c on, cols columns; add NULL: zeros. */
+static DT_SIMD void put_tile(struct dt_tensor c, int64_t at, int64_t ldc, float *tile, const float *add,
+			     int64_t rows, int64_t cols, bool accumulate)
+{
+	for (int64_t r = 0; r < rows; r++, at += ldc, tile += DT_TILE) {
+		float buf[DT_TILE];
+		const float *old = accumulate ? dt_load(buf, dt_at(c, at), c.dtype, cols) : NULL;
+
+		for (int64_t j = 0; add && j < cols; j++)
+			tile[j] += add[j];
+		for (int64_t j = 0; old && j < cols; j++)
+			tile[j] += old[j];
+		if (c.dtype == DT_F32)
+			memcpy(dt_at(c, at), tile, (size_t)cols * 4);
+		else
+			dt_store(dt_at(c, at), c.dtype, tile, cols);
+	}
+}
+
+/* Columns j0 .. j0 + 64 of rows i0 .. i1 of c; b's go into panel, sums into tile [64, 64]. */
+static void product_panel(const struct dt_tile *t, const struct dt_matmul_key *key, struct dt_tensor c,
+			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias, int64_t j0,
+			  int64_t i0, int64_t i1, uint32_t *panel, float *tile)
+{
+	const int64_t cols = dt_min64(DT_TILE, key->n - j0), wide = dt_ceil_div(cols, 16) * 16;
+	const int64_t ld = t->pairs && !key->tb ? wide : DT_TILE, each = t->pairs ? 2 : 1;
+	const bool in_place = wide == cols && !bias.data && !key->accumulate && c.dtype == DT_F32;
+	float buf[DT_TILE];
+	const float *add = bias.data ? dt_load(buf, dt_at(bias, j0), bias.dtype, cols) : NULL;
+
+	pack_panel(t, key, b, j0, cols, wide, ld, panel);
+	for (int64_t i = i0; i < i1; i += DT_TILE) {
+		const int64_t rows = dt_min64(DT_TILE, i1 - i), at = i * key->n + j0;
+
+		t->mul(in_place ? (float *)dt_at(c, at) : tile, in_place ? key->n : DT_TILE,
+		       dt_at(a, i * (key->ta ? 1 : key->lda)), key->ta ? 1 : key->lda / each,
+		       key->ta ? key->lda : 1, panel, ld, rows, wide, key->k / each, false);
+		if (!in_place)
+			put_tile(c, at, key->n, tile, add, rows, cols, key->accumulate);
+	}
+}
+
+bool dt_matmul_rows_takes(const struct dt_matmul_key *key)
+{
+	if (key->in == DT_F32)
+		return true;
+	/* Words of two of k, as they lie. */
+	return key->in == DT_BF16 && dt_isa()->amx == DT_AMX_TILES && !key->ta && key->k % 2 == 0 &&
+	       key->lda % 2 == 0;
+}
+
+int dt_matmul_rows(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
+		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
+{
+	struct dt_matmul_cache *t = ((struct dt_cpu *)dev->impl)->matmul;
+	const struct dt_tile *tile = dt_tile_training(key->in);
+	const int64_t words = DT_TILE * (key->k + DT_TILE);
+	/* Fewer panels than threads: rows in parts as well, each of which packs the panel again. */
+	const int64_t panels = dt_ceil_div(key->n, DT_TILE), tiles = dt_ceil_div(key->m, DT_TILE),
+		      parts = dt_min64(tiles, dt_ceil_div(dev->nthreads, panels));
+	int r = dt_matmul_grow(&t->panel, &t->panel_n, (size_t)(dev->nthreads * words) * 4);
+
+	if (r < 0)
+		return r;
+#pragma omp parallel num_threads(dev->nthreads)
+	{
+		uint32_t *panel = (uint32_t *)t->panel + omp_get_thread_num() * words;
+
+		dt_tile_begin(tile);
+#pragma omp for schedule(dynamic) collapse(2)
+		for (int64_t j = 0; j < panels; j++)
+			for (int64_t i = 0; i < parts; i++)
+				product_panel(tile, key, c, a, b, bias, j * DT_TILE,
+					      tiles * i / parts * DT_TILE,
+					      dt_min64(key->m, tiles * (i + 1) / parts * DT_TILE), panel,
+					      (float *)(panel + words - DT_TILE * DT_TILE));
+		dt_tile_end(tile);
+	}
+	return 0;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
