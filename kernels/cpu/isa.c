@@ -52,7 +52,8 @@ static void determine(void)
 	unsigned has = dnnl_get_effective_cpu_isa();
 
 	if ((has & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx) {
-		if (may_use_tiles())
+		isa.amx_onednn = may_use_tiles();
+		if (isa.amx_onednn)
 			isa.amx = DT_AMX_TILES;
 		else
 			has = dnnl_cpu_isa_avx512_core_bf16;
@@ -67,7 +68,6 @@ static void determine(void)
 	isa.bf16 = (has & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 	if (isa.avx2 && amx && !strcmp(amx, "plain"))
 		isa.amx = DT_AMX_PLAIN;
-	isa.amx_integers = isa.amx == DT_AMX_PLAIN || (isa.amx && amx && !strcmp(amx, "all"));
 	snprintf(isa.name, sizeof isa.name, "%s%s", name, isa.amx == DT_AMX_PLAIN ? "+amx_plain" : "");
 }
 #elif defined(__aarch64__)

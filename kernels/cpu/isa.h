@@ -15,14 +15,14 @@ struct dt_isa {
 	bool avx2, avx2_vnni, avx512, vnni, bf16;
 	bool dotprod; /* arm64's sums of four products of bytes; NEON is always there */
 	enum dt_amx amx;
-	bool amx_integers; /* AMX multiplies blocks of integers, too: DT_AMX=all or plain */
+	bool amx_onednn; /* oneDNN multiplies bf16 by AMX, whatever DT_AMX says */
 };
 
 /*
  * On x86-64 oneDNN's word is taken, so that its variable ONEDNN_MAX_CPU_ISA bounds both. AMX also needs the
  * kernel's permission, which is asked for here, for the whole process. DT_AMX=plain puts functions in its
- * place, on any processor with AVX2: other bits of bf16 products, those of a processor with AMX. DT_AMX=all
- * gives AMX integers as well as bf16 (quant_kernels.c says why it has not). Determined once.
+ * place, on any processor with AVX2: other bits of bf16 products, those of a processor with AMX. Determined
+ * once.
  */
 const struct dt_isa *dt_isa(void);
 

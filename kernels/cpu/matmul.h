@@ -47,8 +47,8 @@ int dt_matmul_grow(void **p, size_t *have, size_t n);
 /* The entry of a shape, made where it is new; valid until the next call. -ENOMEM, -ENOTSUP, -EIO. */
 int dt_matmul_find(struct dt_cpu *cpu, const struct dt_matmul_key *key, struct dt_matmul_entry **ret);
 /*
- * matmul_rows.c: products by tile.h, in which a row of c has the same bits whatever the number of rows. Of f32,
- * and of bf16 with an even k where the processor has AMX. -ENOMEM.
+ * matmul_rows.c: products by tile.h, in which a row of c has the same bits whatever the number of rows. Of
+ * f32, and of bf16 with an even k where the processor has AMX. -ENOMEM.
  */
 bool dt_matmul_rows_takes(const struct dt_matmul_key *key);
 int dt_matmul_rows(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,

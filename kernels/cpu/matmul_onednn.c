@@ -161,11 +161,11 @@ static int entry_make(struct dt_cpu *cpu, struct dt_matmul_entry *e)
 	md[ARG_SCRATCH] = *scratch;
 	e->scratch_n = dnnl_memory_desc_get_size(scratch);
 	/*
-	 * Its "brg" kernels add up k in one order whatever m, by blocks of f32 sums; its gemm ones do not. Those
-	 * of AMX share k among threads where m and n are small, and leave one or two rows to AVX-512.
+	 * Its "brg" kernels add up k in one order whatever m, by blocks of f32 sums; its gemm ones do not.
+	 * Those of AMX share k among threads where m and n are small, and leave two rows to AVX-512.
 	 */
-	e->invariant = !strncmp(impl, "brg", 3) && !e->key.ta &&
-		       (e->key.in == DT_F32 || dt_isa()->amx != DT_AMX_TILES);
+	e->invariant =
+		!strncmp(impl, "brg", 3) && !e->key.ta && (e->key.in == DT_F32 || !dt_isa()->amx_onednn);
 	s = dnnl_primitive_create(&e->prim, pd);
 	for (int i = 0; i < ARGS; i++)
 		if (i != ARG_BIAS || e->key.bias)

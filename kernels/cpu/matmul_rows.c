@@ -75,8 +75,7 @@ bool dt_matmul_rows_takes(const struct dt_matmul_key *key)
 	if (key->in == DT_F32)
 		return true;
 	/* Words of two of k, as they lie. */
-	return key->in == DT_BF16 && dt_isa()->amx == DT_AMX_TILES && !key->ta && key->k % 2 == 0 &&
-	       key->lda % 2 == 0;
+	return key->in == DT_BF16 && dt_isa()->amx_onednn && !key->ta && key->k % 2 == 0 && key->lda % 2 == 0;
 }
 
 int dt_matmul_rows(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,

@@ -25,10 +25,11 @@ struct job {
 	int64_t m;
 	int8_t *q; /* [m, 32 blocks], and its blocks; absent without quantised parts */
 	struct dt_xblock *xb;
-	uint16_t *h;	   /* [m, 32 blocks], absent without bf16 parts */
-	float *f;	   /* likewise for f32 */
-	struct turn *turn; /* [weights that rows meet, parts, threads] */
-	bool gated;	   /* dt_packed_gated's: the second part's panels go with the first's */
+	struct dt_quant_tiles tiles; /* of q and xb */
+	uint16_t *h;		     /* [m, 32 blocks], absent without bf16 parts */
+	float *f;		     /* likewise for f32 */
+	struct turn *turn;	     /* [weights that rows meet, parts, threads] */
+	bool gated;		     /* dt_packed_gated's: the second part's panels go with the first's */
 	enum dt_act_fn act;
 	const struct dt_lora_down *lora; /* what is added to rows of adapters; NULL: nothing */
 };
@@ -38,21 +39,34 @@ struct rows {
 	int64_t first, end;
 };
 
+/* Those that meet weight e. */
+static struct rows rows_of(const struct job *j, int e)
+{
+	return j->set ? (struct rows){j->meet->first[e], j->meet->first[e + 1]} : (struct rows){0, j->m};
+}
+
 /* tile = panels [p0, p0 + panels) of a part times rows rows of x from r0 on; next: panels that come then. */
 static void multiply_part(const struct job *j, const struct dt_packed_part *part, float *tile, int64_t p0,
 			  int64_t panels, const uint8_t *next, int64_t r0, int64_t rows)
 {
-	const int64_t blocks = j->w->blocks, at = r0 * blocks * DT_QK;
+	const int64_t blocks = j->w->blocks,
+		      tiled = dt_is_float(part->format) ? 0 : dt_quant_tiled(&j->tiles, rows);
+	const int64_t at = (r0 + tiled) * blocks * DT_QK;
+	const uint8_t *w = part->data + (size_t)p0 * part->panel_bytes;
 	const void *x = part->format == DT_FMT_F32    ? (const void *)(j->f + at)
 			: part->format == DT_FMT_BF16 ? (const void *)(j->h + at)
 						      : j->q + at;
 	dt_quant_mul_fn *mul = part->format == DT_FMT_F32    ? j->kernel.f32
 			       : part->format == DT_FMT_BF16 ? j->kernel.bf16
-			       : rows < DT_QUANT_TILED	     ? j->kernel.quants
-							     : j->kernel.tiled;
+							     : j->kernel.quants;
 
-	mul(tile, GROUP * DT_PANEL, part->format, part->data + (size_t)p0 * part->panel_bytes,
-	    part->panel_bytes, panels, next, x, j->q ? j->xb + r0 * blocks : NULL, rows, blocks);
+	if (tiled)
+		j->kernel.tiled(tile, GROUP * DT_PANEL, part->format, w, part->panel_bytes, panels, next,
+				dt_quant_tiles_at(&j->tiles, r0), NULL, tiled, blocks);
+	if (tiled < rows)
+		mul(tile + tiled * GROUP * DT_PANEL, GROUP * DT_PANEL, part->format, w, part->panel_bytes,
+		    panels, tiled ? NULL : next, x, j->q ? j->xb + (r0 + tiled) * blocks : NULL, rows - tiled,
+		    blocks);
 }
 
 /* The adapters' part of those panels, n columns. */
@@ -132,6 +146,7 @@ static void prepare_row(const struct job *j, int64_t r, int64_t to)
 	if (j->q)
 		j->kernel.row(j->q + to * w->blocks * DT_QK, j->xb + to * w->blocks, x, j->x.dtype,
 			      w->blocks);
+	dt_quant_tiles_fill(&j->tiles, to, j->q, j->xb);
 	if (j->f)
 		dt_quant_widen_row(j->f + to * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 	if (j->h)
@@ -147,6 +162,7 @@ static void copy_row(const struct job *j, int64_t from, int64_t to)
 		memcpy(j->xb + to * j->w->blocks, j->xb + from * j->w->blocks,
 		       (size_t)j->w->blocks * sizeof *j->xb);
 	}
+	dt_quant_tiles_fill(&j->tiles, to, j->q, j->xb);
 	if (j->f)
 		memcpy(j->f + to * n, j->f + from * n, (size_t)n * sizeof *j->f);
 	if (j->h)
@@ -171,11 +187,6 @@ static void prepare(const struct job *j, int64_t r)
 			copy_row(j, had, at[i]);
 		had = at[i];
 	}
-}
-
-static struct rows rows_of(const struct job *j, int e)
-{
-	return j->set ? (struct rows){j->meet->first[e], j->meet->first[e + 1]} : (struct rows){0, j->m};
 }
 
 /* The first weight from e on that rows meet. */
@@ -243,20 +254,29 @@ static int place(struct dt_dev *dev, struct job *j, int64_t weights)
 {
 	const int64_t cells = j->m * j->w->blocks, turns = weights * j->w->nparts * dev->nthreads;
 	bool quantized = false, has[DT_FMT_N] = {false};
+	size_t tiles;
 	char *at;
 
 	for (int i = 0; i < j->w->nparts; i++) {
 		quantized = quantized || !dt_is_float(j->w->part[i].format);
 		has[j->w->part[i].format] = true;
 	}
-	at = dt_cpu_scratch(dev,
-			    (size_t)turns * sizeof *j->turn + (size_t)cells * (DT_QK * 7 + sizeof *j->xb));
+	if (quantized && j->kernel.tiled)
+		j->tiles = (struct dt_quant_tiles){.n = j->set ? j->set->n : 1,
+						   .m = j->m,
+						   .first = j->set ? j->meet->first : NULL,
+						   .blocks = j->w->blocks};
+	tiles = dt_quant_tiles_bytes(&j->tiles);
+	at = dt_cpu_scratch(dev, (size_t)turns * sizeof *j->turn + tiles +
+					 (size_t)cells * (DT_QK * 7 + sizeof *j->xb));
 	if (!at)
 		return -ENOMEM;
 	j->turn = (struct turn *)at;
 	at += (size_t)turns * sizeof *j->turn;
 	for (int64_t i = 0; i < turns; i++)
 		atomic_init(&j->turn[i].taken, 0);
+	dt_quant_tiles_lay(&j->tiles, at);
+	at += tiles;
 	j->f = has[DT_FMT_F32] ? (float *)at : NULL;
 	j->h = has[DT_FMT_BF16] ? (uint16_t *)(at + cells * DT_QK * 4) : NULL;
 	j->q = quantized ? (int8_t *)at + cells * DT_QK * 6 : NULL;

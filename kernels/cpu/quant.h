@@ -54,11 +54,50 @@ DT_QUANT_ROW(dt_quant_row_vnni);
 void dt_quant_round_row(uint16_t *h, const void *x, enum dt_dtype type, int64_t k, int64_t blocks);
 void dt_quant_widen_row(float *f, const void *x, enum dt_dtype type, int64_t k, int64_t blocks);
 
+/*
+ * A block of sixteen rows of x as quant_amx.c takes it. Of the same rows there is a multiple of DT_XTILE_RUN
+ * of them, side by side. Rows and blocks that are not there are zeros.
+ */
+enum { DT_XTILE_ROWS = 16, DT_XTILE_RUN = 4 };
+struct dt_xtile {
+	_Alignas(64) int8_t q[DT_XTILE_ROWS][DT_QK];
+	float scale[DT_XTILE_ROWS], sum[DT_XTILE_ROWS];
+};
+/* Tiles of sixteen rows. */
+static inline int64_t dt_xtiles(int64_t blocks)
+{
+	return (blocks + DT_XTILE_RUN - 1) / DT_XTILE_RUN * DT_XTILE_RUN;
+}
+/*
+ * quant_tiles.c: the tiles of m rows of `blocks` blocks that meet n weights, weight e the rows from first[e]
+ * (NULL: there is one, and all meet it) to first[e + 1]. They begin anew with each weight; where its rows are
+ * few it has none. n 0: nothing has tiles.
+ */
+struct dt_quant_tiles {
+	int n;
+	int64_t m, blocks;
+	const int32_t *first;
+	struct dt_xtile *at;
+	int64_t *begin; /* [n], of each weight's tiles */
+};
+/* Bytes that they need, a multiple of 64, and the memory for them. */
+size_t dt_quant_tiles_bytes(const struct dt_quant_tiles *t);
+void dt_quant_tiles_lay(struct dt_quant_tiles *t, void *memory);
+/* The tiles of row `row` and, behind the last of a weight, of rows of zeros, from rows of bytes. */
+void dt_quant_tiles_fill(const struct dt_quant_tiles *t, int64_t row, const int8_t *q,
+			 const struct dt_xblock *xb);
+/* Those that begin with a row, the first of a weight's or sixteens behind it. */
+const struct dt_xtile *dt_quant_tiles_at(const struct dt_quant_tiles *t, int64_t row);
+/* Of so many rows those, from the first on, that are multiplied by tiles; the rest are few. */
+int64_t dt_quant_tiled(const struct dt_quant_tiles *t, int64_t rows);
+
 #define DT_QUANT_MANY 96 /* rows a product takes at a time: as many may have more behind them */
 
 /*
  * tile[r * ld + 16 p + j] = row r of x times row j of panel p, r < m, p < panels. xq [m, 32 blocks]: bytes,
  * bf16 or f32. xb [m, blocks], for bytes only. next: panels that are wanted afterwards, read ahead; or NULL.
+ * quant_amx.c's products of integers take struct dt_xtile [m / 16 rounded up, dt_xtiles(blocks)] in place of
+ * xq and xb, and there must be room for as many rows of tile.
  */
 #define DT_QUANT_MUL(name)                                                                                   \
 	void name(float *tile, int64_t ld, enum dt_format f, const uint8_t *w, size_t panel_bytes,           \
@@ -89,12 +128,6 @@ DT_QUANT_MUL(dt_quant_mul_bf16_amx_v3);
 DT_QUANT_MUL(dt_quant_mul_bf16_amx_plain_v3);
 DT_QUANT_MUL(dt_quant_mul_bf16_amx_plain_v4);
 
-/*
- * Rows from which products by tiles pay: a tile's cost hardly depends on them, and by count of instructions
- * that of eight is what quant_mul.c's is. With bf16 they are always taken, as their bits are their own.
- */
-#define DT_QUANT_TILED 8
-
 #define DT_QUANT_GROUP 4 /* panels of a tile [rows, 16 of these] */
 
 /*
@@ -110,7 +143,7 @@ void dt_quant_finish_gated(struct dt_tensor y, int64_t at, const float *tile, in
 struct dt_quant_kernels {
 	dt_quant_mul_fn *quants, *bf16, *f32;
 	dt_quant_row_fn *row;
-	dt_quant_mul_fn *tiled; /* quants for DT_QUANT_TILED rows and more */
+	dt_quant_mul_fn *tiled; /* quants by struct dt_xtile; NULL: there is none */
 };
 struct dt_quant_kernels dt_quant_kernels(void);
 

@@ -7,12 +7,15 @@
  * each row of x an addition of their offset. Sums within a block of integers are exact and the f32 steps are
  * the contract's (kernels/quant.h), so that quant_mul.c's bits come out. Those of bf16 are their own: amx.h's
  * order within 32 elements, blocks then added in order of k.
+ *
+ * What an integer product by tiles costs is what follows it: for 16 x 16 sums 16 conversions, 16 products and
+ * 16 additions of vectors, which these processors do one a cycle, half their rate, for some 450 cycles behind
+ * any instruction of tiles (measured): 48 cycles for a block of 32. AVX-512 alone takes 64 and 24.
  */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/quant_lanes.h"
 
 #define VECS (DT_PANEL / QUANT_LANES) /* vectors of a panel's outputs */
-#define HELD 32			      /* blocks of a panel that are bytes at a time */
 
 /* Tiles of integer products: of one block, and of the next, which does not wait for those to be free. */
 #define C_EVEN 0
@@ -22,28 +25,38 @@
 #define B_EVEN 4
 #define B_ODD  5
 
-/* Some blocks of a panel as tiles take them. */
+#define RUN	 DT_XTILE_RUN
+#define BLOCK	 512 /* bytes */
+#define TOGETHER 4   /* panels that are held at a time, so that x is read from the first cache for most */
+
+/* RUN blocks of some panels as tiles take them. */
 struct stretch {
-	vf scale[HELD][2][VECS], min[HELD][VECS];
-	_Alignas(64) int8_t bytes[HELD][512]; /* vectors of four elements of each output */
+	vf scale[TOGETHER][RUN][2][VECS], min[TOGETHER][RUN][VECS];
+	_Alignas(64) int8_t bytes[TOGETHER][RUN][BLOCK]; /* vectors of four elements of each output */
 };
 
-DT_INLINE void fill(struct stretch *s, const enum dt_format f, const uint8_t *panel, int64_t blocks,
-		    int64_t first, int64_t n)
+/* Panel p of a stretch: n blocks of a panel from block `first` on, then zeros. */
+DT_INLINE void fill(struct stretch *s, int64_t p, const enum dt_format f, const uint8_t *panel,
+		    int64_t blocks, int64_t first, int64_t n)
 {
 	const struct dt_quant_shape *shape = dt_quant_shape(f);
 	const vi offset = V(set1_epi8)((char)shape->offset);
 
+	if (n < RUN) {
+		memset(s->bytes[p], 0, sizeof s->bytes[p]);
+		memset(s->scale[p], 0, sizeof s->scale[p]);
+		memset(s->min[p], 0, sizeof s->min[p]);
+	}
 	for (int64_t b = 0; b < n; b++)
 		DT_FOR (2, int v = 0; v < VECS; v++) {
 			const struct column c = column(f, panel, blocks, v * QUANT_LANES);
 			vf scale[2];
 
-			scales(scale, &s->min[b][v], f, &c, first + b);
-			s->scale[b][0][v] = scale[0];
-			s->scale[b][1][v] = scale[1];
-			for (int i = 0; i < 4; i++) {
-				int8_t *to = s->bytes[b] + 128 * i + 4 * v * QUANT_LANES;
+			scales(scale, &s->min[p][b][v], f, &c, first + b);
+			s->scale[p][b][0][v] = scale[0];
+			s->scale[p][b][1][v] = scale[1];
+			DT_FOR (4, int i = 0; i < 4; i++) {
+				int8_t *to = s->bytes[p][b] + 128 * i + 4 * v * QUANT_LANES;
 				vi w[2];
 
 				unpack(w, f, c.quants + (first + b) * shape->quants, i);
@@ -55,83 +68,175 @@ DT_INLINE void fill(struct stretch *s, const enum dt_format f, const uint8_t *pa
 		}
 }
 
-/* c = the rows of x of a tile times a tile of weights, in one set of tiles or in the other. */
-DT_INLINE void product(struct dt_amx_tiles *amx, int32_t (*c)[DT_PANEL], const int8_t *weights,
-		       const int8_t *x, int64_t stride, bool odd)
+/* sum += what the integer sums of 16 rows mean; min: where the format has minima. */
+DT_INLINE void add_block(vf (*sum)[VECS], int32_t (*c)[DT_PANEL], const vf *scale, const vf *min,
+			 const struct dt_xtile *x)
 {
-	if (odd) {
-		tile_zero(amx, C_ODD);
-		tile_load(amx, B_ODD, weights, 64);
-		tile_load(amx, A_ODD, x, stride);
-		tile_dot_ss(amx, C_ODD, A_ODD, B_ODD);
-		tile_store(amx, C_ODD, c, 64);
-	} else {
-		tile_zero(amx, C_EVEN);
-		tile_load(amx, B_EVEN, weights, 64);
-		tile_load(amx, A_EVEN, x, stride);
-		tile_dot_ss(amx, C_EVEN, A_EVEN, B_EVEN);
-		tile_store(amx, C_EVEN, c, 64);
-	}
+	DT_FOR (16, int r = 0; r < DT_AMX_ROWS; r++)
+		DT_FOR (2, int v = 0; v < VECS; v++) {
+			const vf s = V(mul_ps)(scale[v], V(set1_ps)(x->scale[r]));
+			vi acc;
+
+			memcpy(&acc, c[r] + v * QUANT_LANES, sizeof acc);
+			sum[r][v] = V(fmadd_ps)(s, V(cvtepi32_ps)(acc), sum[r][v]);
+			if (min)
+				sum[r][v] = V(fmadd_ps)(min[v], V(set1_ps)(x->sum[r]), sum[r][v]);
+		}
 }
 
-/* sum += what a row of integer sums means; min: where the format has minima. */
-DT_INLINE void add_row(vf *sum, const int32_t *c, const vf *scale, const vf *min, const struct dt_xblock *x)
-{
-	DT_FOR (2, int v = 0; v < VECS; v++) {
-		const vf s = V(mul_ps)(scale[v], V(set1_ps)(x->scale));
-		vi acc;
-
-		memcpy(&acc, c + v * QUANT_LANES, sizeof acc);
-		sum[v] = V(fmadd_ps)(s, V(cvtepi32_ps)(acc), sum[v]);
-		if (min)
-			sum[v] = V(fmadd_ps)(min[v], V(set1_ps)(x->sum), sum[v]);
-	}
-}
-
-/* Weights to be asked for while others are multiplied: step bytes a block. */
+/* Weights to be asked for while others are multiplied: step bytes a run. */
 struct ahead {
 	const uint8_t *at;
 	int64_t step;
 };
 
-/*
- * rows rows of x times n blocks of a panel, on top of tile unless they are the first. The integers of a block
- * become numbers while those of the next are multiplied.
- */
-DT_INLINE void blocks_of(struct dt_amx_tiles *amx, float *tile, int64_t ld, const enum dt_format f,
-			 const struct stretch *s, struct ahead *next, const int8_t *x,
-			 const struct dt_xblock *xb, int64_t blocks, int64_t n, int64_t rows, bool first,
-			 const bool full)
+/* The blocks of one panel of a stretch, times 16 rows of x. */
+struct run {
+	const int8_t (*bytes)[BLOCK];
+	const struct dt_xtile *x;
+	const vf (*scale)[2][VECS], (*min)[VECS];
+	float *tile; /* where their sums are */
+};
+
+/* Those of the first blocks begin with zeros. */
+static const float zeros[DT_PANEL];
+
+DT_INLINE void sums_load(vf (*sum)[VECS], const float *from, int64_t ld)
+{
+	DT_FOR (16, int r = 0; r < DT_AMX_ROWS; r++)
+		DT_FOR (2, int v = 0; v < VECS; v++)
+			sum[r][v] = V(loadu_ps)(from + r * ld + v * QUANT_LANES);
+}
+
+DT_INLINE void sums_store(float *to, int64_t ld, vf (*sum)[VECS])
+{
+	DT_FOR (16, int r = 0; r < DT_AMX_ROWS; r++)
+		DT_FOR (2, int v = 0; v < VECS; v++)
+			V(storeu_ps)(to + r * ld + v * QUANT_LANES, sum[r][v]);
+}
+
+/* Products of a run: of blocks, or of half blocks, which have scales of their own. */
+#define HALVES(f)   ((f) == DT_FMT_Q6_K ? 2 : 1)
+#define PRODUCTS(f) (HALVES(f) * RUN)
+
+/* What product t of a run reads. */
+DT_INLINE void load(struct dt_amx_tiles *amx, const enum dt_format f, const struct run *r, const int t)
+{
+	const int b = t / HALVES(f), depth = DT_QK / HALVES(f), half = t % HALVES(f) * depth;
+
+	if (t % 2) {
+		tile_load(amx, B_ODD, r->bytes[b] + half * DT_PANEL, 64);
+		tile_load(amx, A_ODD, r->x[b].q[0] + half, DT_QK);
+	} else {
+		tile_load(amx, B_EVEN, r->bytes[b] + half * DT_PANEL, 64);
+		tile_load(amx, A_EVEN, r->x[b].q[0] + half, DT_QK);
+	}
+}
+
+DT_INLINE void add(vf (*sum)[VECS], const enum dt_format f, const struct run *r, const int t,
+		   int32_t (*c)[DT_AMX_ROWS][DT_PANEL])
 {
 	const bool minima = f == DT_FMT_Q4_1 || dt_is_k_min(f);
-	const int halves = f == DT_FMT_Q6_K ? 2 : 1, depth = DT_QK / halves;
-	const int64_t stride = blocks * DT_QK, m = full ? DT_AMX_ROWS : rows;
+	const int b = t / HALVES(f);
+
+	add_block(sum, c[t % 2], r->scale[b][t % HALVES(f)], minima ? r->min[b] : NULL, &r->x[b]);
+}
+
+/* What the runs of a stretch share. */
+struct runs {
+	struct dt_amx_tiles *amx;
+	int64_t ld;
+	bool first; /* blocks */
 	_Alignas(64) int32_t c[2][DT_AMX_ROWS][DT_PANEL];
+};
+
+/*
+ * Product t of a run, whose operands are there, begins; that before it is stored, the operands of the next
+ * are loaded, and the last but one is added up. None waits for another, which these processors' order of
+ * execution alone does not give. before: the run behind which this comes, NULL: none.
+ */
+DT_INLINE void step(struct runs *s, vf (*sum)[VECS], const enum dt_format f, const struct run *before,
+		    const struct run *now, const struct run *next, const int t)
+{
+	const int n = PRODUCTS(f);
+	struct dt_amx_tiles *amx = s->amx;
+
+	if (t % 2) {
+		tile_zero(amx, C_ODD);
+		tile_dot_ss(amx, C_ODD, A_ODD, B_ODD);
+		tile_store(amx, C_EVEN, s->c[0], 64);
+	} else {
+		tile_zero(amx, C_EVEN);
+		tile_dot_ss(amx, C_EVEN, A_EVEN, B_EVEN);
+		if (t > 0 || before)
+			tile_store(amx, C_ODD, s->c[1], 64);
+	}
+	load(amx, f, t + 1 < n ? now : next, (t + 1) % n);
+	if (t > 1)
+		add(sum, f, now, t - 2, s->c);
+	else if (before)
+		add(sum, f, before, n - 2 + t, s->c);
+	if (t == 1) {
+		if (before)
+			sums_store(before->tile, s->ld, sum);
+		sums_load(sum, s->first ? zeros : now->tile, s->first ? 0 : s->ld);
+	}
+}
+
+DT_INLINE void all_steps(struct runs *s, vf (*sum)[VECS], const enum dt_format f, const struct run *before,
+			 const struct run *now, const struct run *next)
+{
+	_Static_assert(RUN == 4, "these steps");
+	step(s, sum, f, before, now, next, 0);
+	step(s, sum, f, before, now, next, 1);
+	step(s, sum, f, before, now, next, 2);
+	step(s, sum, f, before, now, next, 3);
+	if (PRODUCTS(f) > 4) {
+		step(s, sum, f, before, now, next, 4);
+		step(s, sum, f, before, now, next, 5);
+		step(s, sum, f, before, now, next, 6);
+		step(s, sum, f, before, now, next, 7);
+	}
+}
+
+/* Run i of a stretch: the panels of sixteen rows, then those of the next. */
+DT_INLINE struct run run_at(const struct stretch *w, float *tile, int64_t ld, const struct dt_xtile *x,
+			    int64_t blocks, int64_t panels, int64_t i)
+{
+	const int64_t p = i % panels, g = i / panels;
+
+	return (struct run){w->bytes[p], x + g * blocks, w->scale[p], w->min[p],
+			    tile + g * DT_AMX_ROWS * ld + p * DT_PANEL};
+}
+
+/* The products of m rows of x, in tiles of `blocks` blocks, with what is held of so many panels. */
+DT_INLINE void stretch_of(struct dt_amx_tiles *amx, const struct stretch *w, struct ahead *ahead, float *tile,
+			  int64_t ld, const enum dt_format f, int64_t panels, const struct dt_xtile *x,
+			  int64_t m, int64_t blocks, bool first)
+{
+	const int64_t total = dt_ceil_div(m, DT_AMX_ROWS) * panels;
+	struct runs s = {.amx = amx, .ld = ld, .first = first};
+	struct run before = {0}, now = run_at(w, tile, ld, x, blocks, panels, 0);
 	vf sum[DT_AMX_ROWS][VECS];
 
-	DT_FOR (16, int64_t r = 0; r < DT_AMX_ROWS; r++)
-		DT_FOR (2, int v = 0; v < VECS; v++)
-			sum[r][v] = first || r >= m ? V(setzero_ps)()
-						    : V(loadu_ps)(tile + r * ld + v * QUANT_LANES);
-	product(amx, c[0], s->bytes[0], x, stride, false);
-	for (int64_t t = 0; t < n * halves; t++) {
-		const int64_t b = t / halves, half = t % halves, then = (t + 1) * depth;
-		const struct dt_xblock *at = xb + b;
+	load(amx, f, &now, 0);
+	for (int64_t i = 0; i < total; i++) {
+		const struct run next = i + 1 < total ? run_at(w, tile, ld, x, blocks, panels, i + 1) : now;
 
-		for (int64_t i = 0; i < next->step; i += 64)
-			dt_prefetch_ahead(next->at + i);
-		next->at += next->step;
-		if (t + 1 < n * halves)
-			product(amx, c[(t + 1) & 1], s->bytes[0] + then * DT_PANEL, x + then, stride,
-				(t + 1) & 1);
-		DT_FOR (16, int64_t r = 0; r < m; r++) {
-			add_row(sum[r], c[t & 1][r], s->scale[b][half], minima ? s->min[b] : NULL, at);
-			at += blocks; /* rather than an address computed for each row */
-		}
+		for (int64_t k = 0; k < ahead->step; k += 64)
+			dt_prefetch_ahead(ahead->at + k);
+		ahead->at += ahead->step;
+		if (i) /* the compiler's copies */
+			all_steps(&s, sum, f, &before, &now, &next);
+		else
+			all_steps(&s, sum, f, NULL, &now, &next);
+		before = now;
+		now = next;
 	}
-	DT_FOR (16, int64_t r = 0; r < m; r++)
-		DT_FOR (2, int v = 0; v < VECS; v++)
-			V(storeu_ps)(tile + r * ld + v * QUANT_LANES, sum[r][v]);
+	tile_store(amx, C_ODD, s.c[1], 64);
+	add(sum, f, &before, PRODUCTS(f) - 2, s.c);
+	add(sum, f, &before, PRODUCTS(f) - 1, s.c);
+	sums_store(before.tile, ld, sum);
 }
 
 DT_INLINE void shape(struct dt_amx_config *config, int tile, int64_t rows, int64_t bytes)
@@ -140,63 +245,47 @@ DT_INLINE void shape(struct dt_amx_config *config, int tile, int64_t rows, int64
 	config->bytes[tile] = (uint16_t)(rows ? bytes : 0);
 }
 
-/* Tiles of rows rows of x, where they are not so already. depth: elements of a block, or of half a block. */
-DT_INLINE void configure(struct dt_amx_tiles *amx, int64_t *have, int64_t rows, int64_t depth)
+/* depth: elements of a block, or of half a block. */
+DT_INLINE void configure(struct dt_amx_tiles *amx, int64_t depth)
 {
 	struct dt_amx_config config = {.palette = 1};
 
-	if (rows == *have)
-		return;
-	*have = rows;
-	shape(&config, C_EVEN, rows, 64);
-	shape(&config, C_ODD, rows, 64);
-	shape(&config, A_EVEN, rows, depth);
-	shape(&config, A_ODD, rows, depth);
-	shape(&config, B_EVEN, depth / 4, 64);
-	shape(&config, B_ODD, depth / 4, 64);
+	for (int i = C_EVEN; i <= C_ODD; i++)
+		shape(&config, i, DT_AMX_ROWS, 64);
+	for (int i = A_EVEN; i <= A_ODD; i++)
+		shape(&config, i, DT_AMX_ROWS, depth);
+	for (int i = B_EVEN; i <= B_ODD; i++)
+		shape(&config, i, depth / 4, 64);
 	tile_configure(amx, &config);
 }
 
 DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const uint8_t *w,
-			 size_t panel_bytes, int64_t panels, const uint8_t *next, const int8_t *x,
-			 const struct dt_xblock *xb, int64_t m, int64_t blocks)
+			 size_t panel_bytes, int64_t panels, const uint8_t *next, const struct dt_xtile *x,
+			 int64_t m, int64_t blocks)
 {
-	const int64_t halves = f == DT_FMT_Q6_K ? 2 : 1, depth = DT_QK / halves;
-	const int64_t rest = m % DT_AMX_ROWS, tiles = m / DT_AMX_ROWS + (rest > 0);
+	const int64_t all = dt_xtiles(blocks), runs = dt_ceil_div(m, DT_AMX_ROWS) * all / RUN;
+	struct ahead ahead = {next, next ? dt_ceil_div((int64_t)panel_bytes, 64 * runs) * 64 : 0};
 	struct dt_amx_tiles amx;
-	struct stretch s;
-	int64_t have = 0;
+	struct stretch held;
 
-	for (int64_t p = 0; p < panels; p++, tile += DT_PANEL, w += panel_bytes) {
-		struct ahead ahead = {p + 1 < panels ? w + panel_bytes : next, 0};
+	configure(&amx, DT_QK / HALVES(f));
+	for (int64_t first = 0; first < panels; first += TOGETHER)
+		for (int64_t b = 0; b < blocks; b += RUN) {
+			const int64_t n = dt_min64(TOGETHER, panels - first);
 
-		if (ahead.at)
-			ahead.step = dt_ceil_div((int64_t)panel_bytes, 64 * tiles * blocks * halves) * 64;
-		for (int64_t b = 0; b < blocks; b += HELD) {
-			const int64_t n = dt_min64(HELD, blocks - b);
-			int64_t r = 0;
-
-			fill(&s, f, w, blocks, b, n);
-			for (; r + DT_AMX_ROWS <= m; r += DT_AMX_ROWS) {
-				configure(&amx, &have, DT_AMX_ROWS, depth);
-				blocks_of(&amx, tile + r * ld, ld, f, &s, &ahead,
-					  x + (r * blocks + b) * DT_QK, xb + r * blocks + b, blocks, n,
-					  DT_AMX_ROWS, b == 0, true);
-			}
-			if (rest) {
-				configure(&amx, &have, rest, depth);
-				blocks_of(&amx, tile + r * ld, ld, f, &s, &ahead,
-					  x + (r * blocks + b) * DT_QK, xb + r * blocks + b, blocks, n, rest,
-					  b == 0, false);
-			}
+			for (int64_t p = 0; p < n; p++)
+				fill(&held, p, f, w + (size_t)(first + p) * panel_bytes, blocks, b,
+				     dt_min64(RUN, blocks - b));
+			stretch_of(&amx, &held, &ahead, tile + first * DT_PANEL, ld, f, n, x + b, m, all,
+				   b == 0);
 		}
-	}
 	tile_release(&amx);
 }
 
 DT_QUANT_MUL(QUANT_NAME)
 {
-	QUANT_BY_FORMAT(panels_of, tile, ld, f, w, panel_bytes, panels, next, xq, xb, m, blocks);
+	(void)xb;
+	QUANT_BY_FORMAT(panels_of, tile, ld, f, w, panel_bytes, panels, next, xq, m, blocks);
 }
 
 /* Tiles of bf16 products: C_ij is rows i times panel j. */

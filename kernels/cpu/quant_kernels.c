@@ -28,22 +28,14 @@ struct dt_quant_kernels dt_quant_kernels(void)
 		k.quants = dt_quant_mul_vnni;
 		k.row = dt_quant_row_vnni;
 	}
-	/*
-	 * Of bf16, AMX's products of 32 and 512 rows are 4.3 and 5.6 times as fast as AVX-512's. Of integers
-	 * in blocks of 32 they are not: what follows a block, the same in both, costs more than its product
-	 * (Q8_0: 0.90 and 0.85 of AVX-512's rate, Q4_0 0.78 and 0.91, on two threads of a Xeon with both,
-	 * November 2026).
-	 */
 	if (isa->amx == DT_AMX_TILES) {
-		k.tiled = isa->amx_integers ? dt_quant_mul_amx : NULL;
+		k.tiled = dt_quant_mul_amx;
 		k.bf16 = dt_quant_mul_bf16_amx;
 	} else if (isa->amx == DT_AMX_PLAIN) {
 		k.tiled = isa->avx512 ? dt_quant_mul_amx_plain_v4 : dt_quant_mul_amx_plain_v3;
 		k.bf16 = isa->avx512 ? dt_quant_mul_bf16_amx_plain_v4 : dt_quant_mul_bf16_amx_plain_v3;
 	}
 #endif
-	if (!k.tiled)
-		k.tiled = k.quants;
 	return k;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -230,15 +230,30 @@ static void end(const struct kernel *k, bool trap)
 }
 
 static void call(const struct kernel *k, dt_quant_mul_fn *fn, struct dt_tensor y, enum dt_format f,
-		 const struct dt_packed_part *p, const void *x, const struct dt_xblock *xb, int64_t m,
-		 int64_t blocks)
+		 const struct dt_packed_part *p, const void *x, int64_t m, int64_t blocks)
 {
 	bool trap;
 
 	memset(y.data, 0xff, bytes_of(y));
 	trap = begin(k);
-	fn(y.data, dt_cols(y), f, p->data, p->panel_bytes, p->panels, NULL, x, xb, m, blocks);
+	fn(y.data, dt_cols(y), f, p->data, p->panel_bytes, p->panels, NULL, x, NULL, m, blocks);
 	end(k, trap);
+}
+
+/* m rows of bytes as tiles; memory has them. */
+static struct dt_quant_tiles tiles(void **memory, const int8_t *q, const struct dt_xblock *xb, int64_t m,
+				   int64_t blocks)
+{
+	struct dt_quant_tiles t = {.n = 1, .m = m, .blocks = blocks};
+	const size_t bytes = dt_quant_tiles_bytes(&t);
+
+	*memory = bytes ? aligned_alloc(64, bytes) : NULL;
+	if (bytes)
+		memset(*memory, 0xff, bytes); /* NaN, where nothing is filled in */
+	dt_quant_tiles_lay(&t, *memory);
+	for (int64_t r = 0; r < m; r++)
+		dt_quant_tiles_fill(&t, r, q, xb);
+	return t;
 }
 
 static struct dt_packed *packed(struct dt_dev *dev, enum dt_format as, int64_t n, int64_t k)
@@ -255,26 +270,40 @@ static struct dt_packed *packed(struct dt_dev *dev, enum dt_format as, int64_t n
 	return p;
 }
 
-/* Odd numbers of panels, and blocks about those that are bytes at a time. */
+/* Odd numbers of panels, and of blocks where a format's blocks allow it. */
 static const struct {
 	int64_t n, k;
-} sizes[] = {{16, 256}, {48, 1280}, {80, 256}};
+} sizes[] = {{16, 256}, {48, 1280}, {80, 256}, {96, 1184}};
+enum { SIZES = sizeof sizes / sizeof *sizes };
 
-static const int64_t rows[] = {1, 7, 8, 16, 17, 33, 48};
+static const int64_t rows[] = {1, 7, 8, 16, 17, 28, 33, 48};
 
 /* The products of every kernel with the first of these rows of x, bit by bit. */
 static void compare(enum dt_format f, const struct dt_packed_part *p, const void *x,
 		    const struct dt_xblock *xb, struct dt_tensor want, int64_t blocks)
 {
 	const int64_t n = dt_cols(want);
+	const bool bf16 = f == DT_FMT_BF16;
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
 		for (const struct kernel *c = kernels; c < kernels + KERNELS; c++) {
-			struct dt_tensor got = tensor(DT_F32, rows[i], n);
+			const int64_t most = dt_ceil_div(rows[i], DT_XTILE_ROWS) * DT_XTILE_ROWS;
+			struct dt_tensor got = tensor(DT_F32, most, n);
+			const void *from = x;
+			void *memory = NULL;
 
+			if (!bf16) {
+				struct dt_quant_tiles t = tiles(&memory, x, xb, rows[i], blocks);
+
+				if (!t.n) { /* too few rows */
+					free(got.data);
+					continue;
+				}
+				from = dt_quant_tiles_at(&t, 0);
+			}
 			if (can(c))
-				call(c, f == DT_FMT_BF16 ? c->bf16 : c->quants, got, f, p, x, xb, rows[i],
-				     blocks);
+				call(c, bf16 ? c->bf16 : c->quants, got, f, p, from, rows[i], blocks);
+			free(memory);
 			for (int64_t j = 0; can(c) && j < rows[i] * n; j++)
 				if (isnan(get(want, j)))
 					assert_true(isnan(get(got, j)));
@@ -291,8 +320,11 @@ static void test_quants(void **state)
 	struct dt_dev *dev = *state;
 
 	for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
-		for (size_t s = 0; s < 3; s++) {
+		for (size_t s = 0; s < SIZES; s++) {
 			const int64_t n = sizes[s].n, k = sizes[s].k, blocks = k / 32, most = 48;
+
+			if (k % dt_format_info(formats[f])->block)
+				continue;
 			struct dt_packed *w = packed(dev, formats[f], n, k);
 			struct dt_tensor x = random_tensor(DT_F32, most, k, 10, 2);
 			struct dt_tensor want = tensor(DT_F32, most, n);
@@ -321,7 +353,7 @@ static void test_bf16_panels(void **state)
 {
 	struct dt_dev *dev = *state;
 
-	for (size_t s = 0; s < 3; s++) {
+	for (size_t s = 0; s < SIZES; s++) {
 		const int64_t n = sizes[s].n, k = sizes[s].k, blocks = k / 32, most = 48;
 		struct dt_packed *w = packed(dev, DT_FMT_BF16, n, k);
 		struct dt_tensor x = random_tensor(DT_BF16, most, k, 11, 1), want = tensor(DT_F32, most, n);
