@@ -21,7 +21,8 @@ static struct {
 	int64_t requests, warmup, users, burst, input, output, prefix, prefixes, turns, seed, clip;
 	double rate, ramp, speed, scale, spread, think, cancel, cancel_within, storm, timeout, temperature;
 	double min_goodput;
-	bool json, histogram, dry_run, given_requests, given_shape[6], given_prompt, given_temperature;
+	bool json, histogram, dry_run, given_requests, given_shape[6], given_prompt, given_temperature,
+		given_burst;
 	int arrival, prompt;
 	struct dt_strs images;
 	struct dt_load_limits limits;
@@ -42,7 +43,7 @@ static const struct dt_opt opts[] = {
 	{"arrival", 0, DT_OPT_CHOICE, &opt.arrival, "poisson|constant|burst", "how they are spread over time",
 	 .given = &opt.given_shape[2], .def = "poisson"},
 	{"burst", 0, DT_OPT_INT, &opt.burst, "N", "requests of one burst", .min = 1, .max = 1 << 20,
-	 .def = "8"},
+	 .given = &opt.given_burst, .def = "8"},
 	{"concurrency", 'c', DT_OPT_INT, &opt.users, "N",
 	 "so many users who each wait for their answer, in place of a rate", .min = 1, .max = 65536},
 	{"think", 0, DT_OPT_REAL, &opt.think, "SECONDS", "from an answer to what follows it", .min = 0,
@@ -320,6 +321,10 @@ static int check_options(void)
 		return dt_opt_usage_error(&prog, stderr, "--requests-out would overwrite the trace");
 	if (opt.users && (opt.given_shape[0] || opt.given_shape[1] || opt.given_shape[2]))
 		return dt_opt_usage_error(&prog, stderr, "--concurrency takes the place of a rate");
+	if (opt.given_burst && opt.arrival != DT_ARRIVE_BURST)
+		return dt_opt_usage_error(&prog, stderr, "--burst needs --arrival burst");
+	if (opt.think > 0 && !opt.users && opt.turns <= 1)
+		return dt_opt_usage_error(&prog, stderr, "--think needs --concurrency or --turns");
 	if (opt.ramp > 0 && opt.rate <= 0)
 		return dt_opt_usage_error(&prog, stderr, "--ramp needs a --rate above zero to start from");
 	if (opt.images.n &&

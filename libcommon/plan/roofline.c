@@ -4,6 +4,7 @@
 #include "base/units.h"
 
 #include <math.h>
+#include <string.h>
 
 int dt_roofline_print(const struct dt_roofline *q, bool json, FILE *out, struct dt_err *err)
 {
@@ -53,9 +54,10 @@ int dt_roofline_print(const struct dt_roofline *q, bool json, FILE *out, struct 
 			"is bound by "
 			"memory\n",
 			d.name, d.peak_flops / 1e12, d.mem_bw / 1e12, ridge);
-		fprintf(out,
-			"(some handbooks print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a thousand "
-			"times that)\n");
+		if (!strncmp(d.name, "A100", 4))
+			fprintf(out,
+				"(some handbooks print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a "
+				"thousand times that)\n");
 		fprintf(out, "%s, %lld x %lld tokens trained, %lld of prompt or context\n\n", c->name,
 			(long long)mb, (long long)seq, (long long)seq);
 		dt_table_print(t, out);

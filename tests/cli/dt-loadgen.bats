@@ -29,6 +29,10 @@ metric() {
     dry --rate 50 --arrival constant >constant
     dry --rate 50 --arrival burst --burst 10 >burst
     dry --rate 10 --ramp 30 >ramp
+    run -2 dt-loadgen --dry-run --burst 4
+    [[ "$output" == *"--burst needs --arrival burst"* ]]
+    run -2 dt-loadgen --dry-run --think 2
+    [[ "$output" == *"--think needs --concurrency or --turns"* ]]
     python3 - <<'PY'
 def read(name):
     at = [float(x) for x in open(name)]

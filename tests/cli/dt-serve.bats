@@ -835,6 +835,22 @@ batch_lines() {
     [[ "$output" == *"in use"* ]]
 }
 
+@test "batches: a disk that is full when the answers are to be kept fails the batch and leaves nothing of them" {
+    rm -rf store
+    mkdir store
+    mount -t tmpfs -o size=96k none store 2>/dev/null || skip "mount needs more rights"
+    batch_lines 100 >in.jsonl
+    start --files-dir store
+    batch=$(ask_batch "$(upload in.jsonl | jq -r .id)" | jq -r .id)
+    over "$batch" >now
+    kill -KILL "$server"
+    wait "$server" || true
+    left=$(find store -name '*.part' -o -name '*.tmp')
+    umount store
+    jq -e '.status == "failed" and (.errors.data | length == 1) and .output_file_id == null' now
+    [ -z "$left" ]
+}
+
 @test "batches: cancelled, ended by SIGTERM, wrong; chats and embeddings; tenants and the room there is" {
     rm -rf store
     batch_lines 400 >in.jsonl

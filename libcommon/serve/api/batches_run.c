@@ -203,8 +203,10 @@ static int finish(struct dt_batches *b, json_t *batch, const char *status, struc
 	return rc;
 }
 
+/* It has no answers then, and what was kept of them goes with it; a batch that cannot be put is asked again. */
 static void fail(struct dt_batches *b, json_t *batch, json_t *errors)
 {
+	char *part = dt_store_path(b->store, batch_text_of(batch, "id"), ".part");
 	struct dt_err err;
 
 	json_object_set_new(batch, "status", json_string("failed"));
@@ -212,6 +214,9 @@ static void fail(struct dt_batches *b, json_t *batch, json_t *errors)
 	json_object_set_new(batch, "errors", json_pack("{s:s, s:O}", "object", "list", "data", errors));
 	if (put(b, batch, &err) < 0)
 		dt_log_err(b->p.log, &err);
+	else if (part)
+		unlink(part);
+	free(part);
 }
 
 static bool stop(void *arg)
