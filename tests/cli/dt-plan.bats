@@ -195,6 +195,7 @@ refused() {
 @test "handbooks: a ridge of 0.156 is off by a thousand, two weeks for 7B and 1T tokens by 22" {
 	# 312 TFLOP/s over 2 TB/s is 156 flops a byte; theirs divides 312 by 2,000
 	[[ $("$plan" roofline --gpu A100 llama-2-7b) == *"print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a thousand times that"* ]]
+	[[ $("$plan" roofline --gpu cpu llama-2-7b) != *handbooks* ]]
 	jq -en '312e12 / 2e12 / 0.156 | . > 999.9 and . < 1000.1'
 	# 6 flops a parameter and token are 4.2e22: 14 days of 8 A100 at their peak are 3.0e21, a fourteenth; at the share of
 	# the peak that training reaches it is 22 times two weeks.

@@ -203,7 +203,7 @@ static int finish(struct dt_batches *b, json_t *batch, const char *status, struc
 	return rc;
 }
 
-/* It has no answers then, and what was kept of them goes with it; a batch that cannot be put is asked again. */
+/* It has no answers then: what was kept of them goes. A batch that cannot be put is asked again. */
 static void fail(struct dt_batches *b, json_t *batch, json_t *errors)
 {
 	char *part = dt_store_path(b->store, batch_text_of(batch, "id"), ".part");
