@@ -360,24 +360,25 @@ done:
 	free(vc.data);
 }
 
-/* One sequence that decodes at the end of a long text: heads 32, 8 of keys; the types of cache beside each
- * other. */
+/* One sequence that decodes at the end of a long text, and a prompt: heads 32, 8 of keys; the types of cache
+ * beside each other. */
 static void long_contexts(void)
 {
-	enum { KEYS = 16384, KV = 8, DIM = 128, QUERY = 32 };
+	enum { KEYS = 16384, KV = 8, DIM = 128, QUERY = 32, PROMPT = 1024 };
 	static const enum dt_dtype cache[] = {DT_BF16, DT_I8, DT_F32};
 	const struct dt_attn p = {.heads = QUERY, .kv_heads = KV, .head_dim = DIM, .scale = 0.088f};
 	static int32_t blocks[KEYS / 16];
 	static int64_t slot[KEYS];
 	int32_t start[2] = {0, 1}, len[1] = {KEYS};
 	const struct dt_paged one = {1, start, len, blocks, KEYS / 16, 16};
+	const double flop = (double)PROMPT * (PROMPT + 1) / 2 * QUERY * 4 * DIM;
 	struct dt_tensor x, o;
 	double best, bf16 = 0;
 
 	if (!wanted("context"))
 		return;
 	x = tensor(DT_BF16, KEYS, (QUERY + 2 * KV) * DIM);
-	o = tensor(DT_BF16, 1, QUERY * DIM);
+	o = tensor(DT_BF16, PROMPT, QUERY * DIM);
 	for (int i = 0; i < KEYS; i++)
 		slot[i] = i;
 	for (int i = 0; i < KEYS / 16; i++)
@@ -392,12 +393,21 @@ static void long_contexts(void)
 		TIME(best, ops->kv_write(dev, k, v, x, &p, slot));
 		snprintf(what, sizeof what, "kv_write of 16384 rows, %s cache", dt_dtype_name(cache[i]));
 		row("context", what, DT_BF16, best, 0, (double)bytes + 4. * KEYS * KV * DIM);
-		TIME(best, ops->attention_paged(dev, o, dt_t2(x.data, DT_BF16, 1, (QUERY + 2 * KV) * DIM), k,
-						v, &p, &one));
+		start[1] = 1;
+		len[0] = KEYS;
+		TIME(best,
+		     ops->attention_paged(dev, dt_t2(o.data, DT_BF16, 1, QUERY * DIM),
+					  dt_t2(x.data, DT_BF16, 1, (QUERY + 2 * KV) * DIM), k, v, &p, &one));
 		bf16 = i ? bf16 : best;
 		snprintf(what, sizeof what, "1 token, 16384 keys, %s cache", dt_dtype_name(cache[i]));
 		row("context", what, DT_BF16, best, 0, (double)bytes);
 		row_of("context", what, "of bf16", best, 1e9 / best, "/s", 1e9 / bf16);
+		start[1] = len[0] = PROMPT;
+		TIME(best,
+		     ops->attention_paged(dev, o, dt_t2(x.data, DT_BF16, PROMPT, (QUERY + 2 * KV) * DIM), k,
+					  v, &p, &one));
+		snprintf(what, sizeof what, "1024 tokens, %s cache", dt_dtype_name(cache[i]));
+		row("context", what, DT_BF16, best, flop, 0);
 		free(k.data);
 		free(v.data);
 	}

@@ -259,7 +259,7 @@ static void forward_part(const struct forward *a, uint32_t *buf, int64_t b, int6
 		n = dt_attn_key_rows(row, in->kv, in->s, b, j * DT_TILE, in->s->v_col + kv * vd);
 		dt_tile_pack_depth(in->t, w.v + j * w.v_tile, row, in->kv.dtype, n, vd);
 	}
-	dt_tile_begin(in->t);
+	dt_tile_begin(in->t, DT_TILE);
 	for (int64_t i = first; i < last; i++)
 		query_tile(a, &w, b, h, i * DT_TILE);
 	dt_tile_end(in->t);
@@ -269,7 +269,7 @@ int dt_cpu_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struct
 				  struct dt_tensor q, struct dt_tensor kv, const struct dt_attn *p,
 				  const struct dt_attn_span *s)
 {
-	const struct forward a = {{dt_tile_training(q.dtype), p, s, q, kv}, o, lse.data};
+	const struct forward a = {{dt_tile_with_amx(q.dtype), p, s, q, kv}, o, lse.data};
 	const int64_t tiles = dt_ceil_div(s->rows, DT_TILE);
 	int64_t heads, parts, each, words;
 	uint32_t *buf;

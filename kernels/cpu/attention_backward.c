@@ -287,7 +287,7 @@ static void kv_head(const struct backward *a, uint32_t *buf, int64_t b, int64_t 
 		n = dt_attn_key_rows(row, in->kv, s, b, j * DT_TILE, vcol);
 		dt_tile_pack_lanes(in->t, w.v_lanes + j * w.value_lanes_n, row, in->kv.dtype, n, vd);
 	}
-	dt_tile_begin(in->t);
+	dt_tile_begin(in->t, DT_TILE);
 	for (int64_t h = kv * group; h < (kv + 1) * group; h++)
 		for (int64_t i = 0; i < s->rows; i += DT_TILE)
 			query_tile(a, &w, b, h, i);
@@ -305,7 +305,7 @@ int dt_cpu_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, stru
 				   struct dt_tensor q, struct dt_tensor kv, const struct dt_attn *p,
 				   const struct dt_attn_span *s)
 {
-	const struct backward a = {{dt_tile_training(q.dtype), p, s, q, kv}, dq, dkv, dout, o, lse.data};
+	const struct backward a = {{dt_tile_with_amx(q.dtype), p, s, q, kv}, dq, dkv, dout, o, lse.data};
 	struct space w;
 	int64_t words;
 	uint32_t *buf;

@@ -158,7 +158,7 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 			   struct dt_tensor kcache, struct dt_tensor vcache, const struct dt_attn *p,
 			   const struct dt_paged *g)
 {
-	struct dt_paged_run a = {.t = dt_tile(kcache.dtype == DT_I8 ? qkv.dtype : kcache.dtype),
+	struct dt_paged_run a = {.t = dt_tile_with_amx(kcache.dtype == DT_I8 ? qkv.dtype : kcache.dtype),
 				 .p = p,
 				 .g = g,
 				 .o = o,
@@ -197,6 +197,7 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 				task(&a, buf + omp_get_thread_num() * words, &at,
 				     i + 1 < last ? &next : NULL);
 		}
+		dt_tile_end(a.t);
 	}
 	return 0;
 }

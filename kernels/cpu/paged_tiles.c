@@ -150,6 +150,28 @@ static void tile_as_it_lies(const struct dt_paged_run *a, struct dt_paged_work *
 				      lines_of(line, keys * vd * size / 64, w, next->k, next->n, wide, h));
 }
 
+/*
+ * A band of a task, rows i .. i + n, against the rows of the cache from j on, whose keys lie packed in w->k.
+ * pack: so do values, once the scores are on their way.
+ */
+static void band(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t i, int64_t n, int64_t j,
+		 bool pack)
+{
+	const int64_t reach = dt_attn_reach(w->row + i, n, j);
+	const struct dt_paged_rows *r = &w->here->rows;
+	float *o = w->o + i * w->pad;
+	void (*mul)(float *, int64_t, const uint32_t *, int64_t, int64_t, const uint32_t *, int64_t, int64_t,
+		    int64_t, int64_t, bool) = n == 1 && a->t->mul_few ? a->t->mul_few : a->t->mul;
+
+	if (!reach)
+		return;
+	mul(w->s, DT_TILE, w->q + i * w->q_row, w->q_row, 1, w->k, DT_TILE, n, reach, w->words, false);
+	dt_attn_softmax(a->t, w->pw, w->s, o, w->row + i, n, w->pad, j, a->p, NULL);
+	if (pack)
+		dt_tile_pack_depth(a->t, w->v, r->v, a->k.dtype, r->n, dt_attn_value_dim(a->p));
+	mul(o, w->pad, w->pw, w->depth, 1, w->v, w->pad, n, w->pad, reach * w->depth / DT_TILE, true);
+}
+
 /* A tile of rows of the cache, rearranged for many rows of a task. */
 static void tile_of_rows(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j)
 {
@@ -162,24 +184,28 @@ static void tile_of_rows(const struct dt_paged_run *a, struct dt_paged_work *w, 
 	ask_rows(r->k, 0, r->n, d * dt_dtype_size(type));
 	ask_rows(r->v, 0, r->n, d * dt_dtype_size(type));
 	dt_tile_pack_lanes(a->t, w->k, r->k, type, r->n, d);
+	if (!scaled) { /* the last band sees the first of these keys, whichever others do */
+		for (int64_t i = (w->n - 1) / DT_BAND * DT_BAND; i >= 0; i -= DT_BAND)
+			band(a, w, i, dt_min64(DT_BAND, w->n - i), j, i + DT_BAND >= w->n);
+		return;
+	}
 	a->t->mul(w->s, DT_TILE, w->q, w->q_row, 1, w->k, DT_TILE, w->n, (r->n + 15) / 16 * 16, w->words,
 		  false);
-	if (scaled) {
-		scales_of_rows(scale, r->k, r->n, d);
-		dt_attn_weigh(w->s, w->n, scale);
-		scales_of_rows(scale, r->v, r->n, vd);
-	}
-	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, scaled ? scale : NULL);
+	scales_of_rows(scale, r->k, r->n, d);
+	dt_attn_weigh(w->s, w->n, scale);
+	scales_of_rows(scale, r->v, r->n, vd);
+	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, scale);
 	dt_tile_pack_depth(a->t, w->v, r->v, type, r->n, vd);
 	a->t->mul(w->o, w->pad, w->pw, w->depth, 1, w->v, w->pad, w->n, w->pad, dt_tile_words(a->t, r->n),
 		  true);
 }
 
-/* The values of a group's last key, whose neighbour is not written yet: the pair with zeros. */
-static const uint32_t *last_pair(uint32_t *buf, const uint32_t *pair, int64_t d)
+/* A group's values up to the pair whose second key is not written yet: zero there. */
+static const void *last_pair(uint32_t *buf, const void *group, int64_t pair, int64_t d)
 {
-	for (int64_t i = 0; i < d; i++)
-		buf[i] = pair[i] & 0xffff;
+	memcpy(buf, group, (size_t)((pair + 1) * d) * 4);
+	for (int64_t i = pair * d; i < (pair + 1) * d; i++)
+		buf[i] &= 0xffff;
 	return buf;
 }
 
@@ -205,21 +231,65 @@ static void find_groups(const struct dt_paged_run *a, struct dt_paged_groups *g,
 		}
 }
 
+/* Groups of values as one operand of 32 pairs: zeros for keys that are not there or that no row sees. */
+static DT_SIMD void join(uint32_t *to, const struct dt_paged_groups *g, const struct dt_paged_groups *next,
+			 int64_t keys, int64_t d)
+{
+	const int64_t words = DT_KV_GROUP / 2 * d;
+
+	for (int64_t i = 0; i < DT_TILE / DT_KV_GROUP; i++, to += words) {
+		const int64_t there = i < g->skip ? 0 : dt_min64(keys - i * DT_KV_GROUP, DT_KV_GROUP);
+		const int64_t pairs = there < 0 ? 0 : (there + 1) / 2;
+
+		for (int64_t w = 0; w < words; w += 16) {
+			dt_prefetch_ahead((const uint32_t *)next->k[i] + w);
+			dt_prefetch_ahead((const uint32_t *)next->v[i] + w);
+		}
+		memcpy(to, g->v[i], (size_t)(pairs * d) * 4);
+		memset(to + pairs * d, 0, (size_t)(words - pairs * d) * 4);
+		for (int64_t c = 0; there % 2 && c < d; c++) /* its neighbour is not written yet */
+			to[(pairs - 1) * d + c] &= 0xffff;
+	}
+}
+
+/*
+ * The same by AMX for many rows, in bands: their scores stay in the first cache together with keys and with
+ * values, which are joined once. With longer heads they do not, and tile_of_groups is faster.
+ */
+static void tile_of_joined(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j, int64_t keys)
+{
+	const struct dt_paged_groups *g = &w->here->groups;
+
+	join(w->v, g, &w->next->groups, keys, a->p->head_dim);
+	for (int64_t i = 0; i < w->n; i += DT_BAND) {
+		const int64_t n = dt_min64(DT_BAND, w->n - i), reach = dt_attn_reach(w->row + i, n, j);
+		float *o = w->o + i * w->pad;
+
+		if (!reach)
+			continue;
+		a->t->mul_across(w->s, DT_TILE, w->q + i * w->q_row, w->q_row, (const uint32_t *const *)g->k,
+				 NULL, n, w->words);
+		dt_attn_softmax(a->t, w->pw, w->s, o, w->row + i, n, w->pad, j, a->p, NULL);
+		a->t->mul(o, w->pad, w->pw, w->depth, 1, w->v, w->pad, n, w->pad, (reach + 31) / 32 * 16,
+			  true);
+	}
+}
+
 /* Keys [j, j + keys) from groups of the cache, as they lie; those of the next tile are asked for. */
 static void tile_of_groups(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j, int64_t keys)
 {
 	const struct dt_paged_groups *g = &w->here->groups;
-	const int64_t d = a->p->head_dim, pairs = keys / 2;
+	const int64_t d = a->p->head_dim, pairs = (keys + 1) / 2;
+	const void *v[DT_TILE / DT_KV_GROUP];
 
 	a->t->mul_across(w->s, DT_TILE, w->q, w->q_row, (const uint32_t *const *)g->k,
 			 (const uint32_t *const *)w->next->groups.k, w->n, w->words);
 	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, w->n, w->pad, j, a->p, NULL);
-	a->t->mul_down(w->o, d, w->pw, w->depth, (const uint32_t *const *)g->v,
-		       (const uint32_t *const *)w->next->groups.v, w->n, d, g->skip * DT_KV_GROUP / 2, pairs);
+	memcpy(v, g->v, sizeof v);
 	if (keys % 2)
-		a->t->mul(w->o, d, w->pw + pairs, w->depth, 1,
-			  last_pair(w->v, (const uint32_t *)g->v[pairs / 8] + pairs % 8 * d, d), d, w->n, d,
-			  1, true);
+		v[keys / 16] = last_pair(w->v, g->v[keys / 16], keys % 16 / 2, d);
+	a->t->mul_down(w->o, d, w->pw, w->depth, (const uint32_t *const *)v,
+		       (const uint32_t *const *)w->next->groups.v, w->n, d, g->skip * DT_KV_GROUP / 2, pairs);
 }
 
 /* The scales of a tile's keys or values, 0 for those that none sees: theirs may be anything. */
@@ -267,11 +337,13 @@ void dt_paged_queries(const struct dt_paged_run *a, struct dt_paged_work *w, con
 {
 	const int64_t rows = w->n * w->kvs, d = a->p->head_dim;
 
+	if (!a->grouped || a->k.dtype != DT_I8)
+		dt_tile_begin(a->t, w->n);
 	w->q = w->packed;
 	w->halves = (int16_t *)w->packed;
 	if (a->grouped && a->k.dtype == DT_I8)
 		bytes_of(a, w, from);
-	else if (a->grouped && one_token && a->qkv.dtype == DT_BF16)
+	else if (a->grouped && one_token && a->qkv.dtype == DT_BF16 && (!a->t->begin || w->n <= 16))
 		w->q = from[0]; /* as they lie, one head after another */
 	else if (a->halves && dt_paged_as_they_lie(a, w->n))
 		a->t->halves_of(w->halves, w->scale, from, a->qkv.dtype, rows, d);
@@ -294,6 +366,8 @@ void dt_paged_tile(const struct dt_paged_run *a, struct dt_paged_work *w, int64_
 
 	if (a->grouped && a->k.dtype == DT_I8)
 		tile_of_bytes(a, w, j, keys);
+	else if (a->grouped && a->t->begin && w->n > DT_BAND && a->p->head_dim <= DT_TILE)
+		tile_of_joined(a, w, j, keys);
 	else if (a->grouped)
 		tile_of_groups(a, w, j, keys);
 	else if (!dt_paged_as_they_lie(a, w->n))

@@ -15,7 +15,10 @@ static const struct dt_tile v3 = {.mul = dt_tile_mul_v3,
 #define PAIRS                                                                                                \
 	.pairs = true, .turn = dt_tile_turn_v4, .along = dt_tile_along_bf16, .across = dt_tile_across_bf16,  \
 	.lanes = dt_tile_lanes_bf16, .depth = dt_tile_depth_bf16
-#define BY_AMX(name) .begin = dt_tile_begin_##name, .end = dt_tile_end_##name, .mul = dt_tile_mul_##name
+#define BY_AMX(name)                                                                                         \
+	.begin = dt_tile_begin_##name, .end = dt_tile_end_##name, .mul = dt_tile_mul_##name,                 \
+	.mul_across = dt_tile_mul_across_##name, .mul_down = dt_tile_mul_down_##name,                        \
+	.mul_few = dt_tile_mul_few_bf16
 static const struct dt_tile bf16 = {PAIRS, .mul = dt_tile_mul_bf16, .mul_across = dt_tile_mul_across_bf16,
 				    .mul_down = dt_tile_mul_down_bf16},
 			    amx = {PAIRS, BY_AMX(amx)}, amx_plain = {PAIRS, BY_AMX(amx_plain_v4)};
@@ -43,7 +46,7 @@ const struct dt_tile *dt_tile(enum dt_dtype t)
 	return &plain;
 }
 
-const struct dt_tile *dt_tile_training(enum dt_dtype t)
+const struct dt_tile *dt_tile_with_amx(enum dt_dtype t)
 {
 #ifdef __x86_64__
 	const struct dt_isa *isa = dt_isa();

@@ -16,8 +16,11 @@ enum { DT_TILE_ROWS_FEW = 8, DT_TILE_ROWS_DIM = 512 };
 
 struct dt_tile {
 	bool pairs; /* a word is two bf16 */
-	/* NULL: nothing. What a thread calls before its first product and behind its last. */
-	void (*begin)(void);
+	/*
+	 * NULL: nothing. What a thread calls before products and behind its last. rows: of the products to
+	 * come; others are right too, but slower where these were fewer than 16.
+	 */
+	void (*begin)(int64_t rows);
 	void (*end)(void);
 	/*
 	 * c[i, j] = (accumulate ? c[i, j] : 0)
@@ -28,11 +31,19 @@ struct dt_tile {
 		    const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,
 		    bool accumulate);
 	/*
+	 * By AMX only, else NULL: mul of few rows, a_word 1, by other instructions. Tiles wait for what has
+	 * just been packed, and one row is done sooner than they begin.
+	 */
+	void (*mul_few)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
+			const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,
+			bool accumulate);
+	/*
 	 * Pairs only; operand b is in several arrays. i < rows.
 	 *   across  c[i, 16 g + j] = sum over w < words of a[i * a_row + w] . b[g][16 w + j], g < 4
 	 *   down    c[i, j] += sum over first <= w < last of a[i * a_row + w] . b[w / 8][w % 8 * cols + j],
 	 *           cols a multiple of 32, last <= 32
-	 * next[g] is as long as b[g] and read soon after: it is prefetched.
+	 * next[g] is as long as b[g] and read soon after: it is prefetched (across, NULL: nothing is). By
+	 * AMX: words is a multiple of 16; of more rows than 16, a and c have as many as the next multiple.
 	 */
 	void (*mul_across)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
 			   const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
@@ -83,17 +94,14 @@ struct dt_tile {
 
 /* The fastest on this processor for operands of this type. bf16 without AVX512_BF16 goes as f32 words. */
 const struct dt_tile *dt_tile(enum dt_dtype t);
-/*
- * The same for the attention of training, whose tiles are full: bf16 by AMX where the processor has it. Few
- * rows, as decoding has, and prompts, whose bits are decoding's, stay with dt_tile.
- */
-const struct dt_tile *dt_tile_training(enum dt_dtype t);
+/* The same, of bf16 by AMX where the processor has it: attention's. */
+const struct dt_tile *dt_tile_with_amx(enum dt_dtype t);
 
 /* begin and end of a thread that multiplies with t. */
-static inline void dt_tile_begin(const struct dt_tile *t)
+static inline void dt_tile_begin(const struct dt_tile *t, int64_t rows)
 {
 	if (t->begin)
-		t->begin();
+		t->begin(rows);
 }
 
 static inline void dt_tile_end(const struct dt_tile *t)
@@ -137,19 +145,19 @@ DT_TILE_MUL(dt_tile_mul_plain);
 DT_TILE_MUL(dt_tile_mul_v3);
 DT_TILE_MUL(dt_tile_mul_v4);
 DT_TILE_MUL(dt_tile_mul_bf16);
+DT_TILE_MUL(dt_tile_mul_few_bf16);
 DT_TILE_MUL(dt_tile_mul_amx);
 DT_TILE_MUL(dt_tile_mul_amx_v3); /* in tests alone, as are others of this name */
 DT_TILE_MUL(dt_tile_mul_amx_plain_v3);
 DT_TILE_MUL(dt_tile_mul_amx_plain_v4);
-#define DT_TILE_OF_THREAD(name) void name(void)
-DT_TILE_OF_THREAD(dt_tile_begin_amx);
-DT_TILE_OF_THREAD(dt_tile_begin_amx_v3);
-DT_TILE_OF_THREAD(dt_tile_begin_amx_plain_v3);
-DT_TILE_OF_THREAD(dt_tile_begin_amx_plain_v4);
-DT_TILE_OF_THREAD(dt_tile_end_amx);
-DT_TILE_OF_THREAD(dt_tile_end_amx_v3);
-DT_TILE_OF_THREAD(dt_tile_end_amx_plain_v3);
-DT_TILE_OF_THREAD(dt_tile_end_amx_plain_v4);
+void dt_tile_begin_amx(int64_t rows);
+void dt_tile_begin_amx_v3(int64_t rows);
+void dt_tile_begin_amx_plain_v3(int64_t rows);
+void dt_tile_begin_amx_plain_v4(int64_t rows);
+void dt_tile_end_amx(void);
+void dt_tile_end_amx_v3(void);
+void dt_tile_end_amx_plain_v3(void);
+void dt_tile_end_amx_plain_v4(void);
 #define DT_TILE_OF_ROWS(name)                                                                                \
 	void name(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,           \
 		  enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d,                     \
@@ -166,12 +174,22 @@ void dt_tile_halves_down(float *o, int64_t ldo, const int16_t *w, const float *s
 DT_TILE_TURN(dt_tile_turn_plain);
 DT_TILE_TURN(dt_tile_turn_v3);
 DT_TILE_TURN(dt_tile_turn_v4);
-void dt_tile_mul_across_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
-			     const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
-			     int64_t words);
-void dt_tile_mul_down_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
-			   const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
-			   int64_t cols, int64_t first, int64_t last);
+#define DT_TILE_MUL_ACROSS(name)                                                                             \
+	void name(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const b[4],       \
+		  const uint32_t *const next[4], int64_t rows, int64_t words)
+DT_TILE_MUL_ACROSS(dt_tile_mul_across_bf16);
+DT_TILE_MUL_ACROSS(dt_tile_mul_across_amx);
+DT_TILE_MUL_ACROSS(dt_tile_mul_across_amx_v3);
+DT_TILE_MUL_ACROSS(dt_tile_mul_across_amx_plain_v3);
+DT_TILE_MUL_ACROSS(dt_tile_mul_across_amx_plain_v4);
+#define DT_TILE_MUL_DOWN(name)                                                                               \
+	void name(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const b[4],       \
+		  const uint32_t *const next[4], int64_t rows, int64_t cols, int64_t first, int64_t last)
+DT_TILE_MUL_DOWN(dt_tile_mul_down_bf16);
+DT_TILE_MUL_DOWN(dt_tile_mul_down_amx);
+DT_TILE_MUL_DOWN(dt_tile_mul_down_amx_v3);
+DT_TILE_MUL_DOWN(dt_tile_mul_down_amx_plain_v3);
+DT_TILE_MUL_DOWN(dt_tile_mul_down_amx_plain_v4);
 void dt_tile_along_bf16(uint32_t *out, const float *x, int64_t n);
 void dt_tile_across_bf16(uint32_t *out, const float *x, const float *y, int64_t n);
 void dt_tile_lanes_bf16(uint32_t *out, const void *const *row, int64_t rows, int64_t d);

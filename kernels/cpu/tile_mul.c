@@ -89,6 +89,64 @@ DT_TILE_MUL(TILE_NAME)
 }
 
 #ifdef TILE_PAIRS
+/* Denormals are zeros, as tiles of AMX have it; returns what was. */
+DT_INLINE unsigned without_denormals(void)
+{
+	const unsigned was = _mm_getcsr();
+
+	_mm_setcsr(was | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
+	return was;
+}
+
+/* One row by vecs vectors in amx.h's order: of each 16 words a chain of even elements, one of odd ones. */
+DT_INLINE void row_in_order(float *c, const uint32_t *a, const uint32_t *b, int64_t ldb, int64_t words,
+			    bool accumulate, const int vecs)
+{
+	const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
+	__m512 sum[MOST];
+
+	DT_FOR (4, int v = 0; v < vecs; v++)
+		sum[v] = accumulate ? _mm512_loadu_ps(c + v * L) : _mm512_setzero_ps();
+	for (int64_t first = 0; first < words; first += 16) {
+		__m512 part[MOST][2];
+
+		DT_FOR (4, int v = 0; v < vecs; v++)
+			part[v][0] = part[v][1] = _mm512_setzero_ps();
+		for (int64_t w = first; w < dt_min64(first + 16, words); w++) {
+			const __m512 even = (__m512)_mm512_set1_epi32((int)(a[w] << 16)),
+				     odd = (__m512)_mm512_set1_epi32((int)(a[w] & 0xffff0000u));
+
+			DT_FOR (4, int v = 0; v < vecs; v++) {
+				const __m512i x = _mm512_loadu_si512(b + w * ldb + v * L);
+
+				part[v][0] =
+					_mm512_fmadd_ps(even, (__m512)_mm512_slli_epi32(x, 16), part[v][0]);
+				part[v][1] =
+					_mm512_fmadd_ps(odd, (__m512)_mm512_and_si512(x, high), part[v][1]);
+			}
+		}
+		DT_FOR (4, int v = 0; v < vecs; v++)
+			sum[v] = _mm512_add_ps(sum[v], _mm512_add_ps(part[v][0], part[v][1]));
+	}
+	DT_FOR (4, int v = 0; v < vecs; v++)
+		_mm512_storeu_ps(c + v * L, sum[v]);
+}
+
+DT_TILE_MUL(dt_tile_mul_few_bf16)
+{
+	const unsigned was = without_denormals();
+
+	for (int64_t i = 0; i < rows; i++) {
+		int64_t j = 0;
+
+		for (; j + MOST * L <= cols; j += MOST * L)
+			row_in_order(c + i * ldc + j, a + i * a_row, b + j, ldb, words, accumulate, MOST);
+		for (; j < cols; j += L)
+			row_in_order(c + i * ldc + j, a + i * a_row, b + j, ldb, words, accumulate, 1);
+	}
+	_mm_setcsr(was);
+}
+
 /* As block, of four groups of sixteen columns that lie apart. Only the first rows ask for what is next. */
 DT_INLINE void block_across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const *b,
 			    const uint32_t *const *next, int64_t words, const int rows)
@@ -110,9 +168,7 @@ DT_INLINE void block_across(float *c, int64_t ldc, const uint32_t *a, int64_t a_
 			*(vec *)(c + r * ldc + v * L) = sum[r][v];
 }
 
-void dt_tile_mul_across_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
-			     const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
-			     int64_t words)
+DT_TILE_MUL_ACROSS(dt_tile_mul_across_bf16)
 {
 	int64_t i = 0;
 
@@ -172,9 +228,7 @@ DT_INLINE void panel_down(float *c, int64_t ldc, const uint32_t *a, int64_t a_ro
 			   1, vecs);
 }
 
-void dt_tile_mul_down_bf16(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
-			   const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
-			   int64_t cols, int64_t first, int64_t last)
+DT_TILE_MUL_DOWN(dt_tile_mul_down_bf16)
 {
 	int64_t col = 0;
 

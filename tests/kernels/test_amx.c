@@ -192,7 +192,8 @@ static const struct kernel {
 } kernels[] = {
 #define TILE(name)                                                                                           \
 	{                                                                                                    \
-		.begin = dt_tile_begin_##name, .end = dt_tile_end_##name, .mul = dt_tile_mul_##name          \
+		.begin = dt_tile_begin_##name, .end = dt_tile_end_##name, .mul = dt_tile_mul_##name,         \
+		.mul_across = dt_tile_mul_across_##name, .mul_down = dt_tile_mul_down_##name                 \
 	}
 	{"stand-in, AVX2", false, false, false, dt_quant_mul_amx_plain_v3, dt_quant_mul_bf16_amx_plain_v3,
 	 TILE(amx_plain_v3)},
@@ -416,10 +417,10 @@ static void check_product(const struct kernel *k, const struct product *p)
 	}
 	memcpy(c, was, sizeof c);
 	trap = begin(k);
-	k->tile.begin();
+	dt_tile_begin(&k->tile, p->rows);
 	k->tile.mul(c, LD, a, p->across ? 1 : LD, p->across ? DT_TILE : 1, b, LD, p->rows, p->cols, p->words,
 		    p->accumulate);
-	k->tile.end();
+	dt_tile_end(&k->tile);
 	end(k, trap);
 	for (int64_t i = 0; i < TALL; i++)
 		for (int64_t j = 0; j < LD; j++) {
@@ -440,6 +441,127 @@ static void test_attention_tiles(void **state)
 	for (const struct kernel *k = kernels; k < kernels + KERNELS; k++)
 		for (size_t i = 0; can(k) && i < sizeof products / sizeof *products; i++)
 			check_product(k, &products[i]);
+}
+
+/* Products of few rows by other instructions, in the same order; the smallest numbers too. */
+static void test_few_rows(void **state)
+{
+	static const struct kernel few = {.name = "few rows", .tile = {.mul = dt_tile_mul_few_bf16}};
+	static uint16_t a[64], b[32 * 2 * 80];
+	float c[80], was[80];
+	int small = 0;
+
+	if (!__builtin_cpu_supports("avx512bf16")) {
+		print_message("no AVX512_BF16\n");
+		skip();
+	}
+	for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+		if (!products[i].across)
+			check_product(&few, &products[i]);
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 64; i++)
+			a[i] = dt_f32_to_bf16(
+				(float)ldexp(rnd(25, i + 64 * round), -70 + byte_of(26, i) % 12));
+		for (int i = 0; i < 32 * 2 * 80; i++)
+			b[i] = dt_f32_to_bf16((float)ldexp(rnd(27, i), -66 + byte_of(28, i + round) % 10));
+		for (int j = 0; j < 80; j++) {
+			c[j] = j % 2 ? 0 : (float)ldexp(rnd(29, j), -130 + j % 8);
+			small += c[j] != 0 && fabsf(c[j]) < 0x1p-126f;
+		}
+		memcpy(was, c, sizeof c);
+		dt_tile_mul_few_bf16(c, 80, (uint32_t *)a, 32, 1, (uint32_t *)b, 80, 1, 80, 32, true);
+		for (int j = 0; j < 80; j++)
+			check_bits("few rows, small", round, j, c[j],
+				   reference(reference(was[j], a, 2, b + 2 * j, 160, 16), a + 32, 2,
+					     b + 16 * 160 + 2 * j, 160, 16));
+	}
+	assert_true(small > 0);
+}
+
+/* Rows of words [m to 16, LD] of small numbers, and four groups of n words; the rest is NaN. */
+static void fill_groups(uint32_t *a, int64_t m, int64_t words, uint32_t (*b)[TALL * LD], int64_t n)
+{
+	for (int64_t i = 0; i < TALL * LD; i++) {
+		a[i] = i / LD < (m + 15) / 16 * 16 && i % LD < words
+			       ? dt_f32_to_bf16((float)rnd(17, i)) |
+					 (uint32_t)dt_f32_to_bf16((float)rnd(18, i)) << 16
+			       : 0x7fc07fc0;
+		for (int g = 0; g < 4; g++)
+			b[g][i] = i < n ? dt_f32_to_bf16((float)rnd(19 + (uint32_t)g, i)) |
+						  (uint32_t)dt_f32_to_bf16((float)rnd(23, g * n + i)) << 16
+					: 0x7fc07fc0;
+	}
+}
+
+/* Scores with keys in groups: 16 keys of `words` words each. */
+static void check_across(const struct kernel *k, int64_t m, int64_t words)
+{
+	static uint32_t a[TALL * LD], b[4][TALL * LD];
+	static float c[TALL * LD];
+	const uint32_t *const group[4] = {b[0], b[1], b[2], b[3]};
+	bool trap;
+
+	fill_groups(a, m, words, b, 16 * words);
+	memset(c, 0xff, sizeof c);
+	trap = begin(k);
+	k->tile.begin(m);
+	k->tile.mul_across(c, LD, a, LD, group, group, m, words);
+	k->tile.end();
+	end(k, trap);
+	for (int64_t i = 0; i < m; i++)
+		for (int64_t j = 0; j < 64; j++) {
+			float want = 0;
+
+			for (int64_t w = 0; w < words; w += 16)
+				want = reference(want, (uint16_t *)(a + i * LD + w), 2,
+						 (uint16_t *)(b[j / 16] + 16 * w + j % 16), 32, 16);
+			check_bits(k->name, i, j, c[i * LD + j], want);
+		}
+}
+
+/* Values in groups of eight pairs, of which those from first to last count, by sums over 32 keys. */
+static void check_down(const struct kernel *k, int64_t m, int64_t cols, int64_t first, int64_t last)
+{
+	static uint32_t a[TALL * LD], b[4][TALL * LD], joined[32][LD];
+	static float was[TALL * LD], c[TALL * LD];
+	const uint32_t *const group[4] = {b[0], b[1], b[2], b[3]};
+	bool trap;
+
+	fill_groups(a, m, 32, b, 8 * cols);
+	for (int64_t i = 0; i < TALL * LD; i++)
+		c[i] = was[i] = (float)rnd(24, i);
+	for (int64_t w = 0; w < 32; w++)
+		for (int64_t j = 0; j < cols; j++)
+			joined[w][j] = w >= first && w < last ? b[w / 8][w % 8 * cols + j] : 0;
+	trap = begin(k);
+	k->tile.begin(m);
+	k->tile.mul_down(c, LD, a, LD, group, group, m, cols, first, last);
+	k->tile.end();
+	end(k, trap);
+	for (int64_t i = 0; i < m; i++)
+		for (int64_t j = 0; j < cols; j++) {
+			float want = was[i * LD + j];
+
+			for (int64_t w = 0; w < last; w += 16)
+				want = reference(want, (uint16_t *)(a + i * LD + w), 2,
+						 (uint16_t *)(joined[w] + j), 2 * LD, 16);
+			check_bits(k->name, i, j, c[i * LD + j], want);
+		}
+}
+
+/* A server's, with caches that lie in groups: a token's few rows, and a prompt's. */
+static void test_groups(void **state)
+{
+	for (const struct kernel *k = kernels; k < kernels + KERNELS; k++) {
+		for (int64_t m = 1; can(k) && m <= 64; m = 3 * m + 1) {
+			check_across(k, m, m < 16 ? 16 : 48);
+			check_down(k, m, m < 16 ? 96 : 64, 0, 32);
+		}
+		if (can(k)) {
+			check_down(k, 2, 32, 8, 13);
+			check_down(k, 63, 128, 16, 32);
+		}
+	}
 }
 
 static int setup(void **state)
@@ -474,6 +596,8 @@ int main(void)
 		cmocka_unit_test(test_quants),
 		cmocka_unit_test(test_bf16_panels),
 		cmocka_unit_test(test_attention_tiles),
+		cmocka_unit_test(test_few_rows),
+		cmocka_unit_test(test_groups),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

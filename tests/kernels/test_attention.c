@@ -548,7 +548,7 @@ int main(void)
 		cmocka_unit_test(test_blocks_behind_the_window),
 	};
 
-	if (getenv("DT_AMX") && !dt_tile_training(DT_BF16)->begin) {
+	if (getenv("DT_AMX") && !dt_tile_with_amx(DT_BF16)->begin) {
 		puts("no AVX512_BF16: attention here has no tiles of AMX");
 		return 77;
 	}
