@@ -68,10 +68,16 @@ static inline int64_t dt_attn_key_row(const struct dt_attn_span *s, int64_t b, i
 static inline int64_t dt_attn_key_rows(const void *row[DT_TILE], struct dt_tensor t,
 				       const struct dt_attn_span *s, int64_t b, int64_t key, int64_t col)
 {
-	const int64_t n = dt_min64(DT_TILE, dt_attn_keys(s) - key);
+	const int64_t n = dt_min64(DT_TILE, dt_attn_keys(s) - key),
+		      step = dt_cols(t) * dt_dtype_size(t.dtype);
 
-	for (int64_t i = 0; i < n; i++)
-		row[i] = dt_at(t, dt_attn_key_row(s, b, key + i) * dt_cols(t) + col);
+	for (int64_t i = 0, end; i < n; i = end) { /* a run's rows follow one another */
+		const char *at = dt_at(t, dt_attn_key_row(s, b, key + i) * dt_cols(t) + col);
+
+		end = dt_min64(n, i + s->run_keys - (key + i) % s->run_keys);
+		for (int64_t e = i; e < end; e++, at += step)
+			row[e] = at;
+	}
 	return n;
 }
 
@@ -159,6 +165,9 @@ void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, 
 #define DT_ATTN_PAIRS(t) false
 #endif
 void dt_attn_softmax_bf16(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
+			  int64_t pad, int64_t key, float scale);
+/* The same with AMX, whose bits differ: a row's maximum is looked for where its sums need another. */
+void dt_attn_softmax_lazy(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
 			  int64_t pad, int64_t key, float scale);
 void dt_attn_finish_bf16(void *const *where, const float *o, const struct dt_attn_row *row, int64_t rows,
 			 int64_t d, int64_t pad);

@@ -3,145 +3,27 @@
  * with AVX512_BF16 only. Probabilities are rounded to bf16 before they are multiplied, so exp has a relative
  * error of 4e-6 here. A row's bits depend on that row alone.
  */
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_bf16.h"
 
-#include <immintrin.h>
-#include <math.h>
-
-#define L     16
-#define LOG2E 1.44269504f
-
-/* The keys of a tile that a row sees, one bit each. */
-DT_INLINE uint64_t seen(const struct dt_attn_row *row, int64_t key)
+void dt_attn_softmax_lazy(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
+			  int64_t pad, int64_t key, float scale)
 {
-	const int64_t from = row->first - key, end = row->last + 1 - key;
-	uint64_t bits = end >= DT_TILE ? ~0ull : end > 0 ? (1ull << end) - 1 : 0;
-
-	if (from > 0)
-		bits &= from < DT_TILE ? ~0ull << from : 0;
-	return bits;
-}
-
-/*
- * 2^t of t <= 127 where `sees` has a bit, else 0; polynomial of dt_sigmoid2_power (vec.h). NaN for NaN; 0 for
- * -Inf, whose r is NaN: scalef says so of n = -Inf (Intel SDM volume 2, VSCALEFPS, table of special values).
- */
-DT_INLINE __m512 exp2_quick(__mmask16 sees, __m512 t)
-{
-	const __m512 n = _mm512_roundscale_ps(t, 8), r = _mm512_sub_ps(t, n);
-	__m512 p;
-
-	p = _mm512_fmadd_ps(_mm512_set1_ps(0.00958285294f), r, _mm512_set1_ps(0.0559064262f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.240240991f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.693124175f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1));
-	return _mm512_maskz_scalef_ps(sees, p, n);
-}
-
-DT_INLINE __m512i pairs_of(__m512 low, __m512 high)
-{
-	return (__m512i)_mm512_cvtne2ps_pbh(high, low);
-}
-
-/* The largest of each of 16 columns of a row of scores that the row sees; -Inf: none. */
-DT_INLINE __m512 largest(const float *s, uint64_t bits)
-{
-	const __m512 none = _mm512_set1_ps(-INFINITY);
-	__m512 x[4];
-
-	if (bits == ~0ull)
-		DT_FOR (4, int v = 0; v < 4; v++)
-			x[v] = _mm512_loadu_ps(s + v * L);
-	else
-		DT_FOR (4, int v = 0; v < 4; v++)
-			x[v] = _mm512_mask_loadu_ps(none, (__mmask16)(bits >> v * L), s + v * L);
-	return _mm512_max_ps(_mm512_max_ps(x[0], x[1]), _mm512_max_ps(x[2], x[3]));
-}
-
-/* The largest of each of four vectors. */
-DT_INLINE __m128 largest4(__m512 a, __m512 b, __m512 c, __m512 d)
-{
-	const __m512 ab = _mm512_max_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)),
-		     cd = _mm512_max_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-	const __m512d x = _mm512_castps_pd(ab), y = _mm512_castps_pd(cd);
-	const __m512 all = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
-					 _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
-	const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
-
-	return _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-}
-
-/* Of up to 16 rows: their maxima so far, what they become, and what is summed is multiplied by. */
-struct maxima {
-	float most[L], base[L], shrink[L]; /* base: of exponents of two, not -Inf */
-	__mmask16 risen;
-};
-
-DT_INLINE void find_maxima(struct maxima *m, const float *s, const struct dt_attn_row *row, int64_t rows,
-			   int64_t key, float scale)
-{
-	const __m512 none = _mm512_set1_ps(-INFINITY), log2e = _mm512_set1_ps(LOG2E);
-	float last[L] = {0};
-	__m512 was, most, base;
-
-	for (int64_t i = 0; i < rows; i += 4) {
-		__m512 x[4];
-
-		DT_FOR (4, int k = 0; k < 4; k++) {
-			const int64_t at = dt_min64(i + k, rows - 1);
-
-			x[k] = largest(s + at * DT_TILE, seen(row + at, key));
-			last[i + k] = row[at].max;
-		}
-		_mm_storeu_ps(m->most + i, largest4(x[0], x[1], x[2], x[3]));
-	}
-	was = _mm512_loadu_ps(last);
-	most = _mm512_max_ps(_mm512_mul_ps(_mm512_loadu_ps(m->most), _mm512_set1_ps(scale)), was);
-	m->risen = _mm512_cmp_ps_mask(most, was, _CMP_NEQ_UQ);
-	/* A row that has seen no key yet: exp of -Inf, not of -Inf + Inf. */
-	base = _mm512_mask_mov_ps(most, _mm512_cmp_ps_mask(most, none, _CMP_EQ_OQ), _mm512_setzero_ps());
-	_mm512_storeu_ps(m->most, most);
-	_mm512_storeu_ps(m->base, _mm512_mul_ps(base, log2e));
-	/* of a row that has seen none before: zero, as its sums are */
-	_mm512_storeu_ps(m->shrink, exp2_quick(_mm512_cmp_ps_mask(was, none, _CMP_NEQ_UQ),
-					       _mm512_mul_ps(_mm512_sub_ps(was, base), log2e)));
-}
-
-/* The sums of a row come under its new maximum. */
-DT_INLINE void rescale(struct dt_attn_row *row, float *o, int64_t pad, float most, float by)
-{
-	const __m512 f = _mm512_set1_ps(by);
-
-	for (int64_t j = 0; j < pad; j += L)
-		_mm512_storeu_ps(o + j, _mm512_mul_ps(_mm512_loadu_ps(o + j), f));
-	_mm512_storeu_ps(row->sum, _mm512_mul_ps(_mm512_loadu_ps(row->sum), f));
-	row->max = most;
+	for (int64_t i = 0; i < rows; i++)
+		softmax_row_lazy(pw + i * DT_TILE / 2, s + i * DT_TILE, o + i * pad, &row[i], pad, key,
+				 scale);
 }
 
 void dt_attn_softmax_bf16(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
 			  int64_t pad, int64_t key, float scale)
 {
-	const __m512 factor = _mm512_set1_ps(scale * LOG2E);
-	struct maxima m;
+	for (int64_t i = 0; i < rows; i += L) {
+		const int64_t n = dt_min64(L, rows - i);
+		struct maxima m;
 
-	for (int64_t i = 0; i < rows; i++) {
-		const uint64_t bits = seen(row + i, key);
-		__m512 base, sum, p[4];
-
-		if (i % L == 0)
-			find_maxima(&m, s + i * DT_TILE, row + i, dt_min64(L, rows - i), key, scale);
-		if (m.risen >> i % L & 1)
-			rescale(row + i, o + i * pad, pad, m.most[i % L], m.shrink[i % L]);
-		base = _mm512_set1_ps(m.base[i % L]);
-		DT_FOR (4, int v = 0; v < 4; v++) {
-			const __m512 x = _mm512_loadu_ps(s + i * DT_TILE + v * L);
-
-			p[v] = exp2_quick((__mmask16)(bits >> v * L), _mm512_fmsub_ps(x, factor, base));
-		}
-		sum = _mm512_add_ps(_mm512_add_ps(p[0], p[1]), _mm512_add_ps(p[2], p[3]));
-		_mm512_storeu_ps(row[i].sum, _mm512_add_ps(_mm512_loadu_ps(row[i].sum), sum));
-		_mm512_storeu_si512(pw + i * DT_TILE / 2, pairs_of(p[0], p[1]));
-		_mm512_storeu_si512(pw + i * DT_TILE / 2 + L, pairs_of(p[2], p[3]));
+		find_maxima(&m, s + i * DT_TILE, row + i, n, key, scale);
+		for (int64_t r = 0; r < n; r++)
+			softmax_row(pw + (i + r) * DT_TILE / 2, s + (i + r) * DT_TILE, o + (i + r) * pad,
+				    &row[i + r], &m, r, pad, key, scale);
 	}
 }
 

@@ -234,6 +234,33 @@ static void test_overflow(void **state)
 	}
 }
 
+/* Scores that rise by 1 a key: the largest of the first tile is soon far too small a number to subtract. */
+static void test_rising(void **state)
+{
+	const struct dt_attn p = {1, 200, 1, 1, 32, 0, 0.125f};
+	const int64_t w = width(&p);
+
+	for (int v = 0; v < 2; v++) {
+		const enum dt_dtype type = compute_types[v];
+		const double tol = type == DT_F32 ? 1e-5 : 2e-2;
+		struct dt_tensor x = random_tensor(type, p.seq, w, 1, 1), o = tensor(type, p.seq, p.head_dim),
+				 lse = tensor(DT_F32, 1, p.seq);
+		double *rx, *ro = reals(p.seq * p.head_dim), *rl = reals(p.seq);
+
+		for (int64_t i = 0; i < p.seq; i++)
+			for (int64_t c = 0; c < p.head_dim; c++) {
+				put(x, i * w + c, 1);
+				put(x, i * w + p.head_dim + c, 0.25 * (double)i);
+			}
+		rx = values(x);
+		ref_forward(ro, rl, &p, rx);
+		assert_int_equal(dev->ops->attention_forward(dev, o, lse, x, &p), 0);
+		check_close("o", o, ro, tol, 0);
+		check_close("lse", lse, rl, 3e-6, 1e-6);
+		free_all(x.data, o.data, lse.data, rx, ro, rl);
+	}
+}
+
 /* A cache of scattered blocks, filled by kv_write; one sequence a batch entry. */
 struct cache {
 	struct dt_tensor k, v;
@@ -541,6 +568,7 @@ int main(void)
 		cmocka_unit_test(test_forward_backward),
 		cmocka_unit_test(test_long),
 		cmocka_unit_test(test_overflow),
+		cmocka_unit_test(test_rising),
 		cmocka_unit_test(test_paged),
 		cmocka_unit_test(test_kv_write_skips),
 		cmocka_unit_test(test_refused),
