@@ -82,7 +82,7 @@ int dt_matmul_rows(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
 {
 	struct dt_matmul_cache *t = ((struct dt_cpu *)dev->impl)->matmul;
-	const struct dt_tile *tile = dt_tile_training(key->in);
+	const struct dt_tile *tile = dt_tile_with_amx(key->in);
 	const int64_t words = DT_TILE * (key->k + DT_TILE);
 	/* Fewer panels than threads: rows in parts as well, each of which packs the panel again. */
 	const int64_t panels = dt_ceil_div(key->n, DT_TILE), tiles = dt_ceil_div(key->m, DT_TILE),
@@ -95,7 +95,7 @@ int dt_matmul_rows(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 	{
 		uint32_t *panel = (uint32_t *)t->panel + omp_get_thread_num() * words;
 
-		dt_tile_begin(tile);
+		dt_tile_begin(tile, DT_TILE);
 #pragma omp for schedule(dynamic) collapse(2)
 		for (int64_t j = 0; j < panels; j++)
 			for (int64_t i = 0; i < parts; i++)
