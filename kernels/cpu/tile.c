@@ -18,7 +18,7 @@ static const struct dt_tile v3 = {.mul = dt_tile_mul_v3,
 #define BY_AMX(name)                                                                                         \
 	.begin = dt_tile_begin_##name, .end = dt_tile_end_##name, .mul = dt_tile_mul_##name,                 \
 	.mul_across = dt_tile_mul_across_##name, .mul_down = dt_tile_mul_down_##name,                        \
-	.mul_few = dt_tile_mul_few_bf16
+	.mul_few = dt_tile_mul_few_bf16, .mul_asking = dt_tile_mul_asking_##name
 static const struct dt_tile bf16 = {PAIRS, .mul = dt_tile_mul_bf16, .mul_across = dt_tile_mul_across_bf16,
 				    .mul_down = dt_tile_mul_down_bf16},
 			    amx = {PAIRS, BY_AMX(amx)}, amx_plain = {PAIRS, BY_AMX(amx_plain_v4)};

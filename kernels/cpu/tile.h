@@ -14,6 +14,13 @@
 #define DT_TILE 64 /* rows and keys of an attention tile */
 enum { DT_TILE_ROWS_FEW = 8, DT_TILE_ROWS_DIM = 512 };
 
+/* Lines to be prefetched: 16 with every 16 words, row bytes apart, the first of them step bytes further each
+ * time. at NULL: none. */
+struct dt_tile_next {
+	const void *at;
+	int64_t step, row;
+};
+
 struct dt_tile {
 	bool pairs; /* a word is two bf16 */
 	/*
@@ -37,6 +44,14 @@ struct dt_tile {
 	void (*mul_few)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
 			const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,
 			bool accumulate);
+	/*
+	 * AMX only: mul of 16 rows, at most DT_TILE columns and a multiple of 16 words, which lie beside each
+	 * other in a. The lines of next are prefetched a few with every tile of a: what comes from memory
+	 * hides behind products so, and not where it is asked for before them.
+	 */
+	void (*mul_asking)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *b,
+			   int64_t ldb, int64_t cols, int64_t words, bool accumulate,
+			   struct dt_tile_next next);
 	/*
 	 * Pairs only; operand b is in several arrays. i < rows.
 	 *   across  c[i, 16 g + j] = sum over w < words of a[i * a_row + w] . b[g][16 w + j], g < 4
@@ -150,6 +165,13 @@ DT_TILE_MUL(dt_tile_mul_amx);
 DT_TILE_MUL(dt_tile_mul_amx_v3); /* in tests alone, as are others of this name */
 DT_TILE_MUL(dt_tile_mul_amx_plain_v3);
 DT_TILE_MUL(dt_tile_mul_amx_plain_v4);
+#define DT_TILE_MUL_ASKING(name)                                                                             \
+	void name(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *b, int64_t ldb,   \
+		  int64_t cols, int64_t words, bool accumulate, struct dt_tile_next next)
+DT_TILE_MUL_ASKING(dt_tile_mul_asking_amx);
+DT_TILE_MUL_ASKING(dt_tile_mul_asking_amx_v3);
+DT_TILE_MUL_ASKING(dt_tile_mul_asking_amx_plain_v3);
+DT_TILE_MUL_ASKING(dt_tile_mul_asking_amx_plain_v4);
 void dt_tile_begin_amx(int64_t rows);
 void dt_tile_begin_amx_v3(int64_t rows);
 void dt_tile_begin_amx_plain_v3(int64_t rows);

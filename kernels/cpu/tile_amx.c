@@ -1,8 +1,8 @@
 /*
- * Products of tile.h for pairs of bf16 by tiles of the processor (amx.h), for attention. Compiled with the
- * instructions and, with AMX_PLAIN, with what stands in for them. TILE_NAME, TILE_ACROSS and TILE_DOWN are
- * the products, TILE_BEGIN and TILE_END what a thread calls before its first and behind its last, TILE_TURN
- * the transposition (tile.h) of the instruction set around it.
+ * Products of tile.h for pairs of bf16 by tiles of the processor (amx.h), for attention and for products by
+ * group. Compiled with the instructions and, with AMX_PLAIN, with what stands in for them. TILE_NAME,
+ * TILE_ASKING, TILE_ACROSS and TILE_DOWN are the products, TILE_BEGIN and TILE_END what a thread calls before
+ * its first and behind its last, TILE_TURN the transposition (tile.h) of the instruction set around it.
  *
  * c is cut into blocks of 16 rows, or as many as TILE_BEGIN was told, by up to four tiles of 16 columns;
  * words of 16 go at a time. What is left over of rows and of words is filled up with zeros, which change no
@@ -77,6 +77,37 @@ DT_INLINE void add(const uint32_t *a, int64_t a_row, const uint32_t *b, int64_t 
 {
 	tile_load(THIS, A, a, 4 * a_row);
 	EACH_TILE(tiles, DOT);
+}
+
+/* A few prefetches at a time, so that loads of tiles need not wait for their buffers. */
+DT_INLINE void ask(const struct dt_tile_next *next, int64_t past, int first, int last)
+{
+	if (next->at)
+		for (int i = first; i < last; i++)
+			dt_prefetch_ahead((const char *)next->at + past + i * next->row);
+}
+
+#define ASK_AND_DOT(tile, col, from)                                                                         \
+	do {                                                                                                 \
+		ask(&next, past, (col) / 4, (col) / 4 + 4);                                                  \
+		DOT(tile, col, from);                                                                        \
+	} while (0)
+
+DT_TILE_MUL_ASKING(TILE_ASKING)
+{
+	const int64_t tiles = cols / 16;
+	int64_t past = 0;
+
+	if (accumulate)
+		EACH_TILE(tiles, LOAD);
+	else
+		EACH_TILE(tiles, ZERO);
+	for (int64_t w = 0; w < words; w += WORDS, past += next.step, a += WORDS, b += WORDS * ldb) {
+		tile_load(THIS, A, a, 4 * a_row);
+		EACH_TILE(tiles, ASK_AND_DOT);
+		ask(&next, past, 4 * (int)tiles, ROWS);
+	}
+	EACH_TILE(tiles, STORE);
 }
 
 /* rows by words of from become a corner of a zero matrix [16, width]. */

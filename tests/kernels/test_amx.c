@@ -193,7 +193,8 @@ static const struct kernel {
 #define TILE(name)                                                                                           \
 	{                                                                                                    \
 		.begin = dt_tile_begin_##name, .end = dt_tile_end_##name, .mul = dt_tile_mul_##name,         \
-		.mul_across = dt_tile_mul_across_##name, .mul_down = dt_tile_mul_down_##name                 \
+		.mul_across = dt_tile_mul_across_##name, .mul_down = dt_tile_mul_down_##name,                \
+		.mul_asking = dt_tile_mul_asking_##name                                                      \
 	}
 	{"stand-in, AVX2", false, false, false, dt_quant_mul_amx_plain_v3, dt_quant_mul_bf16_amx_plain_v3,
 	 TILE(amx_plain_v3)},
@@ -381,12 +382,21 @@ static void test_bf16_panels(void **state)
 /* Products of attention's tiles: bands, edges of a sequence, odd heads; a of words that lie DT_TILE apart. */
 static const struct product {
 	int64_t rows, cols, words;
-	bool across, accumulate;
+	bool across, accumulate, asking;
 } products[] = {
-	{16, 64, 32, false, false}, {16, 16, 8, false, false}, {7, 48, 20, false, false},
-	{1, 32, 33, false, false},  {16, 64, 8, false, true},  {9, 144, 24, false, true},
-	{16, 128, 32, false, true}, {64, 64, 32, true, true},  {16, 80, 24, true, true},
-	{64, 144, 32, true, true},  {16, 64, 8, true, true},
+	{16, 64, 32, false, false},
+	{16, 16, 8, false, false},
+	{7, 48, 20, false, false},
+	{1, 32, 33, false, false},
+	{16, 64, 8, false, true},
+	{9, 144, 24, false, true},
+	{16, 128, 32, false, true},
+	{64, 64, 32, true, true},
+	{16, 80, 24, true, true},
+	{64, 144, 32, true, true},
+	{16, 64, 8, true, true},
+	{16, 64, 64, .asking = true},
+	{16, 16, 16, .accumulate = true, .asking = true},
 };
 
 enum { LD = 160, TALL = 80 }; /* of all operands, with room behind what is read and written */
@@ -401,6 +411,7 @@ static void check_product(const struct kernel *k, const struct product *p)
 {
 	static uint32_t a[TALL * LD], b[TALL * LD];
 	static float was[TALL * LD], c[TALL * LD];
+	const struct dt_tile_next next = {p->accumulate ? NULL : b, 64, LD};
 	bool trap;
 
 	for (int64_t i = 0; i < TALL * LD; i++) { /* what is not the operands' is NaN */
@@ -418,8 +429,11 @@ static void check_product(const struct kernel *k, const struct product *p)
 	memcpy(c, was, sizeof c);
 	trap = begin(k);
 	dt_tile_begin(&k->tile, p->rows);
-	k->tile.mul(c, LD, a, p->across ? 1 : LD, p->across ? DT_TILE : 1, b, LD, p->rows, p->cols, p->words,
-		    p->accumulate);
+	if (p->asking)
+		k->tile.mul_asking(c, LD, a, LD, b, LD, p->cols, p->words, p->accumulate, next);
+	else
+		k->tile.mul(c, LD, a, p->across ? 1 : LD, p->across ? DT_TILE : 1, b, LD, p->rows, p->cols,
+			    p->words, p->accumulate);
 	dt_tile_end(&k->tile);
 	end(k, trap);
 	for (int64_t i = 0; i < TALL; i++)
@@ -456,7 +470,7 @@ static void test_few_rows(void **state)
 		skip();
 	}
 	for (size_t i = 0; i < sizeof products / sizeof *products; i++)
-		if (!products[i].across)
+		if (!products[i].across && !products[i].asking)
 			check_product(&few, &products[i]);
 	for (int round = 0; round < 20; round++) {
 		for (int i = 0; i < 64; i++)
