@@ -1,9 +1,9 @@
 /*
- * A product a group by a oneDNN product that takes any number of rows and strides without making a primitive
- * for each shape: groups have other sizes in every microbatch. f16, and bf16 where the processor has no
- * product of it, are widened group by group.
+ * A product a group: by AMX where it takes them (grouped.h), else by a oneDNN product that takes any number
+ * of rows and strides without making a primitive for each shape, as groups have other sizes in every
+ * microbatch. f16, and bf16 where the processor has no product of it, are widened group by group.
  */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/grouped.h"
 
 /* A matrix as gemm takes it, inside of another: rows x cols, ld elements from row to row. */
 struct mat {
@@ -144,21 +144,15 @@ static bool ascends(const struct dt_grouped *g, int64_t rows)
 	return ok;
 }
 
-struct call {
-	struct dt_dev *dev;
-	struct dt_tensor y, x, w, w2;
-	int64_t n, n2, k;
-};
-
-static struct call call_of(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor w,
-			   struct dt_tensor w2, const struct dt_grouped *g)
+static struct dt_grouped_call call_of(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
+				      struct dt_tensor w, struct dt_tensor w2, const struct dt_grouped *g)
 {
-	return (struct call){
+	return (struct dt_grouped_call){
 		dev,	   y, x, w, w2, dt_rows(w) / g->experts, w2.data ? dt_rows(w2) / g->experts : 0,
 		dt_cols(x)};
 }
 
-static int forward(const struct call *c, int64_t row, int64_t rows, int64_t e)
+static int forward(const struct dt_grouped_call *c, int64_t row, int64_t rows, int64_t e)
 {
 	const struct mat x = part(c->x, row, rows, 0, c->k);
 	const struct term t[] = {{x, part(c->w, e * c->n, c->n, 0, c->k)},
@@ -170,7 +164,7 @@ static int forward(const struct call *c, int64_t row, int64_t rows, int64_t e)
 	return rc;
 }
 
-static int inputs(const struct call *c, int64_t row, int64_t rows, int64_t e)
+static int inputs(const struct dt_grouped_call *c, int64_t row, int64_t rows, int64_t e)
 {
 	const struct term t[] = {
 		{part(c->y, row, rows, 0, c->n), part(c->w, e * c->n, c->n, 0, c->k)},
@@ -179,7 +173,7 @@ static int inputs(const struct call *c, int64_t row, int64_t rows, int64_t e)
 	return gemm(c->dev, part(c->x, row, rows, 0, c->k), t, c->n2 ? 2 : 1, false, false, false);
 }
 
-static int weights(const struct call *c, int64_t row, int64_t rows, int64_t e, bool accumulate)
+static int weights(const struct dt_grouped_call *c, int64_t row, int64_t rows, int64_t e, bool accumulate)
 {
 	const struct mat x = part(c->x, row, rows, 0, c->k);
 	const struct term t[] = {{part(c->y, row, rows, 0, c->n), x},
@@ -191,13 +185,11 @@ static int weights(const struct call *c, int64_t row, int64_t rows, int64_t e, b
 	return rc;
 }
 
-static int each(const struct call *c, const struct dt_grouped *g,
-		int (*fn)(const struct call *c, int64_t row, int64_t rows, int64_t e))
+static int each(const struct dt_grouped_call *c, const struct dt_grouped *g,
+		int (*fn)(const struct dt_grouped_call *c, int64_t row, int64_t rows, int64_t e))
 {
 	int threads = omp_get_max_threads(), rc = 0;
 
-	if (!ascends(g, dt_rows(c->x)))
-		return -EINVAL;
 	omp_set_num_threads(c->dev->nthreads);
 	for (int64_t i = 0; i < g->n && rc == 0; i++)
 		if (g->first[i + 1] > g->first[i])
@@ -209,17 +201,19 @@ static int each(const struct call *c, const struct dt_grouped *g,
 int dt_cpu_grouped_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor w,
 			  struct dt_tensor w2, const struct dt_grouped *g)
 {
-	const struct call c = call_of(dev, y, x, w, w2, g);
+	const struct dt_grouped_call c = call_of(dev, y, x, w, w2, g);
+	const int rc = ascends(g, dt_rows(x)) ? dt_grouped_tiles(&c, g) : -EINVAL;
 
-	return each(&c, g, forward);
+	return rc == -ENOTSUP ? each(&c, g, forward) : rc;
 }
 
 int dt_cpu_grouped_matmul_dx(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor w,
 			     struct dt_tensor w2, const struct dt_grouped *g)
 {
-	const struct call c = call_of(dev, dy, dx, w, w2, g);
+	const struct dt_grouped_call c = call_of(dev, dy, dx, w, w2, g);
+	const int rc = ascends(g, dt_rows(dx)) ? dt_grouped_tiles_dx(&c, g) : -EINVAL;
 
-	return each(&c, g, inputs);
+	return rc == -ENOTSUP ? each(&c, g, inputs) : rc;
 }
 
 static void clear(struct dt_tensor w, int64_t e, int64_t n, int64_t k)
@@ -228,16 +222,11 @@ static void clear(struct dt_tensor w, int64_t e, int64_t n, int64_t k)
 		memset((float *)w.data + e * n * k, 0, (size_t)(n * k) * sizeof(float));
 }
 
-int dt_cpu_grouped_matmul_dw(struct dt_dev *dev, struct dt_tensor dw, struct dt_tensor dw2,
-			     struct dt_tensor dy, struct dt_tensor x, const struct dt_grouped *g,
-			     bool accumulate)
+static int each_expert(const struct dt_grouped_call *c, const struct dt_grouped *g, bool accumulate)
 {
-	const struct call c = call_of(dev, dy, x, dw, dw2, g);
 	int threads = omp_get_max_threads(), rc = 0;
 
-	if (!ascends(g, dt_rows(x)))
-		return -EINVAL;
-	omp_set_num_threads(dev->nthreads);
+	omp_set_num_threads(c->dev->nthreads);
 	for (int64_t e = 0; e < g->experts && rc == 0; e++) {
 		bool add = accumulate;
 
@@ -246,15 +235,25 @@ int dt_cpu_grouped_matmul_dw(struct dt_dev *dev, struct dt_tensor dw, struct dt_
 
 			if (!rows)
 				continue;
-			rc = weights(&c, g->first[i], rows, e, add);
+			rc = weights(c, g->first[i], rows, e, add);
 			add = true;
 		}
 		if (!add) {
-			clear(dw, e, c.n, c.k);
-			clear(dw2, e, c.n2, c.k);
+			clear(c->w, e, c->n, c->k);
+			clear(c->w2, e, c->n2, c->k);
 		}
 	}
 	omp_set_num_threads(threads);
 	return rc;
+}
+
+int dt_cpu_grouped_matmul_dw(struct dt_dev *dev, struct dt_tensor dw, struct dt_tensor dw2,
+			     struct dt_tensor dy, struct dt_tensor x, const struct dt_grouped *g,
+			     bool accumulate)
+{
+	const struct dt_grouped_call c = call_of(dev, dy, x, dw, dw2, g);
+	const int rc = ascends(g, dt_rows(x)) ? dt_grouped_tiles_dw(&c, g, accumulate) : -EINVAL;
+
+	return rc == -ENOTSUP ? each_expert(&c, g, accumulate) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

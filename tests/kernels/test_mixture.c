@@ -407,7 +407,7 @@ static void grouped(enum dt_dtype type, const int32_t *first, int64_t groups, in
 static void test_grouped(void **state)
 {
 	static const int32_t none[] = {0, 0, 0, 0}, some[] = {0, 5, 5, 22, 23}, one[] = {0, 0, 70, 70, 70},
-			     ranks[] = {0, 3, 3, 9, 11, 11, 30};
+			     ranks[] = {0, 3, 3, 9, 11, 11, 30}, many[] = {0, 0, 530, 530, 547, 580, 581};
 
 	for (int t = 0; t < TYPES; t++) {
 		grouped(compute_types[t], none, 3, 3, 4, 0, 5);
@@ -419,6 +419,9 @@ static void test_grouped(void **state)
 		grouped(compute_types[t], some, 4, 4, 1, 1, 1); /* a vector lies the same either way round */
 		grouped(compute_types[t], some, 4, 4, 1, 0, 40);
 		grouped(compute_types[t], one, 4, 4, 40, 0, 1);
+		grouped(compute_types[t], one, 4, 4, 128, 64, 64); /* what AMX takes */
+		grouped(compute_types[t], many, 6, 3, 64, 64, 64);
+		grouped(compute_types[t], some, 4, 4, 64, 0, 192);
 	}
 }
 

@@ -1,0 +1,346 @@
+/* Products by group by AMX, see grouped.h. */
+#include "kernels/cpu/grouped.h"
+#include "kernels/cpu/tile.h"
+
+enum { T = DT_TILE, SQUARE = T * T, MOST_ROWS = 512, DEEP = 128 };
+
+struct task {
+	int64_t row, rows, expert; /* of dw the expert alone: it may have rows of several groups */
+	int64_t first, last;	   /* blocks of T columns of the result, of dw blocks of T rows */
+};
+
+struct work {
+	const struct dt_grouped_call *c;
+	const struct dt_grouped *g;
+	const struct dt_tile *t;
+	int64_t rows;	/* of a group at a time, a multiple of 2 T */
+	int64_t blocks; /* what first and last of a task count */
+	int64_t room;	/* words a thread */
+	bool accumulate;
+	void (*fn)(const struct work *w, const struct task *k, uint32_t *room);
+};
+
+static bool takes(const struct dt_grouped_call *c, enum dt_dtype type)
+{
+	return type == DT_BF16 && dt_tile_training(type)->mul_asking && c->n && c->k && c->n % T == 0 &&
+	       c->n2 % T == 0 && c->k % T == 0;
+}
+
+/* Rows of so many elements that stay in the second cache beside a block of weights. */
+static int64_t rows_at_a_time(int64_t elements)
+{
+	const int64_t fit = (3 << 18) / elements / (2 * T) * (2 * T);
+
+	return fit < 2 * T ? 2 * T : dt_min64(fit, MOST_ROWS);
+}
+
+static DT_SIMD void narrow_tile_row(uint16_t *to, const float *from, int64_t n)
+{
+	dt_narrow(to, from, n);
+}
+
+/* Rows of sum, T floats each, become T columns of t from (first, col) on. */
+static void put(struct dt_tensor t, int64_t first, int64_t rows, int64_t col, const float *sum)
+{
+	for (int64_t r = 0; r < rows; r++)
+		narrow_tile_row(dt_at(t, (first + r) * dt_cols(t) + col), sum + r * T, T);
+}
+
+/* An expert's rows from T block on, of w and then of w2. */
+static char *block_at(const struct dt_grouped_call *c, int64_t expert, int64_t block)
+{
+	const int64_t in_w = c->n / T;
+
+	return block < in_w ? dt_at(c->w, (expert * c->n + block * T) * c->k)
+			    : dt_at(c->w2, (expert * c->n2 + (block - in_w) * T) * c->k);
+}
+
+/* row[i] = row i of n, `step` elements of bf16 from one to the next. */
+static void rows_of(const void *row[T], const char *from, int64_t step, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		row[i] = from + 2 * i * step;
+}
+
+/*
+ * sum [T, T] = T rows of weights at a times what is packed at b, DEEP words at a time, which stay in the
+ * first cache. The first product of a block asks for the next block of weights.
+ */
+static void forward_block(const struct work *w, float *sum, const uint32_t *a, const uint32_t *b,
+			  int64_t wide, bool ask)
+{
+	const int64_t words = w->c->k / 2;
+
+	for (int64_t q = 0; q < words; q += DEEP)
+		for (int64_t r = 0; r < T; r += 16) {
+			const uint32_t *from = a + r * words + q;
+
+			w->t->mul_asking(sum + r * T, T, from, words, b + q * T, T, wide,
+					 dt_min64(DEEP, words - q), q > 0,
+					 (struct dt_tile_next){ask ? from + T * words : NULL, 64, 4 * words});
+		}
+}
+
+/*
+ * y^T = w x^T: weights are operand a as they lie, and read once; x is rearranged once for all of them. A
+ * block of the result is turned on its way to y.
+ */
+static void forward(const struct work *w, const struct task *k, uint32_t *room)
+{
+	const struct dt_grouped_call *c = w->c;
+	const int64_t words = c->k / 2;
+	uint32_t *b = room, *sum = room + w->rows * words, *turned = sum + SQUARE;
+	const void *row[T];
+
+	for (int64_t i = 0; i < k->rows; i += T) {
+		const int64_t n = dt_min64(T, k->rows - i);
+
+		rows_of(row, dt_at(c->x, (k->row + i) * c->k), c->k, n);
+		dt_tile_pack_lanes(w->t, b + i * words, row, DT_BF16, n, c->k);
+	}
+	for (int64_t j = k->first; j < k->last; j++) {
+		const uint32_t *a = (const uint32_t *)block_at(c, k->expert, j);
+
+		for (int64_t i = 0; i < k->rows; i += T) {
+			const int64_t n = dt_min64(T, k->rows - i), wide = dt_ceil_div(n, 16) * 16;
+
+			forward_block(w, (float *)sum, a, b + i * words, wide, i == 0);
+			for (int64_t r = 0; r < T; r += 16)
+				w->t->turn(turned + r, sum + r * T, wide);
+			put(c->y, k->row + i, n, j * T, (const float *)turned);
+		}
+	}
+}
+
+/*
+ * b: pairs of rows of the expert's weights, `words` of them from pair first on, of one or two blocks of
+ * columns from block j on.
+ */
+static void pack_weights(const struct work *w, const struct task *k, int64_t j, int64_t wide, int64_t first,
+			 int64_t words, uint32_t *b)
+{
+	const void *row[T];
+
+	for (int64_t i = 0; i < 2 * words; i += T)
+		for (int64_t p = 0; p < wide; p++) {
+			const char *from = block_at(w->c, k->expert, (2 * first + i) / T);
+
+			rows_of(row, from + 2 * (j + p) * T, w->c->k, T);
+			dt_tile_pack_depth(w->t, b + p * SQUARE + i / 2 * T, row, DT_BF16, T, T);
+		}
+}
+
+/* The last rows of dy as 16, zeros behind them. */
+static void fill_up(uint32_t *tail, const struct work *w, const struct task *k)
+{
+	const int64_t words = (w->c->n + w->c->n2) / 2, left = k->rows % 16, n = left * words;
+
+	if (left)
+		memcpy(tail, dt_at(w->c->y, (k->row + k->rows - left) * 2 * words), (size_t)n * 4);
+	memset(tail + n, 0, (size_t)(16 * words - n) * 4);
+}
+
+/*
+ * dx = dy w by 2 T columns, and 2 T rows of w at a time, which are rearranged for all rows of dy: pieces of a
+ * row shorter than four lines come from memory at half of its rate. Those after next are asked for meanwhile,
+ * 16 rows with each product.
+ */
+static void inputs_block(const struct work *w, const struct task *k, int64_t j, int64_t wide, uint32_t *room)
+{
+	const struct dt_grouped_call *c = w->c;
+	const int64_t words = (c->n + c->n2) / 2, ld = 2 * c->k;
+	uint32_t *tail = room + 2 * SQUARE;
+	float *sum = (float *)(tail + 16 * words);
+
+	for (int64_t q = 0; q < words; q += T) {
+		const int64_t n = dt_min64(T, words - q);
+		const bool more = q + T < words;
+		const char *next =
+			block_at(c, k->expert, more ? 2 * (q + T) / T : 0) + 2 * (more ? j : j + 2) * T;
+		int64_t asked = 0;
+
+		pack_weights(w, k, j, wide, q, n, room);
+		for (int64_t i = 0; i < k->rows; i += 16)
+			for (int64_t p = 0; p < wide; p++, asked += 16) {
+				const uint32_t *a =
+					k->rows - i < 16 ? tail : dt_at(c->y, (k->row + i) * 2 * words);
+
+				w->t->mul_asking(sum + (p * w->rows + i) * T, T, a + q, words,
+						 room + p * SQUARE, T, T, n, q > 0,
+						 (struct dt_tile_next){
+							 asked < 2 * T ? next + asked * ld : NULL, 64, ld});
+			}
+	}
+	for (int64_t p = 0; p < wide; p++)
+		put(c->x, k->row, k->rows, (j + p) * T, sum + p * w->rows * T);
+}
+
+static void inputs(const struct work *w, const struct task *k, uint32_t *room)
+{
+	fill_up(room + 2 * SQUARE, w, k);
+	for (int64_t j = k->first; j < k->last; j += 2)
+		inputs_block(w, k, j, dt_min64(2, k->last - j), room);
+}
+
+/* Words along so many rows, as many as tiles go over. */
+static int64_t depth(int64_t rows)
+{
+	return dt_ceil_div(rows, 32) * 16;
+}
+
+/* out[word][T]: pairs of rows of t from row first on, of T columns from col on. */
+static void pack_pairs(const struct work *w, uint32_t *out, struct dt_tensor t, int64_t first, int64_t rows,
+		       int64_t col)
+{
+	const void *row[T];
+
+	for (int64_t i = 0; i < rows; i += T) {
+		const int64_t n = dt_min64(T, rows - i);
+
+		rows_of(row, dt_at(t, (first + i) * dt_cols(t) + col), dt_cols(t), n);
+		dt_tile_pack_depth(w->t, out + i / 2 * T, row, DT_BF16, n, T);
+	}
+}
+
+/* T rows of dw += dy^T x over rows of one group, of which x is packed at b. Sums beside are asked for. */
+static void weights_block(const struct work *w, int64_t row, int64_t rows, float *to, int64_t block,
+			  const uint32_t *b, uint32_t *room, bool add)
+{
+	const int64_t stride = w->rows / 2 * T, words = depth(rows), k = w->c->k;
+	uint32_t *a = room, *pairs = room + stride;
+
+	pack_pairs(w, pairs, w->c->y, row, rows, block * T);
+	for (int64_t i = 0; i < words; i += 16) /* a: squares of T columns of dy by T words */
+		w->t->turn(a + i / T * SQUARE + i % T, pairs + i * T, T);
+	for (int64_t j = 0; j < k; j += T)
+		for (int64_t i = 0; i < words; i += T)
+			for (int64_t r = 0; r < T; r += 16)
+				w->t->mul_asking(
+					to + r * k + j, k, a + (i + r) * T, T, b + j / T * stride + i * T, T,
+					T, dt_min64(T, words - i), add || i,
+					(struct dt_tile_next){i ? NULL : to + r * k + j + T, 64, 4 * k});
+}
+
+/* dw: groups of the expert in their order, some rows of each at a time. */
+static void weights(const struct work *w, const struct task *k, uint32_t *room)
+{
+	const struct dt_grouped_call *c = w->c;
+	const int64_t stride = w->rows / 2 * T;
+	bool add = w->accumulate;
+
+	for (int64_t g = k->expert; g < w->g->n; g += w->g->experts)
+		for (int64_t i = w->g->first[g]; i < w->g->first[g + 1]; i += w->rows, add = true) {
+			const int64_t n = dt_min64(w->rows, w->g->first[g + 1] - i);
+
+			for (int64_t j = 0; j < c->k / T; j++)
+				pack_pairs(w, room + j * stride, c->x, i, n, j * T);
+			for (int64_t j = k->first; j < k->last; j++)
+				weights_block(w, i, n, (float *)block_at(c, k->expert, j), j, room,
+					      room + c->k / T * stride, add);
+		}
+	for (int64_t j = k->first; !add && j < k->last; j++)
+		memset(block_at(c, k->expert, j), 0, (size_t)(T * c->k) * sizeof(float));
+}
+
+/* Every parts-th task is there: each becomes parts of them, which cut its blocks. Their number. */
+static int64_t cut(struct task *task, int64_t n, int64_t parts, int64_t blocks)
+{
+	for (int64_t i = 0; i < n * parts; i += parts)
+		for (int64_t p = parts - 1; p >= 0; p--) {
+			task[i + p] = task[i];
+			task[i + p].first = blocks * p / parts;
+			task[i + p].last = blocks * (p + 1) / parts;
+		}
+	return n * parts;
+}
+
+static int64_t pieces(const struct work *w, int64_t group)
+{
+	return dt_ceil_div(w->g->first[group + 1] - w->g->first[group], w->rows);
+}
+
+/* The tasks of w, into task unless it is NULL; parts of each. */
+static int64_t list(const struct work *w, struct task *task, int64_t parts)
+{
+	int64_t n = 0;
+
+	for (int64_t e = 0; w->fn == weights && e < w->g->experts; e++, n++)
+		if (task)
+			task[n * parts] = (struct task){.expert = e};
+	for (int64_t g = 0; w->fn != weights && g < w->g->n; g++)
+		for (int64_t i = 0; i < pieces(w, g); i++, n++) {
+			const int64_t row = w->g->first[g] + i * w->rows;
+
+			if (task)
+				task[n * parts] = (struct task){
+					row, dt_min64(w->rows, w->g->first[g + 1] - row), g % w->g->experts};
+		}
+	return task ? cut(task, n, parts, w->blocks) : n;
+}
+
+static int run(struct work *w)
+{
+	struct dt_dev *dev = w->c->dev;
+	/* Groups differ in size: about eight tasks a thread even that out. */
+	const int64_t n = list(w, NULL, 1), threads = dev->nthreads;
+	const int64_t enough = n && threads > 1 ? dt_ceil_div(8 * threads, n) : 1,
+		      parts = dt_min64(enough, w->blocks);
+	const size_t tasks = (size_t)(n * parts) * sizeof(struct task), before = (tasks + 63) / 64 * 64;
+	struct task *task;
+
+	if (!n || !parts)
+		return 0;
+	task = dt_cpu_scratch(dev, before + (size_t)(threads * w->room) * sizeof(uint32_t));
+	if (!task)
+		return -ENOMEM;
+	list(w, task, parts);
+#pragma omp parallel num_threads(dev->nthreads)
+	{
+		uint32_t *room = (uint32_t *)((char *)task + before) + omp_get_thread_num() * w->room;
+
+		dt_tile_begin(w->t);
+#pragma omp for schedule(dynamic)
+		for (int64_t i = 0; i < n * parts; i++)
+			w->fn(w, &task[i], room);
+		dt_tile_end(w->t);
+	}
+	return 0;
+}
+
+int dt_grouped_tiles(const struct dt_grouped_call *c, const struct dt_grouped *g)
+{
+	struct work w = {.c = c, .g = g, .t = dt_tile_training(DT_BF16), .fn = forward};
+
+	if (!takes(c, c->x.dtype))
+		return -ENOTSUP;
+	w.rows = rows_at_a_time(c->k);
+	w.blocks = (c->n + c->n2) / T;
+	w.room = w.rows * c->k / 2 + 2 * SQUARE;
+	return run(&w);
+}
+
+int dt_grouped_tiles_dx(const struct dt_grouped_call *c, const struct dt_grouped *g)
+{
+	struct work w = {.c = c, .g = g, .t = dt_tile_training(DT_BF16), .fn = inputs};
+
+	if (!takes(c, c->y.dtype))
+		return -ENOTSUP;
+	w.rows = rows_at_a_time(c->n + c->n2);
+	w.blocks = c->k / T;
+	w.room = 2 * SQUARE + 8 * (c->n + c->n2) + 2 * w.rows * T;
+	return run(&w);
+}
+
+int dt_grouped_tiles_dw(const struct dt_grouped_call *c, const struct dt_grouped *g, bool accumulate)
+{
+	struct work w = {
+		.c = c, .g = g, .t = dt_tile_training(DT_BF16), .fn = weights, .accumulate = accumulate};
+
+	if (!takes(c, c->x.dtype))
+		return -ENOTSUP;
+	w.rows = rows_at_a_time(c->k);
+	w.blocks = (c->n + c->n2) / T;
+	w.room = w.rows * c->k / 2 + w.rows * T;
+	return run(&w);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
