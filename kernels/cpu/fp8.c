@@ -5,7 +5,13 @@
 #include "kernels/fp8.h"
 #include "kernels/cpu/cpu.h"
 
-#define SIDE 64 /* of the tiles that are turned around */
+/* SIDE: of tiles that are turned around; ROWS, COLS: of blocks of them, which stay in the second cache. */
+enum { SIDE = 64, ROWS = 4 * SIDE, COLS = 8 * SIDE };
+
+/* A block of x in 8 bits, and a column of its tiles, turned. */
+struct block {
+	uint8_t codes[ROWS][COLS], turned[SIDE][ROWS];
+};
 
 static DT_SIMD uint32_t amax_chunk(struct dt_tensor x, int64_t i, int64_t n)
 {
@@ -46,39 +52,87 @@ static DT_SIMD void narrow_to_fp8(uint8_t *y, enum dt_dtype t, struct dt_tensor 
 	}
 }
 
+typedef uint64_t eights __attribute__((vector_size(SIDE)));
+
 /*
- * Up to SIDE rows of x from r0 on: y's rows, and columns r0 .. of yt. The next tile is asked for: pieces of
- * rows are no stream.
+ * Eight rows of eight bytes in each word: the bytes of two corners change places, in halves, in quarters,
+ * then one by one.
  */
-static void narrow_rows(struct dt_tensor y, struct dt_tensor yt, struct dt_tensor x, int64_t r0,
-			float inverse)
+DT_INLINE void turn_eights(eights v[8])
 {
-	const int64_t rows = dt_rows(x), cols = dt_cols(x), nr = dt_min64(SIDE, rows - r0);
-	const enum dt_dtype t = y.data ? y.dtype : yt.dtype;
-	uint8_t tile[SIDE][SIDE];
+	static const uint64_t low[] = {0x00ff00ff00ff00ff, 0x0000ffff0000ffff, 0x00000000ffffffff};
 
-	for (int64_t c0 = 0; c0 < cols; c0 += SIDE) {
-		const int64_t nc = dt_min64(SIDE, cols - c0);
+	DT_FOR (3, int s = 2; s >= 0; s--)
+		DT_FOR (8, int i = 0; i < 8; i++)
+			if (!(i & 1 << s)) {
+				const eights t = (v[i] >> (8 << s) ^ v[i + (1 << s)]) & low[s];
 
-		for (int64_t r = 0; r < nr; r++) {
-			dt_prefetch(dt_at(x, (r0 + r) * cols + c0 + SIDE), SIDE * dt_dtype_size(x.dtype));
-			narrow_to_fp8(tile[r], t, x, (r0 + r) * cols + c0, nc, inverse);
-			if (y.data)
-				memcpy(dt_at(y, (r0 + r) * cols + c0), tile[r], (size_t)nc);
+				v[i + (1 << s)] ^= t;
+				v[i] ^= t << (8 << s);
+			}
+}
+
+/* Columns c .. c + SIDE of codes, rows of them, become rows of turned. */
+static DT_SIMD void turn_tiles(struct block *b, int64_t rows, int64_t c)
+{
+	for (int64_t r = 0; r < rows; r += SIDE) {
+		eights v[SIDE / 8][8]; /* v[i][j], word g: rows 8 i .. 8 i + 7 of column 8 g + j */
+
+		for (int i = 0; i < SIDE / 8; i++) {
+			for (int j = 0; j < 8; j++)
+				memcpy(&v[i][j], &b->codes[r + 8 * i + j][c], SIDE);
+			turn_eights(v[i]);
 		}
-		for (int64_t c = 0; yt.data && c < nc; c++) {
-			uint8_t *to = dt_at(yt, (c0 + c) * rows + r0);
-
-			for (int64_t r = 0; r < nr; r++)
-				to[r] = tile[r][c];
-		}
+		for (int j = 0; j < SIDE; j++)
+			for (int i = 0; i < SIDE / 8; i++)
+				memcpy(&b->turned[j][r + 8 * i], (uint64_t *)&v[i][j % 8] + j / 8, 8);
 	}
+}
+
+/*
+ * A block of x from (r0, c0) on. Rows of yt get four lines at a time: shorter pieces go to memory at half of
+ * its rate.
+ */
+static void narrow_block(struct block *b, struct dt_tensor y, struct dt_tensor yt, struct dt_tensor x,
+			 int64_t r0, int64_t c0, float inverse)
+{
+	const int64_t rows = dt_rows(x), cols = dt_cols(x), nr = dt_min64(ROWS, rows - r0),
+		      nc = dt_min64(COLS, cols - c0);
+
+	if (nr % SIDE || nc % SIDE) /* what fills up tiles is turned, too */
+		memset(b->codes, 0, sizeof b->codes);
+	for (int64_t r = 0; r < nr; r++) {
+		const int64_t at = (r0 + r) * cols + c0;
+
+		narrow_to_fp8(b->codes[r], yt.dtype, x, at, nc, inverse);
+		if (y.data)
+			memcpy(dt_at(y, at), b->codes[r], (size_t)nc);
+	}
+	for (int64_t c = 0; c < nc; c += SIDE) {
+		turn_tiles(b, nr, c);
+		for (int64_t j = 0; j < dt_min64(SIDE, nc - c); j++)
+			memcpy(dt_at(yt, (c0 + c + j) * rows + r0), b->turned[j], (size_t)nr);
+	}
+}
+
+static int narrow_both(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor yt, struct dt_tensor x,
+		       float inverse)
+{
+	struct block *room = dt_cpu_scratch(dev, (size_t)dev->nthreads * sizeof *room);
+
+	if (!room)
+		return -ENOMEM;
+#pragma omp parallel for num_threads(dev->nthreads) collapse(2) if (dt_numel(x) > DT_SERIAL)
+	for (int64_t r = 0; r < dt_rows(x); r += ROWS)
+		for (int64_t c = 0; c < dt_cols(x); c += COLS)
+			narrow_block(room + omp_get_thread_num(), y, yt, x, r, c, inverse);
+	return 0;
 }
 
 int dt_cpu_fp8_quantize(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor yt, float *scale,
 			struct dt_tensor x)
 {
-	const int64_t rows = dt_rows(x), n = dt_numel(x);
+	const int64_t n = dt_numel(x);
 	const enum dt_dtype t = y.data ? y.dtype : yt.dtype;
 	float inverse;
 
@@ -90,10 +144,7 @@ int dt_cpu_fp8_quantize(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor
 			narrow_to_fp8(dt_at(y, i), t, x, i, dt_min64(DT_CHUNK, n - i), inverse);
 		return 0;
 	}
-#pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
-	for (int64_t r = 0; r < rows; r += SIDE)
-		narrow_rows(y, yt, x, r, inverse);
-	return 0;
+	return narrow_both(dev, y, yt, x, inverse);
 }
 
 /* n elements of x from i on times s, in y's type: exact, but for NaN. */
