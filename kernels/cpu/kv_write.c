@@ -80,6 +80,146 @@ static void write_group_int8(const struct dt_attn *p, struct dt_tensor k, struct
 	}
 }
 
+/* Sixteen rows that fill a group: key and value of the first, and bytes from row to row. */
+struct rows {
+	const char *key, *value;
+	int64_t step;
+};
+
+/* Asks for row i of the head behind h, of what from points at. */
+DT_INLINE void ask(const char *from, int64_t step, int64_t i, int64_t h, int64_t heads, int64_t head)
+{
+	dt_prefetch(from + i * step + (h + 1 < heads ? (h + 1) * head : DT_KV_GROUP * step), head);
+}
+
+/* out[w][16]: word w of sixteen rows, step bytes apart; words is a multiple of 8. */
+static DT_SIMD void turn_words(uint32_t *out, const char *from, int64_t step, int64_t words)
+{
+	_Alignas(64) uint32_t part[DT_KV_GROUP][64], across[64 * DT_TILE];
+
+	for (int64_t first = 0; first < words; first += 64) {
+		const int64_t n = dt_min64(64, words - first);
+
+		for (int64_t i = 0; i < DT_KV_GROUP; i++)
+			for (int64_t w = 0; w < n; w += 8) /* gcc makes n words rep movs, slow to begin */
+				memcpy(part[i] + w, from + i * step + 4 * (first + w), 32);
+		dt_tile(DT_F32)->turn(across, part[0], n);
+		for (int64_t w = 0; w < n; w++)
+			memcpy(out + (first + w) * DT_KV_GROUP, across + w * DT_TILE, DT_KV_GROUP * 4);
+	}
+}
+
+static DT_SIMD void pair_values(uint32_t *to, const uint16_t *a, const uint16_t *b, int64_t d)
+{
+#pragma omp simd
+	for (int64_t j = 0; j < d; j++)
+		to[j] = a[j] | (uint32_t)b[j] << 16;
+}
+
+/* A whole group, a head at a time: what is written stays in the first cache until its lines are whole. */
+static void fill_group(const struct dt_attn *p, uint16_t *k, uint16_t *v, int64_t slot, struct rows from)
+{
+	const int64_t d = p->head_dim;
+
+	for (int64_t h = 0; h < p->kv_heads; h++) {
+		const int64_t at = dt_kv_group(p, DT_BF16, slot, h);
+		const char *value = from.value + 2 * h * d;
+
+		for (int64_t i = 0; i < DT_KV_GROUP; i++)
+			ask(from.key, from.step, i, h, p->kv_heads, 2 * d);
+		turn_words((uint32_t *)(k + at), from.key + 2 * h * d, from.step, d / 2);
+		for (int64_t i = 0; i < DT_KV_GROUP; i++)
+			ask(from.value, from.step, i, h, p->kv_heads, 2 * d);
+		for (int64_t i = 0; i < DT_KV_GROUP; i += 2)
+			pair_values((uint32_t *)(v + at + i * d), (const uint16_t *)(value + i * from.step),
+				    (const uint16_t *)(value + (i + 1) * from.step), d);
+	}
+}
+
+static DT_SIMD void offset_words(uint32_t *x, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++)
+		x[i] ^= 0x80808080u; /* 128 added to each byte */
+}
+
+static DT_SIMD void four_values(uint32_t *to, const uint8_t *a, int64_t step, int64_t d)
+{
+	const uint8_t *b = a + step, *c = b + step, *e = c + step;
+
+#pragma omp simd
+	for (int64_t j = 0; j < d; j++)
+		to[j] = a[j] | (uint32_t)b[j] << 8 | (uint32_t)c[j] << 16 | (uint32_t)e[j] << 24;
+}
+
+/* The same, of int8. */
+static void fill_group_int8(const struct dt_attn *p, struct dt_tensor k, struct dt_tensor v, int64_t slot,
+			    struct rows from, enum dt_dtype type)
+{
+	enum { STEP = DT_KV_INT8_DIM + 64 }; /* a multiple of 64 makes lines of rows meet in one set */
+	_Alignas(64) int8_t row[DT_KV_GROUP][STEP];
+	const int64_t d = p->head_dim, head = d * dt_dtype_size(type);
+
+	for (int64_t h = 0; h < p->kv_heads; h++) {
+		uint8_t *to = dt_at(k, dt_kv_group(p, DT_I8, slot, h));
+
+		for (int64_t i = 0; i < DT_KV_GROUP; i++) {
+			ask(from.key, from.step, i, h, p->kv_heads, head);
+			quantize_head(row[i], from.key + i * from.step + h * head, type, d);
+			memcpy(to + DT_KV_GROUP * d + 4 * i, row[i] + d, 4);
+		}
+		turn_words((uint32_t *)to, (const char *)row, STEP, d / 4);
+		offset_words((uint32_t *)to, DT_KV_GROUP / 4 * d);
+		to = dt_at(v, dt_kv_group(p, DT_I8, slot, h));
+		for (int64_t i = 0; i < DT_KV_GROUP; i++) {
+			ask(from.value, from.step, i, h, p->kv_heads, head);
+			quantize_head(row[i], from.value + i * from.step + h * head, type, d);
+			memcpy(to + DT_KV_GROUP * d + 4 * i, row[i] + d, 4);
+		}
+		for (int64_t i = 0; i < DT_KV_GROUP; i += 4)
+			four_values((uint32_t *)(to + i * d), (const uint8_t *)row[i], STEP, d);
+	}
+}
+
+/* Whether the first of n rows goes to the first slot of a group, and those behind it to the others. */
+static bool fills_group(const int64_t *slot, int64_t n)
+{
+	if (n < DT_KV_GROUP || *slot < 0 || *slot % DT_KV_GROUP)
+		return false;
+	for (int64_t i = 1; i < DT_KV_GROUP; i++)
+		if (slot[i] != *slot + i)
+			return false;
+	return true;
+}
+
+/* Rows first .. last of qkv, as groups where they fill them. */
+static void write_groups(struct dt_tensor kcache, struct dt_tensor vcache, struct dt_tensor qkv,
+			 const struct dt_attn *p, const int64_t *slot, int64_t first, int64_t last)
+{
+	const int64_t n = p->kv_heads * p->head_dim, width = dt_cols(qkv), key = p->heads * p->head_dim;
+	const bool int8 = kcache.dtype == DT_I8;
+
+	for (int64_t i = first; i < last; i++) {
+		const struct rows from = {dt_at(qkv, i * width + key), dt_at(qkv, i * width + key + n),
+					  width * dt_dtype_size(qkv.dtype)};
+
+		if (slot[i] < 0)
+			continue;
+		if (fills_group(slot + i, last - i)) {
+			if (int8)
+				fill_group_int8(p, kcache, vcache, slot[i], from, qkv.dtype);
+			else
+				fill_group(p, kcache.data, vcache.data, slot[i], from);
+			i += DT_KV_GROUP - 1;
+		} else if (int8) {
+			write_group_int8(p, kcache, vcache, slot[i], from.key, from.value, qkv.dtype);
+		} else {
+			write_group(p, kcache.data, vcache.data, slot[i], (const uint16_t *)from.key,
+				    (const uint16_t *)from.value);
+		}
+	}
+}
+
 /* The k or the v part of a row of qkv. */
 static DT_SIMD void cache_row(const struct dt_attn *p, struct dt_tensor cache, int64_t to, struct dt_tensor x,
 			      int64_t from)
@@ -103,25 +243,21 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 {
 	const int64_t rows = dt_rows(qkv), n = p->kv_heads * p->head_dim, q = p->heads * p->head_dim;
 	const int64_t width = dt_kv_row(p, kcache.dtype);
-	const bool grouped = dt_kv_grouped(p, kcache);
-	const int parts = dt_kv_parts(p);
+	const int parts = dt_kv_parts(p), ranges = rows * n > DT_SERIAL ? dev->nthreads : 1;
 
+	if (dt_kv_grouped(p, kcache)) {
+#pragma omp parallel for num_threads(ranges)
+		for (int64_t t = 0; t < ranges; t++)
+			write_groups(kcache, vcache, qkv, p, slot, rows * t / ranges,
+				     rows * (t + 1) / ranges);
+		return 0;
+	}
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++) {
 		const int64_t key = i * (q + parts * n) + q;
 
 		if (slot[i] < 0)
 			continue;
-		if (grouped && kcache.dtype == DT_I8) {
-			write_group_int8(p, kcache, vcache, slot[i], dt_at(qkv, key), dt_at(qkv, key + n),
-					 qkv.dtype);
-			continue;
-		}
-		if (grouped) {
-			write_group(p, kcache.data, vcache.data, slot[i], dt_at(qkv, key),
-				    dt_at(qkv, key + n));
-			continue;
-		}
 		cache_row(p, kcache, slot[i] * width, qkv, key);
 		if (parts == 2)
 			cache_row(p, vcache, slot[i] * width, qkv, key + n);

@@ -547,6 +547,48 @@ static void test_kv_write_skips(void **state)
 	free_all(x.data, k.data, v.data, k0.data, v0.data);
 }
 
+/* Bytes of a cache of 96 slots after 70 rows of x, some of them nowhere, in one call or in one a row. */
+static char *cache_after(struct dt_tensor x, const struct dt_attn *p, enum dt_dtype cache, bool at_once)
+{
+	const int64_t cols = dt_kv_row(p, cache), bytes = 96 * cols * dt_dtype_size(cache);
+	char *data = calloc(2, (size_t)bytes);
+	struct dt_tensor k = dt_t3(data, cache, 6, 16, cols), v = dt_t3(data + bytes, cache, 6, 16, cols);
+	int64_t slot[70];
+
+	assert_non_null(data);
+	for (int64_t i = 0; i < 70; i++)
+		slot[i] = i == 50 || i == 68 ? -1 : i < 40 ? 11 + i : 24 + i; /* 64 for row 40 */
+	if (at_once)
+		assert_int_equal(dev->ops->kv_write(dev, k, v, x, p, slot), 0);
+	for (int64_t i = 0; !at_once && i < 70; i++) {
+		const struct dt_tensor one = dt_t2(dt_at(x, i * dt_cols(x)), x.dtype, 1, dt_cols(x));
+
+		assert_int_equal(dev->ops->kv_write(dev, k, v, one, p, slot + i), 0);
+	}
+	return data;
+}
+
+/* Whether rows fill groups of slots (cpu/kv.h) or come one by one does not matter. */
+static void test_kv_write_at_once(void **state)
+{
+	static const struct {
+		enum dt_dtype cache, x;
+		int64_t dim;
+	} list[] = {{DT_BF16, DT_BF16, 96}, {DT_BF16, DT_BF16, 160}, {DT_I8, DT_BF16, 96},
+		    {DT_I8, DT_BF16, 288},  {DT_I8, DT_F32, 64},     {DT_F32, DT_BF16, 32}};
+
+	for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+		const struct dt_attn p = {.heads = 4, .kv_heads = 2, .head_dim = list[i].dim, .scale = 1};
+		struct dt_tensor x = random_tensor(list[i].x, 70, 8 * p.head_dim, 1, 1);
+		char *a = cache_after(x, &p, list[i].cache, true),
+		     *b = cache_after(x, &p, list[i].cache, false);
+
+		assert_memory_equal(a, b,
+				    2 * 96 * dt_kv_row(&p, list[i].cache) * dt_dtype_size(list[i].cache));
+		free_all(x.data, a, b);
+	}
+}
+
 static int setup(void **state)
 {
 	dev = open_device(3);
@@ -571,6 +613,7 @@ int main(void)
 		cmocka_unit_test(test_rising),
 		cmocka_unit_test(test_paged),
 		cmocka_unit_test(test_kv_write_skips),
+		cmocka_unit_test(test_kv_write_at_once),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_int8_error),
 		cmocka_unit_test(test_blocks_behind_the_window),
