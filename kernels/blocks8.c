@@ -1,4 +1,6 @@
 #include "kernels/blocks8.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,7 +13,7 @@
  */
 struct codes {
 	float value[256], middle[256]; /* middle[i]: between value[i] and value[i + 1] */
-	uint8_t from[1 << 16];
+	uint8_t from[(1 << 16) + 3];   /* words are read at each */
 };
 
 static struct codes codes[2];
@@ -86,6 +88,84 @@ static int64_t blocks(int64_t n)
 	return (n + DT_STATE_BLOCK - 1) / DT_STATE_BLOCK;
 }
 
+/*
+ * What the loops that call these do, for the first n / 16 * 16 values, by AVX-512; they return how many that
+ * are. A table is 16 registers: a gather takes as long as its permutations, and codes need one already.
+ */
+#ifdef __x86_64__
+#include <immintrin.h>
+
+#define WIDE __attribute__((target("arch=x86-64-v4")))
+
+static inline __attribute__((always_inline)) WIDE __m512 look_up(const __m512 table[16], __m512i code)
+{
+	const __mmask16 odd = _mm512_test_epi32_mask(code, _mm512_set1_epi32(32)),
+			second = _mm512_test_epi32_mask(code, _mm512_set1_epi32(64)),
+			upper = _mm512_test_epi32_mask(code, _mm512_set1_epi32(128));
+	__m512 v[8];
+
+	for (int i = 0; i < 8; i++)
+		v[i] = _mm512_permutex2var_ps(table[2 * i], code, table[2 * i + 1]);
+	for (int i = 0; i < 8; i += 2)
+		v[i] = _mm512_mask_blend_ps(odd, v[i], v[i + 1]);
+	for (int i = 0; i < 8; i += 4)
+		v[i] = _mm512_mask_blend_ps(second, v[i], v[i + 2]);
+	return _mm512_mask_blend_ps(upper, v[0], v[4]);
+}
+
+static inline __attribute__((always_inline)) WIDE void load_table(__m512 table[16], const float *from)
+{
+	for (int i = 0; i < 16; i++)
+		table[i] = _mm512_loadu_ps(from + 16 * i);
+}
+
+static WIDE int64_t decode_wide(float *to, const struct codes *c, const uint8_t *code, float s, int64_t n)
+{
+	const __m512 scale = _mm512_set1_ps(s);
+	__m512 table[16];
+	int64_t i = 0;
+
+	load_table(table, c->value);
+	for (; i + 16 <= n; i += 16) {
+		const __m512i k = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(code + i)));
+
+		_mm512_storeu_ps(to + i, _mm512_mul_ps(look_up(table, k), scale));
+	}
+	return i;
+}
+
+static WIDE int64_t encode_wide(const struct codes *c, uint8_t *code, const float *from, float inverse,
+				int64_t n)
+{
+	const __m512 scale = _mm512_set1_ps(inverse);
+	__m512 table[16];
+	int64_t i = 0;
+
+	load_table(table, c->middle);
+	for (; i + 16 <= n; i += 16) {
+		const __m512 x = _mm512_mul_ps(_mm512_loadu_ps(from + i), scale);
+		const __m512i key = _mm512_srli_epi32(_mm512_castps_si512(x), 16),
+			      k = _mm512_and_si512(_mm512_i32gather_epi32(key, c->from, 1),
+						   _mm512_set1_epi32(255));
+		const __mmask16 next = _mm512_cmp_ps_mask(x, look_up(table, k), _CMP_GT_OQ);
+
+		_mm_storeu_si128((__m128i *)(code + i), _mm512_cvtepi32_epi8(_mm512_mask_add_epi32(
+								k, next, k, _mm512_set1_epi32(1))));
+	}
+	return i;
+}
+#else
+static int64_t decode_wide(float *to, const struct codes *c, const uint8_t *code, float s, int64_t n)
+{
+	return 0;
+}
+
+static int64_t encode_wide(const struct codes *c, uint8_t *code, const float *from, float inverse, int64_t n)
+{
+	return 0;
+}
+#endif
+
 void dt_blocks8_decode(float *to, const void *state, int64_t all, int64_t first, int64_t n, bool is_signed)
 {
 	const struct codes *c = get(is_signed);
@@ -98,13 +178,15 @@ void dt_blocks8_decode(float *to, const void *state, int64_t all, int64_t first,
 
 		end = (block + 1) * DT_STATE_BLOCK - first;
 		end = end < n ? end : n;
+		if (dt_isa()->avx512)
+			i += decode_wide(to + i, c, code + first + i, s, end - i);
 		for (int64_t k = i; k < end; k++)
 			to[k] = c->value[code[first + k]] * s;
 	}
 }
 
 /* The first value of the largest magnitude. */
-static float largest(const float *x, int64_t n)
+static DT_SIMD float largest_of(const float *x, int64_t n)
 {
 	float high = 0, low = 0;
 
@@ -122,10 +204,11 @@ static float largest(const float *x, int64_t n)
 
 static void encode(const struct codes *c, float *scale, uint8_t *code, const float *from, int64_t n)
 {
-	const float most = largest(from, n);
+	const float most = largest_of(from, n);
 	const float inverse = fabsf(most) > 1e-37f ? 1 / most : 0;
+
 	*scale = inverse != 0 ? most : 0;
-	for (int64_t i = 0; i < n; i++) {
+	for (int64_t i = dt_isa()->avx512 ? encode_wide(c, code, from, inverse, n) : 0; i < n; i++) {
 		const float x = from[i] * inverse;
 		uint32_t bits;
 		int k;

@@ -89,6 +89,36 @@ static void check_blocks(const char *name, struct dt_tensor got, const double *w
 	free_all(state.data, x);
 }
 
+/* Every value has the nearest code, and the lower one halfway: on every processor the same. */
+static void test_codes(void **state)
+{
+	enum { N = 9 * DT_STATE_BLOCK + 77, SCALES = 10 };
+	static float x[N];
+
+	for (int is_signed = 0; is_signed < 2; is_signed++) {
+		const float *map = dt_blocks8_map(is_signed);
+		struct dt_tensor s = tensor(DT_U8, 1, 4 * SCALES + N);
+
+		for (int i = 0; i < N; i++) {
+			const float half = 0.5f * (map[i % 255] + map[i % 255 + 1]);
+
+			x[i] = i % 3 ? half : (float)ldexp(rnd(7, i), -(i % 29));
+			x[i] = i % DT_STATE_BLOCK == 5 ? 1 : x[i]; /* the scale */
+		}
+		dt_blocks8_encode(s.data, N, 0, x, N, is_signed);
+		for (int i = 0; i < N; i++) {
+			const int code = ((uint8_t *)s.data)[4 * SCALES + i];
+			int want = 0;
+
+			while (want < 255 && x[i] > 0.5f * (map[want] + map[want + 1]))
+				want++;
+			if (code != want)
+				fail_msg("%.9g has code %d, want %d", (double)x[i], code, want);
+		}
+		free(s.data);
+	}
+}
+
 /* adamw8bit: each step from the moments that its states hold. */
 static void blocks(int64_t n, enum dt_dtype gtype)
 {
@@ -188,8 +218,9 @@ static void test_table(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers), cmocka_unit_test(test_blocks),
-					   cmocka_unit_test(test_refused), cmocka_unit_test(test_table)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers), cmocka_unit_test(test_codes),
+					   cmocka_unit_test(test_blocks), cmocka_unit_test(test_refused),
+					   cmocka_unit_test(test_table)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
