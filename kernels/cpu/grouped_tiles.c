@@ -2,7 +2,7 @@
 #include "kernels/cpu/grouped.h"
 #include "kernels/cpu/tile.h"
 
-enum { T = DT_TILE, SQUARE = T * T, MOST_ROWS = 512, DEEP = 128 };
+enum { T = DT_TILE, SQUARE = T * T, MOST_ROWS = 512, DEEP = 128, PACKED = 3 << 17 };
 
 struct task {
 	int64_t row, rows, expert; /* of dw the expert alone: it may have rows of several groups */
@@ -26,10 +26,10 @@ static bool takes(const struct dt_grouped_call *c, enum dt_dtype type)
 	       c->n2 % T == 0 && c->k % T == 0;
 }
 
-/* Rows of so many elements that stay in the second cache beside a block of weights. */
-static int64_t rows_at_a_time(int64_t elements)
+/* Rows of so many elements that are `room` together, so that they stay in the second cache beside weights. */
+static int64_t rows_at_a_time(int64_t elements, int64_t room)
 {
-	const int64_t fit = (3 << 18) / elements / (2 * T) * (2 * T);
+	const int64_t fit = room / elements / (2 * T) * (2 * T);
 
 	return fit < 2 * T ? 2 * T : dt_min64(fit, MOST_ROWS);
 }
@@ -313,7 +313,7 @@ int dt_grouped_tiles(const struct dt_grouped_call *c, const struct dt_grouped *g
 
 	if (!takes(c, c->x.dtype))
 		return -ENOTSUP;
-	w.rows = rows_at_a_time(c->k);
+	w.rows = rows_at_a_time(c->k, PACKED);
 	w.blocks = (c->n + c->n2) / T;
 	w.room = w.rows * c->k / 2 + 2 * SQUARE;
 	return run(&w);
@@ -325,7 +325,8 @@ int dt_grouped_tiles_dx(const struct dt_grouped_call *c, const struct dt_grouped
 
 	if (!takes(c, c->y.dtype))
 		return -ENOTSUP;
-	w.rows = rows_at_a_time(c->n + c->n2);
+	/* dy is read as it lies; the fewer rows, the more often are weights packed. */
+	w.rows = rows_at_a_time(c->n + c->n2, 4 * PACKED);
 	w.blocks = c->k / T;
 	w.room = 2 * SQUARE + 8 * (c->n + c->n2) + 2 * w.rows * T;
 	return run(&w);
@@ -338,7 +339,7 @@ int dt_grouped_tiles_dw(const struct dt_grouped_call *c, const struct dt_grouped
 
 	if (!takes(c, c->x.dtype))
 		return -ENOTSUP;
-	w.rows = rows_at_a_time(c->k);
+	w.rows = rows_at_a_time(c->k, PACKED);
 	w.blocks = (c->n + c->n2) / T;
 	w.room = w.rows * c->k / 2 + w.rows * T;
 	return run(&w);
