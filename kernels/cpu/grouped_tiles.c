@@ -22,7 +22,7 @@ struct work {
 
 static bool takes(const struct dt_grouped_call *c, enum dt_dtype type)
 {
-	return type == DT_BF16 && dt_tile_training(type)->mul_asking && c->n && c->k && c->n % T == 0 &&
+	return type == DT_BF16 && dt_tile_with_amx(type)->mul_asking && c->n && c->k && c->n % T == 0 &&
 	       c->n2 % T == 0 && c->k % T == 0;
 }
 
@@ -298,7 +298,7 @@ static int run(struct work *w)
 	{
 		uint32_t *room = (uint32_t *)((char *)task + before) + omp_get_thread_num() * w->room;
 
-		dt_tile_begin(w->t);
+		dt_tile_begin(w->t, T);
 #pragma omp for schedule(dynamic)
 		for (int64_t i = 0; i < n * parts; i++)
 			w->fn(w, &task[i], room);
@@ -309,7 +309,7 @@ static int run(struct work *w)
 
 int dt_grouped_tiles(const struct dt_grouped_call *c, const struct dt_grouped *g)
 {
-	struct work w = {.c = c, .g = g, .t = dt_tile_training(DT_BF16), .fn = forward};
+	struct work w = {.c = c, .g = g, .t = dt_tile_with_amx(DT_BF16), .fn = forward};
 
 	if (!takes(c, c->x.dtype))
 		return -ENOTSUP;
@@ -321,7 +321,7 @@ int dt_grouped_tiles(const struct dt_grouped_call *c, const struct dt_grouped *g
 
 int dt_grouped_tiles_dx(const struct dt_grouped_call *c, const struct dt_grouped *g)
 {
-	struct work w = {.c = c, .g = g, .t = dt_tile_training(DT_BF16), .fn = inputs};
+	struct work w = {.c = c, .g = g, .t = dt_tile_with_amx(DT_BF16), .fn = inputs};
 
 	if (!takes(c, c->y.dtype))
 		return -ENOTSUP;
@@ -335,7 +335,7 @@ int dt_grouped_tiles_dx(const struct dt_grouped_call *c, const struct dt_grouped
 int dt_grouped_tiles_dw(const struct dt_grouped_call *c, const struct dt_grouped *g, bool accumulate)
 {
 	struct work w = {
-		.c = c, .g = g, .t = dt_tile_training(DT_BF16), .fn = weights, .accumulate = accumulate};
+		.c = c, .g = g, .t = dt_tile_with_amx(DT_BF16), .fn = weights, .accumulate = accumulate};
 
 	if (!takes(c, c->x.dtype))
 		return -ENOTSUP;
