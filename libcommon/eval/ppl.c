@@ -109,7 +109,7 @@ static void score_rows(struct dt_eval_model *const m[2], const struct text *t, s
 	const int64_t vocab = m[0]->vocab;
 	double nll[2] = {0, 0}, same = 0;
 
-#pragma omp parallel for schedule(static) ordered
+#pragma omp parallel for schedule(static, 1) ordered
 	for (int i = 0; i < n; i++) {
 		const int32_t id = t->ids[row + i + 1];
 		double log_sum[2], lp[2] = {0, 0}, kl = 0;
