@@ -24,6 +24,16 @@ DT_INLINE uint64_t seen(const struct dt_attn_row *row, int64_t key)
 	return bits;
 }
 
+/* 1 + r (a + r (b + r (c + r d))) */
+DT_INLINE __m512 polynomial(__m512 r, float a, float b, float c, float d)
+{
+	__m512 p = _mm512_fmadd_ps(_mm512_set1_ps(d), r, _mm512_set1_ps(c));
+
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(b));
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(a));
+	return _mm512_fmadd_ps(p, r, _mm512_set1_ps(1));
+}
+
 /*
  * 2^t of t <= 127 where `sees` has a bit, else 0; polynomial of dt_sigmoid2_power (vec.h). r is t less the
  * nearest integer, an instruction that costs half of VRNDSCALEPS. NaN for NaN; 0 for -Inf, whose r is 0
@@ -32,13 +42,9 @@ DT_INLINE uint64_t seen(const struct dt_attn_row *row, int64_t key)
 DT_INLINE __m512 exp2_quick(__mmask16 sees, __m512 t)
 {
 	const __m512 r = _mm512_reduce_ps(t, 8), n = _mm512_sub_ps(t, r);
-	__m512 p;
 
-	p = _mm512_fmadd_ps(_mm512_set1_ps(0.00958285294f), r, _mm512_set1_ps(0.0559064262f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.240240991f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.693124175f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1));
-	return _mm512_maskz_scalef_ps(sees, p, n);
+	return _mm512_maskz_scalef_ps(
+		sees, polynomial(r, 0.693124175f, 0.240240991f, 0.0559064262f, 0.00958285294f), n);
 }
 
 DT_INLINE __m512i pairs_of(__m512 low, __m512 high)
@@ -148,13 +154,9 @@ DT_INLINE void softmax_row(uint32_t *pw, const float *s, float *o, struct dt_att
 DT_INLINE __m512 exp2_floor(__mmask16 sees, __m512 t)
 {
 	const __m512 r = _mm512_reduce_ps(t, 9);
-	__m512 p;
 
-	p = _mm512_fmadd_ps(_mm512_set1_ps(0.0134266838f), r, _mm512_set1_ps(0.0522424728f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.241280198f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.693044841f));
-	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1));
-	return _mm512_maskz_scalef_ps(sees, p, t);
+	return _mm512_maskz_scalef_ps(
+		sees, polynomial(r, 0.693044841f, 0.241280198f, 0.0522424728f, 0.0134266838f), t);
 }
 
 /* A row's powers p [4] of 2^(scores less base), and what its sums become with them. */

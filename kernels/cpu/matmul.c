@@ -52,6 +52,12 @@ static int product_wide(struct dt_dev *dev, const struct dt_matmul_key *key, str
 	return r;
 }
 
+/* Whether rows of oneDNN's product depend on how many there are, and may not. */
+static bool is_bound(const struct dt_dev *dev, const struct dt_matmul_entry *e)
+{
+	return dev->batch_invariant && !e->invariant;
+}
+
 static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
 {
@@ -61,9 +67,9 @@ static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 
 	if (r < 0)
 		return r;
-	if (dev->batch_invariant && !e->invariant && dt_matmul_rows_takes(key))
+	if (is_bound(dev, e) && dt_matmul_rows_takes(key))
 		return dt_matmul_rows(dev, key, c, a, b, bias);
-	if (e->widen || (dev->batch_invariant && !e->invariant && key->in != DT_F32))
+	if (e->widen || is_bound(dev, e))
 		return product_wide(dev, key, c, a, b, bias);
 	if (e->tiles)
 		return dt_matmul_rows(dev, key, c, a, b, bias);
@@ -87,7 +93,7 @@ static int product_blocks(struct dt_dev *dev, const struct dt_matmul_key *key, s
 
 		block.m = dt_min64(BLOCK, key->m - i);
 		r = dt_matmul_find(dev->impl, &block, &e);
-		if (r == 0 && (e->widen || (dev->batch_invariant && !e->invariant)))
+		if (r == 0 && (e->widen || is_bound(dev, e)))
 			return product(dev, key, c, a, b, bias);
 		if (r == 0)
 			r = dt_matmul_execute(dev->impl, e, dt_at(c, i * key->n),
@@ -123,7 +129,7 @@ static int product_deep(struct dt_dev *dev, const struct dt_matmul_key *key, str
 			part.k = dt_min64(DEPTH, key->k - k);
 			part.accumulate = k > 0;
 			r = dt_matmul_find(dev->impl, &part, &e);
-			if (r == 0 && (e->widen || (dev->batch_invariant && !e->invariant)))
+			if (r == 0 && (e->widen || is_bound(dev, e)))
 				return product(dev, key, c, a, b, DT_NONE);
 			if (r == 0)
 				r = dt_matmul_execute(dev->impl, e, t->wide, dt_at(a, i * key->k + k),

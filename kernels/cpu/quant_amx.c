@@ -242,7 +242,7 @@ DT_INLINE void stretch_of(struct dt_amx_tiles *amx, const struct stretch *w, str
 DT_INLINE void shape(struct dt_amx_config *config, int tile, int64_t rows, int64_t bytes)
 {
 	config->rows[tile] = (uint8_t)rows;
-	config->bytes[tile] = (uint16_t)(rows ? bytes : 0);
+	config->bytes[tile] = (uint16_t)bytes;
 }
 
 /* depth: elements of a block, or of half a block. */
