@@ -3,6 +3,7 @@
  *
  *   tile_dot_ss    a and b int8, c int32; k up to 64. Row i of b has elements 4 i .. 4 i + 3 of 16
  *                  columns, four bytes each. Exact, modulo 2^32.
+ *   tile_dot_su    the same, but b uint8
  *   tile_dot_bf16  a and b bf16, c f32; k up to 32. Row i of b has elements 2 i and 2 i + 1 of 16 columns.
  *                  For each element of c one chain of fused multiply-adds from 0 over even elements in
  *                  ascending order, one over odd ones; then c += even + odd, in two roundings. All to nearest
@@ -10,8 +11,8 @@
  *                  a result is denormal if it is after rounding to 24 bits.
  *
  * Source: Intel Architecture Software Developer's Manual, volume 2, LDTILECFG, TILELOADD, TILESTORED,
- * TILEZERO, TDPBSSD, TDPBF16PS; MXCSR is not looked at. Which NaN comes of several is not said there, nor
- * here.
+ * TILEZERO, TDPBSSD, TDPBSUD, TDPBF16PS; MXCSR is not looked at. Which NaN comes of several is not said
+ * there, nor here.
  *
  * An object is compiled with the instructions or, where AMX_PLAIN is set, with functions that give the same
  * bits. Numbers of tiles are constants; amx is the state in the second case. A tile of no rows is not there.
@@ -42,6 +43,7 @@ int dt_amx_zero(struct dt_amx_tiles *amx, int n);
 int dt_amx_load(struct dt_amx_tiles *amx, int n, const void *from, int64_t stride);
 int dt_amx_store(const struct dt_amx_tiles *amx, int n, void *to, int64_t stride);
 int dt_amx_dot_ss(struct dt_amx_tiles *amx, int c, int a, int b);
+int dt_amx_dot_su(struct dt_amx_tiles *amx, int c, int a, int b);
 int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b);
 
 #ifdef AMX_PLAIN
@@ -51,6 +53,7 @@ int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b);
 #define tile_load(amx, n, from, stride) dt_amx_load(amx, n, from, stride)
 #define tile_store(amx, n, to, stride)	dt_amx_store(amx, n, to, stride)
 #define tile_dot_ss(amx, c, a, b)	dt_amx_dot_ss(amx, c, a, b)
+#define tile_dot_su(amx, c, a, b)	dt_amx_dot_su(amx, c, a, b)
 #define tile_dot_bf16(amx, c, a, b)	dt_amx_dot_bf16(amx, c, a, b)
 #elif defined(__AMX_TILE__) || defined(__AMXTILE__) /* gcc and new clang; clang before 17 */
 #include <immintrin.h>
@@ -75,6 +78,7 @@ int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b);
 		tile_written(to);                                                                            \
 	} while (0)
 #define tile_dot_ss(amx, c, a, b)   _tile_dpbssd(c, a, b)
+#define tile_dot_su(amx, c, a, b)   _tile_dpbsud(c, a, b)
 #define tile_dot_bf16(amx, c, a, b) _tile_dpbf16ps(c, a, b)
 #endif
 

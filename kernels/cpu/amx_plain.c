@@ -63,16 +63,30 @@ static bool fit(const struct dt_amx_tiles *amx, int c, int a, int b)
 	       f->bytes[c] == f->bytes[b] && f->rows[c] == f->rows[a] && f->bytes[a] == 4 * f->rows[b];
 }
 
-static DT_SIMD void dot_row_ss(int32_t *c, const int8_t *a, const int8_t (*b)[DT_AMX_BYTES], int words,
-			       int columns)
+/* c += a b, whose bytes are int8, or with positive set uint8. */
+DT_INLINE void dot_row(int32_t *c, const int8_t *a, const int8_t (*b)[DT_AMX_BYTES], int words, int columns,
+		       const bool positive)
 {
 	for (int k = 0; k < words; k++)
 		for (int n = 0; n < columns; n++)
 			for (int e = 0; e < 4; e++)
-				c[n] += a[4 * k + e] * b[k][4 * n + e];
+				c[n] += a[4 * k + e] *
+					(positive ? (uint8_t)b[k][4 * n + e] : b[k][4 * n + e]);
 }
 
-int dt_amx_dot_ss(struct dt_amx_tiles *amx, int c, int a, int b)
+static DT_SIMD void dot_row_ss(int32_t *c, const int8_t *a, const int8_t (*b)[DT_AMX_BYTES], int words,
+			       int columns)
+{
+	dot_row(c, a, b, words, columns, false);
+}
+
+static DT_SIMD void dot_row_su(int32_t *c, const int8_t *a, const int8_t (*b)[DT_AMX_BYTES], int words,
+			       int columns)
+{
+	dot_row(c, a, b, words, columns, true);
+}
+
+static int dot_bytes(struct dt_amx_tiles *amx, int c, int a, int b, bool positive)
 {
 	if (!fit(amx, c, a, b))
 		return -EINVAL;
@@ -80,11 +94,22 @@ int dt_amx_dot_ss(struct dt_amx_tiles *amx, int c, int a, int b)
 		int32_t sum[DT_AMX_BYTES / 4];
 
 		memcpy(sum, amx->tile[c][r], sizeof sum);
-		dot_row_ss(sum, (const int8_t *)amx->tile[a][r], (const void *)amx->tile[b],
-			   amx->config.rows[b], amx->config.bytes[c] / 4);
+		(positive ? dot_row_su : dot_row_ss)(sum, (const int8_t *)amx->tile[a][r],
+						     (const void *)amx->tile[b], amx->config.rows[b],
+						     amx->config.bytes[c] / 4);
 		memcpy(amx->tile[c][r], sum, sizeof sum);
 	}
 	return 0;
+}
+
+int dt_amx_dot_ss(struct dt_amx_tiles *amx, int c, int a, int b)
+{
+	return dot_bytes(amx, c, a, b, false);
+}
+
+int dt_amx_dot_su(struct dt_amx_tiles *amx, int c, int a, int b)
+{
+	return dot_bytes(amx, c, a, b, true);
 }
 
 /* Denormals are zeros. */

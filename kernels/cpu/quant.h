@@ -55,18 +55,19 @@ void dt_quant_round_row(uint16_t *h, const void *x, enum dt_dtype type, int64_t 
 void dt_quant_widen_row(float *f, const void *x, enum dt_dtype type, int64_t k, int64_t blocks);
 
 /*
- * A block of sixteen rows of x as quant_amx.c takes it. Of the same rows there is a multiple of DT_XTILE_RUN
- * of them, side by side. Rows and blocks that are not there are zeros.
+ * A block of sixteen rows of x as quant_amx.c takes it, side by side those of the same rows, an even number.
+ * Rows and blocks that are not there are zeros.
  */
-enum { DT_XTILE_ROWS = 16, DT_XTILE_RUN = 4 };
+enum { DT_XTILE_ROWS = 16 };
 struct dt_xtile {
 	_Alignas(64) int8_t q[DT_XTILE_ROWS][DT_QK];
-	float scale[DT_XTILE_ROWS], sum[DT_XTILE_ROWS];
+	float scale[DT_XTILE_ROWS], sum[DT_XTILE_ROWS]; /* these and start8: as in struct dt_xblock */
+	int32_t start8[DT_XTILE_ROWS];
 };
 /* Tiles of sixteen rows. */
 static inline int64_t dt_xtiles(int64_t blocks)
 {
-	return (blocks + DT_XTILE_RUN - 1) / DT_XTILE_RUN * DT_XTILE_RUN;
+	return (blocks + 1) / 2 * 2;
 }
 /*
  * quant_tiles.c: the tiles of m rows of `blocks` blocks that meet n weights, weight e the rows from first[e]

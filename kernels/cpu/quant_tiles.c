@@ -2,15 +2,15 @@
 #include "kernels/cpu/quant.h"
 
 /*
- * Rows from which products by tiles pay, and those that pay for another tile: where there are two tiles, one
- * costs what quant_mul.c takes for 11 (Q4_0) to 13 rows, by AVX-512 on a Xeon with both. Products of bf16
- * always go by tiles there, as their bits are their own.
+ * Rows that pay for a tile, where it is the only one and where there are more: on a Xeon with both a tile
+ * costs what quant_mul.c takes by AVX-512 for 11 (Q8_0, Q4_0) to 14 rows (Q6_K). Products of bf16 always go by
+ * tiles there, as their bits are their own.
  */
-enum { TILED = 28, LEFT = 12 };
+enum { ALONE = 14, LEFT = 12 };
 
 static int64_t tiles_of(int64_t rows)
 {
-	return rows < TILED ? 0 : dt_ceil_div(rows, DT_XTILE_ROWS);
+	return rows < ALONE ? 0 : dt_ceil_div(rows, DT_XTILE_ROWS);
 }
 
 static int64_t first_of(const struct dt_quant_tiles *t, int e)
@@ -82,6 +82,7 @@ static DT_SIMD void fill_row(struct dt_xtile *t, int64_t r, const int8_t *q, con
 			memset(t->q[r], 0, DT_QK);
 		t->scale[r] = there ? xb[b].scale : 0;
 		t->sum[r] = there ? xb[b].sum : 0;
+		t->start8[r] = there ? xb[b].start8 : 0;
 	}
 }
 
@@ -113,8 +114,12 @@ const struct dt_xtile *dt_quant_tiles_at(const struct dt_quant_tiles *t, int64_t
 
 int64_t dt_quant_tiled(const struct dt_quant_tiles *t, int64_t rows)
 {
-	const int64_t left = rows % DT_XTILE_ROWS;
+	const int64_t left = rows % DT_XTILE_ROWS, whole = rows - left;
 
-	return !t->n || rows < TILED ? 0 : left < LEFT ? rows - left : rows;
+	if (!t->n || rows < ALONE)
+		return 0;
+	if (!left || left >= LEFT)
+		return rows;
+	return whole > DT_XTILE_ROWS ? whole : 0; /* one tile and a few rows: no faster than quant_mul.c */
 }
 /* SPDX-License-Identifier: Apache-2.0 */

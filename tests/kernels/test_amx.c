@@ -28,7 +28,7 @@ static int byte_of(uint32_t stream, int64_t i)
 	return (int)(rnd(stream, i) * 128 + 128);
 }
 
-static void test_integers(void **state)
+static void integers(bool positive)
 {
 	struct dt_amx_tiles amx;
 	uint8_t a[16][64], b[16][64];
@@ -46,17 +46,26 @@ static void test_integers(void **state)
 		assert_int_equal(dt_amx_load(&amx, 0, c, 64), 0);
 		assert_int_equal(dt_amx_load(&amx, 1, a, 64), 0);
 		assert_int_equal(dt_amx_load(&amx, 2, b, 64), 0);
-		assert_int_equal(dt_amx_dot_ss(&amx, 0, 1, 2), 0);
+		assert_int_equal((positive ? dt_amx_dot_su : dt_amx_dot_ss)(&amx, 0, 1, 2), 0);
 		assert_int_equal(dt_amx_store(&amx, 0, c, 64), 0);
 		for (int i = 0; i < 16; i++)
 			for (int j = 0; j < 16; j++) {
 				int64_t sum = was[i][j];
 
-				for (int k = 0; k < 4 * words && i < 13; k++)
-					sum += (int8_t)a[i][k] * (int64_t)(int8_t)b[k / 4][4 * j + k % 4];
+				for (int k = 0; k < 4 * words && i < 13; k++) {
+					const uint8_t y = b[k / 4][4 * j + k % 4];
+
+					sum += (int8_t)a[i][k] * (int64_t)(positive ? y : (int8_t)y);
+				}
 				assert_int_equal(c[i][j], sum);
 			}
 	}
+}
+
+static void test_integers(void **state)
+{
+	integers(false);
+	integers(true);
 }
 
 /* Shapes that the processor refuses. */
@@ -278,7 +287,7 @@ static const struct {
 } sizes[] = {{16, 256}, {48, 1280}, {80, 256}, {96, 1184}};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-static const int64_t rows[] = {1, 7, 8, 16, 17, 28, 33, 48};
+static const int64_t rows[] = {1, 7, 8, 14, 16, 17, 28, 33, 48};
 
 /* The products of every kernel with the first of these rows of x, bit by bit. */
 static void compare(enum dt_format f, const struct dt_packed_part *p, const void *x,
