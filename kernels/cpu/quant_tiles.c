@@ -3,8 +3,8 @@
 
 /*
  * Rows that pay for a tile, where it is the only one and where there are more: on a Xeon with both a tile
- * costs what quant_mul.c takes by AVX-512 for 11 (Q8_0, Q4_0) to 14 rows (Q6_K). Products of bf16 always go by
- * tiles there, as their bits are their own.
+ * costs what quant_mul.c takes by AVX-512 for 11 (Q8_0, Q4_0) to 14 rows (Q6_K). Products of bf16 always go
+ * by tiles there, as their bits are their own.
  */
 enum { ALONE = 14, LEFT = 12 };
 
