@@ -243,9 +243,12 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 {
 	const int64_t rows = dt_rows(qkv), n = p->kv_heads * p->head_dim, q = p->heads * p->head_dim;
 	const int64_t width = dt_kv_row(p, kcache.dtype);
-	const int parts = dt_kv_parts(p), ranges = rows * n > DT_SERIAL ? dev->nthreads : 1;
+	const int parts = dt_kv_parts(p);
 
 	if (dt_kv_grouped(p, kcache)) {
+		/* A row alone takes a line of memory for each pair of its key: what eight elements take elsewhere. */
+		const int ranges = 8 * rows * n > DT_SERIAL ? dev->nthreads : 1;
+
 #pragma omp parallel for num_threads(ranges)
 		for (int64_t t = 0; t < ranges; t++)
 			write_groups(kcache, vcache, qkv, p, slot, rows * t / ranges,
