@@ -4,6 +4,7 @@
  *   tile_dot_ss    a and b int8, c int32; k up to 64. Row i of b has elements 4 i .. 4 i + 3 of 16
  *                  columns, four bytes each. Exact, modulo 2^32.
  *   tile_dot_su    the same, but b uint8
+ *   tile_dot_us    the same, but a uint8
  *   tile_dot_bf16  a and b bf16, c f32; k up to 32. Row i of b has elements 2 i and 2 i + 1 of 16 columns.
  *                  For each element of c one chain of fused multiply-adds from 0 over even elements in
  *                  ascending order, one over odd ones; then c += even + odd, in two roundings. All to nearest
@@ -11,8 +12,8 @@
  *                  a result is denormal if it is after rounding to 24 bits.
  *
  * Source: Intel Architecture Software Developer's Manual, volume 2, LDTILECFG, TILELOADD, TILESTORED,
- * TILEZERO, TDPBSSD, TDPBSUD, TDPBF16PS; MXCSR is not looked at. Which NaN comes of several is not said
- * there, nor here.
+ * TILEZERO, TDPBSSD, TDPBSUD, TDPBUSD, TDPBF16PS; MXCSR is not looked at. Which NaN comes of several is
+ * not said there, nor here.
  *
  * An object is compiled with the instructions or, where AMX_PLAIN is set, with functions that give the same
  * bits. Numbers of tiles are constants; amx is the state in the second case. A tile of no rows is not there.
@@ -44,6 +45,7 @@ int dt_amx_load(struct dt_amx_tiles *amx, int n, const void *from, int64_t strid
 int dt_amx_store(const struct dt_amx_tiles *amx, int n, void *to, int64_t stride);
 int dt_amx_dot_ss(struct dt_amx_tiles *amx, int c, int a, int b);
 int dt_amx_dot_su(struct dt_amx_tiles *amx, int c, int a, int b);
+int dt_amx_dot_us(struct dt_amx_tiles *amx, int c, int a, int b);
 int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b);
 
 #ifdef AMX_PLAIN
@@ -54,6 +56,7 @@ int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b);
 #define tile_store(amx, n, to, stride)	dt_amx_store(amx, n, to, stride)
 #define tile_dot_ss(amx, c, a, b)	dt_amx_dot_ss(amx, c, a, b)
 #define tile_dot_su(amx, c, a, b)	dt_amx_dot_su(amx, c, a, b)
+#define tile_dot_us(amx, c, a, b)	dt_amx_dot_us(amx, c, a, b)
 #define tile_dot_bf16(amx, c, a, b)	dt_amx_dot_bf16(amx, c, a, b)
 #elif defined(__AMX_TILE__) || defined(__AMXTILE__) /* gcc and new clang; clang before 17 */
 #include <immintrin.h>
@@ -79,6 +82,7 @@ int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b);
 	} while (0)
 #define tile_dot_ss(amx, c, a, b)   _tile_dpbssd(c, a, b)
 #define tile_dot_su(amx, c, a, b)   _tile_dpbsud(c, a, b)
+#define tile_dot_us(amx, c, a, b)   _tile_dpbusd(c, a, b)
 #define tile_dot_bf16(amx, c, a, b) _tile_dpbf16ps(c, a, b)
 #endif
 

@@ -63,30 +63,34 @@ static bool fit(const struct dt_amx_tiles *amx, int c, int a, int b)
 	       f->bytes[c] == f->bytes[b] && f->rows[c] == f->rows[a] && f->bytes[a] == 4 * f->rows[b];
 }
 
-/* c += a b, whose bytes are int8, or with positive set uint8. */
-DT_INLINE void dot_row(int32_t *c, const int8_t *a, const int8_t (*b)[DT_AMX_BYTES], int words, int columns,
-		       const bool positive)
+/* Which bytes are uint8; the others are int8. */
+enum signs { NEITHER, THOSE_OF_A, THOSE_OF_B };
+
+DT_INLINE void dot_row(int32_t *c, const uint8_t *a, const uint8_t (*b)[DT_AMX_BYTES], int words, int columns,
+		       const enum signs positive)
 {
 	for (int k = 0; k < words; k++)
 		for (int n = 0; n < columns; n++)
-			for (int e = 0; e < 4; e++)
-				c[n] += a[4 * k + e] *
-					(positive ? (uint8_t)b[k][4 * n + e] : b[k][4 * n + e]);
+			for (int e = 0; e < 4; e++) {
+				const uint8_t x = a[4 * k + e], y = b[k][4 * n + e];
+
+				c[n] += (positive == THOSE_OF_A ? x : (int8_t)x) *
+					(positive == THOSE_OF_B ? y : (int8_t)y);
+			}
 }
 
-static DT_SIMD void dot_row_ss(int32_t *c, const int8_t *a, const int8_t (*b)[DT_AMX_BYTES], int words,
-			       int columns)
+static DT_SIMD void dot_row_of(int32_t *c, const uint8_t *a, const uint8_t (*b)[DT_AMX_BYTES], int words,
+			       int columns, enum signs positive)
 {
-	dot_row(c, a, b, words, columns, false);
+	if (positive == NEITHER)
+		dot_row(c, a, b, words, columns, NEITHER);
+	else if (positive == THOSE_OF_A)
+		dot_row(c, a, b, words, columns, THOSE_OF_A);
+	else
+		dot_row(c, a, b, words, columns, THOSE_OF_B);
 }
 
-static DT_SIMD void dot_row_su(int32_t *c, const int8_t *a, const int8_t (*b)[DT_AMX_BYTES], int words,
-			       int columns)
-{
-	dot_row(c, a, b, words, columns, true);
-}
-
-static int dot_bytes(struct dt_amx_tiles *amx, int c, int a, int b, bool positive)
+static int dot_bytes(struct dt_amx_tiles *amx, int c, int a, int b, enum signs positive)
 {
 	if (!fit(amx, c, a, b))
 		return -EINVAL;
@@ -94,9 +98,8 @@ static int dot_bytes(struct dt_amx_tiles *amx, int c, int a, int b, bool positiv
 		int32_t sum[DT_AMX_BYTES / 4];
 
 		memcpy(sum, amx->tile[c][r], sizeof sum);
-		(positive ? dot_row_su : dot_row_ss)(sum, (const int8_t *)amx->tile[a][r],
-						     (const void *)amx->tile[b], amx->config.rows[b],
-						     amx->config.bytes[c] / 4);
+		dot_row_of(sum, amx->tile[a][r], (const void *)amx->tile[b], amx->config.rows[b],
+			   amx->config.bytes[c] / 4, positive);
 		memcpy(amx->tile[c][r], sum, sizeof sum);
 	}
 	return 0;
@@ -104,12 +107,17 @@ static int dot_bytes(struct dt_amx_tiles *amx, int c, int a, int b, bool positiv
 
 int dt_amx_dot_ss(struct dt_amx_tiles *amx, int c, int a, int b)
 {
-	return dot_bytes(amx, c, a, b, false);
+	return dot_bytes(amx, c, a, b, NEITHER);
 }
 
 int dt_amx_dot_su(struct dt_amx_tiles *amx, int c, int a, int b)
 {
-	return dot_bytes(amx, c, a, b, true);
+	return dot_bytes(amx, c, a, b, THOSE_OF_B);
+}
+
+int dt_amx_dot_us(struct dt_amx_tiles *amx, int c, int a, int b)
+{
+	return dot_bytes(amx, c, a, b, THOSE_OF_A);
 }
 
 /* Denormals are zeros. */

@@ -246,7 +246,7 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 	const int parts = dt_kv_parts(p);
 
 	if (dt_kv_grouped(p, kcache)) {
-		/* A row alone takes a line of memory for each pair of its key: what eight elements take elsewhere. */
+		/* A row alone takes a line of memory for each pair of its key: eight times the time. */
 		const int ranges = 8 * rows * n > DT_SERIAL ? dev->nthreads : 1;
 
 #pragma omp parallel for num_threads(ranges)

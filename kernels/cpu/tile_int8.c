@@ -5,7 +5,8 @@
 #include <math.h>
 
 #ifdef __x86_64__
-#include <immintrin.h>
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/tile_int8_join.h"
 
 typedef __m512i vec;
 
@@ -20,18 +21,6 @@ DT_INLINE void clear(vec sum[4][2][DT_TILE_PARTS], const int rows, const int par
 		DT_FOR (2, int g = 0; g < 2; g++)
 			DT_FOR (3, int p = 0; p < parts; p++)
 				sum[r][g][p] = _mm512_setzero_si512();
-}
-
-/* The sums of a row's parts as numbers. Two parts fit an integer of 32 bits, whose overflows cancel out. */
-DT_INLINE __m512 joined(const vec *sum, const int parts, int32_t offset, int32_t last)
-{
-	const vec two = _mm512_add_epi32(_mm512_slli_epi32(sum[0], 8), sum[1]);
-	const __m512 x = _mm512_cvtepi32_ps(_mm512_sub_epi32(two, _mm512_set1_epi32(offset)));
-
-	if (parts == 2)
-		return x;
-	return _mm512_fmadd_ps(x, _mm512_set1_ps(256),
-			       _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[2], _mm512_set1_epi32(last))));
 }
 
 /* Two groups of keys, rows of q from i on. */
@@ -58,25 +47,21 @@ DT_INLINE void block_across(float *s, const struct dt_tile_bytes *q, int64_t i, 
 			}
 	}
 	DT_FOR (4, int r = 0; r < rows; r++)
-		DT_FOR (2, int g = 0; g < 2; g++) {
-			const __m512 scale = _mm512_mul_ps(_mm512_set1_ps(q->scale[i + r]),
-							   _mm512_loadu_ps(k_scale + 16 * g));
-
-			_mm512_storeu_ps(s + (i + r) * DT_TILE + 16 * g,
-					 _mm512_mul_ps(joined(sum[r][g], parts, q->offset[0][i + r],
-							      q->offset[1][i + r]),
-						       scale));
-		}
+		DT_FOR (2, int g = 0; g < 2; g++)
+			_mm512_storeu_ps(
+				s + (i + r) * DT_TILE + 16 * g,
+				dt_int8_score(sum[r][g], parts, q, i + r, _mm512_loadu_ps(k_scale + 16 * g)));
 }
 
+/* Rows from `first` on; the others, where there are any, ask for what is next. */
 DT_INLINE void rows_across(float *s, const struct dt_tile_bytes *q, const void *const k[4],
-			   const void *const next[4], const float *k_scale, int64_t n, int64_t words,
-			   const int most, const int parts)
+			   const void *const next[4], const float *k_scale, int64_t first, int64_t n,
+			   int64_t words, const int most, const int parts)
 {
 	for (int g = 0; g < 4; g += 2) {
 		const char *const *key = (const char *const *)k + g, *const *then =
 									     (const char *const *)next + g;
-		int64_t i = 0;
+		int64_t i = first;
 
 		for (; i + most <= n; i += most)
 			block_across(s + 16 * g, q, i, key, i ? NULL : then, k_scale + 16 * g, words, most,
@@ -87,13 +72,26 @@ DT_INLINE void rows_across(float *s, const struct dt_tile_bytes *q, const void *
 	}
 }
 
+/* Of n rows those that go by tiles: sixteens, and a last one that is half there. */
+static int64_t tiled(const struct dt_tile_bytes *q, int64_t n)
+{
+	if (!dt_isa()->amx || q->parts != 2)
+		return 0;
+	return n % 16 < 8 ? n / 16 * 16 : n;
+}
+
 void dt_tile_int8_across(float *s, const struct dt_tile_bytes *q, const void *const k[4],
 			 const void *const next[4], const float *k_scale, int64_t n, int64_t words)
 {
+	const int64_t done = tiled(q, n);
+
+	if (done)
+		(dt_isa()->amx == DT_AMX_TILES ? dt_tile_int8_across_amx : dt_tile_int8_across_amx_plain_v4)(
+			s, q, k, next, k_scale, done, words);
 	if (q->parts == 2)
-		rows_across(s, q, k, next, k_scale, n, words, 4, 2);
+		rows_across(s, q, k, next, k_scale, done, n, words, 4, 2);
 	else
-		rows_across(s, q, k, next, k_scale, n, words, 2, 3);
+		rows_across(s, q, k, next, k_scale, 0, n, words, 2, 3);
 }
 
 /* Columns j .. j + 31 of rows i .. of o. */
@@ -125,19 +123,18 @@ DT_INLINE void block_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, 
 		DT_FOR (2, int c = 0; c < 2; c++) {
 			float *to = o + (i + r) * ldo + j + 16 * c;
 
-			_mm512_storeu_ps(to, _mm512_fmadd_ps(joined(sum[r][c], parts, 0, 0),
-							     _mm512_set1_ps(w->scale[i + r]),
-							     _mm512_loadu_ps(to)));
+			_mm512_storeu_ps(to, dt_int8_add(_mm512_loadu_ps(to), sum[r][c], parts, w, i + r));
 		}
 }
 
 DT_INLINE void rows_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, const void *const v[4],
-			 const void *const next[4], int64_t n, int64_t d, const int most, const int parts)
+			 const void *const next[4], int64_t first, int64_t n, int64_t d, const int most,
+			 const int parts)
 {
 	const char *const *value = (const char *const *)v, *const *then = (const char *const *)next;
 
 	for (int64_t j = 0; j < d; j += 32) {
-		int64_t i = 0;
+		int64_t i = first;
 
 		for (; i + most <= n; i += most)
 			block_down(o, ldo, w, i, value, i ? NULL : then, j, d, most, parts);
@@ -149,10 +146,15 @@ DT_INLINE void rows_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, c
 void dt_tile_int8_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, const void *const v[4],
 		       const void *const next[4], int64_t n, int64_t d)
 {
+	const int64_t done = tiled(w, n);
+
+	if (done)
+		(dt_isa()->amx == DT_AMX_TILES ? dt_tile_int8_down_amx
+					       : dt_tile_int8_down_amx_plain_v4)(o, ldo, w, v, next, done, d);
 	if (w->parts == 2)
-		rows_down(o, ldo, w, v, next, n, d, 4, 2);
+		rows_down(o, ldo, w, v, next, done, n, d, 4, 2);
 	else
-		rows_down(o, ldo, w, v, next, n, d, 2, 3);
+		rows_down(o, ldo, w, v, next, 0, n, d, 2, 3);
 }
 
 void dt_tile_bytes_of(struct dt_tile_bytes *q, const void *const *row, enum dt_dtype type, int64_t n,
@@ -162,10 +164,12 @@ void dt_tile_bytes_of(struct dt_tile_bytes *q, const void *const *row, enum dt_d
 
 	for (int64_t i = 0; i < n; i++) {
 		int8_t *to[DT_TILE_PARTS];
-		int32_t sum[DT_TILE_PARTS] = {0};
+		vec sum[DT_TILE_PARTS];
 		uint32_t max = 0;
 		float inverse;
 
+		for (int p = 0; p < DT_TILE_PARTS; p++)
+			sum[p] = _mm512_setzero_si512();
 		for (int p = 0; p < q->parts; p++)
 			to[p] = (int8_t *)q->part[p] + i * d;
 		for (int64_t c = 0; c < d; c += DT_CHUNK) {
@@ -181,20 +185,22 @@ void dt_tile_bytes_of(struct dt_tile_bytes *q, const void *const *row, enum dt_d
 			const float *x =
 				dt_load(buf, (const char *)row[i] + c * dt_dtype_size(type), type, m);
 
-			for (int64_t j = 0; j < m; j++) {
-				int32_t v = inverse ? (int32_t)lrintf(x[j] * inverse) : 0;
+			for (int64_t j = 0; j < m; j += 16) {
+				const __m512 y = inverse ? _mm512_loadu_ps(x + j) : _mm512_setzero_ps();
+				vec v = _mm512_cvtps_epi32(_mm512_mul_ps(y, _mm512_set1_ps(inverse)));
 
 				for (int p = q->parts - 1; p >= 0; p--) {
-					const int8_t low = (int8_t)v;
+					const vec low = _mm512_srai_epi32(_mm512_slli_epi32(v, 24), 24);
 
-					to[p][c + j] = low;
-					sum[p] += low;
-					v = (v - low) >> 8;
+					_mm_storeu_si128((__m128i *)(to[p] + c + j), _mm512_cvtepi32_epi8(v));
+					sum[p] = _mm512_add_epi32(sum[p], low);
+					v = _mm512_srai_epi32(_mm512_sub_epi32(v, low), 8);
 				}
 			}
 		}
-		q->offset[0][i] = 128 * (256 * sum[0] + sum[1]);
-		q->offset[1][i] = 128 * sum[2];
+		q->offset[0][i] =
+			128 * (256 * _mm512_reduce_add_epi32(sum[0]) + _mm512_reduce_add_epi32(sum[1]));
+		q->offset[1][i] = 128 * _mm512_reduce_add_epi32(sum[2]);
 	}
 }
 

@@ -94,6 +94,8 @@ static int execute(const struct instruction *i)
 		return dt_amx_store(&tiles, i->reg, at, (int64_t)i->stride);
 	case 0x5c20:
 		return dt_amx_dot_bf16(&tiles, i->reg, i->rm, i->vvvv);
+	case 0x5e10:
+		return dt_amx_dot_us(&tiles, i->reg, i->rm, i->vvvv);
 	case 0x5e20:
 		return dt_amx_dot_su(&tiles, i->reg, i->rm, i->vvvv);
 	case 0x5e30:

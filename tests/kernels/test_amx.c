@@ -28,7 +28,7 @@ static int byte_of(uint32_t stream, int64_t i)
 	return (int)(rnd(stream, i) * 128 + 128);
 }
 
-static void integers(bool positive)
+static void integers(int (*dot)(struct dt_amx_tiles *amx, int c, int a, int b))
 {
 	struct dt_amx_tiles amx;
 	uint8_t a[16][64], b[16][64];
@@ -46,16 +46,17 @@ static void integers(bool positive)
 		assert_int_equal(dt_amx_load(&amx, 0, c, 64), 0);
 		assert_int_equal(dt_amx_load(&amx, 1, a, 64), 0);
 		assert_int_equal(dt_amx_load(&amx, 2, b, 64), 0);
-		assert_int_equal((positive ? dt_amx_dot_su : dt_amx_dot_ss)(&amx, 0, 1, 2), 0);
+		assert_int_equal(dot(&amx, 0, 1, 2), 0);
 		assert_int_equal(dt_amx_store(&amx, 0, c, 64), 0);
 		for (int i = 0; i < 16; i++)
 			for (int j = 0; j < 16; j++) {
 				int64_t sum = was[i][j];
 
 				for (int k = 0; k < 4 * words && i < 13; k++) {
-					const uint8_t y = b[k / 4][4 * j + k % 4];
+					const uint8_t x = a[i][k], y = b[k / 4][4 * j + k % 4];
 
-					sum += (int8_t)a[i][k] * (int64_t)(positive ? y : (int8_t)y);
+					sum += (dot == dt_amx_dot_us ? x : (int8_t)x) *
+					       (dot == dt_amx_dot_su ? y : (int8_t)y);
 				}
 				assert_int_equal(c[i][j], sum);
 			}
@@ -64,8 +65,9 @@ static void integers(bool positive)
 
 static void test_integers(void **state)
 {
-	integers(false);
-	integers(true);
+	integers(dt_amx_dot_ss);
+	integers(dt_amx_dot_su);
+	integers(dt_amx_dot_us);
 }
 
 /* Shapes that the processor refuses. */
