@@ -197,18 +197,23 @@ bool dt_curves_empty(const struct dt_curves *c)
 
 int dt_curves_nothing(const struct dt_curves *c, struct dt_err *err)
 {
-	char names[sizeof(err->hint)] = "";
+	char names[sizeof(err->hint) - 64] = ""; /* behind the hint's own words */
 	size_t n = 0;
+	int i = 0;
 
 	if (!c->objects)
 		return dt_err_set(err, -ENODATA, "the input has no JSON object");
 	dt_err_set(err, -ENODATA, "no line has a number under '%s'%s%s", c->o.bars ? c->o.bars : c->o.key[0],
 		   c->nonpositive ? " above zero" : "",
 		   c->x || c->o.by ? ", with the other keys asked for," : "");
-	for (int i = 0; i < c->nnames && n < sizeof(names); i++)
+	for (; i < c->nnames && n + strlen(c->names[i]) + 2 < sizeof(names); i++)
 		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "", c->names[i]);
-	if (c->nnames)
-		dt_err_hint(err, "the lines have: %.200s", names);
+	if (i == c->nnames && i)
+		dt_err_hint(err, "the lines have: %s", names);
+	else if (i)
+		dt_err_hint(err, "the lines have: %s and others", names);
+	else if (c->nnames)
+		dt_err_hint(err, "the lines have: %.*s...", (int)sizeof(names) - 1, c->names[0]);
 	return err->code;
 }
 

@@ -193,6 +193,12 @@ assert len(areas) == 2, areas'
     run dt-plot nosuch run.jsonl
     [ "$status" -eq 1 ]
     [ "$output" = "dt-plot: no line has a number under 'nosuch'; the lines have: step, loss, lr" ]
+    # Of many keys as many whole ones as there is room for.
+    seq 40 | jq -c -n '[inputs | {key: "a_rather_long_key_\(.)", value: .}] | from_entries' >many.jsonl
+    run dt-plot nosuch many.jsonl
+    [ "$status" -eq 1 ]
+    [[ $output == *'a_rather_long_key_1, a_rather_long_key_2'* ]]
+    [[ $output =~ a_rather_long_key_[0-9]+\ and\ others$ ]]
     run dt-plot loss /dev/null
     [ "$status" -eq 1 ]
     [ "$output" = "dt-plot: the input has no JSON object" ]
