@@ -2,21 +2,60 @@
 #include "kernels/step.h"
 #include "kernels/cpu/cpu.h"
 
+/* What is turned and written. */
+struct heads {
+	struct dt_tensor kcache, vcache, qkv;
+	const struct dt_attn *p;
+	const int64_t *slot;
+	const struct dt_rope *rope; /* NULL: nothing is turned */
+	const int32_t *pos;
+};
+
+/* Rows [first, last). */
+static int turn_and_write(struct dt_dev *dev, const struct heads *a, int64_t first, int64_t last)
+{
+	const int64_t cols = dt_cols(a->qkv);
+	const struct dt_tensor x = dt_t2(dt_at(a->qkv, first * cols), a->qkv.dtype, last - first, cols);
+	const int rc = a->rope ? dt_cpu_rope(dev, x, a->rope, a->pos + first, false) : 0;
+
+	return rc ? rc : dt_cpu_kv_write(dev, a->kcache, a->vcache, x, a->p, a->slot + first);
+}
+
+/* Each thread turns its rows and writes them, instead of waiting in between: the ops' own loops are of one
+ * thread there. */
+static int turn_and_write_all(struct dt_dev *dev, const struct heads *a)
+{
+	const int64_t rows = dt_rows(a->qkv), n = dt_min64(rows, dev->nthreads);
+	int rc = 0;
+
+	if (rows * dt_cols(a->qkv) <= DT_SERIAL)
+		return turn_and_write(dev, a, 0, rows);
+	for (int64_t r = 0; a->rope && r < rows; r++)
+		if (a->pos[r] < 0 || a->pos[r] >= a->rope->positions)
+			return -EINVAL;
+#pragma omp parallel for num_threads(dev->nthreads) reduction(min : rc)
+	for (int64_t t = 0; t < n; t++) {
+		const int one = turn_and_write(dev, a, rows * t / n, rows * (t + 1) / n);
+
+		rc = one < rc ? one : rc;
+	}
+	return rc;
+}
+
 int dt_cpu_step_heads(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,
 		      struct dt_tensor qkv, const struct dt_attn *p, const int64_t *slot,
 		      const struct dt_rope *rope, const int32_t *pos, struct dt_tensor wq,
 		      struct dt_tensor wk, bool plus_one, float eps)
 {
 	const struct dt_heads q = {0, p->heads, p->head_dim}, k = {p->heads, p->kv_heads, p->head_dim};
+	const struct heads a = {kcache, vcache, qkv, p, slot, rope, pos};
 	int rc = p->value_dim ? -ENOTSUP : 0;
 
 	if (!rc && wq.data)
 		rc = dt_cpu_heads_norm_forward(dev, qkv, DT_NONE, DT_NONE, qkv, wq, plus_one, eps, &q);
 	if (!rc && wq.data)
 		rc = dt_cpu_heads_norm_forward(dev, qkv, DT_NONE, DT_NONE, qkv, wk, plus_one, eps, &k);
-	if (!rc && rope)
-		rc = dt_cpu_rope(dev, qkv, rope, pos, false);
-	return rc ? rc : dt_cpu_kv_write(dev, kcache, vcache, qkv, p, slot);
+	return rc ? rc : turn_and_write_all(dev, &a);
 }
 
 int dt_cpu_step_norm(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor sum, struct dt_tensor delta,

@@ -23,6 +23,7 @@ static const struct shape shapes[] = {
 	{2, 4, 4, 64, 64, DT_ROPE_ADJACENT, true, DT_F32, DT_I8},
 	{17, 4, 2, 24, 0, DT_ROPE_HALF, true, DT_BF16, DT_I8},
 	{1, 8, 2, 128, 128, DT_ROPE_HALF, false, DT_BF16, DT_I8},
+	{31, 8, 2, 64, 64, DT_ROPE_HALF, true, DT_BF16, DT_BF16}, /* rows for more than a thread */
 };
 
 static void one_heads(const struct shape *s)
