@@ -206,11 +206,14 @@ struct begun {
 	float *to;
 };
 
-DT_INLINE struct pair pair_after(const struct pair *p, const enum dt_format f)
+DT_INLINE struct pair pair_after(const struct pair *p, const enum dt_format f, const bool direct)
 {
 	const int n = PAIR(f);
 
-	return (struct pair){p->bytes + n, p->x + n, p->scale + n, p->min + n, p->half + 2 * DT_PANEL * n};
+	if (direct)
+		return (struct pair){
+			.bytes = p->bytes + n, .x = p->x + n, .half = p->half + 2 * DT_PANEL * n};
+	return (struct pair){p->bytes + n, p->x + n, p->scale + n, p->min + n, NULL};
 }
 
 /*
@@ -229,7 +232,7 @@ DT_INLINE void blocks_of(struct dt_amx_tiles *amx, vf (*sum)[VECS], const enum d
 		for (int64_t i = 0, end; i < n;) {
 			ask(ahead);
 			for (end = dt_min64(n, i + ASK); i < end; i += PAIR(f)) {
-				next = pair_after(&now, f);
+				next = pair_after(&now, f, direct);
 				if (i + PAIR(f) >= n) {
 					next = first;
 					next.x += g + 1 < rows ? (g + 1) * all : 0;
@@ -292,8 +295,7 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 			struct pair first = {held.bytes, x + b, held.scale, held.min, NULL};
 
 			if (direct) {
-				first.bytes = (const void *)w;
-				first.half = w + blocks * BLOCK;
+				first = (struct pair){(const void *)w, x, NULL, NULL, w + blocks * BLOCK};
 			} else {
 				keep(&held, f, &begun.before);
 				hold(&held, f, w, blocks, b, dt_min64(n, blocks - b));
