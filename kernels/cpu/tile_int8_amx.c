@@ -20,18 +20,22 @@
 
 enum { ROWS = DT_AMX_ROWS, ROW = DT_AMX_BYTES, COLS = 16, WIDE = 4 /* tiles of c */ };
 
+struct room {
+	struct dt_amx_tiles amx;
+	_Alignas(64) int32_t c[2][2][WIDE][ROWS][COLS]; /* of steps in turn, by parts */
+	_Alignas(64)
+		uint8_t values[WIDE][ROWS][ROW]; /* of down: sixteen elements of all keys, for each tile */
+};
+
 /* What is multiplied: of across by keys, of down by values. */
 struct job {
+	struct room *room;
 	float *to;
 	int64_t ld, n;
 	const struct dt_tile_bytes *q;
 	const void *const *b, *const *next;
 	const float *k_scale;
 	int64_t words, most, d; /* words of a row, and how many go at a time; of down: elements */
-	struct dt_amx_tiles amx;
-	_Alignas(64) int32_t c[2][2][WIDE][ROWS][COLS]; /* of steps in turn, by parts */
-	_Alignas(64)
-		uint8_t values[WIDE][ROWS][ROW]; /* of down: sixteen elements of all keys, for each tile */
 };
 
 /* Sixteen rows from `row` on; down: elements from `col` on, `wide` sixteens. */
@@ -49,18 +53,18 @@ static void configure(struct job *j)
 		config.rows[i] = (uint8_t)(i <= A ? ROWS : j->most);
 		config.bytes[i] = (uint16_t)(i == A ? 4 * j->most : ROW);
 	}
-	tile_configure(&j->amx, &config);
+	tile_configure(&j->room->amx, &config);
 }
 
-#define ZERO(tile, from, t)  tile_zero(&j->amx, tile)
-#define STORE(tile, from, t) tile_store(&j->amx, tile, c[t], ROW)
+#define ZERO(tile, from, t)  tile_zero(&j->room->amx, tile)
+#define STORE(tile, from, t) tile_store(&j->room->amx, tile, c[t], ROW)
 #define DOT(tile, from, t)                                                                                   \
 	do {                                                                                                 \
-		tile_load(&j->amx, from, s->b[t] + w * ROW, ROW);                                            \
+		tile_load(&j->room->amx, from, s->b[t] + w * ROW, ROW);                                      \
 		if (down)                                                                                    \
-			tile_dot_us(&j->amx, tile, A, from);                                                 \
+			tile_dot_us(&j->room->amx, tile, A, from);                                           \
 		else                                                                                         \
-			tile_dot_su(&j->amx, tile, A, from);                                                 \
+			tile_dot_su(&j->room->amx, tile, A, from);                                           \
 	} while (0)
 #define EACH(op)                                                                                             \
 	do {                                                                                                 \
@@ -78,7 +82,7 @@ DT_INLINE void multiply(struct job *j, const struct step *s, const int part, con
 
 	EACH(ZERO);
 	for (int64_t w = 0; w < j->words; w += j->most) {
-		tile_load(&j->amx, A, a + w, 4 * j->words);
+		tile_load(&j->room->amx, A, a + w, 4 * j->words);
 		EACH(DOT);
 	}
 }
@@ -116,11 +120,11 @@ DT_INLINE struct step step_at(struct job *j, int64_t i, const bool down)
 	if (down)
 		s.wide = (int)dt_min64(WIDE, (j->d - s.col) / COLS);
 	for (int t = 0; t < s.wide; t++) {
-		s.b[t] = down ? j->values[t][0] : j->b[t];
+		s.b[t] = down ? j->room->values[t][0] : j->b[t];
 		for (int64_t u = 0; down && !s.row && u < ROWS; u++) {
 			const int64_t at = 4 * (u % 4 * j->d + s.col + COLS * t);
 
-			memcpy(j->values[t][u], (const char *)j->b[u / 4] + at, ROW);
+			memcpy(j->room->values[t][u], (const char *)j->b[u / 4] + at, ROW);
 			dt_prefetch_ahead((const char *)j->next[u / 4] + at);
 		}
 		for (int64_t w = 0; !down && !s.row && w < j->words; w++)
@@ -136,7 +140,7 @@ DT_INLINE void run(struct job *j, int64_t steps, const bool down)
 
 	configure(j);
 	for (int64_t i = 0; i < steps; i++, before = s, last = c) {
-		c = j->c[i % 2];
+		c = j->room->c[i % 2];
 		s = step_at(j, i, down);
 		multiply(j, &s, 0, down);
 		if (i)
@@ -148,39 +152,25 @@ DT_INLINE void run(struct job *j, int64_t steps, const bool down)
 		store(j, &s, c[1]);
 	}
 	finish(j, &before, last, 0, before.wide, down);
-	tile_release(&j->amx);
+	tile_release(&j->room->amx);
 }
 
 void INT8_ACROSS(float *s, const struct dt_tile_bytes *q, const void *const k[4], const void *const next[4],
 		 const float *k_scale, int64_t n, int64_t words)
 {
-	struct job j;
+	struct room room;
+	/* All tiles are of one shape, and words are a multiple of 8. */
+	struct job j = {&room, s, DT_TILE, n, q, k, next, k_scale, words, words % 16 ? 8 : 16, 0};
 
-	j.to = s;
-	j.ld = DT_TILE;
-	j.n = n;
-	j.q = q;
-	j.b = k;
-	j.next = next;
-	j.k_scale = k_scale;
-	j.words = words;
-	j.most = words % 16 ? 8 : 16; /* all tiles are of one shape; words are a multiple of 8 */
 	run(&j, dt_ceil_div(n, ROWS), false);
 }
 
 void INT8_DOWN(float *o, int64_t ldo, const struct dt_tile_bytes *w, const void *const v[4],
 	       const void *const next[4], int64_t n, int64_t d)
 {
-	struct job j;
+	struct room room;
+	struct job j = {&room, o, ldo, n, w, v, next, NULL, DT_TILE / 4, DT_TILE / 4, d};
 
-	j.to = o;
-	j.ld = ldo;
-	j.n = n;
-	j.q = w;
-	j.b = v;
-	j.next = next;
-	j.d = d;
-	j.words = j.most = DT_TILE / 4;
 	run(&j, dt_ceil_div(n, ROWS) * dt_ceil_div(d, COLS * WIDE), true);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
