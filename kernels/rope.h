@@ -8,6 +8,7 @@
 #ifndef DT_KERNELS_ROPE_H
 #define DT_KERNELS_ROPE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum dt_rope_pairing { DT_ROPE_HALF, DT_ROPE_ADJACENT };
@@ -19,6 +20,15 @@ struct dt_rope {
 	const float *cos, *sin; /* [positions, rot_dim / 2] */
 	int64_t positions;
 };
+
+/* Whether the tables have the positions of so many rows. */
+static inline bool dt_rope_has(const struct dt_rope *p, const int32_t *pos, int64_t rows)
+{
+	for (int64_t r = 0; r < rows; r++)
+		if (pos[r] < 0 || pos[r] >= p->positions)
+			return false;
+	return true;
+}
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

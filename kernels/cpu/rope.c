@@ -63,9 +63,8 @@ int dt_cpu_rope(struct dt_dev *dev, struct dt_tensor qkv, const struct dt_rope *
 {
 	const int64_t rows = dt_rows(qkv);
 
-	for (int64_t r = 0; r < rows; r++)
-		if (pos[r] < 0 || pos[r] >= p->positions)
-			return -EINVAL;
+	if (!dt_rope_has(p, pos, rows))
+		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * p->rot_heads * p->rot_dim > DT_SERIAL)
 	for (int64_t r = 0; r < rows; r++)
 		rotate_row(qkv, p, r, pos[r], inverse ? -1.f : 1.f);

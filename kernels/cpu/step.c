@@ -30,9 +30,8 @@ static int turn_and_write_all(struct dt_dev *dev, const struct heads *a)
 
 	if (rows * dt_cols(a->qkv) <= DT_SERIAL)
 		return turn_and_write(dev, a, 0, rows);
-	for (int64_t r = 0; a->rope && r < rows; r++)
-		if (a->pos[r] < 0 || a->pos[r] >= a->rope->positions)
-			return -EINVAL;
+	if (a->rope && !dt_rope_has(a->rope, a->pos, rows))
+		return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) reduction(min : rc)
 	for (int64_t t = 0; t < n; t++) {
 		const int one = turn_and_write(dev, a, rows * t / n, rows * (t + 1) / n);
