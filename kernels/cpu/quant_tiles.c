@@ -8,9 +8,21 @@
  */
 enum { ALONE = 14, LEFT = 12 };
 
+/* Of so many rows those, from the first on, that go by tiles. */
+static int64_t tiled(int64_t rows)
+{
+	const int64_t left = rows % DT_XTILE_ROWS, whole = rows - left;
+
+	if (rows < ALONE)
+		return 0;
+	if (!left || left >= LEFT)
+		return rows;
+	return whole > DT_XTILE_ROWS ? whole : 0; /* one tile and a few rows: no faster than quant_mul.c */
+}
+
 static int64_t tiles_of(int64_t rows)
 {
-	return rows < ALONE ? 0 : dt_ceil_div(rows, DT_XTILE_ROWS);
+	return tiled(rows) ? dt_ceil_div(rows, DT_XTILE_ROWS) : 0;
 }
 
 static int64_t first_of(const struct dt_quant_tiles *t, int e)
@@ -114,12 +126,6 @@ const struct dt_xtile *dt_quant_tiles_at(const struct dt_quant_tiles *t, int64_t
 
 int64_t dt_quant_tiled(const struct dt_quant_tiles *t, int64_t rows)
 {
-	const int64_t left = rows % DT_XTILE_ROWS, whole = rows - left;
-
-	if (!t->n || rows < ALONE)
-		return 0;
-	if (!left || left >= LEFT)
-		return rows;
-	return whole > DT_XTILE_ROWS ? whole : 0; /* one tile and a few rows: no faster than quant_mul.c */
+	return t->n ? tiled(rows) : 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
