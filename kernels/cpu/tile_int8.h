@@ -32,7 +32,6 @@ bool dt_tile_int8(void);
 #define DT_INT8_ACROSS(name)                                                                                 \
 	void name(float *s, const struct dt_tile_bytes *q, const void *const k[4],                           \
 		  const void *const next[4], const float *k_scale, int64_t n, int64_t words)
-typedef DT_INT8_ACROSS(dt_int8_across_fn);
 DT_INT8_ACROSS(dt_tile_int8_across);
 /*
  * o[i * ldo + j] += sum over the tile's keys of row i of w . value element j; j < d, a multiple of 32.
@@ -41,7 +40,6 @@ DT_INT8_ACROSS(dt_tile_int8_across);
 #define DT_INT8_DOWN(name)                                                                                   \
 	void name(float *o, int64_t ldo, const struct dt_tile_bytes *w, const void *const v[4],              \
 		  const void *const next[4], int64_t n, int64_t d)
-typedef DT_INT8_DOWN(dt_int8_down_fn);
 DT_INT8_DOWN(dt_tile_int8_down);
 
 /* The same by tiles (tile_int8_amx.c); rows are of two parts, and there is room for sixteens of them. */

@@ -208,10 +208,8 @@ int dt_curves_nothing(const struct dt_curves *c, struct dt_err *err)
 		   c->x || c->o.by ? ", with the other keys asked for," : "");
 	for (; i < c->nnames && n + strlen(c->names[i]) + 2 < sizeof(names); i++)
 		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "", c->names[i]);
-	if (i == c->nnames && i)
-		dt_err_hint(err, "the lines have: %s", names);
-	else if (i)
-		dt_err_hint(err, "the lines have: %s and others", names);
+	if (i)
+		dt_err_hint(err, "the lines have: %s%s", names, i < c->nnames ? " and others" : "");
 	else if (c->nnames)
 		dt_err_hint(err, "the lines have: %.*s...", (int)sizeof(names) - 1, c->names[0]);
 	return err->code;
