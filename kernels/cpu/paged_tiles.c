@@ -270,8 +270,9 @@ static void tile_of_joined(const struct dt_paged_run *a, struct dt_paged_work *w
 		a->t->mul_across(w->s, DT_TILE, w->q + i * w->q_row, w->q_row, (const uint32_t *const *)g->k,
 				 NULL, n, w->words);
 		dt_attn_softmax(a->t, w->pw, w->s, o, w->row + i, n, w->pad, j, a->p, NULL);
-		a->t->mul(o, w->pad, w->pw, w->depth, 1, w->v, w->pad, n, w->pad, (reach + 31) / 32 * 16,
-			  true);
+		/* A whole tile of rows, whatever is behind the last: part of one is copied first. */
+		a->t->mul(o, w->pad, w->pw, w->depth, 1, w->v, w->pad, DT_BAND, w->pad,
+			  (reach + 31) / 32 * 16, true);
 	}
 }
 

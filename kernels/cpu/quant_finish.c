@@ -5,6 +5,14 @@
 #define HALF  (GROUP / 2 * DT_PANEL)
 #define BATCH 8 /* rows whose gates are applied together */
 
+/* Asks for n columns of rows [r, end) of y, which begin at element `at`. */
+static void ask_for_rows(struct dt_tensor y, int64_t at, int64_t n, int64_t r, int64_t end)
+{
+	for (; r < end; r++)
+		for (int64_t i = 0; i < n; i += 64 / dt_dtype_size(y.dtype))
+			dt_prefetch_write(dt_at(y, at + r * dt_cols(y) + i));
+}
+
 /* n columns of a row of a tile with their bias, in the tile or in buf; from column col of w on */
 DT_INLINE const float *with_bias(float *buf, const float *tile, struct dt_tensor bias, int64_t col, int64_t n)
 {
@@ -29,6 +37,8 @@ static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *til
 	for (int64_t r = 0; r < rows; r++, at += ld, tile += GROUP * DT_PANEL) {
 		const float *from = with_bias(sum, tile, bias, col, n);
 
+		if (r + BATCH < rows)
+			ask_for_rows(y, at, n, BATCH, BATCH + 1);
 		if (y.dtype == DT_F32)
 			memcpy(dt_at(y, at), from, (size_t)n * 4);
 		else if (n == GROUP * DT_PANEL) /* of a known length: no remainder */
@@ -76,6 +86,7 @@ void dt_quant_finish_gated(struct dt_tensor y, int64_t at, const float *tile, in
 	for (int64_t r = 0; r < rows; r += BATCH) {
 		const int64_t some = dt_min64(BATCH, rows - r);
 
+		ask_for_rows(y, at, n, r + BATCH, dt_min64(r + 2 * BATCH, rows));
 		take_half(gate, tile + r * 2 * HALF, some, bias, col, n);
 		take_half(up, tile + r * 2 * HALF + HALF, some, bias, dt_cols(y) + col, n);
 		dt_cpu_gate(gate, gate, up, some * HALF, f);
