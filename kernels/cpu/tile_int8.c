@@ -23,10 +23,23 @@ DT_INLINE void clear(vec sum[4][2][DT_TILE_PARTS], const int rows, const int par
 				sum[r][g][p] = _mm512_setzero_si512();
 }
 
+/* block(..., R) with R the constant that n, 1 to 4, is. */
+#define BY_ROWS(n, block, ...)                                                                               \
+	do {                                                                                                 \
+		if ((n) == 4)                                                                                \
+			block(__VA_ARGS__, 4);                                                               \
+		else if ((n) == 3)                                                                           \
+			block(__VA_ARGS__, 3);                                                               \
+		else if ((n) == 2)                                                                           \
+			block(__VA_ARGS__, 2);                                                               \
+		else                                                                                         \
+			block(__VA_ARGS__, 1);                                                               \
+	} while (0)
+
 /* Two groups of keys, rows of q from i on. */
 DT_INLINE void block_across(float *s, const struct dt_tile_bytes *q, int64_t i, const char *const *k,
-			    const char *const *next, const float *k_scale, int64_t words, const int rows,
-			    const int parts)
+			    const char *const *next, const float *k_scale, int64_t words, const int parts,
+			    const int rows)
 {
 	vec sum[4][2][DT_TILE_PARTS];
 
@@ -61,14 +74,10 @@ DT_INLINE void rows_across(float *s, const struct dt_tile_bytes *q, const void *
 	for (int g = 0; g < 4; g += 2) {
 		const char *const *key = (const char *const *)k + g, *const *then =
 									     (const char *const *)next + g;
-		int64_t i = first;
 
-		for (; i + most <= n; i += most)
-			block_across(s + 16 * g, q, i, key, i ? NULL : then, k_scale + 16 * g, words, most,
-				     parts);
-		for (; i < n; i++)
-			block_across(s + 16 * g, q, i, key, i ? NULL : then, k_scale + 16 * g, words, 1,
-				     parts);
+		for (int64_t i = first; i < n; i += most)
+			BY_ROWS(dt_min64(most, n - i), block_across, s + 16 * g, q, i, key, i ? NULL : then,
+				k_scale + 16 * g, words, parts);
 	}
 }
 
@@ -96,8 +105,8 @@ void dt_tile_int8_across(float *s, const struct dt_tile_bytes *q, const void *co
 
 /* Columns j .. j + 31 of rows i .. of o. */
 DT_INLINE void block_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, int64_t i,
-			  const char *const *v, const char *const *next, int64_t j, int64_t d, const int rows,
-			  const int parts)
+			  const char *const *v, const char *const *next, int64_t j, int64_t d,
+			  const int parts, const int rows)
 {
 	vec sum[4][2][DT_TILE_PARTS];
 
@@ -133,14 +142,10 @@ DT_INLINE void rows_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, c
 {
 	const char *const *value = (const char *const *)v, *const *then = (const char *const *)next;
 
-	for (int64_t j = 0; j < d; j += 32) {
-		int64_t i = first;
-
-		for (; i + most <= n; i += most)
-			block_down(o, ldo, w, i, value, i ? NULL : then, j, d, most, parts);
-		for (; i < n; i++)
-			block_down(o, ldo, w, i, value, i ? NULL : then, j, d, 1, parts);
-	}
+	for (int64_t j = 0; j < d; j += 32)
+		for (int64_t i = first; i < n; i += most)
+			BY_ROWS(dt_min64(most, n - i), block_down, o, ldo, w, i, value, i ? NULL : then, j, d,
+				parts);
 }
 
 void dt_tile_int8_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, const void *const v[4],
