@@ -3,12 +3,12 @@
  * against tiles of 64 keys at fixed positions: what a row computes does not depend on the rows beside it.
  * Where more heads than a task has rows share a key, or few tasks would leave threads idle (a latent's one
  * key), the heads are cut into shares. A task of few rows takes several key heads, so that it reads whole
- * rows of a cache and not a piece of each: memory gives them three times as fast.
+ * rows of a cache and not a piece of each: memory gives them three times as fast. Where a sequence's tokens
+ * are one task, each span of its keys can be (paged.h).
  */
 #include "kernels/cpu/paged.h"
 
-#include <math.h>
-
+/* What a task works in, but for sums that parts are joined in. */
 static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
 {
 	const int64_t pad = dt_attn_value_pad(p), words = dt_tile_words(t, p->head_dim);
@@ -16,16 +16,9 @@ static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
 	return DT_TILE * (2 * words + pad + 2 * DT_TILE) + dt_tile_depth(t) * pad;
 }
 
-/* Task i of all: the longest first. */
-struct place {
-	int seq;
-	int64_t kv, kvs, share, first; /* kvs: key heads from kv on */
-	int64_t tokens;		       /* none where the sequence is shorter than others */
-};
-
 /* The query rows of a task and key head kv: token by token, in each its share of the q heads of kv. */
 static int64_t task_rows(const struct dt_paged_run *a, struct dt_attn_row *row, const void **from, void **to,
-			 const struct place *t, int64_t kv)
+			 const struct dt_paged_place *t, int64_t kv)
 {
 	const struct dt_attn *p = a->p;
 	const int64_t group = p->heads / p->kv_heads, d = p->head_dim, v = dt_attn_value_dim(p);
@@ -41,63 +34,89 @@ static int64_t task_rows(const struct dt_paged_run *a, struct dt_attn_row *row, 
 
 			from[n] = dt_at(a->qkv, at * dt_cols(a->qkv) + h * d);
 			to[n] = dt_at(a->o, at * p->heads * v + h * v);
-			row[n] = (struct dt_attn_row){seen, last, -INFINITY, {0}};
+			row[n] = (struct dt_attn_row){.first = seen, .last = last};
 		}
 	return n;
 }
 
-static struct place place_of(const struct dt_paged_run *a, int64_t i)
+/* Of its keys those of a span. */
+static void take_span(struct dt_paged_place *p, int64_t span)
 {
-	const int64_t kvs = a->p->kv_heads * a->shares;
-	struct place p = {(int)(i / kvs % a->g->nseq), i % kvs / a->shares, 1, i % a->shares, 0, 0};
+	const int64_t begins = p->from / DT_PAGED_SPAN + span;
+
+	p->span = span;
+	p->from = span ? begins * DT_PAGED_SPAN : p->from;
+	p->end = dt_min64(p->end, (begins + 1) * DT_PAGED_SPAN);
+	if (p->from >= p->end)
+		p->tokens = 0;
+}
+
+/* Task i of all: the longest first, spans in their order. */
+static struct dt_paged_place place_of(const struct dt_paged_run *a, int64_t i)
+{
+	const int64_t kvs = a->p->kv_heads * a->shares, row = i / kvs / a->g->nseq;
+	struct dt_paged_place p = {.seq = (int)(i / kvs % a->g->nseq),
+				   .kv = i % kvs / a->shares,
+				   .kvs = 1,
+				   .share = i % a->shares,
+				   .first = (a->chunks - 1 - row % a->chunks) * a->tokens};
 	const int64_t count = a->g->q_start[p.seq + 1] - a->g->q_start[p.seq];
 
-	p.first = (a->chunks - 1 - i / kvs / a->g->nseq) * a->tokens;
 	p.tokens = dt_min64(a->tokens, count - p.first);
-	if (a->shares == 1 && count > 0 && count * a->heads <= DT_TILE_ROWS_FEW &&
+	if (p.tokens <= 0)
+		return p;
+	if (a->shares == 1 && count * a->heads <= DT_TILE_ROWS_FEW &&
 	    dt_paged_as_they_lie(a, count * a->heads)) {
 		const int64_t together = dt_min64(a->together, DT_TILE / (count * a->heads));
 
 		p.kvs = dt_min64(together, a->p->kv_heads - p.kv);
 		p.tokens = p.kv % together ? 0 : p.tokens;
 	}
+	dt_paged_keys(a, p.seq, p.first, p.tokens, &p.from, &p.end);
+	p.spans = dt_paged_spans(p.from, p.end);
+	if (a->spans > 1)
+		take_span(&p, row / a->chunks);
 	return p;
-}
-
-/* The first key that the first row of a task sees. */
-static int64_t first_key(const struct dt_paged_run *a, const struct place *p)
-{
-	const int64_t count = a->g->q_start[p->seq + 1] - a->g->q_start[p->seq];
-	const int64_t last = a->g->kv_len[p->seq] - count + p->first, window = a->p->window;
-
-	return window > 0 && last >= window ? last - window + 1 : 0;
 }
 
 /* The tile behind the one at j, or the first of the next task. */
 static void look_ahead(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j,
-		       const struct place *next)
+		       const struct dt_paged_place *at, const struct dt_paged_place *next)
 {
-	const bool more = j + DT_TILE <= w->last, other = !more && next && next->tokens > 0;
-	const int seq = other ? next->seq : w->seq;
-	const int64_t first = other ? first_key(a, next) : w->first, kv = other ? next->kv : w->kv,
-		      at = other ? first / DT_TILE * DT_TILE : j + DT_TILE;
-
-	if (more || other)
-		dt_paged_find(a, w->next, seq, kv, at, first);
+	if (j + DT_TILE < at->end)
+		dt_paged_find(a, w->next, w->seq, w->kv, j + DT_TILE, w->first);
+	else if (next && next->tokens > 0)
+		dt_paged_find(a, w->next, next->seq, next->kv, next->from / DT_TILE * DT_TILE, next->from);
 	else if (a->grouped)
 		*w->next = *w->here;
 	else
 		w->next->rows.n = 0;
 }
 
+/* Sums up keys [from, end), of one span. The first tile of them is found. */
+static void sum_up(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t from, int64_t end,
+		   const struct dt_paged_place *at, const struct dt_paged_place *next)
+{
+	for (int64_t j = from / DT_TILE * DT_TILE; j < end; j += DT_TILE) {
+		union dt_paged_keys *seen = w->here;
+
+		look_ahead(a, w, j, at, next);
+		dt_paged_tile(a, w, j);
+		w->here = w->next;
+		w->next = seen;
+	}
+}
+
 /* next: the task this thread does then, NULL where it does not know. */
-static void task(const struct dt_paged_run *a, uint32_t *buf, const struct place *at,
-		 const struct place *next)
+static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_paged_place *at,
+		 const struct dt_paged_place *next)
 {
 	const struct dt_attn *p = a->p;
-	union dt_paged_keys keys[2], *seen;
+	union dt_paged_keys keys[2];
+	struct dt_attn_row row[DT_TILE];
 	struct dt_paged_work w;
-	int64_t all = 0; /* rows */
+	struct dt_paged_sums sums, all;
+	int64_t rows = 0;
 	const void *from[DT_TILE];
 	void *to[DT_TILE];
 
@@ -116,32 +135,39 @@ static void task(const struct dt_paged_run *a, uint32_t *buf, const struct place
 	w.o = (float *)(w.v + w.depth * w.pad);
 	w.s = w.o + DT_TILE * w.pad;
 	w.pw = (uint32_t *)w.s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
-	for (int64_t h = 0; h < w.kvs; h++, all += w.n)
-		w.n = task_rows(a, w.row + all, from + all, to + all, at, w.kv + h);
+	for (int64_t h = 0; h < w.kvs; h++, rows += w.n)
+		w.n = task_rows(a, w.row + rows, from + rows, to + rows, at, w.kv + h);
 	w.first = w.row[0].first;
-	w.last = w.row[w.n - 1].last;
+	sums = (struct dt_paged_sums){w.o, w.row};
+	all = at->spans > 1 ? (struct dt_paged_sums){(float *)buf + task_words(a->t, p), row} : sums;
 	dt_paged_queries(a, &w, from, at->tokens == 1);
-	memset(w.o, 0, (size_t)(all * w.pad) * 4);
-	dt_paged_find(a, w.here, w.seq, w.kv, w.first / DT_TILE * DT_TILE, w.first);
-	for (int64_t j = w.first / DT_TILE * DT_TILE; j <= w.last; j += DT_TILE) {
-		look_ahead(a, &w, j, next);
-		dt_paged_tile(a, &w, j);
-		seen = w.here;
-		w.here = w.next;
-		w.next = seen;
+	if (at->spans > 1)
+		dt_paged_begin(&all, rows, w.pad);
+	dt_paged_find(a, w.here, w.seq, w.kv, at->from / DT_TILE * DT_TILE, w.first);
+	for (int64_t j = at->from, end; j < at->end; j = end) {
+		end = dt_min64(at->end, (j / DT_PAGED_SPAN + 1) * DT_PAGED_SPAN);
+		dt_paged_begin(&sums, rows, w.pad);
+		sum_up(a, &w, j, end, at, next);
+		if (at->spans > 1 && a->spans == 1)
+			dt_paged_join(&all, &sums, rows, w.pad);
 	}
-	dt_attn_finish(a->t, to, a->o.dtype, w.o, w.row, all, dt_attn_value_dim(p), w.pad);
+	if (at->spans == 1 || a->spans == 1 || dt_paged_part(a, at, &all, &sums, rows, w.pad))
+		dt_attn_finish(a->t, to, a->o.dtype, all.o, all.row, rows, dt_attn_value_dim(p), w.pad);
 }
 
-/* Heads of one key cut into tasks: no more of them than a tile has rows, and a task for each thread. */
+/*
+ * Heads of one key cut into tasks: no more of them than a tile has rows, and a task for each thread, where the
+ * spans of tokens give too few.
+ */
 static void share_heads(struct dt_paged_run *a, int threads)
 {
 	const int64_t group = a->p->heads / a->p->kv_heads,
-		      rows = a->g->q_start[a->g->nseq] - a->g->q_start[0];
+		      rows = a->g->q_start[a->g->nseq] - a->g->q_start[0],
+		      tasks = rows * a->p->kv_heads * (rows == a->g->nseq ? dt_paged_longest(a) : 1);
 
 	a->shares = dt_ceil_div(group, DT_TILE);
-	if (rows * a->p->kv_heads * a->shares < threads)
-		a->shares = dt_min64(group, dt_ceil_div(threads, rows * a->p->kv_heads));
+	if (tasks * a->shares < threads)
+		a->shares = dt_min64(group, dt_ceil_div(threads, tasks));
 	a->heads = dt_ceil_div(group, a->shares);
 	a->shares = dt_ceil_div(group, a->heads);
 }
@@ -169,7 +195,8 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 				 .shares = 1,
 				 .heads = p->heads / p->kv_heads};
 	int64_t words, most = 0, tasks, run;
-	uint32_t *buf;
+	size_t room;
+	char *buf;
 
 	if (p->value_dim)
 		share_heads(&a, dev->nthreads);
@@ -178,23 +205,25 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	for (int i = 0; i < g->nseq; i++)
 		most = g->q_start[i + 1] - g->q_start[i] > most ? g->q_start[i + 1] - g->q_start[i] : most;
 	a.halves = kcache.dtype == DT_I8 && qkv.dtype == DT_BF16 && a.t->halves_of;
-	words = task_words(a.t, p);
-	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * words) * 4);
+	a.chunks = dt_ceil_div(most, a.tokens);
+	words = dt_ceil_div(task_words(a.t, p), 16) * 16 + DT_TILE * dt_attn_value_pad(p);
+	room = (size_t)(dev->nthreads * words) * 4;
+	buf = dt_cpu_scratch(dev, room + dt_paged_parts_bytes(&a, most, dev->nthreads));
 	if (!buf)
 		return -ENOMEM;
-	a.chunks = dt_ceil_div(most, a.tokens);
-	tasks = a.chunks * p->kv_heads * a.shares * g->nseq;
+	dt_paged_parts_lay(&a, buf + room);
+	tasks = a.chunks * p->kv_heads * a.shares * g->nseq * a.spans;
 	/* Short ones in a row, so that the keys of one are on their way during another. */
 	run = a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1;
 #pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
 	for (int64_t first = 0; first < tasks; first += run) {
 		const int64_t last = dt_min64(tasks, first + run);
-		struct place at = place_of(&a, first), next;
+		struct dt_paged_place at = place_of(&a, first), next;
 
 		for (int64_t i = first; i < last; i++, at = next) {
 			next = place_of(&a, i + 1 < last ? i + 1 : i);
 			if (at.tokens > 0)
-				task(&a, buf + omp_get_thread_num() * words, &at,
+				task(&a, (uint32_t *)buf + omp_get_thread_num() * words, &at,
 				     i + 1 < last ? &next : NULL);
 		}
 		dt_tile_end(a.t);

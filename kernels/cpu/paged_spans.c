@@ -1,0 +1,167 @@
+/* Parts of a softmax by spans of keys (paged.h), and where they are kept while others are summed up. */
+#include "kernels/cpu/paged.h"
+#include "kernels/cpu/vec.h"
+
+#include <math.h>
+
+void dt_paged_begin(const struct dt_paged_sums *s, int64_t rows, int64_t pad)
+{
+	memset(s->o, 0, (size_t)(rows * pad) * 4);
+	for (int64_t i = 0; i < rows; i++) {
+		s->row[i].max = -INFINITY;
+		memset(s->row[i].sum, 0, sizeof s->row[i].sum);
+	}
+}
+
+/* A part in which a row sees no key is left out: its zeros would make 0 of -0. */
+static DT_SIMD void join_rows(const struct dt_paged_sums *to, const struct dt_paged_sums *part, int64_t rows,
+			      int64_t pad)
+{
+	for (int64_t i = 0; i < rows; i++) {
+		struct dt_attn_row *a = &to->row[i];
+		const struct dt_attn_row *b = &part->row[i];
+		const float max = a->max > b->max ? a->max : b->max, *add = part->o + i * pad;
+		float *o = to->o + i * pad, fa, fb;
+
+		if (b->max == -INFINITY)
+			continue;
+		if (a->max == -INFINITY) {
+			*a = *b;
+			memcpy(o, add, (size_t)pad * 4);
+			continue;
+		}
+		fa = dt_expf_bounded(a->max - max);
+		fb = dt_expf_bounded(b->max - max);
+#pragma omp simd
+		for (int64_t j = 0; j < pad; j++)
+			o[j] = fa * o[j] + fb * add[j];
+#pragma omp simd
+		for (int k = 0; k < 16; k++)
+			a->sum[k] = fa * a->sum[k] + fb * b->sum[k];
+		a->max = max;
+	}
+}
+
+void dt_paged_join(const struct dt_paged_sums *to, const struct dt_paged_sums *part, int64_t rows,
+		   int64_t pad)
+{
+	join_rows(to, part, rows, pad);
+}
+
+void dt_paged_keys(const struct dt_paged_run *a, int seq, int64_t first, int64_t tokens, int64_t *from,
+		   int64_t *end)
+{
+	const int64_t count = a->g->q_start[seq + 1] - a->g->q_start[seq];
+	const int64_t last = a->g->kv_len[seq] - count + first, window = a->p->window;
+
+	*from = window > 0 && last >= window ? last - window + 1 : 0;
+	*end = last + tokens;
+}
+
+int64_t dt_paged_spans(int64_t from, int64_t end)
+{
+	return (end - 1) / DT_PAGED_SPAN - from / DT_PAGED_SPAN + 1;
+}
+
+/* Those of all tokens of a sequence; 0 where it has none. */
+static int64_t spans_of(const struct dt_paged_run *a, int seq)
+{
+	const int64_t count = a->g->q_start[seq + 1] - a->g->q_start[seq];
+	int64_t from, end;
+
+	dt_paged_keys(a, seq, 0, count, &from, &end);
+	return count > 0 ? dt_paged_spans(from, end) : 0;
+}
+
+int64_t dt_paged_longest(const struct dt_paged_run *a)
+{
+	int64_t most = 1;
+
+	for (int i = 0; i < a->g->nseq; i++) {
+		const int64_t n = spans_of(a, i);
+
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+static int64_t tasks_of_sequence(const struct dt_paged_run *a)
+{
+	return a->p->kv_heads * a->shares;
+}
+
+/*
+ * Whether spans are tasks: where a sequence's rows are one task of each key head, and few, so that those of a
+ * span read all heads of the same blocks one after another; of many rows, whose sums take long to keep and to
+ * join, where threads would have nothing to do otherwise.
+ */
+static bool apart(const struct dt_paged_run *a, int64_t rows, int threads)
+{
+	const int64_t tasks = a->g->nseq * tasks_of_sequence(a);
+
+	return a->chunks == 1 && (rows <= DT_BAND || (tasks < 4 * threads && tasks % threads));
+}
+
+size_t dt_paged_parts_bytes(struct dt_paged_run *a, int64_t tokens, int threads)
+{
+	const int64_t row = dt_attn_value_pad(a->p) + (int64_t)sizeof(struct dt_attn_row) / 4;
+	int64_t all = 0;
+
+	a->spans = apart(a, a->heads * tokens, threads) ? dt_paged_longest(a) : 1;
+	for (int i = 0; a->spans > 1 && i < a->g->nseq; i++)
+		all += spans_of(a, i);
+	a->parts.words = dt_ceil_div(a->heads * tokens * row, 16) * 16;
+	return a->spans == 1 ? 0
+			     : (size_t)(all * tasks_of_sequence(a) * a->parts.words) * 4 +
+				       (size_t)a->g->nseq * sizeof *a->parts.first +
+				       (size_t)(a->g->nseq * tasks_of_sequence(a)) * sizeof *a->parts.there;
+}
+
+void dt_paged_parts_lay(struct dt_paged_run *a, void *memory)
+{
+	struct dt_paged_parts *p = &a->parts;
+	int64_t all = 0;
+
+	if (a->spans == 1)
+		return;
+	for (int i = 0; i < a->g->nseq; i++)
+		all += spans_of(a, i);
+	p->sums = memory;
+	p->first = (int64_t *)(p->sums + all * tasks_of_sequence(a) * p->words);
+	p->there = (atomic_int *)(p->first + a->g->nseq);
+	all = 0;
+	for (int i = 0; i < a->g->nseq; i++) {
+		p->first[i] = all;
+		all += spans_of(a, i);
+	}
+	for (int64_t i = 0; i < a->g->nseq * tasks_of_sequence(a); i++)
+		atomic_init(&p->there[i], 0);
+}
+
+static struct dt_paged_sums part_of(const struct dt_paged_run *a, const struct dt_paged_place *at,
+				    int64_t span, int64_t rows, int64_t pad)
+{
+	const int64_t all = (a->parts.first[at->seq] + span) * tasks_of_sequence(a);
+	float *o = a->parts.sums + (all + at->kv * a->shares + at->share) * a->parts.words;
+
+	return (struct dt_paged_sums){o, (struct dt_attn_row *)(o + rows * pad)};
+}
+
+bool dt_paged_part(const struct dt_paged_run *a, const struct dt_paged_place *at,
+		   const struct dt_paged_sums *to, const struct dt_paged_sums *sums, int64_t rows,
+		   int64_t pad)
+{
+	const int64_t task = at->seq * tasks_of_sequence(a) + at->kv * a->shares + at->share;
+	struct dt_paged_sums part = part_of(a, at, at->span, rows, pad);
+
+	memcpy(part.o, sums->o, (size_t)(rows * pad) * 4);
+	memcpy(part.row, sums->row, (size_t)rows * sizeof *part.row);
+	if (atomic_fetch_add_explicit(&a->parts.there[task], 1, memory_order_acq_rel) + 1 < at->spans)
+		return false;
+	for (int64_t i = 0; i < at->spans; i++) {
+		part = part_of(a, at, i, rows, pad);
+		dt_paged_join(to, &part, rows, pad);
+	}
+	return true;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
