@@ -107,11 +107,29 @@ static void sum_up(const struct dt_paged_run *a, struct dt_paged_work *w, int64_
 	}
 }
 
+/* What a task works in, from buf on. */
+static void lay(const struct dt_paged_run *a, struct dt_paged_work *w, uint32_t *buf,
+		const struct dt_paged_place *at)
+{
+	w->seq = at->seq;
+	w->kv = at->kv;
+	w->kvs = at->kvs;
+	w->n = 0;
+	w->words = w->q_row = dt_tile_words(a->t, a->p->head_dim);
+	w->depth = dt_tile_depth(a->t);
+	w->pad = dt_attn_value_pad(a->p);
+	w->packed = buf;
+	w->k = w->packed + DT_TILE * w->words;
+	w->v = w->k + DT_TILE * w->words;
+	w->o = (float *)(w->v + w->depth * w->pad);
+	w->s = w->o + DT_TILE * w->pad;
+	w->pw = (uint32_t *)w->s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
+}
+
 /* next: the task this thread does then, NULL where it does not know. */
 static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_paged_place *at,
 		 const struct dt_paged_place *next)
 {
-	const struct dt_attn *p = a->p;
 	union dt_paged_keys keys[2];
 	struct dt_attn_row row[DT_TILE];
 	struct dt_paged_work w;
@@ -120,26 +138,14 @@ static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_pa
 	const void *from[DT_TILE];
 	void *to[DT_TILE];
 
-	w.seq = at->seq;
-	w.kv = at->kv;
-	w.kvs = at->kvs;
-	w.n = 0;
-	w.words = w.q_row = dt_tile_words(a->t, p->head_dim);
-	w.depth = dt_tile_depth(a->t);
-	w.pad = dt_attn_value_pad(p);
+	lay(a, &w, buf, at);
 	w.here = &keys[0];
 	w.next = &keys[1];
-	w.packed = buf;
-	w.k = w.packed + DT_TILE * w.words;
-	w.v = w.k + DT_TILE * w.words;
-	w.o = (float *)(w.v + w.depth * w.pad);
-	w.s = w.o + DT_TILE * w.pad;
-	w.pw = (uint32_t *)w.s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
 	for (int64_t h = 0; h < w.kvs; h++, rows += w.n)
 		w.n = task_rows(a, w.row + rows, from + rows, to + rows, at, w.kv + h);
 	w.first = w.row[0].first;
 	sums = (struct dt_paged_sums){w.o, w.row};
-	all = at->spans > 1 ? (struct dt_paged_sums){(float *)buf + task_words(a->t, p), row} : sums;
+	all = at->spans > 1 ? (struct dt_paged_sums){(float *)buf + task_words(a->t, a->p), row} : sums;
 	dt_paged_queries(a, &w, from, at->tokens == 1);
 	if (at->spans > 1)
 		dt_paged_begin(&all, rows, w.pad);
@@ -151,13 +157,14 @@ static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_pa
 		if (at->spans > 1 && a->spans == 1)
 			dt_paged_join(&all, &sums, rows, w.pad);
 	}
-	if (at->spans == 1 || a->spans == 1 || dt_paged_part(a, at, &all, &sums, rows, w.pad))
-		dt_attn_finish(a->t, to, a->o.dtype, all.o, all.row, rows, dt_attn_value_dim(p), w.pad);
+	if (at->spans > 1 && a->spans > 1 && !dt_paged_part(a, at, &all, &sums, rows, w.pad))
+		return;
+	dt_attn_finish(a->t, to, a->o.dtype, all.o, all.row, rows, dt_attn_value_dim(a->p), w.pad);
 }
 
 /*
- * Heads of one key cut into tasks: no more of them than a tile has rows, and a task for each thread, where the
- * spans of tokens give too few.
+ * Heads of one key cut into tasks: no more of them than a tile has rows, and a task for each thread where
+ * spans give too few.
  */
 static void share_heads(struct dt_paged_run *a, int threads)
 {

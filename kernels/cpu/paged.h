@@ -2,9 +2,9 @@
  * Attention of a task (attention_paged.c) with a tile of keys and values at a time, as the cache holds them
  * (kv.h): rows where they lie, rows rearranged first, or groups.
  *
- * Keys are taken by spans, which begin at multiples of DT_PAGED_SPAN. Each has a softmax of its own; these are
- * joined in their order. So the spans of a few rows can be tasks for several threads, and bits do not depend
- * on whether they are.
+ * Keys are taken by spans, which begin at multiples of DT_PAGED_SPAN. Each has a softmax of its own; these
+ * are joined in their order. So the spans of a few rows can be tasks for several threads, and bits do not
+ * depend on whether they are.
  */
 #ifndef DT_KERNELS_CPU_PAGED_H
 #define DT_KERNELS_CPU_PAGED_H
