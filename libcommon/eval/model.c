@@ -1,11 +1,11 @@
 #include "eval/model.h"
 
 #include "ckpt/adapter.h"
+#include "kernels/row_sums.h"
 #include "nn/device.h"
 #include "serve/api/served.h"
 
 #include <errno.h>
-#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,14 +136,8 @@ int dt_eval_extend(struct dt_eval_model *m, const int32_t *ids, int64_t from, in
 
 double dt_eval_logprob(const float *logits, int64_t vocab, int32_t id, double *ret_log_sum)
 {
-	float most = logits[0];
-	double sum = 0;
+	const double sum = dt_row_log_sum(logits, vocab);
 
-	for (int64_t i = 1; i < vocab; i++)
-		most = logits[i] > most ? logits[i] : most;
-	for (int64_t i = 0; i < vocab; i++)
-		sum += (double)expf(logits[i] - most);
-	sum = log(sum) + (double)most;
 	if (ret_log_sum)
 		*ret_log_sum = sum;
 	return (double)logits[id] - sum;

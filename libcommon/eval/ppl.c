@@ -1,5 +1,7 @@
 #include "eval/ppl.h"
 
+#include "kernels/row_sums.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -87,17 +89,9 @@ static int sums_open(struct sums *s, const struct text *t, bool pair, struct dt_
 static double divergence(const float *a, const float *b, int64_t vocab, double log_sum_a, double log_sum_b,
 			 bool *ret_same)
 {
-	int64_t top_a = 0, top_b = 0;
-	double kl = 0;
+	const double kl = dt_row_divergence(a, b, vocab, log_sum_a, log_sum_b);
 
-	for (int64_t i = 0; i < vocab; i++) {
-		const float la = a[i] - (float)log_sum_a, lb = b[i] - (float)log_sum_b;
-
-		kl += (double)(expf(la) * (la - lb));
-		top_a = a[i] > a[top_a] ? i : top_a;
-		top_b = b[i] > b[top_b] ? i : top_b;
-	}
-	*ret_same = top_a == top_b;
+	*ret_same = dt_row_argmax(a, vocab) == dt_row_argmax(b, vocab);
 	return kl > 0 ? kl : 0;
 }
 
