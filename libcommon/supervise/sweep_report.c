@@ -49,11 +49,12 @@ static void take_line(struct sweep *s, const json_t *line)
 
 static int take_over(struct sweep *s, const char *path, const json_t *own, struct dt_err *err)
 {
-	struct dt_jsonl j = {.skip_bad = true}; /* the last line may be half a line */
+	struct dt_jsonl j = {.fd = -1};
 	json_t *line;
 	bool first = true;
 	int rc = dt_jsonl_open(&j, path, err), more = 0;
 
+	j.skip_bad = true; /* what a kill has left of a line */
 	while (rc == 0 && (more = dt_jsonl_next(&j, &line, err)) > 0) {
 		if (first && !json_equal(line, own))
 			rc = dt_err_set(err, -EEXIST, "'%s' is of another sweep: give this one its own --dir",
@@ -81,8 +82,8 @@ int sweep_open(struct sweep *s, struct dt_err *err)
 		const bool fresh = rc == 0;
 
 		rc = dt_out_stream(path, true, &s->file, err);
-		if (rc == 0 && !fresh)
-			fputc('\n', s->file); /* behind what a kill may have left of a line */
+		if (rc == 0 && fseeko(s->file, 0, SEEK_END) == 0 && ftello(s->file) > 0)
+			fputc('\n', s->file); /* behind what a kill may have left of a line, the first too */
 		if (rc == 0 && fresh)
 			rc = dt_json_write_line(s->file, own, err);
 	}
@@ -94,7 +95,7 @@ int sweep_open(struct sweep *s, struct dt_err *err)
 static int read_score(const struct sweep *s, const struct sweep_trial *t, double *ret, struct dt_err *err)
 {
 	const int last = (int)(s->o->last < LAST_MAX ? s->o->last : LAST_MAX);
-	struct dt_jsonl j = {.skip_bad = true};
+	struct dt_jsonl j;
 	double v[LAST_MAX], sum = 0;
 	char path[PATH_MAX];
 	json_t *line;
@@ -106,6 +107,7 @@ static int read_score(const struct sweep *s, const struct sweep_trial *t, double
 	rc = dt_jsonl_open(&j, path, err);
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : rc;
+	j.skip_bad = true;
 	while ((rc = dt_jsonl_next(&j, &line, err)) > 0) {
 		const json_t *x = json_object_get(line, s->o->metric);
 

@@ -56,6 +56,18 @@ setup() {
     [ "$(jq -s 'map(.trial // empty) | sort == unique' sweep/sweep.jsonl)" = true ]
 }
 
+@test "half a line that a kill left behind, the first or the last, is passed over" {
+    sweep=(dt-run sweep --grid lr=1e-3 -- "${command[@]}" --steps 2)
+    rm -rf sweep && mkdir sweep
+    printf '{"schema": 1, "comm' >sweep/sweep.jsonl
+    "${sweep[@]}" >want
+    printf '{"trial": 1, "rung"' >>sweep/sweep.jsonl
+    "${sweep[@]}" >got
+    diff want got # the seconds too: nothing ran again
+    "${sweep[@]}" | diff want -
+    [ "$(jq -R 'fromjson? | select(.status != null) | .trial' sweep/sweep.jsonl)" = 1 ]
+}
+
 @test "what cannot be swept is refused before anything runs, and a wrong command at its first trial" {
     refused() { # MESSAGE WORD...
         run -2 dt-run sweep "${@:2}"
@@ -81,6 +93,7 @@ setup() {
     run -1 dt-run sweep --grid lr=1e-2 --dir failed -- "${command[@]}"
     [[ $output == *"another sweep"* ]] || { echo "$output"; return 1; }
 }
+
 @test "contrib: the experiment for Katib names options that there are, and finds the metrics" {
     python3 -c 'import yaml' || skip "no PyYAML"
     dt-train --describe-options >options.json
