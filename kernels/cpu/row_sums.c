@@ -77,11 +77,24 @@ int64_t dt_row_argmax(const float *l, int64_t n)
 	return 0;
 }
 
+/* By chunks, each of which is read once from memory; their sums are those under the largest so far. */
 double dt_row_log_sum(const float *l, int64_t n)
 {
-	const float most = largest(l, n);
+	float most = -INFINITY;
+	double sum = 0;
 
-	return log(exponentials(l, n, most)) + (double)most;
+	for (int64_t c = 0; c < n; c += DT_CHUNK) {
+		const int64_t w = dt_min64(DT_CHUNK, n - c);
+		const float here = largest(l + c, w);
+
+		if (here > most) {
+			sum = sum ? sum * exp((double)most - (double)here) : 0;
+			most = here;
+		}
+		/* All of -Inf so far: each adds nothing, where -Inf - -Inf would be NaN. */
+		sum += exponentials(l + c, w, most == -INFINITY ? 0 : most);
+	}
+	return log(sum) + (double)most;
 }
 
 double dt_row_divergence(const float *a, const float *b, int64_t n, double log_sum_a, double log_sum_b)
