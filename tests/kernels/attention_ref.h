@@ -1,9 +1,35 @@
-/* Attention by f64 loops over the whole matrix, and shapes to test it with. */
-#ifndef DT_TESTS_ATTENTION_REF_H
-#define DT_TESTS_ATTENTION_REF_H
+/* Attention by f64 loops over the whole matrix, shapes to test it with, and the device: three threads. */
+#ifndef DT_TESTS_KERNELS_ATTENTION_REF_H
+#define DT_TESTS_KERNELS_ATTENTION_REF_H
 
 #include "check.h"
 #include "kernels/attention.h"
+#include "kernels/cpu/tile.h"
+
+static struct dt_dev *dev;
+
+static int setup(void **state)
+{
+	dev = open_device(3);
+	print_message("isa %s\n", dt_dev_isa(dev));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	dt_dev_close(dev);
+	return 0;
+}
+
+/* Whether a test of tiles of AMX, or of what stands in for them, has none here. */
+static bool without_tiles(void)
+{
+	const bool none = getenv("DT_AMX") && !dt_tile_with_amx(DT_BF16)->begin;
+
+	if (none)
+		puts("no AVX512_BF16: attention here has no tiles of AMX");
+	return none;
+}
 
 static inline int64_t width(const struct dt_attn *p)
 {

@@ -3,9 +3,6 @@
  * checked by finite differences.
  */
 #include "attention_ref.h"
-#include "kernels/cpu/tile.h"
-
-static struct dt_dev *dev;
 
 static void ref_backward(double *dx, const struct dt_attn *p, const double *x, const double *dout)
 {
@@ -197,19 +194,6 @@ static void test_rising(void **state)
 	}
 }
 
-static int setup(void **state)
-{
-	dev = open_device(3);
-	print_message("isa %s\n", dt_dev_isa(dev));
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -221,10 +205,6 @@ int main(void)
 		cmocka_unit_test(test_rising),
 	};
 
-	if (getenv("DT_AMX") && !dt_tile_with_amx(DT_BF16)->begin) {
-		puts("no AVX512_BF16: attention here has no tiles of AMX");
-		return 77;
-	}
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return without_tiles() ? 77 : cmocka_run_group_tests(tests, setup, teardown);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

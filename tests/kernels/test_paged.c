@@ -1,8 +1,5 @@
 /* Paged attention and the cache's writes: against f64 (attention_ref.h), and against itself cut otherwise. */
 #include "attention_ref.h"
-#include "kernels/cpu/tile.h"
-
-static struct dt_dev *dev;
 
 /* A cache of scattered blocks, filled by kv_write; one sequence a batch entry. */
 struct cache {
@@ -393,19 +390,6 @@ static void test_kv_write_at_once(void **state)
 	}
 }
 
-static int setup(void **state)
-{
-	dev = open_device(3);
-	print_message("isa %s\n", dt_dev_isa(dev));
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -418,10 +402,6 @@ int main(void)
 		cmocka_unit_test(test_blocks_behind_the_window),
 	};
 
-	if (getenv("DT_AMX") && !dt_tile_with_amx(DT_BF16)->begin) {
-		puts("no AVX512_BF16: attention here has no tiles of AMX");
-		return 77;
-	}
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return without_tiles() ? 77 : cmocka_run_group_tests(tests, setup, teardown);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
