@@ -200,8 +200,9 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 				 .v = vcache,
 				 .grouped = dt_kv_grouped(p, kcache),
 				 .shares = 1,
+				 .spans = 1,
 				 .heads = p->heads / p->kv_heads};
-	int64_t words, most = 0, tasks, run;
+	int64_t words, most = 0, keys = 0, tasks, run;
 	size_t room;
 	char *buf;
 
@@ -209,16 +210,21 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 		share_heads(&a, dev->nthreads);
 	a.tokens = DT_TILE / a.heads;
 	a.together = heads_together(&a, dev->nthreads);
-	for (int i = 0; i < g->nseq; i++)
+	for (int i = 0; i < g->nseq; i++) {
 		most = g->q_start[i + 1] - g->q_start[i] > most ? g->q_start[i + 1] - g->q_start[i] : most;
+		keys = g->kv_len[i] > keys ? g->kv_len[i] : keys;
+	}
 	a.halves = kcache.dtype == DT_I8 && qkv.dtype == DT_BF16 && a.t->halves_of;
 	a.chunks = dt_ceil_div(most, a.tokens);
 	words = dt_ceil_div(task_words(a.t, p), 16) * 16 + DT_TILE * dt_attn_value_pad(p);
 	room = (size_t)(dev->nthreads * words) * 4;
-	buf = dt_cpu_scratch(dev, room + dt_paged_parts_bytes(&a, most, dev->nthreads));
+	/* Up to a span no more is called: weights drive code out of the caches, whose lines come late. */
+	buf = dt_cpu_scratch(
+		dev, room + (keys > DT_PAGED_SPAN ? dt_paged_parts_bytes(&a, most, dev->nthreads) : 0));
 	if (!buf)
 		return -ENOMEM;
-	dt_paged_parts_lay(&a, buf + room);
+	if (a.spans > 1)
+		dt_paged_parts_lay(&a, buf + room);
 	tasks = a.chunks * p->kv_heads * a.shares * g->nseq * a.spans;
 	/* Short ones in a row, so that the keys of one are on their way during another. */
 	run = a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1;

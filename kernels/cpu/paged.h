@@ -12,6 +12,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/kv.h"
 
+#include <math.h>
 #include <stdatomic.h>
 
 enum { DT_PAGED_SPAN = 16 * DT_TILE };
@@ -87,20 +88,40 @@ struct dt_paged_sums {
 	struct dt_attn_row *row;
 };
 /* Rows that have seen no key. */
-void dt_paged_begin(const struct dt_paged_sums *s, int64_t rows, int64_t pad);
+static inline void dt_paged_begin(const struct dt_paged_sums *s, int64_t rows, int64_t pad)
+{
+	memset(s->o, 0, (size_t)(rows * pad) * 4);
+	for (int64_t i = 0; i < rows; i++) {
+		s->row[i].max = -INFINITY;
+		memset(s->row[i].sum, 0, sizeof s->row[i].sum);
+	}
+}
+
 /* to: of keys in front of those of part. */
 void dt_paged_join(const struct dt_paged_sums *to, const struct dt_paged_sums *part, int64_t rows,
 		   int64_t pad);
 
 /* The keys that so many tokens of a sequence see, from token `first` on: [*from, *end). */
-void dt_paged_keys(const struct dt_paged_run *a, int seq, int64_t first, int64_t tokens, int64_t *from,
-		   int64_t *end);
-int64_t dt_paged_spans(int64_t from, int64_t end);
+static inline void dt_paged_keys(const struct dt_paged_run *a, int seq, int64_t first, int64_t tokens,
+				 int64_t *from, int64_t *end)
+{
+	const int64_t count = a->g->q_start[seq + 1] - a->g->q_start[seq];
+	const int64_t last = a->g->kv_len[seq] - count + first, window = a->p->window;
+
+	*from = window > 0 && last >= window ? last - window + 1 : 0;
+	*end = last + tokens;
+}
+
+static inline int64_t dt_paged_spans(int64_t from, int64_t end)
+{
+	return (end - 1) / DT_PAGED_SPAN - from / DT_PAGED_SPAN + 1;
+}
+
 /* Spans of the longest sequence. */
 int64_t dt_paged_longest(const struct dt_paged_run *a);
 /*
  * Sets a->spans; tokens: of a sequence, at most. Returns the bytes of the parts, which _lay puts into memory,
- * aligned to 64.
+ * aligned to 64, where spans are more than 1.
  */
 size_t dt_paged_parts_bytes(struct dt_paged_run *a, int64_t tokens, int threads);
 void dt_paged_parts_lay(struct dt_paged_run *a, void *memory);

@@ -4,15 +4,6 @@
 
 #include <math.h>
 
-void dt_paged_begin(const struct dt_paged_sums *s, int64_t rows, int64_t pad)
-{
-	memset(s->o, 0, (size_t)(rows * pad) * 4);
-	for (int64_t i = 0; i < rows; i++) {
-		s->row[i].max = -INFINITY;
-		memset(s->row[i].sum, 0, sizeof s->row[i].sum);
-	}
-}
-
 /* A part in which a row sees no key is left out: its zeros would make 0 of -0. */
 static DT_SIMD void join_rows(const struct dt_paged_sums *to, const struct dt_paged_sums *part, int64_t rows,
 			      int64_t pad)
@@ -46,21 +37,6 @@ void dt_paged_join(const struct dt_paged_sums *to, const struct dt_paged_sums *p
 		   int64_t pad)
 {
 	join_rows(to, part, rows, pad);
-}
-
-void dt_paged_keys(const struct dt_paged_run *a, int seq, int64_t first, int64_t tokens, int64_t *from,
-		   int64_t *end)
-{
-	const int64_t count = a->g->q_start[seq + 1] - a->g->q_start[seq];
-	const int64_t last = a->g->kv_len[seq] - count + first, window = a->p->window;
-
-	*from = window > 0 && last >= window ? last - window + 1 : 0;
-	*end = last + tokens;
-}
-
-int64_t dt_paged_spans(int64_t from, int64_t end)
-{
-	return (end - 1) / DT_PAGED_SPAN - from / DT_PAGED_SPAN + 1;
 }
 
 /* Those of all tokens of a sequence; 0 where it has none. */
@@ -122,8 +98,6 @@ void dt_paged_parts_lay(struct dt_paged_run *a, void *memory)
 	struct dt_paged_parts *p = &a->parts;
 	int64_t all = 0;
 
-	if (a->spans == 1)
-		return;
 	for (int i = 0; i < a->g->nseq; i++)
 		all += spans_of(a, i);
 	p->sums = memory;
