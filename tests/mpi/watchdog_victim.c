@@ -162,6 +162,8 @@ int main(int argc, char **argv)
 			sleep(60);
 		if (!strcmp(mode, "stop"))
 			raise(SIGSTOP);
+		if (big) /* rank 0 may still read this rank's part of the sum */
+			usleep(500000);
 		if (!strcmp(mode, "kill") || big)
 			raise(SIGKILL);
 		if (!strcmp(mode, "exit"))
