@@ -181,5 +181,28 @@ DT_INLINE uint32_t dt_largest(const float *x, int64_t n)
 	return most;
 }
 
+/*
+ * The largest of m and n numbers; NaN is none. OpenMP's own max reduction starts from the least finite number
+ * on some compilers, not from -Inf.
+ */
+DT_INLINE float dt_most(const float *p, int64_t n, float m)
+{
+	enum { MAXIMA = 64 };
+	const int64_t even = n / MAXIMA * MAXIMA;
+	float lane[MAXIMA];
+
+	for (int k = 0; k < MAXIMA; k++)
+		lane[k] = m;
+	for (int64_t j = 0; j < even; j += MAXIMA)
+#pragma omp simd
+		for (int k = 0; k < MAXIMA; k++)
+			lane[k] = p[j + k] > lane[k] ? p[j + k] : lane[k];
+	for (int k = 0; k < MAXIMA; k++)
+		m = lane[k] > m ? lane[k] : m;
+	for (int64_t j = even; j < n; j++)
+		m = p[j] > m ? p[j] : m;
+	return m;
+}
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

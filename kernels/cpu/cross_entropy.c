@@ -8,25 +8,6 @@
 #define STEP   16
 #define LOG2_E 1.44269504f
 
-/* OpenMP's own max reduction starts from the least finite number on some compilers, not from -Inf. */
-DT_INLINE float chunk_max(const float *p, int64_t n, float m)
-{
-	const int64_t even = n / LANES * LANES;
-	float lane[LANES];
-
-	for (int k = 0; k < LANES; k++)
-		lane[k] = m;
-	for (int64_t j = 0; j < even; j += LANES)
-#pragma omp simd
-		for (int k = 0; k < LANES; k++)
-			lane[k] = p[j + k] > lane[k] ? p[j + k] : lane[k];
-	for (int k = 0; k < LANES; k++)
-		m = lane[k] > m ? lane[k] : m;
-	for (int64_t j = even; j < n; j++)
-		m = p[j] > m ? p[j] : m;
-	return m;
-}
-
 struct range {
 	float least, most;
 };
@@ -148,7 +129,7 @@ DT_INLINE float pairs_sum(const dt_pair *p, int64_t pairs, float base, bool far)
 	return lane[0];
 }
 
-/* The same of f32. What chunk_max reads next comes from memory meanwhile, and not while it waits. */
+/* The same of f32. What dt_most reads next comes from memory meanwhile, and not while it waits. */
 DT_INLINE float floats_sum(const float *p, int64_t n, float base)
 {
 	const int64_t even = n / LANES * LANES;
@@ -179,7 +160,7 @@ static DT_SIMD void stats_row(float *rowmax, float *sumexp, struct dt_tensor l, 
 		/* What is not in pairs: all of it, or the last element of a row of odd length. */
 		const float *p = dt_load(buf, dt_at(l, row * n + c + 2 * pairs), l.dtype, w - 2 * pairs);
 		const struct range r = l.dtype == DT_BF16 ? half_range(dt_at(l, row * n + c), w)
-							  : (struct range){-INFINITY, chunk_max(p, w, max)};
+							  : (struct range){-INFINITY, dt_most(p, w, max)};
 		const float m = r.most;
 
 		if (m > max) {

@@ -2,8 +2,6 @@
 #include "kernels/cpu/paged.h"
 #include "kernels/cpu/vec.h"
 
-#include <math.h>
-
 /* A part in which a row sees no key is left out: its zeros would make 0 of -0. */
 static DT_SIMD void join_rows(const struct dt_paged_sums *to, const struct dt_paged_sums *part, int64_t rows,
 			      int64_t pad)
@@ -78,19 +76,27 @@ static bool apart(const struct dt_paged_run *a, int64_t rows, int threads)
 	return a->chunks == 1 && (rows <= DT_BAND || (tasks < 4 * threads && tasks % threads));
 }
 
+/* Bytes of what stands in front of the sums. */
+static size_t head_bytes(const struct dt_paged_run *a)
+{
+	const size_t n = (size_t)a->g->nseq *
+			 (sizeof *a->parts.first + (size_t)tasks_of_sequence(a) * sizeof *a->parts.there);
+
+	return (n + 63) / 64 * 64;
+}
+
 size_t dt_paged_parts_bytes(struct dt_paged_run *a, int64_t tokens, int threads)
 {
 	const int64_t row = dt_attn_value_pad(a->p) + (int64_t)sizeof(struct dt_attn_row) / 4;
 	int64_t all = 0;
 
 	a->spans = apart(a, a->heads * tokens, threads) ? dt_paged_longest(a) : 1;
-	for (int i = 0; a->spans > 1 && i < a->g->nseq; i++)
+	if (a->spans == 1)
+		return 0;
+	for (int i = 0; i < a->g->nseq; i++)
 		all += spans_of(a, i);
 	a->parts.words = dt_ceil_div(a->heads * tokens * row, 16) * 16;
-	return a->spans == 1 ? 0
-			     : (size_t)(all * tasks_of_sequence(a) * a->parts.words) * 4 +
-				       (size_t)a->g->nseq * sizeof *a->parts.first +
-				       (size_t)(a->g->nseq * tasks_of_sequence(a)) * sizeof *a->parts.there;
+	return head_bytes(a) + (size_t)(all * tasks_of_sequence(a) * a->parts.words) * 4;
 }
 
 void dt_paged_parts_lay(struct dt_paged_run *a, void *memory)
@@ -98,12 +104,9 @@ void dt_paged_parts_lay(struct dt_paged_run *a, void *memory)
 	struct dt_paged_parts *p = &a->parts;
 	int64_t all = 0;
 
-	for (int i = 0; i < a->g->nseq; i++)
-		all += spans_of(a, i);
-	p->sums = memory;
-	p->first = (int64_t *)(p->sums + all * tasks_of_sequence(a) * p->words);
+	p->first = memory;
 	p->there = (atomic_int *)(p->first + a->g->nseq);
-	all = 0;
+	p->sums = (float *)((char *)memory + head_bytes(a));
 	for (int i = 0; i < a->g->nseq; i++) {
 		p->first[i] = all;
 		all += spans_of(a, i);

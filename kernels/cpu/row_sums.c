@@ -9,20 +9,7 @@ enum { LANES = 16 };
 
 static DT_SIMD float largest(const float *l, int64_t n)
 {
-	const int64_t even = n / LANES * LANES;
-	float lane[LANES], most = -INFINITY;
-
-	for (int k = 0; k < LANES; k++)
-		lane[k] = -INFINITY;
-	for (int64_t j = 0; j < even; j += LANES)
-#pragma omp simd
-		for (int k = 0; k < LANES; k++)
-			lane[k] = l[j + k] > lane[k] ? l[j + k] : lane[k];
-	for (int64_t j = even; j < n; j++)
-		lane[j - even] = l[j] > lane[j - even] ? l[j] : lane[j - even];
-	for (int k = 0; k < LANES; k++)
-		most = lane[k] > most ? lane[k] : most;
-	return most;
+	return dt_most(l, n, -INFINITY);
 }
 
 DT_INLINE double sum_of(const double lane[LANES])

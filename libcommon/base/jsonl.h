@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 struct dt_jsonl {
-	bool skip_bad;	  /* count lines that are no JSON object instead of failing */
+	bool skip_bad;	  /* set once it is open: count lines that are no JSON object instead of failing */
 	size_t line, bad; /* lines read, and of those passed over */
 	const char *name; /* for messages; borrowed */
 	int fd;

@@ -2,24 +2,10 @@
 #ifndef DT_TESTS_KERNELS_ATTENTION_REF_H
 #define DT_TESTS_KERNELS_ATTENTION_REF_H
 
-#include "check.h"
+#define GROUP_THREADS 3
+#include "group.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/tile.h"
-
-static struct dt_dev *dev;
-
-static int setup(void **state)
-{
-	dev = open_device(3);
-	print_message("isa %s\n", dt_dev_isa(dev));
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	dt_dev_close(dev);
-	return 0;
-}
 
 /* Whether a test of tiles of AMX, or of what stands in for them, has none here. */
 static bool without_tiles(void)
