@@ -162,9 +162,7 @@ DT_DEVICE void dt_attn_store(void *to, int64_t width, uint16_t *tile, const floa
 template <class T, int D, int N>
 DT_DEVICE void dt_attn_scores(float (&s)[N][4], const uint16_t *a, int row, const uint16_t *b)
 {
-	DT_UNROLL
-	for (int i = 0; i < 4 * N; i++)
-		s[i / 4][i % 4] = 0;
+	dt_zero(s);
 	DT_UNROLL
 	for (int k = 0; k < D; k += 16) {
 		uint32_t fa[4], fb[4];

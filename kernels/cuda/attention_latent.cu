@@ -119,9 +119,7 @@ template <class T> __global__ void __launch_bounds__(WARPS * 32) latent_tile_ker
 
 	if (base > r.last || base + PART <= r.first)
 		return;
-	DT_UNROLL
-	for (int i = 0; i < COLS / 2; i++)
-		o[i / 4][i % 4] = 0;
+	dt_zero(o);
 	bring(q, ROWS, a.d, a.q,
 	      [&](int i) { return i < n ? (const uint16_t *)a.q + at * a.width + (first + i) * a.d : NULL; });
 	for (int64_t j = base; j < base + PART && j <= r.last; j += KEYS) {

@@ -212,9 +212,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_forward_tile(const A &
 	auto at = dt_attn_walk_of(a, b, q0);
 	float s[8][4], o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0}, shrink[2];
 
-	DT_UNROLL
-	for (int i = 0; i < D / 2; i++)
-		o[i / 4][i % 4] = 0;
+	dt_zero(o);
 	if (dt_attn_any(at)) {
 		dt_attn_load<D>(q, (const uint16_t *)a.qkv + b * a.seq * a.width + h * a.d, a.width,
 				{q0, a.seq}, a.d, a.fast);

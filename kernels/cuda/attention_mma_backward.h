@@ -110,9 +110,8 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_dkv_tile(const A &a)
 
 	if (!dt_attn_any(block) && dt_attn_dk(a, b, kv).add)
 		return;
-	DT_UNROLL
-	for (int i = 0; i < D / 2; i++)
-		dk[i / 4][i % 4] = dv[i / 4][i % 4] = 0;
+	dt_zero(dk);
+	dt_zero(dv);
 	if (dt_attn_any(block)) {
 		dt_attn_load<D>(k, dt_attn_k(a, b, kv), width, block.rows, a.d, a.fast);
 		dt_attn_load<D>(v, dt_attn_v(a, b, kv), width, block.rows, a.v, a.fast);
@@ -198,9 +197,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_dq_tile(const A &a)
 
 	if (!dt_attn_any(at) && dt_attn_dq(a, b, h).add)
 		return;
-	DT_UNROLL
-	for (int i = 0; i < D / 2; i++)
-		dq[i / 4][i % 4] = 0;
+	dt_zero(dq);
 	DT_UNROLL
 	for (int i = 0; i < 2; i++) {
 		const int64_t at = (b * a.heads + h) * a.seq + query + 8 * i;

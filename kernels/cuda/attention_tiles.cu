@@ -203,38 +203,25 @@ DT_DEVICE void seen_by(int (&first)[2], int (&last)[2], const struct paged &a, c
 	}
 }
 
-template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged_tile_kernel(struct paged a)
+/*
+ * What a warp finds in the keys from base to `end` that are its own: every W-th tile of KEYS. q: room for the
+ * queries, which all warps bring together, and behind it for each warp's keys and values.
+ */
+template <class T, int D>
+DT_DEVICE void attend(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2], const struct paged &a,
+		      const struct slice &is, uint16_t *q, int64_t head, int64_t kv, int64_t base,
+		      int64_t end)
 {
 	constexpr int W = warps<D>, room = KEYS * (D + 8);
-	uint16_t *q = (uint16_t *)dt_shared(), *k = q + ROWS * (D + 8), *v;
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	const int group = (int)(a.heads / a.kv_heads), chunks = (group + ROWS - 1) / ROWS;
-	const int64_t kv = blockIdx.z / chunks, head = kv * group + blockIdx.z % chunks * ROWS;
-	const int64_t base = (int64_t)blockIdx.x * PART;
-	float s[8][4], o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0};
-	int64_t row[2];
+	const int64_t stop = dt_min64(base + PART, end + 1);
+	uint16_t *k = q + ROWS * (D + 8) + warp * 2 * room, *v = k + room;
+	int64_t row[2], j = base + warp * KEYS;
 	int first[2], last[2];
 	bool there[2];
-	struct slice is;
+	float s[8][4];
 
-	dt_let_next();
-	if (!slice_of(is, a))
-		return;
-	is.each = group - (int)blockIdx.z % chunks * ROWS;
-	is.each = is.each < ROWS ? is.each : ROWS;
-	const int64_t end = is.last + is.n - 1; /* the last key that any of them sees */
-
-	if (base > end || base + PART <= is.first)
-		return;
 	seen_by(first, last, a, is);
-	DT_UNROLL
-	for (int i = 0; i < D / 2; i++)
-		o[i / 4][i % 4] = 0;
-	k += warp * 2 * room;
-	v = k + room;
-	const int64_t stop = dt_min64(base + PART, end + 1);
-	int64_t j = base + warp * KEYS;
-
 	while (j + KEYS <= is.first)
 		j += W * KEYS;
 	rows_at(row, there, a, is, j < stop ? j : base, end);
@@ -263,12 +250,31 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 			fetch_keys<D>(k, v, a, row, there, kv);
 		}
 	}
-	__syncthreads();
-	struct found<D> *f = (struct found<D> *)dt_shared();
+}
 
-	leave<D>(f + warp, o, max, sum);
+template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged_tile_kernel(struct paged a)
+{
+	const int group = (int)(a.heads / a.kv_heads), chunks = (group + ROWS - 1) / ROWS;
+	const int before = (int)blockIdx.z % chunks * ROWS; /* heads of the group, in other blocks */
+	const int64_t kv = blockIdx.z / chunks, head = kv * group + before, base = (int64_t)blockIdx.x * PART;
+	float o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0};
+	struct found<D> *f = (struct found<D> *)dt_shared();
+	struct slice is;
+
+	dt_let_next();
+	if (!slice_of(is, a))
+		return;
+	is.each = group - before < ROWS ? group - before : ROWS;
+	const int64_t end = is.last + is.n - 1; /* the last key that any of them sees */
+
+	if (base > end || base + PART <= is.first)
+		return;
+	dt_zero(o);
+	attend<T, D>(o, max, sum, a, is, (uint16_t *)dt_shared(), head, kv, base, end);
 	__syncthreads();
-	join<T, D, W>(a, is, f, head);
+	leave<D>(f + threadIdx.x / 32, o, max, sum);
+	__syncthreads();
+	join<T, D, warps<D>>(a, is, f, head);
 }
 
 template <class T> static void (*kernel_of(int64_t d))(struct paged)

@@ -181,9 +181,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 			bring_keys(r, m, w, j + SLOTS);
 	};
 
-	DT_UNROLL
-	for (int i = 0; i < D / 2; i++)
-		o[i / 4][i % 4] = 0;
+	dt_zero(o);
 	bring_first(r, m, w);
 	dt_wg_turns_begin<D>(w);
 	dt_mbar_wait(&r.queries, 0);

@@ -53,6 +53,20 @@ DT_DEVICE void bring_own(struct room<D> &r, const struct dt_gpu_map &x, int xhea
 	dt_bring<D>(dt_wg_tile<DT_WG_ROWS>{r.own[1]}, y, row, yhead, b, &r.stays);
 }
 
+/* What stays, and the first of n tiles, are on their way: ask(i) asks for tile i; then what stays is there. */
+template <int D, class F>
+DT_DEVICE void bring_first(struct room<D> &r, const struct dt_gpu_map &x, int xhead,
+			   const struct dt_gpu_map &y, int yhead, int row, int b, int n, F ask)
+{
+	if (threadIdx.x == 0) {
+		bring_own(r, x, xhead, y, yhead, row, b);
+		for (int i = 0; i < SLOTS && i < n; i++)
+			ask(i);
+	}
+	__syncthreads();
+	dt_mbar_wait(&r.stays, 0);
+}
+
 /* d = the warpgroup's 64 of s's rows times the transpose of t's rows. */
 template <class T, int D, int N, int ROWS>
 DT_DEVICE void scores(float (&d)[N][4], struct dt_wg_tile<DT_WG_ROWS> s, struct dt_wg_tile<ROWS> t)
@@ -126,6 +140,17 @@ DT_DEVICE struct wg_step step_after(const struct wg_keys &w, struct wg_step s)
 	return s.q0 + TILE < w.k0 + w.each * TILE ? wg_step{s.h, s.q0 + TILE} : wg_step{s.h + 1, w.k0};
 }
 
+/* Whether some of the tile's queries see some of the warpgroup's keys; whether all see all. */
+DT_DEVICE bool some_see(const struct dt_attn_args &a, const struct wg_keys &w, int q0)
+{
+	return !(q0 + TILE <= w.own || (a.window && q0 - w.own - 63 >= a.window));
+}
+
+DT_DEVICE bool all_see(const struct dt_attn_args &a, const struct wg_keys &w, int q0)
+{
+	return !(q0 < w.own + 64 || q0 + TILE > a.seq || (a.window && q0 + TILE - w.own > a.window));
+}
+
 /* Of queries q0 + lane and 32 behind it: exponents' normalisers and do . o, 0 where there is no query. */
 struct wg_stats {
 	float lse[2], dot[2];
@@ -172,6 +197,19 @@ DT_DEVICE float of_pair(const float *p, int which)
 	return f[which];
 }
 
+/* The warp's 16 rows of both gradients; all warps are done with the tiles of x. */
+template <class T, int D>
+DT_DEVICE void store(const struct dt_attn_args &a, const struct wg_keys &w, struct room<D> &r,
+		     const float (&dk)[D / 8][4], const float (&dv)[D / 8][4])
+{
+	const int first = (int)threadIdx.x / 32 * 16, row = w.k0 + first;
+	uint16_t *out = (uint16_t *)a.out + w.b * a.seq * a.width, *place = r.x[0] + first * (D + 8);
+
+	dt_attn_store<T, D>(out + dt_attn_keys(a, w.kv), a.width, place, dk, a.scale, a.scale, row, a.seq,
+			    a.d, true);
+	dt_attn_store<T, D>(out + dt_attn_values(a, w.kv), a.width, place, dv, 1, 1, row, a.seq, a.v, true);
+}
+
 template <class T, int D>
 __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 	wg_dkv_kernel(struct dt_attn_args a, const __grid_constant__ struct dt_wg_maps m)
@@ -203,16 +241,9 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 		return i >= 0 && i + SLOTS < w.steps ? dt_ring_used(r.tiles, i, w.warps) : ~0u;
 	};
 
-	DT_UNROLL
-	for (int i = 0; i < D / 2; i++)
-		dk[i / 4][i % 4] = dv[i / 4][i % 4] = 0;
-	if (threadIdx.x == 0) {
-		bring_own(r, m.qk, w.heads + w.kv, m.v, w.kv, w.k0, w.b);
-		for (int i = 0; i < SLOTS && i < w.steps; i++)
-			ask(i);
-	}
-	__syncthreads();
-	dt_mbar_wait(&r.stays, 0);
+	dt_zero(dk);
+	dt_zero(dv);
+	bring_first(r, m.qk, w.heads + w.kv, m.v, w.kv, w.k0, w.b, w.steps, ask);
 	for (int i = 0; i < (w.own < a.seq ? w.steps : 0); i++) {
 		const int q0 = now.q0;
 
@@ -221,8 +252,8 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 		if (i + 1 < w.steps)
 			ahead = read_stats(a, w, now);
 		dt_ring_wait(r.tiles, i);
-		if (q0 + TILE <= w.own || (a.window && q0 - w.own - 63 >= a.window)) {
-			if (dt_ring_last(used(i), w.warps)) /* they see none of the warpgroup's keys */
+		if (!some_see(a, w, q0)) {
+			if (dt_ring_last(used(i), w.warps))
 				ask(i + SLOTS);
 			continue;
 		}
@@ -234,7 +265,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 		dt_wg_wait<1>();
 		const unsigned before = used(held);
 
-		if (q0 < w.own + 64 || q0 + TILE > a.seq || (a.window && q0 + TILE - w.own > a.window))
+		if (!all_see(a, w, q0))
 			dt_wg_mask(s, {dt_attn_seen_by(a, w.key, q0), dt_attn_seen_by(a, w.key + 8, q0)});
 		weigh(s, unit, [&](int n, int e) { return of_pair(lse + n * 8, e % 2); });
 		dt_wg_round<T>(p, s);
@@ -253,12 +284,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 	}
 	dt_wg_wait<0>();
 	__syncthreads();
-	uint16_t *out = (uint16_t *)a.out + w.b * a.seq * a.width, *place = r.x[0] + warp * 16 * (D + 8);
-	const int row = w.k0 + warp * 16;
-
-	dt_attn_store<T, D>(out + dt_attn_keys(a, w.kv), a.width, place, dk, a.scale, a.scale, row, a.seq,
-			    a.d, true);
-	dt_attn_store<T, D>(out + dt_attn_values(a, w.kv), a.width, place, dv, 1, 1, row, a.seq, a.v, true);
+	store<T>(a, w, r, dk, dv);
 }
 
 template <class T, int D>
@@ -278,14 +304,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 		bring(r, j, m.qk, w.heads + w.kv, m.v, w.kv, w.first + j * TILE, w.b);
 	};
 
-	DT_UNROLL
-	for (int i = 0; i < D / 2; i++)
-		dq[i / 4][i % 4] = 0;
-	if (threadIdx.x == 0) {
-		bring_own(r, m.qk, w.h, m.g, w.h, w.q0, w.b);
-		for (int j = 0; j < SLOTS && j < w.tiles; j++)
-			ask(j);
-	}
+	dt_zero(dq);
 	DT_UNROLL
 	for (int i = 0; i < 2; i++) {
 		const int64_t at = (w.b * a.heads + w.h) * a.seq + w.query + 8 * i;
@@ -293,8 +312,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 		lse[i] = w.query + 8 * i < a.seq ? dt_at(a.lse, at) * DT_LOG2E : 0;
 		dot[i] = w.query + 8 * i < a.seq ? dt_at(a.dot, at) : 0;
 	}
-	__syncthreads();
-	dt_mbar_wait(&r.stays, 0);
+	bring_first(r, m.qk, w.h, m.g, w.h, w.q0, w.b, w.tiles, ask);
 	for (int j = 0; j < w.mine; j++) {
 		const int key = w.first + j * TILE;
 
@@ -302,13 +320,14 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 		dt_wg_begin();
 		scores<T, D>(s, q, x_of(r, j));
 		dt_wg_commit();
-		scores<T, D>(dp, g, y_of(r, j));
-		dt_wg_commit();
-		dt_wg_wait<1>();
-		/* dq has grown by the tile before. */
+		dt_wg_wait<1>(); /* dq has grown by the tile before; its ds give their registers to dp */
 		const unsigned before =
 			j && j - 1 + SLOTS < w.tiles ? dt_ring_used(r.tiles, j - 1, w.warps) : ~0u;
 
+		dt_wg_begin();
+		scores<T, D>(dp, g, y_of(r, j));
+		dt_wg_commit();
+		dt_wg_wait<1>();
 		if (dt_wg_edge(a, w, key, TILE))
 			dt_wg_mask(s, {dt_attn_keys_seen(a, w.query, key),
 				       dt_attn_keys_seen(a, w.query + 8, key)});

@@ -97,8 +97,7 @@ __global__ void __launch_bounds__(256, 3) rows_f32_kernel(struct by_rows p)
 
 	if (t.expert < 0)
 		return;
-	for (int i = 0; i < 16; i++)
-		d[i / 4][i % 4] = 0;
+	dt_zero(d);
 	for (int k = 0; k < p.terms; k++) {
 		const struct term &u = p.t[k];
 		const float *b = (const float *)u.b + t.expert * u.each;
@@ -270,8 +269,7 @@ __global__ void __launch_bounds__(256, 3) weights_f32_kernel(struct by_weights p
 	float d[4][4];
 
 	look_at_first(p.set);
-	for (int i = 0; i < 16; i++)
-		d[i / 4][i % 4] = 0;
+	dt_zero(d);
 	for (int64_t g = blockIdx.z; g < p.set.n; g += p.experts) {
 		int64_t first;
 		const int64_t rows = group_rows(p.set, g, &first);

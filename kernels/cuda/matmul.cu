@@ -110,8 +110,7 @@ __global__ void __launch_bounds__(256) f32_kernel(struct product p)
 
 	if (m0 < 0)
 		return;
-	for (int i = 0; i < 16; i++)
-		d[i / 4][i % 4] = 0;
+	dt_zero(d);
 	dt_product_add(
 		d, !p.ta, p.tb, p.k,
 		[&](int i, int64_t k) {

@@ -15,6 +15,14 @@ struct dt_f16 {
 	enum { type = DT_F16 };
 };
 
+/* Sums of products begin. */
+template <int N> DT_DEVICE void dt_zero(float (&d)[N][4])
+{
+	DT_UNROLL
+	for (int i = 0; i < 4 * N; i++)
+		d[i / 4][i % 4] = 0;
+}
+
 #ifdef __CUDACC__
 DT_DEVICE unsigned dt_shared_address(const void *p)
 {
