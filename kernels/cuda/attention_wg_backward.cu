@@ -53,7 +53,7 @@ DT_DEVICE void bring_own(struct room<D> &r, const struct dt_gpu_map &x, int xhea
 	dt_bring<D>(dt_wg_tile<DT_WG_ROWS>{r.own[1]}, y, row, yhead, b, &r.stays);
 }
 
-/* What stays, and the first of n tiles, are on their way: ask(i) asks for tile i; then what stays is there. */
+/* What stays and the first of n tiles, which ask(i) asks for, are on their way; then what stays is there. */
 template <int D, class F>
 DT_DEVICE void bring_first(struct room<D> &r, const struct dt_gpu_map &x, int xhead,
 			   const struct dt_gpu_map &y, int yhead, int row, int b, int n, F ask)
