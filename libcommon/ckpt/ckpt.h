@@ -85,6 +85,9 @@ int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece
 int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *const *lists, int nlists,
 		   int keep, struct dt_err *err);
 
+/* The largest step <= most whose checkpoint in root has all its files; -1: there is none. */
+int64_t dt_ckpt_newest(const char *root, int64_t most);
+
 /*
  * Removes whole checkpoints of root beyond the newest keep (0: none of them for their age), except those
  * whose step is a multiple of every (0: no such rule), step safe (-1: the newest one), and any that is not

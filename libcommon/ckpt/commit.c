@@ -1,6 +1,7 @@
 /* Makes a folder of shards a checkpoint: manifest, index, one rename, `latest`. */
 #include "ckpt/internal.h"
 
+#include "base/step_name.h"
 #include "base/tmpfile.h"
 
 #include <errno.h>
@@ -177,24 +178,30 @@ static int write_manifest(const char *dir, const char *text, size_t n, struct dt
 }
 
 /*
- * tmp becomes dir. A checkpoint of the same step that is already there changes places with it in one step
- * where the file system can do that; elsewhere it is moved aside first, and a crash in between leaves the
- * root to the newest other checkpoint.
+ * tmp becomes dir, in root. A checkpoint of the same step that is already there changes places with it in one
+ * step where the file system can do that; elsewhere it is moved aside first, and a crash in between leaves
+ * the root to the newest other checkpoint. It is removed once the new names are on the disk.
  */
-static int move_into_place(const char *tmp, const char *dir, struct dt_err *err)
+static int move_into_place(const char *root, const char *tmp, const char *dir, struct dt_err *err)
 {
 	char aside[CK_PATH + 16];
+	const char *old = NULL;
+	int rc;
 
-	if (rename(tmp, dir) == 0)
-		return 0;
-	if (errno != ENOTEMPTY && errno != EEXIST)
-		return dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", tmp, dir);
-	if (renameat2(AT_FDCWD, tmp, AT_FDCWD, dir, RENAME_EXCHANGE) == 0)
-		return dt_remove_tree(tmp, err);
-	snprintf(aside, sizeof(aside), "%s.old.tmp", dir);
-	if (rename(dir, aside) < 0 || rename(tmp, dir) < 0)
-		return dt_err_sys(err, -errno, "cannot replace '%s'", dir);
-	return dt_remove_tree(aside, err);
+	if (rename(tmp, dir) < 0) {
+		if (errno != ENOTEMPTY && errno != EEXIST)
+			return dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", tmp, dir);
+		if (renameat2(AT_FDCWD, tmp, AT_FDCWD, dir, RENAME_EXCHANGE) == 0) {
+			old = tmp;
+		} else {
+			snprintf(aside, sizeof(aside), "%s.old.tmp", dir);
+			if (rename(dir, aside) < 0 || rename(tmp, dir) < 0)
+				return dt_err_sys(err, -errno, "cannot replace '%s'", dir);
+			old = aside;
+		}
+	}
+	rc = dt_fsync_dir(root, err);
+	return rc == 0 && old ? dt_remove_tree(old, err) : rc;
 }
 
 static int fill_folder(const char *tmp, int64_t step, const json_t *meta, json_t *const *lists, int nlists,
@@ -227,22 +234,20 @@ static int fill_folder(const char *tmp, int64_t step, const json_t *meta, json_t
 int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *const *lists, int nlists,
 		   int keep, struct dt_err *err)
 {
-	char name[32], dir[CK_PATH], tmp[CK_PATH + 8], latest[CK_PATH];
+	char name[DT_STEP_NAME], dir[CK_PATH], tmp[CK_PATH + 8], latest[CK_PATH];
 	int rc;
 
 	dt_h5_quiet();
 	if (err)
 		err->code = 0;
-	ck_step_name(name, sizeof(name), step);
+	dt_step_name(name, step);
 	if ((size_t)snprintf(dir, sizeof(dir), "%s/%s", root, name) >= sizeof(dir))
 		return dt_err_sys(err, -ENAMETOOLONG, "cannot commit to '%s'", root);
 	snprintf(tmp, sizeof(tmp), "%s.tmp", dir);
 	ck_join(latest, root, "latest");
 	rc = fill_folder(tmp, step, meta, lists, nlists, err);
 	if (rc == 0)
-		rc = move_into_place(tmp, dir, err);
-	if (rc == 0)
-		rc = dt_fsync_dir(root, err);
+		rc = move_into_place(root, tmp, dir, err);
 	if (rc == 0)
 		rc = dt_symlink_replace(name, latest, err);
 	if (rc == 0 && ck_prune(root, step, keep, err) < 0)

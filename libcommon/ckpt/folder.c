@@ -1,6 +1,7 @@
 /* The folders of a root: names, stale ones, which are complete, which may go. */
 #include "ckpt/internal.h"
 
+#include "base/step_name.h"
 #include "base/tmpfile.h"
 
 #include <dirent.h>
@@ -16,26 +17,6 @@ const char *ck_join(char buf[CK_PATH], const char *dir, const char *name)
 {
 	snprintf(buf, CK_PATH, "%s/%s", dir, name);
 	return buf;
-}
-
-void ck_step_name(char *buf, size_t n, int64_t step)
-{
-	snprintf(buf, n, "step-%08lld", (long long)step);
-}
-
-int64_t ck_step_parse(const char *name)
-{
-	char again[32];
-	int64_t step;
-
-	if (strncmp(name, "step-", 5) || strlen(name) > 24)
-		return -1;
-	errno = 0;
-	step = strtoll(name + 5, NULL, 10);
-	if (errno || step < 0)
-		return -1;
-	ck_step_name(again, sizeof(again), step);
-	return strcmp(again, name) ? -1 : step;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -56,7 +37,7 @@ int ck_list_steps(const char *root, int64_t **ret, struct dt_err *err)
 	for (struct dirent *e; (e = readdir(d));) {
 		int64_t *grown;
 
-		step = ck_step_parse(e->d_name);
+		step = dt_step_of(e->d_name);
 		if (step < 0)
 			continue;
 		grown = realloc(v, ((size_t)n + 1) * sizeof(*v));
@@ -104,7 +85,7 @@ static int remove_leftovers(const char *root, struct dt_err *err)
 
 int dt_ckpt_begin(const char *root, int64_t step, char **ret_tmpdir, struct dt_err *err)
 {
-	char name[32], *dir;
+	char name[DT_STEP_NAME], *dir;
 	int rc;
 
 	if (step < 0)
@@ -114,7 +95,7 @@ int dt_ckpt_begin(const char *root, int64_t step, char **ret_tmpdir, struct dt_e
 		rc = remove_leftovers(root, err);
 	if (rc < 0)
 		return rc;
-	ck_step_name(name, sizeof(name), step);
+	dt_step_name(name, step);
 	if (asprintf(&dir, "%s/%s.tmp", root, name) < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot begin a checkpoint");
 	if (mkdir(dir, 0777) < 0) {
@@ -205,6 +186,22 @@ static bool is_whole(const char *dir)
 	return whole;
 }
 
+int64_t dt_ckpt_newest(const char *root, int64_t most)
+{
+	int64_t *step = NULL, found = -1;
+	int n = ck_list_steps(root, &step, NULL);
+
+	for (int i = 0; i < n && found < 0; i++) {
+		char name[DT_STEP_NAME], dir[CK_PATH];
+
+		dt_step_name(name, step[i]);
+		if (step[i] <= most && is_whole(ck_join(dir, root, name)))
+			found = step[i];
+	}
+	free(step);
+	return found;
+}
+
 /*
  * Only whole checkpoints are counted and removed: what cannot be read is left for a person to look at. A
  * folder is renamed to .tmp before it is taken apart, so that no reader finds half of it.
@@ -216,9 +213,9 @@ static int prune(const char *root, int64_t safe, int keep, int64_t every, bool d
 	int n = ck_list_steps(root, &step, err), good = safe >= 0, gone = 0, rc = n < 0 ? n : 0;
 
 	for (int i = 0; i < n && rc == 0; i++) {
-		char name[32], dir[CK_PATH], tmp[CK_PATH + 8];
+		char name[DT_STEP_NAME], dir[CK_PATH], tmp[CK_PATH + 8];
 
-		ck_step_name(name, sizeof(name), step[i]);
+		dt_step_name(name, step[i]);
 		ck_join(dir, root, name);
 		if (!is_whole(dir))
 			continue;
@@ -264,11 +261,11 @@ int dt_ckpt_prune(const char *root, int64_t safe, int keep, int64_t every, bool 
 
 int dt_ckpt_split_path(const char *dst, int64_t step, char *root, char *made, size_t n, struct dt_err *err)
 {
-	char want[32], *base;
+	char want[DT_STEP_NAME], *base;
 	struct stat st;
 	size_t k;
 
-	ck_step_name(want, sizeof(want), step);
+	dt_step_name(want, step);
 	if (strlen(dst) + sizeof(want) + 8 > n)
 		return dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", dst);
 	strcpy(root, dst);

@@ -133,10 +133,6 @@ int ck_h5_check(hid_t file, const struct ck_tensor *t, const struct ck_piece *p,
 
 /* DIR/NAME, cut at CK_PATH; returns buf. */
 const char *ck_join(char buf[CK_PATH], const char *dir, const char *name);
-/* "step-00001000" */
-void ck_step_name(char *buf, size_t n, int64_t step);
-/* The N of "step-N", -1 when name is something else. */
-int64_t ck_step_parse(const char *name);
 /* The steps in root with a folder, newest first; malloc'd. Returns their number. */
 int ck_list_steps(const char *root, int64_t **ret, struct dt_err *err);
 /* Reads DIR/manifest.json. */

@@ -1,6 +1,8 @@
 /* Opening a checkpoint, and what it says of itself. */
 #include "ckpt/internal.h"
 
+#include "base/step_name.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -76,7 +78,7 @@ static int read_latest(const char *root, char *name, size_t n, struct dt_err *er
 	if (k < 0)
 		return dt_err_sys(err, -errno, "cannot follow '%s'", path);
 	name[k] = '\0';
-	if (ck_step_parse(name) < 0)
+	if (dt_step_of(name) < 0)
 		return dt_err_set(err, -EBADMSG, "'%s' does not name a step folder", path);
 	return 0;
 }
@@ -85,10 +87,10 @@ static int open_newest(const char *root, const struct dt_err *why, struct dt_ckp
 {
 	int64_t *step = NULL;
 	int n = ck_list_steps(root, &step, err), rc = n < 0 ? n : -ENOENT;
-	char name[32];
+	char name[DT_STEP_NAME];
 
 	for (int i = 0; i < n && rc < 0; i++) {
-		ck_step_name(name, sizeof(name), step[i]);
+		dt_step_name(name, step[i]);
 		rc = open_complete(root, name, ret, NULL);
 	}
 	free(step);

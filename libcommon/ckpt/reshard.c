@@ -5,6 +5,7 @@
  */
 #include "ckpt/reshard.h"
 
+#include "base/step_name.h"
 #include "base/tmpfile.h"
 
 #include <errno.h>
@@ -135,10 +136,10 @@ static int agree(const struct reshard *r, int rc, struct dt_err *err)
 /* Rank 0 makes the folder; its name is known to all. */
 static int begin(struct reshard *r, const char *root, struct dt_err *err)
 {
-	char name[32], *tmp = NULL;
+	char name[DT_STEP_NAME], *tmp = NULL;
 	int rc = 0;
 
-	ck_step_name(name, sizeof(name), r->src->m.step);
+	dt_step_name(name, r->src->m.step);
 	if ((size_t)snprintf(r->tmp, sizeof(r->tmp), "%s/%s.tmp", root, name) >= sizeof(r->tmp))
 		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", root);
 	r->made = access(root, F_OK) < 0;

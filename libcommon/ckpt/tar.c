@@ -5,6 +5,7 @@
  */
 #include "ckpt/internal.h"
 
+#include "base/step_name.h"
 #include "base/tmpfile.h"
 
 #include <errno.h>
@@ -113,7 +114,7 @@ int dt_ckpt_tar(const struct dt_ckpt *c, int fd, struct dt_err *err)
 	char step[32], name[40];
 	int rc;
 
-	ck_step_name(step, sizeof(step), c->m.step);
+	dt_step_name(step, c->m.step);
 	snprintf(name, sizeof(name), "%s/", step);
 	rc = header(fd, name, '5', 0755, 0, NULL, err);
 	for (int i = 0; i < c->m.nfile && rc == 0; i++)

@@ -1,4 +1,5 @@
 /* Where a model's description is found. */
+#include "base/step_name.h"
 #include "base/suggest.h"
 #include "model/config.h"
 
@@ -72,14 +73,13 @@ static bool newest_step(const char *root, char *ret, size_t n)
 {
 	DIR *d = opendir(root);
 	struct dirent *e;
-	long long best = -1, step;
+	int64_t best = -1, step;
 	char path[PATH_MAX];
 	struct stat st;
-	int end;
 
 	while (d && (e = readdir(d))) {
-		end = 0;
-		if (sscanf(e->d_name, "step-%lld%n", &step, &end) != 1 || e->d_name[end] || step <= best)
+		step = dt_step_of(e->d_name);
+		if (step <= best)
 			continue;
 		if (snprintf(path, sizeof(path), "%s/%s/manifest.json", root, e->d_name) >=
 			    (int)sizeof(path) ||

@@ -8,6 +8,7 @@
  */
 #include "supervise/mirror.h"
 
+#include "base/step_name.h"
 #include "base/tmpfile.h"
 
 #include <dirent.h>
@@ -58,10 +59,10 @@ static int write_name(const char *folder, const char *name)
 static int next_part(struct sup *s)
 {
 	struct sup_mirror *m = &s->mirror;
-	char name[32], sent[PATH_MAX], back[PATH_MAX], from[PATH_MAX], latest[PATH_MAX];
+	char name[DT_STEP_NAME], sent[PATH_MAX], back[PATH_MAX], from[PATH_MAX], latest[PATH_MAX];
 	int rc;
 
-	sup_mirror_step_name(name, m->step);
+	dt_step_name(name, m->step);
 	if ((rc = sup_mirror_place(s, "send", name, sent, sizeof(sent))) < 0 ||
 	    (rc = sup_mirror_place(s, "back", name, back, sizeof(back))) < 0 ||
 	    (rc = sup_mirror_place(s, "name", "latest", latest, sizeof(latest))) < 0)
@@ -129,7 +130,7 @@ static void remove_next(struct sup *s, int64_t after)
 {
 	struct sup_mirror *m = &s->mirror;
 	const struct dt_run_save *k = &s->cmd.o.run.save;
-	char name[32];
+	char name[DT_STEP_NAME];
 	int rc;
 
 	m->doing = SUP_MIRROR_NOTHING;
@@ -137,7 +138,7 @@ static void remove_next(struct sup *s, int64_t after)
 	       (after = sup_mirror_list_old(&m->list, m->step, k->keep, k->keep_every, after)) >= 0) {
 		m->doing = SUP_MIRROR_REMOVE;
 		m->removing = after;
-		sup_mirror_step_name(name, after);
+		dt_step_name(name, after);
 		rc = sup_mirror_command(s, s->o->mirror_remove, NULL, name);
 		if (rc == 0)
 			return;

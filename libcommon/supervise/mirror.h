@@ -13,7 +13,6 @@
 int sup_mirror_words(char *buf, size_t size, const char *command, const char *path, const char *name);
 /* SAVE.mirror/folder/name, as a path from the root. */
 int sup_mirror_place(const struct sup *s, const char *folder, const char *name, char *ret, size_t n);
-void sup_mirror_step_name(char buf[32], int64_t step);
 /* SAVE.mirror/folder, with nothing in it. */
 int sup_mirror_fresh(const struct sup *s, const char *folder);
 /* Nothing is under way, and SAVE.mirror is removed. */

@@ -2,12 +2,12 @@
 #include "supervise/mirror.h"
 
 #include "base/progress.h"
+#include "base/step_name.h"
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
@@ -55,11 +55,6 @@ int sup_mirror_place(const struct sup *s, const char *folder, const char *name, 
 		       : 0;
 }
 
-void sup_mirror_step_name(char buf[32], int64_t step)
-{
-	snprintf(buf, 32, "step-%08" PRId64, step);
-}
-
 int sup_mirror_fresh(const struct sup *s, const char *folder)
 {
 	char path[PATH_MAX];
@@ -86,16 +81,18 @@ void sup_mirror_put_away(struct sup *s)
 int sup_mirror_left(const struct sup *s, struct sup_mirror_list *ret)
 {
 	char path[PATH_MAX];
-	long long step;
 	DIR *d;
 	int rc = sup_mirror_place(s, "send", ".", path, sizeof(path));
 
 	if (rc < 0)
 		return rc;
 	d = opendir(path);
-	for (struct dirent *e; d && rc == 0 && (e = readdir(d));)
-		if (sscanf(e->d_name, "step-%lld", &step) == 1 && step >= 0)
+	for (struct dirent *e; d && rc == 0 && (e = readdir(d));) {
+		const int64_t step = dt_step_of(e->d_name);
+
+		if (step >= 0)
 			rc = sup_mirror_list_set(ret, step, false);
+	}
 	if (d)
 		closedir(d);
 	return rc;

@@ -2,6 +2,7 @@
 #include "supervise/mirror.h"
 
 #include "base/progress.h"
+#include "base/step_name.h"
 #include "base/tmpfile.h"
 
 #include <errno.h>
@@ -38,10 +39,9 @@ static int to_the_end(struct sup *s, int rc)
 }
 
 /* The name in the file "latest" of a folder: 1, or 0: there is none. -EINVAL: it is no checkpoint's. */
-static int read_name(const char *folder, char name[32])
+static int read_name(const char *folder, char name[DT_STEP_NAME])
 {
-	char path[PATH_MAX], again[32];
-	long long step;
+	char path[PATH_MAX];
 	FILE *f;
 	int rc;
 
@@ -49,10 +49,8 @@ static int read_name(const char *folder, char name[32])
 	f = fopen(path, "re");
 	if (!f)
 		return errno == ENOENT ? 0 : -errno;
-	rc = fscanf(f, "step-%lld", &step) == 1 && step >= 0 ? 1 : -EINVAL;
+	rc = fscanf(f, "%31s", name) == 1 && dt_step_of(name) >= 0 ? 1 : -EINVAL;
 	fclose(f);
-	sup_mirror_step_name(again, rc == 1 ? step : 0);
-	snprintf(name, 32, "%s", again);
 	return rc;
 }
 
@@ -74,7 +72,7 @@ static int move_in(struct sup *s, const char *back, const char *name)
 
 static int fetch(struct sup *s, struct dt_err *err)
 {
-	char latest[PATH_MAX], back[PATH_MAX], name[32];
+	char latest[PATH_MAX], back[PATH_MAX], name[DT_STEP_NAME];
 	int rc = sup_mirror_place(s, "name", "latest", latest, sizeof(latest));
 
 	if (rc == 0)

@@ -2,6 +2,7 @@
 #include "train/spike.h"
 #include "train/trainer.h"
 
+#include "base/step_name.h"
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
 
@@ -12,45 +13,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The largest step <= most that is whole; -1: none. */
-static int64_t look(const char *root, int64_t most)
-{
-	DIR *d = opendir(root);
-	int64_t best = -1;
-	char path[PATH_MAX];
-
-	for (struct dirent *e; d && (e = readdir(d));) {
-		long long step;
-		struct dt_ckpt *ck;
-		int end = 0;
-
-		if (sscanf(e->d_name, "step-%lld%n", &step, &end) != 1 || e->d_name[end] || step > most ||
-		    step <= best)
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
-		if (dt_ckpt_open(path, &ck, NULL) < 0)
-			continue;
-		dt_ckpt_close(ck);
-		best = step;
-	}
-	if (d)
-		closedir(d);
-	return best;
-}
-
 static int remove_after(const char *root, int64_t keep, struct dt_err *err)
 {
 	DIR *d = opendir(root);
-	char path[PATH_MAX], name[32];
+	char path[PATH_MAX], name[DT_STEP_NAME];
 	int rc;
 
 	snprintf(path, sizeof(path), "%s/latest", root);
-	snprintf(name, sizeof(name), "step-%08lld", (long long)keep);
+	dt_step_name(name, keep);
 	rc = dt_symlink_replace(name, path, err);
 	for (struct dirent *e; d && rc == 0 && (e = readdir(d));) {
-		long long step;
-
-		if (sscanf(e->d_name, "step-%lld", &step) != 1 || step <= keep)
+		if (dt_step_of(e->d_name) <= keep)
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
 		rc = dt_remove_tree(path, err);
@@ -64,13 +37,13 @@ int rollback(struct trainer *t, int64_t back, struct dt_err *err)
 {
 	const char *root = t->run.save.dir;
 	int64_t spiked = t->loop.step + 1, to = t->loop.cursor + t->run.global_batch, step = -1, from, times;
-	char path[PATH_MAX];
+	char path[PATH_MAX], name[DT_STEP_NAME];
 	int rc = trainer_drain(t, true, err);
 
 	if (rc < 0)
 		return rc;
 	if (t->info.rank == 0 && root)
-		step = look(root, spiked - back);
+		step = dt_ckpt_newest(root, spiked - back);
 	rc = dt_broadcast(dt_mesh_comm(&t->mesh, DT_ON_ALL), &step, 1, DT_I64, 0, "checkpoint to go back to",
 			  err);
 	if (rc < 0)
@@ -85,7 +58,8 @@ int rollback(struct trainer *t, int64_t back, struct dt_err *err)
 				  "step %lld: a spike again, after going back to step %lld three times",
 				  (long long)spiked, (long long)step);
 	}
-	snprintf(path, sizeof(path), "%s/step-%08lld", root, (long long)step);
+	dt_step_name(name, step);
+	snprintf(path, sizeof(path), "%s/%s", root, name);
 	rc = trainer_restore(t, path, err);
 	if (rc < 0)
 		return rc;

@@ -553,6 +553,14 @@ on_terminal() {
     rm -r spiky/step-000000[3-5]0 spiky/latest
     "${spiky[@]:0:${#spiky[@]}-2}" --on-spike rollback:15 --resume auto --metrics m.jsonl 2>err
     dt-shard-ckpt diff kept spiky/step-00000060
+    # a checkpoint that has lost a shard is passed over; a folder of another's stays
+    rm -r spiky/step-000000[456]0 spiky/latest
+    mkdir spiky/step-00000050-best
+    "${spiky[@]:0:${#spiky[@]}-2}" --on-spike skip --resume auto --steps 40 --save-every 10 >/dev/null 2>err
+    rm spiky/step-00000030/shard-00001.h5
+    "${spiky[@]}" --on-spike rollback:15 --save-every 10 --resume auto --metrics n.jsonl 2>err
+    [ "$(jq -c 'select(.event == "rollback") | [.step, .from_step]' n.jsonl)" = '[20,50]' ]
+    [ -d spiky/step-00000050-best ]
     run -3 "${spiky[@]}" --on-spike stop --overwrite
     [[ $output == *"stopped by --on-spike stop"* ]]
     run -2 dt-train --model gpt2-tiny --data d.h5 --save x --on-spike rollback

@@ -438,6 +438,10 @@ static void keeps_the_newest(void **state)
 	assert_int_equal(save(sub("keep"), 4, &w, 1, 2, false, 2, &err), 0);
 	assert_true(there("keep/step-00000002"));
 	assert_true(there("keep/step-00000003"));
+	assert_int_equal(dt_ckpt_newest(sub("keep"), 9), 4);
+	assert_int_equal(dt_ckpt_newest(sub("keep"), 3), 2);
+	assert_int_equal(dt_ckpt_newest(sub("keep"), 1), -1);
+	assert_int_equal(dt_ckpt_newest(sub("nowhere"), 9), -1);
 	/* going back to an earlier step never removes what it has just written */
 	assert_int_equal(save(sub("keep"), 1, &w, 1, 2, false, 1, &err), 0);
 	assert_true(there("keep/step-00000001"));

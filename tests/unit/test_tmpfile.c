@@ -1,5 +1,10 @@
-/* base/tmpfile.h: a reader sees the old file or the whole new one, whatever happens to the writer. */
+/*
+ * base/tmpfile.h: a reader sees the old file or the whole new one, whatever happens to the writer. And
+ * base/step_name.h.
+ */
 #include "base/tmpfile.h"
+
+#include "base/step_name.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -332,6 +337,31 @@ static void close_stdout(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
+static void names_of_steps(void **state)
+{
+	static const char *const others[] = {
+		"step-",
+		"step-1",
+		"step-00000001.tmp",
+		"step-00000001-best",
+		"step-000000001",
+		"step--0000001",
+		"step-+0000001",
+		"step- 0000001",
+		"Step-00000001",
+		"step-99999999999999999999",
+	};
+	static const int64_t steps[] = {0, 1, 99999999, 100000000, INT64_MAX};
+	char name[DT_STEP_NAME];
+
+	for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+		dt_step_name(name, steps[i]);
+		assert_int_equal(dt_step_of(name), steps[i]);
+	}
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		assert_int_equal(dt_step_of(others[i]), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -347,6 +377,7 @@ int main(void)
 		T(impossible_places),
 		T(folders),
 		cmocka_unit_test(close_stdout),
+		cmocka_unit_test(names_of_steps),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
