@@ -6,6 +6,7 @@
 #include "ckpt/source.h"
 #include "model/gguf.h"
 #include "model/names.h"
+#include "model/safetensors.h"
 
 #define SRC_TEXT_MAX ((size_t)64 << 20) /* tokenizer.json, chat template */
 
@@ -16,7 +17,7 @@ struct src_stored {			   /* a tensor of a file */
 	enum dt_format format;
 	int format_known; /* 0: data is not to be read */
 	int ndim;
-	int64_t shape[4];
+	int64_t shape[DT_SAFETENSORS_DIMS];
 	const uint8_t *data;
 	bool used;
 };

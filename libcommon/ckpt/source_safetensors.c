@@ -60,7 +60,7 @@ static int add_file(struct dt_source *s, const char *path, const char *file, con
 					"'%s' holds tensor '%.100s', which the index does not say", path,
 					t->name);
 		found++;
-		for (int k = 0; k < t->ndim && k < 4; k++)
+		for (int k = 0; k < t->ndim; k++)
 			d.shape[k] = t->shape[k];
 		if ((size_t)snprintf(d.name, sizeof(d.name), "%s", bare_name(t->name)) >= sizeof(d.name))
 			rc = dt_err_set(err, -EBADMSG, "'%s': a tensor's name is too long", path);

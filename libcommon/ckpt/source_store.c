@@ -76,7 +76,7 @@ static int find_stored(struct dt_source *s, const struct dt_param *p, const stru
 		       const struct src_stored **ret, struct dt_err *err)
 {
 	struct src_stored *t = src_find(s, at->name);
-	char want_text[96], have_text[96];
+	char want_text[96], have_text[200];
 	int64_t want[4] = {at->stack	    ? at->stack
 			   : at->transposed ? p->shape[1]
 					    : at->rows,

@@ -73,6 +73,9 @@ static int open_shard(struct dt_dataset *d, struct dt_dataset_shard *s, hid_t f,
 	if (expect >= 0 && crc != s->crc)
 		return dt_err_set(err, -EBADMSG, "'%s' belongs to another dataset than '%s'", s->path,
 				  d->path);
+	if (d->token_bytes && d->token_bytes != (int)bytes)
+		return dt_err_set(err, -EBADMSG, "'%s': tokens of %zu bytes, but %d in the shards before it",
+				  s->path, bytes, d->token_bytes);
 	s->crc = (uint32_t)crc;
 	rc = open_bytes(d, s, bytes, err);
 	if (rc < 0)

@@ -10,12 +10,14 @@
 
 #include <stddef.h>
 
+enum { DT_SAFETENSORS_DIMS = 8 }; /* sizes of a shape, at most */
+
 struct dt_safetensor {
 	const char *name;
 	const char *dtype; /* "BF16" */
 	int format;	   /* enum dt_format; -1: none of those we compute with */
 	int ndim;	   /* 0: a scalar */
-	int64_t shape[8];
+	int64_t shape[DT_SAFETENSORS_DIMS];
 	uint64_t at, bytes; /* from the start of the file */
 };
 

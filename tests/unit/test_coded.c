@@ -253,6 +253,28 @@ static int make_dir(void **state)
 	return mkdtemp(dir) ? 0 : -1;
 }
 
+/* A tensor may have as many sizes as the format allows; all of them are compared and said. */
+static void eight_sizes(void **state)
+{
+	static const char head[] = "{\"model.embed_tokens.weight\": {\"dtype\": \"F32\", "
+				   "\"shape\": [16, 8, 1, 1, 1, 1, 1, 1], \"data_offsets\": [0, 512]}}";
+	static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 8, "
+				     "\"intermediate_size\": 16, \"num_hidden_layers\": 1, "
+				     "\"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
+				     "\"vocab_size\": 16, \"max_position_embeddings\": 32, "
+				     "\"rms_norm_eps\": 1e-05, \"tie_word_embeddings\": true, "
+				     "\"hidden_act\": \"silu\"}";
+	uint8_t file[8 + sizeof(head) - 1 + 512] = {sizeof(head) - 1};
+	struct folder f = {.file = file, .n = sizeof(file)};
+	struct dt_err err = {0};
+	struct dt_source *s;
+
+	memcpy(file + 8, head, sizeof(head) - 1);
+	strcpy(f.config, config);
+	assert_int_equal(open_folder(&f, &s, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "is [16, 8, 1, 1, 1, 1, 1, 1], not [16, 8] as the model says"));
+}
+
 static int remove_dir(void **state)
 {
 	unlink("config.json");
@@ -263,10 +285,9 @@ static int remove_dir(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(read_as_the_peers_do),
-		cmocka_unit_test(versions),
-		cmocka_unit_test(damage_is_named),
-		cmocka_unit_test(groups_outside),
+		cmocka_unit_test(read_as_the_peers_do), cmocka_unit_test(versions),
+		cmocka_unit_test(damage_is_named),	cmocka_unit_test(groups_outside),
+		cmocka_unit_test(eight_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -356,8 +356,30 @@ static void test_documents_apart(void **state)
 	dt_dataset_close(d);
 }
 
+/* The tokens of a shard become as many of four bytes. */
+static void widen(const char *path)
+{
+	hid_t f = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT), old = H5Dopen2(f, "tokens", H5P_DEFAULT);
+	hid_t space = H5Dget_space(old), wide;
+	const hssize_t n = H5Sget_simple_extent_npoints(space);
+	int32_t *v = calloc((size_t)n, sizeof(*v));
+
+	assert_true(v && H5Dread(old, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0);
+	H5Dclose(old);
+	H5Ldelete(f, "tokens", H5P_DEFAULT);
+	wide = H5Dcreate2(f, "tokens", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+	assert_true(H5Dwrite(wide, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0);
+	H5Dclose(wide);
+	H5Sclose(space);
+	H5Fclose(f);
+	free(v);
+}
+
 static void test_shards_are_checked(void **state)
 {
+	make(at("D.h5"), 5000, 0, 2);
+	widen(at("D-00001-of-00002.h5"));
+	refuse(at("D.h5"), "tokens of 4 bytes, but 2 in the shards before it");
 	make(at("D.h5"), 5000, 0, 2);
 	make(at("E.h5"), 5002, 0, 2);
 	assert_int_equal(rename(at("E-00001-of-00002.h5"), at("D-00001-of-00002.h5")), 0);
