@@ -222,7 +222,7 @@ int dt_exec_run_segment(struct dt_exec *x, const struct dt_flight *f, int i, con
  */
 int dt_exec_zero_grads(struct dt_exec *x, int first, int n, struct dt_err *err);
 
-/* To the gradients of how many of its parameters, the first ones, a node adds, or which it sets. */
+/* The number of leading parameters of a node whose gradients it writes, by addition or by overwriting. */
 int dt_exec_gradients(const struct dt_node *n);
 
 /* Local number of the unit of a layer, as dt_param.layer; -1. */

@@ -43,7 +43,7 @@ int dt_walk_unit(struct dt_walk *w, int unit, bool keep, dt_walk_fn *seen, void 
 
 /* The program that is walked: nodes of unit `unit` are steps [*first, *end) of it; params are local. */
 const struct dt_prog *dt_walk_program(const struct dt_walk *w, int unit, int *first, int *end);
-/* The number in the config's table of a local parameter; -1 of -1. */
+/* Maps a parameter of this rank to its index in the model's parameter table; -1 to -1. */
 int dt_walk_param(const struct dt_walk *w, int local);
 
 #endif

@@ -50,14 +50,17 @@ struct clocks_turn {
 	int64_t rank, done; /* the slowest, and steps that it has given */
 };
 struct clocks_turn clocks_turn(struct clocks *c, int ranks, int64_t own, int64_t ahead);
-/* The n-th time that it is not yet: other processes need the processor for what is waited for. */
+/* Backs off before the n-th retry: yields first, sleeps later, so that the rank waited for can run. */
 void clocks_wait(int n);
 /* The stretch ends with what is begun: a multiple of `of`, which is more than 0. */
 void clocks_end(struct clocks *c, int64_t of);
 int64_t clocks_slowest(struct clocks *c, int ranks);
 /* One gradient is given: what it adds to a line. Gradients given so far. */
 int64_t clocks_say(struct clocks *c, int64_t line, const struct clocks_line *l);
-/* What was said of a line since it was last read, unless so many gradients or more are given: false. */
+/*
+ * Takes the sums added to a line since the last call. Returns false, and takes nothing, once `before` or more
+ * gradients have been given.
+ */
 bool clocks_read(struct clocks *c, int64_t line, int64_t before, struct clocks_line *ret);
 
 #endif

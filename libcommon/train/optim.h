@@ -26,7 +26,7 @@ struct dt_tensor optim_state(const struct trainer *t, int k, int i);
 bool optim_overflowed(struct trainer *t);
 /* The norm of the gradient, unscaled. */
 int optim_norm(struct trainer *t, double *ret, struct dt_err *err);
-/* Clips by that norm, and takes the step: of this rank's share, and of its copy of the rank before. */
+/* Clips by that norm and updates this rank's shard, and with --peer-copy its copy of the previous rank's. */
 int optim_step(struct trainer *t, double lr, double norm, struct dt_err *err);
 /* Adds elements [first, first + n) of local parameter i's unit to l, or updates them. */
 typedef int optim_update_fn(struct trainer *t, int i, struct optim_list *l, int64_t first, int64_t n,

@@ -36,11 +36,11 @@ float *servers_grads_at(const struct trainer *t, int u, int64_t first);
 void *servers_weights_at(const struct trainer *t, int u, int64_t first);
 /* What computes with the memory of servers. */
 struct dt_dev *servers_dev(const struct trainer *t);
-/* Of a card: the gradients that it has computed are where servers_grads_at says. */
+/* With a CUDA device: copies the gradients that it has computed to where servers_grads_at says. */
 int servers_bring(struct trainer *t, struct dt_err *err);
-/* Of a card, for --delay-compensation: the weights that it has are where servers_weights_at says. */
+/* With a CUDA device and --delay-compensation: copies its weights to where servers_weights_at says. */
 int servers_remember(struct trainer *t, struct dt_err *err);
-/* Of a card: weights of server k's share from there to the card. */
+/* With a CUDA device: copies server k's share of the weights from there to the device. */
 int servers_show(struct trainer *t, int k, struct dt_err *err);
 
 /* The elements of unit u in the share of server k: *ret_first in the unit, *ret_at in what the server has. */
