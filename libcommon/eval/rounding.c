@@ -33,9 +33,9 @@ static int read_text(struct dt_rounding_work *w)
 	if (rc < 0)
 		return rc;
 	w->len = w->r->seq ? w->r->seq : c->max_seq < DT_ROUNDING_SEQ ? c->max_seq : DT_ROUNDING_SEQ;
-	if (w->len > c->max_seq)
+	if (w->len > dt_config_positions(c))
 		return dt_err_set(w->err, -EINVAL, "windows of %lld tokens: the model was made for %lld",
-				  (long long)w->len, (long long)c->max_seq);
+				  (long long)w->len, (long long)dt_config_positions(c));
 	w->nseq = ((int64_t)count < most ? (int64_t)count : most) / w->len;
 	if (w->nseq < 1)
 		return dt_err_set(w->err, -EINVAL, "'%s' has %zu tokens, fewer than one window of %lld",

@@ -104,9 +104,9 @@ static int check(const struct dt_infer_params *p, const struct dt_config *c, con
 	if (p->disk_memory && !p->disk_dir && dt_dev_is_host(dev))
 		return dt_err_set(err, -EINVAL,
 				  "what memory does not hold of the weights wants a folder: --weights-disk");
-	if (p->max_len > c->max_seq)
+	if (p->max_len > dt_config_positions(c))
 		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
-				  p->max_len, (long long)c->max_seq);
+				  p->max_len, (long long)dt_config_positions(c));
 	if (p->cache != p->dtype && p->cache != DT_F32 && p->cache != DT_I8)
 		return dt_err_set(err, -ENOTSUP, "a cache of %s does not go with activations of %s",
 				  dt_dtype_name(p->cache), dt_dtype_name(p->dtype));

@@ -147,9 +147,9 @@ static double table_bytes(const struct accounted *a, const struct dt_local_dims 
 		if (dt_activation_saved(&act[i], s->recompute, number) == kept)
 			sum += (double)act[i].per_token * dt_dtype_size(act[i].dtype) * share;
 	}
-	/* Attention that keeps its scores: before and after the softmax. */
 	if (a->x->scores && kept == (s->recompute.mode == DT_RECOMPUTE_NONE))
-		sum += 2 * (double)d->heads * (double)s->seq * dt_dtype_size(s->compute);
+		sum += (double)d->heads * (double)s->seq *
+		       dt_score_bytes(s->config, (double)dt_dtype_size(s->compute));
 	return sum;
 }
 

@@ -34,6 +34,11 @@ double dt_megatron_activation_bytes(double h, double a, double s, double b, int 
 	return 2 * s * b * h / (seq_parallel ? t : 1);
 }
 
+double dt_score_bytes(const struct dt_config *c, double size)
+{
+	return c->pos == DT_POS_LEARNED ? 2 * size + 1 : size;
+}
+
 double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double s, double b, int tp,
 			       bool seq_parallel, bool flash, enum dt_recompute recompute)
 {
@@ -47,7 +52,7 @@ double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double 
 	/* q, k, v, the input of the output projection; the MLP between its matmuls. */
 	double cut = 2 * (a + kv) * (double)c->head_dim + 2 * (kv + a) * (double)dt_value_dim(c) +
 		     (c->gated ? 6 : 4) * f;
-	double scores = (flash ? 4 * a : (dropout ? 5 : 4) * a * s) / t;
+	double scores = (flash ? 4 * a : dt_score_bytes(c, 2) * a * s) / t;
 
 	if (recompute == DT_RECOMPUTE_FULL)
 		return 2 * s * b * h / (seq_parallel ? t : 1);

@@ -49,6 +49,12 @@ double dt_megatron_activation_bytes(double hidden, double heads, double seq, dou
 double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double seq, double batch, int tp,
 			       bool seq_parallel, bool flash, enum dt_recompute recompute);
 
+/*
+ * Bytes of each score that attention keeps, in numbers of `size` bytes: the result of the softmax; with
+ * dropout, which models of learned positions have, also its mask of a byte and what it leaves.
+ */
+double dt_score_bytes(const struct dt_config *c, double size);
+
 /* Sizes a rank computes a layer with, cut over tp; ffn: of experts, those that a token goes through. */
 struct dt_local_dims {
 	int64_t heads, kv_heads, ffn, vocab;

@@ -87,6 +87,11 @@ static int scale_rate(struct dt_run *r, struct dt_err *err)
 	r->lr.scale = 1;
 	if (!s)
 		return 0;
+	if (dt_objective_rule(r->objective.kind)->rewards)
+		return dt_err_set(err, -EINVAL,
+				  "--scale-lr goes by the batch, which objective %s has none of: its steps "
+				  "are of the answers there are",
+				  dt_objective_rule(r->objective.kind)->name);
 	if ((!root && strncmp(s, "linear:", 7)) ||
 	    dt_parse_int(strchr(s, ':') + 1, 1, 1 << 30, &of, NULL) < 0)
 		return dt_err_set(err, -EINVAL,

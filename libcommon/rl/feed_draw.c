@@ -83,9 +83,9 @@ int feed_draw_open(struct feed *f, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot draw answers");
 	if ((rc = dt_config_servable(f->site.config, err)) < 0)
 		return rc;
-	if (r->seq > f->site.config->max_seq)
+	if (r->seq > dt_config_positions(f->site.config))
 		return dt_err_set(err, -EINVAL, "--seq %lld is more than the model's %lld positions",
-				  (long long)r->seq, (long long)f->site.config->max_seq);
+				  (long long)r->seq, (long long)dt_config_positions(f->site.config));
 	if ((rc = dt_rl_task_parse(f->o.task, &f->task, err)) < 0 || (rc = open_server(f, err)) < 0)
 		return rc;
 	s->nahead = 1 + (f->o.stale > 1 ? f->o.stale : 1);

@@ -171,7 +171,7 @@ static void count_ratio(struct dt_ratio_stats *s, double x, double logp)
 	s->low = fmin(s->low, exp(x));
 	s->high = fmax(s->high, exp(x));
 	s->nll -= logp;
-	s->kl += expm1(-x) + x;
+	s->kl += expm1(x) - x;
 }
 
 /* -min(r A, clip(r) A); whether the first of them is it, and has a gradient. */

@@ -84,10 +84,11 @@ void dt_policy_whiten(double *advantage, int64_t n);
 
 /* Of the targets of a step. */
 struct dt_ratio_stats {
-	double tokens, ratio, clipped, nll, kl; /* sums; kl: of k3 with the ratio sampler over policy, >= 0 */
-	double reference; /* sum of the estimates of the divergence from the reference */
-	double value;	  /* sum of squared errors of values */
-	double low, high; /* smallest and largest ratio */
+	double tokens, ratio, clipped, nll; /* sums */
+	double kl;			    /* likewise, k3 of policy over sampler: KL(sampler || policy) */
+	double reference;		    /* sum of the estimates of the divergence from the reference */
+	double value;			    /* sum of squared errors of values */
+	double low, high;		    /* smallest and largest ratio */
 };
 #define DT_RATIO_STATS ((struct dt_ratio_stats){.low = INFINITY, .high = -INFINITY})
 

@@ -92,7 +92,7 @@ int experts_begin(struct trainer *t, struct dt_err *err)
 		return dt_err_sys(err, rc, "cannot count the choices of experts");
 	memset(m->seen, 0, n * sizeof(*m->seen));
 	m->exposed_s = 0;
-	m->scale = t->optim.loss_scale / ((double)t->run.global_batch * (double)t->run.seq);
+	m->scale = t->optim.loss_scale / ((double)source_rows_computed(t) * (double)t->run.seq);
 	if (!t->experts.sum) {
 		t->experts.sum = calloc(n + 3, sizeof(*t->experts.sum));
 		if (!t->experts.sum)
@@ -167,7 +167,7 @@ void experts_metrics(const struct trainer *t, json_t *line)
 {
 	int64_t experts = t->config.experts, layers = 0;
 	double *sum = t->experts.sum, all = 0, entropy = 0, largest = 0,
-	       tokens = (double)t->run.global_batch * (double)t->run.seq;
+	       tokens = (double)source_rows_computed(t) * (double)t->run.seq;
 	json_t *counts, *of_layer;
 
 	if (!numel(t) || !sum)

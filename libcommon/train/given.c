@@ -93,12 +93,12 @@ void given_next(struct trainer *t, const struct dt_flight *f, int64_t n)
 
 	for (int64_t b = 0; b < t->run.microbatch; b++)
 		for (int64_t p = 0; p < seq; p++) {
-			const int64_t to = b * seq + p, from = (n + b) * seq + p;
-			const bool real = n + b < now->rows;
+			const bool any = now->rows > 0, real = n + b < now->rows;
+			const int64_t to = b * seq + p, from = (any ? (n + b) % now->rows : 0) * seq + p;
 
-			f->host_ids[to] = real ? now->ids[from] : 0;
+			f->host_ids[to] = any ? now->ids[from] : 0;
 			f->host_targets[to] = real ? now->targets[from] : -1;
-			f->host_first[to] = real ? now->first[from] : 0;
+			f->host_first[to] = any ? now->first[from] : 0;
 			f->host_pos[to] = (int32_t)p - f->host_first[to];
 		}
 }

@@ -90,7 +90,10 @@ int given_open(struct trainer *t, struct dt_err *err);
 int given_start(struct trainer *t, struct dt_err *err);
 void given_close(struct trainer *t);
 int given_begin(struct trainer *t, struct dt_err *err);
-/* Rows n .. of the step into f. */
+/*
+ * Rows n .. of the step into f. Behind the last row the first ones come again, without targets: experts are
+ * not judged by rows of padding.
+ */
 void given_next(struct trainer *t, const struct dt_flight *f, int64_t n);
 
 #endif

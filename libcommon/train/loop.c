@@ -169,7 +169,7 @@ static void tell_noise(const struct trainer *t)
 		dt_log_msg(&t->root_log,
 			   "gradient noise scale: %.4g samples, the batch is %lld; batches far above it take "
 			   "little fewer steps, far below it little less data (McCandlish et al. 2018)",
-			   noise_scale(&t->noise), (long long)t->run.global_batch);
+			   noise_scale(&t->noise), (long long)source_samples_of_step(t));
 }
 
 static void alive(struct trainer *t)

@@ -131,8 +131,7 @@ static double step_count(const struct trainer *t)
 
 static double step_tokens(const struct trainer *t)
 {
-	return t->source.given.g ? (double)t->source.given.now.tokens
-				 : (double)t->run.global_batch * (double)t->run.seq * step_count(t);
+	return source_tokens_of_step(t) * step_count(t);
 }
 
 /* What every line has. NULL: out of memory. */
@@ -371,10 +370,7 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 
 double metrics_flops(const struct trainer *t)
 {
-	if (trainer_images(t)) /* microbatches are not all full */
-		return t->report.sample_flops * (double)t->run.global_batch;
-	return t->report.sample_flops * (double)t->run.accumulation *
-	       (double)(t->run.microbatch * t->run.layout.dp);
+	return t->report.sample_flops * (double)source_samples_of_step(t); /* microbatches are not all full */
 }
 
 int metrics_measure(struct trainer *t, struct dt_err *err)

@@ -34,7 +34,7 @@ static int columns(FILE *f)
 static int compose(const struct trainer *t, double step_s, char *buf, size_t n)
 {
 	const struct progress *p = &t->report.progress;
-	double tokens = (double)t->run.global_batch * (double)t->run.seq, mfu = 0;
+	double tokens = source_tokens_of_step(t), mfu = 0;
 	char rate[32], left[32];
 	int k = snprintf(buf, n, "step %lld/%lld  loss %.4g", (long long)t->loop.step,
 			 (long long)trainer_end(t), p->loss);

@@ -20,6 +20,23 @@ int64_t source_microbatches(const struct trainer *t)
 				 : t->run.accumulation;
 }
 
+int64_t source_samples_of_step(const struct trainer *t)
+{
+	return t->source.given.g ? t->source.given.now.rows : t->run.global_batch;
+}
+
+int64_t source_rows_computed(const struct trainer *t)
+{
+	return t->source.given.g ? t->source.given.rounds * t->run.microbatch * t->run.layout.dp
+				 : t->run.global_batch;
+}
+
+double source_tokens_of_step(const struct trainer *t)
+{
+	return t->source.given.g ? (double)t->source.given.now.tokens
+				 : (double)t->run.global_batch * (double)t->run.seq;
+}
+
 bool source_evaluates(const struct trainer *t)
 {
 	return t->source.eval || t->source.images.eval;

@@ -31,6 +31,12 @@ struct source {
 
 /* Microbatches of the step under way on each rank. */
 int64_t source_microbatches(const struct trainer *t);
+/* Samples of the step under way: a batch, or the rows that were given. */
+int64_t source_samples_of_step(const struct trainer *t);
+/* The same with the rows that fill its last microbatches up. */
+int64_t source_rows_computed(const struct trainer *t);
+/* Tokens of the step under way that are counted. */
+double source_tokens_of_step(const struct trainer *t);
 /* Before the run is settled: what the data decides of the model. */
 int source_describe(struct trainer *t, struct dt_err *err);
 int source_open(struct trainer *t, struct dt_err *err);

@@ -200,7 +200,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	if (rc == 0)
 		rc = optim_norm(t, &ret->grad_norm, err);
 	if (rc == 0 && t->run.noise_scale)
-		noise_add(&t->noise, (double)t->run.global_batch, t->run.layout.dp,
+		noise_add(&t->noise, (double)source_samples_of_step(t), t->run.layout.dp,
 			  v.own / (t->optim.loss_scale * t->optim.loss_scale),
 			  ret->grad_norm * ret->grad_norm);
 	return rc < 0 ? rc : spiked(t, ret, err);

@@ -169,6 +169,17 @@ verify() { # model layouts options...
         jq -en --slurpfile a hf.jsonl --slurpfile b alone.jsonl '($a | map(.loss // empty) | last) as $x |
             ($b | map(.loss // empty) | last) as $y | ($x - $y) | fabs < 1e-6'
     done
+    # evaluated at that length: the window's loss is the trainer's (dynamic scaling goes by the length, 95 and 96)
+    head -c 96 text.txt >one.txt
+    dt-dataset build --tokenizer byte --out one.h5 one.txt
+    for kind in "${some[@]}"; do
+        dt-train --model "s-$kind/step-00000002" --data one.h5 --seq 95 --microbatch 1 --steps 1 --precision fp32 --no-mfu \
+            --threads 1 --metrics one.jsonl
+        dt-eval ppl --text one.txt --seq 96 --precision fp32 --threads 1 --json "s-$kind" >ppl.json
+        jq -en --slurpfile a one.jsonl --slurpfile b ppl.json '($a | map(.loss // empty) | last) - $b[0].nll | fabs < 1e-5'
+    done
+    run -1 dt-eval ppl --text one.txt --seq 200 --precision fp32 --threads 1 "s-${some[0]}"
+    [[ "$output" == *"was made for 128 tokens"* ]]
     run -2 dt-train --model s-yarn/step-00000002 --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --rope-scaling linear:2
     [[ "$output" == *"scaled already (yarn:2)"* ]]
     run -2 dt-train --model gpt2.json --data d.h5 --seq 24 --steps 1 "${run_of[@]}" --rope-scaling yarn:2

@@ -77,12 +77,36 @@ refused() { # status, what stderr says, arguments
         ($a[$i].nll - $b[$i].nll | fabs < 1e-4) and ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-2 * $a[$i].grad_norm))'
 }
 
+@test "a mixture's losses, rate of work and noise are of the answers, not of microbatches or --global-batch" {
+    jq -n '{model_type: "mixtral", vocab_size: 257, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 128, num_local_experts: 4,
+        num_experts_per_tok: 2}' >mix.json
+    dt-train --model mix.json --data d.h5 --seq 64 --microbatch 8 --steps 2 --threads 1 --no-mfu --save mix >/dev/null
+    dt-rollout sample mix --task count:3 --count 3 --group 4 --max-tokens 6 --threads 1 --precision fp32 >mix.jsonl
+    on=(--model mix --rollouts mix.jsonl --objective rloo --seq 32 --prompts 3 --precision fp32 --threads 1 --steps 1
+        --router-z-loss 1e-2 --balance-loss 1)
+    for more in "--microbatch 1" "--microbatch 2" "--microbatch 12" "--microbatch 1 --global-batch 64"; do
+        dt-train "${on[@]}" --no-mfu $more
+    done >got.jsonl
+    jq -es 'length == 4 and .[0].balance_loss > 0.9 and ([.[1:][] as $x | .[0] |
+        (.grad_norm / $x.grad_norm - 1, .balance_loss / $x.balance_loss - 1, .z_loss / $x.z_loss - 1 | fabs)] | max < 1e-5)' got.jsonl
+    # microbatches that 12 answers do not fill
+    dt-train "${on[@]}" --no-mfu --microbatch 5 | jq -es --slurpfile a got.jsonl '.[0].balance_loss / $a[0].balance_loss - 1 |
+        fabs < 0.1'
+    for more in "" "--global-batch 64"; do
+        mpirun -np 2 dt-train "${on[@]}" --no-mfu --microbatch 1 --steps 2 --layout dp2 --noise-scale $more 2>log >/dev/null
+        grep -o 'noise scale: .*' log || true
+    done >noise
+    [ "$(sort -u noise | wc -l)" -le 1 ]
+    refused 2 "--scale-lr goes by the batch" --objective rloo --rollouts r.jsonl --scale-lr linear:8
+}
+
 @test "a reference: the weights that a run started from, on any layout, without adapters, and where a run goes on" {
     on=(--objective grpo --rollouts r.jsonl --precision fp32 --lr 2e-5 --schedule constant --beta 0.5)
     dt-train "${common[@]}" "${on[@]}" --steps 3 >one.jsonl
-    # who drew the answers is the reference: the two divergences are one
+    # who drew the answers is the reference: the two divergences are nearly one
     jq -es '.[0].kl_k3_reference < 1e-9 and .[2].kl_k3_reference > 1e-5 and
-        all(.[]; .kl_k3_sampler - .kl_k3_reference | fabs < 1e-5)' one.jsonl
+        all(.[]; .kl_k3_reference as $r | .kl_k3_sampler - $r | fabs < 1e-8 + 0.2 * $r)' one.jsonl
     dt-train "${common[@]}" "${on[@]}" --steps 3 --lora 4 | jq -es '.[0].kl_k3_reference < 1e-9 and .[2].kl_k3_reference > 1e-8'
     mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --steps 3 --layout dp2.z3 >z3.jsonl
     dt-train "${common[@]}" "${on[@]}" --steps 2 --save ref >part.jsonl

@@ -166,7 +166,7 @@ static void check_loss(const char *name, int kl, bool in_reward, struct dt_group
 	struct dt_policy p = *dt_policy_find(name);
 	struct dt_lesson lesson[GROUPS * SIZE];
 	struct dt_ratio_stats s = DT_RATIO_STATS;
-	double loss = 0, penalty[GROUPS * SIZE] = {0}, want;
+	double loss = 0, penalty[GROUPS * SIZE] = {0}, want, kl_sampler = 0;
 	float ref[MOST], lp[MOST], w[MOST];
 
 	p.kl = (enum dt_kl)(kl - 1);
@@ -186,6 +186,7 @@ static void check_loss(const char *name, int kl, bool in_reward, struct dt_group
 
 		for (int t = 0; t < a->n; t++) {
 			lp[t] = (float)logpi(a, i, k, t);
+			kl_sampler += estimate("k3", (double)lp[t] - (double)a->logprob[t]);
 			ref[t] = (float)logref(a, i, k, t);
 		}
 		loss += dt_policy_loss(&p, &lesson[at], a->n, lp, a->logprob, kl ? ref : NULL, w, &s);
@@ -204,6 +205,7 @@ static void check_loss(const char *name, int kl, bool in_reward, struct dt_group
 	if (fabs(loss - want) > 1e-6)
 		fail_msg("%s, %s: loss %.9g, want %.9g", name, estimators[kl], loss, want);
 	assert_true(s.low < 0.8 && s.high > 1.2 && s.kl > 0);
+	assert_float_equal(s.kl, kl_sampler, 1e-9);
 }
 
 static void test_losses(void **state)

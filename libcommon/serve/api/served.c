@@ -303,10 +303,10 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 	if (rc < 0)
 		return rc;
 	*len = p->len ? p->len : c->max_seq;
-	if (*len > c->max_seq)
+	if (*len > dt_config_positions(c))
 		return dt_err_set(err, -EINVAL,
 				  "--max-model-len %lld is more than the model's %lld positions",
-				  (long long)*len, (long long)c->max_seq);
+				  (long long)*len, (long long)dt_config_positions(c));
 	return open_device(s, p, err);
 }
 
