@@ -1,5 +1,6 @@
 #include "base/beat.h"
 
+#include "base/cond.h"
 #include "base/launch.h"
 
 #include <arpa/inet.h>
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { ADDRESSES = 8 };
@@ -22,7 +22,7 @@ static struct {
 	int fd, nto;
 	struct sockaddr_in to[ADDRESSES];
 	struct dt_beat beat;
-} s = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .fd = -1, .beat = {.start = 1}};
+} s = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .beat = {.start = 1}};
 
 /* Called with the lock. */
 static void send_one(void)
@@ -37,14 +37,8 @@ static void *sender(void *arg)
 {
 	pthread_mutex_lock(&s.lock);
 	while (!s.stop) {
-		struct timespec until;
-
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += (long)(DT_BEAT_EVERY_S * 1e9);
-		until.tv_sec += until.tv_nsec / 1000000000;
-		until.tv_nsec %= 1000000000;
 		send_one();
-		pthread_cond_timedwait(&s.wake, &s.lock, &until);
+		dt_cond_wait_s(&s.wake, &s.lock, DT_BEAT_EVERY_S);
 	}
 	pthread_mutex_unlock(&s.lock);
 	return NULL;
@@ -93,6 +87,7 @@ void dt_beat_open(int rank)
 	s.beat.job = job ? (uint32_t)strtoul(job, NULL, 10) : 0;
 	s.beat.saved = -1;
 	gethostname(s.beat.host, sizeof(s.beat.host) - 1);
+	dt_cond_init_monotonic(&s.wake);
 	sigfillset(&all); /* signals are for the program's own threads */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	s.running = pthread_create(&s.thread, NULL, sender, NULL) == 0;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fails on an include against the arrows of CONTRIBUTING.md.
+# Fails on an include against the arrows of CONTRIBUTING.md, and on a timed wait that may follow the wall clock.
 #   arrows.sh ROOT      the tree to look at
 set -u
 root=${1:?usage: arrows.sh ROOT}
@@ -20,6 +20,10 @@ BEGIN {
 function bad(why) {
 	printf "%s:%d: %s: %s\n", FILENAME, FNR, what, why
 	nbad++
+}
+/pthread_cond_(timed|clock)wait *\(/ && FILENAME != "libcommon/base/cond.c" {
+	what = "pthread_cond_timedwait"
+	bad("dt_cond_wait_s (base/cond.h) waits whatever becomes of the wall clock")
 }
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {
 	what = $0

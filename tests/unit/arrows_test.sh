@@ -65,4 +65,5 @@ planted kernels/cuda/a.cu '#include "base/err.h"'
 planted tools/a.c '#include "tools/b.c"'
 planted tools/a.c '#include "../tests/b.h"'
 planted tools/a.c '#include "nosuchrow/b.h"'
+planted libcommon/serve/engine/a.c 'pthread_cond_timedwait(&c, &mu, &t);'
 # SPDX-License-Identifier: Apache-2.0

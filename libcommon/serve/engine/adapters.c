@@ -1,6 +1,7 @@
 /* The table of adapters: names, versions, what clients may add. */
 #include "serve/engine/adapters.h"
 
+#include "base/cond.h"
 #include "base/progress.h"
 #include "data/tokenizer.h"
 #include "serve/engine/adapters_priv.h"
@@ -18,7 +19,6 @@
 int dt_adapters_open(struct dt_adapters **ret, const struct dt_adapters_params *p, struct dt_err *err)
 {
 	struct dt_adapters *a = calloc(1, sizeof(*a));
-	pthread_condattr_t attr;
 
 	if (!a)
 		return dt_err_sys(err, -ENOMEM, "cannot keep adapters");
@@ -27,10 +27,7 @@ int dt_adapters_open(struct dt_adapters **ret, const struct dt_adapters_params *
 	TAILQ_INIT(&a->queue);
 	pthread_mutex_init(&a->mu, NULL);
 	pthread_mutex_init(&a->reading, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&a->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	dt_cond_init_monotonic(&a->changed);
 	if (p->dir && !(a->dir = realpath(p->dir, NULL))) {
 		const int rc = -errno;
 

@@ -1,10 +1,10 @@
 /* Which adapters are in memory. */
+#include "base/cond.h"
 #include "base/progress.h"
 #include "serve/engine/adapters_priv.h"
 
 #include <errno.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LOOK_S	  0.2 /* seconds between looks at whether a waiting request was cancelled */
@@ -112,19 +112,13 @@ static void ask_to_leave(struct dt_adapters *a)
 static int wait_more(struct dt_served_adapter *s, double deadline, const atomic_bool *cancelled,
 		     struct dt_err *err)
 {
-	struct timespec t;
-
 	if (cancelled && atomic_load(cancelled))
 		return dt_err_set(err, -ECANCELED, "the request was cancelled");
 	if (deadline > 0 && dt_now() > deadline)
 		return dt_err_set(err, -ETIMEDOUT, "adapter '%s' did not get a place in memory in time",
 				  s->name);
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_nsec += (long)(LOOK_S * 1e9);
-	t.tv_sec += t.tv_nsec / 1000000000;
-	t.tv_nsec %= 1000000000;
 	s->waiters++;
-	pthread_cond_timedwait(&s->of->changed, &s->of->mu, &t);
+	dt_cond_wait_s(&s->of->changed, &s->of->mu, LOOK_S);
 	s->waiters--;
 	return 0;
 }

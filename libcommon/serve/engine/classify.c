@@ -1,5 +1,6 @@
 #include "serve/engine/classify.h"
 
+#include "base/cond.h"
 #include "base/progress.h"
 #include "nn/device.h"
 #include "serve/engine/classify_priv.h"
@@ -102,7 +103,7 @@ int dt_classify_open(struct dt_classify **ret, const struct dt_classify_params *
 		return dt_err_sys(err, -ENOMEM, "cannot serve '%s'", p->model);
 	c->p = *p;
 	pthread_mutex_init(&c->mu, NULL);
-	pthread_cond_init(&c->work, NULL);
+	dt_cond_init_monotonic(&c->work);
 	pthread_cond_init(&c->done, NULL);
 	TAILQ_INIT(&c->central);
 	if (p->world)

@@ -2,14 +2,13 @@
  * Who computes what: lanes, one a rank. A message to a rank is the number of images and then their pixels; it
  * answers with logits. A number of 0 is a sign of life, -1 the end.
  */
+#include "base/cond.h"
 #include "base/progress.h"
 #include "serve/engine/classify_priv.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { TAG_HEAD = 1, TAG_PIXELS, TAG_LOGITS };
@@ -290,17 +289,6 @@ static int turn(struct dt_classify *c, struct dt_err *err)
 	return moved;
 }
 
-static void sleep_until(struct dt_classify *c, double seconds)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	t.tv_nsec += (long)(fmod(seconds, 1) * 1e9);
-	t.tv_sec += (time_t)seconds + t.tv_nsec / 1000000000;
-	t.tv_nsec %= 1000000000;
-	pthread_cond_timedwait(&c->work, &c->mu, &t);
-}
-
 static void *speaker_main(void *arg)
 {
 	struct dt_classify *c = arg;
@@ -320,7 +308,7 @@ static void *speaker_main(void *arg)
 			dt_comm_poll(c->p.world, NULL);
 			pthread_mutex_lock(&c->mu);
 		} else {
-			sleep_until(c, c->p.beat_s / 2);
+			dt_cond_wait_s(&c->work, &c->mu, c->p.beat_s / 2);
 		}
 	}
 	if (rc < 0)

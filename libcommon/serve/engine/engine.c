@@ -1,3 +1,4 @@
+#include "base/cond.h"
 #include "base/progress.h"
 #include "serve/engine/priv.h"
 
@@ -170,19 +171,13 @@ static void wait_for_work(struct dt_engine *e)
 	const double beat = e->p.model.beat ? e->p.model.beat_s : 0;
 	const double most = e->beyond.held > 0 ? HELD_LOOK : beat;
 	struct dt_err err;
-	struct timespec t;
 	int rc;
 
 	if (most == 0 || g->failed) {
 		pthread_cond_wait(&g->work, &g->mu);
 		return;
 	}
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += (time_t)most;
-	t.tv_nsec += (long)((most - (double)(time_t)most) * 1e9);
-	t.tv_sec += t.tv_nsec / 1000000000;
-	t.tv_nsec %= 1000000000;
-	rc = pthread_cond_timedwait(&g->work, &g->mu, &t);
+	rc = dt_cond_wait_s(&g->work, &g->mu, most);
 	if (e->beyond.held > 0 ? beat == 0 || dt_now() - e->told < beat : rc == 0)
 		return;
 	pthread_mutex_unlock(&g->mu);

@@ -1,9 +1,10 @@
 #include "serve/engine/request.h"
 
+#include "base/cond.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 const char *dt_finish_name(enum dt_finish f)
 {
@@ -15,7 +16,6 @@ const char *dt_finish_name(enum dt_finish f)
 struct dt_call *dt_call_new(int n)
 {
 	struct dt_call *c = calloc(1, sizeof(*c));
-	pthread_condattr_t a;
 
 	if (!c)
 		return NULL;
@@ -25,10 +25,7 @@ struct dt_call *dt_call_new(int n)
 		return NULL;
 	}
 	pthread_mutex_init(&c->mu, NULL);
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->cond, &a);
-	pthread_condattr_destroy(&a);
+	dt_cond_init_monotonic(&c->cond);
 	atomic_init(&c->refs, 1);
 	atomic_init(&c->cancelled, false);
 	c->n = c->open = n;
@@ -97,17 +94,7 @@ void dt_call_cancel(struct dt_call *c)
 
 void dt_call_wait_locked(struct dt_call *c, double seconds)
 {
-	struct timespec t;
-	long ns = (long)((seconds - (double)(long)seconds) * 1e9);
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += (long)seconds;
-	t.tv_nsec += ns;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	pthread_cond_timedwait(&c->cond, &c->mu, &t);
+	dt_cond_wait_s(&c->cond, &c->mu, seconds);
 }
 
 void dt_call_wait_done(struct dt_call *c)

@@ -2,13 +2,13 @@
  * What the scheduler holds at this moment, for whoever looks on. Only the engine's thread knows, so it is
  * asked, and answers between two steps.
  */
+#include "base/cond.h"
 #include "base/progress.h"
 #include "serve/engine/priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static struct dt_slot slot_of(const struct dt_serve_req *r, double now)
 {
@@ -71,17 +71,15 @@ void dt_engine_show(struct dt_engine *e)
 bool dt_engine_slots(struct dt_engine *e, double seconds, struct dt_slots *ret)
 {
 	struct dt_engine_gate *g = &e->gate;
-	struct timespec t;
+	const double end = dt_now() + seconds;
 	uint64_t seen;
 	bool ok;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += (time_t)seconds;
 	pthread_mutex_lock(&g->mu);
 	seen = g->seen;
 	g->looking = true;
 	pthread_cond_signal(&g->work);
-	while (g->seen == seen && pthread_cond_timedwait(&g->shown, &g->mu, &t) == 0)
+	while (g->seen == seen && dt_cond_wait_until(&g->shown, &g->mu, end) == 0)
 		continue;
 	ok = g->seen != seen;
 	*ret = g->slots; /* where the step takes longer: what the last one to look saw */

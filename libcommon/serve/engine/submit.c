@@ -1,5 +1,6 @@
 /* What the other threads call: submitting, cancelling, draining. Requests are checked here, so that the
  * engine's thread takes them as they are. */
+#include "base/cond.h"
 #include "base/progress.h"
 #include "serve/engine/priv.h"
 
@@ -7,20 +8,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 int dt_engine_gate_init(struct dt_engine *e)
 {
 	struct dt_engine_gate *g = &e->gate;
-	pthread_condattr_t a;
 
 	pthread_mutex_init(&g->mu, NULL);
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(&g->work, &a);
-	pthread_cond_init(&g->idle, &a);
-	pthread_cond_init(&g->shown, &a);
-	pthread_condattr_destroy(&a);
+	dt_cond_init_monotonic(&g->work);
+	dt_cond_init_monotonic(&g->idle);
+	dt_cond_init_monotonic(&g->shown);
 	TAILQ_INIT(&g->inbox);
 	g->quota = calloc((size_t)e->p.ntenants + 1, sizeof(*g->quota));
 	for (int i = 0; g->quota && i < e->p.ntenants; i++)
@@ -222,18 +218,11 @@ void dt_engine_drain(struct dt_engine *e)
 
 int dt_engine_wait_idle(struct dt_engine *e, double seconds)
 {
-	struct timespec t;
+	const double end = dt_now() + seconds;
 	int n;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += (time_t)seconds;
-	t.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
 	pthread_mutex_lock(&e->gate.mu);
-	while (e->gate.inflight > 0 && pthread_cond_timedwait(&e->gate.idle, &e->gate.mu, &t) == 0)
+	while (e->gate.inflight > 0 && dt_cond_wait_until(&e->gate.idle, &e->gate.mu, end) == 0)
 		continue;
 	n = e->gate.inflight;
 	pthread_mutex_unlock(&e->gate.mu);

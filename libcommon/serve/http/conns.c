@@ -3,6 +3,7 @@
  * answer are bounded. At the connection limit, stalled connections (whose client does not read) are closed
  * first, then idle ones, the oldest first; a few places beyond the limit are reserved for /health.
  */
+#include "base/cond.h"
 #include "base/progress.h"
 #include "serve/http/priv.h"
 
@@ -14,10 +15,9 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#define WATCH_MS    100
+#define WATCH_S	    0.1
 #define LOOK_EVERY  5	/* rounds between checks for stalled clients */
 #define STALLED	    1.0 /* seconds without progress after which a connection may be closed for another */
 #define GRACE	    1.0 /* seconds a new connection has to send its request */
@@ -250,15 +250,7 @@ static void *watcher_main(void *arg)
 
 	pthread_mutex_lock(&h->mu);
 	while (!h->stop) {
-		struct timespec t;
-
-		clock_gettime(CLOCK_MONOTONIC, &t);
-		t.tv_nsec += WATCH_MS * 1000000L;
-		if (t.tv_nsec >= 1000000000) {
-			t.tv_sec++;
-			t.tv_nsec -= 1000000000;
-		}
-		pthread_cond_timedwait(&h->wake, &h->mu, &t);
+		dt_cond_wait_s(&h->wake, &h->mu, WATCH_S);
 		watch(h);
 	}
 	pthread_mutex_unlock(&h->mu);

@@ -1,5 +1,6 @@
 #include "serve/http/http.h"
 
+#include "base/cond.h"
 #include "base/http.h"
 #include "serve/http/priv.h"
 
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAX_PEM	     (1 << 20) /* bytes of a certificate or a key */
@@ -252,7 +252,6 @@ int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt
 {
 	struct dt_http *h = calloc(1, sizeof(*h));
 	char *cert = NULL, *key = NULL;
-	pthread_condattr_t a;
 	int fd, rc;
 
 	if (!h)
@@ -260,10 +259,7 @@ int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt
 	h->p = *p;
 	atomic_init(&h->role, p->role);
 	pthread_mutex_init(&h->mu, NULL);
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(&h->wake, &a);
-	pthread_condattr_destroy(&a);
+	dt_cond_init_monotonic(&h->wake);
 	TAILQ_INIT(&h->conns);
 	h->max_open = 2 * p->max_connections + 64; /* with those that are closing */
 	rc = read_pem(p, &cert, &key, err);
