@@ -307,6 +307,23 @@ static void test_share(void **state)
 	dt_kvshare_release(&a);
 }
 
+/* A file on a disk has no seals, and its owner could cut it short under the mapping. */
+static void test_share_of_a_plain_file(void **state)
+{
+	char path[] = "/var/tmp/dt-test-share-XXXXXX";
+	const uint64_t nonce[2] = {1, 2};
+	struct dt_kvshare s;
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(ftruncate(fd, DT_KVSHARE_HEAD + 100), 0);
+	assert_int_equal(pwrite(fd, nonce, sizeof(nonce), 0), sizeof(nonce));
+	assert_int_equal(dt_kvshare_join(&s, getpid(), fd, nonce, 100), -EPERM);
+	assert_null(s.map);
+	close(fd);
+}
+
 /* ---- parts of several ranks ---- */
 
 /* Element e of the run of head h, in run o of piece k of layer l, as a number of its own. */
@@ -467,6 +484,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_bodies, begin, end),
 		cmocka_unit_test_setup_teardown(test_roles, begin, end),
 		cmocka_unit_test(test_share),
+		cmocka_unit_test(test_share_of_a_plain_file),
 		cmocka_unit_test(test_parts),
 	};
 

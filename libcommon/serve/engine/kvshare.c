@@ -48,15 +48,16 @@ int dt_kvshare_join(struct dt_kvshare *s, int64_t pid, int64_t fd, const uint64_
 	const size_t all = DT_KVSHARE_HEAD + bytes;
 	char path[80];
 	struct stat st;
-	int at, rc;
+	int at, seals, rc;
 
 	*s = (struct dt_kvshare){.fd = -1};
 	snprintf(path, sizeof(path), "/proc/%" PRId64 "/fd/%" PRId64, pid, fd);
 	at = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (at < 0)
 		return -ENOENT;
-	rc = fstat(at, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size == all &&
-			     (fcntl(at, F_GET_SEALS) & SEALS) == SEALS
+	seals = fcntl(at, F_GET_SEALS); /* -1, all bits, of a file that can have none */
+	rc = fstat(at, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size == all && seals >= 0 &&
+			     (seals & SEALS) == SEALS
 		     ? map(s, at, all)
 		     : -EPERM;
 	close(at);
