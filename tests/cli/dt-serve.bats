@@ -873,6 +873,9 @@ batch_lines() {
     [ "$(curl -s -o /dev/null -w '%{http_code}' -F purpose=batch -F a=b "$url/v1/files")" -eq 400 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -F purpose=evals -F file=@bad.jsonl "$url/v1/files")" -eq 400 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -d '{}' "$url/v1/files")" -eq 400 ]
+    printf -- '--cut\r\nContent-Type: text/plain\r\n\r\nno name\r\n--cut--\r\n' >nameless
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Content-Type: multipart/form-data; boundary=cut' --data-binary @nameless \
+        "$url/v1/files")" -eq 400 ]
     ask_batch file-none | jq -e '.error.param == "input_file_id"'
     ask_batch "$id" /v1/models | jq -e '.error.param == "endpoint"'
     # the other routes

@@ -49,7 +49,9 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
 {
 	struct dt_http_upload *u = cls;
 
-	if (!strcmp(key, "purpose")) {
+	if (!key) { /* a part without a name */
+		u->bad = true;
+	} else if (!strcmp(key, "purpose")) {
 		u->bad |= n >= sizeof(u->purpose) - u->npurpose;
 		n = u->bad ? 0 : n;
 		memcpy(u->purpose + u->npurpose, data, n);
