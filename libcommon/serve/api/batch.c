@@ -179,25 +179,39 @@ static void on_done(void *arg)
 typedef int parse_fn(const json_t *, const struct dt_api_model *, struct dt_completion *,
 		     struct dt_api_error *);
 
+static const struct route {
+	const char *url;
+	parse_fn *parse;
+	int kind;
+} routes[] = {{"/v1/completions", dt_completion_parse, TEXT},
+	      {"/v1/chat/completions", dt_chat_parse, CHAT},
+	      {"/v1/responses", dt_responses_parse, CHAT},
+	      {"/v1/embeddings", dt_embedding_parse, EMBEDDING}};
+
+static const struct route *find_route(const char *url)
+{
+	for (size_t i = 0; url && i < sizeof(routes) / sizeof(*routes); i++)
+		if (!strcmp(url, routes[i].url))
+			return &routes[i];
+	return NULL;
+}
+
+bool dt_batch_answers(const char *url)
+{
+	return find_route(url) != NULL;
+}
+
 /* Which route a line of OpenAI's format asks for; NULL with e filled. */
 static parse_fn *route_of(struct line *l, const json_t *v)
 {
-	static const struct {
-		const char *url;
-		parse_fn *parse;
-		int kind;
-	} routes[] = {{"/v1/completions", dt_completion_parse, TEXT},
-		      {"/v1/chat/completions", dt_chat_parse, CHAT},
-		      {"/v1/responses", dt_responses_parse, CHAT},
-		      {"/v1/embeddings", dt_embedding_parse, EMBEDDING}};
 	const char *url = json_string_value(json_object_get(v, "url"));
 	const char *method = json_string_value(json_object_get(v, "method"));
+	const struct route *r = !method || !strcmp(method, "POST") ? find_route(url) : NULL;
 
-	for (size_t i = 0; url && (!method || !strcmp(method, "POST")) && i < 4; i++)
-		if (!strcmp(url, routes[i].url)) {
-			l->kind = routes[i].kind;
-			return routes[i].parse;
-		}
+	if (r) {
+		l->kind = r->kind;
+		return r->parse;
+	}
 	dt_api_fail(&l->e, 404, "invalid_request_error", "not_found", "there is no '%.100s %.200s' here",
 		    method ? method : "POST", url ? url : "");
 	return NULL;

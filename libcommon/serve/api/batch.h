@@ -34,6 +34,9 @@ struct dt_batch_params {
 	const struct dt_log *log; /* told how many lines failed, and the first reason; may be NULL */
 };
 
+/* Whether lines of OpenAI's format may ask this. */
+bool dt_batch_answers(const char *url);
+
 /*
  * Runs until the end of the input. Returns the number of lines that got an "error" object, or a negative
  * errno when input or output failed (-EPIPE: the reader went away).
