@@ -835,20 +835,98 @@ batch_lines() {
     [[ "$output" == *"in use"* ]]
 }
 
-@test "batches: a disk that is full when the answers are to be kept fails the batch and leaves nothing of them" {
+# put_off: waits until the server says that it tries a batch again
+put_off() {
+    for _ in $(seq 600); do
+        grep -q "tried again" log && return
+        sleep 0.1
+    done
+    cat log >&2
+    return 1
+}
+
+restart() {
+    kill -KILL "$server"
+    wait "$server" || true
+    start "$@"
+}
+
+@test "batches: a disk that is full when the answers are to be kept: they come once there is room" {
     rm -rf store
     mkdir store
     mount -t tmpfs -o size=96k none store 2>/dev/null || skip "mount needs more rights"
     batch_lines 100 >in.jsonl
     start --files-dir store
     batch=$(ask_batch "$(upload in.jsonl | jq -r .id)" | jq -r .id)
-    over "$batch" >now
+    rc=0
+    { put_off && grep -q "No space left" log && curl -s "$url/v1/batches/$batch" >full && mount -o remount,size=1m store &&
+        over "$batch" >now && curl -s "$url/v1/files/$(jq -r .output_file_id now)/content" >out.jsonl; } || rc=1
     kill -KILL "$server"
     wait "$server" || true
     left=$(find store -name '*.part' -o -name '*.tmp')
     umount store
-    jq -e '.status == "failed" and (.errors.data | length == 1) and .output_file_id == null' now
+    [ "$rc" -eq 0 ]
+    jq -e '.status == "finalizing" and .finalizing_at and .request_counts.completed == 100' full
+    jq -e '.status == "completed" and .errors == null and .request_counts.completed == 100' now
+    [ "$(jq -r .custom_id out.jsonl | sort | uniq | wc -l)" -eq 100 ]
     [ -z "$left" ]
+}
+
+@test "batches: answers that cannot be kept or read for a while are not lost, nor is the batch, and others go on" {
+    rm -rf store away
+    batch_lines 60 >in.jsonl
+    start --files-dir store --max-num-seqs 2
+    id=$(upload in.jsonl | jq -r .id)
+    # a folder stands where the answers are to be, the input is deleted, and the server is killed
+    batch=$(ask_batch "$id" | jq -r .id)
+    place=store/$(jq -r ._output "store/$batch.json")
+    mkdir "$place"
+    put_off
+    grep -q "Is a directory" log
+    curl -s "$url/v1/batches/$batch" | jq -e '.status == "finalizing" and .request_counts.completed == 60'
+    other=$(ask_batch "$id" | jq -r .id)
+    over "$other" | jq -e '.status == "completed"'
+    curl -s -X DELETE "$url/v1/files/$id" | jq -e .deleted
+    restart --files-dir store --max-num-seqs 2
+    put_off
+    rmdir "$place"
+    over "$batch" | jq -e '.status == "completed" and .request_counts == {total: 60, completed: 60, failed: 0}'
+    [ "$(curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" | wc -l)" -eq 60 ]
+    [ ! -e "store/$batch.part" ]
+    # the whole folder is elsewhere
+    batch_lines 120 >in.jsonl
+    restart --files-dir store --max-num-seqs 2
+    batch=$(ask_batch "$(upload in.jsonl | jq -r .id)" | jq -r .id)
+    answering "$batch"
+    mv store away
+    put_off
+    grep -q "No such file" log
+    mv away store
+    over "$batch" | jq -e '.status == "completed" and .errors == null and .request_counts.completed == 120'
+    [ "$(curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" | wc -l)" -eq 120 ]
+    # the answers so far cannot be read: the batch is not over without them
+    batch=$(ask_batch "$(upload in.jsonl | jq -r .id)" | jq -r .id)
+    answering "$batch"
+    kill -KILL "$server"
+    wait "$server" || true
+    for how in "ln -s $batch.part" mkdir; do
+        mv "store/$batch.part" part
+        [ "$(wc -l <part)" -gt 0 ]
+        jq -c '.status = "cancelling" | .cancelling_at = .created_at' "store/$batch.json" >cancelling.json
+        cp cancelling.json "store/$batch.json"
+        $how "store/$batch.part"
+        start --files-dir store --max-num-seqs 2
+        put_off
+        curl -s "$url/v1/batches/$batch" | jq -e '.status == "cancelling" and .output_file_id == null'
+        kill -KILL "$server"
+        wait "$server" || true
+        rm -d "store/$batch.part"
+        mv part "store/$batch.part"
+    done
+    n=$(jq -R 'fromjson? | select(.response.status_code == 200)' "store/$batch.part" | jq -s length)
+    start --files-dir store
+    over "$batch" | jq -e --argjson n "$n" '.status == "cancelled" and .request_counts.completed == $n'
+    [ "$(curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" | wc -l)" -eq "$n" ]
 }
 
 @test "batches: cancelled, ended by SIGTERM, wrong; chats and embeddings; tenants and the room there is" {
@@ -896,6 +974,16 @@ batch_lines() {
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer beta' "$url/v1/files/$id")" -eq 404 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer alpha' "$url/v1/files/$id")" -eq 200 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files")" -eq 401 ]
+    # a batch that waits is its tenant's when it is cancelled, and after
+    alpha=(-H 'Authorization: Bearer alpha')
+    curl() { command curl "${alpha[@]}" "$@"; }
+    id=$(upload in.jsonl | jq -r .id)
+    first=$(ask_batch "$id" | jq -r .id)
+    second=$(ask_batch "$id" | jq -r .id)
+    curl -s -X POST "$url/v1/batches/$second/cancel" | jq -e '.status == "cancelling" and (has("_tenant") | not)'
+    curl -s "$url/v1/batches" | jq -e '.data | length == 2'
+    curl -s -X POST "$url/v1/batches/$first/cancel" | jq -e .id
+    over "$second" | jq -e '.status == "cancelled"'
     kill -KILL "$server"
     wait "$server" || true
     start

@@ -1,3 +1,5 @@
+#include "base/cond.h"
+#include "serve/api/batch.h"
 #include "serve/api/batches_priv.h"
 
 #include <errno.h>
@@ -5,17 +7,6 @@
 #include <string.h>
 
 #define WINDOW_SECONDS (24 * 3600)
-
-static bool known_endpoint(const char *s)
-{
-	static const char *const known[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
-					    "/v1/embeddings"};
-
-	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-		if (!strcmp(s, known[i]))
-			return true;
-	return false;
-}
 
 static int bad(struct dt_api_error *e, const char *param, const char *msg, const char *what)
 {
@@ -46,7 +37,7 @@ static int check_body(struct dt_batches *b, const char *tenant, const json_t *bo
 	if (!file || !is_input)
 		return bad(e, "input_file_id", "there is no file '%.60s' of purpose batch",
 			   batch_text_of(body, "input_file_id"));
-	if (!known_endpoint(batch_text_of(body, "endpoint")))
+	if (!dt_batch_answers(batch_text_of(body, "endpoint")))
 		return bad(e, "endpoint", "'%.60s' cannot be asked in a batch",
 			   batch_text_of(body, "endpoint"));
 	if (strcmp(batch_text_of(body, "completion_window"), "24h") != 0)
@@ -63,7 +54,7 @@ json_t *dt_batches_create(struct dt_batches *b, const char *tenant, const json_t
 	char id[DT_STORE_ID], out[DT_STORE_ID], errors[DT_STORE_ID];
 	json_int_t now = (json_int_t)time(NULL);
 	struct dt_err err;
-	json_t *v, *copy;
+	json_t *v;
 
 	if (check_body(b, tenant, body, e) < 0)
 		return NULL;
@@ -79,24 +70,23 @@ json_t *dt_batches_create(struct dt_batches *b, const char *tenant, const json_t
 	json_object_set_new(v, "_tenant", json_string(tenant));
 	json_object_set_new(v, "_output", json_string(out));
 	json_object_set_new(v, "_error", json_string(errors));
-	copy = json_deep_copy(v);
 	if (dt_store_put(b->store, v, &err) < 0) {
 		dt_api_fail(e, 503, "server_error", "storage_full", "%s", err.msg);
-		json_decref(copy);
+		json_decref(v);
 		return NULL;
 	}
 	pthread_mutex_lock(&b->mu);
 	b->news = true;
 	pthread_cond_signal(&b->wake);
 	pthread_mutex_unlock(&b->mu);
-	return dt_store_public(copy);
+	return dt_store_public(v);
 }
 
 /* With the counts of the moment. */
 static json_t *current(struct dt_batches *b, json_t *v)
 {
 	pthread_mutex_lock(&b->mu);
-	if (v && !strcmp(b->id, batch_text_of(v, "id")) && !batch_is_over(v))
+	if (v && !strcmp(b->id, batch_text_of(v, "id")) && !dt_store_is_over(v))
 		batch_set_counts(v, -1, b->completed, b->failed);
 	pthread_mutex_unlock(&b->mu);
 	return v ? dt_store_public(v) : NULL;
@@ -115,13 +105,13 @@ static json_t *cancel(struct dt_batches *b, const char *tenant, const char *id, 
 
 	if (!v) {
 		dt_api_fail(e, 404, "invalid_request_error", "not_found", "there is no batch '%.60s'", id);
-	} else if (batch_is_over(v)) {
+	} else if (dt_store_is_over(v)) {
 		dt_api_fail(e, 409, "invalid_request_error", NULL, "batch '%s' is %s", id,
 			    batch_text_of(v, "status"));
 	} else {
 		json_object_set_new(v, "status", json_string("cancelling"));
 		batch_set_time(v, "cancelling_at");
-		if (dt_store_put(b->store, json_incref(v), &err) == 0) {
+		if (dt_store_put(b->store, v, &err) == 0) {
 			if (!strcmp(b->id, id))
 				b->cancelled = time(NULL);
 			b->news = true;
@@ -155,10 +145,12 @@ int dt_batches_open(struct dt_batches **ret, struct dt_store *store, const struc
 	b->store = store;
 	b->p = *p;
 	pthread_mutex_init(&b->mu, NULL);
-	pthread_cond_init(&b->wake, NULL);
+	dt_cond_init_monotonic(&b->wake);
+	b->later = json_object();
 	rc = -pthread_create(&b->thread, NULL, dt_batches_main, b);
 	if (rc < 0) {
 		dt_err_sys(err, rc, "cannot start the batches");
+		json_decref(b->later);
 		free(b);
 		return rc;
 	}
@@ -184,6 +176,7 @@ void dt_batches_close(struct dt_batches *b)
 	pthread_join(b->thread, NULL);
 	pthread_cond_destroy(&b->wake);
 	pthread_mutex_destroy(&b->mu);
+	json_decref(b->later);
 	free(b);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -12,6 +12,7 @@ struct dt_batches {
 	struct dt_store *store;
 	struct dt_batches_params p;
 	pthread_t thread;
+	json_t *later;	    /* the thread's: of batches that it has put off, by id: "wait", "when" (dt_now) */
 	pthread_mutex_t mu; /* of the rest */
 	pthread_cond_t wake;
 	bool closing, news;
@@ -43,13 +44,25 @@ static inline void batch_set_counts(json_t *v, json_int_t total, json_int_t comp
 		json_pack("{s:I, s:I, s:I}", "total", total, "completed", completed, "failed", failed));
 }
 
-static inline bool batch_is_over(const json_t *v)
-{
-	const char *s = batch_text_of(v, "status");
+/*
+ * Reads the input once: the number of lines, and what is wrong with them appended to errors. Negative: it
+ * cannot be read for now.
+ */
+json_int_t dt_batches_validate(struct dt_store *store, const json_t *batch, json_t *errors,
+			       struct dt_err *err);
+/* What is wrong with a line (0: with the whole), appended to errors where there is room; msg takes what. */
+void dt_batches_error(json_t *errors, const char *code, json_int_t line, const char *msg, const char *what);
 
-	return !strcmp(s, "completed") || !strcmp(s, "failed") || !strcmp(s, "expired") ||
-	       !strcmp(s, "cancelled");
-}
+/*
+ * Goes through the answers so far: a line that failed before a restart is asked again after it, so of
+ * each line the last answer counts. Counts, and where out and wrong are not NULL writes them.
+ */
+int dt_batches_sift(const char *part, struct dt_upload *out, struct dt_upload *wrong,
+		    json_int_t *ret_completed, json_int_t *ret_failed, struct dt_err *err);
+/* Writes the record of the batch that runs; whoever cancelled it meanwhile is not overruled. */
+int dt_batches_put(struct dt_batches *b, json_t *batch, struct dt_err *err);
+/* The answers become files, and the batch is over. On failure no answer is lost: it may be tried again. */
+int dt_batches_finish(struct dt_batches *b, json_t *batch, const char *status, struct dt_err *err);
 
 /* The thread's, until it is closed; arg: the struct dt_batches. */
 void *dt_batches_main(void *arg);

@@ -1,223 +1,20 @@
-/* The thread that answers batches, one after another. */
+/*
+ * The thread that answers batches, one after another. In the record "_outcome" says that no more lines are
+ * asked and what the batch will be: from then on its answers are only made files. What cannot be done for
+ * now, as on a full disk, is tried again later and after the next start; other batches go on meanwhile.
+ */
+#include "base/cond.h"
+#include "base/progress.h"
 #include "serve/api/batch.h"
 #include "serve/api/batches_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#define MAX_ERRORS 100 /* of an input file, in the batch's record */
-
-static void add_error(json_t *errors, const char *code, json_int_t line, const char *msg, const char *what)
-{
-	char text[200];
-
-	if (json_array_size(errors) >= MAX_ERRORS)
-		return;
-	snprintf(text, sizeof(text), msg, what);
-	json_array_append_new(errors, json_pack("{s:s, s:I, s:s, s:n}", "code", code, "line", line, "message",
-						text, "param"));
-}
-
-/* What is wrong with line number `line`, which is v (NULL: it is no JSON). */
-static void check_line(const json_t *v, json_int_t line, const char *endpoint, json_t *seen, json_t *errors)
-{
-	json_t *id = json_object_get(v, "custom_id");
-
-	if (!json_is_object(v))
-		add_error(errors, "invalid_json_line", line, "the line is %s", "not a JSON object");
-	else if (!json_is_string(id))
-		add_error(errors, "missing_required_parameter", line, "'%s' is missing or not text",
-			  "custom_id");
-	else if (json_object_get(seen, json_string_value(id)))
-		add_error(errors, "duplicate_custom_id", line, "custom_id '%.60s' stands there twice",
-			  json_string_value(id));
-	else if (strcmp(batch_text_of(v, "method"), "POST") != 0)
-		add_error(errors, "invalid_method", line, "'method' is not %s", "POST");
-	else if (strcmp(batch_text_of(v, "url"), endpoint) != 0)
-		add_error(errors, "mismatched_url", line, "'url' is not the batch's endpoint, %s", endpoint);
-	else if (!json_is_object(json_object_get(v, "body")))
-		add_error(errors, "missing_required_parameter", line, "'%s' is missing or not an object",
-			  "body");
-	else
-		json_object_set_new(seen, json_string_value(id), json_true());
-}
-
-/* Reads the input once; the number of lines. Errors are appended. */
-static json_int_t validate(struct dt_batches *b, const json_t *batch, json_t *errors)
-{
-	char *path = dt_store_path(b->store, batch_text_of(batch, "input_file_id"), ""), *s = NULL;
-	FILE *f = path ? fopen(path, "re") : NULL;
-	json_int_t line = 0, n = 0;
-	json_t *seen = json_object();
-	size_t cap = 0;
-	ssize_t got;
-
-	while (f && (got = getline(&s, &cap, f)) > 0) {
-		json_t *v;
-
-		line++;
-		if (strspn(s, " \t\r\n") == (size_t)got)
-			continue;
-		v = json_loadb(s, (size_t)got, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-		check_line(v, line, batch_text_of(batch, "endpoint"), seen, errors);
-		json_decref(v);
-		if (++n > DT_BATCH_LINES)
-			break;
-	}
-	if (!f || ferror(f))
-		add_error(errors, "invalid_file", 0, "the input file is %s", "gone or cannot be read");
-	else if (n == 0)
-		add_error(errors, "empty_file", 0, "the input file has %s", "no line");
-	else if (n > DT_BATCH_LINES)
-		add_error(errors, "too_many_tasks", line, "a batch may have %s lines", "50,000");
-	if (f)
-		fclose(f);
-	json_decref(seen);
-	free(path);
-	free(s);
-	return n;
-}
-
-/* An answer of ID.part: its custom_id, NULL where it is none; *ret_good: it is for the output file. */
-static const char *answer_of(const json_t *v, bool *ret_good)
-{
-	json_t *status = json_object_get(json_object_get(v, "response"), "status_code");
-
-	*ret_good = json_integer_value(status) == 200;
-	return json_string_value(json_object_get(v, "custom_id"));
-}
-
-/*
- * Goes through the answers so far: a line that failed before a restart is asked again after it, so of
- * each line the last answer counts. Counts, and where out and bad are not NULL writes them.
- */
-static int sift(const char *part, struct dt_upload *out, struct dt_upload *wrong, json_int_t *completed,
-		json_int_t *failed)
-{
-	FILE *f = fopen(part, "re");
-	json_t *failures = json_object(), *v;
-	char *s = NULL;
-	size_t cap = 0;
-	ssize_t n;
-
-	*completed = *failed = 0;
-	while (f && (n = getline(&s, &cap, f)) > 0) {
-		bool good;
-		const char *id;
-
-		v = json_loadb(s, (size_t)n, JSON_ALLOW_NUL, NULL);
-		id = answer_of(v, &good);
-		if (id && good) {
-			json_object_del(failures, id);
-			++*completed;
-			if (out)
-				dt_upload_write(out, s, (size_t)n);
-		} else if (id) {
-			json_object_set(failures, id, v);
-		}
-		json_decref(v);
-	}
-	*failed = (json_int_t)json_object_size(failures);
-	for (void *at = json_object_iter(failures); at && wrong; at = json_object_iter_next(failures, at)) {
-		char *text = json_dumps(json_object_iter_value(at), JSON_COMPACT);
-
-		dt_upload_write(wrong, text ? text : "", text ? strlen(text) : 0);
-		dt_upload_write(wrong, "\n", 1);
-		free(text);
-	}
-	json_decref(failures);
-	free(s);
-	if (!f)
-		return errno == ENOENT ? 0 : -errno;
-	fclose(f);
-	return 0;
-}
-
-static int keep(struct dt_batches *b, json_t *batch, struct dt_upload *u, const char *key, const char *id,
-		struct dt_err *err)
-{
-	char name[2 * DT_STORE_ID];
-	json_t *file = NULL;
-	int rc;
-
-	if (u->bytes == 0 && u->rc == 0) {
-		dt_upload_abort(u);
-		return 0;
-	}
-	snprintf(name, sizeof(name), "%s_%s.jsonl", batch_text_of(batch, "id"),
-		 !strcmp(key, "output_file_id") ? "output" : "error");
-	rc = dt_upload_commit(u, id, batch_text_of(batch, "_tenant"), name, "batch_output", &file, err);
-	if (rc == 0)
-		json_object_set_new(batch, key, json_string(id));
-	json_decref(file);
-	return rc;
-}
-
-/* Writes the record of the batch that runs; whoever cancelled it meanwhile is not overruled. */
-static int put(struct dt_batches *b, json_t *batch, struct dt_err *err)
-{
-	int rc;
-
-	pthread_mutex_lock(&b->mu);
-	if (b->cancelled) {
-		json_object_set_new(batch, "cancelling_at", json_integer((json_int_t)b->cancelled));
-		if (!batch_is_over(batch))
-			json_object_set_new(batch, "status", json_string("cancelling"));
-	}
-	rc = dt_store_put(b->store, json_incref(batch), err);
-	pthread_mutex_unlock(&b->mu);
-	return rc;
-}
-
-/* The answers become files; the batch is over. */
-static int finish(struct dt_batches *b, json_t *batch, const char *status, struct dt_err *err)
-{
-	char *part = dt_store_path(b->store, batch_text_of(batch, "id"), ".part"), key[32];
-	struct dt_upload out, wrong;
-	json_int_t completed, failed;
-	int rc = 0;
-
-	if (!part || dt_upload_begin(&out, b->store) < 0 || dt_upload_begin(&wrong, b->store) < 0) {
-		free(part);
-		return dt_err_sys(err, -ENOMEM, "cannot write the answers");
-	}
-	out.own = wrong.own = true;
-	sift(part, &out, &wrong, &completed, &failed);
-	rc = keep(b, batch, &out, "output_file_id", batch_text_of(batch, "_output"), err);
-	if (rc == 0)
-		rc = keep(b, batch, &wrong, "error_file_id", batch_text_of(batch, "_error"), err);
-	else
-		dt_upload_abort(&wrong);
-	batch_set_counts(batch, -1, completed, failed);
-	json_object_set_new(batch, "status", json_string(status));
-	snprintf(key, sizeof(key), "%s_at", status);
-	batch_set_time(batch, key);
-	if (rc == 0)
-		rc = put(b, batch, err);
-	if (rc == 0)
-		unlink(part);
-	free(part);
-	return rc;
-}
-
-/* It has no answers then: what was kept of them goes. A batch that cannot be put is asked again. */
-static void fail(struct dt_batches *b, json_t *batch, json_t *errors)
-{
-	char *part = dt_store_path(b->store, batch_text_of(batch, "id"), ".part");
-	struct dt_err err;
-
-	json_object_set_new(batch, "status", json_string("failed"));
-	batch_set_time(batch, "failed_at");
-	json_object_set_new(batch, "errors", json_pack("{s:s, s:O}", "object", "list", "data", errors));
-	if (put(b, batch, &err) < 0)
-		dt_log_err(b->p.log, &err);
-	else if (part)
-		unlink(part);
-	free(part);
-}
+#define AGAIN_S	   1.0 /* until a batch is tried again; twice as long each time */
+#define AGAIN_MOST 60.0
 
 static bool stop(void *arg)
 {
@@ -290,24 +87,56 @@ static int64_t answer(struct dt_batches *b, const json_t *batch, const char *par
 	return rc;
 }
 
-/* Whether the lines may be asked for; or the batch has failed, which is written. */
-static bool begin(struct dt_batches *b, json_t *batch)
+/* The batch fails: what is wrong with it, or what ended it. Steals errors. */
+static void blame(json_t *batch, json_t *errors)
+{
+	json_object_set_new(batch, "errors", json_pack("{s:s, s:o}", "object", "list", "data", errors));
+}
+
+static bool is_blamed(const json_t *batch)
+{
+	return json_is_object(json_object_get(batch, "errors"));
+}
+
+/* Looks at the input; from then on its lines are asked. Negative: it is to be tried again. */
+static int begin(struct dt_batches *b, json_t *batch, struct dt_err *err)
 {
 	json_t *errors = json_array();
-	json_int_t n = validate(b, batch, errors);
-	struct dt_err err;
-	bool ok = json_array_size(errors) == 0;
+	const json_int_t n = dt_batches_validate(b->store, batch, errors, err);
 
+	if (n < 0) {
+		json_decref(errors);
+		return (int)n;
+	}
 	batch_set_counts(batch, n, 0, 0);
-	if (!ok) {
-		fail(b, batch, errors);
-	} else if (!strcmp(batch_text_of(batch, "status"), "validating")) {
-		json_object_set_new(batch, "status", json_string("in_progress"));
-		batch_set_time(batch, "in_progress_at");
-		ok = put(b, batch, &err) == 0;
+	if (json_array_size(errors) > 0) {
+		blame(batch, errors);
+		return 0;
 	}
 	json_decref(errors);
-	return ok;
+	if (strcmp(batch_text_of(batch, "status"), "validating") != 0)
+		return 0;
+	json_object_set_new(batch, "status", json_string("in_progress"));
+	batch_set_time(batch, "in_progress_at");
+	return dt_batches_put(b, batch, err);
+}
+
+/* Until all lines have an answer or the batch is to stop. Negative: it is to be tried again. */
+static int advance(struct dt_batches *b, json_t *batch, const char *part, struct dt_err *err)
+{
+	int64_t rc = begin(b, batch, err);
+	json_t *errors;
+
+	if (rc < 0 || is_blamed(batch))
+		return (int)rc;
+	rc = answer(b, batch, part, err);
+	if (rc != -EINVAL && rc != -EFBIG)
+		return rc < 0 ? (int)rc : 0;
+	errors = json_array(); /* no later try would go another way */
+	dt_log_err(b->p.log, err);
+	dt_batches_error(errors, "server_error", 0, "%s", err->msg);
+	blame(batch, errors);
+	return 0;
 }
 
 /* What to be done with a batch that is run to here, NULL: nothing, it goes on after the next start. */
@@ -324,8 +153,18 @@ static const char *outcome(struct dt_batches *b)
 	return s;
 }
 
+/* No more lines are asked: "_outcome" is written. */
+static int decide(struct dt_batches *b, json_t *batch, const char *outcome, struct dt_err *err)
+{
+	json_object_set_new(batch, "_outcome", json_string(outcome));
+	json_object_set_new(batch, "status", json_string("finalizing"));
+	batch_set_time(batch, "finalizing_at");
+	batch_set_counts(batch, -1, b->completed, b->failed); /* nothing is in flight that would count */
+	return dt_batches_put(b, batch, err);
+}
+
 /* From here on it is the batch that runs: its record as it is now. */
-static json_t *take(struct dt_batches *b, const char *id, json_int_t completed)
+static json_t *take(struct dt_batches *b, const char *id, json_int_t completed, json_int_t failed)
 {
 	json_t *batch;
 
@@ -335,44 +174,83 @@ static json_t *take(struct dt_batches *b, const char *id, json_int_t completed)
 	b->expires = (time_t)json_integer_value(json_object_get(batch, "expires_at"));
 	b->cancelled = (time_t)json_integer_value(json_object_get(batch, "cancelling_at"));
 	b->completed = completed;
-	b->failed = 0; /* what failed is asked again */
+	b->failed = *batch_text_of(batch, "_outcome") ? failed : 0; /* else what failed is asked again */
 	pthread_mutex_unlock(&b->mu);
 	return batch;
 }
 
-static void run(struct dt_batches *b, const char *id)
+static int bring_on(struct dt_batches *b, json_t *batch, const char *part, struct dt_err *err)
+{
+	const char *end = batch_text_of(batch, "_outcome");
+	int rc = 0;
+
+	if (!*end) {
+		end = outcome(b);
+		if (end && !strcmp(end, "completed")) {
+			rc = advance(b, batch, part, err);
+			end = is_blamed(batch) ? "failed" : outcome(b);
+		}
+		if (rc == 0 && end)
+			rc = decide(b, batch, end, err);
+	}
+	return rc == 0 && end ? dt_batches_finish(b, batch, end, err) : rc;
+}
+
+/* Negative: the batch is to be tried again. */
+static int run(struct dt_batches *b, const char *id, struct dt_err *err)
 {
 	char *part = dt_store_path(b->store, id, ".part");
-	json_int_t completed = 0, failed;
-	json_t *batch, *errors;
-	const char *status;
-	struct dt_err err;
-	int64_t rc = 0;
+	json_int_t completed, failed;
+	json_t *batch = NULL;
+	int rc = part ? dt_batches_sift(part, NULL, NULL, &completed, &failed, err)
+		      : dt_err_sys(err, -ENOMEM, "cannot read the answers");
 
-	if (!part)
-		return;
-	sift(part, NULL, NULL, &completed, &failed);
-	batch = take(b, id, completed);
-	status = outcome(b);
-	if ((status && strcmp(status, "completed") != 0) || begin(b, batch)) {
-		if (status && !strcmp(status, "completed"))
-			rc = answer(b, batch, part, &err);
-		status = outcome(b);
-		if (rc >= 0 && status)
-			rc = finish(b, batch, status, &err);
-		if (rc < 0) {
-			errors = json_array();
-			dt_log_err(b->p.log, &err);
-			add_error(errors, "server_error", 0, "%s", err.msg);
-			fail(b, batch, errors);
-			json_decref(errors);
-		}
+	if (rc == 0) {
+		batch = take(b, id, completed, failed);
+		rc = batch ? bring_on(b, batch, part, err)
+			   : dt_err_sys(err, -ENOMEM, "cannot read the record");
 	}
 	pthread_mutex_lock(&b->mu);
 	b->id[0] = '\0';
 	pthread_mutex_unlock(&b->mu);
 	json_decref(batch);
 	free(part);
+	return rc;
+}
+
+static void try(struct dt_batches *b, const char *id)
+{
+	const json_t *last = json_object_get(b->later, id);
+	double wait = last ? 2 * json_real_value(json_object_get(last, "wait")) : AGAIN_S;
+	struct dt_err err;
+
+	if (run(b, id, &err) == 0) {
+		json_object_del(b->later, id);
+		return;
+	}
+	wait = wait < AGAIN_MOST ? wait : AGAIN_MOST;
+	dt_log_msg(b->p.log, "batch '%s' is tried again in %g s: %s", id, wait, err.msg);
+	json_object_set_new(b->later, id, json_pack("{s:f, s:f}", "wait", wait, "when", dt_now() + wait));
+}
+
+/* The oldest batch that is not put off. NULL: there is none; *ret_when: when one will be, 0: never. */
+static const char *next(const struct dt_batches *b, const json_t *ids, double *ret_when)
+{
+	json_t *id;
+	size_t i;
+
+	*ret_when = 0;
+	json_array_foreach(ids, i, id)
+	{
+		const json_t *last = json_object_get(b->later, json_string_value(id));
+		const double when = json_real_value(json_object_get(last, "when"));
+
+		if (when <= dt_now())
+			return json_string_value(id);
+		if (*ret_when == 0 || when < *ret_when)
+			*ret_when = when;
+	}
+	return NULL;
 }
 
 void *dt_batches_main(void *arg)
@@ -382,12 +260,16 @@ void *dt_batches_main(void *arg)
 
 	while (!closing) {
 		json_t *ids = dt_store_pending(b->store);
+		double when;
+		const char *id = next(b, ids, &when);
+		int rc = 0;
 
-		if (json_array_size(ids) > 0)
-			run(b, json_string_value(json_array_get(ids, 0)));
+		if (id)
+			try(b, id);
 		pthread_mutex_lock(&b->mu);
-		while (json_array_size(ids) == 0 && !b->closing && !b->news)
-			pthread_cond_wait(&b->wake, &b->mu);
+		while (!id && !b->closing && !b->news && rc == 0)
+			rc = when > 0 ? dt_cond_wait_until(&b->wake, &b->mu, when)
+				      : -pthread_cond_wait(&b->wake, &b->mu);
 		b->news = false;
 		closing = b->closing;
 		pthread_mutex_unlock(&b->mu);

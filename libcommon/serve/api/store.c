@@ -160,18 +160,63 @@ void dt_store_close(struct dt_store *s)
 
 /* ---- records ---- */
 
-int dt_store_put(struct dt_store *s, json_t *v, struct dt_err *err)
+bool dt_store_is_over(const json_t *batch)
+{
+	static const char *const over[] = {"completed", "failed", "expired", "cancelled"};
+
+	for (size_t i = 0; i < sizeof(over) / sizeof(*over); i++)
+		if (!strcmp(text_of(batch, "status"), over[i]))
+			return true;
+	return false;
+}
+
+/* The places that v, where it is a batch, still keeps for its files; *is_one: id is one of them. Locked. */
+static size_t promised(const struct dt_store *s, const json_t *v, const char *id, bool *is_one)
+{
+	static const char *const key[] = {"_output", "_error"};
+	size_t n = 0;
+
+	for (int i = 0; i < 2 && is_kind(v, "batch") && !dt_store_is_over(v); i++) {
+		const char *file = text_of(v, key[i]);
+
+		n += *file && !json_object_get(s->records, file);
+		*is_one |= !strcmp(file, id);
+	}
+	return n;
+}
+
+/* Whether the record v may be there. Locked. */
+static bool has_place(const struct dt_store *s, const json_t *v, const char *id)
+{
+	bool is_one = false;
+	size_t n = json_object_size(s->records) + 1 + promised(s, v, id, &is_one);
+	const char *key;
+	json_t *r;
+
+	if (json_object_get(s->records, id))
+		return true;
+	json_object_foreach(s->records, key, r)
+	{
+		n += promised(s, r, id, &is_one);
+	}
+	return is_one || n <= DT_STORE_RECORDS;
+}
+
+int dt_store_put(struct dt_store *s, const json_t *v, struct dt_err *err)
 {
 	const char *id = text_of(v, "id");
 	char *path = dt_store_path(s, id, ".json");
+	json_t *copy = json_deep_copy(v);
 	struct dt_tmpfile t;
 	int rc;
 
 	pthread_mutex_lock(&s->mu);
-	if (!path)
+	if (!path || !copy)
 		rc = dt_err_sys(err, -ENOMEM, "cannot keep '%s'", id);
-	else if (!json_object_get(s->records, id) && json_object_size(s->records) >= DT_STORE_RECORDS)
-		rc = dt_err_set(err, -ENOSPC, "there are %d files and batches, which is all there may be",
+	else if (!has_place(s, v, id))
+		rc = dt_err_set(err, -ENOSPC,
+				"there are %d files and batches, which is all there may be; delete some with "
+				"DELETE /v1/files/ID",
 				DT_STORE_RECORDS);
 	else
 		rc = dt_tmpfile_open(&t, path, err);
@@ -182,10 +227,10 @@ int dt_store_put(struct dt_store *s, json_t *v, struct dt_err *err)
 		else
 			dt_tmpfile_abort(&t);
 	}
-	if (rc == 0 && json_object_set(s->records, id, v) < 0)
+	if (rc == 0 && json_object_set(s->records, id, copy) < 0)
 		rc = dt_err_sys(err, -ENOMEM, "cannot keep '%s'", id);
 	pthread_mutex_unlock(&s->mu);
-	json_decref(v);
+	json_decref(copy);
 	free(path);
 	return rc;
 }
@@ -255,20 +300,14 @@ json_t *dt_store_list(struct dt_store *s, const char *tenant, const char *kind, 
 
 json_t *dt_store_pending(struct dt_store *s)
 {
-	static const char *const over[] = {"completed", "failed", "expired", "cancelled"};
 	json_t *ids = json_array(), **a;
 	size_t n = 0;
 
 	pthread_mutex_lock(&s->mu);
 	a = sorted(s, NULL, "batch", NULL, &n);
-	while (a && n-- > 0) {
-		bool is_over = false;
-
-		for (int i = 0; i < 4; i++)
-			is_over |= !strcmp(text_of(a[n], "status"), over[i]);
-		if (!is_over)
-			json_array_append(ids, json_object_get(a[n], "id"));
-	}
+	while (a && n-- > 0)
+		if (!dt_store_is_over(a[n]))
+			json_array_append_new(ids, json_string(text_of(a[n], "id")));
 	pthread_mutex_unlock(&s->mu);
 	free(a);
 	return ids;

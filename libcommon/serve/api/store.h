@@ -45,13 +45,19 @@ int dt_upload_commit(struct dt_upload *u, const char *id, const char *tenant, co
 		     const char *purpose, json_t **ret, struct dt_err *err);
 void dt_upload_abort(struct dt_upload *u);
 
-/* Writes a record, new or changed; steals v. */
-int dt_store_put(struct dt_store *s, json_t *v, struct dt_err *err);
+/*
+ * Writes a record, new or changed; the store keeps a copy. -ENOSPC: DT_STORE_RECORDS are taken. A batch
+ * that is not over takes three of them: its own, and those of the files "_output" and "_error" that it may
+ * come to have.
+ */
+int dt_store_put(struct dt_store *s, const json_t *v, struct dt_err *err);
 /* A record by its id and kind ("file", "batch"); tenant NULL: anybody's. NULL: there is none. */
 json_t *dt_store_get(struct dt_store *s, const char *tenant, const char *kind, const char *id);
 /* {"object": "list", "data", ...}, the newest first, at most limit behind `after` (NULL: from the start) */
 json_t *dt_store_list(struct dt_store *s, const char *tenant, const char *kind, const char *purpose,
 		      const char *after, int limit);
+/* Whether a batch is completed, failed, expired or cancelled. */
+bool dt_store_is_over(const json_t *batch);
 /* Ids of the batches that are not over, the oldest first. */
 json_t *dt_store_pending(struct dt_store *s);
 /* Removes a file's record and content. -ENOENT. */

@@ -84,13 +84,12 @@ int dt_upload_commit(struct dt_upload *u, const char *id, const char *tenant, co
 	json_t *v = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:s, s:s}", "id", id, "object", "file", "bytes",
 			      (json_int_t)u->bytes, "created_at", (json_int_t)time(NULL), "filename", name,
 			      "purpose", purpose, "status", "processed", "_tenant", tenant);
-	json_t *copy = json_copy(v);
-	int rc = path && copy ? settle(u, path, err) : dt_err_sys(err, -ENOMEM, "cannot keep the file");
+	int rc = path && v ? settle(u, path, err) : dt_err_sys(err, -ENOMEM, "cannot keep the file");
 
 	if (rc == 0) {
 		json_t *old = dt_store_get(u->store, NULL, "file", id);
 
-		rc = dt_store_put(u->store, json_incref(v), err);
+		rc = dt_store_put(u->store, v, err);
 		if (rc == 0 && old) /* written once more after a crash */
 			give_room(u->store, (uint64_t)json_integer_value(json_object_get(old, "bytes")));
 		json_decref(old);
@@ -100,8 +99,7 @@ int dt_upload_commit(struct dt_upload *u, const char *id, const char *tenant, co
 			u->store = NULL; /* its room is the file's */
 	}
 	if (rc == 0)
-		*ret = json_incref(copy);
-	json_decref(copy);
+		*ret = json_incref(v);
 	json_decref(v);
 	free(path);
 	dt_upload_abort(u);
