@@ -96,7 +96,8 @@ int dt_cuda_tables(struct dt_dev *dev, struct dt_table *t, int count)
 	for (int i = 0; i < count; i++) {
 		if (t[i].ret)
 			continue;
-		memcpy(c->tables_host + at, t[i].from, t[i].n);
+		if (t[i].n)
+			memcpy(c->tables_host + at, t[i].from, t[i].n);
 		t[i].ret = c->tables + at;
 		at += (t[i].n + 15) / 16 * 16;
 	}

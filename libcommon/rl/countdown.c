@@ -79,7 +79,10 @@ static bool read_factor(struct reader *r, struct fraction *ret)
 		ok = read_sum(r, ret);
 		skip_blanks(r);
 		r->depth--;
-		return ok && *r->at++ == ')';
+		if (!ok || *r->at != ')')
+			return false;
+		r->at++;
+		return true;
 	}
 	*ret = (struct fraction){0, 1};
 	if (!isdigit((unsigned char)*r->at) || r->nused == DT_COUNTDOWN_MAX)

@@ -113,7 +113,8 @@ static void open_net(struct net *n, const struct dt_config *c, int64_t microbatc
 		draw(&n->table->p[n->local->p[i].index], n->weights + n->local->p[i].flat);
 	for (int64_t i = 0, off = 0; i < n->buffers->n; off += n->buffers->p[i++].shape[0])
 		draw(&n->buffers->p[i], n->x.bn.running + off);
-	memset(n->x.bn.sum, 0, (size_t)n->x.bn.buffers * sizeof(float));
+	if (n->x.bn.buffers)
+		memset(n->x.bn.sum, 0, (size_t)n->x.bn.buffers * sizeof(float));
 }
 
 static void close_net(struct net *n)

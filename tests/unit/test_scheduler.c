@@ -441,8 +441,9 @@ static void check_step(const struct dt_sched *s, const struct dt_sched_item *it,
 }
 
 /* Steps under way, the oldest first. */
+enum { STEP_ITEMS = 12 };
 struct steps {
-	struct dt_sched_item it[3][12];
+	struct dt_sched_item it[3][STEP_ITEMS];
 	int n[3], count;
 };
 
@@ -555,7 +556,7 @@ static void random_traffic(bool share, int window, int replicas, int depth)
 /* Two steps under way halve those that run, also when some have ended and others come. */
 static void test_steps_under_way(void **state)
 {
-	struct dt_sched_item it[10];
+	struct dt_sched_item it[STEP_ITEMS];
 	struct steps w = {0};
 	struct dt_kvpool p;
 	struct dt_sched s;
