@@ -587,6 +587,8 @@ static void test_steps_under_way(void **state)
 	assert_int_equal(end_step(&s, &w, it), 1);
 	assert_true(begin_step(&s, &w));
 	assert_int_equal(w.n[1], 3);
+	for (int i = 3; i < 10; i++)
+		dt_sched_remove(&s, &q[i]);
 	dt_sched_release(&s);
 	dt_kvpool_release(&p);
 }
