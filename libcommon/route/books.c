@@ -4,6 +4,7 @@
 #include "base/tmpfile.h"
 #include "route/priv.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -77,8 +78,8 @@ void dt_route_books_add(struct dt_route_x *x, int status)
 		dt_route_answer_usage(x, &prompt, &cached, &answer);
 	guessed = reached && (prompt < 0 || answer < 0) &&
 		  (status < 400 || status == 499 || (status == 502 && x->events > 0));
-	if (prompt < 0) /* no usage: four bytes a token, an event a token */
-		prompt = guessed ? (double)(x->body.n / 4) : 0;
+	if (prompt < 0) /* no usage: four bytes of the prompt a token, an event a token */
+		prompt = guessed ? floor(x->guess) : 0;
 	if (answer < 0)
 		answer = guessed ? (double)x->events : 0;
 	cached = cached > 0 ? cached : 0;

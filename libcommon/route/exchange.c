@@ -172,12 +172,35 @@ static void shadow(struct dt_route_x *x, const struct dt_route_name *n)
 		dt_route_x_try(copy, false);
 }
 
+/* Takes it from the tenant's accounts; false: it was refused. What can never pass is told so, once. */
+static bool charge(struct dt_route_x *x)
+{
+	struct dt_router *r = x->r;
+	double whole = dt_route_limit_below(r, x->tenant, x->asks), wait = 0, taken = 0, asks = x->asks;
+
+	if (whole == 0)
+		wait = dt_route_limit_take(r, x->tenant, x->quota, &taken);
+	x->quota = taken;
+	if (whole == 0 && wait == 0)
+		return true;
+	r->stats.limited++;
+	r->tenant[x->tenant].n_refused++;
+	if (whole > 0)
+		dt_route_x_fail(
+			x, 400, "request_over_quota", 0,
+			"%.0f tokens are asked for, which is more than the whole quota of %.0f a minute",
+			asks, whole);
+	else
+		dt_route_x_fail(x, 429, "rate_limit_exceeded", (int)fmin(ceil(wait), 3600),
+				"the limit of tenant '%s' is reached", r->tenant[x->tenant].name);
+	return false;
+}
+
 void dt_route_x_start(struct dt_route_x *x)
 {
 	struct dt_router *r = x->r;
 	const char *why = dt_route_x_read(x);
 	const struct dt_route_name *name;
-	double wait, taken = 0;
 
 	x->state = DT_X_TRYING;
 	x->deadline = dt_now() + r->conf.request_timeout;
@@ -185,15 +208,8 @@ void dt_route_x_start(struct dt_route_x *x)
 		dt_route_x_fail(x, 400, "invalid_request", 0, "%s", why);
 		return;
 	}
-	wait = dt_route_limit_take(r, x->tenant, x->quota, &taken);
-	x->quota = taken;
-	if (wait > 0) {
-		r->stats.limited++;
-		r->tenant[x->tenant].n_refused++;
-		dt_route_x_fail(x, 429, "rate_limit_exceeded", (int)fmin(ceil(wait), 3600),
-				"the limit of tenant '%s' is reached", r->tenant[x->tenant].name);
+	if (!charge(x))
 		return;
-	}
 	r->budget = fmin(r->budget + r->conf.retry_budget, BUDGET_MOST);
 	r->tenant[x->tenant].n_requests++;
 	name = dt_route_x_name(x);

@@ -86,6 +86,13 @@ double dt_route_limit_take(struct dt_router *r, int tenant, double tokens, doubl
 	return wait;
 }
 
+double dt_route_limit_below(const struct dt_router *r, int tenant, double tokens)
+{
+	double rate = r->tenant[tenant].tokens.rate;
+
+	return rate > 0 && tokens > rate ? rate : 0;
+}
+
 static int one(char *buf, size_t n, const char *what, const struct dt_quota *q, double now)
 {
 	double left = fmin(q->tokens + (now - q->at) * q->rate / 60, q->rate);

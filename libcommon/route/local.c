@@ -191,6 +191,32 @@ static bool by_hand(struct dt_route_client *c, const struct dt_route_head *h, st
 	return true;
 }
 
+/* What servers take with POST alone; true: it has been answered. */
+static bool needs_post(struct dt_route_client *c, const struct dt_route_head *h)
+{
+	static const char *const paths[] = {"/v1/completions",
+					    "/v1/chat/completions",
+					    "/v1/responses",
+					    "/v1/messages",
+					    "/v1/messages/count_tokens",
+					    "/v1/embeddings",
+					    "/v1/rerank",
+					    "/rerank",
+					    "/v1/score",
+					    "/score",
+					    "/v1/classify",
+					    "/tokenize",
+					    "/detokenize"};
+
+	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
+		if (dt_route_is(h->target, paths[i])) {
+			dt_route_reply_error(c, 405, "method_not_allowed", 0, "Allow: POST\r\n",
+					     "this path takes POST");
+			return true;
+		}
+	return false;
+}
+
 bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, int tenant, bool admin)
 {
 	static const struct {
@@ -219,6 +245,6 @@ bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, in
 						h->target.n - (sizeof(ONE_MODEL) - 1)});
 		return true;
 	}
-	return by_hand(c, h, h->target, admin);
+	return by_hand(c, h, h->target, admin) || (!dt_route_is(h->method, "POST") && needs_post(c, h));
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -173,6 +173,8 @@ struct dt_route_x {
 	char *asked, *model;	       /* names: the client's and the server's; NULL: the body has none */
 	bool stream, counts, stripped; /* usage is asked for by us and taken out */
 	int tenant;
+	double guess; /* tokens of the prompt, a quarter of its bytes */
+	double asks;  /* with the longest answer that the body allows: it needs no more than that */
 	double quota; /* tokens charged beforehand */
 	uint64_t session;
 	uint64_t *hash;
@@ -275,6 +277,8 @@ bool dt_route_local_open(struct dt_route_text target); /* asks for no key */
 int dt_route_tenants_make(struct dt_router *r, const struct dt_keyfile *keys, struct dt_err *err);
 /* Seconds to wait, 0: it may go. headers: x-ratelimit-*. */
 double dt_route_limit_take(struct dt_router *r, int tenant, double tokens, double *ret_taken);
+/* The tokens a minute that are fewer than these, however long it waits; 0: it may come in time. */
+double dt_route_limit_below(const struct dt_router *r, int tenant, double tokens);
 int dt_route_limit_headers(const struct dt_router *r, int tenant, char *buf, size_t n);
 /* books.c */
 void dt_route_books_open(struct dt_router *r);

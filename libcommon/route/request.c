@@ -5,30 +5,38 @@
 #include "base/json.h"
 #include "route/priv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MODEL, STREAM, STREAM_OPTIONS, MAX_TOKENS, MAX_COMPLETION, TOOLS, SYSTEM, MESSAGES, PROMPT, INPUT, N };
+enum { MODEL, STREAM, STREAM_OPTIONS, CHOICES, MAX_TOKENS, MAX_COMPLETION, MAX_OUTPUT, PARTS };
+enum { TOOLS = PARTS, SYSTEM, INSTRUCTIONS, MESSAGES, PROMPT, INPUT, N };
+
+/* NULL: it is not there, or no JSON. */
+static json_t *load(struct dt_route_text t)
+{
+	return t.s ? json_loadb(t.s, t.n, JSON_DECODE_ANY, NULL) : NULL;
+}
 
 static json_t *small(struct dt_route_text t)
 {
-	return t.s && t.n < 4096 ? json_loadb(t.s, t.n, JSON_DECODE_ANY, NULL) : NULL;
+	return t.n < 4096 ? load(t) : NULL;
 }
 
 static void hash_prompt(struct dt_route_x *x, const struct dt_route_member *m)
 {
-	static const int parts[] = {TOOLS, SYSTEM, MESSAGES, PROMPT, INPUT};
 	struct dt_prefix_chain *c = &x->r->chain;
 	size_t bytes = 0;
 	uint64_t salt = x->model ? dt_prefix_hash(1, x->model, strlen(x->model)) : 1;
 
 	/* servers that share caches between tenants know no tenants here: all come with one key */
 	dt_prefix_begin(c, dt_prefix_hash(salt, x->target, strlen(x->target)));
-	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
-		if (m[parts[i]].value.s) {
-			dt_prefix_add(c, m[parts[i]].value.s, m[parts[i]].value.n);
-			bytes += m[parts[i]].value.n;
+	for (int i = PARTS; i < N; i++)
+		if (m[i].value.s) {
+			dt_prefix_add(c, m[i].value.s, m[i].value.n);
+			bytes += m[i].value.n;
 		}
+	x->guess = (double)(bytes ? bytes : dt_route_buf_size(&x->body)) / 4;
 	if (c->n == 0)
 		return;
 	x->hash = malloc((size_t)c->n * sizeof(*x->hash));
@@ -129,14 +137,20 @@ static const char *name_model(struct dt_route_x *x, const char *said, const stru
 	return NULL;
 }
 
-/* Accounts and limits need the usage at the end of a stream; where the client did not ask for it, we do. */
+/*
+ * Accounts and limits need the usage at the end of a stream; where the client did not ask for it, we do. Null
+ * is the same as none. Its length is no reason to leave it alone: the servers read it all.
+ */
 static int ask_usage(struct dt_route_x *x, const struct dt_route_member *m)
 {
-	json_t *o = small(m->value);
+	json_t *o = load(m->value);
 	char *text;
 	int rc = 0;
 
-	if (m->value.s && !json_is_object(o)) {
+	if (json_is_null(o)) {
+		json_decref(o);
+		o = NULL;
+	} else if (m->value.s && !json_is_object(o)) {
 		json_decref(o); /* the server will refuse it, or knows better */
 		return 0;
 	}
@@ -152,25 +166,44 @@ static int ask_usage(struct dt_route_x *x, const struct dt_route_member *m)
 	return rc;
 }
 
-static double estimate(const struct dt_route_x *x, const struct dt_route_member *m)
+/* The number of a member; otherwise: there is none, or it is out of reason. */
+static double count_of(const struct dt_route_member *m, double otherwise)
 {
-	double tokens = (double)dt_route_buf_size(&x->body) / 4, answer = -1;
+	json_t *v = small(m->value);
+	double n = json_is_integer(v) ? (double)json_integer_value(v) : -1;
 
-	for (int i = MAX_TOKENS; i <= MAX_COMPLETION; i++) {
-		json_t *v = small(m[i].value);
+	json_decref(v);
+	return n >= 0 && n < 1e7 ? n : otherwise;
+}
 
-		if (json_is_integer(v))
-			answer = (double)json_integer_value(v);
-		json_decref(v);
-	}
-	return tokens + (answer >= 0 && answer < 1e7 ? answer : x->r->balance.answer);
+/* What is charged beforehand, and what it asks for by what it says itself. */
+static void estimate(struct dt_route_x *x, const struct dt_route_member *m)
+{
+	double said = -1;
+
+	for (int i = MAX_TOKENS; i <= MAX_OUTPUT; i++)
+		said = count_of(&m[i], said);
+	if (said > 0)
+		said *= fmax(count_of(&m[CHOICES], 1), 1);
+	x->asks = x->guess + fmax(said, 0);
+	x->quota = x->guess + (said >= 0 ? said : x->r->balance.answer);
 }
 
 const char *dt_route_x_read(struct dt_route_x *x)
 {
-	struct dt_route_member m[N] = {
-		{"model"}, {"stream"}, {"stream_options"}, {"max_tokens"}, {"max_completion_tokens"},
-		{"tools"}, {"system"}, {"messages"},	   {"prompt"},	   {"input"}};
+	struct dt_route_member m[N] = {{"model"},
+				       {"stream"},
+				       {"stream_options"},
+				       {"n"},
+				       {"max_tokens"},
+				       {"max_completion_tokens"},
+				       {"max_output_tokens"},
+				       {"tools"},
+				       {"system"},
+				       {"instructions"},
+				       {"messages"},
+				       {"prompt"},
+				       {"input"}};
 	const char *why = dt_route_members(dt_route_buf_data(&x->body), dt_route_buf_size(&x->body), m, N);
 	json_t *v;
 	bool openai =
@@ -178,19 +211,16 @@ const char *dt_route_x_read(struct dt_route_x *x)
 
 	if (why)
 		return why;
-	if (m[MODEL].value.s) {
-		v = small(m[MODEL].value);
-		if (!json_is_string(v)) {
-			json_decref(v);
-			return "'model' is not a name";
-		}
+	v = small(m[MODEL].value);
+	if (json_is_string(v))
 		why = name_model(x, json_string_value(v), &m[MODEL]);
-		json_decref(v);
-		if (why)
-			return why;
-	}
+	else if (m[MODEL].value.s && !json_is_null(v)) /* null is the same as none */
+		why = "'model' is not a name";
+	json_decref(v);
+	if (why)
+		return why;
 	hash_prompt(x, m);
-	x->quota = estimate(x, m);
+	estimate(x, m);
 	v = small(m[STREAM].value);
 	x->stream = json_is_true(v);
 	json_decref(v);

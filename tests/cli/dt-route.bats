@@ -384,6 +384,47 @@ denies() {
     denies grep -r -e sk-one -e sk-two -e sk-admin -e upstream-secret books log
 }
 
+@test "accounts: null for an option is none, a guess is of the prompt alone, more than a whole quota is refused for good" {
+    mock a
+    printf 'B1 tenant=B tokens-per-minute=60\nC1 tenant=C\nADM admin=yes\n' >keys
+    auth=(-H 'Authorization: Bearer ADM')
+    route 1 --api-key-file keys --books books "$a"
+    pad=$(printf 'x%.0s' $(seq 5000))
+    booked() { [ "$(wc -l <books)" = "$1" ]; }
+    n=0
+    for options in '' ',"stream_options":null' ',"stream_options":{}' ",\"stream_options\":{\"pad\":\"$pad\"}"; do
+        body="{\"model\":null,\"prompt\":\"hello\",\"stream\":true$options}" ask -N -H 'Authorization: Bearer C1' >out
+        grep -q DONE out
+        denies grep -q usage out
+        [ "$(got "$a" '.body.stream_options.include_usage')" = true ]
+        [ "$(got "$a" '.body.model')" = null ]
+        until_true booked $((n += 1))
+    done
+    jq -se 'map([.estimated, .prompt_tokens, .model]) | unique == [[false, 5, null]]' books
+    # no usage: a token is four bytes of the prompt, whatever else the body holds
+    set_mock "$a" '{"raw": "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"}'
+    body="{\"prompt\":\"abcdefgh\",\"user\":\"$pad\"}" ask -H 'Authorization: Bearer C1' -o /dev/null
+    until_true booked 5
+    tail -n 1 books | jq -e '.estimated and .prompt_tokens == 2'
+    set_mock "$a" '{"raw": null}'
+    # what can never pass is told so, and takes nothing of the quota
+    body='{"prompt":"x","max_tokens":5000}'
+    [ "$(ask -H 'Authorization: Bearer B1' -o out -w '%{http_code}')" = 400 ]
+    jq -e '.error.code == "request_over_quota" and (.error.message | test("5001 tokens.*whole quota of 60"))' out
+    body='{"prompt":"x","max_tokens":10,"n":9}'
+    [ "$(ask -H 'Authorization: Bearer B1' -o /dev/null -w '%{http_code}')" = 400 ]
+    body='{"prompt":"x","max_tokens":10}'
+    [ "$(ask -H 'Authorization: Bearer B1' -o /dev/null -w '%{http_code}')" = 200 ]
+}
+
+@test "a path that takes POST alone is 405 for GET, one that is not there 404" {
+    mock a
+    route 1 "$a"
+    [ "$(curl -s -o out -D head -w '%{http_code}' "$url/v1/completions")" = 405 ]
+    grep -qi '^Allow: POST' head
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/nowhere")" = 404 ]
+}
+
 @test "priorities and shares: when servers are full, who waits goes in the right order" {
     mock a
     printf 'k-low tenant=low\nk-high tenant=high priority=5\nk-admin admin=yes\n' >keys

@@ -350,6 +350,9 @@ PY
     [ "$(ask alpha | jq -r .error.code)" = rate_limit_exceeded ]
     grep -q ' 429 ' headers
     grep -qi '^Retry-After: [1-9]' headers
+    # more than the whole quota: told so for good
+    [ "$(body='{"prompt": "x", "max_tokens": 101}' ask alpha | jq -r .error.code)" = request_over_quota ]
+    grep -q ' 400 ' headers
     [ "$(ask beta | jq .usage.completion_tokens)" -gt 0 ]
     for bad in 'k weight=0' 'k weight=x' 'k limit=3' 'k alone'; do
         echo "$bad" >keys

@@ -41,7 +41,7 @@ async def stream(w, q):
             return
         await event({"choices": [{"text": f"{args.name}{i} ", "delta": {"content": f"{args.name}{i} "}}]})
         await asyncio.sleep(state["gap"])
-    if q.get("stream_options", {}).get("include_usage"):
+    if (q.get("stream_options") or {}).get("include_usage"):
         await event({"choices": [], "usage": usage(q)})
     await event(b"[DONE]")
     w.write(b"0\r\n\r\n")
