@@ -24,9 +24,11 @@
 #define H16   "[0-9A-Fa-f]{1,4}"
 #define LS32  "(" H16 ":" H16 "|" IPV4 ")"
 #define PCHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
+#define NCHAR "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})" /* of a first segment without a scheme */
 #define QUERY "(\\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
 #define PART  "(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
 #define HOST  LABEL "(\\." LABEL "){0,7}"
+#define URI   "[A-Za-z][A-Za-z0-9+.-]{0,15}:(//" HOST "(:[0-9]{1,5})?(/" PCHAR "*)*|/?" PCHAR "+(/" PCHAR "*)*)"
 
 const char *dt_schema_format(const char *name)
 {
@@ -47,10 +49,8 @@ const char *dt_schema_format(const char *name)
 			 ")?::" LS32 "|((" H16 ":){0,5}" H16 ")?::" H16 "|((" H16 ":){0,6}" H16 ")?::)$"},
 		{"hostname", "^" HOST "$"},
 		{"email", "^[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+){0,7}@" LABEL "(\\." LABEL "){1,7}$"},
-		{"uri", "^[A-Za-z][A-Za-z0-9+.-]{0,15}:(//" HOST "(:[0-9]{1,5})?(/" PCHAR "*)*|/?" PCHAR
-			"+(/" PCHAR "*)*)" QUERY PART "$"},
-		{"uri-reference", "^(/?" PCHAR "+(/" PCHAR "*)*|[A-Za-z][A-Za-z0-9+.-]{0,15}://" HOST
-				  "(/" PCHAR "*)*)" QUERY PART "$"},
+		{"uri", "^" URI QUERY PART "$"},
+		{"uri-reference", "^(" URI "|(/" PCHAR "+|" NCHAR "+)(/" PCHAR "*)*)" QUERY PART "$"},
 		{"json-pointer", "^(/([^/~\\x00-\\x1f]|~[01])*)*$"},
 	};
 
