@@ -88,7 +88,7 @@ static void test_bad_bodies(void **state)
 		{"{\"prompt\": \"x\", \"max_tokens\": 1.5}", 400, "max_tokens", NULL},
 		{"{\"prompt\": \"x\", \"min_tokens\": 20}", 400, "min_tokens", NULL},
 		{"{\"prompt\": \"x\", \"n\": 0}", 400, "n", NULL},
-		{"{\"prompt\": \"x\", \"n\": 13}", 400, "prompt", NULL},
+		{"{\"prompt\": \"x\", \"n\": 13}", 400, "n", NULL},
 		{"{\"prompt\": \"x\", \"n\": 2, \"best_of\": 3}", 400, "best_of", NULL},
 		{"{\"prompt\": \"x\", \"logprobs\": 21}", 400, "logprobs", NULL},
 		{"{\"prompt\": \"x\", \"stop\": [\"\"]}", 400, "stop", NULL},

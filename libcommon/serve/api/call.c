@@ -8,8 +8,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-/* The key that the prompt is made of. */
-static const char *key_of(const struct dt_body *b)
+const char *dt_body_prompt_key(const struct dt_body *b)
 {
 	return b->kind & DT_BODY_EMBEDDING		      ? "input"
 	       : b->kind & (DT_BODY_CHAT | DT_BODY_CHAT_LINE) ? "messages"
@@ -21,15 +20,15 @@ static int room_for(struct dt_body *b, size_t n, int *ret)
 {
 	int asked = b->max_tokens >= 0 ? b->max_tokens : b->max_completion_tokens;
 	int64_t left = b->m->engine->max_len - (int64_t)n;
-	int want = asked >= 0 ? asked : b->ask.embed ? 0 : 1;
+	int want = asked >= 0 ? asked : b->kind & DT_BODY_EMBEDDING ? 0 : 1;
 
 	if (n == 0)
-		return dt_body_bad(b->e, key_of(b), "'%s' is empty", key_of(b));
+		return dt_body_bad(b->e, dt_body_prompt_key(b), "'%s' is empty", dt_body_prompt_key(b));
 	if (left < want) {
 		dt_api_fail(b->e, 400, "invalid_request_error", "context_length_exceeded",
 			    "%zu prompt tokens and %d to generate are more than the context of %d tokens", n,
 			    want, b->m->engine->max_len);
-		snprintf(b->e->param, sizeof(b->e->param), "%s", key_of(b));
+		snprintf(b->e->param, sizeof(b->e->param), "%s", dt_body_prompt_key(b));
 		return -EINVAL;
 	}
 	if (asked < 0)
@@ -67,14 +66,25 @@ static void make_id(const char *prefix, char id[40])
 		sprintf(id + n + 2 * i, "%02x", r[i]);
 }
 
-int dt_body_call(struct dt_body *b, struct dt_completion *c)
+/* Inputs of an embedding wait for each other (dt_engine_submit); prompts must all find room. */
+static int check_count(struct dt_body *b)
 {
 	size_t room = (size_t)(b->m->engine->max_seqs + b->m->engine->queue);
 
-	if (b->nprompts * (size_t)b->n > room)
-		return dt_body_bad(b->e, "prompt",
-				   "%zu prompts with %d choices are more than the %zu allowed", b->nprompts,
-				   b->n, room);
+	if (b->kind & DT_BODY_EMBEDDING && b->nprompts > DT_INPUTS_MAX)
+		return dt_body_bad(b->e, "input", "'input' has %zu elements, more than the %d allowed",
+				   b->nprompts, DT_INPUTS_MAX);
+	if (b->kind & DT_BODY_EMBEDDING || b->nprompts * (size_t)b->n <= room)
+		return 0;
+	return dt_body_bad(b->e, b->nprompts > 1 ? "prompt" : "n",
+			   "%zu prompts with %d choices are more than the %zu allowed", b->nprompts, b->n,
+			   room);
+}
+
+int dt_body_call(struct dt_body *b, struct dt_completion *c)
+{
+	if (check_count(b) < 0)
+		return -EINVAL;
 	c->nprompts = (int)b->nprompts;
 	c->n = b->n;
 	c->call = dt_call_new(c->nprompts * c->n);

@@ -222,6 +222,25 @@ int dt_body_keys(struct dt_body *b)
 	return 0;
 }
 
+int dt_api_known(const json_t *body, const char *const *known, struct dt_api_error *e)
+{
+	const char *key;
+	json_t *v;
+
+	if (!json_is_object(body))
+		return dt_body_bad(e, "", "the request is not a JSON object");
+	json_object_foreach((json_t *)body, key, v)
+	{
+		int i = 0;
+
+		while (known[i] && strcmp(known[i], key))
+			i++;
+		if (!known[i])
+			return dt_body_bad(e, key, "unknown key '%.60s'", key);
+	}
+	return 0;
+}
+
 int dt_api_check_defaults(const json_t *o, struct dt_err *err)
 {
 	struct dt_api_error e;

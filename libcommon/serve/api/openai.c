@@ -56,7 +56,7 @@ static int add_text(struct dt_body *b, const json_t *v)
 	memcpy(p->text.s, json_string_value(v), p->text.n + 1);
 	b->nprompts++;
 	if (dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err) < 0)
-		return dt_body_bad(b->e, "prompt", "%s", err.msg);
+		return dt_body_bad(b->e, dt_body_prompt_key(b), "%s", err.msg);
 	if (p->n == 0 && m->model.neos > 0) { /* as OpenAI: nothing means the start of a new document */
 		p->ids = realloc(p->ids, sizeof(*p->ids));
 		if (!p->ids)
@@ -75,7 +75,7 @@ static int add_ids(struct dt_body *b, const json_t *a)
 	p->ids = malloc((p->n + 1) * sizeof(*p->ids));
 	if (!p->ids)
 		return dt_body_no_memory(b->e);
-	if (dt_body_ids(b, "prompt", a, p->ids) < 0)
+	if (dt_body_ids(b, dt_body_prompt_key(b), a, p->ids) < 0)
 		return -EINVAL;
 	if (b->echo && dt_api_decode(b->m->engine->tok, p->ids, p->n, &p->text.s, &p->text.n) < 0)
 		return dt_body_no_memory(b->e);

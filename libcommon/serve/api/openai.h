@@ -26,6 +26,8 @@ json_t *dt_api_error_json(const struct dt_api_error *e);
 /* The reply to a failed dt_engine_submit. */
 int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err, double retry_after);
 
+#define DT_INPUTS_MAX 2048 /* texts of an embedding, as OpenAI takes them */
+
 struct dt_text {
 	char *s;
 	size_t n;

@@ -46,6 +46,8 @@ int dt_body_no_memory(struct dt_api_error *e);
 
 /* keys.c: refuses unknown keys, reads numbers and flags. */
 int dt_body_keys(struct dt_body *b);
+/* The same of a body that has a list of its own; known: ended by NULL. */
+int dt_api_known(const json_t *body, const char *const *known, struct dt_api_error *e);
 
 /* body.c: keys with a structure of their own. */
 int dt_body_model(struct dt_body *b);				/* model */
@@ -61,6 +63,8 @@ int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_compl
 
 /* scores.c. s as JSON text, ill-formed parts replaced; NULL: out of memory. */
 json_t *dt_api_text(const char *s, size_t n);
+/* The text of one token; "bytes:\xe2\x82" when it is not text by itself, as OpenAI writes it. */
+json_t *dt_api_token_name(const struct dt_tokenizer *tok, int32_t id);
 /*
  * Log-probabilities of r's output tokens from number `from` up to before `to`, behind the prompt's own with
  * prompt; null where none were asked for. *offset: characters of the text before the first, raised by theirs.
@@ -88,6 +92,8 @@ int dt_responses_news(struct dt_sse *s, const struct dt_api_error *failed, FILE 
 /* null, the stop string, or the stop id, as vLLM's stop_reason; the end of text is null. */
 json_t *dt_api_stop_reason(const struct dt_serve_req *r);
 
+/* call.c. The key that the prompt is made of. */
+const char *dt_body_prompt_key(const struct dt_body *b);
 /* Makes c's call of b's prompts and ask. */
 int dt_body_call(struct dt_body *b, struct dt_completion *c);
 

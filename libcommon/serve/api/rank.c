@@ -28,6 +28,9 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 		return dt_body_bad(e, one, "key '%s' is missing or not text", one);
 	if (!list || n == 0)
 		return dt_body_bad(e, many, "key '%s' is missing or empty", many);
+	if (n >= DT_INPUTS_MAX)
+		return dt_body_bad(e, many, "'%s' has %zu elements, more than the %d allowed", many, n,
+				   DT_INPUTS_MAX - 1);
 	inputs = json_array();
 	json_array_append(inputs, query);
 	for (i = 0; i < n && rc == 0; i++) {
@@ -48,25 +51,6 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 	return rc;
 }
 
-static int check_keys(const json_t *body, const char *const *known, struct dt_api_error *e)
-{
-	const char *key;
-	json_t *v;
-
-	if (!json_is_object(body))
-		return dt_body_bad(e, "", "the request is not a JSON object");
-	json_object_foreach((json_t *)body, key, v)
-	{
-		int i = 0;
-
-		while (known[i] && strcmp(known[i], key))
-			i++;
-		if (!known[i])
-			return dt_body_bad(e, key, "unknown key '%.60s'", key);
-	}
-	return 0;
-}
-
 int dt_rerank_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *c,
 		    struct dt_rank *ret, struct dt_api_error *e)
 {
@@ -76,7 +60,7 @@ int dt_rerank_parse(const json_t *body, const struct dt_api_model *m, struct dt_
 	struct dt_err err;
 	int64_t top = 0;
 
-	if (check_keys(body, known, e) < 0)
+	if (dt_api_known(body, known, e) < 0)
 		return -EINVAL;
 	if (dt_json_int(body, "top_n", false, 1, INT32_MAX, &top, &err) < 0)
 		return dt_body_bad(e, "top_n", "%s", err.msg);
@@ -95,7 +79,7 @@ int dt_score_parse(const json_t *body, const struct dt_api_model *m, struct dt_c
 	static const char *const known[] = {"model", "text_1", "text_2", "user", NULL};
 	struct dt_rank r = {.score = true};
 
-	if (check_keys(body, known, e) < 0 || embed(body, "text_1", "text_2", m, c, &r, e) < 0)
+	if (dt_api_known(body, known, e) < 0 || embed(body, "text_1", "text_2", m, c, &r, e) < 0)
 		return -EINVAL;
 	*ret = r;
 	return 0;

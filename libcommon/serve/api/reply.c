@@ -30,6 +30,7 @@ int dt_completion_failed(const struct dt_serve_req *r, struct dt_api_error *e)
 #define SCORE_BYTES	 400
 #define CHAT_SCORE_BYTES 1200 /* with its bytes as an array */
 #define FLOAT_BYTES	 80
+#define BASE64_BYTES	 24
 #define ID_BYTES	 80
 
 size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
@@ -44,7 +45,7 @@ size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 		cost += 1024 + 8 * r->detok.n + (c->echo ? 8 * c->prompt[i / c->n].n : 0);
 		cost += (size_t)r->scores.n * (1 + (size_t)r->scores.ntop) * each;
 		cost += (size_t)r->prompt_scores.n * (1 + (size_t)r->prompt_scores.ntop) * each;
-		cost += r->pooled ? hidden * FLOAT_BYTES : 0;
+		cost += r->pooled ? hidden * (c->base64 ? BASE64_BYTES : FLOAT_BYTES) : 0;
 	}
 	return cost;
 }

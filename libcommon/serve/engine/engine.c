@@ -48,6 +48,7 @@ void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finis
 		dt_adapters_count(c->adapter, r->nprompt, r->nout);
 	pthread_mutex_lock(&e->gate.mu);
 	refund(e, r);
+	e->gate.counted -= r->counted;
 	if (--e->gate.inflight == 0)
 		pthread_cond_broadcast(&e->gate.idle);
 	pthread_mutex_unlock(&e->gate.mu);

@@ -3,7 +3,9 @@
  * late, lets the scheduler plan, runs the model once, and hands every sequence that caught up its next token.
  * Other threads only submit, cancel and read (serve/engine/request.h).
  *
- * Requests are bounded: at most max_seqs + queue are in flight, the next one is refused (-EAGAIN). So are the
+ * Requests are bounded: at most max_seqs + queue are in flight, the next one is refused (-EAGAIN). Of a call
+ * for embeddings max_seqs count at most, and the rest wait behind them: they draw nothing, and hold a cache
+ * only while they run. So are the
  * tokens of a tenant with a quota (-EDQUOT): prompt and output to come are taken from its bucket, which fills
  * at the quota's rate and holds a minute of it; what was not used goes back.
  */

@@ -16,7 +16,7 @@ struct dt_engine_gate {
 	pthread_cond_t work; /* wakes the engine's thread: a call was submitted or cancelled */
 	pthread_cond_t idle; /* for dt_engine_wait_idle, on CLOCK_MONOTONIC */
 	struct dt_req_list inbox;
-	int inflight;
+	int inflight, counted; /* requests; those of them that max_seqs + queue bounds */
 	bool draining, stop;
 	bool failed;
 	struct dt_err why;	/* it has failed */

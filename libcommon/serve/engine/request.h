@@ -112,6 +112,7 @@ struct dt_serve_req {
 
 	/* used by the engine alone */
 	double mu;		/* state of mirostat */
+	bool counted;		/* by the engine's bound of requests in flight */
 	bool preparing;		/* it waits until other ranks have its adapter */
 	bool held, looked_up;	/* it waits for blocks from beyond the pool; they were looked for */
 	struct dt_kvread *read; /* of them from the disk, from block read_from on; NULL: none */

@@ -157,6 +157,12 @@ static int charge(struct dt_engine *e, struct dt_call *c, double now, struct dt_
 			  q->rate, q->tokens);
 }
 
+/* Its requests that count as in flight (engine.h). */
+static int counted(const struct dt_engine *e, const struct dt_call *c)
+{
+	return c->ask.embed && c->n > e->p.max_seqs ? e->p.max_seqs : c->n;
+}
+
 int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err)
 {
 	double now = dt_now();
@@ -182,15 +188,17 @@ int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err)
 		rc = dt_err_set(err, -ESHUTDOWN, "the server has failed: %s", e->gate.why.msg);
 	} else if (e->gate.draining) {
 		rc = dt_err_set(err, -ESHUTDOWN, "the server is shutting down");
-	} else if (e->gate.inflight + c->n > e->p.max_seqs + e->p.queue) {
+	} else if (e->gate.counted + counted(e, c) > e->p.max_seqs + e->p.queue) {
 		rc = dt_err_set(err, -EAGAIN, "the queue is full: %d requests are in flight",
 				e->gate.inflight);
 	} else if ((rc = charge(e, c, now, err)) == 0) {
 		for (int i = 0; i < c->n; i++) {
 			dt_call_ref(c);
+			c->req[i].counted = i < counted(e, c);
 			TAILQ_INSERT_TAIL(&e->gate.inbox, &c->req[i], in_list);
 		}
 		e->gate.inflight += c->n;
+		e->gate.counted += counted(e, c);
 		pthread_cond_signal(&e->gate.work);
 	}
 	pthread_mutex_unlock(&e->gate.mu);
