@@ -128,7 +128,7 @@ PY
     jq -nc "$ask + {prompt_logprobs_temperature: 2}" | curl -s -d @- "$url/v1/completions" | jq -e '.error.message | test("goes with")'
     jq -nc "$ask + {prompt_logprobs: 2}" | curl -s -d @- "$url/v1/completions" >reply
     jq -e '.choices[0].prompt_logprobs | .[0] == null and length == 3 and
-        all(.[1:][]; ([.[].rank // empty] | sort) == [1, 2] and (.[] | .decoded_token, .logprob))' reply
+        all(.[1:][]; ([.[].rank] | sort | .[:2] == [1, 2] and all(type == "number")) and (.[] | .decoded_token, .logprob))' reply
     jq -nc "$ask + {prompt_logprobs: 2, stream: true}" | curl -s -d @- "$url/v1/completions" | jq -e '.error.message | test("go together")'
     [ ! -e no.teacher ]
 }

@@ -422,6 +422,8 @@ static void test_logprobs(void **state)
 	dt_logprobs(logits, V, 17, &chosen, 6, top);
 	assert_int_equal(chosen.id, 17);
 	assert_true(fabs(chosen.logprob - log(exp(logits[17]) / z)) < 1e-5);
+	assert_true(chosen.rank > 1 && chosen.rank <= V); /* ties have the first rank */
+	assert_true(r[chosen.rank - 1].p == exp(logits[17]) && r[chosen.rank - 2].p > exp(logits[17]));
 	for (int i = 0; i < 6; i++) {
 		assert_int_equal(top[i].id, r[i].id);
 		assert_true(fabs(top[i].logprob - log(r[i].p / z)) < 1e-5);

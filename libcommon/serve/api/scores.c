@@ -15,8 +15,7 @@ json_t *dt_api_text(const char *s, size_t n)
 	return v;
 }
 
-/* The text of one token; "bytes:\xe2\x82" when it is not text by itself, as OpenAI writes it. */
-static json_t *token_name(const struct dt_tokenizer *tok, int32_t id)
+json_t *dt_api_token_name(const struct dt_tokenizer *tok, int32_t id)
 {
 	size_t n = 0, len, o = 6;
 	const char *s = dt_tokenizer_piece(tok, id, true, &n);
@@ -52,13 +51,13 @@ static void add_score(struct score_lists *l, const struct dt_completion *c, bool
 	const char *piece = dt_tokenizer_piece(c->tok, chosen->id, special, &n);
 
 	for (int i = 0; i < ntop; i++) {
-		json_t *name = token_name(c->tok, top[i].id);
+		json_t *name = dt_api_token_name(c->tok, top[i].id);
 
 		json_object_set_new_nocheck(alt, name ? json_string_value(name) : "",
 					    json_real((double)top[i].logprob));
 		json_decref(name);
 	}
-	json_array_append_new(l->tokens, token_name(c->tok, chosen->id));
+	json_array_append_new(l->tokens, dt_api_token_name(c->tok, chosen->id));
 	json_array_append_new(l->logprobs, json_real((double)chosen->logprob));
 	json_array_append_new(l->top, alt);
 	json_array_append_new(l->offset, json_integer(*offset));
@@ -76,21 +75,40 @@ static json_t *lists_json(struct score_lists *l)
 			 "top_logprobs", l->top, "text_offset", l->offset);
 }
 
+/*
+ * Characters of a prompt's text that one of its ids stands for. What a tokenizer puts in front of a text, the
+ * token that begins it and a blank, is no part of it. first: no character came before.
+ */
+static int own_chars(const struct dt_completion *c, const struct dt_text *text, int32_t id, bool first)
+{
+	size_t n = 0, skip = 0;
+	const char *s = dt_tokenizer_piece(c->tok, id, true, &n);
+
+	if (!s || n == 0)
+		return 0;
+	if (first && (n > text->n || memcmp(s, text->s, n)))
+		skip = text->n == 0 || id == dt_tokenizer_bos(c->tok) ? n : *s == ' ' && *text->s != ' ';
+	return (int)dt_utf8_count(s + skip, n - skip);
+}
+
 /* The prompt's own: its first token has no logprob. */
 static void add_prompt_scores(struct score_lists *l, const struct dt_completion *c,
 			      const struct dt_serve_req *r, int *offset)
 {
 	const struct dt_scores *s = &r->prompt_scores;
-	size_t n = 0;
-	const char *piece = dt_tokenizer_piece(c->tok, r->tokens[0], true, &n);
+	const struct dt_text *text = &c->prompt[(r - c->call->req) / c->n];
 
-	json_array_append_new(l->tokens, token_name(c->tok, r->tokens[0]));
+	json_array_append_new(l->tokens, dt_api_token_name(c->tok, r->tokens[0]));
 	json_array_append_new(l->logprobs, json_null());
 	json_array_append_new(l->top, json_null());
 	json_array_append_new(l->offset, json_integer(0));
-	*offset = piece ? (int)dt_utf8_count(piece, n) : 0;
-	for (int i = 0; i < s->n; i++)
+	*offset = own_chars(c, text, r->tokens[0], true);
+	for (int i = 0; i < s->n; i++) {
+		const int at = *offset;
+
 		add_score(l, c, true, &s->chosen[i], s->ntop, s->top + (size_t)i * (size_t)s->ntop, offset);
+		*offset = at + own_chars(c, text, s->chosen[i].id, at == 0);
+	}
 }
 
 static void add_scores(struct score_lists *l, const struct dt_completion *c, const struct dt_serve_req *r,
@@ -149,15 +167,14 @@ json_t *dt_api_scores(const struct dt_completion *c, const struct dt_serve_req *
 	return lists_json(&l);
 }
 
-/* rank: from 1; 0: it is not among the likeliest, and nobody counted how many are. */
 static void add_by_id(json_t *to, const struct dt_completion *c, const struct dt_logprob *p, int rank)
 {
 	char id[16];
 	json_t *v = json_pack("{s:f, s:o}", "logprob", (double)p->logprob, "decoded_token",
-			      token_name(c->tok, p->id));
+			      dt_api_token_name(c->tok, p->id));
 
 	snprintf(id, sizeof(id), "%d", p->id);
-	json_object_set_new(v, "rank", rank ? json_integer(rank) : json_null());
+	json_object_set_new(v, "rank", json_integer(rank));
 	json_object_set_new(to, id, v);
 }
 
@@ -170,7 +187,7 @@ json_t *dt_completion_prompt_logprobs(const struct dt_completion *c, int i)
 	for (int t = 0; t < s->n; t++) {
 		json_t *v = json_object();
 
-		add_by_id(v, c, &s->chosen[t], 0);
+		add_by_id(v, c, &s->chosen[t], s->chosen[t].rank);
 		for (int k = 0; k < s->ntop; k++)
 			add_by_id(v, c, &s->top[(size_t)t * (size_t)s->ntop + (size_t)k], k + 1);
 		json_array_append_new(list, v);

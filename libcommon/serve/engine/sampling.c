@@ -139,7 +139,7 @@ void dt_logprobs(const float *logits, int vocab, int32_t id, struct dt_logprob *
 		 struct dt_logprob *top)
 {
 	struct dt_drawn d = {.max = dt_sample_max(logits, vocab)};
-	int have = 0;
+	int have = 0, rank = 1;
 
 	d.sum = dt_sample_sum(logits, vocab, d.max);
 	const double sum = dt_drawn_log_sum(&d);
@@ -156,8 +156,10 @@ void dt_logprobs(const float *logits, int vocab, int32_t id, struct dt_logprob *
 			at = n - 1;
 		for (; at > 0 && top[at - 1].logprob < lp; at--)
 			top[at] = top[at - 1];
-		top[at] = (struct dt_logprob){i, lp};
+		top[at] = (struct dt_logprob){i, lp, 0};
 	}
-	*chosen = (struct dt_logprob){id, (float)(logits[id] - sum)};
+	for (int i = 0; i < vocab; i++)
+		rank += logits[i] > logits[id];
+	*chosen = (struct dt_logprob){id, (float)(logits[id] - sum), rank};
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -110,11 +110,12 @@ int32_t dt_sampling_draw_own(const struct dt_sampling *p, const struct dt_draw *
 struct dt_logprob {
 	int32_t id;
 	float logprob;
+	int rank; /* 1 + the ids that are likelier; 0: nobody has counted */
 };
 
 /*
- * The log-probability of id under softmax(logits) (what the model said, before any of the above) and the n
- * most likely ids, best first. n <= vocab.
+ * The log-probability of id under softmax(logits) (what the model said, before any of the above) with its
+ * rank, and the n most likely ids, best first. n <= vocab.
  */
 void dt_logprobs(const float *logits, int vocab, int32_t id, struct dt_logprob *chosen, int n,
 		 struct dt_logprob *top);

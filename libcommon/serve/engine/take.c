@@ -191,7 +191,7 @@ static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, 
 static int32_t as_drawn(const struct dt_serve_req *r, const struct dt_drawn *d, struct dt_logprob *ret)
 {
 	if (r->ask->logprobs >= 0 && d->id >= 0)
-		*ret = (struct dt_logprob){d->id, dt_drawn_logprob(d)};
+		*ret = (struct dt_logprob){d->id, dt_drawn_logprob(d), 0};
 	return d->id < 0 ? -EDOM : d->id;
 }
 
