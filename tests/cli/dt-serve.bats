@@ -432,6 +432,68 @@ PY
     [ "$(post /tokenize '{"prompt": "h\u00e9"}' | head -n 1 | jq -c '[.tokens, .count]')" = '[[104,195,169],3]' ]
     [ "$(post /detokenize '{"tokens": [104, 195, 169]}' | head -n 1)" = '{"prompt":"hé"}' ]
     [ "$(status_of "$(post /detokenize '{"tokens": [999]}')")" = 400 ]
+    post /tokenize '{"prompt": "h\u00e9", "return_token_strs": true}' | head -n 1 |
+        jq -e '.token_strs == ["h", "bytes:\\xc3", "bytes:\\xa9"]'
+    # what is not known is refused, not passed over
+    for body in '{"prompt": "x", "add_special": true}' '{"prompt": "x", "model": "other"}' '{"prompt": "x", "add_generation_prompt": true}' \
+        '{"prompt": "x", "tools": [{}]}' '{"prompt": "x", "add_special_tokens": 1}' '[]' '{"messages": [], "prompt": "x"}'; do
+        [[ "$(status_of "$(post /tokenize "$body")")" == 40[04] ]] || { echo "$body"; return 1; }
+    done
+    for body in '{"tokens": [1], "model": "other"}' '{"tokens": [1], "x": 1}' '{"tokens": [-1]}' '{"tokens": 1}'; do
+        [[ "$(status_of "$(post /detokenize "$body")")" == 40[04] ]] || { echo "$body"; return 1; }
+    done
+}
+
+@test "tokenize: messages with tools are the chat's prompt, with or without the beginning of the answer" {
+    start --chat-template chatml
+    chat='"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]'
+    # more than this model's context: the refusal counts it
+    n=$(post /v1/chat/completions "{$chat, \"max_tokens\": 1}" | head -n 1 | jq -r '.error.message | split(" ")[0]')
+    [ "$n" -gt 512 ]
+    [ "$(post /tokenize "{$chat, \"model\": \"tiny\"}" | head -n 1 | jq .count)" = "$n" ]
+    opening=$'<|im_start|>assistant\n'
+    [ "$(post /tokenize "{$chat, \"add_generation_prompt\": false}" | head -n 1 | jq .count)" = $((n - ${#opening})) ]
+    post /tokenize '{"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "f"}]}' | head -n 1 | jq -e '.error.param == "tools"'
+    post /tokenize '{"messages": [{"role": "user", "content": "hi"}], "add_special_tokens": true}' | head -n 1 |
+        jq -e '.error.param == "add_special_tokens"'
+}
+
+@test "a text begins with a token of its own: tokenize leaves it out, offsets do not count it, ranks are numbers" {
+    data=${DT_TEST_DATA:-$DT_SRC/../shared/data}/stories260K
+    [ -e "$data/stories260K.bin" ] || skip "no stories260K in $data"
+    await dt-serve "$data/stories260K.bin" --tokenizer "$data/tok512.bin" "${common[@]}" --port 0 --served-model-name st
+    count='.tokens | length'
+    [ "$(post /tokenize '{"prompt": "Once upon a"}' | head -n 1 | jq "$count")" = 4 ]
+    [ "$(post /tokenize '{"prompt": "Once upon a", "add_special_tokens": false}' | head -n 1 | jq "$count")" = 3 ]
+    for prompt in '"Once upon a"' '[1, 403, 407, 261]'; do
+        post /v1/completions "{\"prompt\": $prompt, \"echo\": true, \"logprobs\": 1, \"max_tokens\": 2, \"temperature\": 0}" >reply
+        head -n 1 reply | jq -e '.choices[0] | .text as $t | .logprobs | .tokens == ["<s>", " Once", " upon", " a", " time", ","] and
+            ([.tokens[2:], .text_offset[2:]] | transpose | all(. as [$w, $o] | $t[$o:$o + ($w | length)] == $w))'
+    done
+    post /v1/completions '{"prompt": "Once upon a", "echo": true, "logprobs": 1, "max_tokens": 0}' | head -n 1 |
+        jq -e '.choices[0].logprobs.text_offset == [0, 0, 4, 9]'
+    post /v1/completions '{"prompt": "zebras upon", "prompt_logprobs": 1, "max_tokens": 1}' | head -n 1 |
+        jq -e '.choices[0].prompt_logprobs[1:] | all(.[]; [.[].rank] | sort | .[0] == 1 and all(. >= 1) and (length == 1 or .[1] > 1))'
+}
+
+@test "embeddings: 2048 texts, whatever the queue; a text of the whole context" {
+    start --max-num-seqs 4 --queue 4 --max-model-len 64 --block-size 8
+    jq -nc '{input: [range(2048) | "t\(.)"]}' >2048.json
+    jq -nc '{input: [range(2049) | "t\(.)"]}' >2049.json
+    jq -nc '{input: [range(64)]}' >64.json
+    jq -nc '{query: "t", documents: [range(2048) | "t\(.)"]}' >documents.json
+    curl -s -d @2048.json "$url/v1/embeddings" >out &
+    asking=$!
+    until [ "$(metric num_requests_waiting)" != 0 ] || ! kill -0 $asking; do sleep 0.01; done
+    [ "$(status_of "$(post /v1/completions '{"prompt": "x", "max_tokens": 1}')")" = 200 ] # others have room
+    wait $asking
+    jq -e '.data | length == 2048 and ([.[].index] == [range(2048)])' out
+    post /v1/embeddings '{"input": ["t7", "t2047"]}' | head -n 1 >two
+    jq -se '(.[0].data[0].embedding) as $a | (.[1].data[7].embedding) as $b | [$a, $b] | transpose | map((.[0] - .[1]) | fabs) | max < 1e-5' two out
+    [ "$(curl -s -d @2049.json "$url/v1/embeddings" | jq -r .error.param)" = input ]
+    [ "$(curl -s -d @documents.json "$url/v1/rerank" | jq -r .error.param)" = documents ]
+    [ "$(curl -s -d @64.json "$url/v1/embeddings" | jq .usage.prompt_tokens)" = 64 ]
+    settles
 }
 
 @test "with keys every route but health asks for one" {

@@ -1,9 +1,9 @@
 /* The routes: a body in, a reply queued. */
 #include "base/progress.h"
-#include "base/utf8.h"
 #include "serve/api/messages.h"
 #include "serve/api/rank.h"
 #include "serve/api/responses.h"
+#include "serve/api/tokenize.h"
 #include "serve/http/priv.h"
 
 #include <errno.h>
@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-
-#define ID_BYTES 64 /* a token id as a JSON value, and in text */
 
 static enum MHD_Result fail(struct dt_http_req *q, int status, const char *msg)
 {
@@ -73,84 +71,6 @@ static enum MHD_Result metrics(struct dt_http_req *q)
 	return dt_http_reply_text(q, 200, "text/plain; version=0.0.4; charset=utf-8", text, n);
 }
 
-static enum MHD_Result tokenize(struct dt_http_req *q)
-{
-	const struct dt_engine_params *p = dt_engine_params(q->engine);
-	struct dt_api_error e;
-	struct dt_err err;
-	json_t *body = dt_http_body(q, &e), *text, *ids;
-	int32_t *t;
-	size_t n;
-	int rc;
-
-	if (!body)
-		return dt_http_reply_error(q, &e);
-	text = json_object_get(body, "prompt");
-	if (json_is_string(text))
-		rc = dt_api_encode(p->tok, json_string_value(text), json_string_length(text), &t, &n, &err);
-	else if (json_object_get(body, "messages") && q->chat)
-		rc = dt_chat_encode(q->chat, json_object_get(body, "messages"), NULL, &t, &n, &err);
-	else
-		rc = dt_err_set(&err, -EINVAL, "key 'prompt' is missing or not text");
-	json_decref(body);
-	if (rc < 0)
-		return fail(q, 400, err.msg);
-	if (!dt_http_take(q, n * ID_BYTES)) {
-		free(t);
-		dt_http_no_memory(&e);
-		return dt_http_reply_error(q, &e);
-	}
-	ids = json_array();
-	for (size_t i = 0; i < n; i++)
-		json_array_append_new(ids, json_integer(t[i]));
-	free(t);
-	return dt_http_reply_json(q, 200,
-				  json_pack("{s:o, s:I, s:i}", "tokens", ids, "count", (json_int_t)n,
-					    "max_model_len", p->max_len));
-}
-
-static enum MHD_Result detokenize(struct dt_http_req *q)
-{
-	const struct dt_engine_params *p = dt_engine_params(q->engine);
-	char *text = NULL, *clean = NULL;
-	struct dt_api_error e;
-	json_t *body = dt_http_body(q, &e), *a, *v;
-	size_t n = 0, len = 0, i;
-	int32_t *ids;
-
-	if (!body)
-		return dt_http_reply_error(q, &e);
-	a = json_object_get(body, "tokens");
-	ids = malloc((json_array_size(a) + 1) * sizeof(*ids));
-	if (!ids || !json_is_array(a)) {
-		free(ids);
-		json_decref(body);
-		return fail(q, 400, "key 'tokens' is missing or not an array of token ids");
-	}
-	json_array_foreach(a, i, v)
-	{
-		json_int_t id = json_integer_value(v);
-
-		ids[i] = json_is_integer(v) && id >= 0 && id < p->model.vocab ? (int32_t)id : -1;
-		if (ids[i] < 0) {
-			free(ids);
-			json_decref(body);
-			return fail(q, 400, "'tokens' has an element that is not a token id");
-		}
-	}
-	json_decref(body);
-	if (dt_api_decode(p->tok, ids, i, &text, &n) < 0) {
-		free(ids);
-		return fail(q, 500, "out of memory");
-	}
-	clean = dt_utf8_clean(text, n, &len);
-	v = clean ? json_stringn_nocheck(clean, len) : NULL;
-	free(clean);
-	free(text);
-	free(ids);
-	return dt_http_reply_json(q, 200, json_pack("{s:o}", "prompt", v));
-}
-
 /* What parsing this client's body needs. */
 static struct dt_api_model api_model(const struct dt_http_req *q)
 {
@@ -163,6 +83,34 @@ static struct dt_api_model api_model(const struct dt_http_req *q)
 	while (getrandom(&m.seed, sizeof(m.seed), 0) != sizeof(m.seed))
 		continue;
 	return m;
+}
+
+static enum MHD_Result tokenize(struct dt_http_req *q)
+{
+	struct dt_api_model m = api_model(q);
+	struct dt_tokens t = {0};
+	struct dt_api_error e;
+	json_t *body = dt_http_body(q, &e), *v = NULL;
+	int rc = body ? dt_tokenize_parse(body, &m, &t, &e) : -EINVAL;
+
+	json_decref(body);
+	if (rc == 0 && !dt_http_take(q, dt_tokenize_cost(&t)))
+		rc = dt_http_no_memory(&e);
+	if (rc == 0)
+		v = dt_tokenize_json(&t, &m);
+	free(t.ids);
+	return rc < 0 ? dt_http_reply_error(q, &e) : dt_http_reply_json(q, 200, v);
+}
+
+static enum MHD_Result detokenize(struct dt_http_req *q)
+{
+	struct dt_api_model m = api_model(q);
+	struct dt_api_error e;
+	json_t *body = dt_http_body(q, &e), *v = NULL;
+	int rc = body ? dt_detokenize(body, &m, &v, &e) : -EINVAL;
+
+	json_decref(body);
+	return rc < 0 ? dt_http_reply_error(q, &e) : dt_http_reply_json(q, 200, v);
 }
 
 /* Frees the body; its parsed values have been freed by the caller. */

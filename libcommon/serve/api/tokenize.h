@@ -1,0 +1,24 @@
+/* POST /tokenize and /detokenize: texts and conversations to ids and back, as completions read them. */
+#ifndef DT_SERVE_TOKENIZE_H
+#define DT_SERVE_TOKENIZE_H
+
+#include "serve/api/openai.h"
+
+struct dt_tokens {
+	int32_t *ids; /* the caller frees them */
+	size_t n;
+	bool strings; /* the reply has the text of each */
+};
+
+/* -EINVAL with e filled; *ret then holds nothing. */
+int dt_tokenize_parse(const json_t *body, const struct dt_api_model *m, struct dt_tokens *ret,
+		      struct dt_api_error *e);
+/* Upper bound of the memory that building the reply takes. */
+size_t dt_tokenize_cost(const struct dt_tokens *t);
+json_t *dt_tokenize_json(const struct dt_tokens *t, const struct dt_api_model *m);
+
+/* The whole reply: {"prompt": text}. */
+int dt_detokenize(const json_t *body, const struct dt_api_model *m, json_t **ret, struct dt_api_error *e);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
