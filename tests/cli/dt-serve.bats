@@ -394,16 +394,28 @@ PY
         "max_tokens": 8, "temperature": 0}' | head -n 1)
     [ "$(jq '.output[0].content[0].text' whole)" = "$(jq .choices[0].message.content <<<"$chat")" ]
     jq -e '.object == "response" and .status == "incomplete" and .incomplete_details.reason == "max_output_tokens"
-        and .usage.output_tokens == 8 and .output[0].role == "assistant"' whole
+        and .usage.output_tokens == 8 and .output[0].role == "assistant" and .output[0].status == "incomplete"
+        and .instructions == "S" and .max_output_tokens == 8 and .tools == [] and .tool_choice == "auto" and .metadata == {}' whole
+    asks='{"metadata": {"a": "b"}, "tool_choice": "none", "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}],
+        "parallel_tool_calls": false, "include": ["reasoning.encrypted_content"], "reasoning": {"effort": null, "summary": "auto"}}'
+    post /v1/responses "$(jq -c --argjson asks "$asks" '. + $asks' <<<"$body")" | head -n 1 |
+        jq -e --argjson asks "$asks" '. as $r | ["metadata", "tools", "tool_choice", "parallel_tool_calls"] | all($r[.] == $asks[.])'
     curl -sN -d "$(jq '.stream = true' <<<"$body")" "$url/v1/responses" >stream
     [ "$(sed -n 's/^data: //p' stream | jq -sr 'map(select(.type == "response.output_text.delta").delta) | add')" = \
         "$(jq -r '.output[0].content[0].text' whole)" ]
     sed -n 's/^data: //p' stream | jq -se 'map(.sequence_number) == [range(length)]'
+    sed -n 's/^data: //p' stream | jq -se '(map(select(.type == "response.output_item.done"))[0].item.status == "incomplete")
+        and (map(.response // empty | [.instructions, .max_output_tokens]) | unique == [["S", 8]])'
     [ "$(sed -n 's/^data: //p' stream | jq -r .type | uniq | paste -sd ' ')" = "response.created response.in_progress response.output_item.added\
  response.content_part.added response.output_text.delta response.output_text.done response.content_part.done response.output_item.done\
  response.incomplete" ]
-    for wrong in previous_response_id=\"x\" background=true nonsense=1 'tools=[{"type":"web_search"}]' input=5 'input=[{"type":"image"}]'; do
+    for wrong in previous_response_id=\"x\" background=true nonsense=1 'tools=[{"type":"web_search"}]' input=5 'input=[{"type":"image"}]' \
+        'include=["message.output_text.logprobs"]' truncation=\"auto\" 'metadata={"a":1}'; do
         post /v1/responses "$(jq -c --arg k "${wrong%%=*}" --argjson v "${wrong#*=}" '.[$k] = $v' <<<"$body")" | head -n 1 |
+            jq -e --arg k "${wrong%%=*}" '.error.param == $k'
+    done
+    for wrong in reasoning.effort=low reasoning.summary=detailed text.verbosity=low; do
+        post /v1/responses "$(jq -c --arg k "${wrong%%=*}" --arg v "${wrong#*=}" 'setpath($k / "."; $v)' <<<"$body")" | head -n 1 |
             jq -e --arg k "${wrong%%=*}" '.error.param == $k'
     done
 }

@@ -286,6 +286,7 @@ void dt_completion_release(struct dt_completion *c)
 	for (int i = 0; c->prompt && i < c->nprompts; i++)
 		free(c->prompt[i].s);
 	free(c->prompt);
+	json_decref(c->asked);
 	dt_call_drop(c->call);
 	*c = (struct dt_completion){0};
 }

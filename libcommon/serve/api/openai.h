@@ -47,6 +47,7 @@ struct dt_completion {
 	struct dt_text *prompt;	 /* [nprompts], with echo */
 	char id[40];
 	int64_t created;
+	json_t *asked;	   /* the Responses API tells what it was asked; owned, NULL: another API */
 	const char *model; /* borrowed; of an adapter: with the call */
 	const struct dt_tokenizer *tok;
 };

@@ -173,7 +173,72 @@ static int read_format(const json_t *body, json_t *chat, struct dt_api_error *e)
 	return 0;
 }
 
-/* NULL with e filled. */
+static bool is_null(const json_t *v)
+{
+	return !v || json_is_null(v);
+}
+
+static bool is_word(const json_t *v, const char *word)
+{
+	return json_is_string(v) && !strcmp(json_string_value(v), word);
+}
+
+/* OpenAI's bounds: they come back with the response, so that it must be held. */
+static int check_metadata(const json_t *v, struct dt_api_error *e)
+{
+	const char *key;
+	json_t *text;
+	bool ok = is_null(v) || (json_is_object(v) && json_object_size(v) <= 16);
+
+	json_object_foreach((json_t *)v, key, text) ok &=
+		strlen(key) <= 64 * 4 && json_is_string(text) && json_string_length(text) <= 512 * 4;
+	return ok ? 0
+		  : dt_body_bad(e, "metadata",
+				"'metadata' is not an object of at most 16 texts of 512 characters");
+}
+
+/* What a client asks for and would not get is refused by its name. */
+static int check_wishes(const json_t *body, struct dt_api_error *e)
+{
+	const json_t *reasoning = json_object_get(body, "reasoning"), *text = json_object_get(body, "text"),
+		     *include = json_object_get(body, "include"), *cut = json_object_get(body, "truncation"),
+		     *summary = json_object_get(reasoning, "summary");
+	json_t *v;
+	size_t i;
+
+	if (!is_null(json_object_get(reasoning, "effort")))
+		return dt_body_bad(e, "reasoning.effort", "'reasoning.effort' is not supported");
+	if (!is_null(summary) && !is_word(summary, "auto"))
+		return dt_body_bad(e, "reasoning.summary", "'reasoning.summary' is not supported");
+	if (!is_null(json_object_get(text, "verbosity")))
+		return dt_body_bad(e, "text.verbosity", "'text.verbosity' is not supported");
+	if (!is_null(cut) && !is_word(cut, "disabled"))
+		return dt_body_bad(e, "truncation", "'truncation' is not supported");
+	if (!is_null(include) && !json_is_array(include))
+		return dt_body_bad(e, "include", "'include' is not an array");
+	json_array_foreach((json_t *)include, i, v)
+	{
+		/* thoughts are in the open */
+		if (!is_word(v, "reasoning.encrypted_content"))
+			return dt_body_bad(e, "include", "'%.60s' in 'include' is not supported",
+					   json_is_string(v) ? json_string_value(v) : "?");
+	}
+	return check_metadata(json_object_get(body, "metadata"), e);
+}
+
+/* What the response says again of its request. */
+static json_t *echo_of(const json_t *body)
+{
+	static const char *const keys[] = {"instructions", "max_output_tokens",	  "metadata", "tools",
+					   "tool_choice",  "parallel_tool_calls", "text"};
+	json_t *o = json_object();
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+		if (!is_null(json_object_get(body, keys[i])))
+			json_object_set(o, keys[i], json_object_get(body, keys[i]));
+	return o;
+}
+
 /* Keys that a body of the chats has too. */
 static const struct {
 	const char *from, *to;
@@ -214,6 +279,7 @@ static bool is_known(const char *key)
 	return false;
 }
 
+/* NULL with e filled. */
 static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 {
 	json_t *chat = json_object(), *v;
@@ -236,7 +302,8 @@ static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 		dt_body_bad(e, "background", "'background' is not supported");
 		goto fail;
 	}
-	if (read_input(body, chat, e) < 0 || read_tools(body, chat, e) < 0 || read_format(body, chat, e) < 0)
+	if (check_wishes(body, e) < 0 || read_input(body, chat, e) < 0 || read_tools(body, chat, e) < 0 ||
+	    read_format(body, chat, e) < 0)
 		goto fail;
 	for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
 		if (json_object_get(body, same[i].from))
@@ -260,8 +327,10 @@ int dt_responses_parse(const json_t *body, const struct dt_api_model *m, struct 
 		return -EINVAL;
 	rc = dt_chat_parse(chat, m, ret, e);
 	json_decref(chat);
-	if (rc == 0)
-		ret->responses = true;
-	return rc;
+	if (rc < 0)
+		return rc;
+	ret->responses = true;
+	ret->asked = echo_of(body);
+	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -11,14 +11,21 @@ static const char *tail(const struct dt_completion *c)
 	return strchr(c->id, '-') + 1;
 }
 
+/* Of an item that is over. open: it is the last, and its form does not say that it is whole. */
+static const char *over(const struct dt_completion *c, bool open)
+{
+	return open && c->call->req[0].finish == DT_FINISH_LENGTH ? "incomplete" : "completed";
+}
+
 static json_t *reasoning_item(const struct dt_completion *c, const struct dt_tool_calls *calls)
 {
+	const bool last = calls->content == calls->from && calls->n == 0;
 	char id[48];
 
 	snprintf(id, sizeof(id), "rs_%s", tail(c));
 	return json_pack("{s:s, s:s, s:[], s:[{s:s, s:o}], s:s}", "id", id, "type", "reasoning", "summary",
 			 "content", "type", "reasoning_text", "text",
-			 dt_api_text(calls->thought, calls->nthought), "status", "completed");
+			 dt_api_text(calls->thought, calls->nthought), "status", over(c, last));
 }
 
 static json_t *text_part(const char *s, size_t n)
@@ -26,8 +33,8 @@ static json_t *text_part(const char *s, size_t n)
 	return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", dt_api_text(s, n), "annotations");
 }
 
-/* part: its one part; NULL: none yet. */
-static json_t *message_item(const struct dt_completion *c, json_t *part, bool done)
+/* part: its one part; NULL: none yet. status NULL: it goes on. */
+static json_t *message_item(const struct dt_completion *c, json_t *part, const char *status)
 {
 	json_t *content = json_array();
 	char id[48];
@@ -36,7 +43,7 @@ static json_t *message_item(const struct dt_completion *c, json_t *part, bool do
 	if (part)
 		json_array_append_new(content, part);
 	return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status",
-			 done ? "completed" : "in_progress", "role", "assistant", "content", content);
+			 status ? status : "in_progress", "role", "assistant", "content", content);
 }
 
 static json_t *call_item(const struct dt_completion *c, int k, const struct dt_tool_call *call, bool done)
@@ -46,7 +53,7 @@ static json_t *call_item(const struct dt_completion *c, int k, const struct dt_t
 	snprintf(id, sizeof(id), "fc_%s_%d", tail(c), k);
 	snprintf(call_id, sizeof(call_id), "call_%s_0_%d", tail(c), k);
 	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "id", id, "type", "function_call", "status",
-			 done ? "completed" : "in_progress", "call_id", call_id, "name",
+			 done ? over(c, !call->whole) : "in_progress", "call_id", call_id, "name",
 			 dt_api_text(call->name, call->nname), "arguments",
 			 dt_api_text(done ? call->args : "", done ? call->nargs : 0));
 }
@@ -59,26 +66,43 @@ static json_t *usage(const struct dt_serve_req *r)
 			 r->nprompt + r->nout);
 }
 
+/* What was asked, or what holds where nothing was. */
+static json_t *asked(const struct dt_completion *c, const char *key, json_t *otherwise)
+{
+	json_t *v = json_object_get(c->asked, key);
+
+	if (!v)
+		return otherwise;
+	json_decref(otherwise);
+	return json_incref(v);
+}
+
 /* output: steals it. */
 static json_t *response(const struct dt_completion *c, json_t *output, bool done)
 {
 	const struct dt_serve_req *r = &c->call->req[0];
+	const struct dt_sampling *s = &c->call->ask.sampling;
 	bool cut = r->finish == DT_FINISH_LENGTH;
 	char id[48];
 	json_t *v;
 
 	snprintf(id, sizeof(id), "resp_%s", tail(c));
-	v = json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:n, s:b, s:s, s:[], s:f, s:f, s:{}, s:b}", "id", id,
-		      "object", "response", "created_at", (json_int_t)c->created, "status",
+	v = json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:n, s:f, s:f, s:b, s:s, s:n}", "id", id, "object",
+		      "response", "created_at", (json_int_t)c->created, "status",
 		      !done ? "in_progress"
 		      : cut ? "incomplete"
 			    : "completed",
-		      "model", c->model, "output", output, "error", "parallel_tool_calls", 1, "tool_choice",
-		      "auto", "tools", "temperature", c->call->ask.sampling.temperature, "top_p",
-		      c->call->ask.sampling.top_p, "metadata", "store", 0);
+		      "model", c->model, "output", output, "error", "temperature", s->temperature, "top_p",
+		      s->top_p, "store", 0, "truncation", "disabled", "previous_response_id");
 	json_object_set_new(v, "incomplete_details",
 			    done && cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
-	json_object_set_new(v, "instructions", json_null());
+	json_object_set_new(v, "instructions", asked(c, "instructions", json_null()));
+	json_object_set_new(v, "max_output_tokens", asked(c, "max_output_tokens", json_null()));
+	json_object_set_new(v, "metadata", asked(c, "metadata", json_object()));
+	json_object_set_new(v, "tools", asked(c, "tools", json_array()));
+	json_object_set_new(v, "tool_choice", asked(c, "tool_choice", json_string("auto")));
+	json_object_set_new(v, "parallel_tool_calls", asked(c, "parallel_tool_calls", json_true()));
+	json_object_set_new(v, "text", asked(c, "text", json_pack("{s:{s:s}}", "format", "type", "text")));
 	json_object_set_new(v, "usage", done ? usage(r) : json_null());
 	return v;
 }
@@ -92,8 +116,8 @@ static json_t *items(const struct dt_completion *c, const struct dt_tool_calls *
 		json_array_append_new(out, reasoning_item(c, calls));
 	if (calls->content > calls->from || calls->n == 0)
 		json_array_append_new(
-			out,
-			message_item(c, text_part(text + calls->from, calls->content - calls->from), true));
+			out, message_item(c, text_part(text + calls->from, calls->content - calls->from),
+					  over(c, calls->n == 0)));
 	for (int k = 0; k < calls->n; k++)
 		json_array_append_new(out, call_item(c, k, &calls->call[k], true));
 	return out;
@@ -179,7 +203,7 @@ static int close_item(struct dt_sse *s, const struct dt_tool_calls *calls, FILE 
 		rc |= emit(at, f, "response.content_part.done",
 			   part_event(s->c, at, "part", text_part(text, n)));
 		rc |= emit(at, f, "response.output_item.done",
-			   item_event(at, message_item(s->c, text_part(text, n), true)));
+			   item_event(at, message_item(s->c, text_part(text, n), over(s->c, calls->n == 0))));
 	}
 	at->blocks++;
 	return rc ? -ENOMEM : 0;
@@ -212,7 +236,7 @@ static int text_news(struct dt_sse *s, const struct dt_tool_calls *calls, FILE *
 	if (!at->open) {
 		at->open = true;
 		rc |= emit(at, f, "response.output_item.added",
-			   item_event(at, message_item(s->c, NULL, false)));
+			   item_event(at, message_item(s->c, NULL, NULL)));
 		rc |= emit(at, f, "response.content_part.added",
 			   part_event(s->c, at, "part", text_part("", 0)));
 	}

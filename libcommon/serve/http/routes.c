@@ -113,13 +113,14 @@ static enum MHD_Result detokenize(struct dt_http_req *q)
 	return rc < 0 ? dt_http_reply_error(q, &e) : dt_http_reply_json(q, 200, v);
 }
 
-/* Frees the body; its parsed values have been freed by the caller. */
+/* Frees the body; its parsed values have been freed by the caller, or stay charged with what was asked. */
 static void body_done(struct dt_http_req *q)
 {
 	free(q->body);
 	q->body = NULL;
 	q->n = q->cap = 0;
-	dt_http_give_back(q);
+	if (!q->completion.asked)
+		dt_http_give_back(q);
 }
 
 typedef int parse_fn(const json_t *, const struct dt_api_model *, struct dt_completion *,
