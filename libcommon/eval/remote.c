@@ -40,6 +40,18 @@ static json_t *body(void *arg, int64_t i, const char *model)
 	return o;
 }
 
+static bool starts(const char *text, const char *with)
+{
+	return *with && !strncmp(text, with, strlen(with));
+}
+
+/* Whether the answer begins with this token, or with it but for the blank that SentencePiece adds. */
+static bool begins(const struct dt_question *q, const char *token)
+{
+	return token &&
+	       (starts(q->continuation, token) || (*token == ' ' && starts(q->continuation, token + 1)));
+}
+
 /* Tokens of the prompt that begin at or behind the end of the context, which is that of local.c. */
 static int take_scores(const struct dt_question *q, const json_t *choice, json_int_t prompt,
 		       struct dt_question *ret, struct dt_err *err)
@@ -52,6 +64,12 @@ static int take_scores(const struct dt_question *q, const json_t *choice, json_i
 
 	if (!json_is_array(at) || json_array_size(lp) != json_array_size(at))
 		return dt_err_set(err, -ENOTSUP, "the server gives no log-probabilities of a prompt (echo)");
+	/* The first token of a text has no log-probability: it has to be another than the answer's. */
+	if (from == 0 && n > 0 && !json_is_number(json_array_get(lp, 0)) &&
+	    begins(q, json_string_value(json_array_get(json_object_get(o, "tokens"), 0))))
+		return dt_err_set(err, -EINVAL,
+				  "the server puts no token in front of a text, so that the first one behind "
+				  "an empty context has no log-probability");
 	ret->greedy = true;
 	/* One token was generated; where the server does not count the prompt's, it is the last. */
 	for (size_t i = 0; i < (prompt > 0 && (size_t)prompt < n ? (size_t)prompt : n ? n - 1 : 0); i++) {

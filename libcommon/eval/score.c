@@ -304,15 +304,27 @@ static void print_labels(const struct dt_task *t, const struct dt_score *s, FILE
 		fputs("\nRows are what is right, columns what was given.\n", f);
 }
 
+/* " +- 0.0123"; one item says nothing of its error. */
+static const char *error_of(double x, char text[32])
+{
+	*text = '\0';
+	if (isfinite(x))
+		snprintf(text, 32, " +- %.4f", x);
+	return text;
+}
+
 void dt_score_print(const struct dt_task *t, const struct dt_score *s, FILE *f)
 {
+	const char *items = s->n == 1 ? "item" : "items";
+	char a[32], b[32];
+
 	if (t->kind == DT_TASK_GENERATE) {
-		fprintf(f, "%s: exact match %.4f +- %.4f, %lld items\n", t->name, s->acc, s->acc_error,
-			(long long)s->n);
+		fprintf(f, "%s: exact match %.4f%s, %lld %s\n", t->name, s->acc, error_of(s->acc_error, a),
+			(long long)s->n, items);
 		return;
 	}
-	fprintf(f, "%s: acc %.4f +- %.4f, acc_norm %.4f +- %.4f, %lld items\n", t->name, s->acc, s->acc_error,
-		s->norm_acc, s->norm_error, (long long)s->n);
+	fprintf(f, "%s: acc %.4f%s, acc_norm %.4f%s, %lld %s\n", t->name, s->acc, error_of(s->acc_error, a),
+		s->norm_acc, error_of(s->norm_error, b), (long long)s->n, items);
 	if (t->kind == DT_TASK_CLASSIFY) {
 		fprintf(f, "macro F1 %.4f\n", s->macro_f1);
 		print_labels(t, s, f);

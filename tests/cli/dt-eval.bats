@@ -407,10 +407,20 @@ refused() { # status, what stderr says, arguments
     status=0
     dt-eval task srv.jsonl "$url" --api-key k --predictions there.jsonl || status=$?
     dt-eval task srv.jsonl "$url" --api-key wrong 2>wrong.txt && status=9
+    empty=0
+    printf '%s\n' '{"task": "x", "template": ""}' '{"choices": ["License", "zz"], "answer": 0}' >none.jsonl
+    dt-eval task none.jsonl "$url" --api-key k 2>empty.txt || empty=$?
+    head -n 2 srv.jsonl >one.jsonl
+    dt-eval task one.jsonl "$url" --api-key k >one.txt
     kill $server
     wait $server || true
     [ "$status" -eq 0 ]
     grep -q 401 wrong.txt
+    # here nothing begins a text
+    [ "$empty" -eq 1 ]
+    grep -q 'puts no token in front of a text' empty.txt
+    [[ "$(cat one.txt)" != *nan* ]]
+    grep -q ': acc [01].0000, acc_norm [01].0000, 1 item$' one.txt
     jq -en --slurpfile a here.jsonl --slurpfile b there.jsonl \
         '[range(3) as $i | range(2) as $k | $a[$i].logprobs[$k] - $b[$i].logprobs[$k] | fabs] | max < 1e-4'
 }

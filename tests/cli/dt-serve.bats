@@ -256,6 +256,13 @@ PY
     done
 }
 
+@test "a batch: a wrong line is named by its place in the input, empty lines counted" {
+    printf '\n{"prompt": "x", "max_tokens": 1}\n\n{"prompt": 5}\n' >some.jsonl
+    dt-serve --batch m "${common[@]}" <some.jsonl >out 2>said || true
+    grep -q 'line 4: ' said
+    [ "$(jq -sc 'map(.index)' out)" = '[0,1]' ]
+}
+
 @test "errors have OpenAI's shape and the right status" {
     start
     out=$(post /v1/completions '{"prompt": "x",')

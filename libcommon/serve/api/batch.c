@@ -15,9 +15,9 @@
 
 struct line { /* one in flight */
 	bool busy;
-	int64_t index;
-	json_t *id;  /* "id", or "custom_id" */
-	bool openai; /* a line of OpenAI's batch format */
+	int64_t index, number; /* without empty lines from 0, with them from 1 */
+	json_t *id;	       /* "id", or "custom_id" */
+	bool openai;	       /* a line of OpenAI's batch format */
 	enum { TEXT, CHAT, EMBEDDING } kind;
 	struct dt_completion c; /* c.call is NULL when the line could not be read */
 	struct dt_api_error e;
@@ -29,7 +29,7 @@ struct batch {
 	struct line *line; /* [window] */
 	pthread_mutex_t mu;
 	pthread_cond_t cond; /* a line was read, written or is done */
-	int64_t next;	     /* index of the next line to read */
+	int64_t next, lines; /* index of the next line to read; how many have been, empty ones too */
 	int busy;
 	int64_t submitted, notified; /* calls, and those whose on_done has been here */
 	bool eof;
@@ -128,7 +128,7 @@ static int write_line(struct batch *b, struct line *l, bool *ret_failed)
 	if (rc >= 0 && b->p->answered)
 		b->p->answered(b->p->arg, *ret_failed);
 	if (*ret_failed && b->failed == 0)
-		dt_log_msg(b->p->log, "line %lld: %s", (long long)l->index + 1, l->e.msg);
+		dt_log_msg(b->p->log, "line %lld: %s", (long long)l->number, l->e.msg);
 	json_decref(v);
 	return rc;
 }
@@ -276,7 +276,7 @@ static void take_line(struct batch *b, struct line *l, const char *s, size_t n)
 		json_decref(v);
 		return;
 	}
-	*l = (struct line){.index = b->next, .openai = custom != NULL};
+	*l = (struct line){.index = b->next, .number = b->lines, .openai = custom != NULL};
 	l->id = json_incref(custom ? custom : json_object_get(v, "id"));
 	if (v)
 		start_line(b, l, v);
@@ -315,9 +315,10 @@ static int read_all(struct batch *b, struct dt_err *err)
 	int rc;
 
 	while ((l = wait_for_place(b)) && !stopped(b)) {
-		rc = batch_input_next(&b->in, b->next, &s, &n, err);
+		rc = batch_input_next(&b->in, b->lines + 1, &s, &n, err);
 		if (rc <= 0)
 			return rc;
+		b->lines++;
 		if (n)
 			take_line(b, l, s, n);
 	}

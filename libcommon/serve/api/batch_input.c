@@ -17,7 +17,7 @@ static bool blank(const char *s, size_t n)
 	return true;
 }
 
-int batch_input_next(struct batch_input *b, int64_t index, char **ret, size_t *ret_n, struct dt_err *err)
+int batch_input_next(struct batch_input *b, int64_t number, char **ret, size_t *ret_n, struct dt_err *err)
 {
 	if (b->used > 0) {
 		memmove(b->buf, b->buf + b->used, b->n - b->used);
@@ -41,8 +41,8 @@ int batch_input_next(struct batch_input *b, int64_t index, char **ret, size_t *r
 			return 0;
 		b->scanned = b->n;
 		if (b->n > DT_BATCH_MAX_LINE)
-			return dt_err_set(err, -EFBIG, "line %lld has more than %d bytes",
-					  (long long)index + 1, DT_BATCH_MAX_LINE);
+			return dt_err_set(err, -EFBIG, "line %lld has more than %d bytes", (long long)number,
+					  DT_BATCH_MAX_LINE);
 		if (b->n == b->cap) {
 			size_t cap = b->cap ? 2 * b->cap : 65536;
 			char *p = realloc(b->buf, cap);

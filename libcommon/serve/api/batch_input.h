@@ -12,10 +12,10 @@ struct batch_input {
 };
 
 /*
- * Line `index` without its newline, inside buf until the next call; n 0: a blank one. 1, 0 at the end, or
+ * The next line without its newline, number `number` of the input from 1, inside buf until the next call; n 0: a blank one. 1, 0 at the end, or
  * an error: -EFBIG past DT_BATCH_MAX_LINE.
  */
-int batch_input_next(struct batch_input *b, int64_t index, char **ret, size_t *ret_n, struct dt_err *err);
+int batch_input_next(struct batch_input *b, int64_t number, char **ret, size_t *ret_n, struct dt_err *err);
 
 /*
  * The lines that p->skip_done has an answer to, an object of keys; none where the file is not there. A
