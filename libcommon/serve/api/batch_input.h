@@ -12,8 +12,8 @@ struct batch_input {
 };
 
 /*
- * The next line without its newline, number `number` of the input from 1, inside buf until the next call; n 0: a blank one. 1, 0 at the end, or
- * an error: -EFBIG past DT_BATCH_MAX_LINE.
+ * The next line without its newline, line `number` of the input from 1, inside buf until the next call; n 0:
+ * a blank one. 1, 0 at the end, or an error: -EFBIG past DT_BATCH_MAX_LINE.
  */
 int batch_input_next(struct batch_input *b, int64_t number, char **ret, size_t *ret_n, struct dt_err *err);
 
