@@ -163,10 +163,10 @@ PY
 }
 
 @test "a full server's refusals are reported, and keys are used in turn" {
-    printf 'one tenant=a\ntwo tenant=b tokens-per-minute=10\n' >keys
+    printf 'one tenant=a\ntwo tenant=b tokens-per-minute=20\n' >keys
     start --api-key-file keys
     dt-loadgen "$url" -c 2 -n 10 --input 10 --output 5 --api-key-file keys --json >report
-    jq -e '.requests.ok == 5 and .requests.refused == 5 and (.errors | length == 1 and .[0].status == 429 and .[0].count == 5)' report
+    jq -e '.requests.ok == 6 and .requests.refused == 4 and (.errors | length == 1 and .[0].status == 429 and .[0].count == 4)' report
     run -1 dt-loadgen "$url" -n 1
     [[ "$output" == *"401"* ]]
 }
