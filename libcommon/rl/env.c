@@ -27,7 +27,6 @@ static int find(struct env *e, struct dt_err *err)
 	const char *name = e->s.name, *colon = strchr(name, ':');
 	const size_t len = colon ? (size_t)(colon - name) : strlen(name);
 	int64_t size = 0;
-	int rc = 0;
 
 	for (int i = 0; (e->kind = env_kind_at(i)); i++)
 		if (strlen(e->kind->name) == len && !strncmp(e->kind->name, name, len))
@@ -39,13 +38,14 @@ static int find(struct env *e, struct dt_err *err)
 				  colon ? "'%.60s': this environment has no size"
 					: "'%.60s' needs a size, as in grid:8",
 				  name);
-	if (colon)
-		rc = dt_parse_int(colon + 1, 2, e->kind->size_max, &size, err);
+	if (colon && dt_parse_int(colon + 1, 2, e->kind->size_max, &size, NULL) < 0)
+		return dt_err_set(err, -EINVAL, "'%.60s': its size is a whole number from 2 to %d", name,
+				  e->kind->size_max);
 	e->size = (int)size;
 	e->out.agents = e->kind->agents;
 	e->out.observation = e->kind->observation;
 	e->out.actions = e->kind->actions;
-	return rc;
+	return 0;
 }
 
 static float *row(const struct env *e, float *of, int i)

@@ -59,6 +59,19 @@ static int tell(struct env_pipe *p, const char *text, size_t n, double until, st
 	return 0;
 }
 
+/* Python's json.dumps writes NaN, Infinity and -Infinity where a number is not finite: JSON has no such words. */
+static int no_object(const struct env_pipe *p, bool no_json, struct dt_err *err)
+{
+	static const char *const word[] = {"NaN", "Infinity"};
+
+	for (size_t i = 0; i < sizeof(word) / sizeof(word[0]) && no_json; i++)
+		if (memmem(p->in, p->n, word[i], strlen(word[i])))
+			return dt_err_set(err, -EIO,
+					  "the environment '%s' answers with %s, which is no JSON number",
+					  p->command, word[i]);
+	return gone(p, "answers with a line that is no JSON object", err);
+}
+
 /* A line; *ret is the caller's. */
 static int hear(struct env_pipe *p, double until, json_t **ret, struct dt_err *err)
 {
@@ -93,7 +106,7 @@ static int hear(struct env_pipe *p, double until, json_t **ret, struct dt_err *e
 	if (end != p->in + p->n - 1)
 		return gone(p, "says more than one line for a question", err);
 	*ret = json_loadb(p->in, p->n, 0, NULL);
-	return json_is_object(*ret) ? 0 : gone(p, "answers with a line that is no JSON object", err);
+	return json_is_object(*ret) ? 0 : no_object(p, !*ret, err);
 }
 
 /* question: taken over. */
