@@ -32,7 +32,7 @@ struct dt_crew {
 	struct pollfd *p; /* [o.n + 1] */
 	int at;		  /* who is looked at first */
 	int64_t restarts;
-	char why[200]; /* the last failure that was told */
+	char why[200]; /* what the last one that ended has said; empty: nothing */
 };
 
 /* ---- messages ---- */
@@ -91,7 +91,7 @@ int dt_wire_head(int fd, struct dt_wire *w, struct dt_err *err)
 /* Only in a new process. */
 static void be_member(struct dt_crew *c, int number, int fd, pid_t parent)
 {
-	static const int which[] = {SIGINT, SIGTERM};
+	static const int which[] = {SIGINT, SIGTERM, SIGHUP};
 	struct dt_err err = {0};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -137,15 +137,19 @@ static int start(struct dt_crew *c, int number, struct dt_err *err)
 	return 0;
 }
 
-static void stop(struct member *m)
+/* Returns the status of waitpid. */
+static int stop(struct member *m)
 {
+	int status = 0;
+
 	if (!m->pid)
-		return;
+		return 0;
 	close(m->fd);
 	kill(m->pid, SIGKILL);
-	while (waitpid(m->pid, NULL, 0) < 0 && errno == EINTR)
+	while (waitpid(m->pid, &status, 0) < 0 && errno == EINTR)
 		;
 	m->pid = 0;
+	return status;
 }
 
 int dt_crew_open(struct dt_crew **ret, const struct dt_crew_opts *o, struct dt_err *err)
@@ -216,12 +220,20 @@ int64_t dt_crew_restarts(const struct dt_crew *c)
 static int restart(struct dt_crew *c, int number, struct dt_err *err)
 {
 	struct member *m = &c->m[number];
+	const int status = stop(m);
 
-	stop(m);
+	if (!c->why[0] && WIFSIGNALED(status))
+		snprintf(c->why, sizeof(c->why), "signal %d ended it", WTERMSIG(status));
+	else if (!c->why[0])
+		snprintf(c->why, sizeof(c->why), "it ended with status %d", WEXITSTATUS(status));
 	if (++m->failures >= DT_CREW_MOST_FAILURES)
-		return dt_err_set(err, -EIO, "actor %d ended %d times without delivering anything%s%s",
-				  number, m->failures, c->why[0] ? ", at last: " : "", c->why);
+		return dt_err_set(err, -EIO,
+				  "actor %d ended %d times without delivering anything, at last: %s", number,
+				  m->failures, c->why);
 	c->restarts++;
+	if (c->o.anew)
+		c->o.anew(c->o.arg, number, c->why);
+	c->why[0] = '\0';
 	return start(c, number, err);
 }
 

@@ -37,6 +37,8 @@ struct dt_crew_opts {
 	/* In the new process: returns when fd's other end is gone, or fails. */
 	int (*work)(void *arg, int number, int fd, struct dt_err *err);
 	void *arg;
+	/* Here, of each that is started anew, with the reason as far as it is known; NULL: nobody asks. */
+	void (*anew)(void *arg, int number, const char *why);
 };
 
 int dt_crew_open(struct dt_crew **ret, const struct dt_crew_opts *o, struct dt_err *err);
