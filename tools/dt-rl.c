@@ -19,6 +19,8 @@ static struct {
 	int64_t actors, envs, steps, frames, every, seed, episodes, batch, ahead, width;
 	double lr, timeout;
 	bool json;
+	int64_t anew; /* actors that were started anew; the last reason: */
+	char why[200];
 } a;
 
 static const char *const examples[] = {
@@ -100,6 +102,11 @@ static const struct dt_opt opts[] = {
 	 .def = "100"},
 	{"save", 0, DT_OPT_STR, &a.c.save, "DIR", "write a checkpoint at the end", TRAIN,
 	 .complete = DT_COMPLETE_DIR},
+	{"overwrite", 0, DT_OPT_FLAG, &a.c.overwrite, NULL,
+	 "start over where --save holds the checkpoints of another run", TRAIN, .with = "save",
+	 .without = "resume"},
+	{"save-every", 0, DT_OPT_INT, &a.c.save_every, "N", "also save every N updates", TRAIN, .min = 1,
+	 .max = 1e15, .with = "save"},
 	{"resume", 0, DT_OPT_STR, &a.c.resume, "CKPT", "go on from a checkpoint of --save", TRAIN,
 	 .complete = DT_COMPLETE_DIR},
 	{"episodes", 0, DT_OPT_INT, &a.episodes, "N", "episodes to play", "play", .min = 1, .max = 1e9,
@@ -171,10 +178,62 @@ static int report(void *arg, const struct dt_control_line *l, struct dt_err *err
 	return fflush(stdout) ? dt_program_check_stdout(err) : 0;
 }
 
+/* The first one is told with its reason, the others are counted. */
+static void on_anew(void *arg, int number, const char *why)
+{
+	(void)arg;
+	if (a.anew++ == 0)
+		dt_program_say(&program, "actor %d is started anew: %s", number, why);
+	snprintf(a.why, sizeof(a.why), "%s", why);
+}
+
+#define VALUES (1u << DT_CONTROL_DQN | 1u << DT_CONTROL_VDN | 1u << DT_CONTROL_QMIX)
+#define POLICY (1u << DT_CONTROL_A2C | 1u << DT_CONTROL_A3C | 1u << DT_CONTROL_IMPALA)
+
+/* The options that not all algorithms have. */
+static const struct {
+	unsigned kinds;
+	const char *whose, *options[12];
+} parts[] = {
+	{POLICY, "a2c, a3c and impala", {"gae-lambda", "value-coef", "entropy-coef"}},
+	{VALUES,
+	 "dqn, vdn and qmix",
+	 {"replay", "warm-up", "replay-ratio", "batch", "n-step", "target-every", "priority", "importance",
+	  "epsilon", "epsilon-spread"}},
+	{1u << DT_CONTROL_QMIX, "qmix", {"mixer-width"}},
+};
+
+/* 0, or an exit status. */
+static int refuse_misplaced(void)
+{
+	char own[16];
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		const char *name =
+			parts[i].kinds & 1u << a.kind ? NULL : dt_opt_first_set(opts, parts[i].options, true);
+
+		if (name)
+			return dt_opt_usage_error(
+				&program, stderr, "'--%s' is an option of %s, not of %s", name,
+				parts[i].whose,
+				dt_opt_choice_name(DT_CONTROL_CHOICES, a.kind, own, sizeof(own)));
+	}
+	return 0;
+}
+
+/* A hangup ends it like SIGTERM, unless nohup has it ignored. */
+static void catch_signals(void)
+{
+	static const int which[] = {SIGINT, SIGTERM, SIGHUP};
+	struct sigaction hangup;
+	const bool nohup = sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler == SIG_IGN;
+
+	dt_signals_catch(which, sizeof(which) / sizeof(which[0]) - nohup, on_signal);
+}
+
 /* What both commands take; 0, or an exit status. */
 static int common(void)
 {
-	static const int which[] = {SIGINT, SIGTERM};
 	const struct dt_env_spec one = {.name = a.env, .n = 1};
 	struct dt_env *known = NULL;
 	struct dt_err err = {0};
@@ -184,7 +243,7 @@ static int common(void)
 	dt_env_close(known);
 	if (!a.env == !a.command)
 		return dt_opt_usage_error(&program, stderr, "give --env NAME or --env-command COMMAND");
-	dt_signals_catch(which, sizeof(which) / sizeof(which[0]), on_signal);
+	catch_signals();
 	a.c.env = (struct dt_env_spec){.name = a.env,
 				       .command = a.command,
 				       .n = (int)a.envs,
@@ -194,15 +253,17 @@ static int common(void)
 	return 0;
 }
 
-static int run_train(int n, char **v)
+/* What the options say of the learner; 0, or an exit status. */
+static int set_learner(void)
 {
 	static const enum dt_optim_kind rule[] = {DT_OPTIM_RMSPROP, DT_OPTIM_ADAM};
-	struct dt_control_line last = {0};
 	struct dt_err err = {0};
-	int rc = common();
+	const int misplaced = refuse_misplaced();
 
-	if (rc)
-		return rc;
+	if (misplaced)
+		return misplaced;
+	if (dt_net_check_hidden(a.c.net.hidden, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "option '--hidden': %s", err.msg);
 	if (a.envs % a.actors)
 		return dt_opt_usage_error(&program, stderr, "--envs %lld are not divided among --actors %lld",
 					  (long long)a.envs, (long long)a.actors);
@@ -214,6 +275,7 @@ static int run_train(int n, char **v)
 	a.c.frames = a.frames;
 	a.c.every = a.every;
 	a.c.report = report;
+	a.c.anew = on_anew;
 	a.c.values.batch = (int)a.batch;
 	a.c.values.ahead = a.ahead ? (int)a.ahead : dt_control_rules[a.kind].mixer == DT_MIX_NONE ? 3 : 1;
 	a.c.values.width = (int)a.width;
@@ -224,11 +286,28 @@ static int run_train(int n, char **v)
 					  .beta1 = 0.9f,
 					  .beta2 = a.optimizer ? 0.999f : 0.99f,
 					  .eps = 1e-5f};
+	if (!a.c.resume && dt_control_check_frames(&a.c, 0, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
+	return 0;
+}
+
+static int run_train(int n, char **v)
+{
+	struct dt_control_line last = {0};
+	struct dt_err err = {0};
+	int rc = common();
+
+	if (rc == 0)
+		rc = set_learner();
+	if (rc)
+		return rc;
 	if (a.c.resume && dt_control_rules[a.kind].values)
 		dt_program_say(&program, "the replay was not kept: it fills anew before updates go on");
 	rc = dt_control_run(&a.c, &last, &err);
 	if (rc >= 0 && last.update % a.every && last.update > 1 && report(NULL, &last, &err) < 0)
 		rc = err.code;
+	if (a.anew > 1 && (rc >= 0 || rc == -EINTR))
+		dt_program_say(&program, "%lld restarts, at last: %s", (long long)a.anew, a.why);
 	if (rc == -EINTR)
 		return DT_EXIT_PREEMPTED;
 	if (rc == 0 && !isnan(a.c.until)) {

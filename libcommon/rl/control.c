@@ -79,8 +79,13 @@ static int update(struct control *c, double lag, struct dt_err *err)
 	c->line.kept = c->replay ? dt_replay_kept(c->replay) : 0;
 	c->line.lag = lag;
 	c->line.seconds = dt_now() - c->began;
-	if (rc == 0 && c->o->report && (c->updates == 1 || c->updates % c->o->every == 0))
+	if (rc < 0)
+		return rc;
+	if (c->o->report && (c->updates == 1 || c->updates % c->o->every == 0))
 		rc = c->o->report(c->o->arg, &c->line, err);
+	c->outside = rc < 0;
+	if (rc == 0 && c->o->save && c->o->save_every > 0 && c->updates % c->o->save_every == 0)
+		rc = control_save(c, err);
 	return rc;
 }
 
@@ -205,6 +210,7 @@ static int one_event(struct control *c, struct dt_err *err)
 
 	if (rc == -EAGAIN)
 		return 0;
+	c->outside = rc < 0;
 	if (rc < 0)
 		return rc;
 	if (event == DT_CREW_ANEW) /* what it delivered before it ended counts: it waits with the others */
@@ -288,10 +294,18 @@ static void close_learner(struct control *c)
 	dt_net_close(c->net);
 }
 
+static void tell_anew(void *arg, int number, const char *why)
+{
+	const struct control *c = arg;
+
+	c->o->anew(c->o->arg, number, why);
+}
+
 static int open_learner(struct control *c, struct dt_err *err)
 {
 	const struct dt_control *o = c->o;
-	const struct dt_crew_opts crew = {.n = o->actors, .work = control_act, .arg = c};
+	const struct dt_crew_opts crew = {
+		.n = o->actors, .work = control_act, .arg = c, .anew = o->anew ? tell_anew : NULL};
 	int rc = look(c, err);
 
 	if (rc == 0)
@@ -310,19 +324,42 @@ static int open_learner(struct control *c, struct dt_err *err)
 	if (rc == 0 && o->resume)
 		rc = control_resume(c, err);
 	if (rc == 0)
+		rc = dt_control_check_frames(o, c->frames, err);
+	if (rc == 0)
+		rc = control_folder(c, err);
+	if (rc == 0)
 		rc = dt_crew_open(&c->crew, &crew, err);
 	if (rc == 0 && !c->rule->gradients && !c->rule->values)
 		rc = dt_critic_open(&c->critic, c->net, &c->size, o->actors, &o->critic, err);
 	return rc;
 }
 
+int dt_control_check_frames(const struct dt_control *o, int64_t done, struct dt_err *err)
+{
+	const struct dt_control_values *v = &o->values;
+	const int64_t unroll = (int64_t)o->env.n / o->actors * o->steps, left = o->frames - done,
+		      /* deliveries of an actor: all, and those from the first one that is learnt from */
+		all = (left + unroll - 1) / unroll, learnt = all - (v->begin + unroll - 1) / unroll + 1;
+
+	if (!dt_control_rules[o->kind].values || left <= 0 ||
+	    (v->begin <= left && v->ratio * (double)(learnt * unroll) >= v->batch))
+		return 0;
+	return dt_err_set(err, -EINVAL,
+			  "--frames %lld end before anything is learnt: %s%lld steps fill the replay up to "
+			  "--warm-up, and an update of --batch %d takes %.6g more by --replay-ratio",
+			  (long long)o->frames, done ? "it fills anew, " : "", (long long)v->begin, v->batch,
+			  v->batch / v->ratio);
+}
+
 int dt_control_run(struct dt_control *o, struct dt_control_line *last, struct dt_err *err)
 {
-	struct control c = {.o = o, .rule = &dt_control_rules[o->kind], .began = dt_now()};
+	struct control c = {.o = o, .rule = &dt_control_rules[o->kind], .lock = -1, .began = dt_now()};
+	int64_t before;
 	int rc;
 
 	o->critic.vtrace = c.rule->vtrace;
 	rc = open_learner(&c, err);
+	before = c.updates;
 	for (int i = 0; i < o->actors && rc == 0; i++)
 		rc = give_weights(&c, i, err);
 	while (rc == 0 && c.frames < o->frames && !enough(&c)) {
@@ -332,12 +369,18 @@ int dt_control_run(struct dt_control *o, struct dt_control_line *last, struct dt
 	}
 	if (rc == 0)
 		rc = enough(&c);
-	if (o->save && (rc >= 0 || rc == -EINTR)) {
-		const int kept = control_save(&c, err);
+	if (o->save && (rc >= 0 || rc == -EINTR || (c.outside && c.updates > before))) {
+		struct dt_err own = {0}; /* of saving: a success clears it, and rc has a reason already */
+		const int kept = control_save(&c, &own);
 
-		rc = kept < 0 ? kept : rc;
+		if (kept < 0) {
+			rc = kept;
+			if (err)
+				*err = own;
+		}
 	}
 	close_learner(&c);
+	control_folder_release(&c);
 	*last = c.line;
 	return rc;
 }

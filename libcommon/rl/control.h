@@ -76,17 +76,25 @@ struct dt_control {
 	struct dt_critic_opts critic; /* its discount is that of the values too */
 	struct dt_control_values values;
 	const char *save;   /* a checkpoint at the end, also where it is stopped; NULL: none */
+	int64_t save_every; /* and every so many updates; 0: no more */
+	bool overwrite;	    /* save may hold the checkpoints of another run, which go */
 	const char *resume; /* go on from one; NULL: begin */
 	int64_t frames;	    /* at most */
 	double until;	    /* NAN: none; the mean score over DT_CONTROL_SCORES episodes that is enough */
 	int64_t every;	    /* updates between lines */
 	int (*report)(void *arg, const struct dt_control_line *l, struct dt_err *err);
+	/* An actor is started anew, with the reason; NULL: nobody asks. */
+	void (*anew)(void *arg, int number, const char *why);
 	void *arg;
 	volatile sig_atomic_t *stop; /* NULL: nobody stops it */
 };
 
+/* Refuses frames that end before values have learnt anything, `done` of them being those of a run before. */
+int dt_control_check_frames(const struct dt_control *o, int64_t done, struct dt_err *err);
+
 /*
- * last: the last line. 1: the score is enough, 0: it is not; -EINTR: it was stopped.
+ * last: the last line. 1: the score is enough, 0: it is not; -EINTR: it was stopped. A checkpoint is written
+ * in each case, and also where a line cannot be reported or actors do not go on.
  *
  * What is kept is enough for a2c, and a3c with one actor, to go on as if they had not ended, to the bit:
  * weights, states of the rule, scores, and where each environment of this library is. A replay is not kept,

@@ -2,8 +2,18 @@
 #include "rl/control_priv.h"
 #include "rl/keep.h"
 
+#include "base/tmpfile.h"
+#include "ckpt/ckpt.h"
+
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 static struct dt_kept all_of(struct control *c)
 {
@@ -28,6 +38,7 @@ int control_save(struct control *c, struct dt_err *err)
 			      c->rule->values);
 	if (!k.control)
 		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", c->o->save);
+	memcpy(k.run_id, c->run_id, sizeof(k.run_id));
 	rc = dt_net_save(&k, c->o->save, c->updates, err);
 	json_decref(k.control);
 	return rc;
@@ -53,6 +64,7 @@ int control_resume(struct control *c, struct dt_err *err)
 	if (json_is_true(json_object_get(k.control, "values")) != c->rule->values)
 		rc = dt_err_set(err, -EINVAL, "'%s' has learnt %s", c->o->resume,
 				c->rule->values ? "a policy, not values" : "values, not a policy");
+	memcpy(c->run_id, k.run_id, sizeof(c->run_id));
 	c->updates = count_of(k.control, "update");
 	c->frames = count_of(k.control, "frames");
 	c->episodes = count_of(k.control, "episodes");
@@ -62,5 +74,87 @@ int control_resume(struct control *c, struct dt_err *err)
 		dt_qlearn_follow(c->q);
 	json_decref(k.control);
 	return rc;
+}
+
+/* ---- the folder of --save belongs to one run ---- */
+
+static int refuse_others(const struct control *c, struct dt_err *err)
+{
+	const char *dir = c->o->save, *theirs;
+	struct dt_ckpt *there;
+	int rc = 0;
+
+	if (c->o->overwrite || dt_ckpt_open(dir, &there, NULL) < 0)
+		return 0;
+	theirs = json_string_value(json_object_get(dt_ckpt_meta(there), "run_id"));
+	if (!c->o->resume || (theirs && *theirs && strcmp(theirs, c->run_id))) {
+		rc = dt_err_set(err, -EEXIST, "'%s' holds the checkpoints of another run, the newest '%s'",
+				dir, dt_ckpt_path(there));
+		dt_err_hint(err, "--resume '%s' goes on from it, --overwrite starts over", dir);
+	}
+	dt_ckpt_close(there);
+	return rc;
+}
+
+static int take_lock(struct control *c, struct dt_err *err)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/.lock", c->o->save);
+	c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	if (c->lock < 0)
+		return dt_err_sys(err, -errno, "cannot open '%s'", path);
+	/* A file system without locks does not keep anybody from learning. */
+	if (flock(c->lock, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return dt_err_set(err, -EBUSY, "another job is saving into '%s'", c->o->save);
+	return 0;
+}
+
+/* --overwrite: the checkpoints of the other run go. */
+static int empty_folder(const char *dir, struct dt_err *err)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	char path[PATH_MAX];
+	int rc = 0;
+
+	while (d && rc == 0 && (e = readdir(d))) {
+		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+		if (!strncmp(e->d_name, "step-", 5))
+			rc = dt_remove_tree(path, err);
+		else if (!strcmp(e->d_name, "latest") && unlink(path) < 0)
+			rc = dt_err_sys(err, -errno, "cannot remove '%s'", path);
+	}
+	if (d)
+		closedir(d);
+	return rc;
+}
+
+int control_folder(struct control *c, struct dt_err *err)
+{
+	uint64_t id = 0;
+	int rc;
+
+	if (!c->o->save)
+		return 0;
+	rc = refuse_others(c, err);
+	if (rc == 0)
+		rc = dt_mkdir_p(c->o->save, err);
+	if (rc == 0)
+		rc = take_lock(c, err);
+	if (rc < 0)
+		return rc;
+	if (!c->run_id[0]) {
+		if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+			return dt_err_sys(err, -errno, "cannot name the run");
+		snprintf(c->run_id, sizeof(c->run_id), "%016llx", (unsigned long long)id);
+	}
+	return c->o->overwrite ? empty_folder(c->o->save, err) : 0;
+}
+
+void control_folder_release(struct control *c)
+{
+	if (c->lock >= 0)
+		close(c->lock);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -31,6 +31,9 @@ struct control {
 	double score[DT_CONTROL_SCORES];
 	double *place; /* [environments of all, DT_ACTOR_PLACE] where they were when last heard of */
 	struct dt_control_line line;
+	char run_id[24]; /* of checkpoints */
+	int lock;	 /* of the folder; -1: none */
+	bool outside;	 /* what has failed is not the learner: its weights are whole */
 	double began;
 };
 
@@ -44,6 +47,9 @@ int control_act(void *arg, int number, int fd, struct dt_err *err);
 /* control_keep.c: the checkpoints of struct dt_control. */
 int control_save(struct control *c, struct dt_err *err);
 int control_resume(struct control *c, struct dt_err *err);
+/* Before learning: the folder is this run's from now on, or it is refused. */
+int control_folder(struct control *c, struct dt_err *err);
+void control_folder_release(struct control *c);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

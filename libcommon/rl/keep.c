@@ -65,8 +65,9 @@ static json_t *make_meta(const struct dt_kept *k, int64_t step)
 {
 	char rule[16];
 
-	return json_pack("{s:s, s:I, s:o, s:{s:s, s:I}, s:O}", "layout", "dp1", "step", (json_int_t)step,
-			 "model", dt_config_to_json(k->net->config), "optimizer", "kind",
+	return json_pack("{s:s, s:s, s:I, s:o, s:{s:s, s:I}, s:O}", "run_id", k->run_id, "layout", "dp1",
+			 "step", (json_int_t)step, "model", dt_config_to_json(k->net->config), "optimizer",
+			 "kind",
 			 dt_opt_choice_name(DT_OPTIM_CHOICES, (int)dt_net_rule(k->net), rule, sizeof(rule)),
 			 "t", (json_int_t)dt_net_updates(k->net), "control", k->control);
 }
@@ -123,6 +124,12 @@ static int read_pieces(const struct dt_kept *k, struct dt_ckpt *ck, struct dt_er
 	return rc;
 }
 
+/* Checkpoints of before have none. */
+static void copy_id(struct dt_kept *k, const char *id)
+{
+	snprintf(k->run_id, sizeof(k->run_id), "%s", id ? id : "");
+}
+
 int dt_net_resume(struct dt_kept *k, const char *path, struct dt_err *err)
 {
 	struct dt_ckpt *ck = NULL;
@@ -150,6 +157,7 @@ int dt_net_resume(struct dt_kept *k, const char *path, struct dt_err *err)
 		if (k->mixer)
 			dt_net_go_on(k->mixer, t);
 		k->control = json_deep_copy(control);
+		copy_id(k, json_string_value(json_object_get(dt_ckpt_meta(ck), "run_id")));
 	}
 	dt_ckpt_close(ck);
 	return rc;

@@ -13,6 +13,7 @@ struct dt_kept {
 	struct dt_net *net, *mixer; /* mixer: NULL where there is none */
 	double *score, *place;	    /* [scores], [envs, per_env] */
 	int scores, envs, per_env;
+	char run_id[24]; /* of the run that it belongs to, as of dt-train; given back */
 	json_t *control; /* whatever else; kept and given back */
 };
 

@@ -56,6 +56,15 @@ static int describe(struct net *net, struct dt_err *err)
 	return dt_config_check(c, err);
 }
 
+int dt_net_check_hidden(const char *hidden, struct dt_err *err)
+{
+	struct net net = {.o = {.observation = 1, .outputs = 2, .hidden = hidden}};
+
+	return describe(&net, NULL) < 0
+		       ? dt_err_set(err, -EINVAL, "'%.80s' are not widths of layers, as in 64-64", hidden)
+		       : 0;
+}
+
 static void first_weights(struct net *net)
 {
 	for (int i = 0; i < net->local.n; i++) {

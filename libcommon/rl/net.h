@@ -22,6 +22,8 @@ struct dt_net {
 	const struct dt_config *config;
 };
 
+/* -EINVAL where these are no widths of layers. */
+int dt_net_check_hidden(const char *hidden, struct dt_err *err);
 int dt_net_open(struct dt_net **ret, const struct dt_net_opts *o, struct dt_err *err);
 void dt_net_close(struct dt_net *net); /* NULL is allowed */
 /* One update by the gradients that are there; *ret_norm: theirs before clipping; may be NULL. */

@@ -48,7 +48,7 @@ refused() { # status, what stderr says, arguments
 
 @test "the two-step game: values by themselves and their sum settle for 7, a monotonic mixture finds 8" {
     for how in dqn:7 vdn:7 qmix:8; do
-        timeout 120 dt-rl train --algorithm "${how%:*}" --env twostep --epsilon 1 --frames 16k --actors 1 --save kept
+        timeout 120 dt-rl train --algorithm "${how%:*}" --env twostep --epsilon 1 --frames 16k --actors 1 --save kept --overwrite
         dt-rl play --env twostep --episodes 4 --json kept | jq -e ".score_mean == ${how#*:}"
     done
 }
@@ -122,8 +122,98 @@ refused() { # status, what stderr says, arguments
     refused 2 "not divided among" train --env cartpole --envs 5 --actors 2
     refused 2 "there are cartpole" train --env pole
     refused 2 "needs a size" train --env grid
-    refused 1 "its blocks are" train --env cartpole --hidden 8-x
+    refused 2 "option '--env': 'grid:1'" train --env grid:1
+    for widths in 8-x 64- ''; do
+        refused 2 "option '--hidden': '$widths' are not widths" train --env cartpole --hidden "$widths"
+    done
     refused 1 "nowhere" play --env cartpole nowhere
+}
+
+@test "an option of other algorithms is refused by its name" {
+    refused 2 "'--epsilon' is an option of dqn, vdn and qmix, not of a2c" train --env cartpole --epsilon 0.9
+    refused 2 "'--replay' is" train --env cartpole -a impala --replay 10
+    refused 2 "'--gae-lambda' is an option of a2c, a3c and impala, not of dqn" \
+        train --env cartpole -a dqn --gae-lambda 0.1
+    refused 2 "'--mixer-width' is an option of qmix, not of vdn" train --env twostep -a vdn --mixer-width 7
+}
+
+@test "frames that end before values learn are refused" {
+    refused 2 "--frames 500 end before anything is learnt: 1000 steps fill the replay up to --warm-up" \
+        train -a dqn --env cartpole --frames 500 --save kept
+    refused 2 "--replay-ratio" train -a dqn --env cartpole --frames 2k --replay-ratio 0.01
+    [ ! -e kept ]
+    timeout 60 dt-rl train -a dqn --env cartpole --frames 2k --save kept
+    refused 1 "it fills anew" train -a dqn --env cartpole --frames 2500 --resume kept
+}
+
+@test "where lines cannot be written, what was learnt is kept all the same" {
+    train=(timeout 60 dt-rl train --env cartpole --frames 1000G --every 10)
+    run -1 bash -c '"${@:1}" 2>err >/dev/full' - "${train[@]}" --save full
+    [[ $(<err) == "dt-rl: cannot write to standard output: No space left on device" ]]
+    dt-shard-ckpt verify full
+    run -1 bash -c 'set -o pipefail; "$@" 2>err | head -2 >lines' - "${train[@]}" --save pipe
+    [ ! -s err ]
+    dt-shard-ckpt verify pipe
+}
+
+@test "checkpoints on the way; a folder belongs to one run" {
+    train=(dt-rl train --env cartpole --every 1000)
+    "${train[@]}" --frames 5k --save kept --save-every 8
+    [ -d kept/step-00000008 ] && [ -d kept/step-00000016 ] && [ -d kept/step-00000020 ]
+    refused 1 "'kept' holds the checkpoints of another run, the newest 'kept/step-00000020'; --resume 'kept' goes" \
+        train --env cartpole --frames 3k --save kept
+    "${train[@]}" --frames 6k --save kept --resume kept
+    [ -d kept/step-00000024 ]
+    "${train[@]}" --frames 3k --save other
+    refused 1 "another run" train --env cartpole --frames 8k --save kept --resume other
+    "${train[@]}" --frames 3k --save kept --overwrite
+    [ "$(echo kept/step-*)" = kept/step-00000012 ]
+    : >afile
+    refused 1 afile train --env cartpole --frames 1000G --save afile
+    refused 2 "--save" train --env cartpole --save-every 3
+    "${train[@]}" --frames 1000G --save busy >lines 3>&- &
+    pid=$!
+    await grep update lines
+    refused 1 "another job is saving into 'busy'" train --env cartpole --frames 3k --save busy
+    kill "$pid"
+    wait $pid || true
+    pid=
+}
+
+@test "a hangup ends it in good order, unless nohup has it ignored" {
+    dt-rl train --env cartpole --frames 1000G --save kept >lines 3>&- &
+    pid=$!
+    await grep update lines
+    kill -HUP "$pid"
+    status=0
+    wait $pid || status=$?
+    [ $status -eq 75 ]
+    dt-shard-ckpt verify kept
+    nohup dt-rl train --env cartpole --frames 1000G --every 1 >more 3>&- 2>/dev/null &
+    pid=$!
+    await grep update more
+    kill -HUP "$pid"
+    await grep -E '^update [0-9]{3}' more
+    kill "$pid"
+    status=0
+    wait $pid || status=$?
+    pid=
+    [ $status -eq 75 ]
+}
+
+@test "an actor that is started anew is told with its reason, the others are counted" {
+    cat >crash.sh <<'END'
+read -r x; echo '{"agents":1,"observation":1,"actions":2}'
+read -r x; echo '{"observations":[[0]]}'
+for _ in $(seq 40); do
+    read -r x || exit 0
+    echo '{"observations":[[0]],"rewards":[0],"terminated":[false]}'
+done
+END
+    run --separate-stderr -0 timeout 60 dt-rl train --env-command 'sh crash.sh' --envs 2 --frames 512
+    [[ $stderr == "dt-rl: actor "[01]" is started anew: the environment 'sh crash.sh' has ended"*"
+dt-rl: "*" restarts, at last: the environment 'sh crash.sh' has ended" ]]
+    [ "$(wc -l <<<"$stderr")" -eq 2 ]
 }
 
 @test "CartPole is solved by each algorithm with two actors, three seeds" {
