@@ -18,7 +18,7 @@ static struct {
 	int kind, optimizer;
 	int64_t actors, envs, steps, frames, every, seed, episodes, batch, ahead, width;
 	double lr, timeout;
-	bool json;
+	bool json, ids, ids_given;
 	int64_t anew; /* actors that were started anew; the last reason: */
 	char why[200];
 } a;
@@ -55,6 +55,9 @@ static const struct dt_opt opts[] = {
 	 .min = 1, .max = 1 << 16, .def = "16"},
 	DT_OPT_HEADING("Learner"),
 	{"hidden", 0, DT_OPT_STR, &a.c.net.hidden, "WIDTHS", "layers of the policy", TRAIN, .def = "64-64"},
+	{"agent-id", 0, DT_OPT_FLAG, &a.ids, NULL,
+	 "observations are followed by a one-hot number of the agent", TRAIN, .given = &a.ids_given,
+	 .negatable = true, .def_text = "where there are several agents"},
 	{"lr", 0, DT_OPT_REAL, &a.lr, "X", "learning rate", TRAIN, .min = 0, .max = 10, .def = "0.002"},
 	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, "rmsprop|adam", "rule of the update", TRAIN,
 	 .def = "adam"},
@@ -271,6 +274,7 @@ static int set_learner(void)
 		return dt_opt_usage_error(&program, stderr, "--warm-up is more than --replay keeps");
 	a.c.kind = (enum dt_control_kind)a.kind;
 	a.c.actors = (int)a.actors;
+	a.c.agent_id = a.ids_given ? a.ids : -1;
 	a.c.steps = (int)a.steps;
 	a.c.frames = a.frames;
 	a.c.every = a.every;
@@ -328,6 +332,7 @@ static int run_play(int n, char **v)
 	if (rc)
 		return rc;
 	rc = dt_net_load(&net, v[0], &err);
+	a.c.agent_id = dt_kept_ids(v[0]);
 	if (rc == 0)
 		rc = dt_control_play(&a.c, net, a.episodes, &score, &err);
 	dt_net_close(net);

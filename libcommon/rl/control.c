@@ -233,10 +233,14 @@ static int look(struct control *c, struct dt_err *err)
 				  o->actors);
 	spec.n = 1;
 	rc = dt_env_open(&e, &spec, err);
-	if (rc < 0)
+	if (rc == 0)
+		rc = control_choose_ids(c, e->agents, err);
+	if (rc < 0) {
+		dt_env_close(e);
 		return rc;
-	c->size = (struct dt_unroll_size){o->env.n / o->actors, o->steps, e->agents, e->observation};
-	o->net.observation = e->observation;
+	}
+	o->net.observation = dt_actor_row(e, c->ids);
+	c->size = (struct dt_unroll_size){o->env.n / o->actors, o->steps, e->agents, (int)o->net.observation};
 	o->net.outputs = e->actions + 1;
 	dt_env_close(e);
 	return 0;

@@ -70,8 +70,9 @@ struct dt_control_line {
 
 struct dt_control {
 	enum dt_control_kind kind;
-	struct dt_env_spec env;	      /* n: of all actors together */
-	int actors, steps;	      /* steps of an unroll */
+	struct dt_env_spec env; /* n: of all actors together */
+	int actors, steps;	/* steps of an unroll */
+	int agent_id; /* rows say which agent it is: 1, 0; -1: as resume has it, or where there are several */
 	struct dt_net_opts net;	      /* observation and outputs are filled in */
 	struct dt_critic_opts critic; /* its discount is that of the values too */
 	struct dt_control_values values;

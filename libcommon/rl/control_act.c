@@ -30,7 +30,7 @@ static int open_actor(struct actor *a, const struct control *c, int number, stru
 {
 	const struct dt_control *o = c->o;
 	struct dt_env_spec spec = o->env;
-	struct dt_actor_opts act = {.seed = o->env.seed};
+	struct dt_actor_opts act = {.seed = o->env.seed, .ids = c->ids};
 	int rc;
 
 	spec.n = c->size.envs;
@@ -39,7 +39,8 @@ static int open_actor(struct actor *a, const struct control *c, int number, stru
 	act.place =
 		c->place + (ptrdiff_t)number * spec.n * DT_ACTOR_PLACE; /* this process's copy, as it was */
 	rc = dt_env_open(&a->env, &spec, err);
-	if (rc == 0 && (a->env->agents != c->size.agents || a->env->observation != c->size.observation))
+	if (rc == 0 &&
+	    (a->env->agents != c->size.agents || dt_actor_row(a->env, c->ids) != c->size.observation))
 		return dt_err_set(err, -EINVAL, "the environment is not the one that it was before");
 	if (rc == 0)
 		rc = dt_net_open(&a->net, &o->net, err);
@@ -126,7 +127,7 @@ int dt_control_play(const struct dt_control *o, struct dt_net *net, int64_t epis
 		    struct dt_err *err)
 {
 	struct dt_env_spec spec = o->env;
-	struct dt_actor_opts act = {.best = true};
+	struct dt_actor_opts act = {.best = true, .ids = o->agent_id > 0};
 	struct dt_unroll_size size = {.steps = 1};
 	struct dt_unroll u = {0};
 	struct dt_actor *a = NULL;
@@ -138,16 +139,17 @@ int dt_control_play(const struct dt_control *o, struct dt_net *net, int64_t epis
 	spec.n = 1;
 	spec.seed += 1; /* none that it has learnt in */
 	rc = dt_env_open(&e, &spec, err);
-	if (rc == 0 && (net->config->channels != e->observation || net->config->vocab != e->actions + 1))
+	if (rc == 0 &&
+	    (net->config->channels != dt_actor_row(e, act.ids) || net->config->vocab != e->actions + 1))
 		rc = dt_err_set(err, -EINVAL,
 				"the policy observes %lld numbers and knows %lld actions, the environment "
 				"has %d and %d",
 				(long long)net->config->channels, (long long)net->config->vocab - 1,
-				e->observation, e->actions);
+				dt_actor_row(e, act.ids), e->actions);
 	if (rc == 0)
 		rc = dt_actor_open(&a, e, net, &act, err);
 	if (rc == 0) {
-		size = (struct dt_unroll_size){1, 1, e->agents, e->observation};
+		size = (struct dt_unroll_size){1, 1, e->agents, dt_actor_row(e, act.ids)};
 		rc = dt_unroll_open(&u, &size, err);
 	}
 	while (rc == 0 && done < episodes && !(o->stop && *o->stop)) {

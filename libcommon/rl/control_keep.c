@@ -32,10 +32,10 @@ int control_save(struct control *c, struct dt_err *err)
 	struct dt_kept k = all_of(c);
 	int rc;
 
-	k.control = json_pack("{s:I, s:I, s:I, s:s, s:I, s:b}", "update", (json_int_t)c->updates, "frames",
-			      (json_int_t)c->frames, "episodes", (json_int_t)c->episodes, "env",
+	k.control = json_pack("{s:I, s:I, s:I, s:s, s:I, s:b, s:b}", "update", (json_int_t)c->updates,
+			      "frames", (json_int_t)c->frames, "episodes", (json_int_t)c->episodes, "env",
 			      e->name ? e->name : e->command, "seed", (json_int_t)e->seed, "values",
-			      c->rule->values);
+			      c->rule->values, "agent_id", c->ids);
 	if (!k.control)
 		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", c->o->save);
 	memcpy(k.run_id, c->run_id, sizeof(k.run_id));
@@ -74,6 +74,20 @@ int control_resume(struct control *c, struct dt_err *err)
 		dt_qlearn_follow(c->q);
 	json_decref(k.control);
 	return rc;
+}
+
+int control_choose_ids(struct control *c, int agents, struct dt_err *err)
+{
+	const struct dt_control *o = c->o;
+
+	c->ids = o->agent_id < 0 ? agents > 1 : o->agent_id > 0;
+	if (!o->resume)
+		return 0;
+	c->ids = dt_kept_ids(o->resume);
+	if (o->agent_id >= 0 && c->ids != (o->agent_id > 0))
+		return dt_err_set(err, -EINVAL, "'%s' has learnt %s --agent-id", o->resume,
+				  c->ids ? "with" : "without");
+	return 0;
 }
 
 /* ---- the folder of --save belongs to one run ---- */

@@ -12,6 +12,7 @@ struct control {
 	struct dt_control *o;
 	const struct dt_control_rule *rule;
 	struct dt_unroll_size size; /* of an actor's unroll */
+	bool ids;		    /* rows say which agent it is */
 	struct dt_net *net;
 	struct dt_critic *critic; /* of a policy */
 	struct dt_qlearn *q;	  /* of values, with */
@@ -47,6 +48,8 @@ int control_act(void *arg, int number, int fd, struct dt_err *err);
 /* control_keep.c: the checkpoints of struct dt_control. */
 int control_save(struct control *c, struct dt_err *err);
 int control_resume(struct control *c, struct dt_err *err);
+/* Whether rows say which agent it is: a checkpoint to go on from decides. */
+int control_choose_ids(struct control *c, int agents, struct dt_err *err);
 /* Before learning: the folder is this run's from now on, or it is refused. */
 int control_folder(struct control *c, struct dt_err *err);
 void control_folder_release(struct control *c);

@@ -59,7 +59,7 @@ static int tell(struct env_pipe *p, const char *text, size_t n, double until, st
 	return 0;
 }
 
-/* Python's json.dumps writes NaN, Infinity and -Infinity where a number is not finite: JSON has no such words. */
+/* Python's json.dumps writes NaN and Infinity where a number is not finite: JSON has no such words. */
 static int no_object(const struct env_pipe *p, bool no_json, struct dt_err *err)
 {
 	static const char *const word[] = {"NaN", "Infinity"};

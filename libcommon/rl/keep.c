@@ -163,6 +163,18 @@ int dt_net_resume(struct dt_kept *k, const char *path, struct dt_err *err)
 	return rc;
 }
 
+bool dt_kept_ids(const char *path)
+{
+	struct dt_ckpt *ck = NULL;
+	bool ids;
+
+	if (dt_ckpt_open(path, &ck, NULL) < 0)
+		return false;
+	ids = json_is_true(json_object_get(json_object_get(dt_ckpt_meta(ck), "control"), "agent_id"));
+	dt_ckpt_close(ck);
+	return ids;
+}
+
 static int read_all(struct dt_net *net, struct dt_source *src, struct dt_err *err)
 {
 	static const int64_t off[DT_CKPT_MAX_DIM];

@@ -24,6 +24,8 @@ int dt_net_save(const struct dt_kept *k, const char *dir, int64_t step, struct d
  * are as many environments, else it stays as it is. control is the caller's to release.
  */
 int dt_net_resume(struct dt_kept *k, const char *path, struct dt_err *err);
+/* Whether its rows say which agent it is; false too of one from before, or that cannot be read. */
+bool dt_kept_ids(const char *path);
 /* -EINVAL where the checkpoint has no policy. It does not learn: it has no rule of updates. */
 int dt_net_load(struct dt_net **ret, const char *path, struct dt_err *err);
 

@@ -55,9 +55,28 @@ struct dt_actor {
 	struct dt_pass *pass;
 	int outputs;
 	uint64_t step;
+	float *seen;	 /* [envs, agents, dt_actor_row] as it is */
 	int32_t *action; /* [envs, agents] */
 	double *sum;	 /* [envs] rewards of the episode so far */
 };
+
+int dt_actor_row(const struct dt_env *e, bool ids)
+{
+	return e->observation + (ids ? e->agents : 0);
+}
+
+/* The rows of environment i, whose observations are `from`. */
+static void see(const struct dt_actor *a, int i, const float *from, float *to)
+{
+	const int width = dt_actor_row(a->env, a->o.ids), n = a->env->observation;
+
+	for (int j = 0; j < a->env->agents; j++, to += width) {
+		memcpy(to, from + ((size_t)i * (size_t)a->env->agents + (size_t)j) * (size_t)n,
+		       (size_t)n * sizeof(*to));
+		for (int k = n; k < width; k++)
+			to[k] = k - n == j;
+	}
+}
 
 static void go_on(struct dt_actor *a)
 {
@@ -94,8 +113,10 @@ int dt_actor_open(struct dt_actor **ret, struct dt_env *env, struct dt_net *net,
 	a->outputs = (int)net->config->vocab;
 	a->action = calloc(n, sizeof(*a->action));
 	a->sum = calloc((size_t)env->n, sizeof(*a->sum));
-	rc = a->action && a->sum ? dt_pass_open(&a->pass, net, (int64_t)n, net->weights, false, err)
-				 : dt_err_sys(err, -ENOMEM, "cannot open an actor");
+	a->seen = calloc(n * (size_t)dt_actor_row(env, o->ids), sizeof(*a->seen));
+	rc = a->action && a->sum && a->seen
+		     ? dt_pass_open(&a->pass, net, (int64_t)n, net->weights, false, err)
+		     : dt_err_sys(err, -ENOMEM, "cannot open an actor");
 	if (rc == 0 && o->place)
 		go_on(a);
 	if (rc < 0)
@@ -110,6 +131,7 @@ void dt_actor_close(struct dt_actor *a)
 	if (!a)
 		return;
 	dt_pass_close(a->pass);
+	free(a->seen);
 	free(a->action);
 	free(a->sum);
 	free(a);
@@ -161,14 +183,17 @@ static int one_step(struct dt_actor *a, struct dt_unroll *u, int t, struct dt_er
 {
 	const struct dt_env *e = a->env;
 	const int agents = e->agents, steps = u->size.steps;
-	const size_t row = (size_t)(agents * e->observation);
+	const size_t row = (size_t)(agents * dt_actor_row(e, a->o.ids));
 	const float *y;
-	int rc = dt_pass_forward(a->pass, e->now, &y, err);
+	int rc;
 
+	for (int i = 0; i < e->n; i++)
+		see(a, i, e->now, a->seen + (size_t)i * row);
+	rc = dt_pass_forward(a->pass, a->seen, &y, err);
 	for (int i = 0; i < e->n && rc == 0; i++) {
 		const size_t at = (size_t)i * (size_t)steps + (size_t)t;
 
-		memcpy(u->now + at * row, e->now + (size_t)i * row, row * sizeof(float));
+		memcpy(u->now + at * row, a->seen + (size_t)i * row, row * sizeof(float));
 		for (int j = 0; j < agents; j++) {
 			const size_t k = at * (size_t)agents + (size_t)j;
 
@@ -182,7 +207,7 @@ static int one_step(struct dt_actor *a, struct dt_unroll *u, int t, struct dt_er
 	for (int i = 0; i < e->n && rc == 0; i++) {
 		const size_t at = (size_t)i * (size_t)steps + (size_t)t;
 
-		memcpy(u->next + at * row, e->next + (size_t)i * row, row * sizeof(float));
+		see(a, i, e->next, u->next + at * row);
 		u->reward[at] = e->reward[i];
 		u->over[at] = e->ended[i] ? DT_ENDED : e->cut[i] ? DT_CUT : DT_GOES_ON;
 		a->sum[i] += e->reward[i];

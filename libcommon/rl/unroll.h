@@ -35,8 +35,13 @@ struct dt_unroll {
 int dt_unroll_open(struct dt_unroll *u, const struct dt_unroll_size *s, struct dt_err *err);
 void dt_unroll_release(struct dt_unroll *u);
 
+/* Numbers of such a row. */
+int dt_actor_row(const struct dt_env *e, bool ids);
+
 /* A policy at work in environments. */
 struct dt_actor_opts {
+	/* A row is what the agent observes and then which one it is: a 1 among as many zeros as others. */
+	bool ids;
 	bool best; /* the most likely action; nothing is drawn */
 	/*
 	 * [envs] outputs are values (rl/qlearn.h): any action with this probability, else the best. NULL:

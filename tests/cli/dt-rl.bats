@@ -137,6 +137,33 @@ refused() { # status, what stderr says, arguments
     refused 2 "'--mixer-width' is an option of qmix, not of vdn" train --env twostep -a vdn --mixer-width 7
 }
 
+@test "agents that observe the same act differently by their number, which a checkpoint keeps" {
+    cat >pair.py <<'END'
+import json, sys
+n = 0
+for line in sys.stdin: # 1 where the first agent takes action 2 and the second one action 1
+    m = json.loads(line)
+    if "open" in m:
+        n = m["open"]["envs"]
+        r = {"agents": 2, "observation": 1, "actions": 3}
+    elif "reset" in m:
+        r = {"observations": [[0]] * (2 * len(m["reset"]))}
+    else:
+        a = m["step"]
+        r = {"observations": [[0]] * (2 * n), "terminated": [True] * n,
+             "rewards": [int(a[2 * i:2 * i + 2] == [2, 1]) for i in range(n)]}
+    print(json.dumps(r), flush=True)
+END
+    pair=(--env-command "python3 pair.py")
+    timeout 120 dt-rl train -a vdn "${pair[@]}" --epsilon 1 --actors 1 --frames 6k --save with
+    dt-rl play "${pair[@]}" --episodes 4 --json with | jq -e '.score_mean == 1'
+    timeout 120 dt-rl train -a vdn "${pair[@]}" --epsilon 1 --actors 1 --frames 2k --no-agent-id --save without
+    dt-rl play "${pair[@]}" --episodes 4 --json without | jq -e '.score_mean == 0'
+    timeout 60 dt-rl train -a vdn "${pair[@]}" --actors 1 --frames 4k --resume without --save without
+    refused 1 "'without' has learnt without --agent-id" \
+        train -a vdn "${pair[@]}" --actors 1 --frames 6k --resume without --agent-id
+}
+
 @test "frames that end before values learn are refused" {
     refused 2 "--frames 500 end before anything is learnt: 1000 steps fill the replay up to --warm-up" \
         train -a dqn --env cartpole --frames 500 --save kept
