@@ -18,18 +18,18 @@ struct dt_err;
 struct behind {
 	bool on;       /* in the step under way */
 	int64_t next;  /* tile: those above are updated */
-	int unit;      /* the gradients of this one and those above are final ... */
-	int64_t floor; /* ... which are elements from here on */
+	int unit;      /* the gradients of this unit and of those above are final ... */
+	int64_t floor; /* ... that is, those of elements from here on, in the order of tiles */
 	struct dt_optim rule;
 	double rate;
-	double seconds; /* that it took of backward's time, transfers that were waited for included */
+	double seconds; /* spent here during backward, including waits for transfers */
 };
 
-/* After dt_exec_open: nodes look at it. */
+/* After dt_exec_open. Installs the hook that dt_exec calls before each node. */
 void behind_bind(struct trainer *t);
 /* In front of the step's first node, once reduce_begin has been called. */
 int behind_begin(struct trainer *t, struct dt_err *err);
-/* All gradients are final: what is left. */
+/* Once all gradients are final: updates the tiles that are left. */
 int behind_finish(struct trainer *t, struct dt_err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * The weights that a run started from beside those that it trains: the reference of scored answers where
- * there are no adapters to leave out. They lie as the weights do, whole or (z3) a share on each rank.
+ * A copy of the weights that a run started from, kept beside the weights that it trains. It is the reference
+ * model of scored answers (rl/) where there are no adapters to switch off. It is laid out as the weights are:
+ * whole, or with ZeRO-3 a share on each rank.
  */
 #ifndef DT_TRAIN_BESIDE_H
 #define DT_TRAIN_BESIDE_H
@@ -12,11 +13,11 @@ struct beside {
 };
 
 void beside_bind(struct trainer *t);
-/* Values that parameters have at the start of a run: also of one that goes on. Before init_close. */
+/* Fills the copy with the initial values of the parameters, in a resumed run too. Before init_close. */
 int beside_fill(struct trainer *t, struct dt_err *err);
 /*
- * Behind given_begin: what the reference says of the rows of the step, where it is asked, and the maker is
- * ready. Every rank calls it.
+ * After given_begin: runs the model forward over the rows of the step where the objective has values, then
+ * the reference model where there is one, and calls the producer's ready. Every rank calls it.
  */
 int beside_ask(struct trainer *t, struct dt_err *err);
 

@@ -1,7 +1,7 @@
 /*
- * Running statistics of batch norms. Every training pass adds its batches' to sums; once a step those of
- * all ranks become one mean, and running = 0.9 running + 0.1 of that: the same on every rank, whatever a
- * norm spans.
+ * Running statistics of batch norms. Every forward pass in training adds the statistics of its batches to
+ * sums. Once a step the sums are averaged over all ranks, and running = 0.9 running + 0.1 mean. So running
+ * statistics are the same on every rank, whatever number of ranks a norm spans.
  */
 #ifndef DT_TRAIN_BUFFERS_H
 #define DT_TRAIN_BUFFERS_H
@@ -12,8 +12,8 @@
 struct trainer;
 
 struct buffers {
-	struct dt_comm *group; /* ranks that a norm spans where those are not all; NULL */
-	float *host; /* [2, elements] running ones and sums of a run on a card: the host works with them */
+	struct dt_comm *group; /* the ranks that a norm spans; NULL if that is one rank or all of dp */
+	float *host; /* [2, elements] with a CUDA device: running statistics and sums, in host memory */
 };
 
 /* Makes the group of ranks that batch norms span; all ranks call it. Then tells the executor. */
@@ -24,11 +24,11 @@ void buffers_release(struct trainer *t);
 int64_t buffers_numel(const struct trainer *t);
 /* Initial values, or those of the weights that the run starts from. */
 int buffers_init(struct trainer *t, struct dt_err *err);
-/* Sums begin anew; a step that is left out leaves none. */
+/* Clears the sums, those of a skipped step included. */
 void buffers_begin(struct trainer *t);
-/* The step's statistics into the running ones. */
+/* Updates the running statistics with those of the step. */
 int buffers_update(struct trainer *t, struct dt_err *err);
-/* As tensors "model/NAME" of a checkpoint, written by the first rank; returns how many. */
+/* The checkpoint's pieces "model/NAME", which the first rank writes; returns how many. */
 int buffers_pieces(const struct trainer *t, struct dt_piece *ret);
 int buffers_count(const struct trainer *t);
 int buffers_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err);

@@ -1,11 +1,12 @@
 /*
- * Silent corruption: what data-parallel ranks hold alike is compared by checksum, and one microbatch is
- * computed by all of them and compared to the bit (--check-replicas).
+ * Detection of silent data corruption (--check-replicas): checksums of the state that data-parallel ranks
+ * replicate are compared, and all ranks compute the same microbatch and compare the losses bit by bit.
  *
- * Of three replicas and more the majority is right: ranks that differ are named, and their parameters and
- * states are taken from a rank of the majority. Of two that differ neither can be believed: the run ends, and
- * goes on from its newest checkpoint. A loss that differs is computed again; a rank that then answers
- * otherwise is named. A rank of an elastic run that the majority has named twice leaves it.
+ * With three or more replicas the majority is right: ranks that differ are reported, and their parameters and
+ * optimizer states are copied from a rank of the majority. With two replicas that differ neither can be
+ * trusted: the run ends, and resumes from its newest checkpoint. A loss that differs is computed again; a
+ * rank whose second result differs from its first is reported. In an elastic run a rank that the majority has
+ * reported twice leaves the run.
  */
 #ifndef DT_TRAIN_CHECK_H
 #define DT_TRAIN_CHECK_H
@@ -20,13 +21,11 @@ struct trainer;
 enum { CHECK_EVICT = 2 }; /* times */
 
 struct corrupt {
-	int times; /* comparisons of this process that found this rank to differ from the majority */
-	bool now;  /* the one under way has */
+	int times; /* comparisons, by this process, in which this rank differed from the majority */
+	bool now;  /* it does in the comparison under way */
 };
 
-/*
- * Of n equal values the one that more than half have, as the first index of it; -1: there is none.
- */
+/* The first index of the value that more than half of v[0 .. n - 1] have; -1: there is none. */
 int check_majority(const uint64_t *v, int n);
 /* Every rank calls it, between steps. */
 int check_replicas(struct trainer *t, struct dt_err *err);

@@ -1,9 +1,10 @@
 /*
- * --grad-comm int8, powersgd, topk and onebit: gradients of the data-parallel ranks are added up compressed
- * (comm/compress.h), all of a rank together, once backward is done. What a rank could not send it adds to the
- * next step's. A card's go to the host and back for it. In checkpoints what is to be sent yet is errorR/NAME
- * of rank R of dp, and the factors of powersgd are factor/NAME: a run that goes on is the run that did not
- * stop. On another number of ranks each begins with an equal part of their sum.
+ * --grad-comm int8, powersgd, topk and onebit: the all-reduce of gradients over the data-parallel ranks is
+ * compressed (comm/compress.h). It runs once after backward, over all gradients of a rank. The compression
+ * error of a rank is added to its gradients of the next step (error feedback). With a CUDA device gradients
+ * are copied to the host and back. Checkpoints hold the error of rank R of dp as errorR/NAME, and the factors
+ * of powersgd as factor/NAME, so that a resumed run is identical to one that did not stop. If the number of
+ * ranks has changed, each rank starts with an equal part of the sum of the errors.
  */
 #ifndef DT_TRAIN_COMPRESSED_H
 #define DT_TRAIN_COMPRESSED_H
@@ -15,28 +16,31 @@ struct trainer;
 
 struct compressed {
 	struct dt_compress *z; /* NULL: gradients are not compressed */
-	float *kept;	       /* of all trained elements */
-	float *grads;	       /* of a card's run: the gradients on the host; NULL: they are there */
+	float *kept;	       /* the compression error of every trained element */
+	float *grads;	       /* with a CUDA device: the host's copy of the gradients; else NULL */
 	struct dt_compress_part *part;
-	int *local; /* local parameter of a part */
+	int *local; /* [n] the local parameter that a part is of */
 	int n;
-	double scale; /* the loss scale that kept has */
+	double scale; /* the loss scale by which kept is multiplied */
 };
 
-/* --grad-comm auto: the fastest way, measured, the same on all ranks. Before there is a memory plan. */
+/*
+ * --grad-comm auto: measures and picks the fastest method, the same on all ranks. Before memory is planned.
+ * 
+ */
 int compressed_choose(struct trainer *t, struct dt_err *err);
 int compressed_bind(struct trainer *t, struct dt_err *err);
 void compressed_release(struct trainer *t);
-/* What the start of the run says of it. */
+/* Log messages at the start of the run. */
 void compressed_announce(const struct trainer *t);
-/* The sum over the data-parallel ranks; of gradients that are not finite on some rank nothing is sent. */
+/* All-reduces over the data-parallel ranks. Sends nothing if some rank's gradients are not finite. */
 int compressed_reduce(struct trainer *t, struct dt_err *err);
 
-/* What of it is in checkpoints: at most so many pieces, those of this rank, and reading them. */
+/* Checkpoints: an upper bound of the pieces of this rank; the pieces themselves; reading them. */
 int compressed_count(const struct trainer *t);
 int compressed_pieces(struct trainer *t, struct dt_piece *ret);
 int compressed_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err);
-/* Whether a piece is one that changes before the update does. */
+/* Whether a piece changes already during the reduction, that is before the optimizer's update. */
 bool compressed_changes(const struct dt_piece *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* --grad-comm auto: which way is the fastest here, measured before memory is planned for it. */
+/* --grad-comm auto: measures which method is the fastest, before memory is planned for it. */
 #include "train/compressed.h"
 
 #include "base/progress.h"

@@ -18,7 +18,7 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* By nearest rank. */
+/* Percentiles of step times by the nearest-rank method. */
 static json_t *percentiles(struct details *d)
 {
 	static const struct {
@@ -52,7 +52,7 @@ static int add_square(struct trainer *t, const struct dt_local_param *lp, int64_
 	return 0;
 }
 
-#define NONE (-1.0) /* of the largest magnitude: the unit has no such value */
+#define NONE (-1.0) /* as a largest magnitude: the unit has no such value */
 
 static json_t *magnitude(double x)
 {
@@ -96,7 +96,7 @@ static json_t *units(const struct trainer *t, const double *weights, bool gradie
 	return list;
 }
 
-/* What each rank says. */
+/* What each rank sends to rank 0. */
 struct told {
 	double section[DETAILS_SECTIONS]; /* sums over the steps */
 	double usage[USAGE_VALUES];
@@ -117,7 +117,7 @@ static json_t *ranks(const struct trainer *t, const struct told *all)
 	return o;
 }
 
-/* Lists by rank of what is known on any. */
+/* A list over ranks for each value that some rank knows. */
 static json_t *usage(const struct trainer *t, const struct told *all)
 {
 	const struct usage_row *row;

@@ -11,7 +11,7 @@
 
 struct trainer;
 
-/* What a rank and its machine use between two lines with details (usage.c): a number a row of its table. */
+/* What a rank and its machine used since the last line with details (usage.c): one value per table row. */
 enum { USAGE_VALUES = 12 };
 struct usage_row {
 	const char *key;	 /* in the metrics */
@@ -23,14 +23,14 @@ struct usage {
 	struct dt_usage_now last;
 	double at, sent; /* dt_now() and dt_world_sent() of the last time */
 };
-/* NULL: no more. */
+/* Row i of the table; NULL past its end. */
 const struct usage_row *usage_row(int i);
-/* Since the last time, or since usage_open; NAN: not known, or another rank of the machine says it. */
+/* Usage since the last call or usage_open; NAN: not known, or reported by another rank of the machine. */
 void usage_read(struct trainer *t, double ret[USAGE_VALUES]);
 int usage_open(struct trainer *t, struct dt_err *err);
 void usage_release(struct trainer *t);
 
-enum { DETAILS_STEPS = 4096 }; /* whose times are kept for percentiles */
+enum { DETAILS_STEPS = 4096 }; /* newest steps whose times are kept for percentiles */
 enum {
 	DETAILS_COMPUTE,
 	DETAILS_DATA,
@@ -41,22 +41,22 @@ enum {
 };
 
 struct details {
-	double step_s[DETAILS_STEPS];	  /* the newest of the steps since the last line with details */
-	int64_t steps;			  /* since then */
-	double section[DETAILS_SECTIONS]; /* seconds of this rank in them */
+	double step_s[DETAILS_STEPS];	  /* ring: seconds of the steps since the last line with details */
+	int64_t steps;			  /* number of steps since then */
+	double section[DETAILS_SECTIONS]; /* seconds of this rank in those steps, by section */
 	struct usage usage;
-	double *extremes; /* [DT_WATCH_N, layers + 2] of this rank; NULL: not asked for */
-	bool looked;	  /* in the step that ends */
-	json_t *line;	  /* rank 0: for the step about to be written; NULL */
+	double *extremes; /* [DT_WATCH_N, layers + 2] largest magnitudes of this rank; NULL: not asked for */
+	bool looked;	  /* the step that ends has filled extremes */
+	json_t *line;	  /* rank 0: details for the step's line; NULL: none */
 };
 
-/* Before the first step; only with --details it does anything. */
+/* Before the first step. Does nothing without --details. */
 int details_open(struct trainer *t, struct dt_err *err);
-/* Where the step that begins raises its largest values (nn/watch.h); NULL: it need not look. */
+/* Where the step that begins records its largest magnitudes (nn/watch.h); NULL: it records none. */
 double *details_extremes(struct trainer *t);
 /* After a step, before its line. Every rank calls it. */
 int details_step(struct trainer *t, const struct step_result *r, struct dt_err *err);
-/* What the line of this step says, which is then the caller's; NULL: nothing. */
+/* The details of this step's line, which the caller then owns; NULL: none. */
 json_t *details_take(struct trainer *t);
 void details_release(struct trainer *t);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where parameters of the table begin in the buffer: as in the rank's flat buffer, unless tp cuts them. */
+/* Sets where each parameter begins in the buffer: as in the rank's flat buffer, unless tp cuts parameters. */
 static void place(struct trainer *t, char *whole)
 {
 	const size_t esz = dt_dtype_size(t->run.compute);
@@ -33,8 +33,8 @@ void drawn_close(struct trainer *t)
 }
 
 /*
- * This rank's box of a parameter to its place in the whole one, whose other elements are other ranks'; of
- * those that several have the first counts.
+ * Makes one parameter whole: copies this rank's box to its place among zeros, then all-reduces over tp. Of
+ * ranks that hold the same box only one contributes.
  */
 static int join(struct trainer *t, const struct dt_local_param *lp, const char *part, struct dt_err *err)
 {
@@ -58,7 +58,7 @@ static int join(struct trainer *t, const struct dt_local_param *lp, const char *
 			     "weights of a parameter", err);
 }
 
-/* A unit of this rank's flat buffer, all of its elements: in the weights, or gathered to `room`. */
+/* *ret: all elements of unit u, in the weights themselves or (ZeRO-3) all-gathered into `room`. */
 static int unit_whole(struct trainer *t, int u, char *room, const char **ret, struct dt_err *err)
 {
 	const struct flat *w = &t->store.weights;
@@ -96,7 +96,7 @@ static int gather(void *arg, struct dt_err *err)
 	return rc;
 }
 
-/* Places on the host for what a card has. */
+/* With a CUDA device: allocates the host's copy. */
 static int open_copy(struct trainer *t)
 {
 	struct drawn *d = &t->source.drawn;

@@ -1,8 +1,8 @@
 /*
- * The values of all parameters for an engine that answers prompts beside the weights that learn (--task).
- * Where a rank has every parameter whole they are where they are; with tp or ZeRO-3 they come together in a
- * buffer of the memory plan (DT_B_DRAWN) that lives between two steps, where no activation does. Of a card
- * they are copied to its host from there.
+ * The values of all parameters, for the inference engine that samples answers during training (--task). Where
+ * a rank has every parameter whole, the engine reads the trainer's weights in place. With tp or ZeRO-3 they
+ * are gathered into a buffer of the memory plan (DT_B_DRAWN) that is in use between two steps, when there are
+ * no activations. With a CUDA device they are then copied to the host.
  */
 #ifndef DT_TRAIN_DRAWN_H
 #define DT_TRAIN_DRAWN_H
@@ -12,10 +12,13 @@
 struct trainer;
 
 struct drawn {
-	const void **at; /* [table.n] by number, of the host; NULL: nobody answers */
-	char **there;	 /* where they come from: at itself, or of a card */
-	char *copy;	 /* of a card's on its host */
-	/* They are as they are now, until the step computes. Every rank calls it. arg: the trainer. */
+	const void **at; /* [table.n] host addresses, by parameter; NULL: the run samples no answers */
+	char **there;	 /* device addresses that are copied from; on a host device `at` itself */
+	char *copy;	 /* with a CUDA device: the host's copy */
+	/*
+	 * Brings the values up to date; valid until the step computes. Every rank calls it. arg: the trainer.
+	 * 
+	 */
 	int (*gather)(void *arg, struct dt_err *err);
 };
 

@@ -1,7 +1,7 @@
 /*
- * The trainer of the ranks that are left, or that are more now. The old one stays until the new one has its
- * state: parameters, optimizer states, and what a manifest says beside them. A rank whose update was
- * interrupted, or that is a step behind, and one that joins get it from the first that has the newest.
+ * Makes a trainer for the ranks that remain or have joined. The old trainer stays until the new one has its
+ * state: parameters, optimizer states, and the rest of what a manifest holds. Ranks whose update was
+ * interrupted, that are a step behind or that join receive the state from the first rank that has the newest.
  */
 #include "train/elastic_meet.h"
 #include "train/init.h"
@@ -25,7 +25,7 @@ bool elastic_can(struct trainer *t, int rc)
 	       (rc == ELASTIC_JOIN || (rc < 0 && !t->agreed && dt_world_lost(t->world)));
 }
 
-/* Pages of the old trainer that hold nothing of its state go back to the system. */
+/* Returns to the system the pages of the old trainer that hold no part of its state. */
 static void drop_memory(struct trainer *t)
 {
 	const uint64_t page = 4096, most = (uint64_t)2 << 20;

@@ -1,7 +1,7 @@
 /*
- * A run whose ranks leave and come (--elastic dp): when one is lost, those that are left make themselves a
- * trainer for the smaller layout, with the state that is in their memory, and go on. A process that joins
- * between two steps gets its state from them, and reads no checkpoint.
+ * Runs whose ranks may leave and join (--elastic dp). When a rank is lost, the remaining ranks build a
+ * trainer for the smaller layout from the state in their memory, and go on. A process that joins between two
+ * steps receives the state from them, and reads no checkpoint.
  */
 #ifndef DT_TRAIN_ELASTIC_H
 #define DT_TRAIN_ELASTIC_H
@@ -10,12 +10,13 @@
 
 struct trainer;
 
-enum { ELASTIC_JOIN = 2 }; /* of the loop: it has stopped between two steps for a process that joins */
-/* Whether rc of the loop is one that the run goes on after: a rank is lost, or one joins. */
+enum { ELASTIC_JOIN = 2 }; /* the loop's result: it stopped between two steps for a process that joins */
+/* Whether the run goes on after this result of the loop: a rank is lost, or one joins. */
 bool elastic_can(struct trainer *t, int rc);
 /*
- * Another trainer in place of *t (NULL: this process joins), for the ranks that there are now. *t is released
- * and freed. On failure *t is one that failed, to be released, or NULL where there was none.
+ * Replaces *t (NULL: this process joins) by a trainer for the ranks that there are now; the old one is
+ * released and freed. On failure *t is the trainer that failed, which the caller releases, or NULL if there
+ * was none.
  */
 int elastic_again(struct trainer **t, const struct dt_run *r, struct dt_world *w, const struct dt_log *log,
 		  struct dt_err *err);

@@ -1,4 +1,4 @@
-/* The state that ranks of a new world have: each reports its own, and all draw the same conclusion. */
+/* Each rank of a new world reports the state that it has; all ranks draw the same conclusion from it. */
 #include "train/elastic_meet.h"
 
 #include <errno.h>

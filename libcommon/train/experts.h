@@ -1,4 +1,4 @@
-/* What a step knows of a mixture's experts beside their parameters. */
+/* Expert counts and router biases of a mixture of experts, over one step. */
 #ifndef DT_TRAIN_EXPERTS_H
 #define DT_TRAIN_EXPERTS_H
 
@@ -7,13 +7,17 @@
 struct trainer;
 
 struct experts {
-	float *bias; /* [layers, experts] of the choice; NULL: the model has none, or no step has begun */
-	double *sum; /* [layers, experts] choices of the step, all ranks; dropped ones, losses */
+	float *bias; /* [layers, experts] router biases; NULL: the model has none, or no step has begun */
+	/*
+	 * [layers, experts] tokens per expert in the step, all ranks; then dropped ones, balance and z loss
+	 * 
+	 */
+	double *sum;
 };
 
-/* Before the forward passes of a step: counts begin. */
+/* Before the forward passes of a step: clears the counts. */
 int experts_begin(struct trainer *t, struct dt_err *err);
-/* Behind them: counts of all ranks become one; update: biases move, in the masters. */
+/* After them: sums the counts over all ranks; update: moves the biases, in the masters. */
 int experts_end(struct trainer *t, bool update, struct dt_err *err);
 /* The step's counts, into its line of metrics; nothing for a model without experts. */
 void experts_metrics(const struct trainer *t, json_t *line);

@@ -19,8 +19,8 @@ enum kind {
 };
 
 /*
- * The numbers of a line that Prometheus gets. Rows of one metric follow one another: the label tells them
- * apart.
+ * The values of a line that are exported to Prometheus. Rows of one metric are consecutive, and differ by
+ * their label.
  */
 static const struct row {
 	const char *key, *name;

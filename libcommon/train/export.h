@@ -1,4 +1,4 @@
-/* The lines of metrics once more, for programs that watch many runs: TensorBoard and Prometheus. Rank 0. */
+/* Exports the lines of metrics to TensorBoard and Prometheus. Rank 0 alone. */
 #ifndef DT_TRAIN_EXPORT_H
 #define DT_TRAIN_EXPORT_H
 
@@ -13,21 +13,22 @@ struct export
 {
 	struct dt_tfevents *events;  /* NULL: none */
 	const char *page;	     /* file for Prometheus; NULL: none */
-	double value[EXPORT_VALUES]; /* of export.c's table, newest or summed; NAN: not seen */
+	double value[EXPORT_VALUES]; /* by row of export.c's table, newest or summed; NAN: not seen */
 	json_t *details;	     /* the newest; NULL: none */
 	double flushed, published;   /* dt_now() of the last time */
 };
 
 int export_open(struct trainer *t, struct dt_err *err);
 bool export_any(const struct trainer *t);
-/* A line of metrics, of a step, an evaluation or an event. */
+/* Exports one line of metrics: of a step, an evaluation or an event. */
 int export_line(struct trainer *t, const json_t *line, struct dt_err *err);
-/* What is not written yet is; nothing is open after it. */
+/* Writes what is pending and closes all files. */
 int export_close(struct trainer *t, struct dt_err *err);
 
 /*
- * histogram.c: gradients and weights of each unit over powers of the square root of 2, of all ranks, as
- * events. Every rank calls it; without --tensorboard it does nothing. gradients: this step has some.
+ * histogram.c: writes histograms of each unit's gradients and weights over all ranks, with buckets at powers
+ * of sqrt(2), as events. Every rank calls it; does nothing without --tensorboard. gradients: the step has
+ * some.
  */
 int histograms(struct trainer *t, bool gradients, struct dt_err *err);
 

@@ -1,4 +1,7 @@
-/* Microbatches on their way: the schedule of one step, or the forward pass of one evaluation microbatch. */
+/*
+ * Microbatches in flight: the pipeline schedule of one step, or the forward pass of one evaluation
+ * microbatch.
+ */
 #ifndef DT_TRAIN_FLOW_H
 #define DT_TRAIN_FLOW_H
 
@@ -15,7 +18,7 @@ struct flight {
 
 struct flow {
 	struct dt_schedule sched;
-	int64_t microbatches;		      /* that its table is for, where there is a pipeline */
+	int64_t microbatches;		      /* with pp: the number that the schedule's table is for */
 	struct flight *flight[DT_MAX_CHUNKS]; /* [plan.slots[chunk]] */
 	int64_t done[DT_MAX_CHUNKS];	      /* microbatches whose gradients a chunk has added, this step */
 	int64_t head_done;
@@ -25,7 +28,7 @@ struct flow {
 int pipeline_init(struct trainer *t, struct dt_err *err);
 /* scale: of the loss before backward. ret_loss: the sum over this rank's targets. */
 int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_err *err);
-/* Adds the loss of one microbatch, of the evaluation set or of the training set. */
+/* Runs one microbatch forward, of the evaluation or the training set, and adds its loss to *loss_sum. */
 int pipeline_forward(struct trainer *t, bool eval, int64_t first, int64_t end, double *loss_sum,
 		     struct dt_err *err);
 void pipeline_release(struct trainer *t);

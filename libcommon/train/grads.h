@@ -1,7 +1,7 @@
 /*
- * Gradients: where they are computed, and how those of the data-parallel ranks become one (reduce.c), in
- * fixed point where the run is reproducible (fixed.c), and those of parameters that several tensor-parallel
- * ranks hold (replicas.c).
+ * Gradients: where they are computed, how they are reduced over the data-parallel ranks (reduce.c), in fixed
+ * point where the run is reproducible (fixed.c), and over the tensor-parallel ranks that hold replicas of a
+ * parameter (replicas.c).
  */
 #ifndef DT_TRAIN_GRADS_H
 #define DT_TRAIN_GRADS_H
@@ -10,7 +10,7 @@
 
 struct bucket {			   /* z0: consecutive units whose gradients are reduced together */
 	int first_unit, last_unit; /* inclusive */
-	int units;		   /* that are trained */
+	int units;		   /* number of trained units */
 	int64_t numel;
 	int pending; /* units whose backward has not finished */
 	struct dt_comm_req *req;
@@ -20,24 +20,24 @@ struct bucket {			   /* z0: consecutive units whose gradients are reduced togeth
 struct unit_state {
 	int bucket;
 	int64_t left;		 /* microbatches until the gradients are complete */
-	bool summed;		 /* z2: the share has a first microbatch's gradients */
+	bool summed;		 /* z2: the share already holds the gradients of a microbatch */
 	struct dt_comm_req *req; /* z1 and up: reduce-scatter */
 };
 
 struct grads {
 	struct flat flat;
-	struct flat wire; /* as they travel, --grad-comm; p NULL: as they are */
+	struct flat wire; /* --grad-comm: gradients in the type that is sent; p NULL: sent as they are */
 	int64_t *fixed;	  /* --reproducible: sums in units of 2^-50, all units; else NULL */
 	float **unit_g;	  /* where each unit's gradients are while it computes */
-	void **unit_wire;
-	double own;	 /* sum of squares of this rank's gradients before they are added up, still scaled */
-	double *squares; /* [params] of the reduced gradients, still scaled, as grad_norm left them */
+	void **unit_wire; /* likewise in wire */
+	double own; /* sum of squares of this rank's gradients before the reduction, with the loss scale */
+	double *squares; /* [params] sums of squares of reduced gradients, with the loss scale */
 	struct bucket *bucket;
 	int nbucket;
 	struct unit_state *unit;      /* by local unit */
-	int held[DT_UNIT_SLOT_EMBED]; /* z2: which layer unit's gradients a slot has, -1: none */
+	int held[DT_UNIT_SLOT_EMBED]; /* z2: the layer unit whose gradients are in a slot, -1: none */
 	const char *bad;	  /* first parameter whose gradient is not finite on this rank, this step */
-	struct dt_comm *kv_group; /* ranks that hold the same key/value heads; NULL: each its own */
+	struct dt_comm *kv_group; /* ranks that hold the same key/value heads; NULL: every rank has its own */
 };
 
 int grads_bind(struct trainer *t, struct dt_err *err);
@@ -46,24 +46,25 @@ void grads_release(struct trainer *t);
 float *grad_share(const struct trainer *t, int u);
 struct dt_tensor grad_part(const struct trainer *t, int u, int64_t first, int64_t n);
 /*
- * Calls fn for what this rank holds of each trained parameter and no other rank counts: elements [first,
- * first + n) of its unit. Their sum over grads_holders is that over the model.
+ * Calls fn for the part of each trained parameter that this rank counts: elements [first, first + n) of its
+ * unit. Each element of the model is counted by exactly one rank of grads_holders, so a sum over these ranks
+ * is a sum over the model.
  */
 typedef int grads_part(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
 		       void *arg, struct dt_err *err);
 int grads_each(struct trainer *t, grads_part *fn, void *arg, struct dt_err *err);
 struct dt_comm *grads_holders(const struct trainer *t);
-/* Whether this rank's elements of a parameter are among them. */
+/* Whether this rank counts its elements of a parameter, in that sense. */
 bool grads_counted(const struct trainer *t, const struct dt_local_param *lp);
 /* The 2-norm over all parameters of all ranks, each counted once, still multiplied by the loss scale. */
 int grad_norm(struct trainer *t, double *ret, struct dt_err *err);
 
-/* reduce.c: started as soon as backward has completed them */
+/* reduce.c: a reduction starts as soon as backward has completed the gradients */
 int reduce_init(struct trainer *t, struct dt_err *err);
 int reduce_begin(struct trainer *t, struct dt_err *err);
-/* Before backward of a unit: z2 takes a slot for its gradients. */
+/* Before backward of a unit: with z2 assigns a slot to its gradients. */
 int reduce_before(struct trainer *t, int unit, struct dt_err *err);
-/* After it: checks for NaN and Inf, starts what is complete. */
+/* After backward of a unit: checks for NaN and Inf, and starts reductions that are complete. */
 int reduce_after(struct trainer *t, int unit, struct dt_err *err);
 int reduce_finish(struct trainer *t, struct dt_err *err);
 /* The gradient of the embedding, or of its copy on a last stage that is not the first. */
@@ -71,14 +72,14 @@ struct dt_tensor *embed_grad(const struct trainer *t);
 /* Whether the unit holds one of the two copies of an embedding tied across stages. */
 bool tied_apart(const struct trainer *t, int u);
 bool tied_any(const struct trainer *t);
-/* Where a parameter begins among all that are trained. */
+/* The offset of a parameter's first element among all trained elements of this rank. */
 int64_t grad_flat(const struct trainer *t, const struct dt_local_param *lp);
 
 /* fixed.c: gradients of each sample in fixed point, so that their sum does not depend on any order */
 int fixed_begin(struct trainer *t, struct dt_err *err);
-/* Adds the f32 gradients of a unit; last: it is complete, its sum over the data-parallel ranks starts. */
+/* Adds the f32 gradients of a unit; last: the unit is complete, and its reduction over dp starts. */
 int fixed_add(struct trainer *t, int unit, bool last, struct dt_err *err);
-/* After the head's backward, where the embedding it is tied to lies in another unit. */
+/* After the head's backward, if the head is tied to an embedding in another unit. */
 int fixed_add_head(struct trainer *t, struct dt_err *err);
 int fixed_finish(struct trainer *t, struct dt_err *err);
 /* value, rounded so that sums of such values are exact in any order when the run is reproducible. */
@@ -86,11 +87,11 @@ double loss_part(const struct trainer *t, double value);
 
 /* replicas.c: parameters that several tensor-parallel ranks hold */
 int replicas_init(struct trainer *t, struct dt_err *err);
-/* Sums those of a unit of which each tensor-parallel rank has only the part of its rows or heads. */
+/* Sums over tp the gradients of a unit's replicated parameters, which each rank has for its rows or heads. */
 int replicas_sum(struct trainer *t, int unit, struct dt_err *err);
 /* Whether this rank counts for lp among the tensor-parallel ranks of its stage (replicas do not). */
 bool counts_along_tp(const struct trainer *t, const struct dt_local_param *lp);
-/* Whether this rank is the one that counts, writes and norms parameter lp (replicas do not). */
+/* Whether this rank is the one that writes parameter lp and includes it in norms (replicas do not). */
 bool counts(const struct trainer *t, const struct dt_local_param *lp);
 
 #endif

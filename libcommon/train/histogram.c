@@ -10,12 +10,12 @@
 #include <time.h>
 
 /*
- * Buckets: zero in the middle, on each side magnitudes from LOW up to 2^HIGH, two to a power of two; what is
- * smaller counts in the first, what is larger in the last.
+ * Buckets: zero in the middle, and on each side magnitudes from LOW to 2^HIGH, two buckets per power of two.
+ * Smaller magnitudes count in the first bucket, larger ones in the last.
  */
 enum { LOW = -40, HIGH = 16, SIDE = 2 * (HIGH - LOW), BUCKETS = 2 * SIDE + 1 };
 
-/* What ranks add up, and of what they take the largest. */
+/* Values that are summed over ranks, and values of which the maximum is taken. */
 struct tally {
 	double sum[BUCKETS + 3]; /* counts; then values, sum, sum of squares */
 	double most[2];		 /* largest value, largest negated one */

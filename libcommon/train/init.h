@@ -1,4 +1,4 @@
-/* Initial values of parameters: drawn, or the weights of what --model names (ckpt/source.h). */
+/* Initial values of parameters: random, or read from the weights that --model names (ckpt/source.h). */
 #ifndef DT_TRAIN_INIT_H
 #define DT_TRAIN_INIT_H
 
@@ -8,19 +8,19 @@
 struct trainer;
 
 /*
- * Opens the weights that the run starts from and takes their configuration. 1: there are some,
- * 0: parameters are drawn. -ENOENT where --init weights finds none.
+ * Opens the weights that the run starts from and takes their configuration. Returns 1 if there are weights,
+ * 0 if parameters are initialized at random, -ENOENT if --init weights finds none.
  */
 int init_open(struct trainer *t, struct dt_err *err);
 void init_close(struct trainer *t);
-/* Fills t->base, once the configuration is there. */
+/* Sets t->base, the name of the frozen weights; the configuration must be known. */
 int init_name_base(struct trainer *t, struct dt_err *err);
 /*
- * Whether a path names weights, not a description alone: a config.json, or a folder with nothing else.
- * foreign: of another program's format; a folder of checkpoints is not.
+ * Whether a path holds weights, and not only a description (a config.json, or a folder with nothing else).
+ * foreign: in another program's format; a folder of dt checkpoints is not.
  */
 bool init_holds_weights(const char *path, bool foreign);
-/* Elements [first, first + n) of a local parameter to the host's memory. */
+/* Writes the initial values of elements [first, first + n) of a local parameter to host memory. */
 int init_values(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *out,
 		struct dt_err *err);
 

@@ -1,6 +1,4 @@
-/*
- * Faults on request (--inject), so that what deals with them can be tried: in tests, and before a long run.
- */
+/* Fault injection (--inject), to try out fault handling in tests and before a long run. */
 #ifndef DT_TRAIN_INJECT_H
 #define DT_TRAIN_INJECT_H
 
@@ -29,38 +27,38 @@ enum inject_kind {
 struct inject {
 	enum inject_kind kind;
 	int64_t rank;	     /* -1: all */
-	int64_t step, steps; /* the step it happens in, the first is 1; for how many */
-	int64_t start;	     /* of the job under dt-run; 0: each */
-	int64_t element;     /* flip: of the rank's parameters */
+	int64_t step, steps; /* the first step that it happens in, counted from 1; for how many steps */
+	int64_t start;	     /* which start of the job under dt-run; 0: every one */
+	int64_t element;     /* flip: which element of the rank's parameters */
 	int64_t bit;
-	double seconds; /* slow: a step */
-	double factor;	/* spike: of loss and gradients; slow: of the time of a step; drop: odds */
-	int64_t made;	/* times it has happened: a step that is trained again has it no more */
+	double seconds; /* slow: delay of a step */
+	double factor;	/* spike: on loss and gradients; slow: on the time of a step; drop: probability */
+	int64_t made;	/* times it has happened: it does not recur in a step that is trained again */
 };
 
 enum { INJECT_MAX = 16 };
 
-/* -EINVAL names what is wrong with the text. */
+/* Parses one fault; -EINVAL with a message on what is wrong with the text. */
 int inject_parse(const char *text, struct inject *ret, struct dt_err *err);
-/* The run's faults; every rank. */
+/* Reads the run's faults; every rank calls it. */
 int inject_open(struct trainer *t, struct dt_err *err);
-/* Of a process that joins the run: what was to happen before has happened. */
+/* In a process that joins the run: marks the faults of earlier steps as done. */
 void inject_pass(struct trainer *t);
-/* Before the step under way: may end or stop this process, flip a bit. */
+/* At the start of a step: may end or stop this process, or flip a bit. */
 void inject_before(struct trainer *t);
-/* What the loss of this step is multiplied by on this rank: 1, NaN, a spike's factor. */
+/* The factor on this rank's loss in this step: 1, NaN or a spike's factor. */
 double inject_factor(const struct trainer *t);
-/* After its backward, before its update: slow. */
+/* After backward, before the update: delays a slow rank. */
 void inject_after(struct trainer *t);
-/* Between the norm of all ranks' gradients and the update: may end this process. */
+/* Between the global gradient norm and the update: may end this process. */
 void inject_update(const struct trainer *t);
-/* There too: -ETIMEDOUT once another rank is lost, as if this one had not heard the norm. */
+/* At the same place: waits until another rank is lost, then -ETIMEDOUT, as if the norm had not arrived. */
 int inject_late(struct trainer *t, struct dt_err *err);
-/* What a loss that replicas compare is multiplied by: 1, or a little more where it is to be wrong. */
+/* The factor on a loss that replicas compare: 1, or a little more if it is to be wrong. */
 double inject_wrong(struct trainer *t);
 /* Whether the outer gradients that rank n of dp sends after this step are lost; the same on all ranks. */
 bool inject_drop(const struct trainer *t, int n);
-/* While a checkpoint is written: -ENOSPC where that was asked for. */
+/* While a checkpoint is written: returns -ENOSPC if that fault is due. */
 int inject_save(struct trainer *t, struct dt_err *err);
 
 #endif

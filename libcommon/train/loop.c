@@ -36,7 +36,7 @@ static struct asked asked(void)
 	return (struct asked){stop_signal != 0, save_signal != 0};
 }
 
-/* What a supervisor hears of: the phase, the step, and where the time went. */
+/* Reports to the supervisor: the phase, the step, and where the time went. */
 static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 {
 	struct dt_world_epoch w = dt_world_epoch(t->world);

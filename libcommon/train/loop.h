@@ -1,4 +1,4 @@
-/* How far the run is. */
+/* Progress of the run, and the functions of one step. */
 #ifndef DT_TRAIN_LOOP_H
 #define DT_TRAIN_LOOP_H
 
@@ -13,42 +13,43 @@ struct loop {
 	int64_t step;	   /* done so far */
 	int64_t cursor;	   /* global sample number of the next step's first sample */
 	int64_t tokens;	   /* trained on so far */
-	struct skip *skip; /* [nskip]: samples that are passed over (train/spike.h) */
+	struct skip *skip; /* [nskip] samples that are skipped (train/spike.h) */
 	int nskip;
-	int64_t held; /* the step whose state is in memory, the one under way included; -1: it is changing */
-	bool owed;    /* a checkpoint of this step is due, and not begun */
+	int64_t held; /* the step after which the state in memory is; -1: an update is changing it */
+	bool owed;    /* a checkpoint of this step is due and has not begun */
 };
 
 struct step_result {
 	double loss, grad_norm, lr, loss_scale;
 	bool skipped;	 /* no update: gradients overflowed or are not finite, a spike, samples passed over */
 	const char *why; /* "nan", "spike", "passed over"; NULL: the loss scale */
-	bool back;	 /* a spike that the run is to go back for: nothing is done yet */
+	bool back;	 /* a spike for which the run is to roll back; the caller does that */
 	bool stop;	 /* some rank was asked to stop */
 	bool save;	 /* some rank was asked for a checkpoint */
 	bool join;	 /* a process waits to become a rank */
 };
 
-/* What signals ask of this rank (dt_train_catch_signals). */
+/* Requests by signals to this rank (dt_train_catch_signals). */
 struct asked {
 	bool stop, save;
 };
 
-/* step.c: forward, backward, reduction, update; then the loop is a step further */
+/* step.c: forward, backward, reduction and update; then counts the step */
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err);
-/* Forward, backward and, where ranks add them up, reduction; scale: of the loss before backward. */
+/* Forward, backward and, where ranks reduce gradients, the reduction; scale: on the loss before backward. */
 int trainer_gradients(struct trainer *t, double scale, double *ret_loss, struct dt_err *err);
 /*
- * With --peer-copy: the update that other ranks have made of the step under way, whose gradients are here; or
- * the step without one. For when a rank was lost before this one heard of the outcome.
+ * With --peer-copy, after a rank was lost before this rank knew the outcome of the step: makes the update of
+ * the step under way, as other ranks have (updated), from the gradients that are here; else only counts the
+ * step.
  */
 int trainer_catch_up(struct trainer *t, bool updated, double norm, struct dt_err *err);
-/* Counts the step without its update, and notes that no resume trains on its samples. */
+/* Counts the step without an update, and records that no resumed run trains on its samples. */
 int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *why, struct dt_err *err);
 struct eval_result {
 	double loss;	   /* mean over targets */
-	int64_t targets;   /* tokens, or images: each once */
-	double top1, top5; /* shares of images whose class was the most likely, and among the first five */
+	int64_t targets;   /* number of tokens or images */
+	double top1, top5; /* images: top-1 and top-5 accuracy, 0 to 1 */
 };
 int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err);
 /* Takes step, cursor and tokens from a manifest. */

@@ -99,7 +99,7 @@ static void note(struct objective *o, const struct answer *a, double beta)
 	o->sum[SUM_LOGP + bad] += a->logprob;
 }
 
-/* Answers of one sample, each by itself, against what its mismatched ones have on average. */
+/* Losses of single answers (KTO): of one sample, against the mean log-ratio of its mismatched answers. */
 static void judge_alone(struct trainer *t, const struct dt_flight *f, const struct answer *a, int64_t n,
 			float *weight, double *loss)
 {

@@ -1,9 +1,10 @@
 /*
- * Losses of answers (plan/objective.h): the answers of a microbatch, what a reference gives them, the loss
- * and the weight of each target.
+ * Preference losses, DPO for example (plan/objective.h): the answers of a microbatch, their log-probabilities
+ * under a reference model, the loss, and the weight of each target in backward.
  *
- * The reference is the model without its adapters, run before each microbatch; or, where all is trained, the
- * model that the run starts from, run once over the training set and kept in --reference.
+ * The reference model is the model with its adapters off, run before each microbatch. If all weights are
+ * trained, it is the model that the run starts from, run once over the training set; its log-probabilities
+ * are stored in --reference.
  */
 #ifndef DT_TRAIN_OBJECTIVE_H
 #define DT_TRAIN_OBJECTIVE_H
@@ -14,11 +15,11 @@
 
 struct trainer;
 
-/* An answer with its prompt: rows [first, end) of the microbatch predict its tokens but the first. */
+/* An answer with its prompt: rows [first, end) of the microbatch predict all its tokens but the first. */
 struct answer {
-	int64_t first, end, document; /* its number in the set */
+	int64_t first, end, document; /* document: its number in the data set */
 	enum dt_document_kind kind;
-	double logprob, reference; /* sums over its targets */
+	double logprob, reference; /* log-probabilities under model and reference, summed over its targets */
 	int64_t targets;
 };
 
@@ -33,35 +34,36 @@ enum {
 };
 
 struct objective {
-	struct answer *answer; /* of the microbatch under way */
+	struct answer *answer; /* [n] of the microbatch under way */
 	int64_t n, cap;
-	double *kept; /* by document, of --reference; NULL: the reference is run */
+	double *kept; /* [documents] log-probabilities from --reference; NULL: the reference model is run */
 	int64_t documents;
 	/*
-	 * Of this step: chosen and rejected answers, the rewards of both, their log-probabilities; pairs that
-	 * are right; what mismatched answers have on average, and samples that is over.
+	 * Sums over this step. Number of answers, rewards and log-probabilities, [2] each: of chosen and of
+	 * rejected answers. Then the pairs in which the chosen answer has the larger reward, the KL estimates
+	 * from mismatched answers, and the samples that these are over.
 	 */
 	double sum[OBJECTIVE_SUMS];
-	bool asking;  /* the pass under way is the reference's */
-	bool keeping; /* it goes into kept */
+	bool asking;  /* the forward pass under way is the reference model's */
+	bool keeping; /* its results are stored in kept */
 };
 
-/* Refuses data that the objective is not for; makes room. Behind source_open. */
+/* Refuses data that does not fit the objective, and allocates. After source_open. */
 int objective_open(struct trainer *t, struct dt_err *err);
 void objective_release(struct trainer *t);
-/* A run begins (fresh) or goes on: what the reference gives all answers. Every rank calls it. */
+/* At the start of a run, new (fresh) or resumed: the reference's log-probabilities. Every rank calls it. */
 int objective_start(struct trainer *t, bool fresh, struct dt_err *err);
 
-/* A microbatch is put together: its answers are those of its samples, seq rows each. */
+/* While a microbatch is assembled: clears the answers, then adds those of one sample, which has seq rows. */
 void objective_clear(struct trainer *t);
 int objective_add(struct trainer *t, const struct dt_dataset *d, int64_t at, int64_t row,
 		  const int32_t *first, struct dt_err *err);
-/* Its inputs are there: the reference's pass, where it is run. */
+/* Once the microbatch's inputs are there: runs the reference model's forward pass, if it has to be run. */
 int objective_ask(struct trainer *t, const struct dt_flight *f, const struct dt_hooks *hooks,
 		  struct dt_err *err);
-/* What a step's loss is the mean over: pairs among samples first .. end - 1. */
+/* The number of pairs, or of single answers, in samples [first, end): what the loss is averaged over. */
 int64_t objective_pairs(struct trainer *t, bool eval, int64_t first, int64_t end);
-/* Sums of all ranks, and into the line of metrics. */
+/* All-reduces the sums; then adds them to the line of metrics. */
 int objective_agree(struct trainer *t, struct dt_err *err);
 void objective_metrics(const struct trainer *t, json_t *line);
 

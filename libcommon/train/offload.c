@@ -1,4 +1,4 @@
-/* Tiles in a file and a few of them in memory, see offload.h. */
+/* Tiles of offloaded state: all in a file, a few of them in memory; see offload.h. */
 #include "train/trainer.h"
 
 #include "base/units.h"
@@ -108,7 +108,7 @@ static int64_t hold(struct trainer *t, unsigned segments, int64_t element, int64
 	return n < left ? n : left;
 }
 
-/* As many bits as there are segments, or one. */
+/* A bit set: all segments, or one. */
 static unsigned bits(const struct trainer *t, int segment)
 {
 	return segment == OFFLOAD_EVERY ? (1u << t->offload.tiles.segments) - 1 : 1u << segment;
@@ -264,7 +264,7 @@ bool offload_has(const struct trainer *t, const void *p)
 	return find(t, p, &element) >= 0;
 }
 
-/* n bytes between memory and the elements at an address. */
+/* Copies n bytes between memory and the offloaded elements at an address, in the direction of `use`. */
 static int move(struct trainer *t, const void *address, char *memory, size_t n, enum offload_use use,
 		struct dt_err *err)
 {

@@ -1,4 +1,4 @@
-/* Tiles on their way between memory and what backs it: slots of the ring, what is read ahead. */
+/* Transfers of tiles between memory and the file: slots of the ring, reading ahead. */
 #include "train/offload_tiles.h"
 
 #include "train/trainer.h"
@@ -77,7 +77,7 @@ static void transfer(struct trainer *t, int slot, bool write, char *at, uint64_t
 		dt_backing_read(t->offload.file, slot, at, (size_t)n, offset);
 }
 
-/* Begins to move these segments of a tile, and those between them; its slot is busy then. */
+/* Starts the transfer of these segments of a tile, and of those between them; marks the slot as busy. */
 static void move_tile(struct trainer *t, int64_t tile, unsigned segments, bool write)
 {
 	const struct dt_tiles *g = &t->offload.tiles;

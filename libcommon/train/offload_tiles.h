@@ -1,7 +1,7 @@
 /*
  * Slots of the ring of tiles, shared by the files that offload.h describes. A tile has one place in memory:
- * its own where it is kept, else slot (tile % DT_TILE_RING) of the ring. Functions return -errno of a
- * transfer, or -EBADMSG where a segment is not as it was written.
+ * its own if it stays in memory, else slot (tile % DT_TILE_RING) of the ring. Functions return -errno of a
+ * transfer, or -EBADMSG if a segment's checksum is wrong.
  */
 #ifndef DT_TRAIN_OFFLOAD_TILES_H
 #define DT_TRAIN_OFFLOAD_TILES_H
@@ -15,19 +15,19 @@ struct trainer;
 
 struct offload_slot {
 	int64_t tile;  /* -1: none */
-	unsigned have; /* its segments that are here, or on their way */
-	bool busy;
+	unsigned have; /* its segments (a bit set) that are here or being read */
+	bool busy;     /* a transfer is under way */
 };
 
-/* What is in the tiles, for people. */
+/* The contents of the tiles in words, for messages. */
 const char *offload_kinds(const struct trainer *t);
 /* The address of a tile, once it is in memory. */
 char *offload_tile_at(const struct trainer *t, int64_t tile);
 /* Starts to read these segments of a tile into its slot, unless they are there. */
 int offload_tile_want(struct trainer *t, int64_t tile, unsigned segments, struct dt_err *err);
-/* Until the transfer of slot k is done, if it has one. */
+/* Waits for the transfer of slot k, if there is one. */
 int offload_tile_finish(struct trainer *t, int k, struct dt_err *err);
-/* No tile is held any more: the transfer of what was changed of it has begun. */
+/* Releases the held tile and starts writing back its changed segments. */
 void offload_tile_let_go(struct trainer *t);
 
 #endif

@@ -14,7 +14,7 @@ bool grads_counted(const struct trainer *t, const struct dt_local_param *lp)
 	return !t->table.p[lp->index].frozen && counts(t, lp);
 }
 
-/* Elements [*first, *first + n) of local parameter i's unit that are this rank's. */
+/* Returns n: elements [*first, *first + n) of local parameter i's unit are in this rank's shard. */
 static int64_t mine(const struct trainer *t, int i, int64_t *first)
 {
 	const struct dt_local_param *lp = &t->local.p[i];
@@ -169,8 +169,8 @@ bool optim_overflowed(struct trainer *t)
 }
 
 /*
- * Elements [first, first + n) of local parameter i's unit, where all that the rule reads is at hand: all of
- * this rank's, unless states are offloaded, which lie flat.
+ * Updates elements [first, first + n) of local parameter i's unit, all in memory: the whole shard of the
+ * parameter, unless states are offloaded. Offloaded states have one value an element.
  */
 static int update_part(struct trainer *t, int i, struct optim_list *l, int64_t first, int64_t n, void *arg,
 		       struct dt_err *err)
@@ -190,8 +190,8 @@ static int update_part(struct trainer *t, int i, struct optim_list *l, int64_t f
 }
 
 /*
- * The rate of a parameter over that of the top: X to the number of layers above it, so that of the final norm
- * and the head it is 1 and of the embedding the least (Clark et al. 2020, ELECTRA), times that of --lr-scale.
+ * Layer-wise learning rate decay: the rate of a parameter is lr X^(layers above it), so final norm and head
+ * have factor 1 and the embedding the smallest (Clark et al. 2020, ELECTRA); times the factor of --lr-scale.
  */
 static float of_layer(const struct trainer *t, const struct dt_param *p, double lr)
 {
@@ -200,7 +200,7 @@ static float of_layer(const struct trainer *t, const struct dt_param *p, double 
 	return (float)(lr * p->rate * pow(x, (double)(t->config.layers - p->layer)));
 }
 
-/* What of a rule is a parameter's own. */
+/* Sets the constants that differ between parameters: weight decay and learning rate. */
 static void of_param(const struct trainer *t, struct dt_optim *o, const struct dt_param *p, double lr)
 {
 	o->weight_decay = p->decay ? t->run.optim.weight_decay : 0;

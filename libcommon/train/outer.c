@@ -122,7 +122,7 @@ static int diloco_all(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* What is due after this step. *changed: weights are. */
+/* Applies and starts the outer gradients that are due after this step. *changed: weights have changed. */
 static int diloco(struct trainer *t, bool *changed, struct dt_err *err)
 {
 	const struct dt_run_sync *s = &t->run.sync;
@@ -147,7 +147,10 @@ static int diloco(struct trainer *t, bool *changed, struct dt_err *err)
 	return rc;
 }
 
-/* The unit's gradients, which have been used, make room for the rank before. */
+/*
+ * Averages a unit's weights with the neighbours'. The gradients' memory receives the previous rank's weights.
+ * 
+ */
 static int mix(struct trainer *t, int u, struct dt_err *err)
 {
 	const struct dt_ops *o = t->dev->ops;
@@ -189,7 +192,7 @@ static bool is_due(const struct trainer *t)
 	return due || (t->outer.fragment >= 0 && t->outer.since >= t->outer.due);
 }
 
-/* together: the weights of all ranks are to become one. */
+/* together: all ranks must have the same weights afterwards. */
 static int change(struct trainer *t, bool together, struct dt_err *err)
 {
 	bool changed = true;

@@ -1,7 +1,7 @@
 /*
- * diloco's outer step, a fragment at a time: what a rank's weights moved by since the fragment was last
- * merged is averaged over the ranks, at once or behind the next steps, and moves the merged weights;
- * the rank goes on from these, or from a mean of them and its own.
+ * diloco's outer step, one fragment at a time. The change of a rank's weights since the fragment was last
+ * merged is averaged over the ranks, at once or overlapped with the next steps, and updates the merged
+ * weights. The rank goes on from these, or from a weighted mean of them and its own.
  */
 #include "comm/e3m0.h"
 #include "train/inject.h"
@@ -15,7 +15,7 @@ static struct dt_tensor unit_of(const struct trainer *t, const struct flat *f, i
 	return flat_part(t, f, u, 0, t->local.unit[u].numel);
 }
 
-/* The gradients of a unit, which have been used, make room for f32 values of it. */
+/* Scratch for f32 values of a unit: the memory of its gradients, which the inner update has used. */
 static struct dt_tensor room_of(const struct trainer *t, int u)
 {
 	return dt_t1(t->grads.unit_g[u], DT_F32, t->local.unit[u].numel);
@@ -26,13 +26,13 @@ static bool in_wire(const struct trainer *t)
 	return t->outer.wire != NULL;
 }
 
-/* Whose turn: units of the fragment on its way. */
+/* Whether unit u is in the fragment in flight. */
 static bool turn(const struct trainer *t, int u)
 {
 	return dt_outer_fragment(&t->run.sync, &t->local, u) == t->outer.fragment;
 }
 
-/* A unit's outer gradient as a tensor of the wire, or as what e3m0 has of it. */
+/* Writes a unit's outer gradient to the send buffer, in the type that is sent. */
 static int to_wire(struct trainer *t, struct dt_tensor d, char *at, struct dt_err *err)
 {
 	const size_t n = (size_t)dt_numel(d);
@@ -54,7 +54,7 @@ static int to_wire(struct trainer *t, struct dt_tensor d, char *at, struct dt_er
 			       err);
 }
 
-/* The other way: the sum over the ranks. sent: bytes that a rank has sent. */
+/* Reads the sum over the ranks back into d. sent: bytes that each rank has sent. */
 static int from_wire(struct trainer *t, struct dt_tensor d, char *at, size_t sent, struct dt_err *err)
 {
 	const int64_t n = dt_numel(d);
@@ -72,7 +72,7 @@ static int from_wire(struct trainer *t, struct dt_tensor d, char *at, size_t sen
 	return t->outer.unit ? device_put(t, d.data, here, (size_t)n * sizeof(float), err) : 0;
 }
 
-/* What a rank sends of the fragment, in all. */
+/* Bytes that a rank sends for the fragment. */
 static size_t fragment_bytes(const struct trainer *t)
 {
 	size_t n = 0;
@@ -101,7 +101,7 @@ static int send_wire(struct trainer *t, struct dt_err *err)
 	return dt_iall_reduce(c, wire, NULL, n / 4, DT_F32, DT_SUM, "outer gradients", &t->outer.req, err);
 }
 
-/* d = merged - master; nothing where the message is to be lost. */
+/* d = merged - master; zero if the message is to be lost. */
 static int difference(struct trainer *t, int u, struct dt_err *err)
 {
 	const struct dt_ops *o = t->dev->ops;
@@ -137,7 +137,7 @@ int outer_diloco_begin(struct trainer *t, int fragment, bool all, struct dt_err 
 	return rc == 0 && in_wire(t) && at ? send_wire(t, err) : rc;
 }
 
-/* The outer step of a unit by the mean of what has arrived; then what this rank goes on from. */
+/* The outer step of a unit by the mean of the outer gradients that arrived; then this rank's new weights. */
 static int step_unit(struct trainer *t, int u, double mix, struct dt_err *err)
 {
 	const struct dt_optim nesterov = {.kind = DT_OPTIM_NESTEROV,

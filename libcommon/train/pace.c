@@ -33,7 +33,7 @@ void pace_begin(struct trainer *t)
 	t->pace.units = 0;
 }
 
-/* Until the card has come to this point, or the rank is dropped. */
+/* Waits until the device has reached this event, or the rank is dropped. */
 static int follow(struct trainer *t, struct dt_event *e, struct dt_err *err)
 {
 	int rc;

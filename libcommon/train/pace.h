@@ -1,8 +1,8 @@
 /*
- * How far a card's queue is ahead of the card, where a rank looks at the others between units: one that
- * may be dropped (--sync backup), or that serves others by messages. The card is given one unit behind the
- * one that it computes, and no more, and its rank serves and looks while it waits for that. A processor has
- * computed a unit when the call returns.
+ * Limits how far a rank enqueues work ahead of its CUDA device, if it must react to other ranks between
+ * units: it may be dropped (--sync backup), or it is a parameter server reached by messages. At most one unit
+ * is enqueued behind the one that the device computes; while the rank waits for the device it polls. On a CPU
+ * a unit is computed when the call returns.
  */
 #ifndef DT_TRAIN_PACE_H
 #define DT_TRAIN_PACE_H
@@ -14,8 +14,8 @@ struct dt_err;
 struct dt_event;
 
 struct pace {
-	struct dt_event *unit[2]; /* the ends of two units in the queue; NULL: the rank does not look */
-	int64_t units;		  /* of the step so far */
+	struct dt_event *unit[2]; /* the ends of two units in the queue; NULL: no limit */
+	int64_t units;		  /* enqueued so far in this step */
 };
 
 int pace_open(struct trainer *t, struct dt_err *err);
@@ -23,7 +23,7 @@ void pace_release(struct trainer *t);
 void pace_begin(struct trainer *t);
 /* At the end of a unit. -ECANCELED, without a message: this rank is dropped from the step. */
 int pace_unit(struct trainer *t, struct dt_err *err);
-/* The queue is empty; that of a rank which is dropped computes what it has for nothing. */
+/* Waits until the queue is empty. What a dropped rank has enqueued still runs; its results are discarded. */
 int pace_end(struct trainer *t, struct dt_err *err);
 
 #endif

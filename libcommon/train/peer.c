@@ -1,4 +1,7 @@
-/* Copies of the rank before, see peer.h. A copy lies as a share does: unit after unit, one dp-th of each. */
+/*
+ * Copies of the previous rank's states, see peer.h. A copy has a shard's layout: 1/dp of each unit in turn.
+ * 
+ */
 #include "train/trainer.h"
 
 #include "base/progress.h"
@@ -43,7 +46,7 @@ static float *copy_of(const struct trainer *t, float *flat, int u)
 	return flat + t->local.unit[u].share_trained;
 }
 
-/* This rank's own: masters, or a state; NULL: the run has none. */
+/* This rank's own shard of unit u: masters (k 0) or state k - 1; NULL: the run has no such state. */
 static float *own(const struct trainer *t, int k, int u)
 {
 	const struct flat *f = k == 0 ? &t->store.master : &t->optim.state[k - 1];
@@ -51,7 +54,7 @@ static float *own(const struct trainer *t, int k, int u)
 	return f->p ? flat_at(t, f, u, share_first(t, u)) : NULL;
 }
 
-/* A share of unit u to the next rank, and the one of the rank before from it. */
+/* Sends this rank's shard of unit u to the next rank, and receives that of the previous rank. */
 static int pass(struct trainer *t, int u, const float *mine, float *copy, const char *what,
 		struct dt_err *err)
 {
@@ -126,7 +129,10 @@ int peer_holder(const struct peer_place *v, int size, const struct peer_place *o
 	return -1;
 }
 
-/* What of old share r of unit u, of so many elements, is in share d of t: from its holder to there. */
+/*
+ * Copies the overlap of old shard r of unit u (`was` elements) with shard d of t, from rank `from` to rank d.
+ * 
+ */
 static int move(struct trainer *t, const struct trainer *old, int64_t was, int k, int u, int64_t r, int d,
 		int from, bool copy, struct dt_err *err)
 {

@@ -1,12 +1,13 @@
 /*
- * --peer-copy 1: ZeRO states that outlive their rank. Rank r + 1 has the masters and states of rank r's
- * shares too, gets r's shares of the reduced gradients each step, and makes the same update of them.
+ * --peer-copy 1: ZeRO states that survive the loss of their rank. Rank r + 1 also holds a copy of rank r's
+ * shard of the masters and optimizer states. It receives r's shard of the reduced gradients each step and
+ * applies the same update to the copy.
  *
- * Why the gradients, and not the updated share: 4 bytes an element travel instead of 12, and a rank that has
- * its two shares of gradients needs nobody else to be a step further. Were states sent, a rank lost between
- * the first rank's update and the last's would leave shares of two steps, so that each rank would have to
- * keep the old states as well, its own and the copy's. The price is a second update of 1/dp of the
- * parameters, and 4 bytes more an element in memory.
+ * Gradients are sent, and not the updated shard, because that is 4 bytes an element instead of 12, and
+ * because a rank that has both shards of gradients can complete the step without any other rank. If states
+ * were sent, a rank lost between the first rank's update and the last's would leave shards of two different
+ * steps, so each rank would have to keep the old states as well, its own and the copy's. The price is a
+ * second update of 1/dp of the parameters, and 4 bytes more an element in memory.
  */
 #ifndef DT_TRAIN_PEER_H
 #define DT_TRAIN_PEER_H
@@ -22,40 +23,46 @@ enum { PEER_STATES = 3 }; /* masters and two states */
 
 extern const enum dt_buf_id peer_copies[PEER_STATES];
 
-/* A rank of an epoch, and with how many it shared the states. */
+/* A rank in an epoch of an elastic run, and the number of ranks that the states were sharded over. */
 struct peer_place {
 	int64_t epoch, rank, size;
 };
 
 struct peer {
 	struct peer_place place;   /* of this trainer */
-	float *grads;		   /* flat: the shares of all trained units of the rank before */
-	float *state[PEER_STATES]; /* likewise; NULL: the run has none */
-	int64_t ready;		   /* the step whose gradients are whole, this rank's and the copy's; -1 */
-	double norm;		   /* of the last update's gradients */
+	float *grads;		   /* gradients of the previous rank's shard, all trained units */
+	float *state[PEER_STATES]; /* the copy of its masters and states; NULL: the run has no such state */
+	int64_t ready;		   /* the last step with complete gradients, own and the copy's; -1: none */
+	double norm;		   /* gradient norm of the last update */
 	struct step_result result; /* of the step under way, as far as it is known */
-	bool late;		   /* the step before has no line of metrics yet: result's */
-	bool whole;		   /* every rank has its copy */
+	bool late;  /* result is of the step before, whose line of metrics is not written yet */
+	bool whole; /* every rank has its copy */
 };
 
 void peer_bind(struct trainer *t);
-/* The rank before, whose states are copied. */
+/* Describes the states of the previous rank, which are copied. */
 struct dt_states peer_states(const struct trainer *t);
-/* After the reduction: this rank's shares of the gradients to the next, those of the one before from it. */
+/*
+ * After the reduction: sends this rank's shard of the gradients to the next rank, receives the previous
+ * one's.
+ */
 int peer_grads(struct trainer *t, struct dt_err *err);
-/* The update of elements [first, first + n) of local parameter i's unit, in the copy: optim_update_fn. */
+/* An optim_update_fn: updates elements [first, first + n) of local parameter i's unit in the copy. */
 int peer_update(struct trainer *t, int i, struct optim_list *l, int64_t first, int64_t n, void *arg,
 		struct dt_err *err);
-/* Every rank gets its copy anew. Where this returns 0 on one rank, all have theirs. */
+/* Sends all copies anew. If it returns 0 on one rank, all ranks have their copy. */
 int peer_fill(struct trainer *t, struct dt_err *err);
 
-/* The rank of the new world that has share r of those of `of`; *ret_copy: as a copy. -1: nobody. */
+/*
+ * The rank of the new world that holds shard r of the world described by `of`; *ret_copy: as a copy. -1:
+ * none.
+ */
 int peer_holder(const struct peer_place *v, int size, const struct peer_place *of, int64_t r, bool *ret_copy);
 /*
- * The shares of t from those of the old trainer, whose ranks had other shares: from their owners, or from
- * copies. v [size]: what each rank of the new world was among those that shared the states; those of another
- * epoch than the newest have nothing of them, nor has one that joins (old NULL). -EIO: a rank and the next
- * one are lost.
+ * Fills the shards of t from those of the old world, which were cut differently; each comes from its owner
+ * or, if that is lost, from the copy. v [size]: the place of each rank of the new world in the old one. Ranks
+ * of an epoch other than the newest hold nothing of it, nor does one that joins (old NULL). -EIO: a rank and
+ * the next one, which had its copy, are lost.
  */
 int peer_hand_over(struct trainer *t, const struct trainer *old, const struct peer_place *v, int size,
 		   struct dt_err *err);

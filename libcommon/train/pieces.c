@@ -1,6 +1,6 @@
 /*
- * What of a run is in checkpoints, by parameter. Parameters and optimizer states are cut as the layout cuts
- * them; what several data-parallel ranks hold alike is written once, each rank an equal range of its flat
+ * The pieces of a checkpoint, by parameter. Parameters and optimizer states are cut as the layout cuts them.
+ * State that data-parallel ranks replicate is written once: each rank writes an equal range of its flat
  * buffer.
  */
 #include "train/pieces_priv.h"
@@ -22,7 +22,7 @@ static const char *kind_name(const struct trainer *t, int kind)
 				      : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
 }
 
-/* The optimizer's state of that kind; NULL: it is none. */
+/* The optimizer state that a kind stands for; NULL: the kind is no optimizer state. */
 static const struct dt_optim_state *kind_state(const struct trainer *t, int kind)
 {
 	return kind == PIECES_MODEL || kind >= PIECES_OUTER
@@ -67,13 +67,13 @@ static const struct flat *values_of(const struct trainer *t, const struct dt_loc
 	return t->local.unit[lp->unit].frozen ? &t->store.weights : &t->store.master;
 }
 
-/* Which is not at hand where it is offloaded. */
+/* The address of an element; if it is offloaded it must not be dereferenced. */
 static const void *flat_place(const struct trainer *t, const struct flat *f, int u, int64_t i)
 {
 	return f->p + flat_index(t, f, u, i) * dt_dtype_size(f->dtype);
 }
 
-/* Where element `at` of a parameter is, one of this rank's; wide: where the first of them is, decoded. */
+/* The address of element `at` of a parameter, in this rank's shard; wide: decoded values of that shard. */
 static const void *kind_at(const struct trainer *t, int kind, int i, int64_t at, const float *wide)
 {
 	const struct dt_local_param *lp = &t->local.p[i];
@@ -154,7 +154,7 @@ struct dt_piece pieces_line(const struct trainer *t, int i, int kind)
 	return line;
 }
 
-/* Whether this rank writes it: of ranks that have the same line, one. */
+/* Whether this rank writes the line: one of the ranks that have the same line does. */
 static bool writes_line(const struct trainer *t, int i, int kind)
 {
 	const struct dt_local_param *lp = &t->local.p[i];
@@ -176,7 +176,7 @@ static void my_part(const struct trainer *t, int i, int64_t *lo, int64_t *hi)
 	*hi = u->numel * (r + 1) / copies;
 }
 
-/* Of a state in blocks: elements of parameter i that this rank writes, from the one of that number on. */
+/* A state in blocks: the number of elements of parameter i that this rank writes; *ret_first: the first. */
 static int64_t blocks_part(const struct trainer *t, int i, int64_t *ret_first)
 {
 	int64_t lo, hi, first, last, from;
@@ -188,7 +188,7 @@ static int64_t blocks_part(const struct trainer *t, int i, int64_t *ret_first)
 	return first < last ? last - first : 0;
 }
 
-/* The same, decoded. */
+/* Decodes these elements into `to`. */
 static int decode_part(struct trainer *t, int i, int kind, float *to, struct dt_err *err)
 {
 	struct dt_tensor state = optim_state(t, kind - 1, i);

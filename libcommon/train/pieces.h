@@ -7,11 +7,11 @@
 struct trainer;
 
 /*
- * What this rank writes: of every unit its equal part. *ret and *ret_wide (what states in blocks decode to,
- * NULL perhaps) are malloc'd.
+ * The pieces that this rank writes: an equal part of every unit. *ret is malloc'd, and so is *ret_wide, which
+ * holds the decoded values of states in 8-bit blocks (NULL: there are none).
  */
 int pieces_mine(struct trainer *t, struct dt_piece **ret, int *ret_n, float **ret_wide, struct dt_err *err);
-/* Reads what this rank holds of parameters and states. */
+/* Reads this rank's parameters and states. */
 int pieces_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err);
 
 #endif

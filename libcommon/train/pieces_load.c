@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Decoded values of a state in blocks to where it lies. */
+/* Encodes the values of a state in blocks and stores them. */
 static int encode_state(struct trainer *t, int i, int kind, const float *wide, int64_t n, struct dt_err *err)
 {
 	struct dt_tensor state = optim_state(t, kind - 1, i);
@@ -26,7 +26,7 @@ static int encode_state(struct trainer *t, int i, int kind, const float *wide, i
 	return rc;
 }
 
-/* A piece of what is offloaded, so much at a time as there is room for. */
+/* Reads a piece of an offloaded buffer, in parts that fit the room there is. */
 static int load_away(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
 		     struct dt_err *err)
 {

@@ -1,4 +1,4 @@
-/* What pieces.c, which writes, and pieces_load.c share; not for others. */
+/* Shared by pieces.c, which writes, and pieces_load.c alone. */
 #ifndef DT_TRAIN_PIECES_PRIV_H
 #define DT_TRAIN_PIECES_PRIV_H
 
@@ -16,15 +16,15 @@ enum {
 
 /* Whether local parameter i has values of a kind. */
 bool pieces_kind_has(const struct trainer *t, int kind, int i);
-/* Values of these are decoded to be written, and encoded when they are read. */
+/* Whether values of a kind are in 8-bit blocks: decoded when written, encoded when read. */
 bool pieces_in_blocks(const struct trainer *t, int kind);
-/* These have a value a row, or a column. */
+/* Whether a kind has one value per row or per column of the parameter. */
 bool pieces_by_line(const struct trainer *t, int kind);
-/* Such values of this rank's box. */
+/* The piece with such values, for this rank's box of local parameter i. */
 struct dt_piece pieces_line(const struct trainer *t, int i, int kind);
 /*
  * The part of parameter i in elements [lo, hi) of its unit, as at most 2 ndim + 1 pieces with their
- * addresses; wide: of decoded values, the address of the first.
+ * addresses. wide: the address of the part's first value if values are decoded, else NULL.
  */
 int pieces_of_range(const struct trainer *t, int i, int kind, int64_t lo, int64_t hi, const float *wide,
 		    struct dt_piece *ret);

@@ -1,7 +1,8 @@
 /*
- * Training that knows of quantisation: wherever weights have come together from the masters, matrices become
- * what a file of the format would hold. Rounding is of the values in the compute type, and of whole rows or
- * of parts that blocks divide, so that every layout rounds alike. Gradients go to the masters as they are.
+ * Quantisation-aware training: after weights have been gathered from the masters, matrices are rounded to the
+ * values that a file of the format would hold. Values in the compute type are rounded, in whole rows or in
+ * parts that are multiples of a block, so that every layout rounds alike. Gradients go to the masters
+ * unchanged (straight-through).
  */
 #include "train/trainer.h"
 

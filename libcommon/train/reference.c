@@ -1,4 +1,4 @@
-/* What the model that a run starts from gives the answers of the training set: --reference. */
+/* --reference: log-probabilities of the training set's answers under the model that a run starts from. */
 #include "train/trainer.h"
 
 #include "base/h5.h"
@@ -10,7 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A pass over all samples of an epoch, each rank its own; then every rank has all of it. */
+/*
+ * One pass over all samples of an epoch, each rank its own; an all-reduce then gives all ranks all results.
+ * 
+ */
 static int run_all(struct trainer *t, struct dt_err *err)
 {
 	struct objective *o = &t->objective;

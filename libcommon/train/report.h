@@ -1,4 +1,4 @@
-/* Metrics: a JSON line a step, and what is measured once for them. */
+/* Metrics: one JSON line per step, the progress line, and measurements made once per run. */
 #ifndef DT_TRAIN_REPORT_H
 #define DT_TRAIN_REPORT_H
 
@@ -6,17 +6,17 @@
 #include "plan/memory.h"
 #include "train/loop.h"
 
-/* The line that people watch (progress.c). */
+/* The progress line on the terminal (progress.c). */
 struct progress {
 	FILE *f;		   /* NULL: none */
-	bool in_place;		   /* drawn over and over, else a new line each time */
-	bool drawn;		   /* it stands on the terminal */
-	double last, said, step_s; /* the step before ended; the line was written; seconds a step, smoothed */
+	bool in_place;		   /* the line is overwritten; else a new line each time */
+	bool drawn;		   /* the line is on the terminal now */
+	double last, said, step_s; /* times: last step's end, last line written; smoothed seconds per step */
 	double loss, eval_loss;
 	int64_t done, saved; /* steps of this process; step of the last checkpoint, 0: none */
 };
 
-/* All f64, so that ranks add it up as one array. */
+/* All fields are f64, so that one all-reduce can sum them as an array. */
 struct report_memory {
 	double cat_bytes[DT_MEM_CAT_N];						/* at the peak */
 	double points, phase[DT_MEM_POINTS], over[DT_MEM_POINTS][DT_MEM_CAT_N]; /* dt_memory_point */
@@ -27,39 +27,43 @@ struct report {
 	struct dt_trace *trace;	     /* NULL: none */
 	FILE *f;		     /* rank 0; NULL: none */
 	double matmul_rate;	     /* of all ranks together, flop/s; 0: not measured */
-	double sample_flops;	     /* of a sample of a step, that MFU counts */
-	double sheet_rate;	     /* likewise as the cards' data sheet has it; 0: not known */
-	double peak_bytes;	     /* of the rank whose plan is the largest */
+	double sample_flops;	     /* model flops of a sample in a training step, for MFU */
+	double sheet_rate;	     /* flop/s of all ranks by the devices' data sheet; 0: not known */
+	double peak_bytes;	     /* of the rank with the largest memory plan */
 	struct report_memory memory; /* of that rank */
-	bool memory_said;
+	bool memory_said;	     /* a line of metrics has had it */
 };
 
 int metrics_open(struct trainer *t, struct dt_err *err);
-/* The largest plan of all ranks, and the rate of products where it is asked for. Every rank calls it. */
+/* Finds the largest memory plan, and measures the matmul rate if asked to. Every rank calls it. */
 int metrics_measure(struct trainer *t, struct dt_err *err);
-/* That MFU counts, of all ranks in the step under way. */
+/* The model flops of all ranks in the step under way, for MFU. */
 double metrics_flops(const struct trainer *t);
-/* In which the products are that MFU is measured by. */
+/* The type of the matrix products whose rate MFU is relative to. */
 enum dt_dtype metrics_rate_type(const struct trainer *t);
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err);
 int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds, struct dt_err *err);
 /*
- * After the run has gone back from step spiked to t's own: what the file says of the steps in between goes,
- * and a line says what happened.
+ * After a rollback from step `spiked` to the step of t: removes the lines of the steps in between from the
+ * file, and writes a line about the rollback. from, to: the samples that are skipped.
  */
 int metrics_rewind(struct trainer *t, int64_t spiked, int64_t from, int64_t to, struct dt_err *err);
 /*
- * After the ranks have become others: a line and a message, with how long it took, and how many microbatches
- * the first rank had computed of the step under way, or of the one before where none was.
+ * After an elastic run has re-formed: writes a line and a log message. was: the number of ranks before;
+ * seconds: how long it took; computed: microbatches that the first rank had computed of the step under way,
+ * or of the step before if none was.
  */
 void metrics_ranks(struct trainer *t, int was, const char *why, double seconds, int64_t computed);
 int metrics_close(struct trainer *t, struct dt_err *err);
 void progress_open(struct trainer *t);
-/* After a step; final: the run ends with it. r NULL: nothing new, draw again. */
+/* After a step: writes the line, at most once a second, and always after the run's last step. */
 void progress_step(struct trainer *t, const struct step_result *r);
-/* Erases the line, or leaves the last one, and says what was reached, where it is and what it is good for. */
+/*
+ * Erases the line. whole: the run ended well; logs the last loss, where the checkpoint is, and its next use.
+ * 
+ */
 void progress_close(struct trainer *t, bool whole);
-/* trace.c: --trace. Every rank calls both; closing none does nothing. whole: all ranks are there. */
+/* trace.c: --trace. Every rank calls both; closing without a trace does nothing. whole: no rank is lost. */
 int trace_open(struct trainer *t, struct dt_err *err);
 int trace_close(struct trainer *t, bool whole, struct dt_err *err);
 

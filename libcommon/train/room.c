@@ -9,7 +9,7 @@
 
 enum { HOST, DISK, POOLS };
 
-/* Of this rank: bytes that it is going to take of each pool, and bytes that there are. 0: not known. */
+/* This rank's needs: bytes that it will take from each pool, and bytes available there; 0: not known. */
 static int look(struct trainer *t, uint64_t need[POOLS], uint64_t room[POOLS], struct dt_err *err)
 {
 	const struct dt_memory_plan *p = &t->plan;

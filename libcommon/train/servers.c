@@ -32,7 +32,7 @@ void servers_choose(struct trainer *t)
 				  : DT_SERVER_MESSAGES;
 }
 
-/* Memory of kind k of all servers; that of ranks that are none is some place of theirs, and not looked at. */
+/* Maps every rank's buffer of kind k. A rank that is no server passes another buffer, which nobody reads. */
 static int reach(struct trainer *t, int k, void *p, struct dt_err *err)
 {
 	struct servers *s = &t->servers;
@@ -45,7 +45,7 @@ static int reach(struct trainer *t, int k, void *p, struct dt_err *err)
 	return s->mail ? 0 : dt_buffer_reach(all(t), p ? p : s->at[SERVED_CLOCKS][self], 1, s->at[k], err);
 }
 
-/* Whether servers have it. */
+/* Whether servers have a buffer of kind k. */
 static bool is_kept(const struct trainer *t, int k)
 {
 	return k == SERVED_STATE || k == SERVED_STATE2 ? k - SERVED_STATE < dt_optim_states(t->run.optim.kind)
@@ -157,10 +157,10 @@ static int compute(struct trainer *t, struct served_part *p, struct dt_err *err)
 	return rc;
 }
 
-/* A stretch: where it began, and what was told of it. */
+/* A stretch: the loop's state at its start, and the lines written since. */
 struct stretch {
 	int64_t step, cursor, tokens; /* of the loop */
-	int64_t steps;		      /* that have a line */
+	int64_t steps;		      /* steps whose line is written */
 	int64_t own;		      /* ssp: steps of this rank */
 	int (*line)(struct trainer *t, const struct step_result *r, struct dt_err *err);
 };
@@ -173,8 +173,9 @@ static void go_to(struct trainer *t, const struct stretch *s, int64_t steps)
 }
 
 /*
- * What the next line says: of ssp it is of one step, else of all that was given since the last. False: the
- * stretch has ended meanwhile (before: gradients of it), whose last line is the loop's.
+ * Fills ret for the next line of metrics: with ssp it covers one step, else all gradients since the last
+ * line. False: all `before` gradients of the stretch have arrived meanwhile, and the loop writes its last
+ * line.
  */
 static bool sum_up(struct trainer *t, struct stretch *s, const struct served_part *p, int64_t steps,
 		   int64_t before, struct step_result *ret)
@@ -196,7 +197,7 @@ static bool sum_up(struct trainer *t, struct stretch *s, const struct served_par
 	return true;
 }
 
-/* The first rank's lines of the steps that are whole by now, but for the last of the stretch. */
+/* On the first rank: writes the lines of all steps complete by now, but for the last one of the stretch. */
 static int tell_lines(struct trainer *t, struct stretch *s, const struct served_part *p, int64_t steps,
 		      struct step_result *ret, struct dt_err *err)
 {
@@ -236,7 +237,7 @@ static int64_t length(const struct trainer *t)
 	return end - t->loop.step;
 }
 
-/* Nobody is in an operation that the watchdog would name. The slowest may wait for one that stands still. */
+/* The error of a rank that waited too long for the slowest, which may itself wait for a stopped process. */
 static int behind(struct trainer *t, const struct stretch *s, const struct clocks_turn *w, struct dt_err *err)
 {
 	int pid, stopped = dt_world_stopped(t->world, &pid);
@@ -266,7 +267,7 @@ static int wait_turn(struct trainer *t, const struct stretch *s, struct dt_err *
 	}
 }
 
-/* The next part of the stretch for this rank: 1; 0: there is none. */
+/* Takes this rank's next part of the stretch. Returns 1; 0: there is none. */
 static int take(struct trainer *t, struct stretch *s, struct dt_err *err)
 {
 	struct servers *v = &t->servers;
@@ -315,7 +316,7 @@ static int one(struct trainer *t, struct stretch *s, struct served_part *p, stru
 			  err);
 }
 
-/* All gradients are in: what the ranks agree on, and the same weights everywhere. */
+/* At the end of a stretch: ranks agree on signals and the end, and all get the same weights. */
 static int meet(struct trainer *t, struct asked a, struct step_result *ret, struct dt_err *err)
 {
 	double t0 = dt_now(), sum[2] = {a.stop, a.save};

@@ -1,4 +1,4 @@
-/* What a rank asks of servers that are reached by messages (train/servers_mail.h). */
+/* The asking rank's side of servers that are reached by messages (train/servers_mail.h). */
 #include "train/servers_mail_priv.h"
 
 int mail_tell(struct trainer *t, int server, const struct mail_letter *l, struct dt_err *err)

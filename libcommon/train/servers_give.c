@@ -17,13 +17,13 @@ static float *of_server(const struct trainer *t, int what, int k)
 	return at ? (float *)(void *)at[dt_layout_server_rank(&t->run.layout, k)] : NULL;
 }
 
-/* Whether its memory is at hand. */
+/* Whether this process can read server k's memory. */
 static bool is_near(const struct trainer *t, int k)
 {
 	return !t->servers.mail || dt_layout_server_rank(&t->run.layout, k) == t->mesh.at.dp;
 }
 
-/* Where elements of unit u are in a gift to server k: first, at as servers_share says. */
+/* The gradients of unit u in a gift; `first` and `at` are from servers_share. */
 static float *grads_of(const struct trainer *t, const struct served_gift *g, int u, int64_t first, int64_t at)
 {
 	return g->grads ? g->grads + at : servers_grads_at(t, u, first);
@@ -63,7 +63,7 @@ static int update(struct trainer *t, int i, struct optim_list *l, int64_t first,
 			 state[1], err);
 }
 
-/* The rule at update number `number` of the share, from 1. */
+/* The optimizer step on a server's shard; number: of the update, from 1. */
 static int step(struct trainer *t, struct served_gift g, double lr, float scale, int64_t number,
 		struct dt_err *err)
 {
@@ -92,7 +92,7 @@ static void compensate(struct trainer *t, const struct served_gift *p)
 	}
 }
 
-/* Of async and hogwild. What this rank gives, it has the new weights of as the update ends. */
+/* async and hogwild: updates the shard at once. For its own gradient the rank also reads the new weights. */
 static int take_now(struct trainer *t, const struct served_gift *g, int64_t *ret_version, int64_t *ret_age,
 		    struct dt_err *err)
 {
@@ -118,7 +118,7 @@ static int take_now(struct trainer *t, const struct served_gift *g, int64_t *ret
 	return rc;
 }
 
-/* Of ssp: the gradient of step `own` of the stretch is added; the last one makes the update. */
+/* ssp: adds the gradient to the sum of step `own` of the stretch; the last rank's makes the update. */
 static int take_sum(struct trainer *t, const struct served_gift *g, struct dt_err *err)
 {
 	struct clocks_rank *r = &t->servers.clocks->rank[g->k];

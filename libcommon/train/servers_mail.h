@@ -1,15 +1,15 @@
 /*
- * Servers that are reached by messages, for ranks of several machines (train/servers.h). What is the same:
- * who serves what, the updates, the clocks, and what they say. What differs: a server computes the updates
- * of its share itself, one after another, while it computes gradients of its own: between layers, and
- * whenever it waits. The clocks are the first server's, which is the first rank.
+ * Servers that are reached by messages, for ranks on several machines (train/servers.h). Shards, updates and
+ * clocks are the same as with shared memory. The difference: a server computes the updates of its shard
+ * itself, one after another, beside its own gradients: between layers, and whenever it waits. The clocks are
+ * in the memory of the first server, which is the first rank.
  *
- * A letter asks; the answer is a letter. GIVE is followed by the gradients of the share, unit by unit (and
- * the weights that they are of, for --delay-compensation), and, but with ssp, its answer by the new weights.
- * FETCH asks for weights, which follow its answer if they are new. A rank asks one server at a time and is
- * ready for all that it may get from that one, and a server ends with one rank before it begins with the
- * next: so nobody waits in a ring. The letters of a stretch end with BYE, so that nothing is under way
- * between two.
+ * Requests and answers are letters (struct mail_letter). GIVE is followed by the gradients of the shard, unit
+ * by unit (with --delay-compensation also by the weights that they were computed at); its answer is followed
+ * by the new weights, except with ssp. FETCH asks for weights, which follow the answer if they are new. A
+ * rank asks one server at a time, with receives posted for everything that server may send, and a server
+ * finishes one rank before it begins the next: so ranks cannot wait for each other in a cycle. BYE ends the
+ * letters of a stretch, so that no message is in flight between two stretches.
  */
 #ifndef DT_TRAIN_SERVERS_MAIL_H
 #define DT_TRAIN_SERVERS_MAIL_H
@@ -21,23 +21,24 @@
 struct trainer;
 struct mail;
 
-/* Once memory is bound. *ret NULL: servers are reached by memory. */
+/* Once memory is bound. *ret NULL: servers are reached by shared memory. */
 int mail_open(struct trainer *t, struct mail **ret, struct dt_err *err);
 void mail_close(struct mail *m); /* NULL is fine */
 
-/* A stretch: letters are taken from here, until all ranks have ended it. Collective. */
+/* Begin and end of a stretch: a server answers letters in between, until all ranks have ended. Collective. */
 int mail_begin(struct trainer *t, struct dt_err *err);
 int mail_end(struct trainer *t, struct dt_err *err);
 
-/* The gradient of this rank to server k, another rank. *ret_version: updates of its share by then. */
+/* Sends this rank's gradient to server k on another rank. *ret_version: updates of its shard after that. */
 int mail_give(struct trainer *t, const struct served_gift *g, int64_t *ret_version, int64_t *ret_age,
 	      struct dt_err *err);
-/* Its weights, where they have more updates than so many; how many they have. */
+/* Reads server k's weights if they have more updates than `seen`. *ret_version: updates that they have. */
 int mail_fetch(struct trainer *t, int k, int64_t seen, int64_t *ret_version, struct dt_err *err);
 
 /*
- * Calls of the clocks, wherever they are: in memory too. say: steps that this rank has given with ssp; *ret:
- * gradients given by all, on the first rank.
+ * clocks_take, clocks_turn, clocks_say and clocks_end, by message or directly if the clocks are in reach.
+ * say: own: steps that this rank has completed with ssp; *ret: on the first rank, gradients sent by all
+ * ranks.
  */
 int mail_take(struct trainer *t, int64_t *ret, struct dt_err *err);
 int mail_turn(struct trainer *t, int64_t own, struct clocks_turn *ret, struct dt_err *err);

@@ -1,16 +1,16 @@
-/* Inside servers_mail.c, the server's part, and servers_ask.c, the asking rank's. */
+/* Private to servers_mail.c (the server's side) and servers_ask.c (the asking rank's side). */
 #ifndef DT_TRAIN_SERVERS_MAIL_PRIV_H
 #define DT_TRAIN_SERVERS_MAIL_PRIV_H
 
 #include "train/servers_mail.h"
 #include "train/trainer.h"
 
-/* To a server, and from one: two ranks may be both to each other. */
+/* Tags differ by direction, because two ranks may be servers to each other. */
 enum { MAIL_TAG_LETTER = 1, MAIL_TAG_GIFT, MAIL_TAG_ANSWER, MAIL_TAG_WEIGHTS };
 enum mail_letter_kind { MAIL_GIVE, MAIL_FETCH, MAIL_TAKE, MAIL_TURN, MAIL_SAY, MAIL_STOP, MAIL_BYE };
 
 struct mail_letter {
-	int64_t kind, own, before, number, age; /* number: of updates seen; of a part; of a line; a unit */
+	int64_t kind, own, before, number, age; /* number, by kind: updates seen, a part, a line, a unit */
 	double lr;
 	float scale;
 	struct clocks_line line;
@@ -26,16 +26,16 @@ struct mail_asker {
 };
 
 struct mail {
-	int self;	       /* the server that this rank is; how many there are: none */
+	int self;	       /* this rank's number as a server; the number of servers if it is none */
 	struct mail_asker *of; /* [dp] */
-	int busy;	       /* with this rank; -1: with none */
-	bool gives;	       /* it gives a gradient, which comes; else weights are on their way to it */
-	float *given;	       /* the plan's buffers of a server */
-	char *asked;	       /* likewise */
+	int busy;	       /* the rank that is being served; -1: none */
+	bool gives;	       /* that rank's gradient is being received; else weights are being sent to it */
+	float *given;	       /* the server's buffer for a gradient */
+	char *asked;	       /* the server's buffer for weights */
 	struct dt_comm_req **serving,
-		**asking; /* messages of values: of a server, and of this rank's asking */
+		**asking; /* requests of gradients and weights: as a server, and as an asking rank */
 	int nserving, nasking;
-	int rc; /* of what was done meanwhile */
+	int rc; /* failure while serving, reported at the next call */
 	struct dt_err err;
 };
 
@@ -65,7 +65,7 @@ static inline bool mail_keeps_clocks(const struct trainer *t)
  */
 int mail_move(struct trainer *t, int k, int peer, bool send, bool grads, char *flat, struct dt_comm_req **q,
 	      int *n, struct dt_err *err);
-/* rc, or where it is 0 the failure of what was served meanwhile. */
+/* rc, or if it is 0 a failure of what was served meanwhile. */
 int mail_failed(const struct trainer *t, int rc, struct dt_err *err);
 int mail_tell(struct trainer *t, int server, const struct mail_letter *l, struct dt_err *err);
 

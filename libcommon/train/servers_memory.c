@@ -1,6 +1,6 @@
 /*
- * Where servers find shares, gradients and weights. Of ranks that compute on cards all of that is in the
- * host's memory, and updates are the processor's (train/servers.h).
+ * Addresses of shards, gradients and weights for servers. If ranks compute on CUDA devices, all of these are
+ * in host memory, and the CPU computes the updates (train/servers.h).
  */
 #include "base/progress.h"
 #include "nn/device.h"
@@ -9,11 +9,11 @@
 
 #include <errno.h>
 
-/* What other ranks map, and what is this rank's alone. */
+/* The buffers that other ranks map, and those that are private to this rank. */
 static const enum dt_buf_id mapped[] = {DT_B_CLOCKS, DT_B_MASTER, DT_B_OPTIM1, DT_B_OPTIM2, DT_B_SUMS},
 			    own[] = {DT_B_GIVEN, DT_B_ASKED, DT_B_ON_HOST, DT_B_TO_CARD};
 
-/* A buffer in memory that the other ranks of the machine map; where they cannot, servers_open says so. */
+/* Allocates a buffer that the other ranks of the machine can map; if they cannot, servers_open reports it. */
 static int bind_mapped(struct trainer *t, enum dt_buf_id id, struct dt_err *err)
 {
 	const struct dt_buf *b = dt_memory_find(&t->plan, id, -1);

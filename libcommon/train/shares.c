@@ -10,7 +10,7 @@
 enum { EVERY = 4 }; /* steps between two looks at the times */
 #define GAIN 0.95   /* of the step's time: more than that, and shares stay */
 
-/* Lines of ranks, and what is measured for new ones. */
+/* Allocates the time lines (fixed + each * count) of all ranks, and the fits of new ones. */
 static int open_lines(struct shares *s, size_t dp)
 {
 	s->fixed = calloc(dp, 5 * sizeof(*s->fixed));
@@ -100,7 +100,7 @@ void shares_begin(struct trainer *t)
 	}
 }
 
-/* What a rank is to compute by these lines: microbatches, or images of the round that is the largest. */
+/* The best shares for these time lines: in microbatches, or in images of the largest round. */
 static void by_lines(const struct trainer *t, const double *fixed, const double *each, int64_t *ret)
 {
 	const struct shares *s = &t->shares;
@@ -111,7 +111,10 @@ static void by_lines(const struct trainer *t, const double *fixed, const double 
 		dt_shares_best(t->run.layout.dp, fixed, each, 1, s->total, ret);
 }
 
-/* New lines through what was measured; the next step's division is by them, if that is enough better. */
+/*
+ * Fits new time lines to the measurements, and uses them from the next step on if the gain is large enough.
+ * 
+ */
 static void look(struct trainer *t)
 {
 	const int dp = t->run.layout.dp;

@@ -1,11 +1,12 @@
 /*
- * --shares: data-parallel ranks that compute unequal numbers of a step's microbatches (plan/shares.h). Rank r
- * has those behind the ones of ranks before it, and gradients are sums over samples divided by all targets:
- * so what is computed does not depend on the shares but by the order of sums, and with --reproducible not at
- * all. auto measures: every few steps ranks tell each other what a step took them without waiting, and change
- * their shares where that is to shorten the step by a twentieth.
+ * --shares: data-parallel ranks compute unequal numbers of a step's microbatches (plan/shares.h). The
+ * microbatches of rank r follow those of the ranks before it, and gradients are sums over samples divided by
+ * the number of all targets: so the shares change a result only by the order of sums, and with --reproducible
+ * not at all. auto measures: every few steps ranks exchange the time that a step took them without waiting,
+ * and change their shares if that shortens the step by at least a twentieth.
  *
- * Of images ranks have parts of every round (plan/rounds.h), with --shares or without; seconds are a round's.
+ * With images each rank has a part of every round (plan/rounds.h), with or without --shares; times are of a
+ * round.
  */
 #ifndef DT_TRAIN_SHARES_H
 #define DT_TRAIN_SHARES_H
@@ -16,23 +17,23 @@
 struct trainer;
 
 struct shares {
-	int64_t *n;		   /* [dp] of this step, and room for others; NULL: equal */
-	double *fixed, *each;	   /* [dp] seconds, and a microbatch or image; of a list 0 and 1 / speed */
-	double *took;		   /* [dp] seconds of a step, as ranks tell them, and room for new lines */
+	int64_t *n;		   /* [dp] microbatches in this step, then scratch; NULL: all ranks equal */
+	double *fixed, *each;	   /* [dp] time = fixed + each * count, in s; with a list 0 and 1 / speed */
+	double *took;		   /* [dp] measured seconds of a step, then scratch for new fixed and each */
 	struct dt_shares_fit *fit; /* [dp] */
 	bool automatic, changed;
-	int64_t first, total; /* microbatches of a step: before this rank's, and all */
-	int64_t *part;	      /* [dp] images of a round of this many, and room; NULL: microbatches */
-	int64_t of;
-	int steps;  /* since ranks last told each other */
-	double sum; /* seconds of these */
+	int64_t first, total; /* microbatches of a step: those before this rank's, and all */
+	int64_t *part;	      /* [dp] images in a round, then scratch; NULL: shares are of microbatches */
+	int64_t of;	      /* images of the round that part is for */
+	int steps;	      /* since ranks last exchanged times */
+	double sum;	      /* seconds of these steps */
 };
 
 int shares_open(struct trainer *t, struct dt_err *err);
 void shares_release(struct trainer *t);
-/* Before a step: for as many microbatches as it has. */
+/* Before a step: sets the shares for its number of microbatches. */
 void shares_begin(struct trainer *t);
-/* After its gradients, whose seconds are known. */
+/* After the gradients of a step: records their time, and exchanges times when due. */
 int shares_end(struct trainer *t, struct dt_err *err);
 /* This rank's images of a round of the step: [*ret_first, *ret_end) of the run. */
 void shares_images(struct trainer *t, int64_t round, int64_t *ret_first, int64_t *ret_end);

@@ -1,7 +1,7 @@
 /*
- * What a run is trained on: one file behind source_next. Tokens of data sets, cut into samples whose order
- * depends on the seed and the weights of the sets alone, and read by threads ahead of the step; or images
- * (images.h).
+ * The training data, read through source_next: tokens of data sets, cut into samples whose order depends on
+ * the seed and the weights of the sets alone, and read ahead by threads; or images (images.h), or samples
+ * made during the run (given.h).
  */
 #ifndef DT_TRAIN_SOURCE_H
 #define DT_TRAIN_SOURCE_H
@@ -21,43 +21,43 @@ struct source {
 	struct dt_dataset *eval; /* NULL: no evaluation */
 	struct dt_sampler eval_sampler;
 	struct dt_dataset_info info;
-	int64_t *length;    /* [seq] of the example that a token is of, for noise; NULL: none */
-	float *noise_width; /* [rows of a microbatch] of exec.noise, likewise */
+	int64_t *length;    /* [seq] NEFTune: length of the document that a token is in; NULL: no noise */
+	float *noise_width; /* [rows of a microbatch] likewise, for exec.noise */
 	int64_t *noise_token;
-	struct image_source images; /* instead of all that */
-	struct given given;	    /* likewise */
-	struct drawn drawn;	    /* what it draws answers with */
+	struct image_source images; /* used instead of the above, for images */
+	struct given given;	    /* used instead of the above, for samples made during the run */
+	struct drawn drawn;	    /* the weights that its answers are sampled with */
 };
 
-/* Microbatches of the step under way on each rank. */
+/* The number of microbatches that this rank has in the step under way. */
 int64_t source_microbatches(const struct trainer *t);
-/* Samples of the step under way: a batch, or the rows that were given. */
+/* The number of samples in the step under way: the batch, or the rows made during the run. */
 int64_t source_samples_of_step(const struct trainer *t);
-/* The same with the rows that fill its last microbatches up. */
+/* The same, with the rows that fill up the last microbatches. */
 int64_t source_rows_computed(const struct trainer *t);
-/* Tokens of the step under way that are counted. */
+/* The number of tokens that the step under way trains on. */
 double source_tokens_of_step(const struct trainer *t);
-/* Before the run is settled: what the data decides of the model. */
+/* Before the run's options are resolved: takes from the data what it decides about the model. */
 int source_describe(struct trainer *t, struct dt_err *err);
 int source_open(struct trainer *t, struct dt_err *err);
-/* Whether there is an evaluation set; its samples. */
+/* Whether there is an evaluation set; the number of its samples. */
 bool source_evaluates(const struct trainer *t);
 int64_t source_eval_samples(const struct trainer *t);
 void source_close(struct trainer *t);
-/* Room for --neftune. Behind the memory of the trainer. */
+/* Allocates for --neftune. After the trainer's memory. */
 int source_noise(struct trainer *t, struct dt_err *err);
-/* The set that sample n is of, and its number there; samples of an epoch of the training set. */
+/* The data set that sample n is in, and its number there. source_samples: training samples of an epoch. */
 const struct dt_sampler *source_sampler(const struct trainer *t, bool eval, int64_t n, int64_t *ret_own);
 int64_t source_samples(const struct trainer *t);
 
-/*
- * Samples n .. n + microbatch - 1 into f: of the training set by global sample number, or of the evaluation
- * set. Rows past end are ignored targets.
- */
-/* Targets of samples first .. end - 1: a document that is kept apart has none at its end. */
+/* Number of targets in samples [first, end). With --documents apart the end of a document has no target. */
 int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end);
-/* Of the step's part, of dp parts, that a rank computes. */
+/* Number of targets in one of the dp parts of the step under way. */
 double source_part_targets(struct trainer *t, int64_t part);
+/*
+ * Loads samples n .. n + microbatch - 1 into f: of the training set by global sample number, or of the
+ * evaluation set. The targets of rows past end are ignored.
+ */
 int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t n, int64_t end,
 		struct dt_err *err);
 

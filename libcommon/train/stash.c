@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct stash_slot {
-	int entry; /* whose values are here, or on their way; -1: none */
+	int entry; /* the entry whose values are here or being transferred; -1: none */
 	bool busy, writes;
 };
 
@@ -17,7 +17,10 @@ static const struct dt_away *entry(const struct trainer *t, int i)
 	return &t->plan.away[i];
 }
 
-/* Puts entries in the order of a segment, in front of which or behind which they go. */
+/*
+ * Sorts the entries by the segment after which they are offloaded (out), or before which they are restored.
+ * 
+ */
 static void order(const struct trainer *t, int *list, bool out)
 {
 	for (int i = 0; i < t->plan.naway; i++) {
@@ -99,7 +102,7 @@ static size_t bytes_of(const struct trainer *t, int i)
 	return (size_t)dt_value_numel(p, v) * (size_t)dt_dtype_size(p->value[v].dtype);
 }
 
-/* Until the slot's transfer is done, if it has one. */
+/* Waits for the slot's transfer, if there is one. */
 static int finish(struct trainer *t, int k, struct dt_err *err)
 {
 	struct stash_slot *slot = &t->stash.slot[k];
@@ -140,7 +143,7 @@ static int find(const struct trainer *t, int i)
 	return -1;
 }
 
-/* The slot whose values are wanted last, behind place `than`; -1. */
+/* The slot whose entry is restored last, if that is after position `than` of by_in; else -1. */
 static int latest(const struct trainer *t, int than)
 {
 	int best = -1;
@@ -156,7 +159,7 @@ static int latest(const struct trainer *t, int than)
 	return best;
 }
 
-/* Reads what backward wants next, as far as the ring has room. */
+/* Starts reading the entries that backward needs next, as far as the ring has room. */
 static int read_ahead(struct trainer *t, struct dt_err *err)
 {
 	struct stash *s = &t->stash;

@@ -1,9 +1,8 @@
 /*
- * Activations in a file, or in the memory of a card's host, between forward and backward (plan/away.c says
- * which). Behind the segment of the
- * program that reads one last in forward it is copied to a ring and written from there; while backward
- * computes, those that it wants next are read, and one is copied to its address before the segment that reads
- * it. What is still in the ring is not read again.
+ * Activations offloaded to a file, or to host memory, between forward and backward (plan/away.c chooses
+ * them). After the last segment of forward that reads an activation, it is copied to a ring and written from
+ * there. During backward the next ones are read ahead, and each is copied to its address before the segment
+ * that reads it. An activation that is still in the ring is not read again.
  */
 #ifndef DT_TRAIN_STASH_H
 #define DT_TRAIN_STASH_H
@@ -15,12 +14,12 @@ struct trainer;
 struct dt_flight;
 
 struct stash {
-	struct dt_backing *file; /* NULL: none leave */
+	struct dt_backing *file; /* NULL: no activation is offloaded */
 	char *ring;
 	struct stash_slot *slot; /* [DT_AWAY_RING] */
-	int *by_out, *by_in;	 /* entries of the plan's list, in the order they leave and come back */
-	int *when_in;		 /* place in by_in of an entry */
-	int out, in;		 /* so many have left, are back */
+	int *by_out, *by_in; /* entries of the plan's list, in the order they are offloaded and restored */
+	int *when_in;	     /* by entry: its index in by_in */
+	int out, in;	     /* number of entries offloaded, and restored, in this step */
 };
 
 int stash_bind(struct trainer *t, struct dt_err *err);

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What every rank must agree on after a step, in one sum. */
+/* Values that ranks must agree on after a step, in one all-reduce. */
 struct verdict {
 	double loss, stop, save, bad;
 	double own;	/* squares of the ranks' own gradients */

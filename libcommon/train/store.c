@@ -122,7 +122,7 @@ static int neighbour(const struct trainer *t, int u, bool backward)
 	return -1;
 }
 
-/* A unit's weights begin to come together, unless they have. */
+/* Starts gathering a unit's weights, unless that has been done. */
 static int start_fetch(struct trainer *t, int u, struct dt_err *err)
 {
 	if (!t->store.weights.shared)
@@ -130,7 +130,7 @@ static int start_fetch(struct trainer *t, int u, struct dt_err *err)
 	return t->store.held[dt_unit_slot(&t->local, u, t->config.layers)] == u ? 0 : start_gather(t, u, err);
 }
 
-/* They are together when this returns. */
+/* Waits until a unit's weights are gathered. */
 static int finish_fetch(struct trainer *t, int u, struct dt_err *err)
 {
 	const int slot = dt_unit_slot(&t->local, u, t->config.layers);
@@ -145,7 +145,7 @@ static int finish_fetch(struct trainer *t, int u, struct dt_err *err)
 	return qat_round(t, u, err);
 }
 
-/* The unit behind the next one, whose share is read from a file while the next one is gathered. */
+/* Starts reading from the file the shard of the unit after the next, while the next one is gathered. */
 static int read_ahead(struct trainer *t, int next, bool backward, struct dt_err *err)
 {
 	int after = neighbour(t, next, backward);
@@ -202,7 +202,7 @@ int64_t store_masters(struct trainer *t, int u, int64_t first, int64_t n, struct
 	return m;
 }
 
-/* The same from masters in the memory of a card's host, by way of weights there. */
+/* As round_masters, but the masters are in host memory: converts there, then copies to the device. */
 static int round_on_host(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err)
 {
 	struct dt_dev *dev = t->servers.dev;
@@ -218,7 +218,7 @@ static int round_on_host(struct trainer *t, int u, int64_t first, int64_t n, str
 				   (size_t)(n * dt_dtype_size(w.dtype)), err);
 }
 
-/* Elements [first, first + n) of unit u in the type that is computed in. */
+/* Converts elements [first, first + n) of unit u's masters to the compute type. */
 static int round_masters(struct trainer *t, int u, int64_t first, int64_t n, struct dt_err *err)
 {
 	const struct flat *w = &t->store.weights, *master = &t->store.master;
@@ -244,7 +244,7 @@ bool store_rounds(const struct trainer *t)
 	return t->store.master.p != t->store.weights.p && t->store.weights.dtype != DT_F32;
 }
 
-/* The shares of a unit to all ranks. */
+/* All-gathers a unit's weights; with parameter servers each server broadcasts its shard. */
 static int gather(struct trainer *t, int u, struct dt_err *err)
 {
 	const struct dt_layout *l = &t->run.layout;
@@ -309,7 +309,7 @@ int store_put_initial(struct trainer *t, const struct flat *to, const struct dt_
 	return rc;
 }
 
-/* Masters of elements [at, at + n) of a parameter's unit that lie elsewhere. */
+/* Initializes offloaded masters: elements [at, at + n) of a parameter's unit. */
 static int away_init(struct trainer *t, const struct dt_local_param *lp, int64_t at, int64_t n,
 		     struct dt_err *err)
 {
@@ -330,7 +330,7 @@ static int away_init(struct trainer *t, const struct dt_local_param *lp, int64_t
 	return 0;
 }
 
-/* Elements [first, first + n) of a parameter, where they stay. */
+/* Initializes elements [first, first + n) of a parameter in the buffer that holds them between steps. */
 static int init_param(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
 		      struct dt_err *err)
 {

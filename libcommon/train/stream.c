@@ -1,6 +1,6 @@
 /*
- * Weights of units from where tiles are, see offload.h. Of the tiles a unit begins and ends in whole parts
- * are read, which have checksums of their own; what of them is another unit's is not looked at.
+ * Reads the weights of units from the file of tiles, see offload.h. Reads begin and end at whole parts of a
+ * tile, since each part has its own checksum; elements of other units in these parts are ignored.
  */
 #include "train/trainer.h"
 
@@ -27,7 +27,10 @@ void stream_bind(struct trainer *t)
 	}
 }
 
-/* This rank's elements of a unit in the order of tiles: the first; in whole parts those in [*from, *to). */
+/*
+ * Returns the first of this rank's elements of a unit, in the order of tiles; [*from, *to): in whole parts.
+ * 
+ */
 static int64_t place(const struct trainer *t, int u, int64_t *from, int64_t *to)
 {
 	const struct flat *w = &t->store.weights;
@@ -44,7 +47,7 @@ void *stream_at(const struct trainer *t, int u)
 	return t->stream.slot[slot_of(t, u)] + (at - from) * dt_dtype_size(t->store.weights.dtype);
 }
 
-/* Elements [from, to) that stay in memory, in whole parts, to the front of a slot. */
+/* Copies elements [from, to), which are whole parts of tiles that stay in memory, to the front of a slot. */
 static int copy_kept(struct trainer *t, char *slot, int64_t from, int64_t to)
 {
 	const struct dt_tiles *g = &t->offload.tiles;
@@ -62,7 +65,7 @@ static int copy_kept(struct trainer *t, char *slot, int64_t from, int64_t to)
 	return rc;
 }
 
-/* Until the slot's transfer is done, if it has one. */
+/* Waits for the slot's transfer, if there is one. */
 static int finish(struct trainer *t, int k, struct dt_err *err)
 {
 	struct stream *s = &t->stream;

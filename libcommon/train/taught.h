@@ -1,4 +1,7 @@
-/* --teacher: what a teacher gives the training set (data/teacher.h), beside each microbatch's targets. */
+/*
+ * --teacher: distillation. A teacher's stored predictions (data/teacher.h) go with each microbatch's targets.
+ * 
+ */
 #ifndef DT_TRAIN_TAUGHT_H
 #define DT_TRAIN_TAUGHT_H
 
@@ -10,19 +13,22 @@ struct trainer;
 
 struct taught {
 	struct dt_teacher *file; /* NULL: there is no teacher */
-	int32_t *columns;	 /* [seq, k] of a sample, and [seq, k + 1]: where a rank has a part of it */
-	float *probs;
-	double ce, kl; /* of this step: means over its targets */
+	int32_t *columns; /* [seq, k] of a whole sample, if this rank has only a part of it; else NULL */
+	float *probs;	  /* [seq, k + 1] likewise */
+	double ce, kl;	  /* cross-entropy and KL divergence of this step, means over its targets */
 };
 
-/* Behind the data set: refuses a file of another; settles how many columns are learnt. */
+/* After the data set: refuses a file made for another one; sets how many columns per token are learnt. */
 int taught_open(struct trainer *t, struct dt_err *err);
-/* Behind the memory of the trainer. */
+/* After the trainer's memory. */
 int taught_start(struct trainer *t, struct dt_err *err);
 void taught_close(struct trainer *t);
-/* Sequence b of the flight is the sample that begins at token `at` of the set. */
+/*
+ * Loads the teacher's predictions for sequence b of a microbatch, which begins at token `at` of the data set.
+ * 
+ */
 int taught_rows(struct trainer *t, const struct dt_flight *f, int64_t b, int64_t at, struct dt_err *err);
-/* The step's means, over all ranks. */
+/* All-reduces the step's sums and divides them by `targets`. */
 int taught_agree(struct trainer *t, double targets, struct dt_err *err);
 void taught_metrics(const struct trainer *t, json_t *line);
 

@@ -12,16 +12,17 @@
 struct dt_given;
 
 /*
- * Trains, on the run's data or on what is given (train/given.h; NULL: nothing is). Returns an exit status
- * (enum dt_exit); messages go to log, metrics to their file. A failure is also written to the run's
- * error_file.
+ * Trains on the run's data, or (given not NULL) on samples made during the run (train/given.h). Returns an
+ * exit status (enum dt_exit); messages go to log, metrics to their file. A failure is also written to the
+ * run's error_file.
  */
 int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt_world *w,
 		 const struct dt_log *log);
 
 /*
  * From now on SIGTERM, SIGINT and SIGUSR1 end the run after the step under way, with a checkpoint; SIGUSR2
- * asks for a checkpoint. One rank that gets the signal is enough. Early: before, they end the process.
+ * asks for a checkpoint. One rank that gets the signal is enough. Call it early: until then the signals kill
+ * the process.
  */
 void dt_train_catch_signals(void);
 
@@ -29,9 +30,9 @@ void dt_train_catch_signals(void);
 void dt_train_write_error(const char *file, const struct dt_err *err);
 
 /*
- * Before a run is finished: where it goes on from a checkpoint (save.resume), what the command line left open
- * is taken from there, as dt_run_options_resume says, and the model from the checkpoint itself. Every process
- * does so alone. Strings of o may point to what is kept until the process ends.
+ * Before the run's options are resolved: if it resumes from a checkpoint (save.resume), takes from there the
+ * options that the command line left open, as dt_run_options_resume does, and the model. Every process does
+ * so by itself. Strings of o may point to memory that lives until the process ends.
  */
 int dt_train_continue(struct dt_run_options *o, void (*tell)(void *arg, const char *text), void *arg,
 		      struct dt_err *err);

@@ -1,12 +1,12 @@
 /*
- * Does a layout train the same model as another? The same run on each of several layouts, from the same seed
- * and over the same samples, started as users start it; then losses, gradient norms, the last step's
- * gradients, and the parameters are compared with those of the first layout.
+ * Checks that several layouts train the same model. The same run is started on each layout, as a user starts
+ * it, from the same seed and over the same samples. Then losses, gradient norms, the last step's gradients
+ * and the parameters are compared with those of the first layout.
  *
- * A tensor's difference is |a - b| / max(|a|, floor) in the 2-norm. The floor is what a tensor of its size
- * has at the root mean square of all parameters, or a thousandth of that of all gradients. Without it tensors
- * that are zero but for rounding would be compared with nothing: a key's bias has no effect under softmax,
- * and Adam moves it by the sign of rounding errors.
+ * A tensor's difference is |a - b| / max(|a|, floor) in the 2-norm. The floor is the norm of a tensor of that
+ * size whose elements have the root mean square of all parameters, or a thousandth of that of all gradients.
+ * It is for tensors that are zero up to rounding: a key's bias has no effect under softmax, and Adam moves it
+ * by the sign of rounding errors.
  */
 #ifndef DT_TRAIN_VERIFY_H
 #define DT_TRAIN_VERIFY_H
@@ -39,8 +39,8 @@ int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err);
 /* ---- verify_print.c ---- */
 
 /*
- * The arguments of each run: argv[1..] without what only verify knows and without the operand, which is the
- * word itself among argv. Malloc'd, the words stay argv's; NULL: out of memory.
+ * The arguments of each run: argv[1..] without the options of verify and without `operand`, which must be one
+ * of the pointers in argv. The array is malloc'd, its strings are argv's; NULL: out of memory.
  */
 char **dt_verify_arguments(int argc, char **argv, const char *operand);
 /* A report as a line or two of text, or as a JSON line; f is flushed. bound: the tensors'. */

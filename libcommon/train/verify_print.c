@@ -1,4 +1,4 @@
-/* What dt-train verify hands to its runs, and what it prints. */
+/* The arguments that dt-train verify passes to its runs, and its output. */
 #include "train/verify.h"
 
 #include "base/json.h"

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A tensor of the table has two places in the message: what each of its parts sums to. */
+/* Each tensor of the table has two places in the message, for the two sums over its parts. */
 static int sum_norms(void *arg, struct whole_part *part, int n, struct dt_err *err)
 {
 	struct trainer *t = arg;

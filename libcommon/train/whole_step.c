@@ -16,7 +16,7 @@ static int add(struct optim_list *l, const struct whole_part *p, struct dt_tenso
 	return p->p.data ? optim_add(l, copy, p->p, p->g, p->state[0], p->state[1], err) : 0;
 }
 
-/* The direction of every part into its g. */
+/* Replaces the gradient g of every part by its update direction. */
 static int directions(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
 		      struct dt_err *err)
 {

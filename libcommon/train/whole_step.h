@@ -1,7 +1,6 @@
 /*
- * Steps of optimizers that look at whole tensors (kernels/optim.h: DT_OPTIM_NORMS, DT_OPTIM_DIRECTION),
- * each of which several ranks may hold parts of. What needs them all is behind struct whole_ranks: alone, a
- * rank's parts are whole.
+ * Steps of optimizers that need whole tensors (kernels/optim.h: DT_OPTIM_NORMS, DT_OPTIM_DIRECTION), of which
+ * several ranks may hold parts. The functions of struct whole_ranks communicate; NULL: all parts are whole.
  *
  *   lars       trust = eta |p| / (|g| + wd |p|), eta 0.001: You et al. 2017
  *   lamb       p -= lr |p| / |u| u with u the direction; 1 where either norm is 0: You et al. 2019
@@ -21,9 +20,9 @@
 struct whole_part {
 	struct dt_tensor p, copy, g; /* this rank's elements, none perhaps: [n] */
 	struct dt_tensor state[DT_OPTIM_STATES];
-	int64_t rows, cols; /* of the box that this rank's cut has */
-	int64_t first;	    /* of its elements: where p begins */
-	int cut;	    /* dimension that ranks divide; -1: none */
+	int64_t rows, cols; /* of this tensor-parallel rank's box of the tensor */
+	int64_t first;	    /* the element of the box at which p begins */
+	int cut;	    /* the dimension that tp divides; -1: none */
 	int64_t numel;	    /* of the whole tensor */
 	int64_t longer;	    /* its longer side */
 	bool adapted;	    /* lars, lamb: scaled by norms; muon: orthogonalised */
@@ -34,15 +33,18 @@ struct whole_part {
 
 struct whole_ranks {
 	void *arg;
-	/* Each part's sums are of this rank's elements, then of the whole tensor. One message. */
+	/* Turns each part's sums over this rank's elements into those over the whole tensor. One message. */
 	int (*norms)(void *arg, struct whole_part *part, int n, struct dt_err *err);
-	/* Factors likewise. */
+	/* The same for factors. */
 	int (*factors)(void *arg, struct whole_part *part, int n, struct dt_err *err);
-	/* g of part i becomes orthogonal. */
+	/* Orthogonalises g of part i. */
 	int (*orthogonal)(void *arg, struct whole_part *part, int i, struct dt_err *err);
 };
 
-/* One step of o->kind. Weight decay is each part's; o->trust: the ratio of lars and lamb, 0: from norms. */
+/*
+ * One step of optimizer o->kind. Each part has its own decay. o->trust: lars, lamb: the ratio; 0: from norms.
+ * 
+ */
 int whole_step(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
 	       const struct whole_ranks *ranks, struct dt_err *err);
 
