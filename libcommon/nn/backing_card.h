@@ -1,7 +1,7 @@
 /*
- * Inside backing.c and backing_card.c: what of a transfer is a card's. Bytes come from a card and go to it in
- * two queues, which are ordered with its ops by events; the host waits for none but where nothing is left to
- * compute, or a file is to have them.
+ * Private to backing.c and backing_card.c: transfers of a CUDA device. Data leaves the device and reaches it
+ * on two streams, which events order with the device's ops. The host waits for them only if there is nothing
+ * left to compute, or if the data goes to a file.
  */
 #ifndef DT_NN_BACKING_CARD_H
 #define DT_NN_BACKING_CARD_H
@@ -17,13 +17,13 @@ struct backing_slot {
 	char *memory; /* of the device */
 	size_t n;
 	uint64_t at;
-	/* beside a card */
-	int rc;			/* of what was queued */
-	struct dt_event *moved; /* bytes are in pinned memory, or have left it */
-	void *all; /* what passes between the card and a file: memory, where in it, for so many bytes */
+	/* with a CUDA device */
+	int rc;			/* of what was enqueued */
+	struct dt_event *moved; /* the copy to pinned memory, or from it, is done */
+	void *all; /* allocation for data between device and file; pinned: `room` usable bytes of it */
 	char *pinned;
 	size_t room;
-	bool leaving; /* for the file, as soon as it is in pinned memory */
+	bool leaving; /* to be written to the file as soon as it is in pinned memory */
 };
 
 struct dt_backing {
@@ -39,32 +39,32 @@ struct dt_backing {
 	char folder[PATH_MAX];
 	uint32_t *crc;	  /* of each grain */
 	uint8_t *written; /* 1: it was */
-	/* beside a card */
-	void *in, *out;	       /* queues to the card and from it */
-	struct dt_event *here; /* what the card was given so far */
-	char **host;	       /* [nhost] parts of the host's memory */
+	/* with a CUDA device */
+	void *in, *out;	       /* streams to the device and from it */
+	struct dt_event *here; /* all work enqueued on the device so far */
+	char **host;	       /* [nhost] blocks of host memory */
 	int nhost;
 };
 
-/* Adds what has gone by since then (dt_now) to what transfers were waited for. */
+/* Adds the time since `since` (dt_now) to the time spent waiting for transfers. */
 void dt_backing_waited(struct dt_backing *b, double since, bool write);
 /* Whether any of these bytes of the file were ever written. */
 bool dt_backing_any_written(const struct dt_backing *b, size_t n, uint64_t at);
-/* Values beside the memory of a transfer, which are copied on the way. */
+/* Data outside the memory of a transfer, which is copied in the same pass. */
 struct backing_beside {
 	char *values; /* NULL: there are none */
 	size_t n;
 };
 
-/* Begins a transfer of the file, and keeps the checksums of what it writes. */
+/* Starts a write to the file, and records the checksums of what it writes. */
 void dt_backing_file_write(struct dt_backing *b, int slot, char *from, size_t n, uint64_t at,
 			   struct backing_beside source);
-/* What came from the file is as it was written, and zero where it never was. -EBADMSG. */
+/* Checks data read from the file against its checksums (-EBADMSG), and zeros what was never written. */
 int dt_backing_look(struct dt_backing *b, char *to, size_t n, uint64_t at, struct backing_beside copy,
 		    struct dt_err *err);
 
 int dt_backing_card_open(struct dt_backing *b, uint64_t bytes, struct dt_err *err);
-/* Until nothing is queued; then the file may be closed, and the rest. */
+/* Waits until both streams are empty; then the file and the rest may be closed. */
 void dt_backing_card_drain(struct dt_backing *b);
 void dt_backing_card_close(struct dt_backing *b);
 void dt_backing_card_read(struct dt_backing *b, int slot);

@@ -5,8 +5,9 @@
 #include <stdint.h>
 
 /*
- * Means, sums of squared deviations and counts of `ranks` parts, each c + c + 1 numbers, become those of all
- * their rows together, weighted by the counts (Chan et al. 1979). A part of no rows adds nothing. f64 inside.
+ * Merges the means, sums of squared deviations and counts of `ranks` parts (c + c + 1 numbers each) into
+ * those of all rows together, weighted by the counts (Chan et al. 1979). An empty part adds nothing. f64
+ * inside.
  */
 void dt_bn_merge(float *mean, float *sqdev, double *count, const float *parts, int ranks, int64_t c);
 

@@ -1,4 +1,4 @@
-/* How the calls of ops (nn/call_*.c) see their operands; only for libcommon/nn. */
+/* Operands as the functions that execute ops (nn/call_*.c) see them; only for libcommon/nn. */
 #ifndef DT_NN_CALL_H
 #define DT_NN_CALL_H
 
@@ -18,13 +18,13 @@ static inline void *dt_call_at(const struct dt_exec *x, int v)
 	return v < 0 ? NULL : x->base + x->at[v].offset + (uint64_t)x->flight->slot * x->at[v].stride;
 }
 
-/* [rows] The positions that are embedded and rotated. */
+/* [rows] The positions for position embeddings and RoPE. */
 static inline const int32_t *dt_call_pos(const struct dt_exec *x)
 {
 	return x->flight->pos ? x->flight->pos : x->pos;
 }
 
-/* Bytes of a value in front of its first row that calls see. */
+/* Bytes of a value before the first row that calls work on. */
 static inline int64_t dt_call_skip(const struct dt_exec *x, const struct dt_value *v)
 {
 	return v->rows == DT_ROWS_NONE ? 0 : x->row * v->mul * v->cols * dt_dtype_size(v->dtype);
@@ -42,12 +42,12 @@ static inline struct dt_tensor dt_call_vec(const struct dt_exec *x, int v)
 	return v < 0 ? DT_NONE : dt_t1(dt_call_at(x, v), x->p->value[v].dtype, dt_value_numel(x->p, v));
 }
 
-/* call_value.c: values of the rows of in by a value head w; what their derivatives add to din, and make dw */
+/* call_value.c: the value head: x->objective.value = in w; backward adds to din, and sets or adds to dw */
 int dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_err *err);
 int dt_call_values_back(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_tensor din,
 			struct dt_tensor dw, bool accumulate, struct dt_err *err);
 
-/* Rows [first, first + n) of a matrix; of DT_NONE it. */
+/* Rows [first, first + n) of a matrix; DT_NONE stays DT_NONE. */
 static inline struct dt_tensor dt_call_rows_of(struct dt_tensor t, int64_t first, int64_t n)
 {
 	return t.data ? dt_t2((char *)t.data + first * t.dim[1] * dt_dtype_size(t.dtype), t.dtype, n,
@@ -71,8 +71,8 @@ static inline struct dt_tensor dt_call_joined(const struct dt_tensor *t, const i
 }
 
 /*
- * A value of choices: where each expert's rows begin, of this rank's rows and (owned) of those that came from
- * others; expert, place and row of each choice.
+ * The value that a router produces: first: where each expert's rows begin among this rank's rows; owned:
+ * likewise among the rows received from other ranks; expert, at, from: expert, place and row of each choice.
  */
 struct dt_choices {
 	int32_t *first, *owned, *expert, *at, *from;
@@ -96,40 +96,41 @@ static inline struct dt_moe dt_call_moe(const struct dt_attr *a)
 			       .groups_used = a->groups_used,
 			       .scale = a->route_scale};
 }
-/* A value of rows by choice, as many as there are; all of it where choices is -1 or lies on a card. */
+/* A value with one row per choice, cut to the rows in use; all of it if choices is -1 or on a CUDA device. */
 struct dt_tensor dt_call_live(const struct dt_exec *x, const struct dt_node *n, int v, int choices);
 
 /*
- * call_host.c: t where the host sees it, itself or room for a copy (NULL: out of memory), and back. What a
- * copy begins with is undefined: dt_call_move copies n bytes to the host or from it, at once.
+ * call_host.c: dt_call_seen returns t's data if the host can access it, else an uninitialized buffer of that
+ * size (NULL: out of memory). dt_call_unseen copies the buffer to the device if rc is 0, and frees it.
+ * dt_call_move copies n bytes to the host or from it, synchronously.
  */
 void *dt_call_seen(const struct dt_exec *x, struct dt_tensor t);
 int dt_call_unseen(struct dt_exec *x, struct dt_tensor t, void *host, int rc, struct dt_err *err);
 int dt_call_move(struct dt_exec *x, void *to, const void *from, size_t n, struct dt_err *err);
 
 /*
- * call_stream.c: a product whose rows are those of ranks, in turn (dt_attr.parts, sends), or all at once; of
- * makes some of its rows.
+ * call_stream.c: a product computed one rank's rows after another, overlapped with communication
+ * (dt_attr.parts, sends), or all at once. `of` computes some of its rows.
  */
 typedef int dt_call_rows(struct dt_exec *x, const struct dt_node *n, int64_t first, int64_t rows,
 			 struct dt_err *err);
 int dt_call_in_parts(struct dt_exec *x, const struct dt_node *n, dt_call_rows *of, struct dt_err *err);
 int dt_stream_open(struct dt_stream *s, const struct dt_stage *stage, int tp);
 void dt_stream_close(struct dt_stream *s);
-/* Moves what is under way; waits for all of it where something failed. */
+/* move: advances messages in flight. drop: waits for all of them after a failure. */
 void dt_stream_move(struct dt_exec *x);
 void dt_stream_drop(struct dt_exec *x);
-/* How a node of op ROPE rotates. */
+/* The parameters of a node of op ROPE. */
 struct dt_rope dt_call_rope_of(const struct dt_exec *x, const struct dt_node *n);
 
-/* Moves the rows of experts that are under way. */
+/* Advances the exchange of expert rows in flight. */
 void dt_call_exchange_on(struct dt_exec *x);
 
-/* The calls, by op; NULL: this version has none. */
+/* The function that executes each op; NULL: not implemented. */
 extern dt_call *const dt_calls[DT_OP_N];
-/* Calls step number `step` of x's program, waits for the device, and makes a span of it. */
+/* Runs step number `step` of x's program, waits for the device, and records it as a span of the trace. */
 int dt_call_traced(struct dt_exec *x, int step, struct dt_err *err);
-/* A span of the unit of a segment, begun then. */
+/* Records a span for the unit of a segment, which began at `began`. */
 void dt_call_trace_unit(struct dt_exec *x, const struct dt_segment *s, double began);
 
 dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call_heads_norm, dt_call_rope,
@@ -147,7 +148,7 @@ dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call
 	dt_call_conv_dw, dt_call_batch_norm, dt_call_batch_norm_b, dt_call_pool_max, dt_call_pool_max_b,
 	dt_call_pool_avg, dt_call_pool_avg_b, dt_call_flatten, dt_call_classify;
 
-/* Copies value `from` to `to` where that was not placed on it. */
+/* Copies value `from` to `to`, unless both are at the same address. */
 int dt_call_moved(struct dt_exec *x, int to, int from);
 
 #endif

@@ -1,15 +1,14 @@
 /*
- * Rows of a pass that other ranks need: those of all ranks of a group one behind the other, in the order of
- * ranks. Over ep they are for experts (model/op/rows.c), whose sums come back; over cp they are keys and
- * values. Each rank knows the number of rows of every rank, so none is sent; one without rows takes part
- * all the same.
+ * All-gathers rows of a pass over a group, in rank order. With ep these are the inputs of experts
+ * (model/op/rows.c), whose sums are sent back; with cp they are keys and values. Each rank knows the number
+ * of rows of every rank, so numbers are not sent. A rank without rows takes part too.
  */
 #include "comm/comm.h"
 #include "nn/infer_priv.h"
 
 #include <string.h>
 
-/* Rows of each rank where all have as many, else -1. */
+/* The number of rows of each rank if all have the same, else -1. */
 static int32_t rows_of_each(const struct dt_comm *c, const int32_t *rows_of)
 {
 	for (int r = 1; r < dt_comm_size(c); r++)
@@ -18,7 +17,7 @@ static int32_t rows_of_each(const struct dt_comm *c, const int32_t *rows_of)
 	return rows_of[0];
 }
 
-/* Each rank's rows, this one's in their place, to all. */
+/* All-gathers the ranks' rows in place. */
 static int gather(struct dt_infer *m, struct dt_comm *c, const int32_t *rows_of, char *all, int64_t cols,
 		  const char *what, struct dt_err *err)
 {

@@ -1,4 +1,4 @@
-/* What comm/ wants of a card, over kernels/device.h. */
+/* The functions of a CUDA device that comm/ needs, implemented with kernels/device.h. */
 #include "nn/card.h"
 
 static int use(void *dev)

@@ -1,7 +1,7 @@
 /*
- * A classifier of images that is asked: forward alone, with running statistics in its batch norms, which are
- * those of the trainer's evaluation, and which are folded into its convolutions (model/fold.h). Of each image
- * logits over the classes.
+ * Inference with an image classifier: the forward pass alone, as in the trainer's evaluation. Batch norms use
+ * running statistics and are folded into the convolutions (model/fold.h). The result is logits over the
+ * classes.
  */
 #ifndef DT_NN_CLASSIFY_H
 #define DT_NN_CLASSIFY_H
@@ -15,16 +15,16 @@ struct dt_classifier_params {
 	enum dt_dtype dtype; /* f32 or bf16: of weights and activations */
 	int batch;	     /* images of one pass at most */
 	int64_t image_size;  /* side of an image; 0: the model's */
-	bool unfolded;	     /* batch norms stay nodes of their own */
+	bool unfolded;	     /* batch norms are not folded into convolutions */
 };
 
-/* How ranks share images: each takes whole requests (batches), or all a part of every batch. */
+/* How images are divided among ranks: by whole requests (batches), or every batch over all ranks. */
 enum dt_image_split { DT_SPLIT_REQUESTS, DT_SPLIT_DATA };
 #define DT_IMAGE_SPLITS "requests|data"
 
 /*
- * What pixels between 0 and 1 are normalised by, a channel: by "model", what src came with; "data", the
- * caller's (of_mean NULL: there are none); or a published name (dt_augment_constants). -EINVAL.
+ * Mean and deviation by which pixels in [0, 1] are normalised, per channel. by: "model": those of src;
+ * "data": the caller's (of_mean NULL: there are none); or a published name (dt_augment_constants). -EINVAL.
  */
 int dt_classifier_normalisation(const struct dt_source *src, const char *by, const float *of_mean,
 				const float *of_deviation, float mean[3], float deviation[3],

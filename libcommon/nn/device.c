@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Cards that ranks take in turn; 1: the name says which. */
+/* The number of CUDA devices that ranks take in turn; 1: the name says which one. */
 static int turns(enum dt_dev_kind kind, const char *name)
 {
 	const int n = kind == DT_DEV_CUDA && !strchr(name, ':') ? dt_dev_count(kind) : 1;

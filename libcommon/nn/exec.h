@@ -1,7 +1,7 @@
 /*
  * Executes the programs of a stage (plan/stage.h): a loop over nodes that calls the device's operations and
- * the collectives of the tensor-parallel group. Nothing here knows a family. No ownership: the trainer binds
- * the arena that the memory plan has laid out, weights and gradients by unit.
+ * the collectives of the tensor-parallel group. Nothing here depends on the model family. It owns no memory:
+ * the trainer binds the arena that the memory plan has laid out, and weights and gradients by unit.
  */
 #ifndef DT_NN_EXEC_H
 #define DT_NN_EXEC_H
@@ -11,36 +11,36 @@
 #include "kernels/ops.h"
 #include "plan/memory.h"
 
-/* One microbatch on its way through one chunk: its slot, and what the host writes and reads of it. */
+/* One microbatch in flight through one chunk: its slot, its inputs and its results. */
 struct dt_flight {
 	int chunk, slot;
 	int64_t sample; /* number of its first sample in the step, or in the evaluation set */
-	int64_t number; /* of the same among all that the run trains on */
-	/* [rows] on the device. Where documents are kept apart, pos: a token's position in its document,
-	 * first: where that begins in the sequence; else NULL. */
+	int64_t number; /* global number of that sample over the whole run */
+	/* [rows] on the device. With --documents apart, pos: a token's position in its document, first: where
+	 * the document begins in the sequence; else NULL. */
 	int32_t *ids, *targets, *pos, *first;
 	/* The host's side: the same memory if the device is the host, else pinned. NULL: not written. */
 	int32_t *host_ids, *host_targets, *host_pos, *host_first;
-	float *pixels;	 /* of images: [rows, channels height width] instead of ids */
-	int32_t *others; /* of images: second classes, */
-	float *share;	 /* and the first ones' weights; all 1: none is mixed */
+	float *pixels;	 /* images: [rows, channels height width] instead of ids */
+	int32_t *others; /* images: second classes (mixup), */
+	float *share;	 /* and the weights of the first ones; all 1: not mixed */
 	float *host_pixels, *host_share;
 	int32_t *host_others;
-	/* Of a teacher: [rows, k], and what they and the rest have [rows, k + 1]. NULL: there is none, or
-	 * targets are another stage's. */
+	/* A teacher's predictions: its top tokens [rows, k]; probabilities of these and of all the rest
+	 * [rows, k + 1]. NULL: there is no teacher, or another stage has the targets. */
 	int32_t *columns, *host_columns;
 	float *probs, *host_probs;
-	float *host_ce; /* [4, rows], with a teacher [7, rows], chunk after chunk of the loss; NULL: the
-			   device's is read */
+	float *host_ce; /* [4, rows], with a teacher [7, rows], one chunk of the loss after another; NULL: the
+			   host reads the device's memory */
 };
 
-/* Batch norms: whose statistics are merged, and where running ones are. */
+/* Batch norms: the ranks whose statistics are merged, and the running statistics. */
 struct dt_exec_bn {
 	struct dt_comm *comm; /* ranks that a norm spans; NULL: this one alone */
-	float *running, *sum; /* [buffers] used in evaluation; sums of the passes since they were taken; on
-				 the host, the owner's where the arena is not */
+	float *running, *sum; /* [buffers] running statistics, for evaluation; sums over training passes since
+				 they were cleared. On the host; the caller's memory if the arena is not */
 	int64_t buffers;      /* elements */
-	float *shifts;	      /* [buffers] of norms that are folded, where the device reads them */
+	float *shifts;	      /* [buffers] shifts of folded norms, in device memory */
 };
 
 /*
@@ -53,63 +53,63 @@ struct dt_objective {
 	int (*judge)(void *arg, const struct dt_flight *f, const float *logprob, float *weight, double *loss,
 		     struct dt_err *err); /* NULL: the cross-entropy */
 	void *arg;
-	float *logprob, *weight; /* owned by who sets judge */
-	/* [rows] Likewise, of a model with a value head: its values, and the loss's derivatives by them,
-	 * which judge writes. NULL: it is not asked. On the host, as logprob and weight. */
+	float *logprob, *weight; /* owned by whoever sets judge */
+	/* [rows] likewise, for a model with a value head: its values, and the gradient of the loss with
+	 * respect to them, which judge writes. NULL: the value head is not run. On the host too. */
 	float *value, *dvalue;
 	/*
-	 * Instead of the loss of classes: y [rows, outputs] of the last layer, and dy, which it writes where
-	 * it is not NULL and which may lie on y. In the host's memory alone.
+	 * Replaces the classification loss: reads y [rows, outputs] of the last layer, and writes its
+	 * gradient dy unless that is NULL; dy may equal y. In host memory alone.
 	 */
 	int (*outputs)(void *arg, int64_t rows, const float *y, float *dy, double *loss, struct dt_err *err);
 };
 
-/* In training, a divergence from a teacher beside the cross-entropy (kernels/distill.h). */
+/* Distillation in training: a divergence from a teacher is added to the cross-entropy (kernels/distill.h). */
 struct dt_teaching {
 	int64_t k; /* columns of a row; 0: there is no teacher */
 	float temperature, weight;
-	double ce_sum, kl_sum; /* LOSS adds both, over targets */
+	double ce_sum, kl_sum; /* sums over targets, which LOSS adds to */
 };
 
-/* Of a model with experts: what training adds to the router, and what it counts. */
+/* Mixture of experts: the router's auxiliary losses and biases, exchanges over ep, and counts. */
 struct dt_mixture {
 	double balance, z; /* of struct dt_run_mixture */
-	double scale;	   /* of both: the loss scale over the tokens of the step, whose mean they are */
+	double scale;	   /* factor of both: loss scale / tokens of the step */
 	enum dt_over over;
-	float *bias;			/* [layers, experts] of the choice in f32, memory of the device; */
-	bool biased;			/* they are there; else the weights as they are */
-	struct dt_comm *data;		/* ranks with other tokens, where their choices count too; NULL */
+	float *bias;			/* [layers, experts] router biases in f32, in device memory; */
+	bool biased;			/* they are set; else the parameters are read as they are */
+	struct dt_comm *data;		/* ranks with other tokens whose choices count too; NULL: none */
 	struct dt_comm *ep;		/* ranks that experts are divided among; NULL: none */
-	size_t *rows;			/* [2, ranks of ep] room of an exchange */
-	struct dt_comm_req **under_way; /* [2, ranks of ep] the messages of the one that has begun */
-	bool some_way;			/* one has */
-	double exposed_s;		/* seconds in exchanges, part of comm_s */
-	int32_t *sent;			/* [experts] likewise */
-	/* Over ranks on cards: [flights, layers, 2, experts + 1] where experts' rows begin, as they are and
-	 * as they come, in pinned memory; NULL: the host reads the choices themselves. */
+	size_t *rows;			/* [2, ranks of ep] scratch of an exchange */
+	struct dt_comm_req **under_way; /* [2, ranks of ep] the messages of the exchange in flight */
+	bool some_way;			/* an exchange is in flight */
+	double exposed_s;		/* seconds spent in exchanges, part of comm_s */
+	int32_t *sent;			/* [experts] scratch of an exchange */
+	/* ep with CUDA devices: [flights, layers, 2, experts + 1] where experts' rows begin, as sent and as
+	 * received, in pinned memory; NULL: the host reads the choices themselves. */
 	int32_t *told;
-	/* sums since whoever reads them has cleared them; but for seen in memory of the device */
-	bool counts;	 /* forward passes count */
-	double *count;	 /* [layers, experts] choices of this rank's tokens; behind them */
-	double *dropped; /* those of this rank's experts past their capacity, and */
-	double *losses;	 /* [2] balance and z before their factors, summed over tokens and layers */
-	double *seen;	 /* [layers, experts] over the batch, of all ranks */
+	/* sums since they were last cleared by their reader; in device memory, except seen */
+	bool counts;	 /* forward passes add to them */
+	double *count;	 /* [layers, experts] choices of this rank's tokens; followed by */
+	double *dropped; /* choices dropped because this rank's experts were full, and */
+	double *losses;	 /* [2] balance and z loss without their factors, summed over tokens and layers */
+	double *seen;	 /* [layers, experts] choices over the batch, of all ranks */
 };
 
-/* Messages of a stream that is cut over tp, under way beside products. */
+/* A gather or scatter of the residual stream over tp (sequence parallel), overlapped with products. */
 struct dt_stream_way {
-	struct dt_comm_req **req; /* [2, ranks of tp] from each, to each */
-	int value;		  /* what comes together; -1: nothing is under way */
+	struct dt_comm_req **req; /* [2, ranks of tp] receives, sends */
+	int value;		  /* the value that is gathered; -1: nothing is in flight */
 };
 enum { DT_STREAM_GATHERS = 4 };
 enum dt_stream_alike { DT_STREAM_UNKNOWN, DT_STREAM_ALIKE, DT_STREAM_APART };
 struct dt_stream {
 	struct dt_stream_way gather[DT_STREAM_GATHERS], scatter;
-	struct dt_comm_req **all; /* of all of them */
+	struct dt_comm_req **all; /* the requests of all of them */
 	int under_way;
-	enum dt_stream_alike *alike; /* [chunks, steps] products in parts have the same bits */
+	enum dt_stream_alike *alike; /* [chunks, steps] whether a product in parts gives the same bits */
 	int steps;
-	bool splits;	  /* products take parts even where their rows depend on how many there are */
+	bool splits;	  /* split products even if a row's bits depend on the number of rows */
 	double exposed_s; /* seconds in the stream's gathers and sums, part of comm_s */
 };
 
@@ -120,9 +120,9 @@ struct dt_exec {
 	char *base; /* the arena */
 	struct dt_dev *dev;
 	struct dt_comm *tp; /* NULL: not split */
-	struct dt_comm *cp; /* likewise; set behind dt_exec_open */
+	struct dt_comm *cp; /* likewise; set after dt_exec_open */
 	int cp_size, cp_rank;
-	int64_t firsts;	   /* elements of a flight's first: this rank's tokens, or all in their order */
+	int64_t firsts;	   /* elements of a flight's `first`: this rank's tokens, or all tokens in order */
 	bool seq_parallel; /* the residual stream is cut over tp */
 	double comm_s;	   /* seconds spent in tp's collectives so far */
 	enum dt_dtype dtype;
@@ -138,38 +138,38 @@ struct dt_exec {
 
 	int (*const *calls)(struct dt_exec *x, const struct dt_node *n, struct dt_err *err); /* by op */
 	/*
-	 * By op, NULL or entries: what the device does at once of step k and steps behind it, whose values
-	 * stay where the program has them. Returns how many; 0: it cannot, and their calls follow. Not asked
-	 * where somebody looks at nodes (watch, trace, ahead).
+	 * Fused steps, by op; NULL: none. Executes step k and steps after it in one device call, and returns
+	 * how many; 0: not possible, each is called by itself. Values are written where the program has them.
+	 * Not used while nodes are observed (watch, trace, ahead).
 	 */
 	int (*const *joins)(struct dt_exec *x, int k, struct dt_err *err);
-	void *owner; /* of serving: its struct dt_infer */
+	void *owner; /* serving: its struct dt_infer */
 	struct dt_mixture mixture;
 	struct dt_stream stream;
 
 	/* set before dt_exec_run */
 	bool accumulate;      /* false: the first microbatch overwrites the gradients of matrices */
-	bool accumulate_head; /* likewise of the head */
+	bool accumulate_head; /* likewise for the head */
 	bool loss_backward;   /* LOSS computes gradients too */
-	float loss_scale;     /* of them */
+	float loss_scale;     /* factor of these gradients */
 	bool training;	      /* batch norms use the batch's statistics, and add them to bn.sum */
-	float smoothing;      /* of a classifier's targets, in training */
+	float smoothing;      /* label smoothing of a classifier, in training */
 	struct dt_objective objective;
 	struct dt_teaching teaching;
-	struct dt_noise noise; /* on embeddings, in training; width NULL: none */
-	uint64_t seed;	       /* of dropout */
-	bool adapters_off;     /* low-rank adapters add nothing, as if they were not there */
-	double hits[2];	 /* LOSS adds the rows whose class was the most likely, and among the first five */
-	double loss_sum; /* LOSS adds the sum of -log softmax at the targets */
-	struct dt_watch *watch; /* every value is looked at (nn/watch.h); NULL: none. Not owned */
-	struct dt_trace *trace; /* every node that runs is a span of it; NULL: none. Not owned */
+	struct dt_noise noise;	/* on embeddings, in training; width NULL: none */
+	uint64_t seed;		/* of dropout */
+	bool adapters_off;	/* low-rank adapters are switched off */
+	double hits[2];		/* LOSS adds the rows that are right by top-1 and by top-5 */
+	double loss_sum;	/* LOSS adds the sum of -log softmax at the targets */
+	struct dt_watch *watch; /* checks every value (nn/watch.h); NULL: none. Not owned */
+	struct dt_trace *trace; /* receives a span for every node; NULL: none. Not owned */
 	/* Called before each node runs, when its operands are there; NULL: nothing is called. */
 	int (*ahead)(void *arg, struct dt_exec *x, const struct dt_node *n, struct dt_err *err);
 	void *ahead_arg;
 
 	/* while it runs */
-	int done;    /* steps before this one are computed: a join computes several at once */
-	int64_t row; /* of serving: the first row that calls see of values; p says how many */
+	int done;    /* steps before this one are computed: fused steps compute several at once */
+	int64_t row; /* serving: the first row of values that calls work on; p has their number */
 	const struct dt_prog *p;
 	const struct dt_flight *flight;
 	const struct dt_value_place *at;
@@ -188,7 +188,7 @@ void dt_exec_close(struct dt_exec *x);
 
 int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int slot, struct dt_err *err);
 void dt_flight_close(struct dt_flight *f, struct dt_dev *dev);
-/* What the host has written to the device. It stays until dt_dev_sync. */
+/* Copies the host's inputs to the device. The host's memory must not change until dt_dev_sync. */
 int dt_flight_upload(const struct dt_flight *f, const struct dt_exec *x, struct dt_err *err);
 
 /* The address of a value of a flight's program, and of a buffer of the plan; NULL: there is none. */
@@ -196,15 +196,15 @@ void *dt_exec_value(const struct dt_exec *x, const struct dt_flight *f, int valu
 void *dt_plan_address(const struct dt_memory_plan *plan, char *base, enum dt_buf_id id, int which);
 
 /*
- * What the owner of the weights does around each unit (local number); of a layer the frozen one is first.
+ * Called by the executor around each unit (local number); a layer's frozen unit comes before its trained one.
  * before: the unit is about to compute.
- * after: it has; backward: its gradients of this microbatch are complete.
+ * after: it has computed; backward: its gradients of this microbatch are complete.
  */
 struct dt_hooks {
 	void *arg;
 	int (*before)(void *arg, int unit, bool backward, struct dt_err *err);
 	int (*after)(void *arg, int unit, bool backward, struct dt_err *err);
-	/* NULL: nobody asks. Segment i of the flight's program is about to run; it has (done). */
+	/* Segment i of the flight's program is about to run, or (done) has run. May be NULL. */
 	int (*segment)(void *arg, const struct dt_flight *f, int i, bool done, struct dt_err *err);
 };
 
@@ -217,18 +217,18 @@ int dt_exec_run_segment(struct dt_exec *x, const struct dt_flight *f, int i, con
 			struct dt_err *err);
 
 /*
- * Zeroes what backward only ever adds to in local units [first, first + n), whose gradients lie in one
- * buffer: not what its first node overwrites.
+ * Zeroes the gradients of local units [first, first + n) to which backward only adds; not those which its
+ * first node overwrites. The units' gradients must be contiguous.
  */
 int dt_exec_zero_grads(struct dt_exec *x, int first, int n, struct dt_err *err);
 
 /* The number of leading parameters of a node whose gradients it writes, by addition or by overwriting. */
 int dt_exec_gradients(const struct dt_node *n);
 
-/* Local number of the unit of a layer, as dt_param.layer; -1. */
+/* The local number of a layer's unit, with layer as in dt_param.layer; -1: not on this rank. */
 int dt_exec_unit(const struct dt_exec *x, int layer);
 
-/* A kernel's negative errno as a message; op as it was called. */
+/* Turns a kernel's negative errno into a message; op: the call as text. Returns rc. */
 int dt_kernel_check(int rc, const char *op, struct dt_err *err);
 
 /* Writes the rotary table cos[positions, head_dim / 2], sin[...] for c's theta and scaling (f64 inside). */

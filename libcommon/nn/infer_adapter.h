@@ -1,7 +1,7 @@
 /*
- * Low-rank adapters of a served model (ckpt/adapter.h): laid out for kernels/lora.h, in memory of their own
- * beside the base, which they leave as it is; so are modules that they have whole. A sequence of a batch has
- * one of them or none.
+ * Low-rank adapters of a served model (ckpt/adapter.h), laid out for kernels/lora.h. They have their own
+ * memory and do not change the base weights; likewise modules that an adapter replaces as a whole (PEFT's
+ * modules_to_save). Each sequence of a batch has one adapter or none.
  */
 #ifndef DT_NN_INFER_ADAPTER_H
 #define DT_NN_INFER_ADAPTER_H
@@ -11,20 +11,21 @@
 struct dt_infer_adapter;
 
 /*
- * Reads an adapter for m, which was opened for adapters. base: the fingerprint of m's weights, which are to
- * be those it was trained on; NULL: that is not asked. Any thread may, also while m computes. -EINVAL and
- * -ENOTSUP, naming what is wrong: dt_adapter_open's; a rank above what m was opened for; a tensor that is no
- * linear of a layer.
+ * Reads an adapter for m, which was opened for adapters. base: the fingerprint of m's weights, which must be
+ * those that the adapter was trained on; NULL: not checked. Any thread may call it, also while m computes.
+ * -EINVAL and -ENOTSUP with a message: the errors of dt_adapter_open; a rank above what m was opened for; a
+ * tensor that is no linear of a layer.
  */
 int dt_infer_adapter_open(struct dt_infer_adapter **ret, const struct dt_infer *m, const char *path,
 			  const char *base, struct dt_err *err);
 void dt_infer_adapter_close(struct dt_infer_adapter *a);
 uint64_t dt_infer_adapter_bytes(const struct dt_infer_adapter *a);
 /*
- * Over ranks the first one reads an adapter, and each computes with a part of it. id: its number among those
- * that others have, above 0; part: what `rank` is to be given, once, false: all have theirs; sent: they do.
- * take: on another rank, of bytes from malloc that it takes over, also when it fails; closed like any other.
- * gone: an adapter that others have and the first has closed; 0: none.
+ * With several ranks the first one reads an adapter, and each rank computes with a part of it. id: the
+ * adapter's number on the other ranks, above 0. part: the bytes to send to `rank`; false: all ranks have
+ * their parts. sent: marks all parts as sent. take: on another rank, makes an adapter of malloc'd bytes, of
+ * which it takes ownership also on failure; closed like any other. gone: the id of an adapter that the first
+ * rank has closed and the others still have; 0: none.
  */
 int32_t dt_infer_adapter_id(const struct dt_infer_adapter *a);
 bool dt_infer_adapter_part(const struct dt_infer_adapter *a, int rank, const void **ret, size_t *ret_n);
@@ -42,9 +43,9 @@ int dt_infer_adapter_measure(const struct dt_infer_adapter *a, struct dt_infer *
 			     struct dt_err *err);
 int dt_infer_adapter_portion(const struct dt_infer_adapter *a, int *ret_parts);
 void dt_infer_adapter_measured(const struct dt_infer_adapter *a);
-/* Whether it has tensors whole: such rows are computed apart from others. NULL has none. */
+/* Whether it replaces whole tensors; its rows are then computed apart from others. NULL does not. */
 bool dt_infer_adapter_has_whole(const struct dt_infer_adapter *a);
-/* A sum of all that it changes, below 2^63, not 0: the same in every process. */
+/* A checksum of all that it changes, below 2^63, not 0; the same in every process. */
 uint64_t dt_infer_adapter_sum(const struct dt_infer_adapter *a);
 
 #endif

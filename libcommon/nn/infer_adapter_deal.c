@@ -11,7 +11,10 @@
 /* Products that a portion of measuring has at most: some milliseconds of one thread. */
 #define PORTION 4e6
 
-/* Of a rank's lanes: the last that has magnitudes, and the most that one takes. */
+/*
+ * Among a rank's lanes with magnitudes: the end of the last one, and the most multiply-adds that one needs.
+ * 
+ */
 static void look_at(const struct dt_infer_lane *lane, int64_t n, int *last, double *most)
 {
 	for (int64_t i = 0; i < n; i++) {

@@ -1,8 +1,8 @@
 /*
- * A pass whose rows are cut over the ranks of cp, each of which has the whole cache and all weights, but for
- * experts that ep cuts: a rank computes its rows, also those of a part of a sequence, and the keys and values
- * of all go into every rank's cache in front of attention (call_serve_rows.c). A long prompt takes a rank's
- * share of its rows.
+ * A pass whose rows are cut over the ranks of cp. Each rank has the whole cache and all weights (except
+ * experts, which ep cuts), and computes its rows, which may be a part of a sequence. Before attention the
+ * keys and values of all rows are gathered into every rank's cache (call_serve_rows.c). So each rank computes
+ * only its part of a long prompt.
  * The first ranks have the rows that are one more where they do not divide, so of one row the first has it.
  * Over stages the ranks of each do so with every part of a pass; a rank hands its rows to the one at its
  * place in the next stage.

@@ -1,8 +1,8 @@
 /*
- * Inference where the host cannot reach what is computed: weights, cache and working set lie on the device,
- * the tables of a batch are copied there in one piece a step, tokens or logits come back. Steps in which
- * every sequence computes one token, all the same but for what the tables say, are recorded the second time
- * they come (CUDA graphs) and then given to the card at once.
+ * Inference on a device with its own memory: weights, cache and working set are on the device. The tables of
+ * a batch are copied there in one transfer per step, and tokens or logits are copied back. Decode steps (one
+ * token per sequence) that differ only in the contents of the tables are recorded as CUDA graphs the second
+ * time they occur, and replayed from then on.
  */
 #include "nn/exec.h"
 #include "nn/infer_priv.h"

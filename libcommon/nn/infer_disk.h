@@ -1,6 +1,6 @@
 /*
- * Weights of a model that memory does not hold (plan/weights_disk.h), between infer_load.c, the pass and its
- * calls: only for libcommon/nn. All functions do nothing where m->disk is NULL.
+ * Serving weights from disk, of a model larger than memory (plan/weights_disk.h). Only for libcommon/nn. All
+ * functions do nothing if m->disk is NULL.
  */
 #ifndef DT_NN_INFER_DISK_H
 #define DT_NN_INFER_DISK_H
@@ -13,19 +13,19 @@
  */
 int dt_infer_disk_open(struct dt_infer *m, const struct dt_param *part, const enum dt_format *format,
 		       struct dt_err *err);
-/* All of a layer is loaded: its pieces go to the file and their memory is given up. */
+/* After a layer is loaded: writes its pieces to the file, and frees their memory. */
 int dt_infer_disk_put(struct dt_infer *m, int layer, struct dt_err *err);
-/* All is loaded: slots are allocated and the disk's rate is measured. */
+/* After all layers are loaded: allocates slots, and measures the disk's bandwidth. */
 int dt_infer_disk_start(struct dt_infer *m, struct dt_err *err);
 void dt_infer_disk_close(struct dt_infer *m);
 
-/* Whether weights of layers that linears multiply with are in memory only while a layer has them. */
+/* Whether the weights of layers' linears are in memory only while their layer computes. */
 bool dt_infer_disk_moves(const struct dt_infer *m);
-/* A layer is about to compute: what it multiplies with is in memory until the next one. Of a mixture none. */
+/* Before a layer computes: brings its weights into memory, until the next layer. Not for experts. */
 int dt_infer_disk_layer(struct dt_infer *m, int layer, struct dt_err *err);
 /*
- * Experts of a layer were chosen: rows first[e] .. first[e + 1] are expert e's. want begins to read those
- * that no slot has, take ends it: they stay until the next want, and set, which has them all, knows where.
+ * After the router: rows [first[e], first[e + 1]) go to expert e. want starts reading the experts with rows
+ * that are in no slot. take waits for them, and sets their addresses in set; they stay until the next want.
  */
 int dt_infer_disk_want(struct dt_infer *m, int layer, const int32_t *first, struct dt_err *err);
 int dt_infer_disk_take(struct dt_infer *m, int layer, const int32_t *first, struct dt_packed_set *set,

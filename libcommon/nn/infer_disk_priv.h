@@ -8,17 +8,17 @@
 enum { DISK_MEMBERS = 12 }; /* packed weights of a layer at most */
 
 struct disk_piece {
-	struct dt_packed *w[DISK_MEMBERS]; /* one behind another */
+	struct dt_packed *w[DISK_MEMBERS]; /* stored one after another */
 	int n;
-	int slot;   /* -1: none has it */
-	bool kept;  /* in memory of its own */
-	int64_t at; /* its place there, in slots */
+	int slot;   /* the slot that holds it; -1: none */
+	bool kept;  /* always in memory of its own */
+	int64_t at; /* its place in the file, in units of a slot */
 };
 
 struct disk_slot {
 	int piece;     /* -1: none */
-	int transfer;  /* that is under way; -1: none */
-	uint64_t when; /* it was wanted last */
+	int transfer;  /* the transfer under way; -1: none */
+	uint64_t when; /* time of its last use */
 };
 
 struct dt_infer_disk {
@@ -40,9 +40,9 @@ static inline char *slot_at(const struct dt_infer_disk *d, int k)
 	return d->area.base + (uint64_t)k * d->plan.slot_bytes;
 }
 
-/* Begins to read a piece into the slot whose own was wanted least lately, unless a slot has it. */
+/* Starts reading a piece into the least recently used slot, unless a slot already has it. */
 int dt_infer_disk_begin(struct dt_infer *m, int piece, struct dt_err *err);
-/* Until the slot's piece is there. After an error the slot has none. */
+/* Waits until the slot's piece has been read. After an error the slot is empty. */
 int dt_infer_disk_finish(struct dt_infer *m, int slot, struct dt_err *err);
 
 #endif

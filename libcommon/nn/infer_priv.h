@@ -1,4 +1,4 @@
-/* What infer.c, infer_load.c, infer_device.c and call_serve.c share; not for others. */
+/* Shared by infer.c, infer_load.c, infer_device.c and call_serve.c alone. */
 #ifndef DT_NN_INFER_PRIV_H
 #define DT_NN_INFER_PRIV_H
 
@@ -13,14 +13,14 @@
 #define DT_INFER_RECORDED 32
 
 struct dt_infer_recorded {
-	int nseq, kind;		/* enum dt_draw_kind of its draws, -1: logits come back */
-	bool adapted;		/* whether rows have adapters, whichever */
-	int64_t keys;		/* that sequences may have */
-	uint64_t used;		/* the step it ran in last */
-	struct dt_graph *graph; /* NULL: such a step came once */
+	int nseq, kind;		/* enum dt_draw_kind of its draws, -1: logits are returned */
+	bool adapted;		/* whether any row has an adapter */
+	int64_t keys;		/* the largest number of keys of a sequence */
+	uint64_t used;		/* the step in which it ran last */
+	struct dt_graph *graph; /* NULL: such a step ran once, and is not recorded yet */
 };
 
-/* infer_device.c; all absent on the CPU. */
+/* infer_device.c: a CUDA device's tables of a step and recorded steps; unused on the CPU. */
 struct dt_infer_side {
 	char *host, *there;		/* tables of a step, pinned, and where they are on the device */
 	size_t bytes, fixed, out_bytes; /* fixed: without the edits, which come last */
@@ -44,9 +44,9 @@ struct dt_infer_side {
 	const char *staged;	  /* why messages go through host memory, a clause; NULL: they do not */
 };
 
-/* What heads' keys and values are made of latents with, apart: a weight a head in each. */
+/* Latent attention: the weights that map latents to keys and values, one weight per head in each set. */
 struct dt_infer_heads {
-	struct dt_packed **w; /* [2 n]: of keys, turned around, then of values */
+	struct dt_packed **w; /* [2 n]: for keys, transposed, then for values */
 	int n;
 	struct dt_packed_set *keys, *values;
 };
@@ -56,7 +56,10 @@ struct dt_infer_parts {
 	int32_t *q_start, *kv_len, *want, *rows_of_cp, *rows_of_ep;
 };
 
-/* Sequences of a pass that meet the same tensors at a node: the base's (NULL), or an adapter's own. */
+/*
+ * Sequences [first, end) of a pass that use the same tensors at a node: the base's (NULL), or an adapter's.
+ * 
+ */
 struct dt_infer_window {
 	int first, end;
 	const struct dt_infer_adapter *whole;
@@ -114,9 +117,9 @@ void dt_infer_area_release(struct dt_infer *m, struct dt_arena *a);
 int dt_infer_put(struct dt_infer *m, void *to, const void *from, size_t n, struct dt_err *err);
 int dt_infer_side_open(struct dt_infer *m, struct dt_err *err);
 void dt_infer_side_release(struct dt_infer *m);
-/* What was recorded is dropped: weights are going to lie elsewhere. */
+/* Drops recorded steps, because the addresses of weights are about to change. */
 void dt_infer_side_forget(struct dt_infer *m);
-/* Where a table of the step lies for ops that take the device's memory. */
+/* The device address of a table of the step. */
 const int32_t *dt_infer_there(const struct dt_infer *m, const int32_t *p);
 /* dt_infer_run, recorded where it may be. */
 int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *b, float *logits,

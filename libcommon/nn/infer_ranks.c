@@ -1,4 +1,4 @@
-/* What ranks of a served model tell each other in a pass: rows between stages, parts of the logits. */
+/* Communication between the ranks of a served model in a pass: rows between stages, parts of the logits. */
 #include "comm/comm.h"
 #include "nn/exec.h"
 #include "nn/infer_priv.h"

@@ -1,6 +1,7 @@
 /*
- * Sequences of a batch by what they have whole (infer_adapter_whole.c): neighbours whose weights at a node
- * are the same are a window, and the node is computed window by window.
+ * Groups the sequences of a batch by the tensors that their adapters replace (infer_adapter_whole.c):
+ * adjacent sequences with the same weights at a node form a window, and the node is computed window by
+ * window.
  */
 #include "nn/infer_adapter_priv.h"
 

@@ -1,7 +1,8 @@
 /*
- * Sequences through a model unit by unit: all of them through one layer before any goes through the next.
- * Whoever looks at what a layer's products read, or changes its weights, has one layer at a time to do with;
- * what is kept of the others is the residual stream. A sequence begins a new context; all are len tokens.
+ * Runs sequences through a model layer by layer: all of them through one layer before any goes through the
+ * next. So a caller can look at the inputs of a layer's products, or change its weights, one layer at a time
+ * (GPTQ for example); between layers only the residual stream is kept. Each sequence is a context of its own,
+ * of len tokens.
  */
 #ifndef DT_NN_WALK_H
 #define DT_NN_WALK_H
@@ -14,8 +15,8 @@
 struct dt_prog;
 struct dt_walk;
 
-/* What a product of the unit is about to read: x [rows, k] on the host, for parameters of the config's table
- * param [3] (-1: absent), which lie one under another. */
+/* The input of a product that is about to run: x [rows, k] on the host. param [3]: the parameters that it is
+ * multiplied with, as indices of the model's parameter table (-1: absent), joined along their rows. */
 struct dt_walk_seen {
 	const struct dt_node *node;
 	int param[3];
@@ -24,8 +25,8 @@ struct dt_walk_seen {
 typedef int dt_walk_fn(void *arg, const struct dt_walk_seen *s, struct dt_err *err);
 
 /*
- * ids [nseq, len] stay the caller's. m is on the processor, of one rank, and takes passes of len tokens. It
- * is m's alone until it is closed. Memory: nseq times what crosses from one layer to the next.
+ * ids [nseq, len] stay the caller's. m must be on the CPU, of one rank, and allow passes of len tokens.
+ * Nothing else may use m until the walk is closed. Memory: nseq times the residual stream of a sequence.
  */
 int dt_walk_open(struct dt_walk **ret, struct dt_infer *m, const int32_t *ids, int64_t nseq, int64_t len,
 		 struct dt_err *err);
@@ -33,11 +34,12 @@ void dt_walk_close(struct dt_walk *w);
 
 /* Units of the forward pass, in their order: the embedding, the layers, and the end without the head. */
 int dt_walk_units(const struct dt_walk *w);
-/* A layer's number; -1: before the first, layers: behind the last. */
+/* The number of a unit's layer; -1: before the first layer, layers: after the last. */
 int dt_walk_layer(const struct dt_walk *w, int unit);
 /*
- * All sequences through unit number `unit`; those before it have been kept. keep: go on from its results.
- * seen may be NULL: nobody looks. Without keep it may be called again, with other weights for instance.
+ * Runs all sequences through a unit; the units before it must have been run with keep. keep: the next unit
+ * continues from the results; without it the unit may be run again, with other weights for example. seen:
+ * called with the input of each product; may be NULL.
  */
 int dt_walk_unit(struct dt_walk *w, int unit, bool keep, dt_walk_fn *seen, void *arg, struct dt_err *err);
 
