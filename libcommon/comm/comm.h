@@ -7,8 +7,8 @@
  * dst, at the place the result's layout gives it.
  *
  * A watchdog thread follows every operation. One that does not complete within the timeout is reported on the
- * log of the world ("all-reduce 'grads bucket 3' of group dp: ranks 2 3 have not arrived after 60 s") and
- * ends the job, or where the job is to answer for it (linger_s) breaks the world.
+ * log of the world ("all-reduce 'grads bucket 3' of group dp: ranks 2 3 have not arrived after 60 s"). It
+ * then ends the job, or with linger_s marks the world as broken.
  */
 #ifndef DT_COMM_COMM_H
 #define DT_COMM_COMM_H
@@ -43,20 +43,21 @@ enum dt_comm_transport_kind {
 
 struct dt_world_opts {
 	double timeout_s; /* 0: no watchdog */
-	double start_s;	  /* for all ranks to come; 0: 60, or timeout_s if that is longer */
+	double start_s;	  /* time for all ranks to start; 0: 60, or timeout_s if that is longer */
 	enum dt_comm_transport_kind transport;
 	const char *recorder; /* file, with .RANK behind it, of each rank's last operations; NULL: none */
-	int node_ranks;	      /* > 0: take every so many ranks for a machine of its own (tests) */
+	int node_ranks;	      /* > 0: treat every node_ranks ranks as a machine of its own (tests) */
 	/*
-	 * > 0: where an operation does not complete, rank 0 ends the job itself: its calls return -ETIMEDOUT
-	 * from then on, with the report's first line. The others give it so many seconds before they end the
-	 * job, and time operations out that much later.
+	 * > 0: if an operation does not complete, rank 0 itself ends the job: its calls return -ETIMEDOUT
+	 * from then on, with the report's first line. The other ranks give it this many seconds before they
+	 * end the job, and time operations out that much later.
 	 */
 	double linger_s;
 	/*
-	 * The job outlives its ranks: one that is lost, or stands still for a second, breaks the world of the
-	 * others, which then call dt_world_reform. join: "PID:FD", the board of such a job, as a process of
-	 * it has it (dt_world_epoch); this one waits there to become a rank. NULL: it is one of the first.
+	 * elastic: the job survives the loss of ranks. A rank that dies, or is stopped for a second, breaks
+	 * the world of the others, which then call dt_world_reform. join: "PID:FD", the board of such a job
+	 * in one of its processes (dt_world_epoch); this process waits there to become a rank. NULL: it is
+	 * one of the first ranks.
 	 */
 	bool elastic;
 	const char *join; /* the value of DT_JOIN_ENV (base/beat.h) */
@@ -75,39 +76,39 @@ void dt_world_info(const struct dt_world *w, struct dt_world_info *ret);
 /* Why calls return -ETIMEDOUT: "broadcast 'step' of group world: rank 1 died"; NULL: they do not. */
 const char *dt_world_broken(const struct dt_world *w);
 /*
- * Of an elastic world: its ranks that are left, and processes that wait to become one, are a new world, which
- * w then is. Every group has been freed before, by calls that end at once where w is broken. Ranks keep their
- * order; those that join come last. Every rank of w calls it. -ESTALE: they went on without this one.
+ * Elastic worlds: makes w a new world of the remaining ranks and of processes that wait to join. All groups
+ * must have been freed before; if w is broken these calls return at once. Ranks keep their order; those that
+ * join come last. Every rank of w calls it. -ESTALE: the others went on without this rank.
  */
 int dt_world_reform(struct dt_world *w, struct dt_err *err);
 /*
- * Its epoch, from 1; 0: the world is not elastic. This process's place among all of the job, which is its
- * first rank, or a number of its own where it has joined. Its descriptor of the board; -1: none.
+ * epoch: counts from 1; 0: the world is not elastic. place: the number of this process within the job: its
+ * first rank, or a new number if it has joined. board: its file descriptor of the board; -1: none.
  */
 struct dt_world_epoch {
 	uint64_t epoch;
 	int place, board;
 };
 struct dt_world_epoch dt_world_epoch(const struct dt_world *w);
-/* Processes that wait to become ranks; the ranks may differ about it. */
+/* The number of processes that wait to become ranks; ranks may see different numbers. */
 int dt_world_waiting(const struct dt_world *w);
 /* Whether this process has joined. */
 bool dt_world_joined(const struct dt_world *w);
 /*
- * After an operation has failed: whether that may be because a rank is lost, by a look at all of them, for as
- * long as it takes to be sure of one that stands still. The world is broken then.
+ * After an operation has failed: checks whether a rank is lost, for as long as it takes to be sure that a
+ * rank is stopped. If one is lost, marks the world as broken and returns true.
  */
 bool dt_world_lost(struct dt_world *w);
 /*
- * Threads that a rank's computing gets: the processors it is bound to (*ret_mine), else its share of the
- * machine's.
+ * The number of threads for this rank: the processors that it is bound to (*ret_mine), else its share of the
+ * machine's processors.
  */
 int dt_world_threads(const struct dt_world_info *i, int *ret_mine);
 /* Seconds that an operation may take; 0: no watchdog. */
 double dt_world_timeout(const struct dt_world *w);
 /* A rank of this machine whose process is stopped, by a signal or a debugger, and its process; -1: none. */
 int dt_world_stopped(const struct dt_world *w, int *ret_pid);
-/* Finishes MPI. Not for use after an error: dt_world_abort then. */
+/* Finalizes MPI. After an error use dt_world_abort instead. */
 void dt_world_finalize(struct dt_world *w);
 /* Ends every rank of the job at once. */
 void dt_world_abort(struct dt_world *w, int status) __attribute__((noreturn));
@@ -122,8 +123,8 @@ void dt_world_trace(struct dt_world *w, struct dt_trace *t);
 double dt_world_sent(const struct dt_world *w);
 
 /*
- * What this rank's dt_now() lacks to that of the group's rank 0, and how far off that may be; 0 and 0 on rank
- * 0's machine. Every rank of the group calls it.
+ * *ret: what must be added to this rank's dt_now() to get that of the group's rank 0; *ret_error: its
+ * uncertainty. Both are 0 on rank 0's machine. Every rank of the group calls it.
  */
 int dt_comm_clock(struct dt_comm *c, double *ret, double *ret_error, struct dt_err *err);
 
@@ -142,15 +143,16 @@ int dt_buffer_share(struct dt_world *w, void *base, size_t bytes, struct dt_err 
 int dt_buffer_alloc(struct dt_world *w, size_t bytes, void **ret, struct dt_err *err);
 void dt_buffer_free(struct dt_world *w, void *base);
 /*
- * ret [size]: where this process sees p of each rank of the group, bytes in a registered range of its own.
- * Collective. -ENOTSUP on every rank where not all are registered on one machine. Good until one is freed.
+ * ret [size]: the addresses in this process of the p that each rank of the group passes; `bytes` bytes must
+ * be in a registered range. Collective. -ENOTSUP on every rank unless all are registered and on one machine.
+ * Valid until one of the ranges is freed.
  */
 int dt_buffer_reach(struct dt_comm *c, void *p, size_t bytes, char **ret, struct dt_err *err);
 /* Ends what dt_buffer_share began for all ranges in [base, base + bytes); the memory stays as it is. */
 void dt_buffer_unshare(struct dt_world *w, void *base, size_t bytes);
 
 /*
- * Device memory that messages of the host cannot reach: operations on addresses in [base, base + bytes).
+ * Operations on device memory, that is on addresses in [base, base + bytes).
  *
  * With a card and NCCL (libnccl.so.2, loaded at run time) operations go from card to card on streams of
  * their own. An operation waits there for the work submitted to the device before its start; work submitted
@@ -172,9 +174,12 @@ struct dt_comm_device {
 	int (*sync)(void *arg);
 	const struct dt_comm_card *card; /* NULL: never NCCL. Outlives its use */
 };
-/* Queues (CUDA streams) and events of a card; queue NULL is the device's own. As in kernels/device.h. */
+/*
+ * Queues (CUDA streams) and events of a CUDA device; queue NULL is its default one. As in kernels/device.h.
+ * 
+ */
 struct dt_comm_card {
-	unsigned char id[16]; /* no other card has it */
+	unsigned char id[16]; /* unique identifier of the device */
 	int (*use)(void *arg);
 	int (*alloc)(void *arg, void **ret, size_t n);
 	void (*free)(void *arg, void *p);
@@ -220,12 +225,12 @@ struct dt_mesh {
 	struct dt_world *w;
 	struct dt_comm *made[1 << DT_AXES];
 };
-/* Makes the one over all ranks. -EINVAL when the layout's size is not the world's. */
+/* Makes the communicator over all ranks. -EINVAL if the layout's size is not the world's. */
 int dt_mesh_init(struct dt_mesh *m, struct dt_world *w, const struct dt_layout *l, struct dt_err *err);
-/* Makes the one over these axes, unless it is there. Collective over the world, whatever the axes: every rank
- * asks for the same sets in one order. -EINVAL for a set that dt_layout_group refuses. */
+/* Makes the communicator over these axes, unless it exists. Collective over the world, whatever the axes:
+ * every rank asks for the same sets in the same order. -EINVAL for a set that dt_layout_group refuses. */
 int dt_mesh_need(struct dt_mesh *m, unsigned axes, struct dt_err *err);
-/* The communicator over these axes; NULL: nobody has asked for it. */
+/* The communicator over these axes; NULL: it has not been made. */
 struct dt_comm *dt_mesh_comm(const struct dt_mesh *m, unsigned axes);
 void dt_mesh_release(struct dt_mesh *m);
 
@@ -237,9 +242,9 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 		   struct dt_err *err);
 void dt_comm_free(struct dt_comm *c); /* collective over the group; NULL is fine */
 /*
- * Collectives of the group use this algorithm from now on; kinds that it does not have, AUTO. The same call
- * on every rank, with no operation pending. -ENOTSUP when the group cannot use it: DIRECT if its ranks do
- * not share memory, TWO_LEVEL if machines do not hold equal runs of ranks.
+ * Sets the algorithm of the group's collectives; kinds that it does not implement use AUTO. The same call on
+ * every rank, with no operation pending. -ENOTSUP if the group cannot use it: DIRECT if its ranks do not
+ * share memory, TWO_LEVEL if machines do not hold equal runs of consecutive ranks.
  */
 int dt_comm_set_algorithm(struct dt_comm *c, enum dt_alg alg, struct dt_err *err);
 /*
@@ -312,18 +317,18 @@ int dt_send(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int p
 int dt_recv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
 	    struct dt_err *err);
 /*
- * buf, of n elements, goes to both neighbours on the ring of ranks; into[0] gets that of the rank before,
- * into[1] that of the rank after. Of two ranks the other is one neighbour, in into[0]; of one there is none.
+ * Sends buf, of n elements, to both neighbours on the ring of ranks. into[0] receives that of the previous
+ * rank, into[1] that of the next. With two ranks only into[0] is used, with one rank none.
  */
 int dt_ring_exchange(struct dt_comm *c, const void *buf, void *const into[2], size_t n, enum dt_dtype t,
 		     const char *what, struct dt_err *err);
 
-#define DT_TAG_MAX 32000 /* of messages; larger ones are for the library */
+#define DT_TAG_MAX 32000 /* largest tag of a message; larger ones are reserved for the library */
 
 /*
- * One verdict of the rc of every rank: 0 on all, or negative on all. The lowest rank that failed keeps its
- * message; the others get its code and an empty message, so that one speaks and all end alike.
- * *ret_reached (may be NULL): false when the ranks could not talk, and the answer is this rank's alone.
+ * Combines rc of all ranks: returns 0 on all, or the same negative code on all. The lowest rank that failed
+ * keeps its message; the others get its code and an empty message, so that the error is printed once.
+ * *ret_reached (may be NULL): false if the ranks could not communicate, and the result is this rank's alone.
  */
 int dt_comm_agree(struct dt_comm *c, int rc, bool *ret_reached, struct dt_err *err);
 
@@ -366,16 +371,19 @@ int dt_isend(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int 
 	     const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, int tag, const char *what,
 	     struct dt_comm_req **ret, struct dt_err *err);
-/* Whether it is over, and dt_wait returns at once. Looks alone: dt_comm_poll moves things. */
+/*
+ * Whether it has completed, so that dt_wait returns at once. Makes no progress by itself; dt_comm_poll does.
+ * 
+ */
 bool dt_comm_done(const struct dt_comm_req *req);
 /* Waits, adds the seconds spent inside to *exposed_s (may be NULL), sets *req NULL. A NULL *req is done. */
 int dt_wait(struct dt_comm_req **req, double *exposed_s, struct dt_err *err);
 /* dt_wait for n of them; the first error. */
 int dt_wait_all(struct dt_comm_req **req, int n, double *exposed_s, struct dt_err *err);
 /*
- * Whenever this rank polls or waits fn is called too, once pending operations were stepped: it answers other
- * ranks while this one has something else to do. It may begin operations and end those that are done, and
- * waits for none. fn NULL: none (again).
+ * Sets a callback for every poll and wait of this rank, called after pending operations were stepped, to
+ * serve other ranks meanwhile. It may start operations and complete those that are done, but must not wait.
+ * fn NULL: none (again).
  */
 void dt_world_meanwhile(struct dt_world *w, void (*fn)(void *arg), void *arg);
 /* Steps pending operations; cheap, called between kernels. Adds to *exposed_s (may be NULL) as dt_wait. */

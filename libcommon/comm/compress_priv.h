@@ -1,4 +1,4 @@
-/* What the methods of compress.c share; not for others. */
+/* Shared by the methods of compress.c alone. */
 #ifndef DT_COMM_COMPRESS_PRIV_H
 #define DT_COMM_COMPRESS_PRIV_H
 
@@ -11,9 +11,9 @@ struct dt_compress {
 	struct dt_compress_part *part;
 	int nparts, rank, ranks;
 	struct dt_compress_work w;
-	float *kept; /* what is not sent yet, element by element of the buffer */
+	float *kept; /* compression errors, by element of the buffer */
 	char *work;
-	char *own; /* malloc'd: kept and work, where the caller has no memory for them */
+	char *own; /* malloc'd memory of kept and work, if the caller passed none; else NULL */
 };
 
 static inline float *dt_compress_floats(const struct dt_compress *z, size_t at)
@@ -21,12 +21,12 @@ static inline float *dt_compress_floats(const struct dt_compress *z, size_t at)
 	return (float *)(z->work + at);
 }
 
-/* x += kept is what a rank has to give; each leaves what it did not give in kept, and the sum in x. */
+/* A method sends x + kept in compressed form, stores the error in kept, and the sum over all ranks in x. */
 typedef int dt_compress_method(struct dt_compress *z, float *x, const char *what, double *net_s,
 			       struct dt_err *err);
 dt_compress_method dt_compress_powersgd, dt_compress_top_k, dt_compress_one_bit, dt_compress_int8;
 
-/* What every rank sends, to all. */
+/* All-gathers the compressed data of all ranks. */
 static inline int dt_compress_gather(struct dt_compress *z, const char *what, double *net_s,
 				     struct dt_err *err)
 {

@@ -19,7 +19,7 @@
 
 #define LOOK_S 0.02 /* between two looks at whether others live */
 
-/* The world is broken: "rank 1 (process 123) has died". By the first thread that finds it. */
+/* Marks the world as broken: "rank 1 (process 123) has died". Only the first thread that finds it does. */
 static void break_world(struct dt_world *w, int rank)
 {
 	const struct dt_seat *s = &w->elastic->b->seat[w->elastic->member[rank]];

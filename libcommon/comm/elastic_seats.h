@@ -1,7 +1,7 @@
 /*
- * The board of an elastic world: an anonymous shared mapping with a seat for every process. A seat is written
- * by its process, but for its state, which any member sets to OUT. The members of an epoch are a list on the
- * board. Ranks are places in it.
+ * The board of an elastic world: an anonymous shared mapping with a seat for every process. Only its process
+ * writes a seat, except that any member may set its state to OUT. The board has the list of the members of an
+ * epoch; a rank is an index in that list.
  *
  * The next epoch begins when every member of this one has arrived or is out: the first to see that writes the
  * new list, under a lock that dies with its holder. A member that is lost between its arrival and the list is
@@ -18,7 +18,7 @@
 
 #define DT_SEATS 256 /* processes at a time; the seat of one that has ended is used again */
 
-#define DT_SEAT_STOPPED_S 1.0 /* after so long a process that stands still is lost */
+#define DT_SEAT_STOPPED_S 1.0 /* seconds after which a stopped process counts as lost */
 
 #define DT_SEATS_MAGIC 0x64742d656c617333ull
 
@@ -35,7 +35,7 @@ enum { DT_SEAT_LEFT, DT_SEAT_DIED, DT_SEAT_STANDS }; /* why a process is out */
 struct dt_seat {
 	_Alignas(128) _Atomic int state;
 	_Atomic int pid, how;
-	_Atomic uint64_t born;	  /* of the process, in ticks since boot: numbers of processes come again */
+	_Atomic uint64_t born;	  /* start of the process in ticks since boot, because pids are reused */
 	_Atomic uint64_t arrived; /* the epoch it waits for */
 	_Atomic uint64_t said;	  /* epoch << 32 | number of the exchange */
 	char blob[2][DT_COMM_EXCHANGE_MAX];
@@ -50,8 +50,8 @@ struct dt_seats {
 	uint64_t magic;
 	char build[32]; /* of the first rank's program */
 	_Atomic uint64_t epoch;
-	_Atomic int decider;	/* seat + 1 of who writes the list; 0: nobody */
-	_Atomic unsigned taken; /* seats so far: a process takes the one not used for longest */
+	_Atomic int decider;	/* lock of the list: the holder's seat + 1; 0: free */
+	_Atomic unsigned taken; /* seats taken so far: a process takes the least recently used one */
 	struct dt_seat_list list[2];
 	struct dt_seat seat[DT_SEATS];
 };
@@ -61,24 +61,24 @@ struct dt_elastic {
 	int fd, me, n, member[DT_SEATS];
 	uint64_t epoch, said;
 	atomic_bool breaking;
-	double still[2][DT_SEATS]; /* since when a process stands still, as each of two threads has seen it */
+	double still[2][DT_SEATS]; /* since when a process is stopped, as seen by each of two threads */
 };
 
 /* Whether the process of seat i is lost: 0, or why. thread: 0 for the watchdog's, 1 for the rank's own. */
 int dt_seat_lost(struct dt_elastic *e, int thread, int i);
-/* Whether seat i is out; it is voted out where it is lost. */
+/* Whether seat i is out. Votes it out if its process is lost. */
 bool dt_seat_vote(struct dt_elastic *e, int thread, int i);
 /* Makes seat i this process's. */
 void dt_seat_take(struct dt_elastic *e, int i, int state);
-/* What a board is known by: one of another program is not joined. */
+/* The identity of this program's build: a process does not join a board of another build. */
 void dt_seats_build(char buf[32]);
-/* What the first rank writes before others read it. */
+/* Initializes the board, on the first rank, before others read it. */
 void dt_seats_begin(struct dt_seats *b, const struct dt_elastic *e);
 /* Whether this process has ceased to be a member; another process may have its seat. */
 bool dt_seats_out(const struct dt_elastic *e);
-/* Whether every process that is to be a member of it has arrived. */
+/* Whether every process that is to be a member of epoch `next` has arrived. */
 bool dt_seats_here(struct dt_elastic *e, uint64_t next);
-/* Takes the lock, also from a holder that is lost, and writes the list unless somebody has. */
+/* Takes the lock, also from a holder that is lost, and writes the list unless another process has. */
 void dt_seats_decide(struct dt_elastic *e, uint64_t next);
 /* Whether the job has a member. */
 bool dt_seats_anybody(struct dt_elastic *e);

@@ -35,7 +35,7 @@ struct dt_comm_req {
 	struct dt_comm_op op;
 	uint64_t seq;	   /* number of this collective in its group, from 1 */
 	uint64_t record;   /* of the recording; 0: none */
-	double began;	   /* of a traced one that its rank does not wait for at once; else 0 */
+	double began;	   /* start of a traced non-blocking operation; else 0 */
 	bool done, waited; /* waited: the caller does nothing else until it is done */
 	int status;	   /* 0 or the error it ended with */
 	struct dt_err err;
@@ -185,7 +185,7 @@ int dt_comm_stage_begin(struct dt_comm *c, struct dt_comm_op *o, struct dt_comm_
 int dt_comm_stage_end(struct dt_comm *c, struct dt_comm_stage *s, const char *what, int rc,
 		      struct dt_err *err);
 
-/* collective.c: bytes that this rank sends where they go the shortest way, in a ring. */
+/* collective.c: bytes that this rank sends if the operation uses a ring, whatever its algorithm. */
 double dt_comm_op_sent(const struct dt_comm *c, const struct dt_comm_op *o);
 
 /* Bytes of dst and src that the operation uses on this rank. */
@@ -224,7 +224,7 @@ int dt_comm_start(struct dt_comm *c, struct dt_comm_op o, struct dt_comm_req **r
 void dt_comm_slot_enter(struct dt_world *w, const struct dt_comm_where *at);
 void dt_comm_slot_leave(struct dt_world *w);
 struct dt_comm_where dt_comm_where_op(const struct dt_comm *c, const struct dt_comm_op *op, uint64_t seq);
-/* What a trace says of an operation; NULL: there is no trace. */
+/* An operation's attributes in the trace; NULL: there is no trace. */
 json_t *dt_comm_traced(const struct dt_comm *c, const struct dt_comm_op *o);
 
 /* pending.c: operations that were started and are not done, oldest first. */
@@ -232,7 +232,7 @@ void dt_comm_push(struct dt_comm_req *r);
 /* One round of a group's pending operations; of those of every group. */
 void dt_comm_step(struct dt_comm *c);
 void dt_comm_step_all(struct dt_world *w);
-/* Until r is done, or the world is broken: then r has that error. */
+/* Waits until r is done, or the world is broken: r then has that error. */
 void dt_comm_wait_done(struct dt_comm_req *r);
 /* -ETIMEDOUT, with the reason why the world is broken. */
 int dt_comm_fail_broken(const struct dt_world *w, struct dt_err *err);

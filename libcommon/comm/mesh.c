@@ -1,4 +1,4 @@
-/* From a layout to groups: two ranks are in one group of a set of axes when they differ in these alone. */
+/* Groups of a layout: two ranks are in the same group of a set of axes if they differ in these axes alone. */
 #include "comm/internal.h"
 
 #include <errno.h>

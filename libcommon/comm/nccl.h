@@ -5,8 +5,8 @@
 #include "comm/internal.h"
 
 /*
- * Collective over the world. Operations go from card to card from now on; or *why is set to the reason they
- * do not, a clause, the same on every rank.
+ * Collective over the world. From now on operations go directly between CUDA devices; or *why is set to the
+ * reason why they do not, a clause, the same on every rank.
  */
 int dt_comm_nccl_open(struct dt_world *w, const char **why, struct dt_err *err);
 /* Waits for pending operations and releases everything. Collective. */
@@ -27,8 +27,8 @@ int dt_comm_nccl_look(struct dt_world *w, double timeout_s, struct dt_comm_where
 /* ncclCommAbort on every communicator, which ends kernels that wait for missing ranks. */
 void dt_comm_nccl_abort(struct dt_world *w);
 /*
- * The same where the process goes on without them (elastic.c), once the world is broken; by any thread.
- * Operations that are under way fail, also those that have ended by this.
+ * As dt_comm_nccl_abort, but the process goes on without the communicators (elastic.c), once the world is
+ * broken. Any thread may call it. Operations under way fail, also those that end because of this.
  */
 void dt_comm_nccl_give_up(struct dt_world *w);
 

@@ -1,7 +1,7 @@
 /*
- * What of NCCL is used, found at run time: libnccl.so.2 of 2.10 or later. The numbers are those of its C
- * interface (docs.nvidia.com/deeplearning/nccl: Types, Communicator Creation, Collective and Point To Point
- * functions); tests/nccl/abi.c holds them against nccl.h where there is one.
+ * The part of NCCL that is used, loaded at run time: libnccl.so.2 of 2.10 or later. The numbers are those of
+ * its C interface (docs.nvidia.com/deeplearning/nccl: Types, Communicator Creation, Collective and Point To
+ * Point functions); tests/nccl/abi.c holds them against nccl.h where there is one.
  */
 #ifndef DT_COMM_NCCL_API_H
 #define DT_COMM_NCCL_API_H

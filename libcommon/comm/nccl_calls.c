@@ -1,4 +1,4 @@
-/* The calls of NCCL that an operation comes to. */
+/* Executes operations as calls of NCCL. */
 #include "comm/nccl_priv.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "comm/nccl.h"
 #include "comm/nccl_api.h"
 
-#define DT_COMM_NCCL_LEFT_S 1.0 /* so long NCCL may take to leave a call by itself when a rank is lost */
+#define DT_COMM_NCCL_LEFT_S 1.0 /* seconds that NCCL may take to return from a call after a rank is lost */
 
 enum dt_comm_nccl_link_state { LINK_NONE, LINK_MEETING, LINK_STARTING, LINK_READY };
 
@@ -60,7 +60,7 @@ struct dt_comm_nccl {
 	int nevent, room, pending;	 /* pending: issued requests */
 	_Atomic int calling;		 /* the rank's thread is in a call that takes a communicator */
 	_Atomic int given_up;		 /* dt_comm_nccl_give_up */
-	bool stuck; /* a thread waits in NCCL for ranks that are gone: what it uses stays */
+	bool stuck; /* a thread waits in NCCL for ranks that are gone: its memory is not freed */
 };
 
 static inline const struct dt_comm_card *dt_comm_nccl_card(const struct dt_comm_nccl *k)
@@ -74,11 +74,11 @@ static inline void *dt_comm_nccl_arg(const struct dt_comm_nccl *k)
 }
 
 /*
- * nccl_calls.c: the operation into its link's queue. An ncclResult_t (positive) or a negative errno;
- * -ETIMEDOUT: communicators have been given up.
+ * nccl_calls.c: enqueues the operation on its link's stream. Returns an ncclResult_t (>= 0) or a negative
+ * errno; -ETIMEDOUT: communicators have been given up.
  */
 int dt_comm_nccl_call(struct dt_comm *c, const struct dt_comm_op *o, struct dt_comm_nccl_link *l);
-/* What NCCL says of what is under way there: 0, or its error. */
+/* The asynchronous error of a link's operations; 0: none. */
 int dt_comm_nccl_async_error(struct dt_comm_nccl_link *l);
 /* NCCL's type; -1: it has none. */
 int dt_comm_nccl_type(enum dt_dtype t);

@@ -1,4 +1,4 @@
-/* NCCL: the library, the cards of a world, and the watchdog's view of what is under way. */
+/* NCCL: the library, the CUDA devices of a world, and the watchdog's view of operations under way. */
 #include "comm/elastic.h"
 #include "comm/nccl_priv.h"
 

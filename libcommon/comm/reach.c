@@ -1,4 +1,4 @@
-/* Registered memory of the other ranks, for who works on it without messages. */
+/* Addresses of other ranks' registered memory, for direct access without messages. */
 #include "comm/internal.h"
 
 #include <errno.h>

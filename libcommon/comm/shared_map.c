@@ -12,7 +12,7 @@ struct place {
 	int pid, fd;
 };
 
-/* The first member's place to all members. */
+/* Broadcasts the first member's pid and descriptor to all members. */
 static int tell_place(struct dt_world *w, MPI_Comm comm, int first, struct place *at, struct dt_err *err)
 {
 	struct place *all;

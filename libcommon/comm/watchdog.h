@@ -25,8 +25,7 @@ struct dt_comm_watch {
 	int wake, udp;
 	_Atomic bool stop, connected;
 	double wrong;	/* since when NCCL has an error; 0: it has none */
-	double resumed; /* when this process last went on after standing still, by a signal or with its
-			   machine */
+	double resumed; /* when this process last continued after being stopped, alone or with its machine */
 	uint64_t cookie[2];
 	struct dt_comm_contact *contact;  /* [world size]; NULL on one machine */
 	int *pidfd;			  /* [board_n], -1: none */
