@@ -1,4 +1,4 @@
-/* The process of an actor: what it is asked for it answers with the newest weights, until nobody asks. */
+/* An actor's process: it answers requests with the newest weights, until its socket is closed. */
 #include "rl/actors_priv.h"
 
 #include <errno.h>

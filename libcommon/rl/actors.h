@@ -1,9 +1,9 @@
 /*
- * Actors: processes that answer prompts apart from the one that learns (dt-train --actors), each with
- * an engine of one thread. Weights are handed over through shared memory, in two places in turn, so
- * that one is written while the other is read. A thread shares out what is to be answered, some prompts
- * at a time. An actor that dies is started anew, and what it had not answered is asked again: with the
- * same weights the answers are the same, so nothing but time is lost.
+ * Actors: processes beside the learner that sample answers to prompts (dt-train --actors), each with an
+ * engine of one thread. Weights are passed through shared memory in two alternating buffers, so that one is
+ * written while the other is read. A thread hands out prompts to actors, a few at a time. An actor that dies
+ * is restarted, and its unfinished prompts are asked again: with the same weights the answers are the same,
+ * so only time is lost.
  */
 #ifndef DT_RL_ACTORS_H
 #define DT_RL_ACTORS_H
@@ -17,29 +17,28 @@ struct dt_actors;
 
 struct dt_actors_opts {
 	int n;
-	double patience; /* seconds for what an actor is asked at a time, then it is ended; 0: for ever */
+	double patience; /* seconds that an actor may take for one request before it is killed; 0: no limit */
 	const struct dt_log *log;
 };
 
 int dt_actors_open(struct dt_actors **ret, const struct dt_answerer_opts *o, const struct dt_actors_opts *of,
 		   struct dt_err *err);
 void dt_actors_close(struct dt_actors *a); /* NULL is allowed */
-/* From now on what is begun to be answered is answered by these, as dt_answerer_take says. */
+/* Passes new weights, as for dt_answerer_take; requests begun from now on use them. */
 int dt_actors_give(struct dt_actors *a, const void *const *weights, int64_t step, struct dt_err *err);
-/* Of which step the newest are; -1: none were given. */
+/* The step of the newest weights; -1: none were passed. */
 int64_t dt_actors_step(const struct dt_actors *a);
 
 /* Groups to be answered. */
 struct dt_batch {
-	struct dt_group
-		*group; /* [n], of which index is set; the caller's, to be released also after a failure */
+	struct dt_group *group; /* [n] with index set; the caller's, to be released also after a failure */
 	int64_t n;
-	double draw_s, score_s; /* of all actors */
-	int64_t asked, done;	/* of groups; the rest is private */
+	double draw_s, score_s; /* summed over actors */
+	int64_t asked, done;	/* groups handed out, and finished; private, as is next */
 	struct dt_batch *next;
 };
 
-/* Begins behind what was posted before. b stays until waited for, or until the actors are closed. */
+/* Queues b after earlier batches. b must stay in place until it is waited for, or the actors are closed. */
 void dt_actors_post(struct dt_actors *a, struct dt_batch *b);
 int dt_actors_wait(struct dt_actors *a, struct dt_batch *b, struct dt_err *err);
 /* Whether this process was started as an actor: then main returns what dt_actor_main does, at once. */

@@ -1,13 +1,13 @@
 /*
- * Learning in environments: actors in processes of their own, this one the learner.
+ * Reinforcement learning in environments: this process is the learner, actors are processes of their own.
  *
- *   a2c      all actors go on by the same weights, and wait for the next
- *   a3c      each actor makes a gradient of what it has done; the learner takes steps by them as they come
- *   impala   actors go on by the newest weights there are; the learner corrects for older ones by V-trace
- *   dqn      actors go on likewise, explore, and push what they have done with its errors into a replay, of
- *            which the learner draws by priority (Horgan et al. 2018, Ape-X); agents learn each by themselves
- *   vdn      dqn of the sum of the agents' values
- *   qmix     dqn of a monotonic function of them, which is learnt too
+ *   a2c      all actors act with the same weights, and wait for the next ones
+ *   a3c      each actor computes a gradient from its unroll; the learner applies gradients as they arrive
+ *   impala   actors act with the newest weights available; the learner corrects for older ones by V-trace
+ *   dqn      likewise; actors explore, and push transitions with their errors into a replay, from which the
+ *            learner samples by priority (Horgan et al. 2018, Ape-X); each agent learns by itself
+ *   vdn      dqn on the sum of the agents' values
+ *   qmix     dqn on a monotonic function of the agents' values, which is learnt too
  */
 #ifndef DT_RL_CONTROL_H
 #define DT_RL_CONTROL_H
@@ -30,21 +30,21 @@ enum dt_control_kind {
 
 /* What sets one apart from the others; the loop is the same. */
 struct dt_control_rule {
-	bool waits;	/* for all actors before an update, and they for it */
-	bool gradients; /* actors make them */
+	bool waits;	/* an update waits for all actors, and they wait for it */
+	bool gradients; /* actors compute the gradients */
 	bool vtrace;
-	bool values; /* outputs are values, learnt from a replay */
+	bool values; /* the net's outputs are action values, learnt from a replay */
 	enum dt_mixer mixer;
 };
 
 extern const struct dt_control_rule dt_control_rules[DT_CONTROL_N];
 
-/* Of the rules with values. */
+/* Options of the value-based rules (dqn, vdn, qmix). */
 struct dt_control_values {
-	int64_t capacity, begin; /* transitions kept; so many before the first update */
+	int64_t capacity, begin; /* size of the replay; transitions in it before the first update */
 	double priority, importance;
-	int batch, ahead;     /* transitions of an update; steps that one goes */
-	double ratio;	      /* how often a step is learnt from */
+	int batch, ahead;     /* transitions per update; n of n-step returns */
+	double ratio;	      /* how often each step is learnt from, on average */
 	int64_t target_every; /* updates */
 	double explore,
 		spread; /* environment e of n explores with probability explore^(1 + spread e / (n - 1)) */
@@ -53,18 +53,18 @@ struct dt_control_values {
 
 enum {
 	DT_CONTROL_GREEDY_PERCENT = 1
-}; /* who explores less often counts for the score; all where nobody does */
+}; /* environments that explore less often than this count for the score; all if there are none */
 
-enum { DT_CONTROL_SCORES = 100 }; /* the mean is over so many episodes, the last ones */
+enum { DT_CONTROL_SCORES = 100 }; /* the score is the mean over the last so many episodes */
 
 struct dt_control_line {
 	int64_t update, frames, episodes, restarts;
 	double score; /* mean of the last episodes; NAN: none has ended */
 	double loss, grad_norm;
-	double entropy, value_loss, ratio; /* of a policy; else NAN */
-	double value;			   /* mean of actions that were taken; NAN: of a policy */
-	int64_t kept;			   /* transitions of the replay */
-	double lag; /* updates between the weights an actor had and those that learn, mean */
+	double entropy, value_loss, ratio; /* policy-based rules; else NAN */
+	double value;			   /* value-based rules: mean value of the actions taken; else NAN */
+	int64_t kept;			   /* transitions in the replay */
+	double lag;			   /* mean number of updates by which the actors' weights are old */
 	double seconds;
 };
 
@@ -76,10 +76,10 @@ struct dt_control {
 	struct dt_net_opts net;	      /* observation and outputs are filled in */
 	struct dt_critic_opts critic; /* its discount is that of the values too */
 	struct dt_control_values values;
-	const char *save;   /* a checkpoint at the end, also where it is stopped; NULL: none */
-	int64_t save_every; /* and every so many updates; 0: no more */
-	bool overwrite;	    /* save may hold the checkpoints of another run, which go */
-	const char *resume; /* go on from one; NULL: begin */
+	const char *save;   /* write a checkpoint at the end, and when stopped; NULL: none */
+	int64_t save_every; /* write one every so many updates as well; 0: none */
+	bool overwrite;	    /* remove another run's checkpoints from save */
+	const char *resume; /* the checkpoint to resume from; NULL: none */
 	int64_t frames;	    /* at most */
 	double until;	    /* NAN: none; the mean score over DT_CONTROL_SCORES episodes that is enough */
 	int64_t every;	    /* updates between lines */
@@ -94,12 +94,11 @@ struct dt_control {
 int dt_control_check_frames(const struct dt_control *o, int64_t done, struct dt_err *err);
 
 /*
- * last: the last line. 1: the score is enough, 0: it is not; -EINTR: it was stopped. A checkpoint is written
- * in each case, and also where a line cannot be reported or actors do not go on.
+ * last: the last line. Returns 1 if the score reached `until`, 0 if not, -EINTR if it was stopped. A checkpoint
+ * is written in each case, and also when a line cannot be printed or the actors give up.
  *
- * What is kept is enough for a2c, and a3c with one actor, to go on as if they had not ended, to the bit:
- * weights, states of the rule, scores, and where each environment of this library is. A replay is not kept,
- * nor what actors are at.
+ * A checkpoint holds weights, optimizer states, scores, and the state of each environment of this library. So
+ * a2c, and a3c with one actor, resume bit for bit. The replay and unrolls in progress are not saved.
  */
 int dt_control_run(struct dt_control *c, struct dt_control_line *last, struct dt_err *err);
 

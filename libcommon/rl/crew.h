@@ -1,6 +1,6 @@
 /*
- * Processes that work for this one, each behind a socket: actors. One that ends or says that it failed is
- * started anew, until it has failed MOST_FAILURES times without delivering anything.
+ * Worker processes (actors), each connected by a socket. One that ends or reports a failure is restarted,
+ * until it has failed DT_CREW_MOST_FAILURES times without delivering anything.
  */
 #ifndef DT_RL_CREW_H
 #define DT_RL_CREW_H
@@ -44,20 +44,20 @@ struct dt_crew_opts {
 int dt_crew_open(struct dt_crew **ret, const struct dt_crew_opts *o, struct dt_err *err);
 /* Ends them all. NULL is allowed. */
 void dt_crew_close(struct dt_crew *c);
-/* It is found to have ended, as one that dies by itself. */
+/* Kills a worker. Its end is then noticed as if it had died by itself. */
 void dt_crew_kill(struct dt_crew *c, int number);
 int dt_crew_fd(const struct dt_crew *c, int number);
 int64_t dt_crew_restarts(const struct dt_crew *c);
 
 enum dt_crew_event { DT_CREW_SAYS, DT_CREW_ANEW, DT_CREW_OTHER };
 /*
- * Waits for the next message: of SAYS, w is its head, and its bytes are still to be read, by dt_crew_body; of
- * ANEW, *ret_number has been started anew; OTHER: other (-1: none) can be read. -EAGAIN: nothing for
- * a fifth of a second, time to see whether the program is to end.
+ * Waits for the next event. SAYS: a message of worker *ret_number; w is its head, dt_crew_body reads its
+ * bytes. ANEW: worker *ret_number has been restarted. OTHER: the descriptor `other` (-1: none) can be read.
+ * -EAGAIN: nothing for a fifth of a second, so that the caller can check whether to end.
  */
 int dt_crew_wait(struct dt_crew *c, int other, enum dt_crew_event *ret, int *ret_number, struct dt_wire *w,
 		 struct dt_err *err);
-/* 1: they are there; 0: it has ended in the middle, and the next wait says ANEW. */
+/* Reads a message's bytes. 1: done; 0: the worker ended in the middle, and the next wait returns ANEW. */
 int dt_crew_body(struct dt_crew *c, int number, void *to, size_t bytes, struct dt_err *err);
 
 #endif

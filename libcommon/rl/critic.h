@@ -1,12 +1,12 @@
 /*
- * Actor and critic: the loss of unrolls under a policy with a value, outputs of a net being logits of actions
- * and then a value. Of each row (a step of an agent), averaged over all of them,
+ * Actor-critic loss of unrolls. The net's outputs are the logits of the actions and then a value. The loss is
+ * averaged over all rows (a row is a step of an agent):
  *
  *   -w A log pi(a) + value_coef / 2 (V - R)^2 - entropy_coef H(pi)
  *
  * a2c: A and R by generalised advantages; lambda 1: the n-step return less V (Mnih et al. 2016); w = 1.
  * impala: A and R by V-trace with the ratios of pi to the actor's probabilities, w = min(rho, ratio).
- * Behind the last step, and behind a step where an episode is cut, stands the value of what follows.
+ * After the last step, and after a step at which an episode is truncated, the next state's value is used.
  */
 #ifndef DT_RL_CRITIC_H
 #define DT_RL_CRITIC_H
@@ -30,7 +30,7 @@ struct dt_critic;
 int dt_critic_open(struct dt_critic **ret, struct dt_net *net, const struct dt_unroll_size *s, int n,
 		   const struct dt_critic_opts *o, struct dt_err *err);
 void dt_critic_close(struct dt_critic *c); /* NULL is allowed */
-/* The net's gradients become those of the loss of n unrolls. */
+/* Computes the net's gradients of the loss of n unrolls. */
 int dt_critic_learn(struct dt_critic *c, const struct dt_unroll *const *u, double *ret_loss,
 		    struct dt_critic_stats *ret, struct dt_err *err);
 

@@ -1,6 +1,6 @@
 /*
- * Who draws answers: a checkpoint in this process, or a server that speaks OpenAI's API and gives ids
- * back.
+ * A source of sampled answers: a checkpoint in this process, or a server with OpenAI's API that returns token
+ * ids.
  */
 #ifndef DT_RL_DRAWER_H
 #define DT_RL_DRAWER_H

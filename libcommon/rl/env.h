@@ -39,11 +39,11 @@ struct dt_env_spec {
 
 struct dt_env {
 	int n, agents, observation, actions;
-	float *now;	/* [n, agents, observation] as it is */
-	float *next;	/* the same behind the step, before another episode has begun */
+	float *now;	/* [n, agents, observation] current observations */
+	float *next;	/* the same after the step, before a new episode has begun */
 	double *reward; /* [n] of the step, for all agents together */
-	bool *ended;	/* [n] the episode is over; */
-	bool *cut;	/* or it is stopped, with more to come */
+	bool *ended;	/* [n] the episode is terminated; */
+	bool *cut;	/* [n] or truncated */
 };
 
 int dt_env_open(struct dt_env **ret, const struct dt_env_spec *s, struct dt_err *err);
@@ -53,8 +53,8 @@ int dt_env_step(struct dt_env *e, const int32_t *action, struct dt_err *err);
 
 enum { DT_ENV_PLACE = 10 };
 /*
- * Where environment i is: numbers from which another of the same kind and seed goes on in the same way.
- * false: it is a command's, and nobody knows.
+ * The state of environment i, as numbers from which another one of the same kind and seed continues in the
+ * same way. false: it is a command's, whose state is not known. dt_env_go_on sets it.
  */
 bool dt_env_place(const struct dt_env *e, int i, double *ret);
 void dt_env_go_on(struct dt_env *e, int i, const double *place);

@@ -16,7 +16,7 @@ static int open_feed(void *arg, const struct dt_given_site *site, struct dt_err 
 	return f->o.rollouts ? feed_file_open(f, err) : feed_draw_open(f, err);
 }
 
-/* Answers that no ratio corrects for, of other weights than those that learn. */
+/* Warns about answers sampled with other weights, for which no importance ratio corrects. */
 static void warn_stale(struct feed *f, int64_t step)
 {
 	const bool corrected = f->policy.ratio != DT_RATIO_CAP || f->policy.cap > 0;

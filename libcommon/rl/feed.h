@@ -1,6 +1,6 @@
 /*
- * What dt-train learns from with an --objective: the struct dt_given that takes rollouts, of a file or drawn
- * from the weights as they are, packs them into samples and judges the log-probabilities of their targets.
+ * The struct dt_given of dt-train with a policy-gradient --objective: it takes rollouts from a file, or
+ * samples them with the current weights, packs them into samples, and computes the loss of their targets.
  */
 #ifndef DT_RL_FEED_H
 #define DT_RL_FEED_H

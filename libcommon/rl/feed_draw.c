@@ -1,9 +1,8 @@
 /*
- * Answers drawn from the weights that learn, between two steps: by an engine in this process, or by
- * actors apart from it (--actors). With --refresh above 1 the weights stay, and draw what the next
- * steps learn from, ever staler. With --overlap answers of the next step are drawn while one is learnt
- * from: they are older by a step, always the same ones. With --max-staleness actors answer for as many
- * steps ahead, each prompt with the newest weights there are.
+ * Samples answers with the current weights, between two steps: by an engine in this process, or by actors
+ * (--actors). With --refresh above 1 the sampling weights are kept for several steps and become staler. With
+ * --overlap the answers of the next step are sampled during a step: their weights are always exactly one step
+ * older. With --max-staleness actors sample for that many steps ahead, each prompt with the newest weights.
  *
  * Prompts are shared out over the ranks, which all have the same weights. What a rank draws is a
  * function of weights, seed, prompt and position, so the answers do not depend on how many ranks there

@@ -1,4 +1,4 @@
-/* What ranks have drawn, handed on as the lines of dt-rollout. */
+/* Exchanges the groups that ranks have sampled, as the lines of dt-rollout. */
 #include "rl/feed_priv.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static int take_text(const struct feed *f, const char *text, size_t room, struct
 	return 0;
 }
 
-/* Every rank gets what all have drawn: to [--prompts]. */
+/* All-gathers the sampled groups: to [--prompts]. */
 int feed_exchange(struct feed *f, const struct dt_group *mine, int64_t n, int failed, struct dt_group *to,
 		  struct dt_err *err)
 {

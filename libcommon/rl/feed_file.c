@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What cannot be learnt from, though it can be read. */
+/* Refuses rollouts that are readable but cannot be learnt from. */
 static int check_group(const struct dt_group *g, struct dt_err *err)
 {
 	if (g->temperature != 1)

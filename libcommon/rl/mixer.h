@@ -1,5 +1,5 @@
 /*
- * Value decomposition: the value of what agents do together, from the value that each gives its own action.
+ * Value decomposition: the value of the agents' joint action, from each agent's value of its own action.
  *
  *   none   each agent learns by itself from the reward of all (independent Q-learning)
  *   sum    Q = sum of q_a (Sunehag et al. 2018, VDN)
@@ -11,11 +11,11 @@
 
 enum dt_mixer { DT_MIX_NONE, DT_MIX_SUM, DT_MIX_NET };
 
-/* Numbers that the net's mixing needs a state. */
+/* DT_MIX_NET: the number of outputs that the mixing net needs per state. */
 int dt_mix_outputs(int agents, int width);
 /*
- * Q of q [agents] and the net's outputs h, in that order. dq [agents] and dh are its derivatives by them,
- * and are written; dh may be NULL.
+ * Q from q [agents] and the mixing net's outputs h (W1, b1, w2, v in that order). Writes its derivatives dq
+ * [agents] and dh with respect to them; dh may be NULL.
  */
 double dt_mix(int agents, int width, const float *h, const double *q, double *dq, double *dh);
 

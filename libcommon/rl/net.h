@@ -1,6 +1,6 @@
 /*
- * A net of the family "policy" that learns in this process: its graph's program over a fixed number of rows
- * at a time, several such over the same weights, and an optimizer. On the processor in fp32, by one thread.
+ * A net of the family "policy" that is trained in this process: weights, an optimizer, and any number of
+ * passes over them, each for a fixed number of rows. On the CPU in fp32, with one thread.
  */
 #ifndef DT_RL_NET_H
 #define DT_RL_NET_H
@@ -26,12 +26,12 @@ struct dt_net {
 int dt_net_check_hidden(const char *hidden, struct dt_err *err);
 int dt_net_open(struct dt_net **ret, const struct dt_net_opts *o, struct dt_err *err);
 void dt_net_close(struct dt_net *net); /* NULL is allowed */
-/* One update by the gradients that are there; *ret_norm: theirs before clipping; may be NULL. */
+/* One optimizer step with the current gradients; *ret_norm: their norm before clipping; may be NULL. */
 int dt_net_update(struct dt_net *net, double *ret_norm, struct dt_err *err);
 void dt_net_rate(struct dt_net *net, double lr);
-/* State k of the rule, [n] as weights; NULL: it has none. */
+/* Optimizer state k, [n] as weights; NULL: the optimizer has no such state. */
 float *dt_net_state(struct dt_net *net, int k);
-/* Updates so far, which the rule counts; setting them goes on from there. */
+/* The number of updates so far, which the optimizer counts; go_on sets it. */
 int64_t dt_net_updates(const struct dt_net *net);
 void dt_net_go_on(struct dt_net *net, int64_t updates);
 enum dt_optim_kind dt_net_rule(const struct dt_net *net);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is drawn of all groups. */
+/* The progress of sampling over all groups. */
 struct pieces {
 	const struct dt_rl_sampler *s;
 	struct dt_group *g;

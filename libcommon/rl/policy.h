@@ -55,13 +55,19 @@ struct dt_policy {
  *   k3  q - 1 - log q       never below 0; its gradient is that of KL(ref || pi)
  */
 double dt_kl(enum dt_kl kind, double logp, double ref, double *slope);
-/* What an answer's reward loses: beta times the sum over its n tokens, as the sampler drew them. */
+/*
+ * The KL penalty of an answer's reward: beta times the sum of estimates over its n tokens, under the sampler.
+ * 
+ */
 double dt_policy_penalty(const struct dt_policy *p, int n, const float *mu, const float *ref);
 
 /* The row of a word; NULL: there is none. */
 const struct dt_policy *dt_policy_find(const char *name);
 
-/* What an answer learns: its advantage, and w_t of its tokens. 0 and 0: nothing, it has no reward. */
+/*
+ * An answer's advantage, and the weight w_t of its tokens. Both 0: it has no reward, and is not learnt from.
+ * 
+ */
 struct dt_lesson {
 	double advantage, weight;
 	const double *token; /* [n] advantage of each token instead; NULL */
@@ -79,10 +85,10 @@ static inline bool dt_policy_has_values(const struct dt_policy *p)
 {
 	return p->base == DT_BASE_GAE || p->base == DT_BASE_VTRACE;
 }
-/* Advantages of n tokens less their mean, over their deviation. */
+/* Normalises the advantages of n tokens: subtracts their mean, divides by their standard deviation. */
 void dt_policy_whiten(double *advantage, int64_t n);
 
-/* Of the targets of a step. */
+/* Statistics over the targets of a step. */
 struct dt_ratio_stats {
 	double tokens, ratio, clipped, nll; /* sums */
 	double kl;			    /* likewise, k3 of policy over sampler: KL(sampler || policy) */

@@ -1,12 +1,13 @@
 /*
- * Learning of values: outputs of a net are an advantage an action and then the value of the state, so that
- * q(a) = V + A(a) - mean A (Wang et al. 2016). Of each transition, with its weight w, the mean of
+ * Q-learning. A net's outputs are one advantage per action and then the value of the state, so that
+ * q(a) = V + A(a) - mean A (Wang et al. 2016). The loss is the mean over transitions, each with its weight w,
+ * of
  *
  *   w / 2 (reward + follows Q'(next) - Q(now, action))^2
  *
- * Q' is by target weights, those of some updates before, of the actions that the weights that learn hold to
- * be the best (van Hasselt et al. 2016). Q is what a mixer makes of the agents' values; without one, each
- * agent has a loss of its own.
+ * Q' uses the target weights, which are some updates old, for the actions that are best under the current
+ * weights (double Q-learning: van Hasselt et al. 2016). Q is the mixer's function of the agents' values;
+ * without a mixer each agent has a loss of its own.
  */
 #ifndef DT_RL_QLEARN_H
 #define DT_RL_QLEARN_H
@@ -36,7 +37,7 @@ int dt_qlearn_learn(struct dt_qlearn *q, const struct dt_transition *t, const do
 int dt_qlearn_errors(struct dt_qlearn *q, const struct dt_transition *t, double *error, struct dt_err *err);
 /* An update of all nets, and of the target weights where it is time. The norm is that of all gradients. */
 int dt_qlearn_update(struct dt_qlearn *q, double *ret_norm, struct dt_err *err);
-/* The target weights become those that learn, as behind a new start. */
+/* Sets the target weights to the current weights, as at the start. */
 void dt_qlearn_follow(struct dt_qlearn *q);
 
 /* q(a) of one row of outputs. */

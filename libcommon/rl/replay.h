@@ -1,7 +1,7 @@
 /*
  * Experience replay with priorities (Schaul et al. 2016; Horgan et al. 2018, Ape-X): the newest transitions,
- * each drawn with probability p_i^a / sum of p^a, p being the size of its error when it was last looked at.
- * The bias is taken back by weights (N P(i))^-b, divided by the largest of the batch.
+ * each sampled with probability p_i^a / sum of p^a, where p is the magnitude of its error when last computed.
+ * Importance weights (N P(i))^-b, divided by the largest of the batch, correct the bias.
  *
  * A transition goes n steps ahead, fewer where the episode ends or is cut, or the unroll ends:
  *
@@ -34,7 +34,7 @@ struct dt_replay;
 int dt_replay_open(struct dt_replay **ret, const struct dt_replay_opts *o, int agents, int observation,
 		   struct dt_err *err);
 void dt_replay_close(struct dt_replay *r); /* NULL is allowed */
-/* In place of the oldest where it is full. error: its size, as the actor has found it. */
+/* Adds a transition, in place of the oldest if the replay is full. error: its magnitude, from the actor. */
 void dt_replay_push(struct dt_replay *r, const struct dt_transition *t, double error);
 int64_t dt_replay_kept(const struct dt_replay *r);
 /*
@@ -42,7 +42,7 @@ int64_t dt_replay_kept(const struct dt_replay *r);
  * part of the sum of priorities. The draws are a function of the seed and of how many there were before.
  */
 void dt_replay_draw(struct dt_replay *r, int n, struct dt_transition *ret, int64_t *number, double *weight);
-/* The size of the error of transition `number`, as it is now. */
+/* Sets the magnitude of the error of transition `number`. */
 void dt_replay_judge(struct dt_replay *r, int64_t number, double error);
 
 #endif

@@ -1,7 +1,6 @@
 /*
- * What a value function makes of rewards: advantages and the returns that it learns, of one episode of n
- * steps behind which there is nothing (V_n = 0). Of a language model a step is a token. adv and ret may be
- * NULL.
+ * Advantages, and returns as targets of a value function, for one episode of n steps that terminates (V_n =
+ * 0). For a language model a step is a token. adv and ret may be NULL.
  */
 #ifndef DT_RL_RETURNS_H
 #define DT_RL_RETURNS_H

@@ -1,5 +1,5 @@
 /*
- * What answers are worth: a task of this library, or a command that is written a JSON object a line,
+ * Rewards of answers: from a task of this library, or from a command that reads one JSON object per line,
  *
  *   {"prompt": "...", "answer": "...", "finish": "stop", "item": {...}}
  *

@@ -1,4 +1,4 @@
-/* What a batch of scored rollouts is like. */
+/* Statistics of a batch of scored rollouts. */
 #ifndef DT_RL_STATS_H
 #define DT_RL_STATS_H
 
@@ -7,8 +7,8 @@
 struct dt_rl_stats {
 	int64_t groups, answers, tokens;
 	int64_t unscored;    /* answers without a reward, which no other number counts */
-	int64_t flat;	     /* groups whose rewards are all equal: they teach nothing */
-	int64_t truncated;   /* answers that ended for want of room */
+	int64_t flat;	     /* groups whose rewards are all equal: they give no gradient */
+	int64_t truncated;   /* answers that reached the token limit */
 	double sum, squares; /* of rewards */
 };
 

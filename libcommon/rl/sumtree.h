@@ -1,7 +1,7 @@
 /*
- * A tree of sums over n numbers that are not negative. One is changed, and the one that a point of their sum
- * falls on is found, in log n steps (Schaul et al. 2016, appendix B.2.1). An inner node is the sum of its
- * two, made anew at each change, so that rounding does not add up.
+ * A sum tree over n non-negative numbers: changing one, and finding the one at a given prefix sum, take log n
+ * steps (Schaul et al. 2016, appendix B.2.1). An inner node is the sum of its two children, recomputed at
+ * each change, so that rounding errors do not accumulate.
  */
 #ifndef DT_RL_SUMTREE_H
 #define DT_RL_SUMTREE_H

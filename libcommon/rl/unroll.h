@@ -1,7 +1,7 @@
 /*
- * What an actor has done: `steps` steps of `envs` environments, environment after environment, so that those
- * of several actors, one behind the other, are the same however environments are divided among them. One
- * piece of memory, which goes through a socket as it is.
+ * An actor's trajectories: `steps` steps of `envs` environments, ordered by environment, so that concatenated
+ * unrolls do not depend on how environments are divided among actors. It is one block of memory, which is
+ * sent through a socket as it is.
  */
 #ifndef DT_RL_UNROLL_H
 #define DT_RL_UNROLL_H
@@ -11,7 +11,10 @@
 
 enum dt_ending { DT_GOES_ON, DT_ENDED, DT_CUT };
 
-/* Of an environment: how many steps the actor has drawn, 0: nobody knows; rewards so far; its own place. */
+/*
+ * Per environment: steps for which the actor has sampled (0: not known), rewards so far, and its
+ * dt_env_place.
+ */
 enum { DT_ACTOR_PLACE = 2 + DT_ENV_PLACE };
 
 struct dt_unroll_size {
