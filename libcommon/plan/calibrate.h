@@ -1,7 +1,7 @@
 /*
- * What programs reach of a device, fitted to step times that were measured: JSON Lines of
+ * Fits a device's efficiencies to measured step times: JSON Lines of
  *   {"model", "layout", "microbatch", "global_batch", "seq", "precision", "recompute", "optimizer", "step_s"}
- * with dt-train's words and defaults. Runs say what they are, so a handful of short ones is enough.
+ * with dt-train's words and defaults. A handful of short runs is enough.
  */
 #ifndef DT_PLAN_CALIBRATE_H
 #define DT_PLAN_CALIBRATE_H
@@ -24,7 +24,7 @@ struct dt_runs {
 int dt_runs_read(const char *path, struct dt_runs *ret, struct dt_err *err);
 void dt_runs_release(struct dt_runs *r);
 
-/* Changes c's device so that it predicts the runs. ret_error: mean of |predicted / measured - 1| then. */
+/* Adjusts c's device to predict the runs. *ret_error: mean of |predicted / measured - 1| after that. */
 int dt_calibrate(struct dt_cluster *c, const struct dt_stack *stack, const struct dt_runs *runs,
 		 double *ret_error, struct dt_err *err);
 
@@ -32,7 +32,7 @@ struct dt_run_error {
 	double ratio; /* predicted / measured */
 	struct dt_step_time t;
 };
-/* The same mean, nothing changed; ret_each[n] may be NULL. */
+/* The same mean for c as it is; ret_each [n] may be NULL. */
 int dt_runs_error(const struct dt_cluster *c, const struct dt_stack *stack, const struct dt_runs *runs,
 		  struct dt_run_error *ret_each, double *ret_error, struct dt_err *err);
 

@@ -1,4 +1,4 @@
-/* The memory of a card of this machine, without a device being opened. */
+/* Free memory of a CUDA device of this machine, without opening it as a dt_dev. */
 #ifndef DT_PLAN_CARD_H
 #define DT_PLAN_CARD_H
 

@@ -1,7 +1,7 @@
 /*
- * What a job runs on, as costs: devices by peak and what of it is reached, links by class. A group of ranks
- * pays for the classes it spans, so a topology is a list of levels: GPUs 0 .. size - 1 of a level reach one
- * another with its latency and bandwidth, wider groups pay the next level's.
+ * The machines of a job, as a cost model: devices by peak rates and efficiencies, links by class. A topology
+ * is a list of levels: GPUs 0 .. size - 1 of a level communicate with its latency and bandwidth; a wider
+ * group of ranks pays those of the next level.
  */
 #ifndef DT_PLAN_CLUSTER_H
 #define DT_PLAN_CLUSTER_H
@@ -15,15 +15,15 @@
 struct dt_device {
 	char name[32];
 	double peak_flops; /* matrices in the compute type, dense */
-	double peak_fp8;   /* of 8-bit floats; 0: it has no such products */
+	double peak_fp8;   /* with 8-bit floats; 0: not supported */
 	double mem_bw;	   /* bytes a second */
 	double mem_bytes;
-	double host_bw; /* to its host's memory and from it, each way at once; 0: it has none */
-	double power_w; /* at most (TDP); 0: unknown */
-	/* What programs reach of it. */
+	double host_bw; /* to and from host memory, bytes/s in each direction at once; 0: none */
+	double power_w; /* maximum (TDP); 0: unknown */
+	/* Efficiencies that programs reach. */
 	double matmul_eff, mem_eff;
 	double attention_eff;  /* of peak_flops, fused attention */
-	double op_s;	       /* fixed cost of an operation: launch, tiles not filled */
+	double op_s;	       /* fixed cost of an operation: launch, partly filled tiles */
 	double step_s;	       /* fixed cost of a step: clipping, data, a collective's rendezvous */
 	double backward_ratio; /* time of backward's two matmuls over forward's one; 2: nothing is lost */
 };
@@ -32,7 +32,7 @@ enum dt_topology { DT_TOPO_SINGLE, DT_TOPO_FAT_TREE, DT_TOPO_RAIL, DT_TOPO_TORUS
 #define DT_TOPOLOGY_CHOICES "single|fat-tree|rail|torus|dragonfly"
 
 struct dt_level {
-	int size;		     /* ranks that are this close */
+	int size;		     /* number of ranks within the level */
 	double latency_s, bandwidth; /* bytes a second a rank sends while it receives as many */
 };
 
@@ -50,25 +50,26 @@ struct dt_measured {
 	double bytes[DT_MEASURED_MAX], s[DT_MEASURED_MAX];
 };
 
-/* Devices of one kind among unlike ones. */
+/* Devices of one kind in a mixed cluster. */
 struct dt_kind {
 	struct dt_device device;
-	int gpus; /* ranks behind those of the kinds before it */
+	int gpus; /* number of them; their ranks follow those of the kinds before */
 };
 
 struct dt_cluster {
-	struct dt_device device; /* of unlike ones what is worst of each: who waits for all has that */
+	struct dt_device
+		device; /* mixed: the worst value of each field, which holds where ranks wait for all */
 	struct dt_kind kind[DT_KINDS];
-	int nkind; /* 0: all devices are alike */
+	int nkind; /* 0: all devices are the same */
 	int gpus, gpus_a_node;
 	int cores; /* > 0: ranks are processes that share so many cores of a node; device is one core */
 	enum dt_topology topology;
 	struct dt_level level[DT_LEVELS];
 	int nlevel;
 	double price_a_gpu_hour; /* 0: unknown */
-	int measured_ranks;	 /* 0: collectives are worked out from levels alone */
+	int measured_ranks;	 /* 0: collectives are computed from levels alone */
 	struct dt_measured measured[DT_COLL_N];
-	struct dt_op_times *ops; /* of this machine where they were measured, else NULL */
+	struct dt_op_times *ops; /* measured operation times of this machine; NULL: none */
 };
 
 /* A100, H100, H200, B200, MI300X, T4, L4 or cpu; case does not matter. -EINVAL lists them. */
@@ -93,7 +94,7 @@ int dt_cluster_take_kinds(struct dt_cluster *c, const json_t *kinds, struct dt_e
 int dt_cluster_arrange(struct dt_cluster *c, int gpus, int gpus_a_node, enum dt_topology topology, double nic,
 		       double oversubscription, int leaf, struct dt_err *err);
 
-/* The device as one of n ranks of a node has it: cores and memory shared where they are. */
+/* The device as one of ranks_a_node ranks sees it, if ranks of a node share cores and memory. */
 struct dt_device dt_cluster_rank_device(const struct dt_cluster *c, int ranks_a_node);
 
 /* dt-calibrate(1): times of operations, and how many cores they are for. -EINVAL where ranks are no

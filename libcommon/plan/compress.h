@@ -1,6 +1,6 @@
 /*
- * Gradients that travel compressed (comm/compress.h computes it): which methods there are, what they send and
- * what memory they take, for all tensors of a rank together.
+ * Gradient compression (implemented in comm/compress.h): the methods, the bytes that they send and the memory
+ * that they need, for all tensors of a rank together.
  *
  * bf16      half the bytes
  * int8      blocks of 256 codes and a scale
@@ -29,11 +29,11 @@ struct dt_compress_opts {
 	double keep; /* top-k: share of the entries sent, (0, 1]; 0: 0.01 */
 };
 
-/* A tensor of those that are sent together. */
+/* One of the tensors that are compressed together. */
 struct dt_compress_part {
-	size_t at, n; /* elements in front of it in the buffer, and its own */
+	size_t at, n; /* its first element in the buffer, and its number of elements */
 	size_t rows;  /* of the matrix; 0: about square */
-	bool plain;   /* sent as it is, in f32: a vector, or what factors would not make smaller */
+	bool plain; /* sent uncompressed in f32: a vector, or a matrix that factors would not make smaller */
 };
 
 struct dt_compress_shape {
@@ -60,8 +60,8 @@ struct dt_int8 {
 struct dt_compress_work {
 	size_t plain, rows, cols, entries,
 		blocks;	   /* elements of what is plain, of P and Q; entries; blocks */
-	size_t each;	   /* int8: blocks that a rank adds up */
-	size_t mine_bytes; /* a rank sends at a time */
+	size_t each;	   /* int8: blocks that a rank sums */
+	size_t mine_bytes; /* bytes that a rank sends in one message */
 	size_t small, p, q, sort, sum, mine, all, bytes;
 };
 void dt_compress_work(const struct dt_compress_opts *o, const struct dt_compress_part *part, int n, int ranks,

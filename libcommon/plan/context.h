@@ -1,4 +1,4 @@
-/* Context parallelism of a run: which scheme, what it sends, and what cannot be cut. */
+/* Context parallelism of a run: the choice of the scheme, its traffic, and its constraints. */
 #ifndef DT_PLAN_CONTEXT_H
 #define DT_PLAN_CONTEXT_H
 
@@ -10,11 +10,11 @@
  * the microbatch, t = s / cp, a and g: heads and kv heads of the rank, d: head size, e: bytes of an element.
  */
 double dt_context_bytes(const struct dt_run *r, enum dt_cp_comm how);
-/* Whether heads divide: only Ulysses can say no. */
+/* Whether cp divides the heads as the scheme needs; only Ulysses does. */
 bool dt_context_can(const struct dt_run *r, enum dt_cp_comm how);
 /*
- * The run's scheme. auto: the fewest bytes, which is the least time where the same links carry them; a gather
- * rather than a ring, as it waits once a layer and not cp - 1 times. Not auto.
+ * The run's scheme, with auto resolved to the one that sends the fewest bytes, which is the fastest over the
+ * same links. A gather is preferred to a ring, because it waits once per layer and not cp - 1 times.
  */
 enum dt_cp_comm dt_context_comm(const struct dt_run *r);
 /* Tokens of a microbatch whose documents a rank must know: its own, under Ulysses all in their order. */

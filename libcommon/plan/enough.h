@@ -1,4 +1,4 @@
-/* Which of the models known by name fit into so much memory, trained and served in several ways. */
+/* The named models that fit into a given memory, trained and served in several ways. */
 #ifndef DT_PLAN_ENOUGH_H
 #define DT_PLAN_ENOUGH_H
 
@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* For each way the largest of them, on one device or in one process with room bytes. */
+/* For each way the largest model, on one device or in one process with room bytes. */
 void dt_enough_print(uint64_t room, FILE *f);
 json_t *dt_enough_json(uint64_t room);
 

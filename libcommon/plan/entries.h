@@ -1,4 +1,4 @@
-/* How the accounts write down what they count: only for libcommon/plan. */
+/* Building an estimate's list of entries; only for libcommon/plan. */
 #ifndef DT_PLAN_ENTRIES_H
 #define DT_PLAN_ENTRIES_H
 

@@ -64,16 +64,16 @@ struct dt_local_dims {
 void dt_layer_dims(const struct dt_config *c, int64_t layer, int tp, int tp_rank, struct dt_local_dims *ret);
 
 /*
- * What a layer computes on the way forward by the textbook, and what of it each mode keeps for backward: for
- * accounts of programs that are not ours. Elements a token on one rank; 0: this model has none.
+ * The activations of a layer in a textbook implementation, and which of them each recomputation mode keeps:
+ * for estimates of other programs. per_token: elements per token on one rank; 0: this model has none.
  */
 struct dt_activation {
 	const char *name;
 	int64_t per_token;
 	enum dt_dtype dtype;
-	bool stream; /* along the residual stream, which sequence parallelism cuts over tp */
-	bool cheap;  /* selective recomputation makes it again */
-	bool input;  /* of the layer: full recomputation keeps it */
+	bool stream; /* part of the residual stream, which sequence parallelism cuts over tp */
+	bool cheap;  /* selective recomputation recomputes it */
+	bool input;  /* the layer's input: full recomputation keeps it */
 };
 enum { DT_ACT_N = 21 };
 void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, enum dt_dtype compute,

@@ -1,4 +1,4 @@
-/* What this machine has: cores, memory, cards, network interfaces, disks. */
+/* The hardware of this machine: cores, memory, CUDA devices, network interfaces, disks. */
 #ifndef DT_PLAN_HERE_H
 #define DT_PLAN_HERE_H
 
@@ -18,7 +18,7 @@ struct dt_here {
 	} card[DT_HERE_MAX];
 	struct dt_here_link {
 		char name[32];
-		double gbs; /* GB/s; 0: it does not say */
+		double gbs; /* GB/s; 0: not known */
 		bool infiniband;
 	} link[DT_HERE_MAX];
 	struct dt_here_disk {
@@ -33,8 +33,8 @@ struct dt_here {
 /* root: "" for this machine, or a folder with a copy of its /proc and /sys (tests). */
 void dt_here_look(const char *root, struct dt_here *ret);
 /*
- * Bytes that processes can still take of the host's memory before the system kills one: what is available,
- * free swap, and no more than the control groups of this process (versions 1 and 2) leave. 0: not known.
+ * Bytes of host memory that can still be allocated before the system kills a process: available memory and
+ * free swap, limited by the control groups of this process (versions 1 and 2). 0: not known.
  */
 uint64_t dt_here_free(const char *root);
 void dt_here_print(const struct dt_here *h, FILE *f);

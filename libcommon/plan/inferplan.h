@@ -1,6 +1,6 @@
 /*
- * What inference allocates: nn/infer.c takes its working set and its cache in these sizes and its weights in
- * these formats, and the estimate of a server adds them up.
+ * Memory of inference: the sizes of the working set and the cache, and the formats of the weights. nn/infer.c
+ * allocates them so, and the estimate of a server sums them.
  */
 #ifndef DT_PLAN_INFERPLAN_H
 #define DT_PLAN_INFERPLAN_H
@@ -9,8 +9,9 @@
 #include "plan/layout.h"
 
 /*
- * Bytes of keys (or of values; of a latent, which is both, on every rank whole) of one token in a layer on
- * one of tp ranks, and of the cache of the rank at `at`, which has the layers of its stage; cache: its type.
+ * row: bytes of the keys (or of the values) of one token in a layer on one of tp ranks; a latent stands for
+ * both and is whole on every rank. dt_infer_cache: bytes of the cache of the rank at `at`, for the layers of
+ * its stage. cache: the cache's type.
  */
 uint64_t dt_infer_cache_row(const struct dt_config *c, int tp, enum dt_dtype cache);
 uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, struct dt_coords at,
@@ -48,13 +49,13 @@ bool dt_infer_is_matrix(const struct dt_param *p);
 /* Whether it is packed for products with few rows: every matrix but routers. */
 bool dt_infer_packs(const struct dt_param *p);
 /*
- * The format a matrix is kept in. weights: as asked for, -1: blocks as they are stored,
- * else as compute. A router is small and decides much: f32. What makes keys of latents is multiplied with
- * from its other side too, along which no blocks lie: as compute.
+ * The format that a matrix is kept in. weights: the format asked for; -1: blocks as they are stored, all else
+ * as compute. A router is small and sensitive: f32. The matrix that makes keys from latents is also used
+ * transposed, which blocks do not allow: as compute.
  */
 enum dt_format dt_infer_format(const struct dt_param *p, int weights, enum dt_format stored,
 			       enum dt_dtype compute);
-/* The type of what is not packed. What an RMSNorm multiplies by is near 1, where bf16 is coarse. */
+/* The type of tensors that are not packed. RMSNorm weights are near 1, where bf16 is coarse. */
 enum dt_dtype dt_infer_plain_type(const struct dt_config *c, const struct dt_param *p, enum dt_dtype compute);
 /*
  * Where in the arena of plain weights p lies, *at moved behind it; *at unchanged where it is packed. What is

@@ -5,11 +5,11 @@
 #include "plan/search.h"
 
 /*
- * Whether a run can be, by the account asked about: the trainer's own answer, or what a layout of anybody's
- * must keep to.
+ * Whether a run is possible under the account that the query names: the trainer's own checks, or for other
+ * programs the constraints that any layout must satisfy.
  */
 int dt_plan_can_run(const struct dt_plan_query *q, const struct dt_run *r, struct dt_err *err);
-/* Its step; table: by the pipeline's schedule, else a guess. */
+/* The time of its step; table: from the pipeline's schedule, else a guess. */
 int dt_plan_step_time(const struct dt_plan_query *q, const struct dt_run *s, bool table,
 		      struct dt_step_time *ret, struct dt_err *err);
 /* Sets peak_bytes, of the fullest stage, and fits. */

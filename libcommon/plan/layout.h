@@ -36,8 +36,8 @@ struct dt_layout {
 		int size[DT_EDP]; /* by axis */
 	};
 	int zero;	   /* 0..3 */
-	int servers;	   /* --servers: so few ranks along dp have ZeRO-1's shares; 0: all of them */
-	int chunks;	   /* v2: each stage has so many chunks of layers (interleaved pipeline); 0 is 1 */
+	int servers;	   /* --servers: number of ranks along dp that hold ZeRO-1's shares; 0: all of them */
+	int chunks;	   /* v2: chunks of layers per stage (interleaved pipeline); 0 is 1 */
 	bool seq_parallel; /* s1 */
 };
 
@@ -76,7 +76,10 @@ static inline int dt_layout_chunks(const struct dt_layout *l)
 }
 struct dt_coords dt_layout_coords(const struct dt_layout *l, int rank);
 int dt_layout_rank(const struct dt_layout *l, struct dt_coords c);
-/* Ranks that hold the same parameters (but experts), and the number of this one among them: ZeRO's shares. */
+/*
+ * Ranks that hold the same parameters (except experts), and this rank's number among them: ZeRO shards over
+ * them.
+ */
 static inline int dt_layout_data(const struct dt_layout *l)
 {
 	return l->dp * l->cp;
@@ -86,8 +89,8 @@ static inline int dt_coords_data(const struct dt_layout *l, struct dt_coords c)
 	return c.dp * l->cp + c.cp;
 }
 /*
- * In serving, the replicas that compute together, each also for the experts of the others: runs of as many as
- * groups over cp and over ep join. 1 without ep.
+ * In serving: the number of consecutive replicas that compute together, because groups over cp and ep connect
+ * them, and each computes its experts for the others' tokens too. 1 without ep.
  */
 int dt_layout_joined(const struct dt_layout *l);
 /*
@@ -99,8 +102,8 @@ int dt_layout_group(const struct dt_layout *l, struct dt_coords c, unsigned set)
 const char *dt_axes_name(unsigned set, char *buf, size_t n);
 
 /*
- * Whether this model can be cut so: heads % tp, kv heads and tp, layers >= pp, ... One clear line when
- * not.
+ * Checks that the model can be cut so: heads % tp, kv heads and tp, layers >= pp, ... -EINVAL with a message.
+ * 
  */
 int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct dt_err *err);
 
@@ -123,18 +126,18 @@ struct dt_local_param {
 	int64_t packed;		  /* of a packed unit: bytes before it in the rank's packed buffer */
 };
 
-/* What of a layer is frozen is a unit of its own, in front of what is trained. */
+/* The frozen parameters of a layer are a unit of their own, before that of its trained parameters. */
 struct dt_local_unit {
 	int layer;	     /* as dt_param.layer */
 	int64_t flat, numel; /* padded to a multiple of 32 elements */
 	bool frozen;
 	bool packed;	 /* kept in blocks: its elements have no place in the flat buffer */
-	bool experts;	 /* that ep divides: the ranks along edp hold the same, else those of dp x cp */
-	int64_t trained; /* of a unit that is trained: elements of such units before it */
-	int place;	 /* layers of this rank before it */
+	bool experts;	 /* experts cut by ep: replicated along edp; other units along dp x cp */
+	int64_t trained; /* of a trained unit: number of elements of trained units before it */
+	int place;	 /* number of this rank's layers before it */
 	/*
-	 * With ZeRO: elements of this rank's share, and of shares before it; else those of whole units. With
-	 * layout.servers they are a server's, on every rank.
+	 * Elements of this rank's share with ZeRO (else of the whole unit); of the shares of units before it;
+	 * of those of trained units before it. With layout.servers they are a server's, on every rank.
 	 */
 	int64_t share, share_flat, share_trained;
 };
@@ -144,8 +147,8 @@ struct dt_local {
 	int n;
 	struct dt_local_unit *unit;
 	int nunit;
-	int64_t numel;		      /* the whole flat buffer, padding included */
-	int64_t trained;	      /* of units that are trained: what gradients, masters and states have */
+	int64_t numel;	 /* the whole flat buffer, padding included */
+	int64_t trained; /* elements of trained units: the size of gradients, masters and states */
 	int64_t share, share_trained; /* the same of this rank's shares */
 	int64_t packed_bytes;
 };
@@ -169,7 +172,7 @@ static inline int dt_layout_server(const struct dt_layout *l, int rank)
 	return k < n && dt_layout_server_rank(l, k) == rank ? k : n;
 }
 
-/* Shares that a unit is cut into, of ranks that hold the same elements, and the number of this rank's. */
+/* The number of shares that a unit is cut into (ranks that hold the same elements), and this rank's share. */
 static inline int dt_unit_copies(const struct dt_layout *l, const struct dt_local_unit *u)
 {
 	return l->servers ? l->servers : dt_layout_data(l) / (u->experts ? l->ep : 1);

@@ -1,6 +1,6 @@
 /*
- * A rank's program for people and for other programs: every node of one microbatch in the order it runs, with
- * what it computes, costs and keeps, and where the memory plan has its peak.
+ * Prints a rank's program as text or JSON: every node of one microbatch in execution order, with its results,
+ * cost and kept activations, and the point of the memory plan's peak.
  */
 #ifndef DT_PLAN_LISTING_H
 #define DT_PLAN_LISTING_H

@@ -1,4 +1,4 @@
-/* What memory*.c, away.c and choose.c share; not for others. */
+/* Shared by memory*.c, away.c and choose.c alone. */
 #ifndef DT_PLAN_MEMORY_PRIV_H
 #define DT_PLAN_MEMORY_PRIV_H
 
@@ -31,13 +31,16 @@ struct dt_buf *dt_plan_put(struct dt_plan_builder *b, struct dt_buf d, const cha
 struct dt_buf *dt_plan_flat(struct dt_plan_builder *b, enum dt_buf_id id, enum dt_mem_cat cat,
 			    enum dt_dtype dtype, int64_t numel, enum dt_phase first, enum dt_phase last,
 			    int which, const char *name, const char *formula);
-/* The same elsewhere than where it is computed with. */
+/* The same for a buffer that is not on the device: in host memory or a file. */
 void dt_plan_elsewhere(struct dt_plan_builder *b, enum dt_place place, enum dt_buf_id id, enum dt_mem_cat cat,
 		       int64_t bytes, const char *name, const char *formula);
-/* What the processor works on, from the phase `first` on: in the arena, or for a card on the host. */
+/*
+ * A buffer that the CPU works on, from phase `first` on: in the arena, or with a CUDA device in host memory.
+ * 
+ */
 void dt_plan_on_host(struct dt_plan_builder *b, enum dt_buf_id id, enum dt_mem_cat cat, enum dt_dtype dtype,
 		     int64_t numel, enum dt_phase first, const char *name, const char *formula);
-/* Pinned memory of the host for what passes between a card and a file; nothing where nothing does. */
+/* Pinned host memory for transfers between a CUDA device and a file; none if there are no such transfers. */
 void dt_plan_pinned(struct dt_plan_builder *b, int64_t bytes);
 /* memory_run.c: what a run of training holds beside the values of its program. */
 void dt_plan_run_buffers(struct dt_plan_builder *b, struct dt_coords at);

@@ -1,5 +1,5 @@
 /*
- * What NVIDIA's management library (libnvidia-ml.so.1, loaded at run time) says of a card.
+ * Counters of a CUDA device from NVIDIA's management library (libnvidia-ml.so.1, loaded at run time).
  * Source: docs.nvidia.com, NVML API reference.
  */
 #ifndef DT_PLAN_NVML_H
@@ -9,7 +9,7 @@
 
 struct dt_nvml;
 
-/* NAN: this card does not say. */
+/* NAN: not reported by this device. */
 struct dt_nvml_now {
 	double busy, memory_busy; /* share of the last sampling period in which a kernel ran; memory moved */
 	double memory_bytes;	  /* in use, by all processes */

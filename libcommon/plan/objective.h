@@ -1,9 +1,9 @@
 /*
- * What a run minimises: the cross-entropy, or a loss of the log-probabilities that the model gives to
- * answers, one row of a table each.
+ * Training objectives: the cross-entropy, or a loss of the log-probabilities of answers; each is a row of a
+ * table.
  *
- * Of a pair: c and r are the log-probabilities of all targets of the chosen and of the rejected answer, nc
- * and nr of them; with a reference, less those that it gives.
+ * Pairs: c and r are the summed log-probabilities of the chosen and of the rejected answer's targets, nc and
+ * nr in number; with a reference model, minus those under the reference.
  *   dpo    -log sigma(beta (c - r))                                            Rafailov et al. 2023, eq. 7
  *   ipo    (c / nc - r / nr - 1 / (2 beta))^2              Azar et al. 2023, eq. 17, of means over targets
  *   hinge  max(0, 1 - beta (c - r))                                               Zhao et al. 2023, SLiC
@@ -12,9 +12,9 @@
  *          odds(x) = x - log(1 - exp x)                                     Hong et al. 2024, eq. 6 and 7
  * The mean over the pairs of a step is minimised.
  *
- * Of one answer, that is good or bad: a is the log-probability of its targets, z what the answers to other
- * prompts of its sample have on average, 0 at least and without a gradient, both less the reference's.
- *   kto    w (1 - sigma(beta (a - z))) of a good one, w (1 - sigma(beta (z - a))) of a bad one, each its w
+ * Single answers, good or bad: a is the summed log-probability of its targets, z the mean over the mismatched
+ * answers (to other prompts) of its sample, at least 0 and without gradient; both minus the reference's.
+ *   kto    w (1 - sigma(beta (a - z))) if good, w (1 - sigma(beta (z - a))) if bad, each with its own w
  *                                                                        Ethayarajh et al. 2024, eq. 8
  * The mean over the answers of a step is minimised.
  *
@@ -52,7 +52,8 @@ struct dt_pair {
 	int64_t nchosen, nrejected;
 };
 struct dt_pair_loss {
-	double loss, dchosen, drejected; /* derivatives by c and r: of each of their targets */
+	double loss, dchosen,
+		drejected; /* derivatives by c and r, that is by each target's log-probability */
 };
 
 struct dt_answer_loss {
@@ -61,16 +62,16 @@ struct dt_answer_loss {
 
 struct dt_objective_rule {
 	const char *name;
-	bool reference;	    /* c and r are less what the reference gives */
+	bool reference;	    /* needs a reference model */
 	double beta, gamma; /* defaults; gamma 0: it reads none */
 	struct dt_pair_loss (*pair)(const struct dt_pair *p, double beta,
 				    double gamma); /* NULL: not of pairs */
-	bool rewards;				   /* of scored answers: rollouts, or those to a task */
-	bool values;				   /* likewise, by a value head */
+	bool rewards; /* learns from scored answers: rollouts, or those to a task */
+	bool values;  /* likewise, and needs a value head */
 	struct dt_answer_loss (*alone)(double a, bool good, double beta, double z,
 				       double weight); /* NULL: not of one */
 };
-/* Whether it is of answers in the data, in pairs or alone. */
+/* Whether it needs answers in the data set, in pairs or single. */
 static inline bool dt_objective_compares(const struct dt_objective_rule *r)
 {
 	return r->pair || r->alone;

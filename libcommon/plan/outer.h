@@ -1,5 +1,5 @@
 /*
- * What diloco's outer gradients are sent in: the units of a rank in fragments, each with a turn of its own
+ * How diloco's outer gradients are sent: the units of a rank in fragments, each merged at its own steps
  * (Streaming DiLoCo, Douillard et al. 2025), as f32, bf16, or blocks of 4-bit values with a sign and an
  * exponent.
  */

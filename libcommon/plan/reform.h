@@ -1,7 +1,7 @@
 /*
- * Memory while ranks re-form (--elastic dp): the old trainer's state stays until the new one, on a layout of
- * other ranks, has its own. Everything else of the old one has gone back to the system. A card's memory goes
- * back whole: the old state is in the host's memory then (DT_B_CARRIED).
+ * Memory while an elastic run re-forms (--elastic dp): the old trainer's state is kept until the new trainer,
+ * on the new layout, has its own; everything else of the old one has been freed. With a CUDA device all
+ * device memory is freed, and the old state is kept in host memory (DT_B_CARRIED).
  */
 #ifndef DT_PLAN_REFORM_H
 #define DT_PLAN_REFORM_H

@@ -1,5 +1,5 @@
 /*
- * What a device and a disk have room for, and whether an estimate fits: dt-memest's verdict, text and JSON.
+ * The room on a device and a disk, and whether an estimate fits: dt-memest's verdict, as text and JSON.
  */
 #ifndef DT_PLAN_ROOM_H
 #define DT_PLAN_ROOM_H
@@ -21,7 +21,7 @@ const char *dt_room_dir(const struct dt_room *room, const struct dt_fit_query *q
 /* Bytes a rank may take of the device: what the margin leaves. */
 uint64_t dt_room_budget(const struct dt_room *room);
 
-/* Whether device and disk hold the fullest rank. What is not known holds everything. */
+/* Whether device and disk hold the fullest rank. Unknown sizes count as unlimited. */
 bool dt_room_fits(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f);
 
 /* Seconds and bytes of the disk, the solution where s->what is set, the verdict. why: as dt_solve_print. */

@@ -155,19 +155,19 @@ int dt_run_check_host(const struct dt_run *r, struct dt_err *err);
 bool dt_run_asks_reference(const struct dt_run *r);
 bool dt_run_reference_weights(const struct dt_run *r);
 
-/* Whether ranks give their gradients to servers, which are the ranks, each of its share. */
+/* Whether ranks send their gradients to parameter servers (train/servers.h). */
 static inline bool dt_run_served(const struct dt_run *r)
 {
 	return r->sync.kind >= DT_SYNC_SSP;
 }
 
-/* Whether they send them; a plan for no machine in particular takes it that they share memory. */
+/* Whether by messages. A plan for no particular machine assumes shared memory. */
 static inline bool dt_run_served_by_messages(const struct dt_run *r)
 {
 	return dt_run_served(r) && r->sync.over == DT_SERVER_MESSAGES && r->layout.dp > 1;
 }
 
-/* Whether there are f32 masters beside the weights that products read. */
+/* Whether there are f32 master weights beside the compute weights. */
 static inline bool dt_run_masters(const struct dt_run *r)
 {
 	return r->qat || (r->compute != DT_F32 && !r->no_master) || dt_run_served(r);
@@ -175,17 +175,18 @@ static inline bool dt_run_masters(const struct dt_run *r)
 /* The format of r->qat, of which there is one. */
 enum dt_format dt_run_qat(const struct dt_run *r);
 
-/* Whether weights are offloaded, from where a unit's come to compute. */
+/* Whether weights are offloaded, and read unit by unit to compute. */
 static inline bool dt_run_streams(const struct dt_run *r)
 {
 	return r->offload.what & DT_OFFLOAD_WEIGHTS;
 }
 /*
- * Whether tiles of optimizer states are updated while backward computes the layers below: where the factor of
- * gradients is known before their norm, and nothing that is only known at the end leaves the update out.
+ * Whether tiles of optimizer states are updated while backward computes the layers below. Requires that the
+ * gradients' scale does not depend on their norm, and that no check at the end of backward can skip the
+ * update.
  */
 bool dt_run_updates_behind(const struct dt_run *r);
-/* Whether a rank keeps its share of the weights alone, and units are gathered to compute. */
+/* Whether a rank keeps only its share of the weights, and units are gathered to compute. */
 static inline bool dt_run_cuts_weights(const struct dt_run *r)
 {
 	return r->layout.zero >= 3 || (r->layout.zero && dt_run_streams(r));
@@ -197,7 +198,7 @@ int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_e
 /* Reads schedule_file, where there is one, into ret, which r then points to. r is settled. */
 int dt_run_read_schedule(struct dt_run *r, struct dt_schedule *ret, struct dt_err *err);
 
-/* Whether products go beside the messages of the stream. */
+/* Whether products overlap with the sequence-parallel gathers and scatters of the residual stream. */
 static inline bool dt_run_overlaps_stream(const struct dt_run *r)
 {
 	return r->layout.seq_parallel && r->layout.tp > 1 &&
@@ -232,7 +233,7 @@ static inline int dt_run_bn_ranks(const struct dt_run *r)
 		return r->layout.dp;
 	return r->bn_span > r->microbatch ? (int)(r->bn_span / r->microbatch) : 1;
 }
-/* Whether ranks take steps alone, with weights of their own. */
+/* Whether ranks take steps without synchronizing, each with its own weights (local, diloco, gossip). */
 static inline bool dt_run_alone(const struct dt_run *r)
 {
 	return r->sync.kind > DT_SYNC_ALL && r->sync.kind < DT_SYNC_BACKUP;
@@ -243,19 +244,19 @@ static inline bool dt_run_apart(const struct dt_run *r)
 	return r->documents == DT_RUN_DOCUMENTS_APART;
 }
 
-/* Whether data-parallel ranks compute numbers of microbatches of their own. */
+/* Whether data-parallel ranks compute unequal numbers of microbatches. */
 static inline bool dt_run_unequal(const struct dt_run *r)
 {
 	return r->shares && strcmp(r->shares, "equal") != 0 && r->layout.dp > 1;
 }
 
-/* Whether gradients are compressed: where there is somebody to send them to. */
+/* Whether gradients are compressed; not with one data-parallel rank. */
 static inline bool dt_run_compresses(const struct dt_run *r)
 {
 	return r->compress.on && r->layout.dp > 1;
 }
 
-/* Whether a rank keeps the states of the rank before it: where there is another. */
+/* Whether a rank keeps a copy of the previous rank's states; not with one data-parallel rank. */
 static inline bool dt_run_copies_peer(const struct dt_run *r)
 {
 	return r->watch.peer_copy && r->layout.zero && r->layout.dp > 1;

@@ -24,11 +24,11 @@ enum dt_run_progress { DT_RUN_PROGRESS_AUTO, DT_RUN_PROGRESS_LINE, DT_RUN_PROGRE
 enum dt_run_documents { DT_RUN_DOCUMENTS_AUTO, DT_RUN_DOCUMENTS_JOINED, DT_RUN_DOCUMENTS_APART };
 #define DT_RUN_DOCUMENTS_CHOICES "auto|joined|apart"
 
-/* Where something lies: in the memory of what computes, in the host's beside a card, in a file. */
+/* Where data is: in device memory, in host memory beside a CUDA device, in a file. */
 enum dt_place { DT_PLACE_DEVICE, DT_PLACE_HOST, DT_PLACE_DISK, DT_PLACE_N };
 #define DT_PLACE_CHOICES "device|host|disk"
 
-/* What may lie elsewhere than where it is computed with; a set. */
+/* What may be offloaded; a bit set. */
 enum {
 	DT_OFFLOAD_OPTIMIZER = 1, /* states, and master weights where there are some */
 	DT_OFFLOAD_WEIGHTS = 2,
@@ -40,25 +40,25 @@ struct dt_run_offload {
 	unsigned what;			 /* DT_OFFLOAD_* */
 	enum dt_place to;		 /* host or disk */
 	const char *dir;		 /* of disk; NULL: no folder is named, which is enough for a plan */
-	double fraction;		 /* of it; the rest stays */
-	double stay;			 /* of the layers whose activations could leave, those that do not */
-	double gbs; /* 1e9 bytes a second of a machine's disk, read and written together; 0: the usual */
-	int cores;  /* of a machine, for the choice between these and computing again; 0: this one's */
+	double fraction;		 /* the fraction that is offloaded; the rest stays */
+	double stay; /* of layers whose activations could be offloaded, the fraction that is not */
+	double gbs;  /* 1e9 bytes a second of a machine's disk, read and written together; 0: the usual */
+	int cores;   /* of a machine, for the choice between these and computing again; 0: this one's */
 };
 
-/* Where answers come from that are learnt from, and how. */
+/* Reinforcement learning: the source of scored answers, and how they are learnt from. */
 struct dt_run_rl {
 	const char *rollouts;	 /* file of dt-rollout; NULL: none */
-	const char *task;	 /* whose prompts are answered; NULL: none */
+	const char *task;	 /* the task that prompts are of; NULL: none */
 	const char *reward;	 /* command that scores answers; NULL: the task does */
-	int64_t batch;		 /* prompts a step */
-	int64_t group;		 /* answers each */
-	int64_t answer;		 /* tokens of one at most */
-	int64_t refresh;	 /* steps that one set of weights draws for */
-	bool overlap;		 /* answers of the next step are drawn while one is learnt from */
-	int64_t actors;		 /* processes beside each rank that draw; 0: the rank does */
-	int64_t stale;		 /* steps that they are ahead at most; 0: none */
-	int64_t piece;		 /* tokens after which an answer goes on with newer weights; 0: never */
+	int64_t batch;		 /* prompts per step */
+	int64_t group;		 /* answers per prompt */
+	int64_t answer;		 /* maximum tokens of an answer */
+	int64_t refresh;	 /* steps for which one set of weights samples */
+	bool overlap;		 /* sample the answers of the next step during a step */
+	int64_t actors;		 /* sampling processes per rank; 0: the rank samples itself */
+	int64_t stale;		 /* maximum number of steps that they are ahead; 0: none */
+	int64_t piece;		 /* tokens after which an answer continues with newer weights; 0: never */
 	int64_t refill;		 /* rounds of further prompts in place of groups without variance */
 	int kl;			 /* estimator of the divergence from the reference: enum dt_kl */
 	int kl_in;		 /* 0: beta times it is a term of the loss, 1: of the reward */
@@ -162,8 +162,8 @@ struct dt_run_teacher {
 };
 
 /*
- * How data-parallel ranks stay together: every step, after many that each takes alone, by neighbours, every
- * step without the slowest, or by servers that each rank gives gradients when it has them (train/servers.h).
+ * How data-parallel ranks are synchronized: every step; after many local steps; with neighbours; every step
+ * without the slowest; or by parameter servers, to which each rank sends its gradients (train/servers.h).
  */
 enum dt_sync {
 	DT_SYNC_ALL,
@@ -207,13 +207,13 @@ enum dt_outer_comm { DT_OUTER_F32, DT_OUTER_BF16, DT_OUTER_E3M0 };
 #define DT_OUTER_COMM_CHOICES "fp32|bf16|e3m0"
 
 /*
- * Training that knows of quantisation (Jacob et al. 2018): products are of matrices rounded to blocks, and
- * their gradients are those of the masters, as if nothing were rounded (the straight-through estimator).
+ * Quantisation-aware training (Jacob et al. 2018): products use matrices rounded to blocks, and their
+ * gradients are applied to the masters as if nothing were rounded (straight-through estimator).
  */
 #define DT_QAT_CHOICES "none" DT_BLOCK_CHOICES
 
 #define DT_GRAD_COMM "fp32|bf16|int8|powersgd:R|topk:P|onebit|auto"
-/* Gradients that travel compressed, with what is lost kept for the next step. */
+/* Gradient compression with error feedback. */
 struct dt_run_compress {
 	const char *text; /* all of --grad-comm, as asked for; NULL: fp32 */
 	bool on, automatic;

@@ -49,7 +49,7 @@ int dt_schedule_copy(const struct dt_schedule *s, struct dt_schedule *ret, struc
 void dt_schedule_release(struct dt_schedule *s);
 void dt_schedule_print(const struct dt_schedule *s, FILE *f);
 
-/* Every action exactly once, and an order of all stages together that never waits in a circle. */
+/* Checks that every action occurs exactly once, and that the stages cannot deadlock. */
 int dt_schedule_check(const struct dt_schedule *s, struct dt_err *err);
 
 /* The most microbatches whose activations a chunk of a stage holds at a time (from F to B, or to W where

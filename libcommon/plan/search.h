@@ -1,7 +1,7 @@
 /*
- * Which layout: every way to cut a model over the ranks, without those that cannot be, that do not fit, and
- * that another beats. Layouts are first ranked by a quick guess of their step; memory is worked out from the
- * fastest on, and the best that fit are then timed by their schedule tables.
+ * Search for the best layout: over every way to cut a model over the ranks that is possible and fits in
+ * memory. Layouts are first ranked by a quick guess of their step time; memory is computed from the fastest
+ * on, and the best that fit are then timed with their schedule tables.
  */
 #ifndef DT_PLAN_SEARCH_H
 #define DT_PLAN_SEARCH_H

@@ -1,7 +1,7 @@
 /*
- * How long a server's passes take, whatever their mixture of prompts and decoding is: the nodes of the
- * program of so many rows, attention by the keys that its rows see. One clock answers for a model on one
- * layout; what depends on the number of rows alone is worked out once for each.
+ * Time of a server's forward passes with any mixture of prefill and decode: the nodes of the program for that
+ * number of rows, and attention by the number of keys of each row. A clock is for one model on one layout;
+ * costs that depend on the number of rows alone are cached.
  */
 #ifndef DT_PLAN_SERVCLOCK_H
 #define DT_PLAN_SERVCLOCK_H

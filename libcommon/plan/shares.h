@@ -1,7 +1,6 @@
 /*
- * Unequal data-parallel ranks: who computes how many of a step's microbatches. Rank r takes a_r + b_r n_r
- * seconds for n_r of them; the step takes the longest of these, and the shares are those that make it
- * shortest.
+ * Unequal data-parallel ranks: how many of a step's microbatches each rank computes. Rank r takes a_r + b_r
+ * n_r seconds for n_r of them; the step takes the maximum over ranks, and the shares minimise it.
  */
 #ifndef DT_PLAN_SHARES_H
 #define DT_PLAN_SHARES_H

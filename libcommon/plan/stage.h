@@ -1,6 +1,6 @@
 /*
- * What one rank executes: the graph of the model, this rank's tensors, and the program of each of its chunks
- * of layers. The memory plan, the step time and the executor all read it.
+ * The programs that one rank executes: the model's graph, this rank's tensors, and the program of each of its
+ * chunks of layers. The memory plan, the step time and the executor all read it.
  */
 #ifndef DT_PLAN_STAGE_H
 #define DT_PLAN_STAGE_H

@@ -1,8 +1,8 @@
 /*
- * Optimizer states of what a rank holds. A state with a value an element lies flat, as masters do: whole
- * units, or with ZeRO this rank's share of each. Any other lies parameter after parameter: rows and columns
- * of the rank's box of a matrix, whole under ZeRO too; blocks and the states of the rest (DT_STATE_REST) of
- * the elements that are in this rank's share.
+ * Layout of a rank's optimizer states. A state with one value per element has the layout of the masters:
+ * whole units, or with ZeRO this rank's share of each. All others are stored parameter by parameter: states
+ * by row or column for the rank's box of a matrix, also with ZeRO; blocks and the states of the rest
+ * (DT_STATE_REST) for the elements in this rank's share.
  */
 #ifndef DT_PLAN_STATES_H
 #define DT_PLAN_STATES_H

@@ -17,7 +17,7 @@
 enum dt_bound { DT_BOUND_COMPUTE, DT_BOUND_MEMORY, DT_BOUND_NETWORK, DT_BOUND_LATENCY };
 #define DT_BOUND_CHOICES "compute|memory|network|latency"
 
-struct dt_stack {	   /* habits of the program that trains */
+struct dt_stack {	   /* properties of the training program */
 	bool scores;	   /* attention writes its seq x seq scores; selective recomputes these alone */
 	bool tp_hidden;	   /* tensor-parallel traffic of backward overlaps with weight gradients */
 	bool shares;	   /* data-parallel ranks may compute unequal numbers of microbatches */
@@ -32,7 +32,7 @@ struct dt_step_time { /* seconds of the slowest stage, of all microbatches unles
 	double tp, ep, cp, pp;				   /* traffic in the pipeline's way */
 	double dp, dp_exposed; /* gradients (and weights of ZeRO) over dp; the part not hidden */
 	double optimizer, fixed;
-	double offload_s, offload_exposed;    /* transfers of what is offloaded; what of them is waited for */
+	double offload_s, offload_exposed;    /* offload transfers; the part that is waited for */
 	double offload_read, offload_written; /* bytes a rank */
 	double bubble;			      /* share of the makespan that stages idle */
 	double makespan;

@@ -1,9 +1,8 @@
 /*
- * Offloaded optimizer states, the master weights beside 16-bit ones, and offloaded weights lie in tiles:
- * so many trained elements of a rank, in the order of its flat buffers, with a segment of each kind of value.
- * The update reads a tile, computes and writes it while the next ones are read and the last ones written, so
- * a few of them are in memory at a time. ZeRO-Infinity (Rajbhandari et al. 2021) and its optimizer's
- * sub-groups.
+ * Offloaded optimizer states, masters and weights are stored in tiles. A tile covers a fixed number of a
+ * rank's trained elements, in the order of its flat buffers, with one segment for each kind of value. The
+ * update works on a tile while the next ones are read and the previous ones written, so that a few are in
+ * memory at a time (ZeRO-Infinity, Rajbhandari et al. 2021, and its optimizer's sub-groups).
  *
  * In the file the weights of all tiles lie together behind the other segments, so that those of a unit are
  * one range of it. A part of a segment is what has a checksum of its own.
@@ -16,9 +15,9 @@
 enum { DT_TILE_SEGMENTS = 2 + DT_OPTIM_STATES, DT_TILE_RING = 4, DT_TILE_PARTS = 8 };
 
 struct dt_tiles {
-	int64_t numel;	 /* elements that have such values on this rank; 0: nothing is offloaded */
+	int64_t numel;	 /* elements in tiles on this rank; 0: nothing is offloaded */
 	int64_t each;	 /* elements of a tile, a multiple of 4096 */
-	int64_t n, kept; /* tiles; how many of them, the first, stay in memory */
+	int64_t n, kept; /* number of tiles; the first `kept` stay in memory */
 	int segments;
 	enum dt_dtype dtype[DT_TILE_SEGMENTS];
 	uint64_t at[DT_TILE_SEGMENTS + 1]; /* of a segment in its tile; the last: bytes of a tile */

@@ -1,7 +1,7 @@
 /*
- * Devices of several kinds. Where data-parallel ranks may compute unequal numbers of microbatches (dt-train
- * --shares), each has as many as make the longest rank's time shortest (plan/shares.h); in every other layout
- * ranks meet within a microbatch, and all go at the pace of the slowest.
+ * Mixed clusters. If data-parallel ranks may compute unequal numbers of microbatches (dt-train --shares), the
+ * numbers minimise the slowest rank's time (plan/shares.h). In all other layouts ranks communicate within a
+ * microbatch, and all run at the pace of the slowest.
  */
 #ifndef DT_PLAN_UNLIKE_H
 #define DT_PLAN_UNLIKE_H

@@ -1,6 +1,6 @@
 /*
- * Serving weights that memory does not hold: which stay, which lie in a file, or in the memory of a card's
- * host, and what reading them costs. Pieces are read into slots, each a piece at a time:
+ * Serving models larger than memory: which weights stay in memory, which are in a file (or with a CUDA device
+ * in host memory), and the cost of reading them. Weights are read in pieces into slots, one piece per slot:
  *
  *   a model without experts   A piece is what a layer multiplies with. Every pass goes through all layers in
  *                             their order, so that what was used last is not what is used next:

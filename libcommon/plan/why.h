@@ -1,5 +1,5 @@
 /*
- * What to do so that a model fits, as the field decides it: one device? replicas; else cheaper activations,
+ * A decision tree of measures that make a model fit: one device? replicas; else cheaper activations,
  * then ZeRO inside a machine, tensor parallelism inside a machine, a pipeline across machines; adapters
  * instead of all parameters where machines are few. A server: one device, fewer bits, tensor parallelism
  * inside a machine.

@@ -1,8 +1,8 @@
 /*
- * What one rank computes for a microbatch: the nodes of every kind of layer and of both ends of the model,
- * with their costs. It depends on the model, the microbatch and how layers are cut, not on stages, dp or the
- * machine: one such table is the step time of many layouts on any cluster. It is made from the programs of a
- * short model (model/flops.h) on one stage.
+ * The work of one rank for a microbatch: the nodes of every kind of layer and of both ends of the model, with
+ * their costs. It depends on the model, the microbatch and how layers are cut, not on stages, dp or the
+ * machine, so one table serves the step times of many layouts on any cluster. It is made from the programs of
+ * a short model (model/flops.h) on one stage.
  */
 #ifndef DT_PLAN_WORK_H
 #define DT_PLAN_WORK_H

@@ -53,7 +53,7 @@ struct dt_control_values {
 
 enum {
 	DT_CONTROL_GREEDY_PERCENT = 1
-}; /* environments that explore less often than this count for the score; all if there are none */
+}; /* environments that explore at most this often, or the least, count for the score; all if none explores */
 
 enum { DT_CONTROL_SCORES = 100 }; /* the score is the mean over the last so many episodes */
 
