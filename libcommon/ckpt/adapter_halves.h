@@ -1,4 +1,4 @@
-/* Matrices of an adapter's file, before they are paired; inside adapter*.c. */
+/* The A and B matrices of an adapter's file, before they are paired; private to adapter*.c. */
 #ifndef DT_CKPT_ADAPTER_HALVES_H
 #define DT_CKPT_ADAPTER_HALVES_H
 

@@ -6,7 +6,7 @@
 #include "model/names.h"
 #include "model/safetensors.h"
 
-/* What a reader fills an adapter with. */
+/* The context of a reader that fills an adapter. */
 struct adapter_in {
 	struct dt_adapter *a;
 	const struct dt_config *c;
@@ -40,18 +40,18 @@ struct adapter_whole_in {
 	bool plus_one; /* the file's norms multiply by 1 + weight */
 };
 int adapter_whole_add(struct adapter_in *in, int i, const struct adapter_whole_in *w, struct dt_err *err);
-/* Of PEFT's file: the tensors that are no adapters', which config names under modules_to_save. */
+/* Reads the whole modules of PEFT's file, which config names under modules_to_save. */
 int adapter_whole_read(struct adapter_in *in, const struct dt_safetensors *st, const char *file,
 		       const json_t *config, struct dt_err *err);
-/* The name of a tensor in PEFT's file without what stands in front of the model's own. */
+/* The name of a tensor in PEFT's file without PEFT's prefix. */
 const char *adapter_peft_name(const char *full);
 bool adapter_is_whole(const char *full);
 
-/* Tensors of PEFT's file that whole modules are written as. */
+/* A tensor of PEFT's file as which a whole module is written. */
 struct adapter_whole_out {
 	char name[DT_NAMES_MAX]; /* "lm_head.weight" */
 	int ndim;
-	int64_t shape[2], rows, filled; /* filled: of the rows those that are there */
+	int64_t shape[2], rows, filled; /* filled: number of rows that are set */
 	float *x;
 };
 int adapter_whole_list(const struct adapter_in *in, const struct dt_adapter *a,

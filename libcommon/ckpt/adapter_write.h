@@ -6,7 +6,10 @@
 
 #include <stdio.h>
 
-/* A linear of the other format: one of ours, or several below one another, whose adapters are stacked. */
+/*
+ * A linear of the other format: one of ours, or several joined along their rows, whose adapters are stacked.
+ * 
+ */
 struct adapter_linear {
 	char name[ADAPTER_NAME];
 	int64_t rank, in, out;

@@ -7,8 +7,8 @@
  * weight), "m/...", "v/..." (optimizer states 1 and 2). A piece is a box of a global tensor stored as one
  * contiguous dataset with a CRC-32; pieces of one tensor do not overlap and together cover it.
  *
- * This row knows no communicator: every rank writes its own shard, the caller gathers the piece lists to one
- * rank, which commits. Nothing is visible under the final name before the commit's rename.
+ * This library does not communicate: every rank writes its own shard, and the caller gathers the piece lists
+ * to one rank, which commits. Nothing is visible under the final name before the commit's rename.
  */
 #ifndef DT_CKPT_CKPT_H
 #define DT_CKPT_CKPT_H
@@ -32,26 +32,26 @@ struct dt_piece {
 };
 
 /*
- * A run of elements [first, first + n) of a box, as the boxes that cover it exactly: a ZeRO shard is a flat
- * range of a (cut) parameter. Writes at most 2 ndim + 1 pieces with data pointers into base; returns their
- * number.
+ * Divides a range of elements [first, first + n) of a box into boxes that cover it exactly, because a ZeRO
+ * shard is a flat range of a (cut) parameter. Writes at most 2 ndim + 1 pieces, with data pointers into
+ * box->data; returns their number.
  */
 int dt_pieces_of_range(const struct dt_piece *box, int64_t first, int64_t n, struct dt_piece *ret);
 
 /*
- * Which of the ranks that hold the same piece writes it: the same answer on each of them, and neighbouring
- * pieces go to different ranks. 0 <= result < replicas.
+ * The replica that writes a piece which several ranks hold, 0 <= result < replicas. The result is the same on
+ * all of them, and differs for neighbouring pieces.
  */
 int dt_ckpt_owner(const char *name, int64_t piece_no, int replicas);
 
 /* ---- writing ---- */
 
 /*
- * Creates ROOT/step-N.tmp afresh; every step-*.tmp and latest.tmp.* that a crash left in ROOT is removed, so
- * a root has one writer at a time. One rank calls it, the others after it.
+ * Creates an empty ROOT/step-N.tmp, and removes every step-*.tmp and latest.tmp.* that a crash left in ROOT,
+ * so a root may have only one writer at a time. One rank creates the folder before the others write to it.
  */
 int dt_ckpt_begin(const char *root, int64_t step, char **ret_tmpdir, struct dt_err *err);
-/* After a failure: tmpdir is removed, and with `made` ROOT too where nothing else is in it. */
+/* After a failure: removes tmpdir, and with `made` also ROOT if it is empty. */
 void dt_ckpt_discard(const char *root, const char *tmpdir, bool made);
 
 /*
@@ -64,9 +64,9 @@ int dt_ckpt_write_shard(const char *tmpdir, int rank, const struct dt_piece *p, 
 			json_t **ret_list, struct dt_err *err);
 
 /*
- * The same for pieces that are not in memory: fill is called for each piece of at most 64 MiB that is
- * written, once each, and answers with its elements, which must stay until the next call. p[].data is not
- * looked at, only moved along: the data of what fill is given is that of its first element.
+ * The same for pieces that are not in memory. fill is called once for each piece of at most 64 MiB, and
+ * returns its elements, which must stay valid until the next call. p[].data is not dereferenced, only
+ * advanced: the piece passed to fill has the address of its first element.
  */
 typedef int (*dt_ckpt_fill)(void *arg, const struct dt_piece *p, const void **ret_data, struct dt_err *err);
 int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece *p, int n, bool compress,
@@ -79,8 +79,8 @@ int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece
  * never the one just written and never one whose manifest cannot be read. An older checkpoint of the same
  * step is replaced.
  *
- * When the checkpoint is safely in place but an old one could not be removed the answer is 0 all the same,
- * and err->code and err->msg say so (err->code is 0 otherwise).
+ * If the checkpoint is complete but an old one could not be removed, it returns 0 with err->code and err->msg
+ * set (err->code is 0 otherwise).
  */
 int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *const *lists, int nlists,
 		   int keep, struct dt_err *err);
@@ -89,9 +89,10 @@ int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *c
 int64_t dt_ckpt_newest(const char *root, int64_t most);
 
 /*
- * Removes whole checkpoints of root beyond the newest keep (0: none of them for their age), except those
- * whose step is a multiple of every (0: no such rule), step safe (-1: the newest one), and any that is not
- * whole. report is called for each that goes (may be NULL); dry: nothing is removed. Returns how many went.
+ * Removes complete checkpoints of root beyond the newest `keep` (0: none is removed for its age), except
+ * those whose step is a multiple of `every` (0: no such rule) and step `safe` (-1: the newest one).
+ * Incomplete ones stay. report is called for each that is removed (may be NULL); dry: nothing is removed.
+ * Returns their number.
  */
 int dt_ckpt_prune(const char *root, int64_t safe, int keep, int64_t every, bool dry,
 		  void (*report)(void *arg, const char *folder), void *arg, struct dt_err *err);
@@ -139,8 +140,8 @@ struct dt_ckpt_piece {
 void dt_ckpt_piece(const struct dt_ckpt *c, int i, int k, struct dt_ckpt_piece *ret);
 
 /*
- * Says that nobody here or beside us is about to read the same again: what is not in the page cache is then
- * read past it, which is faster and leaves it alone. Before the first read.
+ * Declares that no process of this machine is going to read the checkpoint again soon: data that is not in
+ * the page cache is then read past it, which is faster and does not evict other data. Before the first read.
  */
 void dt_ckpt_read_once(struct dt_ckpt *c);
 
@@ -179,27 +180,27 @@ void dt_ckpt_to_f64(enum dt_dtype t, const void *src, int64_t n, double *dst);
 struct dt_layout;
 
 /*
- * Processes that recut together: all make the same call, each with its own rank. This row knows no
- * communicator, so the functions are the caller's; every rank calls them in the same order.
+ * Processes that reshard together: all make the same call, each with its own rank. This library does not
+ * communicate, so the caller supplies these functions; every rank calls them in the same order.
  */
 struct dt_ckpt_team {
 	int rank, size;
 	void *arg;
-	/* One verdict from the rc of every rank: < 0 on all when it is on any. The rank that is to blame
-	 * keeps its message, the others have none. */
+	/* Combines rc of all ranks: < 0 on all if it is < 0 on any. The rank that failed keeps its message,
+	 * the others have none. */
 	int (*agree)(void *arg, int rc, struct dt_err *err);
-	/* Text of every rank to rank 0, one after the other; both malloc'd there. */
+	/* Gathers the texts of all ranks to rank 0, concatenated; text and lengths are malloc'd there. */
 	int (*gather)(void *arg, const char *text, size_t n, char **ret, size_t **ret_lens,
 		      struct dt_err *err);
 };
 
 /*
- * Writes src again as the ranks of layout would have, one shard a rank, into ROOT/step-N of the same step:
- * parameters by their cut, replicas once and spread by bytes, m/ and v/ as flat ranges over dp when zero >=
- * 1, model/ too when zero is 3. Tensors that are not in the parameter table stay whole. workers threads of
- * each process of the team (NULL: this one alone) write a shard each; what comes out does not depend on
- * either. Memory: one piece a worker. progress, of this process's share, may answer false to stop
- * (-ECANCELED). On failure nothing is left behind.
+ * Reshards src: writes it as the ranks of layout would have, one shard a rank, into ROOT/step-N of the same
+ * step. Parameters are cut by the layout; replicas are written once, balanced by bytes; m/ and v/ are flat
+ * ranges over dp if zero >= 1, model/ too if zero is 3. Tensors that are not in the parameter table stay
+ * whole. Each process of the team (NULL: this one alone) has `workers` threads, which write one shard at a
+ * time; the result depends on neither number. Memory: one piece per worker. progress, of this process's part,
+ * may return false to stop (-ECANCELED). On failure nothing is left behind.
  */
 int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const char *root, bool compress,
 		    int workers, const struct dt_ckpt_team *team,
@@ -207,11 +208,11 @@ int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const c
 		    struct dt_err *err);
 
 /*
- * Makes the checkpoint at path whole again from another that holds the same elements, cut in any way. Shards
- * that are missing, or whose structure or elements are damaged, are written anew from their good pieces and
- * the replica's; each must have its old checksum and place. Then the index. The manifest must be readable.
- * report is called for each file repaired (may be NULL). Returns their number; -EBADMSG when the replica
- * cannot help. It forks, as dt_ckpt_verify does.
+ * Repairs the checkpoint at path from a replica that holds the same elements, in any layout. Shards that are
+ * missing or damaged are rewritten from their intact pieces and the replica's; each piece must get its old
+ * checksum and place. Then the index is rewritten. The manifest must be readable. report is called for each
+ * file repaired (may be NULL). Returns their number; -EBADMSG if the replica does not have what is missing.
+ * It forks, as dt_ckpt_verify does.
  */
 int dt_ckpt_repair(const char *path, const char *replica, void (*report)(void *arg, const char *text),
 		   void *arg, struct dt_err *err);
@@ -221,8 +222,8 @@ int dt_ckpt_repair(const char *path, const char *replica, void (*report)(void *a
 int dt_ckpt_tar(const struct dt_ckpt *c, int fd, struct dt_err *err);
 
 /*
- * src recut for layout as such a stream. Shards need random access while they are made, so they are written
- * to a folder of their own under $TMPDIR first. From here on SIGPIPE is ignored.
+ * Reshards src for layout, as such a stream. Shards need random access while they are written, so they go to
+ * a temporary folder under $TMPDIR first. After this call SIGPIPE is ignored.
  */
 int dt_ckpt_reshard_tar(struct dt_ckpt *src, const struct dt_layout *layout, bool compress, int workers,
 			int fd, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,

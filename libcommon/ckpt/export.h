@@ -6,7 +6,7 @@
 
 /* How the matrices of a safetensors folder are packed: as AutoGPTQ does, or AutoAWQ. */
 enum dt_packing { DT_PACK_NONE, DT_PACK_GPTQ, DT_PACK_AWQ };
-/* What can be written, in the order of enum dt_source_kind; then folders with packed matrices. */
+/* The formats that can be written, in the order of enum dt_source_kind; then folders with packed matrices. */
 #define DT_EXPORT_KINDS DT_SOURCE_KINDS "|gptq|awq"
 
 struct dt_export {
@@ -54,19 +54,18 @@ int dt_export_check(const struct dt_source *s, const char *dst, struct dt_export
 int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, struct dt_err *err);
 
 /*
- * The mean of sources of one configuration, as a source of its own; it takes them over. The configuration and
- * the tokenizer are the first one's.
+ * A source that is the mean of sources of one configuration, and takes ownership of them. Configuration and
+ * tokenizer are the first one's.
  */
 int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struct dt_err *err);
 
 /*
- * base as a source of its own, some of whose parameters are to be others; takes base over, also when it
- * fails.
- * near: a path in the folder where a file without a name may lie, with what is put in place. -ENOTSUP of a
+ * A source that equals base, except for parameters that dt_source_replace sets. Takes ownership of base, also
+ * on failure. near: a path in the folder for the unnamed temporary file of the replacements. -ENOTSUP for a
  * model of images.
  */
 int dt_source_replaced(struct dt_source *base, const char *near, struct dt_source **ret, struct dt_err *err);
-/* Parameter i of such a source, whole, in format f from now on. Raw rows of it are there. */
+/* Replaces parameter i of such a source by data, all of it, in format f. dt_source_raw works for it. */
 int dt_source_replace(struct dt_source *s, int i, enum dt_format f, const void *data, struct dt_err *err);
 
 /*
@@ -77,15 +76,15 @@ enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param
 				enum dt_packing packing);
 
 /*
- * A dense model as a mixture of so many experts, `used` of them a row, each a copy of its MLP; the router is
- * drawn from seed. Takes dense over. -ENOTSUP: no family has such mixtures.
+ * Upcycles a dense model to a mixture of experts: `experts` copies of its MLP, `used` of them per token, and
+ * a random router from seed. Takes ownership of dense. -ENOTSUP: no family has such mixtures.
  */
 int dt_source_upcycle(struct dt_source *dense, int64_t experts, int64_t used, uint64_t seed,
 		      struct dt_source **ret, struct dt_err *err);
 
 /*
- * A model with `vocab` tokens in place of fewer, the new ones' rows of embedding and head the mean of the
- * others. Takes old over. -EINVAL where that adds none, or it has no tokens.
+ * Extends a model's vocabulary to `vocab` tokens; the new rows of embedding and head are the mean of the
+ * others. Takes ownership of old. -EINVAL if that adds no tokens, or the model has none.
  */
 int dt_source_add_tokens(struct dt_source *old, int64_t vocab, struct dt_source **ret, struct dt_err *err);
 

@@ -1,4 +1,4 @@
-/* What the exporters share. Not for other rows. */
+/* Shared by the exporters; private to ckpt/. */
 #ifndef DT_CKPT_EXPORT_INTERNAL_H
 #define DT_CKPT_EXPORT_INTERNAL_H
 
@@ -14,11 +14,11 @@ struct exp_tensor { /* of the file to be written */
 	int64_t shape[2];
 	enum dt_format format;
 	bool transposed;
-	bool packed;	     /* is several tensors of the file: exp_parts */
-	int part[3], nparts; /* parameters, one behind the other along our rows */
-	int64_t row0;	     /* of the one part, where the tensor begins: an expert's */
+	bool packed;	     /* stored as several tensors of the file: exp_parts */
+	int part[3], nparts; /* parameters, concatenated along our rows */
+	int64_t row0;	     /* one part: the row of the parameter at which the tensor begins (an expert's) */
 	int64_t stack;	     /* > 0: three dimensions, experts outermost */
-	int buffer;	     /* > 0: no parameter, but number buffer - 1 of the model's buffers */
+	int buffer;	     /* > 0: not a parameter, but buffer number buffer - 1 of the model */
 	uint64_t bytes, at;
 };
 
@@ -52,7 +52,7 @@ int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt
 int exp_grow(char **buf, size_t *have, size_t want);
 /* n zero bytes. */
 void exp_zeros(FILE *f, uint64_t n);
-/* Elements of a parameter in our order as `as`. */
+/* Counts `more` bytes as done and calls progress; -ECANCELED if it returns false. */
 int exp_cancelled(struct exporter *e, uint64_t more, struct dt_err *err);
 
 /* The piece of a tokenizer.json with an id; NULL: none. Borrowed from root. */

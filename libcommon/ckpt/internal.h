@@ -1,4 +1,4 @@
-/* What the files of this row share. Not for other rows. */
+/* Shared by the files of ckpt/; private to it. */
 #ifndef DT_CKPT_INTERNAL_H
 #define DT_CKPT_INTERNAL_H
 
@@ -157,7 +157,7 @@ struct dt_ckpt {
 	struct ck_manifest m;
 	pthread_mutex_t lock; /* over what follows */
 	int *fd, nopen;	      /* two a file, the second past the page cache; -1: not open */
-	bool once;	      /* nothing is read twice: past the page cache where that is faster */
+	bool once;	      /* nothing is read twice: reads bypass the page cache if that is faster */
 	char *bounce[CK_BOUNCES];
 	int nbounce; /* free ones */
 };

@@ -1,4 +1,4 @@
-/* Tensors for people and programs to look at: as a tree, as JSON, as numbers. */
+/* Printing tensors: as a tree, as JSON, as numbers. */
 #ifndef DT_CKPT_LOOK_H
 #define DT_CKPT_LOOK_H
 
@@ -8,11 +8,11 @@
 
 /* One line of the tree. */
 struct dt_tree_line {
-	const char *label; /* what the lines above do not say: "layers.{0..11}", "attn.q.weight" */
-	int depth;	   /* of the outermost: 0 */
-	int64_t copies;	   /* that this line folds into one, 1: none */
-	int tensor;	   /* -1: a branch; of several, the first */
-	int64_t npieces;   /* of all that is here and below, folded ones included */
+	const char *label; /* the part of the name below its parent: "layers.{0..11}", "attn.q.weight" */
+	int depth;	   /* 0: outermost */
+	int64_t copies;	   /* number of entries folded into this line */
+	int tensor;	   /* its tensor, of several the first; -1: a branch */
+	int64_t npieces;   /* of all tensors here and below, folded ones included */
 	uint64_t bytes;	   /* likewise */
 };
 

@@ -1,4 +1,4 @@
-/* A checkpoint on its way to another layout: what reshard_cut.c lists and reshard.c writes. */
+/* The state of resharding: reshard_cut.c lists the pieces, reshard.c writes them. */
 #ifndef DT_CKPT_RESHARD_H
 #define DT_CKPT_RESHARD_H
 
@@ -10,7 +10,7 @@ struct reshard {
 	const struct dt_layout *l;
 	struct dt_config config;
 	struct dt_params params;
-	struct dt_local *local; /* [pp * ep * tp]: of dp and cp only which experts are held depends */
+	struct dt_local *local; /* [pp * ep * tp]: dp and cp affect only which experts a rank holds */
 	struct {
 		struct dt_piece *v;
 		int n, cap;

@@ -1,7 +1,7 @@
 /*
- * Weights from anywhere, as a model: every parameter of model/params.h under our name and shape, with the
- * configuration and the tokenizer that came along. Read-only and mapped, not loaded: opening costs the head
- * of the files.
+ * Reads the weights of a model in any supported format: every parameter of model/params.h under our name and
+ * shape, with the configuration and tokenizer of the source. Files are mapped read-only and not loaded:
+ * opening reads only their headers.
  *
  *   dt           a checkpoint folder or root (dt-checkpoint(5)): its model/ tensors
  *   ema          the same: its ema/ tensors, which were averaged in training
@@ -44,12 +44,15 @@ int dt_source_open(const char *path, enum dt_source_kind kind, const char *token
 		   struct dt_err *err);
 void dt_source_close(struct dt_source *s);
 /*
- * Parameters in this program's memory, by number of the config's table, whole and of one type (f32 or bf16).
- * They stay the caller's, and are read when the source is.
+ * A source of parameters in memory: data [table.n], by index in the config's table, whole, all of one type
+ * (f32 or bf16). The memory stays the caller's, and must be valid while the source is read.
  */
 int dt_source_memory(const struct dt_config *c, const void *const *data, enum dt_dtype type,
 		     struct dt_source **ret, struct dt_err *err);
-/* What is at path, never DT_SOURCE_AUTO; a folder that is nothing else is taken for a root of checkpoints. */
+/*
+ * The kind of source at path, never DT_SOURCE_AUTO; a folder of no other kind is taken for a root of
+ * checkpoints.
+ */
 int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *err);
 
 enum dt_source_kind dt_source_kind(const struct dt_source *s);
@@ -61,8 +64,8 @@ const struct dt_params *dt_source_params(const struct dt_source *s);
 struct dt_ckpt *dt_source_ckpt(const struct dt_source *s);
 
 /*
- * A name for the weights, from three rows of every parameter as f32: sources that hold the same numbers have
- * the same one, whatever their format. What was rounded differently has another.
+ * A hash of the weights, from three rows of every parameter as f32: sources with the same numbers have the
+ * same fingerprint in any format. Weights that were rounded differently have another.
  */
 #define DT_FINGERPRINT 17
 int dt_source_fingerprint(struct dt_source *s, char ret[DT_FINGERPRINT], struct dt_err *err);

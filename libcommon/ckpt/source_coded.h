@@ -1,4 +1,4 @@
-/* A matrix that source_coded.c found and source_coded_fill.c makes. */
+/* A quantised matrix that source_coded.c finds and source_coded_fill.c dequantises. */
 #ifndef DT_CKPT_SOURCE_CODED_H
 #define DT_CKPT_SOURCE_CODED_H
 
@@ -30,7 +30,7 @@ struct src_coded {
 	atomic_bool filled;
 };
 
-/* Word i of 32 bits; what is taken off the codes of a group and row. */
+/* 32-bit word i of p; the zero point, which is subtracted from the codes of a group and row. */
 uint32_t src_coded_word(const uint8_t *p, int64_t i);
 int src_coded_zero(const struct src_coded *c, int64_t group, int64_t row);
 

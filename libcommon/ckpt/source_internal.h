@@ -1,4 +1,4 @@
-/* What importers and exporters share. Not for other rows. */
+/* Shared by importers and exporters; private to ckpt/. */
 #ifndef DT_CKPT_SOURCE_INTERNAL_H
 #define DT_CKPT_SOURCE_INTERNAL_H
 
@@ -43,7 +43,10 @@ struct dt_source {
 	int *ck_tensor;
 	struct dt_source **mean; /* of these; NULL: not an average */
 	int nmean;
-	/* Made of mean[0], by box: the parameter there that each is from, -1: drawn by seed. NULL: not so */
+	/*
+	 * Derived from mean[0] by `box`: the parameter there that each comes from, -1: random. NULL: not
+	 * derived
+	 */
 	int *from;
 	uint64_t seed;
 	float *mean_row; /* of a vocabulary that grew (source_vocab.c): [2, hidden]; else NULL */
@@ -67,7 +70,7 @@ struct dt_source {
 	char note[512];
 };
 
-/* Adds what the adapter has for the box of parameter i. */
+/* Adds the adapter's update to a box of parameter i. */
 void src_add_update(const struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x);
 
 /* s->images from a manifest, or from timm's config.json in o. */
@@ -76,7 +79,7 @@ int src_images(struct dt_source *s, const json_t *o, struct dt_err *err);
 /* Maps a regular file until close. */
 int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err);
 int src_add(struct dt_source *s, const struct src_stored *t);
-/* All are added: puts them in the order that src_find wants. NULL: there is none of that name. */
+/* After all tensors are added: sorts them for src_find, which returns NULL if there is none of that name. */
 void src_sort(struct dt_source *s);
 struct src_stored *src_find(const struct dt_source *s, const char *name);
 /* The configuration is known and all tensors are added: finds every parameter among them. */

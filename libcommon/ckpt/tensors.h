@@ -62,8 +62,8 @@ struct dt_tensor_delta {
 	double max_abs; /* max |a - b|; infinite where one is NaN and the other is not */
 	double max_rel; /* max_abs / max |a| */
 	bool differs;	/* beyond the tolerance */
-	bool reordered; /* B's rows were put into A's rotary order first */
-	bool shifted;	/* B's norm was first given or taken the 1 that A's has not or has */
+	bool reordered; /* B's rows were first put into A's rotary order */
+	bool shifted;	/* 1 was first added to B's norm, or subtracted, to match A's convention */
 };
 
 struct dt_diff {
