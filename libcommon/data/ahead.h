@@ -13,8 +13,8 @@
 struct dt_ahead;
 
 /*
- * Makes samples n .. n + count - 1 of a block at rows at .. at + count - 1 of its memory. Called by several
- * threads at once, for rows of their own. A failure is kept and given to who asks for the block.
+ * Makes samples n .. n + count - 1 in rows at .. at + count - 1 of a block. Several threads call it at once,
+ * for different rows. A failure is returned by the dt_ahead_get of that block.
  */
 typedef int (*dt_ahead_make_fn)(void *ctx, int worker, int64_t n, int at, int count, void *block,
 				struct dt_err *err);
@@ -32,12 +32,12 @@ struct dt_ahead_options {
 };
 
 int dt_ahead_open(const struct dt_ahead_options *o, struct dt_ahead **ret, struct dt_err *err);
-void dt_ahead_close(struct dt_ahead *a); /* waits for what is being made */
+void dt_ahead_close(struct dt_ahead *a); /* waits for blocks being made */
 
-/* The block of samples n .. n + count - 1, good until the next call. Any n is right, in any order. */
+/* The block of samples n .. n + count - 1, valid until the next call. Any n is allowed, in any order. */
 int dt_ahead_get(struct dt_ahead *a, int64_t n, const void **ret, struct dt_err *err);
 
-/* Blocks have so many samples from now on, at most those of the options. Not between a get and its use. */
+/* Sets the samples of later blocks, at most options.count. Not between a get and the use of its block. */
 void dt_ahead_expect(struct dt_ahead *a, int count);
 
 struct dt_ahead_stats {

@@ -1,6 +1,6 @@
 /*
- * From a stored image to a sample of training: geometry, normalisation and the mixing of two samples. What is
- * drawn depends on (seed, global sample number) alone, never on threads, ranks or layouts.
+ * Augmentation: from a stored image to a training sample, by geometry, normalisation and mixing of two
+ * samples. Random choices depend on (seed, global sample number) alone, never on threads, ranks or layouts.
  */
 #ifndef DT_DATA_AUGMENT_H
 #define DT_DATA_AUGMENT_H
@@ -46,12 +46,12 @@ void dt_augment_whole(struct dt_augment *a, int height, int width);
  * -EINVAL.
  */
 int dt_augment_constants(const char *name, float mean[3], float deviation[3]);
-/* -EINVAL for what cannot be. */
+/* -EINVAL for options that contradict each other or are out of range. */
 int dt_augment_check(const struct dt_augment *a, struct dt_err *err);
 /* -EINVAL naming the sizes when images from min_height x min_width up do not hold the crop. */
 int dt_augment_fits(const struct dt_augment *a, int min_height, int min_width, struct dt_err *err);
 
-/* What sample n draws; y is read and written in pixels of the sample. */
+/* The random choices of sample n; boxes are in pixels. */
 struct dt_augment_draw {
 	struct dt_image_box box; /* of the image, padded or scaled as the crop has it */
 	bool flip;
@@ -61,8 +61,8 @@ struct dt_augment_draw dt_augment_draw(const struct dt_augment *a, uint64_t seed
 				       int width);
 
 /*
- * Sample n out of x into y, C x a.height x a.width floats. tmp is memory for the way, kept by the caller from
- * call to call.
+ * Makes sample n from image x: y is C x a.height x a.width floats. tmp is scratch, which the caller keeps
+ * from call to call.
  */
 int dt_augment_apply(const struct dt_augment *a, uint64_t seed, int64_t n, const struct dt_image *x,
 		     struct dt_image *tmp, float *y, struct dt_err *err);

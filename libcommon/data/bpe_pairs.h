@@ -28,15 +28,15 @@ struct bpe_pairs { /* zeroed: none */
 	size_t fresh_n, fresh_cap;
 };
 
-/* All return -ENOMEM on failure. A pair is where it is until the next call. */
+/* All return -ENOMEM on failure. Pointers to pairs are valid until the next call. */
 
-/* by more occurrences (less when negative) of a pair in word w. */
+/* Adds `by` (which may be negative) to the count of a pair in word w. */
 int bpe_pairs_change(struct bpe_pairs *s, int32_t left, int32_t right, uint32_t w, int64_t by);
-/* What has grown becomes a candidate. */
+/* Makes candidates of the pairs whose counts have grown. */
 int bpe_pairs_queue(struct bpe_pairs *s);
 /*
- * The candidate that occurs most, of several the one with the lowest key; it is none any more. NULL: none
- * is left.
+ * Removes and returns the most frequent candidate, among equals the one with the lowest key. NULL: none is
+ * left.
  */
 int bpe_pairs_most(struct bpe_pairs *s, struct bpe_pair **ret);
 void bpe_pairs_release(struct bpe_pairs *s);

@@ -1,6 +1,6 @@
 /*
  * Training of a byte-level BPE vocabulary: words are counted, then the most frequent pair of neighbouring
- * symbols becomes a token, again and again (of equals the one of lowest ids). The result does not depend on
+ * symbols becomes a token, repeatedly (among equals the one of lowest ids). The result does not depend on
  * the order in which texts are added.
  */
 #ifndef DT_DATA_BPE_TRAIN_H

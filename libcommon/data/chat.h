@@ -33,10 +33,10 @@ struct dt_chat {
 	enum dt_chat_kind kind;
 	const struct dt_tokenizer *tok; /* outlives it */
 	int32_t end;			/* the token that ends a turn, -1: none */
-	char system[512]; /* what the template says when no message is the system's; "": nothing */
-	bool thinks;	  /* the vocabulary has <think>: answers may begin with it */
-	bool dated;	  /* Llama 3.1's lines about dates */
-	bool v3;	  /* Mistral's form from v0.3 on, which knows tools */
+	char system[512];		/* the template's default system prompt; "": none */
+	bool thinks;			/* the vocabulary has <think>: answers may begin with it */
+	bool dated;			/* Llama 3.1's lines about dates */
+	bool v3;			/* Mistral's form from v0.3 on, which knows tools */
 	struct dt_chat_special {
 		const char *text;
 		int32_t id;
@@ -46,7 +46,7 @@ struct dt_chat {
 
 /* The family of a Jinja template, or of the special tokens of tok (text NULL); -1: none is known. */
 int dt_chat_recognise(const char *text, const struct dt_tokenizer *tok);
-/* text: the model's template, for what it says by itself; may be NULL. */
+/* text: the model's template, from which the default system prompt is taken; may be NULL. */
 void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text,
 		  const struct dt_tokenizer *tok);
 
@@ -62,7 +62,7 @@ enum dt_tool_form dt_chat_tool_form(const struct dt_chat *c);
 
 struct dt_chat_tools {
 	const json_t *list; /* [{"type": "function", "function": {...}}, ...] */
-	bool open;	    /* the prompt ends where a call begins: one must come */
+	bool open; /* the prompt ends with the beginning of a call, so that the model must make one */
 };
 
 /*
@@ -75,8 +75,8 @@ int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct
 		   int32_t **ret, size_t *ret_n, struct dt_err *err);
 
 /*
- * A conversation as it stands, to be learnt from. mask: 1 for what the assistant says from message `from` on,
- * the token that ends its turn included; tokens of a text that crosses the border count as the assistant's.
+ * A complete conversation, for training. mask: 1 for the assistant's tokens from message `from` on, including
+ * the end-of-turn token. A token that spans the boundary of a turn counts as the assistant's.
  */
 struct dt_chat_whole {
 	int32_t *ids;
@@ -85,7 +85,7 @@ struct dt_chat_whole {
 }; /* the caller frees both */
 int dt_chat_encode_whole(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
 			 size_t from, struct dt_chat_whole *ret, struct dt_err *err);
-/* The same of a text and what continues it, which is the target with the token that ends a text. */
+/* The same for a prompt text and its completion; the completion and the end-of-text token are the targets. */
 int dt_chat_encode_texts(const struct dt_chat *c, const char *prompt, size_t prompt_n, const char *answer,
 			 size_t answer_n, struct dt_chat_whole *ret, struct dt_err *err);
 

@@ -3,7 +3,7 @@
  *
  *   messages       [{"role", "content", "tool_calls"}], and "tools"
  *   conversations  [{"from": "human" | "gpt" | "system" | "tool", "value"}] (ShareGPT)
- *   prompt, completion            texts, or messages; what completes is learnt, nothing of the prompt
+ *   prompt, completion            texts, or messages; only the completion is learnt
  *   instruction, input, output    (Alpaca)
  *
  * and of preferences
@@ -32,9 +32,9 @@ static inline bool dt_chat_labelled(const json_t *line)
 }
 
 /*
- * What a line holds: 1, or of a pair 2, chosen and rejected; of an answer with a label that and its prompt
- * with the answer of `other`, a line likewise. -EINVAL with what is wrong. The caller releases what it got;
- * the line outlives them.
+ * The examples of a line; returns their number. A conversation: 1. A pair: 2, chosen and rejected. An answer
+ * with a label: 2, the answer, and its prompt with the mismatched answer of line `other`. -EINVAL with a
+ * message. The caller releases the examples; line must outlive them.
  */
 int dt_chat_examples(const json_t *line, bool preferences, const json_t *other, struct dt_chat_example ret[2],
 		     struct dt_err *err);

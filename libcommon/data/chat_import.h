@@ -35,8 +35,8 @@ struct dt_chat_import {
 };
 
 /*
- * c of the template asked for (kind), or with kind negative of the one that came along as text, or that the
- * special tokens say. whose: what it came with, for -EINVAL.
+ * Opens c for the template `kind`; kind negative: recognises the template from text, or from the special
+ * tokens. whose: the origin of text, for the message of -EINVAL.
  */
 int dt_chat_open(struct dt_chat *c, int kind, const char *text, const struct dt_tokenizer *tok,
 		 const char *whose, struct dt_err *err);

@@ -24,8 +24,8 @@ struct dt_chat_out {
 	char *text;    /* not yet encoded */
 	uint8_t *flag; /* [text_n] whether an assistant says it */
 	size_t text_n, text_cap;
-	bool strip; /* blanks that come next belong to the token before */
-	/* of a conversation as a whole, without the assistant's next turn */
+	bool strip; /* the blanks that follow belong to the token before */
+	/* for a complete conversation, without an open turn of the assistant */
 	bool whole, target;
 	const struct dt_chat_message *messages;
 	size_t from; /* assistants before this message are no targets */
@@ -54,7 +54,7 @@ void dt_chat_special(struct dt_chat_out *o, const char *s);
 /* The token that starts a text, and the one that ends it, where the tokenizer has them. */
 void dt_chat_begin(struct dt_chat_out *o);
 void dt_chat_end_of_text(struct dt_chat_out *o);
-/* What comes next is what m's role says; NULL: what the template says. */
+/* Sets the author of the text that follows: m's role; NULL: the template. */
 void dt_chat_turn(struct dt_chat_out *o, const struct dt_chat_message *m);
 void dt_chat_flush(struct dt_chat_out *o);
 

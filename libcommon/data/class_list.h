@@ -1,4 +1,4 @@
-/* The classes of a data set while it is built: known beforehand from a list, or as they are met. */
+/* The classes of a data set while it is built: fixed by a list, or added as they occur. */
 #ifndef DT_DATA_CLASS_LIST_H
 #define DT_DATA_CLASS_LIST_H
 
@@ -19,11 +19,11 @@ struct class_list {
 
 /* The names from a file, a line each. */
 int class_list_read(struct class_list *c, const char *path, struct dt_err *err);
-/* A class that a source names; one that is there already stays. */
+/* Adds a class, unless it is there. */
 int class_list_name(struct class_list *c, const char *name, struct dt_err *err);
 /*
- * An image of the class name, or where name is NULL of number *label: *label becomes its index. -EINVAL for
- * one that a fixed list does not have.
+ * Looks up the class of an image, by name, or if name is NULL by number *label, and adds it if needed. Sets
+ * *label to its index. -EINVAL for a class that a fixed list does not have.
  */
 int class_list_take(struct class_list *c, const char *name, int *label, struct dt_err *err);
 /* With sort, names that were met are sorted by code point: *ret_map[old index] is the new one, malloc'd. */

@@ -1,5 +1,5 @@
 /*
- * Which documents are left out of a data set of text, and why: filters of each, duplicates among all.
+ * Cleaning of a text data set: filters on each document, and removal of duplicates.
  *
  * Words are runs of letters, digits and bytes from 128 on, ASCII in lower case. Near duplicates by MinHash
  * (Broder 1997) over 5 words, 128 hashes, found in 21 bands of 6 and compared by the share of equal hashes;
@@ -49,8 +49,8 @@ void dt_clean_close(struct dt_clean *c);
 /* Documents that share 13 words in a row with this text are left out from now on. */
 int dt_clean_exclude(struct dt_clean *c, const char *text, size_t n, struct dt_err *err);
 /*
- * A document is taken in two steps: dt_clean_look says what it alone shows, by threads side by side, and
- * dt_clean_judge compares it with those before, one after another in their order.
+ * A document is processed in two steps: dt_clean_look applies the filters to it alone, in parallel threads;
+ * dt_clean_judge compares it with earlier documents, sequentially and in order.
  */
 #define DT_CLEAN_HASHES 128
 struct dt_clean_look {

@@ -43,14 +43,15 @@ struct dt_dataset_info {
 	bool marked;	 /* some tokens alone are targets */
 	int64_t row;	 /* tokens of the samples that it was packed into; 0: any */
 	bool preferences;
-	bool labelled;		   /* of answers that are good or bad, not in pairs */
+	bool labelled;		   /* single answers with a label, good or bad, instead of pairs */
 	const char *chat_template; /* by which its conversations were rendered; NULL: not known */
 	uint32_t crc;		   /* checksum of the tokens as they are sharded; of a mixture 0 */
 };
 
 /*
- * What documents of a set of preferences are. A chosen one is followed by the one it was preferred to; in a
- * labelled set either is alone, and followed by its prompt with the answer to another.
+ * Kinds of documents in a preference set. A chosen answer is followed by the rejected one. In a labelled set
+ * a chosen or rejected answer is alone, followed by a mismatched one: its prompt with another prompt's
+ * answer.
  */
 enum dt_document_kind {
 	DT_DOCUMENT_PLAIN, /* in a packed set also what fills a sample up */
@@ -77,7 +78,7 @@ void dt_dataset_first(const struct dt_dataset *d, int64_t at, int64_t n, int32_t
 /* Documents that begin at tokens at .. at + n - 1; 0 in a set that does not keep them apart. */
 int64_t dt_dataset_starts(const struct dt_dataset *d, int64_t at, int64_t n);
 
-/* Of tokens at .. at + n - 1: how many are targets, and which; all where the set marks none. */
+/* Among tokens at .. at + n - 1: the number of targets, and a mask of them; all are if the set marks none. */
 int64_t dt_dataset_targets(const struct dt_dataset *d, int64_t at, int64_t n);
 void dt_dataset_mask(const struct dt_dataset *d, int64_t at, int64_t n, uint8_t *ret);
 /* The kind of the document that holds token at. */
@@ -91,7 +92,7 @@ int64_t dt_dataset_count(const struct dt_dataset *d, int64_t at, int64_t n, enum
 /* Reads every token and compares with the checksums: 0, or -EBADMSG naming the file. */
 int dt_dataset_verify(struct dt_dataset *d, struct dt_err *err);
 
-/* Which of an epoch's samples is global sample n: with shuffle in the order of seed and epoch n / samples. */
+/* The index within its epoch of global sample n; shuffle: permuted by seed and epoch n / samples. */
 int64_t dt_sample_at(uint64_t seed, bool shuffle, int64_t n, int64_t samples);
 
 struct dt_sampler {
@@ -121,14 +122,14 @@ int dt_dataset_create(const char *path, const struct dt_tokenizer *t, int64_t ma
 		      const char *source, struct dt_dataset_writer **ret, struct dt_err *err);
 /* Instead of max_shard_tokens: n files, equal in length but for one token. 1: one file. */
 void dt_dataset_set_shards(struct dt_dataset_writer *w, int n);
-/* Where documents begin is written down; before the first token. */
+/* Records where documents begin. To be called before the first token. */
 void dt_dataset_keep_apart(struct dt_dataset_writer *w);
 /* -EINVAL for an id at or past the vocabulary. */
 int dt_dataset_append(struct dt_dataset_writer *w, const int32_t *ids, size_t n, struct dt_err *err);
 int dt_dataset_end_document(struct dt_dataset_writer *w, struct dt_err *err);
 /*
- * Documents that end in themselves, whose tokens may be targets, packed into samples. mask NULL: none is, the
- * tokens fill a sample up.
+ * For documents packed into samples of `tokens` tokens, with a target mask and without end-of-text tokens
+ * added. mask NULL: no token is a target; such documents pad a sample.
  */
 void dt_dataset_set_row(struct dt_dataset_writer *w, int64_t tokens);
 /* The template they were rendered by; it must outlive the writer. */

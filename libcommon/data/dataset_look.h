@@ -1,4 +1,4 @@
-/* What a person or a script is shown of a set of tokens, for data/look.h. */
+/* Printing a set of tokens, as text or JSON, for data/look.h. */
 #ifndef DT_DATA_DATASET_LOOK_H
 #define DT_DATA_DATASET_LOOK_H
 

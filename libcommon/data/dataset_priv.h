@@ -1,4 +1,4 @@
-/* What dataset_open.c and dataset_read.c share; not for others. */
+/* Shared by dataset_open.c and dataset_read.c alone. */
 #ifndef DT_DATA_DATASET_PRIV_H
 #define DT_DATA_DATASET_PRIV_H
 
@@ -9,7 +9,7 @@
 struct dt_dataset_shard {
 	char *path;
 	hid_t file, tokens;
-	int fd;		/* of the file's bytes where they are the tokens as they are used; else -1 */
+	int fd;		/* for reading tokens directly, if they are stored as they are used; else -1 */
 	int64_t offset; /* of the tokens in it */
 	int64_t first, n;
 	uint32_t crc;

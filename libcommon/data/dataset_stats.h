@@ -1,4 +1,4 @@
-/* What the documents of a set of tokens are like: lengths, tokens used, duplicates. */
+/* Statistics of a token data set's documents: lengths, tokens used, duplicates. */
 #ifndef DT_DATA_DATASET_STATS_H
 #define DT_DATA_DATASET_STATS_H
 

@@ -39,14 +39,13 @@ struct dt_image_batch {
 };
 
 /*
- * Samples n .. n + count - 1, count at most that of the options. Any n is right; n + every is what is ready
- * when it comes next. The batch is the loader's and good until the next call. An image that cannot be decoded
- * is -EBADMSG naming it.
+ * Samples n .. n + count - 1, count at most options.count. Any n is allowed; n + every is prepared ahead. The
+ * batch is the loader's and valid until the next call. -EBADMSG with its name if an image cannot be decoded.
  */
 int dt_image_loader_get(struct dt_image_loader *l, int64_t n, int count, struct dt_image_batch *ret,
 			struct dt_err *err);
 
-/* Samples of the requests from now on, at most those of the options: fewer are read ahead then. */
+/* Sets the samples of later requests, at most options.count, for reading ahead. */
 void dt_image_loader_expect(struct dt_image_loader *l, int count);
 
 struct dt_image_loader_stats { /* since the loader was opened */

@@ -1,4 +1,4 @@
-/* What a person or a script is shown of a set of images, for data/look.h. */
+/* Printing a set of images, as text or JSON, for data/look.h. */
 #ifndef DT_DATA_IMAGE_LOOK_H
 #define DT_DATA_IMAGE_LOOK_H
 

@@ -1,4 +1,4 @@
-/* What images_open.c and images_read.c share; not for others. */
+/* Shared by images_open.c and images_read.c alone. */
 #ifndef DT_DATA_IMAGES_PRIV_H
 #define DT_DATA_IMAGES_PRIV_H
 

@@ -1,4 +1,4 @@
-/* What is printed of a data set, of tokens or of images: what it holds, samples of training, its content. */
+/* Printing a data set of tokens or images: its facts, training samples, its contents. */
 #ifndef DT_DATA_LOOK_H
 #define DT_DATA_LOOK_H
 

@@ -14,13 +14,13 @@ struct dt_marks {
 	int64_t n, cap;
 };
 
-/* Token at is a target; behind all that are. -ENOMEM. */
+/* Appends token `at`, which must follow all earlier ones, as a target. -ENOMEM. */
 int dt_marks_add(struct dt_marks *m, int64_t at);
 void dt_marks_release(struct dt_marks *m);
 
 /* As /target_starts and /target_ends. Nothing is written where there are none. */
 int dt_marks_put(const struct dt_marks *m, hid_t f);
-/* What f has of them, in a set of so many tokens. -EBADMSG where they are not in order. */
+/* Reads them from f, a set of `tokens` tokens. -EBADMSG if they are not in order. */
 int dt_marks_read(struct dt_marks *m, hid_t f, const char *path, int64_t tokens, struct dt_err *err);
 
 /* Targets among tokens [at, at + n). */

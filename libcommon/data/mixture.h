@@ -1,7 +1,7 @@
 /*
- * Several data sets of tokens as one: which set global sample n comes from depends on the weights alone,
- * and of any first n samples each set has given its share to less than one sample. Each set has epochs and
- * an order of its own; its cursor follows from n.
+ * A weighted mixture of token data sets. The set of global sample n depends on the weights alone, and among
+ * the first n samples, for any n, the number from each set is off its share by less than one. Each set has
+ * its own epochs and order; its cursor follows from n.
  *
  * Source of the order: Tijdeman, "The chairman assignment problem", Discrete Mathematics 32 (1980).
  */
@@ -51,10 +51,13 @@ struct dt_mixture_part {
 };
 /* How many of the first n samples are of set i: its cursor. */
 int64_t dt_mixture_cursor(const struct dt_mixture *m, int64_t n, int i);
-/* 0 of NULL. */
+/* The number of sets; 0 for NULL. */
 int dt_mixture_parts(const struct dt_mixture *m);
 void dt_mixture_part(const struct dt_mixture *m, int i, struct dt_mixture_part *ret);
-/* Weights and tokens of the sets as text: equal where the order is. Empty for one set alone, and of NULL. */
+/*
+ * The sets' weights and tokens as text, equal if and only if the order is. Empty for one set, and for NULL.
+ * 
+ */
 const char *dt_mixture_text(const struct dt_mixture *m);
 /* Whether out would replace a file of a set. */
 bool dt_mixture_has(const char *spec, const char *out);

@@ -1,7 +1,7 @@
 /*
- * What data sets of tokens and of images share: files D-00000-of-0000N.h5 beside an index D.h5 (or D.h5
- * alone), written to temporary names and renamed together; values that wait in an unlinked file (the spool)
- * until their number is known; an index that is read.
+ * Sharded files, shared by data sets of tokens and of images: D-00000-of-0000N.h5 beside an index D.h5 (or
+ * D.h5 alone), written to temporary names and renamed together. Values are collected in an unlinked file (the
+ * spool) until their number is known. Also reads the index.
  */
 #ifndef DT_DATA_SHARD_SET_H
 #define DT_DATA_SHARD_SET_H

@@ -1,7 +1,7 @@
 /*
- * What a teacher gives the tokens of a data set, in HDF5: of each position the k likeliest next tokens with
- * their log-probabilities, and the logarithm of what all others have together. dt-eval teacher writes it,
- * dt-train --teacher reads it in place of the teacher.
+ * A teacher's predictions for a data set, in HDF5: for each position the k likeliest next tokens with their
+ * log-probabilities, and the log of the total probability of all others. dt-eval teacher writes the file, and
+ * dt-train --teacher reads it instead of running the teacher.
  *
  * File: /columns [tokens k] (u16, or i32 where the vocabulary is larger), the likeliest first; /logprobs
  * [tokens k] and /rest [tokens] (f32, natural logarithms), one dimension each, contiguous; attributes format
@@ -37,7 +37,10 @@ struct dt_teacher;
 int dt_teacher_open(const char *path, struct dt_teacher **ret, struct dt_err *err);
 void dt_teacher_close(struct dt_teacher *t);
 const struct dt_teacher_info *dt_teacher_info(const struct dt_teacher *t);
-/* Whether it was made for samples of these: -EINVAL says what differs. */
+/*
+ * Checks that the file was made for this data set and these samples; -EINVAL with a message on what differs.
+ * 
+ */
 int dt_teacher_check(const struct dt_teacher *t, const struct dt_dataset *d, const char *data, int64_t seq,
 		     bool apart, struct dt_err *err);
 /*

@@ -1,4 +1,4 @@
-/* What text_import.c and text_resume.c share; not for others. */
+/* Shared by text_import.c and text_resume.c alone. */
 #ifndef DT_DATA_TEXT_IMPORT_PRIV_H
 #define DT_DATA_TEXT_IMPORT_PRIV_H
 

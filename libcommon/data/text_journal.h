@@ -1,8 +1,8 @@
 /*
- * What a build of a data set has done so far, in a file of its own, so that it goes on after it was killed:
- * groups of documents with what dt_clean_look saw of them, their ids, and lines on documents left out. A
- * group counts when its mark is written. Records have a checksum (CRC-32); what is behind the last whole mark
- * is cut off. Nothing waits for the disk: after a loss of power the checksums say how far it is good.
+ * The journal of a data set build, so that a build that was killed can resume: groups of documents with their
+ * dt_clean_look results, their ids, and notes on documents left out. A group counts once its mark is written.
+ * Records have a checksum (CRC-32); anything after the last complete mark is truncated. The journal is not
+ * synced: after a loss of power the checksums show how far it is valid.
  */
 #ifndef DT_DATA_TEXT_JOURNAL_H
 #define DT_DATA_TEXT_JOURNAL_H

@@ -1,4 +1,4 @@
-/* What a tokenizer is, as a table or as a JSON object (dt-tokenize info). */
+/* Prints a description of a tokenizer, as a table or a JSON object (dt-tokenize info). */
 #ifndef DT_DATA_TOK_PRINT_H
 #define DT_DATA_TOK_PRINT_H
 

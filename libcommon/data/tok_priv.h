@@ -1,4 +1,4 @@
-/* What the files of the tokenizer share; not for others. */
+/* Shared by the tokenizer's files alone. */
 #ifndef DT_DATA_TOK_PRIV_H
 #define DT_DATA_TOK_PRIV_H
 
