@@ -1,6 +1,6 @@
 /*
- * Whoever answers a task's questions: a checkpoint in this process (local.c, over the server's engine), or a
- * server that speaks OpenAI's API (remote.c).
+ * The model that answers a task's questions: a checkpoint in this process (local.c, with the server's
+ * engine), or a server with OpenAI's API (remote.c).
  */
 #ifndef DT_EVAL_ASKER_H
 #define DT_EVAL_ASKER_H
@@ -12,7 +12,7 @@
 
 struct dt_question {
 	const char *context;
-	/* Which of the two: a continuation to score, or NULL: generate one. */
+	/* A continuation to score; NULL: generate one. */
 	const char *continuation;
 	int max_tokens;
 	char *const *stop;

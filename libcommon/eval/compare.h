@@ -1,4 +1,4 @@
-/* Tables of several models beside the first: dt-eval compare. */
+/* Tables that compare several models with the first: dt-eval compare. */
 #ifndef DT_EVAL_COMPARE_H
 #define DT_EVAL_COMPARE_H
 

@@ -1,7 +1,7 @@
 /*
- * GPTQ (Frantar et al. 2023): the columns of a matrix are rounded one after the other, and what rounding has
- * changed is made up for by those that are not rounded yet. For a product y = x w^T whose inputs have H = the
- * sum of x^T x, that is the least squares solution given the columns already rounded.
+ * GPTQ (Frantar et al. 2023): the columns of a matrix are rounded one after the other, and the columns that
+ * are not rounded yet compensate the error. For a product y = x w^T with H = the sum of x^T x over its
+ * inputs, this is the least squares solution given the columns already rounded.
  */
 #ifndef DT_EVAL_GPTQ_H
 #define DT_EVAL_GPTQ_H

@@ -1,6 +1,6 @@
 /*
- * A classifier put to a data set of images, over ranks: each has the model, and all learn the result, which
- * does not depend on how many there are. Every image counts once.
+ * Evaluates an image classifier on a data set, over ranks: each has the model, and all get the result, which
+ * does not depend on their number. Every image counts once.
  */
 #ifndef DT_EVAL_IMAGES_H
 #define DT_EVAL_IMAGES_H

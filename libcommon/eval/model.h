@@ -1,6 +1,6 @@
 /*
- * A model to be judged: its weights on a device, its tokenizer, and one sequence at a time through the same
- * program that serves it (nn/infer.h), with the logits of every position.
+ * A model under evaluation: its weights on a device, its tokenizer, and the forward pass of one sequence at a
+ * time by the same code that serves it (nn/infer.h), with the logits of every position.
  */
 #ifndef DT_EVAL_MODEL_H
 #define DT_EVAL_MODEL_H

@@ -1,6 +1,6 @@
 /*
- * Which weights of a matrix become zero. A weight counts |w| times the scale of its column: 1 (magnitude, Han
- * et al. 2015), or the root of the mean square of its input (Wanda, Sun et al. 2024).
+ * Pruning of a matrix. The score of a weight is |w| times the scale of its column: 1 (magnitude, Han et al.
+ * 2015), or the root mean square of its input (Wanda, Sun et al. 2024).
  */
 #ifndef DT_EVAL_PRUNE_H
 #define DT_EVAL_PRUNE_H
@@ -8,12 +8,15 @@
 #include <stdint.h>
 
 /*
- * The `zeros` elements of x [n] that count least become 0; of equal ones the first. scale [n], not negative;
- * NULL: 1. A NaN counts most.
+ * Sets the `zeros` elements of x [n] with the lowest scores to 0; among equals the first. scale [n], not
+ * negative; NULL: 1. A NaN has the highest score.
  */
 void dt_prune_least(float *x, int64_t n, const float *scale, int64_t zeros);
 
-/* All but the `keep` that count most of every `of` neighbours: of <= 32, n a multiple of it. */
+/*
+ * keep:of sparsity: of every `of` neighbours keeps the `keep` with the highest scores. of <= 32, n a multiple
+ * of it.
+ */
 void dt_prune_pattern(float *x, int64_t n, const float *scale, int keep, int of);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * Weights rounded to blocks with a look at what they are multiplied with. A text goes through the model layer
- * by layer (nn/walk.h); the inputs of each product of a layer are summed up, its matrices are rounded,
- * and the sums are forgotten: memory is that of the model, of one layer's sums and of the text's residual
- * stream. Embedding, head, experts of mixtures and matrices whose rows no block fits are not touched.
+ * Quantisation of weights to blocks with calibration data. A text is run through the model layer by layer
+ * (nn/walk.h): statistics of the inputs of each product of a layer are accumulated, its matrices are rounded,
+ * and the statistics are freed. Memory: the model, one layer's statistics, and the text's residual stream.
+ * Embedding, head, experts and matrices whose rows are no multiple of a block are not changed.
  *
  *   rtn     scales by least squares, each weight's error counting by the mean square of its input
  *   gptq    eval/gptq.h; each layer sees what those before it make of the text once they are rounded

@@ -1,6 +1,6 @@
 /*
- * A task put to a model, over ranks: each has the model and every size-th item, and all learn the result.
- * What is measured is that of lm-evaluation-harness (Gao et al. 2021): acc compares sums of
+ * Evaluates a model on a task, over ranks: each has the model and every size-th item, and all get the result.
+ * The metrics are those of lm-evaluation-harness (Gao et al. 2021): acc compares sums of
  * log-probabilities, acc_norm these over the characters of a choice, acc_bytes over its bytes.
  */
 #ifndef DT_EVAL_SCORE_H
@@ -41,7 +41,7 @@ void dt_score_release(struct dt_score *s);
 json_t *dt_score_json(const struct dt_task *t, const char *model, const struct dt_score *s);
 void dt_score_print(const struct dt_task *t, const struct dt_score *s, FILE *f);
 
-/* The same items answered by two models. */
+/* Comparison of two models on the same items. */
 struct dt_score_pair {
 	double difference, error; /* of the shares answered right, b less a; its standard error, paired */
 	int64_t only_a, only_b;	  /* right for one of them alone */

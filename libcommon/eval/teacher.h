@@ -1,6 +1,6 @@
 /*
- * What a model gives every token of a data set (data/teacher.h), to train another on. Samples are shared out
- * over ranks; the file does not depend on how many there are.
+ * Computes a model's predictions for every token of a data set (data/teacher.h), for distillation. Samples
+ * are divided over ranks; the file does not depend on their number.
  */
 #ifndef DT_EVAL_TEACHER_H
 #define DT_EVAL_TEACHER_H
