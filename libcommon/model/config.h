@@ -1,6 +1,6 @@
 /*
- * What a model is, as data. Attributes, not architectures: nn reads how a model normalises, where it has
- * biases, how it knows positions; the name of the family only matters to importers and to messages.
+ * The configuration of a model. It has attributes, not architectures: nn reads the kind of norms, of biases
+ * and of position encoding; the name of the family matters only to importers and messages.
  */
 #ifndef DT_MODEL_CONFIG_H
 #define DT_MODEL_CONFIG_H
@@ -149,7 +149,7 @@ int dt_config_to_hf(const struct dt_config *c, const char *dtype, json_t **ret, 
 json_t *dt_config_to_json(const struct dt_config *c);
 int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *err);
 
-/* Another number of tokens; 0: as it is. */
+/* Sets the vocabulary size; 0: unchanged. */
 int dt_config_set_vocab(struct dt_config *c, int64_t vocab, struct dt_err *err);
 
 /* Refuses impossible models (heads not a multiple of kv_heads, odd rotary dimension, zero layers ...). */
@@ -177,7 +177,7 @@ static inline int64_t dt_layer_window(const struct dt_config *c, int64_t layer)
 {
 	return c->global_every > 0 && (layer + 1) % c->global_every == 0 ? 0 : c->window;
 }
-/* Keys behind which no layer looks; 0: one sees all. */
+/* The largest number of keys that any layer attends to; 0: some layer attends to all. */
 static inline int64_t dt_config_span(const struct dt_config *c)
 {
 	return c->global_every > 0 ? 0 : c->window;
@@ -192,24 +192,24 @@ static inline int64_t dt_value_dim(const struct dt_config *c)
 	return c->kv_rank > 0 ? c->v_dim : c->head_dim;
 }
 
-/*
- * Radians a position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al.
- * 2024).
- */
-/* Elements of a head that are rotated, the first ones. */
+/* Number of elements of a head that are rotated, the first ones. */
 static inline int64_t dt_rope_dim(const struct dt_config *c)
 {
 	return c->kv_rank ? c->rope_dim : c->head_dim;
 }
+/*
+ * Radians per position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
+ * 
+ */
 double dt_rope_frequency(const struct dt_config *c, int64_t i);
-/* What cos and sin are multiplied by: 1 but for YaRN. Its value by the paper, 0.1 mscale ln(factor) + 1. */
+/* The factor of cos and sin: 1 except for YaRN; and YaRN's value by the paper, 0.1 mscale ln(factor) + 1. */
 double dt_rope_mscale(const struct dt_config *c);
 double dt_rope_yarn_mscale(double factor, double mscale);
 /* The base of the frequencies, where a larger one is all there is to the scaling. */
 double dt_rope_base(const struct dt_config *c);
-/* A dynamic scaling becomes what it is for sequences of so many positions; others stay. */
+/* Fixes a dynamic scaling to its value for sequences of this length; leaves other scalings as they are. */
 void dt_rope_for_length(struct dt_config *c, int64_t positions);
-/* Positions that the model is good for, its scaling counted. */
+/* The number of positions that the model supports, with its scaling. */
 int64_t dt_config_positions(const struct dt_config *c);
 /*
  * Stretches the positions of a model without scaling: "linear:F", "ntk:F", "dynamic:F", "yarn:F", "llama3:F",
@@ -219,7 +219,7 @@ int dt_config_scale_rope(struct dt_config *c, const char *spec, struct dt_err *e
 /* The same in layers with a window, where those have a base of their own (rope_local_theta > 0). */
 double dt_rope_local_frequency(const struct dt_config *c, int64_t i);
 
-/* What scores are multiplied by. */
+/* The factor of attention scores. */
 double dt_score_scale(const struct dt_config *c);
 
 #endif

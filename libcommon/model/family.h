@@ -1,6 +1,6 @@
 /*
- * Families of models, one file each under model/family/: who reads and writes their configuration in other
- * formats, what their tensors are called there, and who builds their graph. family.c has the table.
+ * Families of models, one file each under model/family/: readers and writers of their configuration in other
+ * formats, names of their tensors there, and the function that builds their graph. family.c has the table.
  */
 #ifndef DT_MODEL_FAMILY_H
 #define DT_MODEL_FAMILY_H
@@ -8,10 +8,10 @@
 #include "model/gguf.h"
 #include "model/graph.h"
 
-/* Parameters that are one tensor in a file, one below the other. */
+/* Parameters that are one tensor in a file, joined along their rows. */
 enum dt_joined { DT_JOINED_NONE, DT_JOINED_QKV, DT_JOINED_GATE_UP };
 
-/* What a parameter is called in a file: %d is the layer, %e the expert (a tensor each). */
+/* The name of a parameter in a file: %d is the layer, %e the expert (one tensor each). */
 struct dt_tensor_name {
 	enum dt_role role;
 	const char *name; /* NULL: the end of a table */

@@ -1,6 +1,6 @@
 /*
- * A model by what its files say: as dt_config_load, and from the heads of GGUF and safetensors files, whose
- * tensors give the bytes of the weights exactly. Only heads are read; of a GGUF in several files all of them.
+ * Describes a model from its files: as dt_config_load, and from the headers of GGUF and safetensors files,
+ * which give the exact size of the weights. Only headers are read; of a GGUF in several files all of them.
  */
 #ifndef DT_MODEL_FILE_H
 #define DT_MODEL_FILE_H

@@ -10,11 +10,12 @@
 #include "model/config.h"
 
 /*
- * A model with fewer layers: some of each kind, and one more, since the first has no sum before its norm.
- * Returns how many. Layers of one kind cost the same: sums over the model are sums over these.
+ * Makes a short model: a few layers of each kind, and one more, because the first layer has no residual sum
+ * before its norm. Returns their number. Layers of one kind cost the same, so costs of the model follow from
+ * these.
  */
 int64_t dt_config_short(const struct dt_config *c, struct dt_config *ret);
-/* Of c's first `layers` layers, the last one that is like layer number `layer`. */
+/* The last of c's first `layers` layers that is of the same kind as layer number `layer`. */
 int64_t dt_layer_alike(const struct dt_config *c, int64_t layers, int64_t layer);
 
 /* Forward flops a token: of all layers together, and of embedding and head. -ENOMEM. */

@@ -51,7 +51,7 @@ struct dt_attr {
 	bool layernorm; /* norm: LayerNorm, else RMSNorm */
 	bool plus_one;	/* RMSNorm multiplies by 1 + weight */
 	float eps;
-	float scale; /* embed: what rows are multiplied by; attention: what scores are */
+	float scale; /* embed: factor of rows; attention: factor of scores */
 	float cap;   /* attention: of scores, loss: of logits; 0: none */
 	int act;     /* enum dt_act_fn */
 	bool gated;  /* experts: rows come by token, not by choice */
@@ -67,14 +67,14 @@ struct dt_attr {
 	int64_t groups, groups_used;
 	float route_scale;
 	bool unscaled, sigmoid;
-	float drop;  /* dropout: odds that an element becomes 0 */
+	float drop;  /* dropout: probability that an element becomes 0 */
 	bool down;   /* experts: what their width comes back from */
 	bool back;   /* exchange: from the experts' ranks */
-	bool begins; /* exchange, enter: it is over where a later node has waited for it */
-	bool parts;  /* products: of each rank's rows in turn, as they arrive of a gather */
-	bool sends;  /* products: each rank's rows are sent to it as they are made */
-	bool owned;  /* rows by choice are those of this rank's experts, of all ranks of ep */
-	int64_t expert_begin, expert_n; /* whose choices this rank and its group over ep have; 0: not cut */
+	bool begins; /* exchange, enter: only starts it; a later node waits for it */
+	bool parts;  /* products: computed for one rank's rows after another, as a gather delivers them */
+	bool sends;  /* products: each rank's rows are sent to it as soon as they are computed */
+	bool owned;  /* rows by choice are those for this rank's experts, from all ranks of ep */
+	int64_t expert_begin, expert_n; /* experts of this rank and its group over ep; 0: not cut */
 	int64_t capacity;		/* choices an expert takes of a microbatch; 0: all */
 	struct dt_sliding window2d;	/* of convolutions and pooling, over their input */
 	bool relu;			/* batch norm, conv_bias: of what it adds up */
@@ -87,7 +87,7 @@ struct dt_node {
 	int unit;
 	const char *name;	  /* what it computes in its unit: "qkv", "attn_norm" */
 	int in[DT_NODE_IN];	  /* values; -1: absent */
-	int out[DT_NODE_OUT];	  /* likewise; the last ones may be room that only this node uses */
+	int out[DT_NODE_OUT];	  /* likewise; the last ones may be scratch of this node */
 	int param[DT_NODE_PARAM]; /* tensors, by index into the table; -1: absent */
 	struct dt_attr attr;
 	bool entry; /* the unit's residual stream begins here: full recomputation starts from its sum */
@@ -130,10 +130,10 @@ struct dt_builder {
 	bool entered;	/* the unit's stream has begun */
 	int params_cap; /* of g->params */
 	int buffers_cap;
-	bool failed; /* out of memory: what follows does nothing */
+	bool failed; /* out of memory: later calls do nothing */
 };
 
-/* What follows belongs to unit `layer`. */
+/* Nodes and tensors added from now on belong to unit `layer`. */
 void dt_unit(struct dt_builder *b, int layer);
 /* Appends a parameter, named "layers.N.NAME" inside a layer; cols 0: a vector. Returns its index. */
 int dt_tensor_add(struct dt_builder *b, enum dt_role role, const char *name, int64_t rows, int64_t cols);
@@ -143,7 +143,7 @@ void dt_tensor_cut(struct dt_builder *b, int tensor, enum dt_cut how, int dim, i
 int dt_tensor_add_conv(struct dt_builder *b, const char *name, int64_t out, int64_t in, int64_t kernel);
 /* Appends a buffer of n elements, named so; returns the number of elements in front of it. */
 int64_t dt_buffer_add(struct dt_builder *b, const char *name, int64_t n, enum dt_init init);
-/* The tensor itself, for what the calls above do not say; NULL after a failure. */
+/* The tensor itself, to set attributes that the calls above do not; NULL after a failure. */
 struct dt_param *dt_tensor_at(struct dt_builder *b, int tensor);
 /* A new node of this op with no operands yet, and results out[0 .. outs) named so; NULL after a failure. */
 struct dt_node *dt_node_add(struct dt_builder *b, enum dt_op op, const char *name, int outs,

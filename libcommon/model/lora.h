@@ -1,11 +1,12 @@
 /*
- * Low-rank adapters (Hu et al. 2021, LoRA) as a rewrite of a graph: behind each linear y = x w^T that is
- * meant, y += s (x a^T) b^T with a [rank, in] and b [out, rank], and every other tensor is frozen. a begins
- * uniform in +-1/sqrt(in), as PEFT's does, b with zeros: the first forward pass is the base's, bit for bit.
+ * Low-rank adapters (Hu et al. 2021, LoRA) as a rewrite of a graph: after each target linear y = x w^T it
+ * adds y += s (x a^T) b^T with a [rank, in] and b [out, rank], and freezes every other tensor. a is
+ * initialized uniform in +-1/sqrt(in), as PEFT's is, b with zeros: the first forward pass equals the base's
+ * bit for bit.
  *
- * Of a linear of several tensors (q, k and v) those that are meant have an adapter each; their a lie next to
- * one another, so that all are one product. Over tensor-parallel ranks b is cut with the rows of w and a with
- * its columns; the other of the two every rank holds whole, and its gradient is a sum over the ranks.
+ * If a linear has several tensors (q, k and v), each target has an adapter of its own; their a are adjacent,
+ * so that they are one product. With tensor parallelism b is cut if w is cut by rows, a if it is cut by
+ * columns; every rank holds the other of the two whole, and its gradient is summed over the ranks.
  */
 #ifndef DT_MODEL_LORA_H
 #define DT_MODEL_LORA_H

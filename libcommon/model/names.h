@@ -1,4 +1,4 @@
-/* What a parameter is called in other formats, and how it lies there. */
+/* The name and layout of a parameter in other formats. */
 #ifndef DT_MODEL_NAMES_H
 #define DT_MODEL_NAMES_H
 
