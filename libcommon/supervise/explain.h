@@ -1,4 +1,4 @@
-/* Recordings of operations (base/recorder.h), compared. */
+/* Comparison of the ranks' recordings of operations (base/recorder.h). */
 #ifndef DT_SUPERVISE_EXPLAIN_H
 #define DT_SUPERVISE_EXPLAIN_H
 

@@ -15,29 +15,30 @@ int sup_mirror_words(char *buf, size_t size, const char *command, const char *pa
 int sup_mirror_place(const struct sup *s, const char *folder, const char *name, char *ret, size_t n);
 /* SAVE.mirror/folder, with nothing in it. */
 int sup_mirror_fresh(const struct sup *s, const char *folder);
-/* Nothing is under way, and SAVE.mirror is removed. */
+/* Marks the mirror as idle, and removes SAVE.mirror. */
 void sup_mirror_put_away(struct sup *s);
 /*
- * Enters what a dt-run that was killed had begun to send, as not whole: it is in SAVE.mirror still. Nothing
- * where none was. -ENOMEM.
+ * Adds to *ret, as incomplete, the checkpoint that a killed dt-run had begun to send, if SAVE.mirror still
+ * has one. -ENOMEM.
  */
 int sup_mirror_left(const struct sup *s, struct sup_mirror_list *ret);
 /* A child for a command. */
 int sup_mirror_command(struct sup *s, const char *command, const char *path, const char *name);
-/* A child that looks at the checkpoint at path, which is to be the one at sent (NULL: any). */
+/* Starts a child that checks the checkpoint at path, which must equal the one at sent (NULL: any). */
 int sup_mirror_check(struct sup *s, const char *path, const char *sent);
 /* 1: the child has ended, *ret_status is its exit status; 0: not yet. */
 int sup_mirror_ended(struct sup *s, int *ret_status);
 
 /* ---- mirror_list.c: what the mirror has, in the file "mirrored.json" of its folder "latest" ---- */
 
-/* Enters the checkpoint, or changes whether it is whole. */
+/* Adds the checkpoint, or updates whether it is complete. */
 int sup_mirror_list_set(struct sup_mirror_list *l, int64_t step, bool whole);
 void sup_mirror_list_drop(struct sup_mirror_list *l, int64_t step);
 /*
- * The oldest checkpoint beyond step `after` that may go once `newest` is whole: of those before newest the
- * ones that are not whole, and of the whole ones all but the newest `keep`, newest among them, and multiples
- * of `every` (0: no such rule). -1: none. What is beyond newest is of another history, and stays.
+ * The oldest checkpoint after step `after` that may be removed once `newest` is complete. Among those before
+ * newest these are the incomplete ones, and the complete ones except the newest `keep` (newest included) and
+ * multiples of `every` (0: no such rule). -1: none. Checkpoints after newest belong to another history, and
+ * stay.
  */
 int64_t sup_mirror_list_old(const struct sup_mirror_list *l, int64_t newest, int64_t keep, int64_t every,
 			    int64_t after);
@@ -49,7 +50,7 @@ int sup_mirror_list_read(struct sup_mirror_list *l, const char *folder, struct d
 
 /* The list in a folder "latest" that was fetched; one that cannot be read is reported and replaced. */
 void sup_mirror_listed(struct sup *s, const char *folder);
-/* What is under way has failed: told, and put away. */
+/* Reports that the transfer under way has failed, and drops it. */
 void sup_mirror_fail(struct sup *s, int status);
 
 #endif

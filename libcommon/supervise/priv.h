@@ -24,7 +24,7 @@ struct sup_command {
 /* -EINVAL with a message: no program of ours, dt-train without --save, --resume of something else. */
 int sup_command_read(struct sup_command *c, char *const *argv, struct dt_err *err);
 void sup_command_release(struct sup_command *c);
-/* What the newest whole checkpoint of --save says beyond the command line. Its step, -1: there is none. */
+/* Reads options that the command line leaves open from the newest complete checkpoint. Its step, -1: none. */
 int sup_command_refresh(struct sup_command *c, int64_t *ret_step, struct dt_err *err);
 
 struct sup_words { /* an argument list that grows; strings are owned */
@@ -39,7 +39,7 @@ void sup_words_free(struct sup_words *w);
 struct sup_host {
 	char name[256];
 	int slots;
-	double out_until, cool_s; /* not used before; how long the next time */
+	double out_until, cool_s; /* the host is left out until then; for how long the next time */
 };
 struct sup_hosts {
 	struct sup_host *v;
@@ -72,9 +72,9 @@ struct sup_job {
 	int njoined;
 	uint32_t key; /* of the run, in the folder's name */
 	char tmp[80]; /* Open MPI's own files */
-	bool elastic; /* ranks outlive one another */
-	bool serves;  /* after one rank's death another tells those who wait: it gets a moment to */
-	bool running; /* any of these */
+	bool elastic; /* the job survives the loss of ranks */
+	bool serves;  /* dt-serve: after a rank's death another gets a moment to answer waiting clients */
+	bool running; /* any of these processes runs */
 	pid_t aside;  /* a child that does not end with the job; 0: none */
 	int status;   /* of waitpid for the command, once it has ended */
 };
@@ -82,7 +82,7 @@ int sup_job_start(struct sup_job *j, char *const *argv, const char *beat_env, st
 /* One more process of a running job, which finds its ranks at board (DT_JOIN_ENV). Returns its pid. */
 int sup_job_join(struct sup_job *j, char *const *argv, const char *beat_env, const char *board,
 		 struct dt_err *err);
-/* To the command and those that joined. */
+/* Sends a signal to the command and to processes that joined. */
 void sup_job_signal(const struct sup_job *j, int sig);
 /* Ends every process below this one at once. */
 void sup_job_kill(struct sup_job *j);
@@ -144,7 +144,7 @@ struct sup_rank {
 	int ended;    /* the order in which the processes of this start ended, from 1; 0: it runs */
 	double heard; /* when */
 	struct dt_beat beat;
-	int gone; /* a process that was this rank, and is no more of the job; 0: none */
+	int gone; /* a process that was this rank and has left the job; 0: none */
 };
 struct sup_ranks {
 	int fd;
@@ -179,7 +179,7 @@ void sup_ranks_forget(struct sup_ranks *r, int rank);
 int sup_ranks_count(const struct sup_ranks *r);
 /* The exit status that a rank of the last epoch has told at its end; -1: none has. */
 int sup_ranks_status(const struct sup_ranks *r);
-/* After this process stood still: nobody is late. */
+/* After this process was stopped itself: resets the time since each rank was heard. */
 void sup_ranks_forgive(struct sup_ranks *r, double now);
 /* The ranks that have been heard: number, process and host. */
 json_t *sup_ranks_json(const struct sup_ranks *r);
@@ -201,9 +201,9 @@ struct sup_slow {
 	int n;
 };
 /*
- * Every SUP_SLOW_STEPS steps of all ranks: the score of each is the median time of computing of its stage
- * over its own; beside it, its own best over its own. A rank whose score is below limit for SUP_SLOW_TIMES
- * looks in a row is named; -1: none. The first look of a start is not counted.
+ * Every SUP_SLOW_STEPS steps of all ranks: a rank's score is the median compute time of its stage divided by
+ * its own; `own` is its best time divided by its current one. Returns a rank whose score was below limit in
+ * SUP_SLOW_TIMES consecutive looks; -1: none. The first look after a start does not count.
  */
 int sup_slow_look(struct sup_slow *s, const struct sup_ranks *r, double limit);
 void sup_slow_reset(struct sup_slow *s);

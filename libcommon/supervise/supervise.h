@@ -1,8 +1,8 @@
 /*
- * Supervision of a training job: starts it, hears its heartbeats (base/beat.h), starts it again from the
- * newest whole checkpoint when ranks die, stop or hang, on other hosts and with another layout where those
- * have changed, and keeps books of where the time went. One thread; the job is a child process, everything
- * below it ends with it.
+ * Supervises a training job: starts it, receives its heartbeats (base/beat.h), and restarts it from the
+ * newest complete checkpoint when ranks die, stop or hang, on other hosts and with another layout if hosts
+ * have changed. It also accounts for where the time went. One thread; the job is a child process, and all its
+ * descendants end with it.
  */
 #ifndef DT_SUPERVISE_SUPERVISE_H
 #define DT_SUPERVISE_SUPERVISE_H
@@ -31,12 +31,12 @@ struct dt_supervise {
 	const char *kill_file, *save_file; /* looked for twice a second; NULL: none */
 	double heartbeat_s;		   /* a rank that is not heard for so long is dead */
 	double step_s;			   /* longest time without a new step; 0: any */
-	double grace_s;			   /* for a checkpoint and the end after that was asked for */
-	int tries;			   /* starts without a new step before it is given up */
-	double cool_s;			   /* for a host that cannot be reached; doubles */
-	bool replace;			   /* a rank that an elastic run has lost, by a new process */
-	double slow;			   /* a rank is slow whose score is below; 0: nobody looks */
-	double evict; /* and its host is left out, or its process ended, whose score is below; 0: none */
+	double grace_s; /* time for a checkpoint and the end, once the job is asked to end */
+	int tries;	/* starts without a new step before it is given up */
+	double cool_s;	/* for a host that cannot be reached; doubles */
+	bool replace;	/* replace a rank that an elastic run has lost by a new process */
+	double slow;	/* a rank with a score below this is slow; 0: not checked */
+	double evict;	/* below this score its host is left out, or its process ended; 0: never */
 	const char *mirror, *mirror_get; /* commands that send and fetch a folder; NULL: no mirror */
 	const char *mirror_remove;	 /* command that removes one there; NULL: all stay */
 	double mirror_s;		 /* longest time of one of them */

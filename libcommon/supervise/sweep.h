@@ -1,8 +1,8 @@
 /*
- * dt-run sweep: one dt-train command run with many values of some options, several at a time, and a table of
- * what each came to. Successive halving (Jamieson & Talwalkar 2016; Li et al. 2018, Hyperband's inner loop):
- * all trials train to a first step, the best of them on to a later one, and so on; a trial that goes on
- * resumes from its checkpoint, with the learning rates of the whole run.
+ * dt-run sweep: runs one dt-train command with many values of some options, several trials at a time, and
+ * prints a table of results. Successive halving (Jamieson & Talwalkar 2016; Li et al. 2018, Hyperband's inner
+ * loop): all trials train to a first step, the best of them to a later one, and so on. A trial resumes from
+ * its checkpoint, with the learning rate schedule of the whole run.
  *
  * DIR/sweep.jsonl: a line that says what the sweep is, then a line for every stretch of a trial that ended.
  * DIR/NNN/: checkpoints and metrics.jsonl of trial NNN, log: what it printed. A sweep that was interrupted
