@@ -94,8 +94,8 @@ struct dt_control {
 int dt_control_check_frames(const struct dt_control *o, int64_t done, struct dt_err *err);
 
 /*
- * last: the last line. Returns 1 if the score reached `until`, 0 if not, -EINTR if it was stopped. A checkpoint
- * is written in each case, and also when a line cannot be printed or the actors give up.
+ * last: the last line. Returns 1 if the score reached `until`, 0 if not, -EINTR if it was stopped. It writes
+ * a checkpoint in each case, and also when a line cannot be printed or the actors give up.
  *
  * A checkpoint holds weights, optimizer states, scores, and the state of each environment of this library. So
  * a2c, and a3c with one actor, resume bit for bit. The replay and unrolls in progress are not saved.
