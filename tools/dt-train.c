@@ -82,6 +82,28 @@ static void print_report(void *arg, const char *layout, const struct dt_verify_r
 	dt_verify_print(stdout, layout, r, agrees, a->verify.tensor_bound, a->json);
 }
 
+/* The least batch that layouts joined by commas can all have; 0: it is not known. */
+static int64_t common_batch(const char *layouts, int64_t microbatch)
+{
+	char *list = strdup(layouts), *save = NULL;
+	int64_t dp = 1;
+
+	for (char *s = list ? strtok_r(list, ",", &save) : NULL; s; s = strtok_r(NULL, ",", &save)) {
+		struct dt_layout l;
+		int64_t x = dp, y, rest;
+
+		if (dt_layout_parse(s, &l, NULL) < 0)
+			break; /* told by the run */
+		for (y = l.dp; y; y = rest) {
+			rest = x % y;
+			x = y;
+		}
+		dp *= l.dp / x; /* x: their greatest common divisor */
+	}
+	free(list);
+	return microbatch * dp;
+}
+
 static int verify(char **args)
 {
 	struct dt_verify_opts *v = &a->verify;
@@ -96,9 +118,11 @@ static int verify(char **args)
 		return dt_opt_usage_error(&program, stderr,
 					  "verify keeps no checkpoint: not with --save and --resume");
 	v->args = args;
+	if (!given("global-batch"))
+		v->batch = common_batch(v->layouts, a->o.run.microbatch);
 	v->each = print_report;
-	v->loss_bound = v->loss_bound > 0 ? v->loss_bound : exact ? 1e-5 : 1e-2;
-	v->tensor_bound = v->tensor_bound > 0 ? v->tensor_bound : exact ? 1e-4 : 5e-2;
+	v->loss_bound = v->loss_bound >= 0 ? v->loss_bound : exact ? 1e-5 : 1e-2;
+	v->tensor_bound = v->tensor_bound >= 0 ? v->tensor_bound : exact ? 1e-4 : 5e-2;
 	rc = dt_train_verify(v, &err);
 	if (rc < 0 || dt_close_stdout(&err) < 0)
 		return dt_program_fail(&program, &err);

@@ -1,6 +1,6 @@
 #include "tools/train_options.h"
 
-struct train_args train_args;
+struct train_args train_args = {.verify = {.loss_bound = -1, .tensor_bound = -1}}; /* not given */
 
 const struct dt_opt train_opts[] = {
 	DT_RUN_OPT("model"),

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -355,6 +356,7 @@ int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FI
 	char *shorts = malloc((size_t)n * 2 + 8);
 	bool *given = calloc((size_t)n + 1, sizeof(*given));
 
+	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is -EFBIG, as a full disk is -ENOSPC */
 	*ret_status = DT_EXIT_FAILED;
 	if (!lo || !shorts || !given) {
 		fprintf(errout, "%s: out of memory\n", p->name);

@@ -3,7 +3,6 @@
 #include "base/tmpfile.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -48,10 +47,8 @@ int dt_program_main(const struct dt_program *p, int argc, char **argv)
 	struct dt_err err = {0};
 	int status, n = dt_opt_main(p, argc, argv, stdout, stderr, &status);
 
-	if (n >= 0) {
-		signal(SIGXFSZ, SIG_IGN);
+	if (n >= 0)
 		status = run(p, n, argv);
-	}
 	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED) /* else it has been said */
 		status = n < 0 ? DT_EXIT_FAILED : dt_program_fail(p, &err);
 	return status;

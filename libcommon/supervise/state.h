@@ -71,6 +71,7 @@ struct sup {
 	enum sup_ending ending;
 	double asked; /* when it was asked to end, 0: not */
 	bool stop;    /* for good: nothing is started again */
+	bool forced;  /* signalled again: the job was killed */
 	bool leave;   /* signalled again after the job's end: without the mirror */
 	/* all starts */
 	int64_t best, saved; /* largest step ever done; of the newest checkpoint told */

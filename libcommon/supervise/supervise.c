@@ -90,8 +90,9 @@ static int judge(struct sup *s, int status)
 	if (status == DT_EXIT_OK)
 		return DT_EXIT_OK;
 	if (s->stop || (status == DT_EXIT_PREEMPTED && s->ending != SUP_RESIZE))
-		return status == DT_EXIT_PREEMPTED || s->ending == SUP_LEAVE ? DT_EXIT_PREEMPTED
-									     : DT_EXIT_FAILED;
+		return status == DT_EXIT_PREEMPTED || (s->ending == SUP_LEAVE && !s->forced)
+			       ? DT_EXIT_PREEMPTED
+			       : DT_EXIT_FAILED;
 	if (s->ending == SUP_RESIZE && status == DT_EXIT_PREEMPTED)
 		return -1;
 	if (s->ending == SUP_RUNS && (status == DT_EXIT_USAGE || status == DT_EXIT_NO))

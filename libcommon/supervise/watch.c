@@ -152,6 +152,9 @@ static void first_rank(void *arg, const struct dt_beat *b)
 	sup_account(s, b, s->heard_now);
 }
 
+/* Signals of so many seconds are one: timeout(1) sends its own to the process and to its group. */
+#define TOGETHER_S 1
+
 static void read_signals(struct sup *s)
 {
 	struct signalfd_siginfo i;
@@ -165,6 +168,9 @@ static void read_signals(struct sup *s)
 			continue;
 		}
 		if (s->stop && s->job.running) {
+			if (dt_now() - s->asked < TOGETHER_S)
+				continue;
+			s->forced = true;
 			dt_log_msg(s->log, "signalled again: the job is killed");
 			sup_job_kill(&s->job);
 		} else {

@@ -2,6 +2,7 @@
 #include "train/buffers.h"
 #include "train/trainer.h"
 
+#include "base/step_name.h"
 #include "ckpt/ckpt.h"
 #include "train/pieces.h"
 
@@ -142,7 +143,7 @@ static int restore(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 		dt_ckpt_read_once(ck);
 	rc = trainer_agree(t, load_all(t, ck, err), err);
 	if (rc == 0)
-		rc = store_publish(t, false, err);
+		rc = trainer_agree(t, store_publish(t, false, err), err);
 	if (rc == 0)
 		t->loop.held = t->loop.step;
 	dt_ckpt_close(ck);
@@ -161,11 +162,45 @@ int trainer_restore(struct trainer *t, const char *path, struct dt_err *err)
 	return rc;
 }
 
+/*
+ * Restores, where a checkpoint of --save has turned out damaged on some rank, from the newest older one that
+ * does not. rc: what restoring from the one of step `at` gave; err has its message on the rank that found it.
+ */
+static int older(struct trainer *t, int rc, int64_t at, struct dt_err *err)
+{
+	struct dt_comm *all = dt_mesh_comm(&t->mesh, DT_ON_ALL);
+	const char *dir = t->run.save.dir;
+	char path[PATH_MAX], name[DT_STEP_NAME];
+	struct dt_err why = *err;
+	double found[2]; /* whether it is damaged; the step of the next older one */
+
+	while (rc < 0) {
+		found[0] = rc == -EBADMSG;
+		found[1] = t->info.rank == 0 ? (double)dt_ckpt_newest(dir, at - 1) : -1;
+		if (dt_all_reduce(all, found, NULL, 2, DT_F64, DT_MAX, "damaged checkpoints", err) < 0)
+			return err->code;
+		if (found[0] <= 0 || found[1] < 0)
+			break;
+		if (err->msg[0]) /* the rank that has found it, whichever that is */
+			dt_log_msg(t->log, "step %lld is damaged, going back to step %.0f: %s", (long long)at,
+				   found[1], err->msg);
+		t->agreed = false;
+		at = (int64_t)found[1];
+		dt_step_name(name, at);
+		snprintf(path, sizeof(path), "%s/%s", dir, name);
+		rc = trainer_restore(t, path, err);
+	}
+	if (rc < 0)
+		*err = why;
+	return rc;
+}
+
 int trainer_resume(struct trainer *t, struct dt_err *err)
 {
 	bool automatic = !strcmp(t->run.save.resume, "auto");
 	struct dt_ckpt *ck = NULL;
-	char path[PATH_MAX];
+	char path[PATH_MAX], name[DT_STEP_NAME];
+	int64_t step;
 	int rc = dt_ckpt_open(automatic ? t->run.save.dir : t->run.save.resume, &ck, err), missing;
 
 	/* Nothing to resume from is an answer only if every rank finds nothing. */
@@ -176,10 +211,17 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 			dt_ckpt_close(ck);
 		return rc;
 	}
+	if (dt_ckpt_note(ck))
+		dt_log_msg(&t->root_log, "%s", dt_ckpt_note(ck));
 	snprintf(path, sizeof(path), "%s", dt_ckpt_path(ck));
+	step = dt_ckpt_step(ck);
 	rc = restore(t, ck, err);
-	if (rc == -EBADMSG && automatic)
-		dt_err_hint(err, "--resume %s/step-N goes on from an older one", t->run.save.dir);
+	if (automatic && rc < 0)
+		rc = older(t, rc, step, err);
+	if (rc == 0 && t->loop.step != step) {
+		dt_step_name(name, t->loop.step);
+		snprintf(path, sizeof(path), "%s/%s", t->run.save.dir, name);
+	}
 	if (rc == 0)
 		dt_log_msg(&t->root_log, "resumed from '%s' at step %lld", path, (long long)t->loop.step);
 	return rc < 0 ? rc : 1;

@@ -28,20 +28,28 @@ static void mpi_environment(void)
 	}
 }
 
+/* A run: its layout, and the name of its files, which is no other's. */
+struct one {
+	const char *layout;
+	char name[80];
+};
+
 /* In the child: this program under mpirun, its output in files of dir. Does not return. */
-static void run_child(char *const *args, const char *layout, int ranks, const char *dir)
+static void run_child(const struct dt_verify_opts *o, const struct one *r, int ranks, const char *dir)
 {
-	char self[PATH_MAX] = {0}, n[16], save[PATH_MAX], metrics[PATH_MAX], log[PATH_MAX], error[PATH_MAX];
+	char self[PATH_MAX] = {0}, n[16], batch[24], save[PATH_MAX], metrics[PATH_MAX], log[PATH_MAX],
+	     error[PATH_MAX];
 	char *argv[256];
 	int argc = 0, fd;
 
 	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
 		_exit(127);
 	snprintf(n, sizeof(n), "%d", ranks);
-	snprintf(save, sizeof(save), "%s/%s", dir, layout);
-	snprintf(metrics, sizeof(metrics), "%s/%s.jsonl", dir, layout);
-	snprintf(log, sizeof(log), "%s/%s.log", dir, layout);
-	snprintf(error, sizeof(error), "%s/%s.error", dir, layout);
+	snprintf(save, sizeof(save), "%s/%s", dir, r->name);
+	snprintf(metrics, sizeof(metrics), "%s/%s.jsonl", dir, r->name);
+	snprintf(log, sizeof(log), "%s/%s.log", dir, r->name);
+	snprintf(error, sizeof(error), "%s/%s.error", dir, r->name);
+	snprintf(batch, sizeof(batch), "%lld", (long long)o->batch);
 	fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
 		_exit(127);
@@ -52,10 +60,14 @@ static void run_child(char *const *args, const char *layout, int ranks, const ch
 		argv[argc++] = n;
 	}
 	argv[argc++] = self;
-	for (int i = 0; args[i] && argc < 240; i++)
-		argv[argc++] = args[i];
+	for (int i = 0; o->args[i] && argc < 238; i++)
+		argv[argc++] = o->args[i];
+	if (o->batch) {
+		argv[argc++] = "--global-batch";
+		argv[argc++] = batch;
+	}
 	argv[argc++] = "--layout";
-	argv[argc++] = (char *)layout;
+	argv[argc++] = (char *)r->layout;
 	argv[argc++] = "--save";
 	argv[argc++] = save;
 	argv[argc++] = "--save-grads";
@@ -71,18 +83,18 @@ static void run_child(char *const *args, const char *layout, int ranks, const ch
 }
 
 /* The failure as the child has written it to its --error-file; without one only that it failed. */
-static int child_error(const char *dir, const char *layout, struct dt_err *err)
+static int child_error(const char *dir, const struct one *r, struct dt_err *err)
 {
 	const char *message = NULL, *hint = NULL;
 	char path[PATH_MAX];
 	json_t *o = NULL;
 
-	snprintf(path, sizeof(path), "%s/%s.error", dir, layout);
+	snprintf(path, sizeof(path), "%s/%s.error", dir, r->name);
 	if (dt_json_load(path, 1 << 16, &o, NULL) == 0) {
 		dt_json_str(o, "message", true, &message, NULL);
 		dt_json_str(o, "hint", true, &hint, NULL);
 	}
-	dt_err_set(err, -ECHILD, "layout '%s': the run failed%s%s", layout, message ? ": " : "",
+	dt_err_set(err, -ECHILD, "layout '%s': the run failed%s%s", r->layout, message ? ": " : "",
 		   message ? message : "");
 	if (hint && hint[0])
 		dt_err_hint(err, "%s", hint);
@@ -90,17 +102,17 @@ static int child_error(const char *dir, const char *layout, struct dt_err *err)
 	return -ECHILD;
 }
 
-static int run(char *const *args, const char *layout, const char *dir, struct dt_err *err)
+static int run(const struct dt_verify_opts *o, const struct one *r, const char *dir, struct dt_err *err)
 {
 	struct dt_layout l;
-	int status = 0, rc = dt_layout_parse(layout, &l, err);
+	int status = 0, rc = dt_layout_parse(r->layout, &l, err);
 	pid_t pid;
 
 	if (rc < 0)
 		return rc;
 	pid = fork();
 	if (pid == 0)
-		run_child(args, layout, dt_layout_world(&l), dir);
+		run_child(o, r, dt_layout_world(&l), dir);
 	if (pid < 0)
 		return dt_err_sys(err, -errno, "cannot start a run");
 	while (waitpid(pid, &status, 0) < 0)
@@ -108,7 +120,7 @@ static int run(char *const *args, const char *layout, const char *dir, struct dt
 			return dt_err_sys(err, -errno, "cannot wait for a run");
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
-	return child_error(dir, layout, err);
+	return child_error(dir, r, err);
 }
 
 /* Values of a key over the steps, malloc'd; NaN where null. */
@@ -317,35 +329,39 @@ static bool agrees(const struct dt_verify_opts *o, const struct dt_verify_report
 	       r->model <= o->tensor_bound;
 }
 
-static int compare(const struct dt_verify_opts *o, const char *dir, const char *first, const char *layout,
-		   bool *same, struct dt_err *err)
+static int compare(const struct dt_verify_opts *o, const char *dir, const struct one *first,
+		   const struct one *run, bool *same, struct dt_err *err)
 {
 	struct dt_verify_report r = {0};
-	int rc = compare_series(dir, first, layout, "loss", &r.loss, err);
+	int rc = compare_series(dir, first->name, run->name, "loss", &r.loss, err);
 
 	if (rc == 0)
-		rc = compare_series(dir, first, layout, "grad_norm", &r.norm, err);
+		rc = compare_series(dir, first->name, run->name, "grad_norm", &r.norm, err);
 	if (rc == 0)
-		rc = compare_tensors(o, dir, first, layout, &r, err);
+		rc = compare_tensors(o, dir, first->name, run->name, &r, err);
 	if (rc < 0)
 		return rc;
 	*same = agrees(o, &r);
-	o->each(o->arg, layout, &r, *same);
+	o->each(o->arg, run->layout, &r, *same);
 	return 0;
 }
 
 int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err)
 {
 	const char *tmp = getenv("TMPDIR");
-	char dir[PATH_MAX], *list = strdup(o->layouts), *layout[MAX_LAYOUTS], *save = NULL;
+	char dir[PATH_MAX], *list = strdup(o->layouts), *save = NULL;
+	struct one r[MAX_LAYOUTS];
 	struct dt_err ignored = {0};
 	bool same = false, all = true;
 	int n = 0, rc = 0;
 
 	if (!list)
 		return dt_err_sys(err, -ENOMEM, "cannot verify");
-	for (char *s = strtok_r(list, ",", &save); s && n < MAX_LAYOUTS; s = strtok_r(NULL, ",", &save))
-		layout[n++] = s;
+	for (char *s = strtok_r(list, ",", &save); s && n < MAX_LAYOUTS; s = strtok_r(NULL, ",", &save)) {
+		r[n].layout = s;
+		snprintf(r[n].name, sizeof(r[n].name), "%d-%s", n + 1, s);
+		n++;
+	}
 	snprintf(dir, sizeof(dir), "%s/dt-verify-XXXXXX", tmp && *tmp ? tmp : "/tmp");
 	if (n < 2)
 		rc = dt_err_set(err, -EINVAL, "--layouts wants two or more layouts, joined by commas");
@@ -356,13 +372,13 @@ int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err)
 		return rc;
 	}
 	for (int i = 0; i < n && rc == 0; i++) {
-		rc = run(o->args, layout[i], dir, err);
+		rc = run(o, &r[i], dir, err);
 		if (rc == 0 && i > 0) {
 			char path[PATH_MAX];
 
-			rc = compare(o, dir, layout[0], layout[i], &same, err);
+			rc = compare(o, dir, &r[0], &r[i], &same, err);
 			all = all && same;
-			snprintf(path, sizeof(path), "%s/%s", dir, layout[i]);
+			snprintf(path, sizeof(path), "%s/%s", dir, r[i].name);
 			dt_remove_tree(path, &ignored);
 		}
 	}

@@ -14,6 +14,7 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 struct dt_verify_report {   /* of one layout against the first */
@@ -26,6 +27,7 @@ struct dt_verify_report {   /* of one layout against the first */
 struct dt_verify_opts {
 	const char *layouts; /* "dp1,tp2,dp2.pp2" */
 	char *const *args;   /* of every run, NULL-terminated, without --layout */
+	int64_t batch;	     /* --global-batch of every run; 0: as args have it */
 	double loss_bound;   /* relative, of losses */
 	double tensor_bound; /* relative, of gradient norms and tensors */
 	/* Called for each layout but the first, as soon as it is compared. */

@@ -350,7 +350,39 @@ attempt() {
     [[ $(<err) != *--resume* ]]
     attempt dt-train --model gpt2-tiny "${common[@]}" --steps 4 --microbatch 2 --save run --resume auto
     [ "$status" -eq 1 ]
-    grep -q -- '--resume run/step-N goes on from an older one' err
+    grep -qi 'checksum' err
+}
+
+@test "--resume auto passes over checkpoints that are damaged or short, and says so, on every rank" {
+    local more=(--model gpt2-tiny "${common[@]}" --precision fp32 --save run --metrics m.jsonl)
+    rm -rf run
+    mpirun -np 2 dt-train "${more[@]}" --microbatch 1 --steps 6 --save-every 2
+    cp -r run whole
+    printf 'damaged' | dd of=run/step-00000006/shard-00001.h5 bs=1 seek=300000 conv=notrunc status=none
+    truncate -s -1 run/step-00000004/shard-00000.h5
+    mpirun -np 2 dt-train "${more[@]}" --microbatch 1 --steps 8 --resume auto 2>err
+    grep -q "step 6 is damaged, going back to step 2: 'run/step-00000006/shard-00001.h5'.*checksum" err
+    grep -q "resumed from 'run/step-00000002' at step 2" err
+    rm -rf run
+    mv whole run
+    truncate -s -1 run/step-00000006/shard-00000.h5
+    dt-train "${more[@]}" --microbatch 2 --steps 8 --resume auto 2>err
+    grep -q "using step-00000004: 'run/step-00000006/shard-00000.h5' has" err
+}
+
+@test "verify: one batch for all layouts, a bound of 0 is one, the same layout twice is a check of its own" {
+    local more=(--model llama-tiny --data d.h5 --seq 32 --threads 1 --precision fp32 --steps 2)
+    dt-train verify --layouts dp1,dp2 "${more[@]}"
+    dt-train verify --layouts dp1,dp1 "${more[@]}" --loss-bound 0 --tensor-bound 0
+    run -3 dt-train verify --layouts dp1,tp2 "${more[@]}" --loss-bound 0 --tensor-bound 0
+    [[ $output == *DIFFERS* ]]
+}
+
+@test "a limit on the size of files is an error, and leaves nothing of a checkpoint" {
+    rm -rf run
+    (ulimit -f 300 && attempt dt-train --model llama-tiny --data d.h5 --seq 32 --threads 1 --no-mfu --precision fp32 --steps 2 \
+        --save run --metrics m.jsonl && one_line 1 "File too large")
+    [ ! -e run/step-00000002.tmp ]
 }
 
 @test "a full disk under the metrics is an error" {
