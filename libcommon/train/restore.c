@@ -164,7 +164,7 @@ int trainer_restore(struct trainer *t, const char *path, struct dt_err *err)
 
 /*
  * Restores, where a checkpoint of --save has turned out damaged on some rank, from the newest older one that
- * does not. rc: what restoring from the one of step `at` gave; err has its message on the rank that found it.
+ * is whole. rc: what restoring from the one of step `at` gave; err has its message on the rank that found it.
  */
 static int older(struct trainer *t, int rc, int64_t at, struct dt_err *err)
 {
