@@ -1,6 +1,7 @@
 #include "supervise/priv.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,20 +86,48 @@ int sup_hosts_slots(const struct sup_hosts *h, double now)
 	return n;
 }
 
-void sup_hosts_list(const struct sup_hosts *h, double now, int n, char *buf, size_t size, int *ret_per)
+/* Slots used of host i, where `left` are wanted still. */
+static int used(const struct sup_hosts *h, double now, int i, int left)
 {
-	size_t k = 0;
+	const int slots = h->v[i].out_until > now ? 0 : h->v[i].slots;
 
-	buf[0] = '\0';
-	*ret_per = 0;
-	for (int i = 0; i < h->n && n > 0 && k < size; i++) {
-		int here = h->v[i].slots < n ? h->v[i].slots : n;
+	return slots < left ? slots : left;
+}
 
-		if (h->v[i].out_until > now)
-			continue;
-		k += (size_t)snprintf(buf + k, size - k, "%s%s:%d", k ? "," : "", h->v[i].name, here);
-		*ret_per = here > *ret_per ? here : *ret_per;
+int sup_hosts_per(const struct sup_hosts *h, double now, int n)
+{
+	int per = 0;
+
+	for (int i = 0; i < h->n && n > 0; i++) {
+		const int here = used(h, now, i, n);
+
+		per = here > per ? here : per;
 		n -= here;
 	}
+	return per;
+}
+
+char *sup_hosts_list(const struct sup_hosts *h, double now, int n)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
+	bool first = true;
+
+	if (!f)
+		return NULL;
+	for (int i = 0; i < h->n && n > 0; i++) {
+		const int here = used(h, now, i, n);
+
+		if (here > 0)
+			fprintf(f, "%s%s:%d", first ? "" : ",", h->v[i].name, here);
+		first &= here == 0;
+		n -= here;
+	}
+	if (ferror(f) | (fclose(f) == EOF)) {
+		free(text);
+		return NULL;
+	}
+	return text;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

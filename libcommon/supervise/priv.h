@@ -48,8 +48,9 @@ struct sup_hosts {
 /* Output of --discover. Hosts that were known keep their times. -EINVAL names the line. */
 int sup_hosts_parse(struct sup_hosts *h, const char *text, struct dt_err *err);
 int sup_hosts_slots(const struct sup_hosts *h, double now);
-/* "a:2,b:1" of the first n slots in use now; per: the most of one host. */
-void sup_hosts_list(const struct sup_hosts *h, double now, int n, char *buf, size_t size, int *ret_per);
+/* Of the first n slots in use now: the most of one host, and "a:2,b:1" (malloc'd; NULL: out of memory). */
+int sup_hosts_per(const struct sup_hosts *h, double now, int n);
+char *sup_hosts_list(const struct sup_hosts *h, double now, int n);
 
 /* ---- layout.c: which layout for so many ranks ---- */
 

@@ -60,38 +60,37 @@ void sup_command_words(const struct sup *s, struct sup_words *w)
 }
 
 /* mpirun for the ranks and layout chosen. */
-static void for_ranks(const struct sup *s, double now, struct sup_words *w)
+static int for_ranks(const struct sup *s, double now, struct sup_words *w, struct dt_err *err)
 {
-	char hosts[8192];
-	int per;
+	char *hosts = sup_hosts_list(&s->hosts, now, s->choice.ranks);
 
+	if (!hosts)
+		return dt_err_sys(err, -ENOMEM, "list of hosts");
 	add_split(w, s->o->launcher);
-	sup_hosts_list(&s->hosts, now, s->choice.ranks, hosts, sizeof(hosts), &per);
 	sup_words_add(w, "-np");
 	sup_words_add(w, "%d", s->choice.ranks);
 	sup_words_add(w, "--host");
 	sup_words_add(w, "%s", hosts);
+	free(hosts);
 	if (is_mpirun(w->v[0])) {
 		sup_words_add(w, "-x");
 		sup_words_add(w, DT_BEAT_ENV);
 	}
 	sup_command_words(s, w);
+	return 0;
 }
 
 /* The most ranks that the hosts of now allow. */
 static int choose(struct sup *s, double now, struct sup_choice *ret, struct dt_err *err)
 {
-	int slots = sup_hosts_slots(&s->hosts, now), most = slots < s->o->max_ranks ? slots : s->o->max_ranks,
-	    per;
-	char text[8192];
+	int slots = sup_hosts_slots(&s->hosts, now), most = slots < s->o->max_ranks ? slots : s->o->max_ranks;
 	int rc = -EAGAIN;
 
 	if (most < s->o->min_ranks)
 		return dt_err_set(err, -EAGAIN, "%d slots on %d hosts, --ranks asks for %d", slots,
 				  s->hosts.n, s->o->min_ranks);
 	for (int n = most; n >= s->o->min_ranks; n--) {
-		sup_hosts_list(&s->hosts, now, n, text, sizeof(text), &per);
-		rc = sup_choose(&s->cmd, s->o->cluster, n, per, ret, err);
+		rc = sup_choose(&s->cmd, s->o->cluster, n, sup_hosts_per(&s->hosts, now, n), ret, err);
 		if (rc == 0)
 			return 0;
 		if (rc != -EINVAL && rc != -ENOSPC && rc != -ENOTSUP && rc != -ERANGE)
@@ -125,14 +124,15 @@ int sup_start(struct sup *s, double now, struct dt_err *err)
 	sup_ranks_address(&s->ranks, address, sizeof(address));
 	setenv(DT_BEAT_ENV, address, 1);
 	if (s->o->max_ranks)
-		for_ranks(s, now, &w);
+		rc = for_ranks(s, now, &w, err);
 	else
 		as_given(s, &w);
 	if (!s->cmd.resumes) {
 		sup_words_add(&w, "--resume");
 		sup_words_add(&w, "auto");
 	}
-	rc = sup_job_start(&s->job, w.v, address, err);
+	if (rc == 0)
+		rc = sup_job_start(&s->job, w.v, address, err);
 	sup_words_free(&w);
 	if (rc < 0)
 		return rc;

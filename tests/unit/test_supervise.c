@@ -44,23 +44,48 @@ static void lists_of_hosts(void **state)
 	static const char *const bad[] = {"a:x", "a:", ":3", "a:-1", "a b", "a slots=", "a;reboot:1"};
 	struct sup_hosts h = {0};
 	struct dt_err err;
-	char text[256];
-	int per;
+	char *text;
 
 	assert_int_equal(sup_hosts_parse(&h, "a:2 # one\n\n b slots=3\r\nc\nd:0\n", &err), 0);
 	assert_int_equal(h.n, 3);
 	assert_int_equal(sup_hosts_slots(&h, 0), 6);
-	sup_hosts_list(&h, 0, 4, text, sizeof(text), &per);
+	text = sup_hosts_list(&h, 0, 4);
 	assert_string_equal(text, "a:2,b:2");
+	free(text);
 	h.v[0].out_until = 10; /* left out */
-	sup_hosts_list(&h, 5, 4, text, sizeof(text), &per);
+	text = sup_hosts_list(&h, 5, 4);
 	assert_string_equal(text, "b:3,c:1");
-	assert_int_equal(per, 3);
+	free(text);
+	assert_int_equal(sup_hosts_per(&h, 5, 4), 3);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (sup_hosts_parse(&h, bad[i], &err) == 0)
 			fail_msg("'%s' is taken", bad[i]);
 	assert_int_equal(sup_hosts_parse(&h, "c:1\na:1\n", &err), 0);
 	assert_int_equal(sup_hosts_slots(&h, 5), 1); /* a is left out still */
+	free(h.v);
+}
+
+static void a_long_list_of_hosts_is_whole(void **state)
+{
+	enum { HOSTS = 500, LINE = 64 };
+	char *lines = calloc(HOSTS, LINE), *want = calloc(HOSTS, LINE), *got;
+	struct sup_hosts h = {0};
+	struct dt_err err;
+
+	for (int i = 0; i < HOSTS; i++) {
+		char name[LINE];
+
+		snprintf(name, sizeof(name), "node-%04d.rack.cluster.example.internal:8", i);
+		strcat(strcat(lines, name), "\n");
+		strcat(strcat(want, i ? "," : ""), name);
+	}
+	assert_int_equal(sup_hosts_parse(&h, lines, &err), 0);
+	got = sup_hosts_list(&h, 0, HOSTS * 8);
+	assert_string_equal(got, want);
+	assert_int_equal(sup_hosts_per(&h, 0, HOSTS * 8), 8);
+	free(got);
+	free(want);
+	free(lines);
 	free(h.v);
 }
 
@@ -352,6 +377,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(books_count_a_step_once),
 		cmocka_unit_test(lists_of_hosts),
+		cmocka_unit_test(a_long_list_of_hosts_is_whole),
 		cmocka_unit_test(commands),
 		cmocka_unit_test(mirror_commands),
 		cmocka_unit_test(mirror_prunes),
