@@ -1,5 +1,6 @@
 #include "base/http.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +30,31 @@ size_t dt_http_before_path(const char *s, size_t n)
 	const char *path = scheme ? memchr(s + scheme, '/', n - scheme) : NULL;
 
 	return path ? (size_t)(path - s) : 0;
+}
+
+bool dt_http_is_own_name(const char *host, size_t n, const char *own)
+{
+	const char *end = n && *host == '[' ? memchr(host, ']', n) : memchr(host, ':', n);
+	const bool bracket = n && *host == '[';
+	unsigned char address[16];
+	char name[256];
+	size_t len;
+
+	if (bracket && !end)
+		return false;
+	len = end ? (size_t)(end - host) - bracket : n;
+	if (len == 0 || len >= sizeof(name) || memchr(host, '\0', n))
+		return false;
+	memcpy(name, host + bracket, len);
+	name[len] = '\0';
+	end = host + len + 2 * bracket; /* a port */
+	for (const char *p = end; p < host + n; p++)
+		if (p == end ? *p != ':' : !isdigit((unsigned char)*p))
+			return false;
+	if (bracket)
+		return inet_pton(AF_INET6, name, address) == 1;
+	return inet_pton(AF_INET, name, address) == 1 || !strcasecmp(name, "localhost") ||
+	       (len > 10 && !strcasecmp(name + len - 10, ".localhost")) || (own && !strcasecmp(name, own));
 }
 
 void dt_http_unescape(char *s)

@@ -1,24 +1,30 @@
 #include "board/board.h"
 
-#include <arpa/inet.h>
+#include "base/http.h"
+#include "base/listen.h"
+#include "base/progress.h"
+
 #include <errno.h>
 #include <math.h>
 #include <microhttpd.h>
-#include <netdb.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 extern const char dt_board_page_text[];
 
-enum { LOOK_MS = 500, BEAT_S = 15 };
+enum {
+	LOOK_MS = 500,
+	BEAT_S = 15,
+	CLIENTS = 100,
+	FILES = 20 /* open beside those of clients and runs */
+};
 
 struct dt_board_http {
 	struct dt_board *b;
-	const char *key;
+	const char *host, *key;
 	pthread_mutex_t mu; /* of b */
 	double looked;
 	bool stop;
@@ -27,23 +33,15 @@ struct dt_board_http {
 	char url[128];
 };
 
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* With the lock. Files are looked at twice a second at most, however many ask. */
 static void look(struct dt_board_http *h)
 {
 	struct dt_err err;
 
-	if (h->b->behind || now_s() < h->looked + LOOK_MS * 1e-3)
+	if (h->b->behind || dt_now() < h->looked + LOOK_MS * 1e-3)
 		return;		      /* behind: the reader is at it */
 	dt_board_refresh(h->b, &err); /* a folder that is gone: what was read stays */
-	h->looked = now_s();
+	h->looked = dt_now();
 }
 
 /* Reads what there was at the start, a piece at a time: who asks meanwhile gets what is read by then. */
@@ -151,7 +149,7 @@ struct listener {
 static ssize_t next_event(void *arg, uint64_t pos, char *buf, size_t max)
 {
 	struct listener *l = arg;
-	double quiet = now_s() + BEAT_S;
+	double quiet = dt_now() + BEAT_S;
 
 	for (;;) {
 		uint64_t version;
@@ -164,7 +162,7 @@ static ssize_t next_event(void *arg, uint64_t pos, char *buf, size_t max)
 		pthread_mutex_unlock(&l->h->mu);
 		if (stop)
 			return MHD_CONTENT_READER_END_OF_STREAM;
-		if (version != l->told || now_s() > quiet) {
+		if (version != l->told || dt_now() > quiet) {
 			bool changed = version != l->told;
 
 			l->told = version;
@@ -203,8 +201,7 @@ static bool host_is_ours(struct dt_board_http *h, struct MHD_Connection *c)
 {
 	const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host");
 
-	return h->key || (host && (!strncmp(host, "localhost", 9) || !strncmp(host, "127.", 4) ||
-				   !strncmp(host, "[::1]", 5)));
+	return h->key || (host && dt_http_is_own_name(host, strlen(host), h->host));
 }
 
 static bool may_see(struct dt_board_http *h, struct MHD_Connection *c)
@@ -264,57 +261,32 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 
 /* ---- life ---- */
 
-static int listen_on(const struct dt_board_http_params *p, char *url, size_t room, struct dt_err *err)
-{
-	struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-	char port[16], host[128];
-	struct sockaddr_storage at;
-	socklen_t len = sizeof(at);
-	int fd = -1, rc, one = 1;
-
-	snprintf(port, sizeof(port), "%d", p->port);
-	rc = getaddrinfo(p->host, port, &hint, &list);
-	if (rc)
-		return dt_err_set(err, -EADDRNOTAVAIL, "cannot listen on '%s': %s", p->host,
-				  gai_strerror(rc));
-	fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-	    bind(fd, list->ai_addr, list->ai_addrlen) < 0 || listen(fd, 128) < 0 ||
-	    getsockname(fd, (struct sockaddr *)&at, &len) < 0 ||
-	    getnameinfo((struct sockaddr *)&at, len, host, sizeof(host), port, sizeof(port),
-			NI_NUMERICHOST | NI_NUMERICSERV))
-		rc = errno ? -errno : -EADDRNOTAVAIL;
-	freeaddrinfo(list);
-	if (rc) {
-		if (fd >= 0)
-			close(fd);
-		return dt_err_sys(err, rc, "cannot listen on '%s' port %d", p->host, p->port);
-	}
-	snprintf(url, room, strchr(host, ':') ? "http://[%s]:%s" : "http://%s:%s", host, port);
-	return fd;
-}
-
 int dt_board_http_open(struct dt_board_http **ret, struct dt_board *b, const struct dt_board_http_params *p,
 		       const char **ret_url, struct dt_err *err)
 {
 	struct dt_board_http *h = calloc(1, sizeof(*h));
-	int fd;
+	bool loopback;
+	int fd, rc;
 
 	if (!h)
 		return dt_err_sys(err, -ENOMEM, "cannot serve");
 	h->b = b;
+	h->host = p->host;
 	h->key = p->key;
 	pthread_mutex_init(&h->mu, NULL);
-	fd = listen_on(p, h->url, sizeof(h->url), err);
-	if (fd < 0) {
+	fd = dt_listen(p->host, p->port, err);
+	rc = fd < 0 ? fd : dt_listen_name(fd, "http", h->url, sizeof(h->url), &loopback, err);
+	if (rc < 0) {
+		if (fd >= 0)
+			close(fd);
 		free(h);
-		return fd;
+		return rc;
 	}
-	h->mhd = MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
-					  MHD_USE_POLL,
-				  0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
-				  MHD_OPTION_CONNECTION_LIMIT, 100u, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-				  (size_t)65536, MHD_OPTION_CONNECTION_TIMEOUT, 60u, MHD_OPTION_END);
+	h->mhd = MHD_start_daemon(
+		MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL, 0, NULL, NULL,
+		on_request, h, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned)dt_files_for(CLIENTS, FILES + b->n), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t)65536, MHD_OPTION_CONNECTION_TIMEOUT, 60u, MHD_OPTION_END);
 	if (!h->mhd) {
 		close(fd);
 		free(h);

@@ -95,7 +95,13 @@ start() {
     start mine
     code() { curl -s -o /dev/null -w '%{http_code}' "$@"; }
     [ "$(code "$url")" -eq 200 ]
-    [ "$(code -H 'Host: evil.example' "${url}api/runs")" -eq 403 ]
+    for host in evil.example localhost.evil.example 127.evil.example 127.0.0.1.evil.example '[::1].evil.example' \
+        'localhost:80x' ''; do
+        [ "$(code -H "Host: $host" "${url}api/runs")" -eq 403 ] || { echo "$host"; return 1; }
+    done
+    for host in localhost LOCALHOST:8 127.0.0.1 127.1.2.3:80 '[::1]' '[::1]:80' board.localhost; do
+        [ "$(code -H "Host: $host" "${url}api/runs")" -eq 200 ] || { echo "$host"; return 1; }
+    done
     [ "$(code -d x=1 "${url}api/runs")" -eq 405 ]
     [ "$(code "${url}nowhere")" -eq 404 ]
     [ "$(code "${url}api/series?points=-1&from=x&to=1e999&run=77&keys=,,loss")" -eq 200 ]
@@ -114,6 +120,29 @@ start() {
     run -1 dt-board empty
     [[ ${lines[0]} == "dt-board: no metrics of dt-train in 'empty'; "* ]]
     run -1 dt-board /nowhere
+}
+
+@test "few files may be open: clients beyond them are turned away, and it rests" {
+    dt-board() {
+        ulimit -n 40
+        exec "$DT_BIN/dt-board" "$@"
+    }
+    start mine
+    unset -f dt-board
+    ticks() { awk '{ print $14 + $15 }' "/proc/$board/stat"; }
+    /usr/bin/python3 -c 'import socket, sys, time
+s = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(60)]
+print("there", flush=True)
+time.sleep(300)' "$(echo "$url" | grep -o '[0-9]*/$' | tr -d /)" >idle 3>&- &
+    idle=$!
+    until_true test -s idle
+    before=$(ticks)
+    sleep 2
+    [ "$(($(ticks) - before))" -lt 100 ] # of 200
+    kill "$idle"
+    wait "$idle" || true
+    answers() { [ "$(curl -s -o /dev/null -w '%{http_code}' "$url")" = 200 ]; }
+    until_true answers
 }
 
 @test "dt-top: 80 columns, ASCII where the locale is, live in a terminal of tmux" {

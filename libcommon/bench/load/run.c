@@ -1,5 +1,6 @@
 /* The run itself: one thread, one multi handle. */
 #include "bench/load/run.h"
+#include "base/listen.h"
 #include "base/progress.h"
 #include "base/rng.h"
 
@@ -7,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
 static void launch(struct load_run *r, struct load_call *c, double due)
@@ -256,13 +256,9 @@ int dt_load_run(const struct dt_load_target *t, const struct dt_load *load,
 		double *ret_s, struct dt_err *err)
 {
 	struct load_run r = {.t = t, .l = load, .p = p, .ret = ret, .errors = errors};
-	struct rlimit files;
 	int rc = 0;
 
-	if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* a socket for each that is under way */
-		files.rlim_cur = files.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &files);
-	}
+	dt_raise_files(); /* a socket for each that is under way */
 	*errors = (struct dt_load_errors){0};
 	r.m = curl_multi_init();
 	r.call = calloc((size_t)load->n, sizeof(struct load_call *));

@@ -2,18 +2,18 @@
 
 #include "base/cond.h"
 #include "base/http.h"
+#include "base/listen.h"
 #include "serve/http/priv.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define MAX_PEM	     (1 << 20) /* bytes of a certificate or a key */
 #define TLS_VERSIONS ((void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2")
+#define CLOSING	     64
+#define FILES	     128	   /* open beside connections: weights, caches, batches */
 #define THREAD_STACK (1024 * 1024) /* deep JSON is parsed and freed by recursion */
 
 /* ---- one request ---- */
@@ -149,54 +149,6 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 
 /* ---- life ---- */
 
-static bool is_loopback(const struct sockaddr *a)
-{
-	if (a->sa_family == AF_INET6)
-		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
-	return a->sa_family == AF_INET &&
-	       ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
-}
-
-/* A listening socket on host:port; its address as a URL. */
-static int listen_on(struct dt_http *h, struct dt_err *err)
-{
-	const struct dt_http_params *p = &h->p;
-	struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-	struct sockaddr_storage at;
-	socklen_t len = sizeof(at);
-	char port[16], host[256];
-	int fd, rc, one = 1;
-
-	snprintf(port, sizeof(port), "%d", p->port);
-	rc = getaddrinfo(p->host, port, &hint, &list);
-	if (rc != 0)
-		return dt_err_set(err, -EADDRNOTAVAIL, "cannot listen on '%s': %s", p->host,
-				  gai_strerror(rc));
-	fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		rc = -errno;
-	if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-			bind(fd, list->ai_addr, list->ai_addrlen) < 0 || listen(fd, 1024) < 0 ||
-			getsockname(fd, (struct sockaddr *)&at, &len) < 0))
-		rc = -errno;
-	freeaddrinfo(list);
-	if (rc < 0) {
-		if (fd >= 0)
-			close(fd);
-		return dt_err_sys(err, rc, "cannot listen on '%s' port %d", p->host, p->port);
-	}
-	rc = getnameinfo((struct sockaddr *)&at, len, host, sizeof(host), port, sizeof(port),
-			 NI_NUMERICHOST | NI_NUMERICSERV);
-	if (rc != 0) {
-		close(fd);
-		return dt_err_set(err, -EADDRNOTAVAIL, "cannot name '%s': %s", p->host, gai_strerror(rc));
-	}
-	h->loopback = is_loopback((struct sockaddr *)&at);
-	snprintf(h->url, sizeof(h->url), strchr(host, ':') ? "http%s://[%s]:%s" : "http%s://%s:%s",
-		 p->tls_cert ? "s" : "", host, port);
-	return fd;
-}
-
 /* The certificate and its key; libmicrohttpd reads them once, when it starts. */
 static int read_pem(const struct dt_http_params *p, char **cert, char **key, struct dt_err *err)
 {
@@ -248,6 +200,17 @@ static void http_free(struct dt_http *h)
 	free(h);
 }
 
+/* max_open: with those that are closing. Where too few files may be open, both are fewer. */
+static void size_connections(struct dt_http *h)
+{
+	const int wanted = 2 * h->p.max_connections + CLOSING;
+
+	h->max_open = dt_files_for(wanted, FILES);
+	if (h->max_open < wanted)
+		h->p.max_connections =
+			h->max_open > 2 * CLOSING ? (h->max_open - CLOSING) / 2 : (h->max_open + 3) / 4;
+}
+
 int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt_err *err)
 {
 	struct dt_http *h = calloc(1, sizeof(*h));
@@ -261,13 +224,18 @@ int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt
 	pthread_mutex_init(&h->mu, NULL);
 	dt_cond_init_monotonic(&h->wake);
 	TAILQ_INIT(&h->conns);
-	h->max_open = 2 * p->max_connections + 64; /* with those that are closing */
+	size_connections(h);
 	rc = read_pem(p, &cert, &key, err);
 	if (rc < 0)
 		goto fail;
-	rc = fd = listen_on(h, err);
+	rc = fd = dt_listen(p->host, p->port, err);
 	if (rc < 0)
 		goto fail;
+	rc = dt_listen_name(fd, p->tls_cert ? "https" : "http", h->url, sizeof(h->url), &h->loopback, err);
+	if (rc < 0) {
+		close(fd);
+		goto fail;
+	}
 	h->daemon = start(h, fd, cert, key);
 	if (!h->daemon) {
 		close(fd);
@@ -294,6 +262,11 @@ fail:
 	free(cert);
 	http_free(h);
 	return rc;
+}
+
+int dt_http_connections(const struct dt_http *h)
+{
+	return h->p.max_connections;
 }
 
 const char *dt_http_url(const struct dt_http *h)

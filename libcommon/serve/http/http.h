@@ -47,6 +47,8 @@ struct dt_http;
 int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt_err *err);
 /* "http://127.0.0.1:8000" */
 const char *dt_http_url(const struct dt_http *h);
+/* Those it may have: max_connections, or fewer where the limit of open files is low. */
+int dt_http_connections(const struct dt_http *h);
 /* Files and batches, which outlive h. Before dt_http_serve. */
 void dt_http_keep(struct dt_http *h, struct dt_store *store, struct dt_batches *batches);
 /* The model is loaded: completions go to e, which outlives h. chat NULL: the model has no template. */

@@ -73,20 +73,9 @@ static int check_frame(struct dt_http_req *q, const char *method, const char *ve
 
 /* ---- pages of others ---- */
 
-/* "name", "name:port" or "[address]:port" cannot be a foreign name that resolves to this machine. */
 static bool is_own_name(const struct dt_http_req *q, const char *host)
 {
-	char name[256];
-	size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-
-	if (n >= sizeof(name) || n > strlen(host))
-		return false;
-	memcpy(name, host, n);
-	name[n] = '\0';
-	if (*name == '[' || strspn(name, "0123456789.") == n) /* an address */
-		return true;
-	return !strcasecmp(name, "localhost") || !strcasecmp(name, q->params->host) ||
-	       (n > 10 && !strcasecmp(name + n - 10, ".localhost"));
+	return dt_http_is_own_name(host, strlen(host), q->params->host);
 }
 
 /* The origin is one of --allow-origin. */

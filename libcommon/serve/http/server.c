@@ -175,6 +175,9 @@ static int open_doors(struct server *s, struct dt_err *err)
 		dt_http_serve(s->http, s->served.engine, s->served.has_chat ? &s->served.chat : NULL);
 	if (s->tenants.file.nkeys == 0 && !is_loopback(url))
 		dt_log_msg(s->log, "anyone who reaches %s may use it: consider --api-key", url);
+	if (dt_http_connections(s->http) < s->p->http.max_connections)
+		dt_log_msg(s->log, "%d connections at most, not %d: too few files may be open (ulimit -Hn)",
+			   dt_http_connections(s->http), s->p->http.max_connections);
 	dt_log_msg(s->log, "serving '%s' on %s", s->p->http.model_name, url);
 	fprintf(s->p->out, "%s\n", url);
 	return fflush(s->p->out) == EOF ? dt_err_sys(err, -errno, "cannot write to standard output") : 0;
