@@ -301,6 +301,7 @@ bool dt_route_x_head(struct dt_route_x *x, struct dt_route_line *l, const struct
 		}
 	}
 	if (x->line[1]) { /* the first of two that answers */
+	x->by = NULL; /* it may be gone from the configuration before the next answer */
 		struct dt_route_line *other = x->line[x->line[0] == l];
 
 		forget_line(x, other, -1);

@@ -20,7 +20,8 @@ static int by_name(const void *a, const void *b)
 		      (*(struct dt_route_tenant *const *)b)->name);
 }
 
-int dt_route_tenants_make(struct dt_router *r, const struct dt_keyfile *keys, struct dt_err *err)
+int dt_route_tenants_make(const struct dt_router *r, const struct dt_keyfile *keys,
+			  struct dt_route_tenant **ret, struct dt_err *err)
 {
 	int n = keys->ntenants + 1;
 	struct dt_route_tenant *made = calloc((size_t)n, sizeof(*made));
@@ -50,6 +51,13 @@ int dt_route_tenants_make(struct dt_router *r, const struct dt_keyfile *keys, st
 		t->tokens = carry(old ? &(*old)->tokens : NULL, from->tokens, now);
 		t->requests = carry(old ? &(*old)->requests : NULL, from->requests, now);
 	}
+	free(sorted);
+	*ret = made;
+	return n;
+}
+
+void dt_route_tenants_take(struct dt_router *r, struct dt_route_tenant *made, int n)
+{
 	/* requests under way stay with their tenant by its name; who is gone goes on without a name */
 	for (struct dt_route_x *x = TAILQ_FIRST(&r->all); x; x = TAILQ_NEXT(x, in_all)) {
 		const char *name = r->tenant[x->tenant].name;
@@ -61,11 +69,9 @@ int dt_route_tenants_make(struct dt_router *r, const struct dt_keyfile *keys, st
 		x->tenant = at;
 		made[at].waiting += x->state == DT_X_QUEUED;
 	}
-	free(sorted);
 	free(r->tenant);
 	r->tenant = made;
 	r->ntenants = n;
-	return 0;
 }
 
 double dt_route_limit_take(struct dt_router *r, int tenant, double tokens, double *ret_taken)

@@ -92,6 +92,8 @@ struct dt_route_x;
 struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
 					    struct dt_route_server_conf *conf);
 void dt_route_server_free(struct dt_route_server *s);
+/* Out of its place, which is free then; it answers nobody. */
+void dt_route_server_remove(struct dt_router *r, int number);
 void dt_route_server_failed(struct dt_route_server *s, bool unreachable);
 void dt_route_server_served(struct dt_route_server *s);
 void dt_route_server_tick(struct dt_route_server *s, double now); /* probes, idle lines */
@@ -274,7 +276,10 @@ const char *dt_route_reason(int status);
 bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, int tenant, bool admin);
 bool dt_route_local_open(struct dt_route_text target); /* asks for no key */
 /* limits.c */
-int dt_route_tenants_make(struct dt_router *r, const struct dt_keyfile *keys, struct dt_err *err);
+/* make: returns how many, and changes nothing of r; take: in place of those there are. */
+int dt_route_tenants_make(const struct dt_router *r, const struct dt_keyfile *keys,
+			  struct dt_route_tenant **ret, struct dt_err *err);
+void dt_route_tenants_take(struct dt_router *r, struct dt_route_tenant *made, int n);
 /* Seconds to wait, 0: it may go. headers: x-ratelimit-*. */
 double dt_route_limit_take(struct dt_router *r, int tenant, double tokens, double *ret_taken);
 /* The tokens a minute that are fewer than these, however long it waits; 0: it may come in time. */
@@ -285,6 +290,9 @@ void dt_route_books_open(struct dt_router *r);
 void dt_route_books_add(struct dt_route_x *x, int status);
 /* metrics.c */
 void dt_route_bars_add(struct dt_route_bars *b, double v);
+/* reload.c: c is taken over, or released when that fails and nothing has changed. */
+int dt_route_apply(struct dt_router *r, struct dt_route_conf *c, struct dt_err *err);
+void dt_route_reload(struct dt_router *r);
 void dt_route_metrics(struct dt_router *r, struct dt_route_buf *out);
 /* handover.c */
 int dt_route_passed_socket(void);

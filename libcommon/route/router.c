@@ -85,8 +85,6 @@ static void tick_exchange(struct dt_route_x *x, double now)
 	}
 }
 
-static void reload(struct dt_router *r);
-
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
 	struct dt_router *r = arg;
@@ -114,12 +112,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 			continue;
 		dt_route_server_tick(s, now);
 		known &= s->seen || s->gone;
-		if (s->gone && s->nlines == 0) {
-			dt_route_server_free(s);
-			r->server[i] = NULL;
-			if (r->prefix)
-				dt_prefix_forget(r->prefix, i);
-		}
+		if (s->gone && s->nlines == 0)
+			dt_route_server_remove(r, i);
 	}
 	if (r->nqueue > 0)
 		dt_route_x_run_queue(r);
@@ -134,111 +128,13 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	if (r->taken_over)
 		dt_route_scale_tick(r, now);
 	if (!r->draining && dt_route_names_tick(r, now))
-		reload(r);
+		dt_route_reload(r);
 	if (r->heir > 0 && waitpid(r->heir, NULL, WNOHANG) == r->heir) {
 		dt_log_msg(r->p.log, "the successor ended; going on");
 		r->heir = 0;
 	}
 	if (r->draining && r->nall == 0 && (r->nclients == 0 || now - r->drain_since > 2 * DRAIN_GRACE))
 		event_base_loopbreak(r->base);
-}
-
-/* ---- configuration ---- */
-
-static int server_of(const struct dt_router *r, const char *url)
-{
-	for (int i = 0; i < r->balance.n; i++)
-		if (r->server[i] && !r->server[i]->gone && !strcmp(r->server[i]->conf.url, url))
-			return i;
-	return -1;
-}
-
-/* A server that stays keeps its health, its lines and its number; its numbers are taken from the new text. */
-static int take_server(struct dt_router *r, struct dt_route_server_conf *c, struct dt_err *err)
-{
-	int at = server_of(r, c->url), old = at;
-
-	for (int i = 0; i < DT_PREFIX_SERVERS && at < 0; i++)
-		if (!r->server[i])
-			at = i;
-	if (at < 0)
-		return dt_err_set(err, -EBUSY, "servers that leave still hold all places");
-	if (old >= 0) {
-		struct dt_route_server *s = r->server[old], *made;
-
-		made = dt_route_server_new(r, old, c);
-		if (!made)
-			return dt_err_sys(err, -ENOMEM, "cannot take the configuration");
-		dt_balance_change(&r->balance, old, c->weight, c->most);
-		if (s->conf.drained != c->drained)
-			s->drained = c->drained;
-		/* the texts change places: the old ones go with the new server */
-		struct dt_route_server_conf text = s->conf;
-
-		s->conf = made->conf;
-		made->conf = text;
-		dt_route_server_free(made);
-		dt_route_server_changed(s);
-		return 0;
-	}
-	r->server[at] = dt_route_server_new(r, at, c);
-	if (!r->server[at])
-		return dt_err_sys(err, -ENOMEM, "cannot take the configuration");
-	dt_balance_add(&r->balance, at, dt_prefix_hash(7, c->url, strlen(c->url)), c->weight, c->most);
-	dt_route_server_changed(r->server[at]);
-	if (at >= r->balance.n)
-		r->balance.n = at + 1;
-	return 0;
-}
-
-static int apply(struct dt_router *r, struct dt_route_conf *c, struct dt_err *err)
-{
-	bool index = c->policy == DT_BALANCE_CACHE;
-
-	if (index && !r->prefix) {
-		r->prefix = dt_prefix_new((uint32_t)c->index_blocks, c->index_age);
-		if (!r->prefix)
-			return dt_err_sys(err, -ENOMEM, "cannot make the prefix index");
-	}
-	if (dt_route_tenants_make(r, &c->keys, err) < 0)
-		return -ENOMEM;
-	for (int i = 0; i < r->balance.n; i++) {
-		bool stays = false;
-
-		for (int k = 0; k < c->nservers && r->server[i]; k++)
-			stays |= !strcmp(c->server[k].url, r->server[i]->conf.url);
-		if (r->server[i] && !stays)
-			dt_route_server_leave(r->server[i]);
-	}
-	for (int i = 0; i < c->nservers; i++)
-		if (take_server(r, &c->server[i], err) < 0)
-			return -EINVAL;
-	r->balance.policy = c->policy;
-	r->balance.prefix = index ? r->prefix : NULL;
-	dt_route_conf_release(&r->conf);
-	r->conf = *c;
-	dt_route_books_open(r);
-	return 0;
-}
-
-static void reload(struct dt_router *r)
-{
-	struct dt_route_conf c;
-	struct dt_err err;
-
-	if (dt_route_conf_read(&c, &r->p.args, &err) < 0) {
-		dt_log_err(r->p.log, &err);
-		dt_log_msg(r->p.log, "the configuration stays as it was");
-		return;
-	}
-	if (apply(r, &c, &err) < 0) {
-		dt_log_err(r->p.log, &err);
-		return;
-	}
-	r->stats.reloads++;
-	dt_log_msg(r->p.log, "the configuration was read again: %d server%s", r->conf.nservers,
-		   r->conf.nservers == 1 ? "" : "s");
-	dt_route_x_run_queue(r);
 }
 
 /* ---- signals, life ---- */
@@ -248,7 +144,7 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
 	struct dt_router *r = arg;
 
 	if (sig == SIGHUP) {
-		reload(r);
+		dt_route_reload(r);
 	} else if (sig == SIGUSR2) {
 		dt_route_hand_over(r);
 	} else if (r->draining) {
@@ -305,8 +201,8 @@ int dt_route_open(struct dt_router **ret, const struct dt_route_params *p, struc
 	event_assign(&r->reaper, r->base, -1, 0, reap, r);
 	dt_balance_init(&r->balance, DT_BALANCE_CACHE, NULL, r->id_salt);
 	rc = dt_route_conf_read(&c, &p->args, err);
-	if (rc == 0 && (rc = apply(r, &c, err)) < 0)
-		dt_route_conf_release(&c);
+	if (rc == 0)
+		rc = dt_route_apply(r, &c, err);
 	if (rc == 0 && r->books_failed)
 		rc = dt_err_set(err, -EIO, "the books cannot be kept");
 	if (rc == 0)

@@ -79,6 +79,14 @@ void dt_route_server_free(struct dt_route_server *s)
 }
 
 /* ---- up or down ---- */
+void dt_route_server_remove(struct dt_router *r, int i)
+{
+	dt_route_server_free(r->server[i]);
+	r->server[i] = NULL;
+	if (r->prefix)
+		dt_prefix_forget(r->prefix, i);
+}
+
 
 static void go_down(struct dt_route_server *s, const char *why)
 {

@@ -692,6 +692,52 @@ END
     denies grep -q sk- log
 }
 
+@test "a configuration is taken whole or not at all: all of its servers are others, or those that leave hold their places" {
+    mock a
+    mock b
+    # nothing answers at ports 1 to 600
+    conf_of() { # FIRST LAST KEYS [URL]
+        seq "$1" "$2" | jq -cs --arg keys "$3" --arg url "${4-}" '{servers: [([$url] | map(select(. != "")))[],
+            (.[] | "http://127.0.0.1:\(.)")] | map({url: .}), api_key_file: $keys, first_byte_timeout_s: 300}'
+    }
+    as() { auth=(-H "Authorization: Bearer $1"); }
+    is() { [ "$(ask -o /dev/null -w '%{http_code}' "${auth[@]}")" = "$1" ]; }
+    awk 'BEGIN { for (i = 0; i < 100000; i++) print "sk-" i " tenant=t" i; print "sk-admin admin=yes" }' >many
+    echo 'sk-one admin=yes' >one
+    conf_of 1 199 many "$a" >conf
+    as sk-99999
+    as sk-admin
+    route 1 --config conf
+    is 200
+    # 200 servers and 100,000 keys become 200 other servers and one key
+    conf_of 301 499 one "$b" >conf
+    kill -HUP "$router"
+    until_true grep -q 'read again: 200 servers' log
+    as sk-99999
+    is 401
+    as sk-one
+    until_true ups 1
+    [ "$(ask "${auth[@]}" | jq -r .server)" = b ]
+    # one that leaves still answers, and all 256 places are wanted
+    set_mock "$b" '{"hold": true}'
+    ask "${auth[@]}" -m 300 >held &
+    held=$!
+    until_true said "$b" .running 1
+    conf_of 1 255 many "$a" >conf
+    kill -HUP "$router"
+    until_true grep -q 'names 256 servers, but 1 of the 256 places are held .*send SIGHUP again' log
+    grep -q 'stays as it was' log
+    [ "$(curl -s "${auth[@]}" "$url/route/servers" | jq '[.servers[] | select(.leaving)] | length')" = 0 ]
+    as sk-99999
+    is 401
+    set_mock "$b" '{"hold": false}'
+    wait "$held"
+    [ "$(jq -r .server held)" = b ]
+    kill -HUP "$router"
+    until_true grep -q 'read again: 256 servers' log
+    is 200
+}
+
 @test "the index is what the servers say they have: stored, pushed out, gone with a restart of the router or the server" {
     : >u-one
     dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port 0 --served-model-name tiny --max-model-len 400 --kv-cache-mem 320KiB >u-one 2>log-one 3>&- &
