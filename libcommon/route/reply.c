@@ -1,5 +1,6 @@
 /* Answers of the router itself, errors in the form of the API that was asked. */
 #include "base/json.h"
+#include "base/utf8.h"
 #include "route/priv.h"
 
 #include <netinet/in.h>
@@ -93,7 +94,11 @@ void dt_route_reply_error(struct dt_route_client *c, int status, const char *cod
 json_t *dt_route_error_json(bool messages, int status, const char *code, const char *msg)
 {
 	const char *type = type_of(status, messages);
-	json_t *text = json_string(msg) ?: json_string("bad request");
+	size_t n;
+	char *clean = dt_utf8_clean(msg, strlen(msg), &n); /* it may quote what a client sent, cut anywhere */
+	json_t *text = json_string(clean ? clean : "out of memory");
+
+	free(clean);
 
 	if (messages)
 		return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message",

@@ -738,6 +738,19 @@ END
     is 200
 }
 
+@test "names in messages: cut between characters, what is no UTF-8 is refused or replaced" {
+    mock a
+    route 1 "$a"
+    body=$(printf '{"model":"m\377","prompt":"x"}')
+    [ "$(ask -o out -w '%{http_code}')" = 400 ]
+    [ "$(jq -r .error.message out)" = "'model' is not a name" ]
+    body="{\"model\":\"$(printf 'aé%.0s' $(seq 150))\",\"prompt\":\"x\"}" # its byte 200 is inside a character
+    [ "$(ask -o out -w '%{http_code}')" = 404 ]
+    jq -e '.error.message | startswith("no server has the model '"'"'aéaéaé")' out
+    [ "$(curl -s -o out -w '%{http_code}' "$url/v1/models/x%ff")" = 404 ]
+    [ "$(jq -r .error.message out)" = "no server has the model 'x�'" ]
+}
+
 @test "the index is what the servers say they have: stored, pushed out, gone with a restart of the router or the server" {
     : >u-one
     dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port 0 --served-model-name tiny --max-model-len 400 --kv-cache-mem 320KiB >u-one 2>log-one 3>&- &
