@@ -141,6 +141,11 @@ int dt_route_conn_connect(struct dt_route_conn *c, struct event_base *base, cons
 	return 0;
 }
 
+bool dt_route_conn_lacks(int error)
+{
+	return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 void dt_route_conn_close(struct dt_route_conn *c)
 {
 	if (c->fd < 0)

@@ -50,6 +50,8 @@ void dt_route_conn_init(struct dt_route_conn *c, struct event_base *base, int fd
 /* Begins to connect. A negative errno: it failed at once, and nothing is left open. */
 int dt_route_conn_connect(struct dt_route_conn *c, struct event_base *base, const struct sockaddr *a,
 			  socklen_t n, const struct dt_route_conn_ops *ops, void *arg);
+/* The error is this process's: it has no file or memory left. It says nothing of the other side. */
+bool dt_route_conn_lacks(int error);
 void dt_route_conn_close(struct dt_route_conn *c); /* more than once is allowed */
 void dt_route_conn_put(struct dt_route_conn *c, const void *s, size_t n);
 void dt_route_conn_printf(struct dt_route_conn *c, const char *fmt, ...)

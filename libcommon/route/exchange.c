@@ -6,6 +6,7 @@
 
 #include "base/progress.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -66,27 +67,33 @@ void dt_route_x_cancel(struct dt_route_x *x)
 
 /* ---- choice ---- */
 
-static bool start_line(struct dt_route_x *x, bool fresh)
+/* 1: it is on its way; 0: the server cannot be reached; < 0: this process has no connection for it. */
+static int start_line(struct dt_route_x *x, bool fresh)
 {
 	struct dt_balance_ask ask = {.hash = x->hash, .n = x->nhash, .session = x->session, .now = dt_now()};
 	struct dt_balance_choice c = dt_balance_take(&x->r->balance, &ask);
 	struct dt_route_server *s = c.server < 0 ? NULL : x->r->server[c.server];
-	int slot = x->line[0] ? 1 : 0;
+	int slot = x->line[0] ? 1 : 0, rc;
 
 	if (!s)
-		return false;
+		return 0;
+	x->line[slot] = dt_route_line_open(x, &c, &ask, fresh);
+	if (!x->line[slot]) {
+		rc = errno;
+		dt_balance_give(&x->r->balance, &c, -1);
+		if (dt_route_conn_lacks(rc))
+			return -rc;
+	}
 	dt_balance_set_bit(x->tried, c.server, true);
 	x->chosen = ask.now;
+	x->lacks = 0;
 	x->tries++;
 	x->matched = c.matched;
 	s->n_requests++;
 	s->trials += s->circuit == DT_CIRCUIT_HALF;
-	x->line[slot] = dt_route_line_open(x, &c, &ask, fresh);
-	if (x->line[slot])
-		return true;
-	dt_balance_give(&x->r->balance, &c, -1);
-	dt_route_server_failed(s, true);
-	return false;
+	if (!x->line[slot])
+		dt_route_server_failed(s, true);
+	return x->line[slot] != NULL;
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -99,7 +106,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	} else if (x->state == DT_X_TRYING && x->first == 0 && !x->line[1] &&
 		   dt_route_choice_mark(x, dt_now()) == DT_ROUTE_FOUND && x->r->budget >= 1) {
 		x->r->budget--;
-		x->r->stats.hedges += start_line(x, false);
+		x->r->stats.hedges += start_line(x, false) > 0;
 	}
 }
 
@@ -113,9 +120,36 @@ static void set_timer(struct dt_route_x *x, double s)
 	evtimer_add(&x->timer, &t);
 }
 
+static void pause_try(struct dt_route_x *x)
+{
+	struct dt_router *r = x->r;
+	double share = (double)(dt_prefix_hash(r->next_id++, x->id, 8) >> 11) * 0x1p-53;
+
+	x->backoff = x->backoff > 0 ? fmin(x->backoff * 1.5, 30) : r->conf.backoff;
+	x->state = DT_X_WAITING;
+	set_timer(x, x->backoff * (0.8 + 0.4 * share));
+}
+
+/* Nothing is wrong with the servers: again after a pause, for as long as a request may wait. */
+static void lack(struct dt_route_x *x, int error)
+{
+	const double now = dt_now();
+
+	dt_route_say_lack(x->r, error);
+	x->lacks = x->lacks > 0 ? x->lacks : now;
+	if (!x->client)
+		over(x, 503); /* a shadow does not wait */
+	else if (now - x->lacks > x->r->conf.queue_timeout)
+		dt_route_x_fail(x, 503, "overloaded", 1, "the router has no connection left: %s",
+				strerror(error));
+	else
+		pause_try(x);
+}
+
 void dt_route_x_try(struct dt_route_x *x, bool fresh)
 {
 	enum dt_route_found found;
+	int rc;
 
 	for (;;) {
 		found = dt_route_choice_mark(x, dt_now());
@@ -125,11 +159,13 @@ void dt_route_x_try(struct dt_route_x *x, bool fresh)
 		}
 		if (found != DT_ROUTE_FOUND)
 			break;
-		if (start_line(x, fresh)) {
-			if (x->r->conf.hedge > 0 && !x->stream && x->client && !x->line[1])
-				set_timer(x, x->r->conf.hedge);
+		rc = start_line(x, fresh);
+		if (rc > 0 && x->r->conf.hedge > 0 && !x->stream && x->client && !x->line[1])
+			set_timer(x, x->r->conf.hedge);
+		if (rc < 0)
+			lack(x, -rc);
+		if (rc != 0)
 			return;
-		}
 	}
 	if (found == DT_ROUTE_UNKNOWN)
 		dt_route_x_fail(x, 404, "model_not_found", 0, "no server has the model '%.200s'", x->asked);
@@ -265,15 +301,13 @@ static void retry(struct dt_route_x *x)
 
 	if (x->line[0]) /* the other one of a hedge goes on */
 		return;
+	x->by = NULL; /* it may be gone from the configuration before the next answer */
 	r->stats.retries++;
 	if (dt_route_choice_mark(x, dt_now()) == DT_ROUTE_FOUND) {
 		dt_route_x_try(x, false);
 		return;
 	}
-	x->backoff = x->backoff > 0 ? fmin(x->backoff * 1.5, 30) : r->conf.backoff;
-	x->state = DT_X_WAITING;
-	set_timer(x, x->backoff *
-			     (0.8 + 0.4 * (double)(dt_prefix_hash(r->next_id++, x->id, 8) >> 11) * 0x1p-53));
+	pause_try(x);
 }
 
 static bool is_retried(int status)
@@ -301,7 +335,6 @@ bool dt_route_x_head(struct dt_route_x *x, struct dt_route_line *l, const struct
 		}
 	}
 	if (x->line[1]) { /* the first of two that answers */
-	x->by = NULL; /* it may be gone from the configuration before the next answer */
 		struct dt_route_line *other = x->line[x->line[0] == l];
 
 		forget_line(x, other, -1);

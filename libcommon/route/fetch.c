@@ -2,6 +2,7 @@
 #include "base/progress.h"
 #include "route/priv.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -115,15 +116,18 @@ struct dt_route_fetch *dt_route_fetch(struct dt_router *r, const struct dt_route
 {
 	struct timeval t = {.tv_sec = (time_t)timeout, .tv_usec = (suseconds_t)(fmod(timeout, 1) * 1e6)};
 	struct dt_route_fetch *f = calloc(1, sizeof(*f));
+	int rc;
 
 	if (!f)
 		return NULL;
 	f->r = r;
 	f->done = done;
 	f->arg = arg;
-	if (dt_route_conn_connect(&f->conn, r->base, (const struct sockaddr *)&to->addr, to->addrlen, &ops,
-				  f) < 0) {
+	rc = dt_route_conn_connect(&f->conn, r->base, (const struct sockaddr *)&to->addr, to->addrlen, &ops,
+				   f);
+	if (rc < 0) {
 		free(f);
+		errno = -rc;
 		return NULL;
 	}
 	evtimer_assign(&f->timer, r->base, on_timeout, f);

@@ -2,12 +2,12 @@
  * The side of the clients: accepts, reads requests under a deadline, asks for keys, and answers what needs no
  * server. What two readers could frame differently is refused and the connection closed.
  */
+#include "base/http.h"
+#include "base/listen.h"
 #include "base/progress.h"
 #include "route/priv.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,8 @@
 
 #define PIPELINED (64 * 1024) /* bytes read ahead of an answer */
 #define SPARE	  16	      /* connections beyond the limit, which are told so */
+#define OWN_FILES 32	      /* open beside connections: books, the loop, standard streams */
+#define SAY_AGAIN 60.	      /* seconds until what lasts is said again */
 #define LINGER	  2.	      /* seconds a closing connection is read, so that its answer is not lost */
 
 static void read_requests(struct dt_route_client *c);
@@ -86,24 +88,6 @@ void dt_route_client_tick(struct dt_route_client *c, double now)
 
 /* ---- one request ---- */
 
-static bool is_own_name(const struct dt_router *r, struct dt_route_text host)
-{
-	char name[256];
-	size_t n = 0;
-
-	if (!host.s || host.n >= sizeof(name))
-		return false;
-	memcpy(name, host.s, host.n);
-	name[host.n] = '\0';
-	if (*name == '[')
-		return true;
-	n = strcspn(name, ":");
-	name[n] = '\0';
-	return strspn(name, "0123456789.") == n || !strcasecmp(name, "localhost") ||
-	       (r->p.host && !strcasecmp(name, r->p.host)) ||
-	       (n > 10 && !strcasecmp(name + n - 10, ".localhost"));
-}
-
 /* The key's number; -1: none asked for, -2: wrong. */
 static int key_of(const struct dt_router *r, const struct dt_route_head *h)
 {
@@ -122,11 +106,14 @@ static int key_of(const struct dt_router *r, const struct dt_route_head *h)
 /* Without keys pages in a browser may not ask, nor anybody under a foreign name for this machine. */
 static const char *foreign(const struct dt_router *r, const struct dt_route_head *h)
 {
+	struct dt_route_text host;
+
 	if (r->conf.keys.nkeys > 0)
 		return NULL;
+	host = dt_route_header(h, "host");
 	if (dt_route_header(h, "origin").s)
 		return "pages may not ask this router, which asks for no key";
-	if (r->loopback && h->minor == 1 && !is_own_name(r, dt_route_header(h, "host")))
+	if (r->loopback && h->minor == 1 && !(host.s && dt_http_is_own_name(host.s, host.n, r->p.host)))
 		return "this is not a name of this router";
 	return NULL;
 }
@@ -307,6 +294,16 @@ static void on_drained(void *arg)
 
 static const struct dt_route_conn_ops ops = {on_data, on_ended, on_drained};
 
+void dt_route_say_lack(struct dt_router *r, int error)
+{
+	const double now = dt_now();
+
+	if (r->said_lack > 0 && now < r->said_lack + SAY_AGAIN)
+		return;
+	r->said_lack = now;
+	dt_log_msg(r->p.log, "no more connections for now: %s (%d of clients)", strerror(error), r->nclients);
+}
+
 void dt_route_accept(evutil_socket_t fd, short what, void *arg)
 {
 	struct dt_router *r = arg;
@@ -315,6 +312,13 @@ void dt_route_accept(evutil_socket_t fd, short what, void *arg)
 		int s = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		struct dt_route_client *c;
 
+		if (s < 0 && (errno == EINTR || errno == ECONNABORTED))
+			continue;
+		if (s < 0 && dt_route_conn_lacks(errno)) { /* until the next tick */
+			event_del(&r->listener);
+			r->deaf = true;
+			dt_route_say_lack(r, errno);
+		}
 		if (s < 0)
 			return;
 		c = r->nclients < r->conf.connections + SPARE ? calloc(1, sizeof(*c)) : NULL;
@@ -334,48 +338,35 @@ void dt_route_accept(evutil_socket_t fd, short what, void *arg)
 
 /* ---- the socket ---- */
 
-static int name_socket(struct dt_router *r, int fd, struct dt_err *err)
+int dt_route_listen(struct dt_router *r, const char *host, int port, struct dt_err *err)
 {
-	struct sockaddr_storage at;
-	socklen_t len = sizeof(at);
-	char host[256], port[16];
+	int fd = dt_route_passed_socket(), rc;
 
-	if (getsockname(fd, (struct sockaddr *)&at, &len) < 0)
-		return dt_err_sys(err, -errno, "cannot use the socket that was passed on");
-	if (getnameinfo((struct sockaddr *)&at, len, host, sizeof(host), port, sizeof(port),
-			NI_NUMERICHOST | NI_NUMERICSERV))
-		return dt_err_set(err, -EADDRNOTAVAIL, "the socket has no address of the internet");
-	r->loopback = at.ss_family == AF_INET6
-			      ? IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&at)->sin6_addr)
-			      : ntohl(((struct sockaddr_in *)&at)->sin_addr.s_addr) >> 24 == 127;
-	snprintf(r->url, sizeof(r->url), strchr(host, ':') ? "http://[%s]:%s" : "http://%s:%s", host, port);
+	if (fd < 0)
+		fd = dt_listen(host, port, err);
+	if (fd < 0)
+		return fd;
+	rc = dt_listen_name(fd, "http", r->url, sizeof(r->url), &r->loopback, err);
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
 	evutil_make_socket_nonblocking(fd);
 	r->fd = fd;
 	return 0;
 }
 
-int dt_route_listen(struct dt_router *r, const char *host, int port, struct dt_err *err)
+void dt_route_need_files(struct dt_router *r)
 {
-	struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-	int fd = dt_route_passed_socket(), one = 1, rc;
-	char text[16];
+	const struct dt_route_conf *c = &r->conf;
+	/* a client and a line each; two of our own a server */
+	const uint64_t need = 2 * (uint64_t)c->connections + SPARE + 2 * (uint64_t)c->nservers + OWN_FILES;
+	const uint64_t have = dt_raise_files();
 
-	if (fd >= 0)
-		return name_socket(r, fd, err);
-	snprintf(text, sizeof(text), "%d", port);
-	rc = getaddrinfo(host, text, &hint, &list);
-	if (rc != 0)
-		return dt_err_set(err, -EADDRNOTAVAIL, "cannot listen on '%s': %s", host, gai_strerror(rc));
-	fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	rc = 0;
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-	    bind(fd, list->ai_addr, list->ai_addrlen) < 0 || listen(fd, 4096) < 0)
-		rc = dt_err_sys(err, -errno, "cannot listen on '%s' port %d", host, port);
-	freeaddrinfo(list);
-	if (rc == 0)
-		rc = name_socket(r, fd, err);
-	if (rc < 0 && fd >= 0)
-		close(fd);
-	return rc;
+	if (have < need)
+		dt_log_msg(r->p.log,
+			   "%llu files may be open, and max_connections %d may need %llu: raise the limit "
+			   "(ulimit -Hn, LimitNOFILE=)",
+			   (unsigned long long)have, c->connections, (unsigned long long)need);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

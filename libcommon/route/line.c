@@ -154,13 +154,16 @@ static struct dt_route_line *reuse(struct dt_route_server *s)
 static struct dt_route_line *connect_to(struct dt_route_server *s)
 {
 	struct dt_route_line *l = calloc(1, sizeof(*l));
+	int rc;
 
 	if (!l)
 		return NULL;
 	l->server = s;
-	if (dt_route_conn_connect(&l->conn, s->r->base, (struct sockaddr *)&s->conf.addr, s->conf.addrlen,
-				  &ops, l) < 0) {
+	rc = dt_route_conn_connect(&l->conn, s->r->base, (struct sockaddr *)&s->conf.addr, s->conf.addrlen,
+				   &ops, l);
+	if (rc < 0) {
 		free(l);
+		errno = -rc;
 		return NULL;
 	}
 	s->nlines++;

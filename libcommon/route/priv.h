@@ -149,7 +149,7 @@ bool dt_route_may_start(const struct dt_router *r);  /* servers may come that ar
 void dt_route_scale_seen(struct dt_route_server *s); /* it came up or went down */
 void dt_route_scale_tick(struct dt_router *r, double now);
 
-/* fetch.c: a GET of our own. status 0: it failed. */
+/* fetch.c: a GET of our own. status 0: it failed. NULL with errno. */
 typedef void dt_route_fetched(void *arg, int status, const char *body, size_t n);
 struct dt_route_fetch *dt_route_fetch(struct dt_router *r, const struct dt_route_server_conf *to,
 				      const char *path, double timeout, dt_route_fetched *done, void *arg);
@@ -189,6 +189,7 @@ struct dt_route_x {
 	struct event timer; /* backoff, hedge */
 	bool timer_set;
 	double begun, chosen, first, deadline, queued; /* moments; first 0: no byte yet */
+	double lacks; /* since when this process has no connection for it; 0: it has */
 	/* the answer */
 	int status;
 	struct dt_route_buf answer_head, held, event;
@@ -233,7 +234,7 @@ void dt_route_answer_break(struct dt_route_x *x, const char *why); /* after the 
 void dt_route_answer_usage(const struct dt_route_x *x, double *prompt, double *cached,
 			   double *answer); /* < 0: unknown */
 
-/* line.c */
+/* line.c: NULL with errno */
 struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_balance_choice *c,
 					 const struct dt_balance_ask *ask, bool fresh);
 void dt_route_line_close(struct dt_route_line *l);
@@ -259,6 +260,10 @@ struct dt_route_client {
 
 /* front.c */
 int dt_route_listen(struct dt_router *r, const char *host, int port, struct dt_err *err);
+/* Raises the limit of open files; a line of the log where it stays below what connections may need. */
+void dt_route_need_files(struct dt_router *r);
+/* A line of the log, once a minute: this process has no file or memory left for a connection. */
+void dt_route_say_lack(struct dt_router *r, int error);
 void dt_route_accept(evutil_socket_t fd, short what, void *arg);
 void dt_route_client_close(struct dt_route_client *c);
 void dt_route_client_tick(struct dt_route_client *c, double now);
@@ -285,14 +290,14 @@ double dt_route_limit_take(struct dt_router *r, int tenant, double tokens, doubl
 /* The tokens a minute that are fewer than these, however long it waits; 0: it may come in time. */
 double dt_route_limit_below(const struct dt_router *r, int tenant, double tokens);
 int dt_route_limit_headers(const struct dt_router *r, int tenant, char *buf, size_t n);
+/* reload.c: c is taken over, or released when that fails and nothing has changed. */
+int dt_route_apply(struct dt_router *r, struct dt_route_conf *c, struct dt_err *err);
+void dt_route_reload(struct dt_router *r);
 /* books.c */
 void dt_route_books_open(struct dt_router *r);
 void dt_route_books_add(struct dt_route_x *x, int status);
 /* metrics.c */
 void dt_route_bars_add(struct dt_route_bars *b, double v);
-/* reload.c: c is taken over, or released when that fails and nothing has changed. */
-int dt_route_apply(struct dt_router *r, struct dt_route_conf *c, struct dt_err *err);
-void dt_route_reload(struct dt_router *r);
 void dt_route_metrics(struct dt_router *r, struct dt_route_buf *out);
 /* handover.c */
 int dt_route_passed_socket(void);
@@ -307,6 +312,8 @@ struct dt_router {
 	int fd;
 	char url[300];
 	bool loopback, draining, taken_over;
+	bool deaf;	  /* the listener is out of the loop until the next tick */
+	double said_lack; /* moment; 0: never */
 	double drain_since;
 	int nsignals;
 	pid_t heir;

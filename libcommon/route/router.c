@@ -121,6 +121,9 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 		r->books_failed = true;
 		dt_log_msg(r->p.log, "'%s' cannot be written", r->conf.books);
 	}
+	if (r->deaf && !r->draining)
+		event_add(&r->listener, NULL);
+	r->deaf = false;
 	if (known && !r->taken_over) {
 		r->taken_over = true;
 		dt_route_take_over();
@@ -211,6 +214,7 @@ int dt_route_open(struct dt_router **ret, const struct dt_route_params *p, struc
 		dt_route_close(r);
 		return rc;
 	}
+	dt_route_need_files(r);
 	signal(SIGPIPE, SIG_IGN);
 	add_events(r);
 	*ret = r;

@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "route/priv.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,6 @@ void dt_route_server_free(struct dt_route_server *s)
 	free(s);
 }
 
-/* ---- up or down ---- */
 void dt_route_server_remove(struct dt_router *r, int i)
 {
 	dt_route_server_free(r->server[i]);
@@ -87,6 +87,7 @@ void dt_route_server_remove(struct dt_router *r, int i)
 		dt_prefix_forget(r->prefix, i);
 }
 
+/* ---- up or down ---- */
 
 static void go_down(struct dt_route_server *s, const char *why)
 {
@@ -261,7 +262,9 @@ void dt_route_server_tick(struct dt_route_server *s, double now)
 	if (s->gone || s->probe || now < s->next_probe)
 		return;
 	s->probe = dt_route_fetch(s->r, &s->conf, "/health", s->r->conf.health_timeout, on_health, s);
-	if (!s->probe)
+	if (!s->probe && dt_route_conn_lacks(errno))
+		s->next_probe = now + RETRY_PROBE;
+	else if (!s->probe)
 		unwell(s);
 }
 

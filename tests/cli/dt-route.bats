@@ -738,6 +738,54 @@ END
     is 200
 }
 
+@test "no file is left for a connection: said once, clients and requests wait, no server is taken for lost" {
+    mock a
+    dt-route() {
+        ulimit -n 40
+        exec "$DT_BIN/dt-route" "$@"
+    }
+    ticks() { awk '{ print $14 + $15 }' "/proc/$router/stat"; }
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"max_connections\": 100, \"head_timeout_s\": 300, \"health_interval_s\": 0.1}" >conf
+    route 1 --config conf
+    grep -q '40 files may be open, and max_connections 100 may need 250: raise the limit' log
+    # one client asks when 60 others have taken every file; they go when the file "go" is there
+    /usr/bin/python3 -c 'import os, socket, sys, time
+def until(f):
+    while not f():
+        time.sleep(0.05)
+def connect():
+    return socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+body = b"{\"model\": \"m\", \"prompt\": \"x\"}"
+asks = connect()
+others = [connect() for _ in range(60)]
+until(lambda: "no more connections" in open("log").read())
+asks.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+open("asked", "w").close()
+until(lambda: os.path.exists("go"))
+for s in others:
+    s.close()
+print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answer 3>&- &
+    clients=$!
+    pids+=("$clients")
+    until_true test -e asked
+    before=$(ticks)
+    sleep 2
+    [ "$(($(ticks) - before))" -lt 100 ] # of 200: it does not go round and round
+    [ "$(grep -c 'no more connections for now' log)" = 1 ]
+    touch go
+    wait "$clients"
+    grep -q '^HTTP/1.1 200 ' answer
+    [ "$(ask | jq -r .server)" = a ]
+    denies grep -q ' is out' log
+}
+
+@test "the soft limit of open files is raised" {
+    mock a
+    ulimit -Sn 40
+    route 1 "$a"
+    [ "$(awk '/Max open files/ { print $4 }' "/proc/$router/limits")" = "$(ulimit -Hn)" ]
+}
+
 @test "names in messages: cut between characters, what is no UTF-8 is refused or replaced" {
     mock a
     route 1 "$a"
