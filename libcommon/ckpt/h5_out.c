@@ -5,6 +5,8 @@
  */
 #include "ckpt/internal.h"
 
+#include "base/io.h"
+
 #if H5_VERSION_GE(1, 13, 0)
 #include <H5FDdevelop.h>
 #endif
@@ -83,30 +85,19 @@ static void remember(struct out_file *f, int code)
 static herr_t out_read(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t at, size_t n, void *buf)
 {
 	struct out_file *f = (struct out_file *)file;
-	char *to = buf;
+	const ssize_t got = dt_read_all(f->out->fd, buf, n, (int64_t)at);
+	const size_t there = got > 0 ? (size_t)got : 0;
 
-	while (n) {
-		ssize_t got = pread(f->out->fd, to, n, (off_t)at);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0) { /* nothing was written there: zeros */
-			if (got < 0)
-				remember(f, -errno);
-			memset(to, 0, n);
-			break;
-		}
-		to += got;
-		at += (haddr_t)got;
-		n -= (size_t)got;
-	}
+	if (got < 0)
+		remember(f, (int)got);
+	memset((char *)buf + there, 0, n - there); /* nothing was written there */
 	return 0;
 }
 
 static herr_t out_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t at, size_t n, const void *buf)
 {
 	struct out_file *f = (struct out_file *)file;
-	int rc = ck_pwrite(f->out->fd, buf, n, at);
+	int rc = dt_write_all(f->out->fd, buf, n, (int64_t)at);
 
 	if (rc < 0)
 		remember(f, rc);
@@ -158,23 +149,5 @@ int ck_h5_set_out(hid_t fapl, struct ck_h5_out *out)
 
 	pthread_once(&once, register_driver);
 	return H5Pset_driver(fapl, driver, &info) < 0 ? -1 : 0;
-}
-
-int ck_pwrite(int fd, const void *data, size_t n, uint64_t at)
-{
-	const char *p = data;
-
-	while (n) {
-		ssize_t w = pwrite(fd, p, n, (off_t)at);
-
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w <= 0)
-			return w < 0 ? -errno : -EIO;
-		p += w;
-		at += (uint64_t)w;
-		n -= (size_t)w;
-	}
-	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -120,7 +120,6 @@ struct ck_h5_out {
 };
 hid_t ck_h5_create(struct ck_h5_out *out, int ndatasets);
 int ck_h5_set_out(hid_t fapl, struct ck_h5_out *out);
-int ck_pwrite(int fd, const void *data, size_t n, uint64_t at); /* all of it, or a negative errno */
 /* The group for a tensor's kind, created on first use; negative on failure. */
 int ck_h5_group(hid_t file, const char *tensor);
 /*

@@ -1,6 +1,8 @@
 /* Reading boxes of a checkpoint's tensors. */
 #include "ckpt/internal.h"
 
+#include "base/io.h"
+
 #include "kernels/quant_formats.h"
 
 #include <errno.h>
@@ -99,18 +101,9 @@ static int check_sum(const struct dt_ckpt *c, const struct ck_piece *p, uint32_t
 
 static int read_full(int fd, char *buf, size_t n, uint64_t at)
 {
-	while (n) {
-		ssize_t got = pread(fd, buf, n, (off_t)at);
+	ssize_t got = dt_read_all(fd, buf, n, (int64_t)at);
 
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return got < 0 ? -errno : -EBADMSG;
-		buf += got;
-		at += (uint64_t)got;
-		n -= (size_t)got;
-	}
-	return 0;
+	return got < 0 ? (int)got : (size_t)got < n ? -EBADMSG : 0;
 }
 
 static void read_failed(const struct dt_ckpt *c, const struct ck_piece *p, int code, struct dt_err *err)

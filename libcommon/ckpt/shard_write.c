@@ -6,6 +6,8 @@
  */
 #include "ckpt/internal.h"
 
+#include "base/io.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -208,7 +210,7 @@ static int write_piece(struct out *o, const char *data, struct ck_piece *p)
 		if (rc == -EINVAL || (rc == 0 && put < k)) { /* this disk wants it otherwise */
 			close(o->direct);
 			o->direct = -1;
-			rc = ck_pwrite(o->fd, data + done + put, k - put, p->at + done + put);
+			rc = dt_write_all(o->fd, data + done + put, k - put, (int64_t)(p->at + done + put));
 		}
 		if (rc < 0)
 			return rc;
@@ -218,7 +220,7 @@ static int write_piece(struct out *o, const char *data, struct ck_piece *p)
 		size_t k = p->bytes - done < CK_BLOCK_BYTES ? (size_t)(p->bytes - done) : CK_BLOCK_BYTES;
 
 		p->crc = dt_crc32(p->crc, data + done, k);
-		rc = ck_pwrite(o->fd, data + done, k, p->at + done);
+		rc = dt_write_all(o->fd, data + done, k, (int64_t)(p->at + done));
 	}
 	return rc;
 }

@@ -1,5 +1,7 @@
 /* A source some of whose parameters are others. They lie in a file without a name, not in memory. */
 #include "ckpt/export.h"
+
+#include "base/io.h"
 #include "ckpt/source_internal.h"
 
 #include <errno.h>
@@ -52,19 +54,14 @@ static int keep(struct dt_source *s, const char *data, size_t n, const uint8_t *
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	void *grown = realloc(s->map, ((size_t)s->nmap + 1) * sizeof(*s->map)), *p;
 	const off_t at = (off_t)((s->over_bytes + page - 1) / page * page);
+	int rc;
 
 	if (!grown)
 		return -ENOMEM;
 	s->map = grown;
-	for (size_t done = 0; done < n;) {
-		ssize_t k = pwrite(s->over_fd, data + done, n - done, at + (off_t)done);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k <= 0)
-			return k < 0 ? -errno : -EIO;
-		done += (size_t)k;
-	}
+	rc = dt_write_all(s->over_fd, data, n, at);
+	if (rc < 0)
+		return rc;
 	p = mmap(NULL, n, PROT_READ, MAP_SHARED, s->over_fd, at);
 	if (p == MAP_FAILED)
 		return -errno;

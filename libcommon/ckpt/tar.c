@@ -5,6 +5,7 @@
  */
 #include "ckpt/internal.h"
 
+#include "base/io.h"
 #include "base/step_name.h"
 #include "base/tmpfile.h"
 
@@ -17,19 +18,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int write_full(int fd, const char *p, size_t n, struct dt_err *err)
+static int put(int fd, const void *data, size_t n, struct dt_err *err)
 {
-	while (n) {
-		ssize_t w = write(fd, p, n);
+	int rc = dt_write_all(fd, data, n, -1);
 
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w < 0)
-			return dt_err_sys(err, -errno, "cannot write the tar stream");
-		p += w;
-		n -= (size_t)w;
-	}
-	return 0;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot write the tar stream") : 0;
 }
 
 static void put_size(char *field, uint64_t size)
@@ -64,7 +57,7 @@ static int header(int fd, const char *name, char type, unsigned mode, uint64_t s
 	for (int i = 0; i < 512; i++)
 		sum += (unsigned char)h[i];
 	snprintf(h + 148, 8, "%06o", sum);
-	return write_full(fd, h, 512, err);
+	return put(fd, h, 512, err);
 }
 
 static int add_file(int fd, const char *dir, const char *step, const char *file, struct dt_err *err)
@@ -96,12 +89,12 @@ static int add_file(int fd, const char *dir, const char *step, const char *file,
 		if (got <= 0)
 			rc = dt_err_sys(err, got < 0 ? -errno : -EIO, "cannot read '%s'", path);
 		else
-			rc = write_full(fd, block, (size_t)got, err);
+			rc = put(fd, block, (size_t)got, err);
 		left -= got > 0 ? (uint64_t)got : 0;
 	}
 	if (rc == 0 && pad) {
 		memset(block, 0, (size_t)pad);
-		rc = write_full(fd, block, (size_t)pad, err);
+		rc = put(fd, block, (size_t)pad, err);
 	}
 	free(block);
 	close(in);
@@ -125,7 +118,7 @@ int dt_ckpt_tar(const struct dt_ckpt *c, int fd, struct dt_err *err)
 		rc = add_file(fd, c->path, step, "manifest.json", err);
 	if (rc == 0)
 		rc = header(fd, "latest", '2', 0777, 0, step, err);
-	return rc < 0 ? rc : write_full(fd, end, sizeof(end), err);
+	return rc < 0 ? rc : put(fd, end, sizeof(end), err);
 }
 
 int dt_ckpt_reshard_tar(struct dt_ckpt *src, const struct dt_layout *layout, bool compress, int workers,

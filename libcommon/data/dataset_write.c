@@ -3,6 +3,7 @@
  * file whose contiguous /tokens is made by HDF5 and filled by copying from the spool: large writes are plain
  * ones with their errno, and readers get one stretch of bytes.
  */
+#include "base/io.h"
 #include "base/tmpfile.h"
 #include "data/dataset.h"
 #include "data/marks.h"
@@ -88,7 +89,7 @@ int64_t dt_dataset_written(const struct dt_dataset_writer *w, int64_t *ret_docum
 
 static int flush(struct dt_dataset_writer *w, struct dt_err *err)
 {
-	int rc = set_write(w->fd, w->buffer, (size_t)w->buffered * (size_t)w->token_bytes, -1);
+	int rc = dt_write_all(w->fd, w->buffer, (size_t)w->buffered * (size_t)w->token_bytes, -1);
 
 	w->buffered = 0;
 	return rc < 0 ? dt_err_sys(err, rc, "cannot write '%s'", w->path) : 0;

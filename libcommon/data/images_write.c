@@ -1,5 +1,6 @@
 /* As dataset_write.c: bytes wait in a spool until the shards are cut; labels and offsets wait in memory. */
 #include "base/crc.h"
+#include "base/io.h"
 #include "base/tmpfile.h"
 #include "data/images.h"
 #include "data/shard_set.h"
@@ -186,7 +187,7 @@ int dt_images_append(struct dt_images_writer *w, const struct dt_image *x, const
 		bytes = x->pixel;
 		n = (size_t)x->channels * (size_t)x->height * (size_t)x->width;
 	}
-	rc = set_write(w->fd, bytes, n, w->bytes);
+	rc = dt_write_all(w->fd, bytes, n, w->bytes);
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot write '%s'", w->path);
 	count_pixels(w, x);

@@ -1,6 +1,7 @@
 #include "data/shard_set.h"
 
 #include "base/crc.h"
+#include "base/io.h"
 #include "base/tmpfile.h"
 
 #include <errno.h>
@@ -28,41 +29,11 @@ int set_spool_open(const char *path, int *ret_fd, struct dt_err *err)
 	return 0;
 }
 
-int set_write(int fd, const void *v, size_t n, int64_t at)
+int set_read(int fd, void *buf, size_t n, int64_t at)
 {
-	const char *s = v;
+	ssize_t got = dt_read_all(fd, buf, n, at);
 
-	while (n) {
-		ssize_t done = at < 0 ? write(fd, s, n) : pwrite(fd, s, n, at);
-
-		if (done < 0 && errno == EINTR)
-			continue;
-		if (done < 0)
-			return -errno;
-		s += done;
-		n -= (size_t)done;
-		if (at >= 0)
-			at += done;
-	}
-	return 0;
-}
-
-int set_read(int fd, void *v, size_t n, int64_t at)
-{
-	char *buf = v;
-
-	while (n) {
-		ssize_t got = pread(fd, buf, n, at);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return got < 0 ? -errno : -EIO;
-		buf += got;
-		n -= (size_t)got;
-		at += got;
-	}
-	return 0;
+	return got < 0 ? (int)got : (size_t)got < n ? -EIO : 0;
 }
 
 int set_pass(int spool, int64_t at, int64_t left, int to_fd, int64_t to, uint32_t *crc)
@@ -77,7 +48,7 @@ int set_pass(int spool, int64_t at, int64_t left, int to_fd, int64_t to, uint32_
 		if (rc == 0 && to_fd < 0)
 			*crc = dt_crc32(*crc, buf, n);
 		else if (rc == 0)
-			rc = set_write(to_fd, buf, n, to);
+			rc = dt_write_all(to_fd, buf, n, to);
 		if (rc == 0 && to_fd >= 0) /* where the file system cannot, the spool just stays */
 			fallocate(spool, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, (off_t)n);
 		at += (int64_t)n;

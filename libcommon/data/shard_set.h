@@ -24,8 +24,7 @@ struct set_file {
 
 /* An unlinked file beside path. */
 int set_spool_open(const char *path, int *ret_fd, struct dt_err *err);
-/* All n bytes, at the file's position where at is -1. 0 or a negative errno. */
-int set_write(int fd, const void *s, size_t n, int64_t at);
+/* All n bytes: 0, or a negative errno (-EIO: the file ends before). */
 int set_read(int fd, void *buf, size_t n, int64_t at);
 /*
  * Goes over n bytes of the spool from at: with to_fd < 0 to continue their checksum, else to copy them to

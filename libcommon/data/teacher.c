@@ -1,6 +1,7 @@
 #include "data/teacher.h"
 
 #include "base/h5.h"
+#include "base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -200,17 +201,10 @@ static int get(const struct dt_teacher *t, const struct list *l, int64_t at, int
 	       struct dt_err *err)
 {
 	const size_t all = (size_t)n * l->bytes;
+	const ssize_t got = dt_read_all(t->fd, to, all, l->offset + at * (int64_t)l->bytes);
 
-	for (size_t done = 0; done < all;) {
-		const ssize_t got = pread(t->fd, (char *)to + done, all - done,
-					  l->offset + at * (int64_t)l->bytes + (int64_t)done);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return dt_err_sys(err, got < 0 ? -errno : -EIO, "cannot read '%s'", t->path);
-		done += (size_t)got;
-	}
+	if (got < 0 || (size_t)got < all)
+		return dt_err_sys(err, got < 0 ? (int)got : -EIO, "cannot read '%s'", t->path);
 	return 0;
 }
 

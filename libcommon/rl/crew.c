@@ -1,5 +1,6 @@
 #include "rl/crew.h"
 
+#include "base/io.h"
 #include "base/progress.h"
 #include "base/signals.h"
 
@@ -67,17 +68,12 @@ int dt_wire_send(int fd, struct dt_wire *w, const struct dt_part *p, int n, stru
 
 int dt_wire_body(int fd, void *to, size_t bytes, struct dt_err *err)
 {
-	for (size_t done = 0; done < bytes;) {
-		ssize_t k = recv(fd, (char *)to + done, bytes - done, 0);
+	const ssize_t got = dt_read_all(fd, to, bytes, -1);
 
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k == 0 || (k < 0 && errno == ECONNRESET))
-			return dt_err_set(err, -EPIPE, "the other process has ended");
-		if (k < 0)
-			return dt_err_sys(err, -errno, "cannot read a message");
-		done += (size_t)k;
-	}
+	if (got < 0 && got != -ECONNRESET)
+		return dt_err_sys(err, (int)got, "cannot read a message");
+	if (got < 0 || (size_t)got < bytes)
+		return dt_err_set(err, -EPIPE, "the other process has ended");
 	return 0;
 }
 

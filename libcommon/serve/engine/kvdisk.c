@@ -1,6 +1,7 @@
 #include "serve/engine/kvdisk.h"
 
 #include "base/crc.h"
+#include "base/io.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
@@ -264,11 +265,10 @@ static double measure(struct dt_kvdisk *d)
 		t0 = dt_now();
 		while (got < n) {
 			size_t want = n - got < d->p.block_bytes ? n - got : d->p.block_bytes;
-			ssize_t rc = pread(fd, buf, want, (off_t)got);
 
-			if (rc <= 0)
+			if (dt_read_all(fd, buf, want, (int64_t)got) < (ssize_t)want)
 				break;
-			got += (size_t)rc;
+			got += want;
 		}
 		took = dt_now() - t0;
 	}
