@@ -68,6 +68,9 @@ struct dt_objective_rule {
 				    double gamma); /* NULL: not of pairs */
 	bool rewards; /* learns from scored answers: rollouts, or those to a task */
 	bool values;  /* likewise, and needs a value head */
+	int group;    /* the least answers to a prompt: 2 where one is compared with the others */
+	bool clips;   /* clips ratios, by --clip-low and --clip-high */
+	bool caps;    /* caps ratios, by --ratio-cap */
 	struct dt_answer_loss (*alone)(double a, bool good, double beta, double z,
 				       double weight); /* NULL: not of one */
 };

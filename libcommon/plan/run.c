@@ -128,6 +128,9 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 	bool any = r->watch.elastic || dt_objective_rule(r->objective.kind)->rewards;
 
 	r->global_batch = r->ramp.tokens ? r->ramp.to : r->global_batch;
+	if (r->config && dt_config_is_image(r->config) && (r->seq > 1 || r->vocab))
+		return dt_err_set(err, -EINVAL, "--%s is for models of text, which '%s' is not",
+				  r->vocab ? "vocab" : "seq", r->config->name);
 	if (r->config && dt_config_is_image(r->config)) /* a sample is an image */
 		r->seq = 1;
 	else if (r->config && !r->seq)

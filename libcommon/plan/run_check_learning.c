@@ -130,6 +130,7 @@ bool dt_run_reference_weights(const struct dt_run *r)
 /* Answers are drawn from a copy of all weights on each rank. */
 static int check_task(const struct dt_run *r, struct dt_err *err)
 {
+	const struct dt_objective_rule *o = dt_objective_rule(r->objective.kind);
 	const char *what = r->compute == DT_F16	  ? "fp16: answers are drawn in fp32 or bf16"
 			   : r->config->lora.base ? "a packed base: adapters are not added to it"
 			   : dt_run_streams(r)	  ? "--offload weights: answers are drawn from all of them"
@@ -138,6 +139,11 @@ static int check_task(const struct dt_run *r, struct dt_err *err)
 
 	if (r->rl.task && what)
 		return dt_err_set(err, -ENOTSUP, "--task does not go with %s", what);
+	if (r->rl.task && r->rl.group > 0 && r->rl.group < o->group)
+		return dt_err_set(err, -EINVAL,
+				  "--group %lld: --objective %s compares an answer with the others of its "
+				  "group, which is %d at least",
+				  (long long)r->rl.group, o->name, o->group);
 	if (r->rl.actors && !r->rl.task)
 		return dt_err_set(err, -EINVAL, "--actors goes with --task: a file is drawn already");
 	if (r->rl.stale && !r->rl.actors)

@@ -25,6 +25,7 @@ struct dt_run_options { /* what the command line says, before it is a run */
 	const char *bn_span;
 	const char *batch;	     /* NULL: as run.global_batch has it */
 	bool given[DT_RUN_ROWS_MAX]; /* by row: it was on the command line */
+	char complaint[160];	     /* room for what dt_run_options_lonely says */
 };
 
 /* An entry of a program's table that stands for the run's option of this name. What it sets itself holds. */
@@ -50,8 +51,11 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err);
 /* Whether the option was on the command line. */
 bool dt_run_options_given(const struct dt_run_options *o, const char *name);
 
-/* The complaint about an option on the command line that means nothing without another; NULL: none. */
-const char *dt_run_options_lonely(const struct dt_run_options *o);
+/*
+ * The complaint about an option on the command line that means nothing without another, or that the objective
+ * does not read; NULL: none. A run that goes on is not asked for the second: its objective is the checkpoint's.
+ */
+const char *dt_run_options_lonely(struct dt_run_options *o);
 
 /*
  * Arguments of dt-train that make r, from "--layout" on; what is dt-train's default is left out. Returns buf.

@@ -355,6 +355,10 @@ as_one() {
     [ "$status" -ne 0 ]
     run dt-train --model llama-tiny --data bars.h5 --steps 1 --seq 32
     [ "$status" -ne 0 ]
+    for o in "seq 5" "vocab 100"; do # of text: passed over in silence they would seem to hold
+        run -2 dt-train "${common[@]}" --steps 1 --$o
+        [[ $output == *"--${o% *} is for models of text, which 'cnn2' is not"* ]]
+    done
     dt-train "${common[@]}" --microbatch 8 --steps 1 --save one --metrics /dev/null 2>/dev/null
     run -1 dt-eval ppl one --text t.txt
     [[ $output == *"'cnn2' classifies images: it completes no text"* ]]

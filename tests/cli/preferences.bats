@@ -190,7 +190,7 @@ labelled() { # a good and a bad answer
     run -2 dt-train "${common[@]}" --steps 1 --objective kto --data one.h5
     [[ "$output" == *"needs a reference"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --objective dpo --lora 4 --desirable-weight 2
-    [[ "$output" == *"go with --objective kto"* ]]
+    [[ "$output" == *"--desirable-weight goes with --objective kto, not with dpo"* ]]
 }
 
 @test "what does not go together is refused" {

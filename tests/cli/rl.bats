@@ -330,7 +330,21 @@ refused() { # status, what stderr says, arguments
     refused 2 "goes with an --objective" --rollouts r.jsonl --data d.h5
     refused 2 "without --lora" --objective ppo --rollouts r.jsonl --lora 4
     refused 2 "need --beta" --objective grpo --rollouts r.jsonl --kl k2
-    refused 2 "go with an --objective" --data d.h5 --refill 2
+    refused 2 "goes with an --objective of scored answers, not with nll" --data d.h5 --refill 2
+    for o in grpo drgrpo dapo rloo reinforce cispo gspo; do
+        refused 2 "--group 1: --objective $o compares" --objective $o --task count:3 --group 1
+    done
+    dt-train "${common[@]}" --objective vtrace --task count:3 --group 1 --answer-tokens 6 --steps 1 >/dev/null
+    for o in "discount 0.1" "lambda 0.3" "value-coef 7"; do
+        refused 2 "--${o% *} goes with --objective ppo or vtrace, not with grpo" --objective grpo --task count:3 --$o
+    done
+    refused 2 "--clip-low goes with" --objective rloo --task count:3 --clip-low 0.3 --clip-high 0.9
+    refused 2 "--clip-high goes with" --objective vtrace --task count:3 --clip-high 0.9
+    refused 2 "--ratio-cap goes with --objective rloo, reinforce, cispo or vtrace, not with gspo" \
+        --objective gspo --task count:3 --ratio-cap 3
+    refused 2 "--gamma goes with --objective simpo" --objective grpo --task count:3 --gamma 1
+    run -2 dt-train --model run --data d.h5 --beta 0.1 --steps 1
+    [[ $output == *"--beta goes with an --objective of answers, not with nll"* ]]
     refused 2 "--overlap goes with --task" --objective grpo --rollouts r.jsonl --overlap
     refused 2 "does not go with --refill" --objective grpo --task count:3 --overlap --refill 2
     refused 2 "--actors goes with --task" --objective grpo --rollouts r.jsonl --actors 1

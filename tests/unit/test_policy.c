@@ -1,4 +1,5 @@
 /* Objectives of policy gradients: against a plain loop, by finite differences, and packed samples. */
+#include "plan/objective.h"
 #include "rl/pack.h"
 #include "rl/policy.h"
 
@@ -367,12 +368,30 @@ static void test_pack(void **state)
 	release(g);
 }
 
+/* The table of options and that of formulas say the same of an objective. */
+static void test_tables(void **state)
+{
+	(void)state;
+	for (int k = 0; k < DT_OBJECTIVE_N; k++) {
+		const struct dt_objective_rule *o = dt_objective_rule(k);
+		const struct dt_policy *p = dt_policy_find(o->name);
+
+		assert_int_equal(o->rewards, p != NULL);
+		if (!p)
+			continue;
+		assert_int_equal(o->values, dt_policy_has_values(p));
+		assert_int_equal(o->group, dt_policy_has_values(p) ? 1 : 2);
+		assert_int_equal(o->clips, p->ratio != DT_RATIO_CAP);
+		assert_int_equal(o->caps, p->ratio == DT_RATIO_CAP);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_losses), cmocka_unit_test(test_estimators),
 		cmocka_unit_test(test_far),    cmocka_unit_test(test_on_policy),
-		cmocka_unit_test(test_pack),
+		cmocka_unit_test(test_pack),   cmocka_unit_test(test_tables),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
