@@ -35,6 +35,8 @@ static enum what look(const char *path)
 		*nl = '\0';
 	if (strstr(text, "\"run_id\"") && strstr(text, "\"step\""))
 		return METRICS;
+	if (strstr(text, "\"update\"") && strstr(text, "\"frames\"")) /* of dt-rl train --json */
+		return METRICS;
 	return strstr(text, "\"time\"") && strstr(text, "\"event\"") ? EVENTS : NOTHING;
 }
 
@@ -196,9 +198,9 @@ int dt_board_open(struct dt_board *b, char *const *dirs, int n, size_t most, str
 	else
 		rc = dt_board_refresh(b, err);
 	if (rc == 0 && !b->n) {
-		rc = dt_err_set(err, -ENOENT, "no metrics of dt-train in '%s'%s", n ? dirs[0] : "",
+		rc = dt_err_set(err, -ENOENT, "no metrics of dt-train or dt-rl in '%s'%s", n ? dirs[0] : "",
 				n > 1 ? " or the others" : "");
-		dt_err_hint(err, "dt-train --metrics FILE writes them");
+		dt_err_hint(err, "dt-train --metrics FILE and dt-rl train --json write them");
 	}
 	if (rc < 0)
 		dt_board_close(b);

@@ -100,6 +100,10 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 	}
 	if (n >= sizeof(r->col->key) || memchr(key, '\0', n))
 		return stop;
+	if (is(key, n, "update")) { /* dt-rl counts its steps so */
+		key = "step";
+		n = strlen(key);
+	}
 	c = find_column(r, key, n, *column);
 	if (c < 0)
 		c = add_column(r, key, n);

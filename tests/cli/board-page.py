@@ -51,6 +51,18 @@ with Browser(width=1300, height=1800) as b:
     b.until("state.data.get(state.runs.find(r => r.name.includes('mine')).id).loss.m.at(-1) === 1.25")
     assert b.js("document.querySelector('#card-answers tr').textContent") == f"step {last['step'] + 1}reward 0.512+30=<42>"
     assert b.js("document.querySelectorAll('#card-over path').length") >= 4
+    # what has no picture of its own is below, folded, and drawn once it is asked for
+    assert not b.js("document.getElementById('further').hidden")
+    assert b.js("document.querySelectorAll('#further section').length") == 0
+    b.click("#further summary")
+    b.until("document.querySelectorAll('#further svg').length > 3")
+    found = b.js("[...document.querySelectorAll('#further section')].map(e => e.id)")
+    assert "card-key-step_s" in found and "card-key-loss" not in found and "card-key-step" not in found, found
+    with open(metrics, "a", encoding="utf-8") as f:
+        f.write(json.dumps(dict(last, step=last["step"] + 2, loss=1.25, flat_groups=0.75)) + "\n")
+    b.until("!!document.querySelector('#card-key-flat_groups svg')")
+    assert b.js("state.data.get(state.runs.find(r => r.name.includes('mine')).id).flat_groups.m.at(-1)") == 0.75
+    b.js("document.getElementById('further').open = false, scrollTo(0, 0)")
     # smoothing and the logarithm draw anew
     before = b.js("document.querySelector('#card-loss path[stroke-width]').getAttribute('d')")
     b.js("smooth_ = document.getElementById('smooth'), smooth_.value = 0, smooth_.oninput()")
@@ -74,6 +86,9 @@ with Browser(width=390, height=1600, phone=True, dark=True) as b:
     b.open(url)
     b.until("document.documentElement.dataset.drawn")
     assert b.js("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than a phone"
+    b.click("#further summary")
+    b.until("document.querySelectorAll('#further svg').length > 3")
+    assert b.js("document.documentElement.scrollWidth <= innerWidth"), "further metrics are wider than a phone"
     shot(b, "board-phone")
     assert b.complaints() == [], b.complaints()
 # SPDX-License-Identifier: Apache-2.0

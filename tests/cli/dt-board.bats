@@ -91,6 +91,15 @@ start() {
     rm other/z.jsonl
 }
 
+@test "metrics of dt-rl: an update is a step" {
+    dt-rl train --env cartpole --actors 1 --frames 4k --every 2 --json >rl.jsonl
+    start rl.jsonl
+    curl -s "${url}api/runs" | jq -es --slurpfile m rl.jsonl '.[0].runs[0] | .newest.step == $m[-1].update and .bad == 0 and
+        (.keys | index("entropy") and index("score_mean"))'
+    curl -s "${url}api/series?keys=frames&points=4000" | jq -e --slurpfile m rl.jsonl \
+        '.runs[0] | .x == ($m | map(.update)) and .series.frames == ($m | map(.frames))'
+}
+
 @test "who is answered: this machine's names, GET, with --key its owner" {
     start mine
     code() { curl -s -o /dev/null -w '%{http_code}' "$@"; }
@@ -118,7 +127,7 @@ start() {
     run -2 dt-board
     mkdir -p empty
     run -1 dt-board empty
-    [[ ${lines[0]} == "dt-board: no metrics of dt-train in 'empty'; "* ]]
+    [[ ${lines[0]} == "dt-board: no metrics of dt-train or dt-rl in 'empty'; "* ]]
     run -1 dt-board /nowhere
 }
 
