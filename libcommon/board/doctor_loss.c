@@ -164,7 +164,7 @@ bool doctor_overfits(const struct steps *s, struct dt_finding *f)
 	size_t n = 0, at = 0;
 
 	for (size_t i = 0; v && i < s->r->rows; i++) {
-		if (isnan(v[i]))
+		if (isnan(v[i]) || s->again[i])
 			continue;
 		last = v[i];
 		if (v[i] < least) {

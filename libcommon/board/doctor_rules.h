@@ -7,10 +7,11 @@
 
 #include "board/doctor.h"
 
-/* The steps of a run: lines of evaluations and events are left out. */
+/* The steps of a run: lines of evaluations and events are left out, and so are steps done again later. */
 struct steps {
 	const struct dt_board_run *r;
-	size_t *at; /* [n] lines of the run */
+	bool *again; /* [lines of the run] its run went back before this line's step and did it again */
+	size_t *at;  /* [n] lines of the run */
 	size_t n;
 	size_t settled; /* steps at the beginning that times are not judged by */
 	double *a, *b;	/* [n] room for rules */

@@ -55,18 +55,41 @@ double steps_median_of(const struct steps *s, const char *key, size_t first, siz
 	return steps_median(s->a, steps_collect(s, key, first, end));
 }
 
+/*
+ * A run that is resumed appends to its metrics and does again what came after the checkpoint. Its lines from
+ * that step on, before it went back, tell of work that counts for nothing. Lines of another run_id between
+ * them end this: two runs in one file are a finding.
+ */
+static void find_again(const struct steps *s)
+{
+	const double *step = dt_board_run_column(s->r, "step"), *step_s = dt_board_run_column(s->r, "step_s");
+	double least = INFINITY;
+
+	for (size_t i = s->r->rows; step && step_s && i > 0; i--) {
+		uint32_t of = s->r->of[i - 1];
+
+		if (!of || i == s->r->rows || of != s->r->of[i])
+			least = INFINITY;
+		s->again[i - 1] = step[i - 1] >= least;
+		if (!isnan(step_s[i - 1]))
+			least = fmin(least, step[i - 1]);
+	}
+}
+
 int steps_of(struct steps *s, const struct dt_board_run *r)
 {
 	const double *step_s = dt_board_run_column(r, "step_s");
 
 	*s = (struct steps){.r = r,
+			    .again = calloc(r->rows + 1, sizeof(*s->again)),
 			    .at = malloc((r->rows + 1) * sizeof(*s->at)),
 			    .a = malloc((r->rows + 1) * sizeof(*s->a)),
 			    .b = malloc((r->rows + 1) * sizeof(*s->b))};
-	if (!s->at || !s->a || !s->b)
+	if (!s->again || !s->at || !s->a || !s->b)
 		return -ENOMEM;
+	find_again(s);
 	for (size_t i = 0; step_s && i < r->rows; i++)
-		if (!isnan(step_s[i]))
+		if (!isnan(step_s[i]) && !s->again[i])
 			s->at[s->n++] = i;
 	s->settled = s->n / 20 > 3 ? s->n / 20 : 3; /* files are cold, pages are touched first */
 	s->settled = s->settled < s->n ? s->settled : s->n;
@@ -77,6 +100,7 @@ int steps_of(struct steps *s, const struct dt_board_run *r)
 
 void steps_release(struct steps *s)
 {
+	free(s->again);
 	free(s->at);
 	free(s->a);
 	free(s->b);

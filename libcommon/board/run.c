@@ -1,4 +1,5 @@
 #include "board/run.h"
+#include "base/crc.h"
 #include "board/words.h"
 
 #include <errno.h>
@@ -45,7 +46,12 @@ static int add_column(struct dt_board_run *r, const char *key, size_t n)
 static bool another_row(struct dt_board_run *r)
 {
 	size_t room = r->room * 2 + 1024;
+	uint32_t *of = r->rows < r->room ? r->of : realloc(r->of, room * sizeof(*of));
 
+	if (!of)
+		return false;
+	r->of = of;
+	r->of[r->rows] = 0;
 	for (int i = 0; i < r->ncol && r->rows == r->room; i++) {
 		double *grown = realloc(r->col[i].v, room * sizeof(*grown));
 
@@ -85,8 +91,12 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 		return dt_board_skip_nested(p, end);
 	}
 	if (*p == '"') {
+		const char *after = dt_board_skip_string(p, end);
+
+		if (after && is(key, n, "run_id"))
+			r->of[r->rows] = dt_crc32(0, p, (size_t)(after - p));
 		seen->more |= is(key, n, "event") || (is(key, n, "run_id") && !r->run_id[0]);
-		return dt_board_skip_string(p, end);
+		return after;
 	}
 	if (!strncmp(p, "null", 4))
 		return p + 4;
@@ -206,6 +216,8 @@ static void forget(struct dt_board_run *r)
 {
 	for (int i = 0; i < r->ncol; i++)
 		free(r->col[i].v);
+	free(r->of);
+	r->of = NULL;
 	json_decref(r->categories);
 	json_decref(r->over);
 	json_decref(r->run);

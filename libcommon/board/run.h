@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum { DT_BOARD_COLUMNS = 96, DT_BOARD_DETAILS = 4000, DT_BOARD_EVENTS = 1000, DT_BOARD_ANSWERS = 50 };
@@ -27,6 +28,7 @@ struct dt_board_run {
 	size_t n, cap;
 	struct dt_board_column col[DT_BOARD_COLUMNS];
 	int ncol;
+	uint32_t *of; /* [rows] a hash of the line's run_id; 0: it has none */
 	size_t rows, room;
 	size_t bad; /* lines passed over */
 	char run_id[40];

@@ -117,6 +117,19 @@ def restarted(seed):
     return r
 
 
+def done_again(seed, steps=300, died=250, came_back=120, other=None):
+    """A run that died and was resumed: the same losses to the last digit, other times. other: as another run."""
+    r = Run(seed, steps).plain().evaluations(lambda i: 2.1 + 6 * math.exp(-i / 40))
+    before = [dict(o) for o in r.lines if o["step"] <= died]
+    for o in before:
+        if other:
+            o["run_id"] = other
+        if "step_s" in o and o["step"] > came_back:
+            o["data_s"] = o["step_s"] = 0.3
+    r.lines = before + [o for o in r.lines if o["step"] > came_back]
+    return r
+
+
 def rate(seed):
     r = Run(seed).plain()
     for o in r.lines[150:]:
@@ -144,10 +157,13 @@ FAULTS = {
     "batch-on-resume": ("batch-changed", lambda: changed(17)),
     "schedule-on-resume": ("rate-jumps", lambda: rate(18)),
     "lost-lines": ("steps-missing", lambda: restarted(19)),
+    "another-run": ("data-bound repeated-samples steps-missing uneven-steps", lambda: done_again(22, other="another")),
     "leak": ("memory-grows", lambda: Run(20).plain(rss_bytes=lambda i: 1e9 * (1 + i / 300))),
     "router": ("experts-uneven", lambda: Run(21, expert_largest_load=6.5).plain()),
     "healthy": ("-", lambda: Run(31).plain().details()),
     "healthy-short": ("-", lambda: Run(32, 20).plain()),
+    "healthy-resumed": ("-", lambda: done_again(37)),
+    "healthy-resumed-early": ("-", lambda: done_again(38, 400, 390, 0)),
     "healthy-pipeline": ("-", lambda: Run(33, 500, parts={"comm_pipeline_s": 0.02, "comm_grads_s": 0.02}).plain().details()
                          .evaluations(lambda i: 2.1 + 6 * math.exp(-i / 80))),
     "healthy-fp16": ("-", lambda: (lambda r: ([o.update(grad_norm=None, skipped=True) for o in (r.lines[0], r.lines[1], r.lines[250])], r)[1])
