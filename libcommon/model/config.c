@@ -160,34 +160,46 @@ int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 	return 0;
 }
 
+/* The multiple of step next to v, at least one. */
+static int64_t nearest(double v, int64_t step)
+{
+	int64_t n = (int64_t)(v / (double)step + 0.5);
+
+	return (n < 1 ? 1 : n) * step;
+}
+
+/*
+ * Llama 2 has 128 of width a layer at every size, and an MLP that makes a layer 12 h^2: P = 12 h^3 / 128 and
+ * its vocabulary. Heads, and layers from 16 on, come in eights, so that tp and pp can cut them.
+ */
+static void shape_of_size(double params, struct dt_config *c)
+{
+	double width = cbrt(params * 128 / 12), h, layers, left;
+
+	c->head_dim = width < 1024 ? 16 : width < 2048 ? 64 : 128;
+	c->heads = c->kv_heads = nearest(width / (double)c->head_dim, 8);
+	c->hidden = c->heads * c->head_dim;
+	h = (double)c->hidden;
+	left = params - 2 * (double)c->vocab * h - h;
+	layers = left / (12 * h * h);
+	c->layers = nearest(layers, layers >= 16 ? 8 : layers >= 6 ? 4 : 1);
+	/* The width of the MLP takes up what rounding left. */
+	left -= (double)c->layers * (4 * h * h + 2 * h);
+	c->ffn = nearest(left / (3 * h * (double)c->layers), 1);
+}
+
 int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)
 {
 	struct dt_config c;
-	double left, h;
-	int64_t unit;
 
 	if (!(params >= 1e6) || params > 1e15)
 		return dt_err_set(err, -ERANGE, "no model of %g parameters can be imagined (1e6 to 1e15)",
 				  params);
 	dt_config_find_preset("llama-2-7b", &c);
-	/*
-	 * Llama 2 has 128 of width a layer at every size, so P = 12 h^2 L = 12 h^3 / 128 and its vocabulary.
-	 */
 	if (params < 3e8)
 		c.vocab = params < 1e7 ? 512 : 8192;
-	h = cbrt(params * 128 / 12);
-	unit = h < 1024 ? 16 : 128;
-	c.hidden = (int64_t)(h / (double)unit + 0.5) * unit;
-	c.head_dim = unit;
-	c.heads = c.kv_heads = c.hidden / unit;
-	c.layers = (int64_t)((double)c.hidden / 128 + 0.5);
-	c.layers = c.layers < 1 ? 1 : c.layers;
-	/* The width of the MLP takes up what rounding left. */
-	h = (double)c.hidden;
-	left = params - 2 * (double)c.vocab * h - h - (double)c.layers * (4 * h * h + 2 * h);
-	c.ffn = (int64_t)(left / (3 * h * (double)c.layers) + 0.5);
+	shape_of_size(params, &c);
 	c.max_seq = 131072;
-	c.ffn = c.ffn < 1 ? 1 : c.ffn;
 	snprintf(c.name, sizeof(c.name), "a Llama of that size");
 	if (dt_config_check(&c, err) < 0)
 		return err ? err->code : -ERANGE;

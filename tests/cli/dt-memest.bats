@@ -597,6 +597,10 @@ safetensors() {
 	json --params 7e9 --account generic
 	filter='.categories[] | select(.name == "optimizer") | .bytes / 1e9 | (. > 55.9 and . < 56.1)' # moments in f32
 	json --params 7e9 --account generic
+	for n in 1B 3B 7B 8B 70B 405B; do # as machines of 8 cards cut them
+		filter=".peak_bytes > 0"
+		json --account dt --params $n --layout tp8.pp8
+	done
 	refused 2 "--params takes no model" --params 7e9 gpt2-124m
 	refused 1 "can be imagined" --params 12
 	refused 2 "params" --params -7

@@ -283,9 +283,13 @@ static void active_parameters(void **state)
 	}
 }
 
-/* A model of which only the size is known has that size, within what its rounding leaves. */
+/* A model of which only the size is known has that size, and a Llama's proportions that tp and pp can cut. */
 static void models_of_a_size(void **state)
 {
+	static const struct {
+		double params;
+		int64_t heads, layers;
+	} known[] = {{7e9, 32, 32}, {13e9, 40, 40}, {3e9, 24, 24}, {405e9, 128, 128}};
 	struct dt_config c;
 
 	for (double n = 1e6; n < 2e13; n *= 3.7) {
@@ -295,7 +299,18 @@ static void models_of_a_size(void **state)
 		assert_int_equal(dt_model_params(&c, &t, NULL), 0);
 		if (fabs((double)dt_params_total(&t) / n - 1) > (n < 1e8 ? 0.05 : 0.002))
 			fail_msg("%g parameters asked, %lld got", n, (long long)dt_params_total(&t));
+		if (c.heads % 8 || (c.layers >= 16 && c.layers % 8))
+			fail_msg("%g parameters: %lld heads, %lld layers", n, (long long)c.heads,
+				 (long long)c.layers);
+		if (2 * c.ffn < c.hidden || c.ffn > 6 * c.hidden)
+			fail_msg("%g parameters: an MLP of %lld beside a width of %lld", n, (long long)c.ffn,
+				 (long long)c.hidden);
 		dt_params_release(&t);
+	}
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		assert_int_equal(dt_config_of_size(known[i].params, &c, NULL), 0);
+		assert_int_equal(c.heads, known[i].heads);
+		assert_int_equal(c.layers, known[i].layers);
 	}
 	assert_true(dt_config_of_size(1, &c, NULL) < 0);
 	assert_true(dt_config_of_size(NAN, &c, NULL) < 0);
