@@ -71,6 +71,7 @@ struct dt_estimate {
 	uint64_t place_bytes[DT_PLACE_N]; /* the device's peak, all of the others */
 	bool summed;			  /* the sums are a memory plan's: more exact than phases are */
 	int64_t params;			  /* this rank's, a tied head's second copy included */
+	enum dt_account account;	  /* by which dt_fit_estimate asked */
 	struct dt_weights_disk disk;	  /* of a server with weights on disk; else without pieces */
 };
 void dt_estimate_release(struct dt_estimate *e);

@@ -7,100 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-	const char *formula, *text;
-	const char *images; /* the formula of classifiers of images; NULL: the same */
-} categories[DT_EST_CAT_N] = {
-	[DT_MEM_WEIGHTS] =
-		{"parameters x bytes an element",
-		 "The parameters this rank holds, in the type it computes in. tp cuts most of them, pp\n"
-		 "gives each rank some of the layers, ZeRO stage 3 divides what is left over dp."},
-	[DT_MEM_MASTER] =
-		{"parameters x 4 bytes",
-		 "The f32 copy the optimizer updates when the weights are 16-bit. ZeRO stage 1 divides\n"
-		 "it over dp. Training in fp32 has none."},
-	[DT_MEM_GRADS] =
-		{"parameters x bytes an element of a gradient",
-		 "Gradients of the rank's parameters, f32 in dt-train, kept over all microbatches of a\n"
-		 "step. ZeRO stage 2 divides them over dp."},
-	[DT_MEM_OPTIM] =
-		{"parameters x 4 bytes x states of the optimizer",
-		 "What the optimizer remembers: two f32 numbers a parameter for adam and adamw, one for\n"
-		 "momentum, rmsprop, adagrad, lion, lars and muon's matrices, 2.03 bytes for adamw8bit,\n"
-		 "next to nothing for adafactor, none for sgd. ZeRO stage 1 divides them over dp."},
-	[DT_MEM_ACTIVATIONS] =
-		{"kept for backward: tokens x elements a token x layers",
-		 "What forward keeps for backward. Grows with the microbatch and the sequence; tp, cp\n"
-		 "and s1 cut it, --recompute trades it for time.",
-		 "kept for backward: images x what each layer makes of one"},
-	[DT_MEM_LOGITS] =
-		{"rows at a time x vocabulary",
-		 "The output layer's scores and their gradient, on the last stage only. dt-train computes\n"
-		 "them in chunks of rows (--loss-chunk), so they do not grow with the batch.",
-		 "images at a time x classes"},
-	[DT_MEM_WORKSPACE] =
-		{"tokens x widest tensors of one layer",
-		 "Buffers that layers share and use in turn: gradients of activations, what recomputation\n"
-		 "writes, tables of the rotary embedding.",
-		 "images x widest tensors of one layer"},
-	[DT_MEM_DATA] = {"tokens x 4 bytes x 3", "Token ids, targets and positions of one microbatch.",
-			 "images x channels x side x side x 4 bytes"},
-	[DT_MEM_COMM] =
-		{"whole units and messages under way",
-		 "What ranks hold for one another: units that ZeRO gathers for as long as they compute, and\n"
-		 "outputs on their way to the next stage."},
-	[DT_EST_CACHE] =
-		{"sequences x whole blocks x layers x a token's keys and values",
-		 "Keys and values of every token served, for --max-seqs sequences of --max-len tokens,\n"
-		 "rounded up to whole blocks. tp cuts its heads until each rank has one. Layers with a "
-		 "window\n"
-		 "need keep no more than that (dt-serve keeps all); latent attention keeps latents alone, "
-		 "one\n"
-		 "for all heads on every rank of tp."},
-	[DT_EST_ADAPTERS] =
-		{"rank x (in + out) x bytes of weight, and of states where it is trained",
-		 "What LoRA trains: two thin matrices beside each chosen one, with their gradients and\n"
-		 "optimizer states. The base they stand beside is frozen and has none."},
-	[DT_EST_ROUNDING] = {"each tensor up to 512 bytes",
-			     "What PyTorch's caching allocator adds to the tensors of the states, each "
-			     "rounded up to 512\n"
-			     "bytes; what it keeps for later, and holes between blocks, come on top and "
-			     "depend on the run.\n"
-			     "dt-train and dt-serve round inside their buffers, to 64 bytes."},
-	[DT_EST_FRAMEWORK] =
-		{"as given by --framework-mem",
-		 "The driver's context, libraries' buffers and what an allocator rounds up: 0 here unless\n"
-		 "given, since it is a property of a machine. --margin is the other way to leave room for "
-		 "it."},
-};
-
-const char *dt_category_formula(int cat, const struct dt_config *c)
-{
-	return dt_config_is_image(c) && categories[cat].images ? categories[cat].images
-							       : categories[cat].formula;
-}
-
-const char *dt_category_text(int cat)
-{
-	return categories[cat].text;
-}
-
 void dt_fit_guessed(struct dt_fit *f)
 {
 	for (int i = 0; i < f->n; i++)
 		for (int k = 0; k < f->stage[i].est.n; k++)
 			f->stage[i].est.e[k].exactness = DT_MODELLED;
-}
-
-enum dt_exactness dt_category_exactness(const struct dt_estimate *e, int cat)
-{
-	bool exact = true, modelled = false;
-
-	for (int i = 0; i < e->n; i++) {
-		exact &= e->e[i].cat != cat || e->e[i].exactness == DT_EXACT;
-		modelled |= e->e[i].cat == cat && e->e[i].exactness == DT_MODELLED;
-	}
-	return exact ? DT_EXACT : modelled ? DT_MODELLED : DT_CALIBRATED;
 }
 
 void dt_fit_release(struct dt_fit *f)
@@ -170,9 +81,11 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 		return rc;
 	if (images(q) && account != DT_ACCOUNT_DT)
 		return dt_err_set(err, -ENOTSUP, "'%s' is estimated by --account dt", q->run.config->name);
-	if (q->serve)
-		return dt_estimate_serve(&s, ret, err);
-	return dt_estimate_train(&t, at, account, &q->extras, ret, err);
+	rc = q->serve ? dt_estimate_serve(&s, ret, err)
+		      : dt_estimate_train(&t, at, account, &q->extras, ret, err);
+	if (rc == 0)
+		ret->account = account;
+	return rc;
 }
 
 int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_err *err)

@@ -63,8 +63,10 @@ int dt_fit_lowest_zero(struct dt_fit_query *q, uint64_t room, struct dt_err *err
 /* Layers of a stage as text, "0-3", or "0-1,4-5" where a stage has several chunks. Returns buf. */
 const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, size_t n);
 
-/* One line of how a category's bytes come about, and a few that say what it holds. */
-const char *dt_category_formula(int cat, const struct dt_config *c);
+/* One line in buf of how a category's bytes in e come about, and a few that say what it holds. */
+enum { DT_FORMULA_LEN = 160 };
+const char *dt_category_formula(const struct dt_fit_query *q, const struct dt_estimate *e, int cat, char *buf,
+				size_t n);
 const char *dt_category_text(int cat);
 /* Of the category's entries the least exact: modelled before calibrated before exact. */
 enum dt_exactness dt_category_exactness(const struct dt_estimate *e, int cat);

@@ -41,8 +41,9 @@ static json_t *stages(const struct dt_fit_query *q, const struct dt_fit *f)
 	return list;
 }
 
-static json_t *categories(const struct dt_estimate *e, const struct dt_config *config)
+static json_t *categories(const struct dt_estimate *e, const struct dt_fit_query *q)
 {
+	char how[DT_FORMULA_LEN];
 	json_t *list = json_array();
 
 	for (int c = 0; c < DT_EST_CAT_N; c++)
@@ -51,7 +52,7 @@ static json_t *categories(const struct dt_estimate *e, const struct dt_config *c
 				list, json_pack("{s:s, s:I, s:f, s:s, s:b, s:o}", "name", dt_est_cat_name(c),
 						"bytes", (json_int_t)e->cat_bytes[c], "share",
 						(double)e->cat_bytes[c] / (double)e->peak_bytes, "formula",
-						dt_category_formula(c, config), "exact",
+						dt_category_formula(q, e, c, how, sizeof(how)), "exact",
 						dt_category_exactness(e, c) == DT_EXACT, "exactness",
 						word(DT_EXACTNESS_CHOICES, dt_category_exactness(e, c))));
 	return list;
@@ -130,7 +131,7 @@ json_t *dt_fit_json(const struct dt_fit_query *q, const struct dt_fit *f, bool b
 	}
 	json_object_set_new(o, "host_bytes", json_integer((json_int_t)e->place_bytes[DT_PLACE_HOST]));
 	json_object_set_new(o, "disk_bytes", json_integer((json_int_t)e->place_bytes[DT_PLACE_DISK]));
-	json_object_set_new(o, "categories", categories(e, q->run.config));
+	json_object_set_new(o, "categories", categories(e, q));
 	json_object_set_new(o, "worst_stage", json_integer(f->worst));
 	json_object_set_new(o, "ranks", stages(q, f));
 	if (buffers)

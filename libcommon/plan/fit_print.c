@@ -70,7 +70,7 @@ void dt_fit_print_categories(const struct dt_fit_view *v, const struct dt_estima
 {
 	struct dt_table *t = dt_table_new(v->bars ? "category|>bytes|>share|bar|kind|how"
 						  : "category|>bytes|>share|kind|how");
-	char size[24], kind[16];
+	char size[24], kind[16], how[DT_FORMULA_LEN];
 
 	for (int c = 0; c < DT_EST_CAT_N; c++) {
 		double share = (double)e->cat_bytes[c] / (double)e->peak_bytes;
@@ -85,7 +85,7 @@ void dt_fit_print_categories(const struct dt_fit_view *v, const struct dt_estima
 		dt_table_cell(t, "%s",
 			      dt_opt_choice_name(DT_EXACTNESS_CHOICES, dt_category_exactness(e, c), kind,
 						 sizeof(kind)));
-		dt_table_cell(t, "%s", dt_category_formula(c, v->q->run.config));
+		dt_table_cell(t, "%s", dt_category_formula(v->q, e, c, how, sizeof(how)));
 	}
 	dt_table_end_row(t);
 	dt_table_cell(t, "peak");
@@ -206,8 +206,10 @@ int dt_fit_print_why(const struct dt_fit_view *v, uint64_t room, int node, struc
 
 void dt_fit_print_category(const struct dt_fit_view *v, const struct dt_estimate *e, int cat)
 {
-	fprintf(v->f, "%s: %s\n\n%s\n", dt_est_cat_name(cat), dt_category_formula(cat, v->q->run.config),
-		dt_category_text(cat));
+	char how[DT_FORMULA_LEN];
+
+	fprintf(v->f, "%s: %s\n\n%s\n", dt_est_cat_name(cat),
+		dt_category_formula(v->q, e, cat, how, sizeof(how)), dt_category_text(cat));
 	for (int i = 0; i < e->n; i++) {
 		if (e->e[i].cat == cat) {
 			dt_fit_print_buffers(v, e, cat);

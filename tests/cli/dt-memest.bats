@@ -588,6 +588,28 @@ safetensors() {
 	fi
 }
 
+@test "how the states come about is what is computed" {
+	how() {
+		local category=$1 want=$2
+		shift 2
+		[ "$("$memest" --json "$@" | jq -r ".categories[] | select(.name == \"$category\") | .formula")" = "$want" ]
+	}
+	how optimizer 'parameters x 4 bytes x 2 states' gpt2-124m
+	how optimizer 'parameters x 4 bytes x 1 state' gpt2-124m --optimizer lion
+	how optimizer 'parameters x (1 byte + 4 for every 256) x 2 states' gpt2-124m --optimizer adamw8bit
+	how optimizer 'parameters: 4 bytes for each row and each column' gpt2-124m --optimizer adafactor
+	how optimizer 'parameters x 4 bytes x 1 state, and another outside hidden matrices' gpt2-124m --optimizer muon
+	how optimizer 'parameters x 4 bytes x 2 states; averaged weights' gpt2-124m --ema 0.99
+	how optimizer 'parameters x bytes an element x 2 states' llama-2-7b --account book
+	how optimizer 'parameters x 12 bytes: moments, and gradients in f32 / ranks' llama-2-7b --account deepspeed --layout dp8.z2
+	how gradients 'parameters x bytes an element of a gradient' llama-2-7b --account deepspeed --layout dp8.z2
+	how gradients 'parameters x bytes an element of a gradient; gradient sums' gpt2-124m --reproducible
+	how weights 'parameters x bytes an element / ranks' gpt2-124m --layout dp8.z3
+	how master 'trained parameters x 4 bytes' gpt2-124m --lora 8
+	run "$memest" gpt2-124m --explain optimizer --optimizer adafactor
+	[[ $output == "optimizer: parameters: 4 bytes for each row and each column"* ]]
+}
+
 @test "only a number of parameters" {
 	filter='.params / 7e9 | (. > 0.999 and . < 1.001)'
 	json --params 7e9

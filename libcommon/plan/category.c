@@ -1,0 +1,207 @@
+/* What the categories of an estimate hold, and how their bytes come about. */
+#include "plan/fit.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+	const char *formula, *text;
+	const char *images; /* the formula of classifiers of images; NULL: the same */
+} categories[DT_EST_CAT_N] = {
+	[DT_MEM_WEIGHTS] =
+		{"parameters x bytes an element",
+		 "The parameters this rank holds, in the type it computes in. tp cuts most of them, pp\n"
+		 "gives each rank some of the layers, ZeRO stage 3 divides what is left over dp."},
+	[DT_MEM_MASTER] =
+		{"parameters x 4 bytes",
+		 "The f32 copy the optimizer updates when the weights are 16-bit. ZeRO stage 1 divides\n"
+		 "it over dp. Training in fp32 has none."},
+	[DT_MEM_GRADS] =
+		{"parameters x bytes an element of a gradient",
+		 "Gradients of the rank's parameters, f32 in dt-train, kept over all microbatches of a\n"
+		 "step. ZeRO stage 2 divides them over dp."},
+	[DT_MEM_OPTIM] =
+		{"parameters x 4 bytes x states of the optimizer",
+		 "What the optimizer remembers: two f32 numbers a parameter for adam and adamw, one for\n"
+		 "momentum, rmsprop, adagrad, lion, lars and muon's matrices, 2.03 bytes for adamw8bit,\n"
+		 "next to nothing for adafactor, none for sgd. ZeRO stage 1 divides them over dp."},
+	[DT_MEM_ACTIVATIONS] =
+		{"kept for backward: tokens x elements a token x layers",
+		 "What forward keeps for backward. Grows with the microbatch and the sequence; tp, cp\n"
+		 "and s1 cut it, --recompute trades it for time.",
+		 "kept for backward: images x what each layer makes of one"},
+	[DT_MEM_LOGITS] =
+		{"rows at a time x vocabulary",
+		 "The output layer's scores and their gradient, on the last stage only. dt-train computes\n"
+		 "them in chunks of rows (--loss-chunk), so they do not grow with the batch.",
+		 "images at a time x classes"},
+	[DT_MEM_WORKSPACE] =
+		{"tokens x widest tensors of one layer",
+		 "Buffers that layers share and use in turn: gradients of activations, what recomputation\n"
+		 "writes, tables of the rotary embedding.",
+		 "images x widest tensors of one layer"},
+	[DT_MEM_DATA] = {"tokens x 4 bytes x 3", "Token ids, targets and positions of one microbatch.",
+			 "images x channels x side x side x 4 bytes"},
+	[DT_MEM_COMM] =
+		{"whole units and messages under way",
+		 "What ranks hold for one another: units that ZeRO gathers for as long as they compute, and\n"
+		 "outputs on their way to the next stage."},
+	[DT_EST_CACHE] =
+		{"sequences x whole blocks x layers x a token's keys and values",
+		 "Keys and values of every token served, for --max-seqs sequences of --max-len tokens,\n"
+		 "rounded up to whole blocks. tp cuts its heads until each rank has one. Layers with a "
+		 "window\n"
+		 "need keep no more than that (dt-serve keeps all); latent attention keeps latents alone, "
+		 "one\n"
+		 "for all heads on every rank of tp."},
+	[DT_EST_ADAPTERS] =
+		{"rank x (in + out) x bytes of weight, and of states where it is trained",
+		 "What LoRA trains: two thin matrices beside each chosen one, with their gradients and\n"
+		 "optimizer states. The base they stand beside is frozen and has none."},
+	[DT_EST_ROUNDING] = {"each tensor up to 512 bytes",
+			     "What PyTorch's caching allocator adds to the tensors of the states, each "
+			     "rounded up to 512\n"
+			     "bytes; what it keeps for later, and holes between blocks, come on top and "
+			     "depend on the run.\n"
+			     "dt-train and dt-serve round inside their buffers, to 64 bytes."},
+	[DT_EST_FRAMEWORK] =
+		{"as given by --framework-mem",
+		 "The driver's context, libraries' buffers and what an allocator rounds up: 0 here unless\n"
+		 "given, since it is a property of a machine. --margin is the other way to leave room for "
+		 "it."},
+};
+
+/* ---- how the bytes of training's states come about ---- */
+
+struct text {
+	char *buf;
+	size_t n, len;
+};
+
+static void say(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(struct text *t, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (t->len < t->n)
+		t->len += (size_t)vsnprintf(t->buf + t->len, t->n - t->len, fmt, ap);
+	va_end(ap);
+}
+
+/* Bytes of the optimizer's states, as its row of kernels/optim.list has them. */
+static void say_states(struct text *t, enum dt_optim_kind kind, const char *each)
+{
+	const struct dt_optim_rule *rule = dt_optim_rule(kind);
+	int n[DT_STATE_BLOCKS + 1] = {0};
+
+	for (int i = 0; i < dt_optim_states(kind); i++)
+		n[rule->state[i].shape]++;
+	if (n[DT_STATE_EACH])
+		say(t, " x %s x %d state%s", each, n[DT_STATE_EACH], n[DT_STATE_EACH] == 1 ? "" : "s");
+	if (n[DT_STATE_BLOCKS])
+		say(t, " x (1 byte + 4 for every %d) x %d states", DT_STATE_BLOCK, n[DT_STATE_BLOCKS]);
+	if (n[DT_STATE_ROWS] + n[DT_STATE_COLS])
+		say(t, ": %s for each row and each column", each);
+	if (n[DT_STATE_REST])
+		say(t, ", and another outside hidden matrices");
+}
+
+/* From which stage on ZeRO divides a category; DeepSpeed's estimator leaves gradients whole until 3. */
+static int divided_from(int cat, enum dt_account account)
+{
+	if (cat == DT_MEM_WEIGHTS || (cat == DT_MEM_GRADS && account == DT_ACCOUNT_DEEPSPEED))
+		return 3;
+	return cat == DT_MEM_GRADS ? 2 : 1;
+}
+
+/* The entries that a category is named for, by how their names begin; NULL: it has no states. */
+static const char *named_for(int cat)
+{
+	return cat == DT_MEM_MASTER  ? "master"
+	       : cat == DT_MEM_GRADS ? "gradients"
+	       : cat == DT_MEM_OPTIM ? "optimizer state"
+				     : NULL;
+}
+
+/* What the category's entries besides are; of tiles, which stand for all, their formula alone. */
+static void say_others(struct text *t, const struct dt_estimate *e, int cat, const char *after)
+{
+	const char *last = "";
+
+	for (int i = 0; i < e->n; i++) {
+		const struct dt_entry *b = &e->e[i];
+
+		if (b->cat != cat || !b->at_peak || b->place != DT_PLACE_DEVICE ||
+		    !strncmp(b->name, named_for(cat), strlen(named_for(cat))) || !strcmp(b->kind, last))
+			continue;
+		say(t, "%s%s", t->len ? after : "", t->len ? b->name : b->formula);
+		last = b->kind;
+	}
+}
+
+static bool has_named(const struct dt_estimate *e, int cat)
+{
+	for (int i = 0; i < e->n; i++)
+		if (e->e[i].cat == cat && e->e[i].place == DT_PLACE_DEVICE &&
+		    !strncmp(e->e[i].name, named_for(cat), strlen(named_for(cat))))
+			return true;
+	return false;
+}
+
+/* A category of states: its own line, then what else it holds. */
+static void say_trained(struct text *t, const struct dt_fit_query *q, const struct dt_estimate *e, int cat)
+{
+	const struct dt_run *r = &q->run;
+
+	if (has_named(e, cat)) {
+		say(t, "%sparameters", r->lora.rank || r->freeze ? "trained " : "");
+		if (cat != DT_MEM_OPTIM)
+			say(t, "%s", strchr(categories[cat].formula, ' '));
+		else if (e->account == DT_ACCOUNT_DEEPSPEED)
+			say(t, " x %d bytes: moments, and gradients in f32", r->layout.zero >= 3 ? 10 : 12);
+		else
+			say_states(t, r->optim.kind,
+				   e->account == DT_ACCOUNT_BOOK ? "bytes an element" : "4 bytes");
+		if (r->layout.zero >= divided_from(cat, e->account) && r->layout.dp * r->layout.cp > 1)
+			say(t, " / ranks");
+	}
+	say_others(t, e, cat, "; ");
+}
+
+const char *dt_category_formula(const struct dt_fit_query *q, const struct dt_estimate *e, int cat, char *buf,
+				size_t n)
+{
+	struct text t = {buf, n, 0};
+
+	buf[0] = '\0';
+	if (e->cat_bytes[cat] && !q->serve && named_for(cat))
+		say_trained(&t, q, e, cat);
+	if (!buf[0])
+		say(&t, "%s",
+		    dt_config_is_image(q->run.config) && categories[cat].images ? categories[cat].images
+										: categories[cat].formula);
+	if (cat == DT_MEM_WEIGHTS && !q->serve && q->run.layout.zero >= 3 &&
+	    q->run.layout.dp * q->run.layout.cp > 1)
+		say(&t, " / ranks");
+	return buf;
+}
+
+const char *dt_category_text(int cat)
+{
+	return categories[cat].text;
+}
+
+enum dt_exactness dt_category_exactness(const struct dt_estimate *e, int cat)
+{
+	bool exact = true, modelled = false;
+
+	for (int i = 0; i < e->n; i++) {
+		exact &= e->e[i].cat != cat || e->e[i].exactness == DT_EXACT;
+		modelled |= e->e[i].cat == cat && e->e[i].exactness == DT_MODELLED;
+	}
+	return exact ? DT_EXACT : modelled ? DT_MODELLED : DT_CALIBRATED;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
