@@ -1,6 +1,7 @@
 /*
  * A run as the metrics file of dt-train or of dt-rl tells it: a column of numbers for each key, one element a
- * line, read on as the file grows; the update of dt-rl is a step. What stands in a file from outside is checked: lines that are no object are counted.
+ * line, read on as the file grows; the update of dt-rl is a step. What stands in a file from outside is
+ * checked: lines that are no object are counted.
  */
 #ifndef DT_BOARD_RUN_H
 #define DT_BOARD_RUN_H

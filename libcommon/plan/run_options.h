@@ -52,8 +52,9 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err);
 bool dt_run_options_given(const struct dt_run_options *o, const char *name);
 
 /*
- * The complaint about an option on the command line that means nothing without another, or that the objective
- * does not read; NULL: none. A run that goes on is not asked for the second: its objective is the checkpoint's.
+ * The complaint about an option on the command line that means nothing without another, or that the
+ * objective does not read; NULL: none. A run that goes on is not asked for the second: its objective is the
+ * checkpoint's.
  */
 const char *dt_run_options_lonely(struct dt_run_options *o);
 
