@@ -88,19 +88,39 @@ static const char *shown(const char *text, size_t n, char *buf, size_t cap)
 	return buf;
 }
 
+/* Numbers that other programs write and JSON does not have; NULL: another mistake. */
+static const char *no_number(const char *text, const char *complaint)
+{
+	static const char *const words[] = {"NaN", "Infinity"};
+
+	if (strstr(complaint, "number overflow"))
+		return "A number is beyond 1.8e308, the largest that is read.";
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		for (const char *p = text; (p = strstr(p, words[i])); p++)
+			if (p > text && strchr(":,[ -", p[-1]))
+				return "NaN and Infinity are no JSON numbers, though Python's json.dumps "
+				       "writes them; null is.";
+	return NULL;
+}
+
 /* Takes the line of n bytes at j->at. 1: *ret is its object, 0: blank or passed over. */
 static int take(struct dt_jsonl *j, size_t n, json_t **ret, struct dt_err *err)
 {
 	char *text = j->buf + j->at;
 	char where[256], head[48];
+	struct dt_err why = {0};
+	const char *hint;
 	json_t *v = NULL;
 
 	text[n] = '\0';
-	j->line++;
+	if (j->line++ == 0 && !strncmp(text, "\xef\xbb\xbf", 3)) { /* a byte-order mark */
+		text += 3;
+		n -= 3;
+	}
 	if (strspn(text, " \t\r") == n)
 		return 0;
 	snprintf(where, sizeof(where), "%s:%zu", j->name, j->line);
-	if (dt_json_parse(text, n, where, &v, NULL) == 0 && json_is_object(v)) {
+	if (dt_json_parse(text, n, where, &v, &why) == 0 && json_is_object(v)) {
 		*ret = v;
 		return 1;
 	}
@@ -109,8 +129,11 @@ static int take(struct dt_jsonl *j, size_t n, json_t **ret, struct dt_err *err)
 		j->bad++;
 		return 0;
 	}
-	return dt_err_set(err, -EINVAL, "%s: not a JSON object: '%s'", where,
-			  shown(text, n, head, sizeof(head)));
+	dt_err_set(err, -EINVAL, "%s: not a JSON object: '%s'", where, shown(text, n, head, sizeof(head)));
+	hint = no_number(text, why.msg);
+	if (hint)
+		dt_err_hint(err, "%s", hint);
+	return -EINVAL;
 }
 
 int dt_jsonl_next(struct dt_jsonl *j, json_t **ret, struct dt_err *err)

@@ -79,11 +79,16 @@ static bool is_blank(const char *s, size_t n)
 
 static void parse(const char *s, struct text_line *l)
 {
+	size_t n = l->bytes;
 	json_error_t je;
 
-	if (is_blank(s, l->bytes))
+	if (l->number == 1 && n >= 3 && !memcmp(s, "\xef\xbb\xbf", 3)) { /* a mark of UTF-8 */
+		s += 3;
+		n -= 3;
+	}
+	if (is_blank(s, n))
 		return;
-	l->value = json_loadb(s, l->bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+	l->value = json_loadb(s, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
 	if (!l->value)
 		snprintf(l->why, sizeof(l->why), "line %zu: %s", l->number, je.text);
 }

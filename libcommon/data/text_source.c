@@ -163,7 +163,7 @@ static int read_plain(const struct reader *r, const struct text_file *f, struct 
 	size_t n = f->n, given = 0;
 	const char *sep = r->s->separator, *end;
 	uint64_t base = r->s->read_bytes;
-	size_t at = 0, sep_n = sep ? strlen(sep) : 0;
+	size_t at = n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0, sep_n = sep ? strlen(sep) : 0;
 	int rc = 0;
 
 	while (at < n && rc == 0) {

@@ -180,6 +180,19 @@ assert len(areas) == 2, areas'
     [ "$status" -eq 1 ]
 }
 
+@test "a byte-order mark is passed over; numbers that JSON does not have are named" {
+    printf '\xef\xbb\xbf{"loss":1}\n{"loss":2}\n' >mark.jsonl
+    dt-plot loss mark.jsonl
+    for x in NaN -Infinity; do
+        printf '{"loss":1}\n{"loss":%s}\n' "$x" >bad.jsonl
+        run -1 dt-plot loss bad.jsonl
+        [[ $output == *"bad.jsonl:2: not a JSON object"*"NaN and Infinity are no JSON numbers"* ]]
+    done
+    printf '{"loss":1e400}\n' >bad.jsonl
+    run -1 dt-plot loss bad.jsonl
+    [[ $output == *"beyond 1.8e308"* ]]
+}
+
 @test "a bad line does not kill whoever writes the pipe" {
     { echo garbage; for _ in 1 2 3 4 5; do sleep 0.1; echo '{"loss":1}'; done; echo survived >alive; } | {
         run dt-plot loss
