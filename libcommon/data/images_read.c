@@ -143,11 +143,26 @@ int dt_images_verify(const struct dt_images *d, struct dt_err *err)
 	return rc;
 }
 
+/* Names that are the decimal numbers of their classes, as a set without names has them. */
+static bool are_numbers(int n, const char *const *names)
+{
+	char number[16];
+
+	for (int i = 0; i < n; i++) {
+		snprintf(number, sizeof(number), "%d", i);
+		if (strcmp(names[i], number))
+			return false;
+	}
+	return true;
+}
+
 int dt_images_check_classes(const struct dt_images *d, int n, const char *const *names, const char *whose,
 			    struct dt_err *err)
 {
 	int have = d->info.classes, same = n < have ? n : have;
 
+	if (are_numbers(n, names) || are_numbers(have, (const char *const *)d->name))
+		same = 0; /* by number */
 	for (int i = 0; i < same; i++)
 		if (strcmp(names[i], d->name[i]))
 			return dt_err_set(err, -EINVAL,

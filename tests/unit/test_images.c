@@ -187,6 +187,7 @@ static void overwrite(const char *path, const void *what, size_t what_n, const v
 static void refused(void **state)
 {
 	static const char *const others[] = {"ant", "bee", "wasp", "d\xc3\xb6rr"};
+	static const char *const numbers[] = {"0", "1", "2", "3"}; /* of a set that was built without names */
 	struct dt_images *d;
 	struct dt_err err = {0};
 	char shard[256];
@@ -197,6 +198,8 @@ static void refused(void **state)
 	assert_int_equal(dt_images_check_classes(d, 4, names, "the checkpoint", &err), 0);
 	assert_int_equal(dt_images_check_classes(d, 4, others, "the checkpoint", &err), -EINVAL);
 	assert_non_null(strstr(err.msg, "wasp"));
+	assert_int_equal(dt_images_check_classes(d, 4, numbers, "the checkpoint", &err), 0);
+	assert_int_equal(dt_images_check_classes(d, 3, numbers, "the checkpoint", &err), -EINVAL);
 	assert_int_equal(dt_images_check_classes(d, 3, names, "the checkpoint", &err), -EINVAL);
 	dt_images_close(d);
 	snprintf(shard, sizeof(shard), "%s/D-00001-of-00003.h5", dir);
