@@ -28,7 +28,9 @@ bool dt_image_reads(enum dt_image_kind kind)
 	}
 }
 
-/* A number of a PNM header, behind white space and comments. */
+#define PNM_LARGE (1 << 24) /* what no number of a header reaches */
+
+/* A number of a PNM header, behind white space and comments; -1: there is none. PNM_LARGE at most. */
 static int pnm_number(const uint8_t **p, const uint8_t *end)
 {
 	int v = -1;
@@ -40,8 +42,10 @@ static int pnm_number(const uint8_t **p, const uint8_t *end)
 		else
 			(*p)++;
 	}
-	for (; *p < end && isdigit(**p) && v < 1 << 20; (*p)++)
+	for (; *p < end && isdigit(**p); (*p)++) {
 		v = (v < 0 ? 0 : v) * 10 + (**p - '0');
+		v = v < PNM_LARGE ? v : PNM_LARGE;
+	}
 	return v;
 }
 
@@ -53,6 +57,8 @@ static int pnm_decode(const uint8_t *b, size_t n, int channels, struct dt_image 
 	    max = pnm_number(&p, end), wide = max > 255 ? 2 : 1, rc;
 	uint8_t *row;
 
+	if (width == PNM_LARGE || height == PNM_LARGE || max == PNM_LARGE)
+		return dt_err_set(err, -EBADMSG, "a number in the header of the PNM file is too large");
 	if (width < 1 || height < 1 || max < 1 || max > 65535 || p == end || !isspace(*p))
 		return dt_err_set(err, -EBADMSG, "the header of the PNM file is damaged");
 	p++;

@@ -17,18 +17,6 @@ struct walk {
 	int64_t found;
 };
 
-static const char *const endings[] = {".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".pnm"};
-
-static bool is_image(const char *name)
-{
-	const char *dot = strrchr(name, '.');
-
-	for (size_t i = 0; dot && i < sizeof(endings) / sizeof(endings[0]); i++)
-		if (!strcasecmp(dot, endings[i]))
-			return true;
-	return false;
-}
-
 static int by_name(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
@@ -96,6 +84,7 @@ static int walk_folder(struct walk *w, const char *path, int depth, struct dt_er
 
 static int walk_entry(struct walk *w, const char *path, int depth, struct dt_err *err)
 {
+	const char *why;
 	struct stat st;
 
 	if (stat(path, &st) < 0)
@@ -103,10 +92,11 @@ static int walk_entry(struct walk *w, const char *path, int depth, struct dt_err
 	if (S_ISDIR(st.st_mode))
 		return depth < DEPTH ? walk_folder(w, path, depth + 1, err)
 				     : dt_err_set(err, -ELOOP, "'%s': folders are nested too deep", path);
-	if (S_ISREG(st.st_mode) && is_image(path))
+	why = S_ISREG(st.st_mode) ? dt_image_ending(path) : "it is no file";
+	if (!why)
 		return give_file(w, path, err);
 	if (w->to->passed)
-		w->to->passed(w->to->ctx, path, "its name does not end as that of an image");
+		w->to->passed(w->to->ctx, path, why);
 	return 0;
 }
 

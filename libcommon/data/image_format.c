@@ -6,6 +6,22 @@
 #include <string.h>
 #include <sys/stat.h>
 
+const char *dt_image_ending(const char *name)
+{
+	static const char *const read[] = {"jpg", "jpeg", "png", "ppm", "pgm", "pnm"};
+	static const char *const other[] = {"webp", "bmp", "gif",  "tif", "tiff", "avif",
+					    "heic", "jp2", "jfif", "pbm", "svg",  "ico"};
+	const char *dot = strrchr(name, '.');
+
+	for (size_t i = 0; dot && i < sizeof(read) / sizeof(read[0]); i++)
+		if (!strcasecmp(dot + 1, read[i]))
+			return NULL;
+	for (size_t i = 0; dot && i < sizeof(other) / sizeof(other[0]); i++)
+		if (!strcasecmp(dot + 1, other[i]))
+			return "this format is not read; JPEG, PNG, PGM and PPM are";
+	return "its name does not end as that of an image";
+}
+
 int dt_image_format_of(const char *path, enum dt_image_format *ret, struct dt_err *err)
 {
 	unsigned char head[512] = {0};

@@ -38,6 +38,9 @@ struct dt_image_sink {
 	void (*passed)(void *ctx, const char *name, const char *why);
 };
 
+/* Why a file is passed over, by the ending of its name; NULL: it ends as that of an image that is read. */
+const char *dt_image_ending(const char *name);
+
 /* What path is, by its kind, its first bytes and its name; -EINVAL when that does not say. */
 int dt_image_format_of(const char *path, enum dt_image_format *ret, struct dt_err *err);
 

@@ -257,17 +257,6 @@ static const char *ending_of(const char *name, size_t *ret_key)
 	return dot ? dot + 1 : "";
 }
 
-static bool is_image(const char *ending)
-{
-	static const char *const known[] = {"jpg", "jpeg", "png", "ppm", "pgm", "pnm"};
-	const char *dot = strrchr(ending, '.'), *last = dot ? dot + 1 : ending;
-
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (!strcasecmp(last, known[i]))
-			return true;
-	return false;
-}
-
 static int take_class(struct tar *t, struct sample *s, struct dt_err *err)
 {
 	uint8_t *text;
@@ -287,7 +276,7 @@ static int take_class(struct tar *t, struct sample *s, struct dt_err *err)
 static int take_member(struct tar *t, struct sample *s, const struct dt_image_sink *to, struct dt_err *err)
 {
 	size_t key_n;
-	const char *ending = ending_of(t->name, &key_n), *why = NULL;
+	const char *ending = ending_of(t->name, &key_n), *why;
 	int rc = 0;
 
 	if (key_n != strlen(s->key) || strncmp(s->key, t->name, key_n)) {
@@ -298,9 +287,8 @@ static int take_member(struct tar *t, struct sample *s, const struct dt_image_si
 		return rc;
 	if (!strcmp(ending, "cls"))
 		return take_class(t, s, err);
-	if (!is_image(ending))
-		why = "its name does not end as that of an image";
-	else if (s->bytes)
+	why = dt_image_ending(t->name);
+	if (!why && s->bytes)
 		why = "it is the second image of its sample";
 	if (why) {
 		if (to->passed)

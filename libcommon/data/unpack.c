@@ -74,7 +74,8 @@ static int foreign(const struct unpack *u, struct dt_err *err)
 		{"xz", "'|xz -dc FILE' reads it", 0, 6, "\3757zXZ"},
 		{"bzip2", "'|bzip2 -dc FILE' reads it", 4, 6, "1AY&SY"},
 		{"lz4", "'|lz4 -dc FILE' reads it", 0, 4, "\4\"M\30"},
-		{"zip", "'|unzip -p FILE' reads it", 0, 4, "PK\3\4"},
+		{"zip", "'|unzip -p FILE' reads text; unpack images into a folder, or make a tar of them", 0,
+		 4, "PK\3\4"},
 		{"Parquet", "'|contrib/parquet-jsonl FILE' reads it, with --format jsonl", 0, 5, "PAR1\25"},
 		{"HDF5", "a data set is not text: dt-dataset cat prints its own", 0, 8, "\211HDF\r\n\32\n"}};
 

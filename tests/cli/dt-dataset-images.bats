@@ -114,9 +114,13 @@ PY
 	mkdir folder/empty
 	echo x >folder/b/notes.txt
 	echo x >folder/README
+	echo x >folder/b/x.webp
 	run dt-dataset images --json -o d.h5 folder
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"passed over 'folder/b/notes.txt'"* ]]
+	[[ "$output" == *"passed over 'folder/b/x.webp': this format is not read; JPEG, PNG, PGM and PPM are"* ]]
+	rm folder/b/x.webp
+	run dt-dataset images --json -o d.h5 folder
 	[[ "$output" == *"1 of 4 classes have no images; the first is 'empty'"* ]]
 	for want in images:6 classes:4 empty_classes:1 bad:0 passed_over:2 grey:1 cmyk:1 deep:1 alpha:1 turned:1; do
 		[ "$(number "${want%:*}")" -eq "${want#*:}" ]
@@ -135,11 +139,15 @@ PY
 	head -c 600 folder/b/jpeg.jpg >folder/b/cut.jpg
 	echo text >folder/a/text.png
 	: >folder/c/void.jpg
+	printf 'P6\n99999999999 4\n255\nabc' >folder/c/large.ppm
 	run dt-dataset images -o d.h5 folder
 	[ "$status" -eq 1 ]
 	[[ "$output" == *"'folder/b/cut.jpg': damaged JPEG"* ]]
 	[[ "$output" == *"'folder/a/text.png': neither JPEG nor PNG"* ]]
 	[[ "$output" == *"'folder/c/void.jpg'"* ]]
+	[[ "$output" == *"large.ppm"*"a number in the header of the PNM file is too large"* ]]
+	rm folder/c/large.ppm
+	run dt-dataset images -o d.h5 folder
 	[[ "$output" == *"3 of 9 images cannot be used: nothing is written"* ]]
 	[ ! -e d.h5 ]
 	run dt-dataset images --skip-bad -o d.h5 folder
