@@ -161,7 +161,7 @@ static int summary(struct dt_err *err)
 	else
 		dt_program_say(
 			&program,
-			"%lld answers to %lld prompts: reward %.4f, std %.4f; %.1f%% of groups all equal; "
+			"%lld answers to %lld prompts: reward %.4g, std %.4g; %.1f%% of groups all equal; "
 			"%.1f "
 			"tokens, %.1f%% truncated; %lld without a reward; %.2f s drawing, %.2f s scoring",
 			(long long)s->answers, (long long)s->groups, dt_rl_mean(s), dt_rl_std(s),

@@ -38,6 +38,13 @@ refused() { # status, what stderr says, arguments
     jq -es 'all(.[]; .prompt as $p | all(.answers[]; .reward == if .text + ">" == $p then 1 else 0 end))' all.jsonl
 }
 
+@test "huge rewards are printed in a few digits" {
+    dt-rollout sample "${common[@]}" --task copy:2 --count 2 --group 2 run >few.jsonl
+    dt-rollout score few.jsonl --reward 'while read -r _; do echo 1e150; done' 2>said.txt >/dev/null
+    grep -q 'reward 1e+150, std ' said.txt
+    [ "$(wc -c <said.txt)" -lt 250 ]
+}
+
 @test "a server gives the same rollouts" {
     dt-rollout sample "${common[@]}" --task copy:2 --count 12 --group 4 run | jq -c 'del(.step, .weights)' >here.jsonl
     dt-serve --precision fp32 --threads 1 --port 0 --api-key k run >url 2>serve.log 3>&- &
