@@ -6,6 +6,7 @@
 #include "ckpt/tokenizer_file.h"
 #include "data/chat_import.h"
 #include "data/image_import.h"
+#include "data/script.h"
 #include "tools/dataset_options.h"
 
 #include <errno.h>
@@ -104,6 +105,20 @@ static int finish_with(int rc, const struct dt_err *err)
 	return dataset_args.look.verify && rc == -EBADMSG ? DT_EXIT_NO : DT_EXIT_FAILED;
 }
 
+/* --script names one: said before anything is read. */
+static int usage_of_script(const char *text)
+{
+	struct dt_err err = {0};
+	struct dt_script *s;
+
+	if (!text)
+		return 0;
+	if (dt_script_open(&s, text, &err) < 0)
+		return dt_opt_usage_error(&program, stderr, "option '--script': %s", err.msg);
+	dt_script_close(s);
+	return 0;
+}
+
 static int usage_of_build(const char *command, int n, char **args)
 {
 	if (!dataset_args.out_path)
@@ -126,7 +141,7 @@ static int usage_of_build(const char *command, int n, char **args)
 	}
 	if (dataset_args.text.in.separator && !*dataset_args.text.in.separator)
 		return dt_opt_usage_error(&program, stderr, "--separator is empty");
-	return 0;
+	return usage_of_script(dataset_args.text.clean.script);
 }
 
 static int make(const char *command, int (*fn)(int, char **, struct dt_err *), int n, char **args)

@@ -2,6 +2,7 @@
 #include "base/program.h"
 #include "base/table.h"
 #include "base/tmpfile.h"
+#include "data/augment.h"
 #include "data/unpack.h"
 #include "eval/compare.h"
 #include "eval/ppl.h"
@@ -228,10 +229,17 @@ static int run_images(int n, char **v)
 	struct dt_images_query *q = &eval_args.images;
 	struct dt_images_result r = {0};
 	struct dt_err err = {0};
+	float mean[3], deviation[3];
 	int rc = check_servers(n, v, 1, true);
 
 	if (rc)
 		return rc;
+	if (strcmp(q->normalize, "model") && strcmp(q->normalize, "data") &&
+	    dt_augment_constants(q->normalize, mean, deviation) < 0)
+		return dt_opt_usage_error(&program, stderr,
+					  "--normalize '%.40s' is not model, data, cifar10, cifar100, mnist, "
+					  "fashion-mnist or imagenet",
+					  q->normalize);
 	rc = eval_join(&program, &err);
 	if (rc == 0 && eval_args.predictions && eval_speaks())
 		rc = strcmp(eval_args.predictions, "-")

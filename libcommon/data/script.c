@@ -41,7 +41,7 @@ int dt_script_open(struct dt_script **ret, const char *text, struct dt_err *err)
 		word = word && (isalpha((unsigned char)text[i]) || text[i] == '_');
 	if (s && text[n] && dt_parse_share(text + n + 1, 0, 1, &s->least, err) < 0) {
 		dt_script_close(s);
-		return dt_err_prefix(err, "--script '%s'", text);
+		return dt_err_prefix(err, "'%s'", text);
 	}
 	if (s && !text[n])
 		s->least = 0.5;

@@ -163,11 +163,13 @@ static int normalisation(struct trainer *t, struct dt_augment *a, struct dt_err 
 		memcpy(a->deviation, i->deviation, (size_t)i->channels * sizeof(*a->deviation));
 		return 0;
 	}
-	if (dt_augment_constants(by, a->mean, a->deviation) < 0)
+	if (dt_augment_constants(by, a->mean, a->deviation) < 0) {
+		t->status = DT_EXIT_USAGE;
 		return dt_err_set(err, -EINVAL,
 				  "--normalize '%.40s' is not auto, data, cifar10, cifar100, mnist, "
 				  "fashion-mnist or imagenet",
 				  by);
+	}
 	return 0;
 }
 
@@ -177,8 +179,12 @@ static int augmentation(struct trainer *t, struct dt_augment *a, struct dt_err *
 	int rc;
 
 	*a = dt_augment_default((int)t->config.image_size, (int)t->config.image_size);
-	if ((rc = normalisation(t, a, err)) < 0 || (rc = parse_crop(o->crop ? o->crop : "none", a, err)) < 0)
+	if ((rc = normalisation(t, a, err)) < 0)
 		return rc;
+	if ((rc = parse_crop(o->crop ? o->crop : "none", a, err)) < 0) {
+		t->status = DT_EXIT_USAGE;
+		return rc;
+	}
 	a->flip = o->flip;
 	a->alternate = o->flip_alternate ? source_of(t)->info.images : 0;
 	a->cutout = (int)o->cutout;

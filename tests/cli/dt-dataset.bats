@@ -85,6 +85,17 @@ setup() {
 	[[ "$output" == "train.h5: 301967 tokens, 1 document; eval.h5: 36060 tokens, 1 document;"* ]]
 }
 
+@test "a byte-order mark at the head of a file is no part of it" {
+	printf '{"text":"one"}\n' >a.jsonl
+	printf 'one' >a.txt
+	for f in a.jsonl a.txt; do
+		{ printf '\xef\xbb\xbf'; cat $f; } >marked.${f#a.}
+		dt-dataset build -o a.h5 $f
+		dt-dataset build -o b.h5 marked.${f#a.}
+		dt-dataset cat --special a.h5 | cmp - <(dt-dataset cat --special b.h5)
+	done
+}
+
 @test "JSONL and its field" {
 	printf '{"text":"one"}\n\n{"text":"two\\u00e9","n":1}\n' >a.jsonl
 	run dt-dataset build -o d.h5 a.jsonl
@@ -329,6 +340,8 @@ zipfile.ZipFile("t.zip", "w").write("t.txt")'
 	done
 	run -1 dt-dataset build --format jsonl -o c.h5 t.txt.xz
 	[[ $output == *"'|xz -dc FILE' reads it"* ]]
+	run -1 dt-dataset images --out c.h5 t.zip
+	[[ $output == *"unpack images into a folder, or make a tar of them"* ]]
 	run -1 dt-dataset images --out c.h5 t.txt.xz
 	[[ $output == *"'|xz -dc FILE' reads it"* ]]
 	dt-dataset build -o got.h5 '|python3 -c "import lzma; print(lzma.open(\"t.txt.xz\", \"rt\").read(), end=\"\")"'
@@ -412,7 +425,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	printf '\xff\xfeabc \xd0' >bad
 	dt-dataset build --script Latin --json -o d.h5 bad | jq -e '.documents.kept.documents == 1'
 	for bad in Klingon 'L)' '' Latin:2; do
-		run -1 dt-dataset build --script "$bad" -o no.h5 d.jsonl
+		run -2 dt-dataset build --script "$bad" -o no.h5 d.jsonl
 		[ ! -e no.h5 ]
 	done
 }

@@ -286,7 +286,7 @@ as_one() {
     [[ $output == *centre* ]]
     run -1 dt-eval images bars.h5 any --image-size 32
     [[ $output == *"of 28 pixels a side, not of 32"* ]]
-    run -1 dt-eval images bars.h5 any --normalize imagnet
+    run -2 dt-eval images bars.h5 any --normalize imagnet
     [[ $output == *"--normalize 'imagnet'"* ]]
     run -1 dt-eval images bars.h5 nothere
     [[ $output == *nothere* ]]
@@ -355,6 +355,10 @@ as_one() {
     [ "$status" -ne 0 ]
     run dt-train --model llama-tiny --data bars.h5 --steps 1 --seq 32
     [ "$status" -ne 0 ]
+    for o in "crop foo" "normalize foo"; do
+        run -2 dt-train "${common[@]}" --microbatch 8 --steps 1 --$o
+        [[ $output == *"--${o% *} 'foo' is not "* ]]
+    done
     for o in "seq 5" "vocab 100"; do # of text: passed over in silence they would seem to hold
         run -2 dt-train "${common[@]}" --steps 1 --$o
         [[ $output == *"--${o% *} is for models of text, which 'cnn2' is not"* ]]
