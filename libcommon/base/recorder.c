@@ -12,14 +12,17 @@ int dt_recorder_open(const char *path, int rank, int size, struct dt_recording *
 {
 	struct dt_recording *r = MAP_FAILED;
 	char name[4096];
-	int fd, rc = 0;
+	int fd, rc;
 
 	snprintf(name, sizeof(name), "%s.%d", path, rank);
 	fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	if (fd >= 0 && ftruncate(fd, sizeof(*r)) == 0)
+	rc = fd < 0 ? -errno : -posix_fallocate(fd, 0, sizeof(*r)); /* a full disk now, not SIGBUS later */
+	if (rc == 0) {
 		r = mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (r == MAP_FAILED)
-		rc = dt_err_sys(err, -errno, "cannot record to '%s'", name);
+		rc = r == MAP_FAILED ? -errno : 0;
+	}
+	if (rc < 0)
+		dt_err_sys(err, rc, "cannot record to '%s'", name);
 	if (fd >= 0)
 		close(fd);
 	if (rc < 0)

@@ -355,16 +355,16 @@ attempt() {
 
 @test "--resume auto passes over checkpoints that are damaged or short, and says so, on every rank" {
     local more=(--model gpt2-tiny "${common[@]}" --precision fp32 --save run --metrics m.jsonl)
-    rm -rf run
+    rm -rf run undamaged
     mpirun -np 2 dt-train "${more[@]}" --microbatch 1 --steps 6 --save-every 2
-    cp -r run whole
+    cp -r run undamaged
     printf 'damaged' | dd of=run/step-00000006/shard-00001.h5 bs=1 seek=300000 conv=notrunc status=none
     truncate -s -1 run/step-00000004/shard-00000.h5
     mpirun -np 2 dt-train "${more[@]}" --microbatch 1 --steps 8 --resume auto 2>err
     grep -q "step 6 is damaged, going back to step 2: 'run/step-00000006/shard-00001.h5'.*checksum" err
     grep -q "resumed from 'run/step-00000002' at step 2" err
     rm -rf run
-    mv whole run
+    mv undamaged run
     truncate -s -1 run/step-00000006/shard-00000.h5
     dt-train "${more[@]}" --microbatch 2 --steps 8 --resume auto 2>err
     grep -q "using step-00000004: 'run/step-00000006/shard-00000.h5' has" err
