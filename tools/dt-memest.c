@@ -79,7 +79,7 @@ static int write_svg(const struct dt_fit *f, struct dt_err *err)
 /* What the table cannot check; -1: all is well. */
 static int check_usage(int nargs)
 {
-	const char *dumb = getenv("TERM");
+	const char *dumb = getenv("TERM"), *complaint;
 	static const enum dt_dtype plain[] = {DT_F32, DT_BF16, DT_F16};
 	struct dt_err err = {0};
 	int rc;
@@ -96,6 +96,8 @@ static int check_usage(int nargs)
 	if (dt_run_options_finish(&a->o, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
 					  err.hint);
+	if ((complaint = dt_run_options_lonely(&a->o)))
+		return dt_opt_usage_error(&program, stderr, "%s", complaint);
 	a->q.run = a->o.run;
 	if (!a->q.serve && a->precision >= DT_WF_Q8_0)
 		return dt_opt_usage_error(&program, stderr,
@@ -113,11 +115,6 @@ static int check_usage(int nargs)
 		a->q.loras_whole = a->q.run.lora.modules_to_save;
 		a->q.run.lora.modules_to_save = NULL;
 	}
-	if (a->q.loras_dora && !a->q.loras)
-		return dt_opt_usage_error(&program, stderr, "--dora goes with --lora, or with --max-loras");
-	if (a->q.loras_whole && !a->q.loras)
-		return dt_opt_usage_error(&program, stderr,
-					  "--lora-modules-to-save goes with --lora, or with --max-loras");
 	if (a->q.serve && a->solve == DT_SOLVE_ZERO)
 		return dt_opt_usage_error(&program, stderr, "--solve zero goes with --train");
 	if (!a->bars_given)

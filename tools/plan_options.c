@@ -129,7 +129,7 @@ const struct dt_opt plan_opts[] = {
 	 "between failures or preemptions of one device: the best checkpoint interval", .min = 1e-3,
 	 .max = 1e9, .without = "serve"},
 	{"save-time", 0, DT_OPT_REAL, &plan_args.save_s, "SECONDS", "of a checkpoint, for --mtbf",
-	 .min = 1e-6, .max = 1e6, .def_text = "its bytes at 2 GB/s a machine"},
+	 .min = 1e-6, .max = 1e6, .with = "mtbf", .def_text = "its bytes at 2 GB/s a machine"},
 	{"restart-time", 0, DT_OPT_REAL, &plan_args.restart_s, "SECONDS",
 	 "from a failure to the next step, for --mtbf", .min = 0, .max = 1e6, .with = "mtbf", .def = "0"},
 	{"checkpoint-every", 0, DT_OPT_REAL, &plan_args.every_s, "SECONDS", "between checkpoints, for --mtbf",

@@ -63,7 +63,8 @@ struct dt_opt {
 	const char *def, *def_text;
 	/*
 	 * "serve,batch": an error where it is given and none of these is (with), or one of these is
-	 * (without); "no-x" is x negated. Names that the program does not have count for nothing.
+	 * (without); "no-x" is x negated. Names that the program does not have count for nothing. A flag that
+	 * is off by default is not given by --no-x.
 	 */
 	const char *with, *without;
 	const char *elsewhere; /* of a choice: "awq=q4_0|int4=q4_0", what other programs call its words */

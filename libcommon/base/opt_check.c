@@ -82,6 +82,12 @@ static void name_all(const struct dt_opt *opts, const bool *given, const char *l
 	}
 }
 
+/* "no-" of a flag that is on by default and was turned off. */
+static const char *negation(const struct dt_opt *o)
+{
+	return o->type == DT_OPT_FLAG && !*(bool *)o->dest ? "no-" : "";
+}
+
 static int check_with(const struct dt_program *p, const struct dt_opt *o, const bool *given, FILE *errout)
 {
 	enum presence found = UNKNOWN;
@@ -95,7 +101,7 @@ static int check_with(const struct dt_program *p, const struct dt_opt *o, const 
 	if (found != ABSENT)
 		return -1;
 	name_all(p->opts, given, o->with, text, sizeof(text));
-	return dt_opt_usage_error(p, errout, "--%s goes with %s", o->name, text);
+	return dt_opt_usage_error(p, errout, "--%s%s goes with %s", negation(o), o->name, text);
 }
 
 static int check_without(const struct dt_program *p, const struct dt_opt *o, const bool *given, FILE *errout)
@@ -104,8 +110,8 @@ static int check_without(const struct dt_program *p, const struct dt_opt *o, con
 		size_t n = strcspn(w, ",");
 
 		if (presence(p->opts, given, w, n) == GIVEN)
-			return dt_opt_usage_error(p, errout, "--%s does not go with --%.*s", o->name, (int)n,
-						  w);
+			return dt_opt_usage_error(p, errout, "--%s%s does not go with --%.*s", negation(o),
+						  o->name, (int)n, w);
 	}
 	return -1;
 }
@@ -117,7 +123,7 @@ int dt_opt_check_pairs(const struct dt_program *p, const bool *given, FILE *erro
 	for (int i = 0; status < 0 && (p->opts[i].name || p->opts[i].help); i++) {
 		const struct dt_opt *o = &p->opts[i];
 
-		if (!given[i] || (o->type == DT_OPT_FLAG && !*(bool *)o->dest))
+		if (!given[i] || (o->type == DT_OPT_FLAG && !*(bool *)o->dest && !dt_opt_is_set(o)))
 			continue;
 		if ((status = check_with(p, o, given, errout)) < 0)
 			status = check_without(p, o, given, errout);

@@ -137,7 +137,7 @@ const struct dt_run_row dt_run_rows[] = {
 	 REAL, R(teacher.weight), MEANING, NEVER},
 	{{"teacher-top-k", 0, DT_OPT_INT, O(run.teacher.top_k), "K",
 	  "a token's likeliest columns that are learnt one by one; the rest is one", .min = 1, .max = 1024,
-	  .def_text = "those that the file has"},
+	  .def_text = "those that the file has", .with = "teacher,resume"},
 	 INTEGER, R(teacher.top_k), MEANING, CHANGED},
 	{{"neftune", 0, DT_OPT_REAL, O(run.neftune), "ALPHA",
 	  "noise on embeddings in training, of ALPHA / sqrt(tokens of the example x width) at most; 0: none",

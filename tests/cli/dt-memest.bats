@@ -588,6 +588,32 @@ safetensors() {
 	fi
 }
 
+@test "what training alone or serving alone reads is refused by name where the other is asked for" {
+	local words=('--fp8' '--seq 100' '--recompute full' '--ema 0.9' '--freeze x' '--global-batch 8' '--accumulate 4'
+		'--pipeline gpipe' '--qat q4_0' '--no-master' '--grad-comm bf16' '--reproducible' '--sync gossip' '--elastic dp'
+		'--save-async' '--documents apart' '--loss-chunk 8' '--objective dpo' '--attention scores' '--timeline' '--cp-comm ring')
+	for word in "${words[@]}"; do
+		refused 2 "does not go with --serve" gpt2-124m --serve $word
+	done
+	for word in '--max-len 64' '--max-tokens 64' '--block-size 8'; do
+		refused 2 "${word% *} goes with --serve" gpt2-124m $word
+	done
+	for word in '--lora-base nf4' '--lora-targets qv' '--lora-dropout 0.1'; do
+		refused 2 "${word% *} goes with --lora" gpt2-124m $word
+	done
+	refused 2 "--dora goes with --lora or --max-loras" gpt2-124m --dora
+	refused 2 "--servers goes with --sync" gpt2-124m --servers 2
+	for word in '--beta 0.2' '--task sort:4' '--actors 2'; do
+		refused 2 "${word% *} goes with --objective" gpt2-124m $word
+	done
+	refused 2 "go with an --objective of scored answers" gpt2-124m --objective dpo --actors 2
+	refused 2 "--ops goes with --recompute or --offload" gpt2-124m --ops /nonexist
+	refused 1 "/nonexist" gpt2-124m --recompute auto:1MiB --ops /nonexist
+	refused 2 "--disk-bandwidth goes with --offload or --weights-memory" gpt2-124m --disk-bandwidth 2
+	"$memest" gpt2-124m --serve --layout pp2
+	"$memest" gpt2-124m --serve --layout cp2
+}
+
 @test "how the states come about is what is computed" {
 	how() {
 		local category=$1 want=$2
@@ -703,7 +729,7 @@ safetensors() {
 	# 8 bytes a row of every linear: 32 layers of (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) rows
 	filter='(.categories[] | select(.name == "adapters") | .bytes) == 8 * (2 * 41943040 + 8 * 1376256)'
 	json --serve llama-3-8b --max-loras 8 --max-lora-rank 16 --dora
-	refused 2 "--dora goes with --lora, or with --max-loras" llama-3-8b --serve --dora
+	refused 2 "--dora goes with --lora or --max-loras" llama-3-8b --serve --dora
 	refused 2 "--max-loras goes with --serve" llama-3-8b --max-loras 8
 	refused 2 "--max-lora-rank goes with --max-loras" llama-3-8b --serve --max-lora-rank 8
 }

@@ -372,6 +372,10 @@ refused() {
 	[[ $output == *"with these interruptions: 4"[0-9][0-9]" days, "* ]] # not 9723h47m
 	run "${asked[@]}" --mtbf 0.1 --restart-time 600 --spot 1%
 	[[ $output == *"costs more by"* ]]
+	for word in "--save-time 100" "--restart-time 100" "--checkpoint-every 100"; do
+		# shellcheck disable=SC2086
+		refused 2 "${word% *} goes with --mtbf" $word gpt2-124m
+	done
 	run "${asked[@]}" --spot 60%
 	[ "$status" -eq 2 ]
 	run "$plan" --gpus 16 --gpu H100 --mtbf 500 --spot 60% llama-3-8b

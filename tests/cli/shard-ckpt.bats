@@ -33,6 +33,9 @@ put() {
 	[ "$status" -eq 2 ]
 	run "$S" cut a
 	[ "$status" -eq 2 ]
+	run "$S" quantize --calibrate-tokens 100 a b
+	[ "$status" -eq 2 ]
+	[[ $output == *"--calibrate-tokens goes with --calibrate"* ]]
 }
 
 @test "a path that is not a checkpoint is 1 with one line" {
