@@ -1,7 +1,9 @@
 /* The same pictures as SVG: text stays text, one path a series, a viewBox so that it scales. */
 #include "base/plot.h"
+#include "base/utf8.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { COLORS = 7, SHAPES = 5, DASHES = 4 };
@@ -38,9 +40,13 @@ static const char *dash_of(int n)
 	return dashes[n / COLORS % DASHES];
 }
 
-static void escaped(FILE *f, const char *s)
+/* Titles and names come from outside: what is no UTF-8 would be no XML. */
+static void escaped(FILE *f, const char *from)
 {
-	for (; *s; s++) {
+	size_t n;
+	char *clean = dt_utf8_clean(from, strlen(from), &n);
+
+	for (const char *s = clean ? clean : ""; *s; s++) {
 		switch (*s) {
 		case '&':
 			fputs("&amp;", f);
@@ -59,6 +65,7 @@ static void escaped(FILE *f, const char *s)
 				fputc(*s, f);
 		}
 	}
+	free(clean);
 }
 
 static void text(FILE *f, double x, double y, const char *anchor, const char *s)

@@ -1,5 +1,10 @@
 #include "base/plot_text.h"
 
+#include "base/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
 static const int colors[DT_PLOT_COLORS] = {36, 33, 35, 32, 31, 34};
 
 void dt_plot_set_color(FILE *f, const struct dt_plot_style *st, int series)
@@ -16,18 +21,21 @@ void dt_plot_reset_color(FILE *f, const struct dt_plot_style *st)
 
 int dt_plot_columns(const char *s)
 {
-	int n = 0;
+	size_t n;
+	char *clean = dt_utf8_clean(s, strlen(s), &n);
+	int columns = clean ? (int)dt_utf8_count(clean, n) : 0;
 
-	for (; *s; s++)
-		n += ((unsigned char)*s & 0xc0) != 0x80;
-	return n;
+	free(clean);
+	return columns;
 }
 
-int dt_plot_put_text(FILE *f, const char *s, int room)
+int dt_plot_put_text(FILE *f, const char *from, int room)
 {
+	size_t len;
+	char *clean = dt_utf8_clean(from, strlen(from), &len);
 	int n = 0;
 
-	for (; *s; s++) {
+	for (const char *s = clean ? clean : ""; *s; s++) {
 		bool first = ((unsigned char)*s & 0xc0) != 0x80;
 
 		if (first && n == room)
@@ -35,6 +43,7 @@ int dt_plot_put_text(FILE *f, const char *s, int room)
 		fputc((unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s, f);
 		n += first;
 	}
+	free(clean);
 	return n;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

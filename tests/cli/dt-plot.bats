@@ -17,6 +17,20 @@ refute() {
     ! "$@"
 }
 
+@test "titles and names that are no UTF-8 are drawn as U+FFFD" {
+    cp run.jsonl $'caf\xe9.jsonl'
+    cp run.jsonl $'\xff\x80.jsonl'
+    dt-plot --title $'caf\xe9 & caf\xc3\xa9' --svg x.svg loss $'caf\xe9.jsonl' $'\xff\x80.jsonl'
+    python3 -c '
+import xml.etree.ElementTree as E
+t = "".join(E.parse("x.svg").getroot().itertext())
+assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.jsonl" in t, t'
+    dt-plot --title $'caf\xe9' loss $'caf\xe9.jsonl' $'\xff\x80.jsonl' >x.txt
+    iconv -f UTF-8 -t UTF-8 x.txt >/dev/null
+    grep -q $'caf\xef\xbf\xbd' x.txt
+    dt-plot --bars node --title $'caf\xe9' loss run.jsonl | iconv -f UTF-8 -t UTF-8 >/dev/null
+}
+
 @test "a curve of one key, from a file and from a pipe, is the same" {
     dt-plot loss run.jsonl >file.txt
     dt-plot loss <run.jsonl >stdin.txt
