@@ -187,6 +187,9 @@ int main(int argc, char **argv)
 		return status;
 	if (!n)
 		return dt_opt_usage_error(&prog, stderr, "which run? give folders or metrics files");
+	if (dt_machines_check_gpu(&a.m, &err) < 0)
+		return dt_opt_usage_error(&prog, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
+					  err.hint);
 	rc = dt_board_open(&b, argv + 1, n, 0, &err);
 	if (rc == 0) {
 		found = rc = examine_all(&b, &err);

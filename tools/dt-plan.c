@@ -181,7 +181,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 	if (!strncmp(a->o.pipeline, "interleaved", 11))
 		return dt_opt_usage_error(&program, stderr,
 					  "option '--pipeline': chunks are searched over; name 1f1b");
-	if (dt_run_options_finish(&a->o, &err) < 0)
+	if (dt_run_options_finish(&a->o, &err) < 0 || dt_machines_check_gpu(&a->m, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
 					  err.hint);
 	a->q.fit.run = a->o.run;

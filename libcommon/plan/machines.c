@@ -35,11 +35,25 @@ static int read_file(struct dt_machines *m, struct dt_cluster *c, struct dt_err 
 	return 0;
 }
 
+static int devices(const struct dt_machines *m, struct dt_cluster *c, struct dt_err *err)
+{
+	return strchr(m->gpu, ':') ? dt_cluster_devices(m->gpu, c, err) : dt_cluster_device(m->gpu, c, err);
+}
+
+int dt_machines_check_gpu(const struct dt_machines *m, struct dt_err *err)
+{
+	struct dt_cluster c = {0};
+	int rc = m->gpu ? devices(m, &c, err) : 0;
+
+	dt_cluster_release(&c);
+	return rc;
+}
+
 int dt_machines_describe(struct dt_machines *m, struct dt_cluster *c, struct dt_err *err)
 {
 	enum dt_topology t = m->topology ? (enum dt_topology)(m->topology - 1) : DT_TOPO_FAT_TREE;
 	const bool unlike = strchr(m->gpu, ':') != NULL;
-	int rc = unlike ? dt_cluster_devices(m->gpu, c, err) : dt_cluster_device(m->gpu, c, err);
+	int rc = devices(m, c, err);
 
 	if (rc < 0)
 		return rc;

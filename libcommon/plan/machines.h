@@ -13,6 +13,9 @@ struct dt_machines {
 	int topology; /* 0: single or fat-tree, else 1 + enum dt_topology */
 	double nic_gbs, oversubscription, price, margin; /* margin: percent of a device's memory kept free */
 };
+/* -EINVAL: what m->gpu names is not known; dt_machines_describe says the same. */
+int dt_machines_check_gpu(const struct dt_machines *m, struct dt_err *err);
+
 /* m->gpus becomes the number of the file where none was given. dt_cluster_release releases ret, always. */
 int dt_machines_describe(struct dt_machines *m, struct dt_cluster *ret, struct dt_err *err);
 

@@ -82,7 +82,7 @@ names() {
         run -3 dt-doctor w.jsonl
         [[ $output == *pipeline-bubble* ]]
     done
-    run -1 dt-doctor --gpu nothing r.jsonl
+    run -2 dt-doctor --gpu nothing r.jsonl
 }
 
 @test "exit status, wrong usage, and options that are named are there" {

@@ -57,9 +57,9 @@ refused() {
 	# shellcheck disable=SC2086
 	mpirun -np 2 "$DT_BIN/dt-train" --data d.h5 $args --steps 2 --threads 1 --no-mfu >m.jsonl 2>log
 	[ "$(jq -sc '.[0].shares' m.jsonl)" = "[${args##*--shares }]" ]
-	refused 1 "is no kind of devices" --gpu H100:8,A100 gpt2-124m
-	refused 1 "no device is called" --gpu H100:8,Z9:2 gpt2-124m
-	refused 1 "'cpu' is no kind" --gpu cpu:2,A100:2 gpt2-124m
+	refused 2 "is no kind of devices" --gpu H100:8,A100 gpt2-124m
+	refused 2 "no device is called" --gpu H100:8,Z9:2 gpt2-124m
+	refused 2 "'cpu' is no kind" --gpu cpu:2,A100:2 gpt2-124m
 	refused 1 "are 16 devices, not 4" --gpu H100:8,A100:8 --gpus 4 gpt2-124m
 	refused 1 "not with --serve" --gpu H100:8,A100:8 --serve gpt2-124m
 	refused 1 "are of models of text" --serve --tpot 0.1 resnet-18
@@ -272,7 +272,7 @@ refused() {
 	refused 2 "a model is missing" roofline
 	refused 2 "one model at a time" gpt2-124m gpt2-355m
 	refused 1 "no preset, file or folder" gpt9
-	refused 1 "no device is called 'H900'; did you mean 'H100'?" --gpu H900 gpt2-124m
+	refused 2 "no device is called 'H900'; did you mean 'H100'?" --gpu H900 gpt2-124m
 	refused 2 "write 24GiB or 24GB" --gpu-mem 24 gpt2-124m
 	refused 2 "'400Gb': unknown unit" --nic-bandwidth 400Gb gpt2-124m
 	refused 1 "not whole nodes" --gpus 12 gpt2-124m
