@@ -72,7 +72,7 @@ refused() {
     refused --model mlp:400-16-3 --data abc.h5 --image-size 20 --crop pad:3 --steps 1
     [[ $output == *"an image of 18 x 18 is smaller than the crop of 20 x 20"* ]]
     for crop in pad pad:0 pad:x pad:2x pad:2:mirror resized:0 resized:1.5 resized:x resized:0.5x; do
-        refused --model mlp:144-16-3 --data abc.h5 --crop $crop --steps 1
+        run -2 dt-train "${common[@]}" --model mlp:144-16-3 --data abc.h5 --crop $crop --steps 1
         [[ $output == *"--crop '$crop' is not none,"* ]]
     done
     refused --model mlp:144-16-3 --data abc.h5 --crop pad:12:reflect --steps 1
