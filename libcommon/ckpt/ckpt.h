@@ -85,6 +85,19 @@ int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece
 int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *const *lists, int nlists,
 		   int keep, struct dt_err *err);
 
+/* ---- root.c: the root folder of a run's checkpoints ---- */
+
+enum { DT_CKPT_RUN_ID = 17 }; /* bytes of a run's name, with the 0 behind it */
+/* A new name for a run. */
+int dt_ckpt_new_run_id(char ret[DT_CKPT_RUN_ID], struct dt_err *err);
+/*
+ * Makes root where it is missing and locks it; *ret_fd holds the lock. -EBUSY: another job has it. wait: the
+ * file is opened nevertheless, and the caller takes the lock later.
+ */
+int dt_ckpt_lock(const char *root, bool wait, int *ret_fd, struct dt_err *err);
+/* Removes all checkpoints of root, and `latest`. */
+int dt_ckpt_empty(const char *root, struct dt_err *err);
+
 /* The largest step <= most whose checkpoint in root has all its files; -1: there is none. */
 int64_t dt_ckpt_newest(const char *root, int64_t most);
 

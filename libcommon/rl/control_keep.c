@@ -5,14 +5,10 @@
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 static struct dt_kept all_of(struct control *c)
@@ -110,60 +106,18 @@ static int refuse_others(const struct control *c, struct dt_err *err)
 	return rc;
 }
 
-static int take_lock(struct control *c, struct dt_err *err)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/.lock", c->o->save);
-	c->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-	if (c->lock < 0)
-		return dt_err_sys(err, -errno, "cannot open '%s'", path);
-	/* A file system without locks does not keep anybody from learning. */
-	if (flock(c->lock, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-		return dt_err_set(err, -EBUSY, "another job is saving into '%s'", c->o->save);
-	return 0;
-}
-
-/* --overwrite: the checkpoints of the other run go. */
-static int empty_folder(const char *dir, struct dt_err *err)
-{
-	DIR *d = opendir(dir);
-	struct dirent *e;
-	char path[PATH_MAX];
-	int rc = 0;
-
-	while (d && rc == 0 && (e = readdir(d))) {
-		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
-		if (!strncmp(e->d_name, "step-", 5))
-			rc = dt_remove_tree(path, err);
-		else if (!strcmp(e->d_name, "latest") && unlink(path) < 0)
-			rc = dt_err_sys(err, -errno, "cannot remove '%s'", path);
-	}
-	if (d)
-		closedir(d);
-	return rc;
-}
-
 int control_folder(struct control *c, struct dt_err *err)
 {
-	uint64_t id = 0;
 	int rc;
 
 	if (!c->o->save)
 		return 0;
 	rc = refuse_others(c, err);
 	if (rc == 0)
-		rc = dt_mkdir_p(c->o->save, err);
-	if (rc == 0)
-		rc = take_lock(c, err);
-	if (rc < 0)
-		return rc;
-	if (!c->run_id[0]) {
-		if (getrandom(&id, sizeof(id), 0) != sizeof(id))
-			return dt_err_sys(err, -errno, "cannot name the run");
-		snprintf(c->run_id, sizeof(c->run_id), "%016llx", (unsigned long long)id);
-	}
-	return c->o->overwrite ? empty_folder(c->o->save, err) : 0;
+		rc = dt_ckpt_lock(c->o->save, false, &c->lock, err);
+	if (rc == 0 && !c->run_id[0])
+		rc = dt_ckpt_new_run_id(c->run_id, err);
+	return rc == 0 && c->o->overwrite ? dt_ckpt_empty(c->o->save, err) : rc;
 }
 
 void control_folder_release(struct control *c)

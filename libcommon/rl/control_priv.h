@@ -2,6 +2,7 @@
 #ifndef DT_RL_CONTROL_PRIV_H
 #define DT_RL_CONTROL_PRIV_H
 
+#include "ckpt/ckpt.h"
 #include "rl/control.h"
 #include "rl/crew.h"
 #include "rl/qlearn.h"
@@ -32,9 +33,9 @@ struct control {
 	double score[DT_CONTROL_SCORES];
 	double *place; /* [environments of all, DT_ACTOR_PLACE] where they were when last heard of */
 	struct dt_control_line line;
-	char run_id[24]; /* of checkpoints */
-	int lock;	 /* of the folder; -1: none */
-	bool outside;	 /* what has failed is not the learner: its weights are whole */
+	char run_id[DT_CKPT_RUN_ID]; /* of checkpoints */
+	int lock;		     /* of the folder; -1: none */
+	bool outside;		     /* what has failed is not the learner: its weights are whole */
 	double began;
 };
 

@@ -7,14 +7,15 @@
 #define DT_RL_KEEP_H
 
 #include "base/json.h"
+#include "ckpt/ckpt.h"
 #include "rl/net.h"
 
 struct dt_kept {
 	struct dt_net *net, *mixer; /* mixer: NULL where there is none */
 	double *score, *place;	    /* [scores], [envs, per_env] */
 	int scores, envs, per_env;
-	char run_id[24]; /* of the run that it belongs to, as of dt-train; given back */
-	json_t *control; /* whatever else; kept and given back */
+	char run_id[DT_CKPT_RUN_ID]; /* of the run that it belongs to, as of dt-train; given back */
+	json_t *control;	     /* whatever else; kept and given back */
 };
 
 /* DIR/step-N, N being the number of updates. */

@@ -5,18 +5,13 @@
 #include "train/init.h"
 #include "train/trainer.h"
 
-#include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/source.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 int folder_check(struct trainer *t, struct dt_err *err)
@@ -43,63 +38,20 @@ int folder_check(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* --overwrite: the checkpoints of the other run go. */
-static int empty_folder(const char *root, struct dt_err *err)
-{
-	DIR *d = opendir(root);
-	struct dirent *e;
-	char path[PATH_MAX];
-	int rc = 0;
-
-	while (d && rc == 0 && (e = readdir(d))) {
-		snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
-		if (!strncmp(e->d_name, "step-", 5))
-			rc = dt_remove_tree(path, err);
-		else if (!strcmp(e->d_name, "latest") && unlink(path) < 0)
-			rc = dt_err_sys(err, -errno, "cannot remove '%s'", path);
-	}
-	if (d)
-		closedir(d);
-	return rc;
-}
-
-/* A new name, where no checkpoint has given one. */
-static int name_run(struct trainer *t, struct dt_err *err)
-{
-	uint64_t id = 0;
-
-	if (t->info.rank == 0 && !t->save.run_id[0]) {
-		if (getrandom(&id, sizeof(id), 0) != sizeof(id))
-			return dt_err_sys(err, -errno, "cannot name the run");
-		snprintf(t->save.run_id, sizeof(t->save.run_id), "%016llx", (unsigned long long)id);
-	}
-	return 0;
-}
-
 int folder_lock(struct trainer *t, struct dt_err *err)
 {
-	char path[PATH_MAX];
-	int rc = name_run(t, err), fd;
+	const char *dir = t->run.save.dir;
+	int rc = 0;
 
-	if (rc < 0 || t->info.rank != 0 || !t->run.save.dir)
+	if (t->info.rank != 0)
+		return 0;
+	if (!t->save.run_id[0])
+		rc = dt_ckpt_new_run_id(t->save.run_id, err);
+	if (rc < 0 || !dir)
 		return rc;
-	rc = dt_mkdir_p(t->run.save.dir, err);
-	if (rc < 0)
-		return rc;
-	snprintf(path, sizeof(path), "%s/.lock", t->run.save.dir);
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-	if (fd < 0)
-		return dt_err_sys(err, -errno, "cannot open '%s'", path);
-	/* A first rank that was lost may still have it, if it stands still or is not quite gone. */
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK && dt_world_epoch(t->world).epoch < 2) {
-		close(fd);
-		dt_err_set(err, -EBUSY, "another job is saving into '%s'", t->run.save.dir);
-		dt_err_hint(err, "end it first, or give this one a --save of its own");
-		return -EBUSY;
-	}
-	/* A file system without locks does not keep anybody from training. */
-	t->save.lock = fd;
-	return t->run.save.overwrite ? empty_folder(t->run.save.dir, err) : 0;
+	/* A first rank that was lost may still have the lock, if it stands still or is not quite gone. */
+	rc = dt_ckpt_lock(dir, dt_world_epoch(t->world).epoch >= 2, &t->save.lock, err);
+	return rc == 0 && t->run.save.overwrite ? dt_ckpt_empty(dir, err) : rc;
 }
 
 void folder_lock_again(const struct trainer *t)

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "ckpt/ckpt.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -11,11 +12,9 @@
 
 struct trainer;
 
-enum { RUN_ID_LEN = 16 }; /* hexadecimal digits */
-
 struct save {
 	struct save_job *job;	     /* the checkpoint that a thread is writing, NULL: none */
-	char run_id[RUN_ID_LEN + 1]; /* in every checkpoint and line of metrics */
+	char run_id[DT_CKPT_RUN_ID]; /* in every checkpoint and line of metrics */
 	int lock;		     /* descriptor of the folder's lock, 0: none */
 	char dropped[PATH_MAX];	     /* folder of a checkpoint that was abandoned; empty: none */
 	int64_t newest; /* step of the newest complete checkpoint; -1: this process has written none */

@@ -589,9 +589,10 @@ safetensors() {
 }
 
 @test "what training alone or serving alone reads is refused by name where the other is asked for" {
-	local words=('--fp8' '--seq 100' '--recompute full' '--ema 0.9' '--freeze x' '--global-batch 8' '--accumulate 4'
-		'--pipeline gpipe' '--qat q4_0' '--no-master' '--grad-comm bf16' '--reproducible' '--sync gossip' '--elastic dp'
-		'--save-async' '--documents apart' '--loss-chunk 8' '--objective dpo' '--attention scores' '--timeline' '--cp-comm ring')
+	local words=('--fp8' '--seq 100' '--recompute full' '--ema 0.9' '--freeze x' '--global-batch 8'
+		'--accumulate 4' '--pipeline gpipe' '--qat q4_0' '--no-master' '--grad-comm bf16' '--reproducible'
+		'--sync gossip' '--elastic dp' '--save-async' '--documents apart' '--loss-chunk 8'
+		'--objective dpo' '--attention scores' '--timeline' '--cp-comm ring')
 	for word in "${words[@]}"; do
 		refused 2 "does not go with --serve" gpt2-124m --serve $word
 	done
@@ -618,7 +619,8 @@ safetensors() {
 	how() {
 		local category=$1 want=$2
 		shift 2
-		[ "$("$memest" --json "$@" | jq -r ".categories[] | select(.name == \"$category\") | .formula")" = "$want" ]
+		[ "$("$memest" --json "$@" |
+			jq -r --arg c "$category" '.categories[] | select(.name == $c) | .formula')" = "$want" ]
 	}
 	how optimizer 'parameters x 4 bytes x 2 states' gpt2-124m
 	how optimizer 'parameters x 4 bytes x 1 state' gpt2-124m --optimizer lion
@@ -627,7 +629,8 @@ safetensors() {
 	how optimizer 'parameters x 4 bytes x 1 state, and another outside hidden matrices' gpt2-124m --optimizer muon
 	how optimizer 'parameters x 4 bytes x 2 states; averaged weights' gpt2-124m --ema 0.99
 	how optimizer 'parameters x bytes an element x 2 states' llama-2-7b --account book
-	how optimizer 'parameters x 12 bytes: moments, and gradients in f32 / ranks' llama-2-7b --account deepspeed --layout dp8.z2
+	how optimizer 'parameters x 12 bytes: moments, and gradients in f32 / ranks' llama-2-7b \
+		--account deepspeed --layout dp8.z2
 	how gradients 'parameters x bytes an element of a gradient' llama-2-7b --account deepspeed --layout dp8.z2
 	how gradients 'parameters x bytes an element of a gradient; gradient sums' gpt2-124m --reproducible
 	how weights 'parameters x bytes an element / ranks' gpt2-124m --layout dp8.z3
