@@ -69,10 +69,11 @@ struct sup {
 	struct dt_beat last;
 	uint32_t noted; /* job number */
 	enum sup_ending ending;
-	double asked; /* when it was asked to end, 0: not */
-	bool stop;    /* for good: nothing is started again */
-	bool forced;  /* signalled again: the job was killed */
-	bool leave;   /* signalled again after the job's end: without the mirror */
+	double asked;	  /* when it was asked to end, 0: not */
+	bool stop;	  /* for good: nothing is started again */
+	double signalled; /* dt_now() of the first signal to end, 0: none */
+	bool forced;	  /* signalled again: the job was killed */
+	bool leave;	  /* signalled again after the job's end: without the mirror */
 	/* all starts */
 	int64_t best, saved; /* largest step ever done; of the newest checkpoint told */
 	int idle;	     /* starts since best rose */

@@ -168,13 +168,14 @@ static void read_signals(struct sup *s)
 			continue;
 		}
 		if (s->stop && s->job.running) {
-			if (dt_now() - s->asked < TOGETHER_S)
+			if (dt_now() - s->signalled < TOGETHER_S)
 				continue;
 			s->forced = true;
 			dt_log_msg(s->log, "signalled again: the job is killed");
 			sup_job_kill(&s->job);
 		} else {
 			s->leave |= s->stop;
+			s->signalled = dt_now();
 			sup_ask(s, SUP_LEAVE, strsignal((int)i.ssi_signo));
 		}
 	}

@@ -102,15 +102,23 @@ static enum MHD_Result tokenize(struct dt_http_req *q)
 	return rc < 0 ? dt_http_reply_error(q, &e) : dt_http_reply_json(q, 200, v);
 }
 
-static enum MHD_Result detokenize(struct dt_http_req *q)
+/* Answers what needs no engine: of the body alone. */
+static enum MHD_Result at_once(struct dt_http_req *q,
+			       int (*of)(const json_t *body, const struct dt_api_model *m, json_t **ret,
+					 struct dt_api_error *e))
 {
 	struct dt_api_model m = api_model(q);
 	struct dt_api_error e;
 	json_t *body = dt_http_body(q, &e), *v = NULL;
-	int rc = body ? dt_detokenize(body, &m, &v, &e) : -EINVAL;
+	int rc = body ? of(body, &m, &v, &e) : -EINVAL;
 
 	json_decref(body);
 	return rc < 0 ? dt_http_reply_error(q, &e) : dt_http_reply_json(q, 200, v);
+}
+
+static enum MHD_Result detokenize(struct dt_http_req *q)
+{
+	return at_once(q, dt_detokenize);
 }
 
 /* Frees the body; its parsed values have been freed by the caller, or stay charged with what was asked. */
@@ -226,13 +234,7 @@ static enum MHD_Result responses(struct dt_http_req *q)
 
 static enum MHD_Result count_tokens(struct dt_http_req *q)
 {
-	struct dt_api_model m = api_model(q);
-	struct dt_api_error e;
-	json_t *body = dt_http_body(q, &e), *v = NULL;
-	int rc = body ? dt_messages_count(body, &m, &v, &e) : -EINVAL;
-
-	json_decref(body);
-	return rc < 0 ? dt_http_reply_error(q, &e) : dt_http_reply_json(q, 200, v);
+	return at_once(q, dt_messages_count);
 }
 
 static enum MHD_Result embeddings(struct dt_http_req *q)
