@@ -167,19 +167,13 @@ int shard_resize_vocab(int n, char **argv)
 }
 
 /* What the rounding has cost, on a text. */
-static int judge(const char *before, const char *after)
+static int judge(const struct dt_ppl_files *f)
 {
-	struct dt_ppl_files f = {before,
-				 after,
-				 shard_options.judged_on,
-				 shard_options.tokenizer,
-				 shard_options.threads,
-				 shard_options.window};
 	struct dt_err err = {0};
 	struct dt_ppl_pair p;
 	double a, b;
 
-	if (dt_ppl_compare_files(&f, &p, &err) < 0)
+	if (dt_ppl_compare_files(f, &p, &err) < 0)
 		return shard_fail(&err);
 	a = dt_ppl_perplexity(&p.a);
 	b = dt_ppl_perplexity(&p.b);
@@ -251,9 +245,19 @@ static int write_changed(char **argv, struct dt_convert c, const char *doing, co
 {
 	struct dt_convert_job job;
 	struct dt_err err = {0};
+	struct dt_ppl_files f = {argv[0],
+				 argv[1],
+				 shard_options.judged_on,
+				 shard_options.tokenizer,
+				 shard_options.threads,
+				 shard_options.window};
 	char looked[64] = "";
 	int rc;
 
+	if (f.text && dt_ppl_read_text(&f, &err) < 0) { /* before the work, not behind it */
+		dt_ppl_files_release(&f);
+		return shard_fail(&err);
+	}
 	begin(&job, doing);
 	shard_options.rounding.arg = job.arg;
 	rc = end(dt_convert((const char *const *)argv, 1, argv[1], &c, &job, &err), &job, &err);
@@ -263,7 +267,10 @@ static int write_changed(char **argv, struct dt_convert c, const char *doing, co
 	if (rc == 0 && c.change)
 		dt_program_say(&shard_program, "%d matrices were %s%s", shard_options.rounding.matrices, done,
 			       looked);
-	return rc == 0 && shard_options.judged_on ? judge(argv[0], argv[1]) : rc;
+	if (rc == 0 && f.text)
+		rc = judge(&f);
+	dt_ppl_files_release(&f);
+	return rc;
 }
 
 int shard_quantize(int n, char **argv)

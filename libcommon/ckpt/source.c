@@ -246,6 +246,18 @@ struct dt_ckpt *dt_source_ckpt(const struct dt_source *s)
 	return s->ck;
 }
 
+int64_t dt_source_step(const struct dt_source *s)
+{
+	int64_t latest = s->ck ? dt_ckpt_step(s->ck) : 0;
+
+	for (int i = 0; i < s->nmean; i++) {
+		int64_t step = dt_source_step(s->mean[i]);
+
+		latest = step > latest ? step : latest;
+	}
+	return latest;
+}
+
 const char *dt_source_tokenizer(const struct dt_source *s, size_t *ret_n)
 {
 	*ret_n = s->tokenizer_n;

@@ -60,6 +60,8 @@ const char *dt_source_path(const struct dt_source *s);
 const struct dt_config *dt_source_config(const struct dt_source *s);
 /* The parameter table of the config: tensor i of a source is parameter i of it. */
 const struct dt_params *dt_source_params(const struct dt_source *s);
+/* Of the checkpoint that s is, or the latest of those that it is made of; 0: there is none. */
+int64_t dt_source_step(const struct dt_source *s);
 /* The checkpoint of a dt source (step, other tensors, metadata); NULL for the others. */
 struct dt_ckpt *dt_source_ckpt(const struct dt_source *s);
 

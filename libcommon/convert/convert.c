@@ -50,9 +50,7 @@ static const char *tokenizer_hash(const struct dt_source *s, const struct dt_con
 
 static int64_t step_of(const struct dt_source *s, const struct dt_convert *c)
 {
-	if (c->step >= 0)
-		return c->step;
-	return dt_source_ckpt(s) ? dt_ckpt_step(dt_source_ckpt(s)) : 0;
+	return c->step >= 0 ? c->step : dt_source_step(s);
 }
 
 /* Writes s to dst; takes s over. */

@@ -56,10 +56,15 @@ int dt_ppl_compare(struct dt_eval_model *a, struct dt_eval_model *b, const struc
 /* Two models by their paths, on the text of a file, in this process alone. */
 struct dt_ppl_files {
 	const char *a, *b, *text;
-	const char *tokenizer; /* of both; NULL: each its own */
+	const char *tokenizer; /* of both; NULL: each its own, or a's where b has none */
 	int64_t threads;       /* 0: as dt_eval_threads says */
 	int64_t seq;	       /* tokens of a window; 0: the model's positions, 2048 at most */
+	char *read;	       /* the text, once dt_ppl_read_text has read it: [n] */
+	size_t n;
 };
+/* Before b is made: reads the text, which may come only once, and sees that a has a tokenizer for it. */
+int dt_ppl_read_text(struct dt_ppl_files *f, struct dt_err *err);
+void dt_ppl_files_release(struct dt_ppl_files *f);
 int dt_ppl_compare_files(const struct dt_ppl_files *f, struct dt_ppl_pair *ret, struct dt_err *err);
 json_t *dt_ppl_pair_json(const struct dt_eval_model *a, const struct dt_eval_model *b,
 			 const struct dt_ppl_pair *p);

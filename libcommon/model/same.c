@@ -16,31 +16,18 @@ static struct dt_config based(const struct dt_config *c)
 	return r;
 }
 
-bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const char **ret_what)
+static void drop(json_t *x, json_t *y, const char *key)
 {
-	static const char *const free_keys[] = {"name",	     "family", "rope_pairing", "norm_plus_one",
-						"init_std",  "bos",    "eos",	       "zero_init_residual",
-						"value_head"};
-	struct dt_config first = based(a), second = based(b);
-	json_t *x = dt_config_to_json(&first), *y = dt_config_to_json(&second), *v;
-	const char *key;
-	bool same = true;
+	json_object_del(x, key);
+	json_object_del(y, key);
+}
 
-	for (size_t i = 0; i < sizeof(free_keys) / sizeof(*free_keys); i++)
-		json_object_del(x, free_keys[i]);
-	if (a->pos != DT_POS_ROPE || a->rope_scaling != DT_ROPE_SCALING_LLAMA3)
-		for (size_t i = 0; i < 2; i++)
-			json_object_del(x, ((const char *const[]){"rope_low_freq", "rope_high_freq"})[i]);
-	if (a->pos != DT_POS_ROPE || a->rope_scaling != DT_ROPE_SCALING_YARN)
-		for (size_t i = 0; i < 4; i++)
-			json_object_del(x, ((const char *const[]){"rope_beta_fast", "rope_beta_slow",
-								  "rope_mscale", "rope_untruncated"})[i]);
-	if (a->pos != DT_POS_ROPE || first.rope_scaling <= DT_ROPE_SCALING_LINEAR)
-		json_object_del(x, "rope_original_seq");
-	if (a->pos != DT_POS_ROPE || first.rope_scaling == DT_ROPE_SCALING_NONE)
-		json_object_del(x, "rope_factor");
-	if (a->pos != DT_POS_ROPE)
-		json_object_del(x, "rope_theta");
+/* What the first key of x is about that y has another value of, or none; NULL: there is none. */
+static const char *difference(json_t *x, const json_t *y)
+{
+	const char *key;
+	json_t *v;
+
 	json_object_foreach(x, key, v)
 	{
 		const json_t *w = json_object_get(y, key);
@@ -48,18 +35,48 @@ bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const 
 				     ? (float)json_real_value(v) == (float)json_real_value(w)
 				     : json_equal(v, w);
 
-		if (same && !equal) {
-			same = false;
-			for (size_t i = 0; ret_what && i < 1; i++)
-				*ret_what = !strcmp(key, "window")	? "a sliding window"
-					    : !strcmp(key, "act")	? "its activation"
-					    : !strncmp(key, "rope_", 5) ? "its rotary positions"
-					    : strstr(key, "bias")	? "its biases"
-									: "its sizes or norms";
-		}
+		if (!equal)
+			return !strcmp(key, "window")	   ? "a sliding window"
+			       : !strcmp(key, "act")	   ? "its activation"
+			       : !strncmp(key, "rope_", 5) ? "its rotary positions"
+			       : strstr(key, "bias")	   ? "its biases"
+			       : strstr(key, "expert")	   ? "its experts"
+							   : "its sizes or norms";
 	}
+	return NULL;
+}
+
+bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const char **ret_what)
+{
+	static const char *const free_keys[] = {"name",	     "family", "rope_pairing", "norm_plus_one",
+						"init_std",  "bos",    "eos",	       "zero_init_residual",
+						"value_head"};
+	struct dt_config first = based(a), second = based(b);
+	json_t *x = dt_config_to_json(&first), *y = dt_config_to_json(&second);
+	const char *what;
+
+	for (size_t i = 0; i < sizeof(free_keys) / sizeof(*free_keys); i++)
+		drop(x, y, free_keys[i]);
+	if (a->pos != DT_POS_ROPE || a->rope_scaling != DT_ROPE_SCALING_LLAMA3)
+		for (size_t i = 0; i < 2; i++)
+			drop(x, y, ((const char *const[]){"rope_low_freq", "rope_high_freq"})[i]);
+	if (a->pos != DT_POS_ROPE || a->rope_scaling != DT_ROPE_SCALING_YARN)
+		for (size_t i = 0; i < 4; i++)
+			drop(x, y,
+			     ((const char *const[]){"rope_beta_fast", "rope_beta_slow", "rope_mscale",
+						    "rope_untruncated"})[i]);
+	if (a->pos != DT_POS_ROPE || first.rope_scaling <= DT_ROPE_SCALING_LINEAR)
+		drop(x, y, "rope_original_seq");
+	if (a->pos != DT_POS_ROPE || first.rope_scaling == DT_ROPE_SCALING_NONE)
+		drop(x, y, "rope_factor");
+	if (a->pos != DT_POS_ROPE)
+		drop(x, y, "rope_theta");
+	what = difference(x, y);
+	what = what ? what : difference(y, x); /* a kind of layer that only the second has */
+	if (what && ret_what)
+		*ret_what = what;
 	json_decref(x);
 	json_decref(y);
-	return same;
+	return !what;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

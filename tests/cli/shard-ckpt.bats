@@ -38,6 +38,40 @@ put() {
 	[[ $output == *"--calibrate-tokens goes with --calibrate"* ]]
 }
 
+@test "what is made of a checkpoint has its step; unlike models and a missing text are told first" {
+	cd "$T"
+	echo '{"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":257,"hidden_size":32,
+		"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,
+		"max_position_embeddings":64,"rms_norm_eps":1e-5,"tie_word_embeddings":false,"hidden_act":"silu"}' >llama.json
+	"$DT_BIN/dt-dataset" build --tokenizer byte --out d.h5 "$BATS_TEST_FILENAME"
+	"$DT_BIN/dt-train" --model llama.json --data d.h5 --seq 16 --steps 3 --save run --threads 1 --no-mfu >m.jsonl
+	[ "$("$S" upcycle --experts 4 --top-k 2 run up)" = up/step-00000003 ]
+	[ "$("$S" resize-vocab --vocab 300 run wide)" = wide/step-00000003 ]
+	[ "$("$S" avg --to dt run run mean)" = mean/step-00000003 ]
+	[ "$("$S" avg --to dt --step 9 run run mean)" = mean/step-00000009 ]
+	for pair in "run up" "up run"; do
+		# shellcheck disable=SC2086
+		run "$S" avg --to dt $pair unlike
+		[ "$status" -eq 1 ]
+		[[ $output == *"are not the same model: they differ in its experts"* ]]
+	done
+	run "$S" quantize --type q4_0 --text nosuch run q.gguf
+	[ "$status" -eq 1 ]
+	[[ $output == *"'nosuch'"* ]]
+	[ ! -e q.gguf ]
+	# a text and a tokenizer that GGUF cannot hold
+	head -c 2000 "$BATS_TEST_FILENAME" >text
+	run "$S" quantize --type q4_0 --text text --seq 32 run q.gguf
+	[ "$status" -eq 0 ]
+	[[ $output == *perplexity*before* ]]
+	# one without a tokenizer
+	"$S" convert --to safetensors --tokenizer none run bare
+	run "$S" quantize --type q4_0 --text text bare b.gguf
+	[ "$status" -eq 1 ]
+	[[ $output == *"no tokenizer"* ]]
+	[ ! -e b.gguf ]
+}
+
 @test "a path that is not a checkpoint is 1 with one line" {
 	run "$S" ls "$T/nothing"
 	[ "$status" -eq 1 ]
