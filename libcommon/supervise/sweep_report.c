@@ -92,7 +92,8 @@ int sweep_open(struct sweep *s, struct dt_err *err)
 }
 
 /* The mean of the metric's last values; NAN: it has none. */
-static int read_score(const struct sweep *s, const struct sweep_trial *t, double *ret, struct dt_err *err)
+static int read_score(const struct sweep *s, const struct sweep_trial *t, double *ret, int64_t *ret_step,
+		      struct dt_err *err)
 {
 	const int last = (int)(s->o->last < LAST_MAX ? s->o->last : LAST_MAX);
 	struct dt_jsonl j;
@@ -109,8 +110,10 @@ static int read_score(const struct sweep *s, const struct sweep_trial *t, double
 		return rc == -ENOENT ? 0 : rc;
 	j.skip_bad = true;
 	while ((rc = dt_jsonl_next(&j, &line, err)) > 0) {
-		const json_t *x = json_object_get(line, s->o->metric);
+		const json_t *x = json_object_get(line, s->o->metric), *step = json_object_get(line, "step");
 
+		if (json_is_integer(step))
+			*ret_step = json_integer_value(step);
 		if (json_is_number(x))
 			v[n++ % last] = json_number_value(x);
 		json_decref(line);
@@ -126,7 +129,8 @@ static int read_score(const struct sweep *s, const struct sweep_trial *t, double
 int sweep_note(struct sweep *s, struct sweep_trial *t, int status, struct dt_err *err)
 {
 	json_t *line, *values = json_object();
-	int rc = status == 0 ? read_score(s, t, &t->score, err) : 0;
+	int64_t step;
+	int rc = status == 0 ? read_score(s, t, &t->score, &step, err) : 0;
 
 	if (status != 0)
 		t->score = NAN;
@@ -161,16 +165,21 @@ static int compare(const void *a, const void *b)
 static void print_row(const struct sweep *s, const struct sweep_trial *t, struct dt_table *table)
 {
 	static const char *const states[] = {"waits", "interrupted", "ended", "failed"};
+	const bool part = t->state == SWEEP_RUNS; /* of its stretch */
+	double score = t->score;
+	int64_t steps = t->steps;
 	char took[32];
 
+	if (part)
+		read_score(s, t, &score, &steps, NULL);
 	dt_table_cell(table, "%03d", t->number);
 	for (int i = 0; i < s->naxes; i++)
 		dt_table_cell(table, "%s", t->value[i]);
-	dt_table_cell(table, "%lld", (long long)t->steps);
-	if (isnan(t->score))
+	dt_table_cell(table, "%lld", (long long)steps);
+	if (isnan(score))
 		dt_table_cell(table, "%s", states[t->state]);
 	else
-		dt_table_cell(table, "%.6g", t->score);
+		dt_table_cell(table, part ? "%.6g so far" : "%.6g", score);
 	dt_table_cell(table, "%s", dt_format_duration(t->seconds, took, sizeof(took)));
 }
 

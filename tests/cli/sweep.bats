@@ -51,6 +51,7 @@ setup() {
     status=0
     wait $! || status=$?
     [ "$status" -eq 75 ]
+    grep -E '^ *001 .* [1-9][0-9]* +[0-9.]+ so far' half
     "${sweep[@]}" >got
     diff <(awk '{ NF--; print }' want) <(awk '{ NF--; print }' got) # but for the time
     [ "$(jq -s 'map(.trial // empty) | sort == unique' sweep/sweep.jsonl)" = true ]
