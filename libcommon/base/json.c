@@ -1,8 +1,10 @@
 #include "base/json.h"
 
 #include <errno.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err)
@@ -148,12 +150,32 @@ int dt_json_str(const json_t *o, const char *key, bool required, const char **re
 	return 1;
 }
 
+/* A file ends with a whole line: what has been written of the next is taken back, and what waits dropped. */
+static void take_back(FILE *f, off_t end)
+{
+	struct stat st;
+
+	__fpurge(f);
+	if (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= end)
+		return;
+	if (ftruncate(fileno(f), end) == 0)
+		lseek(fileno(f), end, SEEK_SET);
+}
+
 int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err)
 {
+	struct stat st = {0};
+	const bool file = fflush(f) == 0 && fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode);
+	int rc;
+
 	errno = 0;
-	if (json_dumpf(v, f, JSON_COMPACT | JSON_ENCODE_ANY) < 0 || fputc('\n', f) == EOF || fflush(f) == EOF)
-		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write %s",
-				  fileno(f) == STDOUT_FILENO ? "to standard output" : "JSON");
-	return 0;
+	if (json_dumpf(v, f, JSON_COMPACT | JSON_ENCODE_ANY) >= 0 && fputc('\n', f) != EOF &&
+	    fflush(f) != EOF)
+		return 0;
+	rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write %s",
+			fileno(f) == STDOUT_FILENO ? "to standard output" : "JSON");
+	if (file)
+		take_back(f, st.st_size);
+	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -324,6 +324,17 @@ bool export_any(const struct trainer *t)
 	return t->export.events || t->export.page;
 }
 
+/* Once more. A run does not end for a page: what keeps it from being renewed is said once. */
+static void renew(struct trainer *t)
+{
+	struct dt_err err = {0};
+
+	if (publish(t, &err) < 0 && !t->export.stale) {
+		dt_log_msg(&t->root_log, "--prometheus: the page is not renewed: %s", err.msg);
+		t->export.stale = true;
+	}
+}
+
 int export_line(struct trainer *t, const json_t *line, struct dt_err *err)
 {
 	struct export *e = &t->export;
@@ -338,7 +349,9 @@ int export_line(struct trainer *t, const json_t *line, struct dt_err *err)
 	}
 	if (e->page)
 		take(t, line);
-	return rc == 0 && e->page && now > e->published + EVERY_S ? publish(t, err) : rc;
+	if (e->page && now > e->published + EVERY_S)
+		renew(t);
+	return rc;
 }
 
 int export_close(struct trainer *t, struct dt_err *err)
@@ -346,8 +359,8 @@ int export_close(struct trainer *t, struct dt_err *err)
 	struct export *e = &t->export;
 	int rc = e->events ? dt_tfevents_flush(e->events, err) : 0;
 
-	if (rc == 0 && e->page)
-		rc = publish(t, err);
+	if (e->page)
+		renew(t);
 	dt_tfevents_close(e->events);
 	json_decref(e->details);
 	*e = (struct export){0};

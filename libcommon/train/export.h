@@ -13,6 +13,7 @@ struct export
 {
 	struct dt_tfevents *events;  /* NULL: none */
 	const char *page;	     /* file for Prometheus; NULL: none */
+	bool stale;		     /* it could not be renewed, which has been said */
 	double value[EXPORT_VALUES]; /* by row of export.c's table, newest or summed; NAN: not seen */
 	json_t *details;	     /* the newest; NULL: none */
 	double flushed, published;   /* dt_now() of the last time */

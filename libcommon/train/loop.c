@@ -15,6 +15,7 @@
 enum { JOIN_WAITS = 8 }; /* steps */
 
 static volatile sig_atomic_t stop_signal, save_signal;
+static struct dt_err lost; /* the line of metrics that could not be written; code 0: none */
 
 static void on_signal(int sig)
 {
@@ -33,7 +34,7 @@ void dt_train_catch_signals(void)
 
 static struct asked asked(void)
 {
-	return (struct asked){stop_signal != 0, save_signal != 0};
+	return (struct asked){stop_signal || lost.code, save_signal != 0};
 }
 
 /* Reports to the supervisor: the phase, the step, and where the time went. */
@@ -59,6 +60,16 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 	dt_beat_set(&b, true);
 }
 
+/* rc of a line of metrics. A run that saves ends for its failure as for a signal, after a checkpoint. */
+static int said(const struct trainer *t, int rc, struct dt_err *err)
+{
+	if (rc == 0 || !t->run.save.dir || t->loop.step == trainer_end(t))
+		return rc;
+	lost = *err;
+	*err = (struct dt_err){0};
+	return 0;
+}
+
 static int evaluate(struct trainer *t, struct dt_err *err)
 {
 	struct eval_result r = {0};
@@ -73,7 +84,7 @@ static int evaluate(struct trainer *t, struct dt_err *err)
 		rc = ema_swap(t, err);
 	t->report.progress.eval_loss = r.loss;
 	dt_trace_span(t->report.trace, "evaluation", "evaluation", t0, NULL);
-	return rc < 0 ? rc : metrics_eval(t, &r, dt_now() - t0, err);
+	return rc < 0 ? rc : said(t, metrics_eval(t, &r, dt_now() - t0, err), err);
 }
 
 static int timed_save(struct trainer *t, bool final, struct dt_err *err)
@@ -179,7 +190,7 @@ static void alive(struct trainer *t)
 
 static int line(struct trainer *t, const struct step_result *r, struct dt_err *err)
 {
-	int rc = metrics_step(t, r, err);
+	int rc = said(t, metrics_step(t, r, err), err);
 
 	progress_step(t, r);
 	return rc;
@@ -233,21 +244,21 @@ static int loop(struct trainer *t, struct dt_err *err)
 		save = save_due(t, &r);
 		t->loop.owed = save;
 		rc = after_step(t, &r, save, last || r.stop, err);
-		if (rc == 0)
-			rc = trainer_agree(t, metrics_step(t, &r, err), err);
-		else
+		if (rc < 0)
 			return line_at_least(t, &r, before, rc);
-		progress_step(t, &r);
+		rc = trainer_agree(t, line(t, &r, err), err);
 		if (rc == 0 && source_evaluates(t) && !r.stop &&
 		    (last || (t->run.data.eval_every && t->loop.step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
 		if (rc == 0)
 			rc = let_join(t, &r, &waited, err);
 	}
-	if (rc == 0)
+	if (rc == 0) {
 		tell_noise(t);
-	if (rc == 0)
 		backup_sum_up(t);
+		*err = lost;
+		rc = trainer_agree(t, lost.code, err);
+	}
 	if (rc == 0 && r.stop && t->loop.step < trainer_end(t)) {
 		dt_log_msg(&t->root_log, "stopped by a signal after step %lld%s", (long long)t->loop.step,
 			   o->dir ? ", checkpoint saved" : "; nothing saved: no --save");
@@ -345,6 +356,7 @@ int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt
 	struct trainer *t = NULL;
 	int rc, status = DT_EXIT_OK;
 
+	lost = (struct dt_err){0};
 	if (dt_world_joined(w)) {
 		rc = elastic_again(&t, r, w, log, &err);
 	} else if (!(t = calloc(1, sizeof(*t)))) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # Checkpoints of dt-train: asynchronous ones, retention, disks that fail. fault.so makes system calls fail.
 
+bats_require_minimum_version 1.5.0
 load ranks
 
 setup_file() {
@@ -112,6 +113,41 @@ SH
     [ "$status" -eq 1 ]
     [[ $output == *"No space left"* ]]
     [ -z "$(ls run)" ]
+}
+
+@test "a line of metrics that cannot be written: a run that saves ends with 1 after a checkpoint, its file whole" {
+    local at
+    rm -rf run m.jsonl
+    dt-train "${common[@]}" --steps 2 --save run --metrics m.jsonl
+    # all but two lines' room below the limit
+    yes '{"filler":1}' | head -n $(((4096 * 1024 - $(stat -c %s m.jsonl) - 1500) / 13)) >>m.jsonl
+    run bash -c 'ulimit -f 4096; exec "$@"' _ dt-train "${common[@]}" --steps 50 --save run --resume auto --metrics m.jsonl
+    [ "$status" -eq 1 ]
+    [[ $output == *"File too large"* ]]
+    at=$(dt-shard-ckpt ls --json run | jq .step)
+    [ "$at" -gt 2 ] && [ "$at" -lt 50 ]
+    [ "$(tail -n 1 m.jsonl | jq 'has("loss")')" = true ]
+    [ -z "$(tail -c 1 m.jsonl | tr -d '\n')" ]
+
+    rm -rf run fifo
+    mkfifo fifo
+    head -n 1 fifo >/dev/null &
+    run mpirun -np 2 dt-train "${common[@]}" --layout dp2 --global-batch 2 --steps 100000 --save run --metrics fifo
+    [ "$status" -eq 1 ]
+    [[ $output == *"Broken pipe"* ]]
+    dt-shard-ckpt verify run
+    # without --save it ends at once
+    run -1 bash -o pipefail -c '"$@" --steps 100000 | head -n 1 >/dev/null' _ dt-train "${common[@]}"
+}
+
+@test "a page for Prometheus that cannot be renewed is said once and ends nothing" {
+    rm -rf page m.jsonl
+    mkdir page
+    dt-train "${common[@]}" --steps 3000 --prometheus page/x --metrics m.jsonl 2>err &
+    until [ -s m.jsonl ]; do sleep 0.01; done
+    rm -rf page
+    wait $!
+    [ "$(grep -c "page is not renewed" err)" -eq 1 ]
 }
 
 @test "kill -9 while a checkpoint is written behind the back: resume finds a whole one" {
