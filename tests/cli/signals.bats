@@ -1,0 +1,115 @@
+#!/usr/bin/env bats
+# What dt-run makes of signals that come twice, and of a job that is killed. Most jobs are scripts that note each signal.
+bats_require_minimum_version 1.5.0
+load ranks
+
+setup() {
+    PATH=$DT_BIN:$PATH
+    cd "$BATS_TEST_TMPDIR" || return 1
+    export TMPDIR=$BATS_TEST_TMPDIR
+    cat >dt-train-fake <<'END'
+#!/bin/bash
+# ends $ENDS seconds after the first request, with 75, or never
+trap 'echo USR1 >>heard; asked=${asked:-$SECONDS}' USR1
+for s in INT TERM HUP; do trap "echo $s >>heard" $s; done
+echo $$ >pid
+until [ "$ENDS" != never ] && [ -n "$asked" ] && [ $((SECONDS - asked)) -ge "$ENDS" ]; do sleep 0.1; done
+exit 75
+END
+    chmod +x dt-train-fake
+}
+
+# begin SECONDS OPTION...: dt-run with such a job, in a session of its own, as $pid; it runs, and listens
+begin() {
+    ENDS=$1 setsid env --default-signal=INT,TERM,HUP dt-run --events events.jsonl "${@:2}" -- ./dt-train-fake --save run 2>err &
+    pid=$!
+    until_true test -s pid
+}
+
+# ended STATUS HEARD: so dt-run ended, this the job heard, and nothing of it is left
+ended() {
+    local status=0
+    wait "$pid" || status=$?
+    [ "$status" -eq "$1" ] || { echo "status $status"; cat err events.jsonl; return 1; }
+    [ "$(cat heard 2>/dev/null)" = "$2" ] || { echo "heard $(cat heard)"; return 1; }
+    if kill -0 "$(cat pid)" 2>/dev/null; then echo "the job is still there"; return 1; fi
+    [ -z "$(find . -name 'dt-run.*')" ]
+}
+
+event() { # filter of jq over all events
+    jq -se "$1" events.jsonl >/dev/null || { echo "not so: $1"; cat events.jsonl; return 1; }
+}
+
+@test "the terminal's SIGINT goes to dt-run alone, which asks the job once: 75" {
+    begin 1
+    kill -INT -- "-$pid"
+    ended 75 USR1
+    event 'map(select(.event == "ask-end")) | length == 1 and .[0].reason == "Interrupt"'
+    event 'map(select(.event == "end"))[0].status == 75'
+}
+
+@test "two signals of one timeout(1) are one, and so are two that differ" {
+    ENDS=2 run -75 timeout --preserve-status 1 dt-run --events events.jsonl -- ./dt-train-fake --save run
+    [ "$(cat heard)" = USR1 ]
+    [[ $output != *"signalled again"* ]]
+    rm heard pid
+    begin 2
+    kill -TERM "$pid"
+    sleep 0.3
+    kill -HUP "$pid"
+    ended 75 USR1
+    [ "$(grep -c "signalled again" err)" -eq 0 ]
+}
+
+@test "two signals are one where the job has been asked to end before, for other ranks" {
+    on_ranks
+    cd "$BATS_TEST_TMPDIR" || return 1
+    licence_set
+    echo localhost:1 >hosts
+    dt-run --events events.jsonl --ranks 1:2 --discover 'cat hosts' --discover-every 0.2 -- dt-train --model gpt2-tiny \
+        --data d.h5 --seq 32 --no-mfu --threads 1 --steps 50 --save run --metrics m.jsonl \
+        --inject slow:rank=0,seconds=4 2>err &
+    pid=$!
+    until_true grep -qs '"event":"training"' events.jsonl
+    echo localhost:2 >hosts
+    until_true grep -q '"event":"ask-end"' events.jsonl
+    sleep 1.2
+    kill -TERM "$pid"
+    sleep 0.2
+    kill -TERM "$pid"
+    status=0
+    wait "$pid" || status=$?
+    [ "$status" -eq 75 ] || { cat err; return 1; }
+    event '[.[] | select(.event == "ask-end")] | length == 2'
+    [ "$(grep -c "signalled again" err)" -eq 0 ]
+}
+
+@test "a signal a second later kills the job: 1" {
+    begin never
+    kill -TERM "$pid"
+    until_true test -s heard
+    sleep 1.2
+    kill -INT "$pid"
+    ended 1 USR1
+    grep -q "signalled again: the job is killed" err
+    event 'map(select(.event == "end"))[0].status == 137'
+}
+
+@test "a job that does not end within --grace is killed: 75, the same command goes on" {
+    begin never --grace 0.5
+    kill -TERM "$pid"
+    ended 75 USR1
+    event 'map(select(.event == "overdue")) | length == 1'
+    event 'map(select(.event == "end"))[0].status == 137'
+}
+
+@test "a job that a signal ends has 128 and its number as status, and is started again" {
+    printf '#!/bin/sh\necho >>starts\nkill -s $SIGNAL $$\n' >dt-train-fake
+    SIGNAL=KILL run -93 dt-run --events events.jsonl --tries 2 -- ./dt-train-fake --save run
+    [[ $output == *"start 1 has ended with 137 "* ]]
+    [ "$(wc -l <starts)" -eq 2 ]
+    event '[.[] | select(.event == "end").status] == [137, 137]'
+    SIGNAL=TERM run -93 dt-run --events terminated.jsonl --tries 1 -- ./dt-train-fake --save run
+    jq -se 'map(select(.event == "end"))[0].status == 143' terminated.jsonl
+}
+# SPDX-License-Identifier: Apache-2.0
