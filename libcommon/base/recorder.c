@@ -25,6 +25,8 @@ int dt_recorder_open(const char *path, int rank, int size, struct dt_recording *
 		dt_err_sys(err, rc, "cannot record to '%s'", name);
 	if (fd >= 0)
 		close(fd);
+	if (rc == -ENOSPC)
+		unlink(name); /* what is in it no program reads */
 	if (rc < 0)
 		return rc;
 	r->magic = DT_RECORDER_MAGIC;

@@ -391,6 +391,25 @@ attempt() {
     one_line 1 "No space"
 }
 
+@test "a full disk under --flight-recorder is an error before the first step, and leaves no empty file" {
+    mkdir -p full
+    mount -t tmpfs -o size=400k none full 2>/dev/null || skip "mount needs more rights"
+    rc=0
+    recorded=(mpirun --quiet -np 2 dt-train --model gpt2-tiny "${common[@]}" --steps 2 --flight-recorder full/flight)
+    timeout 120 "${recorded[@]}" --metrics lacking.jsonl 2>err || rc=$? # room for one of two files at most
+    empty=$(find full -empty -type f)
+    again=0
+    { mount -o remount,size=1m full && "${recorded[@]}" --metrics room.jsonl; } || again=$?
+    files=(full/flight.*)
+    umount full
+    [ "$rc" -eq 1 ]
+    grep -q "cannot record to 'full/flight.[01]': No space left on device" err
+    [ ! -s lacking.jsonl ]
+    [ -z "$empty" ]
+    [ "$again" -eq 0 ]
+    [ "${#files[@]}" -eq 2 ]
+}
+
 @test "metrics do not overwrite the data set" {
     cp d.h5 kept.h5
     attempt dt-train --model gpt2-tiny "${common[@]}" --steps 1 --microbatch 1 --metrics ./d.h5
