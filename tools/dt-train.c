@@ -139,11 +139,9 @@ static void tell(void *arg, const char *text)
 static int make_run(const struct dt_log *log, struct dt_err *err)
 {
 	struct dt_run *r = &a->o.run;
-	const char *complaint = dt_run_options_lonely(&a->o);
+	const char *complaint;
 	int rc;
 
-	if (complaint)
-		return dt_opt_usage_error(&program, stderr, "%s", complaint);
 	r->save.accept = &a->accept;
 	r->inject = &a->inject;
 	rc = dt_train_continue(&a->o, tell, (void *)log, err);
@@ -165,6 +163,8 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 	if (dt_run_options_finish(&a->o, err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err->msg, err->hint[0] ? "; " : "",
 					  err->hint);
+	if ((complaint = dt_run_options_lonely(&a->o)))
+		return dt_opt_usage_error(&program, stderr, "%s", complaint);
 	return -1;
 }
 

@@ -2,6 +2,7 @@
 #include "plan/run_check.h"
 
 #include "plan/objective.h"
+#include "plan/run_rows.h"
 
 #include <errno.h>
 #include <string.h>
@@ -270,32 +271,49 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* What is done to images and their targets: a model of text would pass over it in silence. */
-static int check_augment(const struct dt_run *r, struct dt_err *err)
+static bool is_image(const struct dt_config *c)
 {
-	const struct dt_run_image *i = &r->image;
-	const char *what = i->size					  ? "image-size"
-			   : i->crop && strcmp(i->crop, "none")		  ? "crop"
-			   : i->flip					  ? "flip"
-			   : i->cutout					  ? "cutout"
-			   : i->mixup > 0				  ? "mixup"
-			   : i->cutmix > 0				  ? "cutmix"
-			   : i->normalize && strcmp(i->normalize, "auto") ? "normalize"
-			   : r->label_smoothing > 0			  ? "label-smoothing"
-			   : i->new_head				  ? "new-head"
-									  : NULL;
+	return dt_config_is_image(c);
+}
+static bool has_experts(const struct dt_config *c)
+{
+	return c->experts;
+}
+static bool has_router_bias(const struct dt_config *c)
+{
+	return c->experts && c->router_bias;
+}
 
-	return what && !dt_config_is_image(r->config)
-		       ? dt_err_set(err, -EINVAL, "--%s is for classifiers of images, which '%s' is not",
-				    what, r->config->name)
-		       : 0;
+/* Options that models of one kind read: others would pass over them in silence. */
+static const struct {
+	bool (*is)(const struct dt_config *c);
+	const char *of, *options[12];
+} kinds[] = {
+	{is_image,
+	 "classifiers of images",
+	 {"image-size", "crop", "flip", "cutout", "mixup", "cutmix", "normalize", "label-smoothing",
+	  "new-head", "bn-span", "bn-momentum"}},
+	{has_experts,
+	 "mixtures of experts",
+	 {"balance-loss", "balance-over", "router-z-loss", "capacity-factor", "no-expert-overlap"}},
+	{has_router_bias, "mixtures whose routers have biases", {"router-bias-rate"}},
+};
+
+static int check_kind(const struct dt_run *r, struct dt_err *err)
+{
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		for (const char *const *name = kinds[i].options; *name && !kinds[i].is(r->config); name++)
+			if (dt_run_row_says(r, *name))
+				return dt_err_set(err, -EINVAL, "--%s is for %s, which '%s' is not", *name,
+						  kinds[i].of, r->config->name);
+	return 0;
 }
 
 int run_check_learning(const struct dt_run *r, struct dt_err *err)
 {
 	int rc;
 
-	if ((rc = check_augment(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
+	if ((rc = check_kind(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
 	    (rc = run_check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 ||
 	    (rc = check_ema(r, err)) < 0 || (rc = check_compress(r, err)) < 0 ||
 	    (rc = check_objective(r, err)) < 0 || (rc = check_teacher(r, err)) < 0)

@@ -6,7 +6,6 @@
 #include "base/units.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,104 +194,6 @@ static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
 				  o->layout, chunks);
 	r->layout.chunks = chunks;
 	return 0;
-}
-
-static bool has_answers(const struct dt_objective_rule *o)
-{
-	return o->rewards;
-}
-static bool has_values(const struct dt_objective_rule *o)
-{
-	return o->values;
-}
-static bool clips(const struct dt_objective_rule *o)
-{
-	return o->clips;
-}
-static bool caps(const struct dt_objective_rule *o)
-{
-	return o->caps;
-}
-static bool has_beta(const struct dt_objective_rule *o)
-{
-	return o->rewards || dt_objective_compares(o);
-}
-static bool has_gamma(const struct dt_objective_rule *o)
-{
-	return o->gamma > 0;
-}
-static bool has_labels(const struct dt_objective_rule *o)
-{
-	return o->alone != NULL;
-}
-
-/* Options that some objectives read, and which those are. */
-static const struct reader {
-	bool (*reads)(const struct dt_objective_rule *o);
-	const char *options[12], *of; /* NULL: named from the table of objectives */
-} readers[] = {
-	{has_answers,
-	 {"group", "prompts", "answer-tokens", "refresh", "kl", "kl-in", "refill", "overlap", "actors",
-	  "max-staleness", "partial-rollouts"},
-	 "of scored answers"},
-	{has_values, {"discount", "lambda", "value-coef"}, NULL},
-	{clips, {"clip-low", "clip-high"}, NULL},
-	{caps, {"ratio-cap"}, NULL},
-	{has_beta, {"beta"}, "of answers"},
-	{has_gamma, {"gamma"}, NULL},
-	{has_labels, {"desirable-weight", "undesirable-weight"}, NULL},
-};
-
-/* "--lambda goes with --objective ppo or vtrace, not with grpo" */
-static const char *say_unread(const struct reader *r, const char *option, struct dt_run_options *o)
-{
-	char *buf = o->complaint;
-	const size_t n = sizeof(o->complaint);
-	int last = 0, found = 0;
-
-	for (int k = 0; k < DT_OBJECTIVE_N; k++)
-		last = r->reads(dt_objective_rule(k)) ? k : last;
-	snprintf(buf, n, "--%s goes with %s%s", option, r->of ? "an --objective " : "--objective ",
-		 r->of ? r->of : "");
-	for (int k = 0; k < DT_OBJECTIVE_N && !r->of; k++)
-		if (r->reads(dt_objective_rule(k)))
-			snprintf(buf + strlen(buf), n - strlen(buf), "%s%s",
-				 !found++    ? ""
-				 : k == last ? " or "
-					     : ", ",
-				 dt_objective_rule(k)->name);
-	snprintf(buf + strlen(buf), n - strlen(buf), ", not with %s",
-		 dt_objective_rule(o->run.objective.kind)->name);
-	return buf;
-}
-
-/* The first option on the command line that the objective does not read. */
-static const char *unread(struct dt_run_options *o)
-{
-	const struct dt_objective_rule *rule = dt_objective_rule(o->run.objective.kind);
-
-	for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++)
-		for (const char *const *name = readers[i].options; *name; name++)
-			if (!readers[i].reads(rule) && dt_run_options_given(o, *name))
-				return say_unread(&readers[i], *name, o);
-	if ((dt_run_options_given(o, "kl") || dt_run_options_given(o, "kl-in")) && o->run.objective.beta <= 0)
-		return "--kl and --kl-in need --beta";
-	return NULL;
-}
-
-const char *dt_run_options_lonely(struct dt_run_options *o)
-{
-	const struct dt_run_save *save = &o->run.save;
-	const char *complaint = save->resume ? NULL : unread(o);
-
-	if (complaint)
-		return complaint;
-
-	if (save->resume && !strcmp(save->resume, "auto") && !save->dir)
-		return "--resume auto needs --save";
-	if (!save->dir && o->run.watch.on_spike_text && !strncmp(o->run.watch.on_spike_text, "rollback", 8))
-		return "--on-spike rollback needs --save";
-	return NULL;
 }
 
 int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)

@@ -65,6 +65,13 @@ bool dt_run_options_given(const struct dt_run_options *o, const char *name)
 	return i >= 0 && o->given[i];
 }
 
+bool dt_run_options_said(const struct dt_run_options *o, const char *name)
+{
+	int i = dt_run_row_find(name);
+
+	return i >= 0 && o->given[i] && !o->inherited[i];
+}
+
 /* The fewest digits that give the same number again; below 1e15 all those before the point: 10, not 1e+01. */
 static void format_real(double v, bool single, char *buf, size_t n)
 {
@@ -139,6 +146,11 @@ static bool of_lora(const struct dt_run_row *row)
 	return !strncmp(row->opt.name, "lora-", 5);
 }
 
+static bool of_offload(const struct dt_run_row *row)
+{
+	return !strncmp(row->opt.name, "offload-", 8) || !strcmp(row->opt.name, "disk-bandwidth");
+}
+
 const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 {
 	size_t k = 0;
@@ -151,8 +163,7 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 
 		if (!def && row->opt.type == DT_OPT_FLAG)
 			def = "off";
-		if ((of_lora(row) && !r->lora.rank) ||
-		    (!strncmp(row->opt.name, "offload-", 8) && !r->offload.what))
+		if ((of_lora(row) && !r->lora.rank) || (of_offload(row) && !r->offload.what))
 			continue;
 		if (row->emit == NEVER || !v || (row->emit == CHANGED && def && !strcmp(v, def)))
 			continue;
@@ -164,6 +175,28 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 		k += strlen(buf + k);
 	}
 	return buf;
+}
+
+bool dt_run_same_value(const char *a, const char *b)
+{
+	char *end_a, *end_b;
+	double va, vb;
+
+	if (!strcmp(a, b))
+		return true;
+	va = strtod(a, &end_a);
+	vb = strtod(b, &end_b);
+	return end_a != a && end_b != b && !*end_a && !*end_b && va == vb;
+}
+
+bool dt_run_row_says(const struct dt_run *r, const char *name)
+{
+	const struct dt_run_row *row = &dt_run_rows[dt_run_row_find(name)];
+	char value[128];
+	const char *v = format(row, r, value, sizeof(value));
+
+	return v && strcmp(v, "0") && strcmp(v, "off") &&
+	       !(row->opt.def && dt_run_same_value(v, row->opt.def));
 }
 
 int dt_run_row_count(void)

@@ -23,9 +23,11 @@ struct dt_run_options { /* what the command line says, before it is a run */
 	uint64_t bucket;
 	int save_errors;
 	const char *bn_span;
-	const char *batch;	     /* NULL: as run.global_batch has it */
-	bool given[DT_RUN_ROWS_MAX]; /* by row: it was on the command line */
-	char complaint[160];	     /* room for what dt_run_options_lonely says */
+	const char *batch; /* NULL: as run.global_batch has it */
+	bool given
+		[DT_RUN_ROWS_MAX]; /* by row: it was on the command line, or in the checkpoint gone on from */
+	bool inherited[DT_RUN_ROWS_MAX]; /* in that alone */
+	char complaint[200];		 /* room for what dt_run_options_lonely says */
 };
 
 /* An entry of a program's table that stands for the run's option of this name. What it sets itself holds. */
@@ -48,13 +50,15 @@ void dt_run_options_table(struct dt_run_options *o, const struct dt_opt *own,
  */
 int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err);
 
-/* Whether the option was on the command line. */
+/* Whether the option was on the command line, or in the checkpoint that the run goes on from. */
 bool dt_run_options_given(const struct dt_run_options *o, const char *name);
+
+/* Whether the option was on the command line. */
+bool dt_run_options_said(const struct dt_run_options *o, const char *name);
 
 /*
  * The complaint about an option on the command line that means nothing without another, or that the
- * objective does not read; NULL: none. A run that goes on is not asked for the second: its objective is the
- * checkpoint's.
+ * objective, optimizer, schedule or synchronisation of the finished run does not read; NULL: none.
  */
 const char *dt_run_options_lonely(struct dt_run_options *o);
 

@@ -14,25 +14,6 @@ static bool among(const struct dt_strs *list, const char *name)
 	return false;
 }
 
-/* Whether the run reads the constant of a row; beta2, for one, means nothing to sgd. */
-static bool reads(const struct dt_run *r, const char *name)
-{
-	static const struct {
-		const char *name;
-		unsigned bit;
-	} constants[] = {{"beta1", DT_OPTIM_BETA1},
-			 {"beta2", DT_OPTIM_BETA2},
-			 {"eps", DT_OPTIM_EPS},
-			 {"trust", DT_OPTIM_TRUST}};
-
-	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
-		if (!strcmp(constants[i].name, name))
-			return dt_optim_rule(r->optim.kind)->reads & constants[i].bit;
-	if (!strcmp(name, "decay-steps"))
-		return r->lr.schedule == DT_LR_WSD;
-	return strcmp(name, "min-lr") || (r->lr.schedule != DT_LR_CONSTANT && r->lr.schedule != DT_LR_STEP);
-}
-
 /* The value of a row, as dt_run_to_json wrote it. */
 static int take(struct dt_run_options *o, int i, const char *was, struct dt_err *err)
 {
@@ -56,6 +37,7 @@ static int inherit(struct dt_run_options *o, const json_t *saved, struct dt_err 
 			continue;
 		if (take(o, i, was, err) < 0)
 			return dt_err_prefix(err, "'%s' of the checkpoint's run", name);
+		o->inherited[i] = true;
 	}
 	return 0;
 }
@@ -79,19 +61,6 @@ int dt_run_from_settings(struct dt_run_options *o, const json_t *settings, struc
 		return rc;
 	*ret = o->run;
 	return 0;
-}
-
-/* Numbers are the same whatever their text: older checkpoints have 1e+01 for 10. */
-static bool same(const char *a, const char *b)
-{
-	char *end_a, *end_b;
-	double va, vb;
-
-	if (!strcmp(a, b))
-		return true;
-	va = strtod(a, &end_a);
-	vb = strtod(b, &end_b);
-	return end_a != a && end_b != b && !*end_a && !*end_b && va == vb;
 }
 
 int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
@@ -119,7 +88,8 @@ int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
 		char value[128], text[400];
 
 		is = dt_run_row_value(i, &now.run, value, sizeof(value));
-		if (change < TOLD || !was || !is || same(was, is) || !reads(&now.run, name))
+		if (change < TOLD || !was || !is || dt_run_same_value(was, is) ||
+		    !dt_run_reads(&now.run, name))
 			continue;
 		snprintf(text, sizeof(text), "--%s is %s, in the checkpoint it was %s", name, is, was);
 		if (change == MEANING && !among(accept, name)) {

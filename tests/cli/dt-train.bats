@@ -205,7 +205,8 @@ agrees() { # reference-file other-file bound
         jq -es 'map(.loss) | .[-1] < .[0] - 0.5' m.jsonl >/dev/null
     done
     for s in constant linear cosine wsd polynomial; do
-        dt-train --model gpt2-tiny "${common[@]}" --steps 20 --microbatch 1 --schedule $s --decay-steps 10 >m.jsonl
+        last=(); [ $s != wsd ] || last=(--decay-steps 10)
+        dt-train --model gpt2-tiny "${common[@]}" --steps 20 --microbatch 1 --schedule $s "${last[@]}" >m.jsonl
         jq -es --arg s $s 'map(.lr) | .[4] > 0.000999 and (if $s == "constant" then .[-1] == .[5] else .[-1] < 0.0003 end)' m.jsonl
     done
     dt-train --model gpt2-tiny "${common[@]}" --steps 8 --microbatch 1 --lr 0.5 --warmup 2 --schedule step:3,6:0.5 >m.jsonl

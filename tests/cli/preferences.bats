@@ -24,7 +24,7 @@ setup() {
     in_folder
     common=(--model llama.json --data p.h5 --seq 160 --microbatch 1 --precision fp32 --no-mfu --threads 1
         --comm-timeout 120 --warmup 0 --schedule constant --metrics m.jsonl)
-    plain=(--optimizer sgd --beta1 0 --weight-decay 0 --clip 0)
+    plain=(--optimizer sgd --weight-decay 0 --clip 0)
 }
 
 train() { # ranks options...

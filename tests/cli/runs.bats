@@ -130,6 +130,71 @@ attempt() { # exit status, text in the message, command
     dt-train --model renamed.json "${opts[@]}" --steps 2 --resume auto >/dev/null
 }
 
+@test "an option that the run would not read is refused by name; one that it reads, or that is about ranks, is not" {
+    jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 4,
+        num_experts_per_tok: 2}' >mixtral.json
+    while IFS='|' read -r options text; do
+        # shellcheck disable=SC2086 # words
+        attempt 2 "dt-train: $text" dt-train --model gpt2-tiny "${common[@]}" --steps 1 $options
+        [ ! -s out ]
+    done <<-'END'
+	--trust 1|--trust goes with --optimizer lars or lamb, not with adamw
+	--optimizer sgd --beta1 0|--beta1 goes with --optimizer momentum, nesterov,
+	--optimizer momentum --beta2 0.95|--beta2 goes with --optimizer rmsprop, adam,
+	--optimizer lion --eps 1e-8|--eps goes with --optimizer rmsprop, adagrad,
+	--schedule constant --min-lr 0|--min-lr goes with --schedule linear, cosine, wsd or polynomial, not with constant
+	--schedule step:1 --min-lr 0|--min-lr goes with --schedule linear, cosine, wsd or polynomial, not with step
+	--decay-steps 1|--decay-steps goes with --schedule wsd, not with cosine
+	--outer-lr 1|--outer-lr goes with --sync diloco, not with all
+	--sync gossip --outer-momentum 0|--outer-momentum goes with --sync diloco, not with gossip
+	--sync-from 1|--sync-from goes with --sync local, diloco or gossip, not with all
+	--balance-loss 0.1|--balance-loss is for mixtures of experts, which 'gpt2-tiny' is not
+	--balance-over batch|--balance-over is for mixtures of experts
+	--router-z-loss 0.1|--router-z-loss is for mixtures of experts
+	--capacity-factor 1.25|--capacity-factor is for mixtures of experts
+	--no-expert-overlap|--no-expert-overlap is for mixtures of experts
+	--router-bias-rate 0.01|--router-bias-rate is for mixtures whose routers have biases
+	--bn-span rank|--bn-span is for classifiers of images
+	--bn-momentum 0.2|--bn-momentum is for classifiers of images
+	--offload-to disk:.|--offload-to goes with --offload
+	--offload-fraction 50%|--offload-fraction goes with --offload
+	--disk-bandwidth 2|--disk-bandwidth goes with --offload
+	--ops ops.json|--ops goes with --recompute
+	--eval-tokens 64|--eval-tokens goes with --eval-data
+	--compress|--compress goes with --save
+	--spike-window 64|--spike-window goes with --on-spike
+	--spike-factor 5|--spike-factor goes with --on-spike
+	--teacher-weight 0.5|--teacher-weight goes with --teacher
+	--objective grpo --rollouts r.jsonl --group 4|--group goes with --task
+	--objective grpo --rollouts r.jsonl --answer-tokens 4|--answer-tokens goes with --task
+	--objective grpo --rollouts r.jsonl --refresh 4|--refresh goes with --task
+	--loss-bound 0.1|--loss-bound goes with --layouts
+	--json|--json goes with --layouts or --print-program
+	--model mixtral.json --router-bias-rate 0.01|--router-bias-rate is for mixtures whose routers have biases
+	END
+    while read -r options; do
+        # shellcheck disable=SC2086 # words
+        attempt 0 "" dt-train --model gpt2-tiny "${common[@]}" --steps 1 $options
+    done <<-'END'
+	--optimizer lamb --beta1 0.8 --beta2 0.9 --eps 1e-7 --trust 1
+	--schedule wsd --decay-steps 1 --min-lr 0
+	--sync diloco:2 --outer-lr 1 --outer-momentum 0 --sync-from 1
+	--model mixtral.json --balance-loss 0.1 --balance-over batch --router-z-loss 0.1 --capacity-factor 2
+	--balance-loss 0 --router-z-loss 0 --capacity-factor 0 --router-bias-rate 0.001
+	--offload none --offload-to disk:.
+	--on-spike ignore --spike-window 64
+	--pipeline gpipe --cp-comm ring --bucket-size 1MiB --check-replicas 2 --grad-comm bf16 --transport mpi
+	--no-master --precision fp32
+	END
+    # what the checkpoint has is not on the command line; what the command line has is held to the checkpoint's run
+    rm -rf unread
+    dt-train --model gpt2-tiny "${common[@]}" --optimizer sgd --schedule constant --on-spike skip --steps 1 --save unread >/dev/null
+    attempt 0 "" dt-train "${common[@]}" --save unread --resume auto --steps 2 --spike-window 64
+    attempt 2 "--beta2 goes with --optimizer" dt-train "${common[@]}" --save unread --resume auto --steps 3 --beta2 0.9
+    attempt 2 "--min-lr goes with --schedule" dt-train "${common[@]}" --save unread --resume auto --steps 3 --min-lr 0
+}
+
 @test "a second run over the first is refused, and starts over when asked to" {
     rm -rf run m.jsonl
     opts=(--model gpt2-tiny "${common[@]}" --microbatch 1 --save run --metrics m.jsonl)

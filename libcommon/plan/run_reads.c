@@ -1,0 +1,214 @@
+/* Options that some words of another option alone read: others would pass over them in silence. */
+#include "plan/run_rows.h"
+
+#include "plan/objective.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(a) (int)(sizeof(a) / sizeof((a)[0]))
+
+/* ---- the words of --objective, --optimizer, --schedule and --sync ---- */
+
+static const char *objective_name(int k)
+{
+	return dt_objective_rule(k)->name;
+}
+static int objective_of(const struct dt_run *r)
+{
+	return r->objective.kind;
+}
+static const char *optimizer_name(int k)
+{
+	return dt_optim_rule((enum dt_optim_kind)k)->name;
+}
+static int optimizer_of(const struct dt_run *r)
+{
+	return (int)r->optim.kind;
+}
+
+static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", "polynomial", "step"};
+
+static const char *schedule_name(int k)
+{
+	return schedules[k];
+}
+static int schedule_of(const struct dt_run *r)
+{
+	return (int)r->lr.schedule;
+}
+
+static const char *const syncs[] = {"all", "local", "diloco", "gossip", "backup", "ssp", "async", "hogwild"};
+
+static const char *sync_name(int k)
+{
+	return syncs[k];
+}
+static int sync_of(const struct dt_run *r)
+{
+	return (int)r->sync.kind;
+}
+
+static const struct chooser {
+	const char *option;
+	int words;
+	const char *(*name)(int k);
+	int (*of)(const struct dt_run *r);
+} by_objective = {"objective", DT_OBJECTIVE_N, objective_name, objective_of},
+  by_optimizer = {"optimizer", DT_OPTIM_N, optimizer_name, optimizer_of},
+  by_schedule = {"schedule", COUNT(schedules), schedule_name, schedule_of},
+  by_sync = {"sync", COUNT(syncs), sync_name, sync_of};
+
+/* ---- which of them read what ---- */
+
+static bool has_answers(int k)
+{
+	return dt_objective_rule(k)->rewards;
+}
+static bool has_values(int k)
+{
+	return dt_objective_rule(k)->values;
+}
+static bool clips(int k)
+{
+	return dt_objective_rule(k)->clips;
+}
+static bool caps(int k)
+{
+	return dt_objective_rule(k)->caps;
+}
+static bool has_beta(int k)
+{
+	return has_answers(k) || dt_objective_compares(dt_objective_rule(k));
+}
+static bool has_gamma(int k)
+{
+	return dt_objective_rule(k)->gamma > 0;
+}
+static bool has_labels(int k)
+{
+	return dt_objective_rule(k)->alone != NULL;
+}
+static bool has_beta1(int k)
+{
+	return dt_optim_rule((enum dt_optim_kind)k)->reads & DT_OPTIM_BETA1;
+}
+static bool has_beta2(int k)
+{
+	return dt_optim_rule((enum dt_optim_kind)k)->reads & DT_OPTIM_BETA2;
+}
+static bool has_eps(int k)
+{
+	return dt_optim_rule((enum dt_optim_kind)k)->reads & DT_OPTIM_EPS;
+}
+static bool has_trust(int k)
+{
+	return dt_optim_rule((enum dt_optim_kind)k)->reads & DT_OPTIM_TRUST;
+}
+static bool falls_to_least(int k)
+{
+	return k != DT_LR_CONSTANT && k != DT_LR_STEP;
+}
+static bool decays_late(int k)
+{
+	return k == DT_LR_WSD;
+}
+static bool trains_alone(int k)
+{
+	return k == DT_SYNC_LOCAL || k == DT_SYNC_DILOCO || k == DT_SYNC_GOSSIP;
+}
+static bool has_outer(int k)
+{
+	return k == DT_SYNC_DILOCO;
+}
+
+static const struct reader {
+	const struct chooser *by;
+	bool (*reads)(int k);
+	const char *options[12], *of; /* NULL: the words are named */
+} readers[] = {
+	{&by_objective,
+	 has_answers,
+	 {"group", "prompts", "answer-tokens", "refresh", "kl", "kl-in", "refill", "overlap", "actors",
+	  "max-staleness", "partial-rollouts"},
+	 "of scored answers"},
+	{&by_objective, has_values, {"discount", "lambda", "value-coef"}, NULL},
+	{&by_objective, clips, {"clip-low", "clip-high"}, NULL},
+	{&by_objective, caps, {"ratio-cap"}, NULL},
+	{&by_objective, has_beta, {"beta"}, "of answers"},
+	{&by_objective, has_gamma, {"gamma"}, NULL},
+	{&by_objective, has_labels, {"desirable-weight", "undesirable-weight"}, NULL},
+	{&by_optimizer, has_beta1, {"beta1"}, NULL},
+	{&by_optimizer, has_beta2, {"beta2"}, NULL},
+	{&by_optimizer, has_eps, {"eps"}, NULL},
+	{&by_optimizer, has_trust, {"trust"}, NULL},
+	{&by_schedule, falls_to_least, {"min-lr"}, NULL},
+	{&by_schedule, decays_late, {"decay-steps"}, NULL},
+	{&by_sync, trains_alone, {"sync-from"}, NULL},
+	{&by_sync, has_outer, {"outer-lr", "outer-momentum"}, NULL},
+};
+
+static bool reads(const struct reader *e, const struct dt_run *r)
+{
+	return e->reads(e->by->of(r));
+}
+
+bool dt_run_reads(const struct dt_run *r, const char *name)
+{
+	for (int i = 0; i < COUNT(readers); i++)
+		for (const char *const *option = readers[i].options; *option; option++)
+			if (!strcmp(*option, name))
+				return reads(&readers[i], r);
+	return true;
+}
+
+/* "--lambda goes with --objective ppo or vtrace, not with grpo" */
+static const char *say_unread(const struct reader *e, const char *option, struct dt_run_options *o)
+{
+	const struct chooser *by = e->by;
+	char *buf = o->complaint;
+	const size_t n = sizeof(o->complaint);
+	int last = 0, found = 0;
+
+	for (int k = 0; k < by->words; k++)
+		last = e->reads(k) ? k : last;
+	snprintf(buf, n, "--%s goes with %s--%s %s", option, e->of ? "an " : "", by->option,
+		 e->of ? e->of : "");
+	for (int k = 0; k < by->words && !e->of; k++)
+		if (e->reads(k))
+			snprintf(buf + strlen(buf), n - strlen(buf), "%s%s",
+				 !found++    ? ""
+				 : k == last ? " or "
+					     : ", ",
+				 by->name(k));
+	snprintf(buf + strlen(buf), n - strlen(buf), ", not with %s", by->name(by->of(&o->run)));
+	return buf;
+}
+
+/* The first option on the command line that the run does not read. */
+static const char *unread(struct dt_run_options *o)
+{
+	for (int i = 0; i < COUNT(readers); i++)
+		for (const char *const *name = readers[i].options; *name; name++)
+			if (!reads(&readers[i], &o->run) && dt_run_options_said(o, *name))
+				return say_unread(&readers[i], *name, o);
+	if ((dt_run_options_said(o, "kl") || dt_run_options_said(o, "kl-in")) && o->run.objective.beta <= 0)
+		return "--kl and --kl-in need --beta";
+	return NULL;
+}
+
+const char *dt_run_options_lonely(struct dt_run_options *o)
+{
+	const struct dt_run_save *save = &o->run.save;
+	const char *complaint = unread(o);
+
+	if (complaint)
+		return complaint;
+	if (save->resume && !strcmp(save->resume, "auto") && !save->dir)
+		return "--resume auto needs --save";
+	if (!save->dir && o->run.watch.on_spike == DT_RUN_SPIKE_ROLLBACK &&
+	    dt_run_options_said(o, "on-spike"))
+		return "--on-spike rollback needs --save";
+	return NULL;
+}
+/* SPDX-License-Identifier: Apache-2.0 */
