@@ -75,7 +75,7 @@ static int begin_group(struct import *b, const struct document *d, int n, bool l
 
 static int end_group(struct import *b, const struct document *last, struct dt_err *err)
 {
-	const struct journal_mark m = {.from = last->at + 1, .bad = last->bad};
+	const struct journal_mark m = {.from = last->at + 1, .bad = last->bad, .empty = last->empty};
 	int rc = 0;
 
 	text_tell(b, last->at + last->n);
@@ -187,7 +187,8 @@ static int flush(struct import *b, struct dt_err *err)
 static int add_document(void *ctx, const char *s, size_t n, bool eval, uint64_t at, struct dt_err *err)
 {
 	struct import *b = ctx;
-	struct document d = {.text = s, .n = n, .at = at, .bad = b->im->in.bad, .eval = eval};
+	const struct dt_text_source *in = &b->im->in;
+	struct document d = {.text = s, .n = n, .at = at, .bad = in->bad, .empty = in->empty, .eval = eval};
 	const bool large = n > LARGE;
 	int rc = large || b->n == BATCH || b->bytes + n > BATCH_BYTES ? flush(b, err) : 0;
 

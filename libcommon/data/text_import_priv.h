@@ -21,8 +21,8 @@ struct piece {
 struct document {
 	const char *text;
 	size_t n;
-	uint64_t at; /* byte of the input */
-	int64_t bad; /* lines left out before it */
+	uint64_t at;	    /* byte of the input */
+	int64_t bad, empty; /* lines left out and documents without text before it */
 	bool eval;
 	struct dt_clean_look look;
 	int rc; /* of looking */

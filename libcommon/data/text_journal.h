@@ -19,6 +19,7 @@ struct journal_document {
 struct journal_mark {
 	uint64_t from; /* documents that begin before this byte of the input are done */
 	int64_t bad;   /* lines before it that were left out */
+	int64_t empty; /* documents before it without text */
 };
 
 struct journal;

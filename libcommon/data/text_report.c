@@ -10,6 +10,7 @@ static void print_set(const char *path, int64_t tokens, int64_t documents, FILE 
 void dt_text_import_print(const struct dt_text_import *im, const char *const out[2], double seconds, FILE *f)
 {
 	char size[32], took[32], left[256];
+	struct dt_clean_counts n;
 
 	print_set(out[0], im->tokens[0], im->documents[0], f);
 	if (out[1]) {
@@ -23,8 +24,12 @@ void dt_text_import_print(const struct dt_text_import *im, const char *const out
 		fprintf(f, "; %lld documents were done before", (long long)im->resumed);
 	if (im->in.bad)
 		fprintf(f, "; %lld line%s left out", (long long)im->in.bad, im->in.bad == 1 ? "" : "s");
+	if (im->in.empty)
+		fprintf(f, "; %lld empty document%s passed over", (long long)im->in.empty,
+			im->in.empty == 1 ? "" : "s");
+	dt_clean_counts(im->cleaned, &n);
 	fprintf(f, "; %s of text in %s, vocabulary %d\n",
-		dt_format_size(im->in.read_bytes, size, sizeof(size)),
+		dt_format_size((uint64_t)n.bytes[DT_CLEAN_KEPT], size, sizeof(size)),
 		dt_format_duration(seconds, took, sizeof(took)), dt_tokenizer_vocab(im->tok));
 }
 
@@ -43,6 +48,7 @@ json_t *dt_text_import_json(const struct dt_text_import *im, const char *const o
 			      "build_s", seconds);
 
 	json_object_set_new(o, "documents", dt_clean_json(im->cleaned));
+	json_object_set_new(o, "empty_documents", json_integer((json_int_t)im->in.empty));
 	if (im->work)
 		json_object_set_new(o, "resumed_documents", json_integer((json_int_t)im->resumed));
 	if (im->in.skip_bad)

@@ -69,6 +69,7 @@ static int replay_end(void *ctx, const struct journal_mark *m, struct dt_err *er
 
 	b->im->in.from = m->from;
 	b->im->in.bad = m->bad;
+	b->im->in.empty = m->empty;
 	text_tell(b, m->from);
 	return r->n && b->entry[0].large && b->doc[0].why == DT_CLEAN_KEPT
 		       ? dt_dataset_end_document(b->out[b->entry[0].eval != 0], err)
@@ -98,7 +99,7 @@ static json_t *files_json(const char *const *path, int n)
 static char *identity_of(const struct dt_text_import *im)
 {
 	const struct dt_clean_options *c = &im->clean;
-	json_t *o = json_pack("{s:i, s:s, s:i, s:s*, s:s*, s:f, s:b, s:b}", "version", 1, "tokenizer",
+	json_t *o = json_pack("{s:i, s:s, s:i, s:s*, s:s*, s:f, s:b, s:b}", "version", 2, "tokenizer",
 			      dt_tokenizer_hash(im->tok), "format", im->in.format, "field", im->in.field,
 			      "separator", im->in.separator, "eval_percent", im->in.eval_percent, "skip_bad",
 			      im->in.skip_bad, "removed", im->removed != NULL);

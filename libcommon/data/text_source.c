@@ -98,7 +98,7 @@ int dt_text_source_open(struct dt_text_source *s, int n, const char *const *path
 	s->path = paths;
 	s->paths = n;
 	s->total_bytes = s->read_bytes = 0;
-	s->bad = 0;
+	s->bad = s->empty = 0;
 	s->file = calloc((size_t)n, sizeof(*s->file));
 	if (!s->file)
 		return dt_err_sys(err, -ENOMEM, "cannot read the input");
@@ -137,6 +137,8 @@ static int give(const struct reader *r, const char *text, size_t n, uint64_t at,
 	size_t head = cut <= at ? 0 : cut - at < n ? (size_t)(cut - at) : n;
 	int rc = 0;
 
+	if (!n && at >= r->s->from)
+		r->s->empty++;
 	while (head > 0 && head < n && ((unsigned char)text[head] & 0xc0) == 0x80)
 		head--;
 	if (head && at >= r->s->from)
@@ -164,7 +166,7 @@ static int read_plain(const struct reader *r, const struct text_file *f, struct 
 	const char *sep = r->s->separator, *end;
 	uint64_t base = r->s->read_bytes;
 	size_t at = n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0, sep_n = sep ? strlen(sep) : 0;
-	int rc = 0;
+	int rc = at < n ? 0 : give(r, NULL, 0, base, err);
 
 	while (at < n && rc == 0) {
 		end = sep ? memmem(text + at, n - at, sep, sep_n) : NULL;
@@ -236,8 +238,10 @@ static int take_line(void *ctx, const struct text_line *l, struct dt_err *err)
 		dt_err_hint(err, "--field names the member that is the document.");
 		return err->code;
 	}
-	if (!json_string_length(v))
+	if (!json_string_length(v)) {
+		r->s->empty++;
 		return 0;
+	}
 	rc = r->fn(r->ctx, json_string_value(v), json_string_length(v), at >= r->s->cut, at, err);
 	return rc < 0 ? rc : 0;
 }
@@ -301,7 +305,7 @@ int dt_text_source_read(struct dt_text_source *s, dt_document_fn fn, void *ctx, 
 		struct text_file *f = &s->file[i];
 
 		r.path = s->path[i];
-		if (f->known && s->read_bytes + f->n <= s->from) {
+		if (f->known && f->n && s->read_bytes + f->n <= s->from) {
 			s->read_bytes += f->n;
 			let_go(f);
 			continue;

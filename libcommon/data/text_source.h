@@ -36,7 +36,8 @@ struct dt_text_source {
 	struct text_file *file; /* one a path */
 	/* so far */
 	uint64_t read_bytes;
-	int64_t bad; /* lines that were left out */
+	int64_t bad;   /* lines that were left out */
+	int64_t empty; /* documents without text, which were passed over; a blank line is none */
 };
 
 /* "-" is standard input, "|COMMAND" what a command says. paths must outlive the source. */

@@ -405,6 +405,27 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[[ "$output" == *"left out: 'd.jsonl': line 3"* ]]
 	[[ "$output" == *'"documents":2'*'"bad_lines":4'* ]]
 }
+@test "documents without text are passed over and counted, and the size is that of the text" {
+	printf '{"text":"one"}\n{"text":""}\n\n{"text":"two","rest":"of the line"}\n{"text":""}\n{"text":"one"}\n' >d.jsonl
+	: >nothing.txt
+	run dt-dataset build -o d.h5 d.jsonl
+	[[ "$output" == "d.h5: 12 tokens, 3 documents; 2 empty documents passed over; 9 B of text in "* ]]
+	run dt-dataset build --dedup exact -o d.h5 d.jsonl nothing.txt
+	[[ "$output" == "d.h5: 8 tokens, 2 documents; left out: 1 duplicate; 3 empty documents passed over; 6 B of text in "* ]]
+	dt-dataset build --dedup exact --json -o d.h5 d.jsonl >said
+	jq -e '.empty_documents == 2 and .documents.kept.bytes == 6 and .documents.duplicate.bytes == 3' said
+	[ "$(jq .input_bytes said)" -eq "$(stat -c %s d.jsonl)" ]
+	gzip -k d.jsonl
+	run dt-dataset build -o d.h5 d.jsonl.gz
+	[[ "$output" == *"; 2 empty documents passed over; 9 B of text in "* ]]
+	# between separators; behind the last one there is no document
+	printf 'a--b----c--' >d.txt
+	run dt-dataset build --separator -- -o d.h5 nothing.txt d.txt nothing.txt
+	[[ "$output" == "d.h5: 6 tokens, 3 documents; 3 empty documents passed over; 3 B of text in "* ]]
+	run dt-dataset build -o d.h5 d.txt
+	[[ "$output" == "d.h5: 12 tokens, 1 document; 11 B of text in "* ]]
+}
+
 @test "documents in another script, and those that say the same again, are left out" {
 	{
 		echo '{"text":"A text in English, and one Greek letter: λ."}'
@@ -497,11 +518,12 @@ many() {
 	[[ $(dt-dataset cat d.h5) == beforebehind ]]
 }
 @test "--work: the same command goes on behind what a build that failed had done" {
-	many >d.jsonl
+	{ echo '{"text":""}' && many && echo '{"text":""}'; } >d.jsonl
 	for _ in $(seq 8); do cat text; done >large.txt
 	build=(build -t "$data/gpt2.json" --dedup near --min-chars 20 --json d.jsonl large.txt '|cat d.jsonl; [ -e whole ]')
 	touch whole
-	dt-dataset "${build[@]}" --format auto -o want.h5 --removed wanted
+	dt-dataset "${build[@]}" --format auto -o want.h5 --removed wanted >expected
+	[ "$(jq .empty_documents expected)" -eq 2 ]
 	rm whole
 	run -1 dt-dataset "${build[@]}" -o d.h5 --removed gone --work w
 	[ ! -e d.h5 ]
@@ -520,6 +542,7 @@ many() {
 		dt-dataset "${build[@]}" -o d.h5 --removed gone --work w >said
 		cmp d.h5 want.h5
 		cmp gone wanted
+		[ "$(jq -c '[.empty_documents, .documents]' said)" = "$(jq -c '[.empty_documents, .documents]' expected)" ]
 		[ ! -e w ]
 		[ "$how" = "head -c 100" ] || jq -e '.resumed_documents > 0' said
 		echo "$how: $(jq .resumed_documents said)"
