@@ -131,7 +131,7 @@ int dt_actors_open(struct dt_actors **ret, const struct dt_answerer_opts *o, con
 		   struct dt_err *err)
 {
 	struct dt_actors *a = calloc(1, sizeof(*a));
-	const struct dt_crew_opts crew = {.n = of->n, .work = be_actor, .arg = a};
+	const struct dt_crew_opts crew = {.n = of->n, .work = be_actor, .arg = a, .patience = of->patience};
 	int rc;
 
 	*ret = a;

@@ -5,6 +5,7 @@
 #include "base/signals.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -107,6 +109,20 @@ static void be_member(struct dt_crew *c, int number, int fd, pid_t parent)
 	_exit(0);
 }
 
+/* A worker that stands still in the middle of a message is not waited for. */
+static int bound_reads(int fd, double seconds)
+{
+	const struct timeval t = {.tv_sec = (time_t)seconds,
+				  .tv_usec = (suseconds_t)((seconds - floor(seconds)) * 1e6)};
+
+	return seconds > 0 ? setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t)) : 0;
+}
+
+static bool is_lost(int rc)
+{
+	return rc == -EPIPE || rc == -EAGAIN;
+}
+
 static int start(struct dt_crew *c, int number, struct dt_err *err)
 {
 	struct member *m = &c->m[number];
@@ -116,7 +132,7 @@ static int start(struct dt_crew *c, int number, struct dt_err *err)
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return dt_err_sys(err, -errno, "cannot start an actor");
 	fflush(NULL);
-	m->pid = fork();
+	m->pid = bound_reads(pair[0], c->o.patience) < 0 ? -1 : fork();
 	if (m->pid < 0) {
 		m->pid = 0;
 		close(pair[0]);
@@ -248,7 +264,7 @@ static int head(struct dt_crew *c, int number, struct dt_wire *w, struct dt_err 
 		if (dt_wire_body(c->m[number].fd, c->why, n, &own) == 0)
 			c->why[n] = '\0';
 	}
-	return rc == 0 || rc == -EPIPE ? 0 : dt_err_set(err, rc, "actor %d: %s", number, own.msg);
+	return rc == 0 || is_lost(rc) ? 0 : dt_err_set(err, rc, "actor %d: %s", number, own.msg);
 }
 
 int dt_crew_wait(struct dt_crew *c, int other, enum dt_crew_event *ret, int *ret_number, struct dt_wire *w,
@@ -289,8 +305,8 @@ int dt_crew_body(struct dt_crew *c, int number, void *to, size_t bytes, struct d
 
 	if (rc == 0)
 		c->m[number].failures = 0;
-	if (rc == -EPIPE)
+	if (is_lost(rc))
 		c->m[number].gone = true;
-	return rc == 0 ? 1 : rc == -EPIPE ? 0 : dt_err_set(err, rc, "actor %d: %s", number, own.msg);
+	return rc == 0 ? 1 : is_lost(rc) ? 0 : dt_err_set(err, rc, "actor %d: %s", number, own.msg);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

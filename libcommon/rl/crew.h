@@ -39,6 +39,8 @@ struct dt_crew_opts {
 	void *arg;
 	/* Here, of each that is started anew, with the reason as far as it is known; NULL: nobody asks. */
 	void (*anew)(void *arg, int number, const char *why);
+	/* Seconds in which a message that has begun comes on, or its worker is started anew; 0: for ever. */
+	double patience;
 };
 
 int dt_crew_open(struct dt_crew **ret, const struct dt_crew_opts *o, struct dt_err *err);
