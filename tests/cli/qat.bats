@@ -27,7 +27,7 @@ evaluated() { # metrics: the last evaluation's loss
 }
 
 of_file() { # model: the loss that the trainer finds with its weights
-    dt-train "${opts[@]}" --model "$1" --precision fp32 --optimizer sgd --lr 1e-12 --min-lr 0 --steps 1 --metrics of.jsonl
+    dt-train "${opts[@]}" --model "$1" --precision fp32 --optimizer sgd --lr 1e-12 --steps 1 --metrics of.jsonl
     evaluated of.jsonl
 }
 
