@@ -1,7 +1,7 @@
 /*
- * One large, 64-byte aligned, zero-filled mapping handed out by offset. The memory plan says which buffer
- * lies where (plan/memory.h); the arena is what makes the plan's total and the process's memory the same
- * number.
+ * One large, 64-byte aligned, zero-filled mapping; callers address it by offset. The memory plan
+ * (plan/memory.h) assigns the offset of each buffer, so a process uses exactly the total that its plan
+ * states.
  */
 #ifndef DT_BASE_ARENA_H
 #define DT_BASE_ARENA_H
@@ -26,7 +26,7 @@ static inline uint64_t dt_align_up(uint64_t n)
 	return (n + DT_ALIGN - 1) / DT_ALIGN * DT_ALIGN;
 }
 
-/* Small strings and tables that live and die together. */
+/* An allocator for small strings and tables that are all freed together. */
 struct dt_pool {
 	struct dt_pool_block *head;
 };

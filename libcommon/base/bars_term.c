@@ -1,10 +1,10 @@
-/* Bars as block characters, in plain ASCII where the terminal has no UTF-8. */
+/* Bar charts of block characters, or of plain ASCII if the terminal has no UTF-8. */
 #include "base/plot_text.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A bar from column a to column b (in eighths), one character a cell. */
+/* Prints a bar from a to b, positions in eighths of a column. */
 static void put_bar(FILE *f, const struct dt_plot_style *st, int from, int to)
 {
 	int whole = (to - from) / 8, rest = (to - from) % 8;
@@ -47,7 +47,7 @@ int dt_bars_term(const struct dt_bars *b, const struct dt_plot_style *style, FIL
 		fputc('\n', f);
 		lines++;
 	}
-	zero = (int)lround((0 - lo / 2) / (hi / 2 - lo / 2) * cols) * 8; /* on the edge of a character */
+	zero = (int)lround((0 - lo / 2) / (hi / 2 - lo / 2) * cols) * 8; /* aligned to a whole character */
 	for (int i = 0; i < b->n; i++) {
 		double at = (b->bar[i].value / 2 - lo / 2) / (hi / 2 - lo / 2);
 		int end = (int)lround(at * cols * 8), n = dt_plot_put_text(f, b->bar[i].name, names);

@@ -24,7 +24,7 @@ static struct {
 	struct dt_beat beat;
 } s = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .beat = {.start = 1}};
 
-/* Called with the lock. */
+/* Call with the lock held. */
 static void send_one(void)
 {
 	s.beat.no++;
@@ -44,7 +44,7 @@ static void *sender(void *arg)
 	return NULL;
 }
 
-/* PORT:COOKIE:START:ADDRESSES; false: it is something else. */
+/* Parses PORT:COOKIE:START:ADDRESSES; false: malformed. */
 static bool parse(const char *text)
 {
 	char cookie[33], list[256];
@@ -88,7 +88,7 @@ void dt_beat_open(int rank)
 	s.beat.saved = -1;
 	gethostname(s.beat.host, sizeof(s.beat.host) - 1);
 	dt_cond_init_monotonic(&s.wake);
-	sigfillset(&all); /* signals are for the program's own threads */
+	sigfillset(&all); /* signals go to the program's own threads */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	s.running = pthread_create(&s.thread, NULL, sender, NULL) == 0;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

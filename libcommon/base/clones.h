@@ -1,4 +1,6 @@
-/* DT_CLONES in front of a function: compiled for each level of x86-64, and chosen where it starts. */
+/*
+ * DT_CLONES before a function compiles it for each level of x86-64; the loader picks one for the processor.
+ */
 #ifndef DT_BASE_CLONES_H
 #define DT_BASE_CLONES_H
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "a.b" is the member of that name or member b of object a. */
+/* The member named path, or for "a.b" member b of object a. */
 static json_t *member(json_t *o, const char *path)
 {
 	json_t *v = json_object_get(o, path);
@@ -35,7 +35,7 @@ static void remember_names(struct dt_curves *c, json_t *o)
 	}
 }
 
-/* The value of --by as text; NULL when the object has none. The caller frees it. */
+/* The value of the grouping key as text; NULL when the object has none. The caller frees it. */
 static char *by_text(const struct dt_curves *c, json_t *o)
 {
 	json_t *v = member(o, c->o.by);
@@ -46,7 +46,7 @@ static char *by_text(const struct dt_curves *c, json_t *o)
 				 : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 }
 
-/* What the names of all files have in common: whole folders. */
+/* Length of the common leading folders of all file names. */
 static size_t common_folders(const struct dt_curves_opts *o)
 {
 	size_t n = 0;
@@ -97,7 +97,7 @@ static int add_bar(struct dt_curves *c, json_t *o, int file, size_t line, struct
 	return 0;
 }
 
-/* The name of a curve: those of file, key and value that differ between curves. */
+/* The name of a curve: those of file, key and group value that differ between curves. */
 static char *curve_name(const struct dt_curves *c, int key, int file, const char *by)
 {
 	const char *parts[3] = {"", "", ""};
@@ -116,7 +116,7 @@ static char *curve_name(const struct dt_curves *c, int key, int file, const char
 		       : name;
 }
 
-/* The curve of (key, file, by), made when it is new. Takes by. */
+/* The curve of (key, file, by), created if it is new. Takes ownership of by. */
 static struct dt_curve *find_curve(struct dt_curves *c, int key, int file, char *by, struct dt_err *err)
 {
 	struct dt_curve *k;
@@ -197,7 +197,7 @@ bool dt_curves_empty(const struct dt_curves *c)
 
 int dt_curves_nothing(const struct dt_curves *c, struct dt_err *err)
 {
-	char names[sizeof(err->hint) - 64] = ""; /* behind the hint's own words */
+	char names[sizeof(err->hint) - 64] = ""; /* leaves room for the rest of the hint */
 	size_t n = 0;
 	int i = 0;
 
@@ -215,7 +215,7 @@ int dt_curves_nothing(const struct dt_curves *c, struct dt_err *err)
 	return err->code;
 }
 
-/* Keys carry their unit: "size_bytes", "mem.bytes". */
+/* Keys in bytes end in the unit: "size_bytes", "mem.bytes". */
 static bool in_bytes(const char *key)
 {
 	size_t n = key ? strlen(key) : 0;
@@ -223,7 +223,7 @@ static bool in_bytes(const char *key)
 	return n >= 5 && !strcmp(key + n - 5, "bytes") && (n == 5 || key[n - 6] == '_' || key[n - 6] == '.');
 }
 
-/* Each curve becomes its sum with those before it. */
+/* Replaces each curve by its sum with those before it. */
 static int stack(const struct dt_curves *c, struct dt_curves_picture *ret, struct dt_err *err)
 {
 	for (int i = 0; i < c->n; i++) {
@@ -264,7 +264,7 @@ int dt_curves_plot(const struct dt_curves *c, struct dt_curves_picture *ret, str
 		all[i] = ret->raw[i] = c->curve[i].s;
 	for (int k = 0; k < c->o.nkey; k++)
 		p.bytes_y &= in_bytes(c->o.key[k]);
-	window = dt_plot_spacing(all, c->n, c->o.log_x) * (c->o.smooth - 0.5); /* the half: rounding */
+	window = dt_plot_spacing(all, c->n, c->o.log_x) * (c->o.smooth - 0.5); /* - 0.5 against rounding */
 	p.raw = c->o.smooth > 1 ? ret->raw : NULL;
 	for (int i = 0; i < c->n && p.raw; i++) {
 		if (dt_series_smooth(&smooth[i], &c->curve[i].s, window, c->o.log_x) < 0)

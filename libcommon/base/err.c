@@ -36,7 +36,7 @@ int dt_err_sys(struct dt_err *err, int code, const char *fmt, ...)
 	va_end(ap);
 	snprintf(reason, sizeof(reason), ": %s", strerror(-code));
 	n = strlen(err->msg);
-	if (n > sizeof(err->msg) - 1 - strlen(reason)) /* a long subject must not push the reason out */
+	if (n > sizeof(err->msg) - 1 - strlen(reason)) /* a long subject must not displace the reason */
 		n = sizeof(err->msg) - 1 - strlen(reason);
 	strcpy(err->msg + n, reason);
 	return code;
@@ -54,7 +54,7 @@ int dt_err_prefix(struct dt_err *err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(head, sizeof(head), fmt, ap);
 	va_end(ap);
-	/* The reason, at the end, matters most: a message that does not fit loses its beginning. */
+	/* The end of a message, its reason, matters most: the beginning of one that is too long is cut. */
 	room = sizeof(err->msg) - strlen(head) - 3;
 	n = strlen(old);
 	snprintf(err->msg, sizeof(err->msg), "%s: %.*s", head, (int)room, n > room ? old + (n - room) : old);

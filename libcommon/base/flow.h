@@ -1,6 +1,6 @@
 /*
- * A flow shop: parts that go through stages one after the other, as those of a pass over a pipeline do.
- * Stages work at the same time, each on another part or on what comes behind.
+ * A flow shop: parts (microbatches) pass through stages in order, as in a pipeline. Stages work concurrently,
+ * each on a different part.
  */
 #ifndef DT_BASE_FLOW_H
 #define DT_BASE_FLOW_H
@@ -11,14 +11,13 @@ enum { DT_FLOW_STAGES = 8, DT_FLOW_PARTS = 32 };
 
 struct dt_flow {
 	int stages, parts;
-	double part_s[DT_FLOW_PARTS][DT_FLOW_STAGES]; /* seconds that a stage works on a part */
-	double send_s[DT_FLOW_PARTS];		      /* until it is on the next stage */
+	double part_s[DT_FLOW_PARTS][DT_FLOW_STAGES]; /* seconds of a stage's work on a part */
+	double send_s[DT_FLOW_PARTS];		      /* seconds to send the part to the next stage */
 };
 
 /*
- * It begins at `now`; a stage takes a part when it has come from the stage before and the stage is
- * through with all it had to do before, at free_s [stages], which is moved on. When the last stage is
- * through.
+ * Runs all parts from time `now`. A stage starts a part when the part has arrived and the stage has finished
+ * its earlier work, at free_s[stage]; free_s is updated. Returns the time at which the last stage ends.
  */
 static inline double dt_flow_run(const struct dt_flow *t, double now, double *free_s)
 {
@@ -34,7 +33,7 @@ static inline double dt_flow_run(const struct dt_flow *t, double now, double *fr
 	return at;
 }
 
-/* Seconds over idle stages. */
+/* Total seconds when all stages are idle at the start. */
 static inline double dt_flow_alone(const struct dt_flow *t)
 {
 	double free_s[DT_FLOW_STAGES] = {0};
@@ -42,7 +41,7 @@ static inline double dt_flow_alone(const struct dt_flow *t)
 	return dt_flow_run(t, 0, free_s);
 }
 
-/* Seconds of the stage that works longest. */
+/* Total seconds of work of the busiest stage. */
 static inline double dt_flow_slowest(const struct dt_flow *t)
 {
 	double most = 0;

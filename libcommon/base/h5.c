@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 /*
- * The reason of the first failure since dt_h5_quiet: a later call of HDF5 clears its own record of it. The
- * error stack is each thread's.
+ * The reason of the first failure since dt_h5_quiet, one for each thread like HDF5's error stack, which a
+ * later HDF5 call clears.
  */
 static _Thread_local struct {
 	int code;
@@ -26,7 +26,7 @@ static herr_t look(unsigned n, const H5E_error2_t *e, void *ctx)
 		reason.code = atoi(s + 8);
 	if (e->desc && strstr(e->desc, "truncated file"))
 		reason.truncated = true;
-	if (e->desc && !*reason.text) /* the innermost comes first */
+	if (e->desc && !*reason.text) /* the innermost error comes first */
 		snprintf(reason.text, sizeof(reason.text), "%s", e->desc);
 	return 0;
 }
@@ -76,7 +76,7 @@ int dt_h5_open(const char *path, hid_t *ret, struct dt_err *err)
 		return dt_err_set(err, -EBADMSG, "'%s' is not an HDF5 file", path);
 	plist = H5Pcreate(H5P_FILE_ACCESS);
 #if H5_VERSION_GE(1, 10, 7)
-	/* Datasets do not change under their name, and some parallel file systems have no locks. */
+	/* Data sets are never modified in place, and some parallel file systems have no locks. */
 	H5Pset_file_locking(plist, false, true);
 #endif
 	f = H5Fopen(path, H5F_ACC_RDONLY, plist);
@@ -118,7 +118,7 @@ int dt_h5_put_int(hid_t file, const char *name, int64_t v)
 	return put_attr(file, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &v);
 }
 
-/* Reads a scalar attribute of the class into v, whose size is at most max. */
+/* Reads a scalar attribute of class cls into v, which has room for max bytes. */
 static int get_attr(hid_t file, const char *name, H5T_class_t cls, size_t max, void *v)
 {
 	hid_t a, type = -1, space = -1;
@@ -198,7 +198,7 @@ int dt_h5_open_list(hid_t file, const char *path, const char *name, H5T_class_t 
 	stored = H5Dget_storage_size(d);
 	if (n > (hsize_t)INT64_MAX / 16 || bytes > DT_H5_TEXT_MAX ||
 	    (H5Pget_nfilters(plist) == 0 ? stored / bytes < n : n / 1100 > stored)) {
-		/* deflate gains at most a factor of 1032 */
+		/* deflate shrinks data by at most a factor of 1032 */
 		dt_err_set(err, rc, "'%s': dataset '%s' says %llu values and holds %llu bytes", path, name,
 			   (unsigned long long)n, (unsigned long long)stored);
 		goto out;

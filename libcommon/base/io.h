@@ -1,4 +1,4 @@
-/* Whole reads and writes: what is cut short or interrupted goes on. */
+/* Complete reads and writes: a short or interrupted call is continued. */
 #ifndef DT_BASE_IO_H
 #define DT_BASE_IO_H
 
@@ -6,11 +6,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* From byte `at` of the file; at < 0: from where fd stands, which may be a socket or a pipe. */
+/* at: byte offset in the file; at < 0: fd's current position, for sockets and pipes too. */
 
-/* All n bytes: 0, or a negative errno. */
+/* Writes all n bytes. Returns 0 or a negative errno. */
 int dt_write_all(int fd, const void *data, size_t n, int64_t at);
-/* n, fewer where the file ends before, or a negative errno. */
+/* Returns n, less if the file ends earlier, or a negative errno. */
 ssize_t dt_read_all(int fd, void *to, size_t n, int64_t at);
 
 #endif

@@ -150,7 +150,10 @@ int dt_json_str(const json_t *o, const char *key, bool required, const char **re
 	return 1;
 }
 
-/* A file ends with a whole line: what has been written of the next is taken back, and what waits dropped. */
+/*
+ * Removes a partly written line from a regular file, so that it ends with a complete line; drops buffered
+ * output.
+ */
 static void take_back(FILE *f, off_t end)
 {
 	struct stat st;

@@ -19,8 +19,9 @@ int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, st
 int dt_json_load(const char *path, size_t max_bytes, json_t **ret, struct dt_err *err);
 
 /*
- * Typed members. A missing or null key leaves *ret untouched and returns 0 unless required; a wrong type or a
- * value out of [min, max] is -EINVAL with the key named. Returns 1 when the key was there.
+ * Typed members of o. If the key is missing or null: returns 0 and leaves *ret unchanged, or -EINVAL if
+ * required. A wrong type or a value out of [min, max] is -EINVAL with the key named. Returns 1 when the key
+ * was there.
  */
 int dt_json_int(const json_t *o, const char *key, bool required, int64_t min, int64_t max, int64_t *ret,
 		struct dt_err *err);
@@ -29,7 +30,9 @@ int dt_json_bool(const json_t *o, const char *key, bool required, bool *ret, str
 /* *ret is borrowed from o. */
 int dt_json_str(const json_t *o, const char *key, bool required, const char **ret, struct dt_err *err);
 
-/* Writes v compactly with a newline and flushes: -EPIPE, -ENOSPC ... when the stream fails. Steals nothing */
+/*
+ * Writes v compactly with a newline and flushes. -EPIPE, -ENOSPC ... when the stream fails. v is not stolen.
+ */
 int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err);
 
 /* Reads a whole file or standard input ("-") into a malloc'd, NUL-terminated buffer. */

@@ -43,7 +43,7 @@ bool dt_jsonl_ready(const struct dt_jsonl *j, double timeout_s)
 	return poll(&in, 1, timeout_s > 0 ? (int)(timeout_s * 1000) + 1 : 0) > 0;
 }
 
-/* Appends what one read gives; sets end when there is no more. */
+/* Appends the result of one read(); sets end at the end of the input. */
 static int fill(struct dt_jsonl *j, struct dt_err *err)
 {
 	ssize_t got;
@@ -75,7 +75,7 @@ static int fill(struct dt_jsonl *j, struct dt_err *err)
 	return 0;
 }
 
-/* The beginning of a line, for a message: whole characters, none that would steer a terminal. */
+/* The beginning of a line for a message: whole characters, control characters replaced. */
 static const char *shown(const char *text, size_t n, char *buf, size_t cap)
 {
 	size_t k = n < cap ? n : cap - 4;
@@ -88,7 +88,7 @@ static const char *shown(const char *text, size_t n, char *buf, size_t cap)
 	return buf;
 }
 
-/* Numbers that other programs write and JSON does not have; NULL: another mistake. */
+/* A hint about numbers that some programs write and JSON lacks (NaN, Infinity); NULL: another error. */
 static const char *no_number(const char *text, const char *complaint)
 {
 	static const char *const words[] = {"NaN", "Infinity"};
@@ -103,7 +103,7 @@ static const char *no_number(const char *text, const char *complaint)
 	return NULL;
 }
 
-/* Takes the line of n bytes at j->at. 1: *ret is its object, 0: blank or passed over. */
+/* Parses the line of n bytes at j->at. Returns 1 with the object in *ret, 0 if it is blank or skipped. */
 static int take(struct dt_jsonl *j, size_t n, json_t **ret, struct dt_err *err)
 {
 	char *text = j->buf + j->at;
@@ -113,7 +113,7 @@ static int take(struct dt_jsonl *j, size_t n, json_t **ret, struct dt_err *err)
 	json_t *v = NULL;
 
 	text[n] = '\0';
-	if (j->line++ == 0 && !strncmp(text, "\xef\xbb\xbf", 3)) { /* a byte-order mark */
+	if (j->line++ == 0 && !strncmp(text, "\xef\xbb\xbf", 3)) { /* byte-order mark */
 		text += 3;
 		n -= 3;
 	}

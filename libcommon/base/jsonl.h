@@ -1,6 +1,6 @@
 /*
- * JSON Lines, one object a line, read as they arrive. Blank lines are passed over, the last line may lack its
- * newline; a line may hold 16 MiB.
+ * A reader of JSON Lines, one object a line, that also works on pipes. Blank lines are skipped, the last line
+ * may lack its newline, and a line has at most 16 MiB.
  */
 #ifndef DT_BASE_JSONL_H
 #define DT_BASE_JSONL_H
@@ -11,11 +11,12 @@
 #include <stddef.h>
 
 struct dt_jsonl {
-	bool skip_bad;	  /* set once it is open: count lines that are no JSON object instead of failing */
-	size_t line, bad; /* lines read, and of those passed over */
-	const char *name; /* for messages; borrowed */
+	/* set after opening: count lines that are no JSON object in `bad` instead of failing */
+	bool skip_bad;
+	size_t line, bad; /* lines read; lines skipped because of skip_bad */
+	const char *name; /* name of the input in messages; borrowed */
 	int fd;
-	char *buf; /* bytes read and not yet taken: [at, n) */
+	char *buf; /* bytes read and not yet consumed: [at, n) */
 	size_t at, n, cap;
 	bool end;
 };
@@ -24,13 +25,13 @@ struct dt_jsonl {
 int dt_jsonl_open(struct dt_jsonl *j, const char *path, struct dt_err *err);
 void dt_jsonl_close(struct dt_jsonl *j);
 
-/* The next object, which is the caller's: 1, or 0 at the end, or -EINVAL with "NAME:LINE: ...", -EIO ... */
+/* Reads the next object, which the caller owns. 1; 0 at the end; -EINVAL with "NAME:LINE: ..."; -EIO ... */
 int dt_jsonl_next(struct dt_jsonl *j, json_t **ret, struct dt_err *err);
 
-/* Will dt_jsonl_next return without waiting for input? Waits up to timeout_s for that to become true. */
+/* Whether dt_jsonl_next would return without blocking. Waits up to timeout_s for that. */
 bool dt_jsonl_ready(const struct dt_jsonl *j, double timeout_s);
 
-/* Reads a pipe to its end and forgets it, so that whoever writes it is not killed by SIGPIPE. */
+/* Reads a pipe to its end and discards it, so that SIGPIPE does not kill the writer. */
 void dt_jsonl_drain(struct dt_jsonl *j);
 
 #endif

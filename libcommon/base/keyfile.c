@@ -19,7 +19,7 @@ struct reader {
 
 /* ---- tables ---- */
 
-/* Keyed with a number drawn at the start, so that nobody can make up keys that collide. */
+/* Seeded at random, so that clients cannot construct colliding keys. */
 static uint64_t hash(const char *s, size_t n)
 {
 	static uint64_t seed;
@@ -77,7 +77,7 @@ static void enter(uint32_t *table, size_t cap, const char *s, uint32_t at)
 	table[i] = at + 1;
 }
 
-/* Enters number n - 1, the last, into a table that stays at most half full. -ENOMEM. */
+/* Inserts the last entry, index n - 1, into a hash table, which is kept at most half full. -ENOMEM. */
 static int index_last(struct dt_keyfile *f, bool keys, int n)
 {
 	uint32_t **table = keys ? &f->by_key : &f->by_name;
@@ -99,7 +99,7 @@ static int index_last(struct dt_keyfile *f, bool keys, int n)
 	return 0;
 }
 
-/* Room for one more in an array of n. */
+/* Grows an array of n elements to hold one more; returns it or NULL. */
 static void *room(void *p, int n, int *cap, size_t size)
 {
 	int larger = *cap ? *cap * 2 : 16;
@@ -113,7 +113,7 @@ static void *room(void *p, int n, int *cap, size_t size)
 	return q;
 }
 
-/* The tenant of this name, a new one when there is none; -ENOMEM. */
+/* Index of the tenant of this name, which is created if needed; -ENOMEM. */
 static int tenant_of(struct dt_keyfile *f, const char *name)
 {
 	int at = find(f, false, name, strlen(name));
@@ -156,7 +156,7 @@ static int number(struct reader *r, const char *word, const char *value, double 
 	return 0;
 }
 
-/* NAME=VALUE behind a key. */
+/* Parses NAME=VALUE after a key. */
 static int option(struct reader *r, char *word, struct dt_key_tenant *to, bool *admin)
 {
 	char *value = strchr(word, '=');
@@ -206,7 +206,7 @@ static int read_line(struct reader *r, char *line)
 
 	if (!word || *word == '#')
 		return 0;
-	if (find(f, true, key, strlen(key)) >= 0) /* the key itself is not printed */
+	if (find(f, true, key, strlen(key)) >= 0) /* do not print the key itself */
 		return dt_err_set(r->err, -EINVAL, "'%s' line %d: this key stands there twice", r->path,
 				  r->line);
 	snprintf(own.name, sizeof(own.name), "key-%d", f->nkeys + 1);

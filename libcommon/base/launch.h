@@ -1,36 +1,42 @@
 /*
- * Which process of a job this is, as mpirun, srun or another launcher says in the environment. Needs no MPI:
- * it answers before MPI is initialised, and in programs that never are.
+ * The rank of this process and the size of its job, as mpirun, srun or another launcher sets them in the
+ * environment. Does not use MPI, so it works before MPI_Init and in programs that never call it.
  */
 #ifndef DT_BASE_LAUNCH_H
 #define DT_BASE_LAUNCH_H
 
 #include <stdbool.h>
 
-/* A launcher's variables: processes of the job, this one's rank; and its name, for messages. */
+/*
+ * Names of a launcher's environment variables for the number of processes and the rank; `by` is its name for
+ * messages.
+ */
 struct dt_launcher {
 	const char *size, *rank, *by;
 };
 
-/* In the order they are looked at: mpirun inside a Slurm allocation leaves both sets. NULL past the end. */
+/*
+ * Launchers in the order they are tried, NULL past the end. mpirun inside a Slurm allocation sets both sets
+ * of variables.
+ */
 const struct dt_launcher *dt_launcher(int i);
 
 /* The rank of this process; 0 without a launcher. */
 int dt_launch_rank(void);
 
 /*
- * Whether this process prints what all ranks of its command line would print alike: usage errors, --help. The
- * first rank does; of `mpirun -np 1 A : -np 2 B` that is rank 0 for A and rank 1 for B.
+ * Whether this process prints what all ranks of its command line would print: usage errors, --help. Only the
+ * first rank of each command line does; in `mpirun -np 1 A : -np 2 B` that is rank 0 for A and rank 1 for B.
  */
 bool dt_launch_speaks(void);
 
 /*
- * Whether what this process writes to descriptor fd appears on a terminal. Under a launcher on this machine
- * fd is a pipe or a terminal of the launcher's own: then its descriptor of that number is looked at.
+ * Whether output to descriptor fd ends up on a terminal. Under a launcher on this machine fd is a pipe to the
+ * launcher or a terminal it made, so the launcher's own descriptor of that number is checked.
  */
 bool dt_launch_terminal(int fd);
 
-/* Whether the launcher ends all ranks with one of them; of others than Open MPI nothing is known. */
+/* Whether the launcher kills all ranks when one exits. Known for Open MPI only. */
 bool dt_launch_ends_all(void);
 
 #endif

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BACKLOG 4096 /* the kernel cuts it to net.core.somaxconn */
+#define BACKLOG 4096 /* the kernel limits it to net.core.somaxconn */
 
 int dt_listen(const char *host, int port, struct dt_err *err)
 {

@@ -5,7 +5,10 @@
 
 #define LINE_BYTES 1024
 
-/* Control characters as \\xNN: what a client or a file says neither ends a line nor moves a cursor. */
+/*
+ * Prints control characters as \\xNN, so that text from clients and files cannot end a line or move the
+ * cursor.
+ */
 static void put_line(FILE *f, const char *line)
 {
 	char text[4 * LINE_BYTES + 2];
@@ -23,7 +26,7 @@ static void put_line(FILE *f, const char *line)
 	fwrite(text, 1, n, f);
 }
 
-/* One write a line, so that the lines of several ranks on one terminal do not mix. */
+/* Writes each line with one call, so that lines of several ranks on one terminal do not mix. */
 static void vlog(const struct dt_log *log, const char *fmt, va_list ap)
 {
 	char line[LINE_BYTES];

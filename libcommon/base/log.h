@@ -1,6 +1,6 @@
 /*
- * The message lines of a program: "dt-train: rank 3: text" on the stream it was given. A library never logs;
- * the trainer and the server take a struct dt_log from their tool.
+ * A program's message lines: "dt-train: rank 3: text" on a given stream. The library does not log by itself;
+ * the trainer and the server get a struct dt_log from their tool.
  */
 #ifndef DT_BASE_LOG_H
 #define DT_BASE_LOG_H
@@ -12,10 +12,11 @@
 
 struct dt_log {
 	FILE *f;	  /* NULL: silent */
-	const char *name; /* program */
+	const char *name; /* name of the program */
 	int rank;	  /* -1: no rank in the prefix */
 	bool verbose;	  /* dt_log_debug prints */
-	bool *drawn;	  /* a progress line stands on the terminal and is erased first; NULL: never */
+	/* set while a progress line is on the terminal: it is erased before a message; NULL: none is drawn */
+	bool *drawn;
 };
 
 void dt_log_msg(const struct dt_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

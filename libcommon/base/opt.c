@@ -55,7 +55,7 @@ int dt_opt_choice_index(const char *choices, const char *word)
 	return -1;
 }
 
-/* The word here for what another program calls arg; "" when it is none that is known. */
+/* Translates another program's name of a choice to ours; "" if unknown. */
 static const char *known_as(const struct dt_opt *o, const char *arg, char *buf, size_t n)
 {
 	char pair[64], *to;
@@ -206,7 +206,7 @@ static int count_opts(const struct dt_opt *o)
 	return n;
 }
 
-/* Tables for getopt: lo has room for two entries an option (--x and --no-x) and four more. */
+/* Fills the tables of getopt: lo has room for two entries an option (--x and --no-x) and four more. */
 static void build_tables(const struct dt_program *p, struct option *lo, char *shorts)
 {
 	int k = 0;
@@ -249,7 +249,7 @@ static void free_tables(struct option *lo)
 	free(lo);
 }
 
-/* One option as getopt returned it; -1: go on, else an exit status. */
+/* Handles one option returned by getopt. Returns -1 to go on, else an exit status. */
 static int take(const struct dt_program *p, int val, bool *given, FILE *errout)
 {
 	struct dt_err err = {0};
@@ -288,7 +288,7 @@ static int unknown_option(const struct dt_program *p, const char *shown, const s
 				  dt_suggest_text(&s, "--", text, sizeof(text)));
 }
 
-/* getopt_long takes any unique beginning of a name. Whether word, "--name" or "--name=value", is name. */
+/* Whether word, "--name" or "--name=value", has the full name: getopt_long accepts any unique prefix. */
 static bool spelt_out(const char *word, const char *name)
 {
 	size_t n = strlen(name);
@@ -296,7 +296,7 @@ static bool spelt_out(const char *word, const char *name)
 	return !strncmp(word, "--", 2) && !strncmp(word + 2, name, n) && (!word[2 + n] || word[2 + n] == '=');
 }
 
-/* The defaults of the table into their places. Only a mistake in the table fails. */
+/* Stores the defaults of the table. Fails only on a mistake in the table. */
 static int store_defaults(const struct dt_program *p, FILE *errout)
 {
 	struct dt_err err = {0};
@@ -329,11 +329,11 @@ static int print_about(const struct dt_program *p, int val, FILE *out, FILE *err
 	return DT_EXIT_FAILED;
 }
 
-/* What getopt returned as c; -1: go on, else an exit status. */
+/* Handles getopt's result c. Returns -1 to go on, else an exit status. */
 static int one(const struct dt_program *p, int c, int at, const struct option *lo, char **argv, bool *given,
 	       FILE *out, FILE *errout)
 {
-	/* the option itself: the last word that was read, or the one before where that is its argument */
+	/* the option itself: the last word read, or the one before it if that is its argument */
 	const char *shown = argv[optind - (optarg && optarg == argv[optind - 1] ? 2 : 1)];
 
 	if (c == ':')
@@ -356,7 +356,8 @@ int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FI
 	char *shorts = malloc((size_t)n * 2 + 8);
 	bool *given = calloc((size_t)n + 1, sizeof(*given));
 
-	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is -EFBIG, as a full disk is -ENOSPC */
+	/* exceeding the file size limit then gives -EFBIG, like -ENOSPC for a full disk */
+	signal(SIGXFSZ, SIG_IGN);
 	*ret_status = DT_EXIT_FAILED;
 	if (!lo || !shorts || !given) {
 		fprintf(errout, "%s: out of memory\n", p->name);

@@ -1,6 +1,6 @@
 /*
- * The option table: one a program. It drives parsing (over getopt_long), --help, the shell completions and
- * the check that the man page names every option. Options may stand before, between or after the operands.
+ * The option table of a program. It drives parsing (by getopt_long), --help, shell completions and the check
+ * that the man page names every option. Options may come before, between or after operands.
  */
 #ifndef DT_BASE_OPT_H
 #define DT_BASE_OPT_H
@@ -25,14 +25,14 @@ enum dt_opt_type {
 	DT_OPT_RATE,	 /* double *, GB/s: "25", "25GB/s", "200Gb/s", within [min, max] when max > min */
 };
 
-/* What a shell offers for the argument. */
+/* What the shell completes the argument with. */
 enum dt_opt_complete {
 	DT_COMPLETE_NONE,
 	DT_COMPLETE_FILE,
 	DT_COMPLETE_DIR,
-	DT_COMPLETE_MODEL, /* preset names, files */
+	DT_COMPLETE_MODEL, /* presets and files */
 	DT_COMPLETE_H5,	   /* *.h5 files */
-	DT_COMPLETE_GPU,   /* names of devices the planner knows */
+	DT_COMPLETE_GPU,   /* devices that the planner knows */
 	DT_COMPLETE_TOKENIZER,
 };
 
@@ -43,31 +43,31 @@ struct dt_strs {
 };
 
 struct dt_opt {
-	const char *name; /* long name without dashes; NULL with a help text: a heading in --help; ends the
-			     table when help is NULL too */
-	char short_name;  /* 0: none */
+	/* long name without dashes. NULL: a heading in --help, or the end of the table if help is NULL too */
+	const char *name;
+	char short_name; /* 0: none */
 	enum dt_opt_type type;
 	void *dest;
 	const char *arg;      /* metavariable, or the words of a choice */
 	const char *help;     /* one sentence without the full stop */
-	const char *commands; /* "ls,verify": only with these; NULL: with every command */
+	const char *commands; /* "ls,verify": valid with these commands only; NULL: with all */
 	double min, max;
 	bool *given; /* set true when the option was on the command line; may be NULL */
 	enum dt_opt_complete complete;
 	bool negatable;
 	/*
-	 * What holds when the option is not given. def is written as on a command line ("on" for a flag) and
-	 * is stored in dest before the command line is parsed; def_text is in words, where the program
-	 * decides later ("all processors"), and is not stored. --help and --describe-options print either.
+	 * The default. def is written as on a command line ("on" for a flag) and is stored in dest before
+	 * parsing. def_text describes in words a default that the program computes later ("all processors");
+	 * it is not stored. --help and --describe-options print whichever is set.
 	 */
 	const char *def, *def_text;
 	/*
-	 * "serve,batch": an error where it is given and none of these is (with), or one of these is
-	 * (without); "no-x" is x negated. Names that the program does not have count for nothing. A flag that
-	 * is off by default is not given by --no-x.
+	 * "serve,batch": it is an error to give this option when none of these is given (with), or when one
+	 * of them is (without). "no-x" means x negated. Names that the program does not have are ignored.
+	 * --no-x of a flag that is off by default does not count as giving it.
 	 */
 	const char *with, *without;
-	const char *elsewhere; /* of a choice: "awq=q4_0|int4=q4_0", what other programs call its words */
+	const char *elsewhere; /* for a choice: names that other programs use, "awq=q4_0|int4=q4_0" */
 };
 
 #define DT_OPT_HEADING(text)                                                                                 \
@@ -79,50 +79,56 @@ struct dt_opt {
 		.name = NULL, .help = NULL                                                                   \
 	}
 
-struct dt_command { /* dt-shard-ckpt ls, dt-dataset build */
+struct dt_command { /* such as dt-shard-ckpt ls, dt-dataset build */
 	const char *name;
 	const char *operands; /* "SRC DST" */
 	const char *help;
-	int (*run)(int n, char **operand); /* dt_program_main calls it; returns an exit status */
-	int min, max;			   /* operands it takes; max -1: any number */
+	int (*run)(int n, char **operand); /* called by dt_program_main; returns an exit status */
+	int min, max;			   /* number of operands; max -1: no limit */
 };
 
 struct dt_program {
 	const char *name;	     /* "dt-memest" */
 	const char *summary;	     /* one line */
 	const char *operands;	     /* "MODEL"; for a program without commands */
-	const char *const *examples; /* two or more, NULL-terminated, without the prompt */
+	const char *const *examples; /* two or more, NULL-terminated, without a shell prompt */
 	const struct dt_opt *opts;
 	const struct dt_command *commands; /* NULL-name terminated; NULL: none */
-	const char *(*isa)(void); /* instruction set of its kernels, for --version; NULL: it has none */
+	const char *(*isa)(void); /* instruction set of its kernels, for --version; NULL: no kernels */
 };
 
-/* What a shell offers for the option's argument: complete, or else what a metavariable such as FILE says. */
+/*
+ * What the shell completes the option's argument with: its complete, or a guess from a metavariable such as
+ * FILE.
+ */
 enum dt_opt_complete dt_opt_completion(const struct dt_opt *o);
 
-/* Whether dest holds another value than the option begins with (def, or nothing). */
+/* Whether dest differs from the option's default (def, or zero). */
 bool dt_opt_is_set(const struct dt_opt *o);
-/* The first option that is set and among these names, or (among false) is not; NULL: there is none. */
+/*
+ * The first of these options that is set (among true), or the first set option that is not one of them (among
+ * false). NULL: none.
+ */
 const char *dt_opt_first_set(const struct dt_opt *opts, const char *const *names, bool among);
 /*
- * Stores the defaults, then parses. Long options are not abbreviated. Handles -h/--help, --version and
- * --describe-options (JSON for completions and checks) by writing to out. Errors go to errout as "NAME: what"
- * and "Try 'NAME --help' for more information.". Where a launcher started several processes, the first one
- * prints for all (base/launch.h).
+ * Stores the defaults, then parses. Long options may not be abbreviated. Writes -h/--help, --version and
+ * --describe-options (JSON for completions and checks) to out. Errors go to errout as "NAME: what" and "Try
+ * 'NAME --help' for more information.". If a launcher started several processes, only the first prints
+ * (base/launch.h).
  *
- * Returns the number of operands, moved to the front of argv[1..] (argv[1] is the command where there are
- * commands, counted), or -1 when the program should exit with *ret_status.
+ * Returns the number of operands, which are moved to the front of argv[1..] (with commands, argv[1] is the
+ * command and is counted), or -1 when the program should exit with *ret_status.
  */
 int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FILE *errout, int *ret_status);
 
-/* The line printed after a usage error that the program finds itself. Returns DT_EXIT_USAGE. */
+/* Prints a usage error that the program found itself. Returns DT_EXIT_USAGE. */
 int dt_opt_usage_error(const struct dt_program *p, FILE *errout, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Stores arg, written as on a command line, in the option's place. A flag is set. */
+/* Parses arg as on a command line and stores it in the option's dest. A flag is set to true. */
 int dt_opt_set(const struct dt_opt *o, const char *arg, struct dt_err *err);
 
-/* The word number i of "a|b|c" into buf; NULL when there are fewer. */
+/* Writes word i of "a|b|c" to buf; NULL when there are fewer words. */
 const char *dt_opt_choice_name(const char *choices, int i, char *buf, size_t n);
 /* The index of word in "a|b|c", or -1. */
 int dt_opt_choice_index(const char *choices, const char *word);

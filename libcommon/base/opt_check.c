@@ -1,4 +1,4 @@
-/* What options and command say together, once all are parsed. */
+/* Checks across options and the command, after parsing. */
 #include "base/opt_check.h"
 #include "base/suggest.h"
 
@@ -53,7 +53,7 @@ static bool says(const struct dt_opt *o, const char *name, size_t n)
 	return o->name && strlen(o->name) == n && !strncmp(o->name, name, n);
 }
 
-/* Whether a name of n letters, "x" or "no-x", was on the command line. */
+/* Whether the option "x" or "no-x", a name of n letters, was on the command line. */
 static enum presence presence(const struct dt_opt *opts, const bool *given, const char *name, size_t n)
 {
 	for (int i = 0; opts[i].name || opts[i].help; i++) {
@@ -67,7 +67,7 @@ static enum presence presence(const struct dt_opt *opts, const bool *given, cons
 	return UNKNOWN;
 }
 
-/* "--kv-host or --kv-disk" of "kv-host,kv-disk" in text: those that the program has. */
+/* Writes "--kv-host or --kv-disk" for "kv-host,kv-disk" to text, only options that the program has. */
 static void name_all(const struct dt_opt *opts, const bool *given, const char *list, char *text, size_t size)
 {
 	size_t len = 0;
@@ -82,7 +82,7 @@ static void name_all(const struct dt_opt *opts, const bool *given, const char *l
 	}
 }
 
-/* "no-" of a flag that is on by default and was turned off. */
+/* "no-" if the option is a flag that is off, as given by --no-x. */
 static const char *negation(const struct dt_opt *o)
 {
 	return o->type == DT_OPT_FLAG && !*(bool *)o->dest ? "no-" : "";

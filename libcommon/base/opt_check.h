@@ -1,13 +1,16 @@
-/* The second half of dt_opt_main: what options and command say together. given[i]: option i was there. */
+/*
+ * The second half of dt_opt_main: checks across options and the command. given[i]: option i was on the
+ * command line.
+ */
 #ifndef DT_BASE_OPT_CHECK_H
 #define DT_BASE_OPT_CHECK_H
 
 #include "base/opt.h"
 
-/* Whether "a,b,c" holds word. */
+/* Whether word is in the comma-separated list. */
 bool dt_opt_word_in(const char *list, const char *word);
 
-/* Both: -1 to go on, else the exit status of the error printed. The command is argv[1]. */
+/* Both return -1 to go on, or the exit status after printing an error. The command is argv[1]. */
 int dt_opt_check_command(const struct dt_program *p, int nargs, char **argv, const bool *given, FILE *errout);
 int dt_opt_check_pairs(const struct dt_program *p, const bool *given, FILE *errout);
 

@@ -1,4 +1,4 @@
-/* What the option table says to people (--help) and to scripts (--describe-options). */
+/* Output of the option table for people (--help) and for scripts (--describe-options). */
 #include "base/opt.h"
 
 #include <jansson.h>
@@ -14,7 +14,7 @@ static bool ends_with(const char *s, const char *tail)
 	return n >= k && !strcmp(s + n - k, tail);
 }
 
-/* Prints text from column HELP_COLUMN on, broken at blanks. */
+/* Prints text from column HELP_COLUMN on, wrapped at blanks. */
 static void print_wrapped(FILE *out, int column, const char *text)
 {
 	while (*text) {
@@ -41,7 +41,7 @@ static void print_wrapped(FILE *out, int column, const char *text)
 	fputc('\n', out);
 }
 
-/* The words of a long choice go on below. Returns the column it ends in. */
+/* Prints the argument; a long choice is wrapped. Returns the column at its end. */
 static int print_argument(FILE *out, int column, const char *arg)
 {
 	column += fprintf(out, " ");

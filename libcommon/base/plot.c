@@ -1,4 +1,4 @@
-/* Series, axes and round numbers. plot_term.c and plot_svg.c draw. */
+/* Series, axes and round numbers. plot_term.c and plot_svg.c do the drawing. */
 #include "base/plot.h"
 
 #include "base/units.h"
@@ -65,7 +65,7 @@ double dt_plot_spacing(const struct dt_series *s, int n, bool log_x)
 int dt_series_smooth(struct dt_series *ret, const struct dt_series *s, double window, bool log_x)
 {
 	struct dt_series r = {0};
-	size_t first = 0; /* of the window */
+	size_t first = 0; /* first point of the window */
 	double sum = 0;
 
 	for (size_t i = 0; i < s->n; i++) {
@@ -78,7 +78,7 @@ int dt_series_smooth(struct dt_series *ret, const struct dt_series *s, double wi
 		sum += s->y[i];
 		for (; first < i && along(s->x[first], log_x) <= x - window; first++)
 			sum -= s->y[first];
-		if (first == i) /* no rounding errors of points that left the window */
+		if (first == i) /* avoids rounding errors left by points that were removed */
 			sum = s->y[i];
 		if (dt_series_add(&r, s->x[i], sum / (double)(i - first + 1)) < 0) {
 			dt_series_release(&r);
@@ -95,7 +95,7 @@ int dt_series_stack(struct dt_series *ret, const struct dt_series *s, const stru
 	size_t k = 0;
 
 	for (size_t i = 0; i < s->n; i++) {
-		if (i && s->x[i] < s->x[i - 1]) { /* a new run here, and the next one there */
+		if (i && s->x[i] < s->x[i - 1]) { /* start of a new run, also in `below` */
 			while (k + 1 < below->n && below->x[k + 1] >= below->x[k])
 				k++;
 			k += k + 1 < below->n;
@@ -111,7 +111,7 @@ int dt_series_stack(struct dt_series *ret, const struct dt_series *s, const stru
 	return 0;
 }
 
-/* Whether positions on the axis differ in floating point. */
+/* Whether the ends of the axis differ in floating point. */
 static bool has_range(const struct dt_axis *a)
 {
 	return a->log ? log(a->hi) - log(a->lo) > 0 : a->hi / 2 - a->lo / 2 > 1e-300;
@@ -162,7 +162,7 @@ double dt_axis_at(const struct dt_axis *a, double v)
 	if (a->log)
 		return (log(v) - log(a->lo)) / (log(a->hi) - log(a->lo));
 	return (v / 2 - a->lo / 2) /
-	       (a->hi / 2 - a->lo / 2); /* halves: the range of two doubles may overflow */
+	       (a->hi / 2 - a->lo / 2); /* halved, as the range of two doubles may overflow */
 }
 
 static void linear_ticks(const struct dt_axis *a, int most, struct dt_ticks *ret)
@@ -181,7 +181,7 @@ static void linear_ticks(const struct dt_axis *a, int most, struct dt_ticks *ret
 			continue;
 		ret->step = step;
 		for (int i = 0; i <= last - first; i++)
-			ret->at[ret->n++] = (first + i) * step + 0.0; /* + 0: no minus zero */
+			ret->at[ret->n++] = (first + i) * step + 0.0; /* + 0.0 turns -0 into 0 */
 		return;
 	}
 }
@@ -212,12 +212,15 @@ static void log_ticks(const struct dt_axis *a, int most, struct dt_ticks *ret)
 				t.at[t.n++] = v;
 		}
 	}
-	if (t.n < 2) /* less than a decade: round numbers, only placed on a logarithmic axis */
+	if (t.n < 2) /* less than a decade: use round numbers as on a linear axis */
 		linear_ticks(a, most, &t);
 	*ret = t;
 }
 
-/* Multiples of a power of two; on a logarithmic axis 2^k where k is a multiple of the smallest stride. */
+/*
+ * Ticks at multiples of a power of two; on a logarithmic axis at 2^k with k a multiple of the smallest
+ * possible stride.
+ */
 static void byte_ticks(const struct dt_axis *a, int most, struct dt_ticks *ret)
 {
 	static const int strides[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000};
@@ -259,7 +262,7 @@ void dt_ticks_choose(const struct dt_axis *a, int most, struct dt_ticks *ret)
 		linear_ticks(a, most, ret);
 }
 
-/* "1.5e+07" is "1.5e7". */
+/* Turns "1.5e+07" into "1.5e7". */
 static void shorten_exponent(char *s)
 {
 	char *e = strchr(s, 'e'), *d;
@@ -309,7 +312,7 @@ const char *dt_ticks_format(const struct dt_ticks *t, int i, char *buf, size_t n
 		shorten_exponent(buf);
 		return buf;
 	}
-	unit = (int)floor(log10(t->step) + 1e-9); /* the last digit that matters */
+	unit = (int)floor(log10(t->step) + 1e-9); /* decimal place of the last significant digit */
 	if (largest < 1e6 && unit >= -4) {
 		snprintf(buf, n, "%.*f", unit < 0 ? -unit : 0, v);
 		return buf;
@@ -335,7 +338,7 @@ void dt_plot_spread(const double *want, int n, double lo, double hi, double gap,
 	int order[DT_PLOT_CURVES_MAX];
 
 	gap = n > 1 ? fmin(gap, (hi - lo) / (n - 1)) : gap;
-	for (int i = 0; i < n; i++) { /* insertion keeps the order of equal ones */
+	for (int i = 0; i < n; i++) { /* insertion sort is stable */
 		int k = i;
 
 		for (; k && want[order[k - 1]] > want[i]; k--)

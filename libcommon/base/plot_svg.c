@@ -1,4 +1,4 @@
-/* The same pictures as SVG: text stays text, one path a series, a viewBox so that it scales. */
+/* Plots as SVG: text stays text, one path a series, scalable by a viewBox. */
 #include "base/plot.h"
 #include "base/utf8.h"
 
@@ -13,7 +13,7 @@ struct theme {
 	const char *color[COLORS];
 };
 
-/* Okabe and Ito's palette without its yellow: distinct with any colour vision. */
+/* Okabe and Ito's palette without yellow: distinguishable with any colour vision. */
 static const struct theme themes[2] = {
 	{"#fff",
 	 "#333",
@@ -29,7 +29,7 @@ static const struct theme themes[2] = {
 
 static const char *const dashes[DASHES] = {"", "7 3", "2 3", "9 3 2 3"};
 
-/* Colour, dashes and mark of curve n. Colour and mark repeat together only after 35 curves. */
+/* Colour, dash pattern and marker of curve n. A pair of colour and marker repeats only after 35 curves. */
 static const char *color_of(const struct theme *t, int n)
 {
 	return t->color[n % COLORS];
@@ -40,7 +40,7 @@ static const char *dash_of(int n)
 	return dashes[n / COLORS % DASHES];
 }
 
-/* Titles and names come from outside: what is no UTF-8 would be no XML. */
+/* Prints text escaped for XML. Invalid UTF-8, which would be invalid XML, is replaced. */
 static void escaped(FILE *f, const char *from)
 {
 	size_t n;
@@ -96,7 +96,7 @@ static void open_svg(FILE *f, const struct theme *t, int width, int height, cons
 
 struct frame {
 	const struct theme *t;
-	double left, top, right, bottom; /* pixels of the plotting area */
+	double left, top, right, bottom; /* plotting area in pixels */
 	struct dt_axis x, y;
 };
 
@@ -139,7 +139,7 @@ static void axes(FILE *f, const struct dt_plot *p, const struct frame *r, const 
 		text(f, 10, r->top - 9, "start", y_label);
 }
 
-/* A mark of the curve's shape, filled. */
+/* Draws the curve's marker, filled. */
 static void mark(FILE *f, const struct frame *r, int number, double x, double y)
 {
 	fprintf(f, "<path fill=\"%s\" d=\"M%.2f %.2f", color_of(r->t, number), x, y);
@@ -169,7 +169,9 @@ static void stroke(FILE *f, const struct theme *t, int number, double width)
 		fprintf(f, " stroke-dasharray=\"%s\"", dash_of(number));
 }
 
-/* The points of a path. Many a pixel become their first, lowest, highest and last: the same picture, small */
+/*
+ * Prints the points of a path. Many points on one pixel are reduced to the first, lowest, highest and last.
+ */
 static void points(FILE *f, const struct dt_series *s, const struct frame *r)
 {
 	bool thin = (double)s->n > 4 * (r->right - r->left);
@@ -206,7 +208,7 @@ static bool has_marks(const struct dt_series *s)
 	return s->n <= 40;
 }
 
-/* The areas below the runs of a series, down to zero. */
+/* Draws the area below each run of a series down to zero. */
 static void area(FILE *f, const struct dt_series *s, const struct frame *r, int number)
 {
 	double base = py(r, fmax(r->y.lo, 0));
@@ -239,7 +241,7 @@ static void curve(FILE *f, const struct dt_series *s, const struct frame *r, int
 		mark(f, r, number, px(r, s->x[i]), py(r, s->y[i]));
 }
 
-/* The curves before smoothing, which may leave the plotting area. */
+/* Draws the curves before smoothing, clipped to the plotting area. */
 static void raw_curves(FILE *f, const struct dt_plot *p, const struct frame *r)
 {
 	fprintf(f,
@@ -258,9 +260,9 @@ static void raw_curves(FILE *f, const struct dt_plot *p, const struct frame *r)
 	fputs("</g>\n", f);
 }
 
-#define NAME_AT 40 /* pixels from the plotting area to a name: leader, sample, space */
+#define NAME_AT 40 /* pixels between the plotting area and a name: leader line, line sample, space */
 
-/* Names to the right of the curves' ends, each with a sample of its line and a leader from the end. */
+/* Draws names to the right of the curves, each with a line sample and a leader line from the curve's end. */
 static void names(FILE *f, const struct dt_plot *p, const struct frame *r)
 {
 	double want[DT_PLOT_CURVES_MAX], at[DT_PLOT_CURVES_MAX], x = r->right + NAME_AT, gap;
@@ -290,7 +292,7 @@ static void names(FILE *f, const struct dt_plot *p, const struct frame *r)
 		fputs("</g>\n", f);
 }
 
-/* Pixels of a text of the usual size, about. */
+/* Approximate width in pixels of text of the default size. */
 static double text_width(const char *s)
 {
 	double n = 0;
@@ -325,7 +327,8 @@ void dt_plot_svg(const struct dt_plot *p, int width, int height, bool dark, FILE
 	axes(f, p, &r, &ty);
 	if (p->raw && !p->stacked)
 		raw_curves(f, p, &r);
-	for (int s = p->n - 1; s >= 0 && p->stacked; s--) /* the uppermost first, the others over it */
+	/* uppermost area first; the others are drawn over it */
+	for (int s = p->n - 1; s >= 0 && p->stacked; s--)
 		area(f, &p->series[s], &r, s);
 	for (int s = 0; s < p->n && !p->stacked; s++)
 		curve(f, &p->series[s], &r, s);

@@ -1,7 +1,7 @@
 /*
- * Curves as Braille dots (two columns and four lines of dots a character), in plain ASCII where the terminal
- * has no UTF-8. Several curves without colour, and more than there are
- * colours, get a mark each. Names of several curves stand beside their ends, where there is room.
+ * Curves as Braille dots (two columns and four lines of dots a character), or in plain ASCII if the terminal
+ * has no UTF-8. Without colour, or with more curves than colours, each of several curves has its own marker
+ * character. Names of curves are beside their ends if there is room.
  */
 #include "base/plot_text.h"
 
@@ -11,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As many as there can be curves. */
+/* One for each possible curve. */
 static const char marks[] = "*+ox#@%&=$~^abcdefghijklmnpqrstuvwyzABCDEFGHIJKLMNOPQRSTUVWXYZ01";
 _Static_assert(sizeof(marks) - 1 >= DT_PLOT_CURVES_MAX, "a mark for every curve");
 
 struct canvas {
 	int cols, rows; /* characters */
-	int dx, dy;	/* dots a character */
-	uint8_t *dots;	/* bits of each character */
-	uint8_t *owner; /* 1 + the series drawn last */
+	int dx, dy;	/* dots a character, horizontally and vertically */
+	uint8_t *dots;	/* bit mask of the dots of each character */
+	uint8_t *owner; /* 1 + index of the series drawn last */
 };
 
 static void dot(struct canvas *c, int x, int y, int series)
@@ -55,7 +55,7 @@ static void line(struct canvas *c, int x0, int y0, int x1, int y1, int series)
 	}
 }
 
-/* All dots below a line, over what is there: a cell belongs to the area drawn last. */
+/* Fills all dots below a line. A character cell belongs to the area drawn last. */
 static void fill_below(struct canvas *c, int x0, int y0, int x1, int y1, int series)
 {
 	for (int x = x0; x <= x1; x++) {
@@ -74,7 +74,7 @@ static void draw_series(struct canvas *c, const struct dt_series *s, int number,
 	for (size_t i = 0; i < s->n; i++) {
 		int x = (int)lround(dt_axis_at(ax, s->x[i]) * (c->cols * c->dx - 1));
 		int y = (int)lround((1 - dt_axis_at(ay, s->y[i])) * (c->rows * c->dy - 1));
-		bool first = i == 0 || s->x[i] < s->x[i - 1]; /* a run that was resumed starts a new line */
+		bool first = i == 0 || s->x[i] < s->x[i - 1]; /* a resumed run starts a new line */
 
 		if (fill)
 			fill_below(c, first ? x : px, first ? y : py, x, y, number);
@@ -87,7 +87,7 @@ static void draw_series(struct canvas *c, const struct dt_series *s, int number,
 	}
 }
 
-/* Returns the columns written. */
+/* Prints a row; returns the columns written. */
 static int put_row(FILE *f, const struct canvas *c, const struct dt_plot_style *st, bool braille, int row)
 {
 	int last = c->cols - 1, now = 0;
@@ -124,7 +124,7 @@ static void sample(FILE *f, const struct dt_plot_style *st, bool braille, int se
 	fputc(' ', f);
 }
 
-/* The names of all curves in lines above the picture. Returns how many. */
+/* Prints the names of all curves above the plot. Returns the number of lines. */
 static int legend_above(FILE *f, const struct dt_plot *p, const struct dt_plot_style *st, bool braille)
 {
 	int at = 0, lines = 0;
@@ -146,7 +146,7 @@ static int legend_above(FILE *f, const struct dt_plot *p, const struct dt_plot_s
 	return lines + 1;
 }
 
-/* Columns for names beside the picture, with the space before them; 0: they stand above it. */
+/* Columns for the names beside the plot, with a space before them; 0: the names go above it. */
 static int legend_columns(const struct dt_plot *p, int width, int rows)
 {
 	int widest = 0;
@@ -159,7 +159,7 @@ static int legend_columns(const struct dt_plot *p, int width, int rows)
 	return widest + 4 <= width / 3 ? widest + 4 : 0;
 }
 
-/* Which curve's name stands in each row: as near as possible to the end of the curve. -1: none. */
+/* Assigns the names of curves to rows, each as near as possible to its curve's end. -1: no name. */
 static void place_names(const struct dt_plot *p, const struct dt_axis *ay, int rows, int *of_row)
 {
 	double want[DT_PLOT_CURVES_MAX], at[DT_PLOT_CURVES_MAX];
@@ -174,7 +174,7 @@ static void place_names(const struct dt_plot *p, const struct dt_axis *ay, int r
 	for (int s = 0; s < p->n; s++) {
 		int row = (int)lround(at[s]);
 
-		while (row < rows - 1 && of_row[row] >= 0) /* halves may round to one row */
+		while (row < rows - 1 && of_row[row] >= 0) /* two may round to the same row */
 			row++;
 		while (row > 0 && of_row[row] >= 0)
 			row--;
@@ -182,7 +182,7 @@ static void place_names(const struct dt_plot *p, const struct dt_axis *ay, int r
 	}
 }
 
-/* The horizontal axis and its numbers, left of which `left` columns belong to the vertical one. */
+/* Prints the horizontal axis and its numbers; the first `left` columns belong to the vertical axis. */
 static void put_x_axis(FILE *f, const struct dt_plot *p, const struct dt_plot_style *st,
 		       const struct dt_axis *ax, int left, int cols)
 {
@@ -221,7 +221,7 @@ static void put_x_axis(FILE *f, const struct dt_plot *p, const struct dt_plot_st
 	free(tick);
 }
 
-/* A row of the picture: number, axis, dots, a name. */
+/* Prints a row of the plot: number, axis, dots, a curve's name. */
 static void put_line(FILE *f, const struct canvas *c, const struct dt_plot *p, const struct dt_plot_style *st,
 		     const struct dt_axis *ay, const struct dt_ticks *t, int left, bool braille, int row,
 		     int name)
@@ -246,7 +246,10 @@ static void put_line(FILE *f, const struct canvas *c, const struct dt_plot *p, c
 	fputc('\n', f);
 }
 
-/* Title and, where the names stand beside the curves, that of the axis; else the names. Returns the lines. */
+/*
+ * Prints the title and the label of the y axis, and the names of curves unless they go beside them. Returns
+ * the lines.
+ */
 static int put_head(FILE *f, const struct dt_plot *p, const struct dt_plot_style *st, bool beside,
 		    bool braille)
 {
@@ -265,7 +268,7 @@ static int put_head(FILE *f, const struct dt_plot *p, const struct dt_plot_style
 	return beside ? lines : lines + legend_above(f, p, st, braille);
 }
 
-/* Lines that put_head takes, but for a legend that is wider than one. */
+/* Number of lines of put_head if the names of curves fit on one. */
 static int head_lines(const struct dt_plot *p, bool beside)
 {
 	return (p->title && *p->title) + (p->y_label && p->n != 1) + !beside;
@@ -305,7 +308,7 @@ int dt_plot_term(const struct dt_plot *p, const struct dt_plot_style *style, FIL
 	of_row = malloc((size_t)c.rows * sizeof(*of_row));
 	if (!c.dots || !c.owner || !of_row)
 		goto out;
-	for (int s = 0; s < p->n; s++) { /* of areas the uppermost first, the others over it */
+	for (int s = 0; s < p->n; s++) { /* of areas the uppermost first; the others are drawn over it */
 		int k = p->stacked ? p->n - 1 - s : s;
 
 		draw_series(&c, &p->series[k], k, &ax, &ay, p->stacked);

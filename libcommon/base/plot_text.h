@@ -1,4 +1,4 @@
-/* Text of a drawing on a terminal: colours, and strings by the columns that they take. */
+/* Terminal output for plots: colours, and strings measured in columns. */
 #ifndef DT_BASE_PLOT_TEXT_H
 #define DT_BASE_PLOT_TEXT_H
 
@@ -6,12 +6,12 @@
 
 enum { DT_PLOT_COLORS = 6 };
 
-/* The colour of a series, where the style has colours; back to the terminal's own. */
+/* Switch to a series' colour and back to the terminal's default; nothing if the style has no colours. */
 void dt_plot_set_color(FILE *f, const struct dt_plot_style *st, int series);
 void dt_plot_reset_color(FILE *f, const struct dt_plot_style *st);
-/* Columns a string takes: characters, not bytes. In both, what is no UTF-8 is U+FFFD. */
+/* Columns of a string: characters, not bytes. Here and below, invalid UTF-8 counts as U+FFFD. */
 int dt_plot_columns(const char *s);
-/* As much of s as fits into room columns, which it returns; control characters never reach the terminal. */
+/* Prints as much of s as fits in `room` columns, without control characters. Returns the columns used. */
 int dt_plot_put_text(FILE *f, const char *s, int room);
 
 #endif

@@ -33,7 +33,7 @@ static int run(const struct dt_program *p, int n, char **argv)
 {
 	const struct dt_command *c = p->commands;
 
-	while (strcmp(c->name, argv[1])) /* dt_opt_main has found it */
+	while (strcmp(c->name, argv[1])) /* dt_opt_main has checked that it exists */
 		c++;
 	n--;
 	if (n < c->min || (c->max >= 0 && n > c->max))
@@ -49,7 +49,7 @@ int dt_program_main(const struct dt_program *p, int argc, char **argv)
 
 	if (n >= 0)
 		status = run(p, n, argv);
-	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED) /* else it has been said */
+	if (dt_close_stdout(&err) < 0 && status != DT_EXIT_FAILED) /* else an error was already printed */
 		status = n < 0 ? DT_EXIT_FAILED : dt_program_fail(p, &err);
 	return status;
 }

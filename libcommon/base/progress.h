@@ -1,4 +1,4 @@
-/* A progress bar with rate and time left, on a terminal only; redrawn at most ten times a second. */
+/* A progress bar with rate and remaining time, for terminals only; redrawn at most ten times a second. */
 #ifndef DT_BASE_PROGRESS_H
 #define DT_BASE_PROGRESS_H
 
@@ -20,7 +20,7 @@ void dt_progress_set(struct dt_progress *p, uint64_t done);
 /* Erases the bar, so that the next line starts clean. */
 void dt_progress_end(struct dt_progress *p);
 
-/* Monotonic seconds. */
+/* Seconds of the monotonic clock. */
 double dt_now(void);
 
 #endif

@@ -20,7 +20,7 @@ void dt_prom_metric(struct dt_prom *p, const char *name, const char *type, const
 	fprintf(p->f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* A label's value: backslash, quote and line feed are escaped. */
+/* Prints a label's value with backslash, quote and line feed escaped. */
 static void quoted(FILE *f, const char *s)
 {
 	putc('"', f);

@@ -1,7 +1,6 @@
 /*
- * A file in Prometheus's text exposition format 0.0.4, for the textfile collector of node_exporter: written
- * beside its name and renamed, so that a scrape sees all of it. Not flushed to the disk, which it describes
- * nothing of.
+ * A file in Prometheus's text exposition format 0.0.4, for node_exporter's textfile collector. It is written
+ * to a temporary and renamed, so that a scrape sees a whole file. It is not fsynced.
  */
 #ifndef DT_BASE_PROM_H
 #define DT_BASE_PROM_H
@@ -16,15 +15,18 @@ struct dt_prom {
 	size_t n;
 };
 
-/* A page in memory. -ENOMEM. */
+/* Starts an empty page in memory. -ENOMEM. */
 int dt_prom_begin(struct dt_prom *p, struct dt_err *err);
-/* Begins a metric; type: "gauge" or "counter". help is one line. */
+/* Starts a metric of type "gauge" or "counter". help is one line. */
 void dt_prom_metric(struct dt_prom *p, const char *name, const char *type, const char *help);
-/* A value of it, with pairs of label and value up to a NULL. */
+/* Adds a value of the metric with label-value pairs, ended by NULL. */
 void dt_prom_value(struct dt_prom *p, const char *name, double value, ...) __attribute__((sentinel));
-/* Both, for a metric of one value without labels. */
+/* Both of the above, for a metric with one value and no labels. */
 void dt_prom_one(struct dt_prom *p, const char *name, const char *type, const char *help, double value);
-/* Becomes the file at path; a device or a FIFO is written to. The page is released, also after a failure. */
+/*
+ * Writes the page to path; a device or a FIFO is written to directly. Releases the page, also after a
+ * failure.
+ */
 int dt_prom_publish(struct dt_prom *p, const char *path, struct dt_err *err);
 
 #endif

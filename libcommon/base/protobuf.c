@@ -48,7 +48,7 @@ void dt_pb_int(struct dt_pb *m, int field, int64_t v)
 void dt_pb_double(struct dt_pb *m, int field, double v)
 {
 	key(m, field, FIXED64);
-	dt_pb_raw(m, &v, sizeof(v)); /* little-endian, as the machines we run on */
+	dt_pb_raw(m, &v, sizeof(v)); /* little-endian, like the machines we support */
 }
 
 void dt_pb_float(struct dt_pb *m, int field, float v)

@@ -1,6 +1,6 @@
 /*
- * Messages of protocol buffers (protobuf.dev, "Encoding"), written field by field: event files, ONNX models.
- * A message begins as {0}. Out of memory sets failed, and what follows does nothing.
+ * Protocol buffers messages (protobuf.dev, "Encoding"), written field by field: event files, ONNX models. A
+ * message starts as {0}. When memory runs out, `failed` is set and later calls do nothing.
  */
 #ifndef DT_BASE_PROTOBUF_H
 #define DT_BASE_PROTOBUF_H
@@ -20,11 +20,11 @@ void dt_pb_double(struct dt_pb *m, int field, double v);
 void dt_pb_float(struct dt_pb *m, int field, float v);
 void dt_pb_bytes(struct dt_pb *m, int field, const void *p, size_t n);
 void dt_pb_text(struct dt_pb *m, int field, const char *s);
-/* inner becomes a field and is released. */
+/* Adds inner as a field and releases it. */
 void dt_pb_message(struct dt_pb *m, int field, struct dt_pb *inner);
-/* What is a field, or several, already. */
+/* Appends bytes that already encode one or more fields. */
 void dt_pb_raw(struct dt_pb *m, const void *p, size_t n);
-/* The key and length of a field of n bytes that follow elsewhere. */
+/* Writes the key and length of an n-byte field whose contents are written elsewhere. */
 void dt_pb_begin(struct dt_pb *m, int field, size_t n);
 
 #endif

@@ -16,7 +16,8 @@ int dt_recorder_open(const char *path, int rank, int size, struct dt_recording *
 
 	snprintf(name, sizeof(name), "%s.%d", path, rank);
 	fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	rc = fd < 0 ? -errno : -posix_fallocate(fd, 0, sizeof(*r)); /* a full disk now, not SIGBUS later */
+	/* reports a full disk now rather than by SIGBUS later */
+	rc = fd < 0 ? -errno : -posix_fallocate(fd, 0, sizeof(*r));
 	if (rc == 0) {
 		r = mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		rc = r == MAP_FAILED ? -errno : 0;
@@ -26,7 +27,7 @@ int dt_recorder_open(const char *path, int rank, int size, struct dt_recording *
 	if (fd >= 0)
 		close(fd);
 	if (rc == -ENOSPC)
-		unlink(name); /* what is in it no program reads */
+		unlink(name); /* a partial file is of no use */
 	if (rc < 0)
 		return rc;
 	r->magic = DT_RECORDER_MAGIC;
@@ -66,7 +67,7 @@ void dt_recorder_end(struct dt_recording *f, uint64_t no)
 {
 	struct dt_record *at = f && no ? &f->r[(no - 1) % DT_RECORDER_ROOM] : NULL;
 
-	if (at && at->no == no) /* else others have come since */
+	if (at && at->no == no) /* else the record has been overwritten */
 		at->ended = dt_now();
 }
 /* SPDX-License-Identifier: Apache-2.0 */

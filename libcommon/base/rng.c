@@ -42,7 +42,7 @@ uint64_t dt_rng_below(const struct dt_rng *r, uint64_t index, uint64_t n)
 	return (uint64_t)(((unsigned __int128)u64(r, index) * n) >> 64);
 }
 
-/* Both normals of pair p. u1 is in (0, 1], so the logarithm is finite. */
+/* Computes both normal numbers of pair p. u1 is in (0, 1], so the logarithm is finite. */
 static void normal_pair(const struct dt_rng *r, uint64_t p, float out[2])
 {
 	struct dt_philox b = block(r, p / 2);

@@ -16,7 +16,7 @@ enum dt_rng_purpose {
 	DT_RNG_SAMPLE, /* index: token; sub-stream: request */
 	DT_RNG_TEST,
 	DT_RNG_ROUND,	/* index: element of a local parameter; sub-stream: parameter */
-	DT_RNG_AUGMENT, /* index: draws of a global sample; sub-stream: what is drawn */
+	DT_RNG_AUGMENT, /* index: draws of a global sample; sub-stream: kind of draw */
 };
 
 struct dt_rng {
@@ -26,7 +26,7 @@ struct dt_rng {
 /* sub: which stream of this purpose (a parameter's hash, an epoch, ...). */
 struct dt_rng dt_rng_make(uint64_t seed, enum dt_rng_purpose purpose, uint32_t sub);
 
-/* 32 random bits number index of the stream. */
+/* Element `index` of the stream: 32 random bits. */
 uint32_t dt_rng_u32(const struct dt_rng *r, uint64_t index);
 /* Uniform on [0, 1), 24 bits. */
 float dt_rng_uniform(const struct dt_rng *r, uint64_t index);
@@ -34,7 +34,7 @@ float dt_rng_uniform(const struct dt_rng *r, uint64_t index);
 double dt_rng_uniform53(const struct dt_rng *r, uint64_t index);
 /* Uniform on [0, n), n > 0; bias under 2^-32 n / 2^64. */
 uint64_t dt_rng_below(const struct dt_rng *r, uint64_t index, uint64_t n);
-/* Normal(0, 1) number index (Box-Muller over pairs). */
+/* Element `index` of a stream of Normal(0, 1) numbers (Box-Muller over pairs). */
 float dt_rng_normal(const struct dt_rng *r, uint64_t index);
 /* out[i] = mean + std * normal(first + i), i < n. */
 void dt_rng_fill_normal(const struct dt_rng *r, uint64_t first, float *out, uint64_t n, float mean,

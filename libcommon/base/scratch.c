@@ -17,21 +17,21 @@
 #endif
 
 enum { PIECES = 8, WORKERS = 4 };
-#define PIECE ((size_t)4 << 20) /* measured: 4 MiB pieces are half as fast again as 1 MiB */
+#define PIECE ((size_t)4 << 20) /* measured: 4 MiB pieces are 1.5 times as fast as 1 MiB */
 
-struct request { /* what is left of a piece of a transfer */
+struct request { /* the rest of a piece of a transfer */
 	char *data;
 	size_t n;
 	uint64_t at;
 	int slot;
-	struct request *next; /* of the workers' queue */
+	struct request *next; /* next in the workers' queue */
 };
 
 struct slot {
 	bool write;
-	int pending; /* pieces under way */
-	int rc;	     /* of the first that failed */
-	uint64_t at; /* where that was */
+	int pending; /* pieces in flight */
+	int rc;	     /* error of the first piece that failed */
+	uint64_t at; /* its offset in the file */
 	struct request piece[PIECES];
 };
 
@@ -44,7 +44,7 @@ struct dt_scratch {
 	struct io_uring ring;
 	bool uring;
 #endif
-	/* the workers', over the lock */
+	/* for the worker threads, under the lock */
 	pthread_t worker[WORKERS];
 	int workers;
 	pthread_mutex_t lock;
@@ -53,7 +53,10 @@ struct dt_scratch {
 	bool closing;
 };
 
-/* A piece has moved n bytes, or failed with -errno. Whether it is through; else it is to go on. */
+/*
+ * Accounts for n bytes moved of a piece, or for -errno. Returns whether the piece is finished; if not, submit
+ * it again.
+ */
 static bool moved(struct dt_scratch *s, struct request *r, long n)
 {
 	struct slot *slot = &s->slot[r->slot];
@@ -61,14 +64,14 @@ static bool moved(struct dt_scratch *s, struct request *r, long n)
 	if (n == -EINTR || n == -EAGAIN)
 		return false;
 	if (n > 0 && (size_t)n < r->n) {
-		n -= n % DT_SCRATCH_ALIGN; /* what is left begins at a block again */
+		n -= n % DT_SCRATCH_ALIGN; /* keeps the rest aligned */
 		r->data += n;
 		r->at += (uint64_t)n;
 		r->n -= (size_t)n;
 		if (n > 0)
 			return false;
 	}
-	if (n <= 0 && slot->rc == 0) { /* nothing at all: the file ends here, or the disk takes no more */
+	if (n <= 0 && slot->rc == 0) { /* nothing moved: end of the file, or no space on the disk */
 		slot->rc = n < 0 ? (int)n : slot->write ? -ENOSPC : -EIO;
 		slot->at = r->at;
 	}
@@ -121,7 +124,7 @@ static int open_workers(struct dt_scratch *s)
 	sigset_t all, old;
 	int rc = 0;
 
-	/* Signals are for the thread that trains. */
+	/* Workers take no signals. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (; s->workers < WORKERS && rc == 0; s->workers += rc == 0)
@@ -145,7 +148,7 @@ static void close_workers(struct dt_scratch *s)
 #ifdef DT_HAVE_URING
 static void submit(struct dt_scratch *s, struct request *r)
 {
-	struct io_uring_sqe *e = io_uring_get_sqe(&s->ring); /* as many as there are pieces */
+	struct io_uring_sqe *e = io_uring_get_sqe(&s->ring); /* the ring has an entry for every piece */
 
 	if (s->slot[r->slot].write)
 		io_uring_prep_write(e, s->fd, r->data, (unsigned)r->n, r->at);
@@ -156,7 +159,7 @@ static void submit(struct dt_scratch *s, struct request *r)
 		;
 }
 
-/* Until the slot has nothing under way; look: no longer than something has ended already. */
+/* Handles completions until the slot is idle; look: only those that are there already. */
 static int reap(struct dt_scratch *s, struct slot *slot, bool look)
 {
 	while (slot->pending) {
@@ -257,7 +260,8 @@ bool dt_scratch_done(struct dt_scratch *s, int k)
 	if (by_ring(s)) {
 		int rc = reap(s, &s->slot[k], true);
 
-		return s->slot[k].pending == 0 || (rc < 0 && rc != -EAGAIN); /* which the wait says */
+		/* on an error dt_scratch_wait returns at once and reports it */
+		return s->slot[k].pending == 0 || (rc < 0 && rc != -EAGAIN);
 	}
 #endif
 	pthread_mutex_lock(&s->lock);
@@ -276,7 +280,7 @@ int dt_scratch_free(const char *folder, uint64_t *ret, struct dt_err *err)
 	return 0;
 }
 
-/* A file without a name in the folder. */
+/* Opens an unnamed file in the folder. */
 static int open_file(struct dt_scratch *s, bool *ret_direct, struct dt_err *err)
 {
 	char path[PATH_MAX + 32];
@@ -290,7 +294,7 @@ static int open_file(struct dt_scratch *s, bool *ret_direct, struct dt_err *err)
 	*ret_direct = true;
 	s->fd = mkostemp(path, O_CLOEXEC | O_DIRECT);
 	if (s->fd < 0 && errno == EINVAL) {
-		/* The name may have been made all the same. */
+		/* The failed open may have created the file. */
 		unlink(path);
 		snprintf(path, sizeof(path), "%s/dt-scratch-XXXXXX", s->folder);
 		*ret_direct = false;
@@ -310,7 +314,7 @@ static int reserve(struct dt_scratch *s, uint64_t bytes, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
-	/* ext4 takes all there is before it says no, and others find the disk full meanwhile */
+	/* ext4 allocates all free space before it fails, and meanwhile other programs see a full disk */
 	rc = bytes > room ? -ENOSPC : bytes && fallocate(s->fd, 0, 0, (off_t)bytes) < 0 ? -errno : 0;
 	if (rc == -EOPNOTSUPP)
 		rc = ftruncate(s->fd, (off_t)bytes) < 0 ? -errno : 0;
@@ -319,7 +323,7 @@ static int reserve(struct dt_scratch *s, uint64_t bytes, struct dt_err *err)
 		      : 0;
 }
 
-/* What moves the bytes. */
+/* Chooses io_uring or worker threads. */
 static int open_engine(struct dt_scratch *s, bool threads, bool direct, struct dt_err *err)
 {
 	int rc = 0;

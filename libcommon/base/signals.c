@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-static sigset_t caught; /* by the thread */
+static sigset_t caught; /* signals of the handler thread */
 
 static void *take(void *arg)
 {

@@ -1,8 +1,8 @@
 /*
- * Signals for programs that compute. A handler runs on the stack of a thread, below that thread's stack
- * pointer. oneDNN's products of fp32 on AVX2 (2.6, and whatever else was made without heed to it) keep values
- * below that pointer, beyond the 128 bytes that the System V ABI leaves alone: a handler that interrupts one
- * overwrites them, and the product writes to wrong places. So no thread that computes may take a signal.
+ * Signals for programs that compute. A signal handler runs on a thread's stack, below its stack pointer.
+ * oneDNN's fp32 matrix products on AVX2 (2.6, possibly other code) keep values more than 128 bytes below the
+ * stack pointer, outside the red zone of the System V ABI. A handler that interrupts one overwrites them, and
+ * the product writes to wrong addresses. So threads that compute must not take signals.
  */
 #ifndef DT_BASE_SIGNALS_H
 #define DT_BASE_SIGNALS_H
@@ -10,14 +10,14 @@
 #include <stddef.h>
 
 /*
- * From now on handler takes these signals, in a thread of its own; the calling thread and all that it
- * starts do not take them, and no wait of theirs ends with EINTR for one. Once, before other threads start.
- * A process that is forked has them unblocked, as a program that it executes expects; one that computes
- * calls dt_signals_ignore. If no thread can be started, the calling one takes them.
+ * Runs handler for these signals in a thread of its own. They are blocked in the calling thread and in all
+ * threads it starts later, so they interrupt none of their system calls. Call once, before starting other
+ * threads. A forked process has them unblocked, as a program it executes expects; a forked process that
+ * computes calls dt_signals_ignore. If no thread can be started, the calling thread takes the signals.
  */
 void dt_signals_catch(const int *which, size_t n, void (*handler)(int));
 
-/* In a forked process that computes: these signals do nothing. */
+/* Ignores these signals. For a forked process that computes. */
 void dt_signals_ignore(const int *which, size_t n);
 
 #endif

@@ -19,7 +19,7 @@ static int lower(const char *s, int i)
 int dt_edit_distance(const char *a, const char *b)
 {
 	int na = (int)strnlen(a, LONGEST), nb = (int)strnlen(b, LONGEST);
-	int row[3][LONGEST + 1]; /* two rows up, the row above, this one */
+	int row[3][LONGEST + 1]; /* the row before the previous, the previous row, this row */
 
 	for (int j = 0; j <= nb; j++)
 		row[1][j] = j;
@@ -46,7 +46,7 @@ void dt_suggest_offer(struct dt_suggest *s, const char *known)
 	int n = (int)strlen(s->word), cost = dt_edit_distance(s->word, known);
 
 	if (n >= 2 && !strncasecmp(s->word, known, (size_t)n))
-		cost = 1; /* an abbreviation is as near as one wrong letter */
+		cost = 1; /* a prefix counts like one wrong letter */
 	else if (cost > (n + 1) / 3)
 		return;
 	if (!s->best[0] || cost < s->cost) {

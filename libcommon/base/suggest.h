@@ -1,18 +1,18 @@
-/* "Did you mean": the known word that is nearest to one that is not known. */
+/* "Did you mean": finds the known word nearest to an unknown one. */
 #ifndef DT_BASE_SUGGEST_H
 #define DT_BASE_SUGGEST_H
 
 #include <stddef.h>
 
 /*
- * Letters to insert, delete, replace or swap with their neighbour to make a into b (optimal string alignment
- * distance). Upper and lower case are the same. Only the first 63 bytes are compared.
+ * The number of letters to insert, delete, replace or swap with a neighbour to turn a into b (optimal string
+ * alignment distance). Ignores case. Compares only the first 63 bytes.
  */
 int dt_edit_distance(const char *a, const char *b);
 
 struct dt_suggest {
 	const char *word; /* what was typed */
-	char best[64];	  /* "": nothing is near enough */
+	char best[64];	  /* "": no word is near enough */
 	int cost;
 };
 
@@ -22,8 +22,8 @@ static inline struct dt_suggest dt_suggest(const char *word)
 }
 
 /*
- * Offers a known word. Near enough is one error in three letters; or a beginning, of two
- * letters or more, that was not typed out. The first of equally near ones stays.
+ * Considers a known word. It is near enough with at most one error in three letters, or if the typed word is
+ * a prefix of it of two or more letters. Of equally near words the first wins.
  */
 void dt_suggest_offer(struct dt_suggest *s, const char *known);
 

@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #define MAX_COLS   32
-#define LEAST_ROOM 16 /* columns of a last cell that is folded */
-#define INDENT	   4  /* where it begins in lines below, for want of these */
+#define LEAST_ROOM 16 /* minimal width of a last column that is wrapped */
+#define INDENT	   4  /* indentation of a wrapped last column that has less room */
 
 struct dt_table {
 	int ncol, ncell, cap;
 	bool right[MAX_COLS];
-	char **cell; /* ncell strings; a rule is a row whose first cell is NULL */
+	char **cell; /* ncell strings; a row whose first cell is NULL is a rule */
 };
 
 static void add(struct dt_table *t, char *s)
@@ -99,7 +99,7 @@ static int width(const char *s)
 	return s ? width_of(s, (int)strlen(s)) : 0;
 }
 
-/* Bytes of s that fit into room columns, up to a blank; of a longer word all. *ret_next: the rest. */
+/* Bytes of s that fit in `room` columns, up to a blank; at least one whole word. *ret_next: the rest. */
 static int piece(const char *s, int room, const char **ret_next)
 {
 	const char *end = NULL;
@@ -118,13 +118,13 @@ static int piece(const char *s, int room, const char **ret_next)
 	return (int)(end - s);
 }
 
-/* Where the last cell of a row is folded: from column at on in lines of room columns; room 0: it is not. */
+/* How the last cell of a row is wrapped: from column `at` in lines of `room` columns; room 0: not wrapped. */
 struct fold {
 	int at, room;
-	bool below; /* it begins in a line of its own */
+	bool below; /* it starts on a line of its own */
 };
 
-/* Columns that are printed beside each other: the first, which names the rows, and from to end - 1. */
+/* Columns printed side by side: the first column, which names the rows, and columns from .. end - 1. */
 struct block {
 	int from, end, width;
 	struct fold fold;
@@ -186,7 +186,10 @@ static void print_block(const struct dt_table *t, const int *w, const struct blo
 	}
 }
 
-/* The block from this column on, as wide as fits, one column at least; a last one that folds always does. */
+/*
+ * The block that starts at column `from`, as wide as fits but at least one column; a last column that folds
+ * always fits.
+ */
 static struct block block_of(const struct dt_table *t, const int *w, int from, bool folds, int columns)
 {
 	const int last = t->ncol - 1;

@@ -20,14 +20,14 @@ void dt_table_cell(struct dt_table *t, const char *fmt, ...) __attribute__((form
 void dt_table_end_row(struct dt_table *t);
 
 /*
- * Prints headings and rows, two spaces between columns, no trailing blanks. On a terminal that is narrower
- * than the table the words of the last column go on in further lines, or stand below where it has no room
- * at all; not of numbers (>) and of a few letters. Columns that have no room either go on in a table below,
- * beside the first column again.
+ * Prints headings and rows with two spaces between columns and no trailing blanks. On a terminal that is
+ * narrower than the table, a last column of text is wrapped, or moved to a line of its own if too little room
+ * is left; columns of numbers (>) and short ones are not wrapped. Columns that still do not fit go into a
+ * further table below, which repeats the first column.
  */
 void dt_table_print(const struct dt_table *t, FILE *f);
 
-/* The same in so many columns; 0: any number. */
+/* The same for a given width in columns; 0: unlimited. */
 void dt_table_print_within(const struct dt_table *t, FILE *f, int columns);
 
 #endif

@@ -32,7 +32,7 @@ static struct dt_pb event(double now, int64_t step)
 	return m;
 }
 
-/* Writes the record of an event and releases it. */
+/* Writes an event's record and releases the message. */
 static void record(struct dt_tfevents *e, struct dt_pb *m)
 {
 	uint64_t n = m->n;
@@ -85,7 +85,10 @@ void dt_tfevents_restart(struct dt_tfevents *e, double now, int64_t step)
 	record(e, &m);
 }
 
-/* An event of one value of a summary: tag is its first field, rest the others, which is released. */
+/*
+ * Writes an event with one summary value: tag is its first field, `rest` the encoded other fields. Releases
+ * rest.
+ */
 static void value(struct dt_tfevents *e, double now, int64_t step, const char *tag, struct dt_pb *rest)
 {
 	struct dt_pb m = event(now, step), summary = {0}, v = {0};

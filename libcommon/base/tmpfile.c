@@ -57,7 +57,7 @@ static const char *kind_of(mode_t mode)
 				: "a device";
 }
 
-/* path, or what it points to when it is a symbolic link; malloc'd. *ret_mode is 0 for a missing file. */
+/* Returns path, or the target if it is a symbolic link; malloc'd. *ret_mode is 0 for a missing file. */
 static int resolve(const char *path, char **ret, mode_t *ret_mode, struct dt_err *err)
 {
 	struct stat st;
@@ -114,7 +114,7 @@ int dt_out_check(const char *path, struct dt_err *err)
 	return rc;
 }
 
-/* Whether two names of missing files are one: the same name in one folder. */
+/* Whether two names of missing files are the same: equal names in the same folder. */
 static bool same_name(const char *a, const char *b)
 {
 	char dir_a[PATH_MAX], dir_b[PATH_MAX], name_a[PATH_MAX], name_b[PATH_MAX];
@@ -177,7 +177,7 @@ int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err)
 		tmpfile_clear(t);
 		return dt_err_sys(err, -ENOMEM, "cannot create '%s'", path);
 	}
-	unlink(t->tmp); /* left by a process of the same number that was killed */
+	unlink(t->tmp); /* left by a killed process with the same PID */
 	t->f = fopen(t->tmp, "wxe");
 	if (!t->f) {
 		rc = dt_err_sys(err, -errno, "cannot create '%s'", t->tmp);
@@ -294,7 +294,7 @@ int dt_close_stdout(struct dt_err *err)
 			return 0; /* stdout was closed before we started */
 		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write to standard output");
 	}
-	if (failed) /* earlier, so its errno is gone; a pipe whose reader left can still be told */
+	if (failed) /* an earlier write failed and its errno is lost; a closed pipe can still be detected */
 		return dt_err_sys(err, gone ? -EPIPE : -EIO, "cannot write to standard output");
 	return 0;
 }

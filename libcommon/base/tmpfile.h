@@ -1,15 +1,15 @@
 /*
- * Atomic files: written beside their final name, flushed, fsynced, renamed. A reader sees the old file or the
- * whole new one, never half.
+ * Atomic files: written to a temporary beside the final name, flushed, fsynced, renamed. A reader sees the
+ * old file or the whole new one, never a partial one.
  *
  * Every output path of every program is resolved here, by one rule:
  *
- *   missing, regular file                the new file replaces it by a rename
- *   symbolic link to one that exists     the target is replaced, the link stays
+ *   missing, regular file                replaced by a rename
+ *   symbolic link to an existing file    the target is replaced, the link stays
  *   symbolic link to a missing file      refused
- *   device, FIFO                         a stream (dt_tmpfile_open, dt_out_stream) is written to it, nothing
- *                                        is renamed over it; a writer that needs a file (dt_out_path)
- *                                        refuses it
+ *   device, FIFO                         written as a stream (dt_tmpfile_open, dt_out_stream) without a
+ *   rename;
+ *                                        refused by writers that need a file (dt_out_path)
  *   folder, socket                       refused
  */
 #ifndef DT_BASE_TMPFILE_H
@@ -21,24 +21,24 @@
 #include <stdio.h>
 
 /*
- * The name a writer of a whole file renames its temporary to: path with symbolic links resolved, malloc'd.
- * Anything but a missing or regular file is refused by its kind (-EISDIR, -EINVAL).
+ * Resolves symbolic links of path and returns the final name, malloc'd, to which a writer renames its
+ * temporary. Anything but a missing or regular file is refused by its kind (-EISDIR, -EINVAL).
  */
 int dt_out_path(const char *path, char **ret, struct dt_err *err);
 /*
- * For a program that works for minutes before it writes path with dt_tmpfile_open: what that would refuse is
- * refused now, also a folder that is missing or that this user cannot write to (-ENOENT, -ENOTDIR, -EACCES).
+ * An early check for programs that work for minutes before they write path with dt_tmpfile_open: fails now if
+ * that would fail, also when the folder is missing or not writable (-ENOENT, -ENOTDIR, -EACCES).
  */
 int dt_out_check(const char *path, struct dt_err *err);
 /*
- * Whether writing out would replace in: one regular file under two names, or, while neither exists, the same
- * name. in "-" is standard input.
+ * Whether writing `out` would overwrite `in`: both name the same regular file, or neither exists and the
+ * names are equal. in "-" is standard input.
  */
 bool dt_out_is(const char *out, const char *in);
 
 /*
- * Opens a stream that is written as a run goes on, metrics and traces, at path in place: emptied, or kept and
- * appended to. A device or a FIFO is written to as it is.
+ * Opens path itself (no temporary) for a stream that is written during a run, such as metrics and traces. A
+ * file is truncated, or appended to if `append`. A device or a FIFO is opened as it is.
  */
 int dt_out_stream(const char *path, bool append, FILE **ret, struct dt_err *err);
 
@@ -52,7 +52,7 @@ struct dt_tmpfile {
 int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err);
 /* Flush, fsync, rename, fsync of the folder. On failure the temporary is removed and the old file stays. */
 int dt_tmpfile_commit(struct dt_tmpfile *t, struct dt_err *err);
-/* The same without waiting for the disk: for what describes a running process, again and again. */
+/* The same without fsync, for files that describe a running process and are replaced often. */
 int dt_tmpfile_publish(struct dt_tmpfile *t, struct dt_err *err);
 /* Removes the temporary. Does nothing after a commit. */
 void dt_tmpfile_abort(struct dt_tmpfile *t);
@@ -61,14 +61,14 @@ void dt_tmpfile_abort(struct dt_tmpfile *t);
 int dt_fsync_dir(const char *path, struct dt_err *err);
 /* fsync of a file by name. */
 int dt_fsync_path(const char *path, struct dt_err *err);
-/* mkdir -p. */
+/* Like mkdir -p. */
 int dt_mkdir_p(const char *path, struct dt_err *err);
-/* Atomic replacement of a symbolic link. */
+/* Atomically replaces a symbolic link. */
 int dt_symlink_replace(const char *target, const char *linkpath, struct dt_err *err);
-/* rm -r of a folder; a missing one is no error. */
+/* Like rm -r; a missing folder is no error. */
 int dt_remove_tree(const char *path, struct dt_err *err);
 
-/* Closes stdout at exit as util-linux does: -EPIPE, -ENOSPC ... when buffered output could not be written. */
+/* Flushes and closes stdout at exit: -EPIPE, -ENOSPC ... if buffered output could not be written. */
 int dt_close_stdout(struct dt_err *err);
 
 #endif

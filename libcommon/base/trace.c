@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One event; stolen. Microseconds with three decimals: a nanosecond of a day still fits. */
+/* Writes one event; stolen. 15 digits: microseconds with three decimals fit for more than a day. */
 static void put(struct dt_trace *t, const char *before, json_t *event)
 {
 	errno = 0;

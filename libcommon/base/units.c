@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Multipliers by their letter; k is 1000, ki 1024. */
+/* Multipliers by letter: k is 1000, ki 1024. */
 static const struct {
 	char letter;
 	double decimal, binary;
@@ -16,7 +16,7 @@ static const struct {
 	{'k', 1e3, 0x1p10}, {'m', 1e6, 0x1p20}, {'g', 1e9, 0x1p30}, {'b', 1e9, 0x1p30}, {'t', 1e12, 0x1p40},
 };
 
-/* What the unit at u multiplies by, and *ret_rest what follows it: 1 and u itself where there is none. */
+/* The multiplier of the unit at u; *ret_rest is the text after it. 1 and u itself if there is no unit. */
 static double prefix(const char *u, bool bare_is_binary, bool billions, const char **ret_rest)
 {
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
@@ -34,7 +34,7 @@ static double prefix(const char *u, bool bare_is_binary, bool billions, const ch
 	return 1;
 }
 
-/* The number before the unit. No hexadecimal, no blank before it. */
+/* Parses the number before the unit. No hexadecimal, no leading blank. */
 static int number(const char *s, const char *what, double *ret, const char **ret_end, struct dt_err *err)
 {
 	char *end;
@@ -48,7 +48,7 @@ static int number(const char *s, const char *what, double *ret, const char **ret
 	return 0;
 }
 
-/* v times mul, the number of s; exact past 2^53 where s is whole. */
+/* v times mul, where s is the text of v; exact above 2^53 if s is an integer. */
 static int scale(const char *s, double v, double mul, uint64_t *ret, struct dt_err *err)
 {
 	size_t digits = strspn(s, "0123456789");
@@ -110,7 +110,7 @@ int dt_parse_count(const char *s, uint64_t *ret, struct dt_err *err)
 	return rc;
 }
 
-/* "8k", "1.5M", "1e3"; false: not a whole number so written. */
+/* Parses "8k", "1.5M", "1e3"; false: not an integer in this form. */
 static bool whole_count(const char *s, int64_t *ret)
 {
 	const char *unit, *rest;
@@ -160,7 +160,7 @@ int dt_parse_real(const char *s, double min, double max, double *ret, struct dt_
 	return 0;
 }
 
-/* A number that may end in %, which divides it by 100 / whole. */
+/* Parses a number; a trailing % divides it by 100 / whole. */
 static int parse_part(const char *s, double whole, double min, double max, double *ret, struct dt_err *err)
 {
 	size_t n = strlen(s);
@@ -189,7 +189,7 @@ int dt_parse_percent(const char *s, double min, double max, double *ret, struct 
 	return parse_part(s, 100, min, max, ret, err);
 }
 
-/* What "B/s", "b/s", "bit/s" ... divide by, 8 for bits; 0: no such unit. */
+/* The divisor of "B/s", "b/s", "bit/s" ...: 8 for bits; 0: unknown unit. */
 static double bits_or_bytes(const char *u)
 {
 	static const struct {

@@ -6,7 +6,9 @@
 
 enum scan { SCAN_OK, SCAN_SHORT, SCAN_BAD };
 
-/* Looks at the character at p. *len: its bytes, or those present of a short one, or of the ill-formed part.
+/*
+ * Checks the character at p. *len: its bytes, or those present if it is incomplete, or those of the
+ * ill-formed part.
  */
 static enum scan scan(const uint8_t *p, size_t n, size_t *len)
 {
@@ -45,7 +47,7 @@ size_t dt_utf8_tail(const char *s, size_t n)
 		size_t len;
 
 		if ((*p & 0xc0) == 0x80)
-			continue; /* a continuation: the character begins further left */
+			continue; /* a continuation byte: the character begins before it */
 		return scan(p, k, &len) == SCAN_SHORT ? k : 0;
 	}
 	return 0;
