@@ -11,7 +11,7 @@
 
 enum what { NOTHING, METRICS, EVENTS, TRACE };
 
-/* What a file holds, from its beginning. */
+/* Detects the kind of a file from its first bytes. */
 static enum what look(const char *path)
 {
 	char text[4096];
@@ -35,7 +35,7 @@ static enum what look(const char *path)
 		*nl = '\0';
 	if (strstr(text, "\"run_id\"") && strstr(text, "\"step\""))
 		return METRICS;
-	if (strstr(text, "\"update\"") && strstr(text, "\"frames\"")) /* of dt-rl train --json */
+	if (strstr(text, "\"update\"") && strstr(text, "\"frames\"")) /* metrics of dt-rl train --json */
 		return METRICS;
 	return strstr(text, "\"time\"") && strstr(text, "\"event\"") ? EVENTS : NOTHING;
 }
@@ -153,7 +153,7 @@ static int find_all(struct dt_board *b, struct dt_err *err)
 	return rc;
 }
 
-/* Runs in turn, so that none waits for all of another. */
+/* Reads a piece of each run in turn, so that no run waits until another has been read completely. */
 static int read_runs(struct dt_board *b, struct dt_err *err)
 {
 	size_t left = b->most ? b->most : SIZE_MAX;

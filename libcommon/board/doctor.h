@@ -1,6 +1,6 @@
 /*
- * What is wrong with a run, from its metrics alone: symptoms as a table of rules, each with its evidence and
- * with what to try. A rule is silent where it has too little to judge by; thresholds are beside their rules.
+ * Finds problems of a run from its metrics alone: a table of rules, one a symptom; each finding has evidence
+ * and advice. A rule finds nothing if it has too little data. Thresholds are beside the rules.
  */
 #ifndef DT_BOARD_DOCTOR_H
 #define DT_BOARD_DOCTOR_H
@@ -9,7 +9,10 @@
 
 enum { DT_DOCTOR_MAX = 32 };
 
-/* An option of dt-train that may help, with its value; "x2": twice what it is; layout "any": another one. */
+/*
+ * An option of dt-train that may help, and its value; "x2": double the current value; layout "any": another
+ * layout.
+ */
 struct dt_change {
 	const char *option, *value;
 };
@@ -17,15 +20,16 @@ struct dt_change {
 struct dt_finding {
 	const char *name, *what_to_try; /* static */
 	char evidence[256];
-	double gain; /* share of the step's time that would be saved at best; 0: not about time */
-	const struct dt_change *changes; /* static, the last without an option; NULL: dt-plan knows none */
+	double gain; /* share of step time saved at best; 0: the finding is not about time */
+	/* static, ended by an entry without an option; NULL: no change that dt-plan can predict */
+	const struct dt_change *changes;
 };
 
-/* Fills ret, the largest gain first, then in the order of rules. Their number, or -ENOMEM. */
+/* Fills ret, sorted by decreasing gain, then in the order of the rules. Returns their number or -ENOMEM. */
 int dt_doctor(const struct dt_board_run *r, struct dt_finding ret[DT_DOCTOR_MAX], struct dt_err *err);
-/* The median of a settled step's seconds; NAN where there is none. */
+/* Median seconds of a step after warm-up; NAN if there is none. */
 double dt_doctor_step_s(const struct dt_board_run *r);
-/* The names of all rules, one after another; NULL: no more. */
+/* Name of rule i; NULL past the last. */
 const char *dt_doctor_rule(int i);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a run is not any more: its batch, its rate, its memory. */
+/* Symptoms of a change within a run: its batch, its learning rate, its memory. */
 #include "board/doctor_rules.h"
 
 #include <math.h>

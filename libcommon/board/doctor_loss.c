@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Means of n stretches of the loss into out; false: too few steps. */
+/* Splits the loss into n equal stretches and writes their means to out; false: too few steps. */
 static bool stretches(const struct steps *s, double *out, int n)
 {
 	size_t have = steps_collect(s, "loss", 0, s->n);
@@ -33,7 +33,7 @@ bool doctor_not_finite(const struct steps *s, struct dt_finding *f)
 		    dt_board_run_column(s->r, "loss") && !n++)
 			first = i;
 	}
-	/* A loss scale that is too large makes gradients overflow: the rule below. */
+	/* With a loss scale this is doctor_overflow: too large a scale makes gradients overflow. */
 	if (dt_board_run_column(s->r, "loss_scale") && !isnan(steps_get(s, "loss", first)))
 		return false;
 	return n && doctor_say(f, "%zu steps whose loss or gradient is not finite, the first is step %.0f", n,
@@ -95,7 +95,7 @@ bool doctor_spikes(const struct steps *s, struct dt_finding *f)
 			  most);
 }
 
-/* Of residuals v[0 .. n): how far each goes with the next. */
+/* Lag-1 autocorrelation of the residuals v[0 .. n). */
 static double correlation(const double *v, size_t n)
 {
 	double both = 0, own = 0;
@@ -110,9 +110,9 @@ static double correlation(const double *v, size_t n)
 enum { WINDOW = 25, BLOCK = 50 };
 
 /*
- * Samples drawn at random make losses of neighbouring steps differ independently, once the curve itself is
- * taken off; those of one long document after another do not. The median over blocks, so that a curve that
- * turns once does not count; one that rises again has a finding of its own.
+ * Losses of neighbouring steps, minus the trend, are independent if samples are drawn at random, and
+ * correlated if they come in order from long documents. Uses the median over blocks, so that one turn of the
+ * curve does not count. A loss that rises again is a finding of its own.
  */
 bool doctor_not_shuffled(const struct steps *s, struct dt_finding *f)
 {
@@ -144,7 +144,7 @@ bool doctor_not_shuffled(const struct steps *s, struct dt_finding *f)
 		       r);
 }
 
-/* Steps whose losses come again bit by bit. */
+/* Steps whose losses repeat bit for bit. */
 bool doctor_repeats(const struct steps *s, struct dt_finding *f)
 {
 	size_t n = steps_collect(s, "loss", 0, s->n), same = 0;

@@ -1,38 +1,39 @@
 /*
- * The rules of dt-doctor: each looks at the steps of a run and fills evidence and gain where it finds its
- * symptom. Thresholds are beside the rules; doctor.c has their table.
+ * The rules of dt-doctor: each examines the steps of a run and fills evidence and gain if it finds its
+ * symptom. Thresholds are beside the rules; their table is in doctor.c.
  */
 #ifndef DT_BOARD_DOCTOR_RULES_H
 #define DT_BOARD_DOCTOR_RULES_H
 
 #include "board/doctor.h"
 
-/* The steps of a run: lines of evaluations and events are left out, and so are steps done again later. */
+/* The steps of a run, without lines of evaluations and events, and without steps that were redone later. */
 struct steps {
 	const struct dt_board_run *r;
-	bool *again; /* [lines of the run] its run went back before this line's step and did it again */
-	size_t *at;  /* [n] lines of the run */
+	/* [lines of the run] the run was resumed from before this line's step, which it then repeated */
+	bool *again;
+	size_t *at; /* [n] line numbers in the run */
 	size_t n;
-	size_t settled; /* steps at the beginning that times are not judged by */
-	double *a, *b;	/* [n] room for rules */
-	double seconds; /* of all settled steps */
+	size_t settled; /* number of warm-up steps, which rules about time ignore */
+	double *a, *b;	/* [n] scratch arrays for rules */
+	double seconds; /* total seconds of the steps after warm-up */
 };
 
-/* Least steps for a rule about time, and about the loss. */
+/* Minimum number of steps for rules about time and about the loss. */
 enum { TIME_STEPS = 10, LOSS_STEPS = 40 };
 
-/* -ENOMEM; steps_release also then. */
+/* Returns 0 or -ENOMEM; call steps_release in both cases. */
 int steps_of(struct steps *s, const struct dt_board_run *r);
 void steps_release(struct steps *s);
-/* The value of a key in step i; NAN: the line has none. */
+/* The value of a key in step i; NAN if the line lacks it. */
 double steps_get(const struct steps *s, const char *key, size_t i);
-int steps_ascending(const void *a, const void *b); /* doubles, for qsort */
-/* Of v[0 .. n), which is sorted by it. NAN without values. */
+int steps_ascending(const void *a, const void *b); /* compares doubles, for qsort */
+/* Median of v[0 .. n), which it sorts. NAN if n is 0. */
 double steps_median(double *v, size_t n);
-/* The values of a key in steps first .. end - 1 that have it, into s->a; their number. */
+/* Copies the values of a key in steps first .. end - 1 that have it to s->a; returns their number. */
 size_t steps_collect(const struct steps *s, const char *key, size_t first, size_t end);
 double steps_median_of(const struct steps *s, const char *key, size_t first, size_t end);
-/* Writes the evidence; true. */
+/* Writes the evidence and returns true. */
 bool doctor_say(struct dt_finding *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 typedef bool doctor_rule(const struct steps *s, struct dt_finding *f);

@@ -1,4 +1,4 @@
-/* The steps of a run, as the rules look at them. */
+/* The steps of a run in the form that the rules use. */
 #include "board/doctor_rules.h"
 
 #include <errno.h>
@@ -56,9 +56,9 @@ double steps_median_of(const struct steps *s, const char *key, size_t first, siz
 }
 
 /*
- * A run that is resumed appends to its metrics and does again what came after the checkpoint. Its lines from
- * that step on, before it went back, tell of work that counts for nothing. Lines of another run_id between
- * them end this: two runs in one file are a finding.
+ * Marks lines of work that was lost. A resumed run appends to its metrics and repeats the steps after the
+ * checkpoint; earlier lines with the same or a later step do not count. The search stops at lines of another
+ * run_id: two runs in one file are a finding.
  */
 static void find_again(const struct steps *s)
 {
@@ -91,7 +91,7 @@ int steps_of(struct steps *s, const struct dt_board_run *r)
 	for (size_t i = 0; step_s && i < r->rows; i++)
 		if (!isnan(step_s[i]) && !s->again[i])
 			s->at[s->n++] = i;
-	s->settled = s->n / 20 > 3 ? s->n / 20 : 3; /* files are cold, pages are touched first */
+	s->settled = s->n / 20 > 3 ? s->n / 20 : 3; /* warm-up: cold files, first touch of pages */
 	s->settled = s->settled < s->n ? s->settled : s->n;
 	for (size_t i = s->settled; i < s->n; i++)
 		s->seconds += step_s[s->at[i]];

@@ -1,10 +1,10 @@
-/* Symptoms in how long steps take. */
+/* Symptoms in step times. */
 #include "board/doctor_rules.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Seconds of a key in settled steps over those of all of them. */
+/* The key's share of the time of all steps after warm-up. */
 static double share(const struct steps *s, const char *key)
 {
 	size_t n = steps_collect(s, key, s->settled, s->n);
@@ -43,7 +43,7 @@ bool doctor_slow_saves(const struct steps *s, struct dt_finding *f)
 	return by_share(s, f, share(s, "checkpoint_s"), 0.1, "writes checkpoints");
 }
 
-/* Every product is slow: too little work in each. */
+/* All matrix products are slow: too little work in each. */
 bool doctor_low_mfu(const struct steps *s, struct dt_finding *f)
 {
 	double mfu = s->n >= s->settled + TIME_STEPS ? steps_median_of(s, "mfu", s->settled, s->n) : NAN;
@@ -53,7 +53,7 @@ bool doctor_low_mfu(const struct steps *s, struct dt_finding *f)
 	       doctor_say(f, "MFU %.1f%% while %.0f%% of the time computes", 100 * mfu, 100 * compute);
 }
 
-/* The time of a step is not what it was. */
+/* Step time increases during the run. */
 bool doctor_slows_down(const struct steps *s, struct dt_finding *f)
 {
 	size_t n = s->n - s->settled, q = n / 4;

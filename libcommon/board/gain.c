@@ -24,7 +24,7 @@ bool dt_gain_on_processor(const json_t *run)
 
 /* ---- a run ---- */
 
-struct known { /* a run, and what its members point to */
+struct known { /* a run, and the storage its members point to */
 	struct dt_run_options o;
 	struct dt_config config;
 	struct dt_run run;
@@ -42,7 +42,7 @@ static int describe(const json_t *run, const json_t *options, struct known *k, s
 	return dt_run_settle(&k->run, err);
 }
 
-/* Seconds of a step and whether it fits. What dt-train refuses is refused here. */
+/* Predicts the seconds of a step and whether it fits in memory. Fails for what dt-train refuses. */
 static int judge(const struct dt_run *r, const struct dt_cluster *c, double room, double *ret_s,
 		 bool *ret_fits, struct dt_err *err)
 {
@@ -85,7 +85,7 @@ static void keep(const struct judged *j, struct dt_gains *ret, const char *args,
 	ret->n++;
 }
 
-/* The fastest layout for the same ranks and global batch, where it is another. */
+/* Tries the fastest layout for the same ranks and global batch, if it differs. */
 static void try_layouts(const struct judged *j, struct dt_gains *ret)
 {
 	struct dt_plan_query q = {.cluster = j->c,
@@ -115,7 +115,7 @@ static void try_layouts(const struct judged *j, struct dt_gains *ret)
 	dt_plan_release(&p);
 }
 
-/* The value that a change asks for; 0: it is that already, or has no meaning here. */
+/* Writes the value that a change asks for; false: the run has it already, or it does not apply. */
 static bool changed_value(const json_t *options, const struct dt_change *ch, char *buf, size_t n)
 {
 	const char *was = json_string_value(json_object_get(options, ch->option));

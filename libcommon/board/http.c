@@ -19,32 +19,35 @@ enum {
 	LOOK_MS = 500,
 	BEAT_S = 15,
 	CLIENTS = 100,
-	FILES = 20 /* open beside those of clients and runs */
+	FILES = 20 /* open besides those of clients and runs */
 };
 
 struct dt_board_http {
 	struct dt_board *b;
 	const char *host, *key;
-	pthread_mutex_t mu; /* of b */
+	pthread_mutex_t mu; /* protects b */
 	double looked;
 	bool stop;
-	pthread_t reader; /* while the board is behind; joined when it closes */
+	pthread_t reader; /* runs while the board is behind; joined on close */
 	struct MHD_Daemon *mhd;
 	char url[128];
 };
 
-/* With the lock. Files are looked at twice a second at most, however many ask. */
+/* Call with the lock held. Refreshes the board at most twice a second, however many clients ask. */
 static void look(struct dt_board_http *h)
 {
 	struct dt_err err;
 
 	if (h->b->behind || dt_now() < h->looked + LOOK_MS * 1e-3)
-		return;		      /* behind: the reader is at it */
-	dt_board_refresh(h->b, &err); /* a folder that is gone: what was read stays */
+		return;		      /* the reader thread is working on it */
+	dt_board_refresh(h->b, &err); /* errors, such as a removed folder, are ignored: what was read stays */
 	h->looked = dt_now();
 }
 
-/* Reads what there was at the start, a piece at a time: who asks meanwhile gets what is read by then. */
+/*
+ * Thread that reads the existing data piece by piece; meanwhile requests are answered with what has been
+ * read.
+ */
 static void *read_on(void *arg)
 {
 	struct dt_board_http *h = arg;
@@ -57,7 +60,8 @@ static void *read_on(void *arg)
 		more = h->b->behind && !h->stop && dt_board_refresh(h->b, &err) == 0;
 		h->b->behind &= more;
 		pthread_mutex_unlock(&h->mu);
-		nanosleep(&(struct timespec){0, 1000000}, NULL); /* a request's turn */
+		/* gives requests a chance to take the lock */
+		nanosleep(&(struct timespec){0, 1000000}, NULL);
 	}
 	return NULL;
 }
@@ -196,7 +200,7 @@ static enum MHD_Result events(struct dt_board_http *h, struct MHD_Connection *c)
 
 /* ---- requests ---- */
 
-/* Only under the machine's own names: a page of another site that resolves to it is not answered. */
+/* Without a key, answers only requests for this machine's own names, against DNS rebinding. */
 static bool host_is_ours(struct dt_board_http *h, struct MHD_Connection *c)
 {
 	const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host");
@@ -232,11 +236,11 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 	static int begun;
 	struct dt_board_http *h = cls;
 
-	if (!*con_cls) { /* headers first */
+	if (!*con_cls) { /* first call of a request: only headers so far */
 		*con_cls = &begun;
 		return MHD_YES;
 	}
-	if (*n) { /* a body means nothing here */
+	if (*n) { /* ignore a request body */
 		*n = 0;
 		return MHD_YES;
 	}

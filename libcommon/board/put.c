@@ -1,4 +1,4 @@
-/* What the page asks for, as JSON. */
+/* Answers to the page's requests, as JSON. */
 #include "board/board.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static void text(FILE *f, const char *s)
 	json_t *o = json_string(s);
 
 	if (!o)
-		fputs("\"?\"", f); /* no UTF-8 */
+		fputs("\"?\"", f); /* invalid UTF-8 */
 	else
 		json_dumpf(o, f, JSON_COMPACT | JSON_ENCODE_ANY);
 	json_decref(o);
@@ -34,7 +34,7 @@ static void value(FILE *f, const json_t *v)
 		fputs("null", f);
 }
 
-/* Events of dt-run that lie beside run i, and its own. */
+/* Events of run i: its own and those of dt-run in the same folder. */
 static void events(const struct dt_board *b, int i, FILE *f)
 {
 	json_t *all = json_array();
@@ -92,12 +92,12 @@ void dt_board_put_runs(const struct dt_board *b, FILE *f)
 	fputs("]}", f);
 }
 
-struct buckets { /* of steps from .. to */
+struct buckets { /* of the steps from .. to */
 	double from, scale;
 	int n;
-	double *x, *sum, *least, *most; /* newest step; of one key */
+	double *x, *sum, *least, *most; /* x: newest step of a bucket; the others: of one key */
 	int *count;
-	int *at; /* [rows] the bucket of each line; -1: none */
+	int *at; /* [rows] bucket of each line; -1: none */
 };
 
 static void release(struct buckets *k)
@@ -117,7 +117,7 @@ static int bucket_of(const struct buckets *k, double step)
 	return i < k->n ? i : k->n - 1;
 }
 
-/* Of each line its bucket, of each bucket its newest step: NAN where it has no line. */
+/* Assigns each line to a bucket and finds each bucket's newest step: NAN if it has no line. */
 static void find_buckets(const struct dt_board_run *r, const double *x, double to, struct buckets *k)
 {
 	for (int i = 0; i < k->n; i++)
@@ -129,7 +129,7 @@ static void find_buckets(const struct dt_board_run *r, const double *x, double t
 	}
 }
 
-/* A list of the buckets that have a line; null for what is not finite. */
+/* Writes a list of values of the non-empty buckets; null if not finite. */
 static void put_list(const struct buckets *k, const double *v, int digits, FILE *f)
 {
 	const char *sep = "";
@@ -145,7 +145,7 @@ static void put_list(const struct buckets *k, const double *v, int digits, FILE 
 	fputs("]", f);
 }
 
-/* Mean, least and most of a key in each bucket; NAN where no line has it. */
+/* Computes mean, minimum and maximum of a key in each bucket; NAN where no line has it. */
 static void sum_up(const struct dt_board_run *r, const double *v, struct buckets *k)
 {
 	for (int i = 0; i < k->n; i++) {
@@ -178,9 +178,9 @@ static bool asked(const char *keys, const char *key)
 	return false;
 }
 
-enum { DIGITS = 6 }; /* of a picture */
+enum { DIGITS = 6 }; /* enough for a picture */
 
-/* One list a key of those asked for: which of mean, least and most. */
+/* Writes a list for each requested key: mean, minimum or maximum, as `which` points to. */
 static void put_keys(const struct dt_board_run *r, const char *keys, double *const *which, struct buckets *k,
 		     FILE *f)
 {
@@ -220,7 +220,7 @@ static void run_series(const struct dt_board_run *r, const double *x, const stru
 	put_keys(r, q->spread, &k->most, k, f);
 }
 
-/* Room for n buckets of any run. */
+/* Allocates n buckets and enough rows for any run. */
 static bool make_room(const struct dt_board *b, int n, struct buckets *k)
 {
 	size_t rows = 1;
@@ -259,7 +259,7 @@ void dt_board_put_series(const struct dt_board *b, const struct dt_board_ask *q,
 	release(&k);
 }
 
-/* A list by rank: seconds of a section, or what ranks and their machines use. */
+/* A list of values by rank: seconds of a section, or the usage of ranks and their machines. */
 static const json_t *of_ranks(const json_t *details, const char *name)
 {
 	const json_t *list = json_object_get(json_object_get(details, "ranks"), name);
@@ -274,7 +274,7 @@ void dt_board_put_details(const struct dt_board *b, const struct dt_board_ask *q
 	const char *sep = "";
 
 	fputs("{\"lines\":[", f);
-	/* of many the newest of each piece */
+	/* if there are too many lines, the newest of each interval */
 	for (size_t k = 0; k < points && n; k++) {
 		size_t i = n <= points ? k : (k + 1) * n / points - 1;
 		const json_t *o = json_array_get(list, i), *d = json_object_get(o, "details");

@@ -16,7 +16,10 @@
 
 /* ---- columns ---- */
 
-/* Keys come in the same order on every line, so the one after the last is looked at first. */
+/*
+ * Finds a column. Keys usually come in the same order on every line, so the column after the previous is
+ * tried first.
+ */
 static int find_column(struct dt_board_run *r, const char *key, size_t n, int after)
 {
 	if (after + 1 < r->ncol && !strncmp(r->col[after + 1].key, key, n) && !r->col[after + 1].key[n])
@@ -66,10 +69,10 @@ static bool another_row(struct dt_board_run *r)
 	return true;
 }
 
-/* ---- one line: the numbers of its object, not of those inside ---- */
+/* ---- parsing a line: only the numbers at the top level of its object ---- */
 
 struct seen {
-	bool step, more; /* more: it is worth the whole parser */
+	bool step, more; /* more: the line needs the full JSON parser */
 };
 
 static bool is(const char *key, size_t n, const char *name)
@@ -77,7 +80,7 @@ static bool is(const char *key, size_t n, const char *name)
 	return n == strlen(name) && !memcmp(key, name, n);
 }
 
-/* The value at p of a key; NULL: no JSON. */
+/* Reads the value at p of a key; returns its end, NULL if it is not JSON. */
 static const char *take_value(struct dt_board_run *r, const char *key, size_t n, const char *p,
 			      const char *end, int *column, struct seen *seen)
 {
@@ -110,7 +113,7 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 	}
 	if (n >= sizeof(r->col->key) || memchr(key, '\0', n))
 		return stop;
-	if (is(key, n, "update")) { /* dt-rl counts its steps so */
+	if (is(key, n, "update")) { /* dt-rl counts its steps under this key */
 		key = "step";
 		n = strlen(key);
 	}
@@ -125,7 +128,7 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 	return stop;
 }
 
-/* Fills a row; false: the line is no object of JSON. */
+/* Fills a row from a line; false: it is not a JSON object. */
 static bool scan(struct dt_board_run *r, const char *p, const char *end, struct seen *seen)
 {
 	int column = -1;
@@ -153,7 +156,7 @@ static bool scan(struct dt_board_run *r, const char *p, const char *end, struct 
 	return p < end;
 }
 
-/* Keeps the newest of them. */
+/* Appends o to a list, which keeps only the newest `most`. */
 static void keep(json_t **list, json_t *o, size_t most)
 {
 	if (!*list)
@@ -244,7 +247,7 @@ int dt_board_run_open(struct dt_board_run *r, const char *path, const char *name
 	return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
 }
 
-/* Whether the file still has what was taken from it. */
+/* Whether the file still has the data that was read from it. */
 static bool same_as_before(const struct dt_board_run *r, off_t size)
 {
 	size_t n = r->at < (off_t)sizeof(r->last) ? (size_t)r->at : sizeof(r->last);
@@ -254,7 +257,7 @@ static bool same_as_before(const struct dt_board_run *r, off_t size)
 	       !memcmp(now, r->last, n);
 }
 
-/* Takes the whole lines of buf and leaves the rest. */
+/* Parses the complete lines of buf and keeps the rest. */
 static void take_lines(struct dt_board_run *r)
 {
 	char *p = r->buf, *end = r->buf + r->n, *nl;
@@ -265,7 +268,7 @@ static void take_lines(struct dt_board_run *r)
 	}
 	r->n = (size_t)(end - p);
 	memmove(r->buf, p, r->n);
-	if (r->n > LINE_MAX_BYTES) { /* no line of metrics */
+	if (r->n > LINE_MAX_BYTES) { /* too long for a line of metrics */
 		r->n = 0;
 		r->bad++;
 	}

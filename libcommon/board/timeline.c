@@ -1,4 +1,4 @@
-/* A step of a pipeline, from a trace of dt-train: base/trace.h writes an event a line. */
+/* The timeline of a pipeline step, from a trace of dt-train (base/trace.h writes one event a line). */
 #include "board/board.h"
 
 #include <math.h>
@@ -10,14 +10,14 @@ enum { SPANS_MAX = 20000, LINE = 65536 };
 struct span {
 	int rank;
 	double ts, dur;
-	char kind; /* of the page's colours */
+	char kind; /* selects a colour on the page */
 	int mb, chunk;
 };
 
 struct spans {
 	struct span *v;
 	int n;
-	double from, to; /* of the step that is shown */
+	double from, to; /* start and end of the displayed step */
 	int64_t step;
 };
 
@@ -36,7 +36,7 @@ static char kind_of(const char *cat, const char *name)
 	return !strcmp(cat, "message") || !strcmp(cat, "wait") ? 'm' : '\0';
 }
 
-/* Calls fn for each complete span of the file. */
+/* Calls fn for each complete event (span) of the file. */
 static void each(const char *path, void (*fn)(struct spans *s, const json_t *e), struct spans *s)
 {
 	FILE *f = fopen(path, "re");
@@ -73,7 +73,7 @@ static const char *word(const json_t *e, const char *key)
 	return s ? s : "";
 }
 
-/* The step before the last of any rank: the last may be a run's end. */
+/* Finds the last step but one of any rank; the last may have been cut off by the end of the run. */
 static void newest_step(struct spans *s, const json_t *e)
 {
 	int64_t step = json_integer_value(json_object_get(json_object_get(e, "args"), "step"));

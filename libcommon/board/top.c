@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECENT = 50 }; /* lines that rates and shares are taken over */
+enum { RECENT = 50 }; /* number of lines for rates and shares */
 
 struct page {
 	const struct dt_board_screen *s;
@@ -15,7 +15,7 @@ struct page {
 	int lines;
 };
 
-/* A line cut to the width; text is ASCII. */
+/* Prints a line cut to the width; the text is ASCII. */
 static void line(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void line(struct page *p, const char *fmt, ...)
 {
@@ -27,7 +27,7 @@ static void line(struct page *p, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	for (char *c = text; *c; c++) /* names come from outside */
+	for (char *c = text; *c; c++) /* names are untrusted: control characters are replaced */
 		*c = *c < ' ' || *c > '~' ? '?' : *c;
 	fprintf(p->f, "%.*s\n", p->s->width, text);
 	p->lines++;
@@ -42,7 +42,7 @@ static void head(struct page *p, const char *name, const char *value)
 	p->lines++;
 }
 
-/* Mean of the newest lines that have the key; NAN. */
+/* Mean of the newest RECENT lines that have the key; NAN: none. */
 static double recent(const struct dt_board_run *r, const char *key)
 {
 	const double *v = dt_board_run_column(r, key);
@@ -57,7 +57,7 @@ static double recent(const struct dt_board_run *r, const char *key)
 	return n ? sum / n : NAN;
 }
 
-/* ---- the curve of the loss: a character for each range of steps ---- */
+/* ---- the loss curve: one character a range of steps ---- */
 
 static int means(const struct dt_board_run *r, const char *key, double *out, int n)
 {
@@ -75,7 +75,8 @@ static int means(const struct dt_board_run *r, const char *key, double *out, int
 	}
 	for (int k = 0; k < n && count; k++) {
 		have += count[k] > 0;
-		out[k] = count[k] ? out[k] / count[k] : k ? out[k - 1] : NAN; /* lines of evaluations */
+		/* empty where all lines are evaluations */
+		out[k] = count[k] ? out[k] / count[k] : k ? out[k - 1] : NAN;
 	}
 	free(count);
 	return have;
@@ -110,7 +111,7 @@ static void spark(struct page *p, const struct dt_board_run *r, const char *key)
 	p->lines++;
 }
 
-/* ---- where a step's time goes ---- */
+/* ---- shares of a step's time ---- */
 
 static const struct {
 	const char *key, *word;
@@ -158,7 +159,7 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The ranks that compute longest, of the newest details. */
+/* The ranks with the longest compute time in the newest details. */
 static void skew(struct page *p, const struct dt_board_run *r)
 {
 	const json_t *last = json_array_get(r->details, json_array_size(r->details) - 1);

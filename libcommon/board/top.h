@@ -1,16 +1,16 @@
-/* A run on a terminal: what dt-top draws again and again. */
+/* The display of a run on a terminal, which dt-top redraws. */
 #ifndef DT_BOARD_TOP_H
 #define DT_BOARD_TOP_H
 
 #include "board/board.h"
 
 struct dt_board_screen {
-	int width, height; /* columns, at least 40; lines, 0: as many as it takes */
+	int width, height; /* width in columns, at least 40; height in lines, 0: no limit */
 	bool utf8, color;
 	double now; /* seconds since 1970 */
 };
 
-/* One run, lines that each end with a newline and none longer than the width. */
+/* Prints one run: lines that end with a newline and fit in the width. */
 void dt_board_top(const struct dt_board *b, int run, const struct dt_board_screen *s, FILE *f);
 
 #endif
