@@ -1,4 +1,4 @@
-/* What blocks and families build graphs with. */
+/* Functions with which blocks and families build graphs. */
 #include "model/graph.h"
 
 #include <math.h>
@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for one more element of size bytes in *p; false, and b->failed, when there is none. */
+/*
+ * Grows array *p, which has n elements, to hold one more of size bytes. False, with b->failed set, when out
+ * of memory.
+ */
 static bool grow(struct dt_builder *b, void **p, int n, int *cap, size_t size)
 {
 	void *bigger;

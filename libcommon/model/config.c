@@ -1,4 +1,4 @@
-/* Which descriptions of models make sense, and what follows from them. */
+/* Checks of model configurations, and values derived from them. */
 #include "model/config.h"
 
 #include <errno.h>
@@ -160,7 +160,7 @@ int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 	return 0;
 }
 
-/* The multiple of step next to v, at least one. */
+/* The multiple of step nearest to v, at least step. */
 static int64_t nearest(double v, int64_t step)
 {
 	int64_t n = (int64_t)(v / (double)step + 0.5);
@@ -169,8 +169,9 @@ static int64_t nearest(double v, int64_t step)
 }
 
 /*
- * Llama 2 has 128 of width a layer at every size, and an MLP that makes a layer 12 h^2: P = 12 h^3 / 128 and
- * its vocabulary. Heads, and layers from 16 on, come in eights, so that tp and pp can cut them.
+ * The shape of a Llama-like model of about `params` parameters. Llama 2 has a width of 128 per layer at every
+ * size and 12 h^2 parameters a layer, so P = 12 h^3 / 128 plus embeddings. The number of heads, and of layers
+ * from 16 on, is a multiple of 8, so that tp and pp can divide it.
  */
 static void shape_of_size(double params, struct dt_config *c)
 {
@@ -183,7 +184,7 @@ static void shape_of_size(double params, struct dt_config *c)
 	left = params - 2 * (double)c->vocab * h - h;
 	layers = left / (12 * h * h);
 	c->layers = nearest(layers, layers >= 16 ? 8 : layers >= 6 ? 4 : 1);
-	/* The width of the MLP takes up what rounding left. */
+	/* The width of the MLP compensates the rounding. */
 	left -= (double)c->layers * (4 * h * h + 2 * h);
 	c->ffn = nearest(left / (3 * h * (double)c->layers), 1);
 }

@@ -1,6 +1,6 @@
 /*
- * The configuration in a GGUF file's keys: what all architectures have. The rest is read by the
- * family's file.
+ * The configuration in a GGUF file's keys: those that all architectures share. The family's file reads the
+ * rest.
  */
 #include "model/family/family.h"
 
@@ -12,7 +12,7 @@ static bool has(const struct dt_gguf_keys *k, const char *tensor)
 	return dt_gguf_find_tensor(k->g, tensor);
 }
 
-/* Names come from outside and are printed: plain characters only. */
+/* Reads the model's name. It is untrusted and gets printed: only printable ASCII is kept. */
 static void read_name(const struct dt_gguf *g, struct dt_config *c)
 {
 	const char *s;
@@ -29,7 +29,7 @@ static void read_name(const struct dt_gguf *g, struct dt_config *c)
 		c->name[at] = '\0';
 }
 
-/* Experts in a file of a family that has none. */
+/* Refuses experts in a file of a family without them. */
 static int refuse_experts(struct dt_gguf_keys *k, const struct dt_config *c, struct dt_err *err)
 {
 	int64_t n = 0;

@@ -1,4 +1,4 @@
-/* Hugging Face's config.json: what all families have. The rest is read by the family's file. */
+/* Hugging Face's config.json: the keys that all families share. The family's file reads the rest. */
 #include "model/family/family.h"
 
 #include "kernels/activation.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A token id, or a list of them of which the first counts. */
+/* Reads a token id; of a list, the first. */
 static int read_token(const json_t *o, const char *key, int64_t *ret, struct dt_err *err)
 {
 	const json_t *v = json_object_get(o, key);
@@ -57,7 +57,7 @@ int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err
 	if ((rc = dt_json_int(o, "vocab_size", !c.vocab, 1, INT64_C(1) << 31, &c.vocab, err)) < 0 ||
 	    (rc = f->from_hf(o, &c, err)) < 0)
 		return rc;
-	/* Defaults of a class name tokens that a smaller vocabulary does not have. */
+	/* A class's default token ids may exceed a smaller vocabulary. */
 	if (c.bos >= c.vocab)
 		c.bos = -1;
 	if (c.eos >= c.vocab)

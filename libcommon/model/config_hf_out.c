@@ -1,4 +1,4 @@
-/* Our configuration as Hugging Face's config.json. Its reader says whether that is the same model. */
+/* Our configuration as Hugging Face's config.json. Callers check it by reading it back. */
 #include "model/family.h"
 
 #include <errno.h>

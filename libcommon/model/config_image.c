@@ -1,4 +1,4 @@
-/* Descriptions of classifiers of images. */
+/* Configurations of image classifiers. */
 #include "model/config.h"
 
 #include "base/units.h"
@@ -47,7 +47,7 @@ void dt_config_complete_image(struct dt_config *c)
 		c->layers += blocks[i] - 1;
 }
 
-/* How often the net halves a side before what is left goes into its last layer. */
+/* How many times the network halves height and width before its last layer. */
 static int halvings(const struct dt_config *c, int n)
 {
 	return is(c, "mlp")	   ? 0
@@ -85,7 +85,7 @@ int dt_config_check_image(const struct dt_config *c, struct dt_err *err)
 	return 0;
 }
 
-/* widths: "784-512-10", at least two of them. */
+/* Parses layer widths: "784-512-10", at least two. */
 static int widths(const char *name, const char *s, struct dt_config *c, struct dt_err *err)
 {
 	int64_t w, pixels = 0;

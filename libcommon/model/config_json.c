@@ -1,4 +1,4 @@
-/* Our own form of a model description: every field under its name, as manifest.json stores it. */
+/* Our own form of a model configuration: each field under its name, as in manifest.json. */
 #include "model/config.h"
 #include "model/family.h"
 
@@ -13,14 +13,14 @@
 
 enum kind { STR, INT, REAL, BOOL, WORD };
 
-/* One table drives writing and reading; words: the names of an enum, in its order. */
+/* One table for writing and reading. words: the names of an enum's values, in order. */
 static const struct field {
 	const char *key;
 	enum kind kind;
 	size_t off, size;
 	const char *words;
-	bool optional; /* 0 where it is missing, and not written then */
-	bool text;     /* classifiers of images do not have it */
+	bool optional; /* 0 if missing; not written if 0 */
+	bool text;     /* text models only */
 } fields[] = {
 #define F(k, f, ...)                                                                                         \
 	{                                                                                                    \
@@ -243,7 +243,7 @@ int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *e
 			return rc;
 		}
 	}
-	/* A key that is not understood may change what the model computes. */
+	/* Unknown keys are an error: one may change what the model computes. */
 	json_object_foreach((json_t *)o, key, v)
 	{
 		size_t i = 0;

@@ -1,4 +1,4 @@
-/* Where a model's description is found. */
+/* Finds a model's configuration. */
 #include "base/step_name.h"
 #include "base/suggest.h"
 #include "model/config.h"
@@ -14,7 +14,7 @@
 #define MAX_CONFIG_BYTES   (1u << 20)
 #define MAX_MANIFEST_BYTES (1u << 30)
 
-/* The folder a path's file lies in, or the file itself without its ending: a name for messages. */
+/* Derives a name for messages: the folder of a config.json, or the file's name without extension. */
 static void name_after(const char *path, struct dt_config *c)
 {
 	char copy[PATH_MAX], *base;
@@ -68,7 +68,7 @@ static int load_file(const char *path, size_t max, struct dt_config *ret, struct
 	return rc < 0 ? (dt_err_prefix(err, "'%s'", path), rc) : 0;
 }
 
-/* Writes the name of the newest step-N folder of a checkpoint root that has a manifest; false: none. */
+/* Writes the name of the newest step-N folder with a manifest in a checkpoint root; false: there is none. */
 static bool newest_step(const char *root, char *ret, size_t n)
 {
 	DIR *d = opendir(root);
@@ -93,7 +93,7 @@ static bool newest_step(const char *root, char *ret, size_t n)
 	return best >= 0;
 }
 
-/* A safetensors file: the config.json beside it, else what its tensors say. */
+/* Loads from a safetensors file: from the config.json beside it, else from its tensors. */
 static int load_tensors(const char *path, struct dt_config *ret, struct dt_err *err)
 {
 	const char *slash = strrchr(path, '/');

@@ -51,7 +51,7 @@ static int map_file(const char *path, struct map *ret, struct dt_err *err)
 	return rc;
 }
 
-struct gguf_head { /* being read, of one file after the other */
+struct gguf_head { /* while a model's GGUF files are read one after another */
 	struct map map;
 	struct dt_model_file *f;
 };
@@ -91,13 +91,13 @@ static int count_part(void *to, const struct dt_gguf *g, struct dt_err *err)
 		bytes += g->tensor[i].bytes;
 		known &= g->tensor[i].format >= 0;
 	}
-	/* Block formats we do not know have no size in the list: the data section has. */
+	/* For block formats of unknown size, use the size of the data section. */
 	f->weight_bytes += known ? bytes : g->bytes - g->data_at;
 	f->tensors += g->ntensor;
 	return 0;
 }
 
-/* The type of every parameter; none where one is missing or of a type that we do not read. */
+/* Records the type of every parameter; records none if a parameter is missing or has an unsupported type. */
 static int note_formats(const struct dt_gguf *g, const struct dt_config *c, struct dt_model_file *f,
 			struct dt_err *err)
 {
@@ -155,7 +155,7 @@ void dt_model_file_release(struct dt_model_file *f)
 	f->format = NULL;
 }
 
-struct guess { /* what the tensors of a Llama-like model tell */
+struct guess { /* what the tensors of a Llama-like model reveal of its shape */
 	int64_t vocab, hidden, layers, ffn, q, k, norm;
 	bool head, q_norm, bias;
 };
@@ -273,7 +273,7 @@ static int from_safetensors(const char *path, struct dt_config *c, struct dt_mod
 	return dt_config_from_weights(path, c, NULL) == 0 ? 0 : from_guess(&g, c, path, err);
 }
 
-/* The safetensors files of a folder, all of them: those of a sharded model are its parts. */
+/* Adds all safetensors files of a folder, which are the shards of one model. */
 static int add_folder(const char *path, struct dt_model_file *f, struct dt_err *err)
 {
 	DIR *d = opendir(path);

@@ -12,7 +12,7 @@ int64_t dt_config_short(const struct dt_config *c, struct dt_config *ret)
 	int64_t kinds = c->dense_layers + (c->global_every > 1 ? c->global_every : 1);
 
 	*ret = *c;
-	if (dt_config_is_image(c)) /* no two blocks need be alike */
+	if (dt_config_is_image(c)) /* blocks may all differ */
 		return c->layers;
 	if (ret->layers > kinds + 1)
 		ret->layers = kinds + 1;
@@ -40,7 +40,10 @@ static int whole(const void *arg, int param, int64_t shape[2], int64_t off[2])
 	return param;
 }
 
-/* Of a token, forward, by unit: -1 at [0]. What a node of the loss does is three times its forward. */
+/*
+ * Sums forward flops per token by unit; units start at -1, in ret[0]. A loss node, which also runs backward,
+ * counts as a third.
+ */
 static int sum_units(const struct dt_graph *g, const struct dt_prog *p, int64_t seq, double *ret,
 		     struct dt_err *err)
 {
@@ -62,7 +65,7 @@ static int sum_units(const struct dt_graph *g, const struct dt_prog *p, int64_t 
 	return 0;
 }
 
-/* units: of the short model `few`, which c's are like. */
+/* Flops per unit of `few`, a model like c with fewer layers. */
 static int of_units(const struct dt_config *few, int64_t seq, double *units, struct dt_err *err)
 {
 	struct dt_graph g;

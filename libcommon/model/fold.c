@@ -17,9 +17,9 @@ float dt_fold_row(float *w, int64_t n, const struct dt_fold *f)
 
 struct rewrite {
 	struct dt_graph *g, to;
-	int *maker, *readers; /* of each value: the node that makes it, -1; how many read it */
-	int *norm;	      /* of each node that is folded away: the norm behind it; -1 */
-	int *moved;	      /* number of each tensor in the new table; -1: folded away */
+	int *maker, *readers; /* [value] the node that computes it, or -1; number of nodes that read it */
+	int *norm;	      /* [node] the norm that is folded into this convolution, or -1 */
+	int *moved;	      /* [tensor] its index in the new table; -1: folded away */
 };
 
 static int allocate(struct rewrite *r)
@@ -43,7 +43,7 @@ static int allocate(struct rewrite *r)
 		       : -ENOMEM;
 }
 
-/* Which convolution each norm stands behind. */
+/* Finds the convolutions into which a batch norm can be folded. */
 static void match(struct rewrite *r)
 {
 	const struct dt_graph *g = r->g;
@@ -83,7 +83,10 @@ static void keep_tensors(struct rewrite *r)
 		}
 }
 
-/* The buffers of a norm, by the element that the first begins at: two, or one shift. Returns where. */
+/*
+ * Copies a norm's buffers, found by attr.buffer: both, or if folded one shift. Returns their offset in
+ * elements.
+ */
 static int64_t put_buffers(struct rewrite *r, const struct dt_node *norm, bool folded)
 {
 	const struct dt_params *old = &r->g->buffers;
@@ -117,7 +120,7 @@ static void put_node(struct rewrite *r, const struct dt_node *old)
 		n->attr.buffer = put_buffers(r, old, false);
 }
 
-/* A convolution and its norm, where the norm was. */
+/* Puts a folded convolution where its norm was. */
 static void put_folded(struct rewrite *r, const struct dt_node *conv, const struct dt_node *norm)
 {
 	struct dt_node *n = &r->to.node[r->to.nnode++];
@@ -153,7 +156,7 @@ int dt_graph_fold(struct dt_graph *g, struct dt_err *err)
 			put_node(&r, n);
 	}
 	r.to.value_name = NULL;
-	if (rc == 0) { /* names of values stay where they are */
+	if (rc == 0) { /* value names keep their indices */
 		r.to.value_name = g->value_name;
 		g->value_name = NULL;
 	}

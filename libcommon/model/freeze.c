@@ -5,14 +5,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Whether each tensor's gradient is asked for alone. */
+/* Whether an op computes each tensor's gradient separately. */
 static bool takes_each(enum dt_op op)
 {
 	return op == DT_OP_EMBED || op == DT_OP_NORM || op == DT_OP_HEADS_NORM || op == DT_OP_BATCH_NORM ||
 	       op == DT_OP_ROUTE;
 }
 
-/* Weights of one product are frozen together, and so are its biases. */
+/* All weights of a joined product must be frozen, or none; the same for its biases. */
 static int check_joined(const struct dt_graph *g, const struct dt_node *n, const char *option,
 			struct dt_err *err)
 {

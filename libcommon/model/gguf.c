@@ -111,7 +111,7 @@ static void take_tensor(struct reader *r, struct dt_gguf_tensor *t)
 	t->at = take_u64(r);
 }
 
-/* The place of a tensor: inside the file, aligned, whole blocks a row. */
+/* Checks a tensor's location: inside the file, aligned, with whole blocks in each row. */
 static int place(const struct dt_gguf *g, struct dt_gguf_tensor *t, uint64_t align, struct dt_err *err)
 {
 	int64_t numel = 1;
@@ -156,7 +156,7 @@ static int by_name(const void *a, const void *b)
 		      (*(const struct dt_gguf_tensor *const *)b)->name);
 }
 
-/* No two tensors with one name or a common byte. */
+/* Checks that tensors have different names and do not overlap. */
 static int check_apart(const struct dt_gguf *g, struct dt_err *err)
 {
 	const struct dt_gguf_tensor **v = malloc(((size_t)g->ntensor + 1) * sizeof(*v));
@@ -185,7 +185,7 @@ static int parse_lists(struct dt_gguf *g, struct reader *r, uint64_t ntensor, ui
 	int64_t align = 32;
 	int rc;
 
-	/* the least a pair and a tensor can take bounds what is allocated */
+	/* the minimal size of a key and of a tensor entry bounds the allocation */
 	if (r->bad || nkv > g->bytes / 13 || ntensor > g->bytes / 33)
 		return dt_err_set(
 			err, -EBADMSG,
@@ -255,7 +255,7 @@ const struct dt_gguf_tensor *dt_gguf_find_tensor(const struct dt_gguf *g, const 
 
 /* ---- several files ---- */
 
-/* The tensors of one more part, behind those of the first: what the model is can be seen from all. */
+/* Appends the tensors of a part to those of the first, so that `all` describes the whole model. */
 static int join(struct dt_gguf *all, const struct dt_gguf *part, const char *path, struct dt_err *err)
 {
 	struct dt_gguf_tensor *v =

@@ -1,4 +1,4 @@
-/* Values of the keys of a GGUF file. */
+/* Reads values of GGUF keys. */
 #include "model/gguf.h"
 
 #include <errno.h>

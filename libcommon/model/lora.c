@@ -15,7 +15,7 @@ double dt_lora_scale(const struct dt_lora *l)
 	return l->kind == DT_LORA_RS ? l->alpha / sqrt((double)l->rank) : l->alpha / (double)l->rank;
 }
 
-/* The expression of targets, that a whole name is to match. */
+/* Compiles the targets into a regular expression, which must match a whole name. */
 static int compile(const struct dt_lora *l, regex_t *ret, struct dt_err *err)
 {
 	const char *text = !strcmp(l->targets, "all")	      ? ".*"
@@ -52,18 +52,18 @@ int dt_lora_check(const struct dt_lora *l, struct dt_err *err)
 	return rc;
 }
 
-/* A graph that is being rewritten: the old one, and the new with its tensors in order of units. */
+/* The old graph and the new one, whose tensors are in order of units. */
 struct rewrite {
 	const struct dt_config *c;
 	struct dt_graph *g;
 	struct dt_graph to;
-	int *moved;	/* number in the new table of each tensor of the old */
-	int *a, *b, *m; /* of each tensor of the old: its adapter in the new; -1: none */
+	int *moved;	/* [old tensor] its index in the new table */
+	int *a, *b, *m; /* [old tensor] new indices of its adapter's a, b and magnitude; -1: none */
 	regex_t meant;
 	int matched;
 };
 
-/* The name of the module that a tensor is of: without ".weight" or ".bias". */
+/* Matches the name of a tensor's module, without ".weight" or ".bias". */
 static bool matches(const regex_t *re, const struct dt_param *p)
 {
 	char name[sizeof(p->name)];
@@ -75,13 +75,13 @@ static bool matches(const regex_t *re, const struct dt_param *p)
 	return dt_match(re, name);
 }
 
-/* What is trained whole has no adapter. */
+/* Adapts only frozen matrices: modules that are trained in full get no adapter. */
 static bool is_target(const struct rewrite *r, const struct dt_param *p)
 {
 	return p->ndim == 2 && p->frozen && matches(&r->meant, p);
 }
 
-/* Freezes all of the old graph but the modules that are trained whole. */
+/* Freezes all tensors of the old graph except modules_to_save, which are trained in full. */
 static int freeze(struct rewrite *r, struct dt_err *err)
 {
 	const char *text = r->c->lora.modules_to_save;
@@ -108,7 +108,7 @@ static int freeze(struct rewrite *r, struct dt_err *err)
 	return -EINVAL;
 }
 
-/* The adapter's tensor of w: w's name with another end. Magnitudes are a vector. */
+/* Adds an adapter's tensor for w, named after w; a magnitude (role DT_W_LORA_M) is a vector. */
 static int add_tensor(struct rewrite *r, const struct dt_param *w, enum dt_role role, bool fused)
 {
 	struct dt_param *p = &r->to.params.p[r->to.params.n];
@@ -136,7 +136,7 @@ static int add_tensor(struct rewrite *r, const struct dt_param *w, enum dt_role 
 	return r->to.params.n++;
 }
 
-/* The tensors of the adapters of a linear: all a, then all b, then all magnitudes. */
+/* Adds the adapter tensors of a linear: all a, then all b, then all magnitudes. */
 static void add_pair(struct rewrite *r, const struct dt_node *n)
 {
 	static const enum dt_role role[] = {DT_W_LORA_A, DT_W_LORA_B, DT_W_LORA_M};
@@ -157,7 +157,7 @@ static void add_pair(struct rewrite *r, const struct dt_node *n)
 	}
 }
 
-/* Linears of layers whose rows are whole blocks are kept in those. */
+/* Marks frozen linears of layers to be stored in blocks, if their rows are a whole number of blocks. */
 static void pack_base(struct rewrite *r)
 {
 	enum dt_block_kind kind = (enum dt_block_kind)r->c->lora.base;
@@ -173,7 +173,7 @@ static void pack_base(struct rewrite *r)
 	}
 }
 
-/* The old tensors, and behind those of a unit its adapters. */
+/* Copies the old tensors, and adds each unit's adapters after the unit. */
 static void add_tensors(struct rewrite *r)
 {
 	const struct dt_params *old = &r->g->params;
@@ -197,7 +197,10 @@ static int new_value(struct rewrite *r, const char *name)
 	return r->to.nvalue++;
 }
 
-/* What the adapter reads of x, which enters a cut where the linear does. */
+/*
+ * Adds dropout on the adapter's input and returns its output. It enters tensor-parallel regions as the linear
+ * does.
+ */
 static int add_dropout(struct rewrite *r, const struct dt_node *linear)
 {
 	struct dt_node n = dt_node_blank(DT_OP_DROPOUT, linear->unit, linear->name);
@@ -212,7 +215,9 @@ static int add_dropout(struct rewrite *r, const struct dt_node *linear)
 	return n.out[0];
 }
 
-/* Behind that: what rows are to be multiplied by, of each tensor of old, and the products. */
+/*
+ * DoRA: adds, after the adapter, the row factors of each adapted tensor and a node that multiplies by them.
+ */
 static void add_magnitudes(struct rewrite *r, const struct dt_node *old, struct dt_node *up)
 {
 	struct dt_node scale = dt_node_blank(DT_OP_LORA_SCALE, up->unit, up->name);
@@ -241,7 +246,7 @@ static void add_magnitudes(struct rewrite *r, const struct dt_node *old, struct 
 	r->to.node[r->to.nnode++] = scale;
 }
 
-/* h = s x a^T in front of the linear, y += h b^T behind it. */
+/* Adds h = s x a^T before the linear and y += h b^T after it. */
 static void add_nodes(struct rewrite *r, const struct dt_node *old)
 {
 	struct dt_node n = *old, down = dt_node_blank(DT_OP_LORA_DOWN, n.unit, n.name),
@@ -267,7 +272,7 @@ static void add_nodes(struct rewrite *r, const struct dt_node *old)
 		return;
 	}
 	down.in[0] = add_dropout(r, &n);
-	down.param[3] = n.param[0]; /* it enters a cut where the linear does */
+	down.param[3] = n.param[0]; /* enters the tensor-parallel region as the linear does */
 	down.out[0] = up.in[1] = new_value(r, "lora");
 	down.attr.scale = up.attr.scale = (float)dt_lora_scale(&r->c->lora);
 	up.out[0] = n.out[0];

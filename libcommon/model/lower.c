@@ -1,4 +1,4 @@
-/* The derivation of a program: forward nodes on a tape, and what the rules of ops append. */
+/* Derives a program from a graph: puts forward nodes on a tape, then applies the ops' rules. */
 #include "model/op/rule.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 /* ---- forward ---- */
 
-/* On the tape, which backward is derived from. */
+/* Appends a node to the tape, from which backward is derived. */
 static void record(struct dt_lower *lo, const struct dt_node *n)
 {
 	if (lo->ntape == lo->tape_cap) {
@@ -39,7 +39,7 @@ static int put_node(struct dt_lower *lo, struct dt_node *n)
 	return n->out[0];
 }
 
-/* A node of the program alone: entering the node `name`, leaving it, or adding up what is sent. */
+/* Adds a node that only a program has: one that enters or leaves a tensor-parallel region, or an addition. */
 static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a, int b, int unit)
 {
 	struct dt_node n = dt_node_blank(op, unit, name);
@@ -58,7 +58,7 @@ static bool enters(const struct dt_lower *lo, const struct dt_node *n)
 	       (flags & DT_OPF_BESIDE && dt_lo_cut(lo, n->param[3]) == 0);
 }
 
-/* The program's value of the graph's, whole or entered as its reader wants it. */
+/* The program's value of a graph value as n needs it: after LEAVE if a sum over tp is pending, or ENTER. */
 static int operand(struct dt_lower *lo, int *entered, const struct dt_node *n, int graph_value)
 {
 	int v = graph_value < 0 ? -1 : lo->map[graph_value];
@@ -76,7 +76,7 @@ static int operand(struct dt_lower *lo, int *entered, const struct dt_node *n, i
 	return entered[graph_value];
 }
 
-/* Units of n that rank r of tp gets: the first n % tp ranks one more. */
+/* Rank r's share of n: the first n % tp ranks get one more. */
 static int64_t share(int64_t n, int tp, int r)
 {
 	return n / tp + (r < n % tp);
@@ -108,15 +108,15 @@ static int context_node(struct dt_lower *lo, enum dt_op op, const struct dt_node
 
 	n.attr = like->attr;
 	n.attr.kv_heads = kv_heads;
-	if (!kv_heads) /* what attention yields */
+	if (!kv_heads) /* this is attention's output */
 		n.attr.head_dim = n.attr.value_dim;
 	n.in[0] = in;
 	return put_node(lo, &n);
 }
 
 /*
- * Attention over tokens that other ranks have. With Ulysses its result is still cut by heads, and comes back
- * by the node after it.
+ * Inserts communication of context-parallel attention. With Ulysses the output is cut by heads; the caller
+ * adds the node that exchanges it back.
  */
 static void open_context(struct dt_lower *lo, struct dt_node *n)
 {
@@ -136,13 +136,13 @@ static void open_context(struct dt_lower *lo, struct dt_node *n)
 	}
 }
 
-/* Served latents stay in the cache as they are: all heads see one key, and its latent is their value. */
+/* Serving caches the latents themselves: all heads share one key, whose latent is also the value. */
 static bool compressed(const struct dt_lower *lo, const struct dt_node *n)
 {
 	return dt_lo_serves(lo) && n->attr.latent_dim && (n->op == DT_OP_ROPE || n->op == DT_OP_ATTENTION);
 }
 
-/* The linear that makes keys and values of latents, and the node that joins them to queries. */
+/* Whether n computes keys and values from latents and next joins them to the queries. */
 static bool absorbs(const struct dt_lower *lo, const struct dt_node *n, const struct dt_node *next,
 		    const struct dt_node *end)
 {
@@ -150,7 +150,7 @@ static bool absorbs(const struct dt_lower *lo, const struct dt_node *n, const st
 	       next->in[2] == n->out[0];
 }
 
-/* Values of every head from the latents that attention `n` has summed, by the tensor its queries absorbed. */
+/* Each head's values, from attention n's output in latent space, by the weight that its queries absorbed. */
 static int latent_values(struct dt_lower *lo, const struct dt_node *n, const struct dt_attr *a)
 {
 	const struct dt_node *rope = dt_lo_from(lo, n->in[0]), *absorb = dt_lo_from(lo, rope->in[0]);
@@ -162,7 +162,7 @@ static int latent_values(struct dt_lower *lo, const struct dt_node *n, const str
 	return put_node(lo, &v);
 }
 
-/* The graph's node as the program has it. */
+/* Adds a graph node to the program. */
 static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 {
 	struct dt_node n = *from;
@@ -172,11 +172,11 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 
 	for (int i = 0; i < DT_NODE_IN; i++)
 		n.in[i] = operand(lo, entered, from, from->in[i]);
-	if (n.op == DT_OP_NORM && n.in[1] < 0 && n.out[1] >= 0) { /* the sum was received */
+	if (n.op == DT_OP_NORM && n.in[1] < 0 && n.out[1] >= 0) { /* the sum is the received input */
 		lo->map[n.out[1]] = n.in[0];
 		n.out[1] = -1;
 	}
-	if (n.op == DT_OP_ADD && n.in[1] < 0) { /* likewise, and nothing is left to do */
+	if (n.op == DT_OP_ADD && n.in[1] < 0) { /* the same; there is nothing to add */
 		lo->map[n.out[0]] = n.in[0];
 		return;
 	}
@@ -211,8 +211,8 @@ static void take(struct dt_lower *lo, int *entered, const struct dt_node *from)
 }
 
 /*
- * A linear and the activation that alone reads it are one product, but in 8 bits. Packed weights, which
- * serving has, are so with the gated one.
+ * Whether a linear and the activation that is its only reader become one node: not in 8 bits. In serving,
+ * whose weights are packed, this is done for gated activations instead.
  */
 static bool fuses(const struct dt_lower *lo, const struct dt_node *n, const struct dt_node *next,
 		  const struct dt_node *end)
@@ -228,7 +228,7 @@ static bool in_chunk(const struct dt_prog_spec *s, int unit)
 	return unit >= s->first_unit && unit <= s->last_unit;
 }
 
-/* What the first nodes read of the stages before: the stream, whose delta has been added already. */
+/* Adds the stage's input at its first reader n: the previous stage's residual stream, delta already added. */
 static void find_input(struct dt_lower *lo, const struct dt_node *n)
 {
 	int v = n->in[0];
@@ -241,7 +241,7 @@ static void find_input(struct dt_lower *lo, const struct dt_node *n)
 	lo->map[v] = lo->p->input;
 }
 
-/* What the stage after reads: x + delta. */
+/* Adds the stage's output for the next stage: x + delta. */
 static void make_output(struct dt_lower *lo, int *entered, const struct dt_node *next)
 {
 	int x = operand(lo, entered, next, next->in[0]), d = operand(lo, entered, next, next->in[1]);

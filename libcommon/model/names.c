@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first row of a parameter in the tensor that holds it with others; ret_rows: of all of them. */
+/* First row of a parameter in the joined tensor that contains it; *ret_rows: rows of the whole tensor. */
 static int64_t joined_row(const struct dt_config *c, const struct dt_tensor_name *at, int64_t *ret_rows)
 {
 	int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
@@ -29,7 +29,7 @@ static int64_t joined_row(const struct dt_config *c, const struct dt_tensor_name
 	}
 }
 
-/* pattern with %d and %e replaced; patterns are ours. */
+/* Replaces %d and %e of a pattern; patterns come from our tables only. */
 static void expand(const char *pattern, int layer, int64_t expert, char *out, size_t n)
 {
 	size_t k = 0;
@@ -43,7 +43,7 @@ static void expand(const char *pattern, int layer, int64_t expert, char *out, si
 	out[k < n ? k : n - 1] = '\0';
 }
 
-/* NULL: the scheme has none. */
+/* NULL: no name in this scheme. */
 static const struct dt_tensor_name *name_of(enum dt_names scheme, const struct dt_family *f,
 					    enum dt_role role)
 {
@@ -62,7 +62,7 @@ bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struc
 	const struct dt_family *f = dt_family_find(c->family);
 	const struct dt_tensor_name *t = f ? name_of(scheme, f, p->role) : NULL;
 
-	if (f && f->images && scheme == DT_NAMES_HF) { /* torchvision's and timm's names are ours */
+	if (f && f->images && scheme == DT_NAMES_HF) { /* our names are torchvision's and timm's */
 		*ret = (struct dt_place_in_file){.rows = p->shape[0], .split = 1};
 		snprintf(ret->name, sizeof(ret->name), "%s", p->name);
 		return true;
@@ -113,7 +113,8 @@ int64_t dt_rope_row(int64_t r, int64_t dim, int from, int to)
 
 bool dt_param_is_rotary(const struct dt_config *c, const struct dt_param *p)
 {
-	return c->pos == DT_POS_ROPE && !c->kv_rank && /* DeepSeek's pairs are adjacent in every format */
+	/* DeepSeek's rotary pairs are adjacent in every format */
+	return c->pos == DT_POS_ROPE && !c->kv_rank &&
 	       (p->role == DT_W_Q || p->role == DT_W_K || p->role == DT_W_Q_B || p->role == DT_W_K_B ||
 		p->role == DT_W_Q_NORM || p->role == DT_W_K_NORM);
 }

@@ -37,7 +37,7 @@
 	.rope_scaling = DT_ROPE_SCALING_LLAMA3, .rope_factor = 8, .rope_low_freq = 1, .rope_high_freq = 4,   \
 	.rope_original_seq = 8192
 
-/* Llama 3.2's: the same, stretched further. */
+/* Llama 3.2's: the same with a larger factor. */
 #define LLAMA32_ROPE                                                                                         \
 	.rope_scaling = DT_ROPE_SCALING_LLAMA3, .rope_factor = 32, .rope_low_freq = 1, .rope_high_freq = 4,  \
 	.rope_original_seq = 8192

@@ -1,4 +1,4 @@
-/* What follows from a program's nodes: segments of units, lifetimes, and what is written over what. */
+/* Derived properties of a program: segments of units, lifetimes of values, values that share memory. */
 #include "model/op/rule.h"
 
 #include <errno.h>
@@ -65,7 +65,7 @@ static void lifetimes(struct dt_prog *p)
 	}
 }
 
-/* Other ranks read or write it between the lists. */
+/* Pins a value: other ranks read or write it between the lists. */
 static void pin(struct dt_prog *p, int v)
 {
 	if (v < 0)
@@ -75,7 +75,7 @@ static void pin(struct dt_prog *p, int v)
 		p->value[v].def = 0;
 }
 
-/* Which operand the first result may be written over; -1. */
+/* The operand whose memory the first result may reuse; -1: none. */
 static int over_operand(const struct dt_node *n)
 {
 	if (n->op == DT_OP_NORM_B)
@@ -83,7 +83,10 @@ static int over_operand(const struct dt_node *n)
 	return dt_node_op_flags(n->op) & DT_OPF_OVER ? n->in[0] : -1;
 }
 
-/* A chain of values in one place lives as long, and is as firm, as they all are together. */
+/*
+ * Lets out reuse in's memory. The root of a chain of such values gets the latest end and the strictest
+ * lifetime of all.
+ */
 static void write_over(struct dt_prog *p, int out, int in)
 {
 	struct dt_value *o = &p->value[out], *r = &p->value[dt_value_root(p, in)];
@@ -115,7 +118,10 @@ static bool starts_segment(const struct dt_prog *p, int i)
 	return i == 0 || before->list != s->list || before->n.unit != s->n.unit;
 }
 
-/* Whether a segment before (step -1) or behind (1) segment i does the same for the same unit. */
+/*
+ * Whether another segment before (step -1) or after (1) segment i computes the same unit in the same
+ * direction.
+ */
 static bool meets_unit(const struct dt_prog *p, int i, int step)
 {
 	const struct dt_segment *s = &p->segment[i];

@@ -39,7 +39,7 @@ int dt_keep_parse(const char *s, struct dt_keep *ret, struct dt_err *err)
 
 const char *dt_keep_format(struct dt_keep k, char *buf, size_t n)
 {
-	if (k.fit) /* to the byte, so that what is read back is the same */
+	if (k.fit) /* exact, so that parsing returns the same value */
 		snprintf(buf, n, "auto:%lluB", (unsigned long long)k.fit);
 	else if (dt_keep_sets(k) > 1)
 		snprintf(buf, n, "every:%d", k.every);
@@ -60,7 +60,7 @@ bool dt_keep_has(const struct dt_keep *k, int layer, int op, const char *name, i
 	return false;
 }
 
-/* Layers that give up the values of a rank. */
+/* Number of layers that recompute the values of a rank. */
 static int layers_of(const struct dt_keep *k, int rank)
 {
 	int n = 0;
@@ -81,7 +81,7 @@ const char *dt_keep_given_up(const struct dt_keep *k, char *buf, size_t n)
 			int layers = layers_of(k, rank);
 
 			if (k->value[i].rank != rank || (i > 0 && k->value[i - 1].rank == rank))
-				continue; /* of values in the same memory one stands for all */
+				continue; /* name only one of several values that share memory */
 			at += (size_t)snprintf(buf + at, n - at, "%s%s of %d", at ? ", " : "",
 					       k->value[i].what, layers);
 			last = layers;

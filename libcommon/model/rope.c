@@ -1,7 +1,7 @@
 /*
- * Angles of rotary positions, and how they are stretched for sequences longer than a model was made for:
- * linear (Chen et al. 2023), NTK-aware (a larger base) and dynamic NTK (larger with the length), YaRN (Peng
- * et al. 2023), Llama 3.1's (Grattafiori et al. 2024).
+ * Rotary angles, and their scaling for contexts longer than the training length: linear (Chen et al. 2023),
+ * NTK-aware (a larger base), dynamic NTK (base grows with length), YaRN (Peng et al. 2023), Llama 3.1
+ * (Grattafiori et al. 2024).
  */
 #include "model/config.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Llama 3.1: long wavelengths are stretched, short ones kept, a linear blend between. */
+/* Llama 3.1: scales long wavelengths, keeps short ones, interpolates linearly between. */
 static double llama3_scale(const struct dt_config *c, double freq)
 {
 	double wavelength = 2 * M_PI / freq, orig = (double)c->rope_original_seq, smooth;
@@ -23,14 +23,14 @@ static double llama3_scale(const struct dt_config *c, double freq)
 	return (1 - smooth) * freq / c->rope_factor + smooth * freq;
 }
 
-/* The pair that turns so many times over the original length (YaRN, section 3.2). */
+/* The pair that makes `turns` rotations over the original length (YaRN, section 3.2). */
 static double turning(const struct dt_config *c, double turns)
 {
 	return (double)dt_rope_dim(c) * log((double)c->rope_original_seq / (turns * 2 * M_PI)) /
 	       (2 * log(c->rope_theta));
 }
 
-/* Pairs that turn often are kept, those that turn seldom stretched, a linear blend of pairs between. */
+/* YaRN: keeps pairs that rotate often, scales those that rotate seldom, with a linear ramp between. */
 static double yarn_scale(const struct dt_config *c, int64_t i, double freq)
 {
 	double low = turning(c, c->rope_beta_fast), high = turning(c, c->rope_beta_slow), ramp;
@@ -47,7 +47,7 @@ static double yarn_scale(const struct dt_config *c, int64_t i, double freq)
 	return freq / c->rope_factor * ramp + freq * (1 - ramp);
 }
 
-/* The base whose slowest pair turns 1 / factor as fast while the fastest stays. */
+/* The base at which the slowest pair rotates 1 / factor as fast while the fastest is unchanged. */
 static double ntk_base(const struct dt_config *c, double factor)
 {
 	double d = (double)dt_rope_dim(c);
@@ -139,7 +139,7 @@ int dt_config_scale_rope(struct dt_config *c, const char *spec, struct dt_err *e
 	if (c->pos != DT_POS_ROPE)
 		return dt_err_set(err, -EINVAL, "--rope-scaling: '%s' has no rotary positions", c->name);
 	if ((int)c->rope_scaling == kind && c->rope_factor == n.rope_factor)
-		return 0; /* a checkpoint of a run with this option */
+		return 0; /* checkpoint of a run with the same option */
 	if (c->rope_scaling != DT_ROPE_SCALING_NONE)
 		return dt_err_set(err, -EINVAL,
 				  "--rope-scaling: the positions of '%s' are scaled already (%s:%g)", c->name,

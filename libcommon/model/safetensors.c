@@ -86,7 +86,7 @@ static int by_place(const void *a, const void *b)
 
 	if (x->at != y->at)
 		return x->at < y->at ? -1 : 1;
-	return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones first */
+	return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty tensors first */
 }
 
 static int read_all(struct dt_safetensors *s, uint64_t data_at, uint64_t end, struct dt_err *err)

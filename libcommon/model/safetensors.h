@@ -1,6 +1,6 @@
 /*
- * The head of a safetensors file: a length, then JSON that names every tensor with its type, shape and place.
- * Checked against the file: places inside it, in order, without overlaps and gaps, sizes that match the
+ * The header of a safetensors file: a length, then JSON with each tensor's name, type, shape and offsets.
+ * Checked against the file: tensors are inside it, in order, without overlaps or gaps, and sizes match
  * shapes. Source: the format's description in huggingface/safetensors.
  */
 #ifndef DT_MODEL_SAFETENSORS_H
@@ -10,15 +10,15 @@
 
 #include <stddef.h>
 
-enum { DT_SAFETENSORS_DIMS = 8 }; /* sizes of a shape, at most */
+enum { DT_SAFETENSORS_DIMS = 8 }; /* most dimensions of a tensor */
 
 struct dt_safetensor {
 	const char *name;
 	const char *dtype; /* "BF16" */
-	int format;	   /* enum dt_format; -1: none of those we compute with */
+	int format;	   /* enum dt_format; -1: a type we do not support */
 	int ndim;	   /* 0: a scalar */
 	int64_t shape[DT_SAFETENSORS_DIMS];
-	uint64_t at, bytes; /* from the start of the file */
+	uint64_t at, bytes; /* offset in the file, size */
 };
 
 struct dt_safetensors {
@@ -27,12 +27,12 @@ struct dt_safetensors {
 	json_t *head;
 };
 
-/* -EBADMSG when it is damaged or not a safetensors file. name is for messages. */
+/* -EBADMSG when the file is damaged or not a safetensors file. name is for messages. */
 int dt_safetensors_parse(const void *file, size_t bytes, const char *name, struct dt_safetensors *ret,
 			 struct dt_err *err);
 void dt_safetensors_release(struct dt_safetensors *s);
 
-/* The name of a type as safetensors writes it, NULL: enum dt_format f has none. */
+/* The type's name in safetensors; NULL: the format has none. */
 const char *dt_safetensors_dtype(int f);
 
 #endif

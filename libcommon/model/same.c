@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Files know a scaling by a larger base as the larger base. */
+/* Replaces NTK scaling by the equivalent larger base: files may store either. */
 static struct dt_config based(const struct dt_config *c)
 {
 	struct dt_config r = *c;
@@ -22,7 +22,7 @@ static void drop(json_t *x, json_t *y, const char *key)
 	json_object_del(y, key);
 }
 
-/* What the first key of x is about that y has another value of, or none; NULL: there is none. */
+/* What the first key of x that y lacks, or has another value for, is about; NULL: none. */
 static const char *difference(json_t *x, const json_t *y)
 {
 	const char *key;
@@ -72,7 +72,7 @@ bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const 
 	if (a->pos != DT_POS_ROPE)
 		drop(x, y, "rope_theta");
 	what = difference(x, y);
-	what = what ? what : difference(y, x); /* a kind of layer that only the second has */
+	what = what ? what : difference(y, x); /* a key that only the second has */
 	if (what && ret_what)
 		*ret_what = what;
 	json_decref(x);

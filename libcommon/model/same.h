@@ -5,7 +5,7 @@
 
 /*
  * Whether two configurations compute the same numbers from the same weights. Names, special tokens and the
- * way rotary rows and norms are stored may differ. *ret_what (may be NULL) names the first difference.
+ * storage order of rotary rows and norms may differ. *ret_what (may be NULL) names the first difference.
  */
 bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const char **ret_what);
 

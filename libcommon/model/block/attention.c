@@ -1,6 +1,6 @@
 /*
- * Attention over queries, keys and values that one linear makes (Vaswani et al. 2017; grouped queries:
- * Ainslie et al. 2023), and over keys and values that come from a latent (DeepSeek-V2, 2024, section 2.1).
+ * Attention on q, k and v from one joined linear (Vaswani et al. 2017; grouped queries: Ainslie et al. 2023),
+ * and on k and v from a latent (DeepSeek-V2, 2024, section 2.1).
  */
 #include "model/block/block.h"
 
@@ -37,7 +37,7 @@ static int heads_norm(struct dt_builder *b, int qkv)
 
 		if (p)
 			p->init = b->c->norm_plus_one ? DT_INIT_ZEROS : DT_INIT_ONES;
-		if (whole) /* as the heads that it scales */
+		if (whole) /* cut like the heads that it scales */
 			dt_tensor_cut(b, i ? k : q, i ? DT_CUT_KV : DT_CUT_UNITS, 0, c->head_dim);
 	}
 	n = dt_node_add(b, DT_OP_HEADS_NORM, "heads", 3, out);
@@ -77,7 +77,7 @@ static int scores(struct dt_builder *b, int qkv)
 	return n->out[0];
 }
 
-/* What writes back to the residual stream. */
+/* The output projection, which writes to the residual stream. */
 static int output(struct dt_builder *b, int attn, int64_t width)
 {
 	const struct dt_config *c = b->c;

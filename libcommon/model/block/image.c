@@ -1,4 +1,4 @@
-/* What classifiers of images are built from. */
+/* Building blocks of image classifiers. */
 #include "model/block/image.h"
 
 #include "kernels/conv.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* A tensor under its own name: those of images are called as torchvision calls them. */
+/* Sets a tensor's full name: those of image models have torchvision's names. */
 static int named(struct dt_builder *b, int tensor, const char *name)
 {
 	struct dt_param *p = tensor < 0 ? NULL : dt_tensor_at(b, tensor);
@@ -158,7 +158,10 @@ struct dt_plane dt_block_flatten(struct dt_builder *b, struct dt_plane x)
 	return (struct dt_plane){n->out[0], x.channels * x.height * x.width, 1, 1};
 }
 
-/* Weights of a linear layer: normal, of the variance of PyTorch's uniform on +-1 / sqrt(in). */
+/*
+ * Adds a linear's weight and bias. The weight is normal with the variance of PyTorch's uniform on +-1 /
+ * sqrt(in).
+ */
 static void linear_tensors(struct dt_builder *b, const char *prefix, int64_t out, int64_t in, bool bias,
 			   int tensor[2])
 {

@@ -1,6 +1,6 @@
 /*
- * Blocks that classifiers of images are built from. Each adds its parameters and nodes, and returns what it
- * computes: a value, and its channels and sides a sample.
+ * Building blocks of image classifiers. Each adds parameters and nodes and returns its output: a value with
+ * its channels, height and width.
  */
 #ifndef DT_MODEL_BLOCK_IMAGE_H
 #define DT_MODEL_BLOCK_IMAGE_H
@@ -14,30 +14,28 @@ struct dt_plane {
 	int64_t channels, height, width;
 };
 
-/* The images of the data set, as config's image_size and channels say. */
+/* The input images, of config's image_size and channels. */
 struct dt_plane dt_block_pixels(struct dt_builder *b);
-/* A convolution without a bias, zeros around the image so that stride 1 keeps its size. */
+/* A convolution without bias, zero-padded so that stride 1 keeps the size. */
 struct dt_plane dt_block_conv(struct dt_builder *b, struct dt_plane x, const char *tensor, const char *name,
 			      int64_t out, int64_t kernel, int64_t stride);
 /*
- * PREFIX.weight, 2 channels kernel^2 whitening filters of the training images that are not trained, and
- * PREFIX.bias; no zeros around the image.
+ * Frozen whitening filters of the training images: PREFIX.weight with 2 channels kernel^2 filters, and
+ * PREFIX.bias; no padding.
  */
 struct dt_plane dt_block_whiten(struct dt_builder *b, struct dt_plane x, const char *prefix, int64_t kernel);
-/*
- * relu(norm(x) + residual); residual -1: none. Tensors and buffers are PREFIX.weight, ...
- */
+/* relu(norm(x) + residual); residual -1: none. Tensors and buffers are named PREFIX.weight, ... */
 struct dt_plane dt_block_batch_norm(struct dt_builder *b, struct dt_plane x, const char *prefix,
 				    const char *name, int residual, bool relu);
 struct dt_plane dt_block_pool(struct dt_builder *b, struct dt_plane x, bool max, int64_t kernel,
 			      int64_t stride, int64_t pad);
-/* Element by element. */
+/* An element-wise activation. */
 struct dt_plane dt_block_act(struct dt_builder *b, struct dt_plane x, enum dt_act_fn act);
-/* All pixels of a sample as one row, pixel by pixel. */
+/* Makes all pixels of a sample one row. */
 struct dt_plane dt_block_flatten(struct dt_builder *b, struct dt_plane x);
-/* relu(x w^T + b) of a row. */
+/* relu(x w^T + b) on rows. */
 struct dt_plane dt_block_dense(struct dt_builder *b, struct dt_plane x, const char *prefix, int64_t out);
-/* fc.weight and, where it has one, fc.bias to config's classes, and the loss. */
+/* fc.weight and, if bias, fc.bias to config's classes, and the loss. */
 void dt_block_classify(struct dt_builder *b, struct dt_plane x, bool bias);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* choices: which expert each row has met, where rows are choices; else -1 */
+/* choices: the router's choices if rows are ordered by choice; else -1 */
 static int activation(struct dt_builder *b, int up, int choices, const struct dt_attr *attr)
 {
 	static const char *const out[] = {"act"};
@@ -55,7 +55,7 @@ int dt_block_mlp(struct dt_builder *b, int h)
 	return dt_block_linear(b, "down", c->post_norms ? "post2" : "delta", up, 1, &down, &down_bias);
 }
 
-/* Gate, up and down of n experts of this width, one below the other; role is gate's, the others' follow. */
+/* Adds gate, up and down of n experts, stacked along the rows; role is gate's, the others follow it. */
 static void add_tensors(struct dt_builder *b, enum dt_role role, const char *name, int64_t width, int64_t n,
 			int tensor[3])
 {
@@ -70,7 +70,7 @@ static void add_tensors(struct dt_builder *b, enum dt_role role, const char *nam
 		snprintf(full, sizeof(full), "mlp.%s.%s.weight", name, part[i]);
 		tensor[i] = i < 2 ? dt_tensor_add(b, role + i, full, n * width, c->hidden)
 				  : dt_tensor_add(b, role + i, full, n * c->hidden, width);
-		if (role == DT_W_EXPERT_GATE) /* whole experts */
+		if (role == DT_W_EXPERT_GATE) /* cut only between experts */
 			dt_tensor_cut(b, tensor[i], DT_CUT_UNITS, 0, i < 2 ? width : c->hidden);
 		else
 			dt_tensor_cut(b, tensor[i], DT_CUT_UNITS, i < 2 ? 0 : 1, 1);
@@ -83,7 +83,7 @@ static void add_tensors(struct dt_builder *b, enum dt_role role, const char *nam
 	}
 }
 
-/* The experts that every token goes through. */
+/* The shared experts, which process every token. */
 static int shared(struct dt_builder *b, int h)
 {
 	int t[3], first = b->c->gated ? 0 : 1;
@@ -110,7 +110,7 @@ static struct dt_attr routing(const struct dt_config *c)
 				.act = c->act};
 }
 
-/* Rows of one of the three products over the rows' experts. */
+/* One of the three grouped products of the experts on their rows. */
 static int experts(struct dt_builder *b, const char *name, const char *out, int x, int routed, bool gather,
 		   const int *tensor, int n)
 {
@@ -123,7 +123,7 @@ static int experts(struct dt_builder *b, const char *name, const char *out, int 
 	for (int i = 0; i < n; i++)
 		e->param[i] = tensor[i];
 	e->attr = routing(b->c);
-	e->attr.gated = gather; /* rows come by token; else by choice already */
+	e->attr.gated = gather; /* rows are ordered by token, to be gathered; else already by choice */
 	e->attr.down = !gather;
 	return e->out[0];
 }

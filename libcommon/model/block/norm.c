@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-/* The weight, which starts as 1, and under LayerNorm the bias, whose role follows the weight's. */
+/* Adds the weight, initialised to 1, and for LayerNorm the bias, whose role follows the weight's. */
 static void add_params(struct dt_builder *b, enum dt_role role, const char *name, int64_t n, bool bias,
 		       int param[2])
 {

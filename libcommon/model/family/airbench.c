@@ -1,11 +1,11 @@
 /*
- * The net of airbench94 (Jordan 2024, "94% on CIFAR-10 in 3.29 seconds on a single GPU", arXiv:2404.00498):
- * 2 x 2 whitening filters, then a group for each width of config's blocks. A group is a convolution, pooling
- * that halves a side, a batch norm and GELU, and again a convolution, norm and GELU. Norms train a bias
- * alone: their weights stay 1.
+ * The network of airbench94 (Jordan 2024, "94% on CIFAR-10 in 3.29 seconds on a single GPU",
+ * arXiv:2404.00498): 2 x 2 whitening filters, then a group for each width in config's blocks. A group is
+ * convolution, pooling that halves the sides, batch norm, GELU, then convolution, batch norm, GELU. Norms
+ * train only their bias: weights stay 1.
  *
- * The published net multiplies its logits by 1/9. Here that factor is in fc.weight: it begins 9 times
- * smaller, and learns as the published one does at 1/81 of the learning rate (--lr-scale 'fc.*:0.0123').
+ * The published network multiplies its logits by 1/9. Here fc.weight includes that factor: it starts 9 times
+ * smaller, and trains like the published one at 1/81 of the learning rate (--lr-scale 'fc.*:0.0123').
  */
 #include "model/block/image.h"
 #include "model/family/family.h"
@@ -16,7 +16,7 @@
 #define LOGITS_OVER 9
 #define WINDOW	    2 /* side of the whitening filters */
 
-/* PREFIXconvNUMBER, whose first channels begin as copies of its input's. */
+/* The convolution PREFIXconvNUMBER, whose first channels are initialised to copy its input's. */
 static struct dt_plane conv(struct dt_builder *b, struct dt_plane x, const char *prefix, int number,
 			    int64_t width)
 {
@@ -29,7 +29,7 @@ static struct dt_plane conv(struct dt_builder *b, struct dt_plane x, const char 
 	p = b->failed ? NULL : &b->g->params.p[b->g->params.n - 1];
 	if (p) {
 		p->init = DT_INIT_DIRAC;
-		p->init_std = 1 / sqrt((double)fan_in); /* PyTorch's bound of what is uniform */
+		p->init_std = 1 / sqrt((double)fan_in); /* bound of PyTorch's uniform initialisation */
 	}
 	return x;
 }

@@ -1,4 +1,4 @@
-/* A decoder of pre-norm layers, as most families are; what sets them apart is in the configuration. */
+/* A decoder of pre-norm layers, as in most families; the configuration has their differences. */
 #include "model/family/family.h"
 
 static const char *const norm1[] = {"norm1", "resid", "norm1.mean", "norm1.rstd"};

@@ -1,6 +1,6 @@
 /*
- * DeepSeek-V2 and V3 (2024): latent attention, experts that every token goes through beside those it is
- * sent to. The extra module that predicts a second token is left out.
+ * DeepSeek-V2 and V3 (2024): latent attention, and shared experts beside the routed ones. The module for
+ * multi-token prediction is left out.
  */
 #include "model/family/family.h"
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* YaRN here also stretches the scores (mscale_all_dim; DeepSeek's modelling code). */
+/* YaRN also scales the attention scores here (mscale_all_dim; DeepSeek's modelling code). */
 static int read_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	bool adjacent = true;
@@ -46,7 +46,8 @@ static int read_router(const json_t *o, struct dt_config *c, struct dt_err *err)
 		return rc;
 	if (step != 1)
 		return dt_err_set(err, -EINVAL, "experts in only some of the layers are not supported");
-	grouped = method ? strcmp(method, "greedy") != 0 : c->router_sigmoid; /* V2's class says greedy */
+	/* the default of V2's class is greedy */
+	grouped = method ? strcmp(method, "greedy") != 0 : c->router_sigmoid;
 	if (!grouped || c->router_groups < 2)
 		c->router_groups = c->router_groups_used = 0;
 	c->router_unscaled = !scaled;
@@ -61,7 +62,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	c->rope_dim = 64;
 	c->v_dim = 128;
 	c->kv_heads = DT_HF_AS_HEADS;
-	c->head_dim = nope + c->rope_dim; /* not hidden / heads; made anew below */
+	c->head_dim = nope + c->rope_dim; /* not hidden / heads; set again below */
 	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_attention_bias(o, c, err)) < 0 ||
 	    (rc = read_rope(o, c, err)) < 0 || (rc = read_router(o, c, err)) < 0 ||
 	    (rc = dt_hf_size(o, "kv_lora_rank", true, &c->kv_rank, err)) < 0 ||
@@ -77,7 +78,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	return 0;
 }
 
-/* Weights are raw; the classes' defaults. */
+/* Router weights are not normalised, by the class's default. */
 static int v2_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	c->router_unscaled = true;
@@ -115,7 +116,7 @@ static json_t *to_hf(const struct dt_config *c)
 			     "topk_method", method, "scoring_func", c->router_sigmoid ? "sigmoid" : "softmax",
 			     "rope_interleave", c->rope_pairing == DT_ROPE_ADJACENT));
 	json_object_set_new(o, "head_dim",
-			    json_integer(c->rope_dim)); /* what its class calls so is the rotated part */
+			    json_integer(c->rope_dim)); /* the class uses this key for the rotated part */
 	if (json_is_object(scaling) && c->score_mscale > 1)
 		json_object_set_new(scaling, "mscale_all_dim",
 				    json_real((c->score_mscale - 1) / (0.1 * log(c->rope_factor))));
@@ -150,7 +151,7 @@ static const struct dt_tensor_name gguf[] = {
 	{0},
 };
 
-/* Both families' files say deepseek2; V3's have the biases of its router, and sigmoids. */
+/* GGUF files of both families say deepseek2; V3's have router biases and sigmoid scores. */
 static int router_from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	int64_t gating = 1, shared = 0;
@@ -206,16 +207,17 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 		return rc;
 	if (c->rope_scaling != DT_ROPE_SCALING_YARN)
 		return 0;
-	/* Its mscale is taken to be mscale_all_dim, so that cos and sin stay as they are. */
+	/* mscale is assumed to equal mscale_all_dim, so that cos and sin are not scaled. */
 	rc = dt_gguf_key_real(k, "rope.scaling.yarn_log_multiplier", false, &stretch, err);
 	if (rc < 0 || !(stretch > 0))
 		return rc < 0 ? rc : 0;
 	c->rope_mscale = 1;
-	c->score_mscale = dt_rope_yarn_mscale(c->rope_factor, 10 * stretch); /* a tenth is there */
+	/* the file's value includes a factor 0.1 */
+	c->score_mscale = dt_rope_yarn_mscale(c->rope_factor, 10 * stretch);
 	return 0;
 }
 
-/* What both have. */
+/* Common to both. */
 #define BOTH                                                                                                 \
 	.arch = "deepseek2", .gguf_adjacent = true, .gguf_expert_width = true, .prefix = "model.",           \
 	.hf = {hf, dt_names_experts, dt_names_llama}, .gguf = {gguf, dt_names_gguf}, .to_hf = to_hf,         \

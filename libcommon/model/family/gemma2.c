@@ -1,6 +1,6 @@
 /*
- * Gemma 2 (2024): every second layer has a sliding window, scores and logits are capped by tanh; norms of
- * 1 + weight, also behind attention and MLP.
+ * Gemma 2 (2024): every second layer has a sliding window; tanh softcaps on scores and logits; norms by 1 +
+ * weight, also after attention and MLP.
  */
 #include "model/family/family.h"
 
@@ -35,7 +35,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	int rc;
 
-	/* The class's defaults. */
+	/* Defaults of the class. */
 	dt_gemma_defaults(c);
 	c->max_seq = 8192;
 	c->global_every = 2;
@@ -70,7 +70,10 @@ static json_t *to_hf(const struct dt_config *c)
 	return o;
 }
 
-/* Readers take for granted the period, and that only the largest scales scores by its hidden size. */
+/*
+ * GGUF files omit the period of full-attention layers; readers assume it, and that only the largest model
+ * scales scores by its hidden size.
+ */
 static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	int rc;

@@ -1,6 +1,6 @@
 /*
- * Gemma 3 (2025), its text model: layers with a sliding window and a rotary base of their own, then one
- * that sees all; norms of 1 + weight, also behind attention and MLP.
+ * Gemma 3 (2025), its text model: layers with a sliding window and their own rotary base, then one with full
+ * attention; norms by 1 + weight, also after attention and MLP.
  */
 #include "model/family/family.h"
 
@@ -12,7 +12,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	double soft = 0, soft_last = 0;
 	int rc;
 
-	/* The defaults of the text model's own class, which files leave out. */
+	/* Defaults of the text model's class, which files omit. */
 	dt_gemma_defaults(c);
 	c->max_seq = 131072;
 	c->global_every = 6;
@@ -52,8 +52,8 @@ static json_t *to_hf(const struct dt_config *c)
 }
 
 /*
- * What readers of its GGUF files take for granted is the period, the windows' rotary base and the scale of
- * the scores, which only the largest of them has from its hidden size.
+ * GGUF files omit the period of full-attention layers, the rotary base of windowed layers, and the score
+ * scale, which depends on the hidden size in the largest model only; readers assume them.
  */
 static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
@@ -73,7 +73,7 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	return 0;
 }
 
-/* The half that sees. */
+/* The vision tower, which we do not load. */
 static bool is_buffer(const char *name)
 {
 	return !strncmp(name, "vision_tower.", 13) || !strncmp(name, "multi_modal_projector.", 22);

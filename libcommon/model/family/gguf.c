@@ -1,5 +1,5 @@
 /*
- * What families read a GGUF file's keys with. What would compute something else than we do is refused
+ * Helpers to read a GGUF file's keys. A feature that would change the result and is not supported is refused
  * by name.
  */
 #include "model/family/family.h"
@@ -42,8 +42,8 @@ int dt_gguf_key_size(struct dt_gguf_keys *k, const char *name, bool required, in
 }
 
 /*
- * Llama 3's frequencies come as divisors, one a pair, in a tensor. What they were computed from is not in the
- * file; the published values are tried, and anything else is refused.
+ * Llama 3's rope scaling is stored as a tensor of divisors, one a pair, without the parameters it comes from.
+ * The published parameters are tried; anything else is refused.
  */
 static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct dt_err *err)
 {
@@ -53,7 +53,8 @@ static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct 
 
 	if (!t)
 		return 0;
-	if (t->at > g->bytes || t->bytes > g->bytes - t->at) /* the first part's keys need it there */
+	/* the tensor must be in the first part, with the keys */
+	if (t->at > g->bytes || t->bytes > g->bytes - t->at)
 		return dt_err_set(err, -ENOTSUP, "'rope_freqs.weight' is not in the first part");
 	if (t->format != DT_FMT_F32 || t->ndim != 1 || t->shape[0] != half)
 		return dt_err_set(err, -EBADMSG, "'rope_freqs.weight' is not %lld numbers", (long long)half);

@@ -1,6 +1,6 @@
 /*
- * GPT-2 (Radford et al. 2019): LayerNorm, learned positions, biases everywhere. Its files have q, k and
- * v in one tensor, and Hugging Face's hold linears transposed (Conv1D).
+ * GPT-2 (Radford et al. 2019): LayerNorm, learned positions, biases everywhere. Files have q, k and v in one
+ * tensor; Hugging Face's store linears transposed (Conv1D).
  */
 #include "model/family/family.h"
 

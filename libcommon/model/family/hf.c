@@ -1,6 +1,6 @@
 /*
- * What families read config.json with. Files leave out what equals the class's default, so a family
- * sets those of its own class first. What would compute something else than we do is refused by name: a
+ * Helpers to read config.json. Files omit keys equal to the class's default, so a family first sets the
+ * defaults of its class. A feature that would change the result and is not supported is refused by name: a
  * wrong model that runs is worse than an error.
  */
 #include "model/family/family.h"
@@ -70,7 +70,7 @@ int dt_hf_rope_base(const json_t *o, struct dt_config *c, const json_t **ret_sca
 	*ret_type = "default";
 	if (c->rope_theta == 0)
 		c->rope_theta = 10000;
-	if (json_is_object(all)) /* newer Gemma files: one of each kind of layer */
+	if (json_is_object(all)) /* newer Gemma files: one entry for each kind of layer */
 		s = all;
 	if ((rc = dt_json_real(o, "rope_theta", false, &c->rope_theta, err)) < 0 ||
 	    (rc = dt_json_real(o, "partial_rotary_factor", false, &partial, err)) < 0)

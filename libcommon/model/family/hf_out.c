@@ -1,4 +1,4 @@
-/* What families write config.json with. */
+/* Helpers to write config.json. */
 #include "model/family/family.h"
 
 const char *dt_hf_act_name(int act)
@@ -20,7 +20,7 @@ static json_t *rope_scaling(const struct dt_config *c)
 		return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", c->rope_factor,
 				 "low_freq_factor", c->rope_low_freq, "high_freq_factor", c->rope_high_freq,
 				 "original_max_position_embeddings", (json_int_t)c->rope_original_seq);
-	if (c->rope_scaling == DT_ROPE_SCALING_DYNAMIC) /* from max_position_embeddings on */
+	if (c->rope_scaling == DT_ROPE_SCALING_DYNAMIC) /* scaling starts at max_position_embeddings */
 		return json_pack("{s:s, s:s, s:f}", "type", "dynamic", "rope_type", "dynamic", "factor",
 				 c->rope_factor);
 	if (c->rope_scaling == DT_ROPE_SCALING_YARN)
@@ -58,7 +58,7 @@ void dt_hf_write_period(const struct dt_config *c, json_t *o)
 	for (int64_t i = 0; i < c->layers; i++)
 		json_array_append_new(
 			types, json_string(dt_layer_window(c, i) ? "sliding_attention" : "full_attention"));
-	if (c->global_every <= c->layers) /* else the list would not say the period */
+	if (c->global_every <= c->layers) /* else the list does not show the period */
 		json_object_set(o, "layer_types", types);
 	json_decref(types);
 }

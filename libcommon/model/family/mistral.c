@@ -1,4 +1,4 @@
-/* Mistral (Jiang et al. 2023): Llama with a sliding window in every layer. Its GGUF files say llama. */
+/* Mistral (Jiang et al. 2023): Llama with a sliding window in every layer. Its GGUF architecture is llama. */
 #include "model/family/family.h"
 
 static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)

@@ -1,5 +1,6 @@
 /*
- * Mixtral (Jiang et al. 2024): every layer has experts, intermediate_size wide. Its GGUF files say llama.
+ * Mixtral (Jiang et al. 2024): experts in every layer, intermediate_size wide. Its GGUF architecture is
+ * llama.
  */
 #include "model/family/family.h"
 

@@ -1,6 +1,6 @@
 /*
- * What most families' files call parameters: Hugging Face's modelling code of Llama, gguf-py's tensor
- * map. What only one family has stands in its own file.
+ * Parameter names of most families: as in Hugging Face's modelling code of Llama, and gguf-py's tensor map.
+ * Names of a single family are in its file.
  */
 #include "model/names.h"
 #include "model/family/family.h"

@@ -1,6 +1,6 @@
 /*
- * OLMo 2 (Team OLMo 2024): norms behind attention and MLP and none in front of them, and norms of q and k
- * over their whole projections.
+ * OLMo 2 (Team OLMo 2024): norms after attention and MLP instead of before, and norms of q and k over the
+ * whole projection.
  */
 #include "model/family/family.h"
 
@@ -8,7 +8,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	int rc;
 
-	/* The class's defaults. */
+	/* Defaults of the class. */
 	c->norm_eps = 1e-5;
 	c->max_seq = 2048;
 	c->eos = 50279;
@@ -23,7 +23,7 @@ static json_t *to_hf(const struct dt_config *c)
 {
 	json_t *o = dt_hf_write_decoder(c);
 
-	/* The class's default may be past the vocabulary. */
+	/* The class's default may be outside the vocabulary. */
 	json_object_set_new(o, "pad_token_id", json_null());
 	return o;
 }

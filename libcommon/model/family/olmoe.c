@@ -1,6 +1,6 @@
 /*
- * OLMoE (Muennighoff et al. 2024): norms of q and k over their whole projections, and experts in every layer,
- * whose weights are the softmax's over all of them, not scaled to add up to 1.
+ * OLMoE (Muennighoff et al. 2024): norms of q and k over the whole projection, and experts in every layer.
+ * Router weights are the softmax over all experts, not renormalised to sum to 1.
  */
 #include "model/family/family.h"
 
@@ -9,7 +9,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	bool scaled = false;
 	int rc;
 
-	/* The class's defaults. */
+	/* Defaults of the class. */
 	c->norm_eps = 1e-5;
 	c->max_seq = 4096;
 	c->eos = 50279;
@@ -35,7 +35,7 @@ static json_t *to_hf(const struct dt_config *c)
 {
 	json_t *o = dt_hf_write_decoder(c);
 
-	/* The class's default may be past the vocabulary. */
+	/* The class's default may be outside the vocabulary. */
 	json_object_set_new(o, "pad_token_id", json_null());
 	json_object_set_new(o, "num_experts", json_integer(c->experts));
 	json_object_set_new(o, "num_experts_per_tok", json_integer(c->experts_used));

@@ -1,6 +1,6 @@
 /*
- * Phi-3 (Abdin et al. 2024): Llama, whose files have q, k and v in one tensor, and gate and up in another.
- * Those with longer contexts scale rotary positions in a way that is not supported.
+ * Phi-3 (Abdin et al. 2024): Llama with q, k and v in one tensor, and gate and up in another. Long-context
+ * variants use a rotary scaling that is not supported.
  */
 #include "model/family/family.h"
 
@@ -9,7 +9,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	bool window = json_is_integer(json_object_get(o, "sliding_window"));
 	int rc;
 
-	/* The class's defaults. */
+	/* Defaults of the class. */
 	c->norm_eps = 1e-5;
 	c->max_seq = 4096;
 	c->bos = 1;
@@ -26,7 +26,7 @@ static json_t *to_hf(const struct dt_config *c)
 	json_t *o = dt_hf_write_decoder(c);
 
 	json_object_set_new(o, "original_max_position_embeddings", json_integer(c->max_seq));
-	/* The class's default may be past the vocabulary. */
+	/* The class's default may be outside the vocabulary. */
 	json_object_set_new(o, "pad_token_id", json_null());
 	dt_hf_write_window(c, o);
 	return o;

@@ -1,4 +1,4 @@
-/* Qwen3 (Yang et al. 2025): norms of the heads of q and k; and its mixture of experts. */
+/* Qwen3 (Yang et al. 2025): norms on each head of q and k; also its mixture of experts. */
 #include "model/family/family.h"
 
 static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)

@@ -1,7 +1,7 @@
 /*
- * ResNets (He et al. 2015) as torchvision has them, its names included: the stride of a bottleneck is on its
- * 3 x 3 convolution ("v1.5"). The CIFAR stem is a 3 x 3 convolution without pooling. And ResNet-9, the
- * small net of fast CIFAR-10 recipes (Page 2018): residual pairs behind the first and third stage.
+ * ResNets (He et al. 2015) as in torchvision, with its names: a bottleneck's stride is on the 3 x 3
+ * convolution ("v1.5"). The CIFAR stem is a 3 x 3 convolution without pooling. Also ResNet-9, the small
+ * network of fast CIFAR-10 recipes (Page 2018): residual pairs after the first and third stage.
  */
 #include "model/block/image.h"
 #include "model/family/family.h"
@@ -21,7 +21,7 @@ static struct dt_plane conv_norm(struct dt_builder *b, struct dt_plane x, const 
 	return dt_block_batch_norm(b, x, norm, "bn", residual, relu);
 }
 
-/* What a block adds its result to: x, or a projection where the shape changes. */
+/* The shortcut of a block: x, or a projection if the shape changes. */
 static int shortcut(struct dt_builder *b, struct dt_plane x, const char *prefix, int64_t out, int64_t stride)
 {
 	char conv[56], norm[56];
@@ -52,7 +52,7 @@ static struct dt_plane block(struct dt_builder *b, struct dt_plane x, int stage,
 		y = conv_norm(b, y, prefix, "1", width, 3, stride, -1, true);
 		y = conv_norm(b, y, prefix, "2", width, 3, 1, from, true);
 	}
-	/* the block begins as its shortcut: the last norm's weight is 0 (Goyal et al. 2017) */
+	/* the block starts as its shortcut: the last norm's weight is 0 (Goyal et al. 2017) */
 	if (b->c->zero_init_residual && !b->failed && b->g->params.n > last)
 		b->g->params.p[b->g->params.n - 2].init = DT_INIT_ZEROS;
 	return y;

@@ -1,8 +1,8 @@
 /*
- * ResNets in files of others. timm's config.json names an architecture, its classes and, in pretrained_cfg,
- * the size and channels of its images. Without one (torchvision's state_dict in a safetensors file) the
- * tensors say all but the size: blocks are counted, a third convolution is a bottleneck, and the kernel of
- * the first convolution is the stem's.
+ * ResNets in timm's and torchvision's files. timm's config.json names an architecture, its classes and, in
+ * pretrained_cfg, the size and channels of images. Without one (torchvision's state_dict in a safetensors
+ * file) all but the image size is inferred from the tensors: the number of blocks, a bottleneck by its third
+ * convolution, the stem by the kernel of the first convolution.
  */
 #include "model/family/family.h"
 #include "model/names.h"
@@ -52,7 +52,7 @@ int dt_resnet_from_timm(const json_t *o, struct dt_config *ret, struct dt_err *e
 	snprintf(c.name, sizeof(c.name), "%s", name);
 	snprintf(c.blocks, sizeof(c.blocks), "%s", known[i].blocks);
 	c.bottleneck = known[i].bottleneck;
-	pre = pre ? pre : o; /* older files have it all in one */
+	pre = pre ? pre : o; /* older files have no nested object */
 	size = json_object_get(pre, "input_size");
 	if (json_array_size(size) == 3) {
 		c.channels = json_integer_value(json_array_get(size, 0));
@@ -87,7 +87,7 @@ json_t *dt_resnet_to_timm(const struct dt_config *c)
 			 0, "num_classes", classes, "first_conv", "conv1", "classifier", "fc");
 }
 
-/* "layerS.B.REST": S, B and what follows. */
+/* Parses "layerS.B.REST" into S and B; returns REST. */
 static const char *in_block(const char *name, int *stage, long *block)
 {
 	char *end;

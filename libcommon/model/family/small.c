@@ -1,6 +1,6 @@
 /*
- * The nets that courses begin with: a perceptron over the pixels of an image, and two convolutions with a
- * batch norm each. config's blocks has the widths of their layers.
+ * Small networks for teaching: an MLP on an image's pixels, and two convolutions with a batch norm each.
+ * config's blocks lists the widths of their layers.
  */
 #include "model/block/image.h"
 #include "model/family/family.h"
@@ -54,8 +54,8 @@ const struct dt_family dt_family_mlp = {
 };
 
 /*
- * A perceptron over what an agent observes, as one pixel with a channel each. Its outputs are what the
- * learner makes of them: logits of actions and a value, or values of actions.
+ * An MLP on an agent's observation, given as one pixel with a channel for each element. The learner
+ * interprets its outputs: logits of actions and a value, or action values.
  */
 const struct dt_family dt_family_policy = {
 	.type = "policy",

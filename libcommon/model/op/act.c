@@ -1,4 +1,4 @@
-/* Activation functions: y = f(u), and y = f(gate) up of gated MLPs. */
+/* Activation functions: y = f(u), and y = f(gate) up for gated MLPs. */
 #include "model/op/rule.h"
 #include "model/op/timed.h"
 
@@ -12,7 +12,7 @@ static void backward(struct dt_lower *lo, const struct dt_node *n, enum dt_op op
 	int dy = dt_lo_grad(lo, n->out[0]), choices, u, du;
 	struct dt_node *m;
 
-	if (dy < 0) /* the product behind it has done this */
+	if (dy < 0) /* the backward product of the next linear has done this */
 		return;
 	u = dt_lo_need(lo, n->in[0]);
 	choices = n->in[1] >= 0 ? dt_lo_need(lo, n->in[1]) : -1;

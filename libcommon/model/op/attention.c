@@ -1,8 +1,8 @@
-/* Heads: their norm, their rotation, their attention, all over one matrix of queries, keys and values. */
+/* Ops on heads: q/k norm, rotation and attention, all on one matrix of q, k and v. */
 #include "model/op/rule.h"
 #include "model/op/timed.h"
 
-/* Room for two sums a row, of q and of k, where a norm is over heads that several ranks have; else -1. */
+/* Scratch for two sums a row, of q and of k, if a norm is over heads of several ranks; else -1. */
 static int heads_sums(struct dt_lower *lo, const struct dt_node *n)
 {
 	int v;
@@ -45,7 +45,7 @@ void dt_back_heads_norm(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
-/* Where ranks share what is normalised it is read once more, for its sums, which then are a message. */
+/* If the norm spans ranks, its operand is read once more for the sums, which are all-reduced. */
 static void count_sums(const struct dt_cost_site *s, int sums, double bytes, struct dt_node_cost *r)
 {
 	if (sums < 0)
@@ -125,7 +125,7 @@ void dt_back_attention(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
-/* Pairs of a query and a key that a sequence's mask lets through: row i sees i + 1 keys, or its window's. */
+/* Number of query-key pairs that the mask of a sequence allows: row i sees i + 1 keys, or its window's. */
 static double pairs(double seq, double window)
 {
 	double w = window > 0 && window < seq ? window : seq;
@@ -133,7 +133,7 @@ static double pairs(double seq, double window)
 	return w * (w + 1) / 2 + (seq - w) * w;
 }
 
-/* Likewise of the queries that a context-parallel rank has, in a sequence. */
+/* The same for the queries of a context-parallel rank. */
 static double pairs_here(const struct dt_cost_site *s, double window)
 {
 	double c = (double)s->seq / (2 * s->cp), sum = 0;
@@ -143,7 +143,10 @@ static double pairs_here(const struct dt_cost_site *s, double window)
 	return sum;
 }
 
-/* `heads` elements of queries and keys, and of values, take part in products so many times. */
+/*
+ * Cost of attention: `keys` products with q and k and `values` products with v; model: factor for
+ * model_flops.
+ */
 static struct dt_node_cost products(const struct dt_cost_site *s, const struct dt_node *n, double keys,
 				    double values, double model)
 {

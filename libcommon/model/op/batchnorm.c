@@ -1,6 +1,6 @@
 /*
- * y = relu(batch norm(x) + residual), the last two where there are such (kernels/batchnorm.h). Statistics are
- * kept; backward reads x, and y for where the ReLU was.
+ * y = relu(batch norm(x) + residual), with ReLU and residual optional (kernels/batchnorm.h). Statistics are
+ * kept; backward reads x, and y to know where the ReLU was active.
  */
 #include "model/op/cost.h"
 #include "model/op/rule.h"
@@ -34,7 +34,7 @@ void dt_back_batch_norm(struct dt_lower *lo, const struct dt_node *n)
 	struct dt_node *m = dt_lo_emit(lo, DT_OP_BATCH_NORM_B, n);
 
 	lo->p->value[sums].room = true;
-	lo->p->value[sums].extra = 1; /* a count, where norms span ranks */
+	lo->p->value[sums].extra = 1; /* a count, if norms span ranks */
 	m->in[0] = dy;
 	m->in[1] = y;
 	m->in[2] = x;
@@ -50,7 +50,7 @@ void dt_back_batch_norm(struct dt_lower *lo, const struct dt_node *n)
 		dt_lo_add_grad(lo, n->in[1], masked ? dres : dy);
 }
 
-/* x twice: for its statistics, then to normalise it. */
+/* Reads x twice: for its statistics, then to normalise. */
 struct dt_node_cost dt_cost_batch_norm(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	struct dt_node_cost r = dt_cost_move(s, n);
@@ -59,7 +59,7 @@ struct dt_node_cost dt_cost_batch_norm(const struct dt_cost_site *s, const struc
 	return r;
 }
 
-/* What is read, twice: for the two sums, then for the gradient. */
+/* Reads operands twice: for the two sums, then for the gradient. */
 struct dt_node_cost dt_cost_batch_norm_b(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	struct dt_node_cost r = dt_cost_move_add(s, n);

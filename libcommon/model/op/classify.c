@@ -1,6 +1,6 @@
 /*
- * The end of a classifier: logits = h w^T + b, their loss (kernels/class_loss.h), and backward at once:
- * the gradients of h, w and b. Serving, the logits are the result.
+ * The end of a classifier: logits = h w^T + b and their loss (kernels/class_loss.h), with backward at once:
+ * the gradients of h, w and b. In serving the logits are the result.
  */
 #include "model/op/cost.h"
 #include "model/op/rule.h"

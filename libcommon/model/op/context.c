@@ -1,14 +1,15 @@
 /*
  * Attention over a sequence that is cut over context-parallel ranks. Three schemes:
- *   gather   keys and values of all ranks are brought together, queries stay (Llama 3, 2024, section 3.3.2);
- *            backward gathers them again and scatters the sums of their gradients
- *   ring     they go around while they are used (Liu et al. 2023), one node each way
- *   ulysses  tokens cut become heads cut and back (Jacobs et al., DeepSpeed Ulysses, 2023)
+ *   gather   all-gathers keys and values, queries stay (Llama 3, 2024, section 3.3.2); backward gathers
+ *            them again and reduce-scatters their gradients
+ *   ring     keys and values go around a ring while they are used (Liu et al. 2023), one node each way
+ *   ulysses  all-to-all from a cut by tokens to a cut by heads and back (Jacobs et al., DeepSpeed
+ *            Ulysses, 2023)
  */
 #include "model/op/cost.h"
 #include "model/op/rule.h"
 
-/* Columns of keys and values in a row. */
+/* Columns of keys and values. */
 static int64_t kv_cols(const struct dt_attr *a)
 {
 	return a->kv_heads * (a->head_dim + a->value_dim);
@@ -17,18 +18,18 @@ static int64_t kv_cols(const struct dt_attr *a)
 void dt_shape_kv_gather(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_attr *a = &n->attr;
-	const bool one = dt_lo_serves(lo) && a->latent_dim; /* keys and values in one */
+	const bool one = dt_lo_serves(lo) && a->latent_dim; /* key and value are the same latent */
 
 	n->out[0] = dt_lo_value(lo, "kv", n->unit, lo->s->compute, DT_ROWS_SEQ, 1,
 				one ? a->kv_heads * a->head_dim : kv_cols(a));
 }
 
-/* Attention's own backward has made the node that scatters: the gather has one reader. */
+/* Nothing to do: the gather has one reader, attention, whose backward has emitted the scatter. */
 void dt_back_kv_gather(struct dt_lower *lo, const struct dt_node *n)
 {
 }
 
-/* The gradients of queries, with those of keys and values from all ranks' parts. */
+/* Emits the reduce-scatter of dkv and adds it to dqkv; returns the complete gradient. */
 int dt_lo_kv_scatter(struct dt_lower *lo, const struct dt_node *n, int dqkv, int dkv)
 {
 	struct dt_node *m = dt_lo_emit(lo, DT_OP_KV_SCATTER, n);
@@ -73,7 +74,7 @@ void dt_shape_to_tokens(struct dt_lower *lo, struct dt_node *n)
 	n->out[2] = exchange_room(lo, n, "received");
 }
 
-/* The exchange the other way; shape: of op. */
+/* Emits the reverse exchange as backward; shape: the shape rule of op. */
 static void back_exchange(struct dt_lower *lo, const struct dt_node *n, enum dt_op op,
 			  void (*shape)(struct dt_lower *lo, struct dt_node *n))
 {
@@ -96,8 +97,8 @@ void dt_back_to_tokens(struct dt_lower *lo, const struct dt_node *n)
 }
 
 /*
- * Two buffers of keys and values take turns: one is used while the other is received. The sum o and a part
- * are f32 until the last block.
+ * Two buffers of keys and values alternate: one is used while the other is received. The accumulated o and
+ * the partial result of a block are f32.
  */
 void dt_shape_ring(struct dt_lower *lo, struct dt_node *n)
 {
@@ -157,7 +158,7 @@ struct dt_node_cost dt_cost_exchange(const struct dt_cost_site *s, const struct 
 	return sends(s, n, DT_MSG_ALL_TO_ALL, dt_cost_bytes(s, n->out[1]));
 }
 
-/* A rank's keys and values of all cp ranks pass it; message_bytes is that of all. */
+/* A rank receives the keys and values of all cp ranks; message_bytes is the total of all. */
 struct dt_node_cost dt_cost_ring(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	struct dt_node_cost r = dt_cost_attention(s, n);

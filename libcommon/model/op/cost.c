@@ -36,7 +36,7 @@ struct dt_node_cost dt_cost_move(const struct dt_cost_site *s, const struct dt_n
 {
 	struct dt_node_cost r = {.read = dt_cost_numel(s, n, 0, DT_NODE_PARAM) * dt_cost_weight(s)};
 
-	/* not what is under way beside it */
+	/* without operands of a concurrent message */
 	for (int i = 0; i < DT_NODE_IN - n->attr.parts; i++)
 		r.read += dt_cost_bytes(s, n->in[i]);
 	for (int i = 0; i < DT_NODE_OUT - n->attr.sends; i++)

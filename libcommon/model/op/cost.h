@@ -1,14 +1,14 @@
 /*
- * What a node of a program costs: arithmetic, memory traffic and messages, from its op and the sizes of its
- * operands on this rank. The function of an op stands next to its rule; an op without one does no products
- * and reads and writes each operand once.
+ * The cost of a program's node: arithmetic, memory traffic and messages, from its op and the sizes of its
+ * operands on this rank. An op's cost function is next to its rule; an op without one does no products and
+ * reads and writes each operand once.
  */
 #ifndef DT_MODEL_COST_H
 #define DT_MODEL_COST_H
 
 #include "model/program.h"
 
-/* What bounds a node besides memory: nothing, products of matrices (also of 8-bit floats), attention. */
+/* What limits a node besides memory bandwidth: nothing, matrix products (also in 8-bit floats), attention. */
 enum dt_cost_kind { DT_COST_PASS, DT_COST_PRODUCT, DT_COST_PRODUCT8, DT_COST_ATTENTION };
 
 enum dt_message {
@@ -22,47 +22,46 @@ enum dt_message {
 
 struct dt_node_cost {
 	/*
-	 * Multiplications and additions of products. Attention counts the pairs that its mask lets
-	 * through, its backward the five products of FlashAttention (Dao et al. 2022).
+	 * Multiplications and additions of products. Attention counts the pairs that its mask allows, its
+	 * backward the five products of FlashAttention (Dao et al. 2022).
 	 */
 	double flops;
 	/*
-	 * What MFU counts of the node (Chowdhery et al. 2022, PaLM, appendix B): attention over all pairs,
-	 * or those of its window, its backward twice its forward; nothing for what is computed again.
+	 * Flops that MFU counts (Chowdhery et al. 2022, PaLM, appendix B): attention over all pairs, or those
+	 * of its window; backward is twice forward; recomputation counts nothing.
 	 */
 	double model_flops;
 	/* Bytes of operands, each once; the first microbatch of a step overwrites weight gradients. */
 	double read, written;
-	double passes; /* of these, by passes in front of or behind the node's products */
+	double passes; /* bytes of these moved by separate passes before or after the node's products */
 	enum dt_cost_kind kind;
 	enum dt_message message;
-	/* Of the whole tensor: all ranks' parts of what is gathered, scattered or goes around; what a rank
-	 * holds of an all-to-all. */
+	/* Bytes of the whole tensor for gather, scatter and ring; of a rank's part for all-to-all. */
 	double message_bytes;
-	bool over_cp; /* between context-parallel ranks; else tensor-parallel ones */
-	bool over_ep; /* between those that experts are cut over */
-	bool begins;  /* the message is under way from here on, */
+	bool over_cp; /* between context-parallel ranks; else tensor-parallel ranks */
+	bool over_ep; /* between expert-parallel ranks */
+	bool begins;  /* the message starts here and runs */
 	bool waits;   /* until here */
-	bool parts;   /* a product beside a gather that has begun, whose end it is */
-	bool sends;   /* a product beside whose rows what it makes of others' is sent */
-	bool ends;    /* the message has been under way since that product */
+	bool parts;   /* a product that overlaps a started gather and ends it */
+	bool sends;   /* a product that sends results for other ranks as it computes them */
+	bool ends;    /* the message started with that product */
 };
 
-struct dt_cost_site { /* what a node does not say itself */
+struct dt_cost_site { /* what a node does not contain itself */
 	const struct dt_prog *p;
-	int64_t seq;	  /* tokens a sequence */
-	int tp, cp, ep;	  /* tensor-parallel ranks, context-parallel ones; those that experts are cut over */
-	int64_t chunk[2]; /* cp > 1: where in a sequence the two chunks begin that this rank has */
-	enum dt_dtype compute; /* of weights; their gradients are f32 */
-	int64_t loss_chunk;    /* rows of logits at a time */
+	int64_t seq;	       /* sequence length in tokens */
+	int tp, cp, ep;	       /* tensor-, context- and expert-parallel ranks */
+	int64_t chunk[2];      /* cp > 1: where in a sequence this rank's two chunks start */
+	enum dt_dtype compute; /* of weights; gradients are f32 */
+	int64_t loss_chunk;    /* rows of logits computed at a time */
 	/*
-	 * Serving; 0 while training. Each row is a sequence's next token that sees `context` keys, and so
-	 * many bytes of a cache are read a key, layer and sequence. weight_bytes: an element of a matrix as
-	 * kept.
+	 * Serving; 0 in training. Each row is the next token of a sequence and sees `context` keys; cache_row
+	 * bytes of KV cache are read per key, layer and sequence. weight_bytes: stored bytes per element of a
+	 * matrix.
 	 */
 	int64_t context;
 	double cache_row, weight_bytes;
-	const int64_t (*param)[2]; /* rows and columns of tensors, by local number */
+	const int64_t (*param)[2]; /* rows and columns of tensors, by local index */
 };
 
 struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_step *step);
@@ -71,19 +70,19 @@ const char *dt_message_name(enum dt_message m);
 
 /* ---- for the ops ---- */
 
-/* A product of a matrix with `numel` elements, once for each row. */
+/* Adds a product of `rows` rows with a matrix of `numel` elements. */
 struct dt_node_cost dt_cost_product(struct dt_node_cost r, double rows, double numel);
 double dt_cost_bytes(const struct dt_cost_site *s, int value);
 /* Elements of the node's tensors param[first .. last). */
 double dt_cost_numel(const struct dt_cost_site *s, const struct dt_node *n, int first, int last);
-/* Bytes of an element of a weight. */
+/* Bytes per element of a weight. */
 static inline double dt_cost_weight(const struct dt_cost_site *s)
 {
 	return s->weight_bytes > 0 ? s->weight_bytes : (double)dt_dtype_size(s->compute);
 }
-/* Every value and weight read, every result written. */
+/* Reads every value and weight, writes every result. */
 struct dt_node_cost dt_cost_move(const struct dt_cost_site *s, const struct dt_node *n);
-/* The same where gradients of the node's tensors are added to. */
+/* The same, for nodes that accumulate into gradients of their tensors. */
 struct dt_node_cost dt_cost_move_add(const struct dt_cost_site *s, const struct dt_node *n);
 
 typedef struct dt_node_cost dt_cost_of(const struct dt_cost_site *s, const struct dt_node *n);

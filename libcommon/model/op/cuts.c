@@ -1,7 +1,7 @@
 /*
- * Where a tensor-parallel layer talks to its group (Shoeybi et al. 2019, section 3; Korthikanti et al.
- * 2022, section 4.2.2). Entering a cut part costs nothing forward, or an all-gather where the stream is
- * cut; leaving it is an all-reduce, or a reduce-scatter. Each is the other's backward.
+ * Communication of tensor-parallel layers (Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section
+ * 4.2.2). Forward, entering a tensor-parallel region costs nothing, or an all-gather with sequence
+ * parallelism; leaving it is an all-reduce, or a reduce-scatter. Each is the backward of the other.
  */
 #include "model/op/rule.h"
 #include "model/op/timed.h"
@@ -80,7 +80,7 @@ struct dt_node_cost dt_cost_leave(const struct dt_cost_site *s, const struct dt_
 	struct dt_node_cost r = dt_cost_move(s, n);
 	bool cut = s->p->rows[DT_ROWS_STREAM] < s->p->rows[DT_ROWS_ALL];
 
-	if (n->in[1] >= 0) /* of what it made its own rows, and those that the others have sent */
+	if (n->in[1] >= 0) /* of its own rows, and those that the others have sent */
 		r.read += dt_cost_bytes(s, n->out[0]) - dt_cost_bytes(s, n->in[0]);
 	r.message = cut ? DT_MSG_REDUCE_SCATTER : DT_MSG_ALL_REDUCE;
 	r.message_bytes = dt_cost_bytes(s, n->in[0]);

@@ -1,4 +1,4 @@
-/* The two ends of a model: embeddings of tokens, and the head with its loss. */
+/* The ends of a model: token embeddings, and the head with its loss. */
 #include "model/op/rule.h"
 #include "model/op/timed.h"
 
@@ -12,7 +12,7 @@ void dt_shape_embed(struct dt_lower *lo, struct dt_node *n)
 				cut ? DT_ROWS_ALL : DT_ROWS_STREAM, 1, dt_lo_dim(lo, n->param[0], 1));
 	lo->info[n->out[0]].partial = cut;
 	lo->info[n->out[0]].whole = !cut;
-	if (dt_lo_serves(lo) && n->param[1] >= 0) /* positions are looked up apart and added */
+	if (dt_lo_serves(lo) && n->param[1] >= 0) /* positions are looked up separately and added */
 		n->out[4] = dt_lo_room(lo, "positions", n->unit, lo->s->compute, DT_ROWS_STREAM, 1,
 				       dt_lo_dim(lo, n->param[0], 1));
 }
@@ -27,14 +27,14 @@ void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)
 }
 
 /*
- * Logits exist for loss_chunk rows at a time; their gradient is made where they are, so the node gives the
- * gradient of its input, and adds the head's. Both have room for rows of a multiple of 8 columns, which
- * products of a card want; on other devices too, so that a plan is that of all.
+ * Logits exist for loss_chunk rows at a time, and their gradient is computed in place, so the node returns
+ * the gradient of its input and adds to the head's. Rows of both are padded to a multiple of 8 columns, as
+ * GPU products prefer, on all devices, so that plans do not depend on the device.
  */
 void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 {
 	int64_t chunk = lo->s->loss_chunk, wide = (dt_lo_dim(lo, n->param[0], 0) + 7) / 8 * 8;
-	/* In place only where nothing reads the logits behind their gradient. */
+	/* In place only if the logits are not read after their gradient is written. */
 	bool narrow = lo->s->compute != DT_F32 || n->attr.cap > 0;
 
 	n->out[0] = dt_lo_like(lo, "d.norm", n->unit, n->in[0]);
@@ -53,9 +53,9 @@ void dt_back_loss(struct dt_lower *lo, const struct dt_node *n)
 }
 
 /*
- * Serving: rows that are wanted are picked, where they are not the first; logits are the caller's memory, but
- * on a stage that sends them to the first. Where the vocabulary is cut, each rank has those of its part, and
- * the first gathers them. Parts differ by a row: all have room for the larger one.
+ * Serving: picks the rows that need logits, unless they are the first. Logits go to the caller's memory,
+ * except on a stage that sends them to the first. If the vocabulary is cut, each rank computes its part, and
+ * the first rank gathers them. Parts may differ by one row: all have room for the larger.
  */
 void dt_shape_head(struct dt_lower *lo, struct dt_node *n)
 {
@@ -74,7 +74,7 @@ void dt_shape_head(struct dt_lower *lo, struct dt_node *n)
 		n->out[3] = dt_lo_room(lo, "logits sent", n->unit, DT_F32, DT_ROWS_NONE, outputs, vocab);
 }
 
-/* A row of each table for every row; its product with a scale is one more pass. */
+/* Reads one row of each table for every row; multiplying by a scale is one more pass. */
 struct dt_node_cost dt_cost_embed(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	double y = dt_cost_bytes(s, n->out[0]), passes = n->attr.scale != 1 ? 1 : 0;
@@ -92,8 +92,8 @@ struct dt_node_cost dt_cost_embed_b(const struct dt_cost_site *s, const struct d
 }
 
 /*
- * Chunk by chunk: logits, two passes over them, their gradient, and the two products of backward. The head's
- * gradient is overwritten by the first chunk and added to by the others.
+ * For each chunk: logits, two passes over them, their gradient, and both backward products. The first chunk
+ * overwrites the head's gradient; the others add to it.
  */
 struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_node *n)
 {
@@ -112,19 +112,20 @@ struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_n
 		r.written -= 4 * chunks * head;
 	}
 	r = dt_cost_product(r, (n->attr.frozen ? 2 : 3) * rows, head);
-	r.passes = 2 * 4 * logits + dlogits; /* read for the maximum and the sum, and for the gradient */
+	r.passes = 2 * 4 * logits + dlogits; /* logits are read for maximum and sum, and for the gradient */
 	if (taught) {			     /* once more for the divergence */
 		r.read += 4 * logits;
 		r.passes += 4 * logits;
 	}
-	if (s->tp > 1) { /* a row's maximum, sum and target's logit; three sums of the divergence */
+	/* a row's maximum, sum and target logit; with a teacher also three sums of the divergence */
+	if (s->tp > 1) {
 		r.message = DT_MSG_ALL_REDUCE;
 		r.message_bytes = (taught ? 6 : 3) * 4 * rows;
 	}
 	return r;
 }
 
-/* Logits of the rows that are wanted, which are written where the caller wants them. */
+/* Logits of the rows that need them, written to the caller's memory. */
 struct dt_node_cost dt_cost_head(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	struct dt_node_cost r = dt_cost_move(s, n);
@@ -150,7 +151,7 @@ void dt_timed_embed_b(const struct dt_cost_site *s, const struct dt_node *n, str
 	dt_timed_over(s, t, DT_T_EMBED_B, n->in[0]);
 }
 
-/* Whole chunks of rows, and what is left. */
+/* Full chunks of rows, and the remainder. */
 void dt_timed_loss(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
 {
 	double h = (double)s->p->value[n->in[0]].cols, v = (double)s->param[n->param[0]][0];
@@ -165,7 +166,7 @@ void dt_timed_loss(const struct dt_cost_site *s, const struct dt_node *n, struct
 			continue;
 		dt_timed_put(t, DT_T_HEAD, times, rows, v, h);
 		dt_timed_put(t, DT_T_CE, taught ? 2 * times : times, rows, v,
-			     1); /* a divergence costs as much */
+			     1); /* a divergence costs the same again */
 		dt_timed_put(t, DT_T_HEAD_X, times, rows, v, h);
 		if (n->attr.frozen)
 			continue;

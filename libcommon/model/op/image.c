@@ -1,14 +1,13 @@
 /*
- * Images: a batch of them is a matrix whose rows are pixels and whose columns are channels
- * (kernels/conv.h), so a value has height x width rows a sample. What is read from the data set needs no
- * gradient.
+ * Image ops. A batch of images is a matrix with pixels as rows and channels as columns (kernels/conv.h), so a
+ * value has height x width rows a sample. Input images need no gradient.
  */
 #include "model/op/cost.h"
 #include "model/op/rule.h"
 
 #include "kernels/conv.h"
 
-/* A value with so many pixels a sample. */
+/* A value with this many pixels a sample. */
 static int plane(struct dt_lower *lo, const struct dt_node *n, int out, int64_t pixels, int64_t channels)
 {
 	return dt_lo_value(lo, dt_lo_name(lo, out), n->unit, lo->s->compute, DT_ROWS_ALL, pixels, channels);
@@ -34,14 +33,14 @@ void dt_shape_pixels(struct dt_lower *lo, struct dt_node *n)
 	n->out[0] = plane(lo, n, n->out[0], w->height * w->width, w->channels);
 }
 
-/* A product that reads them may have made one: nothing is behind it. */
+/* Nothing to do: a product that reads the images may have computed a gradient, which is not used. */
 void dt_back_pixels(struct dt_lower *lo, const struct dt_node *n)
 {
 	(void)lo;
 	(void)n;
 }
 
-/* A bias of 16 bits is widened first: what adds it reads f32. */
+/* A 16-bit bias is first converted to f32, as its kernel needs. */
 void dt_shape_conv(struct dt_lower *lo, struct dt_node *n)
 {
 	const int64_t out = dt_lo_dim(lo, n->param[0], 0);
@@ -53,7 +52,7 @@ void dt_shape_conv(struct dt_lower *lo, struct dt_node *n)
 			: -1;
 }
 
-/* Of serving alone (model/fold.h): over the residual, where that is not needed any more. */
+/* Serving only (model/fold.h): the result overwrites the residual if that is not read later. */
 void dt_shape_conv_bias(struct dt_lower *lo, struct dt_node *n)
 {
 	dt_shape_conv(lo, n);
@@ -92,7 +91,7 @@ void dt_shape_pool_avg(struct dt_lower *lo, struct dt_node *n)
 	n->out[0] = plane(lo, n, n->out[0], pixels_out(&n->attr.window2d), n->attr.window2d.channels);
 }
 
-/* at: where the largest were; -1 for the mean. */
+/* at: positions of the maxima; -1 for average pooling. */
 static void pool_backward(struct dt_lower *lo, const struct dt_node *n, enum dt_op op, int at)
 {
 	int dy = dt_lo_grad(lo, n->out[0]), kept = at < 0 ? -1 : dt_lo_need(lo, at), dx;
@@ -118,7 +117,7 @@ void dt_back_pool_avg(struct dt_lower *lo, const struct dt_node *n)
 	pool_backward(lo, n, DT_OP_POOL_AVG_B, -1);
 }
 
-/* The pixels of a sample as one row; the same bytes. */
+/* Views the pixels of a sample as one row; the same bytes. */
 void dt_shape_flatten(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_value x = lo->p->value[n->in[0]];
@@ -140,13 +139,13 @@ void dt_back_flatten(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
-/* Each of the three: 2 operations for a weight and a pixel of the result. */
+/* Each of the three products: 2 operations per weight and output pixel. */
 struct dt_node_cost dt_cost_conv(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	const int y = n->op == DT_OP_CONV || n->op == DT_OP_CONV_BIAS ? n->out[0] : n->in[0];
 	struct dt_node_cost r = n->op == DT_OP_CONV_DW ? dt_cost_move_add(s, n) : dt_cost_move(s, n);
 
-	if (n->attr.frozen) /* the sum of a bias alone */
+	if (n->attr.frozen) /* only the bias's sum */
 		return r;
 	r.flops = r.model_flops = 2 * (double)dt_value_rows(s->p, y) * dt_cost_numel(s, n, 0, 1);
 	return r;

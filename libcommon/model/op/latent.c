@@ -1,21 +1,21 @@
 /*
- * Latent attention: what stands between its products and the scores (kernels/latent.h).
+ * Latent attention: the ops between its products and the scores (kernels/latent.h).
  *
- * Training makes keys and values of every head from the latents. Serving keeps in its cache the latent and
- * the rotated part of the key, which all heads share (DeepSeek-V2, 2024, section 2.1.2): a head's queries
- * are multiplied by what its keys are made with (absorb), see latents instead of keys, and what they get is
- * multiplied by what its values are made with (values). With R the latent's columns, n and r those of a
- * head's plain and rotated part and v of its values, a query and S keys of one head cost
- *   absorbed        2 (n R + R v + S (2 R + r))
- *   keys made anew  2 S ((n + v) R + n + r + v)
- * where a pass has one query a sequence: 1088 against 131392 a key for DeepSeek-V3. A prompt of T tokens
- * whose keys are made once takes T^2 (2 R - n - v) less than absorbed. It is absorbed too: a row is then the
- * same to the bit however its prompt was cut, and whatever of it the cache had.
+ * Training computes each head's keys and values from the latents. Serving caches the latent and the rotated
+ * part of the key, which all heads share (DeepSeek-V2, 2024, section 2.1.2): each head's queries are
+ * multiplied by the matrix of its keys (absorb) and attend to latents; the result is multiplied by the matrix
+ * of its values (values). With R columns of the latent, n and r of a head's plain and rotated part and v of
+ * its values, one head's query on S keys costs
+ *   absorbed             2 (n R + R v + S (2 R + r))
+ *   keys made each time  2 S ((n + v) R + n + r + v)
+ * when a pass has one query a sequence: 1088 against 131392 per key for DeepSeek-V3. For a prompt of T
+ * tokens, making the keys once costs T^2 (2 R - n - v) less than absorbing. Prompts are absorbed too: then a
+ * row has the same bits however its prompt was chunked or cached.
  */
 #include "model/op/cost.h"
 #include "model/op/rule.h"
 
-/* The latent that keys and values are made from, and the part of the key that all heads share. */
+/* Splits off the latent, of which keys and values are made, and the part of the key that all heads share. */
 void dt_shape_latent_split(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_value x = lo->p->value[n->in[0]];
@@ -39,7 +39,7 @@ void dt_back_latent_split(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
-/* Queries, and keys and values made from a latent, as attention reads them: [q k v] of every head. */
+/* Joins queries, and keys and values made from a latent, as attention reads them: [q k v] of every head. */
 void dt_shape_latent_join(struct dt_lower *lo, struct dt_node *n)
 {
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, DT_ROWS_ALL, 1,
@@ -61,7 +61,7 @@ void dt_back_latent_join(struct dt_lower *lo, const struct dt_node *n)
 		dt_lo_add_grad(lo, n->in[i], d[i]);
 }
 
-/* Rows by head, one head after another, in front of or behind the products of every head. */
+/* Scratch in head-major order, before or after the per-head products. */
 static int by_head(struct dt_lower *lo, const char *name, const struct dt_node *n, int64_t cols)
 {
 	return dt_lo_room(lo, name, n->unit, lo->s->compute, DT_ROWS_ALL, n->attr.heads, cols);
@@ -72,7 +72,7 @@ static int first_rows(struct dt_lower *lo, const struct dt_node *n)
 	return dt_lo_room(lo, "first rows", n->unit, DT_I32, DT_ROWS_NONE, n->attr.heads + 1, 1);
 }
 
-/* Serving: queries as they look at latents, and the key they all look at: [rotated, latent] a head. */
+/* Serving: queries in latent space, and the key that all heads share: [rotated, latent] for each. */
 void dt_shape_latent_absorb(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_attr *a = &n->attr;
@@ -84,7 +84,7 @@ void dt_shape_latent_absorb(struct dt_lower *lo, struct dt_node *n)
 	n->out[3] = by_head(lo, "absorbed q", n, a->latent_dim);
 }
 
-/* Serving: values of the latents that attention has summed. */
+/* Serving: each head's values from attention's output in latent space. */
 void dt_shape_latent_values(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_attr *a = &n->attr;
@@ -96,7 +96,7 @@ void dt_shape_latent_values(struct dt_lower *lo, struct dt_node *n)
 	n->out[3] = by_head(lo, "values by head", n, a->value_dim);
 }
 
-/* A product a head, with the part of the tensor that makes `cols` columns. */
+/* One product for each head, with the part of the tensor that has `cols` columns. */
 static struct dt_node_cost part(const struct dt_cost_site *s, const struct dt_node *n, int64_t cols)
 {
 	double numel = (double)(n->attr.heads * n->attr.latent_dim * cols);

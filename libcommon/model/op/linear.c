@@ -1,13 +1,13 @@
 /*
- * y = x w^T + b over one to three tensors joined along their rows. Backward: db += columns of dy, dw +=
- * dy^T x, dx = dy w. In 8 bits (kernels/fp8.h) operands are quantised first, and products take those.
+ * y = x w^T + b with one to three tensors joined along their rows. Backward: db += column sums of dy, dw +=
+ * dy^T x, dx = dy w. In 8 bits (kernels/fp8.h) operands are quantised first.
  */
 #include "model/op/rule.h"
 #include "model/op/timed.h"
 
 #include <string.h>
 
-/* Where rows have adapters (kernels/lora.h): the products with their a, of all joined linears. */
+/* If rows have LoRA adapters (kernels/lora.h): scratch for their products with a, for all joined linears. */
 static int adapters_room(struct dt_lower *lo, const struct dt_node *n, int like)
 {
 	const struct dt_value y = lo->p->value[like];
@@ -60,7 +60,7 @@ void dt_lo_weights(struct dt_lower *lo, const struct dt_node *n, int dy)
 	lo->to = before;
 }
 
-/* Quantises x (the tensors of n where x is -1): as it is and transposed, as asked. Returns the scale. */
+/* Quantises x (or n's tensors if x is -1), plain and transposed as requested. Returns the scale. */
 static int quantize(struct dt_lower *lo, const struct dt_node *n, int x, enum dt_dtype type, int *plain,
 		    int *turned)
 {
@@ -76,7 +76,7 @@ static int quantize(struct dt_lower *lo, const struct dt_node *n, int x, enum dt
 		memcpy(q->param, n->param, 3 * sizeof(*q->param));
 	}
 	q->in[0] = x;
-	/* emitting has given q its place; making values does not move it */
+	/* q stays valid: creating values does not move it */
 	if (plain)
 		at[0] = *plain = dt_lo_value(lo, "8 bits", n->unit, type, DT_ROWS_NONE, numel, 1);
 	if (turned)
@@ -114,7 +114,7 @@ static void weights8(struct dt_lower *lo, const struct dt_node *n, int dyt, int 
 	memcpy(w->param, n->param, 3 * sizeof(*w->param));
 }
 
-/* Both products of backward in 8 bits; with a split one, dy is quantised again where w's is made. */
+/* Both backward products in 8 bits; if weight gradients are split off, dy is quantised again for them. */
 static int backward8(struct dt_lower *lo, const struct dt_node *n, int dy)
 {
 	int dy8, dyt, wt, dx, sdy, sw;
@@ -139,10 +139,7 @@ static int backward8(struct dt_lower *lo, const struct dt_node *n, int dy)
 	return dx;
 }
 
-/*
- * The activation whose result alone the linear reads, where dx and the activation's backward are one
- * product.
- */
+/* The activation whose result only this linear reads: dx and the activation's backward become one product. */
 static const struct dt_node *activation_of(const struct dt_lower *lo, const struct dt_node *n)
 {
 	const struct dt_node *a = dt_lo_from(lo, n->in[0]);
@@ -171,7 +168,7 @@ void dt_back_linear(struct dt_lower *lo, const struct dt_node *n)
 		m = dt_lo_emit(lo, DT_OP_DX_ACT, n);
 		m->attr.act = a->attr.act;
 		m->in[1] = kept;
-		dt_lo_set_grad(lo, u, dx); /* nothing is left for the activation to do */
+		dt_lo_set_grad(lo, u, dx); /* the activation's backward is done */
 	} else {
 		dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
 		m = dt_lo_emit(lo, DT_OP_DX, n);
@@ -179,7 +176,7 @@ void dt_back_linear(struct dt_lower *lo, const struct dt_node *n)
 	m->in[0] = dy;
 	m->out[0] = dx;
 	memcpy(m->param, n->param, 3 * sizeof(*m->param));
-	if (!a) /* last: it may add a step, and steps move when their list grows */
+	if (!a) /* last: adding a step may move the others */
 		dt_lo_add_grad(lo, n->in[0], dx);
 }
 
@@ -198,7 +195,7 @@ void dt_back_linear_act(struct dt_lower *lo, const struct dt_node *n)
 	int dy = dt_lo_grad(lo, n->out[1]);
 	struct dt_node linear = *n;
 
-	if (dy >= 0) { /* the product behind was in 8 bits, or is not the only reader */
+	if (dy >= 0) { /* the next product was in 8 bits, or is not the only reader */
 		int u = dt_lo_need(lo, n->out[0]), du = dt_lo_like(lo, "d.up", n->unit, n->out[0]);
 		struct dt_node *m = dt_lo_emit(lo, DT_OP_ACT_B, n);
 
@@ -211,7 +208,7 @@ void dt_back_linear_act(struct dt_lower *lo, const struct dt_node *n)
 	dt_back_linear(lo, &linear);
 }
 
-/* y = f(gate) up of u = x w^T + b, in one pass over the weights where the device can; u is room */
+/* y = f(gate) up of u = x w^T + b, in one pass over the weights if the device can; u is scratch */
 void dt_shape_linear_gated(struct dt_lower *lo, struct dt_node *n)
 {
 	struct dt_value u;
@@ -219,7 +216,7 @@ void dt_shape_linear_gated(struct dt_lower *lo, struct dt_node *n)
 	dt_shape_linear(lo, n);
 	lo->p->value[n->out[0]].room = true;
 	u = lo->p->value[n->out[0]];
-	if (lo->s->adapters) /* which are added before anything is rounded */
+	if (lo->s->adapters) /* adapters are added before rounding */
 		lo->p->value[n->out[0]].dtype = DT_F32;
 	n->out[1] = dt_lo_value(lo, "act", n->unit, u.dtype, u.rows, u.mul, u.cols / 2);
 }
@@ -235,7 +232,7 @@ struct dt_node_cost dt_cost_dx(const struct dt_cost_site *s, const struct dt_nod
 	return dt_cost_linear(s, n);
 }
 
-/* Values read, and gradients of tensors written. */
+/* Reads values, writes gradients of tensors. */
 static struct dt_node_cost gradient(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	struct dt_node_cost r = {.written = 4 * dt_cost_numel(s, n, 0, 3)};
@@ -258,7 +255,7 @@ struct dt_node_cost dt_cost_colsum(const struct dt_cost_site *s, const struct dt
 	return (struct dt_node_cost){.read = dt_cost_bytes(s, n->in[0]) + grads, .written = grads};
 }
 
-/* Looked through for the largest number first, then read again. */
+/* Reads twice: for the maximum, then to convert. */
 struct dt_node_cost dt_cost_quantize(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	struct dt_node_cost r = dt_cost_move(s, n);
@@ -267,7 +264,7 @@ struct dt_node_cost dt_cost_quantize(const struct dt_cost_site *s, const struct 
 	return r;
 }
 
-/* The operand in 8 bits stands for the weight. */
+/* The 8-bit operand replaces the weight. */
 static struct dt_node_cost product8(const struct dt_cost_site *s, const struct dt_node *n, double rows)
 {
 	struct dt_node_cost r = dt_cost_move(s, n);

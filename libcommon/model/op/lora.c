@@ -1,15 +1,15 @@
 /*
- * An adapter of one to three joined linears (model/lora.h): h = s x a^T in front of them, y += h b^T behind.
- * The gradient that h gets is multiplied by s already, so backward is db += dy^T h, dh = s dy b,
- * da += dh^T x, dx += dh a. w itself has no gradient: 4 products of w's size a token become 2. With
- * magnitudes (kernels/dora.h) y = g (u - bias) + bias is behind that.
+ * A LoRA adapter of one to three joined linears (model/lora.h): h = s x a^T before them, y += h b^T after.
+ * h's gradient includes the factor s, so backward is db += dy^T h, dh = s dy b, da += dh^T x, dx += dh a. w
+ * has no gradient: 4 products of w's size per token become 2. With magnitudes (DoRA, kernels/dora.h), y = g
+ * (u - bias) + bias follows.
  */
 #include "model/op/cost.h"
 #include "model/op/rule.h"
 
 #include <string.h>
 
-/* The rows that an adapter reads, some elements 0 (kernels/dropout.h). Backward does so to gradients. */
+/* Dropout on the adapter's input (kernels/dropout.h). Backward applies the same mask to gradients. */
 void dt_shape_dropout(struct dt_lower *lo, struct dt_node *n)
 {
 	const bool whole = lo->info[n->in[0]].whole;
@@ -31,7 +31,7 @@ void dt_back_dropout(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_set_grad(lo, n->in[0], dx);
 }
 
-/* The tensor only says which columns these are. */
+/* The tensor operand only says which columns these are; it is not read. */
 struct dt_node_cost dt_cost_dropout(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	struct dt_node_cost r = {.written = dt_cost_bytes(s, n->out[0])};
@@ -51,7 +51,7 @@ void dt_shape_lora_down(struct dt_lower *lo, struct dt_node *n)
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, x.rows, x.mul, rank);
 }
 
-/* What one of several tensors reads and writes lies in columns: rooms of a part of h and of y. */
+/* Scratch for a part of h and of y: with several tensors, each one's operands are a range of columns. */
 static void rooms(struct dt_lower *lo, struct dt_node *n, int like, int part, int whole)
 {
 	const struct dt_value y = lo->p->value[like];
@@ -78,7 +78,7 @@ void dt_shape_lora_up(struct dt_lower *lo, struct dt_node *n)
 	rooms(lo, n, n->in[0], 1, 2);
 }
 
-/* One node with both products of backward, or one with either: h absent, dh absent. */
+/* Emits both backward products as one node, or either alone: h absent, dh absent. */
 static void up_back(struct dt_lower *lo, const struct dt_node *n, int dy, int h, int dh)
 {
 	struct dt_node *m = dt_lo_emit(lo, DT_OP_LORA_UP_B, n);
@@ -121,7 +121,7 @@ void dt_back_lora_down(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_set_grad(lo, n->in[0], dx);
 }
 
-/* Of one tensor: g and 1 / n of its rows (kernels/dora.h), sums over the ranks where those are cut. */
+/* For one tensor: g and 1 / norm of its rows (kernels/dora.h), all-reduced if the rows are cut over ranks. */
 void dt_shape_lora_norm(struct dt_lower *lo, struct dt_node *n)
 {
 	n->attr.whole = dt_lo_cut(lo, n->param[0]) == 1;
@@ -153,7 +153,7 @@ void dt_back_lora_scale(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], du);
 }
 
-/* The rows of w + s b a are made to be measured. */
+/* Computes w + s b a to measure its rows. */
 struct dt_node_cost dt_cost_lora_norm(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	struct dt_node_cost r = {.read = dt_cost_numel(s, n, 0, 4) * dt_cost_weight(s),
@@ -177,7 +177,7 @@ struct dt_node_cost dt_cost_lora_scale(const struct dt_cost_site *s, const struc
 	return r;
 }
 
-/* Operands, the result, and a product of the tensors for each row of the value, so many times. */
+/* Reads operands, writes the result, and multiplies the tensors with the value's rows `times` times. */
 static struct dt_node_cost products(const struct dt_cost_site *s, const struct dt_node *n, int value,
 				    double times)
 {
@@ -189,7 +189,7 @@ static struct dt_node_cost products(const struct dt_cost_site *s, const struct d
 	return dt_cost_product(r, times * (double)dt_value_rows(s->p, value), dt_cost_numel(s, n, 0, 3));
 }
 
-/* Rooms are written and read once; parts of y's columns are in them. */
+/* Scratch is written and read once; it holds parts of y's columns. */
 static void through_rooms(const struct dt_cost_site *s, const struct dt_node *n, struct dt_node_cost *r)
 {
 	double e = dt_dtype_size(s->compute), rows = (double)dt_value_rows(s->p, n->in[0]), cols = 0;

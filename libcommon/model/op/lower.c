@@ -1,4 +1,4 @@
-/* What rules of ops are written with: values, steps, gradients, and what is computed again. */
+/* Helpers for the ops' rules: values, steps, gradients, recomputation. */
 #include "model/op/rule.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 static int fallen(struct dt_lower *lo)
 {
 	lo->failed = true;
-	return 0; /* a value there is, so that rules need not look */
+	return 0; /* a valid index, so that rules need no check */
 }
 
 int dt_lo_value(struct dt_lower *lo, const char *name, int unit, enum dt_dtype dtype, enum dt_rows rows,
@@ -139,7 +139,7 @@ bool dt_lo_in_8_bits(const struct dt_lower *lo, const struct dt_node *n)
 
 static struct dt_node *add_step(struct dt_lower *lo)
 {
-	static struct dt_step sink; /* where a step goes that there is no memory for */
+	static struct dt_step sink; /* for steps when memory has run out */
 	enum dt_list l = lo->to;
 
 	if (lo->n[l] == lo->cap[l]) {
@@ -174,7 +174,7 @@ void dt_lo_forward(struct dt_lower *lo, const struct dt_node *n)
 		return;
 	for (int i = 0; i < DT_NODE_IN; i++)
 		step.in[i] = dt_lo_real(lo, n->in[i]);
-	/* what is added once, before the sum over ranks */
+	/* only rank 0 adds a bias or position that is summed over ranks */
 	if (lo->s->tp_rank > 0 && n->op == DT_OP_LINEAR && dt_lo_cut(lo, n->param[0]) == 1)
 		for (int i = 3; i < 6; i++)
 			step.param[i] = -1;
@@ -209,7 +209,7 @@ static bool at_hand(const struct dt_lower *lo, int v)
 	return v >= 0 && (kept(lo, v) || lo->info[v].copy[lo->to] >= 0);
 }
 
-/* A copy of the tape's node with fresh results; the cheaper form where what it needs is at hand. */
+/* Emits a copy of a tape node with new results, in a cheaper form if what that needs is at hand. */
 static void again(struct dt_lower *lo, const struct dt_node *n)
 {
 	struct dt_node c = *n;
@@ -247,7 +247,7 @@ static void again(struct dt_lower *lo, const struct dt_node *n)
 	lo->again = outer;
 }
 
-/* What was gathered for the backward of one unit is gathered again for another's: it is large. */
+/* A gathered copy serves only the unit for which it was gathered, as it is large; others gather again. */
 static bool has_copy(const struct dt_lower *lo, int v)
 {
 	const struct dt_node *n = dt_lo_from(lo, v);

@@ -1,12 +1,13 @@
 /*
- * Mixtures of experts: each row goes to `used` of the experts. A choice is one row at one expert; choices are
- * sorted by expert, so that one product serves all of them. Rows of experts are choices x columns.
+ * Mixture of experts: each row goes to `used` experts. A choice is a row-expert pair; choices are sorted by
+ * expert, so that one grouped product serves all. Experts' rows are choices x columns.
  *
- * tp cuts experts as wholes: every rank of its group has all rows, multiplies those that chose its experts,
- * and the sum over the group that follows adds up what each row got. Gradients of the weights of choices are
- * then partial too, and so is all that the router's backward makes of them, as that is linear in them.
- * ep divides the experts of each tensor-parallel rank further among ranks that have other tokens: rows go
- * there and come back. How many rows a rank gets is known when they come; memory is for the most that can.
+ * tp distributes whole experts: each rank of the group has all rows and processes those that chose its
+ * experts; an all-reduce over the group adds the results. Gradients of the choices' weights are then partial
+ * too, and so is the router's backward, which is linear in them.
+ * ep distributes a tensor-parallel rank's experts further over ranks with different tokens: rows are
+ * exchanged there and back. A rank learns the number of rows when they arrive; memory is reserved for the
+ * maximum.
  */
 #include "model/op/rule.h"
 #include "model/op/timed.h"
@@ -14,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What kind of rows choose experts. */
+/* Which rows are routed. */
 static enum dt_rows chosen_rows(const struct dt_lower *lo)
 {
 	return dt_lo_gathers(lo) ? DT_ROWS_EXPERTS : DT_ROWS_ALL;
@@ -27,7 +28,7 @@ void dt_shape_route(struct dt_lower *lo, struct dt_node *n)
 	bool wide = lo->s->compute != DT_F32;
 
 	n->attr.frozen = lo->s->graph->params.p[n->param[0]].frozen;
-	/* where experts' rows begin, as they are and as they come; expert, place and row of every choice */
+	/* where each expert's rows start, sent and received; then expert, position and row of each choice */
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, DT_I32, rows, 3 * used, 1);
 	lo->p->value[n->out[0]].extra = 2 * (experts + 1);
 	n->out[1] = dt_lo_value(lo, dt_lo_name(lo, n->out[1]), n->unit, DT_F32, rows, used, 1);
@@ -43,7 +44,7 @@ void dt_shape_route(struct dt_lower *lo, struct dt_node *n)
 	if (!wide)
 		return;
 	n->out[5] = dt_lo_room(lo, "wide router", n->unit, DT_F32, DT_ROWS_NONE, experts, cols);
-	lo->p->value[n->out[5]].extra = experts; /* the bias behind it */
+	lo->p->value[n->out[5]].extra = experts; /* the bias, after the weight */
 }
 
 void dt_back_route(struct dt_lower *lo, const struct dt_node *n)
@@ -68,7 +69,7 @@ void dt_back_route(struct dt_lower *lo, const struct dt_node *n)
 	m->in[4] = load;
 	m->out[0] = dx;
 	memcpy(&m->out[1], room, sizeof(room));
-	m->param[0] = n->param[0]; /* the bias of the choice has no gradient */
+	m->param[0] = n->param[0]; /* the bias used for choosing has no gradient */
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
@@ -168,7 +169,7 @@ struct dt_node_cost dt_cost_route_b(const struct dt_cost_site *s, const struct d
 			       dt_cost_numel(s, n, 0, 1));
 }
 
-/* Choices spread evenly over experts: a rank multiplies as many rows as its tokens have choices, over tp. */
+/* A rank's rows if choices are spread evenly over experts: its tokens' choices over tp. */
 static double even_rows(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	return (double)(s->p->rows[DT_ROWS_ALL] * n->attr.used) / s->tp;
@@ -179,7 +180,7 @@ static double row_bytes(const struct dt_cost_site *s, int v)
 	return v < 0 ? 0 : (double)(s->p->value[v].cols * dt_dtype_size(s->p->value[v].dtype));
 }
 
-/* Experts of this rank that at least one row is sent to, were rows sent at random. */
+/* Fraction of this rank's experts that get at least one row, if rows are routed at random. */
 static double met(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	double rows = (double)s->p->rows[DT_ROWS_ALL] * s->ep;
@@ -187,7 +188,7 @@ static double met(const struct dt_cost_site *s, const struct dt_node *n)
 	return 1 - pow(1 - (double)n->attr.used / (double)n->attr.experts, rows);
 }
 
-/* What experts' rows there are, not what room there is for, is read and written; of weights those met. */
+/* Counts only the expected rows, not the reserved ones, and only weights of experts that get rows. */
 static struct dt_node_cost grouped(const struct dt_cost_site *s, const struct dt_node *n, int in)
 {
 	double rows = even_rows(s, n), numel = dt_cost_numel(s, n, 0, 3);
@@ -218,7 +219,7 @@ struct dt_node_cost dt_cost_experts_dw(const struct dt_cost_site *s, const struc
 	return r;
 }
 
-/* Rows in, rows out. */
+/* Reads and writes rows. */
 static struct dt_node_cost moved(const struct dt_cost_site *s, const struct dt_node *n, int by_choice)
 {
 	double rows = even_rows(s, n);
@@ -255,7 +256,7 @@ struct dt_node_cost dt_cost_combine_b(const struct dt_cost_site *s, const struct
 	return r;
 }
 
-/* Of rows that all ranks get (model/op/rows.c), and of their sums on the way back. */
+/* All-gather of rows (model/op/rows.c), or reduce-scatter of their sums on the way back. */
 static struct dt_node_cost gathered(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	struct dt_node_cost r = dt_cost_move(s, n);
@@ -266,7 +267,7 @@ static struct dt_node_cost gathered(const struct dt_cost_site *s, const struct d
 	return r;
 }
 
-/* An even share of the rows goes to each rank, this one's own included. */
+/* Each rank gets an even share of the rows, including this one. */
 struct dt_node_cost dt_cost_send_rows(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	double bytes = even_rows(s, n) * row_bytes(s, n->in[0]);
@@ -299,7 +300,7 @@ void dt_timed_route_b(const struct dt_cost_site *s, const struct dt_node *n, str
 	t->part[1].more = DT_T_MUL_ADD;
 }
 
-/* One product for each of this rank's experts, with its share of the choices in v. */
+/* One product for each local expert, with its share of the choices in v. */
 static void each(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t,
 		 enum dt_timed op, int v)
 {

@@ -1,6 +1,6 @@
 /*
- * h = norm(x + delta), with the sum as a second result. Its backward adds the gradient that the sum already
- * has in the same pass over memory; x and delta share the result.
+ * h = norm(x + delta), with the sum as a second result. Backward adds the gradient that the sum already has
+ * in the same pass over memory; x and delta share the result.
  */
 #include "model/op/rule.h"
 #include "model/op/timed.h"
@@ -29,7 +29,7 @@ void dt_back_norm(struct dt_lower *lo, const struct dt_node *n)
 	int dy = dt_lo_grad(lo, n->out[0]), prev = dt_lo_grad(lo, sum), x, mean, rstd, dx;
 	struct dt_node *m;
 
-	if (dy < 0) /* nobody reads the norm */
+	if (dy < 0) /* the norm is not read */
 		return;
 	x = dt_lo_need(lo, sum);
 	mean = n->out[2] >= 0 ? dt_lo_need(lo, n->out[2]) : -1;

@@ -1,24 +1,24 @@
 /*
- * What is computed while rows are on their way to the ranks that have their experts, and back. A list's nodes
- * of one unit are put into another order: an exchange begins as soon as what it sends is there, a node that
- * waits for it stands behind it, and in between go nodes that neither lead to it nor come of it: the shared
- * expert, and in backward gradients of experts' weights too. No node's operands change, nor the order in
- * which a tensor's gradients are added, so neither does a number.
+ * Overlaps computation with the exchange of experts' rows. Reorders the nodes of one unit in a list: an
+ * exchange starts as soon as its operand is there, a later node waits for it, and between them go nodes that
+ * neither depend on it nor it on them: the shared expert, and in backward also gradients of experts' weights.
+ * Operands do not change, nor does the order in which a tensor's gradients are added, so results are
+ * identical.
  *
- * Where several exchanges have the same nodes to choose from, each gets its share of the products: of a
- * shared expert the first product stands beside the dispatch, the last beside the way back.
+ * If several exchanges could overlap the same nodes, each gets a share of the products: the first product of
+ * a shared expert overlaps the dispatch, the last one the combine.
  */
 #include "model/op/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Nodes of one unit in one list, next to each other. */
+/* Consecutive nodes of one unit in one list. */
 struct span {
 	const struct dt_step *s;
 	int n;
-	bool *leads; /* [n, n] row i, column j: node j is computed from what node i makes */
-	bool *put;   /* [n] it has its place */
+	bool *leads; /* [n, n] row i, column j: node j depends on node i */
+	bool *put;   /* [n] node has been placed */
 	struct dt_step *to;
 	int nto;
 };
@@ -38,7 +38,7 @@ static bool is_product(const struct span *x, int i)
 	return x->s[i].n.param[0] >= 0;
 }
 
-/* Whether b reads what a makes, or adds to a gradient that a makes or adds to. */
+/* Whether b reads a result of a, or adds to a gradient that a writes or adds to. */
 static bool follows(const struct dt_node *a, const struct dt_node *b)
 {
 	for (int i = 0; i < DT_NODE_OUT; i++)
@@ -66,7 +66,7 @@ static void find_leads(struct span *x)
 		}
 }
 
-/* The node, behind all that leads to it; returns how many products have got their place. */
+/* Places a node after all nodes that it depends on; returns the number of products placed. */
 static int put(struct span *x, int i)
 {
 	int products = 0;
@@ -84,7 +84,7 @@ static int put(struct span *x, int i)
 	return products + is_product(x, i);
 }
 
-/* Whether node i may stand between exchange e and the wait for it: it needs no exchange still to come. */
+/* Whether node i may go between exchange e and its wait: it must not depend on an exchange not yet placed. */
 static bool may_stand(const struct span *x, int e, int i)
 {
 	if (x->put[i] || is_exchange(x, i) || leads(x, e, i) || leads(x, i, e))
@@ -95,7 +95,10 @@ static bool may_stand(const struct span *x, int e, int i)
 	return true;
 }
 
-/* Products that may stand beside e, over the exchanges from e on that they may be beside; rounded up. */
+/*
+ * Number of products that may overlap e, divided by the number of exchanges from e on that they may overlap;
+ * rounded up.
+ */
 static int share_of(const struct span *x, int e)
 {
 	int products = 0, exchanges = 0;
@@ -112,7 +115,7 @@ static int share_of(const struct span *x, int e)
 	return (products + exchanges - 1) / exchanges;
 }
 
-/* What is only computed again goes with the node that needs it. */
+/* Recomputed nodes go with the node that needs them. */
 static void put_beside(struct span *x, int e)
 {
 	int share = share_of(x, e), first = x->nto, products = 0;
@@ -128,7 +131,7 @@ static void put_beside(struct span *x, int e)
 	*wait = *begins;
 	wait->n = dt_node_blank(DT_OP_EXCHANGE_WAIT, begins->n.unit, begins->n.name);
 	wait->n.attr = begins->n.attr;
-	wait->n.in[0] = begins->n.in[0]; /* it is being sent until then */
+	wait->n.in[0] = begins->n.in[0]; /* keeps it alive: it is being sent until then */
 	wait->n.in[1] = begins->n.out[0];
 }
 

@@ -1,10 +1,10 @@
-/* What backward need not do where tensors are frozen. */
+/* Removes backward work that frozen tensors make unnecessary. */
 #include "model/op/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a step adds to the gradient of a tensor that is trained. */
+/* Whether a step adds to the gradient of a trained tensor. */
 static bool trains(const struct dt_lower *lo, const struct dt_node *n)
 {
 	if (!(dt_node_op_flags(n->op) & DT_OPF_GRAD))
@@ -23,7 +23,7 @@ static bool is_read(const bool *read, const struct dt_node *n)
 	return false;
 }
 
-/* Keeps the steps of a list that train, or whose results are read behind them. */
+/* Keeps the steps of a list that train, or whose results are read later. */
 static void prune(struct dt_lower *lo, enum dt_list l, bool *read)
 {
 	int n = 0;
@@ -38,7 +38,7 @@ static void prune(struct dt_lower *lo, enum dt_list l, bool *read)
 		for (int k = 0; k < DT_NODE_IN; k++)
 			if (s.n.in[k] >= 0)
 				read[s.n.in[k]] = true;
-		lo->list[l][lo->n[l] - ++n] = s; /* behind what is left to look at */
+		lo->list[l][lo->n[l] - ++n] = s; /* stored at the end, past the steps still to be examined */
 	}
 	memmove(lo->list[l], lo->list[l] + lo->n[l] - n, (size_t)n * sizeof(*lo->list[l]));
 	lo->n[l] = n;

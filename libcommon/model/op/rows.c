@@ -1,11 +1,11 @@
 /*
- * Rows of experts on their way. In training they are copied by choice in front of the first product, sent to
- * the ranks of ep that have the experts, and back behind the last.
+ * Exchange of experts' rows. In training rows are copied in order of choice before the first product, sent to
+ * the ranks of ep that have the experts, and sent back after the last.
  *
- * In serving products find each row by its choices. Over ep the router and the experts see the rows of all
- * ranks of the group, each rank multiplies those that chose its experts, and each row's sum goes back to the
- * rank it came from. A row is sent once to every rank; by choice it would be sent once to each expert: more
- * where experts used are no fewer than ranks, and nobody has to be told counts before.
+ * In serving the products look up each row by its choices. With ep, the router and the experts see the rows
+ * of all ranks of the group; each rank processes those that chose its experts, and each row's sum is sent
+ * back to its rank. A row is sent once to every rank; by choice it would be sent once for each expert: more
+ * if a row uses at least as many experts as there are ranks. And no counts need to be exchanged first.
  */
 #include "model/op/rule.h"
 
@@ -14,7 +14,7 @@ static int64_t least(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-/* Rows by choice, before they are sent to other ranks or (owned) where they have come. */
+/* Rows in order of choice, before they are sent or (owned) as received. */
 static int choice_rows(struct dt_lower *lo, const char *name, const struct dt_node *n, bool owned,
 		       enum dt_dtype type, int64_t cols)
 {
@@ -73,7 +73,7 @@ void dt_back_exchange(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
-/* A node between the rows of a node's choices and the node. */
+/* Inserts a node between a node and the rows of its choices. */
 static int rows_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *reader,
 		     const struct dt_attr *a)
 {
@@ -89,7 +89,7 @@ static void gather_rows(struct dt_lower *lo, struct dt_node *n)
 {
 	if (n->op == DT_OP_ROUTE)
 		n->in[0] = rows_node(lo, DT_OP_EXCHANGE, n, &n->attr);
-	else if (n->op == DT_OP_EXPERTS && n->attr.gated) /* what its choices were made of */
+	else if (n->op == DT_OP_EXPERTS && n->attr.gated) /* computed from its choices */
 		n->in[0] = dt_lo_from(lo, n->in[1])->in[0];
 }
 

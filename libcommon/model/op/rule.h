@@ -1,44 +1,43 @@
 /*
- * What the rules of ops are written with; only for libcommon/model. A rule has
- *   shape     gives a forward node its results: their types, rows and columns on this rank
- *   backward  appends the nodes of its backward to the program; NULL: it has none yet
- *   cost      flops, bytes and message of a node (model/op/cost.h); NULL: operands are moved, that is all
- *   timed     the measured operations it consists of (model/op/timed.h); NULL: its cost has to do
- * A backward rule asks for what it needs of forward by dt_lo_need; that alone is kept.
+ * Helpers for the ops' rules; only for libcommon/model. A rule has
+ *   shape     creates a forward node's results: types, rows and columns on this rank
+ *   backward  appends the nodes of its backward to the program; NULL: not implemented
+ *   cost      flops, bytes and message of a node (model/op/cost.h); NULL: it only moves its operands
+ *   timed     the measured operations it consists of (model/op/timed.h); NULL: its cost is used
+ * A backward rule requests forward values by dt_lo_need; only those are kept.
  */
 #ifndef DT_MODEL_RULE_H
 #define DT_MODEL_RULE_H
 
 #include "model/program.h"
 
-struct dt_info {	     /* of a value, while the program is derived */
-	int from;	     /* tape entry that made it; -1: none */
-	int grad;	     /* its gradient so far; -1 */
-	int uses;	     /* forward nodes that read it */
-	int copy[DT_LIST_N]; /* computed again in this list; -1 */
-	int copied_for;	     /* the unit whose backward that was for */
-	int same;	     /* the value it is another name of: entering costs nothing; -1 */
-	bool whole;	     /* equal on all tensor-parallel ranks, or this rank's rows of that */
-	bool partial;	     /* a sum over the tensor-parallel ranks is still to be made */
+struct dt_info {	     /* a value's state during derivation */
+	int from;	     /* tape entry that computes it; -1: none */
+	int grad;	     /* its gradient so far; -1: none */
+	int uses;	     /* number of forward nodes that read it */
+	int copy[DT_LIST_N]; /* recomputed copy in this list; -1: none */
+	int copied_for;	     /* the unit for whose backward the copy was made */
+	int same;	     /* the value that this is an alias of, as entering costs nothing; -1: none */
+	bool whole;	     /* the same on all tensor-parallel ranks, or this rank's rows of that */
+	bool partial;	     /* still to be summed over the tensor-parallel ranks */
 };
 
 struct dt_lower {
 	const struct dt_prog_spec *s;
 	struct dt_prog *p;
-	struct dt_info *info; /* of every value */
+	struct dt_info *info; /* [value] */
 	int value_cap;
 	struct dt_step *list[DT_LIST_N];
 	int n[DT_LIST_N], cap[DT_LIST_N];
-	struct dt_node
-		*tape; /* forward nodes, operands by their logical names, params by the graph's numbers */
+	struct dt_node *tape; /* forward nodes, with logical operands and the graph's parameter indices */
 	int ntape, tape_cap;
-	int *map;	 /* values of the graph to values of the program; -1 */
-	enum dt_list to; /* where nodes go */
-	bool again;	 /* nodes that are emitted compute something again */
-	int unit;	 /* whose backward is under way */
+	int *map;	 /* graph value to program value; -1: none */
+	enum dt_list to; /* the list that nodes are added to */
+	bool again;	 /* emitted nodes recompute values */
+	int unit;	 /* whose backward is being derived */
 	bool failed;
 	void (*linear8)(struct dt_lower *lo, const struct dt_node *n); /* dt_lo_linear8 */
-	int (*put)(struct dt_lower *lo, struct dt_node *n);	       /* what dt_lo_put does */
+	int (*put)(struct dt_lower *lo, struct dt_node *n);	       /* implements dt_lo_put */
 };
 
 struct dt_cost_site;
@@ -53,81 +52,87 @@ struct dt_op_rule {
 
 int dt_lo_value(struct dt_lower *lo, const char *name, int unit, enum dt_dtype dtype, enum dt_rows rows,
 		int64_t mul, int64_t cols);
-/* Whether the node makes the loss, and with it the first gradients. */
+/* Whether the node computes the loss, and with it the first gradients. */
 static inline bool dt_lo_is_loss(const struct dt_node *n)
 {
 	return n->op == DT_OP_LOSS || n->op == DT_OP_CLASSIFY;
 }
-/* A value of the shape and type of another. */
+/* A new value of the shape and type of another. */
 int dt_lo_like(struct dt_lower *lo, const char *name, int unit, int v);
-/* Room that only the node uses. */
+/* Scratch of one node. */
 int dt_lo_room(struct dt_lower *lo, const char *name, int unit, enum dt_dtype dtype, enum dt_rows rows,
 	       int64_t mul, int64_t cols);
-/* A step with unit, name and attributes of `like`, no operands; not NULL, valid until the next is emitted. */
+/*
+ * Adds a step with unit, name and attributes of `like`, without operands. Never NULL; valid until the next is
+ * emitted.
+ */
 struct dt_node *dt_lo_emit(struct dt_lower *lo, enum dt_op op, const struct dt_node *like);
-/* The forward value v, kept or computed again, in the list that nodes go to. */
+/* The forward value v, kept or recomputed, for use in the current list. */
 int dt_lo_need(struct dt_lower *lo, int v);
 static inline int dt_lo_grad(const struct dt_lower *lo, int v)
 {
 	return v < 0 ? -1 : lo->info[v].grad;
 }
-/* v gets the gradient g, or g on top of the one it has. */
+/* Adds gradient g to that of v, or sets it if v has none. */
 void dt_lo_add_grad(struct dt_lower *lo, int v, int g);
 void dt_lo_set_grad(struct dt_lower *lo, int v, int g);
-/* The tape entry that made v; NULL. */
+/* The tape entry that computes v; NULL: none. */
 const struct dt_node *dt_lo_from(const struct dt_lower *lo, int v);
 /* Rows (dim 0) or columns of a tensor on this rank; 0 for param -1. */
 int64_t dt_lo_dim(const struct dt_lower *lo, int param, int dim);
-/* Whether the program serves: nothing is kept for a backward. */
+/* Whether the program is for serving: nothing is kept for backward. */
 static inline bool dt_lo_serves(const struct dt_lower *lo)
 {
 	return lo->s->outputs > 0;
 }
-/* Whether experts get the rows of all ranks of ep as they are (model/op/rows.c). */
+/* Whether experts get the rows of all ranks of ep, not ordered by choice (model/op/rows.c). */
 static inline bool dt_lo_gathers(const struct dt_lower *lo)
 {
 	return dt_lo_serves(lo) && lo->s->ep > 1;
 }
-/* Rows x cols of the tensors param[0 .. 3) of a linear, joined. */
+/* Total rows and columns of a linear's tensors param[0 .. 3), joined. */
 void dt_lo_linear_dims(const struct dt_lower *lo, const struct dt_node *n, int64_t *out, int64_t *in);
-/* The dimension that a linear's tensors are cut in over the tensor-parallel ranks; -1: none, or one rank. */
+/* The dimension along which tp cuts a linear's tensor; -1: none, or one rank. */
 int dt_lo_cut(const struct dt_lower *lo, int param);
 static inline const char *dt_lo_name(const struct dt_lower *lo, int graph_value)
 {
 	return lo->s->graph->value_name[graph_value];
 }
 bool dt_lo_in_8_bits(const struct dt_lower *lo, const struct dt_node *n);
-/* Emits a forward node: one step, or those of a linear in 8 bits. Operands by their logical names. */
+/* Emits a forward node: one step, or several for a linear in 8 bits. Operands are logical values. */
 void dt_lo_forward(struct dt_lower *lo, const struct dt_node *n);
-/* Shapes a node, puts it on the tape and emits it; its first result. */
+/* Shapes a node, puts it on the tape and emits it; returns its first result. */
 static inline int dt_lo_put(struct dt_lower *lo, struct dt_node *n)
 {
 	return lo->put(lo, n);
 }
 void dt_lo_linear8(struct dt_lower *lo, const struct dt_node *n);
-/* The gradients of queries joined by those of keys and values, dkv of all ranks; returns them. */
+/* Adds dkv, summed over the context-parallel ranks, to dqkv; returns the gradient. */
 int dt_lo_kv_scatter(struct dt_lower *lo, const struct dt_node *n, int dqkv, int dkv);
-/* The product dy^T x for the tensors param[0 .. 3) of n, where the list of such products is. */
+/* Emits dy^T x for the tensors param[0 .. 3) of n, in the list of weight gradients. */
 void dt_lo_weights(struct dt_lower *lo, const struct dt_node *n, int dy);
-/* Puts in front of a node of experts what brings its rows, and marks it so. */
+/* Inserts the nodes that bring a node of experts its rows, and marks it. */
 void dt_lo_choose_rows(struct dt_lower *lo, struct dt_node *n);
-/* What combine n has summed, on the ranks it is of, plus value `beside` (-1: none), named as the graph's. */
+/*
+ * Returns the results of combine node n to the ranks of their rows and adds value `beside` (-1: none); named
+ * as graph_value.
+ */
 int dt_lo_own_rows(struct dt_lower *lo, const struct dt_node *n, int beside, int graph_value);
-/* Takes out of backward what no gradient of a trained tensor needs. */
+/* Removes from backward what no trained tensor's gradient needs. */
 void dt_lo_prune(struct dt_lower *lo);
-/* Puts between the beginning of an exchange of experts' rows and its end what does not need them. */
+/* Moves nodes that do not need experts' rows between the start and the end of an exchange. */
 void dt_lo_overlap(struct dt_lower *lo);
-/* Puts products beside the gathers and scatters of a stream that is cut. */
+/* Overlaps products with the gathers and scatters of a cut residual stream. */
 void dt_lo_stream(struct dt_lower *lo);
-/* The value as steps know it. */
+/* The value that v is an alias of, or v. */
 int dt_lo_real(const struct dt_lower *lo, int v);
 
 extern const struct dt_op_rule dt_op_rules[DT_OP_N];
 
-/* Lifetimes, segments, and what is written over what, once all nodes are there. */
+/* Computes lifetimes, segments and reuse of memory, once all nodes are there. */
 int dt_prog_finish(struct dt_prog *p);
 
-/* One file of model/op/ has what belongs together. */
+/* The rules, by file of model/op/. */
 #define DT_RULE(name)                                                                                        \
 	void dt_shape_##name(struct dt_lower *lo, struct dt_node *n);                                        \
 	void dt_back_##name(struct dt_lower *lo, const struct dt_node *n)

@@ -1,4 +1,4 @@
-/* The rules, by op. */
+/* The table of rules, by op. */
 #include "model/op/rule.h"
 #include "model/op/timed.h"
 
@@ -45,7 +45,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_LORA_UP] = {dt_shape_lora_up, dt_back_lora_up, dt_cost_lora_up},
 	[DT_OP_LORA_NORM] = {dt_shape_lora_norm, NULL, dt_cost_lora_norm},
 	[DT_OP_LORA_SCALE] = {dt_shape_lora_scale, dt_back_lora_scale, dt_cost_lora_scale},
-	/* lowering adds these alone */
+	/* added by lowering only */
 	[DT_OP_ENTER_WAIT] = {.cost = dt_cost_wait},
 	[DT_OP_EXCHANGE_WAIT] = {.cost = dt_cost_wait},
 	[DT_OP_CONV_DX] = {.cost = dt_cost_conv},

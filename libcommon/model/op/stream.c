@@ -1,19 +1,19 @@
 /*
- * Products beside the messages of a stream that is cut over tensor-parallel ranks (s1). A product of rows
- * that are gathered multiplies its own rank's while the others' are on their way, then each rank's as it
- * arrives. A product whose result is reduced and scattered makes the other ranks' rows first, and sends each
- * rank its own as it is made; the rank adds up what came once it has its own. Gradients of weights, which
- * need all rows, stand behind the product that needs none of what they read: beside what it sends.
+ * Overlaps products with the messages of a residual stream that is cut over tensor-parallel ranks (s1). A
+ * product on gathered rows starts with its own rank's rows and processes each other rank's as they arrive. A
+ * product whose result is reduce-scattered computes other ranks' rows first and sends each as it is done; a
+ * rank adds the received rows to its own at the end. Weight gradients, which need all rows, are moved after
+ * the product that does not depend on them, to overlap what it sends.
  *
- * Rows of a product do not depend on each other, and what came is added in the order of ranks, as memory that
- * they share is (comm/reduce.h): no number changes.
+ * Rows of a product are independent, and received rows are added in the order of ranks, as with shared memory
+ * (comm/reduce.h): results do not change.
  */
 #include "model/op/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Nodes of one unit in one list, next to each other; room for waits. */
+/* Consecutive nodes of one unit in one list, with room for waits. */
 struct span {
 	struct dt_step *s;
 	int n;
@@ -25,7 +25,7 @@ static bool can_part(const struct dt_node *n)
 	       n->op == DT_OP_DX_ACT;
 }
 
-/* Gradients of tensors alone: no node waits for them. */
+/* Computes only gradients of tensors: no node waits for it. */
 static bool is_last(const struct dt_node *n)
 {
 	return n->op == DT_OP_DW || n->op == DT_OP_COLSUM;
@@ -39,7 +39,7 @@ static bool reads(const struct dt_node *n, int v)
 	return false;
 }
 
-/* The first node behind i that reads v; -1. */
+/* The first node after i that reads v; -1: none. */
 static int reader(const struct span *x, int i, int v)
 {
 	for (int k = i + 1; k < x->n; k++)
@@ -56,7 +56,7 @@ static void move(struct span *x, int from, int to)
 	x->s[to] = s;
 }
 
-/* The gradients of weights that read what product j reads go behind it. */
+/* Moves weight gradients that read product j's operand after j. */
 static void product_first(struct span *x, int j)
 {
 	const int v = x->s[j].n.in[0];
@@ -83,7 +83,7 @@ static void put_wait(struct span *x, int at, const struct dt_step *begins)
 	*w = *begins;
 	w->n = dt_node_blank(DT_OP_ENTER_WAIT, begins->n.unit, begins->n.name);
 	w->n.attr.begins = true;
-	w->n.in[0] = begins->n.in[0]; /* it is being sent until then */
+	w->n.in[0] = begins->n.in[0]; /* keeps it alive: it is being sent until then */
 	w->n.in[1] = begins->n.out[0];
 }
 
@@ -103,7 +103,7 @@ static void gather(struct span *x, int i)
 	}
 }
 
-/* The product that makes what node j sends, where no other node reads it before. */
+/* The product that computes what node j sends, if no other node reads it before; else -1. */
 static int made_by(const struct span *x, int j)
 {
 	const int v = x->s[j].n.in[0];

@@ -1,13 +1,13 @@
 /*
- * The operations that dt-calibrate(1) measures, and which of them a node of a program consists of. The
- * function of an op stands next to its cost. Sizes are those of plan/optimes.h's grids.
+ * The operations that dt-calibrate(1) measures, and those that a node of a program consists of. An op's
+ * function is next to its cost. Sizes are those of the grids in plan/optimes.h.
  */
 #ifndef DT_MODEL_TIMED_H
 #define DT_MODEL_TIMED_H
 
 #include "model/op/cost.h"
 
-enum dt_timed {		      /* and its sizes */
+enum dt_timed {		      /* with its sizes */
 		DT_T_MUL,     /* y = x w^T + bias: rows, columns of y, of x */
 		DT_T_MUL_X,   /* dx = dy w: rows, columns of dx, of dy */
 		DT_T_MUL_W,   /* dw = dy^T x, f32: rows, columns of dy, of x */
@@ -18,7 +18,7 @@ enum dt_timed {		      /* and its sizes */
 		DT_T_HEAD_ADD,
 		DT_T_ATTENTION, /* batch x heads, seq, head_dim */
 		DT_T_ATTENTION_B,
-		DT_T_LAYERNORM, /* with the sum before it: rows, columns; so all below */
+		DT_T_LAYERNORM, /* including the residual sum; sizes from here on: rows, columns */
 		DT_T_LAYERNORM_B,
 		DT_T_RMSNORM,
 		DT_T_RMSNORM_B,
@@ -32,13 +32,13 @@ enum dt_timed {		      /* and its sizes */
 		DT_T_EMBED_B,
 		DT_T_CE, /* the loss and its gradient: rows, vocabulary */
 		DT_T_ADD,
-		DT_T_OPTIM0, /* sgd: elements; so all below */
+		DT_T_OPTIM0, /* sgd; sizes from here on: elements */
 		DT_T_OPTIM1, /* momentum, ... */
 		DT_T_OPTIM2, /* adamw */
 		DT_T_SUMSQ,
 		DT_T_FILL,
 		DT_T_CONVERT, /* f32 to the compute type */
-		/* --qat: weights become what blocks of a format would hold */
+		/* --qat: weights are rounded to what the format's blocks can hold */
 		DT_T_ROUND_Q8_0,
 		DT_T_ROUND_Q4_0,
 		DT_T_ROUND_Q4_1,
@@ -54,8 +54,8 @@ enum dt_timed {		      /* and its sizes */
 
 struct dt_timed_part {
 	enum dt_timed op;
-	enum dt_timed more; /* where a weight gradient is added to the one there is; else as op */
-	double times;	    /* in the node: chunks of the loss, experts */
+	enum dt_timed more; /* the op if a weight gradient is accumulated; else the same as op */
+	double times;	    /* how many times in the node: chunks of the loss, experts */
 	double a, b, c;	    /* sizes */
 };
 
@@ -64,7 +64,7 @@ struct dt_timed_list {
 	int n;
 };
 
-/* False: no measured operation stands for the node, and its bytes have to do. A message has no parts. */
+/* Lists the measured operations of a step. False: there are none, use its bytes. A message has no parts. */
 bool dt_step_timed(const struct dt_cost_site *s, const struct dt_step *step, struct dt_timed_list *ret);
 
 /* ---- for the ops ---- */
@@ -74,7 +74,7 @@ static inline void dt_timed_put(struct dt_timed_list *t, enum dt_timed op, doubl
 {
 	t->part[t->n++] = (struct dt_timed_part){op, op, times, a, b, c};
 }
-/* An operation whose sizes are the rows and columns of a value. */
+/* An operation sized by the rows and columns of a value. */
 static inline void dt_timed_over(const struct dt_cost_site *s, struct dt_timed_list *t, enum dt_timed op,
 				 int v)
 {
