@@ -8,11 +8,11 @@
 #include <stdlib.h>
 
 struct block {
-	int64_t n; /* -1: free */
+	int64_t n; /* number of the block; -1: free */
 	void *mem;
-	int count;		/* samples */
-	int todo, made, active; /* rows not taken yet start at todo; threads at work in it */
-	struct dt_err err;	/* code 0: nothing failed */
+	int count;		/* samples in the block */
+	int todo, made, active; /* next row to make, rows done, threads working on it */
+	struct dt_err err;	/* code 0: no error */
 };
 
 struct dt_ahead {
@@ -23,7 +23,7 @@ struct dt_ahead {
 	pthread_t *thread;
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
-	int64_t base; /* the newest block in turn that was asked for; -1: none yet */
+	int64_t base; /* the newest block asked for in order; -1: none yet */
 	struct block *held, *urgent;
 	bool stop;
 	struct dt_ahead_stats stats;
@@ -42,14 +42,14 @@ static struct block *find(struct dt_ahead *a, int64_t n)
 	return NULL;
 }
 
-/* Whether block n is the one asked for last in turn, or one of those after it. */
+/* Whether block n is base, the last one asked for in order, or one of the o.ahead blocks after it. */
 static bool wanted(const struct dt_ahead *a, int64_t n)
 {
 	return a->base >= 0 && n >= a->base && n <= a->base + a->o.ahead * a->o.every &&
 	       (n - a->base) % a->o.every == 0;
 }
 
-/* A block for n: a free one, or one that nobody will ask for. NULL: all are in use. */
+/* Finds a block to hold n: a free one, or one that will not be asked for. NULL: all are in use. */
 static struct block *take(struct dt_ahead *a, int64_t n)
 {
 	struct block *found = NULL;
@@ -67,7 +67,7 @@ static struct block *take(struct dt_ahead *a, int64_t n)
 	return found;
 }
 
-/* The rows to make next: of the block the caller waits for, else of the nearest. */
+/* The block whose rows to make next: the one the caller waits for, else the nearest. */
 static struct block *pick(struct dt_ahead *a)
 {
 	struct block *found = NULL;
@@ -83,7 +83,7 @@ static struct block *pick(struct dt_ahead *a)
 	return found;
 }
 
-/* Makes some rows of b. Called and left with the lock held. */
+/* Makes some rows of b. Call with the lock held; it is released meanwhile. */
 static void make_rows(struct dt_ahead *a, int worker, struct block *b)
 {
 	int at = b->todo, count = b->count - at < a->o.grain ? b->count - at : a->o.grain, rc = 0;
@@ -218,8 +218,9 @@ void dt_ahead_close(struct dt_ahead *a)
 }
 
 /*
- * Gives blocks to those that come after n. A request behind the newest, as the last stage of a pipeline makes
- * of the samples that the first has had, leaves the order as it is; one from far behind starts it anew.
+ * Assigns blocks to those that follow n. A request for an earlier block, as the last stage of a pipeline
+ * makes for samples that the first stage has had, leaves the order unchanged; one from far behind restarts
+ * it.
  */
 static void plan(struct dt_ahead *a, int64_t n)
 {
@@ -238,14 +239,14 @@ static void plan(struct dt_ahead *a, int64_t n)
 	pthread_cond_broadcast(&a->work);
 }
 
-/* Block n, unless it has too few samples, as one begun before more were expected: that is dropped. */
+/* Finds block n. If it has too few samples, as it was started before count grew, it is dropped. */
 static struct block *whole(struct dt_ahead *a, int64_t n)
 {
 	struct block *b = find(a, n);
 
 	if (!b || b->count >= a->o.count)
 		return b;
-	b->todo = b->count; /* nobody begins another part of it */
+	b->todo = b->count; /* no thread starts another part of it */
 	while (b->active)
 		pthread_cond_wait(&a->done, &a->lock);
 	b->n = -1;
@@ -274,7 +275,7 @@ int dt_ahead_get(struct dt_ahead *a, int64_t n, const void **ret, struct dt_err 
 	a->urgent = b;
 	plan(a, n);
 	while (!ready(b)) {
-		if (b->todo < b->count) /* the caller helps; it is the thread behind the last */
+		if (b->todo < b->count) /* the caller helps, as worker number `workers` */
 			make_rows(a, a->o.workers, b);
 		else
 			pthread_cond_wait(&a->done, &a->lock);
@@ -284,7 +285,7 @@ int dt_ahead_get(struct dt_ahead *a, int64_t n, const void **ret, struct dt_err 
 		rc = b->err.code;
 		if (err)
 			*err = b->err;
-		b->n = -1; /* asked for again, it is made again */
+		b->n = -1; /* another request makes it again */
 	} else {
 		a->held = b;
 		*ret = b->mem;

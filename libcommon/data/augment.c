@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Draws of one sample: numbers n * DRAWS .. of the stream, each at its place. */
+/* Random draws of sample n: numbers n * DRAWS .. of the stream, each at a fixed offset. */
 #define DRAWS 64
 enum { AT_TOP, AT_LEFT, AT_FLIP, AT_HOLE_TOP, AT_HOLE_LEFT, AT_CROP };
-#define ATTEMPTS 10 /* at a random area and ratio; four draws each */
+#define ATTEMPTS 10 /* tries of a random area and ratio; four draws each */
 
 static const struct {
 	const char *name;
@@ -73,7 +73,7 @@ int dt_augment_check(const struct dt_augment *a, struct dt_err *err)
 	return 0;
 }
 
-/* The size to which DT_CROP_CENTRE scales: the shorter side is a->resize. */
+/* The size to which DT_CROP_CENTRE scales an image: its shorter side becomes a->resize. */
 static void scaled_size(const struct dt_augment *a, int height, int width, int *h, int *w)
 {
 	*h = !a->resize ? height : height <= width ? a->resize : (int)((int64_t)a->resize * height / width);
@@ -87,7 +87,7 @@ int dt_augment_fits(const struct dt_augment *a, int height, int width, struct dt
 	if (a->crop == DT_CROP_RESIZED)
 		return 0;
 	if (a->crop == DT_CROP_CENTRE && a->resize)
-		h = w = a->resize; /* of whatever image */
+		h = w = a->resize; /* whatever the image's size */
 	if (a->crop == DT_CROP_PAD) {
 		if (a->reflect && (a->pad >= height || a->pad >= width))
 			return dt_err_set(err, -EINVAL, "an image of %d x %d has no border of %d to mirror",
@@ -114,7 +114,7 @@ static double uniform(const struct dt_rng *r, int64_t n, int at)
 	return dt_rng_uniform(r, (uint64_t)n * DRAWS + (uint64_t)at);
 }
 
-/* As torchvision: ten attempts, then the largest middle part of an allowed ratio. */
+/* Like torchvision: ten attempts, then the largest centred box with an allowed ratio. */
 static struct dt_image_box resized_box(const struct dt_augment *a, const struct dt_rng *r, int64_t n,
 				       int height, int width)
 {
@@ -162,7 +162,7 @@ static bool flips(const struct dt_augment *a, const struct dt_rng *r, uint64_t s
 {
 	if (!a->alternate)
 		return uniform(r, n, AT_FLIP) < 0.5;
-	/* of an image the draw of the sample of its number, in whatever epoch */
+	/* an image's draw is that of the sample with its number, whatever the epoch */
 	return (uniform(r, dt_sample_at(seed, true, n, a->alternate), AT_FLIP) < 0.5) ^
 	       (n / a->alternate & 1);
 }
@@ -193,7 +193,7 @@ struct dt_augment_draw dt_augment_draw(const struct dt_augment *a, uint64_t seed
 	return d;
 }
 
-/* Where place i of a padded side is in the side of n, or -1 in a border of zeros. */
+/* Maps position i of a padded side to the unpadded side of n; -1 in zero padding. */
 static int unpadded(int i, int n, bool reflect)
 {
 	if (i >= 0 && i < n)
@@ -201,7 +201,9 @@ static int unpadded(int i, int n, bool reflect)
 	return !reflect ? -1 : i < 0 ? -i : 2 * n - 2 - i;
 }
 
-/* One row of the sample from a row of the image; NULL: a row of zeros. left may be outside the image. */
+/*
+ * Writes one row of the sample from a row of the image; NULL: a row of zeros. left may be outside the image.
+ */
 static void put_row(const uint8_t *from, int have, int left, const struct dt_augment *a, bool flip, int c,
 		    float *y)
 {

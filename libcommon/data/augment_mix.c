@@ -5,10 +5,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Draws of one sample: numbers n * DRAWS .. of a stream of uniform and one of normal numbers. */
+/* Random draws of sample n: numbers n * DRAWS .. of a uniform and of a normal stream. */
 #define DRAWS 256
 enum { AT_KIND, AT_TOP, AT_LEFT, AT_SHARE, AT_GAMMA };
-#define ATTEMPTS 60 /* of the rejection, two gammas: the chance that all fail is under 10^-60 */
+#define ATTEMPTS 60 /* of the rejection sampling, for two gammas: all fail with probability under 10^-60 */
 
 struct draws {
 	struct dt_rng uniform, normal;
@@ -20,7 +20,7 @@ static double uniform(const struct draws *d, int at)
 	return dt_rng_uniform(&d->uniform, d->first + (uint64_t)at);
 }
 
-/* Gamma(alpha, 1): Marsaglia and Tsang 2000; below 1 by Gamma(alpha + 1) U^(1 / alpha). */
+/* Draws Gamma(alpha, 1): Marsaglia and Tsang 2000; for alpha < 1 as Gamma(alpha + 1) U^(1 / alpha). */
 static double gamma_draw(const struct draws *d, double alpha, int at)
 {
 	double boost = alpha < 1 ? pow(1 - uniform(d, at), 1 / alpha) : 1,
@@ -48,7 +48,7 @@ static double beta_draw(const struct draws *d, double alpha)
 	return x + y > 0 ? x / (x + y) : 1;
 }
 
-/* A side of the box: part of it long, around a random centre, clipped. */
+/* One side of the box: of length part * n, around a random centre, clipped. */
 static void side(const struct draws *d, int at, int n, double part, int *first, int *length)
 {
 	int cut = (int)(n * part), centre = (int)(uniform(d, at) * n), low = centre - cut / 2,

@@ -43,7 +43,7 @@ void dt_bpe_add(struct dt_bpe *b, int32_t left, int32_t right, uint32_t rank, in
 	b->tab[i] = (struct dt_bpe_merge){.pair = pair, .rank = rank, .id = id};
 }
 
-struct link { /* the merge of a symbol with the one behind it */
+struct link { /* the merge of a symbol with the next one */
 	uint32_t rank;
 	int32_t id;
 };
@@ -82,7 +82,7 @@ size_t dt_bpe_short(const struct dt_bpe *b, int32_t *sym, size_t n)
 	return n;
 }
 
-struct cand {		/* a merge that may have gone stale since it was queued */
+struct cand {		/* a merge in the queue, possibly stale */
 	uint64_t order; /* rank << 32 | position: lowest first */
 	uint64_t pair;
 	int32_t id;
@@ -130,7 +130,7 @@ static struct cand queue_pop(struct queue *q)
 	return top;
 }
 
-struct chain { /* the symbols still alive, linked; n marks the end */
+struct chain { /* linked list of the remaining symbols; n marks the end */
 	int32_t *sym;
 	uint32_t *prev, *next;
 	uint32_t n;

@@ -1,4 +1,4 @@
-/* A table of pairs by open addressing, and a heap of them by count. */
+/* A hash table of pairs with open addressing, and a heap of them by count. */
 #include "data/bpe_pairs.h"
 
 #include "data/bpe.h"
@@ -33,7 +33,7 @@ static int grow_slots(struct bpe_pairs *s)
 	return 0;
 }
 
-/* The pair, made when it was not there. */
+/* Finds a pair, or adds it. */
 static struct bpe_pair *get_pair(struct bpe_pairs *s, uint64_t key)
 {
 	uint32_t at;
@@ -162,7 +162,7 @@ int bpe_pairs_most(struct bpe_pairs *s, struct bpe_pair **ret)
 			*ret = p;
 			return 0;
 		}
-		/* It has lost some since it was queued. */
+		/* Its count has decreased since it was queued. */
 		if (p->count > 0 &&
 		    heap_push(s, (struct bpe_candidate){.count = p->count, .key = p->key}) < 0)
 			return -ENOMEM;

@@ -8,16 +8,16 @@
 #include <string.h>
 
 struct word {
-	size_t at; /* of its symbols in sym */
+	size_t at; /* start of its symbols in sym */
 	uint32_t n;
 	int64_t count;
 };
 
 struct dt_bpe_trainer {
 	struct dt_bpe_train_options o;
-	struct dt_tokenizer *cutter; /* knows the words of this pattern */
+	struct dt_tokenizer *cutter; /* splits text into words by this pattern */
 	struct dt_bytemap words, tokens;
-	int64_t *count; /* of words */
+	int64_t *count; /* [word] occurrences */
 	uint32_t count_cap;
 	struct word *word;
 	int32_t *sym;
@@ -28,7 +28,7 @@ struct dt_bpe_trainer {
 
 static const char char_pattern[] = "\\n|[^\\n]";
 
-/* NULL: GPT-2's, which a ByteLevel step has by itself. */
+/* The pre-tokenizer's pattern. NULL: GPT-2's, which a ByteLevel step contains. */
 static const char *pattern_of(const struct dt_bpe_train_options *o)
 {
 	if (o->chars)
@@ -41,7 +41,7 @@ static int no_memory(struct dt_err *err)
 	return dt_err_sys(err, -ENOMEM, "cannot train the tokenizer");
 }
 
-/* All 256 bytes in the order of the byte-level alphabet, which is GPT-2's. */
+/* Adds all 256 bytes in the order of GPT-2's byte-level alphabet. */
 static int add_bytes(struct dt_bytemap *m)
 {
 	for (uint32_t c = 0; c < 256 + 68; c++)
@@ -128,7 +128,7 @@ int dt_bpe_trainer_add(struct dt_bpe_trainer *t, const char *text, size_t n, str
 	return dt_tok_words(t->cutter, text, n, count_word, t, err);
 }
 
-/* Words as symbols: numbers of their bytes in the alphabet. */
+/* Converts words to symbols: indices of their bytes in the alphabet. */
 static int make_words(struct dt_bpe_trainer *t)
 {
 	size_t at = 0, n;
@@ -147,7 +147,7 @@ static int make_words(struct dt_bpe_trainer *t)
 	return 0;
 }
 
-/* Replaces (left, right) by id in word w and keeps the counts of its neighbours. */
+/* Replaces (left, right) by id in word w and updates the counts of neighbouring pairs. */
 static int merge_word(struct dt_bpe_trainer *t, uint32_t w, int32_t left, int32_t right, int32_t id)
 {
 	int32_t *s = t->sym + t->word[w].at;
@@ -177,7 +177,7 @@ static int merge_word(struct dt_bpe_trainer *t, uint32_t w, int32_t left, int32_
 	return rc;
 }
 
-/* The number of the token that left and right make, which another pair may have made before. */
+/* Id of the token left + right, which another pair may have created before. */
 static int64_t join(struct dt_bpe_trainer *t, int32_t left, int32_t right)
 {
 	size_t a, b;
@@ -266,8 +266,8 @@ static int by_bytes(const void *a, const void *b)
 }
 
 /*
- * The merges that make one character of its bytes, from the left. Characters are distinct, so the last merge
- * is always new; one before it is known when its result, which is no character, is a token already.
+ * Adds the merges that combine one character's bytes from the left. Characters are distinct, so the last
+ * merge is always new; an earlier one is skipped if its result, a partial character, is already a token.
  */
 static int chain_bytes(struct dt_bpe_trainer *t, const struct span *c)
 {
@@ -286,7 +286,7 @@ static int chain_bytes(struct dt_bpe_trainer *t, const struct span *c)
 	return 0;
 }
 
-/* UTF-8 sorts as its code points do. */
+/* Byte order of UTF-8 is code point order. */
 static int make_chars(struct dt_bpe_trainer *t)
 {
 	struct span *c = malloc(((size_t)t->words.n + 1) * sizeof(*c));

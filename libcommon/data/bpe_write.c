@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes in the byte-level alphabet: at most two bytes of UTF-8 for each. Returns the length. */
+/* Encodes bytes in the byte-level alphabet, at most two bytes of UTF-8 each. Returns the length. */
 static size_t byte_encode(const char *s, size_t n, char *out)
 {
 	size_t len = 0;

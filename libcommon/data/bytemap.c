@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* The slot that holds s, or the free one where it belongs. */
+/* The slot that holds s, or the free slot for it. */
 static uint32_t *find_slot(const struct dt_bytemap *m, const char *s, size_t n, uint32_t hash)
 {
 	for (uint32_t i = hash & m->mask;; i = (i + 1) & m->mask) {

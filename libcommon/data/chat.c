@@ -5,10 +5,10 @@
 #include <string.h>
 
 struct family {
-	const char *mark;  /* occurs in its template */
-	const char *token; /* the tokenizer has it */
-	const char *also;  /* and this, which both have too; NULL: nothing */
-	const char *end;   /* of a turn */
+	const char *mark;  /* a string that occurs in the family's template */
+	const char *token; /* a token of the tokenizer */
+	const char *also;  /* a second token, to tell apart families that share the rest; NULL: none */
+	const char *end;   /* end of a turn */
 	const char *special[DT_CHAT_SPECIALS];
 };
 
@@ -76,7 +76,7 @@ int dt_chat_recognise(const char *text, const struct dt_tokenizer *tok)
 	return -1;
 }
 
-/* The template's own words for the system, where it has some as plain text. */
+/* Finds the template's default system message, if it is plain text in the template. */
 static void find_system(struct dt_chat *c, const char *text)
 {
 	static const char open[] = "<|im_start|>system", close[] = "<|im_end|>";
@@ -89,7 +89,11 @@ static void find_system(struct dt_chat *c, const char *text)
 		at += strlen(open);
 		if (strncmp(at, "\\n", 2) && *at != '\n')
 			continue;
-		at += *at == '\n' ? 1 : 2; /* the line end itself, or as Jinja writes it */
+		/*
+		 * a newline character, or "
+		 * " as Jinja writes it
+		 */
+		at += *at == '\n' ? 1 : 2;
 		end = strstr(at, close);
 		n = end ? (size_t)(end - at) : 0;
 		if (n == 0 || n >= sizeof(c->system) || memchr(at, '\'', n) || memchr(at, '{', n) ||
@@ -123,7 +127,7 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 
 /* ---- messages to ids ---- */
 
-/* The texts of an array of parts, one after the other. */
+/* Joins the texts of an array of content parts. */
 static int join_parts(const json_t *parts, struct dt_chat_message *m, size_t at, struct dt_err *err)
 {
 	const json_t *p;
@@ -164,7 +168,7 @@ static int read_content(const json_t *content, struct dt_chat_message *m, size_t
 	return rc;
 }
 
-/* thought: an answer may come back with what had been thought, which is no part of the next prompt. */
+/* thought: allow a message with its reasoning, which is not included in the next prompt. */
 static int check_keys(const json_t *v, bool thought, size_t at, struct dt_err *err)
 {
 	static const char *const keys[] = {"role", "content", "name", "tool_calls", "tool_call_id"};
@@ -184,7 +188,7 @@ static int check_keys(const json_t *v, bool thought, size_t at, struct dt_err *e
 	return 0;
 }
 
-/* whole: of a conversation to be learnt from */
+/* whole: of a conversation to train on */
 static int read_message(const json_t *v, bool whole, struct dt_chat_message *m, size_t at, struct dt_err *err)
 {
 	static const char *const roles[] = {"system", "user", "assistant", "tool"};
@@ -212,7 +216,7 @@ static int read_message(const json_t *v, bool whole, struct dt_chat_message *m, 
 	return read_content(json_object_get(v, "content"), m, at, err);
 }
 
-/* Families without a turn of the system's own. */
+/* Families whose templates have no separate system turn. */
 static bool folds_system(enum dt_chat_kind k)
 {
 	return k == DT_CHAT_LLAMA2 || k == DT_CHAT_MISTRAL || k == DT_CHAT_GEMMA;
@@ -269,7 +273,7 @@ int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct
 	return 0;
 }
 
-/* The result of a prompt that was written, or why there is none. */
+/* Returns the finished prompt in ret, or frees it after an error. */
 static int finish(struct dt_chat_out *o, int rc, struct dt_chat_whole *ret)
 {
 	if (rc < 0) {

@@ -16,7 +16,7 @@ static int add(json_t *list, const char *role, const json_t *content, struct dt_
 	return m && json_array_append_new(list, m) == 0 ? 0 : no_memory(err);
 }
 
-/* Messages of the API have arguments as text, data sets often as an object. */
+/* Converts tool-call arguments to text, as in the API; data sets often have them as objects. */
 static int arguments_as_text(json_t *message, struct dt_err *err)
 {
 	json_t *call;
@@ -80,7 +80,7 @@ static int sharegpt(json_t *list, const json_t *from, struct dt_err *err)
 	return 0;
 }
 
-/* A part of an example: a text is one message of the role. */
+/* Adds a part of an example: an array of messages, or a text, which becomes one message of the role. */
 static int part(struct dt_chat_example *e, const json_t *v, const char *role, const char *name,
 		struct dt_err *err)
 {
@@ -132,7 +132,7 @@ static int conversation(struct dt_chat_example *e, const json_t *line, struct dt
 	return rc < 0 ? rc : part(e, completion, "assistant", "completion", err);
 }
 
-/* Messages with which both conversations begin. */
+/* Number of messages with which both conversations begin. */
 static size_t common(const json_t *a, const json_t *b)
 {
 	size_t n = 0;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct example {
-	int64_t at, n[2]; /* first token in the pool; tokens of it, and of what stays beside it */
+	int64_t at, n[2]; /* first token in the pool; tokens of the example and of its pair, if it has one */
 	enum dt_document_kind kind[2];
 };
 
@@ -20,7 +20,7 @@ struct pool {
 	int64_t n, cap;
 	struct example *example;
 	int64_t examples, examples_cap;
-	json_t *first, *before; /* of lines with a label: the first, which waits, and the one before */
+	json_t *first, *before; /* lines with a label: the first, not processed yet, and the previous one */
 	bool pairs;
 };
 
@@ -43,7 +43,7 @@ static int64_t targets_of(const uint8_t *mask, int64_t n)
 {
 	int64_t sum = 0;
 
-	for (int64_t i = 1; i < n; i++) /* nothing predicts the first */
+	for (int64_t i = 1; i < n; i++) /* the first token is not predicted */
 		sum += mask[i];
 	return sum;
 }
@@ -77,7 +77,7 @@ static int show(struct dt_chat_import *im, const struct dt_chat_whole *w, struct
 	return 0;
 }
 
-/* Encoded examples of a line, cut to their room: 1 where they are kept. */
+/* Stores a line's encoded examples, truncated to fit. Returns 1 if kept, 0 if left out. */
 static int keep(struct pool *p, const struct dt_chat_whole w[2], int count,
 		const enum dt_document_kind kind[2], struct dt_err *err)
 {
@@ -91,7 +91,7 @@ static int keep(struct pool *p, const struct dt_chat_whole w[2], int count,
 		total += (int64_t)w[i].n;
 	if (total > im->seq && im->drop_long)
 		return im->left_out++, 0;
-	if (total > im->seq && count == 2) /* the shorter one keeps what it needs of the half */
+	if (total > im->seq && count == 2) /* one shorter than half a sample is kept whole */
 		room = im->seq / 2;
 	for (int i = 0; i < count; i++) {
 		int64_t n = (int64_t)w[i].n, other = count == 2 ? (int64_t)w[!i].n : 0;
@@ -119,7 +119,7 @@ static int keep(struct pool *p, const struct dt_chat_whole w[2], int count,
 	return rc < 0 ? rc : 1;
 }
 
-/* other: of a line with a label, whose answer does not belong to its prompt. */
+/* Encodes and stores a line. other: for a labelled line, the line whose answer serves as a mismatched one. */
 static int take(struct pool *p, const json_t *line, const json_t *other, struct dt_err *err)
 {
 	struct dt_chat_example e[2];
@@ -147,7 +147,7 @@ static int take(struct pool *p, const json_t *line, const json_t *other, struct 
 	return rc < 0 ? rc : 0;
 }
 
-/* The first line with a label has the answer of the last beside it, each other that of the line before. */
+/* Pairs each labelled line with the answer of the line before, and the first with that of the last. */
 static int take_line(struct pool *p, json_t *line, struct dt_err *err)
 {
 	const bool label = p->im->preferences && dt_chat_labelled(line);
@@ -223,11 +223,11 @@ static int64_t length_of(const struct example *e)
 	return e->n[0] + e->n[1];
 }
 
-/* Examples of one sample, one behind the other, and what fills it up. */
+/* What is needed to write samples: examples one after another, and padding. */
 struct writing {
 	const struct pool *p;
 	struct dt_dataset_writer *w;
-	int32_t *fill; /* [seq] */
+	int32_t *fill; /* [seq] padding tokens */
 	struct dt_chat_counts *count;
 };
 
@@ -253,7 +253,7 @@ static int fill_up(const struct writing *o, int64_t n, struct dt_err *err)
 	return n ? dt_dataset_append_marked(o->w, o->fill, NULL, (size_t)n, DT_DOCUMENT_PLAIN, err) : 0;
 }
 
-/* Examples by sample: order[first[s] .. first[s + 1]) are those of sample s, in their order. */
+/* Writes examples by sample: order[first[s] .. first[s + 1]) are those of sample s, in order. */
 static int write_samples(const struct writing *o, const struct example *e, const int64_t *sample, int64_t n,
 			 int64_t samples, struct dt_err *err)
 {
@@ -277,7 +277,7 @@ static int write_samples(const struct writing *o, const struct example *e, const
 			rc = fill_up(o, room, err);
 	}
 	if (rc == 0)
-		rc = fill_up(o, 1, err); /* a sample is seq tokens and the one behind them */
+		rc = fill_up(o, 1, err); /* a sample is seq tokens and the next one */
 	free(first);
 	free(order);
 	return rc;
@@ -333,7 +333,7 @@ int dt_chat_import(struct dt_chat_import *im, int n, const char *const *paths, c
 		rc = dt_err_set(err, -EINVAL, "%lld examples are too few%s%s", (long long)p.examples,
 				im->left_out ? ": the others are too long for a sample" : "",
 				out[1] ? " for two sets" : "");
-	/* The evaluation set first: a train.h5 that is there has its eval.h5. */
+	/* The evaluation set first: whoever sees train.h5 finds eval.h5 too. */
 	if (rc == 0 && out[1])
 		rc = write_set(&p, out[1], p.examples - eval, eval, &im->set[1], err);
 	if (rc == 0)

@@ -1,7 +1,6 @@
 /*
- * A prompt while it is written: text is collected up to the next special token and encoded as one, so that
- * its tokens are those of the text as a whole. Which bytes an assistant says is kept beside the text; a token
- * is a target where one of its bytes is.
+ * Writing a prompt: text is collected up to the next special token and encoded as a whole. Each byte is
+ * flagged if the assistant says it; a token is a target if one of its bytes is flagged.
  */
 #include "data/chat_priv.h"
 #include "data/tok_priv.h"
@@ -41,7 +40,7 @@ void dt_chat_put_n(struct dt_chat_out *o, const char *s, size_t n)
 		s++;
 		n--;
 	}
-	if (n == 0 || reserve_text(o, n) < 0) /* s is NULL for a content without parts */
+	if (n == 0 || reserve_text(o, n) < 0) /* s is NULL if the content has no parts */
 		return;
 	o->strip = false;
 	memcpy(o->text + o->text_n, s, n);
@@ -82,7 +81,7 @@ static void append(struct dt_chat_out *o, int32_t id, bool target)
 	o->ids[o->n++] = id;
 }
 
-/* The text in the tokenizer's normal form, each run of equal flags by itself, so that flags stay with it. */
+/* Normalises the text as the tokenizer does, each run of equal flags separately to keep the flags. */
 static void normalise(struct dt_chat_out *o)
 {
 	struct dt_chat_out to = {.err = o->err, .whole = true};
@@ -112,7 +111,7 @@ static void normalise(struct dt_chat_out *o)
 	o->text_cap = to.text_cap;
 }
 
-/* Where the first token begins in the text: one byte before it where the tokenizer puts a blank there. */
+/* Offset of the first token in the text: -1 if the tokenizer puts a blank before it. */
 static int first_offset(struct dt_chat_out *o, const int32_t *ids, size_t n, int64_t *ret)
 {
 	size_t total = 0, len;
@@ -129,7 +128,7 @@ static int first_offset(struct dt_chat_out *o, const int32_t *ids, size_t n, int
 		       o->text_n, total);
 }
 
-/* Token by token along the text. */
+/* Appends tokens with their flags, found by walking along the text. */
 static void append_flagged(struct dt_chat_out *o, const int32_t *ids, size_t n, int64_t at)
 {
 	for (size_t i = 0; i < n && o->rc >= 0; i++) {
@@ -165,7 +164,7 @@ void dt_chat_flush(struct dt_chat_out *o)
 	free(ids);
 }
 
-/* Whether the token takes the blanks behind it, as those of Phi-3 do. */
+/* Whether the token absorbs blanks after it, as Phi-3's do. */
 static bool strips(const struct dt_tokenizer *t, int32_t id)
 {
 	for (size_t i = 0; i < t->raw.n; i++)

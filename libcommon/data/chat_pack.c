@@ -8,10 +8,10 @@ struct item {
 	int64_t length, index;
 };
 
-/* Samples by the room they have left: a list for each, and a bit where it is not empty. */
+/* Samples by remaining room: a list for each size, and a bitmap of non-empty lists. */
 struct rooms {
-	int64_t *head; /* [room + 1] a sample; -1: none */
-	int64_t *next; /* [n] of samples */
+	int64_t *head; /* [room + 1] first sample; -1: none */
+	int64_t *next; /* [n] next sample in the list */
 	uint64_t *some;
 	int64_t room;
 };
@@ -32,7 +32,7 @@ static void put(struct rooms *r, int64_t sample, int64_t left)
 	r->some[left / 64] |= 1ull << (left % 64);
 }
 
-/* The least room of at least n that a sample has; -1. */
+/* The smallest remaining room of at least n that some sample has; -1: none. */
 static int64_t least(const struct rooms *r, int64_t n)
 {
 	uint64_t word = r->some[n / 64] & ~0ull << (n % 64);

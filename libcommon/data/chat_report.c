@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-/* The first example: {"tokens", "targets", "parts"}. */
+/* The first example as JSON: {"tokens", "targets", "parts"}. */
 static json_t *shown(const struct dt_chat_import *im)
 {
 	const struct dt_chat_whole *w = &im->shown;
@@ -20,7 +20,7 @@ static json_t *shown(const struct dt_chat_import *im)
 		if (dt_tokenizer_decode(im->tok, w->ids + at, end - at, true, &text, &len, NULL) < 0)
 			continue;
 		o = json_pack("{s:b}", "target", w->mask[at]);
-		json_object_set_new(o, "text", json_stringn(text, len)); /* none where it is not UTF-8 */
+		json_object_set_new(o, "text", json_stringn(text, len)); /* omitted if it is not UTF-8 */
 		json_array_append_new(parts, o);
 		free(text);
 	}

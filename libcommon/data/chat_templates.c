@@ -1,4 +1,4 @@
-/* What the families of templates write of a conversation. */
+/* Formats conversations as each family's template does. */
 #include "data/chat_priv.h"
 
 #include <string.h>
@@ -23,7 +23,8 @@ static void chatml(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 	for (size_t i = 0; i < n + add; i++) {
 		const struct dt_chat_message *at = add ? (i ? &m[i - 1] : &own) : &m[i];
 		bool more =
-			at->tool && at != &own && at > m && at[-1].tool; /* results in a row are one turn */
+			/* consecutive results form one turn */
+			at->tool && at != &own && at > m && at[-1].tool;
 
 		if (!more) {
 			dt_chat_special(o, "<|im_start|>");
@@ -72,7 +73,7 @@ static void llama3(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 		header3(o, "system");
 		if (o->tools)
 			dt_chat_put(o, "Environment: ipython\n");
-		if (o->c->dated) /* the dates of the published template */
+		if (o->c->dated) /* the published template includes dates */
 			dt_chat_put(o, "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n");
 		if (said)
 			put_trimmed(o, &m[0]);
@@ -160,7 +161,7 @@ static void mistral(struct dt_chat_out *o, const struct dt_chat_message *m, size
 			dt_chat_mistral_tools(o);
 		dt_chat_special(o, "[INST]");
 		dt_chat_put(o, " ");
-		if (said && i == (o->c->v3 ? n - 1 : 1)) { /* v0.3: only in front of what is asked now */
+		if (said && i == (o->c->v3 ? n - 1 : 1)) { /* v0.3: only before the last message */
 			dt_chat_put_n(o, m[0].s, m[0].n);
 			dt_chat_put(o, "\n\n");
 		}
@@ -198,7 +199,7 @@ static void gemma(struct dt_chat_out *o, const struct dt_chat_message *m, size_t
 	dt_chat_put(o, "model\n");
 }
 
-/* Zephyr's form, and Phi-3's with another end of a turn. */
+/* Zephyr's format; Phi-3's differs only in the end of a turn. */
 static void by_role(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n, const char *end)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -251,7 +252,7 @@ static void deepseek2(struct dt_chat_out *o, const struct dt_chat_message *m, si
 		dt_chat_put(o, "Assistant:");
 }
 
-/* A message of the assistant in a prompt is without what it thought. */
+/* Writes an assistant message; in a prompt without its reasoning. */
 static void put_answer(struct dt_chat_out *o, const struct dt_chat_message *m)
 {
 	static const char close[] = "</think>";
@@ -264,8 +265,8 @@ static void put_answer(struct dt_chat_out *o, const struct dt_chat_message *m)
 }
 
 /*
- * All that the system says comes first. An answer stands right behind results of tools. R1's template ends
- * prompts in <think>; here the model writes it, so that the answer says where thoughts begin.
+ * All system messages come first. An answer directly follows results of tools. R1's template ends prompts
+ * with <think>; here the model writes it, so that the answer shows where reasoning begins.
  */
 static void deepseek3(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {

@@ -1,6 +1,6 @@
 /*
- * Tools in prompts, as the published templates of Qwen 2.5 and Hermes, Llama 3.1 and Mistral v0.3 write
- * them, and calls and results as that of DeepSeek-V3 does.
+ * Tools in prompts, in the format of the published templates of Qwen 2.5 and Hermes, Llama 3.1 and Mistral
+ * v0.3; calls and results also in DeepSeek-V3's.
  */
 #include "data/chat_priv.h"
 
@@ -42,7 +42,7 @@ int dt_chat_check_calls(const struct dt_chat_message *m, size_t at, struct dt_er
 	return 0;
 }
 
-/* As Python's json.dumps writes it, which templates use: a space behind colons and commas. */
+/* Writes JSON as Python's json.dumps does, which templates use: with a space after colons and commas. */
 static void put_json(struct dt_chat_out *o, const json_t *v, size_t flags)
 {
 	char *text = json_dumps(v, flags | JSON_ENCODE_ANY);
@@ -54,7 +54,7 @@ static void put_json(struct dt_chat_out *o, const json_t *v, size_t flags)
 	free(text);
 }
 
-/* {"name": N, KEY: {...}}, and {"id": ID} where the family has it. */
+/* Writes a tool call: {"name": N, KEY: {...}}, and {"id": ID} if the family has it. */
 static void put_call(struct dt_chat_out *o, const json_t *call, const char *key, bool id)
 {
 	const json_t *f = json_object_get(call, "function");
@@ -74,7 +74,7 @@ static void put_call(struct dt_chat_out *o, const json_t *call, const char *key,
 	json_decref(args);
 }
 
-/* A line a tool, up to the tag that ends the list; more: behind something else. */
+/* Lists the tools, one a line, up to the closing tag; more: text comes before. */
 static void list_in_tags(struct dt_chat_out *o, bool more)
 {
 	size_t i;
@@ -199,7 +199,7 @@ void dt_chat_mistral_result(struct dt_chat_out *o, const struct dt_chat_message 
 
 	dt_chat_special(o, "[TOOL_RESULTS]");
 	dt_chat_put(o, " {\"content\": ");
-	if (o->c->v3) /* the published template writes it as it is */
+	if (o->c->v3) /* the published template does not quote it */
 		dt_chat_put_n(o, m->s, m->n);
 	else
 		put_json(o, text, 0);
@@ -225,7 +225,7 @@ void dt_chat_deepseek_open(struct dt_chat_out *o)
 	dt_chat_special(o, DT_CHAT_DEEPSEEK_SEP);
 }
 
-/* The authors' template does not list tools; servers that know the model do it in these words. */
+/* The authors' template does not list tools; these are the words of servers that support the model. */
 void dt_chat_deepseek_tools(struct dt_chat_out *o, bool more)
 {
 	list_in_tags(o, more);

@@ -108,7 +108,7 @@ int class_list_name(struct class_list *c, const char *name, struct dt_err *err)
 			: add(c, name, err);
 }
 
-/* Without names in the source, class i is named "i". */
+/* Adds a class by number: without names in the source, class i is named "i". */
 static int take_number(struct class_list *c, int label, struct dt_err *err)
 {
 	char name[16];

@@ -9,15 +9,15 @@
 #define HASHES DT_CLEAN_HASHES
 #define BANDS  21
 #define ROWS   6
-#define SLACK  0.07 /* two deviations of the estimate of 0.8 by 128 hashes */
+#define SLACK  0.07 /* two standard deviations of an estimate of 0.8 from 128 hashes */
 
 struct dt_clean {
 	struct clean_rules rules;
 	struct dt_clean_counts counts;
 	int64_t seen;
 	struct hash_map exact, bands;
-	uint32_t *signature; /* HASHES of each document that is kept */
-	int64_t *document;   /* its number */
+	uint32_t *signature; /* HASHES hashes of each kept document */
+	int64_t *document;   /* [kept document] its number */
 	size_t kept, room;
 };
 
@@ -94,7 +94,7 @@ static bool similar(const struct dt_clean *c, const uint32_t *a, const uint32_t 
 	return equal >= (c->rules.o.near - SLACK) * HASHES;
 }
 
-/* Document of which sig is a near duplicate, or -1. */
+/* The document of which sig is a near duplicate; -1: none. */
 static int64_t find_near(const struct dt_clean *c, const uint32_t *sig)
 {
 	for (int b = 0; b < BANDS; b++) {

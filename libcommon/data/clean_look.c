@@ -1,5 +1,5 @@
 /*
- * What a document alone says, by rules that do not change: threads look at documents side by side
+ * Checks that depend on one document alone, by fixed rules: threads examine documents in parallel
  * (data/clean.h).
  */
 #include "base/clones.h"
@@ -25,7 +25,7 @@ static uint64_t hash_bytes(const char *s, size_t n, uint64_t h)
 	return h ? h : 1;
 }
 
-/* Hashes of the words of a text, one after another. */
+/* Iterates over the hashes of a text's words. */
 struct words {
 	const unsigned char *p, *end;
 };
@@ -97,7 +97,7 @@ static bool has_symbols(const struct clean_rules *c, const char *s, size_t n)
 	return (double)symbols > c->o.max_symbols * (double)all;
 }
 
-/* 1, 0, or -1 without memory. */
+/* Returns 1, 0, or -1 when out of memory. */
 static int has_repeats(const struct clean_rules *c, const char *s, size_t n)
 {
 	struct hash_map before = {0};
@@ -135,7 +135,7 @@ static int add_run(void *ctx, uint64_t hash)
 	return 0;
 }
 
-/* 1, 0, or -1 without memory. */
+/* Returns 1, 0, or -1 when out of memory. */
 static int has_ngrams(const struct clean_rules *c, const char *s, size_t n)
 {
 	struct runs r = {0};
@@ -146,8 +146,8 @@ static int has_ngrams(const struct clean_rules *c, const char *s, size_t n)
 }
 
 /*
- * The least of each hash over all runs. Runs wait in a block, so that the least ones stay in registers
- * while the block goes by.
+ * The minimum of each hash over all word runs (MinHash). Runs are buffered in blocks, so that the minima stay
+ * in registers for a block.
  */
 #define SIGN_RUNS 64
 
@@ -200,7 +200,7 @@ static int64_t characters(const char *s, size_t n)
 	return count;
 }
 
-/* -1: no memory. */
+/* Applies the filters to a text. -1: out of memory. */
 static int filter(const struct clean_rules *c, const char *text, size_t n, enum dt_clean_reason *ret)
 {
 	int64_t chars = c->o.min_chars || c->o.max_chars ? characters(text, n) : 0;

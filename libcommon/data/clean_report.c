@@ -1,6 +1,6 @@
 #include "data/clean.h"
 
-#define BEGINNING 120 /* bytes of a document in a note */
+#define BEGINNING 120 /* bytes of a document quoted in a note */
 
 const char *dt_clean_reason_name(enum dt_clean_reason r)
 {
@@ -48,7 +48,7 @@ int dt_clean_note(const struct dt_clean *c, FILE *f, enum dt_clean_reason why, i
 
 	if (like >= 0)
 		json_object_set_new(o, "like", json_integer((json_int_t)like));
-	for (int cut = 0; cut < 4 && !start; cut++) /* no string where a character is cut */
+	for (int cut = 0; cut < 4 && !start; cut++) /* json_stringn fails on a cut character */
 		start = json_stringn(text, n < BEGINNING ? n : (size_t)(BEGINNING - cut));
 	if (start)
 		json_object_set_new(o, "start", start);

@@ -117,7 +117,7 @@ static int print_text(const struct dt_tokenizer *t, const int32_t *ids, size_t n
 	return written(f, err);
 }
 
-/* With what stands between two, and a line end behind the last. */
+/* Prints ids with `between` between them and a newline at the end. */
 static int print_ids(const int32_t *ids, size_t n, const char *between, FILE *f, struct dt_err *err)
 {
 	errno = 0;

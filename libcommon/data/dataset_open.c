@@ -1,4 +1,4 @@
-/* Opens a set of tokens: which files its shards are, and whether they are whole. */
+/* Opens a token set: finds its shards and checks that they are complete. */
 #include "data/dataset_priv.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static int check_format(hid_t f, const char *path, struct dt_err *err)
 	return dt_h5_get_int(f, path, "version", 1, 1, &version, err);
 }
 
-/* Contiguous and in this machine's order, the tokens are read without HDF5, which is for one thread. */
+/* If tokens are contiguous and in native byte order, they are read without HDF5, which is not thread-safe. */
 static int open_bytes(struct dt_dataset *d, struct dt_dataset_shard *s, size_t bytes, struct dt_err *err)
 {
 	hid_t type = H5Dget_type(s->tokens);
@@ -52,7 +52,7 @@ static int open_bytes(struct dt_dataset *d, struct dt_dataset_shard *s, size_t b
 	return 0;
 }
 
-/* The tokens of one file: expect is their number when an index has said it, else -1. */
+/* Opens the tokens of one file; expect: their number from an index, -1: unknown. */
 static int open_shard(struct dt_dataset *d, struct dt_dataset_shard *s, hid_t f, int64_t expect,
 		      struct dt_err *err)
 {
@@ -125,7 +125,7 @@ static int open_shards(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	return rc;
 }
 
-/* A text that is kept as a list of bytes; *ret is malloc'd and NUL-terminated. */
+/* Reads a text stored as a list of bytes; *ret is malloc'd and NUL-terminated. */
 static int read_text(const struct dt_dataset *d, hid_t f, const char *name, char **ret, int64_t *ret_n,
 		     struct dt_err *err)
 {
@@ -146,7 +146,7 @@ static int read_text(const struct dt_dataset *d, hid_t f, const char *name, char
 	return rc;
 }
 
-/* Where documents begin, where the set says so. The tokens are counted already. */
+/* Reads the starts of documents, if the set has them. The number of tokens is known. */
 static int read_starts(struct dt_dataset *d, hid_t f, struct dt_err *err)
 {
 	size_t bytes;
@@ -175,7 +175,7 @@ static int read_starts(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	return rc;
 }
 
-/* What the documents of a set of preferences are. */
+/* Reads the kinds of documents of a preference set. */
 static int read_kinds(struct dt_dataset *d, hid_t f, struct dt_err *err)
 {
 	int64_t n = 0;
@@ -206,7 +206,7 @@ static int read_kinds(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	return rc;
 }
 
-/* Documents, targets and samples, where the set says so. */
+/* Reads documents, targets and samples, if the set has them. */
 static int read_parts(struct dt_dataset *d, hid_t f, struct dt_err *err)
 {
 	int rc = read_starts(d, f, err);

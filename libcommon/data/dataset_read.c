@@ -1,4 +1,4 @@
-/* Tokens and documents of an open set. */
+/* Reads tokens and documents of an open set. */
 #include "base/crc.h"
 #include "data/dataset_priv.h"
 
@@ -8,7 +8,7 @@
 
 #define VERIFY_TOKENS (1 << 20)
 
-/* Of the shards' checksums, or of the only one's tokens. */
+/* The set's checksum: of the shards' checksums, or that of the only shard. */
 static uint32_t checksum(const struct dt_dataset *d)
 {
 	uint32_t crc = 0;
@@ -40,7 +40,7 @@ void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret)
 	};
 }
 
-/* Documents that begin before token at. */
+/* Number of documents that begin before token at. */
 static int64_t starts_before(const struct dt_dataset *d, int64_t at)
 {
 	int64_t lo = 0, hi = d->starts;
@@ -127,7 +127,7 @@ static const struct dt_dataset_shard *find_shard(const struct dt_dataset *d, int
 	return &d->shard[lo];
 }
 
-/* u16 are read into the upper half of ret and widened from the front: the gap closes exactly at the end. */
+/* u16 tokens are read into the upper half of ret and widened in place from the front. */
 static int read_shard(const struct dt_dataset *d, const struct dt_dataset_shard *s, int64_t first, int64_t n,
 		      int32_t *ret, struct dt_err *err)
 {

@@ -10,17 +10,17 @@
 #define CHUNK	65536 /* tokens read at a time */
 #define SIMILAR 0.8
 
-/* The document being gathered, and where what is known of it goes. */
+/* The document being collected, and where its statistics go. */
 struct gather {
 	const struct dt_dataset *d;
 	const struct dt_tokenizer *t;
 	struct dt_dataset_stats *s;
 	struct dt_clean *seen;
-	bool bounded;  /* it is known where documents end */
-	int64_t row;   /* of the set */
-	int64_t start; /* of the document in the set */
+	bool bounded;  /* ends of documents are known */
+	int64_t row;   /* tokens a sample of the set; 0: none */
+	int64_t start; /* offset of the document in the set */
 	int32_t *ids;
-	size_t n, cap, lengths; /* tokens gathered and room for them; room in s->length */
+	size_t n, cap, lengths; /* tokens collected and their capacity; capacity of s->length */
 };
 
 static int grow(void **p, size_t *cap, size_t need, size_t size, struct dt_err *err)
@@ -38,7 +38,7 @@ static int grow(void **p, size_t *cap, size_t need, size_t size, struct dt_err *
 	return 0;
 }
 
-/* Counts the text of the document, and whether it came before. */
+/* Counts the document's text and whether it is a duplicate. */
 static int look_at_text(struct gather *g, bool whole, struct dt_err *err)
 {
 	char *text;
@@ -93,7 +93,7 @@ static int take(struct gather *g, int32_t id, struct dt_err *err)
 	return 0;
 }
 
-/* Tokens [at, at + n). first: as dt_dataset_first says, of a set that keeps documents apart. */
+/* Adds tokens [at, at + n). first: from dt_dataset_first, if documents are kept apart. */
 static int gather_chunk(struct gather *g, int64_t at, int64_t n, const int32_t *ids, const int32_t *first,
 			bool apart, struct dt_err *err)
 {
@@ -105,7 +105,7 @@ static int gather_chunk(struct gather *g, int64_t at, int64_t n, const int32_t *
 			rc = end_document(g, err);
 		if (rc == 0)
 			rc = take(g, ids[i], err);
-		/* without bounds the text is taken in pieces */
+		/* without document ends, text is handled in pieces */
 		if (rc == 0 && !apart && (g->bounded ? ids[i] == eot : g->n == CHUNK))
 			rc = end_document(g, err);
 	}

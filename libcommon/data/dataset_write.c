@@ -1,7 +1,7 @@
 /*
- * Tokens are appended to an unlinked file (the spool). When their number is known each shard becomes an HDF5
- * file whose contiguous /tokens is made by HDF5 and filled by copying from the spool: large writes are plain
- * ones with their errno, and readers get one stretch of bytes.
+ * Tokens are appended to an unlinked file (the spool). When their number is known, each shard becomes an HDF5
+ * file with a contiguous /tokens, created by HDF5 and filled by copying from the spool: writes are plain,
+ * with their errno, and readers get one range of bytes.
  */
 #include "base/io.h"
 #include "base/tmpfile.h"
@@ -23,15 +23,15 @@ struct dt_dataset_writer {
 	size_t text_n;
 	int32_t vocab, eot;
 	int64_t max_shard, tokens, documents;
-	int fd, token_bytes, shards; /* shards 0: from max_shard */
-	int64_t begun;		     /* first token of the document under way */
-	bool apart;		     /* starts are written down */
-	int64_t *start, starts, cap; /* first token of each document so far */
+	int fd, token_bytes, shards; /* shards 0: by max_shard */
+	int64_t begun;		     /* first token of the current document */
+	bool apart;		     /* record the starts of documents */
+	int64_t *start, starts, cap; /* first token of each document */
 	uint8_t *kind;		     /* [starts] of enum dt_document_kind */
-	bool preferences;	     /* one of them is not plain */
+	bool preferences;	     /* some document is not plain */
 	struct dt_marks marks;
-	int64_t row;	  /* tokens of a sample; 0: any */
-	const char *chat; /* template; NULL: none */
+	int64_t row;	  /* tokens a sample; 0: not sampled */
+	const char *chat; /* chat template; NULL: none */
 	int buffered;
 	char buffer[BUFFER_TOKENS * 4];
 };
@@ -100,7 +100,7 @@ void dt_dataset_keep_apart(struct dt_dataset_writer *w)
 	w->apart = true;
 }
 
-/* A document of at least one token is over: where did it begin? */
+/* Records the start of a finished document, unless it is empty. */
 static int note_start(struct dt_dataset_writer *w, enum dt_document_kind kind, struct dt_err *err)
 {
 	int64_t *bigger;
@@ -170,7 +170,7 @@ int dt_dataset_append_marked(struct dt_dataset_writer *w, const int32_t *ids, co
 	int64_t first = w->tokens;
 	int rc = dt_dataset_append(w, ids, n, err);
 
-	for (size_t i = 1; i < n && rc == 0 && mask; i++) /* nothing predicts the first */
+	for (size_t i = 1; i < n && rc == 0 && mask; i++) /* the first token is not predicted */
 		if (mask[i])
 			rc = dt_marks_add(&w->marks, first + (int64_t)i);
 	if (rc == -ENOMEM)
@@ -207,7 +207,7 @@ static int put_facts(const struct dt_dataset_writer *w, hid_t f, int64_t documen
 			      w->text_n > 4096);
 }
 
-/* A file with everything but the tokens, whose place is made and found. */
+/* Creates a file with everything but the tokens, and finds their offset. */
 static int make_shard(const struct dt_dataset_writer *w, struct set_file *s, int64_t n, bool whole,
 		      struct dt_err *err)
 {
@@ -231,7 +231,7 @@ static int make_shard(const struct dt_dataset_writer *w, struct set_file *s, int
 	return rc;
 }
 
-/* Tokens [first, first + n) of the spool. */
+/* Writes tokens [first, first + n) of the spool. */
 static int write_shard(void *arg, struct set_file *s, int64_t first, int64_t n, bool whole,
 		       struct dt_err *err)
 {
@@ -291,7 +291,8 @@ int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err)
 	int n = count_shards(w), rc = flush(w, err);
 
 	if (rc == 0)
-		rc = note_start(w, DT_DOCUMENT_PLAIN, err); /* of tokens whose document nobody ended */
+		/* of tokens after the last dt_dataset_end_document */
+		rc = note_start(w, DT_DOCUMENT_PLAIN, err);
 
 	dt_h5_quiet();
 	if (rc == 0 && w->tokens == 0)

@@ -77,7 +77,7 @@ static unsigned get32(const uint8_t *p, bool little)
 		      : get16(p + 2, false) | get16(p, false) << 16;
 }
 
-/* TIFF 6.0: the first directory, tag 0x0112, a short. */
+/* Reads the orientation: TIFF 6.0, first directory, tag 0x0112, a short. */
 int img_exif_orientation(const uint8_t *p, size_t n)
 {
 	bool little;

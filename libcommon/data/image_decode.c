@@ -28,9 +28,9 @@ bool dt_image_reads(enum dt_image_kind kind)
 	}
 }
 
-#define PNM_LARGE (1 << 24) /* what no number of a header reaches */
+#define PNM_LARGE (1 << 24) /* limit of numbers in a header */
 
-/* A number of a PNM header, behind white space and comments; -1: there is none. PNM_LARGE at most. */
+/* Reads a number of a PNM header after white space and comments; -1: none. At most PNM_LARGE. */
 static int pnm_number(const uint8_t **p, const uint8_t *end)
 {
 	int v = -1;
@@ -84,7 +84,7 @@ static int pnm_decode(const uint8_t *b, size_t n, int channels, struct dt_image 
 	return 0;
 }
 
-/* Where the pixel that belongs at (row, column) of the upright image is stored. */
+/* Index of the stored pixel that belongs at (row, column) of the upright image. */
 static size_t stored_at(int orientation, int row, int column, int height, int width)
 {
 	int r = orientation >= 5 ? column : row, c = orientation >= 5 ? row : column;
@@ -96,7 +96,7 @@ static size_t stored_at(int orientation, int row, int column, int height, int wi
 	return (size_t)r * (size_t)width + (size_t)c;
 }
 
-/* Turns x upright. */
+/* Rotates or mirrors x upright. */
 static int turn(struct dt_image *x, int orientation, struct dt_err *err)
 {
 	bool across = orientation >= 5;

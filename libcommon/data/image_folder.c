@@ -29,7 +29,7 @@ static void free_list(char **list, int n)
 	free(list);
 }
 
-/* The names in a folder but those that start with a dot, in the order of their bytes. */
+/* Lists a folder's names, sorted by bytes, without those that start with a dot. */
 static int list_folder(const char *path, char ***ret, int *ret_n, struct dt_err *err)
 {
 	DIR *d = opendir(path);
@@ -119,7 +119,7 @@ static int walk_folder(struct walk *w, const char *path, int depth, struct dt_er
 	return rc;
 }
 
-/* The folders among the names, as classes. Files beside them are passed over. */
+/* Keeps only the folders of the list, as classes; other files are skipped. */
 static int keep_folders(const char *path, char **list, int *n, const struct dt_image_sink *to,
 			struct dt_err *err)
 {

@@ -43,7 +43,7 @@ static int idx_open(struct idx *x, const char *path, struct dt_err *err)
 	return rc;
 }
 
-/* Bytes of a whole number of the type; 0: it is none. */
+/* Bytes of an integer of the type; 0: not an integer type. */
 static int bytes_of(int type)
 {
 	return type == 0x08 || type == 0x09 ? 1 : type == 0x0b ? 2 : type == 0x0c ? 4 : 0;
@@ -135,7 +135,7 @@ int dt_image_from_idx(const char *const path[2], const struct dt_image_sink *to,
 	return rc;
 }
 
-/* The classes in a text beside path, a line each. No such file: the classes have no names. */
+/* Reads class names, one a line, from a text file beside path. Without the file classes have no names. */
 static int cifar_names(const char *path, bool hundred, const struct dt_image_sink *to, struct dt_err *err)
 {
 	const char *slash = strrchr(path, '/'), *file = hundred ? "fine_label_names.txt" : "batches.meta.txt";

@@ -24,7 +24,7 @@ struct item {
 
 struct import {
 	struct dt_image_import *im;
-	struct dt_images_writer *w[2]; /* to train on, to evaluate */
+	struct dt_images_writer *w[2]; /* training set, evaluation set */
 	struct class_list classes;
 	struct item item[BATCH];
 	int n;
@@ -62,7 +62,7 @@ static int scale_to(struct item *it, struct dt_image_box box, int h, int w)
 	return rc;
 }
 
-/* Scaled and cropped as asked. */
+/* Scales and crops an image as requested. */
 static int fit(const struct dt_image_import *im, struct item *it)
 {
 	int h = it->image.height, w = it->image.width, rc = 0;
@@ -86,7 +86,7 @@ static int fit(const struct dt_image_import *im, struct item *it)
 			im->crop[0], im->crop[1]);
 }
 
-/* Decodes, fits, and encodes what is not kept as it came. */
+/* Decodes, scales and crops an image, and re-encodes it unless the original bytes are stored. */
 static int process(const struct dt_image_import *im, struct item *it)
 {
 	int h, w,
@@ -134,13 +134,13 @@ static void item_clear(struct item *it)
 	*it->err.msg = '\0';
 }
 
-/* How many of n images of a class are to evaluate. */
+/* Number of a class's n images for evaluation. */
 static int64_t eval_of(const struct dt_image_import *im, int64_t n)
 {
 	return (int64_t)floor((double)n * im->eval_percent / 100);
 }
 
-/* Only a failure that is not the image's own ends the import. */
+/* Adds an image to a set. Only errors that are not the image's own end the import. */
 static int store(struct import *p, struct item *it, struct dt_err *err)
 {
 	int to, rc = it->rc;
@@ -168,7 +168,7 @@ static int flush(struct import *p, struct dt_err *err)
 {
 	int rc = 0;
 
-	/* pixels are copied faster than threads wake */
+	/* for raw pixels a copy is faster than waking threads */
 #pragma omp parallel for schedule(dynamic, 1) if (!p->item[0].raw)
 	for (int i = 0; i < p->n; i++)
 		p->item[i].rc = process(p->im, &p->item[i]);
@@ -212,7 +212,7 @@ static int take_class(void *ctx, const char *name, struct dt_err *err)
 	struct import *p = ctx;
 	bool named = p->im->format == DT_FROM_FOLDER || p->im->format == DT_FROM_TAR;
 
-	/* What a file of numbers names beside itself is no more than names: a list that was given wins. */
+	/* names in a file beside the data are only names: a given list of classes takes precedence */
 	return p->classes.fixed && !named ? 0 : class_list_name(&p->classes, name, err);
 }
 
@@ -242,7 +242,7 @@ static int read_one(struct import *p, const char *const *path, struct dt_err *er
 	}
 }
 
-/* Classes of which a set has no image: how many, and the first. */
+/* Finds classes without images in a set: how many, and the first. */
 static void find_empty(struct import *p)
 {
 	const struct class_list *c = &p->classes;
@@ -257,7 +257,7 @@ static void find_empty(struct import *p)
 	}
 }
 
-/* The names of the classes, the labels in their order, and which of them nobody has. */
+/* Writes class names and labels in their final order, and finds classes without images. */
 static int put_classes(struct import *p, struct dt_err *err)
 {
 	struct class_list *c = &p->classes;
@@ -310,7 +310,7 @@ static int create(struct import *p, const char *const out[2], struct dt_err *err
 	return rc == 0 && im->eval_percent > 0 ? dt_images_create(out[1], &how, &p->w[1], err) : rc;
 }
 
-/* The evaluation set first: a train.h5 that is there has its eval.h5. */
+/* The evaluation set first: whoever sees train.h5 finds eval.h5 too. */
 static int finish(struct import *p, struct dt_err *err)
 {
 	int rc = 0;

@@ -39,7 +39,7 @@ static void fail(j_common_ptr c)
 	longjmp(f->back, 1);
 }
 
-/* Warnings (level -1) that mean lost pixels: the picture would be grey from there on. */
+/* Fails on warnings (level -1) that mean lost pixels: the rest of the picture would be grey. */
 static void warn(j_common_ptr c, int level)
 {
 	int code = c->err->msg_code;
@@ -49,7 +49,7 @@ static void warn(j_common_ptr c, int level)
 		fail(c);
 }
 
-/* A small progressive file may ask for any number of passes over a large image. */
+/* Limits the passes of a progressive file: a small file may ask for any number over a large image. */
 static void limit_scans(j_common_ptr c)
 {
 	struct failing *f = (struct failing *)c->err;
@@ -76,7 +76,7 @@ static int exif_of(const struct jpeg_decompress_struct *d)
 	return 1;
 }
 
-/* CMYK of a row to RGB in place. Adobe stores it inverted. */
+/* Converts a row from CMYK to RGB in place. Adobe stores it inverted. */
 static void cmyk_row(uint8_t *row, unsigned width, bool inverted)
 {
 	for (unsigned i = 0; i < width; i++) {

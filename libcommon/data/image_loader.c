@@ -9,7 +9,7 @@
 
 #define AHEAD 2
 
-/* Memory of one thread. */
+/* Buffers of one thread. */
 struct worker {
 	struct dt_image image, tmp;
 	float *partner;
@@ -23,7 +23,7 @@ struct dt_image_loader {
 	size_t row; /* floats of a sample */
 };
 
-/* A block: its parts one after another. */
+/* Layout of a block: its arrays, each aligned to 64 bytes. */
 static size_t align(size_t bytes)
 {
 	return (bytes + 63) / 64 * 64;
@@ -57,7 +57,7 @@ static int64_t image_at(const struct dt_image_loader *l, int64_t n)
 	return dt_sample_at(l->o.seed, l->o.shuffle, n, l->info.images);
 }
 
-/* Sample n, not mixed, into y. */
+/* Makes sample n, unmixed, in y. */
 static int make_one(struct dt_image_loader *l, struct worker *w, int64_t n, float *y, struct dt_err *err)
 {
 	int64_t i = image_at(l, n);
@@ -76,7 +76,7 @@ static bool mixes(const struct dt_image_loader *l)
 	return l->o.augment.mixup > 0 || l->o.augment.cutmix > 0;
 }
 
-/* The labels of sample n; ret_mix says how it is mixed. */
+/* Writes the labels of sample n; *ret_mix says how it is mixed. */
 static void put_labels(const struct dt_image_loader *l, int64_t n, int at, void *block,
 		       struct dt_augment_mix *ret_mix)
 {
@@ -96,7 +96,7 @@ static void put_labels(const struct dt_image_loader *l, int64_t n, int at, void 
 	*ret_mix = m;
 }
 
-/* Sample n, whose own pixels are in y, mixed with its partner, whose pixels are there or made here. */
+/* Mixes sample n, whose pixels are in y, with its partner; partner NULL: its pixels are made here. */
 static int mix_one(struct dt_image_loader *l, struct worker *w, int64_t n, struct dt_augment_mix m,
 		   const float *partner, float *y, struct dt_err *err)
 {
@@ -114,8 +114,8 @@ static int mix_one(struct dt_image_loader *l, struct worker *w, int64_t n, struc
 }
 
 /*
- * A pair of partners is mixed from one decoding of each. Where a request cuts a pair, the one that is not
- * in it is decoded as well.
+ * Makes samples of a block. Each pair of partners is decoded once; if a request splits a pair, the missing
+ * one is decoded too.
  */
 static int make(void *ctx, int worker, int64_t n, int at, int count, void *block, struct dt_err *err)
 {

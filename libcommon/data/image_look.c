@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Images of each class, malloc'd. */
+/* Number of images of each class, malloc'd. */
 static int64_t *count_classes(const struct dt_images *d, const struct dt_images_info *i)
 {
 	int64_t *n = calloc((size_t)i->classes, sizeof(*n));
@@ -122,7 +122,7 @@ int dt_images_print_info(const struct dt_images *d, const char *path, const stru
 	return rc;
 }
 
-/* Image n of an epoch, as a line of JSON or a row of the table. */
+/* Prints image n of an epoch as a line of JSON or a table row. */
 static int print_sample(const struct dt_images *d, const struct dt_images_info *i, int64_t n, int64_t image,
 			struct dt_table *t, FILE *f, struct dt_err *err)
 {
@@ -165,7 +165,7 @@ int dt_images_print_samples(const struct dt_images *d, const char *path, const s
 	return rc;
 }
 
-/* As PGM or PPM. */
+/* Writes PGM or PPM. */
 static void write_pnm(const struct dt_image *x, FILE *f)
 {
 	size_t plane = (size_t)x->height * (size_t)x->width;

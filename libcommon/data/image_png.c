@@ -19,7 +19,7 @@ struct input {
 	const uint8_t *at;
 	size_t left;
 	char text[200];
-	uint8_t *pixels; /* the image interleaved: an interlaced one is not made row by row */
+	uint8_t *pixels; /* interleaved pixels: interlaced images are not decoded row by row */
 	png_bytep *rows;
 };
 
@@ -46,7 +46,7 @@ static void read_bytes(png_structp png, png_bytep to, size_t n)
 	in->left -= n;
 }
 
-/* Everything becomes 8 bits of grey or RGB, each with alpha where it was there. */
+/* Requests 8-bit grey or RGB, with alpha if the file has it. */
 static void ask_for_bytes(png_structp png, png_infop info, struct dt_image_facts *facts)
 {
 	int type = png_get_color_type(png, info), depth = png_get_bit_depth(png, info);

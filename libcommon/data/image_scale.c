@@ -1,7 +1,7 @@
 /*
- * Scaling as Pillow does it (src/libImaging/Resample.c, facts only): the weights of a triangle filter,
- * widened by the reduction, normalised in double, then in fixed point of 22 bits; along the rows first,
- * rounded to 8 bits, then along the columns.
+ * Scaling as in Pillow (src/libImaging/Resample.c, facts only): weights of a triangle filter, widened by the
+ * reduction, normalised in double, then in fixed point of 22 bits; first along rows, rounded to 8 bits, then
+ * along columns.
  */
 #include "data/image.h"
 
@@ -12,10 +12,10 @@
 #define BITS 22
 
 struct weights {
-	int taps;   /* room for each output */
-	int *first; /* first input of output i */
-	int *n;	    /* inputs of output i */
-	int32_t *w; /* taps of output i from i * taps */
+	int taps;   /* weights reserved for each output */
+	int *first; /* [output] first input */
+	int *n;	    /* [output] number of inputs */
+	int32_t *w; /* weights of output i start at i * taps */
 };
 
 static void weights_release(struct weights *k)
@@ -25,11 +25,11 @@ static void weights_release(struct weights *k)
 	free(k->w);
 }
 
-/* Weights of one output: its centre and radius in inputs, kept to those that are there. */
+/* Computes the weights of one output from its centre and radius in inputs, clipped to the image. */
 static void weigh(struct weights *k, int i, double centre, double scale, double radius, int in, double *v)
 {
 	int first = (int)(centre - radius + 0.5), last = (int)(centre + radius + 0.5);
-	double sum = 0, narrow = 1 / scale; /* the product, as Pillow has it: a quotient rounds otherwise */
+	double sum = 0, narrow = 1 / scale; /* a product as in Pillow: dividing rounds differently */
 
 	first = first < 0 ? 0 : first;
 	last = last > in ? in : last;
@@ -72,7 +72,7 @@ static uint8_t clip(int32_t v)
 	return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
 }
 
-/* A row of in pixels to one of out. */
+/* Scales a row to `out` pixels. */
 static void scale_row(const struct weights *k, const uint8_t *x, int out, uint8_t *y)
 {
 	for (int i = 0; i < out; i++) {
@@ -86,7 +86,7 @@ static void scale_row(const struct weights *k, const uint8_t *x, int out, uint8_
 	}
 }
 
-/* Row i of the result from rows of x, each width long. */
+/* Computes row i of the result from rows of x, each width long. */
 static void scale_column(const struct weights *k, int i, const uint8_t *x, int width, int32_t *sum,
 			 uint8_t *y)
 {
@@ -104,7 +104,7 @@ static void scale_column(const struct weights *k, int i, const uint8_t *x, int w
 		y[c] = clip(sum[c]);
 }
 
-/* One plane: the rows of the box that the columns need, then the columns. */
+/* Scales one plane: first the needed rows, then the columns. */
 static void scale_plane(const struct weights *across, const struct weights *down, const uint8_t *x,
 			int stride, int height, int width, uint8_t *rows, int32_t *sum, uint8_t *y)
 {

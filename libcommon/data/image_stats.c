@@ -1,4 +1,4 @@
-/* dt-dataset stats of a set of images: classes, images stored more than once. */
+/* dt-dataset stats for image sets: classes, and images stored more than once. */
 #include "base/json.h"
 #include "base/table.h"
 #include "data/clean.h"
@@ -8,11 +8,11 @@
 #include <stdlib.h>
 
 struct image_stats {
-	int64_t *of_class;	   /* [classes] images of each */
-	int64_t fewest, most;	   /* images of the smallest class and of the largest */
-	int64_t smallest, largest; /* bytes of an image as it is stored */
+	int64_t *of_class;	   /* [classes] number of images */
+	int64_t fewest, most;	   /* images of the smallest and of the largest class */
+	int64_t smallest, largest; /* bytes of the smallest and of the largest stored image */
 	int64_t same,
-		same_other_class; /* images of the same bytes as an earlier one; those under another label */
+		same_other_class; /* images with the same bytes as an earlier one; those with another label */
 };
 
 static int look_at_image(const struct dt_images *d, int64_t i, struct dt_clean *seen, struct image_stats *s,

@@ -1,6 +1,6 @@
 /*
- * Of our own, as ckpt/tar.c is: libarchive would bring fifteen libraries into every program that reads a data
- * set. Formats: POSIX.1-1988 ustar, pax records path and size, GNU long names and sizes in base 256.
+ * Our own tar reader, like ckpt/tar.c: libarchive would add fifteen libraries to every program that reads a
+ * data set. Formats: POSIX.1-1988 ustar, pax records path and size, GNU long names and base-256 sizes.
  */
 #include "data/image_source.h"
 #include "data/unpack.h"
@@ -16,12 +16,12 @@
 
 #define BLOCK	  512
 #define NAME_MAX_ 4096
-#define TEXT_MAX  ((uint64_t)1 << 20) /* of a pax header, and of .cls */
+#define TEXT_MAX  ((uint64_t)1 << 20) /* limit of a pax header and of .cls */
 
 struct tar {
 	struct unpack *f;
 	const char *path;
-	char name[NAME_MAX_]; /* of the member */
+	char name[NAME_MAX_]; /* name of the member */
 	uint64_t size;
 	char type;
 };
@@ -30,7 +30,7 @@ struct sample {
 	char key[NAME_MAX_], name[NAME_MAX_];
 	uint8_t *bytes; /* NULL: no image yet */
 	size_t n;
-	char cls[NAME_MAX_]; /* what .cls says; empty: nothing */
+	char cls[NAME_MAX_]; /* contents of .cls; empty: none */
 };
 
 static int damaged(const struct tar *t, const char *what, struct dt_err *err)
@@ -38,7 +38,7 @@ static int damaged(const struct tar *t, const char *what, struct dt_err *err)
 	return dt_err_set(err, -EBADMSG, "'%s' is a damaged tar archive: %s", t->path, what);
 }
 
-/* Octal digits, or with the top bit set a number of base 256. */
+/* Parses octal digits or, if the top bit is set, a base-256 number. */
 static int number(const uint8_t *p, int n, uint64_t *ret)
 {
 	uint64_t v = 0;
@@ -86,7 +86,7 @@ static uint64_t padding(uint64_t n)
 	return (BLOCK - n % BLOCK) % BLOCK;
 }
 
-/* The content of the member and its padding; *ret is malloc'd with a NUL behind. */
+/* Reads the member's contents and padding; *ret is malloc'd and NUL-terminated. */
 static int content(struct tar *t, uint64_t most, uint8_t **ret, struct dt_err *err)
 {
 	uint8_t *b;
@@ -109,7 +109,10 @@ static int content(struct tar *t, uint64_t most, uint8_t **ret, struct dt_err *e
 	return rc;
 }
 
-/* Records "LENGTH KEY=VALUE\n" of the next member. */
+/*
+ * Reads pax records "LENGTH KEY=VALUE
+ * " for the next member.
+ */
 static int pax(struct tar *t, char *name, uint64_t *size, struct dt_err *err)
 {
 	uint8_t *b, *p, *end;
@@ -165,7 +168,7 @@ static int take_header(struct tar *t, const uint8_t *h, struct dt_err *err)
 	return 0;
 }
 
-/* The next member: 1, or 0 at the end mark. A file that ends before it is truncated. */
+/* Reads the next header: 1, or 0 at the end mark. A file that ends without the mark is truncated. */
 static int next(struct tar *t, struct dt_err *err)
 {
 	static const uint8_t zeros[BLOCK];
@@ -197,12 +200,12 @@ static int next(struct tar *t, struct dt_err *err)
 		snprintf(t->name, sizeof(t->name), "%s", name);
 	if (size != UINT64_MAX)
 		t->size = size;
-	if (t->type == '1' || t->type == '2') /* links have no content, whatever their size says */
+	if (t->type == '1' || t->type == '2') /* links have no contents, whatever size says */
 		t->size = 0;
 	return t->size > INT64_MAX ? damaged(t, "a size is no number", err) : 1;
 }
 
-/* The class by folder: the last folder of the path. */
+/* The class from the path: its last folder. */
 static bool folder_of(const char *name, char *ret)
 {
 	const char *end = strrchr(name, '/'), *start = end;

@@ -1,4 +1,4 @@
-/* Opens a set of images: which files its shards are, and whether they are whole. */
+/* Opens an image set: finds its shards and checks that they are complete. */
 #include "data/images_priv.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static int bad(const struct dt_images *d, const char *path, const char *what, st
 	return dt_err_set(err, -EBADMSG, "'%s': %s", path ? path : d->path, what);
 }
 
-/* 1: images, 0: tokens. */
+/* Returns 1 for images, 0 for tokens. */
 static int format_of(hid_t f, const char *path, struct dt_err *err)
 {
 	char *format = NULL;
@@ -52,7 +52,7 @@ static int check_format(hid_t f, const char *path, struct dt_err *err)
 	return rc < 0 ? rc : dt_h5_get_int(f, path, "version", 1, 1, &version, err);
 }
 
-/* Where the values of a dataset of bytes lie in its file. */
+/* Finds the file offset of a byte dataset's values. */
 static int find_data(const struct dt_images *d, hid_t f, struct dt_images_shard *s, struct dt_err *err)
 {
 	hid_t data = H5Lexists(f, "data", H5P_DEFAULT) > 0 ? H5Dopen2(f, "data", H5P_DEFAULT) : -1, space,
@@ -229,7 +229,8 @@ static int read_classes(struct dt_images *d, hid_t f, struct dt_err *err)
 		rc = dt_h5_error(err, "cannot read '%s'", d->path);
 	H5Tclose(type);
 	H5Dclose(list);
-	for (int64_t i = n; i-- > 0 && rc == 0;) { /* from the last: each moves up to make room for its end */
+	/* from the last: each start moves up by one to make room for the first 0 */
+	for (int64_t i = n; i-- > 0 && rc == 0;) {
 		d->name[i] = d->names + (size_t)i * (width + 1);
 		memmove(d->name[i], d->names + (size_t)i * width, width);
 		d->name[i][width] = '\0';
@@ -238,7 +239,7 @@ static int read_classes(struct dt_images *d, hid_t f, struct dt_err *err)
 	return rc;
 }
 
-/* Mean and deviation from the sums over pixels, which are exact. */
+/* Computes mean and standard deviation from the exact sums over pixels. */
 static int read_sums(struct dt_images *d, hid_t f, struct dt_err *err)
 {
 	int64_t sum[3], squares[3], pixels = 1;

@@ -1,4 +1,4 @@
-/* Images of an open set, one after another or anywhere in it. */
+/* Reads images of an open set, in any order. */
 #include "base/crc.h"
 #include "data/images_priv.h"
 
@@ -33,7 +33,7 @@ static const struct dt_images_shard *find_shard(const struct dt_images *d, int64
 	return &d->shard[lo];
 }
 
-/* Place and length of image i in the file of its shard. */
+/* Offset and length of image i in its shard's file. */
 static int find_bytes(const struct dt_images *d, int64_t i, const struct dt_images_shard **ret,
 		      int64_t *ret_at, size_t *ret_n, struct dt_err *err)
 {
@@ -143,7 +143,7 @@ int dt_images_verify(const struct dt_images *d, struct dt_err *err)
 	return rc;
 }
 
-/* Names that are the decimal numbers of their classes, as a set without names has them. */
+/* Whether each name is its class's decimal number, as in a set without names. */
 static bool are_numbers(int n, const char *const *names)
 {
 	char number[16];
@@ -162,7 +162,7 @@ int dt_images_check_classes(const struct dt_images *d, int n, const char *const 
 	int have = d->info.classes, same = n < have ? n : have;
 
 	if (are_numbers(n, names) || are_numbers(have, (const char *const *)d->name))
-		same = 0; /* by number */
+		same = 0; /* compare by number */
 	for (int i = 0; i < same; i++)
 		if (strcmp(names[i], d->name[i]))
 			return dt_err_set(err, -EINVAL,

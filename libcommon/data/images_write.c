@@ -1,4 +1,6 @@
-/* As dataset_write.c: bytes wait in a spool until the shards are cut; labels and offsets wait in memory. */
+/*
+ * As in dataset_write.c, bytes wait in a spool until the shards are cut; labels and offsets wait in memory.
+ */
 #include "base/crc.h"
 #include "base/io.h"
 #include "base/tmpfile.h"
@@ -14,11 +16,11 @@
 struct dt_images_writer {
 	char *path, *source, *names;
 	size_t name_width;
-	struct dt_images_create how; /* without its pointers */
+	struct dt_images_create how; /* its pointers are not kept */
 	int fd;
 	int64_t images, room, bytes;
 	int32_t *label;
-	int64_t *end; /* of image i in the spool */
+	int64_t *end; /* [image] end offset in the spool */
 	int height, width, min_height, min_width, max_height, max_width;
 	int64_t pixels, sum[3], squares[3];
 };

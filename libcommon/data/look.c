@@ -3,7 +3,7 @@
 #include "data/dataset_look.h"
 #include "data/image_look.h"
 
-/* What is done with a set of either kind. */
+/* An action on a set, for either kind. */
 struct act {
 	int (*images)(const struct dt_images *d, const char *path, const struct dt_data_look *how, FILE *f,
 		      struct dt_err *err);

@@ -91,7 +91,7 @@ int dt_marks_read(struct dt_marks *m, hid_t f, const char *path, int64_t tokens,
 	return rc;
 }
 
-/* The first run that ends behind token at. */
+/* The first run that ends after token at. */
 static int64_t run_at(const struct dt_marks *m, int64_t at)
 {
 	int64_t lo = 0, hi = m->n;

@@ -25,7 +25,7 @@ struct dt_mixture {
 	char text[TEXT_BYTES];
 };
 
-/* "PATH:WEIGHT" of n bytes; what stands behind the last colon is a weight when it is a number. */
+/* Parses "PATH:WEIGHT" of n bytes; the text after the last colon is a weight if it is a number. */
 static int take_part(struct part *p, const char *s, size_t n, const char *spec, struct dt_err *err)
 {
 	char *colon, *end;
@@ -121,7 +121,7 @@ static void write_text(struct dt_mixture *m)
 	}
 }
 
-/* A mixture without its data sets: paths and order. */
+/* Reads a mixture's paths and order, without opening its data sets. */
 static int read_spec(const char *spec, struct dt_mixture **ret, struct dt_err *err)
 {
 	struct dt_mixture *m = *ret = calloc(1, sizeof(*m));

@@ -43,7 +43,8 @@ static int whole_weights(struct dt_mixture_order *o, const double *weight, struc
 }
 
 /*
- * Weights 1 : 1 : 1 are no whole parts in a million: near whole ratios of small numbers are taken as these.
+ * Weights such as 1 : 1 : 1 are not whole millionths: weights that are close to ratios of small integers are
+ * replaced by those.
  */
 static bool small_ratios(struct dt_mixture_order *o, const double *weight)
 {
@@ -71,9 +72,8 @@ static bool small_ratios(struct dt_mixture_order *o, const double *weight)
 }
 
 /*
- * Tijdeman: of the sets that are behind by at least 1 / (2 k - 2) of a sample, the one whose time to be
- * behind by a whole sample less that comes first. All in whole numbers, in units of 1 / (period (2 k - 2))
- * samples.
+ * Tijdeman's algorithm: of the sets that lag by at least 1 / (2 k - 2) of a sample, picks the one that would
+ * soonest lag by 1 - 1 / (2 k - 2) of a sample. Uses integers in units of 1 / (period (2 k - 2)) samples.
  */
 static int next_part(const struct dt_mixture_order *o, const int64_t *given, int64_t n)
 {

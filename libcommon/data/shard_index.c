@@ -48,7 +48,7 @@ static char *beside(const char *path, const char *name)
 	return asprintf(&s, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name) < 0 ? NULL : s;
 }
 
-/* Names of width bytes each, of files beside the index and nowhere else. */
+/* Reads shard names, width bytes each. Only files in the index's own folder are allowed. */
 static int take_names(const char *path, const char *names, size_t width, struct set_index *x,
 		      struct dt_err *err)
 {

@@ -49,7 +49,7 @@ int set_pass(int spool, int64_t at, int64_t left, int to_fd, int64_t to, uint32_
 			*crc = dt_crc32(*crc, buf, n);
 		else if (rc == 0)
 			rc = dt_write_all(to_fd, buf, n, to);
-		if (rc == 0 && to_fd >= 0) /* where the file system cannot, the spool just stays */
+		if (rc == 0 && to_fd >= 0) /* if the file system cannot punch holes, the spool stays */
 			fallocate(spool, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, (off_t)n);
 		at += (int64_t)n;
 		to += (int64_t)n;
@@ -66,7 +66,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* "D.h5" -> "D-00002-of-00004.h5"; alone it keeps its name. */
+/* Names shard i of n: "D.h5" -> "D-00002-of-00004.h5"; a single shard keeps the name. */
 int set_name(const char *path, int i, int n, struct set_file *f, struct dt_err *err)
 {
 	const char *dot = strrchr(base_name(path), '.');

@@ -1,4 +1,4 @@
-/* The pictures of dt-dataset stats. */
+/* Plots of dt-dataset stats. */
 #include "base/tmpfile.h"
 #include "data/look.h"
 

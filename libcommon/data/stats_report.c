@@ -1,4 +1,4 @@
-/* dt-dataset stats of a set of tokens: table, JSON, picture. */
+/* dt-dataset stats for token sets: table, JSON, plot. */
 #include "base/json.h"
 #include "base/table.h"
 #include "data/dataset_look.h"
@@ -17,7 +17,9 @@ static const struct {
 		 {"p90", "90% are below", 0.90}, {"p99", "99% are below", 0.99}, {"max", "longest", 1}};
 #define NQUANTILES (sizeof(quantiles) / sizeof(quantiles[0]))
 
-/* Documents of 2^i to 2^(i+1) - 1 tokens, from the first bin that has some to the last. */
+/*
+ * Histogram of document lengths: bins of 2^i to 2^(i+1) - 1 tokens, from the first to the last non-empty one.
+ */
 struct bins {
 	struct dt_bar bar[BINS_MAX];
 	char name[BINS_MAX][48];
@@ -52,7 +54,7 @@ static int32_t ids_used(const struct dt_dataset_stats *s)
 	return n;
 }
 
-/* The ids that occur most often, the most frequent first. */
+/* The most frequent ids, in order of decreasing count. */
 static int top_ids(const struct dt_dataset_stats *s, int32_t *ret)
 {
 	int n = 0;
@@ -166,7 +168,7 @@ static void print_facts(const struct dt_dataset_stats *s, FILE *f)
 	dt_table_free(t);
 }
 
-/* The text of an id in quotes, with escapes. */
+/* Prints an id's text in quotes, with escapes. */
 static void piece_cell(struct dt_table *table, const struct dt_tokenizer *t, int32_t id)
 {
 	size_t n = 0;

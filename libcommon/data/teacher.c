@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 struct list {
-	int64_t offset; /* in the file */
-	size_t bytes;	/* of a value */
+	int64_t offset; /* offset in the file */
+	size_t bytes;	/* bytes of a value */
 };
 
-/* HDF5 is for one thread at a time, and a checkpoint may be written meanwhile: values are read without it. */
+/* Values are read without HDF5, which is not thread-safe: a checkpoint may be written at the same time. */
 struct dt_teacher {
 	char *path, *hash, *teacher;
 	struct dt_teacher_info i;
@@ -43,7 +43,7 @@ int dt_teacher_of(const struct dt_dataset *d, int64_t seq, struct dt_teacher_inf
 	return 0;
 }
 
-/* A list of n values as this machine has them, in one piece. */
+/* Finds a list of n values in native format, stored contiguously. */
 static int find(struct dt_teacher *t, hid_t f, const char *name, bool number, int64_t n, struct list *ret,
 		struct dt_err *err)
 {
@@ -196,7 +196,7 @@ int dt_teacher_check(const struct dt_teacher *t, const struct dt_dataset *d, con
 	return 0;
 }
 
-/* n values of a list from its value `at`, in `to`. */
+/* Reads n values of a list, from index at, into `to`. */
 static int get(const struct dt_teacher *t, const struct list *l, int64_t at, int64_t n, void *to,
 	       struct dt_err *err)
 {
@@ -220,7 +220,10 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The first k columns of a position with their probabilities, ascending. -EBADMSG: no distribution. */
+/*
+ * The first k columns of a position, ascending, with their probabilities; prob[k] is the rest. -EBADMSG: not
+ * a distribution.
+ */
 static int settle(const struct dt_teacher *t, const int32_t *from, const float *logprob, float rest,
 		  int64_t k, int32_t *column, float *prob)
 {
@@ -237,7 +240,7 @@ static int settle(const struct dt_teacher *t, const int32_t *from, const float *
 		named[c] = (struct named){from[c], (float)p};
 	}
 	sum += exp((double)rest);
-	if (!(sum > 0.5 && sum < 2)) /* nor where something is not finite */
+	if (!(sum > 0.5 && sum < 2)) /* written so that NaN fails too */
 		return -EBADMSG;
 	qsort(named, (size_t)k, sizeof(named[0]), ascending);
 	for (int64_t c = 0; c < k; c++) {
@@ -250,7 +253,7 @@ static int settle(const struct dt_teacher *t, const int32_t *from, const float *
 	return 0;
 }
 
-/* Two bytes a value, widened where they are. */
+/* Widens 2-byte values in place. */
 static void widen(int32_t *v, int64_t n)
 {
 	for (int64_t i = n; i-- > 0;) {

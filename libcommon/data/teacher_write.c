@@ -13,7 +13,7 @@ enum { COLUMNS, LOGPROBS, REST, LISTS };
 struct dt_teacher_writer {
 	char *to, *tmp;
 	struct dt_teacher_info i;
-	int64_t done; /* positions */
+	int64_t done; /* positions written */
 	hid_t file, list[LISTS];
 };
 
@@ -138,7 +138,7 @@ void dt_teacher_abandon(struct dt_teacher_writer *w)
 		return;
 	close_all(w);
 	if (w->tmp)
-		unlink(w->tmp); /* a finished file has another name */
+		unlink(w->tmp); /* a finished file has been renamed */
 	free(w->tmp);
 	free(w->to);
 	free(w);

@@ -1,6 +1,6 @@
 /*
- * With a journal (data/text_journal.h) what is written to the sets goes to it too: a batch is a group there,
- * and so is a large document. It is read back through the same judgements.
+ * With a journal (data/text_journal.h), everything written to the sets is written there too: a batch, or a
+ * large document, is a group. When it is replayed, documents are judged again in the same way.
  */
 #include "data/text_import_priv.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define BATCH_BYTES ((size_t)8 << 20)
-#define LARGE	    ((size_t)1 << 20) /* a document of more bytes is encoded where it is, in pieces */
+#define LARGE	    ((size_t)1 << 20) /* larger documents are encoded in pieces, in place */
 #define PIECE	    ((size_t)1 << 18)
 #define PIECES	    64
 
@@ -32,7 +32,7 @@ static int append(struct import *b, bool eval, const int32_t *ids, size_t n, str
 	return rc == 0 && b->journal ? journal_ids(b->journal, ids, n, err) : rc;
 }
 
-/* Frees the ids. rc < 0: does no more than that. */
+/* Appends a piece's ids and frees them. rc < 0: only frees them. */
 static int append_piece(struct import *b, bool eval, struct piece *p, int rc, struct dt_err *err)
 {
 	if (rc == 0 && p->rc < 0)
@@ -50,7 +50,7 @@ int text_begin_document(struct import *b, struct dt_dataset_writer *w, struct dt
 	return bos >= 0 && bos != dt_tokenizer_eot(b->im->tok) ? dt_dataset_append(w, &bos, 1, err) : 0;
 }
 
-/* Whether the next document is kept: they are asked for in their order. */
+/* Decides whether the next document is kept. Call in the order of documents. */
 static int judge(struct import *b, struct document *d, struct dt_err *err)
 {
 	int64_t like;
@@ -64,7 +64,7 @@ static int judge(struct import *b, struct document *d, struct dt_err *err)
 	return rc;
 }
 
-/* The documents of a group, before their ids. */
+/* Writes a group's documents to the journal, before their ids. */
 static int begin_group(struct import *b, const struct document *d, int n, bool large, struct dt_err *err)
 {
 	for (int i = 0; i < n && b->journal; i++)
@@ -101,7 +101,7 @@ static int take_ids(void *ctx, const int32_t *ids, size_t n, size_t done, struct
 	return append(e->b, e->d->eval, ids, n, err);
 }
 
-/* Where the tokenizer allows it in pieces, by all threads; else by one. */
+/* Encodes a large document: in pieces by all threads if the tokenizer allows it; else by one. */
 static int encode_large(struct import *b, const struct document *d, struct dt_err *err)
 {
 	struct encoding e = {b, d};
@@ -243,7 +243,7 @@ static int create(struct import *b, const char *const out[2], struct dt_err *err
 	return rc == 0 && im->removed ? dt_tmpfile_open(&b->removed, im->removed, err) : rc;
 }
 
-/* The evaluation set first: a train.h5 that is there has its eval.h5. */
+/* The evaluation set first: whoever sees train.h5 finds eval.h5 too. */
 static int finish(struct import *b, struct dt_err *err)
 {
 	int rc = 0;

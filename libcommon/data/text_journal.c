@@ -21,7 +21,7 @@ struct head {
 struct journal {
 	char *dir, *path;
 	FILE *f;
-	off_t begin, end; /* of the groups that count */
+	off_t begin, end; /* range of the complete groups in the file */
 	char *buf;	  /* one record */
 	size_t cap;
 };
@@ -31,7 +31,7 @@ static int failed(struct journal *j, const char *what, struct dt_err *err)
 	return dt_err_sys(err, errno ? -errno : -EIO, "cannot %s '%s'", what, j->path);
 }
 
-/* The record at the place of the file: 1, or 0 where none is whole. */
+/* Reads the next record: 1, or 0 if there is no complete one. */
 static int next_record(struct journal *j, struct head *h, struct dt_err *err)
 {
 	errno = 0;
@@ -52,7 +52,7 @@ static int next_record(struct journal *j, struct head *h, struct dt_err *err)
 	return dt_crc32(0, j->buf, h->bytes) == h->crc;
 }
 
-/* The first line says of which build it is; an empty file is a new one. */
+/* Checks that the first line identifies this build; an empty file is a new journal. */
 static int check_identity(struct journal *j, const char *identity, struct dt_err *err)
 {
 	char *line = NULL;

@@ -15,9 +15,9 @@ struct span {
 struct block {
 	const struct text_lines *t;
 	char *buf;
-	size_t at, n, cap; /* bytes at .. n - 1 of buf wait */
-	size_t file_at;	   /* of buf[at] in the file */
-	size_t number;	   /* lines behind us */
+	size_t at, n, cap; /* bytes at .. n - 1 of buf are unread */
+	size_t file_at;	   /* file offset of buf[at] */
+	size_t number;	   /* lines read */
 	bool end;
 	int lines;
 	struct span span[BLOCK_LINES];
@@ -50,7 +50,7 @@ static int fill(struct block *b, struct dt_err *err)
 	return 0;
 }
 
-/* The rest of a line that is too long is read and forgotten: how many bytes of it that was. */
+/* Skips the rest of a line that is too long. *ret: bytes skipped. */
 static int pass_over(struct block *b, size_t *ret, struct dt_err *err)
 {
 	const char *nl = NULL;
@@ -82,7 +82,7 @@ static void parse(const char *s, struct text_line *l)
 	size_t n = l->bytes;
 	json_error_t je;
 
-	if (l->number == 1 && n >= 3 && !memcmp(s, "\xef\xbb\xbf", 3)) { /* a mark of UTF-8 */
+	if (l->number == 1 && n >= 3 && !memcmp(s, "\xef\xbb\xbf", 3)) { /* UTF-8 byte-order mark */
 		s += 3;
 		n -= 3;
 	}
@@ -93,7 +93,7 @@ static void parse(const char *s, struct text_line *l)
 		snprintf(l->why, sizeof(l->why), "line %zu: %s", l->number, je.text);
 }
 
-/* The lines that are whole in buf, as far as a block holds them. */
+/* Splits buf's complete lines, as many as a block holds. */
 static void cut_lines(struct block *b)
 {
 	for (b->lines = 0; b->lines < BLOCK_LINES && b->at < b->n; b->lines++) {

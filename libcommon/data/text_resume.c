@@ -1,4 +1,4 @@
-/* A build of a data set goes on behind what its journal has. */
+/* Resumes the build of a data set from its journal. */
 #include "data/text_import_priv.h"
 #include "data/unpack.h"
 
@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 
 struct replay {
-	struct import *b; /* its entry and doc: of the group under way, [n] */
-	size_t n, next;	  /* the next whose ids come */
+	struct import *b; /* its entry and doc: [n] those of the current group */
+	size_t n, next;	  /* next: the document whose ids come next */
 };
 
 static int replay_documents(void *ctx, const struct journal_document *d, size_t n, struct dt_err *err)
@@ -95,7 +95,7 @@ static json_t *files_json(const char *const *path, int n)
 	return list;
 }
 
-/* What documents and ids depend on; where they go does not. malloc'd; NULL: no memory. */
+/* What documents and ids depend on, but not where they go. malloc'd; NULL: out of memory. */
 static char *identity_of(const struct dt_text_import *im)
 {
 	const struct dt_clean_options *c = &im->clean;

@@ -40,13 +40,13 @@ static bool is_jsonl(const struct dt_text_source *s, const char *path)
 }
 
 struct text_file {
-	char *held; /* what had to be read to know its length; NULL where a file waits on disk */
+	char *held; /* contents that had to be read or mapped to know their length; NULL: still on disk */
 	size_t n;
-	bool known;  /* n is the length of its text */
-	bool mapped; /* held is mapped */
+	bool known;  /* n is the length of the text */
+	bool mapped; /* held is a memory mapping */
 };
 
-/* Reads u to its end, for its length. */
+/* Reads u to its end to find its length. */
 static int count_all(struct unpack *u, size_t *ret_n, struct dt_err *err)
 {
 	char *buf = malloc(BLOCK);
@@ -63,8 +63,8 @@ static int count_all(struct unpack *u, size_t *ret_n, struct dt_err *err)
 }
 
 /*
- * What of a file must be known beforehand: with a cut to place its length, for which a pipe is held and a
- * compressed file is read once more.
+ * Finds what must be known of a file beforehand: its length, if the input is cut. A pipe is read into memory;
+ * a compressed file is read twice.
  */
 static int look_at(struct dt_text_source *s, const char *path, struct text_file *f, struct dt_err *err)
 {
@@ -130,7 +130,7 @@ void dt_text_source_close(struct dt_text_source *s)
 	s->file = NULL;
 }
 
-/* A document at byte at of the input, in two where the cut goes through it. */
+/* Passes on a document at byte `at` of the input, as two if the cut is inside it. */
 static int give(const struct reader *r, const char *text, size_t n, uint64_t at, struct dt_err *err)
 {
 	uint64_t cut = r->s->cut;
@@ -148,7 +148,7 @@ static int give(const struct reader *r, const char *text, size_t n, uint64_t at,
 	return rc < 0 ? rc : 0;
 }
 
-/* Pages of a mapped file that have been read go back, in large steps: memory does not grow with it. */
+/* Releases pages of a mapped file that have been read, in large steps, to bound memory. */
 static void give_back(const struct text_file *f, size_t read, size_t *given)
 {
 	size_t to = read / GIVE_BYTES * GIVE_BYTES;
@@ -180,13 +180,13 @@ static int read_plain(const struct reader *r, const struct text_file *f, struct 
 	return rc;
 }
 
-/* A file's bytes, wherever they are. */
+/* A file's bytes, in memory or on disk. */
 struct lines_from {
 	const struct reader *r;
-	struct unpack *u; /* NULL: held */
+	struct unpack *u; /* NULL: in memory */
 	const struct text_file *f;
-	size_t taken;	/* of held */
-	uint64_t begin; /* of the file in the input */
+	size_t taken;	/* bytes consumed of held */
+	uint64_t begin; /* offset of the file in the input */
 };
 
 static int more_bytes(void *ctx, void *buf, int n, struct dt_err *err)
@@ -267,7 +267,7 @@ static int read_jsonl_file(const struct reader *r, const struct text_file *file,
 	return rc;
 }
 
-/* A plain file is mapped: its pages come and go as it is read. */
+/* Maps a plain file, so that its pages come and go; reads any other into memory. */
 static int hold(const char *path, struct text_file *f, struct dt_err *err)
 {
 	struct unpack *u;

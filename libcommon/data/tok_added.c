@@ -1,7 +1,7 @@
-/* Where a text has added tokens. */
+/* Finds added tokens in a text. */
 #include "data/tok_priv.h"
 
-/* The longest token that starts at s: the sorted list is narrowed byte by byte. */
+/* The longest token that s starts with, by narrowing the sorted list byte by byte. */
 static const struct dt_added *match_added(const struct dt_added_list *l, bool special, const char *s,
 					  size_t n)
 {
@@ -19,7 +19,7 @@ static const struct dt_added *match_added(const struct dt_added_list *l, bool sp
 		}
 		if (k == n || lo == hi)
 			break;
-		while (a < b) { /* first with byte k at or after s[k] */
+		while (a < b) { /* binary search: first whose byte k is at least s[k] */
 			size_t m = (a + b) / 2;
 
 			if ((unsigned char)l->v[m].text[k] < (unsigned char)s[k])
@@ -29,7 +29,7 @@ static const struct dt_added *match_added(const struct dt_added_list *l, bool sp
 		}
 		lo = a;
 		b = hi;
-		while (a < b) { /* first past it */
+		while (a < b) { /* binary search: first whose byte k is greater */
 			size_t m = (a + b) / 2;
 
 			if ((unsigned char)l->v[m].text[k] <= (unsigned char)s[k])

@@ -1,4 +1,4 @@
-/* Where a text may be cut so that its parts, encoded by themselves, have the ids of the whole. */
+/* Where a text may be cut so that its parts, encoded separately, have the same ids as the whole. */
 #include "data/bpe_train.h"
 #include "data/tok_priv.h"
 
@@ -12,7 +12,7 @@ const char *const dt_tok_pattern[DT_BPE_PATTERNS] = {
 			 "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
 };
 
-/* Of tokens that are found in plain text none has a space, or takes one along. */
+/* Whether no token that is matched in plain text contains or absorbs a space. */
 static bool has_no_spaces(const struct dt_added_list *l)
 {
 	for (size_t i = 0; i < l->n; i++)

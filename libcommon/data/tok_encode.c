@@ -1,8 +1,8 @@
 /*
  * text -> added tokens -> (normalisation -> added tokens) -> pre-tokenizer steps -> words -> ids.
  *
- * Bytes that are not UTF-8 are words of one byte: patterns and normal forms are defined on characters only,
- * and so every byte comes back from decoding.
+ * Invalid UTF-8 bytes become words of one byte: patterns and normal forms are defined on characters only, and
+ * so decoding restores every byte.
  */
 #include "data/tok_word.h"
 
@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CACHE_MAX  16384 /* entries of a cache line each */
-#define CACHE_FROM 1024	 /* bytes of text worth a cache */
+#define CACHE_MAX  16384 /* entries, each a cache line */
+#define CACHE_FROM 1024	 /* bytes of text from which a cache is used */
 
 static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool first);
 
-/* The steps from k on over the text with each byte as a character, of one or two bytes. */
+/* Runs the steps from k on, on the text with each byte mapped to a character of one or two bytes. */
 static int in_alphabet(struct dt_tok_enc *e, int k, const char *s, size_t n)
 {
 	char *copy = malloc(2 * n + 1), *to = copy;
@@ -37,7 +37,7 @@ static int in_alphabet(struct dt_tok_enc *e, int k, const char *s, size_t n)
 	return rc;
 }
 
-/* A word that the last step has left. */
+/* Encodes a word after the last step. */
 static int last_step(struct dt_tok_enc *e, const char *s, size_t n)
 {
 	char short_copy[256], *copy = short_copy;
@@ -69,7 +69,7 @@ static int prefixed(struct dt_tok_enc *e, int k, const char *s, size_t n)
 	return rc;
 }
 
-/* Step k of the pre-tokenizer on valid UTF-8. first: the text before it was not cut off inside a segment. */
+/* Runs step k of the pre-tokenizer on valid UTF-8. first: the text does not start inside a segment. */
 static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool first)
 {
 	const struct dt_tok_step *st = &e->t->step[k];
@@ -91,7 +91,7 @@ static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool f
 			return rc;
 		if (rc == 0)
 			break;
-		if (begin == end) { /* an empty match cuts nothing */
+		if (begin == end) { /* an empty match splits nothing */
 			from = begin < n ? begin + dt_utf8_next(s + begin, n - begin, &cp) : n;
 			continue;
 		}
@@ -110,7 +110,7 @@ static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool f
 
 typedef int (*part_fn)(struct dt_tok_enc *e, const char *s, size_t n, bool first);
 
-/* Cuts s at the added tokens of l; what lies between goes to fn. */
+/* Splits s at the added tokens of l; calls fn on the text between them. */
 static int split_added(struct dt_tok_enc *e, const struct dt_added_list *l, const char *s, size_t n,
 		       bool first, part_fn fn)
 {
@@ -130,8 +130,8 @@ static int split_added(struct dt_tok_enc *e, const struct dt_added_list *l, cons
 }
 
 /*
- * Words of SentencePiece: one at every blank, or the text as it is. Where no token spells both a blank and
- * what is before it, no merge joins the two sides: a word begins there too, and is found again in the cache.
+ * Splits words for SentencePiece: at every blank, or not at all. A word may start at any blank if no token
+ * contains a blank after another character, since no merge crosses it; such words are found in the cache.
  */
 static int sp_words(struct dt_tok_enc *e, const char *s, size_t n)
 {
@@ -154,7 +154,7 @@ static int pretokenize(struct dt_tok_enc *e, const char *s, size_t n, bool first
 	return run_step(e, 0, s, n, first);
 }
 
-/* A run of valid UTF-8 without added tokens that are looked for before normalisation. */
+/* Encodes valid UTF-8 without the added tokens that are matched before normalisation. */
 static int valid_run(struct dt_tok_enc *e, const char *s, size_t n, bool first)
 {
 	char *form;

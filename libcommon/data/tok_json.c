@@ -1,4 +1,4 @@
-/* Reader of tokenizer.json. Whatever would change ids and is not implemented is refused by its name. */
+/* Reads tokenizer.json. A feature that would change ids and is not supported is refused by name. */
 #include "data/tok_json.h"
 #include "base/json.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A member that must be absent, null or empty. */
+/* Refuses a member unless it is absent, null, false, 0 or empty. */
 static int must_be_empty(const json_t *o, const char *key, struct dt_err *err)
 {
 	const json_t *v = json_object_get(o, key);
@@ -65,11 +65,11 @@ static int id_of(const json_t *vocab, const char *s, int32_t *ret)
 
 	if (!v)
 		return -ENOENT;
-	*ret = (int32_t)json_integer_value(v); /* read_vocab has checked it */
+	*ret = (int32_t)json_integer_value(v); /* checked by read_vocab */
 	return 0;
 }
 
-/* Merge number i: "a b" or ["a", "b"]. */
+/* Reads merge i: "a b" or ["a", "b"]. */
 static int read_merge(struct dt_tokenizer *t, const json_t *vocab, const json_t *m, size_t i,
 		      struct dt_err *err)
 {
@@ -107,7 +107,7 @@ static int read_merge(struct dt_tokenizer *t, const json_t *vocab, const json_t 
 	return rc;
 }
 
-/* ignore_merges: a word that is a token is that token. */
+/* For ignore_merges: indexes the words that are tokens themselves. */
 static int index_words(struct dt_tokenizer *t, struct dt_err *err)
 {
 	struct dt_bpe *b = &t->bpe;
@@ -170,7 +170,7 @@ static int read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err
 	return rc;
 }
 
-/* A normaliser or null; a Sequence of at most one. */
+/* Reads the normaliser: null, one, or a Sequence of at most one. */
 static int read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
 {
 	static const char *const forms[] = {[DT_NORMAL_NFC] = "NFC", "NFD", "NFKC", "NFKD"};
@@ -232,7 +232,7 @@ static int read_added(struct dt_tokenizer *t, const json_t *vocab, const json_t 
 	return dt_tok_add(t, &a, normalized, err);
 }
 
-/* The one special token that a template puts before the text; bos stays -1 when it puts none. */
+/* Reads the special token that a template puts before the text; bos stays -1 if there is none. */
 static int read_template(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
 {
 	const json_t *single = json_object_get(o, "single"), *ids;

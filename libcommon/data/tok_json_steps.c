@@ -1,4 +1,4 @@
-/* The pre-tokenizers of tokenizer.json. */
+/* Reads the pre-tokenizers of tokenizer.json. */
 #include "data/bpe_train.h"
 #include "data/tok_json.h"
 
@@ -65,7 +65,7 @@ static int read_split(struct dt_tokenizer *t, const json_t *o, struct dt_err *er
 			err);
 }
 
-/* ASCII's punctuation and Unicode's, as Hugging Face's Punctuation has it. */
+/* ASCII and Unicode punctuation, as in Hugging Face's Punctuation. */
 #define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 
 static int read_punctuation(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)

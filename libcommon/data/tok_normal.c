@@ -5,7 +5,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Length of the character at s, 0 when the bytes are not valid UTF-8 (overlong, surrogate, past U+10FFFF). */
+/* Length of the character at s; 0: invalid UTF-8 (overlong, surrogate, past U+10FFFF). */
 static size_t char_len(const unsigned char *s, size_t n)
 {
 	size_t len;
@@ -71,7 +71,10 @@ size_t dt_utf8_next(const char *s, size_t n, uint32_t *ret_cp)
 	return len ? len : 1;
 }
 
-/* No character below U+0300 changes under NFC; the other forms leave ASCII alone. */
+/*
+ * Whether the text is unchanged by the form, judged by its bytes: NFC leaves characters below U+0300 alone,
+ * the other forms ASCII.
+ */
 static bool is_plain(enum dt_normal form, const char *s, size_t n)
 {
 	unsigned char first = form == DT_NORMAL_NFC ? 0xcc : 0x80;
@@ -99,7 +102,7 @@ static int append(char **buf, size_t *used, size_t *cap, const void *s, size_t n
 }
 
 /*
- * Where to cut so that the parts can be normalised apart: before an ASCII character, which starts a new
+ * Where to split so that parts can be normalised separately: before an ASCII character, which starts a new
  * sequence in every form and composes with nothing before it.
  */
 static size_t block_end(const char *s, size_t n, size_t at)
@@ -159,7 +162,7 @@ int dt_tok_normalize(enum dt_normal form, const char *s, size_t n, char **ret, s
 	return 0;
 }
 
-/* The printable bytes are themselves; the other 68 follow from U+0100 in order. */
+/* Whether a byte is mapped to itself; the other 68 are mapped to U+0100 and up, in order. */
 static bool is_printable(unsigned b)
 {
 	return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
@@ -187,7 +190,7 @@ int64_t dt_byte_decode(const char *s, size_t n, char *out)
 		if (cp < 256 && is_printable(cp)) {
 			out[len++] = (char)cp;
 		} else if (cp >= 256 && cp < 256 + 68) {
-			/* the unprintable ones: 0-32, 127-160, 173 */
+			/* the other bytes: 0-32, 127-160, 173 */
 			uint32_t k = cp - 256;
 
 			out[len++] = (char)(k < 33 ? k : k < 67 ? k - 33 + 127 : 173);

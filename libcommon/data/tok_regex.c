@@ -1,6 +1,6 @@
 /*
- * Patterns of tokenizer.json are written for Oniguruma with Ruby syntax. PCRE2 reads the same text, but for
- * a few spellings that mean another thing there: those are rewritten, or refused by name.
+ * Patterns of tokenizer.json are for Oniguruma with Ruby syntax. PCRE2 reads them too, except for a few
+ * constructs with another meaning: those are rewritten, or refused by name.
  */
 #include "data/tok_priv.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* White_Space of Unicode, which lacks U+180E that PCRE2's \s has. */
+/* Unicode's White_Space, without U+180E, which PCRE2's \s includes. */
 #define SPACE                                                                                                \
 	"\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{" \
 	"3000}"
@@ -57,7 +57,7 @@ static int put_class(struct out *o, bool in_class, bool negated, const char *set
 	return rc;
 }
 
-/* The escape at p (which points at the backslash). Returns its length in the source. */
+/* Rewrites the escape at p, which points at the backslash. Returns its length in the source. */
 static int put_escape(struct out *o, const char *p, bool in_class, struct dt_err *err)
 {
 	size_t n = 2;
@@ -94,7 +94,7 @@ static int put_escape(struct out *o, const char *p, bool in_class, struct dt_err
 	return rc < 0 ? dt_err_sys(err, rc, "cannot read a pattern") : (int)n;
 }
 
-/* Things both engines accept and read differently. */
+/* Refuses constructs that the engines interpret differently. */
 static int check_plain(const char *p, bool in_class, struct dt_err *err)
 {
 	if (in_class && p[0] == '[' && p[1] != ':')
@@ -126,7 +126,7 @@ static int translate(const char *p, struct out *o, struct dt_err *err)
 		rc = check_plain(p, in_class, err);
 		if (rc < 0)
 			return rc;
-		if (in_class && p[0] == '[' && strstr(p, ":]")) { /* [:alpha:] */
+		if (in_class && p[0] == '[' && strstr(p, ":]")) { /* such as [:alpha:] */
 			const char *end = strstr(p, ":]") + 2;
 
 			rc = put(o, p, (size_t)(end - p));
@@ -179,7 +179,7 @@ int dt_tok_compile(const char *pattern, bool literal, pcre2_code **ret, struct d
 		rc = dt_err_set(err, -EINVAL, "pattern '%.200s': %s", pattern, why);
 		goto out;
 	}
-	pcre2_jit_compile(re, PCRE2_JIT_COMPLETE); /* without it matching is slower, not different */
+	pcre2_jit_compile(re, PCRE2_JIT_COMPLETE); /* if this fails, matching is slower but the same */
 	*ret = re;
 out:
 	pcre2_compile_context_free(cc);
@@ -202,7 +202,7 @@ int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, const char *s, size
 		pcre2_get_error_message(rc, (PCRE2_UCHAR *)why, sizeof(why));
 		return dt_err_set(err, -EBADMSG, "the tokenizer's pattern failed on the text: %s", why);
 	}
-	if (v[1] < v[0] || v[0] < from) /* \K can do that */
+	if (v[1] < v[0] || v[0] < from) /* possible with \K */
 		return dt_err_set(err, -EBADMSG, "the tokenizer's pattern moves backwards");
 	*ret_begin = v[0];
 	*ret_end = v[1];

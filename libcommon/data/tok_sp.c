@@ -1,6 +1,6 @@
 /*
- * SentencePiece's BPE as tokenizer.json has it (byte_fallback): tokens are spelt with U+2581 for a blank, and
- * <0xNN> is a byte. Here a token's bytes have blanks in their place, so that what tokens spell is text.
+ * SentencePiece's BPE in tokenizer.json (byte_fallback): tokens have U+2581 for a blank, and <0xNN> is a
+ * byte. Here tokens' bytes contain blanks instead, so that they are plain text.
  */
 #include "data/tok_priv.h"
 
@@ -24,7 +24,7 @@ static const char *word_of(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-/* The byte that "<0xNN>" is, or -1. */
+/* The byte of a token "<0xNN>", or -1. */
 static int byte_token(const char *s)
 {
 	char *end;
@@ -36,7 +36,7 @@ static int byte_token(const char *s)
 	return end == s + 5 ? (int)v : -1;
 }
 
-/* Marks become blanks, in place; the new length. */
+/* Replaces U+2581 by blanks, in place; returns the new length. */
 static size_t unmark(char *s, size_t n)
 {
 	size_t o = 0;
@@ -124,7 +124,7 @@ int dt_sp_read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, struct dt_
 
 	if (!o || json_is_null(o))
 		return 0;
-	/* Gemma's: blanks are marks by then, so it cuts nothing. */
+	/* Gemma's: blanks have been replaced by then, so it splits nothing. */
 	if (!strcmp(type, "Split") && !strcmp(word_of(json_object_get(o, "pattern"), "String"), " "))
 		return 0;
 	if (strcmp(type, "Metaspace") || strcmp(word_of(o, "replacement"), MARK))

@@ -1,4 +1,4 @@
-/* The ids of a word: from a cache of short ones, from whole tokens, or merged from its symbols. */
+/* Encodes a word: from a cache of short words, as a whole token, or by merging its symbols. */
 #include "data/tok_word.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static int to_symbols(const struct dt_tok_enc *e, const char *s, size_t n, int32
 	return 0;
 }
 
-/* A word's first symbols; their number, or a negative errno. */
+/* Converts a word to its initial symbols; returns their number or a negative errno. */
 static int64_t symbols(const struct dt_tok_enc *e, const char *s, size_t n, int32_t *sym)
 {
 	int rc;
@@ -81,7 +81,7 @@ static int long_word(struct dt_tok_enc *e, const char *s, size_t n)
 	return rc;
 }
 
-/* A word of at most DT_BPE_SHORT bytes, computed. */
+/* Encodes a word of at most DT_BPE_SHORT bytes. */
 static int short_word(struct dt_tok_enc *e, const char *s, size_t n, struct dt_tok_cached *c)
 {
 	int32_t sym[DT_BPE_SHORT];

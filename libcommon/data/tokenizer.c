@@ -14,7 +14,7 @@ static int no_memory(struct dt_err *err)
 	return dt_err_sys(err, -ENOMEM, "cannot hold the tokenizer");
 }
 
-/* The table grows to hold id; ids between have no piece. */
+/* Grows the table to include id; ids in between have no piece. */
 static int reserve_id(struct dt_tokenizer *t, int32_t id)
 {
 	int32_t cap = id + 1;
@@ -105,7 +105,7 @@ void dt_tok_sort_added(struct dt_tokenizer *t)
 	}
 }
 
-/* FNV-1a over what determines the ids, each part with its length so that parts cannot run together. */
+/* FNV-1a over what determines ids, each part with its length so that concatenations differ. */
 static void mix(uint64_t *h, const void *p, size_t n)
 {
 	const unsigned char *s = p;
@@ -136,7 +136,7 @@ static uint64_t hash_merges(const struct dt_bpe *b)
 		mix_int(&h, (int64_t)b->tab[i].pair);
 		mix_int(&h, b->tab[i].rank);
 		mix_int(&h, b->tab[i].id);
-		sum += h; /* the order of the table does not count */
+		sum += h; /* independent of the table's order */
 	}
 	return sum;
 }

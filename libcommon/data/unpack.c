@@ -15,13 +15,13 @@
 
 struct unpack {
 	FILE *f;      /* NULL: a command that has ended */
-	bool command; /* f is a pipe from one */
+	bool command; /* f is a command's pipe */
 	char *path;
 	unsigned char buffer[BUFFER_BYTES];
-	size_t at, n; /* what of the buffer is not taken yet */
+	size_t at, n; /* unread bytes of the buffer */
 	enum { PLAIN, GZIP, ZSTD } kind;
 	z_stream z;
-	bool inside; /* of a gzip member, or of a zstd frame */
+	bool inside; /* inside a gzip member or a zstd frame */
 #ifdef DT_HAVE_ZSTD
 	ZSTD_DStream *zstd;
 #endif
@@ -32,7 +32,7 @@ static int damaged(const struct unpack *u, const char *how, struct dt_err *err)
 	return dt_err_set(err, -EBADMSG, "'%s': the compressed file is %s", u->path, how);
 }
 
-/* A command has no more to say: how it ended. */
+/* At the end of a command's output: checks its exit status. */
 static int ended(struct unpack *u, struct dt_err *err)
 {
 	int status = pclose(u->f);
@@ -48,7 +48,7 @@ static int ended(struct unpack *u, struct dt_err *err)
 	return 0;
 }
 
-/* Fills the buffer when it is empty: bytes in it, 0 at the end. */
+/* Fills the buffer if it is empty. Returns the bytes in it, 0 at the end. */
 static int fill(struct unpack *u, struct dt_err *err)
 {
 	if (u->at < u->n)
@@ -63,7 +63,7 @@ static int fill(struct unpack *u, struct dt_err *err)
 	return !u->n && u->command ? ended(u, err) : (int)u->n;
 }
 
-/* Files whose bytes would pass for text and are none. No text begins as they do. */
+/* Recognizes other formats, which would pass for text, by their first bytes. No text begins like them. */
 static int foreign(const struct unpack *u, struct dt_err *err)
 {
 	static const struct {
@@ -156,7 +156,7 @@ void unpack_close(struct unpack *u)
 	ZSTD_freeDStream(u->zstd);
 #endif
 	if (u->f && u->command)
-		pclose(u->f); /* before its end: it is sent SIGPIPE */
+		pclose(u->f); /* if it is still running, it gets SIGPIPE */
 	else if (u->f && u->f != stdin)
 		fclose(u->f);
 	free(u->path);
@@ -168,7 +168,7 @@ bool unpack_is_packed(const struct unpack *u)
 	return u->kind != PLAIN;
 }
 
-/* Members follow one another: pigz and cat make such files. */
+/* Reads gzip members one after another, as pigz and cat write them. */
 static int read_gzip(struct unpack *u, void *buf, int n, struct dt_err *err)
 {
 	u->z.next_out = buf;
@@ -209,7 +209,8 @@ static int read_zstd(struct unpack *u, void *buf, int n, struct dt_err *err)
 			return have;
 		if (!have && !u->inside)
 			return 0;
-		code = ZSTD_decompressStream(u->zstd, &out, &in); /* with no input: what it still holds */
+		/* without input it flushes what it still holds */
+		code = ZSTD_decompressStream(u->zstd, &out, &in);
 		u->at = in.pos;
 		if (ZSTD_isError(code))
 			return damaged(u, "damaged", err);

@@ -7,7 +7,7 @@
 
 #define SWEEPS 60
 
-/* A rotation of rows and columns p and q that makes m[p][q] 0; rows of v turn with it. */
+/* Rotates rows and columns p and q to make m[p][q] 0, and rows of v with them. */
 static void rotate(double *m, double *v, int n, int p, int q)
 {
 	const double apq = m[p * n + q], theta = (m[q * n + q] - m[p * n + p]) / (2 * apq);
@@ -68,7 +68,7 @@ void dt_eigen_symmetric(double *m, int n, double *ret_value, double *ret_v)
 			}
 }
 
-/* Adds the products of all pairs of elements of every patch of y [channels, height, width]. */
+/* Adds p p^T of every patch p of y [channels, height, width] to sum. */
 static void add_patches(const float *y, int channels, int height, int width, int kernel, double *patch,
 			double *sum)
 {
@@ -88,7 +88,7 @@ static void add_patches(const float *y, int channels, int height, int width, int
 		}
 }
 
-/* Mean of p p^T over the patches p of the first images. */
+/* The mean of p p^T over the patches p of the first images. */
 static int covariance(const struct dt_images *d, const struct dt_augment *a, int channels, int64_t images,
 		      int kernel, double *patch, double *m, struct dt_err *err)
 {
@@ -114,7 +114,7 @@ static int covariance(const struct dt_images *d, const struct dt_augment *a, int
 	return rc;
 }
 
-/* 1, or -1 where the largest element is negative. */
+/* Returns -1 if the element of largest magnitude is negative, else 1. */
 static double sign_of(const double *v, int n)
 {
 	int at = 0;
