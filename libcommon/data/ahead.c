@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 struct block {
-	int64_t n; /* number of the block; -1: free */
+	int64_t n; /* its first sample, which identifies the block; -1: free */
 	void *mem;
 	int count;		/* samples in the block */
 	int todo, made, active; /* next row to make, rows done, threads working on it */

@@ -229,7 +229,7 @@ static int read_classes(struct dt_images *d, hid_t f, struct dt_err *err)
 		rc = dt_h5_error(err, "cannot read '%s'", d->path);
 	H5Tclose(type);
 	H5Dclose(list);
-	/* from the last: each start moves up by one to make room for the first 0 */
+	/* from the last: each name moves up to make room for the NULs before it */
 	for (int64_t i = n; i-- > 0 && rc == 0;) {
 		d->name[i] = d->names + (size_t)i * (width + 1);
 		memmove(d->name[i], d->names + (size_t)i * width, width);

@@ -130,8 +130,8 @@ static int split_added(struct dt_tok_enc *e, const struct dt_added_list *l, cons
 }
 
 /*
- * Splits words for SentencePiece: at every blank, or not at all. A word may start at any blank if no token
- * contains a blank after another character, since no merge crosses it; such words are found in the cache.
+ * Splits words for SentencePiece: at every blank (split), or not at all. With `apart` a word also starts at a
+ * blank after another character: no token contains both, so no merge crosses, and the cache finds such words.
  */
 static int sp_words(struct dt_tok_enc *e, const char *s, size_t n)
 {
