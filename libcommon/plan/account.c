@@ -1,31 +1,33 @@
-/* What a rank of other stacks holds while it trains, by published formulas. */
+/* Memory of a training rank of other stacks, by published formulas. */
 #include "plan/entries.h"
 
 #include <errno.h>
 #include <math.h>
 
-/* Bytes that PyTorch's caching allocator rounds a tensor up to. */
+/* PyTorch's caching allocator rounds a tensor up to a multiple of these bytes. */
 #define ALLOCATOR_BLOCK 512.0
 
-/* DeepSpeed's default reduce_bucket_size, elements of 2 bytes. */
+/* DeepSpeed's default reduce_bucket_size: 2-byte elements. */
 #define DEEPSPEED_BUCKET 5e8
 
-struct accounted { /* what the formulas need of one rank */
+struct accounted { /* what the formulas need to know of one rank */
 	const struct dt_run *s;
 	struct dt_coords at;
 	const struct dt_extras *x;
 	enum dt_account account;
-	double dense, expert;		    /* parameters of the rank, those of experts apart */
-	double dense_states, expert_states; /* bytes of optimizer states of these */
+	double dense, expert;		    /* the rank's parameters: dense ones and those of experts */
+	double dense_states, expert_states; /* bytes of their optimizer states */
 	double frozen;			    /* bytes of a frozen base; 0: everything is trained */
-	double rounding;		    /* of its tensors of states */
-	double unit;			    /* parameters of its largest unit */
-	double tokens;			    /* of a microbatch, here */
+	double rounding;		    /* bytes by which the allocator rounds up the tensors of states */
+	double unit;			    /* parameters of the largest unit */
+	double tokens;			    /* tokens of a microbatch on this rank */
 	bool head;
 	struct dt_local_dims d;
 };
 
-/* Elements, divided over the ranks that hold copies of them where on. ep leaves fewer copies of an expert. */
+/*
+ * Elements on a rank, divided over the ranks with copies of them if `on`. With ep an expert has fewer copies.
+ */
 static double divided(const struct accounted *a, double dense, double expert, bool on)
 {
 	const struct dt_layout *l = &a->s->layout;
@@ -45,7 +47,7 @@ static struct dt_entry *put(const struct accounted *a, struct dt_estimate *t, in
 	return e;
 }
 
-/* DeepSpeed's own estimators: 4 bytes a parameter and 16 divided by stage 1 and 2; 18 divided by stage 3. */
+/* DeepSpeed's own estimators: stages 1 and 2: 4 bytes a parameter, plus 16 divided; stage 3: 18 divided. */
 static void put_deepspeed(struct dt_estimate *t, const struct accounted *a)
 {
 	int zero = a->s->layout.zero;
@@ -69,7 +71,7 @@ static void put_deepspeed(struct dt_estimate *t, const struct accounted *a)
 		    DT_PH_BACKWARD, "reduce bucket", "reduce_bucket_size of 5e8 elements", false);
 }
 
-/* All states in the compute type: 8 bytes a parameter with Adam in 16 bits. ZeRO divides them as usual. */
+/* All states in the compute type: with Adam in 16 bits, 8 bytes a parameter. ZeRO divides them as usual. */
 static void put_book(struct dt_estimate *t, const struct accounted *a)
 {
 	int zero = a->s->layout.zero;
@@ -112,7 +114,7 @@ static void put_states(struct dt_estimate *t, const struct accounted *a)
 	    host);
 }
 
-/* LoRA: a frozen base, and states of the adapters alone (a->dense and a->expert count those). */
+/* LoRA: a frozen base, and states of the adapters only (a->dense and a->expert count these). */
 static void put_adapters(struct dt_estimate *t, const struct accounted *a)
 {
 	const struct dt_layout *l = &a->s->layout;
@@ -132,8 +134,10 @@ static void put_adapters(struct dt_estimate *t, const struct accounted *a)
 	    a->s->offload.what != 0);
 }
 
-/* Bytes a token of a layer by our activation table: kept ones, or those of the shared working set. */
-/* number: of the layer in its chunk. */
+/*
+ * Bytes per token of layer `number` in its chunk, by our activation table: kept values (kept), or the working
+ * set that layers share.
+ */
 static double table_bytes(const struct accounted *a, const struct dt_local_dims *d, int number, bool kept)
 {
 	const struct dt_run *s = a->s;
@@ -167,12 +171,12 @@ static double layer_bytes(const struct accounted *a, int64_t layer, int number, 
 	return a->tokens * table_bytes(a, &d, number, kept);
 }
 
-/* Sums over the layers of the stage, each for every microbatch it has in flight; the largest working set. */
+/* Sums over the stage's layers, each times its microbatches in flight; also finds the largest working set. */
 static int sum_layers(const struct accounted *a, double *ret_kept, double *ret_work, struct dt_err *err)
 {
 	const struct dt_run *s = a->s;
 	bool megatron = a->account == DT_ACCOUNT_MEGATRON;
-	double chunk[DT_MAX_CHUNKS] = {0}; /* bytes of a microbatch */
+	double chunk[DT_MAX_CHUNKS] = {0}; /* bytes for one microbatch */
 	struct dt_schedule t;
 	int rc = dt_run_schedule(s, &t, err), first, last;
 
@@ -232,7 +236,10 @@ static double rounded_by(double bytes)
 	return ceil(bytes / ALLOCATOR_BLOCK) * ALLOCATOR_BLOCK - bytes;
 }
 
-/* What is kept tensor by tensor; ZeRO keeps its shares in one piece. */
+/*
+ * Rounding of a parameter of n elements in the states that are kept tensor by tensor; ZeRO's shares are one
+ * piece.
+ */
 static double rounding_of(const struct accounted *a, double n)
 {
 	const struct dt_run *s = a->s;
@@ -251,7 +258,7 @@ static double rounding_of(const struct accounted *a, double n)
 	return sum;
 }
 
-/* Of all states of a parameter, or of the n elements of its adapters. */
+/* Bytes of all optimizer states of a parameter, or of the n elements of its adapters. */
 static double state_bytes(const struct accounted *a, const struct dt_local_param *lp, double n)
 {
 	enum dt_optim_kind kind = a->s->optim.kind;
@@ -260,7 +267,7 @@ static double state_bytes(const struct accounted *a, const struct dt_local_param
 					: dt_optim_bytes(kind, lp->shape[0], lp->shape[1]));
 }
 
-/* Sums the rank's parameters; with adapters their number, and the bytes of the frozen base. */
+/* Sums the rank's parameters; with adapters, those of the adapters and the bytes of the frozen base. */
 static void sum_params(const struct dt_params *table, const struct dt_local *local, struct accounted *a,
 		       struct dt_estimate *t)
 {

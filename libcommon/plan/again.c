@@ -29,7 +29,7 @@ int dt_again_weigh(const struct dt_run *r, const struct dt_cluster *c, int ranks
 	struct dt_work w;
 	int rc;
 
-	every.recompute.layers = 1; /* layers differ in nothing then */
+	every.recompute.layers = 1; /* then all layers are the same */
 	every.recompute.steps = ranks;
 	rc = dt_work_open_rank(&every, &w, err);
 	*ret = (struct dt_again_cost){0};
@@ -50,7 +50,7 @@ int dt_again_weigh(const struct dt_run *r, const struct dt_cluster *c, int ranks
 	return rc;
 }
 
-/* The group of a value: all of its memory are one. */
+/* Adds a value, next to those of the same memory (root), which form a group. */
 static void add_value(struct dt_keep *k, int *group, int root, const struct dt_node *n, int out,
 		      const char *what)
 {
@@ -58,10 +58,10 @@ static void add_value(struct dt_keep *k, int *group, int root, const struct dt_n
 
 	for (int i = 0; i < k->nvalue; i++)
 		if (k->value[i].op == op && k->value[i].out == out && !strcmp(k->value[i].name, n->name))
-			return; /* of another layer */
+			return; /* already added for another layer */
 	if (at == DT_KEEP_VALUES)
 		return;
-	while (at > 0 && group[at - 1] > root) /* side by side */
+	while (at > 0 && group[at - 1] > root) /* keep groups together */
 		at--;
 	memmove(&k->value[at + 1], &k->value[at], (size_t)(k->nvalue - at) * sizeof(*k->value));
 	memmove(&group[at + 1], &group[at], (size_t)(k->nvalue - at) * sizeof(*group));
@@ -70,7 +70,7 @@ static void add_value(struct dt_keep *k, int *group, int root, const struct dt_n
 	k->nvalue++;
 }
 
-/* What layers keep where nothing is computed again; group[i] is the same for those in one place. */
+/* Lists what layers keep without recomputation; values that share memory have the same group[i]. */
 static int list_values(const struct dt_run *r, struct dt_keep *k, int group[DT_KEEP_VALUES],
 		       struct dt_err *err)
 {
@@ -103,14 +103,14 @@ static void set_rank(struct dt_keep *k, const int *group, int of, int rank)
 			k->value[i].rank = rank;
 }
 
-/* Whether a split backward's part can find it: norms and activation functions of values that are kept. */
+/* Whether a value may be recomputed with a split backward: only norms and activations of kept values. */
 static bool allowed(const struct dt_run *r, const struct dt_keep_value *v)
 {
 	return !dt_run_splits(r) || (v->out == 0 && dt_node_op_flags((enum dt_op)v->op) & DT_OPF_CHEAP) ||
 	       (v->out == 1 && v->op == DT_OP_LINEAR_ACT);
 }
 
-/* The group that is best given up next; -1: none frees anything. */
+/* Finds the group that is best recomputed next; -1: none frees memory. */
 static int next(struct dt_run *r, const struct dt_cluster *c, const int *group, int ranks,
 		const struct dt_again_cost *now, struct dt_err *err, int *ret)
 {
@@ -159,7 +159,7 @@ int dt_again_order(struct dt_run *r, const struct dt_cluster *machine, int *ret_
 			set_rank(k, group, chosen, ranks++);
 	}
 	for (int i = 0; rc == 0 && !dt_run_splits(r) && i < k->nvalue; i++)
-		if (k->value[i].rank == INT_MAX) { /* frees nothing alone, and something with the others */
+		if (k->value[i].rank == INT_MAX) { /* frees nothing alone, but does with the others */
 			k->value[i].rank = ranks;
 			chosen = 0;
 		}

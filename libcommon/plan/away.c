@@ -1,15 +1,15 @@
 /*
- * Which activations leave memory between forward and backward: kept values of layers, but of the last two,
- * for which there is no time, and but for small ones, which free nothing. What is left of their lifetime is
- * from the node that makes them to the end of the segment that reads them last in forward, and from the
- * beginning of the segment that reads them first in backward.
+ * Chooses activations to offload between forward and backward: kept values of layers, except the last two,
+ * for which there is no time, and except small ones. Such a value remains in memory from the node that
+ * computes it to the end of the segment of its last read in forward, and from the beginning of the segment of
+ * its first read in backward.
  */
 #include "plan/memory_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define SMALL 16 /* of the largest value: less is not worth a transfer */
+#define SMALL 16 /* values smaller than the largest / SMALL stay */
 #define BLOCK ((uint64_t)4096)
 
 static uint64_t file_bytes(const struct dt_prog *p, int v)
@@ -28,7 +28,7 @@ static int segment_of(const struct dt_prog *p, int step)
 	return s;
 }
 
-/* Steps that read v: the last of forward, the first behind it. -1: none. */
+/* Finds the steps that read v: the last one in forward, the first one after forward. -1: none. */
 static void readers(const struct dt_prog *p, int v, int *ret_last, int *ret_first)
 {
 	*ret_last = p->value[v].def;
@@ -49,7 +49,7 @@ static void readers(const struct dt_prog *p, int v, int *ret_last, int *ret_firs
 	}
 }
 
-/* A candidate: kept, of an early layer, with memory of its own. */
+/* Whether a value may be offloaded: kept, of an early layer, with memory of its own. */
 static bool can_leave(const struct dt_plan_builder *b, const struct dt_prog *p, const bool *shared, int v)
 {
 	const struct dt_value *x = &p->value[v];
@@ -91,7 +91,7 @@ int dt_plan_find_away(struct dt_plan_builder *b)
 		plan->away[plan->naway++] = (struct dt_away){v, segment_of(p, last), segment_of(p, first),
 							     bytes, plan->away_bytes};
 		plan->away_bytes += bytes;
-		plan->away_layers = p->value[v].unit + 1; /* the first ones */
+		plan->away_layers = p->value[v].unit + 1; /* the first layers */
 		plan->away_most = most;
 	}
 	free(shared);

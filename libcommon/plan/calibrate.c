@@ -114,7 +114,7 @@ void dt_runs_release(struct dt_runs *r)
 	memset(r, 0, sizeof(*r));
 }
 
-/* Runs on processors were made on this machine, all ranks on it. */
+/* The cluster of a run: runs on CPUs were measured on this machine, with all ranks on it. */
 static struct dt_cluster of_run(const struct dt_cluster *c, const struct dt_measured_run *r)
 {
 	struct dt_cluster own = *c;
@@ -125,7 +125,7 @@ static struct dt_cluster of_run(const struct dt_cluster *c, const struct dt_meas
 	return own;
 }
 
-/* What is fitted, and how far from where it started a value may go (factor). */
+/* Fitted parameters, and the factor by which each may differ from its start. */
 static const struct knob {
 	size_t off;
 	double range;
@@ -153,7 +153,10 @@ static int run_time(const struct dt_cluster *c, const struct dt_stack *stack, co
 	return w ? dt_step_time_of(c, r, stack, w, true, ret, err) : -ENOMEM;
 }
 
-/* Mean squared log error, and a little for leaving the start: what runs do not tell stays where it was. */
+/*
+ * Mean squared log error, plus a small penalty for moving from the start: parameters that the runs do not
+ * determine stay.
+ */
 static double misfit(const struct dt_cluster *c, const struct dt_stack *stack, const struct dt_runs *runs,
 		     struct dt_work_cache *cache, const struct dt_device *start)
 {
@@ -185,7 +188,10 @@ int dt_calibrate(struct dt_cluster *c, const struct dt_stack *stack, const struc
 	best = misfit(c, stack, runs, &cache, &start);
 	for (int i = 0; i < NKNOBS; i++)
 		step[i] = 1.6;
-	/* One value at a time up or down; steps grow while they help and shrink when they do not. */
+	/*
+	 * Coordinate search: changes one value at a time; its step grows while it helps and shrinks
+	 * otherwise.
+	 */
 	for (int round = 0; round < 400; round++) {
 		bool moving = false;
 

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether c is the better answer for one layout: it fits, is faster, or is the smaller where neither fits. */
+/*
+ * Whether c is better than best for the same layout: it fits and best does not, is faster, or is smaller if
+ * neither fits.
+ */
 static bool better(const struct dt_candidate *c, const struct dt_candidate *best)
 {
 	if (!best->microbatch || c->fits != best->fits)
@@ -77,7 +80,7 @@ int dt_plan_check_fp8(const struct dt_plan_query *q, struct dt_err *err)
 static const struct part {
 	const char *name, *cure;
 	size_t off;
-	bool share; /* of the makespan already */
+	bool share; /* already a share of the makespan */
 } parts[] = {
 #define P(n, f, c, s)                                                                                        \
 	{                                                                                                    \
@@ -149,7 +152,7 @@ json_t *dt_step_time_json(const struct dt_step_time *t)
 		"offload_written_bytes", (json_int_t)t->offload_written);
 }
 
-/* The microbatches of ranks that have unequal numbers: [dp], to be freed; NULL: they have not. */
+/* Microbatches by rank, if they are unequal: [dp], the caller frees it; NULL: they are equal. */
 static int64_t *shares_of(const struct dt_plan_query *q, const struct dt_candidate *c)
 {
 	const struct dt_run r = dt_candidate_run(q, c);

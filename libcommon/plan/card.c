@@ -7,8 +7,8 @@
 #include <string.h>
 
 /*
- * The driver's interface, as far as it is used; results are 0 or an error (docs.nvidia.com: CUDA
- * Driver API).
+ * The functions of CUDA's driver API that are used; they return 0 or an error (docs.nvidia.com: CUDA Driver
+ * API).
  */
 struct driver {
 	int (*init)(unsigned flags);

@@ -1,4 +1,4 @@
-/* What the categories of an estimate hold, and how their bytes come about. */
+/* What the categories of an estimate contain, and the formulas of their bytes. */
 #include "plan/fit.h"
 
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 
 static const struct {
 	const char *formula, *text;
-	const char *images; /* the formula of classifiers of images; NULL: the same */
+	const char *images; /* formula for image classifiers; NULL: the same */
 } categories[DT_EST_CAT_N] = {
 	[DT_MEM_WEIGHTS] =
 		{"parameters x bytes an element",
@@ -72,7 +72,7 @@ static const struct {
 		 "it."},
 };
 
-/* ---- how the bytes of training's states come about ---- */
+/* ---- formulas of training states ---- */
 
 struct text {
 	char *buf;
@@ -91,7 +91,7 @@ static void say(struct text *t, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Bytes of the optimizer's states, as its row of kernels/optim.list has them. */
+/* Writes the bytes of the optimizer's states by its row of kernels/optim.list. */
 static void say_states(struct text *t, enum dt_optim_kind kind, const char *each)
 {
 	const struct dt_optim_rule *rule = dt_optim_rule(kind);
@@ -109,7 +109,7 @@ static void say_states(struct text *t, enum dt_optim_kind kind, const char *each
 		say(t, ", and another outside hidden matrices");
 }
 
-/* From which stage on ZeRO divides a category; DeepSpeed's estimator leaves gradients whole until 3. */
+/* The ZeRO stage from which a category is divided; DeepSpeed's estimator divides gradients from stage 3. */
 static int divided_from(int cat, enum dt_account account)
 {
 	if (cat == DT_MEM_WEIGHTS || (cat == DT_MEM_GRADS && account == DT_ACCOUNT_DEEPSPEED))
@@ -117,7 +117,7 @@ static int divided_from(int cat, enum dt_account account)
 	return cat == DT_MEM_GRADS ? 2 : 1;
 }
 
-/* The entries that a category is named for, by how their names begin; NULL: it has no states. */
+/* Prefix of the entries that a category is named after; NULL: not a category of states. */
 static const char *named_for(int cat)
 {
 	return cat == DT_MEM_MASTER  ? "master"
@@ -126,7 +126,7 @@ static const char *named_for(int cat)
 				     : NULL;
 }
 
-/* What the category's entries besides are; of tiles, which stand for all, their formula alone. */
+/* Describes the category's other entries; of tiles, which are all alike, only the formula. */
 static void say_others(struct text *t, const struct dt_estimate *e, int cat, const char *after)
 {
 	const char *last = "";
@@ -151,7 +151,7 @@ static bool has_named(const struct dt_estimate *e, int cat)
 	return false;
 }
 
-/* A category of states: its own line, then what else it holds. */
+/* Describes a category of states: its own formula, then its other entries. */
 static void say_trained(struct text *t, const struct dt_fit_query *q, const struct dt_estimate *e, int cat)
 {
 	const struct dt_run *r = &q->run;

@@ -1,9 +1,9 @@
 /*
- * What --recompute auto:SIZE leaves to the plan: the least recomputation with which it fits, and where
- * activations may leave memory for a file, how many layers' do. Values are given up in the order of what they
- * free a second (plan/again.h), each by one layer after the other. The plan is exact, so that the first step
- * that fits is found by halving. Tensor-parallel ranks exchange messages when they compute again: the first
- * one's plan decides for all.
+ * Decides what --recompute auto:SIZE leaves to the plan: the least recomputation that makes it fit and, if
+ * activations may be offloaded to a file, for how many layers. Values are dropped in order of bytes freed per
+ * second (plan/again.h), each in one layer after another. The memory plan is exact, so the first step that
+ * fits is found by bisection. Recomputation communicates over tensor-parallel ranks: the first rank's plan
+ * decides for all.
  */
 #include "plan/again.h"
 #include "plan/memory_priv.h"
@@ -14,14 +14,15 @@
 #include <errno.h>
 #include <math.h>
 
-enum { PARTS = 8 }; /* of the layers whose activations could leave */
+enum { PARTS = 8 }; /* offloaded layers are tried in steps of 1 / PARTS */
 
 struct choice {
-	int layers, high;			       /* of the rank; steps where everything is given up */
-	struct dt_again_cost cost[DT_KEEP_VALUES + 2]; /* where all layers have given up so many ranks */
+	int layers, high; /* high: the step at which everything is dropped */
+	/* [k] costs when all layers have dropped the values of k ranks */
+	struct dt_again_cost cost[DT_KEEP_VALUES + 2];
 };
 
-/* Bytes of the plan in which layers have given up so many ranks of values together. */
+/* Bytes of the plan after `steps` steps of dropping. */
 static int try_steps(struct dt_run *r, struct dt_coords at, int steps, uint64_t *ret, struct dt_err *err)
 {
 	struct dt_memory_plan p;
@@ -47,7 +48,7 @@ static int does_not_fit(const struct dt_run *r, uint64_t bytes, struct dt_err *e
 	return -ENOSPC;
 }
 
-/* The fewest steps with which this run fits, in r. */
+/* Finds the fewest steps with which the run fits and sets them in r. */
 static int fewest(struct dt_run *r, struct dt_coords at, const struct choice *c, struct dt_err *err)
 {
 	int low = 0, high = c->high, rc;
@@ -69,7 +70,7 @@ static int fewest(struct dt_run *r, struct dt_coords at, const struct choice *c,
 	return rc;
 }
 
-/* Seconds a microbatch takes longer: what is computed again, and what transfers take beyond computing. */
+/* Extra seconds of a microbatch: recomputation, and transfers that computation does not hide. */
 static double longer(const struct dt_run *r, const struct choice *c)
 {
 	const struct dt_again_cost *all = &c->cost[r->recompute.steps / c->layers], *more = all;
@@ -84,7 +85,7 @@ static double longer(const struct dt_run *r, const struct choice *c)
 	return again + fmax(0, away - all->compute - again);
 }
 
-/* What leaves memory against what is computed again: the shortest step, then the one that writes least. */
+/* Weighs offloading against recomputation: the shortest step, then the fewest bytes written. */
 static int choose_both(struct dt_run *r, struct dt_coords at, const struct choice *c, struct dt_err *err)
 {
 	double best = INFINITY;
@@ -95,7 +96,7 @@ static int choose_both(struct dt_run *r, struct dt_coords at, const struct choic
 		one.offload.stay = (double)k / PARTS;
 		rc = fewest(&one, at, c, isinf(best) ? err : NULL);
 		if (rc == -ENOSPC && !isinf(best))
-			return 0; /* neither does it with more of them in memory */
+			return 0; /* keeping more of them in memory does not fit either */
 		if (rc < 0)
 			return rc;
 		if (longer(&one, c) <= best) {
@@ -114,7 +115,8 @@ int dt_plan_choose(struct dt_run *r, struct dt_coords at, struct dt_err *err)
 	int ranks = 0, rc;
 
 	rc = dt_again_machine(r, &machine, err);
-	if (rc == 0 && both && !r->on_card) { /* against a disk, seconds are more than an order */
+	/* with a disk, predicted seconds are compared, not only ranked */
+	if (rc == 0 && both && !r->on_card) {
 		dt_cluster_this_machine(&machine);
 		machine.cores = r->offload.cores ? r->offload.cores : machine.cores;
 	}

@@ -1,9 +1,8 @@
 /*
- * Devices by their makers' data sheets (dense matrix rate in 16 bits and in 8-bit floats, memory), what
- * programs reach of them, what copies to and from the host reach of PCIe (some 0.8 of 16 lanes of its third,
- * fourth or fifth generation), and what collectives cost on their links. The reached shares were chosen once
- * on the A100, for the layer and step times of Korthikanti et al. 2022 (tables 4 and 5), and are taken over
- * to devices without such data.
+ * Devices: dense matrix rates in 16 bits and 8-bit floats and memory from the makers' data sheets; the shares
+ * of these that programs reach; host copies over PCIe (about 0.8 of 16 lanes of generation 3, 4 or 5); costs
+ * of collectives on their links. The shares were fitted once on the A100 to the layer and step times of
+ * Korthikanti et al. 2022 (tables 4 and 5), and are used for devices without such data.
  */
 #include "plan/cluster.h"
 
@@ -20,12 +19,12 @@
 #define GIB  1073741824.0
 #define TERA 1e12
 
-#define LINK_EFF 0.80 /* of a link's rate, rings of NCCL on NVLink: 235 of 300 GB/s on A100 */
+#define LINK_EFF 0.80 /* share of a link's rate: NCCL's rings on NVLink reach 235 of 300 GB/s on A100 */
 
 static const struct known {
 	const char *name;
 	double tflops, fp8, mem_gbs, mem_gib, host_gbs, node_gbs, nic_gbs, matmul_eff;
-	int gpus_a_node, power_w; /* by the makers' data sheets; of a processor's core unknown */
+	int gpus_a_node, power_w; /* data sheets; unknown for a CPU core */
 } known[] = {
 	{"A100", 312, 0, 2039, 80, 25, 300, 25, 0.71, 8, 400},
 	{"A100-40GB", 312, 0, 1555, 40, 25, 300, 25, 0.71, 8, 400},
@@ -35,7 +34,7 @@ static const struct known {
 	{"MI300X", 1307, 2615, 5300, 179, 50, 448, 50, 0.50, 8, 750},
 	{"T4", 65, 0, 320, 15, 12, 12, 6, 0.60, 4, 70},
 	{"L4", 121, 242, 300, 22.5, 25, 24, 12, 0.60, 4, 72},
-	/* One core with AVX-512 and bf16 dot products, as measured on one; --calibrate measures others. */
+	/* One core with AVX-512 and bf16 dot products, as measured; --calibrate measures others. */
 	{"cpu", 0.43, 0, 20, 4, 0, 8, 1, 0.90, 64, 0},
 };
 
@@ -117,7 +116,7 @@ int dt_cluster_arrange(struct dt_cluster *c, int gpus, int gpus_a_node, enum dt_
 	c->nlevel = 2;
 	if (topology == DT_TOPO_TORUS) {
 		/*
-		 * Rings lie along a dimension and have a link each way; what crosses the torus shares links.
+		 * Rings run along a dimension, with a link each way; traffic across the torus shares links.
 		 */
 		l[1].bandwidth = bandwidth;
 	} else if (oversubscription > 1 && topology != DT_TOPO_SINGLE) {
@@ -136,7 +135,7 @@ struct dt_device dt_cluster_rank_device(const struct dt_cluster *c, int ranks_a_
 	if (c->cores == 0)
 		return d;
 	threads = ranks_a_node < c->cores ? (double)(c->cores / ranks_a_node) : 1;
-	/* More ranks than cores take turns. */
+	/* More ranks than cores share the cores. */
 	if (ranks_a_node > c->cores)
 		threads = (double)c->cores / ranks_a_node;
 	d.peak_flops *= threads;

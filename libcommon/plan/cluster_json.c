@@ -1,4 +1,4 @@
-/* Clusters as files describe them, with what dt-calibrate and dt-allreduce-bench measured. */
+/* Reads and writes cluster files, with measurements of dt-calibrate and dt-allreduce-bench. */
 #include "plan/cluster.h"
 
 #include "base/opt.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define STEP_S 2e-4 /* of dt-train's step on a processor, beside its operations */
+#define STEP_S 2e-4 /* of dt-train's step on a CPU besides its operations */
 
 static const struct field {
 	const char *key;
@@ -42,7 +42,7 @@ static const struct field {
 static const char *const collective_names[DT_COLL_N] = {"all-reduce", "all-gather", "reduce-scatter",
 							"all-to-all"};
 
-/* Keeps the table sorted; of several times of a size the least. */
+/* Inserts in order of bytes; for the same size keeps the least time. */
 static void measured_add(struct dt_measured *m, double bytes, double s)
 {
 	int i = 0;
@@ -62,7 +62,7 @@ static void measured_add(struct dt_measured *m, double bytes, double s)
 	m->n++;
 }
 
-/* Times of collectives among all ranks of one node. */
+/* Reads times of collectives over all ranks of one node. */
 static int read_measured(struct dt_cluster *c, const json_t *bench, struct dt_err *err)
 {
 	int64_t ranks = 0, nodes = 0;
@@ -95,7 +95,7 @@ static int read_measured(struct dt_cluster *c, const json_t *bench, struct dt_er
 	return 0;
 }
 
-/* As dt-allreduce-bench writes them, so that one reader does. */
+/* Written like dt-allreduce-bench's output, so that one reader suffices. */
 static json_t *measured_to_json(const struct dt_cluster *c)
 {
 	json_t *results = json_array();

@@ -1,13 +1,13 @@
-/* What a collective or a message costs on a cluster's links, modelled or as measured. */
+/* The time of a collective or message on a cluster's links, modelled or measured. */
 #include "plan/cluster.h"
 
 #include <math.h>
 #include <stddef.h>
 #include <strings.h>
 
-/* ---- what moving bytes costs ---- */
+/* ---- communication times ---- */
 
-/* A ring of n on one level: steps messages of a part each. */
+/* A ring of n ranks on one level: n - 1 messages of bytes / n, or with `twice` 2 (n - 1). */
 static double ring(const struct dt_level *l, double bytes, int n, bool twice)
 {
 	double steps = (twice ? 2 : 1) * (double)(n - 1);
@@ -15,7 +15,7 @@ static double ring(const struct dt_level *l, double bytes, int n, bool twice)
 	return steps * (l->latency_s + bytes / n / l->bandwidth);
 }
 
-/* Between measured sizes straight in both logarithms, beyond them at the rate of the edge. */
+/* Interpolates linearly in both logarithms between measured sizes; beyond them uses the rate at the edge. */
 static double measured_time(const struct dt_measured *m, double bytes)
 {
 	double f;
@@ -31,7 +31,7 @@ static double measured_time(const struct dt_measured *m, double bytes)
 	return exp((1 - f) * log(m->s[i]) + f * log(m->s[i + 1]));
 }
 
-/* Whether n ranks, stride apart, are all of those that were measured, or a part of them. */
+/* Whether measurements apply: n ranks at this stride are all that were measured, inside a node. */
 static bool as_measured(const struct dt_cluster *c, enum dt_collective kind, double bytes, int n, int stride)
 {
 	return c->measured[kind].n > 0 && n == c->measured_ranks && stride * n <= c->gpus_a_node && bytes > 0;
@@ -57,7 +57,7 @@ double dt_collective_time(const struct dt_cluster *c, enum dt_collective kind, d
 		if (here <= 1)
 			continue;
 		if (kind == DT_COLL_ALL_TO_ALL) {
-			/* What stays within the level goes over it, the rest over wider ones. */
+			/* Traffic within the level uses its links, the rest those of wider levels. */
 			double out = bytes * (double)(n - left / here) / n;
 			bool torus = c->topology == DT_TOPO_TORUS && i > 0;
 

@@ -29,7 +29,7 @@ static size_t aligned(size_t bytes)
 	return (bytes + 63) / 64 * 64;
 }
 
-/* Counts over the parts; returns all of their elements. */
+/* Sums sizes over the parts into w; returns the total number of elements. */
 static size_t count(const struct dt_compress_opts *o, const struct dt_compress_part *part, int n,
 		    struct dt_compress_work *w, size_t *ret_most)
 {

@@ -1,4 +1,4 @@
-/* Which parameters weight decay leaves alone. */
+/* Which parameters have no weight decay. */
 #include "model/match.h"
 #include "plan/run.h"
 
@@ -11,7 +11,7 @@ static bool is_norm(const struct dt_param *p)
 	       p->role == DT_W_FINAL_NORM_B || p->role == DT_W_BATCH_NORM_B;
 }
 
-/* A bias, those of norms included: every vector but what a norm multiplies by. */
+/* Biases, including those of norms: every vector that is not a norm's scale. */
 static bool is_bias(const struct dt_param *p)
 {
 	return p->ndim == 1 && !dt_param_is_scale(p);
@@ -19,7 +19,7 @@ static bool is_bias(const struct dt_param *p)
 
 enum { NORM = 1, BIAS = 2 };
 
-/* "norm", "bias", both with a comma between them, or "none". Returns false for what is an expression. */
+/* Parses "norm", "bias", "norm,bias" or "none". False: s is an expression. */
 static bool parse_words(const char *s, unsigned *ret)
 {
 	static const struct {
@@ -53,7 +53,7 @@ int dt_run_decay(const struct dt_run *r, struct dt_params *t, struct dt_err *err
 	int rc;
 
 	if (parse_words(s, &set)) {
-		/* Biases of a router's choice are moved by a rule of their own. */
+		/* Biases of a router's choice are updated by a rule of their own. */
 		for (int i = 0; i < t->n; i++)
 			t->p[i].decay =
 				t->p[i].role != DT_W_ROUTER_B &&

@@ -16,7 +16,7 @@ uint64_t dt_draws_handed(const struct dt_params *table, enum dt_dtype compute)
 	return (n + 4095) & ~4095ull;
 }
 
-/* What weights pass through on their way to an engine: of a card's host, or shared with actors. */
+/* Buffer for weights on their way to an engine: on the host for GPUs, or shared with actors. */
 static void put_handed(const struct dt_run *r, struct dt_estimate *e, uint64_t bytes, const char *name,
 		       const char *formula)
 {
@@ -32,7 +32,7 @@ static void put_handed(const struct dt_run *r, struct dt_estimate *e, uint64_t b
 	e->peak_bytes += r->on_card ? 0 : bytes;
 }
 
-/* Of one engine as many as there are actors. */
+/* Multiplies an engine's memory by the number of actors. */
 static void multiply(struct dt_estimate *e, uint64_t n)
 {
 	for (int i = 0; i < e->n; i++)
@@ -76,7 +76,7 @@ int dt_draws_estimate(const struct dt_run *r, struct dt_estimate *ret, struct dt
 
 	int rc;
 
-	c.lora = (struct dt_lora){0}; /* adapters are added to the copy */
+	c.lora = (struct dt_lora){0}; /* adapters are merged into the copy */
 	rc = dt_estimate_serve(&s, ret, err);
 	if (rc == 0 && r->rl.actors)
 		multiply(ret, (uint64_t)r->rl.actors);

@@ -4,13 +4,13 @@
 #include "base/units.h"
 #include "plan/fit.h"
 
-#define SEQ   2048 /* tokens of a sample, trained */
-#define LEN   4096 /* tokens of a sequence, served */
+#define SEQ   2048 /* training: tokens a sample */
+#define LEN   4096 /* serving: tokens a sequence */
 #define BLOCK 16
 
 struct way {
 	const char *text;
-	bool serve, full; /* full: recomputation */
+	bool serve, full; /* full: full recomputation */
 	enum dt_weight_format weights;
 	int64_t seqs;
 };
@@ -30,7 +30,9 @@ struct found {
 	uint64_t bytes;
 };
 
-/* 1: c fits so; ret is its peak. 0: it does not, or cannot be estimated or computed here. */
+/*
+ * Returns 1 if c fits this way, with its peak in ret; 0 if it does not, or cannot be estimated or run here.
+ */
 static int fits(const struct way *w, const struct dt_config *c, uint64_t room, uint64_t *ret)
 {
 	struct dt_fit_query q = {.run = {.config = c,

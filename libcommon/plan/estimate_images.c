@@ -1,4 +1,4 @@
-/* What a rank that classifies images holds (nn/classify.c, serve/engine/classify.c). */
+/* Memory of a rank that classifies images (nn/classify.c, serve/engine/classify.c). */
 #include "plan/entries.h"
 #include "plan/memory.h"
 

@@ -1,4 +1,4 @@
-/* What a rank of a server holds: weights, cache and the working set of a forward pass. */
+/* Memory of a serving rank: weights, KV cache and the working set of a forward pass. */
 #include "plan/entries.h"
 
 #include "base/arena.h"
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 /*
- * Bytes of one sequence of len tokens in the cache of a stage. windows: layers with one keep no more
- * than it.
+ * Bytes of a sequence of len tokens in a stage's KV cache. windows: layers with a sliding window keep only
+ * its tokens.
  */
 static double sequence_bytes(const struct dt_serve_shape *s, const struct dt_local_dims *d, bool windows)
 {
@@ -42,7 +42,7 @@ static struct dt_entry *put(struct dt_estimate *t, int cat, double bytes, const 
 	return e;
 }
 
-/* By formulas: any program's server. */
+/* A formula-based estimate for any server. */
 static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, double weights,
 			const struct dt_local_dims *d)
 {
@@ -73,7 +73,7 @@ static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, d
 		    "sequences x vocabulary, f32", DT_MODELLED);
 }
 
-/* The cache's type is one that dt_infer_open knows. */
+/* Whether dt_infer_open supports the cache's type; *ret: that type. */
 static bool own_cache(const struct dt_serve_shape *s, enum dt_dtype *ret)
 {
 	const double known[] = {8.0 * dt_dtype_size(s->compute), 32, dt_kv_bits(s->config, DT_KV_INT8)};
@@ -87,7 +87,7 @@ static bool own_cache(const struct dt_serve_shape *s, enum dt_dtype *ret)
 	return false;
 }
 
-/* In the format that each parameter of the rank is kept in; -ENOTSUP: dt-serve has no such. */
+/* The storage format of each of the rank's parameters; -ENOTSUP: dt-serve does not have it. */
 static int formats(const struct dt_serve_shape *s, const struct dt_params *table,
 		   const struct dt_local *local, struct dt_param *part, enum dt_format *format,
 		   struct dt_err *err)
@@ -191,12 +191,12 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	put(t, DT_MEM_WORKSPACE, (double)work.gap_bytes, "gaps between buffers",
 	    "what placement could not close", DT_EXACT);
 	dt_memory_plan_release(&work);
-	if (s->stage == 0 && s->tp_rank == 0) /* which samples */
+	if (s->stage == 0 && s->tp_rank == 0) /* this rank samples */
 		put(t, DT_MEM_LOGITS,
 		    (double)(DT_INFER_LOGITS_ROWS(s->max_seqs * s->layout.dp) * s->config->vocab) * 4,
 		    "logits", "(sequences of all replicas + 2) x vocabulary, f32", DT_EXACT);
 	if (s->layout.pp > 1 && s->stage == s->layout.pp - 1 &&
-	    s->tp_rank == 0) /* for the one that samples */
+	    s->tp_rank == 0) /* sent to the rank that samples */
 		put(t, DT_MEM_LOGITS, (double)(s->max_seqs * s->config->vocab) * 4, "logits",
 		    "sequences x vocabulary, f32", DT_EXACT);
 	return 0;
@@ -224,7 +224,8 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
 	if (one.cp == 1)
-		one.dp = one.ep; /* each replica is a whole, but for experts that it shares with others */
+		/* each replica is whole, except experts that it shares with other replicas */
+		one.dp = one.ep;
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");
@@ -233,7 +234,9 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	return dt_serving_check(c, &one, err);
 }
 
-/* A rank's part of a tensor that an adapter has whole, kept as if a file of the base had it in f32. */
+/*
+ * Bytes of a rank's part of a tensor that an adapter replaces whole, stored as if a base file had it in f32.
+ */
 static double whole_bytes(const struct dt_serve_shape *s, const struct dt_param *p,
 			  const struct dt_local_param *box)
 {
@@ -247,8 +250,10 @@ static double whole_bytes(const struct dt_serve_shape *s, const struct dt_param 
 				       dt_infer_format(&part, asked, DT_FMT_F32, s->compute));
 }
 
-/* An adapter's bytes on a rank: low-rank factors in the type that is computed in, magnitudes' gains and
- * shifts in f32, and what is whole. */
+/*
+ * An adapter's bytes on a rank: low-rank factors in the compute type, gains and shifts of magnitudes in f32,
+ * and tensors replaced whole.
+ */
 static double adapter_bytes(const struct dt_serve_shape *s, const struct dt_params *table,
 			    const struct dt_local *local)
 {
@@ -268,8 +273,8 @@ static double adapter_bytes(const struct dt_serve_shape *s, const struct dt_para
 }
 
 /*
- * A rank's parts of the adapters in memory: of every linear, in the type that is computed in; with magnitudes
- * what its rows are multiplied by and moved by too, in f32; and modules that they have whole.
+ * The rank's parts of the adapters in memory: for every linear in the compute type; with magnitudes (DoRA)
+ * also factors and shifts of its rows in f32; and modules that adapters replace whole.
  */
 static int put_adapters(struct dt_estimate *t, const struct dt_serve_shape *s, struct dt_coords at,
 			struct dt_err *err)
@@ -300,7 +305,7 @@ static int put_adapters(struct dt_estimate *t, const struct dt_serve_shape *s, s
 	return rc;
 }
 
-/* Bytes of a rank's weights by their format, alignment included where they are plain. */
+/* Bytes of a rank's weights in their format; unquantised ones include alignment. */
 static double weights_of(const struct dt_serve_shape *s, const struct dt_params *table,
 			 const struct dt_local *local)
 {
@@ -311,7 +316,7 @@ static double weights_of(const struct dt_serve_shape *s, const struct dt_params 
 				       s->weights);
 	if (s->weights < DT_WF_Q8_0)
 		sum = (double)local->numel * dt_weight_bits(s->weights) / 8;
-	if (s->weight_bytes) /* what a file holds, over the ranks that share it */
+	if (s->weight_bytes) /* size of the file, divided over the ranks */
 		sum = (double)s->weight_bytes * sum / dt_whole_weight_bytes(s->config, table, s->weights);
 	return sum;
 }

@@ -1,4 +1,4 @@
-/* What a rank of a trainer holds. */
+/* Memory of a training rank. */
 #include "plan/draws.h"
 #include "plan/entries.h"
 
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "layers.N.qkv" of "layers.12.qkv #3" */
+/* Makes the kind "layers.N.qkv" of the name "layers.12.qkv #3". */
 static void set_kind(struct dt_entry *e, const struct dt_buf *b)
 {
 	const char *rest = b->name;
@@ -59,7 +59,7 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 	return dt_rank_params(s, at, t, err);
 }
 
-/* --task: the engine that answers, beside the arena in every phase. */
+/* --task: the engine that samples answers, present in every phase besides the arena. */
 static int put_draws(const struct dt_run *s, struct dt_estimate *t, struct dt_err *err)
 {
 	struct dt_estimate d;
@@ -88,7 +88,7 @@ static int put_draws(const struct dt_run *s, struct dt_estimate *t, struct dt_er
 
 static int check_extras(const struct dt_run *s, const struct dt_extras *x, struct dt_err *err)
 {
-	/* The formats begin with the types that are computed in. */
+	/* The formats start with the compute types. */
 	bool base = x && x->lora_rank &&
 		    (!s->config->lora.rank || ((int)x->base != (int)s->compute && !s->config->lora.base));
 

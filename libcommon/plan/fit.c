@@ -41,7 +41,7 @@ const char *dt_fit_layers(const struct dt_fit_query *q, int stage, char *buf, si
 	return buf;
 }
 
-/* The trainer's plan alone knows them, and refuses the layouts that it does not train by name. */
+/* Only the trainer's memory plan supports image classifiers; it refuses unsupported layouts by name. */
 static bool images(const struct dt_fit_query *q)
 {
 	return dt_config_is_image(q->run.config);
@@ -102,7 +102,10 @@ int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_
 		struct dt_fit_stage *s = &f.stage[f.n];
 
 		rc = estimate_stage(q, f.n, f.account, &s->est, err);
-		/* Stage 0 has the most in flight: what dt covers there it covers on every stage. */
+		/*
+		 * Stage 0 has the most microbatches in flight: what dt's plan supports there it supports on
+		 * every stage.
+		 */
 		if (rc == -ENOTSUP && q->any_account && !images(q) && f.n == 0 &&
 		    f.account == DT_ACCOUNT_DT) {
 			f.account = DT_ACCOUNT_GENERIC;
@@ -121,12 +124,9 @@ int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_
 	return 0;
 }
 
-/* ---- the edge ---- */
+/* ---- the largest that fits ---- */
 
-/*
- * Whether all stages fit, the first before the last before the others: where it does not, the first mostly
- * says so.
- */
+/* Whether all stages fit. The first and the last are checked first, as they usually decide. */
 static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64_t room, struct dt_err *err)
 {
 	int pp = q->run.layout.pp;
@@ -138,7 +138,7 @@ static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64
 		bool fit = rc == 0 && e.peak_bytes <= room;
 
 		if (rc == -ERANGE)
-			return 0; /* more tokens than a microbatch may have: too large, not wrong */
+			return 0; /* more tokens than a microbatch may have: too large rather than invalid */
 		if (rc < 0)
 			return rc;
 		dt_estimate_release(&e);
@@ -160,7 +160,7 @@ static int fits(const struct dt_fit_query *q, uint64_t room, struct dt_err *err)
 	return rc;
 }
 
-/* Doubles until it does not fit, then halves the gap between what fits and what does not. */
+/* Doubles until it does not fit, then bisects. */
 int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, uint64_t room,
 		   struct dt_err *err)
 {

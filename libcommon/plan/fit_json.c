@@ -1,9 +1,9 @@
-/* The answer of dt-memest as JSON: bytes raw, units in the keys. */
+/* dt-memest's answer as JSON: sizes in bytes, keys with their unit. */
 #include "plan/fit.h"
 
 #include <string.h>
 
-/* The word number i of "a|b|c". */
+/* Word i of "a|b|c". */
 static json_t *word(const char *words, int i)
 {
 	while (i-- > 0)
@@ -11,7 +11,7 @@ static json_t *word(const char *words, int i)
 	return json_stringn(words, (size_t)(strchrnul(words, '|') - words));
 }
 
-/* Ranges [first, end) of the layers of a stage, one a chunk. */
+/* Layer ranges [first, end) of a stage, one for each chunk. */
 static json_t *layer_ranges(const struct dt_fit_query *q, int stage)
 {
 	json_t *list = json_array();

@@ -1,4 +1,4 @@
-/* An estimate beside what a run measured. */
+/* Compares an estimate with a run's measurement. */
 #include "base/table.h"
 #include "base/units.h"
 #include "plan/fit_print.h"

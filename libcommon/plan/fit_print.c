@@ -1,4 +1,4 @@
-/* What dt-memest prints of a query and its answer. */
+/* dt-memest's printed query and answer. */
 #include "plan/fit_print.h"
 
 #include "base/table.h"

@@ -1,4 +1,4 @@
-/* An estimate over time: rows for a terminal, stacked bars as SVG; and beside a measurement. */
+/* An estimate over time: rows for a terminal, stacked bars as SVG; and compared with a measurement. */
 #include "plan/why.h"
 
 #include "base/table.h"
@@ -54,7 +54,7 @@ void dt_fit_timeline(const struct dt_estimate *e, bool utf8, FILE *f)
 	}
 }
 
-/* Colours that people with any sight can tell apart: Okabe and Ito 2008, and greys. */
+/* Distinguishable with any colour vision: Okabe and Ito 2008, and greys. */
 static const char *const colours[DT_EST_CAT_N] = {"#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00",
 						  "#CC79A7", "#F0E442", "#666666", "#999999", "#D55E00",
 						  "#009E73", "#444444", "#BBBBBB"};
@@ -127,9 +127,12 @@ void dt_fit_svg(const struct dt_fit_query *q, const struct dt_estimate *e, uint6
 	fputs("</svg>\n", f);
 }
 
-/* ---- beside a measurement ---- */
+/* ---- compared with a measurement ---- */
 
-/* The last line of text that has the key, as an object; NULL: none. One object over many lines is one too. */
+/*
+ * Parses the last line of text that contains the key; *ret NULL: none. One object over several lines is
+ * accepted too.
+ */
 static int last_object(const char *path, char *text, const char *key, json_t **ret, struct dt_err *err)
 {
 	char *last = NULL, *line = text, *end;
@@ -137,7 +140,7 @@ static int last_object(const char *path, char *text, const char *key, json_t **r
 
 	for (; *line; line = *end ? end + 1 : end) {
 		end = strchrnul(line, '\n');
-		/* Lines of evaluations stand between those of steps. */
+		/* Lines of evaluations may be between those of steps. */
 		if (memmem(line, (size_t)(end - line), key, strlen(key)))
 			last = line;
 	}
@@ -171,7 +174,10 @@ static int read_categories(const json_t *o, struct dt_measurement *m, struct dt_
 	return 0;
 }
 
-/* dt-serve's GET /metrics: dt_serve_memory_bytes{...,category="weights"} 123. 1: it is such text. */
+/*
+ * Reads dt-serve's GET /metrics: dt_serve_memory_bytes{...,category="weights"} 123. Returns 1 if the text is
+ * of this form.
+ */
 static int read_gauges(const char *text, struct dt_measurement *m, struct dt_err *err)
 {
 	static const char key[] = "dt_serve_memory_bytes{", label[] = "category=\"";

@@ -45,11 +45,11 @@ double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double 
 	double h = (double)c->hidden, a = (double)c->heads, f = (double)dt_layer_width(c, layer), t = tp;
 	double kv = c->kv_rank ? a : (double)(c->kv_heads > tp ? c->kv_heads : tp);
 	bool dropout = c->pos == DT_POS_LEARNED;
-	/* Inputs of both norms and of both first matmuls, dropout masks, copies sent to experts and back. */
+	/* Inputs of both norms and both first matmuls, dropout masks, copies sent to experts and back. */
 	double whole = 8 * h + (dropout ? 2 * h : 0) +
 		       (dt_layer_has_experts(c, layer) ? 4 * (double)c->experts_used * h : 0) +
 		       2 * (double)(c->q_rank + c->kv_rank);
-	/* q, k, v, the input of the output projection; the MLP between its matmuls. */
+	/* q, k, v, input of the output projection; the MLP's intermediate values. */
 	double cut = 2 * (a + kv) * (double)c->head_dim + 2 * (kv + a) * (double)dt_value_dim(c) +
 		     (c->gated ? 6 : 4) * f;
 	double scores = (flash ? 4 * a : dt_score_bytes(c, 2) * a * s) / t;
@@ -59,7 +59,7 @@ double dt_megatron_layer_bytes(const struct dt_config *c, int64_t layer, double 
 	return s * b * ((seq_parallel ? whole / t : whole) + cut / t + (recompute ? 0 : scores));
 }
 
-/* The share of n units that rank r of tp gets: the first n % tp ranks one more. */
+/* Rank r's share of n: the first n % tp ranks get one more. */
 static int64_t share(int64_t n, int tp, int r)
 {
 	return n / tp + (r < n % tp);
@@ -72,7 +72,7 @@ void dt_layer_dims(const struct dt_config *c, int64_t layer, int tp, int r, stru
 	ret->ffn = share(dt_layer_width(c, layer), tp, r);
 	ret->vocab = share(c->vocab, tp, r);
 	ret->qkv = (ret->heads + 2 * ret->kv_heads) * c->head_dim;
-	if (c->kv_rank) /* as training computes it: keys and values of every head */
+	if (c->kv_rank) /* in training keys and values of every head exist */
 		ret->qkv = ret->heads * (2 * c->head_dim + c->v_dim);
 	ret->routed = dt_layer_has_experts(c, layer) ? c->experts_used : 0;
 }
@@ -178,7 +178,7 @@ bool dt_lora_target(enum dt_role r, enum dt_lora_targets which)
 	return qv || (which >= DT_LORA_ATTENTION && attention) || (which >= DT_LORA_ALL && mlp);
 }
 
-/* An enum dt_format; -1: none. */
+/* The enum dt_format; -1: none. */
 static int format_of(enum dt_weight_format f)
 {
 	static const enum dt_format plain[] = {DT_FMT_F32, DT_FMT_BF16, DT_FMT_F16};
@@ -186,7 +186,8 @@ static int format_of(enum dt_weight_format f)
 	if (f < DT_WF_Q8_0)
 		return (int)plain[f];
 	if (f < DT_WF_Q4_K_M)
-		return (int)DT_FMT_Q8_0 + (int)(f - DT_WF_Q8_0); /* both are DT_BLOCK_FORMATS, in its order */
+		/* both follow the order of DT_BLOCK_FORMATS */
+		return (int)DT_FMT_Q8_0 + (int)(f - DT_WF_Q8_0);
 	return f == DT_WF_Q4_K_M ? (int)DT_FMT_Q4_K : -1;
 }
 
@@ -205,7 +206,7 @@ static bool more_bits(int64_t i, int64_t n)
 	return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
 }
 
-/* llama.cpp gives some tensors of a q4_k_m file six bits. */
+/* Tensors that llama.cpp stores in 6 bits in a q4_k_m file. */
 static bool is_larger(const struct dt_config *c, const struct dt_param *p)
 {
 	return p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied) ||
@@ -218,7 +219,7 @@ double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, doub
 	double bits = dt_weight_bits(f);
 
 	if (f >= DT_WF_NF4 && (p->ndim < 2 || p->layer < 0 || p->layer == c->layers))
-		bits = 16; /* bitsandbytes leaves embeddings, norms and head alone */
+		bits = 16; /* bitsandbytes does not quantise embeddings, norms and head */
 	else if (p->ndim < 2 && f >= DT_WF_Q8_0)
 		bits = 32;
 	else if (f == DT_WF_Q4_K_M && is_larger(c, p))

@@ -13,8 +13,8 @@
 struct look {
 	const char *root;
 	struct dt_here *h;
-	char packages[256][12];	 /* seen */
-	char core_ids[4096][24]; /* "package.core", seen */
+	char packages[256][12];	 /* those seen so far */
+	char core_ids[4096][24]; /* "package.core", those seen so far */
 };
 
 static bool is_new(char *seen, size_t width, int n, const char *word)
@@ -64,7 +64,7 @@ static void take_link(void *arg, const char *name)
 	    strcmp(dt_sys_line(l->root, text, sizeof(text), "/sys/class/net/%s/operstate", name), "up"))
 		return;
 	snprintf(link->name, sizeof(link->name), "%s", name);
-	dt_sys_line(l->root, text, sizeof(text), "/sys/class/net/%s/speed", name); /* Mbit/s, -1: not known */
+	dt_sys_line(l->root, text, sizeof(text), "/sys/class/net/%s/speed", name); /* Mbit/s, -1: unknown */
 	link->gbs = atof(text) > 0 ? atof(text) / 8e3 : 0;
 	dt_sys_line(l->root, text, sizeof(text), "/sys/class/net/%s/type", name);
 	link->infiniband = !strcmp(text, "32");

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Files of a version of control groups: where they are, the limit, what is used, what goes first. */
+/* The files of a cgroup version: folder, limit, usage, and keys of reclaimable page cache. */
 struct version {
 	const char *folder, *limit, *used, *cache[2];
 };
@@ -17,7 +17,7 @@ static const struct version versions[] = {
 	{"/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}},
 };
 
-/* A number of a group's file; UINT64_MAX: there is no such file, or it has a word. */
+/* Reads a number from a group's file; UINT64_MAX: there is no file, or it has a word ("max"). */
 static uint64_t number(const char *root, const char *group, const char *file)
 {
 	char path[768], text[32], *end;
@@ -29,7 +29,7 @@ static uint64_t number(const char *root, const char *group, const char *file)
 	return end == text ? UINT64_MAX : n;
 }
 
-/* What a group leaves: its limit less what is used, but for pages of files. */
+/* Bytes available in a group: its limit minus usage, not counting page cache. */
 static uint64_t leaves(const char *root, const char *group, const struct version *v)
 {
 	uint64_t limit = number(root, group, v->limit), used = number(root, group, v->used), cache = 0;
@@ -44,7 +44,7 @@ static uint64_t leaves(const char *root, const char *group, const struct version
 	return limit > used ? limit - used : 0;
 }
 
-/* This process's path below the folder, "" where it does not say. Lines are "id:controllers:path". */
+/* This process's path below the folder, "" if unknown. Lines are "id:controllers:path". */
 static void path_of(const char *root, int version, char *buf, size_t n)
 {
 	char path[512], line[512];
@@ -77,7 +77,7 @@ uint64_t dt_here_free(const char *root)
 	swap = 1024 * strtoull(dt_sys_value(root, "/proc/meminfo", "SwapFree", text, sizeof(text)), NULL, 10);
 	for (int i = 0; i < 2 && room; i++) {
 		path_of(root, i + 1, path, sizeof(path));
-		/* Groups above this one have limits too. A container sees some of them, under other names. */
+		/* Parent groups have limits too. A container sees some of them, under other names. */
 		for (char *end = path + strlen(path); end; end = strrchr(path, '/')) {
 			uint64_t one;
 

@@ -5,7 +5,7 @@
 
 uint64_t dt_infer_cache_row(const struct dt_config *c, int tp, enum dt_dtype cache)
 {
-	/* a head that several ranks' queries look at is copied */
+	/* a KV head used by several ranks is copied */
 	const struct dt_attn latent = {.kv_heads = 1, .head_dim = c->rope_dim + c->kv_rank},
 			     heads = {.kv_heads = c->kv_heads >= tp ? c->kv_heads / tp : 1,
 				      .head_dim = c->head_dim},
@@ -103,7 +103,7 @@ uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enu
 	return start;
 }
 
-/* Every head's part of it apart: for keys turned around. */
+/* Bytes of each head's parts of the tensor, packed separately, with keys transposed. */
 static uint64_t packed_heads(const struct dt_config *c, const struct dt_param *p, enum dt_format format)
 {
 	const int64_t plain = c->head_dim - c->rope_dim, rank = p->shape[1];

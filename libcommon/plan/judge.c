@@ -1,4 +1,4 @@
-/* One candidate: whether it can run, its step time, its memory. */
+/* Evaluates a candidate: whether it can run, its step time, its memory. */
 #include "plan/judge.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ struct dt_run dt_candidate_run(const struct dt_plan_query *q, const struct dt_ca
 	r.accumulation = c->accumulation;
 	r.recompute = (struct dt_keep){.mode = c->recompute};
 	r.global_batch = 0;
-	if (r.reproducible) /* gradients are summed a sample at a time */
+	if (r.reproducible) /* gradients are summed sample by sample */
 		r.microbatch = 1, r.accumulation = c->accumulation * c->microbatch;
 	return r;
 }
@@ -47,7 +47,7 @@ int dt_plan_step_time(const struct dt_plan_query *q, const struct dt_run *s, boo
 	return w ? dt_step_time_of(q->cluster, s, q->stack, w, table, ret, err) : -ENOMEM;
 }
 
-/* Layers of a pipeline's stage, in all its chunks: with experts, or without. */
+/* Layers of a pipeline stage in all its chunks, with or without experts. */
 static int stage_layers(const struct dt_layout *l, const struct dt_config *c, int stage, bool experts)
 {
 	int n = 0;
@@ -63,8 +63,8 @@ static int stage_layers(const struct dt_layout *l, const struct dt_config *c, in
 }
 
 /*
- * Whether no stage needs to be looked at in place of this one. The first and the last have ends of the model;
- * of the others an earlier one has as many microbatches in flight or more, and so is fuller if it has as many
+ * Whether a stage may be the one with most memory. The first and last have the ends of the model; among the
+ * others an earlier stage has at least as many microbatches in flight, so it uses more if it has as many
  * layers.
  */
 static bool may_be_fullest(const struct dt_layout *l, const struct dt_config *c, int stage)
@@ -81,7 +81,7 @@ int dt_plan_peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struc
 	struct dt_run s = dt_candidate_run(q, c);
 	int pp = c->layout.pp, rc = 0;
 
-	/* More microbatches than twice the stages are never in flight at once, but for GPipe. */
+	/* At most 2 pp microbatches are ever in flight, except with GPipe. */
 	if (pp > 1 && s.accumulation > 2 * pp && s.pipeline != DT_PIPE_GPIPE && !s.schedule)
 		s.accumulation = 2 * pp;
 	c->peak_bytes = 0;

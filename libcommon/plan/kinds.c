@@ -1,4 +1,4 @@
-/* Unlike devices of one job. */
+/* Jobs on several kinds of devices. */
 #include "plan/cluster.h"
 
 #include <errno.h>
@@ -61,7 +61,7 @@ static int add_kind(const char *name, int n, struct dt_cluster *ret, struct dt_e
 	return 0;
 }
 
-/* One kind, "NAME:N". */
+/* Parses one kind, "NAME:N". */
 static int take_kind(const char *text, struct dt_cluster *ret, struct dt_err *err)
 {
 	char name[32], rest;

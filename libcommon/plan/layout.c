@@ -1,4 +1,4 @@
-/* The layout string, the placement of ranks, and which layers a pipeline stage has. */
+/* The layout string, the placement of ranks, and the layers of pipeline stages. */
 #include "plan/layout.h"
 
 #include "model/flops.h"
@@ -16,9 +16,9 @@ static const struct axis {
 	const char *name;
 	size_t off;
 	int min, max;
-	bool is_mesh; /* its size multiplies the number of ranks; ep only subdivides dp x cp */
+	bool is_mesh; /* multiplies the number of ranks; ep only subdivides dp x cp */
 } axes[] = {
-	/* those of ranks by their number */
+	/* mesh axes, by enum */
 	[DT_DP] = {"dp", offsetof(struct dt_layout, dp), 1, MAX_AXIS, true},
 	[DT_TP] = {"tp", offsetof(struct dt_layout, tp), 1, MAX_AXIS, true},
 	[DT_PP] = {"pp", offsetof(struct dt_layout, pp), 1, MAX_AXIS, true},
@@ -44,7 +44,7 @@ static int __attribute__((format(printf, 3, 4))) bad(struct dt_err *err, const c
 	return -EINVAL;
 }
 
-/* One axis with its size, [s, s + n), of the layout all. Returns the axis' number. */
+/* Parses one axis with its size, [s, s + n), of the layout `all`. Returns the axis's index. */
 static int parse_axis(const char *all, const char *s, int n, int *ret_value, struct dt_err *err)
 {
 	int letters = 0, value = 0, a = 0, shown = n < 24 ? n : 24;
@@ -98,7 +98,7 @@ int dt_layout_parse(const char *s, struct dt_layout *ret, struct dt_err *err)
 			break;
 	}
 	if (!(seen & (1u << DT_DP | 1u << DT_CP)))
-		world *= l.dp = l.ep; /* the ranks that it divides */
+		world *= l.dp = l.ep; /* the ranks that ep divides */
 	if (world > MAX_WORLD)
 		return bad(err, s, "more than %d ranks", MAX_WORLD);
 	if ((int64_t)l.dp * l.cp % l.ep)
@@ -236,9 +236,9 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
 }
 
 /*
- * How many layers the last stage gets: the number that makes the slowest stage fastest. A layer costs its
- * forward flops (attention at 4096 positions at most, half of them masked), the head two flops a weight, the
- * embedding a read of one row.
+ * How many layers the last stage gets, to make the slowest stage fastest. A layer costs its forward flops
+ * (attention over at most 4096 positions, half of them masked), the head two flops a weight, the embedding
+ * the read of a row.
  */
 static int last_stage_layers(int stages, const struct dt_config *c)
 {
@@ -247,14 +247,14 @@ static int last_stage_layers(int stages, const struct dt_config *c)
 	double best_cost = -1;
 
 	if (dt_forward_flops(c, (int64_t)seq, &layer, &head, NULL) < 0)
-		return most_k / stages + 1; /* no memory: nothing that follows has any */
+		return most_k / stages + 1; /* out of memory: later calls report it */
 	layer = layer / (double)c->layers - 2 * seq * (double)(c->heads * c->head_dim);
-	/* The last stage's cost grows with k and the others' falls: the best k is where they cross. */
+	/* The last stage's cost grows with k, the others' decrease: the best k is near the crossing. */
 	middle_k = (int)(((double)c->layers - others * head / layer) / stages);
 	middle_k = middle_k < 1 ? 1 : middle_k > most_k ? most_k : middle_k;
 	for (int k = middle_k > 4 ? middle_k - 4 : 1; k <= most_k && k <= middle_k + 4; k++) {
 		int rest = (int)c->layers - k, most = (rest + others - 1) / others, least = rest / others;
-		/* Spare layers go to the later stages, so the first has the fewest. */
+		/* Spare layers go to later stages, so the first has the fewest. */
 		double first = least * layer + embed, middle = (stages > 2 ? most : least) * layer;
 		double last = k * layer + head, cost = first > middle ? first : middle;
 
@@ -267,7 +267,7 @@ static int last_stage_layers(int stages, const struct dt_config *c)
 	return best;
 }
 
-/* The same, which everybody who cuts a model asks for again and again. */
+/* The same with a cache of the last result, as it is called very often. */
 static int last_stage(int stages, const struct dt_config *c)
 {
 	static _Thread_local struct dt_config of;
@@ -281,7 +281,7 @@ static int last_stage(int stages, const struct dt_config *c)
 	return layers;
 }
 
-/* Spare layers go to the later stages: the earlier ones already keep more microbatches in flight (1F1B). */
+/* Spare layers go to later stages: earlier ones already hold more microbatches in flight (1F1B). */
 void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int stage, int *first, int *last)
 {
 	int layers = (int)c->layers, others = l->pp * dt_layout_chunks(l) - 1, rest, each, spare;

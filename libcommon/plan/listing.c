@@ -1,4 +1,4 @@
-/* Programs as JSON, and what that and the table (listing_text.c) have in common. */
+/* Program listings as JSON, and what they share with the table (listing_text.c). */
 #include "plan/listing.h"
 
 #include <string.h>
@@ -66,7 +66,7 @@ const char *dt_listed_result(const struct dt_cost_site *s, const struct dt_node 
 			snprintf(buf, size, "%s[%lld]", p->value[v].name, (long long)dt_value_numel(p, v));
 		return buf;
 	}
-	for (int i = first; i < first + 3; i++) /* tensors that are one below the other */
+	for (int i = first; i < first + 3; i++) /* tensors joined along their rows */
 		if (n->param[i] >= 0 && (i == first || n->op != DT_OP_EMBED_B)) {
 			rows += s->param[n->param[i]][0];
 			cols = s->param[n->param[i]][1];

@@ -1,4 +1,4 @@
-/* The program and the pipeline of a run that the command line describes. */
+/* Lists the program and the pipeline of a run given on the command line. */
 #include "plan/listing.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Programs as a table. Segments that repeat, one layer after the other, are shown once. */
+/* Program listings as tables. Repeated segments, such as of equal layers, are shown once. */
 #include "plan/listing.h"
 
 #include "base/table.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define PERIOD_MAX                                                                                           \
-	32 /* segments that repeat together: --recompute every:N, windows of every so many layers */
+	32 /* longest repeating sequence of segments: --recompute every:N, a window every few layers */
 
 struct printer {
 	const struct dt_memory_plan *plan;
@@ -19,7 +19,7 @@ struct printer {
 	struct dt_listed sum[DT_LIST_N];
 };
 
-/* Three digits, whatever the size; nothing for 0. */
+/* Prints three digits; nothing for 0. */
 static void number(struct dt_table *t, double v)
 {
 	if (v == 0)
@@ -59,7 +59,7 @@ static bool same_segment(const struct printer *p, int a, int b)
 	return true;
 }
 
-/* How often the `period` segments from `at` on come again right behind, before `end`. */
+/* How often the `period` segments from `at` are repeated directly after, before `end`. */
 static int repeats(const struct printer *p, int at, int period, int end)
 {
 	int i = at + period;
@@ -69,7 +69,7 @@ static int repeats(const struct printer *p, int at, int period, int end)
 	return (i - at) / period - 1;
 }
 
-/* "linear qkv", and shorter where the name repeats the op: "attention_b", "norm attn". */
+/* "linear qkv", shortened if the name repeats the op: "attention_b", "norm attn". */
 static const char *op_text(const struct dt_node *n, char *buf, size_t size)
 {
 	const char *op = dt_node_op_name(n->op), *last = strrchr(n->name, '_');
@@ -118,7 +118,7 @@ static void put_node(struct printer *p, int step)
 		mib(p->t, l.kept);
 }
 
-/* The `times` repetitions of `period` segments that end before segment `end`, in one row. */
+/* Prints one row for `times` repetitions of `period` segments that end before segment `end`. */
 static void put_alike(struct printer *p, int end, int period, int times, const struct dt_listed *block)
 {
 	const struct dt_segment *seg = p->s.p->segment;
@@ -141,7 +141,7 @@ static void put_alike(struct printer *p, int end, int period, int times, const s
 	mib(p->t, all.kept);
 }
 
-/* The period that folds the most segments from `at` on, 1 if none does, and how often it repeats. */
+/* Finds the period that folds the most segments from `at`, and how often it repeats; 1 if none does. */
 static int find_period(const struct printer *p, int at, int end, int *ret_again)
 {
 	int best = 1, folded = 0;
@@ -221,7 +221,7 @@ static void put_sums(struct printer *p)
 	}
 }
 
-/* What comes from and goes to other stages. */
+/* Prints what is received from and sent to other stages. */
 static void print_ends(const struct printer *p, struct dt_coords at, FILE *f)
 {
 	const struct dt_prog *prog = p->s.p;
@@ -269,7 +269,7 @@ static void print_head(const struct dt_run *r, struct dt_coords at, FILE *f)
 		dt_dtype_name(r->compute));
 }
 
-/* The lists of one chunk. */
+/* Prints the lists of one chunk. */
 static void print_chunk(struct printer *p, FILE *f)
 {
 	p->t = dt_table_new(">#|unit|op|result|>GFLOP|>MiB|>message|>kept");

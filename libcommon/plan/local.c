@@ -1,4 +1,4 @@
-/* What one rank holds of the model, in flat order. */
+/* The parameters of one rank, in flat order. */
 #include "kernels/unpack.h"
 #include "plan/layout.h"
 
@@ -7,7 +7,7 @@
 
 #define ALIGN 32 /* elements: 64 bytes at 2 bytes an element */
 
-/* Whether a stage has the layer in one of its chunks. */
+/* Whether one of the stage's chunks has the layer. */
 static bool has_layer(const struct dt_layout *l, const struct dt_config *c, int stage, int layer)
 {
 	for (int v = stage; v < l->pp * dt_layout_chunks(l); v += l->pp) {
@@ -25,10 +25,7 @@ static int64_t align_up(int64_t n)
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/*
- * Appends parameter i to the last unit. A fused one lies right behind its predecessor, others start
- * aligned.
- */
+/* Appends parameter i to the last unit. A fused one directly follows its predecessor; others are aligned. */
 static void append(struct dt_local *l, const struct dt_params *t, int i, const struct dt_layout *lay,
 		   struct dt_coords at, bool fused)
 {
@@ -38,7 +35,7 @@ static void append(struct dt_local *l, const struct dt_params *t, int i, const s
 		l->numel = align_up(l->numel);
 	p->index = i;
 	dt_param_cut(&t->p[i], lay->tp, at.tp, p->off, p->shape);
-	if (t->p[i].experts && lay->ep > 1) { /* whole experts, after the cut over tp */
+	if (t->p[i].experts && lay->ep > 1) { /* experts are cut as wholes, after the cut over tp */
 		p->shape[0] /= lay->ep;
 		p->off[0] += dt_coords_data(lay, at) % lay->ep * p->shape[0];
 	}
@@ -71,7 +68,7 @@ static void open_unit(struct dt_local *l, int layer, const struct dt_param *p, b
 				       .place = before ? before->place + (before->layer != layer) : 0};
 }
 
-/* With ZeRO a unit divides evenly over the ranks that have it, each share aligned. */
+/* Pads a unit: with ZeRO it divides evenly over the ranks that hold it, each share aligned. */
 static void close_unit(struct dt_local *l, const struct dt_layout *lay)
 {
 	struct dt_local_unit *u = &l->unit[l->nunit - 1];
@@ -93,7 +90,7 @@ static void close_unit(struct dt_local *l, const struct dt_layout *lay)
 	}
 }
 
-/* Parameter i as the next one: in the unit that is open, or in a new one. */
+/* Appends parameter i to the current unit or starts a new one. */
 static void add(struct dt_local *l, const struct dt_params *t, int i, int layer, const struct dt_layout *lay,
 		struct dt_coords at, bool fused)
 {
@@ -142,7 +139,7 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 	if (c->tied && l->pp > 1 && at.pp == l->pp - 1)
 		add(&lo, t, dt_params_find(t, "embed.weight"), (int)c->layers, l, at, false);
 	close_unit(&lo, l);
-	if (l->servers && dt_layout_server(l, at.dp) == l->servers) /* another rank has them */
+	if (l->servers && dt_layout_server(l, at.dp) == l->servers) /* another rank serves them */
 		lo.share = lo.share_trained = 0;
 	*ret = lo;
 	return 0;

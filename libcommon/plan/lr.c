@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "N[,N...][:FACTOR]" */
+/* Parses "N[,N...][:FACTOR]". */
 static int parse_drops(struct dt_lr *l, const char *s)
 {
 	char number[24], *end;

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Loads a file of JSON and hands it to take. */
+/* Loads a JSON file and passes it to take. */
 static int with_json(const char *path, int (*take)(struct dt_cluster *, const json_t *, struct dt_err *),
 		     struct dt_cluster *c, struct dt_err *err)
 {
@@ -63,7 +63,7 @@ int dt_machines_describe(struct dt_machines *m, struct dt_cluster *c, struct dt_
 	if (unlike)
 		m->gpus = c->gpus;
 	if (!strcmp(c->device.name,
-		    "cpu")) { /* ranks are processes of this machine: its cores and memory, shared */
+		    "cpu")) { /* ranks are processes that share this machine's cores and memory */
 		dt_cluster_this_machine(c);
 		if (!m->node_given)
 			c->gpus_a_node = (int)m->gpus;

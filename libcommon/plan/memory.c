@@ -28,7 +28,7 @@ static bool alive(const struct dt_item *item, int time)
 	return false;
 }
 
-/* Microbatches in flight of every chunk, from the schedule. */
+/* Number of microbatches in flight of every chunk, from the schedule. */
 static int count_flights(const struct dt_run *r, struct dt_coords at, struct dt_memory_plan *p,
 			 struct dt_err *err)
 {
@@ -43,7 +43,7 @@ static int count_flights(const struct dt_run *r, struct dt_coords at, struct dt_
 	return rc;
 }
 
-/* Activations that leave memory, and room to pass through. */
+/* Adds offloaded activations and their staging buffers. */
 static void put_activations(struct dt_plan_builder *b)
 {
 	const struct dt_memory_plan *p = b->plan;
@@ -58,7 +58,7 @@ static void put_activations(struct dt_plan_builder *b)
 	dt_plan_pinned(b, ring);
 }
 
-/* Addresses of what lies in one place: items by themselves. */
+/* Assigns addresses to the items of one place. */
 static int place_one(struct dt_plan_builder *b, enum dt_place place, uint64_t *ret_bytes, uint64_t *ret_bound)
 {
 	struct dt_item *some = malloc(((size_t)b->nitem + 1) * sizeof(*some));
@@ -76,7 +76,7 @@ static int place_one(struct dt_plan_builder *b, enum dt_place place, uint64_t *r
 	return rc;
 }
 
-/* Adds the values of the programs, and gives everything its address. */
+/* Adds the programs' values and assigns all addresses. */
 static int place_all(struct dt_plan_builder *b, struct dt_err *err)
 {
 	struct dt_memory_plan *p = b->plan;

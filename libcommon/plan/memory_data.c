@@ -1,9 +1,9 @@
-/* Buffers for the input of a step: tokens or images of each microbatch in flight, and tables. */
+/* Input buffers of a step: tokens or images of each microbatch in flight, and tables. */
 #include "plan/memory_priv.h"
 
 #include "plan/context.h"
 
-/* Images and their classes of every microbatch in flight, and the state of batch norms. */
+/* Adds images and classes of every microbatch in flight, and the state of batch norms. */
 static void put_images(struct dt_plan_builder *b, const struct dt_run *r)
 {
 	const struct dt_config *c = r->config;
@@ -31,7 +31,7 @@ static void put_images(struct dt_plan_builder *b, const struct dt_run *r)
 		     "statistics of the step", "2 x channels of all batch norms");
 }
 
-/* Tokens of every microbatch in flight, and tables that all share. */
+/* Adds tokens of every microbatch in flight, and shared tables. */
 static void put_tokens(struct dt_plan_builder *b, const struct dt_run *r, struct dt_coords at)
 {
 	const struct dt_config *c = r->config;

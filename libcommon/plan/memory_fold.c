@@ -7,7 +7,10 @@ static uint64_t mix(uint64_t h, uint64_t x)
 	return (h ^ x) * 0x9e3779b97f4a7c15u ^ (h >> 29);
 }
 
-/* Numbers the steps of each unit and list, names values by that, and sums up what units look like. */
+/*
+ * Numbers the steps of each unit and list, names values by these numbers, and hashes each unit to compare
+ * them.
+ */
 static void look_at_units(struct dt_folding *f)
 {
 	const struct dt_prog *p = f->p;
@@ -36,7 +39,7 @@ static void look_at_units(struct dt_folding *f)
 	}
 }
 
-/* Runs in which every unit is like the one a period before it. */
+/* Finds runs of units in which each equals the one a period before. */
 static void find_runs(struct dt_folding *f)
 {
 	for (int u = 0, end; u < f->nunit; u = end) {

@@ -1,4 +1,4 @@
-/* Puts buffers into a plan of memory: names, sizes and lifetimes; placing them is memory.c's. */
+/* Adds buffers to a memory plan: names, sizes and lifetimes; memory.c assigns addresses. */
 #include "plan/memory_priv.h"
 
 #include "base/arena.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for one more of n elements in each of some arrays. */
+/* Grows several parallel arrays of n elements to hold one more. */
 static bool grow(struct dt_plan_builder *b, int n, int *cap, void **p, const size_t *size, int arrays)
 {
 	int more = *cap ? 2 * *cap : 256;

@@ -1,4 +1,4 @@
-/* What a run of training holds beside the values of its program: weights, states, gradients, data. */
+/* Buffers of a training run besides its program's values: weights, states, gradients, data. */
 #include "plan/context.h"
 #include "plan/memory_priv.h"
 #include "plan/outer.h"
@@ -10,8 +10,8 @@
 #include <string.h>
 
 /*
- * Optimizer states and master weights in tiles. Those under way are there during the update, which
- * may be behind backward.
+ * Adds optimizer states and master weights in tiles. Tiles in transfer exist during the update, which may
+ * overlap later phases.
  */
 static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 {
@@ -37,8 +37,8 @@ static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 }
 
 /*
- * Bytes of a state of rows, columns or blocks, on the data-parallel rank that has most: where shares begin
- * decides how many of them a rank touches, and every rank has room for as many.
+ * Bytes of an optimizer state kept by row, column or block, for the data-parallel rank that has most: share
+ * boundaries decide how many rows a rank touches, and every rank reserves the maximum.
  */
 static int64_t most_places(const struct dt_plan_builder *b, struct dt_coords at,
 			   const struct dt_optim_state *s)
@@ -57,7 +57,10 @@ static int64_t most_places(const struct dt_plan_builder *b, struct dt_coords at,
 	return most;
 }
 
-/* State i of the optimizer: with a value an element as parameters are, else in whole rows and columns. */
+/*
+ * Adds optimizer state i: sharded like parameters if it has a value for each element, else in whole rows and
+ * columns.
+ */
 static void put_state(struct dt_plan_builder *b, struct dt_coords at, int i, const struct dt_optim_state *s,
 		      int64_t numel, const char *formula)
 {
@@ -78,10 +81,7 @@ static void put_state(struct dt_plan_builder *b, struct dt_coords at, int i, con
 		     name, "rows, columns or blocks of local parameters");
 }
 
-/*
- * Where muon makes the largest matrix of the stage orthogonal: it, its next, and two squares of its
- * short side.
- */
+/* Adds muon's workspace: the stage's largest matrix, its next iterate, and two squares of its short side. */
 static void put_whole(struct dt_plan_builder *b)
 {
 	const struct dt_stage *stage = &b->plan->stage;
@@ -99,7 +99,7 @@ static void put_whole(struct dt_plan_builder *b)
 		     "matrix to make orthogonal", "2 rows x columns + 2 x shorter^2, largest");
 }
 
-/* The share of the rank before, which this one updates too. */
+/* Adds buffers for the previous rank's share, which this rank updates too. */
 static void put_peer(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	const int states = dt_optim_states(s->optim.kind);
@@ -120,7 +120,7 @@ static void put_peer(struct dt_plan_builder *b, const struct dt_run *s, const st
 				     "trained parameters / dp, of the rank before");
 }
 
-/* What ZeRO leaves of parameters, in words. */
+/* A rank's part of parameters under ZeRO, in words. */
 static const char *share_of(const struct dt_layout *l, bool trained)
 {
 	static const char *const text[3][2] = {
@@ -132,7 +132,10 @@ static const char *share_of(const struct dt_layout *l, bool trained)
 	return text[l->ep > 1 ? 2 : l->cp > 1][trained];
 }
 
-/* Weights for an engine that answers, where a rank has only parts of them; no activation lives beside it. */
+/*
+ * Adds weights for an engine that samples answers, if a rank has only parts of them; activations do not
+ * coexist with it.
+ */
 static void put_drawn(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	const bool cut = s->layout.tp > 1, shared = dt_run_cuts_weights(s);
@@ -147,8 +150,7 @@ static void put_drawn(struct dt_plan_builder *b, const struct dt_run *s, const s
 			     cut ? "all parameters, largest unit" : "all parameters");
 }
 
-/* What --sync keeps beside the states: whole says what there is of all trained parameters. */
-/* diloco's outer gradients on their way; e3m0 is the processor's, a unit at a time. */
+/* Adds diloco's outer gradients for sending; e3m0 is encoded on the CPU, unit by unit. */
 static void put_outer(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	const bool e3m0 = s->sync.comm == DT_OUTER_E3M0;
@@ -168,7 +170,7 @@ static void put_outer(struct dt_plan_builder *b, const struct dt_run *s, const s
 			"largest unit");
 }
 
-/* What servers have, and what comes to them and goes: of cards in the host's memory. */
+/* Adds the servers' states and their messages; for GPUs these are in host memory. */
 static void put_served(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	const char *share = "trained parameters / servers", *all = "trained parameters";
@@ -209,7 +211,7 @@ static void put_sync(struct dt_plan_builder *b, const struct dt_run *s, const st
 		put_served(b, s, l);
 }
 
-/* A card has room for one trainer: while ranks re-form, the old one's state is in the host's memory. */
+/* Adds host memory for a re-forming trainer's old state, as a GPU has room for only one trainer. */
 static void put_carried(struct dt_plan_builder *b)
 {
 	int64_t bytes = 0;
@@ -223,7 +225,7 @@ static void put_carried(struct dt_plan_builder *b)
 				  "state while ranks re-form", "weights, masters, states and copies");
 }
 
-/* Of what is frozen there are weights alone. */
+/* Adds weights and their training states; frozen tensors have only weights. */
 static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l,
 		       struct dt_coords at)
 {
@@ -275,7 +277,7 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 			     "gradients to send", whole);
 }
 
-/* Compressed gradients: what each rank has not sent yet, factors and messages. */
+/* Adds buffers of compressed gradients: each rank's unsent residual, factors and messages. */
 static void put_compress(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	struct dt_compress_part *part =
@@ -300,7 +302,7 @@ static void put_compress(struct dt_plan_builder *b, const struct dt_run *s, cons
 				"gradients of the card", "trained parameters");
 }
 
-/* Offloaded weights on their way: a unit's, or this rank's share of them, which is gathered then. */
+/* Adds buffers for offloaded weights: a whole unit's, or this rank's share, which is then all-gathered. */
 static void put_fetched(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l, int slot,
 			const char *unit)
 {
@@ -316,9 +318,7 @@ static void put_fetched(struct dt_plan_builder *b, const struct dt_run *s, const
 	dt_plan_pinned(b, bytes);
 }
 
-/*
- * What comes together for as long as a unit computes: weights (z3, offloaded) and gradients (z2, z3).
- */
+/* Adds buffers for weights (z3, offload) and gradients (z2, z3) that are whole only while a unit computes. */
 static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	static const char *const names[DT_UNIT_SLOTS] = {
@@ -359,7 +359,10 @@ static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const s
 	}
 }
 
-/* What a rank writes of a checkpoint: of every unit its equal part, rounded up, of each kind of value. */
+/*
+ * Adds the buffer of a checkpoint write: this rank's equal part of each unit, rounded up, for each kind of
+ * value.
+ */
 static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	int64_t n = 0, frozen = 0;
@@ -369,9 +372,9 @@ static void put_snapshot(struct dt_plan_builder *b, const struct dt_run *s, cons
 			l->unit[u].numel / dt_unit_copies(&s->layout, &l->unit[u]) + 1;
 	n += dt_params_total(&b->plan->stage.graph.buffers);
 	n *= dt_run_snapshot_kinds(s);
-	if (n && !s->config->lora.rank) /* a base beside adapters is in no checkpoint */
+	if (n && !s->config->lora.rank) /* with adapters the base is in no checkpoint */
 		n += (frozen * dt_dtype_size(s->compute) + 3) / 4;
-	if (n && dt_run_compresses(s)) /* each rank has its own, and factors are fewer than elements */
+	if (n && dt_run_compresses(s)) /* each rank writes its own, and factors have fewer elements */
 		n += 2 * l->trained;
 	dt_plan_flat(b, DT_B_SNAPSHOT, DT_MEM_DATA, DT_F32, n, DT_PH_FORWARD, DT_PH_STEP, -1,
 		     "checkpoint snapshot", "local parameters / dp, of each kind");

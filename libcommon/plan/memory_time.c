@@ -1,4 +1,4 @@
-/* What of a plan is alive when: by phase, by category where it is most, and over a step. */
+/* Memory in use over time: by phase, by category at the peak, and over a step. */
 #include "plan/memory_priv.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct change {
-	int time, item; /* item + 1: it begins to live, -(item + 1): it ends */
+	int time, item; /* item + 1: it becomes live; -(item + 1): it ends */
 };
 
 static int by_time(const void *x, const void *y)
@@ -15,10 +15,10 @@ static int by_time(const void *x, const void *y)
 
 	if (a->time != b->time)
 		return a->time < b->time ? -1 : 1;
-	return (a->item > 0) - (b->item > 0); /* what ends makes room first */
+	return (a->item > 0) - (b->item > 0); /* ends first, as they free memory */
 }
 
-/* The phase and, of a plan with one chunk, the step of a time. */
+/* The phase of a time; for a plan with one chunk also the step. */
 static enum dt_phase phase_at(const struct dt_plan_builder *b, int time)
 {
 	const struct dt_memory_plan *p = b->plan;
@@ -38,8 +38,8 @@ static enum dt_phase phase_at(const struct dt_plan_builder *b, int time)
 }
 
 /*
- * cat: alive from time on, up to the next change. A point is what its stretch of the step has at most; the
- * last one is the update.
+ * Adds memory by category, cat, which holds from `time` to the next change. A point is the maximum of its
+ * part of the step; the last point is the update.
  */
 static void put_points(struct dt_plan_builder *b, int time, int next, const uint64_t cat[DT_MEM_CAT_N])
 {
@@ -62,7 +62,7 @@ static void put_points(struct dt_plan_builder *b, int time, int next, const uint
 	}
 }
 
-/* Bytes alive by phase, by category where they are most, and over the step. */
+/* Computes bytes in use by phase, by category at the peak, and over the step. */
 int plan_account(struct dt_plan_builder *b)
 {
 	struct dt_memory_plan *p = b->plan;
@@ -99,7 +99,7 @@ int plan_account(struct dt_plan_builder *b)
 		}
 	}
 	free(c);
-	/* What placement could not close between buffers. */
+	/* Gaps that placement left between buffers. */
 	p->gap_bytes = p->arena_bytes - most;
 	p->cat_bytes[DT_MEM_WORKSPACE] += p->gap_bytes;
 	p->phase_bytes[p->peak] = p->arena_bytes;

@@ -1,8 +1,7 @@
 /*
- * Values of the programs as buffers to place. Units that are alike (memory_fold.h) make the same buffers, so
- * the first two and the last two of a run of them stand for all: the values of those in between that live
- * between nodes take the addresses of the second, and their kept ones are one item a unit. Where the blocks
- * of --recompute every:N repeat, so many units together are what repeats.
+ * Places the programs' values as buffers. Equal units (memory_fold.h) have equal buffers, so the first two
+ * and last two of a run represent the rest: values between nodes of the others take the second unit's
+ * addresses, and kept values are one item a unit. With --recompute every:N the repeating group is N units.
  */
 #include "plan/memory_fold.h"
 
@@ -10,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the unit is placed by itself. */
+/* Whether the unit is placed individually. */
 static bool stands(const struct dt_folding *f, int u)
 {
 	const struct dt_fold_unit *x = &f->unit[u];
@@ -18,7 +17,7 @@ static bool stands(const struct dt_folding *f, int u)
 	return !f->single || f->exact || u < x->first + 2 * f->period || u > x->last - 2 * f->period;
 }
 
-/* The key of the value that a value shares its address with, of the units that are alike. */
+/* The key of the value whose address v shares, in the representative unit. */
 static struct dt_fold_key common(const struct dt_folding *f, int v)
 {
 	struct dt_fold_key k = f->key[v];
@@ -52,7 +51,7 @@ static enum dt_mem_cat category(const struct dt_folding *f, int v)
 	return f->p->step[s].n.op == DT_OP_ENTER ? DT_MEM_COMM : DT_MEM_WORKSPACE;
 }
 
-/* A value between nodes: an item of its own, or one more span of that of its like. */
+/* Places a value that lives between nodes: a new item, or another span of its representative's. */
 static int place_between(struct dt_folding *f, int v)
 {
 	const struct dt_value *x = &f->p->value[v];
@@ -72,7 +71,7 @@ static int place_between(struct dt_folding *f, int v)
 	i = &f->b->item[item];
 	if (i->nspan == DT_PLACE_SPANS || i->span[i->nspan - 1].last >= first) {
 		item = dt_plan_item(f->b, category(f, v), first,
-				    last); /* it is not like the others after all */
+				    last); /* it is not equal to the others after all */
 		f->b->item[item].bytes = dt_fold_bytes(f->p, v);
 		f->makes[v] = true;
 		return item;
@@ -81,7 +80,7 @@ static int place_between(struct dt_folding *f, int v)
 	return item;
 }
 
-/* Lengthens an item's only span. */
+/* Extends the only span of an item. */
 static void extend(struct dt_item *i, int first, int last)
 {
 	if (first < i->span[0].first)
@@ -90,7 +89,7 @@ static void extend(struct dt_item *i, int first, int last)
 		i->span[0].last = last;
 }
 
-/* A kept value of the only microbatch in flight. */
+/* Places a kept value, when only one microbatch is in flight. */
 static int place_kept(struct dt_folding *f, int v)
 {
 	const struct dt_value *x = &f->p->value[v];
@@ -119,8 +118,9 @@ static int place_kept(struct dt_folding *f, int v)
 }
 
 /*
- * What every microbatch in flight has its own of: the kept values of all units are one item, slot after slot,
- * and so is each pinned one. (One microbatch in flight in all: kept values have lifetimes.)
+ * Places what each microbatch in flight has separately: the kept values of all units are one item with a slot
+ * for each microbatch, and so is each pinned value. (With one microbatch in flight, kept values have
+ * lifetimes.)
  */
 static void place_flights(struct dt_folding *f)
 {
@@ -158,7 +158,7 @@ static void place_flights(struct dt_folding *f)
 
 static void place_singly(struct dt_folding *f)
 {
-	/* those that stand for others come first */
+	/* representatives first */
 	for (int pass = 0; pass < 2; pass++)
 		for (int v = 0; v < f->p->nvalue; v++) {
 			const struct dt_value *x = &f->p->value[v];
@@ -171,7 +171,7 @@ static void place_singly(struct dt_folding *f)
 		}
 }
 
-/* Results and rooms of context parallelism that travel. */
+/* Results and buffers of context parallelism that are sent. */
 static bool sent_result(enum dt_op op, int k)
 {
 	switch (op) {
@@ -188,7 +188,7 @@ static bool sent_result(enum dt_op op, int k)
 	}
 }
 
-/* Whether ranks tell each other what is in it. */
+/* Marks values that ranks exchange. */
 static void mark_messages(const struct dt_folding *f, bool *message)
 {
 	const struct dt_prog *p = f->p;
@@ -219,7 +219,7 @@ static enum dt_phase phase_of(const struct dt_prog *p, int step)
 						   : DT_PH_BACKWARD;
 }
 
-/* The list of buffers, for people and for what has to be shared between ranks. */
+/* Lists the buffers, for display and to know which ranks must share. */
 static void list_values(struct dt_folding *f, const bool *message)
 {
 	struct dt_memory_plan *plan = f->b->plan;

@@ -1,6 +1,6 @@
 /*
- * Seconds of nodes: measured operations where there are some (plan/optimes.h), else the roofline; messages by
- * the links. A layer is the sum over its nodes.
+ * Seconds of nodes: from measured operations if there are any (plan/optimes.h), else the roofline; messages
+ * from the links. A layer's time is the sum over its nodes.
  */
 #include "plan/stepcost.h"
 
@@ -10,7 +10,7 @@ struct dt_device dt_device_for(const struct dt_cluster *c, int n, enum dt_dtype 
 {
 	struct dt_device d = dt_cluster_rank_device(c, n);
 
-	if (compute == DT_F32) /* half the width, a third of what 16-bit units reach */
+	if (compute == DT_F32) /* half the SIMD width, a third of the rate of 16-bit units */
 		d.peak_flops *= c->cores ? 0.5 : 0.0625;
 	return d;
 }
@@ -23,7 +23,7 @@ void dt_step_model_init(struct dt_step_model *m, const struct dt_cluster *c, con
 	*m = (struct dt_step_model){.c = c, .s = s, .stack = stack, .work = work};
 	m->here = world < c->gpus_a_node ? world : c->gpus_a_node;
 	m->dev = dt_device_for(c, m->here, s->compute);
-	/* Latent attention has products of other shapes; f16 and 8 bits go another way. */
+	/* Operations of latent attention have other shapes; f16 and 8 bits use other code. */
 	m->measured = c->ops && c->cores && !s->config->kv_rank && s->compute != DT_F16 && !s->fp8;
 }
 
@@ -65,8 +65,8 @@ double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost 
 }
 
 /*
- * The node's measured operations. A share of the microbatches adds its weight gradients to those of the
- * first: all but one, and with ZeRO 2 and 3, where each has its own, none.
+ * Time of a node's measured operations. Weight gradients of the first microbatch overwrite, those of the
+ * others accumulate; with ZeRO 2 and 3, none accumulates.
  */
 static double measured(const struct dt_step_model *m, const struct dt_timed_list *t)
 {
@@ -88,14 +88,14 @@ static double measured(const struct dt_step_model *m, const struct dt_timed_list
 	return sum;
 }
 
-/* Attention that writes its scores: softmax over them, dropout, read again: 6.5 passes; all pairs. */
+/* Attention that materialises scores: softmax, dropout and re-reading are 6.5 passes over all pairs. */
 static double attention_with_scores(const struct dt_step_model *m, const struct dt_work_node *n)
 {
 	const struct dt_config *c = m->s->config;
 	double bytes = 6.5 * (double)c->heads / m->s->layout.tp * (double)m->s->seq * m->work->tokens *
 		       dt_dtype_size(m->s->compute);
 	bool forward = n->list == DT_LIST_FORWARD || n->again;
-	/* Twice the pairs that the mask lets through; backward's five products without the one it kept. */
+	/* Twice the pairs that the mask allows; backward's five products less the one that was kept. */
 	double flops = (forward ? 2 : 1.6) * n->cost.flops;
 
 	return flops / (m->dev.peak_flops * m->dev.matmul_eff) +
@@ -110,11 +110,11 @@ static double seconds(const struct dt_step_model *m, const struct dt_work_node *
 		return measured(m, &n->timed);
 	if (n->cost.waits)
 		return 0;
-	if (n->cost.message && n->cost.flops <= 0) /* its bytes are the message's */
+	if (n->cost.message && n->cost.flops <= 0) /* its bytes are those of the message */
 		return 0;
 	if (m->stack->scores && n->cost.kind == DT_COST_ATTENTION)
 		return attention_with_scores(m, n);
-	/* Backward's two products take backward_ratio of forward's one; the loss is all three. */
+	/* Backward's two products take backward_ratio of forward's one; the loss has all three. */
 	return dt_node_seconds(&m->dev, &n->cost) *
 	       (!product || n->again	     ? 1
 		: n->list == DT_LIST_LOSS    ? (1 + m->dev.backward_ratio) / 3
@@ -123,14 +123,14 @@ static double seconds(const struct dt_step_model *m, const struct dt_work_node *
 }
 
 /*
- * Messages that are under way while nodes run, where they are not moved by the cores that compute: what the
- * nodes do not hide is waited for. Of a product that takes one rank's rows of tp after another's, all but one
- * stand beside them.
+ * Messages that overlap computation, if other hardware than the computing cores moves them: the rank waits
+ * for what computation does not hide. A product on one tp rank's rows after another overlaps with all but one
+ * of them.
  */
 struct under_way {
-	double left[4]; /* seconds, of what began first first */
+	double left[4]; /* seconds left, oldest first */
 	int n;
-	double hidden; /* since the product whose sums are sent */
+	double hidden; /* seconds since the product whose sums are sent */
 };
 
 static double end(struct under_way *u)
@@ -148,19 +148,19 @@ static void pass(struct under_way *u, double t)
 	}
 }
 
-/* Seconds that node n, which takes t, waits for messages; sent: what its own takes. */
+/* Seconds that node n, which computes for t, waits for messages; sent: time of its own message. */
 static double waited(const struct dt_step_model *m, struct under_way *u, const struct dt_work_node *n,
 		     double t, double sent)
 {
 	const struct dt_layout *l = &m->s->layout;
 	const struct dt_node_cost *c = &n->cost;
 	double beside = c->parts || c->sends ? t * (l->tp - 1) / l->tp : t;
-	/* A card's stream is gathered in turn; cores that multiply also copy what stays in their memory. */
+	/* On GPUs stream gathers are sequential; on CPUs, copies within a machine use the computing cores. */
 	bool hides = c->over_ep ? !m->c->cores : m->c->cores && l->tp > m->c->gpus_a_node;
 
 	pass(u, beside);
 	u->hidden = c->sends ? beside : u->hidden + t;
-	if (c->message == DT_MSG_RING) /* what its own attention does not hide */
+	if (c->message == DT_MSG_RING) /* the part that its own attention does not hide */
 		return fmax(0, sent - t);
 	if (c->begins && hides && u->n < 4)
 		u->left[u->n++] = sent;
@@ -202,11 +202,11 @@ struct dt_layer_cost dt_layer_time(const struct dt_step_model *m, int layer)
 {
 	struct dt_layer_cost r = unit_time(m, dt_work_unit(m->work, layer), dt_run_splits(m->s));
 
-	if (m->stack->scores) /* attention alone, or the whole layer, its last product too */
+	if (m->stack->scores) /* recomputes attention alone, or the whole layer with its last product */
 		r.again = m->s->recompute.mode == DT_RECOMPUTE_SELECTIVE ? r.f.attention
 			  : m->s->recompute.mode == DT_RECOMPUTE_FULL	 ? dt_cost_sum(&r.f)
 									 : 0;
-	if (m->stack->tp_hidden) /* behind the weight gradients: half of backward's products */
+	if (m->stack->tp_hidden) /* hidden by weight gradients, half of backward's products */
 		r.b.tp = fmax(0, r.b.tp - (r.w > 0 ? r.w : r.b.matmul / 2));
 	return r;
 }
