@@ -8,7 +8,7 @@
 struct dt_fold_unit {
 	uint64_t alike;	 /* equal where the nodes of two units are */
 	int first, last; /* units of the run it is in */
-	int kept;	 /* item of all its kept values; -1 */
+	int kept;	 /* the item that holds all its kept values; -1: none */
 };
 
 struct dt_fold_key { /* which value it is of its unit: equal in units that are alike */
@@ -26,7 +26,7 @@ struct dt_folding {
 	struct dt_fold_unit *unit;
 	struct dt_fold_key *key; /* [nvalue] */
 	int *item;		 /* [nvalue] */
-	uint64_t *inner;	 /* [nvalue] where in it */
+	uint64_t *inner;	 /* [nvalue] offset in that item, bytes */
 	bool *makes;		 /* [nvalue] its item was made for it */
 	struct dt_fold_known {
 		struct dt_fold_key key;

@@ -51,7 +51,7 @@ static const struct dt_symbol symbols[] = {
 };
 #undef F
 
-/* The card's place on the bus as the driver has it: NVML counts cards otherwise than CUDA does. */
+/* The card's PCI address from the CUDA driver: NVML numbers cards differently. */
 static int place_of(int index, char *bus, int room)
 {
 	struct driver d;
@@ -111,7 +111,7 @@ void dt_nvml_read(const struct dt_nvml *n, struct dt_nvml_now *ret)
 		ret->memory_bytes = (double)memory.used;
 	if (n->power(n->card, &v) == 0)
 		ret->power_w = v * 1e-3;
-	if (n->pcie(n->card, RECEIVED, &v) == 0) /* KB of 1024 bytes */
+	if (n->pcie(n->card, RECEIVED, &v) == 0) /* KiB/s */
 		ret->received = v * 1024.0;
 	if (n->pcie(n->card, SENT, &v) == 0)
 		ret->sent = v * 1024.0;

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 
-/* -log sigma(x) without overflow, and its derivative. */
+/* -log sigma(x) without overflow; *slope: its derivative. */
 static double softplus(double x, double *slope)
 {
 	*slope = x > 0 ? -exp(-x) / (1 + exp(-x)) : -1 / (1 + exp(x));
@@ -44,7 +44,7 @@ static struct dt_pair_loss simpo(const struct dt_pair *p, double beta, double ga
 	return (struct dt_pair_loss){loss, beta * slope / nc, -beta * slope / nr};
 }
 
-/* log(p / (1 - p)) of p = exp x, x < 0, and its derivative 1 / (1 - p). */
+/* log(p / (1 - p)) of p = exp x, x < 0; *slope: its derivative 1 / (1 - p). */
 static double log_odds(double x, double *slope)
 {
 	double rest = -expm1(x < -1e-12 ? x : -1e-12);

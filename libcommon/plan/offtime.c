@@ -7,7 +7,10 @@
 
 #define DAY 86400.0
 
-/* Bytes that layers keep of a microbatch, but for the last two, which keep theirs in memory (plan/away.c). */
+/*
+ * Bytes of a microbatch that layers keep for backward, except the last two, which are not offloaded
+ * (plan/away.c).
+ */
 static double kept(const struct dt_step_model *m)
 {
 	double sum = 0;
@@ -17,7 +20,7 @@ static double kept(const struct dt_step_model *m)
 	return sum;
 }
 
-/* Of a rank's parameters those of layers, whose weights every microbatch reads twice. */
+/* The share of a rank's parameters that is in layers; every microbatch reads those weights twice. */
 static double in_layers(const struct dt_step_model *m)
 {
 	double layers = 0, all = dt_work_unit(m->work, -1)->params;
@@ -37,7 +40,7 @@ double dt_offload_bw(const struct dt_run *s, int ranks)
 double dt_offload_seconds(const struct dt_run *s, const struct dt_device *d, int ranks, double read,
 			  double written)
 {
-	/* A card's link to its host goes both ways at once; a disk is shared by ranks and directions. */
+	/* A GPU's host link is full duplex; ranks and directions share a disk. */
 	return s->offload.to == DT_PLACE_HOST ? fmax(read, written) / d->host_bw
 					      : (read + written) / dt_offload_bw(s, ranks);
 }

@@ -40,7 +40,7 @@
 		}                                                                                            \
 	}
 
-/* Whole rows of blocks; some formats take 100 ns an element. */
+/* Sizes are whole rows of blocks; few points, as some formats take 100 ns an element. */
 #define BLOCK_GRID                                                                                           \
 	{                                                                                                    \
 		{                                                                                            \
@@ -160,9 +160,9 @@ void dt_op_times_release(struct dt_op_times *t)
 	memset(t, 0, sizeof(*t));
 }
 
-/* ---- looking up ---- */
+/* ---- lookup ---- */
 
-/* Work of a point: what its time grows with beyond the grid. */
+/* The work of a point; beyond the grid time is proportional to it. */
 static double work(enum dt_timed op, const double x[3])
 {
 	double w = x[0] * x[1] * x[2];
@@ -235,7 +235,8 @@ static json_t *grid_to_json(const struct dt_op_grid *g, int op, int type)
 		json_array_append_new(sizes, axis);
 	}
 	for (int i = 0; i < dt_grid_points(g); i++) {
-		double digits = pow(10, 4 - ceil(log10(g->s[i]))); /* four are more than a clock knows */
+		/* four digits are more than the clock's precision */
+		double digits = pow(10, 4 - ceil(log10(g->s[i])));
 
 		json_array_append_new(times, json_real(round(g->s[i] * digits) / digits));
 	}

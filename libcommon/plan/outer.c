@@ -34,7 +34,7 @@ size_t dt_outer_wire(const struct dt_run_sync *s, const struct dt_local *l, int 
 	size_t most = 0;
 
 	if (s->kind != DT_SYNC_DILOCO || (s->comm == DT_OUTER_F32 && !s->delay))
-		return 0; /* it is sent from where it is computed */
+		return 0; /* sent directly from where it is computed */
 	for (int p = 0; p < fragments(s); p++) {
 		size_t n = 0;
 

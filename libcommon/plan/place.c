@@ -37,7 +37,7 @@ static bool meet(const struct dt_item *a, const struct dt_item *b)
 	return false;
 }
 
-/* placed: numbers of the items that have an address, by rising offset. */
+/* The lowest offset for x. placed: the items that have an offset, in increasing order. */
 static uint64_t lowest(const struct dt_item *item, const int *placed, int n, const struct dt_item *x)
 {
 	uint64_t at = 0;
@@ -84,7 +84,7 @@ static int by_time(const void *x, const void *y)
 	return (a->time > b->time) - (a->time < b->time);
 }
 
-/* The largest sum of bytes alive at one time; room is for two changes a span. */
+/* The largest sum of bytes that are live at the same time; room: scratch for two changes a span. */
 static uint64_t bound(const struct dt_item *item, int n, struct change *room)
 {
 	uint64_t most = 0, now = 0;

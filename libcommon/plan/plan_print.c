@@ -11,7 +11,7 @@
 
 #define DAY 86400.0
 
-/* A prediction is right to some percent: two digits, the rest would be false. */
+/* Rounds to two digits: predictions are accurate to a few percent. */
 static double two_digits(double x)
 {
 	double unit = x > 0 ? pow(10, floor(log10(x)) - 1) : 1;
@@ -19,7 +19,7 @@ static double two_digits(double x)
 	return unit > 1 ? round(x / unit) * unit : x;
 }
 
-/* What the whole run costs: where nothing fails, or with what failures make it lose. */
+/* Cost of the whole run: without failures, or (failing) with the work that they lose. */
 static struct dt_run_cost cost_of(const struct dt_plan_view *v, const struct dt_candidate *c, bool failing,
 				  double *ret_save)
 {
@@ -43,7 +43,7 @@ static struct dt_run_cost cost_of(const struct dt_plan_view *v, const struct dt_
 	return dt_run_cost_of(&q);
 }
 
-/* Long ones in days. */
+/* Formats a duration; long ones in days. */
 static const char *long_time(double seconds, char *buf, size_t n)
 {
 	if (seconds < 2 * DAY)
@@ -52,7 +52,7 @@ static const char *long_time(double seconds, char *buf, size_t n)
 	return buf;
 }
 
-/* Devices that are cheaper and taken away, beside those that are not. */
+/* Compares spot devices, which are cheaper but interrupted, with devices that are not. */
 static void print_spot(const struct dt_plan_view *v, const struct dt_candidate *c)
 {
 	const struct dt_run_cost sure = cost_of(v, c, false, NULL), spot = cost_of(v, c, true, NULL);
@@ -107,7 +107,7 @@ static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c
 		print_spot(v, c);
 }
 
-/* The same as raw numbers. */
+/* The same as unformatted numbers. */
 static void run_json(const struct dt_plan_view *v, const struct dt_candidate *c, json_t *o)
 {
 	const bool priced = v->q->cluster->price_a_gpu_hour > 0;
@@ -214,7 +214,7 @@ static void print_heading(const struct dt_plan_view *v)
 		dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)v->q->fit.account, acc, sizeof(acc)));
 }
 
-/* Of unlike devices: who computes how many microbatches of the first plan. */
+/* With several kinds of devices: how many microbatches each rank computes in the first plan. */
 static void print_shares(const struct dt_plan_view *v, const struct dt_candidate *c)
 {
 	char *shares = v->q->cluster->nkind ? dt_plan_shares(v->q, c) : NULL, *at = shares;

@@ -16,9 +16,9 @@ enum { COUNTERS = 256 };
 
 struct dt_pmu_counters {
 	int fd[COUNTERS], n;
-	double bytes[COUNTERS]; /* a count of each */
-	const char *root;	/* while they are opened */
-	int failed;		/* the first negative errno */
+	double bytes[COUNTERS]; /* bytes a count of each */
+	const char *root;	/* only while counters are opened */
+	int failed;		/* the first error, a negative errno */
 };
 
 static const char *line(const char *root, const char *pmu, const char *file, char *buf, size_t n)
@@ -29,7 +29,7 @@ static const char *line(const char *root, const char *pmu, const char *file, cha
 	return dt_sys_line(root, buf, n, DEVICES "/%s", path);
 }
 
-/* Puts a field's value into its bits: "config:0-7,32-35". */
+/* Puts a field's value into its bits of config, given as "config:0-7,32-35". */
 static int place(const char *root, const char *pmu, const char *field, uint64_t v, uint64_t *config)
 {
 	char file[80], text[80], *p = text + 7;
@@ -49,7 +49,7 @@ static int place(const char *root, const char *pmu, const char *field, uint64_t 
 	return v ? -ENOTSUP : 0;
 }
 
-/* "event=0x04,umask=0x03" */
+/* Parses "event=0x04,umask=0x03". */
 static int fields(const char *root, const char *pmu, char *text, uint64_t *config)
 {
 	char *save = NULL;
@@ -71,7 +71,7 @@ static int fields(const char *root, const char *pmu, char *text, uint64_t *confi
 	return 0;
 }
 
-/* "0,28" or "0-1": one a socket. */
+/* Parses the CPUs to count on, one a socket: "0,28" or "0-1". */
 static int processors(const char *text, struct dt_pmu_event *e)
 {
 	char *p = (char *)text;
@@ -138,7 +138,7 @@ static void add(struct dt_pmu_counters *c, const struct dt_pmu_event *e)
 
 static void take(void *arg, const char *pmu)
 {
-	/* of servers; of desktops */
+	/* the first two on servers, the others on desktops */
 	static const char *const events[] = {"cas_count_read", "cas_count_write", "data_reads",
 					     "data_writes"};
 	struct dt_pmu_counters *c = arg;

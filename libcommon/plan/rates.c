@@ -1,4 +1,4 @@
-/* Rates of parameters by name: --lr-scale REGEX:X[,REGEX:X...]; of several that match, the first counts. */
+/* Learning rates of parameters by name: --lr-scale REGEX:X[,REGEX:X...]; the first match counts. */
 #include "model/match.h"
 #include "plan/run.h"
 
@@ -8,7 +8,7 @@
 
 #define OPTION "--lr-scale"
 
-/* One "REGEX:X" of the list. An expression may hold colons: X stands behind the last. */
+/* Applies one "REGEX:X". The expression may contain colons: X is after the last. */
 static int apply(const struct dt_run *r, char *item, struct dt_params *t, struct dt_err *err)
 {
 	char *colon = strrchr(item, ':'), *end = NULL;

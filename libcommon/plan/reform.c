@@ -1,6 +1,6 @@
 #include "plan/reform.h"
 
-/* Bytes of what is carried over. */
+/* Bytes of the state that is carried over. */
 static uint64_t state_bytes(const struct dt_memory_plan *p)
 {
 	uint64_t sum = 0;

@@ -22,7 +22,7 @@ static int machine_ranks(const struct dt_room *room, const struct dt_fit_query *
 	return world < (int)room->node ? world : (int)room->node;
 }
 
-/* Whether the disk holds the files of all ranks of a machine. */
+/* Whether the disk has space for the files of all ranks of a machine. */
 static bool disk_fits(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f)
 {
 	uint64_t each = dt_fit_worst(f)->place_bytes[DT_PLACE_DISK];
@@ -30,7 +30,7 @@ static bool disk_fits(const struct dt_room *room, const struct dt_fit_query *q, 
 	return !dt_room_dir(room, q) || room->disk_free >= each * (uint64_t)machine_ranks(room, q);
 }
 
-/* Bytes of the fullest rank while ranks re-form after a loss; 0: they do not, or it is not known. */
+/* Peak bytes of any rank while ranks re-form after a loss; 0: they do not, or it is unknown. */
 static uint64_t reform_bytes(const struct dt_fit_query *q, const struct dt_fit *f)
 {
 	struct dt_run r = q->run;
@@ -44,7 +44,7 @@ static uint64_t reform_bytes(const struct dt_fit_query *q, const struct dt_fit *
 	return most;
 }
 
-/* What a rank needs of the device at its fullest. */
+/* Peak bytes of device memory that a rank needs. */
 static uint64_t needed(const struct dt_fit_query *q, const struct dt_fit *f)
 {
 	const uint64_t peak = dt_fit_worst(f)->peak_bytes, reform = reform_bytes(q, f);
@@ -57,7 +57,7 @@ bool dt_room_fits(const struct dt_room *room, const struct dt_fit_query *q, cons
 	return (room->device == 0 || needed(q, f) <= dt_room_budget(room)) && disk_fits(room, q, f);
 }
 
-/* What --recompute auto came to, all layers alike. */
+/* Replaces --recompute auto by the plan's choice, the same for all layers. */
 static int take_choice(struct dt_run *r)
 {
 	struct dt_memory_plan plan;
@@ -73,7 +73,7 @@ static int take_choice(struct dt_run *r)
 	return 0;
 }
 
-/* The step of ranks on processors like this one. False: nothing is offloaded, or it is not known. */
+/* Predicts the step time of ranks on CPUs like this one. False: nothing is offloaded, or it is unknown. */
 static bool offload_time(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
 			 struct dt_step_time *ret)
 {
@@ -105,7 +105,7 @@ static void print_disk(const struct dt_room *room, const struct dt_fit_query *q,
 	char size[24], text[300];
 	struct dt_step_time t;
 
-	if (q->serve && q->weights_memory && !w->host) /* a card's link is not known */
+	if (q->serve && q->weights_memory && !w->host) /* the bandwidth of a GPU's link is unknown */
 		fprintf(out, "\n%s\n",
 			dt_weights_disk_text(w, dt_offload_bw(&q->run, machine_ranks(room, q)), false, text,
 					     sizeof(text)));

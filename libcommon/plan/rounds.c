@@ -18,7 +18,7 @@ int dt_rounds_each(const struct dt_run *r, double *ret_each, struct dt_err *err)
 	return rc;
 }
 
-/* The rank that has room and would end first with one image more. */
+/* The rank below the microbatch limit that would finish first with one more image. */
 static int next(const struct dt_run *r, const double *fixed, const double *each, const int64_t *n)
 {
 	double least = INFINITY;
@@ -51,7 +51,7 @@ void dt_rounds_parts(const struct dt_run *r, const double *fixed, const double *
 		ret[next(r, fixed, each, ret)]++;
 }
 
-/* The largest part of so many images. */
+/* The largest share of a rank when `images` are divided. */
 static int64_t largest(int dp, const double *each, int64_t images, int64_t *n)
 {
 	int64_t most = 0;
@@ -76,7 +76,7 @@ int64_t dt_rounds_most(const struct dt_run *r, struct dt_err *err)
 	each = calloc((size_t)dp, sizeof(*each));
 	n = calloc((size_t)dp, sizeof(*n));
 	rc = each && n ? dt_rounds_each(r, each, err) : dt_err_sys(err, -ENOMEM, "shares of ranks");
-	while (lo < hi && rc == 0) { /* one image more makes no part smaller */
+	while (lo < hi && rc == 0) { /* binary search: with one more image no share gets smaller */
 		const int64_t mid = lo + (hi - lo + 1) / 2;
 
 		if (largest(dp, each, mid, n) > r->microbatch)

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define USUAL_SEQ 256 /* tokens of a sample where nobody says */
+#define USUAL_SEQ 256 /* default tokens a sample */
 
-/* The graph is built to find what expressions match. */
+/* Builds the graph, which fails if an expression matches nothing. */
 static int check_names(const struct dt_config *c, struct dt_err *err)
 {
 	struct dt_graph g;
@@ -77,7 +77,7 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 	return check_names(c, err);
 }
 
-/* What a batch of another size than the rate is for makes of it (Goyal et al. 2017; sqrt for Adam's kind). */
+/* Scales the learning rate for the batch size (Goyal et al. 2017; square root for Adam-like optimizers). */
 static int scale_rate(struct dt_run *r, struct dt_err *err)
 {
 	const char *s = r->scale_lr;
@@ -101,7 +101,7 @@ static int scale_rate(struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* Samples of a round of microbatches, at most; or the error of what divides them. */
+/* Maximum number of samples in one round of microbatches on all ranks, or an error. */
 static int64_t samples_at_once(const struct dt_run *r, struct dt_err *err)
 {
 	return r->config && dt_config_is_image(r->config) ? dt_rounds_most(r, err)
@@ -115,7 +115,7 @@ void dt_run_batch_at(struct dt_run *r, int64_t sample)
 
 	if (!r->ramp.tokens)
 		return;
-	each = samples_at_once(r, &err); /* of what has been read once, as below */
+	each = samples_at_once(r, &err); /* the options have been checked before, here and below */
 	r->global_batch = dt_ramp_at(&r->ramp, sample * r->seq);
 	r->accumulation = (r->global_batch + each - 1) / each;
 	scale_rate(r, &err);
@@ -124,7 +124,7 @@ void dt_run_batch_at(struct dt_run *r, int64_t sample)
 int dt_run_settle(struct dt_run *r, struct dt_err *err)
 {
 	int64_t each = r->microbatch * r->layout.dp;
-	/* Whether the batch may be of any size; of scored answers it counts steps alone. */
+	/* Any batch size is allowed; with scored answers the batch only counts steps. */
 	bool any = r->watch.elastic || dt_objective_rule(r->objective.kind)->rewards;
 
 	r->global_batch = r->ramp.tokens ? r->ramp.to : r->global_batch;
@@ -151,7 +151,7 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 		dt_err_hint(err, "global_batch = microbatch x accumulation x dp, in samples");
 		return -EINVAL;
 	}
-	if (r->reproducible) /* gradients are summed a sample at a time */
+	if (r->reproducible) /* gradients are summed sample by sample */
 		r->microbatch = 1;
 	each = samples_at_once(r, err);
 	r->accumulation = (r->global_batch + each - 1) / each;

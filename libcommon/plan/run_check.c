@@ -1,4 +1,4 @@
-/* What a run may combine: every refusal of dt-train, dt-memest and dt-plan is made here. */
+/* Valid combinations of a run's options: all refusals of dt-train, dt-memest and dt-plan are made here. */
 #include "plan/run_check.h"
 #include "plan/rounds.h"
 
@@ -11,7 +11,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* The model cut by the layout, and axes that can be planned but not trained. */
+/* Checks that the layout can cut the model, and refuses axes that can be planned but not trained. */
 static int check_cut(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
@@ -27,7 +27,9 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* Rows of this rank's part of p, which blocks of the format do not divide: the first such length, or 0. */
+/*
+ * The first row length of p's part on some rank that is not a whole number of blocks of the format; 0: none.
+ */
 static int64_t cut_rows(const struct dt_run *r, const struct dt_param *p)
 {
 	const struct dt_format_info *f = dt_format_info(dt_param_format(r->config, p, dt_run_qat(r)));
@@ -41,7 +43,7 @@ static int64_t cut_rows(const struct dt_run *r, const struct dt_param *p)
 	return 0;
 }
 
-/* Matrices that are rounded to blocks before they are computed with. */
+/* Checks --qat, which rounds matrices to blocks before use. */
 static int check_qat(const struct dt_run *r, struct dt_err *err)
 {
 	const char *what = dt_config_is_image(r->config) ? "classifiers of images"
@@ -104,7 +106,7 @@ static int check_numbers(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* Blocks of the base, which no cut may divide. */
+/* Checks that no cut divides blocks of the base. */
 static int check_base(const struct dt_run *r, struct dt_err *err)
 {
 	int64_t block = dt_blocks_size((enum dt_block_kind)r->config->lora.base), off[2], shape[2];
@@ -170,7 +172,7 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* Weights that are offloaded, from where units come to compute. */
+/* Checks offloaded weights, which units fetch when they compute. */
 static int check_streams(const struct dt_run *r, struct dt_err *err)
 {
 	const char *what = r->config->lora.rank			? "--lora: frozen weights stay in memory"
@@ -192,7 +194,7 @@ int dt_run_check_host(const struct dt_run *r, struct dt_err *err)
 	return -EINVAL;
 }
 
-/* What lies elsewhere. */
+/* Checks --offload. */
 static int check_offload(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_run_offload *o = &r->offload;
@@ -243,7 +245,7 @@ static int no_images(const struct dt_run *r, const char *what, struct dt_err *er
 			  r->config->name, what);
 }
 
-/* Classifiers of images: data-parallel and ZeRO layouts, and batch norms that their ranks divide. */
+/* Checks image classifiers: only data-parallel and ZeRO layouts, and batch norm groups that ranks divide. */
 static int check_images(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
@@ -302,7 +304,7 @@ int run_check_pipeline(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* A batch that grows, in whole microbatches of every rank. */
+/* Checks a growing batch: whole microbatches on every rank. */
 static int check_ramp(const struct dt_run *r, struct dt_err *err)
 {
 	const int64_t each = r->microbatch * r->layout.dp;
@@ -326,7 +328,7 @@ static int check_ramp(const struct dt_run *r, struct dt_err *err)
 	return run_check_pipeline(&first, err);
 }
 
-/* What ranks that come and go do not know how to hand over. */
+/* Refuses what ranks of an elastic run cannot hand over. */
 static int check_elastic(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
@@ -349,7 +351,7 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 					: 0;
 }
 
-/* The next rank makes the update of a share again, from the share's gradients alone. */
+/* Checks --peer-copy: the next rank repeats a share's update from the share's gradients alone. */
 static int check_peer_copy(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_optim_rule *rule = dt_optim_rule(r->optim.kind);

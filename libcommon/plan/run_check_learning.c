@@ -1,4 +1,4 @@
-/* What a run may combine: how it learns. */
+/* Valid combinations of a run's options: learning. */
 #include "plan/run_check.h"
 
 #include "plan/objective.h"
@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* --no-decay and --lr-scale name some parameter. */
+/* Checks that --no-decay and --lr-scale match a parameter. */
 static int check_names(const struct dt_run *r, struct dt_err *err)
 {
 	struct dt_params t;
@@ -23,7 +23,7 @@ static int check_names(const struct dt_run *r, struct dt_err *err)
 	return rc;
 }
 
-/* What an optimizer that looks at whole tensors, or keeps other states than a value an element, goes with. */
+/* Checks optimizers that need whole tensors, or whose states are not one value an element. */
 static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_optim_rule *o = dt_optim_rule(r->optim.kind);
@@ -54,7 +54,7 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* The noise scale compares the gradients of ranks with their mean, whole ones. */
+/* Checks --noise-scale, which compares each rank's complete gradients with their mean. */
 static int check_noise(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
@@ -74,7 +74,7 @@ static int check_noise(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* Compressed gradients are whole tensors of all data-parallel ranks. */
+/* Checks compressed gradients: whole tensors that all data-parallel ranks have. */
 static int check_compress(const struct dt_run *r, struct dt_err *err)
 {
 	const char *what = r->layout.zero      ? "ZeRO"
@@ -94,7 +94,7 @@ static int check_compress(const struct dt_run *r, struct dt_err *err)
 		    : 0;
 }
 
-/* The average is of fp32 weights that are at hand and alike on all ranks. */
+/* Checks --ema: it averages fp32 weights, which must be in memory and the same on all ranks. */
 static int check_ema(const struct dt_run *r, struct dt_err *err)
 {
 	const char *what = r->no_master	     ? "--no-master: it is of fp32 weights"
@@ -113,7 +113,7 @@ bool dt_run_asks_reference(const struct dt_run *r)
 	return dt_objective_rule(r->objective.kind)->rewards && r->objective.beta > 0;
 }
 
-/* A reference that is the model without its adapters. */
+/* Checks a reference model that is the model without its adapters. */
 static int check_saved(const struct dt_run *r, struct dt_err *err)
 {
 	return r->config->lora.modules_to_save[0]
@@ -128,7 +128,7 @@ bool dt_run_reference_weights(const struct dt_run *r)
 	return dt_run_asks_reference(r) && !r->lora.rank;
 }
 
-/* Answers are drawn from a copy of all weights on each rank. */
+/* Checks --task: answers are sampled from a copy of all weights on each rank. */
 static int check_task(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_objective_rule *o = dt_objective_rule(r->objective.kind);
@@ -161,7 +161,7 @@ static int check_task(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* Answers that are learnt from: where they come from, and what of them this version computes. */
+/* Checks objectives on scored answers: the source of answers, and what is supported. */
 static int check_rewards(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
@@ -210,7 +210,7 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 	return check_task(r, err);
 }
 
-/* A divergence from a teacher is of every target's whole row of logits. */
+/* Checks a teacher: the divergence needs whole rows of logits for every target. */
 static int check_teacher(const struct dt_run *r, struct dt_err *err)
 {
 	const char *what = dt_config_is_image(r->config)	   ? "classifiers of images"
@@ -227,7 +227,7 @@ static int check_teacher(const struct dt_run *r, struct dt_err *err)
 		       : 0;
 }
 
-/* What a loss of answers and noise need. */
+/* Checks what objectives and noise need. */
 static int check_objective(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_objective_rule *o = dt_objective_rule(r->objective.kind);
@@ -284,7 +284,7 @@ static bool has_router_bias(const struct dt_config *c)
 	return c->experts && c->router_bias;
 }
 
-/* Options that models of one kind read: others would pass over them in silence. */
+/* Options that only one kind of model reads: others would silently ignore them. */
 static const struct {
 	bool (*is)(const struct dt_config *c);
 	const char *of, *options[12];

@@ -1,11 +1,14 @@
-/* What a run may combine: how data-parallel ranks stay together. */
+/* Valid combinations of a run's options: synchronisation of data-parallel ranks. */
 #include "plan/run_check.h"
 
 #include "plan/shares.h"
 
 #include <errno.h>
 
-/* What ranks that do not wait for one another in a step cannot do; who is early is chance. NULL: nothing. */
+/*
+ * What cannot be used when ranks do not wait for each other in a step, so that their order is random. NULL:
+ * nothing.
+ */
 static const char *needs_others(const struct dt_run *r)
 {
 	const struct dt_layout *l = &r->layout;
@@ -24,7 +27,7 @@ static const char *needs_others(const struct dt_run *r)
 					       : NULL;
 }
 
-/* The slowest ranks of a step stop inside it: nobody may wait for them there. */
+/* Checks backup ranks: the slowest ranks abandon a step, so nobody may wait for them inside it. */
 static int check_backup(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
@@ -37,7 +40,9 @@ static int check_backup(const struct dt_run *r, struct dt_err *err)
 		       : 0;
 }
 
-/* Ranks that give servers their gradients when they have them: nobody may wait for another inside a step. */
+/*
+ * Checks asynchronous ranks, which give servers gradients when ready: no rank may wait for another in a step.
+ */
 static int check_served(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
@@ -98,7 +103,7 @@ static int check_served(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* How diloco's outer gradients are sent. */
+/* Checks how diloco's outer gradients are sent. */
 static int check_outer(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_run_sync *s = &r->sync;
@@ -121,7 +126,7 @@ static int check_outer(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* Ranks that train alone between merges: whole weights, of which each has its own. */
+/* Checks ranks that train separately between merges: each needs whole weights of its own. */
 static int check_alone(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_optim_rule *o = dt_optim_rule(r->optim.kind);
@@ -144,8 +149,8 @@ static int check_alone(const struct dt_run *r, struct dt_err *err)
 }
 
 /*
- * Ranks with unequal numbers of microbatches: nobody waits for another between them. Or of images, whose
- * ranks meet in every round (plan/rounds.h).
+ * Checks ranks with unequal numbers of microbatches, which must not wait for each other between them; or of
+ * images, whose ranks meet in every round (plan/rounds.h).
  */
 int dt_run_check_shares(const struct dt_run *r, struct dt_err *err)
 {

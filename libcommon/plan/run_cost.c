@@ -7,7 +7,7 @@ double dt_checkpoint_interval(double save, double mtbf)
 	const double x = save / (2 * mtbf);
 	double t = sqrt(2 * save * mtbf) * (1 + sqrt(x) / 3 + x / 9) - save;
 
-	if (x >= 1) /* Daly's bound: nothing better than saving all the time */
+	if (x >= 1) /* Daly's bound: then saving all the time is best */
 		t = mtbf;
 	return t < save ? save : t;
 }

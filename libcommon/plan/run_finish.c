@@ -1,4 +1,4 @@
-/* From the words of a command line to the run they mean. */
+/* Converts the options of a command line to a run. */
 #include "plan/run_options.h"
 
 #include "plan/objective.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "X", "dynamic" or "dynamic:X", where X is what it starts from. */
+/* Parses "X", "dynamic" or "dynamic:X", where X is the initial scale. */
 static int parse_loss_scale(const char *s, struct dt_run *r, struct dt_err *err)
 {
 	bool dynamic = s ? !strncmp(s, "dynamic", 7) : r->compute == DT_F16;
@@ -51,13 +51,13 @@ static int parse_on_spike(struct dt_run_watch *w, struct dt_err *err)
 				  "--on-spike '%s' is none of ignore, skip, rollback:STEPS, stop", s);
 }
 
-/* DT_SYNC */
+/* Parses DT_SYNC. */
 static int parse_sync(struct dt_run_sync *s, struct dt_err *err)
 {
 	const char *text = s->text ? s->text : "all";
 
 	const struct {
-		const char *name; /* with its colon, where a number follows */
+		const char *name; /* with a colon if a number follows */
 		enum dt_sync kind;
 		int64_t least, most, *number;
 	} mode[] = {{"all", DT_SYNC_ALL},
@@ -87,7 +87,7 @@ static int parse_sync(struct dt_run_sync *s, struct dt_err *err)
 			  text, DT_SYNC_AHEAD);
 }
 
-/* DT_GRAD_COMM */
+/* Parses DT_GRAD_COMM. */
 static int parse_grad_comm(struct dt_run *r, struct dt_err *err)
 {
 	const char *s = r->compress.text ? r->compress.text : "fp32";
@@ -97,7 +97,7 @@ static int parse_grad_comm(struct dt_run *r, struct dt_err *err)
 
 	r->compress.on = r->compress.automatic = false;
 	r->grad_comm = DT_F32;
-	*o = (struct dt_compress_opts){.kind = DT_COMPRESS_INT8}; /* the most that auto takes */
+	*o = (struct dt_compress_opts){.kind = DT_COMPRESS_INT8}; /* the most that auto reserves */
 	if (!strcmp(s, "fp32"))
 		return 0;
 	if (!strcmp(s, "bf16")) {
@@ -141,7 +141,7 @@ static int parse_bn_span(const char *s, struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-/* Words of --offload, and where to. */
+/* Parses the words of --offload, and the destination. */
 static int parse_offload(struct dt_run_offload *o, struct dt_err *err)
 {
 	static const struct {
@@ -178,7 +178,7 @@ static int parse_offload(struct dt_run_offload *o, struct dt_err *err)
 	return 0;
 }
 
-/* --pipeline interleaved:V and a layout's vV say the same thing. */
+/* Reconciles --pipeline interleaved:V and vV of a layout, which mean the same. */
 static int set_pipeline(struct dt_run_options *o, struct dt_err *err)
 {
 	struct dt_run *r = &o->run;

@@ -1,4 +1,4 @@
-/* What programs do with the options of a run. */
+/* Operations on a run's options. */
 #include "plan/run_table.h"
 
 #include <errno.h>
@@ -72,7 +72,7 @@ bool dt_run_options_said(const struct dt_run_options *o, const char *name)
 	return i >= 0 && o->given[i] && !o->inherited[i];
 }
 
-/* The fewest digits that give the same number again; below 1e15 all those before the point: 10, not 1e+01. */
+/* The shortest decimal that parses to the same number, without an exponent from 10 to 1e15: 10, not 1e+01. */
 static void format_real(double v, bool single, char *buf, size_t n)
 {
 	const double size = fabs(v);
@@ -88,11 +88,11 @@ static void format_pipeline(const struct dt_run *r, char *buf, size_t n)
 {
 	static const char *const name[] = {"gpipe", "1f1b", "1f1b", "zb-h1"};
 
-	/* The chunks of an interleaved one are in the layout. */
+	/* The number of chunks of an interleaved pipeline is in the layout. */
 	snprintf(buf, n, "%s", r->layout.pp > 1 ? name[r->pipeline] : "1f1b");
 }
 
-/* The value of a row in buf, as on a command line; a flag is "on" or "off". NULL: it has none. */
+/* Formats a row's value as on a command line; a flag is "on" or "off". NULL: no value. */
 static const char *format(const struct dt_run_row *row, const struct dt_run *r, char *buf, size_t n)
 {
 	const void *at = (const char *)r + row->at;
@@ -102,7 +102,7 @@ static const char *format(const struct dt_run_row *row, const struct dt_run *r, 
 		return *(const char *const *)at;
 	case INTEGER:
 	case SEED:
-		if (row->opt.min > *(const int64_t *)at) /* not given, and nothing holds instead */
+		if (row->opt.min > *(const int64_t *)at) /* not given, and without a default */
 			return NULL;
 		snprintf(buf, n, "%lld", (long long)*(const int64_t *)at);
 		return buf;
@@ -214,7 +214,7 @@ const char *dt_run_row_value(int i, const struct dt_run *r, char *buf, size_t n)
 	return format(&dt_run_rows[i], r, buf, n);
 }
 
-/* Rows that are stored, and with `all` those that make a command line too. */
+/* The values of stored rows; with `all` also of rows that only command lines have. */
 static json_t *values(const struct dt_run *r, bool all)
 {
 	json_t *o = json_object();

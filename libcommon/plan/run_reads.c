@@ -1,4 +1,4 @@
-/* Options that some words of another option alone read: others would pass over them in silence. */
+/* Options that are read only with some values of another option: otherwise they would be silently ignored. */
 #include "plan/run_rows.h"
 
 #include "plan/objective.h"
@@ -8,7 +8,7 @@
 
 #define COUNT(a) (int)(sizeof(a) / sizeof((a)[0]))
 
-/* ---- the words of --objective, --optimizer, --schedule and --sync ---- */
+/* ---- values of --objective, --optimizer, --schedule and --sync ---- */
 
 static const char *objective_name(int k)
 {
@@ -59,7 +59,7 @@ static const struct chooser {
   by_schedule = {"schedule", COUNT(schedules), schedule_name, schedule_of},
   by_sync = {"sync", COUNT(syncs), sync_name, sync_of};
 
-/* ---- which of them read what ---- */
+/* ---- which values read which options ---- */
 
 static bool has_answers(int k)
 {
@@ -125,7 +125,7 @@ static bool has_outer(int k)
 static const struct reader {
 	const struct chooser *by;
 	bool (*reads)(int k);
-	const char *options[12], *of; /* NULL: the words are named */
+	const char *options[12], *of; /* NULL: the values are listed by name */
 } readers[] = {
 	{&by_objective,
 	 has_answers,
@@ -162,7 +162,7 @@ bool dt_run_reads(const struct dt_run *r, const char *name)
 	return true;
 }
 
-/* "--lambda goes with --objective ppo or vtrace, not with grpo" */
+/* Writes "--lambda goes with --objective ppo or vtrace, not with grpo". */
 static const char *say_unread(const struct reader *e, const char *option, struct dt_run_options *o)
 {
 	const struct chooser *by = e->by;
@@ -185,7 +185,7 @@ static const char *say_unread(const struct reader *e, const char *option, struct
 	return buf;
 }
 
-/* The first option on the command line that the run does not read. */
+/* The first option of the command line that the run does not read. */
 static const char *unread(struct dt_run_options *o)
 {
 	for (int i = 0; i < COUNT(readers); i++)

@@ -1,4 +1,4 @@
-/* A run goes on from a checkpoint: what its command line may change. */
+/* Resuming from a checkpoint: what the command line may change. */
 #include "plan/run_rows.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static bool among(const struct dt_strs *list, const char *name)
 	return false;
 }
 
-/* The value of a row, as dt_run_to_json wrote it. */
+/* Sets a row's value from dt_run_to_json's text. */
 static int take(struct dt_run_options *o, int i, const char *was, struct dt_err *err)
 {
 	struct dt_opt opt = dt_run_row_bound(o, i);
@@ -26,7 +26,7 @@ static int take(struct dt_run_options *o, int i, const char *was, struct dt_err 
 	return 0;
 }
 
-/* What the command line left open, as it was. */
+/* Sets options that the command line does not give to their saved values. */
 static int inherit(struct dt_run_options *o, const json_t *saved, struct dt_err *err)
 {
 	for (int i = 0; i < dt_run_row_count(); i++) {

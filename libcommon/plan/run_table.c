@@ -1,4 +1,4 @@
-/* What the options of a run are. */
+/* The table of a run's options. */
 #include "plan/run_table.h"
 
 #include "kernels/unpack.h"
@@ -8,9 +8,9 @@
 
 #define O(member) ((void *)offsetof(struct dt_run_options, member))
 #define R(member) offsetof(struct dt_run, member)
-#define BELOW_ONE 0.9999999 /* of averages, which would never take anything in */
+#define BELOW_ONE 0.9999999 /* of averages: with 1 they would never change */
 
-/* A row is a paragraph. */
+/* One paragraph a row. */
 /* clang-format off */
 const struct dt_run_row dt_run_rows[] = {
 	{{"model", 'm', DT_OPT_STR, O(run.model), "MODEL",

@@ -67,7 +67,7 @@ void dt_schedule_release(struct dt_schedule *s)
 	memset(s, 0, sizeof(*s));
 }
 
-/* warm F, then F B pairs, then the remaining B; fwd and bwd give the k-th unit of work of each direction. */
+/* Fills `warm` F, then F B pairs, then the remaining B. */
 static void fill_1f1b(struct dt_action *a, int total, int warm, int pp, int chunks)
 {
 	int n = 0, f = 0, b = 0, group = pp * chunks;
@@ -88,9 +88,9 @@ static void fill_1f1b(struct dt_action *a, int total, int warm, int pp, int chun
 }
 
 /*
- * ZB-H1: 1f1b in which stage i runs W of a microbatch after B of the i-th one behind it. Every stage then
- * holds pp microbatches, as 1f1b's first does, and with equal costs idles (pp - 1)(F + B - W), a third of
- * 1f1b.
+ * ZB-H1: 1F1B in which stage i runs W of a microbatch after B of the i-th microbatch after it. Then every
+ * stage holds pp microbatches, as 1F1B's first does, and with equal costs idles for (pp - 1)(F + B - W), a
+ * third of 1F1B.
  */
 static void fill_zb(struct dt_action *a, int stage, int pp, int m)
 {
@@ -207,7 +207,7 @@ int dt_schedule_read(const char *text, const char *name, int pp, int chunks, int
 	return rc;
 }
 
-/* Finishing times of each (virtual stage, microbatch, kind); negative: has not run. */
+/* End time of each (virtual stage, microbatch, kind); negative: has not run. */
 struct sim {
 	double *t[3];
 	int vstages, mbs;
@@ -223,7 +223,7 @@ static double *cell(struct sim *m, int kind, int v, int mb)
 	return &m->t[kind][v * m->mbs + mb];
 }
 
-/* When the inputs of an action are there; negative: not yet. */
+/* The time when an action's inputs are available; negative: not yet. */
 static double ready(struct sim *m, const struct dt_action *a, int v, double hop)
 {
 	double own, from;
@@ -241,7 +241,7 @@ static double ready(struct sim *m, const struct dt_action *a, int v, double hop)
 	return from + hop > own ? from + hop : own;
 }
 
-/* Advances every stage as far as it goes. ret_stuck[stage]: actions done. Returns the makespan. */
+/* Runs every stage as far as possible. done[stage]: actions done. Returns the makespan. */
 static double run(const struct dt_schedule *s, const struct dt_pipe_cost *cost, double hop, double *busy,
 		  int *done, double *now)
 {

@@ -1,4 +1,7 @@
-/* Search over the layouts of a cluster: all that can run, by step time, and the fastest of them that fit. */
+/*
+ * Searches the layouts of a cluster: predicts the step time of all that can run, then takes the fastest that
+ * fit.
+ */
 #include "plan/judge.h"
 
 #include "plan/run_options.h"
@@ -37,7 +40,7 @@ static int by_time(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Keeps why a way was passed over: reasons that differ in their numbers alone are one. */
+/* Records why a candidate was rejected; reasons that differ only in numbers are merged. */
 static void pass_over(struct dt_plan *p, const struct dt_candidate *c, const struct dt_err *why)
 {
 	char layout[80];
@@ -70,16 +73,16 @@ static void pass_over(struct dt_plan *p, const struct dt_candidate *c, const str
 	p->reason[i].n++;
 }
 
-/* Whether it makes sense to try a layout at all; memory comes later. */
+/* Whether a layout is worth trying; memory is checked later. */
 static bool sensible(const struct dt_plan_query *q, const struct dt_layout *l)
 {
 	if (l->zero && dt_layout_data(l) == 1)
 		return false;
-	/* z2 gathers and scatters again for every microbatch, which a pipeline has many of. */
+	/* z2 gathers and scatters for every microbatch, and a pipeline has many. */
 	return !(l->zero >= 2 && l->pp > 1) || (l->zero == 2 && !q->dt_train);
 }
 
-/* All microbatches and ways to recompute of a layout. */
+/* Adds a layout with each microbatch size and kind of recomputation. */
 static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l, struct dt_plan *p,
 			struct list *out, struct dt_err *err)
 {
@@ -113,7 +116,7 @@ static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l
 	return rc;
 }
 
-/* z, v, s, ep of one mesh. */
+/* Adds all z, v, s and ep of a mesh. */
 static int add_mesh(const struct dt_plan_query *q, int tp, int pp, int cp, struct dt_plan *p,
 		    struct list *out, struct dt_err *err)
 {
@@ -145,7 +148,7 @@ static int enumerate(const struct dt_plan_query *q, struct dt_plan *p, struct li
 		for (int tp = 1; tp <= n / pp && tp <= node && rc == 0; tp++) {
 			if (n / pp % tp || node % tp)
 				continue;
-			/* Context is cut where sequences are long. */
+			/* Only long sequences are cut over cp. */
 			for (int cp = 1; cp <= n / pp / tp &&
 					 q->fit.run.seq / cp >= 4096 / (cp > 1 ? 1 : 4096) && rc == 0;
 			     cp *= 2)
@@ -156,7 +159,7 @@ static int enumerate(const struct dt_plan_query *q, struct dt_plan *p, struct li
 	return rc;
 }
 
-/* Two plans of a mesh are enough of it: ZeRO stages, chunks and microbatches often differ by nothing. */
+/* At most two plans of a mesh are kept: ZeRO stages, chunks and microbatches often make no difference. */
 static bool same_mesh(const struct dt_candidate *a, const struct dt_candidate *b)
 {
 	return a->layout.dp == b->layout.dp && a->layout.tp == b->layout.tp && a->layout.pp == b->layout.pp &&
@@ -173,8 +176,8 @@ static bool already(const struct dt_plan *p, const struct dt_candidate *c)
 }
 
 /*
- * Less than any account says of a rank of the first stage: its states, and what its layers keep for backward.
- * Cheap, so that the memory of most layouts that cannot fit is never listed.
+ * A lower bound of memory on a rank of the first stage, in any account: its states, and what its layers keep
+ * for backward. It is cheap, so most layouts that do not fit need no memory plan.
  */
 static double at_least(const struct dt_plan_query *q, const struct dt_candidate *c)
 {
@@ -184,14 +187,14 @@ static double at_least(const struct dt_plan_query *q, const struct dt_candidate 
 	double e = dt_dtype_size(s.compute), n = dt_layout_data(l), states, kept = 0;
 	int first, last;
 
-	if (!w) /* memory is short: what follows says so */
+	if (!w) /* out of memory: later calls report it */
 		return 0;
 	states = e / (l->zero >= 3 ? n : 1) + e / (l->zero >= 2 ? n : 1) +
 		 (dt_optim_element_bytes(s.optim.kind) + (e < 4 ? 4 : 0)) / (l->zero >= 1 ? n : 1);
 	dt_layout_stage(l, s.config, 0, &first, &last);
 	for (int i = first; i < last; i++)
 		kept += dt_work_unit(w, i)->kept;
-	if (q->fit.account != DT_ACCOUNT_DT) /* others keep less of some models, more of others */
+	if (q->fit.account != DT_ACCOUNT_DT) /* other accounts keep less of some models */
 		kept *= 0.5;
 	return dt_stage_params(w, l, 0, NULL) * states +
 	       kept * (double)dt_in_flight(l->pp, 0, c->accumulation);
@@ -204,7 +207,7 @@ static int take_error(struct dt_err *err, const struct dt_err *from)
 	return from->code;
 }
 
-/* From the fastest on, those that fit; more than asked for, since the tables may change the order. */
+/* Takes the fastest that fit; more than requested, as schedule tables may change the order. */
 static int choose(const struct dt_plan_query *q, struct list *all, int most, struct dt_plan *p,
 		  struct dt_err *err)
 {
@@ -269,7 +272,7 @@ int dt_plan_search(const struct dt_plan_query *asked, int most, struct dt_plan *
 		rc = dt_err_set(err, -EINVAL, "'%s' cannot be cut over %d GPUs with a global batch of %lld",
 				q->fit.run.config->name, q->cluster->gpus,
 				(long long)q->fit.run.global_batch);
-		if (p.nreason) /* data parallelism alone is tried first */
+		if (p.nreason) /* the first is pure data parallelism */
 			dt_err_hint(err, "%s: %s", p.reason[0].layout, p.reason[0].text);
 	}
 	if (rc == 0) {

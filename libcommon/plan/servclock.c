@@ -11,15 +11,15 @@
 
 _Static_assert(DT_FLOW_PARTS == DT_INFER_PARTS_A_STAGE * DT_FLOW_STAGES, "parts of a pass");
 
-struct attention {		  /* nodes of one kind of layer that are alike */
-	struct dt_node_cost cost; /* without keys: flops of a pair of query and key */
+struct attention {		  /* equal nodes in one kind of layer */
+	struct dt_node_cost cost; /* without keys: flops of one query-key pair */
 	int64_t window;
 	int kind; /* of layer */
 };
 
 struct rows {			     /* costs of a pass with a given number of rows on a rank */
 	double body[DT_FLOW_STAGES]; /* seconds of each stage without attention */
-	double head;		     /* seconds of the final unit, with logits of every row */
+	double head;		     /* seconds of the final unit, if every row needs logits */
 	struct attention *attention;
 	int nattention;
 };
@@ -28,11 +28,11 @@ struct dt_serve_clock {
 	struct dt_serve_site s;
 	struct dt_device device;
 	struct dt_layout layout;
-	double cache_row;	    /* bytes a key of a layer */
-	int64_t kinds;		    /* of layers */
-	int64_t *times;		    /* [pp, kinds] layers of a stage */
-	struct rows *rows;	    /* [max_rows + 1]; attention NULL: not worked out yet */
-	struct dt_serve_span *span; /* [max_rows] of the part of a pass that a rank has */
+	double cache_row;	    /* bytes of a key in one layer */
+	int64_t kinds;		    /* number of kinds of layers */
+	int64_t *times;		    /* [pp, kinds] layers of each kind in a stage */
+	struct rows *rows;	    /* [max_rows + 1]; attention NULL: not computed yet */
+	struct dt_serve_span *span; /* [max_rows] a rank's part of a pass */
 };
 
 static int count_layers(struct dt_serve_clock *c)
@@ -61,7 +61,8 @@ int dt_serve_clock_open(const struct dt_serve_site *s, struct dt_serve_clock **r
 		return dt_err_sys(err, -ENOMEM, "cannot plan a server");
 	c->s = *s;
 	c->s.cp = cp;
-	c->device = dt_device_for(s->cluster, all < node ? all : node, DT_BF16); /* all compute at once */
+	/* all ranks of a node compute at the same time */
+	c->device = dt_device_for(s->cluster, all < node ? all : node, DT_BF16);
 	c->layout = (struct dt_layout){.dp = s->ep, .tp = s->tp, .pp = s->pp, .cp = cp, .ep = s->ep};
 	c->cache_row = dt_kv_token_bytes(s->config, s->tp, s->cache_bits / 8) / (double)s->config->layers;
 	c->rows = calloc((size_t)s->max_rows + 1, sizeof(*c->rows));
@@ -92,7 +93,7 @@ static double node_seconds(const struct dt_serve_clock *c, const struct dt_node_
 			     : dt_node_seconds(&c->device, cost);
 }
 
-/* Rows that each see one key: what attention costs without its keys is what is left without that one. */
+/* Cost of attention without keys: n rows that see one key each, minus that key. */
 static struct attention of_node(const struct dt_serve_clock *c, const struct dt_node_cost *cost, int rows)
 {
 	struct attention a = {.cost = *cost};
@@ -102,7 +103,7 @@ static struct attention of_node(const struct dt_serve_clock *c, const struct dt_
 	return a;
 }
 
-/* Unit i of the short model: the embedding, kinds of layers, the final unit. */
+/* Sums unit i of the short model: the embedding, one layer of each kind, the final unit. */
 static void sum_unit(const struct dt_serve_clock *c, const struct dt_work *w, int i, int n, struct rows *r)
 {
 	const struct dt_work_unit *u = &w->unit[i];
@@ -130,7 +131,7 @@ static void sum_unit(const struct dt_serve_clock *c, const struct dt_work *w, in
 		r->body[p] += (double)c->times[p * c->kinds + kind] * sum;
 }
 
-/* What passes take of which a rank has n rows, once. */
+/* Computes, once, the costs of passes in which a rank has n rows. */
 static int work_out(struct dt_serve_clock *c, int n, struct dt_err *err)
 {
 	const struct dt_work_serving s = {.config = c->s.config,
@@ -163,18 +164,20 @@ static int work_out(struct dt_serve_clock *c, int n, struct dt_err *err)
 	return rc;
 }
 
-/* Keys that rows [first, first + n) of a sequence see together; *ret_read: those of them that are read. */
+/*
+ * Total number of keys that rows [first, first + n) of a sequence see; adds to *ret_read the distinct ones.
+ */
 static double pairs(const struct dt_serve_span *s, int64_t window, double *ret_read)
 {
 	double end = (double)s->first + s->n, w = window > 0 ? (double)window : end, sum;
-	double below = fmax(0, fmin(end, w) - s->first); /* rows that see all before them */
+	double below = fmax(0, fmin(end, w) - s->first); /* rows that see all keys before them */
 
 	sum = below * s->first + below * (below + 1) / 2 + (s->n - below) * w;
 	*ret_read += fmin(end, w + s->n - 1);
 	return sum;
 }
 
-/* Of one layer. */
+/* Seconds of attention in one layer. */
 static double attention_seconds(const struct dt_serve_clock *c, const struct attention *a,
 				const struct dt_serve_span *span, int n)
 {
@@ -189,8 +192,8 @@ static double attention_seconds(const struct dt_serve_clock *c, const struct att
 }
 
 /*
- * Rows [row, end) of all into c->span; their number. *ret_heads: last rows of sequences: logits are
- * wanted.
+ * Copies rows [row, end) to c->span; returns the number of spans. *ret_heads: sequences whose last row is
+ * included, which needs logits.
  */
 static int cut(struct dt_serve_clock *c, const struct dt_serve_span *span, int n, int row, int end,
 	       int *ret_heads)
@@ -209,7 +212,7 @@ static int cut(struct dt_serve_clock *c, const struct dt_serve_span *span, int n
 	return k;
 }
 
-/* Rows [row, end) on one rank of each stage; stage_s: what the rank takes that takes longest. */
+/* Costs of rows [row, end) on one rank of each stage; raises stage_s to the slowest rank's seconds. */
 static int rank_part(struct dt_serve_clock *c, const struct dt_serve_span *span, int n, int row, int end,
 		     double *stage_s, struct dt_err *err)
 {
@@ -234,7 +237,7 @@ static int rank_part(struct dt_serve_clock *c, const struct dt_serve_span *span,
 	return rc;
 }
 
-/* Rows [row, end), shared by the ranks of cp. */
+/* Costs of rows [row, end) on all ranks of cp. */
 static int part(struct dt_serve_clock *c, const struct dt_serve_span *span, int n, int row, int end,
 		double *stage_s, struct dt_err *err)
 {

@@ -1,4 +1,4 @@
-/* Rooflines of training and serving, and how long a server's passes take: sums over the program's nodes. */
+/* Rooflines of training and serving, and a server's pass times: sums over the program's nodes. */
 #include "plan/stepcost.h"
 
 int dt_train_intensity(const struct dt_config *m, int64_t microbatch, int64_t seq, struct dt_intensity *ret,
@@ -27,7 +27,7 @@ static int intensity(const struct dt_work_serving *s, struct dt_intensity *ret, 
 	return rc;
 }
 
-/* One prompt, whose last token alone wants logits. */
+/* One prompt, whose last token alone needs logits. */
 static struct dt_work_serving prefill(const struct dt_config *m, int tp, int64_t tokens, double weight_bits)
 {
 	return (struct dt_work_serving){.config = m,

@@ -34,7 +34,7 @@ static double seconds(const double *fixed, const double *each, int r, int64_t n)
 	return (fixed ? fixed[r] : 0) + each[r] * (double)n;
 }
 
-/* Microbatches behind the least ones that rank r has done by then. */
+/* Microbatches beyond `least` that rank r completes by time `by`. */
 static double done(const double *fixed, const double *each, int r, double by, int64_t least)
 {
 	return fmax(0, floor((by - (fixed ? fixed[r] : 0)) / each[r]) - (double)least);
@@ -50,7 +50,7 @@ void dt_shares_best(int ranks, const double *fixed, const double *each, int64_t 
 		ret_n[r] = least;
 		hi = fmax(hi, seconds(fixed, each, r, total));
 	}
-	for (int i = 0; i < 100; i++) { /* the latest time at which no more than these are done */
+	for (int i = 0; i < 100; i++) { /* bisect the latest time by which at most `left` are done */
 		const double mid = 0.5 * (lo + hi);
 		double sum = 0;
 
@@ -67,7 +67,7 @@ void dt_shares_best(int ranks, const double *fixed, const double *each, int64_t 
 		ret_n[r] += n;
 		left -= n;
 	}
-	for (; left > 0; left--) { /* the rest to who ends first with one more */
+	for (; left > 0; left--) { /* each of the rest to the rank that would finish first */
 		int best = 0;
 
 		for (int r = 1; r < ranks; r++)
@@ -89,7 +89,7 @@ double dt_shares_time(int ranks, const double *fixed, const double *each, const 
 
 void dt_shares_add(struct dt_shares_fit *f, double n, double t)
 {
-	const double keep = 0.9; /* a measurement counts half as much after seven more */
+	const double keep = 0.9; /* a measurement's weight halves after seven more */
 
 	f->w = keep * f->w + 1;
 	f->n = keep * f->n + n;
@@ -110,7 +110,7 @@ bool dt_shares_line(const struct dt_shares_fit *f, double *ret_fixed, double *re
 	if (spread <= 1e-9 * f->w * f->nn)
 		return true;
 	each = (f->w * f->nt - f->n * f->t) / spread;
-	if (each <= 0) /* noise: more microbatches cannot take less */
+	if (each <= 0) /* noise: more microbatches cannot take less time */
 		each = 1e-3 * *ret_each;
 	if (f->t - each * f->n > 0) {
 		*ret_each = each;

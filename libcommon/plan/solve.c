@@ -20,7 +20,7 @@ bool dt_solve_is_length(enum dt_solve_what what)
 	return what == DT_SOLVE_SEQ || what == DT_SOLVE_CONTEXT;
 }
 
-/* The number that changes, where it is one. */
+/* The field that the solver varies, if it is a number. */
 static int64_t *unknown(const struct dt_solve *s)
 {
 	struct dt_fit_query *q = s->q;
@@ -57,7 +57,7 @@ static int64_t value(const struct dt_solve *s)
 	return s->what == DT_SOLVE_ZERO ? s->q->run.layout.zero : *unknown(s);
 }
 
-/* Whether memory would hold a longer sequence than the model was made for. */
+/* Whether the longest sequence that fits exceeds the model's context length. */
 static bool beyond_model(const struct dt_solve *s)
 {
 	int64_t made_for = s->q->run.config->max_seq;

@@ -15,8 +15,8 @@ struct maker {
 	const struct dt_run *r;
 	struct dt_coords at;
 	const struct dt_stage *stage;
-	int first_layer; /* of the chunk under way */
-	int before;	 /* layers of the stage in earlier chunks */
+	int first_layer; /* of the current chunk */
+	int before;	 /* layers in earlier chunks of the stage */
 	int64_t outputs; /* > 0: serving */
 	int64_t adapters;
 };
@@ -34,8 +34,9 @@ static int local(const void *arg, int param, int64_t shape[2], int64_t off[2])
 }
 
 /*
- * What backward finds kept. Selective recomputation makes norms and activation functions again, full
- * recomputation all of a layer from the sum its residual stream begins with; every:N only from every N-th's.
+ * What is kept for backward. Selective recomputation recomputes norms and activations; full recomputation
+ * recomputes a layer from the sum that its residual stream starts with; every:N starts only from every N-th
+ * layer's.
  */
 static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 {
@@ -61,7 +62,7 @@ static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 	return entry && dt_keep_set(*k, number) == 0;
 }
 
-/* A linear is computed in 8 bits where its sizes divide by 16 on every tensor-parallel rank. */
+/* A linear is computed in 8 bits if its sizes are multiples of 16 on every tensor-parallel rank. */
 static bool in_8_bits(const void *arg, const struct dt_node *n)
 {
 	const struct maker *m = arg;
@@ -70,7 +71,8 @@ static bool in_8_bits(const void *arg, const struct dt_node *n)
 
 	if (n->unit < 0 || n->unit >= g->layers)
 		return false;
-	for (int r = 0; r<tp; r += tp> 1 ? tp - 1 : 1) { /* shares differ between the first and the last */
+	/* the first and the last rank have different shares */
+	for (int r = 0; r<tp; r += tp> 1 ? tp - 1 : 1) {
 		int64_t out = 0, in = 0, off[2], shape[2];
 
 		for (int i = 0; i < 3 && n->param[i] >= 0; i++) {
@@ -145,8 +147,8 @@ static int index_params(struct dt_stage *p, struct dt_err *err)
 }
 
 /*
- * A chunk reads and writes the head's gradient once: an H200 takes 145 us for that product of GPT-2 with 512
- * rows and 405 with 4096. So many rows are large beside everything else of few tokens.
+ * The default rows of logits at a time. Each chunk reads and writes the head's gradient: on an H200, GPT-2's
+ * product takes 145 us for 512 rows and 405 for 4096. With few tokens, that many rows would dominate memory.
  */
 static int64_t loss_chunk(const struct dt_run *r, int64_t tokens)
 {
@@ -233,7 +235,7 @@ void dt_stage_release(struct dt_stage *p)
 struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run *r, int k)
 {
 	const int cp = r->layout.cp;
-	const int64_t second = r->seq / (2 * cp); /* of a rank's tokens, the first of its second chunk */
+	const int64_t second = r->seq / (2 * cp); /* start of the rank's second chunk within its tokens */
 
 	return (struct dt_cost_site){
 		.p = &p->chunk[k],

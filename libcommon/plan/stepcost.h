@@ -41,7 +41,7 @@ double dt_message_seconds(const struct dt_cluster *c, const struct dt_node_cost 
 			  const struct dt_layout *l);
 
 struct dt_layer_cost dt_layer_time(const struct dt_step_model *m, int layer);
-/* Embedding (forward and backward), or final norm, head and loss: what of these follows forward is b. */
+/* Forward (f) and backward (b) time of the embedding, or (head) of final norm, head and loss. */
 struct dt_pipe_cost dt_ends_time(const struct dt_step_model *m, bool head);
 /*
  * stepdp.c: sets dp and dp_exposed, of a stage with so many parameters and parameters of experts, of which a

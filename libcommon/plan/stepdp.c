@@ -1,4 +1,6 @@
-/* Messages of a step along dp: gradients, gathered weights, merged weights, and their exposed part. */
+/*
+ * Communication of a step along dp: gradients, gathered weights, merged weights, and the exposed part of it.
+ */
 #include "plan/stepcost.h"
 
 #include "plan/outer.h"
@@ -6,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What a sum of gradients sends over what it would in fp32 by a ring. */
+/* Bytes that an all-reduce of gradients sends, relative to fp32 in a ring. */
 static double wire_share(const struct dt_run *s, int ranks)
 {
 	const struct dt_compress_opts *o = &s->compress.o;
@@ -31,7 +33,10 @@ static double wire_share(const struct dt_run *s, int ranks)
 	return r;
 }
 
-/* Among the ranks that have the same: so many bytes an element, of experts those that ep leaves. */
+/*
+ * Time of a collective over ranks with the same parameters, `bytes` an element; with ep experts have fewer
+ * copies.
+ */
 static double among_copies(const struct dt_step_model *m, enum dt_collective what, double params,
 			   double experts, double bytes)
 {
@@ -48,13 +53,13 @@ static int64_t fragments(const struct dt_run_sync *s)
 	return s->fragments > 1 ? s->fragments : 1;
 }
 
-/* A card's f32 numbers to its host, which makes others of them, and back. */
+/* Time to copy a GPU's f32 values to its host, which encodes them, and back. */
 static double host_time(const struct dt_step_model *m, double params)
 {
 	return m->c->cores || !(m->c->device.host_bw > 0) ? 0 : 2 * 4 * params / m->c->device.host_bw;
 }
 
-/* A step's share of diloco's outer gradients, of which 4-bit values are gathered and not added up. */
+/* Time per step of diloco's outer gradients; 4-bit values are gathered, not summed. */
 static double outer_time(const struct dt_step_model *m, double params, int n)
 {
 	const struct dt_run_sync *s = &m->s->sync;
@@ -84,11 +89,10 @@ void dt_step_dp(const struct dt_step_model *m, double most, double experts, doub
 		r->dp = fmin(2, n - 1) * dt_message_time(m->c, part * most * 4, l->tp);
 	else if (s->sync.kind == DT_SYNC_DILOCO)
 		r->dp = outer_time(m, part * most, n);
-	else if (l->zero == 0) /* weights that are merged now and then are as many bytes as gradients */
+	else if (l->zero == 0) /* periodically merged weights have as many bytes as gradients */
 		r->dp = 2 * once / (s->sync.kind ? (double)s->sync.every : 1) +
 			(dt_run_compresses(s) ? host_time(m, part * most) : 0);
-	else if (dt_run_served(
-			 s)) /* a gradient to the servers, weights back: of cards by way of their hosts */
+	else if (dt_run_served(s)) /* a gradient to the servers and weights back; GPUs use host memory */
 		r->dp = once + among_copies(m, DT_COLL_ALL_GATHER, part * most, part * experts, w) +
 			host_time(m, part * most) * (4 + w) / 8;
 	else if (!dt_run_cuts_weights(s))
@@ -96,12 +100,12 @@ void dt_step_dp(const struct dt_step_model *m, double most, double experts, doub
 			among_copies(m, DT_COLL_ALL_GATHER, part * most, part * experts, w);
 	else
 		r->dp = (l->zero == 1 ? 1 : acc) * once + acc * 2 * gather;
-	/* Each microbatch's own traffic hides behind its own computation. */
+	/* A microbatch's communication overlaps its own computation. */
 	moved = m->stack->dp_hidden && !m->c->cores && !s->sync.kind && !dt_run_compresses(s)
 			? backward * (l->zero >= 2 ? acc * (l->zero == 3 ? 1.5 : 1) : 1)
 			: 0;
 	r->dp_exposed = fmax(r->dp - moved, r->dp * 0.05);
-	if (s->sync.kind == DT_SYNC_DILOCO) /* fragments come together behind so many steps */
+	if (s->sync.kind == DT_SYNC_DILOCO) /* fragments may arrive `delay` steps later */
 		r->dp_exposed = fmax(0, r->dp - (double)(s->sync.delay * fragments(&s->sync)) /
 							(double)s->sync.every * acc * 1.5 * backward);
 }

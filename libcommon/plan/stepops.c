@@ -1,4 +1,4 @@
-/* The update from measured operations (plan/optimes.h): the passes that train/ makes. */
+/* The time of the update from measured operations (plan/optimes.h): the passes that train/ makes. */
 #include "plan/stepcost.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@ static double op(const struct dt_step_model *m, enum dt_timed what, double n)
 	return dt_op_seconds(m->c->ops, m->here, what, m->s->compute, n, 1, 1);
 }
 
-/* --qat: a matrix is rounded to blocks wherever weights have come together. */
+/* --qat: time to round a matrix to blocks after its weights are gathered. */
 static int rounding(const struct dt_step_model *m, const struct dt_param *p, int64_t n, double *sum,
 		    struct dt_err *err)
 {
@@ -41,7 +41,7 @@ int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_e
 
 	if (rc == 0)
 		rc = dt_local_build(&table, s->config, &s->layout, (struct dt_coords){.pp = p}, &local, err);
-	for (int i = 0; i < local.nunit; i++) /* looked through for NaN before they travel */
+	for (int i = 0; i < local.nunit; i++) /* checked for NaN before they are sent */
 		sum += local.unit[i].frozen ? 0 : op(m, DT_T_SUMSQ, (double)local.unit[i].numel);
 	for (int i = 0; i < local.n; i++) {
 		const struct dt_local_unit *u = &local.unit[local.p[i].unit];
@@ -55,7 +55,7 @@ int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_e
 		if (table.p[local.p[i].index].ndim == 1)
 			sum += op(m, DT_T_FILL, n);
 	}
-	if (s->layout.zero && s->compute != DT_F32) /* masters to the weights that are gathered */
+	if (s->layout.zero && s->compute != DT_F32) /* from masters to the gathered weights */
 		for (int i = 0; i < local.nunit; i++)
 			sum += local.unit[i].frozen ? 0 : op(m, DT_T_CONVERT, (double)local.unit[i].share);
 	dt_local_release(&local);

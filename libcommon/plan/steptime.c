@@ -12,7 +12,7 @@
 const struct dt_stack dt_stack_dt = {.shares = true, .dp_hidden = true, .grad_bytes = 4};
 const struct dt_stack dt_stack_megatron = {.scores = true, .tp_hidden = true, .grad_bytes = 4};
 
-/* Forward and backward of virtual stage v, and what they are made of, times n, into sum. */
+/* Forward and backward time of virtual stage v; adds its parts, times n, to sum. */
 static struct dt_pipe_cost stage_cost(const struct dt_step_model *m, int v, double n,
 				      struct dt_step_time *sum)
 {
@@ -70,13 +70,13 @@ double dt_stage_params(const struct dt_work *w, const struct dt_layout *l, int p
 	return n;
 }
 
-/* The stage after p: every one, or for a guess the first two and the last two, which differ most. */
+/* The stage after p: all of them, or for a guess the first two and the last two, which differ most. */
 static int next_stage(const struct dt_layout *l, int p, bool all)
 {
 	return !all && p == 1 && l->pp > 4 ? l->pp - 2 : p + 1;
 }
 
-/* Of all parameters the share that is trained. */
+/* The share of parameters that is trained. */
 static double trained_share(const struct dt_config *c)
 {
 	struct dt_params t;
@@ -89,7 +89,7 @@ static double trained_share(const struct dt_config *c)
 	return r;
 }
 
-/* Most parameters of a stage, and those of its experts. */
+/* The most parameters of a stage, and its experts' part of them. */
 static double most_params(const struct dt_step_model *m, bool all, double *ret_experts)
 {
 	const struct dt_layout *l = &m->s->layout;
@@ -104,11 +104,11 @@ static double most_params(const struct dt_step_model *m, bool all, double *ret_e
 	return most;
 }
 
-/* Measured updates, of the stage that takes longest. */
+/* Sets the optimizer's time from measurements, for the slowest stage. */
 static int put_measured(const struct dt_step_model *m, bool all, struct dt_step_time *r, struct dt_err *err)
 {
 	r->optimizer = 0;
-	for (int p = 0; p < (all ? m->s->layout.pp : 1); p++) { /* a guess looks at the first stage */
+	for (int p = 0; p < (all ? m->s->layout.pp : 1); p++) { /* a guess uses the first stage only */
 		double t = 0;
 		int rc = dt_ops_update(m, p, &t, err);
 
@@ -119,7 +119,7 @@ static int put_measured(const struct dt_step_model *m, bool all, struct dt_step_
 	return 0;
 }
 
-/* Gradients, gathered weights and the optimizer, of the stage with the most parameters. */
+/* Sets times of gradients, gathered weights and the optimizer, for the stage with the most parameters. */
 static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
 		      struct dt_err *err)
 {
@@ -137,13 +137,13 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 	share = l->zero ? (most - experts) / n + experts / (n / l->ep) : most;
 	r->optimizer =
 		part * share * (8 + 2 * states + (w < 4 ? 4 + w : 0)) / (m->dev.mem_bw * m->dev.mem_eff);
-	if (s->qat) /* whole weights are read and written where they are rounded */
+	if (s->qat) /* rounding reads and writes whole weights */
 		r->optimizer += part * most * 2 * w / (m->dev.mem_bw * m->dev.mem_eff);
 	r->fixed = m->dev.step_s;
 	rc = m->measured ? put_measured(m, all, r, err) : 0;
 	if (rc < 0)
 		return rc;
-	if (dt_run_copies_peer(s)) { /* gradients of the share before come in f32, and are applied too */
+	if (dt_run_copies_peer(s)) { /* the previous share's gradients arrive in f32, and are applied too */
 		const double t = dt_message_time(m->c, part * share * 4, l->tp);
 
 		r->dp += t;
@@ -161,7 +161,7 @@ static void put_rates(const struct dt_step_model *m, struct dt_step_time *r)
 	double acc = (double)(s->accumulation > 0 ? s->accumulation : 1);
 	double ranks = (double)l->tp * l->cp, tokens = (double)(s->microbatch * s->seq * l->dp) * acc;
 	double flops = m->work->model_flops * l->dp * acc;
-	/* What is computed again: that of rank 0, times all that share the microbatch. */
+	/* Recomputed flops: those of rank 0, times the ranks that share the microbatch. */
 	double extra = m->stack->scores && s->recompute.mode == DT_RECOMPUTE_SELECTIVE
 			       ? m->work->attention_flops * l->dp * acc
 			       : m->work->sum.again * ranks * l->dp * acc;
@@ -191,7 +191,7 @@ static double hop_time(const struct dt_step_model *m)
 		s->layout.tp * s->layout.cp * s->layout.dp);
 }
 
-/* The stage that computes longest: its costs into r. Fills cost[] by virtual stage. */
+/* The stage with the most computation; its costs go to r. Fills cost[] by virtual stage. */
 static double slowest(const struct dt_step_model *m, bool all, struct dt_pipe_cost *cost,
 		      double *ret_backward, struct dt_step_time *r)
 {
@@ -244,7 +244,7 @@ static int time_stages(const struct dt_step_model *m, bool table, struct dt_step
 			dt_schedule_release(&t);
 		}
 	} else {
-		/* Each stage's work, and the way of the first microbatch there and back. */
+		/* Each stage's work, plus the first microbatch's way through the pipeline and back. */
 		r.makespan = acc * busy + (l->pp - 1) * (busy / dt_layout_chunks(l) + 2 * hop);
 		r.bubble = 1 - acc * busy / r.makespan;
 	}
@@ -280,7 +280,10 @@ int dt_step_time_of(const struct dt_cluster *c, const struct dt_run *s, const st
 	return rc;
 }
 
-/* The run whose program does what the stack does: Megatron-LM's selective recomputation is of attention. */
+/*
+ * The run as its program must be built for a stack: Megatron-LM's selective recomputation covers attention
+ * only.
+ */
 static struct dt_run as_nodes(const struct dt_run *s, const struct dt_stack *stack)
 {
 	struct dt_run r = *s;

@@ -1,19 +1,19 @@
 #include "plan/tiles.h"
 
-#define TILE_MOST                                                                                            \
-	(512 * 1024)	 /* elements: with AdamW and masters 6 MiB, which disks move at their full rate */
-#define TILE_ALIGN 4096	 /* elements: of any type whole blocks of a disk */
-#define UNIT_ALIGN 16384 /* elements, where units are read: of 16 bits a part is a block */
+#define TILE_MOST  (512 * 1024) /* elements: with AdamW and masters 6 MiB, enough for a disk's full rate */
+#define TILE_ALIGN 4096		/* elements: whole disk blocks for any type */
+#define UNIT_ALIGN 16384	/* elements, when units are read: a 16-bit segment is then whole blocks */
 #define BLOCK	   4096
-#define TILES	   16 /* of a small model: a share of it may be offloaded, and the pipeline is full */
-#define PIECE_MOST ((uint64_t)64 << 20) /* what checkpoints write at a time */
+/* minimum of tiles of a small model, so that a share can be offloaded and the pipeline filled */
+#define TILES	   16
+#define PIECE_MOST ((uint64_t)64 << 20) /* most that checkpoints write at a time */
 
 static int64_t round_up(int64_t n, int64_t to)
 {
 	return (n + to - 1) / to * to;
 }
 
-/* Bytes of the largest parameter that is trained, as f32. */
+/* Bytes of the largest trained parameter, as f32. */
 static uint64_t largest(const struct dt_local *l)
 {
 	int64_t most = 0;

@@ -16,7 +16,7 @@ static struct dt_cluster all_of(const struct dt_cluster *c, const struct dt_devi
 	return one;
 }
 
-/* Whether the ranks of this run may have unequal shares: each is one device. */
+/* Whether the ranks of this run may have unequal shares: each rank is one device. */
 static bool may_share(const struct dt_run *s, const struct dt_stack *stack)
 {
 	struct dt_run r = *s;
@@ -26,7 +26,9 @@ static bool may_share(const struct dt_run *s, const struct dt_stack *stack)
 	return stack->shares && s->layout.dp > 1 && dt_run_check_shares(&r, &err) == 0;
 }
 
-/* Of each rank seconds a microbatch, and its kind; as many microbatches as make the longest shortest. */
+/*
+ * Divides microbatches over ranks, by their kinds' seconds a microbatch, to minimise the slowest rank's time.
+ */
 static int share_out(const struct dt_cluster *c, const struct dt_run *s, const double *busy, int64_t *ret_n,
 		     struct dt_err *err)
 {
@@ -44,7 +46,7 @@ static int share_out(const struct dt_cluster *c, const struct dt_run *s, const d
 	return 0;
 }
 
-/* A step of ranks that are all of kind k, of n microbatches each. */
+/* Step time if all ranks were of kind k, with n microbatches each. */
 static int time_kind(const struct dt_cluster *c, int k, int64_t n, const struct dt_run *s,
 		     const struct dt_stack *stack, const struct dt_work *work, bool table,
 		     struct dt_step_time *ret, struct dt_err *err)
@@ -70,7 +72,7 @@ static int shares_of(const struct dt_cluster *c, const struct dt_run *s, const s
 	return rc == 0 ? share_out(c, s, busy, ret_n, err) : rc;
 }
 
-/* The longest rank's computation, then what all wait for together: that of the slowest. */
+/* The slowest rank's computation, plus the part that all ranks do together, at the slowest's rate. */
 static int time_shares(const struct dt_cluster *c, const struct dt_run *s, const struct dt_stack *stack,
 		       const struct dt_work *work, bool table, struct dt_step_time *io, struct dt_err *err)
 {
@@ -81,7 +83,7 @@ static int time_shares(const struct dt_cluster *c, const struct dt_run *s, const
 		n ? shares_of(c, s, stack, work, n, err) : dt_err_sys(err, -ENOMEM, "cannot work out shares");
 
 	for (int k = 0, first = 0; k < c->nkind && rc == 0; first += c->kind[k++].gpus) {
-		int64_t most = 0; /* of a kind numbers differ by one */
+		int64_t most = 0; /* a kind's numbers differ by at most one */
 
 		for (int i = 0; i < c->kind[k].gpus; i++)
 			most = n[first + i] > most ? n[first + i] : most;
@@ -116,7 +118,7 @@ int dt_unlike_step_time(const struct dt_cluster *c, const struct dt_run *s, cons
 	for (int k = 0; k < c->nkind; k++)
 		peak += c->kind[k].gpus *
 			(s->fp8 ? c->kind[k].device.peak_fp8 : c->kind[k].device.peak_flops);
-	if (rc == 0 && peak > 0) { /* of what all could do */
+	if (rc == 0 && peak > 0) { /* relative to the peak of all devices */
 		const double share = c->gpus * (s->fp8 ? c->device.peak_fp8 : c->device.peak_flops) / peak;
 
 		ret->mfu *= share;

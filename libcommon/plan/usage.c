@@ -16,7 +16,7 @@ enum { DOMAINS = 64 };
 
 struct dt_usage {
 	const char *root;
-	struct dt_pmu_counters *memory; /* NULL: none */
+	struct dt_pmu_counters *memory; /* NULL: not available */
 	struct domain {
 		char name[40];
 		double last, range; /* microjoules */
@@ -25,7 +25,7 @@ struct dt_usage {
 	double energy_j;
 };
 
-/* A number from a file; NAN: it cannot be read or is none. */
+/* Reads a number from a file; NAN: unreadable or not a number. */
 static double number(const char *root, const char *fmt, const char *name)
 {
 	char text[64], *end;
@@ -36,7 +36,10 @@ static double number(const char *root, const char *fmt, const char *name)
 
 /* ---- energy ---- */
 
-/* Packages "intel-rapl:N", AMD's too, and the memory of one, "intel-rapl:N:M": other parts are in these. */
+/*
+ * Adds packages "intel-rapl:N", also on AMD, and their memory, "intel-rapl:N:M"; other subdomains are
+ * included in the package.
+ */
 static void take_domain(void *arg, const char *name)
 {
 	struct dt_usage *u = arg;
@@ -68,7 +71,7 @@ static double energy(struct dt_usage *u)
 
 		if (isnan(now))
 			continue;
-		if (now < d->last && d->range > 0) /* it began again at 0 */
+		if (now < d->last && d->range > 0) /* the counter wrapped */
 			d->last -= d->range;
 		u->energy_j += fmax(0, now - d->last) * 1e-6;
 		d->last = now;
@@ -80,7 +83,7 @@ static double energy(struct dt_usage *u)
 
 struct links {
 	const char *root;
-	bool real; /* of interfaces with a device alone: others hand on what these move */
+	bool real; /* only interfaces with a device: others forward the same traffic */
 	int n;
 	double received, sent;
 };

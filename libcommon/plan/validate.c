@@ -1,4 +1,4 @@
-/* Measured steps beside what is predicted for them. */
+/* Compares measured steps with predictions. */
 #include "plan/calibrate.h"
 
 #include "base/table.h"

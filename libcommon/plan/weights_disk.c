@@ -21,7 +21,7 @@ static uint64_t blocks(uint64_t n)
 	return (n + DT_WEIGHTS_BLOCK - 1) / DT_WEIGHTS_BLOCK * DT_WEIGHTS_BLOCK;
 }
 
-/* By layer: bytes of its pieces as they lie in memory of their own, and of one of them in a slot. */
+/* By layer: bytes of its pieces in memory of their own, and of one piece in a slot. */
 struct sizes {
 	uint64_t *own, *slot;
 	int64_t *pieces;
@@ -151,7 +151,7 @@ double dt_weights_disk_read(const struct dt_weights_disk *w, int64_t tokens)
 		return w->slots == w->pieces - w->kept ? 0 : here * each;
 	if (w->slots >= w->pieces)
 		return 0;
-	/* of a layer's experts those that some token chooses, of these the ones that no slot has */
+	/* a layer's experts that some token chooses, less those already in a slot */
 	chosen = here * (1 - pow(1 - w->chosen, (double)tokens));
 	return chosen * each * (1 - (double)w->slots / here);
 }

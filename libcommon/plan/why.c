@@ -17,7 +17,7 @@ static struct dt_layout layout(int dp, int tp, int pp, int zero)
 	return (struct dt_layout){.dp = dp, .tp = tp, .pp = pp, .cp = 1, .ep = 1, .zero = zero, .chunks = 1};
 }
 
-/* Asks whether q, changed, fits. True ends the way down. */
+/* Asks whether the changed query q fits. True ends the search. */
 static bool __attribute__((format(printf, 3, 4)))
 ask(struct tree *t, struct dt_fit_query q, const char *fmt, ...)
 {
@@ -81,7 +81,7 @@ static void serve_tree(struct tree *t, int node)
 	}
 }
 
-/* Activations are what is left where the weights are frozen, so recomputation is asked about too. */
+/* With frozen weights activations dominate, so full recomputation is tried too. */
 static void adapters_on(struct tree *t, struct dt_fit_query q, const char *what)
 {
 	if (ask(t, q, "%s?", what) || q.run.recompute.mode == DT_RECOMPUTE_FULL)
@@ -103,7 +103,7 @@ static void adapters(struct tree *t, const struct dt_fit_query *from)
 	adapters_on(t, q, "or on a 4-bit base (QLoRA)");
 }
 
-/* Whether one of the ways inside a machine does it. */
+/* Tries the options within one node; true if one fits. */
 static bool node_tree(struct tree *t, struct dt_fit_query *q, int node)
 {
 	bool moe = q->run.config->experts > 0;

@@ -29,7 +29,7 @@ static void put_node(struct dt_work_node *to, const struct dt_cost_site *s, cons
 		to->weights &= step->n.out[i] < 0;
 }
 
-/* Nodes by unit, in the program's order. */
+/* Collects nodes by unit, in the program's order. */
 static int collect(const struct dt_stage *stage, const struct dt_cost_site *s, struct dt_work *w,
 		   struct dt_err *err)
 {
