@@ -6,7 +6,7 @@
 #define LINE_BYTES 1024
 
 /*
- * Prints control characters as \\xNN, so that text from clients and files cannot end a line or move the
+ * Prints control characters as \xNN, so that text from clients and files cannot end a line or move the
  * cursor.
  */
 static void put_line(FILE *f, const char *line)

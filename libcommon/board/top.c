@@ -75,7 +75,7 @@ static int means(const struct dt_board_run *r, const char *key, double *out, int
 	}
 	for (int k = 0; k < n && count; k++) {
 		have += count[k] > 0;
-		/* empty where all lines are evaluations */
+		/* a range with only lines of evaluations repeats the value before it */
 		out[k] = count[k] ? out[k] / count[k] : k ? out[k - 1] : NAN;
 	}
 	free(count);

@@ -89,10 +89,7 @@ static void find_system(struct dt_chat *c, const char *text)
 		at += strlen(open);
 		if (strncmp(at, "\\n", 2) && *at != '\n')
 			continue;
-		/*
-		 * a newline character, or "
-		 * " as Jinja writes it
-		 */
+		/* a newline character, or "\n" as Jinja writes it */
 		at += *at == '\n' ? 1 : 2;
 		end = strstr(at, close);
 		n = end ? (size_t)(end - at) : 0;

@@ -109,10 +109,7 @@ static int content(struct tar *t, uint64_t most, uint8_t **ret, struct dt_err *e
 	return rc;
 }
 
-/*
- * Reads pax records "LENGTH KEY=VALUE
- * " for the next member.
- */
+/* Reads pax records "LENGTH KEY=VALUE\n" for the next member. */
 static int pax(struct tar *t, char *name, uint64_t *size, struct dt_err *err)
 {
 	uint8_t *b, *p, *end;

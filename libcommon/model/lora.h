@@ -7,13 +7,14 @@
  * If a linear has several tensors (q, k and v), each target has an adapter of its own; their a are adjacent,
  * so that they are one product. With tensor parallelism b is cut if w is cut by rows, a if it is cut by
  * columns; every rank holds the other of the two whole, and its gradient is summed over the ranks.
+ *
+ * Modules that are trained in full beside the adapters (PEFT's modules_to_save) are not frozen and have no
+ * adapter.
  */
 #ifndef DT_MODEL_LORA_H
 #define DT_MODEL_LORA_H
 
 #include "model/graph.h"
-
-/* What is trained beside the adapters (modules_to_save, as PEFT calls it) is not frozen, and has none. */
 
 /* s: alpha / rank, or alpha / sqrt(rank) (Kalajdzievski 2023, rsLoRA). */
 double dt_lora_scale(const struct dt_lora *l);

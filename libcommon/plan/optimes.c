@@ -40,7 +40,7 @@
 		}                                                                                            \
 	}
 
-/* Sizes are whole rows of blocks; few points, as some formats take 100 ns an element. */
+/* Sizes are whole rows of blocks, and small: some formats take 100 ns an element. */
 #define BLOCK_GRID                                                                                           \
 	{                                                                                                    \
 		{                                                                                            \

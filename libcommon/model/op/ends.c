@@ -27,9 +27,9 @@ void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)
 }
 
 /*
- * Logits exist for loss_chunk rows at a time, and their gradient is computed in place, so the node returns
- * the gradient of its input and adds to the head's. Rows of both are padded to a multiple of 8 columns, as
- * GPU products prefer, on all devices, so that plans do not depend on the device.
+ * Logits exist for loss_chunk rows at a time, and their gradient is computed before the next chunk, so the
+ * node returns the gradient of its input and adds to the head's. Rows of both are padded to a multiple of 8
+ * columns, as GPU products prefer, on all devices, so that plans do not depend on the device.
  */
 void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 {
