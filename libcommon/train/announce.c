@@ -1,4 +1,4 @@
-/* What a run says before its first step: model, layout, batch and memory. */
+/* Prints what a run says before its first step: model, layout, batch and memory. */
 #include "train/trainer.h"
 
 #include "base/units.h"
@@ -6,7 +6,7 @@
 #include "plan/objective.h"
 #include "plan/rounds.h"
 
-/* Where tokens are, how attention reaches them, and what that sends. */
+/* Prints how the sequence is split over ranks, how attention works across them, and what that sends. */
 static void announce_context(struct trainer *t)
 {
 	static const char *const name[] = {"auto", "gather", "ring", "ulysses"};
@@ -31,7 +31,7 @@ static void announce_context(struct trainer *t)
 		dt_context_can(r, DT_CP_ULYSSES) ? "" : ", which these heads rule out");
 }
 
-/* The batch and the rate, which belong together. */
+/* Prints the global batch and the learning rate. */
 static void announce_batch(struct trainer *t)
 {
 	const struct dt_run *r = &t->run;

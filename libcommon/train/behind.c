@@ -2,13 +2,13 @@
 
 #include "base/progress.h"
 
-/* As offloaded states lie. */
+/* The order in which offloaded states are laid out. */
 static struct flat order(const struct trainer *t)
 {
 	return (struct flat){.shared = t->run.layout.zero >= 1, .trained = true};
 }
 
-/* Whether no rank adds to the gradients of a unit any more. */
+/* Whether the gradients of unit u are final: no rank will add to them any more. */
 static bool is_final(const struct trainer *t, int u)
 {
 	const struct unit_state *s = &t->grads.unit[u];
@@ -23,7 +23,7 @@ static bool is_final(const struct trainer *t, int u)
 	return dt_comm_size(unit_comm(t, u)) == 1 || (b->pending <= 0 && (!b->req || dt_comm_done(b->req)));
 }
 
-/* Units that have become final. */
+/* Lowers b->unit and b->floor over the units whose gradients have become final, from the last unit down. */
 static void look_down(struct trainer *t)
 {
 	const struct flat f = order(t);
@@ -38,7 +38,7 @@ static void look_down(struct trainer *t)
 		b->floor = 0;
 }
 
-/* Updates elements [from, to) of the tiles' order, which are in the tile that is held. */
+/* Updates elements [from, to), in tile order, of the tile that is held in memory. */
 static int update(struct trainer *t, int64_t from, int64_t to, struct dt_err *err)
 {
 	const struct flat f = order(t);
@@ -61,7 +61,7 @@ static int update(struct trainer *t, int64_t from, int64_t to, struct dt_err *er
 	return rc == 0 ? optim_flush(&l, err) : rc;
 }
 
-/* Tiles whose gradients are final; without waiting for the disk, or all. */
+/* Updates the tiles whose gradients are final, from the last tile down. wait: also waits for the disk. */
 static int go_down(struct trainer *t, bool wait, struct dt_err *err)
 {
 	const int64_t each = t->offload.tiles.each;
@@ -80,7 +80,7 @@ static int go_down(struct trainer *t, bool wait, struct dt_err *err)
 	return rc;
 }
 
-/* A node is about to run, see dt_exec. */
+/* Called before each node runs (exec.ahead): updates the tiles that are ready. */
 static int look(void *arg, struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct trainer *t = arg;

@@ -15,7 +15,7 @@ int beside_fill(struct trainer *t, struct dt_err *err)
 	for (int i = 0; i < t->local.n && f->p; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		const struct dt_local_unit *u = &t->local.unit[lp->unit];
-		/* of the unit: the parameter is [start, end), what this rank holds [mine, mine + n) */
+		/* Relative to the unit: the parameter is [start, end), this rank's part [mine, mine + n). */
 		const int64_t start = lp->flat - u->flat, end = start + lp->numel,
 			      mine = f->shared ? share_first(t, lp->unit) : 0,
 			      n = f->shared ? share_n(t, lp->unit) : u->numel;
@@ -28,7 +28,7 @@ int beside_fill(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-/* Programs compute with the copy until the next call. */
+/* Swaps the weights with the copy: programs compute with the copy until the next call. */
 static int swap_weights(struct trainer *t, struct dt_err *err)
 {
 	char *weights = t->store.weights.p, *copy = t->beside.flat.p;
@@ -41,7 +41,7 @@ static int swap_weights(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* All rows of the step once forward, each rank its own, in the flights of the step; look sees the results. */
+/* Runs forward over this rank's samples of the step; look receives each flight's results. */
 static int pass(struct trainer *t,
 		int (*look)(void *, const struct dt_flight *, const float *, float *, double *,
 			    struct dt_err *),

@@ -13,7 +13,7 @@ static const struct dt_params *table(const struct trainer *t)
 	return &t->plan.stage.graph.buffers;
 }
 
-/* Neighbours along dp have neighbouring samples. */
+/* Groups data-parallel neighbours, which have consecutive samples, for batch norm statistics. */
 int buffers_group(struct trainer *t, struct dt_err *err)
 {
 	const int ranks = dt_config_is_image(&t->config) ? dt_run_bn_ranks(&t->run) : 1;

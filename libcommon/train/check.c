@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Buffers that may be held alike: weights, masters, optimizer states. */
+/* The flat buffers that replicas may hold alike: weights, masters, optimizer states. */
 enum { FLATS = 2 + DT_OPTIM_STATES };
 
 static const struct flat *flat_no(const struct trainer *t, int k)
@@ -18,10 +18,10 @@ static const struct flat *flat_no(const struct trainer *t, int k)
 			       : k == 1 ? &t->store.master
 					: &t->optim.state[k - 2];
 
-	/* States with a value a row or a block are compared by what they do to the weights. */
+	/* States with a value a row or a block are not compared: a difference shows in the weights. */
 	if (k >= 2 && dt_optim_rule(t->run.optim.kind)->state[k - 2].shape != DT_STATE_EACH)
 		return NULL;
-	/* Shares differ, and the masters of an f32 run are its weights. */
+	/* Shards differ between ranks and are not compared. The masters of an f32 run are its weights. */
 	return f->p && !f->shared && !(k == 1 && f->p == t->store.weights.p) ? f : NULL;
 }
 
@@ -30,7 +30,7 @@ static const char *flat_name(int k)
 	return k == 0 ? "weights" : k == 1 ? "masters" : "optimizer states";
 }
 
-/* Whether unit u has elements in the flat buffer: what is frozen has weights alone. */
+/* Whether unit u has elements in flat buffer k. Frozen units have weights only. */
 static bool has(const struct trainer *t, int k, int u)
 {
 	return flat_no(t, k) && t->local.unit[u].numel && !t->local.unit[u].packed &&
@@ -84,20 +84,20 @@ static bool differs(const uint64_t *v, int n)
 	return false;
 }
 
-/* The values v[p][n] of all replicas at place i. */
+/* Fills ret[p] with element i of each replica; v is [p][n]. */
 static void column(const uint64_t *v, int p, int n, int i, uint64_t *ret)
 {
 	for (int r = 0; r < p; r++)
 		ret[r] = v[(size_t)r * (size_t)n + (size_t)i];
 }
 
-/* The world's rank of replica r: v's last place. */
+/* The world rank of replica r, which is the last of its n values in v. */
 static int rank_of(const uint64_t *v, int n, int r)
 {
 	return (int)v[(size_t)(r + 1) * (size_t)n - 1];
 }
 
-/* One group of replicas finds a difference: names it, and takes what the majority has. */
+/* Reports a difference within c and broadcasts the majority's values. -EBADMSG: no majority. */
 static int mend(struct trainer *t, struct dt_comm *c, const uint64_t *v, int n, int k, int u,
 		const uint64_t *col, struct dt_err *err)
 {
@@ -107,7 +107,7 @@ static int mend(struct trainer *t, struct dt_comm *c, const uint64_t *v, int n, 
 
 	dt_unit_name(t->local.unit[u].layer, t->config.layers, unit, sizeof(unit));
 	if (good < 0) {
-		t->agreed = false; /* other groups know nothing of it */
+		t->agreed = false; /* the ranks of other groups do not know of this error */
 		dt_err_set(
 			err, -EBADMSG,
 			"step %lld: %s of '%s' differ between rank %d and rank %d, and none is in a majority",
@@ -152,7 +152,7 @@ static int compare_state(struct trainer *t, struct dt_comm *c, struct dt_err *er
 	return rc;
 }
 
-/* The loss of the next step's first microbatch, computed by this rank's pipeline, as bits. */
+/* Computes the loss of the next step's first microbatch; *ret: the bits of the double. */
 static int one_loss(struct trainer *t, uint64_t *ret, struct dt_err *err)
 {
 	int64_t first = t->loop.cursor;
@@ -180,7 +180,7 @@ static int compare_compute(struct trainer *t, struct dt_comm *c, struct dt_err *
 		goto out;
 	good = check_majority(col, p);
 	t->corrupt.now |= good >= 0 && col[dt_comm_rank(c)] != col[good];
-	rc = one_loss(t, &mine[1], err); /* a transient fault is not there again */
+	rc = one_loss(t, &mine[1], err); /* a transient fault does not show again */
 	if (rc == 0)
 		rc = dt_all_gather(c, all, mine, (size_t)n, DT_I64, "losses of replicas, again", err);
 	for (int r = 0; r < p && rc == 0 && dt_comm_rank(c) == 0; r++) {
@@ -199,7 +199,7 @@ out:
 	return rc;
 }
 
-/* An elastic run goes on without a rank that was mended before: its part will not be sound the next time. */
+/* In an elastic run, aborts this rank when it is corrupt for the second time; the run goes on without it. */
 static void leave_if_again(struct trainer *t)
 {
 	t->corrupt.times += t->corrupt.now;

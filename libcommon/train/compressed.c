@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the sum ---- */
+/* ---- all-reduce ---- */
 
 int compressed_bind(struct trainer *t, struct dt_err *err)
 {
@@ -64,7 +64,7 @@ void compressed_announce(const struct trainer *t)
 				  sizeof(plain)));
 }
 
-/* What is kept, in the scale of this step's gradients. */
+/* Rescales the kept errors to the loss scale of this step's gradients. */
 static void rescale(struct trainer *t)
 {
 	struct compressed *c = &t->compressed;
@@ -76,7 +76,7 @@ static void rescale(struct trainer *t)
 	c->scale = t->optim.loss_scale;
 }
 
-/* The sum where the processor reaches it: for a card of a copy, which comes back. */
+/* Compressed all-reduce on the host; with a device, gradients are copied to the host and back. */
 static int add_up(struct trainer *t, struct dt_err *err)
 {
 	const size_t bytes = (size_t)t->local.trained * sizeof(float);
@@ -116,7 +116,7 @@ int compressed_count(const struct trainer *t)
 	return 2 * t->compressed.n;
 }
 
-/* What rank `rank` keeps of part k. */
+/* The piece of a checkpoint with the error that rank `rank` keeps for part k. */
 static struct dt_piece kept_piece(const struct trainer *t, int k, int rank)
 {
 	const struct dt_param *p = param(t, k);
@@ -170,7 +170,7 @@ bool compressed_changes(const struct dt_piece *p)
 	return !strncmp(p->name, "error", 5) || !strncmp(p->name, "factor/", 7);
 }
 
-/* The tensor of a piece, where the checkpoint has it in this shape; -1. */
+/* Index of the tensor with the piece's name and shape in the checkpoint; -1: none. */
 static int find(struct dt_ckpt *ck, const struct dt_piece *p)
 {
 	int at = dt_ckpt_find(ck, p->name);
@@ -184,7 +184,7 @@ static int find(struct dt_ckpt *ck, const struct dt_piece *p)
 		       : -1;
 }
 
-/* An equal part of what `ranks` ranks kept. */
+/* Sums the errors that `ranks` ranks kept, and takes 1/dp of the sum. */
 static int load_sum(struct trainer *t, struct dt_ckpt *ck, int k, int ranks, struct dt_err *err)
 {
 	const struct dt_compress_part *part = &t->compressed.part[k];

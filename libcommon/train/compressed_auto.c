@@ -1,4 +1,4 @@
-/* --grad-comm auto: measures which method is the fastest, before memory is planned for it. */
+/* --grad-comm auto: measures which method is the fastest, before memory is planned for the run. */
 #include "train/compressed.h"
 
 #include "base/progress.h"
@@ -20,10 +20,10 @@ static const struct way {
 	    {"powersgd:4", DT_COMPRESS_POWERSGD, 4, false}};
 enum { WAYS = sizeof(ways) / sizeof(ways[0]), TRIES = 3, MOST = 4 << 20 };
 
-/* Where it is measured: values as gradients are, of a card there and on its host. */
+/* Buffers for the measurement: values like gradients, on the device if there is one, and on the host. */
 struct place {
-	float *x, *on_card; /* on_card NULL: computing is the processor's */
-	void *narrow;	    /* of a card: room for the same values in 16 bits */
+	float *x, *on_card; /* on_card NULL: the CPU computes */
+	void *narrow;	    /* device: room for the same values in bf16 */
 	size_t n;
 };
 
@@ -34,7 +34,7 @@ static int put(struct trainer *t, const struct place *p, struct dt_err *err)
 	return p->on_card ? device_put(t, p->on_card, p->x, p->n * sizeof(*p->x), err) : 0;
 }
 
-/* Gradients of 16 bits between cards are made by the cards. *codec: the seconds of that. */
+/* All-reduces in bf16, converted on the device; *codec: seconds of both conversions. */
 static int narrow_sum(struct trainer *t, const struct place *p, double *codec, struct dt_err *err)
 {
 	const struct dt_tensor wide = dt_t1(p->on_card, DT_F32, (int64_t)p->n),
@@ -44,14 +44,14 @@ static int narrow_sum(struct trainer *t, const struct place *p, double *codec, s
 
 	if (rc == 0 && dt_dev_sync(t->dev) < 0)
 		rc = dt_err_set(err, -EIO, "cannot measure on the card");
-	*codec = 2 * (dt_now() - t0); /* and back */
+	*codec = 2 * (dt_now() - t0); /* and the conversion back */
 	if (rc == 0)
 		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), p->narrow, NULL, p->n, DT_BF16, DT_SUM,
 				   "measurement", err);
 	return rc < 0 ? rc : dt_kernel_check(t->dev->ops->convert(t->dev, wide, narrow), "->convert(", err);
 }
 
-/* The processor's way; *codec: its seconds that no link takes, with those of a card's copies. */
+/* Compressed all-reduce on the host; *codec: seconds of coding and of copies from and to the device. */
 static int coded_sum(struct trainer *t, const struct place *p, struct dt_compress *z, double *codec,
 		     struct dt_err *err)
 {
@@ -82,7 +82,7 @@ static int once(struct trainer *t, const struct place *p, const struct way *w, s
 	return rc;
 }
 
-/* Seconds that one of the ways takes, and of them those that no link takes; the least of some tries. */
+/* The shortest of TRIES all-reduces, in seconds; *ret_codec: the seconds of coding and copying in it. */
 static int time_way(struct trainer *t, const struct place *p, const struct way *w, double *ret,
 		    double *ret_codec, double *ret_wire, struct dt_err *err)
 {
@@ -94,7 +94,7 @@ static int time_way(struct trainer *t, const struct place *p, const struct way *
 
 	*ret = 1e30;
 	*ret_wire = z ? dt_compress_wire_bytes(z) : 0;
-	for (int i = 0; i <= TRIES && rc == 0; i++) { /* the first is a warm-up */
+	for (int i = 0; i <= TRIES && rc == 0; i++) { /* the first one is a warm-up */
 		double codec = 0, t0;
 
 		rc = put(t, p, err);
@@ -121,7 +121,7 @@ static void take_way(struct trainer *t, const struct way *w)
 	r->o = (struct dt_compress_opts){.kind = w->kind, .rank = w->rank};
 }
 
-/* What was measured: the time of each way, and the bandwidth of a link below which it pays. */
+/* Logs the time of each method, and the link bandwidth below which it pays. */
 static void tell_ways(struct trainer *t, size_t n, const double *s, const double *codec, const double *wire,
 		      int best)
 {
@@ -138,7 +138,7 @@ static void tell_ways(struct trainer *t, size_t n, const double *s, const double
 		   dt_format_size(4 * (uint64_t)n, size, sizeof(size)), text, ways[best].name);
 }
 
-/* A card for as long as it is measured on; what is planned for the run comes later. */
+/* Allocates the buffers, and opens the device for the measurement alone. */
 static int begin(struct trainer *t, struct place *p, struct dt_err *err)
 {
 	const size_t wide = (p->n * sizeof(float) + 255) / 256 * 256;

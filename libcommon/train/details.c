@@ -64,7 +64,7 @@ static json_t *number(double x)
 	return isfinite(x) ? json_real(x) : json_null();
 }
 
-/* One entry a unit that has trained parameters: its gradient's norm, where there is one, and its weights'. */
+/* One entry per unit with trained parameters: norms of its gradient, if it has one, and weights. */
 static json_t *units(const struct trainer *t, const double *weights, bool gradients)
 {
 	const double *most = t->details.looked ? t->details.extremes : NULL;
@@ -96,13 +96,13 @@ static json_t *units(const struct trainer *t, const double *weights, bool gradie
 	return list;
 }
 
-/* What each rank sends to rank 0. */
+/* The values that each rank sends to rank 0. */
 struct told {
 	double section[DETAILS_SECTIONS]; /* sums over the steps */
 	double usage[USAGE_VALUES];
 };
 
-/* all: [ranks] */
+/* all: [ranks]. */
 static json_t *ranks(const struct trainer *t, const struct told *all)
 {
 	json_t *o = json_object();
@@ -117,7 +117,7 @@ static json_t *ranks(const struct trainer *t, const struct told *all)
 	return o;
 }
 
-/* A list over ranks for each value that some rank knows. */
+/* For each value that some rank knows, a list over ranks. */
 static json_t *usage(const struct trainer *t, const struct told *all)
 {
 	const struct usage_row *row;
@@ -180,7 +180,7 @@ int details_open(struct trainer *t, struct dt_err *err)
 	return usage_open(t, err);
 }
 
-/* Whether the line of this step has details; a signal to stop may make an earlier step the last one. */
+/* Whether this step's line has details. After a signal, an earlier step than planned may be the last. */
 static bool is_due(const struct trainer *t, int64_t step)
 {
 	return step % t->run.details == 0 || step >= trainer_end(t);

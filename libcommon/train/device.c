@@ -1,6 +1,6 @@
 /*
- * Where the run computes, and what goes to and fro when that is not the host's memory: the arena of the plan
- * lies on the device then, and nothing else of it is ever allocated there.
+ * The device that the run computes on, and copies between host and device. On a device the arena of the plan
+ * is its only allocation.
  */
 #include "nn/device.h"
 #include "train/init.h"
@@ -14,7 +14,7 @@
 
 #define STAGE ((size_t)16 << 20) /* bytes of each of the two pinned buffers */
 
-/* A process keeps its card when ranks re-form; -1: it has none yet. */
+/* The device number, kept when an elastic run re-forms; -1: none yet. */
 static int card_of_process = -1;
 
 int device_choose(struct trainer *t, struct dt_err *err)
@@ -38,7 +38,7 @@ int device_choose(struct trainer *t, struct dt_err *err)
 		if (of[r] >= 0 && of[r] < n)
 			users[of[r]]++;
 	for (int r = 0; r < size && rc == 0 && n > 0; r++) {
-		if (of[r] < 0) { /* one that comes takes a card with the fewest */
+		if (of[r] < 0) { /* a new rank takes one of the devices with the fewest ranks */
 			of[r] = 0;
 			for (int i = 1; i < n; i++)
 				of[r] = users[i] < users[of[r]] ? i : of[r];
@@ -68,7 +68,7 @@ int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 	return dt_nn_device_convolves(t->dev, &t->config, err);
 }
 
-/* How collectives and messages reach the arena. */
+/* Tells comm/ how collectives and messages reach the arena on the device. */
 static int open_messages(struct trainer *t, struct dt_err *err)
 {
 	struct dt_comm_device d = dt_card_device(t->dev, &t->card, t->arena.base, t->arena.bytes);
@@ -114,7 +114,7 @@ int arena_open(struct trainer *t, struct dt_err *err)
 			rc = dt_event_open(&t->staged[i], t->dev);
 	}
 	if (rc == 0)
-		rc = dt_dev_clear(t->dev, base, n); /* as the host's comes: moments begin at zero */
+		rc = dt_dev_clear(t->dev, base, n); /* zeroed like host memory: moments start at zero */
 	return rc < 0 ? dt_err_sys(err, rc, "cannot set up the device") : open_messages(t, err);
 }
 
@@ -216,7 +216,7 @@ int state_put(struct trainer *t, void *to, const void *from, size_t n, struct dt
 	return 0;
 }
 
-/* The copy of one part runs while the part before is moved to where it belongs. */
+/* Copies a part from the device while the previous part is moved to `to`. */
 int device_get(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err)
 {
 	size_t parts = (n + STAGE - 1) / STAGE;

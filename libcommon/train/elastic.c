@@ -47,7 +47,7 @@ static void drop_memory(struct trainer *t)
 	}
 }
 
-/* Where buffer id of the state is that the new trainer is made of. */
+/* Address of buffer id in the old trainer's state, in host memory. */
 static char *kept_at(const struct trainer *t, enum dt_buf_id id)
 {
 	char *at = t->carried;
@@ -64,7 +64,7 @@ static char *kept_at(const struct trainer *t, enum dt_buf_id id)
 	return NULL;
 }
 
-/* The state leaves the card, whose memory is the next trainer's. */
+/* Copies the state to the host and frees the device arena for the next trainer. */
 static int leave_card(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
@@ -89,10 +89,10 @@ static int leave_card(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-/* Nothing of this trainer runs any more, nor waits for other ranks; its state stays. */
+/* Waits for this trainer's transfers, closes its files and frees its groups; its state stays. */
 static void quiesce(struct trainer *t)
 {
-	const struct dt_coords at = t->mesh.at; /* says which shares it has */
+	const struct dt_coords at = t->mesh.at; /* kept: it says which shards this rank has */
 	struct dt_err ignored = {0};
 	const char *staged;
 
@@ -106,7 +106,7 @@ static void quiesce(struct trainer *t)
 	metrics_close(t, &ignored);
 	export_close(t, &ignored);
 	folder_release(t);
-	dt_world_device(t->world, NULL, &staged, NULL); /* groups of other ranks reach nothing of this card */
+	dt_world_device(t->world, NULL, &staged, NULL); /* other ranks can no longer reach the device */
 	dt_comm_free(t->grads.kv_group);
 	t->grads.kv_group = NULL;
 	dt_mesh_release(&t->mesh);
@@ -122,7 +122,7 @@ static void release(struct trainer *t)
 	free(t);
 }
 
-/* A manifest's words of the run, from the root to all. */
+/* Broadcasts the run's metadata, as in a manifest, from the root to all ranks. */
 static int carry_meta(struct trainer *t, struct trainer *old, const struct meeting *m, struct dt_err *err)
 {
 	struct dt_comm *c = dt_mesh_comm(&t->mesh, DT_ON_ALL);
@@ -146,7 +146,7 @@ static int carry_meta(struct trainer *t, struct trainer *old, const struct meeti
 	return rc;
 }
 
-/* One buffer: from the old trainer's memory, or from the root's. */
+/* Fills one buffer of the state from the old trainer's memory or, by broadcast, from the root's. */
 static int carry(struct trainer *t, const struct trainer *old, enum dt_buf_id id, const struct meeting *m,
 		 struct dt_err *err)
 {
@@ -170,8 +170,8 @@ static int carry(struct trainer *t, const struct trainer *old, enum dt_buf_id id
 }
 
 /*
- * Of two trainers the one whose shares count. A rank that has got as far as to use the new one shows that
- * every rank has its part of it (peer_fill).
+ * Chooses which of the two trainers has the valid shards, and frees the other one. If any rank uses the new
+ * trainer, every rank has its part of it (peer_fill).
  */
 static void choose(struct trainer **old, struct trainer **made, struct meeting *m)
 {
@@ -187,7 +187,7 @@ static void choose(struct trainer **old, struct trainer **made, struct meeting *
 	*made = NULL;
 }
 
-/* Shares of ZeRO: this rank's update, where others have made theirs before it heard of it. */
+/* ZeRO: makes this rank's update of the step if other ranks have made theirs before it heard of it. */
 static int catch_up(struct trainer *old, struct meeting *m, struct dt_err *err)
 {
 	const struct arrival *root = &m->v[m->root];
@@ -203,7 +203,7 @@ static int catch_up(struct trainer *old, struct meeting *m, struct dt_err *err)
 	return trainer_catch_up(old, !old->peer.result.skipped, root->norm, err);
 }
 
-/* The states of all ranks in new shares. */
+/* Redistributes the shards of all ranks to the new layout. */
 static int take_shares(struct trainer *t, const struct trainer *old, const struct meeting *m,
 		       struct dt_err *err)
 {
@@ -218,7 +218,7 @@ static int take_shares(struct trainer *t, const struct trainer *old, const struc
 	return rc;
 }
 
-/* The new trainer's state. */
+/* Fills the new trainer's state. */
 static int take(struct trainer *t, struct trainer *old, const struct meeting *m, struct dt_err *err)
 {
 	int rc = carry_meta(t, old, m, err);
@@ -248,7 +248,7 @@ static int take(struct trainer *t, struct trainer *old, const struct meeting *m,
 	return rc;
 }
 
-/* A new trainer with the state of *old. */
+/* Initializes t as a new trainer with the state of old. */
 static int make(struct trainer *t, struct trainer *old, const struct meeting *m, const struct dt_run *r,
 		struct dt_world *w, const struct dt_log *log, struct dt_err *err)
 {
@@ -257,21 +257,21 @@ static int make(struct trainer *t, struct trainer *old, const struct meeting *m,
 	int rc;
 
 	dt_world_info(w, &info);
-	run.layout.dp = run.layout.dp ? info.size : 0; /* none was named: the trainer takes all ranks */
+	run.layout.dp = run.layout.dp ? info.size : 0; /* dp not given: the trainer takes all ranks */
 	run.global_batch = m->all.global_batch;
 	run.accumulation = 0;
 	run.save.overwrite = false;
-	run.save.resume = "auto"; /* metrics are appended */
+	run.save.resume = "auto"; /* so that metrics are appended */
 	run.measure_mfu = false;
 	rc = trainer_init(t, &run, NULL, w, log, err);
 	if (rc == 0)
 		rc = take(t, old, m, err);
 	if (rc == 0)
 		rc = trainer_begin(t, err);
-	return rc == 0 ? peer_fill(t, err) : rc; /* last: then nothing of the old one is needed any more */
+	return rc == 0 ? peer_fill(t, err) : rc; /* last: the old trainer is not needed after it */
 }
 
-/* The ranks elastic_meet, and *t is made of *old; made: what an earlier attempt has left. */
+/* One attempt: ranks meet, and t is made from *old. *made: the trainer of an earlier attempt that failed. */
 static int attempt(struct trainer *t, struct trainer **old, struct trainer **made, struct meeting *m,
 		   const struct dt_run *r, struct dt_world *w, const struct dt_log *log, struct dt_err *err)
 {
@@ -296,7 +296,7 @@ static int attempt(struct trainer *t, struct trainer **old, struct trainer **mad
 	return rc;
 }
 
-/* The books and the metrics hear of it. */
+/* Reports the change to the supervisor and the metrics. */
 static void tell(struct trainer *t, const struct meeting *m, const char *why, double seconds,
 		 int64_t computed)
 {
@@ -307,12 +307,12 @@ static void tell(struct trainer *t, const struct meeting *m, const char *why, do
 	dt_beat_set(&b, false);
 }
 
-/* Until all ranks have a trainer, for another one may be lost meanwhile: *pt is made, of *old. */
+/* Repeats attempts until all ranks have a new trainer *pt, since more ranks may be lost meanwhile. */
 static int until_whole(struct trainer **pt, struct trainer **old, struct meeting *m, const struct dt_run *r,
 		       struct dt_world *w, const struct dt_log *log, char why[400], struct dt_err *err)
 {
 	struct trainer *made = NULL, *t = NULL;
-	bool reform = *old != NULL; /* a process that joins comes with a world of its own */
+	bool reform = *old != NULL; /* a process that joins comes with a new world */
 	int rc = 0;
 
 	for (;; reform = true) {

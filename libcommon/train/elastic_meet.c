@@ -1,4 +1,4 @@
-/* Each rank of a new world reports the state that it has; all ranks draw the same conclusion from it. */
+/* The ranks of a new world exchange what state each has; all draw the same conclusions from it. */
 #include "train/elastic_meet.h"
 
 #include <errno.h>

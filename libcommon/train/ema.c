@@ -7,7 +7,7 @@ void ema_bind(struct trainer *t)
 	t->ema.flat = flat_bind(t, DT_B_EMA, DT_F32, 1);
 }
 
-/* What this rank has of unit u in a flat buffer. */
+/* This rank's shard of unit u in a flat buffer. */
 static struct dt_tensor part(const struct trainer *t, const struct flat *f, int u)
 {
 	return flat_part(t, f, u, share_first(t, u), share_n(t, u));

@@ -1,7 +1,7 @@
 /*
- * Mixtures of experts over a step: how many choices each expert got, what metrics say of it, and the biases
- * that move towards experts with few (Wang et al. 2024, arXiv 2408.15664). A bias is a parameter without a
- * gradient: the optimizer leaves it as it is, checkpoints have it. The router reads it in f32.
+ * Mixtures of experts over a step: counts of tokens per expert, their metrics, and the router biases that
+ * move towards experts with few tokens (Wang et al. 2024, arXiv 2408.15664). A bias is a parameter without a
+ * gradient: the optimizer leaves it alone, checkpoints have it. The router reads it in f32.
  */
 #include "train/trainer.h"
 
@@ -15,7 +15,7 @@ static int64_t numel(const struct trainer *t)
 	return t->config.layers * t->config.experts;
 }
 
-/* Elements [first, first + n) of the unit that are both lp's and this rank's share. */
+/* Returns n: elements [*ret_first, *ret_first + n) of the unit are in both lp and this rank's shard. */
 static int64_t own_part(const struct trainer *t, const struct dt_local_param *lp, int64_t *ret_first)
 {
 	int64_t lo = lp->flat - t->local.unit[lp->unit].flat, hi = lo + lp->numel,
@@ -25,7 +25,7 @@ static int64_t own_part(const struct trainer *t, const struct dt_local_param *lp
 	return (hi < end ? hi : end) - *ret_first;
 }
 
-/* Between the masters, in memory of the device, and the biases; store: to the masters. */
+/* Copies biases between the masters, on the device, and the router's array. store: to the masters. */
 static int copy_biases(struct trainer *t, bool store, struct dt_err *err)
 {
 	int rc = 0;
@@ -49,7 +49,7 @@ static int copy_biases(struct trainer *t, bool store, struct dt_err *err)
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy the router's biases") : 0;
 }
 
-/* n bytes to the device, or from it. */
+/* Copies n bytes to or from the device. */
 static int move(struct trainer *t, void *to, const void *from, size_t n, struct dt_err *err)
 {
 	int rc = dt_dev_copy(t->dev, to, from, n);
@@ -59,7 +59,7 @@ static int move(struct trainer *t, void *to, const void *from, size_t n, struct 
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy what experts count") : 0;
 }
 
-/* The biases as the masters have them, each share from the rank that has it. */
+/* Loads the biases from the masters; every rank gets every shard. */
 static int load_biases(struct trainer *t, struct dt_err *err)
 {
 	struct dt_mixture *m = &t->exec.mixture;
@@ -87,7 +87,7 @@ int experts_begin(struct trainer *t, struct dt_err *err)
 
 	if (!n)
 		return 0;
-	rc = dt_dev_clear(t->dev, m->count, (n + 3) * sizeof(*m->count)); /* dropped and losses too */
+	rc = dt_dev_clear(t->dev, m->count, (n + 3) * sizeof(*m->count)); /* and dropped tokens, losses */
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot count the choices of experts");
 	memset(m->seen, 0, n * sizeof(*m->seen));
@@ -101,7 +101,7 @@ int experts_begin(struct trainer *t, struct dt_err *err)
 	return t->config.router_bias ? load_biases(t, err) : 0;
 }
 
-/* Towards experts with fewer choices than the mean; one that has the mean stays. */
+/* Moves biases towards experts with fewer tokens than the mean; at the mean a bias stays. */
 static int move_biases(struct trainer *t, struct dt_err *err)
 {
 	int64_t experts = t->config.experts;
@@ -134,7 +134,7 @@ int experts_end(struct trainer *t, bool update, struct dt_err *err)
 	rc = move(t, sum, m->count, (n + 3) * sizeof(*sum), err);
 	if (rc < 0)
 		return rc;
-	if (t->mesh.at.tp != 0) /* the same choices, counted once */
+	if (t->mesh.at.tp != 0) /* ranks along tp have the same counts: count once */
 		memset(sum, 0, n * sizeof(*sum));
 	sum[n + 1] = loss_part(t, sum[n + 1] * (double)t->config.experts);
 	sum[n + 2] = loss_part(t, sum[n + 2]);
@@ -145,7 +145,7 @@ int experts_end(struct trainer *t, bool update, struct dt_err *err)
 	return rc;
 }
 
-/* Entropy of the choices over that of even ones, and the largest share over an even one, of a layer. */
+/* Of a layer: the entropy of the counts over a uniform one's; the largest count over the mean. */
 static void look_at_layer(const double *count, int64_t experts, double *entropy, double *largest)
 {
 	double total = 0, h = 0, most = 0;
@@ -162,7 +162,7 @@ static void look_at_layer(const double *count, int64_t experts, double *entropy,
 	*largest = most * (double)experts;
 }
 
-/* Of every layer with experts a list of its choices; and one number each over all of them. */
+/* Adds to the line each layer's counts per expert, and summaries over all layers. */
 void experts_metrics(const struct trainer *t, json_t *line)
 {
 	int64_t experts = t->config.experts, layers = 0;

@@ -9,13 +9,13 @@
 #include <string.h>
 #include <time.h>
 
-#define EVERY_S 1.0 /* files are brought up to date at most this often */
+#define EVERY_S 1.0 /* the shortest time between two updates of the files */
 
 enum kind {
 	NEWEST,
-	COUNT, /* is one already */
+	COUNT, /* already a total over the run */
 	SUM,
-	TRUE_SUM, /* lines where the key is true */
+	TRUE_SUM, /* the number of lines where the key is true */
 };
 
 /*
@@ -121,7 +121,7 @@ static void events_details(struct trainer *t, const json_t *d)
 	}
 }
 
-/* An answer as a block of text: a line of the prompt's would else be taken for Markdown. */
+/* An answer as a block of preformatted text, so that its lines are not read as Markdown. */
 static void events_answer(struct trainer *t, const json_t *a)
 {
 	const json_t *reward = json_object_get(a, "reward");
@@ -148,7 +148,7 @@ static void events_line(struct trainer *t, const json_t *line)
 	events_details(t, json_object_get(line, "details"));
 }
 
-/* The run as it was settled, as a table. */
+/* The run's settings, as text. */
 static void events_run(struct trainer *t)
 {
 	json_t *run = dt_run_to_json(&t->run);
@@ -213,7 +213,7 @@ static void page_units(struct dt_prom *p, const json_t *units)
 	}
 }
 
-/* A metric a row of usage, where any rank knows it. */
+/* A metric for each usage value that some rank knows. */
 static void page_usage(struct dt_prom *p, const json_t *usage)
 {
 	const struct usage_row *row;
@@ -237,7 +237,7 @@ static void page_usage(struct dt_prom *p, const json_t *usage)
 
 static void page_details(struct dt_prom *p, const json_t *d)
 {
-	/* The label is not "quantile", which the format keeps for metrics of the type summary. */
+	/* The label is not "quantile", which the format reserves for metrics of type summary. */
 	static const char *const percentile[][2] = {
 		{"p50", "50"}, {"p90", "90"}, {"p99", "99"}, {"max", "100"}};
 	const char *name = "dt_train_step_seconds_percentile", *key;
@@ -324,7 +324,7 @@ bool export_any(const struct trainer *t)
 	return t->export.events || t->export.page;
 }
 
-/* Once more. A run does not end for a page: what keeps it from being renewed is said once. */
+/* Rewrites the page. A failure does not end the run; it is logged once. */
 static void renew(struct trainer *t)
 {
 	struct dt_err err = {0};

@@ -1,8 +1,8 @@
 /*
- * --reproducible. The microbatch is one sample; the f32 gradients of each are added up as 64-bit integers
- * (kernels/fixed.h), whose sums do not depend on their order. So neither do they on dp, pp or accumulation.
- * Range +-2^12 a sample's gradient element, error 2^-51 an addition; cost: 8 bytes more a parameter in
- * memory, twice the bytes on the wire, and a pass over 12 bytes a parameter for every sample.
+ * --reproducible. A microbatch is one sample. The f32 gradients of each are summed as 64-bit integers
+ * (kernels/fixed.h), so that sums do not depend on their order, nor on dp, pp or gradient accumulation. A
+ * sample's gradient element may be within +-2^12; the error is 2^-51 per addition. Cost: 8 more bytes per
+ * parameter in memory, twice the bytes on the wire, and a pass over 12 bytes per parameter for every sample.
  */
 #include "train/trainer.h"
 
@@ -15,7 +15,7 @@ int fixed_begin(struct trainer *t, struct dt_err *err)
 		"dt_dev_clear(", err);
 }
 
-/* n gradients to the sums of the same elements. */
+/* Adds n gradients to the integer sums of the same elements. */
 static int add(struct trainer *t, int64_t flat, const float *g, int64_t n, int *ret_out, struct dt_err *err)
 {
 	return dt_kernel_check(t->dev->ops->fixed_add(t->dev, ret_out,
@@ -48,8 +48,7 @@ int fixed_add(struct trainer *t, int u, bool last, struct dt_err *err)
 	const struct dt_local_unit *unit = &t->local.unit[u];
 	int out, rc = add(t, unit->trained, t->grads.unit_g[u], unit->numel, &out, err);
 
-	/* Some gradient of the unit is out of range: whose? What is added twice by this is of no use any
-	 * more. */
+	/* Out of range: finds the parameter. The sums are lost, so adding twice does no harm. */
 	for (int i = 0; i < t->local.n && rc == 0 && out; i++)
 		if (t->local.p[i].unit == u)
 			rc = add_param(t, &t->local.p[i], err);
@@ -67,11 +66,11 @@ int fixed_add_head(struct trainer *t, struct dt_err *err)
 	for (int i = 0; i < t->local.n && rc == 0; i++)
 		if (t->table.p[t->local.p[i].index].role == DT_W_EMBED)
 			rc = add_param(t, &t->local.p[i], err);
-	/* The embedding's own gradient starts from zero. */
+	/* Zeroes the embedding's own gradient for the next sample. */
 	return rc < 0 ? rc : dt_kernel_check(t->dev->ops->fill(t->dev, *embed_grad(t), 0.0f), "->fill(", err);
 }
 
-/* First and last stage add up their sums of the embedding they share. */
+/* First and last stage add up their sums of the tied embedding. */
 static int join_tied(struct trainer *t, struct dt_err *err)
 {
 	int peer = holds_embed(t) ? t->run.layout.pp - 1 : 0, rc = 0;

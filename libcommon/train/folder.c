@@ -1,6 +1,6 @@
 /*
- * The folder of --save belongs to one run: another run does not mix its checkpoints with it unless asked to,
- * and two jobs do not save there at a time.
+ * The folder of --save belongs to one run. Another run's checkpoints are not mixed with it unless asked for,
+ * and two jobs do not save there at the same time.
  */
 #include "train/init.h"
 #include "train/trainer.h"
@@ -49,7 +49,7 @@ int folder_lock(struct trainer *t, struct dt_err *err)
 		rc = dt_ckpt_new_run_id(t->save.run_id, err);
 	if (rc < 0 || !dir)
 		return rc;
-	/* A first rank that was lost may still have the lock, if it stands still or is not quite gone. */
+	/* In an elastic run, a lost rank 0 may still hold the lock: it may hang, or not have exited yet. */
 	rc = dt_ckpt_lock(dir, dt_world_epoch(t->world).epoch >= 2, &t->save.lock, err);
 	return rc == 0 && t->run.save.overwrite ? dt_ckpt_empty(dir, err) : rc;
 }
@@ -67,9 +67,9 @@ void folder_release(struct trainer *t)
 	t->save.lock = 0;
 }
 
-/* ---- going on from a checkpoint ---- */
+/* ---- resuming from a checkpoint ---- */
 
-/* A checkpoint from before manifests had the whole run: the optimizer's rule, at least. */
+/* Old manifests do not have the run: takes the optimizer from it. -EINVAL if another one was given. */
 static int from_old(struct dt_run_options *o, const json_t *meta, const char *path, struct dt_err *err)
 {
 	const char *was = NULL;
@@ -88,8 +88,8 @@ static int from_old(struct dt_run_options *o, const json_t *meta, const char *pa
 }
 
 /*
- * --resume names weights and no run: a converted checkpoint, which has no cursor, or a file of another
- * program. A new run starts from them.
+ * --resume names weights without a training state: a converted checkpoint, or another program's file. A new
+ * run starts from them.
  */
 static int from_weights(struct dt_run_options *o, const char *path, void (*tell)(void *arg, const char *text),
 			void *arg, struct dt_err *err)

@@ -15,10 +15,10 @@
  */
 enum { LOW = -40, HIGH = 16, SIDE = 2 * (HIGH - LOW), BUCKETS = 2 * SIDE + 1 };
 
-/* Values that are summed over ranks, and values of which the maximum is taken. */
+/* Values that are summed over ranks, and values whose maximum over ranks is taken. */
 struct tally {
-	double sum[BUCKETS + 3]; /* counts; then values, sum, sum of squares */
-	double most[2];		 /* largest value, largest negated one */
+	double sum[BUCKETS + 3]; /* counts per bucket, then number of values, sum, sum of squares */
+	double most[2];		 /* largest value, largest negated value */
 };
 enum { NUM = BUCKETS, SUM, SQUARES };
 
@@ -29,9 +29,9 @@ struct tallies {
 	bool gradients;
 };
 
-#define PIECE 65536 /* elements */
-#define BLOCK 8192  /* of them, that a thread counts by itself: sums do not depend on how many there are */
-#define CHUNK 512   /* of these, whose buckets are found before they are counted */
+#define PIECE 65536 /* elements read at a time */
+#define BLOCK 8192  /* elements that one thread counts: sums do not depend on the number of threads */
+#define CHUNK 512   /* elements whose buckets are found before they are counted */
 
 struct block {
 	uint32_t count[BUCKETS];
@@ -40,8 +40,8 @@ struct block {
 };
 
 /*
- * Bits of a magnitude, less one: a power of two is the largest of its bucket. Sqrt(2) is 0x3504f3 and a bit
- * behind the point.
+ * The bucket of x. Its magnitude's bits, less one, are compared: a power of two is the largest value of its
+ * bucket. The mantissa of sqrt(2) is 0x3504f3 and a fraction.
  */
 static inline int bucket(float x)
 {
@@ -56,11 +56,11 @@ static inline int bucket(float x)
 	return u == 0 ? SIDE : x > 0 ? SIDE + 1 + i : SIDE - 1 - i;
 }
 
-/* The largest value that counts in bucket b: of one below zero its side nearer to zero. */
+/* Upper limit of bucket b; for negative values it is the side nearer to zero. */
 static double limit(int b)
 {
 	if (b <
-	    SIDE) /* the next below the smallest magnitude of the bucket, which belongs to its neighbour */
+	    SIDE) /* the next value below the bucket's smallest magnitude, which belongs to the neighbour */
 		return b == SIDE - 1 ? -0x1p-1022 : -exp2((double)(2 * LOW + SIDE - 1 - b) / 2);
 	return b == SIDE ? 0 : exp2((double)(2 * LOW + b - SIDE) / 2);
 }
@@ -93,7 +93,7 @@ static DT_CLONES void count_block(struct block *k, const float *x, int64_t n, fl
 	}
 }
 
-/* n up to PIECE. */
+/* Counts n values, at most PIECE. */
 static void count(struct tally *k, const float *x, int64_t n, double scale, int threads)
 {
 	struct block part[PIECE / BLOCK];
@@ -123,11 +123,11 @@ static float as_float(const void *p, enum dt_dtype type, int64_t i)
 
 	if (type == DT_F32)
 		return ((const float *)p)[i];
-	memcpy(&x, &bits, sizeof(x)); /* bf16: what weights without masters are in */
+	memcpy(&x, &bits, sizeof(x)); /* bf16: weights without masters */
 	return x;
 }
 
-/* A tensor of f32 or bf16 on the device, a piece at a time. */
+/* Counts a tensor of f32 or bf16 in memory or on the device, PIECE elements at a time. */
 static int count_tensor(struct trainer *t, struct tally *k, struct dt_tensor x, double scale, float *buf,
 			struct dt_err *err)
 {
@@ -143,7 +143,7 @@ static int count_tensor(struct trainer *t, struct tally *k, struct dt_tensor x, 
 			rc = device_get(t, buf, p, (size_t)m * size, err);
 			p = buf;
 		}
-		if (rc == 0 && x.dtype != DT_F32) { /* backwards: buf may be what is read */
+		if (rc == 0 && x.dtype != DT_F32) { /* from the end: buf may be the source */
 			float *wide = buf;
 
 			for (int64_t j = m - 1; j >= 0; j--)

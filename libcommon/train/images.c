@@ -17,13 +17,13 @@ static struct image_source *source_of(struct trainer *t)
 	return &t->source.images;
 }
 
-/* Whether the model has no weights yet, so that it can follow the data. */
+/* Whether weights are initialized, not loaded: the model can then follow the data. */
 static bool is_new(const struct trainer *t)
 {
 	return !t->init;
 }
 
-/* The side of a sample: as asked, the data's, or where its images differ the model's. */
+/* The size of a sample: the option's, else the data's, else (if its images differ) the model's. */
 static int64_t side(const struct trainer *t, const struct dt_images_info *i)
 {
 	if (t->run.image.size)
@@ -31,7 +31,7 @@ static int64_t side(const struct trainer *t, const struct dt_images_info *i)
 	return i->height && i->height == i->width ? i->height : t->config.image_size;
 }
 
-/* The data's classes are those of the list, name by name; NULL: they are not known. */
+/* -EINVAL unless the data's classes are those of the list, name by name. A NULL name: not known. */
 static int check_classes(struct trainer *t, const json_t *list, const char *path, struct dt_err *err)
 {
 	const int n = (int)json_array_size(list);
@@ -50,7 +50,7 @@ static int check_classes(struct trainer *t, const json_t *list, const char *path
 	return rc;
 }
 
-/* Weights came with the names of their classes. */
+/* Checks the data's classes against the class names that came with the weights. */
 static int same_classes(struct trainer *t, struct dt_err *err)
 {
 	int rc = is_new(t) || t->run.image.new_head
@@ -109,7 +109,7 @@ int images_open(struct trainer *t, struct dt_err *err)
 	return dt_images_check_classes(s->eval, s->info.classes, s->info.class_name, t->run.data.train, err);
 }
 
-/* --crop: none, pad:N, pad:N:reflect, resized, resized:LOW. */
+/* Parses --crop: none, pad:N, pad:N:reflect, resized, resized:LOW. */
 static int parse_crop(const char *s, struct dt_augment *a, struct dt_err *err)
 {
 	double least = 0.08;
@@ -134,7 +134,7 @@ static int parse_crop(const char *s, struct dt_augment *a, struct dt_err *err)
 		"--crop '%.40s' is not none, pad:PIXELS, pad:PIXELS:reflect, resized or resized:LEAST", s);
 }
 
-/* "mean" and "deviation" of o, a number a channel each; false: it does not have them. */
+/* Reads "mean" and "deviation" of o, one number per channel; false: o does not have them. */
 static bool read_pixels(const struct trainer *t, const json_t *o, struct dt_augment *a)
 {
 	const json_t *mean = json_object_get(o, "mean"), *deviation = json_object_get(o, "deviation");
@@ -194,13 +194,13 @@ static int augmentation(struct trainer *t, struct dt_augment *a, struct dt_err *
 }
 
 /*
- * What is asked for: of an evaluation a microbatch; of a step this rank's part of a round, which is the same
- * each time unless rounds differ. A batch that grows has rounds of any size.
+ * Sets the loader's requests: in evaluation a microbatch; in training this rank's part of a round, constant
+ * unless rounds differ in size. With a growing batch, rounds may have any size.
  */
 static void requests(struct trainer *t, bool train, struct dt_image_loader_options *o)
 {
 	const int64_t rounds = t->run.accumulation;
-	const int me = dt_layout_coords(&t->run.layout, t->info.rank).dp; /* the mesh is not there yet */
+	const int me = dt_layout_coords(&t->run.layout, t->info.rank).dp; /* the mesh does not exist yet */
 	int64_t first, end;
 
 	o->count = (int)t->run.microbatch;
@@ -210,7 +210,7 @@ static void requests(struct trainer *t, bool train, struct dt_image_loader_optio
 	/* The last round is one of the largest. */
 	o->every = t->run.global_batch - dt_rounds_first(t->run.global_batch, rounds, rounds - 1);
 	shares_images(t, rounds - 1, &first, &end);
-	if (!t->shares.automatic) /* it may become more */
+	if (!t->shares.automatic) /* with automatic shares the part may grow */
 		o->count = t->shares.part[me] > 0 ? (int)t->shares.part[me] : 1;
 }
 
@@ -357,7 +357,7 @@ int images_load_meta(struct trainer *t, const json_t *meta, const char *path, st
 		return dt_err_prefix(err, "'%s'", path);
 	if (!memcmp(a.mean, s->plain.mean, sizeof(a.mean)) &&
 	    !memcmp(a.deviation, s->plain.deviation, sizeof(a.deviation)))
-		return 0; /* as when a run goes back to a step of its own: loaders are at work */
+		return 0; /* unchanged, as after a rollback: loaders are running */
 	s->plain = a;
 	dt_image_loader_normalise(s->loader, a.mean, a.deviation);
 	if (s->eval_loader)

@@ -35,7 +35,7 @@ bool init_holds_weights(const char *path, bool foreign)
 	const size_t n = foreign ? 2 : sizeof(inside) / sizeof(*inside);
 	struct stat st;
 
-	if (stat(path, &st) < 0) /* a preset, or what will be refused by name */
+	if (stat(path, &st) < 0) /* a preset, or a name that is refused later */
 		return false;
 	if (!S_ISDIR(st.st_mode))
 		return !ends(path, ".json") || ends(path, ".index.json");
@@ -48,7 +48,7 @@ bool init_holds_weights(const char *path, bool foreign)
 int init_open(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run *r = &t->run;
-	/* A checkpoint has them, but those that are frozen and those of a reference. */
+	/* --resume has the weights, except frozen ones (LoRA) and those of a reference model. */
 	bool elsewhere = r->save.resume && strcmp(r->save.resume, "auto") && !r->lora.rank &&
 			 !dt_run_reference_weights(r);
 	struct dt_config preset;
@@ -85,13 +85,13 @@ void init_close(struct trainer *t)
 	t->init = NULL;
 }
 
-/* The parameter's number there; -1: it is an adapter's, and drawn. */
+/* The parameter's index in the source; -1: an adapter's, which is initialized at random. */
 static int in_source(const struct trainer *t, const struct dt_local_param *lp)
 {
 	return dt_params_find(dt_source_params(t->init), t->table.p[lp->index].name);
 }
 
-/* Whole rows of the source, of which the elements are the part that is asked for. */
+/* Reads elements [first, first + n) of a parameter; the source reads whole rows. */
 static int read_rows(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *out,
 		     struct dt_err *err)
 {
@@ -113,7 +113,7 @@ static int read_rows(struct trainer *t, const struct dt_local_param *lp, int64_t
 	return rc;
 }
 
-/* Filters that the training images give; their tensor is not cut. */
+/* Elements [first, first + n) of the whitening filters made from training images; not sharded. */
 static int whiten(struct trainer *t, const struct dt_param *p, int64_t first, int64_t n, float *out,
 		  struct dt_err *err)
 {

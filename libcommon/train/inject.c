@@ -31,7 +31,7 @@ static const struct {
 	{"factor", offsetof(struct inject, factor), true},
 };
 
-/* KEY=VALUE of n bytes. */
+/* Parses KEY=VALUE of n bytes. */
 static int parse_key(const char *text, size_t n, struct inject *ret, struct dt_err *err)
 {
 	size_t name = strcspn(text, "=");
@@ -90,7 +90,7 @@ int inject_parse(const char *text, struct inject *ret, struct dt_err *err)
 		n = strcspn(text, ",");
 		rc = parse_key(text, n, ret, err);
 	}
-	if (ret->seconds < 0) /* not said */
+	if (ret->seconds < 0) /* not given */
 		ret->seconds = ret->factor > 1 ? 0 : 1;
 	if (rc == 0 && ret->bit > 31)
 		rc = dt_err_set(err, -EINVAL, "bit %lld: a parameter has 32", (long long)ret->bit);
@@ -117,7 +117,7 @@ int inject_open(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* Whether the fault is this rank's and of the step under way. */
+/* Whether the fault is for this rank and the current step. */
 static bool due(const struct trainer *t, const struct inject *f)
 {
 	int64_t step = t->loop.step + 1;
@@ -142,7 +142,7 @@ static void say_flipped(const struct trainer *t, int64_t bit, int64_t element)
 		   (long long)element, (long long)t->loop.step + 1);
 }
 
-/* The same of masters that lie elsewhere. */
+/* Flips a bit of a master that is offloaded. */
 static void flip_away(struct trainer *t, int64_t element, int bit)
 {
 	const size_t size = dt_dtype_size(t->store.master.dtype);
@@ -156,7 +156,7 @@ static void flip_away(struct trainer *t, int64_t element, int bit)
 		say_flipped(t, bit, element);
 }
 
-/* A bit of a parameter as the optimizer has it; the copy in the compute type follows with the next update. */
+/* Flips a bit of a master parameter; the copy in the compute type follows with the next update. */
 static void flip(struct trainer *t, const struct inject *f)
 {
 	int64_t n = 0, at = f->element;
@@ -213,7 +213,7 @@ double inject_factor(const struct trainer *t)
 	return x;
 }
 
-/* A rank that is dropped meanwhile is as fast as others again. */
+/* Sleeps, but not longer than this rank is waited for: a rank whose part is dropped goes on at once. */
 static void sleep_for(struct trainer *t, double seconds)
 {
 	double end = dt_now() + seconds, left;
@@ -224,7 +224,7 @@ static void sleep_for(struct trainer *t, double seconds)
 			if (backup_look(t) < 0)
 				return;
 			left = fmin(left, 1e-3);
-		} else if (t->servers.mail) { /* it is slow, and serves as one that computes */
+		} else if (t->servers.mail) { /* a slow server still serves, as one that computes does */
 			dt_comm_poll(t->world, NULL);
 			left = fmin(left, 1e-3);
 		}
@@ -251,7 +251,7 @@ void inject_update(const struct trainer *t)
 	for (int i = 0; i < t->ninject; i++) {
 		struct inject f = t->inject[i];
 
-		f.made = 0; /* counted before the update */
+		f.made = 0; /* this call counts steps before the update */
 		if (f.kind == INJECT_KILL_UPDATE && t->inject[i].step == t->loop.step + 1 && due(t, &f))
 			raise(SIGKILL);
 	}
@@ -278,7 +278,7 @@ double inject_wrong(struct trainer *t)
 	for (int i = 0; i < t->ninject; i++) {
 		struct inject *f = &t->inject[i], past = *f;
 
-		past.step++; /* replicas are compared after the step */
+		past.step++; /* called after the step: replicas are compared then */
 		if (f->kind != INJECT_WRONG || !due(t, &past))
 			continue;
 		f->made++;
@@ -292,7 +292,7 @@ int inject_save(struct trainer *t, struct dt_err *err)
 	for (int i = 0; i < t->ninject; i++) {
 		struct inject *f = &t->inject[i], past = *f;
 
-		past.step++; /* the step is done when it is saved */
+		past.step++; /* called when the step is done and saved */
 		if (f->kind != INJECT_ENOSPC || !due(t, &past))
 			continue;
 		f->made++;

@@ -12,10 +12,10 @@
 #include <signal.h>
 #include <stdlib.h>
 
-enum { JOIN_WAITS = 8 }; /* steps */
+enum { JOIN_WAITS = 8 }; /* steps that a joining process waits for a save to end */
 
 static volatile sig_atomic_t stop_signal, save_signal;
-static struct dt_err lost; /* the line of metrics that could not be written; code 0: none */
+static struct dt_err lost; /* why a metrics line could not be written; code 0: no error */
 
 static void on_signal(int sig)
 {
@@ -37,7 +37,7 @@ static struct asked asked(void)
 	return (struct asked){stop_signal || lost.code, save_signal != 0};
 }
 
-/* Reports to the supervisor: the phase, the step, and where the time went. */
+/* Reports phase, step and the time of its sections to the supervisor. */
 static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 {
 	struct dt_world_epoch w = dt_world_epoch(t->world);
@@ -60,7 +60,7 @@ static void tell(struct trainer *t, enum dt_beat_phase phase, double step_s)
 	dt_beat_set(&b, true);
 }
 
-/* rc of a line of metrics. A run that saves ends for its failure as for a signal, after a checkpoint. */
+/* Handles rc of a metrics line. A run with --save stops as for a signal, after a checkpoint. */
 static int said(const struct trainer *t, int rc, struct dt_err *err)
 {
 	if (rc == 0 || !t->run.save.dir || t->loop.step == trainer_end(t))
@@ -76,7 +76,7 @@ static int evaluate(struct trainer *t, struct dt_err *err)
 	double t0 = dt_now();
 	int rc;
 
-	trainer_before_update(t); /* averaged weights may take the place of what is being written */
+	trainer_before_update(t); /* the swap overwrites weights that a save may still read */
 	rc = ema_swap(t, err);
 	if (rc == 0)
 		rc = trainer_eval(t, &r, err);
@@ -98,10 +98,7 @@ static int timed_save(struct trainer *t, bool final, struct dt_err *err)
 	return rc;
 }
 
-/*
- * A checkpoint, where one is due, and the one on its way a step further; the supervisor hears how long it
- * took.
- */
+/* Starts a checkpoint if one is due, advances the one under way, and reports the time to the supervisor. */
 static int save_step(struct trainer *t, bool due, bool final, struct dt_err *err)
 {
 	double t0 = dt_now();
@@ -124,7 +121,7 @@ static int save_step(struct trainer *t, bool due, bool final, struct dt_err *err
 	return rc;
 }
 
-/* A spike to go back for; without a checkpoint to go back to its update is left out. */
+/* Rolls back because of a loss spike; without a checkpoint to go back to, skips the update. */
 static int go_back(struct trainer *t, struct step_result *r, struct dt_err *err)
 {
 	int64_t from = t->loop.step + 1;
@@ -145,7 +142,7 @@ static int go_back(struct trainer *t, struct step_result *r, struct dt_err *err)
 	return trainer_leave_out(t, r, "spike", err);
 }
 
-/* Whether there is to be a checkpoint of the step that has been made. */
+/* Whether to save a checkpoint of the step just made. */
 static bool save_due(const struct trainer *t, const struct step_result *r)
 {
 	const struct dt_run_save *o = &t->run.save;
@@ -154,7 +151,7 @@ static bool save_due(const struct trainer *t, const struct step_result *r)
 			  (o->every && t->loop.step % o->every == 0));
 }
 
-/* After a step of an elastic run that a rank was lost in, once its update is made: its line is not lost. */
+/* Elastic: writes the metrics line of a step whose update was made before a rank was lost. */
 static int line_at_least(struct trainer *t, const struct step_result *r, int64_t step, int rc)
 {
 	if (rc < 0 && elastic_can(t, rc) && t->loop.step > step && t->loop.held == t->loop.step)
@@ -163,8 +160,8 @@ static int line_at_least(struct trainer *t, const struct step_result *r, int64_t
 }
 
 /*
- * Between two steps: whether the loop stops for a process to join. A checkpoint on its way would be dropped,
- * so it has some steps to end by itself.
+ * Between two steps: stops the loop for a process that waits to join. A save under way would be dropped, so
+ * it gets up to JOIN_WAITS steps to end.
  */
 static int let_join(struct trainer *t, const struct step_result *r, int *waited, struct dt_err *err)
 {
@@ -196,7 +193,7 @@ static int line(struct trainer *t, const struct step_result *r, struct dt_err *e
 	return rc;
 }
 
-/* What follows a step before its line is written; save: a checkpoint is due. */
+/* Work between a step and its metrics line. save: a checkpoint is due. */
 static int after_step(struct trainer *t, const struct step_result *r, bool save, bool last,
 		      struct dt_err *err)
 {
@@ -209,7 +206,7 @@ static int after_step(struct trainer *t, const struct step_result *r, bool save,
 	return rc == 0 ? details_step(t, r, err) : rc;
 }
 
-/* 1: asked to stop, state saved. ELASTIC_JOIN: between two steps. */
+/* The training loop. 1: asked to stop, state saved. ELASTIC_JOIN: stopped between two steps. */
 static int loop(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run_save *o = &t->run.save;
@@ -219,7 +216,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0)
 		rc = ema_begin(t, err);
-	if (rc == 0 && t->loop.owed) /* a rank was lost before it was made */
+	if (rc == 0 && t->loop.owed) /* the save was due when a rank was lost */
 		rc = save_step(t, true, t->loop.step == trainer_end(t), err);
 	while (t->loop.step < trainer_end(t) && rc == 0 && !r.stop) {
 		bool last = t->loop.step + 1 == trainer_end(t), save;
@@ -287,7 +284,7 @@ static int start(struct trainer *t, struct dt_err *err)
 		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
 			   t->run.model);
 	fresh = rc == 0;
-	if (rc == 1 && t->config.lora.rank) /* the base is in no checkpoint of the run */
+	if (rc == 1 && t->config.lora.rank) /* LoRA: the base is in no checkpoint of the run */
 		rc = store_init_frozen(t, err) < 0 ? err->code : 1;
 	if (rc == 0)
 		rc = store_init_weights(t, err);
@@ -329,7 +326,7 @@ void dt_train_write_error(const char *file, const struct dt_err *err)
 	json_decref(o);
 }
 
-/* The loop, with other ranks as often as they change. */
+/* Runs the loop, and re-forms the ranks whenever they change. */
 static int run_loop(struct trainer **t, const struct dt_run *r, struct dt_err *err)
 {
 	struct dt_world *w = (*t)->world;
@@ -381,7 +378,7 @@ int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt
 	if (rc == 1) {
 		status = r->save.dir ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
 	} else if (rc < 0) {
-		/* A message every rank would repeat, the lowest failing rank says once. */
+		/* Logged once, by the lowest failing rank, if every rank would repeat it. */
 		if (err.msg[0])
 			dt_log_err(t->info.size > 1 ? log : &t->root_log, &err);
 		dt_train_write_error(r->error_file, &err);
@@ -389,7 +386,7 @@ int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt
 		if (!t->agreed && t->info.size > 1)
 			dt_world_abort(w, status);
 	}
-	export_close(t, &(struct dt_err){0});	    /* of a run that failed */
+	export_close(t, &(struct dt_err){0});	    /* after a failure */
 	trace_close(t, false, &(struct dt_err){0}); /* likewise */
 	trainer_release(t);
 	free(t);

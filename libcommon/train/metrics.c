@@ -29,7 +29,7 @@ int metrics_open(struct trainer *t, struct dt_err *err)
 	return dt_out_stream(t->run.metrics, t->run.save.resume, &t->report.f, err);
 }
 
-/* Rank 0 alone. */
+/* Whether anyone reads metrics lines; on rank 0. */
 static bool wanted(const struct trainer *t)
 {
 	return t->report.f || export_any(t);
@@ -47,7 +47,7 @@ static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
 	return rc;
 }
 
-/* What the peak is made of: it does not change, so the first line of a run says it. */
+/* Peak bytes by category. They do not change, so only the first line of a run has them. */
 static json_t *categories(struct trainer *t)
 {
 	json_t *list = json_array();
@@ -61,7 +61,7 @@ static json_t *categories(struct trainer *t)
 	return list;
 }
 
-/* {"phase": [...], "bytes": {category: [...], ...}}, an element a point. */
+/* {"phase": [...], "bytes": {category: [...], ...}}, one element per point of the step. */
 static json_t *over_step(const struct report_memory *m)
 {
 	json_t *phase = json_array(), *bytes = json_object();
@@ -85,8 +85,8 @@ static json_t *over_step(const struct report_memory *m)
 }
 
 /*
- * What of memory is this process's: pages that ranks map of one another count for each in part, where the
- * resident size has them whole in each. 0: the system does not say.
+ * Proportional set size (PSS) of this process in bytes: shared pages count in part, where RSS counts them
+ * whole in every rank. 0: not known.
  */
 static int64_t own_bytes(void)
 {
@@ -112,7 +112,7 @@ static void put_memory(struct trainer *t, json_t *line)
 		json_object_set_new(line, "pss_bytes", json_integer((json_int_t)own));
 }
 
-/* What a prediction of the step's time starts from. Rows that somebody else makes have no such step. */
+/* Settings that a prediction of the step time starts from; not with rows from elsewhere (RL). */
 static void put_run(struct trainer *t, json_t *line)
 {
 	if (!t->source.given.g)
@@ -123,7 +123,7 @@ static void put_run(struct trainer *t, json_t *line)
 					      t->dev->nthreads, "device", t->run.on_card ? "cuda" : "cpu"));
 }
 
-/* Steps that a line is of. */
+/* The number of steps that a line covers. */
 static double step_count(const struct trainer *t)
 {
 	return t->servers.on ? (double)t->servers.lines : 1;
@@ -134,12 +134,12 @@ static double step_tokens(const struct trainer *t)
 	return source_tokens_of_step(t) * step_count(t);
 }
 
-/* What every line has. NULL: out of memory. */
+/* The fields that every line has. NULL: out of memory. */
 static json_t *new_line(const struct trainer *t, const struct step_result *r, double step_s)
 {
 	static const char *const kinds[TR_N] = {"comm_tensor_s", "comm_pipeline_s", "comm_grads_s",
 						"comm_weights_s", "comm_other_s"};
-	const bool images = dt_config_is_image(&t->config); /* a target is one */
+	const bool images = dt_config_is_image(&t->config); /* an image has one target */
 	struct rusage use;
 	double comm = 0;
 	json_t *line;
@@ -161,7 +161,7 @@ static json_t *new_line(const struct trainer *t, const struct step_result *r, do
 	return line;
 }
 
-/* What parts of the trainer add, those that the run has. */
+/* Fields of parts of the trainer that the run uses. */
 static void put_parts(struct trainer *t, json_t *line)
 {
 	if (t->exec.seq_parallel)
@@ -180,7 +180,7 @@ static void put_parts(struct trainer *t, json_t *line)
 		t->source.given.g->metrics(t->source.given.g->arg, line);
 }
 
-/* What only some runs or steps have. */
+/* Fields that only some runs or steps have. */
 static void put_rest(const struct trainer *t, const struct step_result *r, json_t *line)
 {
 	if (t->run.loss_scale != 1)
@@ -245,7 +245,7 @@ int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds,
 	return write_line(t, line, err);
 }
 
-/* Cuts a file after the last line whose step is at most this one; a pipe stays as it is. */
+/* Truncates a file after the last line whose step is at most this one. A pipe stays as it is. */
 static int cut_after(FILE *f, const char *path, int64_t step, struct dt_err *err)
 {
 	FILE *in = fopen(path, "re");
@@ -318,7 +318,7 @@ enum dt_dtype metrics_rate_type(const struct trainer *t)
 	return t->run.fp8 ? DT_E4M3 : t->run.compute;
 }
 
-/* The ceiling for MFU: every rank measures at the same time, as they will compute. */
+/* Measures the matmul rate, the ceiling for MFU, on all ranks at once. */
 static int measure_rate(struct trainer *t, struct dt_err *err)
 {
 	int rc;
@@ -346,7 +346,7 @@ static void plan_to_report(const struct dt_memory_plan *p, struct report_memory 
 	}
 }
 
-/* The largest plan of all ranks, and of the first rank that has it what its bytes are for. */
+/* The largest memory plan of all ranks, and its categories from the first rank that has it. */
 static int largest_plan(struct trainer *t, struct dt_err *err)
 {
 	struct dt_comm *all = dt_mesh_comm(&t->mesh, DT_ON_ALL);
@@ -370,7 +370,7 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 
 double metrics_flops(const struct trainer *t)
 {
-	return t->report.sample_flops * (double)source_samples_of_step(t); /* microbatches are not all full */
+	return t->report.sample_flops * (double)source_samples_of_step(t); /* microbatches may be partial */
 }
 
 int metrics_measure(struct trainer *t, struct dt_err *err)

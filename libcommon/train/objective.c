@@ -84,7 +84,7 @@ static void weigh(const struct answer *a, const struct dt_flight *f, double by, 
 		weight[r] = f->host_targets[r] >= 0 ? (float)-by : 0;
 }
 
-/* The log-probability of an answer, less the reference's. */
+/* The log-ratio of an answer: its log-probability minus the reference's. */
 static double gain(const struct answer *a)
 {
 	return a->logprob - a->reference;
@@ -99,7 +99,7 @@ static void note(struct objective *o, const struct answer *a, double beta)
 	o->sum[SUM_LOGP + bad] += a->logprob;
 }
 
-/* Losses of single answers (KTO): of one sample, against the mean log-ratio of its mismatched answers. */
+/* KTO: loss of one sample's answers against the mean log-ratio of its mismatched answers. */
 static void judge_alone(struct trainer *t, const struct dt_flight *f, const struct answer *a, int64_t n,
 			float *weight, double *loss)
 {
@@ -128,7 +128,7 @@ static void judge_alone(struct trainer *t, const struct dt_flight *f, const stru
 	}
 }
 
-/* Chosen and rejected answers come in turn (data/dataset.h). */
+/* Chosen and rejected answers alternate (data/dataset.h). */
 static int judge_pairs(struct trainer *t, const struct dt_flight *f, float *weight, double *loss,
 		       struct dt_err *err)
 {
@@ -201,7 +201,7 @@ int objective_ask(struct trainer *t, const struct dt_flight *f, const struct dt_
 	return rc;
 }
 
-/* ---- set up ---- */
+/* ---- setup ---- */
 
 int objective_open(struct trainer *t, struct dt_err *err)
 {

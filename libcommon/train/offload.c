@@ -82,7 +82,7 @@ struct flat offload_flat(const struct trainer *t, int segment)
 			     .away = segment + 1};
 }
 
-/* ---- elements that are held ---- */
+/* ---- tiles held in memory ---- */
 
 static int64_t hold(struct trainer *t, unsigned segments, int64_t element, int64_t n, enum offload_use use,
 		    struct dt_err *err)
@@ -108,7 +108,7 @@ static int64_t hold(struct trainer *t, unsigned segments, int64_t element, int64
 	return n < left ? n : left;
 }
 
-/* A bit set: all segments, or one. */
+/* A bit mask: all segments, or one. */
 static unsigned bits(const struct trainer *t, int segment)
 {
 	return segment == OFFLOAD_EVERY ? (1u << t->offload.tiles.segments) - 1 : 1u << segment;
@@ -137,7 +137,7 @@ int64_t offload_hold_two(struct trainer *t, int read, int change, int u, int64_t
 	return m;
 }
 
-/* Begins to read a tile and the two below it. */
+/* Starts reading a tile and the two below it. */
 static int want_down(struct trainer *t, int64_t tile, struct dt_err *err)
 {
 	int rc = 0;
@@ -155,7 +155,7 @@ int offload_begin(struct trainer *t, struct dt_err *err)
 bool offload_ready(struct trainer *t, int64_t tile)
 {
 	const struct offload *o = &t->offload;
-	const int64_t next = tile - (DT_TILE_RING - 2); /* whose slot's write must be over */
+	const int64_t next = tile - (DT_TILE_RING - 2); /* its write must end before its slot is reused */
 
 	for (int64_t i = tile; i >= next && i >= o->tiles.kept; i -= tile - next)
 		if (o->slot[i % DT_TILE_RING].busy && !dt_backing_done(o->file, (int)(i % DT_TILE_RING)))
@@ -187,7 +187,7 @@ void *offload_at(const struct trainer *t, const struct flat *f, int64_t element)
 	const struct dt_tiles *g = &t->offload.tiles;
 
 	if (t->offload.held != element / g->each || !(t->offload.held_have & 1u << (f->away - 1)))
-		abort(); /* a mistake in the program: see offload_hold */
+		abort(); /* a programming error: see offload_hold */
 	return offload_tile_at(t, t->offload.held) + g->at[f->away - 1] +
 	       (size_t)(element % g->each) * dt_dtype_size(f->dtype);
 }
@@ -234,13 +234,13 @@ void offload_sum_up(const struct trainer *t)
 	tokens = (double)(t->run.global_batch * t->run.seq) * 9 * wait / rest;
 	dt_log_msg(&t->root_log, "%.0f%% of the steps was spent waiting for what is offloaded",
 		   100 * wait / o->steps_s);
-	if (!(t->run.offload.what & (DT_OFFLOAD_ACTIVATIONS | DT_OFFLOAD_WEIGHTS))) /* tokens have more */
+	if (!(t->run.offload.what & (DT_OFFLOAD_ACTIVATIONS | DT_OFFLOAD_WEIGHTS))) /* else traffic grows */
 		dt_log_msg(&t->root_log, "%.3g tokens a step (--global-batch) would make it 10%%", tokens);
 }
 
 /* ---- by address ---- */
 
-/* The segment an address is in, -1: none. */
+/* The segment that contains an address; -1: none. */
 static int find(const struct trainer *t, const void *p, int64_t *ret_element)
 {
 	const struct dt_tiles *g = &t->offload.tiles;

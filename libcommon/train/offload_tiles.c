@@ -1,4 +1,4 @@
-/* Transfers of tiles between memory and the file: slots of the ring, reading ahead. */
+/* Transfers of tiles between memory and the file: slots of the ring, read-ahead. */
 #include "train/offload_tiles.h"
 
 #include "train/trainer.h"
@@ -42,7 +42,7 @@ int offload_tile_finish(struct trainer *t, int k, struct dt_err *err)
 	return rc;
 }
 
-/* Bytes [*from, *to) of a tile that hold these segments and those between them. */
+/* The bytes [*from, *to) of a tile that contain these segments, and those between them. */
 static void range(const struct dt_tiles *g, unsigned segments, uint64_t *from, uint64_t *to)
 {
 	int low = 0, high = g->segments;
@@ -55,7 +55,7 @@ static void range(const struct dt_tiles *g, unsigned segments, uint64_t *from, u
 	*to = g->at[high];
 }
 
-/* Bytes of a tile in the file but for its weights, which are first or last in memory. */
+/* Bytes of a tile in the file without its weights, which are first or last in memory. */
 static uint64_t rest_bytes(const struct dt_tiles *g)
 {
 	return dt_tiles_bytes(g) - dt_tiles_weight_bytes(g);
@@ -77,7 +77,7 @@ static void transfer(struct trainer *t, int slot, bool write, char *at, uint64_t
 		dt_backing_read(t->offload.file, slot, at, (size_t)n, offset);
 }
 
-/* Starts the transfer of these segments of a tile, and of those between them; marks the slot as busy. */
+/* Starts the transfer of these segments of a tile and those between them; marks the slot as busy. */
 static void move_tile(struct trainer *t, int64_t tile, unsigned segments, bool write)
 {
 	const struct dt_tiles *g = &t->offload.tiles;

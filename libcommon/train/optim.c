@@ -7,7 +7,7 @@
 
 bool grads_counted(const struct trainer *t, const struct dt_local_param *lp)
 {
-	/* Experts of other ranks are here too: of what several ranks hold, the first counts. */
+	/* Experts of other ranks are here too: with several copies, the first rank counts its copy. */
 	if (t->run.layout.ep > 1 && !t->run.layout.zero &&
 	    dt_unit_copy(&t->run.layout, &t->local.unit[lp->unit], t->mesh.at) != 0)
 		return false;
@@ -43,9 +43,9 @@ struct dt_comm *grads_holders(const struct trainer *t)
 	return dt_mesh_comm(&t->mesh, t->run.layout.zero || t->run.layout.ep > 1 ? DT_ON_ALL : DT_ON_MODEL);
 }
 
-#define SPANS 64 /* in one call; more are several */
+#define SPANS 64 /* in one call; more parameters take several calls */
 
-/* Spans of a unit's gradients whose squares are added in one call, and the parameters they are of. */
+/* Parts of a unit's gradients whose squares are summed in one call, and the parameters they belong to. */
 struct spans {
 	int unit, n;
 	int64_t span[2 * SPANS];
@@ -69,7 +69,7 @@ static int add_squares(struct trainer *t, struct spans *s, struct dt_err *err)
 	return rc;
 }
 
-/* Parameters of a unit follow one another, as their gradients do. */
+/* A unit's parameters are consecutive, as are their gradients. */
 static int add_square(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, void *arg,
 		      struct dt_err *err)
 {
@@ -108,7 +108,7 @@ int grad_norm(struct trainer *t, double *ret, struct dt_err *err)
 	return rc;
 }
 
-/* Smallest and largest dynamic scale; doubled after so many good steps (Micikevicius et al. 2018). */
+/* Limits of the dynamic loss scale; it doubles after SCALE_STEPS good steps (Micikevicius et al. 2018). */
 #define SCALE_MIN   1.0
 #define SCALE_MAX   0x1p24
 #define SCALE_STEPS 2000
@@ -190,8 +190,8 @@ static int update_part(struct trainer *t, int i, struct optim_list *l, int64_t f
 }
 
 /*
- * Layer-wise learning rate decay: the rate of a parameter is lr X^(layers above it), so final norm and head
- * have factor 1 and the embedding the smallest (Clark et al. 2020, ELECTRA); times the factor of --lr-scale.
+ * Layer-wise learning rate decay: a parameter's rate is lr X^(layers above it), so final norm and head have
+ * factor 1 and the embedding the smallest (Clark et al. 2020, ELECTRA); times its factor of --lr-scale.
  */
 static float of_layer(const struct trainer *t, const struct dt_param *p, double lr)
 {
@@ -217,7 +217,7 @@ int optim_part(struct trainer *t, struct optim_list *l, double lr, int i, int64_
 int optim_each(struct trainer *t, struct optim_list *l, double lr, const struct dt_states *of,
 	       optim_update_fn *part, void *arg, struct dt_err *err)
 {
-	const bool moves = t->offload.tiles.n > 0; /* the next elements may take the memory of these */
+	const bool moves = t->offload.tiles.n > 0; /* offloaded elements may be replaced by the next */
 
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];

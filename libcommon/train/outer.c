@@ -91,7 +91,7 @@ static int average(struct trainer *t, struct dt_tensor x, const char *what, stru
 					"->scale(", err);
 }
 
-/* local: all weights become their mean. */
+/* local: averages all weights. */
 static int merge(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
@@ -108,7 +108,7 @@ static int fragments(const struct trainer *t)
 	return t->run.sync.fragments > 1 ? (int)t->run.sync.fragments : 1;
 }
 
-/* All fragments at once: the weights of all ranks become one. */
+/* Merges all fragments at once, so that all ranks have the same weights. */
 static int diloco_all(struct trainer *t, struct dt_err *err)
 {
 	int rc = t->outer.fragment >= 0 ? outer_diloco_finish(t, 0, err) : 0;
@@ -147,10 +147,7 @@ static int diloco(struct trainer *t, bool *changed, struct dt_err *err)
 	return rc;
 }
 
-/*
- * Averages a unit's weights with the neighbours'. The gradients' memory receives the previous rank's weights.
- * 
- */
+/* Averages a unit's weights with both neighbours'; the previous rank's arrive in the gradients' memory. */
 static int mix(struct trainer *t, int u, struct dt_err *err)
 {
 	const struct dt_ops *o = t->dev->ops;
@@ -181,7 +178,7 @@ static int gossip(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* Whether something is due after this step, so that weights may change. */
+/* Whether an exchange that may change weights is due after this step. */
 static bool is_due(const struct trainer *t)
 {
 	const struct dt_run_sync *s = &t->run.sync;
@@ -216,7 +213,7 @@ int outer_step(struct trainer *t, bool save, bool end, struct dt_err *err)
 	t->outer.one = true;
 	if (!dt_run_alone(&t->run) || t->loop.step < t->run.sync.from)
 		return 0;
-	if (t->loop.step == t->run.sync.from) /* the last one together */
+	if (t->loop.step == t->run.sync.from) /* the last step with gradients averaged */
 		return outer_begin(t, err);
 	t->outer.since++;
 	t->outer.one = false;

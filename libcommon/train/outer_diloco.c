@@ -101,7 +101,7 @@ static int send_wire(struct trainer *t, struct dt_err *err)
 	return dt_iall_reduce(c, wire, NULL, n / 4, DT_F32, DT_SUM, "outer gradients", &t->outer.req, err);
 }
 
-/* d = merged - master; zero if the message is to be lost. */
+/* d = merged - master, or zero if the message is to be lost (fault injection). */
 static int difference(struct trainer *t, int u, struct dt_err *err)
 {
 	const struct dt_ops *o = t->dev->ops;
@@ -137,7 +137,7 @@ int outer_diloco_begin(struct trainer *t, int fragment, bool all, struct dt_err 
 	return rc == 0 && in_wire(t) && at ? send_wire(t, err) : rc;
 }
 
-/* The outer step of a unit by the mean of the outer gradients that arrived; then this rank's new weights. */
+/* The outer step of a unit with the mean of the arrived outer gradients; sets this rank's weights. */
 static int step_unit(struct trainer *t, int u, double mix, struct dt_err *err)
 {
 	const struct dt_optim nesterov = {.kind = DT_OPTIM_NESTEROV,

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#define LOOK_US 50 /* between two looks at the queue */
+#define LOOK_US 50 /* microseconds between two polls of the queue */
 
 static int of_queue(int rc, struct dt_err *err)
 {

@@ -1,6 +1,6 @@
 /*
- * Frozen linears in blocks (kernels/unpack.h). They are packed once, from the values that a base has;
- * whenever a layer is about to compute, they are unpacked into one of two slots of the compute type.
+ * Frozen linears in quantized blocks (kernels/unpack.h). They are packed once, from the base's weights.
+ * Before a layer computes, they are unpacked into one of two slots of the compute type.
  */
 #include "train/init.h"
 #include "train/trainer.h"
@@ -47,7 +47,7 @@ int packed_fetch(struct trainer *t, int u, struct dt_err *err)
 	return rc;
 }
 
-/* Rows of a tensor a piece of work takes. */
+/* Rows of a tensor that are processed at a time. */
 static int64_t piece_rows(int64_t cols)
 {
 	int64_t n = (1 << 20) / cols;
@@ -55,7 +55,7 @@ static int64_t piece_rows(int64_t cols)
 	return n > 0 ? n : 1;
 }
 
-/* The scales of the whole tensor: every rank reads all of it, so that all have the same. */
+/* Finds the scales of the whole tensor: every rank reads all of it, so that all have the same scales. */
 static int nf4_scales(struct trainer *t, const struct dt_local_param *lp, float *x, float *scale,
 		      struct dt_err *err)
 {
@@ -75,7 +75,7 @@ static int nf4_scales(struct trainer *t, const struct dt_local_param *lp, float 
 	return rc;
 }
 
-/* The block of the whole tensor that is block b of this rank's part. */
+/* The block index in the whole tensor of block b of this rank's part. */
 static int64_t whole_block(const struct trainer *t, const struct dt_local_param *lp, int64_t b)
 {
 	int64_t i = b * DT_NF4_BLOCK, row = lp->off[0] + i / lp->shape[1],

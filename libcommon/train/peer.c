@@ -1,6 +1,6 @@
 /*
- * Copies of the previous rank's states, see peer.h. A copy has a shard's layout: 1/dp of each unit in turn.
- * 
+ * Copies of the previous rank's states, see peer.h. A copy is laid out like a shard: 1/dp of each unit in
+ * turn.
  */
 #include "train/trainer.h"
 
@@ -40,7 +40,7 @@ struct dt_states peer_states(const struct trainer *t)
 	return s;
 }
 
-/* Where the share of unit u begins in a copy. */
+/* Address of unit u's share in a copy. */
 static float *copy_of(const struct trainer *t, float *flat, int u)
 {
 	return flat + t->local.unit[u].share_trained;
@@ -112,7 +112,7 @@ int peer_fill(struct trainer *t, struct dt_err *err)
 				rc = pass(t, u, own(t, k, u), copy_of(t, t->peer.state[k], u),
 					  "states for a copy", err);
 	if (rc == 0 && t->run.watch.peer_copy) {
-		t->peer.whole = true; /* of this rank; the others' are when the barrier has let one pass */
+		t->peer.whole = true; /* on this rank; after the barrier on all ranks */
 		rc = dt_barrier(dt_mesh_comm(&t->mesh, DT_ON_ALL), "copies of states", err);
 	}
 	return rc;
@@ -130,8 +130,7 @@ int peer_holder(const struct peer_place *v, int size, const struct peer_place *o
 }
 
 /*
- * Copies the overlap of old shard r of unit u (`was` elements) with shard d of t, from rank `from` to rank d.
- * 
+ * Copies the overlap of old shard r (`was` elements) of unit u with new shard d from rank `from` to rank d.
  */
 static int move(struct trainer *t, const struct trainer *old, int64_t was, int k, int u, int64_t r, int d,
 		int from, bool copy, struct dt_err *err)
@@ -158,7 +157,7 @@ static int move(struct trainer *t, const struct trainer *old, int64_t was, int k
 int peer_hand_over(struct trainer *t, const struct trainer *old, const struct peer_place *v, int size,
 		   struct dt_err *err)
 {
-	struct dt_layout layout = t->run.layout; /* of the old trainer, which one that joins does not have */
+	struct dt_layout layout = t->run.layout; /* of the old trainer, which a joining rank does not have */
 	struct dt_local was = {0};
 	struct peer_place of = {0};
 	bool copy = false;

@@ -1,6 +1,6 @@
 /*
- * The pieces of a checkpoint, by parameter. Parameters and optimizer states are cut as the layout cuts them.
- * State that data-parallel ranks replicate is written once: each rank writes an equal range of its flat
+ * The pieces of a checkpoint, by parameter. Parameters and optimizer states are sharded as the layout shards
+ * them. State that data-parallel ranks replicate is written once: each rank writes an equal range of its flat
  * buffer.
  */
 #include "train/pieces_priv.h"
@@ -22,7 +22,7 @@ static const char *kind_name(const struct trainer *t, int kind)
 				      : dt_optim_rule(t->run.optim.kind)->state[kind - 1].name;
 }
 
-/* The optimizer state that a kind stands for; NULL: the kind is no optimizer state. */
+/* The optimizer state of a kind; NULL: the kind is not an optimizer state. */
 static const struct dt_optim_state *kind_state(const struct trainer *t, int kind)
 {
 	return kind == PIECES_MODEL || kind >= PIECES_OUTER
@@ -33,7 +33,7 @@ static const struct dt_optim_state *kind_state(const struct trainer *t, int kind
 bool pieces_kind_has(const struct trainer *t, int kind, int i)
 {
 	if (t->table.p[t->local.p[i].index]
-		    .frozen) /* beside adapters that is a base, with files of its own */
+		    .frozen) /* with LoRA a frozen parameter is the base's, which has its own files */
 		return kind == PIECES_MODEL && !t->config.lora.rank;
 	if (kind == PIECES_MODEL)
 		return true;
@@ -61,19 +61,19 @@ bool pieces_by_line(const struct trainer *t, int kind)
 	return s && (s->shape == DT_STATE_ROWS || s->shape == DT_STATE_COLS);
 }
 
-/* The values of a parameter: what is frozen has no master. */
+/* The buffer with a parameter's values: frozen parameters have no master. */
 static const struct flat *values_of(const struct trainer *t, const struct dt_local_param *lp)
 {
 	return t->local.unit[lp->unit].frozen ? &t->store.weights : &t->store.master;
 }
 
-/* The address of an element; if it is offloaded it must not be dereferenced. */
+/* The address of an element. An offloaded element's must not be dereferenced. */
 static const void *flat_place(const struct trainer *t, const struct flat *f, int u, int64_t i)
 {
 	return f->p + flat_index(t, f, u, i) * dt_dtype_size(f->dtype);
 }
 
-/* The address of element `at` of a parameter, in this rank's shard; wide: decoded values of that shard. */
+/* The address of element `at` of parameter i in this rank's shard. wide: the decoded values of that shard. */
 static const void *kind_at(const struct trainer *t, int kind, int i, int64_t at, const float *wide)
 {
 	const struct dt_local_param *lp = &t->local.p[i];
@@ -93,7 +93,7 @@ static const void *kind_at(const struct trainer *t, int kind, int i, int64_t at,
 	return (const float *)(wide ? wide : optim_state(t, kind - 1, i).data) + (at - first);
 }
 
-/* The part of a parameter in elements [lo, hi) of its unit: [*first, *last) of the parameter. */
+/* Elements [*first, *last) of the parameter are elements [lo, hi) of its unit. */
 static void part_of(const struct trainer *t, const struct dt_local_param *lp, int64_t lo, int64_t hi,
 		    int64_t *first, int64_t *last)
 {
@@ -124,8 +124,8 @@ int pieces_of_range(const struct trainer *t, int i, int kind, int64_t lo, int64_
 	}
 	dt_states_share(&t->optim.of, i, &from);
 	if (wide)
-		wide -= first - from; /* as if all of this rank's were there */
-	/* Addresses come out relative to the box, of which a shared buffer holds only a part. */
+		wide -= first - from; /* as if it began with this rank's first element */
+	/* Addresses are relative to the box; a sharded buffer holds only part of it. */
 	n = dt_pieces_of_range(&box, first, last - first, ret);
 	for (int64_t k = 0, at = first; k < n; k++) {
 		int64_t count = 1;
@@ -154,7 +154,7 @@ struct dt_piece pieces_line(const struct trainer *t, int i, int kind)
 	return line;
 }
 
-/* Whether this rank writes the line: one of the ranks that have the same line does. */
+/* Whether this rank writes the row or column state; one of the ranks that hold it does. */
 static bool writes_line(const struct trainer *t, int i, int kind)
 {
 	const struct dt_local_param *lp = &t->local.p[i];
@@ -166,7 +166,7 @@ static bool writes_line(const struct trainer *t, int i, int kind)
 	       (cut || t->mesh.at.tp == 0);
 }
 
-/* Elements of parameter i's unit that this rank writes: its equal part. */
+/* The elements of parameter i's unit that this rank writes: an equal part. */
 static void my_part(const struct trainer *t, int i, int64_t *lo, int64_t *hi)
 {
 	const struct dt_local_unit *u = &t->local.unit[t->local.p[i].unit];
@@ -176,7 +176,7 @@ static void my_part(const struct trainer *t, int i, int64_t *lo, int64_t *hi)
 	*hi = u->numel * (r + 1) / copies;
 }
 
-/* A state in blocks: the number of elements of parameter i that this rank writes; *ret_first: the first. */
+/* State in blocks: returns how many elements of parameter i this rank writes; *ret_first: the first one. */
 static int64_t blocks_part(const struct trainer *t, int i, int64_t *ret_first)
 {
 	int64_t lo, hi, first, last, from;
@@ -188,7 +188,7 @@ static int64_t blocks_part(const struct trainer *t, int i, int64_t *ret_first)
 	return first < last ? last - first : 0;
 }
 
-/* Decodes these elements into `to`. */
+/* Decodes the elements that this rank writes into `to`. */
 static int decode_part(struct trainer *t, int i, int kind, float *to, struct dt_err *err)
 {
 	struct dt_tensor state = optim_state(t, kind - 1, i);
@@ -209,10 +209,7 @@ static int decode_part(struct trainer *t, int i, int kind, float *to, struct dt_
 	return rc;
 }
 
-/*
- * Decoded values of all states in blocks, in the order of pieces; *ret is malloc'd, NULL where there
- * are none.
- */
+/* Decodes all states in blocks, in the order of pieces. *ret is malloc'd; NULL if there are none. */
 static int decode_all(struct trainer *t, float **ret, struct dt_err *err)
 {
 	float *to = NULL;

@@ -1,4 +1,4 @@
-/* Reads a checkpoint's values to where this rank keeps them: in memory, on the device, offloaded. */
+/* Reads a checkpoint's values into this rank's buffers: in memory, on the device, or offloaded. */
 #include "train/pieces_priv.h"
 
 #include "kernels/blocks8.h"
@@ -26,7 +26,7 @@ static int encode_state(struct trainer *t, int i, int kind, const float *wide, i
 	return rc;
 }
 
-/* Reads a piece of an offloaded buffer, in parts that fit the room there is. */
+/* Reads a piece of an offloaded buffer, in parts that fit into memory. */
 static int load_away(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
 		     struct dt_err *err)
 {
@@ -53,7 +53,7 @@ static int load_away(struct trainer *t, struct dt_ckpt *ck, int at, const struct
 	return rc;
 }
 
-/* Reads a piece to where it belongs. */
+/* Reads a piece into its buffer. */
 static int load_piece(struct trainer *t, struct dt_ckpt *ck, int at, const struct dt_piece *p,
 		      struct dt_err *err)
 {
@@ -102,7 +102,7 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, int i, int kind, st
 {
 	const struct dt_local_param *lp = &t->local.p[i];
 	struct dt_piece piece[2 * DT_CKPT_MAX_DIM + 1];
-	/* Nobody gathers what is frozen, but where it is gathered for every use. */
+	/* Each rank reads all of a frozen parameter, which no update gathers, unless weights are sharded. */
 	const bool whole = t->local.unit[lp->unit].frozen && !t->store.weights.shared;
 	int64_t first = whole ? 0 : share_first(t, lp->unit), from,
 		mine = dt_states_share(&t->optim.of, i, &from),
@@ -124,7 +124,7 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, int i, int kind, st
 	return rc;
 }
 
-/* Whether the checkpoint has averaged weights: a run may begin with them later (--accept-change ema). */
+/* Whether the checkpoint has averaged weights; a run may start averaging later (--accept-change ema). */
 static bool has_average(const struct trainer *t, struct dt_ckpt *ck)
 {
 	struct dt_ckpt_tensor have;

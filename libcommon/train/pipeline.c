@@ -26,11 +26,11 @@ static int after(void *arg, int unit, bool backward, struct dt_err *err)
 
 	if (rc == 0 && backward && t->grads.fixed && unit == dt_exec_unit(&t->exec, (int)t->config.layers))
 		rc = fixed_add_head(t, err);
-	/* what is moved now holds up computing as much as what is waited for later */
+	/* transfers done now delay computing just as waiting for them later would */
 	dt_comm_poll(t->world, &t->t.comm[backward && dt_layout_data(&t->run.layout) > 1 ? TR_GRADS
 					  : t->store.weights.shared			 ? TR_WEIGHTS
 											 : TR_PIPELINE]);
-	if (rc == 0 && dt_world_broken(t->world)) /* what is computed further is computed for nothing */
+	if (rc == 0 && dt_world_broken(t->world)) /* further computing would be in vain */
 		rc = dt_err_set(err, -ETIMEDOUT, "%s", dt_world_broken(t->world));
 	return rc == 0 ? pace_unit(t, err) : rc;
 }
@@ -67,7 +67,7 @@ void pipeline_release(struct trainer *t)
 	dt_schedule_release(&t->flow.sched);
 }
 
-/* Message of microbatch mb to virtual stage v. */
+/* The tag of microbatch mb's message to virtual stage v. */
 static int tag(const struct trainer *t, int v, int mb, int way)
 {
 	return 1 + (mb * t->run.layout.pp * t->plan.stage.nchunk + v) * 2 + way;
@@ -103,7 +103,7 @@ static struct flight *find(struct trainer *t, int chunk, int mb)
 	return NULL;
 }
 
-/* The program's rows are the images that there are; a rank may have fewer than a microbatch, or none. */
+/* Sets the program's rows to the number of images; a rank may have a partly filled microbatch, or none. */
 static void set_rows(struct trainer *t, int chunk, int64_t rows)
 {
 	struct dt_prog *p = &t->plan.stage.chunk[chunk];
@@ -111,7 +111,7 @@ static void set_rows(struct trainer *t, int chunk, int64_t rows)
 	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = rows;
 }
 
-/* The input of a chunk: samples, or what the stage before sent. The last stage needs the targets. */
+/* Gets a chunk's input: samples, or the previous stage's output. The last stage also gets targets. */
 static int take_input(struct trainer *t, struct flight *f, int chunk, int v, int mb, bool eval, int64_t first,
 		      int64_t end, struct dt_err *err)
 {
@@ -244,7 +244,7 @@ static int act(struct trainer *t, const struct dt_action *a, int v, float scale,
 	return rc;
 }
 
-/* The table for the microbatches of the step, with no more of them in flight than the plan has room for. */
+/* Makes this step's schedule. -ENOSPC if more microbatches are in flight than the plan has room for. */
 static int fit_table(struct trainer *t, struct dt_err *err)
 {
 	struct dt_schedule s;
@@ -267,7 +267,7 @@ static int fit_table(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* Without a pipeline the table has one microbatch, F and B, and is run once for each. */
+/* Without a pipeline the schedule has one microbatch, F and B, and runs once per microbatch. */
 int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_err *err)
 {
 	const struct dt_schedule *s = &t->flow.sched;
@@ -286,7 +286,7 @@ int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_er
 			a.mb += r;
 			rc = act(t, &a, v, scale, err);
 		}
-	if (rc == -ECANCELED && t->backup.dropped) { /* it stops where it is */
+	if (rc == -ECANCELED && t->backup.dropped) { /* stopped early: the flights are abandoned */
 		for (int i = 0; i < t->plan.slots[0]; i++)
 			t->flow.flight[0][i].mb = -1;
 		rc = 0;

@@ -66,7 +66,7 @@ void progress_step(struct trainer *t, const struct step_result *r)
 		return;
 	p->last = now;
 	p->loss = r->loss;
-	/* The first step is slower than those after it, so the second one starts the mean anew. */
+	/* The first step is slower than later ones, so the mean restarts at the second. */
 	p->step_s = p->done < 2 ? took : p->step_s + 0.1 * (took - p->step_s);
 	p->done++;
 	if (now - p->said < 1 && t->loop.step < trainer_end(t))

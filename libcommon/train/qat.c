@@ -1,7 +1,7 @@
 /*
- * Quantisation-aware training: after weights have been gathered from the masters, matrices are rounded to the
+ * Quantization-aware training: after weights are gathered from the masters, matrices are rounded to the
  * values that a file of the format would hold. Values in the compute type are rounded, in whole rows or in
- * parts that are multiples of a block, so that every layout rounds alike. Gradients go to the masters
+ * multiples of a block, so that the result does not depend on the layout. Gradients go to the masters
  * unchanged (straight-through).
  */
 #include "train/trainer.h"

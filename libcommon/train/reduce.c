@@ -1,9 +1,9 @@
 /*
- * Gradients over the data-parallel ranks. Without ZeRO, units are grouped into buckets of about bucket_bytes
- * in the order backward completes them; a bucket's all-reduce starts when its last unit is complete and runs
- * beside the rest of backward (Li et al., PyTorch Distributed, VLDB 2020, section 4). With ZeRO a unit is
- * reduce-scattered by itself, from z2 on a layer after every microbatch. Each unit is checked for NaN and Inf
- * before it is mixed with other ranks' gradients, so that the guilty rank can say so.
+ * All-reduce of gradients over the data-parallel ranks. Without ZeRO, units are grouped into buckets of about
+ * bucket_bytes in the order backward completes them; a bucket's all-reduce starts when its last unit is
+ * complete and overlaps with the rest of backward (Li et al., PyTorch Distributed, VLDB 2020, section 4).
+ * With ZeRO each unit is reduce-scattered by itself; from z2 on a layer after every microbatch. Each unit is
+ * checked for NaN and Inf before the reduction, so that the rank that made them can report it.
  */
 #include "train/trainer.h"
 
@@ -27,7 +27,7 @@ struct dt_tensor grad_part(const struct trainer *t, int u, int64_t first, int64_
 	return dt_t1(grad_share(t, u) + (first - share_first(t, u)), DT_F32, n);
 }
 
-/* Where the gradients of unit u are computed, and from where they travel. */
+/* Sets where the gradients of unit u are computed, and from where they are sent. */
 static void bind_unit(struct trainer *t, int u)
 {
 	struct grads *g = &t->grads;
@@ -147,7 +147,7 @@ int reduce_begin(struct trainer *t, struct dt_err *err)
 	return rc == 0 && !t->grads.flat.shared ? dt_exec_zero_grads(&t->exec, 0, t->local.nunit, err) : rc;
 }
 
-/* Remembers the first parameter of the unit with a gradient that is not finite. */
+/* Records the first parameter of the unit with a non-finite gradient. */
 static int check_unit(struct trainer *t, int unit, struct dt_err *err)
 {
 	const struct dt_local_unit *u = &t->local.unit[unit];
@@ -173,13 +173,13 @@ static int check_unit(struct trainer *t, int unit, struct dt_err *err)
 	return 0;
 }
 
-/* Whether the gradients of a unit are rounded to travel: those of experts that one rank has stay. */
+/* Whether a unit's gradients are rounded for the reduction; those of experts held by one rank are not. */
 static bool is_rounded(const struct trainer *t, int u)
 {
 	return t->grads.wire.p && dt_comm_size(unit_comm(t, u)) > 1;
 }
 
-/* The gradients of a unit, in the type they travel in. */
+/* Converts a unit's gradients to the type they are sent in; returns their address. */
 static void *outgoing(struct trainer *t, int u, int *rc)
 {
 	int64_t n = t->local.unit[u].numel;
@@ -191,7 +191,7 @@ static void *outgoing(struct trainer *t, int u, int *rc)
 	return t->grads.unit_wire[u];
 }
 
-/* Back into the first n elements of the unit's gradients. */
+/* Converts the received values back into the first n elements of the unit's gradients. */
 static int incoming(struct trainer *t, int u, int64_t n, struct dt_err *err)
 {
 	if (!is_rounded(t, u))
@@ -201,7 +201,7 @@ static int incoming(struct trainer *t, int u, int64_t n, struct dt_err *err)
 			       "->convert(", err);
 }
 
-/* Starts the reduction of a unit whose gradients are complete, and which nobody is dropped from any more. */
+/* Starts the reduction of a unit whose gradients are complete and final. */
 static int start(struct trainer *t, int u, struct dt_err *err)
 {
 	struct bucket *b = &t->grads.bucket[t->grads.unit[u].bucket];
@@ -213,7 +213,7 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 
 	if (rc < 0)
 		return dt_kernel_check(rc, "->convert(", err);
-	if (dt_run_served(&t->run)) /* they are given to the servers as they are */
+	if (dt_run_served(&t->run)) /* the parameter servers take them unreduced */
 		return 0;
 	t0 = dt_now();
 	if (t->run.layout.zero)
@@ -229,7 +229,7 @@ static int start(struct trainer *t, int u, struct dt_err *err)
 	return rc;
 }
 
-/* z2: the scattered gradients of a unit go from where they were computed to the share. */
+/* z2: adds the reduce-scattered gradients of a unit to this rank's share. */
 static int collect(struct trainer *t, int u, struct dt_err *err)
 {
 	struct dt_tensor share = dt_t1(grad_share(t, u), DT_F32, share_n(t, u)),
@@ -277,7 +277,7 @@ int reduce_after(struct trainer *t, int u, struct dt_err *err)
 	return rc < 0 || tied_apart(t, u) || t->backup.racing ? rc : start(t, u, err);
 }
 
-/* First and last stage add up their gradients of the embedding they share. */
+/* First and last stage add up their gradients of the tied embedding. */
 static int join_tied(struct trainer *t, struct dt_err *err)
 {
 	int last = t->run.layout.pp - 1, peer = holds_embed(t) ? last : 0, rc;

@@ -1,4 +1,4 @@
-/* --reference: log-probabilities of the training set's answers under the model that a run starts from. */
+/* --reference: log-probabilities of the training set's answers under the model that the run starts from. */
 #include "train/trainer.h"
 
 #include "base/h5.h"
@@ -10,10 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/*
- * One pass over all samples of an epoch, each rank its own; an all-reduce then gives all ranks all results.
- * 
- */
+/* Each rank runs its part of one epoch's samples; an all-reduce then gives all results to all ranks. */
 static int run_all(struct trainer *t, struct dt_err *err)
 {
 	struct objective *o = &t->objective;

@@ -5,7 +5,7 @@ static bool kv_shared(const struct trainer *t, const struct dt_param *p)
 	return p->cut == DT_CUT_KV && t->run.layout.tp > t->config.kv_heads;
 }
 
-/* With fewer key/value heads than tensor-parallel ranks, tp / kv_heads neighbours hold the same one. */
+/* With fewer key/value heads than tensor-parallel ranks, tp / kv_heads neighbours hold the same head. */
 int replicas_init(struct trainer *t, struct dt_err *err)
 {
 	int kv = (int)t->config.kv_heads, tp = t->run.layout.tp;
@@ -31,22 +31,22 @@ bool counts(const struct trainer *t, const struct dt_local_param *lp)
 
 	if (!counts_along_tp(t, lp))
 		return false;
-	/* The copy of a tied embedding on a last stage that is not the first. */
+	/* The copy of a tied embedding on a last stage that is not the first does not count. */
 	return p->role != DT_W_EMBED || holds_embed(t);
 }
 
 /*
- * Norms see only this rank's rows where the residual stream is cut; those of heads only this rank's heads;
- * routers only its experts. Of an adapter's two tensors the one that is not cut meets only this rank's part
- * of the other.
+ * Whether a parameter's gradient on this rank is partial: summed over tp. Norms see only this rank's rows
+ * with sequence parallelism, head norms only its heads, routers only its experts. Of an adapter's two
+ * matrices, the unsharded one sees only this rank's part of the other.
  */
 static bool of_rank(const struct trainer *t, const struct dt_param *p)
 {
 	switch (p->role) {
 	case DT_W_Q_NORM:
-	case DT_W_K_NORM: /* where it is not cut as the heads are */
+	case DT_W_K_NORM: /* unless sharded like the heads */
 		return p->cut == DT_CUT_NONE && t->run.layout.tp > 1;
-	case DT_W_ROUTER: /* of the choices of this rank's experts */
+	case DT_W_ROUTER: /* from the tokens of this rank's experts */
 		return t->run.layout.tp > 1;
 	case DT_W_ATTN_NORM:
 	case DT_W_ATTN_NORM_B:

@@ -1,4 +1,4 @@
-/* A run goes on from a checkpoint (save.c), or refuses one of another run. */
+/* Resumes a run from a checkpoint (save.c), or refuses one of another run. */
 #include "train/buffers.h"
 #include "train/trainer.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the checkpoint's model is the one to be trained, in every attribute but its name. */
+/* Checks that the checkpoint's model equals the one to be trained in all but its name. */
 static int same_model(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	struct dt_config was;
@@ -98,7 +98,7 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 				  "checkpoint '%s' was trained on another mixture of data sets than '%s'; "
 				  "--accept-change data goes on with this one",
 				  dt_ckpt_path(ck), t->run.data.train);
-	/* Where the manifest has the whole run, its options have been compared. */
+	/* If the manifest has the whole run, the options have been compared already. */
 	if (!json_object_get(meta, "run") && (seq != t->run.seq || (uint64_t)seed != t->run.data.seed))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with --seq %lld --seed %lld: the data order "
@@ -133,7 +133,7 @@ static int load_all(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	return rc == 0 ? offload_settle(t, err) : rc;
 }
 
-/* All of it, from a checkpoint that this rank has opened, which is closed. */
+/* Restores everything from an opened checkpoint, and closes it. */
 static int restore(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	int rc;
@@ -163,8 +163,8 @@ int trainer_restore(struct trainer *t, const char *path, struct dt_err *err)
 }
 
 /*
- * Restores, where a checkpoint of --save has turned out damaged on some rank, from the newest older one that
- * is whole. rc: what restoring from the one of step `at` gave; err has its message on the rank that found it.
+ * If a checkpoint of --save is damaged on some rank, restores from the newest older intact one. rc: the error
+ * of restoring step `at`; on the rank that found the damage err has its message.
  */
 static int older(struct trainer *t, int rc, int64_t at, struct dt_err *err)
 {
@@ -172,7 +172,7 @@ static int older(struct trainer *t, int rc, int64_t at, struct dt_err *err)
 	const char *dir = t->run.save.dir;
 	char path[PATH_MAX], name[DT_STEP_NAME];
 	struct dt_err why = *err;
-	double found[2]; /* whether it is damaged; the step of the next older one */
+	double found[2]; /* whether it is damaged; the step of the next older checkpoint */
 
 	while (rc < 0) {
 		found[0] = rc == -EBADMSG;
@@ -181,7 +181,7 @@ static int older(struct trainer *t, int rc, int64_t at, struct dt_err *err)
 			return err->code;
 		if (found[0] <= 0 || found[1] < 0)
 			break;
-		if (err->msg[0]) /* the rank that has found it, whichever that is */
+		if (err->msg[0]) /* only the rank that found it has a message */
 			dt_log_msg(t->log, "step %lld is damaged, going back to step %.0f: %s", (long long)at,
 				   found[1], err->msg);
 		t->agreed = false;
@@ -203,7 +203,7 @@ int trainer_resume(struct trainer *t, struct dt_err *err)
 	int64_t step;
 	int rc = dt_ckpt_open(automatic ? t->run.save.dir : t->run.save.resume, &ck, err), missing;
 
-	/* Nothing to resume from is an answer only if every rank finds nothing. */
+	/* A new run starts only if no rank finds a checkpoint. */
 	missing = automatic && rc == -ENOENT;
 	rc = trainer_agree(t, missing ? 0 : rc, err);
 	if (rc < 0 || missing) {

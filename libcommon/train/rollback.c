@@ -1,4 +1,4 @@
-/* Back to an earlier checkpoint: state, metrics, and the checkpoints that came after it. */
+/* Returns to an earlier checkpoint: state, metrics, and removal of the checkpoints after it. */
 #include "train/spike.h"
 #include "train/trainer.h"
 
@@ -66,7 +66,7 @@ int rollback(struct trainer *t, int64_t back, struct dt_err *err)
 	t->spike.back = times;
 	t->spike.back_to = step;
 	from = t->loop.cursor;
-	/* First what is skipped is on the disk, then what a resume would rather take goes. */
+	/* The skipped range is on disk before newer checkpoints, which a resume would prefer, are removed. */
 	rc = skips_add(t, from, to, 0, err);
 	if (rc == 0)
 		rc = trainer_agree(t, t->info.rank == 0 ? remove_after(root, step, err) : 0, err);

@@ -9,7 +9,7 @@
 
 enum { HOST, DISK, POOLS };
 
-/* This rank's needs: bytes that it will take from each pool, and bytes available there; 0: not known. */
+/* The bytes that this rank will take from each pool, and the bytes available there; 0: not known. */
 static int look(struct trainer *t, uint64_t need[POOLS], uint64_t room[POOLS], struct dt_err *err)
 {
 	const struct dt_memory_plan *p = &t->plan;

@@ -1,8 +1,8 @@
 /*
- * Training without master weights: a piece of the bf16 weights is widened, updated in f32, and rounded up or
- * down at random with the odds of its distance, so that updates smaller than half a step of bf16 are not lost
- * on average (Gupta et al. 2015). Which way depends on seed, step, parameter and the element's place on its
- * tensor-parallel rank, never on dp or the stage: copies stay equal.
+ * Training without master weights: a piece of the bf16 weights is widened, updated in f32 and rounded
+ * stochastically, so that updates smaller than half a bf16 step are not lost on average (Gupta et al. 2015).
+ * The random numbers depend on seed, step, parameter and the element's position on its tensor-parallel rank,
+ * never on dp or the stage: replicas stay equal.
  */
 #include "train/trainer.h"
 

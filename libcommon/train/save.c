@@ -1,5 +1,5 @@
 /*
- * Checkpoints of a run: what is in them beside the pieces of pieces.c, and how they are written. restore.c
+ * Checkpoints of a run: what they hold besides the pieces of pieces.c, and how they are written. restore.c
  * reads them.
  */
 #include "train/trainer.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of several data sets: in which order they are mixed, and the cursor of each. */
+/* Of several data sets: the order in which they are mixed, and the cursor of each. */
 static void put_mixture(const struct trainer *t, json_t *meta)
 {
 	json_t *data = json_object_get(meta, "data"), *list = json_array();
@@ -28,7 +28,7 @@ static void put_mixture(const struct trainer *t, json_t *meta)
 	json_object_set_new(data, "cursors", list);
 }
 
-/* What says which data this is: the tokenizer, or the classes. */
+/* Adds what identifies the data: the tokenizer, or the classes. */
 static void put_data_meta(struct trainer *t, json_t *o)
 {
 	json_t *data = json_object_get(o, "data");
@@ -105,9 +105,8 @@ static int begin(struct trainer *t, char dir[PATH_MAX], struct dt_err *err)
 }
 
 /*
- * One checkpoint on its way. Two things are done without other ranks, in a thread when it is asynchronous:
- * each rank writes its shard, then rank 0 commits. Between them the lists of pieces are gathered, by all
- * together.
+ * A checkpoint being written. Each rank writes its shard, all ranks together gather the lists of pieces, then
+ * rank 0 commits. Writing and committing run in a thread if saving is asynchronous.
  */
 struct save_job {
 	const struct dt_run_save *o;
@@ -116,13 +115,13 @@ struct save_job {
 	bool async, committing;
 	char dir[PATH_MAX];
 	struct dt_piece *piece;
-	char *copy;  /* of what lies on a device, malloc'd */
-	float *wide; /* what states in blocks decode to, malloc'd */
+	char *copy;  /* malloc'd host copy of pieces on a device */
+	float *wide; /* malloc'd decoded values of states in blocks */
 	int n;
 	struct snapshot *snapshot; /* NULL: not asynchronous */
-	dt_ckpt_fill fill;	   /* where pieces are not simply in memory; NULL: they are */
+	dt_ckpt_fill fill;	   /* brings pieces that are not simply in memory; NULL: all are */
 	void *fill_arg;
-	json_t *meta, *list, **lists; /* of this rank; of all, on rank 0 */
+	json_t *meta, *list, **lists; /* list of this rank; lists of all ranks, on rank 0 */
 	pthread_t thread;
 	bool running;
 	atomic_bool done;
@@ -156,7 +155,7 @@ static void *job_write(void *arg)
 	return NULL;
 }
 
-/* On rank 0. A checkpoint that is safe while an older one stays is not a failure; err says so. */
+/* Runs on rank 0. Success also if only an older checkpoint could not be removed; err says so. */
 static void *job_commit(void *arg)
 {
 	struct save_job *j = arg;
@@ -171,7 +170,7 @@ static void *job_commit(void *arg)
 	return NULL;
 }
 
-/* Starts the work in a thread, or does it where there is to be none. */
+/* Runs the work in a thread if asynchronous, else directly. */
 static void job_run(struct save_job *j, void *(*work)(void *))
 {
 	atomic_store(&j->done, false);
@@ -187,7 +186,7 @@ static void job_join(struct save_job *j)
 	j->running = false;
 }
 
-/* The piece lists of all ranks to rank 0. */
+/* Gathers the piece lists of all ranks on rank 0. */
 static int gather_lists(struct trainer *t, struct save_job *j, struct dt_err *err)
 {
 	char *text = json_dumps(j->list, JSON_COMPACT), *texts = NULL;
@@ -211,7 +210,7 @@ static int gather_lists(struct trainer *t, struct save_job *j, struct dt_err *er
 	return trainer_agree(t, rc, err);
 }
 
-/* Ends the job; what failed on all ranks alike may be no failure of the run. */
+/* Ends the job. A failure of all ranks alike may be forgiven (run.save.proceed). */
 static int job_end(struct trainer *t, bool final, int rc, struct dt_err *err)
 {
 	struct save_job *j = t->save.job;
@@ -236,7 +235,7 @@ static int job_end(struct trainer *t, bool final, int rc, struct dt_err *err)
 	return 0;
 }
 
-/* Whether the thread of every rank is done. */
+/* *ret: whether the threads of all ranks are done. */
 static int all_done(struct trainer *t, bool *ret, struct dt_err *err)
 {
 	int32_t done = atomic_load(&t->save.job->done);
@@ -291,7 +290,7 @@ void trainer_drop_save(struct trainer *t)
 	t->save.job = NULL;
 }
 
-/* What lies on a device is written from a copy on the host, whether training goes on or not. */
+/* Copies all pieces on a device to the host, where they are written from in any case. */
 static int bring_all(struct trainer *t, struct save_job *j, struct dt_err *err)
 {
 	size_t all = 0, at = 0;
@@ -305,7 +304,7 @@ static int bring_all(struct trainer *t, struct save_job *j, struct dt_err *err)
 	for (int i = 0; i < j->n && rc == 0; i++) {
 		size_t n = piece_bytes(&j->piece[i]);
 
-		if (offload_has(t, j->piece[i].data)) /* offload_fill brings it, a part at a time */
+		if (offload_has(t, j->piece[i].data)) /* offload_fill reads it, a part at a time */
 			continue;
 		if (!arena_has(t, j->piece[i].data))
 			memcpy(j->copy + at, j->piece[i].data, n);
@@ -317,7 +316,7 @@ static int bring_all(struct trainer *t, struct save_job *j, struct dt_err *err)
 	return rc;
 }
 
-/* Parameters and states may be written from where they lie until the next update; gradients may not. */
+/* Parameters and states may be written in place until the next update; gradients must be copied first. */
 static int take_snapshot(struct trainer *t, struct save_job *j, struct dt_err *err)
 {
 	const struct dt_buf *b = dt_memory_find(&t->plan, DT_B_SNAPSHOT, -1);
@@ -377,7 +376,7 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 	if (rc < 0)
 		return job_end(t, final, rc, err);
 	job_run(j, job_write);
-	offload_settle(t, NULL); /* what was read ahead */
+	offload_settle(t, NULL); /* tiles read ahead */
 	return j->async ? 0 : drain(t, true, final, err);
 }
 

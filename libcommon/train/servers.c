@@ -32,7 +32,7 @@ void servers_choose(struct trainer *t)
 				  : DT_SERVER_MESSAGES;
 }
 
-/* Maps every rank's buffer of kind k. A rank that is no server passes another buffer, which nobody reads. */
+/* Maps every rank's buffer of kind k. A rank that is no server passes a buffer that nobody reads. */
 static int reach(struct trainer *t, int k, void *p, struct dt_err *err)
 {
 	struct servers *s = &t->servers;
@@ -157,10 +157,10 @@ static int compute(struct trainer *t, struct served_part *p, struct dt_err *err)
 	return rc;
 }
 
-/* A stretch: the loop's state at its start, and the lines written since. */
+/* A stretch of steps between two meetings of the ranks: the loop's state at its start, and lines written. */
 struct stretch {
 	int64_t step, cursor, tokens; /* of the loop */
-	int64_t steps;		      /* steps whose line is written */
+	int64_t steps;		      /* steps whose line has been written */
 	int64_t own;		      /* ssp: steps of this rank */
 	int (*line)(struct trainer *t, const struct step_result *r, struct dt_err *err);
 };
@@ -173,9 +173,8 @@ static void go_to(struct trainer *t, const struct stretch *s, int64_t steps)
 }
 
 /*
- * Fills ret for the next line of metrics: with ssp it covers one step, else all gradients since the last
- * line. False: all `before` gradients of the stretch have arrived meanwhile, and the loop writes its last
- * line.
+ * Fills ret for the next metrics line: with ssp it covers one step, else all gradients since the last line.
+ * False: all `before` gradients of the stretch have arrived, and the loop writes the last line.
  */
 static bool sum_up(struct trainer *t, struct stretch *s, const struct served_part *p, int64_t steps,
 		   int64_t before, struct step_result *ret)
@@ -197,7 +196,7 @@ static bool sum_up(struct trainer *t, struct stretch *s, const struct served_par
 	return true;
 }
 
-/* On the first rank: writes the lines of all steps complete by now, but for the last one of the stretch. */
+/* On the first rank: writes the lines of all steps complete by now, except the stretch's last one. */
 static int tell_lines(struct trainer *t, struct stretch *s, const struct served_part *p, int64_t steps,
 		      struct step_result *ret, struct dt_err *err)
 {
@@ -224,7 +223,7 @@ static int tell_lines(struct trainer *t, struct stretch *s, const struct served_
 	return 0;
 }
 
-/* The steps to the next place where ranks meet. */
+/* The number of steps to the next save, evaluation or end. */
 static int64_t length(const struct trainer *t)
 {
 	const int64_t every[2] = {t->run.save.dir ? t->run.save.every : 0,
@@ -250,7 +249,7 @@ static int behind(struct trainer *t, const struct stretch *s, const struct clock
 					   stopped, pid);
 }
 
-/* ssp: 1 when step s->own may begin, 0 where the stretch ends. */
+/* ssp: returns 1 when step s->own may begin, 0 at the end of the stretch. */
 static int wait_turn(struct trainer *t, const struct stretch *s, struct dt_err *err)
 {
 	const double begun = dt_now(), most = dt_world_timeout(t->world);
@@ -267,7 +266,7 @@ static int wait_turn(struct trainer *t, const struct stretch *s, struct dt_err *
 	}
 }
 
-/* Takes this rank's next part of the stretch. Returns 1; 0: there is none. */
+/* Takes this rank's next part of the stretch. Returns 1; 0: none is left. */
 static int take(struct trainer *t, struct stretch *s, struct dt_err *err)
 {
 	struct servers *v = &t->servers;
@@ -348,7 +347,7 @@ int servers_run(struct trainer *t, const struct servers_hooks *h, struct step_re
 	memset(&t->t, 0, sizeof(t->t));
 	trainer_before_update(t);
 	*ret = (struct step_result){.loss = NAN, .grad_norm = NAN};
-	rc = dt_barrier(all(t), "a stretch of steps", err); /* nobody reads the last one's clocks */
+	rc = dt_barrier(all(t), "a stretch of steps", err); /* nobody still reads the last stretch's clocks */
 	if (rc == 0 && (v->mail || t->mesh.at.dp == 0))
 		clocks_begin(v->clocks, ranks(t), steps * unit);
 	memset(v->seen, 0, (size_t)ranks(t) * sizeof(*v->seen));

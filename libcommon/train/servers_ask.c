@@ -1,4 +1,4 @@
-/* The asking rank's side of servers that are reached by messages (train/servers_mail.h). */
+/* Client side of parameter servers that are reached by messages (train/servers_mail.h). */
 #include "train/servers_mail_priv.h"
 
 int mail_tell(struct trainer *t, int server, const struct mail_letter *l, struct dt_err *err)
@@ -111,7 +111,7 @@ int mail_say(struct trainer *t, int64_t line, const struct clocks_line *l, int64
 	*ret = 0;
 	if (!mail_of(t) || mail_keeps_clocks(t)) {
 		*ret = clocks_say(t->servers.clocks, line, l);
-		/* now the others may count it */
+		/* from here on other ranks may count it */
 		atomic_store_explicit(&t->servers.clocks->rank[t->mesh.at.dp].done, own,
 				      memory_order_release);
 		return 0;

@@ -23,7 +23,7 @@ static bool is_near(const struct trainer *t, int k)
 	return !t->servers.mail || dt_layout_server_rank(&t->run.layout, k) == t->mesh.at.dp;
 }
 
-/* The gradients of unit u in a gift; `first` and `at` are from servers_share. */
+/* The gradients of unit u in a gift; `first` and `at` are as servers_share returns them. */
 static float *grads_of(const struct trainer *t, const struct served_gift *g, int u, int64_t first, int64_t at)
 {
 	return g->grads ? g->grads + at : servers_grads_at(t, u, first);
@@ -47,7 +47,7 @@ int servers_weights(struct trainer *t, int k, void *to, struct dt_err *err)
 	return 0;
 }
 
-/* Elements of local parameter i's unit: optim_update_fn. */
+/* optim_update_fn: updates elements [first, first + n) of local parameter i's unit. */
 static int update(struct trainer *t, int i, struct optim_list *l, int64_t first, int64_t n, void *arg,
 		  struct dt_err *err)
 {
@@ -63,7 +63,7 @@ static int update(struct trainer *t, int i, struct optim_list *l, int64_t first,
 			 state[1], err);
 }
 
-/* The optimizer step on a server's shard; number: of the update, from 1. */
+/* The optimizer step on a server's shard; number: the update's number, from 1. */
 static int step(struct trainer *t, struct served_gift g, double lr, float scale, int64_t number,
 		struct dt_err *err)
 {
@@ -76,7 +76,7 @@ static int step(struct trainer *t, struct served_gift g, double lr, float scale,
 	return optim_each(t, &l, lr, &of, update, &g, err);
 }
 
-/* g + X g g (w_now - w_then) of the share of server k. */
+/* Delay compensation: g += X g g (w_now - w_then) on the share of server k. */
 static void compensate(struct trainer *t, const struct served_gift *p)
 {
 	const float x = (float)t->run.sync.compensation;
@@ -118,7 +118,7 @@ static int take_now(struct trainer *t, const struct served_gift *g, int64_t *ret
 	return rc;
 }
 
-/* ssp: adds the gradient to the sum of step `own` of the stretch; the last rank's makes the update. */
+/* ssp: adds the gradient to the sum of step `own` of the stretch; the last rank's triggers the update. */
 static int take_sum(struct trainer *t, const struct served_gift *g, struct dt_err *err)
 {
 	struct clocks_rank *r = &t->servers.clocks->rank[g->k];
@@ -164,7 +164,7 @@ int servers_give(struct trainer *t, struct served_part *p, int64_t before, int64
 	int rc = 0;
 
 	inject_update(t);
-	for (int j = 0; j < n && rc == 0; j++) { /* beginning with its own, or near: not all with the same */
+	for (int j = 0; j < n && rc == 0; j++) { /* starts with its own: not all ranks at one server */
 		const int k = (begin + j) % n;
 		const struct served_gift g = {.k = k,
 					      .seen = t->servers.seen[k],

@@ -71,7 +71,7 @@ static int listen_to(struct trainer *t, int r, struct dt_err *err)
 static int answer(struct trainer *t, int r, struct dt_err *err)
 {
 	struct mail_asker *a = &mail_of(t)->of[r];
-	int rc = dt_wait(&a->q_out, NULL, err); /* of the last answer, which has arrived */
+	int rc = dt_wait(&a->q_out, NULL, err); /* send of the previous answer, which has arrived */
 
 	return rc < 0 ? rc
 		      : dt_isend(mail_comm(t), &a->out, sizeof(a->out), DT_U8, r, MAIL_TAG_ANSWER,
@@ -87,7 +87,7 @@ static int send_weights(struct trainer *t, int r, struct dt_err *err)
 	return rc < 0 ? rc : mail_move(t, m->self, r, true, false, m->asked, m->serving, &m->nserving, err);
 }
 
-/* The gradient of rank r has come. */
+/* Applies the gradient that rank r has sent. */
 static int gift_came(struct trainer *t, int r, struct dt_err *err)
 {
 	struct mail *m = mail_of(t);
@@ -109,7 +109,7 @@ static int gift_came(struct trainer *t, int r, struct dt_err *err)
 	return rc < 0 || t->run.sync.kind == DT_SYNC_SSP ? rc : send_weights(t, r, err);
 }
 
-/* What is asked of the clocks. */
+/* Answers a request about the clocks. */
 static void look_at_clocks(struct trainer *t, int r)
 {
 	struct clocks *c = t->servers.clocks;
@@ -128,7 +128,7 @@ static void look_at_clocks(struct trainer *t, int r)
 	}
 }
 
-/* A letter of rank r; one of values stays while another rank is served. */
+/* Handles a letter of rank r. One with values stays queued while another rank is served. */
 static int read_letter(struct trainer *t, int r, struct dt_err *err)
 {
 	struct mail *m = mail_of(t);
@@ -151,7 +151,7 @@ static int read_letter(struct trainer *t, int r, struct dt_err *err)
 		rc = mail_move(t, m->self, r, false, true, (char *)m->given, m->serving, &m->nserving, err);
 		if (rc == 0 && t->run.sync.compensation > 0)
 			rc = mail_move(t, m->self, r, false, false, m->asked, m->serving, &m->nserving, err);
-		a->asks = false; /* what it says is needed until its gradient is here */
+		a->asks = false; /* the letter is needed until its gradient has arrived */
 		return rc;
 	}
 	if (a->in.kind == MAIL_FETCH) {
@@ -168,7 +168,7 @@ static int read_letter(struct trainer *t, int r, struct dt_err *err)
 	return rc < 0 ? rc : listen_to(t, r, err);
 }
 
-/* What is under way with one rank, a step further. */
+/* Advances the transfer with the rank being served. */
 static int serve_busy(struct trainer *t, struct dt_err *err)
 {
 	struct mail *m = mail_of(t);
@@ -194,7 +194,7 @@ static int serve(struct trainer *t, struct dt_err *err)
 	int rc = m->busy >= 0 ? serve_busy(t, err) : 0;
 
 	for (int i = 1; i < mail_ranks(t) && rc == 0;
-	     i++) { /* beginning behind itself: not all with the same */
+	     i++) { /* starts after itself, so that not all servers serve the same rank first */
 		int r = (t->mesh.at.dp + i) % mail_ranks(t);
 		struct mail_asker *a = &m->of[r];
 
@@ -253,7 +253,7 @@ int mail_end(struct trainer *t, struct dt_err *err)
 	for (int k = 0; k < dt_layout_servers(&t->run.layout) && rc == 0; k++)
 		if (k != m->self)
 			rc = mail_tell(t, k, &bye, err);
-	if (rc == 0) { /* not as one call of MPI, in which nobody would be served */
+	if (rc == 0) { /* not one blocking MPI call, during which nobody would be served */
 		struct dt_comm_req *q = NULL;
 
 		rc = dt_ibarrier(mail_comm(t), "the end of a stretch of steps", &q, err);
@@ -261,7 +261,7 @@ int mail_end(struct trainer *t, struct dt_err *err)
 	}
 	for (int r = 0; r < mail_ranks(t) && rc == 0; r++) {
 		while (!m->of[r].gone && (rc = mail_failed(t, 0, err)) == 0)
-			dt_comm_poll(t->world, NULL); /* it has said so */
+			dt_comm_poll(t->world, NULL); /* waits for its MAIL_BYE */
 		if (rc == 0)
 			rc = dt_wait(&m->of[r].q_out, NULL, err);
 	}

@@ -13,7 +13,7 @@
 static const enum dt_buf_id mapped[] = {DT_B_CLOCKS, DT_B_MASTER, DT_B_OPTIM1, DT_B_OPTIM2, DT_B_SUMS},
 			    own[] = {DT_B_GIVEN, DT_B_ASKED, DT_B_ON_HOST, DT_B_TO_CARD};
 
-/* Allocates a buffer that the other ranks of the machine can map; if they cannot, servers_open reports it. */
+/* Allocates a buffer that other ranks on the node can map; servers_open reports it if they cannot. */
 static int bind_mapped(struct trainer *t, enum dt_buf_id id, struct dt_err *err)
 {
 	const struct dt_buf *b = dt_memory_find(&t->plan, id, -1);

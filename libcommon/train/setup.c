@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Threads of this rank: what it is bound to, or an equal share of the machine. */
+/* The threads of this rank: the cores it is bound to, or an equal share of the node's. */
 static int thread_count(struct trainer *t)
 {
 	int online = (int)sysconf(_SC_NPROCESSORS_ONLN), mine, n = dt_world_threads(&t->info, &mine);
@@ -25,7 +25,7 @@ static int thread_count(struct trainer *t)
 	return n;
 }
 
-/* Whether collectives work on this buffer: gradients, weights that are gathered, activations at the cuts. */
+/* Whether collectives use this buffer: gradients, gathered weights, activations at layout boundaries. */
 static bool travels(const struct trainer *t, const struct dt_buf *b)
 {
 	bool data = dt_layout_data(&t->run.layout) > 1;
@@ -39,13 +39,13 @@ static bool travels(const struct trainer *t, const struct dt_buf *b)
 		 b->id == DT_B_CLOCKS));
 }
 
-/* These lie in memory that the other ranks of the machine map; buffers on one page share a range. */
+/* Shares these buffers with the other ranks of the node; buffers on the same page are one range. */
 static int share_memory(struct trainer *t, struct dt_err *err)
 {
 	uint64_t page = 4096, from = 0, to = 0, next;
 	int rc = 0;
 
-	for (uint64_t at = 0; rc == 0; at = next) { /* by address: the plan is in no order */
+	for (uint64_t at = 0; rc == 0; at = next) { /* by address: the plan's buffers are in no order */
 		const struct dt_buf *first = NULL;
 
 		for (int i = 0; i < t->plan.n; i++) {
@@ -67,7 +67,7 @@ static int share_memory(struct trainer *t, struct dt_err *err)
 		from = first->offset;
 		to = next = first->offset + first->bytes;
 	}
-	return rc == -ENOSPC ? 0 : rc; /* the others are copied */
+	return rc == -ENOSPC ? 0 : rc; /* what is not shared is copied */
 }
 
 static int bind_memory(struct trainer *t, struct dt_err *err)
@@ -115,7 +115,7 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 {
 	int rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
 
-	if (rc == -ENOSPC) /* no recomputation makes it fit */
+	if (rc == -ENOSPC) /* it does not fit even with recomputation */
 		t->status = DT_EXIT_NO;
 	if (rc < 0)
 		return rc;
@@ -132,7 +132,7 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-/* What each rank can find out alone. */
+/* Everything that each rank can determine alone. */
 static int describe(struct trainer *t, struct dt_err *err)
 {
 	struct dt_run *r = &t->run;
@@ -171,7 +171,7 @@ static int describe(struct trainer *t, struct dt_err *err)
 	}
 	servers_choose(t);
 	r->on_card = dt_nn_device_is_card(r->device);
-	if (r->device && !strcmp(r->device, "auto")) /* which has opened a card to see */
+	if (r->device && !strcmp(r->device, "auto")) /* dt_nn_device_is_card has tried it */
 		r->device = r->on_card ? "cuda" : "cpu";
 	if ((rc = dt_run_settle(r, err)) < 0 || (rc = dt_run_read_schedule(r, &t->file_sched, err)) < 0 ||
 	    (rc = dt_run_check(r, err)) < 0)
@@ -212,7 +212,7 @@ static int allocate(struct trainer *t, struct dt_err *err)
 	return rc < 0 ? rc : reduce_init(t, err);
 }
 
-/* Every group of this layout, in one order on all ranks. */
+/* Makes every group of this layout, in the same order on all ranks. */
 static int make_groups(struct trainer *t, struct dt_err *err)
 {
 	static const unsigned sets[] = {DT_ON_DATA, DT_ON_TP, DT_ON_PP, DT_ON_CP, DT_ON_MODEL};
@@ -227,7 +227,7 @@ static int make_groups(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* What the plan's choice depends on is the same on all ranks. */
+/* Agrees on the number of cores, so that the plan makes the same choice on all ranks. */
 static int agree_cores(struct trainer *t, struct dt_err *err)
 {
 	double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);

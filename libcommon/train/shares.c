@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVERY = 4 }; /* steps between two looks at the times */
-#define GAIN 0.95   /* of the step's time: more than that, and shares stay */
+enum { EVERY = 4 }; /* steps between two fits of the times */
+#define GAIN 0.95   /* shares change only if the step's time falls below this fraction */
 
-/* Allocates the time lines (fixed + each * count) of all ranks, and the fits of new ones. */
+/* Allocates the time lines (fixed + each * count) of all ranks, and the fits for new ones. */
 static int open_lines(struct shares *s, size_t dp)
 {
 	s->fixed = calloc(dp, 5 * sizeof(*s->fixed));
@@ -111,10 +111,7 @@ static void by_lines(const struct trainer *t, const double *fixed, const double 
 		dt_shares_best(t->run.layout.dp, fixed, each, 1, s->total, ret);
 }
 
-/*
- * Fits new time lines to the measurements, and uses them from the next step on if the gain is large enough.
- * 
- */
+/* Fits new time lines to the measured times, and uses them from the next step on if the gain is enough. */
 static void look(struct trainer *t)
 {
 	const int dp = t->run.layout.dp;
@@ -130,7 +127,7 @@ static void look(struct trainer *t)
 	by_lines(t, fixed, each, n);
 	if (dt_shares_time(dp, fixed, each, n) > GAIN * dt_shares_time(dp, fixed, each, now))
 		return;
-	memcpy(s->fixed, fixed, 2 * (size_t)dp * sizeof(*fixed)); /* and each */
+	memcpy(s->fixed, fixed, 2 * (size_t)dp * sizeof(*fixed)); /* and each, which follows fixed */
 	s->changed = true;
 	s->of = 0;
 	if (s->part)
@@ -144,7 +141,7 @@ int shares_end(struct trainer *t, struct dt_err *err)
 
 	if (!s->automatic)
 		return 0;
-	/* The first step is slower than those after it. */
+	/* The first step is slower than later ones. */
 	if (s->steps++ > 0)
 		s->sum += t->t.compute / (s->part ? (double)t->run.accumulation : 1);
 	if (s->steps <= EVERY)

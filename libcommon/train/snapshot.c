@@ -7,21 +7,21 @@
 
 struct entry {
 	const char *live;
-	size_t bytes, left; /* left: not written yet */
-	size_t at;	    /* of its copy in room */
-	bool moved;	    /* the copy is the one to write */
+	size_t bytes, left; /* left: bytes not written yet */
+	size_t at;	    /* offset of its copy in room */
+	bool moved;	    /* the copy is to be written */
 };
 
 struct snapshot {
 	struct entry *e;
 	int n;
 	char *room;
-	pthread_mutex_t lock; /* over what follows, and left and moved of the entries */
+	pthread_mutex_t lock; /* guards the fields below, and left and moved of the entries */
 	pthread_cond_t changed;
 	bool taking, ended;
-	int in;		   /* the entry the writer has a part of, -1: none */
-	size_t part_bytes; /* of that part */
-	int last;	   /* where it was found */
+	int in;		   /* the entry that the writer has a part of; -1: none */
+	size_t part_bytes; /* bytes of that part */
+	int last;	   /* the entry found last */
 };
 
 size_t piece_bytes(const struct dt_piece *p)
@@ -81,7 +81,7 @@ void snapshot_now(struct snapshot *s, int i)
 	s->e[i].moved = true;
 }
 
-/* The writer is through with its part. Under the lock. */
+/* Marks the writer's part as done. The caller holds the lock. */
 static void part_done(struct snapshot *s)
 {
 	if (s->in >= 0)
@@ -90,7 +90,7 @@ static void part_done(struct snapshot *s)
 	pthread_cond_broadcast(&s->changed);
 }
 
-/* The entry an address lies in; parts come in the order of the entries. */
+/* The entry that contains an address; parts come in the order of entries. */
 static int find(struct snapshot *s, const char *p)
 {
 	for (int k = 0; k < s->n; k++) {
@@ -132,7 +132,7 @@ void snapshot_end(struct snapshot *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* While it takes, the writer keeps the part it has and gets no other. */
+/* While it copies, the writer keeps its current part and gets no other. */
 size_t snapshot_take(struct snapshot *s)
 {
 	size_t copied = 0;

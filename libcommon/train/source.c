@@ -48,9 +48,9 @@ int64_t source_eval_samples(const struct trainer *t)
 }
 
 #define AHEAD	4 /* microbatches */
-#define THREADS 2 /* they wait for the disk more than they compute */
+#define THREADS 2 /* they mostly wait for the disk */
 
-/* Samples n .. into the rows of a block, seq + 1 tokens each. */
+/* Fills rows of a block with samples n .., seq + 1 tokens each. */
 static int make_rows(void *ctx, int worker, int64_t n, int at, int count, void *block, struct dt_err *err)
 {
 	struct trainer *t = ctx;
@@ -62,7 +62,7 @@ static int make_rows(void *ctx, int worker, int64_t n, int at, int count, void *
 	return rc;
 }
 
-/* Microbatches of this rank, read by threads while the ones before are computed. */
+/* Starts threads that read this rank's microbatches ahead. */
 static int open_ahead(struct trainer *t, struct dt_err *err)
 {
 	struct dt_ahead_options o = {
@@ -153,7 +153,7 @@ void source_close(struct trainer *t)
 		dt_dataset_close(t->source.eval);
 }
 
-/* The set and the number in it of global sample *n. */
+/* The data set of global sample *n, and in *n the sample's number in it. */
 static const struct dt_sampler *sampler_of(const struct trainer *t, bool eval, int64_t *n)
 {
 	return eval ? &t->source.eval_sampler : dt_mixture_at(t->source.data, *n, n);
@@ -172,12 +172,12 @@ int64_t source_samples(const struct trainer *t)
 	return sampler_of(t, false, &n)->samples;
 }
 
-/* Marked targets never begin a document; of the others the first token of each has nobody who predicts it. */
+/* Marked targets never begin a document; without marks, each document's first token is no target. */
 int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 {
 	int64_t n = 0, seq = t->run.seq;
 
-	if (t->source.given.g) /* its loss is of the whole step */
+	if (t->source.given.g) /* its loss is over the whole step */
 		return 1;
 	if (dt_config_is_image(&t->config))
 		return (end - first) * seq;
@@ -195,7 +195,7 @@ int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 	return n;
 }
 
-/* The rank's tokens of sequence b: ids, targets (shifted before the cut), positions and documents. */
+/* This rank's tokens of sequence b: ids, targets (shifted before cp cuts it), positions, documents. */
 static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, const int32_t *row,
 		const int32_t *first, const uint8_t *mask)
 {
@@ -222,7 +222,7 @@ static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, c
 		f->host_first[b * t->run.seq + p] = row ? first[p] : 0;
 }
 
-/* What noise the tokens of sample n get, which is sequence b; first: of its documents, NULL: it is one. */
+/* Sets the noise of sample n's tokens, in sequence b. first: starts of its documents; NULL: one document. */
 static void set_noise(struct trainer *t, int64_t b, int64_t n, const int32_t *first)
 {
 	const struct source *z = &t->source;
@@ -260,7 +260,7 @@ int source_noise(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-/* Samples n .. into f: of the rows that were read, or of the evaluation set where rows is NULL. */
+/* Copies samples n .. into f: from rows, or where that is NULL from the evaluation set. */
 static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, int64_t end,
 		       const int32_t *rows, struct dt_err *err)
 {

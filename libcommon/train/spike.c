@@ -116,7 +116,7 @@ bool skips_pass(struct trainer *t)
 			l->held = l->step += k->steps;
 			return true;
 		}
-		i = -1; /* another may begin there */
+		i = -1; /* another range may begin there */
 	}
 	return false;
 }
@@ -128,7 +128,7 @@ static int append(struct trainer *t, struct skip k, struct dt_err *err)
 
 	for (int i = 0; i < l->nskip; i++)
 		if (l->skip[i].from == k.from &&
-		    l->skip[i].steps == k.steps) { /* back to the same step again */
+		    l->skip[i].steps == k.steps) { /* rolled back to the same step again */
 			l->skip[i].to = k.to > l->skip[i].to ? k.to : l->skip[i].to;
 			return 0;
 		}
@@ -215,7 +215,7 @@ int skips_from_json(struct trainer *t, const json_t *meta, struct dt_err *err)
 	if (rc == -ENOENT)
 		return 0;
 	id = json_string_value(json_object_get(o, "run_id"));
-	if (rc == 0 && id && !strcmp(id, t->save.run_id)) /* else it is another run's */
+	if (rc == 0 && id && !strcmp(id, t->save.run_id)) /* else it belongs to another run */
 		rc = read_list(t, json_object_get(o, "skipped"), err);
 	json_decref(o);
 	return rc < 0 ? dt_err_prefix(err, "'%s'", path) : 0;

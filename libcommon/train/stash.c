@@ -17,10 +17,7 @@ static const struct dt_away *entry(const struct trainer *t, int i)
 	return &t->plan.away[i];
 }
 
-/*
- * Sorts the entries by the segment after which they are offloaded (out), or before which they are restored.
- * 
- */
+/* Sorts entries by the segment after which they are offloaded (out) or before which they are restored. */
 static void order(const struct trainer *t, int *list, bool out)
 {
 	for (int i = 0; i < t->plan.naway; i++) {
@@ -134,7 +131,7 @@ static int leave(struct trainer *t, const struct dt_flight *f, int i, struct dt_
 	return 0;
 }
 
-/* The slot that has an entry, -1. */
+/* The slot that holds entry i; -1: none. */
 static int find(const struct trainer *t, int i)
 {
 	for (int k = 0; k < DT_AWAY_RING; k++)
@@ -143,7 +140,7 @@ static int find(const struct trainer *t, int i)
 	return -1;
 }
 
-/* The slot whose entry is restored last, if that is after position `than` of by_in; else -1. */
+/* The slot with the entry restored last, if that is after position `than` of by_in; else -1. */
 static int latest(const struct trainer *t, int than)
 {
 	int best = -1;

@@ -10,9 +10,9 @@
 /* Values that ranks must agree on after a step, in one all-reduce. */
 struct verdict {
 	double loss, stop, save, bad;
-	double own;	/* squares of the ranks' own gradients */
-	double join;	/* processes that wait to become ranks */
-	double targets; /* --sync backup: those that count */
+	double own;	/* sum of squares of the ranks' own gradients */
+	double join;	/* processes waiting to join */
+	double targets; /* --sync backup: targets that count */
 };
 
 static int agree(struct trainer *t, struct verdict *v, struct dt_err *err)
@@ -20,7 +20,7 @@ static int agree(struct trainer *t, struct verdict *v, struct dt_err *err)
 	double t0 = dt_now(), sum[7] = {v->loss, v->stop, v->save, v->bad, v->own, v->join, v->targets};
 	int rc;
 
-	/* Every rank of a tensor-parallel group has the same loss: count it once. */
+	/* All ranks of a tensor-parallel group have the same loss: count it once. */
 	if (t->mesh.at.tp != 0)
 		sum[0] = 0;
 	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 7, DT_F64, DT_SUM,
@@ -76,7 +76,7 @@ int trainer_gradients(struct trainer *t, double scale, double *ret_loss, struct 
 		rc = reduce_finish(t, err);
 	if (rc == 0)
 		rc = backup_end(t, err);
-	stream_forget(t); /* the update's buffers are where weights of units were */
+	stream_forget(t); /* the update's buffers overlap the slots of streamed weights */
 	return rc == 0 ? peer_grads(t, err) : rc;
 }
 
@@ -98,7 +98,7 @@ int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *wh
 	return skips_add(t, first, first + t->run.global_batch, 1, err);
 }
 
-/* A loss or gradient that is not finite and not the loss scale's: left out as long as --nan-skips allows. */
+/* Skips the update of a step with a non-finite loss or gradient, at most nan_skips times in a row. */
 static int bad_step(struct trainer *t, bool loss_finite, struct step_result *ret, struct dt_err *err)
 {
 	const struct dt_run_watch *w = &t->run.watch;
@@ -111,7 +111,7 @@ static int bad_step(struct trainer *t, bool loss_finite, struct step_result *ret
 	return trainer_leave_out(t, ret, "nan", err);
 }
 
-/* What --on-spike says of a step whose loss and norm are known. */
+/* Applies --on-spike to a step whose loss and norm are known. */
 static int spiked(struct trainer *t, struct step_result *ret, struct dt_err *err)
 {
 	const struct dt_run_watch *w = &t->run.watch;
@@ -132,7 +132,7 @@ static int spiked(struct trainer *t, struct step_result *ret, struct dt_err *err
 	return ret->back ? 0 : trainer_leave_out(t, ret, "spike", err);
 }
 
-/* The rows of the step, whose making counts as waiting for data. */
+/* Begins the rows of the step; the time counts as waiting for data. */
 static int given_begin_step(struct trainer *t, struct dt_err *err)
 {
 	double t0 = dt_now();
@@ -144,7 +144,7 @@ static int given_begin_step(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* Forward to the verdict of all ranks. Loss and norm are then known, or the step is left out. */
+/* From forward to the agreement of all ranks. Loss and norm are then known, or the step is skipped. */
 static int compute(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
 	double targets =
@@ -156,7 +156,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	targets = targets > 0 ? targets : 1;
 	memset(t->objective.sum, 0, sizeof(t->objective.sum));
 	t->exec.teaching.ce_sum = t->exec.teaching.kl_sum = 0;
-	/* A rank by itself divides by its part of them. */
+	/* A rank that trains alone (local SGD) divides by its part of the targets. */
 	share = outer_alone(t) ? targets / t->run.layout.dp : targets;
 	rc = t->source.given.g ? given_begin_step(t, err) : 0;
 	if (rc == 0)
@@ -167,7 +167,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 		rc = t->source.given.g->end(t->source.given.g->arg, err);
 	if (rc < 0)
 		return rc;
-	if (t->backup.a && t->backup.dropped) /* what is wrong with it is nobody's loss */
+	if (t->backup.a && t->backup.dropped) /* a fault in a dropped part affects no loss */
 		fault = 1;
 	v = (struct verdict){loss * fault,	   asked.stop,	 asked.save,
 			     t->grads.bad != NULL, t->grads.own, dt_world_waiting(t->world),
@@ -238,7 +238,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	t->t.start = dt_now();
 	t->backup.ranks = 0;
 	*ret = (struct step_result){.loss = NAN, .grad_norm = NAN, .loss_scale = t->optim.loss_scale};
-	if (skips_pass(t)) { /* of an earlier start of the run */
+	if (skips_pass(t)) { /* skipped in an earlier start of the run */
 		ret->skipped = true;
 		ret->why = "passed over";
 		return 0;
@@ -263,7 +263,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	dt_trace_span(t->report.trace, "optimizer", "optimizer", t0, NULL);
 	t->offload.update_wait_s += t->offload.use.wait_s - waited;
 	t->offload.steps_s += dt_now() - t->t.start;
-	/* With a copy nobody else is needed for the update: who is lost after it changes nothing. */
+	/* With peer copies the update needs no other rank: losing one after it changes nothing. */
 	if (rc == 0 || (dt_run_copies_peer(&t->run) && t->optim.updated == t->loop.step + 1))
 		count_step(t);
 	return rc;
@@ -272,7 +272,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err)
 {
 	int64_t samples = source_eval_samples(t), mb = t->run.microbatch, each = mb * t->run.layout.dp;
-	double targets, sum[3] = {0}; /* of losses; of images whose class was first, and among five */
+	double targets, sum[3] = {0}; /* sums of losses; of images whose class was top-1, and top-5 */
 	int rc = 0;
 
 	t->exec.hits[0] = t->exec.hits[1] = 0;

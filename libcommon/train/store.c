@@ -1,4 +1,4 @@
-/* Where parameters are under each ZeRO stage, see store.h. */
+/* Where parameters are held under each ZeRO stage, see store.h. */
 #include "train/init.h"
 #include "train/trainer.h"
 
@@ -110,7 +110,7 @@ static int start_gather(struct trainer *t, int u, struct dt_err *err)
 	return rc;
 }
 
-/* The unit of the same kind, frozen or trained, experts that ep divides or not, that computes next; -1. */
+/* The next unit to compute that has the same frozen and experts flags; -1: none. */
 static int neighbour(const struct trainer *t, int u, bool backward)
 {
 	const struct dt_local_unit *unit = t->local.unit;
@@ -122,7 +122,7 @@ static int neighbour(const struct trainer *t, int u, bool backward)
 	return -1;
 }
 
-/* Starts gathering a unit's weights, unless that has been done. */
+/* Starts gathering a unit's weights, unless it has been started. */
 static int start_fetch(struct trainer *t, int u, struct dt_err *err)
 {
 	if (!t->store.weights.shared)
@@ -145,7 +145,7 @@ static int finish_fetch(struct trainer *t, int u, struct dt_err *err)
 	return qat_round(t, u, err);
 }
 
-/* Starts reading from the file the shard of the unit after the next, while the next one is gathered. */
+/* While the next unit is gathered, starts reading the shard of the one after it from the file. */
 static int read_ahead(struct trainer *t, int next, bool backward, struct dt_err *err)
 {
 	int after = neighbour(t, next, backward);
@@ -168,7 +168,7 @@ int store_drop(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* Unit u is about to compute: its weights are here when this returns, its successor's on their way. */
+/* Before unit u computes: waits for its weights, and starts fetching the next unit's. */
 int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 {
 	int slot = dt_unit_slot(&t->local, u, t->config.layers), next = neighbour(t, u, backward), rc,
@@ -179,12 +179,12 @@ int store_fetch(struct trainer *t, int u, bool backward, struct dt_err *err)
 	if (!t->store.weights.shared && !t->store.weights.away)
 		return 0;
 	rc = finish_fetch(t, u, err);
-	/* The last stage of a pipeline has a tied embedding that none of its segments is of. */
+	/* The last pipeline stage may hold a tied embedding that belongs to none of its segments. */
 	if (rc == 0 && embed >= 0)
 		rc = finish_fetch(t, embed, err);
 	if (rc < 0 || next < 0)
 		return rc;
-	/* Layers between two with experts may leave them one slot. */
+	/* Dense layers between two with experts may share one slot. */
 	if (dt_unit_slot(&t->local, next, t->config.layers) == slot)
 		return 0;
 	rc = start_fetch(t, next, err);
@@ -350,7 +350,10 @@ static int init_weights(struct trainer *t, bool frozen_only, struct dt_err *err)
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		const struct dt_local_unit *u = &t->local.unit[lp->unit];
-		/* Nobody gathers what is frozen, but where it is gathered for every use. */
+		/*
+		 * Each rank fills all of a frozen parameter, as no update gathers it, unless weights are
+		 * sharded.
+		 */
 		bool whole = u->frozen && !t->store.weights.shared;
 		int64_t start = lp->flat - u->flat, s = whole ? 0 : share_first(t, lp->unit),
 			first = start > s ? start : s, last = s + (whole ? u->numel : share_n(t, lp->unit));

@@ -1,10 +1,10 @@
 /*
- * Reads the weights of units from the file of tiles, see offload.h. Reads begin and end at whole parts of a
- * tile, since each part has its own checksum; elements of other units in these parts are ignored.
+ * Reads the weights of units from the file of tiles, see offload.h. Each part of a tile has its own checksum,
+ * so whole parts are read; elements of other units in them are ignored.
  */
 #include "train/trainer.h"
 
-enum { FIRST_TRANSFER = 2 * DT_TILE_RING }; /* of the file's; those before are tiles' */
+enum { FIRST_TRANSFER = 2 * DT_TILE_RING }; /* the file's first transfer after those of tiles */
 
 static int slot_of(const struct trainer *t, int u)
 {
@@ -28,8 +28,8 @@ void stream_bind(struct trainer *t)
 }
 
 /*
- * Returns the first of this rank's elements of a unit, in the order of tiles; [*from, *to): in whole parts.
- * 
+ * Returns the index, in tile order, of this rank's first element of a unit; [*from, *to): rounded to whole
+ * parts.
  */
 static int64_t place(const struct trainer *t, int u, int64_t *from, int64_t *to)
 {
@@ -47,7 +47,7 @@ void *stream_at(const struct trainer *t, int u)
 	return t->stream.slot[slot_of(t, u)] + (at - from) * dt_dtype_size(t->store.weights.dtype);
 }
 
-/* Copies elements [from, to), which are whole parts of tiles that stay in memory, to the front of a slot. */
+/* Copies elements [from, to), whole parts of tiles that stay in memory, to the start of a slot. */
 static int copy_kept(struct trainer *t, char *slot, int64_t from, int64_t to)
 {
 	const struct dt_tiles *g = &t->offload.tiles;

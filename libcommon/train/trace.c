@@ -1,6 +1,6 @@
 /*
- * --trace: each rank writes its own file as it runs, so that a run that fails leaves what it did; at the end
- * they become one on rank 0.
+ * --trace: each rank writes its own file while it runs, so that a failed run leaves its events; at the end
+ * rank 0 merges them.
  */
 #include "train/trainer.h"
 
@@ -66,7 +66,7 @@ int trace_open(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-/* The next piece of a rank's events; *ret_n 0: there are no more. */
+/* Reads the next piece of a rank's events; *ret_n 0: no more. */
 static int piece(FILE *f, int64_t *left, char *buf, size_t *ret_n)
 {
 	*ret_n = *left < (int64_t)PIECE ? (size_t)*left : PIECE;
@@ -94,8 +94,8 @@ static int open_events(const char *path, FILE **ret, int64_t *ret_left)
 }
 
 /*
- * One rank's events to rank 0, which writes them; a rank that cannot read its own sends no more of them and
- * fails in the end. out: of rank 0, may have failed before; then what comes is dropped.
+ * Sends one rank's events to rank 0, which writes them to out. A rank that cannot read its own file ends the
+ * transfer early and fails afterwards.
  */
 static int hand_over(struct trainer *t, int from, FILE *out, char *buf, struct dt_err *err)
 {
@@ -153,7 +153,7 @@ static int write_all(struct trainer *t, FILE *out, struct dt_err *err)
 	return rc < 0 ? rc : mine;
 }
 
-/* The files of all ranks become FILE. */
+/* Merges the files of all ranks into FILE. */
 static int join(struct trainer *t, struct dt_err *err)
 {
 	FILE *out = NULL;

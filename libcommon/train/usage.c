@@ -8,7 +8,7 @@
 
 enum { PROCESSORS, LINKS, RECEIVED, SENT, MEMORY, POWER, CARD };
 
-/* Values of the whole machine (RECEIVED to POWER) are reported by its first rank. */
+/* Values of the whole node (RECEIVED to POWER) are reported by its first rank. */
 static const struct usage_row rows[USAGE_VALUES + 1] = {
 	{"processors_busy", "dt_train_rank_processors_busy",
 	 "Processors that a rank kept busy: processor time over time."},

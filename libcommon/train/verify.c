@@ -17,7 +17,7 @@
 
 #define MAX_LAYOUTS 64
 
-/* Settings of Open MPI for small machines and containers, where the user has none of his own. */
+/* Sets Open MPI's variables for small machines and containers, unless the user has set them. */
 static void mpi_environment(void)
 {
 	setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
@@ -28,13 +28,13 @@ static void mpi_environment(void)
 	}
 }
 
-/* A run: its layout, and the name of its files, which is no other's. */
+/* A run: its layout, and the unique base name of its files. */
 struct one {
 	const char *layout;
 	char name[80];
 };
 
-/* In the child: this program under mpirun, its output in files of dir. Does not return. */
+/* In the child: runs this program under mpirun, with its output in files of dir. Does not return. */
 static void run_child(const struct dt_verify_opts *o, const struct one *r, int ranks, const char *dir)
 {
 	char self[PATH_MAX] = {0}, n[16], batch[24], save[PATH_MAX], metrics[PATH_MAX], log[PATH_MAX],
@@ -82,7 +82,7 @@ static void run_child(const struct dt_verify_opts *o, const struct one *r, int r
 	_exit(127);
 }
 
-/* The failure as the child has written it to its --error-file; without one only that it failed. */
+/* Takes the failure from the child's --error-file; without that file err only says that it failed. */
 static int child_error(const char *dir, const struct one *r, struct dt_err *err)
 {
 	const char *message = NULL, *hint = NULL;
@@ -123,7 +123,7 @@ static int run(const struct dt_verify_opts *o, const struct one *r, const char *
 	return child_error(dir, r, err);
 }
 
-/* Values of a key over the steps, malloc'd; NaN where null. */
+/* Reads the values of a key, one per step, malloc'd; NaN for null. */
 static int read_series(const char *dir, const char *layout, const char *key, double **ret, int *ret_n,
 		       struct dt_err *err)
 {
@@ -174,7 +174,7 @@ static int compare_series(const char *dir, const char *a, const char *b, const c
 		double d = fabs(x[i] - y[i]) / fabs(x[i]);
 
 		if (!(d <= *ret))
-			*ret = d; /* NaN too */
+			*ret = d; /* also if d is NaN */
 	}
 	free(x);
 	free(y);
@@ -204,7 +204,7 @@ static int read_tensor(struct dt_ckpt *c, const char *name, int64_t n, float *re
 	return dt_ckpt_read(c, i, zero, t.shape, DT_F32, ret, err);
 }
 
-/* Sum of squares of a, and of a - b (b NULL: 0). */
+/* *ret_a: sum of squares of a; *ret_d: of a - b (0 if b is NULL). */
 static void squares(const float *a, const float *b, int64_t n, double *ret_a, double *ret_d)
 {
 	double s = 0, d = 0;

@@ -1,6 +1,6 @@
 /*
- * Optimizers that look at whole tensors: this rank's parts of them, and what the ranks that share one
- * tell.
+ * Optimizers that need whole tensors: this rank's parts of them, and the communication with the ranks that
+ * hold the others.
  */
 #include "train/trainer.h"
 #include "train/whole_step.h"
@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Each tensor of the table has two places in the message, for the two sums over its parts. */
+/* All-reduces two sums per tensor of the table; each tensor has two places in the message. */
 static int sum_norms(void *arg, struct whole_part *part, int n, struct dt_err *err)
 {
 	struct trainer *t = arg;
@@ -28,13 +28,13 @@ static int sum_norms(void *arg, struct whole_part *part, int n, struct dt_err *e
 	return rc;
 }
 
-/* Whether a part has sums over columns (k 1) or over rows (k 0) that ranks along tp have pieces of. */
+/* Whether a part's sums by row (k 0) or by column (k 1) are partial sums, to be added up over tp. */
 static bool factor_cut(const struct whole_part *p, int k)
 {
 	return p->factors && p->cut == !k;
 }
 
-/* Those that are cut, to the message or (back) from it; replicas along tp are left out. */
+/* Copies partial sums to the message or, back, from it; replicas along tp send 0. Returns how many. */
 static int64_t factors_cut(struct trainer *t, struct whole_part *part, int n, double *v, bool back)
 {
 	int64_t at = 0;
@@ -56,7 +56,7 @@ static int64_t factors_cut(struct trainer *t, struct whole_part *part, int n, do
 	return at;
 }
 
-/* Over the ranks that share a box, then over those that a cut divides a matrix among. */
+/* All-reduces the sums over the ranks that share a box (ZeRO), then over tp. */
 static int sum_factors(void *arg, struct whole_part *part, int n, struct dt_err *err)
 {
 	struct trainer *t = arg;
@@ -87,7 +87,7 @@ static int sum_factors(void *arg, struct whole_part *part, int n, struct dt_err 
 	return rc;
 }
 
-/* Elements [at, at + n) of one row or of whole rows of the box, between the whole matrix and g. */
+/* Copies elements [at, at + n) of the box, in one row or whole rows, from g to the whole matrix, or back. */
 static int copy_box(struct trainer *t, const struct dt_local_param *lp, struct dt_tensor whole, float *g,
 		    int64_t at, int64_t n, bool back)
 {
@@ -100,7 +100,7 @@ static int copy_box(struct trainer *t, const struct dt_local_param *lp, struct d
 		    : t->dev->ops->columns(t->dev, box, lp->off[1] + at % cols, part, 0, wide, false);
 }
 
-/* All of a part's elements: what is left of a row, whole rows, what is begun of one. */
+/* Copies all of a part's elements: the rest of a row, whole rows, the start of a row. */
 static int copy_part(struct trainer *t, const struct dt_local_param *lp, struct dt_tensor whole,
 		     const struct whole_part *p, bool back)
 {
@@ -118,7 +118,7 @@ static int copy_part(struct trainer *t, const struct dt_local_param *lp, struct 
 	return rc;
 }
 
-/* The whole direction on every rank that has elements of the matrix: each makes it orthogonal by itself. */
+/* All-reduces the direction of a matrix to each rank that has elements of it and orthogonalizes it. */
 static int orthogonal(void *arg, struct whole_part *part, int i, struct dt_err *err)
 {
 	struct trainer *t = arg;

@@ -9,7 +9,7 @@
 #define LARS_ETA       0.001
 #define ADAFACTOR_EPS2 1e-3
 
-/* Adds a part; its decay is the part's. copy: what receives the rounded p, if it moves. */
+/* Adds a part to the list, with its weight decay. copy: receives p rounded, if p changes. */
 static int add(struct optim_list *l, const struct whole_part *p, struct dt_tensor copy, struct dt_err *err)
 {
 	l->o.weight_decay = p->decay;
@@ -45,7 +45,7 @@ static int norms(struct dt_dev *dev, struct whole_part *part, int n, const struc
 	return rc == 0 && ranks->norms ? ranks->norms(ranks->arg, part, n, err) : rc;
 }
 
-/* Steps p -= rate (g + decay p), where g is a direction. */
+/* A list that steps p -= rate (g + decay p), where g is the update direction. */
 static struct optim_list moves(struct dt_dev *dev)
 {
 	return (struct optim_list){.dev = dev, .o = {.kind = DT_OPTIM_SGD, .grad_scale = 1, .t = 1}};
@@ -105,8 +105,7 @@ static int lars(struct dt_dev *dev, const struct dt_optim *o, struct whole_part 
 	return rc == 0 ? optim_flush(&l, err) : rc;
 }
 
-/* R or C, n numbers, take in the sums of a step; *ret: the sum of them. room [n]: where the host cannot reach
- * them. */
+/* Moving averages R or C [n] of the step's sums; *ret: their sum. room [n]: host copy for a device. */
 static int average(struct dt_dev *dev, struct dt_tensor state, const double *factors, int64_t n, double keep,
 		   float *room, double *ret)
 {
@@ -124,7 +123,7 @@ static int average(struct dt_dev *dev, struct dt_tensor state, const double *fac
 	return rc;
 }
 
-/* Sums of squares by row and column over whole matrices, at part's factors. */
+/* Sums of squares by row and by column of whole matrices, into each part's factors. */
 static int sum_factors(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
 		       const struct whole_ranks *ranks, struct dt_err *err)
 {
@@ -157,7 +156,7 @@ static int adafactor_directions(struct dt_dev *dev, const struct dt_optim *o, st
 		if ((rc = average(dev, p->state[0], p->factors, p->rows, keep, room, &rows)) < 0 ||
 		    (rc = average(dev, p->state[1], p->factors + p->rows, p->cols, keep, room, &cols)) < 0)
 			break;
-		f.sum = p->cut == 0 ? cols : rows; /* the one that is of the whole matrix */
+		f.sum = p->cut == 0 ? cols : rows; /* the sum over the whole matrix */
 		if (p->p.data)
 			rc = dev->ops->factor_direction(dev, part[i].g, part[i].state[0], part[i].state[1],
 							&f);
@@ -176,7 +175,7 @@ static int adafactor(struct dt_dev *dev, const struct dt_optim *o, struct whole_
 
 	for (int i = 0; i < n; i++)
 		room += part[i].state[0].data ? part[i].rows + part[i].cols : 0;
-	sums = calloc(2 * (size_t)room + 1, sizeof(*sums)); /* as many again for states of a card */
+	sums = calloc(2 * (size_t)room + 1, sizeof(*sums)); /* twice: also host copies of device states */
 	if (!sums)
 		return dt_err_sys(err, -ENOMEM, "cannot sum squares of gradients");
 	room = 0;
@@ -231,11 +230,11 @@ int whole_orthogonal(struct dt_dev *dev, struct dt_tensor x, float *room, struct
 		to = swap;
 	}
 	if (rc == 0)
-		rc = op->convert(dev, x, y); /* after an odd number of steps */
+		rc = op->convert(dev, x, y); /* the result is in y after an odd number of steps */
 	return dt_kernel_check(rc, "->matmul(", err);
 }
 
-/* What has no second moment is a matrix to be made orthogonal, the rest takes adamw's step. */
+/* Matrices (adapted) are orthogonalized; other parameters take AdamW's step. */
 static int muon(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
 		const struct whole_ranks *ranks, struct dt_err *err)
 {
