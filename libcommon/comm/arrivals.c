@@ -9,7 +9,7 @@ struct dt_arrivals {
 	struct {
 		int32_t finished;
 		struct dt_comm_req *in, *out;
-	} peer[]; /* by rank; this one's is not used */
+	} peer[]; /* by rank; this rank's own is unused */
 };
 
 int dt_arrivals_open(struct dt_arrivals **ret, struct dt_comm *c, struct dt_err *err)

@@ -1,4 +1,4 @@
-/* The board of one machine: a slot a rank, where it publishes its current operation for the watchdogs. */
+/* The board of one machine: one slot per rank, where it publishes its current operation for the watchdogs. */
 #include "comm/elastic.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ int dt_comm_board_open(struct dt_world *w, struct dt_err *err)
 	if (w->elastic)
 		return 0;
 	rc = MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, w->world);
-	w->stepwise = any || w->opts.linger_s > 0; /* a call of the MPI library cannot be left */
+	w->stepwise = any || w->opts.linger_s > 0; /* a blocking MPI call cannot be interrupted */
 	return rc ? dt_comm_mpi_error(err, rc, "cannot share memory") : 0;
 }
 

@@ -1,4 +1,4 @@
-/* One clock for all ranks: the monotonic clocks of machines differ by when each was started. */
+/* One clock for all ranks: each machine's monotonic clock starts at its own time. */
 #include "comm/internal.h"
 
 #include "base/progress.h"
@@ -7,7 +7,7 @@
 
 enum { ROUNDS = 16, TAG = 1 };
 
-/* Rank 0 answers with its clock whoever asks. */
+/* On rank 0: replies with its clock to `peer`. */
 static int answer(struct dt_comm *c, int peer, struct dt_err *err)
 {
 	double asked, now;
@@ -23,8 +23,8 @@ static int answer(struct dt_comm *c, int peer, struct dt_err *err)
 }
 
 /*
- * Of several questions the one with the shortest way there and back counts: half of that is the largest
- * error (Cristian, Probabilistic clock synchronization, 1989).
+ * Of ROUNDS exchanges the one with the shortest round trip counts; half of that bounds the error (Cristian,
+ * Probabilistic clock synchronization, 1989).
  */
 static int ask(struct dt_comm *c, double *ret, double *ret_error, struct dt_err *err)
 {
@@ -60,7 +60,7 @@ int dt_comm_clock(struct dt_comm *c, double *ret, double *ret_error, struct dt_e
 	}
 	if (rc < 0)
 		return rc;
-	/* Ranks of one machine read one clock. */
+	/* Ranks of one machine read the same clock. */
 	if (c->w->node_of && c->w->node_of[c->ranks[0]] == c->w->node_of[c->ranks[c->rank]])
 		offset = error = 0;
 	*ret = offset;

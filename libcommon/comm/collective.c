@@ -115,10 +115,10 @@ double dt_comm_op_sent(const struct dt_comm *c, const struct dt_comm_op *o)
 	case DT_COMM_REDUCE_SCATTER:
 	case DT_COMM_ALL_GATHER:
 	case DT_COMM_ALL_TO_ALL:
-		return (p - 1) * n; /* n is a rank's share */
+		return (p - 1) * n; /* n is each rank's share */
 	case DT_COMM_BROADCAST:
 	case DT_COMM_REDUCE:
-		return (p - 1) / p * n; /* from rank to rank, the last hands nothing on: the mean */
+		return (p - 1) / p * n; /* mean over ranks: all forward it but the last */
 	case DT_COMM_GATHER:
 		return root ? 0 : n;
 	case DT_COMM_SCATTER:
@@ -171,7 +171,7 @@ static void release(struct dt_comm_req *r)
 		r->t->release(r);
 }
 
-/* Start, steps until it is done. */
+/* Starts the operation and steps it until it is done. */
 static int step_through(struct dt_comm_req *r, struct dt_err *err)
 {
 	_Alignas(max_align_t) char state[DT_COMM_REQ_STATE_MAX];

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where power iterations begin: the same everywhere. */
+/* Fills the initial factors of the power iterations, the same on all ranks. */
 static void draw_factors(struct dt_compress *z)
 {
 	for (int i = 0; i < z->nparts; i++) {
@@ -121,7 +121,7 @@ static int by_bf16(struct dt_compress *z, float *x, const char *what, double *ne
 	return rc;
 }
 
-/* To the message of what is plain, or (back) from it. */
+/* Copies the uncompressed parts to the message or, with back, from it. */
 static void copy_plain(struct dt_compress *z, float *x, bool back)
 {
 	float *at = dt_compress_floats(z, z->w.small);
@@ -153,7 +153,7 @@ static int by_plain(struct dt_compress *z, float *x, const char *what, double *n
 	return rc;
 }
 
-/* What each rank has to give: its input and what it kept. */
+/* Adds the input to the kept error: together they are what this rank sends. */
 static void take_kept(struct dt_compress *z, const float *x)
 {
 	for (int p = 0; p < z->nparts; p++) {

@@ -1,4 +1,4 @@
-/* Methods that send blocks of codes: signs, and 8 bits. */
+/* Methods that send blocks of codes: 1 bit (signs), and 8 bits. */
 #include "comm/compress_priv.h"
 
 #include "base/progress.h"
@@ -6,10 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-/* The blocks of all parts, one after the other; a block is of one part. */
+/* Iterates over the blocks of all parts; a block belongs to one part. */
 struct walk {
 	int part;
-	size_t block, at, n; /* its number; its elements in the buffer */
+	size_t block, at, n; /* the block's number, and its elements in the buffer */
 };
 
 static bool next(const struct dt_compress *z, size_t size, struct walk *w)
@@ -66,7 +66,7 @@ int dt_compress_one_bit(struct dt_compress *z, float *x, const char *what, doubl
 	return 0;
 }
 
-/* v as codes, whose error is left in v. */
+/* Encodes v; leaves the error of each code in v. */
 static void encode(struct dt_int8 *b, float *v, size_t n)
 {
 	float most = 0, by;
@@ -75,7 +75,7 @@ static void encode(struct dt_int8 *b, float *v, size_t n)
 		most = fmaxf(most, fabsf(v[i]));
 	b->scale = most / 127;
 	by = b->scale > 0 ? 1 / b->scale : 0;
-	if (!isfinite(by)) /* of what is all but nothing */
+	if (!isfinite(by)) /* the values are almost zero */
 		b->scale = by = 0;
 	for (size_t i = 0; i < n; i++) {
 		b->code[i] = (int8_t)lrintf(v[i] * by);
@@ -84,7 +84,7 @@ static void encode(struct dt_int8 *b, float *v, size_t n)
 	memset(b->code + n, 0, DT_INT8_BLOCK - n);
 }
 
-/* This rank's blocks: what all ranks gave, added up, and sent back as codes; their error is kept. */
+/* Sums this rank's blocks over all ranks and encodes the sums; their error is kept. */
 static void add_up(struct dt_compress *z)
 {
 	const size_t each = z->w.each, first = (size_t)z->rank * each;

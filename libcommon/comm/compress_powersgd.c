@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Columns of p [rows, r] made orthonormal; a column that depends on those before it becomes zero. */
+/* Orthonormalizes the columns of p [rows, r]; a column that depends on those before it becomes zero. */
 static void orthonormalise(float *p, size_t rows, size_t r)
 {
 	for (size_t k = 0; k < r; k++) {
@@ -29,14 +29,14 @@ static void orthonormalise(float *p, size_t rows, size_t r)
 	}
 }
 
-/* A part as a matrix of n elements, whose last row may be incomplete, and its factors. */
+/* A part as a matrix of n elements, whose last row may be incomplete, and its factors P and Q. */
 struct matrix {
 	struct dt_compress_shape s;
 	size_t n;
 	float *m, *p, *q;
 };
 
-/* The elements of row i. */
+/* The number of elements in row i. */
 static size_t row(const struct matrix *a, size_t i)
 {
 	size_t left = a->n - i * a->s.cols;
@@ -68,7 +68,7 @@ static void right_factor(const struct matrix *a)
 				a->q[j * r + k] += a->m[i * a->s.cols + j] * a->p[i * r + k];
 }
 
-/* x = ranks P Q^T, which is taken from M */
+/* x = ranks P Q^T; subtracts P Q^T from M. */
 static void product(const struct matrix *a, float *x, float ranks)
 {
 	const size_t r = a->s.rank;
@@ -84,7 +84,7 @@ static void product(const struct matrix *a, float *x, float ranks)
 		}
 }
 
-/* The matrix behind `a`; its factors lie behind those of `a`. False: there is none. */
+/* Advances to the next part's matrix; its factors follow those of `a`. False: no more parts. */
 static bool next(const struct dt_compress *z, int *part, struct matrix *a)
 {
 	float *p = *part < 0 ? dt_compress_floats(z, z->w.p) : a->p + a->s.rows * a->s.rank,

@@ -38,7 +38,7 @@ static float kth_largest(float *a, size_t n, size_t k)
 	return a[want];
 }
 
-/* The largest entries of a part to at and value; returns how many. */
+/* Writes the largest entries of a part to at (indices) and value; returns how many. */
 static size_t take(struct dt_compress *z, const struct dt_compress_part *p, int32_t *at, float *value)
 {
 	const size_t most = dt_compress_entries(&z->o, p);

@@ -18,14 +18,14 @@ static void put_block(struct dt_e3m0 *to, const float *x, int64_t n)
 		return;
 	for (int64_t i = 0; i < n && most > 0; i++) {
 		const float y = fabsf(x[i]) / most;
-		float bound = 0.75f; /* between 1 and 1/2 */
+		float bound = 0.75f; /* halfway between 1 and 1/2 */
 		int e = 7;
 
 		while (e > 1 && y < bound) {
 			bound *= 0.5f;
 			e--;
 		}
-		if (e == 1 && y < 0x1p-7f) /* between 2^-6 and 0 */
+		if (e == 1 && y < 0x1p-7f) /* nearer to 0 than to 2^-6 */
 			e = 0;
 		to->code[i / 2] |= (uint8_t)((e | (signbit(x[i]) ? 8 : 0)) << (i % 2 * 4));
 	}

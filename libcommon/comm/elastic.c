@@ -1,4 +1,4 @@
-/* Worlds whose ranks leave and come: the calls of comm.h and elastic.h over the board of elastic_seats.h. */
+/* Worlds whose ranks leave and join: functions of comm.h and elastic.h over the board (elastic_seats.h). */
 #include "comm/elastic_seats.h"
 #include "comm/nccl.h"
 #include "comm/watchdog.h"
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_S 0.02 /* between two looks at whether others live */
+#define LOOK_S 0.02 /* seconds between two checks that the others are alive */
 
 /* Marks the world as broken: "rank 1 (process 123) has died". Only the first thread that finds it does. */
 static void break_world(struct dt_world *w, int rank)
@@ -66,7 +66,7 @@ int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
 	if (w->info.nodes > 1)
 		return dt_err_set(err, -ENOTSUP, "--elastic needs all ranks on one machine; these are on %d",
 				  w->info.nodes);
-	if (w->info.rank == 0) { /* of its size before anybody else can open it */
+	if (w->info.rank == 0) { /* sized before other processes can open it */
 		at.fd = memfd_create("dt-board", MFD_CLOEXEC);
 		if (at.fd >= 0 && ftruncate(at.fd, sizeof(struct dt_seats)) < 0) {
 			close(at.fd);
@@ -99,7 +99,7 @@ static int out_of_date(struct dt_err *err)
 	return dt_err_set(err, -ESTALE, "the other ranks went on without this one");
 }
 
-/* Whether the exchange must be given up. */
+/* Whether to give up the exchange. */
 static int look(struct dt_world *w, struct dt_err *err)
 {
 	struct dt_elastic *e = w->elastic;
@@ -153,7 +153,7 @@ void dt_comm_elastic_watch(struct dt_world *w)
 		dt_log_msg(w->log, "the other ranks went on without this one, which leaves");
 		_exit(DT_EXIT_FAILED);
 	}
-	if (dt_now() - w->watch->resumed < DT_SEAT_STOPPED_S) { /* this process stood still itself */
+	if (dt_now() - w->watch->resumed < DT_SEAT_STOPPED_S) { /* this process was stopped itself */
 		memset(e->still[0], 0, sizeof(e->still[0]));
 		return;
 	}
@@ -185,7 +185,7 @@ static int wait_for_all(struct dt_world *w, uint64_t next, struct dt_err *err)
 	return 0;
 }
 
-/* Waits for an epoch whose list has this process: the next one, or one after that. */
+/* Waits for an epoch whose member list has this process: the next one, or a later one. */
 static int wait_to_join(struct dt_elastic *e, uint64_t *ret_next, struct dt_err *err)
 {
 	struct dt_seat *me = &e->b->seat[e->me];
@@ -194,7 +194,7 @@ static int wait_to_join(struct dt_elastic *e, uint64_t *ret_next, struct dt_err 
 	for (double look = dt_now() + LOOK_S; atomic_load(&me->state) == DT_SEAT_JOINS;) {
 		uint64_t now = atomic_load(&e->b->epoch);
 
-		if (now >= next) { /* it began without this one */
+		if (now >= next) { /* that epoch began without this process */
 			next = now + 1;
 			atomic_store(&me->arrived, next);
 		}
@@ -211,7 +211,7 @@ static int wait_to_join(struct dt_elastic *e, uint64_t *ret_next, struct dt_err 
 	return 0;
 }
 
-/* Arrives, and leaves with the list of the epoch that has begun. */
+/* Arrives, and returns when the next epoch has begun and its list is known. */
 static int arrive(struct dt_world *w, struct dt_err *err)
 {
 	struct dt_elastic *e = w->elastic;
@@ -231,7 +231,7 @@ static int arrive(struct dt_world *w, struct dt_err *err)
 	return 0;
 }
 
-/* This process's number and the tables of ranks in the epoch that has begun, and the board of its ranks. */
+/* Sets this process's rank, the rank tables of the new epoch, and the board of its ranks. */
 static int enter(struct dt_world *w, struct dt_err *err)
 {
 	struct dt_elastic *e = w->elastic;
@@ -264,7 +264,7 @@ static int enter(struct dt_world *w, struct dt_err *err)
 	return rc;
 }
 
-/* Maps the board that descriptor FD of process PID is; "PID:FD". */
+/* Maps the board with descriptor FD of process PID; at: "PID:FD". */
 static int find_board(struct dt_world *w, const char *at, struct dt_err *err)
 {
 	char path[64], build[32], rest;
@@ -329,7 +329,7 @@ int dt_world_reform(struct dt_world *w, struct dt_err *err)
 		if (rc < 0)
 			return rc;
 		rc = enter(w, err);
-		if (rc != -ETIMEDOUT) /* else another one was lost meanwhile */
+		if (rc != -ETIMEDOUT) /* else another rank was lost meanwhile */
 			return rc;
 	}
 }
@@ -357,7 +357,7 @@ void dt_comm_elastic_leave(struct dt_world *w, bool finished)
 	uint64_t born = 0;
 
 	atomic_store(&e->b->seat[e->me].state, finished ? DT_SEAT_FINISHED : DT_SEAT_OUT);
-	/* One that was left standing would keep its launcher from ending. */
+	/* A stopped process would keep its launcher from exiting. */
 	for (int i = 0; finished && i < DT_SEATS; i++) {
 		int pid = atomic_load(&e->b->seat[i].pid), is = atomic_load(&e->b->seat[i].state);
 

@@ -100,8 +100,8 @@ static bool is_on(const struct dt_seat_list *l, int seat)
 }
 
 /*
- * Those that are left, in their order, then those that join. A seat whose process has ended is free then:
- * every member has arrived, so nobody reads the old list any more.
+ * Writes the next epoch's list: the remaining members in their order, then those that join. Frees the seats
+ * of ended processes: all members have arrived, so nobody reads the old list any more.
  */
 static void write_list(struct dt_elastic *e, uint64_t next)
 {
@@ -118,7 +118,7 @@ static void write_list(struct dt_elastic *e, uint64_t next)
 
 		if (was == DT_SEAT_OUT && dt_seat_lost(e, 1, i) == DT_SEAT_DIED)
 			atomic_compare_exchange_strong(&seat[i].state, &was, DT_SEAT_FREE);
-		/* A member that was on no list: who wrote it was lost before its epoch began. */
+		/* A member on no list: the process that listed it was lost before that epoch began. */
 		if ((was != DT_SEAT_JOINS && was != DT_SEAT_MEMBER) ||
 		    atomic_load(&seat[i].arrived) != next || is_on(old, i) || dt_seat_vote(e, 1, i))
 			continue;

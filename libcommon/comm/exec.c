@@ -21,12 +21,12 @@ struct exec {
 	struct dt_comm_steps s;
 	struct dt_comm_moves m;
 	int round;
-	bool posted, own_work; /* own_work: work is ours to free */
+	bool posted, own_work; /* own_work: work must be freed here */
 	char *work, *scratch;
 	size_t scratch_bytes, e;
 	MPI_Request *q;
 	int nq, room;
-	struct near **near; /* [near_room], the first nnear are of this round */
+	struct near **near; /* [near_room]; the first nnear belong to this round */
 	int nnear, near_room;
 };
 
@@ -112,7 +112,7 @@ static int post_near(struct dt_comm_req *r, struct exec *x, enum dt_comm_move_ki
 	return dt_comm_transport_chan.start(&m->r, err);
 }
 
-/* Returns 1 when all messages inside the machine are through. */
+/* Returns 1 when all messages inside the machine are complete. */
 static int step_near(struct exec *x, struct dt_err *err)
 {
 	bool all = true;

@@ -1,4 +1,4 @@
-/* Groups: their members, places of members on this machine, transports. */
+/* Groups: their members, the members' places on this machine, and transports. */
 #include "comm/elastic.h"
 #include "comm/nccl.h"
 
@@ -47,7 +47,7 @@ static bool one_machine(const struct dt_comm *c)
 	return true;
 }
 
-/* Ranks of a machine where every one has an equal run of them, otherwise 0. */
+/* Ranks per machine if each machine has an equal run of consecutive ranks, otherwise 0. */
 static int equal_runs(const struct dt_comm *c)
 {
 	const int *node = c->w->node_of;
@@ -69,7 +69,7 @@ static int choose_transport(struct dt_comm *c, struct dt_err *err)
 	int rc;
 
 	c->collectives = c->p2p = &dt_comm_transport_self;
-	if (c->size == 1 && c->w->elastic) { /* the others' part in dt_comm_shared_map */
+	if (c->size == 1 && c->w->elastic) { /* matches the other ranks' calls in dt_comm_shared_map */
 		rc = dt_comm_exchange(c->w, NULL, 0, NULL, err);
 		return rc ? rc : dt_comm_exchange(c->w, NULL, 0, NULL, err);
 	}
@@ -102,7 +102,7 @@ static int by_key(const void *a, const void *b)
 	return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->rank - y->rank;
 }
 
-/* Of an elastic world: the members from what every rank says. */
+/* Splits an elastic world: exchanges color and key of all ranks, and picks the members. */
 static int split_here(struct dt_comm *c, int color, int key, struct dt_err *err)
 {
 	struct dt_world *w = c->w;

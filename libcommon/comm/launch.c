@@ -15,8 +15,8 @@ static int positive(const char *s)
 }
 
 /*
- * In a batch script outside srun SLURM_NTASKS and SLURM_PROCID are set although one process runs; only a step
- * has SLURM_STEP_NUM_TASKS.
+ * In a batch script outside srun, SLURM_NTASKS and SLURM_PROCID are set although only one process runs. Only
+ * a step has SLURM_STEP_NUM_TASKS.
  */
 struct dt_comm_launch dt_comm_launch_detect(char *(*get)(const char *))
 {
@@ -32,7 +32,7 @@ struct dt_comm_launch dt_comm_launch_detect(char *(*get)(const char *))
 			l = (struct dt_comm_launch){known->by, n, known->size};
 		return l;
 	}
-	if (get("PMIX_RANK")) /* a PMIx launcher does not say how many in the environment */
+	if (get("PMIX_RANK")) /* a PMIx launcher does not export the number of ranks */
 		l.by = "a PMIx launcher";
 	return l;
 }

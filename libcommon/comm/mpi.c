@@ -23,7 +23,7 @@ struct mpi_state {
 	int n, room;
 };
 
-/* One MPI call for each part, blocking or not. */
+/* Makes one MPI call per part, blocking or not. */
 struct poster {
 	struct dt_comm *c;
 	const struct dt_comm_op *op;
@@ -212,7 +212,7 @@ static int post_moves(struct poster *p)
 			POST(p, Alltoall, src, (int)o->n, p->type, o->dst, (int)o->n, p->type, p->c->mpi);
 		return 0;
 	}
-	/* an empty message is a message; an empty broadcast is nothing */
+	/* an empty message is sent; an empty broadcast is not */
 	for (size_t at = 0; at < o->n || (at == 0 && o->kind != DT_COMM_BROADCAST);
 	     at += dt_comm_mpi_max_count) {
 		char *dst = (char *)o->dst + (o->dst ? at * p->esize : 0);

@@ -1,6 +1,6 @@
 /*
- * Errors, types of elements and reductions as MPI has them. bf16 and f16 are types of our own: their
- * additions of two operands are done in f32 and rounded to nearest even.
+ * MPI errors, element types and reductions. bf16 and f16 are user-defined types: two operands are added in
+ * f32 and rounded to nearest even.
  */
 #include "comm/internal.h"
 

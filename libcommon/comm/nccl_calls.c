@@ -76,7 +76,7 @@ static int spread(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 	return end;
 }
 
-/* All-to-all; in place by way of a copy in spare memory. */
+/* All-to-all; in place through a copy in spare memory. */
 static int turn_around(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
 	const struct dt_comm_device *d = &c->w->device;
@@ -100,7 +100,7 @@ static int turn_around(struct dt_comm *c, const struct dt_comm_op *o, size_t byt
 	return rc < 0 ? rc : exchange(c, g->spare, o->dst, bytes);
 }
 
-/* In place: NCCL leaves the result in this rank's block, dt_reduce_scatter at the front. */
+/* In place: NCCL leaves the result in this rank's block, dt_reduce_scatter moves it to the front. */
 static int reduce_scatter(struct dt_comm *c, const struct dt_comm_op *o, size_t bytes)
 {
 	const struct dt_comm_nccl_lib *lib = &c->w->nccl->lib;
@@ -153,7 +153,7 @@ static int message(struct dt_comm_nccl_link *l, const struct dt_comm_op *o)
 	return l->k->lib.Recv(o->dst, bytes, DT_NCCL_U8, 0, comm, l->queue);
 }
 
-/* Until leave_nccl communicators stay: dt_comm_nccl_give_up waits. False: they are gone. */
+/* Until leave_nccl, dt_comm_nccl_give_up waits before it aborts communicators. False: they are aborted. */
 static bool enter_nccl(struct dt_comm_nccl *k)
 {
 	atomic_store(&k->calling, 1);

@@ -145,8 +145,8 @@ int dt_comm_nccl_group_ready(struct dt_comm *c, const struct dt_comm_where *at, 
 }
 
 /*
- * The end of the thread that makes a communicator. Of an elastic world that is broken it may wait in NCCL for
- * ranks that are gone, and is left there: false.
+ * Joins the thread that creates a communicator. In a broken elastic world it may wait in NCCL for lost ranks;
+ * it is then detached. Returns false then.
  */
 static bool join_thread(struct dt_comm_nccl_link *l)
 {
@@ -179,7 +179,7 @@ static void end_link(struct dt_comm_nccl_link *l)
 		}
 	comm = atomic_exchange(&l->comm, NULL);
 	pthread_mutex_unlock(&k->lock);
-	if (comm && atomic_load(&k->w->broken)) /* a thread made it when the others were given up */
+	if (comm && atomic_load(&k->w->broken)) /* created while the others were given up */
 		k->lib.CommAbort(comm);
 	else if (comm)
 		k->lib.CommDestroy(comm);
@@ -189,7 +189,7 @@ static void end_link(struct dt_comm_nccl_link *l)
 		.k = k, .rank = l->rank, .size = l->size, .meeting = MPI_REQUEST_NULL};
 }
 
-/* Of an elastic world: all its ranks call this for a group of all of them. */
+/* Elastic world: all its ranks call this to meet for a group of all of them. */
 static int meet_elastic(struct dt_comm *c, struct dt_err *err)
 {
 	struct dt_comm_nccl_link *l = &c->nccl->all;
@@ -233,7 +233,7 @@ int dt_comm_nccl_join(struct dt_comm *c, struct dt_err *err)
 	}
 	g->all = (struct dt_comm_nccl_link){
 		.k = k, .rank = c->rank, .size = c->size, .meeting = MPI_REQUEST_NULL};
-	for (int i = 0; i < c->size; i++) { /* the sender is rank 0 of its direction */
+	for (int i = 0; i < c->size; i++) { /* the sender has rank 0 in its direction */
 		g->to[i] =
 			(struct dt_comm_nccl_link){.k = k, .rank = 0, .size = 2, .meeting = MPI_REQUEST_NULL};
 		g->from[i] =
@@ -270,7 +270,7 @@ void dt_comm_nccl_leave(struct dt_comm *c)
 		MPI_Comm_free(&g->mpi);
 	free(g->to);
 	free(g->from);
-	if (!k->stuck) /* its thread writes there when NCCL lets go of it */
+	if (!k->stuck) /* else the detached thread may still write there */
 		free(g);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

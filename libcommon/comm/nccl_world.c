@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OLDEST 21000 /* 2.10: averages */
+#define OLDEST 21000 /* 2.10: first with averages */
 
 static const char *load(struct dt_comm_nccl_lib *l)
 {
@@ -35,7 +35,7 @@ static const char *load(struct dt_comm_nccl_lib *l)
 	return NULL;
 }
 
-/* Why NCCL cannot be used, the same text on all ranks; NULL: every rank can use it. */
+/* *ret: why NCCL cannot be used, the same on all ranks; NULL: all ranks can use it. */
 static int agree(struct dt_world *w, const char *mine, const char **ret, struct dt_err *err)
 {
 	struct {
@@ -128,7 +128,7 @@ int dt_comm_nccl_look(struct dt_world *w, double timeout_s, struct dt_comm_where
 	struct dt_comm_nccl *k;
 	int found = 0;
 
-	pthread_mutex_lock(&w->lock); /* it stays open meanwhile */
+	pthread_mutex_lock(&w->lock); /* k stays open while this is held */
 	k = w->nccl;
 	if (!k) {
 		pthread_mutex_unlock(&w->lock);
@@ -157,7 +157,7 @@ int dt_comm_nccl_look(struct dt_world *w, double timeout_s, struct dt_comm_where
 	return found;
 }
 
-/* Under k->lock. */
+/* Called with k->lock held. */
 static void abort_links(struct dt_comm_nccl *k)
 {
 	for (struct dt_comm_nccl_link *l = k->links; l; l = l->other) {
@@ -182,11 +182,11 @@ void dt_comm_nccl_give_up(struct dt_world *w)
 {
 	struct dt_comm_nccl *k;
 
-	pthread_mutex_lock(&w->lock); /* it stays open meanwhile */
+	pthread_mutex_lock(&w->lock); /* k stays open while this is held */
 	k = w->nccl;
 	if (k) {
 		atomic_store(&k->given_up, 1);
-		/* NCCL lets go of the rank's thread by itself, or has to be aborted under it. */
+		/* NCCL may let this rank's thread return; else its communicators are aborted under it. */
 		for (double last = dt_now() + DT_COMM_NCCL_LEFT_S;
 		     atomic_load(&k->calling) && dt_now() < last;)
 			sched_yield();

@@ -1,4 +1,4 @@
-/* The public operations: each makes a struct dt_comm_op of its arguments. */
+/* The public operations: each makes a struct dt_comm_op from its arguments. */
 #include "comm/internal.h"
 
 #include <errno.h>
@@ -76,7 +76,7 @@ int dt_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_
 	return dt_comm_run(c, message(DT_COMM_SCATTER, dst, src, n, t, root, 0, what), err);
 }
 
-/* This rank's own block. */
+/* Copies this rank's own block. */
 static int keep_own(struct dt_comm *c, void *dst, const void *src, size_t bytes)
 {
 	if (bytes && dt_comm_on_device(&c->w->device, dst))
@@ -222,7 +222,7 @@ int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, 
 	return dt_comm_start(c, message(DT_COMM_RECV, buf, NULL, n, t, peer, tag, what), ret, err);
 }
 
-/* The lengths are gathered to everyone, so that each member knows how many messages there will be. */
+/* All members get all lengths, so that each knows the number of messages. */
 int dt_gather_bytes(struct dt_comm *c, const void *src, size_t n, char **ret, size_t **ret_lens, int root,
 		    const char *what, struct dt_err *err)
 {

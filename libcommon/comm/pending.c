@@ -1,4 +1,4 @@
-/* Operations under way: a queue a group, rounds of all of them, and how a rank waits. */
+/* Operations under way: a queue per group, rounds over all of them, and how a rank waits. */
 #include "comm/internal.h"
 
 #include "base/progress.h"

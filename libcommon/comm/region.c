@@ -48,7 +48,7 @@ static int add(struct dt_world *w, char *base, size_t bytes, bool fixed, void **
 		close(fd);
 		return rc;
 	}
-	madvise(p, bytes, MADV_HUGEPAGE); /* where the system allows it for shared memory */
+	madvise(p, bytes, MADV_HUGEPAGE); /* if the system allows it for shared memory */
 	*own(w, i) = (struct dt_comm_region){
 		.gen = ++w->region_gen, .base = p, .bytes = bytes, .fd = fd, .allocated = !fixed};
 	*ret = p;

@@ -1,4 +1,4 @@
-/* Memory shared by ranks of one machine: the first creates it, the others open it, and all must succeed. */
+/* Memory shared by ranks of one machine: the first creates it, the others map it, and all must succeed. */
 #include "comm/elastic.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static int tell_place(struct dt_world *w, MPI_Comm comm, int first, struct place
 	return rc;
 }
 
-/* Whether every member says ok. */
+/* *ok becomes whether all members passed ok. */
 static int all_ok(struct dt_world *w, MPI_Comm comm, const int *ranks, int n, int *ok, struct dt_err *err)
 {
 	int *all, rc;

@@ -162,7 +162,7 @@ static int shm_start(struct dt_comm_req *r, struct dt_err *err)
 	return 0;
 }
 
-/* All ranks have arrived: are all buffers registered? Every rank finds the same answer. */
+/* When all ranks have arrived: decides if all buffers are registered. All ranks find the same result. */
 static int decide(struct dt_comm_req *r, struct dt_err *err)
 {
 	struct dt_comm_shm_state *x = dt_comm_shm_state(r);
@@ -214,8 +214,7 @@ static int step(struct dt_comm_req *r, struct dt_err *err)
 		if (!dt_comm_direct_work(r, WORK))
 			return 0;
 		x->way = DT_COMM_WAY_LEAVING;
-		dt_comm_shm_publish(c, DT_COMM_SHM_OUT,
-				    x->base + x->pieces); /* counts the pieces that were not needed */
+		dt_comm_shm_publish(c, DT_COMM_SHM_OUT, x->base + x->pieces); /* counts the unused pieces */
 	}
 	if (!dt_comm_shm_all_past(c, DT_COMM_SHM_OUT, x->base + x->pieces))
 		return 0;

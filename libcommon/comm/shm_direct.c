@@ -14,14 +14,14 @@
 
 #define PUSH_PAST ((size_t)1 << 10) /* bytes read once and written to all with non-temporal stores */
 
-/* Which of this rank's src and dst the others must reach. */
+/* Which of this rank's src and dst the other ranks must map. */
 static void needs(const struct dt_comm_req *r, bool *src, bool *dst)
 {
 	bool root = r->c->rank == r->op.root;
 
 	switch (r->op.kind) {
 	case DT_COMM_ALL_REDUCE:
-	case DT_COMM_ALL_GATHER: /* either of them is enough */
+	case DT_COMM_ALL_GATHER: /* either one is enough */
 		*src = *dst = true;
 		break;
 	case DT_COMM_REDUCE:

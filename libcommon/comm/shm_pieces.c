@@ -262,7 +262,7 @@ static void phase_c(const struct dt_comm_req *r, size_t i)
 	if (p.o->kind == DT_COMM_REDUCE && p.c->rank != p.o->root)
 		return;
 	dst = (char *)p.o->dst + p.lo * p.e;
-	share(&p, p.c->rank, &from, &end); /* is there already */
+	share(&p, p.c->rank, &from, &end); /* that share is in place already */
 	copy_out(r, dst, result(&p), from * p.e);
 	copy_out(r, dst + end * p.e, result(&p) + end * p.e, (p.m - end) * p.e);
 }
@@ -303,7 +303,7 @@ bool dt_comm_pieces_step(struct dt_comm_req *r)
 		}
 		k = x->base + x->b;
 		if (x->b < x->a && dt_comm_shm_all_past(c, DT_COMM_SHM_IN, k + 1)) {
-			if (three && !x->b) /* the time from here on is this rank's own */
+			if (three && !x->b) /* from here on the time is this rank's own work */
 				x->met = r->waited ? dt_now() : 0;
 			phase_b(r, x->b);
 			if (!three && x->pieces == 1) /* no rank waits for this counter */

@@ -76,7 +76,7 @@ static void release(struct dt_comm_stage *s)
 	free(s);
 }
 
-/* Copies the operands to the host and points the operation at the copies. */
+/* Copies the operands to the host and redirects the operation to the copies. */
 static int bring(const struct dt_comm_device *d, struct dt_comm_stage *s, struct dt_comm_op *o, size_t dst,
 		 size_t src)
 {

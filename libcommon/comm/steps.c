@@ -20,7 +20,7 @@ static size_t block_at(const struct part *t, int i)
 	return t->lo + each * (size_t)i + ((size_t)i < more ? (size_t)i : more);
 }
 
-/* Blocks first to first + count - 1, modulo q. */
+/* Adds moves for blocks first to first + count - 1, modulo q. */
 static void add_blocks(struct dt_comm_moves *m, const struct part *t, enum dt_comm_move_kind kind, int with,
 		       int first, int count)
 {
@@ -49,7 +49,7 @@ static void ring_gather(const struct part *t, int round, struct dt_comm_moves *m
 	add_blocks(m, t, DT_COMM_MOVE_RECV, (t->me + q - 1) % q, t->me + 2 * q - 1 - round, 1);
 }
 
-/* With d = 2^round a rank has blocks me ... me + d - 1 and gets the next as many from me + d. */
+/* Recursive doubling: with d = 2^round a rank has blocks me ... me + d - 1, and gets d from me + d. */
 static void log_gather(const struct part *t, int round, struct dt_comm_moves *m)
 {
 	int q = t->q, d = 1 << round, count = d < q - d ? d : q - d;
@@ -58,7 +58,7 @@ static void log_gather(const struct part *t, int round, struct dt_comm_moves *m)
 	add_blocks(m, t, DT_COMM_MOVE_RECV, (t->me + d) % q, t->me + d, count);
 }
 
-/* The all-gather reversed: partial sums travel the way that blocks came. */
+/* The reverse of the all-gather: partial sums take the blocks' ways back. */
 static void log_scatter(const struct part *t, int round, struct dt_comm_moves *m)
 {
 	int q = t->q, d = 1 << (log2_up(q) - 1 - round), count = d < q - d ? d : q - d;
@@ -67,7 +67,7 @@ static void log_scatter(const struct part *t, int round, struct dt_comm_moves *m
 	add_blocks(m, t, DT_COMM_MOVE_REDUCE, (t->me + q - d) % q, t->me, count);
 }
 
-/* Every rank exchanges with every other one at once. */
+/* Every rank exchanges with every other rank at once. */
 static void all_pairs(const struct part *t, bool reduce, struct dt_comm_moves *m)
 {
 	for (int j = 0; j < t->q; j++) {
@@ -104,7 +104,7 @@ static void star(const struct dt_comm_steps *s, int rank, int other, bool in, st
 			  rank == root ? other : root, at, n);
 }
 
-/* The rank that talks to the root in this round of naive, and the direction. */
+/* The rank that exchanges with the root in this round of naive; *in: to the root. */
 static int naive_other(const struct dt_comm_steps *s, int round, bool *in)
 {
 	int root = s->kind == DT_COMM_BROADCAST || s->kind == DT_COMM_REDUCE ? s->root : 0, k;
@@ -128,7 +128,7 @@ static void ps_round(const struct dt_comm_steps *s, int rank, int round, struct 
 			star(s, rank, j, in, m);
 }
 
-/* Scattered inside the node, all-reduced between ranks of one place in their nodes, gathered inside. */
+/* Two levels: reduce-scatter inside a node, all-reduce between ranks at the same place, all-gather inside. */
 static void two_level_round(const struct dt_comm_steps *s, int rank, int round, struct dt_comm_moves *m)
 {
 	int g = s->node_ranks, nodes = s->p / g, lg = log2_up(nodes), inner = g > 1;

@@ -1,4 +1,4 @@
-/* Rounds in which whole messages go from rank to rank: recursive doubling, chains and trees. */
+/* Rounds in which whole messages are passed on: recursive doubling, chains and trees. */
 #include "comm/steps_priv.h"
 
 #include <stdlib.h>
@@ -76,7 +76,7 @@ void dt_comm_chain_round(const struct dt_comm_steps *s, int rank, int round, str
 	int v = (rank - s->root + s->p) % s->p, c;
 
 	if (in)
-		v = s->p - 1 - v; /* the farthest begins, the root ends */
+		v = s->p - 1 - v; /* the farthest rank begins, the root ends */
 	c = round - v;
 	if (v < s->p - 1 && c >= 0 && c < s->chunks)
 		add_chunk(s, m, DT_COMM_MOVE_SEND, (rank + (in ? s->p - 1 : 1)) % s->p, 0, s->n, c);

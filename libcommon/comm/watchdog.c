@@ -36,7 +36,7 @@
 
 #define GRACE_S 3
 #define START_S 60
-#define LOSS_S	5.0 /* after so long an error of NCCL is not the loss of a rank */
+#define LOSS_S	5.0 /* an NCCL error older than this is not a lost rank */
 
 static void *last_resort(void *arg)
 {
@@ -49,7 +49,7 @@ void dt_comm_end_job(struct dt_world *w, int status)
 	pthread_t t;
 	int done = 0;
 
-	if (w && w->elastic) { /* the others go on */
+	if (w && w->elastic) { /* the other ranks continue */
 		dt_comm_elastic_leave(w, false);
 		_exit(status);
 	}
@@ -85,7 +85,7 @@ static bool waits_for_dead(struct dt_world *w, const struct dt_comm_where *at)
 	return yes;
 }
 
-/* Operations on the card, whatever the host is doing. */
+/* Checks the operations on the device, whatever the host is doing. */
 static void check_cards(struct dt_world *w)
 {
 	char what[200], name[16];
@@ -96,7 +96,7 @@ static void check_cards(struct dt_world *w)
 		w->watch->wrong = 0;
 		return;
 	}
-	if (w->elastic) { /* NCCL may notice the loss of a rank first, which is no end of this one */
+	if (w->elastic) { /* NCCL may notice a lost rank first, which does not end this rank */
 		w->watch->wrong = w->watch->wrong > 0 ? w->watch->wrong : dt_now();
 		if (atomic_load(&w->broken) || dt_now() - w->watch->wrong < LOSS_S)
 			return;
@@ -137,14 +137,14 @@ static void check(struct dt_world *w)
 		return;
 	if (connected && !answers)
 		most += w->opts.linger_s;
-	if (!connected) /* loading programs takes its time on a busy machine */
+	if (!connected) /* starting programs takes long on a busy machine */
 		most = start_s > 0 ? start_s : most > START_S ? most : START_S;
 	late = dt_now() - (at.since > w->watch->resumed ? at.since : w->watch->resumed) > most;
 	if (!late && !(connected && !w->elastic && waits_for_dead(w, &at)))
 		return;
 	if (connected && !answers)
 		let_first_end(w);
-	again = dt_comm_watch_where(me); /* it may have ended meanwhile */
+	again = dt_comm_watch_where(me); /* it may have completed meanwhile */
 	if (again.kind != at.kind || again.seq != at.seq || again.since != at.since)
 		return;
 	if (!connected) {
@@ -157,7 +157,7 @@ static void check(struct dt_world *w)
 		atomic_store(&w->broken, true);
 		return;
 	}
-	if (atomic_exchange(&w->board[0].reporter, 1)) { /* another rank of this machine is writing */
+	if (atomic_exchange(&w->board[0].reporter, 1)) { /* another rank of this machine writes the report */
 		sleep(GRACE_S);
 		_exit(DT_EXIT_FAILED);
 	}
@@ -210,7 +210,7 @@ static void *watch_main(void *arg)
 			p[2 + i] = (struct pollfd){.fd = k->pidfd[i], .events = POLLIN};
 		poll(p, (nfds_t)n, tick);
 		if (dt_now() - before > tick / 1e3 + 1)
-			k->resumed = dt_now(); /* a suspended job is not late */
+			k->resumed = dt_now(); /* the process was suspended: not late */
 		if (p[0].revents) {
 			uint64_t v;
 			ssize_t got = read(k->wake, &v, sizeof(v));
@@ -265,7 +265,7 @@ int dt_comm_watch_start(struct dt_world *w, struct dt_err *err)
 	return 0;
 }
 
-/* A socket of our own and the addresses it can be reached at. */
+/* Opens a UDP socket and lists the addresses it can be reached at. */
 static void listen_here(struct dt_comm_watch *k, struct dt_comm_contact *c)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
@@ -284,7 +284,7 @@ static void listen_here(struct dt_comm_watch *k, struct dt_comm_contact *c)
 		if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) &&
 		    !(i->ifa_flags & IFF_LOOPBACK))
 			c->ip[n++] = ((struct sockaddr_in *)i->ifa_addr)->sin_addr.s_addr;
-	if (!n) /* no network at all: fine while the "machines" are parts of this one */
+	if (!n) /* no network: fine if the "machines" are parts of one */
 		c->ip[0] = htonl(INADDR_LOOPBACK);
 	freeifaddrs(list);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMED 24 /* ranks listed one by one in a line */
+#define NAMED 24 /* ranks listed individually in a line */
 
 static void append(char *s, size_t room, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void append(char *s, size_t room, const char *fmt, ...)
@@ -26,7 +26,7 @@ static bool gone(const struct dt_comm_rank_state *s)
 	return s->known && s->pid && !s->run && s->phase != DT_COMM_PHASE_FINISHED;
 }
 
-/* Whether this rank keeps the operation from completing. */
+/* Whether this rank prevents the operation from completing. */
 static bool absent(const struct dt_comm_where *at, const struct dt_comm_rank_state *s, int rank)
 {
 	if (!s->known || gone(s) || dt_comm_process_stopped(s->run))

@@ -1,4 +1,4 @@
-/* What the ranks are doing: read from the board of this machine, asked of others over UDP. */
+/* What the ranks are doing: read from this machine's board, and queried from others over UDP. */
 #include "comm/watchdog.h"
 
 #include "base/progress.h"
@@ -31,7 +31,7 @@ char dt_comm_process(int pid, uint64_t *ret_born)
 	if (f)
 		fclose(f);
 	text[n] = '\0';
-	p = strrchr(text, ')'); /* the name in parentheses may hold anything */
+	p = strrchr(text, ')'); /* the name in parentheses may contain anything */
 	if (!p ||
 	    sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
 		   &state, &born) != 2)
@@ -52,7 +52,7 @@ struct dt_comm_where dt_comm_watch_where(const struct dt_comm_slot *s)
 		if (!(v & 1) && v == atomic_load_explicit(&s->version, memory_order_relaxed))
 			return at;
 	}
-	return (struct dt_comm_where){0}; /* changing that fast, it is not stuck */
+	return (struct dt_comm_where){0}; /* it changes too fast to be stuck */
 }
 
 static struct dt_comm_rank_state board_state(const struct dt_world *w, int i, int group)

@@ -20,10 +20,10 @@ void dt_comm_start_up(struct dt_world *w, enum dt_comm_op_kind kind, const char 
 }
 
 /*
- * Before it sends through shared memory (ob1), Open MPI loads what it has for fabrics, UCX and libfabric, and
- * asks each for its devices: a third of the start of two ranks (0.54 to 0.37 s, two cores). hwloc reads the
- * registers of every PCI device, which a virtual machine's monitor answers one by one: another quarter. Ranks
- * that are all of one machine need none of it. What the user has chosen stays.
+ * Open MPI loads UCX and libfabric and queries their devices before it uses shared memory (ob1): a third of
+ * the start of two ranks (0.54 to 0.37 s, two cores). hwloc reads the registers of every PCI device, which is
+ * slow under virtualization: another quarter. Ranks that are all on one machine need neither. User settings
+ * stay.
  */
 static void start_without_fabrics(void)
 {
@@ -69,7 +69,7 @@ static int init_mpi(struct dt_world *w, struct dt_err *err)
 	return dt_comm_mpi_types_init(err);
 }
 
-/* How many processors this process may use. */
+/* The number of processors that this process may use. */
 static int processors(void)
 {
 	cpu_set_t set;
@@ -165,7 +165,7 @@ static void world_free(struct dt_world *w)
 	free(w);
 }
 
-/* Of one rank, which a launcher or an elastic job may make more of; NULL: out of memory. */
+/* A world of one rank, which a launcher or an elastic job may extend; NULL: out of memory. */
 static struct dt_world *world_of_one(const struct dt_world_opts *o, const struct dt_log *log)
 {
 	struct dt_world *w = calloc(1, sizeof(*w));
@@ -182,7 +182,7 @@ static struct dt_world *world_of_one(const struct dt_world_opts *o, const struct
 	return w;
 }
 
-/* The ranks that a launcher started together. */
+/* Connects the ranks that a launcher started together. */
 static int meet_first(struct dt_world *w, struct dt_err *err)
 {
 	int rc = dt_comm_watch_start(w, err);
@@ -224,14 +224,14 @@ int dt_world_open(struct dt_world **ret, const struct dt_world_opts *o, const st
 	}
 	rc = o->join ? dt_comm_elastic_join(w, o->join, err) : meet_first(w, err);
 	if (rc) {
-		if (rc == -EINVAL && w->mpi) /* every rank knows: end in order */
+		if (rc == -EINVAL && w->mpi) /* all ranks have this error: end in order */
 			MPI_Finalize();
 		world_free(w);
 		return rc;
 	}
 	if (o->recorder) {
 		rc = dt_recorder_open(o->recorder, dt_world_epoch(w).place, w->info.size, &w->recording, err);
-		if (rc) { /* the others are told by how this one ends */
+		if (rc) { /* the other ranks notice when this one ends */
 			dt_log_err(log, err);
 			dt_world_abort(w, DT_EXIT_FAILED);
 		}
