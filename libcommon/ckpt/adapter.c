@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A checkpoint of a run that trained adapters: names and sizes are ours. */
-/* at: of its a, b and magnitudes; -1: it has none of those. */
+/* Reads adapters from a dt checkpoint of a --lora run, whose names and shapes are those of the model. */
+/* Reads the part of parameter i. at: the tensors of a, b and magnitudes; -1: absent. */
 static int read_part(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_lora *l, int i,
 		     const int at[3], struct dt_err *err)
 {
@@ -54,7 +54,7 @@ static int read_part(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_
 	return rc;
 }
 
-/* A module that was trained whole: it stands under its own name. */
+/* Reads a parameter that was trained in full, under its own name. */
 static int read_whole(struct adapter_in *in, struct dt_ckpt *ck, const struct dt_config *c, int i,
 		      struct dt_err *err)
 {

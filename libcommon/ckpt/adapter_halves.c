@@ -1,4 +1,4 @@
-/* The parts of an adapter from a file's matrices: pairs of halves with their scale, by parameter. */
+/* Builds the parts of an adapter from a file's matrices: pairs A, B with their scale, by parameter. */
 #include "ckpt/adapter_halves.h"
 
 #include "kernels/quant_formats.h"
@@ -30,7 +30,7 @@ static float *numbers(const struct adapter_half *h)
 	return x;
 }
 
-/* What a table of regular expressions says of a module, as PEFT looks it up: at the end of its name. */
+/* The value of a module in a table of regular expressions, matched like PEFT at the end of its name. */
 static double pattern(const json_t *table, const char *module, double otherwise)
 {
 	const char *key;
@@ -53,7 +53,7 @@ static double pattern(const json_t *table, const char *module, double otherwise)
 	return otherwise;
 }
 
-/* The scale of a module, whose rank is to be what the configuration says. */
+/* The scale of a module. -EINVAL if its rank is not that of the configuration. */
 static int scale_of(const struct adapter_in *in, const struct adapter_halves *f, const char *module,
 		    int64_t rank, double *ret, struct dt_err *err)
 {
@@ -78,7 +78,7 @@ static int scale_of(const struct adapter_in *in, const struct adapter_halves *f,
 	return 0;
 }
 
-/* The pair of a parameter, where the file has it. */
+/* Adds the pair of a parameter, if the file has it. */
 static int add_param(struct adapter_in *in, enum dt_names scheme, const struct adapter_halves *f, int i,
 		     struct dt_err *err)
 {

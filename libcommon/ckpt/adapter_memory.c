@@ -1,4 +1,4 @@
-/* A model and its adapters that a program has in its memory, as one source. */
+/* A model and its adapters in a program's memory, as one source. */
 #include "ckpt/adapter_priv.h"
 #include "model/lora.h"
 
@@ -11,8 +11,8 @@ struct memory {
 	const struct dt_config *c;
 	const void *const *data;
 	enum dt_dtype type;
-	struct dt_params all, base; /* the table with adapters, and without */
-	const void **plain;	    /* data of that */
+	struct dt_params all, base; /* the parameters with adapters, and without */
+	const void **plain;	    /* data of base's parameters */
 	struct adapter_in in;
 };
 
@@ -24,7 +24,7 @@ static int find(const struct dt_params *t, const char *name)
 	return -1;
 }
 
-/* Tensor i of all in f32: malloc'd. */
+/* Tensor i of `all` converted to f32; malloc'd. */
 static float *widened(const struct memory *m, int i)
 {
 	const int64_t n = dt_param_numel(&m->all.p[i]);
@@ -36,7 +36,7 @@ static float *widened(const struct memory *m, int i)
 	return x;
 }
 
-/* The adapter of parameter i of the base, where it has one. */
+/* Adds the adapter of base parameter i, if it has one. */
 static int add_part(struct memory *m, int i, struct dt_err *err)
 {
 	const char *name = m->base.p[i].name;

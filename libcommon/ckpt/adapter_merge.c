@@ -1,4 +1,4 @@
-/* A base and its adapter as one source. */
+/* A base model and its adapter as one source. */
 #include "ckpt/adapter.h"
 #include "ckpt/export.h"
 #include "ckpt/source_internal.h"
@@ -33,7 +33,7 @@ int dt_source_adapted(struct dt_source *base, struct dt_adapter *a, struct dt_so
 	if (rc < 0)
 		dt_source_close(base);
 	else
-		rc = dt_source_average(&base, 1, &s, err); /* of one */
+		rc = dt_source_average(&base, 1, &s, err); /* the average of one source */
 	if (rc < 0) {
 		dt_adapter_close(a);
 		return rc;
@@ -56,7 +56,7 @@ int dt_source_adapt(struct dt_source **src, const char *path, bool any_base, str
 	return rc;
 }
 
-/* The rows of one tensor: squares of the update, and of what is missing when both are rounded to f. */
+/* Over a tensor's first rows adds to sum the squares of the update, and of the error of rounding to f. */
 static int measure(struct dt_source *s, const struct dt_adapter_part *p, enum dt_format f, double sum[2],
 		   struct dt_err *err)
 {

@@ -1,4 +1,4 @@
-/* Parts of an adapter: a reader's matrices, copied into dt's own order of rows. */
+/* Parts of an adapter: a reader's matrices, copied into dt's row order. */
 #include "ckpt/adapter_priv.h"
 
 #include "kernels/rope.h"

@@ -1,4 +1,4 @@
-/* Adapters as PEFT and llama.cpp write them. */
+/* Reads adapters in the formats of PEFT and llama.cpp. */
 #include "ckpt/adapter_halves.h"
 
 #include "base/json.h"
@@ -33,7 +33,7 @@ static bool is_empty(const json_t *v)
 	       (json_is_string(v) && (!*json_string_value(v) || !strcmp(json_string_value(v), "none")));
 }
 
-/* Keys that say nothing about what is computed, or are read here; any other that says more is refused. */
+/* Keys without effect on the computation, and those read here. Any other key that is set is refused. */
 static bool is_known(const char *key)
 {
 	static const char *const known[] = {
@@ -89,7 +89,7 @@ static int check_config(const struct adapter_in *in, const json_t *o, struct dt_
 	return 0;
 }
 
-/* "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": the linear, and which part of its adapter. */
+/* Splits "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": the linear, its adapter's part. */
 static int split_name(const struct adapter_in *in, const char *full, struct adapter_half *h,
 		      struct dt_err *err)
 {

@@ -1,4 +1,4 @@
-/* An adapter in memory, and what it adds to its base. */
+/* An adapter in memory, and the update that it adds to its base. */
 #include "ckpt/adapter.h"
 #include "ckpt/source_internal.h"
 
@@ -41,7 +41,7 @@ const struct dt_adapter_whole *dt_adapter_find_whole(const struct dt_adapter *a,
 	return NULL;
 }
 
-/* A box of what was trained whole in the place of the base's. */
+/* Overwrites a box of the base's values with those of a parameter trained in full. */
 static void replace(const struct dt_param *p, const struct dt_adapter_whole *w, const int64_t *off,
 		    const int64_t *shape, float *x)
 {
@@ -83,7 +83,7 @@ bool dt_adapter_has_magnitudes(const struct dt_adapter *a)
 	return false;
 }
 
-/* Of row r of a part with magnitudes, whose weights are x [in], once. */
+/* DoRA: sets the magnitude and the ratio of row r, whose base weights are x [in]. Called once per row. */
 static void measure_row(struct dt_adapter_part *p, int64_t r, const float *x)
 {
 	enum { CHUNK = 256 };

@@ -1,4 +1,4 @@
-/* Modules that were trained whole beside adapters, as PEFT stores them (modules_to_save). */
+/* Modules trained in full beside adapters, as PEFT stores them (modules_to_save). */
 #include "ckpt/adapter_priv.h"
 
 #include "base/json.h"
@@ -17,13 +17,13 @@ static int64_t columns(const struct dt_param *p)
 	return p->ndim == 2 ? p->shape[1] : 1;
 }
 
-/* Row r of parameter i as the other side numbers its rows. */
+/* Row r of parameter i, converted between two rotary row orders. */
 static int64_t other_row(const struct adapter_in *in, int i, int64_t r, int from, int to)
 {
 	return dt_param_is_rotary(in->c, &in->params->p[i]) ? dt_rope_row(r, in->c->head_dim, from, to) : r;
 }
 
-/* What an element of a norm's weight there is above one here. */
+/* To be added to an element of the file's norm weight: 1, 0 or -1, as file and model may store weight - 1. */
 static float shift(const struct adapter_in *in, int i, bool plus_one)
 {
 	return dt_param_is_scale(&in->params->p[i]) ? (float)plus_one - (float)in->c->norm_plus_one : 0;
@@ -116,7 +116,7 @@ static int read_one(struct adapter_in *in, int i, const struct dt_place_in_file 
 	return rc;
 }
 
-/* Where a base ties its head to its embeddings, a file has both, and they are alike. */
+/* If the base ties its head to the embeddings, a file must have both, with equal values. -ENOTSUP */
 static int check_tied(const struct adapter_in *in, const struct dt_safetensors *st, const char *file,
 		      struct dt_err *err)
 {
@@ -138,7 +138,7 @@ static int check_tied(const struct adapter_in *in, const struct dt_safetensors *
 		in->a->path, in->c->name);
 }
 
-/* Every module that the configuration names is to be there, as PEFT looks for it: at the end of a name. */
+/* Every module named in the configuration must be present, matched like PEFT at the end of a name. */
 static int check_named(const struct adapter_in *in, const struct dt_safetensors *st, const json_t *config,
 		       struct dt_err *err)
 {
@@ -199,7 +199,7 @@ int adapter_whole_read(struct adapter_in *in, const struct dt_safetensors *st, c
 	return rc < 0 ? rc : check_named(in, st, config, err);
 }
 
-/* ---- written as PEFT's file ---- */
+/* ---- writing PEFT's file ---- */
 
 void adapter_whole_release(struct adapter_whole_out *o, int n)
 {
@@ -208,7 +208,7 @@ void adapter_whole_release(struct adapter_whole_out *o, int n)
 	free(o);
 }
 
-/* The tensor of that name, of n rows; a new one where there is none. */
+/* The tensor named at->name; adds a new one if there is none. */
 static struct adapter_whole_out *tensor(struct adapter_whole_out *o, int *n, const struct dt_param *p,
 					const struct dt_place_in_file *at)
 {

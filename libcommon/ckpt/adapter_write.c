@@ -1,4 +1,4 @@
-/* Adapters as PEFT and llama.cpp read them. */
+/* Writes adapters in the formats of PEFT and llama.cpp. */
 #include "ckpt/adapter_write.h"
 
 #include "base/json.h"
@@ -28,7 +28,7 @@ static void release(struct adapter_writer *w)
 	adapter_whole_release(w->whole, w->nwhole);
 }
 
-/* Puts a part behind the rank that is there: its a below, its b in columns of its own. */
+/* Puts a part at rank offset `at` of a linear: its a into rows from there, its b into columns from there. */
 static void stack(const struct adapter_writer *w, struct adapter_linear *l, const struct dt_adapter_part *p,
 		  int64_t at, int64_t first)
 {
@@ -47,7 +47,7 @@ static void stack(const struct adapter_writer *w, struct adapter_linear *l, cons
 	}
 }
 
-/* The linear of part i with all parts that lie in it; those behind it do nothing. */
+/* Adds the linear of part i with all parts in it; does nothing if an earlier part has added it. */
 static int add_linear(struct adapter_writer *w, int i, struct dt_err *err)
 {
 	struct adapter_linear l = {.scale = w->a->part[i].scale, .in = w->a->part[i].in};
@@ -99,7 +99,7 @@ static int add_linears(struct adapter_writer *w, struct dt_err *err)
 	return rc;
 }
 
-/* A module's or a tensor's name as the model has it. */
+/* The full name of a module or tensor in the model. */
 static void full_name(const struct adapter_writer *w, const char *own, char name[2 * ADAPTER_NAME])
 {
 	bool head = !strncmp(own, "lm_head", strlen("lm_head"));
@@ -107,7 +107,7 @@ static void full_name(const struct adapter_writer *w, const char *own, char name
 	snprintf(name, 2 * ADAPTER_NAME, "%s%s", head ? "" : dt_family_find(w->c->family)->prefix, own);
 }
 
-/* The modules whose tensors are whole, each once. */
+/* The names of the modules trained in full, each once. */
 static json_t *whole_modules(const struct adapter_writer *w)
 {
 	json_t *r = json_array();
@@ -155,7 +155,7 @@ static json_t *peft_config(const struct adapter_writer *w)
 	return o;
 }
 
-/* Tensors of whole modules, behind the adapters' *at bytes. */
+/* Adds the tensors of modules trained in full to the head; their data begin at byte `at`. */
 static void head_of_whole(const struct adapter_writer *w, json_t *head, uint64_t at)
 {
 	for (int i = 0; i < w->nwhole; i++) {
@@ -209,7 +209,7 @@ static int put_head(const struct adapter_writer *w, FILE *f, struct dt_err *err)
 	json_decref(head);
 	if (!text)
 		return dt_err_sys(err, -ENOMEM, "cannot write the adapter");
-	pad = (8 - strlen(text) % 8) % 8; /* blanks, so that the data is aligned */
+	pad = (8 - strlen(text) % 8) % 8; /* pads with blanks to align the data */
 	n = strlen(text) + pad;
 	fwrite(&n, 8, 1, f);
 	fwrite(text, 1, strlen(text), f);
@@ -232,7 +232,7 @@ void adapter_put_linear(const struct adapter_linear *l, FILE *f, size_t align)
 		fwrite(l->m, sizeof(*l->m), (size_t)l->out, f);
 }
 
-/* The configuration last: with it the folder is an adapter. */
+/* Writes the configuration last: a folder with it is a complete adapter. */
 static int write_peft(struct adapter_writer *w, const char *folder, struct dt_err *err)
 {
 	char path[PATH_MAX];

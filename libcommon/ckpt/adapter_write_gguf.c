@@ -1,4 +1,4 @@
-/* Adapters as llama.cpp reads them: a GGUF file, one alpha for all. */
+/* Writes adapters in llama.cpp's format: a GGUF file with one alpha for all. */
 #include "ckpt/adapter_write.h"
 
 #include "base/tmpfile.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One alpha is for all: what is scaled otherwise has the difference in its b. */
+/* Converts all linears to the same alpha; the ratio of scales goes into b. */
 static void same_alpha(struct adapter_writer *w, double alpha)
 {
 	for (int i = 0; i < w->n; i++) {

@@ -1,4 +1,4 @@
-/* Boxes of tensors: cutting, checking, copying. No files here. */
+/* Boxes of tensors: splitting, checking, copying. No file access. */
 #include "ckpt/internal.h"
 
 #include "kernels/quant_formats.h"
@@ -25,7 +25,7 @@ static int range_rec(const struct dt_piece *box, int d, int64_t at, int64_t firs
 		skip = first % inner;
 	int k = 0;
 
-	if (skip || n < inner) { /* the end of a row, or the inside of one */
+	if (skip || n < inner) { /* the end of a row, or part of one */
 		int64_t take = n < inner - skip ? n : inner - skip;
 
 		cur->off[d] = box->off[d] + row;
@@ -49,7 +49,7 @@ static int range_rec(const struct dt_piece *box, int d, int64_t at, int64_t firs
 		row += n / inner;
 		n %= inner;
 	}
-	if (n) { /* the beginning of a row */
+	if (n) { /* the start of a row */
 		cur->off[d] = box->off[d] + row;
 		cur->shape[d] = 1;
 		k += range_rec(box, d + 1, at + row * inner, 0, n, cur, ret + k);
@@ -134,9 +134,9 @@ static bool meet(int ndim, const struct ck_piece *a, const struct ck_piece *b)
 }
 
 /*
- * Disjoint boxes inside the tensor whose volumes add up to its own cover it. Disjointness is a sweep along
- * the first dimension; real cuts meet a few neighbours there, so the budget is only for manifests made to be
- * slow.
+ * Disjoint boxes in a tensor whose volumes sum to its own cover it. Disjointness is checked by a sweep along
+ * the first dimension; real layouts meet few neighbours there, so only a malicious manifest exceeds the
+ * budget.
  */
 int ck_check_cover(const struct ck_tensor *t, struct ck_piece *p, struct dt_err *err)
 {
@@ -224,7 +224,7 @@ int64_t ck_copy_direct(const struct ck_copy *c)
 	if (c->from != c->to)
 		return -1;
 	for (int d = 0; d < c->ndim; d++) {
-		/* One run: all dimensions before the last have a single row of the piece. */
+		/* One contiguous run: only one row in all dimensions before the last. */
 		if (c->count[d] != c->piece[d] || (d + 1 < c->ndim && c->piece[d] != 1))
 			return -1;
 		at = at * c->dst_shape[d] + c->dst_first[d];
@@ -232,7 +232,7 @@ int64_t ck_copy_direct(const struct ck_copy *c)
 	return at * dt_dtype_size(c->to);
 }
 
-/* Between f32, bf16 and f16, through f32. */
+/* Converts between f32, bf16 and f16, through f32. */
 static void convert(const struct ck_copy *c, const void *src, void *dst, int64_t n)
 {
 	enum dt_format from, to;

@@ -1,4 +1,4 @@
-/* Makes a folder of shards a checkpoint: manifest, index, one rename, `latest`. */
+/* Turns a folder of shards into a checkpoint: manifest, index, one rename, `latest`. */
 #include "ckpt/internal.h"
 
 #include "base/step_name.h"
@@ -42,7 +42,7 @@ static int file_index(struct merge *g, const char *name, json_int_t *ret, struct
 	return 0;
 }
 
-/* The tensor an entry of a list belongs to, made when it is new; its type and shape must agree. */
+/* The tensor of a list's entry, created if new. -EINVAL if its type or shape differs. */
 static int tensor_of(struct merge *g, const json_t *e, const char *name, json_t **ret, struct dt_err *err)
 {
 	const json_t *known = json_object_get(g->tensor_no, name);
@@ -93,9 +93,7 @@ static int merge_entry(struct merge *g, const json_t *e, struct dt_err *err)
 		       : 0;
 }
 
-/*
- * The parameters first, then the states; layers.2 before layers.10. The order does not depend on the layout.
- */
+/* Sorts parameters first, then states; layers.2 before layers.10. Does not depend on the layout. */
 static int by_natural_name(const void *a, const void *b)
 {
 	const char *x = json_string_value(json_object_get(*(json_t *const *)a, "name"));
@@ -178,9 +176,9 @@ static int write_manifest(const char *dir, const char *text, size_t n, struct dt
 }
 
 /*
- * tmp becomes dir, in root. A checkpoint of the same step that is already there changes places with it in one
- * step where the file system can do that; elsewhere it is moved aside first, and a crash in between leaves
- * the root to the newest other checkpoint. It is removed once the new names are on the disk.
+ * Renames tmp to dir, in root. An existing checkpoint of the same step is exchanged atomically if the file
+ * system can; otherwise it is moved aside first, and a crash in between leaves the next newest checkpoint. It
+ * is removed once the new names are on disk.
  */
 static int move_into_place(const char *root, const char *tmp, const char *dir, struct dt_err *err)
 {
@@ -215,7 +213,7 @@ static int fill_folder(const char *tmp, int64_t step, const json_t *meta, json_t
 
 	if (rc == 0)
 		rc = ck_manifest_text(root, &text, &n, err);
-	/* What we are about to promise goes through the same checks as what a reader is given. */
+	/* The new manifest passes the same checks as one that is read. */
 	ck_join(name, tmp, "manifest.json");
 	if (rc == 0)
 		rc = ck_manifest_parse(text, n, name, &m, err);

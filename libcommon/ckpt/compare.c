@@ -1,4 +1,4 @@
-/* Numbers of tensors: differences between two sets, and statistics of one. */
+/* Values of tensors: differences between two sets, and statistics of one. */
 #include "ckpt/internal.h"
 #include "ckpt/tensors.h"
 #include "model/names.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define RUN 4096 /* elements turned into doubles at a time */
+#define RUN 4096 /* elements converted to double at a time */
 
 static double half_to_f64(uint16_t h)
 {
@@ -55,9 +55,9 @@ void dt_ckpt_to_f64(enum dt_dtype t, const void *src, int64_t n, double *dst)
 struct pair {
 	struct dt_tensors *a, *b;
 	int ia, ib;
-	char *xa, *xb, *rows; /* one box of a, the same of b, and rows of b in b's order */
-	int64_t head;	      /* rows of a head that are in another order in b; 0: none */
-	double shift;	      /* to be added to b */
+	char *xa, *xb, *rows; /* a box of a, the same of b, and rows of b in b's order */
+	int64_t head;	      /* rows per head whose order differs in b; 0: none differ */
+	double shift;	      /* added to b */
 	double max_a;
 	struct dt_tensor_delta d;
 };
@@ -85,7 +85,7 @@ static void compare_run(struct pair *q, enum dt_dtype ta, enum dt_dtype tb, int6
 		q->d.n_differ++;
 		e = fabs(a[i] - b[i]);
 		if (a[i] == b[i] || nan)
-			e = 0; /* -0 and 0, other bits of NaN */
+			e = 0; /* -0 and 0 are equal, as are all NaNs */
 		else if (isnan(e))
 			e = INFINITY;
 		if (e > q->d.max_abs)
@@ -93,7 +93,7 @@ static void compare_run(struct pair *q, enum dt_dtype ta, enum dt_dtype tb, int6
 	}
 }
 
-/* The box of b in a's order of rows: whole heads are read, and their rows taken from them. */
+/* Reads the box of b in a's row order: whole heads are read, and the rows taken from them. */
 static int read_b(struct pair *q, const int64_t *off, const int64_t *shape, struct dt_err *err)
 {
 	const struct dt_tensor_desc *t = dt_tensors_desc(q->b, q->ib);
@@ -118,7 +118,7 @@ static int read_b(struct pair *q, const int64_t *off, const int64_t *shape, stru
 	return rc;
 }
 
-/* bits_only: stops at the first box that is not the same, 1: they differ. */
+/* bits_only: stops at the first box that differs and returns 1. */
 static int compare_boxes(struct pair *q, bool bits_only, struct dt_err *err)
 {
 	enum dt_dtype ta = dt_tensors_desc(q->a, q->ia)->dtype, tb = dt_tensors_desc(q->b, q->ib)->dtype;
@@ -143,7 +143,7 @@ static int compare_boxes(struct pair *q, bool bits_only, struct dt_err *err)
 	return 0;
 }
 
-/* How b's way to store the tensor differs from a's. */
+/* Finds how b's storage convention for the tensor differs from a's. */
 static void find_convention(struct pair *q)
 {
 	const struct dt_config *a = dt_tensors_config(q->a), *b = dt_tensors_config(q->b);
@@ -160,7 +160,7 @@ static void find_convention(struct pair *q)
 	q->d.shifted = q->shift != 0;
 }
 
-/* Space for the largest box of a, and for whole heads around it. */
+/* Allocates room for the largest box of a, and for the whole heads around it. */
 static int make_room(struct pair *q, struct dt_err *err)
 {
 	const struct dt_tensor_desc *ta = dt_tensors_desc(q->a, q->ia), *tb = dt_tensors_desc(q->b, q->ib);
@@ -213,7 +213,7 @@ static bool left_out(const struct dt_diff *o, const char *name)
 	return o->weights_only && strncmp(name, "model/", 6) != 0;
 }
 
-/* Tensor i of a, or, when i is past them, tensor i - n of b that a lacks. 1: it is not compared. */
+/* Compares tensor i of a or, for i >= n, tensor i - n of b if a lacks it. 1: not compared. */
 static int compare_one(struct pair *q, int i, const struct dt_diff *o, struct dt_err *err)
 {
 	bool in_a = i < dt_tensors_n(q->a);
@@ -261,7 +261,7 @@ int dt_tensors_diff(struct dt_tensors *a, struct dt_tensors *b, const struct dt_
 	return differ;
 }
 
-/* Chan, Golub, LeVeque (1983): mean and squared deviations of a run joined to those so far. */
+/* Merges the mean and squared deviations of a run into s (Chan, Golub, LeVeque 1983). */
 static void join_run(struct dt_tensor_stats *s, const double *x, int64_t n, double *m2, double *sq)
 {
 	uint64_t have = s->n - s->nans - s->infs, k = 0;

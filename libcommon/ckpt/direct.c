@@ -1,7 +1,6 @@
 /*
- * Large transfers past the page cache (O_DIRECT), between the disk and memory in large pages: no copy, no
- * page to allocate, and what others have cached stays. Where a file system has no such thing, the callers go
- * through the page cache.
+ * Large transfers with O_DIRECT, which bypass the page cache: no copy, no pages to allocate, and other cached
+ * data stays. If a file system does not support it, callers use the page cache.
  */
 #include "ckpt/internal.h"
 
@@ -37,7 +36,7 @@ bool ck_cached(int fd, uint64_t at)
 
 	if (map == MAP_FAILED)
 		return true;
-	mincore(map, page, &there); /* a failure leaves 1: the page cache is always right */
+	mincore(map, page, &there); /* on failure it stays 1: the page cache is always correct */
 	munmap(map, page);
 	return there & 1;
 }
@@ -56,7 +55,7 @@ int64_t ck_direct_read(int fd, char *bounce, uint64_t at, size_t n)
 		if (k < 0)
 			return -errno;
 		got += (size_t)k;
-		if (k == 0 || got % CK_DIRECT_ALIGN) /* the end of the file */
+		if (k == 0 || got % CK_DIRECT_ALIGN) /* end of file */
 			break;
 	}
 	return got < skip + n ? -EBADMSG : (int64_t)skip;
@@ -77,7 +76,7 @@ int ck_direct_write(int fd, const char *data, size_t n, uint64_t at, size_t *ret
 		else
 			done += (size_t)k;
 		if (done % CK_DIRECT_ALIGN)
-			break; /* the rest no longer lies as it must */
+			break; /* the rest is no longer aligned */
 	}
 	*ret_done = done;
 	return rc;

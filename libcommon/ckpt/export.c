@@ -52,7 +52,7 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 			    ? DT_ROPE_ADJACENT
 			    : DT_ROPE_HALF;
 	e.plus_one = x->to == DT_SOURCE_SAFETENSORS && f && f->hf_plus_one;
-	if (x->to != DT_SOURCE_DT && lstat(dst, &st) == 0) /* a link to nothing too */
+	if (x->to != DT_SOURCE_DT && lstat(dst, &st) == 0) /* also a dangling link */
 		return dt_err_sys(err, -EEXIST, "cannot write '%s'", dst);
 	switch (x->to) {
 	case DT_SOURCE_SAFETENSORS:

@@ -1,4 +1,4 @@
-/* llm.c's and llama2.c's model files: source_bin.c says how they lie. */
+/* Writes llm.c's and llama2.c's model files; source_bin.c describes the layout. */
 #include "ckpt/export_internal.h"
 
 #include "base/tmpfile.h"
@@ -8,9 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-#define LLMC_PAD 128 /* the vocabulary is padded to a multiple */
+#define LLMC_PAD 128 /* the vocabulary is padded to a multiple of it */
 
-/* The arrays of names, each over all layers where there is a %d. */
+/* Writes the arrays of names; a name with %d is one array over all layers. */
 static int write_arrays(struct exporter *e, const char *const *names, int n, FILE *f, uint64_t pad,
 			struct dt_err *err)
 {
@@ -35,7 +35,7 @@ static int write_arrays(struct exporter *e, const char *const *names, int n, FIL
 					    name);
 		}
 		if (i == 0)
-			exp_zeros(f, pad); /* rows of the embedding past the vocabulary */
+			exp_zeros(f, pad); /* padding rows of the embedding */
 	}
 	return rc;
 }
@@ -75,7 +75,7 @@ int exp_llmc(struct exporter *e, const char *dst, struct dt_err *err)
 	rc = exp_list(e, false, err);
 	if (rc < 0)
 		return rc;
-	/* one type for all: bf16 when it is asked for or everything is */
+	/* one type for all tensors: bf16 if asked for, or if all are bf16 */
 	head[1] = e->x->format == DT_FMT_BF16 ? 5 : 3;
 	for (int i = 0; e->x->format < 0 && i < e->n; i++)
 		head[1] = (i == 0 || head[1] == 5) && e->t[i].format == DT_FMT_BF16 ? 5 : 3;
@@ -96,7 +96,7 @@ int exp_llmc(struct exporter *e, const char *dst, struct dt_err *err)
 	return rc;
 }
 
-/* Two tables that old readers skip: cosines and sines of every position. */
+/* Writes two unused tables: cosines and sines of every position. */
 static void put_tables(FILE *f, const struct dt_config *c)
 {
 	for (int k = 0; k < 2; k++)

@@ -1,4 +1,4 @@
-/* A model as a checkpoint of one shard. */
+/* Writes a model as a checkpoint of one shard. */
 #include "ckpt/export_internal.h"
 
 #include "base/tmpfile.h"
@@ -26,7 +26,7 @@ static int fill_piece(void *arg, const struct dt_piece *p, const void **ret, str
 	return rc < 0 ? rc : exp_cancelled(e, (uint64_t)n, err);
 }
 
-/* As a run's own checkpoints have them. */
+/* Writes the image fields as a run's checkpoints have them. */
 static void put_images(const json_t *images, json_t *meta)
 {
 	json_t *mean = json_object_get(images, "mean"), *classes = json_object_get(images, "classes");

@@ -1,4 +1,4 @@
-/* GGUF, version 3. */
+/* Writes GGUF, version 3. */
 #include "ckpt/export_internal.h"
 
 #include "base/tmpfile.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* NULL: GGUF has none. */
+/* NULL: GGUF has no such architecture. */
 static const char *arch_of(const struct dt_config *c)
 {
 	const struct dt_family *f = dt_family_find(c->family);
@@ -61,7 +61,7 @@ static void put_sizes(const struct dt_config *c, struct gguf_out *g, const char 
 	}
 }
 
-/* What models with rotary positions have besides sizes. */
+/* Writes the keys of models with rotary positions, besides sizes. */
 static void put_rotary(const struct dt_config *c, struct gguf_out *g, const char *arch)
 {
 	char key[96];
@@ -126,7 +126,7 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 		put_rotary(c, g, arch);
 }
 
-/* The list of tensors; returns the bytes of all data. Llama 3's divisors come first. */
+/* Writes the list of tensors; returns the bytes of all data. Llama 3's frequency divisors come first. */
 static uint64_t put_infos(struct exporter *e, struct gguf_out *g, int64_t half)
 {
 	uint64_t at = 0;
@@ -159,7 +159,7 @@ static void put_divisors(FILE *f, const struct dt_config *c)
 	exp_zeros(f, gguf_align_up((uint64_t)c->head_dim * 2) - (uint64_t)c->head_dim * 2);
 }
 
-/* The head as a reader will take it, over a file of zeros that is never written. */
+/* Parses the head as a reader would, in front of zeros in place of the data. */
 static int check_head(struct exporter *e, const char *head, size_t n, uint64_t data, bool factors,
 		      struct dt_err *err)
 {
@@ -186,7 +186,7 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 		rc = dt_config_from_gguf(&g, &back, err);
 		if (rc == 0 && dt_config_same(c, &back, &what) &&
 		    (back.rope_pairing != e->pairing || (c->kv_rank && c->rope_pairing != e->pairing)))
-			what = "its rotary pairs"; /* rows of latents are not turned */
+			what = "its rotary pairs"; /* rows of latents are not reordered */
 		if (rc == 0 && *what)
 			rc = dt_err_set(err, -ENOTSUP,
 					"a GGUF file of architecture '%s' cannot say what this model is: %s",
@@ -197,7 +197,7 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 	return rc;
 }
 
-/* The number of keys is put in when the head is whole: a stream in memory cannot go back. */
+/* The number of keys is filled in at the end, as a stream in memory cannot seek back. */
 static int make_head(struct exporter *e, struct gguf_out *g, FILE *f, uint64_t *ret_data, struct dt_err *err)
 {
 	const struct dt_config *c = dt_source_config(e->s);
@@ -206,7 +206,7 @@ static int make_head(struct exporter *e, struct gguf_out *g, FILE *f, uint64_t *
 	uint64_t bytes[DT_FMT_N] = {0}, best = 0;
 	int file_type = 0, rc;
 
-	for (int i = 0; i < e->n; i++) /* the type of most of the weights */
+	for (int i = 0; i < e->n; i++) /* the format of most of the bytes */
 		if ((bytes[e->t[i].format] += e->t[i].bytes) > best) {
 			best = bytes[e->t[i].format];
 			file_type = dt_format_info(e->t[i].format)->file_type;

@@ -1,6 +1,6 @@
 /*
- * Matrices as AutoGPTQ and AutoAWQ pack them (source_coded.c reads them and has the layouts): blocks of q4_0
- * and q8_0 are symmetric integers in groups of 32, so they are taken along bit by bit.
+ * Matrices as AutoGPTQ and AutoAWQ pack them (source_coded.c reads them and describes the layouts). Blocks of
+ * q4_0 and q8_0 are symmetric integers in groups of 32, so their codes are kept bit for bit.
  */
 #include "ckpt/export_internal.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUP 32 /* of both formats' blocks */
+#define GROUP 32 /* block size of both formats */
 
 static const char weight[] = ".weight";
 
@@ -37,7 +37,7 @@ bool exp_is_linear(const struct dt_config *c, const struct dt_param *p)
 	return p->ndim == 2 && p->role != DT_W_ROUTER && p->layer >= 0 && p->layer < c->layers;
 }
 
-/* Its columns and rows fill blocks and words. */
+/* Whether its rows and columns fill whole blocks and words. */
 bool exp_packed_takes(const struct exporter *e, const struct exp_tensor *t, const struct dt_param *p)
 {
 	const size_t n = strlen(t->name), k = sizeof(weight) - 1;
@@ -77,7 +77,7 @@ void exp_part_name(const char *name, const struct exp_part *p, char *ret, size_t
 	snprintf(ret, n, "%.*s%s", (int)(strlen(name) - (sizeof(weight) - 1)), name, p->end);
 }
 
-/* The code of an element as these formats store it: what is above zero at 8, or at 128. */
+/* The code of an element as these formats store it, with zero point 8 or 128. */
 static uint32_t code(const struct exp_tensor *t, const char *blocks, int64_t row, int64_t col)
 {
 	const struct dt_format_info *f = dt_format_info(t->format);
@@ -93,7 +93,7 @@ static uint32_t code(const struct exp_tensor *t, const char *blocks, int64_t row
 static uint32_t word_of(const struct exporter *e, const struct exp_tensor *t, const char *blocks, int64_t i,
 			int64_t j)
 {
-	static const int place[8] = {0, 4, 1, 5, 2, 6, 3, 7}; /* AWQ's, of row 8 j + n */
+	static const int place[8] = {0, 4, 1, 5, 2, 6, 3, 7}; /* AWQ's nibble of row 8 j + n */
 	const int bits = t->format == DT_FMT_Q8_0 ? 8 : 4;
 	uint32_t w = 0;
 
@@ -103,7 +103,7 @@ static uint32_t word_of(const struct exporter *e, const struct exp_tensor *t, co
 	return w;
 }
 
-/* Row i of a part into dst. GPTQ's first version stores zeros less one. */
+/* Writes row i of a part to dst. GPTQ's first version stores zero points minus one. */
 static void fill(const struct exporter *e, const struct exp_tensor *t, const char *blocks, int k,
 		 const struct exp_part *p, int64_t i, char *dst)
 {
@@ -147,7 +147,7 @@ int exp_write_parts(struct exporter *e, const struct exp_tensor *t, const char *
 	return rc < 0 ? rc : exp_cancelled(e, t->bytes, err);
 }
 
-/* A name within its layer, "self_attn.q_proj", once. */
+/* Adds a name within its layer, "self_attn.q_proj", if it is not in the list. */
 static void add_module(json_t *list, const char *name)
 {
 	const char *at = strstr(name, "layers."), *dot = at ? strchr(at + 7, '.') : NULL;
@@ -164,8 +164,8 @@ static void add_module(json_t *list, const char *name)
 }
 
 /*
- * What is packed is what the peers would have packed, all linears of the layers, or is listed; the same of
- * what is not.
+ * The quantization_config. It lists the packed linears (GPTQ) or the linears not packed (AWQ), unless all
+ * linears of the layers are packed.
  */
 json_t *exp_packed_config(const struct exporter *e)
 {

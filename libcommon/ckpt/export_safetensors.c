@@ -1,4 +1,4 @@
-/* A folder as Hugging Face's libraries read it: config.json, weights, tokenizer. */
+/* Writes a folder that Hugging Face's libraries read: config.json, weights, tokenizer. */
 #include "ckpt/export_internal.h"
 
 #include "base/tmpfile.h"
@@ -39,7 +39,7 @@ static int write_json(const char *folder, const char *name, const json_t *o, str
 	return rc;
 }
 
-/* As in the file: under the family's prefix, but for the head. */
+/* The name in the file: with the family's prefix, except for the head. */
 static void full_name(const struct exporter *e, const struct exp_tensor *t, char name[FULL_NAME])
 {
 	const struct dt_family *f = dt_family_find(dt_source_config(e->s)->family);
@@ -47,7 +47,7 @@ static void full_name(const struct exporter *e, const struct exp_tensor *t, char
 	snprintf(name, FULL_NAME, "%s%s", strcmp(t->name, "lm_head.weight") ? f->prefix : "", t->name);
 }
 
-/* One tensor of the head: bytes [*at, *at + bytes). */
+/* Adds one tensor to the head: bytes [*at, *at + bytes). */
 static void add_head(json_t *head, const char *name, const char *type, const int64_t *dims, int ndim,
 		     uint64_t bytes, uint64_t *at)
 {
@@ -61,7 +61,7 @@ static void add_head(json_t *head, const char *name, const char *type, const int
 	*at += bytes;
 }
 
-/* Tensor t of the head, or what it is packed as. */
+/* Adds tensor t to the head, or the tensors it is packed as. */
 static void head_of(const struct exporter *e, const struct exp_tensor *t, json_t *head, uint64_t *at)
 {
 	int64_t dims[4] = {t->shape[0], t->shape[1]};
@@ -80,7 +80,7 @@ static void head_of(const struct exporter *e, const struct exp_tensor *t, json_t
 	}
 }
 
-/* Tensors [first, last) as one file. */
+/* Writes tensors [first, last) to one file. */
 static int write_file(struct exporter *e, const char *path, int first, int last, struct dt_err *err)
 {
 	json_t *head = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
@@ -99,7 +99,7 @@ static int write_file(struct exporter *e, const char *path, int first, int last,
 	e->file = path;
 	rc = dt_tmpfile_open(&f, path, err);
 	if (rc == 0) {
-		pad = (8 - strlen(text) % 8) % 8; /* blanks, so that the data is aligned */
+		pad = (8 - strlen(text) % 8) % 8; /* pads with blanks to align the data */
 		n = strlen(text) + pad;
 		fwrite(&n, 8, 1, f.f);
 		fprintf(f.f, "%s%*s", text, (int)pad, "");
@@ -114,7 +114,7 @@ static int write_file(struct exporter *e, const char *path, int first, int last,
 	return rc;
 }
 
-/* The names of tensor t in the index. */
+/* Adds the names of tensor t to the index. */
 static void map_tensor(const struct exporter *e, const struct exp_tensor *t, json_t *map, const char *file)
 {
 	char full[FULL_NAME], end[FULL_NAME];
@@ -129,7 +129,7 @@ static void map_tensor(const struct exporter *e, const struct exp_tensor *t, jso
 	}
 }
 
-/* One file, or several with an index. */
+/* Writes one file, or several with an index. */
 static int write_weights(struct exporter *e, const char *folder, struct dt_err *err)
 {
 	int end[4096], files = 0, rc = 0;
@@ -170,7 +170,7 @@ static int write_weights(struct exporter *e, const char *folder, struct dt_err *
 	return rc;
 }
 
-/* As the tokenizer names it; one that names none: by the configuration's id. */
+/* Sets a special token: the tokenizer's name or, if it names none, that of the configuration's id. */
 static void set_token(const struct dt_source *s, json_t *conf, int which, const json_t *tok, int64_t id)
 {
 	const bool names = dt_source_named(s, DT_NAMED_BOS) || dt_source_named(s, DT_NAMED_EOS);
@@ -208,7 +208,7 @@ static int write_tokenizer(struct exporter *e, const char *folder, struct dt_err
 	return rc;
 }
 
-/* Where timm looks for them, or as a manifest has them. */
+/* Writes the image fields where timm looks for them, or as a manifest has them. */
 static void put_images(const json_t *images, json_t *config)
 {
 	json_t *mean = json_object_get(images, "mean"), *deviation = json_object_get(images, "deviation"),
@@ -226,7 +226,7 @@ static void put_images(const json_t *images, json_t *config)
 	}
 }
 
-/* The configuration as a reader will understand it must be ours. */
+/* The configuration, checked: a reader must get the same model from it. */
 static int make_config(struct exporter *e, json_t **ret, struct dt_err *err)
 {
 	const struct dt_config *c = dt_source_config(e->s);

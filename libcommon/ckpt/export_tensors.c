@@ -1,4 +1,4 @@
-/* What all targets need: the list of tensors, and their elements in bands. */
+/* For all targets: the list of tensors, and their elements in bands of rows. */
 #include "ckpt/export_internal.h"
 
 #include "kernels/rope.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BAND ((int64_t)4 << 20) /* bytes handled at a time */
+#define BAND ((int64_t)4 << 20) /* bytes processed at a time */
 
 static int64_t cols_of(const struct exp_tensor *t)
 {
@@ -26,7 +26,7 @@ enum dt_format dt_export_format(const struct dt_config *c, const struct dt_param
 	return dt_param_format(c, p, want);
 }
 
-/* The type of a tensor of a folder with packed matrices. */
+/* The type of a tensor in a folder with packed matrices. */
 static enum dt_format choose_packed(struct exporter *e, struct exp_tensor *t, const struct dt_param *p)
 {
 	t->packed = exp_packed_takes(e, t, p);
@@ -35,7 +35,7 @@ static enum dt_format choose_packed(struct exporter *e, struct exp_tensor *t, co
 	return t->packed ? (enum dt_format)e->x->format : DT_FMT_F16;
 }
 
-/* The type a tensor gets. */
+/* The type that a tensor is written in. */
 static enum dt_format choose(struct exporter *e, struct exp_tensor *t, const struct dt_param *p, bool blocks)
 {
 	int want = e->x->format, have = (int)dt_source_format(e->s, t->part[0]);
@@ -55,7 +55,7 @@ static enum dt_format choose(struct exporter *e, struct exp_tensor *t, const str
 	f = dt_export_format(dt_source_config(e->s), p, (enum dt_format)want, DT_PACK_NONE);
 	head = dt_format_info((enum dt_format)want)->head;
 	if (e->x->format < 0 && head && f == head)
-		return (enum dt_format)want; /* as it is stored */
+		return (enum dt_format)want; /* as stored */
 	if ((int)f == want || f == DT_FMT_F32 || f == head)
 		return f;
 	if (f == DT_FMT_F16)
@@ -73,7 +73,7 @@ const struct exp_tensor *exp_find(const struct exporter *e, const char *name)
 	return NULL;
 }
 
-/* The k-th tensor that parameter i is written as. */
+/* Lists the k-th tensor that parameter i is written as. */
 static void list_one(struct exporter *e, int i, int64_t k, const struct dt_place_in_file *at, bool blocks)
 {
 	const struct dt_param *p = &dt_source_params(e->s)->p[i];
@@ -109,7 +109,7 @@ int exp_buffers(struct exporter *e, struct dt_err *err)
 	return 0;
 }
 
-/* They are f32 whatever the weights are. */
+/* Lists the buffers, which are f32 whatever the weights' type. */
 static void list_buffers(struct exporter *e)
 {
 	for (int i = 0; i < e->buffers.n; i++) {
@@ -143,12 +143,12 @@ int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
 		const struct dt_param *p = &params->p[i];
 		struct dt_place_in_file at = {.split = 1};
 
-		if (p->role == DT_W_VALUE) /* training alone reads it */
+		if (p->role == DT_W_VALUE) /* used in training only */
 			continue;
 		for (int64_t k = 0; k < at.split; k++) {
 			if (!dt_names_place(e->scheme, dt_source_config(e->s), p, k, &at))
 				return dt_err_set(err, -ENOTSUP, "the format has no place for '%s'", p->name);
-			if (at.first) { /* k and v join the q before them */
+			if (at.first) { /* k and v follow q in the same tensor */
 				struct exp_tensor *t = (struct exp_tensor *)exp_find(e, at.name);
 
 				t->part[t->nparts++] = i;
@@ -191,7 +191,7 @@ int exp_cancelled(struct exporter *e, uint64_t more, struct dt_err *err)
 	return 0;
 }
 
-/* Elements of a norm that the target stores with one more, or one less. */
+/* Reads elements of a norm that the target stores as weight + 1, or weight - 1. */
 static int read_shifted(struct exporter *e, int param, int64_t at, int64_t n, float shift, enum dt_format f,
 			char *dst, struct dt_err *err)
 {
@@ -209,7 +209,7 @@ static int read_shifted(struct exporter *e, int param, int64_t at, int64_t n, fl
 	return rc;
 }
 
-/* Rows [row, row + n) of a parameter in the target's rotary order, in format f, as they lie in our shape. */
+/* Reads rows [row, row + n) of a parameter in the target's rotary order and in format f. */
 static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum dt_format f, char *dst,
 		     struct dt_err *err)
 {
@@ -246,7 +246,7 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 	return rc;
 }
 
-/* Rows [row, row + n) of a transposed tensor: columns of its parts. Plain types. */
+/* Reads rows [row, row + n) of a transposed tensor, which are columns of its parts. Plain types only. */
 static int read_turned(struct exporter *e, const struct exp_tensor *t, int64_t row, int64_t n, char *dst,
 		       struct dt_err *err)
 {
@@ -289,7 +289,7 @@ static int write_buffer(struct exporter *e, const struct exp_tensor *t, FILE *f,
 	return rc == 0 ? exp_cancelled(e, t->bytes, err) : rc;
 }
 
-/* The blocks of all parts, which words of several rows or columns are made of. */
+/* Reads the blocks of all parts at once, as a packed word may hold several rows or columns. */
 static int write_packed(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err)
 {
 	const size_t row = dt_format_bytes(t->format, t->shape[1]);

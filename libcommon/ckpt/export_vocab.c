@@ -1,5 +1,5 @@
 /*
- * A tokenizer.json as GGUF's keys: byte-level BPE by its merges, SentencePiece BPE by scores that rank alike.
+ * A tokenizer.json as GGUF's keys: byte-level BPE by its merges, SentencePiece BPE by scores of equal order.
  */
 #include "ckpt/export_internal.h"
 
@@ -10,7 +10,7 @@
 struct vocab {
 	struct src_token *t;
 	int64_t n;
-	char (*pad)[24]; /* names of ids that no token has */
+	char (*pad)[24]; /* names for ids without a token */
 };
 
 static const char *type_of(const json_t *o)
@@ -35,7 +35,7 @@ static int put_token(struct vocab *v, const char *s, const json_t *id, int type)
 	return 0;
 }
 
-/* Every id of the model's vocabulary; what the tokenizer lacks is marked unused. */
+/* Reads all ids of the model's vocabulary; ids that the tokenizer lacks are marked unused. */
 static int read_vocab(const json_t *root, bool spm, struct vocab *v, struct dt_err *err)
 {
 	const json_t *model = json_object_get(root, "model"), *o;
@@ -76,7 +76,7 @@ static int read_vocab(const json_t *root, bool spm, struct vocab *v, struct dt_e
 	return 0;
 }
 
-/* "a b" from either form of a merge; malloc'd. */
+/* "a b" from either form of a merge in tokenizer.json; malloc'd. */
 static char *merge_text(const json_t *m)
 {
 	const char *a = json_string_value(json_array_get(m, 0)), *b = json_string_value(json_array_get(m, 1));
@@ -87,7 +87,7 @@ static char *merge_text(const json_t *m)
 	return a && b && asprintf(&s, "%s %s", a, b) >= 0 ? s : NULL;
 }
 
-/* A piece ranks by the first merge that makes it. */
+/* Scores a piece by the first merge that makes it. */
 static void set_scores(const json_t *model, struct vocab *v)
 {
 	const json_t *merges = json_object_get(model, "merges"), *vocab = json_object_get(model, "vocab"), *m;
@@ -129,7 +129,7 @@ static void put_vocab(struct gguf_out *g, const struct vocab *v, bool scores)
 	}
 }
 
-/* One array of "a b". */
+/* Writes the merges as one array of "a b". */
 static int put_merges(struct gguf_out *g, const json_t *model)
 {
 	const json_t *merges = json_object_get(model, "merges"), *m;
@@ -148,7 +148,7 @@ static int put_merges(struct gguf_out *g, const json_t *model)
 	return 0;
 }
 
-/* Whether a template puts a token before the text. */
+/* Whether a template adds a token before the text. */
 static bool adds_bos(const json_t *post)
 {
 	const json_t *p, *list = json_object_get(post, "processors");

@@ -1,4 +1,4 @@
-/* Which weights a source holds, told from few of them. */
+/* A fingerprint of a source's weights, computed from a few of them. */
 #include "ckpt/source.h"
 
 #include <errno.h>

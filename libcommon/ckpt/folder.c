@@ -1,4 +1,4 @@
-/* The folders of a root: names, stale ones, which are complete, which may go. */
+/* The folders of a root: their names, stale ones, which are complete, which may be removed. */
 #include "ckpt/internal.h"
 
 #include "base/step_name.h"
@@ -143,7 +143,7 @@ int ck_open_file(const char *dir, const struct ck_file *f, int *ret_fd, uint64_t
 	int fd;
 
 	ck_join(path, dir, f->name);
-	/* O_NONBLOCK: a FIFO must not hang us before we have seen that it is one */
+	/* O_NONBLOCK: opening a FIFO must not block before its type is checked */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 		return dt_err_sys(err, -errno, "cannot open '%s'", path);
@@ -203,8 +203,8 @@ int64_t dt_ckpt_newest(const char *root, int64_t most)
 }
 
 /*
- * Only whole checkpoints are counted and removed: what cannot be read is left for a person to look at. A
- * folder is renamed to .tmp before it is taken apart, so that no reader finds half of it.
+ * Only complete checkpoints are counted and removed: unreadable ones are left for the user to inspect. A
+ * folder is renamed to .tmp before it is deleted, so that no reader finds half of it.
  */
 static int prune(const char *root, int64_t safe, int keep, int64_t every, bool dry,
 		 void (*report)(void *arg, const char *folder), void *arg, struct dt_err *err)
@@ -219,7 +219,7 @@ static int prune(const char *root, int64_t safe, int keep, int64_t every, bool d
 		ck_join(dir, root, name);
 		if (!is_whole(dir))
 			continue;
-		if (safe < 0) { /* the newest whole one */
+		if (safe < 0) { /* the newest complete one */
 			safe = step[i];
 			good++;
 		}

@@ -1,7 +1,7 @@
 /*
- * A file driver under HDF5 that never fails. When HDF5 1.10 cannot write a file at close, on a full disk for
- * one, it crashes the process at exit. So it is always given success, and we check the first error
- * afterwards ourselves. (Virtual file drivers: HDF5 Technical Note "List of VFL Functions".)
+ * An HDF5 file driver that never fails. When HDF5 1.10 cannot write a file at close, for example on a full
+ * disk, it crashes the process at exit. So it always gets success, and the first error is checked afterwards.
+ * (Virtual file drivers: HDF5 Technical Note "List of VFL Functions".)
  */
 #include "ckpt/internal.h"
 
@@ -17,12 +17,12 @@
 #include <unistd.h>
 
 struct out_file {
-	H5FD_t pub; /* HDF5's own part comes first */
+	H5FD_t pub; /* HDF5's part, which must come first */
 	struct ck_h5_out *out;
-	haddr_t eoa, eof; /* end of what is allocated, and of what is written */
+	haddr_t eoa, eof; /* end of the allocated space, and of the written bytes */
 };
 
-struct out_info { /* what the access list carries */
+struct out_info { /* passed in the file access property list */
 	struct ck_h5_out *out;
 };
 
@@ -45,7 +45,7 @@ static herr_t out_close(H5FD_t *file)
 	return 0;
 }
 
-/* Which of two open files is which: threads write shards at the same time. */
+/* Distinguishes two open files: threads write shards at the same time. */
 static int out_cmp(const H5FD_t *a, const H5FD_t *b)
 {
 	const struct ck_h5_out *x = ((const struct out_file *)a)->out, *y = ((const struct out_file *)b)->out;

@@ -1,4 +1,4 @@
-/* What shards are in HDF5: element types, a new file over our own driver, the check of a piece's dataset. */
+/* Shards in HDF5: element types, a new file over h5_out.c's driver, the check of a piece's dataset. */
 #include "ckpt/internal.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ hid_t ck_h5_type(enum dt_dtype t)
 	default:
 		break;
 	}
-	/* sign bit 15, then exponent, then mantissa */
+	/* offset and size of sign, exponent, mantissa */
 	id = H5Tcopy(H5T_IEEE_F32LE);
 	if (t == DT_BF16)
 		H5Tset_fields(id, 15, 7, 8, 0, 7);
@@ -38,7 +38,7 @@ hid_t ck_h5_type(enum dt_dtype t)
 	return id;
 }
 
-/* Large pieces start on a page; small ones are packed. */
+/* Large pieces are aligned to pages; small ones are packed. */
 static hid_t access_list(void)
 {
 	hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
@@ -55,7 +55,7 @@ hid_t ck_h5_create(struct ck_h5_out *out, int ndatasets)
 	hsize_t meta = (hsize_t)ndatasets * 512;
 
 	H5Pset_meta_block_size(fapl, meta < 4096 ? 4096 : meta > (4 << 20) ? 4 << 20 : meta);
-	H5Pset_obj_track_times(fcpl, false); /* the same checkpoint gives the same bytes */
+	H5Pset_obj_track_times(fcpl, false); /* so that equal checkpoints have equal bytes */
 	f = ck_h5_set_out(fapl, out) < 0 ? -1 : H5Fcreate("out", H5F_ACC_TRUNC, fcpl, fapl);
 	H5Pclose(fapl);
 	H5Pclose(fcpl);
@@ -92,7 +92,7 @@ static bool filter_is(hid_t dcpl, unsigned i, H5Z_filter_t want)
 	return H5Pget_filter2(dcpl, i, &flags, &n, NULL, 0, NULL, &config) == want;
 }
 
-/* Whether the stored bytes of the dataset are where the manifest says, and packed as it says. */
+/* Whether the dataset's bytes are where the manifest says, and compressed as it says. */
 static bool same_place(hid_t set, hid_t dcpl, const struct ck_tensor *t, const struct ck_piece *p)
 {
 	static const hsize_t first[DT_CKPT_MAX_DIM];

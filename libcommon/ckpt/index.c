@@ -1,4 +1,4 @@
-/* index.h5: a virtual dataset for every tensor, so that people and h5py see whole tensors by name. */
+/* index.h5: a virtual dataset for every tensor, so that users and h5py see whole tensors by name. */
 #include "ckpt/internal.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ static void to_hsize(int n, const int64_t *v, hsize_t *ret)
 		ret[d] = (hsize_t)v[d];
 }
 
-/* Sources are named without a folder: HDF5 then looks beside the index, so a checkpoint can be moved. */
+/* Sources are named without a folder: HDF5 looks beside the index, so a checkpoint can be moved. */
 static int map_piece(hid_t dcpl, hid_t whole, const struct ck_manifest *m, const struct ck_tensor *t,
 		     const struct ck_piece *p)
 {

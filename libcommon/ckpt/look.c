@@ -42,7 +42,7 @@ static void print_numbers(enum dt_dtype t, const void *data, int64_t n, int64_t 
 	}
 }
 
-/* The elements [first, first + n) of tensor i: of a checkpoint any run, of a source whole rows. */
+/* Reads elements [first, first + n) of tensor i: any run of a checkpoint, whole rows of a source. */
 static int read_run(struct dt_tensors *t, int i, int64_t first, int64_t n, void *buf, struct dt_err *err)
 {
 	const struct dt_tensor_desc *d = dt_tensors_desc(t, i);

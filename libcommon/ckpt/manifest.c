@@ -1,6 +1,6 @@
 /*
- * manifest.json as data. It is hostile until checked: lengths, products, offsets, names and overlaps are all
- * looked at here, once, so that the rest of the row may trust a struct ck_manifest.
+ * Parses manifest.json. It is not trusted: lengths, products, offsets, names and overlaps are all checked
+ * here, once, so that other files of the folder may trust a struct ck_manifest.
  */
 #include "ckpt/internal.h"
 
@@ -83,7 +83,7 @@ static int get_crc(const json_t *o, uint32_t *ret, struct dt_err *err)
 	return 0;
 }
 
-/* A plain file name: nothing that leaves the folder or hides in a terminal. */
+/* A plain file name: cannot leave the folder, and has no control characters. */
 static bool good_file_name(const char *s)
 {
 	size_t n = strlen(s);
@@ -96,7 +96,7 @@ static bool good_file_name(const char *s)
 	return true;
 }
 
-/* KIND/NAME; '@' is kept for the names of pieces. */
+/* KIND/NAME; '@' is reserved for the names of pieces. */
 static bool good_tensor_name(const char *s)
 {
 	const char *slash = strchr(s, '/');
@@ -171,7 +171,7 @@ static int parse_piece(const json_t *o, const struct ck_manifest *m, int ti, str
 					  "a piece is stored in a way this version does not know");
 		if (dt_json_int(o, "stored_bytes", true, 1, INT64_MAX, &stored, err) < 0)
 			return -EBADMSG;
-		/* deflate shrinks at most 1032 times: a larger claim is a lie that would cost memory */
+		/* deflate shrinks at most 1032 times: a larger size is false and would waste memory */
 		if (p->bytes / 1032 > (uint64_t)stored)
 			return dt_err_set(err, -EBADMSG, "a piece is larger than its stored bytes can hold");
 		p->stored = (uint64_t)stored;
@@ -246,7 +246,7 @@ static int by_place(const void *a, const void *b)
 	return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Two pieces must not share bytes of a file: one of them would be somebody else's. */
+/* Two pieces must not share bytes of a file. */
 static int check_places(const struct ck_manifest *m, struct dt_err *err)
 {
 	const struct ck_piece **v = malloc(((size_t)m->npiece + 1) * sizeof(*v));

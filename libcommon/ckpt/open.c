@@ -1,4 +1,4 @@
-/* Opening a checkpoint, and what it says of itself. */
+/* Opens a checkpoint; access to its metadata. */
 #include "ckpt/internal.h"
 
 #include "base/step_name.h"
@@ -47,7 +47,7 @@ int ck_open_dir(const char *dir, struct dt_ckpt **ret, struct dt_err *err)
 	return 0;
 }
 
-/* Opens ROOT/NAME when all its files are there. */
+/* Opens ROOT/NAME if all its files are there. */
 static int open_complete(const char *root, const char *name, struct dt_ckpt **ret, struct dt_err *err)
 {
 	char dir[CK_PATH];
@@ -67,7 +67,7 @@ static int open_complete(const char *root, const char *name, struct dt_ckpt **re
 	return rc;
 }
 
-/* `latest` names a folder beside it and nothing else. */
+/* `latest` may only name a folder beside it. */
 static int read_latest(const char *root, char *name, size_t n, struct dt_err *err)
 {
 	char path[CK_PATH];

@@ -1,6 +1,6 @@
 /*
- * How byte-level BPE splits text before merging. GGUF names it (tokenizer.ggml.pre), tokenizer.json spells it
- * out. Patterns: the tokenizer.json files published with the models of each name.
+ * How byte-level BPE splits text before merging (pre-tokenizers). GGUF names them (tokenizer.ggml.pre),
+ * tokenizer.json has the patterns. Patterns: the tokenizer.json files published with the models of each name.
  */
 #include "ckpt/source_internal.h"
 
@@ -10,7 +10,7 @@
 #define WORDS	     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
 #define SPACES	     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define THE_REST     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
-/* A word of GPT-4o and Tekken: capitals and then small letters. */
+/* A word of GPT-4o and Tekken: upper-case letters followed by lower-case letters. */
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CASED(end)                                                                                           \
@@ -78,7 +78,7 @@ static const struct src_pre table[] = {
 
 const struct src_pre *src_pre_find(const char *name, size_t n)
 {
-	/* what splits alike; mpt and olmo both have GPT-NeoX's tokenizer */
+	/* names that split alike; mpt and olmo both use GPT-NeoX's tokenizer */
 	static const char *const aliases[][2] = {
 		{"llama3", "llama-bpe"}, {"llama-v3", "llama-bpe"}, {"falcon3", "llama-bpe"},
 
@@ -110,7 +110,7 @@ static bool says(const json_t *o, const char *key, const char *value)
 	return s && !strcmp(s, value);
 }
 
-/* What one pre-tokenizer does, in the words of the table; SRC_PRE_END: something else. */
+/* The table's entry for one pre-tokenizer; SRC_PRE_END: not in the table. */
 static struct src_pre_step step_of(const json_t *o)
 {
 	const char *regex = json_string_value(json_object_get(json_object_get(o, "pattern"), "Regex"));
@@ -129,7 +129,7 @@ static struct src_pre_step step_of(const json_t *o)
 	return (struct src_pre_step){SRC_PRE_END};
 }
 
-/* Appends the steps of a chain of pre-tokenizers to d's n; their number, -1: one is something else. */
+/* Appends the steps of a chain of pre-tokenizers at d's n; returns the new n, -1: one is unknown. */
 static int describe(const json_t *o, struct src_pre *d, int n, int depth)
 {
 	const json_t *list = json_object_get(o, "pretokenizers");
@@ -166,7 +166,7 @@ const struct src_pre *src_pre_of(const json_t *tokenizer)
 	if ((json_is_object(norm) && !d.nfc) ||
 	    describe(json_object_get(tokenizer, "pre_tokenizer"), &d, 0, 0) < 0)
 		return NULL;
-	for (size_t i = 0; i < N; i++) /* two names may differ in ignore_merges alone */
+	for (size_t i = 0; i < N; i++) /* two names may differ only in ignore_merges */
 		if (d.nfc == table[i].nfc && same_steps(&d, &table[i]) &&
 		    (!found || table[i].ignore_merges == ignore))
 			found = &table[i];

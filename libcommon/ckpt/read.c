@@ -1,4 +1,4 @@
-/* Reading boxes of a checkpoint's tensors. */
+/* Reads boxes of a checkpoint's tensors. */
 #include "ckpt/internal.h"
 
 #include "base/io.h"
@@ -14,15 +14,15 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define READ_AHEAD     (1 << 20) /* bytes: smaller pieces are read by the kernel's own guess */
-#define OPEN_MAX_FILES 256	 /* kept open at a time; checkpoints have thousands of shards */
+#define READ_AHEAD     (1 << 20) /* bytes; for smaller pieces the kernel's own read-ahead is used */
+#define OPEN_MAX_FILES 256	 /* file descriptors kept open; checkpoints may have thousands of shards */
 
 struct src {
 	int fd;
 	bool own; /* to be closed after use */
 };
 
-/* The descriptor of a shard; direct: past the page cache. */
+/* The descriptor of a shard; direct: with O_DIRECT. */
 static int get_fd(struct dt_ckpt *c, int file, bool direct, struct src *ret, struct dt_err *err)
 {
 	int *kept = &c->fd[2 * file + direct], rc = 0;
@@ -116,20 +116,20 @@ static void read_failed(const struct dt_ckpt *c, const struct ck_piece *p, int c
 		dt_err_sys(err, code, "%s", where(c, p, at, sizeof(at)));
 }
 
-/* A piece on its way from a shard to where it is wanted. */
+/* The read of a piece from a shard into its destination. */
 struct reading {
 	struct dt_ckpt *c;
 	const struct ck_piece *p;
-	const struct ck_copy *copy; /* NULL: only summed */
+	const struct ck_copy *copy; /* NULL: only checksummed */
 	char *dst;
-	int64_t direct; /* where in dst it goes as it is, -1: by copy */
+	int64_t direct; /* offset in dst to read into directly; -1: copied */
 	size_t elem;
 	uint32_t crc;
-	struct src file, past; /* past the page cache; fd -1: not used */
+	struct src file, past; /* opened with O_DIRECT; fd -1: not used */
 	char *bounce;
 };
 
-/* n elements' bytes of the piece from `done` on, in memory: summed and copied while they are in the cache. */
+/* Checksums and copies n elements' bytes of the piece, from `done` on, while they are in the CPU cache. */
 static void take(struct reading *r, uint64_t done, const char *data, size_t n)
 {
 	for (size_t k; n; n -= k, data += k, done += k) {
@@ -143,11 +143,11 @@ static void take(struct reading *r, uint64_t done, const char *data, size_t n)
 	}
 }
 
-/* One large block past the page cache. Returns its length; 0: better through the cache. */
+/* Reads one large block with O_DIRECT. Returns its length; 0: use the page cache. */
 static int64_t read_past(struct reading *r, uint64_t done)
 {
 	uint64_t at = r->p->at + done, left = r->p->bytes - done;
-	size_t k = CK_DIRECT_BLOCK - CK_DIRECT_ALIGN; /* whole elements at any place */
+	size_t k = CK_DIRECT_BLOCK - CK_DIRECT_ALIGN; /* leaves room for alignment */
 	int64_t from;
 
 	if (r->past.fd < 0 || left < CK_DIRECT_ALIGN || ck_cached(r->file.fd, at))
@@ -194,7 +194,7 @@ static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct 
 	rc = get_fd(c, p->file, false, &r.file, err);
 	if (rc == 0 && c->once && p->bytes >= CK_DIRECT_MIN)
 		get_fd(c, p->file, true, &r.past, NULL);
-	/* through the cache, the disk works on all of it while we sum its beginning */
+	/* buffered: the disk reads ahead while the start is checksummed */
 	if (rc == 0 && r.past.fd < 0 && p->bytes >= READ_AHEAD)
 		posix_fadvise(r.file.fd, (off_t)p->at, (off_t)p->bytes, POSIX_FADV_WILLNEED);
 	for (uint64_t done = 0; done < p->bytes && rc == 0;) {
@@ -220,7 +220,7 @@ static int read_plain(struct dt_ckpt *c, const struct ck_piece *p, const struct 
 	return rc < 0 ? rc : check_sum(c, p, r.crc, err);
 }
 
-/* Inflates and puts the bytes of each element together again. */
+/* Inflates, and undoes the shuffle of each element's bytes. */
 static int unpack(const struct ck_piece *p, size_t size, const unsigned char *in, unsigned char *mixed,
 		  unsigned char *out)
 {

@@ -1,7 +1,7 @@
 /*
- * Makes a checkpoint whole again from a replica: another copy of the same elements, whatever its layout. A
- * shard is a function of its pieces and their order, so writing it anew puts every piece where the manifest
- * says it is; that is checked, and the manifest stays as it was.
+ * Repairs a checkpoint from a replica: another copy of the same elements, in any layout. A shard's bytes
+ * depend only on its pieces and their order, so rewriting it puts every piece where the manifest says. That
+ * is checked, and the manifest stays as it is.
  */
 #include "ckpt/internal.h"
 
@@ -16,7 +16,7 @@
 
 struct repair {
 	struct dt_ckpt *c, *replica;
-	int *mine; /* pieces of the file, in their order there */
+	int *mine; /* pieces of the file, in file order */
 	void *buf;
 	size_t buf_bytes;
 	int from_replica;
@@ -33,7 +33,7 @@ static const struct ck_piece *piece_of(const struct repair *r, const struct dt_p
 	return NULL;
 }
 
-/* The elements of a piece: its own where they are good, else the replica's if they sum to the same. */
+/* The elements of a piece: its own if intact, else the replica's if the checksum agrees. */
 static int fill(void *arg, const struct dt_piece *p, const void **ret, struct dt_err *err)
 {
 	struct repair *r = arg;
@@ -72,7 +72,7 @@ static int by_place(const void *a, const void *b, void *arg)
 	return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Every piece must have come out as the manifest has it. */
+/* Every piece must have been written as the manifest says. */
 static int check_list(const struct repair *r, int file, const json_t *list, struct dt_err *err)
 {
 	const json_t *e;
@@ -149,11 +149,11 @@ static int rewrite_shard(struct repair *r, int file, struct dt_err *err)
 
 struct said {
 	struct repair *r;
-	bool *broken; /* a file */
+	bool *broken; /* by file */
 	bool index;
 };
 
-/* Findings of verify name the file they are about. */
+/* A finding of verify starts with the name of its file. */
 static void on_finding(void *arg, const char *text)
 {
 	struct said *s = arg;

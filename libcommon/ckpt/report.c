@@ -1,4 +1,4 @@
-/* Tables of tensors for people. */
+/* Prints tables of tensors. */
 #include "ckpt/internal.h"
 #include "ckpt/look.h"
 

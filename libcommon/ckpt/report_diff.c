@@ -1,4 +1,4 @@
-/* What a comparison of two sets of tensors found, as a table and as JSON. */
+/* Prints a comparison of two sets of tensors, as a table or JSON. */
 #include "ckpt/look.h"
 
 #include "base/table.h"
@@ -32,7 +32,7 @@ static void release(struct found *r)
 	free(r->v);
 }
 
-/* Whether a number that is a whole part of a name begins at s. */
+/* Length of the number at s if it is a whole part of the name; else 0. */
 static size_t number_at(const char *name, const char *s)
 {
 	size_t n = strspn(s, "0123456789");
@@ -93,7 +93,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The numbers that stand at place k of the names of v[0..n), each once, rising. */
+/* The distinct numbers at place k of the names of v[0..n), ascending. */
 static int numbers_at_place(const struct entry *const *v, int n, int k, int64_t *ret)
 {
 	int count = 0, kept = 0;

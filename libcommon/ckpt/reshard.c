@@ -1,7 +1,6 @@
 /*
- * Writes a checkpoint as another layout would have. First every rank's pieces are listed from the parameter
- * table (reshard_cut.c), then each shard is written with its elements read from the source one piece at a
- * time.
+ * Writes a checkpoint in another layout. First the pieces of every rank are listed from the parameter table
+ * (reshard_cut.c), then each shard is written with its elements read from the source one piece at a time.
  */
 #include "ckpt/reshard.h"
 
@@ -20,7 +19,7 @@ struct worker {
 	size_t buf_bytes;
 };
 
-/* Counts bytes done; a failure of another worker stops this one too. */
+/* Counts bytes done. Returns an error if another worker has failed. */
 static int advance(struct reshard *r, uint64_t bytes, struct dt_err *err)
 {
 	int rc;
@@ -54,7 +53,7 @@ static int fill(void *arg, const struct dt_piece *p, const void **ret, struct dt
 	return rc < 0 ? rc : advance(w->r, bytes, err);
 }
 
-/* Writes shards, one rank after the other, until there are none. */
+/* Writes shards, one rank after another, until all are written. */
 static void *work(void *arg)
 {
 	struct worker w = {.r = arg};
@@ -93,7 +92,7 @@ static int write_shards(struct reshard *r, int workers, struct dt_err *err)
 	while (n < workers - 1 && n < 64 && n < dt_layout_world(r->l) - 1 &&
 	       pthread_create(&id[n], NULL, work, r) == 0)
 		n++;
-	work(r); /* this thread works too, so that none is not fatal */
+	work(r); /* this thread works too: no other thread is needed */
 	while (n > 0)
 		pthread_join(id[--n], NULL);
 	if (r->failed && err)
@@ -119,7 +118,7 @@ static int prepare(struct reshard *r, struct dt_err *err)
 	if (!r->local || !r->rank)
 		return dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path);
 	for (int i = 0; i < n && rc == 0; i++) {
-		const int d = i / tp % ep; /* a rank among dp x cp that has these experts */
+		const int d = i / tp % ep; /* a rank of dp x cp with these experts */
 		const struct dt_coords at = {
 			.pp = i / tp / ep, .dp = d / r->l->cp, .tp = i % tp, .cp = d % r->l->cp};
 
@@ -133,7 +132,7 @@ static int agree(const struct reshard *r, int rc, struct dt_err *err)
 	return r->team ? r->team->agree(r->team->arg, rc, err) : rc;
 }
 
-/* Rank 0 makes the folder; its name is known to all. */
+/* Rank 0 creates the folder; all ranks get its name. */
 static int begin(struct reshard *r, const char *root, struct dt_err *err)
 {
 	char name[DT_STEP_NAME], *tmp = NULL;
@@ -149,7 +148,7 @@ static int begin(struct reshard *r, const char *root, struct dt_err *err)
 	return agree(r, rc, err);
 }
 
-/* The lists of the shards others wrote: one array of lists a process, in the order of its shards. */
+/* Takes the lists of shards that other processes wrote: one array of lists per process, in shard order. */
 static int take_lists(struct reshard *r, const char *texts, const size_t *lens, struct dt_err *err)
 {
 	int rc = 0;

@@ -1,4 +1,4 @@
-/* Which rank of the other layout writes which piece of each tensor. */
+/* Decides which rank of the new layout writes which piece of each tensor. */
 #include "ckpt/reshard.h"
 
 #include <errno.h>
@@ -23,12 +23,12 @@ static int give(struct reshard *r, int rank, const struct dt_piece *p)
 	return 0;
 }
 
-/* Ranks by their number among dp x cp: n of them from first on, each step-th. */
+/* A set of ranks of dp x cp: n of them, from first on, step apart. */
 struct among {
 	int first, step, n;
 };
 
-/* Those that have a tensor, or the range that part i of it is: experts that ep divides are on each ep-th. */
+/* The ranks that hold a tensor; with ep, those that hold the experts of part e are ep apart. */
 static struct among holders(const struct reshard *r, bool experts, int e)
 {
 	const int n = dt_layout_data(r->l);
@@ -41,7 +41,7 @@ static struct among holders_of_range(const struct reshard *r, bool experts, int 
 	return experts ? (struct among){e + i * r->l->ep, 1, 1} : (struct among){i * r->l->cp, 1, r->l->cp};
 }
 
-/* The rank with the least to write among those at (pp, tp). */
+/* The rank at (pp, tp), among a, with the fewest bytes to write. */
 static int least(const struct reshard *r, int pp, int tp, struct among a)
 {
 	int best = -1;
@@ -57,7 +57,7 @@ static int least(const struct reshard *r, int pp, int tp, struct among a)
 	return best;
 }
 
-/* The same among all ranks. */
+/* The rank with the fewest bytes of all. */
 static int least_of_all(const struct reshard *r)
 {
 	int best = 0;
@@ -68,8 +68,7 @@ static int least_of_all(const struct reshard *r)
 	return best;
 }
 
-/* The flat range of a unit that rank i of n keeps: equal parts of whole 64-byte lines, the last may be
- * short. */
+/* ZeRO: the flat range of a unit on rank i of n, in multiples of 32 elements; the last may be short. */
 static void zero_range(const struct dt_local_unit *u, int n, int i, int64_t *lo, int64_t *hi)
 {
 	int64_t part = (u->numel / 32 + n - 1) / n * 32;
@@ -106,9 +105,7 @@ static bool same_box(const struct dt_local_param *a, const struct dt_local_param
 	return !memcmp(a->off, b->off, sizeof(a->off)) && !memcmp(a->shape, b->shape, sizeof(a->shape));
 }
 
-/*
- * Parameter index in the local table, NULL: not held. A second copy of a tied embedding is not the holder's.
- */
+/* A parameter in the local table; NULL: not held, as is the last stage's copy of a tied embedding. */
 static const struct dt_local_param *held(const struct reshard *r, const struct dt_local *lo, int index)
 {
 	for (int i = 0; i < lo->n; i++)
@@ -118,9 +115,9 @@ static const struct dt_local_param *held(const struct reshard *r, const struct d
 }
 
 /*
- * The box that the ranks at (pp, tp) with the experts of e have of a tensor. Ranks of the tp axis that hold
- * the same box are candidates for it; the least loaded is taken. Under ZeRO its flat ranges come with it,
- * since the others may lie differently.
+ * Gives the box of a tensor that ranks at (pp, tp) with experts e hold to one rank. Of the tp ranks with the
+ * same box the least loaded one writes it. Under ZeRO its flat ranges are that rank's, since other ranks' may
+ * differ.
  */
 static int cut_box(struct reshard *r, const struct dt_piece *whole, int index, bool flat, int pp, int e,
 		   int tp)
@@ -132,7 +129,7 @@ static int cut_box(struct reshard *r, const struct dt_piece *whole, int index, b
 	int best, best_tp = tp;
 	bool first = lp && lp->numel;
 
-	for (int k = 0; k < tp && first; k++) /* taken by an earlier rank's turn */
+	for (int k = 0; k < tp && first; k++) /* an earlier tp rank had the same box */
 		first = !(q = held(r, &row[k], index)) || !same_box(q, lp);
 	if (!first)
 		return 0;
@@ -156,7 +153,7 @@ static int cut_box(struct reshard *r, const struct dt_piece *whole, int index, b
 	return give_ranges(r, &box, &row[best_tp], held(r, &row[best_tp], index), pp, e, best_tp);
 }
 
-/* The boxes of one tensor, each once. */
+/* Distributes the boxes of one tensor, each once. */
 static int cut_tensor(struct reshard *r, const struct dt_piece *whole, int index, bool flat)
 {
 	const int turns = r->params.p[index].experts ? r->l->ep : 1;

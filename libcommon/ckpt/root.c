@@ -33,7 +33,7 @@ int dt_ckpt_lock(const char *root, bool wait, int *ret_fd, struct dt_err *err)
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return dt_err_sys(err, -errno, "cannot open '%s'", path);
-	/* A file system without locks keeps nobody from saving. */
+	/* A file system without locks does not prevent saving. */
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK && !wait) {
 		close(fd);
 		dt_err_set(err, -EBUSY, "another job is saving into '%s'", root);

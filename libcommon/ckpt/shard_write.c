@@ -1,8 +1,8 @@
 /*
- * One shard. HDF5 lays the datasets out and closes the file; the elements are then written into the places it
- * gave them with plain pwrite, block by block, each summed just before. That keeps the library's global lock,
- * its error handling on a full disk and its caches out of the bulk of the work. Large pieces go past the page
- * cache: no copy, and a training run keeps its memory.
+ * Writes one shard. HDF5 lays out the datasets and closes the file; the elements are then written to their
+ * offsets with pwrite, block by block, each checksummed just before. So most of the work does not use HDF5's
+ * global lock, its error handling on a full disk, or its caches. Large pieces are written with O_DIRECT: no
+ * copy, and the page cache does not take memory from training.
  */
 #include "ckpt/internal.h"
 
@@ -16,12 +16,12 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define PACK_MIN      4096 /* bytes: smaller pieces are not worth a chunk index */
+#define PACK_MIN      4096 /* bytes: smaller pieces are not compressed */
 #define DEFLATE_LEVEL 1
 
 struct shard {
 	char name[32], path[CK_PATH];
-	struct dt_piece *p; /* split, without empty ones */
+	struct dt_piece *p; /* split, without empty pieces */
 	struct ck_piece *at;
 	int n, cap;
 	bool compress;
@@ -48,7 +48,7 @@ static hid_t create_list(const struct dt_piece *p, const hsize_t *dims, bool pac
 
 	H5Pset_obj_track_times(dcpl, false);
 	H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER);
-	if (packed) { /* one chunk, which is the piece */
+	if (packed) { /* one chunk: the whole piece */
 		H5Pset_chunk(dcpl, p->ndim, dims);
 		H5Pset_shuffle(dcpl);
 		H5Pset_deflate(dcpl, DEFLATE_LEVEL);
@@ -58,7 +58,7 @@ static hid_t create_list(const struct dt_piece *p, const hsize_t *dims, bool pac
 	return dcpl;
 }
 
-/* The bytes of each significance together, as HDF5's shuffle filter has them, then deflated. malloc'd. */
+/* Shuffles bytes by significance, like HDF5's shuffle filter, then deflates. *ret is malloc'd. */
 static int pack(const char *data, uint64_t bytes, size_t size, unsigned char **ret, uLong *ret_n)
 {
 	uint64_t n = bytes / size;
@@ -81,7 +81,7 @@ static int pack(const char *data, uint64_t bytes, size_t size, unsigned char **r
 	return 0;
 }
 
-/* HDF5 is handed the finished chunk: its own filters would run under its global lock. */
+/* Writes the finished chunk: HDF5's own filters would run under its global lock. */
 static int write_chunk(struct shard *s, hid_t set, int i, struct dt_err *err)
 {
 	static const hsize_t first[DT_CKPT_MAX_DIM];
@@ -167,15 +167,15 @@ static int write_structure(struct shard *s, int fd, struct dt_err *err)
 	return rc;
 }
 
-/* Where the elements go: fd through the page cache, direct past it (-1: not there). */
+/* Output files: fd uses the page cache, direct O_DIRECT (-1: not available). */
 struct out {
 	int fd, direct;
 	char *bounce;
 };
 
 /*
- * Sums and writes n bytes past the page cache, both ends on its blocks. From where they lie, or by way of
- * bounce where that is not aligned. *ret_done: what is not written although nothing failed is for the cache.
+ * Checksums and writes n bytes with O_DIRECT, whole blocks only; through bounce if data is not aligned.
+ * *ret_done: bytes written; the rest, without an error, is left to the page cache.
  */
 static int write_direct(struct out *o, const char *data, size_t n, uint64_t at, uint32_t *crc,
 			size_t *ret_done)
@@ -207,7 +207,7 @@ static int write_piece(struct out *o, const char *data, struct ck_piece *p)
 		size_t k = whole - done < CK_DIRECT_BLOCK ? (size_t)(whole - done) : CK_DIRECT_BLOCK, put;
 
 		rc = write_direct(o, data + done, k, p->at + done, &p->crc, &put);
-		if (rc == -EINVAL || (rc == 0 && put < k)) { /* this disk wants it otherwise */
+		if (rc == -EINVAL || (rc == 0 && put < k)) { /* this disk needs another alignment */
 			close(o->direct);
 			o->direct = -1;
 			rc = dt_write_all(o->fd, data + done + put, k - put, (int64_t)(p->at + done + put));
@@ -239,7 +239,7 @@ static int write_pieces(struct shard *s, struct out *o, struct dt_err *err)
 		rc = write_piece(o, data, &s->at[i]);
 		if (rc < 0)
 			return dt_err_sys(err, rc, "cannot write '%s'", s->path);
-		/* let the disk work on this piece while we fill the next; fsync below is what counts */
+		/* start writing this piece while the next one is filled; fsync below makes it durable */
 		if (o->direct < 0 && s->at[i].bytes >= 1 << 20)
 			sync_file_range(o->fd, (off_t)s->at[i].at, (off_t)s->at[i].bytes,
 					SYNC_FILE_RANGE_WRITE);
@@ -270,7 +270,7 @@ static int write_file(struct shard *s, struct dt_err *err)
 	if (fd < 0)
 		return dt_err_sys(err, -errno, "cannot create '%s'", s->path);
 	rc = write_structure(s, fd, err);
-	/* a full disk is known before the work starts, where the file system can say so */
+	/* a full disk fails here already, if the file system can reserve space */
 	if (rc == 0 && fallocate(fd, 0, 0, lseek(fd, 0, SEEK_END)) < 0 && errno != EOPNOTSUPP &&
 	    errno != ENOSYS)
 		rc = dt_err_sys(err, -errno, "cannot write '%s'", s->path);
@@ -283,7 +283,7 @@ static int write_file(struct shard *s, struct dt_err *err)
 	return rc;
 }
 
-/* where: NULL for a piece without elements, which only makes its tensor known. */
+/* where: NULL for a piece without elements, which only declares its tensor. */
 static json_t *entry(const struct dt_piece *p, const char *file, const struct ck_piece *where)
 {
 	json_t *o = json_pack("{s:s, s:s, s:o, s:o, s:o}", "name", p->name, "dtype", dt_dtype_name(p->dtype),

@@ -1,4 +1,4 @@
-/* Any source as a model: finding out what it is, opening it, asking it. */
+/* Any source as a model: detecting its format, opening it, querying it. */
 #include "ckpt/adapter.h"
 #include "ckpt/source_internal.h"
 
@@ -21,7 +21,7 @@ static bool exists(const char *folder, const char *name)
 
 static enum dt_source_kind guess_folder(const char *path)
 {
-	/* a root may have lost its `latest`: only Hugging Face's files are looked for */
+	/* a root without `latest` is possible, so only Hugging Face's files are checked */
 	if (exists(path, "model.safetensors") || exists(path, "model.safetensors.index.json") ||
 	    (exists(path, "config.json") && !exists(path, "manifest.json")))
 		return DT_SOURCE_SAFETENSORS;
@@ -73,7 +73,7 @@ static int find_in(const struct dt_source *s, const char *set, const char *name)
 	return dt_ckpt_find(s->ck, text);
 }
 
-/* Of a run with --lora there are adapters alone, and what they were trained on. */
+/* A checkpoint of a --lora run has only adapters, and the name of their base. */
 static int no_tensor(const struct dt_source *s, const char *set, const char *name, struct dt_err *err)
 {
 	const char *base =
@@ -89,7 +89,7 @@ static int no_tensor(const struct dt_source *s, const char *set, const char *nam
 	return -ENOENT;
 }
 
-/* set: "model", or "ema": of what is frozen there is no average, which would be the tensor itself. */
+/* set: "model" or "ema". Frozen parameters have no average; the parameter itself is used. */
 static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 {
 	const bool average = !strcmp(set, "ema");
@@ -132,7 +132,7 @@ static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 	return rc < 0 ? rc : src_ckpt_tokenizer(s, s->ck, err);
 }
 
-/* A tokenizer named by the user replaces what the source has. */
+/* A tokenizer that the user names replaces the source's. */
 static int other_tokenizer(struct dt_source *s, const char *path, struct dt_err *err)
 {
 	if (strcmp(path, "none"))
@@ -280,7 +280,7 @@ enum dt_format dt_source_format(const struct dt_source *s, int i)
 
 	if (s->over)
 		return s->over[i].data ? s->over[i].format : dt_source_format(s->mean[0], i);
-	if (s->mean) { /* a mean of blocks is numbers */
+	if (s->mean) { /* a mean of quantized blocks is f32 */
 		int from = s->from ? s->from[i] : i;
 		enum dt_format f = from < 0 ? DT_FMT_F32 : dt_source_format(s->mean[0], from);
 

@@ -1,6 +1,6 @@
 /*
- * llm.c's and llama2.c's model files: a head of numbers, then arrays of all layers one after the other. Every
- * array becomes tensors with GGUF's names, so that one table (model/names.c) knows them.
+ * Reads llm.c's and llama2.c's model files: a header of numbers, then arrays over all layers. Every array
+ * becomes tensors with GGUF's names, so that one table (model/names.c) knows them.
  */
 #include "ckpt/source_internal.h"
 
@@ -15,12 +15,12 @@
 #define LLMC_HEAD  1024 /* bytes */
 
 struct array {
-	const char *name;   /* %d: one a layer, in order */
+	const char *name;   /* with %d: one tensor per layer, in order */
 	int64_t rows, cols; /* cols 0: a vector */
-	int64_t keep;	    /* rows of the model, where the file pads them; 0: all */
+	int64_t keep;	    /* rows that the model has, if the file pads them; 0: all */
 };
 
-/* Lays arrays one behind the other; returns the bytes they take, negative: past the file. */
+/* Lays out arrays one after another; returns their bytes, negative: past the end of the file. */
 static int64_t lay(struct dt_source *s, const uint8_t *p, size_t n, const struct array *a, int count,
 		   int layers, enum dt_format f)
 {
@@ -73,7 +73,7 @@ bool src_is_llmc(const uint8_t *p, size_t n)
 	return magic == LLMC_MAGIC;
 }
 
-/* What the head h says, GPT-2 in all else. */
+/* The configuration in header h; the rest is GPT-2's. */
 static struct dt_config llmc_config(const int32_t h[8])
 {
 	const int64_t c = h[6];
@@ -150,7 +150,7 @@ struct llama2c {
 	int32_t dim, ffn, layers, heads, kv_heads, vocab, seq;
 };
 
-/* s NULL: only measures. */
+/* s NULL: only computes the size. */
 static int64_t lay_llama2c(struct dt_source *s, const uint8_t *p, size_t n, const struct llama2c *h)
 {
 	int64_t v = h->vocab < 0 ? -(int64_t)h->vocab : h->vocab, dim = h->dim, f = h->ffn,
@@ -167,14 +167,14 @@ static int64_t lay_llama2c(struct dt_source *s, const uint8_t *p, size_t n, cons
 		{"blk.%d.ffn_down.weight", dim, f, 0},
 		{"blk.%d.ffn_up.weight", f, dim, 0},
 		{"output_norm.weight", dim, 0, 0},
-		{"", h->seq, d, 0}, /* two tables of half a head that nobody reads */
+		{"", h->seq, d, 0}, /* two unused tables of half a head each */
 		{"output.weight", v, dim, 0},
 	};
 
 	return lay(s, p, n, a, h->vocab < 0 ? 13 : 12, h->layers, DT_FMT_F32);
 }
 
-/* Whether p begins as one: there is no word that says so, only seven numbers that can be. */
+/* Whether p starts with a plausible header; the format has no magic number, only seven numbers. */
 static bool head_llama2c(const uint8_t *p, size_t n, struct llama2c *h)
 {
 	if (n < 28)

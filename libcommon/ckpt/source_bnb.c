@@ -121,7 +121,7 @@ void src_bnb_fill(const struct src_bnb *b, uint8_t *data)
 
 		for (int64_t i = 0; i < w; i++) {
 			const int64_t e = at + i, k = e / b->block;
-			/* The product is rounded before the offset is added, as bitsandbytes rounds it. */
+			/* Rounded before the offset is added, as bitsandbytes does. */
 			const float own = b->group ? b->code[b->scales[k]] * number(b->groups, k / b->group)
 						   : 0,
 				    scale = b->group ? own + b->offset : number(b->scales, k);

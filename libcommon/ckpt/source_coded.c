@@ -1,23 +1,23 @@
 /*
- * Weights that a Hugging Face folder holds quantised, as several tensors a matrix [out, in]:
+ * Quantized weights of a Hugging Face folder, several tensors per matrix [out, in]:
  *
- *   gptq  X.qweight i32 [in bits / 32, out], a stream of bits along `in`; X.scales [groups, out]; X.qzeros
- *         i32 [groups, out bits / 32], a stream along `out`; X.g_idx i32 [in], the group of a column
+ *   gptq  X.qweight i32 [in bits / 32, out], a bit stream along `in`; X.scales [groups, out]; X.qzeros
+ *         i32 [groups, out bits / 32], a bit stream along `out`; X.g_idx i32 [in], the group of a column
  *         (AutoGPTQ). x = scale (q - z). Files of version 1 store z - 1.
- *   awq   X.qweight i32 [in, out / 8], nibble i of a word is column {0, 2, 4, 6, 1, 3, 5, 7}[i] of its eight;
+ *   awq   X.qweight i32 [in, out / 8], nibble i of a word is column {0, 2, 4, 6, 1, 3, 5, 7}[i] of eight;
  *         X.qzeros likewise; X.scales f16 [in / group, out] (AutoAWQ, "gemm")
- *   fp8   X.weight E4M3 [out, in]; X.weight_scale_inv, one a block of weight_block_size, or X.weight_scale,
- *         one for all; x = q scale
- *   bitsandbytes   4 bits (source_bnb.h): the very numbers that it makes of them
+ *   fp8   X.weight E4M3 [out, in]; X.weight_scale_inv, one per block of weight_block_size, or X.weight_scale,
+ *         one for the matrix; x = q scale
+ *   bitsandbytes   4 bits (source_bnb.h): dequantized to the same values as bitsandbytes'
  *
- * Each becomes a stored tensor "X.weight", which the rest of the importer reads as any other. Its memory is
- * reserved when the file is opened and filled when it is first read (source_coded_fill.c):
+ * Each becomes a stored tensor "X.weight", which the importer reads like any other. Its memory is reserved
+ * when the file is opened and filled when it is first read (source_coded_fill.c):
  *
- *   4 bits, groups of whole blocks of 32 in their order   q4_0 where every z is 8: the very same numbers;
- *                                                         else q4_1, whose offset -scale z is rounded to f16
- *   8 bits likewise, every z 128                          q8_0, the same numbers
- *   all else                                              the type of its scales (fp8: bf16; bitsandbytes:
- *                                                         that of the matrix before), rounded once
+ *   4 bits, groups of whole blocks of 32, in order        q4_0 if every z is 8, with equal values; else
+ *                                                         q4_1, whose offset -scale z is rounded to f16
+ *   8 bits likewise, every z 128                          q8_0, with equal values
+ *   others                                                the type of the scales (fp8: bf16; bitsandbytes:
+ *                                                         the type before quantization), rounded once
  */
 #include "ckpt/source_coded.h"
 
@@ -102,7 +102,7 @@ static bool is(const struct src_stored *t, const char *type, int64_t rows, int64
 	return t && t->ndim == 2 && !strcmp(t->type, type) && t->shape[0] == rows && t->shape[1] == cols;
 }
 
-/* The group of each column, when it is not that of its place. */
+/* Reads the group of each column from g_idx, if columns are not grouped in order. */
 static int take_groups(struct dt_source *s, struct src_coded *c, const struct src_stored *q,
 		       const struct src_stored *g, struct dt_err *err)
 {
@@ -140,7 +140,7 @@ static enum dt_format format_of(const struct src_coded *c)
 	return c->scheme.bits == 4 ? same ? DT_FMT_Q4_0 : DT_FMT_Q4_1 : same ? DT_FMT_Q8_0 : c->scale_type;
 }
 
-/* X.qweight and what belongs to it. */
+/* X.qweight and the tensors that belong to it. */
 static int take_integers(struct dt_source *s, struct src_coded *c, const struct src_stored *q, size_t base,
 			 struct src_stored *used[4], struct dt_err *err)
 {
@@ -176,7 +176,7 @@ static int take_integers(struct dt_source *s, struct src_coded *c, const struct 
 	return 0;
 }
 
-/* X.weight of 8-bit floats and its scale. */
+/* X.weight of 8-bit floats, and its scale. */
 static int take_fp8(struct dt_source *s, struct src_coded *c, const struct src_stored *q, size_t base,
 		    struct src_stored *used[4], struct dt_err *err)
 {
@@ -201,7 +201,7 @@ static int take_fp8(struct dt_source *s, struct src_coded *c, const struct src_s
 	c->scale_type = scale->format;
 	c->format = DT_FMT_BF16;
 	used[0] = scale;
-	used[1] = find(s, q->name, base, ".input_scale"); /* of activations: ours are not 8 bits wide */
+	used[1] = find(s, q->name, base, ".input_scale"); /* scale of activations, which stay unquantized */
 	return 0;
 }
 
@@ -223,7 +223,7 @@ static int reserve(struct dt_source *s, struct src_coded *c, struct dt_err *err)
 	return 0;
 }
 
-/* X.weight of nibbles and what belongs to it. */
+/* X.weight of 4-bit codes, and the tensors that belong to it. */
 static int take_bnb(struct dt_source *s, struct src_coded *c, const struct src_stored *q, size_t base,
 		    struct src_stored *used[SRC_BNB_PARTS], struct dt_err *err)
 {
@@ -296,7 +296,7 @@ int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err
 		    (k.method != SRC_BNB || src_bnb_is(s, t, n - e)))
 			rc = take(s, &k, t, n - e, err);
 	}
-	/* Only now: the order of the list is that of its names. */
+	/* Only now, since the list is sorted by name. */
 	for (int i = 0; i < s->nstored && k.method != SRC_FP8 && k.method != SRC_BNB; i++) {
 		char *name = s->stored[i].name;
 		size_t n = strlen(name);

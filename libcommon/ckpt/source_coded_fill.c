@@ -1,4 +1,4 @@
-/* Matrices of source_coded.c, made of their codes and scales when they are first read. */
+/* Dequantizes the matrices of source_coded.c when they are first read. */
 #include "ckpt/source_coded.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ uint32_t src_coded_word(const uint8_t *p, int64_t i)
 	return w;
 }
 
-/* Number i of a stream of bits whose words are `stride` apart, from word `at` on. */
+/* Code i of a bit stream whose words start at word `at` and are `stride` apart. */
 static unsigned stream(const uint8_t *p, int64_t at, int64_t stride, int64_t i, int bits)
 {
 	int64_t bit = i * bits, w = bit / 32;
@@ -25,7 +25,7 @@ static unsigned stream(const uint8_t *p, int64_t at, int64_t stride, int64_t i, 
 
 static unsigned nibble_of_awq(const uint8_t *p, int64_t row, int64_t out, int64_t n)
 {
-	static const int shift[8] = {0, 16, 4, 20, 8, 24, 12, 28}; /* of column n % 8 */
+	static const int shift[8] = {0, 16, 4, 20, 8, 24, 12, 28}; /* shift of column n % 8 */
 
 	return src_coded_word(p, row * (out / 8) + n / 8) >> shift[n % 8] & 15;
 }
@@ -104,7 +104,7 @@ static void fill_fp8(const struct src_coded *c, int64_t row, int64_t col)
 		   dt_e4m3_to_f32(c->q[row * c->cols + col]) * number(c->scales, c->scale_type, at));
 }
 
-/* Words of neighbouring rows lie side by side: rows in tiles, so that a line of the file is read once. */
+/* Fills tiles of rows: words of adjacent rows are adjacent in the file, and are read only once. */
 static void fill(struct src_coded *c)
 {
 	enum { TILE = 64 };
@@ -129,7 +129,7 @@ void src_coded_need(const struct dt_source *s, const void *data)
 {
 	const uint8_t *p = data;
 
-	for (int i = 0, n = s->ncoded; i < n;) { /* ordered by address */
+	for (int i = 0, n = s->ncoded; i < n;) { /* sorted by address */
 		int mid = i + (n - i) / 2;
 		struct src_coded *c = s->coded[mid];
 

@@ -1,9 +1,9 @@
-/* What classifiers of images came with, as our manifests and timm's config.json have it. */
+/* Class names, mean and deviation of image classifiers, from dt's manifests and timm's config.json. */
 #include "ckpt/source_internal.h"
 
 #include <errno.h>
 
-/* Whether list has n elements, all of them texts, or all of them numbers. */
+/* Whether list has n elements, all strings or all numbers. */
 static bool has(const json_t *list, int64_t n, bool texts)
 {
 	const json_t *v;

@@ -1,4 +1,4 @@
-/* Parameters that a program has in its memory, as a source. */
+/* Parameters in a program's memory, as a source. */
 #include "ckpt/source_internal.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Names of the tokens that begin and end texts, as the files of a model have them. */
+/* Names of the tokens that begin and end texts, from the files of a model. */
 #include "ckpt/source_internal.h"
 
 #include <errno.h>

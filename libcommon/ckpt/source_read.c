@@ -1,18 +1,18 @@
-/* Elements of any source: blocks dequantised, transposed and split tensors put together, means taken. */
+/* Reads elements of any source: dequantizes blocks, joins transposed and split tensors, takes means. */
 #include "ckpt/source_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN 4096 /* elements dequantised at a time; a multiple of every block */
+#define RUN 4096 /* elements dequantized at a time; a multiple of every block size */
 
 static void put(enum dt_dtype as, const float *x, int64_t n, void *dst)
 {
 	dt_quantize((enum dt_format)dt_format_of_dtype(as), x, n, dst);
 }
 
-/* n elements from number `from` of a stored tensor, which need not begin a block. */
+/* Reads n elements of a stored tensor from element `from`, which may lie within a block. */
 static void read_run(const struct src_view *v, int64_t from, int64_t n, enum dt_dtype as, char *dst)
 {
 	const struct dt_format_info *f = dt_format_info(v->format);
@@ -35,9 +35,7 @@ static void read_run(const struct src_view *v, int64_t from, int64_t n, enum dt_
 	}
 }
 
-/*
- * A row of a transposed tensor lies scattered; only plain types are stored so. Tiles keep lines in the cache.
- */
+/* Reads a transposed tensor, of plain type, in tiles, so that cache lines are used fully. */
 static void read_transposed(const struct src_view *v, const int64_t *off, const int64_t *shape,
 			    enum dt_dtype as, char *dst)
 {

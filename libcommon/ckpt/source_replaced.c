@@ -1,4 +1,4 @@
-/* A source some of whose parameters are others. They lie in a file without a name, not in memory. */
+/* A source with some parameters replaced. The new values are in an unlinked file, not in memory. */
 #include "ckpt/export.h"
 
 #include "base/io.h"
@@ -48,7 +48,7 @@ int dt_source_replaced(struct dt_source *base, const char *near, struct dt_sourc
 	return 0;
 }
 
-/* n bytes behind what is there, mapped. */
+/* Appends n bytes to the file and maps them; *ret: their address. */
 static int keep(struct dt_source *s, const char *data, size_t n, const uint8_t **ret)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -1,4 +1,4 @@
-/* Hugging Face's way: a folder with config.json, weights in one or several safetensors files, a tokenizer. */
+/* Hugging Face's format: a folder of config.json, one or several safetensors files, and a tokenizer. */
 #include "ckpt/source_internal.h"
 
 #include "model/safetensors.h"
@@ -21,7 +21,7 @@ static int join(char *buf, const char *folder, const char *name, struct dt_err *
 
 static const char *bare_name(const char *name)
 {
-	/* The longest first: the text half of a model that also sees has two. */
+	/* The longest first: the text part of a multimodal model has two prefixes. */
 	static const char *const prefixes[] = {"language_model.model.", "model.language_model.", "model.",
 					       "transformer."};
 
@@ -31,7 +31,7 @@ static const char *bare_name(const char *name)
 	return name;
 }
 
-/* Adds the tensors of one file; all of map, when given, that says it is in this file must be. */
+/* Adds the tensors of one file. map: the index, whose tensors for this file must all be there; or NULL. */
 static int add_file(struct dt_source *s, const char *path, const char *file, const json_t *map,
 		    struct dt_err *err)
 {
@@ -76,7 +76,7 @@ static int add_file(struct dt_source *s, const char *path, const char *file, con
 	return rc;
 }
 
-/* The files of an index, each once. */
+/* Adds the files of an index, each once. */
 static int add_index(struct dt_source *s, const char *folder, const char *path, struct dt_err *err)
 {
 	json_t *root = NULL, *seen = json_object(), *v;
@@ -112,7 +112,7 @@ static int add_index(struct dt_source *s, const char *folder, const char *path, 
 	return rc;
 }
 
-/* The one *.safetensors of a folder that has no model.safetensors. */
+/* Finds the only *.safetensors of a folder without model.safetensors. */
 static int only_file(const char *folder, char *path, struct dt_err *err)
 {
 	DIR *d = opendir(folder);
@@ -164,7 +164,7 @@ static int read_json(const char *folder, const char *name, json_t **ret, struct 
 }
 
 /*
- * tokenizer_config.json: one template, or several by name of which "default" counts, and names of tokens,
+ * tokenizer_config.json: one chat template, or several by name, of which "default" is used; and token names,
  * which older folders have in special_tokens_map.json.
  */
 static int tokenizer_config(struct dt_source *s, const char *folder, struct dt_err *err)

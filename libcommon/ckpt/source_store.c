@@ -1,4 +1,4 @@
-/* Tensors of a file: mapped, listed, matched with the parameters of the model. */
+/* Tensors of a file: mapped, listed, matched with the model's parameters. */
 #include "ckpt/internal.h"
 #include "ckpt/source_internal.h"
 
@@ -71,7 +71,7 @@ struct src_stored *src_find(const struct dt_source *s, const char *name)
 	return bsearch(&key, s->stored, (size_t)s->nstored, sizeof(key), by_name);
 }
 
-/* The tensor at a place, of the shape it must have there. */
+/* The tensor at a place in the file; its shape is checked. */
 static int find_stored(struct dt_source *s, const struct dt_param *p, const struct dt_place_in_file *at,
 		       const struct src_stored **ret, struct dt_err *err)
 {
@@ -140,7 +140,7 @@ static int bind_param(struct dt_source *s, enum dt_names scheme, int i, struct d
 	return rc;
 }
 
-/* A vector of the file, converted. */
+/* Reads a vector of the file, converted to f32. */
 static int read_vector(const struct dt_source *s, const char *name, int64_t n, float *dst, struct dt_err *err)
 {
 	const struct src_stored *t = src_find(s, name);

@@ -1,7 +1,7 @@
 /*
  * A dense model as a mixture of experts (Komatsuzaki et al. 2022, sparse upcycling): every expert is a copy
- * of the MLP, the router is drawn from N(0, 0.02). The weights of a row's experts add up to 1, so the first
- * forward is the dense model's.
+ * of the MLP, the router is drawn from N(0, 0.02). The weights of a token's experts sum to 1, so the first
+ * forward equals the dense model's.
  */
 #include "ckpt/export.h"
 #include "ckpt/source_internal.h"
@@ -57,7 +57,7 @@ static enum dt_role dense_role(enum dt_role r)
 				       : r;
 }
 
-/* The dense model's parameter that p is a copy, or copies, of; -1: none. */
+/* The dense model's parameter that p copies; -1: none. */
 static int origin(const struct dt_source *dense, const struct dt_param *p)
 {
 	for (int i = 0; i < dense->params.n; i++)
@@ -76,7 +76,7 @@ static void draw_router(const struct dt_source *s, const struct dt_param *p, con
 				   (uint64_t)shape[1], 0, ROUTER_STD);
 }
 
-/* The box of parameter i in f32: an expert's rows are the MLP's. */
+/* Reads a box of parameter i in f32; an expert's rows are the MLP's. */
 static int read_box(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x,
 		    struct dt_err *err)
 {

@@ -1,7 +1,7 @@
 /*
- * A model with more tokens: the rows that its embedding and its head gain are the mean of those they have, so
- * that a new token begins near all others (Hewitt 2021, "Initializing New Word Embeddings for Pretrained
- * Language Models"). Tied heads gain them with the embedding. All else is as it was.
+ * A model with more tokens: the new rows of its embedding and head are the mean of the old ones, so that a
+ * new token starts near all others (Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language
+ * Models"). A tied head is the embedding. All else is unchanged.
  */
 #include "ckpt/export.h"
 #include "ckpt/source_internal.h"
@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS 64 /* read at a time */
+#define ROWS 64 /* rows read at a time */
 
 static bool has_tokens(const struct dt_param *p)
 {
 	return p->role == DT_W_EMBED || p->role == DT_W_HEAD;
 }
 
-/* The means of the embedding's rows and, behind them, of the head's. */
+/* The mean row of the embedding or, stored after it, of the head. */
 static float *mean_of(struct dt_source *s, const struct dt_param *p)
 {
 	return s->mean_row + (p->role == DT_W_HEAD) * s->config.hidden;
@@ -39,7 +39,7 @@ static int read_box(struct dt_source *s, int i, const int64_t *off, const int64_
 	return rc;
 }
 
-/* The mean of the rows of parameter i of the old model, in double precision. */
+/* Computes the mean of the rows of the old model's parameter i, in f64. */
 static int find_mean(struct dt_source *s, int i, struct dt_err *err)
 {
 	struct dt_source *old = s->mean[0];
@@ -90,7 +90,7 @@ static int describe(struct dt_source *s, struct dt_source *old, int64_t vocab, s
 	if (!s->from)
 		return -ENOMEM;
 	for (int i = 0; i < s->params.n; i++)
-		s->from[i] = i; /* sizes alone differ */
+		s->from[i] = i; /* only sizes differ */
 	return 0;
 }
 

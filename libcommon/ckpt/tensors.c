@@ -69,7 +69,7 @@ static int list_ckpt(struct dt_tensors *t, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot list '%s'", dt_ckpt_path(t->ck));
 	for (int i = 0; i < t->n; i++)
 		ck_describe(t->ck, i, &t->v[i]);
-	/* tensors can be looked at without the model too */
+	/* tensors are listed even without the model */
 	t->known = json_is_object(model) && dt_config_from_json(model, &t->config, NULL) == 0 &&
 		   dt_model_params(&t->config, &t->params, NULL) == 0;
 	return 0;
@@ -196,7 +196,7 @@ int dt_tensors_find(const struct dt_tensors *t, const char *name)
 	return strncmp(name, "model/", 6) ? -1 : dt_params_find(dt_source_params(t->src), name + 6);
 }
 
-/* Rows of the first dimension in a band of a source's tensor. */
+/* Rows of the first dimension in one band of a source's tensor. */
 static int64_t band_rows(const struct dt_tensor_desc *d)
 {
 	int64_t row = ck_numel(d->ndim - 1, d->shape + 1) * dt_dtype_size(d->dtype);

@@ -58,7 +58,7 @@ static int of_folder(struct dt_source *s, const char *path, struct dt_err *err)
 				 path);
 }
 
-/* other: a source that only maps the file. */
+/* other: a source used only to map the file. */
 static int of_file(struct dt_source *s, struct dt_source *other, struct dt_err *err)
 {
 	const uint8_t *p;

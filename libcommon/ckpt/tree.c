@@ -1,6 +1,6 @@
 /*
- * The names sorted by strcmp have each branch in one piece, so the tree is built in one pass over them. What
- * is alike is found by a hash of everything below a node, and then compared.
+ * Names sorted by strcmp have each branch contiguous, so one pass builds the tree. Equal branches are found
+ * by a hash of everything below a node, and then compared.
  */
 #include "ckpt/internal.h"
 #include "ckpt/look.h"
@@ -12,18 +12,18 @@
 #include <stdlib.h>
 
 struct node {
-	const char *label; /* in the name of a tensor */
-	int len;	   /* without the separator behind it */
+	const char *label; /* points into a tensor's name */
+	int len;	   /* without the separator after it */
 	int tensor;	   /* -1: a branch */
-	int order;	   /* the first tensor here or below */
-	int64_t number;	   /* that the label is, else -1 */
+	int order;	   /* the index of the first tensor in the branch */
+	int64_t number;	   /* value of a numeric label, else -1 */
 	int64_t npieces;
 	uint64_t bytes, hash;
 	struct node *child;
 	int nchild;
-	struct node **same; /* by number, this one among them; NULL: none, or another one has them */
+	struct node **same; /* equal siblings by number, this one too; NULL: none, or another node has them */
 	int nsame;
-	bool hidden; /* another one stands for it */
+	bool hidden; /* shown as part of another node */
 };
 
 static bool is_sep(char c)
@@ -31,7 +31,7 @@ static bool is_sep(char c)
 	return c == '.' || c == '/';
 }
 
-/* Bytes of the next part of a name, its separator included. */
+/* Bytes of the next part of a name, including its separator. */
 static size_t segment(const char *s)
 {
 	size_t n = strcspn(s, "./");
@@ -89,13 +89,13 @@ static void make_leaf(const struct dt_tensor_desc *v, const struct dt_tensor_des
 		e->hash = mix(mix(e->hash, (uint64_t)t->shape[d]), t->regular ? (uint64_t)t->grid[d] : 0);
 }
 
-/* The children of e: names[0..n), sorted, which are alike before `at`. */
+/* Builds the children of e from names[0..n), sorted, which are equal before `at`. */
 static int build(const struct dt_tensor_desc *v, const struct dt_tensor_desc **names, int n, size_t at,
 		 struct node *e)
 {
 	int k = 0, rc = 0;
 
-	for (int i = 0; i < n; i++) { /* counted, then made */
+	for (int i = 0; i < n; i++) { /* counts first, then creates */
 		size_t len = segment(names[i]->name + at);
 
 		k += i == 0 || strncmp(names[i]->name + at, names[i - 1]->name + at, len) != 0 ||
@@ -171,7 +171,7 @@ static int by_hash(const void *a, const void *b)
 	return (x->number > y->number) - (x->number < y->number);
 }
 
-/* v: n children that are alike, by number; the first stands for them. */
+/* v: n equal siblings, by number; the first stands for all. */
 static int join(struct node **v, int n)
 {
 	v[0]->same = malloc((size_t)n * sizeof(*v));

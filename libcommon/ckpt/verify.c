@@ -1,4 +1,4 @@
-/* Reads a checkpoint with suspicion: files, HDF5 structure, every checksum. */
+/* Checks everything in a checkpoint: files, HDF5 structure, every checksum. */
 #include "ckpt/internal.h"
 
 #include <errno.h>
@@ -11,17 +11,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHILD_SECONDS 600 /* to look at the structure of one file */
+#define CHILD_SECONDS 600 /* limit to check the structure of one file */
 
 struct verify {
 	struct dt_ckpt *c;
-	bool *skip; /* a file whose pieces are not worth reading */
+	bool *skip; /* files whose pieces are not read */
 	void (*report)(void *arg, const char *text);
 	void *arg;
 	void (*progress)(void *arg, uint64_t done, uint64_t total);
-	pthread_mutex_t lock; /* over what follows and the callbacks */
-	int findings, pipe;   /* pipe: where a child writes its findings, -1 in the parent */
-	int next;	      /* shards whose structure is looked at, then the index, then pieces */
+	pthread_mutex_t lock; /* guards the fields below and the callbacks */
+	int findings, pipe;   /* pipe: descriptor for a child's findings, -1 in the parent */
+	int next;	      /* work items: structure of shards, then the index, then pieces */
 	int *order;
 	uint64_t done, total;
 };
@@ -39,7 +39,7 @@ static void finding(struct verify *v, const char *text)
 	pthread_mutex_unlock(&v->lock);
 }
 
-/* "tensors 'a', 'b' and 3 more": what a file took with it. */
+/* "tensors 'a', 'b' and 3 more": the tensors in a lost file. */
 static void tensors_in(const struct ck_manifest *m, int file, char *buf, size_t n)
 {
 	int shown = 0, more = 0, last = -1;
@@ -60,7 +60,7 @@ static void tensors_in(const struct ck_manifest *m, int file, char *buf, size_t 
 		snprintf(buf + k, n - k, " and %d more", more);
 }
 
-/* Returns false when the file is not there to be read. */
+/* Returns false if the file cannot be read. */
 static bool check_file(struct verify *v, int i)
 {
 	const struct ck_file *f = &v->c->m.file[i];
@@ -110,7 +110,7 @@ static void check_shard(struct verify *v, int i)
 	H5Fclose(file);
 }
 
-/* One mapping of a virtual dataset against one piece. */
+/* Compares one mapping of a virtual dataset with one piece. */
 static bool same_mapping(const struct ck_manifest *m, const struct ck_tensor *t, hid_t dcpl, size_t k)
 {
 	const struct ck_piece *p = &m->piece[t->first + (int)k];
@@ -190,7 +190,7 @@ static void check_index(struct verify *v, int unused)
 	H5Fclose(file);
 }
 
-/* Takes the lines of a child over as findings. */
+/* Reports the lines of a child as findings. */
 static void collect(struct verify *v, int fd)
 {
 	FILE *f = fdopen(fd, "r");
@@ -210,9 +210,8 @@ static void collect(struct verify *v, int fd)
 }
 
 /*
- * HDF5 is known to crash, and to go round in circles, on files damaged in the right place. A finding of its
- * own, not our end: what asks HDF5 runs in a child, and nothing here asks it outside one, so that a fork
- * never finds its lock taken by another thread.
+ * HDF5 can crash or loop forever on damaged files. Such a file is reported, without ending this process: HDF5
+ * is only called in a child, so a fork never finds its lock taken by another thread.
  */
 static void in_a_child(struct verify *v, void (*check)(struct verify *v, int i), int i, const char *name)
 {
@@ -238,7 +237,7 @@ static void in_a_child(struct verify *v, void (*check)(struct verify *v, int i),
 		struct rlimit none = {0, 0};
 
 		if (null >= 0)
-			dup2(null, STDERR_FILENO); /* the C library's last words */
+			dup2(null, STDERR_FILENO); /* hides messages of the C library */
 		setrlimit(RLIMIT_CORE, &none);
 		signal(SIGALRM, SIG_DFL);
 		signal(SIGABRT, SIG_DFL);
@@ -321,7 +320,7 @@ static void read_all(struct verify *v, int workers)
 	qsort_r(v->order, (size_t)m->npiece, sizeof(*v->order), in_file_order, m->piece);
 	while (n < workers - 1 && n < 64 && pthread_create(&id[n], NULL, worker, v) == 0)
 		n++;
-	worker(v); /* this thread works too, so that none is not fatal */
+	worker(v); /* this thread works too: no other thread is needed */
 	while (n > 0)
 		pthread_join(id[--n], NULL);
 }

@@ -1,6 +1,7 @@
 /*
- * Vocabularies of GGUF and llama2.c as tokenizer.json: byte-level BPE with its merges, or SentencePiece BPE,
- * whose merges follow from the scores. A vocabulary we cannot turn into one leaves a note and no tokenizer.
+ * Converts vocabularies of GGUF and llama2.c to tokenizer.json: byte-level BPE with its merges, or
+ * SentencePiece BPE, whose merges follow from the scores. For other vocabularies there is a note and no
+ * tokenizer.
  */
 #include "ckpt/source_internal.h"
 
@@ -22,7 +23,7 @@ int src_vocab_note(struct dt_source *s, const char *what, const char *name, size
 	return 0;
 }
 
-/* {"piece": id}, NULL: one is not UTF-8, or there twice. */
+/* {"piece": id}; NULL: a piece is not UTF-8, or occurs twice. */
 static json_t *vocab_json(const struct src_vocab *v)
 {
 	json_t *o = json_object();
@@ -110,7 +111,7 @@ struct merge {
 	double score;
 	int left, right; /* characters */
 	int order;
-	char *text; /* "left right"; the pieces hold no blank */
+	char *text; /* "left right"; pieces have no blank */
 };
 
 static int better_first(const void *a, const void *b)
@@ -142,7 +143,7 @@ static bool is_piece(const struct src_vocab *v, const json_t *vocab, const char 
 	return id && v->t[json_integer_value(id)].type == SRC_TOKEN_NORMAL;
 }
 
-/* Every way to make a piece of two others, the best scores first. Frees m's texts on failure. */
+/* All ways to make a piece from two others, best scores first. Frees m's texts on failure. */
 static json_t *merges_json(const struct src_vocab *v, const json_t *vocab)
 {
 	struct merge *m = NULL;
@@ -333,8 +334,8 @@ int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_e
 }
 
 /*
- * llama2.c: ids 0, 1 and 2 are unknown, begin and end; the next 256 single bytes; then pieces by score, with
- * blanks as they are. Begin and end stand in lines of their own.
+ * llama2.c: ids 0, 1 and 2 are unknown, begin and end; then 256 single bytes; then pieces by score, with
+ * blanks unescaped. Begin and end are on lines of their own.
  */
 int src_llama2c_tokenizer(struct dt_source *s, const char *path, struct dt_err *err)
 {

@@ -1,7 +1,7 @@
 /*
  * SentencePiece's tokenizer.model (sentencepiece_model.proto: a ModelProto of pieces, trainer_spec and
- * normalizer_spec). Only BPE models with byte fallback become a tokenizer.json: of the others the ids would
- * not be SentencePiece's, so they are refused by what they have.
+ * normalizer_spec). Only BPE models with byte fallback are converted to tokenizer.json: for others the ids
+ * would differ from SentencePiece's, so they are refused with the reason.
  */
 #include "ckpt/source_internal.h"
 
@@ -12,9 +12,9 @@
 enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };
 
 struct field {
-	uint64_t number, value; /* value: of WIRE_VARINT */
+	uint64_t number, value; /* value: for WIRE_VARINT */
 	int wire;
-	const uint8_t *p; /* of the others: n bytes */
+	const uint8_t *p; /* other wire types: n bytes */
 	size_t n;
 };
 
@@ -40,7 +40,7 @@ static int varint(struct message *m, uint64_t *ret)
 	return -EBADMSG;
 }
 
-/* The next field: 1; 0 at the end; -EBADMSG. */
+/* Reads the next field. Returns 1, 0 at the end, or -EBADMSG. */
 static int next_field(struct message *m, struct field *f)
 {
 	uint64_t tag, n;
@@ -175,7 +175,7 @@ static int read_model(struct message m, struct model *q)
 	return rc;
 }
 
-/* Why the ids of such a model cannot be had here; NULL: they can. */
+/* Why a model's ids cannot be reproduced; NULL: they can. */
 static const char *refusal(const struct model *q)
 {
 	static const char *const types[] = {"", "its model type is Unigram", NULL, "its model type is Word",
