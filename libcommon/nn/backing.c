@@ -1,4 +1,4 @@
-/* Transfers between memory and a file, and which way a device takes; see backing.h. */
+/* Transfers between memory and a file, directly or through pinned memory for a device; see backing.h. */
 #include "nn/backing_card.h"
 
 #include "base/crc.h"
@@ -81,7 +81,7 @@ bool dt_backing_any_written(const struct dt_backing *b, size_t n, uint64_t at)
 	return memchr(b->written + at / b->grain, 1, n / b->grain) != NULL;
 }
 
-/* Of n bytes in grains those of grain i. */
+/* The bytes of grain i, of n bytes divided into grains. */
 static size_t in_grain(const struct dt_backing *b, size_t n, int64_t i)
 {
 	const size_t at = (size_t)i * b->grain;
@@ -131,7 +131,7 @@ int dt_backing_look(struct dt_backing *b, char *to, size_t n, uint64_t at, struc
 			  (unsigned long long)(at + (uint64_t)bad * b->grain), b->what, b->folder);
 }
 
-/* What a slot keeps from transfer to transfer stays. */
+/* Starts a transfer in a slot; fields that persist between transfers are kept. */
 static struct backing_slot *begin(struct dt_backing *b, int slot, enum backing_does does, void *memory,
 				  size_t n, uint64_t at)
 {
@@ -160,7 +160,7 @@ void dt_backing_read(struct dt_backing *b, int slot, void *to, size_t n, uint64_
 	}
 }
 
-/* source: of what is to be in memory first, on processors. */
+/* source: what is copied into memory before the write, when the CPU computes. */
 static void begin_write(struct dt_backing *b, int slot, void *memory, size_t n, uint64_t at,
 			struct backing_beside source)
 {
@@ -177,7 +177,7 @@ void dt_backing_write(struct dt_backing *b, int slot, const void *from, size_t n
 	begin_write(b, slot, (void *)from, n, at, (struct backing_beside){0});
 }
 
-/* Until the transfer is over; what it read goes on to copy. */
+/* Waits for the slot's transfer; after a read, copies the data. */
 static int end(struct dt_backing *b, int slot, struct backing_beside copy, struct dt_err *err)
 {
 	struct backing_slot *s = &b->slot[slot];
@@ -204,7 +204,7 @@ int dt_backing_wait(struct dt_backing *b, int slot, struct dt_err *err)
 	return dt_backing_card_wait(b, slot, does, err);
 }
 
-/* By all threads, or by the card. */
+/* Copies with all threads, or on the device. */
 static int copy(struct dt_backing *b, char *to, const char *from, size_t n, struct dt_err *err)
 {
 	if (b->card)

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART ((uint64_t)1 << 30) /* of pinned memory in one piece: systems refuse larger ones first */
+#define PART ((uint64_t)1 << 30) /* bytes of pinned memory per allocation: larger ones are refused first */
 
-/* Pinned memory for all of it, zeros. */
+/* Allocates pinned memory for the whole file, zeroed. */
 static int pin_all(struct dt_backing *b, uint64_t bytes)
 {
 	int rc = 0;
@@ -56,7 +56,7 @@ void dt_backing_card_drain(struct dt_backing *b)
 	for (int i = 0; i < 2 && b->here; i++)
 		if (queue[i] && dt_event_record_on(b->here, b->dev, queue[i]) == 0)
 			dt_event_sync(b->here);
-	if (b->here && dt_event_record(b->here, b->dev) == 0) /* what ops' own queue copies */
+	if (b->here && dt_event_record(b->here, b->dev) == 0) /* copies on the queue of ops */
 		dt_event_sync(b->here);
 }
 
@@ -84,8 +84,8 @@ static int queue(struct dt_backing *b, char *pinned, char *card, size_t n, bool 
 }
 
 /*
- * Queues copies of all of a slot's bytes between the card and the host's memory, or the slot's own, behind
- * all that the card was given before.
+ * Queues copies of a slot's bytes between the device and the host's memory, or the slot's own pinned memory,
+ * after everything queued on the device before.
  */
 static int move(struct dt_backing *b, struct backing_slot *s, bool out)
 {
@@ -105,13 +105,13 @@ static int move(struct dt_backing *b, struct backing_slot *s, bool out)
 	return rc < 0 ? rc : dt_event_record_on(s->moved, b->dev, q);
 }
 
-/* Pinned memory of a slot's own; nothing moves there. */
+/* Makes a slot's own pinned memory large enough; first waits for transfers that use it. */
 static int need_room(struct dt_backing *b, struct backing_slot *s)
 {
 	int rc;
 
 	if (s->room >= s->n)
-		return s->pinned ? dt_event_sync(s->moved) : 0; /* the card has what came before */
+		return s->pinned ? dt_event_sync(s->moved) : 0; /* the device has the previous data */
 	if (s->pinned)
 		dt_event_sync(s->moved);
 	dt_dev_host_free(b->dev, s->all);
@@ -126,7 +126,7 @@ static int need_room(struct dt_backing *b, struct backing_slot *s)
 	return 0;
 }
 
-/* What has come from the card goes on to the file. */
+/* Writes data that has arrived from the device to the file. */
 static void go_on(struct dt_backing *b, int k)
 {
 	struct backing_slot *s = &b->slot[k];
@@ -176,7 +176,7 @@ void dt_backing_card_write(struct dt_backing *b, int k)
 	s->leaving = b->file && s->rc == 0;
 }
 
-/* Ops come behind the transfer. Where they would have to wait, so does the host, to know how long. */
+/* Makes ops wait for the transfer. If they would have to, the host waits first, and measures it. */
 static int order(struct dt_backing *b, struct backing_slot *s, bool write)
 {
 	double t0;
@@ -192,7 +192,7 @@ static int order(struct dt_backing *b, struct backing_slot *s, bool write)
 	return rc < 0 ? rc : dt_event_wait(s->moved, b->dev);
 }
 
-/* A file has the bytes; or they are on their way from pinned memory to the card, in front of its ops. */
+/* Waits for the file, or queues the copy from pinned memory to the device before its ops. */
 static int wait_file(struct dt_backing *b, int k, enum backing_does does, struct dt_err *err)
 {
 	struct backing_slot *s = &b->slot[k];
@@ -203,7 +203,7 @@ static int wait_file(struct dt_backing *b, int k, enum backing_does does, struct
 	if (s->leaving) {
 		s->rc = dt_event_sync(s->moved);
 		if (s->rc < 0)
-			return 0; /* as the caller says */
+			return 0; /* the caller reports it */
 		go_on(b, k);
 	}
 	if (s->n)

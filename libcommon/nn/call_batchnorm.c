@@ -1,9 +1,8 @@
 /*
- * Batch norms. Where they span ranks, those exchange 2 C + 1 numbers a norm, forward and backward: each
- * rank's counts weigh what it sends, and a rank without images sends a count of 0 (kernels/batchnorm.h).
- *
- * Statistics of a training pass are added to x->bn.sum; who owns the buffers makes running ones of them
- * once a step.
+ * Batch norms. When they span ranks, these exchange 2 C + 1 values per norm, in forward and backward: values
+ * are weighted by each rank's count, and a rank without images sends a count of 0 (kernels/batchnorm.h).
+ * Statistics of a training pass are added to x->bn.sum; the buffers' owner updates the running ones once a
+ * step.
  */
 #include "nn/call.h"
 
@@ -41,7 +40,7 @@ void dt_bn_merge(float *mean, float *sqdev, double *count, const float *parts, i
 	*count = n;
 }
 
-/* Statistics of one group of rows and their count become those of all ranks. */
+/* Merges the statistics and count of a group of rows over all ranks. */
 static int span(struct dt_exec *x, float *mean, float *sqdev, double *count, int64_t c, struct dt_err *err)
 {
 	const int ranks = dt_comm_size(x->bn.comm);
@@ -63,7 +62,7 @@ static int span(struct dt_exec *x, float *mean, float *sqdev, double *count, int
 	return rc;
 }
 
-/* sqdev becomes 1 / sqrt(var + eps); the unbiased variance goes to the running one. */
+/* sqdev becomes 1 / sqrt(var + eps); adds the mean and the unbiased variance to the running sums. */
 static void finish(struct dt_exec *x, const struct dt_node *n, const float *mean, float *sqdev, double count,
 		   int64_t c)
 {
@@ -80,7 +79,7 @@ static void finish(struct dt_exec *x, const struct dt_node *n, const float *mean
 	}
 }
 
-/* Statistics of all groups, merged and finished where the host sees them. */
+/* Merges and finishes the statistics of all groups, in host memory. */
 static int merge_groups(struct dt_exec *x, const struct dt_node *n, float *m, float *q, int64_t groups,
 			int64_t c, int64_t rows, struct dt_err *err)
 {
@@ -148,10 +147,10 @@ int dt_call_batch_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err
 	return 0;
 }
 
-/* Sums of one group and their count become those of all ranks. */
+/* Sums one group's sums and count over all ranks. */
 static int span_sums(struct dt_exec *x, float *sums, int64_t c, double *count, struct dt_err *err)
 {
-	const struct dt_tensor t = dt_t1(sums, DT_F32, 2 * c + 1); /* the count stands behind them */
+	const struct dt_tensor t = dt_t1(sums, DT_F32, 2 * c + 1); /* the count follows the sums */
 	float *h = dt_call_seen(x, t);
 	const double t0 = dt_now();
 	int rc = h ? 0 : dt_err_sys(err, -ENOMEM, "cannot sum the gradients of a batch norm");

@@ -1,4 +1,4 @@
-/* Attention, and what it takes where sequences are cut over context-parallel ranks. */
+/* Attention, and its communication where sequences are divided over context-parallel ranks. */
 #include "nn/call.h"
 
 #include "base/progress.h"
@@ -19,13 +19,13 @@ static struct dt_attn attention_of(const struct dt_exec *x, const struct dt_node
 				.softcap = n->attr.cap};
 }
 
-/* Tokens of a sequence in the rows of this value: all under Ulysses, else this rank's. */
+/* Tokens per sequence in this value's rows: all tokens under Ulysses, else this rank's. */
 static int64_t seq_of(const struct dt_exec *x, int v)
 {
 	return x->p->value[v].rows == DT_ROWS_SEQ ? x->positions : x->seq;
 }
 
-/* Queries, keys and values are columns of one matrix of whole sequences, whose documents are kept apart. */
+/* A span with queries, keys and values as columns of one matrix of whole sequences, by document. */
 static struct dt_attn_span documents(const struct dt_exec *x, const struct dt_attn *a,
 				     const struct dt_attn_run *run)
 {
@@ -40,8 +40,8 @@ static struct dt_attn_span documents(const struct dt_exec *x, const struct dt_at
 }
 
 /*
- * This rank's queries against keys of ranks first .. first + n - 1 of the group, whose blocks
- * [batch, seq, keys and values] lie one behind another.
+ * A span of this rank's queries against the keys of ranks first .. first + n - 1 of the group, whose blocks
+ * [batch, seq, keys and values] are contiguous.
  */
 static struct dt_attn_span blocks(const struct dt_exec *x, const struct dt_attn *a, int first, int n,
 				  struct dt_attn_run run[DT_ATTN_RUNS])
@@ -109,7 +109,7 @@ int dt_call_attention_b(struct dt_exec *x, const struct dt_node *n, struct dt_er
 	return 0;
 }
 
-/* Keys and values of this rank, without its queries, as its block. */
+/* Copies this rank's keys and values, without its queries, into its block. */
 static int pack_kv(struct dt_exec *x, const struct dt_node *n, struct dt_tensor to, struct dt_tensor qkv,
 		   struct dt_err *err)
 {
@@ -152,8 +152,8 @@ int dt_call_kv_scatter(struct dt_exec *x, const struct dt_node *n, struct dt_err
 /* ---- Ulysses ---- */
 
 /*
- * Copies whole rows between a matrix of all tokens, in their order, and blocks [batch, seq] of the ranks they
- * come from or go to.
+ * Copies whole rows between a matrix of all tokens, in order, and the blocks [batch, seq] that the ranks send
+ * or receive.
  */
 static int reorder(struct dt_exec *x, struct dt_tensor whole, struct dt_tensor blocks_of, bool to_whole,
 		   struct dt_err *err)
@@ -174,10 +174,10 @@ static int reorder(struct dt_exec *x, struct dt_tensor whole, struct dt_tensor b
 	return 0;
 }
 
-/* Columns of rank r's heads in a row of all heads, and in a row of r's alone: queries, keys, values. */
+/* Columns of rank r's heads, in a row of all heads and in a row of only r's heads: queries, keys, values. */
 struct heads_part {
 	int64_t all, own, n;
-	bool again; /* another rank has the same: gradients add up */
+	bool again; /* another rank has the same heads: gradients are added */
 };
 
 static int parts_of(const struct dt_node *n, int cp, int r, struct heads_part p[3])
@@ -239,7 +239,7 @@ int dt_call_to_tokens(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 
 enum { KV, DKV };
 
-/* Sends to the next rank of the ring while the rank before sends here. */
+/* Sends to the next rank of the ring and receives from the previous one. */
 static int pass_on(struct dt_exec *x, struct dt_tensor from, struct dt_tensor to, int tag,
 		   struct dt_comm_req *req[2], struct dt_err *err)
 {
@@ -290,8 +290,8 @@ int dt_call_ring(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 }
 
 /*
- * Keys and values go around again, and behind them the sums of their gradients, which come home by one step
- * more.
+ * Keys and values go around the ring again, followed by the sums of their gradients, which need one more step
+ * to return to their rank.
  */
 int dt_call_ring_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
@@ -315,7 +315,7 @@ int dt_call_ring_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 		if (i + 1 < x->cp_size)
 			rc = pass_on(x, kv, dt_call_rows_of(kvs, (i + 1) % 2 * rows, rows), KV, req, err);
 		if (rc == 0)
-			rc = arrived(x, moved, err); /* the sums so far */
+			rc = arrived(x, moved, err); /* the gradient sums so far */
 		if (rc < 0)
 			return rc;
 		TRY(o->attention_span_backward(x->dev, dq, dkv, dt_call_mat(x, n->in[0]),

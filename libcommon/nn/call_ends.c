@@ -1,4 +1,4 @@
-/* The two ends of a model, and the messages of its tensor-parallel group. */
+/* The embedding and the loss of a model, and the communication in its tensor-parallel group. */
 #include "nn/call.h"
 
 #include "base/progress.h"
@@ -20,7 +20,7 @@ int dt_call_embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 
 	TRY(x->dev->ops->embedding_forward(x->dev, y, x->flight->ids, dt_call_pos(x), x->w[n->param[0]],
 					   dt_call_param(x->w, n->param[1]), vocab_first(x, n->param[0])));
-	/* Where ranks hold parts of the vocabulary their rows become a sum: noise is in one of them. */
+	/* With a sharded vocabulary the ranks' rows are summed: only one of them adds the noise. */
 	if (x->training && x->noise.width && vocab_first(x, n->param[0]) == 0)
 		TRY(x->dev->ops->noise(x->dev, y, &x->noise));
 	if (n->attr.scale != 1)
@@ -32,14 +32,14 @@ int dt_call_embed_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 {
 	struct dt_tensor dy = dt_call_mat(x, n->in[0]);
 
-	if (n->attr.scale != 1) /* nobody reads it behind this */
+	if (n->attr.scale != 1) /* dy is not used after this */
 		TRY(x->dev->ops->scale(x->dev, dy, n->attr.scale));
 	TRY(x->dev->ops->embedding_backward(x->dev, x->g[n->param[0]], dt_call_param(x->g, n->param[1]), dy,
 					    x->flight->ids, dt_call_pos(x), vocab_first(x, n->param[0])));
 	return 0;
 }
 
-/* Sum of -log softmax at the targets of n rows; ce [3, n]. */
+/* Sum of -log softmax at the targets of n rows. ce [3, n]: maximum, sum of exponentials, target logit. */
 static double loss_of(const float *ce, const int32_t *targets, int64_t n)
 {
 	const float *rowmax = ce, *sumexp = ce + n, *target = ce + 2 * n;
@@ -52,8 +52,8 @@ static double loss_of(const float *ce, const int32_t *targets, int64_t n)
 }
 
 /*
- * Each rank has the logits of its share of the vocabulary: makes the row statistics those of all of it.
- * target has room for rows more elements behind its own.
+ * Each rank has the logits of its part of the vocabulary: combines the row statistics over all of it. target
+ * has room for `rows` more elements after its own.
  */
 static int join_stats(struct dt_exec *x, float *rowmax, float *sumexp, float *target, int64_t rows,
 		      struct dt_err *err)
@@ -78,16 +78,15 @@ static int join_stats(struct dt_exec *x, float *rowmax, float *sumexp, float *ta
 	return rc;
 }
 
-/* Where the host has what the device computed of rows from r on: statistics [3, n], room [n], and with a
- * teacher what the divergence is made of [3, n]. */
+/* Host copy of results from row r on: statistics [3, n], room [n], with a teacher divergence terms [3, n]. */
 static float *on_host(const struct dt_exec *x, int64_t r)
 {
 	return x->flight->host_ce + (x->teaching.k ? DT_LOSS_ROWS_TAUGHT : DT_LOSS_ROWS) * r;
 }
 
 /*
- * The statistics of rows [r, r + n) on their way to the host. What other ranks' parts of the vocabulary make
- * of them is computed there, and goes back.
+ * Copies the statistics of rows [r, r + n) to the host. With a sharded vocabulary they are combined over the
+ * ranks there and copied back.
  */
 static int stats_to_host(struct dt_exec *x, float *stats, int64_t r, int64_t n, struct dt_err *err)
 {
@@ -107,13 +106,13 @@ static int stats_to_host(struct dt_exec *x, float *stats, int64_t r, int64_t n, 
 
 struct loss {
 	struct dt_tensor in, din, head, dhead, value, dvalue; /* of the value head; DT_NONE: there is none */
-	float cap;					      /* of logits; 0: none */
+	float cap;					      /* soft cap of logits; 0: none */
 	char *logits, *dlogits;
 	float *stats;
-	int64_t vocab, ld, first; /* ld: from one row of the logits to the next */
+	int64_t vocab, ld, first; /* ld: row stride of the logits */
 };
 
-/* Whether the loss of this pass is also a divergence from a teacher. */
+/* Whether the loss of this pass includes a divergence from a teacher. */
 static bool taught(const struct dt_exec *x)
 {
 	return x->teaching.k > 0 && x->training && x->flight->columns;
@@ -131,7 +130,7 @@ static struct dt_distill teacher_of(const struct dt_exec *x, const struct loss *
 				   .vocab_first = l->first};
 }
 
-/* What the divergence of rows [r, r + n) is made of, behind the other statistics, whose maximum is known. */
+/* Computes the terms of the divergence of rows [r, r + n), whose maxima are known, after the statistics. */
 static int teacher_rows(struct dt_exec *x, const struct loss *l, struct dt_tensor logits, int64_t r,
 			int64_t n, struct dt_err *err)
 {
@@ -175,7 +174,7 @@ static double taught_loss(struct dt_exec *x, const float *stats, int64_t r, int6
 		kl = log((double)kept[i] + (double)rest[i]) - (double)dot[i];
 		for (int64_t c = 0; c < t->k; c++)
 			kl += q[c] > 0 ? (double)q[c] * log((double)q[c]) : 0;
-		if (others > 0) /* a student for whom they underflow is not infinitely wrong */
+		if (others > 0) /* underflowing probabilities must not give an infinite loss */
 			kl += others * (log(others) - log(fmax((double)rest[i], 0x1p-126)));
 		sum += kl;
 	}
@@ -184,7 +183,7 @@ static double taught_loss(struct dt_exec *x, const float *stats, int64_t r, int6
 	return (1 - w) * ce + w * (double)t->temperature * (double)t->temperature * sum;
 }
 
-/* Rows [r, r + n) of the head: logits and the statistics of each row. */
+/* Computes logits and row statistics of rows [r, r + n) of the head. */
 static int stats_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
@@ -206,7 +205,7 @@ static int stats_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_
 }
 
 /*
- * What lies between rows is part of the matrices here: the gradient has zeros there, and gets them back only
+ * The padding between rows is part of the matrices here: the gradient has zeros there, which stay zeros only
  * if the logits have no NaN there.
  */
 static int uncap_rows(struct dt_exec *x, const struct loss *l, int64_t n, struct dt_err *err)
@@ -219,7 +218,7 @@ static int uncap_rows(struct dt_exec *x, const struct loss *l, int64_t n, struct
 	return 0;
 }
 
-/* The gradients of the same rows; weight: of each, on the device; NULL: all 1. */
+/* Computes the gradients of the same rows. weight: per row, on the device; NULL: all 1. */
 static int grad_rows(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n, const float *weight,
 		     bool accumulate, struct dt_err *err)
 {
@@ -259,7 +258,7 @@ static int64_t chunk_at(const struct dt_exec *x, const struct loss *l, int64_t r
 	return left < chunk ? left : chunk;
 }
 
-/* Log softmax at the target as a server says it of the same logits, to the bit: both add integers. */
+/* Log softmax at the target, bitwise equal to a server's for the same logits: both add integers. */
 static float as_served(const float *logits, int64_t vocab, int32_t target)
 {
 	struct dt_drawn d = {.logit = logits[target], .max = dt_sample_max(logits, vocab)};
@@ -268,7 +267,7 @@ static float as_served(const float *logits, int64_t vocab, int32_t target)
 	return dt_drawn_logprob(&d);
 }
 
-/* Adds what rows [r, r + n), whose statistics are on the host, lose; their log-probabilities. */
+/* Adds the loss of rows [r, r + n), whose statistics are on the host; stores their log-probabilities. */
 static void take_stats(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n)
 {
 	const struct dt_flight *f = x->flight;
@@ -293,7 +292,7 @@ static void take_stats(struct dt_exec *x, const struct loss *l, int64_t r, int64
 	}
 }
 
-/* Weights of rows [r, r + n) where the device reads them. Behind a chunk's statistics is room for them. */
+/* *ret: the weights of rows [r, r + n) for the device; there is room after a chunk's statistics. */
 static int put_weights(struct dt_exec *x, const struct loss *l, int64_t r, int64_t n, const float **ret,
 		       struct dt_err *err)
 {
@@ -308,7 +307,7 @@ static int put_weights(struct dt_exec *x, const struct loss *l, int64_t r, int64
 	return 0;
 }
 
-/* All rows once for the log-probabilities that are judged, and once more for the gradients. */
+/* Computes all rows once for the log-probabilities to judge, and again for the gradients. */
 static int judged(struct dt_exec *x, const struct loss *l, struct dt_err *err)
 {
 	const struct dt_objective *j = &x->objective;
@@ -324,7 +323,7 @@ static int judged(struct dt_exec *x, const struct loss *l, struct dt_err *err)
 		rc = j->judge(j->arg, x->flight, j->logprob, j->weight, &x->loss_sum, err);
 	for (int64_t r = 0; r < rows && rc == 0 && x->loss_backward; r += n) {
 		n = chunk_at(x, l, r);
-		if (n < rows) /* one chunk is still there */
+		if (n < rows) /* with a single chunk it is still there */
 			rc = stats_rows(x, l, r, n, err);
 		if (rc == 0)
 			rc = put_weights(x, l, r, n, &weight, err);
@@ -336,7 +335,7 @@ static int judged(struct dt_exec *x, const struct loss *l, struct dt_err *err)
 	return rc;
 }
 
-/* Head and cross-entropy over all rows, chunk by chunk, so that all logits never exist at once. */
+/* Head and cross-entropy over all rows in chunks, so that not all logits are in memory at once. */
 int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct loss l = {.in = dt_call_mat(x, n->in[0]),
@@ -356,7 +355,7 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		l.value = x->w[n->param[1]];
 		l.dvalue = x->g[n->param[1]];
 	}
-	/* Nobody learns values: its gradient is 0. */
+	/* Values are not trained: the gradient is 0. */
 	if (l.dvalue.data && x->loss_backward && !x->accumulate_head && !x->objective.value)
 		TRY(x->dev->ops->fill(x->dev, l.dvalue, 0.0f));
 	l.vocab = l.head.dim[0];

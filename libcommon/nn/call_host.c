@@ -1,6 +1,6 @@
 /*
- * Data that the host reads or writes between calls. If the device has memory of its own, it is copied to the
- * host and back: some kilobytes, or with a value head the rows of a microbatch.
+ * Data that the host reads or writes between calls. With a device it is copied to the host and back: some
+ * kilobytes, or with a value head the rows of a microbatch.
  */
 #include "nn/call.h"
 

@@ -128,7 +128,7 @@ int dt_call_pool_avg_b(struct dt_exec *x, const struct dt_node *n, struct dt_err
 	return 0;
 }
 
-/* The same elements, where the result was not placed on its operand. */
+/* Copies the elements, unless the result has the operand's memory. */
 int dt_call_flatten(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	void *to = dt_call_at(x, n->out[0]), *from = dt_call_at(x, n->in[0]);
@@ -140,7 +140,7 @@ int dt_call_flatten(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 	return 0;
 }
 
-/* What a microbatch adds to the loss and to the counts of rows whose class was the first, or among five. */
+/* Adds a microbatch's loss, and its counts of rows whose class was top-1 and top-5. */
 static int count(struct dt_exec *x, const float *loss, int64_t rows, struct dt_err *err)
 {
 	const int32_t *above;
@@ -159,7 +159,7 @@ static int count(struct dt_exec *x, const float *loss, int64_t rows, struct dt_e
 	return 0;
 }
 
-/* Gradients of the head and of its input, from those of the logits. */
+/* Computes the gradients of the head and of its input from those of the logits. */
 static int head_backward(struct dt_exec *x, const struct dt_node *n, struct dt_tensor in, struct dt_tensor dl,
 			 struct dt_err *err)
 {
@@ -188,7 +188,7 @@ int dt_call_classify(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 	int rc;
 	struct dt_classes c = {.targets = f->targets, .scale = x->loss_scale};
 
-	if (x->loss_backward) { /* an evaluation's targets are as they are */
+	if (x->loss_backward) { /* evaluation uses the targets unchanged */
 		c.others = f->others;
 		c.share = f->share;
 		c.smoothing = x->smoothing;

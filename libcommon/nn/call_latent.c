@@ -1,4 +1,4 @@
-/* Latent attention: what stands between its products and the scores. */
+/* Latent attention: the operations between its projections and the scores. */
 #include "nn/call.h"
 
 int dt_call_latent_split(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
@@ -24,9 +24,9 @@ int dt_call_latent_split_b(struct dt_exec *x, const struct dt_node *n, struct dt
 }
 
 /*
- * qkv has all heads of q, then of k, then of v, as attention reads them. A head of q and of k begins with the
- * part that is rotated; operands (q, the key all heads share, [plain k, v] a head) have it last. Backward
- * takes the same columns apart, and the key's gradient is the sum over heads.
+ * qkv has all heads of q, then of k, then of v, as attention reads them. A head of q and of k begins with its
+ * rotary part; in the operands (q, the key that all heads share, [plain k, v] per head) that part is last.
+ * Backward splits the same columns, and the shared key's gradient is the sum over heads.
  */
 static int join(struct dt_exec *x, const struct dt_node *n, struct dt_tensor qkv, const int operand[3],
 		bool back, struct dt_err *err)
@@ -37,7 +37,7 @@ static int join(struct dt_exec *x, const struct dt_node *n, struct dt_tensor qkv
 	const struct {
 		int operand;
 		int64_t n;
-		struct dt_latent_place in, at; /* of the operand, and of qkv */
+		struct dt_latent_place in, at; /* places in the operand, and in qkv */
 	} part[] = {
 		{0, r, {p, H * d, d}, {0, wide, d}},
 		{0, p, {0, H * d, d}, {r, wide, d}},

@@ -1,4 +1,4 @@
-/* Linears: products in the compute type, or in 8 bits with operands quantised before (kernels/fp8.h). */
+/* Linears: products in the compute type, or in 8 bits with operands quantized before (kernels/fp8.h). */
 #include "nn/call.h"
 
 static int linear_rows(struct dt_exec *x, const struct dt_node *n, int64_t first, int64_t rows,
@@ -74,7 +74,7 @@ int dt_call_dx_act(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 	return dt_call_in_parts(x, n, dx_act_rows, err);
 }
 
-/* A value that a quantisation wrote, as a matrix of these sizes. */
+/* A value written by a quantization, as a matrix of this size. */
 static struct dt_tensor narrow(const struct dt_exec *x, int v, int64_t rows, int64_t cols)
 {
 	return v < 0 ? DT_NONE : dt_t2(dt_call_at(x, v), x->p->value[v].dtype, rows, cols);

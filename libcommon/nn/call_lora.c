@@ -1,4 +1,4 @@
-/* Adapters (model/op/lora.c): products with the tensors of one to three joined linears. */
+/* Adapters (model/op/lora.c): products with the a and b of one to three joined linears. */
 #include "base/rng.h"
 #include "nn/call.h"
 
@@ -6,15 +6,15 @@
 
 #include <errno.h>
 
-/* What the node does for one of its linears: its columns of h and of y. */
+/* One of the node's linears: its columns of h and of y. */
 struct lane {
 	struct dt_tensor b;
 	int param;
 	int64_t h, y; /* first column */
-	bool alone;   /* they are all there are */
+	bool alone;   /* no other linear has columns */
 };
 
-/* Lane i of the node, from those before it; false where that linear has no adapter. */
+/* Lane i of the node, placed after the lanes before it; false if that linear has no adapter. */
 static bool lane_of(const struct dt_exec *x, const struct dt_node *n, int i, struct lane *l)
 {
 	*l = (struct lane){.param = n->param[i], .alone = n->out[2] < 0};
@@ -27,13 +27,13 @@ static bool lane_of(const struct dt_exec *x, const struct dt_node *n, int i, str
 	return l->param >= 0;
 }
 
-/* A room of the node as a matrix of these sizes. */
+/* A scratch value of the node as a matrix of this size. */
 static struct dt_tensor room(const struct dt_exec *x, int v, struct dt_tensor like, int64_t cols)
 {
 	return dt_t2(dt_call_at(x, v), like.dtype, like.dim[0], cols);
 }
 
-/* y = x in evaluation; else what the odds leave of x, on top of y (add). */
+/* y = x in evaluation; in training dropout(x), added to y with add. */
 static int drop(struct dt_exec *x, const struct dt_node *n, int to, int from, bool add, struct dt_err *err)
 {
 	const struct dt_local_param *lp = &x->stage->local.p[n->param[3]];
@@ -60,7 +60,7 @@ static int drop(struct dt_exec *x, const struct dt_node *n, int to, int from, bo
 
 int dt_call_dropout(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	if (x->adapters_off) /* nobody reads it */
+	if (x->adapters_off) /* its result is not used */
 		return 0;
 	if (!x->training)
 		return dt_call_moved(x, n->out[0], n->in[0]);
@@ -86,7 +86,7 @@ int dt_call_lora_down(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 	return 0;
 }
 
-/* A product with columns where they lie (kernels/columns.h): 1, or 0 where the device has none. */
+/* A product on columns in place (kernels/columns.h): 1, or 0 if the device has no such kernel. */
 static int in_place(struct dt_exec *x, struct dt_columns_product p, struct dt_err *err)
 {
 	const int rc = dt_dev_columns_matmul(x->dev, &p);
@@ -132,7 +132,7 @@ int dt_call_lora_up(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 	return rc;
 }
 
-/* Of joined linears; h absent: no db; dh absent: not wanted. */
+/* Backward for one of several joined linears; h absent: no db; dh absent: not needed. */
 static int lane_up_b(struct dt_exec *x, const struct dt_node *n, const struct lane *l, struct dt_tensor dy,
 		     struct dt_tensor h, struct dt_tensor dh, struct dt_err *err)
 {
@@ -163,7 +163,7 @@ static int lane_up_b(struct dt_exec *x, const struct dt_node *n, const struct la
 	return 0;
 }
 
-/* db += dy^T h where h is there, dh = s dy b where that is wanted. */
+/* db += dy^T h if h is present, dh = s dy b if needed. */
 int dt_call_lora_up_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
@@ -197,7 +197,7 @@ int dt_call_lora_dx(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 				dt_call_joined(x->w, n->param), false, DT_NONE, n->in[0] >= 0));
 	return 0;
 }
-/* A tensor whose columns are cut over the ranks: what they make are parts of a sum. */
+/* Whether a tensor's columns are sharded: its products are then partial sums. */
 static bool is_row_cut(const struct dt_exec *x, int param)
 {
 	const struct dt_param *w = &x->stage->graph.params.p[x->stage->local.p[param].index];
@@ -228,7 +228,7 @@ int dt_call_lora_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 	return 0;
 }
 
-/* The columns of y that are the node's linear number i, and its bias, which the first rank of a sum adds. */
+/* Returns the first column of y of linear i. *bias: its bias, which the first rank of a sum adds. */
 static int64_t scaled(const struct dt_exec *x, const struct dt_node *n, int i, struct dt_tensor *bias)
 {
 	int64_t at = 0;

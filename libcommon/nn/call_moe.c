@@ -1,12 +1,11 @@
 /*
- * Mixtures of experts in training (model/op/moe.c): the router in f32 through the choice, rows by choice,
- * products that only read the rows there are. The host reads none of it, but for loads over several ranks or
- * over the batch, and rows that other ranks' experts get.
- *
- * Over ranks on cards the host has to know how many rows it sends and gets before it can name the messages.
- * So it waits for the card once a layer, in forward and where that is computed again: for two copies of a few
- * hundred bytes (some 10 us each) and for all that was queued in front of them, behind which the card idles
- * until the host has queued the layer's next work. Backward uses what forward was told.
+ * Mixtures of experts in training (model/op/moe.c): the router in f32 through the top-k choice, rows sorted
+ * by expert, products that only read the rows present. The host reads none of it, except loads over several
+ * ranks or over the batch, and rows that go to other ranks' experts.
+ * With expert parallelism on devices the host needs the number of rows to send and receive before it can post
+ * the messages. So once per layer, in forward and recomputation, it waits for the device: for two copies of a
+ * few hundred bytes (some 10 us each) and everything queued before them, after which the device idles until
+ * the host has queued the layer's next work. Backward reuses forward's numbers.
  */
 #include "nn/call.h"
 
@@ -14,7 +13,7 @@
 
 #include <errno.h>
 
-/* Where this rank's rows by choice begin for each of its experts. */
+/* The first row of each of this rank's experts, in rows sorted by expert. */
 static const int32_t *first_of(const struct dt_exec *x, const struct dt_node *n, int choices)
 {
 	struct dt_choices c = dt_call_choices(x, n, choices);
@@ -31,7 +30,7 @@ struct dt_tensor dt_call_live(const struct dt_exec *x, const struct dt_node *n, 
 	return t;
 }
 
-/* The router's weights and rows in f32: as they are, or widened into rooms. */
+/* The router's weights or rows in f32: as they are, or widened into scratch values. */
 static int widen(struct dt_exec *x, struct dt_tensor *t, int room, struct dt_err *err)
 {
 	struct dt_tensor wide = dt_t2(dt_call_at(x, room), DT_F32, t->dim[0], t->dim[1]);
@@ -43,7 +42,7 @@ static int widen(struct dt_exec *x, struct dt_tensor *t, int room, struct dt_err
 	return 0;
 }
 
-/* The biases of the choice, behind the wide router where they are widened too. */
+/* *ret: the router's biases, placed after the wide router if they are widened too. */
 static int bias_of(struct dt_exec *x, const struct dt_node *n, struct dt_tensor *ret, struct dt_err *err)
 {
 	struct dt_tensor b = dt_call_param(x->w, n->param[3]);
@@ -57,13 +56,13 @@ static int bias_of(struct dt_exec *x, const struct dt_node *n, struct dt_tensor 
 	return 0;
 }
 
-/* Parts of a microbatch whose choices are counted apart. */
+/* The number of parts of a microbatch whose expert counts are kept apart. */
 static int64_t load_groups(const struct dt_exec *x)
 {
 	return x->mixture.over == DT_OVER_SEQUENCE ? x->batch : 1;
 }
 
-/* The loads of all choices so far, or of the parts of sequences that total counts; numbers become shares. */
+/* Turns counts into shares: of all tokens so far (over the batch), or of `total` of each part. */
 static void share_out(struct dt_exec *x, const struct dt_node *n, float *load, int64_t size, double total)
 {
 	double *so_far = x->mixture.seen + n->unit * n->attr.experts;
@@ -81,8 +80,8 @@ static void share_out(struct dt_exec *x, const struct dt_node *n, float *load, i
 }
 
 /*
- * Shares of the choices that experts have: of each sequence, of the microbatch, or of the batch so far, over
- * all ranks with other tokens (Qiu et al. 2025).
+ * The experts' shares of the choices: per sequence, per microbatch, or over the batch so far, summed over all
+ * ranks with other tokens (Qiu et al. 2025).
  */
 static int count(struct dt_exec *x, const struct dt_node *n, const int32_t *expert, struct dt_err *err)
 {
@@ -92,7 +91,7 @@ static int count(struct dt_exec *x, const struct dt_node *n, const int32_t *expe
 		      choices = x->p->rows[DT_ROWS_ALL] * n->attr.used;
 	const double each = (double)(choices / groups);
 	struct dt_comm *others = batch ? m->counts ? m->data : NULL : x->cp;
-	const bool later = others || (batch && m->counts); /* numbers are not shares yet */
+	const bool later = others || (batch && m->counts); /* counts become shares later */
 	const struct dt_tensor load = dt_t1(dt_call_at(x, n->out[4]), DT_F32, size);
 	float *seen;
 	int rc = 0;
@@ -114,7 +113,7 @@ static int count(struct dt_exec *x, const struct dt_node *n, const int32_t *expe
 	return dt_call_unseen(x, load, seen, rc, err);
 }
 
-/* The choices as the host reads where experts' rows begin: on a card, what this flight's last route left. */
+/* The choices as the host sees them: with a device, the copy made by this flight's last route. */
 static struct dt_choices host_choices(const struct dt_exec *x, const struct dt_node *n, int choices)
 {
 	const int flight = x->plan->flight0[x->flight->chunk] + x->flight->slot;
@@ -128,7 +127,7 @@ static struct dt_choices host_choices(const struct dt_exec *x, const struct dt_n
 	return c;
 }
 
-/* Where what other ranks send begins, by rank and expert. */
+/* Exchanges counts over ep: sets where the rows that each rank sends for each expert begin. */
 static int tell_counts(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_choices there = dt_call_choices(x, n, n->out[0]), c = host_choices(x, n, n->out[0]);
@@ -186,8 +185,8 @@ int dt_call_route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 }
 
 /*
- * dw += ds^T x, dx = ds w in f32, with the gradient of the scores from choices and from both losses, which
- * the first of the tensor-parallel ranks counts alone.
+ * dw += ds^T x, dx = ds w in f32. ds is the gradient of the scores from the choices and, on the first
+ * tensor-parallel rank only, from both auxiliary losses.
  */
 int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
@@ -212,7 +211,7 @@ int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 		return rc;
 	if (!n->attr.frozen)
 		TRY(o->matmul(x->dev, x->g[n->param[0]], ds, true, in, false, DT_NONE, true));
-	if (dx.dtype != DT_F32) /* the rows are not needed any more */
+	if (dx.dtype != DT_F32) /* the rows are no longer needed */
 		wide = dt_call_mat(x, n->out[2]);
 	TRY(o->matmul(x->dev, wide, ds, false, w, false, DT_NONE, false));
 	if (dx.dtype != DT_F32)
@@ -287,8 +286,8 @@ int dt_call_experts_dw(struct dt_exec *x, const struct dt_node *n, struct dt_err
 }
 
 /*
- * Rows to the ranks that have their experts, or back: how many to and from each the counts say. It only
- * begins here where a node behind it waits for them.
+ * Sends rows to the ranks that have their experts, or back; the counts say how many. Only starts the exchange
+ * if a later node waits for it.
  */
 int dt_call_exchange(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {

@@ -49,7 +49,7 @@ struct part { /* of q, or of k */
 	struct dt_tensor raw, rstd; /* [rows, heads head_dim], [rows, heads], or [rows, 1] over all heads */
 };
 
-/* sums: room for those of q and of k, where ranks have parts of what is normalised; else -1. */
+/* sums: scratch for the sums of q and k if ranks share what is normalized; else -1. */
 static struct part part_of(const struct dt_exec *x, const struct dt_node *n, bool keys, int raw, int rstd,
 			   int sums)
 {
@@ -60,7 +60,7 @@ static struct part part_of(const struct dt_exec *x, const struct dt_node *n, boo
 
 	if (n->attr.whole)
 		at = (struct dt_heads){keys ? n->attr.heads / heads : 0, 1, heads * d};
-	if (sums >= 0) { /* keys that several ranks hold alike count as often in the sum as in the length */
+	if (sums >= 0) { /* keys that several ranks replicate count as often in the sum as in the length */
 		at.sums = dt_t2((float *)dt_call_at(x, sums) + rows * keys, DT_F32, rows, 1);
 		at.over = at.head_dim * dt_comm_size(x->tp);
 	}
@@ -73,9 +73,7 @@ static struct part part_of(const struct dt_exec *x, const struct dt_node *n, boo
 		.rstd = dt_t2((float *)dt_call_at(x, rstd) + rows * before, DT_F32, rows, at.heads)};
 }
 
-/*
- * The sums of all ranks, which each of them has a part of: of squares, or with dy of backward's products.
- */
+/* All-reduces the row sums over tp: sums of squares or, with dy, the products of backward. */
 static int sums_of_ranks(struct dt_exec *x, const struct dt_node *n, int sums, struct dt_tensor in, int raw,
 			 int rstd, struct dt_tensor dy, struct dt_err *err)
 {

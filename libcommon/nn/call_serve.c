@@ -1,10 +1,9 @@
 /*
- * What nodes do in serving, where it is not what they do in training: products with packed weights, a paged
- * cache, mixtures of experts, logits of the rows that are wanted.
- *
- * Mixtures (kernels/moe.h): the router scores every expert in f32; rows are sorted by the experts that they
- * go to, so that all experts are one product. A row's outputs are added in the order of its scores: nothing
- * depends on who else is in the batch, and on a card nothing waits for the host.
+ * The function of each op in serving, where it differs from training: products with packed weights, a paged
+ * KV cache, mixtures of experts, logits of the wanted rows.
+ * Mixtures (kernels/moe.h): the router scores every expert in f32; rows are sorted by expert, so that all
+ * experts are one product. A row's outputs are added in order of score: results do not depend on other rows
+ * of the batch, and on a device nothing waits for the host.
  */
 #include "nn/infer_disk.h"
 
@@ -15,7 +14,7 @@ static const struct dt_packed *packed(const struct dt_infer *m, int param)
 	return dt_infer_packed_at(m, param);
 }
 
-/* x = rows of the embedding (Gemma scales them), and of the positions where the model learned them. */
+/* Embeds rows: token embedding (scaled in Gemma), plus learned position embeddings if the model has them. */
 static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_infer *m = x->owner;
@@ -48,7 +47,7 @@ static int linear(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 	return 0;
 }
 
-/* Gate, up and activation at once where the device can. */
+/* Gate, up and activation in one call if the device can. */
 static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_packed *w = packed(x->owner, n->param[0]);
@@ -65,7 +64,7 @@ static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_er
 		rc = x->dev->ops->packed_gated(x->dev, y, in, w, bias, f);
 	if (rc != -ENOTSUP)
 		return adapts ? rc : dt_kernel_check(rc, "->packed_gated(", err);
-	if (!adapts || m->p.as_trained) /* the room is wider where there are adapters */
+	if (!adapts || m->p.as_trained) /* with adapters the scratch value has a wider type */
 		up.dtype = x->dtype;
 	if (adapts && (rc = dt_infer_adapt(x, n, up, w, 0, err)) < 0)
 		return rc;
@@ -76,8 +75,8 @@ static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_er
 }
 
 /*
- * Latents are keys and values in one (kernels/attention.h). With norm or rope, nodes in front of attention,
- * the device does these and the writing of the cache at once: 1, or 0 where it cannot.
+ * Latents are keys and values at once (kernels/attention.h). With norm or rope, the nodes before attention,
+ * the device does these and the cache write in the same call: returns 1, or 0 if it cannot.
  */
 static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_node *norm,
 		  const struct dt_node *rope, struct dt_err *err)
@@ -108,7 +107,7 @@ static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_no
 
 	if (dt_kv_parts(&a) == 2)
 		v = dt_t3(at + (size_t)slots * row, m->p.cache, m->p.blocks, m->p.block_size, cols);
-	if (n->in[1] >= 0) { /* those of all ranks of cp, without queries */
+	if (n->in[1] >= 0) { /* keys and values of all ranks of cp, without queries */
 		struct dt_attn kv = a;
 
 		kv.heads = 0;
@@ -145,7 +144,7 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	struct dt_infer *m = x->owner;
 	struct dt_tensor in = dt_call_mat(x, n->in[0]), scores = dt_call_mat(x, n->out[2]);
 
-	if (n->out[3] >= 0) { /* in f32 */
+	if (n->out[3] >= 0) { /* the router's input in f32 */
 		struct dt_tensor wide = dt_call_mat(x, n->out[3]);
 
 		TRY(o->convert(x->dev, wide, in));
@@ -154,7 +153,7 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	TRY(o->matmul(x->dev, scores, in, false, x->w[n->param[0]], true, DT_NONE, false));
 	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, dt_call_param(x->w, n->param[3]),
 			 &moe));
-	if (n->attr.expert_n < n->attr.experts) { /* those of this rank, whose sums the others complete */
+	if (n->attr.expert_n < n->attr.experts) { /* only this rank's experts; the other ranks add theirs */
 		const struct dt_moe_place here = {
 			.experts = n->attr.experts, .begin = n->attr.expert_begin, .n = n->attr.expert_n};
 
@@ -191,7 +190,7 @@ static int combine(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 	return 0;
 }
 
-/* Rows of the head's product, all of one window; in [n, hidden]. */
+/* The head's product for rows of one window; in [n, hidden]. */
 static int head_rows(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_tensor in,
 		     struct dt_err *err)
 {
@@ -199,7 +198,7 @@ static int head_rows(struct dt_exec *x, const struct dt_node *n, struct dt_tenso
 	return 0;
 }
 
-/* Of the rows that are wanted, in their order, those of each window. */
+/* The head's product of the wanted rows, window by window, in their order. */
 static int head_windows(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_tensor in,
 			struct dt_err *err)
 {
@@ -221,7 +220,7 @@ static int head_windows(struct dt_exec *x, const struct dt_node *n, struct dt_te
 	return rc;
 }
 
-/* The logits of the rows that are wanted, and the tokens that are drawn from them. */
+/* The logits of the wanted rows, and the tokens drawn from them. */
 static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_infer *m = x->owner;
@@ -256,7 +255,7 @@ static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	return 0;
 }
 
-/* The node behind step k in its list; NULL. */
+/* The node after step k in its list; NULL: none. */
 static const struct dt_node *behind(const struct dt_exec *x, int k)
 {
 	const struct dt_prog *p = x->p;
@@ -264,13 +263,13 @@ static const struct dt_node *behind(const struct dt_exec *x, int k)
 	return k + 1 < p->nstep && p->step[k + 1].list == p->step[k].list ? &p->step[k + 1].n : NULL;
 }
 
-/* Whether the value is read where it was written. */
+/* Whether the result has its operand's memory. */
 static bool in_place(const struct dt_exec *x, const struct dt_node *n)
 {
 	return dt_call_at(x, n->out[0]) == dt_call_at(x, n->in[0]);
 }
 
-/* Norm of heads, rotation, attention, of which the first or the second may be absent. */
+/* Computes head norm, rotation and attention in one call; the first two may be absent. */
 static int join_heads(struct dt_exec *x, int k, struct dt_err *err)
 {
 	const struct dt_node *n = &x->p->step[k].n, *norm = NULL, *rope = NULL;
@@ -296,7 +295,7 @@ static int join_heads(struct dt_exec *x, int k, struct dt_err *err)
 	return rc > 0 ? steps : rc;
 }
 
-/* A linear and the norm of the stream that its result is added to. */
+/* Computes a linear and the norm of the residual stream that its result is added to. */
 static int join_norm(struct dt_exec *x, int k, struct dt_err *err)
 {
 	const struct dt_node *n = &x->p->step[k].n, *norm = behind(x, k);
@@ -322,7 +321,7 @@ int (*const dt_serve_joins[DT_OP_N])(struct dt_exec *x, int k, struct dt_err *er
 	[DT_OP_ROPE] = join_heads,
 };
 
-/* What reads a tensor that an adapter may have whole. */
+/* The calls that read tensors which an adapter may replace. */
 static dt_call *const of_rows[DT_OP_N] = {
 	[DT_OP_EMBED] = embed,
 	[DT_OP_NORM] = dt_call_norm,

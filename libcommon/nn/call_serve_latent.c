@@ -1,11 +1,11 @@
 /*
- * Latent attention in serving (model/op/latent.c): a product a head in front of attention over latents, and
- * one behind it. Heads are the weights of a set (kernels/quant.h), whose rows lie one head after another.
- * Where heads begin a card has among the tables of a step, so that recorded steps read it there.
+ * Latent attention in serving (model/op/latent.c): a product per head before attention over latents, and one
+ * after it. Heads are the weights of a set (kernels/quant.h), whose rows are stored one head after another.
+ * The first rows of heads are among the tables of a step on a device, where recorded steps read them.
  */
 #include "nn/infer_priv.h"
 
-/* y [heads rows, cols] = rows of each head times its weight. */
+/* y [heads rows, cols] = each head's rows times its weight. */
 static int product(struct dt_exec *x, const struct dt_node *n, const struct dt_packed_set *w, int y, int from,
 		   struct dt_err *err)
 {

@@ -37,7 +37,7 @@ static int gather(struct dt_infer *m, struct dt_comm *c, const int32_t *rows_of,
 	return rc;
 }
 
-/* Sums of all ranks' rows, each to the rank that it is of. */
+/* Reduce-scatters the sums of all ranks' rows, each to the rank that owns the row. */
 static int scatter(struct dt_infer *m, struct dt_comm *c, const int32_t *rows_of, char *own, char *all,
 		   int64_t cols, struct dt_err *err)
 {
@@ -58,7 +58,7 @@ static int scatter(struct dt_infer *m, struct dt_comm *c, const int32_t *rows_of
 	return rc;
 }
 
-/* Where this rank's rows are among all. */
+/* The address of this rank's rows among all. */
 static char *own_of(const struct dt_infer *m, const struct dt_comm *c, const int32_t *rows_of, char *all,
 		    int64_t cols)
 {

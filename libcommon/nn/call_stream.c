@@ -1,6 +1,6 @@
 /*
- * Where tensor-parallel parts talk (model/op/cuts.c): at once, or beside products that take each rank's rows
- * in turn (model/op/stream.c). What is under way moves between slices of a product.
+ * Communication of the tensor-parallel ranks (model/op/cuts.c): blocking, or overlapped with products that
+ * process each rank's rows in turn (model/op/stream.c). Messages progress between slices of a product.
  */
 #include "nn/call.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Multiply-adds between two looks at messages, and the fewest rows of a product; rows of a slice. */
+/* Multiply-adds between two polls of messages, and the fewest rows of a slice. */
 #define SLICE_WORK 2e8
 #define SLICE_ROWS 64
 
@@ -21,7 +21,7 @@
 
 #define WHAT 48
 
-/* What a message is, for the watchdog: "o output", "qkv input gradient". */
+/* The name of a message for the watchdog: "o output", "qkv input gradient". */
 static const char *what(const struct dt_exec *x, const struct dt_node *n, char buf[WHAT])
 {
 	bool gradient = x->p->value[n->out[0]].gradient, input = (n->op == DT_OP_ENTER) != gradient;
@@ -38,7 +38,7 @@ static void count(struct dt_exec *x, double since)
 	x->stream.exposed_s += s;
 }
 
-/* ---- what is under way ---- */
+/* ---- transfers under way ---- */
 
 int dt_stream_open(struct dt_stream *s, const struct dt_stage *stage, int tp)
 {
@@ -89,7 +89,7 @@ void dt_stream_move(struct dt_exec *x)
 	count(x, t0);
 }
 
-/* The gather of this value; NULL: it is over. */
+/* The gather of this value; NULL: it has completed. */
 static struct dt_stream_way *way_of(struct dt_exec *x, int value)
 {
 	for (int i = 0; i < DT_STREAM_GATHERS; i++)
@@ -109,7 +109,7 @@ static int begin_gather(struct dt_exec *x, const struct dt_node *n, struct dt_er
 	struct dt_stream_way *w = way_of(x, -1);
 	int rc = 0;
 
-	if (!w) { /* as many as there may be */
+	if (!w) { /* all are in use: waits for the first */
 		w = &x->stream.gather[0];
 		rc = end_way(x, w, err);
 	}
@@ -121,7 +121,7 @@ static int begin_gather(struct dt_exec *x, const struct dt_node *n, struct dt_er
 		rc = dt_irecv(x->tp, dt_call_rows_of(all, r * rows, rows).data, size, x->dtype, r, TAG_GATHER,
 			      n->name, &w->req[r], err);
 	}
-	for (int i = 1; i < p && rc == 0; i++) { /* first to the rank that wants it first */
+	for (int i = 1; i < p && rc == 0; i++) { /* first to the rank that needs it first */
 		const int r = (me + p - i) % p;
 
 		rc = dt_isend(x->tp, own.data, size, x->dtype, r, TAG_GATHER, n->name, &w->req[p + r], err);
@@ -152,7 +152,7 @@ int dt_call_enter_wait(struct dt_exec *x, const struct dt_node *n, struct dt_err
 
 /* ---- sums ---- */
 
-/* Where the rows come that rank r has summed up for this one. */
+/* Where the rows arrive that rank r has summed for this one. */
 static char *came_from(const struct dt_exec *x, int value, int r)
 {
 	const struct dt_value *v = &x->p->value[value];
@@ -180,7 +180,7 @@ static int begin_scatter(struct dt_exec *x, const struct dt_node *n, size_t each
 	return rc;
 }
 
-/* What came and this rank's own, in the order of ranks. */
+/* Adds what arrived and this rank's own, in rank order. */
 static int end_scatter(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const int p = dt_comm_size(x->tp), me = dt_comm_rank(x->tp);
@@ -222,7 +222,7 @@ int dt_call_leave(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 
 /* ---- products ---- */
 
-/* Rows of a product at a time: so many that looking at messages costs nothing. */
+/* Rows of a product per slice: enough that polling costs nothing. */
 static int64_t slice_rows(const struct dt_node *n, const struct dt_exec *x, int64_t part)
 {
 	const struct dt_tensor w = dt_call_joined(x->w, n->param);
@@ -266,7 +266,7 @@ static int send_part(struct dt_exec *x, const struct dt_node *n, int r, int64_t 
 	return rc;
 }
 
-/* Whether the product in parts has the same bits: the device is asked. */
+/* Asks the device whether the product in parts is bitwise the same. */
 static bool ask_alike(struct dt_exec *x, const struct dt_node *n, int64_t part, int p)
 {
 	const struct dt_tensor w = dt_call_joined(x->w, n->param);
@@ -280,7 +280,7 @@ static bool ask_alike(struct dt_exec *x, const struct dt_node *n, int64_t part, 
 	return alike;
 }
 
-/* Whether it may be made in parts: no bit changes, or nobody minds. Shapes stay as they are over a run. */
+/* Whether the product may be made in parts: with equal bits, or if bits may differ. Shapes are fixed. */
 static bool parts_alike(struct dt_exec *x, const struct dt_node *n, int64_t part, int p)
 {
 	const struct dt_step *step = (const struct dt_step *)((const char *)n - offsetof(struct dt_step, n));
@@ -317,7 +317,7 @@ int dt_call_in_parts(struct dt_exec *x, const struct dt_node *n, dt_call_rows *o
 	if (!alike && rc == 0)
 		rc = of(x, n, 0, all, err);
 	for (int i = 0; i < p && rc == 0; i++) {
-		const int r = (me + i + sends) % p; /* this rank's own first; last where parts are sent */
+		const int r = (me + i + sends) % p; /* this rank's own rows first; last if parts are sent */
 
 		if (r != me && n->attr.parts && alike)
 			rc = wait_part(x, w, r, err);

@@ -1,14 +1,14 @@
 /*
- * The value head: a product of the head's input with one vector, in f32, on the host. Gradients are those of
- * a loss whose derivative by each row's value is given. On a card the rows are copied to the host and their
- * gradients back: per microbatch three times the rows, beside two products with the whole vocabulary.
+ * The value head: the product of the head's input with one vector, in f32, on the host. Its gradients come
+ * from the loss's derivatives by each row's value. With a device, rows are copied to the host and their
+ * gradients back: per microbatch three times the rows, besides two products with the whole vocabulary.
  */
 #include "nn/call.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* Makes *t what the host sees of it. */
+/* Replaces *t by a copy that the host can read, if needed. */
 static int see(struct dt_exec *x, struct dt_tensor *t, struct dt_err *err)
 {
 	const void *there = t->data;
@@ -23,7 +23,7 @@ static int see(struct dt_exec *x, struct dt_tensor *t, struct dt_err *err)
 					       (size_t)(dt_numel(*t) * dt_dtype_size(t->dtype)), err);
 }
 
-/* Frees what was only read. */
+/* Frees a copy that was only read. */
 static void drop(struct dt_tensor seen, struct dt_tensor t)
 {
 	if (seen.data != t.data)
@@ -75,7 +75,7 @@ int dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, s
 	return rc;
 }
 
-/* Columns of the vector's gradient that a thread adds up at a time. */
+/* Columns of the vector's gradient that a thread sums at a time. */
 enum { COLUMNS = 16 };
 
 static void vector_grad(const struct dt_exec *x, const struct dt_tensor *in, float *dw, bool accumulate)

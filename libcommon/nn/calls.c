@@ -1,4 +1,4 @@
-/* The calls, by op: what each node of a program does on the device. */
+/* The function of each op of a program. */
 #include "nn/call.h"
 
 dt_call *const dt_calls[DT_OP_N] = {

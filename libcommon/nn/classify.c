@@ -18,14 +18,14 @@ struct dt_classifier {
 	struct dt_dev *dev;
 	struct dt_exec x;
 	char *weights;	/* all parameters, in the compute type */
-	float *running; /* all buffers */
+	float *running; /* all buffers, f32 */
 	int batch;
-	/* Where the device reads: of a card its own memory, in one piece; else the host's. */
+	/* What the device reads: one block of its own memory; on the CPU the host's. */
 	char *there;
 	void *weights_there;
 	float *shifts, *pixels;
 	int32_t *targets;
-	float *host_ce; /* [2, batch] of a card: what a pass loses, which nobody asks for */
+	float *host_ce; /* device: [2, batch] loss terms of a pass, unused */
 };
 
 static bool is_shift(const char *name)
@@ -35,7 +35,7 @@ static bool is_shift(const char *name)
 	return n > end && !strcmp(name + n - end, DT_FOLD_SHIFT);
 }
 
-/* The number of a tensor in the source, by its name: a folded net has fewer than its file. */
+/* The index of a tensor in the source, by name: a folded net has fewer tensors than its file. */
 static int number_of(const struct dt_source *src, const char *prefix, int n, const char *end)
 {
 	const struct dt_params *t = dt_source_params(src);
@@ -48,7 +48,7 @@ static int number_of(const struct dt_source *src, const char *prefix, int n, con
 	return -1;
 }
 
-/* The norm whose shift is buffer b, as the source has it: [4, channels], gamma first. */
+/* Reads the norm whose shift is buffer b: [4, channels], gamma first. */
 static int read_norm(struct dt_source *src, const struct dt_param *b, float *to, struct dt_err *err)
 {
 	static const char *const weight[] = {".weight", ".bias"}, *const buffer[] = {".running_mean",
@@ -68,7 +68,7 @@ static int read_norm(struct dt_source *src, const struct dt_param *b, float *to,
 	return rc;
 }
 
-/* A convolution's weights with its norm's, and the shift. */
+/* Reads a convolution's weights multiplied by its norm's scale, and the shift. */
 static int read_folded(struct dt_classifier *c, struct dt_source *src, const struct dt_node *node,
 		       const struct dt_local_param *l, int number, struct dt_tensor to, struct dt_err *err)
 {
@@ -99,7 +99,7 @@ static int read_folded(struct dt_classifier *c, struct dt_source *src, const str
 	return rc;
 }
 
-/* The node whose convolution tensor t is, where a norm was folded into it; NULL. */
+/* The node of the convolution with weights t, if a norm was folded into it; NULL. */
 static const struct dt_node *folded_into(const struct dt_graph *g, int t)
 {
 	for (int i = 0; i < g->nnode; i++)
@@ -121,7 +121,7 @@ static int read_one(struct dt_classifier *c, struct dt_source *src, const struct
 		 : dt_source_read(src, number, l->off, l->shape, type, to, err);
 }
 
-/* Weights and buffers, whole. */
+/* Reads all weights and buffers. */
 static int read_all(struct dt_classifier *c, struct dt_source *src, enum dt_dtype type, struct dt_err *err)
 {
 	const struct dt_local *l = &c->plan.stage.local;
@@ -142,7 +142,7 @@ static int read_all(struct dt_classifier *c, struct dt_source *src, enum dt_dtyp
 	return rc;
 }
 
-/* The tensors of a net for images of another size may be others: those of a perceptron are. */
+/* Checks the tensors' shapes: a net for another image size may differ (perceptrons do). */
 static int same_tensors(const struct dt_classifier *c, const struct dt_source *src, struct dt_err *err)
 {
 	const struct dt_params *a = &c->plan.stage.graph.params, *b = dt_source_params(src);
@@ -187,7 +187,7 @@ static int64_t pixels_of(const struct dt_config *c)
 	return c->channels * c->image_size * c->image_size;
 }
 
-/* Memory for what a pass reads, and weights and shifts in it. */
+/* Allocates memory for what a pass reads, and puts weights and shifts into it. */
 static int place(struct dt_classifier *c, enum dt_dtype type, struct dt_err *err)
 {
 	const struct dt_graph *g = &c->plan.stage.graph;

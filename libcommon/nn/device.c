@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* The number of CUDA devices that ranks take in turn; 1: the name says which one. */
+/* The number of CUDA devices that ranks are assigned in turn; 1: the name has an index. */
 static int turns(enum dt_dev_kind kind, const char *name)
 {
 	const int n = kind == DT_DEV_CUDA && !strchr(name, ':') ? dt_dev_count(kind) : 1;
@@ -26,7 +26,7 @@ int dt_nn_device_ranks(const struct dt_dev *dev, const char *name, int local_siz
 	return (local_size + n - 1) / n;
 }
 
-/* auto tries a card, which takes its time. */
+/* Parses a name; "auto" tries to open a CUDA device, which takes time. */
 static int parse(const char *name, enum dt_dev_kind *kind, int *index, struct dt_err *err)
 {
 	int rc = dt_dev_parse(name, kind, index);

@@ -18,15 +18,15 @@ static int hook(int (*call)(void *, int, bool, struct dt_err *), const struct dt
 	const struct dt_local *l = &x->stage->local;
 	int rc = 0;
 
-	for (int u = 0; call && u < l->nunit && rc == 0; u++) /* the frozen one, the trained one */
+	for (int u = 0; call && u < l->nunit && rc == 0; u++) /* the frozen unit, then the trained one */
 		if (l->unit[u].layer == s->unit)
 			rc = call(h->arg, u, backward, err);
 	return rc;
 }
 
 /*
- * Whether a pass without rows, which a server's rank makes for the rows of others, has nothing here to do. In
- * training it has: gradients become 0, and batch norms meet other ranks.
+ * Whether step n can be skipped in a pass without rows, which a serving rank makes only to serve other ranks'
+ * rows. Never in training: gradients become 0, and batch norms communicate.
  */
 static bool is_idle(const struct dt_exec *x, const struct dt_node *n)
 {
@@ -43,7 +43,7 @@ static bool is_idle(const struct dt_exec *x, const struct dt_node *n)
 	return true;
 }
 
-/* Whether step k has been computed, with the steps behind it that the device does at once. */
+/* Computes step k together with following steps, if the device can; returns how many, 0: not done. */
 static int joined(struct dt_exec *x, int k, struct dt_err *err)
 {
 	const enum dt_op op = x->p->step[k].n.op;
@@ -95,7 +95,7 @@ int dt_exec_run_segment(struct dt_exec *x, const struct dt_flight *f, int i, con
 		rc = hook(h->before, h, x, s, backward, err);
 	for (int k = s->first; k < s->first + s->n && rc == 0; k++)
 		rc = run_node(x, k, err);
-	if (rc < 0 && x->mixture.some_way) /* its memory is others' until it is over */
+	if (rc < 0 && x->mixture.some_way) /* its memory is reused after it completes */
 		dt_call_exchange_wait(x, NULL, NULL);
 	if (rc < 0 && x->stream.under_way)
 		dt_stream_drop(x);
@@ -127,9 +127,9 @@ int dt_exec_gradients(const struct dt_node *n)
 	return flags & DT_OPF_SETS ? 3 : flags & DT_OPF_ADDS ? DT_NODE_PARAM : 0;
 }
 
-#define SPANS 128 /* in one call; more are several */
+#define SPANS 128 /* in one call; more take several calls */
 
-/* What of a buffer of gradients becomes 0, as elements behind base. */
+/* Ranges of a gradient buffer to be zeroed, as offsets from base. */
 struct spans {
 	float *base;
 	int n;
@@ -145,7 +145,7 @@ static int fill(struct dt_exec *x, struct spans *s, struct dt_err *err)
 	return 0;
 }
 
-/* Neighbours are one span. */
+/* Adjacent ranges are merged. */
 static int add_span(struct dt_exec *x, struct spans *s, struct dt_tensor g, struct dt_err *err)
 {
 	const int64_t from = (float *)g.data - s->base, to = from + dt_numel(g);

@@ -1,6 +1,4 @@
-/*
- * Opening an executor and its flights: tensors of parameters and tables get their places in planned memory.
- */
+/* Opens an executor and its flights: parameters and tables get addresses in planned memory. */
 #include "nn/call.h"
 
 #include "plan/context.h"
@@ -30,7 +28,7 @@ static struct dt_tensor view(const struct dt_local_param *lp, const struct dt_pa
 			    : dt_t2(data, dtype, lp->shape[0], lp->shape[1]);
 }
 
-/* Whose gradient the first node that gives it one overwrites: the last chunk's backward comes first. */
+/* Finds gradients that the first node to compute them overwrites; the last chunk's backward is first. */
 static void find_overwritten(struct dt_exec *x, bool *met)
 {
 	for (int k = x->stage->nchunk - 1; k >= 0; k--) {
@@ -78,7 +76,7 @@ static int bind_params(struct dt_exec *x, void *const *weights, float *const *gr
 	return 0;
 }
 
-/* n bytes to p on the device, at once. */
+/* Copies n bytes to p on the device, and waits. */
 static int put(struct dt_dev *dev, void *p, const void *from, size_t n)
 {
 	int rc = dt_dev_copy(dev, p, from, n);
@@ -119,7 +117,7 @@ static int bind_positions(struct dt_exec *x)
 	int rc;
 
 	x->pos = dt_plan_address(x->plan, x->base, DT_B_POS, -1);
-	if (!x->pos) { /* images have none */
+	if (!x->pos) { /* image models have none */
 		free(pos);
 		return 0;
 	}
@@ -161,7 +159,7 @@ static int bind_mixture(struct dt_exec *x, const struct dt_run *r)
 	return m->rows && m->under_way && m->sent && m->seen ? 0 : -ENOMEM;
 }
 
-/* Refuses by name what has no call. */
+/* -ENOTSUP, with its name, for an op without a function. */
 static int check(const struct dt_exec *x, struct dt_err *err)
 {
 	for (int k = 0; k < x->stage->nchunk; k++)
@@ -232,14 +230,14 @@ void dt_exec_close(struct dt_exec *x)
 	memset(x, 0, sizeof(*x));
 }
 
-/* Buffers of a flight that the host writes: where the device's is, where the host's, and how large. */
+/* Buffers of a flight that the host writes: the device's address, the host's, and the size. */
 enum { INPUTS = 9 };
 struct input {
 	void *dev, **host;
 	size_t n;
 };
 
-/* x NULL: sizes are not asked for. */
+/* x NULL: without sizes. */
 static void inputs(struct dt_flight *f, const struct dt_exec *x, struct input ret[INPUTS])
 {
 	const size_t each = x ? (size_t)(x->batch * x->seq) * sizeof(int32_t) : 0;

@@ -18,8 +18,8 @@ static size_t cache_row_bytes(const struct dt_infer *m)
 }
 
 /*
- * Touches the blocks that the pool hands out first, so that no request waits for the kernel to find and clear
- * their pages: as much as the first prompts write. A kernel that cannot leaves them to be touched.
+ * Touches the blocks that the pool hands out first, as many as the first prompts use, so that no request
+ * waits for the kernel to allocate and clear their pages. Does nothing if the kernel cannot.
  */
 static void warm(const struct dt_infer *m)
 {
@@ -77,7 +77,7 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 		return rc;
 	if (m->ranks.world && dt_dev_is_host(m->dev))
 		rc = dt_buffer_share(m->ranks.world, m->work.base, m->work.bytes, err);
-	if (rc < 0 && rc != -ENOSPC) /* which is copied then */
+	if (rc < 0 && rc != -ENOSPC) /* -ENOSPC: it is copied instead */
 		return rc;
 	x->base = m->work.base;
 	if (dt_dev_is_host(m->dev))
@@ -225,7 +225,7 @@ int dt_infer_stage(struct dt_infer *m, const struct dt_infer_batch *b, float *ma
 	return rc < 0 ? rc : dt_infer_in_parts(m, b, dt_infer_has_logits(m) ? made : NULL, err);
 }
 
-/* All stages of a pass, one after the other where it is not cut into parts. */
+/* All stages of a pass, in parts. */
 static int all_stages(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	const size_t n = (size_t)b->nwant * (size_t)m->config.vocab;
@@ -240,7 +240,7 @@ static int all_stages(struct dt_infer *m, const struct dt_infer_batch *b, float 
 	return rc;
 }
 
-/* All rows in one pass, beside ranks of ep with rows of their own. */
+/* All rows in one pass; with ep, together with the other ranks' rows. */
 static int whole(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	struct dt_infer_batch p = *b;

@@ -9,7 +9,7 @@ static bool is_linear(const struct dt_node *n)
 	return n->op == DT_OP_LINEAR || n->op == DT_OP_LINEAR_GATED;
 }
 
-/* Of a node's parameters number i, below which those before it lie. */
+/* Linear i of a node; in the packed weights its rows follow those of the linears before it. */
 static struct dt_infer_linear linear_at(const struct dt_infer *m, const struct dt_node *n, int i)
 {
 	int64_t at = 0;
@@ -44,7 +44,7 @@ struct dt_infer_linear *dt_infer_linears(const struct dt_infer *m, struct dt_err
 	return r;
 }
 
-/* Whether the linear is computed as one, on whichever rank. */
+/* Whether the parameter is a linear that is computed as a product, on any rank. */
 static bool is_served(const struct dt_infer *m, const struct dt_infer_linear *linear, int param)
 {
 	const struct dt_graph *g = &m->plan.stage.graph;
@@ -52,15 +52,14 @@ static bool is_served(const struct dt_infer *m, const struct dt_infer_linear *li
 
 	if (local >= 0)
 		return linear[local].w != NULL;
-	for (int k = 0; k < g->nnode;
-	     k++) /* of another stage; latents' keys and values are no product there */
+	for (int k = 0; k < g->nnode; k++) /* of another stage; latent attention's KV_B is no product there */
 		for (int i = 0; i < 3 && g->node[k].op == DT_OP_LINEAR; i++)
 			if (g->node[k].param[i] == param)
 				return g->params.p[param].role != DT_W_KV_B;
 	return false;
 }
 
-/* Whether m can apply every part. */
+/* Checks that m can apply every part. */
 static int check(const struct dt_infer *m, const struct dt_infer_linear *linear, const struct dt_adapter *a,
 		 struct dt_err *err)
 {
@@ -135,7 +134,7 @@ static int check_base(const struct dt_adapter *a, const char *base, struct dt_er
 	return -EINVAL;
 }
 
-/* With the threads of dev. */
+/* Builds r from a, with dev's threads. */
 static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
 		struct dt_dev *dev, struct dt_err *err)
 {
@@ -151,12 +150,12 @@ static int fill(struct dt_infer_adapter *r, const struct dt_infer *m, const stru
 	rc = dt_infer_placed_open(r, m, err);
 	if (rc == 0 && m->gone)
 		rc = dt_infer_adapter_deal(r, m, a, err);
-	if (rc < 0 || m->gone || r->placed) /* the thread that computes does the rest */
+	if (rc < 0 || m->gone || r->placed) /* the computing thread does the rest */
 		return rc;
 	return dt_infer_adapter_measure_all(r, m, dev, err);
 }
 
-/* This thread does it alone: the others compute. */
+/* On one thread: the others are computing. */
 static int fill_alone(struct dt_infer_adapter *r, const struct dt_infer *m, const struct dt_adapter *a,
 		      struct dt_err *err)
 {
@@ -238,7 +237,7 @@ bool dt_infer_adapts(const struct dt_infer_batch *b)
 	return false;
 }
 
-/* What rows of the batch meet at a linear. */
+/* The adapters of the batch's rows at a linear. */
 static struct dt_lora_batch adapters_at(const struct dt_exec *x, const struct dt_node *n)
 {
 	const struct dt_infer *m = x->owner;

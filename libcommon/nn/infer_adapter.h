@@ -34,10 +34,10 @@ int dt_infer_adapter_take(struct dt_infer_adapter **ret, const struct dt_infer *
 			  struct dt_err *err);
 int32_t dt_infer_adapter_gone(const struct dt_infer *m);
 /*
- * Where all ranks have their parts: lengths of the rows that have magnitudes, which ranks that cut a row sum
- * up, in portions of some milliseconds. Collective over all ranks, by the thread that computes, before the
- * first pass with a. On the one that reads, portion: the next one and into how many parts lanes are cut, -1:
- * all are measured; measured: that one is.
+ * DoRA: measures the norms of the rows with magnitudes once all ranks have their parts, in portions of some
+ * milliseconds. measure: collective over all ranks, called by the computing thread before the first pass with
+ * a; ranks that share a row all-reduce its squares. On the rank that reads the adapter, portion: the next
+ * portion and, in *ret_parts, the portions per lane; -1: all are measured. measured: marks a portion as done.
  */
 int dt_infer_adapter_measure(const struct dt_infer_adapter *a, struct dt_infer *m, int portion, int parts,
 			     struct dt_err *err);

@@ -1,19 +1,19 @@
 /*
  * Adapters over ranks, on the rank that reads them: the pieces of the other ranks, the portions in which
-  * magnitudes are measured, and the adapters that the others have still to let go of.
-*/
+ * norms are measured, and closed adapters that the other ranks still hold.
+ */
 #include "nn/infer_adapter_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Products that a portion of measuring has at most: some milliseconds of one thread. */
+/* Multiply-adds of a portion: some milliseconds of one thread. */
 #define PORTION 4e6
 
 /*
- * Among a rank's lanes with magnitudes: the end of the last one, and the most multiply-adds that one needs.
- * 
+ * Of a rank's lanes with magnitudes: *last, the end of the last one; *most, the largest number of
+ * multiply-adds.
  */
 static void look_at(const struct dt_infer_lane *lane, int64_t n, int *last, double *most)
 {
@@ -151,7 +151,7 @@ void dt_infer_adapter_close(struct dt_infer_adapter *a)
 {
 	if (!a)
 		return;
-	if (!a->id || a->part) { /* nobody else has it */
+	if (!a->id || a->part) { /* no other rank has it */
 		dt_infer_adapter_free(a);
 		return;
 	}

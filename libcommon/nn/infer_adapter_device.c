@@ -1,7 +1,6 @@
 /*
- * Adapters where the host cannot reach what is computed: their numbers are copied to the card by the thread
- * that computes, before the first pass that has one, and the lanes of all linears go there with the other
- * tables of a step.
+ * Adapters on a device: the computing thread copies their values there before the first pass that uses one,
+ * and copies the lanes of all linears with the other tables of a step.
  */
 #include "nn/infer_adapter_priv.h"
 
@@ -17,7 +16,7 @@ static size_t aligned(int64_t n)
 	return ((size_t)n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Copies n bytes to *at, which moves behind them; *ret: where they lie. */
+/* Copies n bytes to *at, and advances it; *ret: their address. */
 static int put(struct dt_dev *dev, char **at, const void *from, int64_t n, const void **ret)
 {
 	*ret = *at;
@@ -25,7 +24,7 @@ static int put(struct dt_dev *dev, char **at, const void *from, int64_t n, const
 	return dt_dev_copy(dev, (void *)*ret, from, (size_t)n);
 }
 
-/* a and b of every lane, then room for what rows that have magnitudes are multiplied by. */
+/* Copies a and b of every lane; *at ends where gains begin. */
 static int place_numbers(struct dt_infer_placed *to, const struct dt_infer_adapter *a,
 			 const struct dt_infer *m, char **at)
 {
@@ -105,7 +104,7 @@ int dt_infer_placed_numbers(const struct dt_infer_adapter *a, const struct dt_in
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy an adapter to the device") : 0;
 }
 
-/* All of it; over ranks the lengths of its rows have been measured before (dt_infer_adapter_measure). */
+/* Copies all to the device; with several ranks norms are measured first (dt_infer_adapter_measure). */
 static int place(const struct dt_infer_adapter *a, struct dt_infer *m, struct dt_err *err)
 {
 	struct dt_infer_placed *to = a->placed;
@@ -156,8 +155,8 @@ size_t dt_infer_side_lanes(const struct dt_infer *m)
 }
 
 /*
- * A part a sequence where each has one token, so that such steps can be given again with other adapters; else
- * one for neighbours that have the same.
+ * One part per sequence if each has one token, so that a recorded step can be replayed with other adapters;
+ * else one per run of sequences with the same adapter.
  */
 static int fill_node(struct dt_infer *m, const struct dt_node *n, const struct dt_infer_batch *b,
 		     struct dt_lora_part *part)
@@ -189,7 +188,7 @@ int dt_infer_side_adapt(struct dt_infer *m, const struct dt_infer_batch *b, stru
 
 	for (int i = 0; i < b->nseq && rc == 0; i++)
 		rc = b->adapter[i] ? place(b->adapter[i], m, err) : 0;
-	if (rc < 0 || dt_infer_wholes(b)) /* whose windows have tables of their own */
+	if (rc < 0 || dt_infer_wholes(b)) /* windows have tables of their own */
 		return rc;
 	for (int k = 0; k < p->nstep; k++)
 		if (dt_infer_adapted(&p->step[k].n)) {

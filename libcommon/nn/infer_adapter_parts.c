@@ -1,9 +1,9 @@
 /*
- * What ranks have of an adapter. The one that reads it cuts a piece for each: of a linear whose rows are cut
- * all of a and those rows of b, of one whose columns are cut those of a and all of b, so that the sum
- * over ranks behind the product completes the adapter's as it does the base's. A piece is a head, its lanes,
- * their numbers in the type that is computed in, then magnitudes of the rank's rows in f32, and what the
- * adapter has whole: for each such tensor a struct dt_infer_own, and behind all of these their numbers.
+ * The ranks' parts of an adapter. The rank that reads it makes a piece for each rank. Of a linear with
+ * sharded rows it has all of a and those rows of b; with sharded columns those columns of a and all of b, so
+ * that the all-reduce after the product also completes the adapter's. A piece is a head, its lanes, their
+ * values in the compute type, the magnitudes of the rank's rows in f32, and the replaced tensors: a struct
+ * dt_infer_own for each, then their values.
  */
 #include "nn/infer_adapter_priv.h"
 
@@ -29,7 +29,7 @@ static void put(void *to, enum dt_dtype type, int64_t i, float v)
 		((uint16_t *)to)[i] = dt_f32_to_bf16(v);
 }
 
-/* The rank's part of a, then of b, as the device reads them (kernels/lora.h). */
+/* Writes the rank's part of a, then of b, in the device's layout (kernels/lora.h). */
 static char *put_lane(const struct dt_infer *m, const struct dt_adapter_part *p,
 		      const struct dt_local_param *box, char *at)
 {
@@ -47,7 +47,7 @@ static char *put_lane(const struct dt_infer *m, const struct dt_adapter_part *p,
 	return b + p->rank * rows * dt_dtype_size(m->p.dtype);
 }
 
-/* What is only needed until it is laid out: magnitudes, and what is whole. */
+/* Bytes at the end that are needed only until lay: magnitudes and replaced tensors. */
 static size_t tail_of(const struct dt_infer_piece_head *h)
 {
 	return (size_t)h->rows * sizeof(float) + (size_t)h->own * sizeof(struct dt_infer_own) +
@@ -75,7 +75,7 @@ static void put_box(const struct dt_adapter_whole *w, const struct dt_param *p,
 			put(to, type, r * cols + c, w->x[(box->off[0] + r) * all + left + c]);
 }
 
-/* The tensors that a has whole and the rank has a part of, at `at`. NULL: they are counted. */
+/* Writes the tensors that a replaces and the rank has part of to `at`; at NULL: counts them. */
 static void cut_whole(const struct dt_infer *m, const struct dt_adapter *a, const struct dt_local *local,
 		      struct dt_infer_piece_head *h, char *at)
 {
@@ -145,7 +145,7 @@ int dt_infer_adapter_cut(const struct dt_infer *m, const struct dt_adapter *a, c
 	return 0;
 }
 
-/* Whether a lane of a piece can be this rank's, and ends within bytes. */
+/* Whether a lane of a piece fits this rank's parameters and `bytes`. */
 static bool fits(const struct dt_infer *m, const struct dt_infer_linear *linear,
 		 const struct dt_infer_lane *l, int64_t bytes)
 {
@@ -157,7 +157,7 @@ static bool fits(const struct dt_infer *m, const struct dt_infer_linear *linear,
 	       l->rank * (l->in + l->out) * dt_dtype_size(m->p.dtype) <= bytes;
 }
 
-/* Where the numbers are of each tensor that is whole; -EPROTO: they cannot be those of this rank. */
+/* from: the values of each replaced tensor, by local parameter. -EPROTO if they do not fit this rank. */
 static int find_whole(const struct dt_infer *m, const struct dt_infer_piece_head *h, char *at, char **from)
 {
 	const struct dt_local *local = &m->plan.stage.local;
@@ -198,7 +198,7 @@ static int take_whole(struct dt_infer_adapter *r, const struct dt_infer *m,
 	return rc;
 }
 
-/* Magnitudes go where gains will be, in front of shifts, lane by lane. */
+/* Copies magnitudes to where gains will be, before the shifts, lane by lane. */
 static int take_magnitudes(struct dt_infer_adapter *r, const struct dt_infer_piece_head *h)
 {
 	const struct dt_infer_lane *lane = (const struct dt_infer_lane *)(r->data.p + sizeof(*h));
@@ -219,7 +219,7 @@ static int take_magnitudes(struct dt_infer_adapter *r, const struct dt_infer_pie
 	return 0;
 }
 
-/* The piece ends in front of its tail, which is elsewhere then. */
+/* Takes the tail of a piece, and shrinks the piece. */
 static int take_tail(struct dt_infer_adapter *r, const struct dt_infer *m,
 		     const struct dt_infer_piece_head *h, struct dt_dev *dev, struct dt_err *err)
 {

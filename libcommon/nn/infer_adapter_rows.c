@@ -1,8 +1,7 @@
 /*
- * Magnitudes (kernels/dora.h): a rank measures what it has of the rows of w + s b a, and where rows are cut
- * the ranks add up the squares. Numbers are those that are computed with.
- * Over ranks it is done in portions, a part of the rows of one lane each, so that steps of others go on
- * between them.
+ * DoRA's magnitudes (kernels/dora.h): a rank measures its part of the rows of w + s b a; ranks that share a
+ * row all-reduce the squares. Values are those used in computing. With several ranks it is done in portions,
+ * each a part of one lane's rows, so that other steps run in between.
  */
 #include "comm/comm.h"
 #include "nn/infer_adapter_priv.h"
@@ -12,13 +11,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { ROWS = 64, CARD_ROWS = 1024 }; /* unpacked at a time */
+enum { ROWS = 64, CARD_ROWS = 1024 }; /* rows unpacked at a time */
 
 struct room {
 	int64_t rows;
 	float *w, *a, *b,
-		*sums; /* [rows, in], [rank, in], [rows, rank], [2, rows]; of a card neither w nor a */
-	/* a card's: ids of rows, then w, b and sums, which the host does not reach */
+		*sums; /* [rows, in], [rank, in], [rows, rank], [2, rows]; w and a only on the CPU */
+	/* device memory: row ids, then sums, b and w */
 	char *there;
 	int32_t *ids;
 };
@@ -51,7 +50,7 @@ static void drop_room(struct room *r, const struct dt_infer *m)
 	free(r->ids);
 }
 
-/* Rows [at, at + n) of the weight as a table of what is multiplied; the lane's a and b are in the room. */
+/* Squares of rows [at, at + n) on the CPU; the lane's a and b are in the room. */
 static int sums_here(struct dt_dev *dev, const struct dt_infer_linear *from, const struct dt_infer_lane *l,
 		     const struct room *r, int64_t at, int64_t n)
 {
@@ -65,7 +64,7 @@ static int sums_here(struct dt_dev *dev, const struct dt_infer_linear *from, con
 					     dt_t2(r->b, DT_F32, n, l->rank), (float)l->scale);
 }
 
-/* The same on a card. */
+/* The same on a device. */
 static int sums_there(const struct dt_infer *m, const struct dt_infer_linear *from,
 		      const struct dt_infer_lane *l, const struct dt_lora_lane *lane, const struct room *r,
 		      int64_t at, int64_t n)
@@ -88,7 +87,7 @@ static int sums_there(const struct dt_infer *m, const struct dt_infer_linear *fr
 	return dt_dev_sync(m->dev);
 }
 
-/* squares [2, out]: of the rank's part of rows [first, end) of w, and of w + s b a. */
+/* squares [2, out]: of this rank's part of rows [first, end) of w, and of w + s b a. */
 static int measure_rows(const struct dt_infer *m, struct dt_dev *dev, const struct dt_infer_linear *from,
 			const struct dt_infer_lane *l, const struct dt_infer_adapter *a, int64_t first,
 			int64_t end, float *squares, struct dt_err *err)
@@ -124,7 +123,7 @@ static bool is_cut(const struct dt_infer *m, const struct dt_infer_lane *l)
 	return m->ranks.tp && here->shape[1] != m->plan.stage.graph.params.p[here->index].shape[1];
 }
 
-/* gain holds magnitudes; behind it is shift. bias: where the host reads it. */
+/* Replaces the magnitudes in gain by gains, and sets the shifts after them. bias: in host memory. */
 static void put_gains(const struct dt_infer_lane *l, struct dt_tensor bias, const float *squares, float *gain,
 		      struct dt_lora_lane *lane)
 {
@@ -141,7 +140,7 @@ static void put_gains(const struct dt_infer_lane *l, struct dt_tensor bias, cons
 	lane->shift = bias.data ? shift : NULL;
 }
 
-/* The bias of a linear where the host reads it: itself, or a copy in *room (malloc'd). */
+/* Makes *bias readable by the host: unchanged, or a copy in *room (malloc'd). */
 static int bias_here(const struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_tensor *bias,
 		     void **room)
 {
@@ -157,7 +156,7 @@ static int bias_here(const struct dt_infer_adapter *a, const struct dt_infer *m,
 	return rc < 0 ? rc : dt_dev_sync(m->dev);
 }
 
-/* The gains of lane l, whose squares all ranks have measured. */
+/* Sets the gains of lane l when all ranks have measured its squares. */
 static int finish_lane(struct dt_infer_adapter *a, const struct dt_infer *m,
 		       const struct dt_infer_linear *from, const struct dt_infer_lane *l, float *gain,
 		       struct dt_err *err)
@@ -179,7 +178,7 @@ static int finish_lane(struct dt_infer_adapter *a, const struct dt_infer *m,
 	return rc;
 }
 
-/* dev: whose threads measure; of a card its own. */
+/* dev: whose threads measure; with a device, m's. */
 static int measure(struct dt_infer_adapter *a, const struct dt_infer *m, struct dt_dev *dev, int portion,
 		   int parts, struct dt_err *err)
 {

@@ -1,7 +1,7 @@
 /*
- * Modules that an adapter has whole (PEFT's modules_to_save): weights of its own in the place of the base's,
- * in the format that those of a merged model would be kept in. What it has of a joined product is joined
- * with the base's other rows, of which no copy is made.
+ * Tensors that an adapter replaces (PEFT's modules_to_save): weights of its own in place of the base's, in
+ * the format that a merged model's would have. In a joined product they are joined with the base's other
+ * rows, without copying those.
  */
 #include "nn/infer_adapter_priv.h"
 
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- which can be served, and in what ---- */
+/* ---- which tensors can be replaced, and their formats ---- */
 
-/* Whether node n of a model reads the tensor row by row, without what other rows do. */
+/* Whether node n uses the tensor row by row, independently of other rows. */
 static bool reads(const struct dt_node *n, int param)
 {
 	switch (n->op) {
@@ -39,7 +39,7 @@ static bool is_served(const struct dt_infer *m, int param)
 	return false;
 }
 
-/* Another tensor of the same product, which a does not have whole; -1. */
+/* Another tensor of the same product that a does not replace; -1: none. */
 static int partner(const struct dt_infer *m, const struct dt_adapter *a, int param)
 {
 	const struct dt_graph *g = &m->plan.stage.graph;
@@ -74,7 +74,7 @@ int dt_infer_whole_check(const struct dt_infer *m, const struct dt_adapter *a, s
 	return 0;
 }
 
-/* The format that the part of a rank is packed in, as if a file had it in f32. */
+/* The format in which a rank's part is packed, as if a file had it in f32. */
 static enum dt_format format_of(const struct dt_infer *m, const struct dt_param *part)
 {
 	return dt_infer_format(part, m->p.weights, DT_FMT_F32, m->p.dtype);
@@ -89,16 +89,16 @@ enum dt_dtype dt_infer_whole_type(const struct dt_infer *m, const struct dt_loca
 	return format_of(m, &part) == DT_FMT_BF16 ? DT_BF16 : DT_F32;
 }
 
-/* ---- laid out ---- */
+/* ---- memory layout ---- */
 
-enum { ALIGN = 64 }; /* tensors on a card */
+enum { ALIGN = 64 }; /* of tensors in device memory */
 
 struct layer_out {
 	struct dt_infer_adapter *r;
 	const struct dt_infer *m;
-	char *const *from;  /* by local parameter: its numbers; NULL: it is the base's */
-	struct dt_dev *dev; /* whose threads pack, into its memory */
-	uint64_t at;	    /* bytes of r->plain handed out */
+	char *const *from;  /* by local parameter: its values; NULL: the base's */
+	struct dt_dev *dev; /* whose threads and memory are used */
+	uint64_t at;	    /* bytes of r->plain used */
 	int rc;
 };
 
@@ -109,7 +109,7 @@ static size_t plain_bytes(const struct layer_out *l, int local)
 	return (size_t)(dt_numel(*t) * dt_dtype_size(t->dtype));
 }
 
-/* Numbers of an RMSNorm that training rounds are rounded here too. */
+/* Rounds the weights of a norm as training rounds them. */
 static void round_norm(const struct layer_out *l, int local)
 {
 	const struct dt_param *p = &l->m->plan.stage.graph.params.p[l->m->plan.stage.local.p[local].index];
@@ -121,7 +121,7 @@ static void round_norm(const struct layer_out *l, int local)
 		x[i] = dt_bf16_to_f32(dt_f32_to_bf16(x[i]));
 }
 
-/* The adapter's or the base's tensor goes to `to`. */
+/* Copies the adapter's tensor, else the base's, to `to`. */
 static void put_tensor(struct layer_out *l, int local, char *to)
 {
 	const void *base = l->m->x.w[local].data;
@@ -134,7 +134,7 @@ static void put_tensor(struct layer_out *l, int local, char *to)
 	l->r->w[local].data = to;
 }
 
-/* n tensors that stand next to each other, if one is the adapter's; without memory they are counted. */
+/* Copies n adjacent tensors if the adapter replaces one of them; without memory only counts bytes. */
 static void put_plain(struct layer_out *l, const int *param, int n)
 {
 	struct dt_infer_adapter *r = l->r;
@@ -153,7 +153,7 @@ static void put_plain(struct layer_out *l, const int *param, int n)
 		l->at = (l->at + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Biases of a product are joined; all else stands alone. */
+/* A product's biases are joined; other tensors are separate. */
 static void put_plain_of(struct layer_out *l, const struct dt_node *n)
 {
 	const bool linear = n->op == DT_OP_LINEAR || n->op == DT_OP_LINEAR_GATED;
@@ -177,7 +177,7 @@ static int pack_one(struct layer_out *l, struct dt_packed *to, const struct dt_p
 				l->from[local], box->shape[0]);
 }
 
-/* The owner of what the node multiplies with, where some of it is the adapter's; -1. */
+/* The owner of the node's packed weights if the adapter replaces some of them; -1. */
 static int owner_at(const struct layer_out *l, const struct dt_node *n, int *ret_tensors)
 {
 	const int tensors = n->op == DT_OP_EMBED || n->op == DT_OP_HEAD ? 1 : 3,
@@ -207,7 +207,7 @@ static int pack(struct layer_out *l, const struct dt_node *n, struct dt_err *err
 	return rc < 0 ? dt_err_sys(err, rc, "cannot lay out what an adapter has whole") : 0;
 }
 
-/* Counts what is plain, or writes it. */
+/* Counts the bytes of plain tensors, or copies them. */
 static void each_plain(struct layer_out *l)
 {
 	const struct dt_prog *p = &l->m->plan.stage.chunk[0];
@@ -222,7 +222,7 @@ static int no_memory(int rc, struct dt_err *err)
 	return dt_err_sys(err, rc, "cannot read an adapter");
 }
 
-/* r->plain, of l->at bytes, and r->packed, in memory of l->dev. */
+/* Allocates r->plain with l->at bytes and r->packed, on l->dev, and fills both. */
 static int lay(struct layer_out *l, struct dt_err *err)
 {
 	struct dt_infer_adapter *r = l->r;
@@ -245,7 +245,7 @@ static int lay(struct layer_out *l, struct dt_err *err)
 	return rc;
 }
 
-/* Copies of the numbers, which the card has later. */
+/* Keeps copies of the values for a later copy to the device. */
 static int keep(struct layer_out *l, struct dt_err *err)
 {
 	struct dt_infer_adapter *r = l->r;
@@ -265,7 +265,7 @@ static int keep(struct layer_out *l, struct dt_err *err)
 	return r->kept ? 0 : no_memory(-ENOMEM, err);
 }
 
-/* Bytes of the products, as the base has them. */
+/* Bytes of the replaced products, as large as the base's. */
 static uint64_t packed_bytes(const struct layer_out *l)
 {
 	const struct dt_prog *p = &l->m->plan.stage.chunk[0];
@@ -317,7 +317,7 @@ static void drop_kept(struct dt_infer_adapter *r)
 	r->kept = NULL;
 }
 
-/* What is packed, and the memory of what is plain. */
+/* Frees the packed weights and the memory of plain tensors. */
 static void drop_laid(struct dt_infer_adapter *r)
 {
 	for (int i = 0; r->packed && i < r->nlocal; i++) {

@@ -1,4 +1,4 @@
-/* Memory of the device that a model is served on, and what the host puts there. */
+/* Memory of the device that a model is served on, and copies into it. */
 #include "nn/infer_priv.h"
 
 int dt_infer_area(struct dt_infer *m, struct dt_arena *a, size_t bytes, struct dt_err *err)

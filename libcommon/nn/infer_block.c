@@ -1,4 +1,4 @@
-/* Blocks of the cache apart from it: their bytes, and what these stand for. */
+/* KV cache blocks outside the cache: their bytes, and a key for the model they belong to. */
 #include "model/config.h"
 #include "nn/infer_priv.h"
 
@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-/* Every tensor of the cache has one piece of a block, and the tensors follow each other. */
+/* Each tensor of the cache has one piece of a block; the tensors are contiguous. */
 struct pieces {
-	size_t bytes, step; /* of one piece; from it to the block's next */
+	size_t bytes, step; /* of one piece; distance to the block's next piece */
 	int64_t n;
 };
 
@@ -54,7 +54,7 @@ static uint64_t add_text(uint64_t h, const char *s)
 	return dt_infer_mix(h, 256);
 }
 
-/* h with what is the same on every rank. */
+/* Hashes everything that is equal on all ranks into h. */
 static uint64_t add_model(uint64_t h, const struct dt_infer *m)
 {
 	const uint64_t numbers[] = {m->p.dtype, m->p.cache, (uint64_t)m->p.block_size, m->p.as_trained,

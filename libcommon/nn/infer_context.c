@@ -1,11 +1,10 @@
 /*
- * A pass whose rows are cut over the ranks of cp. Each rank has the whole cache and all weights (except
- * experts, which ep cuts), and computes its rows, which may be a part of a sequence. Before attention the
- * keys and values of all rows are gathered into every rank's cache (call_serve_rows.c). So each rank computes
- * only its part of a long prompt.
- * The first ranks have the rows that are one more where they do not divide, so of one row the first has it.
- * Over stages the ranks of each do so with every part of a pass; a rank hands its rows to the one at its
- * place in the next stage.
+ * A pass whose rows are divided over the ranks of cp. Each rank has the whole cache and all weights (except
+ * experts, divided by ep), and computes its rows, which may be part of a sequence. Before attention the keys
+ * and values of all rows are gathered into every rank's cache (call_serve_rows.c). So each rank computes only
+ * its part of a long prompt. If rows do not divide evenly, the first ranks have one more, so a single row is
+ * the first rank's. With pipeline stages the ranks of each stage do so for every part of a pass; a rank sends
+ * its rows to the rank at its place in the next stage.
  */
 #include "comm/comm.h"
 #include "nn/infer_priv.h"
@@ -13,15 +12,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { TAG_LOGITS = 100 /* beside those of nn/infer_ranks.c */ };
+enum { TAG_LOGITS = 100 /* distinct from those of nn/infer_ranks.c */ };
 
-/* Where among rows [row, end) those of a rank begin. */
+/* The first of rows [row, end) of a rank. */
 static int row_at(const struct dt_infer *m, int row, int end, int rank)
 {
 	return row + dt_infer_row_at(end - row, rank, m->ranks.layout.cp);
 }
 
-/* Wanted rows before row `end`. */
+/* The number of wanted rows before row `end`. */
 static int wants_before(const struct dt_infer_batch *b, int end)
 {
 	int n = 0;
@@ -64,7 +63,7 @@ int dt_infer_join_rows(struct dt_infer *m, const struct dt_infer_batch *b, int r
 	return rc;
 }
 
-/* The sums that all ranks have of the sequences that are pooled; each has a part of their rows, or none. */
+/* Sums pooled states over cp; each rank has a part of the sequences' rows, or none. */
 int dt_infer_join_pool(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
 {
 	int rc = 0;

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_KEYS 256 /* recorded steps are for 256, 512, 1024 ... keys */
-#define EDITS_EACH 64  /* of logits, a sequence, that there is room for at first */
+#define LEAST_KEYS 256 /* steps are recorded for 256, 512, 1024 ... keys */
+#define EDITS_EACH 64  /* initial room for edits of logits, per sequence */
 
 static int table_blocks(const struct dt_infer *m)
 {
@@ -29,7 +29,7 @@ static void tables_close(struct dt_infer *m)
 	s->host = s->there = NULL;
 }
 
-/* The tables of a step, with room for so many edits. */
+/* Allocates the tables of a step, with room for `edits` edits. */
 static int tables_open(struct dt_infer *m, int edits, struct dt_err *err)
 {
 	struct dt_infer_side *s = &m->side;
@@ -38,7 +38,7 @@ static int tables_open(struct dt_infer *m, int edits, struct dt_err *err)
 		void *to;
 		size_t n;
 	} part[] = {
-		{&s->parts, dt_infer_side_lanes(m)}, /* first: most steps do without them */
+		{&s->parts, dt_infer_side_lanes(m)}, /* first: most steps do not copy them */
 		{&s->slot, tokens * sizeof(int64_t)},
 		{&s->all_slots, m->ranks.cp ? tokens * sizeof(int64_t) : 0},
 		{&s->ids, tokens * 4},
@@ -119,7 +119,7 @@ void dt_infer_side_release(struct dt_infer *m)
 	dt_dev_free(m->dev, s->drawn);
 }
 
-/* The batch as it lies in the pinned tables, on their way to the device. */
+/* Copies the batch into the pinned tables and on to the device; *ret: the batch in these tables. */
 static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_infer_batch *ret,
 		struct dt_err *err)
 {
@@ -129,7 +129,7 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 
 	if (b->nseq > m->p.max_seqs)
 		return dt_err_set(err, -EINVAL, "a batch of %d sequences exceeds %d", b->nseq, m->p.max_seqs);
-	if (b->draw && b->nedits > s->max_edits) { /* what was recorded knows the old ones */
+	if (b->draw && b->nedits > s->max_edits) { /* recorded steps use the old tables */
 		dt_infer_side_forget(m);
 		tables_close(m);
 		if ((rc = tables_open(m, 2 * b->nedits, err)) < 0)
@@ -162,7 +162,7 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 		edits = (size_t)b->nedits * sizeof(*s->edit);
 		ret->draw = s->draw;
 		ret->edit = s->edit;
-		ret->nedits = s->max_edits; /* as a recorded step must take them */
+		ret->nedits = s->max_edits; /* the number that recorded steps use */
 		ret->drawn = s->drawn;
 	}
 	ret->ids = s->ids;
@@ -181,8 +181,8 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 }
 
 /*
- * Keys of the longest sequence, rounded up to what steps are recorded for; 0: not one token of each, or with
- * weights of their own, or with messages to other ranks, which the host issues.
+ * The number of keys to record for: the longest sequence's, rounded up. 0: not recordable, as the step is not
+ * one token per sequence, or adapters replace tensors, or ranks exchange messages, which the host posts.
  */
 static int64_t bucket(const struct dt_infer *m, const struct dt_infer_batch *b)
 {
@@ -211,7 +211,7 @@ static int find(const struct dt_infer *m, int nseq, int kind, bool adapted, int6
 	return -1;
 }
 
-/* Room for one more; the one that was used longest ago goes. */
+/* Returns a free entry; replaces the least recently used one if all are in use. */
 static int room(struct dt_infer *m)
 {
 	struct dt_infer_side *s = &m->side;
@@ -239,10 +239,7 @@ static int record(struct dt_infer *m, const struct dt_infer_batch *b, int64_t ke
 	return rc < 0 ? rc : end < 0 ? dt_err_sys(err, end, "cannot record a step") : 0;
 }
 
-/*
- * A step whose like may come again: as it is the first time, recorded the second, given at once from
- * then on.
- */
+/* A step that may recur: runs normally the first time, is recorded the second, and replayed from then on. */
 static int decode(struct dt_infer *m, const struct dt_infer_batch *b, int64_t keys, struct dt_err *err)
 {
 	struct dt_infer_side *s = &m->side;
@@ -260,7 +257,7 @@ static int decode(struct dt_infer *m, const struct dt_infer_batch *b, int64_t ke
 	if (!s->recorded[i].graph && (rc = record(m, b, keys, &s->recorded[i].graph, err)) < 0)
 		return rc;
 	rc = dt_graph_run(m->dev, s->recorded[i].graph);
-	if (rc == -ESTALE) { /* a larger step came between */
+	if (rc == -ESTALE) { /* a larger step ran in between */
 		drop(m, i);
 		return dt_infer_pass(m, b, s->out, err);
 	}
@@ -268,7 +265,7 @@ static int decode(struct dt_infer *m, const struct dt_infer_batch *b, int64_t ke
 	return rc < 0 ? dt_err_sys(err, rc, "cannot run a recorded step") : 0;
 }
 
-/* After a pass, or its failure rc: n bytes to pinned memory; the tables are free again. */
+/* After a pass, or its failure rc: copies n bytes to pinned memory. The tables are then free again. */
 static int fetch(struct dt_infer *m, int rc, void *to, const void *from, size_t n, struct dt_err *err)
 {
 	if (rc < 0) {
@@ -287,7 +284,7 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *host,
 	struct dt_infer_side *s = &m->side;
 	const struct dt_prog *p = &m->plan.stage.chunk[0];
 	const bool last = dt_infer_last_stage(m);
-	const int whole = last ? p->step[p->start[DT_LIST_LOSS]].n.out[3] : -1; /* logits, over stages */
+	const int whole = last ? p->step[p->start[DT_LIST_LOSS]].n.out[3] : -1; /* logits, with stages */
 	const size_t row = host->draw ? sizeof(*s->drawn) : (size_t)m->config.vocab * sizeof(float),
 		     n = last && m->ranks.at.tp == 0 ? (size_t)host->nwant * row : 0;
 	void *to = host->draw ? (void *)s->drawn_host : s->logits, *from = s->out;
@@ -297,7 +294,7 @@ int dt_infer_side_forward(struct dt_infer *m, const struct dt_infer_batch *host,
 
 	if (rc < 0)
 		return rc;
-	keys = m->disk ? 0 : bucket(m, &b); /* where weights lie changes from step to step */
+	keys = m->disk ? 0 : bucket(m, &b); /* the addresses of weights change between steps */
 	s->keys = 0;
 	rc = keys ? decode(m, &b, keys, err) : dt_infer_pass(m, &b, s->out, err);
 	if (host->draw)
@@ -317,7 +314,7 @@ int dt_infer_side_draw(struct dt_infer *m, const struct dt_infer_batch *b, const
 	const size_t vocab = (size_t)m->config.vocab;
 	int rc = 0;
 
-	for (int i = 0, n; i < b->nwant && rc == 0; i += n) { /* of several replicas there may be more */
+	for (int i = 0, n; i < b->nwant && rc == 0; i += n) { /* with replicas there may be more than fit */
 		n = b->nwant - i < m->p.max_seqs ? b->nwant - i : m->p.max_seqs;
 		memcpy(s->logits, logits + (size_t)i * vocab, (size_t)n * vocab * sizeof(*logits));
 		rc = dt_dev_copy(m->dev, s->out, s->logits, (size_t)n * vocab * sizeof(*logits));

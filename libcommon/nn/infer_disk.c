@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEASURE_S     1.0 /* seconds that the disk is measured for */
+#define MEASURE_S     1.0 /* seconds for which the disk is measured */
 #define MEASURE_BYTES ((uint64_t)512 << 20)
 
-/* ---- to the file ---- */
+/* ---- writing the file ---- */
 
-/* What the pieces of a layer consist of: the packed weights that its parameters own. */
+/* Adds w, the packed weights of a parameter or expert, to piece e of a layer. */
 static int add_member(struct dt_infer_disk *d, int layer, int64_t e, struct dt_packed *w)
 {
 	struct disk_piece *p = &d->piece[d->first[layer] + e];
@@ -57,7 +57,7 @@ static int number_pieces(struct dt_infer *m, const struct dt_param *part)
 	return 0;
 }
 
-/* Bytes that a checksum is of: a part of a slot. */
+/* Bytes per checksum: a part of a slot. */
 static size_t grain(const struct dt_infer_disk *d)
 {
 	size_t n = DT_WEIGHTS_CHECKED;
@@ -110,7 +110,7 @@ static int put(struct dt_infer *m, struct disk_piece *p, char *buf, struct dt_er
 	return dt_backing_wait(d->file, 0, err);
 }
 
-/* Members are known once they are loaded. */
+/* Finds the members of a layer's pieces once they are loaded. */
 static int find_members(struct dt_infer *m, int layer)
 {
 	struct dt_infer_disk *d = m->disk;
@@ -151,9 +151,9 @@ int dt_infer_disk_put(struct dt_infer *m, int layer, struct dt_err *err)
 	return rc;
 }
 
-/* ---- from loading to closing ---- */
+/* ---- loading and closing ---- */
 
-/* Reads pieces, as many at a time as in serving, and leaves the first ones in their slots. */
+/* Measures the disk: reads pieces, as many at a time as in serving; leaves the first in slots. */
 static int measure(struct dt_infer *m, struct dt_err *err)
 {
 	struct dt_infer_disk *d = m->disk;
@@ -179,7 +179,7 @@ static int measure(struct dt_infer *m, struct dt_err *err)
 	for (; behind < last && rc == 0; behind++)
 		if (d->piece[behind].slot >= 0)
 			rc = dt_infer_disk_finish(m, d->piece[behind].slot, err);
-	if (rc == 0 && dt_dev_sync(m->dev) < 0) /* a card's transfers are queued */
+	if (rc == 0 && dt_dev_sync(m->dev) < 0) /* a device's transfers are queued */
 		rc = dt_err_set(err, -EIO, "cannot read weights");
 	d->facts.bw = (double)bytes / (dt_now() - t0);
 	return rc;

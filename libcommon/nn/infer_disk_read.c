@@ -1,4 +1,4 @@
-/* Weights of a model that memory does not hold, on their way into slots of memory. */
+/* Reads weights that do not fit in memory from disk into slots. */
 #include "nn/infer_disk_priv.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ int dt_infer_disk_finish(struct dt_infer *m, int k, struct dt_err *err)
 	return rc;
 }
 
-/* A transfer that is free; where none is, the one that was begun first is waited for. */
+/* Returns a free transfer; if there is none, waits for the one started first. */
 static int free_transfer(struct dt_infer *m, struct dt_err *err)
 {
 	struct dt_infer_disk *d = m->disk;
@@ -100,7 +100,7 @@ int dt_infer_disk_layer(struct dt_infer *m, int layer, struct dt_err *err)
 		return 0;
 	i = d->first[layer];
 	rc = take(m, i, err);
-	/* The next ones that are in the file, of the next pass behind the last; of few all are there. */
+	/* Reads ahead the next pieces not in memory; after the last piece, those of the next pass. */
 	for (int64_t k = 1; k < d->plan.pieces && ahead < d->plan.slots - 1 && rc == 0; k++) {
 		const int next = (int)((i + k) % d->plan.pieces);
 
@@ -125,7 +125,7 @@ static int each_chosen(struct dt_infer *m, int layer, const int32_t *first, each
 	return rc;
 }
 
-/* What a slot has is wanted first, so that nothing else takes the slot. */
+/* Begins with the pieces that are in slots, so that their slots are not reused. */
 static int want_there(struct dt_infer *m, int i, struct dt_err *err)
 {
 	return m->disk->piece[i].slot >= 0 ? dt_infer_disk_begin(m, i, err) : 0;
@@ -139,7 +139,7 @@ static int count(struct dt_infer *m, int i, struct dt_err *err)
 	return 0;
 }
 
-/* Of a card's choices a copy, which is waited for. */
+/* *first: the experts' first rows; with a device a copy, which is waited for. */
 static int look(struct dt_infer *m, int layer, const int32_t **first, struct dt_err *err)
 {
 	struct dt_infer_disk *d = m->disk;

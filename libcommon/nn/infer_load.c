@@ -1,4 +1,4 @@
-/* A source's parameters, read into the weights that inference multiplies with. */
+/* Reads a source's parameters into the weights that inference uses. */
 #include "base/crc.h"
 #include "ckpt/source.h"
 #include "nn/infer_disk.h"
@@ -10,10 +10,10 @@
 struct loader {
 	struct dt_infer *m;
 	struct dt_source *src;
-	const struct dt_local *local; /* the parts of parameters that this rank has: what numbers count */
+	const struct dt_local *local; /* this rank's parts of parameters; indices are into these */
 	const struct dt_params *table;
-	struct dt_param *part; /* [local->n] each as a parameter */
-	uint64_t at;	       /* bytes of the arena handed out */
+	struct dt_param *part; /* [local->n] each part as a parameter */
+	uint64_t at;	       /* bytes of the arena used */
 	struct dt_err *err;
 };
 
@@ -39,7 +39,7 @@ static uint64_t place(const struct loader *l, int i, uint64_t *at)
 	return dt_infer_place(&l->m->config, &l->part[i], l->m->p.dtype, at);
 }
 
-/* Rows [first, first + rows) of this rank's part. */
+/* Reads rows [first, first + rows) of this rank's part. */
 static int read_rows(struct loader *l, int i, int64_t first, int64_t rows, enum dt_dtype as, void *dst)
 {
 	const struct dt_local_param *at = &l->local->p[i];
@@ -49,8 +49,8 @@ static int read_rows(struct loader *l, int i, int64_t first, int64_t rows, enum 
 }
 
 /*
- * Rows of this rank's part as they are stored, without unpacking: where they lie in the source, or (*copy, to
- * be freed) put together where columns are cut. NULL with *rc 0: the source does not have them so.
+ * Rows of this rank's part as stored, without dequantization: their address in the source or, if columns are
+ * sharded, a copy in *copy (to be freed). NULL with *rc 0: the source does not store them in this form.
  */
 static const char *raw_rows(struct loader *l, int i, int64_t first, int64_t rows, void **copy, int *rc)
 {
@@ -83,7 +83,7 @@ static const char *raw_rows(struct loader *l, int i, int64_t first, int64_t rows
 	return to;
 }
 
-/* The same rows as numbers: bf16 where they are kept so, else f32. */
+/* The same rows as numbers: bf16 if stored as such, else f32. */
 static const char *read_copy(struct loader *l, int i, int64_t first, int64_t rows, bool bf16, void **copy,
 			     int *rc)
 {
@@ -93,7 +93,7 @@ static const char *read_copy(struct loader *l, int i, int64_t first, int64_t row
 	return *copy;
 }
 
-/* Two sums of 32 bits over what is computed with. */
+/* Adds n bytes to two 32-bit checksums over the weights used. */
 static void add(struct loader *l, const void *data, size_t n)
 {
 	const size_t most = (size_t)1 << 30;
@@ -136,7 +136,7 @@ static int append(struct loader *l, int i, int64_t first, int64_t rows, struct d
 	return rc < 0 ? dt_err_sys(l->err, rc, "cannot load '%s'", p->name) : 0;
 }
 
-/* Every expert's rows of one of the three tensors; up goes below gate. */
+/* Loads each expert's rows of one of the three tensors; up follows gate. */
 static int load_experts(struct loader *l, int i)
 {
 	const struct dt_param *p = &l->part[i];
@@ -176,7 +176,7 @@ static int load_plain(struct loader *l, int i)
 	return rc;
 }
 
-/* A head's keys are [plain, rank], to be multiplied with from the other side, its values [v, rank]. */
+/* A head's keys are [plain, rank], multiplied from the other side; its values are [v, rank]. */
 static int load_heads(struct loader *l, int i)
 {
 	const struct dt_param *p = &l->part[i];
@@ -241,7 +241,7 @@ static int loader_open(struct loader *l, struct dt_infer *m, struct dt_source *s
 	return 0;
 }
 
-/* Formats are those of the parts of l. */
+/* Opens the disk file with the formats of the local parts. */
 static int open_disk(struct loader *l)
 {
 	enum dt_format *format = calloc((size_t)l->local->n + 1, sizeof(*format));
@@ -256,7 +256,7 @@ static int open_disk(struct loader *l)
 	return rc;
 }
 
-/* What a file has in place of memory cannot be overwritten there. */
+/* -ENOTSUP: weights on disk cannot be reloaded. */
 static int check_reload(const struct dt_infer *m, struct dt_err *err)
 {
 	return m->disk ? dt_err_set(err, -ENOTSUP, "weights that are on disk are not taken anew") : 0;
@@ -292,8 +292,7 @@ int dt_infer_reload(struct dt_infer *m, struct dt_source *src, struct dt_err *er
 
 	if (rc == 0)
 		rc = loader_open(&l, m, src, err);
-	if (rc == 0 &&
-	    card) { /* which has tables of where weights are, and steps that were recorded with them */
+	if (rc == 0 && card) { /* the device's tables and recorded steps have addresses of weights */
 		dt_infer_side_forget(m);
 		dt_infer_weights_part(m);
 	}

@@ -1,10 +1,10 @@
 /*
- * A pass over the stages of a pipeline in parts: while one stage computes the rows of a part, the stage
- * before computes those of the next, so that m parts take (m + stages - 1) / m of what one stage takes
- * for all rows (GPipe: Huang et al. 2019). Rows are cut anywhere, also within a sequence, whose later
- * rows see the keys of the earlier ones in the cache: numbers do not depend on it. Steps with few rows
- * are not cut: each part reads the weights again. Over ep the replicas that compute together have unlike
- * rows, but meet in the same passes: as many parts as the one with most rows has.
+ * A pass over pipeline stages in parts: while one stage computes the rows of a part, the previous stage
+ * computes those of the next, so that m parts take (m + stages - 1) / m of one stage's time for all rows
+ * (GPipe: Huang et al. 2019). Parts may split a sequence: later rows see the keys of earlier ones in the
+ * cache, so results do not depend on the split. Steps with few rows are not split, as each part reads the
+ * weights again. With ep, the replicas that compute together have different rows but the same passes: as many
+ * parts as the replica with most rows needs.
  */
 #include "nn/exec.h"
 #include "nn/infer_priv.h"
@@ -68,11 +68,11 @@ struct dt_infer_batch dt_infer_part_of(struct dt_infer *m, const struct dt_infer
 	p.want = c->want;
 	p.pool = b->pool ? b->pool + first : NULL;
 	p.adapter = b->adapter ? b->adapter + first : NULL;
-	p.draw = NULL; /* the first stage draws when all logits have come */
+	p.draw = NULL; /* the first stage draws when it has all logits */
 	return p;
 }
 
-/* Of part i of n of `tokens` rows, those of rank r of cp. */
+/* The number of rows of rank r of cp in part i of n, of `tokens` rows. */
 static int32_t rows_of(const struct dt_infer *m, int tokens, int i, int n, int r)
 {
 	const int cp = m->ranks.layout.cp,
@@ -105,7 +105,7 @@ static int parts_of(const struct dt_infer *m, const struct dt_infer_batch *b)
 	return dt_infer_parts(rows, m->p.part_rows, m->ranks.layout.pp);
 }
 
-/* Part i of n, or over cp this rank's rows of it; *want: wanted rows of those before, and with it. */
+/* Runs part i of n, with cp this rank's rows of it. *want: wanted rows before it; this part's are added. */
 static int part(struct dt_infer *m, const struct dt_infer_batch *b, int i, int n, int *want, float *made,
 		struct dt_err *err)
 {

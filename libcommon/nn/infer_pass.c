@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* In f32 and row by row, so that it does not matter how a prompt was cut. */
+/* Sums in f32 row by row, so that the result does not depend on how a prompt was split. */
 static int pool_rows(const struct dt_infer *m, const void *rows, int seq, float *sum)
 {
 	const struct dt_infer_batch *b = m->batch;
@@ -32,7 +32,7 @@ static int pool_rows(const struct dt_infer *m, const void *rows, int seq, float 
 	return rc;
 }
 
-/* The sums over rows of the final hidden states, where there are some: the last stage's first rank. */
+/* On the last stage's first rank: adds up the final hidden states of the sequences to be pooled. */
 static int pool_all(const struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
 {
 	const struct dt_prog *p = &m->plan.stage.chunk[0];
@@ -48,7 +48,7 @@ static int before_unit(void *arg, int unit, bool backward, struct dt_err *err)
 {
 	struct dt_infer *m = arg;
 
-	if (m->ranks.world) /* what other stages have been sent goes on meanwhile */
+	if (m->ranks.world) /* sends to other stages progress meanwhile */
 		dt_comm_poll(m->ranks.world, NULL);
 	if (!m->disk)
 		return 0;

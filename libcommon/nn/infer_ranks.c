@@ -1,4 +1,4 @@
-/* Communication between the ranks of a served model in a pass: rows between stages, parts of the logits. */
+/* Communication between a served model's ranks in a pass: rows between stages, logits of tp ranks. */
 #include "comm/comm.h"
 #include "nn/exec.h"
 #include "nn/infer_priv.h"

@@ -1,4 +1,4 @@
-/* Results of a pass on the host: logits, draws from them; over stages they and pooled states on the first. */
+/* Results of a pass on the host: logits and draws; with stages, sent to the first with pooled states. */
 #include "comm/comm.h"
 #include "kernels/ops.h"
 #include "nn/exec.h"
@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { TAG_LOGITS = 2, TAG_POOL }; /* beside those of nn/infer_ranks.c */
+enum { TAG_LOGITS = 2, TAG_POOL }; /* distinct from those of nn/infer_ranks.c */
 
 int dt_infer_run(struct dt_infer *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
@@ -30,7 +30,7 @@ int dt_infer_draw(struct dt_infer *m, const struct dt_infer_batch *b, float *log
 	return 0;
 }
 
-/* The sums of sequences that are pooled, one after the other; the first stage adds them to its own. */
+/* Sends the sums of pooled sequences one by one; the first stage adds them to its own. */
 static int finish_pool(struct dt_infer *m, const struct dt_infer_batch *b, bool first, struct dt_err *err)
 {
 	const size_t hidden = (size_t)m->config.hidden;

@@ -53,10 +53,10 @@ static int join_heads(struct dt_infer *m, struct dt_infer_heads *h, struct dt_er
 	return 0;
 }
 
-/* The experts of a node as they are multiplied with. */
+/* Makes a set of a node's experts. */
 static int join_experts(struct dt_infer *m, int owner, struct dt_err *err)
 {
-	/* cut as wholes */
+	/* divided over tp and ep */
 	const int n = (int)m->config.experts / m->ranks.layout.tp / m->ranks.layout.ep;
 	int rc = dt_packed_set_open(&m->set[owner], m->dev, m->expert[owner], n);
 

@@ -13,7 +13,7 @@ bool dt_infer_wholes(const struct dt_infer_batch *b)
 	return false;
 }
 
-/* The adapter of a sequence, where it has some tensor of the node whole; NULL. */
+/* The sequence's adapter if it replaces a tensor of the node; NULL. */
 static const struct dt_infer_adapter *whole_at(const struct dt_infer_batch *b, const struct dt_node *n,
 					       int seq)
 {

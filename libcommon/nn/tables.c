@@ -1,4 +1,4 @@
-/* What is filled once: angles of rotary embeddings, initial values of parameters. */
+/* Tables that are filled once: rotary angles, initial values of parameters. */
 #include "nn/exec.h"
 
 #include "base/rng.h"
@@ -33,7 +33,7 @@ void dt_rope_local_table(const struct dt_config *c, int64_t positions, float *co
 	rope_table(c, dt_rope_local_frequency, positions, 1, cos_out, sin_out);
 }
 
-/* Element i of a convolution [out, in kernel^2] that begins as a copy of its first channels. */
+/* Element i of a convolution [out, in kernel^2] initialized as a copy of its first channels. */
 static float dirac(const struct dt_param *p, const struct dt_rng *rng, int64_t i)
 {
 	const int64_t window = p->kernel * p->kernel, in = p->shape[1] / window, row = i / p->shape[1];

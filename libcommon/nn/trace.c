@@ -1,4 +1,4 @@
-/* The trace of a run: a span for every node, inside one for every unit. */
+/* The trace of a run: a span for each node, within a span for each unit. */
 #include "nn/call.h"
 
 #include "plan/listing.h"

@@ -12,9 +12,9 @@ struct dt_walk {
 	int64_t nseq, len;
 	int32_t *pos, *table;
 	int64_t *slot;
-	char *kept; /* [nseq, kept_bytes] what crosses into the unit that comes next */
+	char *kept; /* [nseq, kept_bytes] values passed to the next unit */
 	size_t kept_bytes;
-	dt_walk_fn *seen; /* of the unit under way */
+	dt_walk_fn *seen; /* callback of the current unit */
 	void *arg;
 };
 
@@ -47,7 +47,7 @@ int dt_walk_param(const struct dt_walk *w, int local)
 	return local < 0 ? -1 : w->m->plan.stage.local.p[local].index;
 }
 
-/* Whether v is written before step `at`, and read at it or later. */
+/* Whether v is written before step `at` and read at or after it. */
 static bool crosses(const struct dt_prog *p, int v, int at)
 {
 	bool written = false, read = false;
@@ -63,7 +63,7 @@ static bool crosses(const struct dt_prog *p, int v, int at)
 	return written && read;
 }
 
-/* Copies what crosses in front of unit `unit` of one sequence; returns its bytes. kept NULL: only counts. */
+/* Copies a sequence's values that cross into unit `unit`; returns their bytes. kept NULL: only counts. */
 static size_t copy_crossing(const struct dt_walk *w, int unit, char *kept, bool back)
 {
 	const struct dt_prog *p = prog_of(w);

@@ -23,7 +23,7 @@ static int is_finite(struct dt_exec *x, struct dt_tensor t, bool *ret, struct dt
 	return 0;
 }
 
-/* Every element of a parameter's tensor, as a vector. */
+/* All elements of a tensor, as a vector. */
 static struct dt_tensor whole(struct dt_tensor t)
 {
 	return t.data ? dt_t1(t.data, t.dtype, dt_numel(t)) : t;
@@ -42,7 +42,7 @@ static void note(struct dt_exec *x, const struct dt_step *s, const char *what)
 		 s->n.name ? s->n.name : "", what);
 }
 
-/* A weight of the node that is the reason. */
+/* Names a weight of the node that is not finite. */
 static int blame_weight(struct dt_exec *x, const struct dt_step *s, struct dt_err *err)
 {
 	const struct dt_stage *st = x->stage;
@@ -64,7 +64,7 @@ static int blame_weight(struct dt_exec *x, const struct dt_step *s, struct dt_er
 	return 0;
 }
 
-/* Whether a value is one that all of is written. */
+/* Whether all elements of a value are written. */
 static bool is_whole(const struct dt_value *v)
 {
 	return !v->room && v->mul == 1 && !v->extra && is_float(v->dtype);
@@ -86,7 +86,7 @@ static double largest(const void *p, enum dt_dtype type, int64_t n)
 	return finite ? most : INFINITY;
 }
 
-/* A tensor of the device, a piece at a time where that is not the host. */
+/* Raises *most by a tensor's largest magnitude; reads a device's memory in pieces. */
 static int raise_by(struct dt_exec *x, struct dt_tensor t, double *most, struct dt_err *err)
 {
 	enum { PIECE = 1 << 20 };
@@ -115,7 +115,7 @@ static int raise_by(struct dt_exec *x, struct dt_tensor t, double *most, struct 
 	return rc < 0 ? dt_err_sys(err, rc, "cannot read activations") : 0;
 }
 
-/* Further results of a forward node are statistics for its backward. */
+/* A forward node's other results are statistics for its backward. */
 static int raise_extremes(struct dt_exec *x, const struct dt_step *s, struct dt_err *err)
 {
 	const int64_t units = x->c->layers + 2, u = s->n.unit + 1;
@@ -178,7 +178,7 @@ int dt_watch_look(struct dt_exec *x, int step, struct dt_err *err)
 	const struct dt_step *s = &there;
 	int rc;
 
-	if (s->n.attr.begins) /* what comes of it is there where a node has waited for it */
+	if (s->n.attr.begins) /* its result is complete after the node that waits for it */
 		there.n.out[0] =
 			s->n.op == DT_OP_EXCHANGE_WAIT || s->n.op == DT_OP_ENTER_WAIT ? s->n.in[1] : -1;
 	rc = x->watch->most ? raise_extremes(x, s, err) : 0;
