@@ -15,7 +15,7 @@ void sup_books_step(struct sup_books *b, int64_t step, double seconds)
 	if (!b->step)
 		b->base = step - 1;
 	i = step - b->base - 1;
-	if (i < 0) /* before what these books have seen */
+	if (i < 0) /* before the first step in these books */
 		return;
 	if (i >= b->room) {
 		int64_t room = 2 * i + 1024;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The options of dt-train that decide here: what it trains, how it is cut, where it saves. */
+/* The options of dt-train that matter here: what it trains, the layout, and where it saves. */
 static const struct dt_opt wanted[] = {
 	DT_RUN_OPT("model"),
 	DT_RUN_OPT("layout"),
@@ -77,7 +77,7 @@ static bool is_program(const char *word, const char *name)
 	return !strncmp(base, name, strlen(name));
 }
 
-/* The option a word of the command line names, and its argument: in the word itself, or the next one. */
+/* The option that a word of the command line names; *ret_arg: its argument, in the same word or the next. */
 static const struct dt_opt *find(const struct dt_opt *table, const char *word, const char *next, bool *ret_no,
 				 const char **ret_arg, int *ret_words)
 {
@@ -105,7 +105,7 @@ static const struct dt_opt *find(const struct dt_opt *table, const char *word, c
 	return NULL;
 }
 
-/* Words that name none of these options are the program's own business. */
+/* Reads the options above from the command; all other words are ignored. */
 static int scan(struct sup_command *c, struct dt_err *err)
 {
 	int words;
@@ -191,7 +191,7 @@ int sup_command_refresh(struct sup_command *c, int64_t *ret_step, struct dt_err 
 		return rc;
 	*ret_step = dt_ckpt_step(ck);
 	if (!c->saved && (c->saved = json_deep_copy(json_object_get(dt_ckpt_meta(ck), "run")))) {
-		/* What it refuses dt-train refuses too, and says why. */
+		/* dt-train reports the same errors itself. */
 		(void)dt_run_options_resume(&c->o, c->saved, say_nothing, NULL, NULL);
 	}
 	dt_ckpt_close(ck);

@@ -1,4 +1,4 @@
-/* What the recordings of all ranks (base/recorder.h) say of a job that hangs or has died. */
+/* Diagnoses a job that hangs or has died from the recordings of all ranks (base/recorder.h). */
 #include "supervise/explain.h"
 
 #include "base/recorder.h"
@@ -29,7 +29,7 @@ static int map_file(const char *path, struct dt_recording **ret, struct dt_err *
 	if (fd < 0)
 		return dt_err_sys(err, -errno, "cannot open '%s'", path);
 	if (fstat(fd, &st) == 0 &&
-	    st.st_size == (off_t)sizeof(*r)) /* a copy, so that it stays as it is checked */
+	    st.st_size == (off_t)sizeof(*r)) /* a private copy: it must not change after the checks */
 		r = mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
 	close(fd);
 	if (r == MAP_FAILED || r->magic != DT_RECORDER_MAGIC || r->record_bytes != sizeof(struct dt_record) ||
@@ -52,7 +52,7 @@ static bool same_group(const struct dt_record *a, const struct dt_record *b)
 	return a->first == b->first && a->members == b->members && !strcmp(a->group, b->group);
 }
 
-/* The newest collective of this group; NULL: none. seq 0: the newest, else that one. */
+/* The collective `seq` of this group (0: the newest); NULL: none. */
 static const struct dt_record *find(const struct dt_recording *f, const struct dt_record *group, uint64_t seq)
 {
 	const struct dt_record *best = NULL;
@@ -73,7 +73,7 @@ static void describe(const struct dt_record *r, char *buf, size_t n)
 	snprintf(buf, n, "%s '%s' of %llu %s", r->kind, r->what, (unsigned long long)r->n, r->type);
 }
 
-/* The first collective of the group that two ranks call otherwise. */
+/* Reports the first collective of the group that two ranks call differently. */
 static void compare_calls(struct files *s, const struct dt_record *group, uint64_t last)
 {
 	for (uint64_t seq = last > DT_RECORDER_ROOM ? last - DT_RECORDER_ROOM : 1; seq <= last; seq++) {
@@ -106,7 +106,7 @@ static void compare_calls(struct files *s, const struct dt_record *group, uint64
 	}
 }
 
-/* All have come by now: who came last, where one clock says so. */
+/* All ranks have arrived: reports which came last, if they share a clock. */
 static void explain_last(struct files *s, const struct dt_record *group, uint64_t seq)
 {
 	double first = 0, last = 0;
@@ -130,7 +130,7 @@ static void explain_last(struct files *s, const struct dt_record *group, uint64_
 			s->f[who]->rank, s->f[who]->pid, last - first);
 }
 
-/* Who has come to the group's newest collective, who has not. */
+/* Reports which ranks have arrived at the group's newest collective, and which have not. */
 static void explain_group(struct files *s, const struct dt_record *group)
 {
 	const struct dt_record *newest = NULL;
@@ -172,7 +172,7 @@ static void explain_group(struct files *s, const struct dt_record *group)
 	}
 }
 
-/* Each group once, by the first record that names it. */
+/* Explains each group once, by the first record that names it. */
 static void explain_groups(struct files *s)
 {
 	struct dt_record seen[256];

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NAME, NAME:SLOTS or "NAME slots=SLOTS". */
+/* Parses NAME, NAME:SLOTS or "NAME slots=SLOTS". */
 static int parse_line(const char *line, struct sup_host *ret, struct dt_err *err)
 {
 	size_t n = strcspn(line, " \t:");
@@ -86,7 +86,7 @@ int sup_hosts_slots(const struct sup_hosts *h, double now)
 	return n;
 }
 
-/* Slots used of host i, where `left` are wanted still. */
+/* The slots of host i to be used, when `left` more are needed. */
 static int used(const struct sup_hosts *h, double now, int i, int left)
 {
 	const int slots = h->v[i].out_until > now ? 0 : h->v[i].slots;

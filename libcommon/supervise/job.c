@@ -1,6 +1,6 @@
 /*
- * The job's processes. Open MPI gives each rank a process group of its own, so what belongs to the job is
- * found by descent: this process adopts what its children leave behind (PR_SET_CHILD_SUBREAPER).
+ * The job's processes. Open MPI gives each rank its own process group, so processes of the job are found by
+ * descent: this process adopts orphaned descendants (PR_SET_CHILD_SUBREAPER).
  */
 #include "supervise/priv.h"
 
@@ -19,23 +19,23 @@
 #include <time.h>
 #include <unistd.h>
 
-/* In the child: what a job needs of its environment. board: where it joins; NULL: it begins. */
+/* In the child: sets up the job's environment. board: the board of the job that it joins; NULL: a new job. */
 static void settle(const struct sup_job *j, const char *beat_env, const char *board)
 {
 	sigset_t none;
 	int in = open("/dev/null", O_RDONLY);
 
-	setpgid(0, 0); /* the terminal's Ctrl-C is for the supervisor */
+	setpgid(0, 0); /* so that Ctrl-C only reaches the supervisor */
 	if (in >= 0)
 		dup2(in, 0);
-	prctl(PR_SET_PDEATHSIG, SIGUSR1); /* without a supervisor the job saves and ends */
+	prctl(PR_SET_PDEATHSIG, SIGUSR1); /* if the supervisor dies, the job saves and ends */
 	setenv(DT_BEAT_ENV, beat_env, 1);
 	if (board)
 		setenv(DT_JOIN_ENV, board, 1);
 	else
 		unsetenv(DT_JOIN_ENV);
 	setenv("OMPI_MCA_orte_tmpdir_base", j->tmp, 1);
-	/* after one rank's death the others need no second, but to tell a server's clients of it */
+	/* after a rank's death the others are killed at once, unless a server must tell its clients */
 	setenv("OMPI_MCA_odls_base_sigkill_timeout", j->serves ? "2" : "0", 0);
 	if (j->elastic)
 		setenv("OMPI_MCA_orte_enable_recovery", "1", 1);
@@ -50,7 +50,7 @@ static const char *tmp_root(void)
 	return tmp && *tmp && strlen(tmp) < 40 ? tmp : "/tmp";
 }
 
-/* One process of the job. Its pid. */
+/* Starts one process of the job; returns its pid. */
 static int spawn(const struct sup_job *j, char *const *argv, const char *beat_env, const char *board,
 		 struct dt_err *err)
 {
@@ -116,7 +116,7 @@ void sup_job_signal(const struct sup_job *j, int sig)
 		kill(j->joined[i], sig);
 }
 
-/* The parent of a process; 0: it is gone. */
+/* The parent of a process; 0: the process has ended. */
 static pid_t parent_of(pid_t pid)
 {
 	char path[64], line[512], *p;
@@ -134,7 +134,7 @@ static pid_t parent_of(pid_t pid)
 	return parent;
 }
 
-/* aside: it and what is below it do not count. */
+/* Whether pid descends from top, but neither is aside nor descends from it. */
 static bool below(pid_t pid, pid_t top, pid_t aside)
 {
 	for (int depth = 0; pid > 1 && pid != aside && depth < 64; depth++) {
@@ -145,7 +145,7 @@ static bool below(pid_t pid, pid_t top, pid_t aside)
 	return false;
 }
 
-/* Kills what descends from this process, but for what is aside; returns how many there were. */
+/* Kills descendants of this process except aside and its own; returns how many there were. */
 static int kill_below(int sig, pid_t aside)
 {
 	DIR *d = opendir("/proc");
@@ -164,14 +164,14 @@ static int kill_below(int sig, pid_t aside)
 
 void sup_job_kill(struct sup_job *j)
 {
-	/* What is killed may have started something meanwhile. */
+	/* A killed process may have started another one meanwhile. */
 	for (int i = 0; i < 100 && kill_below(SIGKILL, j->aside) > 0; i++) {
 		usleep(20000);
 		sup_job_reap(j);
 	}
 }
 
-/* Whether it is waited for by its own number. */
+/* Whether pid is waited for by its number. */
 static bool is_own(const struct sup_job *j, pid_t pid)
 {
 	for (int i = 0; i < j->njoined; i++)
@@ -186,7 +186,7 @@ bool sup_job_reap(struct sup_job *j)
 	siginfo_t info = {0};
 	int n = 0;
 
-	/* Probes are waited for by themselves. */
+	/* Probes are waited for elsewhere. */
 	if (j->running && j->pid && waitpid(j->pid, &j->status, WNOHANG) == j->pid)
 		j->pid = 0;
 	for (int i = 0; i < j->njoined; i++)
@@ -197,7 +197,7 @@ bool sup_job_reap(struct sup_job *j)
 		j->running = false;
 		ended = true;
 	}
-	for (;;) { /* the adopted: those that are no child of our own making are zombies to nobody else */
+	for (;;) { /* reaps adopted processes, which nobody else waits for */
 		info.si_pid = 0;
 		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
 			return ended;
@@ -268,8 +268,10 @@ void sup_job_clean_stale(const struct sup_job *j)
 		snprintf(path, sizeof(path), "%s/%s", tmp_root(), e->d_name);
 		if (strncmp(e->d_name, name, strlen(name)))
 			continue;
-		/* Its launcher may be about to end, and remove files in it too: one of the two meets what the
-		 * other has removed, and leaves the rest. */
+		/*
+		 * The launcher may be ending and removing files there too: one of the two then fails and
+		 * leaves the rest.
+		 */
 		for (int tries = 0; tries < 100 && access(path, F_OK) == 0; tries++) {
 			if (tries)
 				nanosleep(&(struct timespec){0, 50000000}, NULL);
@@ -339,7 +341,7 @@ int sup_probe_step(struct sup_probe *p, double now, int *ret_status)
 		return 0;
 	}
 	probe_read(p);
-	if (now - p->began > 30) /* what hangs is asked again later */
+	if (now - p->began > 30) /* kills a hanging probe; it runs again later */
 		kill(p->pid, SIGKILL);
 	if (waitpid(p->pid, &status, WNOHANG) != p->pid)
 		return 0;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Ranks as processes of machines like this one. */
+/* Describes a cluster of machines like this one, or that of the file, for so many ranks. */
 static int describe(const char *file, int ranks, int per_node, struct dt_cluster *c, struct dt_err *err)
 {
 	int rc = dt_cluster_device("cpu", c, err);
@@ -23,7 +23,7 @@ static int describe(const char *file, int ranks, int per_node, struct dt_cluster
 	return rc < 0 ? rc : dt_cluster_arrange(c, ranks, per_node, DT_TOPO_FAT_TREE, 0, 1, 16, err);
 }
 
-/* The fastest layout that fits; with this microbatch, 0: with any. */
+/* Finds the fastest layout that fits, with this microbatch; 0: with any. */
 static int search(const struct dt_run *run, const struct dt_cluster *cluster, const struct dt_config *config,
 		  int64_t microbatch, int64_t batch, struct sup_choice *ret, struct dt_err *err)
 {
@@ -42,7 +42,7 @@ static int search(const struct dt_run *run, const struct dt_cluster *cluster, co
 	q.fit.run.global_batch = batch;
 	q.fit.run.accumulation = 0;
 	q.fit.run.layout = (struct dt_layout){0};
-	q.fit.precision = (enum dt_weight_format)q.fit.run.compute; /* both begin with f32, bf16, f16 */
+	q.fit.precision = (enum dt_weight_format)q.fit.run.compute; /* both enums begin with f32, bf16, f16 */
 	rc = dt_plan_search(&q, 1, &p, err);
 	if (rc < 0)
 		return rc;
@@ -69,7 +69,7 @@ int sup_choose(const struct sup_command *c, const char *cluster, int ranks, int 
 	*ret = (struct sup_choice){ranks, o.run.layout, o.run.microbatch, o.run.global_batch};
 	if (o.run.watch.elastic ||
 	    (!o.run.layout.dp &&
-	     !o.run.global_batch)) /* dt-train's own: data parallel, a microbatch a rank */
+	     !o.run.global_batch)) /* dt-train's default: data parallel, one microbatch per rank */
 		ret->layout = (struct dt_layout){
 			.dp = ranks, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .zero = o.run.layout.zero};
 	if (!ret->global_batch)

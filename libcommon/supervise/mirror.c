@@ -1,10 +1,10 @@
 /*
- * --mirror: checkpoints elsewhere, by a pair of commands. One checkpoint at a time, the newest: a copy made
- * of hard links, which no pruning takes away, is sent, fetched back into another folder, and checked there
- * against its manifest, and that against ours; then the folder "latest", with the checkpoint's name in a
- * file, is sent. So what the mirror calls its latest is whole. All of it lies in SAVE.mirror meanwhile.
- * With the name goes the list of all that the mirror has; what is too old on it is removed after that, and
- * is no more on the list that goes with the next name.
+ * --mirror: copies checkpoints elsewhere with a pair of commands, one at a time, always the newest. A copy
+ * made of hard links, which pruning does not remove, is sent, fetched back into another folder and verified
+ * against its manifest, and the manifest against the original. Then the folder "latest", with the
+ * checkpoint's name in a file, is sent, so the mirror's latest checkpoint is complete. Meanwhile all files
+ * are in SAVE.mirror. With the name goes a list of all checkpoints in the mirror; those that are too old are
+ * then removed, and the next list omits them.
  */
 #include "supervise/mirror.h"
 
@@ -19,7 +19,7 @@
 static const char *const doing[] = {"nothing",	"fetching the list for", "sending", "fetching back",
 				    "checking", "sending the name of",	 "removing"};
 
-/* The files of a folder under other names. */
+/* Hard-links the files of folder `from` into `to`. */
 static int link_files(const char *from, const char *to)
 {
 	char a[PATH_MAX], b[PATH_MAX];
@@ -55,7 +55,7 @@ static int write_name(const char *folder, const char *name)
 	return dt_tmpfile_commit(&f, NULL);
 }
 
-/* Begins the next part of what is done with the checkpoint under way. */
+/* Starts the next part of the current checkpoint's transfer. */
 static int next_part(struct sup *s)
 {
 	struct sup_mirror *m = &s->mirror;
@@ -93,7 +93,7 @@ static int next_part(struct sup *s)
 	}
 }
 
-/* What is being done with the checkpoint of that step has failed. */
+/* Reports that the current operation on the checkpoint of this step has failed. */
 static void tell(struct sup *s, int64_t step, int status)
 {
 	const char *what = doing[s->mirror.doing];
@@ -125,7 +125,7 @@ void sup_mirror_listed(struct sup *s, const char *folder)
 	s->mirror.listed = true;
 }
 
-/* Begins to remove the next of the mirror's checkpoints that is too old, beyond step `after`. */
+/* Starts removing the next too old checkpoint of the mirror after step `after`. */
 static void remove_next(struct sup *s, int64_t after)
 {
 	struct sup_mirror *m = &s->mirror;
@@ -147,7 +147,7 @@ static void remove_next(struct sup *s, int64_t after)
 	}
 }
 
-/* The command that removes one has ended; one that failed is tried again after the next checkpoint. */
+/* Handles the end of a removal; a failed one is retried after the next checkpoint. */
 static void removed(struct sup *s, int status)
 {
 	struct sup_mirror *m = &s->mirror;

@@ -1,4 +1,4 @@
-/* A mirror's folders on this machine, and the children that run its commands, one at a time. */
+/* A mirror's local folders, and the child processes that run its commands, one at a time. */
 #include "supervise/mirror.h"
 
 #include "base/progress.h"
@@ -29,7 +29,7 @@ int sup_mirror_words(char *buf, size_t size, const char *command, const char *pa
 		c++;
 		n += (size_t)snprintf(buf + n, size - n, "'");
 		for (; *what && n < size;
-		     what++) /* a quote ends the quoted, stands by itself, and begins it anew */
+		     what++) /* a quote closes the string, is added escaped, and reopens it */
 			n += (size_t)snprintf(buf + n, size - n, *what == '\'' ? "'\\''" : "%c", *what);
 		if (n < size)
 			n += (size_t)snprintf(buf + n, size - n, "'");
@@ -113,7 +113,7 @@ static bool same_manifest(const char *a, const char *b)
 	return same;
 }
 
-/* The checkpoint at path, which is to be the one at sent (NULL: any): 0 or 1. */
+/* Verifies the checkpoint at path, and that it equals the one at sent (NULL: any). Returns 0 or 1. */
 static int look_at(const char *path, const char *sent)
 {
 	struct dt_err err = {0};
@@ -123,7 +123,7 @@ static int look_at(const char *path, const char *sent)
 		       : 1;
 }
 
-/* A child for a command, or, command NULL, for a look at the checkpoint at path. */
+/* Starts a child for a command or, with command NULL, to verify the checkpoint at path. */
 static int spawn(struct sup *s, const char *command, const char *path, const char *sent)
 {
 	struct sup_mirror *m = &s->mirror;
@@ -139,12 +139,12 @@ static int spawn(struct sup *s, const char *command, const char *path, const cha
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		if (!command)
 			_exit(look_at(path, sent));
-		dup2(2, 1); /* standard output may be the events' */
+		dup2(2, 1); /* standard output may be used for events */
 		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
 		_exit(127);
 	}
 	if (m->pid > 0)
-		setpgid(m->pid, m->pid); /* whichever is first */
+		setpgid(m->pid, m->pid); /* in parent and child, whichever runs first */
 	s->job.aside = m->pid;
 	return m->pid < 0 ? -errno : 0;
 }

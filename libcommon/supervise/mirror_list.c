@@ -1,4 +1,4 @@
-/* Which checkpoints a mirror has, and which of them may go. */
+/* The list of a mirror's checkpoints, and which of them may be removed. */
 #include "supervise/mirror.h"
 
 #include "base/tmpfile.h"

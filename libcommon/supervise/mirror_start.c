@@ -1,4 +1,4 @@
-/* A mirror before the first start, where its newest is fetched, and after the last, which waits for it. */
+/* A mirror before the first start, which fetches its newest checkpoint, and after the last, which waits. */
 #include "supervise/mirror.h"
 
 #include "base/progress.h"
@@ -25,7 +25,7 @@ void sup_mirror_end(struct sup *s)
 	}
 }
 
-/* Runs the child to its end; its exit status, or a negative errno. */
+/* Waits for the child; returns its exit status, or a negative errno. */
 static int to_the_end(struct sup *s, int rc)
 {
 	int status = 0;
@@ -38,7 +38,7 @@ static int to_the_end(struct sup *s, int rc)
 	return rc < 0 ? rc : status;
 }
 
-/* The name in the file "latest" of a folder: 1, or 0: there is none. -EINVAL: it is no checkpoint's. */
+/* Reads the name in the file "latest" of a folder. 1; 0: no file; -EINVAL: not a checkpoint's name. */
 static int read_name(const char *folder, char name[DT_STEP_NAME])
 {
 	char path[PATH_MAX];
@@ -54,7 +54,7 @@ static int read_name(const char *folder, char name[DT_STEP_NAME])
 	return rc;
 }
 
-/* The checkpoint that was fetched and checked becomes the newest of the run. */
+/* Moves the fetched and verified checkpoint into the run's folder as its newest. */
 static int move_in(struct sup *s, const char *back, const char *name)
 {
 	char to[PATH_MAX], latest[PATH_MAX];
@@ -125,7 +125,7 @@ int sup_mirror_fetch(struct sup *s, struct dt_err *err)
 		if (rc == 0)
 			rc = sup_command_refresh(&s->cmd, &m->tried, err);
 	} else {
-		m->wanted = step; /* of an earlier start: whether the mirror has it is not known */
+		m->wanted = step; /* of an earlier start: the mirror may lack it */
 	}
 	m->asked = rc == 0;
 	return rc;

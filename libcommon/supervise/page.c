@@ -1,4 +1,4 @@
-/* --prometheus: the supervisor's page, renewed each second. */
+/* --prometheus: the supervisor's metrics page, rewritten every second. */
 #include "supervise/state.h"
 
 #include "base/progress.h"

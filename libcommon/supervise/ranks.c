@@ -80,7 +80,7 @@ void sup_ranks_address(const struct sup_ranks *r, char *buf, size_t n)
 	freeifaddrs(list);
 }
 
-/* The place of a rank; NULL when there is none. */
+/* The entry of a rank; NULL: none. */
 static struct sup_rank *place(struct sup_ranks *r, int rank)
 {
 	if (rank < 0 || rank >= 1 << 20)
@@ -97,7 +97,7 @@ static struct sup_rank *place(struct sup_ranks *r, int rank)
 	return &r->v[rank];
 }
 
-/* Whether the rank is a process of this machine, which is then watched. */
+/* If the rank is a process of this machine, starts watching for its end. */
 static void meet(struct sup_ranks *r, struct sup_rank *k)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.fd = (int)(k - r->v)};
@@ -117,9 +117,9 @@ static void meet(struct sup_ranks *r, struct sup_rank *k)
 }
 
 /*
- * Notes which processes have ended, in the order of their ends. The launcher kills the others soon after the
- * first: a list of descriptors that poll() finds readable would not tell which was first, but epoll's list of
- * ready descriptors is in the order in which they became so, however late it is read.
+ * Records which processes have ended, in order. The launcher kills the others soon after the first. poll() on
+ * a list of descriptors would not tell which was first, but epoll's ready list is in the order in which
+ * descriptors became ready, however late it is read.
  */
 static void note_ends(struct sup_ranks *r)
 {
@@ -153,7 +153,7 @@ void sup_ranks_receive(struct sup_ranks *r, double now, void (*first)(void *arg,
 			continue;
 		if (k->gone == b.pid)
 			continue;
-		if (k->known && b.no <= k->beat.no) /* it came by another address, or late */
+		if (k->known && b.no <= k->beat.no) /* a duplicate, or late */
 			continue;
 		b.host[sizeof(b.host) - 1] = '\0';
 		k->beat = b;

@@ -1,8 +1,8 @@
 /*
- * A new process in place of a rank that an elastic run has lost (--replace). It is dt-train with the job's
- * options and without a launcher; it finds the job by the board of one of its ranks (comm/elastic.c), joins
- * between two steps and takes the state from them. The job is then more than what the launcher started: it
- * ends with the last of all its processes.
+ * Starts a new process in place of a rank that an elastic run has lost (--replace). It is dt-train with the
+ * job's options, without a launcher. It finds the job by the board of one of its ranks (comm/elastic.c),
+ * joins between two steps and receives the state from the ranks. The job ends with the last of all its
+ * processes, including these.
  */
 #include "supervise/state.h"
 
@@ -11,10 +11,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The longest pause after replacements that trained no step, in powers of two. */
+/* Limit of the pause after replacements that trained no step, as a power of two. */
 enum { PAUSES = 6 };
 
-/* Whether the process is heard of as a rank that trains, or has. */
+/* Whether the process has reported as a rank that trains. */
 static bool is_rank(const struct sup_ranks *r, pid_t pid)
 {
 	for (int i = 0; i < r->n; i++)
@@ -23,7 +23,7 @@ static bool is_rank(const struct sup_ranks *r, pid_t pid)
 	return false;
 }
 
-/* Replacements on their way, which are no ranks yet. */
+/* The number of replacements that are not ranks yet. */
 static int on_their_way(const struct sup *s)
 {
 	int n = 0;
@@ -33,7 +33,7 @@ static int on_their_way(const struct sup *s)
 	return n;
 }
 
-/* Whether one of them has trained a step. */
+/* Whether a replacement has trained a step. */
 static bool one_trains(const struct sup *s)
 {
 	for (int i = 0; i < s->ranks.n; i++) {
@@ -64,7 +64,7 @@ int sup_replace_missing(const struct sup_ranks *r, int want, int coming)
 	return ranks && want > ranks + coming ? want - ranks - coming : 0;
 }
 
-/* The rank whose board is reached for: one of this machine that trains. */
+/* The rank whose board is used: one on this machine that trains. */
 static const struct dt_beat *host(const struct sup_ranks *r)
 {
 	for (int i = 0; i < r->n; i++) {

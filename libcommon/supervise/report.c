@@ -1,4 +1,4 @@
-/* Reports: events to a file, steps to systemd. */
+/* Reports: events to a file, progress to systemd. */
 #include "supervise/state.h"
 
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* sd_notify(3), which is one datagram. */
+/* sd_notify(3): one datagram. */
 void sup_notify(const char *state)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};

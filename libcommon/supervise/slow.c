@@ -15,7 +15,7 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median over the ranks of this one's stage, of two the faster; 0: it is alone there. */
+/* The lower median over the ranks of this rank's stage; 0: it is the only one. */
 static double median(const double *v, const struct sup_ranks *r, int of)
 {
 	double *same = malloc((size_t)r->n * sizeof(*same)), m = 0;
@@ -32,7 +32,7 @@ static double median(const double *v, const struct sup_ranks *r, int of)
 	return m;
 }
 
-/* Whether every rank that is not lost is SUP_SLOW_STEPS further than at the last look. */
+/* Whether every live rank has made SUP_SLOW_STEPS steps since the last look. */
 static bool due(const struct sup_slow *s, const struct sup_ranks *r)
 {
 	int n = 0;
@@ -52,7 +52,7 @@ static bool due(const struct sup_slow *s, const struct sup_ranks *r)
 	return n > 1;
 }
 
-/* Seconds of computing a step since the last look. */
+/* Seconds of computing per step since the last look. */
 static double take(struct sup_pace *p, const struct dt_beat *b)
 {
 	double each = (b->compute_s - p->compute_s) / (double)(b->step - p->step);

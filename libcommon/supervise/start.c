@@ -1,4 +1,4 @@
-/* Where the job runs, how many ranks it has, and its command line. */
+/* Chooses where the job runs and its number of ranks, and makes its command line. */
 #include "supervise/state.h"
 
 #include "base/progress.h"
@@ -28,7 +28,7 @@ static bool is_mpirun(const char *word)
 	return !strcmp(base, "mpirun") || !strcmp(base, "mpiexec") || !strcmp(base, "orterun");
 }
 
-/* The command as it was given; mpirun hands the address of the supervisor on. */
+/* The command as given; mpirun forwards the supervisor's address. */
 static void as_given(const struct sup *s, struct sup_words *w)
 {
 	for (int i = 0; s->cmd.argv[i]; i++) {
@@ -53,13 +53,13 @@ void sup_command_words(const struct sup *s, struct sup_words *w)
 	sup_words_add(w, "--microbatch");
 	sup_words_add(w, "%lld", (long long)s->choice.microbatch);
 	sup_words_add(w, "--global-batch");
-	if (s->cmd.o.batch && strchr(s->cmd.o.batch, ':')) /* it grows */
+	if (s->cmd.o.batch && strchr(s->cmd.o.batch, ':')) /* a growing batch */
 		sup_words_add(w, "%s", s->cmd.o.batch);
 	else
 		sup_words_add(w, "%lld", (long long)s->choice.global_batch);
 }
 
-/* mpirun for the ranks and layout chosen. */
+/* mpirun with the chosen ranks and layout. */
 static int for_ranks(const struct sup *s, double now, struct sup_words *w, struct dt_err *err)
 {
 	char *hosts = sup_hosts_list(&s->hosts, now, s->choice.ranks);
@@ -80,7 +80,7 @@ static int for_ranks(const struct sup *s, double now, struct sup_words *w, struc
 	return 0;
 }
 
-/* The most ranks that the hosts of now allow. */
+/* Chooses the most ranks that the available hosts allow. */
 static int choose(struct sup *s, double now, struct sup_choice *ret, struct dt_err *err)
 {
 	int slots = sup_hosts_slots(&s->hosts, now), most = slots < s->o->max_ranks ? slots : s->o->max_ranks;
@@ -154,7 +154,7 @@ int sup_start(struct sup *s, double now, struct dt_err *err)
 	return 0;
 }
 
-/* Whether the launcher can run a program there, within 20 s. */
+/* Whether the launcher can run a program on the host within 20 s. */
 static bool reachable(const struct sup *s, const char *host)
 {
 	struct sup_words w = {0};

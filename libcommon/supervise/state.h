@@ -61,8 +61,8 @@ struct sup {
 	struct sup_mirror mirror;
 	struct sup_slow slow;
 	struct sup_replace replace;
-	int signals; /* descriptor */
-	double next_files, heard_now;
+	int signals;		      /* descriptor */
+	double next_files, heard_now; /* when to look for files next; when the heartbeats being read came */
 	/* this start */
 	int start;
 	double spawned, trained, progress; /* began; began to train; the last step or save; 0: not yet */

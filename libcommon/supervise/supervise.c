@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define TICK_S	 0.1
-#define SERVED_S 60 /* a server that lasted for so long was well */
+#define SERVED_S 60 /* a server that ran this long counts as healthy */
 
 static int catch_signals(void)
 {
@@ -30,7 +30,7 @@ static int catch_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* A job that lost its supervisor ends by itself, after its checkpoint: until then it holds the folder. */
+/* A job whose supervisor died ends by itself after a checkpoint, and holds the folder until then. */
 static int wait_for_folder(struct sup *s, struct dt_err *err)
 {
 	double end = dt_now() + s->o->grace_s;
@@ -52,7 +52,7 @@ static int wait_for_folder(struct sup *s, struct dt_err *err)
 	return rc;
 }
 
-/* Waits until there are hosts enough, or something ends it. */
+/* Waits until there are enough hosts, or the run is ended. */
 static int wait_for_hosts(struct sup *s, struct dt_err *err)
 {
 	bool said = false;
@@ -84,7 +84,7 @@ static void wait_seconds(struct sup *s, double seconds)
 		sup_watch(s, TICK_S);
 }
 
-/* What follows from how the job ended: -1: another start, else an exit status. */
+/* Decides after the end of a job: -1: start again; else an exit status. */
 static int judge(struct sup *s, int status)
 {
 	if (status == DT_EXIT_OK)
@@ -96,7 +96,7 @@ static int judge(struct sup *s, int status)
 	if (s->ending == SUP_RESIZE && status == DT_EXIT_PREEMPTED)
 		return -1;
 	if (s->ending == SUP_RUNS && (status == DT_EXIT_USAGE || status == DT_EXIT_NO))
-		return status; /* it would say the same again */
+		return status; /* it would fail the same way again */
 	if (s->cmd.serves && dt_now() - s->spawned > SERVED_S)
 		s->idle = 0;
 	if (s->idle >= s->o->tries) {
@@ -112,7 +112,7 @@ static int judge(struct sup *s, int status)
 	return -1;
 }
 
-/* The job has ended: what it left is taken away, its last words are read. */
+/* After the end of a job: cleans up, and handles its last messages. */
 static int finish_start(struct sup *s)
 {
 	int status = sup_job_exit(&s->job), verdict;
@@ -122,7 +122,7 @@ static int finish_start(struct sup *s)
 	sup_watch(s, 0);
 	sup_job_clean(&s->job);
 	if (s->job.elastic && (status == DT_EXIT_OK || sup_ranks_status(&s->ranks) >= 0)) {
-		/* mpirun, which was told not to mind how ranks end, says 0 whatever they say */
+		/* mpirun's status is 0 in elastic runs, whatever the ranks return */
 		status = sup_ranks_status(&s->ranks) < 0 ? DT_EXIT_FAILED : sup_ranks_status(&s->ranks);
 	}
 	if (s->down <= 0)
@@ -135,24 +135,24 @@ static int finish_start(struct sup *s)
 	else if (verdict < 0 && s->ending != SUP_RESIZE)
 		dt_log_msg(s->log, "start %d has ended with %d at step %lld: the job is started again",
 			   s->start, status, (long long)s->last.step);
-	if (verdict >= 0) /* its end is no recovery */
+	if (verdict >= 0) /* the run ends: no recovery time */
 		s->down = 0;
 	if (verdict < 0 && s->ending != SUP_RESIZE)
 		sup_check_hosts(s, now);
 	if (verdict < 0 && s->discover.command &&
-	    s->ending != SUP_RESIZE) { /* ask anew before the next start */
+	    s->ending != SUP_RESIZE) { /* get the hosts again before the next start */
 		s->hosts_known = false;
 		s->discover.next = 0;
 	}
 	return verdict;
 }
 
-/* One start, to its end: -1: another one, else an exit status. */
+/* One start, from begin to end. -1: start again; else an exit status. */
 static int one_start(struct sup *s, struct dt_err *err)
 {
 	int rc;
 
-	s->next_files = 0; /* a kill file that is there already */
+	s->next_files = 0; /* reads an existing kill file */
 	sup_watch(s, 0);
 	rc = wait_for_folder(s, err);
 	if (rc == 0)
@@ -173,7 +173,7 @@ static int one_start(struct sup *s, struct dt_err *err)
 		dt_log_err(s->log, err);
 		return rc == -ENOSPC ? DT_EXIT_NO : DT_EXIT_FAILED;
 	}
-	s->idle++; /* until a new step is heard of */
+	s->idle++; /* reset by the next new step */
 	while (s->job.running) {
 		sup_watch(s, TICK_S);
 		sup_job_reap(&s->job);
@@ -189,7 +189,7 @@ static void close_books(struct sup *s, int status)
 	if (status != DT_EXIT_OK && status != DT_EXIT_PREEMPTED)
 		sup_books_back(&s->books, s->saved < 0 ? 0 : s->saved);
 	o = sup_books_json(&s->books, dt_now());
-	if (!s->start || s->cmd.serves) { /* they are of steps */
+	if (!s->start || s->cmd.serves) { /* the books only cover steps */
 		json_decref(o);
 		return;
 	}
@@ -203,7 +203,7 @@ static void close_books(struct sup *s, int status)
 	json_decref(o);
 }
 
-/* The same for a folder by whatever name, there already or not, and another for another user. */
+/* A key for a folder, the same by any name, whether it exists or not; differs between users. */
 static uint32_t key_of(const char *dir)
 {
 	char real[PATH_MAX], parent[PATH_MAX], *slash;
@@ -222,7 +222,7 @@ static uint32_t key_of(const char *dir)
 	return h;
 }
 
-/* A server's: its folder is nobody's, but its command. */
+/* A server has no folder: the key is of its command. */
 static uint32_t key_of_words(char *const *argv)
 {
 	uint32_t h = key_of(".");
@@ -312,7 +312,7 @@ int dt_supervise_run(const struct dt_supervise *o)
 	}
 	sup_notify("READY=1");
 	while (status < 0) {
-		if (s.idle > 1) /* 1, 2, 4 ... seconds, a minute at most */
+		if (s.idle > 1) /* 1, 2, 4 ... seconds, at most a minute */
 			wait_seconds(&s, fmin(60, ldexp(1, s.idle - 2)));
 		status = one_start(&s, &err);
 	}

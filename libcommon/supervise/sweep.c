@@ -24,17 +24,17 @@ static int make_folder(const char *path, struct dt_err *err)
 	return 0;
 }
 
-/* In the child. Where the sweep itself is killed the trial saves and ends. */
+/* In the child: becomes the trial. If the sweep is killed, the trial saves and ends. */
 static void become(char *const *argv, const char *log, pid_t parent)
 {
 	const int in = open("/dev/null", O_RDONLY), out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0666);
 	sigset_t none;
 
-	setpgid(0, 0); /* the terminal's Ctrl-C is for the sweep */
+	setpgid(0, 0); /* so that Ctrl-C only reaches the sweep */
 	if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
 		_exit(126);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1);
-	/* trials beside one another are not to be bound to the same cores */
+	/* concurrent trials must not be bound to the same cores */
 	setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
@@ -84,7 +84,7 @@ static void tell(const struct sweep *s, const struct sweep_trial *t, int status)
 			   name, s->o->metric, t->score, (long long)t->steps, took);
 }
 
-/* What the trial said against its command line. */
+/* Reports a trial's message about its command line. */
 static int usage_error(const struct sweep *s, const struct sweep_trial *t, struct dt_err *err)
 {
 	char path[PATH_MAX], line[512], first[512] = "see its log";
@@ -98,11 +98,11 @@ static int usage_error(const struct sweep *s, const struct sweep_trial *t, struc
 	}
 	if (f)
 		fclose(f);
-	unlink(path); /* or it would be read again after a mend */
+	unlink(path); /* or it would be read again after a correction */
 	return dt_err_set(err, -EINVAL, "trial %d: %s", t->number, first);
 }
 
-/* Takes what has ended. Returns the trials that still run, or an error. */
+/* Reaps trials that have ended. Returns the number still running, or an error. */
 static int reap(struct sweep *s, struct dt_err *err)
 {
 	int running = 0, rc = 0;
@@ -120,9 +120,9 @@ static int reap(struct sweep *s, struct dt_err *err)
 		t->pid = 0;
 		t->seconds += dt_now() - t->began;
 		status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-		if (status && s->stop) /* it was asked to end: its checkpoint goes on another time */
+		if (status && s->stop) /* it was asked to end: a later call continues it */
 			continue;
-		if (status == DT_EXIT_USAGE) /* so would the others */
+		if (status == DT_EXIT_USAGE) /* the other trials would fail too */
 			return usage_error(s, t, err);
 		rc = sweep_note(s, t, status, err);
 		if (rc == 0)
@@ -138,7 +138,7 @@ static void end_trials(struct sweep *s, int sig)
 			kill(s->trial[i].pid, sig);
 }
 
-/* Waits for a child or a signal that asks for the end. */
+/* Waits for a child or a terminating signal. */
 static void wait_event(struct sweep *s, const sigset_t *set)
 {
 	const int sig = sigtimedwait(set, NULL, &(struct timespec){.tv_sec = 1});
@@ -147,11 +147,11 @@ static void wait_event(struct sweep *s, const sigset_t *set)
 		return;
 	if (!s->stop)
 		dt_log_msg(s->o->log, "stops: trials save and end; the same command goes on");
-	end_trials(s, s->stop ? SIGTERM : SIGUSR1); /* which mpirun passes on */
+	end_trials(s, s->stop ? SIGTERM : SIGUSR1); /* forwarded by mpirun */
 	s->stop = true;
 }
 
-/* Every trial that is to have a stretch in this rung. */
+/* Runs this rung for every trial that takes part in it. */
 static int run_rung(struct sweep *s, int rung, const sigset_t *set, struct dt_err *err)
 {
 	int running = 0, rc = 0;
@@ -177,10 +177,10 @@ static int run_rung(struct sweep *s, int rung, const sigset_t *set, struct dt_er
 	}
 }
 
-/* Of those that ended rung k, the best go on: one in `halve`, at least one. */
+/* Promotes the best trials that ended rung k: one in `halve`, at least one. */
 static void promote(struct sweep *s, int k)
 {
-	int64_t ended = 0, beyond = 0; /* an earlier call may have had some beyond */
+	int64_t ended = 0, beyond = 0; /* promoted by an earlier call */
 
 	for (int i = 0; i < s->ntrials; i++) {
 		ended += s->trial[i].state == SWEEP_ENDED && s->trial[i].rung == k;
@@ -235,7 +235,7 @@ static void say_best(const struct sweep *s)
 			   sweep_name(s, best, name, sizeof(name)), s->o->dir);
 }
 
-/* Evaluations where the command has some; losses of steps scatter, so several count. */
+/* The evaluation loss if the command evaluates; else the mean of several step losses, as they are noisy. */
 static void choose_metric(struct dt_sweep *o)
 {
 	bool evaluates = false;

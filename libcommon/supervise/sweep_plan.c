@@ -1,4 +1,4 @@
-/* What a sweep consists of: axes, trials, rungs, commands. */
+/* Parses a sweep's axes and makes its trials, rungs and commands. */
 #include "base/rng.h"
 #include "base/units.h"
 #include "plan/run_rows.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The option of dt-train that text begins with, up to '='; *ret: what is behind. */
+/* Parses an option of dt-train up to '='; *ret: the text after it. */
 static int parse_name(struct sweep_axis *a, const char *text, const char **ret, struct dt_err *err)
 {
 	const char *eq = strchr(text, '=');
@@ -30,7 +30,7 @@ static int parse_name(struct sweep_axis *a, const char *text, const char **ret, 
 	return 0;
 }
 
-/* Whether the value is one that the option takes. */
+/* Whether the option accepts the value. */
 static int check_value(const struct sweep_axis *a, const char *value, struct dt_err *err)
 {
 	struct dt_run_options scratch = {0};
@@ -54,7 +54,7 @@ static int add_value(struct sweep_axis *a, const char *value, size_t n, struct d
 	return check_value(a, a->value[a->n++], err);
 }
 
-/* "A,B,C" */
+/* Parses "A,B,C". */
 static int parse_grid(struct sweep_axis *a, const char *text, struct dt_err *err)
 {
 	const char *at;
@@ -71,7 +71,7 @@ static int parse_grid(struct sweep_axis *a, const char *text, struct dt_err *err
 	return rc;
 }
 
-/* "LO:HI", ":log" and ":int" behind it. */
+/* Parses "LO:HI", optionally followed by ":log" and ":int". */
 static int parse_random(struct sweep_axis *a, const char *text, struct dt_err *err)
 {
 	const char *at;
@@ -123,7 +123,7 @@ static int parse_axes(struct sweep *s, struct dt_err *err)
 	return s->naxes ? 0 : dt_err_set(err, -EINVAL, "no --grid and no --random: nothing to vary");
 }
 
-/* Value number `sample` of an axis that is drawn. It depends on the seed, the name and the number alone. */
+/* Draws value `sample` of a random axis; depends only on the seed, the axis name and the number. */
 static int draw(const struct sweep *s, const struct sweep_axis *a, int64_t sample, char **ret,
 		struct dt_err *err)
 {
@@ -142,7 +142,7 @@ static int fill_trial(const struct sweep *s, struct sweep_trial *t, int number, 
 	int rc = 0;
 
 	*t = (struct sweep_trial){.number = number, .score = NAN};
-	for (int i = s->naxes; i-- > 0 && rc == 0;) { /* the last of the grid runs fastest */
+	for (int i = s->naxes; i-- > 0 && rc == 0;) { /* the last grid axis varies fastest */
 		const struct sweep_axis *a = &s->axis[i];
 
 		if (a->n) {
@@ -151,7 +151,7 @@ static int fill_trial(const struct sweep *s, struct sweep_trial *t, int number, 
 			at /= a->n;
 		}
 	}
-	for (int i = 0; i < s->naxes && rc == 0; i++) /* what is left of the number is that of the draw */
+	for (int i = 0; i < s->naxes && rc == 0; i++) /* the rest of the number is the sample's */
 		if (!s->axis[i].n)
 			rc = draw(s, &s->axis[i], at, &t->value[i], err);
 	return rc;
@@ -176,7 +176,7 @@ static int make_trials(struct sweep *s, struct dt_err *err)
 	return rc;
 }
 
-/* Ranks that the launcher's words say, and how many trials fit on this machine at a time. */
+/* The number of ranks in the launcher's command, and how many trials run at a time on this machine. */
 static void count_jobs(struct sweep *s)
 {
 	const long cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -1,4 +1,4 @@
-/* What a sweep has found: sweep.jsonl, and the table. */
+/* Results of a sweep: sweep.jsonl, and the table. */
 #include "base/jsonl.h"
 #include "base/table.h"
 #include "base/tmpfile.h"
@@ -13,7 +13,7 @@
 
 enum { LAST_MAX = 1000 };
 
-/* What makes two sweeps the same: command, axes, rungs, and what is compared. */
+/* What identifies a sweep: command, axes, rungs, and the metric. */
 static json_t *describe(const struct sweep *s)
 {
 	json_t *command = json_array(), *axes = json_array();
@@ -31,14 +31,14 @@ static json_t *describe(const struct sweep *s)
 			 (json_int_t)s->o->last, "largest", (int)s->o->largest);
 }
 
-/* A stretch of an earlier call. */
+/* Takes a result of an earlier call. */
 static void take_line(struct sweep *s, const json_t *line)
 {
 	const json_int_t n = json_integer_value(json_object_get(line, "trial"));
 	const json_t *score = json_object_get(line, "value");
 	struct sweep_trial *t = n >= 1 && n <= s->ntrials ? &s->trial[n - 1] : NULL;
 
-	if (!t || json_integer_value(json_object_get(line, "status"))) /* what failed is tried again */
+	if (!t || json_integer_value(json_object_get(line, "status"))) /* failed trials are retried */
 		return;
 	t->rung = (int)json_integer_value(json_object_get(line, "rung"));
 	t->steps = json_integer_value(json_object_get(line, "steps"));
@@ -54,7 +54,7 @@ static int take_over(struct sweep *s, const char *path, const json_t *own, struc
 	bool first = true;
 	int rc = dt_jsonl_open(&j, path, err), more = 0;
 
-	j.skip_bad = true; /* what a kill has left of a line */
+	j.skip_bad = true; /* a line cut off by a kill */
 	while (rc == 0 && (more = dt_jsonl_next(&j, &line, err)) > 0) {
 		if (first && !json_equal(line, own))
 			rc = dt_err_set(err, -EEXIST, "'%s' is of another sweep: give this one its own --dir",
@@ -83,7 +83,7 @@ int sweep_open(struct sweep *s, struct dt_err *err)
 
 		rc = dt_out_stream(path, true, &s->file, err);
 		if (rc == 0 && fseeko(s->file, 0, SEEK_END) == 0 && ftello(s->file) > 0)
-			fputc('\n', s->file); /* behind what a kill may have left of a line, the first too */
+			fputc('\n', s->file); /* after a line that a kill may have cut off */
 		if (rc == 0 && fresh)
 			rc = dt_json_write_line(s->file, own, err);
 	}
@@ -91,7 +91,7 @@ int sweep_open(struct sweep *s, struct dt_err *err)
 	return rc;
 }
 
-/* The mean of the metric's last values; NAN: it has none. */
+/* *ret: the mean of the metric's last values; NAN: none. */
 static int read_score(const struct sweep *s, const struct sweep_trial *t, double *ret, int64_t *ret_step,
 		      struct dt_err *err)
 {
@@ -147,9 +147,9 @@ int sweep_note(struct sweep *s, struct sweep_trial *t, int status, struct dt_err
 	return rc < 0 ? rc : 0;
 }
 
-static const struct sweep *sorted; /* of the sort under way; a sweep is printed by one thread */
+static const struct sweep *sorted; /* the sweep being sorted; only one thread prints */
 
-/* Those that came furthest first, then by the score. */
+/* Sorts by rungs done, then by score. */
 static int compare(const void *a, const void *b)
 {
 	const struct sweep_trial *x = *(const struct sweep_trial *const *)a,
@@ -165,7 +165,7 @@ static int compare(const void *a, const void *b)
 static void print_row(const struct sweep *s, const struct sweep_trial *t, struct dt_table *table)
 {
 	static const char *const states[] = {"waits", "interrupted", "ended", "failed"};
-	const bool part = t->state == SWEEP_RUNS; /* of its stretch */
+	const bool part = t->state == SWEEP_RUNS; /* of a rung */
 	double score = t->score;
 	int64_t steps = t->steps;
 	char took[32];

@@ -1,4 +1,4 @@
-/* What the supervisor hears and asks while the job runs. */
+/* Events while the job runs: heartbeats, signals, files, probes. */
 #include "supervise/state.h"
 
 #include "base/progress.h"
@@ -45,7 +45,7 @@ static void fail_job(struct sup *s, const char *why, const char *event, int rank
 	sup_job_kill(&s->job);
 }
 
-/* An elastic run goes on without the rank. */
+/* In an elastic run: the others go on without the rank. */
 static void lose_rank(struct sup *s, const char *why, int rank)
 {
 	dt_log_msg(s->log, "%s: the others go on", why);
@@ -53,7 +53,7 @@ static void lose_rank(struct sup *s, const char *why, int rank)
 	sup_ranks_forget(&s->ranks, rank);
 }
 
-/* Another process may be the first rank now, with sums of its own; and the ranks may have become others. */
+/* Handles a new first rank, which has its own sums, and a changed number of ranks. */
 static void account_epoch(struct sup *s, const struct dt_beat *b)
 {
 	struct dt_beat *l = &s->last;
@@ -73,7 +73,7 @@ static void account_epoch(struct sup *s, const struct dt_beat *b)
 	l->ranks = b->ranks;
 }
 
-/* The loop has begun. */
+/* Handles the first step of a start. */
 static void account_start(struct sup *s, const struct dt_beat *b, double now)
 {
 	struct sup_books *k = &s->books;
@@ -152,7 +152,7 @@ static void first_rank(void *arg, const struct dt_beat *b)
 	sup_account(s, b, s->heard_now);
 }
 
-/* Signals of so many seconds are one: timeout(1) sends its own to the process and to its group. */
+/* Signals within so many seconds count as one: timeout(1) signals both its child and the group. */
 #define TOGETHER_S 1
 
 static void read_signals(struct sup *s)
@@ -196,7 +196,7 @@ static void look_for_files(struct sup *s, double now)
 	}
 }
 
-/* The list of hosts is new: on a host less the job ends by itself, for more ranks it is asked to. */
+/* Takes a new list of hosts. If it allows another number of ranks, asks the job to end for a restart. */
 static void take_hosts(struct sup *s, double now)
 {
 	struct dt_err err = {0};
@@ -260,7 +260,7 @@ static void check_job(struct sup *s, double now)
 	}
 }
 
-/* The host that rank number `rank` was put on: mpirun fills them in their order. */
+/* The host of rank `rank`: mpirun fills hosts in order. */
 static struct sup_host *host_of(struct sup *s, int rank, double now)
 {
 	for (int i = 0; i < s->hosts.n; i++) {
@@ -275,7 +275,7 @@ static struct sup_host *host_of(struct sup *s, int rank, double now)
 	return NULL;
 }
 
-/* An elastic run goes on without a slow rank, as without one that has died. */
+/* In an elastic run: ends a slow rank's process, so that the others go on without it. */
 static void evict(struct sup *s, int rank, const char *why)
 {
 	const struct sup_rank *k = &s->ranks.v[rank];
@@ -335,7 +335,7 @@ void sup_watch(struct sup *s, double wait_s)
 	sup_ranks_receive(&s->ranks, now, first_rank, s);
 	if (s->job.running && !s->noted && (s->noted = sup_ranks_job(&s->ranks)))
 		sup_job_note(&s->job, s->noted);
-	if (now - before > wait_s + 1) { /* this process stood still, and the job perhaps with it */
+	if (now - before > wait_s + 1) { /* this process was suspended, and perhaps the job too */
 		sup_ranks_forgive(&s->ranks, now);
 		s->progress = now;
 	}
