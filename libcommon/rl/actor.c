@@ -1,4 +1,4 @@
-/* An actor's process: it answers requests with the newest weights, until its socket is closed. */
+/* An actor's process: answers requests with the newest weights until its socket is closed. */
 #include "rl/actors_priv.h"
 
 #include <errno.h>
@@ -46,8 +46,10 @@ static int open_actor(struct actor *a, int memory, struct dt_err *err)
 	return rc == 0 ? dt_answerer_open(&o, &a->answerer, err) : rc;
 }
 
-/* The newest weights, unless it has them (0; else 1): marked as read first, and looked at once more, so that
- * none are written over meanwhile. */
+/*
+ * Takes the newest weights: 1, or 0 if it has them. Marks them as being read and checks again that they are
+ * the newest, so that they are not overwritten meanwhile.
+ */
 static int take_newest(struct actor *a, struct dt_err *err)
 {
 	struct actors_region *r = a->shared;

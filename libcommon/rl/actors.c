@@ -17,7 +17,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* Groups that an actor is asked for at a time: [first, first + n) of a batch; n 0: it has nothing to do. */
+/* The groups that an actor is asked for at a time: [first, first + n) of a batch; n 0: it is idle. */
 struct ask {
 	struct dt_batch *b;
 	int64_t first, n;
@@ -25,30 +25,30 @@ struct ask {
 };
 
 struct dt_actors {
-	int n, fd; /* fd: of the shared memory */
+	int n, fd; /* fd: the shared memory's */
 	struct actors_region *shared;
 	struct dt_params table;
 	const struct dt_log *log;
-	double patience; /* seconds for what an actor is asked at a time */
-	pid_t launcher;	 /* whose child this process is */
-	int wake;	 /* tells the thread that there is something new */
+	double patience; /* timeout of a request in seconds */
+	pid_t launcher;	 /* the learner's parent process */
+	int wake;	 /* wakes the thread */
 	pthread_t thread;
 	bool runs;
-	/* the thread's */
+	/* used by the thread only */
 	struct dt_crew *crew;
 	struct ask ask[DT_ACTORS_MOST];
-	/* under lock */
+	/* guarded by lock */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct dt_batch *first; /* that were posted and are not all asked for */
+	struct dt_batch *first; /* posted batches with groups not asked for yet */
 	bool stop;
-	int rc; /* the thread has failed, and ended */
+	int rc; /* the thread's error; it has ended */
 	struct dt_err err;
 };
 
 /* ---- weights ---- */
 
-/* Also false where nobody starts anew what died over a copy. */
+/* Whether an actor still reads copy `which`; false if the thread, which restarts dead actors, has failed. */
 static bool still_reads(struct dt_actors *a, int number, int which)
 {
 	bool fails;
@@ -89,8 +89,8 @@ int64_t dt_actors_step(const struct dt_actors *a)
 /* ---- processes ---- */
 
 /*
- * Processors that the launcher may use, of which it has bound this rank to some: actors take others. The
- * learner's parent is the launcher, unless somebody started this program by hand.
+ * Lets an actor use all processors of the launcher, which has bound this rank to some of them. The learner's
+ * parent is the launcher, unless this program was started by hand.
  */
 static void unbind(pid_t launcher)
 {
@@ -108,14 +108,14 @@ static int fd_stays(int fd)
 	return fcntl(fd, F_SETFD, fcntl(fd, F_GETFD) & ~FD_CLOEXEC);
 }
 
-/* In the new process: this program once more, as an actor. The fork alone would share too much. */
+/* In the new process: runs this program again as an actor, since a fork alone would share too much. */
 static int be_actor(void *arg, int number, int fd, struct dt_err *err)
 {
 	struct dt_actors *a = arg;
 	char env[64], name[32];
 
-	prctl(PR_SET_PDEATHSIG, 0); /* it is of the thread that starts it, which ends before it */
-	atomic_store(&a->shared->reads[number], 0); /* its predecessor may have died over a copy */
+	prctl(PR_SET_PDEATHSIG, 0);		    /* it refers to the starting thread, which ends first */
+	atomic_store(&a->shared->reads[number], 0); /* its predecessor may have died while reading a copy */
 	unbind(a->launcher);
 	snprintf(env, sizeof(env), "%d:%d:%d", fd, a->fd, number);
 	snprintf(name, sizeof(name), "dt-train-actor-%d", number);
@@ -161,7 +161,7 @@ static void wake(struct dt_actors *a)
 {
 	const uint64_t one = 1;
 
-	if (write(a->wake, &one, sizeof(one)) < 0) /* it is full: the thread has been woken */
+	if (write(a->wake, &one, sizeof(one)) < 0) /* the counter is full: the thread has been woken */
 		return;
 }
 
@@ -217,9 +217,9 @@ int dt_actors_wait(struct dt_actors *a, struct dt_batch *b, struct dt_err *err)
 	return rc;
 }
 
-/* ---- the thread that shares out ---- */
+/* ---- the thread that distributes work ---- */
 
-/* -EPIPE is no failure: the actor is found to be gone, started anew and asked once more. */
+/* -EPIPE is not an error: the actor will be found dead, restarted and asked again. */
 static int send_ask(struct dt_actors *a, int number, struct dt_err *err)
 {
 	struct ask *k = &a->ask[number];
@@ -238,7 +238,7 @@ static int send_ask(struct dt_actors *a, int number, struct dt_err *err)
 	return rc == -EPIPE ? 0 : rc;
 }
 
-/* Prompts that nobody was asked for: as many as fill an engine, or fewer so that all actors have some. */
+/* Takes prompts that nobody was asked for: enough to fill an engine, or fewer so that all actors get some. */
 static struct ask take_work(struct dt_actors *a)
 {
 	const int64_t fills = DT_DRAWS_SEQS / a->shared->o.sample.group;
@@ -275,7 +275,7 @@ static int ask_idle(struct dt_actors *a, struct dt_err *err)
 	return rc;
 }
 
-/* Groups of what an actor was asked, a line each. */
+/* Parses the groups that an actor was asked for, one per line. */
 static int take_text(struct dt_actors *a, const struct ask *k, const char *text, struct dt_err *err)
 {
 	for (int64_t i = 0; i < k->n; i++) {
@@ -288,7 +288,7 @@ static int take_text(struct dt_actors *a, const struct ask *k, const char *text,
 	return 0;
 }
 
-/* 0 also where the actor has ended over it. */
+/* Returns 0 also if the actor has died meanwhile. */
 static int take_answers(struct dt_actors *a, int number, const struct dt_wire *w, struct dt_err *err)
 {
 	struct ask *k = &a->ask[number];
@@ -313,7 +313,7 @@ static int take_answers(struct dt_actors *a, int number, const struct dt_wire *w
 	return rc;
 }
 
-/* Actors that hang are ended, and found so. */
+/* Kills actors that exceed the timeout; they are then found dead. */
 static void end_late(struct dt_actors *a)
 {
 	for (int k = 0; k < a->n; k++)
@@ -324,7 +324,7 @@ static void end_late(struct dt_actors *a)
 		}
 }
 
-/* One thing that happens. */
+/* Handles one event. */
 static int turn(struct dt_actors *a, struct dt_err *err)
 {
 	enum dt_crew_event what;

@@ -1,4 +1,4 @@
-/* The memory that actors and the process that learns share. */
+/* The memory shared by the actors and the learner. */
 #include "rl/actors_priv.h"
 
 #include "plan/draws.h"

@@ -18,8 +18,8 @@ struct dt_answerer {
 	struct dt_dev *dev;
 	struct dt_tokenizer *tok;
 	struct dt_reward *reward;
-	struct dt_infer *model;	  /* NULL: none is open */
-	struct dt_engine *engine; /* with a cache of these weights; NULL: none is open */
+	struct dt_infer *model;	  /* NULL: not open */
+	struct dt_engine *engine; /* with a cache for these weights; NULL: not open */
 	struct dt_rl_renew renew;
 	int64_t step;
 };
@@ -69,7 +69,7 @@ int dt_answerer_take(struct dt_answerer *a, const void *const *weights, int64_t 
 		rc = a->model ? dt_infer_reload(a->model, src, err)
 			      : dt_infer_open(&a->model, a->dev, src, &p, err);
 	dt_source_close(src);
-	dt_dev_rest(a->dev); /* from here on it is the engine thread's */
+	dt_dev_rest(a->dev); /* from here on the engine's thread uses the device */
 	if (rc == 0)
 		rc = open_engine(a, err);
 	if (rc == 0)
@@ -122,7 +122,7 @@ void dt_answerer_renews(struct dt_answerer *a, const struct dt_rl_renew *renew)
 	a->renew = *renew;
 }
 
-/* What a piece is drawn with is the engine that there is then. */
+/* Sampling of a piece, with the engine of that time. */
 struct drawing {
 	struct dt_answerer *a;
 	struct dt_rl_sampler s;

@@ -24,11 +24,11 @@ static int give_weights(struct control *c, int number, struct dt_err *err)
 	struct dt_err own = {0};
 	int rc = dt_wire_send(dt_crew_fd(c->crew, number), &w, part, n, &own);
 
-	/* Who is gone is found, and started anew, by the next wait. */
+	/* The next wait finds and restarts a dead actor. */
 	return rc == 0 || rc == -EPIPE ? 0 : dt_err_set(err, rc, "actor %d: %s", number, own.msg);
 }
 
-/* Of an actor whose first environment is `first`. */
+/* Counts the frames and scores of an unroll; `first` is the actor's first environment. */
 static void count(struct control *c, const struct dt_unroll *u, int first)
 {
 	const int64_t n = (int64_t)u->size.envs * u->size.steps;
@@ -41,7 +41,7 @@ static void count(struct control *c, const struct dt_unroll *u, int first)
 			c->score[c->episodes++ % DT_CONTROL_SCORES] = u->score[i];
 }
 
-/* Where an actor stands that has delivered all of an unroll: who is started in its place goes on there. */
+/* Stores an actor's place after a delivered unroll, where a replacement would continue. */
 static void keep_place(struct control *c, int number, const struct dt_unroll *u)
 {
 	const size_t n = (size_t)c->size.envs * DT_ACTOR_PLACE;
@@ -64,7 +64,7 @@ static bool enough(const struct control *c)
 	return c->episodes >= DT_CONTROL_SCORES && mean_score(c) >= c->o->until;
 }
 
-/* One update by the gradients that are there, and a line where one is due, whose means are set. */
+/* Makes one update with the present gradients, and writes a metrics line if due; the line's means are set. */
 static int update(struct control *c, double lag, struct dt_err *err)
 {
 	int rc = c->q ? dt_qlearn_update(c->q, &c->line.grad_norm, err)
@@ -98,7 +98,7 @@ static void set_means(struct control *c, double loss, const struct dt_critic_sta
 	c->line.value = (double)NAN;
 }
 
-/* By all unrolls that are there. */
+/* Learns from all present unrolls. */
 static int learn(struct control *c, struct dt_err *err)
 {
 	struct dt_critic_stats stats = {0};
@@ -131,7 +131,7 @@ static int take_gradient(struct control *c, int number, const struct dt_wire *w,
 	return rc == 0 ? give_weights(c, number, err) : rc;
 }
 
-/* a2c: the unroll of an actor has its own place, so that the order in which they come means nothing. */
+/* a2c: each actor has a fixed slot, so that the order of arrival does not matter. */
 static int take_unroll(struct control *c, int number, const struct dt_wire *w, struct dt_err *err)
 {
 	const bool wait = c->rule->waits;
@@ -154,7 +154,7 @@ static int take_unroll(struct control *c, int number, const struct dt_wire *w, s
 	return rc;
 }
 
-/* By transitions of the replay. */
+/* Learns from transitions of the replay buffer. */
 static int learn_values(struct control *c, double lag, struct dt_err *err)
 {
 	const int n = c->o->values.batch;
@@ -173,7 +173,7 @@ static int learn_values(struct control *c, double lag, struct dt_err *err)
 	return update(c, lag, err);
 }
 
-/* What an actor pushes, and as many updates as that is worth. The actor goes on meanwhile. */
+/* Adds an actor's transitions to the replay, and makes the updates due. The actor goes on meanwhile. */
 static int take_transitions(struct control *c, int number, const struct dt_wire *w, struct dt_err *err)
 {
 	const struct dt_control_values *o = &c->o->values;
@@ -213,14 +213,14 @@ static int one_event(struct control *c, struct dt_err *err)
 	c->outside = rc < 0;
 	if (rc < 0)
 		return rc;
-	if (event == DT_CREW_ANEW) /* what it delivered before it ended counts: it waits with the others */
+	if (event == DT_CREW_ANEW) /* what it delivered before it died counts: it waits with the others */
 		return c->rule->waits && c->there[number] ? 0 : give_weights(c, number, err);
 	return c->rule->values	    ? take_transitions(c, number, &w, err)
 	       : c->rule->gradients ? take_gradient(c, number, &w, err)
 				    : take_unroll(c, number, &w, err);
 }
 
-/* What the environments are like: one is opened for that. */
+/* Opens one environment to get its sizes. */
 static int look(struct control *c, struct dt_err *err)
 {
 	struct dt_control *o = c->o;
@@ -342,7 +342,7 @@ int dt_control_check_frames(const struct dt_control *o, int64_t done, struct dt_
 {
 	const struct dt_control_values *v = &o->values;
 	const int64_t unroll = (int64_t)o->env.n / o->actors * o->steps, left = o->frames - done,
-		      /* deliveries of an actor: all, and those from the first one that is learnt from */
+		      /* unrolls per actor: all, and those from the first one learned from */
 		all = (left + unroll - 1) / unroll, learnt = all - (v->begin + unroll - 1) / unroll + 1;
 
 	if (!dt_control_rules[o->kind].values || left <= 0 ||
@@ -374,7 +374,7 @@ int dt_control_run(struct dt_control *o, struct dt_control_line *last, struct dt
 	if (rc == 0)
 		rc = enough(&c);
 	if (o->save && (rc >= 0 || rc == -EINTR || (c.outside && c.updates > before))) {
-		struct dt_err own = {0}; /* of saving: a success clears it, and rc has a reason already */
+		struct dt_err own = {0}; /* for saving alone: it would clear the reason of rc */
 		const int kept = control_save(&c, &own);
 
 		if (kept < 0) {

@@ -1,4 +1,4 @@
-/* Acting: the process of an actor, and playing with what was learnt. */
+/* Acting: an actor's process, and playing with what was learned. */
 #include "rl/control_priv.h"
 
 #include <errno.h>
@@ -36,8 +36,8 @@ static int open_actor(struct actor *a, const struct control *c, int number, stru
 	spec.n = c->size.envs;
 	spec.first = o->env.first + number * spec.n;
 	act.first = spec.first;
-	act.place =
-		c->place + (ptrdiff_t)number * spec.n * DT_ACTOR_PLACE; /* this process's copy, as it was */
+	act.place = c->place + (ptrdiff_t)number * spec.n * DT_ACTOR_PLACE; /* this process's copy, as
+									     * forked */
 	rc = dt_env_open(&a->env, &spec, err);
 	if (rc == 0 &&
 	    (a->env->agents != c->size.agents || dt_actor_row(a->env, c->ids) != c->size.observation))
@@ -61,7 +61,7 @@ static int open_actor(struct actor *a, const struct control *c, int number, stru
 	return rc == 0 ? dt_unroll_open(&a->unroll, &c->size, err) : rc;
 }
 
-/* Of all transitions of the unroll, the errors by the weights that made it. */
+/* Computes the errors of all transitions of the unroll with the weights that made it. */
 static int find_errors(struct actor *a, const struct control *c, struct dt_err *err)
 {
 	const int n = c->size.envs * c->size.steps;
@@ -137,7 +137,7 @@ int dt_control_play(const struct dt_control *o, struct dt_net *net, int64_t epis
 	int rc;
 
 	spec.n = 1;
-	spec.seed += 1; /* none that it has learnt in */
+	spec.seed += 1; /* a seed not used in training */
 	rc = dt_env_open(&e, &spec, err);
 	if (rc == 0 &&
 	    (net->config->channels != dt_actor_row(e, act.ids) || net->config->vocab != e->actions + 1))

@@ -1,4 +1,4 @@
-/* What a learner in environments keeps, and goes on from. */
+/* Saves and restores a learner in environments. */
 #include "rl/control_priv.h"
 #include "rl/keep.h"
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BIG  (INT64_C(1) << 31) /* numerators and denominators stay below: products of two fit */
-#define DEEP 32			/* brackets within brackets */
+#define BIG  (INT64_C(1) << 31) /* limit of numerators and denominators: products of two fit */
+#define DEEP 32			/* depth of nested brackets */
 
 struct fraction {
 	int64_t num, den; /* den > 0 */
@@ -31,7 +31,7 @@ static int64_t gcd(int64_t a, int64_t b)
 	return a < 0 ? -a : a;
 }
 
-/* a op b; false where it divides by zero or grows too large. */
+/* a op b; false on division by zero or overflow. */
 static bool combine(struct fraction *a, char op, struct fraction b)
 {
 	struct fraction r;
@@ -126,7 +126,7 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* "3 7 25=46:" */
+/* Parses "3 7 25=46:". */
 static bool read_prompt(const char *p, int n, int64_t *number, int64_t *target)
 {
 	for (int i = 0; i <= n; i++) {
@@ -166,8 +166,8 @@ int dt_countdown_score(const char *prompt, int n, const char *answer, double *re
 }
 
 /*
- * Numbers of 1 to 20, joined from the left by drawn operations: a sum that would leave 1 .. 999 is turned
- * into another operation, of which subtraction or addition always stays inside.
+ * Numbers from 1 to 20, combined from the left with random operations. An operation that would leave 1 .. 999
+ * is replaced by another one; subtraction or addition always fits.
  */
 void dt_countdown_make(const struct dt_rng *r, int n, char *prompt, char *solution)
 {
@@ -187,7 +187,7 @@ void dt_countdown_make(const struct dt_rng *r, int n, char *prompt, char *soluti
 		else if (op == 2 && value * x[i] < 800)
 			sign = '*';
 		value = sign == '+' ? value + x[i] : sign == '-' ? value - x[i] : value * x[i];
-		if (sign == '*' && i > 1) { /* what stands to the left is one factor */
+		if (sign == '*' && i > 1) { /* brackets make the left part a factor */
 			memmove(solution + 1, solution, (size_t)len);
 			solution[0] = '(';
 			solution[++len] = ')';

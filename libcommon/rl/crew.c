@@ -20,22 +20,22 @@
 
 enum { WAIT_MS = 200 };
 
-#define PATIENCE 5.0 /* seconds for processes to end by themselves */
+#define PATIENCE 5.0 /* seconds for processes to exit by themselves */
 
 struct member {
 	pid_t pid;
 	int fd;
-	bool gone;    /* found ended, not started anew yet */
-	int failures; /* since it last delivered */
+	bool gone;    /* found dead, not restarted yet */
+	int failures; /* since its last delivery */
 };
 
 struct dt_crew {
 	struct dt_crew_opts o;
 	struct member *m; /* [o.n] */
 	struct pollfd *p; /* [o.n + 1] */
-	int at;		  /* who is looked at first */
+	int at;		  /* the member checked first */
 	int64_t restarts;
-	char why[200]; /* what the last one that ended has said; empty: nothing */
+	char why[200]; /* the last message of one that ended; empty: none */
 };
 
 /* ---- messages ---- */
@@ -86,7 +86,7 @@ int dt_wire_head(int fd, struct dt_wire *w, struct dt_err *err)
 
 /* ---- processes ---- */
 
-/* Only in a new process. */
+/* Runs in the new process only. */
 static void be_member(struct dt_crew *c, int number, int fd, pid_t parent)
 {
 	static const int which[] = {SIGINT, SIGTERM, SIGHUP};
@@ -109,7 +109,7 @@ static void be_member(struct dt_crew *c, int number, int fd, pid_t parent)
 	_exit(0);
 }
 
-/* A worker that stands still in the middle of a message is not waited for. */
+/* Sets a timeout: a worker that stops in the middle of a message is not waited for. */
 static int bound_reads(int fd, double seconds)
 {
 	const struct timeval t = {.tv_sec = (time_t)seconds,
@@ -202,7 +202,7 @@ void dt_crew_close(struct dt_crew *c)
 {
 	if (!c)
 		return;
-	for (int i = 0; i < c->o.n && c->m; i++) /* an actor that finds it closed ends what it has started */
+	for (int i = 0; i < c->o.n && c->m; i++) /* an actor whose socket closes ends what it has started */
 		if (c->m[i].pid)
 			shutdown(c->m[i].fd, SHUT_RDWR);
 	for (double until = dt_now() + PATIENCE; any_runs(c) && dt_now() < until;)
@@ -249,7 +249,7 @@ static int restart(struct dt_crew *c, int number, struct dt_err *err)
 	return start(c, number, err);
 }
 
-/* The head of what a member says. 0: it is gone. */
+/* Receives the head of a member's message. 0: the member is dead. */
 static int head(struct dt_crew *c, int number, struct dt_wire *w, struct dt_err *err)
 {
 	struct dt_err own = {0};
@@ -275,7 +275,7 @@ int dt_crew_wait(struct dt_crew *c, int other, enum dt_crew_event *ret, int *ret
 
 	for (i = 0; i < n && !c->m[i].gone; i++)
 		c->p[i] = (struct pollfd){.fd = c->m[i].fd, .events = POLLIN};
-	if (i < n) { /* found before */
+	if (i < n) { /* found dead before */
 		*ret = DT_CREW_ANEW;
 		*ret_number = i;
 		return restart(c, i, err);
@@ -289,7 +289,7 @@ int dt_crew_wait(struct dt_crew *c, int other, enum dt_crew_event *ret, int *ret
 		*ret = DT_CREW_OTHER;
 		return 0;
 	}
-	for (i = 0; !c->p[(c->at + i) % n].revents; i++) /* in turns: poll has found one */
+	for (i = 0; !c->p[(c->at + i) % n].revents; i++) /* round robin: poll has found one */
 		;
 	*ret_number = (c->at + i) % n;
 	c->at = (*ret_number + 1) % n;

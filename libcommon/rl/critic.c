@@ -10,12 +10,13 @@ struct dt_critic {
 	struct dt_unroll_size size;
 	struct dt_pass *pass, *behind;
 	int n, outputs;
-	int64_t rows; /* n envs steps agents */
+	int64_t rows; /* n x envs x steps x agents */
 	const struct dt_unroll *const *u;
 	struct dt_critic_stats stats;
-	float *now, *next, *follow;	    /* [rows, observation]; [rows] values of states that follow */
-	float *value;			    /* [steps] of one episode's piece, and */
-	double *reward, *ratio, *adv, *ret; /* [steps] likewise */
+	float *now, *next, *follow;	    /* [rows, observation]; follow: [rows] values of next states */
+	float *value;			    /* value, reward, ratio, adv, ret: [steps] of part of an
+					     * episode */
+	double *reward, *ratio, *adv, *ret; /* see value */
 };
 
 int dt_critic_open(struct dt_critic **ret, struct dt_net *net, const struct dt_unroll_size *s, int n,
@@ -69,7 +70,7 @@ void dt_critic_close(struct dt_critic *c)
 	free(c);
 }
 
-/* What a row adds, whose outputs are y; v and R its value's. */
+/* The loss of a row with outputs y; fills dy. adv: the advantage; ret: the value's target. */
 static double row_loss(struct dt_critic *c, const float *y, float *dy, int action, double weight, double adv,
 		       double ret)
 {
@@ -94,14 +95,14 @@ static double row_loss(struct dt_critic *c, const float *y, float *dy, int actio
 	return each * (-weight * adv * logp + c->o.value_coef * off * off / 2 - c->o.entropy_coef * entropy);
 }
 
-/* Steps [first, first + n) of agent j in environment e of unroll u, which are of one episode. */
+/* Steps [first, first + n) of agent j in environment e of unroll `number`, all of one episode. */
 static void piece(struct dt_critic *c, int number, int e, int j, int first, int n, const float *y, float *dy,
 		  double *loss)
 {
 	const struct dt_unroll *u = c->u[number];
 	const int agents = c->size.agents;
 	const int64_t base = (int64_t)number * c->size.envs * c->size.steps;
-	int64_t s = (int64_t)e * c->size.steps + first; /* of the step in u */
+	int64_t s = (int64_t)e * c->size.steps + first; /* index of the step in u */
 
 	for (int t = 0; t < n; t++) {
 		const int64_t k = (s + t) * agents + j, r = base * agents + k;

@@ -8,20 +8,20 @@
 #include <string.h>
 
 _Static_assert(ENV_STATE + 2 == DT_ENV_PLACE, "a place has the state, its steps and its episode");
-#define DRAWS 16 /* numbers of a stream that a reset may use */
+#define DRAWS 16 /* random numbers that a reset may use */
 
 struct env {
-	struct dt_env out; /* first: what others see */
+	struct dt_env out; /* the public part, which must be first */
 	struct dt_env_spec s;
-	const struct env_kind *kind; /* NULL: a command */
+	const struct env_kind *kind; /* NULL: a program on a pipe */
 	int size;
 	double *state;	   /* [n, ENV_STATE] */
-	int *steps;	   /* [n] of the episode */
-	uint64_t *episode; /* [n] how many have begun */
+	int *steps;	   /* [n] of the current episode */
+	uint64_t *episode; /* [n] episodes begun */
 	struct env_pipe *pipe;
 };
 
-/* "grid:8": its kind and size. */
+/* Finds the kind and size of "grid:8". */
 static int find(struct env *e, struct dt_err *err)
 {
 	const char *name = e->s.name, *colon = strchr(name, ':');

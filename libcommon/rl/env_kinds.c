@@ -1,10 +1,10 @@
-/* The environments of this library. */
+/* The built-in environments. */
 #include "rl/env_priv.h"
 
 #include <math.h>
 #include <stddef.h>
 
-/* ---- cartpole: position, velocity, angle, its velocity ---- */
+/* ---- cartpole: position, velocity, angle, angular velocity ---- */
 
 static void pole_reset(double *s, int size, const struct dt_rng *r, uint64_t at)
 {
@@ -42,7 +42,7 @@ static void pole_observe(const double *s, int size, float *ret)
 static void grid_reset(double *s, int size, const struct dt_rng *r, uint64_t at)
 {
 	const uint64_t cells = (uint64_t)size * (uint64_t)size, agent = dt_rng_below(r, at, cells),
-		       /* any cell but the agent's */
+		       /* any cell except the agent's */
 		goal = (agent + 1 + dt_rng_below(r, at + 1, cells - 1)) % cells;
 
 	s[0] = (double)(agent % (uint64_t)size);
@@ -69,7 +69,7 @@ static void grid_observe(const double *s, int size, float *ret)
 		ret[i] = (float)(s[i] / (size - 1));
 }
 
-/* ---- twostep: which state it is: 0, then 1 or 2. An agent sees the state and which agent it is ---- */
+/* ---- twostep: the state is 0, then 1 or 2. An agent observes the state and its own number ---- */
 
 static void two_reset(double *s, int size, const struct dt_rng *r, uint64_t at)
 {

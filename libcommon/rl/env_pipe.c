@@ -1,4 +1,4 @@
-/* Environments that a program on a pipe has. */
+/* Environments run by a program on a pipe. */
 #include "rl/env_priv.h"
 
 #include "base/json.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define MOST_REPLY (16 << 20) /* bytes of a line */
-#define MOST	   (1 << 16)  /* agents, numbers observed, actions */
+#define MOST	   (1 << 16)  /* limit of agents, observed numbers, actions */
 
 struct env_pipe {
 	struct dt_child child;
@@ -29,7 +29,7 @@ static int gone(const struct env_pipe *p, const char *what, struct dt_err *err)
 	return dt_err_set(err, -EIO, "the environment '%s' %s", p->command, what);
 }
 
-/* Waits for it, until then. */
+/* Waits until the pipe is ready, at most until `until`. */
 static int wait_for(const struct env_pipe *p, short what, double until, struct dt_err *err)
 {
 	const double left = until - dt_now();
@@ -59,7 +59,7 @@ static int tell(struct env_pipe *p, const char *text, size_t n, double until, st
 	return 0;
 }
 
-/* Python's json.dumps writes NaN and Infinity where a number is not finite: JSON has no such words. */
+/* -EIO: not a JSON object; names NaN or Infinity, which Python's json.dumps writes although not JSON. */
 static int no_object(const struct env_pipe *p, bool no_json, struct dt_err *err)
 {
 	static const char *const word[] = {"NaN", "Infinity"};
@@ -72,7 +72,7 @@ static int no_object(const struct env_pipe *p, bool no_json, struct dt_err *err)
 	return gone(p, "answers with a line that is no JSON object", err);
 }
 
-/* A line; *ret is the caller's. */
+/* Reads a line; the caller owns *ret. */
 static int hear(struct env_pipe *p, double until, json_t **ret, struct dt_err *err)
 {
 	char *end;
@@ -109,7 +109,7 @@ static int hear(struct env_pipe *p, double until, json_t **ret, struct dt_err *e
 	return json_is_object(*ret) ? 0 : no_object(p, !*ret, err);
 }
 
-/* question: taken over. */
+/* Sends the question, which it takes ownership of, and reads the reply. */
 static int ask(struct env_pipe *p, json_t *question, json_t **ret, struct dt_err *err)
 {
 	const double until = dt_now() + p->timeout;
@@ -121,7 +121,7 @@ static int ask(struct env_pipe *p, json_t *question, json_t **ret, struct dt_err
 	json_decref(question);
 	if (!text)
 		return dt_err_sys(err, -ENOMEM, "cannot ask '%s'", p->command);
-	text[n++] = '\n'; /* in place of its end */
+	text[n++] = '\n'; /* replaces the terminating NUL */
 	rc = tell(p, text, n, until, err);
 	free(text);
 	return rc == 0 ? hear(p, until, ret, err) : rc;
@@ -175,7 +175,7 @@ void env_pipe_close(struct env_pipe *p)
 	free(p);
 }
 
-/* Numbers of a list under a key, n of them. */
+/* Reads n numbers of a list. */
 static int numbers(const struct env_pipe *p, const json_t *list, const char *what, int n, float *ret,
 		   struct dt_err *err)
 {
@@ -192,7 +192,7 @@ static int numbers(const struct env_pipe *p, const json_t *list, const char *wha
 	return 0;
 }
 
-/* Rows of the environments of which (NULL: all), into theirs of ret. */
+/* Reads the observations of the environments in which (NULL: all) into their rows of ret. */
 static int observations(const struct env_pipe *p, const struct dt_env *e, const json_t *o, const bool *which,
 			float *ret, struct dt_err *err)
 {

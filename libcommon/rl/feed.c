@@ -16,7 +16,7 @@ static int open_feed(void *arg, const struct dt_given_site *site, struct dt_err 
 	return f->o.rollouts ? feed_file_open(f, err) : feed_draw_open(f, err);
 }
 
-/* Warns about answers sampled with other weights, for which no importance ratio corrects. */
+/* Warns about answers sampled with older weights if no importance ratio corrects for it. */
 static void warn_stale(struct feed *f, int64_t step)
 {
 	const bool corrected = f->policy.ratio != DT_RATIO_CAP || f->policy.cap > 0;
@@ -31,7 +31,7 @@ static void warn_stale(struct feed *f, int64_t step)
 		   (long long)step + 1);
 }
 
-/* Lessons of the step's answers, less what they diverge from the reference where that is in the reward. */
+/* Computes the lessons of the step's answers, with the divergence taken from rewards if configured. */
 static int teach(struct feed *f, struct dt_err *err)
 {
 	double *penalty = calloc((size_t)f->answers + 1, sizeof(*penalty));
@@ -72,7 +72,7 @@ static int keep(void *arg, const struct dt_flight *flight, const float *logprob,
 	return 0;
 }
 
-/* What the reference says of all ranks' rows, to every rank. */
+/* All-reduces the reference's log-probabilities of all rows, then computes the lessons. */
 static int ready(void *arg, struct dt_err *err)
 {
 	struct feed *f = arg;
@@ -124,7 +124,7 @@ static int rows(void *arg, int64_t step, struct dt_given_rows *ret, struct dt_er
 	return rc;
 }
 
-/* at: of the answer's first target in the flight. */
+/* The value loss of an answer. at: the flight's index of its first target. */
 static double learn_values(struct feed *f, const struct dt_placed *d, int64_t at)
 {
 	const struct dt_lesson *l = &f->lesson[d->number];
@@ -160,7 +160,7 @@ static int judge(void *arg, const struct dt_flight *flight, const float *logprob
 	return 0;
 }
 
-/* The ratios of all ranks' targets. */
+/* Sums the ratio statistics over all ranks. */
 static int end(void *arg, struct dt_err *err)
 {
 	struct feed *f = arg;
@@ -178,7 +178,7 @@ static int end(void *arg, struct dt_err *err)
 	return rc;
 }
 
-/* One answer of the step, of another group each time, to look at. What a file has may be without text. */
+/* Adds an answer of the step to the line, of another group each step. A file's may have no text. */
 static void put_answer(const struct feed *f, json_t *line)
 {
 	const json_t *step = json_object_get(line, "step");

@@ -1,12 +1,10 @@
 /*
- * Samples answers with the current weights, between two steps: by an engine in this process, or by actors
+ * Samples answers with the current weights between two steps: with an engine in this process, or with actors
  * (--actors). With --refresh above 1 the sampling weights are kept for several steps and become staler. With
- * --overlap the answers of the next step are sampled during a step: their weights are always exactly one step
- * older. With --max-staleness actors sample for that many steps ahead, each prompt with the newest weights.
- *
- * Prompts are shared out over the ranks, which all have the same weights. What a rank draws is a
- * function of weights, seed, prompt and position, so the answers do not depend on how many ranks there
- * are.
+ * --overlap the next step's answers are sampled during a step: their weights are always one step older. With
+ * --max-staleness actors sample that many steps ahead, each prompt with the newest weights.
+ * Prompts are divided among the ranks, which all have the same weights. A sample depends only on weights,
+ * seed, prompt and position, so answers do not depend on the number of ranks.
  */
 #include "rl/feed_priv.h"
 
@@ -19,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* This rank's groups of a round. */
+/* This rank's groups of a round of prompts. */
 struct draw {
 	struct dt_batch b;
 	int rc;
@@ -27,12 +25,12 @@ struct draw {
 };
 
 struct feed_server {
-	struct dt_answerer *own; /* one of the two */
+	struct dt_answerer *own; /* one of own and actors is set */
 	struct dt_actors *actors;
-	/* What is drawn for steps to come: that of step s is ahead[s % nahead]. */
+	/* Batches sampled ahead: step s is ahead[s % nahead]. */
 	struct draw *ahead;
-	int64_t nahead, posted; /* posted: the last step that something is drawn for; -1: none */
-	pthread_t thread;	/* that draws where there are no actors */
+	int64_t nahead, posted; /* posted: the last step whose sampling was started; -1: none */
+	pthread_t thread;	/* samples ahead if there are no actors */
 	bool running;
 };
 
@@ -101,7 +99,7 @@ static void release_groups(struct feed *f)
 	f->nnow = 0;
 }
 
-/* Answers and scores by this process. */
+/* Samples and scores answers in this process. */
 static void draw_own(const struct feed *f, struct draw *d)
 {
 	d->rc = dt_answerer_draw(f->server->own, d->b.group, d->b.n, &d->b.draw_s, &d->b.score_s, &d->err);
@@ -119,7 +117,7 @@ static void draw_mine(const struct feed *f, struct draw *d)
 		d->rc = dt_actors_wait(a, &d->b, &d->err);
 }
 
-/* Of a round that begins with prompt number `first`, of all ranks. */
+/* Opens this rank's part of the round that begins with prompt number `first`. */
 static int draw_open(const struct feed *f, int64_t first, struct draw *d, struct dt_err *err)
 {
 	const int64_t ranks = f->site.ranks;
@@ -131,7 +129,7 @@ static int draw_open(const struct feed *f, int64_t first, struct draw *d, struct
 	return d->b.group ? 0 : dt_err_sys(err, -ENOMEM, "cannot draw answers");
 }
 
-/* Groups go with it. */
+/* Also releases the groups. */
 static void draw_release(struct draw *d)
 {
 	for (int64_t i = 0; d->b.group && i < d->b.n; i++)
@@ -140,7 +138,7 @@ static void draw_release(struct draw *d)
 	*d = (struct draw){0};
 }
 
-/* What all ranks have drawn: to [--prompts]. d is used up. */
+/* Gathers all ranks' groups into to [--prompts], and releases d. */
 static int gather(struct feed *f, struct draw *d, int failed, struct dt_group *to, struct dt_err *err)
 {
 	int rc = failed;
@@ -163,7 +161,7 @@ static int gather(struct feed *f, struct draw *d, int failed, struct dt_group *t
 	return rc;
 }
 
-/* A round: --prompts prompts from number first on, answered by all ranks: to [--prompts]. */
+/* One round: samples answers to --prompts prompts from number first, over all ranks, into to. */
 static int draw_round(struct feed *f, int64_t first, int failed, struct dt_group *to, struct dt_err *err)
 {
 	struct draw d = {0};
@@ -182,7 +180,7 @@ static bool flat(const struct dt_group *g)
 	return s.flat > 0;
 }
 
-/* Groups with variance come to the front in their order; their number. */
+/* Moves groups with reward variance to the front, in order; returns their number. */
 static int64_t sort_flat(struct dt_group *g, int64_t n)
 {
 	int64_t good = 0;
@@ -197,7 +195,7 @@ static int64_t sort_flat(struct dt_group *g, int64_t n)
 	return good;
 }
 
-/* Groups of a round that have variance replace those of f->now from number *good on, in their order. */
+/* Replaces groups of f->now from *good on by groups of the round with variance, in order. */
 static void refill(struct feed *f, struct dt_group *round, int64_t *good)
 {
 	for (int64_t i = 0; i < f->o.batch; i++) {
@@ -211,7 +209,7 @@ static void refill(struct feed *f, struct dt_group *round, int64_t *good)
 	}
 }
 
-/* Every step has numbers of prompts of its own, also for the rounds that it may not need. */
+/* Each step has its own prompt numbers, also for refill rounds that it may not need. */
 static int draw_groups(struct feed *f, int64_t step, int failed, struct dt_err *err)
 {
 	const int64_t rounds = 1 + f->o.refill, first = step * rounds * f->o.batch;
@@ -242,7 +240,7 @@ static void *draw_ahead(void *arg)
 	return NULL;
 }
 
-/* From here on others draw for `step`. */
+/* Starts sampling for `step` in the background. */
 static int start_ahead(struct feed *f, int64_t step, struct dt_err *err)
 {
 	struct feed_server *s = f->server;
@@ -268,7 +266,7 @@ static void join(struct feed_server *s)
 	s->running = false;
 }
 
-/* What was started for this step, of all ranks. */
+/* Waits for the answers started for this step, and gathers them from all ranks. */
 static int finish_ahead(struct feed *f, int64_t step, struct dt_err *err)
 {
 	struct feed_server *s = f->server;
@@ -281,7 +279,7 @@ static int finish_ahead(struct feed *f, int64_t step, struct dt_err *err)
 	return gather(f, d, 0, f->now, err);
 }
 
-/* Weights as they are, where those that are there have drawn long enough. */
+/* Updates the sampling weights if they have been used for --refresh steps. */
 static int refresh(struct feed *f, int64_t step, struct dt_err *err)
 {
 	struct feed_server *s = f->server;
@@ -298,7 +296,7 @@ static int refresh(struct feed *f, int64_t step, struct dt_err *err)
 	return rc;
 }
 
-/* --overlap: what was drawn for this step, or it is drawn now; then the next begins. */
+/* --overlap: takes this step's answers, or samples them now, then starts the next step's. */
 static int step_overlapped(struct feed *f, int64_t step, struct dt_err *err)
 {
 	const bool ahead = f->server->posted == step;
@@ -313,7 +311,7 @@ static int step_overlapped(struct feed *f, int64_t step, struct dt_err *err)
 	return rc == 0 && step + 1 < f->site.run->steps ? start_ahead(f, step + 1, err) : rc;
 }
 
-/* --max-staleness: actors have work for so many steps; what they begin now has the newest weights. */
+/* --max-staleness: keeps actors busy that many steps ahead; new prompts use the newest weights. */
 static int step_apart(struct feed *f, int64_t step, struct dt_err *err)
 {
 	struct feed_server *s = f->server;
@@ -325,7 +323,7 @@ static int step_apart(struct feed *f, int64_t step, struct dt_err *err)
 	return rc == 0 ? finish_ahead(f, step, err) : rc;
 }
 
-/* How many steps ago the weights of the answers were those that learn: on average, and at most. */
+/* The age of the answers' weights in steps: mean and maximum. */
 static void measure_age(struct feed *f, int64_t step)
 {
 	f->staleness = f->most_stale = 0;

@@ -1,11 +1,11 @@
-/* Exchanges the groups that ranks have sampled, as the lines of dt-rollout. */
+/* Exchanges the groups that ranks have sampled, as lines of dt-rollout. */
 #include "rl/feed_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The groups of all ranks, in the order of their prompts; text: room * ranks bytes. */
+/* Parses the groups of all ranks, in prompt order; text: room * ranks bytes. */
 static int take_text(const struct feed *f, const char *text, size_t room, struct dt_group *to,
 		     struct dt_err *err)
 {
@@ -32,7 +32,7 @@ int feed_exchange(struct feed *f, const struct dt_group *mine, int64_t n, int fa
 	int rc = failed < 0 ? failed : dt_groups_text(mine, n, &own, &len);
 
 	most = rc < 0 ? -1e18 : (double)len;
-	/* The longest; a rank that failed says so through the smallest. */
+	/* The maximum is the buffer size; the minimum tells if a rank failed. */
 	double far[2] = {most, -most};
 
 	if (dt_all_reduce(f->site.all, far, NULL, 2, DT_F64, DT_MAX, "length of rollouts", err) < 0) {

@@ -1,4 +1,4 @@
-/* Rollouts of a file: groups in their order, from the beginning again at the end. */
+/* Rollouts from a file: groups in order, restarting at the end. */
 #include "rl/feed_priv.h"
 
 #include "base/jsonl.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Refuses rollouts that are readable but cannot be learnt from. */
+/* -EINVAL for rollouts that are valid but cannot be learned from. */
 static int check_group(const struct dt_group *g, struct dt_err *err)
 {
 	if (g->temperature != 1)
@@ -32,7 +32,7 @@ static int add_group(struct feed *f, const json_t *o, struct dt_err *err)
 		f->pool = grown;
 	}
 	rc = dt_group_parse(o, f->site.config->vocab, &f->pool[f->npool], err);
-	f->npool++; /* also what is released */
+	f->npool++; /* counted also on failure, to be released */
 	return rc < 0 ? rc : check_group(&f->pool[f->npool - 1], err);
 }
 
@@ -58,7 +58,7 @@ static int read_file(struct feed *f, struct dt_err *err)
 	return rc;
 }
 
-/* Whether the run starts from the weights that drew them, whose name they carry. */
+/* Compares the fingerprint in the rollouts with that of the run's initial weights. */
 static int compare_weights(struct feed *f, struct dt_err *err)
 {
 	char name[DT_FINGERPRINT] = "";

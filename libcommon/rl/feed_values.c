@@ -1,4 +1,4 @@
-/* Values of a step's tokens, and what they make of its rewards. */
+/* Values of a step's tokens, and the returns and advantages computed from them. */
 #include "rl/feed_priv.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FAR 20.0 /* log-ratios are kept within */
+#define FAR 20.0 /* limit of log-ratios */
 
 int feed_values_begin(struct feed *f, struct dt_err *err)
 {
@@ -49,7 +49,7 @@ void feed_values_look(struct feed *f, const struct dt_flight *flight, const floa
 	memcpy(f->values.logprob + first * seq, logprob, (size_t)(n * seq) * sizeof(float));
 }
 
-/* An answer's tokens: the reward is of the last, the divergence from the reference of each. */
+/* Returns and advantages of an answer: the reward is on its last token, the divergence on each. */
 static void answer_returns(struct feed *f, const struct dt_placed *d, double *advantage, double *ret)
 {
 	const struct dt_policy *p = &f->policy;

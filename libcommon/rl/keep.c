@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 512 }; /* tensors */
+enum { MOST = 512 }; /* limit of tensors */
 
-/* What is kept of a net: its weights and states; under which kind, of the policy's and of the mixer's. */
+/* Kinds of a net's tensors in a checkpoint, weights and optimizer states: of the policy and of the mixer. */
 static const char *const kinds[2][3] = {{"model", "m", "v"}, {"mixer", "mixer_m", "mixer_v"}};
 
 static float *data_of(struct dt_net *net, int k)
@@ -20,7 +20,7 @@ static float *data_of(struct dt_net *net, int k)
 	return k ? dt_net_state(net, k - 1) : net->weights;
 }
 
-/* Tensor i, kind k of net `which` of both; false: there are no more. */
+/* Tensor i of a kind; which: 0 the policy, 1 the mixer. False: no more. */
 static bool piece_of(const struct dt_kept *k, int which, int kind, int i, struct dt_piece *ret)
 {
 	struct dt_net *net = which ? k->mixer : k->net;
@@ -47,7 +47,7 @@ static struct dt_piece numbers(const char *name, const double *data, int64_t row
 	return p;
 }
 
-/* All that is kept; numbers first. */
+/* All pieces; plain numbers first. */
 static int pieces(const struct dt_kept *k, struct dt_piece p[MOST])
 {
 	int n = 0;
@@ -93,7 +93,7 @@ int dt_net_save(const struct dt_kept *k, const char *dir, int64_t step, struct d
 	return rc;
 }
 
-/* Whether the checkpoint has it in this shape; its number. */
+/* Whether the checkpoint has the piece in the same shape; *ret: its index. */
 static bool same_shape(const struct dt_ckpt *ck, const struct dt_piece *p, int *ret)
 {
 	struct dt_ckpt_tensor t;
@@ -124,7 +124,7 @@ static int read_pieces(const struct dt_kept *k, struct dt_ckpt *ck, struct dt_er
 	return rc;
 }
 
-/* Checkpoints of before have none. */
+/* Older checkpoints have none. */
 static void copy_id(struct dt_kept *k, const char *id)
 {
 	snprintf(k->run_id, sizeof(k->run_id), "%s", id ? id : "");

@@ -1,4 +1,4 @@
-/* A checkpoint in this process, behind the engine of dt-serve. */
+/* A checkpoint in this process, with dt-serve's engine. */
 #include "rl/drawer.h"
 
 #include "ckpt/adapter.h"
@@ -39,7 +39,7 @@ static void local_close(struct dt_drawer *d)
 	free(l);
 }
 
-/* Which weights these are. */
+/* Computes the fingerprint of the weights. */
 static int name_weights(struct local *l, const char *model, const struct dt_drawer_opts *o,
 			struct dt_err *err)
 {
@@ -69,7 +69,7 @@ int dt_drawer_local(const char *model, const struct dt_drawer_opts *o, struct dt
 	p.seqs = SEQS;
 	p.queue = QUEUE;
 	p.as_trained = true;
-	p.invariant = true; /* also on a card: answers do not depend on those beside them */
+	p.invariant = true; /* answers must not depend on others in the batch, also on a device */
 	p.merged = o->lora;
 	p.any_base = o->any_base;
 	p.device = o->device ? o->device : p.device;

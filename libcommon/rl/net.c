@@ -13,7 +13,7 @@
 static const struct dt_layout one = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 
 struct net {
-	struct dt_net out; /* first: what others see */
+	struct dt_net out; /* the public part, which must be first */
 	struct dt_net_opts o;
 	struct dt_config config;
 	struct dt_params table;
@@ -81,7 +81,7 @@ static int open_net(struct net *net, struct dt_err *err)
 	int rc = describe(net, err);
 	size_t n;
 
-	omp_set_num_threads(1); /* processes are made by fork, and helpers of a thread do not follow */
+	omp_set_num_threads(1); /* OpenMP threads do not survive a later fork */
 	if (rc == 0)
 		rc = dt_model_params(&net->config, &net->table, err);
 	if (rc == 0)
@@ -90,7 +90,7 @@ static int open_net(struct net *net, struct dt_err *err)
 		rc = dt_err_sys(err, rc, "cannot open the device");
 	if (rc < 0)
 		return rc;
-	net->dev->batch_invariant = true; /* an actor's draws are the same among any environments */
+	net->dev->batch_invariant = true; /* an actor's samples must not depend on its other environments */
 	net->out.config = &net->config;
 	net->out.n = net->local.numel;
 	n = (size_t)net->local.numel * sizeof(float);
@@ -200,7 +200,7 @@ int dt_net_update(struct dt_net *n, double *ret_norm, struct dt_err *err)
 	return rc < 0 ? dt_kernel_check(rc, "optim_step(", err) : 0;
 }
 
-/* The program's question: what the last layer gave. */
+/* Stores the outputs of the last layer and, with dy, asks the judge for the loss. */
 static int outputs(void *arg, int64_t rows, const float *y, float *dy, double *loss, struct dt_err *err)
 {
 	struct dt_pass *p = arg;
@@ -209,7 +209,7 @@ static int outputs(void *arg, int64_t rows, const float *y, float *dy, double *l
 	return dy ? p->judge(p->arg, p->y, dy, loss, err) : 0;
 }
 
-/* By local unit: where it lies. */
+/* Binds the weights and gradients of each unit. */
 static int bind(struct dt_pass *p, float *weights, bool learns, struct dt_err *err)
 {
 	const struct dt_local *l = &p->net->local;

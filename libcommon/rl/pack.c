@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN 64 /* rows that are looked at for room */
+#define OPEN 64 /* open rows checked for room */
 
 void dt_pack_release(struct dt_pack *p)
 {
@@ -24,7 +24,7 @@ static int by_row(const void *a, const void *b)
 	return x->row != y->row ? (x->row > y->row) - (x->row < y->row) : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Finds every answer its row; used [answers] is room. The last token of a document is no input. */
+/* Assigns each answer to a row; used [answers] is scratch. A document's last token is not an input. */
 static int place(struct dt_pack *p, const struct dt_group *g, int64_t n, int64_t *used, struct dt_err *err)
 {
 	int64_t number = 0;
@@ -60,7 +60,7 @@ static int place(struct dt_pack *p, const struct dt_group *g, int64_t n, int64_t
 	return 0;
 }
 
-/* The tokens of a document into its row, which begins at first. */
+/* Writes a document's tokens to its row, from its first position. */
 static void write_document(struct dt_pack *p, const struct dt_group *g, const struct dt_placed *d)
 {
 	const struct dt_answer *a = &g->answer[d->answer];
@@ -72,7 +72,7 @@ static void write_document(struct dt_pack *p, const struct dt_group *g, const st
 	memcpy(targets + d->at, a->ids, (size_t)a->n * sizeof(*ids));
 	for (int64_t i = first; i < end; i++)
 		p->first[d->row * p->seq + i] = (int32_t)first;
-	if (end < p->seq) /* what follows is a document of its own, until another is written there */
+	if (end < p->seq) /* the rest is a document of its own, until overwritten */
 		for (int64_t i = end; i < p->seq; i++)
 			p->first[d->row * p->seq + i] = (int32_t)end;
 }

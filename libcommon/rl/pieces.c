@@ -1,4 +1,4 @@
-/* Answers in pieces, between which newer weights may come. */
+/* Samples answers in pieces, between which weights may be updated. */
 #include "rl/sampler.h"
 
 #include "serve/api/openai.h"
@@ -13,10 +13,10 @@ struct pieces {
 	struct dt_group *g;
 	struct piece {
 		struct dt_group *g;
-		int number; /* of the answer in its group */
+		int number; /* index of the answer in its group */
 		bool done;
 	} * p;			 /* [n] */
-	struct dt_completion *c; /* [n] of the piece under way; call NULL: none is */
+	struct dt_completion *c; /* [n] of the current piece; call NULL: none */
 	int64_t n;
 };
 
@@ -44,7 +44,7 @@ static int open_pieces(struct pieces *w, int64_t ngroups, struct dt_err *err)
 	return rc;
 }
 
-/* Tokens that answer i may still have. */
+/* The number of tokens that answer i may still get. */
 static int left(const struct pieces *w, int64_t i)
 {
 	const struct dt_group *g = w->p[i].g;
@@ -88,7 +88,7 @@ static int take_piece(struct pieces *w, int64_t i, struct dt_err *err)
 	return rc;
 }
 
-/* A piece of each answer that is not done; true in *more: some are not even now. */
+/* Samples a piece of each unfinished answer; *more: some are still unfinished. */
 static int draw_pieces(struct pieces *w, bool *more, struct dt_err *err)
 {
 	const struct dt_engine_params *p = dt_engine_params(w->s->engine);
@@ -119,7 +119,7 @@ static int draw_pieces(struct pieces *w, bool *more, struct dt_err *err)
 	return rc;
 }
 
-/* Newer weights, where there are: groups that are not done go on with them. */
+/* Updates the weights if there are newer ones; counts it in the unfinished groups. */
 static int renew_weights(struct pieces *w, const struct dt_rl_renew *renew, struct dt_err *err)
 {
 	const struct dt_group *last = NULL;

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#define FAR	20.0 /* log-ratios are kept within */
+#define FAR	20.0 /* limit of log-ratios */
 #define K3_MOST 10.0
 
 static const struct dt_policy policies[] = {
@@ -26,7 +26,7 @@ const struct dt_policy *dt_policy_find(const char *name)
 	return NULL;
 }
 
-/* Of the rewards that are there, less their penalties; low and high are without those. */
+/* Over the finite rewards minus penalties; low and high are without penalties. */
 struct spread {
 	int n;
 	double mean, std, low, high;
@@ -56,7 +56,7 @@ static struct spread spread_of(const struct dt_group *g, const double *penalty)
 	for (int k = 0; k < g->n; k++)
 		if (isfinite(g->answer[k].reward))
 			squares += pow(reward_of(g, penalty, k) - s.mean, 2);
-	s.std = s.n > 1 ? sqrt(squares / (s.n - 1)) : 0; /* of a sample, as PyTorch's std */
+	s.std = s.n > 1 ? sqrt(squares / (s.n - 1)) : 0; /* sample deviation, like PyTorch's std */
 	return s;
 }
 
@@ -71,7 +71,7 @@ static double advantage(const struct dt_policy *p, const struct spread *s, doubl
 	return p->std ? a / (s->std + 1e-6) : a;
 }
 
-/* Divides by the deviation of all advantages, whose mean is 0. */
+/* Divides by the standard deviation of all advantages, whose mean is 0. */
 static void whiten(struct dt_lesson *l, int64_t n, double answers)
 {
 	double squares = 0, std;
@@ -96,7 +96,7 @@ void dt_policy_whiten(double *advantage, int64_t n)
 		advantage[i] = (advantage[i] - mean) / (std + 1e-8);
 }
 
-/* Whether an answer counts among N and T. */
+/* Whether an answer counts in the numbers of answers and tokens. */
 static bool counts(const struct dt_policy *p, const struct spread *s, const struct dt_answer *a)
 {
 	return isfinite(a->reward) && !(p->drops_flat && s->high <= s->low);
@@ -174,7 +174,7 @@ static void count_ratio(struct dt_ratio_stats *s, double x, double logp)
 	s->kl += expm1(x) - x;
 }
 
-/* -min(r A, clip(r) A); whether the first of them is it, and has a gradient. */
+/* -min(r A, clip(r) A); *ret_free: whether the first term is taken and has a gradient. */
 static double clipped(const struct dt_policy *p, double r, double a, bool *ret_free)
 {
 	const double c = fmax(1 - p->low, fmin(1 + p->high, r)) * a;
@@ -183,7 +183,7 @@ static double clipped(const struct dt_policy *p, double r, double a, bool *ret_f
 	return -fmin(r * a, c);
 }
 
-/* The divergence from the reference: what a token's loss has more, and its weight less. */
+/* KL divergence from the reference: returns the token's extra loss and lowers its weight. */
 static double diverge(const struct dt_policy *p, const struct dt_lesson *l, double logp, double ref,
 		      float *weight, struct dt_ratio_stats *s)
 {
@@ -214,7 +214,7 @@ double dt_policy_loss(const struct dt_policy *p, const struct dt_lesson *l, int 
 			r = p->cap > 0 ? fmin(r, p->cap) : 1;
 			loss -= l->weight * r * a * (double)logp[t];
 			weight[t] = (float)(l->weight * r * a);
-		} else { /* of WHOLE every token has 1 / n of the answer's, which is in its weight */
+		} else { /* with WHOLE, 1 / n of the answer's loss per token is in its weight */
 			loss += l->weight * clipped(p, r, a, &open);
 			weight[t] = open ? (float)(l->weight * r * a) : 0;
 		}

@@ -8,24 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A net, its weights of some updates before, and passes over both. */
+/* A net, its target weights, and passes over both. */
 struct pair {
 	struct dt_net *net;
-	float *old;			     /* [net->n]; NULL: the net's own */
-	struct dt_pass *now, *next, *target; /* by weights, in now and in next; by old ones in next */
+	float *old;			     /* target weights [net->n]; NULL: the net's own */
+	struct dt_pass *now, *next, *target; /* the net's weights on now and next; target weights on next */
 };
 
 struct dt_qlearn {
 	struct dt_qlearn_opts o;
 	int n, agents, actions, outputs;
-	size_t row; /* numbers of an observation of all agents */
+	size_t row; /* numbers in an observation of all agents */
 	struct pair agent, mix;
 	int64_t updates;
 	const struct dt_transition *t;
 	const double *weight;
 	float *now, *next;   /* [n, agents, observation] */
-	double *goal;	     /* [n, agents] reward + follows Q'; with a mixer [n] */
-	double *q, *dq, *dh; /* [n, agents] of actions that were taken; dloss/dq; [outputs of the mixer] */
+	double *goal;	     /* [n, agents] target: reward + follows Q'; with a mixer [n] */
+	double *q, *dq, *dh; /* [n, agents] values of the taken actions; dloss/dq; [outputs of the mixer] */
 	double *error;	     /* [n] */
 	double mean;
 };
@@ -84,7 +84,7 @@ static int open_mixer(struct dt_qlearn *q, struct dt_err *err)
 	o.hidden = hidden;
 	o.observation = (int64_t)q->row;
 	o.outputs = dt_mix_outputs(q->agents, q->o.width);
-	o.seed ^= 0x6d69786572; /* other first weights than those of the agents */
+	o.seed ^= 0x6d69786572; /* other initial weights than the agents' */
 	q->dh = calloc((size_t)o.outputs, sizeof(*q->dh));
 	if (!q->dh)
 		return dt_err_sys(err, -ENOMEM, "cannot open a learner");
@@ -148,7 +148,7 @@ struct dt_net *dt_qlearn_mixer(const struct dt_qlearn *q)
 	return q->mix.net;
 }
 
-/* goal, of what follows. */
+/* Computes the targets from the following states. */
 static int find_goals(struct dt_qlearn *q, const struct dt_transition *t, struct dt_err *err)
 {
 	const float *choice, *value, *h = NULL;
@@ -164,7 +164,7 @@ static int find_goals(struct dt_qlearn *q, const struct dt_transition *t, struct
 	if (rc == 0 && q->mix.net)
 		rc = dt_pass_forward(q->mix.target, q->next, &h, err);
 	for (int i = 0; i < q->n && rc == 0; i++) {
-		double *best = q->q + (size_t)i * (size_t)q->agents, /* room for now */
+		double *best = q->q + (size_t)i * (size_t)q->agents, /* used as scratch */
 			*dq = q->dq + (size_t)i * (size_t)q->agents, all = 0;
 
 		for (int a = 0; a < q->agents; a++) {
@@ -184,7 +184,7 @@ static int find_goals(struct dt_qlearn *q, const struct dt_transition *t, struct
 	return rc;
 }
 
-/* Values of the actions that were taken. */
+/* Computes the values of the actions taken. */
 static void find_values(struct dt_qlearn *q, const float *y)
 {
 	q->mean = 0;
@@ -197,7 +197,7 @@ static void find_values(struct dt_qlearn *q, const float *y)
 		}
 }
 
-/* What transition i adds, whose Q is `all`; *d: derivative of the loss by Q. */
+/* The loss of transition i with Q `all`; *d: its derivative by Q. */
 static double square(struct dt_qlearn *q, int i, double all, double *d)
 {
 	const double off = all - q->goal[i], w = q->weight ? q->weight[i] / q->n : 0;
@@ -207,7 +207,7 @@ static double square(struct dt_qlearn *q, int i, double all, double *d)
 	return w * off * off / 2;
 }
 
-/* Of outputs h of the mixer's net: dq too. */
+/* Loss with outputs h of the mixer's net; also fills dq. */
 static int judge_mixed(void *arg, const float *h, float *dy, double *loss, struct dt_err *err)
 {
 	struct dt_qlearn *q = arg;
@@ -228,7 +228,7 @@ static int judge_mixed(void *arg, const float *h, float *dy, double *loss, struc
 	return 0;
 }
 
-/* The sum of the agents' values. */
+/* Loss with the sum of the agents' values as Q. */
 static void judge_sum(struct dt_qlearn *q, double *loss)
 {
 	for (int i = 0; i < q->n; i++) {

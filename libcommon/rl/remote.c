@@ -1,7 +1,6 @@
 /*
- * A server that speaks OpenAI's API and gives the ids of its tokens (return_token_ids, as in vLLM). What
- * a server has not answered is asked again: the draws are functions of the seed, so nothing but time is lost
- * where one dies in the middle and comes back.
+ * A server with OpenAI's API that returns token ids (return_token_ids, as in vLLM). Unanswered requests are
+ * repeated: samples depend only on the seed, so only time is lost if a server dies and restarts.
  */
 #include "rl/drawer.h"
 
@@ -14,7 +13,7 @@ struct remote {
 	struct dt_drawer drawer;
 	struct dt_sampler_opts o;
 	struct dt_asks *asks;
-	struct dt_group *g; /* of the call under way */
+	struct dt_group *g; /* of the current call */
 };
 
 static json_t *body(void *arg, int64_t i, const char *model)
@@ -27,7 +26,7 @@ static json_t *body(void *arg, int64_t i, const char *model)
 			 "return_token_ids", true);
 }
 
-/* Takes what a reply says, in the form of a rollout's line. */
+/* Parses a reply like a line of rollouts. */
 static int take_choices(const struct remote *r, const json_t *reply, struct dt_group *g, struct dt_err *err)
 {
 	const json_t *list = json_object_get(reply, "choices");

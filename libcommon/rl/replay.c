@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST 1e-6 /* added to errors: what was without one is still drawn at times */
+#define LEAST 1e-6 /* added to errors, so that transitions without error are still sampled */
 
 struct dt_replay {
 	struct dt_replay_opts o;
-	size_t row; /* numbers of an observation of all agents */
+	size_t row; /* numbers in an observation of all agents */
 	int agents;
 	int64_t kept, at;
 	uint64_t draws;
 	struct dt_sumtree tree;
-	float *state;		  /* [capacity, 2, row] now and next */
+	float *state;		  /* [capacity, 2, row] state and next state */
 	int32_t *action;	  /* [capacity, agents] */
 	double *reward, *follows; /* [capacity] */
 };
@@ -54,7 +54,7 @@ int dt_replay_open(struct dt_replay **ret, const struct dt_replay_opts *o, int a
 	r->agents = agents;
 	r->row = (size_t)agents * (size_t)observation;
 	rc = dt_sumtree_open(&r->tree, o->capacity, err);
-	r->state = calloc(n, 2 * r->row * sizeof(*r->state)); /* pages are there once they are written */
+	r->state = calloc(n, 2 * r->row * sizeof(*r->state)); /* pages are allocated when written */
 	r->action = calloc(n, (size_t)agents * sizeof(*r->action));
 	r->reward = calloc(n, sizeof(*r->reward));
 	r->follows = calloc(n, sizeof(*r->follows));

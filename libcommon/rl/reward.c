@@ -19,10 +19,10 @@
 struct worker {
 	struct dt_child child;
 	struct dt_group *group;
-	struct dt_answer *answer; /* it has; NULL: none */
-	bool again;		  /* for the second time */
+	struct dt_answer *answer; /* being judged; NULL: idle */
+	bool again;		  /* second attempt */
 	double deadline;
-	char *out; /* the line it is to read */
+	char *out; /* the line to send */
 	size_t nout, sent;
 	char in[MOST_REPLY];
 	size_t nin;
@@ -32,7 +32,7 @@ struct dt_reward {
 	struct dt_reward_opts o;
 	char *command;
 	struct worker *worker; /* [o.workers] */
-	int failures;	       /* in a row */
+	int failures;	       /* consecutive failures */
 };
 
 static int start(struct dt_reward *r, struct worker *w, struct dt_err *err)
@@ -46,7 +46,7 @@ static void stop(struct worker *w)
 	dt_child_stop(&w->child);
 }
 
-/* Gives a worker an answer to judge. */
+/* Sends an answer to a worker to be judged. */
 static int give(struct dt_reward *r, struct worker *w, struct dt_group *g, struct dt_answer *a,
 		struct dt_err *err)
 {
@@ -62,19 +62,19 @@ static int give(struct dt_reward *r, struct worker *w, struct dt_group *g, struc
 	if (!text)
 		return dt_err_sys(err, -ENOMEM, "cannot ask the reward");
 	w->nout = strlen(text);
-	w->out[w->nout++] = '\n'; /* in place of its end */
+	w->out[w->nout++] = '\n'; /* replaces the terminating NUL */
 	w->sent = 0;
 	w->nin = 0;
 	w->group = g;
 	w->answer = a;
 	w->deadline = dt_now() + r->o.timeout;
-	/* What it says before it is asked would be taken for the answer's. */
+	/* Output before the request would be taken for the answer's reward. */
 	if (w->child.pid && recv(w->child.fd, &stray, 1, MSG_PEEK | MSG_DONTWAIT) >= 0)
 		stop(w);
 	return w->child.pid ? 0 : start(r, w, err);
 }
 
-/* The worker's answer goes to it once more, or is left without a reward. */
+/* Retries the worker's answer once; after that it stays without a reward. */
 static int failed(struct dt_reward *r, struct worker *w, const char *why, struct dt_err *err)
 {
 	stop(w);
@@ -91,7 +91,7 @@ static int failed(struct dt_reward *r, struct worker *w, const char *why, struct
 	return 0;
 }
 
-/* A number, or {"reward": number}. */
+/* Parses a number, or {"reward": number}. */
 static bool read_reward(const char *line, size_t n, double *ret)
 {
 	json_t *o = json_loadb(line, n, JSON_DECODE_ANY, NULL);
@@ -139,7 +139,7 @@ static int transmit(struct dt_reward *r, struct worker *w, struct dt_err *err)
 	return 0;
 }
 
-/* Waits until a busy worker can go on, and lets all that can. */
+/* Waits until a busy worker is ready, and serves all that are. */
 static int serve_workers(struct dt_reward *r, struct dt_err *err)
 {
 	struct pollfd *p = calloc((size_t)r->o.workers, sizeof(*p));

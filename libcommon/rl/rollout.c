@@ -71,7 +71,7 @@ json_t *dt_group_json(const struct dt_group *g)
 	return o;
 }
 
-/* As much of text as to, of size bytes, has room for, without a part of a character at the end. */
+/* Copies text to `to`, truncated to size bytes at a character boundary. */
 static void put_text(char *to, size_t size, const char *text)
 {
 	size_t n = strlen(text);
@@ -81,7 +81,7 @@ static void put_text(char *to, size_t size, const char *text)
 	to[n - dt_utf8_tail(text, n)] = '\0';
 }
 
-/* An array of ids below vocab; its length, or -EINVAL. */
+/* Reads an array of ids below vocab; returns its length, or -EINVAL. */
 static int read_ids(const json_t *o, const char *key, int64_t vocab, int least, int32_t **ret,
 		    struct dt_err *err)
 {
@@ -124,7 +124,7 @@ static int read_logprobs(const json_t *o, struct dt_answer *a, struct dt_err *er
 
 		if (!json_is_number(v) || !(x >= -(double)FLT_MAX) || x > 1e-3)
 			return dt_err_set(err, -EINVAL, "'logprobs'[%d] is no logarithm of a probability", i);
-		a->logprob[i] = (float)fmin(x, 0); /* above 0 by rounding */
+		a->logprob[i] = (float)fmin(x, 0); /* above 0 only by rounding */
 	}
 	return 0;
 }

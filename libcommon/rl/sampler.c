@@ -98,7 +98,7 @@ int dt_rl_take(const struct dt_completion *c, int i, struct dt_answer *a, struct
 	return both ? add_tokens(a, r, err) : dt_err_sys(err, -ENOMEM, "cannot keep an answer");
 }
 
-/* A call of group answers to one prompt, with the engine. */
+/* Submits a request for a group of answers to one prompt. */
 static int ask(const struct dt_rl_sampler *s, const struct dt_group *g, struct dt_completion *ret,
 	       struct dt_err *err)
 {
@@ -130,7 +130,7 @@ static int take(const struct dt_rl_sampler *s, const struct dt_completion *c, st
 int dt_rl_sample(const struct dt_rl_sampler *s, struct dt_group *g, int64_t n, struct dt_err *err)
 {
 	const struct dt_engine_params *p = dt_engine_params(s->engine);
-	const int64_t most = (p->max_seqs + p->queue) / s->o.group; /* prompts with the engine at a time */
+	const int64_t most = (p->max_seqs + p->queue) / s->o.group; /* prompts in the engine at a time */
 	struct dt_completion *c = calloc((size_t)n + 1, sizeof(*c));
 	int64_t sent = 0, got = 0;
 	int rc = c ? 0 : dt_err_sys(err, -ENOMEM, "cannot ask for answers");

@@ -45,7 +45,7 @@ int64_t dt_sumtree_find(const struct dt_sumtree *t, double at)
 	while (k < t->leaves) {
 		const double left = t->node[2 * k];
 
-		/* rounding may leave a point at the very end of the sum */
+		/* rounding may put a point at the very end of the sum */
 		if (at < left || !(t->node[2 * k + 1] > 0)) {
 			k = 2 * k;
 		} else {

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST 100 /* size of a task */
+#define MOST 100 /* largest size of a task */
 
-/* make: the prompt of draws r. solve: the one answer to a prompt; -EINVAL: it is no prompt of the task. */
+/* make: the prompt from stream r. solve: a prompt's only answer; -EINVAL: not a prompt of the task. */
 struct kind {
 	const char *name;
 	int most;
@@ -19,7 +19,7 @@ struct kind {
 	int (*solve)(int n, const char *prompt, char *solution);
 };
 
-/* n characters of `alphabet` and then `end`. */
+/* Draws n characters of `alphabet`, then appends `end`. */
 static void draw_text(const struct dt_rng *r, int n, const char *alphabet, char end, char *prompt)
 {
 	const size_t letters = strlen(alphabet);
@@ -166,7 +166,7 @@ void dt_rl_task_make(const struct dt_rl_task *t, uint64_t seed, uint64_t index, 
 	k->solve(t->n, prompt, solution);
 }
 
-/* Whether an answer is the solution but for white space around it. */
+/* Whether an answer equals the solution, ignoring surrounding white space. */
 static bool same(const char *answer, const char *solution)
 {
 	size_t n;

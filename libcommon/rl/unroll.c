@@ -55,9 +55,9 @@ struct dt_actor {
 	struct dt_pass *pass;
 	int outputs;
 	uint64_t step;
-	float *seen;	 /* [envs, agents, dt_actor_row] as it is */
+	float *seen;	 /* [envs, agents, dt_actor_row] current observations */
 	int32_t *action; /* [envs, agents] */
-	double *sum;	 /* [envs] rewards of the episode so far */
+	double *sum;	 /* [envs] rewards of the current episode */
 };
 
 int dt_actor_row(const struct dt_env *e, bool ids)
@@ -65,7 +65,7 @@ int dt_actor_row(const struct dt_env *e, bool ids)
 	return e->observation + (ids ? e->agents : 0);
 }
 
-/* The rows of environment i, whose observations are `from`. */
+/* Writes the rows of environment i with observations `from`. */
 static void see(const struct dt_actor *a, int i, const float *from, float *to)
 {
 	const int width = dt_actor_row(a->env, a->o.ids), n = a->env->observation;
@@ -146,7 +146,7 @@ static int best_of(const float *y, int n)
 	return best;
 }
 
-/* Of logits y and a number u in [0, 1): the action, and how likely it was. */
+/* Samples an action from logits y with u in [0, 1); *said: its log-probability. */
 static int draw(const struct dt_actor *a, const float *y, double u, float *said)
 {
 	const int n = a->env->actions;
@@ -162,7 +162,7 @@ static int draw(const struct dt_actor *a, const float *y, double u, float *said)
 	return k;
 }
 
-/* Of agent j of environment i, whose outputs are y. */
+/* The action of agent j of environment i, whose outputs are y. */
 static int choose(const struct dt_actor *a, int i, int j, const float *y, float *said, float *value)
 {
 	const struct dt_rng r = dt_rng_make(a->o.seed, DT_RNG_SAMPLE, (uint32_t)(a->o.first + i));
