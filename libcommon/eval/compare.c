@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* "+0.0123 (+0.0100 to +0.0146)": 95% of a normal distribution. */
+/* "+0.0123 (+0.0100 to +0.0146)": a 95% interval of a normal distribution. */
 static void cell_interval(struct dt_table *t, double x, double error)
 {
 	if (isfinite(error))

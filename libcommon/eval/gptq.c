@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PANEL 64  /* columns of a factor, or of its inverse, at a time */
-#define CHUNK 128 /* columns whose errors are taken to the rest at once; divides or is divided by a block */
-#define TILE  8	  /* rows that read the factor together */
+#define PANEL 64  /* columns of a factor, or of its inverse, processed at a time */
+#define CHUNK 128 /* columns whose errors are applied to the rest at once; a multiple or divisor of a block */
+#define TILE  8	  /* rows that share a pass over the factor */
 
 /* ---- the factor ---- */
 
@@ -23,7 +23,7 @@ static double dot(const double *a, const double *b, int64_t n)
 	return sum;
 }
 
-/* The lower triangle of a [k, k] becomes its Cholesky factor. false: a is not positive definite. */
+/* Replaces the lower triangle of a [k, k] by its Cholesky factor. False: a is not positive definite. */
 static bool cholesky(double *a, int64_t k)
 {
 	for (int64_t p = 0; p < k; p += PANEL) {
@@ -52,7 +52,7 @@ static bool cholesky(double *a, int64_t k)
 	return true;
 }
 
-/* Columns [c, c + n) of the inverse of lower triangular l, x [k, PANEL], into u turned around. */
+/* Columns [c, c + n) of the inverse of lower triangular l, reversed into u; x [k, PANEL] is scratch. */
 static void invert_panel(const double *l, int64_t k, int64_t c, int64_t n, double *x, float *u)
 {
 	for (int64_t i = c; i < k; i++) {
@@ -95,8 +95,8 @@ static int invert(const double *l, int64_t k, float *u)
 }
 
 /*
- * With J that turns rows around, J H J = L L^T and so H = R R^T with R = J L J upper triangular; then
- * u = R^-1 = J L^-1 J, as H^-1 = R^-T R^-1.
+ * Let J reverse the order of rows. J H J = L L^T, so H = R R^T with R = J L J upper triangular; then u = R^-1
+ * = J L^-1 J, as H^-1 = R^-T R^-1.
  */
 int dt_gptq_factor(const float *h, int64_t k, double damping, const int32_t *order, float *u,
 		   struct dt_err *err)
@@ -155,15 +155,15 @@ void dt_gptq_order(const float *h, int64_t k, int32_t *order)
 struct tile {
 	const struct dt_gptq *g;
 	int rows;
-	float *x;      /* [rows, k] in the order of rounding */
-	float *e;      /* [rows, CHUNK] what a column's rounding changed, over u's diagonal */
-	uint8_t *code; /* [rows, k] as the columns stand */
+	float *x;      /* [rows, k] in rounding order */
+	float *e;      /* [rows, CHUNK] rounding error of a column, over u's diagonal */
+	uint8_t *code; /* [rows, k] in column order */
 	struct dt_grid *grid;
-	char *dst; /* of the first row */
+	char *dst; /* the first row's */
 	size_t row_bytes;
 };
 
-/* The scales of row r's block that has column `at` (as it stands), for its present numbers. */
+/* Sets the scales of row r's block that contains column `at`, for its current values x. */
 static void set_scales(struct tile *t, int r, int64_t at, const float *x)
 {
 	const struct dt_gptq *g = t->g;
@@ -175,7 +175,7 @@ static void set_scales(struct tile *t, int r, int64_t at, const float *x)
 	dt_grid_of(g->format, block, &t->grid[r * (g->k / info->block) + b]);
 }
 
-/* Column i of the order, of all rows of the tile; then the columns up to `end`. */
+/* Rounds column i of the order in all rows of the tile, and updates the columns up to `end`. */
 static void round_column(struct tile *t, int64_t i, int64_t first, int64_t end)
 {
 	const struct dt_gptq *g = t->g;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOSS, GIVEN, ABOVE, SHARE, ANSWERS }; /* of each image; SHARE: probability of what was given */
+enum { LOSS, GIVEN, ABOVE, SHARE, ANSWERS }; /* per image; SHARE: probability of the given class */
 
 struct job {
 	const struct dt_images_query *q;
@@ -22,12 +22,12 @@ struct job {
 	struct dt_classifier *net;
 	struct dt_image_loader *loader;
 	int64_t n, batches;
-	int part;	/* images of a batch that are this rank's at most */
-	double *answer; /* [ANSWERS, n]; 0 of other ranks' */
-	double *took;	/* [batches] seconds; 0 of other ranks' */
+	int part;	/* the largest number of a batch's images on this rank */
+	double *answer; /* [ANSWERS, n]; 0 for other ranks' images */
+	double *took;	/* [batches] seconds; 0 for other ranks' batches */
 	float *logits;	/* [part, classes] */
-	float *all;	/* [ranks, part, classes] of a batch that was cut; NULL */
-	float *view;	/* [part, channels, height, width] another view of the images; NULL without tta */
+	float *all;	/* [ranks, part, classes] of a batch divided over ranks; else NULL */
+	float *view;	/* [part, channels, height, width] a view of the images; NULL without tta */
 	float *other;	/* [part, classes] logits of a view */
 };
 
@@ -142,7 +142,7 @@ static void close_job(struct job *j)
 	free(j->other);
 }
 
-/* What the logits of image i say, whose class is `label`. */
+/* Records the result of image i, with logits l and class `label`. */
 static void note(struct job *j, int64_t i, const float *l, int label)
 {
 	const int k = j->info.classes;
@@ -161,7 +161,7 @@ static void note(struct job *j, int64_t i, const float *l, int label)
 	j->answer[SHARE * j->n + i] = 1 / sum;
 }
 
-/* The views of dt_tta, the image itself first. */
+/* The views of dt_tta, the original image first. */
 static const struct view {
 	bool mirrored;
 	int shift; /* pixels down and right */
@@ -177,7 +177,7 @@ static const struct view {
 			  {true, 1, 0.125f}},
 };
 
-/* i, or where it is outside 0 .. n - 1 the place that a mirror at the border shows. */
+/* Index i, reflected at the border if outside 0 .. n - 1. */
 static int64_t reflected(int64_t i, int64_t n)
 {
 	i = i < 0 ? -i : i >= n ? 2 * n - 2 - i : i;
@@ -195,7 +195,7 @@ static void see(const struct view *v, const float *pixels, int64_t planes, int64
 		}
 }
 
-/* Logits of `count` images; with tta the weighted mean over their views. */
+/* Computes the logits of `count` images; with tta the weighted mean over their views. */
 static int classify(struct job *j, const float *pixels, int count, struct dt_err *err)
 {
 	const struct dt_config *c = dt_classifier_config(j->net);
@@ -217,7 +217,7 @@ static int classify(struct job *j, const float *pixels, int count, struct dt_err
 	return rc;
 }
 
-/* Batch b: this rank's images of it, none where it is another's. */
+/* Runs this rank's images of batch b; none if the batch is another rank's. */
 static int run_batch(struct job *j, int64_t b, struct dt_err *err)
 {
 	const struct dt_images_query *q = j->q;
@@ -236,7 +236,7 @@ static int run_batch(struct job *j, int64_t b, struct dt_err *err)
 	t0 = dt_now();
 	if (rc == 0 && count)
 		rc = classify(j, in.pixels, count, err);
-	if (j->all) { /* all of them have the answer; who failed is agreed on behind the last batch */
+	if (j->all) { /* every rank gets all logits; failures are agreed on after the last batch */
 		int sent = dt_all_gather(q->ranks, j->all, j->logits, (size_t)(j->part * j->info.classes),
 					 DT_F32, "logits of a batch", rc < 0 ? NULL : err);
 
@@ -273,7 +273,7 @@ static double lowest_recall(const struct dt_images_result *r)
 	return low;
 }
 
-/* The answers of all ranks, in the order of images. */
+/* Combines the answers of all ranks, in image order. */
 static int sum_up(struct job *j, struct dt_images_result *r, struct dt_err *err)
 {
 	const int k = j->info.classes;

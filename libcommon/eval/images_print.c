@@ -1,14 +1,14 @@
-/* Prints a classifier's evaluation, as JSON or for a person. */
+/* Prints a classifier's evaluation, as JSON or as text. */
 #include "base/opt.h"
 #include "base/table.h"
 #include "eval/images.h"
 
 #include <errno.h>
 
-#define MATRIX_MOST 100 /* classes whose confusion is printed whole as JSON */
-#define TABLE_MOST  40	/* classes that a person is shown */
+#define MATRIX_MOST 100 /* classes up to which JSON has the full confusion matrix */
+#define TABLE_MOST  40	/* classes up to which text lists each class */
 
-/* Of class c: its images, how many were found, how often it was given, and what it is mostly taken for. */
+/* Class c: its images, those found, how often it was predicted, and its commonest wrong prediction. */
 static void of_class(const struct dt_images_result *r, int c, int64_t *images, int64_t *found, int64_t *given,
 		     int *mistaken)
 {

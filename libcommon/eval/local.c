@@ -1,4 +1,4 @@
-/* A checkpoint in this process, asked as dt-serve would be: through the API's parser and the engine. */
+/* A checkpoint in this process, queried like dt-serve: through the API's parser and the engine. */
 #include "eval/asker.h"
 
 #include "base/json.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define SEQS  32
-#define QUEUE 224 /* SEQS + QUEUE questions are with the engine at a time */
+#define QUEUE 224 /* SEQS + QUEUE questions are in the engine at a time */
 
 struct local {
 	struct dt_asker asker;
@@ -19,7 +19,7 @@ struct local {
 	struct dt_api_model api;
 };
 
-/* One question with the engine. */
+/* A question in the engine. */
 struct asked {
 	struct dt_completion c;
 	int context; /* tokens of the context */
@@ -35,9 +35,9 @@ static int append_ids(json_t *list, const int32_t *ids, size_t n)
 }
 
 /*
- * What lm-evaluation-harness puts to a model: the ids that the context has by itself, and of those that
- * context and continuation have together what is behind as many. White space at the end of the context counts
- * with the continuation. Where a token reaches over the join, both have ids that the text as a whole has not.
+ * Tokenizes like lm-evaluation-harness: the tokens of the context alone, then those of context and
+ * continuation together after as many. White space at the end of the context belongs to the continuation. If
+ * a token spans the boundary, the result differs from the tokens of the whole text.
  */
 static int encode_pair(struct local *l, const struct dt_question *q, json_t **ret, int *ret_context,
 		       struct dt_err *err)

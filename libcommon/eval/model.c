@@ -12,7 +12,7 @@
 
 #define BLOCK	     16
 #define MOST_ROWS    512
-#define LOGITS_BYTES (128 << 20) /* of one pass, about */
+#define LOGITS_BYTES (128 << 20) /* of one pass, approximately */
 
 int dt_eval_threads(int64_t asked)
 {
@@ -70,7 +70,7 @@ static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_
 		rc = dt_nn_device_open(&m->dev, o->device, o->local_rank, dt_eval_threads(o->threads), err);
 	if (rc < 0)
 		return rc;
-	m->dev->batch_invariant = true; /* what is found does not depend on how a text is cut into passes */
+	m->dev->batch_invariant = true; /* results must not depend on how a text is split into passes */
 	rc = dt_infer_open(&m->infer, m->dev, src, &p, err);
 	return rc < 0 ? rc : allocate(m, p.blocks, err);
 }

@@ -1,4 +1,4 @@
-/* Two models in files beside each other, in one process. */
+/* Compares two model files in one process. */
 #include "eval/ppl.h"
 
 #include "ckpt/source.h"
@@ -10,9 +10,9 @@
 #include <string.h>
 
 #define MOST_TEXT ((size_t)1 << 30)
-#define LEN	  2048 /* tokens of a window, unless the caller says */
+#define LEN	  2048 /* tokens of a window by default */
 
-/* Tokens of a window: as asked for, or the model's positions up to LEN. */
+/* Tokens of a window: as given, else the model's positions, at most LEN. */
 static int window_of(const struct dt_ppl_files *f, int64_t *ret, struct dt_err *err)
 {
 	struct dt_source *s;
@@ -39,7 +39,7 @@ static int compare(struct dt_eval_model m[2], const struct dt_ppl_files *f, cons
 
 	for (int i = 0; i < 2 && rc == 0; i++) {
 		rc = dt_eval_model_open(&m[i], path[i], &o, err);
-		if (rc == -ENOENT && i == 1 && !o.tokenizer) { /* formats that cannot hold a's */
+		if (rc == -ENOENT && i == 1 && !o.tokenizer) { /* formats without a tokenizer use a's */
 			dt_eval_model_close(&m[i]);
 			memset(&m[i], 0, sizeof(m[i]));
 			o.tokenizer = f->a;

@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the windows of one text add up to: an element a window, and a token of KL. */
+/* Sums over one text: an element per window, and of kl per token. */
 struct sums {
-	double *nll[2]; /* [nwindow] of each model */
-	double *same;	/* [nwindow] tokens whose likeliest continuation is the same */
-	float *kl;	/* [tokens scored], in the order of the text; NULL: one model */
-	int64_t *at;	/* [nwindow + 1] the first token of a window among those scored */
+	double *nll[2]; /* [nwindow] per model */
+	double *same;	/* [nwindow] tokens for which both models have the same likeliest token */
+	float *kl;	/* [tokens scored], in text order; NULL: one model */
+	int64_t *at;	/* [nwindow + 1] index of a window's first scored token */
 };
 
 struct text {
-	int32_t *ids; /* [n], a token in front where the text begins with one */
+	int32_t *ids; /* [n], with a begin token first if the text has one */
 	size_t n;
 	struct dt_window *w;
 	int64_t nwindow;
@@ -95,7 +95,7 @@ static double divergence(const float *a, const float *b, int64_t vocab, double l
 	return kl > 0 ? kl : 0;
 }
 
-/* The rows of one pass of window k: those from position `row` on, whose next token is scored. */
+/* Scores the rows of one pass of window k, from position `row` on, whose next token is to be scored. */
 static void score_rows(struct dt_eval_model *const m[2], const struct text *t, struct sums *s, int64_t k,
 		       int64_t row, int n)
 {
@@ -133,7 +133,7 @@ static int score_window(struct dt_eval_model *const m[2], const struct dt_ppl_qu
 {
 	const struct dt_window *w = &t->w[k];
 	const int32_t bos = q->windows == DT_WINDOWS_LLAMA ? dt_tokenizer_bos(m[0]->tok) : -1;
-	const int64_t first = w->first - 1; /* the row that predicts the first token scored */
+	const int64_t first = w->first - 1; /* the row that predicts the first scored token */
 	const int32_t kept = t->ids[w->begin];
 	int rc = 0, rows = m[1] && m[1]->rows < m[0]->rows ? m[1]->rows : m[0]->rows;
 
@@ -154,7 +154,7 @@ static int score_window(struct dt_eval_model *const m[2], const struct dt_ppl_qu
 	return rc;
 }
 
-/* All ranks learn all sums: every element is of one rank, and the others add 0 to it. */
+/* All-reduces the sums: each element is one rank's, and 0 on the others. */
 static int share(const struct dt_ppl_query *q, struct sums *s, int64_t n, struct dt_err *err)
 {
 	int rc = 0;
@@ -182,7 +182,7 @@ static int64_t bytes_of(const struct dt_eval_model *m, const struct text *t)
 	return bytes;
 }
 
-/* Mean and standard error of windows' sums x, each over its tokens. */
+/* Mean per token and its standard error, from the windows' sums x. */
 static double mean_of(const double *x, const struct sums *s, int64_t n, double *ret_error)
 {
 	double total = 0, mean, square = 0;
@@ -195,7 +195,7 @@ static double mean_of(const double *x, const struct sums *s, int64_t n, double *
 
 		square += d * d;
 	}
-	/* Of a ratio of sums (Cochran 1977, 6.4); one window has no spread. */
+	/* Of a ratio of sums (Cochran 1977, 6.4); undefined for one window. */
 	*ret_error = n > 1 ? sqrt(square * (double)n / (double)(n - 1)) / (double)s->at[n] : NAN;
 	return mean;
 }
@@ -281,7 +281,7 @@ int dt_ppl_compare(struct dt_eval_model *a, struct dt_eval_model *b, const struc
 			   a->path, b->path);
 		return -EINVAL;
 	}
-	if (a->len != b->len) /* the same windows for both */
+	if (a->len != b->len) /* both use the same windows */
 		a->len = b->len = a->len < b->len ? a->len : b->len;
 	rc = run(both, q, &t, &s, err);
 	if (rc == 0) {

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The order of these bits is that of the numbers; NaN is above all of them. */
+/* The magnitude as an integer of the same order; NaN is the largest. */
 static uint32_t counts(const float *x, const float *scale, int64_t i)
 {
 	const float v = fabsf(x[i]) * (scale ? scale[i] : 1);
@@ -16,7 +16,7 @@ static uint32_t counts(const float *x, const float *scale, int64_t i)
 	return bits;
 }
 
-/* What the element with `rank` smaller ones counts; *ret_below: elements that count less. */
+/* The magnitude of rank `rank` in ascending order; *ret_below: elements smaller than it. */
 static uint32_t select_rank(const float *x, int64_t n, const float *scale, int64_t rank, int64_t *ret_below)
 {
 	static const int shifts[] = {21, 10, 0}, widths[] = {11, 11, 10};
@@ -55,7 +55,7 @@ void dt_prune_least(float *x, int64_t n, const float *scale, int64_t zeros)
 		return;
 	}
 	border = select_rank(x, n, scale, zeros - 1, &below);
-	equal = zeros - below; /* of those at the border */
+	equal = zeros - below; /* elements to prune among those equal to it */
 	for (int64_t i = 0; i < n; i++) {
 		const uint32_t c = counts(x, scale, i);
 

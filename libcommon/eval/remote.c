@@ -1,4 +1,4 @@
-/* A server that speaks OpenAI's API: completions with echo and log-probabilities. */
+/* A server with OpenAI's API: completions with echo and log-probabilities. */
 #include "eval/asker.h"
 
 #include "base/json.h"
@@ -13,7 +13,7 @@
 struct remote {
 	struct dt_asker asker;
 	struct dt_asks *asks;
-	struct dt_question *q; /* of the call under way */
+	struct dt_question *q; /* of the current call */
 };
 
 static json_t *body(void *arg, int64_t i, const char *model)
@@ -45,14 +45,14 @@ static bool starts(const char *text, const char *with)
 	return *with && !strncmp(text, with, strlen(with));
 }
 
-/* Whether the answer begins with this token, or with it but for the blank that SentencePiece adds. */
+/* Whether the answer begins with this token, with or without the blank that SentencePiece adds. */
 static bool begins(const struct dt_question *q, const char *token)
 {
 	return token &&
 	       (starts(q->continuation, token) || (*token == ' ' && starts(q->continuation, token + 1)));
 }
 
-/* Tokens of the prompt that begin at or behind the end of the context, which is that of local.c. */
+/* Adds up the prompt tokens that begin at or after the end of the context (as in local.c). */
 static int take_scores(const struct dt_question *q, const json_t *choice, json_int_t prompt,
 		       struct dt_question *ret, struct dt_err *err)
 {
@@ -64,14 +64,14 @@ static int take_scores(const struct dt_question *q, const json_t *choice, json_i
 
 	if (!json_is_array(at) || json_array_size(lp) != json_array_size(at))
 		return dt_err_set(err, -ENOTSUP, "the server gives no log-probabilities of a prompt (echo)");
-	/* The first token of a text has no log-probability: it has to be another than the answer's. */
+	/* A text's first token has no log-probability, so it must not be the answer's. */
 	if (from == 0 && n > 0 && !json_is_number(json_array_get(lp, 0)) &&
 	    begins(q, json_string_value(json_array_get(json_object_get(o, "tokens"), 0))))
 		return dt_err_set(err, -EINVAL,
 				  "the server puts no token in front of a text, so that the first one behind "
 				  "an empty context has no log-probability");
 	ret->greedy = true;
-	/* One token was generated; where the server does not count the prompt's, it is the last. */
+	/* One token was generated: without a count of the prompt's tokens, it is the last one. */
 	for (size_t i = 0; i < (prompt > 0 && (size_t)prompt < n ? (size_t)prompt : n ? n - 1 : 0); i++) {
 		const json_int_t offset = json_integer_value(json_array_get(at, i));
 		const double x = json_number_value(json_array_get(lp, i));

@@ -63,11 +63,11 @@ static int open_model(struct dt_rounding_work *w)
 	return rc < 0 ? rc : dt_walk_open(&w->walk, w->infer, w->ids, w->nseq, w->len, w->err);
 }
 
-/* ---- a layer's products, and what their inputs are ---- */
+/* ---- a layer's products and their inputs ---- */
 
 /* ---- matrices ---- */
 
-/* Parameter i as numbers, with what the layer's scales have made of it. Malloc'd; NULL: err is set. */
+/* Reads parameter i in f32, multiplied by the layer's scales. Malloc'd; NULL: err is set. */
 static float *read_matrix(struct dt_rounding_work *w, int i)
 {
 	const struct dt_param *p = &dt_source_params(w->s)->p[i];
@@ -113,7 +113,7 @@ static int scale_site(struct dt_rounding_work *w, struct dt_site *s)
 	return rc;
 }
 
-/* What makes the input of s gives it divided by the scale. */
+/* Divides the norm before s by the scale, so that the product's input is divided. */
 static int divide_norm(struct dt_rounding_work *w, const struct dt_site *s)
 {
 	const int64_t off = 0;
@@ -136,7 +136,7 @@ static int divide_norm(struct dt_rounding_work *w, const struct dt_site *s)
 	return rc;
 }
 
-/* The factor of a product's inputs, for gptq. */
+/* Computes the factor (and order) of a product's inputs for GPTQ. */
 static int factor_of(struct dt_rounding_work *w, const struct dt_site *s, int32_t **order, float **u)
 {
 	const size_t k = (size_t)s->k;
@@ -178,7 +178,7 @@ static int round_matrix(struct dt_rounding_work *w, int i, const struct dt_gptq 
 	return rc;
 }
 
-/* Parameter i without what counts least; root: of mean squares of the inputs, or NULL for magnitude. */
+/* Zeroes the least important elements of parameter i; root: RMS of the inputs, NULL: by magnitude. */
 static int prune_matrix(struct dt_rounding_work *w, int i, const float *root)
 {
 	const struct dt_param *p = &dt_source_params(w->s)->p[i];
@@ -202,7 +202,7 @@ static int prune_matrix(struct dt_rounding_work *w, int i, const float *root)
 			else
 				dt_prune_least(x + r * k, k, root, (int64_t)((double)k * w->r->sparsity));
 	}
-	if (rc == 0) { /* in place: no type is wider than f32 */
+	if (rc == 0) { /* in place: no format is wider than f32 */
 		for (int64_t r = 0; f != DT_FMT_F32 && r < rows; r++)
 			dt_quantize(f, x + r * k, k, (char *)x + (size_t)r * dt_format_bytes(f, k));
 		rc = dt_source_replace(w->s, i, f, x, w->err);
@@ -212,7 +212,7 @@ static int prune_matrix(struct dt_rounding_work *w, int i, const float *root)
 	return rc;
 }
 
-/* Those of all layers, without a text. */
+/* Prunes the matrices of all layers, without a text. */
 static int prune_all(struct dt_rounding_work *w)
 {
 	const struct dt_params *t = dt_source_params(w->s);
@@ -241,7 +241,7 @@ static int prune_site(struct dt_rounding_work *w, const struct dt_site *s)
 	return rc;
 }
 
-/* The matrices of one product. */
+/* Rounds the matrices of one product. */
 static int round_site(struct dt_rounding_work *w, const struct dt_site *s)
 {
 	float *importance = malloc((size_t)s->k * sizeof(*importance)), *u = NULL;

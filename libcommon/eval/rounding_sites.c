@@ -1,4 +1,4 @@
-/* A layer's products, and what their inputs are: sums over all rows of the text. */
+/* A layer's products and statistics of their inputs: sums over all rows of the text. */
 #include "eval/rounding_sites.h"
 
 #include "kernels/ops.h"

@@ -1,4 +1,4 @@
-/* What columns are multiplied with before they are rounded: AWQ's and SmoothQuant's scales. */
+/* Scales by which columns are multiplied before rounding: AWQ's and SmoothQuant's. */
 #include "eval/rounding_sites.h"
 
 #include "kernels/ops.h"
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 
 #define TRIES	  20
-#define MOST_ROWS 256 /* of a matrix, evenly spaced, that a scale is tried on */
+#define MOST_ROWS 256 /* rows of a matrix, evenly spaced, on which a scale is tried */
 #define LEAST	  1e-4f
 
-/* (x / sqrt(smallest largest)) of x = max(base, LEAST)^power. */
+/* scale = x / sqrt(min x max x), with x = max(base, LEAST)^power. */
 static void scale_of(const float *base, int64_t k, float power, float *scale)
 {
 	float low = INFINITY, high = 0, middle;
@@ -26,7 +26,7 @@ static void scale_of(const float *base, int64_t k, float power, float *scale)
 		scale[j] /= middle;
 }
 
-/* What rounding the rows of w changes with this scale: d [n, k]. */
+/* The rounding error of w's rows with this scale: d [n, k]. */
 static int difference(enum dt_format f, const float *w, int64_t rows, int64_t k, const float *scale, float *d)
 {
 	const int64_t n = rows < MOST_ROWS ? rows : MOST_ROWS;
@@ -59,12 +59,12 @@ static int difference(enum dt_format f, const float *w, int64_t rows, int64_t k,
 	return failed ? -ENOMEM : (int)n;
 }
 
-struct trial { /* room */
+struct trial { /* scratch */
 	struct dt_dev *dev;
 	float *d, *dh; /* [MOST_ROWS, k] */
 };
 
-/* The sum of d H d^T over the rows of all matrices: what is changed in the products. */
+/* The sum of d H d^T over the rows of all matrices: the squared error of the products. */
 static int loss_of(const struct trial *t, const struct dt_site *s, enum dt_format f, const float *const *w,
 		   const int64_t *rows, const float *scale, double *ret)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 64 /* items asked at a time */
+#define BATCH 64 /* items processed at a time */
 
 static int64_t questions_of(const struct dt_task_item *it)
 {
@@ -26,10 +26,10 @@ static void put_questions(const struct dt_task *t, const struct dt_task_item *it
 		q[i] = (struct dt_question){.context = it->context, .continuation = it->choice[i]};
 }
 
-/* What the log-probability of a choice is divided by: nothing, the characters of its text, or their bytes. */
+/* The divisor of a choice's log-probability: none, the characters of its text, or their bytes. */
 enum over { OVER_NOTHING, OVER_CHARACTERS, OVER_BYTES };
 
-/* The first of the largest. */
+/* The first choice with the largest score. */
 static int best_choice(const struct dt_task *t, const struct dt_task_item *it, const struct dt_question *q,
 		       enum over over)
 {
@@ -89,7 +89,7 @@ static int judge(const struct dt_task *t, int64_t i, const struct dt_question *q
 	return f ? predict(t, it, q, s->right[i] > 0, f, err) : 0;
 }
 
-/* Items first, first + size, ... of this rank, at most BATCH of them; returns the first of the next batch. */
+/* Asks at most BATCH items first, first + size, ... of this rank; returns the next batch's first item. */
 static int64_t ask_batch(const struct dt_task *t, struct dt_asker *a, const struct dt_score_query *sq,
 			 int64_t first, struct dt_score *s, struct dt_err *err)
 {
@@ -174,7 +174,7 @@ int dt_score_run(const struct dt_task *t, struct dt_asker *a, const struct dt_sc
 		double *list[] = {s.right, s.norm, s.bytes, s.given};
 
 		rc = dt_comm_agree(q->ranks, rc, NULL, err);
-		for (int i = 0; i < 4 && rc == 0; i++) /* an item is one rank's, the others add 0 */
+		for (int i = 0; i < 4 && rc == 0; i++) /* each item is one rank's; the others add 0 */
 			rc = dt_all_reduce(q->ranks, list[i], NULL, t->n, DT_F64, DT_SUM, "answers", err);
 	}
 	if (rc == 0 && t->kind == DT_TASK_CLASSIFY)
@@ -203,7 +203,7 @@ void dt_score_release(struct dt_score *s)
 	memset(s, 0, sizeof(*s));
 }
 
-/* P(at most k heads in n throws of a fair coin), twice, at most 1. */
+/* Two-sided sign test: twice P(at most k heads in n tosses of a fair coin), at most 1. */
 static double two_sided(int64_t k, int64_t n)
 {
 	double p = 0;
@@ -233,7 +233,7 @@ void dt_score_compare(const struct dt_score *a, const struct dt_score *b, struct
 	ret->p = two_sided(ret->only_a < ret->only_b ? ret->only_a : ret->only_b, ret->only_a + ret->only_b);
 }
 
-/* ---- telling ---- */
+/* ---- output ---- */
 
 static json_t *number(double x)
 {
@@ -304,7 +304,7 @@ static void print_labels(const struct dt_task *t, const struct dt_score *s, FILE
 		fputs("\nRows are what is right, columns what was given.\n", f);
 }
 
-/* " +- 0.0123"; one item says nothing of its error. */
+/* " +- 0.0123"; empty for one item. */
 static const char *error_of(double x, char text[32])
 {
 	*text = '\0';

@@ -9,11 +9,11 @@
 
 #define MOST_CHOICES 1024
 
-/* The header while the items are read. */
+/* The header of a task file, while the items are read. */
 struct header {
 	const char *template, *delimiter, *separator;
-	const json_t *choices; /* of all items; NULL: items have their own */
-	char *examples;	       /* in front of every context */
+	const json_t *choices; /* common to all items; NULL: items have their own */
+	char *examples;	       /* put before every context */
 };
 
 static int want_string(const json_t *v, const char *what, const char **ret, struct dt_err *err)
@@ -22,7 +22,7 @@ static int want_string(const json_t *v, const char *what, const char **ret, stru
 	return *ret ? 0 : dt_err_set(err, -EINVAL, "%s is not a string", what);
 }
 
-/* "x" or ["x", ...] as an array of copies. */
+/* Reads "x" or ["x", ...] as an array of copies. */
 static int read_strings(const json_t *v, const char *key, char ***ret, int *ret_n, struct dt_err *err)
 {
 	size_t n = json_is_array(v) ? json_array_size(v) : 1;
@@ -45,7 +45,7 @@ static int read_strings(const json_t *v, const char *key, char ***ret, int *ret_
 	return rc;
 }
 
-/* "answer": the number of a choice, or its text. */
+/* "answer": a choice's index, or its text. */
 static int find_answer(const json_t *o, char *const *choice, int n, int *ret, struct dt_err *err)
 {
 	const json_t *v = json_object_get(o, "answer");
@@ -127,7 +127,7 @@ static void item_release(struct dt_task_item *it)
 	free(it->context);
 }
 
-/* Worked examples of the header, each as an item with its answer behind it. */
+/* Formats the header's few-shot examples, each as an item followed by its answer. */
 static int make_examples(const struct dt_task *t, struct header *h, const json_t *shots, struct dt_err *err)
 {
 	const json_t *o;

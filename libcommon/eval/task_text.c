@@ -27,7 +27,7 @@ static int put(struct out *o, const char *s, size_t n)
 	return 0;
 }
 
-/* A field as text: strings as they are, other values as JSON. */
+/* Writes a field as text: strings as they are, other values as JSON. */
 static int put_field(struct out *o, const json_t *item, const char *name, size_t n, struct dt_err *err)
 {
 	char key[256];
@@ -89,7 +89,7 @@ static bool is_article(const char *word, size_t n)
 	       (n == 3 && !memcmp(word, "the", 3));
 }
 
-/* Lower case, no punctuation, no articles, single blanks. */
+/* Lower-cases, removes punctuation and articles, and collapses blanks. */
 static void loosen(char *s)
 {
 	char *to = s, *word;
@@ -114,7 +114,7 @@ static void loosen(char *s)
 	*to = '\0';
 }
 
-/* The last number, without separators of thousands and a point at its end. */
+/* Keeps the last number, without thousands separators or a final point. */
 static void last_number(char *s)
 {
 	char *begin = NULL, *end = NULL, *to = s;

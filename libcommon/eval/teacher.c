@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One rank's sample of a round, and all ranks' of it. */
+/* This rank's sample of a round, and all ranks' results. */
 struct work {
 	struct dt_dataset *data;
 	struct dt_sampler s;
 	struct dt_teacher_info i;
 	int32_t *ids, *first;	     /* [seq + 1] */
-	int32_t *columns;	     /* [1 + ranks, seq, k]: own, then all */
+	int32_t *columns;	     /* [1 + ranks, seq, k]: this rank's, then all ranks' */
 	float *logprobs;	     /* likewise */
-	float *rest;		     /* [1 + ranks, seq] */
-	struct dt_teacher_writer *w; /* of rank 0 */
+	float *rest;		     /* likewise, [1 + ranks, seq] */
+	struct dt_teacher_writer *w; /* on rank 0 */
 };
 
 static void release(struct work *k)
@@ -31,13 +31,13 @@ static void release(struct work *k)
 	free(k->rest);
 }
 
-/* Whether logit a of column i stands before logit b of column j: larger, or equal and of a lower number. */
+/* Whether logit l[i] ranks before l[j]: larger or, if equal, of a lower index. */
 static bool before(const float *l, int32_t i, int32_t j)
 {
 	return l[i] > l[j] || (l[i] == l[j] && i < j);
 }
 
-/* top is a heap whose first element stands behind all others. */
+/* Restores the heap top, whose first element ranks last, from index `at` down. */
 static void sift(const float *l, int32_t *top, int64_t n, int64_t at)
 {
 	for (int64_t child; (child = 2 * at + 1) < n; at = child) {
@@ -52,7 +52,7 @@ static void sift(const float *l, int32_t *top, int64_t n, int64_t at)
 	}
 }
 
-/* The k likeliest columns of a row, the likeliest first, and the log-probabilities of softmax(l / T). */
+/* The k likeliest columns of a row, in order; log-probabilities of these and of the rest at T. */
 static void choose(const float *l, int64_t vocab, int64_t k, double temperature, int32_t *top, float *logprob,
 		   float *rest)
 {
@@ -69,7 +69,7 @@ static void choose(const float *l, int64_t vocab, int64_t k, double temperature,
 			sift(l, top, k, 0);
 		}
 	last = top[0];
-	for (int64_t n = k; n-- > 1;) { /* the one behind all others goes to the end */
+	for (int64_t n = k; n-- > 1;) { /* the lowest-ranked goes to the end */
 		const int32_t v = top[0];
 
 		top[0] = top[n];
@@ -88,7 +88,7 @@ static void choose(const float *l, int64_t vocab, int64_t k, double temperature,
 	*rest = (float)log(others / sum);
 }
 
-/* Positions from .. to - 1 of the sample are one sequence. */
+/* Runs positions from .. to - 1 of the sample as one sequence. */
 static int run_document(struct dt_eval_model *m, struct work *k, int64_t from, int64_t to, struct dt_err *err)
 {
 	const struct dt_teacher_info *i = &k->i;
@@ -124,7 +124,7 @@ static int run_sample(struct dt_eval_model *m, struct work *k, int64_t n, struct
 	return rc;
 }
 
-/* What all ranks have found in a round; this rank's own is the only one without others. */
+/* All-gathers the results of a round; a single rank uses its own. */
 static int share(const struct dt_teacher_query *q, struct work *k, struct dt_err *err)
 {
 	const size_t n = (size_t)k->i.seq, all = n * (size_t)k->i.k;
@@ -155,7 +155,7 @@ void dt_teacher_count(struct dt_teacher_made *r, const struct dt_teacher_info *i
 	}
 }
 
-/* The samples of a round, in their order. */
+/* Writes the samples of a round, in order. */
 static int take(const struct dt_teacher_query *q, struct work *k, int64_t first, struct dt_teacher_made *ret,
 		struct dt_err *err)
 {

@@ -1,8 +1,8 @@
 /*
- * A teacher behind a server: the log-probabilities of prompts, which are the documents of samples. A prompt
- * is one token longer than what is asked of it: a token's own alternatives are those of the place before it.
- * What all others have at a temperature does not follow from log-probabilities at another: the server is
- * asked for those at this one, and says so in its answer.
+ * A teacher on a server: log-probabilities of prompts, which are the documents of samples. A prompt has one
+ * more token than is needed, as the alternatives to a token are given with that token. The probability of the
+ * remaining tokens at one temperature does not follow from log-probabilities at another: the server is asked
+ * for this temperature, and must confirm it in its reply.
  */
 #include "bench/load/asks.h"
 #include "data/tokenizer.h"
@@ -38,7 +38,7 @@ struct work {
 	float *logprobs, *rest; /* [slots, seq, k], [slots, seq] */
 	struct piece *piece;	/* [slots * seq] */
 	int64_t npiece;
-	struct column *column; /* [k + 1] of a place */
+	struct column *column; /* [k + 1] of a position */
 	struct dt_teacher_writer *w;
 };
 
@@ -57,9 +57,9 @@ static void release(struct work *k)
 	free(k->column);
 }
 
-/* ---- whether its tokens are the set's ---- */
+/* ---- whether the server's tokens are the data set's ---- */
 
-/* Words, numbers, signs, white space and letters of other alphabets: other tokenizers cut it otherwise. */
+/* Words, numbers, symbols, white space and other scripts, which other tokenizers split differently. */
 static const char probe[] = "The fox, 1984: na\xc3\xafve \xe6\x9d\xb1\n\tx[i] += 'q';";
 
 static json_t *probe_body(void *arg, int64_t i, const char *model)
@@ -68,7 +68,7 @@ static json_t *probe_body(void *arg, int64_t i, const char *model)
 			 "temperature", 0, "return_token_ids", 1);
 }
 
-/* The server's ids of the text, of which some may be put in front, as the set's tokenizer reads them. */
+/* Compares the server's ids of the probe with those of the data set's tokenizer; ids in front are allowed. */
 static int take_probe(void *arg, int64_t i, const json_t *reply, struct dt_err *err)
 {
 	const struct work *k = arg;
@@ -105,7 +105,7 @@ static int take_probe(void *arg, int64_t i, const json_t *reply, struct dt_err *
 	return -EINVAL;
 }
 
-/* ---- the set ---- */
+/* ---- the data set ---- */
 
 static json_t *body(void *arg, int64_t i, const char *model)
 {
@@ -130,7 +130,7 @@ static int by_logprob(const void *x, const void *y)
 	return a->logprob > b->logprob ? -1 : a->logprob < b->logprob ? 1 : a->id - b->id;
 }
 
-/* What stands at a place: the k likeliest of them, and what is left. The token itself may be beyond those. */
+/* Takes a position's k likeliest columns and the rest. The actual token may be an extra column. */
 static int take_place(struct work *k, const json_t *o, int64_t at, struct dt_err *err)
 {
 	double named = 0;
@@ -236,7 +236,7 @@ static int open_work(const struct dt_teacher_server *s, const struct dt_teacher_
 	return dt_teacher_create(q->out, &k->i, &k->w, err);
 }
 
-/* Samples first .. first + n - 1. */
+/* Runs samples first .. first + n - 1. */
 static int run_round(struct work *k, int64_t first, int64_t n, struct dt_teacher_made *ret,
 		     struct dt_err *err)
 {

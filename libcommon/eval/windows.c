@@ -8,7 +8,7 @@ static int64_t least(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-/* A window reads what predicts its tokens: the last token scored is not read. */
+/* A window reads the tokens that predict its scored ones: the last scored token is not read. */
 static int64_t rolling(int64_t n, int64_t seq, int64_t stride, struct dt_window *w)
 {
 	int64_t k = 0;
