@@ -23,7 +23,7 @@ static void __attribute__((format(printf, 2, 3))) note(struct dt_convert_job *jo
 	job->note(job->arg, text);
 }
 
-/* Notes what happens to the tokenizer; its hash is what the trainer compares. */
+/* Notes what becomes of the tokenizer; returns its hash, which the trainer compares. */
 static const char *tokenizer_hash(const struct dt_source *s, const struct dt_convert *c,
 				  struct dt_convert_job *job, char hash[32])
 {
@@ -53,7 +53,7 @@ static int64_t step_of(const struct dt_source *s, const struct dt_convert *c)
 	return c->step >= 0 ? c->step : dt_source_step(s);
 }
 
-/* Writes s to dst; takes s over. */
+/* Writes s to dst, and takes ownership of s. */
 static int write_source(struct dt_source *s, const char *dst, const struct dt_convert *c,
 			struct dt_convert_job *job, struct dt_err *err)
 {
@@ -75,7 +75,7 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 	job->misused = rc == -EINVAL;
 	if (rc == 0)
 		x.tokenizer_hash = tokenizer_hash(s, c, job, hash);
-	if (rc == 0 && c->change && lstat(job->made, &st) == 0) /* before the work, not behind it */
+	if (rc == 0 && c->change && lstat(job->made, &st) == 0) /* checked before the work */
 		rc = dt_err_sys(err, -EEXIST, "cannot write '%s'", job->made);
 	if (rc == 0 && c->change && (rc = c->change(c->change_arg, &s, err)) < 0)
 		s = NULL;
@@ -121,7 +121,7 @@ int dt_convert_upcycle(const char *dense, int64_t experts, int64_t used, uint64_
 	return rc == 0 ? write_source(s, dst, c, job, err) : rc;
 }
 
-/* A tokenizer that came along has ids for no more tokens than the model. */
+/* -EINVAL if the source's tokenizer has more tokens than the model. */
 static int check_tokens(const struct dt_source *s, int64_t vocab, struct dt_err *err)
 {
 	struct dt_tokenizer *tok;
@@ -130,7 +130,7 @@ static int check_tokens(const struct dt_source *s, int64_t vocab, struct dt_err 
 	int most;
 
 	if (!text || dt_tokenizer_from_text(text, n, &tok, NULL) < 0)
-		return 0; /* which is noted where it is taken along */
+		return 0; /* noted where it is converted */
 	most = dt_tokenizer_vocab(tok);
 	dt_tokenizer_close(tok);
 	return most <= vocab ? 0
@@ -169,7 +169,7 @@ static int open_adapter(const char *base, const char *adapter, const struct dt_c
 	return rc;
 }
 
-/* Blocks round most of a small update away: notes how much of it. */
+/* Notes how much of a small update is lost by rounding to blocks. */
 static int warn_of_blocks(struct dt_source *s, const struct dt_convert *c, struct dt_convert_job *job,
 			  struct dt_err *err)
 {

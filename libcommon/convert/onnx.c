@@ -19,7 +19,7 @@ int ox_capped(struct ox_making *m, int x, float cap)
 	return cap > 0 ? ox_times(m, ox_op1(&m->o, "Tanh", ox_times(m, x, 1 / cap)), cap) : x;
 }
 
-/* x w^T + bias */
+/* y = x w^T + bias */
 int ox_product(struct ox_making *m, int x, int weight, int bias)
 {
 	static const int64_t turned[] = {1, 0};
@@ -33,7 +33,7 @@ static int linear(struct ox_making *m, const struct dt_node *n)
 	static const struct ox_attr flat = {.name = "axis", .n = 1, .i = {1}};
 	int x = m->value[n->in[0]], y[3], parts = 0;
 
-	if (m->ids < 0) /* pixels of a plane of one */
+	if (m->ids < 0) /* flattens pixels of a 1 x 1 plane */
 		x = ox_op(&m->o, "Flatten", &x, 1, &flat, 1);
 	for (int i = 0; i < 3; i++)
 		if (n->param[i] >= 0)
@@ -41,7 +41,7 @@ static int linear(struct ox_making *m, const struct dt_node *n)
 	return ox_concat(&m->o, y, parts);
 }
 
-/* kernels/activation.h */
+/* Adds an activation function (kernels/activation.h). */
 int ox_activated(struct ox_making *m, int x, enum dt_act_fn f)
 {
 	int t;
@@ -61,7 +61,7 @@ int ox_activated(struct ox_making *m, int x, enum dt_act_fn f)
 	return ox_op2(&m->o, "Mul", ox_times(m, x, 0.5f), ox_op2(&m->o, "Add", t, ox_number(&m->o, 1)));
 }
 
-/* ---- images: planes are [batch, channels, height, width], ours by pixel ---- */
+/* ---- images: ONNX has [batch, channels, height, width], dt's tensors are channels-last ---- */
 
 static int windowed(struct ox_making *m, const char *type, const int *in, int nin, const struct dt_node *n)
 {
@@ -82,7 +82,7 @@ static int batch_norm(struct ox_making *m, const struct dt_node *n)
 
 	for (int64_t at = 0; at < n->attr.buffer; p++)
 		at += dt_param_numel(p);
-	for (int i = 0; i < 2; i++) /* the mean, then the variance */
+	for (int i = 0; i < 2; i++) /* mean and variance */
 		in[3 + i] = ox_buffer(&m->o, p[i].name, dt_param_numel(&p[i]));
 	y = ox_op(&m->o, "BatchNormalization", in, 5, &eps, 1);
 	if (n->in[1] >= 0)
@@ -99,9 +99,9 @@ static int flatten(struct ox_making *m, const struct dt_node *n)
 	return ox_op(&m->o, "Flatten", &x, 1, &flat, 1);
 }
 
-/* ---- all ---- */
+/* ---- all models ---- */
 
-/* The value of a node of a classifier, and what both kinds of models have; -1: the op is none of those. */
+/* The output of a node of a classifier, or of one common to all models; -1: the op is neither. */
 static int image_node(struct ox_making *m, const struct dt_node *n)
 {
 	int in[3] = {n->in[0] >= 0 ? m->value[n->in[0]] : -1, -1, -1};

@@ -53,7 +53,7 @@ static int norm(struct ox_making *m, const struct dt_node *n)
 	return rms(m, x, n->param[0], &n->attr);
 }
 
-/* Columns of q, k and v apart. */
+/* Splits the columns of q, k and v. */
 static void heads_of(struct ox_making *m, const struct dt_node *n, int qkv[3])
 {
 	const int64_t d = n->attr.head_dim,
@@ -77,7 +77,7 @@ static int heads_norm(struct ox_making *m, const struct dt_node *n)
 	return ox_concat(&m->o, qkv, 3);
 }
 
-/* Rows of the tables of cosines and sines, [sequence, 1, head_dim / 2]; -1: out of memory. */
+/* The first rows of the cosine or sine table, [sequence, 1, head_dim / 2]; -1: out of memory. */
 static int angles(struct ox_making *m, bool local, int which)
 {
 	static const char *const names[2][2] = {{"cos", "sin"}, {"cos_local", "sin_local"}};
@@ -100,7 +100,7 @@ static int angles(struct ox_making *m, bool local, int which)
 	return ox_unsqueeze(&m->o, ox_op2(&m->o, "Gather", t[which], m->pos), 1);
 }
 
-/* The pairs of the last dimension apart, as [.., half] each; and together again. */
+/* Splits the pairs of the last dimension into two tensors [.., half]; below, joins them again. */
 static void pairs_of(struct ox_making *m, int x, int64_t half, int pair[2])
 {
 	const int64_t apart[5] = {0, 0, 0, half, 2}, one[2] = {1, 1}, halves[2] = {half, half}, last = -1;
@@ -142,7 +142,7 @@ static int rope(struct ox_making *m, const struct dt_node *n)
 	return ox_concat(&m->o, part, 2);
 }
 
-/* [sequence, sequence]: 0 where row i sees column j, else -Inf. */
+/* Attention mask [sequence, sequence]: 0 if row i sees column j, else -Inf. */
 static int mask(struct ox_making *m, int64_t window)
 {
 	const int64_t zero = 0;
@@ -162,7 +162,7 @@ static int mask(struct ox_making *m, int64_t window)
 	return m->mask = ox_op(&m->o, "Where", in, 3, NULL, 0);
 }
 
-/* Heads that share keys are a dimension of their own: [batch, kv heads, shared by, sequence, head_dim]. */
+/* Heads that share keys are a separate dimension: [batch, kv heads, shared by, sequence, head_dim]. */
 static int attention(struct ox_making *m, const struct dt_node *n)
 {
 	static const int64_t to_rows[] = {0, 2, 3, 1, 4}, to_columns[] = {0, 2, 3, 4, 1},

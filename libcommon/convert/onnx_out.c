@@ -151,7 +151,7 @@ static struct ox_init *add_init(struct onnx *o, const char *name, int type, int 
 	return &o->init[o->ninit++];
 }
 
-/* data [n] of an element of `size` bytes, copied. */
+/* Adds a constant: a copy of data, n elements of `size` bytes. */
 static int constant(struct onnx *o, int type, const void *data, int n, size_t size, bool scalar)
 {
 	int ret;
@@ -202,7 +202,7 @@ int ox_param(struct onnx *o, int i)
 	struct ox_init *t;
 	int ret;
 
-	for (int v = 0; v < o->nvalue; v++) /* a tied head is there already */
+	for (int v = 0; v < o->nvalue; v++) /* a tied head exists already */
 		if (o->name[v] && !strcmp(o->name[v], p->name))
 			return v;
 	t = add_init(o, p->name, OX_FLOAT, &ret);
@@ -252,7 +252,7 @@ void ox_end(struct onnx *o, bool input, int value, int type, const int64_t *dim,
 	dt_pb_message(&o->ends, input ? GRAPH_INPUT : GRAPH_OUTPUT, &m);
 }
 
-/* Everything of a constant's message but its bytes, which come last. */
+/* A constant's message without its bytes, which follow. */
 static struct dt_pb head_of(const struct ox_init *t)
 {
 	struct dt_pb m = {0}, field = {0};

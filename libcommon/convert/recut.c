@@ -1,4 +1,4 @@
-/* Checkpoints cut for another layout. */
+/* Converts checkpoints to another layout. */
 #include "convert/convert.h"
 
 #include "ckpt/ckpt.h"
