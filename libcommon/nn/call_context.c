@@ -151,10 +151,7 @@ int dt_call_kv_scatter(struct dt_exec *x, const struct dt_node *n, struct dt_err
 
 /* ---- Ulysses ---- */
 
-/*
- * Copies whole rows between a matrix of all tokens, in order, and the blocks [batch, seq] that the ranks send
- * or receive.
- */
+/* Copies rows between a matrix of all tokens, in order, and the ranks' blocks [batch, seq] of messages. */
 static int reorder(struct dt_exec *x, struct dt_tensor whole, struct dt_tensor blocks_of, bool to_whole,
 		   struct dt_err *err)
 {

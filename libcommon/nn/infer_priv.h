@@ -56,10 +56,7 @@ struct dt_infer_parts {
 	int32_t *q_start, *kv_len, *want, *rows_of_cp, *rows_of_ep;
 };
 
-/*
- * Sequences [first, end) of a pass that use the same tensors at a node: the base's (whole NULL) or an
- * adapter's.
- */
+/* Sequences [first, end) of a pass that use the same tensors at a node: the base's (NULL) or an adapter's. */
 struct dt_infer_window {
 	int first, end;
 	const struct dt_infer_adapter *whole;
@@ -83,7 +80,7 @@ struct dt_infer {
 	uint64_t packed_bytes;	    /* bytes of packed matrices in memory */
 	struct dt_infer_disk *disk; /* infer_disk.h; NULL: all weights are in memory */
 	uint64_t set_bytes;	    /* bytes of the tables of sets */
-	uint64_t sum;		    /* checksum of the weights as read, and of p.name */
+	uint64_t sum;		    /* checksum of the weights as read, if p.name is set */
 	int64_t positions;
 	struct dt_flight flight;
 	struct dt_infer_side side;

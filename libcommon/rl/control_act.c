@@ -36,8 +36,7 @@ static int open_actor(struct actor *a, const struct control *c, int number, stru
 	spec.n = c->size.envs;
 	spec.first = o->env.first + number * spec.n;
 	act.first = spec.first;
-	act.place = c->place + (ptrdiff_t)number * spec.n * DT_ACTOR_PLACE; /* this process's copy, as
-									     * forked */
+	act.place = c->place + (ptrdiff_t)number * spec.n * DT_ACTOR_PLACE; /* the forked process's copy */
 	rc = dt_env_open(&a->env, &spec, err);
 	if (rc == 0 &&
 	    (a->env->agents != c->size.agents || dt_actor_row(a->env, c->ids) != c->size.observation))

@@ -14,9 +14,8 @@ struct dt_critic {
 	const struct dt_unroll *const *u;
 	struct dt_critic_stats stats;
 	float *now, *next, *follow;	    /* [rows, observation]; follow: [rows] values of next states */
-	float *value;			    /* value, reward, ratio, adv, ret: [steps] of part of an
-					     * episode */
-	double *reward, *ratio, *adv, *ret; /* see value */
+	float *value;			    /* [steps] of part of an episode */
+	double *reward, *ratio, *adv, *ret; /* likewise */
 };
 
 int dt_critic_open(struct dt_critic **ret, struct dt_net *net, const struct dt_unroll_size *s, int n,

@@ -8,7 +8,7 @@ static struct arrival arrival_of(const struct trainer *t, const struct trainer *
 {
 	const struct peer_place later = made ? made->peer.place : (struct peer_place){0};
 
-	if (!t) /* it joins */
+	if (!t) /* a joining process */
 		return (struct arrival){.step = -1, .saved = -1, .place = {{0}, later}, .ready = -1};
 	return (struct arrival){.step = t->loop.held,
 				.saved = t->save.newest,

@@ -80,7 +80,7 @@ int outer_begin(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-/* The mean over the data-parallel ranks. */
+/* Averages x over the data-parallel ranks. */
 static int average(struct trainer *t, struct dt_tensor x, const char *what, struct dt_err *err)
 {
 	struct dt_comm *c = dt_mesh_comm(&t->mesh, DT_ON_DATA);

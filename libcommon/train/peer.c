@@ -1,7 +1,4 @@
-/*
- * Copies of the previous rank's states, see peer.h. A copy is laid out like a shard: 1/dp of each unit in
- * turn.
- */
+/* Copies of the previous rank's states, see peer.h. A copy is like a shard: 1/dp of each unit in turn. */
 #include "train/trainer.h"
 
 #include "base/progress.h"

@@ -1,7 +1,4 @@
-/*
- * Checkpoints of a run: what they hold besides the pieces of pieces.c, and how they are written. restore.c
- * reads them.
- */
+/* Checkpoints of a run: what they hold beside the pieces of pieces.c, and writing them (restore.c reads). */
 #include "train/trainer.h"
 
 #include "base/tmpfile.h"

@@ -351,7 +351,7 @@ static int init_weights(struct trainer *t, bool frozen_only, struct dt_err *err)
 		const struct dt_local_param *lp = &t->local.p[i];
 		const struct dt_local_unit *u = &t->local.unit[lp->unit];
 		/*
-		 * Each rank fills all of a frozen parameter, as no update gathers it, unless weights are
+		 * Each rank fills all of a frozen parameter, never gathered after it, unless weights are
 		 * sharded.
 		 */
 		bool whole = u->frozen && !t->store.weights.shared;

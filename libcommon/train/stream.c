@@ -27,10 +27,7 @@ void stream_bind(struct trainer *t)
 	}
 }
 
-/*
- * Returns the index, in tile order, of this rank's first element of a unit; [*from, *to): rounded to whole
- * parts.
- */
+/* Returns this rank's first element of a unit, in tile order; [*from, *to): rounded to whole parts. */
 static int64_t place(const struct trainer *t, int u, int64_t *from, int64_t *to)
 {
 	const struct flat *w = &t->store.weights;
