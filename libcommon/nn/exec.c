@@ -95,7 +95,7 @@ int dt_exec_run_segment(struct dt_exec *x, const struct dt_flight *f, int i, con
 		rc = hook(h->before, h, x, s, backward, err);
 	for (int k = s->first; k < s->first + s->n && rc == 0; k++)
 		rc = run_node(x, k, err);
-	if (rc < 0 && x->mixture.some_way) /* its memory is reused after it completes */
+	if (rc < 0 && x->mixture.some_way) /* its messages use memory until they complete */
 		dt_call_exchange_wait(x, NULL, NULL);
 	if (rc < 0 && x->stream.under_way)
 		dt_stream_drop(x);

@@ -155,7 +155,7 @@ int offload_begin(struct trainer *t, struct dt_err *err)
 bool offload_ready(struct trainer *t, int64_t tile)
 {
 	const struct offload *o = &t->offload;
-	const int64_t next = tile - (DT_TILE_RING - 2); /* its write must end before its slot is reused */
+	const int64_t next = tile - (DT_TILE_RING - 2); /* a write in its slot must have ended */
 
 	for (int64_t i = tile; i >= next && i >= o->tiles.kept; i -= tile - next)
 		if (o->slot[i % DT_TILE_RING].busy && !dt_backing_done(o->file, (int)(i % DT_TILE_RING)))

@@ -102,7 +102,7 @@ static int load_param(struct trainer *t, struct dt_ckpt *ck, int i, int kind, st
 {
 	const struct dt_local_param *lp = &t->local.p[i];
 	struct dt_piece piece[2 * DT_CKPT_MAX_DIM + 1];
-	/* Each rank reads all of a frozen parameter, which no update gathers, unless weights are sharded. */
+	/* Frozen weights are not gathered later: each rank reads all, unless weights are sharded. */
 	const bool whole = t->local.unit[lp->unit].frozen && !t->store.weights.shared;
 	int64_t first = whole ? 0 : share_first(t, lp->unit), from,
 		mine = dt_states_share(&t->optim.of, i, &from),

@@ -350,10 +350,7 @@ static int init_weights(struct trainer *t, bool frozen_only, struct dt_err *err)
 	for (int i = 0; i < t->local.n; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		const struct dt_local_unit *u = &t->local.unit[lp->unit];
-		/*
-		 * Each rank fills all of a frozen parameter, never gathered after it, unless weights are
-		 * sharded.
-		 */
+		/* Frozen weights are not gathered later: each rank fills all, unless weights are sharded. */
 		bool whole = u->frozen && !t->store.weights.shared;
 		int64_t start = lp->flat - u->flat, s = whole ? 0 : share_first(t, lp->unit),
 			first = start > s ? start : s, last = s + (whole ? u->numel : share_n(t, lp->unit));
