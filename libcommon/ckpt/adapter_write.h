@@ -8,7 +8,6 @@
 
 /*
  * A linear of the other format: one of ours, or several joined along their rows, whose adapters are stacked.
- * 
  */
 struct adapter_linear {
 	char name[ADAPTER_NAME];

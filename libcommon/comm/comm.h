@@ -176,7 +176,6 @@ struct dt_comm_device {
 };
 /*
  * Queues (CUDA streams) and events of a CUDA device; queue NULL is its default one. As in kernels/device.h.
- * 
  */
 struct dt_comm_card {
 	unsigned char id[16]; /* unique identifier of the device */
@@ -373,7 +372,6 @@ int dt_irecv(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int peer, 
 	     struct dt_comm_req **ret, struct dt_err *err);
 /*
  * Whether it has completed, so that dt_wait returns at once. Makes no progress by itself; dt_comm_poll does.
- * 
  */
 bool dt_comm_done(const struct dt_comm_req *req);
 /* Waits, adds the seconds spent inside to *exposed_s (may be NULL), sets *req NULL. A NULL *req is done. */

@@ -42,7 +42,6 @@ double dt_compress_wire_bytes(const struct dt_compress *z);
 const float *dt_compress_kept(const struct dt_compress *z);
 /*
  * powersgd: the right factor Q of part i, [cols, rank], the same on all ranks; the next call starts from it.
- * 
  */
 float *dt_compress_factor(struct dt_compress *z, int i, struct dt_compress_shape *ret);
 

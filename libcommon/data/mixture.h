@@ -56,7 +56,6 @@ int dt_mixture_parts(const struct dt_mixture *m);
 void dt_mixture_part(const struct dt_mixture *m, int i, struct dt_mixture_part *ret);
 /*
  * The sets' weights and tokens as text, equal if and only if the order is. Empty for one set, and for NULL.
- * 
  */
 const char *dt_mixture_text(const struct dt_mixture *m);
 /* Whether out would replace a file of a set. */

@@ -39,7 +39,6 @@ void dt_teacher_close(struct dt_teacher *t);
 const struct dt_teacher_info *dt_teacher_info(const struct dt_teacher *t);
 /*
  * Checks that the file was made for this data set and these samples; -EINVAL with a message on what differs.
- * 
  */
 int dt_teacher_check(const struct dt_teacher *t, const struct dt_dataset *d, const char *data, int64_t seq,
 		     bool apart, struct dt_err *err);

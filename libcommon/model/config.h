@@ -199,7 +199,6 @@ static inline int64_t dt_rope_dim(const struct dt_config *c)
 }
 /*
  * Radians per position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
- * 
  */
 double dt_rope_frequency(const struct dt_config *c, int64_t i);
 /* The factor of cos and sin: 1 except for YaRN; and YaRN's value by the paper, 0.1 mscale ln(factor) + 1. */

@@ -103,7 +103,6 @@ const char *dt_axes_name(unsigned set, char *buf, size_t n);
 
 /*
  * Checks that the model can be cut so: heads % tp, kv heads and tp, layers >= pp, ... -EINVAL with a message.
- * 
  */
 int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct dt_err *err);
 

@@ -36,7 +36,6 @@ void dt_plan_elsewhere(struct dt_plan_builder *b, enum dt_place place, enum dt_b
 		       int64_t bytes, const char *name, const char *formula);
 /*
  * A buffer that the CPU works on, from phase `first` on: in the arena, or with a CUDA device in host memory.
- * 
  */
 void dt_plan_on_host(struct dt_plan_builder *b, enum dt_buf_id id, enum dt_mem_cat cat, enum dt_dtype dtype,
 		     int64_t numel, enum dt_phase first, const char *name, const char *formula);

@@ -57,7 +57,6 @@ struct dt_policy {
 double dt_kl(enum dt_kl kind, double logp, double ref, double *slope);
 /*
  * The KL penalty of an answer's reward: beta times the sum of estimates over its n tokens, under the sampler.
- * 
  */
 double dt_policy_penalty(const struct dt_policy *p, int n, const float *mu, const float *ref);
 
@@ -66,7 +65,6 @@ const struct dt_policy *dt_policy_find(const char *name);
 
 /*
  * An answer's advantage, and the weight w_t of its tokens. Both 0: it has no reward, and is not learnt from.
- * 
  */
 struct dt_lesson {
 	double advantage, weight;

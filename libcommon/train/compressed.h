@@ -26,7 +26,6 @@ struct compressed {
 
 /*
  * --grad-comm auto: measures and picks the fastest method, the same on all ranks. Before memory is planned.
- * 
  */
 int compressed_choose(struct trainer *t, struct dt_err *err);
 int compressed_bind(struct trainer *t, struct dt_err *err);

@@ -17,7 +17,6 @@ struct drawn {
 	char *copy;	 /* with a CUDA device: the host's copy */
 	/*
 	 * Brings the values up to date; valid until the step computes. Every rank calls it. arg: the trainer.
-	 * 
 	 */
 	int (*gather)(void *arg, struct dt_err *err);
 };

@@ -10,7 +10,6 @@ struct experts {
 	float *bias; /* [layers, experts] router biases; NULL: the model has none, or no step has begun */
 	/*
 	 * [layers, experts] tokens per expert in the step, all ranks; then dropped ones, balance and z loss
-	 * 
 	 */
 	double *sum;
 };

@@ -73,7 +73,6 @@ int offload_settle(struct trainer *t, struct dt_err *err);
 
 /*
  * Adds the transfers since the last line to a line of metrics. At the end: logs if waits took a large share.
- * 
  */
 void offload_metrics(struct trainer *t, json_t *line);
 void offload_sum_up(const struct trainer *t);

@@ -25,7 +25,6 @@ void optim_release(struct trainer *t);
 struct dt_tensor optim_state(const struct trainer *t, int k, int i);
 /*
  * After gradients that are not finite: if a dynamic loss scale may be the cause, halves it and returns true.
- * 
  */
 bool optim_overflowed(struct trainer *t);
 /* The norm of the gradient, unscaled. */

@@ -60,7 +60,6 @@ void progress_open(struct trainer *t);
 void progress_step(struct trainer *t, const struct step_result *r);
 /*
  * Erases the line. whole: the run ended well; logs the last loss, where the checkpoint is, and its next use.
- * 
  */
 void progress_close(struct trainer *t, bool whole);
 /* trace.c: --trace. Every rank calls both; closing without a trace does nothing. whole: no rank is lost. */

@@ -63,7 +63,6 @@ void servers_choose(struct trainer *t);
 int servers_bind(struct trainer *t, struct dt_err *err);
 /*
  * Once memory is bound; collective. -ENOTSUP: shared memory is asked for, but ranks are on several machines.
- * 
  */
 int servers_open(struct trainer *t, struct dt_err *err);
 void servers_release(struct trainer *t);

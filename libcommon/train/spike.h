@@ -35,7 +35,6 @@ struct spike {
 
 /*
  * Samples [from, to) that no resumed run trains on. steps: how many steps they count as; 0 after a rollback.
- * 
  */
 struct skip {
 	int64_t from, to, steps;

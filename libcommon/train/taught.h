@@ -1,6 +1,5 @@
 /*
  * --teacher: distillation. A teacher's stored predictions (data/teacher.h) go with each microbatch's targets.
- * 
  */
 #ifndef DT_TRAIN_TAUGHT_H
 #define DT_TRAIN_TAUGHT_H
@@ -25,7 +24,6 @@ int taught_start(struct trainer *t, struct dt_err *err);
 void taught_close(struct trainer *t);
 /*
  * Loads the teacher's predictions for sequence b of a microbatch, which begins at token `at` of the data set.
- * 
  */
 int taught_rows(struct trainer *t, const struct dt_flight *f, int64_t b, int64_t at, struct dt_err *err);
 /* All-reduces the step's sums and divides them by `targets`. */

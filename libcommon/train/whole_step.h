@@ -43,7 +43,6 @@ struct whole_ranks {
 
 /*
  * One step of optimizer o->kind. Each part has its own decay. o->trust: lars, lamb: the ratio; 0: from norms.
- * 
  */
 int whole_step(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *part, int n,
 	       const struct whole_ranks *ranks, struct dt_err *err);
