@@ -1,4 +1,4 @@
-/* Inside adapters*.c. */
+/* Shared by adapters.c and adapters_hold.c. */
 #ifndef DT_SERVE_ADAPTERS_PRIV_H
 #define DT_SERVE_ADAPTERS_PRIV_H
 
@@ -10,23 +10,25 @@ struct dt_place_waiter {
 
 struct dt_adapters {
 	struct dt_adapters_params p; /* constant */
-	char *dir;		     /* p.dir without symbolic links; NULL */
-	pthread_mutex_t reading;     /* one adapter is read at a time */
+	char *dir;		     /* p.dir with symbolic links resolved; NULL: none */
+	pthread_mutex_t reading;     /* only one adapter is read at a time */
 	pthread_mutex_t mu;
 	pthread_cond_t
-		changed; /* something came into memory, went, or is held by one less; CLOCK_MONOTONIC */
-	TAILQ_HEAD(, dt_served_adapter) all; /* listed ones by name, and those that are still referred to */
-	TAILQ_HEAD(, dt_place_waiter) queue; /* for a place in memory */
-	uint64_t numbers;		     /* given out */
-	int in_memory;			     /* adapters, those being read included */
+		changed; /* an adapter was loaded or evicted, or a hold was released; CLOCK_MONOTONIC */
+	TAILQ_HEAD(, dt_served_adapter)
+	all;				     /* listed adapters in order of names, and unlisted ones that
+					      * still have references */
+	TAILQ_HEAD(, dt_place_waiter) queue; /* requests waiting for a place in memory */
+	uint64_t numbers;		     /* numbers given out so far */
+	int in_memory;			     /* adapters in memory, including those being read */
 	uint64_t bytes, loads, evictions;
 };
 
-/* adapters.c: frees it when nobody refers to it. Locked. */
+/* adapters.c: drops one reference; the last one frees the adapter. Call with the lock held. */
 void dt_adapters_unref(struct dt_served_adapter *s);
-/* adapters_hold.c: out of memory with it, where it is in. Locked. */
+/* adapters_hold.c: removes the adapter from memory if it is there. Call with the lock held. */
 void dt_adapters_evict(struct dt_served_adapter *s);
-/* Reads it, without the lock. */
+/* Reads the adapter from disk. Call without the lock. */
 int dt_adapters_read(struct dt_served_adapter *s, struct dt_infer_adapter **ret, struct dt_err *err);
 
 #endif

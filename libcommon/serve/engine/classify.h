@@ -1,13 +1,14 @@
 /*
- * A classifier of images behind a queue, over one or several ranks that each hold the whole net. Rank 0 takes
- * requests (of one image or more), hands them out and has the answers; the others follow.
+ * An image classifier behind a request queue, on one or several ranks. Each rank holds the whole network.
+ * Rank 0 accepts requests (of one or more images), distributes them and collects the answers; the other ranks
+ * follow.
  *
- *   DT_SPLIT_REQUESTS  a request goes whole to the rank with the fewest images waiting and under way
- *   DT_SPLIT_DATA      what waits, up to a batch, is cut over all ranks, when the last batch is done
+ *   DT_SPLIT_REQUESTS  a whole request goes to the rank with the fewest queued and running images
+ *   DT_SPLIT_DATA      up to a batch of queued images is split over all ranks, after the last batch
  *
- * A rank computes up to `batch` of its images in one pass. Rank 0 computes on a thread of its own; messages
- * to the others are started and polled by another, the only one that uses the world. Answers do not depend
- * on what else is computed beside them, up to the order of sums.
+ * A rank computes up to `batch` of its images in one forward pass. Rank 0 computes on a thread of its own. A
+ * second thread, the only one that uses the world, starts and polls messages to the other ranks. Answers do
+ * not depend on what else is in the batch, up to the order of sums.
  */
 #ifndef DT_SERVE_CLASSIFY_H
 #define DT_SERVE_CLASSIFY_H
@@ -25,70 +26,81 @@ struct dt_classify_params {
 	const char *normalize; /* dt_classifier_normalisation: "model" or a published name */
 	const char *device;    /* nn/device.h */
 	bool fp32;
-	int64_t threads, image_size; /* 0: all processors; the model's */
-	int64_t batch;		     /* images of a pass at most */
-	int64_t queue;		     /* images that may wait; more are refused */
-	int decoders;		     /* images that are decoded at a time */
+	int64_t threads, image_size; /* 0: all processors; 0: the model's size */
+	int64_t batch;		     /* most images in one forward pass */
+	int64_t queue;		     /* most images that may wait; requests beyond it are refused */
+	int decoders;		     /* images decoded at the same time */
 	enum dt_image_split split;
-	struct dt_world *world; /* of several ranks, which all call; NULL: one process */
-	double beat_s;		/* seconds after which rank 0 tells a waiting rank of itself */
-	double patience_s; /* after which nothing but a rank's answer is waited for: the watchdog sees it */
+	struct dt_world *world; /* set if there are several ranks, which then all call dt_classify_open;
+				 * NULL: one process */
+	double beat_s;		/* seconds after which rank 0 sends a heartbeat to an idle rank */
+	double patience_s; /* seconds after which a pass counts as late: the speaker thread then blocks on
+			    * it, so that the watchdog fires */
 };
 
-/* Every rank calls it; either all succeed or none. */
+/* Collective: every rank calls it, and either all succeed or all fail. */
 int dt_classify_open(struct dt_classify **ret, const struct dt_classify_params *p, struct dt_err *err);
-/* The ranks that are not the first: computes what rank 0 sends until its end. */
+/* Called by all ranks but rank 0: computes what rank 0 sends until rank 0 ends. */
 int dt_classify_follow(struct dt_classify *c, struct dt_err *err);
-/* What is queued is computed first, unless a rank was lost. */
+/* Computes the queued images first, unless a rank was lost. */
 void dt_classify_close(struct dt_classify *c);
 
 struct dt_classify_info {
 	const char *const *name; /* [classes] */
 	int classes, channels, side, ranks;
-	size_t row;	/* floats of an image */
-	double seconds; /* it took to open */
+	size_t row;	/* floats per image */
+	double seconds; /* seconds that opening took */
 	uint64_t weight_bytes, work_bytes;
 };
 struct dt_classify_info dt_classify_info(const struct dt_classify *c);
 
-/* JPEG, PNG or PNM to normalised pixels [row], as dt-eval images makes them. Waits for a free decoder. */
+/*
+ * Decodes JPEG, PNG or PNM to normalised pixels [row], in the same way as dt-eval images. Waits for a free
+ * decoder.
+ */
 int dt_classify_decode(struct dt_classify *c, const void *bytes, size_t n, float *pixels, struct dt_err *err);
 
-/* A request. Memory is the caller's until left is 0; zero before it is filled. */
+/*
+ * A request. The caller zeroes it before filling it in, and owns all memory; it must stay valid until left is
+ * 0.
+ */
 struct dt_classify_job {
 	int n;
 	const float *pixels;	 /* [n, row] */
 	float *logits;		 /* [n, classes], written */
-	int status;		 /* then: 0, or why there is no answer */
-	void (*done)(void *arg); /* a thread of the queue, which it must not call; may be NULL */
+	int status;		 /* set when left is 0: 0, or a negative errno */
+	void (*done)(void *arg); /* called by a thread of the queue; must not call functions of the queue;
+				  * may be NULL */
 	void *arg;
-	/* of the queue */
+	/* used by the queue */
 	int left;
 	double since;
 	struct dt_classify_image *image; /* [n] */
 };
 
-/* -EAGAIN: the queue is full; -ESHUTDOWN: draining; -EIO: it has failed. */
+/* Queues a job. -EAGAIN: the queue is full; -ESHUTDOWN: draining; -EIO: the classifier has failed. */
 int dt_classify_submit(struct dt_classify *c, struct dt_classify_job *j, struct dt_err *err);
-/* Until the job is answered; its status. err: why not. */
+/* Waits until the job is answered and returns its status. err: the reason of a failure. */
 int dt_classify_wait(struct dt_classify *c, struct dt_classify_job *j, struct dt_err *err);
 void dt_classify_job_release(struct dt_classify_job *j);
 
-/* No more jobs are taken. */
+/* Refuses new jobs from now on. */
 void dt_classify_drain(struct dt_classify *c);
 enum dt_engine_state dt_classify_state(struct dt_classify *c);
 void dt_classify_failure(struct dt_classify *c, struct dt_err *err);
-/* An image that could not be read was refused. */
+/* Counts an image that was refused because it could not be decoded. */
 void dt_classify_refused(struct dt_classify *c);
 
-/* Since it was opened. Latency: from submission to the answer, within 2%. */
+/* Totals since the classifier was opened. Latency is measured from submission to the answer, within 2%. */
 struct dt_classify_stats {
-	int64_t requests, images, refused, waiting; /* answered; refused: images that could not be read */
+	int64_t requests, images, refused, waiting; /* requests, images: answered; refused: images that
+						     * could not be decoded */
 	double p50, p99;			    /* seconds */
-	int64_t *by_rank;			    /* [ranks] images, passes; to be freed */
+	int64_t *by_rank;			    /* [ranks] images, then [ranks] passes; the caller
+						     * frees it */
 };
 int dt_classify_stats(struct dt_classify *c, struct dt_classify_stats *ret);
-/* In Prometheus' text format. */
+/* Writes metrics in the Prometheus text format. */
 int dt_classify_metrics(struct dt_classify *c, const char *model, FILE *f);
 
 #endif

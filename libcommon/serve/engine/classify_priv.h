@@ -8,23 +8,23 @@
 #include <pthread.h>
 #include <sys/queue.h>
 
-struct dt_classify_image { /* that waits or is computed */
+struct dt_classify_image { /* an image that is queued or being computed */
 	struct dt_classify_job *job;
 	TAILQ_ENTRY(dt_classify_image) in_list;
 };
 TAILQ_HEAD(dt_classify_images, dt_classify_image);
 
-struct dt_classify_lane { /* what a rank has to do */
+struct dt_classify_lane { /* work of one rank */
 	struct dt_classify_images list;
-	int64_t load;			  /* images in the list and under way */
-	struct dt_classify_image **under; /* [batch] under way, n of them */
+	int64_t load;			  /* images queued and being computed */
+	struct dt_classify_image **under; /* [batch] images being computed, n of them */
 	int n;
 	float *pixels, *logits; /* [batch, row], [batch, classes] */
 	int64_t images, passes;
-	/* of a rank that is not the first */
+	/* used for ranks other than rank 0 */
 	int64_t head;
 	struct dt_comm_req *req[3];
-	double since, spoke; /* the pass began; rank 0 told it something */
+	double since, spoke; /* when the pass began; when rank 0 last sent a message to this rank */
 };
 
 struct dt_classify_decoder {
@@ -32,7 +32,9 @@ struct dt_classify_decoder {
 	bool busy;
 };
 
-#define DT_CLASSIFY_BUCKETS 1024 /* of latencies, each 2% above the one before it, from 10 us */
+#define DT_CLASSIFY_BUCKETS                                                                                  \
+	1024 /* of the latency histogram; each bound is 2% above the one before, from
+				  * 10 us */
 
 struct dt_classify {
 	struct dt_classify_params p;
@@ -45,16 +47,17 @@ struct dt_classify {
 	int ranks, rank;
 
 	pthread_mutex_t mu;
-	pthread_cond_t work, done; /* something waits, or the end; a job is answered or a decoder free */
+	pthread_cond_t work, done; /* work: images were queued, or the classifier stops; done: a job was
+				    * answered or a decoder became free */
 	struct dt_classify_lane *lane;
-	struct dt_classify_images central; /* not handed out yet: DT_SPLIT_DATA */
+	struct dt_classify_images central; /* images not assigned to a rank yet: DT_SPLIT_DATA */
 	struct dt_classify_decoder *decoder;
 	pthread_t computer, speaker;
-	bool computes, speaks; /* the threads run */
+	bool computes, speaks; /* whether the threads run */
 	bool draining, stop;
 	bool failed;
 	struct dt_err why;
-	int64_t waiting; /* images not answered */
+	int64_t waiting; /* images without an answer */
 	int64_t requests, images, refused;
 	int64_t bucket[DT_CLASSIFY_BUCKETS];
 };
@@ -62,9 +65,12 @@ struct dt_classify {
 /* classify_lanes.c: the threads of rank 0. */
 int dt_classify_start(struct dt_classify *c, struct dt_err *err);
 void dt_classify_stop(struct dt_classify *c);
-/* Hands out what waits. Locked. */
+/* Assigns queued images to ranks. Call with the lock held. */
 void dt_classify_deal(struct dt_classify *c);
-/* The queue fails: nothing more is computed, and all waiting requests fail. Locked. */
+/*
+ * Marks the classifier as failed: nothing more is computed, and all waiting requests fail. Call with the lock
+ * held.
+ */
 void dt_classify_fail(struct dt_classify *c, int rc, const struct dt_err *why);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * From generated ids to text that may be shown. Bytes are held back while they could still become part of a
- * character or of a stop string; what is ready never changes.
+ * Incremental detokenizer: turns generated token ids into text that may be sent. Bytes are held back while
+ * they could still become part of a UTF-8 character or of a stop string. Text that is ready never changes.
  */
 #ifndef DT_SERVE_DETOK_H
 #define DT_SERVE_DETOK_H
 
 #include "data/tokenizer.h"
 
-#define DT_STOP_MAX 16 /* stop strings of a request */
+#define DT_STOP_MAX 16 /* most stop strings of a request */
 
 struct dt_stop {
 	char *s;
@@ -16,15 +16,15 @@ struct dt_stop {
 
 struct dt_detok {
 	const struct dt_tokenizer *tok;
-	bool special;	   /* special tokens are shown */
-	bool include_stop; /* the stop string itself is kept */
-	bool no_stop;	   /* a stop string that ends now is text like any other (min_tokens) */
+	bool special;	   /* special tokens are part of the text */
+	bool include_stop; /* the stop string is kept in the text */
+	bool no_stop;	   /* stop strings are ignored for now (min_tokens) */
 	const struct dt_stop *stop;
 	int nstop;
-	char *text; /* every byte so far; not NUL-terminated */
+	char *text; /* all bytes so far; not NUL-terminated */
 	size_t n, cap;
-	size_t ready; /* bytes of text that may be shown */
-	int stopped;  /* which stop string ended it, -1: none yet */
+	size_t ready; /* bytes of text that may be sent */
+	int stopped;  /* index of the stop string that ended the text, -1: none yet */
 };
 
 void dt_detok_init(struct dt_detok *d, const struct dt_tokenizer *tok, const struct dt_stop *stop, int nstop);
@@ -32,9 +32,9 @@ void dt_detok_release(struct dt_detok *d);
 
 /* Appends the bytes of id. Returns 1 when a stop string is complete (text then ends there), 0, or -ENOMEM. */
 int dt_detok_push(struct dt_detok *d, int32_t id);
-/* The same for raw bytes. */
+/* As dt_detok_push, for raw bytes. */
 int dt_detok_push_bytes(struct dt_detok *d, const char *s, size_t n);
-/* Nothing follows: all of text is ready. */
+/* Ends the text: all of it is ready. */
 void dt_detok_finish(struct dt_detok *d);
 
 #endif

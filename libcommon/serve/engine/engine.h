@@ -1,13 +1,15 @@
 /*
- * The engine: one thread that, step after step, takes in what was submitted, drops what was cancelled or is
- * late, lets the scheduler plan, runs the model once, and hands every sequence that caught up its next token.
- * Other threads only submit, cancel and read (serve/engine/request.h).
+ * The engine: one thread that repeats steps. A step takes new requests from the inbox, drops cancelled and
+ * late ones, lets the scheduler plan, runs one forward pass, and gives every sequence whose known tokens are
+ * all computed its next token. Other threads only submit, cancel and read (serve/engine/request.h).
  *
- * Requests are bounded: at most max_seqs + queue are in flight, the next one is refused (-EAGAIN). Of a call
- * for embeddings max_seqs count at most, and the rest wait behind them: they draw nothing, and hold a cache
- * only while they run. So are the
- * tokens of a tenant with a quota (-EDQUOT): prompt and output to come are taken from its bucket, which fills
- * at the quota's rate and holds a minute of it; what was not used goes back.
+ * At most max_seqs + queue requests are in flight; further ones are refused (-EAGAIN). An embedding call
+ * counts as at most max_seqs requests, because its requests draw no tokens and hold KV cache only while they
+ * run.
+ *
+ * A tenant may have a quota of tokens (-EDQUOT). It is a token bucket that fills at the quota's rate and
+ * holds one minute of it. Submission takes the prompt tokens and max_tokens from it; unused tokens are
+ * returned.
  */
 #ifndef DT_SERVE_ENGINE_H
 #define DT_SERVE_ENGINE_H
@@ -19,43 +21,50 @@
 #include "serve/engine/request.h"
 #include "serve/sched/trace.h"
 
-/* The model: dt_infer_forward with its first argument, or a stand-in in tests. */
+/* The model: dt_infer_forward with its first argument, or a stub in tests. */
 struct dt_engine_model {
 	void *m;
 	int (*forward)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
 	/*
-	 * depth > 1, of a model over stages: so many steps, of different sequences, may be under way. begin
-	 * starts one, take waits for the oldest, of the same batch, and draws where that says so. Not with
-	 * guesses or a trace. 0: one, by forward.
+	 * depth > 1 (pipeline stages): number of steps, of different sequences, that may be in flight. begin
+	 * starts a step. take waits for the oldest one, is given the same batch, and draws tokens where the
+	 * batch says so. Not supported with speculation or a trace. 0: one step at a time, by forward.
 	 */
 	int depth;
 	int (*begin)(void *m, const struct dt_infer_batch *b, struct dt_err *err);
 	int (*take)(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err);
-	/* Copies the rows of a cache block; 0 or a negative errno. NULL: each choice computes its prompt. */
+	/*
+	 * Copies the rows of a cache block; returns 0 or a negative errno. NULL: every choice computes the
+	 * prompt itself.
+	 */
 	int (*copy_block)(void *m, int replica, int32_t from, int32_t to);
 	/*
-	 * Copies what a cache block has, block_bytes, out of it or into it; 0 or a negative errno. Needed by
-	 * kv_host and kv_disk.
+	 * Copies the contents of a cache block, block_bytes, out of the cache or into it; returns 0 or a
+	 * negative errno. Required for kv_host and kv_disk.
 	 */
 	int (*read_block)(void *m, int32_t block, void *to);
 	int (*write_block)(void *m, int32_t block, const void *from);
 	size_t block_bytes;
 	/*
-	 * Of a model over several ranks: called after every beat_s seconds without a step. If it, a step or
-	 * copy_block fails, the engine fails. NULL: one process.
+	 * With several ranks: called after every beat_s seconds without a step. If it, a step or copy_block
+	 * fails, the engine fails. NULL: one process.
 	 */
 	int (*beat)(void *m, struct dt_err *err);
 	double beat_s;
 	/*
-	 * Some milliseconds of what other ranks need before an adapter can be in a batch: 1 when it can, 0:
-	 * there is more. Its requests wait until then while steps of others go on. NULL: nothing is needed.
+	 * Spends a few milliseconds on sending other ranks what they need before an adapter can be in a
+	 * batch. Returns 1 when they have everything, 0 when there is more to send. Requests for the adapter
+	 * wait until then; steps of other requests go on. NULL: nothing is needed.
 	 */
 	int (*ready)(void *m, const struct dt_infer_adapter *a, struct dt_err *err);
-	/* What was read of weights that memory does not hold, since the start. NULL: it holds all. */
+	/*
+	 * Totals of reads of weights that do not fit in memory, since the start. NULL: all weights are in
+	 * memory.
+	 */
 	void (*weights_read)(void *m, struct dt_weights_read *ret);
 	bool draws; /* forward can draw tokens itself (batch.draw) */
 	int vocab, hidden;
-	int32_t eos[2]; /* ids that end a text */
+	int32_t eos[2]; /* end-of-text ids */
 	int neos;
 };
 
@@ -67,31 +76,39 @@ struct dt_tenant {
 
 struct dt_engine_params {
 	struct dt_engine_model model;
-	const struct dt_tokenizer *tok; /* shared, outlives the engine */
-	int max_seqs, max_tokens;	/* of one step */
-	int replicas;			/* of the model, which divide these; 0: one. blocks are of each */
-	int max_len;			/* tokens of a sequence, prompt and output */
+	const struct dt_tokenizer *tok; /* shared; outlives the engine */
+	int max_seqs, max_tokens;	/* most sequences and tokens of one step */
+	int replicas;			/* number of data-parallel replicas; divides max_seqs and
+					 * max_tokens; 0: one. blocks is per replica */
+	int max_len;			/* most tokens of a sequence, prompt and output */
 	int blocks, block_size;
-	int window; /* > 0: no layer of any model here sees more keys than this */
-	int queue;  /* requests that may wait */
+	int window; /* > 0: no layer of any model here attends to more keys than this */
+	int queue;  /* most requests that may wait */
 	bool share_prefixes;
-	int draft; /* tokens guessed a step, 0: none; by drafter, or from the text so far */
-	/* A cheaper model with the same vocabulary and a cache of equal blocks; m NULL: none. */
+	int draft; /* most draft tokens a step, 0: no speculation; from drafter, or from prompt lookup */
+	/*
+	 * A draft model with the same vocabulary and the same number and size of cache blocks; m NULL: none.
+	 */
 	struct dt_engine_model drafter;
-	struct dt_adapters *adapters;	/* that requests may ask for, outlive the engine; NULL: none */
-	const struct dt_tenant *tenant; /* [ntenants], outlive the engine; none: one without limits */
+	struct dt_adapters *adapters;	/* adapters that requests may name; outlives the engine; NULL: none */
+	const struct dt_tenant *tenant; /* [ntenants], outlives the engine; ntenants 0: one tenant without
+					 * limits */
 	int ntenants;
-	struct dt_schedtrace *trace; /* records the scheduler's decisions, outlives the engine; NULL: none */
-	/* Where the prefix cache goes on: bytes of the host's memory, 0: none; a folder, which outlives the
-	 * engine, NULL: none. Neither goes with a trace. kv_always: blocks are read also where it would be
-	 * faster to compute them. */
+	struct dt_schedtrace *trace; /* records the scheduler's decisions; outlives the engine; NULL: none */
+	/*
+	 * Lower levels of the prefix cache. kv_host: bytes of host memory, 0: none. kv_disk: a folder,
+	 * outlives the engine, NULL: none. Neither is supported with a trace. kv_always: load blocks even
+	 * where computing them would be faster.
+	 */
 	uint64_t kv_host;
 	struct dt_kvdisk *kv_disk;
 	bool kv_always;
-	/* Servers that compute prompts for this one; NULL: none. Not with a trace either. Strings in it
-	 * outlive the engine. */
+	/*
+	 * Servers that compute prompts for this one (disaggregated prefill); NULL: none. Not supported with a
+	 * trace. Its strings outlive the engine.
+	 */
 	const struct dt_kvpeers_params *peers;
-	uint64_t cache_name; /* what equal blocks need (dt_infer_cache_name); 0: not known */
+	uint64_t cache_name; /* identifies the contents of blocks (dt_infer_cache_name); 0: unknown */
 	double stuck_after;  /* seconds of one step after which the engine counts as stuck */
 };
 
@@ -100,17 +117,17 @@ struct dt_engine;
 enum dt_engine_state { DT_ENGINE_READY, DT_ENGINE_DRAINING, DT_ENGINE_STUCK, DT_ENGINE_FAILED };
 
 int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, struct dt_err *err);
-/* Cancels what is in flight and ends the thread. */
+/* Cancels all requests in flight and ends the thread. */
 void dt_engine_close(struct dt_engine *e);
 
 const struct dt_engine_params *dt_engine_params(const struct dt_engine *e);
 struct dt_metrics *dt_engine_metrics(struct dt_engine *e);
 
 /*
- * Submits every request of the call or none: -EAGAIN the queue is full, -E2BIG one can never fit, -ESHUTDOWN
- * the engine drains, -EDQUOT the quota of the tenant or of the adapter is used up (c->retry_after says for
- * how long). The requests must be complete (dt_serve_req_set_prompt, stop ids, ...). A call with an adapter
- * waits until that is in memory (dt_adapters_hold, which may fail).
+ * Submits all requests of the call, or none. -EAGAIN: the queue is full; -E2BIG: a request can never fit;
+ * -ESHUTDOWN: the engine drains; -EDQUOT: the quota of the tenant or adapter is used up (c->retry_after:
+ * seconds to wait). The requests must be complete (dt_serve_req_set_prompt, stop ids, ...). A call with an
+ * adapter waits until the adapter is in memory; errors of dt_adapters_hold are returned.
  */
 int dt_engine_submit(struct dt_engine *e, struct dt_call *c, struct dt_err *err);
 
@@ -119,47 +136,51 @@ void dt_engine_cancel(struct dt_engine *e, struct dt_call *c);
 
 /* Submissions fail with -ESHUTDOWN from now on. */
 void dt_engine_drain(struct dt_engine *e);
-/* Waits at most `seconds` until no request is in flight; returns the number that still are. */
+/* Waits at most `seconds` until no request is in flight; returns the number still in flight. */
 int dt_engine_wait_idle(struct dt_engine *e, double seconds);
 
 enum dt_engine_state dt_engine_state(struct dt_engine *e);
-/* Why it has failed, for good: every request has ended with this error, and new ones are refused with it. */
+/*
+ * The reason of a permanent failure: every request has ended with this error, and new ones are refused with
+ * it.
+ */
 void dt_engine_failure(struct dt_engine *e, struct dt_err *ret);
 
-/* ---- slots.c: what is in flight ---- */
+/* ---- slots.c: requests in flight ---- */
 
 #define DT_SLOTS_MAX 256
 
 struct dt_slot {	/* one request */
 	int64_t number; /* in order of arrival, from 1 */
 	int tenant;
-	bool running;	 /* or it waits */
+	bool running;	 /* false: waiting */
 	int prompt, out; /* tokens */
-	int cached;	 /* tokens of the prompt that were found in the cache */
-	int computed;	 /* tokens in the cache */
-	int max_tokens;	 /* of the output */
-	int blocks;	 /* it holds */
+	int cached;	 /* prompt tokens found in the prefix cache */
+	int computed;	 /* tokens in the KV cache */
+	int max_tokens;	 /* most output tokens */
+	int blocks;	 /* cache blocks held */
 	int priority;
-	double age, first; /* seconds since it came, and from then to its first token; -1: none yet */
-	double rate;	   /* tokens a second since the first */
+	double age, first; /* age: seconds since arrival; first: TTFT in seconds, -1: no token yet */
+	double rate;	   /* tokens a second since the first token */
 };
 
 struct dt_slots {
 	struct dt_slot slot[DT_SLOTS_MAX];
-	int n; /* of running + waiting */
+	int n; /* entries of slot; may be fewer than running + waiting */
 	int running, waiting;
 	int blocks, free_blocks;
-	int step_tokens;					 /* of the last step */
-	int64_t steps, preemptions, prefix_queries, prefix_hits; /* the last two in tokens */
-	double stepping; /* seconds since the step in progress began */
+	int step_tokens;					 /* tokens of the last step */
+	int64_t steps, preemptions, prefix_queries, prefix_hits; /* prefix_queries and prefix_hits count
+								  * tokens */
+	double stepping; /* seconds since the current step began, 0: none */
 };
 
-/* Which beginnings of prompts are in its cache; any thread may read it. NULL: it does not know. */
+/* Marks of the prompt prefixes that are in the cache; any thread may read them. NULL: there are none. */
 struct dt_kvmarks *dt_engine_marks(struct dt_engine *e);
 
 /*
- * Asks the engine's thread, which answers between two steps. false: it has not within so many seconds; *ret
- * is what it last answered, with stepping of now.
+ * Asks the engine's thread, which answers between two steps. false: there was no answer within `seconds`;
+ * *ret is then the previous answer, with an up-to-date `stepping`.
  */
 bool dt_engine_slots(struct dt_engine *e, double seconds, struct dt_slots *ret);
 

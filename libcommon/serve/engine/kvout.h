@@ -1,7 +1,7 @@
 /*
- * The blocks of a call's one prompt that another server has asked for. The engine's thread copies each out of
- * the cache as soon as it is computed, between two steps; whoever sends them waits on the call. Nothing of
- * the cache is held for them, and they go with the call.
+ * The cache blocks of a call's single prompt that another server has asked for. The engine's thread copies
+ * each block out of the cache between two steps, as soon as it is computed; the sending thread waits on the
+ * call. No cache blocks are held for this. The copies are freed with the call.
  */
 #ifndef DT_SERVE_KVOUT_H
 #define DT_SERVE_KVOUT_H
@@ -13,19 +13,21 @@
 struct dt_kvout {
 	struct dt_kvshare to;
 	size_t block_bytes;
-	int from, n; /* of the prompt's blocks those from `from` on, n of them */
-	int next;    /* of these the one to be copied next; the engine's thread alone */
+	int from, n; /* the prompt's blocks [from, from + n) */
+	int next;    /* index of the next block to copy, relative to from; used by the engine's thread
+		      * alone */
 	/* guarded by the call's lock */
-	int ready; /* that are there */
+	int ready; /* blocks copied so far */
 	bool failed;
 };
 
-/* What goes over the wire in front of a block; native order: both sides have the same kind of processor. */
+/* Header of a block on the wire, in native byte order: both sides have the same kind of processor. */
 struct dt_kvrecord {
 	uint32_t magic;
-	int32_t index; /* among those asked for; DT_KVRECORD_END: all have come */
+	int32_t index; /* of the block, relative to the first one asked for; DT_KVRECORD_END: all blocks
+		        * were sent */
 	uint32_t crc;  /* CRC-32 of the block */
-	uint32_t here; /* 1: its bytes follow; 0: they are in shared memory */
+	uint32_t here; /* 1: the bytes follow; 0: they are in shared memory */
 };
 
 #define DT_KVRECORD_MAGIC 0x766b7464u

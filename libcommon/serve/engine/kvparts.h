@@ -1,7 +1,7 @@
 /*
- * A block of the cache of a model over several ranks: the parts that each has, and the block that one process
- * has of the same model (nn/infer.h: struct dt_block_form), which is what leaves the ranks. So any layout
- * reads what another one has written.
+ * A cache block of a model over several ranks: each rank has a part. Blocks that leave the ranks are whole
+ * blocks, in the layout of a single process (nn/infer.h: struct dt_block_form), so that blocks written under
+ * one parallel layout can be read under any other.
  */
 #ifndef DT_SERVE_KVPARTS_H
 #define DT_SERVE_KVPARTS_H
@@ -15,10 +15,13 @@ struct dt_kvparts {
 	const struct dt_config *config;
 };
 
-/* Bytes of the whole, and of what rank i has. */
+/* Bytes of the whole block, and of the part of a rank. */
 size_t dt_kvparts_whole(const struct dt_kvparts *p);
 size_t dt_kvparts_bytes(const struct dt_kvparts *p, int rank);
-/* A rank's part of the whole, out of it or into it. A head that several ranks have is the same in all. */
+/*
+ * Copy a rank's part out of the whole block, or into it. A KV head that several ranks hold is identical on
+ * all.
+ */
 void dt_kvparts_cut(const struct dt_kvparts *p, int rank, void *part, const void *whole);
 void dt_kvparts_join(const struct dt_kvparts *p, int rank, const void *part, void *whole);
 

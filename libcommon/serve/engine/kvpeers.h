@@ -1,8 +1,9 @@
 /*
- * Servers that compute prompts for this one (dt-serve --role prefill): asked over HTTP for the blocks of a
- * prompt, which they send as they compute them, through shared memory where that can be joined, else over the
- * connection. A thread of its own talks to them; the calls here come from one other thread and never wait.
- * What a server holds for a prompt it holds while the connection lasts: closing a prompt ends both.
+ * Client of servers that compute prompts for this one (dt-serve --role prefill). It asks them over HTTP for
+ * the cache blocks of a prompt. They send each block when it is computed: through shared memory if it can be
+ * mapped, else over the connection. A thread of its own does the communication. The functions here are called
+ * from one other thread and never wait. A server holds resources for a prompt only while the connection
+ * lasts; closing the struct dt_kvget closes the connection.
  */
 #ifndef DT_SERVE_KVPEERS_H
 #define DT_SERVE_KVPEERS_H
@@ -15,14 +16,14 @@
 struct dt_kvpeers_params {
 	const char *const *url; /* [n] "http://127.0.0.1:8001" */
 	int n;
-	const char *const *key; /* [nkeys] of tenants, which a server is asked with; nkeys 0: none */
+	const char *const *key; /* [nkeys] API keys of the tenants, sent with requests; nkeys 0: none */
 	int nkeys;
-	int least;	  /* tokens that are not in the cache yet from which on one is asked */
-	double timeout;	  /* seconds without a block after which it is given up */
-	uint64_t memory;  /* bytes of blocks on their way */
-	bool inline_only; /* no shared memory */
+	int least;	  /* a server is asked only if at least this many tokens are not in the cache */
+	double timeout;	  /* seconds without a new block after which the request is given up */
+	uint64_t memory;  /* most bytes of blocks in transit */
+	bool inline_only; /* do not use shared memory */
 	const struct dt_log *log;
-	/* of the cache, as both sides must have it */
+	/* properties of the cache; both sides must agree */
 	uint64_t name;
 	size_t block_bytes;
 	int block_size; /* tokens */
@@ -32,37 +33,40 @@ struct dt_kvpeers;
 struct dt_kvget;
 
 struct dt_kvpeers_counts {
-	uint64_t asked, failed;	 /* prompts; failed: those that did not come whole */
-	uint64_t blocks, shared; /* that came, and those of them through shared memory */
-	double seconds;		 /* from asking to the last block, of those that came whole */
+	uint64_t asked, failed;	 /* prompts; failed: those that did not arrive completely */
+	uint64_t blocks, shared; /* blocks received, and how many of them through shared memory */
+	double seconds;		 /* from the request to the last block, summed over complete prompts */
 	int running;
 };
 
-/* wake is called by the thread after a block has come or no more will. The strings outlive it. */
+/*
+ * The communication thread calls wake after a block has arrived, or when no more will. The strings in p
+ * outlive the struct dt_kvpeers.
+ */
 int dt_kvpeers_open(struct dt_kvpeers **ret, const struct dt_kvpeers_params *p, void (*wake)(void *arg),
 		    void *arg, struct dt_err *err);
 void dt_kvpeers_close(struct dt_kvpeers *p); /* NULL is allowed */
 struct dt_kvpeers_counts dt_kvpeers_counts(struct dt_kvpeers *p);
 
-/* The number of a URL among params->url, from 1; 0: it is none of them. */
+/* Index of a URL in params->url, from 1; 0: not in the list. */
 int dt_kvpeers_find(const struct dt_kvpeers_params *p, const char *url);
 
 struct dt_kvask {
-	int peer; /* who is to be asked, where it is well, from 1; 0: whoever has the least to do */
+	int peer; /* the server to ask if it is up, from 1; 0: the least busy one */
 	int tenant;
 	uint64_t salt;
-	const char *adapter; /* its name; NULL: none */
-	uint64_t sum;	     /* the adapter's */
+	const char *adapter; /* name of the adapter; NULL: none */
+	uint64_t sum;	     /* checksum of the adapter */
 	const int32_t *tokens;
-	int from, to; /* the blocks [from, to) of them */
+	int from, to; /* the blocks [from, to) of tokens */
 };
 
-/* Asks one server. NULL: none is well, there is no memory, or too few tokens are asked for. */
+/* Asks one server for blocks. NULL: no server is up, out of memory, or too few tokens are needed. */
 struct dt_kvget *dt_kvpeers_get(struct dt_kvpeers *p, const struct dt_kvask *a);
-/* The next block, NULL: it has not come yet, or (*ended) no more will. */
+/* Returns the next block. NULL: it has not arrived yet, or (*ended) there are no more. */
 const void *dt_kvget_next(struct dt_kvget *g, bool *ended);
-void dt_kvget_take(struct dt_kvget *g);	 /* the block that next gave is not needed any more */
-void dt_kvget_close(struct dt_kvget *g); /* at any time; NULL is allowed */
+void dt_kvget_take(struct dt_kvget *g);	 /* releases the block that dt_kvget_next returned */
+void dt_kvget_close(struct dt_kvget *g); /* may be called at any time; NULL is allowed */
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,4 @@
-/* What the two files of serve/engine/kvpeers.h share. */
+/* Shared by kvpeers.c and kvget.c. */
 #ifndef DT_SERVE_KVPEERS_PRIV_H
 #define DT_SERVE_KVPEERS_PRIV_H
 
@@ -12,14 +12,14 @@
 #define DT_KVGET_REASON 300
 
 struct dt_kvpeer {
-	char *url;		  /* of its route */
-	const char *name;	  /* as given */
-	struct curl_slist **head; /* [nkeys or 1] */
+	char *url;		  /* of the prefill route */
+	const char *name;	  /* URL as configured */
+	struct curl_slist **head; /* HTTP headers, [nkeys or 1] */
 	/* guarded by dt_kvpeers.mu */
 	int running;
 	uint64_t asked;
-	double down_until; /* dt_now() */
-	bool down;	   /* and that was said */
+	double down_until; /* dt_now() until which the server is not asked */
+	bool down;	   /* a failure was logged, and no request has succeeded since */
 };
 
 struct dt_kvget {
@@ -30,14 +30,14 @@ struct dt_kvget {
 	int n; /* blocks asked for */
 	char *body;
 	CURL *easy;
-	double began, last; /* dt_now(): asked, and the last block; began is constant */
-	/* the thread alone: what has been read of the answer */
+	double began, last; /* dt_now() of the request and of the last block; began is constant */
+	/* used by the communication thread alone: the part of the response parsed so far */
 	struct dt_kvrecord rec;
-	size_t got, filled; /* bytes of rec, and of the block behind it */
-	int seen, shared;   /* blocks */
+	size_t got, filled; /* bytes read of rec, and of the block behind it */
+	int seen, shared;   /* blocks received, and those of them in shared memory that are not counted yet */
 	bool whole, failed;
-	bool begun;		   /* it is in the multi handle */
-	char why[DT_KVGET_REASON]; /* it has failed, or what the server said */
+	bool begun;		   /* added to the multi handle */
+	char why[DT_KVGET_REASON]; /* reason of a failure, or the error body that the server sent */
 	size_t nwhy;
 	/* guarded by dt_kvpeers.mu */
 	int ready, taken;
@@ -54,16 +54,19 @@ struct dt_kvpeers {
 	pthread_t thread;
 	bool started;
 	pthread_mutex_t mu;
-	TAILQ_HEAD(, dt_kvget) gets; /* all that are not freed */
-	uint64_t used;		     /* bytes of them */
+	TAILQ_HEAD(, dt_kvget) gets; /* all that are not freed yet */
+	uint64_t used;		     /* bytes of their memory */
 	struct dt_kvpeers_counts counts;
 	bool stop;
 };
 
-/* kvget.c: a prompt to be asked of the peer; NULL: no memory. */
+/* kvget.c: prepares a request to a peer; NULL: out of memory. */
 struct dt_kvget *dt_kvget_new(struct dt_kvpeers *p, struct dt_kvpeer *peer, const struct dt_kvask *a);
 void dt_kvget_free(struct dt_kvget *g);
-/* kvget.c: the next bytes of the answer; false: it is wrong (g->why). Blocks are counted in g->seen. */
+/*
+ * kvget.c: parses the next bytes of the response. Complete blocks are counted in g->seen. false: the response
+ * is invalid (g->why).
+ */
 bool dt_kvget_push(struct dt_kvget *g, const char *data, size_t n);
 
 #endif

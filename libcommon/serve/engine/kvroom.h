@@ -1,4 +1,4 @@
-/* The size of a folder of cache blocks (serve/engine/kvdisk.h), which several processes write to. */
+/* Size limit of a folder of cache blocks (serve/engine/kvdisk.h) to which several processes write. */
 #ifndef DT_SERVE_KVROOM_H
 #define DT_SERVE_KVROOM_H
 
@@ -6,14 +6,14 @@
 
 struct dt_kvroom {
 	const char *dir;
-	uint64_t size;	/* at most */
-	uint64_t used;	/* as far as this process knows */
-	uint64_t since; /* bytes it has added since it last looked */
+	uint64_t size;	/* most bytes */
+	uint64_t used;	/* bytes in use, as far as this process knows */
+	uint64_t since; /* bytes added by this process since it last scanned the folder */
 };
 
-/* Looks what is there; removes what a process that has ended left half written. dir stays the caller's. */
+/* Scans the folder and removes unfinished files of processes that have ended. The caller keeps owning dir. */
 void dt_kvroom_open(struct dt_kvroom *r, const char *dir, uint64_t size);
-/* A block was added; the oldest are removed where there is too much. */
+/* Counts a new block; removes the oldest blocks if the folder is too large. */
 void dt_kvroom_add(struct dt_kvroom *r, uint64_t bytes);
 
 #endif

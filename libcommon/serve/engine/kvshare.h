@@ -1,8 +1,9 @@
 /*
- * Memory for blocks on their way from one server to another: a head of 4096 bytes, then blocks. It has no
- * name, so nothing is left of it when its processes have ended, however they end. A process of the same user
- * on the same machine joins it by the maker's process and descriptor; a number of 128 bits that only the
- * maker knows says that it is the right one, and a seal that it cannot shrink under the reader.
+ * Shared memory for cache blocks in transit between two servers: a header of 4096 bytes, then blocks. It has
+ * no name (memfd), so nothing is left of it when its processes have ended, however they end. Another process
+ * of the same user on the same machine opens it by the creator's process id and file descriptor. A 128-bit
+ * nonce known only to the creator proves that it is the right memory; a seal proves that it cannot shrink
+ * while it is mapped.
  */
 #ifndef DT_SERVE_KVSHARE_H
 #define DT_SERVE_KVSHARE_H
@@ -17,13 +18,16 @@
 struct dt_kvshare {
 	char *map; /* NULL: none */
 	size_t bytes;
-	int fd; /* of the maker; -1 where it was joined */
+	int fd; /* of the creator; -1: mapped from another process */
 	uint64_t nonce[2];
 };
 
-/* For so many bytes of blocks. -ENOMEM and other errnos. */
+/* Creates shared memory for `bytes` bytes of blocks. -ENOMEM and other errnos. */
 int dt_kvshare_make(struct dt_kvshare *s, size_t bytes, struct dt_err *err);
-/* That of another process. -ENOENT: it cannot be reached from here; -EPERM: it is another one. */
+/*
+ * Maps the shared memory of another process. -ENOENT: it cannot be opened from here; -EPERM: it is not the
+ * right memory.
+ */
 int dt_kvshare_join(struct dt_kvshare *s, int64_t pid, int64_t fd, const uint64_t nonce[2], size_t bytes);
 void dt_kvshare_release(struct dt_kvshare *s);
 

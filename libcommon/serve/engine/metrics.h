@@ -1,5 +1,7 @@
-/* Counters, gauges and histograms in the text format of Prometheus. Names are those of vLLM with dt_serve_
- * in place of vllm:, so that its dashboards need one replacement. Any thread may call every function. */
+/*
+ * Counters, gauges and histograms in the Prometheus text format. Names are those of vLLM with dt_serve_ in
+ * place of vllm:, so that its dashboards need one replacement. Every function may be called from any thread.
+ */
 #ifndef DT_SERVE_METRICS_H
 #define DT_SERVE_METRICS_H
 
@@ -22,8 +24,8 @@ enum { DT_MEMORY_KINDS = 4 }; /* weights, kv-cache, workspace, logits */
 
 struct dt_weights_read {
 	uint64_t bytes;
-	double wait_s;	       /* of passes, for them */
-	uint64_t hits, misses; /* experts that a pass chose, in memory and not */
+	double wait_s;	       /* seconds that forward passes waited for reads */
+	uint64_t hits, misses; /* experts that a pass selected: found in memory, read from disk */
 };
 
 struct dt_metrics {
@@ -37,14 +39,14 @@ struct dt_metrics {
 	struct dt_beyond_counts {
 		int64_t queries, hits; /* tokens */
 		int host_blocks;
-		double compute_s; /* a block's tokens, as a part of a prompt */
+		double compute_s; /* seconds to compute one block of a prompt */
 		struct dt_kvio_counts disk;
-		bool asks; /* other servers */
+		bool asks; /* other servers are asked for blocks */
 		struct dt_kvpeers_counts peers;
 	} beyond;
 	bool has_weights;
 	struct dt_weights_read weights;
-	uint64_t sent; /* blocks that other servers have asked for */
+	uint64_t sent; /* blocks sent to other servers */
 	uint64_t drafts, draft_tokens, accepted_tokens, drawn_steps;
 	struct dt_hist ttft, itl, e2e, queue, prefill, decode, inference, prompt, generation, iteration;
 };
@@ -52,27 +54,27 @@ struct dt_metrics {
 void dt_metrics_init(struct dt_metrics *m);
 void dt_metrics_release(struct dt_metrics *m);
 
-/* Bytes allocated, by dt-memest's categories. */
+/* Sets the bytes allocated, by the categories of dt-memest. */
 void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, uint64_t work,
 		       uint64_t logits);
-/* After each step: what the scheduler holds, and the tokens this step computed. */
+/* Called after each step: takes the scheduler's state and adds the tokens of the step. */
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens);
-/* What was looked for beyond the pool and what came of it. */
+/* Sets the counts of the prefix cache beyond the pool. */
 void dt_metrics_beyond(struct dt_metrics *m, const struct dt_beyond_counts *c);
-/* After each step of a model whose weights memory does not hold. */
+/* Called after each step of a model whose weights do not all fit in memory. */
 void dt_metrics_weights(struct dt_metrics *m, const struct dt_weights_read *read);
-/* Counts blocks that were copied out for another server. */
+/* Counts blocks copied out for another server. */
 void dt_metrics_sent(struct dt_metrics *m, int blocks);
-/* One generated token; gap: seconds since the one before it, < 0 for the first. */
+/* Counts one generated token; gap: seconds since the previous one, < 0 for the first. */
 void dt_metrics_token(struct dt_metrics *m, const struct dt_serve_req *r, double gap);
-/* Counts one verification: `accepted` of `guessed` draft tokens were right. */
+/* Counts one verification of draft tokens: `accepted` of `guessed` were accepted. */
 void dt_metrics_guessed(struct dt_metrics *m, int guessed, int accepted);
-/* Counts a step whose tokens the model drew itself. */
+/* Counts a step in which the model drew the tokens itself. */
 void dt_metrics_drawn(struct dt_metrics *m);
-/* Counts the end of a request at time now. */
+/* Counts a request that ended at time now. */
 void dt_metrics_finish(struct dt_metrics *m, const struct dt_serve_req *r, enum dt_finish why, double now);
 
-/* Writes everything to f; model is the label model_name. */
+/* Writes all metrics to f; model is the value of the label model_name. */
 void dt_metrics_write(struct dt_metrics *m, const char *model, FILE *f);
 
 #endif

@@ -13,23 +13,24 @@ TAILQ_HEAD(dt_req_list, dt_serve_req);
 /* State shared with the threads that submit and cancel. Guarded by mu. */
 struct dt_engine_gate {
 	pthread_mutex_t mu;
-	pthread_cond_t work; /* wakes the engine's thread: a call was submitted or cancelled */
-	pthread_cond_t idle; /* for dt_engine_wait_idle, on CLOCK_MONOTONIC */
+	pthread_cond_t work; /* wakes the engine's thread: a call was submitted or cancelled, or blocks
+			      * have arrived */
+	pthread_cond_t idle; /* signals dt_engine_wait_idle; CLOCK_MONOTONIC */
 	struct dt_req_list inbox;
-	int inflight, counted; /* requests; those of them that max_seqs + queue bounds */
+	int inflight, counted; /* requests in flight, and how many of them count against max_seqs + queue */
 	bool draining, stop;
 	bool failed;
-	struct dt_err why;	/* it has failed */
+	struct dt_err why;	/* why the engine failed */
 	double busy_since;	/* dt_now() when the step in progress began, 0: none */
 	struct dt_quota *quota; /* [ntenants] */
 
-	pthread_cond_t shown; /* the slots were filled; on CLOCK_MONOTONIC */
-	bool looking;	      /* somebody waits for them */
-	uint64_t seen;	      /* times they were filled */
+	pthread_cond_t shown; /* the slots were filled in; CLOCK_MONOTONIC */
+	bool looking;	      /* a thread waits for the slots */
+	uint64_t seen;	      /* how often they were filled in */
 	struct dt_slots slots;
 };
 
-/* A step that is planned, until it has given its tokens. Used by the engine's thread alone. */
+/* A step from its planning until its tokens are handed out. Used by the engine's thread alone. */
 struct dt_engine_buffers {
 	struct dt_sched_item *items, *drafts;	 /* [max_seqs] */
 	struct dt_infer_batch batch;		 /* points into the buffers below */
@@ -42,21 +43,21 @@ struct dt_engine_buffers {
 	const struct dt_infer_adapter **adapter; /* [max_seqs] */
 	int n;					 /* items */
 	double began;
-	bool decode; /* every item decodes */
-	int guessed; /* tokens */
+	bool decode; /* every item is a decode */
+	int guessed; /* draft tokens */
 };
 
-/* What the step that gives its tokens has computed. Used by the engine's thread alone. */
+/* Results of the step whose tokens are handed out. Used by the engine's thread alone. */
 struct dt_engine_results {
-	float *logits;		/* [max_seqs + 2, vocab], the last two scratch */
-	struct dt_draw *draw;	/* [max_seqs]; their edits are in the sampler */
+	float *logits;		/* [max_seqs + 2, vocab]; the last two rows are scratch */
+	struct dt_draw *draw;	/* [max_seqs]; their edits are in e->sampler */
 	struct dt_drawn *drawn; /* [max_seqs] */
 	struct dt_logprob *top; /* [DT_PROMPT_LOGPROBS_MAX] */
 };
 
 /* Tokens a grammar allows, as a bit mask for the sampler. Used by the engine's thread alone. */
 struct dt_engine_mask {
-	struct dt_vocab_order order; /* made when the first request asks for a grammar */
+	struct dt_vocab_order order; /* built when the first request has a grammar */
 	uint32_t *allow;	     /* [vocab / 32] */
 };
 
@@ -74,16 +75,20 @@ struct dt_teller {
 	bool stop;
 };
 
-/* beyond.c: the prefix cache beyond the pool; all absent without one. Used by the engine's thread alone. */
+/*
+ * beyond.c: the prefix cache outside the pool (host memory, disk, other servers). All members are NULL if
+ * there is none. Used by the engine's thread alone.
+ */
 struct dt_engine_beyond {
 	struct dt_kvhost *host;
 	struct dt_kvio *io;
 	struct dt_kvpeers *peers;
-	bool *written;	       /* [blocks] block b has gone to the folder since it was published */
-	bool broken;	       /* blocks cannot be read out of the cache any more */
-	bool behind;	       /* some have not, for lack of room on the way */
+	bool *written;	       /* [blocks] block b was written to the folder since it was published */
+	bool broken;	       /* blocks can no longer be read out of the cache */
+	bool behind;	       /* some published blocks are not written yet, because all write buffers were
+			        * in use */
 	int held;	       /* requests that wait for their blocks */
-	double token_s;	       /* seconds a token of a prompt takes to compute, 0: not known */
+	double token_s;	       /* seconds to compute one prompt token, moving average; 0: unknown */
 	int64_t queries, hits; /* tokens */
 };
 
@@ -91,21 +96,23 @@ struct dt_engine {
 	struct dt_engine_params p; /* constant */
 	struct dt_metrics metrics; /* has a lock of its own */
 	pthread_t thread;
-	double told; /* dt_now() when other ranks last heard of this one; the engine's thread alone */
+	double told; /* dt_now() when the other ranks last got a message; used by the engine's thread alone */
 	struct dt_engine_gate gate;
 
 	/* used by the engine's thread alone */
-	struct dt_kvpool *pool; /* [p.replicas]; what is beyond it is beyond the first, which is alone then */
+	struct dt_kvpool *pool; /* [p.replicas]; the cache beyond the pool exists only with a single
+				 * replica */
 	struct dt_sched sched;
-	struct dt_req_list live;	  /* taken from the inbox, in order of arrival */
-	int64_t taken, steps;		  /* so far */
-	int preparing;			  /* requests that wait until other ranks have their adapter */
-	int depth;			  /* steps that may be under way */
-	struct dt_engine_buffers *flight; /* [depth] a ring: nflight are, from the oldest on */
+	struct dt_req_list live;	  /* requests taken from the inbox, in order of arrival */
+	int64_t taken, steps;		  /* totals of requests taken and of steps */
+	int preparing;			  /* requests that wait until the other ranks have their adapter */
+	int depth;			  /* most steps in flight */
+	struct dt_engine_buffers *flight; /* [depth] ring buffer; nflight entries from oldest on are in
+					   * flight */
 	int oldest, nflight;
-	struct dt_engine_buffers *step; /* of flight: which is planned, or gives its tokens */
+	struct dt_engine_buffers *step; /* entry of flight that is being planned or finished */
 	struct dt_engine_results out;
-	double ended; /* dt_now() when a step last had given its tokens */
+	double ended; /* dt_now() when the last step had handed out its tokens */
 	struct dt_engine_mask mask;
 	struct dt_serve_sampler sampler;
 	struct dt_spec spec;
@@ -113,21 +120,22 @@ struct dt_engine {
 	struct dt_engine_beyond beyond;
 };
 
-/* engine.c: ends a request. The call may be freed by this. */
+/* engine.c: ends a request. This may free the call. */
 void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finish why);
 void dt_engine_retire_error(struct dt_engine *e, struct dt_serve_req *r, const struct dt_err *err);
-/* engine.c: the scheduler has it from here on. */
+/* engine.c: passes r to the scheduler. */
 void dt_engine_enter(struct dt_engine *e, struct dt_serve_req *r);
-/* engine.c: every request in flight ends with this error, and none is taken any more. */
+/* engine.c: ends every request in flight with this error and refuses new ones. */
 void dt_engine_fail(struct dt_engine *e, const struct dt_err *err);
 
 /*
- * beyond.c. hold: whether r waits for blocks to be read, and bring has it enter then; retire: it ends before.
- * write: what is published and not in the folder yet goes there, as much as there is room for on the way, or
- * all; due: that can go on.
- * measured: a step of so many tokens was mostly prompts.
+ * beyond.c. hold: true if r must wait for blocks to be loaded; bring enters r into the scheduler when they
+ * are there; retire: r ends before that. write: writes published blocks that are not in the folder yet, as
+ * many as there are free buffers, or all; due: write can continue. measure: times the computation of a block
+ * at start. measured: a step of `tokens` tokens, mostly of prompts, took `seconds`.
  */
-int dt_engine_beyond_open(struct dt_engine *e, struct dt_err *err); /* after the pool and the buffers */
+int dt_engine_beyond_open(struct dt_engine *e, struct dt_err *err); /* call it after the pool and the
+								     * buffers were created */
 void dt_engine_beyond_close(struct dt_engine *e);
 void dt_engine_beyond_measure(struct dt_engine *e);
 void dt_engine_beyond_measured(struct dt_engine *e, int tokens, double seconds);
@@ -137,7 +145,7 @@ void dt_engine_beyond_retire(struct dt_engine *e, struct dt_serve_req *r);
 void dt_engine_beyond_write(struct dt_engine *e, bool all);
 bool dt_engine_beyond_due(struct dt_engine *e);
 
-/* slots.c: fills the slots where somebody asks for them. Gate locked, not within a step. */
+/* slots.c: fills in the slots if a thread waits for them. Call with the gate locked, not within a step. */
 void dt_engine_show(struct dt_engine *e);
 
 /* submit.c */
@@ -149,27 +157,32 @@ int dt_engine_buffers_init(struct dt_engine *e); /* -ENOMEM */
 void dt_engine_buffers_release(struct dt_engine *e);
 
 int dt_teller_open(struct dt_teller *t, int cap); /* *t is zeroed. -ENOMEM, -EAGAIN */
-void dt_teller_close(struct dt_teller *t);	  /* wakes all calls handed over first */
+void dt_teller_close(struct dt_teller *t);	  /* first wakes the waiters of all calls handed over */
 /* Remembers c; dt_teller_go wakes the waiters of all remembered calls at the end of the step. */
 void dt_teller_add(struct dt_teller *t, struct dt_call *c);
 void dt_teller_go(struct dt_teller *t);
 
-/* draft.c: runs the draft model on the planned items; it guesses for items with a draft. */
+/*
+ * draft.c: runs the draft model on the planned items and sets the draft tokens of items that have some; 0 or
+ * a negative errno.
+ */
 int dt_engine_draft(struct dt_engine *e, int n);
 
 /* draws.c: lets the model draw the tokens of the batch where every wanted row allows it; 0 or -ENOMEM. */
 int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 
-/* take.c: gives each request the tokens that the step produced; returns their number. */
+/* take.c: hands each request its tokens of the step; returns the number of tokens. */
 int dt_engine_take(struct dt_engine *e, const struct dt_sched_item *items, int n);
 
 /*
- * step.c: dt_engine_build fills the batch. dt_engine_step begins a step where one more may be under way, and
- * where that are all there can be the oldest hands out its tokens. settle: all of them do.
+ * step.c: dt_engine_build fills the batch. dt_engine_step begins a step if one more may be in flight; if the
+ * limit is reached or no step could begin, it finishes the oldest one. dt_engine_settle finishes all.
  */
 void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
-/* Rows of an item whose logits are wanted: the prompt's when it is scored, the last known token's and those
- * of guessed tokens; of the model that guesses only guesses are. */
+/*
+ * Whether the logits of a row of an item are needed: all rows of a scored prompt, the row of the last known
+ * token, and those of draft tokens; for the draft model, only rows that produce draft tokens.
+ */
 bool dt_engine_wanted(const struct dt_sched_item *it, int row, bool draft);
 void dt_engine_step(struct dt_engine *e);
 void dt_engine_settle(struct dt_engine *e);

@@ -1,11 +1,11 @@
 /*
- * A call (one HTTP request, one line of a batch) is one or more requests: its prompts times its choices.
- * What a call asks for (struct dt_ask) is filled by its caller, fixed when it is submitted, and read without
- * a lock from then on. What a request has got so far is written by the engine's thread and read by the
- * caller's under the call's lock.
+ * A call (one HTTP request, one line of a batch) consists of one or more requests: its prompts times its
+ * choices (n). The caller fills struct dt_ask before submission; afterwards it is constant and read without a
+ * lock. The engine's thread writes the results of a request, the caller's thread reads them, both under the
+ * call's lock.
  *
  * Ownership: dt_call_new gives the caller one reference, dt_engine_submit takes one for the engine. Dropping
- * the last frees everything, so a caller may leave at any time (cancel, drop) without waiting.
+ * the last one frees everything, so a caller may leave at any time (cancel, drop) without waiting.
  */
 #ifndef DT_SERVE_REQUEST_H
 #define DT_SERVE_REQUEST_H
@@ -21,13 +21,13 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#define DT_LOGPROBS_MAX	       20  /* alternatives a token */
-#define DT_PROMPT_LOGPROBS_MAX 128 /* of a prompt, for teachers */
+#define DT_LOGPROBS_MAX	       20  /* most alternatives a token */
+#define DT_PROMPT_LOGPROBS_MAX 128 /* most alternatives a prompt token, for distillation teachers */
 
 enum dt_finish {
-	DT_FINISH_NONE,	  /* still going */
+	DT_FINISH_NONE,	  /* still running */
 	DT_FINISH_STOP,	  /* end of text, a stop id or a stop string */
-	DT_FINISH_LENGTH, /* max_tokens or the context */
+	DT_FINISH_LENGTH, /* max_tokens or the context length was reached */
 	DT_FINISH_ABORT,  /* cancelled */
 	DT_FINISH_TIMEOUT,
 	DT_FINISH_ERROR, /* the model failed; see err */
@@ -44,32 +44,35 @@ struct dt_scores {
 	int n, cap, ntop;
 };
 
-/* What a call asks of each of its requests. */
+/* Parameters of a call that hold for each of its requests. */
 struct dt_ask {
-	struct dt_sampling sampling; /* without stream, ban and allow, which belong to one draw */
+	struct dt_sampling sampling; /* without stream, ban and allow, which are set for each draw */
 	struct dt_bias *bias;	     /* [sampling.nbias] = sampling.bias */
 	uint32_t *dry_break;	     /* = sampling.dry_break */
-	int32_t *stop_ids;	     /* [nstop_ids] the end-of-text ids among them unless ignore_eos */
-	int nstop_ids, nasked;	     /* the first nasked come from the body */
+	int32_t *stop_ids;	     /* [nstop_ids] includes the end-of-text ids unless ignore_eos */
+	int nstop_ids, nasked;	     /* the first nasked come from the request body */
 	struct dt_stop *stop;	     /* [nstop] */
 	int nstop;
-	int min_tokens;		    /* before one more, no stop id is drawn and no stop string counts;
-				     * only a grammar that allows nothing more ends the text */
+	int min_tokens;		    /* until this many tokens: no stop id is drawn and stop strings are
+				     * ignored; only a grammar that allows nothing more ends the text */
 	int priority;		    /* within the tenant: lower goes first, as in vLLM */
 	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
-	int prompt_logprobs;	    /* of each token of the prompt, apart; -1: none */
-	double prompt_temperature;  /* t of prompt logprobs, log softmax(logits / t) */
-	struct dt_grammar *grammar; /* what the output must fit, NULL: anything */
-	uint64_t *mark;		    /* [nmarks] of the prompt (serve/sched/kvmarks.h); one prompt alone */
+	int prompt_logprobs;	    /* the same for prompt tokens, independent of logprobs; -1: none */
+	double prompt_temperature;  /* temperature t of prompt logprobs, log softmax(logits / t) */
+	struct dt_grammar *grammar; /* grammar of the output, NULL: none */
+	uint64_t *mark;		    /* [nmarks] marks of the prompt (serve/sched/kvmarks.h); only in calls
+				     * with one prompt */
 	int nmarks;
-	double mark_share; /* of the prompt, from one to the next */
-	char *trigger;	   /* what comes behind this text must fit, each time, and the rest need not;
-				     * "": all of it must, where it begins with {; NULL: all of it must */
+	double mark_share; /* distance between marks, as a fraction of the prompt */
+	char *trigger;	   /* text after which the grammar applies, at each occurrence; other text is free.
+			    * "": the grammar applies to the whole text if it begins with {; NULL: it
+			    * always applies to the whole text */
 	bool ignore_eos;
-	bool include_stop; /* the text of the stop id or string is part of the result */
+	bool include_stop; /* the text of the stop id or stop string is part of the result */
 	bool skip_special; /* special tokens add no text */
-	bool score_prompt; /* log-probabilities of the prompt too */
-	bool embed;	   /* the result is the mean of the prompt's last hidden states, and no token */
+	bool score_prompt; /* return log-probabilities of the prompt too */
+	bool embed;	   /* embedding: the result is the mean of the prompt's last hidden states; no
+			    * token is generated */
 };
 #define DT_ASK_DEFAULT                                                                                       \
 	((struct dt_ask){.sampling = DT_SAMPLING_DEFAULT,                                                    \
@@ -85,81 +88,85 @@ struct dt_kvget;  /* serve/engine/kvpeers.h */
 
 struct dt_serve_req {
 	struct dt_call *call;
-	struct dt_seq seq; /* the scheduler's view; engine thread only */
-	int64_t number;	   /* in order of arrival, from 1; engine thread only */
-	int drafted;	   /* tokens in the cache of the model that guesses */
+	struct dt_seq seq; /* the scheduler's view; used by the engine's thread alone */
+	int64_t number;	   /* in order of arrival, from 1; used by the engine's thread alone */
+	int drafted;	   /* tokens in the draft model's KV cache */
 
-	const struct dt_ask *ask; /* of its call */
-	int32_t *tokens;	  /* [nprompt + max_tokens] the prompt, then what was generated */
+	const struct dt_ask *ask; /* = &call->ask */
+	int32_t *tokens;	  /* [nprompt + max_tokens] the prompt, then generated tokens */
 	int nprompt, max_tokens;
-	uint32_t choice;	    /* of its prompt: its stream of random numbers */
-	struct dt_matcher *matcher; /* state of ask->grammar, NULL: there is none */
-	bool dormant;		    /* the matcher waits for ask->trigger */
-	int lead;	      /* tokens of white space that may still come between that and the grammar */
-	size_t looked, woken; /* bytes of the text where it has been looked for, and where to begin */
+	uint32_t choice;	    /* index among the choices of its prompt; selects the random stream */
+	struct dt_matcher *matcher; /* state of ask->grammar, NULL: none */
+	bool dormant;		    /* the grammar is inactive until ask->trigger occurs */
+	int lead;		    /* white-space tokens that may still come between trigger and grammar */
+	size_t looked, woken;	    /* bytes of the text already searched for the trigger; byte from which to
+			       * search for the next one */
 
 	/* results so far */
 	int nout;
 	struct dt_detok detok;
 	struct dt_scores scores, prompt_scores; /* prompt_scores[i]: of prompt token i + 1 */
 	enum dt_finish finish;
-	int32_t stop_id; /* stop id of the request that ended it, -1: none */
+	int32_t stop_id; /* stop id in the request body that ended it, -1: none */
 	float *pooled;	 /* [hidden] sum of the hidden states, with embed */
 	struct dt_err err;
 
 	/* times, dt_now() */
 	double t_arrive, t_start, t_first, t_last;
 
-	/* used by the engine alone */
-	double mu;		/* state of mirostat */
-	bool counted;		/* by the engine's bound of requests in flight */
-	bool preparing;		/* it waits until other ranks have its adapter */
-	bool held, looked_up;	/* it waits for blocks from beyond the pool; they were looked for */
-	struct dt_kvread *read; /* of them from the disk, from block read_from on; NULL: none */
-	bool asked;		/* another server was */
-	struct dt_kvget *get;	/* the same from there */
+	/* used by the engine's thread alone */
+	double mu;		/* mirostat's state */
+	bool counted;		/* counts against the limit of requests in flight */
+	bool preparing;		/* waits until the other ranks have its adapter */
+	bool held, looked_up;	/* held: waits for blocks from outside the pool; looked_up: they were
+				 * looked for on disk */
+	struct dt_kvread *read; /* read of blocks from disk, from block read_from on; NULL: none */
+	bool asked;		/* another server was asked for blocks */
+	struct dt_kvget *get;	/* the request to that server; NULL: none */
 	int read_from, read_next;
 	double t_held;
-	int charged_prompt, charged_out;   /* tokens taken from the tenant's account */
+	int charged_prompt, charged_out;   /* tokens charged to the tenant's quota */
 	TAILQ_ENTRY(dt_serve_req) in_list; /* of requests in flight */
 };
 
 struct dt_call {
 	pthread_mutex_t mu;
-	pthread_cond_t cond; /* new tokens or an end; on CLOCK_MONOTONIC */
+	pthread_cond_t cond; /* signalled on new tokens and ends; CLOCK_MONOTONIC */
 	atomic_int refs;
 	atomic_bool cancelled;
 	double deadline; /* dt_now(), 0: none */
-	int tenant;	 /* number in the engine's table */
-	uint64_t salt;	 /* prefixes are shared only within a tenant, and there only under the same salt */
-	struct dt_served_adapter *adapter; /* NULL: the base alone; given back with the call */
-	bool held;			   /* the adapter, from submission to the end of the last request */
-	double retry_after;		   /* seconds, after -EDQUOT; 0: it can never pass */
-	int peer;			   /* who computes its prompt (kvpeers.h); 0: not named */
-	struct dt_kvout *out; /* owned: blocks of its one prompt for another server; NULL: none */
+	int tenant;	 /* index in the engine's table */
+	uint64_t salt;	 /* prefixes are shared only within a tenant and between equal salts */
+	struct dt_served_adapter *adapter; /* NULL: the base model; released with the call */
+	bool held;			   /* holds the adapter, from submission to the end of the last
+					    * request */
+	double retry_after;		   /* seconds, after -EDQUOT; 0: the quota can never admit the call */
+	int peer;			   /* server to compute the prompt (kvpeers.h); 0: not named */
+	struct dt_kvout *out; /* owned: blocks of the single prompt for another server; NULL: none */
 	struct dt_ask ask;    /* owned */
-	int n, open;	      /* requests, and those without a finish */
+	int n, open;	      /* requests, and how many of them have not finished */
 	struct dt_serve_req *req;
-	void (*on_done)(void *arg); /* the engine's thread: every request has a finish; may be NULL */
+	void (*on_done)(void *arg); /* called by the engine's thread when every request has finished; may
+				     * be NULL */
 	void *arg;
 };
 
 struct dt_call *dt_call_new(int n); /* NULL: out of memory */
 void dt_call_ref(struct dt_call *c);
 void dt_call_drop(struct dt_call *c); /* NULL is allowed */
-/* The engine forgets the call within one step. */
+/* Asks the engine to drop the call, which it does within one step. */
 void dt_call_cancel(struct dt_call *c);
-/* Waits, mu held, until something comes or seconds are over. */
+/* Waits until results arrive or `seconds` have passed. Call with mu held. */
 void dt_call_wait_locked(struct dt_call *c, double seconds);
-/* Waits until every request has a finish. */
+/* Waits until every request has finished. */
 void dt_call_wait_done(struct dt_call *c);
 
-/* Copies a prompt and makes room for max_tokens more. -ENOMEM. */
+/* Copies a prompt and allocates room for max_tokens more. -ENOMEM. */
 int dt_serve_req_set_prompt(struct dt_serve_req *r, const int32_t *ids, size_t n, int max_tokens);
 /* Appends one entry; top [s->ntop]. -ENOMEM. */
 int dt_scores_push(struct dt_scores *s, struct dt_logprob chosen, const struct dt_logprob *top);
 
-/* The parameters of r's next draw, without what its step bans or allows. */
+/* The sampling parameters of r's next draw, without the step's ban and allow. */
 static inline struct dt_sampling dt_serve_req_sampling(const struct dt_serve_req *r)
 {
 	struct dt_sampling s = r->ask->sampling;

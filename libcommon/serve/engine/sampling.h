@@ -1,21 +1,22 @@
 /*
- * What a request asks of the draw of its next token, as kernels/sample.h takes it; that header says what is
- * computed and in which order. Temperature 0 is the argmax. The result is a function of (logits, parameters,
- * seed, stream, index) alone, whatever else is in the batch and wherever it is computed.
+ * Sampling parameters of a request, in the form that kernels/sample.h takes; that header defines what is
+ * computed and in which order. Temperature 0 is the argmax. The result depends on (logits, parameters, seed,
+ * stream, index) alone, not on the rest of the batch or on where it is computed.
  *
- * Three samplers more, under llama.cpp's names and with its definitions:
+ * Three more samplers, with llama.cpp's names and definitions:
  *
- *   DRY       (p-e-w, 2024) a token that would continue a repetition: where the last L >= dry_allowed
- *             tokens stand earlier too, the token behind loses dry_multiplier dry_base^(L - dry_allowed), L
- *             the longest such; added like a bias. A repetition does not reach over a breaker, and a breaker
- *             loses nothing.
- *   XTC       (p-e-w, 2024) with probability xtc_probability, of the tokens that stayed and whose share is
- *             xtc_threshold or more, all but the least likely one go.
- *   mirostat  (Basu et al. 2021) in place of min_p, top_k and top_p: how many stay follows mu, which moves
- *             by eta times what the surprise of each token drawn, in bits, is from tau. 1: by an estimate of
- *             Zipf's exponent from the 100 most likely; 2: those of at most mu bits.
+ *   DRY       (p-e-w, 2024) penalises tokens that would continue a repetition: if the last L >= dry_allowed
+ *             tokens occurred before, the token that followed them loses dry_multiplier dry_base^(L -
+ *             dry_allowed), for the largest such L; added like a bias. A repetition does not extend across
+ *             a breaker token, and breakers are not penalised.
+ *   XTC       (p-e-w, 2024) with probability xtc_probability, of the remaining tokens with a probability of
+ *             xtc_threshold or more, all but the least likely one are removed.
+ *   mirostat  (Basu et al. 2021) replaces min_p, top_k and top_p: the number of candidates follows mu. After
+ *             each draw mu moves by eta times the difference of the token's surprise, in bits, from tau. 1:
+ *             the number is estimated from Zipf's exponent of the 100 most likely tokens; 2: candidates are
+ *             the tokens with a surprise of at most mu bits.
  *
- * The last two are drawn here, in f64 from the same weights, never where the model is computed.
+ * XTC and mirostat run on the host, in f64 from the same weights, never where the model is computed.
  */
 #ifndef DT_SERVE_SAMPLING_H
 #define DT_SERVE_SAMPLING_H
@@ -35,22 +36,22 @@ struct dt_sampling {
 	double repetition_penalty; /* 1: off */
 	double presence_penalty, frequency_penalty;
 	uint64_t seed;
-	uint32_t stream; /* which choice of a request with this seed */
-	uint32_t from;	 /* draws before the first: where an answer goes on that began elsewhere */
+	uint32_t stream; /* index of the choice among those of a request with this seed */
+	uint32_t from;	 /* draws to skip: set when an answer continues one that began elsewhere */
 	const struct dt_bias *bias;
 	int nbias;
-	const int32_t *ban; /* ids that may not come (end of text before min_tokens) */
+	const int32_t *ban; /* ids that may not be drawn (end of text before min_tokens) */
 	int nban;
 	double dry_multiplier; /* 0: off */
 	double dry_base;
-	int dry_allowed, dry_last; /* tokens to look back over, -1: all, 0: off */
-	const uint32_t *dry_break; /* bit id % 32 of word id / 32: a breaker; NULL: none */
+	int dry_allowed, dry_last; /* dry_last: tokens to look back over, -1: all, 0: off */
+	const uint32_t *dry_break; /* breaker tokens: bit id % 32 of word id / 32; NULL: none */
 	double xtc_probability;	   /* 0: off */
 	double xtc_threshold;
 	int mirostat; /* 0: off */
 	double tau, eta;
-	double *mu;	       /* mirostat's state, set when nout is 0 and then moved by each draw */
-	const uint32_t *allow; /* bit id % 32 of word id / 32: only these may come; NULL: all */
+	double *mu;	       /* mirostat's state, initialised when nout is 0 and updated by each draw */
+	const uint32_t *allow; /* bit id % 32 of word id / 32: only these ids may be drawn; NULL: all */
 };
 
 #define DT_SAMPLING_DEFAULT                                                                                  \
@@ -64,13 +65,13 @@ struct dt_sampling {
 			      .tau = 5,                                                                      \
 			      .eta = 0.1})
 
-struct dt_serve_sampler { /* scratch of one thread */
+struct dt_serve_sampler { /* scratch memory of one thread */
 	int vocab;
 	int32_t *edit_of; /* [vocab] all zero between calls */
 	struct dt_edit *edit;
 	int nedits, cap;
 	void *room;
-	int32_t *match; /* [match_cap], of DRY */
+	int32_t *match; /* [match_cap], used by DRY */
 	size_t match_cap;
 };
 
@@ -78,43 +79,46 @@ int dt_serve_sampler_init(struct dt_serve_sampler *s, int vocab); /* -ENOMEM */
 void dt_serve_sampler_release(struct dt_serve_sampler *s);
 
 /*
- * The draw of the token after prompt and out, number nout of the stream of random numbers; its edits are
- * appended to s->edit, of which the caller sets s->nedits to 0 when they are done with. p->allow is not
- * looked at. -ENOMEM.
+ * Fills in *ret, the draw of the token that follows prompt and out, with random number nout of the stream.
+ * Its edits are appended to s->edit; the caller sets s->nedits to 0 when the draws are done. Ignores
+ * p->allow. -ENOMEM.
  */
 int dt_sampling_draw(struct dt_serve_sampler *s, const struct dt_sampling *p, const int32_t *prompt,
 		     size_t nprompt, const int32_t *out, size_t nout, struct dt_draw *ret);
 
 /*
- * That token, by this thread; logits [vocab] are overwritten. Returns the id, or -EDOM when no logit is
- * finite or one is NaN, -ENOMEM.
+ * Draws that token in the calling thread; overwrites logits [vocab]. Returns the id, -EDOM when no logit is
+ * finite or one is NaN, or -ENOMEM.
  */
 int32_t dt_sample(struct dt_serve_sampler *s, const struct dt_sampling *p, float *logits,
 		  const int32_t *prompt, size_t nprompt, const int32_t *out, size_t nout);
 
-/* The token is drawn by this thread alone: XTC or mirostat. */
+/* Whether dt_sampling_draw_own must draw the token: XTC or mirostat is on. */
 static inline bool dt_sampling_own(const struct dt_sampling *p)
 {
 	return p->temperature > 0 && (p->xtc_probability > 0 || p->mirostat > 0);
 }
 
-/* dry.c: DRY's edits of the token after prompt and out; there is room for nprompt + nout of them. -ENOMEM. */
+/*
+ * dry.c: appends DRY's edits for the token that follows prompt and out. s->edit must have room for nprompt +
+ * nout more. -ENOMEM.
+ */
 int dt_sampling_dry(struct dt_serve_sampler *s, const struct dt_sampling *p, const int32_t *prompt,
 		    size_t nprompt, const int32_t *out, size_t nout);
-/* The edit of id, a new one where there is none yet. There is room. */
+/* Returns the edit of id, and creates it if there is none. s->edit must have room. */
 struct dt_edit *dt_sampling_edit(struct dt_serve_sampler *s, int32_t id);
-/* own.c: the draw d of edited logits by XTC and mirostat; the id, -EDOM, or -ENOMEM. */
+/* own.c: the draw d from edited logits by XTC and mirostat; returns the id, -EDOM or -ENOMEM. */
 int32_t dt_sampling_draw_own(const struct dt_sampling *p, const struct dt_draw *d, const float *logits,
 			     int vocab);
 
 struct dt_logprob {
 	int32_t id;
 	float logprob;
-	int rank; /* 1 + the ids that are likelier; 0: nobody has counted */
+	int rank; /* 1 + the number of likelier ids; 0: not computed */
 };
 
 /*
- * The log-probability of id under softmax(logits) (what the model said, before any of the above) with its
+ * The log-probability of id under softmax(logits) (of the model, before any sampling parameter) with its
  * rank, and the n most likely ids, best first. n <= vocab.
  */
 void dt_logprobs(const float *logits, int vocab, int32_t id, struct dt_logprob *chosen, int n,

@@ -1,6 +1,6 @@
 /*
- * The key of a cache block: 128 bits of its tokens, those of every block before it, and who may share it. It
- * is the same in every process and on every day, so that blocks are found again elsewhere than in the pool.
+ * The key of a cache block: a 128-bit hash of its tokens, the tokens of all blocks before it, and the salt.
+ * It is the same in every process, so that blocks can be found on disk and on other servers too.
  */
 #ifndef DT_SERVE_KVKEY_H
 #define DT_SERVE_KVKEY_H
@@ -8,10 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Who may share with whom: blocks are found only under the very same salt. */
+/* Who may share blocks: a block is found only under an equal salt. */
 struct dt_kv_salt {
 	uint64_t owner, word;
-	uint64_t adapter; /* a sum of what the base's weights were changed by; 0: nothing */
+	uint64_t adapter; /* checksum of the adapter's changes to the base weights; 0: none */
 };
 
 struct dt_kvkey {
@@ -27,7 +27,7 @@ static inline uint64_t dt_kvkey_mix(uint64_t h, uint64_t v)
 	return h ^ h >> 31;
 }
 
-/* The key in front of a first block. */
+/* The initial key, before the first block. */
 static inline struct dt_kvkey dt_kvkey_first(struct dt_kv_salt s)
 {
 	struct dt_kvkey k = {{dt_kvkey_mix(dt_kvkey_mix(1, s.owner), s.word),
@@ -38,7 +38,7 @@ static inline struct dt_kvkey dt_kvkey_first(struct dt_kv_salt s)
 	return k;
 }
 
-/* The key of the block of n tokens behind the one with key k. */
+/* The key of the block of n tokens that follows the one with key k. */
 static inline struct dt_kvkey dt_kvkey_next(struct dt_kvkey k, const int32_t *tokens, int n)
 {
 	for (int i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* Shared by the files of scheduler.h. */
+/* Shared by scheduler*.c. */
 #ifndef DT_SERVE_SCHEDULER_PRIV_H
 #define DT_SERVE_SCHEDULER_PRIV_H
 
@@ -14,19 +14,19 @@ static inline struct dt_sched_tenant *dt_sched_tenant(struct dt_sched *s, const 
 	return &s->tenant[q->tenant];
 }
 
-/* scheduler_admit.c: waiting sequences that there is room for start to run; -ENOMEM. */
+/* scheduler_admit.c: admits waiting sequences for which there is room; -ENOMEM. */
 int dt_sched_admit(struct dt_sched *s);
-/* q, which waits, runs. Its replica and blocks are set. */
+/* Moves q from waiting to running. Its replica and blocks must be set. */
 void dt_sched_start(struct dt_sched *s, struct dt_seq *q);
-/* Puts q's marks on those of its blocks that can be found by now. */
+/* Puts q's marks on its published blocks. */
 void dt_sched_put_marks(struct dt_sched *s, struct dt_seq *q);
 
 /*
- * scheduler_plan.c: chooses the sequences that the step is for. fresh: only those that this step has
- * admitted, in addition to what is picked.
+ * scheduler_plan.c: selects the sequences of the step. fresh: considers only sequences that this step has
+ * admitted, in addition to those already picked.
  */
 void dt_sched_pick(struct dt_sched *s, bool fresh);
-/* The items of what is picked, whose number it returns. */
+/* Fills items for the picked sequences; returns their number. */
 int dt_sched_plan(struct dt_sched *s, struct dt_sched_item *items);
 
 #endif

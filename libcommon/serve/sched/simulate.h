@@ -1,16 +1,16 @@
 /*
- * The scheduler on paper: requests of a trace go through dt_sched on several servers, on a clock that
- * moves by what a function says that a step takes. No model, no thread, no real time: equal input, equal
- * result.
+ * Simulation of the scheduler: requests of a trace go through dt_sched on several servers. A clock advances
+ * by the step times that a callback returns. There is no model, no thread and no real time: equal input gives
+ * equal results.
  *
- * A request goes to the server with the fewest unfinished ones, of equal ones to the one that has had the
- * fewest. A server begins a step as soon as the one before has ended and something runs or waits. Over
- * stages of a pipeline as many steps are under way, of different sequences, as dt-serve has them
- * (serve/engine/ranks.h): what plans them computes the first stage itself, begins a step when it has
- * computed its stage of the one before, and takes the results of the oldest when there are as many as
- * stages or nothing else to do. With prefill servers, a prompt of prefill_min tokens and more is computed
- * by the one with the fewest prompts under way; its whole blocks are then adopted by the server that
- * answers, which computes what is left (dt-serve --role decode --prefill).
+ * A request goes to the server with the fewest unfinished requests; of equal ones, to the one that has had
+ * the fewest. A server begins a step as soon as the one before has ended and something runs or waits. With
+ * pipeline stages, as many steps are in flight as in dt-serve (serve/engine/ranks.h): the planning rank
+ * computes the first stage itself, begins a step when it has computed its stage of the one before, and takes
+ * the results of the oldest when there are as many steps as stages or it has nothing else to do. With prefill
+ * servers, a prompt of at least prefill_min tokens is computed by the prefill server with the fewest prompts
+ * in progress. The answering server then adopts its whole blocks and computes the rest (dt-serve --role
+ * decode --prefill).
  */
 #ifndef DT_SERVE_SIMULATE_H
 #define DT_SERVE_SIMULATE_H
@@ -19,51 +19,54 @@
 #include "serve/sched/scheduler.h"
 
 struct dt_sim_ask {
-	double at_s;	      /* ascending */
+	double at_s;	      /* arrival time, ascending */
 	int prompt, output;   /* tokens, at least 1 */
-	const int64_t *block; /* [nblock] ids; blocks of one id have the same tokens. NULL: none is shared */
+	const int64_t *block; /* [nblock] ids; blocks of equal id have equal tokens. NULL: nothing is
+			       * shared */
 	int nblock, block_len;
 };
 
 struct dt_sim_params {
-	int servers;	 /* that answer */
-	int prefill;	 /* further ones that compute prompts for them */
-	int prefill_min; /* tokens */
-	int max_seqs, max_tokens, nblocks, block_size, window; /* of each, as struct dt_sched and dt_kvpool */
-	int stages;					       /* of each, at most DT_FLOW_STAGES; 0 is 1 */
+	int servers;	 /* servers that answer */
+	int prefill;	 /* additional prefill servers */
+	int prefill_min; /* shortest prompt, in tokens, that a prefill server computes */
+	int max_seqs, max_tokens, nblocks, block_size, window; /* of each server, as in struct dt_sched and
+							        * dt_kvpool */
+	int stages;					       /* pipeline stages of each server, at most
+							        * DT_FLOW_STAGES; 0 is 1 */
 	/*
-	 * What a step takes of each stage, on a server for prompts alone or another; < 0: it cannot be said,
-	 * and err says why.
+	 * Sets the time of a step on each stage; prefill: on a prefill server. < 0: unknown, and err says
+	 * why.
 	 */
 	int (*step_s)(void *arg, bool prefill, const struct dt_sched_item *items, int n, struct dt_flow *ret,
 		      struct dt_err *err);
-	/* Seconds from the end of the step with the last n tokens of a prompt until they have moved. */
+	/* Seconds to transfer a prompt's blocks after the step that computed its last n tokens. */
 	double (*move_s)(void *arg, int n);
 	void *arg;
 };
 
 struct dt_sim_answer {
-	double first_s, end_s; /* when the first and the last token were there; < 0: refused, too long */
+	double first_s, end_s; /* time of the first and of the last token; < 0: refused, too long */
 	int server;	       /* that answered */
 };
 
 struct dt_sim_report {
-	int done, refused, moved; /* requests; of these, prompts that prefill servers computed */
-	double ttft_p50, ttft_p99, tpot_p50, tpot_p99; /* nearest rank; 0 where there is none */
-	double end_s,
-		busy_s; /* the last answer; seconds of steps of all servers together, a stage's on average */
+	int done, refused, moved; /* requests; moved: prompts that prefill servers computed */
+	double ttft_p50, ttft_p99, tpot_p50, tpot_p99; /* nearest rank; 0 if there are no requests */
+	double end_s, busy_s; /* end_s: the last answer; busy_s: seconds of steps of all servers together,
+			 * averaged over stages */
 	int64_t steps, preemptions;
-	int64_t prompt_tokens, output_tokens; /* of those done */
-	int64_t prefix_hits; /* tokens found in the cache of the server that computed the prompt */
+	int64_t prompt_tokens, output_tokens; /* of completed requests */
+	int64_t prefix_hits; /* tokens found in the prefix cache of the server that computed the prompt */
 };
 
-/* answer [n]. -EINVAL, -ENOMEM, or what step_s failed with. */
+/* answer [n]. -EINVAL, -ENOMEM, or the error of step_s. */
 int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int n,
 		struct dt_sim_answer *answer, struct dt_sim_report *ret, struct dt_err *err);
 
-/* The smallest of v [n], ascending, that a share p of them does not exceed; 0 where n is. */
+/* The p-quantile of v [n], ascending, by nearest rank; 0 if n is 0. */
 double dt_sim_rank(const double *v, int n, double p);
-/* Sets the latencies of ret, of answers that were not refused. -ENOMEM. */
+/* Sets the latency percentiles of ret from answers that were not refused. -ENOMEM. */
 int dt_sim_percentiles(const struct dt_sim_ask *ask, const struct dt_sim_answer *answer, int n,
 		       struct dt_sim_report *ret, struct dt_err *err);
 

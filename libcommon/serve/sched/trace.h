@@ -1,11 +1,11 @@
 /*
- * The scheduler's decisions as JSON Lines, and the same decisions made again. The scheduler has no clock and
- * no model, so a file of what it was told (requests, progress, ends) with what it planned is all that is
- * needed to run it again, and to see whether a changed scheduler decides otherwise.
+ * The scheduler's decisions as JSON Lines, and their replay. The scheduler has no clock and no model, so a
+ * file with its inputs (requests, progress, ends) and its plans is enough to run it again, and to see whether
+ * a changed scheduler decides differently.
  *
- * First line: the pool and the bounds. Then one line an event: submit, step (the state of what runs, then the
- * plan as [request, first token, tokens]), computed, fork, remove. Requests are numbered as they come. The
- * file holds the requests' tokens.
+ * First line: the pool and the limits. Then one line an event: submit, step (state of running requests, then
+ * the plan as [request, first token, tokens]), computed, fork, remove. Requests are numbered in order of
+ * arrival. The file contains the requests' tokens.
  */
 #ifndef DT_SERVE_SCHEDTRACE_H
 #define DT_SERVE_SCHEDTRACE_H
@@ -16,29 +16,34 @@
 struct dt_schedtrace {
 	FILE *f; /* not owned */
 	int64_t requests, steps;
-	bool failed; /* it could not be written: the rest is left out */
+	bool failed; /* a write failed: nothing more is written */
 };
 
-/* Each does nothing where t is NULL or has failed. begin: after the scheduler was initialised. state: before
- * dt_sched_step; plan: after it. */
+/*
+ * These do nothing if t is NULL or has failed. begin: call after dt_sched_init; state: before dt_sched_step;
+ * plan: after it.
+ */
 void dt_schedtrace_begin(struct dt_schedtrace *t, const struct dt_sched *s);
 void dt_schedtrace_submit(struct dt_schedtrace *t, struct dt_seq *q);
 void dt_schedtrace_state(struct dt_schedtrace *t, const struct dt_sched *s);
 void dt_schedtrace_plan(struct dt_schedtrace *t, const struct dt_sched *s, const struct dt_sched_item *items,
 			int n);
-/* A plan as a line has it. */
+/* A plan in the form that it has on a line. */
 json_t *dt_schedtrace_plan_json(const struct dt_sched_item *items, int n);
 void dt_schedtrace_computed(struct dt_schedtrace *t, const struct dt_seq *q, int n);
 void dt_schedtrace_fork(struct dt_schedtrace *t, const struct dt_seq *child, bool ok);
 void dt_schedtrace_remove(struct dt_schedtrace *t, const struct dt_seq *q);
 
 struct dt_replay {
-	int64_t requests, steps, tokens, preemptions, prefix_hits; /* of the run made again */
-	int64_t different, first_different; /* steps planned otherwise; the number of the first, -1 */
+	int64_t requests, steps, tokens, preemptions, prefix_hits; /* totals of the replay */
+	int64_t different, first_different; /* steps with a different plan; number of the first one, -1:
+					     * none */
 };
 
-/* Runs the decisions of a file again. -EINVAL with the line's number when the file cannot be followed, which
- * is also so when different steps led elsewhere. */
+/*
+ * Replays a file. -EINVAL, with the line number, when the file cannot be followed; different plans may also
+ * lead to that.
+ */
 int dt_schedtrace_replay(const char *path, struct dt_replay *ret, struct dt_err *err);
 
 #endif
