@@ -1,16 +1,16 @@
 /*
- * Which server takes a request. Pure: no sockets, no clock of its own, so that a simulation runs the same
- * code. Load is counted from the choice to the last byte (dt_balance_take, dt_balance_give); ties go to who
- * served least, then by chance.
+ * Load balancing: chooses the server for a request. Pure functions, no sockets and no clock, so that a
+ * simulation runs the same code. Load is counted from the choice to the last byte (dt_balance_take,
+ * dt_balance_give). Ties go to the server that has served least, then to a random one.
  *
- *   cache  smallest miss + COST * load: tokens of the prompt that the server has not seen, and work under way
- *   hash   the prompt's beginning names the server (highest random weight) below 1.25 of the mean load
- *   least  fewest requests under way
- *   two    the less loaded of two by chance
- *   round  in turn
+ *   cache  smallest miss + COST * load: prompt tokens that are not cached there, and work in progress
+ *   hash   the prompt's prefix names the server (highest random weight) if its load is below 1.25 of the mean
+ *   least  fewest running requests
+ *   two    the less loaded of two random servers
+ *   round  round robin
  *
- * A session's server is the one its name gives by highest random weight, whatever the policy: when a server
- * goes, only its sessions move.
+ * With any policy, a session goes to the server given by highest random weight of its name: when a server is
+ * removed, only its sessions move.
  */
 #ifndef DT_ROUTE_BALANCE_H
 #define DT_ROUTE_BALANCE_H
@@ -21,7 +21,7 @@
 
 #define DT_BALANCE_POLICIES "cache|hash|least|two|round"
 
-#define DT_BALANCE_WORDS (DT_PREFIX_SERVERS / 64) /* of a set of servers */
+#define DT_BALANCE_WORDS (DT_PREFIX_SERVERS / 64) /* words of a bit set of servers */
 
 enum dt_balance_policy {
 	DT_BALANCE_CACHE,
@@ -33,26 +33,27 @@ enum dt_balance_policy {
 
 struct dt_balance {
 	enum dt_balance_policy policy;
-	struct dt_prefix *prefix; /* of DT_BALANCE_CACHE; else NULL */
+	struct dt_prefix *prefix; /* for DT_BALANCE_CACHE; else NULL */
 	struct dt_balance_server {
-		uint64_t name; /* hash of its address: the same over restarts and replicas */
-		double weight; /* of its share, > 0 */
-		int most;      /* requests at once; 0: any number */
-		int running;   /* requests */
-		double work;   /* tokens of prompts that were not cached, and of answers, under way */
+		uint64_t name; /* hash of its address: the same after restarts and in all routers */
+		double weight; /* relative share of the load, > 0 */
+		int most;      /* most concurrent requests; 0: no limit */
+		int running;   /* requests in progress */
+		double work;   /* uncached prompt tokens and answer tokens in progress */
 	} server[DT_PREFIX_SERVERS];
-	/* A choice looks at all servers: what it reads of each lies close together, sets are a bit each. */
-	double load[DT_PREFIX_SERVERS];	      /* work over weight */
-	double served[DT_PREFIX_SERVERS];     /* work over all time, over weight */
-	uint64_t full[DT_BALANCE_WORDS];      /* as many requests as it may have */
+	/* Structure of arrays, because a choice reads these of all servers; sets have one bit a server. */
+	double load[DT_PREFIX_SERVERS];	      /* work divided by weight */
+	double served[DT_PREFIX_SERVERS];     /* total work so far, divided by weight */
+	uint64_t full[DT_BALANCE_WORDS];      /* servers that have reached their limit of requests */
 	uint64_t candidate[DT_BALANCE_WORDS]; /* set by the caller before each choice */
-	int n;				      /* numbers in use, holes among them not candidates */
+	int n;				      /* server numbers in use; unused numbers below n are never
+					       * candidates */
 	uint64_t random, turn;
-	double answer; /* tokens of an answer, a moving mean */
+	double answer; /* tokens of an answer, moving average */
 };
 
 struct dt_balance_ask {
-	const uint64_t *hash; /* [n] of the prompt's blocks */
+	const uint64_t *hash; /* [n] prefix hashes of the prompt's blocks */
 	int n;
 	uint64_t session; /* hash of its name; 0: none */
 	double now;	  /* seconds */
@@ -60,8 +61,8 @@ struct dt_balance_ask {
 
 struct dt_balance_choice {
 	int server;  /* -1: there is no candidate */
-	int matched; /* blocks of the prompt it is believed to have */
-	double work; /* to be given back */
+	int matched; /* blocks of the prompt that are probably cached there */
+	double work; /* to be passed to dt_balance_give */
 };
 
 void dt_balance_init(struct dt_balance *b, enum dt_balance_policy policy, struct dt_prefix *prefix,
@@ -79,7 +80,7 @@ static inline void dt_balance_set_bit(uint64_t *set, int i, bool on)
 	set[i / 64] = on ? set[i / 64] | bit : set[i / 64] & ~bit;
 }
 
-/* The first of the set from number `from` on, or -1. */
+/* The first member of the set with number >= from, or -1. */
 static inline int dt_balance_next(const uint64_t *set, int from)
 {
 	uint64_t left = from < DT_PREFIX_SERVERS ? set[from / 64] >> from % 64 : 0;
@@ -92,13 +93,16 @@ static inline int dt_balance_next(const uint64_t *set, int from)
 	return -1;
 }
 
-/* Server i begins with nothing under way. */
+/* Adds server i without load. */
 void dt_balance_add(struct dt_balance *b, int i, uint64_t name, double weight, int most);
-/* It goes on with other numbers. */
+/* Changes weight and limit of server i. */
 void dt_balance_change(struct dt_balance *b, int i, double weight, int most);
-/* Chooses and takes. */
+/* Chooses a server and adds the request to its load. */
 struct dt_balance_choice dt_balance_take(struct dt_balance *b, const struct dt_balance_ask *ask);
-/* The last byte has come, or the attempt has failed. answer: tokens, < 0: not known. */
+/*
+ * Removes the request from the load: its last byte has arrived or the attempt failed. answer: tokens, < 0:
+ * unknown.
+ */
 void dt_balance_give(struct dt_balance *b, const struct dt_balance_choice *c, double answer);
 
 #endif

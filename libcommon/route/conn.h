@@ -1,6 +1,6 @@
 /*
- * A non-blocking connection of the event loop with a buffer each way. Bytes that are put go out with the
- * next flush, straight to the socket while it takes them. A connection may be closed inside its own
+ * A non-blocking connection in the event loop, with a buffer in each direction. Bytes put into it are sent by
+ * the next flush, directly to the socket as far as it accepts them. A connection may be closed inside its own
  * callbacks.
  */
 #ifndef DT_ROUTE_CONN_H
@@ -30,9 +30,9 @@ static inline char *dt_route_buf_data(const struct dt_route_buf *b)
 }
 
 struct dt_route_conn_ops {
-	void (*data)(void *arg);	  /* there is more in c->in */
-	void (*ended)(void *arg, int rc); /* 0: the peer has closed; negative errno: it failed */
-	void (*drained)(void *arg);	  /* everything put has gone */
+	void (*data)(void *arg);	  /* new bytes are in c->in */
+	void (*ended)(void *arg, int rc); /* 0: the peer closed the connection; negative errno: it failed */
+	void (*drained)(void *arg);	  /* all bytes put were sent */
 };
 
 struct dt_route_conn {
@@ -44,19 +44,22 @@ struct dt_route_conn {
 	void *arg;
 };
 
-/* Takes the socket and reads from it. */
+/* Takes over the socket and starts reading. */
 void dt_route_conn_init(struct dt_route_conn *c, struct event_base *base, int fd,
 			const struct dt_route_conn_ops *ops, void *arg);
-/* Begins to connect. A negative errno: it failed at once, and nothing is left open. */
+/* Starts a connection. Negative errno: it failed at once; nothing is left open. */
 int dt_route_conn_connect(struct dt_route_conn *c, struct event_base *base, const struct sockaddr *a,
 			  socklen_t n, const struct dt_route_conn_ops *ops, void *arg);
-/* The error is this process's: it has no file or memory left. It says nothing of the other side. */
+/*
+ * Whether an error means that this process is out of file descriptors or memory, and so is not the peer's
+ * fault.
+ */
 bool dt_route_conn_lacks(int error);
 void dt_route_conn_close(struct dt_route_conn *c); /* more than once is allowed */
 void dt_route_conn_put(struct dt_route_conn *c, const void *s, size_t n);
 void dt_route_conn_printf(struct dt_route_conn *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* A failure here is reported by ended, from the loop. */
+/* Failures are reported by ops->ended, from the event loop. */
 void dt_route_conn_flush(struct dt_route_conn *c);
 void dt_route_conn_read(struct dt_route_conn *c, bool on);
 

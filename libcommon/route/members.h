@@ -1,6 +1,6 @@
 /*
- * Where the members of a JSON object stand in its text, without parsing what is inside them: a router reads a
- * prompt of a megabyte only to hash it. The text is not checked further than that takes.
+ * Finds members of a JSON object in its text without parsing their values: a router reads a prompt of a
+ * megabyte only to hash it. The text is validated only as far as that requires.
  */
 #ifndef DT_ROUTE_MEMBERS_H
 #define DT_ROUTE_MEMBERS_H
@@ -8,13 +8,13 @@
 #include "route/http1.h"
 
 struct dt_route_member {
-	const char *name;	    /* that is looked for */
-	struct dt_route_text value; /* as it stands there; s NULL: it does not */
+	const char *name;	    /* name to find */
+	struct dt_route_text value; /* raw text of the value; s NULL: not found */
 };
 
 /*
- * Fills the values of members [n]. NULL, or what is wrong: this is no object, a name of the table stands
- * there twice, or one is written with an escape, so that another reader could take it for a name of the
+ * Fills in the values of members [n]. Returns NULL, or what is wrong: the text is no object, a name of the
+ * table occurs twice, or a name contains an escape, so that another parser could read it as a name of the
  * table.
  */
 const char *dt_route_members(const char *s, size_t size, struct dt_route_member *member, int n);

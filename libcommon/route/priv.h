@@ -1,7 +1,7 @@
 /*
- * The router's parts. A client (front.c) has one exchange at a time; an exchange (exchange.c) has a
- * line to a server (line.c), or two while it hedges; a server (server.c) has idle lines. What is closed
- * inside a callback is freed when the loop comes round (dt_route_discard).
+ * Internals of the router. A client (front.c) has one exchange at a time. An exchange (exchange.c) has a
+ * line, i.e. a connection to a server (line.c), or two while it hedges. A server (server.c) has idle lines.
+ * Objects closed inside a callback are freed later by the event loop (dt_route_discard).
  */
 #ifndef DT_ROUTE_PRIV_H
 #define DT_ROUTE_PRIV_H
@@ -27,12 +27,12 @@ struct dt_route_bars { /* a histogram */
 struct dt_route_tenant {
 	char name[64];
 	struct dt_quota tokens, requests;
-	double weight, served; /* tokens over weight, for turns in the queue */
+	double weight, served; /* served: tokens divided by weight, for fair queueing */
 	int priority, waiting;
 	uint64_t n_requests, n_refused, n_prompt, n_cached, n_answer;
 };
 
-/* ---- a server and its lines ---- */
+/* ---- servers and their lines ---- */
 
 enum dt_route_circuit { DT_CIRCUIT_CLOSED, DT_CIRCUIT_OPEN, DT_CIRCUIT_HALF };
 enum dt_route_role { DT_ROUTE_ALONE, DT_ROUTE_BOTH, DT_ROUTE_PREFILLS, DT_ROUTE_DECODES };
@@ -40,30 +40,30 @@ enum dt_route_asked { DT_ASKED_NOTHING, DT_ASKED_START, DT_ASKED_STOP };
 
 struct dt_route_server {
 	struct dt_router *r;
-	int number;			  /* in the balance and the prefix index */
-	struct dt_route_server_conf conf; /* strings are our own */
-	/* What dt_route_sets are made of: dt_route_server_changed follows each change. */
-	bool gone;    /* from the configuration: freed with its last line */
-	bool drained; /* by hand or by the configuration */
-	bool off;     /* by the scaler: not to run */
+	int number;			  /* index in the balancer and the prefix index */
+	struct dt_route_server_conf conf; /* owns its strings */
+	/* Inputs of dt_route_sets: call dt_route_server_changed after each change. */
+	bool gone;    /* removed from the configuration; freed with its last line */
+	bool drained; /* by an administrator or by the configuration */
+	bool off;     /* the scaler does not want it to run */
 	bool up, seen;
-	enum dt_route_asked asked; /* of on_scale, until it has happened */
+	enum dt_route_asked asked; /* what on_scale was asked to do and is not done yet */
 	enum dt_route_circuit circuit;
 	enum dt_route_role role;
 	int trials;
-	int nmodels;		    /* -1: not known yet */
-	double avoid_until, opened; /* avoid_until 0: no answer has asked for a pause */
+	int nmodels;		    /* -1: unknown */
+	double avoid_until, opened; /* avoid_until 0: no response has asked for a pause */
 
 	char **model;
 	double ask_again;
-	int bad, good; /* probes in a row */
+	int bad, good; /* consecutive failed and successful probes */
 	struct dt_route_fetch *probe;
 	double next_probe;
-	uint64_t asks;		       /* of its models, one probe in eight */
-	struct dt_route_fetch *asking; /* for events of its cache */
+	uint64_t asks;		       /* probes so far; one in eight asks for the models */
+	struct dt_route_fetch *asking; /* request for cache events */
 	double next_events;
-	char events_at[64]; /* what has been told */
-	bool tells;	    /* it has events */
+	char events_at[64]; /* position in its event stream */
+	bool tells;	    /* it reports cache events */
 	int failures, successes;
 	double window_start;
 	TAILQ_HEAD(dt_route_lines, dt_route_line) idle;
@@ -82,8 +82,9 @@ struct dt_route_line {
 	enum dt_route_framing framing;
 	uint64_t left;
 	struct dt_route_chunks chunks;
-	struct dt_balance_choice choice, pair; /* pair.server: who computes the prompt; -1: nobody else */
-	double since;			       /* idle, connecting, or waiting for the first byte */
+	struct dt_balance_choice choice, pair; /* pair.server: prefill server of the prompt; -1: none */
+	double since;			       /* when it became idle, began to connect, or began to wait
+					        * for the first byte */
 };
 
 struct dt_route_x;
@@ -92,105 +93,117 @@ struct dt_route_x;
 struct dt_route_server *dt_route_server_new(struct dt_router *r, int number,
 					    struct dt_route_server_conf *conf);
 void dt_route_server_free(struct dt_route_server *s);
-/* Out of its place, which is free then; it answers nobody. */
+/* Frees a server and its number. It must have no requests in progress. */
 void dt_route_server_remove(struct dt_router *r, int number);
 void dt_route_server_failed(struct dt_route_server *s, bool unreachable);
 void dt_route_server_served(struct dt_route_server *s);
-void dt_route_server_tick(struct dt_route_server *s, double now); /* probes, idle lines */
-void dt_route_server_leave(struct dt_route_server *s);		  /* no longer configured */
+void dt_route_server_tick(struct dt_route_server *s, double now); /* probes; closes old idle lines */
+void dt_route_server_leave(struct dt_route_server *s);		  /* removed from the configuration */
 
-/* choice.c: all servers by state, a bit each, so that a choice among 256 costs what one among 2 does. */
+/* choice.c: bit sets of servers by state, so that a choice among 256 servers costs as much as among 2. */
 struct dt_route_sets {
 	uint64_t there[DT_BALANCE_WORDS];    /* configured */
-	uint64_t unlisted[DT_BALANCE_WORDS]; /* of those, whose models are not known yet */
-	uint64_t prefills[DT_BALANCE_WORDS]; /* of those, that answer nobody */
-	uint64_t takes[DT_BALANCE_WORDS];    /* that take requests now and later */
-	uint64_t perhaps[DT_BALANCE_WORDS];  /* that have a pause or a circuit: dt_route_server_takes knows */
+	uint64_t unlisted[DT_BALANCE_WORDS]; /* of those, servers whose models are unknown */
+	uint64_t prefills[DT_BALANCE_WORDS]; /* of those, prefill servers, which answer no clients */
+	uint64_t takes[DT_BALANCE_WORDS];    /* accept requests, independent of time */
+	uint64_t perhaps[DT_BALANCE_WORDS];  /* in a pause or with a circuit that is not closed:
+					      * dt_route_server_takes decides */
 };
 void dt_route_server_changed(struct dt_route_server *s);
-/* Which servers have a model, by number: kept until the models of a server change. */
+/* Which servers have a model; cached until the servers or their models change. */
 struct dt_route_having {
-	char model[128]; /* "": nothing is kept here */
+	char model[128]; /* "": empty entry */
 	uint64_t changes;
 	uint64_t has[DT_BALANCE_WORDS];
 };
-/* Valid until the next call. */
+/* Returns the servers that have a model. Valid until the next call. */
 const struct dt_route_having *dt_route_having(struct dt_router *r, const char *model);
-bool dt_route_server_takes(struct dt_route_server *s, double now);     /* new requests */
-void dt_route_server_pause(struct dt_route_server *s, double seconds); /* it asked for none until then */
-/* Marks the servers that may take it. FULL: those that may have no room; NONE: none is well. */
+bool dt_route_server_takes(struct dt_route_server *s, double now);     /* accepts new requests now */
+void dt_route_server_pause(struct dt_route_server *s, double seconds); /* the server asked for no requests
+								        * for that time */
+/*
+ * Sets the candidates for a request. FULL: servers that could take it are at their limits; NONE: none is
+ * available; UNKNOWN: no server has the model.
+ */
 enum dt_route_found { DT_ROUTE_FOUND, DT_ROUTE_FULL, DT_ROUTE_NONE, DT_ROUTE_UNKNOWN };
 enum dt_route_found dt_route_choice_mark(struct dt_route_x *x, double now);
-/* Marks those that may compute its prompt for another server. */
+/* Sets the candidates to the prefill servers for a request's prompt. */
 void dt_route_choice_mark_prefills(struct dt_route_x *x, double now);
 
 /* events.c */
 #define DT_ROUTE_MARKS_ROOM (DT_PREFIX_DEEPEST * 16 + 100)
 void dt_route_events_tick(struct dt_route_server *s, double now);
-void dt_route_events_stop(struct dt_route_server *s);		      /* nothing is known of it any more */
+void dt_route_events_stop(struct dt_route_server *s);		      /* forgets all that is known of its
+								       * cache */
 size_t dt_route_events_marks(const struct dt_route_x *x, char *text); /* [DT_ROUTE_MARKS_ROOM] */
 
-/* pairs.c: who computes a prompt. take_role: of what /health said. pair: for a line that begins. */
+/*
+ * pairs.c: chooses prefill servers. take_role: reads the role from a /health body. pair: for a line that
+ * begins.
+ */
 void dt_route_take_role(struct dt_route_server *s, const char *health, size_t n);
 const char *dt_route_role_name(const struct dt_route_server *s);
 void dt_route_pair(struct dt_route_x *x, struct dt_route_line *l, const struct dt_balance_ask *ask);
 void dt_route_unpair(struct dt_route_line *l);
-/* The member that names it, with a comma behind; 0: none. */
+/* Writes the JSON member that names the prefill server, with a trailing comma; returns its bytes, 0: none. */
 size_t dt_route_pair_member(const struct dt_route_line *l, char *text, size_t room);
 
-/* names.c: true: the addresses of a name have changed. */
+/* names.c: looks up host names; true: the addresses of one have changed. */
 bool dt_route_names_tick(struct dt_router *r, double now);
 void dt_route_names_stop(struct dt_router *r);
 
 /* scaler.c */
-int dt_route_servers_up(const struct dt_router *r);  /* and not drained */
-int dt_route_load(const struct dt_router *r);	     /* requests that wait and that are under way */
-bool dt_route_may_start(const struct dt_router *r);  /* servers may come that are not there */
-void dt_route_scale_seen(struct dt_route_server *s); /* it came up or went down */
+int dt_route_servers_up(const struct dt_router *r);  /* not counting drained ones */
+int dt_route_load(const struct dt_router *r);	     /* waiting and running requests */
+bool dt_route_may_start(const struct dt_router *r);  /* more servers may appear */
+void dt_route_scale_seen(struct dt_route_server *s); /* the server came up or went down */
 void dt_route_scale_tick(struct dt_router *r, double now);
 
-/* fetch.c: a GET of our own. status 0: it failed. NULL with errno. */
+/* fetch.c: an asynchronous GET request. done with status 0: it failed. Returns NULL with errno. */
 typedef void dt_route_fetched(void *arg, int status, const char *body, size_t n);
 struct dt_route_fetch *dt_route_fetch(struct dt_router *r, const struct dt_route_server_conf *to,
 				      const char *path, double timeout, dt_route_fetched *done, void *arg);
 void dt_route_fetch_cancel(struct dt_route_fetch *f);
 
-/* ---- one request ---- */
+/* ---- an exchange: one request ---- */
 
 enum dt_route_state { DT_X_READING, DT_X_QUEUED, DT_X_TRYING, DT_X_WAITING, DT_X_OVER };
 
 struct dt_route_x {
 	struct dt_route_garbage garbage;
 	struct dt_router *r;
-	struct dt_route_client *client; /* NULL: a shadow copy */
+	struct dt_route_client *client; /* NULL: shadow copy */
 	enum dt_route_state state;
-	TAILQ_ENTRY(dt_route_x) in_list; /* all, or the queue */
+	TAILQ_ENTRY(dt_route_x) in_list; /* in all, or in the queue */
 	TAILQ_ENTRY(dt_route_x) in_all;
 	char id[132];
 	char *target;		       /* path */
-	struct dt_route_buf head;      /* headers that are passed on */
-	char *authorization;	       /* the client's, passed on where we ask for no key */
+	struct dt_route_buf head;      /* headers to forward */
+	char *authorization;	       /* the client's header, forwarded if the router requires no key */
 	struct dt_route_buf body;      /* as the client sent it */
-	struct dt_route_buf edit;      /* as it is sent, where that differs */
-	char *asked, *model;	       /* names: the client's and the server's; NULL: the body has none */
-	bool stream, counts, stripped; /* usage is asked for by us and taken out */
+	struct dt_route_buf edit;      /* the body to send, if it is not the client's */
+	char *asked, *model;	       /* model names: the client's and the server's; NULL: the body has
+				        * none */
+	bool stream, counts, stripped; /* the router has added the request for usage and removes it from
+				        * the answer */
 	int tenant;
-	double guess; /* tokens of the prompt, a quarter of its bytes */
-	double asks;  /* with the longest answer that the body allows: it needs no more than that */
+	double guess; /* estimated prompt tokens: a quarter of the bytes */
+	double asks;  /* guess plus the longest answer that the body allows: an upper bound */
 	double quota; /* tokens charged beforehand */
 	uint64_t session;
 	uint64_t *hash;
 	int nhash;
-	double mark_share; /* of the prompt, from one hash to the next */
+	double mark_share; /* distance of hashes, as a fraction of the prompt */
 	struct dt_route_line *line[2];
 	uint64_t tried[DT_BALANCE_WORDS];
 	int tries;
 	double backoff;
 	struct event timer; /* backoff, hedge */
 	bool timer_set;
-	double begun, chosen, first, deadline, queued; /* moments; first 0: no byte yet */
-	double lacks; /* since when this process has no connection for it; 0: it has */
-	/* the answer */
+	double begun, chosen, first, deadline, queued; /* times; first 0: no byte yet */
+	double lacks; /* since when this process lacks resources for a connection to a server; 0: it does
+		       * not */
+	/* the response */
 	int status;
 	struct dt_route_buf answer_head, held, event;
 	bool passing, chunked, is_stream, has_length, cut;
@@ -199,30 +212,30 @@ struct dt_route_x {
 	size_t ntail;
 	uint64_t events;
 	int matched;
-	struct dt_route_server *by; /* who answers */
+	struct dt_route_server *by; /* the server that answers */
 };
 TAILQ_HEAD(dt_route_xs, dt_route_x);
 
 /* exchange.c */
 struct dt_route_x *dt_route_x_new(struct dt_router *r, struct dt_route_client *c,
 				  const struct dt_route_head *h, int tenant);
-void dt_route_x_start(struct dt_route_x *x);  /* its body is whole */
-void dt_route_x_cancel(struct dt_route_x *x); /* the client is gone */
+void dt_route_x_start(struct dt_route_x *x);  /* its body is complete */
+void dt_route_x_cancel(struct dt_route_x *x); /* the client has disconnected */
 void dt_route_x_run_queue(struct dt_router *r);
-/* Until a server has room; fails where too many wait. */
+/* Queues x until a server has room; fails it if the queue is full. */
 void dt_route_x_wait(struct dt_route_x *x);
-/* On the server that the policy finds, or waits; fresh: on a connection of its own. */
+/* Sends x to the server chosen by the policy, or queues it; fresh: on a new connection. */
 void dt_route_x_try(struct dt_route_x *x, bool fresh);
 void dt_route_x_fail(struct dt_route_x *x, int status, const char *code, int retry_after, const char *fmt,
 		     ...) __attribute__((format(printf, 5, 6)));
 void dt_route_x_free(struct dt_route_x *x);
-/* From its line: the head of an answer (false: the line is to be closed), content, the end, a failure. */
+/* Called by its line: the head of a response (false: close the line), content, the end, a failure. */
 bool dt_route_x_head(struct dt_route_x *x, struct dt_route_line *l, const struct dt_route_head *h);
 void dt_route_x_content(struct dt_route_x *x, struct dt_route_line *l, const char *s, size_t n);
 void dt_route_x_done(struct dt_route_x *x, struct dt_route_line *l);
 void dt_route_x_broken(struct dt_route_x *x, struct dt_route_line *l, const char *why, bool unreachable);
 
-/* request.c: what a body asks for. NULL, or what is wrong. */
+/* request.c: parses the body. Returns NULL, or what is wrong. */
 const char *dt_route_x_read(struct dt_route_x *x);
 const struct dt_route_name *dt_route_x_name(struct dt_route_x *x);
 
@@ -234,7 +247,7 @@ void dt_route_answer_break(struct dt_route_x *x, const char *why); /* after the 
 void dt_route_answer_usage(const struct dt_route_x *x, double *prompt, double *cached,
 			   double *answer); /* < 0: unknown */
 
-/* line.c: NULL with errno */
+/* line.c: returns NULL with errno on failure */
 struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_balance_choice *c,
 					 const struct dt_balance_ask *ask, bool fresh);
 void dt_route_line_close(struct dt_route_line *l);
@@ -253,44 +266,44 @@ struct dt_route_client {
 	uint64_t left;
 	struct dt_route_chunks chunks;
 	bool keep, reading_body, closing, http10, busy, is_head;
-	bool messages;	 /* it speaks Anthropic's API */
-	double deadline; /* to send what is awaited; 0: none */
-	double stalled;	 /* since when it does not read; 0: it does */
+	bool messages;	 /* uses Anthropic's API */
+	double deadline; /* for sending what is awaited; 0: none */
+	double stalled;	 /* since when it has not read; 0: it reads */
 };
 
 /* front.c */
 int dt_route_listen(struct dt_router *r, const char *host, int port, struct dt_err *err);
-/* Raises the limit of open files; a line of the log where it stays below what connections may need. */
+/* Raises the limit of open files; logs a line if it stays too low for the configured connections. */
 void dt_route_need_files(struct dt_router *r);
-/* A line of the log, once a minute: this process has no file or memory left for a connection. */
+/* Logs, at most once a minute, that this process has no file descriptor or memory left for a connection. */
 void dt_route_say_lack(struct dt_router *r, int error);
 void dt_route_accept(evutil_socket_t fd, short what, void *arg);
 void dt_route_client_close(struct dt_route_client *c);
 void dt_route_client_tick(struct dt_route_client *c, double now);
-/* The answer is whole: the next request, or the end. */
+/* The response is complete: continues with the next request, or closes. */
 void dt_route_client_next(struct dt_route_client *c);
 void dt_route_reply(struct dt_route_client *c, int status, const char *type, const char *body, size_t n,
 		    const char *headers);
 void dt_route_reply_error(struct dt_route_client *c, int status, const char *code, int retry_after,
 			  const char *headers, const char *msg);
-/* An error as the API has it that the client speaks. */
+/* An error object in the format of the client's API. */
 json_t *dt_route_error_json(bool messages, int status, const char *code, const char *msg);
 const char *dt_route_reason(int status);
 
-/* local.c: routes that the router answers itself; false: this is none of them. */
+/* local.c: answers routes of the router itself; false: it is none of them. */
 bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, int tenant, bool admin);
-bool dt_route_local_open(struct dt_route_text target); /* asks for no key */
+bool dt_route_local_open(struct dt_route_text target); /* needs no key */
 /* limits.c */
-/* make: returns how many, and changes nothing of r; take: in place of those there are. */
+/* make: builds the tenants and returns their number, without changing r; take: installs them. */
 int dt_route_tenants_make(const struct dt_router *r, const struct dt_keyfile *keys,
 			  struct dt_route_tenant **ret, struct dt_err *err);
 void dt_route_tenants_take(struct dt_router *r, struct dt_route_tenant *made, int n);
-/* Seconds to wait, 0: it may go. headers: x-ratelimit-*. */
+/* Returns the seconds to wait, 0: none, and charges the tenant. */
 double dt_route_limit_take(struct dt_router *r, int tenant, double tokens, double *ret_taken);
-/* The tokens a minute that are fewer than these, however long it waits; 0: it may come in time. */
+/* The tenant's tokens a minute if they are fewer than `tokens`, so that waiting cannot help; else 0. */
 double dt_route_limit_below(const struct dt_router *r, int tenant, double tokens);
 int dt_route_limit_headers(const struct dt_router *r, int tenant, char *buf, size_t n);
-/* reload.c: c is taken over, or released when that fails and nothing has changed. */
+/* reload.c: takes over c; on failure releases c and changes nothing. */
 int dt_route_apply(struct dt_router *r, struct dt_route_conf *c, struct dt_err *err);
 void dt_route_reload(struct dt_router *r);
 /* books.c */
@@ -312,35 +325,35 @@ struct dt_router {
 	int fd;
 	char url[300];
 	bool loopback, draining, taken_over;
-	bool deaf;	  /* the listener is out of the loop until the next tick */
-	double said_lack; /* moment; 0: never */
+	bool deaf;	  /* the listener is removed from the loop until the next tick */
+	double said_lack; /* time of the last message; 0: never */
 	double drain_since;
 	int nsignals;
 	pid_t heir;
-	struct dt_route_lookup *lookup; /* under way; NULL: none */
-	int next_name;			/* in conf.watched */
-	uint64_t names_of;		/* reloads when it began */
+	struct dt_route_lookup *lookup; /* lookup in progress; NULL: none */
+	int next_name;			/* index in conf.watched */
+	uint64_t names_of;		/* number of reloads when it began */
 	double next_lookup;
 	bool scaling;
 	struct dt_scale scale;
-	pid_t command; /* on_scale, while it runs */
-	bool none_up;  /* no server is there */
-	double empty;  /* when that was last so */
+	pid_t command; /* the running on_scale command */
+	bool none_up;  /* no server is up */
+	double empty;  /* when that was last true */
 	struct dt_prefix *prefix;
 	struct dt_balance balance;
-	struct dt_prefix_chain chain; /* while a prompt is hashed */
+	struct dt_prefix_chain chain; /* scratch memory for hashing a prompt */
 	struct dt_route_server *server[DT_PREFIX_SERVERS];
 	struct dt_route_sets sets;
-	struct dt_route_having having[8]; /* by the hash of the model */
-	uint64_t changes;		  /* of the servers, and of models they have */
+	struct dt_route_having having[8]; /* hash table by model */
+	uint64_t changes;		  /* counts changes of servers and of their models */
 	TAILQ_HEAD(, dt_route_client) clients;
 	int nclients;
 	struct dt_route_xs all, queue;
 	int nqueue, nall;
-	struct dt_route_tenant *tenant; /* [ntenants], the last for requests without a key */
+	struct dt_route_tenant *tenant; /* [ntenants], the last one for requests without a key */
 	int ntenants;
-	double budget;	/* of retries */
-	int64_t memory; /* bytes held of bodies and answers */
+	double budget;	/* retries left */
+	int64_t memory; /* bytes of bodies and answers */
 	struct dt_route_garbage *garbage;
 	uint64_t next_id, id_salt;
 	FILE *books;

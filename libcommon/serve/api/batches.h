@@ -1,10 +1,10 @@
 /*
- * Batches of OpenAI's API (/v1/batches): a thread answers the lines of an input file, one batch after the
- * other, the oldest first, between what clients ask at the same time. Half of the places stay theirs, and
- * of those that wait a batch's line goes last.
+ * OpenAI's Batch API (/v1/batches): a thread answers the lines of an input file while clients are served.
+ * Batches run one after the other, oldest first. They may use at most half of the places for requests, and
+ * their lines have the lowest priority in the queue.
  *
- * Answers are appended to ID.part as they come. A batch that was cut short goes on behind them, also after
- * the process was killed; when it is over they become an output file and an error file.
+ * Answers are appended to ID.part as they come. An interrupted batch continues from there, also after the
+ * process was killed. A finished batch becomes an output file and an error file.
  */
 #ifndef DT_SERVE_BATCHES_H
 #define DT_SERVE_BATCHES_H
@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "serve/api/store.h"
 
-#define DT_BATCH_LINES	  50000 /* of one batch */
+#define DT_BATCH_LINES	  50000 /* most lines of one batch */
 #define DT_BATCH_PRIORITY 1000
 
 struct dt_batches_params {
@@ -20,26 +20,29 @@ struct dt_batches_params {
 	const char *model_name;
 	const struct dt_chat *chat; /* may be NULL */
 	json_t *defaults;	    /* may be NULL */
-	double request_timeout;	    /* seconds, from a line's submission */
+	double request_timeout;	    /* seconds, from the submission of a line */
 	const struct dt_log *log;   /* may be NULL */
 };
 
 struct dt_batches;
 
-/* Goes on with what the store holds. store outlives it. */
+/* Resumes unfinished batches of the store. The store outlives *ret. */
 int dt_batches_open(struct dt_batches **ret, struct dt_store *store, const struct dt_batches_params *p,
 		    struct dt_err *err);
-/* Reads no more lines. NULL: does nothing. */
+/* Stops reading lines. NULL is allowed. */
 void dt_batches_stop(struct dt_batches *b);
-/* The same, and waits until those in flight are answered. */
+/* As dt_batches_stop; also waits until the lines in flight are answered. Frees b. */
 void dt_batches_close(struct dt_batches *b);
 
-/* {"input_file_id", "endpoint", "completion_window", "metadata"} to a batch that waits. NULL: e is filled. */
+/*
+ * Creates a waiting batch from {"input_file_id", "endpoint", "completion_window", "metadata"}. NULL: e is
+ * filled.
+ */
 json_t *dt_batches_create(struct dt_batches *b, const char *tenant, const json_t *body,
 			  struct dt_api_error *e);
-/* A batch as it is now; NULL: there is none. */
+/* Returns the current state of a batch; NULL: there is none. */
 json_t *dt_batches_get(struct dt_batches *b, const char *tenant, const char *id);
-/* Lines in flight are still answered. NULL with e filled. */
+/* Cancels a batch; lines in flight are still answered. NULL: e is filled. */
 json_t *dt_batches_cancel(struct dt_batches *b, const char *tenant, const char *id, struct dt_api_error *e);
 
 #endif

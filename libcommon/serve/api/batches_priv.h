@@ -1,4 +1,4 @@
-/* What batches.c and batches_run.c share; not for others. */
+/* Shared by batches*.c. */
 #ifndef DT_SERVE_BATCHES_PRIV_H
 #define DT_SERVE_BATCHES_PRIV_H
 
@@ -12,13 +12,14 @@ struct dt_batches {
 	struct dt_store *store;
 	struct dt_batches_params p;
 	pthread_t thread;
-	json_t *later;	    /* the thread's: of batches that it has put off, by id: "wait", "when" (dt_now) */
-	pthread_mutex_t mu; /* of the rest */
+	json_t *later;	    /* used by the thread alone: batches postponed after a failure, by id: "wait",
+			     * "when" (dt_now) */
+	pthread_mutex_t mu; /* guards the members below */
 	pthread_cond_t wake;
 	bool closing, news;
-	/* the batch that runs */
+	/* the running batch */
 	char id[DT_STORE_ID];
-	time_t cancelled; /* when, 0: it is not */
+	time_t cancelled; /* time of cancellation, 0: not cancelled */
 	time_t expires;
 	json_int_t completed, failed;
 };
@@ -45,26 +46,29 @@ static inline void batch_set_counts(json_t *v, json_int_t total, json_int_t comp
 }
 
 /*
- * Reads the input once: the number of lines, and what is wrong with them appended to errors. Negative: it
- * cannot be read for now.
+ * Reads the input once. Returns the number of lines; appends what is wrong with them to errors. Negative
+ * errno: the input cannot be read at the moment.
  */
 json_int_t dt_batches_validate(struct dt_store *store, const json_t *batch, json_t *errors,
 			       struct dt_err *err);
-/* What is wrong with a line (0: with the whole), appended to errors where there is room; msg takes what. */
+/*
+ * Appends an error of a line (0: of the whole batch) to errors if there is room; `what` is formatted into
+ * msg.
+ */
 void dt_batches_error(json_t *errors, const char *code, json_int_t line, const char *msg, const char *what);
 
 /*
- * Goes through the answers so far: a line that failed before a restart is asked again after it, so of
- * each line the last answer counts. Counts, and where out and wrong are not NULL writes them.
+ * Reads the answers so far. A line that failed before a restart is asked again afterwards, so the last answer
+ * of each line counts. Returns the counts, and writes the answers to out and wrong unless they are NULL.
  */
 int dt_batches_sift(const char *part, struct dt_upload *out, struct dt_upload *wrong,
 		    json_int_t *ret_completed, json_int_t *ret_failed, struct dt_err *err);
-/* Writes the record of the batch that runs; whoever cancelled it meanwhile is not overruled. */
+/* Writes the record of the running batch; keeps a cancellation that came in the meantime. */
 int dt_batches_put(struct dt_batches *b, json_t *batch, struct dt_err *err);
-/* The answers become files, and the batch is over. On failure no answer is lost: it may be tried again. */
+/* Turns the answers into files and ends the batch. A failure loses no answers; the call may be repeated. */
 int dt_batches_finish(struct dt_batches *b, json_t *batch, const char *status, struct dt_err *err);
 
-/* The thread's, until it is closed; arg: the struct dt_batches. */
+/* Main function of the thread; arg: the struct dt_batches. */
 void *dt_batches_main(void *arg);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Texts ranked by how near they are to a query: the cosine of their embeddings (/v1/rerank, /v1/score). A
- * model that reads query and document together (a cross-encoder) ranks better; none is served here.
+ * Ranks texts by similarity to a query: the cosine of their embeddings (/v1/rerank, /v1/score). A
+ * cross-encoder, which reads query and document together, ranks better, but none is served here.
  */
 #ifndef DT_SERVE_RANK_H
 #define DT_SERVE_RANK_H
@@ -8,19 +8,19 @@
 #include "serve/api/openai.h"
 
 struct dt_rank {
-	bool score;	/* answered as /v1/score does */
-	int top;	/* results wanted, 0: all */
-	bool documents; /* the results hold their texts */
-	json_t *texts;	/* of the documents */
+	bool score;	/* the reply has the format of /v1/score */
+	int top;	/* most results, 0: all */
+	bool documents; /* results include the documents' texts */
+	json_t *texts;	/* texts of the documents */
 };
 
-/* {"query", "documents", "top_n", "return_documents"}: *c embeds the query, then the documents. */
+/* Parses {"query", "documents", "top_n", "return_documents"}; *c embeds the query, then the documents. */
 int dt_rerank_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *c,
 		    struct dt_rank *ret, struct dt_api_error *e);
-/* {"text_1", "text_2"}: the second may be a list. */
+/* Parses {"text_1", "text_2"}; text_2 may be a list. */
 int dt_score_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *c,
 		   struct dt_rank *ret, struct dt_api_error *e);
-/* The reply to a call that is done. NULL with e filled. */
+/* The reply to a finished call. NULL with e filled when it failed. */
 json_t *dt_rank_json(const struct dt_rank *r, const struct dt_completion *c, size_t hidden,
 		     struct dt_api_error *e);
 void dt_rank_release(struct dt_rank *r);

@@ -1,4 +1,4 @@
-/* Inside store.c and store_upload.c. */
+/* Shared by store.c and store_upload.c. */
 #ifndef DT_SERVE_STORE_PRIV_H
 #define DT_SERVE_STORE_PRIV_H
 
@@ -10,8 +10,8 @@ struct dt_store {
 	char *dir;
 	int lock;
 	uint64_t max_bytes;
-	pthread_mutex_t mu; /* of the rest */
-	uint64_t bytes;	    /* of files, with those that come */
+	pthread_mutex_t mu; /* guards the members below */
+	uint64_t bytes;	    /* of all files, including uploads in progress */
 	json_t *records;    /* by id */
 };
 

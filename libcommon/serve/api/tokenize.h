@@ -1,4 +1,4 @@
-/* POST /tokenize and /detokenize: texts and conversations to ids and back, as completions read them. */
+/* POST /tokenize and /detokenize: texts and conversations to ids and back, with the rules of completions. */
 #ifndef DT_SERVE_TOKENIZE_H
 #define DT_SERVE_TOKENIZE_H
 
@@ -7,17 +7,17 @@
 struct dt_tokens {
 	int32_t *ids; /* the caller frees them */
 	size_t n;
-	bool strings; /* the reply has the text of each */
+	bool strings; /* the reply contains the text of each token */
 };
 
 /* -EINVAL with e filled; *ret then holds nothing. */
 int dt_tokenize_parse(const json_t *body, const struct dt_api_model *m, struct dt_tokens *ret,
 		      struct dt_api_error *e);
-/* Upper bound of the memory that building the reply takes. */
+/* Upper bound of the memory needed to build the reply. */
 size_t dt_tokenize_cost(const struct dt_tokens *t);
 json_t *dt_tokenize_json(const struct dt_tokens *t, const struct dt_api_model *m);
 
-/* The whole reply: {"prompt": text}. */
+/* Builds the whole reply: {"prompt": text}. */
 int dt_detokenize(const json_t *body, const struct dt_api_model *m, json_t **ret, struct dt_api_error *e);
 
 #endif

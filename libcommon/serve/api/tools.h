@@ -1,6 +1,6 @@
 /*
- * Tools of a chat: what a body says of them, the grammar that holds a call's arguments to the tool's
- * schema, and calls found in the text of an answer, while it comes too.
+ * Tools of a chat: parses their declarations, builds the grammar that constrains a call's arguments to the
+ * tool's schema, and finds calls in the text of an answer, also while it is being generated.
  */
 #ifndef DT_SERVE_TOOLS_H
 #define DT_SERVE_TOOLS_H
@@ -8,43 +8,43 @@
 #include "data/chat.h"
 #include "grammar/grammar.h"
 
-#define DT_TOOLS_MAX 128 /* of a body */
-#define DT_CALLS_MAX 32	 /* of an answer */
+#define DT_TOOLS_MAX 128 /* most tools of a body */
+#define DT_CALLS_MAX 32	 /* most calls of an answer */
 
 struct dt_tool_calls {
-	size_t from, content; /* bytes [from, content) are text for the user */
-	const char *thought;  /* [nthought] what the model wrote between <think> and </think> */
+	size_t from, content; /* bytes [from, content) of the text are content for the user */
+	const char *thought;  /* [nthought] text between <think> and </think> */
 	size_t nthought;
 	int n;
 	struct dt_tool_call {
-		const char *name; /* [nname], into the text, as args */
+		const char *name; /* [nname] points into the text, as args does */
 		size_t nname;
-		const char *args; /* [nargs] JSON as far as it has come; whole: to its end */
+		const char *args; /* [nargs] JSON generated so far; whole: it is complete */
 		size_t nargs;
 		bool whole;
 	} call[DT_CALLS_MAX];
 };
 
 /*
- * The calls in s [n]. inside: the prompt ended where a call begins. ended: nothing more comes; before that,
- * bytes at the end that may become a call's opening are no content yet. A call counts once its name and the
+ * Finds the calls in s [n]. inside: the prompt ended inside a call. ended: the text is complete; otherwise
+ * bytes at the end that may begin a call are not counted as content. A call is reported once its name and the
  * beginning of its arguments are there.
  */
 void dt_tools_scan(enum dt_tool_form form, bool inside, const char *s, size_t n, bool ended,
 		   struct dt_tool_calls *ret);
 
 /*
- * What a model thinks before it answers: where s begins with <think>, fills thought. Returns where the
- * answer begins; n while that is not known.
+ * Finds the reasoning text: if s begins with <think>, sets thought. Returns the offset of the answer; n while
+ * that is not known.
  */
 size_t dt_tools_thought(const char *s, size_t n, bool ended, struct dt_tool_calls *ret);
 
-/* The text behind which a call comes; NULL: the whole answer is one. */
+/* The text that precedes a call; NULL: the whole answer is a call. */
 const char *dt_tools_opening(enum dt_tool_form form);
 /*
- * The grammar of a call of one of the tools, or (Mistral) of a list of them. list: checked here. only: the
- * one tool that may be called, NULL: any. -EINVAL with what is wrong, -ENOTSUP for a schema that cannot be
- * held to.
+ * Builds the grammar of a call of one of the tools or (Mistral) of a list of calls. list: the declarations,
+ * checked here. only: the single tool that may be called, NULL: any. -EINVAL with what is wrong; -ENOTSUP: a
+ * schema cannot be enforced.
  */
 int dt_tools_grammar(enum dt_tool_form form, const json_t *list, const char *only, bool parallel,
 		     struct dt_grammar **ret, struct dt_err *err);

@@ -1,8 +1,7 @@
 /*
- * Plans of servers that classify images (serve/engine/classify.h): each rank has the whole net, and they
- * share requests of one image each, or every batch. What a rank holds and how long its passes take come
- * from the program; whether the answers come in time, from the server's own queue, run over the requests
- * on paper.
+ * Capacity plans for image classification servers (serve/engine/classify.h). Each rank has the whole network;
+ * the ranks share requests of one image each, or split every batch. Memory and pass times are derived from
+ * the program; the latency comes from a simulation of the server's own queue over the requests.
  */
 #ifndef DT_SERVE_CAPACITY_IMAGES_H
 #define DT_SERVE_CAPACITY_IMAGES_H
@@ -12,38 +11,42 @@
 enum { DT_IMAGE_BATCH = 128, DT_IMAGE_PLANS = 16 /* batches of powers of two, each shared in two ways */ };
 
 struct dt_image_queue {
-	int ranks, batch; /* images of a pass; with data, of a batch over all ranks */
+	int ranks, batch; /* batch: most images of a pass; if `data` is set, of a batch over all ranks */
 	bool data;	  /* DT_SPLIT_DATA, else DT_SPLIT_REQUESTS */
-	/* [batch + 1] seconds of a pass over so many images; and of pixels and logits on their way to a rank
-	 * that is not the first, and back. */
+	/*
+	 * [batch + 1] seconds of a pass over that many images; seconds to send pixels to a rank other than 0
+	 * and logits back.
+	 */
 	const double *pass_s, *send_s;
 };
 
 struct dt_image_report {
-	double p50, p99, mean; /* seconds until the answer; ranks nearest */
-	double end_s, busy_s;  /* the last answer; seconds that ranks compute together */
+	double p50, p99, mean; /* seconds until the answer; percentiles by nearest rank */
+	double end_s, busy_s;  /* end_s: time of the last answer; busy_s: seconds of computation of all
+			        * ranks together */
 	int64_t passes;
 };
 
-/* Requests of one image at ask[i].at_s, ascending. -ENOMEM. */
+/* Simulates requests of one image that arrive at ask[i].at_s, ascending. -ENOMEM. */
 int dt_image_simulate(const struct dt_image_queue *s, const struct dt_sim_ask *ask, int n,
 		      struct dt_image_report *ret, struct dt_err *err);
 
 struct dt_image_plan {
 	bool data;
 	int batch, ranks;
-	double pass_s;	     /* of all images that a rank has of a full batch */
+	double pass_s;	     /* seconds for a rank's part of a full batch */
 	double images_per_s; /* of all ranks with full batches */
-	uint64_t peak_bytes; /* of the first rank, which holds the pixels of all */
-	bool fits, meets;    /* memory; q->ttft_s, until the answer, at P99 */
+	uint64_t peak_bytes; /* of rank 0, which holds the pixels of all */
+	bool fits, meets;    /* fits: in memory; meets: P99 of the time until the answer is within
+			      * q->ttft_s */
 	struct dt_image_report sim;
 	char note[64];
 };
 
 /*
- * One plan for every batch and way to share (of a batch that is cut, over two ranks and more), with the
- * fewest ranks that answer q->rate requests a second within q->ttft_s; fewest ranks first, those that
- * miss it last. Returns their number.
+ * Makes one plan for each batch size and way of sharing (splitting a batch: with two ranks or more), with the
+ * fewest ranks that answer q->rate requests a second within q->ttft_s. Order: fewest ranks first; plans that
+ * miss the limit last. Returns their number.
  */
 int dt_image_plans(const struct dt_serve_query *q, struct dt_image_plan ret[DT_IMAGE_PLANS],
 		   struct dt_err *err);

@@ -1,7 +1,4 @@
-/*
- * Keys of a key file (base/keyfile.h) as the server and its engine take them: bearer keys, and tenants
- * with shares.
- */
+/* Converts the keys of a key file (base/keyfile.h) to the server's bearer keys and the engine's tenants. */
 #ifndef DT_SERVE_TENANTS_H
 #define DT_SERVE_TENANTS_H
 
@@ -14,7 +11,7 @@ struct dt_tenants {
 	struct dt_tenant *tenant; /* [file.ntenants] */
 };
 
-/* path: of a key file, NULL: none. more [n]: keys that outlive t, each with a tenant of its own. */
+/* path: a key file, NULL: none. more [n]: additional keys, which outlive t, each with its own tenant. */
 int dt_tenants_open(struct dt_tenants *t, const char *path, const char *const *more, int n,
 		    struct dt_err *err);
 void dt_tenants_release(struct dt_tenants *t);
