@@ -1,4 +1,4 @@
-/* The table of adapters: names, versions, what clients may add. */
+/* The table of adapters: names, versions, adapters added by clients. */
 #include "serve/engine/adapters.h"
 
 #include "base/cond.h"
@@ -66,7 +66,7 @@ void dt_adapters_unref(struct dt_served_adapter *s)
 		adapter_free(s);
 }
 
-/* Locked. */
+/* Call with the lock held. */
 static struct dt_served_adapter *find(struct dt_adapters *a, const char *name)
 {
 	struct dt_served_adapter *s;
@@ -77,7 +77,7 @@ static struct dt_served_adapter *find(struct dt_adapters *a, const char *name)
 	return NULL;
 }
 
-/* Off the list; who holds it has it until the end. Locked. */
+/* Removes s from the list; requests that hold it keep it until they end. Call with the lock held. */
 static void unlist(struct dt_served_adapter *s)
 {
 	s->listed = false;
@@ -86,7 +86,7 @@ static void unlist(struct dt_served_adapter *s)
 	dt_adapters_unref(s);
 }
 
-/* The path that a client means, without symbolic links and inside the folder of adapters. */
+/* Resolves the path that a client gave; it must be inside the folder of adapters. */
 static int inside(const struct dt_adapters *a, const char *path, char **ret, struct dt_err *err)
 {
 	char *full = NULL, *real;
@@ -99,7 +99,7 @@ static int inside(const struct dt_adapters *a, const char *path, char **ret, str
 	real = realpath(full ? full : path, NULL);
 	n = strlen(a->dir);
 	free(full);
-	/* what is not there and what may not be seen have one answer */
+	/* one answer for missing and for forbidden paths, so that clients cannot probe for files */
 	if (!real || strncmp(real, a->dir, n) || (n > 1 && real[n] != '/')) {
 		free(real);
 		return dt_err_set(err, -EPERM, "'%s' is not in the folder of adapters", path);
@@ -108,7 +108,7 @@ static int inside(const struct dt_adapters *a, const char *path, char **ret, str
 	return 0;
 }
 
-/* -EINVAL: the adapter came with a tokenizer of more tokens than the base's. */
+/* -EINVAL: the adapter's tokenizer has more tokens than the base model's. */
 static int check_tokenizer(const struct dt_adapters *a, const char *path, struct dt_err *err)
 {
 	struct dt_tokenizer *t = NULL;
@@ -147,7 +147,7 @@ static int check_name(const char *name, struct dt_err *err)
 				    NAME_MAX_BYTES);
 }
 
-/* Takes over path, which has been read. */
+/* Creates an entry; takes over path on success. */
 static int make(struct dt_adapters *a, const char *name, char *path, struct dt_served_adapter **ret,
 		struct dt_err *err)
 {
@@ -169,7 +169,7 @@ static int make(struct dt_adapters *a, const char *name, char *path, struct dt_s
 	return 0;
 }
 
-/* Puts s on the list in order of names, in place of what has its name. Locked. */
+/* Puts s on the list in order of names; replaces an entry of the same name. Call with the lock held. */
 static int list(struct dt_adapters *a, struct dt_served_adapter *s, bool replace, struct dt_err *err)
 {
 	struct dt_served_adapter *old = find(a, s->name), *at;
@@ -298,7 +298,7 @@ void dt_adapters_each(struct dt_adapters *a, void (*each)(void *arg, const struc
 	pthread_mutex_unlock(&a->mu);
 }
 
-/* Names of those that are held, or waited for. */
+/* Writes the names of adapters that are held, or that are waited for. */
 static void write_names(struct dt_adapters *a, bool waiting, FILE *f)
 {
 	const struct dt_served_adapter *s;
@@ -319,7 +319,7 @@ static void write_counter(struct dt_adapters *a, const char *what, const char *h
 	TAILQ_FOREACH (s, &a->all, in_list) {
 		const uint64_t v[] = {s->requests, s->prompt_tokens, s->generation_tokens};
 
-		if (s->listed && s->requests > 0) /* of a thousand names those that say something */
+		if (s->listed && s->requests > 0) /* leaves out the many that have had no request */
 			fprintf(f, "dt_serve_lora_%s{lora_name=\"%s\"} %" PRIu64 "\n", what, s->name,
 				v[which]);
 	}

@@ -1,4 +1,4 @@
-/* Which adapters are in memory. */
+/* Loading and eviction of adapters. */
 #include "base/cond.h"
 #include "base/progress.h"
 #include "serve/engine/adapters_priv.h"
@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define LOOK_S	  0.2 /* seconds between looks at whether a waiting request was cancelled */
+#define LOOK_S	  0.2 /* seconds between checks whether a waiting request was cancelled */
 #define READ_NICE 10
 
 struct job {
@@ -17,7 +17,10 @@ struct job {
 	int rc;
 };
 
-/* Steps wait for the slowest of their threads: who takes a processor from one makes all streams wait. */
+/*
+ * The thread has low priority: a forward pass waits for its slowest thread, so taking a processor from one of
+ * them would slow down all streams.
+ */
 static void *read_main(void *arg)
 {
 	struct job *j = arg;
@@ -58,7 +61,7 @@ void dt_adapters_evict(struct dt_served_adapter *s)
 	pthread_cond_broadcast(&s->of->changed);
 }
 
-/* The one in memory that was taken longest ago, held by nobody or (held) by some and not about to go. */
+/* The loaded adapter that was taken longest ago: unheld, or (held) held and not yet leaving. */
 static struct dt_served_adapter *oldest(struct dt_adapters *a, bool held)
 {
 	struct dt_served_adapter *r = NULL, *s;
@@ -69,7 +72,7 @@ static struct dt_served_adapter *oldest(struct dt_adapters *a, bool held)
 	return r;
 }
 
-/* Makes room for one more, if that can be done now. Locked. */
+/* Makes room for one more adapter if possible now. Call with the lock held. */
 static bool make_place(struct dt_adapters *a)
 {
 	struct dt_served_adapter *s;
@@ -84,7 +87,7 @@ static bool make_place(struct dt_adapters *a)
 	return true;
 }
 
-/* Adapters that wait for a place and have none yet, less the places that are free. Locked. */
+/* Adapters that wait for a place, less the free places. Call with the lock held. */
 static int places_short(const struct dt_adapters *a)
 {
 	int n = a->in_memory - a->p.resident;
@@ -95,7 +98,7 @@ static int places_short(const struct dt_adapters *a)
 	return n;
 }
 
-/* As many of the held adapters are to go as places are short. Locked. */
+/* Marks as many held adapters as leaving as places are missing. Call with the lock held. */
 static void ask_to_leave(struct dt_adapters *a)
 {
 	const int wanted = places_short(a);
@@ -108,7 +111,10 @@ static void ask_to_leave(struct dt_adapters *a)
 		s->leaving = true;
 }
 
-/* Waits a little; -ETIMEDOUT or -ECANCELED where there is no more waiting. Locked. */
+/*
+ * Waits a short time; -ETIMEDOUT or -ECANCELED if the request must not wait any longer. Call with the lock
+ * held.
+ */
 static int wait_more(struct dt_served_adapter *s, double deadline, const atomic_bool *cancelled,
 		     struct dt_err *err)
 {
@@ -123,7 +129,10 @@ static int wait_more(struct dt_served_adapter *s, double deadline, const atomic_
 	return 0;
 }
 
-/* A place for s, in turn; s may come into memory meanwhile by another's hand. Locked. */
+/*
+ * Waits for a place for s, in order of arrival; another thread may load s in the meantime. Call with the lock
+ * held.
+ */
 static int get_place(struct dt_served_adapter *s, double deadline, const atomic_bool *cancelled,
 		     struct dt_err *err)
 {
@@ -139,11 +148,11 @@ static int get_place(struct dt_served_adapter *s, double deadline, const atomic_
 	}
 	TAILQ_REMOVE(&a->queue, &me, in_list);
 	s->queued--;
-	pthread_cond_broadcast(&a->changed); /* the next in turn looks */
+	pthread_cond_broadcast(&a->changed); /* wakes the next in the queue */
 	return rc;
 }
 
-/* Reads s into the place that was made. Locked, but not while it reads. */
+/* Loads s into its place. Call with the lock held; it is released while reading. */
 static int load(struct dt_served_adapter *s, struct dt_err *err)
 {
 	struct dt_adapters *a = s->of;
@@ -154,7 +163,8 @@ static int load(struct dt_served_adapter *s, struct dt_err *err)
 	a->in_memory++;
 	pthread_mutex_unlock(&a->mu);
 	rc = dt_adapters_read(s, &in, err);
-	if (rc == 0 && dt_infer_adapter_sum(in) != s->sum) { /* keys and values of the old one are about */
+	if (rc == 0 && dt_infer_adapter_sum(in) != s->sum) { /* cached keys and values were computed with
+							      * the old weights */
 		dt_infer_adapter_close(in);
 		rc = dt_err_set(err, -EINVAL, "adapter '%s' has changed where it lies: load it again",
 				s->name);
@@ -199,7 +209,8 @@ void dt_adapters_release(struct dt_served_adapter *s)
 
 	pthread_mutex_lock(&a->mu);
 	if (--s->holds == 0) {
-		if (s->leaving && places_short(a) <= 0) /* who it was to go for found another place */
+		if (s->leaving && places_short(a) <= 0) /* the request that s was to leave for has found
+							 * another place */
 			s->leaving = false;
 		if (s->leaving || !s->listed) {
 			a->evictions += s->leaving;

@@ -1,9 +1,9 @@
 /*
- * The prefix cache beyond the pool: what is evicted goes to the host's memory, what is computed is written to
- * a folder behind the engine's back, and what is nowhere yet may be asked of another server that computes
- * prompts. A request whose prompt goes on there is held back from the scheduler until its blocks have come,
- * which publishes them in the pool as if they had been computed here; then it is admitted like any other.
- * Nothing is held for it meanwhile, and whatever does not come is computed.
+ * Lower levels of the prefix cache: evicted blocks go to host memory, computed blocks are written to a folder
+ * in the background, and missing ones may be requested from a prefill server. A request whose prompt
+ * continues in one of these is held back from the scheduler until its blocks have been loaded; they are
+ * published in the pool as if they had been computed here. Then it is admitted like any other. No pool blocks
+ * are held for it in the meantime, and whatever does not arrive is computed.
  */
 #include "base/progress.h"
 #include "serve/engine/priv.h"
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENOUGH 0.5 /* seconds for measuring how long tokens take to compute */
-#define WEIGHT 0.1 /* of a new measurement in the mean */
+#define ENOUGH 0.5 /* seconds for measuring how fast tokens are computed */
+#define WEIGHT 0.1 /* of a new measurement in the moving average */
 
 static const int32_t *tokens_of(const struct dt_engine *e, int32_t b)
 {
@@ -22,7 +22,7 @@ static const int32_t *tokens_of(const struct dt_engine *e, int32_t b)
 
 /* ---- out of the pool ---- */
 
-/* Block b on its way to the folder. false: too much is on its way already. */
+/* Queues block b for writing to the folder. false: all write buffers are in use. */
 static bool write_out(struct dt_engine *e, int32_t b, bool wait)
 {
 	struct dt_engine_beyond *y = &e->beyond;
@@ -36,7 +36,7 @@ static bool write_out(struct dt_engine *e, int32_t b, bool wait)
 		return false;
 	y->written[b] = true;
 	y->broken = e->p.model.read_block(e->p.model.m, b, to) < 0;
-	if (y->broken) /* of several ranks one is lost: the next step says so */
+	if (y->broken) /* a rank was lost: the next step reports it */
 		dt_kvio_drop(y->io, to);
 	else
 		dt_kvio_write(y->io, to, key, tokens_of(e, b));
@@ -59,7 +59,7 @@ static void evicted(void *arg, int32_t b)
 	struct dt_kvkey key;
 	void *to;
 
-	(void)write_out(e, b, false); /* the last chance */
+	(void)write_out(e, b, false); /* the last chance before eviction */
 	if (!e->beyond.host || !dt_kvpool_published(e->pool, b, &key) ||
 	    dt_kvhost_find(e->beyond.host, key, tokens_of(e, b)))
 		return;
@@ -70,7 +70,7 @@ static void evicted(void *arg, int32_t b)
 
 void dt_engine_beyond_write(struct dt_engine *e, bool all)
 {
-	if (!e->beyond.io || e->gate.failed) /* which this thread sets */
+	if (!e->beyond.io || e->gate.failed) /* only this thread sets it */
 		return;
 	e->beyond.behind = false;
 	for (int32_t b = 0; b < e->pool->nblocks; b++)
@@ -87,7 +87,7 @@ bool dt_engine_beyond_due(struct dt_engine *e)
 
 /* ---- into the pool ---- */
 
-/* Whether a block that is read in so many seconds would take longer to compute. */
+/* Whether reading a block in read_s seconds is faster than computing it. */
 static bool pays(const struct dt_engine *e, double read_s)
 {
 	return e->p.kv_always || e->beyond.token_s == 0 || read_s < e->beyond.token_s * e->pool->block_size;
@@ -100,13 +100,13 @@ void dt_engine_beyond_measured(struct dt_engine *e, int tokens, double seconds)
 	*mean = *mean > 0 ? (1 - WEIGHT) * *mean + WEIGHT * each : each;
 }
 
-/* Tokens of r that may be found: all but the last, whose logits are wanted. */
+/* Prompt tokens of r that may come from a cache: all but the last, whose logits are needed. */
 static int findable(const struct dt_serve_req *r)
 {
 	return r->seq.known - 1;
 }
 
-/* Publishes the next block of r as the one that lies at `from`. 0, or why no more is put there. */
+/* Publishes the next block of r with the contents of `from`. 0, or why it was not stored. */
 static int put(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, const void *from)
 {
 	int32_t b;
@@ -117,14 +117,14 @@ static int put(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *a
 	if (e->beyond.written)
 		e->beyond.written[b] = r->read != NULL;
 	rc = e->p.model.write_block(e->p.model.m, b, from);
-	if (rc < 0) /* its rows are not what they are said to be */
+	if (rc < 0) /* its rows are not valid */
 		dt_kvpool_disown(e->pool, b);
 	else
 		e->beyond.hits += e->pool->block_size;
 	return rc;
 }
 
-/* Blocks of r from the host's memory, as far as they go; -1: and the budget has been used up. */
+/* Loads consecutive blocks of r from host memory; -1: the budget is used up. */
 static int from_host(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, int *budget)
 {
 	const int size = e->pool->block_size, n = findable(r) / size;
@@ -158,7 +158,7 @@ static void take_block(struct dt_serve_req *r)
 		dt_kvget_take(r->get);
 }
 
-/* Those that the disk or another server has brought; whether more are waited for. */
+/* Takes the blocks that the disk or another server has delivered; returns whether to wait for more. */
 static bool from_elsewhere(struct dt_engine *e, struct dt_serve_req *r, struct dt_kvplace *at, int *budget)
 {
 	double most = e->beyond.token_s * (findable(r) - r->read_from * e->pool->block_size);
@@ -166,7 +166,7 @@ static bool from_elsewhere(struct dt_engine *e, struct dt_serve_req *r, struct d
 	const void *from;
 
 	while ((from = next_block(r, &ended))) {
-		if (r->read_next < at->n) { /* another has computed it meanwhile */
+		if (r->read_next < at->n) { /* another request has computed it in the meantime */
 			take_block(r);
 			continue;
 		}
@@ -177,7 +177,7 @@ static bool from_elsewhere(struct dt_engine *e, struct dt_serve_req *r, struct d
 		take_block(r);
 		--*budget;
 	}
-	if (ended || r->get) /* how long another server may take is known there */
+	if (ended || r->get) /* kvpeers has its own timeout */
 		return !ended;
 	return e->p.kv_always || most == 0 || dt_now() - r->t_held < most;
 }
@@ -197,7 +197,7 @@ void dt_engine_beyond_retire(struct dt_engine *e, struct dt_serve_req *r)
 	let_go(e, r);
 }
 
-/* Has the blocks behind `at` read from the folder; whether there is something to wait for. */
+/* Starts reading the blocks behind `at` from the folder; returns whether there is something to wait for. */
 static bool read_disk(struct dt_engine *e, struct dt_serve_req *r, const struct dt_kvplace *at, int n)
 {
 	const size_t first = (size_t)at->n * (size_t)e->pool->block_size;
@@ -209,7 +209,7 @@ static bool read_disk(struct dt_engine *e, struct dt_serve_req *r, const struct 
 	return r->read != NULL;
 }
 
-/* Has them computed by another server, once, where enough of them are missing. */
+/* Asks a prefill server, once, to compute the missing blocks if there are enough of them. */
 static bool ask_peer(struct dt_engine *e, struct dt_serve_req *r, const struct dt_kvplace *at, int n)
 {
 	const struct dt_served_adapter *a = r->call->adapter;
@@ -229,7 +229,7 @@ static bool ask_peer(struct dt_engine *e, struct dt_serve_req *r, const struct d
 	return r->get != NULL;
 }
 
-/* Goes on with a request that is held; whether it has what it gets. */
+/* Continues with a held request; returns whether it is ready to enter the scheduler. */
 static bool bring(struct dt_engine *e, struct dt_serve_req *r, int *budget)
 {
 	const int n = findable(r) / e->pool->block_size;
@@ -251,7 +251,7 @@ static bool bring(struct dt_engine *e, struct dt_serve_req *r, int *budget)
 	return !read_disk(e, r, &at, n) && !ask_peer(e, r, &at, n);
 }
 
-/* Whether r may find something beyond the pool, or waits for one that may. */
+/* Whether r may find blocks outside the pool, or waits for a leader that may. */
 static bool may_find(struct dt_engine *e, const struct dt_serve_req *r)
 {
 	const struct dt_engine_beyond *y = &e->beyond;
@@ -301,7 +301,7 @@ static void count(struct dt_engine *e)
 
 void dt_engine_beyond_bring(struct dt_engine *e)
 {
-	/* While others decode, as many blocks as one step could have computed. */
+	/* While others decode: at most as many blocks as one step could have computed. */
 	int budget = e->sched.nrunning > 0 ? e->p.max_tokens / e->pool->block_size + 1 : INT32_MAX;
 	struct dt_serve_req *r, *next;
 
@@ -315,7 +315,7 @@ void dt_engine_beyond_bring(struct dt_engine *e)
 	count(e);
 }
 
-/* ---- beginning and end ---- */
+/* ---- opening and closing ---- */
 
 static void wake(void *arg)
 {
@@ -354,7 +354,10 @@ void dt_engine_beyond_close(struct dt_engine *e)
 	free(e->beyond.written);
 }
 
-/* How long a block of tokens takes, in blocks that nobody has yet; the first pass touches memory. */
+/*
+ * Measures how long a block of tokens takes to compute, in blocks that are still free; the first pass is a
+ * warm-up.
+ */
 void dt_engine_beyond_measure(struct dt_engine *e)
 {
 	struct dt_engine_buffers *s = e->step;
@@ -382,7 +385,7 @@ void dt_engine_beyond_measure(struct dt_engine *e)
 	for (int i = 0; i < 2 && took < ENOUGH; i++) {
 		t0 = dt_now();
 		if (e->p.model.forward(e->p.model.m, &s->batch, e->out.logits, &err) < 0)
-			return; /* a request will say why */
+			return; /* a request will report it */
 		took = dt_now() - t0;
 	}
 	e->beyond.token_s = took / n;

@@ -1,4 +1,4 @@
-/* The buffers of steps. */
+/* Buffers of a step. */
 #include "plan/inferplan.h"
 #include "serve/engine/priv.h"
 

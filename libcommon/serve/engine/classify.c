@@ -11,11 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KEEP_ROOM (8 << 20) /* bytes of a decoded image whose memory is kept */
+#define KEEP_ROOM (8 << 20) /* largest decoded image, in bytes, whose memory is kept for the next one */
 
 /* ---- opening ---- */
 
-/* Names of classes: the source's, else their numbers. */
+/* Class names: the source's, else their numbers. */
 static int name_classes(struct dt_classify *c, struct dt_source *src)
 {
 	const json_t *list = json_object_get(dt_source_images(src), "classes");
@@ -162,7 +162,7 @@ struct dt_classify_info dt_classify_info(const struct dt_classify *c)
 	return c->info;
 }
 
-/* ---- an image ---- */
+/* ---- decoding ---- */
 
 static struct dt_classify_decoder *take_decoder(struct dt_classify *c)
 {
@@ -200,7 +200,7 @@ int dt_classify_decode(struct dt_classify *c, const void *bytes, size_t n, float
 	return rc;
 }
 
-/* ---- a request ---- */
+/* ---- requests ---- */
 
 int dt_classify_submit(struct dt_classify *c, struct dt_classify_job *j, struct dt_err *err)
 {
@@ -252,7 +252,7 @@ void dt_classify_job_release(struct dt_classify_job *j)
 	j->image = NULL;
 }
 
-/* ---- its state ---- */
+/* ---- state ---- */
 
 void dt_classify_drain(struct dt_classify *c)
 {

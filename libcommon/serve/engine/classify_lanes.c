@@ -1,6 +1,6 @@
 /*
- * Who computes what: lanes, one a rank. A message to a rank is the number of images and then their pixels; it
- * answers with logits. A number of 0 is a sign of life, -1 the end.
+ * Distribution of images over ranks, one lane for each. A message to a rank is the number of images and then
+ * their pixels; it answers with logits. Number 0 is a heartbeat, -1 the end.
  */
 #include "base/cond.h"
 #include "base/progress.h"
@@ -14,9 +14,9 @@
 enum { TAG_HEAD = 1, TAG_PIXELS, TAG_LOGITS };
 enum { BEAT = 0, END = -1 };
 
-#define POLL_US 100 /* between two looks at what is under way */
+#define POLL_US 100 /* between polls of running passes */
 
-/* ---- locked ---- */
+/* ---- call with the lock held ---- */
 
 static void record(struct dt_classify *c, double seconds)
 {
@@ -25,7 +25,7 @@ static void record(struct dt_classify *c, double seconds)
 	c->bucket[at < DT_CLASSIFY_BUCKETS - 1 ? (int)at : DT_CLASSIFY_BUCKETS - 1]++;
 }
 
-/* An image is answered; with its last one the job is, and may be gone behind this. */
+/* Answers an image. After the last image of a job the job may be freed. */
 static void answer(struct dt_classify *c, struct dt_classify_image *i, int rc)
 {
 	struct dt_classify_job *j = i->job;
@@ -73,7 +73,7 @@ static void give(struct dt_classify_lane *l, struct dt_classify_image *i)
 	l->load++;
 }
 
-/* A request to the rank with the least to do, the lowest of several. */
+/* Assigns whole requests to the rank with the least load, the lowest rank of equal ones. */
 static void deal_requests(struct dt_classify *c)
 {
 	struct dt_classify_image *i;
@@ -92,7 +92,7 @@ static void deal_requests(struct dt_classify *c)
 	}
 }
 
-/* A batch of what waits over all ranks, evenly, when they have nothing. */
+/* Splits a batch of waiting images evenly over all ranks, when all of them are idle. */
 static void deal_data(struct dt_classify *c)
 {
 	struct dt_classify_image *i;
@@ -121,7 +121,7 @@ void dt_classify_deal(struct dt_classify *c)
 	pthread_cond_broadcast(&c->work);
 }
 
-/* What the lane's next pass computes. */
+/* Takes the images of the lane's next pass. */
 static void take(struct dt_classify *c, struct dt_classify_lane *l)
 {
 	struct dt_classify_image *i;
@@ -132,7 +132,7 @@ static void take(struct dt_classify *c, struct dt_classify_lane *l)
 	}
 }
 
-/* The pass is over. */
+/* Ends a pass. */
 static void put(struct dt_classify *c, struct dt_classify_lane *l, int rc)
 {
 	for (int k = 0; k < l->n; k++)
@@ -153,9 +153,9 @@ static bool empty(const struct dt_classify *c)
 	return TAILQ_EMPTY(&c->central);
 }
 
-/* ---- not locked ---- */
+/* ---- call without the lock ---- */
 
-/* Pixels of the images under way lie one behind the other. */
+/* Copies the pixels of the pass's images into one buffer. */
 static void gather(struct dt_classify *c, struct dt_classify_lane *l)
 {
 	const size_t row = c->info.row;
@@ -230,7 +230,7 @@ static int begin(struct dt_classify *c, int r, struct dt_err *err)
 	return rc;
 }
 
-/* 1: the pass of rank r is over, 0: not yet; negative: it failed. */
+/* Polls the pass of rank r. 1: done; 0: still running; negative errno: it failed. */
 static int look(struct dt_classify *c, int r, struct dt_err *err)
 {
 	struct dt_classify_lane *l = &c->lane[r];
@@ -261,7 +261,10 @@ static bool under_way(const struct dt_classify *c)
 	return false;
 }
 
-/* Ends what is over, begins what waits, tells idle ranks of this one. 1: something moved. Locked around. */
+/*
+ * Ends finished passes, starts new ones, sends heartbeats to idle ranks. 1: something was done. Called with
+ * the lock held; releases it in between.
+ */
 static int turn(struct dt_classify *c, struct dt_err *err)
 {
 	int moved = 0, rc;
@@ -313,7 +316,7 @@ static void *speaker_main(void *arg)
 	}
 	if (rc < 0)
 		dt_classify_fail(c, rc, &err);
-	for (int r = 1; r < c->ranks && c->failed; r++) /* what was under way has no answer */
+	for (int r = 1; r < c->ranks && c->failed; r++) /* running passes get no answer */
 		put(c, &c->lane[r], rc < 0 ? rc : -EIO);
 	pthread_mutex_unlock(&c->mu);
 	for (int r = 1; r < c->ranks && rc >= 0 && !c->failed && !dt_world_broken(c->p.world); r++)

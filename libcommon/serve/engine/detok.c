@@ -18,7 +18,7 @@ void dt_detok_release(struct dt_detok *d)
 	d->n = d->cap = d->ready = 0;
 }
 
-/* The longest end of text that begins a stop string. */
+/* Length of the longest suffix of the text that is a prefix of a stop string. */
 static size_t stop_prefix(const struct dt_detok *d)
 {
 	size_t hold = 0;
@@ -33,7 +33,7 @@ static size_t stop_prefix(const struct dt_detok *d)
 	return hold;
 }
 
-/* Finds the stop string that ends first among those that the bytes from `old` on completed. */
+/* Finds the stop string that ends first, among those completed by the bytes from `old` on. */
 static int find_stop(struct dt_detok *d, size_t old, size_t *ret_at)
 {
 	size_t best_end = SIZE_MAX;
@@ -76,8 +76,10 @@ int dt_detok_push_bytes(struct dt_detok *d, const char *s, size_t n)
 		return 1;
 	}
 	hold = stop_prefix(d);
-	/* A character before a held prefix may itself be incomplete only when the prefix is empty: stop
-	 * strings begin at a character. */
+	/*
+	 * If a prefix of a stop string is held back, the character before it is complete: stop strings begin
+	 * at a character.
+	 */
 	if (hold == 0)
 		hold = dt_utf8_tail(d->text, d->n);
 	if (d->n - hold > d->ready)

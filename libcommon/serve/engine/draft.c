@@ -1,12 +1,12 @@
 /*
- * Guesses of a smaller model (Leviathan et al. 2023; Chen et al. 2023). Its cache has the same blocks as the
- * model's own, so block tables, sharing and copies hold for both; it computes all that the model computes. It
- * draws with the request's own parameters and random number: where the two models agree on a token, so do
- * the draws.
+ * Speculation with a draft model (Leviathan et al. 2023; Chen et al. 2023). Its KV cache has the same blocks
+ * as the model's own, so block tables, sharing and copies apply to both. It computes every token that the
+ * model computes. It draws with the request's own parameters and random number: where the two models agree on
+ * the probabilities, they draw the same token.
  */
 #include "serve/engine/priv.h"
 
-/* The next guess of each item of e->step->drafts from what forward has just given. */
+/* Draws the next draft token of each item of e->step->drafts from the logits just computed. */
 static int draw(struct dt_engine *e, int n)
 {
 	size_t vocab = (size_t)e->p.model.vocab;
@@ -34,7 +34,7 @@ static int draw(struct dt_engine *e, int n)
 	return 0;
 }
 
-/* The items that guess once more; they move to the front. */
+/* Moves the items that need another draft token to the front; returns their number. */
 static int go_on(struct dt_engine *e, int n)
 {
 	int m = 0;
@@ -61,8 +61,11 @@ int dt_engine_draft(struct dt_engine *e, int n)
 		int behind = it.first - dt_serve_req_of(it.seq)->drafted;
 
 		it.n -= it.seq->draft;
-		/* Guesses that were all right left the last one uncomputed here. What it knows of a shared
-		 * prefix it need not compute, and may be wrong about: that costs guesses, nothing else. */
+		/*
+		 * When all draft tokens were accepted, the draft model has not computed the last one; it does
+		 * so here. Tokens of a shared prefix may be missing in its cache too: that only costs
+		 * accepted draft tokens.
+		 */
 		if (behind > 0 && behind <= it.first && behind <= spare && behind <= e->p.draft) {
 			it.first -= behind;
 			it.n += behind;

@@ -1,11 +1,11 @@
 /*
- * Tokens are drawn where the model is computed whenever every row of a step can be: then they come back
- * instead of logits. The rows of guessed tokens are drawn as if the guesses before them were right; where one
- * is not, they are left alone.
+ * When every row of a step allows it, tokens are drawn where the model is computed, and returned in place of
+ * logits. Rows of draft tokens are drawn as if all draft tokens before them were accepted; rows behind a
+ * rejected one are ignored.
  */
 #include "serve/engine/priv.h"
 
-/* Whether the logits of the item's rows are needed on the host, not only one drawn token a row. */
+/* Whether the host needs the logits of the item's rows, not only one drawn token a row. */
 static bool wants_logits(const struct dt_sched_item *it)
 {
 	const struct dt_serve_req *r = dt_serve_req_of(it->seq);
@@ -15,12 +15,12 @@ static bool wants_logits(const struct dt_sched_item *it)
 	if (it->first + it->n < it->seq->known)
 		return false;
 	for (int i = 0; r->nout == 0 && i < r->call->n; i++)
-		if (r->call->req[i].seq.leader == &r->seq) /* choices that begin with the same logits */
+		if (r->call->req[i].seq.leader == &r->seq) /* other choices start from the same logits */
 			return true;
 	return r->ask->logprobs > 0 || r->matcher || dt_sampling_own(&r->ask->sampling);
 }
 
-/* Parameters of the draw of row `at`; min_tokens does not bind guesses. */
+/* Sampling parameters of row `at`; min_tokens does not apply to the draft model. */
 static int draw_of(struct dt_engine *e, const struct dt_serve_req *r, int at, bool draft, struct dt_draw *ret)
 {
 	struct dt_sampling s = dt_serve_req_sampling(r);

@@ -1,13 +1,13 @@
-/* DRY (serve/engine/sampling.h): repetitions by the Z function over the tokens from the last one back. */
+/* DRY (serve/engine/sampling.h): finds repetitions by the Z function over the reversed tokens. */
 #include "serve/engine/sampling.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
-#define MOST 1e30 /* a penalty; a float holds it */
+#define MOST 1e30 /* largest penalty; fits a float */
 
-struct back { /* the tokens so far, from the last one back */
+struct back { /* the tokens so far, reversed */
 	const int32_t *prompt, *out;
 	size_t nprompt, nout;
 };
@@ -22,7 +22,10 @@ static bool breaks(const struct dt_sampling *p, int32_t id)
 	return p->dry_break && (p->dry_break[id / 32] >> id % 32 & 1);
 }
 
-/* z[i], i < n: how many tokens, read backward from i before the last, equal those read from the last. */
+/*
+ * Z function: z[i], i < n, is the number of tokens, reading backward, for which the text that ends i tokens
+ * before the last equals the text that ends at the last.
+ */
 static void find_matches(const struct back *b, int32_t *z, size_t n)
 {
 	size_t left = 0, right = 0;
@@ -71,7 +74,7 @@ int dt_sampling_dry(struct dt_serve_sampler *s, const struct dt_sampling *p, con
 	while (limit < n && !breaks(p, at(&b, limit)))
 		limit++;
 	find_matches(&b, s->match, n);
-	/* The longest match that a token would go on with is its edit's count, for now. */
+	/* The edit's count temporarily holds the longest match that its token would continue. */
 	for (size_t i = 1; i < n; i++) {
 		const int32_t next = at(&b, i - 1);
 		const size_t z = (size_t)s->match[i] < limit ? (size_t)s->match[i] : limit;

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MARK_EVENTS (1 << 16) /* that a reader may be behind */
-#define PREPARE_S   4e-3      /* of an adapter, between two steps */
-#define HELD_LOOK   0.02 /* seconds after which requests that wait for blocks are looked at in any case */
+#define MARK_EVENTS (1 << 16) /* events that are kept for a reader that lags behind */
+#define PREPARE_S   4e-3      /* seconds of preparing an adapter between two steps */
+#define HELD_LOOK   0.02      /* seconds after which held requests are checked in any case */
 
-/* Requests that waited to share r's prompt compute it themselves. */
+/* Requests that wait for r's prompt compute it themselves. */
 static void leave_followers(struct dt_serve_req *r)
 {
 	for (int i = 0; i < r->call->n; i++)
@@ -18,7 +18,7 @@ static void leave_followers(struct dt_serve_req *r)
 			r->call->req[i].seq.leader = NULL;
 }
 
-/* Gives back what r was charged for and has not used. Locked. */
+/* Returns the unused part of r's charge to the quotas. Call with the gate locked. */
 static void refund(struct dt_engine *e, const struct dt_serve_req *r)
 {
 	int unused = r->charged_out - r->nout + (r->t_start > 0 ? 0 : r->charged_prompt);
@@ -41,7 +41,7 @@ void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finis
 	dt_schedtrace_remove(e->p.trace, &r->seq);
 	dt_sched_remove(&e->sched, &r->seq);
 	TAILQ_REMOVE(&e->live, r, in_list);
-	/* Counters and queue first, the waiters last: a woken client sees both up to date. */
+	/* Update counters and queue before waking waiters: a woken client sees both up to date. */
 	dt_metrics_finish(&e->metrics, r, why, dt_now());
 	dt_metrics_step(&e->metrics, &e->sched, 0);
 	if (c->adapter)
@@ -82,7 +82,7 @@ static void drop_cancelled(struct dt_engine *e)
 
 	for (r = TAILQ_FIRST(&e->live); r; r = next) {
 		next = TAILQ_NEXT(r, in_list);
-		if (r->seq.busy) /* when its step is over */
+		if (r->seq.busy) /* ends when its step is over */
 			continue;
 		if (atomic_load(&r->call->cancelled))
 			dt_engine_retire(e, r, DT_FINISH_ABORT);
@@ -106,7 +106,10 @@ static void admit(struct dt_engine *e, struct dt_serve_req *r)
 		dt_engine_enter(e, r);
 }
 
-/* Some of what the adapter of the first request that waits for one needs; those of a ready one go on. */
+/*
+ * Sends other ranks part of the adapter of the first request that waits for one; requests whose adapter is
+ * complete are admitted.
+ */
 static void prepare(struct dt_engine *e)
 {
 	const struct dt_infer_adapter *first = NULL;
@@ -134,7 +137,7 @@ static void prepare(struct dt_engine *e)
 	}
 }
 
-/* Moves the inbox to the scheduler. Sizes were checked on submission. */
+/* Moves the inbox to the scheduler. Sizes were checked at submission. */
 static void take_inbox(struct dt_engine *e, struct dt_req_list *in)
 {
 	struct dt_serve_req *r;
@@ -165,7 +168,7 @@ void dt_engine_fail(struct dt_engine *e, const struct dt_err *err)
 		dt_engine_retire_error(e, TAILQ_FIRST(&e->live), err);
 }
 
-/* Waits for something to do; other ranks hear meanwhile that there is nothing. Locked. */
+/* Waits for work; sends heartbeats to other ranks in the meantime. Call with the gate locked. */
 static void wait_for_work(struct dt_engine *e)
 {
 	struct dt_engine_gate *g = &e->gate;
@@ -212,7 +215,7 @@ static void *engine_main(void *arg)
 		       !dt_engine_beyond_due(e)) {
 			wait_for_work(e);
 			dt_engine_show(e);
-			if (e->beyond.held > 0) /* one may have its blocks, or is cancelled, or late */
+			if (e->beyond.held > 0) /* one may have its blocks, be cancelled, or be late */
 				break;
 		}
 		g->busy_since = dt_now();
@@ -268,7 +271,7 @@ static int init_pools(struct dt_engine *e, struct dt_err *err)
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot make a cache of %d blocks of %d tokens", e->p.blocks,
 				  e->p.block_size);
-	/* One log for all replicas: who asks what is cached knows of one server. */
+	/* One log for all replicas: readers see a single server. */
 	e->pool->marks = dt_kvmarks_new((size_t)e->p.replicas * (size_t)e->p.blocks, MARK_EVENTS);
 	for (int i = 1; i < e->p.replicas; i++) {
 		e->pool[i].marks = e->pool->marks;

@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROBE_BYTES ((size_t)8 << 20) /* read to measure, at least one block */
-#define SAID	    20		      /* bad files named on the log; no more */
+#define PROBE_BYTES ((size_t)8 << 20) /* bytes read for the measurement; at least one block */
+#define SAID	    20		      /* most bad files that are logged */
 
 struct head {
 	char magic[8];
@@ -38,7 +38,7 @@ struct dt_kvdisk {
 	struct dt_kvroom room;
 	double read_s;
 	int said;
-	bool full; /* it could not be written, and that was said */
+	bool full; /* a write has failed, and that was logged */
 };
 
 static void path_of(const struct dt_kvdisk *d, struct dt_kvkey key, char to[PATH_MAX])
@@ -80,7 +80,7 @@ static uint32_t crc_of(const struct dt_kvdisk *d, const struct head *h, const in
 
 /* ---- reading ---- */
 
-/* All of the parts, from the file's beginning. 0, -EBADMSG: it is shorter, or another errno. */
+/* Reads all parts from the beginning of the file. 0, -EBADMSG: the file is shorter, or another errno. */
 static int read_parts(int fd, struct iovec *v, int n)
 {
 	off_t at = 0;
@@ -103,7 +103,7 @@ static int read_parts(int fd, struct iovec *v, int n)
 	return 0;
 }
 
-/* What is wrong with an open file, NULL: it holds the block, which is in `to`. */
+/* Returns what is wrong with an open file; NULL: it holds the block, which was read into `to`. */
 static const char *read_block(struct dt_kvdisk *d, int fd, struct dt_kvkey key, const int32_t *tokens,
 			      void *to, bool *is_block)
 {
@@ -151,7 +151,7 @@ int dt_kvdisk_get(struct dt_kvdisk *d, struct dt_kvkey key, const int32_t *token
 		return -ENOENT;
 	bad = fd < 0 ? strerror(errno) : read_block(d, fd, key, tokens, to, &is_block);
 	if (!bad) {
-		(void)futimens(fd, NULL); /* it was used now */
+		(void)futimens(fd, NULL); /* time of last use */
 		close(fd);
 		return 0;
 	}
@@ -193,7 +193,7 @@ static int write_parts(int fd, struct iovec *v, int n)
 	return 0;
 }
 
-/* A new file of these parts at path, or none. */
+/* Writes a new file of these parts at path; on failure leaves none. */
 static int write_file(const char *path, struct iovec *part, int n)
 {
 	char tmp[PATH_MAX + 32];
@@ -248,7 +248,10 @@ int dt_kvdisk_put(struct dt_kvdisk *d, struct dt_kvkey key, const int32_t *token
 
 /* ---- the folder ---- */
 
-/* Seconds a block takes that is not in the page cache: bytes written there, dropped from it and read. */
+/*
+ * Measures the seconds to read a block that is not in the page cache: writes a file, drops it from the page
+ * cache and reads it.
+ */
 static double measure(struct dt_kvdisk *d)
 {
 	size_t n = d->p.block_bytes > PROBE_BYTES ? d->p.block_bytes : PROBE_BYTES, got = 0;
@@ -316,7 +319,7 @@ int dt_kvdisk_open(struct dt_kvdisk **ret, const struct dt_kvdisk_params *p, str
 		free(d);
 		return rc;
 	}
-	if (write_about(d, &why) < 0) /* what is there can still be read */
+	if (write_about(d, &why) < 0) /* existing files can still be read */
 		dt_log_err(p->log, &why);
 	dt_kvroom_open(&d->room, p->dir, p->size);
 	d->read_s = measure(d);

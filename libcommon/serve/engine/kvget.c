@@ -1,4 +1,4 @@
-/* One prompt asked of another server (serve/engine/kvpeers.h): the question, and reading the answer. */
+/* A request for the blocks of one prompt (serve/engine/kvpeers.h): builds it, and parses the response. */
 #include "base/crc.h"
 #include "base/progress.h"
 #include "serve/engine/kvpeers_priv.h"
@@ -102,7 +102,7 @@ static bool wrong(struct dt_kvget *g, const char *what)
 	return false;
 }
 
-/* The block behind the head is there: it counts where its checksum is right. */
+/* A block is complete: checks its checksum and counts it. */
 static bool take_block(struct dt_kvget *g)
 {
 	const char *at = dt_kvshare_data(&g->mem) + (size_t)g->seen * g->block_bytes;
@@ -115,7 +115,7 @@ static bool take_block(struct dt_kvget *g)
 	return true;
 }
 
-/* The head of a record has come. */
+/* The header of a record is complete. */
 static bool take_head(struct dt_kvget *g)
 {
 	if (g->rec.magic != DT_KVRECORD_MAGIC || g->whole)

@@ -9,9 +9,9 @@
 
 struct entry {
 	struct dt_kvkey key;
-	bool hidden;	    /* it is found no more */
-	int32_t chain;	    /* the next of its bucket, -1: none */
-	int32_t prev, next; /* by last use; the first is the oldest */
+	bool hidden;	    /* no longer found */
+	int32_t chain;	    /* next in its bucket, -1: none */
+	int32_t prev, next; /* LRU list; the first is the oldest */
 };
 
 struct dt_kvhost {
@@ -34,7 +34,7 @@ int dt_kvhost_open(struct dt_kvhost **ret, uint64_t room, size_t block_bytes, in
 	char have[32], need[32];
 	int rc = h ? 0 : -ENOMEM;
 
-	if (rc == 0 && n < 2) { /* one may be read while another is written */
+	if (rc == 0 && n < 2) { /* one block may be read while another is written */
 		free(h);
 		return dt_err_set(err, -ENOSPC,
 				  "%s of host memory do not hold two cache blocks, of which each takes %s",
@@ -106,7 +106,7 @@ static char *data_of(struct dt_kvhost *h, int32_t i)
 	return h->data.base + (size_t)i * h->bytes;
 }
 
-/* -1: it is not here. */
+/* Returns the entry's index, -1: none. */
 static int32_t lookup(struct dt_kvhost *h, struct dt_kvkey key, const int32_t *tokens)
 {
 	const size_t n = (size_t)h->block_size;
@@ -129,7 +129,7 @@ const void *dt_kvhost_find(struct dt_kvhost *h, struct dt_kvkey key, const int32
 	return data_of(h, i);
 }
 
-/* Entry i is found no more; it is still in the list. */
+/* Removes entry i from its bucket; it stays in the LRU list. */
 static void hide(struct dt_kvhost *h, int32_t i)
 {
 	int32_t *at = bucket_of(h, h->entry[i].key);
@@ -169,7 +169,7 @@ void dt_kvhost_forget(struct dt_kvhost *h, struct dt_kvkey key, const int32_t *t
 	if (i < 0)
 		return;
 	hide(h, i);
-	h->entry[i].hidden = true; /* its place is used again when it is the oldest */
+	h->entry[i].hidden = true; /* its memory is reused when it becomes the oldest */
 }
 
 int dt_kvhost_used(const struct dt_kvhost *h)

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#define BUFFER_BYTES ((size_t)64 << 20) /* of blocks on their way, in each direction */
-#define MOST	     1024		/* of them */
+#define BUFFER_BYTES ((size_t)64 << 20) /* most bytes of blocks in transit, in each direction */
+#define MOST	     1024		/* most buffers, in each direction */
 
 struct buffer {
 	char *data; /* NULL: not allocated yet */
@@ -23,9 +23,9 @@ struct dt_kvread {
 	struct dt_kvio *io;
 	struct dt_kvkey key; /* of the block read last */
 	int32_t *tokens;     /* [n, block_size] */
-	int n, at;	     /* blocks, and those looked for */
+	int n, at;	     /* blocks, and how many of them were processed */
 	struct buffers ready;
-	bool ended, closed; /* no more come; nobody waits */
+	bool ended, closed; /* ended: no more blocks follow; closed: the reader has left */
 	TAILQ_ENTRY(dt_kvread) in_list;
 };
 
@@ -37,11 +37,12 @@ struct dt_kvio {
 	void *arg;
 	pthread_t thread;
 	pthread_mutex_t mu;
-	pthread_cond_t work, room; /* for the thread; for who waits for a buffer */
+	pthread_cond_t work, room; /* work: for the I/O thread; room: for dt_kvio_buffer */
 	/* guarded by mu */
-	struct buffer *all; /* [2 n], the first n for writing */
+	struct buffer *all; /* [2 n], the first n are for writing */
 	int n;
-	struct buffers to_fill, to_write, to_read; /* free for writing, to be written, free for reading */
+	struct buffers to_fill, to_write, to_read; /* free buffers for writing, full ones, free ones for
+						    * reading */
 	TAILQ_HEAD(, dt_kvread) reads;
 	struct dt_kvio_counts counts;
 	bool short_of_room, stop;
@@ -56,7 +57,7 @@ static struct buffer *buffer_of(struct dt_kvio *io, const void *data)
 	return &io->all[i];
 }
 
-/* A buffer of the list with memory; NULL: there is none. Locked. */
+/* Takes a buffer from the list and allocates its memory; NULL: there is none. Call with the lock held. */
 static struct buffer *take(struct dt_kvio *io, struct buffers *l)
 {
 	struct buffer *b = STAILQ_FIRST(l);
@@ -71,7 +72,7 @@ static struct buffer *take(struct dt_kvio *io, struct buffers *l)
 	return b;
 }
 
-/* ---- the thread ---- */
+/* ---- the I/O thread ---- */
 
 static void free_read(struct dt_kvread *r)
 {
@@ -82,7 +83,7 @@ static void free_read(struct dt_kvread *r)
 	free(r);
 }
 
-/* The reading goes from the list, and where nobody waits for it any more, for good. Locked. */
+/* Removes r from the list, and frees it if the reader has left. Call with the lock held. */
 static void end(struct dt_kvread *r)
 {
 	TAILQ_REMOVE(&r->io->reads, r, in_list);
@@ -91,7 +92,7 @@ static void end(struct dt_kvread *r)
 		free_read(r);
 }
 
-/* Reads the next block of r into b. Locked at both ends. */
+/* Reads the next block of r into b. Call with the lock held; it is released while reading. */
 static void read_one(struct dt_kvio *io, struct dt_kvread *r, struct buffer *b)
 {
 	const int32_t *ids = r->tokens + (size_t)r->at * (size_t)io->block_size;
@@ -165,7 +166,7 @@ static void *io_main(void *arg)
 	return NULL;
 }
 
-/* ---- the others ---- */
+/* ---- other threads ---- */
 
 int dt_kvio_open(struct dt_kvio **ret, struct dt_kvdisk *d, void (*wake)(void *arg), void *arg,
 		 struct dt_err *err)

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-struct place {		   /* of a rank's part in the whole */
-	int first, pieces; /* of all layers' pieces */
+struct place {		   /* position of a rank's part in the whole block */
+	int first, pieces; /* of the pieces of all layers */
 	int head, heads;
 };
 
@@ -34,7 +34,7 @@ size_t dt_kvparts_bytes(const struct dt_kvparts *p, int rank)
 	return (size_t)(r.pieces * p->form.outer * r.heads) * p->form.inner;
 }
 
-/* Run i of a rank's part in the whole. */
+/* Offset of run i of a rank's part in the whole block. */
 static size_t run_at(const struct dt_kvparts *p, const struct place *r, int i)
 {
 	return (size_t)((r->first * p->form.outer + i) * p->form.heads + r->head) * p->form.inner;

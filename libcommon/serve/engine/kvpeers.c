@@ -7,25 +7,25 @@
 #include <string.h>
 
 #define ROUTE	 "/v1/prefill"
-#define DOWN_FOR 1.0 /* seconds that a server is left alone after it has failed */
-#define LOOK_MS	 200 /* between two looks at what is late */
+#define DOWN_FOR 1.0 /* seconds for which a server is not asked after a failure */
+#define LOOK_MS	 200 /* between checks for timeouts */
 
-/* ---- the thread ---- */
+/* ---- the communication thread ---- */
 
-/* A get has nothing more to come. Locked. */
+/* Ends a get: nothing more will come. Call with the lock held. */
 static void end(struct dt_kvget *g)
 {
 	struct dt_kvpeers *p = g->of;
 
 	if (g->begun)
-		curl_multi_remove_handle(p->multi, g->easy); /* closes the connection where it is under way */
+		curl_multi_remove_handle(p->multi, g->easy); /* closes the connection if it is still in use */
 	g->begun = false;
 	g->ended = true;
 	g->peer->running--;
 	p->counts.running--;
 }
 
-/* The server has failed and is left alone for a while; said once until it is well again. Locked. */
+/* Marks the server as down for a while; logged once until it succeeds again. Call with the lock held. */
 static void put_down(struct dt_kvget *g, const char *why)
 {
 	struct dt_kvpeer *peer = g->peer;
@@ -38,7 +38,7 @@ static void put_down(struct dt_kvget *g, const char *why)
 	peer->down = true;
 }
 
-/* The message of an error object, or all of it. */
+/* The status, with the message of the error object if there is one. */
 static const char *reason(const struct dt_kvget *g, long status, char *to, size_t room)
 {
 	const char *at = strstr(g->why, "\"message\"");
@@ -76,7 +76,7 @@ static void finish(struct dt_kvget *g, CURLcode code)
 	p->wake(p->arg);
 }
 
-/* Whether the arrival of new blocks is reported. */
+/* Makes newly received blocks visible; returns whether there are any. */
 static bool tell(struct dt_kvpeers *p)
 {
 	struct dt_kvget *g;
@@ -97,7 +97,7 @@ static bool tell(struct dt_kvpeers *p)
 	return news;
 }
 
-/* Begins what is new, ends what is late, frees what nobody waits for. false: it is to end. */
+/* Starts new gets, ends late ones, frees closed ones. false: the thread shall end. */
 static bool look(struct dt_kvpeers *p)
 {
 	struct dt_kvget *g, *next;
@@ -155,7 +155,7 @@ static void *peers_main(void *arg)
 	return NULL;
 }
 
-/* ---- the others ---- */
+/* ---- other threads ---- */
 
 static size_t without_slash(const char *url)
 {
@@ -266,7 +266,10 @@ int dt_kvpeers_find(const struct dt_kvpeers_params *p, const char *url)
 	return 0;
 }
 
-/* The one that was named, else that with the least under way, of equal ones which was asked least. Locked. */
+/*
+ * The named server if it is up, else the one with the fewest gets; of equal ones, the one that was asked
+ * least. Call with the lock held.
+ */
 static struct dt_kvpeer *choose(struct dt_kvpeers *p, int named)
 {
 	struct dt_kvpeer *best = NULL;

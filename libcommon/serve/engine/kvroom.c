@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LEFT_AFTER 600 /* seconds */
+#define LEFT_AFTER 600 /* seconds after which an unfinished file counts as abandoned */
 
 struct found {
 	char *path;
@@ -25,7 +25,7 @@ struct list {
 	uint64_t bytes;
 };
 
-/* Whether s begins with n hexadecimal digits and goes on with `end`. */
+/* Whether s is n lower-case hexadecimal digits followed by `end`. */
 static bool is_hex(const char *s, size_t n, const char *end)
 {
 	for (size_t i = 0; i < n; i++)
@@ -54,7 +54,7 @@ static void keep(struct list *l, const char *path)
 	l->n += l->f[l->n].path != NULL;
 }
 
-/* A file that a process began and never finished, "KEY.kv.*". */
+/* An unfinished file of a process, "KEY.kv.*", that is older than LEFT_AFTER. */
 static bool is_left(const char *path, const char *name)
 {
 	struct stat st;
@@ -81,7 +81,7 @@ static void look_in(struct list *l, const char *dir)
 		closedir(d);
 }
 
-/* The blocks below dir; depth 0 has names of caches, 1 the first digits of keys, 2 blocks. */
+/* Lists the blocks below dir; depth 0: folders of cache names, 1: of first key digits, 2: blocks. */
 static void look(struct list *l, const char *dir, int depth)
 {
 	static const size_t digits[] = {16, 2};
@@ -110,7 +110,7 @@ static int oldest_first(const void *x, const void *y)
 				      : (a->tv_nsec > b->tv_nsec) - (a->tv_nsec < b->tv_nsec);
 }
 
-/* Looks, and removes the oldest down to seven eighths where there is too much. */
+/* Scans the folder; if it is too large, removes the oldest blocks down to seven eighths. */
 static void settle(struct dt_kvroom *r)
 {
 	struct list l = {0};

@@ -55,7 +55,7 @@ int dt_kvshare_join(struct dt_kvshare *s, int64_t pid, int64_t fd, const uint64_
 	at = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (at < 0)
 		return -ENOENT;
-	seals = fcntl(at, F_GET_SEALS); /* -1, all bits, of a file that can have none */
+	seals = fcntl(at, F_GET_SEALS); /* -1, which has all bits set, if the file cannot have seals */
 	rc = fstat(at, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size == all && seals >= 0 &&
 			     (seals & SEALS) == SEALS
 		     ? map(s, at, all)
@@ -73,7 +73,7 @@ void dt_kvshare_release(struct dt_kvshare *s)
 {
 	if (s->map)
 		munmap(s->map, s->bytes);
-	if (s->fd > 0) /* a zeroed struct has none */
+	if (s->fd > 0) /* 0 in a zeroed struct: no descriptor */
 		close(s->fd);
 	*s = (struct dt_kvshare){.fd = -1};
 }

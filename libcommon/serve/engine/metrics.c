@@ -142,7 +142,7 @@ void dt_metrics_finish(struct dt_metrics *m, const struct dt_serve_req *r, enum 
 
 struct page {
 	FILE *f;
-	char model[300]; /* escaped */
+	char model[300]; /* escaped for a label */
 };
 
 static void head(const struct page *p, const char *name, const char *type, const char *help)
@@ -194,7 +194,7 @@ static void write_memory(const struct page *p, const struct dt_metrics *m)
 			p->model, kinds[i], m->memory[i]);
 }
 
-/* The prefix cache beyond the pool, where there is one. */
+/* Writes the metrics of the lower cache levels, if there are any. */
 static void write_beyond(const struct page *p, const struct dt_metrics *m)
 {
 	const struct dt_beyond_counts *c = &m->beyond;
@@ -218,7 +218,7 @@ static void write_beyond(const struct page *p, const struct dt_metrics *m)
 	      c->compute_s);
 }
 
-/* Weights that memory does not hold, where there are some. */
+/* Writes the metrics of weights on disk, if there are any. */
 static void write_weights(const struct page *p, const struct dt_metrics *m)
 {
 	const struct dt_weights_read *r = &m->weights;
@@ -234,7 +234,10 @@ static void write_weights(const struct page *p, const struct dt_metrics *m)
 	      (double)r->misses);
 }
 
-/* Prompts that other servers compute for this one, and this one for others. */
+/*
+ * Writes the metrics of disaggregated prefill: prompts computed by other servers for this one, and by this
+ * one for others.
+ */
 static void write_remote(const struct page *p, const struct dt_metrics *m)
 {
 	const struct dt_kvpeers_counts *c = &m->beyond.peers;

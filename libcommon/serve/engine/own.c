@@ -1,11 +1,11 @@
-/* XTC and mirostat (serve/engine/sampling.h), over the weights of kernels/sample.h in the order of ranks. */
+/* XTC and mirostat (serve/engine/sampling.h), over the weights of kernels/sample.h in descending order. */
 #include "serve/engine/sampling.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define ZIPF	   100		       /* likely tokens that mirostat 1 looks at */
-#define COIN_INDEX ((uint64_t)1 << 48) /* of XTC's number beside the draw's */
+#define ZIPF	   100		       /* most likely tokens that mirostat 1 uses */
+#define COIN_INDEX ((uint64_t)1 << 48) /* offset of XTC's random number from that of the draw */
 
 struct ranked {
 	uint64_t w;
@@ -22,7 +22,7 @@ static int by_rank(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Those with a weight of at least `least`, by rank; their number. */
+/* Collects the tokens with a weight of at least `least` in descending order; returns their number. */
 static int rank(const struct dt_draw *d, const float *logits, int vocab, float max, uint64_t least,
 		struct ranked *to)
 {
@@ -47,7 +47,7 @@ static uint64_t sum_of(const struct ranked *r, int n)
 	return sum;
 }
 
-/* How many stay by top_k and top_p. */
+/* Number of tokens that top_k and top_p keep. */
 static int truncate_ranks(const struct dt_draw *d, const struct ranked *r, int n)
 {
 	uint64_t want, sum = 0;
@@ -63,7 +63,7 @@ static int truncate_ranks(const struct dt_draw *d, const struct ranked *r, int n
 	return k;
 }
 
-/* How many of the first go: all of the share or more but the last of them. */
+/* Number of leading tokens that XTC removes: all with at least the threshold, except the last of them. */
 static int exclude(const struct dt_sampling *p, const struct dt_draw *d, const struct ranked *r, int n)
 {
 	const double least = p->xtc_threshold * (double)sum_of(r, n);
@@ -78,7 +78,10 @@ static int exclude(const struct dt_sampling *p, const struct dt_draw *d, const s
 	return k > 1 ? k - 1 : 0;
 }
 
-/* Zipf's exponent by least squares over the most likely, and from it how many have mu bits together. */
+/*
+ * Mirostat 1: estimates Zipf's exponent from the most likely tokens by least squares, and from it the number
+ * of candidates for a surprise of mu bits.
+ */
 static int zipf_count(const struct ranked *r, int n, double mu, int vocab)
 {
 	double tb = 0, tt = 0, s, eps, k;
@@ -92,10 +95,10 @@ static int zipf_count(const struct ranked *r, int n, double mu, int vocab)
 	s = tt > 0 ? tb / tt : 0;
 	eps = s - 1;
 	k = pow(eps * exp2(mu) / (1 - pow(vocab, -eps)), 1 / s);
-	return !(k > 1) ? 1 : k < n ? (int)k : n; /* NaN: one */
+	return !(k > 1) ? 1 : k < n ? (int)k : n; /* NaN: 1 */
 }
 
-/* Those of at most mu bits. */
+/* Mirostat 2: number of tokens with a surprise of at most mu bits. */
 static int bits_count(const struct ranked *r, int n, double mu)
 {
 	const double all = (double)sum_of(r, n);
@@ -106,7 +109,7 @@ static int bits_count(const struct ranked *r, int n, double mu)
 	return k > 0 ? k : 1;
 }
 
-/* The rank on [0, n) at which the weights, added up from the last one, pass the draw's number. */
+/* The index in [0, n) at which the weights, summed from the last one, exceed the random number. */
 static int pick(const struct dt_draw *d, const struct ranked *r, int n)
 {
 	uint64_t u = dt_sample_below(d, sum_of(r, n));

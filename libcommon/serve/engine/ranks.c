@@ -1,4 +1,4 @@
-/* Rank 0's part of a model over several ranks, and what all of them open. */
+/* Rank 0's part of serve/engine/ranks.h, and opening on all ranks. */
 #include "comm/comm.h"
 #include "plan/inferplan.h"
 #include "serve/engine/ranks_priv.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The parts of a block that the ranks have, and what all of them together stand for. */
+/* Sets how a block is split over ranks, and the cache name of all ranks together. */
 static int open_blocks(struct dt_serve_ranks *r, struct dt_err *err)
 {
 	const int64_t mine = r->p.name ? (int64_t)dt_infer_cache_name(r->m) : 0;
@@ -26,14 +26,17 @@ static int open_blocks(struct dt_serve_ranks *r, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot start the engine");
 	}
 	rc = dt_all_gather(r->all, name, &mine, 1, DT_I64, "name of the cache", err);
-	r->name = 2; /* of how the whole lies */
+	r->name = 2; /* version of the layout of whole blocks */
 	for (int i = 0; i < n; i++)
 		r->name = dt_kvkey_mix(r->name, (uint64_t)name[i]);
 	free(name);
 	return rc;
 }
 
-/* Memory that other ranks read messages from: one for the next stage, and answers that rank 0 will take. */
+/*
+ * Allocates registered memory from which other ranks read: messages to the next stage, and results for rank
+ * 0.
+ */
 static int open_messages(struct dt_serve_ranks *r, struct dt_err *err)
 {
 	const struct dt_config *c = dt_infer_config(r->m);
@@ -164,7 +167,7 @@ int dt_serve_ranks_ready(void *ranks, const struct dt_infer_adapter *a, struct d
 	return rc < 0 ? rc : dt_infer_adapter_portion(a, &parts) < 0;
 }
 
-/* The others forget what is gone, and are given what this step is the first to need. */
+/* Tells the other ranks which adapters are gone, and sends those that this step is the first to need. */
 static int give_adapters(struct dt_serve_ranks *r, const struct dt_infer_batch *b, struct dt_err *err)
 {
 	struct dt_serve_head h = {.kind = DT_SERVE_ADAPTER};
@@ -178,7 +181,7 @@ static int give_adapters(struct dt_serve_ranks *r, const struct dt_infer_batch *
 	return rc < 0 ? rc : 0;
 }
 
-/* Tells the others of a step. */
+/* Sends a step message to the other ranks. */
 static int tell_step(struct dt_serve_ranks *r, const struct dt_infer_batch *b, struct dt_err *err)
 {
 	struct dt_serve_head h = {.kind = DT_SERVE_STEP,
@@ -212,7 +215,7 @@ static int tell_step(struct dt_serve_ranks *r, const struct dt_infer_batch *b, s
 	return dt_serve_ranks_tell(r, dt_serve_ranks_bytes(&h), err);
 }
 
-/* Pooled states of a replica are added to those of its sequences. */
+/* Receives the pooled states of a replica and adds them to those of its sequences. */
 static int add_pooled(struct dt_serve_ranks *r, const struct dt_infer_batch *b, const struct dt_serve_part *p,
 		      int from, struct dt_err *err)
 {
@@ -329,7 +332,7 @@ struct dt_infer *dt_serve_ranks_part(const struct dt_serve_ranks *r)
 	return r->m;
 }
 
-/* A broadcast alone would not notice a rank that has stopped. */
+/* The barrier is needed because a broadcast alone would not notice a rank that has stopped. */
 int dt_serve_ranks_beat(void *ranks, struct dt_err *err)
 {
 	struct dt_serve_ranks *r = ranks;

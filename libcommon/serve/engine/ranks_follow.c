@@ -1,11 +1,11 @@
-/* What the ranks do that follow rank 0. */
+/* What the ranks other than 0 do. */
 #include "comm/comm.h"
 #include "serve/engine/ranks_priv.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* The sums of this rank's sequences that are pooled, one behind the other. */
+/* Points r->pool to consecutive sums in `pooled` for this rank's pooled sequences. */
 static int set_pool(struct dt_serve_ranks *r, const struct dt_infer_batch *b, const int32_t *which,
 		    float *pooled)
 {
@@ -13,7 +13,7 @@ static int set_pool(struct dt_serve_ranks *r, const struct dt_infer_batch *b, co
 	const size_t hidden = (size_t)dt_infer_config(r->m)->hidden;
 	int n = 0;
 
-	if (p.batch.nseq > r->seqs) /* which is refused where it is computed */
+	if (p.batch.nseq > r->seqs) /* dt_serve_ranks_compute refuses it */
 		return 0;
 	for (int i = p.first; i < p.last; i++) {
 		r->pool[i] = which[i] ? pooled + (size_t)n++ * hidden : NULL;
@@ -24,8 +24,8 @@ static int set_pool(struct dt_serve_ranks *r, const struct dt_infer_batch *b, co
 }
 
 /*
- * Sends rank 0 what came of a step: dt_serve_ranks_take waits for it. Messages of an older step are gone when
- * its place is needed again.
+ * Computes a step and sends its results to rank 0, which receives them in dt_serve_ranks_take. Waits first
+ * for the sends of the older step that used the same entry of r->kept.
  */
 static int answer(struct dt_serve_ranks *r, struct dt_infer_batch *b, const int32_t *pools,
 		  struct dt_err *err)
@@ -72,7 +72,7 @@ static int step(struct dt_serve_ranks *r, const struct dt_serve_head *h, struct 
 			return dt_err_set(err, -EPROTO, "adapter %d did not come from rank 0", t.adapter[i]);
 	}
 	b.adapter = h->adapters ? r->adapter : NULL;
-	if (r->layout.cp > 1 && h->pools) { /* each has rows of them */
+	if (r->layout.cp > 1 && h->pools) { /* every rank has some of their rows */
 		set_pool(r, &b, t.pool, r->pooled);
 		b.pool = r->pool;
 	}
@@ -80,7 +80,7 @@ static int step(struct dt_serve_ranks *r, const struct dt_serve_head *h, struct 
 		       : dt_serve_ranks_compute(r, &b, NULL, err);
 }
 
-/* This rank's part of a block, to rank 0 or from it. */
+/* Sends this rank's part of a block to rank 0, or receives it. */
 static int move_block(struct dt_serve_ranks *r, const struct dt_serve_head *h, struct dt_err *err)
 {
 	const size_t n = dt_kvparts_bytes(&r->parts, dt_comm_rank(r->all));
@@ -120,7 +120,7 @@ static int take_adapter(struct dt_serve_ranks *r, const struct dt_serve_head *h,
 	return dt_infer_adapter_measure(a, r->m, h->replica, h->nseq, err);
 }
 
-/* Rank 0 has what it waited for; the messages are freed. */
+/* Waits until all messages of this rank were received, so that they can be freed. */
 static int finish(struct dt_serve_ranks *r, struct dt_err *err)
 {
 	int rc = dt_serve_ranks_free_buf(r, err);

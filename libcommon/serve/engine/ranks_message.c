@@ -1,11 +1,12 @@
 /*
- * The step message: a head, then the tables of the batch one behind the other, slots first as they are the
- * widest. In a stage it goes in a broadcast of FIRST bytes, which hold it whole while few sequences decode,
- * and a second one of what is left.
+ * The step message: a head, then the tables of the batch one after the other, slots first because their
+ * elements are the widest. Within a stage it is sent as a broadcast of FIRST bytes, which contains the whole
+ * message while few sequences decode, and a second broadcast of the rest.
  *
- * From stage to stage it is handed on by their first ranks: a broadcast to all would be over only when all
- * have come to it, and the last stages are behind. A stage has handed a message on when the one behind has
- * come to it, which is before that takes the rows of the step; small messages do not wait for that.
+ * From stage to stage the message is forwarded by the first ranks: a broadcast to all ranks would complete
+ * only when all have joined it, and the last stages lag behind. Forwarding completes when the next stage
+ * receives the message, which happens before that stage takes the step's activations; small messages do not
+ * wait for it.
  */
 #include "comm/comm.h"
 #include "serve/engine/ranks_priv.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 
 #define FIRST	 DT_SERVE_FIRST
-#define TAG_STEP 100 /* beside those of nn/infer_ranks.c */
+#define TAG_STEP 100 /* distinct from the tags of nn/infer_ranks.c */
 
 size_t dt_serve_ranks_bytes(const struct dt_serve_head *h)
 {
@@ -43,7 +44,7 @@ struct dt_serve_tables dt_serve_ranks_tables(char *buf, const struct dt_serve_he
 	return t;
 }
 
-/* Whether the numbers of a message can be rank 0's: its tables then fit. */
+/* Whether the counts of a message are valid, so that its tables fit. */
 static bool makes_sense(const struct dt_serve_ranks *r, const struct dt_serve_head *h)
 {
 	const int dp = r->layout.dp;
@@ -96,7 +97,7 @@ int dt_serve_ranks_tell_kind(struct dt_serve_ranks *r, struct dt_serve_head h, s
 	return rc < 0 ? rc : dt_serve_ranks_tell(r, sizeof(h), err);
 }
 
-/* The message's head, and where it comes from the stage before all of it. */
+/* Receives the head of the next message; from the previous stage, the whole message. */
 static int hear_head(struct dt_serve_ranks *r, struct dt_serve_head *ret, struct dt_err *err)
 {
 	const bool handed = is_leader(r) && r->at.pp > 0;
@@ -167,7 +168,7 @@ struct dt_serve_part dt_serve_ranks_part_of(const struct dt_infer_batch *b, int 
 	return p;
 }
 
-/* Tokens that the replicas which compute with this one have in the step; their sum. */
+/* Sets the token counts of the replicas that compute together with this one; returns their sum. */
 static int64_t count_tokens(struct dt_serve_ranks *r, const struct dt_infer_batch *b)
 {
 	const int joined = dt_layout_joined(&r->layout), first = r->at.dp / joined * joined;

@@ -34,7 +34,7 @@ struct dt_edit *dt_sampling_edit(struct dt_serve_sampler *s, int32_t id)
 	return &s->edit[s->edit_of[id] - 1];
 }
 
-/* Room for n more edits, of which there are no more than ids. */
+/* Room for n more edits; there are never more than ids. */
 static int make_room(struct dt_serve_sampler *s, size_t n)
 {
 	struct dt_edit *p;

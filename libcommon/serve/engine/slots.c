@@ -1,6 +1,6 @@
 /*
- * What the scheduler holds at this moment, for whoever looks on. Only the engine's thread knows, so it is
- * asked, and answers between two steps.
+ * Snapshots of the scheduler's state for other threads. Only the engine's thread can read it, so it is asked,
+ * and answers between two steps.
  */
 #include "base/cond.h"
 #include "base/progress.h"
@@ -31,7 +31,7 @@ static struct dt_slot slot_of(const struct dt_serve_req *r, double now)
 	};
 }
 
-/* Those that run first, then those that wait, each in order of arrival. */
+/* Running requests first, then waiting ones, each in order of arrival. */
 static void fill(const struct dt_engine *e, struct dt_slots *ret)
 {
 	const double now = dt_now();
@@ -82,7 +82,7 @@ bool dt_engine_slots(struct dt_engine *e, double seconds, struct dt_slots *ret)
 	while (g->seen == seen && dt_cond_wait_until(&g->shown, &g->mu, end) == 0)
 		continue;
 	ok = g->seen != seen;
-	*ret = g->slots; /* where the step takes longer: what the last one to look saw */
+	*ret = g->slots; /* on timeout: the previous snapshot */
 	ret->stepping = g->busy_since > 0 ? dt_now() - g->busy_since : 0;
 	pthread_mutex_unlock(&g->mu);
 	return ok;

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#define LONGEST	 4 /* tokens of the end that are looked for */
+#define LONGEST	 4 /* longest suffix, in tokens, that is searched for */
 #define SHORTEST 2
-#define WINDOW	 4096 /* tokens back from the end */
-#define AGAIN	 64   /* steps between two tries of the slower way */
+#define WINDOW	 4096 /* tokens searched, back from the end */
+#define AGAIN	 64   /* steps between two trials of the slower alternative */
 #define TRIES	 4
 #define SMOOTH	 0.2
 
@@ -22,7 +22,7 @@ int dt_spec_lookup(const int32_t *ids, int n, int max, int32_t *out)
 			if (ids[at] != *end || memcmp(ids + at, end, (size_t)len * sizeof(*ids)))
 				continue;
 			memcpy(out, ids + at + len, (size_t)k * sizeof(*ids));
-			for (int i = k; i < max; i++) /* it repeats itself: so does the guess */
+			for (int i = k; i < max; i++) /* the text repeats itself, and so does the draft */
 				out[i] = out[i - have];
 			return max;
 		}

@@ -12,7 +12,7 @@ bool dt_engine_wanted(const struct dt_sched_item *it, int row, bool draft)
 	return row < it->seq->score_end || row >= it->seq->known - 1;
 }
 
-/* Puts the items into e->step->batch. draft: for the model that guesses. */
+/* Fills e->step->batch from the items. draft: for the draft model. */
 void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft)
 {
 	struct dt_infer_batch *b = &e->step->batch;
@@ -36,7 +36,7 @@ void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int
 		e->step->replica[i] = it->seq->replica;
 		e->step->pool_to[i] = draft ? NULL : r->pooled;
 		e->step->adapter[i] = r->call->adapter ? r->call->adapter->in : NULL;
-		if (e->step->adapter[i] && !draft) /* whoever guesses has the base alone */
+		if (e->step->adapter[i] && !draft) /* the draft model has no adapters */
 			b->adapter = e->step->adapter;
 		memcpy(row, it->seq->blocks.b, (size_t)it->seq->blocks.n * sizeof(*row));
 		for (int k = it->seq->blocks.n; k < b->max_blocks; k++)
@@ -63,21 +63,24 @@ static bool has_whole(const struct dt_serve_req *r)
 	return r->call->adapter && dt_infer_adapter_has_whole(r->call->adapter->in);
 }
 
-/* Rows that meet tensors of their own come last, so that all others meet the base's at once. */
+/*
+ * Sort order: rows whose adapter replaces whole tensors come last, so that all others use the base's tensors
+ * in one product.
+ */
 static int by_adapter(const void *x, const void *y)
 {
 	const struct dt_serve_req *a = dt_serve_req_of(((const struct dt_sched_item *)x)->seq),
 				  *b = dt_serve_req_of(((const struct dt_sched_item *)y)->seq);
 	const uint64_t i = adapter_of(a), k = adapter_of(b);
 
-	if (a->seq.replica != b->seq.replica) /* which ascend in a batch */
+	if (a->seq.replica != b->seq.replica) /* replicas are in ascending order in a batch */
 		return a->seq.replica < b->seq.replica ? -1 : 1;
 	if (has_whole(a) != has_whole(b))
 		return has_whole(b) ? -1 : 1;
 	return i < k ? -1 : i > k ? 1 : a->number < b->number ? -1 : a->number > b->number;
 }
 
-/* Within a replica, sequences of one adapter next to each other; where there is none the order stays. */
+/* Groups the sequences of each adapter within a replica; keeps the order if there are no adapters. */
 static void sort_adapters(struct dt_sched_item *items, int n)
 {
 	for (int i = 0; i < n; i++)
@@ -87,7 +90,7 @@ static void sort_adapters(struct dt_sched_item *items, int n)
 		}
 }
 
-/* Guesses for every sequence that decodes; whether there are any to be made. */
+/* Sets the draft tokens (or their number) of every sequence that decodes. */
 static void guess(struct dt_engine *e)
 {
 	struct dt_seq *q;
@@ -114,7 +117,7 @@ static void drop_guesses(struct dt_sched_item *it)
 	it->seq->draft = 0;
 }
 
-/* Every item decodes; *ret_guessed: tokens guessed. */
+/* Whether every item is a decode; *ret_guessed: draft tokens. */
 static bool is_decode(const struct dt_sched_item *items, int n, int *ret_guessed)
 {
 	*ret_guessed = 0;
@@ -126,7 +129,7 @@ static bool is_decode(const struct dt_sched_item *items, int n, int *ret_guessed
 	return true;
 }
 
-/* What sequences shared so far and one of them will write. */
+/* Copies blocks that sequences shared so far and that one of them will write. */
 static int copy_blocks(struct dt_engine *e, struct dt_err *err)
 {
 	int rc = 0;
@@ -141,7 +144,7 @@ static int copy_blocks(struct dt_engine *e, struct dt_err *err)
 	return rc < 0 ? dt_err_sys(err, rc, "cannot copy a block of the cache") : 0;
 }
 
-/* The step's computation has failed. */
+/* Handles a failed computation of the step. */
 static void fail(struct dt_engine *e, const struct dt_err *err)
 {
 	const struct dt_engine_buffers *f = e->step;
@@ -153,7 +156,7 @@ static void fail(struct dt_engine *e, const struct dt_err *err)
 			dt_engine_retire_error(e, dt_serve_req_of(f->items[i].seq), err);
 }
 
-/* No memory for a block table: everything in flight ends, nothing is half done. */
+/* Out of memory for a block table: ends everything in flight. */
 static void cannot_plan(struct dt_engine *e, int rc)
 {
 	struct dt_err err;
@@ -164,13 +167,13 @@ static void cannot_plan(struct dt_engine *e, int rc)
 		dt_engine_retire_error(e, TAILQ_FIRST(&e->live), &err);
 }
 
-/* What the model needs of the planned items, and over stages it begins to compute them. */
+/* Prepares the batch of the planned items; with pipeline stages also starts its computation. */
 static int launch(struct dt_engine *e, struct dt_err *err)
 {
 	struct dt_engine_buffers *f = e->step;
 	int rc = copy_blocks(e, err);
 
-	if (e->p.drafter.m && rc == 0 && dt_engine_draft(e, f->n) < 0) /* guesses are not needed */
+	if (e->p.drafter.m && rc == 0 && dt_engine_draft(e, f->n) < 0) /* continue without draft tokens */
 		for (int i = 0; i < f->n; i++)
 			drop_guesses(&f->items[i]);
 	dt_engine_build(e, f->items, f->n, false);
@@ -183,7 +186,7 @@ static int launch(struct dt_engine *e, struct dt_err *err)
 	return rc;
 }
 
-/* Plans a step, which is under way then; false: there is none. */
+/* Plans a step and puts it in flight; false: there is none. */
 static bool begin(struct dt_engine *e)
 {
 	struct dt_engine_buffers *f = &e->flight[(e->oldest + e->nflight) % e->depth];
@@ -240,7 +243,7 @@ static int compute(struct dt_engine *e, struct dt_err *err)
 	return rc;
 }
 
-/* The oldest step under way gives its tokens. */
+/* Finishes the oldest step in flight and hands out its tokens. */
 static void end(struct dt_engine *e)
 {
 	struct dt_engine_buffers *f = e->step = &e->flight[e->oldest];
@@ -255,7 +258,7 @@ static void end(struct dt_engine *e)
 	rc = compute(e, &err);
 	if (rc == 0)
 		given = dt_engine_take(e, f->items, f->n);
-	else /* first: who has the error may ask for the state at once */
+	else /* before waking waiters: a client with the error may ask for the state at once */
 		fail(e, &err);
 	dt_teller_go(&e->teller);
 	e->ended = dt_now();

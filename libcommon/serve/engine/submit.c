@@ -1,5 +1,7 @@
-/* What the other threads call: submitting, cancelling, draining. Requests are checked here, so that the
- * engine's thread takes them as they are. */
+/*
+ * Functions for other threads: submitting, cancelling, draining. Requests are checked here, so that the
+ * engine's thread need not check them.
+ */
 #include "base/cond.h"
 #include "base/progress.h"
 #include "serve/engine/priv.h"
@@ -56,7 +58,7 @@ static int check_ask(const struct dt_engine *e, const struct dt_ask *a, struct d
 	return rc;
 }
 
-/* The tenant in keys of blocks: its name, as its number may be another after a restart. */
+/* The tenant's part of block keys: a hash of its name, because its index may change after a restart. */
 static uint64_t owner_of(const struct dt_engine *e, int tenant)
 {
 	uint64_t h = 0;
@@ -66,7 +68,7 @@ static uint64_t owner_of(const struct dt_engine *e, int tenant)
 	return h;
 }
 
-/* Checks the request, that its largest size fits, and sets what the scheduler needs to know. */
+/* Checks the request and that its largest size fits, and fills in the scheduler's view of it. */
 static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *err)
 {
 	const struct dt_ask *ask = r->ask;
@@ -109,7 +111,10 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 	return 0;
 }
 
-/* Choices of one prompt: all but the first wait until the first has computed it, then share its blocks. */
+/*
+ * For several choices of one prompt: all but the first wait until the first has computed it, then share its
+ * blocks.
+ */
 static void set_leaders(struct dt_engine *e, struct dt_call *c)
 {
 	for (int i = 1, first = 0; i < c->n && e->p.model.copy_block; i++) {
@@ -124,7 +129,10 @@ static void set_leaders(struct dt_engine *e, struct dt_call *c)
 	}
 }
 
-/* Takes the call's tokens from its tenant's account and its adapter's, or says how long to wait. Locked. */
+/*
+ * Charges the call's tokens to the quotas of its tenant and its adapter, or sets how long to wait. Call with
+ * the gate locked.
+ */
 static int charge(struct dt_engine *e, struct dt_call *c, double now, struct dt_err *err)
 {
 	struct dt_quota *q = &e->gate.quota[c->tenant];
@@ -157,7 +165,7 @@ static int charge(struct dt_engine *e, struct dt_call *c, double now, struct dt_
 			  q->rate, q->tokens);
 }
 
-/* Its requests that count as in flight (engine.h). */
+/* Number of its requests that count as in flight (engine.h). */
 static int counted(const struct dt_engine *e, const struct dt_call *c)
 {
 	return c->ask.embed && c->n > e->p.max_seqs ? e->p.max_seqs : c->n;

@@ -1,4 +1,4 @@
-/* Results of a step: scores of prompts, and next tokens of the requests whose known tokens are computed. */
+/* Results of a step: prompt scores, and next tokens of requests that have caught up. */
 #include "base/progress.h"
 #include "serve/engine/priv.h"
 
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LEAD 4 /* tokens of white space between a trigger and what it announces */
+#define MAX_LEAD 4 /* most white-space tokens between a trigger and the constrained text */
 
-/* Index of id among the stop ids, -1: it is none. */
+/* Index of id among the stop ids, -1: not a stop id. */
 static int find_stop_id(const struct dt_serve_req *r, int32_t id)
 {
 	for (int i = 0; i < r->ask->nstop_ids; i++)
@@ -30,7 +30,7 @@ static bool is_space(const char *s, size_t n)
 	return true;
 }
 
-/* The tokens that r's grammar allows, and the end of text where the text may end. NULL: out of memory. */
+/* Mask of the tokens that r's grammar allows, and end of text if it may end. NULL: out of memory. */
 static const uint32_t *allowed(struct dt_engine *e, const struct dt_serve_req *r)
 {
 	size_t words = ((size_t)e->p.model.vocab + 31) / 32;
@@ -56,7 +56,7 @@ static const uint32_t *allowed(struct dt_engine *e, const struct dt_serve_req *r
 	return e->mask.allow;
 }
 
-/* Bytes of the text behind the trigger that comes next; -1: it has not come. */
+/* Number of bytes after the next trigger; -1: there is no trigger yet. */
 static ssize_t behind_trigger(struct dt_serve_req *r)
 {
 	const char *trigger = r->ask->trigger, *at;
@@ -74,12 +74,12 @@ static ssize_t behind_trigger(struct dt_serve_req *r)
 		return -1;
 	if (r->detok.text[r->looked] == '{')
 		return (ssize_t)(r->detok.n - r->looked);
-	dt_matcher_free(r->matcher); /* it is no such answer */
+	dt_matcher_free(r->matcher); /* the answer is not of that form */
 	r->matcher = NULL;
 	return -1;
 }
 
-/* Looks for the trigger; from there on the grammar holds. */
+/* Searches for the trigger; from there on the grammar applies. */
 static void wake_matcher(struct dt_serve_req *r)
 {
 	ssize_t n = behind_trigger(r);
@@ -111,7 +111,8 @@ static bool tell_matcher(const struct dt_engine *e, struct dt_serve_req *r, int3
 	}
 	r->lead = 0;
 	dt_matcher_push(r->matcher, s ? s : "", s ? n : 0);
-	if (r->ask->trigger && *r->ask->trigger && dt_matcher_complete(r->matcher)) { /* until the next one */
+	if (r->ask->trigger && *r->ask->trigger && dt_matcher_complete(r->matcher)) { /* inactive until the
+										       * next trigger */
 		struct dt_matcher *m = dt_matcher_new(r->ask->grammar);
 
 		dt_matcher_free(r->matcher);
@@ -123,7 +124,7 @@ static bool tell_matcher(const struct dt_engine *e, struct dt_serve_req *r, int3
 	return dt_matcher_done(r->matcher);
 }
 
-/* Gives r the token id. Call locked. Returns why it ends, NONE, or a negative errno. */
+/* Appends a token to r. Call with the call locked. Returns an enum dt_finish or a negative errno. */
 static int take_token(struct dt_serve_req *r, int32_t id, const struct dt_logprob *chosen,
 		      const struct dt_logprob *top)
 {
@@ -155,16 +156,13 @@ static int take_token(struct dt_serve_req *r, int32_t id, const struct dt_logpro
 	return r->nout == r->max_tokens ? DT_FINISH_LENGTH : DT_FINISH_NONE;
 }
 
-/* Room for one row of logits. */
+/* Scratch memory for one row of logits. */
 static float *spare(const struct dt_engine *e)
 {
 	return e->out.logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
 }
 
-/*
- * The next token of r from its logits, and how likely it was where r asks for that. Negative: there is
- * none.
- */
+/* Draws r's next token; sets its log-probability if r asks for it. Negative errno: failed. */
 static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, struct dt_logprob *ret)
 {
 	struct dt_sampling s = dt_serve_req_sampling(r);
@@ -187,7 +185,7 @@ static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, 
 	return id;
 }
 
-/* The same for a token that the model drew. */
+/* The same for a token that the model has drawn. */
 static int32_t as_drawn(const struct dt_serve_req *r, const struct dt_drawn *d, struct dt_logprob *ret)
 {
 	if (r->ask->logprobs >= 0 && d->id >= 0)
@@ -195,7 +193,7 @@ static int32_t as_drawn(const struct dt_serve_req *r, const struct dt_drawn *d, 
 	return d->id < 0 ? -EDOM : d->id;
 }
 
-/* Hands r the next token, which its last row gives. Returns it, or -1 when r has ended. */
+/* Appends the next token of r, from its last row. Returns it, or -1 when r has ended. */
 static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *logits,
 			  const struct dt_drawn *d)
 {
@@ -205,7 +203,7 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 	int32_t id;
 	int rc;
 
-	if (r->nout == r->max_tokens) { /* max_tokens 0: only the prompt was asked about */
+	if (r->nout == r->max_tokens) { /* max_tokens 0: only the prompt was scored */
 		dt_engine_retire(e, r, DT_FINISH_LENGTH);
 		return -1;
 	}
@@ -257,7 +255,7 @@ static int score(struct dt_engine *e, struct dt_serve_req *r, int at, const floa
 	int rc = 0;
 
 	if (at + 1 >= r->nprompt || at != r->prompt_scores.n)
-		return 0; /* the last row is sampled from; a recomputed row is already there */
+		return 0; /* the last row is for sampling; a recomputed row was scored before */
 	if (temperature != 1) {
 		float *scaled = spare(e);
 
@@ -272,7 +270,7 @@ static int score(struct dt_engine *e, struct dt_serve_req *r, int at, const floa
 	return rc;
 }
 
-/* The other choices of a prompt whose last row has come: they run on from it, or wait for a place. */
+/* Starts the other choices of a computed prompt: they share its blocks, or wait for room. */
 static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, const float *logits)
 {
 	struct dt_call *c = leader->call;
@@ -292,13 +290,13 @@ static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, con
 			continue;
 		r->t_start = leader->t_start;
 		memcpy(own, logits, vocab * sizeof(*own));
-		dt_call_ref(c); /* r's end may be the call's */
+		dt_call_ref(c); /* ending r may free the call */
 		next_token(e, r, own, NULL);
 		dt_call_drop(c);
 	}
 }
 
-/* The tokens of r from its last known row and, where guesses were right, from the rows behind it. */
+/* Takes r's tokens: from its last known row and from the rows of accepted draft tokens. */
 static int take_tokens(struct dt_engine *e, struct dt_serve_req *r, int row)
 {
 	const struct dt_drawn *drawn = e->step->batch.draw ? e->out.drawn + row : NULL;
@@ -323,14 +321,14 @@ static int take_tokens(struct dt_engine *e, struct dt_serve_req *r, int row)
 	return n + 1;
 }
 
-/* What is computed of r's prompt goes to who asked for its blocks, before it is published or trimmed. */
+/* Copies new blocks of r's prompt for another server, before they are published or released. */
 static void export_blocks(struct dt_engine *e, struct dt_serve_req *r)
 {
 	struct dt_kvout *o = r->call->out;
 	int end = r->seq.computed / e->pool->block_size, next;
 	bool failed = false;
 
-	if (o->failed) /* which this thread sets */
+	if (o->failed) /* only this thread sets it */
 		return;
 	end = end < o->from + o->n ? end : o->from + o->n;
 	for (next = o->next; o->from + next < end && !failed; next += !failed) {
@@ -349,7 +347,7 @@ static void export_blocks(struct dt_engine *e, struct dt_serve_req *r)
 	pthread_mutex_unlock(&r->call->mu);
 }
 
-/* Rows *want on of the results belong to the item. Returns the tokens it gave. */
+/* The item's results begin at row *want; advances *want. Returns the number of tokens handed out. */
 static int take_item(struct dt_engine *e, const struct dt_sched_item *it, int *want)
 {
 	struct dt_serve_req *r = dt_serve_req_of(it->seq);

@@ -1,6 +1,6 @@
 /*
- * Waking the threads that wait for tokens. Each wake is a system call, and a woken thread may take the
- * engine's processor while another is idle; so a thread of its own wakes the waiters of a whole step.
+ * Wakes the threads that wait for tokens. Each wake is a system call, and a woken thread may take the
+ * engine's processor while another is idle. So a separate thread wakes the waiters of a whole step.
  */
 #include "serve/engine/priv.h"
 
@@ -91,7 +91,7 @@ void dt_teller_go(struct dt_teller *t)
 {
 	int n = 0;
 
-	if (t->nown > 1) { /* waking one caller directly costs no more than waking the thread */
+	if (t->nown > 1) { /* waking a single waiter costs no more than waking the thread */
 		pthread_mutex_lock(&t->mu);
 		while (n < t->nown && t->ngiven < t->cap)
 			t->given[t->ngiven++] = t->own[n++];

@@ -8,20 +8,20 @@
 
 struct node {
 	uint64_t mark;
-	uint32_t next; /* of its block, or of the free ones: number + 1, 0: none */
-	uint32_t same; /* of its bucket, likewise */
+	uint32_t next; /* next in the list of its block, or of free nodes: index + 1, 0: none */
+	uint32_t same; /* next in its bucket, likewise */
 };
 
 struct dt_kvmarks {
 	pthread_mutex_t mu;
-	uint64_t epoch, seq; /* seq: events so far */
-	uint64_t key;	     /* nobody outside knows it, or he could fill one bucket */
+	uint64_t epoch, seq; /* seq: number of events so far */
+	uint64_t key;	     /* secret, so that nobody can fill one bucket on purpose */
 	size_t nblocks;
-	uint32_t *head;	   /* [nblocks] first node + 1; only the writer changes it */
+	uint32_t *head;	   /* [nblocks] index of the first node + 1; changed by the writer only */
 	struct node *node; /* [cap] */
-	uint32_t *bucket;  /* [cap], a power of two: first node + 1 of those whose mark falls there */
+	uint32_t *bucket;  /* [cap], a power of two: index + 1 of the first node of each bucket */
 	uint32_t nnodes, cap, free, held;
-	struct dt_kvmark_event *log; /* [nlog] event number i at i % nlog */
+	struct dt_kvmark_event *log; /* [nlog] event number i is at i % nlog */
 	size_t nlog;
 };
 
@@ -64,7 +64,7 @@ static void tell(struct dt_kvmarks *m, uint64_t mark, bool stored)
 	m->log[m->seq++ % m->nlog] = (struct dt_kvmark_event){mark, stored};
 }
 
-/* The bucket of a mark: mixed as in MurmurHash3. */
+/* The bucket of a mark, by the finaliser of MurmurHash3. */
 static uint32_t *bucket_of(const struct dt_kvmarks *m, uint64_t mark)
 {
 	uint64_t x = mark ^ m->key;
@@ -74,7 +74,7 @@ static uint32_t *bucket_of(const struct dt_kvmarks *m, uint64_t mark)
 	return &m->bucket[(x ^ x >> 33) & (m->cap - 1)];
 }
 
-/* The first node + 1 of those that have the mark; 0: it lies nowhere. */
+/* Index + 1 of the first node with this mark; 0: none. */
 static uint32_t find(const struct dt_kvmarks *m, uint64_t mark)
 {
 	uint32_t at = *bucket_of(m, mark);
@@ -84,7 +84,7 @@ static uint32_t find(const struct dt_kvmarks *m, uint64_t mark)
 	return at;
 }
 
-/* Room for twice as many nodes, when all are used. */
+/* Doubles the capacity for nodes; call when all are used. */
 static int grow(struct dt_kvmarks *m)
 {
 	uint32_t cap = m->cap ? 2 * m->cap : 256, *bucket = calloc(cap, sizeof(*bucket));
@@ -107,7 +107,7 @@ static int grow(struct dt_kvmarks *m)
 	return 0;
 }
 
-/* A free node + 1; 0: out of memory. */
+/* Index + 1 of a free node; 0: out of memory. */
 static uint32_t take_node(struct dt_kvmarks *m)
 {
 	uint32_t at = m->free;
@@ -130,7 +130,7 @@ void dt_kvmarks_put(struct dt_kvmarks *m, size_t block, uint64_t mark)
 			return;
 	pthread_mutex_lock(&m->mu);
 	at = take_node(m);
-	if (at) { /* without memory it is not told, and only that */
+	if (at) { /* out of memory: the mark is just not reported */
 		first = bucket_of(m, mark);
 		if (!find(m, mark))
 			tell(m, mark, true);
@@ -163,7 +163,7 @@ void dt_kvmarks_drop(struct dt_kvmarks *m, size_t block)
 	pthread_mutex_unlock(&m->mu);
 }
 
-/* All that lie on blocks, each once; e has room for them. */
+/* Writes all marks that are on blocks to e, each once; e has room for them. */
 static size_t snapshot(const struct dt_kvmarks *m, struct dt_kvmark_event *e)
 {
 	size_t n = 0;

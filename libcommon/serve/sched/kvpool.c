@@ -7,14 +7,14 @@
 
 struct dt_kvblock {
 	int refs;
-	int32_t prev, next; /* among the blocks no table holds */
-	/* of a published block */
-	uint64_t serial; /* never given twice; 0: not published */
+	int32_t prev, next; /* in the list of blocks that no table holds */
+	/* of published blocks */
+	uint64_t serial; /* never reused; 0: not published */
 	uint64_t parent; /* serial of the block before it, 0: none */
 	struct dt_kv_salt salt;
 	struct dt_kvkey key;
 	uint64_t hash;
-	int32_t chain; /* the next of its bucket */
+	int32_t chain; /* next in its bucket */
 };
 
 int dt_kvpool_init(struct dt_kvpool *p, int nblocks, int block_size, bool share)
@@ -65,7 +65,7 @@ static void unlink_free(struct dt_kvpool *p, int32_t b)
 	p->nfree--;
 }
 
-/* What nobody can find goes to the front, to be taken first. */
+/* Unpublished blocks go to the front, so that they are allocated first. */
 static void link_free(struct dt_kvpool *p, int32_t b)
 {
 	struct dt_kvblock *k = &p->block[b];
@@ -109,7 +109,7 @@ static uint64_t hash_of(const struct dt_kvpool *p, uint64_t parent, struct dt_kv
 	return h;
 }
 
-/* The block that holds tokens behind the block `parent`; -1. */
+/* The published block that holds tokens after the block `parent`; -1: none. */
 static int32_t lookup(const struct dt_kvpool *p, uint64_t parent, struct dt_kv_salt salt,
 		      const int32_t *tokens)
 {
@@ -157,7 +157,7 @@ static int reserve(struct dt_block_table *t, int n)
 	return 0;
 }
 
-/* A block for a new use; there is one. */
+/* Takes a free block; there must be one. */
 static int32_t take(struct dt_kvpool *p)
 {
 	int32_t b = p->head;
@@ -233,7 +233,7 @@ int dt_kvpool_attach(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv
 	return 0;
 }
 
-/* Block b is found from now on as `ids` behind the block `parent` with the key `before`. */
+/* Publishes block b: from now on it is found as `ids` after the block `parent` with the key `before`. */
 static void enter(struct dt_kvpool *p, int32_t b, uint64_t parent, struct dt_kvkey before,
 		  struct dt_kv_salt salt, const int32_t *ids)
 {
@@ -259,7 +259,8 @@ void dt_kvpool_publish(struct dt_kvpool *p, struct dt_block_table *t, struct dt_
 		int32_t b = t->b[t->published], other = lookup(p, t->chain, salt, ids);
 		struct dt_kvblock *k;
 
-		if (b < 0 && other < 0) /* given back, and gone since: nothing to hang the others on */
+		if (b < 0 && other < 0) /* the block before was released and has since been reused: no
+					 * chain to continue */
 			return;
 		k = &p->block[b >= 0 ? b : other];
 		if (b >= 0 && other >= 0 && other != b) {
@@ -287,7 +288,7 @@ struct dt_kvplace dt_kvpool_seek(struct dt_kvpool *p, struct dt_kv_salt salt, co
 
 		if (b < 0)
 			break;
-		if (p->block[b].refs == 0) { /* it goes last */
+		if (p->block[b].refs == 0) { /* moves to the end of the list: used last */
 			unlink_free(p, b);
 			link_free(p, b);
 		}

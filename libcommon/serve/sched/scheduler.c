@@ -39,7 +39,10 @@ void dt_sched_release(struct dt_sched *s)
 	memset(s, 0, sizeof(*s));
 }
 
-/* Who was idle starts level with the one that has had least: nobody saves up turns. */
+/*
+ * A tenant that was idle starts level with the active one that has had least, so that idle time gives no
+ * credit.
+ */
 static void wake_tenant(struct dt_sched *s, struct dt_sched_tenant *t)
 {
 	const struct dt_sched_tenant *least = NULL;
@@ -56,7 +59,7 @@ static void wake_tenant(struct dt_sched *s, struct dt_sched_tenant *t)
 		t->served = least->served;
 }
 
-/* Behind those that are as urgent or more; who was running before has the first place already. */
+/* Inserts q behind those that are as urgent or more; preempted sequences keep the first places. */
 static void queue_up(struct dt_seq_list *l, struct dt_seq *q)
 {
 	struct dt_seq *after = TAILQ_LAST(l, dt_seq_list);
@@ -100,8 +103,8 @@ static void preempt(struct dt_sched *s, struct dt_seq *q)
 }
 
 /*
- * Of those on a replica the cheapest of the lowest priority, the latest of equal ones; never the first, nor
- * one that is under way. NULL: there is no other.
+ * The sequence to preempt on a replica: the cheapest to recompute of the lowest priority, the latest of equal
+ * ones. Never the first one, nor one in a step in flight. NULL: there is none.
  */
 static struct dt_seq *victim(struct dt_sched *s, int replica)
 {
@@ -127,7 +130,7 @@ static struct dt_seq *victim(struct dt_sched *s, int replica)
 	return best;
 }
 
-/* Blocks for every known and guessed token of q, and none of those it will write shared. */
+/* Allocates blocks for all known and draft tokens of q, and makes the block that it will write private. */
 static int make_ready(struct dt_sched *s, struct dt_seq *q)
 {
 	struct dt_kvpool *pool = dt_sched_pool(s, q);
@@ -146,7 +149,7 @@ static int make_ready(struct dt_sched *s, struct dt_seq *q)
 	return 0;
 }
 
-/* Whether a step with a sequence of this replica is under way. */
+/* Whether a step in flight has a sequence of this replica. */
 static bool any_busy(const struct dt_sched *s, int replica)
 {
 	const struct dt_seq *q;
@@ -157,7 +160,7 @@ static bool any_busy(const struct dt_sched *s, int replica)
 	return false;
 }
 
-/* Blocks for the next step of every sequence that is picked; some may have to go. */
+/* Allocates blocks for the next step of every picked sequence; may preempt some. */
 static int make_all_ready(struct dt_sched *s)
 {
 	struct dt_seq *q = TAILQ_FIRST(&s->running), *next, *v;
@@ -176,7 +179,7 @@ static int make_all_ready(struct dt_sched *s)
 		}
 		next = TAILQ_NEXT(q, in_list);
 		if (rc == -ENOSPC && any_busy(s, q->replica))
-			q->picked = false; /* until those have their tokens, and can go */
+			q->picked = false; /* until those in flight have their tokens and can be preempted */
 		else if (rc == -ENOSPC)
 			preempt(s, q);
 		else if (rc < 0)
@@ -206,7 +209,8 @@ int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items)
 		before = s->preemptions;
 		dt_sched_pick(s, false);
 		rc = make_all_ready(s);
-	} while (rc == 0 && s->preemptions > before && !any_picked(s)); /* those it picked had to go */
+	} while (rc == 0 && s->preemptions > before && !any_picked(s)); /* all sequences it picked were
+									 * preempted */
 	if (rc == 0 && s->preemptions == preemptions)
 		rc = dt_sched_admit(s);
 	dt_sched_pick(s, true);
@@ -223,7 +227,7 @@ void dt_sched_computed(struct dt_sched *s, struct dt_seq *seq, int n)
 		dt_kvpool_publish(pool, &seq->blocks, seq->salt, seq->tokens, seq->computed);
 		dt_sched_put_marks(s, seq);
 	}
-	/* The next token, at position computed, sees the key at computed - window + 1. */
+	/* The next token, at position computed, attends back to the key at computed - window + 1. */
 	if (s->window > 0 && seq->computed >= s->window)
 		dt_kvpool_trim(pool, &seq->blocks, (seq->computed - s->window + 1) / pool->block_size);
 }

@@ -1,4 +1,7 @@
-/* Who runs next, and where: by priority, then fairness of tenants; on the replica that has most of it. */
+/*
+ * Admission: which sequence runs next (priority, then fairness of tenants), and on which replica (the one
+ * with the longest cached prefix).
+ */
 #include "serve/sched/scheduler_priv.h"
 
 #include <errno.h>
@@ -34,7 +37,7 @@ static struct dt_seq *next_waiting(struct dt_sched *s)
 	return ret;
 }
 
-/* Its marks go on the blocks that can be found by now. Mark i is on the block with the last of its tokens. */
+/* Mark i goes on the block that contains the last token of its prefix, if that block is published. */
 void dt_sched_put_marks(struct dt_sched *s, struct dt_seq *q)
 {
 	struct dt_kvpool *pool = dt_sched_pool(s, q);
@@ -51,7 +54,7 @@ void dt_sched_put_marks(struct dt_sched *s, struct dt_seq *q)
 	}
 }
 
-/* Blocks of q that its replica has already; -ENOSPC: there is no room for the others. */
+/* Number of cached blocks of q's prefix on its replica; -ENOSPC: no room for the others. */
 static int find_room(struct dt_sched *s, const struct dt_seq *q, bool share)
 {
 	struct dt_kvpool *pool = dt_sched_pool(s, q);
@@ -59,13 +62,13 @@ static int find_room(struct dt_sched *s, const struct dt_seq *q, bool share)
 
 	if (running >= s->max_seqs / s->replicas)
 		return -ENOSPC;
-	if (share) /* the last token is computed in any case: its logits are wanted */
+	if (share) /* the last token is always computed, because its logits are needed */
 		found = dt_kvpool_match(pool, q->salt, q->tokens, q->known - 1, &idle);
-	/* A spare block for each running one, or the newcomer would be the next victim. */
+	/* One spare block for each running sequence, or the new one would be preempted next. */
 	return pool->nfree - idle < need - found + running ? -ENOSPC : found;
 }
 
-/* The replica for q, and what it has of it. */
+/* Chooses the replica for q; returns the number of blocks cached there. */
 static int choose_replica(struct dt_sched *s, struct dt_seq *q, bool share)
 {
 	int best = -ENOSPC, at = 0;
@@ -83,7 +86,7 @@ static int choose_replica(struct dt_sched *s, struct dt_seq *q, bool share)
 	return best;
 }
 
-/* 0: q has its blocks; -ENOSPC: it must wait. */
+/* Allocates the blocks of q. 0; -ENOSPC: it must wait. */
 static int make_room(struct dt_sched *s, struct dt_seq *q)
 {
 	bool share = q->tokens && q->score_end == 0;

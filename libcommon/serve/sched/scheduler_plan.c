@@ -1,12 +1,12 @@
-/* Whom a step is for, and how its tokens and rows of logits are shared out. */
+/* Selects the sequences of a step, and distributes its tokens and rows of logits. */
 #include "serve/sched/scheduler_priv.h"
 
 #include <stdint.h>
 
 /*
- * Which sequences of a replica the step is for: of those that are not under way the ones that have waited
- * longest, an equal share of all for each step that can be under way. fresh: only those that this step has
- * admitted are looked at, in addition to what is picked.
+ * Picks the sequences of a replica for the step: of those not in flight, the ones that have waited longest;
+ * an equal share of all for each step that can be in flight. fresh: considers only sequences that this step
+ * has admitted, in addition to those already picked.
  */
 static void pick_on(struct dt_sched *s, int replica, bool fresh)
 {
@@ -44,7 +44,7 @@ void dt_sched_pick(struct dt_sched *s, bool fresh)
 		pick_on(s, i, fresh);
 }
 
-struct budget { /* left after one token and one row for everyone */
+struct budget { /* what is left after one token and one row for each sequence */
 	int tokens, rows;
 };
 
@@ -53,17 +53,18 @@ static int lacks(const struct dt_sched_item *it)
 	return it->seq->known + it->seq->draft - it->first - it->n;
 }
 
-/* Its next token costs no further row of logits. */
+/* Whether the item's next token needs no further row of logits. */
 static bool wants_no_row(const struct dt_sched_item *it)
 {
 	return it->first >= it->seq->score_end && it->seq->known > it->first + it->n;
 }
 
-/* Gives the item up to n tokens more, as far as the budget goes. */
+/* Extends the item by up to n tokens, as far as the budget allows. */
 static void extend(struct dt_sched_item *it, int n, struct budget *b)
 {
-	bool each = it->first < it->seq->score_end;	/* a row of logits for every token */
-	int plain = it->seq->known - it->first - it->n; /* without those guessed, which want a row each too */
+	bool each = it->first < it->seq->score_end;	/* every token needs a row of logits */
+	int plain = it->seq->known - it->first - it->n; /* tokens other than draft tokens, which need a row
+							 * each too */
 
 	n = n < lacks(it) ? n : lacks(it);
 	n = n < b->tokens ? n : b->tokens;
@@ -76,7 +77,7 @@ static void extend(struct dt_sched_item *it, int n, struct budget *b)
 	it->n += n;
 }
 
-/* The items of one replica. */
+/* Plans the items of one replica. */
 static int plan_on(struct dt_sched *s, int replica, struct dt_sched_item *items)
 {
 	struct budget b = {s->max_tokens / s->replicas, dt_sched_step_seqs(s)};
@@ -108,7 +109,7 @@ static int plan_on(struct dt_sched *s, int replica, struct dt_sched_item *items)
 			break;
 		extend(least, lacks(least), &b);
 	}
-	for (int i = 0; i < n; i++) { /* what was not planned of the guesses is forgotten */
+	for (int i = 0; i < n; i++) { /* drop draft tokens that were not planned */
 		int guessed = items[i].first + items[i].n - items[i].seq->known;
 
 		q = items[i].seq;

@@ -5,13 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct flight { /* a step under way */
+struct flight { /* a step in flight */
 	struct dt_sched_item *items;
 	int n;
-	double done_s; /* the last stage has computed it */
+	double done_s; /* when the last stage has computed it */
 };
 
-enum doing { IDLE, COMPUTES, TAKES }; /* the first stage of the newest step; results of the oldest */
+enum doing {
+	IDLE,
+	COMPUTES,
+	TAKES
+}; /* COMPUTES: the first stage of the newest step; TAKES: the results
+				       * of the oldest */
 
 struct server {
 	struct dt_kvpool pool;
@@ -19,18 +24,18 @@ struct server {
 	struct flight flight[DT_FLOW_STAGES];
 	int oldest, nflight;
 	enum doing doing;
-	double until; /* that is over */
+	double until; /* when that ends */
 	double free_s[DT_FLOW_STAGES];
 	int unfinished, had;
 };
 
 struct request {
-	struct dt_seq seq;    /* first: an item's sequence is its request */
-	struct request *next; /* of those on their way from a prefill server */
+	struct dt_seq seq;    /* first member: a pointer to an item's sequence is one to its request */
+	struct request *next; /* in the list of requests in transit from a prefill server */
 	const struct dt_sim_ask *ask;
 	struct dt_sim_answer *answer;
-	struct server *home, *helper; /* helper: it computes the prompt now */
-	double there_s;		      /* on its way: when its blocks are there */
+	struct server *home, *helper; /* helper: prefill server that computes the prompt now */
+	double there_s;		      /* when its blocks arrive */
 	int32_t *tokens;
 	int outputs;
 	bool moved;
@@ -59,7 +64,7 @@ static struct server *emptiest(struct server *s, int n)
 	return best;
 }
 
-/* Every token of prompt and answer: those of a named block are the name's, all others the request's own. */
+/* Sets all tokens: those of a block with an id depend on the id only, others on the request. */
 static int make_tokens(struct request *q, uint64_t number)
 {
 	const struct dt_sim_ask *a = q->ask;
@@ -85,7 +90,7 @@ static void drop(struct request *q)
 	free(q);
 }
 
-/* On s, to the end of the answer or, on a helper, of the prompt. */
+/* Submits q to s; a helper (prefill server) computes only the prompt. */
 static int submit(struct request *q, struct server *s, struct dt_err *err)
 {
 	bool helper = s == q->helper;
@@ -132,7 +137,7 @@ static int arrive(struct sim *m, int i, struct dt_err *err)
 	return submit(q, q->helper ? q->helper : q->home, err);
 }
 
-/* The blocks of its prompt have come: its own server goes on. */
+/* The blocks of its prompt have arrived: its own server continues. */
 static int hand_over(struct sim *m, struct request *q, struct dt_err *err)
 {
 	struct dt_kvpool *pool = &q->home->pool;
@@ -146,7 +151,7 @@ static int hand_over(struct sim *m, struct request *q, struct dt_err *err)
 	return submit(q, q->home, err);
 }
 
-/* The last n tokens of its prompt are computed by its helper. */
+/* Its helper has computed the last n tokens of its prompt. */
 static void leave_helper(struct sim *m, struct request *q, int n, double now)
 {
 	m->r->prefix_hits += q->seq.cached;
@@ -172,7 +177,7 @@ static void finish(struct sim *m, struct request *q, double now)
 	drop(q);
 }
 
-/* The oldest step under way has ended: everything planned is computed, who has caught up gets a token. */
+/* Ends the oldest step in flight: each sequence that has caught up gets a token. */
 static void end_step(struct sim *m, struct server *s)
 {
 	const struct flight *f = &s->flight[s->oldest];
@@ -211,7 +216,7 @@ static double busy(const struct dt_flow *t)
 	return sum / t->stages;
 }
 
-/* 1: a step has begun. */
+/* Begins a step. 1: it has begun; 0: nothing to do. */
 static int begin_step(struct sim *m, struct server *s, double now, struct dt_err *err)
 {
 	struct flight *f = &s->flight[(s->oldest + s->nflight) % m->stages];
@@ -243,7 +248,7 @@ static void take(struct server *s, double now)
 	s->until = fmax(now, s->flight[s->oldest].done_s);
 }
 
-/* What the server does is over by now. */
+/* Ends what the server was doing until now. */
 static void end_doing(struct sim *m, struct server *s, double now)
 {
 	if (s->doing == COMPUTES) {
@@ -329,7 +334,7 @@ static int open_server(const struct dt_sim_params *p, struct server *s, int stag
 	return rc;
 }
 
-/* What is still on its way when the simulation fails. */
+/* Frees the requests that are left when the simulation fails. */
 static void drop_all(struct server *s)
 {
 	struct dt_seq_list *lists[] = {&s->sched.running, s->sched.tenant ? &s->sched.tenant->waiting : NULL};

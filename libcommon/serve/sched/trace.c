@@ -1,4 +1,4 @@
-/* The scheduler's decisions, written. */
+/* Writes the scheduler's decisions. */
 #include "serve/sched/trace.h"
 
 #include "base/jsonl.h"

@@ -1,4 +1,4 @@
-/* The scheduler's decisions, read and made again. */
+/* Reads and replays the scheduler's decisions. */
 #include "serve/sched/trace.h"
 
 #include "base/jsonl.h"
@@ -66,7 +66,7 @@ static int begin(struct replay *r, const json_t *v, struct dt_err *err)
 	return rc;
 }
 
-/* The request that v names under key and that is still there. */
+/* The request whose number is v, if it still exists. */
 static struct dt_seq *find(const struct replay *r, const json_t *v)
 {
 	json_int_t i = json_is_integer(v) ? json_integer_value(v) : -1;
@@ -81,7 +81,7 @@ static void free_seq(struct dt_seq *q)
 	free(q);
 }
 
-/* Writes the ids of a behind place `at` of q's tokens, which have room for all it can hold. */
+/* Writes the ids of array a to q's tokens from position `at`; the tokens have room for q->max_rows + 1. */
 static int take_ids(struct dt_seq *q, int at, const json_t *a)
 {
 	int32_t *to = (int32_t *)(uintptr_t)q->tokens;
@@ -146,7 +146,7 @@ static int submit(struct replay *r, const json_t *v, struct dt_err *err)
 		      : dt_sched_submit(&r->sched, q, err);
 }
 
-/* What has become of the running requests since the step before. */
+/* Applies the progress of the running requests since the previous step. */
 static int take_state(struct replay *r, const json_t *a, struct dt_err *err)
 {
 	for (size_t i = 0; i < json_array_size(a); i++) {
