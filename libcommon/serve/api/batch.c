@@ -11,15 +11,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define WAIT_MS 100 /* of a patient batch, before it asks again */
+#define WAIT_MS 100 /* between attempts of a patient batch to submit */
 
-struct line { /* one in flight */
+struct line { /* a line in flight */
 	bool busy;
-	int64_t index, number; /* without empty lines from 0, with them from 1 */
+	int64_t index, number; /* index: from 0, without empty lines; number: from 1, with them */
 	json_t *id;	       /* "id", or "custom_id" */
-	bool openai;	       /* a line of OpenAI's batch format */
+	bool openai;	       /* in OpenAI's batch format */
 	enum { TEXT, CHAT, EMBEDDING } kind;
-	struct dt_completion c; /* c.call is NULL when the line could not be read */
+	struct dt_completion c; /* c.call is NULL when the line could not be parsed */
 	struct dt_api_error e;
 };
 
@@ -29,15 +29,15 @@ struct batch {
 	struct line *line; /* [window] */
 	pthread_mutex_t mu;
 	pthread_cond_t cond; /* a line was read, written or is done */
-	int64_t next, lines; /* index of the next line to read; how many have been, empty ones too */
+	int64_t next, lines; /* index of the next line; lines read, including empty ones */
 	int busy;
-	int64_t submitted, notified; /* calls, and those whose on_done has been here */
+	int64_t submitted, notified; /* submitted calls, and those whose on_done has run */
 	bool eof;
 	int stop_fd; /* readable once the writer has failed */
 	int write_rc;
 	struct dt_err write_err;
 	int64_t failed;
-	json_t *done; /* ids of lines that an earlier run has answered */
+	json_t *done; /* keys of lines that an earlier run has answered */
 	struct batch_input in;
 };
 
@@ -68,7 +68,7 @@ static json_t *plain_result(struct line *l)
 	return v;
 }
 
-/* A line of the output file of OpenAI's batches. */
+/* A line of the output file in OpenAI's batch format. */
 static json_t *openai_result(struct batch *b, struct line *l)
 {
 	json_t *body = NULL;
@@ -105,7 +105,10 @@ static bool line_done(struct line *l)
 	return done;
 }
 
-/* The line to be written next: of those in flight the oldest, or the oldest that is done. Locked. */
+/*
+ * The next line to write: the oldest in flight if it is done or, if unordered, the oldest one that is done.
+ * Call with the lock held.
+ */
 static struct line *choose(struct batch *b)
 {
 	struct line *best = NULL;
@@ -163,7 +166,7 @@ static void *writer_main(void *arg)
 	return NULL;
 }
 
-/* The engine's thread: a call is done. */
+/* Called by the engine's thread when a call has finished. */
 static void on_done(void *arg)
 {
 	struct batch *b = arg;
@@ -201,7 +204,7 @@ bool dt_batch_answers(const char *url)
 	return find_route(url) != NULL;
 }
 
-/* Which route a line of OpenAI's format asks for; NULL with e filled. */
+/* The parser for a line in OpenAI's format; NULL with e filled. */
 static parse_fn *route_of(struct line *l, const json_t *v)
 {
 	const char *url = json_string_value(json_object_get(v, "url"));
@@ -222,7 +225,7 @@ static bool stopped(const struct batch *b)
 	return b->p->stop && b->p->stop(b->p->arg);
 }
 
-/* As dt_engine_submit; a patient batch waits for what others leave of the queue and of the quota. */
+/* As dt_engine_submit, but a patient batch waits while the queue is full or the quota is used up. */
 static int submit(struct batch *b, struct dt_call *c, struct dt_err *err)
 {
 	for (;;) {
@@ -235,7 +238,7 @@ static int submit(struct batch *b, struct dt_call *c, struct dt_err *err)
 	}
 }
 
-/* Submits the line; what goes wrong is in l->e and becomes its result. */
+/* Submits the line; an error goes to l->e and becomes its result. */
 static void start_line(struct batch *b, struct line *l, const json_t *v)
 {
 	struct dt_api_model m = {.engine = dt_engine_params(b->engine),
@@ -292,7 +295,7 @@ static void take_line(struct batch *b, struct line *l, const char *s, size_t n)
 	pthread_mutex_unlock(&b->mu);
 }
 
-/* A free place, or NULL when the writer has failed. In order, none beyond the window of the oldest. */
+/* Waits for a free entry; NULL when the writer has failed. */
 static struct line *wait_for_place(struct batch *b)
 {
 	struct line *l = NULL;
@@ -356,7 +359,7 @@ int64_t dt_batch_run(struct dt_engine *e, const struct dt_batch_params *p, struc
 		if (err)
 			*err = b.write_err;
 	}
-	/* After a failed write: what is still in flight has no reader. */
+	/* After a failed write: nobody reads what is still in flight. */
 	for (int i = 0; i < p->window; i++) {
 		struct line *l = &b.line[i];
 
@@ -364,7 +367,7 @@ int64_t dt_batch_run(struct dt_engine *e, const struct dt_batch_params *p, struc
 			dt_engine_cancel(e, l->c.call);
 	}
 	pthread_mutex_lock(&b.mu);
-	while (b.notified < b.submitted) /* the engine still has calls that will tell b */
+	while (b.notified < b.submitted) /* the engine still has calls that will use b */
 		pthread_cond_wait(&b.cond, &b.mu);
 	pthread_mutex_unlock(&b.mu);
 	for (int i = 0; i < p->window; i++)

@@ -64,9 +64,9 @@ int batch_input_next(struct batch_input *b, int64_t number, char **ret, size_t *
 	}
 }
 
-/* ---- what an earlier run has answered ---- */
+/* ---- answers of an earlier run ---- */
 
-/* What tells a line from others: its id, or else its number. malloc'd. */
+/* The key of a line: its id, or else its index. malloc'd. */
 static char *key_of(const json_t *id, int64_t index)
 {
 	json_t *v = id ? NULL : json_integer(index);
@@ -80,8 +80,8 @@ static char *key_of(const json_t *id, int64_t index)
 }
 
 /*
- * A run that was killed may have left half a line. Where results are appended to that very file, the next one
- * must begin a line of its own: half a line is cut off, a whole one without its end gets it.
+ * Repairs an output file to which results will be appended: a killed run may have left a truncated line,
+ * which is cut off; a complete line without a newline gets one.
  */
 static int mend(const struct dt_batch_params *p, FILE *f, off_t last, bool whole, struct dt_err *err)
 {
@@ -100,7 +100,7 @@ int batch_done_read(const struct dt_batch_params *p, json_t **ret, struct dt_err
 {
 	FILE *f = fopen(p->skip_done, "r");
 	char *text = NULL;
-	off_t at = 0, last = -1; /* where a line without an end begins */
+	off_t at = 0, last = -1; /* offset of a last line without newline */
 	bool whole = false;
 	size_t cap = 0;
 	ssize_t n;
@@ -127,7 +127,7 @@ int batch_done_read(const struct dt_batch_params *p, json_t **ret, struct dt_err
 			whole = v != NULL;
 		}
 		at += n;
-		json_decref(v); /* a line cut short by the end of a run is no JSON, and not done */
+		json_decref(v); /* a truncated line is not valid JSON, so it does not count as answered */
 	}
 	if (rc == 0 && ferror(f))
 		rc = dt_err_sys(err, -EIO, "cannot read '%s'", p->skip_done);

@@ -82,7 +82,7 @@ json_t *dt_batches_create(struct dt_batches *b, const char *tenant, const json_t
 	return dt_store_public(v);
 }
 
-/* With the counts of the moment. */
+/* The record with the current counts. */
 static json_t *current(struct dt_batches *b, json_t *v)
 {
 	pthread_mutex_lock(&b->mu);
@@ -97,7 +97,7 @@ json_t *dt_batches_get(struct dt_batches *b, const char *tenant, const char *id)
 	return current(b, dt_store_get(b->store, tenant, "batch", id));
 }
 
-/* Locked, so that the thread does not write the record between. */
+/* Call with the lock held, so that the thread does not write the record at the same time. */
 static json_t *cancel(struct dt_batches *b, const char *tenant, const char *id, struct dt_api_error *e)
 {
 	json_t *v = dt_store_get(b->store, tenant, "batch", id);

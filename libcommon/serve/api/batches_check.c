@@ -1,10 +1,10 @@
-/* What is wrong with the input of a batch. */
+/* Validates the input file of a batch. */
 #include "serve/api/batches_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define MAX_ERRORS 100 /* of an input file, in the batch's record */
+#define MAX_ERRORS 100 /* most errors that the batch's record lists */
 
 void dt_batches_error(json_t *errors, const char *code, json_int_t line, const char *msg, const char *what)
 {
@@ -17,7 +17,7 @@ void dt_batches_error(json_t *errors, const char *code, json_int_t line, const c
 						text, "param"));
 }
 
-/* What is wrong with line number `line`, which is v (NULL: it is no JSON). */
+/* Checks line number `line`, parsed as v (NULL: not JSON). */
 static void check_line(const json_t *v, json_int_t line, const char *endpoint, json_t *seen, json_t *errors)
 {
 	json_t *id = json_object_get(v, "custom_id");
@@ -42,7 +42,10 @@ static void check_line(const json_t *v, json_int_t line, const char *endpoint, j
 		json_object_set_new(seen, json_string_value(id), json_true());
 }
 
-/* Opens the input; *ret NULL with an error appended: it was deleted. Negative: it cannot be read for now. */
+/*
+ * Opens the input. *ret NULL, and an error appended: it was deleted. Negative errno: it cannot be read at the
+ * moment.
+ */
 static int open_input(struct dt_store *store, const json_t *batch, FILE **ret, json_t *errors,
 		      struct dt_err *err)
 {

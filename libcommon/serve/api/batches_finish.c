@@ -1,11 +1,11 @@
-/* The answers of a batch become files. */
+/* Turns the answers of a batch into files. */
 #include "serve/api/batches_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* An answer of ID.part: its custom_id, NULL where it is none; *ret_good: it is for the output file. */
+/* The custom_id of an answer in ID.part, NULL if there is none; *ret_good: it belongs to the output file. */
 static const char *answer_of(const json_t *v, bool *ret_good)
 {
 	json_t *status = json_object_get(json_object_get(v, "response"), "status_code");
@@ -74,7 +74,7 @@ int dt_batches_sift(const char *part, struct dt_upload *out, struct dt_upload *w
 	return rc;
 }
 
-/* Releases u; where it has content, it is the batch's file of that key. */
+/* Releases u; if it has content, it becomes the batch's file of that key. */
 static int keep(json_t *batch, struct dt_upload *u, const char *key, const char *id, struct dt_err *err)
 {
 	char name[2 * DT_STORE_ID];
@@ -109,7 +109,7 @@ int dt_batches_put(struct dt_batches *b, json_t *batch, struct dt_err *err)
 	return rc;
 }
 
-/* The answers as files, and their counts. */
+/* Writes the answers to files and sets their counts. */
 static int write_files(struct dt_batches *b, json_t *batch, const char *part, struct dt_err *err)
 {
 	struct dt_upload out = {0}, wrong = {0};
@@ -129,7 +129,7 @@ static int write_files(struct dt_batches *b, json_t *batch, const char *part, st
 		rc = keep(batch, &wrong, "error_file_id", batch_text_of(batch, "_error"), err);
 	if (rc == 0)
 		batch_set_counts(batch, -1, completed, failed);
-	dt_upload_abort(&out); /* what is kept is released */
+	dt_upload_abort(&out); /* no effect on committed uploads */
 	dt_upload_abort(&wrong);
 	return rc;
 }
@@ -147,7 +147,7 @@ int dt_batches_finish(struct dt_batches *b, json_t *batch, const char *status, s
 		rc = dt_batches_put(b, batch, err);
 	}
 	if (rc == 0)
-		unlink(part); /* only here: until the files are there nothing else has the answers */
+		unlink(part); /* only now: until the files exist, nothing else has the answers */
 	free(part);
 	return rc;
 }

@@ -1,7 +1,8 @@
 /*
- * The thread that answers batches, one after another. In the record "_outcome" says that no more lines are
- * asked and what the batch will be: from then on its answers are only made files. What cannot be done for
- * now, as on a full disk, is tried again later and after the next start; other batches go on meanwhile.
+ * The thread that answers batches, one after the other. "_outcome" in the record means that no more lines are
+ * asked, and says what the batch will become; from then on only its answers are turned into files. What fails
+ * temporarily, e.g. because the disk is full, is retried later and after a restart; other batches run in the
+ * meantime.
  */
 #include "base/cond.h"
 #include "base/progress.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define AGAIN_S	   1.0 /* until a batch is tried again; twice as long each time */
+#define AGAIN_S	   1.0 /* seconds before a batch is retried, doubled each time */
 #define AGAIN_MOST 60.0
 
 static bool stop(void *arg)
@@ -39,7 +40,7 @@ static void answered(void *arg, bool failed)
 	pthread_mutex_unlock(&b->mu);
 }
 
-/* The number of the batch's tenant in the engine's table, -1: it is gone. */
+/* Index of the batch's tenant in the engine's table, -1: it no longer exists. */
 static int tenant_of(const struct dt_batches *b, const json_t *batch)
 {
 	const struct dt_engine_params *p = dt_engine_params(b->p.engine);
@@ -51,7 +52,7 @@ static int tenant_of(const struct dt_batches *b, const json_t *batch)
 	return p->ntenants == 0 && !*name ? 0 : -1;
 }
 
-/* Answers what has no answer yet. */
+/* Answers the lines that have no answer yet. */
 static int64_t answer(struct dt_batches *b, const json_t *batch, const char *part, struct dt_err *err)
 {
 	char *input = dt_store_path(b->store, batch_text_of(batch, "input_file_id"), "");
@@ -87,7 +88,7 @@ static int64_t answer(struct dt_batches *b, const json_t *batch, const char *par
 	return rc;
 }
 
-/* The batch fails: what is wrong with it, or what ended it. Steals errors. */
+/* Marks the batch as failed, with the reasons. Steals errors. */
 static void blame(json_t *batch, json_t *errors)
 {
 	json_object_set_new(batch, "errors", json_pack("{s:s, s:o}", "object", "list", "data", errors));
@@ -98,7 +99,7 @@ static bool is_blamed(const json_t *batch)
 	return json_is_object(json_object_get(batch, "errors"));
 }
 
-/* Looks at the input; from then on its lines are asked. Negative: it is to be tried again. */
+/* Validates the input; the batch is then in progress. Negative errno: retry later. */
 static int begin(struct dt_batches *b, json_t *batch, struct dt_err *err)
 {
 	json_t *errors = json_array();
@@ -121,7 +122,7 @@ static int begin(struct dt_batches *b, json_t *batch, struct dt_err *err)
 	return dt_batches_put(b, batch, err);
 }
 
-/* Until all lines have an answer or the batch is to stop. Negative: it is to be tried again. */
+/* Runs until all lines have an answer or the batch must stop. Negative errno: retry later. */
 static int advance(struct dt_batches *b, json_t *batch, const char *part, struct dt_err *err)
 {
 	int64_t rc = begin(b, batch, err);
@@ -132,14 +133,14 @@ static int advance(struct dt_batches *b, json_t *batch, const char *part, struct
 	rc = answer(b, batch, part, err);
 	if (rc != -EINVAL && rc != -EFBIG)
 		return rc < 0 ? (int)rc : 0;
-	errors = json_array(); /* no later try would go another way */
+	errors = json_array(); /* a retry would fail in the same way */
 	dt_log_err(b->p.log, err);
 	dt_batches_error(errors, "server_error", 0, "%s", err->msg);
 	blame(batch, errors);
 	return 0;
 }
 
-/* What to be done with a batch that is run to here, NULL: nothing, it goes on after the next start. */
+/* What becomes of a batch that has run so far; NULL: it continues after the next start. */
 static const char *outcome(struct dt_batches *b)
 {
 	const char *s;
@@ -153,17 +154,18 @@ static const char *outcome(struct dt_batches *b)
 	return s;
 }
 
-/* No more lines are asked: "_outcome" is written. */
+/* Writes "_outcome": no more lines are asked. */
 static int decide(struct dt_batches *b, json_t *batch, const char *outcome, struct dt_err *err)
 {
 	json_object_set_new(batch, "_outcome", json_string(outcome));
 	json_object_set_new(batch, "status", json_string("finalizing"));
 	batch_set_time(batch, "finalizing_at");
-	batch_set_counts(batch, -1, b->completed, b->failed); /* nothing is in flight that would count */
+	batch_set_counts(batch, -1, b->completed, b->failed); /* nothing is in flight, so the counts are
+							       * final */
 	return dt_batches_put(b, batch, err);
 }
 
-/* From here on it is the batch that runs: its record as it is now. */
+/* Makes this the running batch; returns its current record. */
 static json_t *take(struct dt_batches *b, const char *id, json_int_t completed, json_int_t failed)
 {
 	json_t *batch;
@@ -174,7 +176,8 @@ static json_t *take(struct dt_batches *b, const char *id, json_int_t completed, 
 	b->expires = (time_t)json_integer_value(json_object_get(batch, "expires_at"));
 	b->cancelled = (time_t)json_integer_value(json_object_get(batch, "cancelling_at"));
 	b->completed = completed;
-	b->failed = *batch_text_of(batch, "_outcome") ? failed : 0; /* else what failed is asked again */
+	b->failed = *batch_text_of(batch, "_outcome") ? failed : 0; /* otherwise failed lines are asked
+								     * again */
 	pthread_mutex_unlock(&b->mu);
 	return batch;
 }
@@ -196,7 +199,7 @@ static int bring_on(struct dt_batches *b, json_t *batch, const char *part, struc
 	return rc == 0 && end ? dt_batches_finish(b, batch, end, err) : rc;
 }
 
-/* Negative: the batch is to be tried again. */
+/* Runs a batch. Negative errno: retry later. */
 static int run(struct dt_batches *b, const char *id, struct dt_err *err)
 {
 	char *part = dt_store_path(b->store, id, ".part");
@@ -233,7 +236,7 @@ static void try(struct dt_batches *b, const char *id)
 	json_object_set_new(b->later, id, json_pack("{s:f, s:f}", "wait", wait, "when", dt_now() + wait));
 }
 
-/* The oldest batch that is not put off. NULL: there is none; *ret_when: when one will be, 0: never. */
+/* The oldest batch that is not postponed. NULL: there is none; *ret_when: when one will be due, 0: never. */
 static const char *next(const struct dt_batches *b, const json_t *ids, double *ret_when)
 {
 	json_t *id;

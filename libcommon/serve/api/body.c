@@ -1,4 +1,4 @@
-/* Keys of a body that have a form of their own: names, lists of stops, biases, formats. */
+/* Structured keys of a body: model, stop strings, biases, response format, tools. */
 #include "serve/api/priv.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ int dt_body_stream(struct dt_body *b, struct dt_completion *c)
 	return 0;
 }
 
-/* A word of 64 bits of all the salt's bytes; prefixes are never shared between tenants, whatever it is. */
+/* Hashes the salt to 64 bits (FNV-1a); prefixes are never shared between tenants, whatever the salt. */
 int dt_body_salt(struct dt_body *b)
 {
 	const json_t *v = json_object_get(b->o, "cache_salt");
@@ -152,7 +152,7 @@ static int read_bias(struct dt_body *b)
 	return 0;
 }
 
-/* The tokens whose text holds one of DRY's breakers. */
+/* Sets the mask of tokens whose text contains one of DRY's sequence breakers. */
 static int read_breakers(struct dt_body *b)
 {
 	static const char *const usual[] = {"\n", ":", "\"", "*"};
@@ -224,7 +224,7 @@ static int read_format(struct dt_body *b)
 		       : 0;
 }
 
-/* auto (NULL), none, required, or a tool by its name in *only. */
+/* tool_choice: auto (no effect), none, required, or a tool by its name in *only. */
 static int read_choice(struct dt_body *b, bool *none, bool *forced, const char **only)
 {
 	const json_t *v = json_object_get(b->o, "tool_choice");
@@ -268,7 +268,7 @@ int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_compl
 	b->ask.trigger = forced ? NULL : strdup(opening ? opening : "");
 	if (!forced && !b->ask.trigger)
 		return dt_body_no_memory(b->e);
-	b->ask.skip_special = false; /* what opens a call may be one */
+	b->ask.skip_special = false; /* the opening of a call may be a special token */
 	b->tools = (struct dt_chat_tools){.list = list, .open = forced};
 	c->tools = form;
 	c->inside = forced && opening;

@@ -1,4 +1,4 @@
-/* From a body's prompts and ask to a call of the engine. */
+/* Turns a body's prompts and parameters into a call of the engine. */
 #include "base/utf8.h"
 #include "serve/api/priv.h"
 
@@ -15,7 +15,10 @@ const char *dt_body_prompt_key(const struct dt_body *b)
 							      : "prompt";
 }
 
-/* Output limit for a prompt of n ids: the body's, which must fit the context, or the default, cut to fit. */
+/*
+ * Most output tokens for a prompt of n ids: the body's limit, which must fit the context, or the default,
+ * reduced to fit.
+ */
 static int room_for(struct dt_body *b, size_t n, int *ret)
 {
 	int asked = b->max_tokens >= 0 ? b->max_tokens : b->max_completion_tokens;
@@ -37,7 +40,7 @@ static int room_for(struct dt_body *b, size_t n, int *ret)
 	return 0;
 }
 
-/* Makes request r of choice number `choice` of a prompt. */
+/* Fills in r as choice number `choice` of prompt p. */
 static int fill_request(struct dt_body *b, struct dt_serve_req *r, const struct dt_prompt *p, uint32_t choice)
 {
 	int max_tokens = 0;
@@ -66,7 +69,7 @@ static void make_id(const char *prefix, char id[40])
 		sprintf(id + n + 2 * i, "%02x", r[i]);
 }
 
-/* Inputs of an embedding wait for each other (dt_engine_submit); prompts must all find room. */
+/* Embedding inputs beyond max_seqs may wait (dt_engine_submit); prompts must all fit the queue. */
 static int check_count(struct dt_body *b)
 {
 	size_t room = (size_t)(b->m->engine->max_seqs + b->m->engine->queue);

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- a body ---- */
+/* ---- request body ---- */
 
-/* Value of a base64 digit, of both alphabets; -1. */
+/* Value of a base64 digit, in the standard or the URL-safe alphabet; -1: none. */
 static int digit(char c)
 {
 	return c >= 'A' && c <= 'Z'   ? c - 'A'
@@ -18,7 +18,7 @@ static int digit(char c)
 				      : -1;
 }
 
-/* Text to bytes, malloc'd; NULL: it is no base64. White space is skipped. */
+/* Decodes base64 to bytes, malloc'd; NULL: it is not valid. White space is skipped. */
 static unsigned char *unbase64(const char *s, size_t n, size_t *ret_n)
 {
 	unsigned char *to = malloc(n / 4 * 3 + 4);
@@ -39,7 +39,7 @@ static unsigned char *unbase64(const char *s, size_t n, size_t *ret_n)
 	}
 	while (i < n && s[i] && strchr("= \t\r\n", s[i]))
 		i++;
-	if (i < n || have >= 6) { /* a rest, or a lone digit */
+	if (i < n || have >= 6) { /* trailing text, or a lone digit */
 		free(to);
 		return NULL;
 	}
@@ -170,7 +170,7 @@ int dt_classification_run(struct dt_classification *r, struct dt_classify *c, st
 	return rc < 0 ? dt_api_fail_submit(e, rc, &err, 0) : 0;
 }
 
-/* ---- a reply ---- */
+/* ---- reply ---- */
 
 json_t *dt_classification_top(const struct dt_classification *r, const struct dt_classify *c, int i)
 {
@@ -185,7 +185,7 @@ json_t *dt_classification_top(const struct dt_classification *r, const struct dt
 		most = fmax(most, (double)l[j]);
 	for (int j = 0; j < classes; j++)
 		sum += exp((double)l[j] - most);
-	for (int n = 0; n < k; n++) { /* the next behind the last, of equals the one with the lower number */
+	for (int n = 0; n < k; n++) { /* the next most probable class; of equal ones, the lowest number */
 		int best = -1;
 
 		for (int j = 0; j < classes; j++) {
@@ -195,7 +195,7 @@ json_t *dt_classification_top(const struct dt_classification *r, const struct dt
 				best = j;
 		}
 		if (best < 0)
-			break; /* not a number */
+			break; /* NaN */
 		json_array_append_new(list,
 				      json_pack("{s:s, s:i, s:f}", "class", info.name[best], "index", best,
 						"probability", exp((double)l[best] - most) / sum));

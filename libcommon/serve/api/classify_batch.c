@@ -1,6 +1,6 @@
 /*
- * Images on a pipe. The caller's thread reads lines and decodes them into places of a ring; the queue
- * computes them; a writer's thread writes the oldest when it is done.
+ * Classification of images from a pipe. The caller's thread reads lines and decodes them into entries of a
+ * ring; the queue computes them; a writer's thread writes the oldest one when it is done.
  */
 #include "base/tmpfile.h"
 #include "base/units.h"
@@ -44,7 +44,7 @@ static json_t *result(struct ring *g, struct line *l)
 
 	if (l->id)
 		json_object_set(v, "id", l->id);
-	if (l->path) { /* a name of bytes that are no text is left out */
+	if (l->path) { /* a path that is not valid UTF-8 is left out */
 		json_t *path = json_string(l->path);
 
 		if (path)
@@ -105,7 +105,10 @@ static void *writer_main(void *arg)
 	return NULL;
 }
 
-/* A thread of the queue, or the reader where a line has no image: the line has its answer. */
+/*
+ * Called by a thread of the queue, or by the reader for a line without a valid image: the line has its
+ * answer.
+ */
 static void on_done(void *arg)
 {
 	struct line *l = arg;
@@ -137,7 +140,7 @@ static int take_file(struct ring *g, struct line *l, int top)
 	}
 	rc = dt_classification_raw(&l->r, g->c, bytes, n, top, &l->e);
 	free(bytes);
-	if (rc < 0) { /* which file */
+	if (rc < 0) { /* prefix the error with the path */
 		char why[sizeof(l->e.msg)];
 
 		snprintf(why, sizeof(why), "%s", l->e.msg);
@@ -168,7 +171,7 @@ static int take_object(struct ring *g, struct line *l, json_t *v)
 	return l->path ? take_file(g, l, top ? (int)json_integer_value(top) : 0) : bad(l, "out of memory");
 }
 
-/* Its images, decoded; with e filled where there are none. */
+/* Decodes the image of a line; fills e if there is none. */
 static int take(struct ring *g, struct line *l, const char *s, size_t n)
 {
 	json_error_t je;
@@ -208,7 +211,7 @@ static void start(struct ring *g, struct line *l, const char *s, size_t n)
 	on_done(l);
 }
 
-/* The next place of the ring, NULL once the writer has failed. */
+/* Waits for the next entry of the ring; NULL once the writer has failed. */
 static struct line *place(struct ring *g)
 {
 	struct line *l = NULL;

@@ -1,6 +1,6 @@
 /*
- * The keys of a body, one row each: where it may stand, how it is read, and into which field. A new option of
- * sampling is a row here and its field in struct dt_ask.
+ * The keys of a body, one row each: in which bodies it is allowed, how it is parsed, and into which field. A
+ * new sampling option needs a row here and a field in struct dt_ask.
  */
 #include "serve/api/priv.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum key_type {
-	OWN,  /* read elsewhere: body.c, openai.c */
+	OWN,  /* parsed elsewhere: body.c, openai.c */
 	BOOL, /* bool */
 	INT,  /* int within min and max */
 	LONG, /* int64_t, any */
@@ -23,8 +23,8 @@ struct key {
 	enum key_type type;
 	size_t at; /* offset in struct dt_body */
 	double min, max;
-	const char *idle[2]; /* IDLE: values without effect, as JSON; null is always one */
-	bool any;	     /* IDLE: every value is without effect */
+	const char *idle[2]; /* IDLE: values without effect, as JSON; null always is one */
+	bool any;	     /* IDLE: no value has an effect */
 };
 
 #define LINES (DT_BODY_LINE | DT_BODY_CHAT_LINE)
@@ -87,7 +87,7 @@ static const struct key keys[] = {
 	{"include_stop_str_in_output", DRAW, BOOL, B(ask.include_stop)},
 	{"response_format", DRAW, OWN},
 
-	/* OpenAI's keys that client libraries send unasked. */
+	/* OpenAI's keys that client libraries send by default. */
 	{"suffix", ALL, IDLE, .idle = {"\"\""}},
 	{"tools", CHAT, OWN},
 	{"tools", ALL & ~CHAT, IDLE, .idle = {"[]"}},
@@ -114,7 +114,7 @@ static const struct key keys[] = {
 
 #define NKEYS (sizeof(keys) / sizeof(*keys))
 
-/* The row of a key in bodies of a kind; NULL with e filled. */
+/* The row of a key for this kind of body; NULL with e filled. */
 static const struct key *find(struct dt_body *b, const char *name)
 {
 	static const struct {

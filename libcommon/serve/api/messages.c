@@ -1,4 +1,4 @@
-/* Bodies of Anthropic's Messages API as bodies of a chat. */
+/* Translates bodies of Anthropic's Messages API to chat bodies. */
 #include "serve/api/messages.h"
 
 #include "serve/api/priv.h"
@@ -9,12 +9,12 @@
 
 struct reader {
 	struct dt_api_error *e;
-	json_t *out;   /* messages of the chat */
-	size_t at;     /* message that is read */
-	json_t *calls; /* of the assistant's message that is read */
-	char *text;    /* of the message that is read */
+	json_t *out;   /* messages of the chat body */
+	size_t at;     /* index of the current message */
+	json_t *calls; /* tool calls of the current assistant message */
+	char *text;    /* text of the current message */
 	size_t n;
-	bool any; /* it had text */
+	bool any; /* the current message has text */
 };
 
 static int add_text(struct reader *r, const json_t *v)
@@ -34,7 +34,10 @@ static int add_text(struct reader *r, const json_t *v)
 	return 0;
 }
 
-/* The texts of blocks, or a text, as one text. A new reference; NULL with e filled. */
+/*
+ * Concatenates the texts of content blocks; a plain string is returned as it is. A new reference; NULL with e
+ * filled.
+ */
 static json_t *join(struct reader *r, const json_t *content, const char *where)
 {
 	size_t i, n = 0;
@@ -75,7 +78,7 @@ out:
 	return ret;
 }
 
-/* A result of a tool is a message of its own, before the rest of the user's. */
+/* A tool result becomes a message of its own, before the rest of the user's message. */
 static int add_result(struct reader *r, const json_t *v)
 {
 	const char *id = json_string_value(json_object_get(v, "tool_use_id"));
@@ -117,7 +120,7 @@ static int add_block(struct reader *r, const json_t *v, bool user)
 	if (type && !user && !strcmp(type, "tool_use"))
 		return add_call(r, v);
 	if (type && !user && (!strcmp(type, "thinking") || !strcmp(type, "redacted_thinking")))
-		return 0; /* the model thinks anew */
+		return 0; /* earlier thinking is dropped: the model thinks anew */
 	return dt_body_bad(r->e, "messages",
 			   "messages[%zu] has a block of the type '%.40s', which this server does not take",
 			   r->at, type ? type : "");
@@ -222,7 +225,7 @@ static int read_tools(const json_t *body, json_t *chat, struct dt_api_error *e)
 	return 0;
 }
 
-/* The chat's body; NULL with e filled. */
+/* The chat body; NULL with e filled. */
 static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 {
 	static const char *const same[] = {"model", "stream", "temperature", "top_p", "top_k"};

@@ -1,4 +1,4 @@
-/* Answers of Anthropic's Messages API: whole, and as events. */
+/* Replies in the format of Anthropic's Messages API: whole, and as events. */
 #include "serve/api/messages.h"
 
 #include "serve/api/priv.h"
@@ -55,7 +55,7 @@ static json_t *stop_sequence(const struct dt_completion *c)
 }
 
 /*
- * {"type": "tool_use", "id", "name", "input"}; input empty at the beginning of a stream, or where it
+ * {"type": "tool_use", "id", "name", "input"}; input is empty at the beginning of a stream, and if the call
  * was cut off.
  */
 static json_t *tool_use(const struct dt_completion *c, int k, const struct dt_tool_call *call, bool whole)

@@ -1,4 +1,4 @@
-/* Parses bodies of the three routes and plain lines of a batch. */
+/* Parses completion, chat and embedding bodies, and plain lines of a batch. */
 #include "serve/api/priv.h"
 
 #include <errno.h>
@@ -57,7 +57,8 @@ static int add_text(struct dt_body *b, const json_t *v)
 	b->nprompts++;
 	if (dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err) < 0)
 		return dt_body_bad(b->e, dt_body_prompt_key(b), "%s", err.msg);
-	if (p->n == 0 && m->model.neos > 0) { /* as OpenAI: nothing means the start of a new document */
+	if (p->n == 0 && m->model.neos > 0) { /* as OpenAI: an empty prompt means the start of a new
+					       * document */
 		p->ids = realloc(p->ids, sizeof(*p->ids));
 		if (!p->ids)
 			return dt_body_no_memory(b->e);
@@ -82,7 +83,7 @@ static int add_ids(struct dt_body *b, const json_t *a)
 	return 0;
 }
 
-/* A string, an array of strings, an array of ids, or an array of arrays of ids. */
+/* Parses a string, an array of strings, an array of ids, or an array of arrays of ids. */
 static int read_prompts(struct dt_body *b, const char *key)
 {
 	const json_t *v = json_object_get(b->o, key);
@@ -211,7 +212,7 @@ static void body_release(struct dt_body *b)
 	dt_adapters_drop(b->adapter);
 }
 
-/* The body with the server's defaults for the keys it lacks. A new reference. */
+/* The body with the server's defaults for missing keys. A new reference. */
 static json_t *with_defaults(const json_t *o, const struct dt_api_model *m, enum dt_body_kind kind)
 {
 	json_t *all;
@@ -223,7 +224,7 @@ static json_t *with_defaults(const json_t *o, const struct dt_api_model *m, enum
 		json_decref(all);
 		return NULL;
 	}
-	/* Two names of one limit: the body's own wins over a default. */
+	/* Two names of one limit: the body's own value overrides a default. */
 	if (json_object_get(o, "max_completion_tokens") && !json_object_get(o, "max_tokens"))
 		json_object_del(all, "max_tokens");
 	return all;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The texts of a document: itself, or its "text". NULL: it has none. */
+/* The text of a document: the document itself if it is a string, or its "text". NULL: it has none. */
 static json_t *text_of(const json_t *v)
 {
 	json_t *text = json_is_object(v) ? json_object_get(v, "text") : (json_t *)v;
@@ -15,7 +15,7 @@ static json_t *text_of(const json_t *v)
 	return json_is_string(text) && json_string_length(text) > 0 ? text : NULL;
 }
 
-/* Embeds one text and a list of others. */
+/* Parses a call that embeds one text and a list of others. */
 static int embed(const json_t *body, const char *one, const char *many, const struct dt_api_model *m,
 		 struct dt_completion *c, struct dt_rank *ret, struct dt_api_error *e)
 {

@@ -26,9 +26,9 @@ int dt_completion_failed(const struct dt_serve_req *r, struct dt_api_error *e)
 	}
 }
 
-/* Bytes of one token's log-probability, and of a float of an embedding. */
+/* Upper bounds of bytes: the log-probability of a token, a float of an embedding, ... */
 #define SCORE_BYTES	 400
-#define CHAT_SCORE_BYTES 1200 /* with its bytes as an array */
+#define CHAT_SCORE_BYTES 1200 /* with the token's bytes as an array */
 #define FLOAT_BYTES	 80
 #define BASE64_BYTES	 24
 #define ID_BYTES	 80
@@ -137,7 +137,7 @@ json_t *dt_api_call_json(const struct dt_completion *c, int i, int k, const stru
 {
 	char id[64];
 
-	if (from > 0) /* its other parts have been told */
+	if (from > 0) /* its other members were sent before */
 		return json_pack("{s:i, s:{s:o}}", "index", k, "function", "arguments",
 				 dt_api_text(call->args + from, to - from));
 	snprintf(id, sizeof(id), "call_%s_%d_%d", strchr(c->id, '-') + 1, i, k);
@@ -153,7 +153,7 @@ static json_t *calls_json(const struct dt_completion *c, int i, const struct dt_
 	for (int k = 0; k < calls->n; k++) {
 		json_t *v = dt_api_call_json(c, i, k, &calls->call[k], 0, calls->call[k].nargs);
 
-		json_object_del(v, "index"); /* of pieces alone */
+		json_object_del(v, "index"); /* only used in streams */
 		json_array_append_new(list, v);
 	}
 	return list;
@@ -191,13 +191,14 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 	v = json_pack("{s:i, s:o, s:o, s:s, s:o}", "index", i, name, v, "logprobs",
 		      dt_completion_logprobs(c, i), "finish_reason", dt_api_finish(c, i, &calls),
 		      "stop_reason", dt_api_stop_reason(r));
-	if (v && c->ids) { /* as vLLM has them */
+	if (v && c->ids) { /* in vLLM's format */
 		json_object_set_new(v, "prompt_token_ids", ids_json(r->tokens, r->nprompt));
 		json_object_set_new(v, "token_ids", ids_json(dt_serve_req_out(r), r->nout));
 	}
 	if (v && r->ask->prompt_logprobs >= 0)
 		json_object_set_new(v, "prompt_logprobs", dt_completion_prompt_logprobs(c, i));
-	if (v && r->ask->prompt_temperature != 1) /* a client knows by it that it was heard */
+	if (v && r->ask->prompt_temperature != 1) /* confirms to the client that the temperature was
+						   * applied */
 		json_object_set_new(v, "prompt_logprobs_temperature", json_real(r->ask->prompt_temperature));
 	return v;
 }
@@ -224,7 +225,7 @@ json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e
 	return v;
 }
 
-/* Little-endian floats in base 64, as OpenAI's own client asks for. */
+/* Little-endian floats in base64, which OpenAI's own client requests. */
 static json_t *base64_floats(const float *x, size_t n)
 {
 	static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

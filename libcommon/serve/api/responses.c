@@ -1,4 +1,4 @@
-/* Bodies of OpenAI's Responses API as bodies of a chat. */
+/* Translates bodies of OpenAI's Responses API to chat bodies. */
 #include "serve/api/responses.h"
 
 #include "serve/api/priv.h"
@@ -11,7 +11,7 @@ static int bad_item(struct dt_api_error *e, size_t at, const char *what)
 	return dt_body_bad(e, "input", "input[%zu] %s", at, what);
 }
 
-/* Parts of a message as a chat's: their texts. */
+/* Converts the parts of a message to those of a chat; only texts are supported. */
 static json_t *content_of(const json_t *content, size_t at, struct dt_api_error *e)
 {
 	json_t *parts, *v;
@@ -44,7 +44,7 @@ static json_t *content_of(const json_t *content, size_t at, struct dt_api_error 
 	return parts;
 }
 
-/* A call goes to the assistant's message before it, or to a new one. */
+/* Adds a tool call to the preceding assistant message, or to a new one. */
 static int add_call(json_t *out, const json_t *v, size_t at, struct dt_api_error *e)
 {
 	json_t *last = json_array_get(out, json_array_size(out) - 1), *call, *calls;
@@ -75,7 +75,7 @@ static int add_item(json_t *out, const json_t *v, size_t at, struct dt_api_error
 	json_t *content;
 
 	if (type && !strcmp(type, "reasoning"))
-		return 0; /* the model thinks anew */
+		return 0; /* earlier reasoning is dropped: the model reasons anew */
 	if (type && !strcmp(type, "function_call"))
 		return add_call(out, v, at, e);
 	if (type && !strcmp(type, "function_call_output")) {
@@ -121,7 +121,7 @@ static int read_input(const json_t *body, json_t *chat, struct dt_api_error *e)
 	return rc;
 }
 
-/* Functions stand flat here, and in an object of their own in a chat. */
+/* Converts tools: their members are at top level here, and in an object "function" in a chat. */
 static int read_tools(const json_t *body, json_t *chat, struct dt_api_error *e)
 {
 	const json_t *list = json_object_get(body, "tools"), *choice = json_object_get(body, "tool_choice");
@@ -183,7 +183,7 @@ static bool is_word(const json_t *v, const char *word)
 	return json_is_string(v) && !strcmp(json_string_value(v), word);
 }
 
-/* OpenAI's bounds: they come back with the response, so that it must be held. */
+/* Checks metadata against OpenAI's limits: it is returned with the response, so it must be kept in memory. */
 static int check_metadata(const json_t *v, struct dt_api_error *e)
 {
 	const char *key;
@@ -197,7 +197,7 @@ static int check_metadata(const json_t *v, struct dt_api_error *e)
 				"'metadata' is not an object of at most 16 texts of 512 characters");
 }
 
-/* What a client asks for and would not get is refused by its name. */
+/* Refuses by name options that would have no effect. */
 static int check_wishes(const json_t *body, struct dt_api_error *e)
 {
 	const json_t *reasoning = json_object_get(body, "reasoning"), *text = json_object_get(body, "text"),
@@ -218,7 +218,7 @@ static int check_wishes(const json_t *body, struct dt_api_error *e)
 		return dt_body_bad(e, "include", "'include' is not an array");
 	json_array_foreach((json_t *)include, i, v)
 	{
-		/* thoughts are in the open */
+		/* reasoning is returned as plain text */
 		if (!is_word(v, "reasoning.encrypted_content"))
 			return dt_body_bad(e, "include", "'%.60s' in 'include' is not supported",
 					   json_is_string(v) ? json_string_value(v) : "?");
@@ -226,7 +226,7 @@ static int check_wishes(const json_t *body, struct dt_api_error *e)
 	return check_metadata(json_object_get(body, "metadata"), e);
 }
 
-/* What the response says again of its request. */
+/* The request's parameters that the response repeats. */
 static json_t *echo_of(const json_t *body)
 {
 	static const char *const keys[] = {"instructions", "max_output_tokens",	  "metadata", "tools",
@@ -239,7 +239,7 @@ static json_t *echo_of(const json_t *body)
 	return o;
 }
 
-/* Keys that a body of the chats has too. */
+/* Keys that a chat body has too. */
 static const struct {
 	const char *from, *to;
 } same[] = {{"model", "model"},
@@ -279,7 +279,7 @@ static bool is_known(const char *key)
 	return false;
 }
 
-/* NULL with e filled. */
+/* The chat body; NULL with e filled. */
 static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 {
 	json_t *chat = json_object(), *v;

@@ -1,4 +1,4 @@
-/* Answers of OpenAI's Responses API: items, whole and as events. */
+/* Replies in the format of OpenAI's Responses API: items, whole and as events. */
 #include "serve/api/responses.h"
 
 #include "serve/api/priv.h"
@@ -11,7 +11,9 @@ static const char *tail(const struct dt_completion *c)
 	return strchr(c->id, '-') + 1;
 }
 
-/* Of an item that is over. open: it is the last, and its form does not say that it is whole. */
+/*
+ * Status of a finished item. open: it is the last one, and its format does not show whether it is complete.
+ */
 static const char *over(const struct dt_completion *c, bool open)
 {
 	return open && c->call->req[0].finish == DT_FINISH_LENGTH ? "incomplete" : "completed";
@@ -33,7 +35,7 @@ static json_t *text_part(const char *s, size_t n)
 	return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", dt_api_text(s, n), "annotations");
 }
 
-/* part: its one part; NULL: none yet. status NULL: it goes on. */
+/* part: its content part; NULL: none yet. status NULL: in progress. */
 static json_t *message_item(const struct dt_completion *c, json_t *part, const char *status)
 {
 	json_t *content = json_array();
@@ -66,7 +68,7 @@ static json_t *usage(const struct dt_serve_req *r)
 			 r->nprompt + r->nout);
 }
 
-/* What was asked, or what holds where nothing was. */
+/* A parameter of the request, or its default. */
 static json_t *asked(const struct dt_completion *c, const char *key, json_t *otherwise)
 {
 	json_t *v = json_object_get(c->asked, key);
@@ -77,7 +79,7 @@ static json_t *asked(const struct dt_completion *c, const char *key, json_t *oth
 	return json_incref(v);
 }
 
-/* output: steals it. */
+/* The response object; steals output. */
 static json_t *response(const struct dt_completion *c, json_t *output, bool done)
 {
 	const struct dt_serve_req *r = &c->call->req[0];
@@ -159,7 +161,7 @@ static json_t *item_event(const struct dt_sse_at *at, json_t *item)
 	return json_pack("{s:i, s:o}", "output_index", at->blocks, "item", item);
 }
 
-/* {"item_id", "output_index", "content_index", KEY: value} of the message. */
+/* {"item_id", "output_index", "content_index", KEY: value} of the message item. */
 static json_t *part_event(const struct dt_completion *c, const struct dt_sse_at *at, const char *key,
 			  json_t *value)
 {
@@ -179,7 +181,7 @@ static json_t *call_event(const struct dt_completion *c, const struct dt_sse_at 
 	return json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", at->blocks, key, value);
 }
 
-/* Ends the item that is open: the message, or the call before k. */
+/* Closes the open item: the message, or the last tool call begun. */
 static int close_item(struct dt_sse *s, const struct dt_tool_calls *calls, FILE *f)
 {
 	struct dt_sse_at *at = &s->at[0];
@@ -209,7 +211,7 @@ static int close_item(struct dt_sse *s, const struct dt_tool_calls *calls, FILE 
 	return rc ? -ENOMEM : 0;
 }
 
-/* What was thought is one item, told when it is over. */
+/* Sends the reasoning item as a whole, when the reasoning has ended. */
 static int thought_news(struct dt_sse *s, const struct dt_tool_calls *calls, bool ended, FILE *f)
 {
 	struct dt_sse_at *at = &s->at[0];

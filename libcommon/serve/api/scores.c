@@ -1,4 +1,4 @@
-/* Log-probabilities of tokens, in the two forms of the API. */
+/* Log-probabilities of tokens, in the formats of completions and of chat completions. */
 #include "base/utf8.h"
 #include "serve/api/priv.h"
 
@@ -76,8 +76,8 @@ static json_t *lists_json(struct score_lists *l)
 }
 
 /*
- * Characters of a prompt's text that one of its ids stands for. What a tokenizer puts in front of a text, the
- * token that begins it and a blank, is no part of it. first: no character came before.
+ * Number of characters of a prompt's text that a token stands for. A bos token and a space that the tokenizer
+ * prepends do not count. first: no character came before.
  */
 static int own_chars(const struct dt_completion *c, const struct dt_text *text, int32_t id, bool first)
 {
@@ -91,7 +91,7 @@ static int own_chars(const struct dt_completion *c, const struct dt_text *text, 
 	return (int)dt_utf8_count(s + skip, n - skip);
 }
 
-/* The prompt's own: its first token has no logprob. */
+/* Adds the log-probabilities of the prompt; its first token has none. */
 static void add_prompt_scores(struct score_lists *l, const struct dt_completion *c,
 			      const struct dt_serve_req *r, int *offset)
 {
@@ -183,7 +183,7 @@ json_t *dt_completion_prompt_logprobs(const struct dt_completion *c, int i)
 	const struct dt_scores *s = &c->call->req[i].prompt_scores;
 	json_t *list = json_array();
 
-	json_array_append_new(list, json_null()); /* nothing says what begins a prompt */
+	json_array_append_new(list, json_null()); /* the first token has no prediction */
 	for (int t = 0; t < s->n; t++) {
 		json_t *v = json_object();
 

@@ -32,10 +32,10 @@ static int32_t id_of(const struct dt_tokenizer *t, const char *text, int64_t id)
 }
 
 /*
- * What lm-evaluation-harness puts before a text that has no context (HFLM.prefix_token_id): the token that
- * the tokenizer names as the one that begins texts, also where encoding does not add it, else the one that
- * ends them. Where no file names any, the ids of the model's configuration are taken, which dt-shard-ckpt
- * would name in the folder that it writes; a tokenizer of the user's has nothing to do with them.
+ * Sets the token that lm-evaluation-harness puts before a text without context (HFLM.prefix_token_id): the
+ * tokenizer's bos token, even if encoding does not add it, else its eos token. If no file names either, the
+ * ids of the model's configuration are used, as dt-shard-ckpt does when it writes a folder; they do not apply
+ * to a tokenizer given by the user.
  */
 static void name_prefix(struct dt_tokenizer *t, const struct dt_source *src, bool own)
 {
@@ -82,7 +82,10 @@ int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt
 	return 0;
 }
 
-/* Half of a card's free memory, shared by its ranks; a quarter of the machine's, which others use too. */
+/*
+ * Default bytes of the KV cache: half of a GPU's free memory, shared by its ranks; or a quarter of the
+ * machine's memory, which others use too.
+ */
 static uint64_t cache_share(struct dt_dev *dev, const struct dt_served_params *p)
 {
 	struct dt_world_info i = {.local_size = 1};
@@ -96,7 +99,10 @@ static uint64_t cache_share(struct dt_dev *dev, const struct dt_served_params *p
 	       (uint64_t)i.local_size;
 }
 
-/* Blocks of KV cache: what was asked for, else what every sequence at full length needs, within reason. */
+/*
+ * Number of KV-cache blocks: by cache_mem or the default share of memory, but no more than all sequences at
+ * full length need.
+ */
 static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_params *p, int64_t len,
 			    const struct dt_config *c, struct dt_err *err)
 {
@@ -117,7 +123,7 @@ static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_pa
 	return -ENOSPC;
 }
 
-/* The model that guesses: with the same words, and a cache of the same blocks. */
+/* Opens the draft model, which must have the same vocabulary and gets a cache of the same blocks. */
 static int open_drafter(struct dt_served *s, const struct dt_served_params *p,
 			const struct dt_infer_params *like, struct dt_err *err)
 {
@@ -140,7 +146,9 @@ static int open_drafter(struct dt_served *s, const struct dt_served_params *p,
 	return rc;
 }
 
-/* The template asked for, or the model's own, or what its tokens tell. */
+/*
+ * Sets the chat template: the one asked for, or the model's own, or one recognised by the tokenizer's tokens.
+ */
 static void set_chat(struct dt_served *s, const struct dt_served_params *p, const char *text)
 {
 	int kind = p->chat;
@@ -166,11 +174,11 @@ static int open_device(struct dt_served *s, const struct dt_served_params *p, st
 	rc = dt_nn_device_open(&s->dev, p->device, i.local_rank, threads, err);
 	if (rc < 0)
 		return rc;
-	s->dev->batch_invariant = dt_dev_is_host(s->dev) || p->invariant; /* on a card it costs more */
+	s->dev->batch_invariant = dt_dev_is_host(s->dev) || p->invariant; /* costs performance on a GPU */
 	return 0;
 }
 
-/* One verdict of all ranks; of one process its own. */
+/* Agrees on an error over all ranks; in one process returns rc. */
 static int agree(const struct dt_served *s, int rc, struct dt_err *err)
 {
 	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
@@ -178,7 +186,7 @@ static int agree(const struct dt_served *s, int rc, struct dt_err *err)
 	return all ? dt_comm_agree(all, rc, NULL, err) : rc;
 }
 
-/* This rank's place and groups. */
+/* Sets this rank's coordinates and communicators. */
 static int join(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
 {
 	struct dt_layout l = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
@@ -193,7 +201,7 @@ static int join(struct dt_served *s, const struct dt_served_params *p, struct dt
 	if (p->layout.dp)
 		l = p->layout;
 	rc = dt_mesh_init(&s->mesh, p->world, &l, err);
-	if (rc < 0 && i.rank > 0) /* rank 0 says the same */
+	if (rc < 0 && i.rank > 0) /* rank 0 reports it */
 		dt_err_set(err, rc, "%s", "");
 	if (rc == 0 && l.tp > 1)
 		rc = dt_mesh_need(&s->mesh, DT_ON_TP, err);
@@ -215,7 +223,7 @@ static int join(struct dt_served *s, const struct dt_served_params *p, struct dt
 	return rc;
 }
 
-/* The fewest blocks that a rank has room for. */
+/* Minimum of the number of blocks over all ranks. */
 static int agree_blocks(struct dt_served *s, int64_t *blocks, struct dt_err *err)
 {
 	struct dt_comm *all = dt_mesh_comm(&s->mesh, DT_ON_ALL);
@@ -226,7 +234,7 @@ static int agree_blocks(struct dt_served *s, int64_t *blocks, struct dt_err *err
 	return rc;
 }
 
-/* The model and the one that guesses, with a cache of the same blocks; how many. */
+/* Opens the model and the draft model, with caches of the same blocks; returns the number of blocks. */
 static int64_t open_models(struct dt_served *s, const struct dt_served_params *p, int64_t len,
 			   struct dt_err *err)
 {
@@ -256,14 +264,17 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 		rc = dt_serve_ranks_open(&s->ranks, s->model, &s->mesh, served_steps_under_way(s, p), &ip,
 					 err);
 	ip.adapters = 0;
-	ip.ranks = NULL; /* rank 0 guesses alone */
+	ip.ranks = NULL; /* the draft model runs on rank 0 alone */
 	if (rc == 0 && p->draft_model && is_first(p))
 		rc = open_drafter(s, p, &ip, err);
-	dt_dev_rest(s->dev); /* from here on it is the engine thread's */
+	dt_dev_rest(s->dev); /* from now on the engine's thread uses it */
 	return rc < 0 ? rc : blocks;
 }
 
-/* What replicas do not do: each has a cache of its own, of which rank 0 sees blocks' numbers alone. */
+/*
+ * Refuses features that need access to cache contents: replicas have their own caches, of which rank 0 knows
+ * only block numbers.
+ */
 static int check_replicas(const struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
 {
 	const char *what = p->draft_model ? "--draft-model"
@@ -281,7 +292,9 @@ static int check_replicas(const struct dt_served *s, const struct dt_served_para
 	return dt_err_set(err, -ENOTSUP, "%s does not go with replicas (dp%d)", what, s->cut.layout.dp);
 }
 
-/* What each rank finds out alone: the source, the length of sequences, the tokenizer, the device. */
+/*
+ * Finds what each rank can determine alone: the source, the length of sequences, the tokenizer, the device.
+ */
 static int describe(struct dt_served *s, const struct dt_served_params *p, int64_t *len, struct dt_err *err)
 {
 	const char *file = p->tokenizer && strcmp(p->tokenizer, "byte") ? p->tokenizer : NULL;
@@ -358,7 +371,7 @@ int dt_served_close(struct dt_served *s)
 	dt_engine_close(s->engine);
 	dt_adapters_close(s->adapters);
 	if (s->engine && s->ranks && !dt_world_broken(s->cut.world))
-		(void)dt_serve_ranks_end(s->ranks, NULL); /* without it the others find out by themselves */
+		(void)dt_serve_ranks_end(s->ranks, NULL); /* if it fails, the others notice by themselves */
 	dt_kvdisk_close(s->disk);
 	dt_serve_ranks_close(s->ranks);
 	if (s->trace.f && ((fclose(s->trace.f) == EOF) | s->trace.failed))

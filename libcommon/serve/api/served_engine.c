@@ -1,7 +1,4 @@
-/*
- * What the engine of a server is opened with: its model over one rank or many, adapters, blocks on disk,
- * peers.
- */
+/* Opens the engine of a server: its model over one or several ranks, adapters, disk cache, peers. */
 #include "serve/api/served_engine.h"
 
 #include <errno.h>
@@ -68,7 +65,7 @@ static uint64_t cache_name(const struct dt_served *s)
 	return s->ranks ? dt_serve_ranks_cache_name(s->ranks) : dt_infer_cache_name(s->model);
 }
 
-/* What blocks that go to other servers are of, whatever the layout. */
+/* Identifies the model in blocks exchanged with other servers, independent of the layout. */
 static int model_name(struct dt_served *s, uint64_t *ret, struct dt_err *err)
 {
 	char print[DT_FINGERPRINT];
@@ -79,7 +76,7 @@ static int model_name(struct dt_served *s, uint64_t *ret, struct dt_err *err)
 	return rc;
 }
 
-/* The folder of blocks, under the name of this cache. */
+/* Opens the folder of cache blocks, under the name of this cache. */
 static int open_disk(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
 		     struct dt_err *err)
 {
@@ -111,7 +108,7 @@ int served_steps_under_way(const struct dt_served *s, const struct dt_served_par
 	return p->draft || p->draft_model || p->trace ? 1 : p->seqs < pp ? (int)p->seqs : pp;
 }
 
-/* Several ranks compute in place of the model of this process. */
+/* Sets the engine's callbacks to those of a model over several ranks. */
 static void over_ranks(struct dt_served *s, const struct dt_served_params *p, struct dt_engine_model *m)
 {
 	m->m = s->ranks;
@@ -120,7 +117,7 @@ static void over_ranks(struct dt_served *s, const struct dt_served_params *p, st
 	m->begin = dt_serve_ranks_begin;
 	m->take = dt_serve_ranks_take;
 	m->copy_block = dt_serve_ranks_copy_block;
-	m->draws = s->cut.layout.dp == 1; /* else logits come from elsewhere */
+	m->draws = s->cut.layout.dp == 1; /* with replicas, logits come from other ranks */
 	m->read_block = dt_serve_ranks_read_block;
 	m->write_block = dt_serve_ranks_write_block;
 	m->block_bytes = dt_serve_ranks_block_bytes(s->ranks);
@@ -182,7 +179,7 @@ int served_open_engine(struct dt_served *s, const struct dt_served_params *p, co
 	return dt_engine_open(&s->engine, &ep, err);
 }
 
-/* Whether some matrix is stored in blocks: their fingerprint is not that of the numbers they came from. */
+/* Whether some matrix is stored in a block format: its fingerprint is not that of the original numbers. */
 static bool in_blocks(const struct dt_source *src)
 {
 	const struct dt_params *t = dt_source_params(src);
@@ -193,7 +190,7 @@ static bool in_blocks(const struct dt_source *src)
 	return false;
 }
 
-/* NAME=PATH */
+/* Adds an adapter given as NAME=PATH. */
 static int add_adapter(struct dt_adapters *a, const char *text, struct dt_err *err)
 {
 	const char *eq = strchr(text, '=');

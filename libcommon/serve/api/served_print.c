@@ -1,4 +1,4 @@
-/* What is said of a model to be served: what loading has cost, what a step computes. */
+/* Prints what loading a model has cost and what a step computes. */
 #include "serve/api/served.h"
 
 #include "base/log.h"

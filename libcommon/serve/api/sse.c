@@ -53,7 +53,7 @@ static json_t *chunk(const struct dt_sse *s, int i, json_t *text, json_t *logpro
 	return v;
 }
 
-/* The prompt as the first chunk, once its log-probabilities are there. */
+/* Sends the prompt as the first chunk, once its log-probabilities are there. */
 static int begin(struct dt_sse *s, int i, FILE *f)
 {
 	const struct dt_completion *c = s->c;
@@ -69,7 +69,7 @@ static int begin(struct dt_sse *s, int i, FILE *f)
 			     NULL, json_null()));
 }
 
-/* A chunk whose delta has another key than content. */
+/* A chunk whose delta has a key other than content. */
 static json_t *special(const struct dt_sse *s, int i, const char *key, json_t *value)
 {
 	json_t *v = chunk(s, i, json_string(""), json_null(), NULL, json_null());
@@ -80,8 +80,8 @@ static json_t *special(const struct dt_sse *s, int i, const char *key, json_t *v
 }
 
 /*
- * The same where the text may hold calls of tools: text, then each call in pieces, then the end. Call
- * locked.
+ * The same for text that may contain tool calls: text, then each call in pieces, then the end. Call with the
+ * call locked.
  */
 static int tool_news(struct dt_sse *s, int i, json_t *logprobs, FILE *f)
 {
@@ -128,7 +128,7 @@ static int tool_news(struct dt_sse *s, int i, json_t *logprobs, FILE *f)
 	return rc;
 }
 
-/* What is new of choice i. Call locked. */
+/* Writes the new part of choice i. Call with the call locked. */
 static int news(struct dt_sse *s, int i, FILE *f)
 {
 	const struct dt_serve_req *r = &s->c->call->req[i];
@@ -158,7 +158,7 @@ static int news(struct dt_sse *s, int i, FILE *f)
 	return rc;
 }
 
-/* News of a stream of one choice, as events with names. */
+/* Writes the new part of a stream with named events, which has a single choice. */
 static int events(struct dt_sse *s, FILE *f)
 {
 	const struct dt_serve_req *r = &s->c->call->req[0];
@@ -180,7 +180,7 @@ static int finale(struct dt_sse *s, FILE *f)
 	json_t *v;
 
 	s->ended = true;
-	if (s->c->messages || s->c->responses) /* their last event has been told */
+	if (s->c->messages || s->c->responses) /* these formats end with an event of their own */
 		return 0;
 	if (s->c->include_usage && !s->failed) {
 		v = dt_api_envelope(s->c, true, json_array());

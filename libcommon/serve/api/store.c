@@ -77,7 +77,7 @@ static int load_record(struct dt_store *s, const char *name, struct dt_err *err)
 	return rc;
 }
 
-/* What a crash left: content whose record never came, and temporary files. */
+/* Removes what a crash has left: content without a record, and temporary files. */
 static void drop_orphan(struct dt_store *s, const char *name)
 {
 	bool own = !strncmp(name, "file-", 5) || !strncmp(name, "batch_", 6);
@@ -170,7 +170,10 @@ bool dt_store_is_over(const json_t *batch)
 	return false;
 }
 
-/* The places that v, where it is a batch, still keeps for its files; *is_one: id is one of them. Locked. */
+/*
+ * Number of records that v, if it is an unfinished batch, still reserves for its files; *is_one: id is one of
+ * them. Call with the lock held.
+ */
 static size_t promised(const struct dt_store *s, const json_t *v, const char *id, bool *is_one)
 {
 	static const char *const key[] = {"_output", "_error"};
@@ -185,7 +188,7 @@ static size_t promised(const struct dt_store *s, const json_t *v, const char *id
 	return n;
 }
 
-/* Whether the record v may be there. Locked. */
+/* Whether there is room for record v. Call with the lock held. */
 static bool has_place(const struct dt_store *s, const json_t *v, const char *id)
 {
 	bool is_one = false;
@@ -256,7 +259,7 @@ static int newest_first(const void *a, const void *b)
 	return s != t ? (s < t ? 1 : -1) : strcmp(text_of(y, "id"), text_of(x, "id"));
 }
 
-/* Borrowed records that pass, in order. Locked; malloc'd, NULL: out of memory. */
+/* The matching records (borrowed), in order. malloc'd, NULL: out of memory. Call with the lock held. */
 static json_t **sorted(struct dt_store *s, const char *tenant, const char *kind, const char *purpose,
 		       size_t *ret_n)
 {
@@ -323,7 +326,7 @@ int dt_store_remove(struct dt_store *s, const char *tenant, const char *id, stru
 	v = json_object_get(s->records, id);
 	if (rc == 0 && (!v || !is_kind(v, "file") || !is_of(v, tenant)))
 		rc = dt_err_set(err, -ENOENT, "there is no file '%.60s'", id);
-	/* The record first: content alone is removed at the next opening. */
+	/* The record first: content without a record is removed at the next opening. */
 	if (rc == 0 && unlink(record) < 0)
 		rc = dt_err_sys(err, -errno, "cannot remove '%s'", id);
 	if (rc == 0) {

@@ -1,4 +1,4 @@
-/* A file of a store while it comes: its bytes count against the folder's share from the first. */
+/* Uploads to the store. Their bytes count against max_bytes from the start. */
 #include "serve/api/store_priv.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* n more bytes of the share. */
+/* Reserves n bytes of max_bytes. */
 static bool take_room(struct dt_store *s, uint64_t n, bool any)
 {
 	bool ok;
@@ -61,7 +61,7 @@ void dt_upload_abort(struct dt_upload *u)
 	*u = (struct dt_upload){0};
 }
 
-/* Content in its place, whole and on the disk. */
+/* Moves complete content to its place, after fsync. */
 static int settle(struct dt_upload *u, const char *path, struct dt_err *err)
 {
 	int rc = u->rc;
@@ -90,13 +90,13 @@ int dt_upload_commit(struct dt_upload *u, const char *id, const char *tenant, co
 		json_t *old = dt_store_get(u->store, NULL, "file", id);
 
 		rc = dt_store_put(u->store, v, err);
-		if (rc == 0 && old) /* written once more after a crash */
+		if (rc == 0 && old) /* replaces a file that was written before a crash */
 			give_room(u->store, (uint64_t)json_integer_value(json_object_get(old, "bytes")));
 		json_decref(old);
 		if (rc < 0)
 			unlink(path);
 		else
-			u->store = NULL; /* its room is the file's */
+			u->store = NULL; /* its bytes now belong to the file */
 	}
 	if (rc == 0)
 		*ret = json_incref(v);

@@ -1,4 +1,4 @@
-/* Texts and conversations to ids and back. The keys are those of vLLM, "content" that of llama.cpp. */
+/* /tokenize and /detokenize. The keys are vLLM's; "content" is llama.cpp's. */
 #include "serve/api/tokenize.h"
 
 #include "serve/api/priv.h"
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ID_BYTES     64	 /* a token id as a JSON value, and in text */
-#define STRING_BYTES 400 /* the text of a token, the same */
+#define ID_BYTES     64	 /* bytes of a token id as a JSON value and as text */
+#define STRING_BYTES 400 /* the same for a token's text */
 
 struct options {
 	bool special, open, goes_on, strings;
@@ -54,7 +54,7 @@ static int read_options(const json_t *o, bool chat, struct options *ret, struct 
 	return 0;
 }
 
-/* NULL tools where there are none: the prompt is then what the chat's route makes of it. */
+/* Checks the tools. Without tools the prompt is the same as in a chat request. */
 static int check_tools(const json_t *list, const struct dt_chat *chat, struct dt_api_error *e)
 {
 	const enum dt_tool_form form = dt_chat_tool_form(chat);

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Behind a call's kind its name, and in a fenced block its arguments; text ends in front of the first. */
+/*
+ * DeepSeek: the separator stands between a call's type and its name; the arguments are in a fenced block. The
+ * text ends before the first call.
+ */
 #define DEEPSEEK_SEP   "<｜tool▁sep｜>"
 #define DEEPSEEK_CALLS "<｜tool▁call"
 #define FENCE	       "```json"
@@ -55,7 +58,10 @@ static int check_tool(const json_t *list, size_t at, struct dt_err *err)
 	return 0;
 }
 
-/* Of a tool's arguments. A schema of no type is an object's; without one there are no arguments. */
+/*
+ * Schema of a tool's arguments. A schema without a type is an object's; without a schema there are no
+ * arguments.
+ */
 static json_t *args_schema(const json_t *tool)
 {
 	const json_t *given = json_object_get(json_object_get(tool, "function"), "parameters");
@@ -67,7 +73,7 @@ static json_t *args_schema(const json_t *tool)
 	return schema;
 }
 
-/* {"name": one, KEY: its schema} */
+/* Schema of a call: {"name": the tool's, KEY: its arguments}. */
 static json_t *call_schema(const json_t *tool, const char *key)
 {
 	const json_t *f = json_object_get(tool, "function");
@@ -78,7 +84,7 @@ static json_t *call_schema(const json_t *tool, const char *key)
 			 "additionalProperties", 0);
 }
 
-/* References inside a tool's schema are to its own $defs. */
+/* Moves a tool's $defs to the common ones, to which references inside its schema point. */
 static int hoist(json_t *call, const char *key, json_t *defs, struct dt_err *err)
 {
 	json_t *schema = json_object_get(json_object_get(call, "properties"), key), *own, *v;
@@ -98,7 +104,7 @@ static int hoist(json_t *call, const char *key, json_t *defs, struct dt_err *err
 	return 0;
 }
 
-/* NAME, and the arguments between fences; of any of the tools, or of one. The tools have been checked. */
+/* Grammar of NAME and fenced arguments, for all tools or only one. The tools were checked before. */
 static int fenced_grammar(const json_t *list, const char *only, struct dt_grammar **ret, struct dt_err *err)
 {
 	struct dt_grammar_framed f[DT_TOOLS_MAX];
@@ -122,7 +128,7 @@ static int fenced_grammar(const json_t *list, const char *only, struct dt_gramma
 	return rc;
 }
 
-/* How many of the tools may be called, all of which are looked at. */
+/* Checks all tools; returns the number of those that may be called. */
 static int check_tools(const json_t *list, const char *only, struct dt_err *err)
 {
 	size_t n = json_array_size(list);
@@ -175,7 +181,7 @@ int dt_tools_grammar(enum dt_tool_form form, const json_t *list, const char *onl
 	return rc;
 }
 
-/* ---- calls in a text ---- */
+/* ---- finding calls in text ---- */
 
 struct cursor {
 	const char *s, *end;
@@ -196,7 +202,7 @@ static bool eat(struct cursor *c, char b)
 	return true;
 }
 
-/* A string's inside. False: it is not whole. */
+/* Reads the contents of a string. false: it is incomplete. */
 static bool string(struct cursor *c, const char **ret, size_t *ret_n)
 {
 	if (!eat(c, '"'))
@@ -215,7 +221,7 @@ static bool string(struct cursor *c, const char **ret, size_t *ret_n)
 	return false;
 }
 
-/* An object as far as it has come; true: to its end. */
+/* Reads an object as far as it is there; true: it is complete. */
 static bool object(struct cursor *c, const char **ret, size_t *ret_n)
 {
 	size_t depth = 0, skip;
@@ -244,7 +250,7 @@ static bool object(struct cursor *c, const char **ret, size_t *ret_n)
 	return false;
 }
 
-/* {"name": ..., KEY: {...}}. False: there is none, or it has not come so far. */
+/* Reads {"name": ..., KEY: {...}}. false: there is no call, or not enough of it yet. */
 static bool call(struct cursor *c, struct dt_tool_call *ret)
 {
 	const char *key;
@@ -260,7 +266,7 @@ static bool call(struct cursor *c, struct dt_tool_call *ret)
 	return ret->nargs > 0;
 }
 
-/* NAME, a fence, {...}, another. False as above. */
+/* Reads NAME, an opening fence, {...}, a closing fence. false as above. */
 static bool fenced_call(struct cursor *c, struct dt_tool_call *ret)
 {
 	const size_t len = strlen(FENCE);
@@ -284,7 +290,7 @@ static bool fenced_call(struct cursor *c, struct dt_tool_call *ret)
 	return ret->nargs > 0;
 }
 
-/* Calls behind each separator; inside: the first stands at once. */
+/* Finds calls behind separators; inside: the first call begins at once. */
 static void scan_fenced(struct cursor c, bool inside, struct dt_tool_calls *ret)
 {
 	while (ret->n < DT_CALLS_MAX) {
@@ -299,7 +305,7 @@ static void scan_fenced(struct cursor c, bool inside, struct dt_tool_calls *ret)
 	}
 }
 
-/* Bytes of s [n] before what is, or may become, mark. */
+/* Bytes of s [n] before mark, or before a suffix that may become mark. */
 static size_t before(const char *s, size_t n, const char *mark, bool ended)
 {
 	size_t len = strlen(mark);
@@ -382,7 +388,7 @@ void dt_tools_scan(enum dt_tool_form form, bool inside, const char *s, size_t n,
 			break;
 		}
 	}
-	if (ret->n == 0 && ended) /* no call after all: text */
+	if (ret->n == 0 && ended) /* no call after all: it is text */
 		ret->content = n;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -6,11 +6,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct passes { /* by images */
+struct passes { /* indexed by the number of images */
 	double pass_s[DT_IMAGE_BATCH + 1], send_s[DT_IMAGE_BATCH + 1];
 };
 
-/* What a pass over n images computes: the nodes of the program, batch norms folded. */
+/* The work of a pass over n images: the nodes of the program, with batch norms folded. */
 static int open_pass(const struct dt_serve_query *q, enum dt_dtype type, int n, struct dt_work *ret,
 		     struct dt_err *err)
 {
@@ -25,8 +25,8 @@ static int open_pass(const struct dt_serve_query *q, enum dt_dtype type, int n, 
 }
 
 /*
- * A pass over n images, by the costs of passes over one and two: of each node the weights are read once, and
- * all else grows with the images.
+ * Seconds of a pass over n images, extrapolated from the costs of one and of two images: each node reads its
+ * weights once, and everything else grows linearly.
  */
 static double pass_seconds(const struct dt_device *d, const struct dt_work *one, const struct dt_work *two,
 			   int n)
@@ -87,7 +87,7 @@ static int memory(const struct dt_serve_query *q, const struct dt_image_plan *p,
 	return rc;
 }
 
-/* Images a second of so many ranks with full batches. */
+/* Images a second of all ranks with full batches; *ret_pass: seconds of a pass. */
 static double capacity(const struct passes *t, const struct dt_image_plan *p, double *ret_pass)
 {
 	const int each = p->data ? (p->batch + p->ranks - 1) / p->ranks : p->batch;
@@ -113,10 +113,7 @@ static int try_ranks(const struct dt_serve_query *q, const struct passes *t, int
 	return rc;
 }
 
-/*
- * The most ranks that are looked at: of data no more than images, else some more than the rate alone
- * needs.
- */
+/* Most ranks to try: for split batches, the number of images; else some more than the rate alone needs. */
 static int most_ranks(const struct dt_serve_query *q, const struct passes *t, const struct dt_image_plan *p)
 {
 	const double each = t->pass_s[p->batch] + t->send_s[p->batch];
@@ -130,7 +127,7 @@ static int plan_one(const struct dt_serve_query *q, const struct passes *t, stru
 	const int most = most_ranks(q, t, p);
 	int few = 0, rc = 0, n;
 
-	for (n = 1; rc == 0; n = n * 2 < most ? n * 2 : most) { /* ranks that are too few, doubled */
+	for (n = 1; rc == 0; n = n * 2 < most ? n * 2 : most) { /* double the ranks while they are too few */
 		rc = try_ranks(q, t, n, p, err);
 		if (p->meets || n == most)
 			break;
@@ -176,11 +173,11 @@ int dt_image_plans(const struct dt_serve_query *q, struct dt_image_plan ret[DT_I
 
 	for (int batch = 1; batch <= DT_IMAGE_BATCH && rc == 0; batch *= 2)
 		for (int data = 0; data < 2 && rc == 0; data++) {
-			if (data && batch == 1) /* of which there is nothing to cut */
+			if (data && batch == 1) /* one image cannot be split */
 				continue;
 			ret[n] = (struct dt_image_plan){.data = data, .batch = batch};
 			rc = plan_one(q, &t, &ret[n], err);
-			n += !data || ret[n].ranks > 1; /* one rank cuts nothing */
+			n += !data || ret[n].ranks > 1; /* a single rank splits nothing */
 		}
 	if (rc < 0)
 		return rc;

@@ -3,7 +3,7 @@
 #include "base/table.h"
 #include "base/units.h"
 
-/* Of a million images, at so many a second. */
+/* Cost of a million images at per_s images a second. */
 static double cost(const struct dt_serve_query *q, const struct dt_image_plan *p, double per_s)
 {
 	return q->price * p->ranks / (per_s * 3600) * 1e6;

@@ -1,4 +1,4 @@
-/* The queue of a classifier on paper: lanes as serve/engine/classify_lanes.c deals to them. */
+/* Simulates the queue of an image classifier, with the lanes of serve/engine/classify_lanes.c. */
 #include "serve/capacity/images.h"
 
 #include <errno.h>
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 struct lane {
-	int first, waiting; /* of its list, by next; */
+	int first, waiting; /* first of its waiting list, linked by next; length of the list */
 	int last;
-	int under, n; /* likewise under way */
+	int under, n; /* the same for running requests */
 	double until;
 };
 
@@ -16,9 +16,9 @@ struct queue {
 	const struct dt_image_queue *s;
 	const struct dt_sim_ask *ask;
 	struct lane *lane;
-	int *next;	    /* [n] the request behind it in its lane's list */
-	int dealt, arrived; /* requests so far */
-	double *seconds;    /* [n] until its answer */
+	int *next;	    /* [n] next request in its lane's list */
+	int dealt, arrived; /* requests assigned and arrived so far */
+	double *seconds;    /* [n] latency of each */
 	struct dt_image_report *r;
 };
 
@@ -55,7 +55,7 @@ static void deal_data(struct queue *q)
 		give(q, &q->lane[k / each], q->dealt++);
 }
 
-/* The lane's next pass begins. */
+/* Begins the lane's next pass. */
 static void take(struct queue *q, int rank, double now)
 {
 	struct lane *l = &q->lane[rank];

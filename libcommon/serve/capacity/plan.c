@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of the first and the last rank of the pipeline the one that holds more. */
+/* Largest memory of a device: that of the first or the last pipeline stage. */
 static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p, int64_t seqs, uint64_t *ret,
 		  struct dt_err *err)
 {
@@ -18,7 +18,8 @@ static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p,
 						      .tp = p->tp,
 						      .pp = p->pp,
 						      .cp = 1,
-						      .ep = p->ep}, /* all rows */
+						      .ep = p->ep}, /* memory as if one rank had all rows
+								     * (cp 1) */
 					   .stage = stage,
 					   .weights = (enum dt_weight_format)q->weights,
 					   .account = DT_ACCOUNT_GENERIC,
@@ -43,8 +44,8 @@ static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p,
 	return rc;
 }
 
-struct prompt_s {	       /* seconds of a prompt alone, in as many passes as it takes */
-	double until, slowest; /* until it is computed; that the stage which computes longest does */
+struct prompt_s {	       /* seconds of a prompt alone, in as many passes as needed */
+	double until, slowest; /* until it is computed; and of these, of the slowest stage */
 };
 
 static int prompt_seconds(const struct dt_serve_query *q, struct dt_serve_clock *clock, struct prompt_s *ret,
@@ -66,9 +67,9 @@ static int prompt_seconds(const struct dt_serve_query *q, struct dt_serve_clock 
 }
 
 /*
- * Seconds in which each of seqs sequences gets a token, in the middle of their answers: over stages as
- * many steps as there are, of as many sequences each, follow one another as closely as the slowest stage
- * lets them, and a sequence's next step begins when its last is over.
+ * Seconds in which each of seqs sequences gets one token, at half of its answer. With pipeline stages, as
+ * many steps as stages, with equal shares of the sequences, follow one another as fast as the slowest stage
+ * allows; a sequence's next step begins when its previous one has ended.
  */
 static int round_seconds(const struct dt_serve_query *q, int64_t seqs, int stages,
 			 struct dt_serve_clock *clock, double *ret, struct dt_err *err)
@@ -89,22 +90,22 @@ static int round_seconds(const struct dt_serve_query *q, int64_t seqs, int stage
 	return rc;
 }
 
-struct full_load { /* of a replica with so many sequences at a time */
+struct full_load { /* of a replica with a given number of running sequences */
 	double tpot_s, ttft_s, tokens_per_s;
 };
 
-/* In the time of one answer's decode steps, seqs answers are made and as many prompts prefilled. */
+/* During the decode steps of one answer, seqs answers are completed and as many prompts prefilled. */
 static struct full_load full_load(const struct dt_serve_query *q, int64_t seqs, struct prompt_s prompt,
 				  double round)
 {
 	const double out = (double)q->output, whole = out * round + (double)seqs * prompt.slowest;
 
-	/* TTFT: its own prefill, half of another's on average, the step under way. */
+	/* TTFT: its own prefill, half of another's on average, and the step in progress. */
 	return (struct full_load){whole / out, prompt.until + prompt.slowest + round,
 				  (double)seqs * out / whole};
 }
 
-/* Whether the plan needs more devices than there are. */
+/* Marks the plan if it needs more devices than there are. */
 static void count_devices(const struct dt_serve_query *q, struct dt_serve_plan *p)
 {
 	const int each = dt_serve_plan_devices(p), least = each * p->ep;
@@ -128,8 +129,8 @@ static void take(struct dt_serve_plan *p, struct full_load f)
 }
 
 /*
- * The most sequences whose steps keep TPOT, prompts left out, and which fit; all the blocks that do; and what
- * as many of them do as keep TPOT with prompts in between.
+ * Finds the most sequences that keep TPOT, without prompts, and fit; the number of blocks that fit; and the
+ * load of as many sequences as keep TPOT with prompts in between.
  */
 static int choose_sequences(const struct dt_serve_query *q, struct dt_serve_clock *clock,
 			    struct prompt_s prompt, struct dt_serve_plan *p, struct dt_err *err)
@@ -159,7 +160,7 @@ static int choose_sequences(const struct dt_serve_query *q, struct dt_serve_cloc
 		 : n > q->max_tokens ? "as many sequences as tokens in a step"
 				     : "as many sequences as the TPOT allows");
 	for (n = p->sequences; memory(q, p, n + (n + 7) / 8, &bytes, NULL) == 0 && bytes <= q->room;)
-		if ((n += (n + 7) / 8) * each > 1 << 22) /* no simulation fills more */
+		if ((n += (n + 7) / 8) * each > 1 << 22) /* no simulation uses more */
 			break;
 	p->blocks = n * each;
 	return 0;
@@ -175,7 +176,7 @@ static void say_what_is_missed(const struct dt_serve_query *q, struct dt_serve_p
 		snprintf(p->note, sizeof(p->note), "P99 of TPOT is missed by %d replicas", p->replicas);
 }
 
-/* Replicas for the rate at full load, and then as many as the limits need. */
+/* Chooses the replicas that the rate needs at full load, then as many as the limits need. */
 static int choose_replicas(const struct dt_serve_query *q, struct dt_serve_clock *clock,
 			   struct dt_serve_plan *p, struct dt_err *err)
 {
@@ -184,7 +185,8 @@ static int choose_replicas(const struct dt_serve_query *q, struct dt_serve_clock
 	p->meets = rc == 0 && dt_serve_meets(q, &p->sim);
 	if (!p->meets)
 		say_what_is_missed(q, p);
-	else /* shown to be possible: prompts beside decoding take less than one after the other */
+	else /* the simulation shows it is possible: prompts batched with decoding take less time than
+	      * separately */
 		p->tokens_per_s = fmax(p->tokens_per_s, q->rate * (double)q->output / p->replicas);
 	count_devices(q, p);
 	return rc;
@@ -206,7 +208,7 @@ static int open_clock(const struct dt_serve_query *q, const struct dt_serve_plan
 		ret, err);
 }
 
-/* Whether one request alone on an idle replica is too slow already. */
+/* Whether a single request on an idle replica already exceeds a limit. */
 static bool hopeless(const struct dt_serve_query *q, double prompt, double step, struct dt_serve_plan *p)
 {
 	if (step <= q->tpot_s && prompt <= q->ttft_s)
@@ -218,7 +220,7 @@ static bool hopeless(const struct dt_serve_query *q, double prompt, double step,
 	return true;
 }
 
-/* Memory, sequences and replicas of p, whose layout is given. */
+/* Computes memory, sequences and replicas of p for its layout. */
 static int plan_layout(const struct dt_serve_query *q, struct dt_serve_plan *p, struct dt_err *err)
 {
 	struct dt_serve_clock *clock;
@@ -282,7 +284,7 @@ static int check(const struct dt_serve_query *q, struct dt_err *err)
 	return q->nask > 0 ? 0 : dt_err_set(err, -EINVAL, "there are no requests to plan for");
 }
 
-/* Servers for prompts over 1, 2, 4 ... ranks of a node that share their rows; the others share none. */
+/* Tries prefill servers with cp of 1, 2, 4 ... ranks of a node; decode servers have cp 1. */
 static int try_apart(const struct dt_serve_query *q, struct dt_serve_plan *best, struct dt_err *err)
 {
 	struct dt_serve_plan p = *best;
@@ -304,7 +306,7 @@ static int try_apart(const struct dt_serve_query *q, struct dt_serve_plan *best,
 	return rc;
 }
 
-/* One plan more where the model can be cut so and there is room; *fits: whether it has memory. */
+/* Adds a plan if the model can be cut so and there is room; *fits: it fits in memory. */
 static int add_plan(const struct dt_serve_query *q, struct dt_serve_plan p, struct dt_serve_plan *ret, int *n,
 		    bool *fits, struct dt_err *err)
 {
@@ -319,7 +321,7 @@ static int add_plan(const struct dt_serve_query *q, struct dt_serve_plan p, stru
 	return rc;
 }
 
-/* Whether prompts of a whole step and more are among those that P99 counts. */
+/* Whether prompts that fill a whole step are frequent enough to affect P99. */
 static bool has_long_prompts(const struct dt_serve_query *q)
 {
 	int n = 0;

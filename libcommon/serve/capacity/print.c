@@ -3,13 +3,13 @@
 #include "base/table.h"
 #include "base/units.h"
 
-/* Price of a million new tokens where a replica decodes as many sequences as it holds; 0: not known. */
+/* Cost of a million new tokens at full load; 0: unknown. */
 static double cost(const struct dt_serve_query *q, const struct dt_serve_plan *p)
 {
 	return p->tokens_per_s > 0 ? q->price * dt_serve_plan_devices(p) / (p->tokens_per_s * 3600) * 1e6 : 0;
 }
 
-/* The same at the rate that was asked for, which may leave devices idle. */
+/* The same at the requested rate, which may leave devices idle. */
 static double cost_at_rate(const struct dt_serve_query *q, const struct dt_serve_plan *p)
 {
 	return q->price * dt_serve_plan_devices(p) * p->replicas / (q->rate * (double)q->output * 3600) * 1e6;
@@ -36,7 +36,7 @@ static const char *layout_of(const struct dt_serve_plan *p, char *buf, size_t n)
 	return buf;
 }
 
-/* The layout of a server of the split whose rows are shared by cp ranks. */
+/* The layout of a server of the split, with cp ranks. */
 static const char *apart_layout(const struct dt_serve_plan *p, int cp, char *buf, size_t n)
 {
 	struct dt_serve_plan one = *p;
@@ -120,7 +120,7 @@ static void put_row(struct dt_table *t, const struct dt_serve_query *q, const st
 	dt_table_cell(t, "%s", p->note);
 }
 
-/* What would be if some of the best plan's servers computed prompts for the others. */
+/* Prints the split of the best plan into prefill and decode servers. */
 static void print_apart(const struct dt_serve_plan *p, FILE *f)
 {
 	const struct dt_sim_report *a = &p->apart.sim;

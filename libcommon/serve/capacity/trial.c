@@ -1,4 +1,4 @@
-/* Requests on paper: the scheduler's steps, each as long as the program's nodes say. */
+/* Simulates the scheduler over the requests; step times come from the program's nodes. */
 #include "serve/capacity/plan.h"
 
 #include <errno.h>
@@ -101,18 +101,21 @@ int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int
 	return rc;
 }
 
-/* How far the worse of both is from its limit. */
+/* The larger ratio of a latency to its limit. */
 static double distance(const struct dt_serve_query *q, const struct dt_sim_report *r)
 {
 	return fmax(r->ttft_p99 / q->ttft_s, r->tpot_p99 / q->tpot_s);
 }
 
-/* The search for a split: servers for prompts over cp ranks each, the rest of n such devices decodes. */
+/*
+ * Search for the best split: some prefill servers of cp ranks each; the rest of n devices of equal size
+ * decodes.
+ */
 struct split {
 	const struct dt_serve_query *q;
 	struct dt_serve_plan *p;
 	struct dt_serve_clock *clock, *prompts;
-	struct dt_serve_apart best; /* prefill 0: none yet */
+	struct dt_serve_apart best; /* prefill 0: none so far */
 	int n, cp;
 };
 
@@ -139,7 +142,7 @@ int dt_serve_try_apart(const struct dt_serve_query *q, struct dt_serve_plan *p, 
 
 	for (int n = (each + 1) / 2; rc == 0 && n <= most; n += each)
 		rc = try_ratio(&x, n, err);
-	while (each > 1 && rc == 0) { /* closer around the best */
+	while (each > 1 && rc == 0) { /* refine around the best */
 		int best = x.best.prefill;
 
 		each /= 2;

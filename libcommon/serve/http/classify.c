@@ -1,4 +1,4 @@
-/* The routes of a classifier of images. */
+/* Routes of an image classifier. */
 #include "data/image.h"
 #include "serve/http/priv.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* top_k of the address, for a body that is the image; 0: not given. -EINVAL with e filled. */
+/* top_k of the query string, used when the body is an image; 0: not given. -EINVAL with e filled. */
 static int top_of(struct dt_http_req *q, struct dt_api_error *e)
 {
 	const char *s = MHD_lookup_connection_value(q->mhd, MHD_GET_ARGUMENT_KIND, "top_k");
@@ -19,12 +19,12 @@ static int top_of(struct dt_http_req *q, struct dt_api_error *e)
 	return (int)k;
 }
 
-/* Charges what n images take, decoded, before they are. */
+/* Charges the memory of n decoded images before they are decoded. */
 static int charge(struct dt_http_req *q, size_t n, struct dt_api_error *e)
 {
 	const struct dt_classify_info i = dt_classify_info(q->classify);
 
-	n = n < DT_CLASSIFY_IMAGES ? n : DT_CLASSIFY_IMAGES; /* more are refused */
+	n = n < DT_CLASSIFY_IMAGES ? n : DT_CLASSIFY_IMAGES; /* more are refused later */
 	return dt_http_take(q, n * (i.row + (size_t)i.classes) * sizeof(float)) ? 0 : dt_http_no_memory(e);
 }
 
@@ -48,7 +48,7 @@ static int read_json(struct dt_http_req *q, struct dt_classification *r, struct 
 	return rc;
 }
 
-/* The images of the body, whose bytes are then freed. */
+/* Decodes the images of the body, then frees the body. */
 static int read_images(struct dt_http_req *q, struct dt_classification *r, struct dt_api_error *e)
 {
 	const bool raw = q->body && dt_image_kind((const uint8_t *)q->body, q->n) != DT_IMAGE_UNKNOWN;

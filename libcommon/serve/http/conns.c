@@ -1,7 +1,7 @@
 /*
- * The connections and the thread that watches them. The time to send a request and the time to receive its
- * answer are bounded. At the connection limit, stalled connections (whose client does not read) are closed
- * first, then idle ones, the oldest first; a few places beyond the limit are reserved for /health.
+ * Connections and the thread that watches them. The time to send a request and the time to receive its answer
+ * are limited. At the connection limit, stalled connections (whose client does not read) are closed first,
+ * then idle ones, oldest first; a few connections beyond the limit are reserved for /health.
  */
 #include "base/cond.h"
 #include "base/progress.h"
@@ -19,13 +19,13 @@
 
 #define WATCH_S	    0.1
 #define LOOK_EVERY  5	/* rounds between checks for stalled clients */
-#define STALLED	    1.0 /* seconds without progress after which a connection may be closed for another */
-#define GRACE	    1.0 /* seconds a new connection has to send its request */
-#define SHORT_GRACE 0.1 /* the same while a request waits for a place */
-#define SPARE	    64	/* places beyond the limit */
-#define MIN_RATE    (64 * 1024) /* bytes a second at which an answer is to be taken */
+#define STALLED	    1.0 /* seconds without progress after which a connection may be closed to make room */
+#define GRACE	    1.0 /* seconds in which a new connection must send its request */
+#define SHORT_GRACE 0.1 /* the same while another request waits for room */
+#define SPARE	    64	/* connections beyond the limit */
+#define MIN_RATE    (64 * 1024) /* bytes a second at which a client must read an answer */
 
-/* libmicrohttpd's thread of the connection sees the end and closes it. mu held. */
+/* libmicrohttpd's thread of the connection sees the shutdown and closes it. Call with mu held. */
 static void cut_off(struct dt_http *h, struct dt_http_conn *c)
 {
 	if (c->call)
@@ -37,7 +37,7 @@ static void cut_off(struct dt_http *h, struct dt_http_conn *c)
 	h->nconns--;
 }
 
-/* The connection stalled for longest, else the one idle for longest; NULL: none. mu held. */
+/* The connection stalled for longest, else the one idle for longest; NULL: none. Call with mu held. */
 static struct dt_http_conn *victim(struct dt_http *h, const struct dt_http_conn *keep, double grace)
 {
 	struct dt_http_conn *stalled = NULL, *idle = NULL, *c;
@@ -49,7 +49,7 @@ static struct dt_http_conn *victim(struct dt_http *h, const struct dt_http_conn 
 		if (c->stalled_since > 0 && now - c->stalled_since > STALLED &&
 		    (!stalled || c->stalled_since < stalled->stalled_since))
 			stalled = c;
-		if (keep && c->reading_since > keep->reading_since) /* newer: its request may be on its way */
+		if (keep && c->reading_since > keep->reading_since) /* newer: its request may be in transit */
 			continue;
 		if (c->reading_since > 0 && !c->asking && now - c->reading_since >= grace &&
 		    (!idle || c->reading_since < idle->reading_since))
@@ -58,7 +58,7 @@ static struct dt_http_conn *victim(struct dt_http *h, const struct dt_http_conn 
 	return stalled ? stalled : idle;
 }
 
-/* mu held. */
+/* Call with mu held. */
 static void make_room(struct dt_http *h, const struct dt_http_conn *keep, int places, double grace)
 {
 	struct dt_http_conn *c;
@@ -101,7 +101,7 @@ void dt_http_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 		if (!c || !i) {
 			free(c);
 			*ctx = NULL;
-			return; /* without it the client is served, only not watched */
+			return; /* out of memory: the client is served, but not watched */
 		}
 		c->fd = i->connect_fd;
 		c->reading_since = dt_now();
@@ -186,8 +186,8 @@ static void look_at_reader(struct dt_http_conn *c, double now)
 }
 
 /*
- * The client closed its sending side: it has gone, or it waits for its answer. A closed peer answers any byte
- * with a reset; the byte is an interim response, which every HTTP/1.1 client skips. mu held.
+ * The client closed its sending side: it has disconnected, or waits for its answer. A closed peer answers any
+ * byte with a reset, so an interim response is sent, which every HTTP/1.1 client skips. Call with mu held.
  */
 static void probe(struct dt_http_conn *c)
 {
@@ -196,17 +196,17 @@ static void probe(struct dt_http_conn *c)
 	if (c->half_closed)
 		return;
 	c->half_closed = true;
-	if (!c->streaming) /* a stream's next event is the probe */
+	if (!c->streaming) /* in a stream the next event is the probe */
 		send(c->fd, interim, sizeof(interim) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Cancels the calls of clients that have gone. mu held. */
+/* Cancels the calls of clients that have disconnected. Call with mu held. */
 static void look_for_gone(struct dt_http *h, int n)
 {
 	if (n == 0 || poll(h->polls, (nfds_t)n, 0) <= 0)
 		return;
 	for (int i = 0; i < n; i++) {
-		/* Within TLS no byte may stand between records, and nobody closes one half alone. */
+		/* With TLS no plain bytes may be sent, and clients do not close one side alone. */
 		short gone = POLLHUP | POLLERR | POLLNVAL | (h->p.tls_cert ? POLLRDHUP : 0);
 
 		if (h->polls[i].revents & gone) {
@@ -218,7 +218,7 @@ static void look_for_gone(struct dt_http *h, int n)
 	}
 }
 
-/* One round over the connections, mu held. */
+/* One round over all connections. Call with mu held. */
 static void watch(struct dt_http *h)
 {
 	bool look = h->round++ % LOOK_EVERY == 0;

@@ -1,4 +1,4 @@
-/* GET /kv/events: which marks of prompts came into the cache and went out of it (serve/sched/kvmarks.h). */
+/* GET /kv/events: which marks of prompts were stored in the cache or removed (serve/sched/kvmarks.h). */
 #include "serve/http/priv.h"
 
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIGITS	    16	/* of a name */
-#define EVENT_BYTES 200 /* of a name in JSON, while the answer is made */
+#define DIGITS	    16	/* hexadecimal digits of a mark */
+#define EVENT_BYTES 200 /* memory of a mark in JSON while the answer is built */
 
 static int bad(struct dt_api_error *e, const char *what)
 {
@@ -63,7 +63,7 @@ void dt_http_marks_give(struct dt_http_marks *m, struct dt_completion *c)
 	ask->mark_share = m->share;
 }
 
-/* One object for each run of events of a kind. */
+/* One object for each run of consecutive events of the same kind. */
 static json_t *runs(const struct dt_kvmark_event *e, size_t n)
 {
 	json_t *list = json_array(), *names = NULL;

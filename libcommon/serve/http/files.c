@@ -1,4 +1,4 @@
-/* The routes of files and batches. An upload goes to the disk as it comes. */
+/* Routes of files and batches. Uploads are written to disk as they arrive. */
 #include "serve/api/batches.h"
 #include "serve/http/priv.h"
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define LIST_MAX   10000
-#define LIST_BYTES 2048 /* of memory, a record */
+#define LIST_BYTES 2048 /* bytes of memory for a record */
 
 struct dt_http_upload {
 	struct MHD_PostProcessor *form;
@@ -33,7 +33,7 @@ static enum MHD_Result none(struct dt_http_req *q)
 	return fail(q, 404, "not_found", "this server keeps no files: start it with --files-dir");
 }
 
-/* "" where there are no keys. */
+/* "" if there are no keys. */
 static const char *tenant_of(const struct dt_http_req *q)
 {
 	const struct dt_engine_params *p = dt_engine_params(q->engine);
@@ -41,7 +41,7 @@ static const char *tenant_of(const struct dt_http_req *q)
 	return p->ntenants > 0 ? p->tenant[q->tenant].name : "";
 }
 
-/* ---- an upload ---- */
+/* ---- uploads ---- */
 
 static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *key, const char *filename,
 			       const char *type, const char *encoding, const char *data, uint64_t off,
@@ -57,7 +57,7 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
 		memcpy(u->purpose + u->npurpose, data, n);
 		u->npurpose += n;
 	} else if (!strcmp(key, "file")) {
-		u->bad |= u->has_file && off == 0 && u->file.bytes > 0; /* a second one */
+		u->bad |= u->has_file && off == 0 && u->file.bytes > 0; /* a second file */
 		u->has_file = true;
 		if (filename && off == 0)
 			snprintf(u->name, sizeof(u->name), "%s", filename);
@@ -97,7 +97,7 @@ void dt_http_upload_release(struct dt_http_req *q)
 	q->upload = NULL;
 }
 
-/* A file's name as a client gave it, without what a terminal or a page could be led astray by. */
+/* Replaces characters of a client's file name that could be harmful in a terminal or a web page. */
 static void clean_name(char *name)
 {
 	const char *slash = strrchr(name, '/');
@@ -174,7 +174,7 @@ static enum MHD_Result batch_list(struct dt_http_req *q)
 	return list(q, "batch", 20);
 }
 
-/* The id between the route's path and the next '/'; what stands behind it. */
+/* Copies the id between the route's path and the next '/'; returns what follows it. */
 static const char *id_of(const struct dt_http_req *q, char id[DT_STORE_ID])
 {
 	const char *s = q->path + strlen(q->route->path);

@@ -10,15 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_PEM	     (1 << 20) /* bytes of a certificate or a key */
+#define MAX_PEM	     (1 << 20) /* most bytes of a certificate or a key */
 #define TLS_VERSIONS ((void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2")
 #define CLOSING	     64
-#define FILES	     128	   /* open beside connections: weights, caches, batches */
-#define THREAD_STACK (1024 * 1024) /* deep JSON is parsed and freed by recursion */
+#define FILES	     128	   /* open files besides connections: weights, caches, batches */
+#define THREAD_STACK (1024 * 1024) /* deeply nested JSON is parsed and freed by recursion */
 
-/* ---- one request ---- */
+/* ---- a request ---- */
 
-/* Called first for a request, with the target of its request line. */
+/* Called first for each request, with the request target. */
 static void *on_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
 {
 	struct dt_http_req *q = calloc(1, sizeof(*q));
@@ -31,7 +31,7 @@ static void *on_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
 	return q;
 }
 
-/* Paths are compared as they were sent: no route needs an escape. */
+/* Leaves paths as sent: no route needs escapes. */
 static size_t leave_escaped(void *cls, struct MHD_Connection *mhd, char *s)
 {
 	return strlen(s);
@@ -57,7 +57,7 @@ static enum MHD_Result begin_request(struct dt_http_req *q, const char *method, 
 	return dt_http_is_preflight(q, method) ? dt_http_preflight(q) : MHD_YES;
 }
 
-/* Discards a refused body for a while: closing at once would hide the refusal from its sender. */
+/* Discards a refused body for a while: closing at once could lose the answer. */
 static enum MHD_Result pass_over(struct dt_http_req *q, size_t n)
 {
 	free(q->body);
@@ -72,7 +72,7 @@ static enum MHD_Result take_body(struct dt_http_req *q, const char *data, size_t
 {
 	if (q->route->flags & DT_ROUTE_UPLOAD) {
 		q->n += n;
-		q->too_large |= q->n > 2 * DT_STORE_UPLOAD; /* which no form needs */
+		q->too_large |= q->n > 2 * DT_STORE_UPLOAD; /* more than any form needs */
 		if (!q->too_large && !dt_http_upload(q, data, n))
 			return MHD_NO;
 		return q->too_large ? MHD_NO : MHD_YES;
@@ -135,7 +135,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 		return;
 	*con_cls = NULL;
 	if (q->completion.call)
-		dt_engine_cancel(q->engine, q->completion.call); /* no effect on a call that is done */
+		dt_engine_cancel(q->engine, q->completion.call); /* no effect on a finished call */
 	if (q->begun)
 		dt_http_over(q);
 	dt_http_give_back(q);
@@ -147,9 +147,9 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 	free(q);
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
-/* The certificate and its key; libmicrohttpd reads them once, when it starts. */
+/* Reads the certificate and its key; libmicrohttpd uses them only when it starts. */
 static int read_pem(const struct dt_http_params *p, char **cert, char **key, struct dt_err *err)
 {
 	size_t n;
@@ -171,7 +171,7 @@ static void forget(char *key)
 	free(key);
 }
 
-/* Takes the socket over. NULL: it does not start. */
+/* Takes over the socket. NULL: it did not start. */
 static struct MHD_Daemon *start(struct dt_http *h, int fd, char *cert, char *key)
 {
 	const struct dt_http_params *p = &h->p;
@@ -200,7 +200,7 @@ static void http_free(struct dt_http *h)
 	free(h);
 }
 
-/* max_open: with those that are closing. Where too few files may be open, both are fewer. */
+/* Sets max_open, which includes closing connections. Reduces both limits if too few files may be open. */
 static void size_connections(struct dt_http *h)
 {
 	const int wanted = 2 * h->p.max_connections + CLOSING;

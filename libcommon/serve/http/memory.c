@@ -1,14 +1,14 @@
 /*
- * One budget for the memory that clients can make the server hold: bodies, values parsed from them, queued
- * answers. A body is charged while it arrives, with an upper bound of what parsing will take.
+ * One budget for the memory that clients can make the server use: bodies, values parsed from them, queued
+ * answers. A body is charged while it arrives, by an upper bound of the memory that parsing will need.
  */
 #include "serve/http/priv.h"
 
-/* Bytes of jansson's values on a 64-bit machine, rounded up: malloc's own included. */
+/* Bytes of jansson's values on a 64-bit machine, rounded up, including malloc's overhead. */
 #define OBJECT_BYTES 288
 #define ARRAY_BYTES  160
 #define VALUE_BYTES  128 /* an element, or a key and its value */
-#define TEXT_COPIES  6	 /* as JSON string, prompt, tokens */
+#define TEXT_COPIES  6	 /* as JSON string, prompt and tokens */
 
 bool dt_http_take(struct dt_http_req *q, size_t n)
 {

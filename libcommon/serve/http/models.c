@@ -1,4 +1,4 @@
-/* What is served: the base and its adapters, which come and go. */
+/* Served models: the base model and its adapters, which can be loaded and unloaded. */
 #include "base/http.h"
 #include "serve/http/priv.h"
 
@@ -20,7 +20,7 @@ static json_t *base_json(const struct dt_http_req *q)
 			 dt_engine_params(q->engine)->max_len);
 }
 
-/* As vLLM's: root is where it came from, parent the base. */
+/* In vLLM's format: root is the path, parent the base model. */
 static json_t *adapter_json(const struct dt_http_req *q, const struct dt_served_adapter *s)
 {
 	json_t *v = base_json(q);
@@ -87,7 +87,7 @@ static int fail(struct dt_api_error *e, int rc, const char *msg)
 			   msg);
 }
 
-/* The body's name and, of loading, path and load_inplace. -EINVAL with e filled. */
+/* Reads the body's lora_name and, for loading, lora_path and load_inplace. -EINVAL with e filled. */
 static int read_keys(const json_t *o, const char **name, const char **path, bool *replace,
 		     struct dt_api_error *e)
 {
@@ -118,7 +118,7 @@ static enum MHD_Result said(struct dt_http_req *q, const char *name, const char 
 				  n < 0 ? 0 : (size_t)n);
 }
 
-/* Loads the adapter of the body, or unloads it. */
+/* Loads or unloads the adapter named in the body. */
 static enum MHD_Result change(struct dt_http_req *q, bool load)
 {
 	const char *name = "", *path = "";

@@ -1,15 +1,15 @@
-/* The page for browsers (page.html, in the program as text), and what it shows of the scheduler. */
+/* The page for browsers (page.html, compiled in as text), and the scheduler's state that it shows. */
 #include "serve/http/priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#define NONCE	   "NONCE-OF-THE-REPLY" /* stands in the page wherever the reply's own goes */
-#define LOOK	   2			/* seconds to wait for a step to end */
-#define SLOT_BYTES 512			/* of memory, as values and as text */
+#define NONCE	   "NONCE-OF-THE-REPLY" /* placeholder in the page for the reply's nonce */
+#define LOOK	   2			/* seconds to wait for the end of a step */
+#define SLOT_BYTES 512			/* bytes of memory for a slot, as values and as text */
 
-/* Only this page's own script and style count, and it asks nobody but this server. */
+/* Only the page's own script and style may run, and it may connect only to this server. */
 static int add_policy(struct MHD_Response *r, const char *nonce)
 {
 	char csp[512];
@@ -53,7 +53,7 @@ enum MHD_Result dt_http_page(struct dt_http_req *q)
 	return dt_http_reply(q, 200, r, "text/html; charset=utf-8");
 }
 
-/* Sizes and times of everybody's requests, names of one's own tenant; never a text. */
+/* Shows sizes and times of all requests, names only of the client's own tenant, and never text. */
 static json_t *slot_json(const struct dt_http_req *q, const struct dt_slot *s)
 {
 	const struct dt_engine_params *p = dt_engine_params(q->engine);

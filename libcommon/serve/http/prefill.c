@@ -1,7 +1,7 @@
 /*
- * Prompts computed for other servers (serve/engine/kvpeers.h asks here), and the server's role. The answer
- * is a record for each block as it is computed, with the block behind it unless the asker's memory can be
- * joined. While the connection lasts the prompt is computed; a client that goes away ends it like any other
+ * Computes prompts for other servers (the client is serve/engine/kvpeers.h), and the server's role. The
+ * response has a record for each block as soon as it is computed, followed by the block unless it was written
+ * to the client's shared memory. The prompt is computed only while the connection lasts, as for any other
  * request.
  */
 #include "base/crc.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE (256 * 1024) /* bytes that are sent at a time */
+#define PIECE (256 * 1024) /* bytes sent at a time */
 
 const char *dt_http_role_name(enum dt_http_role r)
 {
@@ -22,13 +22,13 @@ const char *dt_http_role_name(enum dt_http_role r)
 	return name[r];
 }
 
-/* ---- reading what is asked ---- */
+/* ---- parsing the request ---- */
 
 struct asked {
 	uint64_t cache, salt, sum, nonce[2];
 	int64_t block_bytes, block_size, from, pid, fd;
 	const json_t *tokens;
-	const char *model; /* NULL: the base */
+	const char *model; /* NULL: the base model */
 	bool memory;
 };
 
@@ -76,7 +76,7 @@ static int read_body(const json_t *o, struct asked *a, struct dt_api_error *e)
 	return 0;
 }
 
-/* Whether blocks of both sides are the same for the same tokens, and these are whole blocks. */
+/* Checks that both servers have compatible caches, and that the tokens are whole blocks. */
 static int check(const struct dt_engine_params *p, const struct asked *a, struct dt_api_error *e)
 {
 	const size_t n = json_array_size(a->tokens);
@@ -92,7 +92,7 @@ static int check(const struct dt_engine_params *p, const struct asked *a, struct
 	return n > (size_t)p->max_len ? bad(e, "the prompt is longer than the context") : 0;
 }
 
-/* The adapter of that name with the same numbers. */
+/* Finds the adapter of that name with the same checksum. */
 static int find_adapter(const struct dt_engine_params *p, const struct asked *a, struct dt_call *c,
 			struct dt_api_error *e)
 {
@@ -106,7 +106,10 @@ static int find_adapter(const struct dt_engine_params *p, const struct asked *a,
 	return 0;
 }
 
-/* The asker's memory where it can be joined, else some of this server's own, which is charged. */
+/*
+ * Opens the output memory: the client's shared memory if it can be mapped, else own memory, which is charged
+ * to the request.
+ */
 static int open_out(struct dt_http_req *q, const struct asked *a, int n, struct dt_api_error *e)
 {
 	struct dt_kvout *o = calloc(1, sizeof(*o));
@@ -156,9 +159,9 @@ static int make_call(struct dt_http_req *q, const struct asked *a, struct dt_api
 	return rc == 0 ? open_out(q, a, (int)(n / (size_t)a->block_size), e) : rc;
 }
 
-/* ---- the answer ---- */
+/* ---- response ---- */
 
-/* The next record into q->kv_rec; 0: all have been sent; -EIO: no more will come. */
+/* Waits for the next block and sets q->kv_rec; 0: all were sent; -EIO: no more will come. */
 static int next_record(struct dt_http_req *q)
 {
 	struct dt_call *c = q->completion.call;
@@ -245,7 +248,7 @@ enum MHD_Result dt_http_prefill(struct dt_http_req *q)
 	return rc < 0 ? dt_http_reply_error(q, &e) : reply_blocks(q);
 }
 
-/* ---- who computes a prompt for this server ---- */
+/* ---- prefill server of a request ---- */
 
 int dt_http_peer(const struct dt_http_req *q, json_t *body, int *ret, struct dt_api_error *e)
 {

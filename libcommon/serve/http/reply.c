@@ -51,7 +51,7 @@ enum MHD_Result dt_http_reply_text(struct dt_http_req *q, unsigned status, const
 
 	if (!text)
 		return MHD_NO;
-	if (status == 200 && !dt_http_take(q, n)) { /* refusals are small and always sent */
+	if (status == 200 && !dt_http_take(q, n)) { /* errors are small and always sent */
 		struct dt_api_error e;
 
 		free(text);
@@ -70,7 +70,7 @@ enum MHD_Result dt_http_reply_json(struct dt_http_req *q, unsigned status, json_
 	char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
 
 	json_decref(v);
-	dt_http_give_back(q); /* the values are freed; the text is charged next */
+	dt_http_give_back(q); /* the JSON values are freed; the text is charged next */
 	return dt_http_reply_text(q, status, "application/json", text, text ? strlen(text) : 0);
 }
 

@@ -1,4 +1,4 @@
-/* The routes: a body in, a reply queued. */
+/* The routes: parse a body, queue a reply. */
 #include "base/progress.h"
 #include "serve/api/messages.h"
 #include "serve/api/rank.h"
@@ -71,7 +71,7 @@ static enum MHD_Result metrics(struct dt_http_req *q)
 	return dt_http_reply_text(q, 200, "text/plain; version=0.0.4; charset=utf-8", text, n);
 }
 
-/* What parsing this client's body needs. */
+/* Server properties needed to parse this client's body. */
 static struct dt_api_model api_model(const struct dt_http_req *q)
 {
 	struct dt_api_model m = {.engine = dt_engine_params(q->engine),
@@ -102,7 +102,7 @@ static enum MHD_Result tokenize(struct dt_http_req *q)
 	return rc < 0 ? dt_http_reply_error(q, &e) : dt_http_reply_json(q, 200, v);
 }
 
-/* Answers what needs no engine: of the body alone. */
+/* Answers a request that needs only the body, not the engine. */
 static enum MHD_Result at_once(struct dt_http_req *q,
 			       int (*of)(const json_t *body, const struct dt_api_model *m, json_t **ret,
 					 struct dt_api_error *e))
@@ -121,7 +121,7 @@ static enum MHD_Result detokenize(struct dt_http_req *q)
 	return at_once(q, dt_detokenize);
 }
 
-/* Frees the body; its parsed values have been freed by the caller, or stay charged with what was asked. */
+/* Frees the body. The caller has freed its parsed values, or they stay charged with completion.asked. */
 static void body_done(struct dt_http_req *q)
 {
 	free(q->body);
@@ -147,7 +147,7 @@ int dt_http_submit(struct dt_http_req *q, struct dt_api_error *e)
 		return rc;
 	}
 	c->call->deadline = dt_now() + q->params->request_timeout;
-	dt_http_watch(q, c->call); /* it may wait for its adapter */
+	dt_http_watch(q, c->call); /* submission may wait for the adapter */
 	rc = dt_engine_submit(q->engine, c->call, &err);
 	if (rc == 0)
 		return 0;
@@ -155,7 +155,7 @@ int dt_http_submit(struct dt_http_req *q, struct dt_api_error *e)
 	return dt_api_fail_submit(e, rc, &err, c->call->retry_after);
 }
 
-/* Reads the body and submits its call, which is watched from then on. -EINVAL with e filled. */
+/* Parses the body and submits its call; watches the connection from then on. -EINVAL with e filled. */
 static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 {
 	struct dt_api_model m = api_model(q);
@@ -182,7 +182,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 	return dt_http_submit(q, e);
 }
 
-/* Charges the reply before it is built; false with e filled. */
+/* Charges the memory of the reply before it is built; false with e filled. */
 static bool has_room(struct dt_http_req *q, struct dt_api_error *e)
 {
 	size_t hidden = (size_t)dt_engine_params(q->engine)->model.hidden;
@@ -251,7 +251,7 @@ static enum MHD_Result embeddings(struct dt_http_req *q)
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
 
-/* Texts by how near they are to a query. */
+/* Ranks texts by similarity to a query. */
 static enum MHD_Result rank(struct dt_http_req *q)
 {
 	struct dt_api_model m = api_model(q);
@@ -317,7 +317,7 @@ static bool matches(const char *path, const char *route)
 	return n > 1 && route[n - 1] == '/' ? !strncmp(path, route, n) && path[n] : !strcmp(path, route);
 }
 
-/* "Allow" of a path that takes these methods. */
+/* "Allow" header of a path with these methods. */
 static const char *allow(bool get, bool post, bool del)
 {
 	static const char *const text[] = {

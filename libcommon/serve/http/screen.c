@@ -1,5 +1,5 @@
 /*
- * Checks of a request's first line and headers. Requests that another HTTP reader could frame differently are
+ * Checks the request line and the headers. Requests that another HTTP parser could frame differently are
  * refused (request smuggling: RFC 9112, section 11.2); libmicrohttpd alone is lenient.
  */
 #include "serve/http/priv.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FORM 65536 /* bytes of a form around its file */
+#define FORM 65536 /* bytes of a form besides its file */
 
 struct headers {
 	size_t bytes; /* of lines "Name: value\r\n" */
@@ -71,14 +71,14 @@ static int check_frame(struct dt_http_req *q, const char *method, const char *ve
 	return 0;
 }
 
-/* ---- pages of others ---- */
+/* ---- cross-origin requests ---- */
 
 static bool is_own_name(const struct dt_http_req *q, const char *host)
 {
 	return dt_http_is_own_name(host, strlen(host), q->params->host);
 }
 
-/* The origin is one of --allow-origin. */
+/* Whether the origin is in --allow-origin. */
 static bool is_allowed(const struct dt_http_req *q, const char *origin)
 {
 	const char *at = q->params->allow_origin;
@@ -95,8 +95,8 @@ static bool is_allowed(const struct dt_http_req *q, const char *origin)
 }
 
 /*
- * The origin is this server's own page: "http://" and the request's Host, which must be a name that no
- * foreign page can have. Behind a proxy that speaks TLS the scheme is https.
+ * Whether the origin is this server's own page: "http://" and the request's Host, which must be a name that
+ * no foreign page can have. Behind a TLS proxy the scheme is https.
  */
 static bool is_own_page(const struct dt_http_req *q, const char *origin, const char *host)
 {
@@ -106,9 +106,9 @@ static bool is_own_page(const struct dt_http_req *q, const char *origin, const c
 }
 
 /*
- * Without keys whoever reaches the server may use it, and a browser on this machine reaches it for any page
- * it shows. So pages may ask only from origins that were allowed, and a foreign name that resolves to this
- * machine (DNS rebinding) is refused.
+ * Without keys anyone who reaches the server may use it, and a browser on this machine reaches it on behalf
+ * of any web page. So requests from pages are accepted only from allowed origins, and a foreign host name
+ * that resolves to this machine (DNS rebinding) is refused.
  */
 static int check_origin(struct dt_http_req *q, const char *host, struct dt_api_error *e)
 {
@@ -136,7 +136,7 @@ bool dt_http_is_preflight(struct dt_http_req *q, const char *method)
 	       MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Access-Control-Request-Method");
 }
 
-/* ---- who asks, and for what ---- */
+/* ---- authentication and routing ---- */
 
 static bool equal_keys(const char *a, const char *b)
 {
@@ -149,12 +149,13 @@ static bool equal_keys(const char *a, const char *b)
 	return diff == 0;
 }
 
-/* Finds the client's tenant. */
+/* Checks the key and sets the client's tenant. */
 static bool authorised(struct dt_http_req *q)
 {
 	const char *h = MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Authorization");
 	const char *x =
-		MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "X-Api-Key"); /* Anthropic's clients */
+		MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "X-Api-Key"); /* used by Anthropic's
+										    * clients */
 	bool ok = q->params->nkeys == 0;
 
 	if (h && !strncasecmp(h, "Bearer ", 7))

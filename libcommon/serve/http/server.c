@@ -13,8 +13,8 @@ struct server {
 	struct dt_http *http;
 	struct dt_tenants tenants;
 	struct dt_served served;
-	struct dt_classify *images;	/* served in its place; NULL */
-	struct dt_kvpeers_params peers; /* with the tenants' keys */
+	struct dt_classify *images;	/* set: served in place of a text model; NULL: none */
+	struct dt_kvpeers_params peers; /* with the tenants' API keys */
 	struct dt_store *store;		/* NULL: none */
 	struct dt_batches *batches;	/* likewise */
 };
@@ -38,7 +38,7 @@ static enum dt_engine_state state_of(const struct server *s)
 	return s->images ? dt_classify_state(s->images) : dt_engine_state(s->served.engine);
 }
 
-/* The next signal; 0: a rank of several was lost meanwhile. */
+/* Waits for a signal and returns it; 0: a rank was lost. */
 static int wait_for_signal(const struct server *s, const struct dt_served_params *o, const sigset_t *set)
 {
 	const struct timespec tick = {.tv_nsec = 50000000};
@@ -51,13 +51,16 @@ static int wait_for_signal(const struct server *s, const struct dt_served_params
 	return sig < 0 ? 0 : sig;
 }
 
-/* For a while /health says which rank was lost; a signal shortens that. */
+/* For a while /health reports which rank was lost; a signal ends that. */
 static void linger(const sigset_t *set)
 {
 	(void)sigtimedwait(set, NULL, &(struct timespec){.tv_sec = DT_SERVER_LINGER - 1});
 }
 
-/* Until a signal; then no new work, and out once what runs is done. -EIO: the engine has failed. */
+/*
+ * Runs until a signal; then accepts no new work and returns when running work is done. -EIO: the engine has
+ * failed.
+ */
 static int serve_until_signal(struct server *s, const struct dt_served_params *o, const sigset_t *set)
 {
 	const struct timespec tick = {.tv_nsec = 50000000};
@@ -90,7 +93,7 @@ static bool is_loopback(const char *url)
 	return !strncmp(url, "127.", 4) || !strncmp(url, "[::1]", 5);
 }
 
-/* Answers the batches of the store from here on. */
+/* Starts answering the batches of the store. */
 static int go_on(struct server *s, struct dt_err *err)
 {
 	const struct dt_batches_params bp = {.engine = s->served.engine,
@@ -106,7 +109,7 @@ static int go_on(struct server *s, struct dt_err *err)
 	return rc;
 }
 
-/* Each tenant's first key, which servers that compute prompts are asked with. */
+/* Collects each tenant's first key, for requests to prefill servers. */
 static int share_keys(struct server *s, struct dt_served_params *sp, struct dt_err *err)
 {
 	const struct dt_tenants *t = &s->tenants;
@@ -124,7 +127,7 @@ static int share_keys(struct server *s, struct dt_served_params *sp, struct dt_e
 	return 0;
 }
 
-/* What rank 0 has alone. It listens first, so that /health answers while the model is loaded. */
+/* Opens what only rank 0 has. It listens first, so that /health answers while the model is loaded. */
 static int listen_first(struct server *s, struct dt_served_params *sp, struct dt_err *err)
 {
 	const struct dt_server *p = s->p;
@@ -149,7 +152,7 @@ static int start(struct server *s, const struct dt_served_params *o, struct dt_e
 	struct dt_served_params sp = *o;
 	int rc = listen_first(s, &sp, err);
 
-	if (rc < 0 && o->world) { /* the others wait for a rank that opens its part */
+	if (rc < 0 && o->world) { /* the other ranks wait for this one to open its part */
 		dt_log_err(s->log, err);
 		dt_world_abort(o->world, DT_EXIT_FAILED);
 	}
@@ -164,7 +167,7 @@ static int start(struct server *s, const struct dt_served_params *o, struct dt_e
 	return rc;
 }
 
-/* Answers requests, and says where. */
+/* Starts answering requests, and prints the address. */
 static int open_doors(struct server *s, struct dt_err *err)
 {
 	const char *url = dt_http_url(s->http);
