@@ -51,7 +51,7 @@ static int class_of(const struct dt_auto *a, uint32_t c)
 	return lo;
 }
 
-/* ---- smaller ---- */
+/* ---- minimisation ---- */
 
 /* live[s]: an accepting state can be reached from s. */
 static int find_live(const struct dt_auto *a, bool *live)
@@ -69,7 +69,7 @@ static int find_live(const struct dt_auto *a, bool *live)
 		free(todo);
 		return -ENOMEM;
 	}
-	/* edge: the states that lead to t, from[t - 1] to from[t] once filled backwards */
+	/* edge: predecessors of t, from[t - 1] to from[t] once filled backwards */
 	for (size_t i = 0; i < (size_t)a->nstate * (size_t)a->nclass; i++)
 		if (a->next[i] >= 0)
 			from[a->next[i]]++;
@@ -100,7 +100,10 @@ static int find_live(const struct dt_auto *a, bool *live)
 	return 0;
 }
 
-/* One round of Moore's refinement: states of one block with the same accept and successors' blocks stay. */
+/*
+ * One round of Moore's refinement: states stay in one block if they agree in accept and in their successors'
+ * blocks.
+ */
 static int refine(const struct dt_auto *a, const int32_t *block, int32_t *fresh, int32_t *table,
 		  uint32_t mask)
 {
@@ -136,7 +139,7 @@ static int refine(const struct dt_auto *a, const int32_t *block, int32_t *fresh,
 	return n;
 }
 
-/* Keeps one state of each block; block[0] is 0, since it is seen first. */
+/* Keeps one state of each block; block[0] is 0, because it is seen first. */
 static void merge(struct dt_auto *a, const int32_t *block, int n)
 {
 	size_t width = (size_t)a->nclass;
@@ -198,7 +201,7 @@ out:
 	return rc;
 }
 
-/* ---- simple ones ---- */
+/* ---- simple automata ---- */
 
 int dt_auto_length(int64_t min, int64_t max, struct dt_auto_budget *work, struct dt_auto **ret)
 {
@@ -226,7 +229,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Puts one more word into a tree of letters. */
+/* Adds a word to a prefix tree. */
 static void add_word(struct dt_auto *a, const char *word, size_t len)
 {
 	int s = 0;

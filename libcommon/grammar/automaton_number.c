@@ -1,11 +1,11 @@
-/* Texts of decimals within bounds, and of the multiples of a number. */
+/* Automata of decimal numbers within bounds, and of multiples of a number. */
 #include "grammar/automaton.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define MAX_STEP 65536 /* remainders times decimals */
-#define MAX_INT	 20    /* digits before the point */
+#define MAX_STEP 65536 /* most states: remainders times decimals */
+#define MAX_INT	 20    /* most digits before the point */
 
 enum { LESS, EQUAL, MORE };
 enum { C_MINUS = 1, C_DOT, C_SLASH, C_ZERO, C_AFTER = C_ZERO + 10, CLASSES };
@@ -22,7 +22,7 @@ static __int128 power(int n)
 	return x;
 }
 
-struct magnitude { /* of a bound: its digits */
+struct magnitude { /* the digits of a bound */
 	int nint;
 	uint8_t whole[MAX_INT], part[DT_DECIMALS];
 };
@@ -41,13 +41,13 @@ static struct magnitude digits_of(__int128 x)
 	return m;
 }
 
-/* Where a number stands to a bound after one more digit. */
+/* How the digits so far compare to a bound's, after one more digit. */
 static int step_cmp(int cmp, int digit, int of_bound)
 {
 	return cmp != EQUAL ? cmp : digit < of_bound ? LESS : digit > of_bound ? MORE : EQUAL;
 }
 
-/* The same when no digit will follow before the point: more digits are a larger number. */
+/* The same when no digit follows before the point: a number with more digits is larger. */
 static int end_cmp(int cmp, int n, const struct magnitude *m)
 {
 	return n < m->nint ? LESS : n > m->nint ? MORE : cmp;
@@ -62,8 +62,8 @@ static bool rest_is_zero(const struct magnitude *m, int k)
 }
 
 /*
- * States of one sign, from `base`: a zero before the point; n digits before it, standing to the bounds as lo
- * and hi; and k digits behind it.
+ * States of one sign, from `base`: a zero before the point; n digits before it, with comparisons lo and hi to
+ * the bounds; and k digits behind it.
  */
 enum { SIDES = 9, PER_SIGN = 1 + (MAX_INT + DT_DECIMALS + 2) * SIDES };
 
@@ -87,7 +87,7 @@ static bool within(int lo, int hi, const struct magnitude *l, const struct magni
 	return (lo == MORE || (lo == EQUAL && rest_is_zero(l, k))) && hi != MORE;
 }
 
-/* One sign's numbers of magnitude lo to hi, after the states of `from`. */
+/* Adds the numbers of one sign with magnitude lo to hi, after state `from`. */
 static void add_sign(struct dt_auto *a, int from, int base, __int128 lo, __int128 hi, int decimals)
 {
 	struct magnitude l = digits_of(lo), h = digits_of(hi);
@@ -102,7 +102,7 @@ static void add_sign(struct dt_auto *a, int from, int base, __int128 lo, __int12
 			int x = side / 3, y = side % 3, s = n ? int_state(base, n, x, y) : base;
 			int le, he;
 
-			if (n == 0) { /* the zero */
+			if (n == 0) { /* the digit zero */
 				x = step_cmp(EQUAL, 0, l.whole[0]);
 				y = step_cmp(EQUAL, 0, h.whole[0]);
 			}
@@ -144,14 +144,14 @@ static int between(const struct dt_numbers *n, struct dt_auto_budget *work, stru
 	if (hi >= 0 && lo <= hi)
 		add_sign(a, 0, 2, lo > 0 ? lo : 0, hi, n->integer ? 0 : DT_DECIMALS);
 	if (lo < 0 && lo <= hi) {
-		set(a, 0, C_MINUS, 1); /* and no -0 */
+		set(a, 0, C_MINUS, 1); /* -0 is not allowed */
 		add_sign(a, 1, 2 + PER_SIGN, hi < 0 ? -hi : 1, -lo, n->integer ? 0 : DT_DECIMALS);
 	}
 	*ret = a;
 	return dt_auto_minimise(a, work);
 }
 
-/* Any digits that are a multiple; only what decimals the step has. */
+/* Automaton of multiples of the step, with at most as many decimals as the step has. */
 static int multiples(const struct dt_numbers *n, struct dt_auto_budget *work, struct dt_auto **ret)
 {
 	__int128 step = n->step;

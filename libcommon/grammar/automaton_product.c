@@ -1,14 +1,14 @@
-/* Products of automata: pairs of states, numbered as they are met. */
+/* Product of automata: its states are pairs of states, numbered in order of discovery. */
 #include "grammar/automaton.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct pairs { /* states of a product: numbered pairs; second -1: b has gone nowhere */
+struct pairs { /* numbered pairs of states; second -1: b has rejected */
 	int32_t (*pair)[2];
 	int n, cap;
-	int32_t *table; /* twice cap */
+	int32_t *table; /* hash table, twice cap */
 };
 
 static int pair_number(struct pairs *p, int32_t x, int32_t y)
@@ -42,7 +42,10 @@ static int pair_number(struct pairs *p, int32_t x, int32_t y)
 	return p->n++;
 }
 
-/* The classes of both: ret has room for all; which[k] are the classes of a and b that class k is in. */
+/*
+ * The common refinement of the classes of a and b; ret has room for all; which[k]: the classes of a and b
+ * that contain class k.
+ */
 static int common_classes(const struct dt_auto *a, const struct dt_auto *b, uint32_t *first,
 			  int32_t (*which)[2])
 {

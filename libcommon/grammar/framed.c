@@ -1,10 +1,10 @@
-/* Values of schemas with text around them. */
+/* Grammar of schema values with fixed text around them. */
 #include "grammar/priv.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Most elements of an alternative that are copied at a time; longer ones go on in a rule of their own. */
+/* Most elements of an alternative copied at a time; the rest goes into a rule of its own. */
 #define PART 32
 
 static void add_alt(struct dt_grammar *g, int rule, const struct dt_grammar *from, const struct dt_elem *e,
@@ -25,7 +25,7 @@ static void add_alt(struct dt_grammar *g, int rule, const struct dt_grammar *fro
 	dt_gr_alt(g, rule, part, n);
 }
 
-/* The rules of `from` in g; returns the number of its root there. */
+/* Copies the rules of `from` into g; returns the index of its root in g. */
 static int import(struct dt_grammar *g, const struct dt_grammar *from)
 {
 	int base = g->nrule;

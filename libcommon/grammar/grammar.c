@@ -31,7 +31,7 @@ void dt_grammar_drop(struct dt_grammar *g)
 	free(g);
 }
 
-/* Makes room for one more of size bytes. */
+/* Ensures room for one more entry of size bytes. */
 static bool room(struct dt_grammar *g, void **p, int n, int *cap, size_t size)
 {
 	int more = *cap ? 2 * *cap : 4;
@@ -142,7 +142,7 @@ int dt_gr_literal(struct dt_grammar *g, const char *s, size_t n)
 
 int dt_gr_repeat(struct dt_grammar *g, struct dt_elem e, int sep, int min, int max)
 {
-	/* next: what may come after at least `at` of them, the separator included */
+	/* next: what may follow when there are at least `at` of them, including the separator */
 	int next = dt_gr_rule(g), any = max < 0 ? next : -1;
 	struct dt_elem seq[3];
 	int n;
@@ -171,7 +171,7 @@ int dt_gr_repeat(struct dt_grammar *g, struct dt_elem e, int sep, int min, int m
 			dt_gr_alt(g, rule, NULL, 0);
 		next = rule;
 	}
-	if (max < 0 && min == 0) { /* the first has no separator before it */
+	if (max < 0 && min == 0) { /* no separator before the first one */
 		int rule = dt_gr_rule(g);
 
 		dt_gr_alt(g, rule, (struct dt_elem[]){e, dt_gr_r(any)}, 2);
@@ -181,13 +181,13 @@ int dt_gr_repeat(struct dt_grammar *g, struct dt_elem e, int sep, int min, int m
 	return next;
 }
 
-/* ---- what can be finished ---- */
+/* ---- pruning of what cannot end ---- */
 
 struct finish {
-	int32_t *rule_of, *missing; /* of each alternative: its rule, its rules not known to end */
-	int32_t *from, *use;	    /* alternatives that name rule r: use[from[r] .. from[r + 1] - 1] */
+	int32_t *rule_of, *missing; /* for each alternative: its rule; number of its rules not known to end */
+	int32_t *from, *use;	    /* alternatives that use rule r: use[from[r] .. from[r + 1] - 1] */
 	int32_t *todo;
-	bool *ends; /* of each rule */
+	bool *ends; /* for each rule: some finite text matches it */
 	int nalt;
 };
 
@@ -196,7 +196,10 @@ static const struct dt_elem *alt_of(const struct dt_grammar *g, int rule, int i)
 	return g->elem + g->rule[rule].alt[i];
 }
 
-/* Numbers the alternatives, and the uses of each rule; ends grows from alternatives that name none. */
+/*
+ * Numbers the alternatives and indexes the uses of each rule; initially those alternatives end that use no
+ * rule.
+ */
 static int spread(const struct dt_grammar *g, struct finish *f)
 {
 	int alt = 0, n = 0;

@@ -1,30 +1,30 @@
 /*
  * Grammars over bytes, for constrained sampling: rules of alternatives, each a sequence of byte classes and
- * rules. A state is the set of all stacks of what may still come (as in llama.cpp's GBNF); stacks share their
- * tails, and equal ones are one node, so a state is a short list of numbers.
+ * rules. A parser state is the set of all stacks of elements that may still follow (as in llama.cpp's GBNF).
+ * Stacks share their tails, and equal stacks are one node, so a state is a short list of numbers.
  *
- * dt_grammar_json and dt_grammar_schema build the grammar of JSON texts; a schema's keywords that are not
- * enforced are refused by name, save those that only describe.
+ * dt_grammar_json and dt_grammar_schema build the grammar of JSON texts. Schema keywords that are not
+ * enforced are refused by name, except those that only describe.
  */
 #ifndef DT_GRAMMAR_GRAMMAR_H
 #define DT_GRAMMAR_GRAMMAR_H
 
 #include "base/json.h"
 
-struct dt_grammar; /* immutable, counted */
+struct dt_grammar; /* immutable, reference-counted */
 
 /* Any JSON object. NULL: out of memory. */
 struct dt_grammar *dt_grammar_json(void);
 /*
- * Texts that a JSON schema (draft 2020-12) accepts: objects with their properties in the schema's order, and
- * others only where it says so (additionalProperties, patternProperties, or no properties at all). Every text
- * that comes to its end meets the schema, as its strings and numbers are written in one way. Keywords that
- * are not enforced are refused by name, but for those that only describe (schema_keys.c has the table); so
- * are oneOf and not where it cannot be known beforehand that they hold, and schemas that no value meets or
- * that take too long to follow. -ENOTSUP, -EINVAL, -E2BIG, -ENOMEM.
+ * Grammar of the texts that a JSON schema (draft 2020-12) accepts: objects with their properties in the
+ * schema's order, and others only where it says so (additionalProperties, patternProperties, or no properties
+ * at all). Every complete text satisfies the schema; strings and numbers have only one notation each.
+ * Refused: keywords that are not enforced, except those that only describe (table in schema_keys.c); oneOf
+ * and not, where it cannot be decided in advance that they hold; schemas that no value satisfies or that take
+ * too many steps. -ENOTSUP, -EINVAL, -E2BIG, -ENOMEM.
  */
 int dt_grammar_schema(const json_t *schema, struct dt_grammar **ret, struct dt_err *err);
-/* One of n texts: `before`, a value of the schema, `after`. Errors as above. */
+/* Grammar of any of n texts: `before`, a value of the schema, `after`. Errors as above. */
 struct dt_grammar_framed {
 	const char *before, *after;
 	const json_t *schema;
@@ -33,37 +33,37 @@ int dt_grammar_framed(const struct dt_grammar_framed *f, int n, struct dt_gramma
 struct dt_grammar *dt_grammar_ref(struct dt_grammar *g);
 void dt_grammar_drop(struct dt_grammar *g); /* NULL is allowed */
 
-/* The bytes of a token, borrowed; NULL or *ret_n 0: the token writes none. */
+/* Returns the bytes of a token, borrowed; NULL or *ret_n 0: the token has no text. */
 typedef const char *dt_token_bytes(const void *arg, int32_t id, size_t *ret_n);
 
-/* The tokens of a vocabulary in the order of their bytes. */
+/* The tokens of a vocabulary, sorted by their bytes. */
 struct dt_vocab_order {
 	int n;	     /* tokens that have bytes */
-	int vocab;   /* ids */
-	int longest; /* bytes */
+	int vocab;   /* number of ids */
+	int longest; /* bytes of the longest token */
 	struct dt_vocab_token {
 		const char *s;
 		int32_t len, id;
 	} * token; /* [n] */
 };
-/* Asks for the bytes of ids 0 to vocab - 1, which outlive o. -ENOMEM. */
+/* Sorts the tokens with ids 0 to vocab - 1; their bytes must outlive o. -ENOMEM. */
 int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *bytes, const void *arg);
 void dt_vocab_order_release(struct dt_vocab_order *o);
 
-/* The state of one text within its grammar. */
+/* The parser state of one text. */
 struct dt_matcher;
 struct dt_matcher *dt_matcher_new(struct dt_grammar *g); /* takes a reference; NULL: out of memory */
 void dt_matcher_free(struct dt_matcher *m);
 
-/* Reads n bytes. False, and no change: they do not fit, or out of memory. */
+/* Advances by n bytes. false: they do not fit or out of memory; the state is unchanged. */
 bool dt_matcher_push(struct dt_matcher *m, const char *s, size_t n);
-/* The text may end here. */
+/* Whether the text may end here. */
 bool dt_matcher_complete(const struct dt_matcher *m);
-/* Nothing may follow. */
+/* Whether nothing may follow. */
 bool dt_matcher_done(const struct dt_matcher *m);
 /*
- * The tokens that may come next: bit id % 32 of word id / 32. Borrowed until the next call. NULL: out of
- * memory, or the grammar leaves so many ways open that it would take too many steps.
+ * The mask of tokens that may come next: bit id % 32 of word id / 32. Borrowed until the next call. NULL: out
+ * of memory, or the grammar is so ambiguous that it would take too many steps.
  */
 const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_order *o);
 

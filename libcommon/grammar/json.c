@@ -5,7 +5,7 @@
 
 #define SEQ DT_SEQ
 
-/* White space that cannot go on for ever: nothing, a space, or a new line and its indent. */
+/* Bounded white space: none, a space, or a newline and its indentation. */
 static void build_ws(struct dt_grammar *g, struct dt_gr_json *j)
 {
 	struct dt_elem space = dt_gr_byte(g, ' ');
@@ -24,7 +24,8 @@ static void build_ws(struct dt_grammar *g, struct dt_gr_json *j)
 /* One character of a string: well-formed UTF-8 (Unicode 15, table 3-7) or an escape. */
 static void build_character(struct dt_grammar *g, struct dt_gr_json *j)
 {
-	static const int lead[][4] = {/* first byte from, to; second from, to; then plain ones */
+	static const int lead[][4] = {/* range of the first byte, range of the second byte; then plain
+				       * continuation bytes */
 				      {0xe0, 0xe0, 0xa0, 0xbf}, {0xe1, 0xec, 0x80, 0xbf},
 				      {0xed, 0xed, 0x80, 0x9f}, {0xee, 0xef, 0x80, 0xbf},
 				      {0xf0, 0xf0, 0x90, 0xbf}, {0xf1, 0xf3, 0x80, 0xbf},
@@ -42,7 +43,7 @@ static void build_character(struct dt_grammar *g, struct dt_gr_json *j)
 		dt_gr_alt(g, r, e, lead[i][0] < 0xf0 ? 3 : 4);
 	}
 	dt_gr_alt(g, r, SEQ(back, dt_gr_c(dt_gr_class(g, "\"\\/bfnrt"))));
-	/* \u without surrogates: a lone one is no text */
+	/* \u without surrogates: a lone surrogate is not valid text */
 	dt_gr_alt(g, r,
 		  SEQ(back, dt_gr_byte(g, 'u'), dt_gr_c(dt_gr_class(g, "0-9a-cA-CeEfF")), hex, hex, hex));
 	dt_gr_alt(g, r,

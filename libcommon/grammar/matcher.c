@@ -4,21 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_STACKS 256	     /* of a state; each optional property that may come next is one */
-#define MAX_NODES  (1 << 18) /* of a text: 4 MiB with their table */
-#define MANY_NODES (1 << 15) /* past it unreachable nodes are dropped */
-#define MAX_DEPTH  2048	     /* rules entered without reading a byte */
-#define MAX_WORK   (1 << 26) /* expansions a mask: up to 0.5 s, during which all requests wait */
-#define MASKS	   8	     /* kept */
+#define MAX_STACKS 256	     /* most stacks of a state; each optional property that may come next is one */
+#define MAX_NODES  (1 << 18) /* most nodes of a text: 4 MiB with their table */
+#define MANY_NODES (1 << 15) /* above it unreachable nodes are dropped */
+#define MAX_DEPTH  2048	     /* most nested rules entered without reading a byte */
+#define MAX_WORK   (1 << 26) /* most expansions for a mask: up to 0.5 s, during which all requests wait */
+#define MASKS	   8	     /* cached masks */
 
-struct node {		     /* a stack: an element to read, and what comes after its alternative */
-	int32_t pos, parent; /* parent -1: nothing */
-	uint32_t in;	     /* number of the last state that it was added to */
+struct node {		     /* a stack: the element to read, and what follows its alternative */
+	int32_t pos, parent; /* parent -1: bottom of the stack */
+	uint32_t in;	     /* number of the last state to which it was added */
 };
 
 struct state {
 	int n;
-	int32_t top[MAX_STACKS]; /* nodes at a class; -1: the text may end */
+	int32_t top[MAX_STACKS]; /* nodes at a byte class; -1: the text may end */
 };
 
 struct mask {
@@ -31,14 +31,14 @@ struct dt_matcher {
 	struct dt_grammar *g;
 	struct node *node;
 	int nnode, node_cap;
-	int32_t *table; /* open addressing over nodes, -1: free; twice node_cap */
+	int32_t *table; /* hash table of nodes (open addressing), -1: free; twice node_cap */
 	struct state now;
-	struct state *depth; /* [longest + 1], while a mask is made */
+	struct state *depth; /* [longest + 1], used while a mask is computed */
 	struct mask mask[MASKS];
 	uint64_t clock;
-	uint32_t state; /* number of the state that is being made */
-	int64_t work;	/* steps left to the mask or the text being read */
-	bool failed;	/* out of memory, or a grammar that takes too many steps */
+	uint32_t state; /* number of the state being built */
+	int64_t work;	/* steps left for the current mask or text */
+	bool failed;	/* out of memory, or too many steps */
 };
 
 static uint32_t node_hash(struct node x)
@@ -79,7 +79,7 @@ static bool nodes_grow(struct dt_matcher *m)
 	return true;
 }
 
-/* The one node of this content. */
+/* The unique node with this content; -1: failed. */
 static int32_t node_of(struct dt_matcher *m, int32_t pos, int32_t parent)
 {
 	struct node x = {pos, parent, 0};
@@ -113,7 +113,7 @@ static void state_add(struct dt_matcher *m, struct state *s, int32_t top)
 		s->top[s->n++] = top;
 }
 
-/* Adds every class that may be read next when the element at pos is next and then parent. */
+/* Adds the stacks that begin with a byte class when the element at pos comes next, followed by parent. */
 static void expand(struct dt_matcher *m, struct state *s, int32_t pos, int32_t parent, int depth)
 {
 	const struct dt_elem *e = &m->g->elem[pos];
@@ -135,17 +135,17 @@ static void expand(struct dt_matcher *m, struct state *s, int32_t pos, int32_t p
 		return;
 	}
 	r = &m->g->rule[e->index];
-	if (m->g->elem[pos + 1].type != DT_ELEM_END) /* else its end is ours: lists do not grow the stack */
+	if (m->g->elem[pos + 1].type != DT_ELEM_END) /* otherwise a tail call: lists do not grow the stack */
 		parent = node_of(m, pos + 1, parent);
 	for (int i = 0; i < r->n && !m->failed; i++)
 		expand(m, s, r->alt[i], parent, depth + 1);
 }
 
-/* to = from after one more byte; false: it may not come. */
+/* Sets `to` to the state after one more byte; false: the byte is not allowed. */
 static bool advance(struct dt_matcher *m, const struct state *from, unsigned char byte, struct state *to)
 {
 	to->n = 0;
-	if (++m->state == 0) { /* once in 2^32: no node may seem to be in it */
+	if (++m->state == 0) { /* on overflow, once in 2^32: no node may seem to be in the new state */
 		for (int i = 0; i < m->nnode; i++)
 			m->node[i].in = 0;
 		m->state = 1;
@@ -162,7 +162,7 @@ static bool advance(struct dt_matcher *m, const struct state *from, unsigned cha
 	return to->n > 0 && !m->failed;
 }
 
-/* Drops all nodes but those of the current stacks. A parent's index is below its child's. */
+/* Drops all nodes except those of the current stacks. A parent's index is below its child's. */
 static void drop_nodes(struct dt_matcher *m)
 {
 	int32_t *to = malloc((size_t)m->nnode * sizeof(*to)); /* -1: dropped */
@@ -190,14 +190,14 @@ static void drop_nodes(struct dt_matcher *m)
 	memset(m->table, -1, 2 * (size_t)m->node_cap * sizeof(*m->table));
 	for (int i = 0; i < n; i++)
 		table_add(m, i);
-	for (int i = 0; i < MASKS; i++) { /* their keys are nodes */
+	for (int i = 0; i < MASKS; i++) { /* their keys are node indices */
 		free(m->mask[i].bits);
 		m->mask[i] = (struct mask){0};
 	}
 	free(to);
 }
 
-/* Before bytes are read or a mask is made. */
+/* Call before bytes are read or a mask is computed. */
 static void begin_work(struct dt_matcher *m)
 {
 	if (m->nnode > MANY_NODES)
@@ -302,13 +302,13 @@ void dt_vocab_order_release(struct dt_vocab_order *o)
 }
 
 /*
- * Tokens in order of their bytes: what two neighbours have in common is read once, and where a beginning does
- * not fit, all tokens that begin so are passed over.
+ * Visits tokens in the order of their bytes: the common prefix of neighbours is read only once, and when a
+ * prefix does not fit, all tokens with it are skipped.
  */
 static void fill(struct dt_matcher *m, const struct dt_vocab_order *o, uint32_t *bits)
 {
 	const char *before = "";
-	int good = 0; /* bytes of the token before that fit: m->depth[0 .. good] are theirs */
+	int good = 0; /* matching bytes of the previous token: m->depth[0 .. good] are their states */
 
 	m->depth[0] = m->now;
 	for (int i = 0; i < o->n && !m->failed; i++) {
@@ -361,7 +361,7 @@ const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_orde
 	fill(m, o, old->bits);
 	if (!m->failed)
 		return old->bits;
-	old->key.n = -1; /* not a mask */
+	old->key.n = -1; /* invalid entry */
 	return NULL;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -10,7 +10,7 @@ enum { DT_ELEM_END, DT_ELEM_CLASS, DT_ELEM_RULE };
 
 struct dt_elem {
 	uint8_t type;
-	int32_t index; /* of the class or the rule */
+	int32_t index; /* index of the class or the rule */
 };
 
 struct dt_class { /* a set of bytes */
@@ -18,7 +18,7 @@ struct dt_class { /* a set of bytes */
 };
 
 struct dt_rule {
-	int32_t *alt; /* each the number of its first element */
+	int32_t *alt; /* index of the first element of each alternative */
 	int n, cap;
 };
 
@@ -29,31 +29,31 @@ struct dt_grammar {
 	struct dt_rule *rule;
 	int nelem, elem_cap, nclass, class_cap, nrule, rule_cap;
 	int root;
-	bool no_memory; /* something is missing */
+	bool no_memory; /* an allocation failed: the grammar is incomplete */
 };
 
-/* grammar.c: building. No function fails; the caller checks no_memory at the end. */
+/* grammar.c: construction. These functions do not report errors; the caller checks no_memory at the end. */
 struct dt_grammar *dt_grammar_new(void);
 int dt_gr_rule(struct dt_grammar *g);
 int dt_gr_add_class(struct dt_grammar *g, struct dt_class c);
-int dt_gr_class(struct dt_grammar *g, const char *members);   /* "a-z_": ranges and bytes */
-int dt_gr_members(struct dt_grammar *g, const char *members); /* these bytes */
+int dt_gr_class(struct dt_grammar *g, const char *members);   /* "a-z_": ranges and single bytes */
+int dt_gr_members(struct dt_grammar *g, const char *members); /* these bytes, literally */
 struct dt_elem dt_gr_range(struct dt_grammar *g, int first, int last);
 /* Adds an alternative of n elements to a rule. */
 void dt_gr_alt(struct dt_grammar *g, int rule, const struct dt_elem *e, int n);
-/* A rule that is these bytes. */
+/* A rule that matches these bytes. */
 int dt_gr_literal(struct dt_grammar *g, const char *s, size_t n);
-/* A rule of min to max (-1: any number) times e, with sep (a rule, -1: none) in between. */
+/* A rule that matches e min to max times (-1: no limit), separated by the rule sep (-1: none). */
 int dt_gr_repeat(struct dt_grammar *g, struct dt_elem e, int sep, int min, int max);
 
-/* Drops alternatives that no text can end; false: then there is no text at all, or no_memory. */
+/* Removes alternatives that no finite text can match. false: nothing matches at all, or no_memory. */
 bool dt_gr_prune(struct dt_grammar *g);
 
 struct dt_gr_json { /* the rules of JSON (RFC 8259) */
 	int ws, colon, comma, character, string, number, integer, value, object, array;
 };
 void dt_gr_json(struct dt_grammar *g, struct dt_gr_json *ret);
-/* '[' items ']' of one rule, and '{' members '}' of one value, or around what `inside` makes of it. */
+/* Rules for '[' and ']', or '{' and '}', around the rule `inside`. */
 int dt_gr_array(struct dt_grammar *g, const struct dt_gr_json *j, int inside);
 int dt_gr_object(struct dt_grammar *g, const struct dt_gr_json *j, int inside);
 

@@ -1,10 +1,10 @@
-/* A regular expression on its way to an automaton: what regex_*.c share, not for others. */
+/* Conversion of a regular expression to an automaton; shared by regex_*.c. */
 #ifndef DT_GRAMMAR_REGEX_H
 #define DT_GRAMMAR_REGEX_H
 
 #include "grammar/automaton.h"
 
-#define DT_REGEX_NODES (1 << 15) /* of the tree, of its ranges, of the nondeterministic automaton */
+#define DT_REGEX_NODES (1 << 15) /* most nodes of the tree, ranges, and states of the NFA */
 
 enum dt_regex_kind { DT_REGEX_EMPTY, DT_REGEX_SET, DT_REGEX_CAT, DT_REGEX_ALT, DT_REGEX_REP };
 
@@ -14,11 +14,11 @@ struct dt_regex_range {
 
 struct dt_regex_tree {
 	enum dt_regex_kind kind;
-	int a, b;     /* nodes; of a SET a: its first range and b: how many */
+	int a, b;     /* child nodes; for SET: first range and number of ranges */
 	int min, max; /* of REP */
 };
 
-struct dt_regex_nfa { /* set < 0: goes on to out and out2 (-1: none) without a character */
+struct dt_regex_nfa { /* set < 0: an empty transition to out and out2 (-1: none) */
 	int set, out, out2;
 };
 
@@ -33,7 +33,9 @@ struct dt_regex {
 	struct dt_err *err;
 };
 
-/* Room for one more entry of size bytes in a list of n; false: x->no_memory or x->too_large says why not. */
+/*
+ * Ensures room for one more entry of size bytes in a list of n; false: x->no_memory or x->too_large is set.
+ */
 bool dt_regex_room(struct dt_regex *x, void **list, int n, int *cap, size_t size);
 
 /* For qsort: ranges by their first code point. */
@@ -44,9 +46,12 @@ static inline int dt_regex_by_first(const void *a, const void *b)
 	return (x->first > y->first) - (x->first < y->first);
 }
 
-/* regex_parse.c: the pattern at x->at to a tree; its root. -ENOTSUP with what is not supported. */
+/*
+ * regex_parse.c: parses the pattern at x->at; returns the root. -ENOTSUP for unsupported syntax, which x->err
+ * names.
+ */
 int dt_regex_parse(struct dt_regex *x);
-/* The code point c is in the set of tree node t. */
+/* Whether code point c is in the set of tree node t. */
 bool dt_regex_in_set(const struct dt_regex *x, int t, uint32_t c);
 
 #endif

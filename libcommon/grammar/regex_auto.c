@@ -1,6 +1,6 @@
 /*
- * The tree of a regular expression to a nondeterministic automaton (Thompson 1968, built from the end), that
- * one to a deterministic one by sets of states.
+ * Converts the tree of a regular expression to an NFA (Thompson 1968, built from the end), and that to a DFA
+ * by the subset construction.
  */
 #include "grammar/regex.h"
 
@@ -18,7 +18,7 @@ static int nfa(struct dt_regex *x, int set, int out, int out2)
 	return x->nnfa++;
 }
 
-/* The state at which t begins that goes on at `after`. */
+/* The start state of t when the text after it continues at state `after`. */
 static int states(struct dt_regex *x, int t, int after)
 {
 	struct dt_regex_tree n = x->tree[t];
@@ -57,13 +57,13 @@ static int states(struct dt_regex *x, int t, int after)
 	return after;
 }
 
-struct sets { /* sets of states of the nfa, each rising */
+struct sets { /* sets of NFA states, each ascending */
 	int32_t *member, *from, *table;
 	int n, nmember, member_cap;
 	uint32_t mask;
 };
 
-/* The number of the set of the m states that are marked; -1: too many. */
+/* The number of the set of these m states; -1: too many sets. */
 static int set_number(struct sets *d, const int32_t *state, int m)
 {
 	uint64_t h = (uint64_t)m;
@@ -97,7 +97,7 @@ static int set_number(struct sets *d, const int32_t *state, int m)
 	return d->n++;
 }
 
-struct closure { /* states being collected, without those that only lead on */
+struct closure { /* states being collected, without those that have only empty transitions */
 	int32_t *state, *mark, *todo;
 	int n, round;
 };
@@ -135,7 +135,7 @@ static int close_set(struct closure *c, struct sets *d)
 	return set_number(d, c->state, c->n);
 }
 
-/* The first code points of classes that no set of the tree divides. */
+/* An automaton with the coarsest classes that no set of the tree divides. */
 static struct dt_auto *with_classes(const struct dt_regex *x, int nstate)
 {
 	uint32_t *edge = malloc((2 * (size_t)x->nrange + 1) * sizeof(*edge));
@@ -162,7 +162,7 @@ static struct dt_auto *with_classes(const struct dt_regex *x, int nstate)
 	return a;
 }
 
-/* Goes through all sets that can be reached; *a has its classes and grows. */
+/* Visits all reachable sets; *a has its classes and grows. */
 static int determine(const struct dt_regex *x, struct sets *d, struct closure *c, int start,
 		     struct dt_auto_budget *work, struct dt_auto *a)
 {

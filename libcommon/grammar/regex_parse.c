@@ -1,4 +1,4 @@
-/* Regular expressions parsed to a tree. */
+/* Parses regular expressions to a tree. */
 #include "base/utf8.h"
 #include "grammar/regex.h"
 
@@ -49,7 +49,7 @@ static void add(struct dt_regex *x, uint32_t first, uint32_t last)
 		x->range[x->nrange++] = (struct dt_regex_range){first, last};
 }
 
-/* Makes the ranges since `from` rising and apart, or what they leave out. */
+/* Sorts and merges the ranges since `from`, or replaces them by their complement. */
 static void tidy(struct dt_regex *x, int from, bool negated)
 {
 	int n = from, m;
@@ -86,7 +86,7 @@ static void tidy(struct dt_regex *x, int from, bool negated)
 	x->nrange -= m - from;
 }
 
-/* \d, \w, \s and their opposites (ECMA-262, 22.2.2.9); false: another letter. */
+/* Adds \d, \w, \s or their negations (ECMA-262, 22.2.2.9); false: another letter. */
 static bool add_named(struct dt_regex *x, char c)
 {
 	static const struct dt_regex_range digit[] = {{'0', '9'}},
@@ -131,7 +131,7 @@ static int hex(struct dt_regex *x, int digits)
 	return value;
 }
 
-/* The character after a backslash. */
+/* The character of an escape, after the backslash. */
 static int escaped(struct dt_regex *x)
 {
 	static const char letters[] = "nrtfv0", control[] = "\n\r\t\f\v";
@@ -221,7 +221,7 @@ static int group(struct dt_regex *x)
 {
 	int r;
 
-	if (*x->at == '?' && x->at[1] == '<' && x->at[2] != '=' && x->at[2] != '!') { /* a name */
+	if (*x->at == '?' && x->at[1] == '<' && x->at[2] != '=' && x->at[2] != '!') { /* a named group */
 		x->at += strcspn(x->at, ">");
 		x->at += *x->at == '>';
 	} else if (*x->at == '?') {
@@ -269,7 +269,7 @@ static int atom(struct dt_regex *x)
 	return one(x, (uint32_t)e, (uint32_t)e);
 }
 
-/* How often what came is repeated; false: {} is not as it should be. */
+/* Parses a quantifier; false: malformed {}. */
 static bool times(struct dt_regex *x, int *min, int *max)
 {
 	char c = *x->at;
@@ -295,7 +295,7 @@ static bool times(struct dt_regex *x, int *min, int *max)
 	return *min >= 0 && *min <= MAX_TIMES && *max <= MAX_TIMES && (*max < 0 || *max >= *min);
 }
 
-/* What stands between two bars. */
+/* Parses one alternative, between two bars. */
 static int sequence(struct dt_regex *x)
 {
 	int all = node(x, DT_REGEX_EMPTY, 0, 0);
@@ -309,7 +309,7 @@ static int sequence(struct dt_regex *x)
 		if (*x->at && strchr("*+?{", *x->at)) {
 			if (!times(x, &min, &max))
 				return refuse(x, "braces that are not {n}, {n,} or {n,m} up to 65535");
-			x->at += *x->at == '?'; /* lazy: the same texts */
+			x->at += *x->at == '?'; /* lazy quantifiers match the same texts */
 			r = node(x, DT_REGEX_REP, r, 0);
 			if (!x->no_memory && !x->too_large) {
 				x->tree[r].min = min;
@@ -323,7 +323,7 @@ static int sequence(struct dt_regex *x)
 	return all;
 }
 
-/* Anything at all: what may stand before and after what is not tied to an end. */
+/* A node that matches any text: stands before and after alternatives that are not anchored. */
 static int anything(struct dt_regex *x)
 {
 	int r = node(x, DT_REGEX_REP, one(x, 0, DT_AUTO_LAST), 0);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #define SEQ	   DT_SEQ
-#define MAX_UNIQUE 12 /* values of items that must differ: their sets are rules */
+#define MAX_UNIQUE 12 /* most possible values of unique items: every set of them is a rule */
 
 void dt_schema_counts(const struct dt_conj *c, const char *min_key, const char *max_key, int64_t *min,
 		      int64_t *max)
@@ -36,7 +36,7 @@ void dt_schema_item(struct dt_schema *b, const struct dt_conj *c, int64_t at, st
 	}
 }
 
-/* Items that all differ: a rule for each set of those that came. */
+/* Unique items: a rule for each set of values used so far. */
 static int unique(struct dt_schema *b, const struct dt_conj *c, int64_t min, int64_t max)
 {
 	const json_t *value[MAX_UNIQUE];
@@ -90,7 +90,7 @@ static int items(struct dt_schema *b, const struct dt_conj *c, int64_t min, int6
 	rest = dt_schema_rule(b, &p);
 	if (!dt_schema_work(b, 20 * (max < 0 ? min : max)))
 		return 0;
-	/* what follows the prefix: a comma before each, unless nothing came */
+	/* the items after the prefix: a comma before each, unless the prefix is empty */
 	if (prefix == 0)
 		return dt_gr_repeat(b->g, dt_gr_r(rest), b->json.comma, (int)min, (int)max);
 	after = dt_gr_rule(b->g);

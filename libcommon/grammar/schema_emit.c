@@ -1,4 +1,4 @@
-/* Automata and listed values of a schema as rules over bytes, as JSON writes them. */
+/* Converts automata and listed values to rules over bytes in JSON notation. */
 #include "grammar/schema.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 #define SEQ	  DT_SEQ
 #define MAX_ELEMS (1 << 20)
-#define MAX_SETS  256 /* sets of characters of one automaton that are remembered */
+#define MAX_SETS  256 /* most character sets of one automaton that are cached */
 
 /* ---- automata as rules ---- */
 
@@ -31,11 +31,11 @@ static int encode(uint32_t c, uint8_t out[4])
 	return 4;
 }
 
-/* Code points lo to hi beyond ASCII, as sequences of ranges of bytes. */
+/* Adds code points lo to hi beyond ASCII, as sequences of byte ranges. */
 static void add_wide(struct dt_grammar *g, int r, uint32_t lo, uint32_t hi)
 {
 	static const uint32_t cut[] = {0x7ff, 0xd7ff, 0xdfff,
-				       0xffff}; /* lengths change here; no surrogates */
+				       0xffff}; /* the encoded length changes here; surrogates are excluded */
 	uint8_t a[4], z[4];
 	struct dt_elem e[4];
 	int n;
@@ -80,17 +80,17 @@ static void add_escaped(struct dt_grammar *g, int r, uint32_t c)
 	static const char letters[] = "bfnrt\"\\", control[] = "\b\f\n\r\t\"\\";
 	const char *p = c ? strchr(control, (int)c) : NULL;
 
-	if (p) /* other control characters are left out: nobody wants them, and no pattern needs them */
+	if (p) /* other control characters are left out: they are not useful, and no pattern needs them */
 		dt_gr_alt(g, r, SEQ(dt_gr_byte(g, '\\'), dt_gr_byte(g, letters[p - control])));
 }
 
 struct charset {
-	int32_t *class; /* of the automaton */
+	int32_t *class; /* classes of the automaton */
 	int n;
 	struct dt_elem e;
 };
 
-/* What reads one character of these classes. */
+/* The element that reads one character of these classes. */
 static struct dt_elem characters(struct dt_schema *b, const struct dt_auto *a, const int32_t *class, int n)
 {
 	struct dt_grammar *g = b->g;
@@ -162,7 +162,7 @@ static struct dt_elem charset_of(struct dt_schema *b, struct emit *m, const stru
 	return e;
 }
 
-/* The alternatives of one state: for each state that can follow, one of the characters that lead there. */
+/* The alternatives of one state: for each successor, the characters that lead to it. */
 static void emit_state(struct dt_schema *b, struct emit *m, const struct dt_auto *a, int base, int s)
 {
 	const int32_t *next = a->next + (size_t)s * (size_t)a->nclass;
@@ -218,7 +218,7 @@ int dt_schema_emit(struct dt_schema *b, const struct dt_auto *a)
 
 /* ---- listed values ---- */
 
-/* As short as says the same number. */
+/* The shortest text that reads back as the same number. */
 static char *dump(struct dt_schema *b, const json_t *v)
 {
 	char *text = NULL;
@@ -247,7 +247,7 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* One of n sorted texts, without their first `at` bytes, which are equal. */
+/* A prefix tree of n sorted texts, without their first `at` bytes, which are equal. */
 static int tree(struct dt_schema *b, char **text, int n, size_t at)
 {
 	int r = dt_gr_rule(b->g), i = 0;
@@ -284,7 +284,7 @@ int dt_schema_literals(struct dt_schema *b, const json_t *const *value, int n)
 			k++;
 		}
 	for (int i = 0; i < k; i++)
-		if (strlen(text[i]) > 16384) /* the tree is as deep as texts have in common */
+		if (strlen(text[i]) > 16384) /* the tree is as deep as the longest common prefix */
 			dt_schema_good(b, -E2BIG);
 	if (b->rc == 0) {
 		qsort(text, (size_t)k, sizeof(*text), by_text);

@@ -1,4 +1,4 @@
-/* Which schemas hold together where one stands: references, allOf, anyOf and oneOf become conjunctions. */
+/* Resolves $ref, allOf, anyOf and oneOf of a place into conjunctions. */
 #include "grammar/schema.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 #define MAX_CONJS  2048
 #define MAX_CHOICE 16
-#define MAX_PLACE  64 /* $ref of $ref, allOf in allOf */
+#define MAX_PLACE  64 /* most nested $ref and allOf */
 
 struct flat {
 	struct dt_conj now;
@@ -58,7 +58,7 @@ static void add_not(struct dt_schema *b, struct flat *f, const json_t *list, int
 	f->now.no[f->now.nno++].but = but;
 }
 
-/* Follows one schema; false: nothing meets it. */
+/* Adds one schema to the conjunction; false: no value satisfies it. */
 static bool follow(struct dt_schema *b, struct flat *f, const json_t *s, int depth)
 {
 	const json_t *v, *e;
@@ -123,7 +123,7 @@ static void flatten(struct dt_schema *b, const struct flat *from, struct dt_conj
 
 		json_array_foreach(f->choice[k].list, i, v)
 		{
-			f->ntodo = 0; /* the call works on a copy */
+			f->ntodo = 0; /* the recursive call works on a copy */
 			f->now.nno = nno;
 			push(b, f, v, f->choice[k].depth);
 			if (f->choice[k].one && json_array_size(f->choice[k].list) > 1)

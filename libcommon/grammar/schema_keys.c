@@ -1,4 +1,4 @@
-/* Keywords: which there are, and what form they have. */
+/* The keywords of JSON Schema and their forms. */
 #include "grammar/schema.h"
 
 #include <errno.h>
@@ -6,20 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_COUNT 65535 /* of minItems, maxLength ... */
+#define MAX_COUNT 65535 /* most of minItems, maxLength ... */
 
 enum role { DESCRIBES, PLACE, HOLDS };
 
 /*
  * All keywords of draft 2020-12 that are not refused. Form: s a schema, o an object of schemas, a an array of
- * schemas, n a count, x a number, t text, b true or false, r an array of texts, R an object of these, v
- * anything, e a list of values, T types.
+ * schemas, n a count, x a number, t text, b true or false, r an array of texts, R an object of arrays of
+ * texts, v anything, e a list of values, T types.
  */
 static const struct keyword {
 	const char *name;
 	enum role role;
 	char form;
-	int about; /* types */
+	int about; /* types to which it applies */
 } keyword[] = {
 	{"type", HOLDS, 'T', 0},
 	{"const", HOLDS, 'v', 0},
@@ -56,7 +56,7 @@ static const struct keyword {
 	{"definitions", DESCRIBES, 'o', 0},
 	{"$schema", DESCRIBES, 't', 0},
 	{"$comment", DESCRIBES, 't', 0},
-	{"$anchor", DESCRIBES, 't', 0}, /* whatever names it is refused */
+	{"$anchor", DESCRIBES, 't', 0}, /* references to it are refused */
 	{"$dynamicAnchor", DESCRIBES, 't', 0},
 	{"$vocabulary", DESCRIBES, 'v', 0},
 	{"title", DESCRIBES, 't', 0},
@@ -293,7 +293,7 @@ int dt_schema_types(const struct dt_conj *c)
 	return about ? about : DT_T_ALL;
 }
 
-/* One step of a JSON pointer (RFC 6901) in a fragment of a URI, in place. */
+/* Decodes one step of a JSON pointer (RFC 6901) in a URI fragment, in place. */
 static void unescape(char *s)
 {
 	char *to = s;
@@ -340,7 +340,7 @@ const json_t *dt_schema_resolve(struct dt_schema *b, const char *ref)
 	return at && !*r ? at : NULL;
 }
 
-/* {"not there": p} or {"there": p, and what then}: as schemas. */
+/* Two alternative schemas: property `name` is absent, or it is present and `then` holds. */
 static json_t *either(const char *name, json_t *then)
 {
 	json_t *absent = json_pack("{s:{s:b}}", "properties", name, 0);

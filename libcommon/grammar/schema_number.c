@@ -1,4 +1,4 @@
-/* Numbers of a schema: their bounds and multiples in decimals. */
+/* Numbers of a schema: their bounds and multiples in decimal. */
 #include "grammar/schema.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ bool dt_schema_decimal(const json_t *v, __int128 *ret)
 	*ret = x < 0 ? -1 : 1;
 	if (!(fabs(x) < 1e19))
 		return false;
-	for (int digits = 15; digits <= 17; digits++) { /* the shortest that is this number */
+	for (int digits = 15; digits <= 17; digits++) { /* the shortest text that reads back as this number */
 		snprintf(text, sizeof(text), "%.*e", digits - 1, x);
 		if (strtod(text, NULL) == x)
 			break;
@@ -51,7 +51,7 @@ bool dt_schema_decimal(const json_t *v, __int128 *ret)
 	return true;
 }
 
-/* The largest number of units of 10^-DT_DECIMALS that is below x, |x| < 10^19. */
+/* The largest number of units of 10^-DT_DECIMALS below x, |x| < 10^19. */
 static __int128 units_below(long double x)
 {
 	const __int128 one = 1000000000000000;
@@ -63,8 +63,8 @@ static __int128 units_below(long double x)
 }
 
 /*
- * The outermost decimal inside an exclusive bound x = v that a double tells from it, and so are all decimals
- * beyond, since rounding keeps their order: 99.999999999999999 would be read as 100.
+ * The outermost decimal inside an exclusive bound x = v whose double differs from v. All decimals further
+ * inside differ too, because rounding preserves order; 99.999999999999999, for example, would be read as 100.
  */
 static __int128 inside(__int128 x, double v, bool upper)
 {
@@ -90,7 +90,7 @@ static void bound(struct dt_schema *b, const json_t *v, const char *key, bool up
 				       "the schema's '%s' has more than %d decimals, which is not "
 				       "supported",
 				       key, DT_DECIMALS);
-		if (upper == (x > 0)) /* beyond everything that is written */
+		if (upper == (x > 0)) /* beyond all numbers that are generated */
 			return;
 		for (int i = 0; i < DT_DECIMALS + 19; i++)
 			x *= 10;

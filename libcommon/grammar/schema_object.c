@@ -1,4 +1,4 @@
-/* Objects of a schema: their properties in the order in which the schema names them, then others. */
+/* Objects of a schema: properties in the order in which the schema names them, then others. */
 #include "grammar/schema.h"
 
 #include <errno.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 
 #define SEQ	     DT_SEQ
-#define MAX_PATTERNS 4	 /* of patternProperties: every set of them is its own kind of name */
-#define MAX_OPTIONAL 200 /* one after another: each may come next */
+#define MAX_PATTERNS 4	 /* most patternProperties: every subset of them is a separate kind of name */
+#define MAX_OPTIONAL 200 /* most consecutive optional properties: each of them may come next */
 
 static void add_pattern_schemas(struct dt_schema *b, const json_t *leaf, const char *name,
 				struct dt_places *ret, bool *hit)
@@ -94,7 +94,7 @@ bool dt_schema_closed(const struct dt_conj *c)
 	return closed;
 }
 
-/* ---- names that the schema does not give ---- */
+/* ---- names not given in the schema ---- */
 
 struct patterns {
 	const char *text[MAX_PATTERNS];
@@ -126,7 +126,7 @@ static void collect(struct dt_schema *b, const struct dt_conj *c, struct pattern
 	}
 }
 
-/* What names of just this set of patterns hold. */
+/* Collects the schemas for names that match exactly this set of patterns. */
 static void schemas_of(struct dt_schema *b, const struct dt_conj *c, const struct patterns *p, int set,
 		       struct dt_places *ret)
 {
@@ -160,7 +160,7 @@ static void narrow(struct dt_schema *b, struct dt_auto **a, const struct dt_auto
 	}
 }
 
-/* A rule for names, in quotes, that match exactly this set of patterns and are none of the n given. */
+/* A rule for quoted names that match exactly this set of patterns and are none of the n given. */
 static int names_of(struct dt_schema *b, const struct dt_conj *c, const struct patterns *p, int set,
 		    const char *const *given, int n)
 {
@@ -189,7 +189,7 @@ static int names_of(struct dt_schema *b, const struct dt_conj *c, const struct p
 
 		if (!names || b->rc < 0)
 			continue;
-		/* a name meets one of the conjunctions: it is not outside all of them */
+		/* a name must satisfy one of the conjunctions: remove those that satisfy none */
 		dt_schema_flatten(b, &place, &all);
 		if (dt_auto_length(0, -1, &b->work, &any) == 0 && dt_auto_length(0, -1, &b->work, &rest) == 0)
 			for (int k = 0; k < all.n && b->rc == 0; k++) {
@@ -215,7 +215,7 @@ static int names_of(struct dt_schema *b, const struct dt_conj *c, const struct p
 	return r;
 }
 
-/* A member whose name the schema does not give; -1: there is none. */
+/* A rule for a member whose name the schema does not give; -1: none is allowed. */
 static int other_member(struct dt_schema *b, const struct dt_conj *c, const char *const *given, int n)
 {
 	struct patterns p = {.n = 0};
@@ -246,7 +246,7 @@ static int other_member(struct dt_schema *b, const struct dt_conj *c, const char
 
 /* ---- members in order ---- */
 
-/* All names: those of properties, and those that are only required. */
+/* All names in properties and required. */
 static const char **all_names(struct dt_schema *b, const struct dt_conj *c, int *ret_n)
 {
 	size_t most = 1;
@@ -294,12 +294,12 @@ static const char **all_names(struct dt_schema *b, const struct dt_conj *c, int 
 
 struct members {
 	const char **name;
-	int n, other;	  /* names; the rule of another member, -1: none */
-	int64_t min, max; /* properties; max -1: any number */
-	int most; /* counts 0 .. most are distinct states; larger ones are the state most unless max */
+	int n, other;	  /* other: rule of a member with another name, -1: none */
+	int64_t min, max; /* number of properties; max -1: no limit */
+	int most; /* counts 0 .. most are distinct states; larger ones are state most, unless max is set */
 };
 
-/* after[k]: what may follow when k came already. The others first, since they are last. */
+/* Sets after[k]: what may follow k members. Others come last, so they are built first. */
 static void others(struct dt_schema *b, const struct members *m, int *after)
 {
 	for (int k = 0; k <= m->most; k++)
@@ -315,7 +315,7 @@ static void others(struct dt_schema *b, const struct members *m, int *after)
 	}
 }
 
-/* One property in front of what follows. */
+/* Puts property i in front of what follows. */
 static void one_more(struct dt_schema *b, const struct dt_conj *c, const struct members *m, int i, int *after,
 		     int *now)
 {
@@ -361,7 +361,7 @@ static void count(struct dt_schema *b, const struct dt_conj *c, struct members *
 		m->min = 0;
 	if (m->max >= m->n && m->other < 0)
 		m->max = -1;
-	/* names that come twice count once */
+	/* duplicate names count once */
 	if (m->other >= 0 && m->min > required + 1)
 		dt_schema_fail(b, -ENOTSUP,
 			       "the schema's 'minProperties' of more than one property without a name is "

@@ -1,4 +1,4 @@
-/* Conjunctions and their rules; the whole of a schema. */
+/* Conjunctions and their rules, and the conversion of a whole schema. */
 #include "grammar/schema.h"
 
 #include <errno.h>
@@ -7,11 +7,11 @@
 
 #define SEQ	  DT_SEQ
 #define MAX_ELEMS (1 << 20)
-#define MAX_STEPS 60000000 /* well under a second */
+#define MAX_STEPS 60000000 /* takes well under a second */
 
 const json_t *dt_schema_no(const json_t *list, int64_t but, size_t *at)
 {
-	if (json_is_object(list)) /* a schema with a not */
+	if (json_is_object(list)) /* a schema with "not" */
 		return (*at)++ == 0 ? json_object_get(list, "not") : NULL;
 	*at += but >= 0 && (size_t)but == *at;
 	return json_array_get(list, (*at)++);
@@ -98,7 +98,7 @@ static bool grow(struct dt_schema *b)
 	return true;
 }
 
-/* The rule of a conjunction, now or later filled in. */
+/* The rule of a conjunction; filled in now or later. */
 static int rule_of(struct dt_schema *b, const struct dt_conj *c)
 {
 	uint32_t mask, at;
@@ -145,7 +145,7 @@ int dt_schema_rule(struct dt_schema *b, const struct dt_places *p)
 	return r;
 }
 
-/* Those of the listed values that meet c: their number. */
+/* Collects the listed values that satisfy c; returns their number. */
 static int meeting(struct dt_schema *b, const struct dt_conj *c, const json_t *one, const json_t *list,
 		   const json_t **ret)
 {
@@ -231,7 +231,7 @@ static int typed(struct dt_schema *b, const struct dt_conj *c, int type)
 		dt_schema_refuse_not(b, c, type, false);
 		return type == DT_T_NULL ? words(b, "null", NULL) : words(b, "true", "false");
 	case DT_T_INTEGER:
-	case DT_T_NUMBER: /* which writes integers, too */
+	case DT_T_NUMBER: /* includes integers */
 		dt_schema_refuse_not(b, c, DT_T_INTEGER | type, false);
 		return dt_schema_number(b, c, type == DT_T_INTEGER);
 	case DT_T_STRING:
@@ -294,7 +294,7 @@ int dt_grammar_schema(const json_t *schema, struct dt_grammar **ret, struct dt_e
 		return dt_err_sys(err, -ENOMEM, "cannot read the schema");
 	dt_gr_json(b.g, &b.json);
 	b.g->root = dt_schema_rule(&b, &top);
-	for (int i = 0; i < b.nmemo && b.rc == 0 && !b.g->no_memory; i++) { /* which may add more */
+	for (int i = 0; i < b.nmemo && b.rc == 0 && !b.g->no_memory; i++) { /* fill may add more */
 		fill(&b, b.memo[i].c, b.memo[i].rule);
 		if (b.g->nelem > MAX_ELEMS)
 			dt_schema_fail(&b, -E2BIG, "the schema is too large");

@@ -8,8 +8,8 @@
 
 #define SEQ	  DT_SEQ
 #define MAX_ELEMS (1 << 20)
-#define MAX_SETS  256 /* sets of characters of one automaton that are remembered */
-#define MAX_NO	  8   /* not in not */
+#define MAX_SETS  256 /* most character sets of one automaton that are cached */
+#define MAX_NO	  8   /* most nested `not` */
 
 /* ---- formats ---- */
 
@@ -24,7 +24,7 @@
 #define H16   "[0-9A-Fa-f]{1,4}"
 #define LS32  "(" H16 ":" H16 "|" IPV4 ")"
 #define PCHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
-#define NCHAR "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})" /* of a first segment without a scheme */
+#define NCHAR "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})" /* in a first segment without scheme */
 #define QUERY "(\\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
 #define PART  "(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
 #define HOST  LABEL "(\\." LABEL "){0,7}"
@@ -32,7 +32,7 @@
 
 const char *dt_schema_format(const char *name)
 {
-	/* RFC 3339; a leap day or second is not written. RFC 4122, 2673, 4291, 1123, 5321, 3986, 6901 */
+	/* RFC 3339, without leap days and leap seconds. RFC 4122, 2673, 4291, 1123, 5321, 3986, 6901 */
 	static const char *const known[][2] = {
 		{"date", "^[0-9]{4}-" DAY "$"},
 		{"time", "^" CLOCK "$"},
@@ -112,7 +112,7 @@ void dt_schema_combine(struct dt_schema *b, struct dt_auto **a, const struct dt_
 	}
 }
 
-/* Listed texts that meet c. */
+/* The automaton of the listed texts that satisfy c. */
 static struct dt_auto *listed(struct dt_schema *b, const struct dt_conj *c, const json_t *one,
 			      const json_t *list)
 {
@@ -149,7 +149,7 @@ struct dt_auto *dt_schema_text_auto(struct dt_schema *b, const struct dt_conj *c
 	return a;
 }
 
-/* Takes from *a the texts that meet s. */
+/* Removes from *a the texts that satisfy s. */
 static void take_away(struct dt_schema *b, struct dt_auto **a, const json_t *s)
 {
 	struct dt_places p = {.s = {s}, .n = 1};
@@ -204,7 +204,7 @@ struct dt_auto *dt_schema_text(struct dt_schema *b, const struct dt_conj *c, int
 
 /* ---- strings ---- */
 
-/* Rules of 0, 1, 2 ... characters, made once: of exactly so many, or of up to so many. */
+/* Rules of a number of characters, built once: of exactly that many or (fewer) of at most that many. */
 static int chain(struct dt_schema *b, int **rule, int *n, int64_t want, bool fewer)
 {
 	if (want >= *n) {

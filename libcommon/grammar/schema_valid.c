@@ -1,4 +1,4 @@
-/* Whether a value meets a schema, and whether any value can meet two. */
+/* Whether a value satisfies a schema, and whether any value can satisfy two schemas. */
 #include "base/utf8.h"
 #include "grammar/schema.h"
 
@@ -60,7 +60,7 @@ static int type_of(const json_t *v)
 				    : DT_T_OBJECT;
 }
 
-/* Keywords of a single schema about the type of v; those about other types do not bind. */
+/* Checks the keywords of a schema that apply to the type of v; others have no effect. */
 static bool valid_number(struct dt_schema *b, const json_t *v, const json_t *s)
 {
 	const json_t *step = json_object_get(s, "multipleOf"), *k;
@@ -221,7 +221,7 @@ bool dt_schema_valid(struct dt_schema *b, const json_t *v, const json_t *s, int 
 	return !(k && dt_schema_valid(b, v, k, depth + 1)) && b->rc == 0;
 }
 
-/* Some schema of a `no` is met. */
+/* Whether v satisfies some schema of a `no`. */
 static bool excluded(struct dt_schema *b, const json_t *v, const json_t *list, int64_t but)
 {
 	const json_t *e;
@@ -261,11 +261,11 @@ const json_t *dt_schema_values(const struct dt_conj *c, const json_t **ret_one)
 	return list;
 }
 
-/* ---- two at once ---- */
+/* ---- two conjunctions together ---- */
 
 static bool nothing_for(struct dt_schema *b, const struct dt_places *p, int depth);
 
-/* No value of this one type, when they are listed. */
+/* Whether no listed value of this type satisfies c. */
 static bool no_value(struct dt_schema *b, const struct dt_conj *c, int type)
 {
 	const json_t *one, *list = dt_schema_values(c, &one), *v;
@@ -315,7 +315,7 @@ static bool no_array(struct dt_schema *b, const struct dt_conj *c, int depth)
 	return false;
 }
 
-/* It is certain that nothing of this type meets c. */
+/* Whether certainly no value of this type satisfies c. */
 static bool nothing_of(struct dt_schema *b, const struct dt_conj *c, int type, int depth)
 {
 	const json_t *one, *list = dt_schema_values(c, &one);
@@ -370,7 +370,7 @@ bool dt_schema_apart(struct dt_schema *b, const struct dt_conj *a, const struct 
 
 	if (a->nleaf + c->nleaf > DT_MAX_LEAF)
 		return false;
-	both.nno = 0; /* what is excluded besides makes no difference to what is certain */
+	both.nno = 0; /* ignoring exclusions is safe: they can only remove values */
 	for (int i = 0; i < c->nleaf; i++) {
 		const json_t *k, *required = json_object_get(c->leaf[i], "required");
 		size_t j;

@@ -1,6 +1,7 @@
 /*
- * The way of an answer to the client. It is held back until its first byte of a stream, or whole when it is
- * short, so that a server lost before that is replaced without the client's noticing.
+ * Forwards a response to the client. A streamed response is held back until its first byte, any other until
+ * it is complete (if it is short), so that a server that fails before that can be replaced without the client
+ * noticing.
  */
 #include "base/json.h"
 #include "base/progress.h"
@@ -8,9 +9,9 @@
 
 #include <string.h>
 
-#define HELD	  (1 << 20)    /* bytes of an answer without a stream that are held back until it is whole */
-#define BEHIND	  (512 * 1024) /* bytes the client may be behind before the server's line is paused */
-#define MAX_EVENT (1 << 20)    /* bytes of one event of a stream */
+#define HELD	  (1 << 20)    /* most bytes held back of a response that is not streamed */
+#define BEHIND	  (512 * 1024) /* unsent bytes above which reading from the server pauses */
+#define MAX_EVENT (1 << 20)    /* most bytes of one event of a stream */
 
 void dt_route_answer_begin(struct dt_route_x *x, const struct dt_route_head *h)
 {
@@ -20,7 +21,7 @@ void dt_route_answer_begin(struct dt_route_x *x, const struct dt_route_head *h)
 	x->is_stream = type.n >= 17 && !strncasecmp(type.s, "text/event-stream", 17);
 	x->has_length = h->framing == DT_ROUTE_LENGTH || h->framing == DT_ROUTE_NO_BODY;
 	x->length = h->framing == DT_ROUTE_NO_BODY ? 0 : h->length;
-	x->r->memory -= (int64_t)x->held.n; /* of a try before */
+	x->r->memory -= (int64_t)x->held.n; /* of an earlier attempt */
 	x->answer_head.at = x->answer_head.n = x->held.at = x->held.n = 0;
 	x->ntail = 0;
 	x->events = 0;
@@ -38,7 +39,7 @@ void dt_route_answer_begin(struct dt_route_x *x, const struct dt_route_head *h)
 	}
 }
 
-/* length < 0: not known. */
+/* length < 0: unknown. */
 static void send_head(struct dt_route_x *x, int64_t length)
 {
 	struct dt_route_client *c = x->client;
@@ -79,16 +80,16 @@ static void send_piece(struct dt_route_x *x, const char *s, size_t n)
 	x->passed += n;
 }
 
-/* ---- events of a stream ---- */
+/* ---- streamed events ---- */
 
-/* The event that holds the usage that we asked for, and the client did not. */
+/* Whether this is the usage event that the router asked for and the client did not. */
 static bool is_ours(const char *s, size_t n)
 {
 	return memmem(s, n, "\"usage\"", 7) && memmem(s, n, "\"choices\"", 9) &&
 	       (memmem(s, n, "\"choices\":[]", 12) || memmem(s, n, "\"choices\": []", 13));
 }
 
-/* Passes on whole events, all but ours. */
+/* Forwards complete events, except the router's own usage event. */
 static void filter(struct dt_route_x *x, const char *s, size_t n)
 {
 	struct dt_route_buf *e = &x->event;
@@ -147,7 +148,7 @@ static void release_held(struct dt_route_x *x)
 void dt_route_answer_add(struct dt_route_x *x, const char *s, size_t n)
 {
 	keep_tail(x, s, n);
-	if (!x->client) /* a shadow's answer is dropped */
+	if (!x->client) /* responses to shadow copies are dropped */
 		return;
 	if (!x->passing && !x->is_stream && x->held.n + n <= HELD && x->r->memory < x->r->conf.memory) {
 		hold(x, s, n);
@@ -206,12 +207,12 @@ void dt_route_answer_break(struct dt_route_x *x, const char *why)
 		json_decref(v);
 		dt_route_conn_put(&c->conn, "0\r\n\r\n", 5);
 	} else {
-		x->cut = true; /* closed in the middle: no client takes it for whole */
+		x->cut = true; /* closed in the middle: no client takes it for complete */
 	}
 	dt_route_conn_flush(&c->conn);
 }
 
-/* ---- what it cost ---- */
+/* ---- token usage ---- */
 
 static double number(const json_t *o, const char *a, const char *b)
 {
@@ -249,7 +250,7 @@ void dt_route_answer_usage(const struct dt_route_x *x, double *prompt, double *c
 					      : 0);
 	}
 	if (*answer < 0 && *prompt >= 0)
-		*answer = 0; /* embeddings */
+		*answer = 0; /* embeddings have no output tokens */
 	json_decref(o);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

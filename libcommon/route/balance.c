@@ -3,10 +3,10 @@
 #include <float.h>
 #include <math.h>
 
-#define BLOCK_TOKENS 64.  /* of DT_PREFIX_BLOCK bytes, about */
-#define COST	     1.	  /* of a token of work under way, beside one that is not cached */
-#define OVER	     1.25 /* of the mean load, where a hash goes past a server */
-#define ANSWER	     64.  /* tokens of an answer until some are known */
+#define BLOCK_TOKENS 64.  /* approximate tokens in DT_PREFIX_BLOCK bytes */
+#define COST	     1.	  /* of a token of work in progress, relative to an uncached one */
+#define OVER	     1.25 /* times the mean load, above which hashing skips a server */
+#define ANSWER	     64.  /* assumed tokens of an answer until some are known */
 
 void dt_balance_init(struct dt_balance *b, enum dt_balance_policy policy, struct dt_prefix *prefix,
 		     uint64_t seed)
@@ -47,7 +47,7 @@ static uint64_t draw(struct dt_balance *b)
 #define EACH(b, i)                                                                                           \
 	for (int i = dt_balance_next((b)->candidate, 0); i >= 0; i = dt_balance_next((b)->candidate, i + 1))
 
-/* Of equal scores, the one that served least, then one by chance. */
+/* The best server so far: of equal scores, the one that has served least, then a random one. */
 struct best {
 	int server, ties;
 	double score, served;
@@ -73,11 +73,14 @@ static double load_of(const struct dt_balance_server *s)
 	return s->running / s->weight;
 }
 
-/* Highest random weight: -w / ln(u), u of key and server. Servers at `most` requests are passed over. */
+/*
+ * Highest random weight: maximises -w / ln(u), u a hash of key and server. Skips servers with `most`
+ * requests.
+ */
 static int by_name(const struct dt_balance *b, uint64_t key, double most)
 {
 	double best = -1, weight = 0;
-	uint64_t highest = 0; /* u of the best: of equal weights the order is that of u */
+	uint64_t highest = 0; /* u of the best server: decides between equal weights */
 	int at = -1;
 
 	EACH(b, i)
@@ -102,7 +105,7 @@ static int by_name(const struct dt_balance *b, uint64_t key, double most)
 	return at;
 }
 
-/* OVER times the mean of load, with the request that is to come. */
+/* OVER times the mean load, including the new request. */
 static double bound(const struct dt_balance *b)
 {
 	double weight = 0;
@@ -125,7 +128,7 @@ static int least(struct dt_balance *b)
 	return best.server;
 }
 
-/* The candidate number k, or -1. */
+/* The k-th candidate, or -1. */
 static int nth(const struct dt_balance *b, uint64_t k)
 {
 	EACH(b, i)
@@ -166,7 +169,7 @@ static int in_turn(struct dt_balance *b)
 	return n ? nth(b, b->turn++ % n) : -1;
 }
 
-/* The smallest of v [n], n a multiple of 4. */
+/* The minimum of v [n]; n must be a multiple of 4. */
 static double smallest(const double *v, int n)
 {
 	double m[4] = {v[0], v[1], v[2], v[3]};
@@ -177,7 +180,10 @@ static double smallest(const double *v, int n)
 	return fmin(fmin(m[0], m[1]), fmin(m[2], m[3]));
 }
 
-/* The same choice as by offers, without a branch for each server: 256 cost 0.6 us more than 2, not 3. */
+/*
+ * Chooses as repeated offers would, but without a branch per server: 256 servers cost 0.6 us more than 2, not
+ * 3.
+ */
 static int by_cache(struct dt_balance *b, const int *depth, int blocks)
 {
 	const int n = (b->n + 63) / 64 * 64;

@@ -46,8 +46,7 @@ struct dt_balance {
 	double served[DT_PREFIX_SERVERS];     /* total work so far, divided by weight */
 	uint64_t full[DT_BALANCE_WORDS];      /* servers that have reached their limit of requests */
 	uint64_t candidate[DT_BALANCE_WORDS]; /* set by the caller before each choice */
-	int n;				      /* server numbers in use; unused numbers below n are never
-					       * candidates */
+	int n;				      /* numbers in use; unused ones below n are never candidates */
 	uint64_t random, turn;
 	double answer; /* tokens of an answer, moving average */
 };

@@ -1,4 +1,4 @@
-/* Accounts: a JSON line for every request that came to a server or was refused, by tenant, for a bill. */
+/* Accounting: a JSON line for every request that reached a server or was refused, by tenant, for billing. */
 #include "base/json.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
@@ -78,7 +78,7 @@ void dt_route_books_add(struct dt_route_x *x, int status)
 		dt_route_answer_usage(x, &prompt, &cached, &answer);
 	guessed = reached && (prompt < 0 || answer < 0) &&
 		  (status < 400 || status == 499 || (status == 502 && x->events > 0));
-	if (prompt < 0) /* no usage: four bytes of the prompt a token, an event a token */
+	if (prompt < 0) /* estimated: a token per four bytes of the prompt, a token per event */
 		prompt = guessed ? floor(x->guess) : 0;
 	if (answer < 0)
 		answer = guessed ? (double)x->events : 0;

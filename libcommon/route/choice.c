@@ -1,4 +1,4 @@
-/* Which servers may take a request: sets that follow each change of a server's state. */
+/* Sets of the servers that may take a request; updated after each change of a server's state. */
 #include "route/priv.h"
 
 #include "base/progress.h"
@@ -37,7 +37,7 @@ const struct dt_route_having *dt_route_having(struct dt_router *r, const char *m
 	if (h->changes == r->changes && h->model[0] && !strcmp(h->model, model))
 		return h;
 	*h = (struct dt_route_having){.changes = r->changes};
-	if (n < sizeof(h->model)) /* a longer name is looked for each time */
+	if (n < sizeof(h->model)) /* a longer name is not cached */
 		memcpy(h->model, model, n);
 	for (int i = 0; i < r->balance.n; i++)
 		if (r->server[i] && has(r->server[i], model))
@@ -66,7 +66,7 @@ void dt_route_server_pause(struct dt_route_server *s, double seconds)
 	dt_route_server_changed(s);
 }
 
-/* Of set: those that take requests now. */
+/* Removes servers from set that take no requests now. */
 static void keep_ready(struct dt_router *r, uint64_t *set, double now)
 {
 	uint64_t perhaps[DT_BALANCE_WORDS];

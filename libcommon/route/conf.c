@@ -12,7 +12,7 @@
 #define MAX_FILE (64 << 20) /* bytes */
 #define MAX	 1e9
 
-/* ---- numbers: one row a key ---- */
+/* ---- numbers: one row for each key ---- */
 
 enum kind { COUNT, SECONDS, BYTES, SHARE, NUMBER };
 
@@ -141,7 +141,7 @@ static int read_target(struct dt_route_target *t, const json_t *o, struct dt_err
 	return 0;
 }
 
-/* NAME: "model", or NAME: {"to": [{"model", "weight"}, ...], "shadow", "shadow_share"} */
+/* Reads NAME: "model", or NAME: {"to": [{"model", "weight"}, ...], "shadow", "shadow_share"}. */
 static int read_name(struct dt_route_conf *c, const char *name, const json_t *o, struct dt_err *err)
 {
 	static const char *const known[] = {"to", "shadow", "shadow_share", NULL};
@@ -190,7 +190,7 @@ static int read_lists(struct dt_route_conf *c, const json_t *o, struct dt_err *e
 	return 0;
 }
 
-/* What the command line may say too. */
+/* Strings that the command line may set too. */
 struct texts {
 	const char *key_file, *books, *on_scale;
 };
@@ -224,7 +224,10 @@ static int read_object(struct dt_route_conf *c, const json_t *o, struct texts *t
 	return read_lists(c, o, err);
 }
 
-/* Without a command the number is a signal for others, who may start more servers than are named here. */
+/*
+ * Without a command the wanted number is only reported, to an autoscaler that may start more servers than are
+ * configured.
+ */
 static int check_scale(struct dt_route_conf *c, struct dt_err *err)
 {
 	if (c->scale_most == 0)

@@ -19,8 +19,7 @@ struct dt_route_conf {
 		char host[256]; /* value of the Host header, with the port */
 		struct sockaddr_storage addr;
 		socklen_t addrlen;
-		const char *key; /* bearer key for this server; NULL: the client's key is passed on, if the
-				  * router requires none */
+		const char *key; /* bearer key for this server; NULL: the client's, if we require none */
 		double weight;
 		bool drained; /* gets no new requests */
 		const char **model;
@@ -49,8 +48,7 @@ struct dt_route_conf {
 	struct dt_keyfile keys; /* no keys: no key is required */
 	int retries;		/* most retries of one request */
 	double retry_budget;	/* retries as a share of all requests */
-	double backoff;		/* seconds before a retry if no other server is left; multiplied by 1.5
-				 * each time */
+	double backoff;		/* seconds before a retry if no other server is left; times 1.5 each */
 	double connect_timeout, first_byte_timeout, request_timeout, idle_timeout;
 	double health_interval, health_timeout;
 	int fall, rise; /* consecutive probes that mark a server as down, or up again */
@@ -58,8 +56,7 @@ struct dt_route_conf {
 	double circuit_window, circuit_open;
 	int queue; /* most requests that may wait for a server */
 	double queue_timeout;
-	double hedge; /* seconds until a request that is not streamed is also sent to a second server; 0:
-		       * never */
+	double hedge; /* seconds until a non-streamed request goes to a second server too; 0: never */
 	double head_timeout, body_timeout;	   /* seconds for a client to send the head and the body */
 	int scale_least, scale_most, scale_spares; /* see scale.h */
 	double scale_requests, scale_band, scale_up_after, scale_down_after, scale_zero_after;

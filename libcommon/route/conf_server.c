@@ -1,4 +1,4 @@
-/* Servers of a router's configuration: their lines, and the addresses behind their names. */
+/* Servers in a router's configuration: their entries, and the addresses of their host names. */
 #include "route/conf_priv.h"
 
 #include "base/json.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* HOST and PORT of http://HOST:PORT, and what stands behind them; NULL: it is none. */
+/* Splits http://HOST:PORT; returns what follows the port; NULL: err is set. */
 static const char *split_url(const char *url, char host[256], char port[8], struct dt_err *err)
 {
 	const char *at = strncmp(url, "http://", 7) ? NULL : url + 7, *colon, *end;
@@ -44,7 +44,7 @@ uint64_t dt_route_conf_sum(const struct addrinfo *list)
 	return sum;
 }
 
-/* A name that is no address is looked up again from time to time. */
+/* Adds a host name that is not an address to those that are looked up again from time to time. */
 static int watch(struct dt_route_conf *c, const char *host, const char *port, bool each,
 		 const struct addrinfo *list, struct dt_err *err)
 {
@@ -92,7 +92,7 @@ struct dt_route_server_conf *dt_route_conf_new(struct dt_route_conf *c, struct d
 	return &p[c->nservers++];
 }
 
-/* Another server like the one with this number, without an address. */
+/* Appends a copy of the server with this number, without an address. */
 static int copy_server(struct dt_route_conf *c, int number, struct dt_err *err)
 {
 	struct dt_route_server_conf *s = dt_route_conf_new(c, err), from;
@@ -110,7 +110,7 @@ static int copy_server(struct dt_route_conf *c, int number, struct dt_err *err)
 	return 0;
 }
 
-/* The last server stands for each of these addresses, which may be none. */
+/* Replaces the last server by one for each of these addresses, of which there may be none. */
 static int spread(struct dt_route_conf *c, const char *port, const struct addrinfo *list, struct dt_err *err)
 {
 	int first = c->nservers - 1;
@@ -133,8 +133,8 @@ static int spread(struct dt_route_conf *c, const char *port, const struct addrin
 }
 
 /*
- * The last server's address. "host:port" is http://host:port; the path /v1 is cut off, so that equal servers
- * have equal URLs.
+ * Sets the last server's address. "host:port" means http://host:port; the path /v1 is cut off, so that equal
+ * servers have equal URLs.
  */
 int dt_route_conf_url(struct dt_route_conf *c, const char *given, bool each, struct dt_err *err)
 {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define READ_SIZE (64 * 1024)
-#define KEEP	  (256 * 1024) /* bytes of an empty buffer that are not given back */
+#define KEEP	  (256 * 1024) /* largest empty buffer, in bytes, that is not freed */
 
 int dt_route_buf_add(struct dt_route_buf *b, const void *s, size_t n)
 {
@@ -52,7 +52,7 @@ void dt_route_buf_release(struct dt_route_buf *b)
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
-	static char piece[READ_SIZE]; /* one loop, one thread */
+	static char piece[READ_SIZE]; /* static: there is one thread and one loop */
 	struct dt_route_conn *c = arg;
 	ssize_t n = recv(fd, piece, sizeof(piece), 0);
 
@@ -158,7 +158,7 @@ void dt_route_conn_close(struct dt_route_conn *c)
 	dt_route_buf_release(&c->out);
 }
 
-/* A failed connection is reported from the loop, never from inside a call. */
+/* Reports a failed connection from the loop, never from inside a call. */
 static void fail(struct dt_route_conn *c)
 {
 	c->broken = true;

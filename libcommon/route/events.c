@@ -1,7 +1,7 @@
 /*
- * The exact cache index: dt-serve tells which of the marks that requests carried came into its cache and
- * went out of it (GET /kv/events, asked again and again), and the marks are the hashes of the prefix index.
- * A server that has no such route is known from what was sent to it alone.
+ * Exact cache index: dt-serve reports which marks of earlier requests were stored in its cache or removed
+ * (GET /kv/events, polled); the marks are the hashes of the prefix index. For a server without this route,
+ * the index contains only what was sent to it.
  */
 #include "base/progress.h"
 #include "route/priv.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MANY 16 /* servers from which on each is asked less often */
+#define MANY 16 /* number of servers above which each is polled less often */
 
 static void apply(struct dt_route_server *s, const json_t *event, double now)
 {
@@ -44,7 +44,7 @@ static void on_events(void *arg, int status, const char *body, size_t n)
 
 	s->asking = NULL;
 	s->next_events = now + s->r->conf.events_interval * (more > 1 ? more : 1);
-	if (!next || strlen(next) >= sizeof(s->events_at)) { /* no such route, or lost */
+	if (!next || strlen(next) >= sizeof(s->events_at)) { /* no such route, or the connection was lost */
 		dt_route_events_stop(s);
 		s->next_events = now + (status ? s->r->conf.health_interval * MANY : 1);
 		json_decref(o);
@@ -82,7 +82,7 @@ void dt_route_events_tick(struct dt_route_server *s, double now)
 	}
 	if (!s->up || s->gone || s->role == DT_ROUTE_PREFILLS || s->asking || now < s->next_events)
 		return;
-	for (const char *c = s->events_at; *c; c++) /* it goes into our request */
+	for (const char *c = s->events_at; *c; c++) /* it becomes part of our request */
 		if (!strchr("0123456789abcdef.", *c))
 			*s->events_at = '\0';
 	snprintf(path, sizeof(path), "/kv/events%s%s", *s->events_at ? "?after=" : "", s->events_at);
@@ -91,7 +91,7 @@ void dt_route_events_tick(struct dt_route_server *s, double now)
 		s->next_events = now + 1;
 }
 
-/* The member kv_marks of a body, with a comma behind it; it has room for x->nhash. */
+/* Writes the member kv_marks of a body, with a trailing comma; `text` has room for x->nhash marks. */
 size_t dt_route_events_marks(const struct dt_route_x *x, char *text)
 {
 	static const char digit[] = "0123456789abcdef";

@@ -1,6 +1,6 @@
 /*
- * A request on its way: limits, the queue, the choice of a server, tries and their budget, hedging, the
- * end. Nothing is tried again after the first byte has gone to the client.
+ * A request in progress: limits, the queue, the choice of a server, attempts and the retry budget, hedging,
+ * the end. Nothing is retried after the first byte has gone to the client.
  */
 #include "route/priv.h"
 
@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUDGET_MOST 20. /* retries that may come at once */
+#define BUDGET_MOST 20. /* most retries saved up */
 
-/* The last word about a request: accounts, metrics, the client's next one. */
+/* Ends a request: accounting, metrics, the client's next request. */
 static void over(struct dt_route_x *x, int status)
 {
 	struct dt_route_client *c = x->client;
@@ -65,9 +65,9 @@ void dt_route_x_cancel(struct dt_route_x *x)
 	dt_route_x_run_queue(r);
 }
 
-/* ---- choice ---- */
+/* ---- choosing a server ---- */
 
-/* 1: it is on its way; 0: the server cannot be reached; < 0: this process has no connection for it. */
+/* 1: being sent; 0: the server cannot be reached; < 0: this process lacks resources. */
 static int start_line(struct dt_route_x *x, bool fresh)
 {
 	struct dt_balance_ask ask = {.hash = x->hash, .n = x->nhash, .session = x->session, .now = dt_now()};
@@ -130,7 +130,7 @@ static void pause_try(struct dt_route_x *x)
 	set_timer(x, x->backoff * (0.8 + 0.4 * share));
 }
 
-/* Nothing is wrong with the servers: again after a pause, for as long as a request may wait. */
+/* This process lacks resources for a connection: tries again for as long as a request may wait. */
 static void lack(struct dt_route_x *x, int error)
 {
 	const double now = dt_now();
@@ -138,7 +138,7 @@ static void lack(struct dt_route_x *x, int error)
 	dt_route_say_lack(x->r, error);
 	x->lacks = x->lacks > 0 ? x->lacks : now;
 	if (!x->client)
-		over(x, 503); /* a shadow does not wait */
+		over(x, 503); /* a shadow copy does not wait */
 	else if (now - x->lacks > x->r->conf.queue_timeout)
 		dt_route_x_fail(x, 503, "overloaded", 1, "the router has no connection left: %s",
 				strerror(error));
@@ -153,7 +153,7 @@ void dt_route_x_try(struct dt_route_x *x, bool fresh)
 
 	for (;;) {
 		found = dt_route_choice_mark(x, dt_now());
-		if (found == DT_ROUTE_NONE && x->tries > 0) { /* all have been tried: again from the first */
+		if (found == DT_ROUTE_NONE && x->tries > 0) { /* all were tried: start over */
 			memset(x->tried, 0, sizeof(x->tried));
 			found = dt_route_choice_mark(x, dt_now());
 		}
@@ -170,12 +170,12 @@ void dt_route_x_try(struct dt_route_x *x, bool fresh)
 	if (found == DT_ROUTE_UNKNOWN)
 		dt_route_x_fail(x, 404, "model_not_found", 0, "no server has the model '%.200s'", x->asked);
 	else if (!x->client)
-		over(x, 503); /* a shadow does not wait */
+		over(x, 503); /* a shadow copy does not wait */
 	else
 		dt_route_x_wait(x);
 }
 
-/* A copy for another model; its answer is dropped. */
+/* Sends a copy to another model; its response is dropped. */
 static void shadow(struct dt_route_x *x, const struct dt_route_name *n)
 {
 	struct dt_router *r = x->r;
@@ -208,7 +208,7 @@ static void shadow(struct dt_route_x *x, const struct dt_route_name *n)
 		dt_route_x_try(copy, false);
 }
 
-/* Takes it from the tenant's accounts; false: it was refused. What can never pass is told so, once. */
+/* Charges the tenant's quotas; false: refused, with 400 if it can never be admitted. */
 static bool charge(struct dt_route_x *x)
 {
 	struct dt_router *r = x->r;
@@ -252,7 +252,7 @@ void dt_route_x_start(struct dt_route_x *x)
 	if (name)
 		shadow(x, name);
 	if (r->nqueue > 0 &&
-	    dt_route_choice_mark(x, dt_now()) != DT_ROUTE_UNKNOWN) { /* nobody goes past those that wait */
+	    dt_route_choice_mark(x, dt_now()) != DT_ROUTE_UNKNOWN) { /* do not overtake waiting requests */
 		dt_route_x_wait(x);
 		dt_route_x_run_queue(r);
 	} else {
@@ -260,7 +260,7 @@ void dt_route_x_start(struct dt_route_x *x)
 	}
 }
 
-/* ---- from the lines ---- */
+/* ---- called by lines ---- */
 
 static void forget_line(struct dt_route_x *x, struct dt_route_line *l, double answer)
 {
@@ -276,8 +276,8 @@ static void forget_line(struct dt_route_x *x, struct dt_route_line *l, double an
 }
 
 /*
- * Whether it may be tried again, taken out of the budget. A server that went away takes what it was doing
- * with it: the first try after that is free, or a crash under load would use the budget up.
+ * Whether the request may be retried; charges the retry budget. The first retry after a server was lost is
+ * free, or a crash under load would use up the budget.
  */
 static bool may_retry(struct dt_route_x *x, bool lost)
 {
@@ -294,14 +294,14 @@ static bool may_retry(struct dt_route_x *x, bool lost)
 	return true;
 }
 
-/* At once where another server is left, else after a pause. */
+/* Retries at once if another server is available, else after a pause. */
 static void retry(struct dt_route_x *x)
 {
 	struct dt_router *r = x->r;
 
-	if (x->line[0]) /* the other one of a hedge goes on */
+	if (x->line[0]) /* the other line of a hedge continues */
 		return;
-	x->by = NULL; /* it may be gone from the configuration before the next answer */
+	x->by = NULL; /* the server may be removed from the configuration before the next response */
 	r->stats.retries++;
 	if (dt_route_choice_mark(x, dt_now()) == DT_ROUTE_FOUND) {
 		dt_route_x_try(x, false);
@@ -334,7 +334,7 @@ bool dt_route_x_head(struct dt_route_x *x, struct dt_route_line *l, const struct
 			return false;
 		}
 	}
-	if (x->line[1]) { /* the first of two that answers */
+	if (x->line[1]) { /* hedging: the first response wins */
 		struct dt_route_line *other = x->line[x->line[0] == l];
 
 		forget_line(x, other, -1);
@@ -392,7 +392,7 @@ void dt_route_x_broken(struct dt_route_x *x, struct dt_route_line *l, const char
 		x->status = 502;
 		dt_route_answer_break(x, why);
 		over(x, 502);
-	} else if (stale && x->client) { /* the server had closed an idle line: nothing is wrong with it */
+	} else if (stale && x->client) { /* the server had closed an idle connection: no failure */
 		x->tried[number / 64] &= ~((uint64_t)1 << number % 64);
 		x->tries--;
 		if (!x->line[0])

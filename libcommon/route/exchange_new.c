@@ -1,4 +1,4 @@
-/* A request's state: from its head to its end. */
+/* Creates and frees the state of a request. */
 #include "route/priv.h"
 
 #include "base/progress.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- life ---- */
+/* ---- creation ---- */
 
 static void set_id(struct dt_route_x *x, const struct dt_route_head *h)
 {

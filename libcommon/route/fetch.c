@@ -1,4 +1,4 @@
-/* A GET of the router's own on a connection of its own: /health and /v1/models. */
+/* GET requests of the router itself, each on its own connection, e.g. to /health and /v1/models. */
 #include "base/progress.h"
 #include "route/priv.h"
 
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MOST (4 << 20) /* bytes of an answer */
+#define MOST (4 << 20) /* most bytes of a response */
 
 struct dt_route_fetch {
 	struct dt_route_garbage garbage;
@@ -40,7 +40,7 @@ static void finish(struct dt_route_fetch *f, int status)
 	dt_route_fetch_cancel(f);
 }
 
-/* 1: the body is whole, 0: not yet, < 0: it is broken. */
+/* 1: the body is complete, 0: not yet, < 0: it is malformed. */
 static int read_body(struct dt_route_fetch *f)
 {
 	struct dt_route_buf *in = &f->conn.in;

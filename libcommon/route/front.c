@@ -1,6 +1,7 @@
 /*
- * The side of the clients: accepts, reads requests under a deadline, asks for keys, and answers what needs no
- * server. What two readers could frame differently is refused and the connection closed.
+ * The client side: accepts connections, reads requests within time limits, checks keys, and answers what
+ * needs no server. Requests that two parsers could frame differently are refused, and the connection is
+ * closed.
  */
 #include "base/http.h"
 #include "base/listen.h"
@@ -13,15 +14,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PIPELINED (64 * 1024) /* bytes read ahead of an answer */
-#define SPARE	  16	      /* connections beyond the limit, which are told so */
-#define OWN_FILES 32	      /* open beside connections: books, the loop, standard streams */
-#define SAY_AGAIN 60.	      /* seconds until what lasts is said again */
-#define LINGER	  2.	      /* seconds a closing connection is read, so that its answer is not lost */
+#define PIPELINED (64 * 1024) /* most bytes read ahead while a response is sent */
+#define SPARE	  16	      /* connections beyond the limit, which get an error response */
+#define OWN_FILES 32	      /* open files besides connections: accounting, event loop, std streams */
+#define SAY_AGAIN 60.	      /* seconds before a continuing condition is logged again */
+#define LINGER	  2.	      /* seconds for which a closing connection is read, to not lose the response */
 
 static void read_requests(struct dt_route_client *c);
 
-/* Refuses and closes, once what comes has been passed over for a while. */
+/* Sends an error and closes the connection, after discarding input for a while. */
 static void refuse(struct dt_route_client *c, int status, const char *code, const char *msg)
 {
 	c->keep = false;
@@ -34,7 +35,7 @@ static void refuse(struct dt_route_client *c, int status, const char *code, cons
 		shutdown(c->conn.fd, SHUT_WR);
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 void dt_route_client_close(struct dt_route_client *c)
 {
@@ -86,9 +87,9 @@ void dt_route_client_tick(struct dt_route_client *c, double now)
 	}
 }
 
-/* ---- one request ---- */
+/* ---- requests ---- */
 
-/* The key's number; -1: none asked for, -2: wrong. */
+/* The index of the key; -1: none required, -2: wrong. */
 static int key_of(const struct dt_router *r, const struct dt_route_head *h)
 {
 	struct dt_route_text v = dt_route_header(h, "authorization"), x = dt_route_header(h, "x-api-key");
@@ -98,12 +99,12 @@ static int key_of(const struct dt_router *r, const struct dt_route_head *h)
 		return -1;
 	if (v.n > 7 && !strncasecmp(v.s, "Bearer ", 7))
 		at = dt_keyfile_find(&r->conf.keys, v.s + 7, v.n - 7);
-	else if (x.n > 0) /* Anthropic's clients */
+	else if (x.n > 0) /* used by Anthropic's clients */
 		at = dt_keyfile_find(&r->conf.keys, x.s, x.n);
 	return at < 0 ? -2 : at;
 }
 
-/* Without keys pages in a browser may not ask, nor anybody under a foreign name for this machine. */
+/* Without keys, requests from web pages are refused, and so are foreign host names for this machine. */
 static const char *foreign(const struct dt_router *r, const struct dt_route_head *h)
 {
 	struct dt_route_text host;
@@ -118,7 +119,7 @@ static const char *foreign(const struct dt_router *r, const struct dt_route_head
 	return NULL;
 }
 
-/* Goes to a server: its body is read first. */
+/* Starts a request for a server; its body is read first. */
 static void begin_exchange(struct dt_route_client *c, const struct dt_route_head *h, int tenant)
 {
 	struct dt_router *r = c->r;
@@ -174,7 +175,7 @@ static void begin(struct dt_route_client *c, const struct dt_route_head *h)
 	}
 }
 
-/* Moves what has come of the body. 1: it is whole, 0: not yet, < 0: refused. */
+/* Reads the available part of the body. 1: it is complete, 0: not yet, < 0: refused. */
 static int take_body(struct dt_route_client *c)
 {
 	struct dt_route_buf *in = &c->conn.in;
@@ -220,14 +221,14 @@ static int take_body(struct dt_route_client *c)
 	       (c->framing == DT_ROUTE_LENGTH && c->left == 0);
 }
 
-/* Heads and bodies until one goes to a server, or there is no whole one. */
+/* Reads requests until one goes to a server or the next one is incomplete. */
 static void read_requests(struct dt_route_client *c)
 {
 	struct dt_route_buf *in = &c->conn.in;
 	struct dt_route_head h;
 	const char *why;
 
-	c->busy = true; /* what ends at once does not call in again */
+	c->busy = true; /* a request that ends at once must not reenter this function */
 	while (c->conn.fd >= 0 && !c->closing && (!c->x || c->reading_body)) {
 		ssize_t n;
 
@@ -359,7 +360,7 @@ int dt_route_listen(struct dt_router *r, const char *host, int port, struct dt_e
 void dt_route_need_files(struct dt_router *r)
 {
 	const struct dt_route_conf *c = &r->conf;
-	/* a client and a line each; two of our own a server */
+	/* a connection and a line for each client; two of the router's own for each server */
 	const uint64_t need = 2 * (uint64_t)c->connections + SPARE + 2 * (uint64_t)c->nservers + OWN_FILES;
 	const uint64_t have = dt_raise_files();
 

@@ -1,6 +1,6 @@
 /*
- * A restart without a dropped connection: the new process gets the listening socket as systemd would pass
- * it on (LISTEN_FDS, LISTEN_PID), and ends the old one, once it is ready, with SIGTERM.
+ * Restart without dropped connections: the new process inherits the listening socket in the way systemd
+ * passes it (LISTEN_FDS, LISTEN_PID). When it is ready, it ends the old process with SIGTERM.
  */
 #include "route/priv.h"
 

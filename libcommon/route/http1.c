@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define MAX_EXTRA 8192 /* bytes of chunk extensions and of trailers, each */
+#define MAX_EXTRA 8192 /* most bytes of chunk extensions, and of trailers */
 
 bool dt_route_is(struct dt_route_text t, const char *s)
 {
@@ -22,7 +22,7 @@ struct dt_route_text dt_route_header(const struct dt_route_head *h, const char *
 	return (struct dt_route_text){0};
 }
 
-/* word is one of the words of a list like "close, TE". */
+/* Whether word is in a comma-separated list such as "close, TE". */
 static bool has_word(struct dt_route_text list, struct dt_route_text word)
 {
 	for (size_t at = 0; at < list.n;) {
@@ -229,7 +229,7 @@ static int digit(char c)
 				      : -1;
 }
 
-/* One byte outside of content; the next state, or -1. */
+/* Processes one byte outside of content; returns the next state, or -1. */
 static int step(struct dt_route_chunks *c, char b)
 {
 	switch (c->state) {

@@ -1,4 +1,4 @@
-/* Tenants: their limits, and what is left of them over a change of configuration. */
+/* Tenants: their limits, and what is left of their quotas after a change of configuration. */
 #include "base/progress.h"
 #include "route/priv.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The account goes on with what was left, unless its limit has changed. */
+/* Keeps what is left of a quota, unless its rate has changed. */
 static struct dt_quota carry(const struct dt_quota *old, double rate, double now)
 {
 	return old && old->rate == rate ? *old : dt_quota_full(rate, now);
@@ -58,7 +58,7 @@ int dt_route_tenants_make(const struct dt_router *r, const struct dt_keyfile *ke
 
 void dt_route_tenants_take(struct dt_router *r, struct dt_route_tenant *made, int n)
 {
-	/* requests under way stay with their tenant by its name; who is gone goes on without a name */
+	/* running requests keep their tenant by name; those of removed tenants continue without one */
 	for (struct dt_route_x *x = TAILQ_FIRST(&r->all); x; x = TAILQ_NEXT(x, in_all)) {
 		const char *name = r->tenant[x->tenant].name;
 		int at = n - 1;

@@ -1,4 +1,4 @@
-/* A connection to a server: sends a request, reads the answer, and waits for the next one. */
+/* A connection to a server: sends a request, reads the response, and is reused for the next one. */
 #include "base/progress.h"
 #include "route/priv.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_IDLE 256 /* lines a server */
+#define MAX_IDLE 256 /* most idle lines of a server */
 
 static void broken(struct dt_route_line *l, const char *why, bool unreachable)
 {
@@ -18,7 +18,7 @@ static void broken(struct dt_route_line *l, const char *why, bool unreachable)
 		dt_route_line_close(l);
 }
 
-/* The answer is whole: idle, or closed when it cannot be used again. */
+/* The response is complete: the line becomes idle, or is closed if it cannot be reused. */
 static void finish(struct dt_route_line *l)
 {
 	struct dt_route_server *s = l->server;
@@ -40,7 +40,7 @@ static void finish(struct dt_route_line *l)
 	dt_route_x_done(x, l);
 }
 
-/* Returns false when the line is no longer this exchange's. */
+/* Returns false when the line no longer belongs to this exchange. */
 static bool content(struct dt_route_line *l, const char *s, size_t n)
 {
 	struct dt_route_x *x = l->x;
@@ -85,7 +85,7 @@ static void on_data(void *arg)
 	struct dt_route_head h;
 	const char *why = NULL;
 
-	if (!l->x) { /* nobody asked */
+	if (!l->x) { /* unexpected data on an idle line */
 		dt_route_line_close(l);
 		return;
 	}
@@ -171,12 +171,12 @@ static struct dt_route_line *connect_to(struct dt_route_server *s)
 }
 
 /*
- * The body, with the marks in front of its members where the server tells what becomes of them, and the
- * server that computes the prompt where another does.
+ * Sends the body. Inserts the marks as first member if the server reports cache events, and the prefill
+ * server's URL if there is one.
  */
 static void send_body(struct dt_route_line *l, const struct dt_route_buf *body)
 {
-	static char marks[DT_ROUTE_MARKS_ROOM + 600]; /* one loop, one thread */
+	static char marks[DT_ROUTE_MARKS_ROOM + 600]; /* static: there is one thread and one loop */
 	const char *s = dt_route_buf_data(body), *open = NULL;
 	size_t size = dt_route_buf_size(body), lead = 0, n = 0;
 

@@ -1,4 +1,4 @@
-/* Routes that the router answers itself: health, metrics, models, and what is asked of it by hand. */
+/* Routes that the router answers itself: health, metrics, models, and administration. */
 #include "base/http.h"
 #include "base/json.h"
 #include "base/progress.h"
@@ -46,7 +46,9 @@ static void metrics(struct dt_route_client *c)
 	dt_route_buf_release(&out);
 }
 
-/* Every name a client may use, as keys: those of the configuration, and the models of the servers. */
+/*
+ * All model names that a client may use, as keys: those of the configuration, and the models of the servers.
+ */
 static json_t *names_of(const struct dt_router *r)
 {
 	json_t *names = json_object();
@@ -80,7 +82,7 @@ static void models(struct dt_route_client *c)
 	reply_json(c, 200, json_pack("{s:s,s:o}", "object", "list", "data", data));
 }
 
-/* One of them, as it stands in an address. */
+/* Answers a request for one model, whose name is percent-encoded. */
 static void model(struct dt_route_client *c, struct dt_route_text t)
 {
 	char name[1024], why[sizeof(name) + 40];
@@ -191,7 +193,7 @@ static bool by_hand(struct dt_route_client *c, const struct dt_route_head *h, st
 	return true;
 }
 
-/* What servers take with POST alone; true: it has been answered. */
+/* Answers requests to POST-only paths that use another method; true: it has answered. */
 static bool needs_post(struct dt_route_client *c, const struct dt_route_head *h)
 {
 	static const char *const paths[] = {"/v1/completions",

@@ -10,7 +10,7 @@ static size_t space(const char *s, size_t n, size_t at)
 	return at;
 }
 
-/* From an opening quote to behind the closing one; 0: there is none. */
+/* The offset after a string's closing quote, given that of its opening one; 0: it has no end. */
 static size_t string(const char *s, size_t n, size_t at)
 {
 	for (at++; at < n;) {
@@ -29,7 +29,7 @@ static size_t string(const char *s, size_t n, size_t at)
 	return 0;
 }
 
-/* Behind a value that begins at `at`; 0: it does not end. */
+/* The offset after the value that begins at `at`; 0: it has no end. */
 static size_t value(const char *s, size_t n, size_t at)
 {
 	size_t depth = 0;
@@ -45,7 +45,7 @@ static size_t value(const char *s, size_t n, size_t at)
 			depth++;
 			at++;
 		} else if (c == '}' || c == ']') {
-			if (depth == 0) /* of the object around a bare word */
+			if (depth == 0) /* end of the object around a bare word */
 				return at;
 			depth--;
 			at++;

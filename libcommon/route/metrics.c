@@ -1,4 +1,4 @@
-/* The router's metrics as Prometheus reads them. */
+/* The router's metrics in the Prometheus text format. */
 #include "base/progress.h"
 #include "route/priv.h"
 
@@ -105,7 +105,7 @@ static void servers(const struct dt_router *r, struct dt_route_buf *out)
 	}
 }
 
-/* A label's value with \, " and line ends written as Prometheus wants them. */
+/* Escapes \ and " in a label's value. */
 static const char *label(const char *s, char *buf, size_t n)
 {
 	size_t k = 0;
@@ -143,7 +143,7 @@ static void tenants(const struct dt_router *r, struct dt_route_buf *out)
 	}
 }
 
-/* What an autoscaler reads: KEDA, an HPA over custom metrics, or on_scale itself. */
+/* Metrics for an autoscaler: KEDA, an HPA with custom metrics, or on_scale. */
 static void scaling(struct dt_router *r, struct dt_route_buf *out)
 {
 	const struct dt_route_stats *s = &r->stats;

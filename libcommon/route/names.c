@@ -1,5 +1,5 @@
 /*
- * Names of servers. A thread beside the loop resolves them again and again; when the addresses of one have
+ * Host names of servers. A thread beside the loop looks them up periodically; when the addresses of one have
  * changed, the configuration is read again. So a server that restarts at another address is found, and every
  * address of a name with `each` is a server as long as the name has it.
  */
@@ -37,7 +37,7 @@ static struct dt_route_lookup *begin(const struct dt_route_watched *w)
 	return l;
 }
 
-/* 0: not done yet; 1: *ret are its addresses; -1: the name server did not answer. */
+/* 0: not done yet; 1: *ret is the hash of its addresses; -1: the name server did not answer. */
 static int end(struct dt_route_lookup *l, uint64_t *ret)
 {
 	int rc = gai_error(&l->request);
@@ -65,7 +65,7 @@ bool dt_route_names_tick(struct dt_router *r, double now)
 		r->lookup = NULL;
 		w = r->next_name < r->conf.nwatched ? &r->conf.watched[r->next_name] : NULL;
 		changed = w && rc > 0 && r->names_of == r->stats.reloads && sum != w->sum;
-		/* a name that was there keeps its addresses: `each` alone may have none */
+		/* a name without addresses keeps its old ones, except with `each` */
 		changed = changed && (w->each || sum != 1);
 		r->next_name++;
 		if (changed)

@@ -1,9 +1,9 @@
 /*
- * Servers that compute prompts for others (dt-serve --role prefill). A server's /health tells its role; one
- * that prefills gets no requests, but is named in those sent to a server that decodes, where enough of a
- * prompt is not believed to be in that one's cache. It is chosen as servers for requests are, and counts as
- * busy until the first byte of the answer. What is named is a hint: the server that decodes asks only those
- * it was started with, and computes what does not come.
+ * Disaggregated prefill: servers that compute prompts for others (dt-serve --role prefill). A server's role
+ * is in its /health. A prefill server gets no requests; instead its URL is put into requests to a decode
+ * server if enough of the prompt is probably not in that server's cache. It is chosen by the same policy as
+ * servers for requests, and counts as busy until the first byte of the response. The URL is a hint: the
+ * decode server asks only prefill servers that it was started with, and computes itself what does not arrive.
  */
 #include "base/json.h"
 #include "base/progress.h"
@@ -40,10 +40,10 @@ void dt_route_take_role(struct dt_route_server *s, const char *health, size_t n)
 	s->role = role;
 	dt_route_server_changed(s);
 	dt_log_msg(s->r->p.log, "%s has the role '%s'", s->conf.url, dt_route_role_name(s));
-	dt_route_events_stop(s); /* what it keeps for others nobody marks */
+	dt_route_events_stop(s); /* requests to a prefill server carry no marks */
 }
 
-/* Tokens of the prompt that the server of choice c has not, about. */
+/* Estimate of the prompt tokens that the chosen server has not cached. */
 static double missing(const struct dt_route_x *x, const struct dt_balance_choice *c)
 {
 	return x->nhash > 0 ? (x->nhash - c->matched) * BLOCK_TOKENS : (double)x->body.n / 4;
@@ -61,7 +61,7 @@ void dt_route_pair(struct dt_route_x *x, struct dt_route_line *l, const struct d
 	dt_route_choice_mark_prefills(x, ask->now);
 	l->pair = dt_balance_take(&r->balance, ask);
 	if (l->pair.server >= 0) {
-		r->server[l->pair.server]->nlines++; /* its number stays its own */
+		r->server[l->pair.server]->nlines++; /* keeps its number from being reused */
 		r->server[l->pair.server]->n_requests++;
 	}
 }

@@ -5,13 +5,13 @@
 
 #define NONE	 UINT32_MAX
 #define WORDS	 (DT_PREFIX_SERVERS / 64)
-#define BELIEVED 60.f /* seconds that an exact server is believed to have what was sent there */
+#define BELIEVED 60.f /* seconds for which an exact server is assumed to have what was sent to it */
 
 struct entry {
 	uint64_t hash;
-	uint64_t seen[WORDS];  /* a bit a server: it was sent there */
-	uint64_t sure[WORDS];  /* and the server has said that it is there */
-	uint32_t newer, older; /* list of use; also of free entries, by older */
+	uint64_t seen[WORDS];  /* one bit a server: the block was sent to it */
+	uint64_t sure[WORDS];  /* one bit a server: it has reported the block as stored */
+	uint32_t newer, older; /* LRU list; free entries are linked by `older` */
 	float used;
 };
 
@@ -22,7 +22,7 @@ struct dt_prefix {
 	double age, start;
 	void (*dropped)(void *arg, uint64_t hash);
 	void *arg;
-	uint64_t exact[WORDS]; /* servers that say what they have */
+	uint64_t exact[WORDS]; /* servers that report their cache events */
 };
 
 struct dt_prefix *dt_prefix_new(uint32_t cap, double age)
@@ -135,7 +135,7 @@ static uint32_t home(const struct dt_prefix *p, uint64_t hash)
 	return (uint32_t)(mix(hash, 0x51ed27) >> 20) & (p->nslot - 1);
 }
 
-/* The slot of this hash, or the free one where it would go. */
+/* The slot of this hash, or the free slot where it would go. */
 static uint32_t slot_of(const struct dt_prefix *p, uint64_t hash)
 {
 	uint32_t i = home(p, hash);
@@ -172,7 +172,7 @@ static void link_newest(struct dt_prefix *p, uint32_t e)
 	p->newest = e;
 }
 
-/* Empties a slot and moves up what was pushed behind it. */
+/* Empties a slot and moves up the entries that it had displaced. */
 static void clear_slot(struct dt_prefix *p, uint32_t i)
 {
 	uint32_t mask = p->nslot - 1;
@@ -186,7 +186,7 @@ static void clear_slot(struct dt_prefix *p, uint32_t i)
 			if (!p->slot[j])
 				return;
 			at = home(p, p->entry[p->slot[j] - 1].hash);
-		} while (((j - at) & mask) < ((j - i) & mask)); /* at is behind i: stays */
+		} while (((j - at) & mask) < ((j - i) & mask)); /* its home slot is behind i: it stays */
 		p->slot[i] = p->slot[j];
 		i = j;
 	}
@@ -201,7 +201,7 @@ static void drop_entry(struct dt_prefix *p, uint32_t e)
 	p->n--;
 }
 
-/* The entry of this hash, made when there is none. */
+/* The entry of this hash; created if there is none. */
 static uint32_t touch(struct dt_prefix *p, uint64_t hash)
 {
 	uint32_t i = slot_of(p, hash), e;
@@ -230,7 +230,7 @@ static uint32_t touch(struct dt_prefix *p, uint64_t hash)
 	return e;
 }
 
-/* Seconds since the first use, which a float holds. */
+/* Seconds since the first use, which fit a float. */
 static float clock_of(struct dt_prefix *p, double now)
 {
 	if (p->start < 0)
@@ -238,7 +238,7 @@ static float clock_of(struct dt_prefix *p, double now)
 	return (float)(now - p->start);
 }
 
-/* The servers of word w that have this block; used: seconds ago. */
+/* The servers of word w that have this block; used: seconds since its last use. */
 static uint64_t there(const struct dt_prefix *p, const struct entry *v, float used, int w)
 {
 	uint64_t exact = p->exact[w];
@@ -280,7 +280,7 @@ void dt_prefix_insert(struct dt_prefix *p, const uint64_t *hash, int n, int serv
 {
 	float t = clock_of(p, now);
 
-	for (int i = n - 1; i >= 0; i--) { /* the beginning is used last */
+	for (int i = n - 1; i >= 0; i--) { /* in reverse: the beginning must be the newest */
 		struct entry *v = &p->entry[touch(p, hash[i])];
 
 		v->seen[server / 64] |= (uint64_t)1 << server % 64;
@@ -288,7 +288,7 @@ void dt_prefix_insert(struct dt_prefix *p, const uint64_t *hash, int n, int serv
 	}
 }
 
-/* The server does not have the entry; without any it is dropped. */
+/* Removes the server from the entry; drops the entry if it has no server left. */
 static void take_from(struct dt_prefix *p, uint32_t e, int server)
 {
 	struct entry *v = &p->entry[e];

@@ -83,8 +83,7 @@ struct dt_route_line {
 	uint64_t left;
 	struct dt_route_chunks chunks;
 	struct dt_balance_choice choice, pair; /* pair.server: prefill server of the prompt; -1: none */
-	double since;			       /* when it became idle, began to connect, or began to wait
-					        * for the first byte */
+	double since;			       /* start of being idle, connecting, or waiting for data */
 };
 
 struct dt_route_x;
@@ -106,8 +105,7 @@ struct dt_route_sets {
 	uint64_t unlisted[DT_BALANCE_WORDS]; /* of those, servers whose models are unknown */
 	uint64_t prefills[DT_BALANCE_WORDS]; /* of those, prefill servers, which answer no clients */
 	uint64_t takes[DT_BALANCE_WORDS];    /* accept requests, independent of time */
-	uint64_t perhaps[DT_BALANCE_WORDS];  /* in a pause or with a circuit that is not closed:
-					      * dt_route_server_takes decides */
+	uint64_t perhaps[DT_BALANCE_WORDS];  /* paused or circuit not closed: see dt_route_server_takes */
 };
 void dt_route_server_changed(struct dt_route_server *s);
 /* Which servers have a model; cached until the servers or their models change. */
@@ -119,8 +117,7 @@ struct dt_route_having {
 /* Returns the servers that have a model. Valid until the next call. */
 const struct dt_route_having *dt_route_having(struct dt_router *r, const char *model);
 bool dt_route_server_takes(struct dt_route_server *s, double now);     /* accepts new requests now */
-void dt_route_server_pause(struct dt_route_server *s, double seconds); /* the server asked for no requests
-								        * for that time */
+void dt_route_server_pause(struct dt_route_server *s, double seconds); /* the server asked for a pause */
 /*
  * Sets the candidates for a request. FULL: servers that could take it are at their limits; NONE: none is
  * available; UNKNOWN: no server has the model.
@@ -133,8 +130,7 @@ void dt_route_choice_mark_prefills(struct dt_route_x *x, double now);
 /* events.c */
 #define DT_ROUTE_MARKS_ROOM (DT_PREFIX_DEEPEST * 16 + 100)
 void dt_route_events_tick(struct dt_route_server *s, double now);
-void dt_route_events_stop(struct dt_route_server *s);		      /* forgets all that is known of its
-								       * cache */
+void dt_route_events_stop(struct dt_route_server *s);		      /* forgets what its cache has */
 size_t dt_route_events_marks(const struct dt_route_x *x, char *text); /* [DT_ROUTE_MARKS_ROOM] */
 
 /*
@@ -182,10 +178,8 @@ struct dt_route_x {
 	char *authorization;	       /* the client's header, forwarded if the router requires no key */
 	struct dt_route_buf body;      /* as the client sent it */
 	struct dt_route_buf edit;      /* the body to send, if it is not the client's */
-	char *asked, *model;	       /* model names: the client's and the server's; NULL: the body has
-				        * none */
-	bool stream, counts, stripped; /* the router has added the request for usage and removes it from
-				        * the answer */
+	char *asked, *model;	       /* model names: the client's, the server's; NULL: none */
+	bool stream, counts, stripped; /* the router asked for usage and removes it */
 	int tenant;
 	double guess; /* estimated prompt tokens: a quarter of the bytes */
 	double asks;  /* guess plus the longest answer that the body allows: an upper bound */

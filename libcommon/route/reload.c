@@ -1,6 +1,6 @@
 /*
- * Another configuration in place of the one there is. Everything that can fail is made first and changes
- * nothing; what follows cannot fail.
+ * Replaces the configuration. Everything that can fail is prepared first and changes nothing; what follows
+ * cannot fail.
  */
 #include "route/priv.h"
 
@@ -9,12 +9,12 @@
 #include <string.h>
 
 struct plan {
-	struct dt_prefix *prefix; /* the first one; NULL: none is needed, or it is there */
+	struct dt_prefix *prefix; /* a new index; NULL: none is needed, or there is one already */
 	struct dt_route_tenant *tenant;
 	int ntenants;
-	int place[DT_PREFIX_SERVERS];				 /* of each server of the configuration */
-	struct dt_route_server *made[DT_PREFIX_SERVERS];	 /* likewise */
-	bool stays[DT_PREFIX_SERVERS], taken[DT_PREFIX_SERVERS]; /* of each place */
+	int place[DT_PREFIX_SERVERS];				 /* number of each configured server */
+	struct dt_route_server *made[DT_PREFIX_SERVERS];	 /* new servers */
+	bool stays[DT_PREFIX_SERVERS], taken[DT_PREFIX_SERVERS]; /* by server number */
 };
 
 static void plan_release(struct plan *p)
@@ -34,7 +34,7 @@ static int server_of(const struct dt_router *r, const char *url)
 	return -1;
 }
 
-/* A place that nobody has, else that of a server which leaves and answers nobody; -1: there is none. */
+/* A free number, else that of a server which leaves and has no requests; -1: there is none. */
 static int find_place(const struct dt_router *r, const struct plan *p)
 {
 	for (int i = 0; i < DT_PREFIX_SERVERS; i++)
@@ -90,7 +90,7 @@ static int make(struct dt_router *r, struct plan *p, struct dt_route_conf *c, st
 	return p->ntenants < 0 ? p->ntenants : plan_servers(r, p, c, err);
 }
 
-/* Keeps its health, its lines and its number; its numbers are taken from the new text. */
+/* The server keeps its health, lines and number; its parameters are replaced. */
 static void stay(struct dt_route_server *s, struct dt_route_server *made)
 {
 	struct dt_route_server_conf text = s->conf;
@@ -98,7 +98,7 @@ static void stay(struct dt_route_server *s, struct dt_route_server *made)
 	if (s->conf.drained != made->conf.drained)
 		s->drained = made->conf.drained;
 	s->conf = made->conf;
-	made->conf = text; /* the old texts go with it */
+	made->conf = text; /* so that the old strings are freed with it */
 	dt_route_server_free(made);
 	dt_balance_change(&s->r->balance, s->number, s->conf.weight, s->conf.most);
 	dt_route_server_changed(s);

@@ -1,4 +1,4 @@
-/* Answers of the router itself, errors in the form of the API that was asked. */
+/* Responses of the router itself; errors have the format of the client's API. */
 #include "base/json.h"
 #include "base/utf8.h"
 #include "route/priv.h"
@@ -38,14 +38,14 @@ const char *dt_route_reason(int status)
 	return "Status";
 }
 
-/* ---- answers of our own ---- */
+/* ---- responses ---- */
 
 void dt_route_reply(struct dt_route_client *c, int status, const char *type, const char *body, size_t n,
 		    const char *headers)
 {
 	if (c->r->draining)
 		c->keep = false;
-	if (status < 600 && !c->x) /* an exchange is counted at its end */
+	if (status < 600 && !c->x) /* exchanges are counted when they end */
 		c->r->stats.status[status]++;
 	dt_route_conn_printf(&c->conn, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s",
 			     status, dt_route_reason(status), type, n,
@@ -57,7 +57,7 @@ void dt_route_reply(struct dt_route_client *c, int status, const char *type, con
 	dt_route_conn_flush(&c->conn);
 }
 
-/* As OpenAI names the kinds of errors, and as Anthropic does. */
+/* Names of error types in OpenAI's and in Anthropic's API. */
 static const char *type_of(int status, bool messages)
 {
 	static const struct {
@@ -95,7 +95,7 @@ json_t *dt_route_error_json(bool messages, int status, const char *code, const c
 {
 	const char *type = type_of(status, messages);
 	size_t n;
-	char *clean = dt_utf8_clean(msg, strlen(msg), &n); /* it may quote what a client sent, cut anywhere */
+	char *clean = dt_utf8_clean(msg, strlen(msg), &n); /* it may quote input cut within a character */
 	json_t *text = json_string(clean ? clean : "out of memory");
 
 	free(clean);

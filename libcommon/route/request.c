@@ -1,6 +1,6 @@
 /*
- * What a request asks for: its model, its session, the beginning of its prompt, whether usage must be
- * asked for.
+ * Parses what the router needs of a request: model, session, prefix hashes of the prompt, and whether it must
+ * ask for usage.
  */
 #include "base/json.h"
 #include "route/priv.h"
@@ -12,7 +12,7 @@
 enum { MODEL, STREAM, STREAM_OPTIONS, CHOICES, MAX_TOKENS, MAX_COMPLETION, MAX_OUTPUT, PARTS };
 enum { TOOLS = PARTS, SYSTEM, INSTRUCTIONS, MESSAGES, PROMPT, INPUT, N };
 
-/* NULL: it is not there, or no JSON. */
+/* NULL: absent, or not JSON. */
 static json_t *load(struct dt_route_text t)
 {
 	return t.s ? json_loadb(t.s, t.n, JSON_DECODE_ANY, NULL) : NULL;
@@ -29,7 +29,7 @@ static void hash_prompt(struct dt_route_x *x, const struct dt_route_member *m)
 	size_t bytes = 0;
 	uint64_t salt = x->model ? dt_prefix_hash(1, x->model, strlen(x->model)) : 1;
 
-	/* servers that share caches between tenants know no tenants here: all come with one key */
+	/* no salt by tenant: the servers see all tenants under one key, and so share caches between them */
 	dt_prefix_begin(c, dt_prefix_hash(salt, x->target, strlen(x->target)));
 	for (int i = PARTS; i < N; i++)
 		if (m[i].value.s) {
@@ -47,8 +47,8 @@ static void hash_prompt(struct dt_route_x *x, const struct dt_route_member *m)
 }
 
 /*
- * Which of a name's models: by the session, else the key, where there is one, so that an experiment is
- * sticky.
+ * Chooses one of a name's models, by hash of the session or else of the tenant, so that each stays with one
+ * model (A/B tests).
  */
 static const char *choose_model(struct dt_route_x *x, const struct dt_route_name *n)
 {
@@ -83,7 +83,7 @@ const struct dt_route_name *dt_route_x_name(struct dt_route_x *x)
 	return NULL;
 }
 
-/* The body with other bytes in place of a member's value, or with a member in front where it has none. */
+/* Replaces a member's value in the body, or inserts the member at the front if it is absent. */
 static int splice(struct dt_route_x *x, const struct dt_route_member *m, const char *with)
 {
 	struct dt_route_buf *to = &x->edit, from = to->n ? *to : x->body;
@@ -122,7 +122,7 @@ static int set_model(struct dt_route_x *x, const struct dt_route_member *m)
 	return rc;
 }
 
-/* said: by the body. A shadow copy has been given its model. */
+/* said: the body's model name. A shadow copy already has its model. */
 static const char *name_model(struct dt_route_x *x, const char *said, const struct dt_route_member *m)
 {
 	const struct dt_route_name *name;
@@ -138,8 +138,8 @@ static const char *name_model(struct dt_route_x *x, const char *said, const stru
 }
 
 /*
- * Accounts and limits need the usage at the end of a stream; where the client did not ask for it, we do. Null
- * is the same as none. Its length is no reason to leave it alone: the servers read it all.
+ * Accounting and limits need the usage at the end of a stream; if the client did not ask for it, the router
+ * does. null counts as absent. The size of the value does not matter: servers parse all of it.
  */
 static int ask_usage(struct dt_route_x *x, const struct dt_route_member *m)
 {
@@ -151,7 +151,7 @@ static int ask_usage(struct dt_route_x *x, const struct dt_route_member *m)
 		json_decref(o);
 		o = NULL;
 	} else if (m->value.s && !json_is_object(o)) {
-		json_decref(o); /* the server will refuse it, or knows better */
+		json_decref(o); /* left for the server to refuse */
 		return 0;
 	}
 	if (!json_is_true(json_object_get(o, "include_usage"))) {
@@ -166,7 +166,7 @@ static int ask_usage(struct dt_route_x *x, const struct dt_route_member *m)
 	return rc;
 }
 
-/* The number of a member; otherwise: there is none, or it is out of reason. */
+/* The integer value of a member; `otherwise` if it is absent or out of range. */
 static double count_of(const struct dt_route_member *m, double otherwise)
 {
 	json_t *v = small(m->value);
@@ -176,7 +176,7 @@ static double count_of(const struct dt_route_member *m, double otherwise)
 	return n >= 0 && n < 1e7 ? n : otherwise;
 }
 
-/* What is charged beforehand, and what it asks for by what it says itself. */
+/* Sets the tokens to charge in advance, and the most tokens that the request itself allows. */
 static void estimate(struct dt_route_x *x, const struct dt_route_member *m)
 {
 	double said = -1;
@@ -214,7 +214,7 @@ const char *dt_route_x_read(struct dt_route_x *x)
 	v = small(m[MODEL].value);
 	if (json_is_string(v))
 		why = name_model(x, json_string_value(v), &m[MODEL]);
-	else if (m[MODEL].value.s && !json_is_null(v)) /* null is the same as none */
+	else if (m[MODEL].value.s && !json_is_null(v)) /* null counts as absent */
 		why = "'model' is not a name";
 	json_decref(v);
 	if (why)

@@ -15,9 +15,9 @@
 
 #define TICK 0.05 /* seconds */
 #define DRAIN_GRACE                                                                                          \
-	3. /* seconds a draining router answers on connections that are idle, before it closes them */
+	3. /* seconds for which a draining router still answers on idle connections before closing them */
 
-/* ---- what is freed when the loop comes round ---- */
+/* ---- deferred freeing ---- */
 
 void dt_route_discard(struct dt_router *r, struct dt_route_garbage *g)
 {
@@ -35,13 +35,16 @@ static void reap(evutil_socket_t fd, short what, void *arg)
 		struct dt_route_garbage *g = r->garbage;
 
 		r->garbage = g->next;
-		free(g); /* the first member of what it is */
+		free(g); /* it is the first member of its object */
 	}
 }
 
-/* ---- the clock ---- */
+/* ---- periodic work ---- */
 
-/* While a first server starts, a request waits scale_hold; then queue_timeout from when it is there. */
+/*
+ * While the first server starts, a request waits scale_hold; after that, queue_timeout from the time it is
+ * up. Returns true if it was failed.
+ */
 static bool tick_queued(struct dt_route_x *x, double now)
 {
 	const struct dt_route_conf *c = &x->r->conf;
@@ -140,7 +143,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 		event_base_loopbreak(r->base);
 }
 
-/* ---- signals, life ---- */
+/* ---- signals, opening and closing ---- */
 
 static void on_signal(evutil_socket_t sig, short what, void *arg)
 {

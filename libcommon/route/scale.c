@@ -21,7 +21,7 @@ void dt_scale_init(struct dt_scale *s, const struct dt_scale_rule *rule, int ser
 	s->busy = now;
 }
 
-/* More: the smallest number that the load asked for over up_after. */
+/* Scale up to the smallest number that the load required during up_after. */
 static void go_up(struct dt_scale *s, const struct dt_scale_rule *rule, double load, double now)
 {
 	double n = fmax(s->wanted - rule->spares, 0);
@@ -40,7 +40,7 @@ static void go_up(struct dt_scale *s, const struct dt_scale_rule *rule, double l
 		change(s, to);
 }
 
-/* Fewer, but one: the largest number that the load asked for over down_after. */
+/* Scale down, to 1 at least, to the largest number that the load required during down_after. */
 static void go_down(struct dt_scale *s, const struct dt_scale_rule *rule, double load, double now)
 {
 	int to = within(rule, fmax(ceil(load / (rule->requests * (1 - rule->band))) + rule->spares, 1));

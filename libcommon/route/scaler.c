@@ -1,7 +1,7 @@
 /*
- * Scaling: applies the policy of scale.h to the router's load, says which servers are to run, and has
- * on_scale start and stop them. A server that is to go is first taken out of the choice; it is stopped once
- * it has answered what it had. Servers drained by hand are not the scaler's.
+ * Autoscaling: applies the policy of scale.h to the router's load, decides which servers shall run, and has
+ * on_scale start and stop them. A server that shall stop first gets no new requests, and is stopped when its
+ * requests are done. Servers drained by an administrator are left alone.
  */
 #include "base/progress.h"
 #include "route/priv.h"
@@ -15,8 +15,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define AGAIN 5. /* seconds after which a command that failed is run again */
-#define NVARS 6	 /* of the command's environment */
+#define AGAIN 5. /* seconds before a failed command is repeated */
+#define NVARS 6	 /* environment variables of the command */
 
 extern char **environ;
 
@@ -49,9 +49,12 @@ bool dt_route_may_start(const struct dt_router *r)
 	return r->conf.scale_most > 0 && (r->conf.on_scale || r->conf.neach > 0);
 }
 
-/* ---- which servers ---- */
+/* ---- selection of servers ---- */
 
-/* Whether a is rather to run than b: one that is up, then the one with more to do, then in order. */
+/*
+ * Whether a is preferred to b for running: one that is up, then one that is starting, then the one with more
+ * requests.
+ */
 static bool rather(const struct dt_router *r, int a, int b)
 {
 	const struct dt_route_server *s = r->server[a], *t = r->server[b];
@@ -64,7 +67,7 @@ static bool rather(const struct dt_router *r, int a, int b)
 	return r->balance.server[a].running > r->balance.server[b].running;
 }
 
-/* One more server that is to run (off false), or one fewer. false: there is none. */
+/* Turns one more server on or off. false: there is none. */
 static bool turn(struct dt_router *r, bool off)
 {
 	int at = -1;
@@ -95,7 +98,7 @@ static void assign(struct dt_router *r, int wanted)
 /* ---- the command ---- */
 
 struct lists {
-	char *start, *stop; /* URLs with spaces between; freed by the caller */
+	char *start, *stop; /* URLs separated by spaces; freed by the caller */
 	bool any;
 };
 
@@ -109,7 +112,7 @@ static char *joined(char *list, const char *url)
 	return more;
 }
 
-/* Servers whose state is to change and that have not been asked for it yet, or too long ago. */
+/* Servers whose state must change and that were not asked to recently. */
 static struct lists due(struct dt_router *r, double now, bool mark)
 {
 	struct lists l = {0};
@@ -127,7 +130,7 @@ static struct lists due(struct dt_router *r, double now, bool mark)
 		s->asked = start ? DT_ASKED_START : DT_ASKED_STOP;
 		dt_route_server_changed(s);
 		s->ask_again = now + r->conf.scale_hold;
-		s->next_probe = now; /* it is looked at often until it has come or gone */
+		s->next_probe = now; /* probed often until it has started or stopped */
 		s->bad = 0;
 		if (start)
 			l.start = joined(l.start, s->conf.url);
@@ -137,7 +140,7 @@ static struct lists due(struct dt_router *r, double now, bool mark)
 	return l;
 }
 
-/* environ with our variables in front, which go before equal ones behind. */
+/* The environment, with our variables in place of any DT_SCALE_ ones. */
 static char **environment(char *const own[NVARS])
 {
 	size_t n = 0, k = 0;
@@ -174,7 +177,7 @@ static int spawn(const char *command, char *const own[NVARS], pid_t *ret)
 	posix_spawnattr_setsigdefault(&attr, &plain);
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", 0, 0);
-	posix_spawn_file_actions_adddup2(&files, 2, 1); /* standard output has the URL alone */
+	posix_spawn_file_actions_adddup2(&files, 2, 1); /* standard output is reserved for the URL */
 	rc = posix_spawn(ret, "/bin/sh", &files, &attr, argv, env);
 	posix_spawn_file_actions_destroy(&files);
 	posix_spawnattr_destroy(&attr);
@@ -228,9 +231,12 @@ static void reap_command(struct dt_router *r, double now)
 			r->server[i]->ask_again = fmin(r->server[i]->ask_again, now + AGAIN);
 }
 
-/* ---- the clock ---- */
+/* ---- periodic work ---- */
 
-/* A server that was to stop, is wanted again and stayed up, is in again; without a command all are. */
+/*
+ * Takes a server back that was asked to stop, is wanted again and stayed up; without a command, takes all
+ * back.
+ */
 static void refresh(struct dt_route_server *s, double now)
 {
 	if (!s->r->conf.on_scale)

@@ -1,6 +1,6 @@
 /*
- * A server's health: probes of /health, what its requests tell (a refused connection takes it out at once),
- * a circuit breaker for one that answers badly, and the models it has.
+ * Health of servers: probes of /health, results of requests (a refused connection marks a server as down at
+ * once), a circuit breaker for servers that return errors, and the models that each server has.
  */
 #include "base/json.h"
 #include "base/progress.h"
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDLE	     30. /* seconds after which an idle line is closed: before a server does */
-#define RETRY_PROBE  0.2 /* seconds between probes of a server that has just gone, growing to the interval */
+#define IDLE	     30. /* seconds after which an idle line is closed, before the server closes it */
+#define RETRY_PROBE  0.2 /* seconds between probes of a server that has just gone down; grows */
 #define MODELS_EVERY 8	 /* probes */
 
 static int copy_conf(struct dt_route_server_conf *to, struct dt_route_server_conf *from)
@@ -97,12 +97,12 @@ static void go_down(struct dt_route_server *s, const char *why)
 		return;
 	s->up = false;
 	s->good = 0;
-	dt_route_scale_seen(s); /* and the sets */
+	dt_route_scale_seen(s); /* updates the sets too */
 	dt_route_events_stop(s);
 	dt_log_msg(s->r->p.log, "%s is out: %s", s->conf.url, why);
 	while ((l = TAILQ_FIRST(&s->idle)))
 		dt_route_line_close(l);
-	if (s->r->prefix) /* whoever comes back there has an empty cache */
+	if (s->r->prefix) /* a restarted server has an empty cache */
 		dt_prefix_forget(s->r->prefix, s->number);
 	s->next_probe = dt_now() + RETRY_PROBE;
 }
@@ -122,7 +122,7 @@ static void go_up(struct dt_route_server *s)
 	dt_route_x_run_queue(s->r);
 }
 
-/* ---- the circuit ---- */
+/* ---- the circuit breaker ---- */
 
 static void open_circuit(struct dt_route_server *s, double now)
 {
@@ -143,7 +143,7 @@ void dt_route_server_failed(struct dt_route_server *s, bool unreachable)
 		go_down(s, "it cannot be reached");
 		return;
 	}
-	s->next_probe = fmin(s->next_probe, now); /* a lost line may be a lost server */
+	s->next_probe = fmin(s->next_probe, now); /* a lost connection may mean a lost server */
 	if (s->circuit == DT_CIRCUIT_HALF) {
 		open_circuit(s, now);
 		return;
@@ -194,7 +194,10 @@ static void take_models(struct dt_route_server *s, const char *body, size_t n)
 
 static void well(struct dt_route_server *s)
 {
-	/* The first interval is cut by a share of its own: probes of many servers do not come all at once. */
+	/*
+	 * The first interval is shortened by a fraction that depends on the server, to spread probes of many
+	 * servers over time.
+	 */
 	double u = s->up ? 1 : (double)(s->r->balance.server[s->number].name >> 11) * 0x1p-53;
 
 	s->bad = 0;
@@ -239,7 +242,7 @@ static void on_health(void *arg, int status, const char *body, size_t n)
 	struct dt_route_server *s = arg;
 
 	s->probe = NULL;
-	if (status != 200 && status != 404) { /* 404: it has no such route, but it is there */
+	if (status != 200 && status != 404) { /* 404: no such route, but the server is there */
 		unwell(s);
 		return;
 	}

@@ -1,4 +1,6 @@
-/* Requests that wait for a server with room: by priority, then the tenant served less, then age. */
+/*
+ * Queue of requests that wait for a server: by priority, then the tenant that has been served less, then age.
+ */
 #include "route/priv.h"
 
 #include "base/progress.h"
@@ -16,7 +18,7 @@ void dt_route_x_wait(struct dt_route_x *x)
 				r->nqueue);
 		return;
 	}
-	/* who comes back from a pause does not catch up on it */
+	/* a tenant that was idle gets no credit for that time */
 	for (int i = 0; i < r->ntenants && t->waiting == 0; i++)
 		if (r->tenant[i].waiting > 0)
 			least = fmin(least, r->tenant[i].served);
@@ -41,7 +43,10 @@ static void dequeue(struct dt_route_x *x)
 	dt_route_bars_add(&r->stats.wait, dt_now() - x->queued);
 }
 
-/* a goes before b: higher priority, then the tenant that has been served less, then the older. */
+/*
+ * Whether a goes before b: higher priority, then the tenant that has been served less. Of equal ones the
+ * older goes first.
+ */
 static bool before(const struct dt_route_x *a, const struct dt_route_x *b)
 {
 	const struct dt_route_tenant *t = &a->r->tenant[a->tenant], *u = &b->r->tenant[b->tenant];
@@ -51,7 +56,7 @@ static bool before(const struct dt_route_x *a, const struct dt_route_x *b)
 
 void dt_route_x_run_queue(struct dt_router *r)
 {
-	static bool inside; /* what starts here may fail at once, and call this again */
+	static bool inside; /* a request that is started here may fail at once and call this function again */
 	struct dt_route_x *x, *best;
 
 	if (inside)

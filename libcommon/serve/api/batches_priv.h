@@ -12,8 +12,7 @@ struct dt_batches {
 	struct dt_store *store;
 	struct dt_batches_params p;
 	pthread_t thread;
-	json_t *later;	    /* used by the thread alone: batches postponed after a failure, by id: "wait",
-			     * "when" (dt_now) */
+	json_t *later;	    /* used by the thread alone: postponed batches by id: "wait", "when" (dt_now) */
 	pthread_mutex_t mu; /* guards the members below */
 	pthread_cond_t wake;
 	bool closing, news;

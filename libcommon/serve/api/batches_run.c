@@ -160,8 +160,7 @@ static int decide(struct dt_batches *b, json_t *batch, const char *outcome, stru
 	json_object_set_new(batch, "_outcome", json_string(outcome));
 	json_object_set_new(batch, "status", json_string("finalizing"));
 	batch_set_time(batch, "finalizing_at");
-	batch_set_counts(batch, -1, b->completed, b->failed); /* nothing is in flight, so the counts are
-							       * final */
+	batch_set_counts(batch, -1, b->completed, b->failed); /* final: nothing is in flight */
 	return dt_batches_put(b, batch, err);
 }
 
@@ -176,8 +175,7 @@ static json_t *take(struct dt_batches *b, const char *id, json_int_t completed, 
 	b->expires = (time_t)json_integer_value(json_object_get(batch, "expires_at"));
 	b->cancelled = (time_t)json_integer_value(json_object_get(batch, "cancelling_at"));
 	b->completed = completed;
-	b->failed = *batch_text_of(batch, "_outcome") ? failed : 0; /* otherwise failed lines are asked
-								     * again */
+	b->failed = *batch_text_of(batch, "_outcome") ? failed : 0; /* else failed lines are retried */
 	pthread_mutex_unlock(&b->mu);
 	return batch;
 }

@@ -56,8 +56,7 @@ int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err,
 		e->retry_after = rc == -EAGAIN ? 1 : 10;
 		return -EINVAL;
 	}
-	if (rc == -EDQUOT && retry_after == 0) /* the quota can never admit it; with 429 clients would
-					        * retry for ever */
+	if (rc == -EDQUOT && retry_after == 0) /* a 429 would be retried for ever */
 		return dt_api_fail(e, 400, "invalid_request_error", "request_over_quota", "%s", err->msg);
 	if (rc == -EDQUOT) {
 		dt_api_fail(e, 429, "rate_limit_error", "rate_limit_exceeded", "%s", err->msg);

@@ -57,8 +57,7 @@ static int add_text(struct dt_body *b, const json_t *v)
 	b->nprompts++;
 	if (dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err) < 0)
 		return dt_body_bad(b->e, dt_body_prompt_key(b), "%s", err.msg);
-	if (p->n == 0 && m->model.neos > 0) { /* as OpenAI: an empty prompt means the start of a new
-					       * document */
+	if (p->n == 0 && m->model.neos > 0) { /* as OpenAI: an empty prompt starts a new document */
 		p->ids = realloc(p->ids, sizeof(*p->ids));
 		if (!p->ids)
 			return dt_body_no_memory(b->e);

@@ -47,8 +47,7 @@ struct dt_completion {
 	struct dt_text *prompt;	 /* [nprompts], if echo is set */
 	char id[40];
 	int64_t created;
-	json_t *asked;	   /* Responses API: parameters of the request, which the reply repeats; owned,
-			    * NULL: another API */
+	json_t *asked;	   /* Responses API: request parameters to repeat; owned, NULL: another API */
 	const char *model; /* borrowed; the name of an adapter is valid as long as the call */
 	const struct dt_tokenizer *tok;
 };

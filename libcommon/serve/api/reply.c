@@ -26,7 +26,7 @@ int dt_completion_failed(const struct dt_serve_req *r, struct dt_api_error *e)
 	}
 }
 
-/* Upper bounds of bytes: the log-probability of a token, a float of an embedding, ... */
+/* Upper bounds in bytes of a token's log-probability, of a float of an embedding, and of a token id. */
 #define SCORE_BYTES	 400
 #define CHAT_SCORE_BYTES 1200 /* with the token's bytes as an array */
 #define FLOAT_BYTES	 80
@@ -197,8 +197,7 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 	}
 	if (v && r->ask->prompt_logprobs >= 0)
 		json_object_set_new(v, "prompt_logprobs", dt_completion_prompt_logprobs(c, i));
-	if (v && r->ask->prompt_temperature != 1) /* confirms to the client that the temperature was
-						   * applied */
+	if (v && r->ask->prompt_temperature != 1) /* shows that it was applied */
 		json_object_set_new(v, "prompt_logprobs_temperature", json_real(r->ask->prompt_temperature));
 	return v;
 }

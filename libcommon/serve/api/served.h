@@ -37,10 +37,8 @@ struct dt_served_params {
 	uint64_t kv_dir_size;
 	bool kv_always;			       /* load blocks even where computing them would be faster */
 	bool named;			       /* cache blocks are exchanged with other servers */
-	const struct dt_kvpeers_params *peers; /* prefill servers; members about the cache are not set;
-					        * NULL: none */
-	const struct dt_log *log;	       /* for messages about kv_dir, loading and shutdown; NULL:
-					        * none */
+	const struct dt_kvpeers_params *peers; /* prefill servers, without the cache's members; NULL: none */
+	const struct dt_log *log;	       /* for messages on kv_dir, loading and shutdown; NULL: none */
 	bool as_trained;		       /* nn/infer.h */
 	const char *merged; /* adapter to merge into the weights; any_base applies; NULL: none */
 	/* Adapters, each NAME=PATH. Clients may load adapters from lora_dir, NULL: they may not. */
@@ -53,11 +51,9 @@ struct dt_served_params {
 	double stuck_after;		/* seconds of one step after which the engine counts as stuck */
 	const struct dt_tenant *tenant; /* [ntenants], outlives it; ntenants 0: one tenant without limits */
 	int ntenants;
-	struct dt_world *world;	 /* set if there are several ranks, which then all call dt_served_open;
-				  * NULL: one process */
+	struct dt_world *world;	 /* several ranks, all of which call dt_served_open; NULL: one process */
 	struct dt_layout layout; /* of the ranks; dp 0: tp over all ranks */
-	double beat_s;		 /* seconds without a step after which rank 0 sends a heartbeat to the
-				  * others */
+	double beat_s;		 /* seconds without a step before rank 0 sends a heartbeat */
 };
 
 struct dt_served {

@@ -22,8 +22,7 @@ struct dt_image_queue {
 
 struct dt_image_report {
 	double p50, p99, mean; /* seconds until the answer; percentiles by nearest rank */
-	double end_s, busy_s;  /* end_s: time of the last answer; busy_s: seconds of computation of all
-			        * ranks together */
+	double end_s, busy_s;  /* time of the last answer; seconds of computation of all ranks */
 	int64_t passes;
 };
 
@@ -37,8 +36,7 @@ struct dt_image_plan {
 	double pass_s;	     /* seconds for a rank's part of a full batch */
 	double images_per_s; /* of all ranks with full batches */
 	uint64_t peak_bytes; /* of rank 0, which holds the pixels of all */
-	bool fits, meets;    /* fits: in memory; meets: P99 of the time until the answer is within
-			      * q->ttft_s */
+	bool fits, meets;    /* fits: in memory; meets: P99 of the latency within q->ttft_s */
 	struct dt_image_report sim;
 	char note[64];
 };

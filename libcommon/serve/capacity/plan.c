@@ -18,8 +18,7 @@ static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p,
 						      .tp = p->tp,
 						      .pp = p->pp,
 						      .cp = 1,
-						      .ep = p->ep}, /* memory as if one rank had all rows
-								     * (cp 1) */
+						      .ep = p->ep}, /* as if one rank had all rows */
 					   .stage = stage,
 					   .weights = (enum dt_weight_format)q->weights,
 					   .account = DT_ACCOUNT_GENERIC,
@@ -185,8 +184,7 @@ static int choose_replicas(const struct dt_serve_query *q, struct dt_serve_clock
 	p->meets = rc == 0 && dt_serve_meets(q, &p->sim);
 	if (!p->meets)
 		say_what_is_missed(q, p);
-	else /* the simulation shows it is possible: prompts batched with decoding take less time than
-	      * separately */
+	else /* the simulation shows it is possible: batched prompts take less time */
 		p->tokens_per_s = fmax(p->tokens_per_s, q->rate * (double)q->output / p->replicas);
 	count_devices(q, p);
 	return rc;

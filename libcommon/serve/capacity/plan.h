@@ -57,12 +57,7 @@ struct dt_serve_plan {
 	char note[96];
 };
 
-enum {
-	DT_SERVE_PLANS = 32,
-	DT_SERVE_BLOCK = 16,
-	DT_SERVE_PREFILL_MIN = 512 /* the default of dt-serve
-									     * --prefill-min */
-};
+enum { DT_SERVE_PLANS = 32, DT_SERVE_BLOCK = 16, DT_SERVE_PREFILL_MIN = 512 /* dt-serve --prefill-min */ };
 
 /*
  * Makes one plan for each tp that divides a node, and for each pp that cuts the model further if it does not
@@ -95,8 +90,7 @@ int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_p
 /* Writes a line of JSON that contains `plans`, whose reference it steals. */
 int dt_serve_plans_json(const struct dt_serve_query *q, json_t *plans, FILE *f, struct dt_err *err);
 
-struct dt_serve_servers { /* servers of a trial; prefill: additional prefill servers, with the clock
-			   * `prompts` */
+struct dt_serve_servers { /* of a trial; prefill: additional prefill servers, with clock `prompts` */
 	int n, prefill;
 	struct dt_serve_clock *clock, *prompts;
 };

@@ -163,8 +163,7 @@ static int load(struct dt_served_adapter *s, struct dt_err *err)
 	a->in_memory++;
 	pthread_mutex_unlock(&a->mu);
 	rc = dt_adapters_read(s, &in, err);
-	if (rc == 0 && dt_infer_adapter_sum(in) != s->sum) { /* cached keys and values were computed with
-							      * the old weights */
+	if (rc == 0 && dt_infer_adapter_sum(in) != s->sum) { /* cached blocks used the old weights */
 		dt_infer_adapter_close(in);
 		rc = dt_err_set(err, -EINVAL, "adapter '%s' has changed where it lies: load it again",
 				s->name);
@@ -209,8 +208,7 @@ void dt_adapters_release(struct dt_served_adapter *s)
 
 	pthread_mutex_lock(&a->mu);
 	if (--s->holds == 0) {
-		if (s->leaving && places_short(a) <= 0) /* the request that s was to leave for has found
-							 * another place */
+		if (s->leaving && places_short(a) <= 0) /* its place is no longer needed */
 			s->leaving = false;
 		if (s->leaving || !s->listed) {
 			a->evictions += s->leaving;

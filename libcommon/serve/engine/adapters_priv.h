@@ -15,9 +15,7 @@ struct dt_adapters {
 	pthread_mutex_t mu;
 	pthread_cond_t
 		changed; /* an adapter was loaded or evicted, or a hold was released; CLOCK_MONOTONIC */
-	TAILQ_HEAD(, dt_served_adapter)
-	all;				     /* listed adapters in order of names, and unlisted ones that
-					      * still have references */
+	TAILQ_HEAD(, dt_served_adapter) all; /* listed ones by name, and unlisted ones with references */
 	TAILQ_HEAD(, dt_place_waiter) queue; /* requests waiting for a place in memory */
 	uint64_t numbers;		     /* numbers given out so far */
 	int in_memory;			     /* adapters in memory, including those being read */

@@ -31,11 +31,9 @@ struct dt_classify_params {
 	int64_t queue;		     /* most images that may wait; requests beyond it are refused */
 	int decoders;		     /* images decoded at the same time */
 	enum dt_image_split split;
-	struct dt_world *world; /* set if there are several ranks, which then all call dt_classify_open;
-				 * NULL: one process */
+	struct dt_world *world; /* several ranks, all of which call; NULL: one process */
 	double beat_s;		/* seconds after which rank 0 sends a heartbeat to an idle rank */
-	double patience_s; /* seconds after which a pass counts as late: the speaker thread then blocks on
-			    * it, so that the watchdog fires */
+	double patience_s; /* seconds after which a late pass is waited for, so that the watchdog fires */
 };
 
 /* Collective: every rank calls it, and either all succeed or all fail. */
@@ -69,8 +67,7 @@ struct dt_classify_job {
 	const float *pixels;	 /* [n, row] */
 	float *logits;		 /* [n, classes], written */
 	int status;		 /* set when left is 0: 0, or a negative errno */
-	void (*done)(void *arg); /* called by a thread of the queue; must not call functions of the queue;
-				  * may be NULL */
+	void (*done)(void *arg); /* called by a thread of the queue; must not call it; may be NULL */
 	void *arg;
 	/* used by the queue */
 	int left;
@@ -93,11 +90,9 @@ void dt_classify_refused(struct dt_classify *c);
 
 /* Totals since the classifier was opened. Latency is measured from submission to the answer, within 2%. */
 struct dt_classify_stats {
-	int64_t requests, images, refused, waiting; /* requests, images: answered; refused: images that
-						     * could not be decoded */
+	int64_t requests, images, refused, waiting; /* answered; refused: images that could not be decoded */
 	double p50, p99;			    /* seconds */
-	int64_t *by_rank;			    /* [ranks] images, then [ranks] passes; the caller
-						     * frees it */
+	int64_t *by_rank;			    /* [ranks] images, [ranks] passes; the caller frees it */
 };
 int dt_classify_stats(struct dt_classify *c, struct dt_classify_stats *ret);
 /* Writes metrics in the Prometheus text format. */

@@ -32,9 +32,7 @@ struct dt_classify_decoder {
 	bool busy;
 };
 
-#define DT_CLASSIFY_BUCKETS                                                                                  \
-	1024 /* of the latency histogram; each bound is 2% above the one before, from
-				  * 10 us */
+#define DT_CLASSIFY_BUCKETS 1024 /* of the latency histogram, each 2% above the last, from 10 us */
 
 struct dt_classify {
 	struct dt_classify_params p;
@@ -47,8 +45,7 @@ struct dt_classify {
 	int ranks, rank;
 
 	pthread_mutex_t mu;
-	pthread_cond_t work, done; /* work: images were queued, or the classifier stops; done: a job was
-				    * answered or a decoder became free */
+	pthread_cond_t work, done; /* work: images queued, or the end; done: answered, or a decoder is free */
 	struct dt_classify_lane *lane;
 	struct dt_classify_images central; /* images not assigned to a rank yet: DT_SPLIT_DATA */
 	struct dt_classify_decoder *decoder;

@@ -91,8 +91,7 @@ struct dt_engine_params {
 	 */
 	struct dt_engine_model drafter;
 	struct dt_adapters *adapters;	/* adapters that requests may name; outlives the engine; NULL: none */
-	const struct dt_tenant *tenant; /* [ntenants], outlives the engine; ntenants 0: one tenant without
-					 * limits */
+	const struct dt_tenant *tenant; /* [ntenants], outlives the engine; none: one without limits */
 	int ntenants;
 	struct dt_schedtrace *trace; /* records the scheduler's decisions; outlives the engine; NULL: none */
 	/*
@@ -170,8 +169,7 @@ struct dt_slots {
 	int running, waiting;
 	int blocks, free_blocks;
 	int step_tokens;					 /* tokens of the last step */
-	int64_t steps, preemptions, prefix_queries, prefix_hits; /* prefix_queries and prefix_hits count
-								  * tokens */
+	int64_t steps, preemptions, prefix_queries, prefix_hits; /* the last two count tokens */
 	double stepping; /* seconds since the current step began, 0: none */
 };
 

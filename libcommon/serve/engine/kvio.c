@@ -41,8 +41,7 @@ struct dt_kvio {
 	/* guarded by mu */
 	struct buffer *all; /* [2 n], the first n are for writing */
 	int n;
-	struct buffers to_fill, to_write, to_read; /* free buffers for writing, full ones, free ones for
-						    * reading */
+	struct buffers to_fill, to_write, to_read; /* free to fill, to be written, free to read into */
 	TAILQ_HEAD(, dt_kvread) reads;
 	struct dt_kvio_counts counts;
 	bool short_of_room, stop;

@@ -14,8 +14,7 @@ struct dt_kvout {
 	struct dt_kvshare to;
 	size_t block_bytes;
 	int from, n; /* the prompt's blocks [from, from + n) */
-	int next;    /* index of the next block to copy, relative to from; used by the engine's thread
-		      * alone */
+	int next;    /* next block to copy, relative to from; used by the engine's thread alone */
 	/* guarded by the call's lock */
 	int ready; /* blocks copied so far */
 	bool failed;
@@ -24,8 +23,7 @@ struct dt_kvout {
 /* Header of a block on the wire, in native byte order: both sides have the same kind of processor. */
 struct dt_kvrecord {
 	uint32_t magic;
-	int32_t index; /* of the block, relative to the first one asked for; DT_KVRECORD_END: all blocks
-		        * were sent */
+	int32_t index; /* of the block among those asked for; DT_KVRECORD_END: all were sent */
 	uint32_t crc;  /* CRC-32 of the block */
 	uint32_t here; /* 1: the bytes follow; 0: they are in shared memory */
 };

@@ -13,8 +13,7 @@ TAILQ_HEAD(dt_req_list, dt_serve_req);
 /* State shared with the threads that submit and cancel. Guarded by mu. */
 struct dt_engine_gate {
 	pthread_mutex_t mu;
-	pthread_cond_t work; /* wakes the engine's thread: a call was submitted or cancelled, or blocks
-			      * have arrived */
+	pthread_cond_t work; /* wakes the engine's thread: submitted, cancelled, or blocks arrived */
 	pthread_cond_t idle; /* signals dt_engine_wait_idle; CLOCK_MONOTONIC */
 	struct dt_req_list inbox;
 	int inflight, counted; /* requests in flight, and how many of them count against max_seqs + queue */
@@ -85,8 +84,7 @@ struct dt_engine_beyond {
 	struct dt_kvpeers *peers;
 	bool *written;	       /* [blocks] block b was written to the folder since it was published */
 	bool broken;	       /* blocks can no longer be read out of the cache */
-	bool behind;	       /* some published blocks are not written yet, because all write buffers were
-			        * in use */
+	bool behind;	       /* some published blocks wait for a free write buffer */
 	int held;	       /* requests that wait for their blocks */
 	double token_s;	       /* seconds to compute one prompt token, moving average; 0: unknown */
 	int64_t queries, hits; /* tokens */
@@ -100,15 +98,13 @@ struct dt_engine {
 	struct dt_engine_gate gate;
 
 	/* used by the engine's thread alone */
-	struct dt_kvpool *pool; /* [p.replicas]; the cache beyond the pool exists only with a single
-				 * replica */
+	struct dt_kvpool *pool; /* [p.replicas]; with a cache beyond the pool there is only one */
 	struct dt_sched sched;
 	struct dt_req_list live;	  /* requests taken from the inbox, in order of arrival */
 	int64_t taken, steps;		  /* totals of requests taken and of steps */
 	int preparing;			  /* requests that wait until the other ranks have their adapter */
 	int depth;			  /* most steps in flight */
-	struct dt_engine_buffers *flight; /* [depth] ring buffer; nflight entries from oldest on are in
-					   * flight */
+	struct dt_engine_buffers *flight; /* [depth] ring buffer; nflight entries from oldest on */
 	int oldest, nflight;
 	struct dt_engine_buffers *step; /* entry of flight that is being planned or finished */
 	struct dt_engine_results out;
@@ -134,8 +130,7 @@ void dt_engine_fail(struct dt_engine *e, const struct dt_err *err);
  * many as there are free buffers, or all; due: write can continue. measure: times the computation of a block
  * at start. measured: a step of `tokens` tokens, mostly of prompts, took `seconds`.
  */
-int dt_engine_beyond_open(struct dt_engine *e, struct dt_err *err); /* call it after the pool and the
-								     * buffers were created */
+int dt_engine_beyond_open(struct dt_engine *e, struct dt_err *err); /* after the pool and the buffers */
 void dt_engine_beyond_close(struct dt_engine *e);
 void dt_engine_beyond_measure(struct dt_engine *e);
 void dt_engine_beyond_measured(struct dt_engine *e, int tokens, double seconds);

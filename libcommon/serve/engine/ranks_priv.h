@@ -16,12 +16,7 @@ enum dt_serve_kind {
 	DT_SERVE_END
 };
 
-enum {
-	DT_SERVE_GONE,
-	DT_SERVE_GIVEN,
-	DT_SERVE_MEASURED
-}; /* what a DT_SERVE_ADAPTER message says of the
-							    * adapter */
+enum { DT_SERVE_GONE, DT_SERVE_GIVEN, DT_SERVE_MEASURED }; /* what the message says of an adapter */
 
 #define DT_SERVE_FIRST 4096 /* bytes of a message in its first broadcast */
 
@@ -29,8 +24,7 @@ enum { DT_SERVE_TAG_BLOCK = 1, DT_SERVE_TAG_ANSWER };
 
 struct dt_serve_head {
 	int32_t kind;
-	int32_t nseq, ntokens, max_blocks, nwant, pools; /* pools: whether some sequence is pooled
-							  * (embeddings) */
+	int32_t nseq, ntokens, max_blocks, nwant, pools; /* pools: some sequence is pooled */
 	int32_t adapters;				 /* whether some sequence has an adapter */
 	/*
 	 * from: the block to copy, read or write, or the number of an adapter; to: destination of a copy, or
@@ -51,8 +45,7 @@ struct dt_serve_tables {
 
 /* Results of a step that the rank with a replica's logits keeps until rank 0 has received them. */
 struct dt_serve_kept {
-	float *logits, *pooled; /* [seqs, vocab], [seqs, hidden]; pooled has rows only for sequences that
-				 * are pooled */
+	float *logits, *pooled; /* [seqs, vocab], [seqs, hidden]; pooled: only of pooled sequences */
 	struct dt_comm_req *sent[2];
 };
 

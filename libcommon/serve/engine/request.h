@@ -60,8 +60,7 @@ struct dt_ask {
 	int prompt_logprobs;	    /* the same for prompt tokens, independent of logprobs; -1: none */
 	double prompt_temperature;  /* temperature t of prompt logprobs, log softmax(logits / t) */
 	struct dt_grammar *grammar; /* grammar of the output, NULL: none */
-	uint64_t *mark;		    /* [nmarks] marks of the prompt (serve/sched/kvmarks.h); only in calls
-				     * with one prompt */
+	uint64_t *mark;		    /* [nmarks] marks of the prompt (serve/sched/kvmarks.h); one prompt */
 	int nmarks;
 	double mark_share; /* distance between marks, as a fraction of the prompt */
 	char *trigger;	   /* text after which the grammar applies, at each occurrence; other text is free.
@@ -71,8 +70,7 @@ struct dt_ask {
 	bool include_stop; /* the text of the stop id or stop string is part of the result */
 	bool skip_special; /* special tokens add no text */
 	bool score_prompt; /* return log-probabilities of the prompt too */
-	bool embed;	   /* embedding: the result is the mean of the prompt's last hidden states; no
-			    * token is generated */
+	bool embed;	   /* result: mean of the prompt's last hidden states; no token is generated */
 };
 #define DT_ASK_DEFAULT                                                                                       \
 	((struct dt_ask){.sampling = DT_SAMPLING_DEFAULT,                                                    \
@@ -99,8 +97,7 @@ struct dt_serve_req {
 	struct dt_matcher *matcher; /* state of ask->grammar, NULL: none */
 	bool dormant;		    /* the grammar is inactive until ask->trigger occurs */
 	int lead;		    /* white-space tokens that may still come between trigger and grammar */
-	size_t looked, woken;	    /* bytes of the text already searched for the trigger; byte from which to
-			       * search for the next one */
+	size_t looked, woken;	    /* bytes searched for the trigger; where to search for the next one */
 
 	/* results so far */
 	int nout;
@@ -118,8 +115,8 @@ struct dt_serve_req {
 	double mu;		/* mirostat's state */
 	bool counted;		/* counts against the limit of requests in flight */
 	bool preparing;		/* waits until the other ranks have its adapter */
-	bool held, looked_up;	/* held: waits for blocks from outside the pool; looked_up: they were
-				 * looked for on disk */
+	bool held, looked_up;	/* held: waits for blocks from outside the pool; looked_up: has searched
+				 * the disk */
 	struct dt_kvread *read; /* read of blocks from disk, from block read_from on; NULL: none */
 	bool asked;		/* another server was asked for blocks */
 	struct dt_kvget *get;	/* the request to that server; NULL: none */
@@ -138,16 +135,14 @@ struct dt_call {
 	int tenant;	 /* index in the engine's table */
 	uint64_t salt;	 /* prefixes are shared only within a tenant and between equal salts */
 	struct dt_served_adapter *adapter; /* NULL: the base model; released with the call */
-	bool held;			   /* holds the adapter, from submission to the end of the last
-					    * request */
+	bool held;			   /* holds the adapter until the last request ends */
 	double retry_after;		   /* seconds, after -EDQUOT; 0: the quota can never admit the call */
 	int peer;			   /* server to compute the prompt (kvpeers.h); 0: not named */
 	struct dt_kvout *out; /* owned: blocks of the single prompt for another server; NULL: none */
 	struct dt_ask ask;    /* owned */
 	int n, open;	      /* requests, and how many of them have not finished */
 	struct dt_serve_req *req;
-	void (*on_done)(void *arg); /* called by the engine's thread when every request has finished; may
-				     * be NULL */
+	void (*on_done)(void *arg); /* called by the engine's thread when all have finished; may be NULL */
 	void *arg;
 };
 

@@ -111,8 +111,7 @@ static bool tell_matcher(const struct dt_engine *e, struct dt_serve_req *r, int3
 	}
 	r->lead = 0;
 	dt_matcher_push(r->matcher, s ? s : "", s ? n : 0);
-	if (r->ask->trigger && *r->ask->trigger && dt_matcher_complete(r->matcher)) { /* inactive until the
-										       * next trigger */
+	if (r->ask->trigger && *r->ask->trigger && dt_matcher_complete(r->matcher)) { /* until the next one */
 		struct dt_matcher *m = dt_matcher_new(r->ask->grammar);
 
 		dt_matcher_free(r->matcher);

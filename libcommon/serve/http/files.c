@@ -97,7 +97,10 @@ void dt_http_upload_release(struct dt_http_req *q)
 	q->upload = NULL;
 }
 
-/* Replaces characters of a client's file name that could be harmful in a terminal or a web page. */
+/*
+ * Strips folders from a client's file name, and replaces characters that could be harmful in a terminal or a
+ * web page.
+ */
 static void clean_name(char *name)
 {
 	const char *slash = strrchr(name, '/');

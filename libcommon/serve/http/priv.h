@@ -13,8 +13,7 @@
 struct dt_http_conn {
 	int fd;
 	double reading_since; /* start of the wait for a request; 0 while one is answered */
-	double answer_until;  /* deadline by which the client must have received the answer; 0: no answer
-			       * is ready */
+	double answer_until;  /* deadline for the client to receive the answer; 0: no answer is ready */
 	double stalled_since; /* since when queued bytes have not been acknowledged; 0: there is progress */
 	uint64_t acked;	      /* bytes acknowledged at the last check */
 	struct dt_call *call; /* to cancel when the client goes away */
@@ -63,8 +62,7 @@ struct dt_http_req { /* one request being answered */
 	const struct dt_http_params *params;
 	size_t uri_bytes; /* bytes of the request target, as sent */
 	const char *path;
-	const char *origin; /* Origin header allowed by --allow-origin; NULL: no such header, or not
-			     * allowed */
+	const char *origin; /* Origin that --allow-origin admits; NULL: no Origin header, or not admitted */
 	const char *allow;  /* methods of the path, for the Allow header of a 405 */
 	char *body;
 	size_t n, cap;
@@ -95,8 +93,7 @@ struct dt_route {
 		DT_ROUTE_EARLY = 4,   /* answers before the model is loaded */
 		DT_ROUTE_UPLOAD = 8,  /* its body is written to disk */
 		DT_ROUTE_IMAGES = 16, /* only for servers that classify images */
-		DT_ROUTE_ANY = 32,    /* for both kinds of servers; routes without these two flags are for
-				       * text */
+		DT_ROUTE_ANY = 32,    /* for both kinds of servers; without these two: for text */
 	} flags;
 };
 

@@ -154,8 +154,7 @@ static bool authorised(struct dt_http_req *q)
 {
 	const char *h = MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Authorization");
 	const char *x =
-		MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "X-Api-Key"); /* used by Anthropic's
-										    * clients */
+		MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "X-Api-Key"); /* Anthropic's clients */
 	bool ok = q->params->nkeys == 0;
 
 	if (h && !strncasecmp(h, "Bearer ", 7))

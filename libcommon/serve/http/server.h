@@ -16,8 +16,7 @@ struct dt_server {
 	int nkeys;
 	const char *files_dir;			 /* for files and batches; NULL: none */
 	uint64_t files_size;			 /* most bytes of them */
-	FILE *out;				 /* receives the address, one line, once requests are
-						  * answered */
+	FILE *out;				 /* receives the address, one line, when ready */
 	const struct dt_classify_params *images; /* set: serves an image classifier; NULL: serves text */
 };
 

@@ -28,8 +28,7 @@ struct dt_kvmark_event {
 struct dt_kvmarks *dt_kvmarks_new(size_t nblocks, size_t nlog);
 void dt_kvmarks_free(struct dt_kvmarks *m);
 
-void dt_kvmarks_put(struct dt_kvmarks *m, size_t block, uint64_t mark); /* no effect if the block already
-									 * has this mark */
+void dt_kvmarks_put(struct dt_kvmarks *m, size_t block, uint64_t mark); /* no effect if already there */
 void dt_kvmarks_drop(struct dt_kvmarks *m, size_t block);		/* removes all marks from the block */
 
 /*

@@ -259,8 +259,7 @@ void dt_kvpool_publish(struct dt_kvpool *p, struct dt_block_table *t, struct dt_
 		int32_t b = t->b[t->published], other = lookup(p, t->chain, salt, ids);
 		struct dt_kvblock *k;
 
-		if (b < 0 && other < 0) /* the block before was released and has since been reused: no
-					 * chain to continue */
+		if (b < 0 && other < 0) /* the block before it was reused: no chain to continue */
 			return;
 		k = &p->block[b >= 0 ? b : other];
 		if (b >= 0 && other >= 0 && other != b) {

@@ -21,8 +21,7 @@ struct dt_kvblock; /* kvpool.c */
 struct dt_kvwatch {
 	void *arg;
 	void (*published)(void *arg, int32_t b); /* block b can be found from now on */
-	void (*evicted)(void *arg, int32_t b);	 /* it can no longer be found, and its rows are about to be
-						  * overwritten */
+	void (*evicted)(void *arg, int32_t b);	 /* it cannot be found any more; its rows will change */
 };
 
 struct dt_kvpool {
@@ -33,8 +32,7 @@ struct dt_kvpool {
 	int32_t *tokens;	  /* [nblocks, block_size] of published blocks */
 	int32_t *bucket;	  /* [mask + 1]: first block of each hash chain, -1: none */
 	uint32_t mask;
-	int32_t head, tail;	  /* list of the blocks that no table holds; head is allocated next; -1:
-				   * none */
+	int32_t head, tail;	  /* list of the blocks that no table holds, next first; -1: none */
 	uint64_t serial;	  /* of the block published last */
 	struct dt_kvwatch watch;  /* set after dt_kvpool_init */
 	struct dt_kvmarks *marks; /* set after dt_kvpool_init; NULL: none */

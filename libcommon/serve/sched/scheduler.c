@@ -209,8 +209,7 @@ int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items)
 		before = s->preemptions;
 		dt_sched_pick(s, false);
 		rc = make_all_ready(s);
-	} while (rc == 0 && s->preemptions > before && !any_picked(s)); /* all sequences it picked were
-									 * preempted */
+	} while (rc == 0 && s->preemptions > before && !any_picked(s)); /* all picked ones were preempted */
 	if (rc == 0 && s->preemptions == preemptions)
 		rc = dt_sched_admit(s);
 	dt_sched_pick(s, true);

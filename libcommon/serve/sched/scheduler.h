@@ -39,20 +39,16 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 	int computed;  /* tokens in the cache; the owner raises it after each step */
 	int draft;     /* draft tokens behind the known ones; planning may lower it */
 	int max_rows;  /* most cache rows it can need */
-	int score_end; /* logits of rows before this one are needed too; 0: only those of the last known
-		        * token */
+	int score_end; /* logits of rows before this one are needed too; 0: of the last known one only */
 	int cached;    /* tokens found in the prefix cache when it was first admitted */
 	bool admitted;
-	bool busy;    /* with s->depth > 1: it is in a step in flight; the owner clears it when that step has
-		    * run */
+	bool busy;    /* with s->depth > 1: in a step in flight; the owner clears it after that step */
 	bool picked;  /* selected for the step being planned */
-	int64_t turn; /* number of the last step that it was planned in, or of the step that
-			       * admitted it */
+	int64_t turn; /* last step that planned it, or the step that admitted it */
 	const uint64_t *mark; /* [nmarks] marks of its prefixes (serve/sched/kvmarks.h) */
 	int nmarks, marked;
 	double mark_tokens;    /* tokens from one mark to the next */
-	struct dt_seq *leader; /* waits until this sequence's prompt is computed, to share its blocks; see
-			        * dt_sched_fork */
+	struct dt_seq *leader; /* waits for this sequence's prompt, to share its blocks; see dt_sched_fork */
 	struct dt_block_table blocks;
 	int replica;	/* replica that holds its blocks; valid while it runs */
 	int64_t number; /* for the decision trace (serve/sched/trace.h): number of the request, */

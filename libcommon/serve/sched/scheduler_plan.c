@@ -63,8 +63,7 @@ static bool wants_no_row(const struct dt_sched_item *it)
 static void extend(struct dt_sched_item *it, int n, struct budget *b)
 {
 	bool each = it->first < it->seq->score_end;	/* every token needs a row of logits */
-	int plain = it->seq->known - it->first - it->n; /* tokens other than draft tokens, which need a row
-							 * each too */
+	int plain = it->seq->known - it->first - it->n; /* without draft tokens, which need a row each */
 
 	n = n < lacks(it) ? n : lacks(it);
 	n = n < b->tokens ? n : b->tokens;

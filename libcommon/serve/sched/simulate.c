@@ -11,12 +11,7 @@ struct flight { /* a step in flight */
 	double done_s; /* when the last stage has computed it */
 };
 
-enum doing {
-	IDLE,
-	COMPUTES,
-	TAKES
-}; /* COMPUTES: the first stage of the newest step; TAKES: the results
-				       * of the oldest */
+enum doing { IDLE, COMPUTES, TAKES }; /* newest step's first stage; oldest step's results */
 
 struct server {
 	struct dt_kvpool pool;

@@ -21,8 +21,7 @@
 struct dt_sim_ask {
 	double at_s;	      /* arrival time, ascending */
 	int prompt, output;   /* tokens, at least 1 */
-	const int64_t *block; /* [nblock] ids; blocks of equal id have equal tokens. NULL: nothing is
-			       * shared */
+	const int64_t *block; /* [nblock] ids; equal ids have equal tokens. NULL: nothing is shared */
 	int nblock, block_len;
 };
 
@@ -30,10 +29,8 @@ struct dt_sim_params {
 	int servers;	 /* servers that answer */
 	int prefill;	 /* additional prefill servers */
 	int prefill_min; /* shortest prompt, in tokens, that a prefill server computes */
-	int max_seqs, max_tokens, nblocks, block_size, window; /* of each server, as in struct dt_sched and
-							        * dt_kvpool */
-	int stages;					       /* pipeline stages of each server, at most
-							        * DT_FLOW_STAGES; 0 is 1 */
+	int max_seqs, max_tokens, nblocks, block_size, window; /* of each, as struct dt_sched and dt_kvpool */
+	int stages;					       /* of each, at most DT_FLOW_STAGES; 0 is 1 */
 	/*
 	 * Sets the time of a step on each stage; prefill: on a prefill server. < 0: unknown, and err says
 	 * why.
@@ -53,8 +50,7 @@ struct dt_sim_answer {
 struct dt_sim_report {
 	int done, refused, moved; /* requests; moved: prompts that prefill servers computed */
 	double ttft_p50, ttft_p99, tpot_p50, tpot_p99; /* nearest rank; 0 if there are no requests */
-	double end_s, busy_s; /* end_s: the last answer; busy_s: seconds of steps of all servers together,
-			 * averaged over stages */
+	double end_s, busy_s; /* end_s: last answer; busy_s: steps of all servers, averaged over stages */
 	int64_t steps, preemptions;
 	int64_t prompt_tokens, output_tokens; /* of completed requests */
 	int64_t prefix_hits; /* tokens found in the prefix cache of the server that computed the prompt */

@@ -36,8 +36,7 @@ void dt_schedtrace_remove(struct dt_schedtrace *t, const struct dt_seq *q);
 
 struct dt_replay {
 	int64_t requests, steps, tokens, preemptions, prefix_hits; /* totals of the replay */
-	int64_t different, first_different; /* steps with a different plan; number of the first one, -1:
-					     * none */
+	int64_t different, first_different; /* steps planned differently; number of the first, -1: none */
 };
 
 /*
