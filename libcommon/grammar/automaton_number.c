@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define MAX_STEP 65536 /* most states: remainders times decimals */
-#define MAX_INT	 20    /* most digits before the point */
+#define MAX_STEP 65536 /* max states: remainders times decimals */
+#define MAX_INT	 20    /* max digits before the point */
 
 enum { LESS, EQUAL, MORE };
 enum { C_MINUS = 1, C_DOT, C_SLASH, C_ZERO, C_AFTER = C_ZERO + 10, CLASSES };

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_STACKS 256	     /* most stacks of a state; each optional property that may come next is one */
-#define MAX_NODES  (1 << 18) /* most nodes of a text: 4 MiB with their table */
+#define MAX_STACKS 256	     /* max stacks of a state; each optional property that may come next is one */
+#define MAX_NODES  (1 << 18) /* max nodes of a text: 4 MiB with their table */
 #define MANY_NODES (1 << 15) /* above it unreachable nodes are dropped */
-#define MAX_DEPTH  2048	     /* most nested rules entered without reading a byte */
-#define MAX_WORK   (1 << 26) /* most expansions for a mask: up to 0.5 s, during which all requests wait */
+#define MAX_DEPTH  2048	     /* max nested rules entered without reading a byte */
+#define MAX_WORK   (1 << 26) /* max expansions for a mask: up to 0.5 s, during which all requests wait */
 #define MASKS	   8	     /* cached masks */
 
 struct node {		     /* a stack: the element to read, and what follows its alternative */

@@ -4,7 +4,7 @@
 
 #include "grammar/automaton.h"
 
-#define DT_REGEX_NODES (1 << 15) /* most nodes of the tree, ranges, and states of the NFA */
+#define DT_REGEX_NODES (1 << 15) /* max nodes of the tree, ranges, and states of the NFA */
 
 enum dt_regex_kind { DT_REGEX_EMPTY, DT_REGEX_SET, DT_REGEX_CAT, DT_REGEX_ALT, DT_REGEX_REP };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #define SEQ	   DT_SEQ
-#define MAX_UNIQUE 12 /* most possible values of unique items: every set of them is a rule */
+#define MAX_UNIQUE 12 /* max possible values of unique items: every set of them is a rule */
 
 void dt_schema_counts(const struct dt_conj *c, const char *min_key, const char *max_key, int64_t *min,
 		      int64_t *max)

@@ -7,7 +7,7 @@
 
 #define MAX_CONJS  2048
 #define MAX_CHOICE 16
-#define MAX_PLACE  64 /* most nested $ref and allOf */
+#define MAX_PLACE  64 /* max nested $ref and allOf */
 
 struct flat {
 	struct dt_conj now;

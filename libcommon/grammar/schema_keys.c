@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_COUNT 65535 /* most of minItems, maxLength ... */
+#define MAX_COUNT 65535 /* max of minItems, maxLength ... */
 
 enum role { DESCRIBES, PLACE, HOLDS };
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #define SEQ	     DT_SEQ
-#define MAX_PATTERNS 4	 /* most patternProperties: every subset of them is a separate kind of name */
-#define MAX_OPTIONAL 200 /* most consecutive optional properties: each of them may come next */
+#define MAX_PATTERNS 4	 /* max patternProperties: every subset of them is a separate kind of name */
+#define MAX_OPTIONAL 200 /* max consecutive optional properties: each of them may come next */
 
 static void add_pattern_schemas(struct dt_schema *b, const json_t *leaf, const char *name,
 				struct dt_places *ret, bool *hit)

@@ -8,8 +8,8 @@
 
 #define SEQ	  DT_SEQ
 #define MAX_ELEMS (1 << 20)
-#define MAX_SETS  256 /* most character sets of one automaton that are cached */
-#define MAX_NO	  8   /* most nested `not` */
+#define MAX_SETS  256 /* max character sets of one automaton that are cached */
+#define MAX_NO	  8   /* max nested `not` */
 
 /* ---- formats ---- */
 

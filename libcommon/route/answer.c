@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-#define HELD	  (1 << 20)    /* most bytes held back of a response that is not streamed */
+#define HELD	  (1 << 20)    /* max bytes held back of a response that is not streamed */
 #define BEHIND	  (512 * 1024) /* unsent bytes above which reading from the server pauses */
-#define MAX_EVENT (1 << 20)    /* most bytes of one event of a stream */
+#define MAX_EVENT (1 << 20)    /* max bytes of one event of a stream */
 
 void dt_route_answer_begin(struct dt_route_x *x, const struct dt_route_head *h)
 {

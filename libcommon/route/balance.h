@@ -37,7 +37,7 @@ struct dt_balance {
 	struct dt_balance_server {
 		uint64_t name; /* hash of its address: the same after restarts and in all routers */
 		double weight; /* relative share of the load, > 0 */
-		int most;      /* most concurrent requests; 0: no limit */
+		int most;      /* max concurrent requests; 0: no limit */
 		int running;   /* requests in progress */
 		double work;   /* uncached prompt tokens and answer tokens in progress */
 	} server[DT_PREFIX_SERVERS];

@@ -24,7 +24,7 @@ struct dt_route_conf {
 		bool drained; /* gets no new requests */
 		const char **model;
 		int nmodels; /* 0: the server is asked for its models */
-		int most;    /* most concurrent requests; 0: no limit */
+		int most;    /* max concurrent requests; 0: no limit */
 	} * server;
 	int nservers;
 	struct dt_route_watched { /* a host name whose addresses may change */
@@ -46,7 +46,7 @@ struct dt_route_conf {
 	} * name;
 	int nnames;
 	struct dt_keyfile keys; /* no keys: no key is required */
-	int retries;		/* most retries of one request */
+	int retries;		/* max retries of one request */
 	double retry_budget;	/* retries as a share of all requests */
 	double backoff;		/* seconds before a retry if no other server is left; times 1.5 each */
 	double connect_timeout, first_byte_timeout, request_timeout, idle_timeout;
@@ -54,7 +54,7 @@ struct dt_route_conf {
 	int fall, rise; /* consecutive probes that mark a server as down, or up again */
 	int circuit_failures, circuit_successes;
 	double circuit_window, circuit_open;
-	int queue; /* most requests that may wait for a server */
+	int queue; /* max requests that may wait for a server */
 	double queue_timeout;
 	double hedge; /* seconds until a non-streamed request goes to a second server too; 0: never */
 	double head_timeout, body_timeout;	   /* seconds for a client to send the head and the body */
@@ -63,7 +63,7 @@ struct dt_route_conf {
 	double scale_hold;	  /* seconds that a request waits for a first server, and that a start may
 				   * take */
 	char *on_scale;		  /* command that starts and stops servers; NULL: none */
-	int connections;	  /* most client connections */
+	int connections;	  /* max client connections */
 	int64_t max_body, memory; /* bytes of one body, and of all bodies and answers in memory */
 	int index_blocks;	  /* blocks of the prefix index */
 	double index_age;

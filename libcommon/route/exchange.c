@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUDGET_MOST 20. /* most retries saved up */
+#define BUDGET_MOST 20. /* max retries saved up */
 
 /* Ends a request: accounting, metrics, the client's next request. */
 static void over(struct dt_route_x *x, int status)

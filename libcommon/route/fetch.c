@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MOST (4 << 20) /* most bytes of a response */
+#define MOST (4 << 20) /* max bytes of a response */
 
 struct dt_route_fetch {
 	struct dt_route_garbage garbage;

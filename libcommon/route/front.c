@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PIPELINED (64 * 1024) /* most bytes read ahead while a response is sent */
+#define PIPELINED (64 * 1024) /* max bytes read ahead while a response is sent */
 #define SPARE	  16	      /* connections beyond the limit, which get an error response */
 #define OWN_FILES 32	      /* open files besides connections: accounting, event loop, std streams */
 #define SAY_AGAIN 60.	      /* seconds before a continuing condition is logged again */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define MAX_EXTRA 8192 /* most bytes of chunk extensions, and of trailers */
+#define MAX_EXTRA 8192 /* max bytes of chunk extensions, and of trailers */
 
 bool dt_route_is(struct dt_route_text t, const char *s)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_IDLE 256 /* most idle lines of a server */
+#define MAX_IDLE 256 /* max idle lines of a server */
 
 static void broken(struct dt_route_line *l, const char *why, bool unreachable)
 {

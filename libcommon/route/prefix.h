@@ -13,11 +13,11 @@
 
 #define DT_PREFIX_BLOCK	  256 /* bytes of text, about 64 tokens */
 #define DT_PREFIX_SERVERS 256
-#define DT_PREFIX_DEEPEST 4096 /* most blocks of one text that are hashed */
+#define DT_PREFIX_DEEPEST 4096 /* max blocks of one text that are hashed */
 
 struct dt_prefix;
 
-/* cap: most blocks. age: seconds. NULL: out of memory. */
+/* cap: max blocks. age: seconds. NULL: out of memory. */
 struct dt_prefix *dt_prefix_new(uint32_t cap, double age);
 void dt_prefix_free(struct dt_prefix *p);
 

@@ -183,7 +183,7 @@ struct dt_route_x {
 	int tenant;
 	double guess; /* estimated prompt tokens: a quarter of the bytes */
 	double asks;  /* guess plus the longest answer that the body allows: an upper bound */
-	double quota; /* tokens charged beforehand */
+	double quota; /* tokens charged in advance */
 	uint64_t session;
 	uint64_t *hash;
 	int nhash;
@@ -292,7 +292,7 @@ bool dt_route_local_open(struct dt_route_text target); /* needs no key */
 int dt_route_tenants_make(const struct dt_router *r, const struct dt_keyfile *keys,
 			  struct dt_route_tenant **ret, struct dt_err *err);
 void dt_route_tenants_take(struct dt_router *r, struct dt_route_tenant *made, int n);
-/* Returns the seconds to wait, 0: none, and charges the tenant. */
+/* take: charges the tenant or returns the seconds to wait (0: charged). headers: x-ratelimit-*. */
 double dt_route_limit_take(struct dt_router *r, int tenant, double tokens, double *ret_taken);
 /* The tenant's tokens a minute if they are fewer than `tokens`, so that waiting cannot help; else 0. */
 double dt_route_limit_below(const struct dt_router *r, int tenant, double tokens);

@@ -16,7 +16,7 @@
 struct dt_batch_params {
 	int fd;	    /* lines are read from here */
 	FILE *out;  /* results are written here */
-	int window; /* most lines in flight; at most max_seqs + queue */
+	int window; /* max lines in flight; at most max_seqs + queue */
 	bool unordered;
 	const char *skip_done; /* lines that have a result in this file are skipped; NULL: none */
 	const char *model_name;

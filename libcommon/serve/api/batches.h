@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "serve/api/store.h"
 
-#define DT_BATCH_LINES	  50000 /* most lines of one batch */
+#define DT_BATCH_LINES	  50000 /* max lines of one batch */
 #define DT_BATCH_PRIORITY 1000
 
 struct dt_batches_params {

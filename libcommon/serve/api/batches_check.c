@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define MAX_ERRORS 100 /* most errors that the batch's record lists */
+#define MAX_ERRORS 100 /* max errors that the batch's record lists */
 
 void dt_batches_error(json_t *errors, const char *code, json_int_t line, const char *msg, const char *what)
 {

@@ -10,7 +10,7 @@
 #include "serve/engine/classify.h"
 
 #define DT_CLASSIFY_TOP	   5   /* classes in an answer if the request does not say */
-#define DT_CLASSIFY_IMAGES 256 /* most images of one request */
+#define DT_CLASSIFY_IMAGES 256 /* max images of one request */
 
 struct dt_classification {
 	struct dt_classify_job job;
@@ -45,7 +45,7 @@ json_t *dt_classification_json(const struct dt_classification *r, const struct d
  */
 struct dt_classify_batch {
 	FILE *in, *out;
-	int window; /* most lines in flight */
+	int window; /* max lines in flight */
 	int top;
 	const struct dt_log *log; /* receives the first reason of a failure */
 };

@@ -26,7 +26,7 @@ json_t *dt_api_error_json(const struct dt_api_error *e);
 /* Fills e for a failed dt_engine_submit; returns -EINVAL. */
 int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err, double retry_after);
 
-#define DT_INPUTS_MAX 2048 /* most texts of an embedding request, as in OpenAI's API */
+#define DT_INPUTS_MAX 2048 /* max texts of an embedding request, as in OpenAI's API */
 
 struct dt_text {
 	char *s;

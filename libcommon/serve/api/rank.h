@@ -9,7 +9,7 @@
 
 struct dt_rank {
 	bool score;	/* the reply has the format of /v1/score */
-	int top;	/* most results, 0: all */
+	int top;	/* max results, 0: all */
 	bool documents; /* results include the documents' texts */
 	json_t *texts;	/* texts of the documents */
 };

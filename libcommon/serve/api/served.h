@@ -22,12 +22,12 @@ struct dt_served_params {
 	int weights;		  /* enum dt_format, -1: as stored */
 	enum dt_dtype cache;	  /* of KV-cache elements */
 	int chat;		  /* enum dt_chat_kind, -1: the model's */
-	int64_t seqs;		  /* most running sequences */
-	int64_t tokens;		  /* most tokens of one step */
-	int64_t len;		  /* most tokens of a sequence; 0: the model's limit */
+	int64_t seqs;		  /* max running sequences */
+	int64_t tokens;		  /* max tokens of one step */
+	int64_t len;		  /* max tokens of a sequence; 0: the model's limit */
 	int64_t block;		  /* tokens of a cache block */
-	int64_t queue;		  /* most requests that may wait */
-	int64_t draft;		  /* most draft tokens a step */
+	int64_t queue;		  /* max requests that may wait */
+	int64_t draft;		  /* max draft tokens a step */
 	uint64_t cache_mem;	  /* bytes of the KV cache; 0: chosen by dt_served_open */
 	const char *weights_disk; /* folder for weights that exceed weights_memory; NULL: none */
 	uint64_t weights_memory;  /* bytes a rank; see disk_memory in nn/infer.h */
@@ -45,7 +45,7 @@ struct dt_served_params {
 	const struct dt_strs *lora;
 	const char *lora_dir, *name;	/* name: of the base model in the API */
 	int64_t lora_rank;		/* largest rank of an adapter; 0: no adapters */
-	int64_t lora_resident;		/* most adapters in memory */
+	int64_t lora_resident;		/* max adapters in memory */
 	double lora_quota;		/* tokens a minute for each adapter, 0: no limit */
 	bool any_base;			/* accept adapters made for other base weights */
 	double stuck_after;		/* seconds of one step after which the engine counts as stuck */

@@ -8,7 +8,7 @@
 int served_steps_under_way(const struct dt_served *s, const struct dt_served_params *p);
 int served_open_adapters(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err);
 /*
- * Opens the engine with disk cache, peers and trace; len: most tokens of a sequence; blocks: of the KV cache.
+ * Opens the engine with disk cache, peers and trace; len: max tokens of a sequence; blocks: of the KV cache.
  */
 int served_open_engine(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
 		       int64_t len, int64_t blocks, struct dt_err *err);

@@ -16,11 +16,14 @@
 
 #define DT_STORE_ID	 48 /* bytes of an id, with NUL */
 #define DT_STORE_RECORDS 10000
-#define DT_STORE_UPLOAD	 ((uint64_t)256 << 20) /* most bytes of an uploaded file */
+#define DT_STORE_UPLOAD	 ((uint64_t)256 << 20) /* max bytes of an uploaded file */
 
 struct dt_store;
 
-/* dir is created if missing; max_bytes: most bytes of all files. -EBUSY: another process uses the folder. */
+/*
+ * dir is created if missing; max_bytes: limit for the bytes of all files. -EBUSY: another process uses the
+ * folder.
+ */
 int dt_store_open(struct dt_store **ret, const char *dir, uint64_t max_bytes, struct dt_err *err);
 void dt_store_close(struct dt_store *s);
 

@@ -8,8 +8,8 @@
 #include "data/chat.h"
 #include "grammar/grammar.h"
 
-#define DT_TOOLS_MAX 128 /* most tools of a body */
-#define DT_CALLS_MAX 32	 /* most calls of an answer */
+#define DT_TOOLS_MAX 128 /* max tools of a body */
+#define DT_CALLS_MAX 32	 /* max calls of an answer */
 
 struct dt_tool_calls {
 	size_t from, content; /* bytes [from, content) of the text are content for the user */

@@ -11,7 +11,7 @@
 enum { DT_IMAGE_BATCH = 128, DT_IMAGE_PLANS = 16 /* batches of powers of two, each shared in two ways */ };
 
 struct dt_image_queue {
-	int ranks, batch; /* batch: most images of a pass; if `data` is set, of a batch over all ranks */
+	int ranks, batch; /* batch: max images of a pass; if `data` is set, of a batch over all ranks */
 	bool data;	  /* DT_SPLIT_DATA, else DT_SPLIT_REQUESTS */
 	/*
 	 * [batch + 1] seconds of a pass over that many images; seconds to send pixels to a rank other than 0

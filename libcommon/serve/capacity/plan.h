@@ -34,7 +34,7 @@ struct dt_serve_query {
 struct dt_serve_plan {
 	int tp, pp, cp;
 	int ep, replicas;  /* ep: number of replicas that share experts; replicas is a multiple of it */
-	int64_t sequences; /* most running sequences of a replica (dt-serve --max-num-seqs) */
+	int64_t sequences; /* max running sequences of a replica (dt-serve --max-num-seqs) */
 	int64_t blocks;	   /* blocks of its KV cache, which takes all remaining memory */
 	/*
 	 * Averages at full load, with the most sequences that keep TPOT; tokens_per_s: new tokens of one

@@ -29,7 +29,7 @@ struct dt_adapters_params {
 	const char *name;		/* of the base model; no adapter may have it; outlives the table */
 	char base[40];	 /* fingerprint of the base model that adapters must have been made for; empty: any */
 	const char *dir; /* folder from which clients may load adapters; NULL: clients may not load any */
-	int resident;	 /* most adapters in memory, at least 1 */
+	int resident;	 /* max adapters in memory, at least 1 */
 	double quota;	 /* tokens a minute for each adapter, 0: no limit */
 };
 

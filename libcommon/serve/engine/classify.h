@@ -27,8 +27,8 @@ struct dt_classify_params {
 	const char *device;    /* nn/device.h */
 	bool fp32;
 	int64_t threads, image_size; /* 0: all processors; 0: the model's size */
-	int64_t batch;		     /* most images in one forward pass */
-	int64_t queue;		     /* most images that may wait; requests beyond it are refused */
+	int64_t batch;		     /* max images in one forward pass */
+	int64_t queue;		     /* max images that may wait; requests beyond it are refused */
 	int decoders;		     /* images decoded at the same time */
 	enum dt_image_split split;
 	struct dt_world *world; /* several ranks, all of which call; NULL: one process */

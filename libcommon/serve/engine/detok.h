@@ -7,7 +7,7 @@
 
 #include "data/tokenizer.h"
 
-#define DT_STOP_MAX 16 /* most stop strings of a request */
+#define DT_STOP_MAX 16 /* max stop strings of a request */
 
 struct dt_stop {
 	char *s;

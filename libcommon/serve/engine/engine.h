@@ -77,15 +77,15 @@ struct dt_tenant {
 struct dt_engine_params {
 	struct dt_engine_model model;
 	const struct dt_tokenizer *tok; /* shared; outlives the engine */
-	int max_seqs, max_tokens;	/* most sequences and tokens of one step */
+	int max_seqs, max_tokens;	/* max sequences and tokens of one step */
 	int replicas;			/* number of data-parallel replicas; divides max_seqs and
 					 * max_tokens; 0: one. blocks is per replica */
-	int max_len;			/* most tokens of a sequence, prompt and output */
+	int max_len;			/* max tokens of a sequence, prompt and output */
 	int blocks, block_size;
 	int window; /* > 0: no layer of any model here attends to more keys than this */
-	int queue;  /* most requests that may wait */
+	int queue;  /* max requests that may wait */
 	bool share_prefixes;
-	int draft; /* most draft tokens a step, 0: no speculation; from drafter, or from prompt lookup */
+	int draft; /* max draft tokens a step, 0: no speculation; from drafter, or from prompt lookup */
 	/*
 	 * A draft model with the same vocabulary and the same number and size of cache blocks; m NULL: none.
 	 */
@@ -156,7 +156,7 @@ struct dt_slot {	/* one request */
 	int prompt, out; /* tokens */
 	int cached;	 /* prompt tokens found in the prefix cache */
 	int computed;	 /* tokens in the KV cache */
-	int max_tokens;	 /* most output tokens */
+	int max_tokens;	 /* max output tokens */
 	int blocks;	 /* cache blocks held */
 	int priority;
 	double age, first; /* age: seconds since arrival; first: TTFT in seconds, -1: no token yet */

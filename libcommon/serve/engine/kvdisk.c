@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define PROBE_BYTES ((size_t)8 << 20) /* bytes read for the measurement; at least one block */
-#define SAID	    20		      /* most bad files that are logged */
+#define SAID	    20		      /* max bad files that are logged */
 
 struct head {
 	char magic[8];

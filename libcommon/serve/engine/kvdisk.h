@@ -22,7 +22,7 @@
 
 struct dt_kvdisk_params {
 	const char *dir;
-	uint64_t size;	   /* most bytes of all blocks below dir */
+	uint64_t size;	   /* max bytes of all blocks below dir */
 	uint64_t name;	   /* cache name */
 	const char *about; /* description of the name, JSON */
 	size_t block_bytes;

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#define BUFFER_BYTES ((size_t)64 << 20) /* most bytes of blocks in transit, in each direction */
-#define MOST	     1024		/* most buffers, in each direction */
+#define BUFFER_BYTES ((size_t)64 << 20) /* max bytes of blocks in transit, in each direction */
+#define MOST	     1024		/* max buffers, in each direction */
 
 struct buffer {
 	char *data; /* NULL: not allocated yet */

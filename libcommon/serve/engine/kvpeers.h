@@ -20,7 +20,7 @@ struct dt_kvpeers_params {
 	int nkeys;
 	int least;	  /* a server is asked only if at least this many tokens are not in the cache */
 	double timeout;	  /* seconds without a new block after which the request is given up */
-	uint64_t memory;  /* most bytes of blocks in transit */
+	uint64_t memory;  /* max bytes of blocks in transit */
 	bool inline_only; /* do not use shared memory */
 	const struct dt_log *log;
 	/* properties of the cache; both sides must agree */

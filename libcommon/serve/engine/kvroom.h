@@ -6,7 +6,7 @@
 
 struct dt_kvroom {
 	const char *dir;
-	uint64_t size;	/* most bytes */
+	uint64_t size;	/* max bytes */
 	uint64_t used;	/* bytes in use, as far as this process knows */
 	uint64_t since; /* bytes added by this process since it last scanned the folder */
 };

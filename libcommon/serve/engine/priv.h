@@ -103,7 +103,7 @@ struct dt_engine {
 	struct dt_req_list live;	  /* requests taken from the inbox, in order of arrival */
 	int64_t taken, steps;		  /* totals of requests taken and of steps */
 	int preparing;			  /* requests that wait until the other ranks have their adapter */
-	int depth;			  /* most steps in flight */
+	int depth;			  /* max steps in flight */
 	struct dt_engine_buffers *flight; /* [depth] ring buffer; nflight entries from oldest on */
 	int oldest, nflight;
 	struct dt_engine_buffers *step; /* entry of flight that is being planned or finished */

@@ -53,7 +53,7 @@ struct dt_serve_ranks {
 	struct dt_infer *m;
 	struct dt_comm *all, *stage; /* stage: the ranks of this rank's stage */
 	struct dt_infer_params p;
-	int64_t table; /* most entries of the block tables of a step */
+	int64_t table; /* max entries of the block tables of a step */
 	char *buf;     /* message buffer, in the same registered memory as `kept` */
 	size_t room;
 	struct dt_comm_req *passed; /* the send of buf to the next stage */

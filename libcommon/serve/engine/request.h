@@ -21,8 +21,8 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#define DT_LOGPROBS_MAX	       20  /* most alternatives a token */
-#define DT_PROMPT_LOGPROBS_MAX 128 /* most alternatives a prompt token, for distillation teachers */
+#define DT_LOGPROBS_MAX	       20  /* max alternatives a token */
+#define DT_PROMPT_LOGPROBS_MAX 128 /* max alternatives a prompt token, for distillation teachers */
 
 enum dt_finish {
 	DT_FINISH_NONE,	  /* still running */

@@ -17,7 +17,7 @@
 #define DT_SPEC_SIZES 12 /* classes of batch size, by powers of two */
 
 struct dt_spec {
-	int max; /* most draft tokens a sequence, 0: no speculation */
+	int max; /* max draft tokens a sequence, 0: no speculation */
 	struct dt_spec_arm {
 		double rate[2]; /* tokens a second without and with speculation, moving average; 0: not
 				 * measured yet */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LEAD 4 /* most white-space tokens between a trigger and the constrained text */
+#define MAX_LEAD 4 /* max white-space tokens between a trigger and the constrained text */
 
 /* Index of id among the stop ids, -1: not a stop id. */
 static int find_stop_id(const struct dt_serve_req *r, int32_t id)

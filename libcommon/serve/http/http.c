@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_PEM	     (1 << 20) /* most bytes of a certificate or a key */
+#define MAX_PEM	     (1 << 20) /* max bytes of a certificate or a key */
 #define TLS_VERSIONS ((void *)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2")
 #define CLOSING	     64
 #define FILES	     128	   /* open files besides connections: weights, caches, batches */

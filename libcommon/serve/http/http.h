@@ -36,7 +36,7 @@ struct dt_http_params {
 	const struct dt_api_key *keys; /* bearer keys; every route but /health and the page requires one */
 	int nkeys;		       /* 0: no key is required */
 	size_t max_body;	       /* bytes */
-	size_t max_memory;	       /* most bytes of bodies, parsed values and answers together */
+	size_t max_memory;	       /* max bytes of bodies, parsed values and answers together */
 	int max_connections;	       /* above it stalled and idle connections are closed, oldest first */
 	const char *allow_origin; /* origins of web pages that may send requests (CORS), separated by commas;
 				 * "*": all; NULL: none */

@@ -15,7 +15,7 @@ struct dt_server {
 	const char *const *key;	    /* [nkeys], each a tenant without limits */
 	int nkeys;
 	const char *files_dir;			 /* for files and batches; NULL: none */
-	uint64_t files_size;			 /* most bytes of them */
+	uint64_t files_size;			 /* max bytes of them */
 	FILE *out;				 /* receives the address, one line, when ready */
 	const struct dt_classify_params *images; /* set: serves an image classifier; NULL: serves text */
 };

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DT_KVMARKS_MOST 4096 /* most marks of one prompt */
+#define DT_KVMARKS_MOST 4096 /* max marks of one prompt */
 
 struct dt_kvmarks;
 

@@ -107,7 +107,7 @@ void dt_kvpool_disown(struct dt_kvpool *p, int32_t b);
 /* Sets *ret to the key of block b; false: b is not published. Its tokens are p->tokens + b * block_size. */
 bool dt_kvpool_published(const struct dt_kvpool *p, int32_t b, struct dt_kvkey *ret);
 
-/* Makes the empty table to hold the first n blocks of from. -ENOMEM. */
+/* Makes the empty table `to` share the first n blocks of `from`. -ENOMEM. */
 int dt_kvpool_fork(struct dt_kvpool *p, struct dt_block_table *to, const struct dt_block_table *from, int n);
 
 /*

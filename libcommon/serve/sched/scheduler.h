@@ -38,7 +38,7 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 	int known;     /* tokens that exist; the owner raises it for each generated token */
 	int computed;  /* tokens in the cache; the owner raises it after each step */
 	int draft;     /* draft tokens behind the known ones; planning may lower it */
-	int max_rows;  /* most cache rows it can need */
+	int max_rows;  /* max cache rows it can need */
 	int score_end; /* logits of rows before this one are needed too; 0: of the last known one only */
 	int cached;    /* tokens found in the prefix cache when it was first admitted */
 	bool admitted;
