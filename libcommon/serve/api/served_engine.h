@@ -4,7 +4,9 @@
 
 #include "serve/api/served.h"
 
-/* Number of steps in flight: one for each pipeline stage; 1 with speculation or a trace. */
+/*
+ * Number of steps in flight: one for each pipeline stage, but at most p->seqs; 1 with speculation or a trace.
+ */
 int served_steps_under_way(const struct dt_served *s, const struct dt_served_params *p);
 int served_open_adapters(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err);
 /*
