@@ -1,8 +1,8 @@
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/cpu.h"
 
-#define AHEAD                                                                                                \
-	256 /* columns of the next row that are asked for at a time: gate and up are streams with gaps */
+/* Columns of the next row that are asked for at a time: gate and up are streams with gaps. */
+#define AHEAD 256
 
 DT_INLINE void act_loop(float *y, const float *x, const float *gate, int64_t n, enum dt_act_fn f)
 {

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PERIOD_MAX                                                                                           \
-	32 /* longest repeating sequence of segments: --recompute every:N, a window every few layers */
+/* Longest repeating sequence of segments: --recompute every:N, a window every few layers. */
+#define PERIOD_MAX 32
 
 struct printer {
 	const struct dt_memory_plan *plan;

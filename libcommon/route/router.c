@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #define TICK 0.05 /* seconds */
-#define DRAIN_GRACE                                                                                          \
-	3. /* seconds for which a draining router still answers on idle connections before closing them */
+/* Seconds for which a draining router still answers on idle connections before closing them. */
+#define DRAIN_GRACE 3.
 
 /* ---- deferred freeing ---- */
 
