@@ -1,7 +1,7 @@
 /*
- * One activation (activation.h) and its slope, for processors and cards alike. DT_ACT_POINT defines
- * name(x, f, d), which returns f(x) with f'(x) in *d; head is what stands in front of a function that is
- * inlined, exponential and error_function are the device's own, of f32. f is an enum dt_act_fn.
+ * One activation (activation.h) and its derivative, for CPU and CUDA alike. DT_ACT_POINT defines
+ * name(x, f, d), which returns f(x) and stores f'(x) in *d. head holds the qualifiers of an inlined function;
+ * exponential and error_function are the device's own f32 functions. f is an enum dt_act_fn.
  */
 #ifndef DT_KERNELS_ACT_POINT_H
 #define DT_KERNELS_ACT_POINT_H
@@ -11,7 +11,7 @@
 #define DT_GELU_K 0.79788456080286536f /* sqrt(2 / pi) */
 #define DT_GELU_C 0.044715f
 
-/* The slope far out has bounds of its own, also where the formula would be zero times Inf. NaN stays NaN. */
+/* The derivative is clamped for large |x|, where the formula could be zero times Inf. NaN stays NaN. */
 #define DT_ACT_POINT(head, name, exponential, error_function)                                                \
 	head float name(float x, int f, float *d)                                                            \
 	{                                                                                                    \

@@ -1,4 +1,4 @@
-/* What activation.h asks of its arguments. */
+/* Argument checks of activation.h. */
 #include "kernels/check.h"
 
 int dt_check_act_forward(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)

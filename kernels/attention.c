@@ -1,7 +1,7 @@
-/* What attention.h asks of its arguments. */
+/* Argument checks of attention.h. */
 #include "kernels/check.h"
 
-/* qkv is of p's training shape. */
+/* Whether qkv has the training shape of p. */
 static bool trains(const struct dt_attn *p, struct dt_tensor qkv)
 {
 	return dt_is_compute(qkv.dtype) && p->batch >= 0 && p->seq >= 0 && p->kv_heads > 0 && p->heads > 0 &&
@@ -88,7 +88,7 @@ int dt_check_attention_span_backward(const struct dt_dev *dev, struct dt_tensor 
 	return rows ? 0 : DT_EMPTY;
 }
 
-/* lse [batch, heads, rows] tells the shape of both. */
+/* The shape of lse [batch, heads, rows] gives that of o and lse. */
 int dt_check_attention_merge(const struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
 			     struct dt_tensor part, struct dt_tensor part_lse)
 {
@@ -99,12 +99,12 @@ int dt_check_attention_merge(const struct dt_dev *dev, struct dt_tensor o, struc
 	return dt_numel(lse) ? 0 : DT_EMPTY;
 }
 
-/* The rows of sequence i, and its blocks that any of them sees, are in range. */
+/* Whether the rows of sequence i, and the blocks that any of them sees, are in range. */
 static bool sequence_fits(struct dt_tensor k, const struct dt_attn *p, const struct dt_paged *g, int i)
 {
 	const int64_t rows = g->q_start[i + 1] - g->q_start[i];
 	const int64_t seen = p->window > 0 ? g->kv_len[i] - rows + 1 - p->window : 0;
-	const int64_t first = seen > 0 ? seen : 0; /* key that any row sees */
+	const int64_t first = seen > 0 ? seen : 0; /* first key that any row sees */
 
 	if (rows < 0 || g->kv_len[i] < rows || g->kv_len[i] > (int64_t)g->max_blocks * g->block_size)
 		return false;
@@ -114,7 +114,7 @@ static bool sequence_fits(struct dt_tensor k, const struct dt_attn *p, const str
 	return true;
 }
 
-/* The caches of keys and of values, which are a part of keys where there is no second. */
+/* Whether k and v are caches for p; v is absent where values are part of the keys. */
 static bool cache_fits(struct dt_tensor k, struct dt_tensor v, const struct dt_attn *p)
 {
 	if (dt_cols(k) != dt_kv_row(p, k.dtype))

@@ -4,7 +4,7 @@
  *
  * Training
  *   qkv [batch * seq, (heads + 2 kv_heads) * head_dim]: the q heads first, then k, then v. Head h reads
- *       key/value head h / (heads / kv_heads). With value_dim a head of v and of o has so many elements
+ *       key/value head h / (heads / kv_heads). With value_dim set, heads of v and o have value_dim elements
  *       instead of head_dim (latent attention).
  *   s_ij = scale q_i . k_j for j <= i (and i - j < window where window > 0), scale > 0;  p = softmax(s)
  *   With softcap > 0 each s_ij is softcap tanh(scale q_i . k_j / softcap), also in attention_paged (Gemma 2).
@@ -14,44 +14,43 @@
  * Backward
  *   D_i = do_i . o_i;  dv_j = sum_i p_ij do_i;  ds_ij = p_ij (do_i . v_j - D_i)
  *   With softcap > 0 ds_ij is multiplied by 1 - (s_ij / softcap)^2.
- *   dq_i = scale sum_j ds_ij k_j;  dk_j = scale sum_i ds_ij q_i; dk and dv over all q heads of their kv head
- *   dqkv is overwritten and may not alias qkv.
+ *   dq_i = scale sum_j ds_ij k_j;  dk_j = scale sum_i ds_ij q_i; dk and dv are summed over the q heads that
+ *   share the kv head. dqkv is overwritten and may not alias qkv.
  * All accumulation is f32 and in an order that does not depend on the number of threads. On a processor with
- * AVX512_BF16, bf16 inputs multiply as they are and p and ds are rounded to bf16 before their products;
- * elsewhere bf16 is widened to f32, as f16 is everywhere.
+ * AVX512_BF16, bf16 inputs are multiplied as bf16, and p and ds are rounded to bf16 before their products;
+ * elsewhere bf16 is widened to f32. f16 is always widened to f32.
  *
- * Spans: queries and keys that are not the same rows (context parallelism), and documents
- *   attention_span_forward, _backward compute the same where the keys are rows of a matrix kv of their own,
- *   found by struct dt_attn_span. Query i sees keys at positions max(first_i, pos_i - window + 1) .. pos_i.
+ * Spans: queries and keys in different rows (context parallelism), and packed documents
+ *   attention_span_forward, _backward compute the same, but the keys are rows of a separate matrix kv that
+ *   struct dt_attn_span describes. Query i sees keys at positions max(first_i, pos_i - window + 1) .. pos_i.
  *   q [batch * rows, >= heads * head_dim], its first columns; kv [any, >= v_col + kv_heads * head_dim]. q and
- *       kv may be one matrix of both. o [batch * rows, heads * head_dim] is f32 or of q's type, lse
+ *       kv may be the same matrix. o [batch * rows, heads * head_dim] is f32 or of q's type, lse
  *       [batch, heads, rows]. A row that sees no key: o = 0, lse = -Inf.
- *   dq has the rows of q and >= heads * head_dim columns, dkv is shaped as kv; only columns of queries, of
- *       keys and of values are written, and of dkv only rows of keys.
- *       = overwritten, or += where the span says so. dq and dkv are f32 (required for +=) or of q's type.
- *       lse may be that over more keys than the span's: these are the gradients' parts by its keys.
- *   attention_merge (Milakov & Gimelshein 2018): o and lse over one set of keys take in part and part_lse
- *       over another. o [batch * rows, heads * d] f32, part f32: o += sigmoid(part_lse - lse) (part - o),
- *       lse = log(exp(lse) + exp(part_lse)); a part with lse -Inf changes nothing.
+ *   dq has q's rows and >= heads * head_dim columns, dkv has kv's shape. Only the query, key and value
+ *       columns are written, and in dkv only the rows of keys.
+ *       = overwritten, or += if span.add. dq and dkv are f32 (required for +=) or of q's type.
+ *       lse may cover more keys than the span: the result is then the span's share of the gradients.
+ *   attention_merge (Milakov & Gimelshein 2018): merges part and part_lse, computed over a second set of
+ *       keys, into o and lse. o [batch * rows, heads * d] f32, part f32: o += sigmoid(part_lse - lse) (part -
+ *       o), lse = log(exp(lse) + exp(part_lse)); a part with lse -Inf changes nothing.
  *
  * Inference
  *   attention_paged reads the keys and values of each sequence through its block table. A row's result does
- *   not depend on what else is in the batch, nor on how a prompt was cut into chunks.
+ *   not depend on the rest of the batch, nor on how a prompt was cut into chunks.
  *   qkv [tokens, (heads + 2 kv_heads) * head_dim] (only q is read), o [tokens, heads * head_dim]
  *   kcache, vcache [blocks, block_size, dt_kv_row] or [slots, dt_kv_row], same type as qkv, f32, or int8.
- *       With three dimensions a device may arrange each block as it likes (cpu/kv.h): both ops take the same.
- *   kv_write stores the k and v parts of row i into slot[i] (= block * block_size + offset); slot -1 skips.
- *   int8: for each head of a row head_dim integers, to nearest even, and behind them the f32 they are
- *       multiplied by, max |x| / 127 of the head. The integers take part in the products as they are (bf16
- *       holds them), scores and probabilities are multiplied by the scales: no error is added to that of
- *       rounding to integers. A head with NaN or Inf is NaN.
- *   Keys that no row sees because of the window are not read, and their blocks need not exist: any number may
- *   stand for them in the table. A block table or slot outside of the cache is -EINVAL, and nothing is
- *   written.
+ *       With three dimensions the device chooses the order within a block (cpu/kv.h), the same in both ops.
+ *   kv_write stores the k and v parts of row i in slot[i] (= block * block_size + offset); slot -1 skips.
+ *   int8: each head of a row is head_dim integers, rounded to nearest even, followed by their f32 scale,
+ *       max |x| / 127 of the head. Products take the integers as they are (bf16 holds them exactly); scores
+ *       and probabilities are multiplied by the scales, so the only error is that of rounding to integers. A
+ *       head with NaN or Inf becomes NaN.
+ *   Keys that the window hides from every row are not read. Their blocks need not exist, and their entries in
+ *   the block table may hold anything. A block or slot outside the cache is -EINVAL, and nothing is written.
  *   slot and what a dt_paged points to are host memory on every device.
- *   value_dim > 0 (latent attention whose keys stay compressed: DeepSeek-V2, 2024, section 2.1.2): a key's
- *   last value_dim elements are its value, so that there is one cache and qkv has no v. vcache is absent, o
- *   [tokens, heads * value_dim]; as many heads as there are may share a key.
+ *   value_dim > 0 (latent attention with compressed keys: DeepSeek-V2, 2024, section 2.1.2): the last
+ *   value_dim elements of a key are its value, so there is a single cache and qkv has no v. vcache is absent,
+ *   o [tokens, heads * value_dim]; any number of heads may share a key.
  */
 #ifndef DT_KERNELS_ATTENTION_H
 #define DT_KERNELS_ATTENTION_H
@@ -68,42 +67,42 @@ struct dt_attn {
 	int64_t window; /* 0: unlimited */
 	float scale;
 	float softcap;	   /* 0: none */
-	int64_t value_dim; /* of a head of v and o; 0: head_dim */
+	int64_t value_dim; /* elements per head of v and o; 0: head_dim */
 };
 
-/* Keys at positions pos, pos + 1 ... of sequence 0 are rows row, row + 1 ... */
+/* Keys at positions pos, pos + 1, ... of sequence 0 are rows row, row + 1, ... of kv. */
 struct dt_attn_run {
 	int64_t pos, row;
 };
 #define DT_ATTN_RUNS 64
 
 struct dt_attn_span {
-	int64_t rows; /* queries of a sequence; p->seq is not read */
+	int64_t rows; /* queries per sequence; p->seq is not read */
 	const int32_t
-		*pos; /* [batch * rows] position of a query in its sequence, ascending; NULL: 0, 1 ... */
-	/* [batch * rows] the first position a query sees, its document's, not descending; NULL: 0 */
+		*pos; /* [batch * rows] position of each query in its sequence, ascending; NULL: 0, 1 ... */
+	/* [batch * rows] first position that a query sees (start of its document), non-decreasing; NULL: 0 */
 	const int32_t *first;
 	int nrun;		       /* <= DT_ATTN_RUNS */
 	const struct dt_attn_run *run; /* [nrun] ascending by position, disjoint. Host memory */
-	int64_t run_keys;	       /* keys of each run */
-	int64_t stride;		       /* rows of kv from one sequence to the next */
-	int64_t k_col, v_col;	       /* columns of kv that keys and values begin in */
-	bool add;		       /* backward: dq and dkv are added to */
+	int64_t run_keys;	       /* keys in each run */
+	int64_t stride;		       /* rows of kv between the starts of two sequences */
+	int64_t k_col, v_col;	       /* first column of the keys and of the values in kv */
+	bool add;		       /* backward: accumulate into dq and dkv */
 };
 
-/* Elements of a head of v and o. */
+/* Elements per head of v and o. */
 static inline int64_t dt_attn_value_dim(const struct dt_attn *p)
 {
 	return p->value_dim ? p->value_dim : p->head_dim;
 }
 
-/* Matrices of keys and values that inference has in a cache: one where values are a part of keys. */
+/* Number of cache matrices: 2 (keys and values), or 1 where values are part of the keys. */
 static inline int dt_kv_parts(const struct dt_attn *p)
 {
 	return p->value_dim ? 1 : 2;
 }
 
-/* Elements of a row of a cache of this type. */
+/* Elements per cache row of this type. */
 static inline int64_t dt_kv_row(const struct dt_attn *p, enum dt_dtype t)
 {
 	return p->kv_heads * (p->head_dim + (t == DT_I8 ? 4 : 0));
@@ -111,13 +110,13 @@ static inline int64_t dt_kv_row(const struct dt_attn *p, enum dt_dtype t)
 
 struct dt_paged {
 	int nseq;
-	const int32_t
-		*q_start;      /* [nseq + 1]: rows q_start[i] .. q_start[i + 1] of qkv belong to sequence i */
-	const int32_t *kv_len; /* [nseq]: keys of sequence i, the new ones included; the last row sees all */
+	const int32_t *q_start;	    /* [nseq + 1]: rows q_start[i] .. q_start[i + 1] - 1 of qkv belong to
+			        * sequence i */
+	const int32_t *kv_len;	    /* [nseq]: number of keys of sequence i, new ones included; its last row
+			        * sees all of them */
 	const int32_t *block_table; /* [nseq, max_blocks] */
 	int max_blocks, block_size;
-	int64_t longest; /* of a recorded call (dt_graph_begin): keys a sequence may have when it runs; 0:
-			    kv_len */
+	int64_t longest; /* upper bound on kv_len in a recorded call (dt_graph_begin); 0: kv_len is final */
 };
 
 #endif

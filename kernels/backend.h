@@ -8,12 +8,12 @@ struct dt_backend {
 	int (*count)(void);
 	int (*open)(struct dt_dev **ret, int index, int nthreads);
 	void (*close)(struct dt_dev *dev);
-	void (*rest)(struct dt_dev *dev); /* NULL: nothing to do */
+	void (*rest)(struct dt_dev *dev); /* NULL: no-op */
 	size_t (*scratch_bytes)(const struct dt_dev *dev);
 	const char *(*isa)(const struct dt_dev *dev);
-	bool (*multiplies)(const struct dt_dev *dev, enum dt_dtype dtype); /* NULL: all there are */
-	bool (*convolves)(const struct dt_dev *dev);			   /* NULL: it does */
-	/* NULL: never */
+	bool (*multiplies)(const struct dt_dev *dev, enum dt_dtype dtype); /* NULL: every type */
+	bool (*convolves)(const struct dt_dev *dev);			   /* NULL: true */
+	/* NULL: always false */
 	bool (*rows_apart)(struct dt_dev *dev, enum dt_dtype dtype, int64_t m, int64_t k, int64_t n, bool tb,
 			   bool bias);
 	/* NULL: -ENOTSUP */
@@ -33,7 +33,7 @@ struct dt_backend {
 	int (*sync)(struct dt_dev *dev);
 	int (*copy_rows)(struct dt_dev *dev, void *to, size_t to_step, const void *from, size_t from_step,
 			 size_t n, int64_t rows);
-	void (*tables)(struct dt_dev *dev, const void *host, const void *there, size_t n); /* NULL: nothing */
+	void (*tables)(struct dt_dev *dev, const void *host, const void *there, size_t n); /* NULL: no-op */
 	int (*graph_begin)(struct dt_dev *dev); /* NULL: no graphs */
 	int (*graph_end)(struct dt_dev *dev, struct dt_graph **ret);
 	int (*graph_run)(struct dt_dev *dev, const struct dt_graph *g);
@@ -44,8 +44,9 @@ struct dt_backend {
 	int (*event_wait)(struct dt_dev *dev, void *event, void *queue);
 	int (*event_sync)(void *event);
 	int (*event_done)(void *event);
-	int (*use)(struct dt_dev *dev);				      /* NULL: nothing to do */
-	int (*card)(const struct dt_dev *dev, unsigned char ret[16]); /* NULL: no card; nor the queues */
+	int (*use)(struct dt_dev *dev);				      /* NULL: no-op */
+	int (*card)(const struct dt_dev *dev, unsigned char ret[16]); /* NULL: not a card; the queue_
+								       * functions are then NULL too */
 	int (*queue_open)(struct dt_dev *dev, void **ret);
 	void (*queue_close)(struct dt_dev *dev, void *queue);
 	int (*queue_copy)(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n);
@@ -56,7 +57,7 @@ struct dt_backend {
 };
 
 extern const struct dt_backend dt_backend_cpu;
-/* In a build without CUDA only count and open are there. */
+/* In a build without CUDA only count and open are set. */
 extern const struct dt_backend dt_backend_cuda;
 
 #endif

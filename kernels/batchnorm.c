@@ -1,7 +1,7 @@
-/* What batchnorm.h asks of its arguments. */
+/* Argument checks of batchnorm.h. */
 #include "kernels/check.h"
 
-/* Statistics [groups, columns of x] that divide x's rows evenly. */
+/* Whether stats is [groups, columns of x] with groups that divide the rows of x. */
 static bool fits(struct dt_tensor stats, struct dt_tensor x)
 {
 	const int64_t c = dt_cols(x), n = dt_numel(stats);

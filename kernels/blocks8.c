@@ -7,13 +7,12 @@
 #include <string.h>
 
 /*
- * By the upper half of a value's bits: the smallest code that a value with these may have. The others may
- * have the next one, and no other: neighbours of the map are further apart than values with the same upper
- * half.
+ * For each upper 16 bits of a float: the smallest code of the floats that begin with them. Such a float has
+ * this code or the next one, since the map's values are further apart than floats with equal upper halves.
  */
 struct codes {
-	float value[256], middle[256]; /* middle[i]: between value[i] and value[i + 1] */
-	uint8_t from[(1 << 16) + 3];   /* words are read at each */
+	float value[256], middle[256]; /* middle[i]: midpoint of value[i] and value[i + 1] */
+	uint8_t from[(1 << 16) + 3];   /* padded, as the gather reads 32-bit words */
 };
 
 static struct codes codes[2];
@@ -26,7 +25,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Seven decades below 1, each twice as fine as the one below it. */
+/* Seven decades up to 1; each has twice as many values as the decade below it. */
 static void make_values(float *v, bool is_signed)
 {
 	int n = 0;
@@ -55,7 +54,7 @@ static void make_codes(struct codes *c, bool is_signed)
 		c->middle[i] = i < 255 ? 0.5f * (c->value[i] + c->value[i + 1]) : INFINITY;
 	for (uint32_t key = 0; key < 1 << 16; key++) {
 		const uint32_t bits =
-			key << 16 | (key & 0x8000 ? 0xffff : 0); /* the lowest of these values */
+			key << 16 | (key & 0x8000 ? 0xffff : 0); /* the lowest of these floats */
 		float low;
 		int i = 0;
 
@@ -89,8 +88,9 @@ static int64_t blocks(int64_t n)
 }
 
 /*
- * What the loops that call these do, for the first n / 16 * 16 values, by AVX-512; they return how many that
- * are. A table is 16 registers: a gather takes as long as its permutations, and codes need one already.
+ * AVX-512 versions of the loops in dt_blocks8_decode and encode, for the first n / 16 * 16 values; they
+ * return that number. The table is held in 16 registers: a gather takes as long as the permutations, and
+ * encoding needs one gather already.
  */
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -185,7 +185,7 @@ void dt_blocks8_decode(float *to, const void *state, int64_t all, int64_t first,
 	}
 }
 
-/* The first value of the largest magnitude. */
+/* The first value of largest magnitude. */
 static DT_SIMD float largest_of(const float *x, int64_t n)
 {
 	float high = 0, low = 0;
@@ -215,8 +215,8 @@ static void encode(const struct codes *c, float *scale, uint8_t *code, const flo
 
 		memcpy(&bits, &x, sizeof(bits));
 		k = c->from[bits >> 16];
-		code[i] = (uint8_t)(k +
-				    (x > c->middle[k])); /* as data, not as a branch that is guessed wrong */
+		code[i] =
+			(uint8_t)(k + (x > c->middle[k])); /* arithmetic, as a branch would be mispredicted */
 	}
 }
 

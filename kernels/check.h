@@ -1,10 +1,10 @@
 /*
- * The check of every op's arguments, the same for all devices: beside the contract header NAME.h is NAME.c,
- * with one function an op. They look at shapes, types and which tensors are present, never at memory of a
- * device: an index array is checked by the device (device.h). They write and allocate nothing.
+ * Argument checks of every op, the same for all devices: next to each contract header NAME.h is NAME.c with
+ * one check function per op. They look at shapes, types and presence of tensors, never at device memory:
+ * index arrays are checked by the device (device.h). They write and allocate nothing.
  *
- * 0: the device's function may run. DT_EMPTY: there is nothing to compute, and the call succeeds. -EINVAL:
- * the call is refused.
+ * Returns 0: the device's function may run. DT_EMPTY: nothing to compute, the call succeeds. -EINVAL: the
+ * call is refused.
  */
 #ifndef DT_KERNELS_CHECK_H
 #define DT_KERNELS_CHECK_H
@@ -28,8 +28,8 @@ extern "C" {
 #endif
 
 /*
- * A row stride is refused of tensors that ops.list does not mark, and of all where the device has dense rows
- * only (strides: a constant).
+ * Row strides are refused for tensors that ops.list does not mark, and for all tensors on a device that has
+ * dense rows only (strides: a constant).
  */
 #define IN(t)	  bad |= !dt_is_dense(t);
 #define OUT(t)	  IN(t)
@@ -38,7 +38,7 @@ extern "C" {
 #define IN_AT(p, n)
 #define OUT_AT(p, n)
 
-/* The function in a device's table: the checks, then the device's own function, fn. */
+/* The function in a device's table: runs the checks, then the device's own function fn. */
 #define DT_CHECKED(name, params, args, memory, with_strides, fn)                                             \
 	static int checked_##name(struct dt_dev *dev, DT_LIST params)                                        \
 	{                                                                                                    \

@@ -1,4 +1,4 @@
-/* What class_loss.h asks of its arguments. */
+/* Argument checks of class_loss.h. */
 #include "kernels/check.h"
 
 int dt_check_class_loss(const struct dt_dev *dev, float *loss, int32_t *above, struct dt_tensor dlogits,

@@ -1,4 +1,4 @@
-/* What columns.h asks of its arguments. */
+/* Argument checks of columns.h. */
 #include "kernels/check.h"
 
 int dt_check_columns(const struct dt_dev *dev, struct dt_tensor y, int64_t at, struct dt_tensor x,

@@ -1,7 +1,7 @@
 /*
- * Columns of a matrix: y[:, at .. at + n) = (add ? y : 0) + x[:, from .. from + n)
- *   y [rows, wide], x [rows, wide']: equally many rows, f32, bf16 or f16, each its own; added in f32, rounded
- *   once. Nothing else of y is touched. y and x do not overlap. Independent of the number of threads.
+ * Copies or adds a range of columns: y[:, at .. at + n) = (add ? y : 0) + x[:, from .. from + n)
+ *   y [rows, wide], x [rows, wide']: equal numbers of rows; each f32, bf16 or f16; added in f32, rounded
+ *   once. The rest of y is not touched. y and x do not overlap. Independent of the number of threads.
  */
 #ifndef DT_KERNELS_COLUMNS_H
 #define DT_KERNELS_COLUMNS_H
@@ -9,14 +9,15 @@
 #include "kernels/device.h"
 
 /*
- * A product with columns of y [rows, wide] and of h [rows, wide'] where they lie: adapters of joined linears.
- * b [n, r] stands for columns at .. at + n of y and from .. from + r of h.
+ * Matrix product on column ranges of y [rows, wide] and h [rows, wide'], without copying them out: LoRA
+ * adapters of fused linears. b [n, r] belongs to columns at .. at + n of y and from .. from + r of h, which
+ * are Y and H below.
  */
 struct dt_columns_product {
 	enum {
-		DT_COLUMNS_Y, /* y's += h's b^T */
-		DT_COLUMNS_H, /* h's = y's b */
-		DT_COLUMNS_B  /* b = (accumulate ? b : 0) + y's^T h's; b is f32 or of the others' type */
+		DT_COLUMNS_Y, /* Y += H b^T */
+		DT_COLUMNS_H, /* H = Y b */
+		DT_COLUMNS_B  /* b = (accumulate ? b : 0) + Y^T H; b is f32 or of the others' type */
 	} of;
 	struct dt_tensor y, h, b;
 	int64_t at, from;
@@ -24,8 +25,8 @@ struct dt_columns_product {
 };
 
 /*
- * Accumulated in f32, rounded once. -ENOTSUP: the device has whole matrices only (matmul.h), or is as fast
- * with copies of the columns. -EINVAL: shapes or types disagree. -ENOMEM.
+ * Accumulates in f32, rounds once. -ENOTSUP: the device multiplies whole matrices only (matmul.h), or is as
+ * fast on copies of the columns. -EINVAL: shapes or types disagree. -ENOMEM.
  */
 int dt_dev_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p);
 

@@ -1,4 +1,4 @@
-/* What conv.h asks of its arguments. */
+/* Argument checks of conv.h. */
 #include "kernels/check.h"
 
 static int check(struct dt_tensor x, struct dt_tensor y, struct dt_tensor w, enum dt_dtype weights,
@@ -51,6 +51,6 @@ int dt_check_conv_weights(const struct dt_dev *dev, struct dt_tensor dw, struct 
 {
 	const int rc = check(x, dy, dw, DT_F32, p);
 
-	return rc == DT_EMPTY && !accumulate ? 0 : rc; /* dw becomes 0 */
+	return rc == DT_EMPTY && !accumulate ? 0 : rc; /* the device still has to zero dw */
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,4 @@
-/* What cross_entropy.h asks of its arguments. */
+/* Argument checks of cross_entropy.h. */
 #include "kernels/check.h"
 
 int dt_check_ce_stats(const struct dt_dev *dev, float *rowmax, float *sumexp, float *target_logit,

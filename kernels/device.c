@@ -1,4 +1,4 @@
-/* Which kind of device; the rest is each kind's own. */
+/* Dispatch of device.h to the backend of each kind of device. */
 #include "kernels/device.h"
 
 #include "kernels/backend.h"
@@ -22,7 +22,7 @@ void dt_dev_spin_less(char **argv)
 	if (n <= 0)
 		return;
 	exe[n] = '\0';
-	/* Both: our own loops and oneDNN's may run on different runtimes. */
+	/* both, as our loops and oneDNN's may use different runtimes */
 	if (setenv("GOMP_SPINCOUNT", "1000", 1) < 0 || setenv("KMP_BLOCKTIME", "0", 1) < 0)
 		return;
 	execv(exe, argv);

@@ -1,4 +1,4 @@
-/* What distill.h asks of its arguments. */
+/* Argument checks of distill.h. */
 #include "kernels/check.h"
 
 static int look(struct dt_tensor logits, const struct dt_distill *p)

@@ -1,4 +1,4 @@
-/* What dora.h asks of its arguments. */
+/* Argument checks of dora.h. */
 #include "kernels/check.h"
 
 int dt_check_dora_norms(const struct dt_dev *dev, struct dt_tensor r, struct dt_tensor w, struct dt_tensor a,

@@ -1,4 +1,4 @@
-/* What dropout.h asks of its arguments. */
+/* Argument checks of dropout.h. */
 #include "kernels/check.h"
 
 int dt_check_dropout(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,

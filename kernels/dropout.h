@@ -1,9 +1,9 @@
 /*
- * Dropout (Srivastava et al. 2014): y = (add ? y : 0) + x kept / (1 - p), kept being 0 with odds p, else 1.
- *   y, x [rows, n]: f32, bf16 or f16, each its own; summed in f32, rounded once. y may be x.
- * Whether an element is kept follows from its place in the whole run alone: number token x cols + col + j of
- * a Philox stream against `below`. Row i is token (sample + r / seq) x positions + pos[r], r = row + i, so
- * neither the layout nor the device nor the threads matter, and backward is the same call. Nothing is saved.
+ * Dropout (Srivastava et al. 2014): y = (add ? y : 0) + x kept / (1 - p), where kept is 0 with probability p,
+ * else 1. y, x [rows, n]: each f32, bf16 or f16; summed in f32, rounded once. y may alias x.
+ * Whether an element is kept depends only on its place in the whole run: number token x cols + col + j of a
+ * Philox stream is compared with `below`. Row i is token (sample + r / seq) x positions + pos[r], r = row +
+ * i. So the result does not depend on layout, device or threads. Backward is the same call; nothing is saved.
  */
 #ifndef DT_KERNELS_DROPOUT_H
 #define DT_KERNELS_DROPOUT_H
@@ -13,17 +13,17 @@
 
 struct dt_dropout {
 	struct dt_philox_stream stream;
-	uint32_t below;	    /* of 2^32: p */
+	uint32_t below;	    /* p in units of 2^-32 */
 	float scale;	    /* 1 / (1 - p) */
-	int64_t sample;	    /* global number of that of row 0 */
+	int64_t sample;	    /* global number of row 0's sample */
 	int64_t row;	    /* number of x's first row in the microbatch */
 	int64_t seq;	    /* rows of a sample on this rank */
 	int64_t positions;  /* tokens of a whole sample */
-	const int32_t *pos; /* [row + rows] place of each row in its sample */
-	int64_t cols, col;  /* of the whole matrix; which of them x begins with */
+	const int32_t *pos; /* [row + rows] position of each row in its sample */
+	int64_t cols, col;  /* columns of the whole matrix; the first that x holds */
 };
 
-/* Number of the first element of row i of x. */
+/* Index in the Philox stream of the first element of row i of x. */
 static inline DT_HOST_DEVICE uint64_t dt_dropout_at(const struct dt_dropout *p, int64_t i)
 {
 	const int64_t r = p->row + i;

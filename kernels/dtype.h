@@ -1,4 +1,4 @@
-/* Element types, as data. */
+/* Element types. */
 #ifndef DT_KERNELS_DTYPE_H
 #define DT_KERNELS_DTYPE_H
 
@@ -21,7 +21,8 @@ enum dt_dtype {
 	DT_U8,
 	DT_U16,
 	DT_I8,
-	DT_DTYPE_N, /* of those that are stored and travel; the others are of products alone (fp8.h) */
+	DT_DTYPE_N, /* number of types that tensors are stored and sent in; those below occur in products
+		     * only (fp8.h) */
 	DT_E4M3 = DT_DTYPE_N,
 	DT_E5M2,
 	DT_DTYPES,
@@ -42,7 +43,7 @@ static inline const char *dt_dtype_name(enum dt_dtype t)
 	return name[t];
 }
 
-/* -1: no such type, or one that is not stored. */
+/* -1: no such type, or one that tensors are not stored in. */
 static inline int dt_dtype_parse(const char *s)
 {
 	for (int i = 0; i < DT_DTYPE_N; i++)
@@ -53,7 +54,7 @@ static inline int dt_dtype_parse(const char *s)
 	return strcmp(s, "fp16") ? -1 : DT_F16;
 }
 
-/* bfloat16 is the upper half of an IEEE single; rounding is to nearest even, NaN stays NaN. */
+/* bfloat16 is the upper half of an IEEE single. Rounds to nearest even; NaN stays NaN. */
 static inline DT_HOST_DEVICE float dt_bf16_to_f32(uint16_t h)
 {
 	uint32_t u = (uint32_t)h << 16;
@@ -63,7 +64,7 @@ static inline DT_HOST_DEVICE float dt_bf16_to_f32(uint16_t h)
 	return f;
 }
 
-/* |f| as bits, which are in the order of the floats: those of Inf and then NaN are the largest. */
+/* Bits of |f|. As integers they are in the order of the floats, followed by Inf and then NaN. */
 static inline DT_HOST_DEVICE uint32_t dt_magnitude(float f)
 {
 	uint32_t u;
@@ -82,7 +83,7 @@ static inline DT_HOST_DEVICE uint16_t dt_f32_to_bf16(float f)
 	return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
-/* IEEE binary16, denormals included; rounding is to nearest even, too large becomes infinite. */
+/* IEEE binary16 with denormals. Rounds to nearest even; overflow gives infinity. */
 static inline DT_HOST_DEVICE float dt_f16_to_f32(uint16_t h)
 {
 	uint32_t mag = (uint32_t)(h & 0x7fff) << 13;
@@ -123,16 +124,17 @@ static inline DT_HOST_DEVICE uint16_t dt_f32_to_f16(float f)
 }
 
 /*
- * Eight-bit floats (Micikevicius et al. 2022; OCP 8-bit floating point specification 1.0). E4M3: 4 bits of
- * exponent, bias 7, largest 448, no infinity, one NaN a sign. E5M2: 5 bits, bias 15, largest 57344: the upper
- * half of an f16. Rounding is to nearest even; what is too large, infinity included, becomes the largest.
+ * 8-bit floats (Micikevicius et al. 2022; OCP 8-bit floating point specification 1.0). E4M3: 4 exponent bits,
+ * bias 7, largest 448, no infinity, one NaN per sign. E5M2: 5 exponent bits, bias 15, largest 57344: the
+ * upper half of an f16. Rounds to nearest even; overflow, infinity included, saturates to the largest value.
  */
 static inline DT_HOST_DEVICE float dt_e4m3_to_f32(uint8_t h)
 {
 	uint32_t mag = (uint32_t)(h & 0x7f) << 20, u;
 	float f;
 
-	/* Bits read as f32 are the value times 2^-120; the multiplication also normalises denormals. */
+	/* f16-like trick: the bits read as f32 are the value times 2^-120; the product also normalises
+	 * denormals. */
 	memcpy(&f, &mag, 4);
 	f *= 0x1p120f;
 	memcpy(&u, &f, 4);
@@ -148,7 +150,7 @@ static inline DT_HOST_DEVICE float dt_e5m2_to_f32(uint8_t h)
 }
 
 /*
- * mant bits of mantissa; normal numbers begin at 2^low; most is the largest code, nan a NaN's. Below 2^low
+ * mant: mantissa bits; 2^low: smallest normal number; most: largest code; nan: code of NaN. Below 2^low
  * adding 2^(23 + low - mant) leaves the value as a multiple of 2^(low - mant) in the low bits, correctly
  * rounded.
  */

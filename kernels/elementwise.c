@@ -1,9 +1,9 @@
-/* What elementwise.h asks of its arguments. */
+/* Argument checks of elementwise.h. */
 #include "kernels/check.h"
 
 #include <math.h>
 
-/* DT_EMPTY where n is 0. */
+/* 0, or DT_EMPTY if n is 0. */
 static int some(int64_t n)
 {
 	return n ? 0 : DT_EMPTY;
@@ -19,7 +19,7 @@ int dt_check_add(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor 
 	return some(n);
 }
 
-/* Two tensors of equally many elements, each of a type that is computed with. */
+/* Checks two tensors of equally many elements, each of a compute type. */
 static int pair(struct dt_tensor y, struct dt_tensor x)
 {
 	if (!dt_is_compute(y.dtype) || !dt_is_compute(x.dtype) || dt_numel(x) != dt_numel(y))

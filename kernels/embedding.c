@@ -1,4 +1,4 @@
-/* What embedding.h asks of its arguments. */
+/* Argument checks of embedding.h. */
 #include "kernels/check.h"
 
 int dt_check_embedding_forward(const struct dt_dev *dev, struct dt_tensor y, const int32_t *ids,

@@ -1,4 +1,4 @@
-/* What factor.h asks of its arguments. */
+/* Argument checks of factor.h. */
 #include "kernels/check.h"
 
 static int within(struct dt_tensor g, const struct dt_factor *f)

@@ -1,9 +1,10 @@
 /*
- * Adafactor's view of a matrix (Shazeer & Stern 2018, section 3): squares of gradients by row and column
- *   alone. factor_sums        rows[i] += sum over columns, cols[j] += sum over rows, of (scale g)^2 + 1e-30
+ * Adafactor's factored second moment of a matrix (Shazeer & Stern 2018, section 3): squared gradients are
+ * kept as row sums and column sums only.
+ *   factor_sums        rows[i] += sum over columns, cols[j] += sum over rows, of (scale g)^2 + 1e-30
  *   factor_direction   g = scale g / sqrt(r_i c_j / sum)
- * g f32 [n]: elements first .. first + n of a matrix [rows, cols] that lies row after row; r f32 [rows], c
- * f32 [cols]; sums are added in f64, in an order of the device's: independent of the number of threads.
+ * g f32 [n]: elements first .. first + n of a row-major matrix [rows, cols]; r f32 [rows], c f32 [cols]. Sums
+ * are accumulated in f64, in an order fixed per device, whatever the number of threads.
  */
 #ifndef DT_KERNELS_FACTOR_H
 #define DT_KERNELS_FACTOR_H

@@ -1,4 +1,4 @@
-/* What fixed.h asks of its arguments. */
+/* Argument checks of fixed.h. */
 #include "kernels/check.h"
 
 static int fits(struct dt_tensor a, enum dt_dtype ta, struct dt_tensor b, enum dt_dtype tb)
@@ -12,7 +12,7 @@ int dt_check_fixed_add(const struct dt_dev *dev, int *ret_out, struct dt_tensor 
 {
 	const int rc = fits(sum, DT_I64, x, DT_F32);
 
-	return rc == DT_EMPTY ? 0 : rc; /* *ret_out is written */
+	return rc == DT_EMPTY ? 0 : rc; /* the device still has to write *ret_out */
 }
 
 int dt_check_fixed_join(const struct dt_dev *dev, struct dt_tensor sum, struct dt_tensor other)

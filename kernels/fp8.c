@@ -1,4 +1,4 @@
-/* What fp8.h asks of its arguments. */
+/* Argument checks of fp8.h. */
 #include "kernels/check.h"
 
 int dt_check_fp8_quantize(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor yt, float *scale,

@@ -1,7 +1,7 @@
-/* What grouped.h asks of its arguments. */
+/* Argument checks of grouped.h. */
 #include "kernels/check.h"
 
-/* Rows of one expert in w; 0 where there is no w; -1: they do not divide. */
+/* Rows per expert in w; 0 if w is absent; -1 if its rows do not divide by experts. */
 static int64_t each(struct dt_tensor w, const struct dt_grouped *g)
 {
 	return !w.data ? 0 : dt_rows(w) % g->experts ? -1 : dt_rows(w) / g->experts;

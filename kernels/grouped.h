@@ -1,18 +1,18 @@
 /*
- * Products of which each row meets one of several weights, the experts of a layer (Gale et al., MegaBlocks,
- * 2022; here without padding). Rows are sorted by group; group g has rows [first[g], first[g + 1]) and meets
- * expert g % experts, so that rows that came from several ranks, sorted by rank and then by expert, need not
- * be sorted again. Groups may be empty.
+ * Grouped matrix products for the experts of a layer: each row is multiplied by the weight of its group (Gale
+ * et al., MegaBlocks, 2022; here without padding). Rows are sorted by group; group g has rows
+ * [first[g], first[g + 1]) and uses expert g % experts, so that rows from several ranks, sorted by rank and
+ * then by expert, need not be sorted again. Groups may be empty.
  *
- *   w [experts * n, k], all experts one below the other; w2 likewise with n2 rows each, or DT_NONE.
+ *   w [experts * n, k], the experts stacked by rows; w2 likewise with n2 rows each, or DT_NONE.
  *   matmul     y [m, n + n2]: row i of group g is [x_i w_e^T, x_i w2_e^T];  x [m, k]
  *   matmul_dx  dx [m, k] = dy[:, :n] w_e + dy[:, n:] w2_e
  *   matmul_dw  dw_e (+)= dy_g[:, :n]^T x_g, f32, dw2 likewise; without accumulate an expert without rows
  *              gets zeros
  *
  * x, y and w have one compute type; sums are f32. Only rows before first[n] are read or written; the matrices
- * may have more. dw adds up the groups of an expert in their order. -EINVAL: first does not ascend from 0, or
- * ends beyond the rows; nothing is written then (on a card see device.h).
+ * may have more. dw adds up the groups of an expert in order. -EINVAL: first does not ascend from 0, or ends
+ * beyond the rows; nothing is written then (on a card see device.h).
  */
 #ifndef DT_KERNELS_GROUPED_H
 #define DT_KERNELS_GROUPED_H
@@ -20,7 +20,7 @@
 #include "kernels/dtype.h"
 
 struct dt_grouped {
-	const int32_t *first; /* [n + 1], memory of the device */
+	const int32_t *first; /* [n + 1], device memory */
 	int64_t n, experts;   /* n is a multiple of experts */
 };
 

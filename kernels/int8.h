@@ -1,14 +1,13 @@
-/* How numbers that share a scale are rounded to integers: x inverse to the nearest one, which times scale is
- * x. */
+/* Rounding of numbers that share a scale to integers: q = round(x inverse), x is about q scale. */
 #ifndef DT_KERNELS_INT8_H
 #define DT_KERNELS_INT8_H
 
 #include "kernels/dtype.h"
 
-#define DT_X_ZERO 0x0d800000u /* 2^-100 as bits: numbers that are all below it are zero */
+#define DT_X_ZERO 0x0d800000u /* bits of 2^-100: if all numbers are below it, they count as zero */
 
-/* max: dt_magnitude of the number that becomes `most`. inverse 0: all integers are; NaN and Inf make the
- * scale NaN. */
+/* max: dt_magnitude of the number that maps to `most`. Sets inverse to 0 if all integers are 0; NaN or Inf
+ * make the scale NaN. */
 static inline DT_HOST_DEVICE void dt_int_scale(uint32_t max, float most, float *scale, float *inverse)
 {
 	const uint32_t nan = 0x7fc00000u;

@@ -1,4 +1,4 @@
-/* What latent.h asks of its arguments. */
+/* Argument checks of latent.h. */
 #include "kernels/check.h"
 
 static bool within(struct dt_tensor t, const struct dt_latent_heads *p, struct dt_latent_place at)

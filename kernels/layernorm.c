@@ -1,4 +1,4 @@
-/* What layernorm.h asks of its arguments. */
+/* Argument checks of layernorm.h. */
 #include "kernels/check.h"
 
 int dt_check_layernorm_forward(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor mean,

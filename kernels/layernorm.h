@@ -5,9 +5,9 @@
  *           y = (r - mean) rstd w + b;   mean = avg(r);   rstd = 1 / sqrt(avg((r - mean)^2) + eps)
  *   x, delta, sum, y [rows, n] and w, b [n] of the compute type; b may be absent; mean, rstd [rows] f32,
  *   saved for backward, or absent. All outputs are overwritten. sum is rounded to its type before it is
- *   normalised, so that backward, given x = sum, sees the values forward saw. sum may alias x or delta; y may
- *   alias delta.
- * Backward: x is what was normalised. g = dy w;  xh = (x - mean) rstd
+ *   normalised, so that backward, given x = sum, sees the same values. sum may alias x or delta; y may alias
+ *   delta.
+ * Backward: x is the input of the normalisation. g = dy w;  xh = (x - mean) rstd
  *           dx = dresid + rstd (g - avg(g) - xh avg(g xh))                  = overwritten
  *           dw += sum over rows of dy xh;  db += sum over rows of dy        f32 [n]; either may be absent
  *   dresid (absent: 0) is the gradient that reaches the residual stream from above; dx may alias it, or dy.

@@ -1,4 +1,4 @@
-/* What lora.h asks of its arguments. */
+/* Argument checks of lora.h. */
 #include "kernels/check.h"
 #include "kernels/packed.h"
 
@@ -39,7 +39,7 @@ int dt_check_lora_add(const struct dt_dev *dev, struct dt_tensor y, struct dt_te
 	return p->n && dt_rows(y) ? 0 : DT_EMPTY;
 }
 
-/* Whether each lane is whole parts of w, of which panels begin where its own do. */
+/* Whether each lane covers whole parts of w, so that its panels begin where theirs do. */
 static bool lanes_are_parts(const struct dt_lora_part *part, const struct dt_packed *w)
 {
 	for (int i = 0; i < DT_LORA_LANES; i++)

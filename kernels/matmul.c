@@ -1,4 +1,4 @@
-/* What matmul.h asks of its arguments. */
+/* Argument checks of matmul.h. */
 #include "kernels/check.h"
 
 int dt_check_matmul(const struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta,

@@ -9,21 +9,20 @@
  * colsum: out[n] += sum over rows of x[rows, n]
  *   out f32, x f32, bf16 or f16 (the gradient of a bias)
  *
- * On cards c, a and b may have a row stride (device.h). What lies past the columns of c stays as it is. Of a
- * (ta false) and b (tb true), whose rows run over k, it must be zeros up to a multiple of 8 columns at least:
- * a product may take it for more of k.
+ * On cards c, a and b may have a row stride (device.h). The padding after the columns of c is not written. In
+ * a (ta false) and b (tb true), whose rows run along k, the padding must be zero at least up to the next
+ * multiple of 8 columns: a product may read it as more of k.
  *
  * c may not overlap a, b or bias. Any size works, zero included: k = 0 gives bias (+ c).
  * Accumulation: f32 over k, rounded to c's type once, after bias and the old c were added.
  * Determinism: the same call on the same device gives the same bits. matmul does not depend on the number of
- * threads where the processor has AVX-512, but in bf16 by AMX, where few outputs of a long k are summed by
- * several threads; colsum nowhere does.
+ * threads on processors with AVX-512, except for bf16 with AMX, where several threads sum a product with few
+ * outputs and a long k. colsum never does.
  *
  * Batch invariance: while dev->batch_invariant is set (a server sets it once), row i of c depends on row i of
- * a, on b and on bias only: not on m, nor on i. With AVX-512 oneDNN's products have that property anyway
- * (tests/kernels/test_matmul.c holds them to it, bit for bit), but for those of bf16 by AMX; there, elsewhere
- * and with ta, slower products of our own are used. Without the flag m may choose another order of
- * accumulation.
+ * a, on b and on bias only: not on m, nor on i. oneDNN's AVX-512 products have that property anyway
+ * (tests/kernels/test_matmul.c checks it bit for bit), except bf16 with AMX; in that case, without AVX-512
+ * and with ta, our own slower products are used. Without the flag the order of accumulation may depend on m.
  */
 #ifndef DT_KERNELS_MATMUL_H
 #define DT_KERNELS_MATMUL_H

@@ -1,4 +1,4 @@
-/* What matmul_act.h asks of its arguments. */
+/* Argument checks of matmul_act.h. */
 #include "kernels/check.h"
 
 static bool fits(struct dt_tensor x, enum dt_dtype t, int64_t rows, int64_t cols)

@@ -1,4 +1,4 @@
-/* What moe.h asks of its arguments. */
+/* Argument checks of moe.h. */
 #include "kernels/check.h"
 
 static bool routes(struct dt_tensor score, const struct dt_moe *p)

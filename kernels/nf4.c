@@ -33,7 +33,7 @@ void dt_nf4_scales(const float *x, int64_t n, float *scale)
 	}
 }
 
-/* The nearest value of the table: how many midpoints v is above. */
+/* Index of the table value nearest to v: the number of midpoints below v. */
 static unsigned nearest(float v)
 {
 	static const float middle[15] = {-0.8480964004993439f,	 -0.6106329262256622f,	-0.4599952697753906f,
@@ -64,7 +64,7 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Number i of parts + 1 even steps from 0.1 to 1, from the end that is nearer. */
+/* The i-th of parts + 1 evenly spaced points from 0.1 to 1, computed from the nearer end. */
 static float boundary(int i, int parts)
 {
 	float step = (1.0f - 0.1f) / (float)parts;
@@ -73,7 +73,7 @@ static float boundary(int i, int parts)
 }
 
 /*
- * For i = 0 .. 6 the 2^i midpoints of [0.1, 1] cut into as many parts, times 10^(i - 6), of both signs; 0 and
+ * For i = 0 .. 6: the midpoints of 2^i equal parts of [0.1, 1], times 10^(i - 6), with both signs; and 0 and
  * 1.
  */
 void dt_nf4_code(float code[256])

@@ -1,4 +1,4 @@
-/* What noise.h asks of its arguments. */
+/* Argument checks of noise.h. */
 #include "kernels/check.h"
 
 int dt_check_noise(const struct dt_dev *dev, struct dt_tensor y, const struct dt_noise *p)

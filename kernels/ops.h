@@ -1,7 +1,7 @@
 /*
- * The flat table of what a device computes: ops.list has a line for each op, and its contract (formula,
- * shapes, what is accumulated, what forward saves) is in a header of its own; README.md lists them. Gradients
- * of parameters accumulate (+=) in fp32, gradients of activations overwrite (=) unless a contract says
+ * The table of ops that a device implements: ops.list has a line for each op, and its contract (formula,
+ * shapes, what accumulates, what forward saves) is in a header of its own; README.md lists them. Gradients of
+ * parameters accumulate (+=) in fp32, gradients of activations overwrite (=) unless a contract says
  * otherwise.
  *
  * Absent optional tensors are DT_NONE (data == NULL). x, y, w ... share one compute type (f32, bf16 or f16);
@@ -43,7 +43,7 @@
 #include "kernels/step.h"
 #include "kernels/unpack.h"
 
-#define DT_LIST(...) __VA_ARGS__ /* the parameters or names of an op's line, without their brackets */
+#define DT_LIST(...) __VA_ARGS__ /* the parameters or names of a line of ops.list, without their brackets */
 
 struct dt_ops {
 #define DT_OP(name, params, args, memory) int (*name)(struct dt_dev * dev, DT_LIST params);

@@ -1,4 +1,4 @@
-/* What optim.h asks of its arguments. */
+/* Argument checks of optim.h. */
 #include "kernels/check.h"
 
 static int check(const struct dt_optim *o, struct dt_tensor copy, struct dt_tensor p, struct dt_tensor g,

@@ -10,25 +10,24 @@
  *   adagrad   s1 += g^2;  p -= lr g / (sqrt(s1) + eps)                           with g += wd p
  *   adam      Kingma & Ba 2015, algorithm 1, with g += wd p
  *   adamw     Loshchilov & Hutter 2019, algorithm 2: p -= lr wd p apart from the moments
- *   nadam     Dozat 2016 as PyTorch has it, with g += wd p: mu_t = beta1 (1 - 0.96^(0.004 t) / 2), M_t =
+ *   nadam     Dozat 2016 as in PyTorch, with g += wd p: mu_t = beta1 (1 - 0.96^(0.004 t) / 2), M_t =
  *             mu_1 .. mu_t;  p -= lr ((1 - mu_t) / (1 - M_t) g + mu_t+1 / (1 - M_t+1) m) / (sqrt(vhat) + eps)
  *   lion      Chen et al. 2023: p -= lr (sign(beta1 s1 + (1 - beta1) g) + wd p);
  *             s1 = beta2 s1 + (1 - beta2) g
  *   lars      You et al. 2017: s1 = beta1 s1 + lr trust (g + wd p);  p -= s1
- *   lamb      You et al. 2019, a direction: g = mhat / (sqrt(vhat) + eps) + wd p; p stays as it is
- *   muon      Jordan et al. 2024, a direction before it is made orthogonal: s1 = 0.95 s1 + 0.05 g;  g =
- *             0.05 g + 0.95 s1; p and s2 stay as they are
- *   adamw8bit adamw, s1 and s2 in blocks of 8 bits (blocks8.h)
- *   adafactor has no element by itself: its ops are those of factor.h
+ *   lamb      You et al. 2019, a direction: g = mhat / (sqrt(vhat) + eps) + wd p; p is not changed
+ *   muon      Jordan et al. 2024, the direction before orthogonalisation: s1 = 0.95 s1 + 0.05 g;  g =
+ *             0.05 g + 0.95 s1; p and s2 are not changed
+ *   adamw8bit adamw with s1 and s2 in 8-bit blocks (blocks8.h)
+ *   adafactor does not use these ops but those of factor.h
  * adam, adamw, nadam and lamb: s1 = m, s2 = v; mhat = m / (1 - beta1^t), vhat = v / (1 - beta2^t); adam and
  * adamw: p -= lr mhat / (sqrt(vhat) + eps).
  *
- * DT_OPTIM_DIRECTION: the op writes into g, which is f32, the direction in which p is to move; the caller
- * scales it by norms of whole tensors and moves p by a step of sgd. trust of lars is the caller's to find
- * too.
+ * DT_OPTIM_DIRECTION: the op writes the direction of the step into g, which is f32; the caller scales it by
+ * norms of whole tensors and updates p with an sgd step. The caller also computes lars' trust ratio.
  *
- * optim_steps is optim_step of every part of a list, to the bit, each with rate, decay and trust of its own
- * in place of those in struct dt_optim. Parts do not overlap. A card takes some tens of them by one launch.
+ * optim_steps gives the bits of optim_step on every part of a list; lr, weight_decay and trust come from the
+ * part instead of struct dt_optim. Parts do not overlap. A card runs tens of parts in one launch.
  */
 #ifndef DT_KERNELS_OPTIM_H
 #define DT_KERNELS_OPTIM_H
@@ -59,25 +58,25 @@ static const char dt_optim_names[] =
 #define DT_OPTIM_TRUST 8u
 
 #define DT_OPTIM_CORRECTED 1u  /* moments are divided by 1 - beta^t, so t counts from 1 */
-#define DT_OPTIM_DECOUPLED 2u  /* weight decay shrinks parameters apart from what the states see */
-#define DT_OPTIM_NORMS	   4u  /* a step needs norms of whole tensors, which ranks hold together */
-#define DT_OPTIM_DIRECTION 8u  /* the op gives a direction, see above */
-#define DT_OPTIM_FACTORED  16u /* it is not optim_step that takes a step */
+#define DT_OPTIM_DECOUPLED 2u  /* decoupled weight decay: it does not enter the states */
+#define DT_OPTIM_NORMS	   4u  /* a step needs norms of whole tensors, to which all ranks contribute */
+#define DT_OPTIM_DIRECTION 8u  /* the op writes a direction, see above */
+#define DT_OPTIM_FACTORED  16u /* the step is not taken by optim_step */
 #define DT_OPTIM_WHOLE	   (DT_OPTIM_NORMS | DT_OPTIM_DIRECTION)
 #define DT_MUON_BETA	   0.95f
 
-/* What a state holds of a parameter of rows x cols elements; a vector is one row. */
+/* Shape of a state for a parameter of rows x cols elements; a vector is one row. */
 enum dt_state_shape {
 	DT_STATE_NONE,
-	DT_STATE_EACH,	 /* a value an element */
-	DT_STATE_ROWS,	 /* a value a row */
-	DT_STATE_COLS,	 /* a value a column */
-	DT_STATE_REST,	 /* a value an element of what is no matrix between embedding and head */
-	DT_STATE_BLOCKS, /* a value an element, and an f32 scale for each DT_STATE_BLOCK of them */
+	DT_STATE_EACH,	 /* one value per element */
+	DT_STATE_ROWS,	 /* one value per row */
+	DT_STATE_COLS,	 /* one value per column */
+	DT_STATE_REST,	 /* one value per element, but none for matrices between embedding and head */
+	DT_STATE_BLOCKS, /* one value per element, and an f32 scale per DT_STATE_BLOCK of them */
 };
 #define DT_STATE_BLOCK 256
 
-enum { DT_OPTIM_STATES = 2 }; /* at most */
+enum { DT_OPTIM_STATES = 2 }; /* maximum number of states */
 
 struct dt_optim_state {
 	const char *name; /* in checkpoints: NAME/PARAMETER */
@@ -87,12 +86,12 @@ struct dt_optim_state {
 
 struct dt_optim_rule {
 	const char *name;
-	unsigned reads; /* DT_OPTIM_BETA1 ...: constants; others mean nothing to it */
+	unsigned reads; /* DT_OPTIM_BETA1 ...: the constants it uses; it ignores the others */
 	unsigned flags;
 	struct dt_optim_state state[DT_OPTIM_STATES];
 };
 
-/* The row of an optimizer: what options, the memory plan, checkpoints and the trainer know of it. */
+/* The table row of an optimizer, read by options, memory plan, checkpoints and trainer. */
 static inline const struct dt_optim_rule *dt_optim_rule(enum dt_optim_kind k)
 {
 	static const struct dt_optim_rule rule[DT_OPTIM_N] = {
@@ -117,14 +116,14 @@ static inline int64_t dt_optim_state_bytes(const struct dt_optim_state *s, int64
 		return cols * dt_dtype_size(s->dtype);
 	case DT_STATE_BLOCKS:
 		return n * dt_dtype_size(s->dtype) + blocks * 4;
-	case DT_STATE_REST: /* of such a matrix */
+	case DT_STATE_REST: /* of a matrix between embedding and head */
 	case DT_STATE_NONE:
 		break;
 	}
 	return 0;
 }
 
-/* Of all its states. */
+/* Bytes of all states. */
 static inline int64_t dt_optim_bytes(enum dt_optim_kind k, int64_t rows, int64_t cols)
 {
 	int64_t sum = 0;
@@ -134,7 +133,7 @@ static inline int64_t dt_optim_bytes(enum dt_optim_kind k, int64_t rows, int64_t
 	return sum;
 }
 
-/* The same an element of a large matrix. */
+/* Bytes of all states per element of a large matrix. */
 static inline double dt_optim_element_bytes(enum dt_optim_kind k)
 {
 	return (double)dt_optim_bytes(k, 1024, 1024) / (1024 * 1024);
@@ -153,7 +152,7 @@ struct dt_optim {
 	enum dt_optim_kind kind;
 	float lr, beta1, beta2, eps, weight_decay, grad_scale;
 	int64_t t;   /* 1 on the first step */
-	float trust; /* lars: of this tensor */
+	float trust; /* lars: trust ratio of this tensor */
 };
 
 struct dt_optim_part {
@@ -166,10 +165,10 @@ struct dt_optim_parts {
 	const struct dt_optim_part *part;
 };
 
-/* What the rules read of t. */
+/* Factors that depend on t. */
 struct dt_optim_factors {
 	float m_unbias, v_unbias; /* 1 / (1 - beta^t) */
-	float of_g, of_m;	  /* nadam */
+	float of_g, of_m;	  /* nadam: factors of g and of m */
 };
 
 static inline struct dt_optim_factors dt_optim_factors(const struct dt_optim *o)

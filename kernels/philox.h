@@ -28,7 +28,7 @@ static inline DT_HOST_DEVICE struct dt_philox dt_philox4x32(struct dt_philox ctr
 	return ctr;
 }
 
-/* A stream of 2^66 numbers of 32 bits; four of them are a block. */
+/* A stream of 2^66 32-bit numbers; four of them are a block. */
 struct dt_philox_stream {
 	uint32_t key[2], name[2];
 };

@@ -1,4 +1,4 @@
-/* What pool.h asks of its arguments. */
+/* Argument checks of pool.h. */
 #include "kernels/check.h"
 
 static int check(struct dt_tensor x, struct dt_tensor y, const struct dt_pooling *p, int64_t most)

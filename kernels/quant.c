@@ -1,8 +1,8 @@
-/* What the ops of quant.h ask of their arguments. */
+/* Argument checks of the ops of quant.h. */
 #include "kernels/check.h"
 #include "kernels/packed.h"
 
-/* y has so many columns, and used rows for each of x. */
+/* Whether y has this many columns, and `used` rows per row of x. */
 static bool fits(const struct dt_dev *dev, struct dt_tensor y, int64_t columns, struct dt_tensor x,
 		 int64_t used, const struct dt_packed *w, struct dt_tensor bias)
 {
@@ -23,7 +23,7 @@ int dt_check_packed_matmul(const struct dt_dev *dev, struct dt_tensor y, struct 
 int dt_check_packed_gated(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			  const struct dt_packed *w, struct dt_tensor bias, enum dt_act_fn f)
 {
-	/* Numbers on a card are one part, whatever was appended. */
+	/* On a card all float weights are one part, whatever was appended. */
 	const bool one = w->nparts == 1 && w->dev && dt_is_float(w->part[0].format) && w->rows % 2 == 0;
 
 	if (!one && (w->nparts != 2 || w->part[0].rows != w->part[1].rows))
@@ -41,7 +41,7 @@ int dt_check_packed_set_matmul(const struct dt_dev *dev, struct dt_tensor y, str
 	struct dt_tensor whole = y;
 
 	if (p->used > 0 && dev->kind == DT_DEV_CPU && dt_rows(y) < all && y.ndim == 2)
-		whole.dim[0] = all; /* some are elsewhere */
+		whole.dim[0] = all; /* some rows may be elsewhere (DT_MOE_AWAY) */
 	if (p->used < 0 || !fits(dev, whole, w->rows, x, p->used ? p->used : 1, w, DT_NONE))
 		return -EINVAL;
 	return dt_numel(y) ? 0 : DT_EMPTY;

@@ -1,4 +1,4 @@
-/* Formats by number, and what follows from their traits (format/format.h). */
+/* The table of formats, and functions that follow from their traits (format/format.h). */
 #include "kernels/quant_formats.h"
 
 #include "kernels/format/format.h"
@@ -104,6 +104,6 @@ size_t dt_panels_bytes(enum dt_format f, int64_t rows, int64_t k)
 	const size_t huge = (size_t)2 << 20;
 	size_t n = dt_panels_close_bytes(f, rows, k);
 
-	return n < huge ? n : (n + huge - 1) / huge * huge; /* whole large pages */
+	return n < huge ? n : (n + huge - 1) / huge * huge; /* whole huge pages */
 }
 /* SPDX-License-Identifier: Apache-2.0 */

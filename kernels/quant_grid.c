@@ -1,9 +1,9 @@
-/* Scales and integers of blocks, apart; scales by weighted least squares. */
+/* Splits blocks into scales and integers; chooses scales by weighted least squares. */
 #include "kernels/quant_grid.h"
 
 #include "kernels/format/search.h"
 
-#define TRIES 9 /* scales tried on either side of the plain one */
+#define TRIES 9 /* scales tried on either side of the default one */
 
 static void shape_of(const struct dt_format_traits *t, struct dt_grid *g)
 {
@@ -37,7 +37,7 @@ int dt_grid_nearest(const struct dt_grid *g, int i, float x)
 		return ret;
 	}
 	q = rintf(q) + (float)g->zero;
-	return q > 0 ? q < (float)(g->levels - 1) ? (int)q : g->levels - 1 : 0; /* NaN: 0 */
+	return q > 0 ? q < (float)(g->levels - 1) ? (int)q : g->levels - 1 : 0; /* NaN gives 0 */
 }
 
 float dt_grid_value(const struct dt_grid *g, int i, int code)
@@ -74,7 +74,7 @@ void dt_half_step(const uint8_t *block, float step[16], float min[16])
 
 /* ---- weighted scales of blocks of 32 ---- */
 
-/* A scale and a minimum as the block can hold them. */
+/* Sets the scale and the minimum, rounded as the block stores them. */
 static void set(const struct dt_format_traits *t, float step, float min, struct dt_grid *g)
 {
 	uint8_t half[2];
@@ -85,7 +85,7 @@ static void set(const struct dt_format_traits *t, float step, float min, struct 
 	}
 }
 
-/* The scale and the minimum that fit these codes best. false: none does. */
+/* The least-squares scale and minimum for these codes. false: there is none. */
 static bool fit(const struct dt_grid *g, bool minimum, const float *x, const float *w, const uint8_t *code,
 		float *step, float *min)
 {
@@ -127,7 +127,7 @@ void dt_weighted32(const struct dt_format_traits *f, const float *x, const float
 	for (int t = -TRIES; t <= TRIES; t++) {
 		const float wide = f->span + (f->span < 0 ? -0.1f : 0.1f) * (float)t;
 
-		for (int round = 0; round < 2; round++) { /* as it is, and fitted to its codes */
+		for (int round = 0; round < 2; round++) { /* the scale as it is, then refitted to its codes */
 			float e;
 
 			if (round == 0) {

@@ -1,9 +1,9 @@
 /*
- * Blocks of quant_formats.h in two halves: scales, and the integers that are multiplied with them. Methods
- * that choose the integers by something else than the nearest one (GPTQ) take the scales from here.
+ * Blocks of quant_formats.h taken apart: the scales, and the integers that they multiply. Methods that do not
+ * round each integer to the nearest (GPTQ) take the scales from here.
  *
- * Element i of a block is step[i / 16] (code - zero) - min[i / 16], code in [0, levels); where codes stand
- * for other numbers, step values[code].
+ * Element i of a block is step[i / 16] (code - zero) - min[i / 16], code in [0, levels). In formats with a
+ * table of values it is step values[code].
  */
 #ifndef DT_KERNELS_QUANT_GRID_H
 #define DT_KERNELS_QUANT_GRID_H
@@ -16,20 +16,21 @@ struct dt_grid {
 	float step[16], min[16];
 };
 
-/* The scales of a block. false: f has no blocks. */
+/* Reads the scales of a block. false: f is not a block format. */
 bool dt_grid_of(enum dt_format f, const void *block, struct dt_grid *ret);
-/* The code nearest to x of an element, and what it stands for. */
+/* The code nearest to x for element i of a block, and the value of a code. */
 int dt_grid_nearest(const struct dt_grid *g, int i, float x);
 float dt_grid_value(const struct dt_grid *g, int i, int code);
-/* The sum of w[i] (error of i)^2 of a block of 32 finite numbers; code: the nearest ones. */
+/* Sum of w[i] (error of element i)^2 over a block of 32 finite numbers, with the nearest codes, stored in
+ * code. */
 float dt_grid_error32(const struct dt_grid *g, const float *x, const float *w, uint8_t *code);
-/* Puts the codes of a block [block] beside the scales that it has. */
+/* Writes codes into a block [block] that already has its scales. */
 void dt_grid_put(enum dt_format f, const uint8_t *code, void *block);
 
 /*
- * As dt_quantize, but the scales are those of about twenty tried that leave the least sum of
- * importance[i] (error of i)^2; importance [n], not negative. Plain types: as dt_quantize. NaN and Inf of src
- * count as 0. Deterministic.
+ * Like dt_quantize, but tries about twenty scales per block and takes the one with the smallest sum of
+ * importance[i] (error of i)^2; importance [n] >= 0. Plain types: as dt_quantize. NaN and Inf in src count as
+ * 0. Deterministic.
  */
 void dt_quantize_weighted(enum dt_format f, const float *src, int64_t n, const float *importance, void *dst);
 

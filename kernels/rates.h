@@ -1,4 +1,4 @@
-/* What each kind of device measures behind device.h's dt_dev_matmul_rate and its neighbours. */
+/* The measurements each kind of device implements for device.h's dt_dev_matmul_rate and the like. */
 #ifndef DT_KERNELS_RATES_H
 #define DT_KERNELS_RATES_H
 

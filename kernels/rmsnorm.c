@@ -1,4 +1,4 @@
-/* What rmsnorm.h asks of its arguments. */
+/* Argument checks of rmsnorm.h. */
 #include "kernels/rmsnorm.h"
 
 #include "kernels/check.h"
@@ -39,20 +39,20 @@ int dt_check_rmsnorm_backward(const struct dt_dev *dev, struct dt_tensor dx, str
 		       : -EINVAL;
 }
 
-/* x is [rows, width] with the heads in it. */
+/* Whether x is [rows, width] and wide enough for the heads of p. */
 static bool has_heads(struct dt_tensor x, int64_t rows, const struct dt_heads *p)
 {
 	return dt_is_compute(x.dtype) && x.data && dt_rows(x) == rows && p->first >= 0 && p->heads >= 0 &&
 	       p->head_dim >= 0 && (p->first + p->heads) * p->head_dim <= dt_cols(x);
 }
 
-/* What was normalised: the n elements of the heads alone, or a matrix as wide as dy. */
+/* Whether x can be backward's input: only the n elements of the heads, or a matrix as wide as dy. */
 static bool is_operand(struct dt_tensor x, struct dt_tensor dy, int64_t n)
 {
 	return dt_is(x, dy.dtype, n) || (dt_is(x, dy.dtype, dt_numel(dy)) && dt_cols(x) == dt_cols(dy));
 }
 
-/* Sums over whole vectors, where these heads are parts of some. */
+/* Whether p->sums is valid: absent, or sums over whole vectors of which these heads are a shard. */
 static bool has_sums(const struct dt_heads *p, int64_t all)
 {
 	return !p->sums.data || (dt_is(p->sums, DT_F32, all) && p->over >= p->head_dim);

@@ -1,4 +1,4 @@
-/* What rope.h asks of its arguments. */
+/* Argument checks of rope.h. */
 #include "kernels/check.h"
 
 int dt_check_rope(const struct dt_dev *dev, struct dt_tensor qkv, const struct dt_rope *p, const int32_t *pos,

@@ -21,7 +21,7 @@ struct dt_rope {
 	int64_t positions;
 };
 
-/* Whether the tables have the positions of so many rows. */
+/* Whether the tables cover the positions of these rows. */
 static inline bool dt_rope_has(const struct dt_rope *p, const int32_t *pos, int64_t rows)
 {
 	for (int64_t r = 0; r < rows; r++)

@@ -1,16 +1,16 @@
 /*
- * Sums over a row of logits on the host, for who judges rows one by one: f32 exponentials (relative error
- * 1e-7, no bias), which are added in f64, in lanes of fixed length.
+ * Sums over a row of logits in host memory, for code that evaluates single rows: f32 exponentials (relative
+ * error 1e-7, unbiased), added in f64, in lanes of fixed length.
  */
 #ifndef DT_KERNELS_ROW_SUMS_H
 #define DT_KERNELS_ROW_SUMS_H
 
 #include <stdint.h>
 
-/* The first of the largest of n numbers; NaN is none. */
+/* Index of the first largest of n numbers; NaN is skipped. */
 int64_t dt_row_argmax(const float *l, int64_t n);
 
-/* log sum_j exp(l_j), in nats; NaN where one of them is. */
+/* log sum_j exp(l_j), in nats; NaN if one of them is. */
 double dt_row_log_sum(const float *l, int64_t n);
 
 /* KL(a || b) = sum_j exp(a_j - A) ((a_j - A) - (b_j - B)), in nats; A and B are the rows' log sums. */

@@ -1,4 +1,4 @@
-/* What sample.h asks of its arguments. */
+/* Argument checks of sample.h. */
 #include "kernels/check.h"
 
 int dt_check_sample(const struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor logits,

@@ -1,27 +1,26 @@
 /*
- * From logits to a token, and how likely the model found it.
+ * Sampling: from logits to a token and its log-probability.
  *
- * sample: logits [rows, vocab] f32, overwritten; draw [rows] and edit [nedits] are tables of the host; out
- * [rows] lies where the logits do. Each row by itself, in this order, as vLLM and Hugging Face do it:
+ * sample: logits [rows, vocab] f32, overwritten; draw [rows] and edit [nedits] are host tables; out [rows] is
+ * where the logits are. Each row independently, in the order of vLLM and Hugging Face:
  *
- *   edits     of the ids in edit[first, first + edits), which are distinct: bias added (-INFINITY: such a
- *             token may not come); then where count != 0 the repetition penalty (Keskar et al. 2019): l /
- *             r above 0, l r below; where count > 0, of uses in the output, minus count * frequency +
- *             presence (OpenAI).
+ *   edits     for the ids in edit[first, first + edits), which are distinct: bias added (-INFINITY bans a
+ *             token); then where count != 0 the repetition penalty (Keskar et al. 2019): l / r above 0, l r
+ *             below; where count > 0 (uses in the output), minus count * frequency + presence (OpenAI).
  *   weights   w = exp((l - max l) cold), cold = 1 / temperature; 0 below min_p and below 2^-43.
- *   ranks     a larger logit first, then the lower id: of w > 0 the first top_k stay, and of those the
+ *   ranks     sorted by larger logit, then lower id: of the w > 0 the first top_k stay, and of those the
  *             fewest whose share is top_p (Holtzman et al. 2020).
- *   the draw  u = 53 bits of Philox4x32-10 on [0, 1): the id at which the weights that stayed, added up,
- *             pass u of their sum: in the order of ids where all stay, else from the last rank to the
+ *   the draw  u = 53 bits of Philox4x32-10 on [0, 1): the id at which the running sum of the remaining
+ *             weights passes u times their sum: in order of ids if all stay, else from the last rank to the
  *             first.
  *
- * cold 0 is the argmax, of equal ones the lowest id. out: id, or -1 where no logit is finite, or one is NaN
- * or +Inf after the edits. Of rows with score: what the log-probability of id under softmax(logits) takes,
- * from before the edits; of others 0.
+ * cold 0 is the argmax, the lowest id of equal ones. out: id, or -1 if no logit is finite, or one is NaN or
+ * +Inf after the edits. For rows with score, also what the log-probability of id under softmax(logits) before
+ * the edits needs (dt_drawn_log_sum); otherwise 0.
  *
  * A weight is an integer, w 2^42 rounded, from f64 arithmetic that rounds after each operation, and sums of
- * integers do not depend on their order: every device draws the same token, and a row's does not depend on
- * other rows. -EINVAL: an edit outside of vocab or of the table, vocab 0 or above 2^21, rows above 65535.
+ * integers do not depend on their order. So every device draws the same token, whatever the other rows.
+ * -EINVAL: an edit outside vocab or the table, vocab 0 or above 2^21, rows above 65535.
  */
 #ifndef DT_KERNELS_SAMPLE_H
 #define DT_KERNELS_SAMPLE_H
@@ -34,10 +33,10 @@
 #define DT_SAMPLE_BITS	42 /* a weight of 1 is 2^42 */
 #define DT_SAMPLE_VOCAB ((int64_t)1 << 21)
 #define DT_SAMPLE_ROWS	65535
-#define DT_SAMPLE_LEAST (-31.) /* e to that is below what is rounded to 0 */
+#define DT_SAMPLE_LEAST (-31.) /* exponents below this give a weight that rounds to 0 */
 
 struct dt_edit {
-	int32_t id, count; /* -1: in the prompt, and not in the output */
+	int32_t id, count; /* count: uses in the output; -1: in the prompt only */
 	float bias;
 };
 
@@ -46,20 +45,20 @@ struct dt_draw {
 	double top_p, min_p;
 	double repetition, presence, frequency;
 	int32_t top_k;	      /* 0: off */
-	int32_t first, edits; /* in the table of edits */
-	int32_t score;	      /* 1: out says how likely the token was */
+	int32_t first, edits; /* range in the table of edits */
+	int32_t score;	      /* 1: out holds the token's log-probability */
 	struct dt_philox_stream stream;
-	uint64_t index; /* of its numbers of 64 bits */
+	uint64_t index; /* in units of 64-bit numbers of the stream */
 };
 
 struct dt_drawn {
 	int32_t id;
-	float logit, max; /* of id, and the row's largest, before the edits */
+	float logit, max; /* of id, and the row's largest, both before the edits */
 	uint32_t reserved;
-	uint64_t sum; /* of the row's weights at temperature 1 */
+	uint64_t sum; /* sum of the row's weights at temperature 1 */
 };
 
-/* What a table of draws asks for at most; a later one asks for all that those before do. */
+/* The most demanding kind of draw in a table; each kind includes those before it. */
 enum dt_draw_kind { DT_DRAW_GREEDY, DT_DRAW_ANY, DT_DRAW_SCORED };
 
 static inline enum dt_draw_kind dt_draw_kind(const struct dt_draw *d, int64_t rows)
@@ -74,7 +73,7 @@ static inline enum dt_draw_kind dt_draw_kind(const struct dt_draw *d, int64_t ro
 	return k;
 }
 
-/* Of a row with score: log sum exp(logits), and log softmax(logits)[id]. */
+/* For a row with score: log sum exp(logits), and log softmax(logits)[id]. */
 static inline double dt_drawn_log_sum(const struct dt_drawn *d)
 {
 	return (double)d->max + log(ldexp((double)d->sum, -DT_SAMPLE_BITS));
@@ -85,19 +84,19 @@ static inline float dt_drawn_logprob(const struct dt_drawn *d)
 	return (float)((double)d->logit - dt_drawn_log_sum(d));
 }
 
-/* The processor's own, of one row; logits, edits (the whole table) and room are the host's. */
+/* The CPU implementation for one row; logits, edits (the whole table) and room are host memory. */
 size_t dt_sample_room(int64_t vocab); /* bytes of room, 64-byte aligned */
 void dt_sample_row(void *room, struct dt_drawn *ret, float *logits, int64_t vocab, const struct dt_draw *d,
 		   const struct dt_edit *edit);
-/* The largest of x [n], NaN when there is one; and the sum of the weights of x under it at temperature 1. */
+/* The largest of x [n], NaN if there is one; and the sum of the weights of x at temperature 1, given that. */
 float dt_sample_max(const float *x, int64_t n);
 uint64_t dt_sample_sum(const float *x, int64_t n, float max);
 
-/* ---- what every device computes in the same way ---- */
+/* ---- code shared by all devices, so that they give the same bits ---- */
 
 #define DT_SAMPLE_INLINE static inline __attribute__((always_inline)) DT_HOST_DEVICE
 
-/* a b and a + b, each rounded: on a card the compiler would make one instruction of them. */
+/* a b and a + b, each rounded: otherwise a card's compiler would contract them to an fma. */
 DT_SAMPLE_INLINE double dt_f64_mul(double a, double b)
 {
 #ifdef __CUDA_ARCH__
@@ -143,7 +142,7 @@ DT_SAMPLE_INLINE uint64_t dt_sample_weight(double x)
 	p = dt_f64_add(dt_f64_mul(p, r), 1);
 	p = dt_f64_add(dt_f64_mul(p, r), 1);
 	memcpy(&u, &t, 8);
-	u = (u + 1023 + DT_SAMPLE_BITS) << 52; /* t's low bits are n's */
+	u = (u + 1023 + DT_SAMPLE_BITS) << 52; /* the low bits of t are n */
 	double scale;
 
 	memcpy(&scale, &u, 8);
@@ -153,7 +152,7 @@ DT_SAMPLE_INLINE uint64_t dt_sample_weight(double x)
 	return u & 0xfffffffffffff;
 }
 
-/* What the weight of a logit is taken from, and the weights that count. */
+/* The exponent of a logit's weight, and the weight, 0 below min_p. */
 DT_SAMPLE_INLINE double dt_sample_x(float logit, float max, double cold)
 {
 	return dt_f64_mul((double)logit - (double)max, cold);
@@ -173,7 +172,7 @@ DT_SAMPLE_INLINE uint64_t dt_sample_least(double min_p)
 	return n < 1 ? 1 : n;
 }
 
-/* The sum that what stays of total must have, from 1 to total. */
+/* Sum of weights that must remain for top_p, from 1 to total. */
 DT_SAMPLE_INLINE uint64_t dt_sample_share(double top_p, uint64_t total)
 {
 	const double t = dt_f64_mul(top_p < 1 ? top_p : 1, (double)total);
@@ -182,13 +181,13 @@ DT_SAMPLE_INLINE uint64_t dt_sample_share(double top_p, uint64_t total)
 	return n < 1 ? 1 : n < total ? n : total;
 }
 
-/* Whether some of a row's weights may go. */
+/* Whether top_k or top_p may drop weights of this row. */
 DT_SAMPLE_INLINE bool dt_sample_by_rank(const struct dt_draw *d, int64_t vocab)
 {
 	return (d->top_k > 0 && d->top_k < vocab) || d->top_p < 1;
 }
 
-/* u sum, rounded down. */
+/* u times sum, rounded down. */
 DT_SAMPLE_INLINE uint64_t dt_sample_below(const struct dt_draw *d, uint64_t sum)
 {
 	const struct dt_philox b = dt_philox_block(&d->stream, d->index / 2);

@@ -1,4 +1,4 @@
-/* What the ops of every device ask of their tensors. */
+/* Helpers on the shapes of tensors, for the ops of every device. */
 #ifndef DT_KERNELS_SHAPE_H
 #define DT_KERNELS_SHAPE_H
 
@@ -21,7 +21,7 @@ static inline int64_t dt_rows(struct dt_tensor t)
 	return n;
 }
 
-/* Elements from one row to the next. */
+/* Elements between the starts of two rows. */
 static inline int64_t dt_stride(struct dt_tensor t)
 {
 	return t.ld ? t.ld : dt_cols(t);
@@ -32,7 +32,7 @@ static inline bool dt_is_dense(struct dt_tensor t)
 	return dt_stride(t) == dt_cols(t);
 }
 
-/* Elements of its memory, those between rows too. */
+/* Elements of the memory, padding between rows included. */
 static inline int64_t dt_extent(struct dt_tensor t)
 {
 	return dt_rows(t) * dt_stride(t);
@@ -43,7 +43,7 @@ static inline bool dt_is_compute(enum dt_dtype t)
 	return t == DT_F32 || t == DT_BF16 || t == DT_F16;
 }
 
-/* Present, of this type, with n elements. */
+/* Whether t is present, of this type, with n elements. */
 static inline bool dt_is(struct dt_tensor t, enum dt_dtype type, int64_t n)
 {
 	return t.data && t.dtype == type && dt_numel(t) == n;
@@ -68,7 +68,7 @@ static inline bool dt_overlap(struct dt_tensor a, struct dt_tensor b)
 	       pb < pa + dt_extent(a) * dt_dtype_size(a.dtype);
 }
 
-/* Whether the host's indices all lie in [0, end). */
+/* Whether all n indices in host memory are in [0, end). */
 static inline bool dt_within(const int32_t *p, int64_t n, int64_t end)
 {
 	int out = 0;
@@ -88,10 +88,10 @@ static inline DT_HOST_DEVICE int64_t dt_ceil_div(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
-/* Row of the cache that holds key j of sequence i; the tables are the host's. */
+/* Row of the cache that holds key j of sequence i; the tables are in host memory. */
 static inline int64_t dt_paged_row(const struct dt_paged *g, int i, int64_t j)
 {
-	const uint32_t size = (uint32_t)g->block_size, at = (uint32_t)j; /* short divisions */
+	const uint32_t size = (uint32_t)g->block_size, at = (uint32_t)j; /* 32-bit division is faster */
 
 	return (int64_t)g->block_table[(int64_t)i * g->max_blocks + at / size] * size + at % size;
 }

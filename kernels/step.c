@@ -1,4 +1,4 @@
-/* What step.h asks of its arguments: what the ops that it joins ask. */
+/* Argument checks of step.h: those of the fused ops. */
 #include "kernels/step.h"
 
 #include "kernels/check.h"

@@ -1,4 +1,4 @@
-/* Functions of a library that a program looks for when it runs: a table of names, a struct of pointers. */
+/* Loads functions from a library at run time, given a table of names and a struct of pointers to fill. */
 #ifndef DT_KERNELS_SYMBOLS_H
 #define DT_KERNELS_SYMBOLS_H
 
@@ -9,10 +9,10 @@
 
 struct dt_symbol {
 	const char *name;
-	size_t at; /* of its pointer in the struct */
+	size_t at; /* offset of its pointer in the struct */
 };
 
-/* false: the library lacks one of the n; those before it are set. */
+/* Returns false if the library lacks one of the n; those before it are set. */
 static inline bool dt_symbols_find(void *lib, const struct dt_symbol *s, size_t n, void *into)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* What unpack.h asks of its arguments. */
+/* Argument checks of unpack.h. */
 #include "kernels/unpack.h"
 
 #include "kernels/check.h"

@@ -1,11 +1,12 @@
 /*
- * What a format is: one file here for each line of DT_BLOCK_FORMATS, which begins with the layout and ends
- * with a struct dt_format_traits named dt_format_NAME; plain types share one. All other code asks these.
+ * The traits of a block format. Each line of DT_BLOCK_FORMATS has a file here, which begins with the layout
+ * and ends with a struct dt_format_traits named dt_format_NAME; plain types share a file. All other code uses
+ * the traits.
  *
  * Arithmetic is single precision in the order written, without contraction.
  *
- * A card computes encode and decode from the same text (cuda/round_blocks.cu includes these files): what they
- * call is DT_FORMAT_CODE, and what else there is stands where DT_FORMAT_HOST is defined, C alone.
+ * encode and decode are also compiled for cards (cuda/round_blocks.cu includes these files): the functions
+ * they call are marked DT_FORMAT_CODE; everything else is in #ifdef DT_FORMAT_HOST, for C only.
  */
 #ifndef DT_KERNELS_FORMAT_FORMAT_H
 #define DT_KERNELS_FORMAT_FORMAT_H
@@ -26,30 +27,31 @@
 #define DT_FORMAT_TABLE static const
 #endif
 
-/* A row's share of 32 elements of a panel (cpu/quant.h): unsigned integers, and what scales them. */
+/* 32 elements of one row of a panel (cpu/quant.h): unsigned integers and their scales. */
 struct dt_panel_piece {
 	uint8_t q[32];
-	uint16_t d, m;	/* 16 bits as the panel has them: of these 32, or of the 256 around them */
+	uint16_t d, m;	/* bits as stored in the panel, for these 32 elements or for the 256 around them */
 	uint8_t sc, mn; /* scale and minimum of q4_k and q5_k; the two signed scales of q6_k */
 };
 
 struct dt_format_traits {
 	struct dt_format_info info;
-	struct dt_quant_shape panel; /* quants 0: no panels of its own */
+	struct dt_quant_shape panel; /* quants 0: no panel layout */
 
-	/* n elements, whole blocks; t: the format itself. recode: the same numbers in info.kept. */
+	/* n is a multiple of the block size; t is the format itself. recode converts exactly to info.kept. */
 	void (*decode)(const struct dt_format_traits *t, const uint8_t *src, int64_t n, float *dst);
 	void (*encode)(const struct dt_format_traits *t, const float *src, int64_t n, uint8_t *dst);
 	void (*recode)(const uint8_t *src, int64_t n, uint8_t *dst);
 
 	/*
-	 * Blocks alone. A code in [0, levels) stands for code - zero, or for values[code], of a step
-	 * (quant_grid.h). weighted: a block of finite numbers whose error counts by w. put: codes beside the
-	 * scales that are there. piece: elements 32 j .. of a block.
+	 * For block formats only. A code in [0, levels) stands for step (code - zero), or step values[code]
+	 * (quant_grid.h). weighted: encodes a block of finite numbers, with squared errors weighted by w.
+	 * put: writes codes into a block that has its scales. piece: extracts elements 32 j .. 32 j + 31 of a
+	 * block.
 	 */
 	int levels, zero;
 	const int8_t *values;
-	float span; /* dt_weighted32: the largest number, or the range, by this is a step */
+	float span; /* dt_weighted32: step = largest number, or range, / span */
 	bool minimum;
 	void (*scales)(const uint8_t *block, float step[16], float min[16]);
 	void (*put)(const struct dt_format_traits *t, const uint8_t *code, uint8_t *block);
@@ -60,7 +62,7 @@ struct dt_format_traits {
 
 const struct dt_format_traits *dt_format_traits(enum dt_format f);
 
-/* 16 bits at p, which needs no alignment; as f16; x as f16 there, and what became of it. */
+/* Reads 16 bits at p (unaligned); as f16; stores x as f16 and returns the rounded value. */
 static inline DT_FORMAT_CODE uint16_t dt_u16_at(const uint8_t *p)
 {
 	uint16_t h;
@@ -82,13 +84,13 @@ static inline DT_FORMAT_CODE float dt_put_half(uint8_t *p, float x)
 	return dt_f16_to_f32(h);
 }
 
-/* Rounded down, in [0, top]; NaN becomes 0. */
+/* Truncates to [0, top]; NaN becomes 0. */
 static inline DT_FORMAT_CODE unsigned dt_code_of(float q, int top)
 {
 	return q >= (float)top ? (unsigned)top : q > 0 ? (unsigned)q : 0;
 }
 
-/* 32 codes of 4 bits in 16 bytes: the first half in the low bits. */
+/* Packs 32 4-bit codes into 16 bytes, the first half in the low nibbles. */
 static inline DT_FORMAT_CODE void dt_nibbles_put(const uint8_t *code, uint8_t *p)
 {
 	for (int j = 0; j < 16; j++)
@@ -103,7 +105,7 @@ static inline void dt_nibbles(uint8_t *code, const uint8_t *p)
 	}
 }
 
-/* 32 numbers d values[code] of such codes. */
+/* Decodes such codes to 32 numbers d values[code]. */
 static inline DT_FORMAT_CODE void dt_nibbles_decode(const uint8_t *p, float d, const int8_t *values, float *y)
 {
 	for (int j = 0; j < 16; j++) {
@@ -112,7 +114,7 @@ static inline DT_FORMAT_CODE void dt_nibbles_decode(const uint8_t *p, float d, c
 	}
 }
 
-/* Codes of (x - low) inverse + add, rounded down, to 16 bytes. */
+/* Encodes (x - low) inverse + add, truncated to [0, 15], to 16 bytes. */
 static inline DT_FORMAT_CODE void dt_nibbles_encode(const float *x, float low, float inverse, float add,
 						    uint8_t *p)
 {
@@ -121,7 +123,7 @@ static inline DT_FORMAT_CODE void dt_nibbles_encode(const float *x, float low, f
 				 dt_code_of((x[j + 16] - low) * inverse + add, 15) << 4);
 }
 
-/* Of 32: the number of the largest magnitude. */
+/* Of 32 numbers the one of largest magnitude, with its sign. */
 static inline DT_FORMAT_CODE float dt_largest32(const float *x)
 {
 	float max = 0, ret = 0;
@@ -134,9 +136,9 @@ static inline DT_FORMAT_CODE float dt_largest32(const float *x)
 	return ret;
 }
 
-/* scales of a block of 32 that begins with its f16 step, and has no minimum. */
+/* `scales` for blocks of 32 that begin with an f16 step and have no minimum. */
 void dt_half_step(const uint8_t *block, float step[16], float min[16]);
-/* weighted of blocks of 32 that begin with an f16 step, then the f16 minimum if they have one. */
+/* `weighted` for blocks of 32 that begin with an f16 step, then the f16 minimum if they have one. */
 void dt_weighted32(const struct dt_format_traits *t, const float *x, const float *w, uint8_t *block);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * iq4_nl: 32 elements in 18 bytes: f16 d, codes as q4_0's of 16 numbers v that lie closer about zero; x =
- * d v. Products have it as q8_0, whose integers hold these. d is the weighted least-squares fit to the
- * best of 15 roundings; a weight's error counts more the larger it is.
+ * iq4_nl: 32 elements in 18 bytes: f16 d, 4-bit codes in q4_0's order, which index a table v of 16 values,
+ * denser near zero; x = d v. Products convert it exactly to q8_0. d is the weighted least-squares fit to the
+ * best of 15 roundings; larger weights have a larger share in the error.
  */
 #include "kernels/format/search.h"
 
 #define TRIES 7
 
-/* ggml's; ascending */
+/* ggml's table, ascending */
 DT_FORMAT_TABLE int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
 				     1,	   13,	 25,  38,  53,	69,  89,  113};
 
@@ -30,7 +30,7 @@ static void recode(const uint8_t *s, int64_t n, uint8_t *out)
 }
 #endif
 
-/* Of the numbers nearest to q the smaller one's code. */
+/* Code of the nearest value; of two at equal distance the smaller. */
 static DT_FORMAT_CODE int code_of(float q)
 {
 	int ret = 0;
@@ -62,7 +62,7 @@ static DT_FORMAT_CODE void weighted(const struct dt_format_traits *t, const floa
 			sqq += w[j] * q * q;
 			sxq += w[j] * q * x[j];
 		}
-		if (sqq > 0 && sxq * sxq > best * sqq) { /* what the error is less by, with d = sxq / sqq */
+		if (sqq > 0 && sxq * sxq > best * sqq) { /* the reduction of the error, with d = sxq / sqq */
 			best = sxq * sxq / sqq;
 			d = sxq / sqq;
 		}

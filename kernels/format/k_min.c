@@ -1,7 +1,7 @@
 /*
- * q4_k and q5_k: f16 d, f16 dmin, 12 bytes of 6-bit scales s and minima m for each 32, `high` bytes of
- * fifth bits (q5_k: 32, bit j of byte i is that of element 32 j + i), 128 bytes of the low four; x = d s q
- * - dmin m.
+ * q4_k and q5_k: f16 d, f16 dmin, 12 bytes with a 6-bit scale s and minimum m per 32 elements, `high` bytes
+ * of fifth bits (q5_k: 32, bit j of byte i belongs to element 32 j + i), 128 bytes of the low four bits;
+ * x = d s q - dmin m.
  */
 #include "kernels/format/search.h"
 
@@ -12,7 +12,7 @@ static int high_of(const struct dt_format_traits *t)
 }
 #endif
 
-/* Scale and minimum of sub-block j: 6 bits each in 12 bytes. */
+/* Scale and minimum of sub-block j, unpacked from 12 bytes of 6-bit values. */
 static DT_FORMAT_CODE void scale_of(const uint8_t *s, int j, uint8_t *scale, uint8_t *min)
 {
 	*scale = j < 4 ? s[j] & 63 : (uint8_t)((s[j + 4] & 15) | (s[j - 4] >> 6) << 4);
@@ -138,7 +138,7 @@ static DT_FORMAT_CODE void fit32(const float *x, const float *w, int top, float 
 			continue;
 		s = (sw * sxq - sx * sq) / det;
 		m = (sq * sxq - sqq * sx) / det;
-		if (m < 0) { /* a minimum above 0 has no place in the format */
+		if (m < 0) { /* the format cannot store m < 0 */
 			m = 0;
 			s = sxq / sqq;
 		}
@@ -153,7 +153,7 @@ static DT_FORMAT_CODE void fit32(const float *x, const float *w, int top, float 
 	}
 }
 
-/* The integers of a sub-block's scale and minimum: those found, or neighbours that fit better. */
+/* Rounds a sub-block's scale and minimum to integers, and tries their neighbours. */
 static DT_FORMAT_CODE void settle32(const float *x, const float *w, int top, float d, float dmin, int *scale,
 				    int *min)
 {
@@ -175,7 +175,7 @@ static DT_FORMAT_CODE void settle32(const float *x, const float *w, int top, flo
 		}
 }
 
-/* 6 bits each of eight scales and minima in 12 bytes. */
+/* Packs eight 6-bit scales and minima into 12 bytes. */
 static DT_FORMAT_CODE void put_scales(const int *scale, const int *min, uint8_t *out)
 {
 	for (int j = 0; j < 4; j++) {

@@ -1,6 +1,6 @@
 /*
- * mxfp4: 32 elements in 17 bytes: u8 e, 16 bytes as q4_0's of e2m1 numbers v; x = 2^(e - 127) v (OCP
- * Microscaling 1.0). e = 127 + floor(log2 max |x|) - 2; what is then larger than 6 becomes 6, a tie the
+ * mxfp4: 32 elements in 17 bytes: u8 e, 16 bytes of e2m1 codes in q4_0's order with values v; x = 2^(e - 127)
+ * v (OCP Microscaling 1.0). e = 127 + floor(log2 max |x|) - 2; larger values saturate to 6; ties go to the
  * smaller magnitude.
  */
 #include "kernels/format/format.h"
@@ -19,7 +19,7 @@ static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_
 		dt_nibbles_decode(s + 1, half_scale(s[0]), twice, y);
 }
 
-/* Of the numbers nearest to q, which is twice what a code stands for, the first code. */
+/* First code nearest to q; q is in units of dt_e2m1_twice. */
 static DT_FORMAT_CODE unsigned code_of(float q)
 {
 	unsigned ret = 0;
@@ -68,7 +68,7 @@ static void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *
 	dt_nibbles_put(code, s + 1);
 }
 
-/* The power of two that leaves least: the one that clips its largest numbers, or the next. */
+/* Tries the exponent that encode chooses and its neighbours; keeps the one of smallest weighted error. */
 static void weighted(const struct dt_format_traits *t, const float *x, const float *w, uint8_t *out)
 {
 	uint8_t code[32], first;

@@ -1,4 +1,4 @@
-/* f32, f16 and bf16: an element is a block. */
+/* f32, f16 and bf16: a block is one element. */
 #include "kernels/format/format.h"
 
 static void f32_copy(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)

@@ -1,6 +1,6 @@
 /*
- * q4_0: 32 elements in 18 bytes: f16 d, 16 bytes of codes, the first half low; x = d (q - 8). d = x_max /
- * -8.
+ * q4_0: 32 elements in 18 bytes: f16 d, 16 bytes of codes, the first half in the low nibbles; x = d (q - 8).
+ * d = x_max / -8, x_max being the number of largest magnitude.
  */
 #include "kernels/format/format.h"
 

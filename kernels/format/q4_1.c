@@ -1,6 +1,6 @@
 /*
- * q4_1: 32 elements in 20 bytes: f16 d, f16 m, codes as q4_0's; x = d q + m, from the smallest to the
- * largest.
+ * q4_1: 32 elements in 20 bytes: f16 d, f16 m, codes in q4_0's order; x = d q + m, spanning minimum to
+ * maximum.
  */
 #include "kernels/format/format.h"
 

@@ -1,6 +1,6 @@
 /*
- * q5_0: 32 elements in 22 bytes: f16 d, 32 fifth bits, codes as q4_0's; x = d (q - 16). d = x_max / -16.
- * Products have it as q8_0, whose integers hold these.
+ * q5_0: 32 elements in 22 bytes: f16 d, 32 fifth bits, codes in q4_0's order; x = d (q - 16). d = x_max /
+ * -16. Products convert it exactly to q8_0.
  */
 #include "kernels/format/format.h"
 

@@ -9,7 +9,7 @@ static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_
 	for (; n > 0; n -= 256, s += 210) {
 		float d = dt_half_at(s + 208);
 
-		for (int k = 0; k < 8; k++, y += 32) { /* runs of 32: two scales each */
+		for (int k = 0; k < 8; k++, y += 32) { /* runs of 32 elements, two scales each */
 			const uint8_t *low = s + k / 4 * 64 + k % 2 * 32, *high = s + 128 + k / 4 * 32;
 			int nibble = k % 4 / 2 * 4, pair = k % 4 * 2;
 

@@ -16,12 +16,13 @@ static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_
 	}
 }
 
-/* Half away from zero; NaN, which no integer is, becomes 0. */
+/* Rounds half away from zero; NaN becomes 0. */
 static DT_FORMAT_CODE int8_t round_i8(float x)
 {
 	float a = fabsf(x), whole = floorf(a);
 	float r = whole +
-		  floorf(2 * (a - whole)); /* both exact: a + 0.5 would round the last below a half up */
+		  floorf(2 * (a - whole)); /* both exact: a + 0.5 would round up the last float below one
+					    * half */
 
 	if (!(r <= 127))
 		r = r > 127 ? 127 : 0;

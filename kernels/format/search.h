@@ -1,23 +1,23 @@
 /*
- * Blocks of 256 whose scales are searched for: each sub-block's scale (and minimum) is the weighted
- * least-squares fit to the best of about twenty roundings, then an integer that its neighbours do not beat. A
- * weight's error counts by importance [n], or with NULL more the larger it is. Deterministic, the same on
- * every processor. NaN and Inf count as 0. n is a multiple of 256.
+ * Blocks of 256 whose scales are found by search: each sub-block's scale (and minimum) is the weighted
+ * least-squares fit to the best of about twenty roundings, then rounded to the integer that is better than
+ * its neighbours. Squared errors are weighted by importance [n]; if that is NULL, larger elements weigh more.
+ * Deterministic, the same on every processor. NaN and Inf count as 0. n is a multiple of 256.
  */
 #ifndef DT_KERNELS_FORMAT_SEARCH_H
 #define DT_KERNELS_FORMAT_SEARCH_H
 
 #include "kernels/format/format.h"
 
-#define DT_SEARCH_TRIES 20     /* roundings tried, on either side of the plain one together */
-#define DT_LEAST	1e-30f /* what is smaller is 0: its inverse is no number */
+#define DT_SEARCH_TRIES 20     /* number of roundings tried around the default one */
+#define DT_LEAST	1e-30f /* smaller scales count as 0: the inverse would overflow */
 
 static inline DT_FORMAT_CODE float dt_inverse_of(float x)
 {
 	return fabsf(x) > DT_LEAST ? 1 / x : 0;
 }
 
-/* Rounded to nearest, in [low, top]; NaN becomes low. */
+/* Rounds to nearest within [low, top]; NaN becomes low. */
 static inline DT_FORMAT_CODE int dt_near(float q, int low, int top)
 {
 	q = q > (float)low ? q : (float)low;
@@ -31,7 +31,7 @@ static inline DT_FORMAT_CODE void dt_take_finite(const float *src, int n, float 
 		x[i] = isfinite(src[i]) ? src[i] : 0;
 }
 
-/* Of q4_k and q5_k (k_min.c). */
+/* q4_k and q5_k (k_min.c). */
 void dt_k_min_decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y);
 void dt_k_min_encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out);
 void dt_k_min_weighted(const struct dt_format_traits *t, const float *x, const float *w, uint8_t *out);
