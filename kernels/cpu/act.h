@@ -1,7 +1,4 @@
-/*
- * Activations of f32 and of rows of bf16, two elements at a time (pair.h), for loops that are compiled for
- * each instruction set.
- */
+/* Activations of f32, and of rows of bf16 as pairs (pair.h), for loops compiled per instruction set. */
 #ifndef DT_KERNELS_CPU_ACT_H
 #define DT_KERNELS_CPU_ACT_H
 
@@ -11,10 +8,10 @@
 
 #define LOG2_E 1.44269504f
 
-/* f(x), and with it f'(x) where the caller uses d. f is a constant where this is inlined. */
+/* f(x), and f'(x) where the caller uses d. f is a constant after inlining. */
 DT_ACT_POINT(DT_INLINE, act, dt_expf, dt_erff)
 
-/* loop(..., F) with F the constant that f is, so that the choice is outside of the loop. */
+/* Calls loop(..., F) with F a constant equal to f, so that the switch on f is outside the loop. */
 #define WITH_CONSTANT(f, loop, ...)                                                                          \
 	((f) == DT_ACT_GELU_TANH  ? loop(__VA_ARGS__, DT_ACT_GELU_TANH)                                      \
 	 : (f) == DT_ACT_GELU_ERF ? loop(__VA_ARGS__, DT_ACT_GELU_ERF)                                       \
@@ -22,14 +19,14 @@ DT_ACT_POINT(DT_INLINE, act, dt_expf, dt_erff)
 				  : loop(__VA_ARGS__, DT_ACT_RELU))
 
 /*
- * For bf16 a sigmoid need not have all bits of f32: PAIRS pairs at a time, in three loops (vec.h). Room of
- * theirs: 2^-t of the sigmoid of each element.
+ * For bf16 a sigmoid does not need full f32 precision: PAIRS pairs are processed at a time, in three loops
+ * (vec.h), whose buffer holds 2^-t of each element's sigmoid.
  *
- * On AVX2 gelu_tanh takes 24 operations on a vector of 8 (5 before the sigmoid, 11 and a division for it, 1
- * after it, 6 to unpack, round and pack), its slope 31. Zen 3 has four pipes: 6 cycles at least for 32 bytes,
- * which one thread copies in 3; measured 9.5. One chain for all three loops takes 14, four vectors side by
- * side in registers 12. A table of all 65,536 results, 128 KiB in the second cache, takes 8 by single loads
- * and 10 by gathers, but as often 13, and a slope from a table of f32 as long as the loops.
+ * On AVX2 gelu_tanh takes 24 operations per vector of 8 (5 before the sigmoid, 11 and a division for it, 1
+ * after it, 6 to unpack, round and pack), its derivative 31. Zen 3 has four pipes: at least 6 cycles per 32
+ * bytes, which one thread copies in 3; measured 9.5. A single fused loop takes 14, four vectors side by side
+ * in registers 12. A table of all 65,536 results (128 KiB, in L2) takes 8 with single loads and 10 with
+ * gathers, but often 13; a derivative from an f32 table is as slow as the loops.
  */
 #define PAIRS 128
 
@@ -42,7 +39,7 @@ DT_INLINE bool quick(enum dt_act_fn f)
 	return f == DT_ACT_GELU_TANH || f == DT_ACT_SILU;
 }
 
-/* What the sigmoid of 1 / (1 + 2^-t) is taken of. */
+/* The t of the sigmoid 1 / (1 + 2^-t) in f. */
 DT_INLINE float act_exponent(float x, enum dt_act_fn f)
 {
 	return f == DT_ACT_SILU
@@ -66,7 +63,7 @@ DT_INLINE void act_powers(struct powers *e, const dt_pair *x, int64_t n, enum dt
 	}
 }
 
-/* f(x) by the power of its sigmoid */
+/* f(x), given 2^-t of its sigmoid. */
 DT_INLINE float act_quick(float x, float power, enum dt_act_fn f)
 {
 	float unused;
@@ -75,8 +72,8 @@ DT_INLINE float act_quick(float x, float power, enum dt_act_fn f)
 }
 
 /*
- * f'(x) by the sigmoid: s + x s (1 - s) times the slope of the sigmoid's argument. In an order that needs no
- * bounds: where x or its square would be too large for f32, s (1 - s) is 0 and stays so. NaN for Inf.
+ * f'(x) from the sigmoid s: s + x s (1 - s) times the derivative of the sigmoid's argument. The order of
+ * operations needs no clamping: where x or x^2 would overflow f32, s (1 - s) is 0 and stays so. NaN for Inf.
  */
 DT_INLINE float act_slope(float x, float s, enum dt_act_fn f)
 {
@@ -94,7 +91,7 @@ DT_INLINE uint32_t act_two(uint32_t x, struct dt_two power, uint32_t gate, bool 
 			  act_quick(a.hi, power.hi, f) * (gated ? g.hi : 1.f));
 }
 
-/* The last of an odd number of elements, as a pair with zero. */
+/* The last element of an odd number n, paired with zero. */
 DT_INLINE uint32_t last_of(const void *x, int64_t n)
 {
 	return ((const uint16_t *)x)[n - 1];
@@ -133,7 +130,7 @@ DT_INLINE uint32_t act_slopes(struct dt_two top, struct dt_two d, struct dt_two 
 	return dt_pair_of(top.lo * d.lo * gate.lo, top.hi * d.hi * gate.hi);
 }
 
-/* gate and dgate: both or neither. dx may be dy or x, dgate gate. */
+/* gate and dgate: both or neither. dx may alias dy or x, dgate gate. */
 DT_INLINE void act_grad_quick(dt_pair *dx, dt_pair *dgate, const dt_pair *dy, const dt_pair *x,
 			      const dt_pair *gate, int64_t n, enum dt_act_fn f)
 {

@@ -1,7 +1,7 @@
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/cpu.h"
 
-/* Columns of the next row that are asked for at a time: gate and up are streams with gaps. */
+/* Columns of the next row that are prefetched at a time: gate and up are strided streams. */
 #define AHEAD 256
 
 DT_INLINE void act_loop(float *y, const float *x, const float *gate, int64_t n, enum dt_act_fn f)
@@ -121,7 +121,7 @@ void dt_cpu_gate(float *y, const float *gate, const float *up, int64_t n, enum d
 	act_chunk(y, gate, up, n, f);
 }
 
-/* Columns c .. c + n of row r: gate at c, up at width + c. */
+/* Computes columns c .. c + n of row r; the gate is at column c, up at width + c. */
 static void gated_at(struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f, int64_t r, int64_t c,
 		     int64_t n)
 {

@@ -1,5 +1,5 @@
 /*
- * Products of tiles (Intel AMX): eight registers of up to 16 rows of 64 bytes. c [rows, 16] += a [rows, k] b:
+ * Tile products (Intel AMX): eight registers of up to 16 rows of 64 bytes. c [rows, 16] += a [rows, k] b:
  *
  *   tile_dot_ss    a and b int8, c int32; k up to 64. Row i of b has elements 4 i .. 4 i + 3 of 16
  *                  columns, four bytes each. Exact, modulo 2^32.
@@ -12,11 +12,11 @@
  *                  a result is denormal if it is after rounding to 24 bits.
  *
  * Source: Intel Architecture Software Developer's Manual, volume 2, LDTILECFG, TILELOADD, TILESTORED,
- * TILEZERO, TDPBSSD, TDPBSUD, TDPBUSD, TDPBF16PS; MXCSR is not looked at. Which NaN comes of several is
- * not said there, nor here.
+ * TILEZERO, TDPBSSD, TDPBSUD, TDPBUSD, TDPBF16PS; they ignore MXCSR. If several operands are NaN, it is
+ * unspecified which one results.
  *
- * An object is compiled with the instructions or, where AMX_PLAIN is set, with functions that give the same
- * bits. Numbers of tiles are constants; amx is the state in the second case. A tile of no rows is not there.
+ * An object is compiled with the instructions or, with AMX_PLAIN, with functions that give the same bits.
+ * Tile numbers are constants; amx is the emulated state with AMX_PLAIN. A tile of zero rows is unused.
  */
 #ifndef DT_KERNELS_CPU_AMX_H
 #define DT_KERNELS_CPU_AMX_H
@@ -25,10 +25,10 @@
 
 enum { DT_AMX_REGISTERS = 8, DT_AMX_ROWS = 16, DT_AMX_BYTES = 64 };
 
-/* What LDTILECFG reads. */
+/* The operand of LDTILECFG. */
 struct dt_amx_config {
 	uint8_t palette, start_row, reserved[14];
-	uint16_t bytes[16]; /* of a row of each tile */
+	uint16_t bytes[16]; /* bytes per row of each tile */
 	uint8_t rows[16];
 };
 _Static_assert(sizeof(struct dt_amx_config) == 64, "the processor's layout");
@@ -38,7 +38,7 @@ struct dt_amx_tiles {
 	_Alignas(64) uint8_t tile[DT_AMX_REGISTERS][DT_AMX_ROWS][DT_AMX_BYTES];
 };
 
-/* -EINVAL: what the processor refuses by a fault: shapes that do not fit, or the same tile twice. */
+/* -EINVAL where the processor would fault: shapes that do not match, or the same tile twice. */
 int dt_amx_configure(struct dt_amx_tiles *amx, const struct dt_amx_config *config);
 int dt_amx_zero(struct dt_amx_tiles *amx, int n);
 int dt_amx_load(struct dt_amx_tiles *amx, int n, const void *from, int64_t stride);
@@ -61,7 +61,7 @@ int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b);
 #elif defined(__AMX_TILE__) || defined(__AMXTILE__) /* gcc and new clang; clang before 17 */
 #include <immintrin.h>
 
-/* The intrinsics of gcc 12 do not say that they read memory. */
+/* gcc 12's intrinsics do not declare that they read memory. */
 #define tile_written(p) __asm__ volatile("" : : "r"(p) : "memory")
 #define tile_configure(amx, config)                                                                          \
 	do {                                                                                                 \

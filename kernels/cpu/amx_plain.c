@@ -1,4 +1,4 @@
-/* Functions with the results of the instructions of amx.h: for tests and for processors without AMX. */
+/* Emulation of the instructions of amx.h, bit for bit, for tests and for processors without AMX. */
 #include "kernels/cpu/amx.h"
 
 #include <float.h>
@@ -54,7 +54,7 @@ int dt_amx_store(const struct dt_amx_tiles *amx, int n, void *to, int64_t stride
 	return 0;
 }
 
-/* Whether c += a b has operands of shapes that go together. */
+/* Whether the tile shapes of c += a b match. */
 static bool fit(const struct dt_amx_tiles *amx, int c, int a, int b)
 {
 	const struct dt_amx_config *f = &amx->config;
@@ -63,7 +63,7 @@ static bool fit(const struct dt_amx_tiles *amx, int c, int a, int b)
 	       f->bytes[c] == f->bytes[b] && f->rows[c] == f->rows[a] && f->bytes[a] == 4 * f->rows[b];
 }
 
-/* Which bytes are uint8; the others are int8. */
+/* Which operands are uint8; the others are int8. */
 enum signs { NEITHER, THOSE_OF_A, THOSE_OF_B };
 
 DT_INLINE void dot_row(int32_t *c, const uint8_t *a, const uint8_t (*b)[DT_AMX_BYTES], int words, int columns,
@@ -120,15 +120,15 @@ int dt_amx_dot_us(struct dt_amx_tiles *amx, int c, int a, int b)
 	return dot_bytes(amx, c, a, b, THOSE_OF_A);
 }
 
-/* Denormals are zeros. */
+/* Flushes denormals to zero. */
 DT_INLINE float flushed(float x)
 {
 	return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
 }
 
 /*
- * a b + c, with a and b from bf16. Where 24 bits without a least exponent would give a smaller number than
- * the rounding of denormals, which has made it FLT_MIN, the exact sum is below it: 2^40 times all shows that.
+ * a b + c, with a and b from bf16. A result of FLT_MIN may have been rounded up from a denormal. It has if
+ * the exact sum rounded to 24 bits without a minimum exponent is smaller, which scaling by 2^40 shows.
  */
 DT_INLINE float multiply_add(float a, float b, float c)
 {

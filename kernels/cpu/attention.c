@@ -1,10 +1,10 @@
-/* Forward: a tile of 64 queries against tiles of 64 keys, the keys and values of a head packed once. */
+/* Forward: tiles of 64 queries against tiles of 64 keys; keys and values of a head are packed once. */
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/vec.h"
 
 #include <math.h>
 
-/* Keys a row does not see become -Inf. Only tiles on an edge need it. */
+/* Sets the scores of keys that a row does not see to -Inf. Only tiles on an edge need it. */
 void dt_attn_mask(float *s, const struct dt_attn_row *row, int64_t rows, int64_t key)
 {
 	for (int64_t i = 0; i < rows; i++) {
@@ -44,7 +44,7 @@ static DT_SIMD void softmax_rows(float *s, float *o, struct dt_attn_row *row, in
 	for (int64_t i = 0; i < rows; i++) {
 		float *si = s + i * DT_TILE, *oi = o + i * pad, *sum = row[i].sum;
 		const float m = larger(scale * row_max(si), row[i].max);
-		/* A row that has seen no key yet: every exp below is of -Inf, not of -Inf + Inf. */
+		/* A row that has seen no key yet: avoids exp(-Inf + Inf) below. */
 		const float base = m == -INFINITY ? 0 : m;
 
 		if (m != row[i].max) {
@@ -104,7 +104,7 @@ void dt_attn_cap(float *s, int64_t n, const struct dt_attn *p)
 void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, struct dt_attn_row *row,
 		     int64_t rows, int64_t pad, int64_t key, const struct dt_attn *p, const float *weight)
 {
-	if (p->softcap > 0) /* before the mask, whose -Inf it would make a number */
+	if (p->softcap > 0) /* before the mask, as the cap would make -Inf finite */
 		dt_attn_cap(s, rows * DT_TILE, p);
 	if (DT_ATTN_PAIRS(t) && !weight) {
 		(t->begin ? dt_attn_softmax_lazy : dt_attn_softmax_bf16)(pw, s, o, row, rows, pad, key,
@@ -130,7 +130,7 @@ static DT_SIMD void finish_rows(void *const *where, enum dt_dtype type, const fl
 			char *out = (char *)where[i] + c * dt_dtype_size(type);
 			float *f = dt_stage(buf, out, type);
 			const float *oi = o + i * pad + c, all = dt_attn_sum(&row[i]);
-			const float sum = all > 0 ? all : 1; /* a row that sees no key is 0 */
+			const float sum = all > 0 ? all : 1; /* a row that sees no key gives 0 */
 
 #pragma omp simd
 			for (int64_t j = 0; j < n; j++)
@@ -148,9 +148,9 @@ void dt_attn_finish(const struct dt_tile *t, void *const *where, enum dt_dtype t
 		finish_rows(where, type, o, row, rows, d, pad);
 }
 
-/* What one thread works in; sizes in 4-byte words. */
+/* Working memory of one thread; sizes in 4-byte words. */
 struct space {
-	uint32_t *k, *v; /* the head's keys and values, packed by tiles */
+	uint32_t *k, *v; /* the head's keys and values, packed in tiles */
 	uint32_t *q, *pw;
 	float *s, *o;
 	int64_t k_tile, v_tile;
@@ -172,7 +172,7 @@ static struct space space_at(const struct dt_attn_in *a, uint32_t *base)
 
 	s.o = (float *)base;
 	s.s = s.o + DT_TILE * pad;
-	s.pw = (uint32_t *)s.s + (a->t->pairs ? DT_TILE * DT_TILE : 0); /* f32 words are made in place */
+	s.pw = (uint32_t *)s.s + (a->t->pairs ? DT_TILE * DT_TILE : 0); /* f32 words are computed in place */
 	s.q = (uint32_t *)s.s + 2 * DT_TILE * DT_TILE;
 	s.k = s.q + s.k_tile;
 	s.v = s.k + tiles * s.k_tile;
@@ -185,7 +185,7 @@ struct forward {
 	float *lse;
 };
 
-/* Rows i .. i + n - 1 of a tile against the keys of tile j that they see. */
+/* Processes rows i .. i + n - 1 of a tile against the keys of tile j that they see. */
 static void key_band(const struct forward *a, const struct space *w, struct dt_attn_row *row, int64_t n,
 		     int64_t i, int64_t j)
 {
@@ -229,7 +229,7 @@ static void query_tile(const struct forward *a, const struct space *w, int64_t b
 		a->lse[(b * p->heads + h) * rows + q0 + i] = row[i].max + logf(dt_attn_sum(&row[i]));
 }
 
-/* Query tiles first .. last of head h of sequence b, and every key they see. */
+/* Processes query tiles first .. last of head h of sequence b, with every key they see. */
 static void forward_part(const struct forward *a, uint32_t *buf, int64_t b, int64_t h, int64_t first,
 			 int64_t last)
 {
@@ -246,7 +246,7 @@ static void forward_part(const struct forward *a, uint32_t *buf, int64_t b, int6
 		const void *row[DT_TILE];
 		int64_t n;
 
-		/* Rows lie apart: no prefetcher of the processor finds those of the next tile. */
+		/* Rows are far apart: hardware prefetching does not find those of the next tile. */
 		if ((j + 1) * DT_TILE <= to) {
 			n = dt_attn_key_rows(row, in->kv, in->s, b, (j + 1) * DT_TILE, in->s->k_col + kv * d);
 			dt_attn_ask(row, n, k_bytes);
@@ -275,7 +275,7 @@ int dt_cpu_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struct
 	int64_t heads, parts, each, words;
 	uint32_t *buf;
 
-	/* A head is one task, or several where there are few heads for the threads. */
+	/* A head is one task, or several if there are few heads per thread. */
 	heads = p->batch * p->heads;
 	parts = dt_min64(tiles, dt_ceil_div(4 * dev->nthreads, heads));
 	each = dt_ceil_div(tiles, parts);
@@ -285,7 +285,7 @@ int dt_cpu_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struct
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
 	for (int64_t i = 0; i < heads * parts; i++) {
-		const int64_t part = parts - 1 - i / heads, h = i % heads; /* the longest first */
+		const int64_t part = parts - 1 - i / heads, h = i % heads; /* longest first */
 
 		if (part * each < tiles)
 			forward_part(&a, buf + omp_get_thread_num() * words, h / p->heads, h % p->heads,

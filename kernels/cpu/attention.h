@@ -1,4 +1,4 @@
-/* What attention.c, attention_backward.c and attention_paged.c share. */
+/* Shared by attention.c, attention_backward.c and attention_paged.c. */
 #ifndef DT_KERNELS_CPU_ATTENTION_H
 #define DT_KERNELS_CPU_ATTENTION_H
 
@@ -9,7 +9,7 @@ static inline int64_t dt_attn_pad(const struct dt_attn *p)
 	return (p->head_dim + 15) / 16 * 16;
 }
 
-/* The same of a row of values. */
+/* Row length of values, padded likewise. */
 static inline int64_t dt_attn_value_pad(const struct dt_attn *p)
 {
 	return (dt_attn_value_dim(p) + 15) / 16 * 16;
@@ -20,7 +20,7 @@ static inline int64_t dt_attn_width(const struct dt_attn *p)
 	return (p->heads + 2 * p->kv_heads) * p->head_dim;
 }
 
-/* The rows of columns col .. col + head_dim, from row first on, as pointers; returns how many there are. */
+/* Sets pointers to columns col .. col + head_dim of rows first, first + 1, ...; returns their number. */
 static inline int64_t dt_attn_rows(const void *row[DT_TILE], struct dt_tensor t, int64_t first, int64_t last,
 				   int64_t col)
 {
@@ -31,7 +31,7 @@ static inline int64_t dt_attn_rows(const void *row[DT_TILE], struct dt_tensor t,
 	return n;
 }
 
-/* Training's operands: queries in q, keys and values in kv, where s says. */
+/* Operands of training: queries in q, keys and values in kv, located by s. */
 struct dt_attn_in {
 	const struct dt_tile *t;
 	const struct dt_attn *p;
@@ -44,7 +44,7 @@ static inline int64_t dt_attn_keys(const struct dt_attn_span *s)
 	return s->nrun * s->run_keys;
 }
 
-/* Self-attention as a span: queries, keys and values are columns of one matrix. */
+/* Self-attention as a span: queries, keys and values are columns of the same matrix. */
 static inline struct dt_attn_span dt_attn_self(const struct dt_attn *p)
 {
 	static const struct dt_attn_run from_0 = {0, 0};
@@ -58,20 +58,20 @@ static inline struct dt_attn_span dt_attn_self(const struct dt_attn *p)
 				     .v_col = (p->heads + p->kv_heads) * p->head_dim};
 }
 
-/* The row of kv with key `key` of sequence b. Keys are counted along the runs. */
+/* The row of kv that holds key number `key` of sequence b, counted along the runs. */
 static inline int64_t dt_attn_key_row(const struct dt_attn_span *s, int64_t b, int64_t key)
 {
 	return s->run[key / s->run_keys].row + b * s->stride + key % s->run_keys;
 }
 
-/* As dt_attn_rows, of keys from `key` on. */
+/* Like dt_attn_rows, for keys from `key` on. */
 static inline int64_t dt_attn_key_rows(const void *row[DT_TILE], struct dt_tensor t,
 				       const struct dt_attn_span *s, int64_t b, int64_t key, int64_t col)
 {
 	const int64_t n = dt_min64(DT_TILE, dt_attn_keys(s) - key),
 		      step = dt_cols(t) * dt_dtype_size(t.dtype);
 
-	for (int64_t i = 0, end; i < n; i = end) { /* a run's rows follow one another */
+	for (int64_t i = 0, end; i < n; i = end) { /* rows of a run are contiguous */
 		const char *at = dt_at(t, dt_attn_key_row(s, b, key + i) * dt_cols(t) + col);
 
 		end = dt_min64(n, i + s->run_keys - (key + i) % s->run_keys);
@@ -88,7 +88,7 @@ static inline void dt_attn_ask(const void *const *row, int64_t n, int64_t bytes)
 		dt_prefetch(row[i], bytes);
 }
 
-/* Keys at positions below pos. */
+/* Number of keys at positions below pos. */
 static inline int64_t dt_attn_before(const struct dt_attn_span *s, int64_t pos)
 {
 	int64_t n = 0;
@@ -98,7 +98,7 @@ static inline int64_t dt_attn_before(const struct dt_attn_span *s, int64_t pos)
 	return n;
 }
 
-/* The keys that query i of sequence b sees: *first .. *last; last < first: none. */
+/* Range of keys that query i of sequence b sees: *first .. *last; empty if last < first. */
 static inline void dt_attn_sees(const struct dt_attn_in *a, int64_t b, int64_t i, int64_t *first,
 				int64_t *last)
 {
@@ -111,16 +111,16 @@ static inline void dt_attn_sees(const struct dt_attn_in *a, int64_t b, int64_t i
 	*last = dt_attn_before(a->s, pos + 1) - 1;
 }
 
-/* Query row i of a tile: the first key it sees, and the last. Neither is less than that of row i - 1. */
+/* Query row i of a tile: the first and the last key it sees, both non-decreasing in i. */
 struct dt_attn_row {
 	int64_t first, last;
-	float max;     /* of the online softmax so far; starts with -INFINITY */
-	float sum[16]; /* of exp(s - max), by lanes; starts with 0 */
+	float max;     /* running maximum of the online softmax, initially -INFINITY */
+	float sum[16]; /* running sum of exp(s - max) per lane, initially 0 */
 };
 
 /*
- * Queries of a tile go through the products in bands, so that scores stay in the first cache. dt_attn_reach:
- * of the keys [key, key + DT_TILE) those in front of the first that none of n rows sees, a multiple of 16.
+ * The queries of a tile are multiplied in bands, so that the scores stay in L1. dt_attn_reach: how many of
+ * the keys [key, key + DT_TILE) any of n rows sees, rounded up to a multiple of 16.
  */
 #define DT_BAND 16
 static inline int64_t dt_attn_reach(const struct dt_attn_row *row, int64_t n, int64_t key)
@@ -139,25 +139,25 @@ static inline float dt_attn_sum(const struct dt_attn_row *row)
 	return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-/* Scores s [rows, DT_TILE] of keys from `key` on become -Inf where a row does not see the key. */
+/* Sets scores s [rows, DT_TILE], of keys from `key` on, to -Inf where a row does not see the key. */
 void dt_attn_mask(float *s, const struct dt_attn_row *row, int64_t rows, int64_t key);
 
-/* s [n], products q . k, become softcap tanh(scale s / softcap). */
+/* Softcap: s [n] = softcap tanh(scale s / softcap), s being the products q . k. */
 void dt_attn_cap(float *s, int64_t n, const struct dt_attn *p);
 
 /*
  * One tile of the online softmax (Milakov & Gimelshein 2018, algorithm 3). s [rows, DT_TILE] holds q . k for
- * keys from key on; with score = scale s, capped where p says so, it becomes exp(score - max) as words in pw
- * (s itself for f32 words). o [rows, pad], summed under the former maxima, is rescaled to the new ones.
- * weight [DT_TILE], NULL: 1: the words are multiplied by the weight of their key.
+ * keys from `key` on. With score = scale s, capped if p says so, exp(score - max) is stored as words in pw
+ * (in s itself for f32 words). o [rows, pad], the sums so far, is rescaled to the new maxima. weight
+ * [DT_TILE], or NULL for 1: a factor per key for the stored words.
  */
 void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, struct dt_attn_row *row,
 		     int64_t rows, int64_t pad, int64_t key, const struct dt_attn *p, const float *weight);
 
 /*
- * Between the products where words are pairs of bf16 (t->pairs): attention_bf16.c. DT_ATTN_PAIRS(t) is a
- * constant elsewhere. dt_attn_softmax_bf16 masks s [rows, DT_TILE] itself; s is capped already, with a scale
- * of 1.
+ * The steps between the products, where words are pairs of bf16 (t->pairs): attention_bf16.c.
+ * DT_ATTN_PAIRS(t) is a constant elsewhere. dt_attn_softmax_bf16 applies the mask to s [rows, DT_TILE]
+ * itself; if s is capped, it is so already, with a scale of 1.
  */
 #ifdef __x86_64__
 #define DT_ATTN_PAIRS(t) ((t)->pairs)
@@ -166,27 +166,28 @@ void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, 
 #endif
 void dt_attn_softmax_bf16(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
 			  int64_t pad, int64_t key, float scale);
-/* The same with AMX, whose bits differ: a row's maximum is looked for where its sums need another. */
+/* The AMX variant, with other bits: a row's maximum is recomputed only when its sums require it. */
 void dt_attn_softmax_lazy(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
 			  int64_t pad, int64_t key, float scale);
 void dt_attn_finish_bf16(void *const *where, const float *o, const struct dt_attn_row *row, int64_t rows,
 			 int64_t d, int64_t pad);
 
-/* Words of a band from s [DT_BAND, DT_TILE] = q . k, capped where softcap > 0, and dp = do . v. */
+/* Computes the words of p and ds of a band from s [DT_BAND, DT_TILE] = q . k, capped if softcap > 0, and
+ * dp. */
 struct dt_attn_slopes {
-	const float *s, *dp, *lse, *dot; /* lse and dot of each query row */
-	uint32_t *p_cols, *ds_cols;	 /* words of p and ds along the queries */
-	uint32_t *ds_rows;		 /* words of ds along the keys */
+	const float *s, *dp, *lse, *dot; /* per query row: lse and do . o */
+	uint32_t *p_cols, *ds_cols;	 /* p and ds packed along the queries */
+	uint32_t *ds_rows;		 /* ds packed along the keys */
 	float scale, softcap;
 };
 void dt_attn_slopes_bf16(const struct dt_attn_slopes *w, const struct dt_attn_row *row, int64_t rows,
 			 int64_t key);
 float dt_attn_dot_bf16(const uint16_t *x, const uint16_t *y, int64_t d);
 
-/* s [rows, DT_TILE] times weight [DT_TILE], column by column. */
+/* Multiplies column j of s [rows, DT_TILE] by weight[j]. */
 void dt_attn_weigh(float *s, int64_t rows, const float *weight);
 
-/* o / sum, rounded, to where[i]. */
+/* Stores o / sum, rounded, in where[i]. */
 void dt_attn_finish(const struct dt_tile *t, void *const *where, enum dt_dtype type, const float *o,
 		    const struct dt_attn_row *row, int64_t rows, int64_t d, int64_t pad);
 

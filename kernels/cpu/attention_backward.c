@@ -1,6 +1,6 @@
 /*
- * Backward: one thread takes a key/value head, so that dk and dv are summed in one order. Query tiles
- * outside, key tiles inside; dk and dv of the whole head wait in f32.
+ * Backward: one thread processes a whole key/value head, so that dk and dv are summed in a fixed order. Query
+ * tiles in the outer loop, key tiles in the inner; dk and dv of the head accumulate in f32.
  */
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/norm.h"
@@ -14,23 +14,23 @@ struct backward {
 	const float *lse;
 };
 
-/* What one thread works in; rows are along the sequence, words along d, lanes and depth as in tile.h. */
+/* Working memory of one thread. Rows: along the sequence; words: along d; lanes and depth: see tile.h. */
 struct space {
 	float *dk, *dv;				 /* [tiles * 64, pad] */
-	uint32_t *k_lanes, *v_lanes;		 /* a tile each: words x 64 */
+	uint32_t *k_lanes, *v_lanes;		 /* one tile each: words x 64 */
 	uint32_t *k_depth;			 /* depth x pad */
-	uint32_t *q_rows, *g_rows;		 /* 64 x words; g is dout */
+	uint32_t *q_rows, *g_rows;		 /* 64 x words; g is do */
 	uint32_t *q_depth, *g_depth;		 /* depth x pad */
-	uint32_t *p_cols, *ds_cols;		 /* p and ds with words along the queries: depth x 64 */
-	uint32_t *ds_rows;			 /* words along the keys: 64 x depth */
+	uint32_t *p_cols, *ds_cols;		 /* p and ds packed along the queries: depth x 64 */
+	uint32_t *ds_rows;			 /* packed along the keys: 64 x depth */
 	float *s, *ds;				 /* [64, 64] */
 	float *dq;				 /* [64, pad] */
-	float lse[DT_TILE], dot[DT_TILE];	 /* of each query row: log sum exp, do . o */
-	int64_t lanes_n, value_lanes_n, depth_n; /* words of a tile */
+	float lse[DT_TILE], dot[DT_TILE];	 /* per query row: log sum exp, do . o */
+	int64_t lanes_n, value_lanes_n, depth_n; /* words per tile */
 };
 
 struct lay {
-	uint32_t *base; /* NULL: only count */
+	uint32_t *base; /* NULL: only count words */
 	int64_t used;
 };
 
@@ -42,7 +42,7 @@ static uint32_t *take(struct lay *at, int64_t n)
 	return p;
 }
 
-/* Lays w out from base on; returns the words used. */
+/* Lays out w from base on; returns the number of words. */
 static int64_t space_lay(struct space *w, const struct dt_attn_in *a, uint32_t *base)
 {
 	const struct dt_tile *t = a->t;
@@ -68,15 +68,15 @@ static int64_t space_lay(struct space *w, const struct dt_attn_in *a, uint32_t *
 	w->dq = (float *)take(&at, DT_TILE * pad);
 	w->s = (float *)take(&at, square);
 	w->ds = (float *)take(&at, square);
-	/* Pairs: s, ds and ds_rows hold one band after another. f32 words are s and ds themselves, read
-	 * across. */
+	/* Pairs: s, ds and ds_rows hold one band after another. With f32 words they are s and ds themselves,
+	 * read transposed. */
 	w->p_cols = t->pairs ? take(&at, square / 2) : (uint32_t *)w->s;
 	w->ds_cols = t->pairs ? take(&at, square / 2) : (uint32_t *)w->ds;
 	w->ds_rows = t->pairs ? take(&at, square / 2) : (uint32_t *)w->ds;
 	return at.used;
 }
 
-/* s = q . k becomes p, and ds = do . v becomes scale p (ds - D); masked keys give zero in both. */
+/* s = q . k becomes p, and ds = do . v becomes scale p (ds - D); both 0 for masked keys. */
 static DT_SIMD void probabilities(float *s, float *ds, const float *lse, const float *dot, float scale,
 				  int64_t n)
 {
@@ -91,7 +91,7 @@ static DT_SIMD void probabilities(float *s, float *ds, const float *lse, const f
 	}
 }
 
-/* Likewise of capped scores s, -Inf where they are masked: ds is multiplied by the slope of the cap too. */
+/* The same for capped scores s (-Inf where masked): ds is also multiplied by the derivative of the cap. */
 static DT_SIMD void capped_probabilities(float *s, float *ds, const float *lse, const float *dot, float scale,
 					 float cap, int64_t n)
 {
@@ -110,8 +110,8 @@ static DT_SIMD void capped_probabilities(float *s, float *ds, const float *lse, 
 	}
 }
 
-/* c [64, pad] += p^T b, p as words along the queries: keys of a band are seen from the first query that
- * reaches it. */
+/* c [64, pad] += p^T b, p packed along the queries: starts at the first query that reaches the keys of the
+ * band. */
 static void mul_back(const struct dt_tile *t, float *c, int64_t pad, const uint32_t *p, const uint32_t *b,
 		     const struct dt_attn_row *row, int64_t n, int64_t key)
 {
@@ -132,13 +132,13 @@ static void mul_back(const struct dt_tile *t, float *c, int64_t pad, const uint3
 	}
 }
 
-/* Where scores of the band of queries from i on are: f32 words stay there until all bands are done. */
+/* Offset of the scores of the band of queries from i on: f32 words are kept until all bands are done. */
 static int64_t band_at(const struct dt_tile *t, int64_t i)
 {
 	return t->pairs ? 0 : i * DT_TILE;
 }
 
-/* s = q . k and ds = do . v of a band, n rows from i on, become the words of p and ds. */
+/* Computes p and ds, as words, from s = q . k and ds = do . v of a band of n rows from i on. */
 static void slopes(const struct backward *a, const struct space *w, const struct dt_attn_row *row, int64_t n,
 		   int64_t i, int64_t key)
 {
@@ -163,7 +163,7 @@ static void slopes(const struct backward *a, const struct space *w, const struct
 		probabilities(s, ds, w->lse + i, w->dot + i, p->scale, n);
 }
 
-/* A band against a key tile: its words of p and ds, and its part of dq. */
+/* A band against a key tile: p and ds as words, and its contribution to dq. */
 static void key_band(const struct backward *a, const struct space *w, const struct dt_attn_row *row,
 		     int64_t n, int64_t i, int64_t tile)
 {
@@ -182,7 +182,7 @@ static void key_band(const struct backward *a, const struct space *w, const stru
 	       reach * depth / DT_TILE, true);
 }
 
-/* Queries past the end: their words stand beside those of others or under them. */
+/* Zeroes queries past the end, whose words are next to or below those of others. */
 static void clear_rest(const struct dt_tile *t, const struct space *w, int64_t n)
 {
 	const int64_t from = t->pairs ? (n + DT_BAND - 1) / DT_BAND * DT_BAND / 2 : n;
@@ -239,7 +239,7 @@ static void query_tile(const struct backward *a, struct space *w, int64_t b, int
 	const enum dt_dtype type = a->in.q.dtype;
 	const int64_t d = p->head_dim, vd = dt_attn_value_dim(p), pad = dt_attn_pad(p), rows = a->in.s->rows,
 		      base = b * rows, end = base + rows;
-	const void *q[DT_TILE] = {NULL}, *g[DT_TILE], *o[DT_TILE]; /* gcc for arm64 does not see that n > 0 */
+	const void *q[DT_TILE] = {NULL}, *g[DT_TILE], *o[DT_TILE]; /* gcc for arm64 cannot tell that n > 0 */
 	struct dt_attn_row row[DT_TILE];
 	const int64_t n = dt_attn_rows(q, a->in.q, base + q0, end, h * d);
 

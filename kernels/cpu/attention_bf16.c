@@ -1,7 +1,7 @@
 /*
- * What attention does between its products, where words are pairs of bf16 (tile.h): compiled for processors
- * with AVX512_BF16 only. Probabilities are rounded to bf16 before they are multiplied, so exp has a relative
- * error of 4e-6 here. A row's bits depend on that row alone.
+ * The steps of attention between its products, where words are pairs of bf16 (tile.h): compiled for
+ * processors with AVX512_BF16 only. Probabilities are rounded to bf16 before they are multiplied, so exp only
+ * has a relative error of 4e-6. A row's bits depend on that row alone.
  */
 #include "kernels/cpu/attention_bf16.h"
 
@@ -27,7 +27,7 @@ void dt_attn_softmax_bf16(uint32_t *pw, const float *s, float *o, struct dt_attn
 	}
 }
 
-/* p and ds of row i and keys j .. j + 15 of a tile; zero where the row does not see the key. */
+/* p and ds of row i and keys j .. j + 15 of a tile; 0 where the row does not see the key. */
 struct slope {
 	__m512 p, ds;
 };
@@ -50,7 +50,7 @@ DT_INLINE struct slope slope_of(const struct dt_attn_slopes *w, int64_t i, int64
 	return (struct slope){p, _mm512_maskz_mul_ps(sees, p, ds)};
 }
 
-/* Pairs (a, b): halves of each in turn. */
+/* Interleaves a and b to bf16 pairs (a, b). */
 DT_INLINE __m512i across(__m512 a, __m512 b)
 {
 	const __m512i turn = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
@@ -59,7 +59,7 @@ DT_INLINE __m512i across(__m512 a, __m512 b)
 	return _mm512_permutexvar_epi16(turn, pairs_of(a, b));
 }
 
-/* Rows i and i + 1; bits: the keys that each sees. */
+/* Processes rows i and i + 1; bits: the keys that each sees. */
 DT_INLINE void two_rows(const struct dt_attn_slopes *w, int64_t i, uint64_t bits, uint64_t next,
 			const bool capped)
 {
@@ -93,7 +93,7 @@ void dt_attn_slopes_bf16(const struct dt_attn_slopes *w, const struct dt_attn_ro
 	}
 }
 
-/* Widens the even and the odd elements of words. */
+/* Dot product of bf16 words: widens the even and the odd elements. */
 DT_INLINE __m512 dot_pairs(__m512 sum, __m512i x, __m512i y)
 {
 	const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
@@ -105,7 +105,7 @@ DT_INLINE __m512 dot_pairs(__m512 sum, __m512i x, __m512i y)
 /* o / sum of one row, rounded. */
 DT_INLINE void finish_row(uint16_t *to, const float *o, float sum, int64_t d)
 {
-	const __m512 f = _mm512_set1_ps(sum > 0 ? 1 / sum : 1); /* a row that sees no key is 0 */
+	const __m512 f = _mm512_set1_ps(sum > 0 ? 1 / sum : 1); /* a row that sees no key gives 0 */
 
 	for (int64_t j = 0; j < d; j += L) {
 		const __mmask16 there = (__mmask16)(d - j >= L ? 0xffff : (1 << (d - j)) - 1);

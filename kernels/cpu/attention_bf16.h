@@ -1,6 +1,6 @@
 /*
- * The softmax of attention where words are pairs of bf16, for files that are compiled for AVX512_BF16. A
- * row's bits depend on that row alone.
+ * The online softmax where words are pairs of bf16, for files compiled for AVX512_BF16. A row's bits depend
+ * on that row alone.
  */
 #ifndef DT_KERNELS_CPU_ATTENTION_BF16_H
 #define DT_KERNELS_CPU_ATTENTION_BF16_H
@@ -13,7 +13,7 @@
 #define L     16
 #define LOG2E 1.44269504f
 
-/* The keys of a tile that a row sees, one bit each. */
+/* Bit mask of the keys of a tile that a row sees. */
 DT_INLINE uint64_t seen(const struct dt_attn_row *row, int64_t key)
 {
 	const int64_t from = row->first - key, end = row->last + 1 - key;
@@ -35,9 +35,9 @@ DT_INLINE __m512 polynomial(__m512 r, float a, float b, float c, float d)
 }
 
 /*
- * 2^t of t <= 127 where `sees` has a bit, else 0; polynomial of dt_sigmoid2_power (vec.h). r is t less the
- * nearest integer, an instruction that costs half of VRNDSCALEPS. NaN for NaN; 0 for -Inf, whose r is 0
- * (Intel SDM volume 2, VREDUCEPS and VSCALEFPS, tables of special values).
+ * 2^t for t <= 127 where `sees` is set, else 0; the polynomial of dt_sigmoid2_power (vec.h). r is t minus the
+ * nearest integer, by an instruction (VREDUCEPS) that costs half of VRNDSCALEPS. NaN for NaN; 0 for -Inf,
+ * whose r is 0 (Intel SDM volume 2, VREDUCEPS and VSCALEFPS, tables of special values).
  */
 DT_INLINE __m512 exp2_quick(__mmask16 sees, __m512 t)
 {
@@ -52,7 +52,7 @@ DT_INLINE __m512i pairs_of(__m512 low, __m512 high)
 	return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-/* The largest of each of 16 columns of a row of scores that the row sees; -Inf: none. */
+/* For each of 16 columns, the largest score of a row among the keys it sees; -Inf: none. */
 DT_INLINE __m512 largest(const float *s, uint64_t bits)
 {
 	const __m512 none = _mm512_set1_ps(-INFINITY);
@@ -67,7 +67,7 @@ DT_INLINE __m512 largest(const float *s, uint64_t bits)
 	return _mm512_max_ps(_mm512_max_ps(x[0], x[1]), _mm512_max_ps(x[2], x[3]));
 }
 
-/* The largest of each of four vectors. */
+/* Horizontal maxima of four vectors. */
 DT_INLINE __m128 largest4(__m512 a, __m512 b, __m512 c, __m512 d)
 {
 	const __m512 ab = _mm512_max_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)),
@@ -80,9 +80,9 @@ DT_INLINE __m128 largest4(__m512 a, __m512 b, __m512 c, __m512 d)
 	return _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-/* Of up to 16 rows: their maxima so far, what they become, and what is summed is multiplied by. */
+/* For up to 16 rows: running maxima, exponent bases, and the factors for the sums so far. */
 struct maxima {
-	float most[L], base[L], shrink[L]; /* base: of exponents of two, not -Inf */
+	float most[L], base[L], shrink[L]; /* base: subtracted from exponents of two, never -Inf */
 	__mmask16 risen;
 };
 
@@ -107,16 +107,16 @@ DT_INLINE void find_maxima(struct maxima *m, const float *s, const struct dt_att
 	was = _mm512_loadu_ps(last);
 	most = _mm512_max_ps(_mm512_mul_ps(_mm512_loadu_ps(m->most), _mm512_set1_ps(scale)), was);
 	m->risen = _mm512_cmp_ps_mask(most, was, _CMP_NEQ_UQ);
-	/* A row that has seen no key yet: exp of -Inf, not of -Inf + Inf. */
+	/* A row that has seen no key yet: avoids -Inf + Inf in the exponent. */
 	base = _mm512_mask_mov_ps(most, _mm512_cmp_ps_mask(most, none, _CMP_EQ_OQ), _mm512_setzero_ps());
 	_mm512_storeu_ps(m->most, most);
 	_mm512_storeu_ps(m->base, _mm512_mul_ps(base, log2e));
-	/* of a row that has seen none before: zero, as its sums are */
+	/* 0 for a row that had seen no key before, whose sums are 0 */
 	_mm512_storeu_ps(m->shrink, exp2_quick(_mm512_cmp_ps_mask(was, none, _CMP_NEQ_UQ),
 					       _mm512_mul_ps(_mm512_sub_ps(was, base), log2e)));
 }
 
-/* The sums of a row come under its new maximum. */
+/* Rescales the sums of a row to its new maximum. */
 DT_INLINE void rescale(struct dt_attn_row *row, float *o, int64_t pad, float most, float by)
 {
 	const __m512 f = _mm512_set1_ps(by);
@@ -127,7 +127,7 @@ DT_INLINE void rescale(struct dt_attn_row *row, float *o, int64_t pad, float mos
 	row->max = most;
 }
 
-/* Row r of those that m is of: its sums come under the new maximum, and scores s become words of powers. */
+/* Row r of those that m describes: rescales its sums and turns scores s into words of powers. */
 DT_INLINE void softmax_row(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row,
 			   const struct maxima *m, int64_t r, int64_t pad, int64_t key, float scale)
 {
@@ -147,9 +147,9 @@ DT_INLINE void softmax_row(uint32_t *pw, const float *s, float *o, struct dt_att
 }
 
 /*
- * 2^t where `sees` has a bit, else 0: relative error 3e-6, by a minimax polynomial on [0, 1) of what t
- * exceeds the integer below it by, which VSCALEFPS finds again. Other bits than exp2_quick's, an instruction
- * less. NaN for NaN, 0 for -Inf.
+ * 2^t where `sees` is set, else 0: relative error 3e-6. A minimax polynomial on [0, 1) of the fractional part
+ * of t; VSCALEFPS takes the integer part itself. One instruction less than exp2_quick, with other bits. NaN
+ * for NaN, 0 for -Inf.
  */
 DT_INLINE __m512 exp2_floor(__mmask16 sees, __m512 t)
 {
@@ -159,7 +159,7 @@ DT_INLINE __m512 exp2_floor(__mmask16 sees, __m512 t)
 		sees, polynomial(r, 0.693044841f, 0.241280198f, 0.0522424728f, 0.0134266838f), t);
 }
 
-/* A row's powers p [4] of 2^(scores less base), and what its sums become with them. */
+/* The powers p [4] = 2^(scores - base) of a row, and its sums with them added. */
 DT_INLINE __m512 powers(__m512 p[4], const float *s, const float *sum, uint64_t bits, float scale, float base)
 {
 	const __m512 factor = _mm512_set1_ps(scale * LOG2E), least = _mm512_set1_ps(base);
@@ -171,7 +171,7 @@ DT_INLINE __m512 powers(__m512 p[4], const float *s, const float *sum, uint64_t 
 			     _mm512_add_ps(_mm512_add_ps(p[0], p[1]), _mm512_add_ps(p[2], p[3])));
 }
 
-/* A row takes the largest of these scores for its maximum if that is larger. */
+/* Raises a row's maximum to the largest of these scores if that is larger. */
 static __attribute__((noinline)) void rise(struct dt_attn_row *row, const float *s, float *o, int64_t pad,
 					   uint64_t bits, float scale)
 {
@@ -185,14 +185,14 @@ static __attribute__((noinline)) void rise(struct dt_attn_row *row, const float 
 }
 
 /*
- * As softmax_row, of a row whose maximum is that of the first tile it sees for as long as sums stay below
- * 2^64: o / sum is as exact with any such number in the maximum's place.
+ * Like softmax_row, but a row keeps the maximum of the first tile it sees as long as its sums stay below
+ * 2^64: o / sum is as exact with any such number in place of the maximum.
  *
- * What binds with AMX, counted: 16 rows and 64 keys of 64 elements are 16 products of 16 cycles, and 64
- * vectors of scores. A vector takes as long as 10 instructions, of which there are two a cycle: scale, rest,
- * polynomial (4), power, sum, and 2 for its half of VCVTNE2PS2BF16. That is 320 cycles; maxima would take
- * another 130. Measured on a Xeon, products that take turns with vectors, a row or two of scores each, are no
- * faster than one after the other: behind an instruction of AMX vectors run at half their rate for 300 ns.
+ * The limits with AMX, counted: 16 rows and 64 keys of 64 elements are 16 products of 16 cycles, and 64
+ * vectors of scores. A vector takes as long as 10 instructions at two per cycle: scale, remainder, polynomial
+ * (4), power, sum, and 2 for its half of VCVTNE2PS2BF16. That is 320 cycles; maxima would take another 130.
+ * Measured on a Xeon, interleaving products with the vectors of a row or two is no faster than doing one
+ * after the other: after an AMX instruction vectors run at half rate for 300 ns.
  */
 DT_INLINE void softmax_row_lazy(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t pad,
 				int64_t key, float scale)
@@ -200,7 +200,8 @@ DT_INLINE void softmax_row_lazy(uint32_t *pw, const float *s, float *o, struct d
 	const uint64_t bits = seen(row, key);
 	__m512 p[4], sum = powers(p, s, row->sum, bits, scale, row->max * LOG2E);
 
-	/* Of the first tile with a maximum of -Inf: Inf or NaN. NaN is so each time. */
+	/* Where the first tile's maximum was -Inf the sum is Inf or NaN. A row with NaN takes this branch in
+	 * every tile. */
 	if (_mm512_cmp_ps_mask(sum, _mm512_set1_ps(0x1p64f), _CMP_LT_OQ) != 0xffff) {
 		rise(row, s, o, pad, bits, scale);
 		sum = powers(p, s, row->sum, bits, scale, row->max == -INFINITY ? 0 : row->max * LOG2E);

@@ -1,14 +1,14 @@
 /*
- * Inference. A task is up to 64 query rows (tokens x the q heads of one key/value head) of one sequence,
- * against tiles of 64 keys at fixed positions: what a row computes does not depend on the rows beside it.
- * Where more heads than a task has rows share a key, or few tasks would leave threads idle (a latent's one
- * key), the heads are cut into shares. A task of few rows takes several key heads, so that it reads whole
- * rows of a cache and not a piece of each: memory gives them three times as fast. Where a sequence's tokens
- * are one task, each span of its keys can be (paged.h).
+ * Paged attention for inference. A task is up to 64 query rows (tokens x the q heads of one key/value head)
+ * of one sequence, against tiles of 64 keys at fixed positions: a row's result does not depend on the other
+ * rows. If more q heads share a key than a task has rows, or few tasks would leave threads idle (latent
+ * attention has one key head), the q heads are split into shares. A task of few rows handles several key
+ * heads, so that it reads whole cache rows instead of a piece of each: three times the memory bandwidth. If
+ * all tokens of a sequence are one task, each span of its keys can be a task of its own (paged.h).
  */
 #include "kernels/cpu/paged.h"
 
-/* What a task works in, but for sums that parts are joined in. */
+/* Words of working memory of a task, without the sums that parts are joined in. */
 static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
 {
 	const int64_t pad = dt_attn_value_pad(p), words = dt_tile_words(t, p->head_dim);
@@ -16,7 +16,7 @@ static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
 	return DT_TILE * (2 * words + pad + 2 * DT_TILE) + dt_tile_depth(t) * pad;
 }
 
-/* The query rows of a task and key head kv: token by token, in each its share of the q heads of kv. */
+/* The query rows of a task for key head kv: by token, and within it the task's share of kv's q heads. */
 static int64_t task_rows(const struct dt_paged_run *a, struct dt_attn_row *row, const void **from, void **to,
 			 const struct dt_paged_place *t, int64_t kv)
 {
@@ -39,7 +39,7 @@ static int64_t task_rows(const struct dt_paged_run *a, struct dt_attn_row *row, 
 	return n;
 }
 
-/* Of its keys those of a span. */
+/* Restricts a task to the keys of one span. */
 static void take_span(struct dt_paged_place *p, int64_t span)
 {
 	const int64_t begins = p->from / DT_PAGED_SPAN + span;
@@ -51,7 +51,7 @@ static void take_span(struct dt_paged_place *p, int64_t span)
 		p->tokens = 0;
 }
 
-/* Task i of all: the longest first, spans in their order. */
+/* Task i of all: longest first, spans in order. */
 static struct dt_paged_place place_of(const struct dt_paged_run *a, int64_t i)
 {
 	const int64_t kvs = a->p->kv_heads * a->shares, row = i / kvs / a->g->nseq;
@@ -79,7 +79,7 @@ static struct dt_paged_place place_of(const struct dt_paged_run *a, int64_t i)
 	return p;
 }
 
-/* The tile behind the one at j, or the first of the next task. */
+/* Finds the tile after the one at j, or the first of the next task, to prefetch it. */
 static void look_ahead(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j,
 		       const struct dt_paged_place *at, const struct dt_paged_place *next)
 {
@@ -93,7 +93,7 @@ static void look_ahead(const struct dt_paged_run *a, struct dt_paged_work *w, in
 		w->next->rows.n = 0;
 }
 
-/* Sums up keys [from, end), of one span. The first tile of them is found. */
+/* Accumulates keys [from, end) of one span. w->here must already be their first tile. */
 static void sum_up(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t from, int64_t end,
 		   const struct dt_paged_place *at, const struct dt_paged_place *next)
 {
@@ -107,7 +107,7 @@ static void sum_up(const struct dt_paged_run *a, struct dt_paged_work *w, int64_
 	}
 }
 
-/* What a task works in, from buf on. */
+/* Lays out a task's working memory from buf on. */
 static void lay(const struct dt_paged_run *a, struct dt_paged_work *w, uint32_t *buf,
 		const struct dt_paged_place *at)
 {
@@ -126,7 +126,7 @@ static void lay(const struct dt_paged_run *a, struct dt_paged_work *w, uint32_t 
 	w->pw = (uint32_t *)w->s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
 }
 
-/* next: the task this thread does then, NULL where it does not know. */
+/* next: the thread's next task, NULL if unknown. */
 static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_paged_place *at,
 		 const struct dt_paged_place *next)
 {
@@ -163,8 +163,8 @@ static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_pa
 }
 
 /*
- * Heads of one key cut into tasks: no more of them than a tile has rows, and a task for each thread where
- * spans give too few.
+ * Splits the q heads of one key head into shares: at most as many heads as a tile has rows, and one task per
+ * thread where spans give too few.
  */
 static void share_heads(struct dt_paged_run *a, int threads)
 {
@@ -179,7 +179,7 @@ static void share_heads(struct dt_paged_run *a, int threads)
 	a->shares = dt_ceil_div(group, a->heads);
 }
 
-/* Key heads of a task of few rows: all of them, where that leaves no thread without a task. */
+/* Key heads per task of few rows: all, if that still leaves a task for each thread. */
 static int64_t heads_together(const struct dt_paged_run *a, int threads)
 {
 	const int64_t parts = a->g->nseq >= 4 * threads || a->g->nseq % threads == 0 ? 1 : threads;
@@ -218,7 +218,8 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	a.chunks = dt_ceil_div(most, a.tokens);
 	words = dt_ceil_div(task_words(a.t, p), 16) * 16 + DT_TILE * dt_attn_value_pad(p);
 	room = (size_t)(dev->nthreads * words) * 4;
-	/* Up to a span no more is called: weights drive code out of the caches, whose lines come late. */
+	/* With at most one span no further functions are called: streamed weights evict code from the
+	 * caches. */
 	buf = dt_cpu_scratch(
 		dev, room + (keys > DT_PAGED_SPAN ? dt_paged_parts_bytes(&a, most, dev->nthreads) : 0));
 	if (!buf)
@@ -226,7 +227,7 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	if (a.spans > 1)
 		dt_paged_parts_lay(&a, buf + room);
 	tasks = a.chunks * p->kv_heads * a.shares * g->nseq * a.spans;
-	/* Short ones in a row, so that the keys of one are on their way during another. */
+	/* Consecutive short tasks, so that the keys of one are prefetched during another. */
 	run = a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1;
 #pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
 	for (int64_t first = 0; first < tasks; first += run) {

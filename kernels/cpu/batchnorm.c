@@ -1,10 +1,10 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/groups.h"
 
-/* Rows whose deviations are from their own mean. */
+/* rows whose deviations are taken from their own mean */
 #define BLOCK 64
 
-/* Adds the sums of (n, mean, q) to those of (m, mean2, q2): Chan et al. 1979. */
+/* Merges statistics (n, mean2, q2) into (m, mean, q): Chan et al. 1979. */
 static DT_SIMD void bn_merge(float *mean, float *q, double m, const float *mean2, const float *q2, double n,
 			     int64_t c)
 {
@@ -19,7 +19,7 @@ static DT_SIMD void bn_merge(float *mean, float *q, double m, const float *mean2
 	}
 }
 
-/* Mean and sum of squared deviations of a block of rows; rows is where they are as f32. */
+/* Mean and sum of squared deviations of a block of rows; rows: the block converted to f32. */
 static DT_SIMD void bn_block(float *mean, float *q, float *rows, struct dt_tensor x, int64_t first, int64_t n)
 {
 	const int64_t c = dt_cols(x);
@@ -44,7 +44,7 @@ static DT_SIMD void bn_block(float *mean, float *q, float *rows, struct dt_tenso
 		}
 }
 
-/* Rows [first, last): buf has room for a block and two vectors. */
+/* Statistics of rows [first, last); buf has room for a block and two vectors. */
 static void stats_rows(float *mean, float *q, float *buf, struct dt_tensor x, int64_t first, int64_t last)
 {
 	const int64_t c = dt_cols(x);
@@ -60,7 +60,7 @@ static void stats_rows(float *mean, float *q, float *buf, struct dt_tensor x, in
 	}
 }
 
-/* Parts of a group of rows: their number follows from the rows alone, so that sums do too. */
+/* Splits the rows of a group into parts. Their number depends on the rows only, and so do the sums. */
 static struct dt_groups parts_of(int64_t rows)
 {
 	struct dt_groups p = dt_groups(rows);
@@ -105,10 +105,11 @@ int dt_cpu_bn_stats(struct dt_dev *dev, struct dt_tensor mean, struct dt_tensor 
 struct work {
 	const struct dt_bn *p;
 	struct dt_tensor dx, dresidual, dy, residual;
-	const float *m, *k, *b, *d; /* [c] of the rows' group: y = k (x - m) + b; dx = k dz + d (x - m) + b */
+	const float *m, *k, *b, *d; /* [c] coefficients for the rows' group: y = k (x - m) + b; dx = k dz +
+				     * d (x - m) + b */
 };
 
-/* Rows of the forward pass; buf: two vectors. */
+/* Forward of rows [first, last); buf: two vectors. */
 static DT_SIMD void bn_forward_rows(const struct work *a, float *buf, int64_t first, int64_t last)
 {
 	const struct dt_bn *p = a->p;
@@ -138,7 +139,7 @@ static DT_SIMD void bn_forward_rows(const struct work *a, float *buf, int64_t fi
 	}
 }
 
-/* dz of a row: dy, or zero where the ReLU was. */
+/* dz of a row: dy, or zero where ReLU clipped. */
 DT_INLINE const float *masked(float *buf, const struct dt_bn *p, struct dt_tensor dy, int64_t at, int64_t c)
 {
 	const float *g = dt_load(buf, dt_at(dy, at), dy.dtype, c), *y;

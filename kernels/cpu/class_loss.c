@@ -10,7 +10,7 @@ struct row {
 	float share, smoothing;
 };
 
-/* log of the sum of exp(l - max), and the largest. */
+/* Returns log sum exp(l - max), and the maximum in *ret_max. */
 static DT_SIMD float class_loss_sum(const struct row *r, float *ret_max, float *ret_mean)
 {
 	float max = -INFINITY, sum = 0, mean = 0;
@@ -46,7 +46,7 @@ static DT_SIMD void class_loss_grad(float *d, const struct row *r, float max, fl
 		d[r->other] -= scale * (1 - e) * (1 - r->share);
 }
 
-/* buf: k of f32, for a gradient of another type. */
+/* buf: k f32 elements, used if the gradient is not f32. */
 static void one(float *loss, int32_t *above, struct dt_tensor d, struct dt_tensor logits,
 		const struct dt_classes *p, int64_t i, float *buf)
 {

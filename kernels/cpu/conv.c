@@ -1,4 +1,4 @@
-/* Which convolution is whose, and types that are widened. */
+/* Chooses the implementation of a convolution, and widens types that none supports. */
 #include "kernels/cpu/conv.h"
 #include "kernels/cpu/winograd.h"
 
@@ -11,7 +11,7 @@ static size_t align_up(size_t n)
 
 static int convolve(struct dt_dev *dev, const struct dt_conv_key *key, const struct dt_conv_operands *o);
 
-/* In f32: what is read is widened, what is written rounded once. */
+/* Computes in f32: inputs are widened, the output is rounded once. */
 static int convolve_wide(struct dt_dev *dev, const struct dt_conv_key *key, const struct dt_conv_operands *o)
 {
 	struct dt_conv_key wide = *key;

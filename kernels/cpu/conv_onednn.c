@@ -1,28 +1,28 @@
 /*
- * oneDNN's convolutions behind a table of primitives by shape. Images lie as rows of pixels (its nhwc), so
- * that every other op sees a matrix; weights take the form that the primitive asks for, copied at each
- * call: that moves 2 bytes for every 2 x pixels x batch operations.
+ * oneDNN convolutions, with a cache of primitives by shape. Images are rows of pixels (oneDNN's nhwc), so
+ * that other ops see a matrix. Weights are reordered to the primitive's layout at each call: that moves 2
+ * bytes per 2 x pixels x batch operations.
  */
 #include "kernels/cpu/conv.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { LARGE = 2 << 20 };			     /* bytes of a large page */
+enum { LARGE = 2 << 20 };			     /* bytes of a huge page */
 enum { IMAGE, WEIGHT, RESULT, SCRATCH, BIAS, ARGS }; /* x or dx; w or dw; y or dy */
 
 struct entry {
 	struct dt_conv_key key;
 	struct entry *next;
 	bool widen;			/* oneDNN has no such convolution on this processor, or a slow one */
-	dnnl_primitive_t prim, reorder; /* reorder: of weights, to the primitive's form or from it */
-	dnnl_memory_t mem[ARGS], plain; /* plain: weights as we have them */
+	dnnl_primitive_t prim, reorder; /* reorder: of weights, to or from the primitive's layout */
+	dnnl_memory_t mem[ARGS], plain; /* plain: the weights in our layout */
 	size_t scratch_n, weight_n;
 };
 
 struct dt_conv_cache {
 	struct entry *entry;
-	void *room; /* of weights in the primitive's form, scratchpads, and what is widened */
+	void *room; /* memory for reordered weights, scratchpads and widened operands */
 	size_t room_n;
 };
 
@@ -92,11 +92,11 @@ void *dt_cpu_conv_room(struct dt_dev *dev, size_t n)
 	c->room = aligned_alloc(page, n);
 	c->room_n = c->room ? n : 0;
 	if (c->room && page == LARGE)
-		madvise(c->room, n, MADV_HUGEPAGE); /* fewer page walks; not having them is no failure */
+		madvise(c->room, n, MADV_HUGEPAGE); /* fewer page walks; failure is harmless */
 	return c->room;
 }
 
-/* Behind a convolution: y += what it held, then the ReLU. */
+/* Post-ops of a convolution: adds the old y, then applies ReLU. */
 static dnnl_status_t post(const struct dt_conv_key *k, dnnl_primitive_attr_t attr)
 {
 	dnnl_post_ops_t ops;
@@ -113,7 +113,7 @@ static dnnl_status_t post(const struct dt_conv_key *k, dnnl_primitive_attr_t att
 	return s;
 }
 
-/* The primitive's description; of the backward ones, after the forward one that they ask for. */
+/* Creates the primitive descriptor; for backward ones also the forward one that serves as a hint. */
 static dnnl_status_t describe(const struct dt_conv_key *k, enum dt_conv_kind kind, dnnl_engine_t engine,
 			      const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *ret)
 {
@@ -127,7 +127,7 @@ static dnnl_status_t describe(const struct dt_conv_key *k, enum dt_conv_kind kin
 	dnnl_memory_desc_t x, w, y, b;
 	dnnl_convolution_desc_t d;
 	dnnl_primitive_attr_t attr = NULL;
-	/* How far the last window reaches: what rounding down leaves is no padding. */
+	/* Right padding up to the end of the last window; pixels lost by rounding down do not count. */
 	const dnnl_dims_t far = {(yd[2] - 1) * p->stride + p->kernel - p->height - p->pad,
 				 (yd[3] - 1) * p->stride + p->kernel - p->width - p->pad};
 	dnnl_status_t s = dnnl_memory_desc_init_by_tag(&x, 4, xd, type, dnnl_nhwc);
@@ -159,7 +159,7 @@ static dnnl_status_t describe(const struct dt_conv_key *k, enum dt_conv_kind kin
 	return s;
 }
 
-/* The primitive, what it works on, and the copy of weights in front of it or behind. */
+/* Creates the primitive, its memory objects, and the reorder of weights before or after it. */
 static dnnl_status_t fill(struct entry *e, dnnl_engine_t engine, const_dnnl_primitive_desc_t pd)
 {
 	const enum dt_conv_kind kind = e->key.kind;
@@ -247,7 +247,7 @@ static int find(struct dt_cpu *cpu, const struct dt_conv_key *key, struct entry 
 	return 0;
 }
 
-/* One after the other; weights are in front of the convolution or behind it. */
+/* Executes the convolution and the reorder of weights, in the required order. */
 static dnnl_status_t both(struct dt_cpu *cpu, struct entry *e)
 {
 	static const int role[4][3] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},

@@ -1,10 +1,9 @@
 /*
- * What the CPU ops share: the device's state, parallel ranges, and rows of f32, bf16 or f16 seen as f32.
+ * Shared by the CPU ops: the device's state, parallel ranges, and rows of f32, bf16 or f16 read as f32.
  *
  * OpenMP outlines the body of a parallel region into a function that target_clones does not clone, so every
- * op here is a parallel loop that calls a DT_SIMD function for a row or a chunk. Those are static, and their
- * names differ from file to file: clang 14 gives what it clones a symbol that only its own file can call, yet
- * a resolver that all files see.
+ * op is a parallel loop that calls a DT_SIMD function for a row or a chunk. These are static, with names that
+ * are unique across files: clang 14 gives a clone a local symbol, but its resolver a global one.
  */
 #ifndef DT_KERNELS_CPU_H
 #define DT_KERNELS_CPU_H
@@ -16,7 +15,7 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) /* which crashes in resolvers */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) /* ThreadSanitizer crashes in resolvers */
 #define DT_SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define DT_SIMD
@@ -24,9 +23,9 @@
 #define DT_INLINE static inline __attribute__((always_inline))
 
 /*
- * DT_FOR(n, int i = 0; i < count; i++): a loop of n rounds at most, whose count is known where it is inlined.
- * It vanishes, so that arrays that it goes over stay in registers. clang unrolls in time for that only what
- * is to be unrolled fully.
+ * DT_FOR(n, int i = 0; i < count; i++): a loop of at most n iterations, whose count is constant after
+ * inlining. It must be unrolled completely, so that the arrays it indexes stay in registers. clang does that
+ * early enough only for a full unroll.
  */
 #define DT_PRAGMA(x) _Pragma(#x)
 #ifdef __clang__
@@ -35,9 +34,9 @@
 #define DT_FOR(n, ...) DT_PRAGMA(GCC unroll n) for (__VA_ARGS__)
 #endif
 
-#define DT_CHUNK  2048 /* elements an elementwise chunk */
-#define DT_GROUPS 64   /* groups of rows whose parameter gradients are summed apart */
-#define DT_SERIAL 8192 /* elements under which a second thread costs more than it gives */
+#define DT_CHUNK  2048 /* elements per elementwise chunk */
+#define DT_GROUPS 64   /* number of row groups whose parameter gradients are summed separately */
+#define DT_SERIAL 8192 /* elements below which a second thread does not pay */
 
 struct dt_conv_cache;
 struct dt_matmul_cache;
@@ -64,8 +63,8 @@ int dt_cpu_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p
 void dt_cpu_conv_release(struct dt_cpu *cpu);
 size_t dt_cpu_conv_bytes(const struct dt_cpu *cpu);
 
-/* c [m, n] f32 = (accumulate ? c : 0) + op(a) op(b), a and b bf16, ld elements from row to row as they are
- * stored. -ENOTSUP: this processor multiplies bf16 no faster than f32. */
+/* c [m, n] f32 = (accumulate ? c : 0) + op(a) op(b), a and b bf16 with row strides lda, ldb as stored.
+ * -ENOTSUP: this processor multiplies bf16 no faster than f32. */
 struct dt_ragged {
 	float *c;
 	const void *a, *b;
@@ -78,7 +77,7 @@ void dt_cpu_ragged_release(struct dt_cpu *cpu);
 #define DT_OP(name, params, args, memory) int dt_cpu_##name(struct dt_dev *dev, DT_LIST params);
 #include "kernels/ops.list"
 
-/* y = f(gate) up, n of each */
+/* y = f(gate) up; n elements each. */
 void dt_cpu_gate(float *y, const float *gate, const float *up, int64_t n, enum dt_act_fn f);
 
 DT_INLINE void dt_widen(float *y, const uint16_t *x, int64_t n)
@@ -109,7 +108,7 @@ DT_INLINE void dt_narrow_half(uint16_t *y, const float *x, int64_t n)
 		y[i] = dt_f32_to_f16(x[i]);
 }
 
-/* The n elements at p (type t) as f32: p itself, or widened into buf. */
+/* The n elements at p (type t) as f32: p itself, or converted into buf. */
 DT_INLINE const float *dt_load(float *buf, const void *p, enum dt_dtype t, int64_t n)
 {
 	if (t == DT_F32)
@@ -121,7 +120,7 @@ DT_INLINE const float *dt_load(float *buf, const void *p, enum dt_dtype t, int64
 	return buf;
 }
 
-/* Where f32 results for p (type t) go: p itself, or buf, which dt_store then rounds into p. */
+/* Where to write f32 results for p (type t): p itself, or buf, which dt_store then rounds into p. */
 DT_INLINE float *dt_stage(float *buf, void *p, enum dt_dtype t)
 {
 	return t == DT_F32 ? p : buf;
@@ -136,10 +135,10 @@ DT_INLINE void dt_store(void *p, enum dt_dtype t, const float *buf, int64_t n)
 }
 
 /*
- * Asks for the line at p, which the block of work after this one reads: into the second cache. The first has
- * no room for it beside what is computed with now, and takes few lines at a time from memory: on Zen 4 one
- * token's attention reads 20 GB/s so and 12 GB/s through the first; four rows times Q4_0 take 0.6 of the time
- * that they take with lines that skip the second (nta).
+ * Prefetches the line at p, which the next block of work reads, into L2. L1 has no room for it beside the
+ * current operands, and it takes few lines at a time from memory: on Zen 4 one token's attention reads 20
+ * GB/s this way and 12 GB/s through L1; four rows times Q4_0 take 0.6 of the time that they take with lines
+ * that skip L2 (nta).
  */
 DT_INLINE void dt_prefetch_ahead(const void *p)
 {
@@ -147,9 +146,8 @@ DT_INLINE void dt_prefetch_ahead(const void *p)
 }
 
 /*
- * Asks for the line at p, which is written soon. Another thread may have it: then a store waits until that
- * thread's core gives it up, and a prefetch for reading does not make it. x86's instruction does nothing on
- * processors without it.
+ * Prefetches the line at p for writing. If another core owns the line, a store has to wait for it, and a
+ * prefetch for reading does not change that. x86's instruction is a no-op on processors without it.
  */
 DT_INLINE void dt_prefetch_write(void *p)
 {
@@ -160,14 +158,14 @@ DT_INLINE void dt_prefetch_write(void *p)
 #endif
 }
 
-/* Asks for the n bytes at p, which may end past their array. */
+/* Prefetches n bytes at p, which may end past their array. */
 DT_INLINE void dt_prefetch(const void *p, int64_t n)
 {
 	for (int64_t i = 0; i < n; i += 64)
 		__builtin_prefetch((const char *)p + i);
 }
 
-/* dt_magnitude of the largest of n numbers. */
+/* The largest dt_magnitude of n numbers. */
 DT_INLINE uint32_t dt_largest(const float *x, int64_t n)
 {
 	uint32_t most = 0;
@@ -182,7 +180,7 @@ DT_INLINE uint32_t dt_largest(const float *x, int64_t n)
 }
 
 /*
- * The largest of m and n numbers; NaN is none. OpenMP's own max reduction starts from the least finite number
+ * The maximum of m and n numbers, ignoring NaN. OpenMP's max reduction starts from the lowest finite number
  * on some compilers, not from -Inf.
  */
 DT_INLINE float dt_most(const float *p, int64_t n, float m)

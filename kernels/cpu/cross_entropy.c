@@ -12,7 +12,7 @@ struct range {
 	float least, most;
 };
 
-/* Of n bf16, least at most 0; NaN, if there is one, is one of the two. */
+/* Range of n bf16 numbers; least is at most 0. A NaN ends up in one of the two. */
 DT_INLINE struct range half_range(const uint16_t *p, int64_t n)
 {
 	const int64_t even = n / LANES * LANES;
@@ -23,7 +23,7 @@ DT_INLINE struct range half_range(const uint16_t *p, int64_t n)
 		most[k] = m;
 		least[k] = l;
 	}
-	/* As signed numbers the positive ones are in order and largest, as unsigned the negative ones. */
+	/* As signed integers the positive floats are in order, as unsigned ones the negative. */
 	for (int64_t j = 0; j < even; j += LANES)
 #pragma omp simd
 		for (int k = 0; k < LANES; k++) {
@@ -40,13 +40,13 @@ DT_INLINE struct range half_range(const uint16_t *p, int64_t n)
 		m = most[k] > m ? most[k] : m;
 		l = least[k] > l ? least[k] : l;
 	}
-	if (m < 0) /* all negative: the one of least bits is the largest */
+	if (m < 0) /* all negative: the smallest bit pattern is the largest number */
 		for (int64_t j = 0; j < n; j++)
 			m = (int16_t)p[j] < m || !j ? (int16_t)p[j] : m;
 	return (struct range){l & 0x8000 ? dt_bf16_to_f32(l) : 0, dt_bf16_to_f32((uint16_t)m)};
 }
 
-/* Room of PAIRS pairs: (x - base) log2 e of each element, bounded. */
+/* Buffer of PAIRS pairs: (x - base) log2 e of each element, clamped. */
 struct powers {
 	float lo[PAIRS], hi[PAIRS];
 };
@@ -70,11 +70,11 @@ DT_INLINE float two_exps(uint32_t pair, float base)
 }
 
 /*
- * Adds the exponentials of STEP pairs to lanes; far: some are to be bounded. Each operation for all of them
- * before the next, an order that compilers keep: none waits for the one before it, and four vectors of AVX2
- * stay in registers. A vector there takes 13 operations, 7 of which multiply, and 1 in half_range. Zen 3
- * begins two multiplications a cycle: 8 logits, 16 bytes, take 3.5 cycles at least, one thread's copy of as
- * many bytes 1.5. Measured: 6.7 cycles.
+ * Adds the exponentials of STEP pairs to the lanes; far: some exponents need clamping. Each operation is done
+ * for all pairs before the next one, an order that compilers keep: operations do not wait for each other, and
+ * four AVX2 vectors stay in registers. A vector takes 13 operations, 7 of them multiplications, and 1 in
+ * half_range. Zen 3 starts two multiplications per cycle: 8 logits (16 bytes) take at least 3.5 cycles, one
+ * thread's copy of as many bytes 1.5. Measured: 6.7 cycles.
  */
 DT_INLINE void add_exps(float lane[STEP], const dt_pair *p, float base, bool far)
 {
@@ -110,7 +110,7 @@ DT_INLINE void add_exps(float lane[STEP], const dt_pair *p, float base, bool far
 		lane[k] += y[k] + y[STEP + k];
 }
 
-/* Over the elements of pairs; asks for the chunk behind them. */
+/* Sum of exponentials over pairs; prefetches the chunk after them. */
 DT_INLINE float pairs_sum(const dt_pair *p, int64_t pairs, float base, bool far)
 {
 	const int64_t even = pairs / (LANES / 2) * (LANES / 2);
@@ -129,7 +129,7 @@ DT_INLINE float pairs_sum(const dt_pair *p, int64_t pairs, float base, bool far)
 	return lane[0];
 }
 
-/* The same of f32. What dt_most reads next comes from memory meanwhile, and not while it waits. */
+/* The same for f32. Prefetches what dt_most reads next. */
 DT_INLINE float floats_sum(const float *p, int64_t n, float base)
 {
 	const int64_t even = n / LANES * LANES;
@@ -157,7 +157,7 @@ static DT_SIMD void stats_row(float *rowmax, float *sumexp, struct dt_tensor l, 
 	for (int64_t c = 0; c < n; c += DT_CHUNK) {
 		const int64_t w = dt_min64(DT_CHUNK, n - c), pairs = l.dtype == DT_BF16 ? w / 2 : 0;
 		const dt_pair *two = dt_at(l, row * n + c);
-		/* What is not in pairs: all of it, or the last element of a row of odd length. */
+		/* What is not in pairs: everything, or the last element of a row of odd length. */
 		const float *p = dt_load(buf, dt_at(l, row * n + c + 2 * pairs), l.dtype, w - 2 * pairs);
 		const struct range r = l.dtype == DT_BF16 ? half_range(dt_at(l, row * n + c), w)
 							  : (struct range){-INFINITY, dt_most(p, w, max)};
@@ -167,10 +167,10 @@ static DT_SIMD void stats_row(float *rowmax, float *sumexp, struct dt_tensor l, 
 			sum = sum ? sum * dt_expf(max - m) : 0;
 			max = m;
 		}
-		/* All of -Inf so far: each adds nothing, where -Inf - -Inf would be NaN. */
+		/* All are -Inf so far: avoids -Inf - -Inf, which would be NaN. */
 		const float base = max == -INFINITY ? 0 : max;
 
-		/* Most rows have no exponent that must be bounded. */
+		/* In most rows no exponent needs clamping. */
 		sum += (base - r.least < 87 ? pairs_sum(two, pairs, base, false)
 					    : pairs_sum(two, pairs, base, true)) +
 		       (w > 2 * pairs ? floats_sum(p, w - 2 * pairs, base) : 0);
@@ -197,7 +197,7 @@ int dt_cpu_ce_stats(struct dt_dev *dev, float *rowmax, float *sumexp, float *tar
 	return 0;
 }
 
-/* Of n bf16; out may be p. target: the column among them, or none. */
+/* Gradient of n bf16 logits; out may alias p. target: the target column if it is among them. */
 DT_INLINE void grad_pairs(uint16_t *out, const uint16_t *p, int64_t n, float k, float rowmax, int64_t target,
 			  float scale)
 {

@@ -1,4 +1,4 @@
-/* Opening the CPU, its memory and events. */
+/* The CPU backend: open, memory, events. */
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa.h"
@@ -114,7 +114,7 @@ static int cpu_sync(struct dt_dev *dev)
 	return 0;
 }
 
-/* A call returns when its work is done, so an event has nothing to wait for. */
+/* A call returns when its work is done, so events are no-ops. */
 static int cpu_event_open(struct dt_dev *dev, void **ret)
 {
 	*ret = NULL;

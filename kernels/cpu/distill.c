@@ -1,10 +1,10 @@
 #include "kernels/cpu/vec.h"
 
-/* What the teacher says of one row: its columns that are in [vocab_first, vocab_first + n). */
+/* One row of the teacher, restricted to columns [vocab_first, vocab_first + n). */
 struct row {
 	const int32_t *column;
 	const float *prob;
-	int64_t from, to; /* of the k */
+	int64_t from, to; /* range of its k columns in this shard */
 	float rest;
 };
 
@@ -72,15 +72,15 @@ int dt_cpu_distill_stats(struct dt_dev *dev, float *kept, float *rest, float *do
 	return 0;
 }
 
-/* Factors of a row's gradient. */
+/* Coefficients of a row's gradient. */
 struct factor {
 	float rowmax, by;
-	float hard, target;   /* of exp(l - rowmax), and what the target's column has less */
-	float soft;	      /* of e, of the teacher's columns */
-	float others, column; /* of e, of the others; of the teacher's probabilities */
+	float hard, target;   /* of exp(l - rowmax), and subtracted at the target's column */
+	float soft;	      /* of e, for the teacher's columns */
+	float others, column; /* of e, for other columns; of the teacher's probabilities */
 };
 
-/* One gradient of the teacher's columns. */
+/* Gradient of one of the teacher's columns. */
 static float named(const struct factor *f, float x, float prob)
 {
 	return f->hard * dt_expf(x - f->rowmax) + f->soft * dt_expf((x - f->rowmax) * f->by) -

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* n elements in f32, at buf also where that is their type. */
+/* Copies n elements to buf as f32, whatever their type. */
 static void load_to(float *buf, const void *p, enum dt_dtype t, int64_t n)
 {
 	if (dt_load(buf, p, t, n) != buf)
@@ -20,7 +20,7 @@ static DT_SIMD double squares(const float *x, int64_t n)
 	return (double)sum;
 }
 
-/* t [n] += the sum over rows k of a, n columns from c on, of s b[k]. */
+/* t [n] += sum over rows k of a, columns c .. c + n, times s b[k]. */
 static DT_SIMD void add_update(float *t, struct dt_tensor a, int64_t c, int64_t n, const float *b, float s)
 {
 	float buf[DT_CHUNK];
@@ -93,7 +93,7 @@ static DT_SIMD void scale_part(char *y, enum dt_dtype t, const float *g, const f
 	dt_store(y, t, py, n);
 }
 
-/* The bias in f32, zeros where there is none. */
+/* The bias as f32, zeros if absent. */
 static const float *bias_of(struct dt_dev *dev, struct dt_tensor bias, int64_t n, size_t more, float **rest)
 {
 	float *b = dt_cpu_scratch(dev, ((size_t)n + more + 1) * sizeof *b);
@@ -125,13 +125,13 @@ int dt_cpu_dora_scale(struct dt_dev *dev, struct dt_tensor y, int64_t at, struct
 	return 0;
 }
 
-struct back { /* what parts of backward share; at: the first column */
+struct back { /* shared by the groups of backward; at: the first column */
 	struct dt_tensor dx, u;
 	const float *g, *inverse, *bias;
 	int64_t at, n;
 };
 
-/* Rows first .. last, and their sums of dy (u - bias) / n. */
+/* Backward of rows first .. last, with their sums of dy (u - bias) / n. */
 static DT_SIMD void back_group(const struct back *p, float *part, int64_t first, int64_t last)
 {
 	float bx[DT_CHUNK], bu[DT_CHUNK];

@@ -1,13 +1,13 @@
-/* Numbers of a Philox stream for loops over elements of a row. */
+/* Numbers of a Philox stream, for loops over the elements of a row. */
 #ifndef DT_KERNELS_CPU_DRAWS_H
 #define DT_KERNELS_CPU_DRAWS_H
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/philox.h"
 
-#define DT_DRAWS (DT_CHUNK + 8) /* room for those of DT_CHUNK elements */
+#define DT_DRAWS (DT_CHUNK + 8) /* buffer size for DT_CHUNK numbers */
 
-/* Numbers first .. first + n - 1, n at most DT_CHUNK. A block of the generator is four. */
+/* Generates numbers first .. first + n - 1, n <= DT_CHUNK, in blocks of four. */
 static inline const uint32_t *dt_draws(uint32_t room[DT_DRAWS], const struct dt_philox_stream *stream,
 				       uint64_t first, int64_t n)
 {

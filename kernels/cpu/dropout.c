@@ -1,6 +1,6 @@
 #include "kernels/cpu/draws.h"
 
-/* n elements from number first of the stream on. */
+/* n elements, from number `first` of the stream on. */
 static DT_SIMD void dropout_part(char *y, enum dt_dtype ty, const char *x, enum dt_dtype tx, int64_t n,
 				 uint64_t first, const struct dt_dropout *p, bool add)
 {

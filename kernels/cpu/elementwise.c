@@ -3,7 +3,7 @@
 
 #define SUMSQ_CHUNK 8192
 
-/* op(y, a, b, s) on n elements at i: every elementwise op is a loop of these over chunks. */
+/* op(y, a, b, s) on n elements from i on; every elementwise op loops over chunks with one of these. */
 typedef void chunk_fn(struct dt_tensor y, struct dt_tensor a, struct dt_tensor b, float s, int64_t i,
 		      int64_t n);
 

@@ -50,7 +50,7 @@ int dt_cpu_embedding_forward(struct dt_dev *dev, struct dt_tensor y, const int32
 	return 0;
 }
 
-/* Columns c .. c + w of every row, in ascending order. */
+/* Adds columns c .. c + w of every row, in ascending order of rows. */
 static DT_SIMD void scatter_columns(struct dt_tensor dw, struct dt_tensor dy, const int32_t *index,
 				    int64_t first, int64_t c, int64_t w)
 {

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Elements [*at, end) of row i that are among those given. */
+/* The elements [*at, end) of matrix row i that are among the n given; returns their number. */
 static int64_t row_part(const struct dt_factor *f, int64_t n, int64_t i, int64_t *at)
 {
 	const int64_t lo = i * f->cols, hi = lo + f->cols, last = f->first + n;

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Whether an element was out of range. */
+/* Returns whether an element was out of range. */
 static DT_SIMD int fixed_chunk(int64_t *restrict sum, const float *restrict x, int64_t n)
 {
 	int out = 0;

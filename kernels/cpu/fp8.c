@@ -1,14 +1,14 @@
 /*
- * No processor here multiplies 8-bit floats: the operands are widened, exactly, and multiplied by oneDNN. So
- * this is what a card's products are held to, and a way to try them out; it is no faster than bf16.
+ * No CPU here multiplies 8-bit floats: operands are widened exactly and multiplied by oneDNN. This is the
+ * reference for a card's products, and lets fp8 training run on CPUs; it is no faster than bf16.
  */
 #include "kernels/fp8.h"
 #include "kernels/cpu/cpu.h"
 
-/* SIDE: of tiles that are turned around; ROWS, COLS: of blocks of them, which stay in the second cache. */
+/* SIDE: of tiles to transpose; ROWS, COLS: blocks of tiles that stay in L2 */
 enum { SIDE = 64, ROWS = 4 * SIDE, COLS = 8 * SIDE };
 
-/* A block of x in 8 bits, and a column of its tiles, turned. */
+/* A block of x as fp8 codes, and one column of its tiles, transposed. */
 struct block {
 	uint8_t codes[ROWS][COLS], turned[SIDE][ROWS];
 };
@@ -34,7 +34,7 @@ static uint32_t amax_of(struct dt_dev *dev, struct dt_tensor x)
 	return most;
 }
 
-/* n elements of x from i on, n at most DT_CHUNK. */
+/* Converts n elements of x from i on, n <= DT_CHUNK. */
 static DT_SIMD void narrow_to_fp8(uint8_t *y, enum dt_dtype t, struct dt_tensor x, int64_t i, int64_t n,
 				  float inverse)
 {
@@ -55,8 +55,8 @@ static DT_SIMD void narrow_to_fp8(uint8_t *y, enum dt_dtype t, struct dt_tensor 
 typedef uint64_t eights __attribute__((vector_size(SIDE)));
 
 /*
- * Eight rows of eight bytes in each word: the bytes of two corners change places, in halves, in quarters,
- * then one by one.
+ * Transposes eight rows of eight bytes, one row per word: swaps off-diagonal halves, then quarters, then
+ * bytes.
  */
 DT_INLINE void turn_eights(eights v[8])
 {
@@ -72,7 +72,7 @@ DT_INLINE void turn_eights(eights v[8])
 			}
 }
 
-/* Columns c .. c + SIDE of codes, rows of them, become rows of turned. */
+/* Transposes columns c .. c + SIDE of the codes, `rows` rows, into turned. */
 static DT_SIMD void turn_tiles(struct block *b, int64_t rows, int64_t c)
 {
 	for (int64_t r = 0; r < rows; r += SIDE) {
@@ -90,8 +90,8 @@ static DT_SIMD void turn_tiles(struct block *b, int64_t rows, int64_t c)
 }
 
 /*
- * A block of x from (r0, c0) on. Rows of yt get four lines at a time: shorter pieces go to memory at half of
- * its rate.
+ * Converts the block of x from (r0, c0) on. Rows of yt are written four lines at a time: shorter pieces reach
+ * half the memory bandwidth.
  */
 static void narrow_block(struct block *b, struct dt_tensor y, struct dt_tensor yt, struct dt_tensor x,
 			 int64_t r0, int64_t c0, float inverse)
@@ -99,7 +99,7 @@ static void narrow_block(struct block *b, struct dt_tensor y, struct dt_tensor y
 	const int64_t rows = dt_rows(x), cols = dt_cols(x), nr = dt_min64(ROWS, rows - r0),
 		      nc = dt_min64(COLS, cols - c0);
 
-	if (nr % SIDE || nc % SIDE) /* what fills up tiles is turned, too */
+	if (nr % SIDE || nc % SIDE) /* padding of partial tiles is transposed, too */
 		memset(b->codes, 0, sizeof b->codes);
 	for (int64_t r = 0; r < nr; r++) {
 		const int64_t at = (r0 + r) * cols + c0;
@@ -147,7 +147,7 @@ int dt_cpu_fp8_quantize(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor
 	return narrow_both(dev, y, yt, x, inverse);
 }
 
-/* n elements of x from i on times s, in y's type: exact, but for NaN. */
+/* y = x s for n elements from i on: exact, except for NaN. */
 static DT_SIMD void widen_chunk(struct dt_tensor y, struct dt_tensor x, float s, int64_t i, int64_t n)
 {
 	float buf[DT_CHUNK], *out = dt_stage(buf, dt_at(y, i), y.dtype);
@@ -178,7 +178,8 @@ int dt_cpu_fp8_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a
 		      struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate)
 {
 	const int64_t m = dt_rows(a), k = dt_cols(a), n = dt_rows(b);
-	/* bf16 holds the operands exactly, but its product takes no other bias and gives no f16. */
+	/* bf16 holds the operands exactly, but its product takes no other bias type and does not output
+	 * f16 */
 	const bool half = c.dtype == DT_F16, wide = half || (bias.data && bias.dtype == DT_F32);
 	const size_t each = wide ? 4 : 2, na = ((size_t)(m * k) * each + 63) / 64 * 64,
 		     nb = ((size_t)(n * k) * each + 63) / 64 * 64;

@@ -1,11 +1,11 @@
 /*
- * A product a group: by AMX where it takes them (grouped.h), else by a oneDNN product that takes any number
- * of rows and strides without making a primitive for each shape, as groups have other sizes in every
- * microbatch. f16, and bf16 where the processor has no product of it, are widened group by group.
+ * One product per group: with AMX if it supports them (grouped.h), else a oneDNN gemm that takes any shape
+ * and strides without a primitive per shape, since group sizes differ in every microbatch. f16, and bf16
+ * where the processor has no bf16 product, are widened group by group.
  */
 #include "kernels/cpu/grouped.h"
 
-/* A matrix as gemm takes it, inside of another: rows x cols, ld elements from row to row. */
+/* A matrix inside another, as gemm takes it: rows x cols, row stride ld. */
 struct mat {
 	char *p;
 	enum dt_dtype type;
@@ -37,7 +37,7 @@ static DT_SIMD void narrow_row(void *to, enum dt_dtype t, const float *from, int
 	dt_store(to, t, from, n);
 }
 
-/* m in f32: itself, or a copy at *at, filled where fill is set. */
+/* m in f32: itself, or a copy at *at, with m's contents if fill is set. */
 static struct mat wide(struct dt_dev *dev, struct mat m, float **at, bool fill)
 {
 	struct mat w = {(char *)*at, DT_F32, m.rows, m.cols, m.cols};
@@ -73,7 +73,7 @@ static int product(struct mat wc, struct mat a, struct mat b, bool ta, bool tb, 
 	return s == dnnl_success ? 0 : s == dnnl_out_of_memory ? -ENOMEM : -EIO;
 }
 
-/* As above with a and b bf16. -ENOTSUP: not on this processor, and nothing is written. */
+/* The same with a and b bf16. -ENOTSUP: not supported on this processor; nothing is written. */
 static int product_bf16(struct dt_dev *dev, struct mat wc, struct mat a, struct mat b, bool ta, bool tb,
 			bool accumulate)
 {
@@ -93,8 +93,8 @@ static int product_bf16(struct dt_dev *dev, struct mat wc, struct mat a, struct 
 	return dt_cpu_ragged(dev, &r);
 }
 
-/* c (+)= the sum of op(a) op(b) over n terms, one or two; a is transposed where ta, b where tb. Operands are
- * taken as they are where plain is set. */
+/* c (+)= the sum of op(a) op(b) over n terms, one or two; ta, tb: a, b are transposed. plain: operands are
+ * used without conversion. */
 static int sum_of(struct dt_dev *dev, struct mat c, const struct term *t, int n, bool ta, bool tb,
 		  bool accumulate, bool plain)
 {

@@ -1,21 +1,21 @@
-/* Products by group by AMX, see grouped.h. */
+/* Grouped products with AMX, see grouped.h. */
 #include "kernels/cpu/grouped.h"
 #include "kernels/cpu/tile.h"
 
 enum { T = DT_TILE, SQUARE = T * T, MOST_ROWS = 512, DEEP = 128, PACKED = 3 << 17 };
 
 struct task {
-	int64_t row, rows, expert; /* of dw the expert alone: it may have rows of several groups */
-	int64_t first, last;	   /* blocks of T columns of the result, of dw blocks of T rows */
+	int64_t row, rows, expert; /* for dw only the expert: it may have rows in several groups */
+	int64_t first, last;	   /* blocks of T columns of the result; for dw of T rows */
 };
 
 struct work {
 	const struct dt_grouped_call *c;
 	const struct dt_grouped *g;
 	const struct dt_tile *t;
-	int64_t rows;	/* of a group at a time, a multiple of 2 T */
-	int64_t blocks; /* what first and last of a task count */
-	int64_t room;	/* words a thread */
+	int64_t rows;	/* rows of a group processed at a time, a multiple of 2 T */
+	int64_t blocks; /* number of blocks that first and last of a task index */
+	int64_t room;	/* words of scratch per thread */
 	bool accumulate;
 	void (*fn)(const struct work *w, const struct task *k, uint32_t *room);
 };
@@ -26,7 +26,7 @@ static bool takes(const struct dt_grouped_call *c, enum dt_dtype type)
 	       c->n2 % T == 0 && c->k % T == 0;
 }
 
-/* Rows of so many elements that are `room` together, so that they stay in the second cache beside weights. */
+/* Number of rows of `elements` elements that fit into `room` elements, to stay in L2 beside the weights. */
 static int64_t rows_at_a_time(int64_t elements, int64_t room)
 {
 	const int64_t fit = room / elements / (2 * T) * (2 * T);
@@ -39,14 +39,14 @@ static DT_SIMD void narrow_tile_row(uint16_t *to, const float *from, int64_t n)
 	dt_narrow(to, from, n);
 }
 
-/* Rows of sum, T floats each, become T columns of t from (first, col) on. */
+/* Stores rows of sum, T floats each, transposed as T columns of t from (first, col) on. */
 static void put(struct dt_tensor t, int64_t first, int64_t rows, int64_t col, const float *sum)
 {
 	for (int64_t r = 0; r < rows; r++)
 		narrow_tile_row(dt_at(t, (first + r) * dt_cols(t) + col), sum + r * T, T);
 }
 
-/* An expert's rows from T block on, of w and then of w2. */
+/* Address of an expert's T-row block in w, followed by those in w2. */
 static char *block_at(const struct dt_grouped_call *c, int64_t expert, int64_t block)
 {
 	const int64_t in_w = c->n / T;
@@ -55,7 +55,7 @@ static char *block_at(const struct dt_grouped_call *c, int64_t expert, int64_t b
 			    : dt_at(c->w2, (expert * c->n2 + (block - in_w) * T) * c->k);
 }
 
-/* row[i] = row i of n, `step` elements of bf16 from one to the next. */
+/* row[i] = address of row i of n; `step` is the row stride in bf16 elements. */
 static void rows_of(const void *row[T], const char *from, int64_t step, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++)
@@ -63,8 +63,8 @@ static void rows_of(const void *row[T], const char *from, int64_t step, int64_t 
 }
 
 /*
- * sum [T, T] = T rows of weights at a times what is packed at b, DEEP words at a time, which stay in the
- * first cache. The first product of a block asks for the next block of weights.
+ * sum [T, T] = T rows of weights at a times the packed operand b, DEEP words at a time, which stay in L1. The
+ * first product of a block prefetches the next block of weights.
  */
 static void forward_block(const struct work *w, float *sum, const uint32_t *a, const uint32_t *b,
 			  int64_t wide, bool ask)
@@ -82,8 +82,8 @@ static void forward_block(const struct work *w, float *sum, const uint32_t *a, c
 }
 
 /*
- * y^T = w x^T: weights are operand a as they lie, and read once; x is rearranged once for all of them. A
- * block of the result is turned on its way to y.
+ * y^T = w x^T: weights are operand a in their own layout, and are read once; x is packed once for all of
+ * them. Each block of the result is transposed when it is stored.
  */
 static void forward(const struct work *w, const struct task *k, uint32_t *room)
 {
@@ -113,8 +113,8 @@ static void forward(const struct work *w, const struct task *k, uint32_t *room)
 }
 
 /*
- * b: pairs of rows of the expert's weights, `words` of them from pair first on, of one or two blocks of
- * columns from block j on.
+ * Packs into b pairs of rows of the expert's weights, `words` of them from pair `first` on, for one or two
+ * blocks of columns from block j on.
  */
 static void pack_weights(const struct work *w, const struct task *k, int64_t j, int64_t wide, int64_t first,
 			 int64_t words, uint32_t *b)
@@ -130,7 +130,7 @@ static void pack_weights(const struct work *w, const struct task *k, int64_t j, 
 		}
 }
 
-/* The last rows of dy as 16, zeros behind them. */
+/* Copies the last rows of dy, padded to 16 rows with zeros. */
 static void fill_up(uint32_t *tail, const struct work *w, const struct task *k)
 {
 	const int64_t words = (w->c->n + w->c->n2) / 2, left = k->rows % 16, n = left * words;
@@ -141,9 +141,9 @@ static void fill_up(uint32_t *tail, const struct work *w, const struct task *k)
 }
 
 /*
- * dx = dy w by 2 T columns, and 2 T rows of w at a time, which are rearranged for all rows of dy: pieces of a
- * row shorter than four lines come from memory at half of its rate. Those after next are asked for meanwhile,
- * 16 rows with each product.
+ * dx = dy w by 2 T columns, and 2 T rows of w at a time, which are packed for all rows of dy: pieces of a row
+ * shorter than four lines reach half the memory bandwidth. The rows after the next are prefetched meanwhile,
+ * 16 with each product.
  */
 static void inputs_block(const struct work *w, const struct task *k, int64_t j, int64_t wide, uint32_t *room)
 {
@@ -182,13 +182,13 @@ static void inputs(const struct work *w, const struct task *k, uint32_t *room)
 		inputs_block(w, k, j, dt_min64(2, k->last - j), room);
 }
 
-/* Words along so many rows, as many as tiles go over. */
+/* Words along this many rows, rounded up for tiles. */
 static int64_t depth(int64_t rows)
 {
 	return dt_ceil_div(rows, 32) * 16;
 }
 
-/* out[word][T]: pairs of rows of t from row first on, of T columns from col on. */
+/* out[word][T]: pairs of rows of t from row `first` on, T columns from col on. */
 static void pack_pairs(const struct work *w, uint32_t *out, struct dt_tensor t, int64_t first, int64_t rows,
 		       int64_t col)
 {
@@ -202,7 +202,8 @@ static void pack_pairs(const struct work *w, uint32_t *out, struct dt_tensor t, 
 	}
 }
 
-/* T rows of dw += dy^T x over rows of one group, of which x is packed at b. Sums beside are asked for. */
+/* T rows of dw += dy^T x over rows of one group, with x packed at b. Prefetches the sums of the next
+ * block. */
 static void weights_block(const struct work *w, int64_t row, int64_t rows, float *to, int64_t block,
 			  const uint32_t *b, uint32_t *room, bool add)
 {
@@ -210,7 +211,7 @@ static void weights_block(const struct work *w, int64_t row, int64_t rows, float
 	uint32_t *a = room, *pairs = room + stride;
 
 	pack_pairs(w, pairs, w->c->y, row, rows, block * T);
-	for (int64_t i = 0; i < words; i += 16) /* a: squares of T columns of dy by T words */
+	for (int64_t i = 0; i < words; i += 16) /* a: T columns of dy as squares of T by 16 words */
 		w->t->turn(a + i / T * SQUARE + i % T, pairs + i * T, T);
 	for (int64_t j = 0; j < k; j += T)
 		for (int64_t i = 0; i < words; i += T)
@@ -221,7 +222,7 @@ static void weights_block(const struct work *w, int64_t row, int64_t rows, float
 					(struct dt_tile_next){i ? NULL : to + r * k + j + T, 64, 4 * k});
 }
 
-/* dw: groups of the expert in their order, some rows of each at a time. */
+/* dw: the expert's groups in order, some rows of each at a time. */
 static void weights(const struct work *w, const struct task *k, uint32_t *room)
 {
 	const struct dt_grouped_call *c = w->c;
@@ -242,7 +243,8 @@ static void weights(const struct work *w, const struct task *k, uint32_t *room)
 		memset(block_at(c, k->expert, j), 0, (size_t)(T * c->k) * sizeof(float));
 }
 
-/* Every parts-th task is there: each becomes parts of them, which cut its blocks. Their number. */
+/* Splits each task into `parts` tasks by its blocks; input tasks are at every parts-th entry. Returns their
+ * number. */
 static int64_t cut(struct task *task, int64_t n, int64_t parts, int64_t blocks)
 {
 	for (int64_t i = 0; i < n * parts; i += parts)
@@ -259,7 +261,7 @@ static int64_t pieces(const struct work *w, int64_t group)
 	return dt_ceil_div(w->g->first[group + 1] - w->g->first[group], w->rows);
 }
 
-/* The tasks of w, into task unless it is NULL; parts of each. */
+/* Lists the tasks of w in `task` unless that is NULL, each split in `parts`. Returns their number. */
 static int64_t list(const struct work *w, struct task *task, int64_t parts)
 {
 	int64_t n = 0;
@@ -281,7 +283,7 @@ static int64_t list(const struct work *w, struct task *task, int64_t parts)
 static int run(struct work *w)
 {
 	struct dt_dev *dev = w->c->dev;
-	/* Groups differ in size: about eight tasks a thread even that out. */
+	/* Groups differ in size: about eight tasks per thread balance them. */
 	const int64_t n = list(w, NULL, 1), threads = dev->nthreads;
 	const int64_t enough = n && threads > 1 ? dt_ceil_div(8 * threads, n) : 1,
 		      parts = dt_min64(enough, w->blocks);
@@ -325,7 +327,7 @@ int dt_grouped_tiles_dx(const struct dt_grouped_call *c, const struct dt_grouped
 
 	if (!takes(c, c->y.dtype))
 		return -ENOTSUP;
-	/* dy is read as it lies; the fewer rows, the more often are weights packed. */
+	/* dy is read in place; the fewer rows at a time, the more often weights are packed. */
 	w.rows = rows_at_a_time(c->n + c->n2, 4 * PACKED);
 	w.blocks = c->k / T;
 	w.room = 2 * SQUARE + 8 * (c->n + c->n2) + 2 * w.rows * T;

@@ -1,6 +1,6 @@
 /*
- * Sums over rows that do not depend on the number of threads: rows are cut into at most DT_GROUPS groups by
- * their number alone, each group is summed by one thread, and the groups are added in order.
+ * Sums over rows that do not depend on the number of threads: the number of rows alone determines a split
+ * into at most DT_GROUPS groups; one thread sums each group, and the groups are added in order.
  */
 #ifndef DT_KERNELS_CPU_GROUPS_H
 #define DT_KERNELS_CPU_GROUPS_H
@@ -8,7 +8,7 @@
 #include "kernels/cpu/cpu.h"
 
 struct dt_groups {
-	int64_t n, rows; /* groups, and rows in each but the last */
+	int64_t n, rows; /* number of groups, and rows in each but the last */
 };
 
 static inline struct dt_groups dt_groups(int64_t rows)

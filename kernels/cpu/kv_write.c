@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* A head as integers and their scale. NaN and Inf, whose bits are the largest, make the scale NaN. */
+/* Quantises a head to integers and a scale. NaN and Inf, whose bits are largest, make the scale NaN. */
 static DT_SIMD void quantize_head(int8_t *out, const void *in, enum dt_dtype type, int64_t d)
 {
 	float buf[DT_CHUNK], scale, inverse;
@@ -35,7 +35,7 @@ static DT_SIMD void quantize_head(int8_t *out, const void *in, enum dt_dtype typ
 	memcpy(out + d, &scale, 4);
 }
 
-/* A key and a value into their group. */
+/* Writes one key and one value into their group. */
 static void write_group(const struct dt_attn *p, uint16_t *k, uint16_t *v, int64_t slot, const uint16_t *key,
 			const uint16_t *value)
 {
@@ -52,7 +52,7 @@ static void write_group(const struct dt_attn *p, uint16_t *k, uint16_t *v, int64
 	}
 }
 
-/* The same, of int8: bytes of a head as kv.h has them, and behind those of the group its scales. */
+/* The same for int8: bytes in kv.h's layout, then the scales of the group. */
 static void write_group_int8(const struct dt_attn *p, struct dt_tensor k, struct dt_tensor v, int64_t slot,
 			     const char *key, const char *value, enum dt_dtype type)
 {
@@ -80,19 +80,19 @@ static void write_group_int8(const struct dt_attn *p, struct dt_tensor k, struct
 	}
 }
 
-/* Sixteen rows that fill a group: key and value of the first, and bytes from row to row. */
+/* Sixteen rows that fill a group: first key, first value, and the row stride in bytes. */
 struct rows {
 	const char *key, *value;
 	int64_t step;
 };
 
-/* Asks for row i of the head behind h, of what from points at. */
+/* Prefetches row i of the next head after h. */
 DT_INLINE void ask(const char *from, int64_t step, int64_t i, int64_t h, int64_t heads, int64_t head)
 {
 	dt_prefetch(from + i * step + (h + 1 < heads ? (h + 1) * head : DT_KV_GROUP * step), head);
 }
 
-/* out[w][16]: word w of sixteen rows, step bytes apart; words is a multiple of 8. */
+/* out[w][16]: transposes word w of sixteen rows, step bytes apart; words is a multiple of 8. */
 static DT_SIMD void turn_words(uint32_t *out, const char *from, int64_t step, int64_t words)
 {
 	_Alignas(64) uint32_t part[DT_KV_GROUP][64], across[64 * DT_TILE];
@@ -101,7 +101,8 @@ static DT_SIMD void turn_words(uint32_t *out, const char *from, int64_t step, in
 		const int64_t n = dt_min64(64, words - first);
 
 		for (int64_t i = 0; i < DT_KV_GROUP; i++)
-			for (int64_t w = 0; w < n; w += 8) /* gcc makes n words rep movs, slow to begin */
+			for (int64_t w = 0; w < n; w += 8) /* gcc turns a copy of n words into rep movs,
+							    * which starts slowly */
 				memcpy(part[i] + w, from + i * step + 4 * (first + w), 32);
 		dt_tile(DT_F32)->turn(across, part[0], n);
 		for (int64_t w = 0; w < n; w++)
@@ -116,7 +117,7 @@ static DT_SIMD void pair_values(uint32_t *to, const uint16_t *a, const uint16_t 
 		to[j] = a[j] | (uint32_t)b[j] << 16;
 }
 
-/* A whole group, a head at a time: what is written stays in the first cache until its lines are whole. */
+/* Writes a whole group, one head at a time, so that lines stay in L1 until they are complete. */
 static void fill_group(const struct dt_attn *p, uint16_t *k, uint16_t *v, int64_t slot, struct rows from)
 {
 	const int64_t d = p->head_dim;
@@ -156,7 +157,10 @@ static DT_SIMD void four_values(uint32_t *to, const uint8_t *a, int64_t step, in
 static void fill_group_int8(const struct dt_attn *p, struct dt_tensor k, struct dt_tensor v, int64_t slot,
 			    struct rows from, enum dt_dtype type)
 {
-	enum { STEP = DT_KV_INT8_DIM + 64 }; /* a multiple of 64 makes lines of rows meet in one set */
+	enum {
+		STEP = DT_KV_INT8_DIM + 64
+	}; /* with a stride that is a multiple of 64, lines of all rows
+					      * would share a cache set */
 	_Alignas(64) int8_t row[DT_KV_GROUP][STEP];
 	const int64_t d = p->head_dim, head = d * dt_dtype_size(type);
 
@@ -181,7 +185,7 @@ static void fill_group_int8(const struct dt_attn *p, struct dt_tensor k, struct 
 	}
 }
 
-/* Whether the first of n rows goes to the first slot of a group, and those behind it to the others. */
+/* Whether the first of n rows goes to the first slot of a group and the next ones to the following slots. */
 static bool fills_group(const int64_t *slot, int64_t n)
 {
 	if (n < DT_KV_GROUP || *slot < 0 || *slot % DT_KV_GROUP)
@@ -192,7 +196,7 @@ static bool fills_group(const int64_t *slot, int64_t n)
 	return true;
 }
 
-/* Rows first .. last of qkv, as groups where they fill them. */
+/* Writes rows first .. last of qkv, by whole groups where they fill them. */
 static void write_groups(struct dt_tensor kcache, struct dt_tensor vcache, struct dt_tensor qkv,
 			 const struct dt_attn *p, const int64_t *slot, int64_t first, int64_t last)
 {
@@ -220,7 +224,7 @@ static void write_groups(struct dt_tensor kcache, struct dt_tensor vcache, struc
 	}
 }
 
-/* The k or the v part of a row of qkv. */
+/* Copies the k or v part of a row of qkv to the cache. */
 static DT_SIMD void cache_row(const struct dt_attn *p, struct dt_tensor cache, int64_t to, struct dt_tensor x,
 			      int64_t from)
 {
@@ -246,7 +250,8 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 	const int parts = dt_kv_parts(p);
 
 	if (dt_kv_grouped(p, kcache)) {
-		/* A row alone takes a line of memory for each pair of its key: eight times the time. */
+		/* A single row touches one cache line per pair of its key, which takes eight times as
+		 * long. */
 		const int ranges = 8 * rows * n > DT_SERIAL ? dev->nthreads : 1;
 
 #pragma omp parallel for num_threads(ranges)

@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* Elements [c, c + n) of the sum over heads of row i. */
+/* Elements [c, c + n) of the sum over the heads of row i. */
 static DT_SIMD void sum_heads(struct dt_tensor y, struct dt_tensor x, const struct dt_latent_heads *p,
 			      int64_t i, int64_t c, int64_t n)
 {

@@ -1,15 +1,15 @@
 /*
- * Both passes are products of few rows with panels of 16 columns: sums of up to six rows are in registers,
- * in the order of k, DEPTH of them at a time. What is loaded and widened of a or b is used by all rows of a
- * tile, and what is widened of x by all lanes.
+ * Both passes multiply few rows with panels of 16 columns: the sums of up to six rows stay in registers, over
+ * k in order, DEPTH elements at a time. Widened elements of a or b are reused by all rows of a tile, those of
+ * x by all lanes.
  */
 #include "kernels/cpu/lora.h"
 
 enum {
 	L = 8,	     /* lanes of a vector */
-	TILE = 6,    /* rows: with two vectors each they take 12 registers of 16 */
-	DEPTH = 512, /* columns of x that are widened at a time */
-	COLS = 64    /* columns of y likewise */
+	TILE = 6,    /* rows per tile: with two vectors each they take 12 of 16 registers */
+	DEPTH = 512, /* columns of x widened at a time */
+	COLS = 64    /* columns of y processed at a time */
 };
 
 typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
@@ -22,8 +22,8 @@ DT_INLINE float weight_at(const void *p, int64_t i, enum dt_dtype t)
 }
 
 /*
- * Both vectors of a column of a whole panel, or one of less. Vectors go by address: one as an argument or a
- * result would be another ABI on processors without them.
+ * Both vectors of a panel column, or the only one of a narrow panel. Vectors are passed by address: as
+ * arguments or results they would have another ABI on processors without them.
  */
 DT_INLINE void weights_at(vec *ret, const void *p, int64_t i, const int vecs, enum dt_dtype t)
 {
@@ -41,7 +41,7 @@ DT_INLINE void weights_at(vec *ret, const void *p, int64_t i, const int vecs, en
 	}
 }
 
-/* out [rows, ldo] += in [rows, ldi] w, w [k, wide] from element `at` on: a panel. */
+/* out [rows, ldo] += in [rows, ldi] w, w [k, wide] from element `at` on: one panel. */
 struct panel {
 	float *out;
 	int64_t ldo;
@@ -51,7 +51,7 @@ struct panel {
 	int64_t at, wide, k;
 };
 
-/* Its first vecs vectors. rows, vecs and t are constants. */
+/* Computes its first vecs vectors. rows, vecs and t are constants. */
 DT_INLINE void vectors(const struct panel *p, const int rows, const int vecs, enum dt_dtype t)
 {
 	vec sum[TILE][2];
@@ -113,7 +113,7 @@ DT_INLINE void product_of(const struct panel *p, int64_t rows, enum dt_dtype t)
 	}
 }
 
-/* Panels of a matrix of so many rows that begin in [first, end): out's first column is row `first`. */
+/* Panels that begin in rows [first, end) of a matrix of `rows` rows; out's first column is row `first`. */
 static DT_SIMD void lora_panels(const struct panel *of, int64_t rows, int64_t first, int64_t end, int64_t all,
 				int64_t cols, enum dt_dtype t)
 {
@@ -135,14 +135,14 @@ static DT_SIMD void lora_widen(float *wide, struct dt_tensor x, int64_t row, int
 	for (int64_t r = 0; r < rows; r++) {
 		const char *from = dt_at(x, (row + r) * dt_cols(x) + at);
 
-		if (n == DEPTH) /* of a known length: no remainder */
+		if (n == DEPTH) /* constant length: no remainder loop */
 			dt_load(wide + r * DEPTH, from, x.dtype, DEPTH);
 		else
 			dt_load(wide + r * DEPTH, from, x.dtype, n);
 	}
 }
 
-/* Where the h of lane i of a part begins in a row of the room. */
+/* Offset in a row of room of h of lane i of a part. */
 static int64_t room_at(const struct dt_lora_part *p, int i)
 {
 	int64_t at = 0;
@@ -152,7 +152,7 @@ static int64_t room_at(const struct dt_lora_part *p, int i)
 	return at;
 }
 
-/* h of rows [row, row + rows), TILE at most, and lanes [first, end) of a part. */
+/* Computes h of rows [row, row + rows), at most TILE, for lanes [first, end) of a part. */
 static void down(const struct dt_lora_down *d, const struct dt_lora_part *part, int64_t row, int64_t rows,
 		 int first, int end)
 {
@@ -192,7 +192,7 @@ static int64_t tiles_of(const struct dt_lora_part *p, int64_t tile)
 	return dt_ceil_div(p->n, tile);
 }
 
-/* Tile i of all parts together, as large as its part's others: its part, and which rows it has. */
+/* Tile i of all parts, split evenly within a part: returns its part, and its rows. */
 static const struct dt_lora_part *tile_of(const struct dt_lora_batch *p, int64_t tile, int64_t i,
 					  int64_t *row, int64_t *rows)
 {
@@ -206,7 +206,7 @@ static const struct dt_lora_part *tile_of(const struct dt_lora_batch *p, int64_t
 	return part;
 }
 
-/* Each thread has rows where there are enough of them, else also lanes. */
+/* Splits h by rows if there are enough, else also by lanes. */
 struct dt_lora_down dt_lora_down_of(struct dt_tensor x, struct dt_tensor room, const struct dt_lora_batch *p,
 				    int threads)
 {
@@ -234,7 +234,7 @@ void dt_lora_down(const struct dt_lora_down *d, int64_t unit)
 	down(d, part, row, rows, lane, d->apart == 1 ? DT_LORA_LANES : lane + 1);
 }
 
-/* What a lane adds to rows of a tile from its column c on. */
+/* Adds a lane's output to rows of a tile, from the lane's column c on. */
 static void add_lane(float *tile, int64_t ld, const float *h, int64_t ldh, int64_t rows,
 		     const struct dt_lora_lane *l, int64_t c, int64_t n, enum dt_dtype t, bool shifts)
 {
@@ -278,7 +278,7 @@ void dt_lora_up(float *tile, int64_t ld, const float *h, const struct dt_lora_ba
 	}
 }
 
-/* The same to rows of a part that y has already: n columns of a lane from its column c on. */
+/* Adds n columns of a lane, from its column c on, to rows of a part in y. */
 static DT_SIMD void lora_add_to(struct dt_tensor y, const float *h, const struct dt_lora_batch *p,
 				int64_t row, int64_t rows, int64_t col, int64_t n)
 {
@@ -298,7 +298,7 @@ static DT_SIMD void lora_add_to(struct dt_tensor y, const float *h, const struct
 	}
 }
 
-/* Of a tile of rows of a part the columns that begin in share i of n of each lane. */
+/* Adds share i of n of the columns of each lane to a tile of rows. */
 static void add_share(struct dt_tensor y, const float *h, const struct dt_lora_batch *p,
 		      const struct dt_lora_part *part, int64_t row, int64_t rows, int64_t i, int64_t n)
 {
@@ -315,7 +315,7 @@ int dt_cpu_lora_add(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 		    const struct dt_lora_batch *p)
 {
 	const struct dt_lora_down d = dt_lora_down_of(x, room, p, dev->nthreads);
-	/* Threads have columns where few rows read the same b, or few have work, else rows. */
+	/* Threads split columns if few rows use the same b or there are few parts, else rows. */
 	const int64_t shares = p->n < 2 * dev->nthreads ? dev->nthreads : 1;
 	int64_t tiles = 0, rows = 0;
 

@@ -1,6 +1,6 @@
 /*
- * The two passes of lora.h, for ops that do them in a region of their own: h of units that any threads take,
- * then, when all are done, what h adds to tiles of outputs in f32.
+ * The two passes of lora.h, for ops that run them in their own parallel region: first h, in units that any
+ * thread takes; when all are done, the addition of h b to f32 tiles of outputs.
  */
 #ifndef DT_KERNELS_CPU_LORA_H
 #define DT_KERNELS_CPU_LORA_H
@@ -13,8 +13,8 @@ struct dt_lora_down {
 	struct dt_tensor x;
 	const struct dt_lora_batch *p;
 	float *h;
-	int64_t tile;  /* rows of a unit at most */
-	int64_t apart; /* lanes that are units of their own: 1 or DT_LORA_LANES */
+	int64_t tile;  /* maximum rows per unit */
+	int64_t apart; /* lanes with units of their own: 1 or DT_LORA_LANES */
 	int64_t units;
 };
 
@@ -23,8 +23,8 @@ struct dt_lora_down dt_lora_down_of(struct dt_tensor x, struct dt_tensor room, c
 void dt_lora_down(const struct dt_lora_down *d, int64_t unit);
 
 /*
- * tile [rows, ld] += what lanes add to rows row .. row + rows and columns col .. col + n, then times their
- * gains. A panel of a lane that begins in front of col ends there; shifts: added too.
+ * Adds the lanes' output to tile [rows, ld], which is rows row .. row + rows and columns col .. col + n, then
+ * applies their gains. No panel of a lane may straddle col. shifts: adds the shifts too.
  */
 void dt_lora_up(float *tile, int64_t ld, const float *h, const struct dt_lora_batch *p, int64_t row,
 		int64_t rows, int64_t col, int64_t n, bool shifts);
