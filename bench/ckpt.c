@@ -42,9 +42,9 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* Seconds of what is timed, turn by turn. */
+/* Indices of the timed operations; seconds per turn are in took. */
 enum what { PLAIN_WRITE, WRITE, PLAIN_COPY, PLAIN_READ, READ, VERIFY_1, VERIFY_2, WHATS };
-static double took[2][WHATS][TURNS]; /* [1]: from the disk */
+static double took[2][WHATS][TURNS]; /* [1]: reads from disk; [0]: everything else */
 
 static double plain_write(void)
 {
@@ -64,7 +64,7 @@ static double plain_write(void)
 	return dt_now() - t0;
 }
 
-/* whole: into as much memory as the file has; else every block into the same place. */
+/* whole: into a buffer as large as the file; otherwise every block into the same buffer. */
 static double plain_read(bool whole)
 {
 	double t0 = dt_now();
@@ -81,7 +81,7 @@ static double plain_read(bool whole)
 	return dt_now() - t0;
 }
 
-/* Takes a file out of the page cache, or brings it in. */
+/* Drops a file from the page cache, or reads it in. */
 static void cache(const char *path, bool in)
 {
 	int fd = open(path, O_RDONLY);
@@ -229,7 +229,7 @@ int main(int argc, char **argv)
 	}
 	bytes = (size_t)(argc > 2 ? atoi(argv[2]) : 512) << 20;
 	snprintf(dir, sizeof(dir), "%s/bench-ckpt-XXXXXX", argv[1]);
-	/* large pages, as the memory of a run has */
+	/* huge pages, as in a real run */
 	data = aligned_alloc((size_t)2 << 20, bytes);
 	into = aligned_alloc((size_t)2 << 20, bytes);
 	if (!data || !into || !mkdtemp(dir))

@@ -1,6 +1,7 @@
 /*
- * Ops on a device beside what the device can do in the same run: tokens drawn where the logits lie, a linear
- * layer with its activation beside the two ops it replaces, attention, and updates of many parameters.
+ * Times ops on a device next to reference operations in the same run: sampling on the device, a linear layer
+ * fused with its activation next to the two separate ops, attention, and optimizer updates of many
+ * parameters.
  *
  *   build/bench/device [DEVICE [SECONDS [OP]]]      cpu, cuda, cuda:N; OP: draws, gelu,
  *   attention or updates
@@ -36,7 +37,7 @@ static void need(int rc, const char *what)
 	}
 }
 
-/* Seconds of one call of EXPR, the best of several rounds. */
+/* Seconds per call of EXPR, the best of several rounds. */
 #define TIME(best, calls, expr)                                                                              \
 	do {                                                                                                 \
 		const double begin_ = now();                                                                 \
@@ -155,7 +156,7 @@ static void gelu(int64_t m, int64_t n, int64_t k)
 	dt_dev_free(dev, y.data);
 }
 
-/* Products alone: 4 d flops a pair of query and key forward, 10 d backward, of the pairs that are seen. */
+/* Counts products only: 4 d flops per visible (query, key) pair forward, 10 d backward. */
 static void attention(int64_t batch, int64_t seq, int64_t heads, int64_t kv, int64_t d)
 {
 	const struct dt_attn p = {batch, seq, heads, kv, d, 0, 1 / sqrtf((float)d), 0, 0};
@@ -181,7 +182,7 @@ static void attention(int64_t batch, int64_t seq, int64_t heads, int64_t kv, int
 	dt_dev_free(dev, lse.data);
 }
 
-/* Part after part. */
+/* One call per part. */
 static int alone(const struct dt_optim *o, const struct dt_optim_parts *l)
 {
 	int rc = 0;
@@ -196,7 +197,7 @@ static int alone(const struct dt_optim *o, const struct dt_optim_parts *l)
 
 enum { PARTS = 16, LAYERS = 12 };
 
-/* AdamW over layers of GPT-2 124M, six matrices and their biases and two norms each: 30 bytes an element. */
+/* AdamW over layers of GPT-2 124M, six matrices with biases and two norms each: 30 bytes per element. */
 static void updates(int layers)
 {
 	const struct dt_optim o = {DT_OPTIM_ADAMW, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 10, 0};

@@ -1,7 +1,7 @@
 /*
- * How fast a model's forward pass runs, without a server around it: a prompt of 512 tokens, one stream, and
- * 32 streams together, in tokens a second; for one stream also the bytes of weights read a second as a share
- * of what the device reads and copies in the same run.
+ * Speed of a model's forward pass, without a server: a prompt of 512 tokens, one stream, and 32 streams
+ * together, in tokens/s; for one stream also the weight bytes read per second, relative to the device's read
+ * and copy rates in the same run.
  *
  *   build/bench/infer MODEL [THREADS [SECONDS [CASE|all [DEVICE]]]]
  */
@@ -28,7 +28,7 @@ static double now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* One pass: seqs sequences that have `before` tokens in the cache and get n more. Seconds. */
+/* Seconds of one pass: seqs sequences with `before` tokens in the cache get n more. */
 static double pass(int seqs, int before, int n, float *logits)
 {
 	static int32_t ids[PROMPT], pos[PROMPT], q_start[SEQS + 1], kv_len[SEQS],
@@ -61,7 +61,7 @@ static double pass(int seqs, int before, int n, float *logits)
 	return now() - t;
 }
 
-/* The median: other work on the machine shows as a few slow passes. */
+/* The median: other load on the machine shows as a few slow passes. */
 static double median(int seqs, int before, int n, float *logits)
 {
 	static double v[1 << 14];
@@ -80,7 +80,7 @@ static double median(int seqs, int before, int n, float *logits)
 	return v[k / 2];
 }
 
-/* What one token reads of the weights: of a mixture's experts only its own. */
+/* Share of the weights that one token reads: in a mixture of experts only its own experts. */
 static double read_share(const struct dt_config *c)
 {
 	double all = 0, idle = 0;
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "infer: cannot open the device\n");
 		return 1;
 	}
-	dev->batch_invariant = kind == DT_DEV_CPU; /* as dt-serve */
+	dev->batch_invariant = kind == DT_DEV_CPU; /* as in dt-serve */
 	if (dt_source_open(argv[1], DT_SOURCE_AUTO, "none", &src, &err) < 0 ||
 	    dt_infer_open(&model, dev, src, &p, &err) < 0) {
 		fprintf(stderr, "infer: %s\n", err.msg);
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
 		if (argc > 4 && strcmp(argv[4], "all") && strcmp(argv[4], cases[i].name))
 			continue;
 		weights = (double)dt_infer_bytes(model).weights;
-		if (cases[i].seqs == 1) /* many reach all experts */
+		if (cases[i].seqs == 1) /* many tokens reach all experts */
 			weights *= read_share(dt_infer_config(model));
 		t = median(cases[i].seqs, cases[i].before, cases[i].n, logits);
 		printf("%-6s %8.3f ms  %8.1f tokens/s", cases[i].name, t * 1e3,

@@ -31,13 +31,13 @@ static const char *only;
 static struct dt_table *table;
 
 static struct floor {
-	char row[160]; /* op, shape and type, with tabs between them */
+	char row[160]; /* op, shape and type, separated by tabs */
 	double least;
 	bool met;
 } floors[256];
 static int floor_count, below;
 
-/* The lines of path that are of this machine's instruction set. 0, or 1 after a message. */
+/* Reads the lines of path for this machine's instruction set. Returns 0, or 1 after a message. */
 static int read_floors(const char *path)
 {
 	const size_t isa = strlen(dt_dev_isa(dev));
@@ -98,7 +98,7 @@ static double now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* In large pages, as programs have their memory (base/arena.h). */
+/* Allocates huge pages, as the programs do (base/arena.h). */
 static void *memory(size_t n)
 {
 	const size_t align = n < LARGE ? 64 : LARGE, whole = (n + align - 1) / align * align;
@@ -128,7 +128,7 @@ static struct dt_tensor tensor(enum dt_dtype t, int64_t r, int64_t c)
 	return x;
 }
 
-/* Repeats EXPR for the time given; the best run is the one reported. */
+/* Repeats EXPR for the given time; keeps the best run. */
 #define TIME(best, expr)                                                                                     \
 	do {                                                                                                 \
 		double start_ = now();                                                                       \
@@ -150,7 +150,7 @@ static bool wanted(const char *op)
 	return !only || strstr(op, only);
 }
 
-/* A row of the table, and whether its floor is reached. rate: of unit a second. */
+/* Prints a row, and checks its floor. rate: in `unit` per second. */
 static void row_of(const char *op, const char *shape, const char *type, double time, double rate,
 		   const char *unit, double ceiling)
 {
@@ -211,7 +211,7 @@ static void matmuls(enum dt_dtype t)
 	}
 }
 
-/* Of ResNet-18 on images of 32 x 32; counted as sums over the window, whatever they are computed by. */
+/* The convolutions of ResNet-18 on images of 32 x 32; flops are those of direct convolution. */
 static void convolutions(enum dt_dtype t)
 {
 	static const struct dt_conv list[] = {
@@ -254,9 +254,8 @@ static void beside(char shape[96], int64_t m, int64_t n, int64_t k, int64_t expe
 }
 
 /*
- * Products of rows that meet one of several experts each, unevenly (expert e has e + 1 shares), and dense
- * products of the same flops in front of them: as many rows, one weight. The share that a grouped product
- * reaches of the dense one's rate stands behind its shape.
+ * Grouped products with uneven groups (expert e has e + 1 shares), preceded by dense products of the same
+ * flops: as many rows, one weight. The shape is followed by the grouped product's share of the dense rate.
  */
 static void experts(enum dt_dtype t)
 {
@@ -299,8 +298,8 @@ static void experts(enum dt_dtype t)
 	}
 }
 
-/* A linear in 8 bits: what is written, by the copy rate; products by that of bf16, through which they go
- * here. */
+/* A linear in fp8: quantisation relative to the copy rate; products relative to those of bf16, by which the
+ * CPU computes them. */
 static void eight_bits(void)
 {
 	enum { M = 4096, N = HIDDEN, K = WIDTH };
@@ -360,8 +359,8 @@ done:
 	free(vc.data);
 }
 
-/* One sequence that decodes at the end of a long text, and a prompt: heads 32, 8 of keys; the types of cache
- * beside each other. */
+/* One sequence that decodes at the end of a long context, and a prompt: 32 heads, 8 key heads; the types of
+ * the KV cache next to each other. */
 static void long_contexts(void)
 {
 	enum { KEYS = 16384, KV = 8, DIM = 128, QUERY = 32, PROMPT = 1024 };
@@ -494,7 +493,7 @@ static void losses(enum dt_dtype t)
 	free(l.data);
 }
 
-/* Every rule of the table, on the bytes that it must move: weights, gradients, states, and a copy in bf16. */
+/* Every optimizer, by the bytes it must move: weights, gradients, states, and a copy in bf16. */
 static void optimizers(void)
 {
 	const int64_t n = 16 << 20;
@@ -508,11 +507,11 @@ static void optimizers(void)
 		const bool direction = r->flags & DT_OPTIM_DIRECTION;
 		const struct dt_optim o = {(enum dt_optim_kind)k, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 10};
 		struct dt_tensor state[2] = {DT_NONE, DT_NONE};
-		/* a direction is written in place of the gradient, and weights are read for it at most */
+		/* a direction overwrites the gradient, and at most reads the weights */
 		double each = direction ? 8 + (k == DT_OPTIM_MUON ? 0 : 4) : 8 + 4 + 2;
 		char shape[64];
 
-		if (r->flags & DT_OPTIM_FACTORED) /* its ops are others */
+		if (r->flags & DT_OPTIM_FACTORED) /* it uses other ops */
 			continue;
 		for (int i = 0; i < 2; i++) {
 			const int64_t bytes = dt_optim_state_bytes(&r->state[i], 1, n);
@@ -557,7 +556,7 @@ static void embedding(void)
 	}
 }
 
-/* oneDNN's product of the same sizes, which lays its weights out anew each time or reads them as they are. */
+/* oneDNN's product of the same sizes, with weights reordered at each call or used as they are. */
 static void onednn_beside(int64_t rows, int64_t n, int64_t k)
 {
 	struct dt_tensor x = tensor(DT_BF16, rows, k), w = tensor(DT_BF16, n, k), y = tensor(DT_F32, rows, n);
@@ -573,7 +572,7 @@ static void onednn_beside(int64_t rows, int64_t n, int64_t k)
 	free(y.data);
 }
 
-/* Packed weights past the last cache: one row beside the read rate, more rows beside the bf16 product rate */
+/* Packed weights larger than the last-level cache: one row vs. the read rate, more rows vs. the bf16 rate */
 static void weights(void)
 {
 	static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1,
@@ -593,8 +592,8 @@ static void weights(void)
 		struct dt_packed *w;
 
 		for (size_t i = 0; i < bytes; i++)
-			blocks[i] =
-				(uint8_t)(i * 2654435761u >> 12 & 0x3b); /* small numbers as f16 and bf16 */
+			blocks[i] = (uint8_t)(i * 2654435761u >> 12 & 0x3b); /* small numbers both as f16 and
+									  * as bf16 */
 		if (dt_packed_open(&w, dev, k) < 0 ||
 		    dt_packed_append(w, dev, formats[f], formats[f], blocks, n) < 0)
 			exit(1);
@@ -624,7 +623,7 @@ static void weights(void)
 	}
 }
 
-/* By the clock of the ops: with one thread, its processor time. */
+/* By the same clock as the ops: with one thread, its processor time. */
 static double measure_copy(void)
 {
 	const size_t n = (size_t)192 << 20;

@@ -1,9 +1,9 @@
 /*
- * What offloading to disk stands on, beside what the machine can do, in turns:
+ * Times the parts of offloading to disk next to the limits of the machine, in turns:
  *   offload-bars FOLDER [THREADS [ROUNDS [MIB]]]
- * The fused AdamW update in bytes a second beside a copy in memory by as many threads; tiles written and read
- * through base/scratch.h, four under way, beside plain O_DIRECT of the same blocks by four threads. The best
- * of all rounds of each, and ratios of those.
+ * The fused AdamW update in bytes/s next to a memory copy with as many threads; tiles written and read
+ * through base/scratch.h, four in flight, next to plain O_DIRECT of the same blocks by four threads. Reports
+ * the best of all rounds of each, and their ratios.
  */
 #include "base/progress.h"
 #include "base/scratch.h"
@@ -19,7 +19,7 @@
 
 #define NUMEL	((int64_t)16 << 20)
 #define TILE	((size_t)6 << 20)
-#define PIECE	((size_t)2 << 20) /* what base/scratch.c makes of a tile */
+#define PIECE	((size_t)2 << 20) /* size of the pieces that base/scratch.c splits a tile into */
 #define RING	4
 #define THREADS 4
 
@@ -43,7 +43,7 @@ static void *move(void *arg)
 	return NULL;
 }
 
-/* Seconds of all pieces of a file; < 0: it failed. */
+/* Seconds for all pieces of a file; < 0: failed. */
 static double plain(int fd, bool write, char *data, size_t bytes)
 {
 	struct plain p[THREADS];
@@ -114,7 +114,7 @@ static int disk(const char *folder, int rounds, size_t bytes, struct dt_err *err
 	if (posix_fallocate(fd, 0, (off_t)bytes))
 		return dt_err_sys(err, -ENOSPC, "cannot reserve a file in '%s'", folder);
 	rc = dt_scratch_open(folder, bytes, false, &s, err);
-	/* the first round finds blocks that were never written */
+	/* the first round writes blocks for the first time */
 	for (int i = 0; i <= rounds && rc == 0; i++)
 		for (int write = 1; write >= 0 && rc == 0; write--) {
 			double a = plain(fd, write, data, bytes), b = tiles(s, write, data, bytes, err);

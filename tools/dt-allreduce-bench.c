@@ -29,7 +29,7 @@ static struct {
 } opt;
 static struct dt_bench_sizes sizes;
 
-/* clang-format off: a line or two an option */
+/* clang-format off: one or two lines per option */
 static const struct dt_opt opts[] = {
 	{"collective", 0, DT_OPT_CHOICE, &opt.kind, DT_BENCH_CHOICES "|all",
 	 "which collective; all: one after another", .def = "all-reduce"},
@@ -119,7 +119,7 @@ static int write_json(struct dt_bench_session *b, struct dt_err *err)
 }
 
 /*
- * --json is one valid object also where the run is interrupted: what there is by then. The ranks may be
+ * With --json stdout is one valid object even if the run is interrupted: the results so far. The ranks may be
  * inside a collective, so a thread waits for the signal and ends the program.
  */
 static void *on_signal(void *arg)
@@ -134,7 +134,7 @@ static void *on_signal(void *arg)
 	sigaddset(&set, SIGTERM);
 	if (sigwait(&set, &sig))
 		return NULL;
-	pthread_mutex_lock(b->lock); /* never unlocked: results stay as they are */
+	pthread_mutex_lock(b->lock); /* never unlocked: freezes the results */
 	b->totals.interrupted = true;
 	b->totals.nlink = 0;
 	if (!write_json(b, &err))
@@ -158,7 +158,7 @@ static int catch_signals(struct dt_bench_session *b, struct dt_err *err)
 	return rc ? dt_err_sys(err, -rc, "thread") : 0;
 }
 
-/* Everything between the world and its end. Returns an exit status, the same on all ranks. */
+/* The run between MPI's init and finalize. Returns an exit status, the same on all ranks. */
 static int run(struct dt_bench_session *b, struct dt_err *err)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -175,7 +175,7 @@ static int run(struct dt_bench_session *b, struct dt_err *err)
 	}
 	if (!rc)
 		rc = dt_bench_session_run(b, err);
-	pthread_mutex_lock(&lock); /* never unlocked: one object is enough */
+	pthread_mutex_lock(&lock); /* never unlocked: the other thread must not print a second object */
 	if (!rc && b->results)
 		rc = write_json(b, err);
 	else if (!rc && b->table)
@@ -187,7 +187,7 @@ static int run(struct dt_bench_session *b, struct dt_err *err)
 	return b->totals.wrong || b->totals.avg_busbw_gbs < opt.min_busbw ? DT_EXIT_NO : DT_EXIT_OK;
 }
 
-/* The group of all ranks, timed. Returns an exit status; one that is FAILED has ended the other ranks too. */
+/* Times collectives over all ranks. Returns an exit status; on FAILED the other ranks have been ended too. */
 static int measure(struct dt_world *w, enum dt_dtype t, const struct dt_log *log)
 {
 	struct dt_compress_opts compress = {
@@ -238,7 +238,7 @@ static int measure(struct dt_world *w, enum dt_dtype t, const struct dt_log *log
 	return status;
 }
 
-/* --simulate: every algorithm on a network that is not here. */
+/* --simulate: predicts every algorithm on a described network. */
 static int simulate(enum dt_dtype type, struct dt_err *err)
 {
 	int first = opt.kind == DT_BENCH_N ? 0 : opt.kind;
@@ -281,7 +281,7 @@ static int simulate(enum dt_dtype type, struct dt_err *err)
 	return rc;
 }
 
-/* A usage error in the words of the option, or 0. */
+/* Reports a usage error in terms of the option; 0: none. */
 static int check_options(enum dt_dtype *ret_type)
 {
 	int t = dt_bench_type_parse(opt.datatype);
@@ -314,7 +314,7 @@ static int check_options(enum dt_dtype *ret_type)
 	return 0;
 }
 
-/* After everything was written: a full disk is a failure. */
+/* After all output: a full disk is a failure. */
 static int finish(int status)
 {
 	struct dt_err err;

@@ -1,4 +1,4 @@
-/* dt-board: a page in the browser over running and finished runs. */
+/* dt-board: serves a web page over running and finished runs. */
 #include "base/opt.h"
 #include "base/program.h"
 #include "base/tmpfile.h"
@@ -42,7 +42,7 @@ static bool is_loopback(const char *host)
 	return !strncmp(host, "127.", 4) || !strcmp(host, "localhost") || !strcmp(host, "::1");
 }
 
-/* Until somebody ends it. */
+/* Serves until interrupted. */
 static int serve(struct dt_board *b, struct dt_err *err)
 {
 	struct dt_board_http_params p = {.host = a.host, .key = a.key, .port = (int)a.port};

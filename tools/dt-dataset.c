@@ -1,4 +1,4 @@
-/* dt-dataset: makes HDF5 datasets of text and of images, lists and samples them. */
+/* dt-dataset: builds HDF5 datasets from text and images, lists them and prints samples. */
 #include "base/json.h"
 #include "base/program.h"
 #include "base/progress.h"
@@ -15,7 +15,7 @@
 
 static const struct dt_program program;
 
-/* Whether one more line of what is left out is printed. */
+/* Whether another skipped input is named on a line of its own. */
 static bool still_named(void)
 {
 	static int lines;
@@ -39,7 +39,7 @@ static int put_json(json_t *o, struct dt_err *err)
 	return rc;
 }
 
-/* The tokenizer of --tokenizer and, where chat is not NULL, the template that came along, malloc'd. */
+/* Opens --tokenizer and, if chat is not NULL, sets *chat to its chat template (malloc'd). */
 static int open_tokenizer(struct dt_tokenizer **ret, char **chat, struct dt_err *err)
 {
 	char *json = NULL;
@@ -96,7 +96,7 @@ static int do_build(int n, char **paths, struct dt_err *err)
 	return rc;
 }
 
-/* A damaged dataset is an answer (3) to who asks for it. */
+/* Maps rc to an exit status; a damaged dataset is answer "no" (3). */
 static int finish_with(int rc, const struct dt_err *err)
 {
 	if (rc >= 0)
@@ -105,7 +105,7 @@ static int finish_with(int rc, const struct dt_err *err)
 	return dataset_args.look.verify && rc == -EBADMSG ? DT_EXIT_NO : DT_EXIT_FAILED;
 }
 
-/* --script names one: said before anything is read. */
+/* Checks the name given to --script, before any input is read. */
 static int usage_of_script(const char *text)
 {
 	struct dt_err err = {0};
@@ -127,7 +127,8 @@ static int usage_of_build(const char *command, int n, char **args)
 		return dt_opt_usage_error(&program, stderr, "--split and --out-eval go together");
 	if (dataset_args.eval_path && dt_out_is(dataset_args.out_path, dataset_args.eval_path))
 		return dt_opt_usage_error(&program, stderr, "--out and --out-eval are the same file");
-	for (int i = strcmp(dataset_args.tokenizer, "byte") ? -1 : 0; i < n; i++) { /* the tokenizer first */
+	for (int i = strcmp(dataset_args.tokenizer, "byte") ? -1 : 0; i < n; i++) { /* -1: the tokenizer's
+										     * file, first */
 		const char *in = i < 0 ? dataset_args.tokenizer : args[i];
 
 		if (dataset_args.text.removed && dt_out_is(dataset_args.text.removed, in))

@@ -1,4 +1,4 @@
-/* dt-doctor: what is wrong with a run, from its metrics. */
+/* dt-doctor: diagnoses a run from its metrics. */
 #include "base/opt.h"
 #include "base/program.h"
 #include "base/tmpfile.h"
@@ -48,7 +48,7 @@ static const struct dt_program prog = {
 	.opts = opts,
 };
 
-/* ---- what dt-plan says ---- */
+/* ---- predictions of dt-plan ---- */
 
 struct machines { /* of one run */
 	struct dt_cluster c;
@@ -56,7 +56,7 @@ struct machines { /* of one run */
 	bool known;
 };
 
-/* Ranks on processors are taken to be on this machine; cards have to be named. */
+/* CPU ranks are assumed to be on this machine; cards have to be named. */
 static int machines_of(const struct dt_board_run *r, struct machines *ret, struct dt_err *err)
 {
 	struct dt_machines m = a.m;
@@ -108,7 +108,7 @@ static void put_gains(const struct dt_board_run *r, const struct machines *m, co
 		puts("        no change that it knows gains 1%");
 }
 
-/* NULL: nothing is predicted. */
+/* NULL: no prediction. */
 static json_t *gains_json(const struct dt_board_run *r, const struct machines *m, const struct dt_finding *f)
 {
 	struct dt_gains g;
@@ -148,7 +148,7 @@ static int put(const struct dt_board_run *r, const struct machines *m, const str
 	return rc;
 }
 
-/* The number of findings of a run. */
+/* Returns the number of findings of a run. */
 static int examine(const struct dt_board_run *r, struct dt_err *err)
 {
 	struct dt_finding f[DT_DOCTOR_MAX];

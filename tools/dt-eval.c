@@ -1,4 +1,4 @@
-/* dt-eval: how good a model is: perplexity, tasks with known answers, and two models beside each other. */
+/* dt-eval: evaluates models: perplexity, tasks with known answers, comparison of two models. */
 #include "base/program.h"
 #include "base/table.h"
 #include "base/tmpfile.h"
@@ -53,7 +53,7 @@ static const struct dt_program program = {
 	.isa = dt_cpu_isa,
 };
 
-/* 0, or an exit status: where models compute, and where their weights lie. */
+/* Checks the devices and weight types of the models. Returns 0 or an exit status. */
 static int check_models(void)
 {
 	const struct dt_eval_opts *o = &eval_args.model;
@@ -65,8 +65,8 @@ static int check_models(void)
 }
 
 /*
- * 0, or an exit status: models from number `first` on get an adapter, which servers do not take. here: what
- * is measured is computed by this program.
+ * Checks models that are servers. Returns 0 or an exit status. Models from number `first` on get the adapter,
+ * which servers do not accept. here: the metric needs logits computed by this program.
  */
 static int check_servers(int n, char **v, int first, bool here)
 {
@@ -101,7 +101,7 @@ static int read_text(char **ret, struct dt_ppl_query *q, struct dt_err *err)
 	return rc;
 }
 
-/* The bar's end is not known before the text is cut. */
+/* The number of windows is not known before the text is tokenized and cut. */
 static void show_window(void *arg, int64_t done, int64_t of)
 {
 	eval_job.bar.total = (uint64_t)of;

@@ -1,4 +1,4 @@
-/* Puts a server under load and tells how long its answers took. */
+/* dt-loadgen: puts a server under load and reports latencies. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/opt.h"
@@ -202,7 +202,7 @@ static int write_requests(const struct dt_load_result *r, int n, struct dt_err *
 	return rc < 0 ? rc : dt_tmpfile_commit(&t, err);
 }
 
-/* Keys as dt-serve's --api-key-file has them: the first word of a line. */
+/* Reads API keys in the format of dt-serve's --api-key-file: the first word of each line. */
 static int read_keys(struct dt_load_target *t, char **ret_text, const char ***ret_keys, struct dt_err *err)
 {
 	const char **key = NULL;
@@ -260,7 +260,7 @@ static void on_progress(void *arg, int done)
 	dt_progress_set(arg, (uint64_t)done);
 }
 
-/* Sends everything and reports. Returns an exit status or a negative errno. */
+/* Sends all requests and reports. Returns an exit status or a negative errno. */
 static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err *err)
 {
 	struct dt_load_result *res = calloc((size_t)l->n, sizeof(*res));

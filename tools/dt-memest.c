@@ -1,4 +1,4 @@
-/* dt-memest: what a model and a layout need in memory, and whether it fits. */
+/* dt-memest: memory that a model and a layout need, and whether it fits. */
 #include "base/opt.h"
 #include "base/program.h"
 #include "base/scratch.h"
@@ -76,7 +76,7 @@ static int write_svg(const struct dt_fit *f, struct dt_err *err)
 
 /* ---- the program ---- */
 
-/* What the table cannot check; -1: all is well. */
+/* Checks beyond the option table. Returns an exit status, or -1 if all is well. */
 static int check_usage(int nargs)
 {
 	const char *dumb = getenv("TERM"), *complaint;
@@ -107,7 +107,7 @@ static int check_usage(int nargs)
 				     : dt_program_fail(&program, &err);
 	a->q.weights_host = a->device && !a->room.weights_dir;
 	a->q.run.on_card = a->device || (a->q.run.offload.what && a->q.run.offload.to == DT_PLACE_HOST);
-	if (a->q.serve && a->q.run.lora.dora) { /* of adapters beside a base */
+	if (a->q.serve && a->q.run.lora.dora) { /* adapters applied beside the base weights */
 		a->q.loras_dora = true;
 		a->q.run.lora.dora = false;
 	}
@@ -122,7 +122,7 @@ static int check_usage(int nargs)
 	return -1;
 }
 
-/* The verdict on a measurement: an exit status. */
+/* Compares the estimate with a measurement. Returns an exit status. */
 static int check_measured(const struct dt_fit *f, struct dt_err *err)
 {
 	int rc =
@@ -131,7 +131,7 @@ static int check_measured(const struct dt_fit *f, struct dt_err *err)
 	return rc < 0 ? dt_program_fail(&program, err) : rc ? DT_EXIT_OK : DT_EXIT_NO;
 }
 
-/* What options and model together say. */
+/* Completes the query with facts that need both options and model. */
 static void complete_query(void)
 {
 	struct dt_fit_query *q = &a->q;
@@ -144,7 +144,7 @@ static void complete_query(void)
 		q->run.compute = a->activations == 1 ? DT_BF16 : DT_F32;
 	if (q->serve)
 		q->cache_bits = dt_kv_bits(&a->config, a->kv);
-	/* A file says what its weights take; another type was asked for where --precision is given. */
+	/* A file gives the bytes of its weights; with --precision another type was asked for. */
 	q->weight_bytes = q->serve && !a->precision_given ? a->file.weight_bytes : 0;
 	q->stored = a->precision_given ? NULL : a->file.format;
 	q->extras.lora_rank = q->run.lora.rank;
@@ -159,7 +159,7 @@ static void complete_query(void)
 	q->account = a->account ? (enum dt_account)(a->account - 1) : DT_ACCOUNT_DT;
 }
 
-/* The table of --schedule-file, for as many microbatches as the step has. */
+/* Reads --schedule-file, for the number of microbatches of a step. */
 static int read_schedule(struct dt_err *err)
 {
 	struct dt_run *r = &a->q.run;
@@ -173,7 +173,7 @@ static int read_schedule(struct dt_err *err)
 	return rc < 0 ? rc : dt_run_read_schedule(r, &a->schedule, err);
 }
 
-/* Formulas know sets of matrices, not expressions; dt's own account takes the graph. */
+/* The closed formulas know sets of matrices, not expressions; dt's own account uses the graph. */
 static int set_targets(struct dt_err *err)
 {
 	const char *which = a->q.run.lora.targets;
@@ -197,7 +197,7 @@ static int set_vocab(const char *model, struct dt_err *err)
 	return dt_config_set_vocab(&a->config, a->o.run.vocab, err);
 }
 
-/* What blocks of --lora-base the frozen weights of --lora are in. */
+/* The block format (--lora-base) of the frozen weights under --lora. */
 static enum dt_block_kind base_blocks(void)
 {
 	if (!a->base_given || !a->q.run.lora.rank)
@@ -259,7 +259,7 @@ static int print_report(const struct dt_fit *f, const struct dt_solve *s, int ca
 	return a->why ? dt_fit_print_why(&v, dt_room_budget(&a->room), (int)a->room.node, err) : 0;
 }
 
-/* Says what was asked of an answer: an exit status. */
+/* Prints the requested answer. Returns an exit status. */
 static int answer(const struct dt_fit *f, const struct dt_solve *s, int cat)
 {
 	int status = dt_room_fits(&a->room, &a->q, f) ? DT_EXIT_OK : DT_EXIT_NO;

@@ -1,4 +1,4 @@
-/* dt-plan: how to split a model over machines, and how fast it will go. */
+/* dt-plan: how to parallelise a model over machines, and how fast it will run. */
 #include "base/opt.h"
 #include "base/program.h"
 #include "base/tmpfile.h"
@@ -55,7 +55,7 @@ static int calibrate(struct dt_err *err)
 
 /* ---- training plans ---- */
 
-/* What is printed, and how. */
+/* What to print, and how. */
 static struct dt_plan_view view(void)
 {
 	return (struct dt_plan_view){.q = &a->q,
@@ -94,7 +94,7 @@ static bool emits_plan(void)
 	return a->emit == EMIT_ARGS || a->emit == EMIT_COMMAND || a->emit == EMIT_SRUN;
 }
 
-/* The plan's arguments, or the line that starts it. */
+/* Prints the plan's arguments, or the command line that starts it. */
 static void print_command(const char *args)
 {
 	int ranks = a->cluster.gpus, here = a->cluster.gpus_a_node, nodes = (ranks + here - 1) / here;
@@ -122,7 +122,8 @@ static int plan_training(const char *model, struct dt_err *err)
 	if (a->compare && dt_plan_judge_layout(&a->q, a->compare, &other, err) < 0)
 		return dt_program_fail(&program, err);
 	rc = dt_plan_search(&a->q, (int)a->top, &p, err);
-	if (rc < 0 && !(a->compare && rc == -EINVAL)) /* a layout nobody would try can still be judged */
+	if (rc < 0 && !(a->compare && rc == -EINVAL)) /* --compare also judges a layout that dt_run_check
+						       * refuses */
 		return dt_program_fail(&program, err);
 	if (emits_plan() && p.n == 0 && !a->compare) {
 		dt_err_set(err, -ENOSPC, "nothing fits");
@@ -199,7 +200,8 @@ static void complete_query(void)
 	bool dt = dt_config_computable(c, NULL) == 0;
 
 	a->q.fit.run.seq = a->q.fit.run.seq ? a->q.fit.run.seq : c->max_seq < 4096 ? c->max_seq : 4096;
-	a->q.fit.precision = (enum dt_weight_format)a->q.fit.run.compute; /* both begin with f32, bf16, f16 */
+	a->q.fit.precision = (enum dt_weight_format)a->q.fit.run.compute; /* both enums begin with f32,
+									   * bf16, f16 */
 	a->q.recompute = a->recompute - 1;
 	a->q.fit.account = a->account ? (enum dt_account)(a->account - 1)
 			   : dt	      ? DT_ACCOUNT_DT
@@ -218,7 +220,7 @@ static void complete_query(void)
 	a->server.q.cache_bits = dt_kv_bits(c, a->kv);
 }
 
-/* --here without a model: what this machine has, and what is not too large for it. */
+/* --here without a model: describes this machine, and lists presets that fit on it. */
 static int print_here(struct dt_err *err)
 {
 	struct dt_here h;

@@ -1,8 +1,8 @@
 /*
  * dt-plot: curves and bars from JSON Lines, in the terminal or as SVG.
  *
- * Every line is one JSON object; a line without the key is passed over. On a terminal the picture follows a
- * pipe that is still being written.
+ * Every line is a JSON object; lines without the key are skipped. On a terminal the plot is redrawn while its
+ * pipe is being written.
  */
 #include "base/curves.h"
 #include "base/jsonl.h"
@@ -31,7 +31,7 @@ static struct {
 	int color, theme;
 } opt;
 
-/* clang-format off: a line or two an option */
+/* clang-format off: one or two lines per option */
 static const struct dt_opt opts[] = {
 	{.name = "key",
 	 .short_name = 'k',
@@ -149,7 +149,7 @@ static struct {
 	int nkey, nfile;
 	struct dt_curves curves;
 	size_t bad;
-	int drawn; /* lines of the picture on the terminal */
+	int drawn; /* lines of the plot on the terminal */
 } P;
 
 static bool is_set(const char *name)
@@ -171,7 +171,7 @@ static struct dt_plot_style choose_style(void)
 	if (tty && ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= DT_PLOT_MIN_WIDTH) {
 		st.width = ws.ws_col;
 		if (ws.ws_row > DT_PLOT_MIN_HEIGHT + 1 && ws.ws_row - 1 < st.height)
-			st.height = ws.ws_row - 1; /* the prompt keeps a line */
+			st.height = ws.ws_row - 1; /* one line is left for the prompt */
 	}
 	st.utf8 = !opt.ascii && !dumb && !strcmp(nl_langinfo(CODESET), "UTF-8");
 	st.color =
@@ -183,7 +183,7 @@ static struct dt_plot_style choose_style(void)
 	return st;
 }
 
-/* The whole picture to f: SVG when svg is set. Returns the lines printed or the code of err. */
+/* Draws the plot to f, as SVG if svg is set. Returns the number of lines or the code of err. */
 static int draw(FILE *f, bool svg, struct dt_err *err)
 {
 	struct dt_plot_style st = choose_style();
@@ -210,7 +210,7 @@ static int draw(FILE *f, bool svg, struct dt_err *err)
 	return rc;
 }
 
-/* Draws over the last picture. One write, so that the terminal does not flicker. */
+/* Redraws over the last plot, with a single write so that the terminal does not flicker. */
 static void redraw(void)
 {
 	char *text = NULL, *line, *nl;
@@ -253,7 +253,7 @@ static int read_input(int file, bool live, struct dt_err *err)
 	for (;;) {
 		json_t *o = NULL;
 
-		/* At most five times a second, and before waiting for more. */
+		/* At most five times a second, and always before waiting for input. */
 		if (live && dirty && (dt_now() > last + 0.2 || !dt_jsonl_ready(&j, last + 0.2 - dt_now()))) {
 			redraw();
 			last = dt_now();
@@ -269,7 +269,7 @@ static int read_input(int file, bool live, struct dt_err *err)
 		dirty = true;
 	}
 	if (rc < 0) {
-		/* Whoever writes the pipe, a training run perhaps, must not die of a picture. */
+		/* A failure to draw must not kill the writer of the pipe, perhaps a training run. */
 		dt_program_fail(&prog, err);
 		err->msg[0] = '\0';
 		dt_jsonl_drain(&j);
@@ -279,8 +279,9 @@ static int read_input(int file, bool live, struct dt_err *err)
 	return rc;
 }
 
-/* An operand that names a file is a file, the others are keys. */
-/* Whether an operand is a file. One that is named like a file but is not there is one too: its open fails. */
+/* Operands that name files are files, the others are keys. */
+/* Whether an operand is a file. One that looks like a file name counts even if it is missing: its open
+ * fails. */
 static bool means_file(const char *s)
 {
 	const char *ending = strrchr(s, '.');

@@ -1,4 +1,4 @@
-/* dt-rl: learns to act in environments, its own or a program's on a pipe. */
+/* dt-rl: reinforcement learning in environments, built-in ones or a program's on a pipe. */
 #include "base/program.h"
 #include "base/progress.h"
 #include "base/signals.h"
@@ -19,7 +19,7 @@ static struct {
 	int64_t actors, envs, steps, frames, every, seed, episodes, batch, ahead, width;
 	double lr, timeout;
 	bool json, ids, ids_given;
-	int64_t anew; /* actors that were started anew; the last reason: */
+	int64_t anew; /* number of restarted actors; the last reason: */
 	char why[200];
 } a;
 
@@ -148,7 +148,7 @@ static int print_line(json_t *o, struct dt_err *err)
 	return rc == 0 && fflush(stdout) ? dt_program_check_stdout(err) : rc;
 }
 
-/* A number, or null where there is none. */
+/* A JSON number, or null if x is not finite. */
 static json_t *number(double x)
 {
 	return isfinite(x) ? json_real(x) : json_null();
@@ -181,7 +181,7 @@ static int report(void *arg, const struct dt_control_line *l, struct dt_err *err
 	return fflush(stdout) ? dt_program_check_stdout(err) : 0;
 }
 
-/* The first one is told with its reason, the others are counted. */
+/* Reports the first restart with its reason; counts the others. */
 static void on_anew(void *arg, int number, const char *why)
 {
 	(void)arg;
@@ -193,7 +193,7 @@ static void on_anew(void *arg, int number, const char *why)
 #define VALUES (1u << DT_CONTROL_DQN | 1u << DT_CONTROL_VDN | 1u << DT_CONTROL_QMIX)
 #define POLICY (1u << DT_CONTROL_A2C | 1u << DT_CONTROL_A3C | 1u << DT_CONTROL_IMPALA)
 
-/* The options that not all algorithms have. */
+/* Options that only some algorithms have. */
 static const struct {
 	unsigned kinds;
 	const char *whose, *options[12];
@@ -206,7 +206,7 @@ static const struct {
 	{1u << DT_CONTROL_QMIX, "qmix", {"mixer-width"}},
 };
 
-/* 0, or an exit status. */
+/* Refuses options the algorithm does not have. Returns 0 or an exit status. */
 static int refuse_misplaced(void)
 {
 	char own[16];
@@ -224,7 +224,7 @@ static int refuse_misplaced(void)
 	return 0;
 }
 
-/* A hangup ends it like SIGTERM, unless nohup has it ignored. */
+/* SIGHUP ends the run like SIGTERM, unless it is ignored (nohup). */
 static void catch_signals(void)
 {
 	static const int which[] = {SIGINT, SIGTERM, SIGHUP};
@@ -234,7 +234,7 @@ static void catch_signals(void)
 	dt_signals_catch(which, sizeof(which) / sizeof(which[0]) - nohup, on_signal);
 }
 
-/* What both commands take; 0, or an exit status. */
+/* Settings of both commands. Returns 0 or an exit status. */
 static int common(void)
 {
 	const struct dt_env_spec one = {.name = a.env, .n = 1};
@@ -256,7 +256,7 @@ static int common(void)
 	return 0;
 }
 
-/* What the options say of the learner; 0, or an exit status. */
+/* Fills the learner's settings from the options. Returns 0 or an exit status. */
 static int set_learner(void)
 {
 	static const enum dt_optim_kind rule[] = {DT_OPTIM_RMSPROP, DT_OPTIM_ADAM};

@@ -1,4 +1,4 @@
-/* dt-rollout: groups of answers to prompts, drawn from a model, scored by a program on a pipe or a task. */
+/* dt-rollout: samples groups of completions per prompt, scored by a program on a pipe or by a task. */
 #include "base/jsonl.h"
 #include "base/launch.h"
 #include "base/program.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 64 /* prompts drawn together */
+#define BATCH 64 /* prompts sampled together */
 
 static struct {
 	struct dt_drawer_opts draw;
@@ -24,7 +24,7 @@ static struct {
 	int precision;
 	bool json;
 	struct dt_rl_task exact;
-	/* of the job */
+	/* of the whole job */
 	struct dt_rl_stats stats;
 	double draw_s, score_s;
 } a;
@@ -133,7 +133,7 @@ static int open_reward(struct dt_reward **ret, struct dt_err *err)
 	return dt_reward_open(&o, ret, err);
 }
 
-/* Scores n groups, prints and releases them. */
+/* Scores, prints and releases n groups. */
 static int finish_groups(struct dt_reward *r, struct dt_group *g, int64_t n, struct dt_err *err)
 {
 	double t0 = dt_now();
@@ -175,7 +175,7 @@ static int summary(struct dt_err *err)
 	return rc;
 }
 
-/* --reward or --task; -1: usage. */
+/* Checks --reward and --task. -1: usage error. */
 static int check_reward(bool prompts, struct dt_err *err)
 {
 	if (!a.reward == !a.task && (a.reward || !prompts)) {
@@ -192,7 +192,7 @@ static int check_reward(bool prompts, struct dt_err *err)
 
 /* ---- sample ---- */
 
-/* The next prompt: of the task, or of a file. 1, or 0 at the end. */
+/* Reads the next prompt, from the task or the file. 1, or 0 at the end. */
 static int next_prompt(struct dt_jsonl *file, int64_t number, struct dt_group *g, struct dt_err *err)
 {
 	char prompt[DT_RL_TASK_TEXT], solution[DT_RL_TASK_TEXT];

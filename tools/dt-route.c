@@ -1,4 +1,4 @@
-/* Routes requests of the OpenAI API to several servers. */
+/* dt-route: routes requests of the OpenAI API to several servers. */
 #include "base/log.h"
 #include "base/opt.h"
 #include "base/tmpfile.h"
@@ -86,7 +86,8 @@ static int run(const struct dt_route_args *args, char **argv)
 int main(int argc, char **argv)
 {
 	struct dt_route_args args = {0};
-	char **kept = calloc((size_t)argc + 1, sizeof(*kept)); /* as given: a successor wants them */
+	char **kept = calloc((size_t)argc + 1, sizeof(*kept)); /* the original arguments, for a successor
+							        * process */
 	struct dt_err err;
 	int status, n;
 

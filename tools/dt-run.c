@@ -116,7 +116,7 @@ static const struct dt_program program = {
 	.opts = opts,
 };
 
-/* MIN or MIN:MAX; false: neither. */
+/* Parses MIN or MIN:MAX; false: neither. */
 static bool parse_ranks(const char *s, int *min, int *max)
 {
 	char *end;

@@ -1,4 +1,4 @@
-/* Serves a checkpoint: an OpenAI-compatible HTTP server, or prompts in and completions out on a pipe. */
+/* dt-serve: serves a checkpoint over OpenAI-compatible HTTP, or prompts in and completions out on a pipe. */
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
@@ -40,7 +40,7 @@ static int run_batch(const struct serve_options *o, const struct dt_log *log)
 		failed = dt_batch_run(s.engine, &p, &err);
 	}
 	if (failed == -EPIPE) {
-		status = DT_EXIT_FAILED; /* the reader has seen enough: nothing to say */
+		status = DT_EXIT_FAILED; /* the reader has closed the pipe: no message */
 	} else if (failed < 0) {
 		dt_log_err(log, &err);
 		status = DT_EXIT_FAILED;
@@ -100,7 +100,7 @@ static int run_http(const struct serve_options *o)
 	return rc < 0 ? DT_EXIT_FAILED : DT_EXIT_OK;
 }
 
-/* As one process, or as one of the ranks that a launcher has started. */
+/* Serves as a single process, or as one of the ranks that a launcher started. */
 static int serve(struct serve_options *o, struct dt_log *log)
 {
 	const struct dt_world_opts wo = {.timeout_s = o->comm_timeout, .linger_s = DT_SERVER_LINGER};
@@ -110,7 +110,7 @@ static int serve(struct serve_options *o, struct dt_log *log)
 	int status;
 
 	if (!o->batch)
-		dt_server_block_signals(NULL); /* for the threads of MPI too */
+		dt_server_block_signals(NULL); /* before MPI starts threads, so that they inherit the mask */
 	if (dt_world_open(&world, &wo, log, &err) < 0) {
 		dt_log_err(log, &err);
 		return DT_EXIT_FAILED;
@@ -131,13 +131,13 @@ static int serve(struct serve_options *o, struct dt_log *log)
 		status = o->classifies ? run_images(o, log) : run_batch(o, log);
 	else
 		status = run_http(o);
-	if (dt_world_broken(world)) /* its report has been written */
+	if (dt_world_broken(world)) /* the failure has been reported already */
 		dt_world_abort(world, status ? status : DT_EXIT_FAILED);
 	dt_world_finalize(world);
 	return status;
 }
 
-/* Makes the decisions of a trace again; the answer is no when they differ. */
+/* Replays a trace of scheduling decisions; the answer is "no" if they differ. */
 static int run_replay(const char *path, const struct dt_log *log)
 {
 	struct dt_replay r;
@@ -163,7 +163,7 @@ static int run_replay(const char *path, const struct dt_log *log)
 	return r.different > 0 ? DT_EXIT_NO : DT_EXIT_OK;
 }
 
-/* Operands are n, the first in argv[1]. */
+/* n operands, the first in argv[1]. */
 static int run(int n, char **argv, struct dt_log *log)
 {
 	struct serve_options *o = &serve_options;
@@ -199,7 +199,7 @@ int main(int argc, char **argv)
 		status = run(n, argv, &log);
 	json_decref(serve_options.defaults);
 	if (dt_close_stdout(&err) < 0) {
-		if (err.code != -EPIPE && status == DT_EXIT_OK) /* else it has been said */
+		if (err.code != -EPIPE && status == DT_EXIT_OK) /* otherwise the error has been printed */
 			dt_log_err(&log, &err);
 		status = DT_EXIT_FAILED;
 	}

@@ -1,4 +1,4 @@
-/* dt-shard-ckpt: looks into checkpoints, checks, compares, recuts and converts them. */
+/* dt-shard-ckpt: inspects, verifies, compares, reshards and converts checkpoints. */
 #include "ckpt/look.h"
 #include "tools/shard_ckpt.h"
 
@@ -158,7 +158,7 @@ static int cmd_verify(int n, char **argv)
 				      shard_options.json ? NULL : stdout, out, &err);
 		dt_progress_end(&shard_bar);
 		rc = rc < 0 ? shard_fail(&err) : rc ? DT_EXIT_NO : 0;
-		/* a failure of ours says less than a broken checkpoint, so it does not hide one */
+		/* "no" (a broken checkpoint) takes precedence over a failure */
 		if (rc == DT_EXIT_NO || status == 0)
 			status = rc;
 	}

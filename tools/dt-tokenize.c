@@ -1,4 +1,4 @@
-/* dt-tokenize: trains a byte-level BPE tokenizer, turns text into ids and ids into text. */
+/* dt-tokenize: trains a byte-level BPE tokenizer, encodes text to ids and decodes ids. */
 #include "base/json.h"
 #include "base/program.h"
 #include "base/progress.h"
@@ -205,7 +205,7 @@ static int encode_one(const struct dt_tokenizer *t, const char *s, size_t n, str
 	return rc;
 }
 
-/* Calls fn with each record of standard input, without what ends it. */
+/* Calls fn with each record of standard input, without its terminator. */
 static int each_record(const struct dt_tokenizer *t, bool whole, int end,
 		       int (*fn)(const struct dt_tokenizer *t, const char *s, size_t n, struct dt_err *err),
 		       struct dt_err *err)
@@ -303,7 +303,7 @@ static int cmd_train(int n, char **args)
 		       : DT_EXIT_OK;
 }
 
-/* Opens the tokenizer for fn. */
+/* Calls fn with the tokenizer. */
 static int with_tokenizer(int (*fn)(const struct dt_tokenizer *t, struct dt_err *err))
 {
 	struct dt_err err = {0};

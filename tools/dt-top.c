@@ -1,4 +1,4 @@
-/* dt-top: a run in the terminal, live. */
+/* dt-top: shows a run live in the terminal. */
 #include "base/opt.h"
 #include "base/program.h"
 #include "base/tmpfile.h"
@@ -77,7 +77,7 @@ static struct dt_board_screen screen(bool live)
 	return s;
 }
 
-/* Line by line over what stands there, so that nothing flickers. */
+/* Overwrites the screen line by line, to avoid flicker. */
 static void put_live(const char *text, const struct dt_board *b, int run)
 {
 	fputs("\033[H", stdout);
@@ -109,14 +109,14 @@ static int draw(const struct dt_board *b, int run, bool live, struct dt_err *err
 	return 0;
 }
 
-/* A key, or 0 after so many seconds. */
+/* Waits for a key for at most `seconds`; 0: none. */
 static char key_within(double seconds)
 {
 	struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
 	char c = 0;
 
 	if (poll(&in, 1, (int)(seconds * 1e3)) > 0 && read(STDIN_FILENO, &c, 1) == 0)
-		nanosleep(&(struct timespec){(time_t)seconds, 0}, NULL); /* no keyboard */
+		nanosleep(&(struct timespec){(time_t)seconds, 0}, NULL); /* stdin is not a terminal */
 	return c;
 }
 

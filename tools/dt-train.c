@@ -1,4 +1,4 @@
-/* dt-train: trains or continues training a model, one process a rank. */
+/* dt-train: trains a model, or continues training one, one process per rank. */
 #include "base/beat.h"
 #include "base/json.h"
 #include "base/launch.h"
@@ -41,7 +41,7 @@ static const struct dt_program program = {
 	.isa = dt_cpu_isa,
 };
 
-/* --schedule-table: nothing but layout and batch are needed. */
+/* --schedule-table: needs only layout and batch. */
 static int print_schedule(struct dt_err *err)
 {
 	double bubble;
@@ -55,7 +55,7 @@ static int print_schedule(struct dt_err *err)
 	return rc;
 }
 
-/* --print-program: needs a model, layout and batch, no data, no other ranks. Returns an exit status. */
+/* --print-program: needs model, layout and batch, but no data or other ranks. Returns an exit status. */
 static int print_program(struct dt_err *err)
 {
 	struct dt_run *r = &a->o.run;
@@ -82,7 +82,7 @@ static void print_report(void *arg, const char *layout, const struct dt_verify_r
 	dt_verify_print(stdout, layout, r, agrees, a->verify.tensor_bound, a->json);
 }
 
-/* The least batch that layouts joined by commas can all have; 0: it is not known. */
+/* The smallest batch that all layouts of a comma-separated list can use; 0: unknown. */
 static int64_t common_batch(const char *layouts, int64_t microbatch)
 {
 	char *list = strdup(layouts), *save = NULL;
@@ -93,12 +93,12 @@ static int64_t common_batch(const char *layouts, int64_t microbatch)
 		int64_t x = dp, y, rest;
 
 		if (dt_layout_parse(s, &l, NULL) < 0)
-			break; /* told by the run */
+			break; /* opening the run reports the error */
 		for (y = l.dp; y; y = rest) {
 			rest = x % y;
 			x = y;
 		}
-		dp *= l.dp / x; /* x: their greatest common divisor */
+		dp *= l.dp / x; /* x: greatest common divisor */
 	}
 	free(list);
 	return microbatch * dp;
@@ -135,7 +135,7 @@ static void tell(void *arg, const char *text)
 		dt_log_msg(arg, "%s", text);
 }
 
-/* What the command line and the checkpoint to go on from say together; -1: a run, else an exit status. */
+/* Merges the command line with the checkpoint to resume from. Returns -1 to run, else an exit status. */
 static int make_run(const struct dt_log *log, struct dt_err *err)
 {
 	struct dt_run *r = &a->o.run;
@@ -153,7 +153,7 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 		return DT_EXIT_FAILED;
 	}
 	if (dt_objective_rule(r->objective.kind)->rewards &&
-	    !r->data.train) /* what metrics must not be written over */
+	    !r->data.train) /* a file that metrics must not overwrite */
 		r->data.train = r->rl.rollouts ? r->rl.rollouts : "";
 	if (!a->schedule_table && !a->print_program && (!r->model || !r->data.train))
 		return dt_opt_usage_error(&program, stderr, "--model and --data are needed%s",
@@ -168,7 +168,7 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 	return -1;
 }
 
-/* A terminal gets the progress line. JSON lines appear there too only when they were asked for. */
+/* A terminal gets the progress line; JSON lines are also printed there only if asked for. */
 static void for_people(void)
 {
 	struct dt_run *r = &a->o.run;
@@ -197,7 +197,7 @@ static int train(struct dt_log *log)
 	int status;
 
 	dt_train_catch_signals();
-	if (!wo.join) /* else its number is known once it has joined */
+	if (!wo.join) /* else the rank number is known only after joining */
 		dt_beat_open(-1);
 	if (dt_world_open(&world, &wo, log, &err) < 0) {
 		dt_log_err(log, &err);
@@ -274,7 +274,7 @@ static int run(int argc, char **argv, char **words)
 
 int main(int argc, char **argv)
 {
-	char **words; /* before parsing reorders them */
+	char **words; /* copied before parsing permutes them */
 	int status;
 
 	if (dt_actor_is())

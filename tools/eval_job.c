@@ -1,4 +1,4 @@
-/* The job that the ranks of dt-eval are. */
+/* The distributed job of dt-eval's ranks. */
 #include "tools/eval_job.h"
 
 #include "tools/eval_options.h"

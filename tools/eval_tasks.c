@@ -1,4 +1,4 @@
-/* Tasks: their questions put to models and servers, each apart or beside the first. */
+/* Tasks: puts questions to models and servers, and compares models. */
 #include "base/program.h"
 #include "base/tmpfile.h"
 #include "eval/compare.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One model's answers to the whole task. */
+/* One model's answers to all questions of the task. */
 static int answer(const struct dt_task *t, const char *model, const struct dt_eval_opts *o, FILE *predictions,
 		  struct dt_score *ret, struct dt_err *err)
 {

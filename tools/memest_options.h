@@ -19,7 +19,8 @@ struct memest_args {
 	int base, attention;
 	bool base_given;
 	const char *device;
-	uint64_t params, constant; /* constant: framework's, taken off what --check reads */
+	uint64_t params, constant; /* constant: bytes of the framework, subtracted from the value --check
+				    * reads */
 	struct dt_room room;
 	double tolerance;
 };

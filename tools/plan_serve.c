@@ -1,4 +1,4 @@
-/* dt-plan --serve: requests of a trace or of a random process, planned for and printed. */
+/* dt-plan --serve: plans servers for the requests of a trace or of a random process, and prints the plans. */
 #include "tools/plan_serve.h"
 
 #include "base/opt.h"
@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* The trace's own times, or so much faster that --rate of its requests come a second. */
+/* Keeps the trace's times, or scales them to --rate requests per second. */
 static void pace(const struct plan_serve_args *a, struct dt_load *l, double *ret_rate)
 {
 	double span = l->item[l->n - 1].at_s, rate = span > 0 ? (l->n - 1) / span : 0;
@@ -64,7 +64,7 @@ static int to_asks(const struct dt_load *l, struct dt_serve_query *q, struct dt_
 	return 0;
 }
 
-/* Servers of text, of images: planned and printed; *ret_good: those that meet what was asked for. */
+/* Plans and prints servers of text and of images. *ret_good: number of plans that meet the limits. */
 static int plan_text(const struct plan_serve_args *a, bool json, int *ret_good, struct dt_err *err)
 {
 	struct dt_serve_plan p[DT_SERVE_PLANS];

@@ -1,4 +1,4 @@
-/* dt-plan --serve: the requests that a server is planned for. */
+/* dt-plan --serve: the requests that servers are planned for. */
 #ifndef DT_TOOLS_PLAN_SERVE_H
 #define DT_TOOLS_PLAN_SERVE_H
 
@@ -8,13 +8,13 @@
 
 struct plan_serve_args {
 	struct dt_serve_query q;
-	const char *trace; /* NULL: as --rate, --prompt-len and --output-len say */
+	const char *trace; /* NULL: requests from --rate, --prompt-len and --output-len */
 	int64_t requests;
 	bool rate_given, requests_given;
-	bool text_given; /* an option that goes with models of text alone */
+	bool text_given; /* an option for text models only */
 };
 
-/* Plans and prints; the exit status, -1: it failed, and err says why. */
+/* Plans and prints. Returns the exit status; -1: failed, see err. */
 int plan_serve(struct plan_serve_args *a, bool json, struct dt_err *err);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define STUCK_AFTER 120 /* seconds a step may take before /health says 503 */
-#define DECODERS    4	/* images that are decoded at a time */
+#define DECODERS    4	/* images decoded at the same time */
 
 #define WEIGHTS "auto|f32|bf16" DT_PANEL_CHOICES
 
@@ -182,7 +182,7 @@ const struct dt_program serve_program = {
 	.isa = dt_cpu_isa,
 };
 
-/* --kv-host and --kv-disk. */
+/* Resolves --kv-host and --kv-disk. */
 static int settle_kv(struct serve_options *o, struct dt_err *err)
 {
 	struct dt_served_params *p = &o->serve;
@@ -201,7 +201,7 @@ static int settle_kv(struct serve_options *o, struct dt_err *err)
 	return 0;
 }
 
-/* --role and --prefill. */
+/* Resolves --role and --prefill. */
 static int settle_role(struct serve_options *o, struct dt_err *err)
 {
 	struct dt_served_params *p = &o->serve;
@@ -220,7 +220,7 @@ static int settle_role(struct serve_options *o, struct dt_err *err)
 	return 0;
 }
 
-/* From the options as given to what they mean together. -EINVAL: they do not. */
+/* Derives settings from the options. -EINVAL: they contradict each other. */
 static int settle(struct serve_options *o, struct dt_err *err)
 {
 	static const enum dt_dtype cache[] = {DT_BF16, DT_BF16, DT_F32, DT_I8};
@@ -260,7 +260,7 @@ static int settle(struct serve_options *o, struct dt_err *err)
 	return dt_nn_device_check(p->device, p->weights_memory, p->weights_disk, err);
 }
 
-/* An option that is set and of the other kind of model; NULL: there is none. */
+/* Name of an option that is set but belongs to the other kind of model (text, images); NULL: none. */
 static const char *misplaced(bool images)
 {
 	static const char *const of_images[] = {"split", "image-batch", "image-size", "normalize", NULL};
@@ -274,7 +274,7 @@ static const char *misplaced(bool images)
 	return images ? dt_opt_first_set(opts, fits, false) : dt_opt_first_set(opts, of_images, true);
 }
 
-/* What CKPT is, and that the options fit; what is not found is left to who loads it. */
+/* Determines the kind of model in CKPT and checks that the options fit. The loader reports a missing CKPT. */
 static int settle_kind(struct serve_options *o, struct dt_err *err)
 {
 	struct dt_config c;

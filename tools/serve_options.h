@@ -1,4 +1,4 @@
-/* The options of dt-serve, and what they mean together. */
+/* The options of dt-serve, and the settings derived from them. */
 #ifndef DT_TOOLS_SERVE_OPTIONS_H
 #define DT_TOOLS_SERVE_OPTIONS_H
 
@@ -22,7 +22,7 @@ struct serve_options {
 	double prefill_timeout;
 	uint64_t prefill_mem;
 	double timeout, comm_timeout;
-	bool classifies; /* CKPT is of images: */
+	bool classifies; /* CKPT is an image classifier */
 	struct dt_classify_params images;
 	int split;
 };
@@ -30,7 +30,7 @@ struct serve_options {
 extern struct serve_options serve_options;
 extern const struct dt_program serve_program;
 
-/* From the options as given, with CKPT, to what they mean together. -EINVAL: they do not. */
+/* Derives settings from the options and CKPT. -EINVAL: they contradict each other. */
 int serve_options_settle(struct serve_options *o, struct dt_err *err);
 
 #endif

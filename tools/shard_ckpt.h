@@ -1,4 +1,4 @@
-/* dt-shard-ckpt's options, and its commands in two files: those that look, and those that write. */
+/* dt-shard-ckpt: its options, and its commands, in one file for reading and one for writing. */
 #ifndef DT_TOOLS_SHARD_CKPT_H
 #define DT_TOOLS_SHARD_CKPT_H
 
@@ -25,17 +25,17 @@ extern struct shard_options shard_options;
 extern const struct dt_program shard_program;
 extern struct dt_progress shard_bar; /* of the command */
 
-/* Prints the error: an exit status. A damaged checkpoint is an answer (3), not a failure of ours. */
+/* Prints the error. Returns an exit status; a damaged checkpoint is answer "no" (3), not a failure. */
 int shard_fail(const struct dt_err *err);
-/* A note, above the bar. */
+/* Prints a note above the progress bar. */
 void shard_say(void *arg, const char *text);
-/* Moves the bar. */
+/* Moves the progress bar. */
 void shard_draw(void *arg, uint64_t done, uint64_t total);
 
-/* shard_ckpt_write.c: the commands that write a checkpoint or a model; exit statuses. */
+/* shard_ckpt_write.c: commands that write a checkpoint or a model; they return exit statuses. */
 int shard_reshard(int n, char **argv);
 int shard_merge(int n, char **argv);
-int shard_convert(int n, char **argv); /* convert of one source, avg of several */
+int shard_convert(int n, char **argv); /* convert has one source, avg several */
 int shard_upcycle(int n, char **argv);
 int shard_resize_vocab(int n, char **argv);
 int shard_quantize(int n, char **argv);

@@ -22,7 +22,7 @@ static bool draw_unless_stopped(void *arg, uint64_t done, uint64_t total)
 	return !stopped;
 }
 
-/* Before something is made: on a signal it is stopped and removed. */
+/* Before writing output: a signal will stop the work and remove the output. */
 static void begin(struct dt_convert_job *job, const char *label)
 {
 	*job = (struct dt_convert_job){.note = shard_say, .progress = draw_unless_stopped};
@@ -31,7 +31,7 @@ static void begin(struct dt_convert_job *job, const char *label)
 	dt_progress_start(&shard_bar, rank ? NULL : stderr, label, 0, true);
 }
 
-/* The exit status; prints what was made. A signal that stopped the work ends the program as it would have. */
+/* Prints what was written. Returns the exit status; re-raises a signal that stopped the work. */
 static int end(int rc, const struct dt_convert_job *job, const struct dt_err *err)
 {
 	dt_progress_end(&shard_bar);
@@ -77,7 +77,7 @@ static int recut(const char *src, const char *dst, const char *layout)
 	return rc;
 }
 
-/* Several processes of mpirun recut together; of another command each would do the same. */
+/* reshard splits the work over processes of mpirun; with other commands each process would repeat it. */
 int shard_reshard(int n, char **argv)
 {
 	if (!shard_options.layout)
@@ -85,13 +85,13 @@ int shard_reshard(int n, char **argv)
 	return recut(argv[0], argv[1], shard_options.layout);
 }
 
-/* The cut for one rank. */
+/* Reshards for a single rank. */
 int shard_merge(int n, char **argv)
 {
 	return recut(argv[0], argv[1], "dp1");
 }
 
-/* What the options say of a model to be written. */
+/* The conversion that the options ask for. */
 static struct dt_convert conversion(void)
 {
 	struct dt_export x = {.to = DT_SOURCE_AUTO};
@@ -117,7 +117,7 @@ static struct dt_convert conversion(void)
 	};
 }
 
-/* convert and quantize of one source, avg of several. */
+/* convert and quantize have one source, avg several. */
 int shard_convert(int n, char **argv)
 {
 	const struct dt_convert c = conversion();
@@ -128,7 +128,7 @@ int shard_convert(int n, char **argv)
 	return end(dt_convert((const char *const *)argv, n - 1, argv[n - 1], &c, &job, &err), &job, &err);
 }
 
-/* Of a model that is another one than its source: dt, where dst does not say otherwise. */
+/* For commands that change the model: the output format is dt unless dst says otherwise. */
 static struct dt_convert conversion_to(const char *dst)
 {
 	struct dt_convert c = conversion();
@@ -166,7 +166,7 @@ int shard_resize_vocab(int n, char **argv)
 	return end(dt_convert_vocab(argv[0], shard_options.vocab, argv[1], &c, &job, &err), &job, &err);
 }
 
-/* What the rounding has cost, on a text. */
+/* Perplexity on a text before and after rounding. */
 static int judge(const struct dt_ppl_files *f)
 {
 	struct dt_err err = {0};
@@ -184,7 +184,7 @@ static int judge(const struct dt_ppl_files *f)
 	return 0;
 }
 
-/* What the options ask of a text, whatever is done with a look at it. */
+/* Options for the evaluation text, common to all commands that use one. */
 static void ask_text(const char *dst)
 {
 	shard_options.rounding.method = (enum dt_rounding_method)shard_options.method;
@@ -195,7 +195,7 @@ static void ask_text(const char *dst)
 	shard_options.rounding.progress = draw_unless_stopped;
 }
 
-/* What the options ask of rounding; an exit status where they do not fit together. */
+/* Options for rounding. Returns an exit status if they do not fit together. */
 static int ask_rounding(const char *dst)
 {
 	if (!shard_options.type_given || shard_options.type < 3)
@@ -215,7 +215,7 @@ static int ask_rounding(const char *dst)
 	return 0;
 }
 
-/* The same of pruning. */
+/* Likewise for pruning. */
 static int ask_pruning(const char *dst)
 {
 	static const int patterns[][2] = {{2, 4}, {4, 8}};
@@ -240,7 +240,7 @@ static int ask_pruning(const char *dst)
 	return 0;
 }
 
-/* Writes what the options ask for, says of how many matrices, and what that has cost. */
+/* Writes the changed model, and prints the number of matrices changed and the loss in perplexity. */
 static int write_changed(char **argv, struct dt_convert c, const char *doing, const char *done)
 {
 	struct dt_convert_job job;
@@ -254,7 +254,7 @@ static int write_changed(char **argv, struct dt_convert c, const char *doing, co
 	char looked[64] = "";
 	int rc;
 
-	if (f.text && dt_ppl_read_text(&f, &err) < 0) { /* before the work, not behind it */
+	if (f.text && dt_ppl_read_text(&f, &err) < 0) { /* before the work, to fail early */
 		dt_ppl_files_release(&f);
 		return shard_fail(&err);
 	}

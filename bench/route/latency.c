@@ -1,11 +1,12 @@
 /*
- * What a router adds: the same load to servers that answer at once, directly and through it, in one run.
+ * The latency a router adds: the same load to servers that answer at once, directly and through the router,
+ * in one run.
  *
  *   latency dt-route SERVERS RATE SECONDS [CONNECTIONS [BODY-BYTES [POLICY]]]
  *
- * RATE 0: each connection asks again as soon as it has its answer. Prints one JSON object: percentiles of
- * both in microseconds, their difference, requests a second, and the router's processor time for a request,
- * which noise of a shared machine touches least.
+ * RATE 0: closed loop, each connection asks again after its answer. Prints one JSON object: percentiles of
+ * both in microseconds, their difference, requests/s, and the router's processor time per request, which is
+ * least affected by other load on the machine.
  */
 #include "base/progress.h"
 #include "route/conn.h"
@@ -58,7 +59,7 @@ static void serve_data(void *arg)
 
 static void serve_ended(void *arg, int rc)
 {
-	dt_route_conn_close(&((struct peer *)arg)->conn); /* the few bytes of a peer stay */
+	dt_route_conn_close(&((struct peer *)arg)->conn); /* the peer itself, a few bytes, is not freed */
 }
 
 static void nothing(void *arg)
@@ -166,7 +167,7 @@ static void client_ended(void *arg, int rc)
 	event_base_loopbreak(run.base);
 }
 
-/* Every millisecond: what has become due. Latency counts from when it was due. */
+/* Every millisecond: sends what is due. Latency counts from when it was due. */
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
 	double now = dt_now();
@@ -283,7 +284,7 @@ static pid_t start_router(const char *program, const char *policy, int n, const 
 	fclose(f);
 	*ret = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	ret->sin_port = htons((uint16_t)atoi(strrchr(url, ':') + 1));
-	usleep(500000); /* its first probes */
+	usleep(500000); /* time for its first probes */
 	return pid;
 }
 
@@ -314,7 +315,7 @@ int main(int argc, char **argv)
 	servers = start_servers(n, server);
 	load(server, n, rate, seconds, &d50, &d99, &drps);
 	router = start_router(argv[1], policy, n, server, &front);
-	load(&front, 1, rate, 1, &r50, &r99, &rrps); /* connections are made */
+	load(&front, 1, rate, 1, &r50, &r99, &rrps); /* opens the connections */
 	cpu = cpu_of(router);
 	load(&front, 1, rate, seconds, &r50, &r99, &rrps);
 	cpu = cpu_of(router) - cpu;

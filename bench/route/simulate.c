@@ -1,14 +1,14 @@
 /*
- * Policies of the router on a trace, in virtual time: which share of the prompts is found in the servers'
- * caches, how long the first token takes, how even the work is. The choice is the router's own code
- * (route/balance.h); the servers are models: one prompt at a time at PREFILL tokens a second, answers
- * beside it at one token in TPOT seconds, a cache of CACHE tokens that drops the least recently used.
+ * Simulates the router's policies on a trace, in virtual time: the share of prompts found in the servers'
+ * caches, time to first token, and balance. The choice is the router's own code (route/balance.h); the
+ * servers are models: one prompt at a time at PREFILL tokens/s, answers beside it at one token per TPOT
+ * seconds, a cache of CACHE tokens that drops the least recently used.
  *
  *   trace.py FILE | simulate SERVERS PREFILL TPOT CACHE [SPEED]
  *
- * "events" is the policy cache where the servers tell what goes out of their caches, DELAY seconds later;
- * "oracle" is its rule with the servers' true caches in place of what was sent to them;
- * "seen" is the share that one cache without end would find: nobody can have more. One JSON line a policy.
+ * "events" is the policy "cache" with evictions reported by the servers, DELAY seconds later; "oracle" is its
+ * rule with the servers' true caches in place of what was sent to them; "seen" is the hit rate of a single
+ * unlimited cache: the upper bound. One JSON line per policy.
  */
 #include "base/opt.h"
 #include "route/balance.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EVENTS	5 /* behind the policies */
+#define EVENTS	5 /* index after the policies */
 #define ORACLE	6
 #define DELAY	0.25
 #define SERVERS 64
@@ -26,20 +26,20 @@
 struct ask {
 	double at;
 	int block, input, output, n;
-	uint64_t *hash; /* [n] of everything up to the end of the block */
+	uint64_t *hash; /* [n] hash of all tokens up to the end of each block */
 };
 
 static struct ask *ask_;
 static int nasks;
 
-/* ---- a set of blocks with the least recently used going: as the servers' caches do ---- */
+/* ---- an LRU set of blocks, like the servers' caches ---- */
 
 struct cache {
-	struct dt_prefix *seen; /* one server's: number 0 */
+	struct dt_prefix *seen; /* one server's, number 0 */
 	int number;
 };
 
-/* ---- what the servers tell, in order of time ---- */
+/* ---- events reported by the servers, in order of time ---- */
 
 static struct event {
 	double at;
@@ -78,11 +78,11 @@ static void hear(struct dt_prefix *index, double now)
 	}
 }
 
-static double until[SERVERS]; /* when its last prompt will be done */
+static double until[SERVERS]; /* when each server will finish its last prompt */
 static struct {
 	double at;
 	struct dt_balance_choice choice;
-} * ends; /* of answers: a heap would be faster; the traces are small */
+} * ends; /* ends of answers: a heap would be faster, but traces are small */
 static int nends;
 
 static void finish(struct dt_balance *b, double now)
@@ -104,7 +104,7 @@ static int cached(struct cache *c, const struct ask *a, double now)
 	return dt_prefix_match(c->seen, a->hash, a->n, now, depth);
 }
 
-/* What the policy cache would do if it knew. */
+/* The choice of policy "cache" with perfect knowledge. */
 static struct dt_balance_choice oracle(struct dt_balance *b, struct cache *c, const struct ask *a, double now)
 {
 	struct dt_balance_choice best = {.server = -1};

@@ -1,10 +1,10 @@
 /*
- * Prints the rate of n x n x n matmuls through oneDNN as one JSON line: what this machine can do at this
- * moment, the denominator of MFU where PyTorch is not installed to measure it.
+ * Prints the rate of n x n x n matmuls in oneDNN as one JSON line: this machine's current peak, the
+ * denominator of MFU if PyTorch is not installed to measure it.
  *
  *   cc -O2 matmul.c -ldnnl -o matmul;  matmul bf16|fp32 [N]
  *
- * Operands are in the layout oneDNN likes best (format any), so this is a ceiling, not a typical call.
+ * Operands have the layout oneDNN prefers (format any), so this is an upper bound, not a typical call.
  */
 #include <oneapi/dnnl/dnnl.h>
 
@@ -29,7 +29,7 @@ static double now_s(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A memory of the layout the primitive chose, filled with small numbers (both types read 0x3c.. as such). */
+/* Memory in the primitive's layout, filled with small numbers (0x3c.. bytes are such in both types). */
 static dnnl_memory_t make(dnnl_engine_t e, const_dnnl_primitive_desc_t pd, dnnl_query_t which)
 {
 	const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, which, 0);

@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: peer_llmc BATCH SEQ STEPS\n");
 		return 2;
 	}
-	dup2(STDERR_FILENO, STDOUT_FILENO); /* it prints while it works */
+	dup2(STDERR_FILENO, STDOUT_FILENO); /* llm.c prints while it works */
 	make_model(&model, &rng);
 	tokens = mallocCheck(sizeof(int) * (size_t)batch * (size_t)(seq + 1));
 	inputs = mallocCheck(sizeof(int) * (size_t)batch * (size_t)seq);

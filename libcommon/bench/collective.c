@@ -1,4 +1,4 @@
-/* Bandwidth formulas of the collectives, inputs with exact results, the calls themselves. */
+/* Bandwidth formulas of the collectives, inputs with exact results, and the calls. */
 #include "bench/collective_priv.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PERIOD 8191 /* prime: period of the input in elements */
+#define PERIOD 8191 /* period of the input, in elements; prime */
 
 double dt_bench_bus_factor(enum dt_bench_kind k, int ranks)
 {
@@ -31,8 +31,8 @@ double dt_bench_bus_factor(enum dt_bench_kind k, int ranks)
 double dt_bench_traffic(enum dt_bench_kind k, int ranks, bool in_place)
 {
 	switch (k) {
-	case DT_BENCH_ALL_GATHER: /* every rank reads its part and writes the whole, in place the others'
-				     parts */
+	case DT_BENCH_ALL_GATHER: /* every rank reads its part and writes all; in place only the others'
+				   * parts */
 		return in_place ? ranks : ranks + 1;
 	case DT_BENCH_REDUCE_SCATTER:
 		return ranks + 1;
@@ -40,7 +40,7 @@ double dt_bench_traffic(enum dt_bench_kind k, int ranks, bool in_place)
 		return ranks + 1;
 	case DT_BENCH_BROADCAST:
 		return ranks;
-	case DT_BENCH_GATHER: /* in place the root's block stays where it is */
+	case DT_BENCH_GATHER: /* in place, the root's block stays where it is */
 	case DT_BENCH_SCATTER:
 		return in_place ? 2 * (double)(ranks - 1) / ranks : 2;
 	case DT_BENCH_BARRIER:
@@ -191,8 +191,9 @@ static void put(char *at, enum dt_dtype t, int v)
 }
 
 /*
- * Input of rank at element i: at most 120 / ranks, or on more than 60 ranks 0 and 1 on a few of them, so that
- * sums stay exact in every type. With DT_AVG all ranks send the same, so that the division is exact.
+ * Input of a rank at element i: at most 120 / ranks, or with more than 60 ranks mostly 0 with a few 1, so
+ * that sums are exact in every type. With DT_AVG all ranks send the same values, so that the division is
+ * exact.
  */
 static int value(const struct dt_bench *b, int rank, size_t i)
 {
@@ -219,7 +220,7 @@ static int reduced(const struct dt_bench *b, size_t i)
 	return v;
 }
 
-/* One period of the input of rank, or of the result (rank -1), from element first on. */
+/* One period of a rank's input, or of the result (rank -1), from element `first` on. */
 static void fill_table(struct dt_bench *b, int rank, size_t first)
 {
 	for (size_t i = 0; i < PERIOD; i++)
@@ -250,7 +251,7 @@ static int64_t differ(struct dt_bench *b, const char *got, size_t n, int rank, s
 	return wrong;
 }
 
-/* Elements that the pattern is shifted from one block of an all-to-all to the next, to tell blocks apart. */
+/* Shift of the pattern, in elements, between blocks of an all-to-all, to tell the blocks apart. */
 #define SHIFT 131
 
 void dt_bench_prepare(struct dt_bench *b, size_t n, bool in_place)
@@ -350,7 +351,7 @@ int dt_bench_call(struct dt_bench *b, size_t n, bool in_place, size_t offset, st
 	switch (b->o.kind) {
 	case DT_BENCH_ALL_REDUCE:
 		return dt_all_reduce(c, dst, in, n, t, b->o.op, "benchmark", err);
-	case DT_BENCH_REDUCE_SCATTER: /* in place as NCCL has it: to this rank's own block */
+	case DT_BENCH_REDUCE_SCATTER: /* in place as in NCCL: into this rank's own block */
 		return in_place ? dt_reduce_scatter(c, dst + (size_t)b->rank * n * b->e, dst, n, t, b->o.op,
 						    "benchmark", err)
 				: dt_reduce_scatter(c, dst, src, n, t, b->o.op, "benchmark", err);
@@ -367,7 +368,7 @@ int dt_bench_call(struct dt_bench *b, size_t n, bool in_place, size_t offset, st
 		return in_place ? dt_scatter(c, dst + (size_t)b->rank * n * b->e, dst, n, t, b->o.root,
 					     "benchmark", err)
 				: dt_scatter(c, dst, src, n, t, b->o.root, "benchmark", err);
-	case DT_BENCH_BROADCAST: /* out of place the root copies, as NCCL does */
+	case DT_BENCH_BROADCAST: /* out of place, the root copies, as in NCCL */
 		if (!in_place && b->rank == b->o.root)
 			memcpy(dst, src, n * b->e);
 		return dt_broadcast(c, dst, n, t, b->o.root, "benchmark", err);

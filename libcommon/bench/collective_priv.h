@@ -10,16 +10,16 @@ struct dt_bench {
 	int rank, size; /* in c */
 	struct dt_bench_opts o;
 	size_t e, region; /* element size; bytes of each buffer */
-	char *buf[4];	  /* two of ours; two for plain MPI */
+	char *buf[4];	  /* two for our calls, two for plain MPI */
 	char *src, *dst;  /* the pair in use */
 	char *table;
-	bool compared; /* offset_s is known: of this rank's clock to rank 0's */
+	bool compared; /* offset_s is valid: add it to this rank's clock to get rank 0's */
 	double offset_s;
-	double *times, *worst; /* [3][iters]: ours, MPI's, arrivals; [2][iters]: over ranks */
+	double *times, *worst; /* [3][iters]: ours, MPI's, arrivals; [2][iters]: maxima over ranks */
 };
 
 bool dt_bench_per_rank(enum dt_bench_kind k);
-/* Of the last-level cache: given, or where that is 0 what the system says. */
+/* Bytes of the last-level cache: `given`, or if that is 0 the system's value. */
 size_t dt_bench_cache_bytes(size_t given);
 void dt_bench_prepare(struct dt_bench *b, size_t n, bool in_place);
 int64_t dt_bench_wrong(struct dt_bench *b, size_t n, bool in_place);

@@ -15,7 +15,7 @@ int dt_bench_compressed(struct dt_comm *c, const struct dt_compress_opts *o, siz
 	float *x = calloc(n + 1, sizeof(*x));
 	int rc = x ? dt_compress_open(&z, c, o, n, err) : dt_err_sys(err, -ENOMEM, "%zu bytes", bytes);
 
-	for (int i = -1; i < CALLS && !rc; i++) { /* the first one is a warm-up */
+	for (int i = -1; i < CALLS && !rc; i++) { /* -1 is a warm-up */
 		for (size_t k = 0; k < n; k++)
 			x[k] = (float)((k * 2654435761u + (size_t)dt_comm_rank(c) * 97) % 2001) / 1000 - 1;
 		rc = dt_barrier(c, "compression", err);

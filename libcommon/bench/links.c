@@ -1,4 +1,4 @@
-/* Copy bandwidth of a machine; latency and bandwidth of link classes. */
+/* Measures a machine's copy bandwidth, and latency and bandwidth of link classes. */
 #include "bench/links.h"
 
 #include "base/progress.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define SLOW_S 0.1 /* seconds of a call after which a link's larger sizes are not tried */
+#define SLOW_S 0.1 /* once a call takes this long, larger sizes are skipped (seconds) */
 #define HUGE   ((size_t)2 << 20)
 
 int dt_bench_copy(struct dt_comm *world, size_t cache, double *ret_gbs, struct dt_err *err)
@@ -24,7 +24,7 @@ int dt_bench_copy(struct dt_comm *world, size_t cache, double *ret_gbs, struct d
 
 	dt_world_info(dt_comm_world(world), &info);
 	n = dt_bench_cache_bytes(cache) * 2 / (size_t)info.local_size;
-	n = (n + HUGE - 1) / HUGE * HUGE; /* large pages: filling them is most of the time */
+	n = (n + HUGE - 1) / HUGE * HUGE; /* huge pages: otherwise page faults take most of the time */
 	a = aligned_alloc(HUGE, n);
 	b = aligned_alloc(HUGE, n);
 	if (!a || !b) {
@@ -42,7 +42,7 @@ int dt_bench_copy(struct dt_comm *world, size_t cache, double *ret_gbs, struct d
 		rc = dt_barrier(world, "copy bandwidth", err);
 		t0 = dt_now();
 		dt_comm_copy_stream(b, a, n);
-		if (!rc) /* with more ranks than processors, ranks take turns: the last counts */
+		if (!rc) /* with more ranks than processors, ranks take turns: the last one counts */
 			rc = dt_barrier(world, "copy bandwidth", err);
 		t = dt_now() - t0;
 		if (!rc)
@@ -63,7 +63,7 @@ double dt_bench_fit_line(const double *x, const double *t, int n, double *ret_a,
 {
 	double s = 0, sx = 0, sxx = 0, st = 0, sxt = 0, det, a, b, error = 0;
 
-	for (int i = 0; i < n; i++) { /* weights 1 / t^2 */
+	for (int i = 0; i < n; i++) { /* weights 1 / t^2 (relative error) */
 		double k = 1 / (t[i] * t[i]);
 
 		s += k;

@@ -5,8 +5,8 @@
 #include "comm/comm.h"
 
 /*
- * Copy bandwidth of one machine, bytes read plus written, all its ranks copying at once between buffers that
- * together are past the last-level cache (bytes; 0: as the system says). Collective.
+ * Copy bandwidth of one machine in bytes read plus written, with all its ranks copying at once between
+ * buffers that together exceed the last-level cache (bytes; 0: ask the system). Collective.
  */
 int dt_bench_copy(struct dt_comm *world, size_t cache, double *ret_gbs, struct dt_err *err);
 
@@ -17,15 +17,15 @@ int dt_bench_copy(struct dt_comm *world, size_t cache, double *ret_gbs, struct d
  */
 struct dt_bench_link {
 	const char *name; /* "shm" between ranks of one machine, "network" between machines */
-	int ranks;	  /* of the groups measured */
+	int ranks;	  /* ranks of the measured groups */
 	double latency_s, bandwidth_gbs;
 	double error; /* root mean square of the relative error of the fit */
 };
-/* Collective. At most two classes; returns how many there are. */
+/* Collective. Returns the number of classes, at most two. */
 int dt_bench_links(struct dt_world *w, struct dt_bench_link ret[2], struct dt_err *err);
 
-/* t = a + b x by least squares of the relative error, a and b not negative. Returns the error of struct
- * dt_bench_link. */
+/* Fits t = a + b x by least squares of the relative error, a, b >= 0. Returns the root mean square of the
+ * relative error. */
 double dt_bench_fit_line(const double *x, const double *t, int n, double *ret_a, double *ret_b);
 
 #endif

@@ -1,4 +1,4 @@
-/* Measured message costs, and the times of algorithms predicted from them. */
+/* Measures message costs, and predicts the times of algorithms from them. */
 #include "bench/predict.h"
 
 #include "base/progress.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOW_S 0.02		   /* seconds of a message after which larger ones are not tried */
-#define BUFFER ((size_t)128 << 20) /* at most; up to 4096 ranks of a group */
+#define SLOW_S 0.02		   /* once a message takes this long, larger ones are skipped (seconds) */
+#define BUFFER ((size_t)128 << 20) /* maximum; enough for 4096 ranks per group */
 
 static enum dt_comm_op_kind op_of(enum dt_bench_kind k)
 {
@@ -35,9 +35,9 @@ static int by_value(const void *a, const void *b)
 }
 
 /*
- * Time of a round of messages of n bytes, every rank of the group to the next. Step lists consist of such
- * rounds, so it is measured by one, an all-gather around the ring: the median of several runs of a few calls,
- * which makes ranks that leave the barrier at different times matter little.
+ * Time of a round in which every rank of the group sends n bytes to the next. Step lists consist of such
+ * rounds. Measured with an all-gather around the ring: the median of several runs of a few calls each, so
+ * that uneven release from the barrier matters little.
  */
 static int round_time(struct dt_comm *c, char *buf, size_t n, double *ret, struct dt_err *err)
 {
@@ -88,8 +88,8 @@ static int message_cost(struct dt_comm *c, bool mine, double *ret_latency, doubl
 	return rc;
 }
 
-/* Seconds a byte of the port that the ranks of a machine share: all send at once, messages so large that
- * latency matters little. */
+/* Seconds per byte of a port that a machine's ranks share: all send at once, messages so large that latency
+ * matters little. */
 static int shared_cost(struct dt_comm *c, int g, double latency, double alone, double *ret_s,
 		       struct dt_err *err)
 {
@@ -191,14 +191,14 @@ enum dt_alg dt_bench_chosen(const struct dt_comm *c, enum dt_bench_kind k, size_
 	return dt_comm_choose(c, op_of(k), count, t);
 }
 
-/* Which step list is cheapest for operations of up to 2^i bytes; AUTO: not simulated yet. */
+/* The cheapest step list for operations of up to 2^i bytes; AUTO: not simulated yet. */
 struct dt_bench_costs {
 	struct dt_bench_topo topo;
 	int node_ranks;
 	enum dt_alg best[DT_COMM_FINISH][48];
 };
 
-/* dt_comm_chooser. Every rank has the same costs and so the same answer. */
+/* The dt_comm_chooser. Every rank has the same costs and so gets the same answer. */
 static enum dt_alg cheapest(void *arg, enum dt_comm_op_kind kind, size_t bytes)
 {
 	enum dt_alg best = DT_ALG_MPI;

@@ -7,25 +7,25 @@
 
 /* Whether the collective has this algorithm. */
 bool dt_bench_has_algorithm(enum dt_bench_kind k, enum dt_alg a);
-/* The algorithm that operations of count elements use. */
+/* The algorithm used for operations of count elements. */
 enum dt_alg dt_bench_chosen(const struct dt_comm *c, enum dt_bench_kind k, size_t count, enum dt_dtype t);
 
 /*
- * Measures message costs inside and between nodes and returns the network that they describe. Collective.
- * -ENOTSUP if machines do not hold equal runs of ranks.
+ * Measures message costs within and between nodes and returns them as a network. Collective. -ENOTSUP if
+ * ranks are not placed in equal consecutive runs on the machines.
  */
 int dt_bench_topology(struct dt_comm *world, struct dt_bench_topo *ret, struct dt_err *err);
 /*
- * Simulates a call on n elements of e bytes, all blocks counted, by an algorithm with step lists. here: with
- * the chunk size that operations use, otherwise with the best one.
+ * Simulates a call on n elements of e bytes, over all blocks, with an algorithm that has step lists. here:
+ * with the chunk size in use, otherwise with the best one.
  */
 int dt_bench_predict(const struct dt_bench_topo *t, enum dt_bench_kind k, enum dt_alg a, size_t n, size_t e,
 		     bool here, double *ret_s, struct dt_err *err);
 
 /*
- * From now on AUTO uses the cheapest step list by these costs if the group spans machines. The same call on
- * every rank, with the same costs. -EINVAL if t has another number of ranks. Close after the group is freed
- * or its chooser is reset (dt_comm_set_chooser).
+ * From now on AUTO chooses the cheapest step list by these costs, if the group spans machines. Every rank
+ * must make the same call with the same costs. -EINVAL if t has another number of ranks. Close it after the
+ * group is freed or its chooser is reset (dt_comm_set_chooser).
  */
 struct dt_bench_costs;
 int dt_bench_costs_open(struct dt_bench_costs **ret, struct dt_comm *c, const struct dt_bench_topo *t,

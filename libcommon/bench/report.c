@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-/* Names of nccl-tests, in the order of enum dt_dtype. */
+/* Type names of nccl-tests, in the order of enum dt_dtype. */
 static const char *const nccl_type[DT_DTYPE_N] = {"float", "bfloat16", "half",	 "double", "int32",
 						  "int64", "uint8",    "uint16", "int8"};
 
-/* Names of the other programs, in the same order. */
+/* Type names of dt's programs, in the same order. */
 static const char *const type_name[DT_DTYPE_N] = {"fp32",  "bf16",  "fp16",   "fp64", "int32",
 						  "int64", "uint8", "uint16", "int8"};
 
@@ -43,7 +43,7 @@ void dt_bench_print_title(FILE *f, const struct dt_bench_run_info *i, enum dt_be
 		i->transport, i->registered ? ", registered buffers" : "", i->cold ? ", cold buffers" : "");
 }
 
-/* The names of one side's columns; unit: the line below, of their units. */
+/* Column headings for out of place or in place; unit: the second line, with the units. */
 static void print_side_head(FILE *f, const struct dt_bench_run_info *i, bool unit)
 {
 	fprintf(f, "  %9s  %6s  %6s  %6s", unit ? "(us)" : "time", unit ? "(GB/s)" : "algbw",

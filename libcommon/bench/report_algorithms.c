@@ -1,4 +1,4 @@
-/* Algorithms beside one another: measured, predicted, simulated. */
+/* Tables that compare algorithms: measured, predicted, simulated. */
 #include "bench/report.h"
 
 #include "base/opt.h"
@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { CELL = 6 }; /* columns of a number; one more for its mark */
+enum { CELL = 6 }; /* columns of a number; its mark takes one more */
 
-/* Names in at most CELL columns, above one another. */
+/* Names of at most CELL columns, over two lines. */
 static const char *const head[DT_ALG_N][2] = {
 	[DT_ALG_DIRECT] = {"", "direct"},
 	[DT_ALG_MPI] = {"", "mpi"},
@@ -72,7 +72,7 @@ void dt_bench_print_algorithms_head(FILE *f, unsigned algorithms)
 		for (int a = 0; a < DT_ALG_N; a++)
 			if (algorithms & 1u << a)
 				n += snprintf(row + n, sizeof(row) - (size_t)n, "%*s ", CELL, head[a][line]);
-		if (row[strspn(row, "# ")]) /* no name of two lines: one line */
+		if (row[strspn(row, "# ")]) /* omit an empty first line */
 			print_trimmed(f, row);
 	}
 }

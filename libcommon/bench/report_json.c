@@ -1,4 +1,4 @@
-/* The benchmark's results as JSON: keys carry their unit (_s seconds, _gbs 10^9 bytes a second). */
+/* The benchmark's results as JSON; keys carry their unit (_s seconds, _gbs 10^9 bytes/s). */
 #include "bench/report.h"
 
 #include "base/opt.h"
@@ -8,7 +8,7 @@ static json_t *real_or_null(bool there, double v)
 	return there ? json_real(v) : json_null();
 }
 
-/* The values of one call's timing. */
+/* Adds the timing of a call. */
 static int add_times(json_t *o, const struct dt_bench_run_info *i, const struct dt_bench_result *r)
 {
 	const struct {
@@ -82,7 +82,7 @@ static json_t *links_json(const struct dt_bench_totals *t)
 	return links;
 }
 
-/* null where arrivals were not looked at: no table of ranks. */
+/* null if arrivals were not measured: there is no per-rank table. */
 static json_t *skew_json(const struct dt_bench_skew *s)
 {
 	json_t *skew = s->ranks ? json_array() : json_null();

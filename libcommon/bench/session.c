@@ -14,7 +14,7 @@ static int flush_table(const struct dt_bench_session *b, struct dt_err *err)
 	return b->table && fflush(b->table) ? dt_err_sys(err, -errno, "cannot write results") : 0;
 }
 
-/* One timed size, counted and, with --json, kept. */
+/* Times one size; counts it and, with --json, keeps the result. */
 static int measure(struct dt_bench_session *b, struct dt_bench *bench, enum dt_bench_kind k, size_t bytes,
 		   bool in_place, struct dt_bench_result *r, struct dt_err *err)
 {
@@ -51,7 +51,7 @@ static int measure_compressed(struct dt_bench_session *b, const struct dt_bench_
 	return rc;
 }
 
-/* One size out of place and in place, and its lines. */
+/* Runs one size, out of place and in place, and prints its row. */
 static int run_size(struct dt_bench_session *b, struct dt_bench *bench, enum dt_bench_kind k, size_t bytes,
 		    struct dt_err *err)
 {
@@ -94,7 +94,7 @@ static int open_bench(struct dt_bench_session *b, enum dt_bench_kind k, struct d
 	return dt_bench_open(ret, b->c, &o, b->o.sizes.max, err);
 }
 
-/* A table of sizes by the algorithm that is set. */
+/* Table of sizes for the algorithm that is set. */
 static int run_kind(struct dt_bench_session *b, enum dt_bench_kind k, struct dt_err *err)
 {
 	struct dt_bench *bench = NULL;
@@ -116,7 +116,7 @@ static int run_kind(struct dt_bench_session *b, enum dt_bench_kind k, struct dt_
 	return rc;
 }
 
-/* The algorithms that the collective has and these ranks can use, a bit each. */
+/* Bit set of the algorithms that the collective has and these ranks can use. */
 static unsigned usable(struct dt_bench_session *b, enum dt_bench_kind k)
 {
 	unsigned set = 0;
@@ -128,7 +128,7 @@ static unsigned usable(struct dt_bench_session *b, enum dt_bench_kind k)
 	return set;
 }
 
-/* One size by every algorithm: a row of times and, with --explain, a row of predictions. */
+/* Runs one size with every algorithm: a row of times and, with --explain, a row of predictions. */
 static int run_row(struct dt_bench_session *b, struct dt_bench *bench, enum dt_bench_kind k, unsigned set,
 		   size_t bytes, struct dt_err *err)
 {
@@ -158,7 +158,7 @@ static int run_row(struct dt_bench_session *b, struct dt_bench *bench, enum dt_b
 	return flush_table(b, err);
 }
 
-/* --algorithm all: one table of sizes by algorithms; with columns of their own, a table each. */
+/* --algorithm all: one table of sizes by algorithms; with extra columns, one table per algorithm. */
 static int run_algorithms(struct dt_bench_session *b, enum dt_bench_kind k, struct dt_err *err)
 {
 	unsigned set = usable(b, k);
@@ -192,7 +192,7 @@ static int run_algorithms(struct dt_bench_session *b, enum dt_bench_kind k, stru
 	return rc;
 }
 
-/* What is measured before the rows: copy bandwidth, clocks, links, costs of messages. */
+/* Measurements before the rows: copy bandwidth, clocks, links, message costs. */
 static int measure_machine(struct dt_bench_session *b, struct dt_err *err)
 {
 	char topo[512];

@@ -1,4 +1,4 @@
-/* A run of the benchmark: collectives, sizes and algorithms one after another, into a table or JSON. */
+/* A benchmark run: collectives, sizes and algorithms in turn, printed as a table or JSON. */
 #ifndef DT_BENCH_SESSION_H
 #define DT_BENCH_SESSION_H
 
@@ -9,19 +9,19 @@
 
 struct dt_bench_sizes {
 	size_t min, max;
-	size_t step;   /* bytes added from one size to the next; 0: */
-	double factor; /* multiplied by */
+	size_t step;   /* bytes added from one size to the next; 0: use factor */
+	double factor; /* factor from one size to the next */
 };
 size_t dt_bench_next_size(const struct dt_bench_sizes *z, size_t s);
 
 struct dt_bench_session_opts {
 	enum dt_bench_kind kind; /* DT_BENCH_N: all of them */
-	enum dt_alg algorithm;	 /* DT_ALG_N: all of them; the group's otherwise */
+	enum dt_alg algorithm;	 /* DT_ALG_N: all of them; otherwise the group's */
 	struct dt_bench_sizes sizes;
 	int warmup;
 	size_t cache; /* as in struct dt_bench_opts */
 	bool check;
-	bool explain; /* costs of messages are measured first, and every time predicted */
+	bool explain; /* measure message costs first, and predict every time */
 	bool skew, fit, latency;
 	const struct dt_compress_opts *compress; /* NULL: none */
 };
@@ -31,9 +31,9 @@ struct dt_bench_session {
 	struct dt_comm *c;
 	struct dt_bench_session_opts o;
 	struct dt_bench_run_info info;
-	FILE *table;		       /* where text goes; NULL: nowhere */
-	json_t *results, *compression; /* arrays that are filled; NULL: none */
-	pthread_mutex_t *lock;	       /* of results */
+	FILE *table;		       /* where to print text; NULL: nowhere */
+	json_t *results, *compression; /* arrays to append to; NULL: none */
+	pthread_mutex_t *lock;	       /* protects results */
 
 	/* set by the run */
 	struct dt_bench_totals totals;

@@ -8,9 +8,9 @@
 
 #include "base/units.h"
 
-#define EVENTS_MAX 1024 /* most ranks of a discrete-event simulation */
+#define EVENTS_MAX 1024 /* maximum ranks of a discrete-event simulation */
 
-/* Links: [0, 2p) ports of ranks inside their node, then the links of the network. */
+/* Links: [0, 2p) are the ports of ranks inside their node, then come the network links. */
 static int first_net(const struct dt_bench_sim *s)
 {
 	return 2 * s->t->ranks;
@@ -60,7 +60,7 @@ static void dragonfly_path(const struct dt_bench_sim *s, struct dt_bench_path *p
 		}
 		return;
 	}
-	/* first to the router of the group with the link to the other group */
+	/* first to the router of the group that has the link to the other group */
 	if (ra % w != gb % w) {
 		push(p, inner + ga * w * w + ra % w * w + gb % w);
 		p->hops++;
@@ -87,7 +87,7 @@ void dt_bench_sim_route(const struct dt_bench_sim *s, int i, int j, struct dt_be
 	}
 	switch (t->kind) {
 	case DT_BENCH_TOPO_RAIL:
-		if (i % t->node != j % t->node) /* inside the node to the right rail first */
+		if (i % t->node != j % t->node) /* first inside the node to the right rail */
 			push(p, 2 * i);
 		push(p, first_net(s) + 2 * (a * t->node + j % t->node));
 		push(p, first_net(s) + 2 * j + 1);
@@ -180,7 +180,7 @@ static void add_load(struct dt_bench_sim *s, const struct dt_bench_path *p, doub
 	}
 }
 
-/* Time of one message, given all loads of the round. */
+/* Time of one message, given the loads of all links in the round. */
 static double flight(const struct dt_bench_sim *s, const struct dt_bench_path *p)
 {
 	double most = 0;
@@ -190,7 +190,7 @@ static double flight(const struct dt_bench_sim *s, const struct dt_bench_path *p
 	return (p->local ? s->t->shm_latency_s : s->t->net_latency_s) + p->hops * s->t->hop_s + most;
 }
 
-/* One round; returns the longest time a rank spent in it. */
+/* Simulates one round; returns the longest time a rank spent in it. */
 static double sim_round(struct dt_bench_sim *s, const struct dt_comm_steps *st, int round, double e)
 {
 	int who[2], n = dt_comm_steps_pair(st, round, who) ? 2 : st->p;
@@ -257,7 +257,7 @@ int dt_bench_simulate(const struct dt_comm_steps *st, const struct dt_bench_topo
 
 		if (s.m.failed)
 			rc = dt_err_sys(err, -ENOMEM, "%d ranks", st->p);
-		if (alike > 2) { /* the slowest message sets the pace of the rest */
+		if (alike > 2) { /* extrapolate identical rounds: the slowest message sets the pace */
 			for (int r = 0; r < st->p; r++)
 				most = fmax(most, s.clock[r]);
 			for (int r = 0; r < st->p; r++)

@@ -18,24 +18,25 @@
 struct event { /* a rank enters its next round, or a link takes the next part */
 	double at;
 	uint64_t number; /* orders events of equal time */
-	int rank, link;	 /* rank -1: the link */
+	int rank, link;	 /* rank -1: an event of the link */
 };
 
 /* A message between nodes that is being sent. */
 struct flow {
 	struct flow *next;
 	int from, to, round;
-	double left, part; /* bytes */
+	double left, part; /* in bytes */
 	struct dt_bench_path path;
 };
 
 struct port {
-	struct flow *first, *last; /* waiting messages, the next one first */
+	struct flow *first, *last; /* queue of waiting messages, the next one first */
 	bool busy;
 };
 
 /*
- * A message of which one end has entered the round: the sender's (eager ones have arrived) or the receiver's.
+ * A message of which one end has entered the round: the sender's (eager messages have arrived) or the
+ * receiver's.
  */
 struct mail {
 	int from, round;
@@ -55,9 +56,9 @@ struct run {
 	struct event *heap;
 	size_t n;
 	uint64_t number;
-	int *round, *open;    /* [p]: current round; its incomplete messages */
+	int *round, *open;    /* [p]: current round; number of its incomplete messages */
 	double *over, *extra; /* [p]: latest completion so far; time of reductions after it */
-	struct mailbox *box;  /* [p]: of the receiver */
+	struct mailbox *box;  /* [p]: messages to each receiver */
 	struct port *port;    /* [nlink] */
 	bool failed;
 };
@@ -94,7 +95,7 @@ static struct event pop(struct run *x)
 	return top;
 }
 
-/* Sends a message or part at t. Returns its arrival; *ret_left: when the first link has it. */
+/* Sends a message or part at t. Returns its arrival; *ret_left: when the first link is free again. */
 static double fly(struct run *x, const struct dt_bench_path *p, double t, double bytes, double *ret_left)
 {
 	const struct dt_bench_topo *topo = x->s->t;
@@ -166,7 +167,7 @@ static void join(struct run *x, struct flow *f)
 	port->last = f;
 }
 
-/* The link sends a part of the next waiting message. */
+/* The link sends the next part of the first waiting message. */
 static void serve(struct run *x, int link, double now)
 {
 	struct port *port = &x->port[link];

@@ -1,4 +1,4 @@
-/* Timing of calls, alternating with plain MPI where asked; arrival times of ranks. */
+/* Times calls, alternating with plain MPI if asked; records arrival times of ranks. */
 #include "bench/collective_priv.h"
 
 #include "base/progress.h"
@@ -67,7 +67,7 @@ static int add_skew(struct dt_bench *b, struct dt_bench_skew *s, struct dt_err *
 	return rc;
 }
 
-/* The time of each call on its slowest rank, into worst. */
+/* Reduces each call's time to that of its slowest rank, into worst. */
 static int over_ranks(struct dt_bench *b, double *times, struct dt_err *err)
 {
 	return dt_all_reduce(b->c, b->worst, times, (size_t)b->o.iters, DT_F64, DT_MAX, "slowest rank", err);
@@ -82,7 +82,8 @@ static double mean(const double *x, size_t n)
 	return sum / (double)n;
 }
 
-/* Rank 0's clock minus this rank's: by the fastest of several round trips, the reply being its middle. */
+/* Rank 0's clock minus this rank's, from the fastest of several round trips, assuming the reply was sent
+ * midway. */
 static int compare_clocks(struct dt_comm *c, double *ret, struct dt_err *err)
 {
 	int rank = dt_comm_rank(c), size = dt_comm_size(c), rc = 0;
@@ -130,8 +131,9 @@ static int start_together(struct dt_bench *b, struct dt_err *err)
 }
 
 /*
- * Calls back to back; with compare or apart a barrier before each. Ranks do not leave a call together:
- * without the barrier a rank that leaves one library's call early would wait inside the other library's.
+ * Times calls back to back; with compare or apart, a barrier precedes each. Ranks do not leave a call
+ * together: without the barrier a rank that leaves one library's call early would wait inside the other
+ * library's.
  */
 static int time_calls(struct dt_bench *b, size_t n, size_t bytes, bool in_place, double *ret_mean,
 		      struct dt_err *err)
@@ -176,10 +178,10 @@ static void copy_near(char *dst, const char *src, size_t n)
 }
 
 /*
- * Time in which the ranks, all at once, copy as many bytes as the call must read and write: the median of a
- * few tries with ordinary or non-temporal stores, whichever is faster. With compare a call of plain MPI
- * precedes each try, so that the caches are in the same state as before our calls. In place, data is moved
- * by a line.
+ * Time in which all ranks, at once, copy as many bytes as the call must read and write: the median of a few
+ * tries with ordinary or non-temporal stores, whichever is faster. With compare a call of plain MPI precedes
+ * each try, so that the caches are in the same state as before our calls. In place, data is moved by one
+ * cache line.
  */
 static int copy_time(struct dt_bench *b, double bytes, size_t elements, bool in_place, double *ret,
 		     struct dt_err *err)
@@ -221,7 +223,7 @@ static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, st
 		   struct dt_bench_result *r, struct dt_err *err)
 {
 	size_t iters = (size_t)b->o.iters;
-	double own[2] = {0, 0}; /* over this rank's calls: mean, least */
+	double own[2] = {0, 0}; /* this rank's calls: mean, minimum */
 	int rc =
 		b->o.apart && b->info.nodes > 1 && !b->compared ? compare_clocks(b->c, &b->offset_s, err) : 0;
 
@@ -250,7 +252,7 @@ static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, st
 	r->max_s = b->worst[iters - 1];
 	r->mean_s = mean(b->worst, iters);
 	r->time_s = b->o.compare || b->o.apart ? r->p50_s : own[0];
-	r->min_s = fmin(own[1], r->time_s); /* equal times differ by rounding */
+	r->min_s = fmin(own[1], r->time_s); /* nearly equal times may differ by rounding */
 	return 0;
 }
 

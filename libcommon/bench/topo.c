@@ -1,4 +1,4 @@
-/* Descriptions of networks: parsed, printed. */
+/* Parses and prints descriptions of networks. */
 #include "bench/simulate.h"
 
 #include "base/units.h"

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-struct slot { /* one question under way */
+struct slot { /* one question in flight */
 	CURL *easy;
-	int64_t at; /* its number; -1: free */
+	int64_t at; /* index of the question; -1: free */
 	char *body, *reply;
 	size_t n, most;
 };
@@ -24,7 +24,7 @@ struct dt_asks {
 	CURLM *multi;
 	struct slot *slot;
 	int nslot;
-	double patience, since; /* since: of the first failure after the last answer; 0: none */
+	double patience, since; /* since: time of the first failure after the last answer; 0: none */
 };
 
 static size_t receive(char *data, size_t size, size_t n, void *arg)
@@ -67,7 +67,7 @@ static void slot_release(struct slot *s)
 	free(s->reply);
 }
 
-/* The parsed answer of a request that ended. */
+/* Parses the response of a finished request. */
 static int read_reply(struct slot *s, const char *url, CURLcode done, json_t **ret, struct dt_err *err)
 {
 	long status = 0;
@@ -81,7 +81,7 @@ static int read_reply(struct slot *s, const char *url, CURLcode done, json_t **r
 	return dt_json_parse(s->reply ? s->reply : "", s->n, url, ret, err);
 }
 
-/* Whether a failure is worth another try: the server may come back. */
+/* Whether to retry after a failure: the server may come back. */
 static bool again(struct dt_asks *a, const struct slot *s, CURLcode done)
 {
 	long status = 0;
@@ -119,7 +119,7 @@ static int start(struct dt_asks *a, struct slot *s, const struct dt_asks_list *l
 	return send_body(a, s, err);
 }
 
-/* 1: question s->at is answered; 0: it is asked again. */
+/* Handles a finished request. 1: question s->at is answered; 0: it is asked again. */
 static int take(struct dt_asks *a, struct slot *s, const struct dt_asks_list *l, CURLcode done,
 		struct dt_err *err)
 {
@@ -138,7 +138,7 @@ static int take(struct dt_asks *a, struct slot *s, const struct dt_asks_list *l,
 	return rc < 0 ? rc : 1;
 }
 
-/* Takes the answers that have come; how many, or a negative errno. */
+/* Handles all finished requests; returns their number or a negative errno. */
 static int collect(struct dt_asks *a, const struct dt_asks_list *l, struct dt_err *err)
 {
 	CURLMsg *m;
@@ -170,7 +170,7 @@ int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, stru
 		curl_multi_perform(a->multi, &running);
 		if (rc >= 0 && (rc = collect(a, l, err)) > 0)
 			got += rc;
-		else if (rc == 0) /* what has come is taken first: nothing wakes a wait for it */
+		else if (rc == 0) /* poll does not wake up for responses that have already arrived */
 			curl_multi_poll(a->multi, NULL, 0, 1000, NULL);
 	}
 	for (int i = 0; i < a->nslot; i++)
@@ -181,7 +181,7 @@ int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, stru
 	return rc < 0 ? rc : 0;
 }
 
-/* The first model that the server names. */
+/* The first model in the server's list. */
 static int first_model(struct dt_asks *a, const char *base, struct dt_err *err)
 {
 	struct slot s = {0};

@@ -1,4 +1,4 @@
-/* One call of a run: its request, prepared before it is due, and the response. */
+/* One call of a run: its request, prepared before it is due, and its response. */
 #include "bench/load/run.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static size_t on_body(char *data, size_t one, size_t n, void *arg)
 	return n;
 }
 
-/* Where the call goes, and what with. False: no memory. */
+/* Sets URL, headers and body of the call. False: out of memory. */
 static bool address(struct load_call *c, const struct dt_load_target *t, const json_t *history)
 {
 	static const char *const route[] = {"/v1/completions", "/v1/completions", "/v1/chat/completions",

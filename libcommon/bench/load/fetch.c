@@ -1,4 +1,4 @@
-/* Streams of server-sent events, and what is asked of the server before the run. */
+/* Parses streams of server-sent events, and queries the server before the run. */
 #include "base/json.h"
 #include "bench/load/internal.h"
 
@@ -56,7 +56,7 @@ static int int_of(const json_t *o, const char *key)
 	return v > 0 && v <= INT_MAX ? (int)v : 0;
 }
 
-/* Without NULs, which many servers would not take back. */
+/* Drops NULs, which many servers would refuse in the next turn. */
 static int keep_text(struct load_text *t, const char *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -89,7 +89,7 @@ static int take_chunk(struct load_stream *s, struct dt_load_result *r, const jso
 	n = json_string_length(text);
 	if (n > 0 && s->keep && keep_text(&s->reply, json_string_value(text), n) < 0)
 		return -ENOMEM;
-	/* The end counts as text where there was none to see, such as bytes that make no character. */
+	/* The end counts as the first text if no text was visible, e.g. bytes that form no character. */
 	if (n > 0 || (r->first < 0 && json_is_string(json_object_get(choice, "finish_reason"))))
 		return note_piece(r, now, &r->end);
 	return 0;
@@ -102,7 +102,7 @@ static int take_line(struct load_stream *s, struct dt_load_result *r, double now
 	int rc;
 
 	if (strncmp(p, "data:", 5))
-		return 0; /* a comment, a blank line, a field that is not used */
+		return 0; /* a comment, a blank line, or an unused field */
 	p += 5;
 	p += *p == ' ';
 	if (!strncmp(p, "[DONE]", 6)) {
@@ -148,7 +148,7 @@ void dt_load_error_text(const char *body, char *ret, size_t n)
 		json_is_string(e) ? json_string_value(e) : json_string_value(json_object_get(e, "message"));
 
 	snprintf(ret, n, "%s", text ? text : body);
-	for (char *p = ret; *p; p++) /* nothing that steers a terminal */
+	for (char *p = ret; *p; p++) /* removes terminal control characters */
 		if ((unsigned char)*p < 0x20 || *p == 0x7f)
 			*p = ' ';
 	json_decref(v);
@@ -163,7 +163,7 @@ static size_t collect(char *data, size_t one, size_t n, void *arg)
 	return t->n + n > MOST_LINE || dt_load_text_add(t, data, n) < 0 ? 0 : n;
 }
 
-/* One answer in JSON; body NULL: GET. */
+/* One JSON request; body NULL: GET. */
 static int ask(const struct dt_load_target *t, const char *route, const char *body, json_t **ret,
 	       struct dt_err *err)
 {

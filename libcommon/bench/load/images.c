@@ -1,4 +1,4 @@
-/* Images that are sent to be classified, and what comes back. */
+/* Images to classify, and the responses. */
 #include "base/json.h"
 #include "bench/load/internal.h"
 

@@ -1,4 +1,4 @@
-/* Prompts: the same tokens for the same seed, shared where the workload says so. */
+/* Generates prompts: the same tokens for the same seed, with prefixes shared as the workload requires. */
 #include "base/rng.h"
 #include "bench/load/internal.h"
 
@@ -30,12 +30,13 @@ char *dt_load_words(void)
 	return t.s;
 }
 
-/* Which of n tokens or words stands at place `at` of request i's prompt. */
+/* Index, below n, of the token or word at position `at` of request i's prompt. */
 static uint64_t pick(const struct dt_load_target *t, const struct dt_load *l, int i, int at, int n)
 {
 	const struct dt_load_item *it = &l->item[i];
 	int block = it->nblock ? at / it->block_len : 0;
-	uint32_t stream = 4 * (uint32_t)i; /* of the seed: neighbouring seeds have nothing in common */
+	uint32_t stream = 4 * (uint32_t)i; /* a stream per request, so that neighbouring seeds give
+					    * unrelated prompts */
 	uint64_t seed = t->seed;
 	struct dt_rng r;
 
@@ -65,7 +66,7 @@ static char *prompt_words(const struct dt_load_target *t, const struct dt_load *
 	return b.s;
 }
 
-/* What is asked now, with all that was said before. */
+/* The prompt of this turn, with the history. */
 static json_t *prompt_value(const struct dt_load_target *t, const struct dt_load *l, int i,
 			    const json_t *history)
 {

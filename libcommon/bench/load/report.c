@@ -139,7 +139,7 @@ void dt_load_report_release(struct dt_load_report *rep)
 	*rep = (struct dt_load_report){0};
 }
 
-/* ---- for people ---- */
+/* ---- text ---- */
 
 static void row(struct dt_table *t, const char *name, const struct dt_load_stat *s)
 {
@@ -174,7 +174,7 @@ void dt_load_report_print(const struct dt_load_report *rep, const struct dt_load
 		fprintf(f, "tokens      %.0f in, of them %.0f from the server's cache; %.0f out\n",
 			rep->input, rep->cached, rep->output);
 	fprintf(f, "throughput  %.2f requests/s", rep->rate);
-	if (rep->offered > 0) /* not of what is sent at once */
+	if (rep->offered > 0) /* undefined if all requests are sent at once */
 		fprintf(f, " of %.2f offered", rep->offered);
 	if (rep->input + rep->output > 0)
 		fprintf(f, ", %.1f tokens/s out, %.1f in all", rep->output_rate, rep->total_rate);
@@ -192,13 +192,13 @@ void dt_load_report_print(const struct dt_load_report *rep, const struct dt_load
 	dt_table_free(t);
 }
 
-/* Bars of equal width on a logarithmic scale, from the smallest to the largest. */
+/* Histogram with bins of equal width on a logarithmic scale, from the smallest to the largest value. */
 static int draw(const struct dt_load_stat *s, const char *title, const struct dt_plot_style *style, FILE *f)
 {
 	struct dt_bar bar[BARS];
 	char name[BARS][48];
 	struct dt_bars b = {.title = title, .bar = bar, .n = s->n && s->max > s->min ? BARS : 1};
-	double lo, step, unit = s->max < 1 ? 1e3 : 1; /* no 1.68e+03 ms */
+	double lo, step, unit = s->max < 1 ? 1e3 : 1; /* seconds from 1 s on, to avoid 1.68e+03 ms */
 	int rc;
 
 	if (s->n == 0)
@@ -230,7 +230,7 @@ int dt_load_report_draw(const struct dt_load_report *rep, int width, bool utf8, 
 	return rc < 0 ? rc : draw(&rep->e2e, "requests by time in all", &style, f);
 }
 
-/* ---- for programs ---- */
+/* ---- JSON ---- */
 
 static json_t *stat_json(const struct dt_load_stat *s)
 {

@@ -1,4 +1,4 @@
-/* What came of a run: latencies, rates, and how many requests kept the limits. */
+/* Summary of a run: latencies, rates, and requests within the limits. */
 #ifndef DT_LOAD_REPORT_H
 #define DT_LOAD_REPORT_H
 
@@ -6,13 +6,13 @@
 
 #include <stdio.h>
 
-struct dt_load_stat { /* seconds; percentiles interpolate between neighbours; all 0 where n is */
+struct dt_load_stat { /* seconds; percentiles are interpolated; all 0 if n is 0 */
 	double mean, min, p50, p90, p95, p99, max;
 	size_t n;
 	double *v; /* [n] sorted */
 };
 
-struct dt_load_limits { /* seconds, 0: none; a request is good when it is answered and keeps all of them */
+struct dt_load_limits { /* seconds; 0: no limit; a request is good if it is answered within all limits */
 	double ttft, tpot, e2e;
 };
 
@@ -20,29 +20,29 @@ struct dt_load_report {
 	int requests, ok, refused, broken, timeout, cut, unsent;
 	double duration;	      /* seconds from the first counted request to the end of the last */
 	double input, output, cached; /* tokens of answered requests */
-	double rate, offered, output_rate, total_rate; /* a second */
-	/* From when a request was due: first text, and the end. Between: per token, and gaps of the stream.
-	 * lag: what this program itself was late. */
+	double rate, offered, output_rate, total_rate; /* per second */
+	/* ttft, e2e: from when a request was due to its first text and to its end. tpot: per token; itl: gaps
+	 * in the stream. lag: how late this program sent. */
 	struct dt_load_stat ttft, tpot, itl, e2e, lag;
 	int good;
-	double good_share, good_rate; /* of the requests not cut by this side; a second */
+	double good_share, good_rate; /* of the requests not cut by the client; per second */
 };
 
-/* Of results [skip, n). -ENOMEM. Release with dt_load_report_release. */
+/* Summarises results [skip, n). -ENOMEM. Release with dt_load_report_release. */
 int dt_load_report_make(struct dt_load_report *rep, const struct dt_load_result *res, int skip, int n,
 			const struct dt_load_limits *limits, struct dt_err *err);
 void dt_load_report_release(struct dt_load_report *rep);
 
 void dt_load_report_print(const struct dt_load_report *rep, const struct dt_load_errors *errors,
 			  const struct dt_load_limits *limits, FILE *f);
-/* Bars of how the times to the first token, between tokens and in all are spread. */
+/* Draws histograms of TTFT, TPOT and end-to-end latency. */
 int dt_load_report_draw(const struct dt_load_report *rep, int width, bool utf8, bool color, FILE *f);
 json_t *dt_load_report_json(const struct dt_load_report *rep, const struct dt_load_errors *errors,
 			    const struct dt_load_limits *limits); /* NULL: out of memory */
 
 /* "ok", "refused" ... */
 const char *dt_load_outcome_name(enum dt_load_outcome o);
-/* Seconds a token after the first; < 0: there are not two. */
+/* Seconds per token after the first; < 0: fewer than two tokens. */
 double dt_load_tpot(const struct dt_load_result *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* The run itself: one thread, one multi handle. */
+/* The event loop of a run: one thread, one curl multi handle. */
 #include "bench/load/run.h"
 #include "base/listen.h"
 #include "base/progress.h"
@@ -38,7 +38,7 @@ static void note_error(struct load_run *r, int status, const char *what)
 		e->kind[i].n++;
 }
 
-/* How it ended. */
+/* Sets the outcome of a finished call. */
 static void judge(struct load_run *r, struct load_call *c, CURLcode cc)
 {
 	struct dt_load_result *res = &r->ret[c->item];
@@ -75,7 +75,7 @@ static void put_later(struct load_run *r, double at, int item, json_t *history)
 	r->later[r->nlater++] = (struct load_later){at, item, history};
 }
 
-/* Ends a call: its result, and what follows from it. */
+/* Ends a call: stores its result and schedules its successor. */
 static void end_call(struct load_run *r, struct load_call *c, CURLcode cc)
 {
 	const struct dt_load *l = r->l;
@@ -98,7 +98,7 @@ static void end_call(struct load_run *r, struct load_call *c, CURLcode cc)
 		put_later(r, next, c->item + 1, said);
 	} else {
 		for (int i = c->item + 1; i < l->n && l->item[i].turn > 0; i++)
-			r->done++; /* turns that will not come */
+			r->done++; /* turns of this conversation that will not be sent */
 		if (r->p->users > 0)
 			put_later(r, next, -1, NULL);
 	}
@@ -120,7 +120,7 @@ static int skip_talk(const struct dt_load *l, int i)
 	return i;
 }
 
-/* The call of the next conversation, made ahead. */
+/* Prepares the call of the next conversation ahead of time. */
 static bool get_ready(struct load_run *r)
 {
 	if (!r->ready && r->next < r->l->n)
@@ -137,7 +137,7 @@ static void launch_ready(struct load_run *r, double due)
 	launch(r, c, due);
 }
 
-/* Starts what is due and returns when something will be, or INFINITY. */
+/* Starts all calls that are due; returns when the next one is, or INFINITY. */
 static double start_due(struct load_run *r)
 {
 	double soonest = INFINITY;
@@ -172,7 +172,7 @@ static double start_due(struct load_run *r)
 	return soonest;
 }
 
-/* Hangs up where it is time; returns when the next time is. */
+/* Cuts calls whose time has come; returns the time of the next cut. */
 static double cut_due(struct load_run *r)
 {
 	double soonest = INFINITY, now = load_now(r), storm = r->p->storm;
@@ -188,7 +188,7 @@ static double cut_due(struct load_run *r)
 		struct load_call *c = r->call[i];
 
 		if (c->cut_at >= 0 && c->cut_at <= now) {
-			cut(r, c); /* another takes its place */
+			cut(r, c); /* another call takes its place */
 			continue;
 		}
 		if (c->cut_at >= 0)
@@ -213,7 +213,7 @@ static void take_ends(struct load_run *r)
 	}
 }
 
-/* Until something comes or it is time; libcurl counts in milliseconds. */
+/* Waits for activity or until `at`; libcurl has a resolution of milliseconds. */
 static void wait_until(struct load_run *r, double at)
 {
 	double left = at - load_now(r);
@@ -244,7 +244,7 @@ static void loop(struct load_run *r)
 		take_ends(r);
 		if (r->p->progress)
 			r->p->progress(r->p->arg, r->done);
-		if (r->done == done) /* else something may be due at once */
+		if (r->done == done) /* otherwise something may be due at once */
 			wait_until(r, at);
 	}
 	while (r->ncall > 0) /* stopped */
@@ -258,7 +258,7 @@ int dt_load_run(const struct dt_load_target *t, const struct dt_load *load,
 	struct load_run r = {.t = t, .l = load, .p = p, .ret = ret, .errors = errors};
 	int rc = 0;
 
-	dt_raise_files(); /* a socket for each that is under way */
+	dt_raise_files(); /* one socket per call in flight */
 	*errors = (struct dt_load_errors){0};
 	r.m = curl_multi_init();
 	r.call = calloc((size_t)load->n, sizeof(struct load_call *));

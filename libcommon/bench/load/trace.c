@@ -1,4 +1,4 @@
-/* Traces of real services: CSV and JSON Lines, plain or gzip. */
+/* Reads traces of real services: CSV and JSON Lines, plain or gzip. */
 #include "base/json.h"
 #include "base/units.h"
 #include "bench/load/workload.h"
@@ -19,7 +19,7 @@ struct reader {
 	const struct dt_trace_params *p;
 	const char *path;
 	int line;
-	int at, in, out, ncol; /* columns of a CSV */
+	int at, in, out, ncol; /* column numbers of a CSV */
 };
 
 static int slurp(const char *path, char **ret, size_t *ret_n, struct dt_err *err)
@@ -85,7 +85,7 @@ static int add(struct reader *r, struct dt_load_item *it, double at, double in, 
 	if (!(in > 0 && in <= 1e9 && out >= 0 && out <= 1e9 && isfinite(at)))
 		return bad(r, err, "a time or a length is out of range");
 	if (out == 0)
-		return 0; /* a request that failed there */
+		return 0; /* the request had failed in the trace */
 	it->at_s = at / r->p->speed;
 	it->input = scaled(r, in);
 	it->output = scaled(r, out);
@@ -93,7 +93,7 @@ static int add(struct reader *r, struct dt_load_item *it, double at, double in, 
 	return dt_load_add(r->l, it) < 0 ? dt_err_sys(err, -ENOMEM, "cannot read '%s'", r->path) : 0;
 }
 
-/* Splits a line at its commas, in place; quoted fields do not occur in these traces. */
+/* Splits a line at commas, in place; these traces have no quoted fields. */
 static int split(char *line, char **field)
 {
 	int n = 0;
@@ -126,7 +126,7 @@ static int header(struct reader *r, char *line, struct dt_err *err)
 	return err ? err->code : -EINVAL;
 }
 
-/* Seconds, or "2023-11-16 18:17:03.9799600" with or without an offset of zero, or with a T. */
+/* Parses seconds, or "2023-11-16 18:17:03.9799600" with or without a zero offset, or with a T. */
 static int parse_time(const char *s, double *ret)
 {
 	struct tm tm = {0};
@@ -218,7 +218,7 @@ static int json_line(struct reader *r, const char *line, size_t n, struct dt_err
 	json_decref(v);
 	rc = rc < 0 ? rc : add(r, &it, at, in, out, err);
 	if (n_before == r->l->n)
-		r->l->nnames -= it.nblock; /* it was left out */
+		r->l->nnames -= it.nblock; /* the item was skipped */
 	return rc;
 }
 
@@ -229,13 +229,13 @@ static int by_time(const void *a, const void *b)
 	return x->at_s != y->at_s ? (x->at_s < y->at_s ? -1 : 1) : (x->turn > y->turn) - (x->turn < y->turn);
 }
 
-/* Sorts by time, equal ones as they stood, and lets the first begin at 0. */
+/* Stable sort by time; shifts times so that the first is 0. */
 static void arrange(struct dt_load *l, int most)
 {
 	const int64_t *names = l->names;
 	double first;
 
-	for (int i = 0; i < l->n; i++) { /* the names have stopped moving */
+	for (int i = 0; i < l->n; i++) { /* the array of names no longer moves */
 		l->item[i].block = l->item[i].nblock ? names : NULL;
 		names += l->item[i].nblock;
 		l->item[i].turn = i;

@@ -43,7 +43,7 @@ void dt_load_choose_cut(struct dt_load *l, uint64_t seed, double share, double s
 }
 
 /*
- * When a process whose rate goes linearly from r0 to r1 while n events are expected has had s of them: the
+ * Time of the s-th event of a process whose rate goes linearly from r0 to r1 while n events are expected: the
  * root of r0 t + (r1 - r0) t^2 / 2T = s, where T = 2n / (r0 + r1). After T the rate stays r1.
  */
 static double when(double s, double r0, double r1, double n)

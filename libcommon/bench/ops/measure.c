@@ -14,8 +14,8 @@
 
 enum { ROUNDS = 3, REPEATS = 64 };
 
-#define COLD_MIB 96.0 /* window of passes over all parameters, which are seldom in a cache */
-#define SLOW_S	 0.1  /* a point that took this long is not repeated further */
+#define COLD_MIB 96.0 /* window of ops over all parameters, which are rarely in a cache */
+#define SLOW_S	 0.1  /* points slower than this are not repeated */
 
 static int by_value(const void *x, const void *y)
 {
@@ -24,14 +24,14 @@ static int by_value(const void *x, const void *y)
 	return (p > q) - (p < q);
 }
 
-/* The median over about `seconds`. before: that of the round before, 0 in the first. */
+/* Median time of a point, over about `seconds`. before: its time in the previous round, 0 in the first. */
 static int time_point(struct dt_bench_bed *b, enum dt_timed op, const int64_t n[3], double seconds,
 		      double before, double *ret)
 {
 	double t[REPEATS], start;
 	int i = 0, rc = 0;
 
-	if (before < SLOW_S) /* makes what is kept by shape */
+	if (before < SLOW_S) /* fills caches that are kept per shape */
 		rc = dt_bench_operate(b, op, n);
 	start = dt_now();
 	while (rc >= 0 && i < REPEATS && (i < 1 || dt_now() - start < seconds)) {
@@ -49,7 +49,7 @@ static int time_point(struct dt_bench_bed *b, enum dt_timed op, const int64_t n[
 
 struct shared {
 	pthread_barrier_t barrier;
-	int failed; /* an errno of one of them */
+	int failed; /* errno of a process that failed */
 	int points;
 	double s[]; /* [processes][ROUNDS][points] */
 };
@@ -69,7 +69,7 @@ static size_t bytes_of_mib(double mib)
 	return (size_t)(mib * (1 << 20));
 }
 
-/* Every point once, beside the other processes. */
+/* Times every point once, at the same time as the other processes. */
 static int one_round(struct dt_bench_bed *b, const struct dt_op_mode *m, struct shared *sh, double *s, int r,
 		     double seconds, struct dt_progress *bar)
 {
@@ -101,7 +101,8 @@ static int one_round(struct dt_bench_bed *b, const struct dt_op_mode *m, struct 
 }
 
 /*
- * One process. Rounds lie apart in time, so that what else the machine does for a moment spoils one at most.
+ * One process. The rounds of a point are spread over time, so that a disturbance on the machine spoils only
+ * one.
  */
 static int work(const struct dt_op_mode *m, const struct dt_bench_ops_ask *ask, int number, struct shared *sh,
 		double seconds, struct dt_progress *bar)
@@ -140,7 +141,7 @@ static int wait_all(const pid_t *pid, int n, struct shared *sh)
 	return rc;
 }
 
-/* Of each point the middle one of its rounds, the mean over the processes. */
+/* Per point the median over rounds, averaged over the processes. */
 static void put_times(struct dt_op_mode *m, const struct shared *sh)
 {
 	int at = 0;
@@ -158,7 +159,7 @@ static void put_times(struct dt_op_mode *m, const struct shared *sh)
 				}
 }
 
-/* Times a mode. */
+/* Measures one mode. */
 static int run_mode(struct dt_op_mode *m, const struct dt_bench_ops_ask *ask, double seconds,
 		    struct dt_err *err)
 {
@@ -210,7 +211,7 @@ static int cores_here(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* All cores in one process, one core a process, and on larger machines one number between. */
+/* Modes: one process with all cores, one process per core, and on larger machines one in between. */
 static void choose_modes(struct dt_op_times *t)
 {
 	int middle;
@@ -236,7 +237,7 @@ static int name_isa(struct dt_op_times *t, struct dt_err *err)
 	return 0;
 }
 
-/* -EINVAL: more cores than there are, whose processes would wait for each other. */
+/* -EINVAL: more cores than available, whose processes would wait for each other. */
 int dt_bench_ops(const struct dt_bench_ops_ask *asked, struct dt_op_times *ret, struct dt_err *err)
 {
 	struct dt_bench_ops_ask ask = *asked;
@@ -253,7 +254,7 @@ int dt_bench_ops(const struct dt_bench_ops_ask *asked, struct dt_op_times *ret, 
 		ask.cores = DT_BENCH_MAX_CORES;
 	t->cores = ask.cores;
 	choose_modes(t);
-	/* Little time is for small sizes: large ones take seconds to try once. */
+	/* With little time only small sizes: a single try of a large one takes seconds. */
 	rc = dt_op_times_init(t, ask.seconds < 5 ? 3 : ask.seconds < 20 ? 1 : 0, err);
 	for (int i = 0; i < t->nmode && rc == 0; i++)
 		rc = run_mode(&t->mode[i], &ask, ask.seconds / t->nmode, err);

@@ -1,8 +1,8 @@
 /*
- * The times of the operations of training on this machine, for dt-plan --ops.
+ * Measures the times of training operations on this machine, for dt-plan --ops.
  *
- * For every number of processes that share the cores, as many are started; each times the same point at the
- * same time, so that caches and memory are shared as ranks of a run share them.
+ * For every number of processes that share the cores, that many processes are started. All time the same
+ * point at the same time, so that they share caches and memory like the ranks of a run.
  */
 #ifndef DT_BENCH_OPS_MEASURE_H
 #define DT_BENCH_OPS_MEASURE_H
@@ -15,13 +15,14 @@
 enum { DT_BENCH_MAX_CORES = 1024 };
 
 struct dt_bench_ops_ask {
-	double seconds;			/* to take, about */
+	double seconds;			/* approximate duration */
 	int cores;			/* 0: all that this process may run on */
-	double window_mib, weights_mib; /* memory that operands, weights and gradients move through */
-	FILE *progress;			/* where a bar is drawn; NULL: none */
+	double window_mib, weights_mib; /* sizes of the memory windows for operands, and for weights and
+					 * gradients */
+	FILE *progress;			/* where to draw a progress bar; NULL: nowhere */
 };
 
-/* Measures every point of every mode. ret is released by dt_op_times_release, after a failure too. */
+/* Measures every point of every mode. Release ret by dt_op_times_release, after a failure too. */
 int dt_bench_ops(const struct dt_bench_ops_ask *ask, struct dt_op_times *ret, struct dt_err *err);
 
 #endif

@@ -37,7 +37,7 @@ static struct dt_tensor flat(struct dt_bench_pool *p, enum dt_dtype t, int64_t n
 	return dt_t1(x.data, t, n);
 }
 
-/* Small numbers in either type: pairs of bf16, which also are f32. */
+/* Fills a pool with small numbers that are valid in both types: pairs of bf16, which are also f32. */
 void dt_bench_pool_fill(struct dt_bench_pool *p)
 {
 	uint16_t *w = (uint16_t *)p->p;
@@ -179,7 +179,7 @@ static int rows(struct dt_bench_bed *b, enum dt_timed op, const int64_t n[3])
 	}
 }
 
-/* As the trainer has it: the logits of a chunk were just written, their gradient goes beside them. */
+/* As in the trainer: the logits of a chunk were just written, and the gradient goes to other memory. */
 static int cross_entropy(struct dt_bench_bed *b, const int64_t n[3])
 {
 	static float stat[3][512];

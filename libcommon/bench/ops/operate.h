@@ -1,7 +1,7 @@
 /*
- * Operations of training on a processor, each on operands of its own, to be timed.
+ * Training operations on the CPU, each with its own operands, to be timed.
  *
- * Operands move through a window of memory, since those of a run are seldom still in a core's own cache.
+ * Operands move through a window of memory, since in a training run they are rarely still in a core's cache.
  */
 #ifndef DT_BENCH_OPS_OPERATE_H
 #define DT_BENCH_OPS_OPERATE_H
@@ -10,12 +10,12 @@
 #include "model/op/timed.h"
 
 /*
- * Memory that operands are taken from in turn. Operands that are read keep their values; written ones
- * have a pool of their own.
+ * A pool of memory from which operands are taken in turn. Operands that are read keep their values; outputs
+ * have their own pool.
  */
 struct dt_bench_pool {
 	char *p;
-	size_t at, size, window, dirty; /* bytes; dirty: those that may have been written */
+	size_t at, size, window, dirty; /* in bytes; dirty: prefix that may have been written */
 };
 
 struct dt_bench_bed {
@@ -26,16 +26,16 @@ struct dt_bench_bed {
 };
 
 /*
- * A bed on the processor. The windows are in bytes. 0 or a negative errno; released either way by
- * dt_bench_bed_release.
+ * Sets up operands on the CPU; windows are in bytes. Returns 0 or a negative errno; call dt_bench_bed_release
+ * in either case.
  */
 int dt_bench_bed_init(struct dt_bench_bed *b, int threads, size_t window, size_t weights_window);
 void dt_bench_bed_release(struct dt_bench_bed *b);
 
-/* Sets the initial values of a pool; the next operand is its first. */
+/* Fills a pool with initial values and rewinds it. */
 void dt_bench_pool_fill(struct dt_bench_pool *p);
 
-/* Executes op once for sizes n (plan/optimes.h says what they mean). 0 or a negative errno. */
+/* Runs op once with sizes n (see plan/optimes.h). Returns 0 or a negative errno. */
 int dt_bench_operate(struct dt_bench_bed *b, enum dt_timed op, const int64_t n[3]);
 
 #endif
