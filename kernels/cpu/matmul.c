@@ -1,11 +1,11 @@
-/* Products of plain matrices: oneDNN's or tile.h's, whole or in parts. */
+/* Products of plain matrices, by oneDNN or tile.h, whole or in parts. */
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/thin.h"
 
 #include <stdlib.h>
 
-#define BLOCK 512  /* rows of c that are added to at a time */
-#define DEPTH 2048 /* of k at a time, where k is more than DEEP */
+#define BLOCK 512  /* rows of c per part when adding to c */
+#define DEPTH 2048 /* elements of k per part, if k is larger than DEEP */
 #define DEEP  16384
 
 static struct dt_tensor wide_copy(char **at, struct dt_tensor t)
@@ -23,7 +23,7 @@ static struct dt_tensor wide_copy(char **at, struct dt_tensor t)
 static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias);
 
-/* bf16 without AVX-512, and f16: everything of 16 bits gets an f32 copy. */
+/* bf16 without AVX-512, and f16: 16-bit operands are copied to f32. */
 static int product_wide(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 			struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
 {
@@ -52,7 +52,7 @@ static int product_wide(struct dt_dev *dev, const struct dt_matmul_key *key, str
 	return r;
 }
 
-/* Whether rows of oneDNN's product depend on how many there are, and may not. */
+/* Whether batch invariance is required and oneDNN's product lacks it. */
 static bool is_bound(const struct dt_dev *dev, const struct dt_matmul_entry *e)
 {
 	return dev->batch_invariant && !e->invariant;
@@ -77,16 +77,16 @@ static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 }
 
 /*
- * A bf16 product added to a large c, or with a transposed, goes in blocks of rows: oneDNN 2.6 sweeps c once
- * more than it must, and a's copy outgrows the cache. Measured from 512 x 768 x 768 to 4096 x 11008 x 1024,
- * 512 rows are 15 to 45 % faster than all at once; f32 gains nothing.
+ * A bf16 product added to a large c, or with a transposed, is computed in blocks of rows: oneDNN 2.6 makes
+ * one unnecessary pass over c, and a's copy outgrows the cache. Measured from 512 x 768 x 768 to 4096 x 11008
+ * x 1024, 512 rows are 15 to 45 % faster than all at once; f32 gains nothing.
  */
 static int product_blocks(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
 {
 	int r = 0;
 
-	/* Whatever the number of threads: it decides the order of accumulation. */
+	/* Regardless of the number of threads, since blocks determine the order of accumulation. */
 	for (int64_t i = 0; r == 0 && i < key->m; i += BLOCK) {
 		struct dt_matmul_key block = *key;
 		struct dt_matmul_entry *e;
@@ -103,8 +103,9 @@ static int product_blocks(struct dt_dev *dev, const struct dt_matmul_key *key, s
 }
 
 /*
- * dx = dy w over a whole vocabulary: a part of k at a time into f32 sums, so that w's part stays in the cache
- * for all rows. 5 to 10 % faster at k = 50257. Not for x w^T, nor for what comes in blocks already.
+ * dx = dy w over a whole vocabulary: one part of k at a time, added to f32 sums, so that w's part stays in
+ * the cache for all rows. 5 to 10 % faster at k = 50257. Not for x w^T, nor for products that are split by
+ * rows already.
  */
 static bool is_deep(const struct dt_matmul_key *key)
 {

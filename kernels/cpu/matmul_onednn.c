@@ -1,4 +1,4 @@
-/* oneDNN's matmul by shape, see matmul.h. */
+/* oneDNN's matmul, with a cache by shape; see matmul.h. */
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul.h"
 
@@ -107,7 +107,7 @@ static int describe(const struct dt_matmul_key *k, dnnl_memory_desc_t md[ARGS], 
 	return dnnl_err(s);
 }
 
-/* Whether oneDNN's name for an implementation stands for plain loops. */
+/* Whether an implementation of this name consists of plain loops. */
 static bool is_plain(const char *impl)
 {
 #ifdef __aarch64__
@@ -118,8 +118,8 @@ static bool is_plain(const char *impl)
 }
 
 /*
- * oneDNN compiles all its f32 kernels at the first product, 19 ms. Products this small, 10 us, are as fast by
- * tiles: a process that has no larger ones starts without. Not those of few rows, for which tiles pack the
+ * oneDNN compiles all its f32 kernels at the first product, 19 ms. Products this small, 10 us, are as fast
+ * with tile.h: a process without larger ones starts faster. Not for few rows, for which tile.h packs the
  * whole of b: with one row oneDNN is four times as fast.
  */
 static bool is_small(const struct dt_matmul_key *k)
@@ -161,8 +161,9 @@ static int entry_make(struct dt_cpu *cpu, struct dt_matmul_entry *e)
 	md[ARG_SCRATCH] = *scratch;
 	e->scratch_n = dnnl_memory_desc_get_size(scratch);
 	/*
-	 * Its "brg" kernels add up k in one order whatever m, by blocks of f32 sums; its gemm ones do not.
-	 * Those of AMX share k among threads where m and n are small, and leave two rows to AVX-512.
+	 * oneDNN's "brg" kernels sum over k in an order that does not depend on m, by blocks of f32 sums; its
+	 * gemm kernels do not. Those with AMX split k among threads where m and n are small, and leave two
+	 * rows to AVX-512.
 	 */
 	e->invariant =
 		!strncmp(impl, "brg", 3) && !e->key.ta && (e->key.in == DT_F32 || !dt_isa()->amx_onednn);
@@ -197,7 +198,7 @@ int dt_matmul_find(struct dt_cpu *cpu, const struct dt_matmul_key *key, struct d
 		return dt_matmul_find(cpu, key, ret);
 	}
 	e->key = *key;
-	e->used = true; /* also when making it fails halfway: cache_clear releases what there is */
+	e->used = true; /* set first: if creation fails halfway, cache_clear releases what exists */
 	c->used++;
 	r = entry_make(cpu, e);
 	if (r < 0) {

@@ -1,9 +1,9 @@
-/* Products of plain matrices whose rows must not depend on each other (matmul.h). */
+/* Matrix products whose rows must not depend on each other (matmul.h). */
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/tile.h"
 
-/* Columns j0 .. j0 + cols of b go into panel [words of k, ld], zeros into the rest of wide columns. */
+/* Packs columns j0 .. j0 + cols of b into panel [words of k, ld], with zeros up to the panel's width. */
 static void pack_panel(const struct dt_tile *t, const struct dt_matmul_key *key, struct dt_tensor b,
 		       int64_t j0, int64_t cols, int64_t wide, int64_t ld, uint32_t *panel)
 {
@@ -47,7 +47,7 @@ static DT_SIMD void put_tile(struct dt_tensor c, int64_t at, int64_t ldc, float 
 	}
 }
 
-/* Columns j0 .. j0 + 64 of rows i0 .. i1 of c; b's go into panel, sums into tile [64, 64]. */
+/* Columns j0 .. j0 + 64 of rows i0 .. i1 of c. Uses panel for b, and tile [64, 64] for sums. */
 static void product_panel(const struct dt_tile *t, const struct dt_matmul_key *key, struct dt_tensor c,
 			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias, int64_t j0,
 			  int64_t i0, int64_t i1, uint32_t *panel, float *tile)
@@ -74,7 +74,7 @@ bool dt_matmul_rows_takes(const struct dt_matmul_key *key)
 {
 	if (key->in == DT_F32)
 		return true;
-	/* Words of two of k, as they lie. */
+	/* Operands are words of two bf16 along k, as stored. */
 	return key->in == DT_BF16 && dt_isa()->amx_onednn && !key->ta && key->k % 2 == 0 && key->lda % 2 == 0;
 }
 
@@ -84,7 +84,7 @@ int dt_matmul_rows(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 	struct dt_matmul_cache *t = ((struct dt_cpu *)dev->impl)->matmul;
 	const struct dt_tile *tile = dt_tile_with_amx(key->in);
 	const int64_t words = DT_TILE * (key->k + DT_TILE);
-	/* Fewer panels than threads: rows in parts as well, each of which packs the panel again. */
+	/* Fewer panels than threads: also splits rows, and each part packs the panel again. */
 	const int64_t panels = dt_ceil_div(key->n, DT_TILE), tiles = dt_ceil_div(key->m, DT_TILE),
 		      parts = dt_min64(tiles, dt_ceil_div(dev->nthreads, panels));
 	int r = dt_matmul_grow(&t->panel, &t->panel_n, (size_t)(dev->nthreads * words) * 4);

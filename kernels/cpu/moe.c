@@ -9,7 +9,7 @@ static float key(float s)
 	return isnan(s) ? -INFINITY : s;
 }
 
-/* What groups are worth, and which take part: the best, of equal ones the first. */
+/* Chooses the groups of largest value, the first of equal ones. */
 static void choose_groups(const struct dt_moe *p, const float *worth, bool *part)
 {
 	const int64_t each = p->experts / p->groups;
@@ -37,7 +37,7 @@ static void choose_groups(const struct dt_moe *p, const float *worth, bool *part
 	}
 }
 
-/* The used best of what the experts are worth: kept in order, of equal ones the later stays behind. */
+/* Chooses the `used` experts of largest value by insertion; of equal ones the first. */
 static void choose_best(const struct dt_moe *p, const float *worth, int32_t *expert)
 {
 	const int64_t each = p->groups > 1 ? p->experts / p->groups : p->experts;
@@ -63,7 +63,7 @@ static void choose_best(const struct dt_moe *p, const float *worth, int32_t *exp
 	}
 }
 
-/* The experts of one row and their weights. */
+/* Chooses the experts of one row and computes their weights. */
 static void choose(const struct dt_moe *p, const float *s, const float *bias, int32_t *expert, float *weight)
 {
 	const double scale = p->scale > 0 ? (double)p->scale : 1;
@@ -139,7 +139,7 @@ static int earlier(const void *x, const void *y)
 	return a < b ? -1 : a > b;
 }
 
-/* The capacity largest weights of the n choices in list stay there; the others become DT_MOE_AWAY. */
+/* Keeps in list the `capacity` choices of largest weight of n; sets the at of the others to DT_MOE_AWAY. */
 static void drop(const float *weight, int32_t *at, int32_t *list, int64_t n, int64_t capacity)
 {
 	qsort_r(list, (size_t)n, sizeof *list, heavier, (void *)weight);
@@ -161,7 +161,8 @@ int dt_cpu_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *f
 			next[expert[i] - p->begin + 1]++;
 	for (int64_t e = 0; e < p->n; e++)
 		next[e + 1] += next[e];
-	for (int64_t i = 0; i < choices; i++) { /* all of them by expert: from is as long */
+	for (int64_t i = 0; i < choices; i++) { /* choices sorted by expert, in the memory of from, which
+						 * is as long */
 		const int64_t e = expert[i] - p->begin;
 
 		at[i] = DT_MOE_AWAY;
@@ -292,7 +293,7 @@ int dt_cpu_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, c
 	return 0;
 }
 
-/* Choice i: a row of dx, and its dweight in f64. */
+/* Backward of choice i: a row of dx, and its dweight summed in f64. */
 static DT_SIMD void choice_back(struct dt_tensor dx, float *dweight, struct dt_tensor dy, struct dt_tensor x,
 				int64_t i, int64_t at, float w, int64_t used)
 {

@@ -1,9 +1,9 @@
-/* The router's gradient: of the weights of choices, and of the losses that spread rows over experts. */
+/* Gradient of the router: of the choices' weights, and of the load balancing and z losses. */
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
 
-#define BLOCK 64 /* rows whose parts of the two losses are summed apart: their order is fixed */
+#define BLOCK 64 /* rows whose contributions to the two losses are summed separately, in a fixed order */
 
 struct back {
 	const struct dt_moe *p;
@@ -13,7 +13,7 @@ struct back {
 	float *dscore;
 };
 
-/* Through the softmax, over the used ones or over all, or the sigmoid of the choices' weights. */
+/* Backward of the choices' weights through the softmax, over used or all experts, or the sigmoid. */
 static void through_weights(const struct back *a, int64_t i, const double *prob, double *d)
 {
 	const struct dt_moe *p = a->p;
@@ -27,7 +27,7 @@ static void through_weights(const struct back *a, int64_t i, const double *prob,
 	if (p->sigmoid)
 		sum = p->unscaled ? 1 : sum + 1e-20;
 	else if (p->unscaled)
-		sum = 1; /* they add up to one over all experts */
+		sum = 1; /* normalised over all experts: the sum is one */
 	for (int64_t j = 0; j < p->used; j++)
 		mean += (double)dw[j] * prob[chosen[j]] / sum;
 	if (p->sigmoid && p->unscaled)
@@ -43,7 +43,7 @@ static void through_weights(const struct back *a, int64_t i, const double *prob,
 		d[e] -= scale * prob[e] * mean;
 }
 
-/* balance sum_i load_i p_i of the row, with p as moe.h says; returns sum_i load_i p_i. */
+/* Backward of balance sum_i load_i p_i of the row, p as in moe.h; returns sum_i load_i p_i. */
 static double through_balance(const struct back *a, const float *load, const double *prob, double *d)
 {
 	const struct dt_moe *p = a->p;

@@ -1,6 +1,6 @@
 #include "kernels/cpu/draws.h"
 
-/* n elements from number first of the stream on. */
+/* n elements, from number `first` of the stream on. */
 static DT_SIMD void noise_part(char *y, enum dt_dtype t, int64_t n, uint64_t first, float width,
 			       const struct dt_philox_stream *stream)
 {

@@ -1,14 +1,14 @@
 /*
- * What layernorm.c and rmsnorm.c share: a row with the residual added, in f32 or, for rows of bf16 of
- * even length, as pairs (pair.h). Beside pairs, vectors in f32 are split: all elements of even number, then
- * those of odd number.
+ * Shared by layernorm.c and rmsnorm.c: reads a row with the residual added, in f32 or, for bf16 rows of even
+ * length, as pairs (pair.h). f32 vectors used with pairs are split: even elements first, then odd ones.
  */
 #ifndef DT_KERNELS_CPU_NORM_H
 #define DT_KERNELS_CPU_NORM_H
 
 #include "kernels/cpu/pair.h"
 
-/* n elements of x, from element at on, as f32, in buf or in place. With delta: their sum, as sum keeps it. */
+/* n elements of x from element `at` on, as f32, in buf or in place. With delta: x + delta, as rounded in
+ * sum. */
 DT_INLINE const float *dt_norm_input(float *buf, float *buf2, struct dt_tensor sum, struct dt_tensor x,
 				     struct dt_tensor delta, int64_t at, int64_t n)
 {
@@ -33,7 +33,7 @@ DT_INLINE bool dt_in_pairs(struct dt_tensor x, int64_t n)
 	return x.dtype == DT_BF16 && n % 2 == 0;
 }
 
-/* Likewise as n / 2 pairs, where they are or in sum. */
+/* The same as n / 2 pairs, in place or in sum. */
 DT_INLINE const dt_pair *dt_norm_pairs(struct dt_tensor sum, struct dt_tensor x, struct dt_tensor delta,
 				       int64_t at, int64_t n)
 {
@@ -57,13 +57,13 @@ DT_INLINE void dt_split(float *out, const float *x, int64_t n)
 {
 #pragma omp simd
 	for (int64_t j = 0; j < n / 2; j++) {
-		/* No NaN with bits that dt_pair_of would lose. */
+		/* Replaces NaNs whose bits dt_pair_of would lose. */
 		out[j] = x[2 * j] == x[2 * j] ? x[2 * j] : __builtin_nanf("");
 		out[n / 2 + j] = x[2 * j + 1] == x[2 * j + 1] ? x[2 * j + 1] : __builtin_nanf("");
 	}
 }
 
-/* The other way, in place by way of buf [n]. */
+/* The inverse, in place, using buf [n]. */
 DT_INLINE void dt_join(float *x, float *buf, int64_t n)
 {
 	memcpy(buf, x, (size_t)n * sizeof *x);

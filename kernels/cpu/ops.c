@@ -1,4 +1,4 @@
-/* The CPU's table. */
+/* The table of CPU ops. */
 #include "kernels/check.h"
 #include "kernels/cpu/cpu.h"
 

@@ -59,7 +59,7 @@ static DT_SIMD void adagrad(float *p, float *s1, float *s2, float *g, const stru
 	}
 }
 
-/* coupled: weight decay joins the gradient (adam); decoupled: it shrinks p apart (adamw). */
+/* coupled: weight decay is added to the gradient (adam); decoupled: it shrinks p directly (adamw). */
 DT_INLINE void adam_loop(float *p, float *m, float *v, float *g, const struct step *o, int64_t n,
 			 float coupled, float decoupled)
 {
@@ -141,12 +141,12 @@ static DT_SIMD void muon(float *p, float *s1, float *s2, float *g, const struct 
 	}
 }
 
-/* Its ops are those of factor.h. */
+/* Unused: its ops are in factor.h. */
 static void adafactor(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
 {
 }
 
-/* s1 and s2 are a chunk's moments, decoded. */
+/* s1 and s2 are the decoded moments of a chunk. */
 static DT_SIMD void adamw8bit(float *p, float *s1, float *s2, float *g, const struct step *o, int64_t n)
 {
 	adam_loop(p, s1, s2, g, o, n, 0, o->wd);
@@ -176,7 +176,7 @@ static void step_chunk(step_fn *fn, const struct step *o, int64_t i, int64_t n)
 		dt_blocks8_decode(wide[0], o->s1.data, all, i, n, true);
 		dt_blocks8_decode(wide[1], o->s2.data, all, i, n, false);
 	}
-	/* What is written there is a direction, and then g is f32 and not in buf. */
+	/* If the op writes a direction, g is f32 and so not in buf. */
 	fn(dt_at(o->p, i), blocks ? wide[0] : dt_at(o->s1, i), blocks ? wide[1] : dt_at(o->s2, i),
 	   (float *)load_grad(buf, dt_at(o->g, i), o->g.dtype, n), o, n);
 	if (blocks) {

@@ -1,10 +1,9 @@
 /*
- * Attention of a task (attention_paged.c) with a tile of keys and values at a time, as the cache holds them
- * (kv.h): rows where they lie, rows rearranged first, or groups.
+ * Attention of a task (attention_paged.c) with one tile of keys and values at a time, in the layout of the
+ * cache (kv.h): rows in place, rows packed first, or groups.
  *
- * Keys are taken by spans, which begin at multiples of DT_PAGED_SPAN. Each has a softmax of its own; these
- * are joined in their order. So the spans of a few rows can be tasks for several threads, and bits do not
- * depend on whether they are.
+ * Keys are split into spans at multiples of DT_PAGED_SPAN. Each span has its own softmax, and the results are
+ * merged in order. So several threads can share the spans of a few rows, and the bits do not depend on it.
  */
 #ifndef DT_KERNELS_CPU_PAGED_H
 #define DT_KERNELS_CPU_PAGED_H
@@ -17,12 +16,12 @@
 
 enum { DT_PAGED_SPAN = 16 * DT_TILE };
 
-/* The parts of rows whose spans are tasks. */
+/* Partial results of rows whose spans are separate tasks. */
 struct dt_paged_parts {
-	float *sums;	   /* [spans of all sequences, tasks of a sequence's span, words] */
-	int64_t words;	   /* struct dt_paged_sums of a task */
-	int64_t *first;	   /* [nseq]: where a sequence's spans begin */
-	atomic_int *there; /* [nseq, tasks of a sequence's span]: how many of its spans are summed up */
+	float *sums;	   /* [spans of all sequences, tasks per span of a sequence, words] */
+	int64_t words;	   /* words of a task's struct dt_paged_sums */
+	int64_t *first;	   /* [nseq]: index of each sequence's first span */
+	atomic_int *there; /* [nseq, tasks per span of a sequence]: number of spans done */
 };
 
 struct dt_paged_run {
@@ -31,22 +30,23 @@ struct dt_paged_run {
 	const struct dt_paged *g;
 	struct dt_tensor o, qkv, k, v;
 	bool grouped;		/* kv.h */
-	bool halves;		/* rows of int8 are multiplied as integers of 16 bits (tile.h) */
-	int64_t tokens, chunks; /* a task, and tasks for the longest sequence */
-	int64_t shares, heads;	/* of the heads of a key, and heads of each: the last may have fewer */
-	int64_t together;	/* key heads of a task of few rows */
-	int64_t spans;		/* of the longest sequence, where each is a task of its own; else 1 */
+	bool halves;		/* int8 rows are multiplied as 16-bit integers (tile.h) */
+	int64_t tokens, chunks; /* tokens per task, and tasks for the longest sequence */
+	int64_t shares, heads;	/* shares of the q heads of a key head, and q heads per share: the last may
+				 * have fewer */
+	int64_t together;	/* key heads per task of few rows */
+	int64_t spans;		/* of the longest sequence, if each span is a task; else 1 */
 	struct dt_paged_parts parts;
 };
 
-/* A tile of keys as rows of the cache, of head kv and those behind it. */
+/* A tile of keys as cache rows, for head kv and the following heads. */
 struct dt_paged_rows {
-	/* NULL for those before the first that a query sees, whose blocks may hold anything by now */
+	/* NULL before the first key that a query sees, whose blocks may hold anything */
 	const void *k[DT_TILE], *v[DT_TILE];
 	int64_t n;
 };
 
-/* The groups of the cache that hold a tile of keys; those from skip up to n are seen. */
+/* The groups of the cache that hold a tile of keys; only keys from skip up to n are seen. */
 struct dt_paged_groups {
 	const void *k[DT_TILE / DT_KV_GROUP], *v[DT_TILE / DT_KV_GROUP];
 	int64_t skip, n;
@@ -57,37 +57,37 @@ union dt_paged_keys {
 	struct dt_paged_rows rows;
 };
 
-/* A task: its query rows, and what they work in; sizes in words. */
+/* A task: its query rows and working memory; sizes in words. */
 struct dt_paged_work {
 	int seq;
-	int64_t kv, kvs, n; /* n rows of each of the key heads kv .. kv + kvs */
-	int64_t first;	    /* key that the first row sees */
+	int64_t kv, kvs, n; /* n rows for each of the key heads kv .. kv + kvs - 1 */
+	int64_t first;	    /* first key that the first row sees */
 	int64_t words, depth, pad, q_row;
 	const uint32_t *q;
 	uint32_t *packed, *k, *v, *pw;
 	float *o, *s;
 	struct dt_attn_row row[DT_TILE];
 	union dt_paged_keys *here, *next;
-	struct dt_tile_bytes bytes[2]; /* of int8 in groups: queries, and weights in the room of k */
-	int16_t *halves;	       /* of int8 in rows: queries [all rows, head_dim] */
-	float scale[DT_TILE];	       /* of theirs */
+	struct dt_tile_bytes bytes[2]; /* int8 groups: queries, and weights in the memory of k */
+	int16_t *halves;	       /* int8 rows: queries [all rows, head_dim] */
+	float scale[DT_TILE];	       /* scales of halves */
 };
 
-/* A task's rows and keys. */
+/* Which rows and keys a task has. */
 struct dt_paged_place {
 	int seq;
-	int64_t kv, kvs, share, first; /* kvs: key heads from kv on */
-	int64_t tokens;		       /* none where the sequence is shorter than others */
-	int64_t from, end;	       /* keys: all that the rows see, or those of one span */
-	int64_t span, spans;	       /* which of how many spans: the first where the task has them all */
+	int64_t kv, kvs, share, first; /* kvs: number of key heads from kv on */
+	int64_t tokens;		       /* 0 if the sequence is shorter than others */
+	int64_t from, end;	       /* range of keys: all that the rows see, or one span of them */
+	int64_t span, spans;	       /* span index and number of spans; (0, 1) if the task has all keys */
 };
 
-/* What rows have summed up: o [rows, pad] under their softmax so far. */
+/* Running results of rows: o [rows, pad], relative to their softmax state. */
 struct dt_paged_sums {
 	float *o;
 	struct dt_attn_row *row;
 };
-/* Rows that have seen no key. */
+/* Initial state: no key seen. */
 static inline void dt_paged_begin(const struct dt_paged_sums *s, int64_t rows, int64_t pad)
 {
 	memset(s->o, 0, (size_t)(rows * pad) * 4);
@@ -97,11 +97,11 @@ static inline void dt_paged_begin(const struct dt_paged_sums *s, int64_t rows, i
 	}
 }
 
-/* to: of keys in front of those of part. */
+/* Merges part, of later keys, into to. */
 void dt_paged_join(const struct dt_paged_sums *to, const struct dt_paged_sums *part, int64_t rows,
 		   int64_t pad);
 
-/* The keys that so many tokens of a sequence see, from token `first` on: [*from, *end). */
+/* The keys [*from, *end) that `tokens` tokens of a sequence see, from token `first` on. */
 static inline void dt_paged_keys(const struct dt_paged_run *a, int seq, int64_t first, int64_t tokens,
 				 int64_t *from, int64_t *end)
 {
@@ -117,29 +117,30 @@ static inline int64_t dt_paged_spans(int64_t from, int64_t end)
 	return (end - 1) / DT_PAGED_SPAN - from / DT_PAGED_SPAN + 1;
 }
 
-/* Spans of the longest sequence. */
+/* Number of spans of the longest sequence. */
 int64_t dt_paged_longest(const struct dt_paged_run *a);
 /*
- * Sets a->spans; tokens: of a sequence, at most. Returns the bytes of the parts, which _lay puts into memory,
- * aligned to 64, where spans are more than 1.
+ * Sets a->spans; tokens: maximum per sequence. Returns the bytes for parts; if spans > 1, pass memory of that
+ * size, aligned to 64, to _lay.
  */
 size_t dt_paged_parts_bytes(struct dt_paged_run *a, int64_t tokens, int threads);
 void dt_paged_parts_lay(struct dt_paged_run *a, void *memory);
-/* Keeps a task's sums. The last of its rows' spans joins all in `to`, which has begun, and returns true. */
+/* Stores a task's partial results. The last span of its rows to finish merges all into `to`, which must be
+ * initialised, and returns true. */
 bool dt_paged_part(const struct dt_paged_run *a, const struct dt_paged_place *at,
 		   const struct dt_paged_sums *to, const struct dt_paged_sums *sums, int64_t rows,
 		   int64_t pad);
 
-/* Whether n query rows of a key head are multiplied with rows of the cache where they are. */
+/* Whether n query rows of a key head are multiplied with cache rows in place. */
 bool dt_paged_as_they_lie(const struct dt_paged_run *a, int64_t n);
 
-/* The query rows `from` [n kvs] as the products of the task's tiles want them. */
+/* Packs the query rows `from` [n kvs] for the task's tile products. */
 void dt_paged_queries(const struct dt_paged_run *a, struct dt_paged_work *w, const void *const *from,
 		      bool one_token);
-/* Keys from j on of head kv of a sequence, as many of a tile as it has; none before `first` is seen. */
+/* Finds the keys of head kv from j on, at most one tile; no key before `first` is seen. */
 void dt_paged_find(const struct dt_paged_run *a, union dt_paged_keys *keys, int seq, int64_t kv, int64_t j,
 		   int64_t first);
-/* Adds those in *w->here, which begin at key j, to w->o; those in *w->next are asked for. */
+/* Adds the keys in *w->here, which begin at key j, to w->o; prefetches those in *w->next. */
 void dt_paged_tile(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j);
 
 #endif

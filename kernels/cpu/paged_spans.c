@@ -1,8 +1,8 @@
-/* Parts of a softmax by spans of keys (paged.h), and where they are kept while others are summed up. */
+/* Partial softmax results per span of keys (paged.h): storage and merging. */
 #include "kernels/cpu/paged.h"
 #include "kernels/cpu/vec.h"
 
-/* A part in which a row sees no key is left out: its zeros would make 0 of -0. */
+/* Skips a part in which the row sees no key: adding its zeros would turn -0 into 0. */
 static DT_SIMD void join_rows(const struct dt_paged_sums *to, const struct dt_paged_sums *part, int64_t rows,
 			      int64_t pad)
 {
@@ -37,7 +37,7 @@ void dt_paged_join(const struct dt_paged_sums *to, const struct dt_paged_sums *p
 	join_rows(to, part, rows, pad);
 }
 
-/* Those of all tokens of a sequence; 0 where it has none. */
+/* Spans of all tokens of a sequence; 0 if it has none. */
 static int64_t spans_of(const struct dt_paged_run *a, int seq)
 {
 	const int64_t count = a->g->q_start[seq + 1] - a->g->q_start[seq];
@@ -65,9 +65,9 @@ static int64_t tasks_of_sequence(const struct dt_paged_run *a)
 }
 
 /*
- * Whether spans are tasks: where a sequence's rows are one task of each key head, and few, so that those of a
- * span read all heads of the same blocks one after another; of many rows, whose sums take long to keep and to
- * join, where threads would have nothing to do otherwise.
+ * Whether spans become separate tasks. Yes if a sequence's rows are one task per key head and few, so that
+ * the tasks of a span read all heads of the same blocks one after another. With many rows, whose partial
+ * results are slow to store and merge, only if threads would be idle otherwise.
  */
 static bool apart(const struct dt_paged_run *a, int64_t rows, int threads)
 {
@@ -76,7 +76,7 @@ static bool apart(const struct dt_paged_run *a, int64_t rows, int threads)
 	return a->chunks == 1 && (rows <= DT_BAND || (tasks < 4 * threads && tasks % threads));
 }
 
-/* Bytes of what stands in front of the sums. */
+/* Bytes in front of the sums. */
 static size_t head_bytes(const struct dt_paged_run *a)
 {
 	const size_t n = (size_t)a->g->nseq *

@@ -1,20 +1,20 @@
-/* The products of a task with a tile of keys (paged.h). */
+/* The products of a task with one tile of keys (paged.h). */
 #include "kernels/cpu/paged.h"
 
-/* Keys from j on, as many of a tile as the sequence has; none before `first` is seen. */
+/* Finds the key rows from j on, at most one tile of the sequence; none before `first` is seen. */
 static void find_rows(const struct dt_paged_run *a, struct dt_paged_rows *r, int seq, int64_t kv, int64_t j,
 		      int64_t first)
 {
 	const int64_t width = dt_kv_row(a->p, a->k.dtype), size = a->g->block_size;
 	const int64_t step = width * dt_dtype_size(a->k.dtype);
 	const struct dt_tensor values = a->v.data ? a->v : a->k;
-	const int64_t v = a->p->head_dim - dt_attn_value_dim(a->p); /* where a value begins in its row */
+	const int64_t v = a->p->head_dim - dt_attn_value_dim(a->p); /* offset of a value in its row */
 	int64_t i = first > j ? dt_min64(DT_TILE, first - j) : 0, end;
 
 	r->n = dt_min64(DT_TILE, a->g->kv_len[seq] - j);
 	memset(r->k, 0, (size_t)i * sizeof(*r->k));
 	memset(r->v, 0, (size_t)i * sizeof(*r->v));
-	for (; i < r->n; i = end) { /* a block's rows lie one behind the other */
+	for (; i < r->n; i = end) { /* rows of a block are contiguous */
 		const int64_t at = dt_paged_row(a->g, seq, j + i) * width + kv * (width / a->p->kv_heads);
 		const char *k = dt_at(a->k, at), *value = dt_at(values, at + v);
 
@@ -26,7 +26,7 @@ static void find_rows(const struct dt_paged_run *a, struct dt_paged_rows *r, int
 	}
 }
 
-/* Asks for `bytes` of the rows [from, to): no processor sees pieces of a row here and there coming. */
+/* Prefetches `bytes` of the rows [from, to): hardware does not predict scattered pieces of rows. */
 static void ask_rows(const void *const *row, int64_t from, int64_t to, int64_t bytes)
 {
 	for (int64_t i = from; i < to; i++)
@@ -34,7 +34,7 @@ static void ask_rows(const void *const *row, int64_t from, int64_t to, int64_t b
 			dt_prefetch_ahead((const char *)row[i] + c);
 }
 
-/* What rows of int8 are multiplied by: the scale lies `at` bytes behind where a row begins. */
+/* Scales of int8 rows: each is stored `at` bytes after the beginning of its row. */
 static void scales_of_rows(float to[DT_TILE], const void *const *row, int64_t n, int64_t at)
 {
 	memset(to, 0, DT_TILE * 4);
@@ -56,8 +56,9 @@ bool dt_paged_as_they_lie(const struct dt_paged_run *a, int64_t n)
 enum { LINES = 2 * DT_TILE * DT_TILE_ROWS_DIM * 4 / 64 };
 
 /*
- * `bytes` of share h of w->kvs of rows, by lines: `room` of them in line, for a product to ask for (NULL:
- * there are none); any others are asked for here. Where a row ends inside a line, the next one begins there.
+ * Lists the cache lines of `bytes` of rows, those of share h of w->kvs: up to `room` in line, for a product
+ * to prefetch (NULL: there are none); prefetches any others here. Where a row ends inside a line, the next
+ * one begins there.
  */
 static const void *const *lines_of(const void *line[LINES], int64_t room, const struct dt_paged_work *w,
 				   const void *const *row, int64_t rows, int64_t bytes, int64_t h)
@@ -79,7 +80,7 @@ static const void *const *lines_of(const void *line[LINES], int64_t room, const 
 	return n ? line : NULL;
 }
 
-/* s [n, DT_TILE] = the queries of head h of the task . its keys. ask: as of tile.h's products. */
+/* s [n, DT_TILE] = the queries of head h of the task . its keys. ask: lines to prefetch, as in tile.h. */
 static void keys_where_they_lie(const struct dt_paged_run *a, const struct dt_paged_work *w, int64_t h,
 				int64_t at, float *s, const void *const *ask)
 {
@@ -100,7 +101,7 @@ static void keys_where_they_lie(const struct dt_paged_run *a, const struct dt_pa
 		dt_attn_weigh(s, n, scale);
 }
 
-/* o [n, pad] += weights s . the values; of integers, the weights are such in the room of k. */
+/* o [n, pad] += weights s . values. For integers, quantised weights are stored in the memory of k. */
 static void values_where_they_lie(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t at, float *s,
 				  float *o, const void *const *ask)
 {
@@ -110,7 +111,7 @@ static void values_where_they_lie(const struct dt_paged_run *a, struct dt_paged_
 	int16_t *halves = (int16_t *)w->k;
 	float scale[DT_TILE];
 
-	if (a->k.dtype == DT_I8) { /* not before: values are on their way */
+	if (a->k.dtype == DT_I8) { /* not earlier: values are being prefetched */
 		scales_of_rows(scale, r->v, r->n, at + vd);
 		dt_attn_weigh(s, n, scale);
 	}
@@ -125,8 +126,8 @@ static void values_where_they_lie(const struct dt_paged_run *a, struct dt_paged_
 }
 
 /*
- * A tile of rows of the cache where they are. Values are on their way during the keys, and the next keys
- * during the values.
+ * Processes a tile of cache rows in place. Values are prefetched during the keys, and the next keys during
+ * the values.
  */
 static void tile_as_it_lies(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j)
 {
@@ -151,8 +152,8 @@ static void tile_as_it_lies(const struct dt_paged_run *a, struct dt_paged_work *
 }
 
 /*
- * A band of a task, rows i .. i + n, against the rows of the cache from j on, whose keys lie packed in w->k.
- * pack: so do values, once the scores are on their way.
+ * Processes a band, rows i .. i + n, against the cache rows from j on, with keys packed in w->k. pack: also
+ * packs the values, while scores are computed.
  */
 static void band(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t i, int64_t n, int64_t j,
 		 bool pack)
@@ -172,19 +173,19 @@ static void band(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t 
 	mul(o, w->pad, w->pw, w->depth, 1, w->v, w->pad, n, w->pad, reach * w->depth / DT_TILE, true);
 }
 
-/* A tile of rows of the cache, rearranged for many rows of a task. */
+/* Processes a tile of cache rows, packed for the many rows of a task. */
 static void tile_of_rows(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j)
 {
 	const struct dt_paged_rows *r = &w->here->rows;
 	const enum dt_dtype type = a->k.dtype;
 	const int64_t d = a->p->head_dim, vd = dt_attn_value_dim(a->p);
-	const bool scaled = type == DT_I8; /* and so are values */
+	const bool scaled = type == DT_I8; /* values have scales, too */
 	float scale[DT_TILE];
 
 	ask_rows(r->k, 0, r->n, d * dt_dtype_size(type));
 	ask_rows(r->v, 0, r->n, d * dt_dtype_size(type));
 	dt_tile_pack_lanes(a->t, w->k, r->k, type, r->n, d);
-	if (!scaled) { /* the last band sees the first of these keys, whichever others do */
+	if (!scaled) { /* the last band sees at least these keys, whichever others do */
 		for (int64_t i = (w->n - 1) / DT_BAND * DT_BAND; i >= 0; i -= DT_BAND)
 			band(a, w, i, dt_min64(DT_BAND, w->n - i), j, i + DT_BAND >= w->n);
 		return;
@@ -200,7 +201,7 @@ static void tile_of_rows(const struct dt_paged_run *a, struct dt_paged_work *w, 
 		  true);
 }
 
-/* A group's values up to the pair whose second key is not written yet: zero there. */
+/* Copies a group's last pair of values, with zero for its second key, which is not written yet. */
 static const void *last_pair(uint32_t *buf, const void *group, int64_t pair, int64_t d)
 {
 	memcpy(buf, group, (size_t)((pair + 1) * d) * 4);
@@ -209,7 +210,7 @@ static const void *last_pair(uint32_t *buf, const void *group, int64_t pair, int
 	return buf;
 }
 
-/* Keys from j on, as many of a tile as the sequence has; none before `first` is seen. */
+/* Finds the groups of keys from j on, at most one tile of the sequence; none before `first` is seen. */
 static void find_groups(const struct dt_paged_run *a, struct dt_paged_groups *g, int seq, int64_t kv,
 			int64_t j, int64_t first)
 {
@@ -224,14 +225,15 @@ static void find_groups(const struct dt_paged_run *a, struct dt_paged_groups *g,
 		g->k[i] = dt_at(a->k, at);
 		g->v[i] = dt_at(a->v, at);
 	}
-	for (int64_t i = 0; i < DT_TILE / DT_KV_GROUP; i++) /* any others: softmax leaves them out */
+	for (int64_t i = 0; i < DT_TILE / DT_KV_GROUP; i++) /* unused groups may point anywhere: softmax
+							     * masks them */
 		if (i < g->skip || i >= g->n) {
 			g->k[i] = g->k[g->skip];
 			g->v[i] = g->v[g->skip];
 		}
 }
 
-/* Groups of values as one operand of 32 pairs: zeros for keys that are not there or that no row sees. */
+/* Joins groups of values to one operand of 32 pairs, with zeros for missing or unseen keys. */
 static DT_SIMD void join(uint32_t *to, const struct dt_paged_groups *g, const struct dt_paged_groups *next,
 			 int64_t keys, int64_t d)
 {
@@ -247,14 +249,15 @@ static DT_SIMD void join(uint32_t *to, const struct dt_paged_groups *g, const st
 		}
 		memcpy(to, g->v[i], (size_t)(pairs * d) * 4);
 		memset(to + pairs * d, 0, (size_t)(words - pairs * d) * 4);
-		for (int64_t c = 0; there % 2 && c < d; c++) /* its neighbour is not written yet */
+		for (int64_t c = 0; there % 2 && c < d; c++) /* the second key of the pair is not written
+							      * yet */
 			to[(pairs - 1) * d + c] &= 0xffff;
 	}
 }
 
 /*
- * The same by AMX for many rows, in bands: their scores stay in the first cache together with keys and with
- * values, which are joined once. With longer heads they do not, and tile_of_groups is faster.
+ * The same with AMX for many rows, in bands: scores stay in L1 together with keys and values, which are
+ * joined once. With longer heads they do not fit, and tile_of_groups is faster.
  */
 static void tile_of_joined(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j, int64_t keys)
 {
@@ -270,13 +273,13 @@ static void tile_of_joined(const struct dt_paged_run *a, struct dt_paged_work *w
 		a->t->mul_across(w->s, DT_TILE, w->q + i * w->q_row, w->q_row, (const uint32_t *const *)g->k,
 				 NULL, n, w->words);
 		dt_attn_softmax(a->t, w->pw, w->s, o, w->row + i, n, w->pad, j, a->p, NULL);
-		/* A whole tile of rows, whatever is behind the last: part of one is copied first. */
+		/* Uses a full tile of rows, whatever follows the last; a partial tile is copied first. */
 		a->t->mul(o, w->pad, w->pw, w->depth, 1, w->v, w->pad, DT_BAND, w->pad,
 			  (reach + 31) / 32 * 16, true);
 	}
 }
 
-/* Keys [j, j + keys) from groups of the cache, as they lie; those of the next tile are asked for. */
+/* Keys [j, j + keys) from groups of the cache in place; prefetches those of the next tile. */
 static void tile_of_groups(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j, int64_t keys)
 {
 	const struct dt_paged_groups *g = &w->here->groups;
@@ -293,7 +296,7 @@ static void tile_of_groups(const struct dt_paged_run *a, struct dt_paged_work *w
 		       (const uint32_t *const *)w->next->groups.v, w->n, d, g->skip * DT_KV_GROUP / 2, pairs);
 }
 
-/* The scales of a tile's keys or values, 0 for those that none sees: theirs may be anything. */
+/* The scales of a tile's keys or values; 0 for unseen keys, whose scales may be anything. */
 static void scales_of(float to[DT_TILE], const struct dt_paged_work *w, const void *const *group, int64_t d,
 		      int64_t j, int64_t keys)
 {
@@ -304,7 +307,7 @@ static void scales_of(float to[DT_TILE], const struct dt_paged_work *w, const vo
 			to[i] = 0;
 }
 
-/* The same of int8, by sums of bytes. */
+/* The same for int8, by dot products of bytes. */
 static void tile_of_bytes(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j, int64_t keys)
 {
 	const struct dt_paged_groups *g = &w->here->groups;
@@ -319,7 +322,7 @@ static void tile_of_bytes(const struct dt_paged_run *a, struct dt_paged_work *w,
 	dt_tile_int8_down(w->o, w->pad, &w->bytes[1], g->v, w->next->groups.v, w->n, d);
 }
 
-/* The queries as bytes, in the room of packed ones and of keys, which lie packed already. */
+/* Converts queries to bytes, in the memory of packed queries and of keys, which need no packing here. */
 static void bytes_of(const struct dt_paged_run *a, struct dt_paged_work *w, const void *const *from)
 {
 	const int64_t words = a->p->head_dim / 4;
@@ -345,7 +348,7 @@ void dt_paged_queries(const struct dt_paged_run *a, struct dt_paged_work *w, con
 	if (a->grouped && a->k.dtype == DT_I8)
 		bytes_of(a, w, from);
 	else if (a->grouped && one_token && a->qkv.dtype == DT_BF16 && (!a->t->begin || w->n <= 16))
-		w->q = from[0]; /* as they lie, one head after another */
+		w->q = from[0]; /* in place, one head after another */
 	else if (a->halves && dt_paged_as_they_lie(a, w->n))
 		a->t->halves_of(w->halves, w->scale, from, a->qkv.dtype, rows, d);
 	else

@@ -1,7 +1,7 @@
 /*
- * Rows of bf16 two elements at a time: of a 32-bit word the low half is element 2 j, the high half 2 j + 1.
- * A loop over words has lanes of one width, so it vectorises on every instruction set without permutations,
- * and a row is read and written once, with no copy of it in f32.
+ * bf16 rows two elements at a time: the low half of a 32-bit word is element 2 j, the high half 2 j + 1. A
+ * loop over words has lanes of a single width, so it vectorises on every instruction set without
+ * permutations, and a row is read and written once, without an f32 copy.
  */
 #ifndef DT_KERNELS_CPU_PAIR_H
 #define DT_KERNELS_CPU_PAIR_H
@@ -37,7 +37,7 @@ DT_INLINE struct dt_two dt_pair_get(uint32_t u)
 	return (struct dt_two){dt_bits_f32(u << 16), dt_bits_f32(u & 0xffff0000u)};
 }
 
-/* The bits that round f to bf16 (nearest even) in the high half. A NaN stays one if its low half is 0. */
+/* f rounded to bf16 (nearest even), in the high half. NaN stays NaN if its low half is 0. */
 DT_INLINE uint32_t dt_pair_round(float f)
 {
 	uint32_t u = dt_f32_bits(f);
@@ -45,13 +45,13 @@ DT_INLINE uint32_t dt_pair_round(float f)
 	return u + 0x7fffu + (u >> 16 & 1);
 }
 
-/* As dt_f32_to_bf16 has it, but for a NaN with bits in its low half: arithmetic on bf16 makes none. */
+/* Like dt_f32_to_bf16, except for NaNs with bits in the low half: arithmetic on bf16 does not produce any. */
 DT_INLINE uint32_t dt_pair_of(float lo, float hi)
 {
 	return dt_pair_round(lo) >> 16 | (dt_pair_round(hi) & 0xffff0000u);
 }
 
-/* As dt_f32_to_bf16 has it, any NaN included. */
+/* Like dt_f32_to_bf16, for any NaN. */
 DT_INLINE uint32_t dt_pair_of_any(float lo, float hi)
 {
 	uint32_t a = dt_f32_bits(lo) | 0x400000, b = dt_f32_bits(hi) | 0x400000;

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-struct span { /* of a window, inside the image */
+struct span { /* part of a window that is inside the image */
 	int64_t first, last;
 };
 
@@ -21,7 +21,7 @@ static struct sides out_of(const struct dt_pooling *p)
 			      dt_window_out(p->width, p->kernel, p->stride, p->pad)};
 }
 
-/* v = max(v, x), at = where, of n channels. */
+/* v = max(v, x), at = `where` if x is larger; n channels. */
 static DT_SIMD void pool_larger(float *v, uint8_t *at, const float *x, uint8_t where, int64_t n)
 {
 #pragma omp simd
@@ -50,11 +50,11 @@ static DT_SIMD void pool_plus_where(float *v, const float *x, const uint8_t *at,
 struct work {
 	const struct dt_pooling *p;
 	struct dt_tensor x, y;
-	uint8_t *at; /* NULL: the mean */
+	uint8_t *at; /* NULL: average pooling */
 	struct sides out;
 };
 
-/* The window of one result: rows of x are visited in order. */
+/* One output pixel; visits rows of x in order. */
 static void window(const struct work *a, int64_t image, int64_t oy, int64_t ox, float *v, float *buf)
 {
 	const struct dt_pooling *p = a->p;
@@ -99,7 +99,7 @@ static int forward(struct dt_dev *dev, const struct work *a)
 	return 0;
 }
 
-/* One image: its gradient is summed in f32 in sum, then rounded. */
+/* Backward of one image: sums its gradient in f32, then rounds it. */
 static void backward_image(const struct work *a, int64_t image, float *sum, float *buf)
 {
 	const struct dt_pooling *p = a->p;

@@ -1,4 +1,4 @@
-/* Products with packed weights: x rounded once, then tiles of outputs over the threads. */
+/* Products with packed weights: x is quantised or rounded once, then threads compute tiles of outputs. */
 #include "kernels/cpu/quant.h"
 
 #include "kernels/cpu/lora.h"
@@ -7,45 +7,46 @@
 #include <stdatomic.h>
 
 #define GROUP  DT_QUANT_GROUP
-#define ROWS   DT_QUANT_MANY /* rows a task: a multiple of what any micro-kernel holds in registers */
+#define ROWS   DT_QUANT_MANY /* rows per task: a multiple of the rows of every micro-kernel */
 #define HALF   (GROUP / 2 * DT_PANEL)
-#define LITTLE (1 << 16) /* multiply-adds under which one thread does it all */
+#define LITTLE (1 << 16) /* multiply-adds below which one thread does everything */
 
-/* How many groups of a thread's share are taken; a line of cache for itself. */
+/* Number of groups of a thread's share already taken; padded to a cache line. */
 struct turn {
 	_Alignas(64) atomic_llong taken;
 };
 
 struct job {
 	struct dt_tensor y, x, bias;
-	const struct dt_packed *w;	 /* the one of all rows; of a set the first */
-	const struct dt_packed_set *set; /* NULL: none */
-	const struct dt_meet *meet;	 /* of a set: which rows meet which */
+	const struct dt_packed *w;	 /* the weight of all rows; for a set the first one */
+	const struct dt_packed_set *set; /* NULL: no set */
+	const struct dt_meet *meet;	 /* for a set: which weight each row uses */
 	struct dt_quant_kernels kernel;
 	int64_t m;
-	int8_t *q; /* [m, 32 blocks], and its blocks; absent without quantised parts */
+	int8_t *q; /* [m, 32 blocks], with their struct dt_xblock; absent without quantised parts */
 	struct dt_xblock *xb;
-	struct dt_quant_tiles tiles; /* of q and xb */
+	struct dt_quant_tiles tiles; /* of q and xb, for AMX */
 	uint16_t *h;		     /* [m, 32 blocks], absent without bf16 parts */
 	float *f;		     /* likewise for f32 */
-	struct turn *turn;	     /* [weights that rows meet, parts, threads] */
-	bool gated;		     /* dt_packed_gated's: the second part's panels go with the first's */
+	struct turn *turn;	     /* [weights with rows, parts, threads] */
+	bool gated;		     /* packed_gated: panels of the second part are paired with those of
+				      * the first */
 	enum dt_act_fn act;
-	const struct dt_lora_down *lora; /* what is added to rows of adapters; NULL: nothing */
+	const struct dt_lora_down *lora; /* adapters to add; NULL: none */
 };
 
-/* Rows that meet a weight. */
+/* The rows of a weight. */
 struct rows {
 	int64_t first, end;
 };
 
-/* Those that meet weight e. */
+/* The rows of weight e. */
 static struct rows rows_of(const struct job *j, int e)
 {
 	return j->set ? (struct rows){j->meet->first[e], j->meet->first[e + 1]} : (struct rows){0, j->m};
 }
 
-/* tile = panels [p0, p0 + panels) of a part times rows rows of x from r0 on; next: panels that come then. */
+/* tile = panels [p0, p0 + panels) of a part times rows of x from r0 on; prefetches the panels at next. */
 static void multiply_part(const struct job *j, const struct dt_packed_part *part, float *tile, int64_t p0,
 			  int64_t panels, const uint8_t *next, int64_t r0, int64_t rows)
 {
@@ -69,7 +70,7 @@ static void multiply_part(const struct job *j, const struct dt_packed_part *part
 		    blocks);
 }
 
-/* The adapters' part of those panels, n columns. */
+/* Adds the adapters to those panels, n columns. */
 static void adapt(const struct job *j, const struct dt_packed_part *part, float *tile, int64_t p0, int64_t n,
 		  int64_t r0, int64_t rows)
 {
@@ -78,7 +79,7 @@ static void adapt(const struct job *j, const struct dt_packed_part *part, float 
 			   part->first + p0 * DT_PANEL, n, false);
 }
 
-/* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), ROWS at most. */
+/* Panels [p0, p0 + panels) of a part, rows [r0, r0 + rows), at most ROWS. */
 static void task(const struct job *j, const struct dt_packed_part *part, int64_t p0, int64_t panels,
 		 const uint8_t *next, int64_t r0, int64_t rows)
 {
@@ -99,18 +100,16 @@ static void task(const struct job *j, const struct dt_packed_part *part, int64_t
 	dt_quant_finish_gated(j->y, at, tile, rows, j->bias, col, n, j->act);
 }
 
-/*
- * Where the share of thread t of n begins: panels go to threads in pairs, which micro-kernels take
- * together.
- */
+/* First panel of the share of thread t of n: panels are assigned in pairs, as micro-kernels process pairs. */
 static int64_t share_first(const struct dt_packed_part *part, int t, int n)
 {
 	return dt_min64(part->panels, 2 * ((part->panels + 1) / 2 * t / n));
 }
 
 /*
- * Thread t of n: its share of the panels, then what others have not begun of theirs, as a thread may be kept
- * from its processor. after: what it begins with then. Where rows are few, of a set, more panels are a turn.
+ * Thread t of n: computes its share of the panels, then steals from other shares what has not been started,
+ * as a thread may be descheduled. after: its next work, to prefetch. If rows of a set are few, it takes more
+ * panels at a time.
  */
 static void share(const struct job *j, const struct dt_packed_part *part, struct rows rows, struct turn *turn,
 		  const uint8_t *after, int t, int n)
@@ -137,7 +136,7 @@ static void share(const struct job *j, const struct dt_packed_part *part, struct
 	}
 }
 
-/* Row r of x, as row `to` of what is multiplied. */
+/* Converts row r of x to row `to` of the operand. */
 static void prepare_row(const struct job *j, int64_t r, int64_t to)
 {
 	const struct dt_packed *w = j->w;
@@ -169,7 +168,7 @@ static void copy_row(const struct job *j, int64_t from, int64_t to)
 		memcpy(j->h + to * n, j->h + from * n, (size_t)n * sizeof *j->h);
 }
 
-/* Rounded once, wherever it goes. */
+/* Converts row r once for all the places it goes to. */
 static void prepare(const struct job *j, int64_t r)
 {
 	const int64_t used = j->meet ? j->meet->used : 0;
@@ -189,7 +188,7 @@ static void prepare(const struct job *j, int64_t r)
 	}
 }
 
-/* The first weight from e on that rows meet. */
+/* The first weight from e on that has rows. */
 static int met_from(const struct job *j, int e)
 {
 	const int n = j->set ? j->set->n : 1;
@@ -200,8 +199,8 @@ static int met_from(const struct job *j, int e)
 }
 
 /*
- * Thread t of n: its part of all products. Nobody waits between those of a set: each has rows and columns of
- * its own.
+ * Thread t of n: its part of all products. There is no barrier between the products of a set, which write
+ * different rows and columns.
  */
 static void multiply(const struct job *j, int t, int n, int stride)
 {
@@ -229,7 +228,7 @@ static void run(struct dt_dev *dev, const struct job *j)
 {
 	const struct dt_packed *w = j->w;
 	const int threads = j->m * w->rows * w->k < LITTLE ? 1 : dev->nthreads;
-	/* Few rows are rounded before the others wake. */
+	/* A few rows are converted before the other threads wake. */
 	const bool first = j->m * w->k < DT_SERIAL;
 	const int64_t rows = dt_rows(j->x);
 
@@ -249,7 +248,7 @@ static void run(struct dt_dev *dev, const struct job *j)
 	}
 }
 
-/* Room for what run needs, for products with so many weights; -ENOMEM. */
+/* Allocates the working memory of run, for products with `weights` weights; -ENOMEM. */
 static int place(struct dt_dev *dev, struct job *j, int64_t weights)
 {
 	const int64_t cells = j->m * j->w->blocks, turns = weights * j->w->nparts * dev->nthreads;
@@ -284,7 +283,7 @@ static int place(struct dt_dev *dev, struct job *j, int64_t weights)
 	return 0;
 }
 
-/* How many of the n weights m rows of y meet, with choices of rows of x; -EINVAL: p does not say that. */
+/* Number of the n weights that m rows of y use, with choices of rows of x; -EINVAL: p is inconsistent. */
 static int met(const struct dt_meet *p, int n, int64_t m, int64_t choices)
 {
 	int64_t here = 0;
@@ -305,7 +304,7 @@ static int met(const struct dt_meet *p, int n, int64_t m, int64_t choices)
 	return p->used && here != m ? -EINVAL : some;
 }
 
-/* y of j, with gates where gate is not 0 (lora.h). */
+/* Computes y of j, gated if gate is not 0 (lora.h). */
 static int run_one(struct dt_dev *dev, struct job *j, int64_t gate)
 {
 	int rc;

@@ -1,15 +1,16 @@
 /*
- * Products of quant.h's panels by tiles (amx.h). Compiled with the instructions and, with AMX_PLAIN, with
- * what stands in for them, for QUANT_LANES 16 (AVX-512) or 8 (AVX2) around them; QUANT_NAME is the function.
+ * Integer products of quant.h's panels with AMX tiles (amx.h). Compiled with the instructions and, with
+ * AMX_PLAIN, with their emulation; QUANT_LANES is 16 (AVX-512) or 8 (AVX2) for the code around them;
+ * QUANT_NAME is the function.
  *
- * A block of a panel is a tile as it lies there (Q8_0) or once its integers are signed bytes. Those of Q8_0
- * are multiplied with their offset, which is then taken from the sums: that costs an addition of integers in
- * each row, but no pass over the weights. Sums within a block are exact and the f32 steps are the contract's
- * (kernels/quant.h), so that quant_mul.c's bits come out.
+ * A block of a panel is a tile in place (Q8_0), or after conversion to signed bytes. Q8_0 is multiplied with
+ * its offset, which is then subtracted from the sums: one integer addition per row, but no pass over the
+ * weights. Sums within a block are exact and the f32 steps are the contract's (kernels/quant.h), so the bits
+ * are those of quant_mul.c.
  *
- * What a product by tiles costs is what follows it: for 16 x 16 sums 16 conversions, 16 products and
- * 16 additions of vectors, which these processors do one a cycle, half their rate, for some 450 cycles behind
- * any instruction of tiles (measured): 48 cycles for a block of 32, and 67 to 72 are measured. AVX-512 alone
+ * The cost of a tile product is in what follows it: for 16 x 16 sums 16 conversions, 16 products and 16
+ * additions of vectors, which these processors do one per cycle, half their rate, for some 450 cycles after
+ * any tile instruction (measured): 48 cycles for a block of 32, and 67 to 72 are measured. AVX-512 alone
  * takes 64 and 24, and 118 are measured.
  */
 #include "kernels/cpu/amx.h"
@@ -17,7 +18,7 @@
 
 #define VECS (DT_PANEL / QUANT_LANES) /* vectors of a panel's outputs */
 
-/* Tiles of integer products: of one, and of the next, which does not wait for those to be free. */
+/* Tiles of integer products: one product, and the next, which need not wait for the first. */
 #define C_EVEN 0
 #define C_ODD  1
 #define A_EVEN 2
@@ -26,20 +27,20 @@
 #define B_ODD  5
 
 #define BLOCK 512 /* bytes */
-#define HELD  24  /* blocks that are held at a time: with 32 rows of x they fill the first cache */
+#define HELD  24  /* blocks converted at a time: with 32 rows of x they fill L1 */
 
-/* Products of a block: one, or one of each half, which has scales of its own. */
+/* Products per block: one, or one per half, with separate scales. */
 #define HALVES(f) ((f) == DT_FMT_Q6_K ? 2 : 1)
-/* Blocks of a pair of products. */
+/* Blocks per pair of products. */
 #define PAIR(f) (2 / HALVES(f))
 
-/* Blocks of a panel as tiles take them; and room for a pair's scales. */
+/* Converted blocks of a panel; and storage for a pair's scales. */
 struct held {
 	vf scale[HELD + 2][2][VECS], min[HELD + 2][VECS];
 	_Alignas(64) uint8_t bytes[HELD][BLOCK]; /* vectors of four elements of each output */
 };
 
-/* Block b of a panel as block `to`. */
+/* Converts block b of a panel to block `to`. */
 DT_INLINE void hold_block(struct held *s, int64_t to, const enum dt_format f, const struct column *c,
 			  const struct dt_quant_shape *shape, int64_t b)
 {
@@ -64,7 +65,7 @@ DT_INLINE void hold_block(struct held *s, int64_t to, const enum dt_format f, co
 	}
 }
 
-/* n blocks of a panel from block `first` on; behind an odd number, one of zeros. */
+/* Converts n blocks of a panel from block `first` on; pads an odd number with a block of zeros. */
 DT_INLINE void hold(struct held *s, const enum dt_format f, const uint8_t *panel, int64_t blocks,
 		    int64_t first, int64_t n)
 {
@@ -82,15 +83,15 @@ DT_INLINE void hold(struct held *s, const enum dt_format f, const uint8_t *panel
 	}
 }
 
-/* Blocks of a panel and of 16 rows of x, which make two products. */
+/* Blocks of a panel and of 16 rows of x for two products. */
 struct pair {
 	const uint8_t (*bytes)[BLOCK];
 	const struct dt_xtile *x;
-	const vf (*scale)[2][VECS], (*min)[VECS]; /* of what is held */
-	const uint8_t *half;			  /* scales of a panel that is read as it lies there */
+	const vf (*scale)[2][VECS], (*min)[VECS]; /* of the converted blocks */
+	const uint8_t *half;			  /* scales of a panel that is read in place */
 };
 
-/* The scales of a pair whose place others take. */
+/* Copies the scales of a pair before they are overwritten. */
 DT_INLINE void keep(struct held *s, const enum dt_format f, struct pair *p)
 {
 	memmove(s->scale + HELD, p->scale, PAIR(f) * sizeof *s->scale);
@@ -99,7 +100,7 @@ DT_INLINE void keep(struct held *s, const enum dt_format f, struct pair *p)
 	p->min = s->min + HELD;
 }
 
-/* What product t of a pair reads. */
+/* Loads the operands of product t of a pair. */
 DT_INLINE void load(struct dt_amx_tiles *amx, const enum dt_format f, const struct pair *p, const int t)
 {
 	const int b = t / HALVES(f), half = t % HALVES(f) * DT_QK / 2;
@@ -113,7 +114,7 @@ DT_INLINE void load(struct dt_amx_tiles *amx, const enum dt_format f, const stru
 	}
 }
 
-/* sum += what the integer sums of product t of a pair mean. */
+/* sum += the integer sums of product t of a pair, scaled. */
 DT_INLINE void add(vf (*sum)[VECS], const enum dt_format f, const bool direct, const struct pair *p,
 		   const int t, int32_t (*c)[DT_PANEL])
 {
@@ -140,9 +141,9 @@ DT_INLINE void add(vf (*sum)[VECS], const enum dt_format f, const bool direct, c
 }
 
 /*
- * The products of a pair, whose first operands are there, begin; each time those of the product before are
- * stored, the operands of the next are loaded, and the last but one is added up. None waits for another,
- * which these processors' order of execution alone does not give.
+ * Starts the products of a pair, whose first operands are loaded. In each step it stores the sums of the
+ * previous product, loads the next operands, and adds up the product before the previous. None waits for
+ * another, which out-of-order execution alone does not achieve.
  */
 DT_INLINE void step(struct dt_amx_tiles *amx, vf (*sum)[VECS], const enum dt_format f, const bool direct,
 		    const struct pair *before, const struct pair *now, const struct pair *next,
@@ -166,7 +167,7 @@ DT_INLINE void step(struct dt_amx_tiles *amx, vf (*sum)[VECS], const enum dt_for
 	add(sum, f, direct, before, 1, c[1]);
 }
 
-/* The sums before the first block. */
+/* Initial sums. */
 static const float zeros[DT_PANEL];
 
 DT_INLINE void sums_load(vf (*sum)[VECS], const float *from, int64_t ld)
@@ -184,8 +185,8 @@ DT_INLINE void sums_store(float *to, int64_t ld, vf (*sum)[VECS])
 }
 
 /*
- * Weights to be asked for while others are multiplied: step bytes each ASK blocks. The processor takes few
- * lines at a time; asking in each round of the loop over pairs costs registers (measured).
+ * Weights to prefetch during products: step bytes every ASK blocks. The processor handles few outstanding
+ * lines; prefetching in each iteration of the loop over pairs costs registers (measured).
  */
 #define ASK 4
 struct ahead {
@@ -200,7 +201,7 @@ DT_INLINE void ask(struct ahead *a)
 	a->at += a->step;
 }
 
-/* What has begun: the products of `before`, whose sums go to *to, NULL: nowhere. */
+/* A product in flight: those of `before`, whose sums go to *to; NULL: nowhere. */
 struct begun {
 	struct pair before;
 	float *to;
@@ -218,7 +219,7 @@ DT_INLINE struct pair pair_after(const struct pair *p, const enum dt_format f, c
 
 /*
  * n blocks of a panel, from `first` on, times `rows` times 16 rows of x, which have `all` blocks each.
- * begins: no blocks came before, and the sums begin with zeros, else with the tile's.
+ * begins: no blocks precede these, so sums start from zero, else from the tile.
  */
 DT_INLINE void blocks_of(struct dt_amx_tiles *amx, vf (*sum)[VECS], const enum dt_format f, const bool direct,
 			 struct begun *begun, const struct pair first, struct ahead *ahead, float *tile,
@@ -270,7 +271,7 @@ DT_INLINE void configure(struct dt_amx_tiles *amx, int64_t depth)
 	tile_configure(amx, &config);
 }
 
-/* direct: panels are read as they lie there, whose blocks are an even number. */
+/* direct: panels are read in place; their number of blocks must be even. */
 DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const bool direct, const uint8_t *w,
 			 size_t panel_bytes, int64_t panels, const uint8_t *next, const struct dt_xtile *x,
 			 int64_t m, int64_t blocks)

@@ -1,14 +1,14 @@
 /*
- * Products of quant.h's bf16 panels by tiles (amx.h). Compiled with the instructions and, with AMX_PLAIN,
- * with what stands in for them; QUANT_NAME is the function.
+ * Products of quant.h's bf16 panels with AMX tiles (amx.h). Compiled with the instructions and, with
+ * AMX_PLAIN, with their emulation; QUANT_NAME is the function.
  *
- * A block of a panel is a tile as it lies there. The bits are amx.h's order within 32 elements, blocks then
- * added in order of k.
+ * A block of a panel is a tile in place. The order of summation is amx.h's within 32 elements, then blocks in
+ * order of k.
  */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/quant.h"
 
-/* Tiles of bf16 products: C_ij is rows i times panel j. */
+/* Tiles of bf16 sums: C_ij is row block i times panel j. */
 #define C_00 0
 #define C_01 1
 #define C_10 2
@@ -19,8 +19,8 @@
 #define B_1  7
 
 /*
- * The tile's rows of x, of two tiles of rows where tall is set, times one panel, or two where wide is. at: of
- * the weights, which each move by 1 KiB a block, as what is asked for does by `ahead` bytes.
+ * One tile of rows of x, or two if tall, times one panel, or two if wide. at: weights, which advance by 1 KiB
+ * per block; the prefetch address advances by `ahead` bytes.
  */
 DT_INLINE void block_bf16(struct dt_amx_tiles *amx, float *tile, int64_t ld, const uint8_t *const w[2],
 			  const uint8_t *next, int64_t ahead, const uint16_t *x, int64_t blocks,
@@ -62,7 +62,7 @@ DT_INLINE void block_bf16(struct dt_amx_tiles *amx, float *tile, int64_t ld, con
 		tile_store(amx, C_11, tile + DT_AMX_ROWS * ld + DT_PANEL, 4 * ld);
 }
 
-/* All tiles of rows rows. */
+/* Configures all tiles for `rows` rows. */
 static void configure_bf16(struct dt_amx_tiles *amx, int64_t rows)
 {
 	struct dt_amx_config config = {.palette = 1};
@@ -74,7 +74,7 @@ static void configure_bf16(struct dt_amx_tiles *amx, int64_t rows)
 	tile_configure(amx, &config);
 }
 
-/* All rows of x by one panel or two. have: the rows that tiles have. */
+/* All rows of x times one panel or two. have: the number of rows that tiles are configured for. */
 DT_INLINE void rows_bf16(struct dt_amx_tiles *amx, int64_t *have, float *tile, int64_t ld,
 			 const uint8_t *const w[2], const uint8_t *next, size_t next_bytes, const uint16_t *x,
 			 int64_t m, int64_t blocks, const bool wide)

@@ -1,11 +1,11 @@
-/* From tiles of sums to results: bias, gates, rounding. */
+/* Converts tiles of sums to results: bias, gates, rounding. */
 #include "kernels/cpu/quant.h"
 
 #define GROUP DT_QUANT_GROUP
 #define HALF  (GROUP / 2 * DT_PANEL)
 #define BATCH 8 /* rows whose gates are applied together */
 
-/* Asks for n columns of rows [r, end) of y, which begin at element `at`. */
+/* Prefetches n columns of rows [r, end) of y, from element `at` on. */
 static void ask_for_rows(struct dt_tensor y, int64_t at, int64_t n, int64_t r, int64_t end)
 {
 	for (; r < end; r++)
@@ -13,7 +13,7 @@ static void ask_for_rows(struct dt_tensor y, int64_t at, int64_t n, int64_t r, i
 			dt_prefetch_write(dt_at(y, at + r * dt_cols(y) + i));
 }
 
-/* n columns of a row of a tile with their bias, in the tile or in buf; from column col of w on */
+/* n columns of a row of a tile with bias, in the tile or in buf; the first is column col of w */
 DT_INLINE const float *with_bias(float *buf, const float *tile, struct dt_tensor bias, int64_t col, int64_t n)
 {
 	float wide[GROUP * DT_PANEL];
@@ -27,7 +27,7 @@ DT_INLINE const float *with_bias(float *buf, const float *tile, struct dt_tensor
 	return buf;
 }
 
-/* rows rows of n columns of y, from element `at` on, = tile + bias */
+/* writes n columns of `rows` rows of y, from element `at` on: tile + bias */
 static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
 				struct dt_tensor bias, int64_t col, int64_t n)
 {
@@ -41,14 +41,14 @@ static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *til
 			ask_for_rows(y, at, n, BATCH, BATCH + 1);
 		if (y.dtype == DT_F32)
 			memcpy(dt_at(y, at), from, (size_t)n * 4);
-		else if (n == GROUP * DT_PANEL) /* of a known length: no remainder */
+		else if (n == GROUP * DT_PANEL) /* constant length: no remainder loop */
 			dt_store(dt_at(y, at), y.dtype, from, GROUP * DT_PANEL);
 		else
 			dt_store(dt_at(y, at), y.dtype, from, n);
 	}
 }
 
-/* rows rows of n columns that lie 2 HALF apart to others HALF apart, with their bias; the rest is zero */
+/* copies n columns per row, with bias, from a stride of 2 HALF to a stride of HALF; pads with zeros */
 static DT_SIMD void take_half(float *out, const float *tile, int64_t rows, struct dt_tensor bias, int64_t col,
 			      int64_t n)
 {

@@ -1,4 +1,4 @@
-/* The micro-kernels of packed products that are fastest on this processor. */
+/* Selects the fastest micro-kernels of packed products for this processor. */
 #include "kernels/cpu/quant.h"
 
 #include "kernels/cpu/isa.h"

@@ -1,6 +1,6 @@
 /*
- * Panels of quant.h in vector registers, for the objects of each instruction set: QUANT_LANES 16 (AVX-512),
- * 8 (AVX2) or 4 (NEON).
+ * Loads panels of quant.h into vector registers, for each instruction set: QUANT_LANES 16 (AVX-512), 8 (AVX2)
+ * or 4 (NEON).
  */
 #ifndef DT_KERNELS_CPU_QUANT_LANES_H
 #define DT_KERNELS_CPU_QUANT_LANES_H
@@ -43,7 +43,7 @@ typedef __m256 vf;
 #define i8_to_ps(p)  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p))))
 #endif
 
-/* One vector of outputs: its panel's planes, and the first of its rows among the panel's 16. */
+/* One vector of outputs: the planes of its panel, and the first of its rows among the panel's 16. */
 struct column {
 	const uint8_t *quants, *scales, *supers;
 	int lane;
@@ -57,7 +57,7 @@ DT_INLINE struct column column(const enum dt_format f, const uint8_t *panel, int
 	return (struct column){panel + 4 * lane, scales, scales + blocks * s->scales, lane};
 }
 
-/* Chunks 2 i and 2 i + 1 of a block as bytes. */
+/* Unpacks chunks 2 i and 2 i + 1 of a block to bytes. */
 DT_INLINE void unpack(vi w[2], const enum dt_format f, const uint8_t *q, const int i)
 {
 	const vi low = V(set1_epi8)(15), two = V(set1_epi8)(0x30), one = V(set1_epi8)(0x10);
@@ -71,7 +71,7 @@ DT_INLINE void unpack(vi w[2], const enum dt_format f, const uint8_t *q, const i
 	t = load_bits(q + 64 * i);
 	w[0] = bits_and(t, low);
 	w[1] = bits_and(V(srli_epi16)(t, 4), low);
-	if (f == DT_FMT_MXFP4) { /* 12 more than dt_e2m1_twice */
+	if (f == DT_FMT_MXFP4) { /* dt_e2m1_twice + 12 */
 		const vi table = table16(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
 
 		w[0] = V(shuffle_epi8)(table, w[0]);
@@ -93,7 +93,7 @@ DT_INLINE void unpack(vi w[2], const enum dt_format f, const uint8_t *q, const i
 	}
 }
 
-/* Scales of block b's halves (equal but in Q6_K), and the minimum. */
+/* Scales of the halves of block b (equal except in Q6_K), and the minimum. */
 DT_INLINE void scales(vf scale[2], vf *min, const enum dt_format f, const struct column *c, int64_t b)
 {
 	const uint8_t *s = c->scales + b * (f == DT_FMT_Q4_1 ? 64 : 32), *u = c->supers;
@@ -116,7 +116,7 @@ DT_INLINE void scales(vf scale[2], vf *min, const enum dt_format f, const struct
 	}
 }
 
-/* Calls fn(tile, ld, f, ...) with f a constant. */
+/* Calls fn(tile, ld, f, ...) with a constant f. */
 #define QUANT_BY_FORMAT(fn, tile, ld, f, ...)                                                                \
 	do {                                                                                                 \
 		if (f == DT_FMT_Q8_0)                                                                        \
@@ -135,7 +135,7 @@ DT_INLINE void scales(vf scale[2], vf *min, const enum dt_format f, const struct
 			fn(tile, ld, DT_FMT_Q6_K, __VA_ARGS__);                                              \
 	} while (0)
 
-/* What the offset of the weights adds to a block's sum of integers; a half of it in Q6_K. */
+/* The contribution of the weights' offset to a block's integer sum; to half of it in Q6_K. */
 DT_INLINE int32_t offset_sum(const enum dt_format f, const struct dt_xblock *x, const int half)
 {
 	return f == DT_FMT_Q8_0	   ? x->start8

@@ -1,7 +1,6 @@
 /*
- * Memory of packed parts in pages of 2 MiB where the system has them: a row alone reads every weight once,
- * and with pages of 4 KiB waits for page walks. Parts that fill few of them lie in chunks, one behind the
- * other; a chunk goes back when its last part does.
+ * Allocates memory of packed parts in 2 MiB pages where available: a single row reads every weight once, and
+ * with 4 KiB pages would wait for page walks. Small parts share chunks; a chunk is freed with its last part.
  */
 #include "kernels/cpu/quant.h"
 
@@ -10,16 +9,16 @@
 #include <sys/mman.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
-#define LARGE	  (2 * HUGE_PAGE) /* parts with memory of their own */
+#define LARGE	  (2 * HUGE_PAGE) /* larger parts get their own memory */
 #define CHUNK	  (8 * HUGE_PAGE)
 #define ALIGN	  ((size_t)64)
 
-struct chunk { /* at the beginning of its memory, which begins at a multiple of CHUNK */
+struct chunk { /* header of a chunk, which is aligned to CHUNK */
 	size_t used, parts;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct chunk *newest; /* the one with room; NULL: none */
+static struct chunk *newest; /* the chunk with free space; NULL: none */
 
 static size_t lines(size_t n)
 {
@@ -31,11 +30,11 @@ static void *of_pages(size_t bytes)
 	void *p = aligned_alloc(HUGE_PAGE, bytes);
 
 	if (p)
-		madvise(p, bytes, MADV_HUGEPAGE); /* not having them is no failure */
+		madvise(p, bytes, MADV_HUGEPAGE); /* failure is harmless */
 	return p;
 }
 
-/* The system's memory, not malloc's: what no part has of it is never written, so that it takes no page. */
+/* By mmap, not malloc: unused memory is never touched and takes no pages. */
 static struct chunk *chunk_open(void)
 {
 	char *p = mmap(NULL, 2 * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *at;

@@ -1,7 +1,7 @@
 /*
- * Integer products of quant.h's panels. Compiled once for each instruction set, with QUANT_NAME the function,
- * QUANT_LANES 16 (AVX-512 VNNI), 8 (AVX2, and AVX-VNNI where QUANT_VNNI is set) or 4 (NEON, and its products
- * of four bytes where the compiler may use them).
+ * Integer products of quant.h's panels. Compiled once per instruction set; QUANT_NAME is the function,
+ * QUANT_LANES 16 (AVX-512 VNNI), 8 (AVX2, and AVX-VNNI if QUANT_VNNI is set) or 4 (NEON, and its dot products
+ * of four bytes if the compiler may use them).
  *
  * A tile of ROWS rows of x by VECS vectors of outputs stays in registers: two panels with 16 lanes, one with
  * 8 or 4. All sums within a block are exact, and the f32 steps are quant.h's (the contract), so all of these
@@ -20,16 +20,15 @@
 #define VECS 4
 #endif
 
-/* Weights to be asked for while others are multiplied: `step` bytes a block from `at` on. */
+/* Weights to prefetch during products: `step` bytes per block from `at` on. */
 struct ahead {
 	const uint8_t *at;
 	int64_t step;
 };
 
 /*
- * AVX2 multiplies bytes and adds them by pairs in 16 bits. NARROW: sums stay in 16 bits for RUN pairs of
- * chunks, each of which adds at most 4 x 127 times the largest weight: 15, 24 (MXFP4), 31 or 63. Of Q8_0
- * none stays.
+ * AVX2 multiplies bytes and adds pairs in 16 bits. NARROW: sums stay in 16 bits for RUN pairs of chunks, each
+ * of which adds at most 4 x 127 times the largest weight: 15, 24 (MXFP4), 31 or 63. Not for Q8_0.
  */
 #if QUANT_LANES == 8 && !defined(QUANT_VNNI)
 #define NARROW(f) ((f) != DT_FMT_Q8_0)
@@ -39,8 +38,8 @@ struct ahead {
 #define RUN(f) ((f) == DT_FMT_MXFP4 || (f) == DT_FMT_Q5_K ? 2 : (f) == DT_FMT_Q6_K ? 1 : 4)
 
 /*
- * A sum is done where it is written: gcc would keep the products in memory and add them at the end, clang
- * begins other sums until the registers run out.
+ * Forces a sum to be computed here: gcc would keep the products in memory and add them at the end, clang
+ * starts other sums until the registers run out.
  */
 #ifdef __clang__
 #define SUMMED(v) __asm__ volatile("" : "+x"(v))
@@ -48,7 +47,7 @@ struct ahead {
 #define SUMMED(v) __asm__("" : "+x"(v))
 #endif
 
-/* acc += neighbours of narrow sums. */
+/* acc += pairs of adjacent narrow sums. */
 DT_INLINE vi widen(vi acc, vi run)
 {
 #if QUANT_LANES == 8
@@ -59,7 +58,7 @@ DT_INLINE vi widen(vi acc, vi run)
 #endif
 }
 
-/* acc += w . x by fours, narrow sums by twos; w unsigned, x signed. */
+/* acc += w . x in groups of four, narrow sums in groups of two; w unsigned, x signed. */
 DT_INLINE vi dot(vi acc, vi w, vi x, const enum dt_format f)
 {
 #if QUANT_LANES == 16
@@ -86,15 +85,15 @@ DT_INLINE vi dot(vi acc, vi w, vi x, const enum dt_format f)
 DT_INLINE vi start(const enum dt_format f, const struct dt_xblock *x, const int half)
 {
 #if QUANT_LANES < 16 && !defined(QUANT_VNNI)
-	if (f == DT_FMT_Q8_0) /* dot takes the offset off by itself */
+	if (f == DT_FMT_Q8_0) /* dot subtracts the offset itself */
 		return V(set1_epi32)(0);
 #endif
 	return V(set1_epi32)(offset_sum(f, x, half));
 }
 
 /*
- * sum += scale x's scale times acc, and minimum times x's sum where the format has minima and min is
- * given.
+ * sum += scale times x's scale times acc; plus minimum times x's sum if min is given and the format has
+ * minima.
  */
 DT_INLINE void add_up(vf sum[VECS], const vi acc[VECS], vf (*scale)[2], const int half, const vf *min,
 		      const struct dt_xblock *x, const int vecs)
@@ -108,7 +107,7 @@ DT_INLINE void add_up(vf sum[VECS], const vi acc[VECS], vf (*scale)[2], const in
 	}
 }
 
-/* rows and vecs are constants where this is inlined. x is rows of 32 blocks bytes, xb of blocks. */
+/* rows and vecs are constants after inlining. x has rows of 32 blocks bytes, xb of blocks. */
 DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const struct column *c,
 		     struct ahead *next, const int8_t *x, const struct dt_xblock *xb, int64_t blocks,
 		     const int rows, const int vecs)
@@ -125,13 +124,13 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		vf scale[VECS][2], min[VECS];
 		vi acc[ROWS][VECS], part[ROWS][VECS];
 
-		/* The processor's own prefetching does not cross panels, and stops where rows repeat them. */
+		/* Hardware prefetching does not cross panels, and stops where rows reread them. */
 		for (int64_t i = 0; i < next->step; i += 64)
 			dt_prefetch_ahead(next->at + i);
 		next->at += next->step;
 		DT_FOR (VECS, int v = 0; v < vecs; v++)
 			scales(scale[v], &min[v], f, &c[v], b);
-		DT_FOR (4, int i = 0; i < 4; i++) { /* pairs of chunks; a half is two */
+		DT_FOR (4, int i = 0; i < 4; i++) { /* pairs of chunks; two per half */
 			vi w[VECS][2];
 
 			DT_FOR (VECS, int v = 0; v < vecs; v++)
@@ -169,7 +168,7 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 			V(storeu_ps)(tile + r * ld + v * QUANT_LANES, sum[r][v]);
 }
 
-/* Rows that the next call of block takes: sixes, then fours, which take a remainder of 2 or 3 along. */
+/* Rows of the next call of block: sixes, then fours, which take a remainder of 2 or 3 along. */
 DT_INLINE int64_t together(int64_t m)
 {
 #if ROWS > 2
@@ -181,7 +180,7 @@ DT_INLINE int64_t together(int64_t m)
 	return m >= 2 ? 2 : 1;
 }
 
-/* next_bytes: of weights that will be wanted after these. Their reading is spread over the blocks. */
+/* next_bytes: size of the weights used next, whose prefetch is spread over the blocks. */
 DT_INLINE void all_rows(float *tile, int64_t ld, const enum dt_format f, const struct column *c,
 			const uint8_t *next_at, size_t next_bytes, const int8_t *x,
 			const struct dt_xblock *xb, int64_t m, int64_t blocks, const int vecs)

@@ -1,7 +1,7 @@
 /*
- * Products of bf16 and f32 panels. Compiled once for each instruction set, with QUANT_NAME the function,
- * QUANT_LANES floats in a vector, QUANT_ROWS rows of x and QUANT_VECS (2) vectors of outputs in registers,
- * QUANT_F32 for f32, and QUANT_PAIRS where the processor multiplies pairs of bf16.
+ * Products of bf16 and f32 panels. Compiled once per instruction set; QUANT_NAME is the function, QUANT_LANES
+ * the floats per vector, QUANT_ROWS rows of x and QUANT_VECS (2) vectors of outputs in registers, QUANT_F32
+ * for f32, and QUANT_PAIRS if the processor multiplies pairs of bf16.
  */
 #include "kernels/cpu/quant.h"
 
@@ -17,7 +17,7 @@
 #define VECS 2
 #endif
 #ifdef QUANT_F32
-#define WORD 1 /* elements */
+#define WORD 1 /* elements per word */
 #else
 #define WORD 2
 #endif
@@ -25,7 +25,7 @@
 typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
 typedef uint32_t words __attribute__((vector_size(L * 4), aligned(4)));
 
-/* sum += x . w over a word: an f32, or a pair of bf16, of which the even one comes first. */
+/* sum += x . w over a word: one f32, or a pair of bf16, the even one first. */
 DT_INLINE vec step(vec sum, uint32_t x, words w)
 {
 #ifdef QUANT_PAIRS
@@ -38,7 +38,7 @@ DT_INLINE vec step(vec sum, uint32_t x, words w)
 #else
 	words all = x - (words){0};
 
-#if L > 4 /* its halves are parted in the vector, not before: a load fills one without the shuffle port */
+#if L > 4 /* the halves are split in the vector: a broadcast load does not use the shuffle port */
 	__asm__("" : "+v"(all));
 #endif
 	sum += (vec)(all << 16) * (vec)(w << 16);
@@ -47,8 +47,8 @@ DT_INLINE vec step(vec sum, uint32_t x, words w)
 }
 
 /*
- * rows is a constant where this is inlined; w[v] is the first vector of column v, x has words a row. The n
- * times `ahead` bytes from next on will be wanted soon: asked for on the way.
+ * rows is a constant after inlining; w[v] is the first vector of column v, x has `words` words per row.
+ * Prefetches n times `ahead` bytes from next on.
  */
 DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
 		     int64_t ahead, const uint32_t *x, int64_t n, const int rows)
@@ -73,7 +73,7 @@ DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, con
 			*(vec *)(out[v] + r * ld) = sum[r][v];
 }
 
-/* Rows that the next call of block takes. */
+/* Rows of the next call of block. */
 DT_INLINE int64_t together(int64_t m)
 {
 #if ROWS > 8
@@ -137,12 +137,13 @@ DT_QUANT_MUL(QUANT_NAME)
 		float *to[VECS];
 		int64_t at = c;
 
-		/* A last odd column is done twice over: both write the same. */
+		/* An odd last column is computed twice: both write the same. */
 		for (int v = 0; v < VECS; v++, at += at + 1 < columns) {
 			from[v] = w + (size_t)(at * L / DT_PANEL) * panel_bytes + at * L % DT_PANEL * 4;
 			to[v] = tile + at * L;
 		}
-		/* Behind these lie two panels of 16 lanes; of fewer lanes one, or its other half. */
+		/* Next are two panels with 16 lanes; with fewer lanes one panel, or the other half of this
+		 * one. */
 		all_rows(to, ld, from,
 			 next && c + VECS >= columns ? next : from[0] + VECS * L / DT_PANEL * panel_bytes, xq,
 			 m, n);

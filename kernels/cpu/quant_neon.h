@@ -1,6 +1,6 @@
 /*
- * What quant_lanes.h asks of vectors, of NEON's 128 bits: V(op) by the names that x86 has for its operations.
- * arm64 has all of these, and multiply-adds that round once.
+ * NEON (128-bit) implementation of the vector operations of quant_lanes.h; V(op) uses x86's names. All arm64
+ * processors have these, and fused multiply-adds.
  */
 #ifndef DT_KERNELS_CPU_QUANT_NEON_H
 #define DT_KERNELS_CPU_QUANT_NEON_H
@@ -32,7 +32,7 @@ typedef float32x4_t vf;
 #define bf16_to_ps(p)	       vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16))
 #define table16(...)	       vreinterpretq_s32_s8((int8x16_t){__VA_ARGS__})
 
-/* Four bytes, twice over. */
+/* Four bytes, duplicated. */
 DT_INLINE uint32x2_t neon_word(const uint8_t *p)
 {
 	uint32_t word;
@@ -51,7 +51,7 @@ DT_INLINE vf i8_to_ps(const uint8_t *p)
 	return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(neon_word(p))))));
 }
 
-/* acc += w . x by fours, of signed bytes; x has no -128, so that pairs fit 16 bits. */
+/* acc += w . x in groups of four signed bytes; x has no -128, so that pairs fit 16 bits. */
 DT_INLINE vi neon_dot(vi acc, int8x16_t w, int8x16_t x)
 {
 #ifdef __ARM_FEATURE_DOTPROD

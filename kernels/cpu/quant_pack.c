@@ -1,4 +1,4 @@
-/* From a file's blocks to panels: what the parts hold, and where. */
+/* Packs blocks from files into panels; manages the parts of a dt_packed. */
 #include "kernels/cpu/quant.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ int dt_packed_open(struct dt_packed **ret, struct dt_dev *dev, int64_t k)
 	return 0;
 }
 
-/* Parts from number n on, and those that are spare. */
+/* Frees parts n and up, spare ones included. */
 static void free_parts(struct dt_packed *w, int n)
 {
 	for (int i = n; i < w->nparts + w->spare; i++)
@@ -60,8 +60,8 @@ void dt_packed_rewind(struct dt_packed *w)
 }
 
 /*
- * A row in the format of its part, through f32 where the formats differ; wide and narrow are a row each.
- * NULL: NaN or Inf met on the way to a block format.
+ * Converts a row to the format of its part, through f32 if the formats differ; wide and narrow are buffers
+ * for one row. NULL: NaN or Inf on conversion to a block format.
  */
 static const uint8_t *convert_row(enum dt_format to, enum dt_format have, const uint8_t *row, int64_t k,
 				  float *wide, uint8_t *narrow)
@@ -78,7 +78,7 @@ static const uint8_t *convert_row(enum dt_format to, enum dt_format have, const 
 	return narrow;
 }
 
-/* The rows of panel p. */
+/* Packs the rows of panel p. */
 static int pack_panel(const struct dt_packed *w, const struct dt_packed_part *part, int64_t p,
 		      enum dt_format have, const uint8_t *src, float *wide, uint8_t *narrow)
 {
@@ -110,7 +110,7 @@ static int pack_part(const struct dt_packed *w, const struct dt_packed_part *par
 
 #pragma omp parallel num_threads(dev->nthreads) reduction(+ : bad, short_of)
 	{
-		/* More than a row: blocks may be larger than what they hold. */
+		/* Larger than a row, as blocks may have more bytes than their elements need. */
 		float *wide = malloc((size_t)w->k * 4 + 64);
 		uint8_t *narrow = malloc((size_t)w->k * 4 + 64);
 
@@ -125,7 +125,7 @@ static int pack_part(const struct dt_packed *w, const struct dt_packed_part *par
 	return short_of ? -ENOMEM : bad ? -EINVAL : 0;
 }
 
-/* Bytes of a part that mean something. */
+/* Bytes of a part without padding. */
 static size_t used_bytes(const struct dt_packed *w, const struct dt_packed_part *part)
 {
 	return dt_is_float(part->format) ? (size_t)part->rows * dt_format_bytes(part->format, w->k)
@@ -133,9 +133,9 @@ static size_t used_bytes(const struct dt_packed *w, const struct dt_packed_part 
 }
 
 /*
- * What lies at `from`, here or on the card, goes to memory of the card. What lies below others of its format
- * becomes one with them, so that a product with both is one: numbers always, blocks where the panels above
- * are full. 1: it did.
+ * Copies a part from `from`, on the host or the card, to memory of the card. A part of the same format as the
+ * one before it is merged with it, so that one product covers both: always for floats, for blocks if the
+ * panels before it are full. 1: it was merged.
  */
 static int put_there(struct dt_packed *w, struct dt_packed_part *part, const void *from)
 {
@@ -166,7 +166,7 @@ static int put_there(struct dt_packed *w, struct dt_packed_part *part, const voi
 	return 1;
 }
 
-/* What was packed here. */
+/* Uploads what was packed on the host. */
 static int upload(struct dt_packed *w, struct dt_packed_part *part)
 {
 	uint8_t *host = part->data;
@@ -178,7 +178,7 @@ static int upload(struct dt_packed *w, struct dt_packed_part *part)
 	return rc;
 }
 
-/* Memory for a part, and room in the list. 1: the memory of the first spare part, which it suits. */
+/* Adds a part and its memory. 1: it reuses the memory of the first spare part, which has the right size. */
 static int add_part(struct dt_packed *w, struct dt_packed_part *part)
 {
 	const struct dt_packed_part *kept = w->spare ? &w->part[w->nparts] : NULL;
@@ -226,7 +226,7 @@ int dt_packed_append(struct dt_packed *w, struct dt_dev *dev, enum dt_format as,
 	return 0;
 }
 
-/* Room for a part more in the list; no memory is kept between parts. */
+/* Room for one more part in the list; spare memory is freed. */
 static struct dt_packed_part *room_for_one(struct dt_packed *w)
 {
 	struct dt_packed_part *more;
@@ -237,7 +237,7 @@ static struct dt_packed_part *room_for_one(struct dt_packed *w)
 	return more;
 }
 
-/* Rows of a part on the card, from its row `at` on. */
+/* Copies rows of a part on the card, from its row `at` on. */
 static int copy_there(struct dt_packed *w, const struct dt_packed_part *of, int64_t at, int64_t rows)
 {
 	struct dt_packed_part part = {.format = of->format,

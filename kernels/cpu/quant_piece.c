@@ -1,8 +1,8 @@
-/* Rows of a file's blocks to rows of panels (quant.h) and back: what each format has of a block of 32. */
+/* Converts rows between file blocks and panels (quant.h), 32 elements at a time, for each format. */
 #include "kernels/cpu/quant.h"
 #include "kernels/format/format.h"
 
-/* Block b of a row that starts at row. */
+/* Reads block b of a row. */
 static void piece_read(struct dt_panel_piece *s, enum dt_format f, const uint8_t *row, int64_t b)
 {
 	const struct dt_format_traits *t = dt_format_traits(f);
@@ -12,7 +12,7 @@ static void piece_read(struct dt_panel_piece *s, enum dt_format f, const uint8_t
 	t->piece(t, s, row + b * DT_QK / t->info.block * t->info.bytes, (int)(b % (t->info.block / DT_QK)));
 }
 
-/* Where block b of row r of a panel keeps its quants, scales and supers. */
+/* Addresses of quants, scales and supers of block b of row r of a panel. */
 struct place {
 	uint8_t *quants, *scales, *supers;
 };

@@ -1,4 +1,4 @@
-/* quant_mul.c's products on any processor, one output at a time; also what the others are checked against. */
+/* Portable version of quant_mul.c, one output at a time; the reference for the others. */
 #include "kernels/cpu/quant.h"
 #include "kernels/format/format.h"
 

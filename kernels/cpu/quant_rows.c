@@ -1,7 +1,7 @@
-/* Rows of x as products with packed weights take them: bytes and blocks, bf16, f32. */
+/* Converts rows of x for products with packed weights: to quantised blocks, bf16 or f32. */
 #include "kernels/cpu/quant.h"
 
-/* A row of x as bytes and blocks. NaN and Inf, whose bits are the largest, make the scale NaN. */
+/* Quantises a row of x. NaN and Inf, whose bits are the largest, make the scale NaN. */
 static DT_SIMD void quantize_row(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type,
 				 int64_t blocks)
 {

@@ -1,6 +1,6 @@
 /*
- * Rows of x as bytes and blocks (quant.h), step by step what quant_rows.c does, with vectors: QUANT_LANES 16
- * (AVX-512 VNNI), sixteen blocks at a time, or 8 (AVX2), four at a time. QUANT_ROW_NAME is the function.
+ * Vector version of quant_rows.c, step by step: QUANT_LANES 16 (AVX-512 VNNI), sixteen blocks at a time, or 8
+ * (AVX2), four at a time. QUANT_ROW_NAME is the function.
  */
 #include "kernels/cpu/quant.h"
 #include "kernels/int8.h"
@@ -29,7 +29,8 @@ DT_INLINE __m512i larger_bits(const void *x, enum dt_dtype type, int64_t i)
 				_mm512_and_si512(_mm512_castps_si512(v1), magnitude));
 }
 
-/* The largest of each of four blocks, in each quarter of the result that of a quarter of their elements. */
+/* Maxima of four blocks: each quarter of the result has the maxima of a quarter of the elements, per
+ * block. */
 DT_INLINE __m512i largest_4(const void *x, enum dt_dtype type, int64_t i)
 {
 	const __m512i a = larger_bits(x, type, i), b = larger_bits(x, type, i + DT_QK),
@@ -40,7 +41,7 @@ DT_INLINE __m512i largest_4(const void *x, enum dt_dtype type, int64_t i)
 	return _mm512_max_epu32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
 }
 
-/* Of each of sixteen blocks, as bits. */
+/* The largest magnitude of each of sixteen blocks, as bits. */
 DT_INLINE __m512i largest_16(const void *x, enum dt_dtype type, int64_t i)
 {
 	__m512i q[4], t[2];
@@ -54,7 +55,7 @@ DT_INLINE __m512i largest_16(const void *x, enum dt_dtype type, int64_t i)
 				_mm512_shuffle_i32x4(t[0], t[1], 0xdd));
 }
 
-/* A block rounded, where it is kept; its sums by fours, those of its first half in the lower half. */
+/* Rounds a block, if keep is set; its sums of fours, those of the first half in the lower half. */
 DT_INLINE __m256i round_block(int8_t *q, const void *x, enum dt_dtype type, int64_t i, bool keep,
 			      float inverse)
 {
@@ -70,7 +71,7 @@ DT_INLINE __m256i round_block(int8_t *q, const void *x, enum dt_dtype type, int6
 	return _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), both);
 }
 
-/* Sums of each half of sixteen blocks: half[0] and half[1], in the blocks' order. */
+/* Sums over each half of sixteen blocks: half[0] and half[1], in order of the blocks. */
 DT_INLINE void add_halves(int32_t half[2][16], const __m256i *fours)
 {
 	DT_FOR (2, int k = 0; k < 2; k++) {
@@ -157,7 +158,7 @@ DT_INLINE __m256 load_8(const void *x, enum dt_dtype type, int64_t i)
 		_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)((const uint16_t *)x + i))), 16));
 }
 
-/* The largest bits of a block's magnitudes, in each of the eight of those that lie eight apart. */
+/* Largest magnitudes of a block, as bits; lane i covers elements i, i + 8, ... */
 DT_INLINE __m256i largest_8(const void *x, enum dt_dtype type, int64_t i)
 {
 	const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
@@ -169,7 +170,7 @@ DT_INLINE __m256i largest_8(const void *x, enum dt_dtype type, int64_t i)
 	return most;
 }
 
-/* Of each of four blocks. */
+/* The largest magnitude of each of four blocks. */
 DT_INLINE __m128i largest_4(const void *x, enum dt_dtype type, int64_t i)
 {
 	const __m256i a = largest_8(x, type, i), b = largest_8(x, type, i + DT_QK),
@@ -181,13 +182,13 @@ DT_INLINE __m128i largest_4(const void *x, enum dt_dtype type, int64_t i)
 	return _mm_max_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
 }
 
-/* Eight numbers as integers. keep: bits of those that are not taken as 0. */
+/* Rounds eight numbers to integers. keep: mask of those not set to 0. */
 DT_INLINE __m256i rounded_8(const void *x, enum dt_dtype type, int64_t i, __m256 keep, __m256 inverse)
 {
 	return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_and_ps(load_8(x, type, i), keep), inverse));
 }
 
-/* A block rounded; its sums by fours, those of its first half in the lower half. */
+/* Rounds a block; its sums of fours, those of the first half in the lower half. */
 DT_INLINE __m256i round_block(int8_t *q, const void *x, enum dt_dtype type, int64_t i, float inverse)
 {
 	const __m256 by = _mm256_set1_ps(inverse), keep = _mm256_cmp_ps(by, _mm256_setzero_ps(), _CMP_NEQ_OQ);
@@ -196,13 +197,13 @@ DT_INLINE __m256i round_block(int8_t *q, const void *x, enum dt_dtype type, int6
 	DT_FOR (4, int j = 0; j < 4; j++)
 		v[j] = rounded_8(x, type, i + 8 * j, keep, by);
 	v[0] = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
-	/* Packing takes fours of the lower halves before those of the upper ones. */
+	/* Packing interleaves the fours of the lower and upper halves. */
 	v[0] = _mm256_permutevar8x32_epi32(v[0], _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 	_mm256_storeu_si256((__m256i *)q, v[0]);
 	return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), v[0]), _mm256_set1_epi16(1));
 }
 
-/* What a product needs to know of four blocks. first, second: sums of their halves. */
+/* Fills struct dt_xblock of four blocks. first, second: sums of their halves. */
 DT_INLINE void describe_4(struct dt_xblock *xb, __m128 scale, __m128i first, __m128i second)
 {
 	const __m128i sum = _mm_add_epi32(first, second);

@@ -1,4 +1,4 @@
-/* Packed weights of one shape side by side: the experts of a layer. */
+/* Sets of packed weights with the same shape: the experts of a layer. */
 #include "kernels/cpu/quant.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ int dt_packed_set_moved(struct dt_packed_set *s)
 	return dt_dev_copy(s->dev, s->there, s->here, dt_packed_set_bytes(s));
 }
 
-/* The addresses of each part's data, for the kernels of a card. */
+/* Uploads the addresses of each part's data, for the kernels of a card. */
 static int tell(struct dt_packed_set *s)
 {
 	void *there;

@@ -1,14 +1,14 @@
-/* Quantised rows of x as tiles (quant.h). */
+/* Quantised rows of x as AMX tiles (quant.h). */
 #include "kernels/cpu/quant.h"
 
 /*
- * Rows that pay for a tile, where it is the only one and where there are more: on a Xeon with both a tile
- * costs what quant_mul.c takes by AVX-512 for 11 (Q8_0, Q4_0) to 14 rows (Q6_K). Products of bf16 always go
- * by tiles there, as their bits are their own.
+ * Fewest rows for which a tile pays: as the only tile, and as a further one. On a Xeon with both, a tile
+ * costs what quant_mul.c takes with AVX-512 for 11 (Q8_0, Q4_0) to 14 rows (Q6_K). bf16 products always use
+ * tiles there, as their bits differ.
  */
 enum { ALONE = 14, LEFT = 12 };
 
-/* Of so many rows those, from the first on, that go by tiles. */
+/* How many of the first rows use tiles. */
 static int64_t tiled(int64_t rows)
 {
 	const int64_t left = rows % DT_XTILE_ROWS, whole = rows - left;
@@ -35,7 +35,7 @@ static int64_t rows_of(const struct dt_quant_tiles *t, int e)
 	return first_of(t, e + 1) - first_of(t, e);
 }
 
-/* The weight that meets a row. */
+/* The weight that a row uses. */
 static int weight_of(const struct dt_quant_tiles *t, int64_t row)
 {
 	int lo = 0, hi = t->n;
@@ -81,7 +81,7 @@ static struct dt_xtile *tiles_at(const struct dt_quant_tiles *t, int e, int64_t 
 	return t->at + t->begin[e] + in / DT_XTILE_ROWS * dt_xtiles(t->blocks);
 }
 
-/* Row r of tiles; q NULL: zeros. */
+/* Fills row r of tiles; q NULL: zeros. */
 static DT_SIMD void fill_row(struct dt_xtile *t, int64_t r, const int8_t *q, const struct dt_xblock *xb,
 			     int64_t blocks)
 {

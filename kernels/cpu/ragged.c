@@ -1,7 +1,7 @@
 /*
- * bf16 products into f32 whose numbers of rows and columns are said when they are run: one oneDNN primitive
- * for all shapes, as dnnl_sgemm is for f32. Groups of rows have other sizes in every microbatch, and a
- * primitive takes as long to make as a small product.
+ * bf16 products into f32 with the numbers of rows and columns given at execution: one oneDNN primitive for
+ * all shapes, like dnnl_sgemm for f32. Group sizes differ in every microbatch, and creating a primitive takes
+ * as long as a small product.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -10,7 +10,7 @@
 #define ANY DNNL_RUNTIME_DIM_VAL
 
 struct dt_ragged_prims {
-	dnnl_primitive_t prim[2][2][2]; /* a transposed; b transposed; added to c */
+	dnnl_primitive_t prim[2][2][2]; /* index: a transposed; b transposed; added to c */
 	bool none;			/* oneDNN has no such product on this processor */
 };
 
@@ -33,7 +33,7 @@ void dt_cpu_ragged_release(struct dt_cpu *cpu)
 	cpu->ragged = NULL;
 }
 
-/* rows x cols, ld elements from row to row; stored the other way round where turned. */
+/* rows x cols with row stride ld; turned: stored transposed. */
 static dnnl_status_t describe(dnnl_memory_desc_t *md, dnnl_data_type_t type, int64_t rows, int64_t cols,
 			      int64_t ld, bool turned)
 {
@@ -63,7 +63,7 @@ static int prim_make(struct dt_cpu *cpu, bool ta, bool tb, bool add, dnnl_primit
 	}
 	s = s ? s : dnnl_primitive_desc_create(&pd, &desc, attr, cpu->engine, NULL);
 	s = s ? s : dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &impl);
-	if (!s && strncmp(impl, "gemm", 4)) /* its reference, which is slower than f32 */
+	if (!s && strncmp(impl, "gemm", 4)) /* oneDNN's reference implementation, which is slower than f32 */
 		s = dnnl_unimplemented;
 	s = s ? s : dnnl_primitive_create(ret, pd);
 	if (pd)

@@ -1,4 +1,4 @@
-/* The measured ceilings of the processor. */
+/* Measured peak rates of the CPU. */
 #include "kernels/rates.h"
 
 #include "kernels/cpu/cpu.h"
@@ -16,13 +16,13 @@ static double now(void)
 }
 
 /*
- * The best of repeated products of one square size: a ceiling, so the fastest run is the one that counts.
- * 1024 fits the caches of a few cores and fills them; 0 on failure.
+ * The best of repeated products of one square size: an upper bound, so the fastest run counts. 1024 fits the
+ * caches of a few cores and is large enough to use them; 0 on failure.
  */
 double dt_cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double seconds)
 {
 	const int64_t n = 1024;
-	const bool fp8 = dtype == DT_E4M3; /* whose result has 16 bits */
+	const bool fp8 = dtype == DT_E4M3; /* its result is 16-bit */
 	const float one = 1;
 	size_t bytes = (size_t)(n * n) * (size_t)dt_dtype_size(dtype);
 	double best = 0, start;
@@ -52,7 +52,8 @@ double dt_cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double second
 
 double dt_cpu_copy_rate(struct dt_dev *dev, double seconds)
 {
-	const size_t n = (size_t)192 << 20; /* of each buffer; past the last-level cache of most machines */
+	const size_t n = (size_t)192 << 20; /* bytes per buffer; more than the last-level cache of most
+					     * machines */
 	char *m = aligned_alloc(64, 2 * n);
 	double best = 0, start;
 
@@ -78,7 +79,7 @@ double dt_cpu_copy_rate(struct dt_dev *dev, double seconds)
 	return best;
 }
 
-/* Bytes of p, n a multiple of 64, added up so that none is left out. */
+/* Sum over p, n a multiple of 64, so that the compiler keeps every read. */
 static DT_SIMD uint64_t read_all(const uint64_t *p, size_t n)
 {
 	uint64_t s[32] = {0};
@@ -100,7 +101,7 @@ double dt_cpu_read_rate(struct dt_dev *dev, double seconds)
 
 	if (!m)
 		return 0;
-	madvise(m, n, MADV_HUGEPAGE); /* as weights are kept */
+	madvise(m, n, MADV_HUGEPAGE); /* as for packed weights */
 #pragma omp parallel for num_threads(dev->nthreads) schedule(static)
 	for (int p = 0; p < dev->nthreads; p++)
 		memset(m + (size_t)p * each, p, each);

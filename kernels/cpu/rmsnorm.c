@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Where in a matrix the vectors that are normalised are: vector r is head r % heads of row r / heads. */
+/* Location of the vectors to normalise: vector r is head r % heads of row r / heads. */
 struct place {
 	int64_t heads, width, first; /* width: columns of the matrix; first: the first head's column */
 };
@@ -33,7 +33,8 @@ struct forward {
 	bool plus_one;
 	int64_t n;
 	float eps;
-	const float *sums; /* of squares, of the vectors that these are parts of; NULL: these are whole */
+	const float *sums; /* sums of squares over whole vectors of which these are shards; NULL: these are
+			    * whole */
 	float over;	   /* elements of a whole vector */
 };
 
@@ -144,7 +145,7 @@ struct backward {
 	struct place at, x_at; /* of dx, dy and dresid; of x */
 	bool plus_one;
 	int64_t n;
-	const float *sums; /* of g xh, as forward has them */
+	const float *sums; /* of g xh, as in forward */
 	float over;
 };
 
@@ -264,7 +265,7 @@ int dt_cpu_heads_norm_backward(struct dt_dev *dev, struct dt_tensor dx, struct d
 
 	return backward(dev, &a, rows);
 }
-/* The sum of one vector: of x^2, or with dy of dy w x rstd. buf: 2 vectors of f32. */
+/* The sum of one vector: of x^2, or if dy is given of dy w x rstd. buf: 2 vectors of f32. */
 static DT_SIMD float sum_of(struct dt_tensor x, int64_t x_at, struct dt_tensor dy, int64_t at, const float *w,
 			    float rstd, int64_t n, float *buf)
 {

@@ -1,6 +1,6 @@
 #include "kernels/cpu/cpu.h"
 
-#define PAIRS 256 /* rotated at a time */
+#define PAIRS 256 /* pairs rotated at a time */
 
 /* Pair i of a head is elements i and i + rot_dim / 2. */
 static DT_SIMD void rotate_half(void *x, enum dt_dtype t, int64_t rot_dim, const float *c, const float *s,

@@ -1,4 +1,4 @@
-/* The sums of row_sums.h: 16 elements at a time. */
+/* The sums of row_sums.h, 16 elements at a time. */
 #include "kernels/row_sums.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
@@ -64,7 +64,7 @@ int64_t dt_row_argmax(const float *l, int64_t n)
 	return 0;
 }
 
-/* By chunks, each of which is read once from memory; their sums are those under the largest so far. */
+/* By chunks, each read from memory once; sums are relative to the largest element so far. */
 double dt_row_log_sum(const float *l, int64_t n)
 {
 	float most = -INFINITY;
@@ -78,7 +78,7 @@ double dt_row_log_sum(const float *l, int64_t n)
 			sum = sum ? sum * exp((double)most - (double)here) : 0;
 			most = here;
 		}
-		/* All of -Inf so far: each adds nothing, where -Inf - -Inf would be NaN. */
+		/* All are -Inf so far: avoids -Inf - -Inf, which would be NaN. */
 		sum += exponentials(l + c, w, most == -INFINITY ? 0 : most);
 	}
 	return log(sum) + (double)most;

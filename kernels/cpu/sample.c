@@ -1,13 +1,12 @@
 /*
- * A vocabulary is long: the loops over all of it are cut into lanes and compiled for wider registers too.
- * Nothing here may be contracted (kernels/meson.build): a weight has the same bits on every processor and
- * card.
+ * Loops over the whole vocabulary are split into lanes and compiled for wider registers too. Nothing here may
+ * be contracted (kernels/meson.build), so that a weight has the same bits on every processor and card.
  */
 #include "kernels/cpu/cpu.h"
 
 #define LANES	16
 #define BLOCK	512 /* ids whose weights are summed together */
-#define WORKERS 16  /* rows at a time: each has room for a vocabulary */
+#define WORKERS 16  /* rows at a time: each needs memory for a whole vocabulary */
 
 struct cand {
 	uint64_t w;
@@ -18,8 +17,9 @@ struct cand {
 struct room {
 	uint64_t *weight;  /* [vocab] */
 	struct cand *cand; /* [vocab] */
-	uint64_t *block;   /* sums of BLOCK weights; where cand lies, which is not needed at the same time */
-	float *raw;	   /* [vocab] of edited logits, what they were */
+	uint64_t *block;   /* sums of BLOCK weights; in the memory of cand, which is not needed at the same
+			    * time */
+	float *raw;	   /* [vocab] original logits, before the edits */
 };
 
 size_t dt_sample_room(int64_t vocab)
@@ -116,9 +116,9 @@ static void sift_down(struct cand *h, int64_t n, int64_t i)
 }
 
 /*
- * Moves the candidates in the order of their ranks to the end of c (the first last) until top_k of them or a
- * share of top_p are there; a heap, so that few kept ones cost few comparisons. total: sum of the row. The
- * share is one of what top_k leaves. Returns how many are kept, *ret_sum their sum.
+ * Moves candidates in order of rank to the end of c (the best last) until there are top_k or their share of
+ * what top_k leaves reaches top_p. A heap, so that keeping few takes few comparisons. total: sum of the row.
+ * Returns the number kept, and their sum in *ret_sum.
  */
 static int64_t keep_best(struct cand *c, int64_t n, int64_t top_k, double top_p, uint64_t total,
 			 uint64_t *ret_sum)
@@ -149,16 +149,13 @@ static int64_t keep_best(struct cand *c, int64_t n, int64_t top_k, double top_p,
 	return share;
 }
 
-/* Bits of a weight above 0: who has more is more likely. */
+/* Number of significant bits of a weight > 0; a higher class is more likely. */
 static int class_of(uint64_t w)
 {
 	return 64 - __builtin_clzll(w);
 }
 
-/*
- * Puts all into cand that top_k and top_p can still keep, by classes: few comparisons for what is
- * unlikely.
- */
+/* Collects in cand all ids that top_k and top_p may keep, by class: few comparisons for unlikely ids. */
 static int64_t candidates(const struct room *r, const float *logits, int64_t vocab, int64_t top_k,
 			  double top_p, uint64_t total)
 {
@@ -178,7 +175,7 @@ static int64_t candidates(const struct room *r, const float *logits, int64_t voc
 		if (top_k ? have >= top_k : part >= enough)
 			break;
 	}
-	/* Of two logits the larger one's weight may be less by one, from rounding. */
+	/* The larger of two logits may have a weight smaller by one, from rounding. */
 	least = ((uint64_t)1 << (c - 1)) - 1;
 	for (int64_t i = 0; i < vocab; i++)
 		if (r->weight[i] && r->weight[i] >= least)
@@ -186,7 +183,7 @@ static int64_t candidates(const struct room *r, const float *logits, int64_t voc
 	return n;
 }
 
-/* The id at which the weights, added up in order, pass u, which is below their sum. */
+/* The id at which the running sum of weights in order passes u, which is below their sum. */
 static int64_t find(const struct room *r, uint64_t u)
 {
 	int64_t i = 0;
@@ -218,13 +215,13 @@ static int64_t draw(const struct room *r, const float *logits, int64_t vocab, fl
 		return find(r, dt_sample_below(d, total));
 	n = candidates(r, logits, vocab, top_k, d->top_p, total);
 	keep_best(r->cand, n, top_k, d->top_p, total, &sum);
-	u = sum - dt_sample_below(d, sum); /* from the last rank on, seen from the first */
+	u = sum - dt_sample_below(d, sum); /* counted from the last rank */
 	for (sum = 0; sum < u;)
 		sum += r->cand[--n].w;
 	return r->cand[n].id;
 }
 
-/* Where the first of x [n] that equals max is; there is one. */
+/* Index of the first element of x [n] equal to max, which exists. */
 static DT_SIMD int64_t sample_find(const float *x, int64_t n, float max)
 {
 	int64_t i = 0;

@@ -1,4 +1,4 @@
-/* The device's scratch. */
+/* Scratch memory of the device. */
 #include "kernels/cpu/cpu.h"
 
 #include <stdlib.h>

@@ -1,13 +1,13 @@
-/* One after another: on the processor nothing is launched. */
+/* Runs the ops one after another: the CPU has no launches to save. */
 #include "kernels/step.h"
 #include "kernels/cpu/cpu.h"
 
-/* What is turned and written. */
+/* What is rotated and written to the cache. */
 struct heads {
 	struct dt_tensor kcache, vcache, qkv;
 	const struct dt_attn *p;
 	const int64_t *slot;
-	const struct dt_rope *rope; /* NULL: nothing is turned */
+	const struct dt_rope *rope; /* NULL: no rotation */
 	const int32_t *pos;
 };
 
@@ -21,8 +21,8 @@ static int turn_and_write(struct dt_dev *dev, const struct heads *a, int64_t fir
 	return rc ? rc : dt_cpu_kv_write(dev, a->kcache, a->vcache, x, a->p, a->slot + first);
 }
 
-/* Each thread turns its rows and writes them, instead of waiting in between: the ops' own loops are of one
- * thread there. */
+/* Each thread rotates and writes its own rows, without a barrier in between: inside the parallel region the
+ * ops' own loops run on one thread. */
 static int turn_and_write_all(struct dt_dev *dev, const struct heads *a)
 {
 	const int64_t rows = dt_rows(a->qkv), n = dt_min64(rows, dev->nthreads);

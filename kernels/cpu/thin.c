@@ -1,10 +1,10 @@
 /*
- * Products with one dimension of at most DT_THIN, as adapters and routers have them: their large operand is
- * read or written once, in the type that it has in memory, and widened a block at a time in the cache.
- * oneDNN's product needs an f32 copy of it in memory on processors that have no product of 16 bits.
+ * Products with one dimension of at most DT_THIN, as in adapters and routers: the large operand is read or
+ * written once, in its own type, and widened a block at a time in the cache. oneDNN needs an f32 copy of it
+ * in memory on processors without 16-bit products.
  *
- * Measured on two cores of Zen 3 beside that, times of 1024 rows, rank 16: y += h b^T 0.62 to 0.85, gradients
- * of a and b 0.73 to 0.77; of ranks above 32, and h = x a^T from a whole matrix, oneDNN's are faster.
+ * Measured against that on two cores of Zen 3, 1024 rows, rank 16: y += h b^T takes 0.62 to 0.85 of the time,
+ * gradients of a and b 0.73 to 0.77; for ranks above 32, and h = x a^T with a whole matrix, oneDNN is faster.
  *
  * An element of c is one chain of multiply-adds over k in ascending order, whatever the number of threads.
  */
@@ -12,18 +12,18 @@
 #include "kernels/cpu/tile.h"
 
 enum {
-	ROWS = 16,  /* of the large operand in a block */
-	WIDE = 256, /* its columns in a block */
-	STEP = 16   /* what columns of the micro-kernel are a multiple of */
+	ROWS = 16,  /* rows of the large operand per block */
+	WIDE = 256, /* its columns per block */
+	STEP = 16   /* the micro-kernel's columns are a multiple of this */
 };
 
 /* Operands and what all threads share; op(b) is [k, n]. */
 struct thin {
 	const struct dt_matmul_key *key;
 	struct dt_tensor c, a, b, bias;
-	int64_t c_at, a_at, b_at; /* the first of their columns that is meant */
+	int64_t c_at, a_at, b_at; /* the first column of each that takes part */
 	const struct dt_tile *tile;
-	float *small; /* the small operand in f32, see those who fill it */
+	float *small; /* the small operand in f32; its shape depends on the function */
 	int64_t pad;  /* n rounded up to STEP */
 };
 
@@ -32,7 +32,7 @@ static int64_t padded(int64_t n)
 	return dt_ceil_div(n, STEP) * STEP;
 }
 
-/* Rows x cols of t from (row, col) on into f32 rows of ld, zeros up to `fill` columns. */
+/* Widens rows x cols of t from (row, col) on to f32 rows with stride ld, zeros up to `fill` columns. */
 static DT_SIMD void thin_widen(float *to, int64_t ld, struct dt_tensor t, int64_t row, int64_t col,
 			       int64_t rows, int64_t cols, int64_t fill)
 {
@@ -47,7 +47,7 @@ static DT_SIMD void thin_widen(float *to, int64_t ld, struct dt_tensor t, int64_
 	}
 }
 
-/* The same of the transpose of t: to[j * ld + r] = t[row + r, col + j], zeros for rows up to `fill`. */
+/* The same, transposed: to[j * ld + r] = t[row + r, col + j], zeros for rows up to `fill`. */
 static DT_SIMD void thin_turn(float *to, int64_t ld, struct dt_tensor t, int64_t row, int64_t col,
 			      int64_t rows, int64_t cols, int64_t fill)
 {
@@ -67,7 +67,7 @@ static DT_SIMD void thin_turn(float *to, int64_t ld, struct dt_tensor t, int64_t
 		}
 }
 
-/* The sums' rows of ld: those that are added to where that is asked for. True: they are. */
+/* Loads the old values of c into the sums, if accumulating. Returns whether it did. */
 static bool thin_old(const struct thin *p, float *s, int64_t ld, int64_t row, int64_t col, int64_t rows,
 		     int64_t n)
 {
@@ -76,7 +76,7 @@ static bool thin_old(const struct thin *p, float *s, int64_t ld, int64_t row, in
 	return p->key->accumulate;
 }
 
-/* c's row, n columns from `col` on: the sums of s and the bias. */
+/* Stores n columns of a row of c from `col` on: sums plus bias. */
 static DT_SIMD void thin_store(const struct thin *p, float *s, int64_t row, int64_t col, int64_t n)
 {
 	void *at = dt_at(p->c, row * dt_cols(p->c) + p->c_at + col);
@@ -94,7 +94,7 @@ static DT_SIMD void thin_store(const struct thin *p, float *s, int64_t row, int6
 		dt_store(at, p->c.dtype, s, n);
 }
 
-/* k is small: columns j .. j + n of all rows from `first` on; op(b)'s columns lie in panel [k, WIDE]. */
+/* Small k: columns j .. j + n of all rows from `first` on; op(b)'s columns are in panel [k, WIDE]. */
 static void up_rows(const struct thin *p, const float *panel, int64_t j, int64_t n, int64_t first,
 		    int64_t last)
 {
@@ -112,7 +112,7 @@ static void up_rows(const struct thin *p, const float *panel, int64_t j, int64_t
 	}
 }
 
-/* Threads have rows. */
+/* Threads split rows. */
 static void up(const struct thin *p, int64_t thread, int64_t of)
 {
 	const int64_t blocks = dt_ceil_div(p->key->m, ROWS), first = blocks * thread / of * ROWS,
@@ -130,7 +130,7 @@ static void up(const struct thin *p, int64_t thread, int64_t of)
 	}
 }
 
-/* n is small: small is op(b) [k, pad]. Block i of c's rows. */
+/* Small n: small is op(b) [k, pad]. Computes block i of c's rows. */
 static void down(const struct thin *p, int64_t i)
 {
 	const int64_t row = i * ROWS, rows = dt_min64(ROWS, p->key->m - row);
@@ -148,7 +148,7 @@ static void down(const struct thin *p, int64_t i)
 		thin_store(p, s + r * p->pad, row + r, 0, p->key->n);
 }
 
-/* c = a^T b, n small: small is b [k, pad]. Rows of c from `row` on. */
+/* c = a^T b, small n: small is b [k, pad]. Computes rows of c from `row` on. */
 static void tall(const struct thin *p, int64_t row, int64_t rows)
 {
 	float a[ROWS * WIDE], s[WIDE * DT_THIN];
@@ -165,7 +165,7 @@ static void tall(const struct thin *p, int64_t row, int64_t rows)
 		thin_store(p, s + r * p->pad, row + r, 0, p->key->n);
 }
 
-/* c = a^T b, m small: small is a [k, m]. Columns of c from `col` on. */
+/* c = a^T b, small m: small is a [k, m]. Computes columns of c from `col` on. */
 static void flat(const struct thin *p, int64_t col, int64_t cols)
 {
 	const int64_t m = p->key->m;
@@ -198,7 +198,8 @@ static enum shape shape_of(const struct dt_matmul_key *key)
 	return k <= DT_THIN && n >= WIDE ? UP : n <= DT_THIN && k >= WIDE ? DOWN : NONE;
 }
 
-/* Of 16 bits, on a processor without such products; rows that may not depend on m have their own way. */
+/* Whether operands are 16-bit and this processor would widen them. Batch-invariant products have another
+ * path. */
 static bool is_widened(struct dt_dev *dev, const struct dt_matmul_key *key)
 {
 	struct dt_matmul_entry *e;
@@ -214,7 +215,7 @@ bool dt_thin_is(struct dt_dev *dev, const struct dt_matmul_key *key)
 	return (shape == TALL || shape == FLAT || (shape == UP && key->accumulate)) && is_widened(dev, key);
 }
 
-/* A part of the small operand: rows i .. i + ROWS of k. */
+/* Fills rows i .. i + ROWS along k of the small operand. */
 static void fill(const struct thin *p, enum shape shape, int64_t i)
 {
 	const int64_t k = i * ROWS, n = dt_min64(ROWS, p->key->k - k);
@@ -227,12 +228,12 @@ static void fill(const struct thin *p, enum shape shape, int64_t i)
 		thin_widen(p->small + k * p->pad, p->pad, p->b, k, p->b_at, n, p->key->n, p->pad);
 }
 
-/* All of it, by all threads. */
+/* Computes all of it with all threads. */
 static int multiply(struct dt_dev *dev, struct thin *p, enum shape shape)
 {
 	struct dt_matmul_cache *t = ((struct dt_cpu *)dev->impl)->matmul;
 	const struct dt_matmul_key *key = p->key;
-	/* As many blocks for each thread, whole vectors wide. */
+	/* Equal numbers of blocks per thread, each a whole number of vectors wide. */
 	const int64_t large = shape == TALL ? key->m : key->n,
 		      parts = dt_ceil_div(dt_ceil_div(large, WIDE), dev->nthreads) * dev->nthreads,
 		      wide = padded(dt_ceil_div(large, parts)),

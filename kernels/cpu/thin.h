@@ -1,15 +1,15 @@
-/* Thin products of 16-bit operands on processors that widen those (matmul.h). */
+/* Thin products of 16-bit operands on processors that would widen them (matmul.h). */
 #ifndef DT_KERNELS_CPU_THIN_H
 #define DT_KERNELS_CPU_THIN_H
 
 #include "kernels/columns.h"
 #include "kernels/cpu/matmul.h"
 
-#define DT_THIN 32 /* the small dimension at most */
+#define DT_THIN 32 /* maximum of the small dimension */
 
-/* Whether a product is one of dt_thin_matmul's, which are faster than oneDNN's on copies. */
+/* Whether dt_thin_matmul takes a product, because it is faster than oneDNN on f32 copies. */
 bool dt_thin_is(struct dt_dev *dev, const struct dt_matmul_key *key);
-/* c = (accumulate ? c : 0) + op(a) op(b) + bias of such a shape; the cache is there. -ENOMEM. */
+/* c = (accumulate ? c : 0) + op(a) op(b) + bias for such a shape. The matmul cache must exist. -ENOMEM. */
 int dt_thin_matmul(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias);
 
