@@ -201,7 +201,7 @@ DT_INLINE void ask(struct ahead *a)
 	a->at += a->step;
 }
 
-/* A product in flight: those of `before`, whose sums go to *to; NULL: nowhere. */
+/* Products in flight: those of the pair `before`; their sums go to *to; NULL: nowhere. */
 struct begun {
 	struct pair before;
 	float *to;

@@ -11,7 +11,7 @@ static const struct dt_tile v3 = {.mul = dt_tile_mul_v3,
 				  .halves_down = dt_tile_halves_down,
 				  .turn = dt_tile_turn_v3},
 			    v4 = {.mul = dt_tile_mul_v4, .turn = dt_tile_turn_v4};
-/* What goes with the products of pairs, whatever multiplies them. */
+/* Packing and other functions shared by all implementations of pair products. */
 #define PAIRS                                                                                                \
 	.pairs = true, .turn = dt_tile_turn_v4, .along = dt_tile_along_bf16, .across = dt_tile_across_bf16,  \
 	.lanes = dt_tile_lanes_bf16, .depth = dt_tile_depth_bf16
@@ -62,7 +62,7 @@ bool dt_tile_int8(void)
 	return dt_isa()->vnni;
 }
 
-/* Small integers as bf16, which holds them. */
+/* A small integer as bf16, exactly. */
 DT_INLINE uint16_t small_bf16(int8_t q)
 {
 	const float f = q;
@@ -72,7 +72,7 @@ DT_INLINE uint16_t small_bf16(int8_t q)
 	return (uint16_t)(u >> 16);
 }
 
-/* Elements of row i as words; a last odd one is paired with zero. */
+/* Copies elements of a row as words; an odd last one is paired with zero. */
 DT_INLINE void copy_words(uint32_t *out, const void *row, enum dt_dtype type, int64_t d, bool pairs)
 {
 	const int8_t *q = row;
@@ -108,7 +108,7 @@ static DT_SIMD void pack_rows(const struct dt_tile *t, uint32_t *out, const void
 	memset(out + rows * words, 0, (size_t)((DT_TILE - rows) * words) * 4);
 }
 
-/* Sixteen rows at a time through a block that stays in the first cache. */
+/* Sixteen rows at a time, through a block that stays in L1. */
 static DT_SIMD void pack_lanes(const struct dt_tile *t, uint32_t *out, const void *const *row,
 			       enum dt_dtype type, int64_t rows, int64_t d)
 {

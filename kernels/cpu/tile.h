@@ -3,8 +3,8 @@
  *
  * Operands are arrays of 32-bit words: one f32, or two bf16 neighbours along k (the first in the low half),
  * which processors with AVX512_BF16 multiply and add in one step. The result is f32. Every element of c is
- * summed over k in ascending order by one chain of multiply-adds (by AMX in tile_amx.c's order), however many
- * rows there are: its bits depend on its own row of a and column of b only.
+ * summed over k in ascending order by one chain of multiply-adds (with AMX in tile_amx.c's order), whatever
+ * the number of rows: its bits depend on its row of a and its column of b only.
  */
 #ifndef DT_KERNELS_CPU_TILE_H
 #define DT_KERNELS_CPU_TILE_H
@@ -14,8 +14,8 @@
 #define DT_TILE 64 /* rows and keys of an attention tile */
 enum { DT_TILE_ROWS_FEW = 8, DT_TILE_ROWS_DIM = 512 };
 
-/* Lines to be prefetched: 16 with every 16 words, row bytes apart, the first of them step bytes further each
- * time. at NULL: none. */
+/* Lines to prefetch: 16 with every 16 words, `row` bytes apart; the first advances by step bytes each time.
+ * at NULL: none. */
 struct dt_tile_next {
 	const void *at;
 	int64_t step, row;
@@ -24,8 +24,8 @@ struct dt_tile_next {
 struct dt_tile {
 	bool pairs; /* a word is two bf16 */
 	/*
-	 * NULL: nothing. What a thread calls before products and behind its last. rows: of the products to
-	 * come; others are right too, but slower where these were fewer than 16.
+	 * NULL: no-op. Each thread calls begin before its products and end after the last. rows: number of
+	 * rows of the coming products; more are allowed, but slow if it was less than 16.
 	 */
 	void (*begin)(int64_t rows);
 	void (*end)(void);
@@ -38,16 +38,16 @@ struct dt_tile {
 		    const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,
 		    bool accumulate);
 	/*
-	 * By AMX only, else NULL: mul of few rows, a_word 1, by other instructions. Tiles wait for what has
-	 * just been packed, and one row is done sooner than they begin.
+	 * AMX only, else NULL: mul of few rows, a_word 1, without tiles. Tiles stall on data that has just
+	 * been packed, and a single row finishes before they start.
 	 */
 	void (*mul_few)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
 			const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,
 			bool accumulate);
 	/*
-	 * AMX only: mul of 16 rows, at most DT_TILE columns and a multiple of 16 words, which lie beside each
-	 * other in a. The lines of next are prefetched a few with every tile of a: what comes from memory
-	 * hides behind products so, and not where it is asked for before them.
+	 * AMX only: mul of 16 rows, at most DT_TILE columns and a multiple of 16 words, contiguous in a.
+	 * Prefetches the lines of next, a few with every tile of a, so that memory latency is hidden behind
+	 * products.
 	 */
 	void (*mul_asking)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *b,
 			   int64_t ldb, int64_t cols, int64_t words, bool accumulate,
@@ -57,8 +57,9 @@ struct dt_tile {
 	 *   across  c[i, 16 g + j] = sum over w < words of a[i * a_row + w] . b[g][16 w + j], g < 4
 	 *   down    c[i, j] += sum over first <= w < last of a[i * a_row + w] . b[w / 8][w % 8 * cols + j],
 	 *           cols a multiple of 32, last <= 32
-	 * next[g] is as long as b[g] and read soon after: it is prefetched (across, NULL: nothing is). By
-	 * AMX: words is a multiple of 16; of more rows than 16, a and c have as many as the next multiple.
+	 * next[g] is as long as b[g] and used soon: it is prefetched (across, NULL: nothing). With AMX, words
+	 * must be a multiple of 16, and with more than 16 rows a and c need memory up to the next multiple of
+	 * 16.
 	 */
 	void (*mul_across)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row,
 			   const uint32_t *const b[4], const uint32_t *const next[4], int64_t rows,
@@ -67,11 +68,11 @@ struct dt_tile {
 			 const uint32_t *const next[4], int64_t rows, int64_t cols, int64_t first,
 			 int64_t last);
 	/*
-	 * f32 words only, NULL where packing first is as fast: operand b is rows as they lie, of bf16, int8
-	 * or f32 from the byte `at` of each on, NULL for zeros; i < rows, at best DT_TILE_ROWS_FEW; d at most
-	 * DT_TILE_ROWS_DIM, a multiple of 16 and of the elements of 32 bytes. The bits are those of mul. ask,
-	 * NULL: nothing: as many addresses as operand b has lines of 64 bytes, prefetched one by one: many at
-	 * a time would wait for each other, and everything for them. 16 keys more than there are count.
+	 * f32 words only, NULL if packing first is as fast: operand b is rows in place, of bf16, int8 or f32
+	 * from byte `at` of each on, NULL for zeros; i < rows, best DT_TILE_ROWS_FEW; d at most
+	 * DT_TILE_ROWS_DIM, a multiple of 16 and of the elements in 32 bytes. The bits are those of mul. ask
+	 * (NULL: none): as many addresses as operand b has 64-byte lines, prefetched one by one, since many
+	 * at a time would stall. Columns of c up to the next multiple of 16 keys are written.
 	 *   across  c[i, j] = sum over w < d of a[i * a_row + w] . row[j][w], j < keys rounded to 16
 	 *   down    c[i, j] += sum over k < keys of a[i * a_row + k] . row[k][j], j < d
 	 */
@@ -82,8 +83,8 @@ struct dt_tile {
 			  enum dt_dtype type, int64_t at, int64_t keys, int64_t rows, int64_t d,
 			  const void *const *ask);
 	/*
-	 * The same of int8 by sums of pairs of 16-bit integers, NULL where those are not the fastest. Rows of
-	 * the other operand are such integers with one scale, so that sums are exact. at, d, ask: as above.
+	 * The same for int8, by pairwise sums of 16-bit products, NULL if that is not fastest. Rows of the
+	 * other operand become 16-bit integers with one scale, so that sums are exact. at, d, ask: as above.
 	 *   halves_of  rows of d numbers, d a multiple of 8, at most DT_TILE_ROWS_DIM
 	 *   across  s[i * DT_TILE + j] = scale[i] * k_scale[j] * sum over w < d of q[i * d + w] . row[j][w],
 	 *           j < keys rounded to 4; k_scale [DT_TILE]
@@ -107,12 +108,12 @@ struct dt_tile {
 	void (*depth)(uint32_t *out, const void *const *row, int64_t rows, int64_t d);
 };
 
-/* The fastest on this processor for operands of this type. bf16 without AVX512_BF16 goes as f32 words. */
+/* The fastest for this type on this processor. bf16 without AVX512_BF16 uses f32 words. */
 const struct dt_tile *dt_tile(enum dt_dtype t);
-/* The same, of bf16 by AMX where the processor has it: attention's. */
+/* The same, but bf16 uses AMX if available: for attention. */
 const struct dt_tile *dt_tile_with_amx(enum dt_dtype t);
 
-/* begin and end of a thread that multiplies with t. */
+/* begin and end of a thread that uses t. */
 static inline void dt_tile_begin(const struct dt_tile *t, int64_t rows)
 {
 	if (t->begin)
@@ -125,24 +126,24 @@ static inline void dt_tile_end(const struct dt_tile *t)
 		t->end();
 }
 
-/* Words a row of d elements takes. */
+/* Words of a row of d elements. */
 static inline int64_t dt_tile_words(const struct dt_tile *t, int64_t d)
 {
 	return t->pairs ? (d + 1) / 2 : d;
 }
 
-/* Words along a dimension of DT_TILE rows. */
+/* Words along a dimension of DT_TILE elements. */
 static inline int64_t dt_tile_depth(const struct dt_tile *t)
 {
 	return t->pairs ? DT_TILE / 2 : DT_TILE;
 }
 
 /*
- * Packing. row[i], i < rows <= DT_TILE, are rows of d elements of type t; missing rows (of lanes and depth
- * also those that are NULL) and columns are zero. Lanes and depth take int8 too.
+ * Packing. row[i], i < rows <= DT_TILE, are rows of d elements of type t. Missing rows (in lanes and depth
+ * also NULL rows) and columns are zero. Lanes and depth also accept int8.
  *   rows   out[i * words + w]                        operand a: DT_TILE rows, words along d
- *   lanes  out[w * DT_TILE + i]                      operand b: words along d, a column a row
- *   depth  out[w * pad + j], pad = d rounded to 16   operand b: words along the rows, a column a d
+ *   lanes  out[w * DT_TILE + i]                      operand b: words along d, one column per row
+ *   depth  out[w * pad + j], pad = d rounded to 16   operand b: words along the rows, one column per element
  */
 void dt_tile_pack_rows(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
 		       int64_t rows, int64_t d);
@@ -151,7 +152,7 @@ void dt_tile_pack_lanes(const struct dt_tile *t, uint32_t *out, const void *cons
 void dt_tile_pack_depth(const struct dt_tile *t, uint32_t *out, const void *const *row, enum dt_dtype type,
 			int64_t rows, int64_t d);
 
-/* The micro-kernels, one object for each instruction set (meson.build). */
+/* The micro-kernels, one object per instruction set (meson.build). */
 #define DT_TILE_MUL(name)                                                                                    \
 	void name(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,                   \
 		  const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,                 \
@@ -162,7 +163,7 @@ DT_TILE_MUL(dt_tile_mul_v4);
 DT_TILE_MUL(dt_tile_mul_bf16);
 DT_TILE_MUL(dt_tile_mul_few_bf16);
 DT_TILE_MUL(dt_tile_mul_amx);
-DT_TILE_MUL(dt_tile_mul_amx_v3); /* in tests alone, as are others of this name */
+DT_TILE_MUL(dt_tile_mul_amx_v3); /* used only in tests, like the others with this suffix */
 DT_TILE_MUL(dt_tile_mul_amx_plain_v3);
 DT_TILE_MUL(dt_tile_mul_amx_plain_v4);
 #define DT_TILE_MUL_ASKING(name)                                                                             \

@@ -1,23 +1,23 @@
 /*
- * Products of tile.h for pairs of bf16 by tiles of the processor (amx.h), for attention and for products by
- * group. Compiled with the instructions and, with AMX_PLAIN, with what stands in for them. TILE_NAME,
- * TILE_ASKING, TILE_ACROSS and TILE_DOWN are the products, TILE_BEGIN and TILE_END what a thread calls before
- * its first and behind its last, TILE_TURN the transposition (tile.h) of the instruction set around it.
+ * Products of tile.h for pairs of bf16 with AMX tiles (amx.h), for attention and for grouped products.
+ * Compiled with the instructions and, with AMX_PLAIN, with their emulation. TILE_NAME, TILE_ASKING,
+ * TILE_ACROSS and TILE_DOWN are the products, TILE_BEGIN and TILE_END the begin and end of a thread,
+ * TILE_TURN the transposition (tile.h) of the surrounding instruction set.
  *
- * c is cut into blocks of 16 rows, or as many as TILE_BEGIN was told, by up to four tiles of 16 columns;
- * words of 16 go at a time. What is left over of rows and of words is filled up with zeros, which change no
- * sum. Sums are in amx.h's order within 16 words, these then in ascending order.
+ * c is cut into blocks of 16 rows, or as many as TILE_BEGIN was given, by up to four tiles of 16 columns; 16
+ * words are processed at a time. Remaining rows and words are padded with zeros, which change no sum. Sums
+ * are in amx.h's order within 16 words, and these in ascending order.
  */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/tile.h"
 
-enum { ROWS = DT_AMX_ROWS, WORDS = DT_AMX_BYTES / 4, WIDE = 4 }; /* WIDE: tiles of c side by side */
+enum { ROWS = DT_AMX_ROWS, WORDS = DT_AMX_BYTES / 4, WIDE = 4 }; /* WIDE: tiles of c processed together */
 
 #define C_0    0
 #define C_1    1
 #define C_2    2
 #define C_3    3
-#define A      4 /* and A_ODD of words 16 .. 31 beside those */
+#define A      4 /* A_ODD is for words 16 .. 31 */
 #define B_EVEN 5
 #define B_ODD  6
 #define A_ODD  7
@@ -26,10 +26,10 @@ enum { ROWS = DT_AMX_ROWS, WORDS = DT_AMX_BYTES / 4, WIDE = 4 }; /* WIDE: tiles 
 static _Thread_local struct dt_amx_tiles plain;
 #define THIS (&plain)
 #else
-#define THIS /* the instructions have no state but the processor's */
+#define THIS /* with the instructions the processor holds the state */
 #endif
 
-static _Thread_local int64_t height; /* rows of tiles of a and c; 0: there are no tiles */
+static _Thread_local int64_t height; /* rows of the tiles of a and c; 0: not configured */
 
 void TILE_BEGIN(int64_t rows)
 {
@@ -52,7 +52,7 @@ void TILE_END(void)
 	tile_release(THIS);
 }
 
-/* op(C_t, column of c, tile for b) for the first n of a block's tiles. */
+/* op(C_t, column of c, tile of b) for the first n tiles of a block. */
 #define EACH_TILE(n, op)                                                                                     \
 	do {                                                                                                 \
 		op(C_0, 0, B_EVEN);                                                                          \
@@ -72,14 +72,14 @@ void TILE_END(void)
 		tile_dot_bf16(THIS, tile, A, from);                                                          \
 	} while (0)
 
-/* The tiles of c += 16 words of a . b. */
+/* Tiles of c += 16 words of a . b. */
 DT_INLINE void add(const uint32_t *a, int64_t a_row, const uint32_t *b, int64_t ldb, int64_t tiles)
 {
 	tile_load(THIS, A, a, 4 * a_row);
 	EACH_TILE(tiles, DOT);
 }
 
-/* A few prefetches at a time, so that loads of tiles need not wait for their buffers. */
+/* Prefetches a few lines at a time, so that tile loads do not wait for fill buffers. */
 DT_INLINE void ask(const struct dt_tile_next *next, int64_t past, int first, int last)
 {
 	if (next->at)
@@ -110,7 +110,7 @@ DT_TILE_MUL_ASKING(TILE_ASKING)
 	EACH_TILE(tiles, STORE);
 }
 
-/* rows by words of from become a corner of a zero matrix [16, width]. */
+/* Copies rows x words of from into the corner of a zero matrix [16, width]. */
 DT_INLINE void fill_up(uint32_t *to, int64_t width, const uint32_t *from, int64_t ld, int64_t rows,
 		       int64_t words)
 {
@@ -119,7 +119,7 @@ DT_INLINE void fill_up(uint32_t *to, int64_t width, const uint32_t *from, int64_
 		memcpy(to + i * width, from + i * ld, (size_t)words * 4);
 }
 
-/* A tile's rows of c, of which the first `rows` rows of a are not zero, by so many tiles of columns. */
+/* The rows of c of one tile, with `rows` rows of a, by `tiles` tiles of columns. */
 DT_INLINE void block(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *b, int64_t ldb,
 		     int64_t rows, int64_t tiles, int64_t words, bool accumulate)
 {
@@ -144,7 +144,7 @@ DT_INLINE void block(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, co
 	EACH_TILE(tiles, STORE);
 }
 
-/* to [16, DT_TILE]: 16 rows of words that lie DT_TILE apart. */
+/* to [16, DT_TILE]: transposes words that are DT_TILE apart into 16 rows. */
 DT_INLINE void turned(uint32_t *to, const uint32_t *a, int64_t words)
 {
 	const int64_t whole = words / WORDS * WORDS;
@@ -157,8 +157,8 @@ DT_INLINE void turned(uint32_t *to, const uint32_t *a, int64_t words)
 }
 
 /*
- * Tile t += [rows, words] a . columns of b, whole tiles of them. held: the first 32 words of a are in their
- * tiles. A product takes 16 cycles, a load 8.
+ * Tile t += [rows, words] a . columns of b, whole tiles only. held: the first 32 words of a are already
+ * loaded. A product takes 16 cycles, a load 8.
  */
 #define DOTS(t, b, ldb, held, ahead)                                                                         \
 	for (int64_t w = 0; w < words; w += 2 * WORDS) {                                                     \
@@ -177,7 +177,7 @@ DT_INLINE void turned(uint32_t *to, const uint32_t *a, int64_t words)
 	}
 #define NOTHING(t, w)
 
-/* Columns j + 16 t and on, in tile t. */
+/* Columns from j + 16 t on, in tile t. */
 #define COLUMNS(t)                                                                                           \
 	if (j + 16 * (t) < cols) {                                                                           \
 		if (accumulate)                                                                              \
@@ -190,7 +190,7 @@ DT_INLINE void turned(uint32_t *to, const uint32_t *a, int64_t words)
 	if (j + 16 * (t) < cols)                                                                             \
 		tile_store(THIS, t, c + j + 16 * (t), 4 * ldc);
 
-/* As block_row, of whole tiles. A tile of c is stored behind the products of the next. */
+/* Like block_row, for whole tiles. A tile of c is stored after the products of the next one. */
 DT_INLINE void whole_row(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *b,
 			 int64_t ldb, int64_t cols, int64_t words, bool accumulate)
 {
@@ -231,7 +231,7 @@ DT_INLINE void block_row(float *c, int64_t ldc, const uint32_t *a, int64_t a_row
 	}
 }
 
-/* Words of a lie beside each other or, of whole blocks of 16 rows and at most DT_TILE, DT_TILE apart. */
+/* Words of a are contiguous or, for whole blocks of 16 rows and at most DT_TILE, DT_TILE apart. */
 DT_TILE_MUL(TILE_NAME)
 {
 	_Alignas(64) uint32_t across[ROWS * DT_TILE];
@@ -247,7 +247,7 @@ DT_TILE_MUL(TILE_NAME)
 	}
 }
 
-/* A group's columns, which are tiles as they lie, in tile t. All groups are asked for in turn. */
+/* A group's columns, which are tiles in place, in tile t. Prefetches all groups in turn. */
 #define ASK(t, w)                                                                                            \
 	for (int i = 0; then && i < 16; i++)                                                                 \
 		dt_prefetch_ahead(then[i % 4] + 16 * ((w) + 4 * (t) + i / 4));
@@ -274,7 +274,7 @@ DT_TILE_MUL_ACROSS(TILE_ACROSS)
 	}
 }
 
-/* Columns [col, col + cols) of 32 words that lie in groups of eight: zeros before first and from last on. */
+/* Joins columns [col, col + cols) of 32 words in groups of eight: zeros before first and from last on. */
 DT_INLINE void join(uint32_t *to, const uint32_t *const *b, const uint32_t *const *next, int64_t ld,
 		    int64_t col, int64_t cols, int64_t first, int64_t last)
 {

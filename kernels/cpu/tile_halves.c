@@ -1,6 +1,6 @@
 /*
- * Products with rows of int8 as they lie in a cache, by sums of pairs of 16-bit integers (AVX2: an
- * instruction multiplies twice as many as of f32, and bytes are widened by one). tile.h
+ * Products with int8 rows in place in a cache, by pairwise sums of 16-bit products (AVX2: one instruction
+ * multiplies twice as many as in f32, and one instruction widens the bytes). See tile.h.
  */
 #include "kernels/cpu/tile.h"
 #include "kernels/int8.h"
@@ -24,15 +24,15 @@ void dt_tile_halves_of(int16_t *to, float *scale, const void *const *row, enum d
 				_mm256_mul_ps(_mm256_loadu_ps(x + j), _mm256_set1_ps(inverse)));
 			const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
 
-			/* 0 times Inf and NaN are the least integer: they make the scale NaN */
+			/* 0 times Inf and NaN become the lowest integer: they make the scale NaN */
 			_mm_storeu_si128((__m128i *)(to + j), _mm_packs_epi32(low, high));
 		}
 	}
 }
 
 /*
- * Rows of q times four keys: sum[r] holds those of row r. More than two rows take the keys by twos: no more
- * sums fit the registers. ask: a line for each 16 elements.
+ * Rows of q times four keys: sum[r] holds the sums of row r. With more than two rows, two keys at a time:
+ * more sums do not fit the registers. ask: one line per 16 elements.
  */
 DT_INLINE void four_keys(__m128i sum[4], const int16_t *q, int64_t d, const int8_t *const key[4],
 			 const void *const *ask, const int rows)
@@ -57,7 +57,7 @@ DT_INLINE void four_keys(__m128i sum[4], const int16_t *q, int64_t d, const int8
 			DT_FOR (4, int r = 0; r < rows; r++) {
 				__m256i x = _mm256_loadu_si256((const __m256i *)(q + r * d + w));
 
-				__asm__("" : "+x"(x)); /* else gcc reads it for each key again */
+				__asm__("" : "+x"(x)); /* otherwise gcc reloads it for each key */
 				DT_FOR (4, int v = 0; v < keys; v++)
 					part[r][v] = _mm256_add_epi32(part[r][v], _mm256_madd_epi16(k[v], x));
 			}
@@ -89,12 +89,12 @@ DT_INLINE void rows_across(float *s, const int16_t *q, const float *scale, const
 	}
 }
 
-/* 8 vecs columns of all keys. ask: a line for each 64 bytes. */
+/* Computes 8 vecs columns of all keys. ask: one line per 64 bytes. */
 DT_INLINE void rows_down(float *o, int64_t ldo, const int16_t *w, const float *scale,
 			 const int8_t *const *value, int64_t at, int64_t keys, const void *const *ask,
 			 const int vecs, const int rows)
 {
-	const int lines_after = 64 / (8 * vecs); /* keys whose bytes are a line */
+	const int lines_after = 64 / (8 * vecs); /* number of keys whose bytes make up a line */
 	__m256i sum[4][4];
 
 	DT_FOR (4, int r = 0; r < rows; r++)
@@ -137,7 +137,7 @@ DT_INLINE void rows_down(float *o, int64_t ldo, const int16_t *w, const float *s
 		}
 }
 
-/* Keys as whole fours, zeros where there is none. */
+/* Pads the list of keys to a multiple of four, with zeros. */
 static int64_t whole(const int8_t *to[DT_TILE], const void *const *row, int64_t at, int64_t keys)
 {
 	const int64_t n = (keys + 3) / 4 * 4;
@@ -147,7 +147,7 @@ static int64_t whole(const int8_t *to[DT_TILE], const void *const *row, int64_t 
 	return n;
 }
 
-/* call(..., ROWS) with ROWS the constant that n is. */
+/* Calls call(..., ROWS) with ROWS a constant equal to n. */
 #define OF_ROWS(n, call, ...)                                                                                \
 	((n) == 4   ? call(__VA_ARGS__, 4)                                                                   \
 	 : (n) == 3 ? call(__VA_ARGS__, 3)                                                                   \

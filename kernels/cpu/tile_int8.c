@@ -1,4 +1,4 @@
-/* Compiled for AVX512_VNNI (meson.build); elsewhere dt_tile_int8 says that there is none of this. */
+/* Compiled for AVX512_VNNI (meson.build); elsewhere dt_tile_int8 returns false. */
 #include "kernels/cpu/tile_int8.h"
 #include "kernels/int8.h"
 
@@ -23,7 +23,7 @@ DT_INLINE void clear(vec sum[4][2][DT_TILE_PARTS], const int rows, const int par
 				sum[r][g][p] = _mm512_setzero_si512();
 }
 
-/* block(..., R) with R the constant that n, 1 to 4, is. */
+/* Calls block(..., R) with R a constant equal to n, 1 to 4. */
 #define BY_ROWS(n, block, ...)                                                                               \
 	do {                                                                                                 \
 		if ((n) == 4)                                                                                \
@@ -66,7 +66,7 @@ DT_INLINE void block_across(float *s, const struct dt_tile_bytes *q, int64_t i, 
 				dt_int8_score(sum[r][g], parts, q, i + r, _mm512_loadu_ps(k_scale + 16 * g)));
 }
 
-/* Rows from `first` on; the others, where there are any, ask for what is next. */
+/* Rows from `first` on; if these are not all, the other rows do the prefetching. */
 DT_INLINE void rows_across(float *s, const struct dt_tile_bytes *q, const void *const k[4],
 			   const void *const next[4], const float *k_scale, int64_t first, int64_t n,
 			   int64_t words, const int most, const int parts)
@@ -81,7 +81,7 @@ DT_INLINE void rows_across(float *s, const struct dt_tile_bytes *q, const void *
 	}
 }
 
-/* Of n rows those that go by tiles: sixteens, and a last one that is half there. */
+/* How many of n rows use AMX tiles: multiples of sixteen, and a last tile that is at least half full. */
 static int64_t tiled(const struct dt_tile_bytes *q, int64_t n)
 {
 	if (!dt_isa()->amx || q->parts != 2)
@@ -103,7 +103,7 @@ void dt_tile_int8_across(float *s, const struct dt_tile_bytes *q, const void *co
 		rows_across(s, q, k, next, k_scale, 0, n, words, 2, 3);
 }
 
-/* Columns j .. j + 31 of rows i .. of o. */
+/* Columns j .. j + 31 of o, from row i on. */
 DT_INLINE void block_down(float *o, int64_t ldo, const struct dt_tile_bytes *w, int64_t i,
 			  const char *const *v, const char *const *next, int64_t j, int64_t d,
 			  const int parts, const int rows)

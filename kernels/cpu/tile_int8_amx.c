@@ -1,10 +1,10 @@
 /*
- * Products of tile_int8.h by tiles (amx.h), of rows of two parts. Compiled with the instructions and, with
- * AMX_PLAIN, with what stands in for them, for AVX-512 around them; INT8_ACROSS and INT8_DOWN are the
- * functions. Sums are exact, and what follows them is tile_int8.c's, so that its bits come out.
+ * Products of tile_int8.h with AMX tiles (amx.h), for rows of two parts. Compiled with the instructions and,
+ * with AMX_PLAIN, with their emulation, for AVX-512 around them; INT8_ACROSS and INT8_DOWN are the functions.
+ * Sums are exact, and what follows is the same as in tile_int8.c, so the bits are the same.
  *
- * A step is sixteen rows by four tiles of c, whose products do not wait for each other, once for each part of
- * the rows. Behind those of each part come numbers of half the step before, which do not wait for them.
+ * A step is sixteen rows by four tiles of c, whose products do not wait for each other, once per part of the
+ * rows. After the products of each part, half of the previous step's sums are converted, which do not wait.
  */
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/tile_int8.h"
@@ -22,12 +22,11 @@ enum { ROWS = DT_AMX_ROWS, ROW = DT_AMX_BYTES, COLS = 16, WIDE = 4 /* tiles of c
 
 struct room {
 	struct dt_amx_tiles amx;
-	_Alignas(64) int32_t c[2][2][WIDE][ROWS][COLS]; /* of steps in turn, by parts */
-	_Alignas(64)
-		uint8_t values[WIDE][ROWS][ROW]; /* of down: sixteen elements of all keys, for each tile */
+	_Alignas(64) int32_t c[2][2][WIDE][ROWS][COLS]; /* [step parity][part] */
+	_Alignas(64) uint8_t values[WIDE][ROWS][ROW];	/* down: sixteen elements of all keys, per tile */
 };
 
-/* What is multiplied: of across by keys, of down by values. */
+/* Operands: keys for across, values for down. */
 struct job {
 	struct room *room;
 	float *to;
@@ -35,10 +34,10 @@ struct job {
 	const struct dt_tile_bytes *q;
 	const void *const *b, *const *next;
 	const float *k_scale;
-	int64_t words, most, d; /* words of a row, and how many go at a time; of down: elements */
+	int64_t words, most, d; /* words of a row, and words at a time; for down: elements */
 };
 
-/* Sixteen rows from `row` on; down: elements from `col` on, `wide` sixteens. */
+/* Sixteen rows from `row` on; down: elements from `col` on, `wide` groups of sixteen. */
 struct step {
 	int64_t row, col;
 	int wide;
@@ -92,7 +91,7 @@ DT_INLINE void store(struct job *j, const struct step *s, int32_t (*c)[ROWS][COL
 	EACH(STORE);
 }
 
-/* Tiles [t, end) of a step as numbers. */
+/* Converts the sums of tiles [t, end) of a step. */
 DT_INLINE void finish(struct job *j, const struct step *s, int32_t (*c)[WIDE][ROWS][COLS], int t, int end,
 		      const bool down)
 {
@@ -111,7 +110,7 @@ DT_INLINE void finish(struct job *j, const struct step *s, int32_t (*c)[WIDE][RO
 	}
 }
 
-/* Where a step begins, and what it is the first to read. */
+/* Position of step i, after preparing operands that it is the first to use. */
 DT_INLINE struct step step_at(struct job *j, int64_t i, const bool down)
 {
 	const int64_t rows = dt_ceil_div(j->n, ROWS);
@@ -159,7 +158,7 @@ void INT8_ACROSS(float *s, const struct dt_tile_bytes *q, const void *const k[4]
 		 const float *k_scale, int64_t n, int64_t words)
 {
 	struct room room;
-	/* All tiles are of one shape, and words are a multiple of 8. */
+	/* All tiles have one shape; words is a multiple of 8. */
 	struct job j = {&room, s, DT_TILE, n, q, k, next, k_scale, words, words % 16 ? 8 : 16, 0};
 
 	run(&j, dt_ceil_div(n, ROWS), false);

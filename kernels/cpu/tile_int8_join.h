@@ -1,4 +1,4 @@
-/* What follows the sums of tile_int8.h's products, for AVX-512: the same operations whatever made them. */
+/* Converts the sums of tile_int8.h's products, for AVX-512: the same operations for VNNI and AMX. */
 #ifndef DT_KERNELS_CPU_TILE_INT8_JOIN_H
 #define DT_KERNELS_CPU_TILE_INT8_JOIN_H
 
@@ -6,7 +6,8 @@
 
 #include <immintrin.h>
 
-/* The sums of a row's parts as numbers. Two parts fit an integer of 32 bits, whose overflows cancel out. */
+/* Joins the sums of a row's parts. With two parts the result fits 32 bits, and intermediate overflows
+ * cancel. */
 DT_INLINE __m512 dt_int8_joined(const __m512i *sum, const int parts, int32_t offset, int32_t last)
 {
 	const __m512i two = _mm512_add_epi32(_mm512_slli_epi32(sum[0], 8), sum[1]);
@@ -18,7 +19,7 @@ DT_INLINE __m512 dt_int8_joined(const __m512i *sum, const int parts, int32_t off
 			       _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[2], _mm512_set1_epi32(last))));
 }
 
-/* Row i of q times sixteen keys, which the sums are of. */
+/* Scores of row i of q with sixteen keys, from their sums. */
 DT_INLINE __m512 dt_int8_score(const __m512i *sum, const int parts, const struct dt_tile_bytes *q, int64_t i,
 			       __m512 k_scale)
 {

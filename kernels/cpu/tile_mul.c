@@ -1,8 +1,8 @@
 /*
- * The micro-kernel of tile.h. Compiled once for each instruction set, with
- *   TILE_NAME  the function   TILE_LANES  floats in a vector   TILE_ROWS  rows of c held in registers
- *   TILE_PAIRS  words are pairs of bf16   TILE_TURN, TILE_TURN_EIGHTS  the name of the transposition, where
- *   one of AVX-512 or of AVX2 goes with it
+ * The micro-kernel of tile.h. Compiled once per instruction set, with
+ *   TILE_NAME  the function   TILE_LANES  floats per vector   TILE_ROWS  rows of c held in registers
+ *   TILE_PAIRS  words are pairs of bf16   TILE_TURN, TILE_TURN_EIGHTS  the name of the transposition, if
+ *   it has one for AVX-512 or for AVX2
  * so that TILE_ROWS x 2 vectors of sums, two of b and one of a fit the registers.
  */
 #include "kernels/cpu/tile.h"
@@ -12,7 +12,7 @@
 #endif
 
 #define L    TILE_LANES
-#define MOST 4 /* vectors side by side, where rows are few */
+#define MOST 4 /* vectors at a time, if rows are few */
 
 typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
 
@@ -29,7 +29,7 @@ DT_INLINE vec step(vec sum, uint32_t a, const uint32_t *b)
 #endif
 }
 
-/* rows and vecs are constants where this is inlined, and sum lives in registers. */
+/* rows and vecs are constants after inlining; sum stays in registers. */
 DT_INLINE void block(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, int64_t a_word,
 		     const uint32_t *b, int64_t ldb, int64_t words, bool accumulate, const int rows,
 		     const int vecs)
@@ -79,7 +79,7 @@ DT_TILE_MUL(TILE_NAME)
 {
 	int64_t j = 0;
 
-	/* Few rows, as one token has: more vectors, as each sum waits for itself. */
+	/* Few rows, as in decoding: more vectors, as each sum is a dependency chain. */
 	for (; rows <= 3 && j + MOST * L <= cols; j += MOST * L)
 		panel(c + j, ldc, a, a_row, a_word, b + j, ldb, rows, words, accumulate, MOST);
 	for (; j + 2 * L <= cols; j += 2 * L)
@@ -89,7 +89,7 @@ DT_TILE_MUL(TILE_NAME)
 }
 
 #ifdef TILE_PAIRS
-/* Denormals are zeros, as tiles of AMX have it; returns what was. */
+/* Flushes denormals to zero, like AMX tiles; returns the previous mode. */
 DT_INLINE unsigned without_denormals(void)
 {
 	const unsigned was = _mm_getcsr();
@@ -98,7 +98,8 @@ DT_INLINE unsigned without_denormals(void)
 	return was;
 }
 
-/* One row by vecs vectors in amx.h's order: of each 16 words a chain of even elements, one of odd ones. */
+/* One row by vecs vectors in amx.h's order: per 16 words one chain over even elements and one over odd
+ * ones. */
 DT_INLINE void row_in_order(float *c, const uint32_t *a, const uint32_t *b, int64_t ldb, int64_t words,
 			    bool accumulate, const int vecs)
 {
@@ -147,7 +148,7 @@ DT_TILE_MUL(dt_tile_mul_few_bf16)
 	_mm_setcsr(was);
 }
 
-/* As block, of four groups of sixteen columns that lie apart. Only the first rows ask for what is next. */
+/* Like block, for four separate groups of sixteen columns. Only the first rows prefetch. */
 DT_INLINE void block_across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const *b,
 			    const uint32_t *const *next, int64_t words, const int rows)
 {
@@ -174,7 +175,7 @@ DT_TILE_MUL_ACROSS(dt_tile_mul_across_bf16)
 
 	for (; i + 6 <= rows; i += 6)
 		block_across(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, words, 6);
-	for (; i + 4 <= rows; i += 4) /* as many heads often share a key */
+	for (; i + 4 <= rows; i += 4) /* four heads often share a key */
 		block_across(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, words, 4);
 	for (; i + 3 <= rows; i += 3)
 		block_across(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, words, 3);
@@ -182,7 +183,7 @@ DT_TILE_MUL_ACROSS(dt_tile_mul_across_bf16)
 		block_across(c + i * ldc, ldc, a + i * a_row, a_row, b, i ? NULL : next, words, 1);
 }
 
-/* Words that lie in groups of eight, by vecs vectors of columns. */
+/* Words in groups of eight, by vecs vectors of columns. */
 DT_INLINE void block_down(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *const *b,
 			  const uint32_t *const *next, int64_t cols, int64_t col, int64_t first, int64_t last,
 			  const int rows, const int vecs)
@@ -240,7 +241,7 @@ DT_TILE_MUL_DOWN(dt_tile_mul_down_bf16)
 #endif
 
 #if defined(TILE_TURN) || defined(TILE_PAIRS)
-/* Sixteen by sixteen words: pairs, fours, then whole quarters of a vector change places. */
+/* Transposes 16 x 16 words: swaps pairs, fours, then quarters of a vector. */
 DT_INLINE void turn16(uint32_t *out, __m512i r[16])
 {
 	__m512i t[16];
@@ -315,7 +316,7 @@ void dt_tile_lanes_bf16(uint32_t *out, const void *const *row, int64_t rows, int
 
 void dt_tile_depth_bf16(uint32_t *out, const void *const *row, int64_t rows, int64_t d)
 {
-	/* Halves of a and b in turn: the first sixteen of each, then the others. */
+	/* Interleaves the halves of a and b: the first sixteen of each, then the others. */
 	const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39,
 					     7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
 	const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
@@ -332,7 +333,7 @@ void dt_tile_depth_bf16(uint32_t *out, const void *const *row, int64_t rows, int
 #endif
 
 #ifdef TILE_TURN_EIGHTS
-/* Eight rows of eight words: pairs, fours, then halves of a vector change places. */
+/* Transposes 8 x 8 words: swaps pairs, fours, then halves of a vector. */
 DT_INLINE void turn8(uint32_t *out, const uint32_t *in)
 {
 	__m256 r[8], t[8];

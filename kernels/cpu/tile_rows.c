@@ -1,14 +1,14 @@
 /*
- * Products of few rows with keys and values as rows of a cache hold them, on AVX2 (tile.h). What packs a tile
- * of them first writes and reads as f32 what one token then uses once.
+ * Products of few rows with keys and values as cache rows in place, for AVX2 (tile.h). Packing a tile first
+ * would write and read f32 copies that one token uses only once.
  */
 #include "kernels/cpu/tile.h"
 
 #include <immintrin.h>
 
-enum { L = 8, LANES = 32 }; /* LANES: keys that are multiplied with at a time */
+enum { L = 8, LANES = 32 }; /* LANES: keys processed at a time */
 
-/* s += a b where s is: of twelve sums in registers gcc keeps some in memory when it chooses the operands. */
+/* s += a b in place: with twelve sums in registers, gcc's own choice of operands spills some to memory. */
 #define ADD(s, a, b) __asm__("vfmadd231ps %2, %1, %0" : "+x"(s) : "x"(a), "x"(b))
 
 /* Eight elements of a row. */
@@ -24,7 +24,7 @@ DT_INLINE __m256 widened(const void *p, const enum dt_dtype type)
 	}
 }
 
-/* Element `part` of those in each 32-bit word. */
+/* Element `part` of each 32-bit word. */
 DT_INLINE __m256 part_of(__m256i words, const enum dt_dtype type, const int part)
 {
 	switch (type) {
@@ -44,7 +44,7 @@ DT_INLINE __m256 all(const uint32_t *a)
 	return _mm256_broadcast_ss((const float *)a);
 }
 
-/* As tile_mul.c's turn8: out[w * LANES + i] is word w of row i, eight of each. */
+/* Like tile_mul.c's turn8: out[w * LANES + i] is word w of row i, eight of each. */
 DT_INLINE void turned(uint32_t *out, const char *const row[8], int64_t at)
 {
 	__m256 r[8], s[8];
@@ -69,8 +69,9 @@ DT_INLINE void turned(uint32_t *out, const char *const row[8], int64_t at)
 }
 
 /*
- * Keys [0, vecs L) of those in lanes. What is marked const is a constant where this is inlined. A sum waits
- * four cycles for itself: of few rows twelve are under way, with one key's elements in a register at a time.
+ * Keys [0, vecs L) of those in lanes. Parameters marked const are constants after inlining. A sum has a
+ * latency of four cycles: with few rows twelve sums are in flight, with the elements of one key at a time in
+ * a register.
  */
 DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *lanes,
 		      int64_t d, const void *const *ask, const enum dt_dtype type, const int vecs,
@@ -109,12 +110,12 @@ DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, c
 			_mm256_storeu_ps(c + r * ldc + v * L, sum[r][v]);
 }
 
-/* vecs L columns of all keys, which begin `at` bytes behind row. */
+/* vecs L columns of all keys, which begin `at` bytes after the beginning of each row. */
 DT_INLINE void down(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const void *const *row,
 		    int64_t at, int64_t keys, const void *const *ask, const enum dt_dtype type,
 		    const int vecs, const int rows)
 {
-	const int bytes = vecs * L * (int)dt_dtype_size(type); /* of a key: 64 of all keys are a line */
+	const int bytes = vecs * L * (int)dt_dtype_size(type); /* bytes per key: 64 of all keys make a line */
 	__m256 sum[6][8];
 
 	DT_FOR (6, int r = 0; r < rows; r++)
@@ -143,13 +144,13 @@ DT_INLINE void down(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, con
 			_mm256_storeu_ps(c + r * ldc + v * L, sum[r][v]);
 }
 
-/* Rows that go together, of those left: so many that each number read is used often. */
+/* Rows processed together, of those left: enough to reuse each loaded number. */
 DT_INLINE int64_t together(int64_t left)
 {
 	return left > 6 ? 4 : left;
 }
 
-/* call(..., ROWS) with ROWS the constant that n is. */
+/* Calls call(..., ROWS) with ROWS a constant equal to n. */
 #define OF_ROWS(n, call, ...)                                                                                \
 	((n) == 6   ? call(__VA_ARGS__, 6)                                                                   \
 	 : (n) == 5 ? call(__VA_ARGS__, 5)                                                                   \
@@ -181,7 +182,7 @@ DT_INLINE void across_typed(float *c, int64_t ldc, const uint32_t *a, int64_t a_
 		}
 		for (int64_t i = 0, m; i < rows; i += m) {
 			m = together(rows - i);
-			if (m <= 3 && n == LANES) { /* as each sum waits for itself */
+			if (m <= 3 && n == LANES) { /* more vectors, as each sum is a dependency chain */
 				OF_ROWS(m, across, c + i * ldc + j, ldc, a + i * a_row, a_row, lanes, d,
 					ask && !i ? ask + j * bytes / 64 : NULL, type, 4);
 				continue;
@@ -213,7 +214,7 @@ DT_INLINE void down_typed(float *c, int64_t ldc, const uint32_t *a, int64_t a_ro
 	}
 }
 
-/* call(..., TYPE) with TYPE the constant that type is. */
+/* Calls call(..., TYPE) with TYPE a constant equal to type. */
 #define OF_TYPE(type, call, ...)                                                                             \
 	((type) == DT_BF16 ? call(__VA_ARGS__, DT_BF16)                                                      \
 	 : (type) == DT_I8 ? call(__VA_ARGS__, DT_I8)                                                        \

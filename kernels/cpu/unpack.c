@@ -2,9 +2,9 @@
 #include "kernels/nf4.h"
 #include "kernels/quant_formats.h"
 
-#define PIECE 1024 /* elements at a time: a multiple of every block */
+#define PIECE 1024 /* elements at a time: a multiple of every block size */
 
-/* n elements of row `row` from column `col`. */
+/* Decodes n elements of row `row` from column `col` on. */
 static void nf4_piece(const struct dt_blocks_part *p, int64_t part, int64_t width, int64_t row, int64_t col,
 		      int64_t n, float *out)
 {
@@ -64,7 +64,7 @@ int dt_cpu_round_blocks(struct dt_dev *dev, struct dt_tensor w, enum dt_format f
 	for (int64_t i = 0; i < n; i += PIECE) {
 		const int64_t m = dt_min64(PIECE, n - i);
 		float wide[PIECE], *x = dt_stage(wide, dt_at(w, i), w.dtype);
-		uint8_t blocks[PIECE + PIECE / 8]; /* q8_0 takes most */
+		uint8_t blocks[PIECE + PIECE / 8]; /* q8_0 is the largest */
 
 		dt_quantize(f, dt_load(wide, dt_at(w, i), w.dtype, m), m, blocks);
 		dt_dequantize(f, blocks, m, x);

@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* For x <= 88.7: zero below -86.6 (where 2^(n - 1) below would be denormal), NaN for NaN. */
+/* exp(x) for x <= 88.7: zero below -86.6 (where 2^(n - 1) below would be denormal), NaN for NaN. */
 DT_INLINE float dt_expf_bounded(float x)
 {
 	const float round = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
@@ -84,7 +84,7 @@ DT_INLINE float dt_tanhf(float x)
 
 /*
  * 2^t for t <= 0: relative error 2e-7 down to 2^-126, 0 for t <= -127, in between less than 2^-126. NaN for a
- * NaN whose low 9 bits are 0, as those of arithmetic on bf16 are. In two steps, as dt_sigmoid2_bounded.
+ * NaN whose low 9 bits are 0, as arithmetic on bf16 gives. In two steps, like dt_sigmoid2_bounded.
  */
 DT_INLINE float dt_exp2f_bound(float t)
 {
@@ -117,10 +117,10 @@ DT_INLINE float dt_exp2f_negative(float t)
 }
 
 /*
- * 1 / (1 + 2^-t), for results in bf16: relative error 4e-6, 0 for t <= -128; any number for NaN. In three
- * steps, so that a loop can do each for many numbers before the next: a chain of all of them has less than
- * two vectors under way in a scheduler of 64 operations. Here the bounds of t, minima of its bits: negative
- * floats are in the order of unsigned integers, positive ones in that of signed integers.
+ * 1 / (1 + 2^-t), for results in bf16: relative error 4e-6, 0 for t <= -128; unspecified for NaN. In three
+ * steps, so that a loop can do each step for many numbers before the next: as one chain, fewer than two
+ * vectors would be in flight in a scheduler of 64 operations. This step clamps t by minima of its bits:
+ * negative floats are in the order of unsigned integers, positive ones in that of signed integers.
  */
 DT_INLINE float dt_sigmoid2_bounded(float t)
 {
@@ -135,7 +135,7 @@ DT_INLINE float dt_sigmoid2_bounded(float t)
 	return t;
 }
 
-/* 2^-t of what is bounded, Inf's bits at t = -128; 2^r by a minimax polynomial on |r| <= 1/2. */
+/* 2^-t of the clamped t, Inf's bits at t = -128; 2^r by a minimax polynomial on |r| <= 1/2. */
 DT_INLINE float dt_sigmoid2_power(float t)
 {
 	const float round = 0x1.8p23f, n = round - t, r = (round - n) - t;

@@ -1,22 +1,23 @@
-/* Winograd's convolutions: blocks of tiles that stay in the second cache, and the threads that take them. */
+/* Winograd convolutions: blocks of tiles that stay in L2, distributed over threads. */
 #include "kernels/cpu/winograd.h"
 #include "kernels/cpu/isa.h"
 
 enum {
-	TILES = 48,	  /* of a thread's block: a multiple of the rows that registers hold, for each ISA */
-	TILES_LEAST = 24, /* under which threads share tiles and cut the channels of the result */
-	GROUPS = 4,	  /* of the result that a block has at a time */
-	CHUNKS = 16, /* groups that are summed at a time: as much of the windows as the first cache holds */
-	TILES_SUM = 64, /* of a block of all threads, for the gradient of windows */
+	TILES = 48,	  /* tiles per block of a thread: a multiple of the rows held in registers, for
+			   * every ISA */
+	TILES_LEAST = 24, /* with fewer tiles, threads share tiles and split the output channels */
+	GROUPS = 4,	  /* groups of output channels per block */
+	CHUNKS = 16,	  /* groups summed at a time: as much of the weights as fits L1 */
+	TILES_SUM = 64,	  /* tiles per block of all threads, for the weight gradient */
 	TILES_SUM_MOST = 256,
 };
 
-struct plane { /* an image batch seen as tiles */
+struct plane { /* an image batch as tiles */
 	const float *at;
 	int64_t height, width, channels;
-	int64_t across, down; /* tiles */
+	int64_t across, down; /* number of tiles */
 	int64_t pad;
-	const float *outside; /* what is read there */
+	const float *outside; /* pixels read outside the image */
 };
 
 static struct plane plane_of(struct dt_tensor t, int64_t h, int64_t w, int64_t c)
@@ -24,7 +25,7 @@ static struct plane plane_of(struct dt_tensor t, int64_t h, int64_t w, int64_t c
 	return (struct plane){.at = t.data, .height = h, .width = w, .channels = c};
 }
 
-/* Tiles of the results of windows over `from`, which are the pixels of `to`. */
+/* Sets the tiles of a convolution from `from` to `to`; returns their number. */
 static int64_t cut(struct plane *from, struct plane *to, int64_t pad, int64_t batch)
 {
 	from->pad = pad;
@@ -57,7 +58,7 @@ static int64_t groups(int64_t channels)
 	return dt_ceil_div(channels, DT_WINO);
 }
 
-/* A line more than a power of two: what goes to 16 parts at once would share a set of the first cache. */
+/* One line more than a power of two: otherwise writes to 16 parts at once would share a set of L1. */
 static int64_t part(int64_t n, int64_t count)
 {
 	return n * count * DT_WINO + DT_WINO;
@@ -71,7 +72,7 @@ static struct dt_wino_parts parts(float **room, int64_t n, int64_t count)
 	return r;
 }
 
-/* The side x side pixels of tile t. */
+/* Pointers to the side x side pixels of tile t. */
 static void pixels(const float **px, const struct plane *p, int64_t t, int side)
 {
 	const int64_t x = t % p->across * 2 - p->pad, y = t / p->across % p->down * 2 - p->pad,
@@ -87,7 +88,7 @@ static void pixels(const float **px, const struct plane *p, int64_t t, int side)
 		}
 }
 
-/* sum = the windows of groups [first, last) times n tiles. */
+/* sum = the weights of groups [first, last) times n tiles. */
 static void multiply(const struct dt_wino_parts *sum, const struct dt_wino_parts *tile,
 		     const struct dt_wino_parts *window, int64_t n, int64_t first, int64_t last)
 {
@@ -139,7 +140,7 @@ static void block(const struct convolution *c, float *room, int64_t t, int64_t n
 	}
 }
 
-/* What one thread has: some of the tiles, or some channels of the result of these. */
+/* The share of one thread: some of the tiles, or some output channels of these. */
 static void share(const struct convolution *c, float *room, int64_t i)
 {
 	const int64_t all = groups(c->to.channels), tile = i % c->tile_cuts, group = i / c->tile_cuts,
@@ -214,7 +215,7 @@ struct gradient {
 	struct dt_wino_parts tile, grad, sum;
 };
 
-/* What sums of part and group of x, i / 16 and i % 16, are of n tiles more. */
+/* Adds n more tiles to the sums of part i % 16 and group i / 16 of x. */
 static void add_tiles(const struct gradient *g, int64_t i, int64_t n, bool accumulate)
 {
 	const struct dt_wino_parts *d = &g->tile, *e = &g->grad, *s = &g->sum;
@@ -292,7 +293,8 @@ void dt_wino_weights(struct dt_dev *dev, float *room, const struct dt_conv_opera
 size_t dt_wino_bytes(const struct dt_dev *dev, const struct dt_conv *p)
 {
 	const int64_t c = groups(p->channels), k = groups(p->out), most = (c > k ? c : k) * DT_WINO,
-		      both = most + 16 * part(c, k * DT_WINO), /* outside; windows or their gradients' sums */
+		      both = most + 16 * part(c, k * DT_WINO), /* pixels outside the image; weights or the
+							        * sums of their gradients */
 		threads = dev->nthreads * share_floats(most), each = tiles_sum(dev),
 		      sums = 16 * (part(c, each) + part(k, each));
 
@@ -300,9 +302,9 @@ size_t dt_wino_bytes(const struct dt_dev *dev, const struct dt_conv *p)
 }
 
 /*
- * Counted in multiplications with an addition, by tile and, of windows, once for 8 images: 16 products beside
- * transforms that take as long as 220 for a channel (measured on Zen 3, most of it loads and stores); 9 for
- * each pixel of the result otherwise.
+ * Counts multiply-adds per tile, and per weight once for 8 images: 16 products, and transforms that cost as
+ * much as 220 per channel (measured on Zen 3, mostly loads and stores); direct convolution takes 9 per output
+ * pixel.
  */
 bool dt_wino_takes(const struct dt_conv *p)
 {

@@ -1,12 +1,12 @@
 /*
- * The transforms and products of winograd.h. Compiled once for each instruction set, with
- *   WINO_NAME  the table   WINO_LANES  floats in a vector
- *   WINO_ROWS, WINO_VECS  rows of c that registers hold, and vectors of a row at a time
+ * The transforms and products of winograd.h. Compiled once per instruction set, with
+ *   WINO_NAME  the table   WINO_LANES  floats per vector
+ *   WINO_ROWS, WINO_VECS  rows of c held in registers, and vectors of a row at a time
  */
 #include "kernels/cpu/winograd.h"
 
 #define L WINO_LANES
-#define V (DT_WINO / L) /* vectors in a panel's row */
+#define V (DT_WINO / L) /* vectors per row of a panel */
 
 typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
 typedef int32_t ints __attribute__((vector_size(L * 4)));
@@ -21,7 +21,7 @@ DT_INLINE void store(float *p, vec v)
 	*(vec *)p = v;
 }
 
-/* One dimension of B^T d, four places apart in `to`. */
+/* One dimension of B^T d; results are four apart in `to`. */
 #define FOUR(to, p, stride, a, b, c, d)                                                                      \
 	do {                                                                                                 \
 		store((to) + ((p) + 0) * (stride), (a) - (c));                                               \
@@ -48,7 +48,7 @@ DT_INLINE void image_vec(float *to, int64_t stride, const float *const px[16], i
 	FOUR(to, 12, stride, a[0], a[1], a[2], a[3]);
 }
 
-/* Pixels whose channels from `at` on are fewer than a panel has, with zeros behind them. */
+/* Copies pixels with fewer channels, from `at` on, than a panel has, padded with zeros. */
 DT_INLINE void widen(float (*room)[DT_WINO], const float **full, const float *const *px, int n, int64_t at,
 		     int64_t channels)
 {
@@ -77,7 +77,8 @@ DT_INLINE void grad_vec(float *to, int64_t stride, const float *const px[4], int
 	GRAD(12, -c, -d);
 }
 
-/* A panel of n pixels, 16 of x or 4 of dy, whose channels begin at c. n is a constant here and below. */
+/* Transforms a panel of n pixels, 16 of x or 4 of dy, whose channels begin at c. n is constant here and
+ * below. */
 DT_INLINE void panel(float *to, int64_t stride, const float *const *px, const int n, int64_t c)
 {
 	for (int v = 0; v < V; v++)
@@ -113,7 +114,7 @@ static void grad(const struct dt_wino_parts *to, int64_t i, const float *const p
 	panels(to, i, px, 4, channels);
 }
 
-/* G g G^T of the windows that lie in g, by tap. */
+/* G g G^T of the kernels in g, which is ordered by tap. */
 DT_INLINE void window_vec(float *to, int64_t stride, const float (*g)[DT_WINO], int at)
 {
 	for (int y = 0; y < 4; y++) {
@@ -188,7 +189,7 @@ static void result_whole(const float *m, int64_t stride, const struct dt_wino_ou
 	}
 }
 
-/* The same of the last n channels, fewer than a panel has. */
+/* The same for the last n channels, fewer than a panel has. */
 static void result_rest(const float *m, int64_t stride, const struct dt_wino_out *out, int64_t at, int64_t n)
 {
 	float room[4][DT_WINO];
@@ -254,7 +255,7 @@ static void window_grad(const struct dt_wino_parts *from, int64_t group, int64_t
 			dw[c * 9 + tap] = (accumulate ? dw[c * 9 + tap] : 0) + g[tap][c];
 }
 
-/* rows is a constant where this is inlined, and sum lives in registers. */
+/* rows is a constant after inlining; sum stays in registers. */
 DT_INLINE void block(float *c, const float *a, const float *b, const struct dt_wino_mul *m, int64_t words,
 		     const int rows, const int vecs)
 {
