@@ -1,4 +1,4 @@
-/* The activations themselves, for the kernels that end in one. */
+/* Device functions of the activations, for kernels that end in one. */
 #ifndef DT_KERNELS_CUDA_ACT_H
 #define DT_KERNELS_CUDA_ACT_H
 

@@ -1,4 +1,4 @@
-/* act moves 2 sizes of x (backward 3), gated 3 of y (backward 5). */
+/* Memory traffic: act moves 2 times the bytes of x (backward 3), gated 3 times those of y (backward 5). */
 #include "kernels/cuda/act.h"
 #include "kernels/cuda/raw.h"
 
@@ -9,13 +9,13 @@ struct act_args {
 	int64_t n, width;   /* elements of the output, or of dy; columns of a gated half, 0: not gated */
 };
 
-/* Eight elements at i: all that they need is asked for at once. Gated, a.width is a multiple of 8. */
+/* Eight elements from i on; issues all loads at once. If gated, a.width is a multiple of 8. */
 template <int T> __global__ void __launch_bounds__(256) act_by_8_kernel(struct act_args a)
 {
 	const int64_t step = (int64_t)gridDim.x * blockDim.x * 8;
 
 	for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 8; i < a.n; i += step) {
-		/* A division of 32 bits wherever that will do. */
+		/* Divides in 32 bits where possible. */
 		const int64_t row = !a.width  ? 0
 				    : i >> 35 ? i / a.width
 					      : (uint32_t)(i / 8) / (uint32_t)(a.width / 8);
@@ -43,7 +43,7 @@ template <int T> __global__ void __launch_bounds__(256) act_by_8_kernel(struct a
 	}
 }
 
-/* The elements that are left, one by one. */
+/* The remaining elements, one by one. */
 __global__ void __launch_bounds__(256) act_kernel(struct act_args a)
 {
 	const int64_t step = (int64_t)gridDim.x * blockDim.x;

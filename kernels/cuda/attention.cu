@@ -1,4 +1,4 @@
-/* Forward of whole sequences. */
+/* Forward over whole sequences. */
 #include "kernels/cuda/attention_mma.h"
 
 template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(struct dt_attn_args a)
@@ -6,7 +6,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(
 	dt_attn_forward_tile<T, D>(a);
 }
 
-/* A warp has a query: lanes are keys for the scores, columns for the sum of values. */
+/* One query per warp: lanes are keys for the scores, columns for the sum of values. */
 __global__ void __launch_bounds__(128) forward_rows_kernel(struct dt_attn_args a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;

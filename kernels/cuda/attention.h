@@ -1,8 +1,8 @@
 /*
- * What the attention kernels share. 16-bit types: a block has 64 queries (or keys) of a head, a warp 16 of
- * them, against tiles of 64 of the other; products are mma.sync, and what one product leaves in registers is
+ * Shared by the attention kernels. 16-bit types: a block has 64 queries (or keys) of a head, 16 per warp,
+ * against tiles of 64 of the other side; products are mma.sync, and the result registers of one product are
  * the first operand of the next (Dao, FlashAttention-2, 2023, section 3). Heads are padded with zeros to 64,
- * 128 or 256. f32: a warp has one row, for parity and not for speed. Kernels by tiles are attention_mma.h.
+ * 128 or 256. f32: one row per warp, for parity rather than speed. Tiled kernels are in attention_mma.h.
  */
 #ifndef DT_KERNELS_CUDA_ATTENTION_H
 #define DT_KERNELS_CUDA_ATTENTION_H
@@ -18,9 +18,10 @@ struct dt_attn_args {
 	void *out;	  /* o forward, dqkv backward */
 	float *lse, *dot; /* [batch, heads, seq]; dot: do . o */
 	int t;
-	int64_t seq, heads, kv_heads, d, v, window, width; /* v: of a head of values and of o; width of qkv */
+	int64_t seq, heads, kv_heads, d, v, window, width; /* v: head size of values and of o; width:
+							    * columns of qkv */
 	float scale, cap;				   /* cap: softcap, or 0 */
-	bool fast;					   /* rows can be copied 16 bytes at a time */
+	bool fast;					   /* rows can be copied in 16-byte pieces */
 };
 
 static inline struct dt_attn_args dt_attn_args(const struct dt_attn *p, struct dt_tensor qkv)
@@ -42,7 +43,7 @@ static inline struct dt_attn_args dt_attn_args(const struct dt_attn *p, struct d
 	return a;
 }
 
-/* The columns of qkv in which a head of keys, of values begins. */
+/* First column in qkv of a head of keys, of values. */
 DT_DEVICE int64_t dt_attn_keys(const struct dt_attn_args &a, int64_t kv)
 {
 	return (a.heads + kv) * a.d;
@@ -58,7 +59,7 @@ DT_DEVICE bool dt_sees(const struct dt_attn_args &a, int64_t query, int64_t key)
 	return key <= query && query < a.seq && (!a.window || query - key < a.window);
 }
 
-/* The others that a row sees, as a range of places of a tile that begins at `tile`. */
+/* The keys or queries that a row sees, as a range of indices in a tile that begins at `tile`. */
 struct dt_attn_range {
 	int first;
 	unsigned n;
@@ -73,7 +74,7 @@ DT_DEVICE struct dt_attn_range dt_attn_range(int64_t from, int64_t to, int64_t t
 	return {(int)first, (unsigned)((end < 1 << 20 ? end : 1 << 20) - first)};
 }
 
-/* Keys of a tile that a query sees, queries that see a key. */
+/* The keys of a tile that a query sees, and the queries that see a key. */
 DT_DEVICE struct dt_attn_range dt_attn_keys_seen(const struct dt_attn_args &a, int64_t query, int64_t tile)
 {
 	const int64_t from = a.window && query >= a.window ? query - a.window + 1 : 0;
@@ -91,12 +92,12 @@ DT_DEVICE bool dt_attn_in(const struct dt_attn_range &r, int i)
 	return (unsigned)(i - r.first) < r.n;
 }
 
-/* Rows row .. end - 1 of a matrix; past those a tile is zero. */
+/* Rows row .. end - 1 of a matrix; further rows of a tile are zero. */
 struct dt_attn_rows {
 	int64_t row, end;
 };
 
-/* 64 rows, D columns of which d are there, at from + row * width. 128 threads. */
+/* Copies 64 rows of D columns, of which d exist, from from + row * width. 128 threads. */
 template <int D>
 DT_DEVICE void dt_attn_load(uint16_t *tile, const void *from, int64_t width, struct dt_attn_rows rows,
 			    int64_t d, bool fast)
@@ -123,7 +124,8 @@ DT_DEVICE void dt_attn_load(uint16_t *tile, const void *from, int64_t width, str
 	}
 }
 
-/* A warp's 16 rows of D f32 results, times its factor a row, through the warp's rows of a shared tile. */
+/* Stores a warp's 16 rows of D f32 results, each times its factor, through the warp's rows of a shared
+ * tile. */
 template <class T, int D>
 DT_DEVICE void dt_attn_store(void *to, int64_t width, uint16_t *tile, const float (&acc)[D / 8][4], float f0,
 			     float f1, int64_t row, int64_t rows, int64_t d, bool fast)
@@ -158,7 +160,7 @@ DT_DEVICE void dt_attn_store(void *to, int64_t width, uint16_t *tile, const floa
 	}
 }
 
-/* s[16, 8 N] = rows `row` of a times 8 N rows of b, both [., D]. */
+/* s[16, 8 N] = rows from `row` on of a times 8 N rows of b, both [., D]. */
 template <class T, int D, int N>
 DT_DEVICE void dt_attn_scores(float (&s)[N][4], const uint16_t *a, int row, const uint16_t *b)
 {
@@ -177,8 +179,8 @@ DT_DEVICE void dt_attn_scores(float (&s)[N][4], const uint16_t *a, int row, cons
 	}
 }
 
-/* The factor that makes of products q . k exponents of 2. Where there is a softcap they become those here,
- * and the factor is 1. */
+/* The factor that turns products q . k into exponents of 2. With a softcap this converts s itself and returns
+ * 1. */
 template <int N> DT_DEVICE float dt_attn_unit(float (&s)[N][4], float scale, float cap)
 {
 	if (cap == 0)
@@ -189,7 +191,7 @@ template <int N> DT_DEVICE float dt_attn_unit(float (&s)[N][4], float scale, flo
 	return 1;
 }
 
-/* 2^x; 0 where that is no normal number. */
+/* 2^x; 0 if that is not a normal number. */
 DT_DEVICE float dt_exp2(float x)
 {
 #ifdef __CUDA_ARCH__
@@ -202,7 +204,7 @@ DT_DEVICE float dt_exp2(float x)
 #endif
 }
 
-/* Over the four lanes that share a row. */
+/* Sum over the four lanes that share a row. */
 DT_DEVICE float dt_quad_sum(float v)
 {
 	v += __shfl_xor_sync(DT_ALL, v, 1);
@@ -216,9 +218,9 @@ DT_DEVICE float dt_quad_max(float v)
 }
 
 /*
- * Products become weights exp(scale (s - max)) of rows query and query + 8 and of a tile w of keys;
- * max (of exponents of 2) and sum go on, shrink is what comes of all that was added up before. sum is of this
- * lane's columns.
+ * Online softmax for rows query and query + 8 and a tile w of keys: turns products into weights
+ * exp(scale (s - max)). Updates max (an exponent of 2) and sum; shrink is the factor for earlier sums. sum
+ * covers this lane's columns only.
  */
 template <int N, class A, class W>
 DT_DEVICE void dt_attn_soften(float (&s)[N][4], float (&shrink)[2], float (&max)[2], float (&sum)[2],
@@ -262,7 +264,7 @@ template <int N> DT_DEVICE void dt_attn_shrink(float (&o)[N][4], const float (&b
 		o[i / 4][i % 4] *= by[i % 4 / 2];
 }
 
-/* p of a score s, and ds = p (dp - dot), times the slope of the softcap. */
+/* p from a score s, and ds = p (dp - dot), times the derivative of the softcap. */
 DT_DEVICE void dt_attn_slope(const struct dt_attn_args &a, float &s, float &dp, float lse, float dot,
 			     bool sees)
 {
@@ -277,8 +279,8 @@ DT_DEVICE void dt_attn_slope(const struct dt_attn_args &a, float &s, float &dp, 
 }
 
 /*
- * acc[16, D] += p[16, 8 N] (rounded to T) times 8 N rows of b, STRIDE apart, of which the first cols columns
- * are there.
+ * acc[16, D] += p[16, 8 N] (rounded to T) times 8 N rows of b with stride STRIDE, of which the first cols
+ * columns exist.
  */
 template <class T, int D, int STRIDE = D + 8, int N>
 DT_DEVICE void dt_attn_gather(float (&acc)[D / 8][4], const float (&p)[N][4], const uint16_t *b, int cols = D)
@@ -302,7 +304,7 @@ DT_DEVICE void dt_attn_gather(float (&acc)[D / 8][4], const float (&p)[N][4], co
 	}
 }
 
-/* attention_wg.cu, attention_wg_backward.cu: by products of warpgroups. -ENOTSUP: not here, or not these. */
+/* attention_wg.cu, attention_wg_backward.cu: with wgmma. -ENOTSUP: not on this card, or not these shapes. */
 int dt_attn_wg_forward(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t batch);
 int dt_attn_wg_backward(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t batch);
 
@@ -311,10 +313,10 @@ static inline int64_t dt_attn_wide(const struct dt_attn_args &a)
 	return a.d > a.v ? a.d : a.v;
 }
 
-/* attention_backward.cu: a.dot of n rows and heads. */
+/* attention_backward.cu: computes a.dot for n rows and heads. */
 int dt_attn_dots(const struct dt_cuda *c, const struct dt_attn_args &a, int64_t n);
 
-/* One of the instances of kernel<T, D> for 16-bit types, w wide; NULL: a head that is too wide. */
+/* Selects the instance of kernel<T, D> for a 16-bit type and width w; NULL: the head is too wide. */
 #define DT_ATTN_PICK(kernel, type, w)                                                                        \
 	((w) > 256	     ? NULL                                                                          \
 	 : (type) == DT_BF16 ? (w) <= 64    ? kernel<struct dt_bf16, 64>                                     \

@@ -1,8 +1,8 @@
-/* Backward of whole sequences. */
+/* Backward over whole sequences. */
 #include "kernels/cuda/attention_mma_backward.h"
 #include "kernels/cuda/attention_rows.h"
 
-/* dot = do . o of every row and head: a warp each. */
+/* dot = do . o for every row and head, one per warp. */
 __global__ void __launch_bounds__(128) dot_kernel(struct dt_attn_args a, int64_t n)
 {
 	const int64_t i = (int64_t)blockIdx.x * 4 + threadIdx.x / 32; /* row * heads + head */
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(128) dot_kernel(struct dt_attn_args a, int64_t
 		a.dot[(row / a.seq * a.heads + h) * a.seq + row % a.seq] = s;
 }
 
-/* The same of values 8 * EACH wide, EACH threads a row and head, by 16 bytes each. */
+/* The same for values 8 * EACH wide: EACH threads per row and head, 16 bytes each. */
 template <int EACH> __global__ void __launch_bounds__(256) dot_by_8_kernel(struct dt_attn_args a, int64_t n)
 {
 	const int64_t i = ((int64_t)blockIdx.x * 256 + threadIdx.x) / EACH, row = i / a.heads,
@@ -61,7 +61,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) dq_kernel(struc
 	dt_attn_dq_tile<T, D>(a);
 }
 
-/* What a row of a warp kernel needs: x and y to multiply with, a sum as wide as each. */
+/* Shared memory of one row of a warp kernel: operands x and y, and a sum as wide as each. */
 struct row_space {
 	float *x, *y, *sx, *sy;
 };
@@ -171,7 +171,7 @@ int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct
 	const unsigned tiles = (unsigned)dt_ceil_div(a.seq, DT_TILE), parts = (unsigned)dt_ceil_div(a.seq, 4);
 	const unsigned heads = (unsigned)a.heads, kv = (unsigned)a.kv_heads, batch = (unsigned)p->batch;
 	const int64_t wide = dt_attn_wide(a);
-	const size_t room = (size_t)(a.d + a.v) * 32; /* of rows */
+	const size_t room = (size_t)(a.d + a.v) * 32; /* for the rows */
 	void (*dkv)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dkv_kernel, a.t, wide);
 	void (*dq)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dq_kernel, a.t, wide);
 

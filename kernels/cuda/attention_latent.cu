@@ -1,10 +1,10 @@
 /*
- * Paged attention over latents of 16 bits on tensor cores: keys of up to 576 elements whose last ones, up to
- * 512, are their values (DeepSeek-V2 and V3). A block of four warps has a part of the keys
- * (attention_paged.h) for 16 q heads of one row. 64 keys at a time come to shared memory once, for scores and
- * for values: a warp makes the scores of 16 of them, then all warps weigh all 64 alike, and each adds up 128
- * columns of values. A row's bits depend on its keys alone. 96 KiB a block: two an SM of 227 KiB, whose
- * copies run beside each other's products.
+ * Paged attention on tensor cores for 16-bit latent attention: keys of up to 576 elements whose last
+ * elements, up to 512, are their values (DeepSeek-V2 and V3). A block of four warps has one part of the keys
+ * (attention_paged.h) for 16 q heads of one row. 64 keys at a time are copied to shared memory once, for
+ * scores and values: each warp computes the scores of 16 of them, then all warps compute the weights of all
+ * 64, and each accumulates 128 columns of values. A row's bits depend on its keys alone. 96 KiB per block:
+ * two blocks fit an SM of 227 KiB, and the copies of one overlap the products of the other.
  */
 #include "kernels/cuda/attention_paged.h"
 
@@ -12,13 +12,13 @@
 
 #define ROWS   16
 #define KEYS   64
-#define WIDE   576 /* columns of a key at most, and */
+#define WIDE   576 /* maximum columns of a key */
 #define STRIDE (WIDE + 8)
 #define WARPS  4
-#define COLS   128 /* of values, a warp */
+#define COLS   128 /* columns of values per warp */
 #define SCORES (KEYS + 4)
 
-/* Rows of n columns, a warp each; those that are not there become zeros. */
+/* Copies rows of n columns, one per warp; missing rows become zeros. */
 template <class F> DT_DEVICE void bring(uint16_t *tile, int rows, int64_t n, const void *any, F row_at)
 {
 	for (int r = (int)threadIdx.x / 32; r < rows; r += WARPS) {
@@ -33,7 +33,7 @@ template <class F> DT_DEVICE void bring(uint16_t *tile, int rows, int64_t n, con
 	__syncthreads();
 }
 
-/* Of 16 rows by the warp's 16 keys, as exponents of 2: to the block's. */
+/* Scores of 16 rows and the warp's 16 keys, as exponents of 2, into the block's shared scores. */
 template <class T>
 DT_DEVICE void score(float *to, const struct paged &a, const struct row &r, const uint16_t *q,
 		     const uint16_t *k, int64_t key)
@@ -60,7 +60,7 @@ DT_DEVICE void score(float *to, const struct paged &a, const struct row &r, cons
 	}
 }
 
-/* The block's scores become weights s[n][e], of row lane / 4 + 8 (e / 2) and key
+/* Turns the block's scores into weights s[n][e] of row lane / 4 + 8 (e / 2) and key
  * n * 8 + 2 (lane % 4) + e % 2. */
 DT_DEVICE void weigh_row(float (&s)[8][4], float (&o)[COLS / 8][4], float &max, float &sum, const float *from,
 			 int h)
@@ -78,7 +78,7 @@ DT_DEVICE void weigh_row(float (&s)[8][4], float (&o)[COLS / 8][4], float &max, 
 	weigh_half(s, o, max, sum, top, h);
 }
 
-/* What a warp found of a row of the block, which is a head at `at`: its columns; the first warp, the sum. */
+/* Stores a warp's columns of a row (the head at `at`); the first warp also stores the sum. */
 template <class T>
 DT_DEVICE void leave(const struct paged &a, const float (&o)[COLS / 8][4], int h, float max, float sum,
 		     int64_t at, int cols)
@@ -139,7 +139,7 @@ template <class T> __global__ void __launch_bounds__(WARPS * 32) latent_tile_ker
 		for (int h = 0; h < 2; h++)
 			weigh_row(s, o, max[h], sum[h], scores, h);
 		dt_attn_gather<T, COLS, STRIDE>(o, s, k + a.v_at + warp * COLS, cols);
-		__syncthreads(); /* before the next keys come */
+		__syncthreads(); /* before the next keys are copied */
 	}
 	DT_UNROLL
 	for (int h = 0; h < 2; h++) {

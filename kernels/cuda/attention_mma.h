@@ -1,11 +1,11 @@
 /*
- * Attention by tiles of 64 queries and 64 keys; its backward is attention_mma_backward.h. What is multiplied
- * is the same for whole sequences (dt_attn_args, below) and for spans (dt_span_args of attention_span.h). For
- * each of them there is what is not:
- *   dt_attn_k, _v              a head of the keys, of the values; dt_attn_kv_width: from a row to the next
- *   dt_attn_walk_of            the tiles of keys that a block of queries meets, one after another;
+ * Attention by tiles of 64 queries and 64 keys; backward is in attention_mma_backward.h. The products are the
+ * same for whole sequences (dt_attn_args, below) and for spans (dt_span_args of attention_span.h). Each of
+ * the two defines:
+ *   dt_attn_k, _v              a head of the keys, of the values; dt_attn_kv_width: their row stride
+ *   dt_attn_walk_of            iterates over the tiles of keys for a block of queries;
  *                              dt_attn_keys_seen: the keys of a tile that a query sees
- *   dt_attn_block_of           the keys of a block, and the queries that it meets
+ *   dt_attn_block_of           the keys of a block, and the queries that see them
  *   dt_attn_o, _dq, _dk, _dv   where results go
  */
 #ifndef DT_KERNELS_CUDA_ATTENTION_MMA_H
@@ -13,10 +13,10 @@
 
 #include "kernels/cuda/attention.h"
 
-/* Where a head's rows of a result go: 16-bit, or f32 and there overwritten or added to. */
+/* Destination of a head's rows: 16-bit, or f32, which is overwritten or added to. */
 struct dt_attn_to {
 	void *to;
-	int64_t at, width; /* of the first element; from a row to the next */
+	int64_t at, width; /* offset of the first element; row stride */
 	bool f32, add;
 };
 
@@ -38,7 +38,7 @@ DT_DEVICE int64_t dt_attn_kv_width(const struct dt_attn_args &a)
 }
 
 struct dt_attn_walk {
-	int64_t key, q0; /* the first of the tile's keys, of the block's queries */
+	int64_t key, q0; /* first key of the tile, first query of the block */
 };
 
 DT_DEVICE struct dt_attn_walk dt_attn_walk_of(const struct dt_attn_args &a, int64_t b, int64_t q0)
@@ -65,7 +65,7 @@ DT_DEVICE bool dt_attn_any(const struct dt_attn_walk &w)
 	return true;
 }
 
-/* Whether a query of the block does not see a key of the tile. */
+/* Whether some query of the block does not see some key of the tile (masking is needed). */
 DT_DEVICE bool dt_attn_edge(const struct dt_attn_args &a, const struct dt_attn_walk &w)
 {
 	return w.key + DT_TILE > w.q0 || (a.window && w.q0 + DT_TILE - w.key > a.window);
@@ -83,14 +83,14 @@ DT_DEVICE struct dt_attn_range dt_attn_keys_seen(const struct dt_attn_args &a, c
 }
 
 struct dt_attn_block {
-	int64_t key;		  /* the first */
-	struct dt_attn_rows rows; /* of the keys, in their matrix */
-	int64_t first, end;	  /* queries */
+	int64_t key;		  /* the first key */
+	struct dt_attn_rows rows; /* rows of the keys in their matrix */
+	int64_t first, end;	  /* range of queries */
 };
 
 DT_DEVICE struct dt_attn_block dt_attn_block_of(const struct dt_attn_args &a)
 {
-	const int64_t k0 = (int64_t)blockIdx.x * DT_TILE; /* the longest first */
+	const int64_t k0 = (int64_t)blockIdx.x * DT_TILE; /* longest first */
 
 	return {k0,
 		{k0, a.seq},
@@ -105,20 +105,20 @@ DT_DEVICE bool dt_attn_any(const struct dt_attn_block &k)
 	return true;
 }
 
-/* Whether a query of the tile from q0 on does not see a key of the block. */
+/* Whether some query of the tile from q0 on does not see some key of the block (masking is needed). */
 DT_DEVICE bool dt_attn_edge(const struct dt_attn_args &a, const struct dt_attn_block &k, int64_t q0)
 {
 	return q0 < k.key + DT_TILE || q0 + DT_TILE > a.seq || (a.window && q0 + DT_TILE - k.key > a.window);
 }
 
-/* Of the matrix of queries, past the last row that a tile of them has. */
+/* End of the query rows that a tile may read. */
 DT_DEVICE int64_t dt_attn_last(const struct dt_attn_args &a, const struct dt_attn_block &k)
 {
 	(void)k;
 	return a.seq;
 }
 
-/* What a thread leaves for dt_attn_met: which keys of the block a query sees. */
+/* Prepares dt_attn_met: stores which keys of the block a query sees. */
 DT_DEVICE void dt_attn_meet(struct dt_attn_range *seen, const struct dt_attn_args &a,
 			    const struct dt_attn_block &k, int64_t query)
 {
@@ -153,9 +153,9 @@ DT_DEVICE struct dt_attn_to dt_attn_dv(const struct dt_attn_args &a, int64_t b, 
 	return {a.out, b * a.seq * a.width + dt_attn_values(a, kv), a.width, false, false};
 }
 
-/* ---- both ---- */
+/* ---- for whole sequences and spans ---- */
 
-/* The same as dt_attn_store in f32, from registers. */
+/* Like dt_attn_store for f32, directly from registers. */
 template <int D>
 DT_DEVICE void dt_attn_store_f32(const struct dt_attn_to &to, const float (&acc)[D / 8][4],
 				 const float (&f)[2], struct dt_attn_rows in, int64_t d, bool fast)
@@ -188,7 +188,7 @@ DT_DEVICE void dt_attn_store_f32(const struct dt_attn_to &to, const float (&acc)
 	}
 }
 
-/* A warp's 16 rows of D results, times their factors; tile: 16 rows that no other warp reads any more. */
+/* Stores a warp's 16 rows of D results, times their factors; tile: 16 rows no other warp still reads. */
 template <class T, int D>
 DT_DEVICE void dt_attn_give(const struct dt_attn_to &to, uint16_t *tile, const float (&acc)[D / 8][4],
 			    const float (&f)[2], struct dt_attn_rows in, int64_t d, bool fast)
@@ -206,7 +206,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_forward_tile(const A &
 	uint16_t *q = (uint16_t *)dt_shared(), *k = q + DT_TILE * (D + 8), *v = k + DT_TILE * (D + 8);
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
-	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_TILE; /* the longest first */
+	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_TILE; /* longest first */
 	const int64_t query = q0 + warp * 16 + lane / 4, width = dt_attn_kv_width(a);
 	const uint16_t *keys = dt_attn_k(a, b, kv), *values = dt_attn_v(a, b, kv);
 	auto at = dt_attn_walk_of(a, b, q0);
@@ -224,11 +224,11 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_forward_tile(const A &
 		const auto now = at;
 
 		dt_cp_wait<0>();
-		__syncthreads(); /* these keys are there; the values before have been used */
+		__syncthreads(); /* the keys have arrived; the previous values are no longer used */
 		dt_attn_load<D>(v, values, width, dt_attn_rows_of(a, at), a.v, a.fast);
 		dt_cp_commit();
 		dt_attn_scores<T, D>(s, q, warp * 16, k);
-		__syncthreads(); /* the keys have been used */
+		__syncthreads(); /* the keys are no longer used */
 		dt_attn_step(a, at);
 		if (dt_attn_more(at))
 			dt_attn_load<D>(k, keys, width, dt_attn_rows_of(a, at), a.d, a.fast);
@@ -236,7 +236,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_forward_tile(const A &
 		dt_attn_soften(s, shrink, max, sum, a, now, query, edge);
 		dt_attn_shrink(o, shrink);
 		dt_cp_wait<1>();
-		__syncthreads(); /* the values are there */
+		__syncthreads(); /* the values have arrived */
 		dt_attn_gather<T, D>(o, s, v);
 	}
 	dt_cp_wait<0>();
@@ -247,7 +247,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_forward_tile(const A &
 			a.lse[(b * a.heads + h) * a.seq + query + 8 * i] = max[i] / DT_LOG2E + logf(sum[i]);
 		sum[i] = sum[i] == 0 ? 0 : 1 / sum[i]; /* a row that sees no key */
 	}
-	/* The warp is the only one to read these rows of q. */
+	/* Only this warp reads these rows of q. */
 	dt_attn_give<T, D>(dt_attn_o(a, b, h), q + warp * 16 * (D + 8), o, sum, {q0 + warp * 16, a.seq}, a.v,
 			   a.fast);
 }

@@ -1,18 +1,18 @@
 /*
- * Backward without atomic additions, so that the same call has the same bits: one kernel a tile of keys for
- * dk and dv, which also adds up the q heads that share them, one a tile of queries for dq. Scores and do . v
- * are computed in both: 7 products in place of 5. Tiles are copied while the products before them, or in
- * wide heads those of the first of two tiles, are computed.
+ * Backward without atomics, so that the same call gives the same bits: one kernel per tile of keys for dk and
+ * dv, which also sums over the q heads that share them, and one per tile of queries for dq. Both compute
+ * scores and do . v: 7 products instead of 5. Tiles are copied during the products of the previous tile; with
+ * wide heads, which hold one buffer, during those of the first of two tiles.
  */
 #ifndef DT_KERNELS_CUDA_ATTENTION_MMA_BACKWARD_H
 #define DT_KERNELS_CUDA_ATTENTION_MMA_BACKWARD_H
 
 #include "kernels/cuda/attention_mma.h"
 
-/* Tiles of the other side that are there or on their way: two, where shared memory does not cost a block. */
+/* Buffers for tiles of the other side: two if the shared memory does not cost a resident block. */
 template <int D> constexpr int dt_attn_buffers = D <= 64 ? 2 : 1;
 
-/* Of a backward kernel; known: bytes of what is known of a query. */
+/* Shared memory of a backward kernel; known: bytes of per-query statistics. */
 static inline size_t dt_attn_room(int64_t d, size_t known)
 {
 	const size_t two = d <= 64 ? 2 : 1;
@@ -20,7 +20,7 @@ static inline size_t dt_attn_room(int64_t d, size_t known)
 	return (2 + 2 * two) * dt_attn_tile_bytes(d) + two * DT_TILE * known;
 }
 
-/* Rows of q or k, and of what is as wide as values, into tiles, by two groups of copies. */
+/* Copies rows of q or k, and rows as wide as values, into tiles, as two groups of async copies. */
 template <int D, class A>
 DT_DEVICE void dt_attn_bring(uint16_t *x, const uint16_t *from, int64_t width, uint16_t *y,
 			     const uint16_t *other, int64_t other_width, struct dt_attn_rows in, const A &a)
@@ -31,7 +31,7 @@ DT_DEVICE void dt_attn_bring(uint16_t *x, const uint16_t *from, int64_t width, u
 	dt_cp_commit();
 }
 
-/* Queries and what is known of them, of step i of a block of keys: tiles of one head after another. */
+/* The queries and their statistics in step i of a block of keys: the tiles of one head after another. */
 struct dt_attn_queries {
 	uint16_t *q, *g;
 	float *lse, *dot;
@@ -72,7 +72,7 @@ DT_DEVICE void dt_attn_bring_queries(const A &a, const B &k, const struct dt_att
 	}
 }
 
-/* Queries of step i are there behind this; those of the next are on their way where there is room for two. */
+/* Waits for the queries of step i; starts copying the next ones if there are two buffers. */
 template <int D, class A, class B>
 DT_DEVICE void dt_attn_wait_queries(const A &a, const B &k, uint16_t *tiles, int i, int steps, int each,
 				    int64_t b)
@@ -80,7 +80,7 @@ DT_DEVICE void dt_attn_wait_queries(const A &a, const B &k, uint16_t *tiles, int
 	constexpr int two = dt_attn_buffers<D>;
 
 	if (i || two == 1)
-		__syncthreads(); /* the tiles before have been used */
+		__syncthreads(); /* the previous tiles are no longer used */
 	if (i + two - 1 < steps) {
 		dt_attn_bring_queries<D>(a, k, dt_attn_queries_of<D>(a, k, tiles, i + two - 1, each), b);
 	} else {
@@ -92,12 +92,12 @@ DT_DEVICE void dt_attn_wait_queries(const A &a, const B &k, uint16_t *tiles, int
 }
 
 /*
- * dk and dv of a head of 128 are 128 registers of 255. Scores and their slopes for a tile of queries would be
- * 64 more, beside fragments and addresses; so these are for half a tile of queries at a time.
+ * dk and dv of a 128-wide head take 128 of 255 registers. Scores and their gradients for a whole tile of
+ * queries would take 64 more, beside fragments and addresses, so they are computed for half a tile at a time.
  */
 template <class T, int D, class A> DT_DEVICE void dt_attn_dkv_tile(const A &a)
 {
-	constexpr int SOME = D > 64 ? 4 : 8; /* queries, in eights */
+	constexpr int SOME = D > 64 ? 4 : 8; /* queries at a time, in eights */
 	const int room = DT_TILE * (D + 8);
 	uint16_t *k = (uint16_t *)dt_shared(), *v = k + room, *tiles = v + room;
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, col = lane % 4 * 2;
@@ -130,7 +130,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_dkv_tile(const A &a)
 
 			dt_attn_scores<T, D>(s, k, warp * 16, q);
 			if (dt_attn_buffers<D> == 1 && first == 0) {
-				dt_cp_wait<0>(); /* g came meanwhile */
+				dt_cp_wait<0>(); /* g has been copied meanwhile */
 				__syncthreads();
 			}
 			dt_attn_scores<T, D>(dp, v, warp * 16, g);
@@ -149,7 +149,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_dkv_tile(const A &a)
 		}
 	}
 	__syncthreads();
-	/* Each warp's rows of k are read by no other. */
+	/* Only this warp reads its rows of k. */
 	uint16_t *tile = k + warp * 16 * (D + 8);
 	const struct dt_attn_rows in = {block.rows.row + warp * 16, block.rows.end};
 	const float scale[2] = {a.scale, a.scale}, one[2] = {1, 1};
@@ -158,7 +158,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_dkv_tile(const A &a)
 	dt_attn_give<T, D>(dt_attn_dv(a, b, kv), tile, dv, one, in, a.v, a.fast);
 }
 
-/* Keys and values of the tile are in k and v behind this, but for v where there is room for one only. */
+/* Waits for the keys and values of the tile in k and v, except v if there is one buffer only. */
 template <int D, class A, class W>
 DT_DEVICE void dt_attn_wait_keys(const A &a, uint16_t *tiles, int which, const uint16_t *keys,
 				 const uint16_t *values, const W &at, const W &next, bool first)
@@ -168,7 +168,7 @@ DT_DEVICE void dt_attn_wait_keys(const A &a, uint16_t *tiles, int which, const u
 	const int64_t width = dt_attn_kv_width(a);
 
 	if (!first || !two)
-		__syncthreads(); /* the tiles before have been used */
+		__syncthreads(); /* the previous tiles are no longer used */
 	if (!two || dt_attn_more(next)) {
 		uint16_t *to = tiles + (two ? 1 - which : 0) * 2 * room;
 
@@ -224,7 +224,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_dq_tile(const A &a)
 		dt_attn_wait_keys<D>(a, tiles, which, keys, values, at, next, i == 0);
 		dt_attn_scores<T, D>(s, q, warp * 16, k);
 		if (!two) {
-			dt_cp_wait<0>(); /* v came meanwhile */
+			dt_cp_wait<0>(); /* v has been copied meanwhile */
 			__syncthreads();
 		}
 		dt_attn_scores<T, D>(dp, g, warp * 16, v);

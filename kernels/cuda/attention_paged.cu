@@ -1,14 +1,14 @@
 /*
- * Inference. 16-bit types and caches are attention_tiles.cu's and attention_latent.cu's. Here is what is
- * left, f32 and caches of int8: a block has one part of one row for the q heads that share a key/value head,
- * so each key and value is read once for all of them, or for 16 of them where they look at latents. A second
- * kernel joins the parts.
+ * Paged attention for inference. attention_tiles.cu and attention_latent.cu handle 16-bit types with 16-bit
+ * caches; this file handles the rest, f32 and int8 caches. A block has one part of one row for the q heads
+ * that share a key/value head (for latents at most 16 of them), so that each key and value is read once for
+ * all of them. A second kernel merges the parts.
  */
 #include "kernels/cuda/attention_paged.h"
 
 #define THREADS 128
 
-/* Where a head of int8 starts: d integers, and their scale behind them (attention.h). */
+/* Address of an int8 head: d integers followed by their scale (attention.h). */
 DT_DEVICE const int8_t *int8_head(const void *cache, const struct paged &a, int64_t head)
 {
 	return (const int8_t *)cache + head * (a.d + 4);
@@ -21,11 +21,11 @@ DT_DEVICE float int8_scale(const void *cache, const struct paged &a, int64_t hea
 
 	for (int i = 0; i < 4; i++)
 		dt_touch(at + i, 1);
-	memcpy(&scale, at, 4); /* need not be aligned */
+	memcpy(&scale, at, 4); /* may be unaligned */
 	return scale;
 }
 
-/* V elements from column c of a head of the cache; int8 without their scale. */
+/* V elements from column c of a head of the cache; int8 without the scale. */
 template <int V>
 DT_DEVICE void load(float (&r)[V], const void *cache, const struct paged &a, int64_t head, int64_t c)
 {
@@ -82,8 +82,7 @@ DT_DEVICE void scores(const struct paged &a, const struct row &r, const float *q
 }
 
 /*
- * Sums of values for one q head: threads are columns, V each, and share out the keys where columns are
- * few.
+ * Sums of values for one q head: each thread has V columns; if columns are few, threads also split the keys.
  */
 template <int V>
 DT_DEVICE void values(const struct paged &a, const struct row &r, const float *s, float *room, float *out,
@@ -164,7 +163,7 @@ template <int V> __global__ void __launch_bounds__(THREADS) paged_kernel(struct 
 			  a.part + ((at * a.heads + to + g) * a.parts + part) * a.dv, base, kv);
 }
 
-/* Of a part whose largest score is not the row's. */
+/* Factor of a part whose maximum is not the row's. */
 DT_DEVICE float weight(const struct paged &a, int64_t part, float max)
 {
 	const float less = dt_ld1(a.max, DT_F32, part) - max;
@@ -197,7 +196,7 @@ __global__ void __launch_bounds__(THREADS) join_kernel(struct paged a)
 	}
 }
 
-/* Keys of the longest sequence. */
+/* Number of keys of the longest sequence. */
 static int64_t longest_of(const struct dt_paged *g)
 {
 	int64_t n = g->longest;
@@ -207,7 +206,7 @@ static int64_t longest_of(const struct dt_paged *g)
 	return n;
 }
 
-/* Rows at a time: what their parts take stays within this. */
+/* Limit of scratch for the parts, which bounds the number of rows at a time. */
 #define SCRATCH ((int64_t)256 << 20)
 
 static int start(struct dt_dev *dev, const struct dt_cuda *c, struct paged a, int64_t first, int64_t rows)

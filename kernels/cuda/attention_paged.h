@@ -1,6 +1,6 @@
 /*
- * Attention over a paged cache: the keys of a row are cut at fixed positions into parts of 256, whose sums,
- * with the largest score of each, are joined in order. Nothing a row computes depends on the rows beside it.
+ * Attention over a paged cache: the keys of a row are split at fixed positions into parts of 256. Each part
+ * has its own sums and maximum; they are merged in order. A row's result does not depend on other rows.
  */
 #ifndef DT_KERNELS_CUDA_ATTENTION_PAGED_H
 #define DT_KERNELS_CUDA_ATTENTION_PAGED_H
@@ -10,7 +10,7 @@
 #define PART 256
 
 struct row {
-	int32_t seq, first, last; /* keys it sees */
+	int32_t seq, first, last; /* range of keys it sees */
 };
 
 struct paged {
@@ -18,20 +18,21 @@ struct paged {
 	void *o;
 	int tq, tk;
 	int64_t heads, kv_heads, d, width, parts;
-	int64_t dv, v_at; /* columns of values, and where they begin in a head of v: latents are keys' last */
-	int64_t each;	  /* q heads of a block that share a key/value head */
+	int64_t dv, v_at; /* columns of values, and their offset in a head of v: a latent's values are the
+			   * last elements of its key */
+	int64_t each;	  /* q heads per block that share a key/value head */
 	const int32_t *q_start, *kv_len, *table;
-	int64_t rows;		     /* of q */
-	int64_t first, nseq, window; /* first: row of qkv that q begins with */
+	int64_t rows;		     /* rows of q */
+	int64_t first, nseq, window; /* first: the row of qkv that q begins with */
 	int64_t max_blocks, block_size;
 	float scale, cap;	 /* cap: softcap, or 0 */
-	int tokens;		 /* of a tile of q: attention_tiles.cu */
-	bool two;		 /* max is in units of log 2: weights are exp2 */
-	int lanes;		 /* that share a key: enough for d, V elements each */
+	int tokens;		 /* tokens per tile of q: attention_tiles.cu */
+	bool two;		 /* max is an exponent of 2: weights are exp2 */
+	int lanes;		 /* lanes per key: enough for d with V elements each */
 	float *max, *sum, *part; /* [rows, heads, parts] and [.., dv] */
 };
 
-/* Divided as 32 bits: 64 take several times the instructions, and every key waits for this. */
+/* 32-bit division: 64-bit takes several times the instructions, and every key waits for it. */
 DT_DEVICE int64_t cache_row(const struct paged &a, int64_t seq, int64_t j)
 {
 	const uint32_t size = (uint32_t)a.block_size, block = (uint32_t)j / size;
@@ -39,7 +40,7 @@ DT_DEVICE int64_t cache_row(const struct paged &a, int64_t seq, int64_t j)
 	return (int64_t)a.table[seq * a.max_blocks + block] * size + ((uint32_t)j - block * size);
 }
 
-/* The sequence of a row: the last one that begins no later. */
+/* The sequence of a row: the last one that begins at or before it. */
 DT_DEVICE int find_seq(const struct paged &a, int32_t row)
 {
 	int lo = 0, hi = (int)a.nseq - 1;
@@ -55,7 +56,7 @@ DT_DEVICE int find_seq(const struct paged &a, int32_t row)
 	return lo;
 }
 
-/* What it sees. */
+/* The keys a row sees. */
 DT_DEVICE struct row row_of(const struct paged &a, int seq, int32_t row)
 {
 	const int32_t last = a.kv_len[seq] - (a.q_start[seq + 1] - row);
@@ -64,9 +65,9 @@ DT_DEVICE struct row row_of(const struct paged &a, int seq, int32_t row)
 }
 
 /*
- * Scores of 64 keys, exponents of 2, become weights: s[n][2 h + e] of rows lane / 4 + 8 h of a warp's
- * products, whose sums o are scaled alike. top: the largest of this lane's scores and of max, what came
- * before; sum: of this lane's keys.
+ * Turns the scores of 64 keys, exponents of 2, into weights: s[n][2 h + e] of rows lane / 4 + 8 h of a warp's
+ * products, and rescales the sums o. top: maximum of this lane's scores and of max, the previous maximum; sum
+ * covers this lane's keys only.
  */
 template <int N>
 DT_DEVICE void weigh_half(float (&s)[8][4], float (&o)[N][4], float &max, float &sum, float top, int h)
@@ -96,10 +97,10 @@ DT_DEVICE void weigh_half(float (&s)[8][4], float (&o)[N][4], float &max, float 
 	}
 }
 
-/* attention_tiles.cu: on tensor cores, where types and sizes allow it. */
+/* attention_tiles.cu: uses tensor cores; false: types or sizes are not supported. */
 bool dt_paged_in_tiles(const struct paged *a);
 int dt_paged_tiles(const struct dt_cuda *c, struct paged a);
-/* attention_latent.cu: likewise, over latents. */
+/* attention_latent.cu: the same for latents. */
 bool dt_latents_in_tiles(const struct paged *a);
 int dt_latent_tiles(const struct dt_cuda *c, struct paged a);
 

@@ -1,10 +1,10 @@
-/* Attention by warps that have a row each: what its kernels for every type share. */
+/* Attention with one row per warp: code shared by its kernels for all types. */
 #ifndef DT_KERNELS_CUDA_ATTENTION_ROWS_H
 #define DT_KERNELS_CUDA_ATTENTION_ROWS_H
 
 #include "kernels/cuda/kernel.h"
 
-/* x [d] times d elements of m from at. */
+/* Dot product of x [d] and d elements of m from `at` on. */
 DT_DEVICE float dt_dot_row(const float *x, const void *m, int t, int64_t at, int64_t d)
 {
 	float s = 0;
@@ -14,7 +14,7 @@ DT_DEVICE float dt_dot_row(const float *x, const void *m, int t, int64_t at, int
 	return s;
 }
 
-/* sum[c] += the weights of the warp's lanes times their rows, at + lane * width, of m; lanes below n. */
+/* sum[c] += the weights of lanes below n times their rows of m, at + lane * width. */
 DT_DEVICE void dt_add_rows(float *sum, float weight, const void *m, int t, int64_t at, int64_t width,
 			   int64_t n, int64_t d)
 {

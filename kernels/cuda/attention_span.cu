@@ -1,15 +1,15 @@
-/* Attention over spans of keys: forward, and the merge of its parts. */
+/* Attention over spans of keys: forward, and merging of partial results. */
 #include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/attention_span.h"
 
-/* Of heads of 128 three blocks fit an SM's shared memory: for as many there are to be registers. */
+/* With 128-wide heads shared memory fits three blocks per SM: registers are limited to match. */
 template <class T, int D>
 __global__ void __launch_bounds__(128, D == 128 ? 3 : 1) span_tile_kernel(struct dt_span_args a)
 {
 	dt_attn_forward_tile<T, D>(a);
 }
 
-/* A warp has a row. */
+/* One row per warp. */
 __global__ void __launch_bounds__(128, 6) span_rows_kernel(struct dt_span_args a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -78,7 +78,7 @@ int dt_cuda_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struc
 			 (size_t)(a.d + a.v) * 16, a);
 }
 
-/* A thread has a row of a head. */
+/* One row of one head per thread. */
 __global__ void __launch_bounds__(128)
 	merge_kernel(float *o, float *lse, const float *part, const float *part_lse, int64_t rows,
 		     int64_t heads, int64_t d, int64_t n)

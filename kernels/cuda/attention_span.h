@@ -1,25 +1,25 @@
 /*
- * What attention over spans of keys is beside that over whole sequences, for the kernels by tiles
- * (attention_mma.h) and by rows.
+ * Attention over spans of keys, where it differs from whole sequences, for the tiled kernels
+ * (attention_mma.h) and those by rows.
  *
- * Positions of queries ascend, and so does the first that they see. The first and the last row of a block
- * of queries thus bound what it sees, and the queries that see any of a block of keys follow one another. A
- * tile of keys begins with a position that some query of the block sees, not with a multiple of 64, and has
- * up to 64 that follow one another in a run; a tile of queries begins with one that sees a key of the block.
- * Tiles that no query sees are neither read nor multiplied.
+ * Positions of queries ascend, and so do the first positions that they see. So the first and the last row of
+ * a block of queries bound what it sees, and the queries that see any key of a block are contiguous. A tile
+ * of keys begins with a position that some query of the block sees, not with a multiple of 64, and has up to
+ * 64 consecutive positions of a run; a tile of queries begins with one that sees a key of the block. Tiles
+ * that no query sees are neither read nor multiplied.
  *
- * A tile of 64 queries and 64 keys of a head is 2 * 64 * 64 * (d + v) flops forward, 2 * 64 * 64 * (2 d + v)
- * for dq and 2 * 64 * 64 * (2 d + 2 v) for dk and dv, d and v as padded. A document of n tokens that begins
- * with a block of queries is t (t + 1) / 2 tiles, t = ceil(n / 64). One that begins elsewhere is shared by
- * one more block: n documents of 64 tokens one after another are n tiles where they begin with blocks, else
- * up to 2 n + 1, of n + 1 blocks.
+ * A tile of 64 queries and 64 keys of a head takes 2 * 64 * 64 * (d + v) flops forward, 2 * 64 * 64 * (2 d +
+ * v) for dq and 2 * 64 * 64 * (2 d + 2 v) for dk and dv, d and v as padded. A document of n tokens that
+ * begins at a block of queries takes t (t + 1) / 2 tiles, t = ceil(n / 64). One that begins elsewhere touches
+ * one more block: n consecutive documents of 64 tokens are n tiles if they are aligned to blocks, else up to
+ * 2 n + 1, from n + 1 blocks.
  */
 #ifndef DT_KERNELS_CUDA_ATTENTION_SPAN_H
 #define DT_KERNELS_CUDA_ATTENTION_SPAN_H
 
 #include "kernels/cuda/attention_mma.h"
 
-/* qkv, seq and width are of the matrix of queries; out is o. */
+/* qkv, seq and width describe the matrix of queries; out is o. */
 struct dt_span_args : dt_attn_args {
 	const void *kv;
 	void *dq, *dkv;
@@ -54,7 +54,7 @@ static inline struct dt_span_args dt_span_args(const struct dt_attn *p, const st
 	return a;
 }
 
-/* The positions that query i of sequence b sees: from .. to. */
+/* Range of positions that query i of sequence b sees: from .. to. */
 struct dt_span_seen {
 	int64_t from, to;
 };
@@ -67,13 +67,13 @@ DT_DEVICE struct dt_span_seen dt_span_seen(const struct dt_span_args &a, int64_t
 	return {a.window && near > from ? near : from, to};
 }
 
-/* The row of kv that has position p, of run r. */
+/* The row of kv that holds position p of run r. */
 DT_DEVICE int64_t dt_span_row(const struct dt_span_args &a, int64_t b, int r, int64_t p)
 {
 	return a.run[r].row + b * a.stride + p - a.run[r].pos;
 }
 
-/* Of the positions in, those that run r has. */
+/* The part of the positions `in` that is in run r. */
 DT_DEVICE struct dt_span_seen dt_span_part(const struct dt_span_args &a, const struct dt_span_seen &in, int r)
 {
 	const int64_t first = a.run[r].pos, last = first + a.run_keys - 1;
@@ -81,7 +81,7 @@ DT_DEVICE struct dt_span_seen dt_span_part(const struct dt_span_args &a, const s
 	return {first > in.from ? first : in.from, last < in.to ? last : in.to};
 }
 
-/* Where a head of the keys, of the values of a row of kv begins. */
+/* Offset of a head of the keys, of the values in a row of kv. */
 DT_DEVICE int64_t dt_span_key(const struct dt_span_args &a, int64_t row, int64_t kv)
 {
 	return row * a.kv_width + a.k_col + kv * a.d;
@@ -111,12 +111,13 @@ DT_DEVICE int64_t dt_attn_kv_width(const struct dt_span_args &a)
 
 struct dt_span_walk {
 	int64_t key;		      /* position of the tile's first key */
-	int n, run;		      /* keys of the tile, 0: there is none; the run they are in */
-	int64_t q0, b, last;	      /* the block's first query, its sequence, its last query */
-	int64_t all_from, all_to, to; /* what all of the block's queries see; the last that any sees */
+	int n, run;		      /* number of keys in the tile, 0: no tile; the run they are in */
+	int64_t q0, b, last;	      /* first query of the block, its sequence, last query */
+	int64_t all_from, all_to, to; /* range that all queries of the block see; last position that any
+				       * sees */
 };
 
-/* How many queries of the block see nothing from position p on. */
+/* Number of queries of the block that see nothing from position p on. */
 DT_DEVICE int dt_span_behind(const struct dt_span_args &a, const struct dt_span_walk &w, int64_t p)
 {
 	int n = 0;
@@ -126,7 +127,7 @@ DT_DEVICE int dt_span_behind(const struct dt_span_args &a, const struct dt_span_
 	return n;
 }
 
-/* Makes the tile the first whose keys are seen, from position p on. */
+/* Moves to the first tile from position p on with keys that are seen. */
 DT_DEVICE void dt_span_find(const struct dt_span_args &a, struct dt_span_walk &w, int64_t p)
 {
 	w.n = 0;
@@ -196,7 +197,7 @@ DT_DEVICE struct dt_attn_rows dt_attn_rows_of(const struct dt_span_args &a, cons
 	return {row, row + w.n};
 }
 
-/* Positions that follow the tile's keys may be in another run. */
+/* Positions after the tile's keys may be in another run. */
 DT_DEVICE struct dt_attn_range dt_attn_keys_seen(const struct dt_span_args &a, const struct dt_span_walk &w,
 						 int64_t query)
 {
@@ -208,12 +209,13 @@ DT_DEVICE struct dt_attn_range dt_attn_keys_seen(const struct dt_span_args &a, c
 	return dt_attn_range(s.from, s.to < end ? s.to + 1 : end, w.key);
 }
 
-/* Queries of sequence b before the first that sees position p or later, or (FROM) only what is behind p. */
+/* Index of the first query of sequence b that sees position p or later; with FROM, that sees only later
+ * ones. */
 template <bool FROM> DT_DEVICE int64_t dt_span_before(const struct dt_span_args &a, int64_t b, int64_t p)
 {
-	int64_t n = 0, more = a.seq; /* n of them are known, of `more` it is to be found out */
+	int64_t n = 0, more = a.seq; /* the first n are known to precede it; `more` are left to search */
 
-	while (more > 0) { /* by 32 at a time */
+	while (more > 0) { /* 32 at a time */
 		const int64_t each = dt_ceil_div(more, 32), last = (threadIdx.x % 32 + 1) * each - 1;
 		bool before = last < more;
 
@@ -231,9 +233,9 @@ template <bool FROM> DT_DEVICE int64_t dt_span_before(const struct dt_span_args 
 }
 
 struct dt_span_block {
-	int64_t key;		  /* position of the first */
-	struct dt_attn_rows rows; /* of kv */
-	int64_t b, first, end;	  /* queries of sequence b that see any of them */
+	int64_t key;		  /* position of the first key */
+	struct dt_attn_rows rows; /* rows of kv */
+	int64_t b, first, end;	  /* queries of sequence b that see any of the keys */
 };
 
 DT_DEVICE struct dt_span_block dt_attn_block_of(const struct dt_span_args &a)
@@ -259,7 +261,7 @@ DT_DEVICE int64_t dt_attn_last(const struct dt_span_args &a, const struct dt_spa
 	return k.end;
 }
 
-/* Keys past the block's last are zero and stay where they are: only those of queries matter. */
+/* Keys past the end of the block are zero and not stored, so only the bounds of queries matter. */
 DT_DEVICE bool dt_attn_edge(const struct dt_span_args &a, const struct dt_span_block &k, int64_t q0)
 {
 	return q0 + DT_TILE > k.end || dt_span_seen(a, k.b, q0).to < k.key + DT_TILE - 1 ||

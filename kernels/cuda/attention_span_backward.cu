@@ -18,7 +18,7 @@ DT_DEVICE void span_put(void *to, int t, int64_t at, float v, bool add)
 	dt_st1(to, t, at, add ? dt_ld1(to, t, at) + v : v);
 }
 
-/* p and ds of one score, as in the contract. */
+/* p and ds of one score, by the formulas of attention.h. */
 DT_DEVICE float span_slope(const struct dt_span_args &a, float *p, float product, float dp, float lse,
 			   float dot)
 {
@@ -32,7 +32,7 @@ DT_DEVICE float span_slope(const struct dt_span_args &a, float *p, float product
 	return *p * (dp - dot) * cap;
 }
 
-/* A warp has a query. */
+/* One query per warp. */
 __global__ void __launch_bounds__(128, 6) span_dq_rows_kernel(struct dt_span_args a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(128, 6) span_dq_rows_kernel(struct dt_span_arg
 		span_put(a.dq, a.dq_t, row * a.dq_width + h * a.d + c, dq[c] * a.scale, a.add);
 }
 
-/* A warp has a key of a key/value head, against every query of the heads that share it. */
+/* One key of a key/value head per warp, against every query of the heads that share it. */
 __global__ void __launch_bounds__(128, 6) span_dkv_rows_kernel(struct dt_span_args a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;

@@ -1,30 +1,30 @@
 /*
- * Paged attention of 16-bit types on tensor cores, for decoding and for prompts alike, so that a row has the
- * same bits however a prompt is cut. A block has a part of the keys (attention_paged.h) for 16 rows of q that
- * share a key/value head: the q heads of one token, or of several that follow one another in a sequence. A
- * warp has 64 of the keys at a time, all of which, with their values, are on their way to shared memory
- * before it looks at the first: 72 KiB a block for heads of 64 to 256, two to three blocks an SM (Little's
- * law: 29 KiB an SM). What warps found is joined in the order of the keys.
+ * Paged attention of 16-bit types on tensor cores, for decoding and prefill alike, so that a row has the same
+ * bits however a prompt is cut. A block has one part of the keys (attention_paged.h) for 16 rows of q that
+ * share a key/value head: the q heads of one token, or of several consecutive tokens of a sequence. A warp
+ * has 64 of the keys at a time and starts copying all of them, with their values, to shared memory before it
+ * uses the first: 72 KiB per block for heads of 64 to 256, two to three blocks per SM (Little's law: 29 KiB
+ * per SM). The results of the warps are merged in the order of the keys.
  *
- * Rows meet in a product of tensor cores without touching one another; keys that a row does not see have
- * weight 0 there, which leaves its sums as they were.
+ * Rows share a tensor core product but do not affect each other: a key that a row does not see has weight 0
+ * there, which leaves the row's sums unchanged.
  */
 #include "kernels/cuda/attention_paged.h"
 
 #include "kernels/cuda/mma.h"
 
 #define ROWS 16
-#define KEYS 64 /* of a warp at a time: DT_TILE */
+#define KEYS 64 /* keys per warp at a time: DT_TILE */
 
-/* Rows of q of a block: tokens [head, head + n) of a sequence by `each` heads. */
+/* Rows of q of a block: tokens [head, head + n) of a sequence times `each` heads. */
 struct slice {
 	int seq, head, n, each;
-	int first, last; /* of the first token: keys it sees */
+	int first, last; /* range of keys that the first token sees */
 };
 
 /*
- * Block y has what begins at row y * tokens of q; past those, sequence y - tiles if it begins elsewhere. So
- * each sequence's rows in a tile are one slice.
+ * Block y has the slice that begins at row y * tokens of q; blocks past those have sequence y - tiles, if it
+ * begins elsewhere. So the rows of a sequence in a tile are one slice.
  */
 DT_DEVICE bool slice_of(struct slice &s, const struct paged &a)
 {
@@ -50,7 +50,7 @@ DT_DEVICE bool slice_of(struct slice &s, const struct paged &a)
 	return true;
 }
 
-/* 64 rows of the cache from key j on, of which those from `first` to `last` are there. One warp. */
+/* Copies 64 cache rows from key j on, of which `first` to `last` exist. One warp. */
 template <int D>
 DT_DEVICE void fetch(uint16_t *tile, const void *cache, const struct paged &a, const int64_t (&row)[2],
 		     int64_t kv, bool (&there)[2])
@@ -70,7 +70,7 @@ DT_DEVICE void fetch(uint16_t *tile, const void *cache, const struct paged &a, c
 	dt_cp_commit();
 }
 
-/* Scores to weights: s[n][e] of row lane / 4 + 8 (e / 2) and key n * 8 + 2 (lane % 4) + e % 2 of the tile. */
+/* Turns scores into weights: s[n][e] of row lane / 4 + 8 (e / 2) and key n * 8 + 2 (lane % 4) + e % 2. */
 template <int D>
 DT_DEVICE void weigh(float (&s)[8][4], float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
 		     const struct paged &a, int64_t key, const int (&first)[2], const int (&last)[2])
@@ -93,12 +93,12 @@ DT_DEVICE void weigh(float (&s)[8][4], float (&o)[D / 8][4], float (&max)[2], fl
 	}
 }
 
-/* Where a warp leaves what it found of 16 rows. */
+/* A warp's results for 16 rows. */
 template <int D> struct found {
 	float o[ROWS][D], max[ROWS], sum[ROWS];
 };
 
-/* The block's rows from all warps: to the part's place, or to o where there is one part only. */
+/* Merges all warps' results for the block's rows and stores them as a part, or in o if there is only one. */
 template <class T, int D, int WARPS>
 DT_DEVICE void join(const struct paged &a, const struct slice &s, const struct found<D> *f, int64_t head)
 {
@@ -131,7 +131,7 @@ DT_DEVICE void join(const struct paged &a, const struct slice &s, const struct f
 
 template <int D> constexpr int warps = 256 / D;
 
-/* The slice's rows of q, by all threads of the block; rows and columns that are not there are zero. */
+/* Copies the slice's rows of q, by all threads of the block; missing rows and columns become zero. */
 template <int D>
 DT_DEVICE void fetch_q(uint16_t *q, const struct paged &a, const struct slice &is, int64_t head)
 {
@@ -146,7 +146,7 @@ DT_DEVICE void fetch_q(uint16_t *q, const struct paged &a, const struct slice &i
 	dt_cp_commit();
 }
 
-/* Rows of the cache that this lane's two of the warp's keys from key j on have. */
+/* Cache rows of this lane's two keys, of the warp's keys from j on. */
 DT_DEVICE void rows_at(int64_t (&row)[2], bool (&there)[2], const struct paged &a, const struct slice &is,
 		       int64_t j, int64_t end)
 {
@@ -159,7 +159,7 @@ DT_DEVICE void rows_at(int64_t (&row)[2], bool (&there)[2], const struct paged &
 	}
 }
 
-/* The warp's keys and values, on their way by a group of copies each. */
+/* Starts copying the warp's keys and values, as one group of async copies each. */
 template <int D>
 DT_DEVICE void fetch_keys(uint16_t *k, uint16_t *v, const struct paged &a, const int64_t (&row)[2],
 			  bool (&there)[2], int64_t kv)
@@ -168,7 +168,7 @@ DT_DEVICE void fetch_keys(uint16_t *k, uint16_t *v, const struct paged &a, const
 	fetch<D>(v, a.v, a, row, kv, there);
 }
 
-/* What the warp found, where the others read it. */
+/* Stores the warp's results where other warps read them. */
 template <int D>
 DT_DEVICE void leave(struct found<D> *f, const float (&o)[D / 8][4], const float (&max)[2],
 		     const float (&sum)[2])
@@ -191,7 +191,7 @@ DT_DEVICE void leave(struct found<D> *f, const float (&o)[D / 8][4], const float
 	}
 }
 
-/* The keys that this lane's two rows of a product see; a row that is not there sees none. */
+/* The keys that this lane's two rows of a product see; a missing row sees none. */
 DT_DEVICE void seen_by(int (&first)[2], int (&last)[2], const struct paged &a, const struct slice &is)
 {
 	DT_UNROLL
@@ -204,8 +204,8 @@ DT_DEVICE void seen_by(int (&first)[2], int (&last)[2], const struct paged &a, c
 }
 
 /*
- * What a warp finds in the keys from base to `end` that are its own: every W-th tile of KEYS. q: room for the
- * queries, which all warps bring together, and behind it for each warp's keys and values.
+ * Results of a warp for its keys from base to `end`: every W-th tile of KEYS. q: shared memory for the
+ * queries, which all warps copy together, followed by memory for each warp's keys and values.
  */
 template <class T, int D>
 DT_DEVICE void attend(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2], const struct paged &a,
@@ -227,14 +227,14 @@ DT_DEVICE void attend(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2], co
 	rows_at(row, there, a, is, j < stop ? j : base, end);
 	dt_wait_before();
 	fetch_q<D>(q, a, is, head);
-	/* The first keys are asked for before q is waited for: a step of one token waits for memory once. */
+	/* Starts copying the first keys before waiting for q: decoding then waits for memory once. */
 	if (j < stop) {
 		fetch_keys<D>(k, v, a, row, there, kv);
 		dt_cp_wait<2>();
 	} else {
 		dt_cp_wait<0>();
 	}
-	__syncthreads(); /* q is there */
+	__syncthreads(); /* q has arrived */
 	while (j < stop) {
 		dt_cp_wait<1>();
 		__syncwarp();
@@ -243,7 +243,7 @@ DT_DEVICE void attend(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2], co
 		dt_cp_wait<0>();
 		__syncwarp();
 		dt_attn_gather<T, D>(o, s, v);
-		__syncwarp(); /* before the next keys come */
+		__syncwarp(); /* before the next keys are copied */
 		j += W * KEYS;
 		if (j < stop) {
 			rows_at(row, there, a, is, j, end);
@@ -255,7 +255,7 @@ DT_DEVICE void attend(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2], co
 template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged_tile_kernel(struct paged a)
 {
 	const int group = (int)(a.heads / a.kv_heads), chunks = (group + ROWS - 1) / ROWS;
-	const int before = (int)blockIdx.z % chunks * ROWS; /* heads of the group, in other blocks */
+	const int before = (int)blockIdx.z % chunks * ROWS; /* heads of the group handled by other blocks */
 	const int64_t kv = blockIdx.z / chunks, head = kv * group + before, base = (int64_t)blockIdx.x * PART;
 	float o[D / 8][4], max[2] = {DT_NEGINF, DT_NEGINF}, sum[2] = {0, 0};
 	struct found<D> *f = (struct found<D> *)dt_shared();
@@ -265,7 +265,7 @@ template <class T, int D> __global__ void __launch_bounds__(warps<D> * 32) paged
 	if (!slice_of(is, a))
 		return;
 	is.each = group - before < ROWS ? group - before : ROWS;
-	const int64_t end = is.last + is.n - 1; /* the last key that any of them sees */
+	const int64_t end = is.last + is.n - 1; /* the last key that any token sees */
 
 	if (base > end || base + PART <= is.first)
 		return;

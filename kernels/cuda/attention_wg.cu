@@ -1,18 +1,19 @@
 /*
- * Forward. Scores of the next keys are computed while the softmax of these is, and o behind both. Keys and
- * values are read once for every 128 queries that see them. The two warpgroups issue products by turns, so
- * that exponents of one are computed while tensor cores have the other's (FlashAttention-3, section 3.1).
+ * Forward. The scores of the next keys are computed during the softmax of the current ones, and o after both.
+ * Keys and values are read once for every 128 queries that see them. The two warpgroups alternate in issuing
+ * products, so that one computes exponentials while the other uses the tensor cores (FlashAttention-3,
+ * section 3.1).
  */
 #include "kernels/cuda/attention_wg.h"
 
-/* Keys at a time: scores are half as many registers in heads of 64, so that two blocks share an SM. */
+/* Keys at a time: for heads of 64, scores take half the registers, so that two blocks share an SM. */
 template <int D> constexpr int keys = D == 64 ? 64 : 128;
 template <int D> constexpr int slots = D == 64 ? 4 : 3;
 
-/* Exponents of 2 that weights may reach before what was added up is scaled anew. */
+/* Weights may reach this exponent of 2 before the sums are rescaled. */
 #define SLACK 8.f
 
-/* Shared memory. Results take the place of keys. */
+/* Shared memory. Results reuse the memory of keys. */
 template <int D> struct room {
 	uint16_t q[DT_WG_ROWS * D], k[slots<D>][keys<D> * D], v[slots<D>][keys<D> * D];
 	struct dt_ring<slots<D>> keys, values;
@@ -28,7 +29,7 @@ DT_DEVICE struct dt_wg_tile<keys<D>> values_of(struct room<D> &r, int j) {
 	return {r.v[j % slots<D>]};
 }
 
-/* The queries: their elements are in registers in heads of 64. */
+/* The queries; for heads of 64 they are kept in registers. */
 template <int D>
 struct queries {
 	struct dt_wg_tile<DT_WG_ROWS> t;
@@ -53,7 +54,7 @@ DT_DEVICE void products(float (&s)[N][4], const struct queries<D> &q, struct dt_
 			dt_wg_rows<T>(s, q.t, (int)threadIdx.x / 128 * 64, t, k * 16, k > 0);
 }
 
-/* Tile j of keys, of values, is asked for. One thread. */
+/* Starts copying tile j of keys, of values. One thread. */
 template <int D>
 DT_DEVICE void bring_keys(struct room<D> &r, const struct dt_wg_maps &m, const struct dt_wg_queries &w, int j)
 {
@@ -73,7 +74,7 @@ DT_DEVICE void bring_values(struct room<D> &r, const struct dt_wg_maps &m, const
 	dt_bring<D>(values_of<D>(r, j), m.v, w.first + j * keys<D>, w.kv, w.b, there);
 }
 
-/* Queries, and as many tiles as there is room for, are on their way; mbarriers may be waited for. */
+/* Starts copying the queries and as many tiles as fit; initialises the mbarriers. */
 template <int D>
 DT_DEVICE void bring_first(struct room<D> &r, const struct dt_wg_maps &m, const struct dt_wg_queries &w)
 {
@@ -95,9 +96,8 @@ DT_DEVICE void bring_first(struct room<D> &r, const struct dt_wg_maps &m, const 
 }
 
 /*
- * Scores of two rows become weights 2^(k s - base). The base is the row's maximum when it last grew by more
- * than SLACK: then `by` is what was added up before is to be multiplied with; else 1. sum is of this lane's
- * columns.
+ * Turns the scores of two rows into weights 2^(k s - base). base is the row's maximum when it last grew by
+ * more than SLACK; `by` is then the factor for earlier sums, otherwise 1. sum covers this lane's columns.
  */
 template <int N>
 DT_DEVICE void soften(float (&s)[N][4], float (&by)[2], float (&base)[2], float (&sum)[2], float k)
@@ -123,7 +123,7 @@ DT_DEVICE void soften(float (&s)[N][4], float (&by)[2], float (&base)[2], float 
 	}
 }
 
-/* o / sum and lse of the warp's rows, when keys have been used. */
+/* Stores o / sum and lse of the warp's rows, once the keys are no longer used. */
 template <class T, int D>
 DT_DEVICE void finish(const struct dt_attn_args &a, const struct dt_wg_queries &w, struct room<D> &r,
 		      const float (&o)[D / 8][4], const float (&base)[2], float (&sum)[2])
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 		dt_wg_gather<T>(o, p, values_of<D>(r, j));
 		dt_wg_commit();
 	};
-	/* Scores of tile j are there: its keys have been used. */
+	/* Called when the scores of tile j are complete, so its keys are no longer needed. */
 	const auto weights = [&](int j) {
 		const int key = w.first + j * KEYS;
 		const unsigned before = j + SLOTS < w.tiles ? dt_ring_used(r.keys, j, w.warps) : ~0u;

@@ -1,6 +1,6 @@
 /*
- * Attention of 16-bit types by products of warpgroups (wgmma.h; Shah et al., FlashAttention-3, 2024): a block
- * has 128 queries or keys of a head, each of its two warpgroups 64. Heads are padded with zeros to 64 or 128.
+ * Attention of 16-bit types with wgmma (wgmma.h; Shah et al., FlashAttention-3, 2024): a block has 128
+ * queries or keys of a head, 64 for each of its two warpgroups. Heads are padded with zeros to 64 or 128.
  */
 #ifndef DT_KERNELS_CUDA_ATTENTION_WG_H
 #define DT_KERNELS_CUDA_ATTENTION_WG_H
@@ -17,16 +17,16 @@ static inline bool dt_attn_wg(const struct dt_cuda *c, const struct dt_attn_args
 }
 
 /*
- * Heads of queries, and of keys behind them; heads of values; backward, of gradients of o. And the order of a
- * launch's blocks: `near` heads, of all sequences' n, are computed at about the same time, so that what their
- * blocks read more than once stays in the second cache.
+ * TMA maps: heads of queries and keys; of values; in backward, of the gradients of o. And the launch order of
+ * blocks: `near` of the n heads of all sequences run at about the same time, so that data that their blocks
+ * read repeatedly stays in L2.
  */
 struct dt_wg_maps {
 	struct dt_gpu_map qk, v, g;
-	int heads, n, near, tiles; /* heads of a sequence; tiles of 128 rows of a head */
+	int heads, n, near, tiles; /* heads per sequence; tiles of 128 rows per head */
 };
 
-/* Of heads [rows of seq, cols], which begin cols apart in rows of width. */
+/* Map of heads [rows of seq, cols], which are cols apart in rows of `width` elements. */
 static inline int dt_wg_map(struct dt_gpu_map *ret, const struct dt_attn_args &a, const void *from,
 			    int64_t cols, int64_t heads, int64_t width, int64_t batch)
 {
@@ -49,14 +49,14 @@ static inline int dt_wg_maps(struct dt_wg_maps *ret, const struct dt_attn_args &
 }
 
 #ifdef __CUDACC__
-#define DT_WG_CACHE (24 << 20) /* bytes: half of the second cache of sm_90 */
+#define DT_WG_CACHE (24 << 20) /* bytes: half of the L2 of sm_90 */
 #else
-#define DT_WG_CACHE (256 << 10) /* some of the tests' shapes do not fit */
+#define DT_WG_CACHE (256 << 10) /* small, so that some of the tests' shapes do not fit */
 #endif
 
 /*
- * Blocks for heads of `batch` sequences. A head's blocks read so many matrices [seq, wide]: as many heads are
- * near as the cache has room for. 0: all are, as it counts for more that none ends late.
+ * Grid for the heads of `batch` sequences. The blocks of a head read this many matrices [seq, wide]: `near`
+ * is the number of heads whose matrices fit in L2; 0: all heads, as then finishing evenly matters more.
  */
 static inline dim3 dt_wg_order(struct dt_wg_maps *m, const struct dt_attn_args &a, int64_t heads,
 			       int64_t batch, int64_t matrices)
@@ -71,7 +71,7 @@ static inline dim3 dt_wg_order(struct dt_wg_maps *m, const struct dt_attn_args &
 	return dim3((unsigned)(m->n * m->tiles));
 }
 
-/* A block's head, its sequence, and which of the head's tiles it has: those of number 0 begin first. */
+/* A block's head, its sequence, and its tile of the head; tiles of number 0 start first. */
 struct dt_wg_place {
 	int h, b, tile;
 };
@@ -85,13 +85,14 @@ DT_DEVICE struct dt_wg_place dt_wg_place(const struct dt_wg_maps &m)
 	return {head % m.heads, head / m.heads, i / n};
 }
 
-/* The warpgroup's number, known to be one for a warp: products are begun in branches that depend on it. */
+/* The warpgroup's number, uniform per warp for the compiler: products are issued in branches that depend on
+ * it. */
 DT_DEVICE int dt_wg_group(void)
 {
 	return __shfl_sync(DT_ALL, (int)threadIdx.x / 128, 0);
 }
 
-/* p rounded to T, as the first operand of a product. */
+/* p rounded to T, in the registers of a first operand. */
 template <class T, int N> DT_DEVICE void dt_wg_round(uint32_t (&r)[N / 2][4], const float (&p)[N][4])
 {
 	DT_UNROLL
@@ -101,7 +102,7 @@ template <class T, int N> DT_DEVICE void dt_wg_round(uint32_t (&r)[N / 2][4], co
 		r[k][i] = dt_pack<T>(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
-/* acc += p times t's rows. */
+/* acc += p times the rows of t. */
 template <class T, int N, int K, int ROWS>
 DT_DEVICE void dt_wg_gather(float (&acc)[N][4], const uint32_t (&p)[K][4], struct dt_wg_tile<ROWS> t)
 {
@@ -110,19 +111,19 @@ DT_DEVICE void dt_wg_gather(float (&acc)[N][4], const uint32_t (&p)[K][4], struc
 		dt_wg_cols<T>(acc, p[k], t, k * 16, true);
 }
 
-/* 128 queries of a head, 64 of which are the warpgroup's, and the tiles of keys that they see. */
+/* 128 queries of a head, 64 per warpgroup, and the tiles of keys that they see. */
 struct dt_wg_queries {
-	int h, kv, b;	 /* head, its head of keys, sequence */
-	int heads;	 /* of queries */
+	int h, kv, b;	 /* head, its key head, sequence */
+	int heads;	 /* number of q heads */
 	int group;	 /* the warpgroup's number */
 	int q0;		 /* the first query of the block */
-	int own, query;	 /* the warpgroup's first; the thread's first (the other is 8 behind it) */
-	int first;	 /* key of the first tile */
-	int tiles, mine; /* that the block sees, that the warpgroup sees: at most one less, or none */
-	int warps;	 /* that see some */
+	int own, query;	 /* first query of the warpgroup; first of the thread (its other is 8 further) */
+	int first;	 /* first key of the first tile */
+	int tiles, mine; /* tiles that the block sees, that the warpgroup sees: at most one fewer, or none */
+	int warps;	 /* number of warps that see some keys */
 };
 
-/* Those with the most keys begin first. */
+/* Blocks with the most keys start first. */
 DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, const struct dt_wg_maps &m,
 					     int tile)
 {
@@ -150,10 +151,10 @@ DT_DEVICE struct dt_wg_queries dt_wg_queries(const struct dt_attn_args &a, const
 }
 
 /*
- * Turns of the two warpgroups: tiles - 1 each, the first's before the second's. A warpgroup takes its turn at
- * barrier 1 + its number, to which the other one comes when it gives its own away. Where one of them has no
- * queries there are none, nor in heads of 64: there two blocks share an SM, and an order within each costs
- * more than it gives.
+ * Turns of the two warpgroups: tiles - 1 each, the first warpgroup's before the second's. A warpgroup waits
+ * for its turn at barrier 1 + its number, where the other arrives when it passes the turn on. There are no
+ * turns if one of them has no queries, nor for heads of 64: there two blocks share an SM, and an order within
+ * each costs more than it gains.
  */
 template <int D> DT_DEVICE bool dt_wg_turns(const struct dt_wg_queries &w)
 {
@@ -176,7 +177,7 @@ template <int D> DT_DEVICE void dt_wg_turn_take(const struct dt_wg_queries &w)
 		dt_named_wait<2, DT_WG_THREADS>();
 }
 
-/* After turn i. Behind the second warpgroup's last there is none. */
+/* Passes the turn on after turn i, except after the last turn of the second warpgroup. */
 template <int D> DT_DEVICE void dt_wg_turn_give(const struct dt_wg_queries &w, int i)
 {
 	if (!dt_wg_turns<D>(w))
@@ -187,7 +188,7 @@ template <int D> DT_DEVICE void dt_wg_turn_give(const struct dt_wg_queries &w, i
 		dt_named_come<1, DT_WG_THREADS>();
 }
 
-/* A warpgroup that sees a tile less gives its last turn away. */
+/* A warpgroup that sees one tile fewer passes on its last turn. */
 template <int D> DT_DEVICE void dt_wg_turns_end(const struct dt_wg_queries &w)
 {
 	if (w.mine < w.tiles) {
@@ -196,7 +197,7 @@ template <int D> DT_DEVICE void dt_wg_turns_end(const struct dt_wg_queries &w)
 	}
 }
 
-/* Whether some of the warpgroup's queries do not see some of the keys from `key` on. */
+/* Whether some of the warpgroup's queries do not see some of the n keys from `key` on. */
 DT_DEVICE bool dt_wg_edge(const struct dt_attn_args &a, const struct dt_wg_queries &q, int key, int tile)
 {
 	const int window = (int)a.window;
@@ -204,7 +205,7 @@ DT_DEVICE bool dt_wg_edge(const struct dt_attn_args &a, const struct dt_wg_queri
 	return key + tile > q.own || q.own + 64 > (int)a.seq || (window && q.own + 64 - key > window);
 }
 
-/* Scores of keys that a row does not see are -Inf: of the thread's row, and of the eighth below it. */
+/* Sets the scores of unseen keys to -Inf, for the thread's row and the one 8 below it. */
 template <int N> DT_DEVICE void dt_wg_mask(float (&s)[N][4], const struct dt_attn_range (&in)[2])
 {
 	const int col = (int)threadIdx.x % 4 * 2;
@@ -217,7 +218,7 @@ template <int N> DT_DEVICE void dt_wg_mask(float (&s)[N][4], const struct dt_att
 			s[n][e] = DT_NEGINF;
 }
 
-/* One of the instances of kernel<T, D>, w wide. */
+/* Selects the instance of kernel<T, D> for width w. */
 #define DT_WG_PICK(kernel, type, w)                                                                          \
 	((type) == DT_BF16 ? (w) <= 64 ? kernel<struct dt_bf16, 64> : kernel<struct dt_bf16, 128>            \
 	 : (w) <= 64 ? kernel<struct dt_f16, 64>                                                             \

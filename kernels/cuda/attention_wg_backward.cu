@@ -1,20 +1,21 @@
 /*
- * Backward, in the two kernels of attention_backward.cu and for its reason: the same call has the same bits.
- * The exponents are computed while do . v is, and the slopes of scores while dv grows; what grows by a tile
- * still does so while scores of the next one are asked for.
+ * Backward, as two kernels like attention_backward.cu and for the same reason: the same call gives the same
+ * bits. Exponentials are computed during do . v, and gradients of scores while dv accumulates; the last
+ * tile's accumulation still runs when the scores of the next tile are issued.
  *
- * What stays is read from shared memory by every product. In registers it would be lost: ptxas 13.0 gives
- * those of a first operand that is read before the loop to others, where products are under way at its end.
+ * Every product reads the fixed operand from shared memory. It cannot stay in registers: ptxas 13.0 reuses
+ * the registers of a first operand read before the loop, if products are in flight at the loop's end.
  */
 #include "kernels/cuda/attention_wg.h"
 
-#define TILE  64 /* of queries beside keys, of keys beside queries */
+#define TILE  64 /* queries in the kernel for keys, keys in the kernel for queries */
 #define SLOTS 4	 /* at least 3 */
 
-/* Shared memory: 128 rows of two matrices that stay, and tiles of two that come. Results take x's place. */
+/* Shared memory: 128 rows of two fixed matrices, and tiles of two streamed ones. Results reuse x. */
 template <int D> struct room {
 	uint16_t own[2][DT_WG_ROWS * D], x[SLOTS][TILE * D], y[SLOTS][TILE * D];
-	float lse[DT_WG_THREADS / 32][TILE], dot[DT_WG_THREADS / 32][TILE]; /* of queries, for each warp */
+	float lse[DT_WG_THREADS / 32][TILE], dot[DT_WG_THREADS / 32][TILE]; /* statistics of queries, per
+									     * warp */
 	struct dt_ring<SLOTS> tiles;
 	uint64_t stays;
 };
@@ -28,7 +29,7 @@ DT_DEVICE struct dt_wg_tile<TILE> y_of(struct room<D> &r, int i) {
 	return {r.y[i % SLOTS]};
 }
 
-/* Tile i is asked for: rows of x, and as many of y, of a head. One thread. */
+/* Starts copying tile i: rows of x and of y, of one head. One thread. */
 template <int D>
 DT_DEVICE void bring(struct room<D> &r, int i, const struct dt_gpu_map &x, int xhead,
 		     const struct dt_gpu_map &y, int yhead, int row, int b)
@@ -40,7 +41,7 @@ DT_DEVICE void bring(struct room<D> &r, int i, const struct dt_gpu_map &x, int x
 	dt_bring<D>(y_of(r, i), y, row, yhead, b, there);
 }
 
-/* Mbarriers, and what stays. One thread. */
+/* Initialises mbarriers and starts copying the fixed matrices. One thread. */
 template <int D>
 DT_DEVICE void bring_own(struct room<D> &r, const struct dt_gpu_map &x, int xhead, const struct dt_gpu_map &y,
 			 int yhead, int row, int b)
@@ -53,7 +54,7 @@ DT_DEVICE void bring_own(struct room<D> &r, const struct dt_gpu_map &x, int xhea
 	dt_bring<D>(dt_wg_tile<DT_WG_ROWS>{r.own[1]}, y, row, yhead, b, &r.stays);
 }
 
-/* What stays and the first of n tiles, which ask(i) asks for, are on their way; then what stays is there. */
+/* Starts copying the fixed matrices and the first of n tiles, by ask(i); waits for the fixed matrices. */
 template <int D, class F>
 DT_DEVICE void bring_first(struct room<D> &r, const struct dt_gpu_map &x, int xhead,
 			   const struct dt_gpu_map &y, int yhead, int row, int b, int n, F ask)
@@ -67,7 +68,7 @@ DT_DEVICE void bring_first(struct room<D> &r, const struct dt_gpu_map &x, int xh
 	dt_mbar_wait(&r.stays, 0);
 }
 
-/* d = the warpgroup's 64 of s's rows times the transpose of t's rows. */
+/* d = the warpgroup's 64 rows of s times the transpose of t's rows. */
 template <class T, int D, int N, int ROWS>
 DT_DEVICE void scores(float (&d)[N][4], struct dt_wg_tile<DT_WG_ROWS> s, struct dt_wg_tile<ROWS> t)
 {
@@ -76,7 +77,7 @@ DT_DEVICE void scores(float (&d)[N][4], struct dt_wg_tile<DT_WG_ROWS> s, struct 
 		dt_wg_rows<T>(d, s, (int)threadIdx.x / 128 * 64, t, k * 16, k > 0);
 }
 
-/* Of products q . k, numbers n of dp . v, and what is to be taken off them: exponents of 2 become weights. */
+/* Turns products q . k into weights; lse(n) is what to subtract from the exponents of 2. */
 template <int N, class F> DT_DEVICE void weigh(float (&s)[N][4], float unit, F lse)
 {
 	DT_UNROLL
@@ -86,7 +87,7 @@ template <int N, class F> DT_DEVICE void weigh(float (&s)[N][4], float unit, F l
 		s[n][e] = dt_exp2(fmaf(s[n][e], unit, -lse(n, e)));
 }
 
-/* dp becomes ds. */
+/* Turns dp into ds. */
 template <int N, class F> DT_DEVICE void slopes(float (&dp)[N][4], const float (&s)[N][4], F dot)
 {
 	DT_UNROLL
@@ -100,8 +101,8 @@ template <int N, class F> DT_DEVICE void slopes(float (&dp)[N][4], const float (
 struct wg_keys {
 	int kv, b, k0, own, key; /* as in dt_wg_queries */
 	int warps;
-	int heads, group; /* of queries; of them, that share the keys */
-	int each, steps;  /* tiles of a head of queries; of all heads of the group */
+	int heads, group; /* q heads; how many of them share the keys */
+	int each, steps;  /* tiles per q head; over all heads of the group */
 };
 
 DT_DEVICE struct wg_keys wg_keys(const struct dt_attn_args &a, const struct dt_wg_maps &m)
@@ -123,7 +124,7 @@ DT_DEVICE struct wg_keys wg_keys(const struct dt_attn_args &a, const struct dt_w
 		each * group};
 }
 
-/* A tile of queries that step i of a block of keys is about: those of one head after another. */
+/* The tile of queries in step i of a block of keys: the tiles of one head after another. */
 struct wg_step {
 	int h, q0;
 };
@@ -151,7 +152,7 @@ DT_DEVICE bool all_see(const struct dt_attn_args &a, const struct wg_keys &w, in
 	return !(q0 < w.own + 64 || q0 + TILE > a.seq || (a.window && q0 + TILE - w.own > a.window));
 }
 
-/* Of queries q0 + lane and 32 behind it: exponents' normalisers and do . o, 0 where there is no query. */
+/* lse and do . o of queries q0 + lane and q0 + lane + 32, 0 if there is no query. */
 struct wg_stats {
 	float lse[2], dot[2];
 };
@@ -173,7 +174,7 @@ DT_DEVICE struct wg_stats read_stats(const struct dt_attn_args &a, const struct 
 	return r;
 }
 
-/* For the warp's own use; what it had there before has been read. */
+/* For the warp's own use; it must have read the previous values. */
 template <int D> DT_DEVICE void write_stats(struct room<D> &r, const struct wg_stats &s)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -187,7 +188,7 @@ template <int D> DT_DEVICE void write_stats(struct room<D> &r, const struct wg_s
 	__syncwarp();
 }
 
-/* Two floats side by side. */
+/* One of two floats. */
 DT_DEVICE float of_pair(const float *p, int which)
 {
 	const uint2 u = *(const uint2 *)p;
@@ -197,7 +198,7 @@ DT_DEVICE float of_pair(const float *p, int which)
 	return f[which];
 }
 
-/* The warp's 16 rows of both gradients; all warps are done with the tiles of x. */
+/* Stores the warp's 16 rows of both gradients; all warps must be done with the tiles of x. */
 template <class T, int D>
 DT_DEVICE void store(const struct dt_attn_args &a, const struct wg_keys &w, struct room<D> &r,
 		     const float (&dk)[D / 8][4], const float (&dv)[D / 8][4])
@@ -226,8 +227,9 @@ __global__ void __launch_bounds__(DT_WG_THREADS, 1)
 	struct wg_step now = step_of(w, 0);
 	struct wg_stats ahead = read_stats(a, w, now);
 	/*
-	 * The tile by which dk and dv still grow; it is given back with the next one that the warpgroup uses.
-	 * Of two in succession it leaves out at most one: with three places none waits for one that it holds.
+	 * The tile still used by the products of dk and dv; it is released with the next tile that the
+	 * warpgroup uses. Of two consecutive tiles the warpgroup skips at most one, so with three slots it
+	 * never waits for the one it holds.
 	 */
 	int held = -1;
 	static_assert(SLOTS >= 3, "a warpgroup would wait for itself");
@@ -320,7 +322,7 @@ __global__ void __launch_bounds__(DT_WG_THREADS, D == 64 ? 2 : 1)
 		dt_wg_begin();
 		scores<T, D>(s, q, x_of(r, j));
 		dt_wg_commit();
-		dt_wg_wait<1>(); /* dq has grown by the tile before; its ds give their registers to dp */
+		dt_wg_wait<1>(); /* dq of the previous tile is done; its ds frees registers for dp */
 		const unsigned before =
 			j && j - 1 + SLOTS < w.tiles ? dt_ring_used(r.tiles, j - 1, w.warps) : ~0u;
 

@@ -1,12 +1,12 @@
 /*
- * Statistics and sums: a block has 32 V columns of a part of a group's rows, each of its 8 warps every 8th
- * row; parts are merged one after another, so that the order is always the same. The rest is by element.
+ * Statistics and sums: a block has 32 V columns of one part of a group's rows, each of its 8 warps every 8th
+ * row; parts are merged one after another, in a fixed order. The other kernels are elementwise.
  */
 #include "kernels/cuda/groups.h"
 
 #define WARPS 8
 
-/* Statistics of n rows and of n2 more, as one (Chan et al. 1979). */
+/* Merges the statistics of n rows with those of n2 more (Chan et al. 1979). */
 DT_DEVICE void merge(float &mean, float &q, float n, float mean2, float q2, float n2)
 {
 	const float d = mean2 - mean, all = n + n2;
@@ -130,7 +130,7 @@ struct work {
 	const float *mean, *rstd, *sum, *dot;
 	int t;
 	bool relu;
-	int64_t c, rows, n; /* rows of a group; elements */
+	int64_t c, rows, n; /* rows per group; elements */
 	float share;	    /* 1 / count; 0: statistics are constants */
 };
 
@@ -191,7 +191,7 @@ int dt_cuda_bn_forward(struct dt_dev *dev, const struct dt_bn *p, struct dt_tens
 	return DT_LAUNCH(d, forward_kernel<1>, dt_blocks(d, a.n, 256), 256, 0, a);
 }
 
-/* dz: dy, or 0 where the ReLU was. */
+/* dz: dy, or 0 where ReLU clipped. */
 template <int V> DT_DEVICE void masked(float (&dz)[V], const struct work &a, int64_t i)
 {
 	float y[V];

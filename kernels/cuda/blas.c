@@ -1,7 +1,7 @@
 /*
- * Products by cuBLASLt, which is looked for when the device is opened, so that a program starts where it is
- * not. A row-major c[m, n] = op(a) op(b) is the column-major product of the operands the other way round;
- * what was chosen for a shape is kept in a table.
+ * Products by cuBLASLt, which is loaded when the device is opened, so that programs also start without it. A
+ * row-major c[m, n] = op(a) op(b) is a column-major product with the operands swapped. The algorithm chosen
+ * for a shape is cached.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/symbols.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SLOTS 1024 /* shapes; then the table starts over */
+#define SLOTS 1024 /* number of shapes after which the cache is cleared */
 
 /* Functions of cuBLASLt that this file calls. */
 #define FUNCTIONS(X)                                                                                         \
@@ -28,12 +28,13 @@
 	X(cublasLtMatmulAlgoGetHeuristic)
 
 struct key {
-	int64_t m, n, k, lda, ldb, ldc; /* ld: from one row of ours to the next */
+	int64_t m, n, k, lda, ldb, ldc; /* ld: row strides */
 	uint8_t in, in_b, out, ta, tb, bias, accumulate;
-	uint8_t align_a, align_b, align_c, align_bias, gelu, pad[4]; /* log2, at most 4: 16 bytes */
+	uint8_t align_a, align_b, align_c, align_bias, gelu, pad[4]; /* log2 of the alignment in bytes, at
+								      * most 4 */
 };
 
-enum { NO_GELU, GELU, DGELU }; /* of a key */
+enum { NO_GELU, GELU, DGELU }; /* values of gelu in a key */
 
 struct entry {
 	struct key key;
@@ -57,7 +58,7 @@ struct dt_blas {
 #define SYMBOL(name) {#name, offsetof(struct dt_blas, name)},
 static const struct dt_symbol symbols[] = {FUNCTIONS(SYMBOL)};
 
-/* Emulated, every byte of it is in the way of each launch. */
+/* Workspace bytes: none when emulated, as each launch would have to track them. */
 static size_t room(void)
 {
 	return (size_t)(dt_gpu_emulated() ? 1 : 32) << 20;
@@ -82,7 +83,7 @@ static bool find(struct dt_blas *b)
 {
 	char name[64];
 
-	/* Of the version this was compiled with: another's structures may differ. */
+	/* The version compiled against: structures of others may differ. */
 	snprintf(name, sizeof name, "libcublasLt.so.%d", CUBLAS_VER_MAJOR);
 	b->lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
 	if (!b->lib)
@@ -165,13 +166,13 @@ static cudaDataType_t type_of(uint8_t t)
 	}
 }
 
-/* What a product reads besides its operands, on the card; NULL: nothing. */
+/* Further operands of a product, on the card; NULL: none. */
 struct beside {
-	const float *scale[2];	/* of 8-bit operands, ours in their order */
-	const void *bias, *aux; /* aux: gelu's u, which it writes or reads */
+	const float *scale[2];	/* for 8-bit operands, in our order */
+	const void *bias, *aux; /* aux: u of gelu, written or read */
 };
 
-/* For the next run, and for the choice of how, which looks at how they are aligned. */
+/* Sets the pointers for the next run, and for choosing an algorithm, which depends on their alignment. */
 static int point(struct dt_blas *b, struct entry *e, const struct beside *x)
 {
 	cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
@@ -189,7 +190,7 @@ static int point(struct dt_blas *b, struct entry *e, const struct beside *x)
 	return result(s);
 }
 
-/* The library's operands are ours the other way round, its matrices ours transposed. */
+/* The library's operands are ours swapped, and its matrices ours transposed. */
 static int describe(struct dt_blas *b, struct entry *e)
 {
 	const struct key *k = &e->key;
@@ -232,7 +233,8 @@ static int choose(struct dt_blas *b, struct entry *e)
 	const struct key *k = &e->key;
 	const uint32_t align_a = 1u << k->align_b, align_b = 1u << k->align_a, align_c = 1u << k->align_c;
 	const size_t workspace = room();
-	const uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* parts of k meet in f32 */
+	const uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* split-k partial sums are added in
+								       * f32 */
 	cublasLtMatmulHeuristicResult_t found;
 	cublasLtMatmulPreference_t p = NULL;
 	cublasStatus_t s = b->cublasLtMatmulPreferenceCreate(&p);
@@ -268,7 +270,7 @@ static uint64_t hash(const struct key *k)
 	return h;
 }
 
-/* -ENOTSUP: the library has none for the shape. */
+/* -ENOTSUP: the library has no algorithm for the shape. */
 static int find_entry(struct dt_blas *b, const struct key *k, const struct beside *x, struct entry **ret)
 {
 	uint64_t at = hash(k) % SLOTS;
@@ -366,7 +368,8 @@ int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct d
 	return run(b, stream, &key, &(struct beside){.bias = bias.data}, c, a, w);
 }
 
-/* Forward the library's result is y, and u its auxiliary matrix, with rows of n; backward u is only read. */
+/* Forward: the library's result is y, and u its auxiliary output with row stride n. Backward: u is only
+ * read. */
 int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor y,
 			struct dt_tensor a, struct dt_tensor w, bool tb, struct dt_tensor bias,
 			struct dt_tensor u, int64_t m, int64_t n, int64_t k)
@@ -380,7 +383,7 @@ int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, str
 	return run(b, stream, &key, &(struct beside){.bias = bias.data, .aux = aux.data}, to, a, w);
 }
 
-/* Both operands have k running fastest: the library knows no other products of 8 bits on sm_90. */
+/* Both operands are contiguous along k: the library has no other 8-bit products on sm_90. */
 int dt_blas_fp8(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, const float *sa,
 		struct dt_tensor w, const float *sb, struct dt_tensor bias, bool accumulate, int64_t m,
 		int64_t n, int64_t k)

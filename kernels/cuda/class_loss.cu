@@ -1,7 +1,7 @@
-/* A warp a row, which it reads once for each of: the largest, the sums and the gradient. */
+/* One row per warp, read once each for the maximum, the sums and the gradient. */
 #include "kernels/cuda/kernel.h"
 
-#define ROWS 8 /* of a block */
+#define ROWS 8 /* rows per block */
 
 struct class_work {
 	float *loss;

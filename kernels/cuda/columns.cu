@@ -1,4 +1,4 @@
-/* A thread an element: neighbours read and write neighbours. */
+/* One element per thread, with coalesced accesses. */
 #include "kernels/cuda/kernel.h"
 
 struct columns {

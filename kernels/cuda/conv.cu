@@ -1,6 +1,6 @@
 /*
- * What stands around cuDNN's convolutions: weights as it wants them and gradients as we do, and what is added
- * to a result. A thread an element.
+ * Kernels around cuDNN's convolutions: conversion of weights and weight gradients, and the epilogue. One
+ * element per thread.
  */
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/kernel.h"

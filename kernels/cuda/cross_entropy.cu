@@ -1,13 +1,13 @@
 /*
- * ce_stats reads the logits once; ce_grad reads them and writes as many. A block has one row, of which what
- * comes before a multiple of 16 bytes, and after the last, is moved one by one. With a row stride of a
- * multiple of 8 elements nothing comes before.
+ * ce_stats reads the logits once; ce_grad reads them and writes as many. A block has one row; elements before
+ * the first 16-byte boundary and after the last are handled one by one. With a row stride that is a multiple
+ * of 8 elements there are none before.
  */
 #include "kernels/cuda/kernel.h"
 
 #define THREADS 512
 
-/* Elements of a row of n before the first that lies at a multiple of 16 bytes; V 1: none is looked for. */
+/* Elements of a row of n before the first 16-byte boundary; 0 if V is 1. */
 template <int V> DT_DEVICE int64_t lead_of(const void *p, int t, int64_t row, int64_t ld, int64_t n)
 {
 	const int size = t == DT_F32 ? 4 : 2;
@@ -25,7 +25,7 @@ struct stats {
 	const int32_t *targets;
 };
 
-/* (max, sum of exp(l - max)) of two parts, as one. A part without any element is (-Inf, 0). */
+/* Merges two partial results (max, sum of exp(l - max)). An empty one is (-Inf, 0). */
 DT_DEVICE void join(float &m, float &s, float m2, float s2)
 {
 	const float top = m2 > m ? m2 : m;
@@ -44,7 +44,7 @@ template <int V> DT_DEVICE void take(float &m, float &s, const float (&r)[V])
 		s = s != 0 ? s * expf(m - top) : 0;
 		m = top;
 	}
-	/* All of -Inf so far: each adds nothing, where -Inf - -Inf would be NaN. */
+	/* All are -Inf so far: avoids -Inf - -Inf, which would be NaN. */
 	for (int k = 0; k < V; k++)
 		s += expf(r[k] - (m == -INFINITY ? 0 : m));
 }
@@ -111,7 +111,7 @@ struct grad {
 	void *d;
 	const void *l;
 	int td, tl;
-	int64_t n, ld, ldd, first; /* ldd: of d */
+	int64_t n, ld, ldd, first; /* ldd: row stride of d */
 	const float *rowmax, *sumexp;
 	const int32_t *targets;
 	const float *weight;

@@ -1,4 +1,4 @@
-/* A card as a device: opening it, its memory, queues and events. */
+/* The CUDA backend: open, memory, queues and events. */
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/rates.h"

@@ -1,11 +1,11 @@
-/* Steps that are recorded on the card once and run again. */
+/* CUDA graphs: records a step once and runs it again. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdlib.h>
 
 struct dt_graph {
 	void *record;
-	const char *scratch, *padded; /* the device's when it was recorded */
+	const char *scratch, *padded; /* the device's scratch when it was recorded */
 };
 
 int dt_cuda_graph_begin(struct dt_dev *dev)

@@ -1,14 +1,14 @@
 /*
- * distill.h: a block has one row. What the teacher names is found among the k columns, which ascend, once
- * for V columns of the row. With a row stride the last V may go past its n columns.
+ * distill.h: one row per block. The teacher's columns, which ascend, are searched once per V columns of the
+ * row. With a row stride the last V may go past the row's n columns.
  */
 #include "kernels/cuda/kernel.h"
 #include "kernels/distill.h"
 
 #define THREADS 512
-#define SHARED	4096 /* columns of the teacher that are kept beside the sums */
+#define SHARED	4096 /* columns of the teacher that are kept in shared memory beside the sums */
 
-/* What the teacher says of a row. */
+/* The teacher's data. */
 struct taught {
 	const int32_t *columns;
 	const float *probs;
@@ -16,7 +16,7 @@ struct taught {
 	float by; /* 1 / temperature */
 };
 
-/* The first of the row's k columns that is not below column, of the whole vocabulary. */
+/* Index of the first of the row's k columns that is >= column, in the whole vocabulary. */
 DT_DEVICE int64_t find(const int32_t *columns, int64_t k, int64_t column)
 {
 	int64_t from = 0;
@@ -32,7 +32,7 @@ DT_DEVICE int64_t find(const int32_t *columns, int64_t k, int64_t column)
 	return from;
 }
 
-/* The row's columns, in shared memory behind `at` floats where they fit. */
+/* The row's columns, in shared memory after `at` floats if they fit. */
 DT_DEVICE const int32_t *columns_of(const struct taught &p, int64_t row, int at)
 {
 	const int32_t *from = p.columns + row * p.k;
@@ -124,7 +124,7 @@ struct taught_grad {
 	void *d;
 	const void *l;
 	int td, tl;
-	int64_t n, ld, ldd; /* ldd: of d */
+	int64_t n, ld, ldd; /* ldd: row stride of d */
 	const float *rowmax, *sumexp, *kept, *rest;
 	const int32_t *targets;
 	float scale, weight, temperature;
@@ -160,7 +160,7 @@ template <int V> __global__ void __launch_bounds__(THREADS) taught_grad_kernel(s
 		}
 		dt_st<V>(a.d, a.td, row * a.ldd + j, r);
 	}
-	/* What is left of the stride, behind what the last V wrote. */
+	/* Zeroes the rest of the stride, after what the last V wrote. */
 	for (int64_t j = dt_ceil_div(a.n, V) * V + threadIdx.x; j < a.ldd; j += THREADS)
 		dt_st1(a.d, a.td, row * a.ldd + j, 0);
 }

@@ -1,8 +1,8 @@
 /*
- * Convolutions by cuDNN, which is looked for when the device is opened, so that a program starts where it is
- * not. Images and weights are NHWC to it, so weights are copied at each call as on the processor; of the
- * algorithms that its heuristics offer the first is taken that gives the same bits each time and wants no
- * more than WORKSPACE. What was chosen for a shape is kept.
+ * Convolutions by cuDNN, which is loaded when the device is opened, so that programs also start without it.
+ * Images and weights are NHWC for cuDNN, so weights are converted at each call, as on the CPU. Of the
+ * algorithms that its heuristics suggest, the first deterministic one that needs at most WORKSPACE is used.
+ * The choice for a shape is cached.
  */
 #include "kernels/cuda/conv.h"
 #include "kernels/symbols.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define WORKSPACE ((size_t)256 << 20)
-enum { OFFERS = 8 }; /* algorithms that are looked at */
+enum { OFFERS = 8 }; /* suggestions examined */
 
 /* Functions of cuDNN that this file calls. */
 #define FUNCTIONS(X)                                                                                         \
@@ -86,10 +86,11 @@ static bool find(struct dt_dnn *d)
 {
 	char name[64];
 
-	/* Of the version this was compiled with: another's structures may differ. */
+	/* The version compiled against: structures of others may differ. */
 	snprintf(name, sizeof name, "libcudnn.so.%d", CUDNN_MAJOR);
 	d->lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-	if (!d->lib || (dt_gpu_emulated() && !dlsym(d->lib, "dt_emu_cudnn"))) /* the real one wants a card */
+	if (!d->lib || (dt_gpu_emulated() && !dlsym(d->lib, "dt_emu_cudnn"))) /* the real library needs a
+									       * card */
 		return false;
 	return dt_symbols_find(d->lib, symbols, sizeof symbols / sizeof *symbols, d);
 }
@@ -105,7 +106,7 @@ int dt_dnn_open(struct dt_dnn **ret, void *stream)
 		rc = result(d->cudnnCreate(&d->handle));
 	if (rc == 0)
 		rc = result(d->cudnnSetStream(d->handle, (cudaStream_t)stream));
-	if (rc < 0) { /* a library that does not start is none: what needs it is refused */
+	if (rc < 0) { /* a library that fails to initialise counts as missing: convolutions are refused */
 		dt_dnn_close(d);
 		return rc == -ENOMEM ? rc : -ENOTSUP;
 	}
@@ -146,7 +147,7 @@ static cudnnDataType_t type_of(int64_t t)
 	return t == DT_F32 ? CUDNN_DATA_FLOAT : t == DT_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
 }
 
-/* f32 is multiplied in f32, as products of matrices are; accumulated in f32 always. */
+/* f32 is multiplied in f32, like matrix products; accumulation is always f32. */
 static int describe(struct dt_dnn *d, struct entry *e)
 {
 	const struct dt_conv *p = &e->key.p;
@@ -174,7 +175,7 @@ static int describe(struct dt_dnn *d, struct entry *e)
 	return result(s);
 }
 
-/* The first of the offers that will do; -ENOTSUP: none. */
+/* The first usable suggestion; -ENOTSUP: none. */
 #define CHOOSE(e, offer, n)                                                                                  \
 	for (int i = 0; i < (n); i++)                                                                        \
 		if ((offer)[i].status == CUDNN_STATUS_SUCCESS && (offer)[i].memory <= WORKSPACE &&           \
@@ -259,7 +260,7 @@ static size_t align_up(size_t n)
 	return (n + 255) / 256 * 256;
 }
 
-/* What a call works on: its convolution, and memory of the card for weights, the workspace and a result. */
+/* A call: its convolution, and device memory for weights, the workspace and a result. */
 struct call {
 	struct dt_cuda *c;
 	struct entry *e;
@@ -316,7 +317,7 @@ int dt_cuda_conv_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tenso
 	return rc < 0 ? rc : forward(&a, y.data, x, w);
 }
 
-/* The convolution is rounded before anything is added, in a place of its own where y holds the residual. */
+/* The convolution is rounded before anything is added; it uses separate memory if y aliases the residual. */
 int dt_cuda_conv_bias(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor w,
 		      struct dt_tensor bias, struct dt_tensor residual, bool relu, const struct dt_conv *p)
 {

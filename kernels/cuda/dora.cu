@@ -1,7 +1,7 @@
-/* dora.h: norms read a once for four rows of w; backward reads dy and u once. */
+/* dora.h: the norms read a once per four rows of w; backward reads dy and u once. */
 #include "kernels/cuda/groups.h"
 
-#define ROWS 4 /* of w, of a block */
+#define ROWS 4 /* rows of w per block */
 
 struct norms {
 	float *r;
@@ -100,7 +100,7 @@ int dt_cuda_dora_ratio(struct dt_dev *dev, struct dt_tensor r, struct dt_tensor 
 			 (const void *)m.data, (int)m.dtype, n);
 }
 
-/* Columns at .. at + n of a matrix, with what there is for each. */
+/* Columns at .. at + n of a matrix, with their per-column factors. */
 struct part {
 	void *x; /* y, or dx */
 	const void *u, *bias;
@@ -139,7 +139,7 @@ int dt_cuda_dora_scale(struct dt_dev *dev, struct dt_tensor y, int64_t at, struc
 	return DT_LAUNCH(c, scale_kernel, dt_blocks(c, p.rows * p.n, 256), 256, 0, p);
 }
 
-/* As colsum.cu's: a block has 32 columns of one group of rows, each of its 8 warps every 8th row of them. */
+/* Like colsum.cu: a block has 32 columns of one group of rows, each of its 8 warps every 8th row. */
 __global__ void __launch_bounds__(256) backward_kernel(float *part, struct part p, int64_t each)
 {
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;

@@ -1,7 +1,4 @@
-/*
- * Each element of every operand crosses memory once: add moves 3 sizes, axpy 3, scale 2, fill 1,
- * convert 2.
- */
+/* Memory bound: add moves 3 times the bytes of a tensor, axpy 3, scale 2, fill 1, convert 2. */
 #include "kernels/cuda/kernel.h"
 
 enum what { ADD, AXPY, SCALE, FILL, CONVERT, SOFTCAP, SOFTCAP_GRAD };
@@ -54,7 +51,7 @@ static int start(struct dt_dev *dev, struct each e)
 
 	if (!c)
 		return -ENODEV;
-	/* The end of an array is scalar: only the addresses matter. */
+	/* The tail is scalar: only the addresses matter. */
 	if (dt_by_8(8, e.y, e.a, e.b))
 		return DT_LAUNCH(c, each_kernel<8>, dt_blocks(c, e.n, 2048), 256, 0, e);
 	return DT_LAUNCH(c, each_kernel<1>, dt_blocks(c, e.n, 256), 256, 0, e);
@@ -96,16 +93,16 @@ int dt_cuda_fill(struct dt_dev *dev, struct dt_tensor x, float value)
 	return start(dev, {dt_numel(x), FILL, x.data, x.dtype, NULL, NULL, 0, 0, value});
 }
 
-#define FILL_CHUNK 2048 /* elements that a block writes at once, 8 a thread */
+#define FILL_CHUNK 2048 /* elements per block and iteration, 8 per thread */
 #define FILL_SPANS 128
 
 struct fill {
 	void *x;
-	int t, n; /* type; spans */
+	int t, n; /* type; number of spans */
 	float value;
-	int64_t chunks; /* of all spans */
+	int64_t chunks; /* over all spans */
 	struct {
-		int64_t from, to, first; /* elements; the first chunk that is its */
+		int64_t from, to, first; /* elements; number of its first chunk */
 	} span[FILL_SPANS];
 };
 
@@ -122,7 +119,7 @@ DT_DEVICE void fill_range(const struct fill &f, int64_t from, int64_t to)
 		dt_st1(f.x, f.t, i, f.value);
 }
 
-/* A block has chunks that follow one another. */
+/* A block has consecutive chunks. */
 __global__ void __launch_bounds__(256) fill_kernel(struct fill f)
 {
 	int64_t c = f.chunks * blockIdx.x / gridDim.x;
@@ -137,7 +134,7 @@ __global__ void __launch_bounds__(256) fill_kernel(struct fill f)
 	}
 }
 
-/* The next spans from *at on that are not empty, as many as a launch takes. */
+/* Takes the next non-empty spans from *at on, as many as fit a launch. */
 static void take_spans(struct fill *f, int n, const int64_t *span, int *at)
 {
 	f->n = 0;
@@ -177,9 +174,9 @@ int dt_cuda_convert(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
 	return start(dev, {dt_numel(y), CONVERT, y.data, y.dtype, x.data, NULL, x.dtype, 0, 0});
 }
 
-#define SUMSQ_CHUNK 8192 /* as the CPU cuts it */
+#define SUMSQ_CHUNK 8192 /* as on the CPU */
 
-/* Spans of x, in chunks of SUMSQ_CHUNK of which the first of span i is chunk[i]; part: a sum each. */
+/* Spans of x in chunks of SUMSQ_CHUNK; chunk[i] is the first chunk of span i; part: one sum per chunk. */
 struct spans {
 	const void *x;
 	int t, n;
@@ -187,7 +184,7 @@ struct spans {
 	double *part, *ret;
 };
 
-/* Squares of elements [first, last) that the thread adds; V at a time where they are as aligned as that. */
+/* Sum of squares of the thread's elements in [first, last); V at a time where alignment allows. */
 template <int V> DT_DEVICE double squares(const struct spans &a, int64_t first, int64_t last)
 {
 	double s = 0;
@@ -210,13 +207,13 @@ template <int V> DT_DEVICE double squares(const struct spans &a, int64_t first, 
 	return s;
 }
 
-/* A block has a chunk. */
+/* One chunk per block. */
 __global__ void __launch_bounds__(256) chunks_kernel(struct spans a)
 {
 	const int64_t c = blockIdx.x, size = a.t == DT_F32 ? 4 : 2;
 	int at = 0, end = a.n;
 
-	/* The last span that begins with this chunk or one before it: none of those behind it is empty. */
+	/* The last span whose first chunk is at or before this one: spans after it are not empty. */
 	while (end - at > 1) {
 		const int mid = (at + end) / 2;
 
@@ -236,7 +233,8 @@ __global__ void __launch_bounds__(256) chunks_kernel(struct spans a)
 		a.part[c] = s;
 }
 
-/* A block has a span: a thread adds every 256th of its chunks in order, then all are added in a fixed one. */
+/* One span per block: each thread adds every 256th chunk in order, then the threads' sums in a fixed
+ * order. */
 __global__ void __launch_bounds__(256) spans_kernel(struct spans a)
 {
 	const int64_t last = dt_at(a.chunk, blockIdx.x + 1);

@@ -1,7 +1,7 @@
 /*
- * Forward moves 2 sizes of y (3 with positions). Backward reads each row of dy once and reads and writes each
- * row of the table that occurs once: rows of dy are listed by key, in order, and added a piece of the list at
- * a time. Where in the list a key's rows are depends on the order of atomic additions; sums do not.
+ * Forward moves 2 times the bytes of y (3 with positions). Backward reads each row of dy once, and reads and
+ * writes once each row of the table that occurs: rows of dy are sorted by key, stably, and added one piece of
+ * the list at a time. The place of a key's rows in the list depends on the order of atomics; the sums do not.
  */
 #include "kernels/cuda/raw.h"
 
@@ -55,15 +55,15 @@ int dt_cuda_embedding_forward(struct dt_dev *dev, struct dt_tensor y, const int3
 	return DT_LAUNCH(c, forward_kernel<1>, dt_blocks(c, rows * n, 256), 256, 0, a);
 }
 
-#define PIECE 64 /* rows of a key that are added by one thread, one after another */
-#define AHEAD 8	 /* rows that are asked for before the first is added */
+#define PIECE 64 /* rows of a key that one thread adds in sequence */
+#define AHEAD 8	 /* rows loaded before the first is added */
 
-/* A key's rows from list[at] on: n of them, PIECE or fewer. */
+/* Rows of one key from list[at] on: n of them, at most PIECE. */
 struct piece {
 	int32_t at, n, to; /* to: the row of dw, or -1 - the row of part */
 };
 
-/* A key of more rows than a piece has: its pieces' sums are rows [at, at + n) of part. */
+/* A key with more rows than one piece: the sums of its pieces are rows [at, at + n) of part. */
 struct many {
 	int32_t at, n, to;
 };
@@ -74,16 +74,17 @@ struct backward {
 	int t;
 	const int32_t *key;
 	int64_t rows, n, first, limit; /* rows of dw */
-	bool strict;		       /* a key outside is an error, not another shard's */
+	bool strict;		       /* a key outside the table is an error, not another shard's */
 	int32_t *bad;
-	int32_t *count, *begin, *room; /* [limit]: rows of a key, where in the list, where in part */
-	int32_t *place, *mixed, *list; /* [rows]: of a row among its key's; rows by key; the same in order */
-	int32_t *used;		       /* [4]: of list, part, pieces and many */
+	int32_t *count, *begin, *room; /* [limit]: rows per key, offset in the list, offset in part */
+	int32_t *place, *mixed, *list; /* [rows]: rank of a row within its key; rows by key, unordered; the
+				        * same in order */
+	int32_t *used;		       /* [4]: used entries of list, part, pieces and many */
 	struct piece *pieces;	       /* [rows] */
 	struct many *many;	       /* [rows / PIECE] */
 };
 
-/* The row of dw that row r of dy is added to; -1: none. */
+/* The row of dw to which row r of dy is added; -1: none. */
 DT_DEVICE int64_t target(const struct backward &a, int64_t r)
 {
 	const int64_t to = dt_at(a.key, r) - a.first;
@@ -93,7 +94,7 @@ DT_DEVICE int64_t target(const struct backward &a, int64_t r)
 
 enum { CLEAR, COUNT, BEGIN, MIX, SORT };
 
-/* A thread has a row; each pass needs what all threads did in the one before. */
+/* One row per thread; each pass needs the results of all threads in the previous one. */
 template <int PASS> __global__ void __launch_bounds__(256) list_kernel(struct backward a)
 {
 	const int64_t r = (int64_t)blockIdx.x * 256 + threadIdx.x, to = r < a.rows ? target(a, r) : -1;
@@ -177,7 +178,7 @@ DT_DEVICE void add_rows(float (&sum)[V], const void *p, int64_t cols, int64_t j,
 	}
 }
 
-/* A thread has V columns of every so many pieces. */
+/* A thread has V columns, of every gridDim-th piece. */
 template <int V, int T> __global__ void __launch_bounds__(128) pieces_kernel(struct backward a)
 {
 	const int64_t j = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * V;
@@ -234,7 +235,7 @@ template <int V> static int add(const struct dt_cuda *c, const struct backward &
 				   (unsigned)threads, 0, a);
 }
 
-/* Parts of scratch one after another, 16-byte aligned; of NULL: how much that is. */
+/* Lays out scratch, 16-byte aligned; p NULL: returns the size only. */
 static size_t lay_out(struct backward *a, char *p)
 {
 	const size_t keys = (size_t)a->limit * 4, rows = (size_t)a->rows * 4;

@@ -1,20 +1,20 @@
 /*
- * What threads of a block wait for in shared memory: mbarriers, the copies of tiles that arrive at them, and
- * barriers of some of the threads. A copy is made when no thread can go on without it; until then its place
- * holds NaN, from when it was asked for on. So whoever does not wait for a tile, and whoever has one brought
- * where another is still being read, computes NaN.
+ * Synchronisation of a block's threads in shared memory: mbarriers, the tile copies that signal them, and
+ * named barriers of some of the threads. A copy is carried out only when no thread can continue without it;
+ * from its issue until then the destination holds NaN. So a thread that does not wait for a tile, or that
+ * issues a copy over a tile still in use, computes NaN.
  */
 #include "kernels/cuda/emulate/emulate.h"
 #include "kernels/cuda/emulate/memory.h"
 
-#define COPIES 256 /* under way, a block */
+#define COPIES 256 /* copies in flight per block */
 #define EDGE   64  /* rows, and elements of a row, of a copy */
 #define BYTES  (EDGE * EDGE * 2)
 #define MARK   0xb5
 
 struct mbar {
 	uint8_t mark, arrivals, missing, phase;
-	int32_t bytes; /* that are to come before the phase ends */
+	int32_t bytes; /* outstanding bytes of the current phase */
 };
 static_assert(sizeof(struct mbar) == sizeof(uint64_t), "an mbarrier is 8 bytes");
 
@@ -26,7 +26,7 @@ struct tile_copy {
 };
 
 static struct tile_copy copies[COPIES];
-static unsigned first, last; /* of those under way, modulo COPIES */
+static unsigned first, last; /* copies in flight, modulo COPIES */
 
 struct named {
 	int arrived, n;
@@ -106,7 +106,7 @@ void dt_emu_tile_copy(void *to, const struct dt_gpu_map &map, int col, int row, 
 	memset(to, 0xff, BYTES);
 }
 
-/* Piece p of row r, 16 bytes, lies at place p ^ r % 8 (CU_TENSOR_MAP_SWIZZLE_128B). */
+/* 16-byte piece p of row r is stored at p ^ r % 8 (CU_TENSOR_MAP_SWIZZLE_128B). */
 static void copy_piece(const struct tile_copy *c, int r, int p)
 {
 	const struct dt_emu_map *m = &c->map;

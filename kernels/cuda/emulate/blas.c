@@ -1,4 +1,4 @@
-/* The emulation has no cuBLASLt: products are our own. */
+/* Emulation without cuBLASLt: only our own products. */
 #include "kernels/cuda/cuda.h"
 
 int dt_blas_open(struct dt_blas **ret)

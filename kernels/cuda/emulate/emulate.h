@@ -1,11 +1,11 @@
 /*
- * CUDA C++ as far as the kernels here use it, on the host: the same .cu files, compiled as C++. The threads
- * of a block are fibers that switch where they wait for each other; blocks follow one another, in an order
- * that is not theirs. What a card leaves undefined is made to fail:
- *   - device memory cannot be touched by the host outside launches and copies, nor by a kernel past its end;
- *   - shared memory begins as NaN; an access that is not aligned to its size ends the program;
- *   - a barrier or warp operation that not all threads reach ends it too, as does a copy nobody waited for;
- *   - a copy of a tile is there when no thread can go on without it, not before (async.cc).
+ * Emulates the CUDA C++ used by the kernels here on the host: the same .cu files are compiled as C++. The
+ * threads of a block are fibers that switch where they wait for each other; blocks run one after another, in
+ * unspecified order. Undefined behaviour of a card is made to fail:
+ *   - the host cannot access device memory outside launches and copies, nor a kernel past its end;
+ *   - shared memory starts as NaN; a misaligned access ends the program;
+ *   - so do a barrier or warp operation that not all threads reach, and a copy that is never waited for;
+ *   - a tile copy completes only when no thread can continue without it (async.cc).
  */
 #ifndef DT_KERNELS_CUDA_EMULATE_H
 #define DT_KERNELS_CUDA_EMULATE_H
@@ -45,21 +45,21 @@ struct alignas(8) float2 {
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 struct dt_emu_launch {
-	void (*body)(void *); /* once a thread */
+	void (*body)(void *); /* called once per thread */
 	void *arg;
-	void (*drop)(void *); /* of arg, when it has run; NULL: it is another's */
+	void (*drop)(void *); /* frees arg after the launch; NULL: arg is not owned */
 	dim3 grid, block;
 	size_t smem;
 	const char *name;
 };
 
-/* -EINVAL: such a launch fails on a card too. */
+/* -EINVAL: the launch would fail on a card too. */
 int dt_emu_check(const struct dt_emu_launch *l);
-/* To a stream (queue.cc), which has it run: one block after another. -ENOMEM. */
+/* Queues a launch on a stream (queue.cc), which runs it block by block. -ENOMEM. */
 void dt_emu_give(void *stream, const struct dt_emu_launch *l);
 int dt_emu_run(const struct dt_emu_launch *l);
 char *dt_emu_shared(void);
-/* Ends the program unless n bytes at p are aligned to n, and device memory that is, or shared memory. */
+/* Ends the program unless n bytes at p are aligned to n and lie in device or shared memory. */
 void dt_emu_touch(const void *p, size_t n);
 
 template <class F> void dt_emu_call(void *f)
@@ -72,7 +72,7 @@ template <class F> void dt_emu_drop(void *f)
 	delete (F *)f;
 }
 
-/* Whether launches are to be kept for later, with everything they were given; and one that is. */
+/* Whether launches are being recorded, with their arguments; and records one. */
 bool dt_emu_recording(void);
 void dt_emu_record(const struct dt_emu_launch *l);
 
@@ -96,7 +96,7 @@ int dt_emu_start(void *stream, const char *name, void (*kernel)(P...), dim3 grid
 }
 
 void dt_emu_barrier(void);
-/* Every lane gives up to 64 bytes, in its slot, and gets those of all: lane i's at i * 64. */
+/* Each lane writes up to 64 bytes to its slot; then all lanes' data is returned, lane i's at i * 64. */
 char *dt_emu_slot(void);
 const char *dt_emu_meet(const char *what);
 
@@ -112,7 +112,7 @@ static inline void __syncthreads(void)
 	dt_emu_barrier();
 }
 
-/* Blocks follow one another: what one has written the next one sees. */
+/* A no-op: blocks run one after another and see each other's writes. */
 static inline void __threadfence(void)
 {
 }
@@ -165,7 +165,7 @@ static inline int __popc(unsigned v)
 	return __builtin_popcount(v);
 }
 
-/* The threads of a block take turns, and blocks follow one another. */
+/* Not atomic: the threads of a block take turns, and blocks run one after another. */
 template <class T> T atomicAdd(T *p, T v)
 {
 	const T old = *p;
@@ -187,8 +187,8 @@ void dt_emu_cp_async(void *to, const void *from, int n, int room = 16);
 void dt_emu_cp_commit(void);
 void dt_emu_cp_wait(int left);
 /*
- * PTX ISA: mbarriers in shared memory, with arrivals and bytes that are to come; cp.async.bulk.tensor of 64
- * rows of 64 16-bit elements, whose bytes come there; atom.inc; named barriers of n threads.
+ * PTX ISA: mbarriers in shared memory, with arrivals and expected bytes; cp.async.bulk.tensor of 64 rows of
+ * 64 16-bit elements, which signals them; atom.inc; named barriers of n threads.
  */
 void dt_emu_mbar_init(uint64_t *bar, unsigned arrivals);
 void dt_emu_mbar_expect(uint64_t *bar, unsigned bytes);

@@ -1,4 +1,4 @@
-/* The threads of a block as fibers, and what they wait for each other with. */
+/* The threads of a block as fibers, and their synchronisation. */
 #include "kernels/cuda/emulate/emulate.h"
 #include "kernels/cuda/emulate/memory.h"
 
@@ -26,9 +26,9 @@ void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *si
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 #define MAX_THREADS 1024
-/* 256 KiB and 17 cache lines: the ends of the stacks of a warp lie in different sets of the cache. */
+/* 256 KiB plus 17 cache lines, so that the stack tops of a warp map to different cache sets. */
 #define STACK	   (((size_t)256 << 10) + 17 * 64)
-#define PENDING	   160 /* copies under way, a thread */
+#define PENDING	   160 /* copies in flight per thread */
 #define SHARED_MAX (227 << 10)
 
 enum state : uint8_t { FRESH, READY, BLOCK, WARP, UNTIL, DONE };
@@ -40,17 +40,17 @@ struct copy {
 };
 
 /*
- * Where a stack goes on: the compiler's own setjmp and longjmp, which leave signals and cleanups alone. The
- * library's take a third of the time of what is emulated.
+ * A resumable stack: the compiler's builtin setjmp and longjmp, which ignore signals and cleanups. The
+ * library's versions would take a third of the emulation time.
  */
 typedef void *place[5];
 
 struct fiber {
-	bool lives; /* has a stack that waits, in a thread or between two */
+	bool lives; /* owns a suspended stack, in or between threads */
 	dim3 id;
-	const char *what; /* it waits in */
+	const char *what; /* the operation it waits in */
 	place at;
-	int ncopy, group; /* copies[] of its own */
+	int ncopy, group; /* its entries in copies[] */
 	bool (*until)(void *);
 	void *until_arg;
 #ifdef ASAN
@@ -61,19 +61,20 @@ struct fiber {
 struct warp {
 	int arrived, turn;
 	const char *what;
-	uint64_t met, multiplied;   /* operations so far, and the one whose product is there */
+	uint64_t met, multiplied;   /* operations so far, and the last one whose product has been computed */
 	alignas(64) float d[16][8]; /* of the last mma */
 	alignas(64) char slot[2][32 * 64];
 };
 
 static struct fiber fiber[MAX_THREADS];
-static enum state states[MAX_THREADS]; /* of the fibers; beside one another, as a warp's change together */
-static struct copy copies[MAX_THREADS][PENDING]; /* not in the fibers, which all wake at every turn */
+static enum state states[MAX_THREADS]; /* states of the fibers; contiguous, as a warp's change together */
+static struct copy copies[MAX_THREADS][PENDING]; /* outside the fibers' structs, which are all touched at
+						  * every turn */
 static struct warp warp[MAX_THREADS / 32];
 static char *stacks;
 static place scheduler;
 static struct fiber *self;
-static int me; /* self's number */
+static int me; /* number of the running fiber */
 static bool backward;
 static int nthreads, nblocked, ndone;
 static void (*body_fn)(void *);
@@ -111,7 +112,7 @@ void dt_emu_touch(const void *p, size_t n)
 		dt_emu_die("an access is outside of device and shared memory");
 }
 
-/* Functions of their own: no function may jump to a place that it made itself. */
+/* Separate functions: a function may not jump to a place that it set itself. */
 [[noreturn]] static __attribute__((noinline)) void leave(void)
 {
 	__builtin_longjmp(scheduler, 1);
@@ -123,8 +124,8 @@ void dt_emu_touch(const void *p, size_t n)
 }
 
 /*
- * A function within which other stacks run: its callers may not take registers and variables for unchanged
- * because its own instructions leave them alone.
+ * A function in which other stacks run: callers must not assume registers and variables unchanged because its
+ * own instructions do not change them.
  */
 #ifdef __clang__
 #define APART __attribute__((noinline))
@@ -140,8 +141,8 @@ static void run_as(int i)
 }
 
 /*
- * Leaves the running fiber, until it is resumed: for its neighbour in the warp where that waits with a stack,
- * as it does between two operations of a warp; else for the scheduler.
+ * Suspends the running fiber: switches to its neighbour in the warp if that is suspended with a stack, as
+ * between two warp operations; otherwise to the scheduler.
  */
 static APART void yield(void)
 {
@@ -165,7 +166,7 @@ static APART void yield(void)
 #endif
 }
 
-/* The thread has ended; the scheduler is told, whoever runs then. */
+/* Ends the thread and returns to the scheduler, whichever fiber it last resumed. */
 static APART void end(void)
 {
 	if (__builtin_setjmp(self->at) == 0) {
@@ -179,7 +180,7 @@ static APART void end(void)
 #endif
 }
 
-/* A stack runs its thread of one block after another. */
+/* A stack runs its thread number in one block after another. */
 static void start(void)
 {
 #ifdef ASAN
@@ -289,7 +290,7 @@ static void stuck(void)
 	dt_emu_die("threads wait for others that never come");
 }
 
-/* Each thread of a warp that can, once. Whether there was one. */
+/* Runs each runnable thread of a warp once. Returns whether there was one. */
 static bool run_warp(int first)
 {
 	bool went = false;
@@ -303,7 +304,7 @@ static bool run_warp(int first)
 			continue;
 		resume(i);
 		went = true;
-		if (states[me] != DONE) /* me: it may have handed over to others */
+		if (states[me] != DONE) /* me: control may have passed to others */
 			continue;
 		if (self->ncopy)
 			dt_emu_die("a thread ended with copies under way");
@@ -315,8 +316,8 @@ static bool run_warp(int first)
 }
 
 /*
- * A warp runs as far as it gets before the next one does: what it writes too early, others still read. Odd
- * launches go from the last thread to the first: neither order is promised by a card.
+ * A warp runs as far as it can before the next one: if it writes too early, others still read the old data.
+ * Odd launches run from the last thread to the first: a card guarantees neither order.
  */
 static void run_block(void)
 {
@@ -327,7 +328,8 @@ static void run_block(void)
 		fiber[i].id = dim3(u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y);
 		fiber[i].ncopy = fiber[i].group = 0;
 	}
-	for (int i = 0; i < nthreads / 32; i++) /* their slots are large, and written before they are read */
+	for (int i = 0; i < nthreads / 32; i++) /* not cleared: slots are large, and written before they
+						 * are read */
 		warp[i].arrived = warp[i].turn = 0;
 	nblocked = ndone = 0;
 	while (ndone < nthreads) {
@@ -359,7 +361,7 @@ long dt_emu_launches(void)
 	return launched;
 }
 
-/* The name of a launch to the file of DT_EMULATED_LAUNCHES, a line each. */
+/* Appends the name of a launch to the file of DT_EMULATED_LAUNCHES, one per line. */
 static void note(const char *name)
 {
 	static const char *const path = getenv("DT_EMULATED_LAUNCHES");
@@ -434,7 +436,7 @@ void dt_emu_cp_async(void *to, const void *from, int n, int room)
 		dt_emu_touch(from, (size_t)room);
 	if (f->ncopy == PENDING)
 		dt_emu_die("more copies under way than the emulation keeps");
-	memset(to, 0xff, (size_t)room); /* not there before it is waited for */
+	memset(to, 0xff, (size_t)room); /* the data must not be visible before it is waited for */
 	copies[f - fiber][f->ncopy++] = (struct copy){(char *)to, (const char *)from, n, room, f->group};
 }
 
@@ -523,7 +525,7 @@ void dt_emu_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*wi
 	for (int i = 0; i < 4; i++)
 		own.b[i] = widen((uint16_t)(b[i / 2] >> (i % 2 * 16)));
 	all = dt_emu_warp(own, "mma");
-	if (w->multiplied != w->met) { /* the first to go on does it for all */
+	if (w->multiplied != w->met) { /* the first lane to resume does it for all */
 		multiply(w->d, all);
 		w->multiplied = w->met;
 	}

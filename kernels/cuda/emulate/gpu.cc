@@ -1,6 +1,6 @@
 /*
- * gpu.h without a card. Every allocation ends (up to 16 bytes) at a page that is never mapped, begins as NaN
- * and is out of the host's reach outside launches and copies.
+ * gpu.h without a card. Every allocation ends (within 16 bytes) at an unmapped page, starts as NaN, and
+ * cannot be accessed by the host outside launches and copies.
  */
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/emulate/memory.h"
@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 #define PAGE ((size_t)4096)
-#define HUGE ((size_t)2 << 20) /* such a page is one to mprotect, too, which is called twice a launch */
+#define HUGE ((size_t)2 << 20) /* mprotect, called twice per launch, also handles huge pages as one */
 
 struct region {
-	char *all, *map, *base; /* all: what is mapped, from the first huge page in it map on */
+	char *all, *map, *base; /* all: the whole mapping; map: its first huge page */
 	size_t room, mapped, n;
 	struct region *next;
 };
@@ -62,7 +62,7 @@ void dt_emu_device_memory(int open)
 	dt_emu_open_memory(open != 0);
 }
 
-/* DT_EMULATED_CARDS: how many there are, one if it is not set. */
+/* DT_EMULATED_CARDS: number of cards, default 1. */
 int dt_gpu_count(void)
 {
 	const char *s = getenv("DT_EMULATED_CARDS");
@@ -71,7 +71,7 @@ int dt_gpu_count(void)
 	return n > 0 ? n : -ENODEV;
 }
 
-/* DT_EMULATED_SM: what they say they can do, 90 if it is not set. */
+/* DT_EMULATED_SM: their compute capability, default 90. */
 int dt_gpu_info(int index, struct dt_gpu_info *ret)
 {
 	const char *s = getenv("DT_EMULATED_SM");
@@ -175,7 +175,7 @@ int dt_gpu_event_ms(void *from, void *to, float *ret)
 {
 	(void)from;
 	(void)to;
-	*ret = 0; /* emulated time means nothing */
+	*ret = 0; /* emulated time is meaningless */
 	return 0;
 }
 

@@ -19,11 +19,11 @@ struct step {
 	const void *from;
 	size_t n;
 	int byte;
-	struct event *of; /* WAIT: as it was then, its own */
+	struct event *of; /* WAIT: a private copy of the event at that time */
 	struct step *next;
 };
 
-struct late { /* what a copy brings to the host */
+struct late { /* a copy whose data reaches the host late */
 	void *to, *own;
 	size_t n;
 	struct late *next;
@@ -31,26 +31,26 @@ struct late { /* what a copy brings to the host */
 
 struct stream {
 	struct step *first, **last;
-	uint64_t given, done; /* steps */
+	uint64_t given, done; /* steps queued and run */
 	struct late *late, **late_last;
-	uint64_t sent, arrived; /* of these */
-	uint64_t begun, ended;	/* what libraries compute beside us in this stream: dt_emu_stream_begin */
-	bool clears;		/* it has cleared something */
-	struct stream *next;	/* of all there ever were */
+	uint64_t sent, arrived; /* late copies issued and delivered */
+	uint64_t begun, ended;	/* work of libraries in this stream: dt_emu_stream_begin */
+	bool clears;		/* it has queued a clear */
+	struct stream *next;	/* list of all streams ever opened */
 };
 
 struct event {
 	struct stream *in;	     /* NULL: never recorded */
-	uint64_t begun, given, sent; /* of the stream when it was recorded */
-	int asked;		     /* whether it is over */
+	uint64_t begun, given, sent; /* counters of the stream when it was recorded */
+	int asked;		     /* whether it is a query, which does not wait */
 };
 
-static pthread_mutex_t queues; /* lists, and who runs; a waiter lets go of it */
+static pthread_mutex_t queues; /* protects lists and the running of steps; a waiter releases it */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t libraries = PTHREAD_MUTEX_INITIALIZER; /* begun, ended */
+static pthread_mutex_t libraries = PTHREAD_MUTEX_INITIALIZER; /* protects begun and ended */
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 static struct stream *all;
-static enum { EARLY, LATE, MIXED } when; /* steps run */
+static enum { EARLY, LATE, MIXED } when; /* when steps run */
 
 static void open_queues(void)
 {
@@ -77,8 +77,8 @@ static void leave(void)
 }
 
 /*
- * Until what libraries began in the stream up to then has ended; without waiting: whether it has. Others may
- * run steps meanwhile: a rank that waits for another one looks whether that is alive.
+ * Waits until the libraries' work begun in the stream up to then has ended; without wait, returns whether it
+ * has. Others may run steps meanwhile: a rank that waits for another checks whether that is alive.
  */
 static bool settle(struct stream *s, uint64_t begun, bool wait)
 {
@@ -98,7 +98,7 @@ static bool settle(struct stream *s, uint64_t begun, bool wait)
 	return over;
 }
 
-/* Late copies of a stream arrive, in order, up to this one. */
+/* Delivers late copies of a stream in order, up to this one. */
 static void arrive(struct stream *s, uint64_t upto)
 {
 	while (s->late && s->arrived < upto) {
@@ -130,7 +130,7 @@ static void send(struct stream *s, void *to, const void *from, size_t n)
 
 static bool run_to(struct stream *s, uint64_t upto, bool wait);
 
-/* What was in front of an event is over. */
+/* Completes everything in front of an event. */
 static bool reach(const struct event *e, bool wait)
 {
 	if (!e->in)
@@ -168,7 +168,7 @@ static void drop(struct step *x)
 	free(x);
 }
 
-/* Steps of the stream, up to that many. False: it would have to wait for libraries. */
+/* Runs steps of the stream up to that number. False: it would have to wait for libraries. */
 static bool run_to(struct stream *s, uint64_t upto, bool wait)
 {
 	while (s->done < upto) {
@@ -178,8 +178,8 @@ static bool run_to(struct stream *s, uint64_t upto, bool wait)
 		const bool waits = x->kind == WAIT;
 
 		/*
-		 * An order alone is no work: what libraries compute in front of it goes on, as ranks
-		 * that tell each other things need. Where this waits another thread may run the step.
+		 * Waiting for an event does no work itself: library work before it continues, as ranks that
+		 * communicate need. While this waits, another thread may run the step.
 		 */
 		if (waits ? !reach(&of, wait) : !settle(s, begun, wait))
 			return false;
@@ -304,7 +304,7 @@ static int refuse_recorded(void)
 	return -EIO;
 }
 
-/* As an event that was recorded now. */
+/* Like an event recorded now. */
 static struct event now(struct stream *s)
 {
 	return (struct event){s, s->begun, s->given, s->sent, 0};
@@ -320,12 +320,12 @@ int dt_gpu_stream_sync(void *stream)
 	enter();
 	e = now(s);
 	reach(&e, true);
-	arrive(s, s->sent); /* late copies that ran only now */
+	arrive(s, s->sent); /* late copies of steps that ran only now */
 	leave();
 	return 0;
 }
 
-/* Others may still wait for what was given to it, and what nobody waited for never arrives. */
+/* The stream is kept: others may still wait for its work, and copies that nobody waited for never arrive. */
 void dt_gpu_stream_close(void *stream)
 {
 	(void)stream;

@@ -1,17 +1,17 @@
 /*
- * Streams of the emulated card (queue.cc). A card begins what it is given some time between the call and the
- * moment somebody waits for it. The emulation does either:
- *   early  at the call, but that what a copy brings to the host is there only when the stream was waited
- *          for, by the host or by another stream;
- *   late   (DT_EMULATED_QUEUES=late) when somebody waits, and no sooner; of other streams only what that
- *          hangs on. What is used before it was waited for is not there, and what was changed has changed;
- *   mixed  (DT_EMULATED_QUEUES=mixed) late in streams that have cleared something, as a device's own does
- *          when it is opened, early in the others.
+ * Streams of the emulated card (queue.cc). A real card starts work some time between the call and the moment
+ * somebody waits for it. The emulation uses either extreme:
+ *   early  at the call, except that data copied to the host arrives only when the host or another stream
+ *          waits for the stream;
+ *   late   (DT_EMULATED_QUEUES=late) only when somebody waits, and in other streams only what that depends
+ *          on. Data used before it was waited for is missing, and inputs changed too early are changed;
+ *   mixed  (DT_EMULATED_QUEUES=mixed) late in streams that have cleared memory, as a device's own stream
+ *          does when it is opened, early in the others.
  */
 #ifndef DT_KERNELS_CUDA_EMULATE_QUEUE_H
 #define DT_KERNELS_CUDA_EMULATE_QUEUE_H
 
-/* All that can run without waiting for libraries: memory is about to go, for which a card waits. */
+/* Runs everything that does not wait for libraries: before memory is freed, for which a card waits. */
 void dt_emu_finish_all(void);
 
 #endif

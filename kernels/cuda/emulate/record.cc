@@ -1,6 +1,6 @@
 /*
- * CUDA graphs: launches with their arguments, and copies, kept in order. As on a card nothing runs while they
- * are recorded, and what runs later sees the memory of then and the arguments of now.
+ * CUDA graphs: launches with their arguments, and copies, in order. As on a card nothing runs during
+ * recording; a later run uses the memory contents at that time and the arguments of the recording.
  */
 #include "kernels/cuda/emulate/record.h"
 #include "kernels/cuda/emulate/emulate.h"
@@ -24,7 +24,7 @@ struct record {
 	struct step *first, **last;
 };
 
-static thread_local struct record *now; /* being recorded by this thread */
+static thread_local struct record *now; /* the recording of this thread */
 
 bool dt_emu_recording(void)
 {
@@ -88,7 +88,7 @@ int dt_gpu_record_run(void *record, void *stream)
 	for (struct step *s = ((struct record *)record)->first; s && rc == 0; s = s->next) {
 		struct dt_emu_launch l = s->launch;
 
-		l.drop = NULL; /* it runs again */
+		l.drop = NULL; /* it will run again */
 		if (l.body)
 			dt_emu_give(stream, &l);
 		else
